@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Adoption: processes and connections that were there before the limit. The
+ * user side runs these iterators after each change of the set of nodes.
+ */
+#ifndef NETNICE_ADOPT_H
+#define NETNICE_ADOPT_H
+
+#include "pacing.h"
+
+#define NN_ANCESTORS 64
+
+/* Arguments of the iterators below, set before each run. */
+__u32 adopt_root_tgid; /* root of the tree */
+__u32 adopt_node;      /* its node */
+__u32 adopt_outer;     /* the node that the root was in before, 0 = none */
+__u32 release_node;    /* a node whose members fall to adopt_outer */
+
+/* Mark the members of a tree. Members of trees nested in it keep theirs, whose
+ * outermost node gets the new one as its parent. */
+static __always_inline void nn_adopt_task(struct task_struct *t)
+{
+	struct nn_task *e, fresh = {};
+	struct task_struct *p = t;
+	struct nn_node *root;
+	__u32 node = adopt_node, at;
+	bool member = false;
+
+	root = bpf_map_lookup_elem(&nodes, &node);
+	if (!root)
+		return;
+	for (int i = 0; i < NN_ANCESTORS; i++) {
+		if (p->tgid == adopt_root_tgid) {
+			member = true;
+			break;
+		}
+		if (p->tgid <= 1)
+			break;
+		p = p->real_parent;
+	}
+	if (!member)
+		return;
+	fresh.node = node;
+	fresh.generation = root->generation;
+	e = bpf_task_storage_get(&tasks, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!e) {
+		nn_fault(NN_FAULT_TASK_STORAGE);
+		return;
+	}
+	at = e->node;
+	if (!at || at == adopt_outer || at == node) {
+		*e = fresh;
+		return;
+	}
+	for (int i = 0; i < NN_PATH_MAX; i++) {
+		struct nn_node *d = bpf_map_lookup_elem(&nodes, &at);
+
+		if (!d || (!i && d->generation != e->generation)) {
+			*e = fresh; /* left over from a node that is gone */
+			return;
+		}
+		if (d->parent == node)
+			return;
+		if (d->parent == adopt_outer) {
+			if (at != node)
+				d->parent = node;
+			return;
+		}
+		at = d->parent;
+	}
+}
+
+/* Hand the members of a node that goes to the one around it. */
+static __always_inline void nn_release_task(struct task_struct *t)
+{
+	struct nn_task *e = bpf_task_storage_get(&tasks, t, 0, 0);
+	__u32 outer = adopt_outer;
+	struct nn_node *d;
+
+	if (!e || e->node != release_node)
+		return;
+	d = outer ? bpf_map_lookup_elem(&nodes, &outer) : NULL;
+	if (!d || d->kind != NN_NODE_TREE) {
+		bpf_task_storage_delete(&tasks, t);
+		return;
+	}
+	e->node = outer;
+	e->generation = d->generation;
+}
+
+/* A socket in a process's file table: make its path anew. Of several holders
+ * the first that is found counts until one of them sends. */
+static __always_inline void nn_adopt_file(struct task_struct *t,
+					  struct sock *sk)
+{
+	struct nn_policy *p = nn_policy();
+	struct nn_hop path[NN_PATH_MAX] = {};
+	struct nn_socket *s;
+	struct nn_who w;
+	__u32 n;
+
+	if (!p || sk->sk_type != SOCK_STREAM ||
+	    (sk->sk_protocol != IPPROTO_TCP &&
+	     sk->sk_protocol != IPPROTO_MPTCP))
+		return;
+	if (sk->__sk_common.skc_family != AF_INET &&
+	    sk->__sk_common.skc_family != AF_INET6)
+		return;
+	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	if (s && s->epoch == p->epoch)
+		return;
+	nn_identify(t, p, &w);
+	if (s && s->tgid && s->tgid != w.tgid && s->path[0].node)
+		return; /* another's, who is looked at in turn */
+	n = nn_path_make(p, t, &w, path);
+	if (!s && !n)
+		return;
+	if (!s)
+		s = bpf_sk_storage_get(&sockets, sk, 0,
+				       BPF_SK_STORAGE_GET_F_CREATE);
+	if (!s) {
+		nn_fault(NN_FAULT_SOCKET_STORAGE);
+		return;
+	}
+	nn_socket_assign(s, &w, path, n);
+}
+
+/* A connection whose callbacks cannot be switched on gets an equal part of each
+ * limit on its path; the user side counts them. */
+static __always_inline __u64 nn_static_rate(struct nn_socket *s, __u32 loopback)
+{
+	__u64 least = s->rate_bytes_per_sec;
+
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		struct nn_node *n;
+		__u64 rate;
+
+		if (!s->path[i].node)
+			break;
+		n = nn_node_get(s->path[i].node, s->path[i].generation);
+		if (!n || (loopback && !(n->flags & NN_NODE_LOOPBACK)))
+			continue;
+		for (__u32 d = NN_UP; d <= NN_TOTAL; d += NN_TOTAL - NN_UP) {
+			rate = nn_lower(n->limits[NN_OWNER_ADMIN][d]
+						.ceiling_bytes_per_sec,
+					n->limits[NN_OWNER_USER][d]
+						.ceiling_bytes_per_sec);
+			if (rate && n->static_sockets > 1)
+				rate /= n->static_sockets;
+			least = nn_lower(least, rate);
+		}
+	}
+	return least;
+}
+
+/* Under the socket's lock: arm what a limit holds for, release what none does.
+ * Kernels before 6.12 cannot switch callbacks on here: there the connection
+ * gets a fixed part of the limit as its pacing rate. */
+static __always_inline void nn_adopt_connection(struct sock_common *skc)
+{
+	struct nn_policy *p = nn_policy();
+	struct nn_socket *s;
+	struct tcp_sock *tp;
+	struct nn_transmit x = {};
+	__u32 on, want, pacing, clamp = NN_NO_CLAMP;
+
+	if (!p || skc->skc_state == TCP_TIME_WAIT ||
+	    skc->skc_state == TCP_NEW_SYN_RECV ||
+	    skc->skc_state == TCP_LISTEN || skc->skc_state == TCP_CLOSE)
+		return;
+	tp = bpf_skc_to_tcp_sock(skc);
+	if (!tp)
+		return;
+	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0, 0);
+	/* A limit on the machine holds for sockets whose owner is unknown, too.
+	 */
+	if (!s && p->kinds & 1 << NN_NODE_HOST) {
+		struct nn_hop path[NN_PATH_MAX] = {};
+		struct nn_who nobody = {.epoch = p->epoch};
+		__u32 n = nn_hop_add(path, 0, p->host_node);
+
+		s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0,
+				       BPF_SK_STORAGE_GET_F_CREATE);
+		if (s)
+			nn_socket_assign(s, &nobody, path, n);
+	}
+	if (!s)
+		return;
+	on = tp->bpf_sock_ops_cb_flags;
+	if (!nn_path_live(s)) {
+		if (!(s->flags & NN_SOCK_ARMED))
+			return;
+		want = on;
+		if (s->flags & NN_SOCK_ADDED_HDR)
+			want &= ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+		if (s->flags & NN_SOCK_ADDED_RTT)
+			want &= ~BPF_SOCK_OPS_RTT_CB_FLAG;
+		bpf_setsockopt(skc, SOL_TCP, NN_TCP_BPF_CB_FLAGS, &want,
+			       sizeof(want));
+		pacing = nn_pacing_u32(s->own_pacing);
+		bpf_setsockopt(skc, SOL_SOCKET, SO_MAX_PACING_RATE, &pacing,
+			       sizeof(pacing));
+		if (s->clamp_segments)
+			bpf_setsockopt(skc, SOL_TCP, TCP_BPF_SNDCWND_CLAMP,
+				       &clamp, sizeof(clamp));
+		s->clamp_segments = 0;
+		s->flags &= NN_SOCK_LOOPBACK | NN_SOCK_V6 | NN_SOCK_SUBFLOW;
+		s->limit_bytes_per_sec = 0;
+		s->prepaid_bytes = 0;
+		s->due_ns = 0;
+		return;
+	}
+	if (s->flags & NN_SOCK_ARMED && (on & NN_CALLBACKS) == NN_CALLBACKS)
+		return;
+	if (!(s->flags & NN_SOCK_OWN_KNOWN)) {
+		s->own_pacing = tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate;
+		s->flags |= NN_SOCK_OWN_KNOWN;
+	}
+	if (skc->skc_family == AF_INET6)
+		s->flags |= NN_SOCK_V6;
+	else if ((skc->skc_daddr & bpf_htonl(0xff000000)) ==
+			 bpf_htonl(0x7f000000) ||
+		 skc->skc_daddr == skc->skc_rcv_saddr)
+		s->flags |= NN_SOCK_LOOPBACK;
+	x.now_ns = bpf_ktime_get_ns();
+	x.loopback = s->flags & NN_SOCK_LOOPBACK;
+	nn_path_walk(s, &x, NN_ASK);
+	if (!(on & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG))
+		s->flags |= NN_SOCK_ADDED_HDR;
+	if (!(on & BPF_SOCK_OPS_RTT_CB_FLAG))
+		s->flags |= NN_SOCK_ADDED_RTT;
+	s->flags |= NN_SOCK_ARMED | NN_SOCK_STARTED;
+	s->flags &= ~(NN_SOCK_ASKED | NN_SOCK_STATIC);
+	s->limit_bytes_per_sec = x.limit;
+	want = on | NN_CALLBACKS;
+	if (bpf_setsockopt(skc, SOL_TCP, NN_TCP_BPF_CB_FLAGS, &want,
+			   sizeof(want)) &&
+	    (on & NN_CALLBACKS) != NN_CALLBACKS) {
+		__u64 rate = nn_static_rate(s, x.loopback);
+
+		s->flags |= NN_SOCK_STATIC;
+		pacing = nn_pacing_with_own(s, rate ? rate : NN_UNLIMITED);
+		bpf_setsockopt(skc, SOL_SOCKET, SO_MAX_PACING_RATE, &pacing,
+			       sizeof(pacing));
+		return;
+	}
+	if (x.limit == NN_UNLIMITED)
+		return;
+	pacing = nn_pacing_with_own(s, x.limit);
+	bpf_setsockopt(skc, SOL_SOCKET, SO_MAX_PACING_RATE, &pacing,
+		       sizeof(pacing));
+	nn_clamp(skc, s, tp);
+}
+
+/* What `netnice ls` and the user side want to know of a socket. */
+static __always_inline void nn_socket_record(struct seq_file *seq,
+					     struct sock *sk,
+					     struct nn_socket *s)
+{
+	struct nn_socket_record r = {};
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+
+	if (!tp)
+		return;
+	r.state = *s;
+	r.family = sk->__sk_common.skc_family;
+	r.tcp_state = sk->__sk_common.skc_state;
+	r.local_port = sk->__sk_common.skc_num;
+	r.remote_port = bpf_ntohs(sk->__sk_common.skc_dport);
+	r.netns = sk->__sk_common.skc_net.net->ns.inum;
+	if (r.family == AF_INET6) {
+		BPF_CORE_READ_INTO(&r.local, sk, __sk_common.skc_v6_rcv_saddr);
+		BPF_CORE_READ_INTO(&r.remote, sk, __sk_common.skc_v6_daddr);
+	} else {
+		*(__u32 *)r.local = sk->__sk_common.skc_rcv_saddr;
+		*(__u32 *)r.remote = sk->__sk_common.skc_daddr;
+	}
+	r.queued_bytes = tp->write_seq - tp->snd_una;
+	r.unsent_bytes = tp->write_seq - tp->snd_nxt;
+	r.armed = (tp->bpf_sock_ops_cb_flags & NN_CALLBACKS) == NN_CALLBACKS;
+	bpf_seq_write(seq, &r, sizeof(r));
+}
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * A transmit walks the path of its socket: each clock on it is asked when it
+ * will be paid, and charged. Knows nodes and clocks, nothing of TCP.
+ */
+#ifndef NETNICE_CHARGE_H
+#define NETNICE_CHARGE_H
+
+#include "clock.h"
+#include "identity.h"
+
+#define NN_SOCKET_BURST_NS 10000000ULL
+#define NN_MEAN_WINDOW	   (1U << 18)
+/* A chunk may leave this long before its turn where TCP's timer was not set. */
+#define NN_HOLD_NS 100000000ULL
+/* The same for a connection's first: no sooner would TCP try again. */
+#define NN_HOLD_FIRST_NS 200000000ULL
+#define NN_UNLIMITED	 (~0ULL)
+
+enum nn_walk {
+	NN_ASK, /* only look */
+	NN_CHARGE,
+	NN_RESERVE, /* charge for a chunk that is held */
+	NN_REDEEM,  /* it leaves now */
+};
+
+/* A transmit on its way along the path. */
+struct nn_transmit {
+	__u64 now_ns;
+	__u64 wire_bytes;
+	__u64 next_ns;	 /* when all clocks are paid, this one included */
+	__u64 before_ns; /* when they were, without it */
+	__u64 sent_ns;	 /* and without what held chunks have reserved */
+	__u64 redeem_ns; /* up to here held chunks have left at the rate */
+	__u64 limit;	 /* lowest ceiling, ~0 = none */
+	__u64 child;	 /* below the present hop */
+	__u32 weight;	 /* of that child */
+	__u32 loopback;
+	__u64 reserved_ns; /* worth of what is reserved by held chunks */
+	__u64 slack_ns;	   /* that a turn may be away without being far off */
+	enum nn_walk mode;
+	__u32 empty; /* no data: never waits */
+};
+
+static __always_inline __u64 nn_lower(__u64 a, __u64 b)
+{
+	if (!a)
+		return b;
+	return b && b < a ? b : a;
+}
+
+/* Moving average of a class's chunks, weighted by bytes. */
+static __always_inline __u64 nn_mean(__u64 mean, __u64 bytes)
+{
+	if (!mean || bytes >= NN_MEAN_WINDOW)
+		return bytes;
+	return (mean * (NN_MEAN_WINDOW - bytes) + bytes * bytes) /
+	       NN_MEAN_WINDOW;
+}
+
+/* Weigh the wait by the chunk's size against the class's mean, so that the
+ * sockets of one program get equal bytes, not equal numbers of chunks. */
+static __always_inline __u64 nn_wait_weighed(__u64 mean, __u64 bytes,
+					     __u64 wait_ns, __u64 own_ns)
+{
+	__u64 w;
+
+	if (wait_ns <= own_ns || !mean)
+		return wait_ns;
+	w = bytes * 256 / mean;
+	if (w > 1024)
+		w = 1024;
+	if (w < 16)
+		w = 16;
+	w = (wait_ns >> 8) * w;
+	return w > own_ns ? w : own_ns;
+}
+
+/* Charge one clock. Not static: the verifier then looks at it once, not once
+ * for each hop of each caller. */
+__noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
+			     __u64 rate, __u64 burst_bytes)
+{
+	struct nn_clock_key ck = {.node = node, .direction = direction};
+	struct nn_class_key kk = {.node = node, .direction = direction};
+	struct nn_clock *c;
+	struct nn_class *k;
+	__u64 paid, sent, own, burst_ns, cost, mean = 0, less;
+	__u32 weight;
+
+	if (!x || !rate)
+		return 0;
+	weight = x->weight;
+	if (!weight)
+		weight = NN_WEIGHT_DEFAULT;
+	kk.child = x->child;
+	c = bpf_map_lookup_elem(&clocks, &ck);
+	if (!c) {
+		nn_fault(NN_FAULT_CLOCK_MISSING);
+		return 0;
+	}
+	k = bpf_map_lookup_elem(&classes, &kk);
+	if (!k) {
+		struct nn_class fresh = {.finish = c->vtime};
+
+		bpf_map_update_elem(&classes, &kk, &fresh, BPF_NOEXIST);
+		k = bpf_map_lookup_elem(&classes, &kk);
+		if (!k) {
+			nn_fault(NN_FAULT_CLASS_FULL);
+			return 0;
+		}
+	}
+	burst_ns = burst_bytes * NN_NSEC_PER_SEC / rate;
+
+	bpf_spin_lock(&c->lock);
+	nn_clock_rate(c, k, weight, rate);
+	nn_clock_advance(c, rate, burst_ns, x->now_ns);
+	paid = nn_class_paid_ns(c, k, weight, rate);
+	if (paid > x->before_ns)
+		x->before_ns = paid;
+	sent = nn_class_sent_ns(c, k, weight, rate);
+	if (sent > x->sent_ns)
+		x->sent_ns = sent;
+	if (k->redeem_ns > x->redeem_ns)
+		x->redeem_ns = k->redeem_ns;
+	if (k->reserved_bytes * NN_NSEC_PER_SEC / rate > x->reserved_ns)
+		x->reserved_ns = k->reserved_bytes * NN_NSEC_PER_SEC / rate;
+	if (x->mode == NN_REDEEM) {
+		k->reserved_bytes -= k->reserved_bytes > x->wire_bytes
+					     ? x->wire_bytes
+					     : k->reserved_bytes;
+		if (k->redeem_ns + NN_HOLD_NS < x->now_ns)
+			k->redeem_ns = x->now_ns - NN_HOLD_NS;
+		k->redeem_ns += x->wire_bytes * NN_NSEC_PER_SEC / rate;
+	}
+	if (x->mode != NN_CHARGE && x->mode != NN_RESERVE) {
+		bpf_spin_unlock(&c->lock);
+		goto seen;
+	}
+	cost = nn_clock_cost(c, x->wire_bytes, rate, x->now_ns);
+	nn_class_charge(c, k, weight, cost, rate, burst_bytes);
+	k->bytes += x->wire_bytes;
+	c->bytes += x->wire_bytes;
+	c->chunks++;
+	if (x->mode == NN_RESERVE && k->reserved_bytes < NN_BYTES_MAX / 2)
+		k->reserved_bytes += cost;
+	paid = nn_class_paid_ns(c, k, weight, rate);
+	if (!x->empty) {
+		mean = nn_mean(k->mean_bytes, x->wire_bytes);
+		if (nn_clock_settles(c, x->now_ns) && paid > x->now_ns &&
+		    mean < k->mean_bytes) {
+			/* Each socket is one chunk ahead of its pay; as chunks
+			 * shrink to suit a lowered rate, so does that. */
+			less = (paid - x->now_ns) / k->mean_bytes *
+			       (k->mean_bytes - mean);
+			c->time_ns -= less;
+			paid -= less;
+		}
+		k->mean_bytes = mean;
+	}
+	own = nn_serve_ns(nn_span(x->wire_bytes, weight),
+			  c->active_weight > weight ? c->active_weight : weight,
+			  rate);
+	if (paid > c->depart_ns)
+		c->depart_ns = paid;
+	bpf_spin_unlock(&c->lock);
+
+	if (paid > x->now_ns && !x->empty)
+		paid = x->now_ns + nn_wait_weighed(mean, x->wire_bytes,
+						   paid - x->now_ns, own);
+	if (paid > x->next_ns)
+		x->next_ns = paid;
+seen:
+	if (rate < x->limit)
+		x->limit = rate;
+	return 0;
+}
+
+/* Ask every clock on the socket's path when it will be paid, and charge it. */
+static __always_inline void nn_path_walk(struct nn_socket *s,
+					 struct nn_transmit *x,
+					 enum nn_walk mode)
+{
+	x->next_ns = 0;
+	x->before_ns = 0;
+	x->sent_ns = 0;
+	x->reserved_ns = 0;
+	x->redeem_ns = 0;
+	x->limit = NN_UNLIMITED;
+	x->child = s->child;
+	x->weight = NN_WEIGHT_DEFAULT;
+	x->mode = mode;
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		__u32 index = s->path[i].node;
+		struct nn_node *n;
+
+		if (!index)
+			break;
+		n = nn_node_get(index, s->path[i].generation);
+		if (!n)
+			continue;
+		if (x->loopback && !(n->flags & NN_NODE_LOOPBACK))
+			continue;
+		for (__u32 d = NN_UP; d <= NN_TOTAL; d += NN_TOTAL - NN_UP) {
+			struct nn_limit *admin = &n->limits[NN_OWNER_ADMIN][d];
+			struct nn_limit *user = &n->limits[NN_OWNER_USER][d];
+			__u64 rate = nn_lower(admin->ceiling_bytes_per_sec,
+					      user->ceiling_bytes_per_sec);
+			__u64 burst =
+				nn_lower(admin->burst_bytes, user->burst_bytes);
+
+			if (rate)
+				nn_hop_charge(x, index, d, rate, burst);
+		}
+		x->child = nn_child_node(index, n->generation);
+		x->weight = n->weight;
+	}
+	if (s->rate_bytes_per_sec) {
+		__u64 rate = s->rate_bytes_per_sec, at = s->rate_clock_ns;
+
+		if (at + NN_SOCKET_BURST_NS < x->now_ns)
+			at = x->now_ns - NN_SOCKET_BURST_NS;
+		if (at > x->before_ns)
+			x->before_ns = at;
+		if (at > x->sent_ns)
+			x->sent_ns = at;
+		if (mode == NN_CHARGE || mode == NN_RESERVE)
+			s->rate_clock_ns =
+				at + x->wire_bytes * NN_NSEC_PER_SEC / rate;
+		at += x->wire_bytes * NN_NSEC_PER_SEC / rate;
+		if (at > x->next_ns)
+			x->next_ns = at;
+		if (rate < x->limit)
+			x->limit = rate;
+	}
+}
+
+/* Does anything on the path hold still? */
+static __always_inline bool nn_path_live(struct nn_socket *s)
+{
+	if (s->rate_bytes_per_sec)
+		return true;
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		if (!s->path[i].node)
+			break;
+		if (nn_node_get(s->path[i].node, s->path[i].generation))
+			return true;
+	}
+	return false;
+}
+
+static __always_inline void nn_held_count(struct nn_socket *s)
+{
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		struct nn_clock_key k = {.node = s->path[i].node};
+		struct nn_clock *c;
+
+		if (!k.node)
+			break;
+		c = bpf_map_lookup_elem(&clocks, &k);
+		if (!c) {
+			k.direction = NN_TOTAL;
+			c = bpf_map_lookup_elem(&clocks, &k);
+		}
+		if (c)
+			__sync_fetch_and_add(&c->held, 1);
+	}
+}
+
+#endif

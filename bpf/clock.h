@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Departure arithmetic, pure: the time is passed in, no helper is called.
+ *
+ * A clock is fluid weighted fair queueing (Demers, Keshav, Shenker 1989;
+ * Parekh, Gallager 1993) computed per chunk: each class has a finish tag in
+ * virtual time, the virtual time advances by rate / (weight of the classes
+ * that are backlogged), and which are is kept in a wheel of slots by finish
+ * tag. The departure of a class's next chunk is when virtual time reaches its
+ * tag. With one class this is the virtual clock (GCRA); with many, each gets
+ * its weight's part of what the others leave, however many connections it has,
+ * and a newcomer waits for its own share only.
+ *
+ * Bytes that go out before they are paid (burst credit of a class, or a class
+ * beyond the wheel's end) push the clock's own time forward, so the sum over
+ * all classes is the rate whatever the classes do.
+ */
+#ifndef NETNICE_CLOCK_H
+#define NETNICE_CLOCK_H
+
+#include "types.h"
+
+#define NN_NSEC_PER_SEC 1000000000ULL
+#define NN_SETTLE_NS	1000000000ULL
+/* Keeps bytes * NSEC_PER_SEC within 64 bits. */
+#define NN_BYTES_MAX ((1ULL << 34) - 1)
+/* The same in units of virtual time; a tag that is further ahead lies in the
+ * past, before virtual time wrapped around. */
+#define NN_UNITS_MAX (NN_BYTES_MAX << NN_VTIME_SHIFT)
+/* 41,900 classes of default weight; what is beyond pays at once. */
+#define NN_ACTIVE_WEIGHT_MAX (1U << 22)
+#define NN_LEVEL_MASK	     7ULL
+#define NN_ADVANCE_STEPS     64
+
+static __always_inline __u64 nn_span(__u64 bytes, __u32 weight)
+{
+	return (bytes << NN_VTIME_SHIFT) / weight;
+}
+
+/* How far a tag is ahead of virtual time, 0 if it is not. */
+static __always_inline __u64 nn_ahead(__u64 tag, __u64 vtime)
+{
+	return tag - vtime > NN_UNITS_MAX ? 0 : tag - vtime;
+}
+
+/* Time in which the clock serves a stretch of virtual time; rest collects the
+ * fractions of nanoseconds, so that they are not lost. dv times the weight is
+ * NN_UNITS_MAX at most. */
+static __always_inline __u64 nn_serve(__u64 dv, __u64 active_weight, __u64 rate,
+				      __u64 *rest)
+{
+	__u64 units = dv * active_weight, x, ns;
+
+	x = (units >> NN_VTIME_SHIFT) * NN_NSEC_PER_SEC +
+	    ((units & ((1ULL << NN_VTIME_SHIFT) - 1)) * NN_NSEC_PER_SEC >>
+	     NN_VTIME_SHIFT);
+	ns = x / rate;
+	*rest += ((x - ns * rate) << 16) / rate;
+	ns += *rest >> 16;
+	*rest &= 0xffff;
+	return ns;
+}
+
+static __always_inline __u64 nn_serve_ns(__u64 dv, __u32 active_weight,
+					 __u64 rate)
+{
+	__u64 rest = 0;
+
+	if (dv > NN_UNITS_MAX / active_weight)
+		dv = NN_UNITS_MAX / active_weight;
+	return nn_serve(dv, active_weight, rate, &rest);
+}
+
+static __always_inline __u32 nn_level_shift(__u32 level)
+{
+	return NN_SLOT_SHIFT + level * NN_LEVEL_SHIFT;
+}
+
+/* Number of the lowest bit set, 64 = none. Without branches, as all that the
+ * loop below calls: the verifier follows each branch of each turn. */
+static __always_inline __u64 nn_lowest_bit(__u64 v)
+{
+	v = (v & -v) - 1;
+	v -= v >> 1 & 0x5555555555555555ULL;
+	v = (v & 0x3333333333333333ULL) + (v >> 2 & 0x3333333333333333ULL);
+	v = (v + (v >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
+	return v * 0x0101010101010101ULL >> 56;
+}
+
+/* The lower of two numbers below 2^63. */
+static __always_inline __u64 nn_least(__u64 a, __u64 b)
+{
+	__u64 less = (__s64)(a - b) >> 63;
+
+	asm volatile("" : "+r"(less));
+	return b + ((a - b) & less);
+}
+
+/* Virtual time up to the end of the first slot in use. */
+static __always_inline __u64 nn_wheel_next(const struct nn_clock *c)
+{
+	__u64 v = c->vtime, best = ~0ULL >> 1;
+
+#pragma unroll
+	for (__u32 level = 0; level < NN_WHEEL_LEVELS; level++) {
+		__u32 shift = nn_level_shift(level);
+		__u64 bits = c->occupied[level], base = v >> shift, ahead, used;
+		__u64 by = base % NN_WHEEL_SLOTS;
+
+		used = (__s64)(bits | -bits) >> 63;
+		asm volatile("" : "+r"(used));
+		bits = bits >> by | bits << (-by & (NN_WHEEL_SLOTS - 1));
+		ahead = ((base + nn_lowest_bit(bits) + 1) << shift) - v;
+		best = nn_least((ahead & used) | (~used >> 1), best);
+	}
+	return best;
+}
+
+/* Virtual time has come to the end of a slot: who stands there is idle. */
+static __always_inline void nn_wheel_pop(struct nn_clock *c)
+{
+	__u64 v = c->vtime;
+
+#pragma unroll
+	for (__u32 level = 0; level < NN_WHEEL_LEVELS; level++) {
+		__u32 shift = nn_level_shift(level);
+		__u64 slot = ((v >> shift) - 1) % NN_WHEEL_SLOTS;
+		__u64 part = v & ((1ULL << shift) - 1), at_end, idle;
+
+		/* all ones at the end of a slot of this level */
+		at_end = (__s64)(part - 1) >> 63;
+		asm volatile("" : "+r"(at_end));
+		idle = c->wheel[level][slot] & at_end;
+		c->wheel[level][slot] -= idle;
+		c->occupied[level] &= ~((1ULL << slot) & at_end);
+		c->active_weight -= idle;
+	}
+}
+
+/* Bring virtual time up to now. With nothing backlogged the clock's own time
+ * stands still, and up to burst_ns of it may be made up for. */
+static __always_inline void nn_clock_advance(struct nn_clock *c, __u64 rate,
+					     __u64 burst_ns, __u64 now_ns)
+{
+	for (__u32 i = 0; i < NN_ADVANCE_STEPS; i++) {
+		__u64 dt = now_ns - c->time_ns, dv, need, rest = c->rest;
+
+		if ((__s64)dt <= 0)
+			return;
+		if (!c->active_weight)
+			goto idle;
+		/* a long way in parts, which end in no slot */
+		dv = nn_least(nn_wheel_next(c),
+			      NN_UNITS_MAX / c->active_weight);
+		need = nn_serve(dv, c->active_weight, rate, &rest);
+		if (need > dt) {
+			/* dv is cut to whole units; only the time that it
+			 * took is used up, so that nothing is lost. */
+			__u64 product = dt * rate;
+
+			dv = (product / NN_NSEC_PER_SEC) << NN_VTIME_SHIFT;
+			dv += (product % NN_NSEC_PER_SEC << NN_VTIME_SHIFT) /
+			      NN_NSEC_PER_SEC;
+			dv /= c->active_weight;
+			c->vtime += dv;
+			c->time_ns +=
+				nn_serve(dv, c->active_weight, rate, &c->rest);
+			return;
+		}
+		c->vtime += dv;
+		c->time_ns += need;
+		c->rest = rest;
+		nn_wheel_pop(c);
+	}
+	return; /* the rest of it at the next call */
+idle:
+	if ((__s64)(now_ns - burst_ns - c->time_ns) > 0) {
+		c->idle_ns += now_ns - burst_ns - c->time_ns;
+		c->time_ns = now_ns - burst_ns;
+		c->rest = 0;
+	}
+}
+
+/* Does the class count as backlogged? */
+static __always_inline bool nn_class_stands(const struct nn_clock *c,
+					    const struct nn_class *k)
+{
+	return k->weight && nn_ahead(k->until & ~NN_LEVEL_MASK, c->vtime);
+}
+
+/* When the bytes that the class has sent are paid. */
+static __always_inline __u64 nn_class_paid_ns(const struct nn_clock *c,
+					      const struct nn_class *k,
+					      __u32 weight, __u64 rate)
+{
+	__u64 ahead = nn_ahead(k->finish, c->vtime), active = c->active_weight;
+
+	if (!ahead)
+		return c->time_ns;
+	if (!nn_class_stands(c, k))
+		active += weight;
+	return c->time_ns + nn_serve_ns(ahead, active, rate);
+}
+
+/* The same without what held chunks have reserved: with this far ahead or less
+ * the clock would stand idle for those who do not come. */
+static __always_inline __u64 nn_class_sent_ns(const struct nn_clock *c,
+					      struct nn_class *k, __u32 weight,
+					      __u64 rate)
+{
+	struct nn_class sent = *k;
+	__u64 reserved = k->reserved_bytes, most = rate / 10;
+
+	if (!nn_ahead(k->finish, c->vtime))
+		k->reserved_bytes = 0; /* paid, or its connection is gone */
+	/* More than 0.1 s of it would let everybody pass while many wait. */
+	if (reserved > most)
+		reserved = most;
+	sent.finish -= nn_span(reserved, weight);
+	return nn_class_paid_ns(c, &sent, weight, rate);
+}
+
+/* A lowered rate holds for what is sent from now on. What has left already is
+ * paid in the time that the former rate promised (the class that comes first
+ * after the change stands for all), and chunks whose departure was promised at
+ * that rate still count at it. */
+static __always_inline void nn_clock_rate(struct nn_clock *c,
+					  const struct nn_class *k,
+					  __u32 weight, __u64 rate)
+{
+	if (c->rate && rate < c->rate) {
+		__u64 then = nn_class_paid_ns(c, k, weight, c->rate);
+		__u64 now = nn_class_paid_ns(c, k, weight, rate);
+
+		c->time_ns -= now - then;
+		c->former_rate = c->rate;
+		c->former_until_ns = c->depart_ns;
+	} else if (rate > c->rate) {
+		c->depart_ns = 0; /* promised at a lower rate */
+	}
+	c->rate = rate;
+}
+
+/* Shortly after the rate was lowered. */
+static __always_inline bool nn_clock_settles(const struct nn_clock *c,
+					     __u64 now_ns)
+{
+	return c->former_until_ns &&
+	       (__s64)(c->former_until_ns + NN_SETTLE_NS - now_ns) > 0;
+}
+
+/* What a chunk that leaves now is charged. */
+static __always_inline __u64 nn_clock_cost(const struct nn_clock *c,
+					   __u64 wire_bytes, __u64 rate,
+					   __u64 now_ns)
+{
+	if ((__s64)(c->former_until_ns - now_ns) <= 0 || rate >= c->former_rate)
+		return wire_bytes;
+	/* rates are below 2^43 here, or the quotient is what counts */
+	if (rate >> 24)
+		return wire_bytes * (rate >> 20) / (c->former_rate >> 20);
+	return wire_bytes * rate / c->former_rate;
+}
+
+/* Take the class out of the wheel, if it stands there still. */
+static __always_inline void nn_class_withdraw(struct nn_clock *c,
+					      struct nn_class *k)
+{
+	__u32 level = k->until & NN_LEVEL_MASK, slot, w;
+
+	if (!nn_class_stands(c, k) || level >= NN_WHEEL_LEVELS)
+		return;
+	slot = ((k->until >> nn_level_shift(level)) - 1) % NN_WHEEL_SLOTS;
+	w = c->wheel[level][slot];
+	/* less only if the class was evicted and made anew */
+	if (w < k->weight || c->active_weight < k->weight)
+		return;
+	c->wheel[level][slot] = w - k->weight;
+	c->active_weight -= k->weight;
+	if (w == k->weight)
+		c->occupied[level] &= ~(1ULL << slot);
+}
+
+/* Let the class count as backlogged until its finish, rounded up to a slot. */
+static __always_inline void nn_class_stand(struct nn_clock *c,
+					   struct nn_class *k, __u32 weight)
+{
+	__u64 v = c->vtime, ahead = k->finish - v, base = 0, distance = 0;
+	__u32 level, shift = 0, slot;
+
+	for (level = 0; level < NN_WHEEL_LEVELS; level++) {
+		shift = nn_level_shift(level);
+		base = v >> shift;
+		distance = ((v & ((1ULL << shift) - 1)) + ahead) >> shift;
+		if (distance < NN_WHEEL_SLOTS)
+			break;
+	}
+	if (level == NN_WHEEL_LEVELS) {
+		level--;
+		distance = NN_WHEEL_SLOTS - 1;
+	}
+	slot = (base + distance) % NN_WHEEL_SLOTS;
+	k->until = (base + distance + 1) << shift | level;
+	k->weight = weight;
+	c->wheel[level][slot] += weight;
+	c->occupied[level] |= 1ULL << slot;
+	c->active_weight += weight;
+}
+
+/* Charge wire bytes to the class; nn_clock_advance has been called. */
+static __always_inline void nn_class_charge(struct nn_clock *c,
+					    struct nn_class *k, __u32 weight,
+					    __u64 wire_bytes, __u64 rate,
+					    __u64 burst_bytes)
+{
+	__u64 span = nn_span(wire_bytes, weight), v = c->vtime;
+	__u64 start = k->finish, active, credit, counted, unpaid = 0;
+
+	/* Up to here the class has been served: all of it if it never stood in
+	 * the wheel, now if it stands there, else the end of its slot. */
+	if ((__s64)(start - v) > 0 && !nn_ahead(start, v))
+		start = v; /* of long ago */
+	counted = start;
+	if (nn_ahead(k->until, start) ||
+	    (k->weight && nn_ahead(start, k->until)))
+		counted = k->until & ~NN_LEVEL_MASK;
+	if ((__s64)(counted - v) > 0)
+		counted = v;
+	/* Beyond the wheel's end it was backlogged without being counted. */
+	if ((__s64)(start - counted) > 0 && (__s64)(v - counted) > 0)
+		unpaid += ((__s64)(v - start) > 0 ? start : v) - counted;
+
+	active = c->active_weight;
+	if (active < weight)
+		active = weight;
+	credit = (burst_bytes << NN_VTIME_SHIFT) / active;
+	if ((__s64)(v - credit - start) > 0)
+		start = v - credit;
+
+	k->finish = start + span;
+	/* Credit: the part of it that lies in the past and was not counted. */
+	{
+		__u64 from = (__s64)(counted - start) > 0 ? counted : start;
+		__u64 to = (__s64)(v - k->finish) > 0 ? k->finish : v;
+
+		if ((__s64)(to - from) > 0)
+			unpaid += to - from;
+	}
+	nn_class_withdraw(c, k);
+	k->weight = 0;
+	k->until = counted & ~NN_LEVEL_MASK; /* not to be paid again */
+	if ((__s64)(k->finish - v) > 0) {
+		if (c->active_weight < NN_ACTIVE_WEIGHT_MAX)
+			nn_class_stand(c, k, weight);
+		else
+			unpaid += k->finish -
+				  ((__s64)(v - start) > 0 ? v : start);
+	}
+	if (unpaid)
+		c->time_ns += nn_serve(nn_least(unpaid, NN_UNITS_MAX / weight),
+				       weight, rate, &c->rest);
+}
+
+#endif

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/* Test only: runs the functions of clock.h, in the order in which
+ * nn_hop_charge does, on a time and on charges that the test passes in. */
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+#include "clock.h"
+
+char LICENSE[] SEC("license")
+= "Dual BSD/GPL";
+
+enum nn_test_mode {
+	NN_TEST_ASK,
+	NN_TEST_CHARGE,
+	NN_TEST_RESERVE,
+	NN_TEST_REDEEM,
+};
+
+struct nn_test_op {
+	__u64 now_ns;
+	__u64 rate;
+	__u64 burst_bytes;
+	__u64 wire_bytes;
+	__u64 child;
+	__u32 node;
+	__u32 weight;
+	__u32 mode;
+	__u32 pad;
+};
+
+struct nn_test_result {
+	__u64 before_ns; /* paid without this charge */
+	__u64 sent_ns;	 /* and without what is reserved */
+	__u64 paid_ns;	 /* paid with it */
+	__u64 time_ns;
+	__u64 vtime;
+	__u64 idle_ns;
+	__u64 finish;
+	__u64 reserved_bytes;
+	__u32 active_weight;
+	__u32 missing; /* no clock, or no room for the class */
+};
+
+struct nn_test_bench {
+	struct nn_test_op op;
+	__u64 classes;
+	__u64 step_ns;
+	__u64 runs;
+};
+
+/* Made and removed by the test. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct nn_clock);
+} clocks SEC(".maps");
+
+/* Made at a class's first charge, removed by the test. Large enough for more
+ * classes of default weight than a clock can count. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 131072);
+	__type(key, struct nn_class_key);
+	__type(value, struct nn_class);
+} classes SEC(".maps");
+
+/* Keeps the enum in the type information, for the Go side. */
+enum nn_test_mode *nn_keep_mode __attribute__((unused));
+
+struct nn_test_op op;
+struct nn_test_result result;
+struct nn_test_bench bench;
+
+__noinline int nn_test_hop(struct nn_test_op *o)
+{
+	struct nn_class_key kk = {};
+	struct nn_test_result r = {};
+	struct nn_clock *c;
+	struct nn_class *k;
+	__u64 rate, burst_ns, cost;
+	__u32 weight;
+
+	if (!o || !o->rate)
+		return 0;
+	rate = o->rate;
+	weight = o->weight ? o->weight : NN_WEIGHT_DEFAULT;
+	kk.node = o->node;
+	kk.child = o->child;
+	r.missing = 1;
+	c = bpf_map_lookup_elem(&clocks, &kk.node);
+	if (!c)
+		goto out;
+	k = bpf_map_lookup_elem(&classes, &kk);
+	if (!k) {
+		struct nn_class fresh = {.finish = c->vtime};
+
+		bpf_map_update_elem(&classes, &kk, &fresh, BPF_NOEXIST);
+		k = bpf_map_lookup_elem(&classes, &kk);
+		if (!k)
+			goto out;
+	}
+	r.missing = 0;
+	burst_ns = o->burst_bytes * NN_NSEC_PER_SEC / rate;
+
+	bpf_spin_lock(&c->lock);
+	nn_clock_rate(c, k, weight, rate);
+	nn_clock_advance(c, rate, burst_ns, o->now_ns);
+	r.before_ns = nn_class_paid_ns(c, k, weight, rate);
+	r.sent_ns = nn_class_sent_ns(c, k, weight, rate);
+	if (o->mode == NN_TEST_REDEEM)
+		k->reserved_bytes -= k->reserved_bytes > o->wire_bytes
+					     ? o->wire_bytes
+					     : k->reserved_bytes;
+	if (o->mode == NN_TEST_CHARGE || o->mode == NN_TEST_RESERVE) {
+		cost = nn_clock_cost(c, o->wire_bytes, rate, o->now_ns);
+		nn_class_charge(c, k, weight, cost, rate, o->burst_bytes);
+		if (o->mode == NN_TEST_RESERVE)
+			k->reserved_bytes += cost;
+	}
+	r.paid_ns = nn_class_paid_ns(c, k, weight, rate);
+	if (o->mode != NN_TEST_ASK && o->mode != NN_TEST_REDEEM &&
+	    r.paid_ns > c->depart_ns)
+		c->depart_ns = r.paid_ns;
+	r.time_ns = c->time_ns;
+	r.vtime = c->vtime;
+	r.idle_ns = c->idle_ns;
+	r.active_weight = c->active_weight;
+	r.finish = k->finish;
+	r.reserved_bytes = k->reserved_bytes;
+	bpf_spin_unlock(&c->lock);
+out:
+	result = r;
+	return 0;
+}
+
+/* One call as the test says. */
+SEC("tc")
+int nn_test_step(struct __sk_buff *skb)
+{
+	struct nn_test_op o = op;
+
+	nn_test_hop(&o);
+	return 0;
+}
+
+/* One charge of the next class, a step later than the last. */
+SEC("tc")
+int nn_test_bench_step(struct __sk_buff *skb)
+{
+	struct nn_test_op o = bench.op;
+	__u64 n = bench.runs++;
+
+	o.child = bench.classes ? n % bench.classes : 0;
+	o.now_ns += n * bench.step_ns;
+	nn_test_hop(&o);
+	return 0;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The egress hook: what has to go back to TCP, which keeps the data and tries
+ * again while the program sees nothing.
+ */
+#ifndef NETNICE_EGRESS_H
+#define NETNICE_EGRESS_H
+
+#include "pacing.h"
+
+enum nn_egress_verdict {
+	NN_EGRESS_BACK = 0, /* TCP gets an error and keeps the data */
+	NN_EGRESS_PASS = 1,
+	NN_EGRESS_PASS_CN = 3, /* and TCP reduces its window */
+};
+
+/* A connection that no callback charges: it is charged here, and goes back to
+ * TCP while its fixed part of the limit turns out to be too much. */
+static __always_inline int nn_static_judge(struct __sk_buff *skb, __u32 state,
+					   struct nn_socket *s)
+{
+	__u32 headers = s->flags & NN_SOCK_V6 ? 72 : 52;
+	struct nn_transmit x = {
+		.now_ns = bpf_ktime_get_ns(),
+		.loopback = s->flags & NN_SOCK_LOOPBACK,
+		.empty = 1,
+		.slack_ns = NN_HOLD_NS,
+		.wire_bytes = skb->len,
+	};
+
+	nn_path_walk(s, &x, NN_ASK);
+	if (skb->len > headers + 40 && nn_far(&x, x.before_ns))
+		return NN_EGRESS_BACK;
+	/* While connections wait for more than a second's worth of turns, no
+	 * further one is made: TCP repeats the SYN after a second. */
+	if (state == TCP_SYN_SENT && x.reserved_ns > NN_NSEC_PER_SEC)
+		return NN_EGRESS_BACK;
+	if (skb->gso_segs > 1)
+		x.wire_bytes += (skb->gso_segs - 1) * headers;
+	nn_path_walk(s, &x, NN_CHARGE);
+	return NN_EGRESS_PASS;
+}
+
+/* The egress hook: send a held transmit back to TCP, which keeps the data and
+ * tries again (the program sees nothing). Also sees which device is used. */
+static __always_inline int nn_egress_judge(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+	struct bpf_tcp_sock *tp;
+	struct nn_socket *s;
+
+	if (!sk)
+		return NN_EGRESS_PASS;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk || sk->protocol != IPPROTO_TCP)
+		return NN_EGRESS_PASS;
+	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	if (!s || !nn_socket_limited(s))
+		return NN_EGRESS_PASS;
+	if (skb->ifindex == LOOPBACK_IFINDEX)
+		s->flags |= NN_SOCK_LOOPBACK;
+	/* not armed: nobody has looked after it yet (see nn_socket_ask) */
+	if (s->flags & NN_SOCK_STATIC || !(s->flags & NN_SOCK_ARMED))
+		return nn_static_judge(skb, sk->state, s);
+	if (s->flags & NN_SOCK_HOLD) {
+		s->flags &= ~NN_SOCK_HOLD;
+		nn_held_count(s);
+		return NN_EGRESS_BACK;
+	}
+	/* An adopted connection's window may be far above the clamp, which TCP
+	 * looks at only while it grows the window: ask for a reduction. */
+	tp = bpf_tcp_sock(sk);
+	if (tp && nn_window_exceeds(tp->snd_cwnd, s->clamp_segments))
+		return NN_EGRESS_PASS_CN;
+	return NN_EGRESS_PASS;
+}
+
+#endif

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Which process uses a socket, and which nodes hold for it.
+ *
+ * A socket belongs to the process that used it last: created it, or sent on
+ * it. The path is made in that process's context (or by an iterator that holds
+ * the task) and kept with the socket, so that what runs later in softirq needs
+ * no task.
+ */
+#ifndef NETNICE_IDENTITY_H
+#define NETNICE_IDENTITY_H
+
+#include "kernel.h"
+#include "maps.h"
+
+#define NN_CGROUP_DEPTH 12 /* levels above a process that are looked at */
+
+/* What a socket's path follows from. */
+struct nn_who {
+	__u64 child;
+	__u64 start_boottime_ns;
+	__u64 cgroup;
+	__u32 tgid;
+	__u32 uid;
+	__u32 epoch; /* read before the path is made from what it counts */
+};
+
+/* A program's class: the start time keeps a reused pid from its predecessor's
+ * debt, and its successor from an unpaid share. */
+static __always_inline __u64 nn_child_program(__u32 tgid, __u64 start_ns)
+{
+	return ((start_ns >> 10) << 33 >> 1) | tgid;
+}
+
+static __always_inline __u64 nn_child_node(__u32 node, __u32 generation)
+{
+	return 1ULL << 63 | (__u64)generation << 32 | node;
+}
+
+static __always_inline void nn_identify(struct task_struct *t,
+					const struct nn_policy *p,
+					struct nn_who *w)
+{
+	w->epoch = *(volatile const __u32 *)&p->epoch;
+	w->tgid = t->tgid;
+	w->uid = t->real_cred->uid.val;
+	w->start_boottime_ns = t->group_leader->start_boottime;
+	w->cgroup = t->cgroups->dfl_cgrp->kn->id;
+	w->child = nn_child_program(w->tgid, w->start_boottime_ns);
+}
+
+/* The node that stands at the index, if it is the one that was meant. */
+static __always_inline struct nn_node *nn_node_get(__u32 index,
+						   __u32 generation)
+{
+	struct nn_node *n;
+
+	if (!index)
+		return NULL;
+	n = bpf_map_lookup_elem(&nodes, &index);
+	if (!n || n->generation != generation || !(n->flags & NN_NODE_LIVE))
+		return NULL;
+	return n;
+}
+
+/* A thread's own entry, else its leader's: kernel threads that work for a
+ * process (io_uring) are no copies of a thread by fork. */
+static __always_inline struct nn_task *nn_task_of(struct task_struct *t)
+{
+	struct nn_task *e = bpf_task_storage_get(&tasks, t, 0, 0);
+
+	if (!e)
+		e = bpf_task_storage_get(&tasks, t->group_leader, 0, 0);
+	return e;
+}
+
+static __always_inline __u32 nn_hop_add(struct nn_hop *path, __u32 n,
+					__u32 node)
+{
+	struct nn_node *d;
+
+	if (n >= NN_PATH_MAX)
+		return n;
+	d = bpf_map_lookup_elem(&nodes, &node);
+	if (!d || !(d->flags & NN_NODE_LIVE))
+		return n;
+	path[n & (NN_PATH_MAX - 1)].node = node;
+	path[n & (NN_PATH_MAX - 1)].generation = d->generation;
+	return n + 1;
+}
+
+/* Fill path, innermost first; returns how many nodes hold. */
+static __always_inline __u32 nn_path_make(struct nn_policy *p,
+					  struct task_struct *t,
+					  const struct nn_who *w,
+					  struct nn_hop *path)
+{
+	__u32 n = 0, *node;
+
+	if (p->kinds & 1 << NN_NODE_TREE) {
+		struct nn_task *e = nn_task_of(t);
+		__u32 at = e ? e->node : 0, generation = e ? e->generation : 0;
+
+		for (int i = 0; i < NN_PATH_MAX && at; i++) {
+			struct nn_node *d = bpf_map_lookup_elem(&nodes, &at);
+
+			if (!d || d->kind != NN_NODE_TREE ||
+			    (!i && d->generation != generation))
+				break;
+			n = nn_hop_add(path, n, at);
+			at = d->parent;
+		}
+	}
+	if (p->kinds & 1 << NN_NODE_CGROUP) {
+		struct cgroup_subsys_state *css = &t->cgroups->dfl_cgrp->self;
+
+		for (int i = 0; i < NN_CGROUP_DEPTH && css; i++) {
+			/* self is the first field of a cgroup */
+			struct cgroup *g = (struct cgroup *)css;
+			__u64 id = BPF_CORE_READ(g, kn, id);
+
+			node = bpf_map_lookup_elem(&cgroups, &id);
+			if (node)
+				n = nn_hop_add(path, n, *node);
+			css = BPF_CORE_READ(css, parent);
+		}
+	}
+	if (p->kinds & 1 << NN_NODE_USER) {
+		__u32 uid = w->uid;
+
+		node = bpf_map_lookup_elem(&users, &uid);
+		if (node)
+			n = nn_hop_add(path, n, *node);
+	}
+	if (p->kinds & 1 << NN_NODE_HOST)
+		n = nn_hop_add(path, n, p->host_node);
+	return n;
+}
+
+static __always_inline bool nn_same_user(const struct nn_socket *s,
+					 const struct nn_who *w)
+{
+	return s->tgid == w->tgid && s->uid == w->uid &&
+	       s->cgroup == w->cgroup &&
+	       s->start_boottime_ns == w->start_boottime_ns;
+}
+
+static __always_inline void nn_socket_assign(struct nn_socket *s,
+					     const struct nn_who *w,
+					     const struct nn_hop *path, __u32 n)
+{
+	s->child = w->child;
+	s->start_boottime_ns = w->start_boottime_ns;
+	s->cgroup = w->cgroup;
+	s->tgid = w->tgid;
+	s->uid = w->uid;
+	s->epoch = w->epoch;
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		s->path[i].node = i < n ? path[i].node : 0;
+		s->path[i].generation = i < n ? path[i].generation : 0;
+	}
+}
+
+static __always_inline bool nn_socket_limited(const struct nn_socket *s)
+{
+	return s->path[0].node || s->rate_bytes_per_sec;
+}
+
+/* The kernel makes the subflows of an MPTCP socket and sends on them: they have
+ * no user of their own, so they take the path of the socket that has. */
+static __always_inline struct nn_socket *nn_subflow(struct bpf_sock *sk)
+{
+	struct nn_socket *from, *s;
+	struct mptcp_sock *msk;
+
+	if (!bpf_core_enum_value_exists(enum bpf_func_id,
+					BPF_FUNC_skc_to_mptcp_sock))
+		return NULL;
+	msk = bpf_skc_to_mptcp_sock(sk);
+	if (!msk)
+		return NULL;
+	from = bpf_sk_storage_get(&sockets, (struct sock *)msk, 0, 0);
+	if (!from)
+		return NULL;
+	s = bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!s) {
+		nn_fault(NN_FAULT_SOCKET_STORAGE);
+		return NULL;
+	}
+	s->child = from->child;
+	s->start_boottime_ns = from->start_boottime_ns;
+	s->cgroup = from->cgroup;
+	s->tgid = from->tgid;
+	s->uid = from->uid;
+	s->epoch = from->epoch;
+	for (__u32 i = 0; i < NN_PATH_MAX; i++)
+		s->path[i] = from->path[i];
+	s->flags |= NN_SOCK_SUBFLOW;
+	return s;
+}
+
+/* Called in the context of the process that uses the socket. Returns the
+ * state if the socket concerns us. */
+static __always_inline struct nn_socket *nn_socket_used(struct sock *sk)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct nn_policy *p = nn_policy();
+	struct nn_hop path[NN_PATH_MAX] = {};
+	struct nn_socket *s;
+	struct nn_who w;
+	__u32 n;
+
+	if (!p || !p->kinds)
+		return NULL;
+	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	/* A kernel thread works for the socket's user. */
+	if (t->flags & PF_KTHREAD)
+		return s;
+	/* With process trees alone a stranger's socket stays without state. */
+	if (!s && p->kinds == 1 << NN_NODE_TREE && !nn_task_of(t))
+		return NULL;
+	nn_identify(t, p, &w);
+	if (s && s->epoch == w.epoch && nn_same_user(s, &w))
+		return s;
+	n = nn_path_make(p, t, &w, path);
+	if (!s) {
+		s = bpf_sk_storage_get(&sockets, sk, 0,
+				       BPF_SK_STORAGE_GET_F_CREATE);
+		if (!s) {
+			nn_fault(NN_FAULT_SOCKET_STORAGE);
+			return NULL;
+		}
+	}
+	nn_socket_assign(s, &w, path, n);
+	return s;
+}
+
+/* A socket that was not armed when it was set up (made by another program, or
+ * before the limit): only an iterator can switch the callbacks on, so wake
+ * the daemon, once. */
+static __always_inline void nn_socket_ask(struct nn_socket *s)
+{
+	__u32 one = 1;
+
+	if (!nn_socket_limited(s) || s->flags & (NN_SOCK_ARMED | NN_SOCK_ASKED))
+		return;
+	s->flags |= NN_SOCK_ASKED;
+	if (bpf_ringbuf_output(&events, &one, sizeof(one), 0))
+		nn_fault(NN_FAULT_EVENT_LOST);
+}
+
+static __always_inline void nn_socket_sends(struct sock *sk)
+{
+	struct nn_socket *s = nn_socket_used(sk);
+
+	if (s)
+		nn_socket_ask(s);
+}
+
+/* A program makes a socket: the connection that it becomes is armed as soon as
+ * it is set up. */
+static __always_inline void nn_socket_made(void *sk)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct nn_policy *p = nn_policy();
+	struct nn_hop path[NN_PATH_MAX] = {};
+	struct nn_socket *s;
+	struct nn_who w;
+	__u32 n;
+
+	if (!p || !p->kinds)
+		return;
+	nn_identify(t, p, &w);
+	n = nn_path_make(p, t, &w, path);
+	if (!n)
+		return;
+	s = bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!s) {
+		nn_fault(NN_FAULT_SOCKET_STORAGE);
+		return;
+	}
+	nn_socket_assign(s, &w, path, n);
+}
+
+/* Fork and clone: threads too, so that exec from a thread keeps the node. */
+static __always_inline void nn_task_forked(struct task_struct *parent,
+					   struct task_struct *child)
+{
+	struct nn_task *from = nn_task_of(parent), *to;
+
+	if (!from || !from->node)
+		return;
+	to = bpf_task_storage_get(&tasks, child, 0,
+				  BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!to) {
+		nn_fault(NN_FAULT_TASK_STORAGE);
+		return;
+	}
+	*to = *from;
+}
+
+#endif

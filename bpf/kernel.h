@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The few fields of the kernel's own structs that netnice reads, relocated by
+ * CO-RE against the running kernel, and constants that users' headers lack.
+ */
+#ifndef NETNICE_KERNEL_H
+#define NETNICE_KERNEL_H
+
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_tracing.h>
+
+#define AF_INET		   2
+#define AF_INET6	   10
+#define IPPROTO_TCP	   6
+#define IPPROTO_MPTCP	   262
+#define SOL_SOCKET	   1
+#define SOL_TCP		   6
+#define SO_MAX_PACING_RATE 47
+#define SOCK_STREAM	   1
+#define LOOPBACK_IFINDEX   1
+#define TCP_SYN_SENT	   2
+#define TCP_ESTABLISHED	   1
+#define TCP_TIME_WAIT	   6
+#define TCP_CLOSE	   7
+#define TCP_LISTEN	   10
+#define TCP_NEW_SYN_RECV   12
+#define EPERM		   1
+#define ENOMEM		   12
+#define EINVAL		   22
+#define PF_KTHREAD	   0x00200000
+#define NN_PAGE_SIZE	   4096
+/* Linux 6.12; older kernels answer -EINVAL. */
+#define NN_TCP_BPF_CB_FLAGS 1008
+
+#define __core		    __attribute__((preserve_access_index))
+
+typedef struct {
+	__u32 val;
+} __core kuid_t;
+
+struct cred {
+	kuid_t uid;
+} __core;
+
+struct kernfs_node {
+	__u64 id;
+} __core;
+
+struct cgroup_subsys_state {
+	struct cgroup_subsys_state *parent;
+} __core;
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+} __core;
+
+struct css_set {
+	struct cgroup *dfl_cgrp;
+} __core;
+
+struct task_struct {
+	unsigned int flags;
+	int pid;
+	int tgid;
+	int exit_state;
+	struct task_struct *group_leader;
+	struct task_struct *real_parent;
+	__u64 start_boottime;
+	const struct cred *real_cred;
+	struct css_set *cgroups;
+} __core;
+
+struct in6_addr {
+	__u8 bytes[16];
+};
+
+struct ns_common {
+	unsigned int inum;
+} __core;
+
+struct net {
+	struct ns_common ns;
+} __core;
+
+typedef struct {
+	struct net *net;
+} __core possible_net_t;
+
+struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	possible_net_t skc_net;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+} __core;
+
+struct sock {
+	struct sock_common __sk_common;
+	int sk_wmem_queued;
+	__u16 sk_type;
+	__u16 sk_protocol;
+	unsigned long sk_pacing_rate;
+	unsigned long sk_max_pacing_rate;
+} __core;
+
+struct inet_sock {
+	struct sock sk;
+} __core;
+
+struct inet_connection_sock {
+	struct inet_sock icsk_inet;
+	__u16 icsk_ext_hdr_len;
+} __core;
+
+struct minmax_sample {
+	__u32 t;
+	__u32 v;
+} __core;
+
+struct minmax {
+	struct minmax_sample s[3];
+} __core;
+
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	__u16 tcp_header_len;
+	__u32 write_seq;
+	__u32 snd_nxt;
+	__u32 snd_una;
+	__u32 srtt_us;
+	__u32 snd_cwnd;
+	__u32 mss_cache;
+	__u64 tcp_wstamp_ns;
+	struct minmax rtt_min;
+	__u8 bpf_sock_ops_cb_flags;
+} __core;
+
+struct mptcp_sock {
+	struct inet_connection_sock sk;
+} __core;
+
+struct socket {
+	struct sock *sk;
+} __core;
+
+struct file {
+	void *private_data;
+} __core;
+
+struct msghdr;
+struct sk_buff;
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+	__u64 session_id;
+	__u64 seq_num;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	__u32 fd;
+	struct file *file;
+};
+
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+	__u32 uid;
+};
+
+struct bpf_iter__bpf_sk_storage_map {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	struct sock *sk;
+	void *value;
+};
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Every map: who writes it, its key, how long an entry lives, why its size. */
+#ifndef NETNICE_MAPS_H
+#define NETNICE_MAPS_H
+
+#include "types.h"
+
+/* Nodes by index. The user side writes; adopt_tasks sets parents. 240 bytes
+ * each, 4 MB: allocated once so that the hot path needs no hash. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NN_MAX_NODES);
+	__type(key, __u32);
+	__type(value, struct nn_node);
+} nodes SEC(".maps");
+
+/* Clocks by node and direction. The user side makes and removes them with the
+ * node, the datapath runs them. Memory only for those that exist. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_MAX_NODES *NN_DIRECTIONS);
+	__type(key, struct nn_clock_key);
+	__type(value, struct nn_clock);
+} clocks SEC(".maps");
+
+/* Children of clocks, made by the datapath at a child's first chunk. The least
+ * recently used goes when it is full: a child that comes back starts anew. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct nn_class_key);
+	__type(value, struct nn_class);
+} classes SEC(".maps");
+
+/* TCP sockets that some limit concerns, or that were looked at and found free.
+ * Lives with the socket; an accepted one begins as its listener's copy. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, struct nn_socket);
+} sockets SEC(".maps");
+
+/* Threads of limited process trees. Copied at fork, goes with the thread. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct nn_task);
+} tasks SEC(".maps");
+
+/* uid -> node, cgroup id -> node. The user side writes them with the node. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_MAX_NODES);
+	__type(key, __u32);
+	__type(value, __u32);
+} users SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_MAX_NODES);
+	__type(key, __u64);
+	__type(value, __u32);
+} cgroups SEC(".maps");
+
+/* What holds now; written by the user side. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct nn_policy);
+} policy SEC(".maps");
+
+/* Faults that failed open, by enum nn_fault. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, NN_FAULTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} faults SEC(".maps");
+
+/* Wakes the daemon when a socket needs callbacks that only an iterator can
+ * switch on. One word an event; a lost one is made up for every second. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} events SEC(".maps");
+
+static __always_inline void nn_fault(__u32 reason)
+{
+	__u64 *n = bpf_map_lookup_elem(&faults, &reason);
+
+	if (n)
+		(*n)++;
+}
+
+static __always_inline struct nn_policy *nn_policy(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&policy, &zero);
+}
+
+static __always_inline __u32 nn_epoch(void)
+{
+	struct nn_policy *p = nn_policy();
+
+	return p ? p->epoch : 0;
+}
+
+#endif

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/* Every hook of netnice's, and nothing else: the logic is in the headers. */
+#include "kernel.h"
+#include "adopt.h"
+#include "egress.h"
+#include "option.h"
+
+char LICENSE[] SEC("license")
+= "Dual BSD/GPL";
+
+/* Keeps the enums in the object's type information, for the Go side. */
+enum nn_node_kind *nn_keep_kind __attribute__((unused));
+enum nn_node_flags *nn_keep_node_flags __attribute__((unused));
+enum nn_socket_flags *nn_keep_socket_flags __attribute__((unused));
+enum nn_direction *nn_keep_direction __attribute__((unused));
+enum nn_owner *nn_keep_owner __attribute__((unused));
+enum nn_fault *nn_keep_fault __attribute__((unused));
+struct nn_task_record *nn_keep_task_record __attribute__((unused));
+struct nn_socket_record *nn_keep_socket_record __attribute__((unused));
+
+/* --- always attached while netnice is up --- */
+
+SEC("sockops")
+int nn_sockops(struct bpf_sock_ops *ctx)
+{
+	switch (ctx->op) {
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		nn_established(ctx);
+		break;
+	case BPF_SOCK_OPS_RTT_CB:
+		nn_acked(ctx);
+		break;
+	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
+		if (ctx->args[0] != BPF_WRITE_HDR_TCP_CURRENT_MSS)
+			nn_transmit(ctx);
+		break;
+	}
+	return 1;
+}
+
+SEC("cgroup/setsockopt")
+int nn_setsockopt(struct bpf_sockopt *ctx)
+{
+	/* Before 6.5 a larger option fails for everybody unless the program
+	 * says that it left it alone. */
+	if (ctx->optlen > NN_PAGE_SIZE) {
+		ctx->optlen = 0;
+		return 1;
+	}
+	return nn_option_set(ctx);
+}
+
+SEC("cgroup/getsockopt")
+int nn_getsockopt(struct bpf_sockopt *ctx)
+{
+	if (ctx->optlen > NN_PAGE_SIZE) {
+		ctx->optlen = 0;
+		return 1;
+	}
+	return nn_option_get(ctx);
+}
+
+/* --- attached while a node needs them --- */
+
+SEC("cgroup/sock_create")
+int nn_sock_create(struct bpf_sock *ctx)
+{
+	if (ctx->protocol == IPPROTO_TCP || ctx->protocol == IPPROTO_MPTCP)
+		nn_socket_made(ctx);
+	return 1;
+}
+
+/* Where that hook may not look at tasks: the last moments before a connection
+ * can be made of the socket. */
+SEC("fentry/tcp_connect")
+int BPF_PROG(nn_connect_fentry, struct sock *sk)
+{
+	nn_socket_used(sk);
+	return 0;
+}
+
+SEC("fentry/inet_csk_listen_start")
+int BPF_PROG(nn_listen_fentry, struct sock *sk)
+{
+	nn_socket_used(sk);
+	return 0;
+}
+
+SEC("cgroup_skb/egress")
+int nn_egress(struct __sk_buff *skb)
+{
+	return nn_egress_judge(skb);
+}
+
+/* One of the next three, whichever this kernel has. */
+SEC("tp_btf/tcp_sendmsg_locked")
+int BPF_PROG(nn_send_tp, struct sock *sk)
+{
+	nn_socket_sends(sk);
+	return 0;
+}
+
+SEC("fentry/tcp_sendmsg_locked")
+int BPF_PROG(nn_send_fentry, struct sock *sk)
+{
+	nn_socket_sends(sk);
+	return 0;
+}
+
+/* sendfile and splice before 6.5 */
+SEC("fentry/do_tcp_sendpages")
+int BPF_PROG(nn_sendpages_fentry, struct sock *sk)
+{
+	nn_socket_sends(sk);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(nn_fork, struct task_struct *parent, struct task_struct *child)
+{
+	nn_task_forked(parent, child);
+	return 0;
+}
+
+/* --- run by the user side --- */
+
+SEC("iter/task")
+int nn_adopt_tasks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+
+	if (task)
+		nn_adopt_task(task);
+	return 0;
+}
+
+SEC("iter/task")
+int nn_release_tasks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+
+	if (task)
+		nn_release_task(task);
+	return 0;
+}
+
+/* Living members of trees, one record a process. */
+SEC("iter/task")
+int nn_list_tasks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *t = ctx->task;
+	struct nn_task_record r = {};
+	struct nn_task *e;
+
+	if (!t || t->exit_state)
+		return 0;
+	e = bpf_task_storage_get(&tasks, t, 0, 0);
+	if (!e)
+		return 0;
+	r.tgid = t->tgid;
+	r.node = e->node;
+	bpf_seq_write(ctx->meta->seq, &r, sizeof(r));
+	return 0;
+}
+
+SEC("iter/task_file")
+int nn_adopt_files(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct socket *socket;
+	struct sock *sk;
+
+	if (!task || !file)
+		return 0;
+	socket = bpf_sock_from_file(file);
+	sk = socket ? socket->sk : NULL;
+	if (sk)
+		nn_adopt_file(task, sk);
+	return 0;
+}
+
+SEC("iter/tcp")
+int nn_adopt_connections(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *skc = ctx->sk_common;
+
+	if (skc)
+		nn_adopt_connection(skc);
+	return 0;
+}
+
+SEC("iter/bpf_sk_storage_map")
+int nn_list_sockets(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct nn_socket *s = ctx->value;
+	struct sock *sk = ctx->sk;
+
+	if (sk && s)
+		nn_socket_record(ctx->meta->seq, sk, s);
+	return 0;
+}

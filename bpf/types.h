@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The structs and enums that kernel and user side share; bpf2go makes the Go
+ * side from them. A node is a subject (who), a limit what somebody wants of
+ * it, a clock what enforces one direction of it.
+ *
+ * Units stand in names: _ns is CLOCK_MONOTONIC or a span in nanoseconds,
+ * _bytes_per_sec counts IP bytes, headers included.
+ */
+#ifndef NETNICE_TYPES_H
+#define NETNICE_TYPES_H
+
+#define NN_MAX_NODES	  16384
+#define NN_PATH_MAX	  8 /* nodes that may hold for one socket */
+#define NN_WEIGHT_DEFAULT 100
+#define NN_WEIGHT_MAX	  10000
+
+/* The system virtual time of a clock counts 2^-20 bytes per unit of weight. */
+#define NN_VTIME_SHIFT 20
+/* One slot of the wheel is 2^25 / 2^20 = 32 bytes per unit of weight: 3200
+ * bytes of a class of default weight, 64 slots = 204,800 bytes ahead. */
+#define NN_SLOT_SHIFT  25
+#define NN_WHEEL_SLOTS 64
+/* Whoever owes more stands in a wheel of slots 16 times as long, and so on: 64
+ * slots of the last are 8 MB per unit of weight. */
+#define NN_WHEEL_LEVELS 4
+#define NN_LEVEL_SHIFT	4
+
+enum nn_node_kind {
+	NN_NODE_NONE,
+	NN_NODE_SOCKET,
+	NN_NODE_TREE, /* a process and its descendants */
+	NN_NODE_CGROUP,
+	NN_NODE_GROUP,
+	NN_NODE_USER,
+	NN_NODE_DESTINATION,
+	NN_NODE_LINK,
+	NN_NODE_HOST,
+	NN_NODE_KINDS,
+};
+
+enum nn_direction {
+	NN_UP,
+	NN_DOWN,
+	NN_TOTAL, /* up and down on one clock */
+	NN_DIRECTIONS,
+};
+
+/* Whose wish a limit is; of several ceilings on a node the lowest holds. */
+enum nn_owner {
+	NN_OWNER_ADMIN,
+	NN_OWNER_USER,
+	NN_OWNERS,
+};
+
+enum nn_node_flags {
+	NN_NODE_LIVE = 1 << 0, /* else the node is passed through */
+	NN_NODE_LOOPBACK =
+		1 << 1, /* limits the machine's traffic to itself too */
+};
+
+/* One owner's wish in one direction. */
+struct nn_limit {
+	__u64 ceiling_bytes_per_sec; /* 0 = none */
+	__u64 min_bytes_per_sec;     /* guarantee, 0 = none */
+	__u64 burst_bytes;	     /* unused credit that may be made up for */
+	__u32 weight;		     /* of the rest, 0 = the node's */
+	__u32 priority;
+};
+_Static_assert(sizeof(struct nn_limit) == 32, "nn_limit");
+
+struct nn_node {
+	__u32 kind;
+	__u32 generation; /* differs for each use of the index */
+	__u32 flags;
+	__u32 parent;  /* index of the enclosing node of the same kind, 0 = none
+			*/
+	__u64 subject; /* tgid, uid, cgroup id, prefix or device index */
+	__u64 start_boottime_ns; /* processes: tells a reused pid apart */
+	__u32 scope_kind;	 /* 0, or NN_NODE_DESTINATION / NN_NODE_LINK: */
+	__u32 scope_id;	      /* the limit holds for that part of the traffic */
+	__u32 weight;	      /* as a child of its enclosing nodes, 1..10000 */
+	__u32 static_sockets; /* among which it is divided where callbacks
+				 cannot be had */
+	struct nn_limit limits[NN_OWNERS][NN_DIRECTIONS];
+};
+_Static_assert(sizeof(struct nn_node) == 48 + 6 * 32, "nn_node");
+
+struct nn_clock_key {
+	__u32 node;
+	__u32 direction;
+};
+
+/*
+ * The clock of one node and direction: weighted fair queueing in virtual time.
+ * vtime advances by rate / active_weight while classes are backlogged; the
+ * wheel holds, by virtual time slot, the weights that become idle then.
+ */
+struct nn_clock {
+	struct bpf_spin_lock lock;
+	__u32 active_weight;
+	__u64 time_ns; /* vtime is advanced up to here; past now = owed */
+	__u64 vtime;
+	__u64 bytes; /* charged since creation */
+	__u64 chunks;
+	__u64 held;	       /* first segments of connections sent back */
+	__u64 depart_ns;       /* latest departure given out */
+	__u64 rate;	       /* at the last charge, bytes/s */
+	__u64 idle_ns;	       /* time for which nobody had anything to send */
+	__u64 former_rate;     /* before it was lowered */
+	__u64 former_until_ns; /* departures up to here were promised at that */
+	__u64 rest;	       /* of time_ns, in 2^-16 ns */
+	__u64 occupied[NN_WHEEL_LEVELS]; /* a bit for each slot in use */
+	__u32 wheel[NN_WHEEL_LEVELS][NN_WHEEL_SLOTS];
+};
+
+struct nn_class_key {
+	__u32 node;
+	__u32 direction;
+	__u64 child; /* a program or a node, see nn_child_* */
+};
+
+/* What a clock knows of one child. Guarded by the clock's lock. */
+struct nn_class {
+	__u64 finish;	  /* virtual time at which all its bytes are paid */
+	__u64 until;	  /* virtual time to which it counts as active,
+			   * and in the low bits the wheel's level */
+	__u32 weight;	  /* with which it stands there, 0 = not there */
+	__u32 mean_bytes; /* moving average of a chunk, byte-weighted */
+	__u64 bytes;
+	__u64 reserved_bytes; /* of these, charged to chunks that are held */
+	__u64 redeem_ns;      /* up to here held chunks have left at the rate */
+};
+
+struct nn_task {
+	__u32 node; /* innermost process-tree node */
+	__u32 generation;
+};
+
+struct nn_hop {
+	__u32 node;
+	__u32 generation;
+};
+
+enum nn_socket_flags {
+	NN_SOCK_ARMED = 1 << 0,	    /* our callbacks are on */
+	NN_SOCK_ADDED_HDR = 1 << 1, /* and it was us who set WRITE_HDR_OPT */
+	NN_SOCK_ADDED_RTT = 1 << 2, /* and RTT */
+	NN_SOCK_LOOPBACK = 1 << 3,  /* leaves by lo */
+	NN_SOCK_HOLD = 1 << 4,	    /* the transmit under way goes back */
+	NN_SOCK_ASKED = 1 << 5,	    /* the daemon was asked to arm it */
+	NN_SOCK_OWN_KNOWN = 1 << 6, /* own_pacing is valid */
+	NN_SOCK_V6 = 1 << 7,
+	NN_SOCK_STARTED = 1 << 8,  /* its first chunk has left */
+	NN_SOCK_SUBFLOW = 1 << 10, /* of an MPTCP socket, which has the path */
+	NN_SOCK_STATIC = 1 << 9,   /* callbacks cannot be had: see adopt.h */
+};
+
+/* State of one TCP socket; written under the socket's lock. */
+struct nn_socket {
+	/* who: the process that used it last */
+	__u64 child; /* the program's class */
+	__u64 start_boottime_ns;
+	__u64 cgroup;
+	__u32 tgid;
+	__u32 uid;
+	__u32 epoch; /* of the policy that made the path */
+	__u32 flags;
+	struct nn_hop path[NN_PATH_MAX]; /* innermost first, ends at node 0 */
+
+	/* when */
+	__u64 depart_ns; /* planned departure of the next chunk */
+	__u64 held_ns;	 /* since then, if due_ns */
+	__u64 due_ns;	 /* of a held first chunk, 0 = none */
+	__u64 share_bytes_per_sec;
+	__u64 own_pacing; /* what the program itself asked for, ~0 = nothing */
+	__u64 rate_bytes_per_sec; /* TCP_SNDRATE, 0 = none */
+	__u64 rate_clock_ns;
+	__u32 prepaid_bytes;	   /* charged when they were held */
+	__u32 clamp_segments;	   /* of the congestion window, 0 = none */
+	__u64 limit_bytes_per_sec; /* lowest on the path, as last seen */
+};
+
+/* What holds now; one element, written by the user side only. */
+struct nn_policy {
+	__u32 epoch; /* changes with the set of nodes */
+	__u32 kinds; /* 1 << kind of those that have a node */
+	__u32 host_node;
+	__u32 pad;
+};
+
+/* Reasons for which traffic flowed although it should have been held. */
+enum nn_fault {
+	NN_FAULT_CLOCK_MISSING,
+	NN_FAULT_CLASS_FULL,
+	NN_FAULT_TASK_STORAGE,
+	NN_FAULT_SOCKET_STORAGE,
+	NN_FAULT_EVENT_LOST,
+	NN_FAULTS,
+};
+
+/* Output of the iterators. */
+struct nn_task_record {
+	__u32 tgid;
+	__u32 node;
+};
+
+struct nn_socket_record {
+	struct nn_socket state;
+	__u8 local[16];
+	__u8 remote[16];
+	__u64 queued_bytes;
+	__u64 unsent_bytes;
+	__u32 netns;
+	__u16 local_port;
+	__u16 remote_port;
+	__u16 family;
+	__u8 tcp_state;
+	__u8 armed; /* our callback flag stands on the socket */
+	__u32 pad;
+};
+
+#endif

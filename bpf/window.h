@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * How much of its data TCP sends at a time: by the congestion window, on paths
+ * so short that TCP would send 64 KB whatever the rate.
+ */
+#ifndef NETNICE_WINDOW_H
+#define NETNICE_WINDOW_H
+
+#include "charge.h"
+
+#define NN_CHUNK_NS   2000000ULL
+#define NN_PAIR_SHARE 30000 /* bytes/s: two segments in 0.1 s */
+#define NN_CHUNK_MAX  60000 /* from here on TCP's own size will do */
+#define NN_NO_CLAMP   0x7fffffff
+#define NN_DISTANT_US 3000
+
+static __always_inline bool nn_window_exceeds(__u32 cwnd, __u32 clamp)
+{
+	return clamp && clamp != NN_NO_CLAMP && cwnd > clamp + clamp / 4 + 2;
+}
+
+/* Keep the congestion window at two chunks and two round trips of the
+ * socket's share. At a distance TCP's chunks suit its pacing rate by
+ * themselves, and a window of the path's size is what gets over losses: the
+ * window is left alone. Set when it is off by more than a quarter, and again
+ * while the window is above it: setting it also sets the slow start threshold,
+ * to which TCP reduces the window (see nn_egress_judge). ctx is what
+ * bpf_setsockopt takes here. */
+static __always_inline void nn_clamp(void *ctx, struct nn_socket *s,
+				     struct tcp_sock *tp)
+{
+	__u64 limit = s->limit_bytes_per_sec, share, chunk, by_time, bdp;
+	__u32 mss = tp->mss_cache ? tp->mss_cache : 1448;
+	__u32 segments, want, off;
+	__u64 rtt_us, least_us = tp->rtt_min.s[0].v;
+	/* ~0 = not measured yet */
+	bool distant = least_us >= NN_DISTANT_US && least_us != 0xffffffff;
+
+	if (!limit || limit == NN_UNLIMITED)
+		return;
+	chunk = limit / (NN_NSEC_PER_SEC / NN_CHUNK_NS);
+	if (chunk > 10 * mss)
+		chunk = 10 * mss;
+	by_time = limit / 1000; /* 1 ms, as TCP's own sizing */
+	if (by_time > chunk)
+		chunk = by_time;
+	if (chunk >= NN_CHUNK_MAX || distant) {
+		want = NN_NO_CLAMP;
+	} else {
+		rtt_us = tp->srtt_us >> 3;
+		/* a delayed ACK is no distance */
+		if (rtt_us > 2 * least_us + 5000)
+			rtt_us = 2 * least_us + 5000;
+		share = s->share_bytes_per_sec;
+		if (!share || share > limit)
+			share = limit;
+		segments = chunk / mss;
+		/* Two segments are acknowledged at once, one only when the next
+		 * comes: send two, unless that makes long pauses. */
+		if (segments < 2)
+			segments = share > NN_PAIR_SHARE ? 2 : 1;
+		bdp = share / 1000 * rtt_us / 1000 / mss;
+		want = 2 * segments + 2 * bdp;
+	}
+	if (want == NN_NO_CLAMP && !s->clamp_segments)
+		return;
+	off = want > s->clamp_segments ? want - s->clamp_segments
+				       : s->clamp_segments - want;
+	if (off <= s->clamp_segments / 4) {
+		if (!nn_window_exceeds(tp->snd_cwnd, s->clamp_segments))
+			return;
+		want = s->clamp_segments;
+	}
+	s->clamp_segments = want;
+	bpf_setsockopt(ctx, SOL_TCP, TCP_BPF_SNDCWND_CLAMP, &want,
+		       sizeof(want));
+}
+
+#endif

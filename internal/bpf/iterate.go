@@ -1,0 +1,150 @@
+package bpf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// run drives an iterator to its end and returns what it wrote.
+func run(p *ebpf.Program, m *ebpf.Map) ([]byte, error) {
+	it, err := link.AttachIter(link.IterOptions{Program: p, Map: m})
+	if err != nil {
+		return nil, fmt.Errorf("attach iterator: %w", err)
+	}
+	defer it.Close()
+	r, err := it.Open()
+	if err != nil {
+		return nil, fmt.Errorf("open iterator: %w", err)
+	}
+	defer r.Close()
+	return io.ReadAll(r)
+}
+
+// runOfProcess drives a task iterator over one thread group. cilium/ebpf's
+// IterOptions cannot say which, so the link is made by the system call.
+// Kernels before 6.1 do not know the filter: there all tasks are visited.
+func runOfProcess(p *ebpf.Program, tgid uint32) ([]byte, error) {
+	info := [4]uint32{0, tgid, 0, 0} // union bpf_iter_link_info: task {tid, pid, pid_fd}
+	create := struct {
+		prog, target, attach, flags uint32
+		info                        uint64
+		infoLen                     uint32
+		_                           [36]byte
+	}{
+		prog: uint32(p.FD()), attach: uint32(ebpf.AttachTraceIter),
+		info: uint64(uintptr(unsafe.Pointer(&info[0]))), infoLen: 16,
+	}
+	fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_LINK_CREATE, uintptr(unsafe.Pointer(&create)), unsafe.Sizeof(create))
+	runtime.KeepAlive(&info)
+	if errno == unix.EINVAL || errno == unix.E2BIG {
+		return run(p, nil)
+	}
+	if errno != 0 {
+		return nil, fmt.Errorf("attach iterator to process %d: %w", tgid, errno)
+	}
+	defer unix.Close(int(fd))
+	open := [2]uint32{uint32(fd), 0}
+	itfd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_ITER_CREATE, uintptr(unsafe.Pointer(&open[0])), unsafe.Sizeof(open))
+	if errno != 0 {
+		return nil, fmt.Errorf("open iterator: %w", errno)
+	}
+	f := os.NewFile(itfd, "iterator")
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+func records[T any](b []byte, err error) ([]T, error) {
+	if err != nil {
+		return nil, err
+	}
+	var one T
+	size := binary.Size(one)
+	out := make([]T, len(b)/size)
+	if err := binary.Read(bytes.NewReader(b[:len(out)*size]), binary.NativeEndian, out); err != nil {
+		return nil, fmt.Errorf("decode iterator records: %w", err)
+	}
+	return out, nil
+}
+
+// AdoptTasks marks the process root and its running descendants as members of
+// the tree node. Members of the node outer (0 = none) move into it; trees that
+// are nested in it get it as their parent. It runs twice, so that a child
+// forked during the first pass is seen by the second.
+func (o *Object) AdoptTasks(root, node, outer uint32) error {
+	if err := o.AdoptRootTgid.Set(root); err != nil {
+		return fmt.Errorf("set iterator argument: %w", err)
+	}
+	if err := o.AdoptNode.Set(node); err != nil {
+		return fmt.Errorf("set iterator argument: %w", err)
+	}
+	if err := o.AdoptOuter.Set(outer); err != nil {
+		return fmt.Errorf("set iterator argument: %w", err)
+	}
+	for range 2 {
+		if _, err := run(o.NnAdoptTasks, nil); err != nil {
+			return fmt.Errorf("mark the processes below %d: %w", root, err)
+		}
+	}
+	return nil
+}
+
+// ReleaseTasks hands the members of a tree node to outer (0 = none).
+func (o *Object) ReleaseTasks(node, outer uint32) error {
+	if err := o.ReleaseNode.Set(node); err != nil {
+		return fmt.Errorf("set iterator argument: %w", err)
+	}
+	if err := o.AdoptOuter.Set(outer); err != nil {
+		return fmt.Errorf("set iterator argument: %w", err)
+	}
+	for range 2 {
+		if _, err := run(o.NnReleaseTasks, nil); err != nil {
+			return fmt.Errorf("release the processes of node %d: %w", node, err)
+		}
+	}
+	return nil
+}
+
+// ListTasks returns a record for each living thread that is in a tree.
+func (o *Object) ListTasks() ([]TaskRecord, error) {
+	return records[TaskRecord](run(o.NnListTasks, nil))
+}
+
+// AdoptFiles makes the paths of the sockets that the given processes hold, or,
+// without any, of those that all processes hold.
+func (o *Object) AdoptFiles(tgids []uint32) error {
+	if tgids == nil {
+		if _, err := run(o.NnAdoptFiles, nil); err != nil {
+			return fmt.Errorf("adopt open sockets: %w", err)
+		}
+		return nil
+	}
+	for _, tgid := range tgids {
+		if _, err := runOfProcess(o.NnAdoptFiles, tgid); err != nil && !os.IsNotExist(err) {
+			return fmt.Errorf("adopt open sockets of process %d: %w", tgid, err)
+		}
+	}
+	return nil
+}
+
+// AdoptConnections arms and releases the connections of the network namespace
+// that the calling thread is in.
+func (o *Object) AdoptConnections() error {
+	if _, err := run(o.NnAdoptConnections, nil); err != nil {
+		return fmt.Errorf("adopt open connections: %w", err)
+	}
+	return nil
+}
+
+// ListSockets returns every TCP socket with state, of all namespaces.
+func (o *Object) ListSockets() ([]SocketRecord, error) {
+	return records[SocketRecord](run(o.NnListSockets, o.Sockets))
+}

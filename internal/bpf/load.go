@@ -1,0 +1,307 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+)
+
+// ErrLayout says that maps pinned by another release have another layout.
+var ErrLayout = errors.New("pinned state of another netnice release")
+
+// Options say where the state lives.
+type Options struct {
+	PinDir     string // folder in a bpffs
+	CgroupRoot string // mount point of cgroup v2
+	Logger     *slog.Logger
+}
+
+// Object is the loaded kernel object. Its maps are pinned; its hooks are
+// attached in groups by Attach and pinned too.
+type Object struct {
+	netniceObjects
+	opts  Options
+	links map[string]link.Link
+	lock  *os.File // of the pin folder
+}
+
+// A hook is a program with the way to attach it. Base hooks stand while netnice
+// is up, the others while a node needs them.
+type hook struct {
+	name    string
+	base    bool
+	cgroup  ebpf.AttachType // 0 for tracing programs
+	program func(*netniceObjects) *ebpf.Program
+	purpose string
+}
+
+func hooks() []hook {
+	return []hook{
+		{"sockops", true, ebpf.AttachCGroupSockOps, func(o *netniceObjects) *ebpf.Program { return o.NnSockops }, "paces limited TCP connections"},
+		{"setsockopt", true, ebpf.AttachCGroupSetsockopt, func(o *netniceObjects) *ebpf.Program { return o.NnSetsockopt }, "socket option TCP_SNDRATE"},
+		{"getsockopt", true, ebpf.AttachCGroupGetsockopt, func(o *netniceObjects) *ebpf.Program { return o.NnGetsockopt }, "reads TCP_SNDRATE"},
+		{"sock_create", false, ebpf.AttachCGroupInetSockCreate, func(o *netniceObjects) *ebpf.Program { return o.NnSockCreate }, "whose a new socket is"},
+		{"connect_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnConnectFentry }, "whose a new connection is"},
+		{"listen_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnListenFentry }, "whose a listener is"},
+		{"egress", false, ebpf.AttachCGroupInetEgress, func(o *netniceObjects) *ebpf.Program { return o.NnEgress }, "holds first segments back"},
+		{"send_tp", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnSendTp }, "who sends"},
+		{"send_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnSendFentry }, "who sends"},
+		{"sendpages_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnSendpagesFentry }, "who sends files"},
+		{"fork", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnFork }, "children share the limit"},
+	}
+}
+
+// optional names the programs that the running kernel may lack, each with what
+// has to be in its type information.
+func missing(spec *btf.Spec) (map[string]bool, error) {
+	out := map[string]bool{}
+	has := func(name string, kind btf.Type) (bool, error) {
+		var err error
+		switch kind.(type) {
+		case *btf.Func:
+			var f *btf.Func
+			err = spec.TypeByName(name, &f)
+		default:
+			var t *btf.Typedef
+			err = spec.TypeByName(name, &t)
+		}
+		if errors.Is(err, btf.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	tp, err := has("btf_trace_tcp_sendmsg_locked", &btf.Typedef{})
+	if err != nil {
+		return nil, fmt.Errorf("look for tracepoint tcp_sendmsg_locked: %w", err)
+	}
+	pages, err := has("do_tcp_sendpages", &btf.Func{})
+	if err != nil {
+		return nil, fmt.Errorf("look for do_tcp_sendpages: %w", err)
+	}
+	if tp {
+		out["nn_send_fentry"], out["nn_sendpages_fentry"] = true, true
+	} else {
+		out["nn_send_tp"] = true
+		if !pages {
+			out["nn_sendpages_fentry"] = true
+		}
+	}
+	switch err := features.HaveProgramHelper(ebpf.CGroupSock, asm.FnTaskStorageGet); {
+	case err == nil:
+		out["nn_connect_fentry"], out["nn_listen_fentry"] = true, true
+	case errors.Is(err, ebpf.ErrNotSupported):
+		out["nn_sock_create"] = true
+	default:
+		return nil, fmt.Errorf("probe task storage in cgroup programs: %w", err)
+	}
+	return out, nil
+}
+
+// Load opens the object: maps that are pinned already are used as they are,
+// programs are loaded anew. Nothing is attached.
+func Load(opts Options) (*Object, error) {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("raise the locked memory limit: %w", err)
+	}
+	spec, err := loadNetnice()
+	if err != nil {
+		return nil, fmt.Errorf("read the kernel object: %w", err)
+	}
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return nil, fmt.Errorf("read the kernel's type information (/sys/kernel/btf/vmlinux): %w", err)
+	}
+	skip, err := missing(kernel)
+	if err != nil {
+		return nil, err
+	}
+	for name := range skip {
+		delete(spec.Programs, name)
+	}
+	for _, m := range spec.Maps {
+		if m.Name[0] != '.' {
+			m.Pinning = ebpf.PinByName
+		}
+	}
+	lock, err := lockPinDir(opts.PinDir)
+	if err != nil {
+		return nil, err
+	}
+	o := &Object{opts: opts, links: map[string]link.Link{}, lock: lock}
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+		Maps: ebpf.MapOptions{PinPath: opts.PinDir},
+	})
+	if err != nil {
+		_ = lock.Close()
+	}
+	if errors.Is(err, ebpf.ErrMapIncompatible) {
+		return nil, fmt.Errorf("%w in %s: %w", ErrLayout, opts.PinDir, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load the kernel object: %w", err)
+	}
+	o.take(coll)
+	return o, nil
+}
+
+// take fills the generated struct; programs that were left out stay nil.
+func (o *Object) take(c *ebpf.Collection) {
+	p, m, v := c.Programs, c.Maps, c.Variables
+	o.netnicePrograms = netnicePrograms{
+		NnSockops: p["nn_sockops"], NnSetsockopt: p["nn_setsockopt"], NnGetsockopt: p["nn_getsockopt"],
+		NnSockCreate: p["nn_sock_create"], NnEgress: p["nn_egress"],
+		NnSendTp: p["nn_send_tp"], NnSendFentry: p["nn_send_fentry"], NnSendpagesFentry: p["nn_sendpages_fentry"],
+		NnConnectFentry: p["nn_connect_fentry"], NnListenFentry: p["nn_listen_fentry"],
+		NnFork: p["nn_fork"], NnAdoptTasks: p["nn_adopt_tasks"], NnReleaseTasks: p["nn_release_tasks"],
+		NnListTasks: p["nn_list_tasks"], NnAdoptFiles: p["nn_adopt_files"],
+		NnAdoptConnections: p["nn_adopt_connections"], NnListSockets: p["nn_list_sockets"],
+	}
+	o.netniceMaps = netniceMaps{
+		Nodes: m["nodes"], Clocks: m["clocks"], Classes: m["classes"], Sockets: m["sockets"], Tasks: m["tasks"],
+		Users: m["users"], Cgroups: m["cgroups"], Policy: m["policy"], Faults: m["faults"], Events: m["events"],
+	}
+	o.netniceVariables = netniceVariables{
+		AdoptRootTgid: v["adopt_root_tgid"], AdoptNode: v["adopt_node"],
+		AdoptOuter: v["adopt_outer"], ReleaseNode: v["release_node"],
+	}
+}
+
+func (o *Object) linkPath(name string) string { return filepath.Join(o.opts.PinDir, "link_"+name) }
+
+// Attach attaches the base hooks, or those that present nodes need, and pins
+// them. A hook that a former process attached is taken over and gets this
+// object's program.
+func (o *Object) Attach(base bool) error {
+	for _, h := range hooks() {
+		p := h.program(&o.netniceObjects)
+		if h.base != base || p == nil || o.links[h.name] != nil {
+			continue
+		}
+		l, err := o.attach(h, p)
+		if err != nil {
+			return fmt.Errorf("attach %s: %w", h.name, err)
+		}
+		o.links[h.name] = l
+	}
+	return nil
+}
+
+func (o *Object) attach(h hook, p *ebpf.Program) (link.Link, error) {
+	path := o.linkPath(h.name)
+	old, err := link.LoadPinnedLink(path, nil)
+	if err == nil && h.cgroup != 0 {
+		if err := old.Update(p); err != nil {
+			_ = old.Close()
+			return nil, fmt.Errorf("take over %s: %w", path, err)
+		}
+		return old, nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	var l link.Link
+	if h.cgroup != 0 {
+		l, err = link.AttachCgroup(link.CgroupOptions{Path: o.opts.CgroupRoot, Attach: h.cgroup, Program: p})
+	} else {
+		l, err = link.AttachTracing(link.TracingOptions{Program: p})
+	}
+	if err != nil {
+		return nil, err
+	}
+	if old != nil { // a tracing link cannot be updated: the new one stands, the old goes
+		_ = old.Unpin()
+		_ = old.Close()
+	}
+	if err := l.Pin(path); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("pin %s: %w", path, err)
+	}
+	return l, nil
+}
+
+// Detach takes the hooks of one group off.
+func (o *Object) Detach(base bool) error {
+	var errs []error
+	for _, h := range hooks() {
+		if h.base != base {
+			continue
+		}
+		l := o.links[h.name]
+		if l == nil {
+			var err error
+			if l, err = link.LoadPinnedLink(o.linkPath(h.name), nil); err != nil {
+				continue
+			}
+		}
+		if err := l.Unpin(); err != nil {
+			errs = append(errs, fmt.Errorf("unpin %s: %w", h.name, err))
+		}
+		if err := l.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("detach %s: %w", h.name, err))
+		}
+		delete(o.links, h.name)
+	}
+	return errors.Join(errs...)
+}
+
+// Attached says which hooks this kernel offers and whether each is attached.
+func (o *Object) Attached() map[string]bool {
+	out := map[string]bool{}
+	for _, h := range hooks() {
+		if h.program(&o.netniceObjects) != nil {
+			out[h.name] = o.links[h.name] != nil
+		}
+	}
+	return out
+}
+
+// Purposes says for people what each hook is for.
+func Purposes() map[string]string {
+	out := map[string]string{}
+	for _, h := range hooks() {
+		out[h.name] = h.purpose
+	}
+	return out
+}
+
+// Remove removes all pins and then lets go of everything: what Close does not
+// leave to a successor. The hooks must be detached already.
+func (o *Object) Remove() error {
+	ours, err := removePins(o.opts.PinDir)
+	if err != nil {
+		return err
+	}
+	err = o.Close() // the lock's descriptor keeps the file system busy
+	if ours {
+		err = errors.Join(err, unmount(filepath.Dir(o.opts.PinDir)))
+	}
+	return err
+}
+
+// Close lets go of everything and leaves pins and attachments as they are.
+func (o *Object) Close() error {
+	var errs []error
+	for _, l := range o.links {
+		errs = append(errs, l.Close())
+	}
+	for _, p := range []*ebpf.Program{
+		o.NnSockops, o.NnSetsockopt, o.NnGetsockopt, o.NnSockCreate, o.NnEgress, o.NnSendTp, o.NnSendFentry,
+		o.NnSendpagesFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnAdoptFiles,
+		o.NnAdoptConnections, o.NnListSockets,
+	} {
+		if p != nil {
+			errs = append(errs, p.Close())
+		}
+	}
+	errs = append(errs, o.netniceMaps.Close(), o.lock.Close())
+	return errors.Join(errs...)
+}

@@ -1,0 +1,44 @@
+package bpf
+
+// The structs of bpf/types.h, as bpf2go made them.
+//
+//revive:disable:exported
+type (
+	Node         = netniceNnNode
+	Limit        = netniceNnLimit
+	ClockKey     = netniceNnClockKey
+	Clock        = netniceNnClock
+	ClassKey     = netniceNnClassKey
+	Class        = netniceNnClass
+	Socket       = netniceNnSocket
+	SocketRecord = netniceNnSocketRecord
+	Task         = netniceNnTask
+	TaskRecord   = netniceNnTaskRecord
+	Policy       = netniceNnPolicy
+)
+
+//revive:enable:exported
+
+// MaxNodes is the number of node indexes; 0 is none.
+const MaxNodes = 16384
+
+// Flags of Node.Flags and Socket.Flags, kinds and directions of bpf/types.h.
+const (
+	NodeLive     = uint32(netniceNnNodeFlagsNN_NODE_LIVE)
+	NodeLoopback = uint32(netniceNnNodeFlagsNN_NODE_LOOPBACK)
+
+	SocketArmed = uint32(netniceNnSocketFlagsNN_SOCK_ARMED)
+
+	KindTree   = uint32(netniceNnNodeKindNN_NODE_TREE)
+	KindCgroup = uint32(netniceNnNodeKindNN_NODE_CGROUP)
+	KindUser   = uint32(netniceNnNodeKindNN_NODE_USER)
+	KindHost   = uint32(netniceNnNodeKindNN_NODE_HOST)
+
+	DirectionUp    = uint32(netniceNnDirectionNN_UP)
+	DirectionTotal = uint32(netniceNnDirectionNN_TOTAL)
+)
+
+// FaultNames are the counters of the faults map, by index.
+func FaultNames() []string {
+	return []string{"clock_missing", "class_table_full", "task_storage", "socket_storage", "event_lost"}
+}

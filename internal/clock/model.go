@@ -1,0 +1,265 @@
+package clock
+
+import "math/big"
+
+// nsPerSec converts rates in bytes/s to times in ns.
+var nsPerSec = big.NewRat(1_000_000_000, 1)
+
+// Class is what a clock knows of one child.
+type Class struct {
+	// Finish is the virtual time at which all bytes of the class are paid, in
+	// bytes per unit of weight.
+	Finish *big.Rat
+	// Until is the virtual time up to which the class has counted as backlogged
+	// or will, in bytes per unit of weight: Finish, or the end of the slot that
+	// Finish lay in when the class was charged last.
+	Until *big.Rat
+	// Weight is the one with which the class counts as backlogged,
+	// 1..10000; 0 if it does not count.
+	Weight uint32
+}
+
+// Clock is a server of a given rate that its backlogged classes share by
+// weight.
+type Clock struct {
+	// Slots are the resolutions at which a class ceases to count as backlogged,
+	// in bytes per unit of weight: the first that reaches its finish with 64
+	// slots is taken. None is the fluid model, Wheel what clock.h has.
+	Slots []uint64
+	// Time is the time up to which virtual time is advanced, in ns. It lags
+	// behind the present by unused credit, and is ahead of it while credit that
+	// was given is being paid back.
+	Time *big.Rat
+	// Virtual is the virtual time, in bytes per unit of weight. It grows by
+	// rate / (sum of the weights of the backlogged classes).
+	Virtual *big.Rat
+	// Rate is the one at the last call of SetRate, in bytes/s, 0 = none yet.
+	Rate uint64
+	// Classes are those that were ever charged.
+	Classes map[uint64]*Class
+}
+
+// Wheel returns the resolutions that clock.h has.
+func Wheel() []uint64 { return []uint64{32, 32 << 4, 32 << 8, 32 << 12} }
+
+// reach is the number of slots that a class may stand ahead.
+const reach = 64
+
+// New returns a clock that nobody has used, at the given time in ns. Without
+// slots it is the fluid model.
+func New(slots []uint64, timeNS uint64) *Clock {
+	return &Clock{
+		Slots: slots, Time: ratOf(timeNS), Virtual: new(big.Rat),
+		Classes: map[uint64]*Class{},
+	}
+}
+
+func ratOf(v uint64) *big.Rat { return new(big.Rat).SetInt(new(big.Int).SetUint64(v)) }
+
+// timeFor returns the ns in which the rate, in bytes/s, serves so many bytes.
+func timeFor(bytes *big.Rat, rate uint64) *big.Rat {
+	ns := new(big.Rat).Mul(bytes, nsPerSec)
+	return ns.Quo(ns, ratOf(rate))
+}
+
+// ActiveWeight is the sum of the weights of the backlogged classes.
+func (c *Clock) ActiveWeight() uint64 {
+	var sum uint64
+	for _, k := range c.Classes {
+		sum += uint64(k.Weight)
+	}
+	return sum
+}
+
+// class returns a child's state; a new one begins at the present virtual time.
+func (c *Clock) class(id uint64) *Class {
+	k := c.Classes[id]
+	if k == nil {
+		k = &Class{Finish: new(big.Rat).Set(c.Virtual), Until: new(big.Rat).Set(c.Virtual)}
+		c.Classes[id] = k
+	}
+	return k
+}
+
+// Advance brings virtual time up to nowNS. While nobody is backlogged it stands
+// still, and up to the time of burst bytes may be made up for. Rate is in
+// bytes/s, above 0.
+func (c *Clock) Advance(rate, burst uint64, nowNS *big.Rat) {
+	for {
+		if c.Time.Cmp(nowNS) >= 0 {
+			return
+		}
+		weight := c.ActiveWeight()
+		if weight == 0 {
+			break
+		}
+		edge := c.firstEdge()
+		need := new(big.Rat).Sub(edge, c.Virtual)
+		need = timeFor(need.Mul(need, ratOf(weight)), rate)
+		left := new(big.Rat).Sub(nowNS, c.Time)
+		if need.Cmp(left) > 0 {
+			served := left.Mul(left, ratOf(rate))
+			served.Quo(served, nsPerSec)
+			served.Quo(served, ratOf(weight))
+			c.Virtual.Add(c.Virtual, served)
+			c.Time.Set(nowNS)
+			return
+		}
+		c.Virtual.Set(edge)
+		c.Time.Add(c.Time, need)
+		for _, k := range c.Classes {
+			if k.Weight != 0 && k.Until.Cmp(edge) <= 0 {
+				k.Weight = 0
+			}
+		}
+	}
+	floor := new(big.Rat).Sub(nowNS, timeFor(ratOf(burst), rate))
+	if c.Time.Cmp(floor) < 0 {
+		c.Time.Set(floor)
+	}
+}
+
+// firstEdge returns the virtual time at which the next class ceases to count.
+func (c *Clock) firstEdge() *big.Rat {
+	var first *big.Rat
+	for _, k := range c.Classes {
+		if k.Weight != 0 && (first == nil || k.Until.Cmp(first) < 0) {
+			first = k.Until
+		}
+	}
+	return new(big.Rat).Set(first)
+}
+
+// Paid returns when what the class has been charged is paid if nobody comes or
+// goes, in ns. Weight is 1..10000, rate in bytes/s and above 0.
+func (c *Clock) Paid(id uint64, weight uint32, rate uint64) *big.Rat {
+	k := c.class(id)
+	return c.reaches(k, k.Finish, weight, rate)
+}
+
+func (c *Clock) reaches(k *Class, tag *big.Rat, weight uint32, rate uint64) *big.Rat {
+	if tag.Cmp(c.Virtual) <= 0 {
+		return new(big.Rat).Set(c.Time)
+	}
+	active := c.ActiveWeight()
+	if k.Weight == 0 {
+		active += uint64(weight)
+	}
+	bytes := new(big.Rat).Sub(tag, c.Virtual)
+	ns := timeFor(bytes.Mul(bytes, ratOf(active)), rate)
+	return ns.Add(ns, c.Time)
+}
+
+// Sent is Paid without the bytes that held chunks have reserved.
+func (c *Clock) Sent(id uint64, weight uint32, rate, reserved uint64) *big.Rat {
+	k := c.class(id)
+	if k.Finish.Cmp(c.Virtual) <= 0 {
+		return new(big.Rat).Set(c.Time)
+	}
+	tag := new(big.Rat).SetFrac(new(big.Int).SetUint64(reserved), big.NewInt(int64(weight)))
+	return c.reaches(k, tag.Sub(k.Finish, tag), weight, rate)
+}
+
+// SetRate notes the rate, in bytes/s and above 0, before Advance. A lower one
+// leaves the class, which stands for all, the time at which it would have paid
+// at the old.
+func (c *Clock) SetRate(id uint64, weight uint32, rate uint64) {
+	if c.Rate != 0 && rate < c.Rate {
+		then, now := c.Paid(id, weight, c.Rate), c.Paid(id, weight, rate)
+		c.Time.Sub(c.Time, now.Sub(now, then))
+	}
+	c.Rate = rate
+}
+
+// Charge enters bytes of the class; Advance has been called. A class that had
+// nothing to send begins in the past by at most its part of burst bytes; what
+// lies in the past and was not counted is paid by all, as clock time that has
+// passed. Weight is 1..10000, rate in bytes/s and above 0.
+func (c *Clock) Charge(id uint64, weight uint32, bytes, rate, burst uint64) {
+	k, v := c.class(id), c.Virtual
+	counted := new(big.Rat).Set(k.Until)
+	if k.Finish.Cmp(counted) > 0 {
+		counted.Set(k.Finish)
+	}
+	if counted.Cmp(v) > 0 {
+		counted.Set(v)
+	}
+	active := max(c.ActiveWeight(), uint64(weight))
+	credit := new(big.Rat).Quo(ratOf(burst), ratOf(active))
+	start := new(big.Rat).Set(k.Finish)
+	if earliest := credit.Sub(v, credit); start.Cmp(earliest) < 0 {
+		start.Set(earliest)
+	}
+	k.Finish = new(big.Rat).Add(start, new(big.Rat).Quo(ratOf(bytes), ratOf(uint64(weight))))
+
+	from, to := start, v
+	if counted.Cmp(from) > 0 {
+		from = counted
+	}
+	if k.Finish.Cmp(to) < 0 {
+		to = k.Finish
+	}
+	if unpaid := new(big.Rat).Sub(to, from); unpaid.Sign() > 0 {
+		c.Time.Add(c.Time, timeFor(unpaid.Mul(unpaid, ratOf(uint64(weight))), rate))
+	}
+	k.Weight, k.Until = 0, counted
+	if k.Finish.Cmp(v) > 0 {
+		k.Weight, k.Until = weight, c.slotEnd(k.Finish)
+	}
+}
+
+// slotEnd returns the virtual time up to which a class with that finish counts.
+func (c *Clock) slotEnd(tag *big.Rat) *big.Rat {
+	if len(c.Slots) == 0 {
+		return new(big.Rat).Set(tag)
+	}
+	for _, size := range c.Slots {
+		n := floor(tag, size)
+		if distance := new(big.Int).Sub(n, floor(c.Virtual, size)); distance.Cmp(big.NewInt(reach)) < 0 {
+			return endOf(n, size)
+		}
+	}
+	last := c.Slots[len(c.Slots)-1]
+	n := floor(c.Virtual, last)
+	return endOf(n.Add(n, big.NewInt(reach-1)), last)
+}
+
+// floor returns the number of the slot of that size that a tag lies in.
+func floor(tag *big.Rat, size uint64) *big.Int {
+	q := new(big.Rat).Quo(tag, ratOf(size))
+	return new(big.Int).Div(q.Num(), q.Denom())
+}
+
+func endOf(n *big.Int, size uint64) *big.Rat {
+	end := new(big.Rat).SetInt(new(big.Int).Add(n, big.NewInt(1)))
+	return end.Mul(end, ratOf(size))
+}
+
+// Departure returns when the class's virtual finish is reached if nobody comes
+// and those who are done go, in ns: its departure in fluid fair queueing.
+func (c *Clock) Departure(id uint64, rate uint64) *big.Rat {
+	ahead := c.Clone()
+	finish := ahead.class(id).Finish
+	for ahead.Virtual.Cmp(finish) < 0 && ahead.ActiveWeight() > 0 {
+		edge := ahead.firstEdge()
+		if edge.Cmp(finish) > 0 {
+			edge = finish
+		}
+		bytes := new(big.Rat).Sub(edge, ahead.Virtual)
+		need := timeFor(bytes.Mul(bytes, ratOf(ahead.ActiveWeight())), rate)
+		ahead.Advance(rate, 0, need.Add(need, ahead.Time))
+	}
+	return ahead.Time
+}
+
+// Clone returns a copy that shares nothing with the clock.
+func (c *Clock) Clone() *Clock {
+	out := &Clock{
+		Slots: c.Slots, Time: new(big.Rat).Set(c.Time), Virtual: new(big.Rat).Set(c.Virtual),
+		Rate: c.Rate, Classes: make(map[uint64]*Class, len(c.Classes)),
+	}
+	for id, k := range c.Classes {
+		out.Classes[id] = &Class{Finish: new(big.Rat).Set(k.Finish), Until: new(big.Rat).Set(k.Until), Weight: k.Weight}
+	}
+	return out
+}

@@ -1,0 +1,54 @@
+package clock
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/netnice/netnice/internal/clock/clocktest"
+)
+
+// reserved_bytes is what was reserved and not redeemed, from 0 on, and 0 again
+// when the class has been paid; without it a class is due never later than with
+// it, and not before the clock's own time.
+func TestReservedBytes(t *testing.T) {
+	r := open(t)
+	rapid.Check(t, func(t *rapid.T) {
+		rate := rates().Draw(t, "rate")
+		b := newBench(t, r, rate, rapid.Uint64Range(0, 100_000).Draw(t, "burst"), clocktest.FirstVirtualTime)
+		defer b.close()
+		weight := map[uint64]uint32{1: weights().Draw(t, "weight"), 2: weights().Draw(t, "other weight")}
+		reserved, finish := map[uint64]uint64{}, map[uint64]uint64{}
+		now := uint64(bootNS)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			id := rapid.Uint64Range(1, 2).Draw(t, "class")
+			bytes := rapid.Uint64Range(40, 1500).Draw(t, "bytes")
+			mode := rapid.SampledFrom([]uint32{clocktest.Ask, clocktest.Charge, clocktest.Reserve, clocktest.Redeem}).Draw(t, "mode")
+			now += timeOf(rapid.Uint64Range(0, 3000).Draw(t, "after bytes"), rate)
+			res := b.do(mode, id, weight[id], bytes, now)
+			if res.BeforeNs == res.TimeNs && res.SentNs != res.BeforeNs {
+				t.Fatalf("paid at %d, but sent at %d", res.BeforeNs, res.SentNs)
+			}
+			if res.SentNs > res.BeforeNs {
+				t.Fatalf("due at %d without what is reserved, at %d with it", res.SentNs, res.BeforeNs)
+			}
+			// Whoever is paid has nothing reserved any more.
+			want := []uint64{reserved[id], 0}
+			for i := range want {
+				switch mode {
+				case clocktest.Reserve:
+					want[i] += bytes
+				case clocktest.Redeem:
+					want[i] -= min(want[i], bytes)
+				}
+			}
+			if res.ReservedBytes != want[0] && res.ReservedBytes != want[1] {
+				t.Fatalf("%d bytes are reserved, want %v", res.ReservedBytes, want)
+			}
+			if res.ReservedBytes != want[0] && int64(finish[id]-res.Vtime) > 0 {
+				t.Fatalf("%d bytes are forgotten before they are paid", want[0]-res.ReservedBytes)
+			}
+			reserved[id], finish[id] = res.ReservedBytes, res.Finish
+		}
+	})
+}
