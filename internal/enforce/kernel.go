@@ -1,0 +1,116 @@
+// Package enforce names what the daemon asks of the kernel side. It owns the
+// vocabulary (NodeSpec, NodeStats, SocketStats) and no behaviour; the
+// implementation for TCP is in enforce/pacing.
+package enforce
+
+import "errors"
+
+// ErrNotSupported says that this kernel cannot do what was asked.
+var ErrNotSupported = errors.New("not supported by this kernel")
+
+// Kind of a node; the numbers are those of enum nn_node_kind in bpf/types.h.
+type Kind uint32
+
+// The kinds that can be enforced today.
+const (
+	KindTree   Kind = 2 // Subject = tgid, StartBoottimeNS = its start
+	KindCgroup Kind = 3 // Subject = cgroup v2 id (inode of its folder)
+	KindUser   Kind = 5 // Subject = uid
+	KindHost   Kind = 8 // Subject = 0
+)
+
+// Owner of a limit; the lower of the owners' ceilings holds.
+type Owner int
+
+// The owners whose wishes stand side by side on a node.
+const (
+	OwnerAdmin Owner = iota
+	OwnerUser
+	Owners
+)
+
+// Ceiling is one owner's limit in one direction.
+type Ceiling struct {
+	BytesPerSec uint64 // of IP packets; 0 = none
+	BurstNS     uint64 // unused time that may be made up for; 0 = default
+}
+
+// Direction indexes NodeSpec.Ceilings.
+type Direction int
+
+// Directions, as in enum nn_direction of bpf/types.h.
+const (
+	Up Direction = iota
+	Down
+	Total
+	Directions
+)
+
+// NodeSpec is the wanted state of a node.
+type NodeSpec struct {
+	ID              uint32 // chosen by the daemon, 1..MaxNodes-1, stable for the node's life
+	Kind            Kind
+	Subject         uint64
+	StartBoottimeNS uint64 // KindTree: the process's start, so that a reused pid is another subject
+	Weight          uint32 // 1..10000, 100 by default
+	Loopback        bool
+	Ceilings        [Owners][Directions]Ceiling
+}
+
+// MaxNodes bounds NodeSpec.ID.
+const MaxNodes = 16384
+
+// NodeStats is what the kernel knows of a node.
+type NodeStats struct {
+	ID        uint32
+	Parent    uint32 // the innermost node of the same or a wider kind around it; 0 = none
+	Processes int    // living members (thread groups); only KindTree
+	Bytes     uint64 // IP bytes charged, up, since SetNode created it
+	Held      uint64 // first segments held back
+	WaitNS    uint64 // how far the node's clock runs ahead of now
+}
+
+// SocketStats is one TCP socket that netnice keeps state for.
+type SocketStats struct {
+	PID         uint32 // tgid that used it last
+	UID         uint32
+	Nodes       []uint32 // path, innermost first
+	Family      uint8    // AF_INET or AF_INET6
+	Local       [16]byte // IPv4 in the first four bytes
+	Remote      [16]byte
+	LocalPort   uint16
+	RemotePort  uint16
+	QueuedBytes uint64 // in the send buffer: not sent yet, or not acknowledged
+	UnsentBytes uint64
+	WaitNS      uint64 // until its next planned departure; 0 = may send now
+	SocketRate  uint64 // TCP_SNDRATE of its own; 0 = none
+}
+
+// Kernel is the machine's enforcement state. All methods are safe for
+// concurrent use and idempotent; an error leaves what was in force in force.
+type Kernel interface {
+	// SetNode creates the node or changes its limits in place, and makes
+	// running members and their open connections obey at once.
+	SetNode(NodeSpec) error
+	// RemoveNode lifts the node; members fall to its parent.
+	RemoveNode(id uint32) error
+	// Nodes reads back the nodes in force: what a restarted daemon adopts.
+	Nodes() ([]NodeSpec, error)
+	Stats() ([]NodeStats, error)
+	Sockets() ([]SocketStats, error)
+	// Maintain re-arms sockets whose callbacks others erased and adopts sockets
+	// that changed hands; called once a second while there are nodes, and when
+	// Events reports that a socket needs it.
+	Maintain() error
+	// Events delivers a value whenever a socket needs Maintain at once.
+	Events() <-chan struct{}
+	// Attached says, by program name, what is attached now.
+	Attached() map[string]bool
+	// Counters returns the faults that failed open, by name.
+	Counters() (map[string]uint64, error)
+	// Close lets go of the kernel state without lifting anything.
+	Close() error
+	// Down detaches everything, removes every pin and closes; after an error
+	// nothing is closed and it may be called again.
+	Down() error
+}

@@ -1,0 +1,168 @@
+package pacing
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/bpf"
+)
+
+// Maintain implements enforce.Kernel: sockets whose callbacks another program
+// erased, or that came to a limited program from elsewhere, are armed.
+func (k *Kernel) Maintain() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.nodes) == 0 {
+		return nil
+	}
+	return k.adoptConnections(false)
+}
+
+// adoptConnections visits the network namespaces that hold a connection to be
+// armed or released, or all of them.
+func (k *Kernel) adoptConnections(everywhere bool) error {
+	var wanted map[uint32]bool
+	if !everywhere {
+		list, err := k.obj.ListSockets()
+		if err != nil {
+			return fmt.Errorf("list sockets: %w", err)
+		}
+		wanted = map[uint32]bool{}
+		busy := map[uint32]uint32{}
+		for _, r := range list {
+			if k.needsVisit(r) {
+				wanted[r.Netns] = true
+			}
+			if r.UnsentBytes > 0 {
+				for _, h := range r.State.Path {
+					busy[h.Node]++
+				}
+			}
+		}
+		if len(wanted) == 0 {
+			return nil
+		}
+		if err := k.putStatics(busy); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, path := range namespaces(wanted) {
+		errs = append(errs, inNamespace(path, k.obj.AdoptConnections))
+	}
+	return errors.Join(errs...)
+}
+
+// putStatics tells each node how many connections have something to send.
+// Where the kernel cannot switch an open connection's callbacks on, that one
+// gets an equal part of the limit.
+func (k *Kernel) putStatics(statics map[uint32]uint32) error {
+	for id, n := range k.nodes {
+		if n.StaticSockets == statics[id] {
+			continue
+		}
+		var now bpf.Node
+		if err := k.obj.Nodes.Lookup(id, &now); err != nil {
+			return fmt.Errorf("read node %d: %w", id, err)
+		}
+		n.Parent, n.StaticSockets = now.Parent, statics[id]
+		if err := k.obj.Nodes.Put(id, &n); err != nil {
+			return fmt.Errorf("write node %d: %w", id, err)
+		}
+		k.nodes[id] = n
+	}
+	return nil
+}
+
+const (
+	tcpTimeWait   = 6
+	tcpClose      = 7
+	tcpListen     = 10
+	tcpNewSynRecv = 12
+)
+
+func (k *Kernel) needsVisit(r bpf.SocketRecord) bool {
+	switch r.TcpState {
+	case tcpTimeWait, tcpClose, tcpListen, tcpNewSynRecv:
+		return false
+	}
+	limited := r.State.RateBytesPerSec > 0
+	for _, h := range r.State.Path {
+		if n, ok := k.nodes[h.Node]; ok && n.Generation == h.Generation {
+			limited = true
+		}
+	}
+	ours := r.State.Flags&bpf.SocketArmed != 0
+	return limited != ours || limited && r.Armed == 0
+}
+
+// namespaces returns a path for each network namespace of the wanted inode
+// numbers (nil: for every one that a process is in or that has a name).
+func namespaces(wanted map[uint32]bool) []string {
+	found := map[string]string{}
+	done := func() bool { return wanted != nil && len(found) == len(wanted) }
+	look := func(path string) {
+		var st unix.Stat_t
+		if unix.Stat(path, &st) != nil || wanted != nil && !wanted[uint32(st.Ino)] {
+			return
+		}
+		key := fmt.Sprint(st.Ino)
+		if _, ok := found[key]; !ok {
+			found[key] = path
+		}
+	}
+	look("/proc/self/ns/net")
+	for _, dir := range []string{"/run/netns", "/run/docker/netns"} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue // none there
+		}
+		for _, e := range entries {
+			look(filepath.Join(dir, e.Name()))
+		}
+	}
+	if !done() {
+		entries, _ := os.ReadDir("/proc")
+		for _, e := range entries {
+			if done() {
+				break
+			}
+			if strings.Trim(e.Name(), "0123456789") == "" {
+				look(filepath.Join("/proc", e.Name(), "ns/net"))
+			}
+		}
+	}
+	out := make([]string, 0, len(found))
+	for _, p := range found {
+		out = append(out, p)
+	}
+	return out
+}
+
+// inNamespace runs f on a thread of its own in the network namespace at path.
+// A namespace that has gone meanwhile is no error.
+func inNamespace(path string, f func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread ends with the goroutine.
+		runtime.LockOSThread()
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			result <- nil
+			return
+		}
+		defer unix.Close(fd)
+		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+			result <- fmt.Errorf("enter %s: %w", path, err)
+			return
+		}
+		result <- f()
+	}()
+	return <-result
+}

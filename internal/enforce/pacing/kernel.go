@@ -1,0 +1,205 @@
+// Package pacing enforces limits on TCP that is sent: it keeps the maps of the
+// kernel object in step with the nodes that it is given, and adopts processes
+// and connections that were there before. It decides nothing about limits and
+// never talks to users.
+package pacing
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+const (
+	// DefaultBurstNS is the unused time that a node may make up for.
+	DefaultBurstNS = 10_000_000
+	defaultWeight  = 100
+	// firstVirtualTime keeps differences of a new clock's tags positive.
+	firstVirtualTime = 1 << 40
+)
+
+// Options say where the kernel state lives.
+type Options struct {
+	PinDir     string // folder in a bpffs
+	CgroupRoot string // mount point of cgroup v2
+	Logger     *slog.Logger
+}
+
+// Kernel implements enforce.Kernel. All methods may be called concurrently.
+type Kernel struct {
+	opts   Options
+	mu     sync.Mutex
+	obj    *bpf.Object
+	nodes  map[uint32]bpf.Node // those in use
+	epoch  uint32
+	events chan struct{}
+	reader *ringbuf.Reader
+	done   chan struct{}
+}
+
+var _ enforce.Kernel = (*Kernel)(nil)
+
+// Open loads the kernel object, takes over what is pinned already and attaches
+// what is needed. Limits that are in force stay in force throughout.
+func Open(opts Options) (*Kernel, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	obj, err := bpf.Load(bpf.Options{PinDir: opts.PinDir, CgroupRoot: opts.CgroupRoot, Logger: opts.Logger})
+	if err != nil {
+		return nil, err
+	}
+	k := &Kernel{
+		opts: opts, obj: obj, nodes: map[uint32]bpf.Node{},
+		events: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	if err := k.start(); err != nil {
+		_ = obj.Close()
+		return nil, err
+	}
+	return k, nil
+}
+
+func (k *Kernel) start() error {
+	if err := k.readNodes(); err != nil {
+		return err
+	}
+	if err := k.obj.Attach(true); err != nil {
+		return err
+	}
+	if len(k.nodes) > 0 {
+		if err := k.obj.Attach(false); err != nil {
+			return err
+		}
+	}
+	r, err := ringbuf.NewReader(k.obj.Events)
+	if err != nil {
+		return fmt.Errorf("open the event buffer: %w", err)
+	}
+	k.reader = r
+	go k.wait()
+	return nil
+}
+
+// wait turns events of the kernel into one pending value.
+func (k *Kernel) wait() {
+	defer close(k.done)
+	for {
+		if _, err := k.reader.Read(); err != nil {
+			return
+		}
+		select {
+		case k.events <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Events implements enforce.Kernel.
+func (k *Kernel) Events() <-chan struct{} { return k.events }
+
+func (k *Kernel) readNodes() error {
+	var policy bpf.Policy
+	if err := k.obj.Policy.Lookup(uint32(0), &policy); err != nil {
+		return fmt.Errorf("read the policy: %w", err)
+	}
+	k.epoch = policy.Epoch
+	var index uint32
+	var n bpf.Node
+	it := k.obj.Nodes.Iterate()
+	for it.Next(&index, &n) {
+		if n.Kind != 0 && n.Flags&bpf.NodeLive != 0 {
+			k.nodes[index] = n
+		}
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("read the nodes: %w", err)
+	}
+	return nil
+}
+
+// Nodes implements enforce.Kernel.
+func (k *Kernel) Nodes() ([]enforce.NodeSpec, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := make([]enforce.NodeSpec, 0, len(k.nodes))
+	for id, n := range k.nodes {
+		out = append(out, specOf(id, n))
+	}
+	return out, nil
+}
+
+// Attached implements enforce.Kernel.
+func (k *Kernel) Attached() map[string]bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.obj.Attached()
+}
+
+// ProgramFor says for people what an attached program does.
+func (k *Kernel) ProgramFor(name string) string { return bpf.Purposes()[name] }
+
+// Close implements enforce.Kernel.
+func (k *Kernel) Close() error {
+	return errors.Join(k.stopWaiting(), k.obj.Close())
+}
+
+func (k *Kernel) stopWaiting() error {
+	err := k.reader.Close()
+	<-k.done
+	return err
+}
+
+// Down implements enforce.Kernel. After an error the kernel state is still
+// open; after success there is nothing left to close.
+func (k *Kernel) Down() error {
+	k.mu.Lock()
+	ids := make([]uint32, 0, len(k.nodes))
+	for id := range k.nodes {
+		ids = append(ids, id)
+	}
+	var errs []error
+	for _, id := range ids {
+		errs = append(errs, k.remove(id))
+	}
+	errs = append(errs, k.obj.Detach(false), k.obj.Detach(true))
+	k.mu.Unlock()
+	if err := errors.Join(errs...); err != nil {
+		return err // still open: may be tried again
+	}
+	return errors.Join(k.stopWaiting(), k.obj.Remove()) // pins go while they are locked
+}
+
+// Down lifts everything without a daemon: it opens the pinned state, releases
+// the connections, detaches and removes the pins. Nothing there is no error.
+func Down(opts Options) error {
+	if _, err := os.Stat(opts.PinDir); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	k, err := Open(opts)
+	if errors.Is(err, bpf.ErrLayout) {
+		// Another release's: its connections keep their last pacing rate
+		// until they end, but nothing holds new ones.
+		return bpf.RemovePins(opts.PinDir)
+	}
+	if err != nil {
+		return err
+	}
+	return k.Down()
+}
+
+func monotonicNS() uint64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0
+	}
+	return uint64(ts.Nano())
+}

@@ -1,0 +1,265 @@
+package pacing
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// SetNode implements enforce.Kernel.
+func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
+	if spec.ID == 0 || spec.ID >= bpf.MaxNodes {
+		return fmt.Errorf("node %d: want 1..%d", spec.ID, bpf.MaxNodes-1)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	old, exists := k.nodes[spec.ID]
+	if exists && (old.Kind != uint32(spec.Kind) || old.Subject != spec.Subject) {
+		return fmt.Errorf("node %d stands for another subject", spec.ID)
+	}
+	n := nodeOf(spec)
+	if exists {
+		n.Generation, n.Parent, n.StartBoottimeNs = old.Generation, old.Parent, old.StartBoottimeNs
+		// an iterator may have set another parent meanwhile
+		var now bpf.Node
+		if err := k.obj.Nodes.Lookup(spec.ID, &now); err == nil {
+			n.Parent = now.Parent
+		}
+		return k.putNode(spec.ID, n)
+	}
+	var before bpf.Node
+	if err := k.obj.Nodes.Lookup(spec.ID, &before); err != nil {
+		return fmt.Errorf("read node %d: %w", spec.ID, err)
+	}
+	n.Generation = before.Generation + 1
+	if n.Kind == bpf.KindTree {
+		n.Parent = k.treeOf(uint32(spec.Subject))
+	}
+	if err := k.create(spec.ID, n); err != nil {
+		return errors.Join(err, k.remove(spec.ID))
+	}
+	return nil
+}
+
+// create brings a node into force and makes what runs already obey.
+func (k *Kernel) create(id uint32, n bpf.Node) error {
+	if err := k.putNode(id, n); err != nil {
+		return err
+	}
+	if err := k.index(id, n, true); err != nil {
+		return err
+	}
+	if err := k.obj.Attach(false); err != nil {
+		return err
+	}
+	// The members are marked before the epoch changes: a path that a sender
+	// makes in between must not pass for one of the new epoch.
+	var members []uint32
+	if n.Kind == bpf.KindTree {
+		if err := k.obj.AdoptTasks(uint32(n.Subject), id, n.Parent); err != nil {
+			return err
+		}
+		var err error
+		if members, err = k.members(id); err != nil {
+			return err
+		}
+	}
+	if err := k.putPolicy(); err != nil {
+		return err
+	}
+	if err := k.obj.AdoptFiles(members); err != nil {
+		return err
+	}
+	return k.adoptConnections(n.Kind == bpf.KindHost)
+}
+
+// members lists the thread groups in a tree, those of trees nested in it too.
+func (k *Kernel) members(id uint32) ([]uint32, error) {
+	tasks, err := k.obj.ListTasks()
+	if err != nil {
+		return nil, fmt.Errorf("list the processes of node %d: %w", id, err)
+	}
+	inside := map[uint32]bool{}
+	for _, t := range tasks {
+		at := t.Node
+		for range 8 {
+			if at == id {
+				inside[t.Tgid] = true
+			}
+			var n bpf.Node
+			if at == 0 || k.obj.Nodes.Lookup(at, &n) != nil {
+				break
+			}
+			at = n.Parent
+		}
+	}
+	out := make([]uint32, 0, len(inside))
+	for tgid := range inside {
+		out = append(out, tgid)
+	}
+	return out, nil
+}
+
+// putNode writes a node and makes the clocks that it needs.
+func (k *Kernel) putNode(id uint32, n bpf.Node) error {
+	for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
+		if n.Limits[0][d].CeilingBytesPerSec == 0 && n.Limits[1][d].CeilingBytesPerSec == 0 {
+			continue
+		}
+		clock := bpf.Clock{TimeNs: monotonicNS(), Vtime: firstVirtualTime}
+		err := k.obj.Clocks.Update(bpf.ClockKey{Node: id, Direction: d}, &clock, ebpf.UpdateNoExist)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+			return fmt.Errorf("make the clock of node %d: %w", id, err)
+		}
+	}
+	if err := k.obj.Nodes.Put(id, &n); err != nil {
+		return fmt.Errorf("write node %d: %w", id, err)
+	}
+	k.nodes[id] = n
+	return nil
+}
+
+// index enters a node into, or takes it out of, the map that leads to it.
+func (k *Kernel) index(id uint32, n bpf.Node, enter bool) error {
+	var m *ebpf.Map
+	var key any
+	switch n.Kind {
+	case bpf.KindUser:
+		m, key = k.obj.Users, uint32(n.Subject)
+	case bpf.KindCgroup:
+		m, key = k.obj.Cgroups, n.Subject
+	default:
+		return nil
+	}
+	var err error
+	if enter {
+		err = m.Put(key, id)
+	} else if err = m.Delete(key); errors.Is(err, ebpf.ErrKeyNotExist) {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("index node %d: %w", id, err)
+	}
+	return nil
+}
+
+// putPolicy tells the datapath which kinds of node there are; a new epoch makes
+// every path be made anew at its socket's next use.
+func (k *Kernel) putPolicy() error {
+	k.epoch++
+	p := bpf.Policy{Epoch: k.epoch}
+	for id, n := range k.nodes {
+		p.Kinds |= 1 << n.Kind
+		if n.Kind == bpf.KindHost {
+			p.HostNode = id
+		}
+	}
+	if err := k.obj.Policy.Put(uint32(0), &p); err != nil {
+		return fmt.Errorf("write the policy: %w", err)
+	}
+	return nil
+}
+
+// RemoveNode implements enforce.Kernel.
+func (k *Kernel) RemoveNode(id uint32) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.remove(id)
+}
+
+func (k *Kernel) remove(id uint32) error {
+	n, ok := k.nodes[id]
+	if !ok {
+		return nil
+	}
+	var now bpf.Node
+	if err := k.obj.Nodes.Lookup(id, &now); err == nil {
+		n.Parent = now.Parent
+	}
+	members, err := k.members(id)
+	if err != nil {
+		return err
+	}
+	delete(k.nodes, id)
+	n.Flags &^= bpf.NodeLive
+	if err := k.obj.Nodes.Put(id, &n); err != nil {
+		return fmt.Errorf("write node %d: %w", id, err)
+	}
+	if err := k.index(id, n, false); err != nil {
+		return err
+	}
+	if n.Kind == bpf.KindTree {
+		if err := k.reparent(id, n.Parent); err != nil {
+			return err
+		}
+		if err := k.obj.ReleaseTasks(id, n.Parent); err != nil {
+			return err
+		}
+	} else {
+		members = nil
+	}
+	if err := k.putPolicy(); err != nil {
+		return err
+	}
+	if len(k.nodes) > 0 {
+		if err := k.obj.AdoptFiles(members); err != nil {
+			return err
+		}
+	}
+	if err := k.adoptConnections(false); err != nil {
+		return err
+	}
+	if err := k.obj.Nodes.Put(id, &bpf.Node{Generation: n.Generation}); err != nil {
+		return fmt.Errorf("clear node %d: %w", id, err)
+	}
+	for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
+		if err := k.obj.Clocks.Delete(bpf.ClockKey{Node: id, Direction: d}); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("remove the clock of node %d: %w", id, err)
+		}
+	}
+	if len(k.nodes) == 0 {
+		return k.obj.Detach(false)
+	}
+	return nil
+}
+
+// reparent hands the trees nested in a tree that goes to the one around it.
+func (k *Kernel) reparent(from, to uint32) error {
+	for id := range k.nodes {
+		var n bpf.Node
+		if err := k.obj.Nodes.Lookup(id, &n); err != nil {
+			return fmt.Errorf("read node %d: %w", id, err)
+		}
+		if n.Kind != bpf.KindTree || n.Parent != from {
+			continue
+		}
+		n.Parent = to
+		if err := k.obj.Nodes.Put(id, &n); err != nil {
+			return fmt.Errorf("write node %d: %w", id, err)
+		}
+		k.nodes[id] = n
+	}
+	return nil
+}
+
+// treeOf returns the innermost tree that a process is in, 0 = none.
+func (k *Kernel) treeOf(tgid uint32) uint32 {
+	fd, err := unix.PidfdOpen(int(tgid), 0)
+	if err != nil {
+		return 0
+	}
+	defer unix.Close(fd)
+	var t bpf.Task
+	if err := k.obj.Tasks.Lookup(uint32(fd), &t); err != nil {
+		return 0
+	}
+	if n, ok := k.nodes[t.Node]; !ok || n.Generation != t.Generation {
+		return 0
+	}
+	return t.Node
+}

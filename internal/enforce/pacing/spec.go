@@ -1,0 +1,69 @@
+package pacing
+
+import (
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// nodeOf turns a wanted node into the kernel's form.
+func nodeOf(spec enforce.NodeSpec) bpf.Node {
+	n := bpf.Node{
+		Kind: uint32(spec.Kind), Flags: bpf.NodeLive, Subject: spec.Subject,
+		StartBoottimeNs: spec.StartBoottimeNS, Weight: spec.Weight,
+	}
+	if n.Weight == 0 {
+		n.Weight = defaultWeight
+	}
+	if spec.Loopback {
+		n.Flags |= bpf.NodeLoopback
+	}
+	for o := range spec.Ceilings {
+		for d, c := range spec.Ceilings[o] {
+			n.Limits[o][d].CeilingBytesPerSec = c.BytesPerSec
+			n.Limits[o][d].BurstBytes = burstBytes(c)
+		}
+	}
+	return n
+}
+
+// burstBytes is the credit that a ceiling's burst time is worth, at least a
+// packet, at most what keeps the datapath's arithmetic within 64 bits.
+func burstBytes(c enforce.Ceiling) uint64 {
+	if c.BytesPerSec == 0 {
+		return 0
+	}
+	ns := c.BurstNS
+	if ns == 0 {
+		ns = DefaultBurstNS
+	}
+	const most = 1 << 33
+	bytes := float64(c.BytesPerSec) * float64(ns) / 1e9
+	switch {
+	case bytes < 1500:
+		return 1500
+	case bytes > most:
+		return most
+	}
+	return uint64(bytes)
+}
+
+// specOf is the inverse of nodeOf, for a daemon that adopts what is in force.
+func specOf(id uint32, n bpf.Node) enforce.NodeSpec {
+	s := enforce.NodeSpec{
+		ID: id, Kind: enforce.Kind(n.Kind), Subject: n.Subject, StartBoottimeNS: n.StartBoottimeNs,
+		Weight: n.Weight, Loopback: n.Flags&bpf.NodeLoopback != 0,
+	}
+	for o := range s.Ceilings {
+		for d := range s.Ceilings[o] {
+			l := n.Limits[o][d]
+			if l.CeilingBytesPerSec == 0 {
+				continue
+			}
+			s.Ceilings[o][d] = enforce.Ceiling{
+				BytesPerSec: l.CeilingBytesPerSec,
+				BurstNS:     uint64(float64(l.BurstBytes) / float64(l.CeilingBytesPerSec) * 1e9),
+			}
+		}
+	}
+	return s
+}

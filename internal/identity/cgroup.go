@@ -1,0 +1,180 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// CgroupRoot returns the mount point of cgroup v2: /sys/fs/cgroup, or
+// /sys/fs/cgroup/unified on a machine that has v1 beside it. A machine with v1
+// only gets enforce.ErrNotSupported.
+func (r *Resolver) CgroupRoot() (string, error) {
+	if r.cgroup != "" {
+		return r.cgroup, nil
+	}
+	mounts, err := procfs.GetMounts()
+	if err != nil {
+		return "", fmt.Errorf("read the mount table: %w", err)
+	}
+	best, bestWhole := "", false
+	for _, m := range mounts {
+		if m.FSType != "cgroup2" || !isCgroup2(m.MountPoint) {
+			continue
+		}
+		// The whole tree rather than a part of it that is bound elsewhere.
+		whole := m.Root == "/"
+		if best == "" || whole && !bestWhole || whole == bestWhole && len(m.MountPoint) < len(best) {
+			best, bestWhole = m.MountPoint, whole
+		}
+	}
+	if best == "" {
+		return "", &api.Error{
+			Code:    api.CodeNotSupported,
+			Message: "cgroup v2 is not mounted on this machine",
+			Hint:    "mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified  (or boot with systemd.unified_cgroup_hierarchy=1)",
+			Cause:   enforce.ErrNotSupported,
+		}
+	}
+	return best, nil
+}
+
+func isCgroup2(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
+}
+
+// cgroupPath resolves a path below the cgroup v2 mount, or an absolute one.
+func (r *Resolver) cgroupPath(name string) (Resolved, error) {
+	root, err := r.CgroupRoot()
+	if err != nil {
+		return Resolved{}, err
+	}
+	rel := belowMount(root, name)
+	s := api.Subject{Kind: api.KindCgroup, ID: rel}
+	if rel == "/" {
+		return Resolved{}, badSubject(s, "the root cgroup is the whole machine", "sudo netnice set --host ...")
+	}
+	dir := filepath.Join(root, rel)
+	id, err := CgroupID(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Resolved{}, notFound(fmt.Sprintf("no cgroup %s under %s", rel, root), "systemd-cgls, or find "+root+" -type d")
+	}
+	if err != nil {
+		return Resolved{}, fmt.Errorf("resolve cgroup %s: %w", rel, err)
+	}
+	return Resolved{Subject: s, Kind: enforce.KindCgroup, Key: id, Name: path.Base(rel), Dir: dir}, nil
+}
+
+// belowMount returns the path of a cgroup below the mount, which starts with a
+// slash; name may start with the mount or not.
+func belowMount(root, name string) string {
+	rel := path.Clean("/" + name)
+	if rel == root {
+		return "/"
+	}
+	if below, ok := strings.CutPrefix(rel, root+"/"); ok {
+		return "/" + below
+	}
+	return rel
+}
+
+// CgroupID returns the id by which the kernel knows a cgroup v2 folder: its
+// inode number. A missing folder is fs.ErrNotExist.
+func CgroupID(dir string) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return 0, &fs.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return 0, &fs.PathError{Op: "stat", Path: dir, Err: unix.ENOTDIR}
+	}
+	return st.Ino, nil
+}
+
+// CgroupByID finds the folder of a cgroup id, "" if it is gone.
+func (r *Resolver) CgroupByID(id uint64) (string, error) {
+	root, err := r.CgroupRoot()
+	if err != nil {
+		return "", err
+	}
+	found := ""
+	err = walkCgroups(root, func(dir string) bool {
+		if ino, err := CgroupID(dir); err == nil && ino == id {
+			found = dir
+		}
+		return found == ""
+	})
+	return found, err
+}
+
+// ProcessCgroup returns the cgroup v2 path of a process, below the mount.
+func (r *Resolver) ProcessCgroup(pid int) (string, error) {
+	proc, err := r.proc.Proc(pid)
+	if err != nil {
+		return "", fmt.Errorf("read process %d: %w", pid, err)
+	}
+	groups, err := proc.Cgroups()
+	if err != nil {
+		return "", fmt.Errorf("read cgroup of process %d: %w", pid, err)
+	}
+	for _, g := range groups {
+		if g.HierarchyID == 0 {
+			return g.Path, nil
+		}
+	}
+	return "", fmt.Errorf("process %d is in no cgroup v2: %w", pid, enforce.ErrNotSupported)
+}
+
+// CgroupProcesses counts the processes in a cgroup and below it.
+func CgroupProcesses(dir string) int {
+	n := 0
+	// A cgroup that goes away while it is counted counts nothing.
+	_ = walkCgroups(dir, func(d string) bool {
+		if data, err := os.ReadFile(filepath.Join(d, "cgroup.procs")); err == nil {
+			n += strings.Count(string(data), "\n")
+		}
+		return true
+	})
+	return n
+}
+
+// findUnitDirs returns every cgroup that is called as the unit is.
+func (r *Resolver) findUnitDirs(root, unit string) ([]string, error) {
+	var dirs []string
+	err := walkCgroups(root, func(dir string) bool {
+		if filepath.Base(dir) == unit {
+			dirs = append(dirs, dir)
+		}
+		return true
+	})
+	return dirs, err
+}
+
+// walkCgroups calls visit for root and every folder below it until visit
+// returns false. Folders that vanish meanwhile are skipped.
+func walkCgroups(root string, visit func(dir string) bool) error {
+	return filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil && p == root:
+			return err
+		case err != nil:
+			return fs.SkipDir
+		case !d.IsDir():
+			return nil
+		case !visit(p):
+			return fs.SkipAll
+		}
+		return nil
+	})
+}

@@ -1,0 +1,77 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// unit resolves a systemd unit to its cgroup. A unit that systemd knows but
+// that does not run resolves to a pending subject.
+func (r *Resolver) unit(ctx context.Context, name string) (Resolved, error) {
+	name = unitName(name)
+	s := api.Subject{Kind: api.KindUnit, ID: name}
+	if strings.ContainsRune(name, '/') {
+		return Resolved{}, badSubject(s, "a unit's name has no slash", "systemctl list-units, or use --cgroup for a path")
+	}
+	root, err := r.CgroupRoot()
+	if err != nil {
+		return Resolved{}, err
+	}
+	res := Resolved{Subject: s, Kind: enforce.KindCgroup, Name: name}
+	if r.systemd.Running() {
+		rel, err := r.systemd.ControlGroup(ctx, name)
+		switch {
+		case err == nil && rel == "":
+			return res, nil
+		case err == nil:
+			return res.at(filepath.Join(root, rel))
+		case !errors.Is(err, ErrNotFound):
+			return Resolved{}, fmt.Errorf("ask systemd about %s: %w", name, err)
+		}
+		// A user's own service manager may have it: look in the tree.
+	}
+	dirs, err := r.findUnitDirs(root, name)
+	if err != nil {
+		return Resolved{}, fmt.Errorf("search %s for %s: %w", root, name, err)
+	}
+	switch len(dirs) {
+	case 0:
+		return Resolved{}, notFound(fmt.Sprintf("no unit is called %s", name), "systemctl list-units, or systemd-cgls")
+	case 1:
+		return res.at(dirs[0])
+	}
+	return Resolved{}, &api.Error{
+		Code:    api.CodeConflict,
+		Message: fmt.Sprintf("%d units are called %s", len(dirs), name),
+		Hint:    "name one of them: --cgroup " + strings.TrimPrefix(dirs[0], root),
+	}
+}
+
+// at completes a unit with the cgroup it runs in.
+func (r Resolved) at(dir string) (Resolved, error) {
+	id, err := CgroupID(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil // stopped meanwhile
+	}
+	if err != nil {
+		return Resolved{}, fmt.Errorf("resolve %s: %w", r.Subject, err)
+	}
+	r.Key, r.Dir = id, dir
+	return r, nil
+}
+
+// unitName adds the suffix that systemctl adds.
+func unitName(name string) string {
+	switch filepath.Ext(name) {
+	case ".service", ".scope", ".slice", ".socket", ".mount", ".swap":
+		return name
+	}
+	return name + ".service"
+}

@@ -1,0 +1,67 @@
+package kernelfeatures
+
+// List returns every feature, in the order of Features.
+func (f *Features) List() []Named {
+	return []Named{
+		{"Root", "caller is root", f.Root},
+		{"CapBPF", "caller may load BPF programs", f.CapBPF},
+		{"CapNetAdmin", "caller may attach them to the network", f.CapNetAdmin},
+		{"CapPerfmon", "caller may attach them to functions", f.CapPerfmon},
+		{"CapSysAdmin", "caller may mount", f.CapSysAdmin},
+
+		{"BTF", "type information (BTF)", f.BTF},
+		{"BPF", "bpf system call", f.BPF},
+		{"JIT", "BPF compiler (JIT)", f.JIT},
+		{"MemcgCharge", "BPF memory charged to cgroups", f.MemcgCharge},
+		{"ReadKernel", "programs may read kernel memory", f.ReadKernel},
+		{"BPFFS", "bpf file system mounted", f.BPFFS},
+		{"CgroupV2", "cgroup v2 mounted", f.CgroupV2},
+		{"CgroupRoot", "the machine's root cgroup visible", f.CgroupRoot},
+		{"HostPIDs", "the machine's process numbers visible", f.HostPIDs},
+		{"Systemd", "systemd", f.Systemd},
+
+		{"SockOps", "program type sockops", f.SockOps},
+		{"HeaderOptions", "sockops at each transmit", f.HeaderOptions},
+		{"TCPSock", "sockops reads the TCP socket", f.TCPSock},
+		{"CgroupSKB", "program type cgroup_skb", f.CgroupSKB},
+		{"CgroupSock", "program type cgroup/sock_create", f.CgroupSock},
+		{"CgroupSockopt", "program type cgroup/setsockopt", f.CgroupSockopt},
+		{"SetRetval", "bpf_set_retval", f.SetRetval},
+		{"CBFlags", "TCP_BPF_SOCK_OPS_CB_FLAGS by bpf_setsockopt", f.CBFlags},
+		{"FQ", "queueing discipline fq", f.FQ},
+		{"BBR", "congestion control bbr", f.BBR},
+
+		{"RawTracepoints", "tp_btf programs", f.RawTracepoints},
+		{"SendTracepoint", "tracepoint tcp_sendmsg_locked", f.SendTracepoint},
+		{"RecvTracepoint", "tracepoint sock_recv_length", f.RecvTracepoint},
+		{"ForkTracepoint", "tracepoint sched_process_fork", f.ForkTracepoint},
+		{"ExitTracepoint", "tracepoint sched_process_exit", f.ExitTracepoint},
+		{"Fentry", "fentry programs", f.Fentry},
+		{"SendFentry", "fentry at tcp_sendmsg_locked", f.SendFentry},
+		{"SendpagesFentry", "fentry at do_tcp_sendpages (gone since 6.5)", f.SendpagesFentry},
+		{"ConnectFentry", "fentry at tcp_connect", f.ConnectFentry},
+		{"ListenFentry", "fentry at inet_csk_listen_start", f.ListenFentry},
+		{"TaskFromPID", "bpf_task_from_pid", f.TaskFromPID},
+		{"IterTask", "iterator task", f.IterTask},
+		{"IterTaskFile", "iterator task_file", f.IterTaskFile},
+		{"IterTaskFileFilter", "iterator task_file of one process", f.IterTaskFileFilter},
+		{"IterTCP", "iterator tcp", f.IterTCP},
+		{"IterSKStorage", "iterator bpf_sk_storage_map", f.IterSKStorage},
+
+		{"SKStorage", "map sk_storage", f.SKStorage},
+		{"TaskStorage", "map task_storage", f.TaskStorage},
+		{"TaskStorageSock", "task_storage read in cgroup/sock_create", f.TaskStorageSock},
+		{"CgroupStorage", "map cgrp_storage", f.CgroupStorage},
+		{"LRUHash", "map lru_hash", f.LRUHash},
+		{"RingBuf", "map ringbuf", f.RingBuf},
+		{"LPMTrie", "map lpm_trie", f.LPMTrie},
+		{"SpinLock", "bpf_spin_lock", f.SpinLock},
+
+		{"TrafficClass", "program type sched_cls", f.TrafficClass},
+		{"TCX", "tcx links", f.TCX},
+		{"Veth", "device veth", f.Veth},
+		{"HTB", "queueing discipline htb", f.HTB},
+		{"Clsact", "queueing discipline clsact", f.Clsact},
+		{"SockLookup", "bpf_sk_lookup_tcp", f.SockLookup},
+	}
+}

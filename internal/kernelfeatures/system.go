@@ -1,0 +1,209 @@
+package kernelfeatures
+
+import (
+	"bufio"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// hostPIDNamespace is the inode number of the machine's own namespace of
+// process numbers (PROC_PID_INIT_INO in the kernel).
+const hostPIDNamespace = "pid:[4026531836]"
+
+// probeSystem fills in what files and the caller's own state tell.
+func probeSystem(f *Features) {
+	probeCaller(f, os.Geteuid(), readCapabilities)
+	probeFiles(f, os.DirFS("/"))
+	f.HostPIDs.set(inHostPIDNamespace())
+}
+
+// capabilities are the caller's effective ones.
+type capabilities [2]unix.CapUserData
+
+func readCapabilities() (capabilities, error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var c capabilities
+	if err := unix.Capget(&header, &c[0]); err != nil {
+		return c, fmt.Errorf("%w: read own capabilities: %w", ErrUnknown, err)
+	}
+	return c, nil
+}
+
+func (c capabilities) have(bit uint) bool {
+	return c[bit/32].Effective&(1<<(bit%32)) != 0
+}
+
+func probeCaller(f *Features, uid int, read func() (capabilities, error)) {
+	if uid == 0 {
+		f.Root.set(nil)
+	} else {
+		f.Root.set(fmt.Errorf("%w: user id %d", ErrAbsent, uid))
+	}
+	own, err := read()
+	for _, c := range []struct {
+		feature *Feature
+		name    string
+		any     []uint
+	}{
+		{&f.CapBPF, "CAP_BPF", []uint{unix.CAP_BPF, unix.CAP_SYS_ADMIN}},
+		{&f.CapNetAdmin, "CAP_NET_ADMIN", []uint{unix.CAP_NET_ADMIN}},
+		{&f.CapPerfmon, "CAP_PERFMON", []uint{unix.CAP_PERFMON, unix.CAP_SYS_ADMIN}},
+		{&f.CapSysAdmin, "CAP_SYS_ADMIN", []uint{unix.CAP_SYS_ADMIN}},
+	} {
+		if err != nil {
+			c.feature.set(err)
+			continue
+		}
+		c.feature.set(fmt.Errorf("%w: %s", ErrAbsent, c.name))
+		for _, bit := range c.any {
+			if own.have(bit) {
+				c.feature.set(nil)
+			}
+		}
+	}
+}
+
+// probeFiles reads mounts and settings from the file system root.
+func probeFiles(f *Features, root fs.FS) {
+	mounts, err := readMounts(root)
+	f.CgroupV2.MinKernel = "4.5"
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrUnknown, err)
+		f.BPFFS.set(err)
+		f.CgroupV2.set(err)
+		f.CgroupRoot.set(err)
+	} else {
+		probeMounts(f, root, mounts)
+	}
+	if _, err := fs.Stat(root, "run/systemd/system"); err != nil {
+		f.Systemd.set(fmt.Errorf("%w: %w", ErrAbsent, err))
+	} else {
+		f.Systemd.set(nil)
+	}
+	f.Lockdown = chosen(readLine(root, "sys/kernel/security/lockdown"))
+	f.UnprivilegedBPF = readLine(root, "proc/sys/kernel/unprivileged_bpf_disabled")
+	f.Congestion = strings.Fields(readLine(root, "proc/sys/net/ipv4/tcp_available_congestion_control"))
+}
+
+// mount is one line of /proc/self/mountinfo.
+type mount struct {
+	kind string // of file system
+	at   string // mount point
+	root string // the folder of the file system that is mounted
+}
+
+func probeMounts(f *Features, root fs.FS, mounts []mount) {
+	f.BPFFS.set(fmt.Errorf("%w: no bpf file system mounted", ErrAbsent))
+	f.CgroupV2.set(fmt.Errorf("%w: no cgroup2 file system mounted", ErrAbsent))
+	f.CgroupRoot.set(fmt.Errorf("%w: no cgroup2 file system mounted", ErrUnknown))
+	v1 := false
+	for _, m := range mounts {
+		switch {
+		case m.kind == "cgroup":
+			v1 = true
+		case m.kind == "bpf" && (!f.BPFFS.Have || m.at == "/sys/fs/bpf"):
+			f.BPFFS.set(nil)
+			f.BPFFSPath = m.at
+		case m.kind == "cgroup2" && !f.CgroupV2.Have:
+			f.CgroupV2.set(nil)
+			f.CgroupPath = m.at
+			f.CgroupRoot.set(showsRoot(root, m))
+		}
+	}
+	switch {
+	case f.CgroupV2.Have && v1:
+		f.CgroupLayout = CgroupLayoutHybrid
+	case f.CgroupV2.Have:
+		f.CgroupLayout = CgroupLayoutV2
+	case v1:
+		f.CgroupLayout = CgroupLayoutV1
+	default:
+		f.CgroupLayout = CgroupLayoutNone
+	}
+}
+
+// showsRoot says whether a cgroup v2 mount shows the machine's root cgroup: the
+// only one that has no type.
+func showsRoot(root fs.FS, m mount) error {
+	_, err := fs.Stat(root, path.Join(strings.TrimPrefix(m.at, "/"), "cgroup.type"))
+	if m.root != "/" || err == nil {
+		return fmt.Errorf("%w: %s shows a container's cgroup", ErrAbsent, m.at)
+	}
+	return nil
+}
+
+// readMounts reads the mounts that this process sees.
+func readMounts(root fs.FS) ([]mount, error) {
+	file, err := root.Open("proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("read mounts: %w", err)
+	}
+	defer file.Close() //nolint:errcheck // opened for reading
+	var mounts []mount
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		// 36 35 98:0 /root /mount/point options [more ...] - type source superoptions
+		front, back, found := strings.Cut(lines.Text(), " - ")
+		first, last := strings.Fields(front), strings.Fields(back)
+		if !found || len(first) < 5 || len(last) < 1 {
+			continue
+		}
+		mounts = append(mounts, mount{kind: last[0], root: unescape(first[3]), at: unescape(first[4])})
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read mounts: %w", err)
+	}
+	return mounts, nil
+}
+
+// unescape undoes the kernel's way of writing blanks in mount points.
+func unescape(text string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(text)
+}
+
+// readLine returns a small file's text without its newline, "" if it cannot be
+// read.
+func readLine(root fs.FS, name string) string {
+	text, err := fs.ReadFile(root, name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// chosen returns the word in brackets of a list such as "[none] integrity".
+func chosen(list string) string {
+	_, rest, found := strings.Cut(list, "[")
+	word, _, closed := strings.Cut(rest, "]")
+	if !found || !closed {
+		return ""
+	}
+	return word
+}
+
+func sysctlIsOn(name string) error {
+	text, err := os.ReadFile(path.Join("/proc/sys", name))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	if strings.TrimSpace(string(text)) == "0" {
+		return fmt.Errorf("%w: %s is 0", ErrAbsent, strings.ReplaceAll(name, "/", "."))
+	}
+	return nil
+}
+
+func inHostPIDNamespace() error {
+	own, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	if own != hostPIDNamespace {
+		return fmt.Errorf("%w: this process is in a container (%s)", ErrAbsent, own)
+	}
+	return nil
+}
