@@ -1,0 +1,238 @@
+// Package api holds the JSON types that netnice's daemon and its clients
+// exchange over the unix socket. It uses the standard library only, owns no
+// behaviour beyond parsing and printing a subject, and never talks to anything.
+//
+// Every rate is in bytes of IP packets (headers included) per second, every
+// duration in nanoseconds, every time in RFC 3339.
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Version is the API version; it stands in every path ("/v1/...") and in every
+// top-level JSON object.
+const Version = "v1"
+
+// Kind says what a subject is.
+type Kind string
+
+// The kinds of subject that a limit can stand on. Sets stay open: clients must
+// print kinds that they do not know.
+const (
+	KindPID    Kind = "pid"    // a process and its children; pid 1 is the host
+	KindUser   Kind = "user"   // every process of a user, also of root, also with nothing running
+	KindCgroup Kind = "cgroup" // every process in a cgroup v2 and below
+	KindUnit   Kind = "unit"   // a systemd unit, by its cgroup
+	KindHost   Kind = "host"   // the machine
+	KindGroup  Kind = "group"  // a named set of subjects
+	KindTo     Kind = "to"     // a destination prefix
+)
+
+// Subject names who a limit is for. Its text form is "kind:id": "pid:123",
+// "user:bob", "cgroup:/system.slice/x.service", "unit:nginx.service", "host".
+type Subject struct {
+	Kind Kind   `json:"kind"`
+	ID   string `json:"id,omitempty"`
+}
+
+func (s Subject) String() string {
+	if s.ID == "" {
+		return string(s.Kind)
+	}
+	return string(s.Kind) + ":" + s.ID
+}
+
+// ParseSubject reads the text form of a subject.
+func ParseSubject(text string) (Subject, error) {
+	kind, id, _ := strings.Cut(text, ":")
+	switch k := Kind(kind); k {
+	case KindHost:
+		if id != "" {
+			return Subject{}, fmt.Errorf("subject %q: host takes no name", text)
+		}
+		return Subject{Kind: k}, nil
+	case KindPID, KindUser, KindCgroup, KindUnit, KindGroup, KindTo:
+		if id == "" {
+			return Subject{}, fmt.Errorf("subject %q: %s needs a name, for instance %s:NAME", text, k, k)
+		}
+		return Subject{Kind: k, ID: id}, nil
+	}
+	return Subject{}, fmt.Errorf("subject %q: want pid:N, user:NAME, cgroup:PATH, unit:NAME or host", text)
+}
+
+// Direction of traffic, seen from the machine.
+type Direction string
+
+// Up is what the subject sends, Down what it receives, Total both together.
+const (
+	Up    Direction = "up"
+	Down  Direction = "down"
+	Total Direction = "total"
+)
+
+// Wish is what one owner wants of a subject. A nil field leaves what is there;
+// a rate of 0 lifts the limit in that direction.
+type Wish struct {
+	UpBytesPerSec    *uint64 `json:"up_bytes_per_sec,omitempty"`
+	DownBytesPerSec  *uint64 `json:"down_bytes_per_sec,omitempty"`
+	TotalBytesPerSec *uint64 `json:"total_bytes_per_sec,omitempty"`
+	BurstNS          *uint64 `json:"burst_ns,omitempty"` // 0 = the default, 10 ms
+	Weight           *uint32 `json:"weight,omitempty"`   // 1..10000; 0 = the default, 100
+	Loopback         *bool   `json:"loopback,omitempty"` // limit traffic of the machine to itself too
+}
+
+// SetRequest is the body of PUT /v1/limits.
+type SetRequest struct {
+	Subject Subject `json:"subject"`
+	Wish    Wish    `json:"wish"`
+	// Scope asks the daemon to move the process (Subject must be a pid) into a
+	// cgroup of its own, a systemd scope where systemd runs, and to limit that:
+	// for programs whose children escape the process tree.
+	Scope bool `json:"scope,omitempty"`
+	// DryRun says what would change and changes nothing.
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// SetResponse answers PUT and DELETE /v1/limits.
+type SetResponse struct {
+	Version  string   `json:"version"`
+	Node     *Node    `json:"node,omitempty"`
+	Changed  bool     `json:"changed"`
+	Warnings []string `json:"warnings,omitempty"` // such as: only sending counts yet
+}
+
+// Limit is what one owner has set on a node and what holds.
+type Limit struct {
+	Owner       string    `json:"owner"` // "admin", or the name of the user who set it
+	Direction   Direction `json:"direction"`
+	BytesPerSec uint64    `json:"bytes_per_sec"`
+	BurstNS     uint64    `json:"burst_ns"`
+	// Enforced is false for a direction that is stored but does not hold yet.
+	Enforced bool `json:"enforced"`
+}
+
+// Node is one subject in the tree that `netnice ls` prints.
+type Node struct {
+	ID      uint32  `json:"id"`
+	Subject Subject `json:"subject"`
+	// Parent is the node that encloses this one, 0 if none does.
+	Parent   uint32  `json:"parent,omitempty"`
+	Name     string  `json:"name"` // command, user or unit name, for people
+	UID      uint32  `json:"uid"`  // whose process it is
+	Limits   []Limit `json:"limits"`
+	Weight   uint32  `json:"weight"`
+	Loopback bool    `json:"loopback,omitempty"`
+
+	Processes int       `json:"processes"` // members now
+	Sockets   int       `json:"sockets"`   // TCP sockets whose traffic counts here
+	Up        Usage     `json:"up"`
+	PID       int       `json:"pid,omitempty"`
+	Since     time.Time `json:"since"`
+}
+
+// Usage counts one direction of a node.
+type Usage struct {
+	Bytes           uint64 `json:"bytes"`              // IP bytes since the limit was set
+	RateBytesPerSec uint64 `json:"rate_bytes_per_sec"` // over the last second
+	WaitingSockets  int    `json:"waiting_sockets"`    // sockets with data that wait for their turn
+	WaitingBytes    uint64 `json:"waiting_bytes"`      // what these hold in their send buffers
+	WaitNS          uint64 `json:"wait_ns"`            // the longest of the waits, from now
+	Held            uint64 `json:"held"`               // first segments of new connections that were held back
+}
+
+// NodeList answers GET /v1/nodes.
+type NodeList struct {
+	Version string    `json:"version"`
+	Time    time.Time `json:"time"`
+	Nodes   []Node    `json:"nodes"`
+}
+
+// Program is a kernel program of netnice's and whether it is attached now.
+type Program struct {
+	Name     string `json:"name"`
+	Attached bool   `json:"attached"`
+	For      string `json:"for"` // what it does, for people
+}
+
+// Status answers GET /v1/status.
+type Status struct {
+	Version  string            `json:"version"`
+	Release  string            `json:"release"` // netnice's own version
+	PID      int               `json:"pid"`
+	Since    time.Time         `json:"since"`
+	OnDemand bool              `json:"on_demand"` // leaves by itself when the last limit goes
+	Kernel   string            `json:"kernel"`
+	Nodes    int               `json:"nodes"`
+	Programs []Program         `json:"programs"`
+	Counters map[string]uint64 `json:"counters"` // faults that failed open, by name
+}
+
+// Check is one line of `netnice doctor`.
+type Check struct {
+	Name   string `json:"name"`
+	State  string `json:"state"` // "ok", "degraded" or "missing"
+	Found  string `json:"found"`
+	Means  string `json:"means,omitempty"`  // what follows for the user
+	Remedy string `json:"remedy,omitempty"` // a command, or what to change
+}
+
+// Report is what `netnice doctor --json` prints.
+type Report struct {
+	Version string  `json:"version"`
+	Kernel  string  `json:"kernel"`
+	Checks  []Check `json:"checks"`
+}
+
+// The codes of Error. The HTTP status follows from them.
+const (
+	CodeBadRequest   = "bad_request"   // 400
+	CodeDenied       = "denied"        // 403
+	CodeNotFound     = "not_found"     // 404: no such subject
+	CodeNoLimit      = "no_limit"      // 404: the subject is there, but no limit holds for it
+	CodeConflict     = "conflict"      // 409
+	CodeNotSupported = "not_supported" // 501: this kernel or this release cannot
+	CodeInternal     = "internal"      // 500
+)
+
+// HTTPStatus returns the status that an answer with this code has; 500 for a
+// code that it does not know.
+func HTTPStatus(code string) int {
+	switch code {
+	case CodeBadRequest:
+		return http.StatusBadRequest
+	case CodeDenied:
+		return http.StatusForbidden
+	case CodeNotFound, CodeNoLimit:
+		return http.StatusNotFound
+	case CodeConflict:
+		return http.StatusConflict
+	case CodeNotSupported:
+		return http.StatusNotImplemented
+	}
+	return http.StatusInternalServerError
+}
+
+// Error is the body of every answer that is not 2xx. Hint is a command to run
+// or the thing to change.
+type Error struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+	// Cause is what went wrong underneath, for errors.Is; it stays on the
+	// side that made the Error.
+	Cause error `json:"-"`
+}
+
+// Unwrap returns Cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+func (e *Error) Error() string {
+	if e.Hint == "" {
+		return e.Message
+	}
+	return e.Message + "\n  " + e.Hint
+}

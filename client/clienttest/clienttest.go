@@ -1,0 +1,259 @@
+// Package clienttest is a daemon in memory for the tests of clients: it speaks
+// the same HTTP as netnice's daemon, keeps wishes in a map and touches nothing
+// of the machine. It does not check who calls.
+package clienttest
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/netnice/netnice/api"
+)
+
+// Daemon answers the calls of one client test. Make one with New.
+type Daemon struct {
+	mux *http.ServeMux
+
+	mu       sync.Mutex
+	status   api.Status
+	nodes    []api.Node // in the order in which they were made
+	requests []api.SetRequest
+	deny     *api.Error
+	down     bool
+}
+
+// New returns a daemon without any limit.
+func New() *Daemon {
+	d := &Daemon{mux: http.NewServeMux()}
+	d.status = api.Status{
+		Version: api.Version, Release: "test", PID: 4711, Kernel: "6.18.0",
+		Since:    time.Date(2026, 11, 21, 20, 0, 0, 0, time.UTC),
+		Programs: []api.Program{{Name: "nn_sockops", Attached: true, For: "paces TCP"}},
+		Counters: map[string]uint64{"map_full": 0},
+	}
+	d.mux.HandleFunc("GET /v1/status", d.getStatus)
+	d.mux.HandleFunc("GET /v1/nodes", d.getNodes)
+	d.mux.HandleFunc("PUT /v1/limits", d.putLimits)
+	d.mux.HandleFunc("DELETE /v1/limits", d.deleteLimits)
+	d.mux.HandleFunc("POST /v1/down", d.postDown)
+	return d
+}
+
+// ServeHTTP makes Daemon an http.Handler.
+func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.mux.ServeHTTP(w, r) }
+
+// Put places a node as it is, for tests of what is shown.
+func (d *Daemon) Put(n api.Node) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.nodes = append(d.nodes, n)
+}
+
+// Deny makes every writing call fail with e; nil lets them through again.
+func (d *Daemon) Deny(e *api.Error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.deny = e
+}
+
+// SetOnDemand says what the status shows.
+func (d *Daemon) SetOnDemand(on bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.status.OnDemand = on
+}
+
+// SetPID says which process the status names as the daemon.
+func (d *Daemon) SetPID(pid int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.status.PID = pid
+}
+
+// Requests returns what was asked of PUT /v1/limits so far.
+func (d *Daemon) Requests() []api.SetRequest {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]api.SetRequest(nil), d.requests...)
+}
+
+// IsDown says whether POST /v1/down was called.
+func (d *Daemon) IsDown() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.down
+}
+
+func (d *Daemon) getStatus(w http.ResponseWriter, _ *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.status.Nodes = len(d.nodes)
+	answer(w, http.StatusOK, d.status)
+}
+
+func (d *Daemon) getNodes(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := api.NodeList{Version: api.Version, Time: time.Date(2026, 11, 21, 21, 0, 0, 0, time.UTC), Nodes: []api.Node{}}
+	text := r.URL.Query().Get("subject")
+	if text == "" {
+		list.Nodes = append(list.Nodes, d.nodes...)
+		answer(w, http.StatusOK, list)
+		return
+	}
+	subject, err := api.ParseSubject(text)
+	if err != nil {
+		answer(w, http.StatusBadRequest, api.Error{Code: api.CodeBadRequest, Message: err.Error()})
+		return
+	}
+	for i := d.find(subject); i >= 0; i = d.parent(i) {
+		list.Nodes = append(list.Nodes, d.nodes[i])
+	}
+	if len(list.Nodes) == 0 {
+		answer(w, http.StatusNotFound, noLimit(subject))
+		return
+	}
+	answer(w, http.StatusOK, list)
+}
+
+func (d *Daemon) putLimits(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var request api.SetRequest
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		answer(w, http.StatusBadRequest, api.Error{Code: api.CodeBadRequest, Message: err.Error()})
+		return
+	}
+	if fault := d.refuse(request); fault != nil {
+		answer(w, api.HTTPStatus(fault.Code), fault)
+		return
+	}
+	d.requests = append(d.requests, request)
+	node, i := api.Node{ID: uint32(len(d.nodes) + 1), Subject: request.Subject, Weight: 100}, d.find(request.Subject)
+	if i >= 0 {
+		node = d.nodes[i]
+	}
+	apply(&node, request.Wish)
+	if !request.DryRun {
+		if i >= 0 {
+			d.nodes[i] = node
+		} else {
+			d.nodes = append(d.nodes, node)
+		}
+	}
+	response := api.SetResponse{Version: api.Version, Node: &node, Changed: true}
+	if request.Wish.TotalBytesPerSec != nil {
+		response.Warnings = []string{"only sending counts yet"}
+	}
+	answer(w, http.StatusOK, response)
+}
+
+// refuse finds what the daemon would not do, without doing anything.
+func (d *Daemon) refuse(request api.SetRequest) *api.Error {
+	if d.deny != nil {
+		return d.deny
+	}
+	if request.Wish.DownBytesPerSec != nil {
+		return &api.Error{Code: api.CodeNotSupported, Message: "download limits come with the next release", Hint: "netnice set --up RATE limits what is sent"}
+	}
+	if request.Subject.Kind == api.KindPID {
+		if _, err := os.Stat("/proc/" + request.Subject.ID); err != nil {
+			return &api.Error{Code: api.CodeNotFound, Message: "there is no process " + request.Subject.ID, Hint: "ps -e"}
+		}
+	}
+	return nil
+}
+
+func (d *Daemon) deleteLimits(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	subject, err := api.ParseSubject(r.URL.Query().Get("subject"))
+	if err != nil {
+		answer(w, http.StatusBadRequest, api.Error{Code: api.CodeBadRequest, Message: err.Error()})
+		return
+	}
+	if d.deny != nil {
+		answer(w, api.HTTPStatus(d.deny.Code), d.deny)
+		return
+	}
+	i := d.find(subject)
+	if i < 0 {
+		answer(w, http.StatusNotFound, noLimit(subject))
+		return
+	}
+	if dry, _ := strconv.ParseBool(r.URL.Query().Get("dry_run")); !dry {
+		d.nodes = append(d.nodes[:i], d.nodes[i+1:]...)
+	}
+	answer(w, http.StatusOK, api.SetResponse{Version: api.Version, Changed: true})
+}
+
+func (d *Daemon) postDown(w http.ResponseWriter, _ *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.deny != nil {
+		answer(w, api.HTTPStatus(d.deny.Code), d.deny)
+		return
+	}
+	d.nodes, d.down = nil, true
+	answer(w, http.StatusOK, struct{}{})
+}
+
+// find returns the index of the subject's own node, -1 if it has none.
+func (d *Daemon) find(s api.Subject) int {
+	for i, n := range d.nodes {
+		if n.Subject == s {
+			return i
+		}
+	}
+	return -1
+}
+
+// parent returns the index of the node around the i-th, -1 if there is none.
+func (d *Daemon) parent(i int) int {
+	for j, n := range d.nodes {
+		if id := d.nodes[i].Parent; id != 0 && n.ID == id {
+			return j
+		}
+	}
+	return -1
+}
+
+func apply(n *api.Node, w api.Wish) {
+	set := func(direction api.Direction, rate *uint64, enforced bool) {
+		if rate == nil {
+			return
+		}
+		var kept []api.Limit
+		for _, l := range n.Limits {
+			if l.Direction != direction {
+				kept = append(kept, l)
+			}
+		}
+		if *rate > 0 {
+			kept = append(kept, api.Limit{Owner: "admin", Direction: direction, BytesPerSec: *rate, BurstNS: 10e6, Enforced: enforced})
+		}
+		n.Limits = kept
+	}
+	set(api.Up, w.UpBytesPerSec, true)
+	set(api.Total, w.TotalBytesPerSec, true)
+	if w.Weight != nil {
+		n.Weight = *w.Weight
+	}
+	if w.Loopback != nil {
+		n.Loopback = *w.Loopback
+	}
+}
+
+func noLimit(s api.Subject) *api.Error {
+	return &api.Error{Code: api.CodeNoLimit, Message: "no limit on " + s.String()}
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body)
+}

@@ -1,0 +1,217 @@
+// Package apiserver serves netnice's HTTP API: it reads requests, finds out who
+// is calling, and writes answers. It never decides and never keeps state; both
+// are the Backend's.
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// Backend is what the handlers need. Errors that are an *api.Error are sent as
+// they are, enforce.ErrNotSupported becomes not_supported, all else internal.
+type Backend interface {
+	Status(ctx context.Context) (api.Status, error)
+	// Nodes lists every node, outermost first.
+	Nodes(ctx context.Context) (api.NodeList, error)
+	// NodesFor lists the nodes that hold for a subject, innermost first;
+	// not_found if there are none.
+	NodesFor(ctx context.Context, s api.Subject) (api.NodeList, error)
+	Set(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error)
+	Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error)
+	// Down lifts every limit and makes the daemon leave once it has answered.
+	Down(ctx context.Context, by auth.Actor) error
+}
+
+// MaxBody bounds the body of a request, in bytes.
+const MaxBody = 64 << 10
+
+// Timeouts of a connection. Setting a limit on a machine with very many open
+// connections takes the kernel a while, hence the long write.
+const (
+	headerTimeout = 5 * time.Second
+	readTimeout   = 10 * time.Second
+	writeTimeout  = 60 * time.Second
+	idleTimeout   = 60 * time.Second
+	maxHeader     = 16 << 10
+)
+
+// NewServer returns an HTTP server for connections of an auth.Listener.
+func NewServer(b Backend, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           Handler(b),
+		ConnContext:       auth.ConnContext,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}
+
+// Handler returns the API. The caller must be in the request's context.
+func Handler(b Backend) http.Handler {
+	s := server{b}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", s.with(s.status))
+	mux.HandleFunc("GET /v1/nodes", s.with(s.nodes))
+	mux.HandleFunc("PUT /v1/limits", s.with(s.set))
+	mux.HandleFunc("DELETE /v1/limits", s.with(s.remove))
+	mux.HandleFunc("POST /v1/down", s.with(s.down))
+	mux.HandleFunc("/", s.with(func(_ auth.Actor, r *http.Request) (any, error) {
+		return nil, &api.Error{
+			Code:    api.CodeNotFound,
+			Message: fmt.Sprintf("no such call: %s %s", r.Method, r.URL.Path),
+			Hint:    "netnice status shows which version of netnice the daemon is",
+		}
+	}))
+	return mux
+}
+
+type server struct{ Backend }
+
+// with turns a function that answers or fails into a handler.
+func (server) with(f func(auth.Actor, *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		actor, ok := auth.FromContext(r.Context())
+		if !ok {
+			writeError(w, auth.Denied("the caller is unknown", "connect to the daemon's unix socket"))
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
+		answer, err := f(actor, r)
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, answer)
+	}
+}
+
+func (s server) status(_ auth.Actor, r *http.Request) (any, error) {
+	if err := onlyQuery(r); err != nil {
+		return nil, err
+	}
+	return s.Status(r.Context())
+}
+
+func (s server) nodes(_ auth.Actor, r *http.Request) (any, error) {
+	if err := onlyQuery(r, "subject"); err != nil {
+		return nil, err
+	}
+	if !r.URL.Query().Has("subject") {
+		return s.Nodes(r.Context())
+	}
+	subject, err := querySubject(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.NodesFor(r.Context(), subject)
+}
+
+func (s server) set(by auth.Actor, r *http.Request) (any, error) {
+	if err := onlyQuery(r); err != nil {
+		return nil, err
+	}
+	var req api.SetRequest
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&req); err != nil {
+		return nil, badRequest("the request's body: %v", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, badRequest("the request's body holds more than one object")
+	}
+	return s.Set(r.Context(), by, req)
+}
+
+func (s server) remove(by auth.Actor, r *http.Request) (any, error) {
+	if err := onlyQuery(r, "subject", "dry_run"); err != nil {
+		return nil, err
+	}
+	subject, err := querySubject(r)
+	if err != nil {
+		return nil, err
+	}
+	dryRun := false
+	if text := r.URL.Query().Get("dry_run"); text != "" {
+		if dryRun, err = strconv.ParseBool(text); err != nil {
+			return nil, badRequest("dry_run=%q: want true or false", text)
+		}
+	}
+	return s.Remove(r.Context(), by, subject, dryRun)
+}
+
+func (s server) down(by auth.Actor, r *http.Request) (any, error) {
+	if err := onlyQuery(r); err != nil {
+		return nil, err
+	}
+	if err := s.Down(r.Context(), by); err != nil {
+		return nil, err
+	}
+	return struct {
+		Version string `json:"version"`
+	}{api.Version}, nil
+}
+
+func querySubject(r *http.Request) (api.Subject, error) {
+	subject, err := api.ParseSubject(r.URL.Query().Get("subject"))
+	if err != nil {
+		return api.Subject{}, badRequest("%v", err)
+	}
+	return subject, nil
+}
+
+// onlyQuery refuses query parameters that the call does not have.
+func onlyQuery(r *http.Request, allowed ...string) error {
+	for key := range r.URL.Query() {
+		known := false
+		for _, a := range allowed {
+			known = known || a == key
+		}
+		if !known {
+			return badRequest("unknown parameter %q", key)
+		}
+	}
+	return nil
+}
+
+func badRequest(format string, args ...any) error {
+	return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...)}
+}
+
+// writeError sends err as an api.Error with the HTTP status of its code.
+func writeError(w http.ResponseWriter, err error) {
+	var answer *api.Error
+	if !errors.As(err, &answer) {
+		answer = &api.Error{Code: api.CodeInternal, Message: err.Error(), Hint: "journalctl -u netnice"}
+		if errors.Is(err, enforce.ErrNotSupported) {
+			answer.Code, answer.Hint = api.CodeNotSupported, "netnice doctor"
+		}
+	}
+	writeJSON(w, api.HTTPStatus(answer.Code), answer)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		status = http.StatusInternalServerError
+		body = []byte(`{"code":"internal","message":"the answer cannot be written as JSON"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// A caller that hangs up loses the answer; there is nobody left to tell.
+	_, _ = w.Write(append(body, '\n'))
+}

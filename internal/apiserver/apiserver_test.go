@@ -1,0 +1,156 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// backend records what it was asked and answers with err.
+type backend struct {
+	err   error
+	asked string
+	by    auth.Actor
+}
+
+func (b *backend) Status(context.Context) (api.Status, error) {
+	b.asked = "status"
+	return api.Status{Version: api.Version}, b.err
+}
+
+func (b *backend) Nodes(context.Context) (api.NodeList, error) {
+	b.asked = "nodes"
+	return api.NodeList{Version: api.Version}, b.err
+}
+
+func (b *backend) NodesFor(_ context.Context, s api.Subject) (api.NodeList, error) {
+	b.asked = "nodes " + s.String()
+	return api.NodeList{Version: api.Version}, b.err
+}
+
+func (b *backend) Set(_ context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error) {
+	b.asked, b.by = "set "+req.Subject.String(), by
+	return api.SetResponse{Version: api.Version}, b.err
+}
+
+func (b *backend) Remove(_ context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error) {
+	b.asked, b.by = fmt.Sprint("remove ", s, " ", dryRun), by
+	return api.SetResponse{Version: api.Version}, b.err
+}
+
+func (b *backend) Down(_ context.Context, by auth.Actor) error {
+	b.asked, b.by = "down", by
+	return b.err
+}
+
+var bob = auth.Actor{UID: 1000, GID: 1000, PID: 7}
+
+func call(b *backend, method, target, body string) (int, api.Error) {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	r = r.WithContext(auth.WithActor(r.Context(), bob))
+	w := httptest.NewRecorder()
+	Handler(b).ServeHTTP(w, r)
+	var e api.Error
+	_ = json.Unmarshal(w.Body.Bytes(), &e)
+	return w.Code, e
+}
+
+func TestCalls(t *testing.T) {
+	for _, c := range []struct{ method, target, body, asked string }{
+		{"GET", "/v1/status", "", "status"},
+		{"GET", "/v1/nodes", "", "nodes"},
+		{"GET", "/v1/nodes?subject=pid:5", "", "nodes pid:5"},
+		{"GET", "/v1/nodes?subject=cgroup:%2Fa%2Fb", "", "nodes cgroup:/a/b"},
+		{"PUT", "/v1/limits", `{"subject":{"kind":"host"},"wish":{"up_bytes_per_sec":1}}`, "set host"},
+		{"DELETE", "/v1/limits?subject=user:bob", "", "remove user:bob false"},
+		{"DELETE", "/v1/limits?subject=user:bob&dry_run=true", "", "remove user:bob true"},
+		{"POST", "/v1/down", "", "down"},
+	} {
+		b := &backend{}
+		status, e := call(b, c.method, c.target, c.body)
+		require.Equal(t, http.StatusOK, status, "%s: %v", c.target, e)
+		require.Equal(t, c.asked, b.asked)
+		if c.method != "GET" {
+			require.Equal(t, bob, b.by)
+		}
+	}
+}
+
+func TestBadCalls(t *testing.T) {
+	for _, c := range []struct {
+		method, target, body string
+		status               int
+	}{
+		{"GET", "/", "", 404},
+		{"POST", "/v1/limits", "", 404},
+		{"GET", "/v2/status", "", 404},
+		{"GET", "/v1/nodes?subject=", "", 400},
+		{"GET", "/v1/nodes?subject=planet:mars", "", 400},
+		{"GET", "/v1/nodes?subjekt=host", "", 400},
+		{"DELETE", "/v1/limits", "", 400},
+		{"DELETE", "/v1/limits?subject=host&dry_run=perhaps", "", 400},
+		{"PUT", "/v1/limits", "", 400},
+		{"PUT", "/v1/limits", "{", 400},
+		{"PUT", "/v1/limits?x=1", `{}`, 400},
+		{"PUT", "/v1/limits", `{"surprise":1}`, 400},
+		{"PUT", "/v1/limits", `{"wish":{"up_bytes_per_sec":-1}}`, 400},
+		{"PUT", "/v1/limits", `{"wish":{"up_bytes_per_sec":18446744073709551616}}`, 400},
+		{"PUT", "/v1/limits", `{}{}`, 400},
+		{"PUT", "/v1/limits", `{"subject":{"kind":"` + strings.Repeat("x", MaxBody) + `"}}`, 400},
+	} {
+		b := &backend{}
+		status, e := call(b, c.method, c.target, c.body)
+		require.Equal(t, c.status, status, c.target)
+		require.NotEmpty(t, e.Code)
+		require.NotEmpty(t, e.Message)
+		require.Empty(t, b.asked)
+	}
+}
+
+func TestErrorsKeepTheirMeaning(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		status int
+		code   string
+	}{
+		{auth.Denied("no", "sudo netnice down"), 403, api.CodeDenied},
+		{fmt.Errorf("set: %w", &api.Error{Code: api.CodeNotFound, Message: "m"}), 404, api.CodeNotFound},
+		{&api.Error{Code: api.CodeConflict, Message: "m"}, 409, api.CodeConflict},
+		{fmt.Errorf("set: %w", enforce.ErrNotSupported), 501, api.CodeNotSupported},
+		{errors.New("broken"), 500, api.CodeInternal},
+	} {
+		status, e := call(&backend{err: c.err}, "GET", "/v1/status", "")
+		require.Equal(t, c.status, status)
+		require.Equal(t, c.code, e.Code)
+		require.NotEmpty(t, e.Message)
+	}
+}
+
+func TestNobodyIsRefused(t *testing.T) {
+	b := &backend{}
+	w := httptest.NewRecorder()
+	Handler(b).ServeHTTP(w, httptest.NewRequest("GET", "/v1/status", nil))
+	require.Equal(t, http.StatusForbidden, w.Code)
+	require.Empty(t, b.asked)
+}
+
+func TestServerIsBounded(t *testing.T) {
+	s := NewServer(&backend{}, slog.New(slog.DiscardHandler))
+	require.NotZero(t, s.ReadHeaderTimeout)
+	require.NotZero(t, s.ReadTimeout)
+	require.NotZero(t, s.WriteTimeout)
+	require.NotZero(t, s.IdleTimeout)
+	require.NotZero(t, s.MaxHeaderBytes)
+}

@@ -1,0 +1,122 @@
+package auth
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+func TestTable(t *testing.T) {
+	const bob, eve = 1000, 1001
+	proc := func(uid uint32) Target {
+		return Target{Subject: api.Subject{Kind: api.KindPID, ID: "42"}, Kind: enforce.KindTree, UID: uid}
+	}
+	user := func(uid uint32) Target {
+		return Target{Subject: api.Subject{Kind: api.KindUser, ID: "x"}, Kind: enforce.KindUser, UID: uid}
+	}
+	cgroup := func(uid uint32) Target {
+		return Target{Subject: api.Subject{Kind: api.KindCgroup, ID: "/x"}, Kind: enforce.KindCgroup, UID: uid}
+	}
+	host := Target{Subject: api.Subject{Kind: api.KindHost}, Kind: enforce.KindHost}
+	for _, c := range []struct {
+		name   string
+		by     uint32
+		act    Action
+		target Target
+		may    bool
+	}{
+		{"root, any process", 0, Set, proc(bob), true},
+		{"root, host", 0, Set, host, true},
+		{"root, down", 0, Down, Target{}, true},
+		{"own process", bob, Set, proc(bob), true},
+		{"own process, lift", bob, Remove, proc(bob), true},
+		{"own process, scope", bob, Scope, proc(bob), true},
+		{"own user", bob, Set, user(bob), true},
+		{"own scope", bob, Set, cgroup(bob), true},
+		{"other's process", eve, Set, proc(bob), false},
+		{"other's process, lift", eve, Remove, proc(bob), false},
+		{"other's process, scope", eve, Scope, proc(bob), false},
+		{"root's process", bob, Set, proc(0), false},
+		{"other user", eve, Set, user(bob), false},
+		{"cgroup", bob, Set, cgroup(0), false},
+		{"scope of a cgroup", bob, Scope, cgroup(bob), false},
+		{"host", bob, Set, host, false},
+		{"host owned by nobody but root", bob, Set, Target{Kind: enforce.KindHost, UID: bob}, false},
+		{"down", bob, Down, Target{}, false},
+		{"unknown action", bob, Action(99), proc(bob), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := Check(Actor{UID: c.by}, c.act, c.target)
+			if c.may {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, ErrDenied)
+			var e *api.Error
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, api.CodeDenied, e.Code)
+			require.Contains(t, e.Hint, "sudo netnice ")
+		})
+	}
+}
+
+func TestCommand(t *testing.T) {
+	n := func(v uint64) *uint64 { return &v }
+	weight := uint32(300)
+	for want, c := range map[string]struct {
+		act Action
+		s   api.Subject
+		w   api.Wish
+	}{
+		"sudo netnice set --host --up 1MB/s":                      {Set, api.Subject{Kind: api.KindHost}, api.Wish{UpBytesPerSec: n(1e6)}},
+		"sudo netnice set --user bob --total 1234B/s":             {Set, api.Subject{Kind: api.KindUser, ID: "bob"}, api.Wish{TotalBytesPerSec: n(1234)}},
+		"sudo netnice set --pid 5 --up 0 --weight 300":            {Set, api.Subject{Kind: api.KindPID, ID: "5"}, api.Wish{UpBytesPerSec: n(0), Weight: &weight}},
+		"sudo netnice unset --unit web.service":                   {Remove, api.Subject{Kind: api.KindUnit, ID: "web.service"}, api.Wish{UpBytesPerSec: n(1)}},
+		"sudo netnice set --cgroup /a --up 2GB/s --total 128kB/s": {Set, api.Subject{Kind: api.KindCgroup, ID: "/a"}, api.Wish{UpBytesPerSec: n(2e9), TotalBytesPerSec: n(128e3)}},
+	} {
+		require.Equal(t, want, Command(c.act, c.s, c.w))
+	}
+}
+
+func TestListenerKnowsItsCallers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	require.NoError(t, err)
+	l := NewListener(raw)
+	defer l.Close()
+	client, err := net.Dial("unix", path)
+	require.NoError(t, err)
+	defer client.Close()
+	c, err := l.Accept()
+	require.NoError(t, err)
+	want := Actor{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: os.Getpid()}
+	require.Equal(t, want, c.(*Conn).Actor)
+	got, ok := FromContext(ConnContext(t.Context(), c))
+	require.True(t, ok)
+	require.Equal(t, want, got)
+	_, ok = FromContext(ConnContext(t.Context(), client))
+	require.False(t, ok, "whoever is not known is nobody")
+	require.NoError(t, c.Close())
+	c.Close()
+	require.Empty(t, l.conns, "closing twice counts once")
+}
+
+func TestListenerBoundsAUser(t *testing.T) {
+	l := NewListener(nil)
+	for range MaxConnsPerUser {
+		require.True(t, l.enter(1000))
+	}
+	require.False(t, l.enter(1000))
+	require.True(t, l.enter(1001))
+	for range 2 * MaxConnsPerUser {
+		require.True(t, l.enter(0))
+	}
+	l.leave(1000)
+	require.True(t, l.enter(1000))
+}

@@ -1,0 +1,125 @@
+// Package cli is the netnice command: flags in, calls of the client out, text
+// or JSON back. A file is a verb. It owns wording, exit codes and the start of
+// a daemon where none runs; it decides nothing about limits and never touches
+// the kernel but through Parts.
+//
+// Exit codes: 0 done; 1 a reading command found no daemon to ask, or doctor
+// found something missing; 125 netnice failed, also on wrong usage; 126 the
+// command of `netnice run` cannot be run; 127 it was not found; else what that
+// command itself returned.
+package cli
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/units"
+)
+
+// Exit codes of netnice's own.
+const (
+	exitOK        = 0
+	exitNothing   = 1
+	exitFailed    = 125
+	exitCannotRun = 126
+	exitNotFound  = 127
+)
+
+// DaemonOptions is what `netnice daemon` was told.
+type DaemonOptions struct {
+	SocketPath string
+	StateDir   string
+	PinDir     string
+	CgroupRoot string // "" = where cgroup v2 is mounted
+	OnDemand   bool
+	Release    string
+	Logger     *slog.Logger
+}
+
+// DemoOptions is what `netnice demo` was told.
+type DemoOptions struct {
+	JSON bool
+	Out  io.Writer
+}
+
+// Parts are the pieces of netnice that commands run in this very process.
+type Parts struct {
+	// Daemon serves until its context ends, or, on demand, until the last
+	// limit is gone.
+	Daemon func(context.Context, DaemonOptions) error
+	// Down lifts everything where no daemon runs.
+	Down func(context.Context, DaemonOptions) error
+	// Doctor reports what the machine offers.
+	Doctor func(context.Context) api.Report
+	// Demo shows limits at work, in network namespaces of its own.
+	Demo func(context.Context, DemoOptions) error
+}
+
+// App is one invocation of netnice. All fields but those of flags must be set.
+type App struct {
+	Out, Err io.Writer
+	Getenv   func(string) string
+	System   System
+	Parts    Parts
+	// LogPath is where a daemon that a command starts writes its log.
+	LogPath string
+	PinDir  string
+	Release string
+
+	socket string
+	units  units.System
+}
+
+// Run interprets args, of which the first is the name that netnice was called
+// by, and returns the exit code.
+func (a *App) Run(ctx context.Context, args []string) int {
+	build := a.root
+	if len(args) > 0 && filepath.Base(args[0]) == "nlimit" {
+		build = a.nlimit
+	}
+	cmd := build()
+	a.persistent(cmd)
+	cmd.SetArgs(append([]string{}, args[min(1, len(args)):]...)) // never nil, or cobra takes os.Args
+	cmd.SetOut(a.Out)
+	cmd.SetErr(a.Err)
+	plainUsage(cmd)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	cmd.SetFlagErrorFunc(flagFailure)
+	return a.report(cmd.ExecuteContext(ctx))
+}
+
+func (a *App) root() *cobra.Command {
+	cmd := a.here()
+	cmd.AddCommand(
+		a.run(), a.set(), a.unset(), a.ls(), a.show(), a.nlimit(),
+		a.daemon(), a.up(), a.down(), a.status(), a.doctor(), a.demo(), a.version(), a.gen(),
+	)
+	return cmd
+}
+
+// plainUsage keeps cobra from adding "[flags]" to usage lines, which say better.
+func plainUsage(cmd *cobra.Command) {
+	cmd.DisableFlagsInUseLine = true
+	for _, c := range cmd.Commands() {
+		plainUsage(c)
+	}
+}
+
+// persistent adds the flags that every command takes.
+func (a *App) persistent(cmd *cobra.Command) {
+	socket := a.Getenv("NETNICE_SOCKET")
+	if socket == "" {
+		socket = client.DefaultSocket
+	}
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&a.socket, "socket", socket, "unix `socket` of the daemon (also $NETNICE_SOCKET)")
+	flags.Var(&a.units, "units", "print rates and volumes in bytes or bits")
+	_ = cmd.RegisterFlagCompletionFunc("units", cobra.FixedCompletions([]string{"bytes", "bits"}, cobra.ShellCompDirectiveNoFileComp))
+}

@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/netnice/netnice/api"
+)
+
+// testApp is an App whose System and Parts nothing may call.
+func testApp() (*App, *bytes.Buffer) {
+	var out bytes.Buffer
+	return &App{Out: &out, Err: &out, Getenv: func(string) string { return "" }, PinDir: DefaultPinDir, LogPath: DefaultLogPath}, &out
+}
+
+func TestEveryNodeIsABranchOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(0, 12).Draw(t, "n")
+		nodes := make([]api.Node, n)
+		for i := range nodes {
+			nodes[i] = api.Node{
+				ID:      uint32(rapid.IntRange(1, 12).Draw(t, "id")),     // also twice
+				Parent:  uint32(rapid.IntRange(0, 13).Draw(t, "parent")), // also missing, itself, in a ring
+				Subject: api.Subject{Kind: rapid.SampledFrom([]api.Kind{api.KindPID, api.KindUser, api.KindHost, "new"}).Draw(t, "kind"), ID: rapid.StringMatching("[0-9]{1,3}").Draw(t, "subject")},
+			}
+		}
+		seen := map[*api.Node]bool{}
+		for _, b := range branches(nodes, rapid.Bool().Draw(t, "unicode")) {
+			require.False(t, seen[b.node])
+			seen[b.node] = true
+		}
+		require.Len(t, seen, n)
+	})
+}
+
+func TestBranchesOrder(t *testing.T) {
+	pid := func(id, parent uint32, text string) api.Node {
+		return api.Node{ID: id, Parent: parent, Subject: api.Subject{Kind: api.KindPID, ID: text}}
+	}
+	nodes := []api.Node{
+		pid(5, 2, "1000"), pid(4, 2, "99"), pid(6, 5, "1001"), pid(7, 0, "5"),
+		{ID: 2, Subject: api.Subject{Kind: api.KindUser, ID: "bob"}},
+	}
+	var got []string
+	for _, b := range branches(nodes, false) {
+		got = append(got, b.prefix+b.node.Subject.String())
+	}
+	require.Equal(t, []string{"user:bob", "|- pid:99", "`- pid:1000", "   `- pid:1001", "pid:5"}, got)
+}
+
+func TestTableKeepsToItsWidth(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var tb table
+		n := rapid.IntRange(1, 6).Draw(t, "columns")
+		for range n {
+			tb.columns = append(tb.columns, column{
+				title: rapid.StringMatching("[A-Z]{1,8}").Draw(t, "title"), right: rapid.Bool().Draw(t, "right"),
+				drop: rapid.IntRange(0, 3).Draw(t, "drop"), elastic: rapid.Bool().Draw(t, "elastic"),
+			})
+		}
+		for range rapid.IntRange(0, 4).Draw(t, "rows") {
+			row := make([]string, n)
+			for i := range row {
+				row[i] = printable(rapid.OneOf(rapid.StringMatching("[a-z ]{0,30}"), rapid.StringN(0, 10, -1), rapid.StringMatching("[一-三]{0,9}")).Draw(t, "cell"))
+			}
+			tb.rows = append(tb.rows, row)
+		}
+		width := rapid.IntRange(1, 120).Draw(t, "width")
+		lines := strings.Split(strings.TrimSuffix(tb.render(width), "\n"), "\n")
+		require.Len(t, lines, len(tb.rows)+1)
+		for _, line := range lines {
+			require.LessOrEqual(t, ansi.StringWidth(line), width, "%q", line)
+		}
+	})
+}
+
+func TestCut(t *testing.T) {
+	require.Equal(t, "a\nb\nc\n", cut("a\nb\nc\n", 0))
+	require.Equal(t, "a\nb\nc\n", cut("a\nb\nc\n", 4))
+	require.Equal(t, "a\n... and 2 more: netnice ls\n", cut("a\nb\nc\n", 3))
+}
+
+func TestPrintable(t *testing.T) {
+	require.Equal(t, "a?[2Jb?é", printable("a\x1b[2Jb\né"))
+}
+
+func TestLastWords(t *testing.T) {
+	for text, want := range map[string][2]string{
+		"":                                    {"it said nothing", "look"},
+		"level=INFO\npanic: x":                {"panic: x", "look"},
+		"netnice: early\nnetnice: no bpffs":   {"no bpffs", "look"},
+		"level=INFO\nnetnice: a\n  do b\n  c": {"a", "do b\nc"},
+	} {
+		message, hint := lastWords(text, "look")
+		require.Equal(t, want, [2]string{message, hint}, text)
+	}
+	path := filepath.Join(t.TempDir(), "log")
+	require.Empty(t, logged(path, 0))
+	require.NoError(t, os.WriteFile(path, []byte("old\nnew\n"), 0o600))
+	require.Equal(t, "new\n", logged(path, 4))
+	require.Empty(t, logged(path, 99), "the log was cut meanwhile")
+}
+
+func TestExplain(t *testing.T) {
+	remote := &api.Error{Code: api.CodeDenied, Message: "no", Hint: "sudo"}
+	message, hint, code := explain(fmt.Errorf("ask: %w", remote))
+	require.Equal(t, []any{"no", "sudo", 125}, []any{message, hint, code})
+	message, hint, code = explain(&failure{message: "gone", code: 1, cause: remote})
+	require.Equal(t, []any{"gone", "", 1}, []any{message, hint, code})
+	message, _, _ = explain(errors.Join(errors.New("one"), errors.New("two")))
+	require.Equal(t, "one; two", message)
+}
+
+func TestDaemonEnvironment(t *testing.T) {
+	require.Equal(t, []string{"PATH=/bin", "NETNICE_SOCKET=/s"},
+		daemonEnvironment([]string{"PATH=/bin", "LD_PRELOAD=x", "SSH_AUTH_SOCK=/a", "NETNICE_SOCKET=/s"}))
+}
+
+func TestMachine(t *testing.T) {
+	m := Machine{}
+	require.True(t, m.Alive(os.Getpid()))
+	require.False(t, m.Alive(maxPID))
+	_, err := m.ProcessName(maxPID)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	name, err := m.ProcessName(os.Getpid())
+	require.NoError(t, err)
+	require.NotEmpty(t, name)
+	pins, err := m.Pins(filepath.Join(t.TempDir(), "none"))
+	require.NoError(t, err)
+	require.False(t, pins)
+	width, height := m.Terminal(new(bytes.Buffer))
+	require.Zero(t, width+height)
+}
+
+// eachCommand visits the commands that a user sees.
+func eachCommand(root *cobra.Command, visit func(*cobra.Command)) {
+	visit(root)
+	for _, c := range root.Commands() {
+		if !c.Hidden && c.Name() != "help" {
+			eachCommand(c, visit)
+		}
+	}
+}
+
+// Rules of the house: what reads has --json, what writes has --dry-run.
+func TestFlagsOfEveryCommand(t *testing.T) {
+	app, _ := testApp()
+	want := map[string]string{
+		"netnice": "json dry-run", "set": "json dry-run", "unset": "json dry-run", "nlimit": "json dry-run",
+		"run": "dry-run", "up": "dry-run", "down": "dry-run", "daemon": "",
+		"ls": "json", "show": "json", "status": "json", "doctor": "json", "demo": "json", "version": "json",
+	}
+	eachCommand(app.root(), func(c *cobra.Command) {
+		names, ok := want[c.Name()]
+		require.True(t, ok, "is %s reading or writing?", c.Name())
+		for _, name := range strings.Fields(names) {
+			require.NotNil(t, c.Flags().Lookup(name), "%s --%s", c.Name(), name)
+		}
+		require.NotEmpty(t, c.Short)
+	})
+}
+
+// The man page names every command and every flag.
+func TestManPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/man/netnice.1")
+	require.NoError(t, err)
+	page := strings.ReplaceAll(string(text), `\-`, "-")
+	app, _ := testApp()
+	root := app.root()
+	app.persistent(root)
+	eachCommand(root, func(c *cobra.Command) {
+		require.Regexp(t, regexp.MustCompile(`(?m)^\.BR? .*\b`+c.Name()+`\b`), page)
+		check := func(f *pflag.Flag) {
+			if !f.Hidden {
+				require.Contains(t, page, "--"+f.Name, "of %s", c.Name())
+			}
+		}
+		c.Flags().VisitAll(check)
+		c.PersistentFlags().VisitAll(check)
+	})
+	for _, code := range []string{"125", "126", "127"} {
+		require.Contains(t, page, code)
+	}
+}
+
+// contrib/completions is what `netnice gen completions` writes.
+func TestCompletionsAreGenerated(t *testing.T) {
+	app, out := testApp()
+	dir := t.TempDir()
+	require.Zero(t, app.Run(t.Context(), []string{"netnice", "gen", "completions", dir}), out)
+	for _, name := range []string{"netnice.bash", "_netnice", "netnice.fish"} {
+		want, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		got, err := os.ReadFile(filepath.Join("../../contrib/completions", name))
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(got), "run: go run ./cmd/netnice gen completions contrib/completions")
+	}
+}

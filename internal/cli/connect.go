@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
+)
+
+// How long a command waits: for an answer to a reading call, to a writing one
+// (which may have to walk every process and socket), for a daemon to come up,
+// and between two looks.
+const (
+	readTimeout  = 10 * time.Second
+	writeTimeout = 60 * time.Second
+	startTimeout = 10 * time.Second
+	rivalTimeout = 3 * time.Second // for the one that came first to answer
+	pollInterval = 20 * time.Millisecond
+)
+
+// read runs a call that changes nothing. Without a daemon it says so, and
+// whether limits hold nevertheless; exit code 1.
+func (a *App) read(ctx context.Context, call func(context.Context, *client.Client) error) error {
+	c := client.New(a.socket)
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	err := call(ctx, c)
+	if errors.Is(err, client.ErrNoDaemon) {
+		return a.nobody(err)
+	}
+	return err
+}
+
+// nobody describes a machine on which no daemon runs.
+func (a *App) nobody(cause error) error {
+	f := &failure{code: exitNothing, cause: cause}
+	pins, err := a.System.Pins(a.PinDir)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		f.message = "no daemon is running; only root can see whether limits of an earlier one still hold"
+		f.hint = "sudo netnice up"
+	case pins || err != nil:
+		f.message = "no daemon is running, but limits of an earlier one still hold"
+		f.hint = "sudo netnice up    takes them over\nsudo netnice down  lifts them"
+	default:
+		f.message = "no daemon is running and no limit is in force"
+		f.hint = "sudo netnice up"
+	}
+	return f
+}
+
+// write runs a call that changes something; where no daemon answers, root
+// starts one that leaves with its last limit.
+func (a *App) write(ctx context.Context, call func(context.Context, *client.Client) error) error {
+	c := client.New(a.socket)
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	err := a.ask(ctx, c, call)
+	// Twice, because a daemon on demand may leave just while it is asked.
+	for range 2 {
+		if !errors.Is(err, client.ErrNoDaemon) {
+			return err
+		}
+		if a.System.EUID() != 0 {
+			return &failure{message: "no daemon is running, and only root can start one", hint: "sudo netnice up", cause: err}
+		}
+		if err := a.start(ctx, c, "--on-demand"); err != nil {
+			return err
+		}
+		err = a.ask(ctx, c, call)
+	}
+	return err
+}
+
+// ask calls, and finds out whether a daemon that refused is just leaving.
+func (a *App) ask(ctx context.Context, c *client.Client, call func(context.Context, *client.Client) error) error {
+	err := call(ctx, c)
+	if isCode(err, api.CodeConflict) {
+		c.Close() // a new connection, which a daemon that leaves does not take
+		if _, gone := c.Status(ctx); errors.Is(gone, client.ErrNoDaemon) {
+			return gone
+		}
+	}
+	return err
+}
+
+// start brings a daemon up and waits until it answers. If it ends instead, its
+// own words are the error, unless it ended because another one comes up.
+func (a *App) start(ctx context.Context, c *client.Client, flags ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	begin := logSize(a.LogPath)
+	args := append([]string{"daemon", "--socket", a.socket, "--pin-dir", a.PinDir}, flags...)
+	pid, err := a.System.StartDetached(args, a.LogPath)
+	if err != nil {
+		return err
+	}
+	ended := time.Time{}
+	for {
+		alive := a.System.Alive(pid) // before the question: it may be another's daemon that answers
+		_, err := c.Status(ctx)
+		switch {
+		case err == nil:
+			return nil
+		case !alive:
+			if ended.IsZero() {
+				ended = time.Now()
+			}
+			text := logged(a.LogPath, begin)
+			if !strings.Contains(text, "code="+api.CodeConflict) || time.Since(ended) > rivalTimeout {
+				message, hint := lastWords(text, "look at "+a.LogPath)
+				return fail(hint, "the daemon did not start: %s", message)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fail("look at "+a.LogPath, "the daemon (pid %d) did not answer within %v", pid, startTimeout)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+func logSize(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// logged returns what was written to a log behind begin.
+func logged(path string, begin int64) string {
+	text, err := os.ReadFile(path)
+	if err != nil || int64(len(text)) <= begin {
+		return ""
+	}
+	return string(text[begin:])
+}
+
+// lastWords finds the error with which a daemon ended in what it has logged: the
+// last "netnice: ..." and the remedy below, or else the last line and hint.
+func lastWords(text, hint string) (message, remedy string) {
+	if strings.TrimSpace(text) == "" {
+		return "it said nothing", hint
+	}
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		if message, ok := strings.CutPrefix(lines[i], "netnice: "); ok {
+			var remedy []string
+			for _, line := range lines[i+1:] {
+				remedy = append(remedy, strings.TrimSpace(line))
+			}
+			if len(remedy) > 0 {
+				hint = strings.Join(remedy, "\n")
+			}
+			return message, hint
+		}
+	}
+	return lines[len(lines)-1], hint
+}

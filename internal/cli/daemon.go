@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"fmt"
+	"log/slog"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/api"
+)
+
+// Where the daemon keeps its state and its pins unless it is told otherwise.
+const (
+	DefaultStateDir = "/var/lib/netnice"
+	DefaultPinDir   = "/sys/fs/bpf/netnice"
+	DefaultLogPath  = "/var/log/netnice-daemon.log"
+)
+
+// daemonFlags are the flags that say where a daemon keeps what.
+type daemonFlags struct {
+	stateDir, cgroupRoot string
+}
+
+func (f *daemonFlags) add(a *App, cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.stateDir, "state-dir", DefaultStateDir, "`folder` of what is to outlive a reboot")
+	flags.StringVar(&a.PinDir, "pin-dir", a.PinDir, "`folder` under a bpf file system, for what is to outlive the daemon")
+	flags.StringVar(&f.cgroupRoot, "cgroup-root", "", "`folder` where cgroup v2 is mounted, if not the usual")
+}
+
+// args passes the flags on.
+func (f *daemonFlags) args() []string {
+	args := []string{"--state-dir=" + f.stateDir}
+	if f.cgroupRoot != "" {
+		args = append(args, "--cgroup-root="+f.cgroupRoot)
+	}
+	return args
+}
+
+func (a *App) daemon() *cobra.Command {
+	var where daemonFlags
+	var onDemand, verbose, background bool
+	var log string
+	cmd := &cobra.Command{
+		Use:   "daemon",
+		Short: "Serve, in the foreground",
+		Long: `Keep limits in force and answer the other commands, until interrupted. The
+limits outlive it: netnice down lifts them. For the background see netnice up.`,
+		Args: between(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if a.System.EUID() != 0 {
+				return fail("sudo netnice up", "only root can run the daemon")
+			}
+			if background {
+				return a.background(cmd, log)
+			}
+			level := slog.LevelInfo
+			if verbose {
+				level = slog.LevelDebug
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			logger := slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: level}))
+			err := a.Parts.Daemon(ctx, DaemonOptions{
+				SocketPath: a.socket, StateDir: where.stateDir, PinDir: a.PinDir, CgroupRoot: where.cgroupRoot,
+				OnDemand: onDemand, Release: a.Release, Logger: logger,
+			})
+			if isCode(err, api.CodeConflict) {
+				logger.Warn("netnice does not start", "code", api.CodeConflict) // start looks for it
+			}
+			return err
+		},
+	}
+	where.add(a, cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&onDemand, "on-demand", false, "end when the last limit is gone")
+	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")
+	flags.BoolVar(&background, "background", false, "start it detached, print its pid, and end")
+	flags.StringVar(&log, "log", a.LogPath, "`file` for the log, with --background")
+	for _, name := range []string{"background", "log"} {
+		_ = flags.MarkHidden(name)
+	}
+	return cmd
+}
+
+// background starts the same command once more, without --background and
+// detached; see Machine.StartDetached.
+func (a *App) background(cmd *cobra.Command, log string) error {
+	args := []string{"daemon", "--socket", a.socket, "--pin-dir", a.PinDir}
+	for _, name := range []string{"state-dir", "cgroup-root", "on-demand", "verbose"} {
+		if f := cmd.Flags().Lookup(name); f.Changed {
+			args = append(args, "--"+name+"="+f.Value.String())
+		}
+	}
+	pid, err := detach(slices.Clone(args), log)
+	if err != nil {
+		return fail("netnice "+strings.Join(args, " ")+"  runs it in the foreground", "%v", err)
+	}
+	fmt.Fprintln(a.Out, pid)
+	return nil
+}

@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/units"
+)
+
+// defaultWeight is not worth a word.
+const defaultWeight = 100
+
+// printable replaces what could move a terminal's cursor: names of processes
+// and cgroups are chosen by whoever made them.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, text)
+}
+
+// lowest returns, per direction, the limit that holds among those of several
+// owners: up, down, total.
+func lowest(limits []api.Limit) []api.Limit {
+	var out []api.Limit
+	for _, direction := range []api.Direction{api.Up, api.Down, api.Total} {
+		var best *api.Limit
+		for i, l := range limits {
+			if l.Direction == direction && l.BytesPerSec > 0 && (best == nil || l.BytesPerSec < best.BytesPerSec) {
+				best = &limits[i]
+			}
+		}
+		if best != nil {
+			out = append(out, *best)
+		}
+	}
+	return out
+}
+
+// limitText prints one limit: "10 MB/s up".
+func (a *App) limitText(l api.Limit) string {
+	text := units.FormatRate(l.BytesPerSec, a.units) + " " + printable(string(l.Direction))
+	if !l.Enforced {
+		text += " (not yet)"
+	}
+	return text
+}
+
+// nodeText prints what holds on a node: "10 MB/s up, weight 200".
+func (a *App) nodeText(n *api.Node) string {
+	var parts []string
+	for _, l := range lowest(n.Limits) {
+		parts = append(parts, a.limitText(l))
+	}
+	if n.Weight != 0 && n.Weight != defaultWeight {
+		parts = append(parts, fmt.Sprintf("weight %d", n.Weight))
+	}
+	if len(parts) == 0 {
+		return "no limit"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// tightest finds the lowest limit on sending among nodes, and where it stands.
+func tightest(nodes []api.Node) (*api.Node, *api.Limit) {
+	var node *api.Node
+	var limit *api.Limit
+	for i := range nodes {
+		for j, l := range nodes[i].Limits {
+			sending := l.Direction == api.Up || l.Direction == api.Total
+			if sending && l.Enforced && l.BytesPerSec > 0 && (limit == nil || l.BytesPerSec < limit.BytesPerSec) {
+				node, limit = &nodes[i], &nodes[i].Limits[j]
+			}
+		}
+	}
+	return node, limit
+}
+
+// ownName is a node's name where that is not in its subject already.
+func ownName(n *api.Node) string {
+	if n.Name == n.Subject.ID || n.Name == string(n.Subject.Kind) {
+		return ""
+	}
+	return printable(n.Name)
+}
+
+// waitText prints who waits in a node, "-" if nobody does.
+func (a *App) waitText(u api.Usage) string {
+	if u.WaitingSockets == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%s in %s", units.FormatBytes(u.WaitingBytes, a.units), count(u.WaitingSockets, "socket"))
+}
+
+// count prints "1 socket", "2 sockets".
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	if stem, ok := strings.CutSuffix(what, "s"); ok { // process
+		return fmt.Sprintf("%d %sses", n, stem)
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// changed prints the outcome of a writing call.
+func (a *App) changed(response *api.SetResponse, subject api.Subject, dryRun bool) {
+	name := printable(subject.String())
+	node := api.Node{}
+	if response.Node != nil {
+		node = *response.Node
+		name = printable(node.Subject.String())
+	}
+	text := a.nodeText(&node)
+	switch {
+	case !response.Changed:
+		fmt.Fprintf(a.Out, "%s: %s (unchanged)\n", name, text)
+	case dryRun:
+		fmt.Fprintf(a.Out, "%s: would become: %s\n", name, text)
+	default:
+		fmt.Fprintf(a.Out, "%s: %s\n", name, text)
+	}
+	a.warn(response.Warnings)
+}
+
+func (a *App) warn(warnings []string) {
+	for _, w := range slices.Compact(warnings) {
+		fmt.Fprintf(a.Err, "netnice: note: %s\n", printable(w))
+	}
+}
+
+// writeJSON prints v as one JSON value, indented for people.
+func writeJSON(out io.Writer, v any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return fmt.Errorf("print JSON: %w", err)
+	}
+	return nil
+}

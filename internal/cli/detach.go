@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// self is this very program, also after its file was replaced.
+const self = "/proc/self/exe"
+
+// StartDetached runs `netnice ARGS --background`, which starts the real process
+// by way of Detach and ends. The real one thereby is nobody's child: `netnice
+// run` limits its own process tree, and the command that it becomes would not
+// know what to do with a child that it did not start.
+func (Machine) StartDetached(args []string, log string) (int, error) {
+	var out, problem bytes.Buffer
+	cmd := exec.Cmd{
+		Path:   self,
+		Args:   append(append([]string{"netnice"}, args...), "--background", "--log", log),
+		Stdout: &out,
+		Stderr: &problem,
+	}
+	if err := cmd.Run(); err != nil {
+		message, hint, _ := strings.Cut(strings.TrimPrefix(problem.String(), "netnice: "), "\n")
+		if message == "" {
+			message = err.Error()
+		}
+		return 0, fail(strings.TrimSpace(hint), "start the daemon: %s", message)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(out.String()))
+	if err != nil {
+		return 0, fmt.Errorf("start the daemon: %w", err)
+	}
+	return pid, nil
+}
+
+// detach starts this same program with args in a session of its own, in the
+// root folder, with none of the caller's open files and little of its
+// environment, its output appended to log. It returns the pid.
+func detach(args []string, log string) (int, error) {
+	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
+		return 0, fmt.Errorf("make room for the log: %w", err)
+	}
+	out, err := os.OpenFile(log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return 0, fmt.Errorf("open the log: %w", err)
+	}
+	defer out.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return 0, fmt.Errorf("open %s: %w", os.DevNull, err)
+	}
+	defer null.Close()
+	if err := closeOnExec(3); err != nil {
+		return 0, err
+	}
+	process, err := os.StartProcess(self, append([]string{"netnice"}, args...), &os.ProcAttr{
+		Dir:   "/",
+		Env:   daemonEnvironment(os.Environ()),
+		Files: []*os.File{null, out, out},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("start %s: %w", self, err)
+	}
+	return process.Pid, nil
+}
+
+// closeOnExec marks every file from first on, so that a daemon does not hold
+// the pipe of a caller that waits for its end.
+func closeOnExec(first int) error {
+	if unix.CloseRange(uint(first), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return nil
+	}
+	// Before Linux 5.11.
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("list open files: %w", err)
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd >= first {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
+}
+
+// daemonEnvironment keeps what a daemon has a use for.
+func daemonEnvironment(env []string) []string {
+	var kept []string
+	for _, entry := range env {
+		name, _, _ := strings.Cut(entry, "=")
+		switch {
+		case name == "PATH", name == "LANG", name == "TZ", strings.HasPrefix(name, "NETNICE_"), strings.HasPrefix(name, "GO"):
+			kept = append(kept, entry)
+		}
+	}
+	return kept
+}

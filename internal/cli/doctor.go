@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/doctor"
+)
+
+func (a *App) doctor() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what this machine offers, what is missing, and what to do",
+		Long:  "Check what netnice needs of this machine. Exit code 1 if something is missing\nwithout which it cannot work.",
+		Args:  between(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			report := a.Parts.Doctor(cmd.Context())
+			if asJSON {
+				if err := writeJSON(a.Out, report); err != nil {
+					return err
+				}
+			} else if err := doctor.Render(a.Out, report); err != nil {
+				return err
+			}
+			return verdict(&report)
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// verdict is nil unless something is missing; the report has said what.
+func verdict(r *api.Report) error {
+	var missing []string
+	for _, c := range r.Checks {
+		if c.State == doctor.Missing {
+			missing = append(missing, c.Name)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return &failure{message: "missing: " + strings.Join(missing, ", "), code: exitNothing}
+}

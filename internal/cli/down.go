@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/client"
+)
+
+func (a *App) down() *cobra.Command {
+	var where daemonFlags
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Lift every limit and end the daemon",
+		Long: `Lift every limit, end the daemon and leave the machine as it was. Where a daemon
+has died and left limits in the kernel, lift those. Where nothing is, do nothing.`,
+		Args: between(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), writeTimeout)
+			defer cancel()
+			c := client.New(a.socket)
+			defer c.Close()
+			err := a.downByDaemon(ctx, c, dryRun)
+			if errors.Is(err, client.ErrNoDaemon) {
+				return a.downAlone(ctx, c, &where, dryRun)
+			}
+			return err
+		},
+	}
+	where.add(a, cmd)
+	dryRunFlag(cmd, &dryRun)
+	return cmd
+}
+
+// downByDaemon lets the daemon lift everything, and waits until it has ended.
+func (a *App) downByDaemon(ctx context.Context, c *client.Client, dryRun bool) error {
+	status, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if dryRun {
+		list, err := c.Nodes(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range list.Nodes {
+			n := &list.Nodes[i]
+			fmt.Fprintf(a.Out, "would lift %s: %s\n", printable(n.Subject.String()), a.nodeText(n))
+		}
+		fmt.Fprintf(a.Out, "would end the daemon, pid %d\n", status.PID)
+		return nil
+	}
+	if err := c.Down(ctx); err != nil {
+		return err
+	}
+	if err := a.gone(ctx, c, status.PID); err != nil {
+		return err
+	}
+	lifted := ""
+	if status.Nodes > 0 {
+		lifted = count(status.Nodes, "limited subject") + " lifted, "
+	}
+	fmt.Fprintf(a.Out, "down: %sthe daemon has ended\n", lifted)
+	return nil
+}
+
+// downAlone lifts what a dead daemon left. A new daemon knows best what that
+// is, cgroups of --scope included; where none can start, the pins go at least.
+func (a *App) downAlone(ctx context.Context, c *client.Client, where *daemonFlags, dryRun bool) error {
+	pins, err := a.System.Pins(a.PinDir)
+	switch {
+	case errors.Is(err, fs.ErrPermission), pins && a.System.EUID() != 0:
+		return fail("sudo netnice down", "only root can lift what an earlier daemon left")
+	case err != nil:
+		return err
+	case dryRun && pins:
+		fmt.Fprintf(a.Out, "would lift what an earlier daemon left in %s\n", a.PinDir)
+		return nil
+	case dryRun, a.System.EUID() != 0:
+		fmt.Fprintln(a.Out, "down already (unchanged)")
+		return nil
+	}
+	if pins {
+		err := a.start(ctx, c, append(where.args(), "--on-demand")...)
+		if err == nil {
+			err = a.downByDaemon(ctx, c, false)
+		}
+		if err == nil {
+			return nil
+		}
+		message, _, _ := explain(err)
+		a.warn([]string{message + "; removing the pins without a daemon"})
+	}
+	// Also without pins: the state of an earlier daemon would bring limits back.
+	if err := a.Parts.Down(ctx, DaemonOptions{PinDir: a.PinDir, StateDir: where.stateDir, CgroupRoot: where.cgroupRoot}); err != nil {
+		return err
+	}
+	if pins {
+		fmt.Fprintln(a.Out, "down: what an earlier daemon left is lifted")
+	} else {
+		fmt.Fprintln(a.Out, "down already (unchanged)")
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/netnice/netnice/api"
+)
+
+// failure is what the user reads: one line, the remedy, and the exit code.
+type failure struct {
+	message string
+	hint    string
+	code    int // 0 = exitFailed
+	cause   error
+}
+
+func (f *failure) Error() string { return f.message }
+func (f *failure) Hint() string  { return f.hint }
+func (f *failure) Unwrap() error { return f.cause }
+
+// fail makes a failure with exit code 125.
+func fail(hint, format string, args ...any) error {
+	return &failure{message: fmt.Sprintf(format, args...), hint: hint}
+}
+
+// report prints err as the user should read it and returns the exit code.
+func (a *App) report(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	message, hint, code := explain(err)
+	if message != "" {
+		fmt.Fprintf(a.Err, "netnice: %s\n", printable(message))
+	}
+	for line := range strings.Lines(hint) {
+		fmt.Fprintf(a.Err, "  %s\n", printable(strings.TrimRight(line, "\n")))
+	}
+	return code
+}
+
+// explain takes an error apart. The message stays on one line.
+func explain(err error) (message, hint string, code int) {
+	message, code = err.Error(), exitFailed
+	var hinted interface{ Hint() string }
+	var remote *api.Error
+	var own *failure
+	switch {
+	case errors.As(err, &own):
+		message, hint = own.message, own.hint
+		if own.code != 0 {
+			code = own.code
+		}
+	case errors.As(err, &remote):
+		message, hint = remote.Message, remote.Hint
+	case errors.Is(err, context.DeadlineExceeded):
+		message, hint = "the daemon did not answer in time", "look at its log: journalctl -t netnice, or /var/log/netnice-daemon.log"
+	case errors.As(err, &hinted):
+		hint = hinted.Hint()
+	}
+	return strings.ReplaceAll(strings.TrimSpace(message), "\n", "; "), hint, code
+}
+
+// flagFailure words what cobra and pflag say about flags.
+func flagFailure(cmd *cobra.Command, err error) error {
+	help := cmd.CommandPath() + " --help"
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		name := "--" + invalid.GetFlag().Name
+		cause := invalid.Unwrap()
+		_, hint, _ := explain(cause)
+		if hint == "" {
+			hint = help
+		}
+		return &failure{message: fmt.Sprintf("%s: %s", name, cause), hint: hint, cause: err}
+	}
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		if short := unknown.GetSpecifiedShortnames(); len(short) > 0 && strings.ContainsAny(short[:1], "0123456789.") {
+			return &failure{message: fmt.Sprintf("-%s is negative, or a flag that does not exist", short), hint: help, cause: err}
+		}
+	}
+	return &failure{message: err.Error(), hint: help, cause: err}
+}
+
+// isCode says whether the daemon answered with this code.
+func isCode(err error, code string) bool {
+	var remote *api.Error
+	return errors.As(err, &remote) && remote.Code == code
+}

@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/units"
+)
+
+// here is netnice itself: `netnice`, `netnice PID`, `netnice PID RATE`.
+func (a *App) here() *cobra.Command {
+	var asJSON, dryRun bool
+	cmd := &cobra.Command{
+		Use:   "netnice [PID [RATE]]",
+		Short: "nice for the network: limit the bandwidth of processes, users, cgroups",
+		Long: `netnice limits the bandwidth of processes, users, cgroups and the host.
+
+  netnice                the limit of this shell
+  netnice PID            the limit of a process
+  netnice PID RATE       limit a process and its children, in + out together
+  netnice PID 0          lift that
+  netnice run --up 10MB/s -- CMD ARGS
+                         run a command under a limit
+
+` + rateHelp,
+		Example: "  netnice 4711 10mbit\n  netnice run --up 500kB/s -- rsync -a ~/photos backup:",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && strings.Trim(args[0], "-0123456789") != "" {
+				return unknownCommand(cmd, args[0])
+			}
+			return arguments(cmd, args, 0, 2)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			if len(args) == 0 {
+				return a.showProcess(ctx, a.System.ParentPID(), asJSON)
+			}
+			pid, err := parsePID(args[0])
+			if err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				return a.showProcess(ctx, pid, asJSON)
+			}
+			rate, err := units.ParseRate(args[1])
+			if err != nil {
+				return err
+			}
+			if rate == 0 {
+				return a.lift(ctx, pidSubject(pid), dryRun, asJSON)
+			}
+			return a.apply(ctx, api.SetRequest{
+				Subject: pidSubject(pid), Wish: api.Wish{TotalBytesPerSec: &rate}, DryRun: dryRun,
+			}, asJSON)
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	dryRunFlag(cmd, &dryRun)
+	return cmd
+}
+
+// showProcess prints the limits that hold for a process, on one line per node
+// from the innermost out.
+func (a *App) showProcess(ctx context.Context, pid int, asJSON bool) error {
+	subject := pidSubject(pid)
+	name, err := a.present(subject)
+	if err != nil {
+		return err
+	}
+	list, err := a.nodesFor(ctx, subject)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(a.Out, list)
+	}
+	who := printable(subject.String())
+	if name != "" {
+		who = fmt.Sprintf("pid %d (%s)", pid, printable(name))
+	}
+	node, limit := tightest(list.Nodes)
+	if limit == nil {
+		fmt.Fprintf(a.Out, "%s: no limit\n", who)
+	} else {
+		fmt.Fprintf(a.Out, "%s: %s%s\n", who, a.limitText(*limit), place(node, subject))
+	}
+	for i := range list.Nodes {
+		n := &list.Nodes[i]
+		if len(list.Nodes) > 1 || n != node {
+			fmt.Fprintf(a.Out, "  %s: %s\n", printable(n.Subject.String()), a.nodeText(n))
+		}
+	}
+	return nil
+}
+
+// place says where a limit stands, if not on the subject itself.
+func place(n *api.Node, asked api.Subject) string {
+	if n.Subject == asked {
+		return ""
+	}
+	return ", set on " + printable(n.Subject.String())
+}
+
+// nodesFor asks what holds for a subject; nothing is an empty list.
+func (a *App) nodesFor(ctx context.Context, s api.Subject) (*api.NodeList, error) {
+	var list *api.NodeList
+	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {
+		var err error
+		list, err = c.NodesFor(ctx, s)
+		return err
+	})
+	there := s.Kind == api.KindPID || s.Kind == api.KindHost // a pid was, a moment ago
+	if isCode(err, api.CodeNoLimit) || there && isCode(err, api.CodeNotFound) {
+		return &api.NodeList{Version: api.Version, Nodes: []api.Node{}}, nil
+	}
+	return list, err
+}
+
+// unknownCommand words a first argument that is neither a pid nor a command.
+func unknownCommand(cmd *cobra.Command, word string) error {
+	hint := "netnice --help"
+	if similar := cmd.SuggestionsFor(word); len(similar) > 0 {
+		hint = "did you mean netnice " + similar[0] + "?"
+	}
+	return fail(hint, "%q is neither a command nor a process id", word)
+}
+
+// arguments checks how many there are.
+func arguments(cmd *cobra.Command, args []string, least, most int) error {
+	help := cmd.CommandPath() + " --help"
+	switch {
+	case len(args) < least:
+		return fail(help, "%s needs more arguments: %s", cmd.CommandPath(), cmd.UseLine())
+	case len(args) > most:
+		return fail(help, "%q is one argument too many", args[most])
+	}
+	return nil
+}
+
+// between is arguments as cobra wants it.
+func between(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error { return arguments(cmd, args, least, most) }
+}
+
+func jsonFlag(cmd *cobra.Command, to *bool) {
+	cmd.Flags().BoolVar(to, "json", false, "print JSON")
+}
+
+func dryRunFlag(cmd *cobra.Command, to *bool) {
+	cmd.Flags().BoolVar(to, "dry-run", false, "say what would change, and change nothing")
+}

@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/units"
+)
+
+func (a *App) ls() *cobra.Command {
+	var asJSON, watch bool
+	var interval time.Duration
+	cmd := &cobra.Command{
+		Use:   "ls",
+		Short: "List limits as a tree, with rates, volumes and what waits",
+		Long: `List every subject that has a limit, below the one that encloses it.
+
+  RATE      what it sends now, over the last second
+  SENT      IP bytes since the limit was set
+  WAITING   bytes in the send buffers of sockets that wait for their turn
+  LONGEST   the longest of these waits, from now
+  PROCS, SOCKS   members now, and TCP sockets whose traffic counts here
+
+On a narrow terminal the last columns are left out.`,
+		Args: between(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !watch {
+				return a.list(cmd.Context(), asJSON, false)
+			}
+			if interval < 100*time.Millisecond {
+				return fail("write 1s, or 100ms at least", "--interval %v is too short", interval)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			return a.watch(ctx, asJSON, interval)
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "again and again, until interrupted; with --json a line each")
+	cmd.Flags().DurationVar(&interval, "interval", time.Second, "`time` between two looks")
+	return cmd
+}
+
+// watch lists until ctx ends.
+func (a *App) watch(ctx context.Context, asJSON bool, interval time.Duration) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		err := a.list(ctx, asJSON, true)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// list prints all nodes once; again says that this is one of many.
+func (a *App) list(ctx context.Context, asJSON, again bool) error {
+	var list *api.NodeList
+	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {
+		var err error
+		list, err = c.Nodes(ctx)
+		return err
+	})
+	width, height := a.System.Terminal(a.Out)
+	switch {
+	case err != nil:
+		return err
+	case asJSON && again:
+		if err := json.NewEncoder(a.Out).Encode(list); err != nil {
+			return fmt.Errorf("print JSON: %w", err)
+		}
+		return nil
+	case asJSON:
+		return writeJSON(a.Out, list)
+	}
+	text := a.tree(list.Nodes, width)
+	if again && width > 0 {
+		// Redraw in place, line by line, so that nothing flickers.
+		text = cut(text, height)
+		text = ansi.CursorHomePosition + strings.ReplaceAll(text, "\n", ansi.EraseLineRight+"\n") + ansi.EraseScreenBelow
+	} else if again {
+		text += "\n"
+	}
+	_, err = fmt.Fprint(a.Out, text)
+	return err
+}
+
+// cut makes a text fit a terminal of that many lines, the one of the cursor
+// included, and says how many lines there is no room for.
+func cut(text string, height int) string {
+	lines := strings.SplitAfter(text, "\n") // the last is empty
+	if over := len(lines) - height; height > 2 && over > 0 {
+		lines = append(lines[:height-2], fmt.Sprintf("... and %d more: netnice ls\n", over+1))
+	}
+	return strings.Join(lines, "")
+}
+
+// tree prints nodes as ls does, no line wider than width (0 = any).
+func (a *App) tree(nodes []api.Node, width int) string {
+	if len(nodes) == 0 {
+		return "no limits\n"
+	}
+	t := table{columns: []column{
+		{title: "SUBJECT", elastic: true},
+		{title: "NAME", drop: 2, elastic: true},
+		{title: "LIMIT", elastic: true},
+		{title: "RATE", right: true},
+		{title: "SENT", right: true, drop: 1},
+		{title: "WAITING", right: true, drop: 3},
+		{title: "LONGEST", right: true, drop: 4},
+		{title: "PROCS", right: true, drop: 5},
+		{title: "SOCKS", right: true, drop: 6},
+	}}
+	for _, branch := range branches(nodes, unicodeLocale(a.Getenv)) {
+		n := branch.node
+		longest := "-"
+		if n.Up.WaitingSockets > 0 {
+			longest = units.FormatDuration(n.Up.WaitNS)
+		}
+		t.rows = append(t.rows, []string{
+			branch.prefix + printable(n.Subject.String()), ownName(n), a.nodeText(n),
+			units.FormatRate(n.Up.RateBytesPerSec, a.units), units.FormatBytes(n.Up.Bytes, a.units),
+			a.waitText(n.Up), longest, strconv.Itoa(n.Processes), strconv.Itoa(n.Sockets),
+		})
+	}
+	return t.render(width)
+}

@@ -1,0 +1,264 @@
+package cli_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client/clienttest"
+	"github.com/netnice/netnice/internal/cli"
+)
+
+// The scripts run the test binary under these names; their daemon is one in
+// memory, started by `daemon start` in the script or by netnice itself.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"netnice": func() { os.Exit(fakeApp().Run(context.Background(), os.Args)) },
+		"nlimit":  func() { os.Exit(fakeApp().Run(context.Background(), os.Args)) },
+	})
+}
+
+// fakeSystem is the real machine but for what tests choose by $NETNICE_TEST_*.
+type fakeSystem struct{ cli.Machine }
+
+func (fakeSystem) EUID() int { return number("NETNICE_TEST_EUID") }
+
+func (fakeSystem) Terminal(io.Writer) (width, height int) { return number("NETNICE_TEST_WIDTH"), 5 }
+
+func number(name string) int {
+	n, _ := strconv.Atoi(os.Getenv(name))
+	return n
+}
+
+func fakeApp() *cli.App {
+	dir := os.Getenv("NETNICE_TEST_DIR")
+	return &cli.App{
+		Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, System: fakeSystem{},
+		LogPath: filepath.Join(dir, "daemon.log"), PinDir: filepath.Join(dir, "pins"), Release: "test",
+		Parts: cli.Parts{
+			Daemon: fakeDaemon,
+			Down: func(_ context.Context, o cli.DaemonOptions) error {
+				return os.RemoveAll(o.PinDir)
+			},
+			Doctor: func(context.Context) api.Report {
+				r := api.Report{Version: api.Version, Kernel: "6.18.0", Checks: []api.Check{
+					{Name: "cgroup v2", State: "ok", Found: "/sys/fs/cgroup"},
+					{Name: "BTF", State: os.Getenv("NETNICE_TEST_BTF"), Found: "no /sys/kernel/btf/vmlinux", Means: "no program can be loaded", Remedy: "boot a kernel with CONFIG_DEBUG_INFO_BTF=y"},
+				}}
+				return r
+			},
+			Demo: func(_ context.Context, o cli.DemoOptions) error {
+				_, err := fmt.Fprintf(o.Out, "demo, json %v\n", o.JSON)
+				return err
+			},
+		},
+	}
+}
+
+// fakeDaemon serves until it is told to go down, a signal, or a minute has gone.
+func fakeDaemon(ctx context.Context, o cli.DaemonOptions) error {
+	if lock := os.Getenv("NETNICE_TEST_LOCK"); lock != "" {
+		if err := os.Mkdir(lock, 0o700); err != nil {
+			return &api.Error{Code: api.CodeConflict, Message: "a netnice daemon runs already"}
+		}
+		time.Sleep(200 * time.Millisecond) // time for a rival to come and to end
+	}
+	if message := os.Getenv("NETNICE_TEST_DAEMON_FAILS"); message != "" {
+		return &api.Error{Code: api.CodeInternal, Message: message, Hint: "mount -t bpf bpf /sys/fs/bpf"}
+	}
+	if wd, err := os.Getwd(); err != nil || wd != "/" {
+		return errors.Join(fmt.Errorf("started in %s", wd), err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := os.MkdirAll(o.PinDir, 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(o.PinDir, "nodes"), nil, 0o600); err != nil {
+		return err
+	}
+	daemon := clienttest.New()
+	daemon.SetPID(os.Getpid())
+	daemon.SetOnDemand(o.OnDemand)
+	_ = os.Remove(o.SocketPath)
+	l, err := net.Listen("unix", o.SocketPath)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		daemon.ServeHTTP(w, r)
+		if daemon.IsDown() {
+			_ = os.RemoveAll(o.PinDir)
+			time.AfterFunc(50*time.Millisecond, cancel)
+		}
+	})}
+	go func() {
+		<-ctx.Done()
+		server.Close()
+	}()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       os.Getenv("UPDATE") != "",
+		Setup: func(env *testscript.Env) error {
+			// A socket's path has at most 107 bytes; $WORK may be longer.
+			dir, err := os.MkdirTemp("", "nn")
+			if err != nil {
+				return err
+			}
+			env.Defer(func() { _ = os.RemoveAll(dir) })
+			env.Setenv("NETNICE_SOCKET", filepath.Join(dir, "s"))
+			env.Setenv("NETNICE_TEST_DIR", dir)
+			env.Setenv("NETNICE_TEST_EUID", "0")
+			env.Setenv("NETNICE_TEST_BTF", "ok")
+			env.Setenv("TZ", "UTC")
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // or every command takes a second more under -race
+			env.Setenv("PID", strconv.Itoa(os.Getpid()))
+			env.Values["script"] = &script{socket: filepath.Join(dir, "s")}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"daemon": daemonCommand,
+			"exits":  exitsCommand,
+			"zombie": zombieCommand,
+		},
+	})
+}
+
+// script is what one script has running.
+type script struct {
+	socket string
+	daemon *clienttest.Daemon
+	server *http.Server
+}
+
+// daemonCommand is `daemon start|stop|deny MESSAGE HINT|tree|requests`.
+func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
+	s, ok := ts.Value("script").(*script)
+	if !ok || len(args) == 0 {
+		ts.Fatalf("usage: daemon start|stop|deny|tree|requests")
+	}
+	switch args[0] {
+	case "start":
+		l, err := net.Listen("unix", s.socket)
+		ts.Check(err)
+		s.daemon = clienttest.New()
+		s.server = &http.Server{Handler: s.daemon, ReadHeaderTimeout: time.Second}
+		go func() { _ = s.server.Serve(l) }()
+		ts.Defer(func() { _ = s.server.Close() })
+	case "stop":
+		ts.Check(s.server.Close())
+	case "deny":
+		s.daemon.Deny(&api.Error{Code: api.CodeDenied, Message: args[1], Hint: args[2]})
+	case "tree":
+		for _, n := range exampleTree() {
+			s.daemon.Put(n)
+		}
+	case "requests":
+		var out strings.Builder
+		for _, r := range s.daemon.Requests() {
+			fmt.Fprintf(&out, "%s%s\n", r.Subject, wishText(r))
+		}
+		ts.Check(os.WriteFile(ts.MkAbs("requests"), []byte(out.String()), 0o600))
+	default:
+		ts.Fatalf("daemon: what is %q?", args[0])
+	}
+}
+
+func wishText(r api.SetRequest) string {
+	var b strings.Builder
+	field := func(name string, v *uint64) {
+		if v != nil {
+			fmt.Fprintf(&b, " %s=%d", name, *v)
+		}
+	}
+	field("up", r.Wish.UpBytesPerSec)
+	field("down", r.Wish.DownBytesPerSec)
+	field("total", r.Wish.TotalBytesPerSec)
+	field("burst", r.Wish.BurstNS)
+	if r.Wish.Weight != nil {
+		fmt.Fprintf(&b, " weight=%d", *r.Wish.Weight)
+	}
+	if r.Wish.Loopback != nil {
+		fmt.Fprintf(&b, " loopback=%v", *r.Wish.Loopback)
+	}
+	if r.Scope {
+		b.WriteString(" scope")
+	}
+	if r.DryRun {
+		b.WriteString(" dry-run")
+	}
+	return b.String()
+}
+
+// exitsCommand is `exits CODE COMMAND ARGS`: run it and want that exit code.
+func exitsCommand(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	var exit *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// zombieCommand sets $ZOMBIE to a process that has ended and waits to be waited for.
+func zombieCommand(ts *testscript.TestScript, _ bool, _ []string) {
+	cmd := exec.Command("true")
+	ts.Check(cmd.Start())
+	ts.Defer(func() { _ = cmd.Wait() })
+	for range 500 {
+		if !(cli.Machine{}).Alive(cmd.Process.Pid) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	ts.Setenv("ZOMBIE", strconv.Itoa(cmd.Process.Pid))
+}
+
+// exampleTree is a host, a user in it, and two processes of the user.
+func exampleTree() []api.Node {
+	up := func(rate uint64) []api.Limit {
+		return []api.Limit{{Owner: "admin", Direction: api.Up, BytesPerSec: rate, BurstNS: 10e6, Enforced: true}}
+	}
+	since := time.Date(2026, 11, 21, 20, 30, 0, 0, time.UTC)
+	return []api.Node{
+		{
+			ID: 4, Parent: 2, Subject: api.Subject{Kind: api.KindPID, ID: "10200"}, Name: "rsync", Limits: up(1e6), Weight: 100, Processes: 2, Sockets: 3, Since: since,
+			Up: api.Usage{Bytes: 12_345_678, RateBytesPerSec: 998_000, WaitingSockets: 2, WaitingBytes: 1_200_000, WaitNS: 40e6, Held: 1},
+		},
+		{ID: 3, Parent: 2, Subject: api.Subject{Kind: api.KindPID, ID: "990"}, Name: "evil\x1b[2J", Weight: 300, Processes: 1, Sockets: 1, Since: since},
+		{
+			ID: 2, Parent: 1, Subject: api.Subject{Kind: api.KindUser, ID: "bob"}, Name: "bob", Weight: 100, Processes: 5, Sockets: 4, Since: since,
+			Limits: append(up(10e6), api.Limit{Owner: "bob", Direction: api.Up, BytesPerSec: 5e6, BurstNS: 10e6, Enforced: true}, api.Limit{Owner: "bob", Direction: api.Down, BytesPerSec: 7e6, BurstNS: 10e6}),
+			Up:     api.Usage{Bytes: 99_000_000, RateBytesPerSec: 1_500_000},
+		},
+		{ID: 1, Subject: api.Subject{Kind: api.KindHost}, Name: "host", Limits: up(100e6), Weight: 100, Processes: 99, Sockets: 12, Since: since},
+	}
+}

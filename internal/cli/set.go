@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
+)
+
+func (a *App) set() *cobra.Command {
+	var subject subjectFlags
+	var wish wishFlags
+	var asJSON, dryRun bool
+	cmd := &cobra.Command{
+		Use:     "set SUBJECT [--up RATE] [--total RATE] [--burst TIME] [--weight N] [--loopback]",
+		Short:   "Limit a process, a user, a cgroup, a unit or the host",
+		Long:    "Set limits of a subject, also in the middle of its transfers. What is not named stays.\n\n" + subjectHelp + "\n\n" + rateHelp,
+		Example: "  sudo netnice set --user bob --up 10MB/s\n  netnice set --pid 4711 --up none",
+		Args:    between(0, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := subject.subject(args)
+			if err != nil {
+				return err
+			}
+			w, err := wish.wish("netnice set " + s.String() + " --up 10MB/s")
+			if err != nil {
+				return err
+			}
+			return a.apply(cmd.Context(), api.SetRequest{Subject: s, Wish: w, DryRun: dryRun}, asJSON)
+		},
+	}
+	subject.add(a, cmd)
+	wish.add(cmd)
+	jsonFlag(cmd, &asJSON)
+	dryRunFlag(cmd, &dryRun)
+	return cmd
+}
+
+// apply sends a wish and prints what became of it.
+func (a *App) apply(ctx context.Context, request api.SetRequest, asJSON bool) error {
+	response, err := a.send(ctx, request)
+	switch {
+	case err != nil:
+		return err
+	case response == nil:
+		return nil // a dry run without a daemon; send has said all
+	case asJSON:
+		return writeJSON(a.Out, response)
+	}
+	a.changed(response, request.Subject, request.DryRun)
+	return nil
+}
+
+// send checks what can be checked here and asks the daemon. A dry run does not
+// start one, and then returns nil.
+func (a *App) send(ctx context.Context, request api.SetRequest) (*api.SetResponse, error) {
+	if _, err := a.present(request.Subject); err != nil {
+		return nil, err
+	}
+	var response *api.SetResponse
+	call := func(ctx context.Context, c *client.Client) error {
+		answer, err := c.Set(ctx, request)
+		if err == nil {
+			response = answer
+		}
+		return err
+	}
+	if request.DryRun {
+		err := a.rehearse(ctx, call, request.Subject)
+		return response, err
+	}
+	err := a.write(ctx, call)
+	return response, err
+}
+
+// rehearse runs the call of a dry run. When no daemon answers it only says what
+// it would do: starting one would be a change.
+func (a *App) rehearse(ctx context.Context, call func(context.Context, *client.Client) error, s api.Subject) error {
+	err := a.read(ctx, call)
+	if !errors.Is(err, client.ErrNoDaemon) {
+		return err
+	}
+	if a.System.EUID() != 0 {
+		return &failure{message: "no daemon is running, and only root can start one", hint: "sudo netnice up", cause: err}
+	}
+	fmt.Fprintf(a.Out, "%s: would start a daemon, and ask it\n", printable(s.String()))
+	return nil
+}

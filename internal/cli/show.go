@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/units"
+)
+
+func (a *App) show() *cobra.Command {
+	var subject subjectFlags
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "show SUBJECT",
+		Short:   "Show what holds for a subject, and how it fares",
+		Long:    "Show the limits that hold for a subject, from its own to those around it.\n\n" + subjectHelp,
+		Example: "  netnice show --user bob\n  netnice show --pid 4711 --json",
+		Args:    between(0, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := subject.subject(args)
+			if err != nil {
+				return err
+			}
+			if _, err := a.present(s); err != nil {
+				return err
+			}
+			list, err := a.nodesFor(cmd.Context(), s)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(a.Out, list)
+			}
+			if len(list.Nodes) == 0 {
+				fmt.Fprintf(a.Out, "%s: no limit\n", printable(s.String()))
+			}
+			for i := range list.Nodes {
+				if i > 0 {
+					fmt.Fprintln(a.Out)
+				}
+				fmt.Fprint(a.Out, a.paragraph(&list.Nodes[i]))
+			}
+			return nil
+		},
+	}
+	subject.add(a, cmd)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// paragraph prints all that is known of a node.
+func (a *App) paragraph(n *api.Node) string {
+	var b strings.Builder
+	line := func(key, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-9s %s\n", key, fmt.Sprintf(format, args...))
+	}
+	b.WriteString(strings.TrimSpace(printable(n.Subject.String())+" "+ownName(n)) + "\n")
+	if len(n.Limits) == 0 {
+		line("limit", "none")
+	}
+	for _, l := range n.Limits {
+		line("limit", "%s, by %s, burst %s", a.limitText(l), printable(l.Owner), units.FormatDuration(l.BurstNS))
+	}
+	line("weight", "%d", n.Weight)
+	if n.Loopback {
+		line("loopback", "limited too")
+	}
+	line("rate", "%s up", units.FormatRate(n.Up.RateBytesPerSec, a.units))
+	line("sent", "%s", units.FormatBytes(n.Up.Bytes, a.units))
+	if n.Up.WaitingSockets > 0 {
+		line("waiting", "%s, up to %s", a.waitText(n.Up), units.FormatDuration(n.Up.WaitNS))
+	} else {
+		line("waiting", "nothing")
+	}
+	if n.Up.Held > 0 {
+		line("held", "%s of new connections held back", count(int(n.Up.Held), "first segment"))
+	}
+	line("members", "%s, %s", count(n.Processes, "process"), count(n.Sockets, "socket"))
+	if !n.Since.IsZero() {
+		line("since", "%s", n.Since.Local().Format(time.DateTime))
+	}
+	return b.String()
+}

@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
+)
+
+// subjectFlags are the ways to name a subject.
+type subjectFlags struct {
+	pid, user, cgroup, unit, group, to string
+	host                               bool
+}
+
+// maxPID is the kernel's own bound (PID_MAX_LIMIT on 64 bits).
+const maxPID = 1 << 22
+
+const subjectHelp = `SUBJECT is one of
+  --pid P        a process and its running descendants; pid 1 is the host
+  --user U       every process of a user, by name or id, also with none running
+  --cgroup PATH  every process in a cgroup v2 and below it
+  --unit NAME    a systemd unit
+  --host         the whole machine
+or the same as ls prints it: pid:P, user:U, cgroup:PATH, unit:NAME, host.`
+
+// subject adds the flags and completes a subject in words.
+func (f *subjectFlags) add(a *App, cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&f.pid, "pid", "p", "", "a `process` and its running descendants")
+	flags.StringVarP(&f.user, "user", "u", "", "a `user`, by name or id")
+	flags.StringVar(&f.cgroup, "cgroup", "", "a cgroup v2 by its `path`")
+	flags.StringVar(&f.unit, "unit", "", "a systemd `unit`")
+	flags.BoolVar(&f.host, "host", false, "the whole machine")
+	flags.StringVar(&f.group, "group", "", "a named group (a later release)")
+	flags.StringVar(&f.to, "to", "", "a destination `prefix[:port]` (a later release)")
+	cmd.ValidArgsFunction = a.completeSubjects
+	for _, name := range []string{"group", "to"} {
+		_ = flags.MarkHidden(name)
+	}
+}
+
+// subject reads the one subject that flags or words name.
+func (f *subjectFlags) subject(words []string) (api.Subject, error) {
+	var found []api.Subject
+	for _, s := range []api.Subject{
+		{Kind: api.KindPID, ID: f.pid},
+		{Kind: api.KindUser, ID: f.user},
+		{Kind: api.KindCgroup, ID: f.cgroup},
+		{Kind: api.KindUnit, ID: f.unit},
+		{Kind: api.KindGroup, ID: f.group},
+		{Kind: api.KindTo, ID: f.to},
+	} {
+		if s.ID != "" {
+			found = append(found, s)
+		}
+	}
+	if f.host {
+		found = append(found, api.Subject{Kind: api.KindHost})
+	}
+	for _, word := range words {
+		s, err := api.ParseSubject(word)
+		if err != nil {
+			return api.Subject{}, fail(subjectHelp, "%v", err)
+		}
+		found = append(found, s)
+	}
+	switch len(found) {
+	case 0:
+		return api.Subject{}, fail(subjectHelp, "no subject given")
+	case 1:
+		return checkSubject(found[0])
+	}
+	return api.Subject{}, fail("give one of them", "more than one subject given: %s and %s", found[0], found[1])
+}
+
+// checkSubject refuses what cannot be and makes the host of pid 1.
+func checkSubject(s api.Subject) (api.Subject, error) {
+	switch s.Kind {
+	case api.KindPID:
+		pid, err := parsePID(s.ID)
+		if err != nil {
+			return api.Subject{}, err
+		}
+		return pidSubject(pid), nil
+	case api.KindGroup:
+		return api.Subject{}, fail("limit each of its members, or their cgroup, with netnice set", "groups come with a later release")
+	case api.KindTo:
+		return api.Subject{}, fail("netnice set --host limits traffic to all destinations", "limits on a destination come with a later release")
+	}
+	return s, nil
+}
+
+// parsePID reads a process id, 1..maxPID.
+func parsePID(text string) (int, error) {
+	pid, err := strconv.Atoi(text)
+	if err != nil || pid < 1 || pid > maxPID {
+		return 0, fail("give a number such as pgrep or ps -e prints", "%q is no process id", text)
+	}
+	return pid, nil
+}
+
+func pidSubject(pid int) api.Subject {
+	if pid == 1 {
+		return api.Subject{Kind: api.KindHost}
+	}
+	return api.Subject{Kind: api.KindPID, ID: strconv.Itoa(pid)}
+}
+
+// present refuses a process that does not exist, before a daemon is started or
+// asked. It returns the process's name, "" for other subjects.
+func (a *App) present(s api.Subject) (string, error) {
+	if s.Kind != api.KindPID {
+		return "", nil
+	}
+	pid, err := parsePID(s.ID)
+	if err != nil {
+		return "", err
+	}
+	name, err := a.System.ProcessName(pid)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fail("ps -e lists those that exist", "there is no process %d", pid)
+	case err != nil:
+		return "", err
+	case !a.System.Alive(pid):
+		return "", fail("ps -e lists those that live", "process %d (%s) has ended", pid, name)
+	}
+	return name, nil
+}
+
+// completeSubjects offers the subjects that have limits.
+func (a *App) completeSubjects(_ *cobra.Command, words []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(words) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second/2)
+	defer cancel()
+	c := client.New(a.socket)
+	defer c.Close()
+	list, err := c.Nodes(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, n := range list.Nodes {
+		if text := n.Subject.String(); strings.HasPrefix(text, prefix) {
+			out = append(out, cobra.CompletionWithDesc(text, printable(n.Name)))
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}

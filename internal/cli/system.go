@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// System is what commands ask of the machine. Tests put another in its place.
+type System interface {
+	EUID() int
+	PID() int
+	ParentPID() int
+	// ProcessName returns the command name of a process; the error is
+	// fs.ErrNotExist where there is none.
+	ProcessName(pid int) (string, error)
+	// Alive says whether a process exists and is no zombie.
+	Alive(pid int) bool
+	Kill(pid int) error
+	LookPath(name string) (string, error)
+	// Exec becomes the command; it returns only on failure.
+	Exec(path string, argv []string) error
+	// StartDetached runs this same program with args, apart from the caller's
+	// session and process tree, its output appended to log.
+	StartDetached(args []string, log string) (pid int, err error)
+	// Pins says whether limits stand in the kernel below dir. The error is
+	// fs.ErrPermission where the caller may not look.
+	Pins(dir string) (bool, error)
+	// Terminal is the size of the terminal behind out in cells, 0 if it is none.
+	Terminal(out io.Writer) (width, height int)
+}
+
+// Machine is the System of a real machine. It has no state.
+type Machine struct{}
+
+// EUID returns the effective user id.
+func (Machine) EUID() int { return os.Geteuid() }
+
+// PID returns this process's id.
+func (Machine) PID() int { return os.Getpid() }
+
+// ParentPID returns the id of the process that called netnice.
+func (Machine) ParentPID() int { return os.Getppid() }
+
+// ProcessName reads /proc/PID/comm.
+func (Machine) ProcessName(pid int) (string, error) {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm"))
+	if errors.Is(err, unix.ESRCH) { // it went while it was read
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the name of process %d: %w", pid, err)
+	}
+	return strings.TrimSuffix(string(text), "\n"), nil
+}
+
+// Alive reads the state in /proc/PID/stat.
+func (Machine) Alive(pid int) bool {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return false
+	}
+	// "PID (comm) S ...": comm may hold anything, so count from its last ")".
+	rest := string(text[strings.LastIndexByte(string(text), ')')+1:])
+	state := strings.TrimSpace(rest)
+	return state != "" && state[0] != 'Z' && state[0] != 'X'
+}
+
+// Kill sends SIGKILL.
+func (Machine) Kill(pid int) error {
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		return fmt.Errorf("kill process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// LookPath finds a command as a shell does; a "." in PATH counts.
+func (Machine) LookPath(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if errors.Is(err, exec.ErrDot) {
+		return path, nil
+	}
+	return path, err
+}
+
+// Exec calls execve with the present environment.
+func (Machine) Exec(path string, argv []string) error {
+	return unix.Exec(path, argv, os.Environ())
+}
+
+// Pins looks for anything below dir.
+func (Machine) Pins(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for pins: %w", err)
+	}
+	return len(entries) > 0, nil
+}
+
+// Terminal asks the terminal.
+func (Machine) Terminal(out io.Writer) (width, height int) {
+	file, ok := out.(*os.File)
+	if !ok {
+		return 0, 0
+	}
+	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0, 0
+	}
+	return int(size.Col), int(size.Row)
+}

@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
+)
+
+func (a *App) up() *cobra.Command {
+	var where daemonFlags
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start the daemon, so that users can set limits",
+		Long: `Start the daemon in the background and wait until it answers. Where one runs
+already nothing changes; one that was started on demand is replaced by one that
+stays, and no limit is lifted meanwhile.`,
+		Args: between(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), writeTimeout)
+			defer cancel()
+			c := client.New(a.socket)
+			defer c.Close()
+			status, err := c.Status(ctx)
+			switch {
+			case err == nil && !status.OnDemand:
+				fmt.Fprintf(a.Out, "the daemon is up, pid %d (unchanged)\n", status.PID)
+				return nil
+			case err != nil && !errors.Is(err, client.ErrNoDaemon):
+				return err
+			case a.System.EUID() != 0:
+				return fail("sudo netnice up", "only root can start the daemon")
+			case dryRun:
+				fmt.Fprintln(a.Out, "would start the daemon")
+				return nil
+			case err == nil:
+				if err := a.replace(ctx, c, status); err != nil {
+					return err
+				}
+			}
+			if err := a.start(ctx, c, where.args()...); err != nil {
+				return err
+			}
+			if status, err = c.Status(ctx); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.Out, "the daemon is up, pid %d, log %s\n", status.PID, a.LogPath)
+			return nil
+		},
+	}
+	where.add(a, cmd)
+	dryRunFlag(cmd, &dryRun)
+	return cmd
+}
+
+// replace kills a daemon that was started on demand. Asked politely it would
+// lift its limits; killed it leaves them in force for the next to take over.
+func (a *App) replace(ctx context.Context, c *client.Client, status *api.Status) error {
+	if err := a.System.Kill(status.PID); err != nil {
+		return err
+	}
+	return a.gone(ctx, c, status.PID)
+}
+
+// gone waits until a daemon has ended and no longer answers.
+func (a *App) gone(ctx context.Context, c *client.Client, pid int) error {
+	for {
+		_, err := c.Status(ctx)
+		if errors.Is(err, client.ErrNoDaemon) && !a.System.Alive(pid) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fail(fmt.Sprintf("kill %d", pid), "the daemon (pid %d) does not end", pid)
+		case <-time.After(pollInterval):
+		}
+	}
+}

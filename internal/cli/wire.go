@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/netnice/netnice/internal/daemon"
+	"github.com/netnice/netnice/internal/demo"
+	"github.com/netnice/netnice/internal/doctor"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/pacing"
+	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Main runs netnice on the real machine with the process's own arguments and
+// returns the exit code.
+func Main() int {
+	// `netnice run` is to become its command on the thread that the process
+	// began with: an exec from another thread gives the process another task in
+	// the kernel, and the limit would have to find it first.
+	runtime.LockOSThread()
+	testutil.MaybeRunTraffic() // the demo's senders and receivers are this same program
+	app := &App{
+		Out:     os.Stdout,
+		Err:     os.Stderr,
+		Getenv:  os.Getenv,
+		System:  Machine{},
+		Parts:   parts(),
+		LogPath: DefaultLogPath,
+		PinDir:  DefaultPinDir,
+		Release: Release(),
+	}
+	return app.Run(context.Background(), os.Args)
+}
+
+// parts connects the commands with what does the work.
+func parts() Parts {
+	return Parts{
+		Daemon: runDaemon,
+		Down:   downWithoutDaemon,
+		Doctor: doctor.Run,
+		Demo: func(ctx context.Context, o DemoOptions) error {
+			return demo.Run(ctx, demo.Options{JSON: o.JSON, Out: o.Out, Interactive: demo.Interactive(o.Out)})
+		},
+	}
+}
+
+func runDaemon(ctx context.Context, o DaemonOptions) error {
+	return daemon.Run(ctx, daemon.Options{
+		SocketPath: o.SocketPath, StateDir: o.StateDir, OnDemand: o.OnDemand, Release: o.Release, Logger: o.Logger,
+		Identity: identity.Options{CgroupRoot: o.CgroupRoot},
+		OpenKernel: func() (enforce.Kernel, error) {
+			options, err := kernelOptions(o)
+			if err != nil {
+				return nil, err
+			}
+			k, err := pacing.Open(options)
+			if err != nil {
+				return nil, err // not k: a nil *Kernel is no nil enforce.Kernel
+			}
+			return k, nil
+		},
+	})
+}
+
+// downWithoutDaemon removes pins, and the state that would bring limits back.
+func downWithoutDaemon(_ context.Context, o DaemonOptions) error {
+	options, err := kernelOptions(o)
+	if err != nil {
+		return err
+	}
+	if err := pacing.Down(options); err != nil {
+		return fmt.Errorf("lift what stands in the kernel: %w", err)
+	}
+	err = os.Remove(filepath.Join(o.StateDir, "state.json"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget what was wanted: %w", err)
+	}
+	return nil
+}
+
+// kernelOptions finds where cgroup v2 is mounted, unless o says so.
+func kernelOptions(o DaemonOptions) (pacing.Options, error) {
+	root := o.CgroupRoot
+	if root == "" {
+		resolver, err := identity.New(identity.Options{})
+		if err != nil {
+			return pacing.Options{}, fmt.Errorf("look at processes: %w", err)
+		}
+		if root, err = resolver.CgroupRoot(); err != nil {
+			return pacing.Options{}, err
+		}
+	}
+	logger := o.Logger
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return pacing.Options{PinDir: o.PinDir, CgroupRoot: root, Logger: logger}, nil
+}

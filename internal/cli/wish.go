@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/units"
+)
+
+// wishFlags are the flags that state what is wanted of a subject.
+type wishFlags struct {
+	up, down, total, burst optional[uint64]
+	weight                 optional[uint32]
+	min                    string
+	loopback               bool
+	cmd                    *cobra.Command
+}
+
+const rateHelp = `A RATE needs a unit: 10MB/s (bytes), 10mbit (bits), 512K (1024 bytes); 0, none
+or unlimited lift. It counts bytes of IP packets, headers included.`
+
+func (f *wishFlags) add(cmd *cobra.Command) {
+	f.cmd = cmd
+	f.up = optional[uint64]{parse: units.ParseRate, kind: "rate"}
+	f.down, f.total = f.up, f.up
+	f.burst = optional[uint64]{parse: units.ParseDuration, kind: "time"}
+	f.weight = optional[uint32]{parse: parseWeight, kind: "n"}
+	flags := cmd.Flags()
+	flags.Var(&f.up, "up", "limit what is sent")
+	flags.Var(&f.down, "down", "limit what is received (comes with the next release)")
+	flags.Var(&f.total, "total", "limit both together (only what is sent counts yet)")
+	flags.Var(&f.burst, "burst", "unused time that may be made up for; 0 = the default, 10ms")
+	flags.Var(&f.weight, "weight", "share beside its siblings, 1..10000; 0 = the default, 100")
+	flags.BoolVar(&f.loopback, "loopback", false, "limit traffic of the machine to itself too")
+	flags.StringVar(&f.min, "min", "", "guarantee a `rate` (a later release)")
+	_ = flags.MarkHidden("min")
+}
+
+// wish returns what the flags say; example completes the remedy when they say
+// nothing.
+func (f *wishFlags) wish(example string) (api.Wish, error) {
+	if f.min != "" {
+		return api.Wish{}, fail("--weight N divides a limit by weight today", "--min comes with guarantees, in a later release")
+	}
+	w := api.Wish{
+		UpBytesPerSec: f.up.value, DownBytesPerSec: f.down.value, TotalBytesPerSec: f.total.value,
+		BurstNS: f.burst.value, Weight: f.weight.value,
+	}
+	if f.cmd.Flags().Changed("loopback") {
+		w.Loopback = &f.loopback
+	}
+	if w == (api.Wish{}) {
+		return w, fail(example, "no limit given")
+	}
+	return w, nil
+}
+
+// optional is a flag value that knows whether it was given.
+type optional[T uint32 | uint64] struct {
+	value *T
+	text  string
+	kind  string
+	parse func(string) (T, error)
+}
+
+func (o *optional[T]) String() string { return o.text }
+func (o *optional[T]) Type() string   { return o.kind }
+
+func (o *optional[T]) Set(text string) error {
+	v, err := o.parse(text)
+	if err != nil {
+		return err
+	}
+	o.value, o.text = &v, text
+	return nil
+}
+
+// parseWeight reads 0..10000; 0 is the default.
+func parseWeight(text string) (uint32, error) {
+	const most = 10000
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || n > most {
+		return 0, fail("write 1..10000; 100 is the default", "weight %q is out of range", text)
+	}
+	return uint32(n), nil
+}

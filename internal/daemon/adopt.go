@@ -1,0 +1,155 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// adopt makes the state file and what is in force agree at the start. What is
+// in both is kept, what is only in force becomes the administrator's, what is
+// only in the file is set again if its subject is still the same one. After a
+// boot no process is.
+func (d *Daemon) adopt(ctx context.Context, saved *state) error {
+	inForce, err := d.kernel.Nodes()
+	if err != nil {
+		return fmt.Errorf("read the limits in force: %w", err)
+	}
+	slices.SortFunc(inForce, func(a, b enforce.NodeSpec) int { return int(a.ID) - int(b.ID) })
+	if saved == nil {
+		saved = &state{}
+	}
+	d.nextID = max(saved.NextID, 1)
+	sameBoot := saved.BootID == d.boot
+
+	var lost []*node
+	for _, s := range saved.Nodes {
+		n := s.node()
+		i := -1
+		if sameBoot && !n.res.Pending() {
+			i = slices.IndexFunc(inForce, func(spec enforce.NodeSpec) bool { return sameIdentity(spec, n.spec()) })
+		}
+		if i < 0 {
+			lost = append(lost, n)
+			continue
+		}
+		n.id, n.applied = inForce[i].ID, true
+		d.nodes[n.id] = n
+		inForce = slices.Delete(inForce, i, i+1)
+	}
+	for _, spec := range inForce {
+		if n := d.stranger(ctx, spec); n != nil {
+			d.nodes[n.id] = n
+			d.log.Warn("a limit in force that no file knows is adopted as the administrator's",
+				"subject", n.res.Subject.String(), "node", n.id)
+		}
+	}
+	adopted := len(d.nodes)
+	for _, n := range lost {
+		d.restore(ctx, n, sameBoot)
+	}
+	for _, n := range d.nodes {
+		d.startWatch(n)
+	}
+	d.compare()
+	d.sweepScopes()
+	if len(d.nodes) > 0 {
+		d.hadNodes.Store(true)
+		d.log.Info("limits taken up again", "adopted", adopted, "set_again", len(d.nodes)-adopted)
+	}
+	return d.save()
+}
+
+// restore takes a node from the file that is not in force back into the wanted
+// state, under its id if that is free; compare sets it.
+func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
+	dropped := func(why string) {
+		d.log.Info("a stored limit is dropped", "subject", n.res.Subject.String(), "why", why)
+	}
+	switch n.res.Kind {
+	case enforce.KindTree:
+		if !sameBoot || !d.resolver.Alive(int(n.res.Key), n.res.StartBoottimeNS) {
+			dropped("its process has ended")
+			return
+		}
+	case enforce.KindCgroup:
+		if n.scope != nil && !sameBoot {
+			dropped("its process has ended")
+			return
+		}
+		res, err := d.resolver.Resolve(ctx, n.res.Subject)
+		switch {
+		case err == nil:
+			res.Name = n.res.Name
+			n.res = res
+		case n.res.Subject.Kind == api.KindCgroup && sameBoot && !n.res.Pending() && identity.IsNotFound(err):
+			dropped("its cgroup was removed")
+			return
+		default: // services start later than the daemon: wait for them
+			n.res.Key, n.res.Dir = 0, ""
+		}
+	}
+	if _, used := d.nodes[n.id]; used {
+		n.id = d.freeID()
+	}
+	d.nodes[n.id] = n
+}
+
+// stranger makes a node of what is in force without being in the file; nil if
+// it is of a kind that this daemon does not know.
+func (d *Daemon) stranger(ctx context.Context, spec enforce.NodeSpec) *node {
+	n := &node{id: spec.ID, wishes: wishesOf(spec), since: time.Now(), applied: true}
+	switch spec.Kind {
+	case enforce.KindHost:
+		n.res = identity.Host()
+	case enforce.KindUser:
+		n.res = identity.User(uint32(spec.Subject))
+	case enforce.KindTree:
+		n.res = identity.Resolved{Subject: identity.PIDSubject(int(spec.Subject)), Name: "(ended)"}
+		if res, err := d.resolver.Resolve(ctx, n.res.Subject); err == nil && identity.SameStart(res.StartBoottimeNS, spec.StartBoottimeNS) {
+			n.res = res
+		}
+		n.res.StartBoottimeNS = spec.StartBoottimeNS
+	case enforce.KindCgroup:
+		n.res, n.scope = d.strangerCgroup(spec.Subject)
+	default: // see known
+		d.log.Warn("a node of an unknown kind is left alone", "node", spec.ID, "kind", spec.Kind)
+		return nil
+	}
+	n.res.Kind, n.res.Key = spec.Kind, spec.Subject
+	n.setUser(n.res.UID)
+	if n.wishes.empty() {
+		n.wishes[enforce.OwnerAdmin].Weight = defaultWeight
+	}
+	return n
+}
+
+func (d *Daemon) strangerCgroup(id uint64) (identity.Resolved, *scope) {
+	res := identity.Resolved{
+		Subject: api.Subject{Kind: api.KindCgroup, ID: fmt.Sprintf("/(removed, id %d)", id)},
+		Name:    "(removed)",
+	}
+	root, err := d.resolver.CgroupRoot()
+	if err != nil {
+		return res, nil
+	}
+	dir, err := d.resolver.CgroupByID(id)
+	if err != nil || dir == "" {
+		return res, nil
+	}
+	res.Subject.ID, res.Name, res.Dir = strings.TrimPrefix(dir, root), filepath.Base(dir), dir
+	if filepath.Dir(dir) == filepath.Join(root, d.opts.ScopeFolder) {
+		if pid, err := strconv.Atoi(strings.TrimPrefix(res.Name, runPrefix)); err == nil {
+			return res, &scope{PID: pid, Made: true, Origin: "/"}
+		}
+	}
+	return res, nil
+}

@@ -1,0 +1,350 @@
+// Package daemon keeps what is wanted (nodes, and each owner's wishes on them)
+// and makes the kernel's state follow it: at a request, when a process ends or
+// a unit restarts, and after a restart of its own. It never touches a packet,
+// a map or a program; all of that is behind enforce.Kernel.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	sdnotify "github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/apiserver"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// Where a system's daemon keeps its things.
+const (
+	DefaultSocketPath = "/run/netnice/netnice.sock"
+	DefaultStateDir   = "/var/lib/netnice"
+)
+
+// Options of Run. OpenKernel is required; what else is zero has a default.
+type Options struct {
+	SocketPath string // default DefaultSocketPath
+	StateDir   string // of state.json; default DefaultStateDir
+	RunDir     string // of the lock; default: where the socket is
+	// OnDemand makes the daemon lift everything and leave when nobody needs it:
+	// IdleAfter after the last limit went, or FirstWait after the start if no
+	// limit came.
+	OnDemand bool
+	Logger   *slog.Logger // default: slog.Default()
+	Release  string       // netnice's version, for status
+	// OpenKernel opens the kernel side; it is called once the lock is held and
+	// the state has been read.
+	OpenKernel func() (enforce.Kernel, error)
+	Identity   identity.Options
+
+	// ScopeFolder is the folder below the cgroup v2 mount that holds the cgroups
+	// made for --scope where systemd does not run; default "netnice".
+	ScopeFolder string
+	Tick        time.Duration // between looks at the kernel; default 1 s
+	IdleAfter   time.Duration // default 1 s
+	FirstWait   time.Duration // default 10 s
+
+	opened func(*Daemon) // for tests
+}
+
+func (o *Options) fill() error {
+	if o.OpenKernel == nil {
+		return errors.New("daemon: no OpenKernel given")
+	}
+	text := func(to *string, def string) {
+		if *to == "" {
+			*to = def
+		}
+	}
+	span := func(to *time.Duration, def time.Duration) {
+		if *to <= 0 {
+			*to = def
+		}
+	}
+	text(&o.SocketPath, DefaultSocketPath)
+	text(&o.StateDir, DefaultStateDir)
+	text(&o.RunDir, filepath.Dir(o.SocketPath))
+	text(&o.ScopeFolder, "netnice")
+	span(&o.Tick, time.Second)
+	span(&o.IdleAfter, time.Second)
+	span(&o.FirstWait, 10*time.Second)
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return nil
+}
+
+// Daemon is the running daemon and the API server's Backend.
+type Daemon struct {
+	opts     Options
+	log      *slog.Logger
+	kernel   enforce.Kernel
+	resolver *identity.Resolver
+	boot     string
+	started  time.Time
+	sampler  sampler
+
+	mu        sync.Mutex // guards what follows
+	nodes     map[uint32]*node
+	nextID    uint32
+	dirty     bool // the state file is behind
+	isDown    bool // Down was called; nothing may be set any more
+	headcount headcount
+
+	inflight atomic.Int64
+	lastBusy atomic.Int64 // ns since started
+	hadNodes atomic.Bool
+
+	check chan struct{} // a watched process has ended
+	downc chan struct{} // closed when isDown gets true
+}
+
+var _ apiserver.Backend = (*Daemon)(nil)
+
+// Run is the daemon's life: it returns when ctx ends (which leaves the limits
+// in force, unless the daemon is on demand), when a caller asked for Down, or
+// when an on-demand daemon is not needed any more. Errors before it is ready
+// leave everything as it was; those with a remedy are *api.Error, and only that
+// of a daemon that runs already has the code conflict.
+func Run(ctx context.Context, opts Options) (err error) {
+	if err := opts.fill(); err != nil {
+		return err
+	}
+	held, err := acquire(opts.RunDir, lockName(opts.SocketPath))
+	if err != nil {
+		return err
+	}
+	clean := true
+	defer func() { err = errors.Join(err, held.release(clean)) }()
+	state, err := acquireDir(opts.StateDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, state.release(clean)) }()
+
+	d, err := open(ctx, opts)
+	if err != nil {
+		return err
+	}
+	if opts.opened != nil {
+		opts.opened(d)
+	}
+	why, err := d.life(ctx)
+	_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyStopping)
+	d.stopWatching()
+	clean = why != leftBySignal
+	switch {
+	case why == leftByDown:
+	case why == leftIdle || opts.OnDemand && (err == nil || d.count() == 0):
+		clean = true
+		err = errors.Join(err, d.bringDown())
+		d.log.Info("netnice leaves; no limit is in force")
+	default:
+		d.log.Info("netnice leaves; the limits stay in force until it is back, or until: netnice down", "nodes", d.count())
+	}
+	if d.down() {
+		return err // Down closed the kernel side too
+	}
+	return errors.Join(err, d.kernel.Close())
+}
+
+// open reads the state, opens the kernel side and makes the two agree.
+func open(ctx context.Context, opts Options) (*Daemon, error) {
+	saved, err := loadState(opts.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	resolver, err := identity.New(opts.Identity)
+	if err != nil {
+		return nil, err
+	}
+	boot, err := resolver.BootID()
+	if err != nil {
+		return nil, fmt.Errorf("read the boot id: %w", err)
+	}
+	kernel, err := opts.OpenKernel()
+	if err != nil {
+		return nil, fmt.Errorf("open the kernel side: %w", err)
+	}
+	d := &Daemon{
+		opts: opts, log: opts.Logger, kernel: kernel, resolver: resolver, boot: boot,
+		started: time.Now(),
+		nodes:   make(map[uint32]*node),
+		nextID:  1,
+		check:   make(chan struct{}, 1),
+		downc:   make(chan struct{}),
+	}
+	d.sampler.kernel = kernel
+	if err := d.adopt(ctx, saved); err != nil {
+		d.stopWatching()
+		return nil, errors.Join(err, kernel.Close())
+	}
+	return d, nil
+}
+
+// departure says why the daemon stopped serving.
+type departure int
+
+const (
+	leftBySignal departure = iota
+	leftByDown
+	leftIdle
+)
+
+// life serves and keeps house until there is a reason to leave.
+func (d *Daemon) life(ctx context.Context) (departure, error) {
+	house, cancel := context.WithCancel(ctx)
+	var keepers sync.WaitGroup
+	keepers.Go(func() { d.keepHouse(house) })
+	keepers.Go(func() { d.keepArmed(house) })
+	defer keepers.Wait()
+	defer cancel()
+	for {
+		why, err := d.serve(ctx)
+		// A request that was under way while the socket closed may have set a
+		// limit: then there is something to stay for.
+		if err != nil || why != leftIdle || d.count() == 0 {
+			return why, err
+		}
+	}
+}
+
+// serve answers requests until there is a reason to stop.
+func (d *Daemon) serve(ctx context.Context) (departure, error) {
+	listener, err := listen(d.opts.SocketPath)
+	if err != nil {
+		return leftBySignal, err
+	}
+	server := apiserver.NewServer(d, d.log)
+	server.Handler = d.counted(server.Handler)
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(auth.NewListener(listener)) }()
+	if _, err := sdnotify.SdNotify(false, sdnotify.SdNotifyReady); err != nil {
+		d.log.Warn("the service manager was not told that netnice is ready", "err", err)
+	}
+	d.log.Info("netnice is ready", "socket", d.opts.SocketPath, "nodes", d.count(), "on_demand", d.opts.OnDemand)
+
+	idle := time.NewTicker(max(min(d.opts.IdleAfter/5, d.opts.Tick), time.Millisecond))
+	defer idle.Stop()
+	why := leftBySignal
+wait:
+	for {
+		select {
+		case <-ctx.Done():
+			break wait
+		case <-d.downc:
+			why = leftByDown
+			break wait
+		case <-idle.C:
+			if d.idle() {
+				why = leftIdle
+				break wait
+			}
+		case err := <-failed:
+			return leftBySignal, errors.Join(fmt.Errorf("serve %s: %w", d.opts.SocketPath, err), hide(d.opts.SocketPath))
+		}
+	}
+	hidden := hide(d.opts.SocketPath)
+	const patience = 5 * time.Second
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if err := server.Shutdown(end); err != nil {
+		_ = server.Close() // a caller that does not read its answer
+	}
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return why, errors.Join(fmt.Errorf("serve %s: %w", d.opts.SocketPath, err), hidden)
+	}
+	return why, hidden
+}
+
+// counted notes when a request is under way.
+func (d *Daemon) counted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.inflight.Add(1)
+		defer func() {
+			d.lastBusy.Store(int64(time.Since(d.started)))
+			d.inflight.Add(-1)
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// idle reports whether an on-demand daemon may leave.
+func (d *Daemon) idle() bool {
+	if !d.opts.OnDemand {
+		return false
+	}
+	if d.inflight.Load() > 0 || d.count() > 0 {
+		d.lastBusy.Store(int64(time.Since(d.started)))
+		return false
+	}
+	if !d.hadNodes.Load() && time.Since(d.started) < d.opts.FirstWait {
+		return false
+	}
+	return time.Since(d.started)-time.Duration(d.lastBusy.Load()) >= d.opts.IdleAfter
+}
+
+func (d *Daemon) down() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.isDown
+}
+
+// stopWatching lets go of the processes; their nodes stay.
+func (d *Daemon) stopWatching() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, n := range d.nodes {
+		n.watch.stop()
+	}
+}
+
+func (d *Daemon) count() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.nodes)
+}
+
+// bringDown lifts everything and removes what was stored.
+func (d *Daemon) bringDown() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isDown {
+		return nil
+	}
+	if err := d.kernel.Down(); err != nil {
+		return fmt.Errorf("take the kernel side down: %w", err)
+	}
+	d.isDown = true
+	close(d.downc)
+	for id, n := range d.nodes {
+		n.watch.stop()
+		d.leaveScope(n)
+		delete(d.nodes, id)
+	}
+	d.sweepScopes()
+	return d.forget()
+}
+
+// Status implements apiserver.Backend.
+func (d *Daemon) Status(context.Context) (api.Status, error) {
+	counters, err := d.kernel.Counters()
+	if err != nil {
+		return api.Status{}, fmt.Errorf("read the kernel side's counters: %w", err)
+	}
+	return api.Status{
+		Version: api.Version, Release: d.opts.Release, PID: os.Getpid(), Since: d.started,
+		OnDemand: d.opts.OnDemand, Kernel: d.resolver.KernelRelease(), Nodes: d.count(),
+		Programs: d.programs(), Counters: counters,
+	}, nil
+}

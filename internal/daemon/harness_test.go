@@ -1,0 +1,193 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Five seconds are for a busy machine; what is waited for takes milliseconds.
+const (
+	soon = 5 * time.Second
+	poll = 2 * time.Millisecond
+)
+
+var root = auth.Actor{UID: 0}
+
+// harness is a daemon with a kernel that enforces nothing.
+type harness struct {
+	*Daemon
+	t      *testing.T
+	fake   *enforcetest.Kernel
+	opts   Options
+	cancel context.CancelFunc
+	done   chan error
+}
+
+// noSystemd is a machine without systemd.
+type noSystemd struct{ identity.SystemBus }
+
+func (noSystemd) Running() bool { return false }
+
+func testOptions(t *testing.T, fake *enforcetest.Kernel) Options {
+	dir, err := os.MkdirTemp("", "nn") // short: it holds a socket
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(dir, 0o755))
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	cgroups := filepath.Join(dir, "cgroup")
+	require.NoError(t, os.Mkdir(cgroups, 0o755))
+	return Options{
+		SocketPath: filepath.Join(dir, "run", "netnice.sock"),
+		RunDir:     filepath.Join(dir, "run"),
+		StateDir:   filepath.Join(dir, "state"),
+		Logger:     slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Release:    "test",
+		OpenKernel: fake.Open,
+		Identity:   identity.Options{CgroupRoot: cgroups, Systemd: noSystemd{}},
+		Tick:       20 * time.Millisecond,
+		IdleAfter:  100 * time.Millisecond,
+		FirstWait:  300 * time.Millisecond,
+	}
+}
+
+// start runs a daemon until the test ends or stop is called.
+func start(t *testing.T, fake *enforcetest.Kernel, opts Options) *harness {
+	t.Helper()
+	h := &harness{t: t, fake: fake, opts: opts, done: make(chan error, 1)}
+	ready := make(chan *Daemon, 1)
+	opts.opened = func(d *Daemon) { ready <- d }
+	ctx, cancel := context.WithCancel(context.Background())
+	h.cancel = cancel
+	go func() { h.done <- Run(ctx, opts) }()
+	t.Cleanup(func() { _ = h.stop() })
+	select {
+	case h.Daemon = <-ready:
+	case err := <-h.done:
+		h.done <- err
+		require.NoError(t, err)
+	case <-time.After(soon):
+		require.Fail(t, "the daemon did not start")
+	}
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("unix", opts.SocketPath)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	}, soon, poll)
+	return h
+}
+
+// stop ends the daemon as a signal would and returns what Run returned.
+func (h *harness) stop() error {
+	h.cancel()
+	return h.wait()
+}
+
+// wait returns what Run returned.
+func (h *harness) wait() error {
+	select {
+	case err := <-h.done:
+		h.done <- err
+		return err
+	case <-time.After(2 * soon):
+		h.t.Error("the daemon did not end")
+		return nil
+	}
+}
+
+func (h *harness) set(by auth.Actor, subject string, w api.Wish) (api.SetResponse, error) {
+	h.t.Helper()
+	s, err := api.ParseSubject(subject)
+	require.NoError(h.t, err)
+	return h.Set(context.Background(), by, api.SetRequest{Subject: s, Wish: w})
+}
+
+// mustSet sets a wish and returns the node.
+func (h *harness) mustSet(by auth.Actor, subject string, w api.Wish) api.Node {
+	h.t.Helper()
+	answer, err := h.set(by, subject, w)
+	require.NoError(h.t, err)
+	require.NotNil(h.t, answer.Node)
+	return *answer.Node
+}
+
+func (h *harness) remove(by auth.Actor, subject string) (api.SetResponse, error) {
+	h.t.Helper()
+	s, err := api.ParseSubject(subject)
+	require.NoError(h.t, err)
+	return h.Remove(context.Background(), by, s, false)
+}
+
+func (h *harness) nodesFor(subject string) ([]api.Node, error) {
+	h.t.Helper()
+	s, err := api.ParseSubject(subject)
+	require.NoError(h.t, err)
+	list, err := h.NodesFor(context.Background(), s)
+	return list.Nodes, err
+}
+
+func (h *harness) eventually(what string, condition func() bool) {
+	h.t.Helper()
+	require.Eventually(h.t, condition, soon, poll, what)
+}
+
+func (h *harness) gone(id uint32) func() bool {
+	return func() bool { _, ok := h.fake.Spec(id); return !ok }
+}
+
+// sleeper starts a process that sleeps and ends with the test.
+func sleeper(t *testing.T) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("sleep", "60")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { end(cmd) })
+	return cmd
+}
+
+func end(cmd *exec.Cmd) {
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+}
+
+func pidSubject(cmd *exec.Cmd) string { return "pid:" + strconv.Itoa(cmd.Process.Pid) }
+
+func up(rate uint64) api.Wish { return api.Wish{UpBytesPerSec: &rate} }
+
+func ptr[T any](v T) *T { return &v }
+
+func requireCode(t *testing.T, code string, err error) {
+	t.Helper()
+	_ = requireFault(t, code, err)
+}
+
+// requireFault is requireCode for those who look at the rest of the answer.
+func requireFault(t *testing.T, code string, err error) *api.Error {
+	t.Helper()
+	var e *api.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, code, e.Code, "%v", err)
+	require.NotEmpty(t, e.Hint, "no remedy: %v", err)
+	return e
+}
+
+func adminUp(spec enforce.NodeSpec) uint64 {
+	return spec.Ceilings[enforce.OwnerAdmin][enforce.Up].BytesPerSec
+}

@@ -1,0 +1,254 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// Nodes implements apiserver.Backend. Everybody sees all nodes.
+func (d *Daemon) Nodes(context.Context) (api.NodeList, error) {
+	now, err := d.sampler.full()
+	if err != nil {
+		return api.NodeList{}, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.list(d.sorted(), now), nil
+}
+
+// NodesFor implements apiserver.Backend.
+func (d *Daemon) NodesFor(ctx context.Context, s api.Subject) (api.NodeList, error) {
+	res, resErr := d.resolver.Resolve(ctx, s)
+	if resErr != nil && !identity.IsNotFound(resErr) {
+		return api.NodeList{}, resErr
+	}
+	now, err := d.sampler.full()
+	if err != nil {
+		return api.NodeList{}, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var holding []*node
+	if n := d.find(res, s, resErr); n != nil {
+		holding = append(holding, n)
+		res = n.res
+	} else if resErr != nil {
+		return api.NodeList{}, resErr
+	}
+	holding = d.around(holding, res, now)
+	if len(holding) == 0 {
+		return api.NodeList{}, &api.Error{
+			Code:    api.CodeNoLimit,
+			Message: fmt.Sprintf("no limit holds for %s", s), Hint: "netnice ls",
+		}
+	}
+	return d.list(holding, now), nil
+}
+
+// around adds to the nodes those that enclose the subject, innermost first.
+func (d *Daemon) around(list []*node, res identity.Resolved, now sample) []*node {
+	add := func(match func(*node) bool) {
+		for _, n := range d.sorted() {
+			if match(n) && !slices.Contains(list, n) {
+				list = append(list, n)
+			}
+		}
+	}
+	cgroup := res.Dir
+	user, knowsUser := res.UID, res.Kind == enforce.KindTree
+	if res.Kind == enforce.KindTree {
+		pid := int(res.Key)
+		// Who forked whom is the kernel's to know: parents may have ended. So
+		// its word on the process's sockets first, then the parents that live.
+		for _, s := range now.sockets {
+			if int(s.PID) == pid {
+				for _, id := range s.Nodes {
+					add(func(n *node) bool { return n.id == id && n.res.Kind == enforce.KindTree })
+				}
+			}
+		}
+		for _, a := range d.resolver.Ancestors(pid) {
+			add(func(n *node) bool {
+				return n.res.Kind == enforce.KindTree && int(n.res.Key) == a.PID &&
+					identity.SameStart(n.res.StartBoottimeNS, a.StartBoottimeNS)
+			})
+		}
+		if root, err := d.resolver.CgroupRoot(); err == nil {
+			if rel, err := d.resolver.ProcessCgroup(pid); err == nil {
+				cgroup = root + rel
+			}
+		}
+	}
+	if cgroup != "" {
+		first := len(list)
+		add(func(n *node) bool {
+			return n.res.Kind == enforce.KindCgroup && n.res.Dir != "" && strings.HasPrefix(cgroup+"/", n.res.Dir+"/")
+		})
+		slices.SortStableFunc(list[first:], func(a, b *node) int { return len(b.res.Dir) - len(a.res.Dir) })
+	}
+	add(func(n *node) bool { return knowsUser && n.res.Kind == enforce.KindUser && n.res.UID == user })
+	add(func(n *node) bool { return n.res.Kind == enforce.KindHost })
+	return list
+}
+
+func (d *Daemon) list(nodes []*node, now sample) api.NodeList {
+	answer := api.NodeList{Version: api.Version, Time: now.at, Nodes: make([]api.Node, 0, len(nodes))}
+	var census map[uint32]int
+	enclosing := d.enclosures()
+	for _, n := range nodes {
+		shown := d.render(n, now)
+		if shown.Parent == 0 {
+			shown.Parent = enclosing.of(n)
+		}
+		switch n.res.Kind {
+		case enforce.KindUser, enforce.KindHost:
+			if census == nil {
+				census = d.census()
+			}
+			if n.res.Kind == enforce.KindUser {
+				shown.Processes = census[n.res.UID]
+				break
+			}
+			for _, count := range census {
+				shown.Processes += count
+			}
+		case enforce.KindCgroup:
+			if !n.res.Pending() {
+				shown.Processes = identity.CgroupProcesses(n.res.Dir)
+			}
+		}
+		answer.Nodes = append(answer.Nodes, shown)
+	}
+	return answer
+}
+
+// enclosures finds the node around a node where the kernel side, which nests
+// trees, names none: cgroup, user, host, the first that there is.
+type enclosures struct {
+	resolver *identity.Resolver
+	mount    string
+	cgroups  map[string]uint32 // by folder
+	users    map[uint32]uint32
+	host     uint32
+}
+
+func (d *Daemon) enclosures() enclosures {
+	e := enclosures{resolver: d.resolver, cgroups: make(map[string]uint32), users: make(map[uint32]uint32)}
+	for id, n := range d.nodes {
+		switch {
+		case n.res.Kind == enforce.KindHost:
+			e.host = id
+		case n.res.Kind == enforce.KindUser:
+			e.users[n.res.UID] = id
+		case n.res.Kind == enforce.KindCgroup && n.res.Dir != "":
+			e.cgroups[n.res.Dir] = id
+		}
+	}
+	if len(e.cgroups) > 0 {
+		if mount, err := d.resolver.CgroupRoot(); err == nil {
+			e.mount = mount
+		}
+	}
+	return e
+}
+
+func (e enclosures) of(n *node) uint32 {
+	switch n.res.Kind {
+	case enforce.KindHost:
+		return 0
+	case enforce.KindCgroup:
+		if id := e.around(path.Dir(n.res.Dir)); id != 0 {
+			return id
+		}
+	case enforce.KindTree:
+		if e.mount != "" {
+			if rel, err := e.resolver.ProcessCgroup(int(n.res.Key)); err == nil {
+				if id := e.around(e.mount + rel); id != 0 {
+					return id
+				}
+			}
+		}
+		if id := e.users[n.res.UID]; id != 0 {
+			return id
+		}
+	}
+	return e.host
+}
+
+// around returns the innermost cgroup node that holds a folder.
+func (e enclosures) around(dir string) uint32 {
+	for ; len(dir) > len(e.mount) && e.mount != ""; dir = path.Dir(dir) {
+		if id := e.cgroups[dir]; id != 0 {
+			return id
+		}
+	}
+	return 0
+}
+
+// render shows a node as the API does; processes only as far as the kernel
+// counts them.
+func (d *Daemon) render(n *node, now sample) api.Node {
+	stats, queue := now.nodes[n.id], now.queues[n.id]
+	shown := api.Node{
+		ID: n.id, Subject: n.res.Subject, Parent: stats.Parent, Name: n.res.Name, UID: n.res.UID,
+		Limits: n.limits(), Weight: n.wishes.weight(), Loopback: n.wishes.loopback(),
+		Processes: stats.Processes, Sockets: queue.sockets, PID: n.pid(), Since: n.since,
+		Up: api.Usage{
+			Bytes:           stats.Bytes,
+			RateBytesPerSec: n.rate(point{at: now.at, bytes: stats.Bytes}, d.opts.Tick/2),
+			WaitingSockets:  queue.waiting,
+			WaitingBytes:    queue.bytes,
+			WaitNS:          queue.waitNS,
+			Held:            stats.Held,
+		},
+	}
+	if n.res.Kind == enforce.KindTree {
+		// The command changes with exec.
+		if comm, start, ok := d.resolver.ProcessName(int(n.res.Key)); ok && identity.SameStart(start, n.res.StartBoottimeNS) {
+			shown.Name = comm
+		}
+	}
+	return shown
+}
+
+// census counts processes by user, at most once a second.
+func (d *Daemon) census() map[uint32]int {
+	if time.Since(d.headcount.at) >= time.Second {
+		count, err := d.resolver.Census()
+		if err != nil {
+			return nil // shown as no processes: the limits hold all the same
+		}
+		d.headcount = headcount{time.Now(), count}
+	}
+	return d.headcount.byUID
+}
+
+// headcount is a census and when it was taken.
+type headcount struct {
+	at    time.Time
+	byUID map[uint32]int
+}
+
+// programs lists the kernel programs by name.
+func (d *Daemon) programs() []api.Program {
+	// A kernel side that can say what its programs are for says so.
+	describer, _ := d.kernel.(interface{ ProgramFor(name string) string })
+	list := []api.Program{}
+	for name, attached := range d.kernel.Attached() {
+		p := api.Program{Name: name, Attached: attached}
+		if describer != nil {
+			p.For = describer.ProgramFor(name)
+		}
+		list = append(list, p)
+	}
+	slices.SortFunc(list, func(a, b api.Program) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}

@@ -1,0 +1,110 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+)
+
+func TestNodesThatHoldInnermostFirst(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	// A shell whose child is what is asked about.
+	shell := exec.Command("sh", "-c", "sleep 60 & echo $!; wait")
+	shell.Stderr = os.Stderr
+	out, err := shell.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, shell.Start())
+	t.Cleanup(func() { end(shell) })
+	buf := make([]byte, 16)
+	n, err := out.Read(buf)
+	require.NoError(t, err)
+	child := strings.TrimSpace(string(buf[:n]))
+	t.Cleanup(func() {
+		if pid, err := strconv.Atoi(child); err == nil {
+			p, _ := os.FindProcess(pid)
+			_ = p.Kill()
+		}
+	})
+
+	_, err = h.nodesFor("pid:" + child)
+	requireCode(t, api.CodeNoLimit, err)
+	host := h.mustSet(root, "host", up(4e6))
+	user := h.mustSet(root, fmt.Sprint("user:", os.Getuid()), up(3e6))
+	outer := h.mustSet(root, pidSubject(shell), up(2e6))
+	inner := h.mustSet(root, "pid:"+child, up(1e6))
+	h.mustSet(root, pidSubject(sleeper(t)), up(1e6))
+
+	ids := func(subject string) (ids []uint32) {
+		nodes, err := h.nodesFor(subject)
+		require.NoError(t, err)
+		for _, n := range nodes {
+			ids = append(ids, n.ID)
+		}
+		return ids
+	}
+	require.Equal(t, []uint32{inner.ID, outer.ID, user.ID, host.ID}, ids("pid:"+child))
+	require.Equal(t, []uint32{outer.ID, user.ID, host.ID}, ids(pidSubject(shell)))
+	require.Equal(t, []uint32{user.ID, host.ID}, ids(fmt.Sprint("user:", os.Getuid())))
+	require.Equal(t, []uint32{host.ID}, ids("host"))
+
+	all, err := h.Nodes(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all.Nodes, 5)
+	require.Equal(t, host.ID, all.Nodes[0].ID, "outermost first")
+	require.Zero(t, all.Nodes[0].Parent)
+	require.Equal(t, host.ID, all.Nodes[1].Parent)
+	require.Equal(t, user.ID, all.Nodes[2].Parent, "the kernel names no tree around it")
+	require.Positive(t, all.Nodes[0].Processes)
+	require.GreaterOrEqual(t, all.Nodes[0].Processes, all.Nodes[1].Processes)
+}
+
+func TestUsage(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	opts.Tick = 100 * time.Millisecond
+	h := start(t, fake, opts)
+	node := h.mustSet(root, "host", up(1e6))
+	fake.SetSockets(
+		enforce.SocketStats{Nodes: []uint32{node.ID}, UnsentBytes: 100, QueuedBytes: 150, WaitNS: 5},
+		enforce.SocketStats{Nodes: []uint32{node.ID}, UnsentBytes: 10, QueuedBytes: 10, WaitNS: 9},
+		enforce.SocketStats{Nodes: []uint32{node.ID}, QueuedBytes: 10, WaitNS: 99},
+		enforce.SocketStats{Nodes: []uint32{node.ID}, UnsentBytes: 10},
+		enforce.SocketStats{Nodes: []uint32{77}, UnsentBytes: 10, WaitNS: 7},
+	)
+	begin := time.Now()
+	bytes := func() uint64 { return uint64(time.Since(begin).Seconds() * 1e6) }
+	for time.Since(begin) < 10*opts.Tick {
+		fake.SetStats(enforce.NodeStats{ID: node.ID, Bytes: bytes(), Held: 3})
+		time.Sleep(time.Millisecond)
+	}
+	nodes, err := h.nodesFor("host")
+	require.NoError(t, err)
+	got := nodes[0]
+	require.Equal(t, 4, got.Sockets)
+	require.Equal(t, 2, got.Up.WaitingSockets)
+	require.EqualValues(t, 110, got.Up.WaitingBytes)
+	require.EqualValues(t, 9, got.Up.WaitNS)
+	require.EqualValues(t, 3, got.Up.Held)
+	require.InDelta(t, 1e6, got.Up.RateBytesPerSec, 0.3e6)
+}
+
+func TestSamplerIsShared(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	s := sampler{kernel: fake}
+	for range 10 {
+		_, err := s.full()
+		require.NoError(t, err)
+	}
+	require.LessOrEqual(t, fake.Calls("Sockets"), 2)
+}

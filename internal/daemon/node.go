@@ -1,0 +1,153 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// node is one subject with what its owners want of it.
+type node struct {
+	id     uint32
+	res    identity.Resolved
+	wishes wishes
+	// userUID is whose the wish of enforce.OwnerUser is.
+	userUID  uint32
+	userName string
+	since    time.Time
+	scope    *scope
+
+	applied bool // the kernel has the node
+	// drift is what the kernel said last instead of what it had been told; it
+	// is told again only when that changes.
+	drift   enforce.NodeSpec
+	lastErr string    // logged already
+	watch   *pidWatch // of the root process; nil when it has ended or cannot be watched
+	history [2]point  // of the last ticks, newest first
+}
+
+// point is one reading of a node's counter.
+type point struct {
+	at    time.Time
+	bytes uint64
+}
+
+// spec is the node as the kernel should have it.
+func (n *node) spec() enforce.NodeSpec {
+	return enforce.NodeSpec{
+		ID:              n.id,
+		Kind:            n.res.Kind,
+		Subject:         n.res.Key,
+		StartBoottimeNS: n.res.StartBoottimeNS,
+		Weight:          n.wishes.weight(),
+		Loopback:        n.wishes.loopback(),
+		Ceilings:        n.wishes.ceilings(),
+	}
+}
+
+// restarted reports whether res is what the node's unit runs in by now.
+func (n *node) restarted(res identity.Resolved) bool {
+	return n.res.Subject == res.Subject && n.res.Kind == enforce.KindCgroup && !res.Pending() && n.res.Key != res.Key
+}
+
+func (n *node) setUser(uid uint32) {
+	n.userUID, n.userName = uid, identity.UserName(uid)
+}
+
+// pid is the process that people know the node by, 0 if there is none.
+func (n *node) pid() int {
+	switch {
+	case n.scope != nil:
+		return n.scope.PID
+	case n.res.Kind == enforce.KindTree:
+		return int(n.res.Key)
+	}
+	return 0
+}
+
+// record keeps the counter's value of this tick.
+func (n *node) record(p point) {
+	n.history[1] = n.history[0]
+	n.history[0] = p
+}
+
+// rate is bytes/s since the newest reading that is old enough to divide by.
+func (n *node) rate(now point, least time.Duration) uint64 {
+	from := n.history[0]
+	if now.at.Sub(from.at) < least && !n.history[1].at.IsZero() {
+		from = n.history[1]
+	}
+	span := now.at.Sub(from.at)
+	if from.at.IsZero() || span < least/10 || span <= 0 {
+		return 0
+	}
+	if now.bytes < from.bytes { // the node was made anew
+		from.bytes = 0
+	}
+	return uint64(float64(now.bytes-from.bytes) / span.Seconds())
+}
+
+// limits lists what the owners have set.
+func (n *node) limits() []api.Limit {
+	list := []api.Limit{}
+	for owner, w := range n.wishes {
+		name := "admin"
+		if enforce.Owner(owner) == enforce.OwnerUser {
+			name = n.userName
+		}
+		burst := w.BurstNS
+		if burst == 0 {
+			burst = defaultBurst
+		}
+		for dir, rate := range w.rates() {
+			if rate == 0 {
+				continue
+			}
+			list = append(list, api.Limit{
+				Owner:       name,
+				Direction:   directionName(enforce.Direction(dir)),
+				BytesPerSec: rate,
+				BurstNS:     burst,
+				Enforced:    !n.res.Pending() && n.lastErr == "" && enforce.Direction(dir) != enforce.Down,
+			})
+		}
+	}
+	return list
+}
+
+func directionName(d enforce.Direction) api.Direction {
+	switch d {
+	case enforce.Up:
+		return api.Up
+	case enforce.Down:
+		return api.Down
+	}
+	return api.Total
+}
+
+// sameSpec compares what is wanted with what the kernel reports. The kernel may
+// spell defaults out, may know a process's start more exactly, and keeps bursts
+// as bytes: they are not compared.
+func sameSpec(a, b enforce.NodeSpec) bool {
+	return sameIdentity(a, b) && normal(a) == normal(b)
+}
+
+func sameIdentity(a, b enforce.NodeSpec) bool {
+	return a.Kind == b.Kind && a.Subject == b.Subject &&
+		(a.Kind != enforce.KindTree || identity.SameStart(a.StartBoottimeNS, b.StartBoottimeNS))
+}
+
+func normal(s enforce.NodeSpec) enforce.NodeSpec {
+	s.StartBoottimeNS = 0
+	if s.Weight == 0 {
+		s.Weight = defaultWeight
+	}
+	for owner := range s.Ceilings {
+		for dir := range s.Ceilings[owner] {
+			s.Ceilings[owner][dir].BurstNS = 0
+		}
+	}
+	return s
+}

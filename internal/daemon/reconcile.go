@@ -1,0 +1,369 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// commit makes next the wanted state of old, or of a new node if old is nil:
+// in the kernel, then in the file. An error leaves both as they were. The
+// caller holds d.mu.
+func (d *Daemon) commit(old, next *node) (*node, error) {
+	defer d.sampler.outdate()
+	if old == nil {
+		n := *next
+		n.id = d.freeID()
+		n.record(point{at: n.since})
+		if err := d.apply(&n); err != nil {
+			return nil, err
+		}
+		d.nodes[n.id] = &n
+		if err := d.save(); err != nil {
+			delete(d.nodes, n.id)
+			return nil, errors.Join(err, d.kernel.RemoveNode(n.id))
+		}
+		d.hadNodes.Store(true)
+		d.startWatch(&n)
+		return &n, nil
+	}
+	before := *old
+	*old = *next
+	if err := d.apply(old); err != nil {
+		*old = before
+		return nil, err
+	}
+	if err := d.save(); err != nil {
+		*old = before
+		return nil, errors.Join(err, d.apply(old))
+	}
+	return old, nil
+}
+
+// apply tells the kernel what is wanted of a node.
+func (d *Daemon) apply(n *node) error {
+	if n.res.Pending() {
+		return nil
+	}
+	if err := d.kernel.SetNode(n.spec()); err != nil {
+		return fmt.Errorf("limit %s: %w", n.res.Subject, err)
+	}
+	n.applied, n.drift = true, enforce.NodeSpec{}
+	return nil
+}
+
+// drop lifts a node that nobody wants any more.
+func (d *Daemon) drop(n *node) error {
+	defer d.sampler.outdate()
+	if err := d.unapply(n); err != nil {
+		return err
+	}
+	delete(d.nodes, n.id)
+	if err := d.save(); err != nil {
+		d.nodes[n.id] = n
+		return errors.Join(err, d.apply(n))
+	}
+	n.watch.stop()
+	d.leaveScope(n)
+	return nil
+}
+
+func (d *Daemon) unapply(n *node) error {
+	if !n.applied {
+		return nil
+	}
+	if err := d.kernel.RemoveNode(n.id); err != nil {
+		return fmt.Errorf("lift %s: %w", n.res.Subject, err)
+	}
+	n.applied = false
+	return nil
+}
+
+// rebind moves a node to the cgroup that its unit runs in now.
+func (d *Daemon) rebind(n *node, res identity.Resolved) error {
+	for _, other := range d.nodes {
+		if other != n && !other.res.Pending() && other.res.Same(res) {
+			return fmt.Errorf("%s runs in the cgroup of %s, whose limit holds", n.res.Subject, other.res.Subject)
+		}
+	}
+	if err := d.unapply(n); err != nil {
+		return err
+	}
+	n.res = res
+	d.dirty = true
+	return d.apply(n)
+}
+
+// freeID returns an id that is not in use, going round so that one that was
+// given back is not used again soon.
+func (d *Daemon) freeID() uint32 {
+	for {
+		id := d.nextID
+		if d.nextID++; d.nextID >= enforce.MaxNodes {
+			d.nextID = 1
+		}
+		if _, used := d.nodes[id]; !used && id != 0 && id < enforce.MaxNodes {
+			return id
+		}
+	}
+}
+
+// startWatch watches the root process of a tree. Where it cannot be watched the
+// tick looks for its end.
+func (d *Daemon) startWatch(n *node) {
+	if n.res.Kind != enforce.KindTree {
+		return
+	}
+	watch, err := watchPID(d.resolver, int(n.res.Key), n.res.StartBoottimeNS, func() {
+		select {
+		case d.check <- struct{}{}:
+		default: // a look is due already
+		}
+	})
+	if err != nil {
+		d.log.Debug("no pidfd", "err", err)
+		return
+	}
+	n.watch = watch
+}
+
+// keepHouse looks at the kernel at every tick, and when a process has ended.
+func (d *Daemon) keepHouse(ctx context.Context) {
+	tick := time.NewTicker(d.opts.Tick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			d.followCgroups(ctx)
+			d.look(true)
+		case <-d.check:
+			d.look(false)
+		}
+	}
+}
+
+// keepArmed calls Maintain at every tick while there are nodes, and whenever
+// the kernel side asks for it.
+func (d *Daemon) keepArmed(ctx context.Context) {
+	tick := time.NewTicker(d.opts.Tick)
+	defer tick.Stop()
+	events := d.kernel.Events()
+	failing := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if d.count() == 0 {
+				continue
+			}
+		case _, open := <-events:
+			if !open {
+				events = nil
+				continue
+			}
+		}
+		err := d.kernel.Maintain()
+		switch {
+		case err == nil:
+			failing = ""
+		case err.Error() != failing:
+			failing = err.Error()
+			d.log.Warn("connections were not looked after", "err", err)
+		}
+	}
+}
+
+// followCgroups finds units that restarted and cgroups that appeared. systemd
+// is asked without the lock.
+func (d *Daemon) followCgroups(ctx context.Context) {
+	subjects := make(map[uint32]api.Subject)
+	d.mu.Lock()
+	for id, n := range d.nodes {
+		if n.res.Kind != enforce.KindCgroup || n.res.Subject.Kind != api.KindUnit && !n.res.Pending() {
+			continue
+		}
+		if key, err := identity.CgroupID(n.res.Dir); err != nil || key != n.res.Key {
+			subjects[id] = n.res.Subject
+		}
+	}
+	d.mu.Unlock()
+	for id, subject := range subjects {
+		ctx, cancel := context.WithTimeout(ctx, d.opts.Tick)
+		res, err := d.resolver.Resolve(ctx, subject)
+		cancel()
+		if err != nil || res.Pending() {
+			continue // not running now; the limit waits
+		}
+		d.mu.Lock()
+		if n := d.nodes[id]; n != nil && n.restarted(res) {
+			d.once(n, d.rebind(n, res))
+		}
+		d.mu.Unlock()
+	}
+}
+
+// look ends the nodes whose subject is gone; at the tick it also records the
+// counters and compares the kernel with what is wanted. Without nodes it costs
+// nothing.
+func (d *Daemon) look(tick bool) {
+	if d.count() > 0 && tick {
+		d.recordTick()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isDown {
+		return // and the kernel side closed
+	}
+	if len(d.nodes) > 0 {
+		if tick {
+			d.compare()
+			d.sweepScopes()
+		}
+		d.endGone()
+	}
+	if d.dirty {
+		if err := d.save(); err != nil {
+			d.sampler.complain(d.log, err)
+		}
+	}
+}
+
+// recordTick reads the counters without the lock, for rates.
+func (d *Daemon) recordTick() {
+	now, err := d.sampler.stats()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.isDown:
+	case err != nil:
+		d.sampler.complain(d.log, err)
+	default:
+		for id, n := range d.nodes {
+			n.record(point{at: now.at, bytes: now.nodes[id].Bytes})
+		}
+	}
+}
+
+// compare sets again what the kernel lost, and lifts what it kept too long.
+func (d *Daemon) compare() {
+	specs, err := d.kernel.Nodes()
+	if err != nil {
+		d.sampler.complain(d.log, err)
+		return
+	}
+	inForce := make(map[uint32]enforce.NodeSpec, len(specs))
+	for _, spec := range specs {
+		inForce[spec.ID] = spec
+		if _, wanted := d.nodes[spec.ID]; !wanted && known(spec.Kind) {
+			d.log.Warn("a node that nobody asked for is lifted", "node", spec.ID)
+			if err := d.kernel.RemoveNode(spec.ID); err != nil {
+				d.sampler.complain(d.log, err)
+			}
+		}
+	}
+	for _, n := range d.nodes {
+		have, ok := inForce[n.id]
+		if n.res.Pending() || ok && sameSpec(have, n.spec()) || ok && have == n.drift {
+			continue
+		}
+		d.once(n, d.apply(n))
+		if ok {
+			n.drift = have
+		}
+	}
+}
+
+// known reports whether nodes of this kind are the daemon's.
+func known(k enforce.Kind) bool {
+	switch k {
+	case enforce.KindTree, enforce.KindCgroup, enforce.KindUser, enforce.KindHost:
+		return true
+	}
+	return false
+}
+
+// once logs what went wrong with a node, unless it is what went wrong before.
+func (d *Daemon) once(n *node, err error) {
+	if err == nil {
+		n.lastErr = ""
+		return
+	}
+	if text := err.Error(); text != n.lastErr {
+		n.lastErr = text
+		d.log.Warn("a limit does not hold", "subject", n.res.Subject.String(), "node", n.id, "err", err)
+	}
+}
+
+// endGone lifts the nodes that have neither a member nor a socket that still
+// drains. Users, units and the host stay whatever happens. The caller holds d.mu.
+func (d *Daemon) endGone() {
+	var gone []*node
+	for _, n := range d.nodes {
+		if d.subjectGone(n) {
+			gone = append(gone, n)
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	// Read after the ends were seen, so that a member that was born before
+	// counts.
+	stats, err := d.kernel.Stats()
+	if err != nil {
+		d.sampler.complain(d.log, err)
+		return
+	}
+	sockets, err := d.kernel.Sockets()
+	if err != nil {
+		d.sampler.complain(d.log, err)
+		return
+	}
+	needed := make(map[uint32]bool)
+	for _, s := range stats {
+		needed[s.ID] = s.Processes > 0
+	}
+	for _, s := range sockets {
+		for _, id := range s.Nodes {
+			needed[id] = true
+		}
+	}
+	for _, n := range gone {
+		if needed[n.id] {
+			continue
+		}
+		if err := d.unapply(n); err != nil {
+			d.once(n, err)
+			continue
+		}
+		delete(d.nodes, n.id)
+		d.dirty = true
+		n.watch.stop()
+		d.leaveScope(n)
+		d.sampler.outdate()
+		d.log.Info("limit ended with its subject", "subject", n.res.Subject.String(), "node", n.id)
+	}
+}
+
+// subjectGone reports whether the process has ended or the cgroup is gone.
+func (d *Daemon) subjectGone(n *node) bool {
+	switch {
+	case n.res.Kind == enforce.KindTree && n.watch != nil:
+		return n.watch.ended()
+	case n.res.Kind == enforce.KindTree:
+		return !d.resolver.Alive(int(n.res.Key), n.res.StartBoottimeNS)
+	case n.res.Kind != enforce.KindCgroup || n.res.Pending() || n.res.Subject.Kind == api.KindUnit:
+		return false
+	case n.scope != nil && n.scope.Made && emptyCgroup(n.res.Dir):
+		return true
+	}
+	key, err := identity.CgroupID(n.res.Dir)
+	return err != nil || key != n.res.Key
+}

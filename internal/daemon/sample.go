@@ -1,0 +1,99 @@
+package daemon
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// sample is what the kernel side said at one time.
+type sample struct {
+	at      time.Time
+	nodes   map[uint32]enforce.NodeStats
+	sockets []enforce.SocketStats
+	queues  map[uint32]queue
+}
+
+// queue is what waits at one node.
+type queue struct {
+	sockets int
+	waiting int
+	bytes   uint64
+	waitNS  uint64
+}
+
+// sampler reads the kernel side, not more often than readers need.
+type sampler struct {
+	kernel enforce.Kernel
+
+	mu      sync.Mutex
+	last    sample
+	failing string // complained already
+}
+
+// fresh is how old an answer to a caller may be.
+const fresh = 100 * time.Millisecond
+
+// stats reads the counters only.
+func (s *sampler) stats() (sample, error) {
+	stats, err := s.kernel.Stats()
+	if err != nil {
+		return sample{}, fmt.Errorf("read the kernel side's counters: %w", err)
+	}
+	now := sample{at: time.Now(), nodes: make(map[uint32]enforce.NodeStats, len(stats))}
+	for _, st := range stats {
+		now.nodes[st.ID] = st
+	}
+	return now, nil
+}
+
+// full reads counters and sockets; callers share a reading.
+func (s *sampler) full() (sample, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.last.at) < fresh {
+		return s.last, nil
+	}
+	now, err := s.stats()
+	if err != nil {
+		return sample{}, err
+	}
+	if now.sockets, err = s.kernel.Sockets(); err != nil {
+		return sample{}, fmt.Errorf("read the kernel side's sockets: %w", err)
+	}
+	now.queues = make(map[uint32]queue)
+	for _, sock := range now.sockets {
+		for _, id := range sock.Nodes {
+			q := now.queues[id]
+			q.sockets++
+			if sock.WaitNS > 0 && sock.UnsentBytes > 0 {
+				q.waiting++
+				q.bytes += sock.UnsentBytes
+				q.waitNS = max(q.waitNS, sock.WaitNS)
+			}
+			now.queues[id] = q
+		}
+	}
+	s.last = now
+	return now, nil
+}
+
+// outdate makes the next reading a new one.
+func (s *sampler) outdate() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = sample{}
+}
+
+// complain logs what keeps failing once.
+func (s *sampler) complain(log *slog.Logger, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if text := err.Error(); text != s.failing {
+		s.failing = text
+		log.Warn("the limits were not looked after", "err", err)
+	}
+}

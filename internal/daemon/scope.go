@@ -1,0 +1,206 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// scope is a cgroup that was made for one process, so that its children stay
+// limited whatever becomes of their parents.
+type scope struct {
+	PID     int    `json:"pid"`
+	StartNS uint64 `json:"start_boottime_ns"`
+	UID     uint32 `json:"uid"` // who asked for it
+	// Made tells a folder of netnice's own from a scope unit of systemd's, which
+	// systemd removes itself.
+	Made   bool   `json:"made,omitempty"`
+	Origin string `json:"origin,omitempty"` // cgroup before, below the mount; Made only
+}
+
+const (
+	runPrefix = "run-"
+	// scopePatience bounds how long systemd may take to start a scope.
+	scopePatience = 10 * time.Second
+)
+
+// enterScope moves a process into a cgroup of its own and returns that.
+func (d *Daemon) enterScope(ctx context.Context, by auth.Actor, proc identity.Resolved) (identity.Resolved, *scope, error) {
+	ctx, cancel := context.WithTimeout(ctx, scopePatience)
+	defer cancel()
+	pid := int(proc.Key)
+	origin, err := d.resolver.ProcessCgroup(pid)
+	if err != nil {
+		return identity.Resolved{}, nil, err
+	}
+	sc := &scope{PID: pid, StartNS: proc.StartBoottimeNS, UID: by.UID}
+	var subject api.Subject
+	if systemd := d.resolver.Systemd(); systemd.Running() {
+		slice := outerSlice(origin)
+		// In the slice of their own a user leaves no limit behind that others
+		// put on them.
+		if !by.Root() && slice != fmt.Sprintf("user-%d.slice", by.UID) {
+			return identity.Resolved{}, nil, scopeDenied(pid, origin)
+		}
+		name := fmt.Sprintf("run-netnice-%d.scope", pid)
+		if err := systemd.StartScope(ctx, name, slice, pid); err != nil {
+			return identity.Resolved{}, nil, err
+		}
+		rel, err := d.resolver.ProcessCgroup(pid)
+		if err != nil {
+			return identity.Resolved{}, nil, err
+		}
+		if path.Base(rel) != name {
+			return identity.Resolved{}, nil, fmt.Errorf("process %d is in %s, not in its new scope %s", pid, rel, name)
+		}
+		subject = api.Subject{Kind: api.KindCgroup, ID: rel}
+	} else {
+		if !by.Root() && origin != "/" {
+			return identity.Resolved{}, nil, scopeDenied(pid, origin)
+		}
+		sc.Made, sc.Origin = true, origin
+		if subject, err = d.makeScope(pid); err != nil {
+			return identity.Resolved{}, nil, err
+		}
+	}
+	res, err := d.resolver.Resolve(ctx, subject)
+	if err == nil && !d.resolver.Alive(pid, proc.StartBoottimeNS) {
+		err = &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("process %d has ended", pid), Cause: identity.ErrNotFound}
+	}
+	if err != nil {
+		d.leaveScope(&node{res: res, scope: sc})
+		return identity.Resolved{}, nil, err
+	}
+	res.Name = proc.Name
+	return res, sc, nil
+}
+
+func scopeDenied(pid int, origin string) error {
+	return auth.Denied(
+		fmt.Sprintf("process %d would leave the cgroup %s, and with it the limits that the administrator may have set there", pid, origin),
+		fmt.Sprintf("without --scope, or: %s", auth.Command(auth.Scope, identity.PIDSubject(pid), api.Wish{})+" --scope ..."))
+}
+
+// outerSlice returns the slice that encloses a cgroup path, as far as the
+// system's service manager owns it: "user-1000.slice" for
+// "/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope".
+func outerSlice(cgroup string) string {
+	slice := ""
+	for part := range strings.SplitSeq(strings.Trim(cgroup, "/"), "/") {
+		if !strings.HasSuffix(part, ".slice") {
+			break
+		}
+		slice = part
+	}
+	return slice
+}
+
+// makeScope makes the folder and moves the process into it.
+func (d *Daemon) makeScope(pid int) (api.Subject, error) {
+	root, err := d.resolver.CgroupRoot()
+	if err != nil {
+		return api.Subject{}, err
+	}
+	rel := path.Join("/", d.opts.ScopeFolder, runPrefix+strconv.Itoa(pid))
+	dir := filepath.Join(root, rel)
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return api.Subject{}, fmt.Errorf("make a cgroup: %w", err)
+	}
+	if err := moveTo(dir, pid); err != nil {
+		removeScope(dir)
+		return api.Subject{}, fmt.Errorf("move process %d into the cgroup %s: %w", pid, rel, err)
+	}
+	return api.Subject{Kind: api.KindCgroup, ID: rel}, nil
+}
+
+func moveTo(dir string, pid int) error {
+	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+}
+
+// leaveScope puts the processes of a folder that netnice made back to where
+// they were, and removes it. What resists is logged: the folder is swept later.
+func (d *Daemon) leaveScope(n *node) {
+	if n.scope == nil || !n.scope.Made || n.res.Dir == "" {
+		return
+	}
+	root, err := d.resolver.CgroupRoot()
+	if err != nil {
+		d.log.Warn("a process stays in netnice's cgroup", "cgroup", n.res.Dir, "err", err)
+		return
+	}
+	to := filepath.Join(root, n.scope.Origin)
+	if _, err := identity.CgroupID(to); err != nil {
+		to = root
+	}
+	const tries = 5 // a process that forks meanwhile leaves a child behind
+	for range tries {
+		data, err := os.ReadFile(filepath.Join(n.res.Dir, "cgroup.procs"))
+		if err != nil || len(data) == 0 {
+			break
+		}
+		for line := range strings.Lines(string(data)) {
+			pid, err := strconv.Atoi(strings.TrimSpace(line))
+			if err != nil {
+				continue
+			}
+			if err := moveTo(to, pid); err != nil && !errors.Is(err, unix.ESRCH) {
+				d.log.Warn("a process stays in netnice's cgroup", "pid", pid, "cgroup", n.res.Dir, "err", err)
+			}
+		}
+	}
+	removeScope(n.res.Dir)
+}
+
+// removeScope removes an empty cgroup, and the folder around it once that is
+// empty too. A cgroup that is in use stays.
+func removeScope(dir string) {
+	if os.Remove(dir) == nil {
+		_ = os.Remove(filepath.Dir(dir))
+	}
+}
+
+// sweepScopes removes the empty folders that an earlier daemon left. The caller
+// holds d.mu.
+func (d *Daemon) sweepScopes() {
+	root, err := d.resolver.CgroupRoot()
+	if err != nil {
+		return
+	}
+	folder := filepath.Join(root, d.opts.ScopeFolder)
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return
+	}
+	used := make(map[string]bool)
+	for _, n := range d.nodes {
+		used[n.res.Dir] = true
+	}
+	for _, e := range entries {
+		dir := filepath.Join(folder, e.Name())
+		if e.IsDir() && strings.HasPrefix(e.Name(), runPrefix) && !used[dir] {
+			removeScope(dir)
+		}
+	}
+}
+
+// emptyCgroup reports whether no process is left in a cgroup and below it.
+func emptyCgroup(dir string) bool {
+	data, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true
+	}
+	return err == nil && strings.Contains(string(data), "populated 0")
+}

@@ -1,0 +1,333 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// How many nodes there may be. A user's count by the nodes on which they have a
+// wish; the last ones are the administrator's.
+const (
+	maxNodesPerUser = 256
+	maxNodes        = enforce.MaxNodes / 2 // ids are not used again at once
+	maxNodesUsers   = maxNodes - 1024
+)
+
+// Set implements apiserver.Backend.
+func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error) {
+	if err := checkWish(by, req); err != nil {
+		return api.SetResponse{}, err
+	}
+	res, resErr := d.resolver.Resolve(ctx, req.Subject)
+	if resErr != nil && !identity.IsNotFound(resErr) {
+		return api.SetResponse{}, resErr
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isDown {
+		return api.SetResponse{}, leaving()
+	}
+	n := d.find(res, req.Subject, resErr)
+	if n == nil && resErr != nil {
+		return api.SetResponse{}, resErr
+	}
+	if resErr != nil {
+		res = n.res
+	}
+	if err := auth.Check(by, auth.Set, target(n, res, res.Subject, req.Wish)); err != nil {
+		return api.SetResponse{}, err
+	}
+	if n != nil && n.restarted(res) && !req.DryRun {
+		if err := d.rebind(n, res); err != nil {
+			return api.SetResponse{}, kernelError(req.Subject, err)
+		}
+	}
+	var sc *scope
+	if req.Scope {
+		var err error
+		if n, res, sc, err = d.scopeFor(ctx, by, req, n, res); err != nil {
+			return api.SetResponse{}, err
+		}
+	}
+	answer, err := d.setLocked(by, req, n, res, sc)
+	if err != nil && sc != nil && n == nil {
+		d.leaveScope(&node{res: res, scope: sc})
+	}
+	return answer, err
+}
+
+// setLocked stores one owner's wish on n, or on a new node for res.
+func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res identity.Resolved, sc *scope) (api.SetResponse, error) {
+	answer := api.SetResponse{Version: api.Version}
+	owner := by.Owner()
+	next := node{res: res, scope: sc, since: time.Now()}
+	if n != nil {
+		next = *n
+	}
+	had := next.wishes[owner]
+	want := had.merge(req.Wish)
+	if want.empty() && had.empty() {
+		if !liftsOnly(req.Wish) {
+			return answer, &api.Error{
+				Code:    api.CodeBadRequest,
+				Message: fmt.Sprintf("%s has no limit of yours to which burst or loopback could apply: give a rate too", req.Subject),
+				Hint:    "netnice set --help",
+			}
+		}
+		answer.Warnings = append(answer.Warnings, fmt.Sprintf("no limit of yours stands on %s", req.Subject))
+		return answer, nil
+	}
+	if had.empty() {
+		if err := d.room(by, n == nil); err != nil {
+			return answer, err
+		}
+	}
+	next.wishes[owner] = want
+	if owner == enforce.OwnerUser {
+		next.setUser(by.UID)
+	}
+	answer.Changed = n == nil || want != had
+	answer.Warnings = append(answer.Warnings, d.warnings(req, n, &next, want)...)
+	if !req.DryRun && answer.Changed {
+		var err error
+		if next.wishes.empty() {
+			err = d.drop(n)
+		} else if n, err = d.commit(n, &next); err == nil {
+			next = *n
+		}
+		if err != nil {
+			return api.SetResponse{}, kernelError(req.Subject, err)
+		}
+		d.log.Info("limit set", "subject", next.res.Subject.String(), "by", by.UID, "node", next.id,
+			"up", want.Up, "total", want.Total, "weight", want.Weight)
+	}
+	if !next.wishes.empty() {
+		answer.Node = d.show(&next, req.DryRun)
+	}
+	return answer, nil
+}
+
+// show shows a node as it is, or would be.
+func (d *Daemon) show(n *node, dryRun bool) *api.Node {
+	now := sample{at: time.Now()}
+	if !dryRun {
+		if full, err := d.sampler.full(); err == nil { // else the limit holds all the same
+			now = full
+		}
+	}
+	return &d.list([]*node{n}, now).Nodes[0]
+}
+
+// liftsOnly reports whether a wish asks for nothing but rates of 0.
+func liftsOnly(w api.Wish) bool {
+	zero := func(p *uint64) bool { return p == nil || *p == 0 }
+	asks := w.UpBytesPerSec != nil || w.DownBytesPerSec != nil || w.TotalBytesPerSec != nil || w.Weight != nil
+	return asks && zero(w.UpBytesPerSec) && zero(w.DownBytesPerSec) && zero(w.TotalBytesPerSec)
+}
+
+// warnings tells what the caller may not expect.
+func (d *Daemon) warnings(req api.SetRequest, old, next *node, want wish) (list []string) {
+	if want.Total != 0 && req.Wish.TotalBytesPerSec != nil {
+		list = append(list, "only sending counts against a total yet; receiving joins with the next release")
+	}
+	if next.res.Pending() {
+		list = append(list, fmt.Sprintf("%s does not run; the limit holds as soon as it does", next.res.Subject))
+	}
+	if old != nil && old.scope == nil && old.res.Subject.Kind != req.Subject.Kind && old.res.Kind == enforce.KindCgroup {
+		list = append(list, fmt.Sprintf("%s is the same cgroup as %s, whose limit was changed", req.Subject, old.res.Subject))
+	}
+	if req.Subject.Kind == api.KindPID && next.res.Kind == enforce.KindHost {
+		list = append(list, "process 1 stands for the whole machine")
+	}
+	return list
+}
+
+// Remove implements apiserver.Backend. Root lifts every owner's wishes, a user
+// their own.
+func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error) {
+	res, resErr := d.resolver.Resolve(ctx, s)
+	if resErr != nil && !identity.IsNotFound(resErr) {
+		return api.SetResponse{}, resErr
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isDown {
+		return api.SetResponse{}, leaving()
+	}
+	n := d.find(res, s, resErr)
+	if n == nil && resErr != nil {
+		return api.SetResponse{}, resErr
+	}
+	if n == nil {
+		if n = d.scopeOf(res); n == nil {
+			return api.SetResponse{}, &api.Error{
+				Code:    api.CodeNoLimit,
+				Message: fmt.Sprintf("no limit stands on %s", s), Hint: "netnice ls",
+			}
+		}
+	}
+	if err := auth.Check(by, auth.Remove, target(n, n.res, s, api.Wish{})); err != nil {
+		return api.SetResponse{}, err
+	}
+	answer := api.SetResponse{Version: api.Version, Changed: true}
+	next := *n
+	admin, user := n.wishes[enforce.OwnerAdmin], n.wishes[enforce.OwnerUser]
+	switch {
+	case by.Root():
+		next.wishes = wishes{}
+		if !user.empty() {
+			answer.Warnings = append(answer.Warnings, fmt.Sprintf("the limit that %s had set was lifted too", n.userName))
+		}
+	case user.empty():
+		return api.SetResponse{}, auth.Denied(fmt.Sprintf("the limit on %s was set by the administrator", s),
+			auth.Command(auth.Remove, s, api.Wish{}))
+	default:
+		next.wishes[enforce.OwnerUser] = wish{}
+		if !admin.empty() {
+			answer.Warnings = append(answer.Warnings, "the limit that the administrator set stays")
+		}
+	}
+	if !dryRun {
+		var err error
+		if next.wishes.empty() {
+			err = d.drop(n)
+		} else {
+			_, err = d.commit(n, &next)
+		}
+		if err != nil {
+			return api.SetResponse{}, kernelError(s, err)
+		}
+		d.log.Info("limit lifted", "subject", n.res.Subject.String(), "by", by.UID, "node", n.id)
+	}
+	if !next.wishes.empty() {
+		answer.Node = d.show(&next, dryRun)
+	}
+	return answer, nil
+}
+
+// Down implements apiserver.Backend.
+func (d *Daemon) Down(_ context.Context, by auth.Actor) error {
+	if err := auth.Check(by, auth.Down, auth.Target{}); err != nil {
+		return err
+	}
+	if err := d.bringDown(); err != nil {
+		return err
+	}
+	d.log.Info("all limits lifted", "by", by.UID)
+	return nil
+}
+
+func leaving() error {
+	return &api.Error{Code: api.CodeConflict, Message: "the daemon is about to leave", Hint: "run the command again"}
+}
+
+// kernelError tells a process that ended meanwhile from a fault.
+func kernelError(s api.Subject, err error) error {
+	if errors.Is(err, unix.ESRCH) {
+		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s has ended", s), Hint: "ps -e", Cause: err}
+	}
+	return err
+}
+
+// find returns the node of a subject. Where the subject itself is gone (its
+// process has ended, but children live on) the name it was set by still works.
+func (d *Daemon) find(res identity.Resolved, s api.Subject, resErr error) *node {
+	if resErr != nil {
+		s = d.resolver.Canonical(s)
+	}
+	for _, n := range d.nodes {
+		switch {
+		case resErr != nil:
+			if n.res.Subject == s {
+				return n
+			}
+		case n.res.Same(res):
+			return n
+		case s.Kind == api.KindUnit && n.res.Subject == res.Subject:
+			return n // restarted since
+		}
+	}
+	return nil
+}
+
+// scopeOf returns the node of the scope that was made for a process.
+func (d *Daemon) scopeOf(res identity.Resolved) *node {
+	for _, n := range d.nodes {
+		if n.scope != nil && res.Kind == enforce.KindTree && n.scope.PID == int(res.Key) &&
+			identity.SameStart(n.scope.StartNS, res.StartBoottimeNS) {
+			return n
+		}
+	}
+	return nil
+}
+
+// scopeFor finds or makes the scope that a request asks for. With DryRun the
+// process stays where it is and stands for its scope.
+func (d *Daemon) scopeFor(ctx context.Context, by auth.Actor, req api.SetRequest, n *node, res identity.Resolved) (*node, identity.Resolved, *scope, error) {
+	if res.Kind != enforce.KindTree {
+		return nil, res, nil, &api.Error{
+			Code:    api.CodeBadRequest,
+			Message: fmt.Sprintf("scope: %s is not a running process", req.Subject), Hint: "netnice run --scope ... -- COMMAND",
+		}
+	}
+	if err := auth.Check(by, auth.Scope, target(nil, res, req.Subject, req.Wish)); err != nil {
+		return nil, res, nil, err
+	}
+	if have := d.scopeOf(res); have != nil {
+		if err := auth.Check(by, auth.Set, target(have, have.res, req.Subject, req.Wish)); err != nil {
+			return nil, res, nil, err
+		}
+		return have, have.res, have.scope, nil
+	}
+	if err := d.room(by, true); err != nil {
+		return nil, res, nil, err
+	}
+	if req.DryRun || (wish{}).merge(req.Wish).empty() {
+		return n, res, nil, nil
+	}
+	moved, sc, err := d.enterScope(ctx, by, res)
+	return nil, moved, sc, err
+}
+
+// target describes res, and the node on it if there is one, to auth.
+func target(n *node, res identity.Resolved, asked api.Subject, w api.Wish) auth.Target {
+	t := auth.Target{Subject: asked, Kind: res.Kind, UID: res.UID, Wish: w}
+	if n != nil && n.scope != nil {
+		t.UID = n.scope.UID
+	}
+	return t
+}
+
+// room refuses one node too many.
+func (d *Daemon) room(by auth.Actor, isNew bool) error {
+	full := func(who string, limit int, hint string) error {
+		return &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("%s limits already, the most there may be: %d", who, limit), Hint: hint}
+	}
+	if !by.Root() {
+		own := 0
+		for _, n := range d.nodes {
+			if n.userUID == by.UID && !n.wishes[enforce.OwnerUser].empty() {
+				own++
+			}
+		}
+		if own >= maxNodesPerUser {
+			return full("you have set as many", maxNodesPerUser, "lift some first (netnice ls), or limit yourself as a whole: netnice set --user "+identity.UserName(by.UID)+" ...")
+		}
+		if isNew && len(d.nodes) >= maxNodesUsers {
+			return full("users have set as many", maxNodesUsers, "ask the administrator to lift some: netnice ls")
+		}
+	}
+	if isNew && len(d.nodes) >= maxNodes {
+		return full("there are as many", maxNodes, "lift some first: netnice ls")
+	}
+	return nil
+}

@@ -1,0 +1,265 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+)
+
+func TestSetChangeLift(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	proc := sleeper(t)
+
+	node := h.mustSet(root, pidSubject(proc), up(1e6))
+	require.Equal(t, "sleep", node.Name)
+	require.Equal(t, proc.Process.Pid, node.PID)
+	require.Equal(t, []api.Limit{{Owner: "admin", Direction: api.Up, BytesPerSec: 1e6, BurstNS: 10e6, Enforced: true}}, node.Limits)
+	spec, ok := fake.Spec(node.ID)
+	require.True(t, ok)
+	require.Equal(t, enforce.KindTree, spec.Kind)
+	require.EqualValues(t, proc.Process.Pid, spec.Subject)
+	require.EqualValues(t, 100, spec.Weight)
+	require.NotZero(t, spec.StartBoottimeNS)
+
+	changed := h.mustSet(root, pidSubject(proc), up(2e6))
+	require.Equal(t, node.ID, changed.ID, "a node keeps its id")
+	spec, _ = fake.Spec(node.ID)
+	require.EqualValues(t, 2e6, adminUp(spec))
+
+	calls := fake.Calls("SetNode")
+	answer, err := h.set(root, pidSubject(proc), up(2e6))
+	require.NoError(t, err)
+	require.False(t, answer.Changed)
+	require.Equal(t, calls, fake.Calls("SetNode"), "what holds already is not set again")
+
+	answer, err = h.set(root, pidSubject(proc), up(0))
+	require.NoError(t, err)
+	require.True(t, answer.Changed)
+	require.Nil(t, answer.Node)
+	require.True(t, h.gone(node.ID)())
+
+	answer, err = h.set(root, pidSubject(proc), up(0))
+	require.NoError(t, err)
+	require.False(t, answer.Changed)
+	require.NotEmpty(t, answer.Warnings)
+}
+
+func TestTotalSaysThatOnlySendingCounts(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	answer, err := h.set(root, "host", api.Wish{TotalBytesPerSec: ptr(uint64(5e6))})
+	require.NoError(t, err)
+	require.Len(t, answer.Warnings, 1)
+	require.Contains(t, answer.Warnings[0], "only sending counts")
+	require.True(t, answer.Node.Limits[0].Enforced)
+	spec, _ := fake.Spec(answer.Node.ID)
+	require.EqualValues(t, 5e6, spec.Ceilings[enforce.OwnerAdmin][enforce.Total].BytesPerSec)
+	require.Equal(t, enforce.KindHost, spec.Kind)
+	require.False(t, spec.Loopback)
+
+	node := h.mustSet(root, "pid:1", up(1e6))
+	require.Equal(t, answer.Node.ID, node.ID, "process 1 is the host")
+}
+
+func TestRefusals(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	proc := sleeper(t)
+	dead := exec.Command("true")
+	require.NoError(t, dead.Run())
+	user := auth.Actor{UID: 4242}
+
+	for _, c := range []struct {
+		name, subject string
+		by            auth.Actor
+		wish          api.Wish
+		code, says    string
+	}{
+		{"dead process", fmt.Sprint("pid:", dead.Process.Pid), root, up(1), api.CodeNotFound, "no process"},
+		{"not a number", "pid:abc", root, up(1), api.CodeBadRequest, "number"},
+		{"unknown user", "user:nobody-is-called-so", root, up(1), api.CodeNotFound, "no user"},
+		{"unknown cgroup", "cgroup:/not/there", root, up(1), api.CodeNotFound, "no cgroup"},
+		{"root cgroup", "cgroup:/", root, up(1), api.CodeBadRequest, "whole machine"},
+		{"unknown unit", "unit:not-there", root, up(1), api.CodeNotFound, "not-there.service"},
+		{"group", "group:x", root, up(1), api.CodeNotSupported, "later release"},
+		{"download", pidSubject(proc), root, api.Wish{DownBytesPerSec: ptr(uint64(1))}, api.CodeNotSupported, "next release"},
+		{"nothing", pidSubject(proc), root, api.Wish{}, api.CodeBadRequest, "nothing to set"},
+		{"heavy", pidSubject(proc), root, api.Wish{Weight: ptr(uint32(10001))}, api.CodeBadRequest, "weight"},
+		{"long burst", pidSubject(proc), root, api.Wish{BurstNS: ptr(^uint64(0))}, api.CodeBadRequest, "burst"},
+		{"burst alone", pidSubject(proc), root, api.Wish{BurstNS: ptr(uint64(1))}, api.CodeBadRequest, "rate"},
+		{"another's process", pidSubject(proc), user, up(1e6), api.CodeDenied, "another user"},
+		{"another user", "user:0", user, up(1e6), api.CodeDenied, "root"},
+		{"host by a user", "host", user, up(1e6), api.CodeDenied, "administrator"},
+		{"weight by a user", "user:4242", user, api.Wish{Weight: ptr(uint32(101))}, api.CodeDenied, "weight"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := h.set(c.by, c.subject, c.wish)
+			require.Contains(t, requireFault(t, c.code, err).Message, c.says)
+		})
+	}
+	require.Zero(t, fake.Calls("SetNode"))
+	_, err := h.set(user, "host", up(1e6))
+	require.Equal(t, "sudo netnice set --host --up 1MB/s", requireFault(t, api.CodeDenied, err).Hint)
+	require.ErrorIs(t, err, auth.ErrDenied)
+	requireCode(t, api.CodeDenied, h.Down(context.Background(), user))
+}
+
+func TestUsersAndAdministratorStandSideBySide(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	bob := auth.Actor{UID: 4242}
+
+	node := h.mustSet(bob, "user:4242", up(3e6))
+	require.Equal(t, "4242", node.Limits[0].Owner)
+	again := h.mustSet(root, "user:4242", up(5e6))
+	require.Equal(t, node.ID, again.ID)
+	require.Len(t, again.Limits, 2)
+	spec, _ := fake.Spec(node.ID)
+	require.EqualValues(t, 5e6, adminUp(spec))
+	require.EqualValues(t, 3e6, spec.Ceilings[enforce.OwnerUser][enforce.Up].BytesPerSec)
+
+	answer, err := h.remove(bob, "user:4242")
+	require.NoError(t, err)
+	require.Contains(t, answer.Warnings[0], "administrator")
+	require.Len(t, answer.Node.Limits, 1)
+	_, err = h.remove(bob, "user:4242")
+	require.Equal(t, "sudo netnice unset --user 4242", requireFault(t, api.CodeDenied, err).Hint)
+	_, err = h.set(bob, "user:4242", up(0))
+	require.NoError(t, err)
+	spec, _ = fake.Spec(node.ID)
+	require.EqualValues(t, 5e6, adminUp(spec), "a user never lifts the administrator's limit")
+
+	h.mustSet(bob, "user:4242", up(1e6))
+	answer, err = h.remove(root, "user:4242")
+	require.NoError(t, err)
+	require.Len(t, answer.Warnings, 1)
+	require.True(t, h.gone(node.ID)())
+	_, err = h.remove(root, "user:4242")
+	requireCode(t, api.CodeNoLimit, err)
+}
+
+func TestLowerWeightHolds(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	bob := auth.Actor{UID: 4242}
+	node := h.mustSet(root, "user:4242", api.Wish{Weight: ptr(uint32(300))})
+	require.EqualValues(t, 300, node.Weight)
+	require.EqualValues(t, 50, h.mustSet(bob, "user:4242", api.Wish{Weight: ptr(uint32(50))}).Weight)
+	_, err := h.remove(bob, "user:4242")
+	require.NoError(t, err)
+	spec, _ := fake.Spec(node.ID)
+	require.EqualValues(t, 300, spec.Weight)
+}
+
+func TestDryRunChangesNothing(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	s := api.Subject{Kind: api.KindHost}
+	answer, err := h.Set(context.Background(), root, api.SetRequest{Subject: s, Wish: up(1e6), DryRun: true})
+	require.NoError(t, err)
+	require.True(t, answer.Changed)
+	require.Len(t, answer.Node.Limits, 1)
+	require.Zero(t, fake.Calls("SetNode"))
+
+	node := h.mustSet(root, "host", up(1e6))
+	answer, err = h.Remove(context.Background(), root, s, true)
+	require.NoError(t, err)
+	require.True(t, answer.Changed)
+	require.False(t, h.gone(node.ID)())
+}
+
+func TestKernelRefuses(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	fake.Fail("SetNode", errors.New("map is full"))
+	_, err := h.set(root, "host", up(1e6))
+	require.ErrorContains(t, err, "map is full")
+	require.Zero(t, h.count())
+
+	fake.Fail("SetNode", fmt.Errorf("find the process: %w", unix.ESRCH))
+	_, err = h.set(root, pidSubject(sleeper(t)), up(1e6))
+	requireCode(t, api.CodeNotFound, err)
+
+	fake.Fail("SetNode", nil)
+	node := h.mustSet(root, "host", up(1e6))
+	fake.Fail("SetNode", errors.New("map is full"))
+	_, err = h.set(root, "host", up(2e6))
+	require.Error(t, err)
+	list, err := h.nodesFor("host")
+	require.NoError(t, err)
+	require.EqualValues(t, 1e6, list[0].Limits[0].BytesPerSec)
+	fake.Fail("RemoveNode", errors.New("busy"))
+	_, err = h.remove(root, "host")
+	require.Error(t, err)
+	require.False(t, h.gone(node.ID)())
+}
+
+func TestUnwritableStateChangesNothing(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	node := h.mustSet(root, "host", up(1e6))
+	require.NoError(t, os.Rename(h.opts.StateDir, h.opts.StateDir+".away"))
+	_, err := h.set(root, "user:4242", up(1e6))
+	require.ErrorContains(t, err, "state")
+	_, err = h.set(root, "host", up(2e6))
+	require.Error(t, err)
+	spec, _ := fake.Spec(node.ID)
+	require.EqualValues(t, 1e6, adminUp(spec))
+	_, err = h.remove(root, "host")
+	require.Error(t, err)
+	require.False(t, h.gone(node.ID)())
+	require.Equal(t, 1, h.count())
+	require.NoError(t, os.Rename(h.opts.StateDir+".away", h.opts.StateDir))
+	_, err = h.remove(root, "host")
+	require.NoError(t, err)
+}
+
+func TestCapPerUser(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	bob := auth.Actor{UID: 4242}
+	h.mu.Lock()
+	for range maxNodesPerUser {
+		id := h.freeID()
+		n := &node{id: id, userUID: bob.UID, wishes: wishes{enforce.OwnerUser: {Up: 1}}}
+		n.res.Kind, n.res.Key = enforce.KindUser, uint64(1e6+id)
+		h.nodes[id] = n
+	}
+	h.mu.Unlock()
+	_, err := h.set(bob, "user:4242", up(1e6))
+	require.Contains(t, requireFault(t, api.CodeConflict, err).Message, "256")
+	h.mustSet(root, "user:4242", up(1e6))
+	h.mustSet(auth.Actor{UID: 4243}, "user:4243", up(1e6))
+}
+
+func TestCgroupByPath(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	dir := filepath.Join(h.opts.Identity.CgroupRoot, "a", "b")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	outer := h.mustSet(root, "cgroup:a", up(1e6))
+	node := h.mustSet(root, "cgroup:a/b", up(1e6))
+	require.Equal(t, outer.ID, node.Parent)
+	require.Equal(t, "cgroup:/a/b", node.Subject.String())
+	require.Equal(t, node.ID, h.mustSet(root, "cgroup:"+dir, up(2e6)).ID, "the same by its absolute path")
+
+	fake.SetSockets(enforce.SocketStats{Nodes: []uint32{node.ID}})
+	require.NoError(t, os.Remove(dir))
+	require.Never(t, h.gone(node.ID), 10*h.opts.Tick, poll, "a socket still drains")
+	fake.SetSockets()
+	h.eventually("the node goes with its cgroup", h.gone(node.ID))
+	h.eventually("the other stays", func() bool { return h.count() == 1 })
+}

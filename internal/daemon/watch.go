@@ -1,0 +1,68 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// pidWatch learns at once when a process ends, without a thread of its own.
+type pidWatch struct {
+	file *os.File
+	over atomic.Bool
+	done chan struct{}
+}
+
+// watchPID watches the process pid that started at startNS; onEnd is called
+// once, from another goroutine, when it has ended.
+func watchPID(r *identity.Resolver, pid int, startNS uint64, onEnd func()) (*pidWatch, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("watch process %d: %w", pid, err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("watch process %d: %w", pid, err)
+	}
+	file := os.NewFile(uintptr(fd), "pidfd")
+	// Only now is it certain whose pidfd this is.
+	if !r.Alive(pid, startNS) {
+		file.Close()
+		return nil, fmt.Errorf("watch process %d: %w", pid, unix.ESRCH)
+	}
+	conn, err := file.SyscallConn()
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("watch process %d: %w", pid, err)
+	}
+	w := &pidWatch{file: file, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		err := conn.Read(func(fd uintptr) bool {
+			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			n, err := unix.Poll(p, 0)
+			return err == nil && n > 0
+		})
+		if err == nil {
+			w.over.Store(true)
+			onEnd()
+		}
+	}()
+	return w, nil
+}
+
+// ended reports whether the process has ended. Without a watch it is unknown.
+func (w *pidWatch) ended() bool { return w != nil && w.over.Load() }
+
+// stop ends the watch.
+func (w *pidWatch) stop() {
+	if w == nil {
+		return
+	}
+	w.file.Close()
+	<-w.done
+}

@@ -1,0 +1,163 @@
+package daemon
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+const (
+	defaultWeight = 100
+	maxWeight     = 10000
+	defaultBurst  = uint64(10 * time.Millisecond)
+	maxBurst      = uint64(time.Minute)
+)
+
+// wish is what one owner wants of a node. The zero value wants nothing.
+type wish struct {
+	Up       uint64 `json:"up_bytes_per_sec,omitempty"`
+	Down     uint64 `json:"down_bytes_per_sec,omitempty"`
+	Total    uint64 `json:"total_bytes_per_sec,omitempty"`
+	BurstNS  uint64 `json:"burst_ns,omitempty"` // 0 = defaultBurst
+	Weight   uint32 `json:"weight,omitempty"`   // 0 = not said
+	Loopback bool   `json:"loopback,omitempty"`
+}
+
+type wishes [enforce.Owners]wish
+
+// rates returns the ceilings by direction.
+func (w wish) rates() [enforce.Directions]uint64 {
+	return [enforce.Directions]uint64{enforce.Up: w.Up, enforce.Down: w.Down, enforce.Total: w.Total}
+}
+
+// empty reports whether nothing is wanted that would need a node: burst and
+// loopback only qualify a rate.
+func (w wish) empty() bool { return w.rates() == [enforce.Directions]uint64{} && w.Weight == 0 }
+
+// merge returns w with what change says put over it. Lifting the last rate
+// lifts the whole wish, weight included.
+func (w wish) merge(change api.Wish) wish {
+	lifts := false
+	setRate := func(to *uint64, from *uint64) {
+		if from != nil {
+			*to = *from
+			lifts = lifts || *from == 0
+		}
+	}
+	setRate(&w.Up, change.UpBytesPerSec)
+	setRate(&w.Down, change.DownBytesPerSec)
+	setRate(&w.Total, change.TotalBytesPerSec)
+	if change.BurstNS != nil {
+		w.BurstNS = *change.BurstNS
+	}
+	if change.Weight != nil {
+		w.Weight = *change.Weight
+	}
+	if change.Loopback != nil {
+		w.Loopback = *change.Loopback
+	}
+	if lifts && w.rates() == [enforce.Directions]uint64{} && (change.Weight == nil || *change.Weight == 0) {
+		return wish{}
+	}
+	if w.empty() {
+		return wish{}
+	}
+	return w
+}
+
+// checkWish refuses what no subject can have. An empty wish is refused too.
+func checkWish(by auth.Actor, req api.SetRequest) error {
+	w := req.Wish
+	bad := func(format string, args ...any) error {
+		return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: "netnice set --help"}
+	}
+	switch {
+	case w == api.Wish{}:
+		return bad("nothing to set: give a rate or a weight")
+	case w.DownBytesPerSec != nil && *w.DownBytesPerSec != 0:
+		return &api.Error{
+			Code:    api.CodeNotSupported,
+			Message: "download limits come with the next release",
+			Hint:    "use --up, or --total, of which sending counts now",
+			Cause:   enforce.ErrNotSupported,
+		}
+	case w.Weight != nil && *w.Weight > maxWeight:
+		return bad("weight %d: want 1 to %d, or 0 for the default of %d", *w.Weight, maxWeight, defaultWeight)
+	case w.BurstNS != nil && *w.BurstNS > maxBurst:
+		return bad("burst %v: want at most %v, or 0 for the default of %v",
+			time.Duration(min(*w.BurstNS, 1<<62)), time.Duration(maxBurst), time.Duration(defaultBurst))
+	case w.Weight != nil && *w.Weight > defaultWeight && !by.Root():
+		return auth.Denied(fmt.Sprintf("only the administrator may raise a weight above %d", defaultWeight),
+			auth.Command(auth.Set, req.Subject, w))
+	}
+	return nil
+}
+
+// ceilings is what the kernel side is given for all owners.
+func (w wishes) ceilings() (c [enforce.Owners][enforce.Directions]enforce.Ceiling) {
+	for owner, wish := range w {
+		for dir, rate := range wish.rates() {
+			if rate != 0 {
+				c[owner][dir] = enforce.Ceiling{BytesPerSec: rate, BurstNS: wish.BurstNS}
+			}
+		}
+	}
+	return c
+}
+
+// weight is the lower of the owners' weights.
+func (w wishes) weight() uint32 {
+	weight := uint32(0)
+	for _, wish := range w {
+		if wish.Weight != 0 && (weight == 0 || wish.Weight < weight) {
+			weight = wish.Weight
+		}
+	}
+	if weight == 0 {
+		return defaultWeight
+	}
+	return weight
+}
+
+// loopback holds if any owner asks for it: a limit may only get tighter by it.
+func (w wishes) loopback() bool {
+	for _, wish := range w {
+		if wish.Loopback {
+			return true
+		}
+	}
+	return false
+}
+
+func (w wishes) empty() bool {
+	for _, wish := range w {
+		if !wish.empty() {
+			return false
+		}
+	}
+	return true
+}
+
+// wishesOf reads the owners' wishes back from a node in the kernel. What the
+// kernel keeps once per node (weight, loopback) counts as the administrator's.
+func wishesOf(spec enforce.NodeSpec) (w wishes) {
+	for owner, ceilings := range spec.Ceilings {
+		w[owner].Up = ceilings[enforce.Up].BytesPerSec
+		w[owner].Down = ceilings[enforce.Down].BytesPerSec
+		w[owner].Total = ceilings[enforce.Total].BytesPerSec
+		for _, c := range ceilings {
+			const grain = uint64(100 * time.Microsecond) // bursts are kept as bytes
+			if c.BurstNS+grain < defaultBurst || c.BurstNS > defaultBurst+grain {
+				w[owner].BurstNS = max(w[owner].BurstNS, min(c.BurstNS, maxBurst))
+			}
+		}
+	}
+	if spec.Weight != defaultWeight {
+		w[enforce.OwnerAdmin].Weight = spec.Weight
+	}
+	w[enforce.OwnerAdmin].Loopback = spec.Loopback
+	return w
+}

@@ -1,0 +1,127 @@
+package doctor
+
+import (
+	"strings"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/kernelfeatures"
+)
+
+// pacing: what holds a TCP connection to its rate.
+func pacing(f *kernelfeatures.Features) api.Check {
+	return needs("limits on sending", "TCP is held by each connection's own timer",
+		"netnice cannot limit anything here.", f,
+		part{"sockops programs", f.SockOps},
+		part{"sockops at each transmit", f.HeaderOptions},
+		part{"the TCP socket in sockops", f.TCPSock},
+		part{"cgroup_skb programs", f.CgroupSKB},
+		part{"cgroup/sock_create programs", f.CgroupSock},
+		part{"values kept with sockets", f.SKStorage},
+		part{"LRU maps", f.LRUHash},
+		part{"ring buffers", f.RingBuf},
+		part{"spin locks", f.SpinLock})
+}
+
+// whoSends: how a socket's present user is found. One way is enough.
+func whoSends(f *kernelfeatures.Features) api.Check {
+	const name = "who sends"
+	switch {
+	case f.SendTracepoint.Have:
+		return api.Check{Name: name, State: OK, Found: "by tracepoint tcp_sendmsg_locked"}
+	case f.SendFentry.Have:
+		return api.Check{Name: name, State: OK, Found: "by fentry at tcp_sendmsg_locked"}
+	case f.SendTracepoint.Unknown():
+		return unknown(name)
+	}
+	g := look(part{"fentry", f.SendFentry})
+	return api.Check{
+		Name: name, State: Missing,
+		Found:  "not there: " + strings.Join(append([]string{"tracepoint tcp_sendmsg_locked", "fentry at tcp_sendmsg_locked"}, g.reasons...), ", "),
+		Means:  "netnice cannot tell which process uses a socket.",
+		Remedy: "run Linux 6.16 or newer, or an older one with CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS, as distributions' stock kernels have it (tried on " + triedOn + ")",
+	}
+}
+
+// newSockets: how a connection gets its owner before it sends anything.
+func newSockets(f *kernelfeatures.Features) api.Check {
+	const (
+		name  = "new connections"
+		means = "netnice cannot tell whose a new connection is."
+	)
+	if f.TaskStorageSock.Have {
+		return needs(name, "by cgroup/sock_create", means, f, part{"cgroup/sock_create programs", f.CgroupSock})
+	}
+	return needs(name, "by fentry at tcp_connect and inet_csk_listen_start", means, f,
+		part{"fentry at tcp_connect", f.ConnectFentry},
+		part{"fentry at inet_csk_listen_start", f.ListenFentry})
+}
+
+// children: how a limit passes on at fork.
+func children(f *kernelfeatures.Features) api.Check {
+	return needs("children", "a new process shares its parent's limit",
+		"A process could escape its limit by starting another one.", f,
+		part{"tracepoint sched_process_fork", f.ForkTracepoint},
+		part{"values kept with processes", f.TaskStorage})
+}
+
+// running: how a limit reaches what runs already.
+func running(f *kernelfeatures.Features) api.Check {
+	return needs("running programs", "running processes and their connections can be limited",
+		"A limit would only hold for programs that start after it was set.", f,
+		part{"iterator task", f.IterTask},
+		part{"iterator task_file", f.IterTaskFile},
+		part{"iterator tcp", f.IterTCP},
+		part{"iterator bpf_sk_storage_map", f.IterSKStorage})
+}
+
+// openConnections: how exactly a limit holds for a connection that was open
+// when netnice came up.
+func openConnections(f *kernelfeatures.Features) api.Check {
+	const name = "open connections"
+	switch {
+	case f.CBFlags.Have:
+		return api.Check{Name: name, State: OK, Found: "a connection opened before its limit obeys it like any other"}
+	case f.CBFlags.Unknown():
+		return unknown(name)
+	}
+	return api.Check{
+		Name: name, State: Degraded,
+		Found:  "this kernel cannot switch pacing on in an open connection",
+		Means:  "Connections that were open before netnice came up share their limit in fixed, equal parts: what an idle one leaves unused is lost, and connections opened later come on top, so that the sum may exceed the limit while both exist.",
+		Remedy: "netnice up at boot (systemctl enable netnice), so that connections are opened after it; or Linux " + f.CBFlags.MinKernel + " or newer",
+	}
+}
+
+// socketOption: what a program can ask for itself.
+func socketOption(f *kernelfeatures.Features) api.Check {
+	const name = "socket option"
+	check := needs(name, "programs can set TCP_SNDRATE on their own sockets",
+		"netnice cannot load its programs.", f,
+		part{"cgroup/setsockopt programs", f.CgroupSockopt})
+	if check.State != OK || f.SetRetval.Have {
+		return check
+	}
+	if f.SetRetval.Unknown() {
+		return unknown(name)
+	}
+	return api.Check{
+		Name: name, State: Degraded,
+		Found:  "TCP_SNDRATE works, but every refusal is EPERM",
+		Means:  "A program that asks for something wrong is told \"operation not permitted\" instead of what was wrong.",
+		Remedy: "Linux " + f.SetRetval.MinKernel + " or newer",
+	}
+}
+
+// congestion: nothing here is needed, it is asked often enough.
+func congestion(f *kernelfeatures.Features) api.Check {
+	found := "congestion control: " + strings.Join(f.Congestion, ", ")
+	if len(f.Congestion) == 0 {
+		found = "congestion control: unknown"
+	}
+	if f.FQ.Have {
+		found += "; fq is there (not needed)"
+	} else {
+		found += "; no fq (not needed)"
+	}
+	return api.Check{Name: "TCP", State: OK, Found: found}
+}
