@@ -1,0 +1,97 @@
+// Package arch holds the rules of who may import whom; it has no other code.
+package arch
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/netnice/netnice/"
+
+// rule says what the non-test files of a folder may import beside the standard
+// library; only, if set, is the whole list of our own packages and others'.
+type rule struct {
+	folder string
+	only   []string
+	never  []string
+	why    string
+}
+
+func rules() []rule {
+	kernel := []string{module + "internal/bpf", "github.com/cilium/ebpf", "github.com/vishvananda"}
+	return []rule{
+		{folder: "api", only: []string{}, why: "clients in other programs import it"},
+		{folder: "client", only: []string{module + "api"}, why: "it only talks to the daemon"},
+		{folder: "cmd/netnice", only: []string{module + "internal/cli"}, why: "main calls the CLI and nothing else"},
+		{folder: "internal/units", only: []string{}, why: "text to numbers, no more"},
+		{folder: "internal/daemon", never: kernel, why: "decisions make no kernel calls: enforce.Kernel does"},
+		{folder: "internal/apiserver", never: kernel, why: "handlers know their backend only"},
+		{folder: "internal/auth", never: kernel, why: "rights follow from credentials"},
+		{folder: "internal/bpf", never: []string{module + "internal/daemon", module + "internal/cli", module + "api"}, why: "the kernel object knows nobody above it"},
+		{folder: "internal/enforce", never: []string{module + "internal/daemon", module + "internal/cli", module + "api"}, why: "enforcement knows nobody above it"},
+	}
+}
+
+func TestImports(t *testing.T) {
+	for _, r := range rules() {
+		t.Run(r.folder, func(t *testing.T) {
+			root := filepath.Join("..", "..", filepath.FromSlash(r.folder))
+			seen := 0
+			err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+				if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+					return err
+				}
+				// fakes for tests may use what tests use
+				if strings.HasSuffix(filepath.Dir(path), "test") {
+					return nil
+				}
+				f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+				if err != nil {
+					return err
+				}
+				seen++
+				for _, imp := range f.Imports {
+					name, err := strconv.Unquote(imp.Path.Value)
+					if err != nil {
+						return err
+					}
+					if broken(r, name) {
+						t.Errorf("%s imports %s: %s", path, name, r.why)
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seen == 0 {
+				t.Fatalf("no Go file in %s", r.folder)
+			}
+		})
+	}
+}
+
+func broken(r rule, name string) bool {
+	for _, n := range r.never {
+		if name == n || strings.HasPrefix(name, n+"/") {
+			return true
+		}
+	}
+	if r.only == nil || !strings.Contains(strings.Split(name, "/")[0], ".") {
+		return false // the standard library
+	}
+	if strings.HasPrefix(name, module+r.folder) {
+		return false
+	}
+	for _, n := range r.only {
+		if name == n {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,120 @@
+// Package demo shows within 40 seconds what netnice does, on real traffic: it
+// makes network namespaces, starts programs that send through them, limits
+// them with the netnice command as anybody would, draws what their receiver
+// counts, and checks the figures. It owns the story and its picture; namespaces
+// and traffic are testutil's.
+//
+// It never touches a real network, a daemon that ran before, or a limit that it
+// did not set, and leaves nothing behind, also when it is interrupted.
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/x/term"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Options of a demo.
+type Options struct {
+	JSON bool      // print the figures only
+	Out  io.Writer // where the demo is shown
+	// Netnice is the path of the program that sets the limits; "" = the
+	// running program itself.
+	Netnice string
+	// Interactive draws a live chart, which needs a terminal behind Out;
+	// otherwise the demo prints lines as it goes.
+	Interactive bool
+}
+
+// ErrFarOff says that a figure was not what netnice promises.
+var ErrFarOff = errors.New("figures are far off what is wanted")
+
+// Interactive says whether out is a terminal.
+func Interactive(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	return ok && term.IsTerminal(f.Fd())
+}
+
+// netnice runs a netnice command and returns what it printed.
+type netnice interface {
+	Output(ctx context.Context, args ...string) ([]byte, error)
+}
+
+// Run shows the demo. Whoever calls it must have called
+// testutil.MaybeRunTraffic at the start of main. The error is ErrFarOff if all
+// went well but for a figure, context.Canceled if it was interrupted.
+func Run(ctx context.Context, o Options) error {
+	if err := testutil.Privileged(); err != nil {
+		return err
+	}
+	if o.Netnice == "" {
+		o.Netnice = "/proc/self/exe"
+	}
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	d := newDirector(testutil.Command{Path: o.Netnice})
+	var err error
+	switch {
+	case o.JSON:
+		err = d.direct(ctx, func(State) {})
+	case o.Interactive:
+		err = runLive(ctx, cancel, d, o.Out)
+	default:
+		p := &plain{out: o.Out}
+		err = d.direct(ctx, p.show)
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("the demo did not end within %v and was taken down: %w", longest, err)
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("interrupted, and taken down: %w", err)
+	case err != nil:
+		return err
+	}
+	if o.JSON {
+		err = writeJSON(o.Out, d.state)
+	} else {
+		_, err = io.WriteString(o.Out, Table(d.state.Figures, styleFor(o.Interactive)))
+	}
+	return errors.Join(err, verdict(d.state.Figures))
+}
+
+// longest bounds the whole demo, should anything hang; it takes about 32 s.
+const longest = 60 * time.Second
+
+// verdict names the figures that are far off.
+func verdict(figures []Figure) error {
+	var off []string
+	for _, f := range figures {
+		if f.Verdict == Off {
+			off = append(off, fmt.Sprintf("%s: %s instead of %s", f.Step, f.Text, f.Wanted))
+		}
+	}
+	if len(off) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrFarOff, strings.Join(off, "; "))
+}
+
+func writeJSON(out io.Writer, s State) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	err := e.Encode(struct {
+		Version string   `json:"version"`
+		Seconds float64  `json:"seconds"`
+		Figures []Figure `json:"figures"`
+	}{"v1", s.Elapsed.Seconds(), s.Figures})
+	if err != nil {
+		return fmt.Errorf("print figures: %w", err)
+	}
+	return nil
+}

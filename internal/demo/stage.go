@@ -1,0 +1,171 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/user"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// The receiver's ports, one for each program, so that they can be told apart.
+const (
+	portProgram = 5001 + iota
+	portChild
+	portOne
+	portMany
+	portLimited
+)
+
+// stage is what the demo makes and removes.
+type stage struct {
+	netnice      netnice
+	daemonBefore bool // one ran already
+	pair         *testutil.Pair
+	rx           *testutil.Receiver
+	other        *testutil.Pair // with HTB
+	otherRx      *testutil.Receiver
+	senders      []*testutil.Sender
+	uid          uint32
+	userLimited  bool
+}
+
+func (s *stage) setUp(ctx context.Context) error {
+	_, s.daemonBefore = s.daemon(ctx)
+	var err error
+	if s.uid, err = spareUID(); err != nil {
+		return err
+	}
+	if s.pair, err = testutil.NewPair(); err != nil {
+		return err
+	}
+	cfg := testutil.ReceiverConfig{Interval: counted}
+	for port := uint16(portProgram); port <= portLimited; port++ {
+		cfg.Ports = append(cfg.Ports, testutil.Port{Number: port})
+	}
+	s.rx, err = testutil.StartReceiver(s.pair.B, cfg)
+	return err
+}
+
+// setUpHTB makes a second link of the same kind with HTB on it.
+func (s *stage) setUpHTB(bytesPerSec uint64) error {
+	var err error
+	if s.other, err = testutil.NewPair(); err != nil {
+		return err
+	}
+	if err := testutil.ShapeHTB(s.other.A, bytesPerSec); err != nil {
+		return err
+	}
+	s.otherRx, err = testutil.StartReceiver(s.other.B, testutil.ReceiverConfig{Interval: counted})
+	return err
+}
+
+// sender starts a program that will send over the pair.
+func (s *stage) sender(pair *testutil.Pair, port uint16, cfg testutil.SenderConfig) (*testutil.Sender, error) {
+	cfg.To = netip.AddrPortFrom(pair.B4, port).String()
+	cfg.Congestion = "cubic"
+	tx, err := testutil.StartSender(pair.A, cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.senders = append(s.senders, tx)
+	return tx, nil
+}
+
+// daemon returns the pid of the daemon and whether one runs.
+func (s *stage) daemon(ctx context.Context) (int, bool) {
+	out, err := s.netnice.Output(ctx, "status", "--json")
+	if err != nil {
+		return 0, false
+	}
+	var status api.Status
+	if json.Unmarshal(out, &status) != nil {
+		return 0, false
+	}
+	return status.PID, true
+}
+
+// close removes everything; gone says whether a daemon that was started for
+// the demo has left.
+func (s *stage) close(ctx context.Context) (gone bool, err error) {
+	var errs []error
+	pid, running := 0, false
+	if !s.daemonBefore {
+		pid, running = s.daemon(ctx)
+	}
+	if s.userLimited {
+		errs = append(errs, s.liftUser(ctx))
+	}
+	for _, tx := range s.senders {
+		errs = append(errs, tx.Close())
+	}
+	for _, rx := range []*testutil.Receiver{s.rx, s.otherRx} {
+		if rx != nil {
+			errs = append(errs, rx.Close())
+		}
+	}
+	for _, p := range []*testutil.Pair{s.pair, s.other} {
+		if p != nil {
+			errs = append(errs, p.Close())
+		}
+	}
+	if running {
+		gone = awaitEnd(ctx, pid)
+	}
+	return gone || !running, errors.Join(errs...)
+}
+
+// user names the spare user, for commands.
+func (s *stage) user() string { return strconv.FormatUint(uint64(s.uid), 10) }
+
+func (s *stage) liftUser(ctx context.Context) error {
+	_, err := s.netnice.Output(ctx, "unset", "--user", s.user())
+	if err == nil {
+		s.userLimited = false
+	}
+	return err
+}
+
+// awaitEnd waits until the process has ended, at most until ctx does.
+func awaitEnd(ctx context.Context, pid int) bool {
+	for {
+		if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			return true
+		}
+		if wait(ctx, 50*time.Millisecond) != nil {
+			return false
+		}
+	}
+}
+
+// spareUID finds a user id that has neither a name nor a process.
+func spareUID() (uint32, error) {
+	used := make(map[uint32]bool)
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0, fmt.Errorf("list processes: %w", err)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil { // else it has ended
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				used[st.Uid] = true
+			}
+		}
+	}
+	for uid := uint32(64100); uid < 64200; uid++ {
+		_, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
+		var unknown user.UnknownUserIdError
+		if errors.As(err, &unknown) && !used[uid] {
+			return uid, nil
+		}
+	}
+	return 0, errors.New("find a user id without processes: 64100 to 64199 are all in use")
+}

@@ -1,0 +1,66 @@
+package demo
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/netnice/netnice/internal/units"
+)
+
+// State is all that a picture of the demo shows, at one moment. Its slices are
+// never changed once they are in a State that was shown.
+type State struct {
+	Elapsed time.Duration
+	Planned time.Duration // of the whole demo
+	Scene   int           // index into Scenes
+	Scenes  []Scene
+	Limit   float64       // in force now, IP bytes per second; 0 = none
+	Rates   []float64     // what the receiver got, IP bytes per second, per tick
+	Tick    time.Duration // between Rates
+	Parts   []Part        // who contributes now
+	Figures []Figure
+	Leaving bool // what the demo made is being removed
+	Done    bool
+}
+
+// Scene is a step of the story.
+type Scene struct {
+	Title    string
+	Start    time.Duration // when it began; of use once it did
+	Commands []string      // that were run in it
+}
+
+// Part is a connection or a program in the picture.
+type Part struct {
+	Name     string
+	Text     string  // its rate or round trip
+	Fraction float64 // of the longest possible bar, 0..1
+}
+
+// formatRate prints a rate with three digits.
+func formatRate(bytesPerSec float64) string {
+	return units.FormatRate(uint64(max(bytesPerSec, 0)), units.Bytes)
+}
+
+// exactRate prints a rate with four digits, since 1% is what it is about.
+func exactRate(bytesPerSec float64) string {
+	switch {
+	case bytesPerSec >= 1e9:
+		return fmt.Sprintf("%.3f GB/s", bytesPerSec/1e9)
+	case bytesPerSec >= 10e6:
+		return fmt.Sprintf("%.2f MB/s", bytesPerSec/1e6)
+	}
+	return fmt.Sprintf("%.3f MB/s", bytesPerSec/1e6)
+}
+
+// formatTrip prints a round trip.
+func formatTrip(d time.Duration) string {
+	switch ms := d.Seconds() * 1e3; {
+	case ms < 1:
+		return fmt.Sprintf("%d µs", d.Microseconds())
+	case ms < 10:
+		return fmt.Sprintf("%.1f ms", ms)
+	default:
+		return fmt.Sprintf("%.0f ms", ms)
+	}
+}

@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// agentName is the argv[0] by which this program knows that it is to be one of
+// the limited programs of a test, not the test.
+const agentName = "netnice-e2e-agent"
+
+// What an agent may do, argv[1].
+const (
+	agentURing = "uring" // ADDRESS plain|sqpoll: send by io_uring
+)
+
+// agentArgs is the command line of an agent. The name is set by a shell, since
+// netnice run, too, runs programs by their path.
+func agentArgs(role string, args ...string) []string {
+	return append([]string{"/proc/self/exe", agentName, role}, args...)
+}
+
+// maybeRunAgent turns the process into an agent if it was started as one.
+func maybeRunAgent() {
+	if len(os.Args) < 3 || os.Args[1] != agentName {
+		return
+	}
+	role, args := os.Args[2], os.Args[3:]
+	var err error
+	switch role {
+	case agentURing:
+		err = sendByURing(args[0], args[1] == "sqpoll")
+	default:
+		err = fmt.Errorf("no agent does %q", role)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// awaitWord waits for a line from the test.
+func awaitWord() { _, _ = bufio.NewReader(os.Stdin).ReadString('\n') }
+
+// dial connects a blocking socket.
+func dial(to string) (int, error) {
+	at, err := netip.ParseAddrPort(to)
+	if err != nil {
+		return -1, err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	return fd, unix.Connect(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()})
+}

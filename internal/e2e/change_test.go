@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Demand 4 of the core: a limit that changes in mid-transfer holds at its new
+// rate within 100 ms after the command returned.
+
+func TestChangeInMidTransfer(t *testing.T) {
+	for name, connections := range map[string]int{"1 connection": 1, "16 connections": 16} {
+		t.Run(name, func(t *testing.T) {
+			f := newField(upStage(t))
+			x := f.send(testutil.SenderConfig{Connections: connections})
+			time.Sleep(200 * time.Millisecond)
+			for _, step := range []struct {
+				say  string
+				rate float64
+			}{{"10MB/s", 10e6}, {"1MB/s", 1e6}, {"50MB/s", 50e6}} {
+				at := f.must("set", "--pid", x.pid(), "--up", step.say)
+				f.holds(step.say, at, step.rate, x.port)
+			}
+			f.free("lifted", f.must("unset", "--pid", x.pid()), 200e6, x.port)
+		})
+	}
+}
+
+// Tree and user level at once: the lower one holds, whichever it is.
+func TestChangeOnTwoLevels(t *testing.T) {
+	for name, connections := range map[string]int{"1 connection": 1, "16 connections": 16} {
+		t.Run(name, func(t *testing.T) {
+			f := newField(upStage(t))
+			user := itoa(spare)
+			x := f.send(testutil.SenderConfig{Connections: connections, UID: spare})
+			time.Sleep(200 * time.Millisecond)
+			f.must("set", "--pid", x.pid(), "--up", "10MB/s")
+			f.holds("tree 10, user 20", f.must("set", "--user", user, "--up", "20MB/s"), 10e6, x.port)
+			f.holds("tree 10, user 1", f.must("set", "--user", user, "--up", "1MB/s"), 1e6, x.port)
+			f.must("set", "--user", user, "--up", "50MB/s")
+			f.holds("tree 80, user 50", f.must("set", "--pid", x.pid(), "--up", "80MB/s"), 50e6, x.port)
+			f.holds("tree lifted, user 50", f.must("unset", "--pid", x.pid()), 50e6, x.port)
+			f.free("lifted", f.must("unset", "--user", user), 200e6, x.port)
+		})
+	}
+}
+
+// A process inside one blocking send obeys. The limit at the start makes the
+// send last.
+func TestChangeInsideOneSend(t *testing.T) {
+	f := newField(upStage(t))
+	x := f.sender(testutil.SenderConfig{Mode: testutil.BigSend, Bytes: 0x7ffff000}) // the most that one call takes
+	f.must("set", "--pid", x.pid(), "--up", "200MB/s")
+	f.holds("200 MB/s", x.begin().Add(300*time.Millisecond), 200e6, x.port)
+	f.holds("3 MB/s", f.must("set", "--pid", x.pid(), "--up", "3MB/s"), 3e6, x.port)
+	f.holds("40 MB/s", f.must("set", "--pid", x.pid(), "--up", "40MB/s"), 40e6, x.port)
+	select {
+	case <-x.Done():
+		t.Error("the send has ended, so that this showed nothing")
+	default:
+	}
+	f.free("lifted", f.must("unset", "--pid", x.pid()), 200e6, x.port)
+}
+
+// Limits come and go: each one holds, and each time the connection is free
+// again.
+func TestSetAndUnsetAgain(t *testing.T) {
+	f := newField(upStage(t))
+	x := f.send(testutil.SenderConfig{Connections: 2})
+	for range 4 {
+		at := f.must("set", "--pid", x.pid(), "--up", "4MB/s")
+		// What a flow of GB/s has lost before the limit takes TCP a timeout of
+		// 200 ms to send again.
+		f.holdsFor("limited", at.Add(200*time.Millisecond), 400*time.Millisecond, 4e6, 0.07, x.port)
+		at = f.must("unset", "--pid", x.pid())
+		if got := f.rate(at.Add(settle), at.Add(settle+200*time.Millisecond), x.port); got < 200e6 {
+			t.Errorf("%.0f bytes/s after the limit", got)
+		}
+	}
+}

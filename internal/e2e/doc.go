@@ -1,0 +1,9 @@
+// Package e2e proves what netnice promises on the built program itself: its
+// tests run `netnice` as users do, on real traffic between network namespaces
+// of their own. It holds tests only and is imported by nobody.
+//
+// Every test is a stage of its own: a mount namespace in which /run, /var/lib,
+// /var/log and /sys/fs/bpf are empty, so that a daemon with netnice's usual
+// paths disturbs neither another test nor the machine's own daemon, and leaves
+// nothing behind even if it is killed.
+package e2e

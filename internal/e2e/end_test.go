@@ -1,0 +1,153 @@
+package e2e
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// gone checks that a subject disappears from ls within two seconds.
+func (s *stage) gone(subject string) {
+	s.t.Helper()
+	const limit = 2 * time.Second
+	begin := testutil.Now()
+	if !within(limit, func() bool { _, there := s.nodes()[subject]; return !there }) {
+		s.t.Errorf("%s is in ls still after %v: %+v", subject, limit, s.nodes()[subject])
+		return
+	}
+	s.t.Logf("%s went after %v", subject, testutil.Now().Sub(begin).Round(time.Millisecond))
+}
+
+// A family's limit outlives its root and ends with its last member.
+func TestLimitEndsWithFamily(t *testing.T) {
+	f := newField(upStage(t))
+	a := f.ports + 1
+	x := f.python(options{in: f.A}, `
+pid = os.fork()
+if pid == 0:
+    say("child", os.getpid())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    flood(connect(sys.argv[1]))
+    os._exit(0)
+wait()
+os._exit(0)
+`, f.to(a))
+	child, err := strconv.Atoi(x.read("child"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.must("set", "--pid", x.pid(), "--up", "5MB/s")
+	x.tell("end")
+	time.Sleep(1200 * time.Millisecond) // the daemon has looked; the root is a zombie, which is no member
+	f.holds("the child alone", testutil.Now(), 5e6, a)
+	if n, there := f.nodes()["pid:"+x.pid()]; !there || n.Processes != 1 {
+		t.Errorf("a child lives, ls shows %+v", n)
+	}
+	if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	// its socket drains first: what is in its buffer
+	f.gone("pid:" + x.pid())
+	for _, p := range f.status().Programs {
+		if p.Attached && needed[p.Name] {
+			t.Errorf("%s is attached although no limit is left", p.Name)
+		}
+	}
+}
+
+// What a dead process has left in its socket goes on at the limit's rate, and
+// the limit ends once it is through.
+func TestClosedSocketDrains(t *testing.T) {
+	t.Parallel()
+	const size = 3_000_000
+	f := newField(upStage(t))
+	a := f.ports + 1
+	x := f.python(options{in: f.A}, `
+s = connect(sys.argv[1])
+SO_SNDBUFFORCE = 32
+s.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 16 << 20)
+say("ready")
+wait()
+s.sendall(bytes(int(sys.argv[2])))
+`, f.to(a), itoa(size))
+	x.read("ready")
+	f.must("set", "--pid", x.pid(), "--up", "1MB/s")
+	x.tell("go")
+	select {
+	case <-x.ended:
+	case <-time.After(2 * time.Second):
+		t.Fatal("the program does not end")
+	}
+	ended := testutil.Now()
+	f.holds("draining", ended, 1e6, a)
+	n, there := f.nodes()["pid:"+x.pid()]
+	if !there || n.Processes != 0 || n.Sockets != 1 || n.Up.WaitingBytes == 0 {
+		t.Errorf("a socket drains, ls shows %+v", n)
+	}
+	if !within(4*time.Second, func() bool { return f.rx.Bytes(a, testutil.Now()) == size }) {
+		t.Errorf("%.0f bytes came of %d", f.rx.Bytes(a, testutil.Now()), size)
+	}
+	took := testutil.Now().Sub(ended)
+	if took < 2500*time.Millisecond {
+		t.Errorf("3 MB drained within %v at 1 MB/s", took)
+	}
+	f.gone("pid:" + x.pid())
+}
+
+// A process that happens to get a limited one's pid is not limited, also when
+// no daemon runs that could have noticed.
+func TestReusedPID(t *testing.T) {
+	const last = "/proc/sys/kernel/ns_last_pid"
+	if w, err := os.OpenFile(last, os.O_WRONLY, 0); err == nil {
+		_ = w.Close()
+	} else if errors.Is(err, os.ErrNotExist) {
+		t.Skip("this kernel does not let a pid be chosen (no " + last + ")")
+	}
+	f := newField(upStage(t))
+	a := f.ports + 1
+	b := a + 1
+	first := f.send(testutil.SenderConfig{To: f.to(a)})
+	f.must("set", "--pid", first.pid(), "--up", "5MB/s")
+	f.holds("the first", testutil.Now(), 5e6, a)
+	f.daemons[0].kill()
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(first.PID(), 0); !errors.Is(err, syscall.ESRCH) {
+		t.Fatalf("the first process is there still: %v", err)
+	}
+	x := f.python(options{in: f.A}, `
+want = int(sys.argv[1])
+for _ in range(500):
+    with open("/proc/sys/kernel/ns_last_pid", "w") as file:
+        file.write(str(want - 1))
+    pid = os.fork()
+    if pid == 0:
+        if os.getpid() != want:
+            os._exit(0)
+        wait()
+        flood(connect(sys.argv[2]))
+        os._exit(0)
+    if pid == want:
+        say("pid", pid)
+        break
+    os.wait()
+else:
+    say("pid", "none")
+os.wait()
+`, first.pid(), f.to(b))
+	if got := x.read("pid"); got != first.pid() {
+		t.Skipf("the pid %s could not be had again: others take it", first.pid())
+	}
+	x.tell("go")
+	f.begins(b)
+	f.free("another process of the same pid", testutil.Now(), 100e6, b)
+	f.daemon()
+	f.free("with a daemon again", testutil.Now(), 100e6, b)
+	f.gone("pid:" + first.pid())
+}

@@ -1,0 +1,79 @@
+package e2e
+
+import "testing"
+
+// Servers: what they send on accepted connections is theirs.
+func TestEvadeByServers(t *testing.T) {
+	const read = `
+for _ in range(12):
+    def get():
+        while True:
+            try:
+                with connect(sys.argv[1]) as s:
+                    while s.recv(1 << 16):
+                        pass
+            except OSError:
+                time.sleep(0.01)
+    threading.Thread(target=get, daemon=True).start()
+wait()
+`
+	evade(t, nil, []escape{
+		{name: "SO_REUSEPORT", against: read, text: `
+def serve():
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.bind(("", 8080))
+    listener.listen()
+    while True:
+        s, _ = listener.accept()
+        threading.Thread(target=flood, args=(s,), daemon=True).start()
+ready()
+processes(4, serve)
+`},
+		{name: "a listener from before the limit", against: read, text: `
+listener = socket.create_server(("", 8080))
+ready()
+def serve():
+    while True:
+        s, _ = listener.accept()
+        with s:
+            s.sendall(bytes(100_000))
+processes(4, serve)
+`},
+		// The worker is limited, not who made the listener and holds it too.
+		{name: "another's listener", against: read, text: `
+listener = socket.create_server(("", 8080))
+child = os.fork()
+if child == 0:
+    def serve():
+        s, _ = listener.accept()
+        with s:
+            s.sendall(bytes(100_000))
+    threads(8, serve)
+ready(child)
+signal.pause()
+`},
+		{name: "another's listener, a packet each", against: read, least: 0.3, text: `
+listener = socket.create_server(("", 8080), backlog=500)
+child = os.fork()
+if child == 0:
+    def serve():
+        s, _ = listener.accept()
+        with s:
+            s.sendall(bytes(1400))
+    threads(8, serve)
+ready(child)
+signal.pause()
+`},
+		{name: "MPTCP", against: read, text: `
+listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("", 8080))
+listener.listen()
+ready()
+while True:
+    s, _ = listener.accept()
+    threading.Thread(target=flood, args=(s,), daemon=True).start()
+`},
+	})
+}

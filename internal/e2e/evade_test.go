@@ -1,0 +1,244 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// The tests in evade_*_test.go are programs that try to send faster than their
+// limit. What comes is counted at the receiver's device, as packets, so that
+// headers, handshakes and what never reaches a socket count too.
+
+// evadeLimit is the limit of the trees in these tests, bytes/s.
+const evadeLimit = 3e6
+
+// Of what is sent ahead of its turn: the credit for idle time, and what a new
+// connection may be early (see ForgottenConnections).
+const (
+	evadeBurst = 10 * time.Millisecond
+	evadeEarly = 100 * time.Millisecond
+	// Closed connections that wait by the hundred try again on their own.
+	evadeForgotten = 1500 * time.Millisecond
+)
+
+// escape is a way in which a program tries to evade its limit.
+type escape struct {
+	name string
+	// text is a Python program. It says "ready", with the process to limit if
+	// that is another, waits to be limited, says "going" and goes on for at
+	// least three seconds. sys.argv[1] is where to send to over IPv4, [2] over
+	// IPv6.
+	text    string
+	least   float64       // of the limit that has to come, or the attempt was none
+	ahead   time.Duration // of the limit that may leave early: of connections that are closed at once
+	over    float64       // the part of the limit that may come beside it: headers are not known exactly
+	open    bool          // a way around that the man page names
+	against string        // a program in B beside it; argv[1] is the address of A
+	args    []string
+}
+
+// evade runs these attempts one after the other, each in a tree limited to
+// evadeLimit.
+func evade(t *testing.T, set func(f *field), escapes []escape) {
+	t.Parallel()
+	s := upStage(t)
+	f := newField(s)
+	f.segmented()
+	if set != nil {
+		set(f)
+	}
+	for _, e := range escapes {
+		t.Run(e.name, func(t *testing.T) {
+			sub := *f // fails, and cleans up, by itself
+			stage := &stage{t: t, mounts: s.mounts}
+			sub.stage = stage
+			sub.evade(e)
+		})
+	}
+}
+
+func (f *field) evade(e escape) {
+	f.t.Helper()
+	const port uint16 = testutil.DefaultPort
+	args := append([]string{f.to(port), fmt.Sprintf("[%s]:%d", f.B6, port)}, e.args...)
+	x := f.python(options{in: f.A}, evader+e.text, args...)
+	root := x.read("ready")
+	if root == "" {
+		root = x.pid()
+	}
+	f.must("set", "--pid", root, "--up", fmt.Sprintf("%.0fB/s", evadeLimit))
+	defer f.quiet()
+	defer func() { _ = f.netnice("unset", "--pid", root) }() // gone with its last process is as good
+	begin := f.wire()
+	x.tell("go")
+	x.read("going")
+	if e.against != "" {
+		y := f.python(options{in: f.B}, e.against, f.A4.String()+":8080")
+		defer y.close()
+	}
+	defer x.close()
+	f.contained(e, begin, evadeLimit)
+}
+
+// quiet waits until what closed connections had queued has come.
+func (f *field) quiet() {
+	f.t.Helper()
+	closing := map[string]bool{"04": true, "09": true, "0B": true} // FIN_WAIT1, LAST_ACK, CLOSING
+	if !within(10*time.Second, func() bool {
+		var table []byte
+		err := f.A.Do(func() (err error) {
+			table, err = os.ReadFile("/proc/thread-self/net/tcp")
+			return err
+		})
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for line := range strings.Lines(string(table)) {
+			if w := words(line); len(w) > 3 && closing[w[3]] {
+				return false
+			}
+		}
+		return true
+	}) {
+		f.t.Error("connections of programs that have ended go on sending")
+	}
+}
+
+// contained checks what comes over the wire in the next seconds against a
+// limit: all of it, and two seconds without the start.
+func (f *field) contained(e escape, begin wired, limit float64) {
+	f.t.Helper()
+	time.Sleep(2 * settle)
+	settled := f.wire()
+	time.Sleep(2 * time.Second)
+	end := f.wire()
+	rate, packets := end.since(settled)
+	f.t.Logf("%.3f of the limit in %.0f packets/s", rate/limit, packets)
+	limit *= 1 + e.over
+	err := errors.Join(end.within(settled, limit, evadeBurst+e.ahead), end.within(begin, limit, evadeBurst+evadeEarly+e.ahead))
+	switch {
+	case e.open && err == nil:
+		f.t.Error("this is no way around a limit any more: the man page names it")
+	case !e.open && err != nil:
+		f.t.Error(err)
+	}
+	least := e.least
+	if least == 0 {
+		least = 0.9
+	}
+	if busy := cpus.busy(settled.at, end.at); rate < least*limit && busy < 0.9 {
+		f.t.Errorf("%.0f bytes/s, want %.2f of %.0f at least (CPUs %.0f%% busy)", rate, least, limit, 100*busy)
+	}
+}
+
+// wired is what came over the wire to B until an instant.
+type wired struct {
+	at             testutil.Instant
+	bytes, packets uint64 // IP bytes
+}
+
+var errTooMuch = errors.New("too much")
+
+// within returns an error if more came since another instant than a limit and
+// a burst allow, with 2%.
+func (w wired) within(from wired, limit float64, burst time.Duration) error {
+	took := w.at.Sub(from.at)
+	got, most := float64(w.bytes-from.bytes), limit*(1.02*took.Seconds()+burst.Seconds())
+	if got > most {
+		return fmt.Errorf("%.0f IP bytes in %v, %.3f of the limit; %.0f may come: %w",
+			got, took.Round(time.Millisecond), got/limit/took.Seconds(), most, errTooMuch)
+	}
+	return nil
+}
+
+// since returns bytes and packets per second.
+func (w wired) since(from wired) (rate, packets float64) {
+	took := w.at.Sub(from.at).Seconds()
+	return float64(w.bytes-from.bytes) / took, float64(w.packets-from.packets) / took
+}
+
+const ethernet = 14 // bytes of header
+
+func (f *field) wire() wired {
+	f.t.Helper()
+	link, err := f.B.Netlink().LinkByName(testutil.Device)
+	if err != nil {
+		f.t.Fatalf("read the counters of B: %v", err)
+	}
+	n := link.Attrs().Statistics
+	return wired{testutil.Now(), n.RxBytes - ethernet*n.RxPackets, n.RxPackets}
+}
+
+// segmented has A's device take single segments, as a wire does, so that each
+// is counted with its headers.
+func (f *field) segmented() {
+	f.t.Helper()
+	const (
+		siocEthtool = 0x8946
+		setTSO      = 0x1f
+	)
+	value := struct{ command, data uint32 }{command: setTSO}
+	request := struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: unsafe.Pointer(&value)}
+	copy(request.name[:], testutil.Device)
+	err := f.A.Do(func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), siocEthtool, uintptr(unsafe.Pointer(&request))); errno != 0 {
+			return errno
+		}
+		return nil
+	})
+	if err != nil {
+		f.t.Fatalf("switch TSO off: %v", err)
+	}
+}
+
+// evader is at the head of the programs of these tests.
+const evader = `
+host, port = sys.argv[1].rsplit(":", 1)
+there = (host, int(port))
+there6 = (sys.argv[2].rsplit(":", 1)[0].strip("[]"), int(port))
+
+def ready(*pid):
+    say("ready", *pid)
+    wait()
+    say("going")
+
+# Calls f in so many threads, again and again.
+def threads(n, f):
+    def again():
+        while True:
+            try:
+                f()
+            except OSError:
+                time.sleep(0.001)
+    for _ in range(n):
+        threading.Thread(target=again, daemon=True).start()
+    signal.pause()
+
+# Calls f in so many processes at once.
+def processes(n, f):
+    for i in range(n):
+        if os.fork() == 0:
+            try:
+                f()
+            finally:
+                os._exit(0)
+    signal.pause()
+`

@@ -1,0 +1,176 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Whatever a limited program starts shares its limit. In each of these the
+// program first waits to be limited, then two senders come to life.
+func TestFamilySharesLimit(t *testing.T) {
+	for name, text := range map[string]string{
+		"fork": `
+wait()
+for to in sys.argv[1:]:
+    if os.fork() == 0:
+        flood(connect(to))
+        os._exit(0)
+say("going")
+wait()
+`,
+		// subprocess starts its children by vfork and exec
+		"vfork and exec": `
+wait()
+for to in sys.argv[1:]:
+    subprocess.Popen([sys.executable, "-c", """
+import socket, sys
+host, port = sys.argv[1].rsplit(":", 1)
+s = socket.create_connection((host, int(port)))
+while True: s.sendall(bytes(65536))
+""", to])
+say("going")
+wait()
+`,
+		"threads": `
+wait()
+for to in sys.argv[1:]:
+    threading.Thread(target=lambda to=to: flood(connect(to)), daemon=True).start()
+say("going")
+wait()
+`,
+		// The thread that calls exec takes the leader's place.
+		"exec from a thread": `
+again = """
+import os, socket, sys
+def connect(to):
+    host, port = to.rsplit(":", 1)
+    return socket.create_connection((host, int(port)))
+a, b = sys.argv[1:]
+s = connect(a if os.fork() else b)
+while True: s.sendall(bytes(65536))
+"""
+wait()
+say("going")
+threading.Thread(target=lambda: os.execv(sys.executable, [sys.executable, "-c", again] + sys.argv[1:])).start()
+wait()
+`,
+		// A grandchild whose parent has ended is init's child by then.
+		"double fork": `
+wait()
+for to in sys.argv[1:]:
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        while os.getppid() == os.getpgid(0):
+            time.sleep(0.01)
+        os.closerange(0, 3)  # or the test would wait for it; it ends with the receiver
+        flood(connect(to))
+        os._exit(0)
+    os.wait()
+say("going")
+wait()
+`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newField(upStage(t))
+			a := f.ports + 1
+			b := a + 1
+			x := f.python(options{in: f.A}, text, f.to(a), f.to(b))
+			f.must("set", "--pid", x.pid(), "--up", "8MB/s")
+			x.tell("go")
+			x.read("going")
+			f.begins(a)
+			f.begins(b)
+			f.holds("together", testutil.Now(), 8e6, a, b)
+			if ra, rb := f.rx.Bytes(a, testutil.Now()), f.rx.Bytes(b, testutil.Now()); ra == 0 || rb == 0 {
+				t.Errorf("%.0f and %.0f bytes came: one of them did not send", ra, rb)
+			}
+		})
+	}
+}
+
+// begins waits until something comes to a port.
+func (f *field) begins(port uint16) {
+	f.t.Helper()
+	if !within(5*time.Second, func() bool { return f.rx.Bytes(port, testutil.Now()) > 0 }) {
+		f.t.Fatalf("nothing comes to port %d", port)
+	}
+}
+
+// A family that is there already when its limit is set: also its threads, its
+// orphans and what it has forked.
+func TestFamilyAdopted(t *testing.T) {
+	t.Parallel()
+	f := newField(upStage(t))
+	a := f.ports + 1
+	b, c := a+1, a+2
+	x := f.python(options{in: f.A}, `
+def sender(to):
+    s = connect(to)
+    say("ready")
+    flood(s)
+if os.fork() == 0:
+    if os.fork() == 0:
+        sender(sys.argv[2])
+    sender(sys.argv[3])
+threading.Thread(target=sender, args=(sys.argv[1],), daemon=True).start()
+wait()
+`, f.to(a), f.to(b), f.to(c))
+	for range 3 {
+		x.read("ready")
+	}
+	time.Sleep(100 * time.Millisecond)
+	at := f.must("set", "--pid", x.pid(), "--up", "6MB/s")
+	f.holds("adopted", at, 6e6, a, b, c)
+	if n := f.nodes()["pid:"+x.pid()]; n.Processes != 3 || n.Sockets != 3 {
+		t.Errorf("%d processes with %d sockets, want 3 and 3", n.Processes, n.Sockets)
+	}
+}
+
+// A sibling, and the parent, of a limited process are not limited.
+func TestFamilyEndsAtItsRoot(t *testing.T) {
+	f := newField(upStage(t))
+	a := f.ports + 1
+	b, c := a+1, a+2
+	x := f.python(options{in: f.A}, `
+pids = []
+for to in sys.argv[1:3]:
+    pid = os.fork()
+    if pid == 0:
+        flood(connect(to))
+        os._exit(0)
+    pids.append(pid)
+say("pids", *pids)
+flood(connect(sys.argv[3]))
+`, f.to(a), f.to(b), f.to(c))
+	pids := words(x.read("pids"))
+	time.Sleep(100 * time.Millisecond)
+	at := f.must("set", "--pid", pids[0], "--up", "5MB/s")
+	f.holds("the limited one", at, 5e6, a)
+	f.free("its sibling", at, 50e6, b)
+	f.free("its parent", at, 50e6, c)
+}
+
+// A child inherits its parent's connections. Limiting the child, which does not
+// use them, may hold them until the parent calls send again, not longer.
+func TestInheritedConnection(t *testing.T) {
+	f := newField(upStage(t))
+	a := f.ports + 1
+	x := f.python(options{in: f.A}, `
+s = connect(sys.argv[1])
+pid = os.fork()
+if pid == 0:
+    signal.pause()
+say("child", pid)
+flood(s)
+`, f.to(a))
+	child := x.read("child")
+	time.Sleep(100 * time.Millisecond)
+	at := f.must("set", "--pid", child, "--up", "4MB/s")
+	// A send that waits for room goes on when a third of at most 4 MB is free.
+	f.free("the parent's connection", at.Add(time.Second), 50e6, a)
+}

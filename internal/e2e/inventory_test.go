@@ -1,0 +1,199 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// object is something in the kernel that a daemon made.
+type object struct {
+	kind string // prog, map or link
+	id   uint32
+}
+
+// objectsOf lists the programs, maps and links that a process holds.
+func objectsOf(t *testing.T, pid int) map[object]bool {
+	t.Helper()
+	found := map[object]bool{}
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no open files of process %d: %v", pid, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // closed meanwhile
+		}
+		for line := range strings.Lines(string(text)) {
+			for _, kind := range []string{"prog", "map", "link"} {
+				var id uint32
+				if _, err := fmt.Sscanf(line, kind+"_id:%d", &id); err == nil {
+					found[object{kind, id}] = true
+				}
+			}
+		}
+	}
+	return found
+}
+
+// exists says whether the kernel has the object still.
+func (o object) exists() bool {
+	var err error
+	var c interface{ Close() error }
+	switch o.kind {
+	case "prog":
+		c, err = ebpf.NewProgramFromID(ebpf.ProgramID(o.id))
+	case "map":
+		c, err = ebpf.NewMapFromID(ebpf.MapID(o.id))
+	default:
+		c, err = link.NewFromID(link.ID(o.id))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	if err == nil {
+		_ = c.Close()
+	}
+	return true
+}
+
+// ours lists the programs, maps and links of the machine that bear netnice's
+// names, whoever made them.
+func ours(t *testing.T) map[object]bool {
+	t.Helper()
+	found := map[object]bool{}
+	programs := map[ebpf.ProgramID]bool{}
+	var err error
+	for id := ebpf.ProgramID(0); ; {
+		if id, err = ebpf.ProgramGetNextID(id); err != nil {
+			break
+		}
+		p, err := ebpf.NewProgramFromID(id)
+		if err != nil {
+			continue
+		}
+		if info, err := p.Info(); err == nil && strings.HasPrefix(info.Name, "nn_") {
+			programs[id] = true
+			found[object{"prog", uint32(id)}] = true
+			if ids, ok := info.MapIDs(); ok {
+				for _, id := range ids {
+					found[object{"map", uint32(id)}] = true
+				}
+			}
+		}
+		_ = p.Close()
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("list programs: %v", err)
+	}
+	it := new(link.Iterator)
+	for it.Next() {
+		if info, err := it.Link.Info(); err == nil && programs[info.Program] {
+			found[object{"link", uint32(info.ID)}] = true
+		}
+	}
+	it.Close()
+	return found
+}
+
+// attached lists the programs on the root cgroup that netnice's kind of hook
+// may have put there.
+func attached(t *testing.T) []uint32 {
+	t.Helper()
+	root, err := os.Open(cgroupMount())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	var ids []uint32
+	for _, at := range []ebpf.AttachType{
+		ebpf.AttachCGroupSockOps, ebpf.AttachCGroupSetsockopt, ebpf.AttachCGroupGetsockopt,
+		ebpf.AttachCGroupInetSockCreate, ebpf.AttachCGroupInetEgress,
+	} {
+		got, err := link.QueryPrograms(link.QueryOptions{Target: int(root.Fd()), Attach: at})
+		if err != nil {
+			t.Fatalf("list programs on the root cgroup: %v", err)
+		}
+		for _, p := range got.Programs {
+			ids = append(ids, uint32(p.ID))
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// leaves checks that nothing of what a daemon had made is left, nor anything
+// new with netnice's names. The kernel frees with some delay.
+func (s *stage) leaves(made, before map[object]bool) {
+	s.t.Helper()
+	var left []object
+	if !within(5*time.Second, func() bool {
+		left = nil
+		for o := range made {
+			if o.exists() {
+				left = append(left, o)
+			}
+		}
+		for o := range ours(s.t) {
+			if !before[o] && !made[o] && !elsewhere(o) {
+				left = append(left, o)
+			}
+		}
+		return len(left) == 0
+	}) {
+		s.t.Errorf("left in the kernel: %v", left)
+	}
+	for _, id := range attached(s.t) {
+		if made[object{"prog", id}] {
+			s.t.Errorf("program %d is attached to the root cgroup still", id)
+		}
+	}
+	if files := s.files(); len(files) > 0 {
+		s.t.Errorf("left in files: %q", files)
+	}
+}
+
+// elsewhere says whether some other process holds the object: another daemon
+// of the machine, in whose affairs a test has no say.
+func elsewhere(o object) bool {
+	files, _ := filepath.Glob("/proc/[0-9]*/fdinfo/*")
+	want := fmt.Sprintf("%s_id:\t%d\n", o.kind, o.id)
+	for _, f := range files {
+		if text, err := os.ReadFile(f); err == nil && strings.Contains(string(text), want) {
+			return true
+		}
+	}
+	return false
+}
+
+// files lists what there is in the folders that begin empty on a stage, but
+// for the log, and below netnice's own in the control groups.
+func (s *stage) files() []string {
+	s.t.Helper()
+	var found []string
+	s.do(func() error {
+		for _, dir := range append([]string{"/sys/fs/bpf"}, private...) {
+			err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+				if path != dir && path != "/var/log/netnice-daemon.log" {
+					found = append(found, path)
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return found
+}

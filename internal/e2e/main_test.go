@@ -1,0 +1,50 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// program is the netnice under test, built by TestMain.
+var program string
+
+// work is a folder that everybody may read; scripts and the program are in it.
+var work string
+
+func TestMain(m *testing.M) {
+	testutil.MaybeRunTraffic()
+	maybeRunAgent()
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	if testutil.Privileged() != nil {
+		return m.Run(), nil // every test skips or fails by RequireRoot
+	}
+	go cpus.watch()
+	if work, err = os.MkdirTemp("", "netnice-e2e-"); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	if err := os.Chmod(work, 0o755); err != nil { // other users run what is inside
+		return 0, err
+	}
+	program = filepath.Join(work, "netnice")
+	build := exec.Command("go", "build", "-o", program, "github.com/netnice/netnice/cmd/netnice")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("build netnice: %w\n%s", err, out)
+	}
+	return m.Run(), nil
+}

@@ -1,0 +1,231 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// option is what Python programs know of include/netnice.h.
+const option = `
+TCP_SNDRATE = 7001
+
+def set_rate(s, value, form="Q"):
+    s.setsockopt(socket.IPPROTO_TCP, TCP_SNDRATE, struct.pack(form, value) if form else b"")
+
+def get_rate(s, form="Q"):
+    return struct.unpack(form, s.getsockopt(socket.IPPROTO_TCP, TCP_SNDRATE, struct.calcsize(form)))[0]
+
+def error(f):
+    try:
+        f()
+    except OSError as e:
+        return errno.errorcode[e.errno]
+    return "ok"
+`
+
+// alone skips a test that another daemon on the machine would answer for.
+func alone(t *testing.T) {
+	t.Helper()
+	testutil.RequireRoot(t)
+	if within(3*time.Second, func() bool { return len(attached(t)) == 0 }) {
+		return
+	}
+	const why = "other programs hold socket options on this machine; is a netnice daemon up? netnice down ends it"
+	if os.Getenv(testutil.MustRunPrivileged) == "1" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
+
+// A program limits its own sockets: before it connects, on an open connection,
+// on a listener for those that it accepts; anyone may, without privileges.
+func TestSocketOption(t *testing.T) {
+	alone(t)
+	f := newField(upStage(t))
+	a := f.ports + 1
+	b, c := a+1, a+2
+	x := f.python(options{in: f.A, uid: spare}, option+`
+before = socket.socket()
+set_rate(before, 2_000_000)
+host, port = sys.argv[1].rsplit(":", 1)
+before.connect((host, int(port)))
+threading.Thread(target=flood, args=(before,), daemon=True).start()
+
+after = connect(sys.argv[2])
+threading.Thread(target=flood, args=(after,), daemon=True).start()
+
+free = connect(sys.argv[3])
+threading.Thread(target=flood, args=(free,), daemon=True).start()
+say("ready")
+wait()
+set_rate(after, 3_000_000, "I")
+say("set")
+wait()
+set_rate(after, 1_000_000)
+say("set", get_rate(before), get_rate(after))
+wait()
+set_rate(before, 0)
+set_rate(after, 0)
+say("set", get_rate(before), get_rate(after))
+wait()
+`, f.to(a), f.to(b), f.to(c))
+	x.read("ready")
+	at := testutil.Now()
+	f.free("without the option", at, 50e6, b)
+	f.holds("set before connect", at, 2e6, a)
+	x.tell("go")
+	x.read("set")
+	at = testutil.Now()
+	f.holds("set on a connection", at, 3e6, b)
+	f.holds("set before connect, still", at, 2e6, a)
+	f.free("another of the program's", at, 50e6, c)
+	x.tell("go")
+	if got := x.read("set"); got != "2000000 1000000" {
+		t.Errorf("getsockopt returned %s", got)
+	}
+	f.holds("changed", testutil.Now(), 1e6, b)
+	x.tell("go")
+	if got := x.read("set"); got != "0 0" {
+		t.Errorf("getsockopt returned %s after the removal", got)
+	}
+	at = testutil.Now()
+	f.free("removed, set before connect", at, 50e6, a)
+	f.free("removed, set on a connection", at, 50e6, b)
+}
+
+// Accepted sockets inherit a listener's rate, each for itself.
+func TestSocketOptionOnListener(t *testing.T) {
+	alone(t)
+	f := newField(upStage(t))
+	f.python(options{in: f.A}, option+`
+listener = socket.create_server(("", 8003))
+set_rate(listener, 2_000_000)
+say("ready")
+while True:
+    s, _ = listener.accept()
+    say("rate", get_rate(s))
+    threading.Thread(target=flood, args=(s,), daemon=True).start()
+`).read("ready")
+	y := f.python(options{in: f.B}, `
+def read(s):
+    n, begin = 0, None
+    while True:
+        got = len(s.recv(1 << 16))
+        now = time.monotonic()
+        if begin is None:
+            begin = now
+            continue
+        n += got
+        if now - begin > 1.5:
+            say("rate", n / (now - begin))
+            return
+for _ in range(2):
+    threading.Thread(target=read, args=(connect(sys.argv[1]),)).start()
+`, f.A4.String()+":8003")
+	begin := testutil.Now()
+	for range 2 {
+		var rate float64
+		if err := json.Unmarshal([]byte(y.read("rate")), &rate); err != nil {
+			t.Fatal(err)
+		}
+		f.near("accepted", begin, rate*perByte, 2e6, 0.05)
+	}
+}
+
+// The option holds beside limits that others set: the lower one does.
+func TestSocketOptionUnderLimit(t *testing.T) {
+	alone(t)
+	f := newField(upStage(t))
+	a := f.ports + 1
+	b := a + 1
+	x := f.python(options{in: f.A}, option+`
+s, t = connect(sys.argv[1]), connect(sys.argv[2])
+set_rate(s, 1_000_000)
+threading.Thread(target=flood, args=(s,), daemon=True).start()
+threading.Thread(target=flood, args=(t,), daemon=True).start()
+say("ready")
+wait()
+set_rate(s, 0)
+say("removed")
+wait()
+`, f.to(a), f.to(b))
+	x.read("ready")
+	at := f.must("set", "--pid", x.pid(), "--up", "4MB/s")
+	f.holds("both", at, 4e6, a, b)
+	f.holds("the one with the option", at, 1e6, a)
+	x.tell("go")
+	x.read("removed")
+	at = testutil.Now()
+	f.holds("option removed", at, 4e6, a, b)
+	if share := f.rate(at.Add(settle), at.Add(settle+span), a) / 4e6; share < 0.4 || share > 0.6 {
+		t.Errorf("the one without the option has %.3f of the limit now, want half", share)
+	}
+}
+
+// The option survives what becomes of the daemon, and what it refuses it
+// refuses as other options do.
+func TestSocketOptionErrors(t *testing.T) {
+	alone(t)
+	s := newStage(t)
+	const text = option + `
+s = socket.socket()
+answers = {}
+def note(name, f):
+    answers[name] = error(f)
+note("set", lambda: set_rate(s, 1000))
+answers["get 8"] = get_rate(s) if answers["set"] == "ok" else error(lambda: get_rate(s))
+answers["get 4"] = get_rate(s, "I") if answers["set"] == "ok" else error(lambda: get_rate(s, "I"))
+note("2 bytes", lambda: set_rate(s, 7, "H"))
+note("12 bytes", lambda: s.setsockopt(socket.IPPROTO_TCP, TCP_SNDRATE, bytes(12)))
+note("no bytes", lambda: set_rate(s, 0, None))
+note("negative 8", lambda: set_rate(s, -1, "q"))
+note("negative 4", lambda: set_rate(s, -1, "i"))
+note("get 2", lambda: s.getsockopt(socket.IPPROTO_TCP, TCP_SNDRATE, 2))
+if answers["set"] == "ok":
+    answers["after refusals"] = get_rate(s)
+    set_rate(s, 5_000_000_000)
+    answers["more than 32 bits, get 8"] = get_rate(s)
+    answers["more than 32 bits, get 4"] = get_rate(s, "I")
+six = socket.socket(socket.AF_INET6)
+note("IPv6", lambda: set_rate(six, 1000))
+udp = socket.socket(type=socket.SOCK_DGRAM)
+note("UDP", lambda: set_rate(udp, 1000))
+unix = socket.socket(socket.AF_UNIX)
+note("UNIX", lambda: set_rate(unix, 1000))
+note("other number", lambda: s.setsockopt(socket.IPPROTO_TCP, 7999, 1))
+note("other level", lambda: s.setsockopt(socket.IPPROTO_IP, TCP_SNDRATE, 1))
+import json
+say("answers", json.dumps(answers))
+`
+	ask := func() map[string]any {
+		t.Helper()
+		var answers map[string]any
+		if err := json.Unmarshal([]byte(s.python(options{}, text).read("answers")), &answers); err != nil {
+			t.Fatal(err)
+		}
+		return answers
+	}
+	compare := func(when string, got, want map[string]any) {
+		t.Helper()
+		for name, answer := range want {
+			if got[name] != answer {
+				t.Errorf("%s, %s: %v, want %v", when, name, got[name], answer)
+			}
+		}
+	}
+	down := ask()
+	compare("down", down, map[string]any{"set": "ENOPROTOOPT", "get 8": "ENOPROTOOPT", "get 4": "ENOPROTOOPT", "IPv6": "ENOPROTOOPT"})
+	s.daemon()
+	compare("up", ask(), map[string]any{
+		"set": "ok", "get 8": 1000.0, "get 4": 1000.0, "IPv6": "ok",
+		"2 bytes": "EINVAL", "12 bytes": "EINVAL", "no bytes": "EINVAL", "negative 8": "EINVAL", "negative 4": "EINVAL", "get 2": "EINVAL",
+		"after refusals": 1000.0, "more than 32 bits, get 8": 5e9, "more than 32 bits, get 4": 4294967295.0,
+		"UDP": down["UDP"], "UNIX": down["UNIX"], "other number": down["other number"], "other level": down["other level"],
+	})
+	s.must("down")
+	compare("down again", ask(), down)
+}

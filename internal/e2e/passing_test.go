@@ -1,0 +1,235 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+func words(line string) []string { return strings.Fields(line) }
+
+// A connection is charged to the process that sends on it, whoever made it:
+// here two processes pass one to and fro.
+func TestDescriptorPassing(t *testing.T) {
+	f := newField(upStage(t))
+	a := f.ports + 1
+	x := f.python(options{in: f.A}, `
+# The child is to be limited, the parent not. Both send while they have it.
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+def take(channel):
+    _, fds, _, _ = socket.recv_fds(channel, 1, 1)
+    return socket.socket(fileno=fds[0])
+
+def give(channel, s):
+    socket.send_fds(channel, [b"x"], [s.fileno()])
+    s.close()
+
+def send_until(s, asked):
+    data = bytes(1 << 16)
+    while not asked.is_set():
+        s.sendall(data)
+
+def turn(s, name):
+    asked = threading.Event()
+    sender = threading.Thread(target=send_until, args=(s, asked))
+    sender.start()
+    say(name)
+    return asked, sender
+
+child = os.fork()
+if child == 0:
+    while True:
+        s = take(theirs)
+        asked, sender = turn(s, "child")
+        theirs.recv(1)
+        asked.set()
+        sender.join()
+        give(theirs, s)
+say("pid", child)
+s = connect(sys.argv[1])
+for _ in range(2):
+    asked, sender = turn(s, "parent")
+    wait()
+    asked.set()
+    sender.join()
+    give(ours, s)
+    wait()
+    ours.send(b"x")
+    s = take(ours)
+turn(s, "parent")
+wait()
+os.kill(child, 9)
+os._exit(0)
+`, f.to(a))
+	child := x.read("pid")
+	f.must("set", "--pid", child, "--up", "5MB/s")
+	for range 2 {
+		x.read("parent")
+		f.free("sent by the unlimited one", testutil.Now(), 100e6, a)
+		x.tell("give")
+		x.read("child")
+		f.holds("sent by the limited one", testutil.Now(), 5e6, a)
+		x.tell("take")
+	}
+	x.read("parent")
+	f.free("sent by the unlimited one", testutil.Now(), 100e6, a)
+}
+
+// sendfile and splice send without a send.
+func TestSendfileAndSplice(t *testing.T) {
+	for name, text := range map[string]string{
+		"sendfile": `
+with open(sys.argv[2], "rb") as file:
+    while True:
+        os.sendfile(s.fileno(), file.fileno(), 0, 1 << 20)
+`,
+		"splice": `
+r, w = os.pipe()
+with open(sys.argv[2], "rb") as file:
+    while True:
+        n = os.splice(file.fileno(), w, 1 << 16, 0)
+        while n > 0:
+            n -= os.splice(r, s.fileno(), n)
+`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "data")
+			if err := os.WriteFile(file, make([]byte, 1<<20), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			f := newField(upStage(t))
+			a := f.ports + 1
+			// The connection is another's before: only its use tells.
+			x := f.python(options{in: f.A}, `
+s = connect(sys.argv[1])
+child = os.fork()
+if child:
+    say("pid", child)
+    wait()
+    os._exit(0)
+time.sleep(0.3)
+`+text, f.to(a), file)
+			child := x.read("pid")
+			f.must("set", "--pid", child, "--up", "5MB/s")
+			f.begins(a)
+			f.holds(name, testutil.Now().Add(100*time.Millisecond), 5e6, a)
+		})
+	}
+}
+
+// A web server's limit holds for its downloads, on connections that it
+// accepted before and after; another server beside it is free.
+func TestAccept(t *testing.T) {
+	t.Parallel()
+	curl, err := exec.LookPath("curl")
+	if err != nil {
+		t.Fatalf("%v (apt-get install curl)", err)
+	}
+	const size = 6_000_000
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "data"), make([]byte, size), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f := newField(upStage(t))
+	serve := func(port int) *script {
+		x := f.script(options{in: f.A}, interpreter(t), "-u", "-m", "http.server", "--directory", dir, "--bind", f.A4.String(), strconv.Itoa(port))
+		if !within(5*time.Second, func() bool {
+			return f.run(exec.Command(curl, "-s", "-o", "/dev/null", "-I", fmt.Sprintf("http://%s:%d/data", f.A4, port)), f.B).code == 0
+		}) {
+			t.Fatal("the web server does not answer")
+		}
+		return x
+	}
+	download := func(port, parallel int) time.Duration {
+		t.Helper()
+		begin := testutil.Now()
+		args := []string{"-s", "--fail", "--no-keepalive", "-Z", "--parallel-immediate"}
+		for range parallel {
+			args = append(args, "-o", "/dev/null", fmt.Sprintf("http://%s:%d/data", f.A4, port))
+		}
+		r := f.run(exec.Command(curl, args...), f.B)
+		if r.code != 0 {
+			t.Fatalf("curl: %v", r)
+		}
+		return r.at.Sub(begin)
+	}
+	limited, free := serve(8001), serve(8002)
+	if free.cmd.Process.Pid == limited.cmd.Process.Pid {
+		t.Fatal("one server instead of two")
+	}
+	f.must("set", "--pid", limited.pid(), "--up", "4MB/s")
+	for _, parallel := range []int{1, 2} {
+		begin := testutil.Now()
+		took := download(8001, parallel)
+		// Starting curl takes some 20 ms beside the 1.55 s for one file.
+		f.near(fmt.Sprintf("%d downloads", parallel), begin, size*float64(parallel)*perByte/took.Seconds(), 4e6, 0.05)
+		if took := download(8002, parallel); took > 700*time.Millisecond {
+			t.Errorf("a download from the unlimited server takes %v", took)
+		}
+	}
+	f.must("unset", "--pid", limited.pid())
+	if took := download(8001, 2); took > 700*time.Millisecond {
+		t.Errorf("a download after the limit takes %v", took)
+	}
+}
+
+// iperf3 is a program as users have it: its own figure says the same.
+func TestIperf(t *testing.T) {
+	iperf, err := exec.LookPath("iperf3")
+	if err != nil {
+		t.Skipf("%v (apt-get install iperf3)", err)
+	}
+	f := newField(upStage(t))
+	f.script(options{in: f.B}, iperf, "-s", "-1", "-B", f.B4.String(), "--forceflush")
+	time.Sleep(200 * time.Millisecond)
+	cmd := exec.Command(program, "run", "--up", "10MB/s", "--", iperf, "-c", f.B4.String(), "-t", "2", "-O", "1", "-P", "4", "-f", "K")
+	begin := testutil.Now()
+	r := f.run(cmd, f.A)
+	var rate float64
+	for line := range strings.Lines(r.out) {
+		if strings.Contains(line, "SUM") && strings.Contains(line, "receiver") {
+			fields := words(line)
+			for i, word := range fields {
+				if word == "KBytes/sec" {
+					rate, _ = strconv.ParseFloat(fields[i-1], 64)
+				}
+			}
+		}
+	}
+	if r.code != 0 || rate == 0 {
+		t.Fatalf("iperf3: %v", r)
+	}
+	f.near("iperf3's own figure", begin, rate*1024*perByte, 10e6, 0.05)
+}
+
+// io_uring sends from threads of the kernel's.
+func TestIOUring(t *testing.T) {
+	for name, arg := range map[string]string{"submitted": "plain", "polled by a kernel thread": "sqpoll"} {
+		t.Run(name, func(t *testing.T) {
+			f := newField(upStage(t))
+			a := f.ports + 1
+			x := f.script(options{in: f.A}, agentArgs(agentURing, f.to(a), arg)...)
+			if why := x.read("uring"); why != "ready" {
+				t.Skipf("this kernel refuses io_uring: %s", why)
+			}
+			f.must("set", "--pid", x.pid(), "--up", "5MB/s")
+			x.tell("go")
+			f.begins(a)
+			f.holds("io_uring", testutil.Now().Add(100*time.Millisecond), 5e6, a)
+			f.free("lifted", f.must("unset", "--pid", x.pid()), 50e6, a)
+			if bytes.Contains([]byte(x.wrong.String()), []byte("panic")) {
+				t.Error(x.wrong.String())
+			}
+		})
+	}
+}

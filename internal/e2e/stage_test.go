@@ -1,0 +1,364 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// stage is where a test runs netnice: a mount namespace with nothing of
+// netnice's in it.
+type stage struct {
+	t      *testing.T
+	mounts *os.File
+	dead   bool
+
+	mu      sync.Mutex
+	daemons []*daemon
+}
+
+// private are the folders that are empty on every stage.
+var private = []string{"/run", "/var/lib", "/var/log"}
+
+// newStage makes a stage on which no daemon runs. At the end of the test
+// whatever netnice left on it is lifted.
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	testutil.RequireRoot(t)
+	s := &stage{t: t}
+	err := apart(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
+			return fmt.Errorf("make a mount namespace: %w", err)
+		}
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return fmt.Errorf("make mounts private: %w", err)
+		}
+		for _, dir := range private {
+			if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0755"); err != nil {
+				return fmt.Errorf("mount on %s: %w", dir, err)
+			}
+		}
+		// Left for netnice to mount again.
+		if err := unix.Unmount("/sys/fs/bpf", unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("unmount the BPF file system: %w", err)
+		}
+		var err error
+		s.mounts, err = os.Open("/proc/thread-self/ns/mnt")
+		return err
+	})
+	if err != nil {
+		t.Fatalf("make a stage: %v", err)
+	}
+	t.Cleanup(s.strike)
+	return s
+}
+
+// upStage is a stage on which a daemon runs.
+func upStage(t *testing.T) *stage {
+	t.Helper()
+	s := newStage(t)
+	s.daemon()
+	return s
+}
+
+// strike takes down what the test left, and complains if that is not possible.
+func (s *stage) strike() {
+	if !s.dead {
+		if r := s.netnice("down"); r.code != 0 {
+			s.t.Errorf("netnice down at the end: %v", r)
+		}
+	}
+	for _, d := range s.daemons {
+		d.kill()
+		if s.t.Failed() {
+			s.t.Logf("log of the daemon %d:\n%s", d.cmd.Process.Pid, d.log.String())
+		}
+	}
+	_ = s.mounts.Close() // nothing was written
+}
+
+// apart calls fn on a thread that ends with it, so that it may change its
+// namespaces.
+func apart(fn func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		done <- fn()
+	}()
+	return <-done
+}
+
+// start starts a command on the stage, in a network namespace (nil: the
+// machine's own).
+func (s *stage) start(cmd *exec.Cmd, in *testutil.NetNS) error {
+	return apart(func() error {
+		if in != nil {
+			net, err := os.Open(in.Path())
+			if err != nil {
+				return err
+			}
+			defer net.Close()
+			if err := unix.Setns(int(net.Fd()), unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("enter the network namespace: %w", err)
+			}
+		}
+		if err := s.enter(); err != nil {
+			return err
+		}
+		return cmd.Start()
+	})
+}
+
+func (s *stage) enter() error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return err
+	}
+	if err := unix.Setns(int(s.mounts.Fd()), unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("enter the stage: %w", err)
+	}
+	return nil
+}
+
+// do calls fn on a thread on the stage, for looking at its files.
+func (s *stage) do(fn func() error) {
+	s.t.Helper()
+	err := apart(func() error {
+		if err := s.enter(); err != nil {
+			return err
+		}
+		return fn()
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// result is how a command ended.
+type result struct {
+	args     []string
+	code     int
+	out, err string
+	at       testutil.Instant // when it returned
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("netnice %q: exit code %d\n%s%s", r.args, r.code, r.out, r.err)
+}
+
+// netnice runs netnice with these arguments.
+func (s *stage) netnice(args ...string) result {
+	s.t.Helper()
+	return s.run(s.command(args...), nil)
+}
+
+// command prepares netnice with these arguments.
+func (s *stage) command(args ...string) *exec.Cmd {
+	return exec.Command(program, args...)
+}
+
+// run runs a command to its end, with a bound.
+func (s *stage) run(cmd *exec.Cmd, in *testutil.NetNS) result {
+	s.t.Helper()
+	var out, problem bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problem
+	cmd.WaitDelay = time.Second
+	if err := s.start(cmd, in); err != nil {
+		s.t.Fatalf("start %q: %v", cmd.Args, err)
+	}
+	timer := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	err := cmd.Wait()
+	r := result{args: cmd.Args[1:], out: out.String(), err: problem.String(), at: testutil.Now()}
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		r.code = exit.ExitCode()
+		if status, ok := exit.Sys().(interface{ Signaled() bool }); ok && status.Signaled() {
+			r.code = -1
+		}
+	case err != nil:
+		s.t.Fatalf("run %q: %v", cmd.Args, err)
+	}
+	return r
+}
+
+// must runs netnice, which has to succeed, and returns when it had.
+func (s *stage) must(args ...string) testutil.Instant {
+	s.t.Helper()
+	r := s.netnice(args...)
+	if r.code != 0 {
+		s.t.Fatal(r)
+	}
+	return r.at
+}
+
+// nodes returns what `netnice ls` shows, by subject.
+func (s *stage) nodes() map[string]api.Node {
+	s.t.Helper()
+	nodes := make(map[string]api.Node)
+	for _, n := range s.list().Nodes {
+		nodes[n.Subject.String()] = n
+	}
+	return nodes
+}
+
+// charged is what a subject is charged, in IP bytes per second, over a span
+// from now, as netnice itself counts.
+func (s *stage) charged(subject string, over time.Duration) float64 {
+	s.t.Helper()
+	read := func() (uint64, time.Time) {
+		list := s.list()
+		for _, n := range list.Nodes {
+			if n.Subject.String() == subject {
+				return n.Up.Bytes, list.Time
+			}
+		}
+		s.t.Fatalf("%s is not in %+v", subject, list.Nodes)
+		return 0, time.Time{}
+	}
+	before, from := read()
+	time.Sleep(over)
+	after, to := read()
+	return float64(after-before) / to.Sub(from).Seconds()
+}
+
+func (s *stage) list() api.NodeList {
+	s.t.Helper()
+	r := s.netnice("ls", "--json")
+	if r.code != 0 {
+		s.t.Fatal(r)
+	}
+	var list api.NodeList
+	if err := json.Unmarshal([]byte(r.out), &list); err != nil {
+		s.t.Fatalf("netnice ls --json: %v\n%s", err, r.out)
+	}
+	return list
+}
+
+// status returns what `netnice status` shows.
+func (s *stage) status() api.Status {
+	s.t.Helper()
+	var st api.Status
+	r := s.netnice("status", "--json")
+	if r.code != 0 {
+		s.t.Fatal(r)
+	}
+	if err := json.Unmarshal([]byte(r.out), &st); err != nil {
+		s.t.Fatalf("netnice status --json: %v\n%s", err, r.out)
+	}
+	return st
+}
+
+// daemon is a daemon that a test started in the foreground.
+type daemon struct {
+	cmd   *exec.Cmd
+	log   lockedBuffer
+	ended chan struct{}
+}
+
+// daemon starts a daemon and waits until it answers.
+func (s *stage) daemon() *daemon {
+	s.t.Helper()
+	d := &daemon{cmd: s.command("daemon"), ended: make(chan struct{})}
+	d.cmd.Stderr = &d.log
+	if err := s.start(d.cmd, nil); err != nil {
+		s.t.Fatalf("start the daemon: %v", err)
+	}
+	go func() {
+		_ = d.cmd.Wait() // how it ended is in the log
+		close(d.ended)
+	}()
+	s.mu.Lock()
+	s.daemons = append(s.daemons, d)
+	s.mu.Unlock()
+	if !within(10*time.Second, func() bool {
+		r := s.netnice("status", "--json")
+		return r.code == 0 && bytes.Contains([]byte(r.out), fmt.Appendf(nil, "\"pid\": %d", d.cmd.Process.Pid))
+	}) {
+		s.t.Fatalf("the daemon does not answer:\n%s", d.log.String())
+	}
+	return d
+}
+
+// kill ends a daemon without a word of warning.
+func (d *daemon) kill() {
+	_ = d.cmd.Process.Kill() // gone already is as good
+	<-d.ended
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// within waits until f is true, and says whether it got so in time.
+func within(limit time.Duration, f func() bool) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	for {
+		if f() {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// cgroup makes a cgroup for the time of the test and returns its folder, and
+// its name as netnice has it.
+func cgroup(t *testing.T, name string) (dir, path string) {
+	t.Helper()
+	root := cgroupMount()
+	path = "/netnice-e2e-" + strconv.Itoa(os.Getpid()) + "-" + name
+	dir = filepath.Join(root, path)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatalf("make a cgroup: %v", err)
+	}
+	t.Cleanup(func() {
+		if !within(3*time.Second, func() bool { return os.Remove(dir) == nil || errors.Is(os.Remove(dir), os.ErrNotExist) }) {
+			t.Errorf("the cgroup %s cannot be removed", dir)
+		}
+	})
+	return dir, path
+}
+
+// cgroupMount is where cgroup v2 is.
+func cgroupMount() string {
+	const hybrid = "/sys/fs/cgroup/unified"
+	if _, err := os.Stat(hybrid + "/cgroup.procs"); err == nil {
+		return hybrid
+	}
+	return "/sys/fs/cgroup"
+}
+
+func itoa[T int | int32 | uint32 | uint16](n T) string { return strconv.FormatInt(int64(n), 10) }

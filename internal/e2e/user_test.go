@@ -1,0 +1,198 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// halves checks that two ports share a limit of 10 MB/s 50:50 +- 3.
+func (f *field) halves(what string, after testutil.Instant, a, b uint16) {
+	f.t.Helper()
+	const limit = 10e6
+	f.judge(after, 2*time.Second, func(from, to testutil.Instant) error {
+		ra, rb := f.rate(from, to, a), f.rate(from, to, b)
+		share := ra / (ra + rb)
+		f.t.Logf("%s: %.3f of %.0f bytes/s, shared %.3f to %.3f", what, (ra+rb)/limit, limit, share, 1-share)
+		if share < 0.47 || share > 0.53 {
+			return fmt.Errorf("%s: shared %.3f to %.3f, want 0.5 +- 0.03 each", what, share, 1-share)
+		}
+		return compare(what, ra+rb, limit, 0.05)
+	})
+}
+
+// A user's limit may be set while nothing of theirs runs, holds for two
+// processes together, and gives the one with 16 connections what it gives the
+// one with a single connection.
+func TestUser(t *testing.T) {
+	f := newField(upStage(t))
+	name := itoa(spare)
+	f.must("set", "--user", name, "--up", "10MB/s")
+	time.Sleep(1200 * time.Millisecond) // a tick of the daemon: it does not go by itself
+	if n := f.nodes()["user:"+name]; n.Processes != 0 || len(n.Limits) != 1 {
+		t.Errorf("a limit on a user without processes is shown as %+v", n)
+	}
+	one := f.send(testutil.SenderConfig{UID: spare})
+	f.holds("alone", testutil.Now().Add(100*time.Millisecond), 10e6, one.port)
+	two := f.send(testutil.SenderConfig{UID: spare})
+	f.halves("1 and 1 connection", testutil.Now().Add(200*time.Millisecond), one.port, two.port)
+	if err := two.Grow(15); err != nil {
+		t.Fatal(err)
+	}
+	f.halves("1 and 16 connections", testutil.Now().Add(300*time.Millisecond), one.port, two.port)
+	other := f.send(testutil.SenderConfig{UID: spare + 1, Connections: 4})
+	f.free("another user", testutil.Now(), 100e6, other.port)
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f.free("lifted", f.must("unset", "--user", name), 100e6, one.port, two.port)
+}
+
+// root is a user like others. Short: the machine's own traffic is limited.
+func TestUserRoot(t *testing.T) {
+	root, err := user.LookupId("0")
+	if err != nil {
+		t.Skipf("uid 0 has no name: %v", err)
+	}
+	f := newField(upStage(t))
+	x := f.send(testutil.SenderConfig{})
+	y := f.send(testutil.SenderConfig{UID: spare})
+	at := f.must("set", "--user", root.Username, "--up", "50MB/s")
+	// What came at gigabytes per second before takes its receiver a while.
+	calm := at.Add(settle + 200*time.Millisecond)
+	f.until(calm)
+	all := f.charged("user:"+root.Username, 500*time.Millisecond)
+	to := testutil.Now()
+	f.must("unset", "--user", "0")
+	f.shares("root", at, all, f.rate(at.Add(settle), to, x.port), 50e6)
+	if free := f.rate(at.Add(settle), to, y.port); free < 100e6 {
+		t.Errorf("another user than root is at %.0f bytes/s", free)
+	}
+}
+
+// shares checks a limit for which traffic of the machine's own may count, too:
+// what is charged to it comes up to it, and what is seen of it is a part.
+func (f *field) shares(what string, since testutil.Instant, all, seen, limit float64) {
+	f.t.Helper()
+	f.near(what, since, all, limit, 0.06)
+	f.t.Logf("%s: of this, the test's own traffic is %.3f", what, seen/limit)
+	if seen > limit*1.05 || seen < limit/50 {
+		f.t.Errorf("%s: %.0f IP bytes/s are seen under a limit of %.0f", what, seen, limit)
+	}
+}
+
+// Processes in a cgroup and below it share its limit, also those that come in
+// later.
+func TestCgroup(t *testing.T) {
+	f := newField(upStage(t))
+	dir, path := cgroup(t, "limit")
+	inner := filepath.Join(dir, "inner")
+	if err := os.Mkdir(inner, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !within(3*time.Second, func() bool { return os.Remove(inner) == nil }) {
+			t.Errorf("the cgroup %s cannot be removed", inner)
+		}
+	})
+	const text = `
+s = connect(sys.argv[1])
+flood(s)
+`
+	a := f.ports + 1
+	b, c := a+1, a+2
+	f.python(options{in: f.A, cgroup: dir}, text, f.to(a))
+	f.python(options{in: f.A, cgroup: inner}, text, f.to(b))
+	time.Sleep(300 * time.Millisecond)
+	f.halves("cgroup", f.must("set", "--cgroup", path, "--up", "10MB/s"), a, b)
+	in := f.python(options{in: f.A}, text, f.to(c))
+	time.Sleep(300 * time.Millisecond)
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(in.pid()), 0); err != nil {
+		t.Fatal(err)
+	}
+	moved := testutil.Now()
+	// Nothing tells netnice of the move: it shows at the process's next send.
+	f.holds("with one that moved in", moved, 10e6, a, b, c)
+	n := f.nodes()["cgroup:"+path]
+	if n.Processes != 3 || n.Sockets != 3 {
+		t.Errorf("%d processes with %d sockets, want 3 and 3", n.Processes, n.Sockets)
+	}
+	f.free("lifted", f.must("unset", "--cgroup", path), 100e6, a, b, c)
+}
+
+// The host's limit holds for everybody together. Short, since that is so.
+func TestHost(t *testing.T) {
+	f := newField(upStage(t))
+	x := f.send(testutil.SenderConfig{UID: spare})
+	y := f.send(testutil.SenderConfig{})
+	time.Sleep(100 * time.Millisecond)
+	at := f.must("set", "--host", "--up", "50MB/s")
+	// What came at gigabytes per second before takes its receiver a while.
+	calm := at.Add(settle + 200*time.Millisecond)
+	f.until(calm)
+	all := f.charged("host", 500*time.Millisecond)
+	to := testutil.Now()
+	lifted := f.must("unset", "--host")
+	f.shares("host", at, all, f.rate(calm, to, x.port, y.port), 50e6)
+	f.free("lifted", lifted, 200e6, x.port, y.port)
+	// pid 1 stands for the host.
+	r := f.netnice("set", "--pid", "1", "--up", "100GB/s", "--dry-run")
+	if r.code != 0 || !strings.Contains(r.out, "host") {
+		t.Errorf("pid 1: %v", r)
+	}
+}
+
+// Traffic of the machine to itself is not limited unless that is asked for.
+func TestLoopback(t *testing.T) {
+	f := newField(upStage(t))
+	const first = testutil.DefaultPort
+	self := f.receiver(f.A, testutil.ReceiverConfig{
+		Ports: []testutil.Port{{Number: first}, {Number: first + 1}, {Number: first + 2}}, Interval: 10 * time.Millisecond,
+	})
+	for i, to := range []string{"127.0.0.1", "[::1]", f.A4.String()} {
+		t.Run(to, func(t *testing.T) {
+			port := first + uint16(i)
+			x := f.send(testutil.SenderConfig{To: fmt.Sprintf("%s:%d", to, port)})
+			measure := func(from, to testutil.Instant) float64 {
+				f.until(to.Add(20 * time.Millisecond))
+				return self.Goodput(port, from, to)
+			}
+			at := f.must("set", "--pid", x.pid(), "--up", "5MB/s").Add(settle)
+			if got := measure(at, at.Add(span/3)); got < 100e6 {
+				t.Errorf("loopback is at %.0f bytes/s under a limit that is not for it", got)
+			}
+			f.judge(f.must("set", "--pid", x.pid(), "--loopback", "--up", "5MB/s"), span, func(from, to testutil.Instant) error {
+				// lo takes segments of 64 KB, so that headers are next to nothing
+				return compare("--loopback", measure(from, to), 5e6, 0.05)
+			})
+			at = f.must("set", "--pid", x.pid(), "--loopback=false").Add(settle)
+			if got := measure(at, at.Add(span/3)); got < 100e6 {
+				t.Errorf("loopback is at %.0f bytes/s after --loopback=false", got)
+			}
+			f.must("unset", "--pid", x.pid())
+			if _, err := x.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// IPv4 and IPv6 share a limit, whose bytes are those of IP packets.
+func TestIPv6(t *testing.T) {
+	f := newField(upStage(t))
+	x := f.send(testutil.SenderConfig{To: "6", UID: spare})
+	y := f.send(testutil.SenderConfig{UID: spare})
+	time.Sleep(100 * time.Millisecond)
+	f.halves("IPv6 and IPv4", f.must("set", "--user", itoa(spare), "--up", "10MB/s"), x.port, y.port)
+	if _, err := y.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	// counted as if it had IPv4's headers
+	f.holdsFor("IPv6 alone", testutil.Now(), span, 10e6*perByte/(1+72.0/1428), 0.03, x.port)
+}

@@ -1,0 +1,59 @@
+package testutil
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/netnice/netnice/internal/testutil/relay"
+)
+
+// NewDistantPair is NewPair with a relay in the place of the veth pair, which
+// gives the path a delay, loss, a bottleneck. Device is a TUN device at both
+// ends then. Sockets may have windows that suit 300 ms at 100 MB/s.
+func NewDistantPair(c relay.Config) (*Pair, error) {
+	return newPair(func(p *Pair) error { return p.relay(c) })
+}
+
+// MustDistantPair is NewDistantPair for tests, as MustPair is NewPair.
+func MustDistantPair(t TB, c relay.Config) *Pair {
+	t.Helper()
+	RequireRoot(t)
+	p, err := NewDistantPair(c)
+	if err != nil {
+		t.Fatalf("make a pair with a relay: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Logf("remove pair with a relay: %v", err)
+		}
+	})
+	return p
+}
+
+func (p *Pair) relay(c relay.Config) error {
+	var err error
+	if p.Relay, err = relay.Start(p.A, p.B, Device, c); err != nil {
+		return err
+	}
+	for _, n := range []*NetNS{p.A, p.B} {
+		link, err := n.link.LinkByName(Device)
+		if err != nil {
+			return fmt.Errorf("find %s: %w", Device, err)
+		}
+		// What the relay, which waits for a processor too, has not read yet.
+		if err := n.link.LinkSetTxQLen(link, 20000); err != nil {
+			return fmt.Errorf("set the queue length of %s: %w", Device, err)
+		}
+		for _, s := range [][2]string{
+			{"net/ipv4/tcp_rmem", "4096 131072 268435456"},
+			{"net/ipv4/tcp_wmem", "4096 16384 268435456"},
+			{"net/ipv4/tcp_no_metrics_save", "1"},
+		} {
+			if err := n.Sysctl(s[0], s[1]); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+package testutil
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Instant is a point in time: nanoseconds of CLOCK_MONOTONIC, which all
+// processes and namespaces of a machine share (and TCP's pacing uses).
+type Instant int64
+
+// Now returns the present instant.
+func Now() Instant {
+	var ts unix.Timespec
+	// CLOCK_MONOTONIC exists on every Linux; the call cannot fail.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return Instant(ts.Nano())
+}
+
+// Add returns the instant d later.
+func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
+
+// Sub returns the time from j to i.
+func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }
+
+// Point is a duration that was measured at an instant: a round trip, or the
+// time that a request or a short connection took.
+type Point struct {
+	T Instant
+	D time.Duration
+}
+
+// Between returns the durations of the points with from <= T < to.
+func Between(points []Point, from, to Instant) []time.Duration {
+	var out []time.Duration
+	for _, p := range points {
+		if p.T >= from && p.T < to {
+			out = append(out, p.D)
+		}
+	}
+	return out
+}

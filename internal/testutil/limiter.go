@@ -1,0 +1,80 @@
+package testutil
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// Limiter limits what programs send, in IP bytes per second. Setting a limit
+// again changes it; lifting one that is not there is an error.
+type Limiter interface {
+	LimitPID(ctx context.Context, pid int, bytesPerSec uint64) error
+	LimitUser(ctx context.Context, uid uint32, bytesPerSec uint64) error
+	LiftPID(ctx context.Context, pid int) error
+	LiftUser(ctx context.Context, uid uint32) error
+}
+
+// Command is a Limiter that runs the netnice program, as its users do. Without
+// a daemon the program starts one that leaves with its last limit.
+type Command struct {
+	Path string // of the program
+}
+
+var _ Limiter = Command{}
+
+// LimitPID limits a process with its children.
+func (c Command) LimitPID(ctx context.Context, pid int, bytesPerSec uint64) error {
+	return c.Run(ctx, "set", "--pid", strconv.Itoa(pid), "--up", rate(bytesPerSec))
+}
+
+// LimitUser limits all processes of a user together.
+func (c Command) LimitUser(ctx context.Context, uid uint32, bytesPerSec uint64) error {
+	return c.Run(ctx, "set", "--user", strconv.FormatUint(uint64(uid), 10), "--up", rate(bytesPerSec))
+}
+
+// LiftPID lifts the limit of a process.
+func (c Command) LiftPID(ctx context.Context, pid int) error {
+	return c.Run(ctx, "unset", "--pid", strconv.Itoa(pid))
+}
+
+// LiftUser lifts the limit of a user.
+func (c Command) LiftUser(ctx context.Context, uid uint32) error {
+	return c.Run(ctx, "unset", "--user", strconv.FormatUint(uint64(uid), 10))
+}
+
+// Running says whether a daemon runs. Any other trouble counts as no.
+func (c Command) Running(ctx context.Context) bool {
+	return c.Run(ctx, "status") == nil
+}
+
+// Run runs netnice with these arguments; the error holds what it said.
+func (c Command) Run(ctx context.Context, args ...string) error {
+	_, err := c.Output(ctx, args...)
+	return err
+}
+
+// Output is Run that returns what netnice printed.
+func (c Command) Output(ctx context.Context, args ...string) ([]byte, error) {
+	var out, problem bytes.Buffer
+	cmd := exec.CommandContext(ctx, c.Path, args...)
+	cmd.Args[0] = "netnice"
+	cmd.Stdout, cmd.Stderr = &out, &problem
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		err = fmt.Errorf("netnice %s: %w", strings.Join(args, " "), err)
+		if said := strings.TrimSpace(problem.String()); said != "" {
+			err = fmt.Errorf("%w\n%s", err, said)
+		}
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// rate spells a rate so that no unit is rounded.
+func rate(bytesPerSec uint64) string { return strconv.FormatUint(bytesPerSec, 10) + "B/s" }

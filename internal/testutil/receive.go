@@ -1,0 +1,172 @@
+package testutil
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// receiving is the state of a receiver process.
+type receiving struct {
+	cfg   ReceiverConfig
+	wire  *wire
+	ports map[uint16]*atomic.Uint64
+
+	mu      sync.Mutex
+	tracked []*atomic.Uint64 // by Conn.ID
+}
+
+// runReceiver is the receiver process; it ends when its input ends.
+func runReceiver(w *wire, cfg ReceiverConfig) error {
+	r := &receiving{cfg: cfg, wire: w, ports: make(map[uint16]*atomic.Uint64)}
+	failed := make(chan error, 3)
+	for _, p := range cfg.Ports {
+		r.ports[p.Number] = new(atomic.Uint64)
+	}
+	for _, p := range cfg.Ports {
+		l, err := net.Listen("tcp", fmt.Sprintf(":%d", p.Number))
+		if err != nil {
+			return fmt.Errorf("listen: %w", err)
+		}
+		defer l.Close()
+		go func() { failed <- r.accept(l, p) }()
+	}
+	go func() { failed <- r.orders() }()
+	go func() { failed <- r.sample() }()
+	if err := w.write(report{Saw: sawReady, PID: os.Getpid(), T: Now()}); err != nil {
+		return err
+	}
+	return <-failed
+}
+
+func (r *receiving) orders() error {
+	for {
+		var o order
+		if err := r.wire.in.Decode(&o); err != nil {
+			return err
+		}
+		if o.Do != doInfo {
+			return fmt.Errorf("a receiver does not know the order %q", o.Do)
+		}
+		if err := r.wire.write(report{Saw: doInfo, T: Now(), CPU: ProcessCPU()}); err != nil {
+			return err
+		}
+	}
+}
+
+// sample reports the counters once per interval.
+func (r *receiving) sample() error {
+	tick := time.NewTicker(r.cfg.Interval)
+	defer tick.Stop()
+	for range tick.C {
+		s := Sample{T: Now(), Ports: make(map[uint16]uint64)}
+		r.mu.Lock()
+		tracked := r.tracked
+		r.mu.Unlock()
+		s.Conns = make([]uint64, len(tracked))
+		for i, n := range tracked {
+			s.Conns[i] = n.Load()
+		}
+		for p, n := range r.ports {
+			s.Ports[p] = n.Load()
+		}
+		if err := r.wire.write(report{Saw: sawSample, Sample: &s}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *receiving) accept(l net.Listener, p Port) error {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return fmt.Errorf("accept: %w", err)
+		}
+		own, err := r.track(c, p)
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer c.Close()
+			r.serve(c.(*net.TCPConn), p, own)
+		}()
+	}
+}
+
+// track announces the connection and returns its counter; nil if there are too
+// many already.
+func (r *receiving) track(c net.Conn, p Port) (*atomic.Uint64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.tracked) >= maxTracked {
+		return nil, nil
+	}
+	own := new(atomic.Uint64)
+	conn := &Conn{ID: len(r.tracked), Port: p.Number, Remote: c.RemoteAddr().String(), Opened: Now()}
+	if err := r.wire.write(report{Saw: sawConn, Conn: conn}); err != nil {
+		return nil, err
+	}
+	r.tracked = append(r.tracked, own)
+	return own, nil
+}
+
+// serve reads until the sender closes, and answers requests if the port does.
+func (r *receiving) serve(c *net.TCPConn, p Port, own *atomic.Uint64) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return // closed already
+	}
+	const most = 1 << 20
+	size := most
+	if p.RequestBytes > 0 {
+		size = p.RequestBytes
+	}
+	buf := make([]byte, size)
+	reply := make([]byte, p.ReplyBytes)
+	missing := p.RequestBytes // of the present request
+	for {
+		n, err := discard(raw, buf)
+		if err != nil || n == 0 {
+			return // the sender closed or reset: the end of the connection
+		}
+		r.ports[p.Number].Add(uint64(n))
+		if own != nil {
+			own.Add(uint64(n))
+		}
+		if p.RequestBytes == 0 {
+			continue
+		}
+		for missing -= n; missing <= 0; missing += p.RequestBytes {
+			if _, err := c.Write(reply); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// rawConn is the part of syscall.RawConn that discard uses.
+type rawConn interface {
+	Read(func(fd uintptr) (done bool)) error
+}
+
+// discard takes up to len(buf) bytes off the socket without copying them.
+func discard(raw rawConn, buf []byte) (int, error) {
+	var n int
+	var err error
+	wait := raw.Read(func(fd uintptr) bool {
+		for {
+			n, _, err = unix.Recvfrom(int(fd), buf, unix.MSG_TRUNC|unix.MSG_DONTWAIT)
+			if err != unix.EINTR {
+				return !errors.Is(err, unix.EAGAIN)
+			}
+		}
+	})
+	return n, errors.Join(wait, err)
+}

@@ -1,0 +1,167 @@
+package relay
+
+import (
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	chunkMax  = vnetLen + 65536 + 256
+	readBatch = 16 // chunks, before what is due is delivered
+	sendBatch = 64 // packets, before the clock is read again
+)
+
+// direction moves packets from one device to the other.
+type direction struct {
+	from, to int // descriptors
+	travel   *travel
+	queue    *queue
+	count    Counters
+	late     time.Duration // sum
+	chunk    []byte
+}
+
+func newDirection(from, to int, p Path, seed, stream uint64) *direction {
+	bytes := memory(p)
+	return &direction{
+		from: from, to: to,
+		travel: newTravel(p, seed, stream),
+		queue:  newQueue(bytes, bytes/128),
+		chunk:  make([]byte, chunkMax),
+		count:  Counters{Buffer: bytes},
+	}
+}
+
+// memory is what a direction may need: what 1 GB/s puts on the way, within
+// bounds, and the bottleneck's buffer. It is used only as far as it is needed.
+func memory(p Path) int {
+	const least, most, perSecond = 16 << 20, 256 << 20, 1e9
+	bytes := int((p.Delay + p.Jitter).Seconds() * perSecond)
+	return min(max(bytes, least), most) + p.buffer()
+}
+
+// read takes chunks off the device until there are none, or enough for now.
+func (d *direction) read(now int64) error {
+	for range readBatch {
+		n, err := unix.Read(d.from, d.chunk)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		}
+		d.count.Chunks++
+		err = segments(d.chunk[:n], func(headers, payload []byte) { d.packet(now, headers, payload) })
+		if err != nil {
+			d.count.Malformed++
+		}
+	}
+	return nil
+}
+
+func (d *direction) packet(now int64, headers, payload []byte) {
+	bytes := len(headers) + len(payload) - vnetLen
+	d.count.PacketsIn++
+	d.count.BytesIn += uint64(bytes)
+	f, due, queued := d.travel.packet(now, bytes)
+	d.count.MostQueue = max(d.count.MostQueue, queued)
+	switch {
+	case f == lost:
+		d.count.Lost++
+	case f == full:
+		d.count.Dropped++
+	case !d.queue.push(due, headers, payload):
+		d.count.Overflowed++
+	}
+}
+
+// deliver writes what is due and returns when the next packet will be, 0 =
+// there is none.
+func (d *direction) deliver(now int64) int64 {
+	for range sendBatch {
+		packet, due, ok := d.queue.head()
+		if !ok {
+			return 0
+		}
+		if due > now {
+			return due
+		}
+		if _, err := unix.Write(d.to, packet); err != nil {
+			d.count.Refused++
+		} else {
+			d.count.Packets++
+			d.count.Bytes += uint64(len(packet) - vnetLen)
+		}
+		d.late += time.Duration(now - due)
+		d.count.MostLate = max(d.count.MostLate, time.Duration(now-due))
+		d.queue.pop()
+	}
+	return now
+}
+
+func (d *direction) counters() Counters {
+	c := d.count
+	c.InFlight = d.queue.count
+	if sent := c.Packets + c.Refused; sent > 0 {
+		c.MeanLate = d.late / time.Duration(sent)
+	}
+	return c
+}
+
+// set changes the path; packets that are on their way arrive as they would
+// have, and those behind them not before.
+func (d *direction) set(p Path) {
+	d.travel.path = p
+}
+
+// forward runs both directions on the calling thread until orders ends or
+// fails; orders is called when something can be read from its descriptor.
+func forward(both [2]*direction, control int, orders func() error) error {
+	fds := []unix.PollFd{
+		{Fd: int32(both[0].from), Events: unix.POLLIN},
+		{Fd: int32(both[1].from), Events: unix.POLLIN},
+		{Fd: int32(control), Events: unix.POLLIN},
+	}
+	for {
+		now := monotonic()
+		var next int64
+		for _, d := range both {
+			due := d.deliver(now)
+			if due > 0 && (next == 0 || due < next) {
+				next = due
+			}
+		}
+		var timeout *unix.Timespec
+		if next > 0 {
+			t := unix.NsecToTimespec(max(next-monotonic(), 0))
+			timeout = &t
+		}
+		if _, err := unix.Ppoll(fds, timeout, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		now = monotonic()
+		for i, d := range both {
+			if fds[i].Revents != 0 {
+				if err := d.read(now); err != nil {
+					return err
+				}
+			}
+		}
+		if fds[2].Revents != 0 {
+			if err := orders(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func monotonic() int64 {
+	var ts unix.Timespec
+	// CLOCK_MONOTONIC exists on every Linux; the call cannot fail.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return ts.Nano()
+}

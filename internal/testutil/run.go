@@ -1,0 +1,54 @@
+package testutil
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/netnice/netnice/internal/testutil/relay"
+)
+
+// trafficName is the argv[0] by which a program knows that it was started as a
+// traffic process.
+const trafficName = "netnice-traffic"
+
+// The roles of a traffic process, argv[1].
+const (
+	roleSender   = "sender"
+	roleReceiver = "receiver"
+)
+
+// MaybeRunTraffic turns the process into a sender, a receiver or a relay if it
+// was started as one by StartSender, StartReceiver or NewDistantPair, and then
+// never returns.
+// Otherwise it does nothing. It must be called before flags are parsed.
+func MaybeRunTraffic() {
+	relay.MaybeRun()
+	if len(os.Args) != 2 || os.Args[0] != trafficName {
+		return
+	}
+	w := newWire(os.Stdin, os.Stdout)
+	err := runTraffic(os.Args[1], w)
+	if err != nil && !errors.Is(err, io.EOF) { // EOF: whoever started us is gone
+		_ = w.write(report{Saw: sawError, Error: err.Error()}) // nobody left to tell if it fails
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func runTraffic(role string, w *wire) error {
+	// The name is for people who look at ps; any other is as good.
+	_ = os.WriteFile("/proc/self/comm", []byte("nn-"+role), 0)
+	first, err := w.configure()
+	if err != nil {
+		return err
+	}
+	switch {
+	case role == roleSender && first.Sender != nil:
+		return runSender(w, *first.Sender)
+	case role == roleReceiver && first.Receiver != nil:
+		return runReceiver(w, *first.Receiver)
+	}
+	return fmt.Errorf("role %q without its configuration", role)
+}

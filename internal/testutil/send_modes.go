@@ -1,0 +1,134 @@
+package testutil
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// bulk writes to the connection until the sender stops or Bytes are written;
+// in the latter case it closes the connection, which goes on draining.
+func (s *sending) bulk(fd int) {
+	left := s.cfg.Bytes
+	for !s.stop.Load() {
+		chunk := s.buf[:s.cfg.WriteSize]
+		if s.cfg.Bytes > 0 && left < int64(len(chunk)) {
+			chunk = chunk[:left]
+		}
+		n, err := write(fd, chunk)
+		s.written.Add(int64(n))
+		left -= int64(n)
+		if err != nil {
+			return // reset by our own stop or by the receiver
+		}
+		if s.cfg.Bytes > 0 && left == 0 {
+			s.end(fd)
+			return
+		}
+	}
+}
+
+// end keeps a last look at a connection that wrote everything, and closes it.
+func (s *sending) end(fd int) {
+	c, err := readConnInfo(fd)
+	s.mu.Lock()
+	if err == nil {
+		s.ended = append(s.ended, c)
+	}
+	s.mu.Unlock()
+	_ = s.close(fd) // a TCP socket's close reports nothing of use
+}
+
+// write blocks until all is handed to the kernel, in one system call unless a
+// signal interrupts it.
+func write(fd int, b []byte) (int, error) {
+	done := 0
+	for done < len(b) {
+		n, err := unix.Write(fd, b[done:])
+		if n > 0 {
+			done += n
+		}
+		if err != nil && err != unix.EINTR {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// requests sends requests and waits for the replies, one at a time.
+func (s *sending) requests(fd int) {
+	for !s.stop.Load() {
+		t := Now()
+		n, err := write(fd, s.buf[:s.cfg.RequestBytes])
+		s.written.Add(int64(n))
+		if err != nil {
+			return
+		}
+		if err := readFull(fd, s.cfg.ReplyBytes); err != nil {
+			return
+		}
+		s.completedAt(t)
+		time.Sleep(s.cfg.Pause)
+	}
+}
+
+// readFull reads exactly n bytes.
+func readFull(fd, n int) error {
+	buf := make([]byte, n)
+	for n > 0 {
+		got, err := unix.Read(fd, buf[:n])
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return err
+		case got == 0:
+			return io.EOF
+		default:
+			n -= got
+		}
+	}
+	return nil
+}
+
+// completedAt notes how long something took that began at t.
+func (s *sending) completedAt(t Instant) {
+	now := Now()
+	s.completed.Add(1)
+	s.mu.Lock()
+	s.latency = append(s.latency, Point{now, now.Sub(t)})
+	s.mu.Unlock()
+}
+
+// shortConnections opens one connection after another.
+func (s *sending) shortConnections() {
+	for !s.stop.Load() {
+		t := Now()
+		if err := s.shortConnection(); err != nil {
+			if !s.stop.Load() {
+				s.failed.Add(1)
+				time.Sleep(10 * time.Millisecond) // do not spin on a lasting fault
+			}
+			continue
+		}
+		s.completedAt(t)
+	}
+}
+
+func (s *sending) shortConnection() error {
+	fd, err := s.connect()
+	if err != nil {
+		return err
+	}
+	n, err := write(fd, s.buf[:s.cfg.ShortBytes])
+	s.written.Add(int64(n))
+	if err == nil && s.cfg.ShortWait {
+		if err = unix.Shutdown(fd, unix.SHUT_WR); err == nil {
+			if err = readFull(fd, 1); errors.Is(err, io.EOF) { // the receiver has read all and closed
+				err = nil
+			}
+		}
+	}
+	return errors.Join(err, s.close(fd))
+}

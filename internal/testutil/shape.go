@@ -1,0 +1,89 @@
+package testutil
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ShapeHTB puts an HTB class of that rate over everything that leaves the
+// namespace by Device, as a competent administrator would: the one class holds
+// the device's whole rate, burst and cburst are 1 ms of the rate and at least
+// 64 KB (one largest chunk of TCP's), the quantum is 64 KB, and the leaf is the
+// kernel's default FIFO of 1000 packets. bytesPerSec counts link bytes, that
+// is 14 more per packet than IP bytes.
+func ShapeHTB(n *NetNS, bytesPerSec uint64) error {
+	link, err := unshaped(n)
+	if err != nil {
+		return err
+	}
+	root := netlink.NewHtb(netlink.QdiscAttrs{
+		LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
+	})
+	root.Defcls = 1
+	if err := n.link.QdiscAdd(root); err != nil {
+		return fmt.Errorf("add htb to %s: %w", Device, err)
+	}
+	burst := uint32(min(max(bytesPerSec/1000, 64<<10), math.MaxUint32))
+	class := netlink.NewHtbClass(
+		netlink.ClassAttrs{
+			LinkIndex: link.Attrs().Index, Parent: netlink.MakeHandle(1, 0), Handle: netlink.MakeHandle(1, 1),
+		},
+		netlink.HtbClassAttrs{
+			Rate: bytesPerSec * 8, Ceil: bytesPerSec * 8, // these two fields are in bits/s
+			Buffer: burst, Cbuffer: burst, Quantum: 64 << 10,
+		})
+	if err := n.link.ClassAdd(class); err != nil {
+		return fmt.Errorf("add htb class of %d bytes/s: %w", bytesPerSec, err)
+	}
+	return nil
+}
+
+// ShapeTBF puts a token bucket over everything that leaves the namespace by
+// Device, with the burst of ShapeHTB and a queue of 50 ms, at least 64 KB.
+// bytesPerSec counts link bytes. A shaper that is there is replaced.
+func ShapeTBF(n *NetNS, bytesPerSec uint64) error {
+	link, err := unshaped(n)
+	if err != nil {
+		return err
+	}
+	burst := uint32(min(max(bytesPerSec/1000, 64<<10), math.MaxUint32))
+	err = n.link.QdiscAdd(&netlink.Tbf{
+		QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
+		},
+		Rate:   bytesPerSec,
+		Limit:  burst + uint32(min(max(bytesPerSec/20, 64<<10), math.MaxInt32)),
+		Buffer: netlink.Xmittime(bytesPerSec, burst),
+	})
+	if err != nil {
+		return fmt.Errorf("add tbf of %d bytes/s to %s: %w", bytesPerSec, Device, err)
+	}
+	return nil
+}
+
+// Unshape removes what ShapeHTB or ShapeTBF added; without either it does
+// nothing.
+func Unshape(n *NetNS) error {
+	_, err := unshaped(n)
+	return err
+}
+
+// unshaped removes the queueing discipline of Device, which cannot be changed
+// in place from one kind to another, and returns the device.
+func unshaped(n *NetNS) (netlink.Link, error) {
+	link, err := n.link.LinkByName(Device)
+	if err != nil {
+		return nil, fmt.Errorf("find %s: %w", Device, err)
+	}
+	err = n.link.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: link.Attrs().Index, Parent: netlink.HANDLE_ROOT,
+	}})
+	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
+		return nil, fmt.Errorf("remove root qdisc of %s: %w", Device, err)
+	}
+	return link, nil
+}

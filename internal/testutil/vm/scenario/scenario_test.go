@@ -1,0 +1,57 @@
+package scenario
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/internal/testutil/vm"
+)
+
+// TestNetnice builds netnice and runs TestGuest on each kernel.
+func TestNetnice(t *testing.T) {
+	vm.Require(t)
+	program := filepath.Join(t.TempDir(), "netnice")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/netnice/netnice/cmd/netnice")
+	build.Env = append(build.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	for _, series := range []string{"6.1", "6.12"} {
+		t.Run(series, func(t *testing.T) {
+			vm.RunTests(t, vm.Config{
+				Kernel: series,
+				Files:  map[string]string{"/bin/netnice": program},
+			}, ".", "^TestGuest$")
+		})
+	}
+}
+
+// TestFeatures asks each kernel what it offers, and checks the answer.
+func TestFeatures(t *testing.T) {
+	vm.Require(t)
+	for _, series := range []string{"6.1", "6.12"} {
+		t.Run(series, func(t *testing.T) {
+			vm.RunTests(t, vm.Config{Kernel: series}, "github.com/netnice/netnice/internal/kernelfeatures", "")
+		})
+	}
+}
+
+// TestBadPlaces runs netnice's own check of the machine where something is
+// missing that only another way of booting takes away.
+func TestBadPlaces(t *testing.T) {
+	vm.Require(t)
+	for name, c := range map[string]vm.Config{
+		"cgroup v1 only": {Cgroup: "v1", NoBPFFS: true},
+		"lockdown":       {Append: "lockdown=confidentiality"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			res := vm.RunTests(t, c, "github.com/netnice/netnice/internal/doctor", "^TestThisMachine$")
+			require.Contains(t, string(res.Stdout), map[string]string{
+				"cgroup v1 only": "systemd.unified_cgroup_hierarchy=1",
+				"lockdown":       "lockdown: confidentiality",
+			}[name])
+		})
+	}
+}
