@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+func TestMain(m *testing.M) {
+	testutil.MaybeRunTraffic()
+	os.Exit(m.Run())
+}
+
+func mustParse(t *testing.T, args ...string) options {
+	t.Helper()
+	o, err := parse(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestCells(t *testing.T) {
+	all := mustParse(t).cells()
+	if took := estimate(all); took.Minutes() > 8 {
+		t.Errorf("all %d cells take %v", len(all), took)
+	}
+	names := make(map[string]bool)
+	for _, c := range all {
+		if names[c.name()] {
+			t.Errorf("two cells are named %q", c.name())
+		}
+		names[c.name()] = true
+	}
+	every := make(map[string]bool)
+	for _, c := range mustParse(t, "-all").cells() {
+		every[c.name()] = true
+	}
+	for name := range names {
+		if !every[name] {
+			t.Errorf("-all has no %q", name)
+		}
+	}
+	for _, want := range []string{
+		"none x16 bbr", "htb 128KB/s x4 cubic", "netnice 1.25GB/s x16 bbr", "netnice 10MB/s x16+1 cubic", "netnice 1B/s x1 cubic",
+		"trickle 1MB/s x1 cubic", "tbf 10MB/s x16 cubic", "netnice 10MB/s x64 reno IPv6", "netnice 1MB/s x4 cubic 300ms", "htb 1MB/s x16 bbr 20ms 1%",
+	} {
+		if !names[want] {
+			t.Errorf("no cell %q", want)
+		}
+	}
+	if every["netnice 1.25GB/s x1 cubic 20ms"] || !every["netnice 100MB/s x64 reno IPv6 300ms 1%"] {
+		t.Error("-all does not have what a path carries, or has what it does not")
+	}
+	far := mustParse(t, "-rtt", "50ms", "-loss", "0.02").cells()
+	if len(far) == 0 || far[0].rtt != 50*time.Millisecond || far[0].loss != 0.02 {
+		t.Errorf("-rtt and -loss are not obeyed: %+v", far)
+	}
+	only := mustParse(t, "-only", "netnice 1MB/s x16 ").cells()
+	if len(only) != 4 {
+		t.Errorf("%d cells match, want cubic and bbr, and bbr over two paths", len(only))
+	}
+	if peers := mustParse(t, "-limiters", "none,htb").cells(); uses(peers, limiterNetnice) || !uses(peers, limiterHTB) {
+		t.Error("-limiters is not obeyed")
+	}
+	if quick := estimate(mustParse(t, "-quick").cells()); quick.Minutes() > 1.1 {
+		t.Errorf("-quick takes %v", quick)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, args := range [][]string{{"-limiters", "tc"}, {"-interval", "1s"}, {"-only", "("}, {"extra"}} {
+		if _, err := parse(args); err == nil {
+			t.Errorf("%q was taken", args)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	path := pathFigures{SmallMicros: 30, ChunkMicros: 40}
+	good := cellFigures{Limiter: limiterNetnice, Rate: 1e6, Connections: 16, IPRatio: 0.996, RTTMicros: 79, Shares: [2]float64{0.5, 0.5}, cell: cell{interval: 4 * time.Second}}
+	distant := func(f *cellFigures) {
+		f.cell.rtt, f.RTTMicros = 100*time.Millisecond, 100_100
+	}
+	for name, c := range map[string]struct {
+		change  func(*cellFigures)
+		missed  []string
+		delayed bool
+		narrow  bool // the path carries no more than the limit
+	}{
+		"good":            {func(*cellFigures) {}, nil, false, false},
+		"too much":        {func(f *cellFigures) { f.IPRatio = 1.011 }, []string{"ip_over_limit"}, false, false},
+		"too little":      {func(f *cellFigures) { f.IPRatio = 0.98 }, []string{"ip_over_limit"}, false, false},
+		"retransmits":     {func(f *cellFigures) { f.Retransmits = 1 }, []string{"retransmits"}, false, false},
+		"noise":           {func(f *cellFigures) { f.RTTMicros = 90 }, nil, false, false},
+		"delayed":         {func(f *cellFigures) { f.RTTMicros = 23000 }, nil, true, false},
+		"queued":          {func(f *cellFigures) { f.RTTMicros = 60000 }, []string{"rtt"}, false, false},
+		"queued and fast": {func(f *cellFigures) { f.RTTMicros, f.Rate = 1000, 1e9 }, []string{"rtt"}, false, false},
+		"shares":          {func(f *cellFigures) { f.cell.shares, f.Shares = true, [2]float64{0.54, 0.46} }, []string{"shares"}, false, false},
+		"not ours":        {func(f *cellFigures) { f.Limiter, f.IPRatio = limiterHTB, 0.5 }, nil, false, false},
+		"distant":         {distant, nil, false, false},
+		"distant, late": {func(f *cellFigures) {
+			distant(f)
+			f.RTTMicros, f.Rate = 160_000, 10e6
+		}, []string{"rtt"}, false, false},
+		"narrow":           {func(f *cellFigures) { f.IPRatio = 0.3 }, nil, false, true},
+		"narrow, too much": {func(f *cellFigures) { f.IPRatio = 1.1 }, []string{"ip_over_limit"}, false, true},
+		"lost on the way": {func(f *cellFigures) {
+			distant(f)
+			f.Loss, f.IPRatio, f.SentRatio, f.Retransmits, f.PathLost = 0.01, 0.99, 1, 30, 30
+		}, nil, false, false},
+		"a segment or none": {func(f *cellFigures) { f.Rate, f.IPRatio = 1, 300 }, nil, false, false},
+	} {
+		f := good
+		c.change(&f)
+		f.judge(path, false, !c.narrow)
+		if !slices.Equal(f.Missed, c.missed) || f.AckDelayed != c.delayed {
+			t.Errorf("%s: missed %q, delayed %v; want %q, %v", name, f.Missed, f.AckDelayed, c.missed, c.delayed)
+		}
+	}
+	f := good
+	f.RTTMicros = 23000
+	if f.judge(path, true, true); f.AckDelayed {
+		t.Error("without delayed acknowledgements nothing is due to them")
+	}
+}
+
+// One cell of each peer, in full.
+func TestRun(t *testing.T) {
+	testutil.RequireRoot(t)
+	o := mustParse(t, "-interval", "1.5s", "-limiters", "none,htb", "-only", "none x1 cubic$|htb 10MB/s x16\\+1|htb 1MB/s x4 cubic 20ms")
+	var out bytes.Buffer
+	if _, err := run(t.Context(), o, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"none x1 cubic", "htb 10MB/s x16+1 cubic", "shares 0.", "htb 1MB/s x4 cubic 20ms", "path lost 0, dropped 0"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
+	}
+}

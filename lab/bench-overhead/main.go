@@ -1,0 +1,237 @@
+// Command bench-overhead measures what netnice costs traffic that it does not
+// limit: the same short measurement again and again without netnice and with
+// it (A B B A), over lo and over veth. With -limited N, N other processes have
+// limits meanwhile, so that every hook is attached.
+//
+//	go run ./lab/bench-overhead
+//	go run ./lab/bench-overhead -limited 1000 -rounds 20
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/stat"
+)
+
+// bench is the options and what all measurements share.
+type bench struct {
+	*bed.Bed
+	limited, rounds int
+	passes          int
+	interval        time.Duration
+	pair            *testutil.Pair
+	others          []int // pids
+}
+
+func main() {
+	var o bench
+	flag.IntVar(&o.limited, "limited", 0, "limit `N` other processes meanwhile")
+	flag.IntVar(&o.rounds, "rounds", 40, "of without, with, with, without")
+	flag.IntVar(&o.passes, "passes", 1, "measure `N` times in each state and take the median")
+	flag.DurationVar(&o.interval, "interval", 60*time.Millisecond, "of one measurement")
+	bed.Main("bench-overhead", func(ctx context.Context, b *bed.Bed) error {
+		o.Bed = b
+		if b.Quick {
+			o.rounds = 4
+		}
+		return o.run(ctx)
+	})
+}
+
+// cell is one kind of traffic on one path.
+type cell struct {
+	Kind string `json:"kind"`
+	Path string `json:"path"`
+	// With over without, of neighbouring measurements.
+	Clock stat.Interval `json:"rate_ratio"`
+	CPU   stat.Interval `json:"operations_per_cpu_second_ratio"`
+
+	Without stat.Spread `json:"without_per_second"`
+	With    stat.Spread `json:"with_per_second"`
+
+	// The programs' own time, as the kernel counts it; per operation, and as a
+	// part of the operation's CPU time.
+	BPFNanos  float64             `json:"bpf_ns_per_operation"`
+	BPFPart   float64             `json:"bpf_part_of_cpu_time"`
+	Programs  map[string]bed.Cost `json:"bpf_programs"`
+	OpsInStat float64             `json:"operations_while_counted"`
+}
+
+type figures struct {
+	Limited int     `json:"other_processes_limited"`
+	Rounds  int     `json:"rounds"`
+	Passes  int     `json:"passes"`
+	Cells   []*cell `json:"cells"`
+}
+
+func (o *bench) run(ctx context.Context) error {
+	if o.Machine.OtherLinks > 0 {
+		o.Printf("beware: somebody else's BPF programs are attached; figures without netnice are not without BPF\n\n")
+	}
+	var err error
+	if o.pair, err = o.Pair(); err != nil {
+		return err
+	}
+	for range o.limited {
+		cmd, err := o.Start(nil, "sleep", "infinity")
+		if err != nil {
+			return err
+		}
+		o.others = append(o.others, cmd.Process.Pid)
+	}
+	f := figures{Limited: o.limited, Rounds: o.rounds, Passes: o.passes}
+	for _, kind := range []string{kindTCP, kindRR, kindUDP} {
+		for _, path := range []string{"lo", "veth"} {
+			f.Cells = append(f.Cells, &cell{Kind: kind, Path: path})
+		}
+	}
+	off, on, err := bed.Quads(ctx, o.rounds, func(on bool) error { return o.change(ctx, on) },
+		func() ([]figure, error) { return o.pass(f.Cells) })
+	if err != nil {
+		return err
+	}
+	for i, c := range f.Cells {
+		c.compute(off, on, i)
+	}
+	if err := o.account(ctx, f.Cells); err != nil {
+		return err
+	}
+	o.print(f)
+	if o.limited > 0 {
+		o.Name += "-" + strconv.Itoa(o.limited)
+	}
+	return o.Write(f)
+}
+
+// change switches netnice on or off, and sets the limits of the others.
+func (o *bench) change(ctx context.Context, on bool) error {
+	if err := o.Switch(ctx, on); err != nil {
+		return err
+	}
+	if on {
+		rate := uint64(1e6)
+		for _, pid := range o.others {
+			_, err := o.Client.Set(ctx, api.SetRequest{
+				Subject: api.Subject{Kind: api.KindPID, ID: strconv.Itoa(pid)},
+				Wish:    api.Wish{UpBytesPerSec: &rate},
+			})
+			if err != nil {
+				return fmt.Errorf("limit process %d: %w", pid, err)
+			}
+		}
+	}
+	return bed.Sleep(ctx, 100*time.Millisecond) // what that needed is over
+}
+
+// pass measures every cell in one state.
+func (o *bench) pass(cells []*cell) ([]figure, error) {
+	clock, cpu := make([][]float64, len(cells)), make([][]float64, len(cells))
+	for range o.passes {
+		for i, c := range cells {
+			f, err := o.measure(c)
+			if err != nil {
+				return nil, fmt.Errorf("%s over %s: %w", c.Kind, c.Path, err)
+			}
+			clock[i], cpu[i] = append(clock[i], f.perSecond), append(cpu[i], f.perCPU)
+		}
+	}
+	all := make([]figure, len(cells))
+	for i := range cells {
+		all[i] = figure{perSecond: stat.Median(clock[i]), perCPU: stat.Median(cpu[i])}
+	}
+	return all, nil
+}
+
+func (o *bench) measure(c *cell) (figure, error) {
+	if c.Path == "lo" {
+		return measure(c.Kind, o.pair.A, o.pair.A, netip.AddrFrom4([4]byte{127, 0, 0, 1}), o.interval)
+	}
+	return measure(c.Kind, o.pair.A, o.pair.B, o.pair.B4, o.interval)
+}
+
+func (c *cell) compute(off, on [][]figure, i int) {
+	var clock, cpu, without, with []float64
+	for k := range off {
+		a, b := off[k][i], on[k][i]
+		clock, cpu = append(clock, b.perSecond/a.perSecond), append(cpu, b.perCPU/a.perCPU)
+		without, with = append(without, a.perSecond), append(with, b.perSecond)
+	}
+	c.Clock, c.CPU = stat.Bootstrap(clock), stat.Bootstrap(cpu)
+	c.Without, c.With = stat.Of(without), stat.Of(with)
+}
+
+// account measures each cell once more with the kernel's statistics on, which
+// cost time themselves, and notes the programs' share.
+func (o *bench) account(ctx context.Context, cells []*cell) (err error) {
+	if err := o.change(ctx, true); err != nil {
+		return err
+	}
+	var stats io.Closer
+	if stats, err = ebpf.EnableStats(unix.BPF_STATS_RUN_TIME); err != nil {
+		return fmt.Errorf("switch BPF statistics on: %w", err)
+	}
+	defer stats.Close()
+	for _, c := range cells {
+		before, err := o.Costs()
+		if err != nil {
+			return err
+		}
+		f, err := o.measure(c)
+		if err != nil {
+			return err
+		}
+		after, err := o.Costs()
+		if err != nil {
+			return err
+		}
+		c.Programs, c.OpsInStat = bed.Sub(after, before), f.ops
+		var sum time.Duration
+		for _, p := range c.Programs {
+			sum += p.Time
+		}
+		c.BPFNanos = float64(sum.Nanoseconds()) / f.ops
+		c.BPFPart = c.BPFNanos / 1e9 * f.perCPU
+	}
+	return nil
+}
+
+func (o *bench) print(f figures) {
+	o.Printf("%d other processes limited; %d pairs of %d x %v; medians of with over without, 95%% confidence intervals\n\n", f.Limited, 2*f.Rounds, f.Passes, o.interval)
+	o.Printf("%-16s %-5s %28s  %-28s %-28s %s\n", "", "", "without: min median max", "rate", "per CPU second", "BPF's own time")
+	for _, c := range f.Cells {
+		unit, by := "k/s", 1e3
+		if c.Kind == kindTCP {
+			unit, by = "MB/s", 1e6
+		}
+		o.Printf("%-16s %-5s %7.0f %7.0f %7.0f %-5s %.4f [%.4f, %.4f]     %.4f [%.4f, %.4f]     %.2f%%", c.Kind, c.Path,
+			c.Without.Min/by, c.Without.Median/by, c.Without.Max/by, unit,
+			c.Clock.Median, c.Clock.Low, c.Clock.High, c.CPU.Median, c.CPU.Low, c.CPU.High, 100*c.BPFPart)
+		for name, p := range c.Programs {
+			if p.Runs > 0 {
+				o.Printf("  %s %.2f x %d ns", name, float64(p.Runs)/c.OpsInStat*perUnit(c.Kind), p.Time.Nanoseconds()/int64(p.Runs))
+			}
+		}
+		o.Printf("\n")
+	}
+	o.Printf("\nper operation: 64 KB of a stream, one round trip (2 sends, 2 receives), one datagram\n")
+}
+
+// perUnit is how many counted operations make one that people think of.
+func perUnit(kind string) float64 {
+	if kind == kindTCP {
+		return writes
+	}
+	return 1
+}

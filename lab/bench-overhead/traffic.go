@@ -1,0 +1,273 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// What is measured.
+const (
+	kindTCP = "TCP throughput"
+	kindRR  = "TCP round trip"
+	kindUDP = "UDP send"
+)
+
+// figure is one short measurement: operations (bytes, round trips, datagrams)
+// by the clock and by the CPU time of the threads that did them. The latter is
+// hardly disturbed by what else the machine does.
+type figure struct {
+	ops       float64
+	perSecond float64
+	perCPU    float64 // per CPU second
+}
+
+const (
+	port     = 5001
+	writes   = 64 << 10 // bytes of one write, TCP throughput
+	datagram = 64       // bytes of payload
+)
+
+// measure runs one kind from a namespace to an address in another (or the
+// same), over new sockets.
+func measure(kind string, from, into *testutil.NetNS, to netip.Addr, d time.Duration) (figure, error) {
+	if kind == kindUDP {
+		return datagrams(from, into, to, d)
+	}
+	out, in, err := connection(from, into, to)
+	if err != nil {
+		return figure{}, err
+	}
+	defer unix.Close(in)
+	defer unix.Close(out)
+	var stop atomic.Bool
+	other := make(chan thread, 1)
+	go func() {
+		if kind == kindRR {
+			other <- onCPU(0, func() (float64, error) { return 0, reflect(in) })
+			return
+		}
+		other <- onCPU(1, func() (float64, error) { return discard(in, &stop) })
+	}()
+	// A thread of its own for this side, too; the round trip has both on one
+	// CPU, where nothing but the work itself counts: no sleeping CPU to wake.
+	mine := make(chan thread, 1)
+	go func() {
+		mine <- onCPU(0, func() (float64, error) {
+			if kind == kindRR {
+				return ping(out, d)
+			}
+			return write(out, d)
+		})
+	}()
+	m := <-mine
+	stop.Store(true)
+	// The end of the stream is the other thread's end.
+	m.err = errors.Join(m.err, unix.Shutdown(out, unix.SHUT_RDWR))
+	o := <-other
+	if err := errors.Join(m.err, o.err); err != nil {
+		return figure{}, fmt.Errorf("%s: %w", kind, err)
+	}
+	ops, elapsed := m.ops, m.elapsed
+	if kind == kindTCP {
+		ops, elapsed = o.ops, o.elapsed
+	}
+	return figure{ops: ops, perSecond: ops / elapsed, perCPU: ops / (m.cpu + o.cpu)}, nil
+}
+
+// thread is what one did.
+type thread struct {
+	ops, elapsed, cpu float64 // seconds
+	err               error
+}
+
+// onCPU calls fn on a thread that only one CPU runs, which ends afterwards.
+func onCPU(cpu int, fn func() (float64, error)) (t thread) {
+	runtime.LockOSThread() // and never unlocked: the runtime ends the thread
+	var set unix.CPUSet
+	set.Set(cpu % runtime.NumCPU())
+	if t.err = unix.SchedSetaffinity(0, &set); t.err != nil {
+		return t
+	}
+	begin, used := testutil.Now(), threadCPU()
+	t.ops, t.err = fn()
+	t.elapsed, t.cpu = testutil.Now().Sub(begin).Seconds(), threadCPU()-used
+	return t
+}
+
+func threadCPU() float64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) // cannot fail
+	return float64(ts.Nano()) / 1e9
+}
+
+// connection makes a connected pair of blocking TCP sockets.
+func connection(from, into *testutil.NetNS, to netip.Addr) (out, in int, err error) {
+	listener, err := bound(into, unix.SOCK_STREAM, to)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer unix.Close(listener)
+	if out, err = socket(from, unix.SOCK_STREAM); err != nil {
+		return 0, 0, err
+	}
+	if err := unix.Connect(out, address(to)); err != nil {
+		return 0, 0, errors.Join(fmt.Errorf("connect: %w", err), unix.Close(out))
+	}
+	if in, _, err = unix.Accept4(listener, unix.SOCK_CLOEXEC); err != nil {
+		return 0, 0, errors.Join(fmt.Errorf("accept: %w", err), unix.Close(out))
+	}
+	for _, fd := range []int{in, out} {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+			return 0, 0, errors.Join(fmt.Errorf("set TCP_NODELAY: %w", err), unix.Close(out), unix.Close(in))
+		}
+	}
+	return out, in, nil
+}
+
+func address(a netip.Addr) unix.Sockaddr {
+	return &unix.SockaddrInet4{Port: port, Addr: a.As4()}
+}
+
+func socket(n *testutil.NetNS, kind int) (fd int, err error) {
+	err = n.Do(func() error {
+		fd, err = unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return -1, fmt.Errorf("make socket: %w", err)
+	}
+	return fd, nil
+}
+
+func bound(n *testutil.NetNS, kind int, to netip.Addr) (int, error) {
+	fd, err := socket(n, kind)
+	if err != nil {
+		return -1, err
+	}
+	err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.Bind(fd, address(to)))
+	if err == nil && kind == unix.SOCK_STREAM {
+		err = unix.Listen(fd, 1)
+	}
+	if err != nil {
+		return -1, errors.Join(fmt.Errorf("listen: %w", err), unix.Close(fd))
+	}
+	return fd, nil
+}
+
+// write fills the connection for that long.
+func write(fd int, d time.Duration) (float64, error) {
+	buf := make([]byte, writes)
+	for end := testutil.Now().Add(d); testutil.Now() < end; {
+		if _, err := unix.Write(fd, buf); err != nil && err != unix.EINTR {
+			return 0, err
+		}
+	}
+	return 0, nil
+}
+
+// discard counts the bytes that come until the end.
+func discard(fd int, stop *atomic.Bool) (float64, error) {
+	buf := make([]byte, 1<<20)
+	var sum float64
+	for {
+		n, _, err := unix.Recvfrom(fd, buf, unix.MSG_TRUNC)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case stop.Load() || (err == nil && n == 0):
+			return sum, nil
+		case err != nil:
+			return sum, err
+		}
+		sum += float64(n)
+	}
+}
+
+// ping sends a byte and waits for one, for that long.
+func ping(fd int, d time.Duration) (float64, error) {
+	b := make([]byte, 1)
+	trips := 0.0
+	for end := testutil.Now().Add(d); testutil.Now() < end; trips++ {
+		if err := exchange(fd, b); err != nil {
+			return trips, err
+		}
+	}
+	return trips, nil
+}
+
+func exchange(fd int, b []byte) error {
+	if _, err := unix.Write(fd, b); err != nil {
+		return err
+	}
+	for {
+		n, err := unix.Read(fd, b)
+		if err == nil && n == 0 {
+			return unix.EPIPE
+		}
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// reflect sends back what comes until the end.
+func reflect(fd int) error {
+	b := make([]byte, 1)
+	for {
+		n, err := unix.Read(fd, b)
+		switch {
+		case err == unix.EINTR:
+		case err == unix.ECONNRESET || (err == nil && n == 0):
+			return nil
+		case err != nil:
+			return err
+		default:
+			// If the other end is gone, the next read says so.
+			_, _ = unix.Write(fd, b)
+		}
+	}
+}
+
+// datagrams sends as fast as it can to a socket that nobody reads; what its
+// buffer does not hold is dropped there, after the whole way.
+func datagrams(from, into *testutil.NetNS, to netip.Addr, d time.Duration) (f figure, err error) {
+	in, err := bound(into, unix.SOCK_DGRAM, to)
+	if err != nil {
+		return f, err
+	}
+	defer unix.Close(in)
+	out, err := socket(from, unix.SOCK_DGRAM)
+	if err != nil {
+		return f, err
+	}
+	defer unix.Close(out)
+	if err := unix.Connect(out, address(to)); err != nil {
+		return f, fmt.Errorf("connect: %w", err)
+	}
+	done := make(chan thread, 1)
+	go func() {
+		done <- onCPU(0, func() (float64, error) {
+			buf := make([]byte, datagram)
+			sent := 0.0
+			for end := testutil.Now().Add(d); testutil.Now() < end; sent++ {
+				if _, err := unix.Write(out, buf); err != nil && err != unix.EINTR && err != unix.ENOBUFS {
+					return sent, err
+				}
+			}
+			return sent, nil
+		})
+	}()
+	t := <-done
+	if t.err != nil {
+		return f, fmt.Errorf("%s: %w", kindUDP, t.err)
+	}
+	return figure{ops: t.ops, perSecond: t.ops / t.elapsed, perCPU: t.ops / t.cpu}, nil
+}

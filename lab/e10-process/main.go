@@ -1,0 +1,139 @@
+// Command e10-process re-runs nlimit's Figure 6: a program with four
+// connections under a limit of 12 KB/s for the process, and the same with the
+// limit on its user.
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/capture"
+	"github.com/netnice/netnice/lab/internal/chart"
+	"github.com/netnice/netnice/lab/internal/stat"
+)
+
+func main() { bed.Main("e10-process", run) }
+
+const (
+	connections = 4
+	limit       = 12000 // bytes/s
+	uid         = 64210 // a user without any other process
+)
+
+// figures of one kind of limit.
+type figures struct {
+	On     string      `json:"limit_on"`
+	Ratio  float64     `json:"sum_over_limit"`
+	Sum    stat.Spread `json:"sum_per_second"`
+	Steady stat.Spread `json:"sum_per_second_after_5s"`
+	Jain   float64     `json:"jain"`
+	Series [][]float64 `json:"series_per_second"` // of each connection
+}
+
+func run(ctx context.Context, b *bed.Bed) error {
+	length := 40 * time.Second
+	if b.Quick {
+		length = 10 * time.Second
+	}
+	if err := b.Up(ctx); err != nil {
+		return err
+	}
+	var all []figures
+	for _, on := range []string{"process", "user"} {
+		f, err := traffic(ctx, b, on, length)
+		if err != nil {
+			return fmt.Errorf("limit on a %s: %w", on, err)
+		}
+		all = append(all, f)
+		b.Printf("limit on the %-8s sum %.4f of the limit; per second %.2f..%.2f KB/s, from the 6th second on %.2f..%.2f; Jain %.4f\n",
+			on, f.Ratio, f.Sum.Min/1e3, f.Sum.Max/1e3, f.Steady.Min/1e3, f.Steady.Max/1e3, f.Jain)
+		if err := draw(b, f); err != nil {
+			return err
+		}
+	}
+	b.Printf("paper: the sum is flat at 12 KB/s, the connections compete; the same with a user's limit (a figure without numbers)\n")
+	return b.Write(all)
+}
+
+func traffic(ctx context.Context, b *bed.Bed, on string, length time.Duration) (f figures, err error) {
+	pair, err := b.Pair()
+	if err != nil {
+		return f, err
+	}
+	if _, err := b.Receiver(pair.B, testutil.ReceiverConfig{}); err != nil {
+		return f, err
+	}
+	c, err := capture.Start(pair.B)
+	if err != nil {
+		return f, err
+	}
+	cfg := testutil.SenderConfig{
+		To: netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String(), Connections: connections, UID: uid,
+	}
+	tx, err := b.Sender(pair.A, cfg)
+	if err != nil {
+		return f, err
+	}
+	if on == "user" {
+		err = b.LimitUser(ctx, uid, limit)
+	} else {
+		err = b.LimitPID(ctx, tx.PID(), limit)
+	}
+	if err != nil {
+		return f, err
+	}
+	begin, err := tx.Start()
+	if err != nil {
+		return f, err
+	}
+	begin = begin.Add(time.Second)
+	if err := bed.Sleep(ctx, length+time.Second); err != nil {
+		return f, err
+	}
+	packets, err := c.Stop()
+	if err != nil {
+		return f, err
+	}
+	report, err := tx.Stop()
+	if err != nil {
+		return f, err
+	}
+	end := begin.Add(length)
+	sums := capture.Rates(packets, begin, end, time.Second, nil)
+	f.On, f.Sum, f.Steady = on, stat.Of(sums), stat.Of(sums[4:])
+	f.Ratio = f.Sum.Mean / limit
+	var means []float64
+	for _, conn := range report.Conns {
+		rates := capture.Rates(packets, begin, end, time.Second, func(p capture.Packet) bool { return p.From == conn.LocalPort })
+		f.Series = append(f.Series, rates)
+		means = append(means, stat.Of(rates).Mean)
+	}
+	f.Jain = testutil.Jain(means)
+	return f, nil
+}
+
+func draw(b *bed.Bed, f figures) error {
+	sum := chart.Curve{Name: "sum"}
+	curves := make([]chart.Curve, 0, connections+1)
+	for i, rates := range f.Series {
+		one := chart.Curve{Name: fmt.Sprintf("connection %d", i+1)}
+		for s, rate := range rates {
+			at := float64(s) + 0.5
+			one.Points = append(one.Points, chart.XY{X: at, Y: rate / 1e3})
+			if i == 0 {
+				sum.Points = append(sum.Points, chart.XY{X: at})
+			}
+			sum.Points[s].Y += rate / 1e3
+		}
+		curves = append(curves, one)
+	}
+	return b.Draw(f.On, chart.Chart{
+		Title: "Four connections under one limit of 12 KB/s on the " + f.On,
+		X:     "seconds", Y: "KB/s (IP, per second)", YMax: 18,
+		Curves: append([]chart.Curve{sum}, curves...), Levels: map[string]float64{"12 KB/s": limit / 1e3},
+	})
+}

@@ -1,0 +1,151 @@
+// Command e13-latency re-runs nlimit's Table 2: the round trip on a machine
+// with and without the mechanism, with nothing limited, on an idle link; and,
+// because the paper's figure came from its queues, beside a transfer that fills
+// a link of 100 Mbit/s, without a limit and with one of nine tenths of the link.
+package main
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/chart"
+	"github.com/netnice/netnice/lab/internal/stat"
+)
+
+func main() { bed.Main("e13-latency", run) }
+
+const (
+	link     = 100e6 / 8 // bytes/s
+	limit    = link * 9 / 10
+	echoPort = 5002
+)
+
+// figures of one case, in milliseconds.
+type figures struct {
+	Case string      `json:"case"`
+	RTT  stat.Spread `json:"round_trip_ms"`
+	P99  float64     `json:"p99_ms"`
+}
+
+// oneCase is its round trips in milliseconds.
+type oneCase struct {
+	name  string
+	trips []float64
+}
+
+func run(ctx context.Context, b *bed.Bed) error {
+	length := 10 * time.Second
+	if b.Quick {
+		length = 2 * time.Second
+	}
+	change, err := b.Switcher(ctx)
+	if err != nil {
+		return err
+	}
+	// The idle link in short turns without and with, since they hardly differ.
+	off, on, err := bed.Quads(ctx, 5, change, func() ([]float64, error) {
+		return echo(ctx, b, length/10, false, false)
+	})
+	if err != nil {
+		return err
+	}
+	cases := []oneCase{
+		{"idle, without netnice", slices.Concat(off...)},
+		{"idle, netnice up", slices.Concat(on...)},
+	}
+	for _, c := range []struct {
+		name string
+		cut  bool
+	}{{"beside a transfer, without netnice", false}, {"beside a transfer limited to 90% of the link", true}} {
+		if err := change(c.cut); err != nil {
+			return err
+		}
+		trips, err := echo(ctx, b, length, true, c.cut)
+		if err != nil {
+			return err
+		}
+		cases = append(cases, oneCase{c.name, trips})
+	}
+	all := make([]figures, 0, len(cases))
+	curves := make([]chart.Curve, 0, len(cases))
+	for _, c := range cases {
+		f := figures{Case: c.name, RTT: stat.Of(c.trips), P99: testutil.Percentile(c.trips, 99)}
+		all = append(all, f)
+		b.Printf("%-46s mean %7.3f ms  sd %7.3f  median %7.3f  p99 %7.3f  max %7.3f  (%d)\n",
+			f.Case, f.RTT.Mean, f.RTT.SD, f.RTT.Median, f.P99, f.RTT.Max, f.RTT.N)
+		curve := chart.Curve{Name: c.name, Dots: true}
+		for i, trip := range c.trips[:min(len(c.trips), 80)] {
+			curve.Points = append(curve.Points, chart.XY{X: float64(i), Y: trip})
+		}
+		curves = append(curves, curve)
+	}
+	b.Printf("paper: mean 2.24 ms (sd 1.64) without, 1.31 (0.23) with\n")
+	if err := b.Draw("", chart.Chart{
+		Title: "Round trips of one byte on 100 Mbit/s", X: "request", Y: "ms", LogY: true, YMax: 1000, Curves: curves,
+	}); err != nil {
+		return err
+	}
+	return b.Write(all)
+}
+
+// echo sends a byte every 20 ms and waits for its echo; it returns the round
+// trips in milliseconds.
+func echo(ctx context.Context, b *bed.Bed, length time.Duration, bulk, cut bool) ([]float64, error) {
+	pair, err := b.Pair()
+	if err != nil {
+		return nil, err
+	}
+	if err := testutil.ShapeHTB(pair.A, link); err != nil {
+		return nil, err
+	}
+	_, err = b.Receiver(pair.B, testutil.ReceiverConfig{Ports: []testutil.Port{
+		{Number: testutil.DefaultPort}, {Number: echoPort, RequestBytes: 1, ReplyBytes: 1},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if bulk {
+		tx, err := b.Sender(pair.A, testutil.SenderConfig{To: netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String()})
+		if err != nil {
+			return nil, err
+		}
+		if cut {
+			if err := b.LimitPID(ctx, tx.PID(), limit); err != nil {
+				return nil, err
+			}
+		}
+		if _, err := tx.Start(); err != nil {
+			return nil, err
+		}
+		defer tx.Close()
+		if err := bed.Sleep(ctx, time.Second); err != nil {
+			return nil, err
+		}
+	}
+	request, err := b.Sender(pair.A, testutil.SenderConfig{
+		To: netip.AddrPortFrom(pair.B4, echoPort).String(), Mode: testutil.Request,
+		RequestBytes: 1, ReplyBytes: 1, Pause: 20 * time.Millisecond,
+	})
+	if err != nil {
+		return nil, err
+	}
+	begin, err := request.Start()
+	if err != nil {
+		return nil, err
+	}
+	if err := bed.Sleep(ctx, length); err != nil {
+		return nil, err
+	}
+	if _, err := request.Stop(); err != nil {
+		return nil, err
+	}
+	var trips []float64
+	for _, d := range request.Latency(begin, testutil.Now()) {
+		trips = append(trips, d.Seconds()*1e3)
+	}
+	return trips, nil
+}

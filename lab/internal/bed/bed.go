@@ -1,0 +1,209 @@
+// Package bed is what every experiment stands on: a netnice daemon of its own,
+// with its own socket, state and pins, that it starts and ends at will; other
+// people's programs inside namespaces; the machine's description; and where
+// figures and plots go. It measures nothing.
+package bed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/chart"
+)
+
+// Bed is one experiment's.
+type Bed struct {
+	*Daemon
+	Name    string
+	Out     io.Writer
+	Quick   bool // a short version, to see that it works
+	Machine Machine
+
+	dir, docs string
+	closers   []func() error
+}
+
+// Main runs an experiment as a program: flags, clean-up, exit status. Flags of
+// the experiment's own are defined before.
+func Main(name string, run func(context.Context, *Bed) error) {
+	testutil.MaybeRunTraffic()
+	b := &Bed{Name: name, Out: os.Stdout}
+	program := flag.String("netnice", os.Getenv("NETNICE"), "the netnice `PROGRAM` (default $NETNICE or bin/netnice)")
+	flag.StringVar(&b.dir, "out", filepath.Join("lab", "out"), "`FOLDER` for figures (JSON) and plots (SVG)")
+	flag.StringVar(&b.docs, "docs", "", "also write the plots to this `FOLDER`, such as docs/img")
+	flag.BoolVar(&b.Quick, "quick", false, "a short version")
+	flag.Parse()
+	if *program == "" {
+		*program = filepath.Join("bin", "netnice")
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := b.run(ctx, *program, run)
+	cancel()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
+	}
+}
+
+func (b *Bed) run(ctx context.Context, program string, run func(context.Context, *Bed) error) (err error) {
+	if flag.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	}
+	if err := testutil.Privileged(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(b.dir, 0o755); err != nil {
+		return fmt.Errorf("make folder for figures: %w", err)
+	}
+	if b.Daemon, err = newDaemon(program); err != nil {
+		return err
+	}
+	defer func() {
+		for i := len(b.closers) - 1; i >= 0; i-- {
+			err = errors.Join(err, b.closers[i]())
+		}
+		err = errors.Join(err, b.close())
+	}()
+	if b.Machine, err = describe(); err != nil {
+		return err
+	}
+	b.Printf("%s\n%s\n\n", b.Name, b.Machine)
+	return run(ctx, b)
+}
+
+// Printf prints for people.
+func (b *Bed) Printf(format string, args ...any) { fmt.Fprintf(b.Out, format, args...) }
+
+// Defer has a function called when the experiment ends, last first.
+func (b *Bed) Defer(fn func() error) { b.closers = append(b.closers, fn) }
+
+// Pair makes two namespaces, joined by a veth pair, for as long as the
+// experiment runs.
+func (b *Bed) Pair() (*testutil.Pair, error) {
+	p, err := testutil.NewPair()
+	if err != nil {
+		return nil, err
+	}
+	b.Defer(p.Close)
+	return p, nil
+}
+
+// Receiver starts a receiver for as long as the experiment runs.
+func (b *Bed) Receiver(n *testutil.NetNS, c testutil.ReceiverConfig) (*testutil.Receiver, error) {
+	rx, err := testutil.StartReceiver(n, c)
+	if err != nil {
+		return nil, err
+	}
+	b.Defer(rx.Close)
+	return rx, nil
+}
+
+// Sender starts a sender, which ends with the experiment at the latest.
+func (b *Bed) Sender(n *testutil.NetNS, c testutil.SenderConfig) (*testutil.Sender, error) {
+	tx, err := testutil.StartSender(n, c)
+	if err != nil {
+		return nil, err
+	}
+	b.Defer(tx.Close)
+	return tx, nil
+}
+
+// Write writes the figures to NAME.json in the folder for figures, with the
+// machine and the time.
+func (b *Bed) Write(figures any) error {
+	text, err := json.MarshalIndent(struct {
+		Version    string    `json:"version"`
+		Experiment string    `json:"experiment"`
+		Time       time.Time `json:"time"`
+		Machine    Machine   `json:"machine"`
+		Figures    any       `json:"figures"`
+	}{"v1", b.Name, time.Now().UTC(), b.Machine, figures}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode figures: %w", err)
+	}
+	path := filepath.Join(b.dir, b.Name+".json")
+	if err := os.WriteFile(path, append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write figures: %w", err)
+	}
+	b.Printf("\nfigures in %s\n", path)
+	return nil
+}
+
+// Draw saves the chart as NAME.svg, or NAME-PART.svg.
+func (b *Bed) Draw(part string, c chart.Chart) error {
+	name := b.Name
+	if part != "" {
+		name += "-" + part
+	}
+	for _, dir := range []string{b.dir, b.docs} {
+		if dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make folder for plots: %w", err)
+		}
+		path := filepath.Join(dir, name+".svg")
+		if err := c.Save(path); err != nil {
+			return err
+		}
+		b.Printf("plot in %s\n", path)
+	}
+	return nil
+}
+
+// Sleep waits, until the experiment is interrupted.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Quads runs the measurement in rounds of A B B A, which cancels a steady
+// drift of the machine; change brings the machine into a state, measure
+// measures once in it. What measure returned for A and for B comes back in
+// order, 2 per round each. A first measurement, which fills caches, is dropped.
+func Quads[T any](ctx context.Context, rounds int, change func(on bool) error, measure func() (T, error)) (off, on []T, err error) {
+	if err := change(false); err != nil {
+		return nil, nil, err
+	}
+	if _, err := measure(); err != nil {
+		return nil, nil, err
+	}
+	for range rounds {
+		for i, state := range []bool{false, true, true, false} {
+			if err := ctx.Err(); err != nil {
+				return off, on, err
+			}
+			if i != 2 {
+				if err := change(state); err != nil {
+					return off, on, err
+				}
+			}
+			figure, err := measure()
+			if err != nil {
+				return off, on, err
+			}
+			if state {
+				on = append(on, figure)
+			} else {
+				off = append(off, figure)
+			}
+		}
+	}
+	return off, on, nil
+}

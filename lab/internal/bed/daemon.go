@@ -1,0 +1,211 @@
+package bed
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/prometheus/procfs"
+
+	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Daemon is a netnice daemon that nobody else uses. It is down at first.
+type Daemon struct {
+	Client *client.Client // talks to it
+
+	command testutil.Command
+	dir     string // socket, state
+	pins    string
+	process *exec.Cmd
+	log     bytes.Buffer
+}
+
+// within bounds the start and the end of the daemon.
+const within = 20 * time.Second
+
+func newDaemon(program string) (*Daemon, error) {
+	if _, err := os.Stat(program); err != nil {
+		return nil, fmt.Errorf("find netnice: %w (make build, or -netnice PROGRAM)", err)
+	}
+	dir, err := os.MkdirTemp("", "netnice-lab-")
+	if err != nil {
+		return nil, fmt.Errorf("make folder for the daemon: %w", err)
+	}
+	d := &Daemon{
+		command: testutil.Command{Path: program}, dir: dir,
+		pins: "/sys/fs/bpf/netnice-lab-" + strconv.Itoa(os.Getpid()),
+	}
+	d.Client = client.New(d.Socket())
+	return d, nil
+}
+
+// Socket on which the daemon listens.
+func (d *Daemon) Socket() string { return filepath.Join(d.dir, "socket") }
+
+// Program is the netnice program's path.
+func (d *Daemon) Program() string { return d.command.Path }
+
+// Up starts the daemon and waits until it answers. Without effect if it is up.
+func (d *Daemon) Up(ctx context.Context) error {
+	if d.process != nil {
+		return nil
+	}
+	d.log.Reset()
+	d.process = exec.Command(d.command.Path, "daemon", "--socket", d.Socket(),
+		"--state-dir", filepath.Join(d.dir, "state"), "--pin-dir", d.pins)
+	d.process.Stderr = &d.log
+	d.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours to handle
+	if err := d.process.Start(); err != nil {
+		d.process = nil
+		return fmt.Errorf("start the daemon: %w", err)
+	}
+	for deadline := time.Now().Add(within); ; {
+		_, err := d.Client.Status(ctx)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, client.ErrNoDaemon) || time.Now().After(deadline) {
+			return errors.Join(fmt.Errorf("wait for the daemon: %w\n%s", err, &d.log), d.Down(ctx))
+		}
+		if err := Sleep(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// Down lifts every limit and ends the daemon. Without effect if it is down.
+func (d *Daemon) Down(ctx context.Context) error {
+	if d.process == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
+	defer cancel()
+	err := d.Client.Down(ctx)
+	d.Client.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- d.process.Wait() }()
+	select {
+	case end := <-ended:
+		err = errors.Join(err, end)
+	case <-ctx.Done():
+		err = errors.Join(err, ctx.Err(), d.process.Process.Kill(), <-ended)
+	}
+	d.process = nil
+	if err != nil {
+		return fmt.Errorf("end the daemon: %w\n%s", err, &d.log)
+	}
+	return nil
+}
+
+// Switch brings the daemon up or down.
+func (d *Daemon) Switch(ctx context.Context, on bool) error {
+	if on {
+		return d.Up(ctx)
+	}
+	return d.Down(ctx)
+}
+
+func (d *Daemon) close() error {
+	return errors.Join(d.Down(context.Background()), os.RemoveAll(d.dir))
+}
+
+// Netnice runs the netnice program with these arguments, for this daemon.
+func (d *Daemon) Netnice(ctx context.Context, args ...string) ([]byte, error) {
+	return d.command.Output(ctx, append([]string{"--socket", d.Socket()}, args...)...)
+}
+
+// LimitPID limits what a process and its children send, as its users do.
+func (d *Daemon) LimitPID(ctx context.Context, pid int, bytesPerSec uint64) error {
+	_, err := d.Netnice(ctx, "set", "--pid", strconv.Itoa(pid), "--up", fmt.Sprintf("%dB/s", bytesPerSec))
+	return err
+}
+
+// LimitUser limits what all processes of a user send together.
+func (d *Daemon) LimitUser(ctx context.Context, uid uint32, bytesPerSec uint64) error {
+	_, err := d.Netnice(ctx, "set", "--user", strconv.Itoa(int(uid)), "--up", fmt.Sprintf("%dB/s", bytesPerSec))
+	return err
+}
+
+// CPU returns the CPU seconds that the daemon has used so far.
+func (d *Daemon) CPU() (float64, error) {
+	if d.process == nil {
+		return 0, errors.New("the daemon is down")
+	}
+	process, err := procfs.NewProc(d.process.Process.Pid)
+	if err != nil {
+		return 0, fmt.Errorf("find the daemon: %w", err)
+	}
+	stat, err := process.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("read the daemon's CPU time: %w", err)
+	}
+	return stat.CPUTime(), nil
+}
+
+// Cost is what the kernel counted for one of the daemon's programs. It counts
+// only while kernel statistics are on (ebpf.EnableStats).
+type Cost struct {
+	Runs uint64        `json:"runs"`
+	Time time.Duration `json:"time_ns"`
+}
+
+// Costs returns what each attached program has cost since it was loaded, by
+// its pin's name.
+func (d *Daemon) Costs() (map[string]Cost, error) {
+	paths, err := filepath.Glob(filepath.Join(d.pins, "link_*"))
+	if err != nil {
+		return nil, fmt.Errorf("list pins: %w", err)
+	}
+	costs := make(map[string]Cost)
+	for _, path := range paths {
+		c, err := cost(path)
+		if err != nil {
+			return nil, fmt.Errorf("read statistics of %s: %w", path, err)
+		}
+		costs[strings.TrimPrefix(filepath.Base(path), "link_")] = c
+	}
+	return costs, nil
+}
+
+func cost(pin string) (Cost, error) {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if err != nil {
+		return Cost{}, err
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return Cost{}, err
+	}
+	program, err := ebpf.NewProgramFromID(info.Program)
+	if err != nil {
+		return Cost{}, err
+	}
+	defer program.Close()
+	stats, err := program.Stats()
+	if err != nil {
+		return Cost{}, err
+	}
+	return Cost{Runs: stats.RunCount, Time: stats.Runtime}, nil
+}
+
+// Sub returns what was added since an earlier reading.
+func Sub(now, earlier map[string]Cost) map[string]Cost {
+	d := make(map[string]Cost)
+	for name, c := range now {
+		d[name] = Cost{Runs: c.Runs - earlier[name].Runs, Time: c.Time - earlier[name].Time}
+	}
+	return d
+}

@@ -1,0 +1,169 @@
+package bed
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Start starts a program inside the namespace (nil = here); it is killed when
+// the experiment ends, if it has not ended before.
+func (b *Bed) Start(n *testutil.NetNS, name string, args ...string) (*exec.Cmd, error) {
+	cmd := exec.Command(name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	start := cmd.Start
+	if n != nil {
+		start = func() error { return n.Start(cmd) }
+	}
+	if err := start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	b.Defer(func() error { return Kill(cmd) })
+	return cmd, nil
+}
+
+// Kill kills a program, if it still runs, and waits for it.
+func Kill(cmd *exec.Cmd) error {
+	if cmd.ProcessState != nil {
+		return nil
+	}
+	err := cmd.Process.Kill()
+	if errors.Is(err, os.ErrProcessDone) {
+		err = nil
+	}
+	_ = cmd.Wait() // it was killed: that is how it ends
+	return err
+}
+
+// Output runs a program inside the namespace and returns what it printed.
+func Output(ctx context.Context, n *testutil.NetNS, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	var out, problem bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problem
+	err := n.Start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w\n%s%s", name, strings.Join(args, " "), err, &problem, &out)
+	}
+	return out.Bytes(), nil
+}
+
+// WaitForPort waits until something accepts connections on the address, which
+// is tried from inside the namespace.
+func WaitForPort(ctx context.Context, n *testutil.NetNS, to netip.AddrPort) error {
+	for deadline := time.Now().Add(within); ; {
+		err := n.Do(func() error {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			return errors.Join(unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}), unix.Close(fd))
+		})
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("wait for %s: %w", to, err)
+		}
+		if err := Sleep(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// filePort is where a FileServer listens.
+const filePort = 8000
+
+// FileServer starts Python's http.server with one file of that size (of zeros,
+// no disk is read), and returns the file's address for curl.
+func (b *Bed) FileServer(ctx context.Context, n *testutil.NetNS, at netip.Addr, size int64) (string, error) {
+	dir, err := os.MkdirTemp("", "netnice-lab-www-")
+	if err != nil {
+		return "", fmt.Errorf("make folder to serve: %w", err)
+	}
+	b.Defer(func() error { return os.RemoveAll(dir) })
+	file, err := os.Create(filepath.Join(dir, "file"))
+	if err != nil {
+		return "", fmt.Errorf("make file to serve: %w", err)
+	}
+	if err := errors.Join(file.Truncate(size), file.Close()); err != nil {
+		return "", fmt.Errorf("make file to serve: %w", err)
+	}
+	if _, err := b.Start(n, "python3", "-c", fileServer, dir, strconv.Itoa(filePort)); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("http://%s:%d/file", at, filePort), WaitForPort(ctx, n, netip.AddrPortFrom(at, filePort))
+}
+
+// fileServer is `python3 -m http.server` without its log and with a copy
+// buffer of 1 MB, because its own is what would be measured.
+const fileServer = `
+import http.server, os, shutil, sys
+os.chdir(sys.argv[1])
+class H(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *a): pass
+    def copyfile(self, source, out): shutil.copyfileobj(source, out, 1 << 20)
+http.server.ThreadingHTTPServer(("", int(sys.argv[2])), H).serve_forever()
+`
+
+// Curl downloads the address once and returns payload bytes per second, as
+// curl says itself.
+func Curl(ctx context.Context, n *testutil.NetNS, url string) (float64, error) {
+	out, err := Output(ctx, n, "curl", "-sS", "-o", "/dev/null", "-w", "%{speed_download}", url)
+	if err != nil {
+		return 0, err
+	}
+	rate, err := strconv.ParseFloat(string(out), 64)
+	if err != nil {
+		return 0, fmt.Errorf("curl printed %q: %w", out, err)
+	}
+	return rate, nil
+}
+
+// iperfPort is where IPerfServer listens.
+const iperfPort = 5201
+
+// IPerfServer starts iperf3 as a server.
+func (b *Bed) IPerfServer(ctx context.Context, n *testutil.NetNS, at netip.Addr) error {
+	if _, err := b.Start(n, "iperf3", "--server", "--port", strconv.Itoa(iperfPort)); err != nil {
+		return err
+	}
+	return WaitForPort(ctx, n, netip.AddrPortFrom(at, iperfPort))
+}
+
+// IPerf sends with iperf3 for that long over that many connections and
+// returns the payload bytes per second that the server received.
+func IPerf(ctx context.Context, n *testutil.NetNS, to netip.Addr, d time.Duration, connections int) (float64, error) {
+	out, err := Output(ctx, n, "iperf3", "--client", to.String(), "--port", strconv.Itoa(iperfPort), "--json",
+		"--time", strconv.Itoa(int(d.Seconds()+0.5)), "--parallel", strconv.Itoa(connections))
+	if err != nil {
+		return 0, err
+	}
+	var report struct {
+		End struct {
+			Received struct {
+				BitsPerSecond float64 `json:"bits_per_second"`
+			} `json:"sum_received"`
+		} `json:"end"`
+	}
+	if err := json.Unmarshal(out, &report); err != nil {
+		return 0, fmt.Errorf("read what iperf3 printed: %w", err)
+	}
+	return report.End.Received.BitsPerSecond / 8, nil
+}

@@ -1,0 +1,166 @@
+// Package capture notes every IP packet that arrives on a device, as tcpdump
+// would on a machine beside: when, from and to which port, how long. It keeps
+// no contents.
+package capture
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Packet is one that arrived.
+type Packet struct {
+	T        testutil.Instant
+	From, To uint16 // ports
+	Bytes    int    // of the IP packet, its headers included
+}
+
+// Capture runs until Stop.
+type Capture struct {
+	fd          int
+	stop, ended chan struct{}
+	packets     []Packet // valid once ended is closed, as is err
+	err         error
+}
+
+// buffer of the socket, in bytes: 0.3 s of 1 Gbit/s.
+const buffer = 128 << 20
+
+// Start notes what arrives on the Device of the namespace (IPv4, TCP or UDP).
+// Chunks that a device hands over whole count as one packet: Segment the
+// sender's device first.
+func Start(n *testutil.NetNS) (*Capture, error) {
+	c := &Capture{stop: make(chan struct{}), ended: make(chan struct{})}
+	err := n.Do(func() error {
+		device, err := net.InterfaceByName(testutil.Device)
+		if err != nil {
+			return err
+		}
+		const ip = unix.ETH_P_IP<<8&0xff00 | unix.ETH_P_IP>>8 // in network order
+		if c.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			return err
+		}
+		return errors.Join(
+			unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer),
+			unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
+			unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50000}),
+			unix.Bind(c.fd, &unix.SockaddrLinklayer{Protocol: ip, Ifindex: device.Index}))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("capture on %s: %w", testutil.Device, err)
+	}
+	go c.run()
+	return c, nil
+}
+
+// Segment makes the device of the namespace send packets no larger than its
+// MTU, so that the other end sees what a wire would carry.
+func Segment(n *testutil.NetNS) error {
+	link, err := n.Netlink().LinkByName(testutil.Device)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", testutil.Device, err)
+	}
+	if err := n.Netlink().LinkSetGSOMaxSegs(link, 1); err != nil {
+		return fmt.Errorf("switch segmentation offload of %s off: %w", testutil.Device, err)
+	}
+	return nil
+}
+
+func (c *Capture) run() {
+	defer close(c.ended)
+	buf, oob := make([]byte, 64), make([]byte, 64)
+	var clock time.Duration // from real to monotonic time
+	for {
+		select {
+		case <-c.stop:
+			return
+		default:
+		}
+		n, oobn, _, from, err := unix.Recvmsg(c.fd, buf, oob, 0)
+		switch {
+		case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			c.err = err
+			return
+		}
+		if ll, ok := from.(*unix.SockaddrLinklayer); ok && ll.Pkttype == unix.PACKET_OUTGOING {
+			continue
+		}
+		if clock == 0 {
+			clock = time.Duration(time.Now().UnixNano() - int64(testutil.Now()))
+		}
+		if p, ok := parse(buf[:n]); ok {
+			p.T = arrived(oob[:oobn], clock)
+			c.packets = append(c.packets, p)
+		}
+	}
+}
+
+// parse reads an IPv4 header and the ports behind it.
+func parse(b []byte) (Packet, bool) {
+	const shortest = 20 + 4
+	if len(b) < shortest || b[0]>>4 != 4 || (b[9] != unix.IPPROTO_TCP && b[9] != unix.IPPROTO_UDP) {
+		return Packet{}, false
+	}
+	header := int(b[0]&15) * 4
+	if len(b) < header+4 {
+		return Packet{}, false
+	}
+	return Packet{
+		Bytes: int(binary.BigEndian.Uint16(b[2:])),
+		From:  binary.BigEndian.Uint16(b[header:]), To: binary.BigEndian.Uint16(b[header+2:]),
+	}, true
+}
+
+// arrived returns the kernel's time stamp, or the present without one.
+func arrived(oob []byte, clock time.Duration) testutil.Instant {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err == nil {
+		for _, m := range messages {
+			if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= 16 {
+				sec, ns := binary.NativeEndian.Uint64(m.Data), binary.NativeEndian.Uint64(m.Data[8:])
+				return testutil.Instant(int64(sec)*1e9 + int64(ns) - int64(clock))
+			}
+		}
+	}
+	return testutil.Now()
+}
+
+// Stop ends the capture and returns the packets. It is an error if the kernel
+// dropped any before they were noted.
+func (c *Capture) Stop() ([]Packet, error) {
+	time.Sleep(60 * time.Millisecond) // the last ones
+	stats, err := unix.GetsockoptTpacketStats(c.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+	close(c.stop)
+	<-c.ended
+	if err == nil && stats.Drops > 0 {
+		err = fmt.Errorf("%d of %d packets were not noted", stats.Drops, stats.Packets)
+	}
+	if err = errors.Join(c.err, err, unix.Close(c.fd)); err != nil {
+		return c.packets, fmt.Errorf("capture: %w", err)
+	}
+	return c.packets, nil
+}
+
+// Rates returns the bytes per second in each interval of that length, from and
+// up to these instants, of the packets for which keep says so (nil = all).
+func Rates(packets []Packet, from, to testutil.Instant, step time.Duration, keep func(Packet) bool) []float64 {
+	rates := make([]float64, int(to.Sub(from)/step))
+	for _, p := range packets {
+		if p.T < from || (keep != nil && !keep(p)) {
+			continue
+		}
+		if i := int(p.T.Sub(from) / step); i < len(rates) {
+			rates[i] += float64(p.Bytes) / step.Seconds()
+		}
+	}
+	return rates
+}

@@ -1,0 +1,89 @@
+package capture_test
+
+import (
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/capture"
+)
+
+func TestMain(m *testing.M) {
+	testutil.MaybeRunTraffic()
+	os.Exit(m.Run())
+}
+
+func TestRates(t *testing.T) {
+	second := testutil.Instant(time.Second)
+	packets := []capture.Packet{
+		{T: second - 1, Bytes: 1000, From: 1},
+		{T: second, Bytes: 100, From: 1},
+		{T: second + second/2, Bytes: 200, From: 2},
+		{T: 2 * second, Bytes: 400, From: 1},
+		{T: 3 * second, Bytes: 5000, From: 1},
+	}
+	if got := capture.Rates(packets, second, 3*second, time.Second, nil); !slices.Equal(got, []float64{300, 400}) {
+		t.Errorf("rates %v", got)
+	}
+	one := capture.Rates(packets, second, 3*second, time.Second, func(p capture.Packet) bool { return p.From == 2 })
+	if !slices.Equal(one, []float64{200, 0}) {
+		t.Errorf("rates of one port %v", one)
+	}
+}
+
+// What is captured is what was sent, with its headers.
+func TestCapture(t *testing.T) {
+	pair := testutil.MustPair(t)
+	if err := capture.Segment(pair.A); err != nil {
+		t.Fatal(err)
+	}
+	rx, err := testutil.StartReceiver(pair.B, testutil.ReceiverConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rx.Close()
+	c, err := capture.Start(pair.B)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const payload = 100000
+	begin := testutil.Now()
+	tx, err := testutil.StartSender(pair.A, testutil.SenderConfig{
+		To: netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String(), Bytes: payload,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-tx.Done()
+	time.Sleep(100 * time.Millisecond)
+	report, err := tx.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, err := c.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, segments := 0, 0
+	for _, p := range packets {
+		if p.To != testutil.DefaultPort || p.From != report.Conns[0].LocalPort {
+			t.Errorf("packet from %d to %d", p.From, p.To)
+		}
+		if p.Bytes > 1500 || p.T < begin || p.T > testutil.Now() {
+			t.Errorf("packet of %d bytes after %v", p.Bytes, p.T.Sub(begin))
+		}
+		if p.Bytes > 100 {
+			segments++
+			got += p.Bytes - 52
+		}
+	}
+	if got != payload || segments != int(report.Conns[0].DataSegments) {
+		t.Errorf("%d bytes in %d segments, want %d in %d", got, segments, payload, report.Conns[0].DataSegments)
+	}
+}
