@@ -153,6 +153,24 @@ static __always_inline __u64 nn_static_rate(struct nn_socket *s, __u32 loopback)
 	return least;
 }
 
+/* What went back to TCP while nothing else of the connection was under way
+ * waits for a timer of TCP's, 0.2 s or more: let it try now. Setting
+ * TCP_NODELAY does that; kernels that refuse it here (before 6.0) wait. */
+static __always_inline void nn_push(struct sock_common *skc,
+				    const struct tcp_sock *tp)
+{
+	__u32 on = 1, off = 0, nodelay = 0;
+
+	if (tp->write_seq == tp->snd_nxt || tp->snd_nxt != tp->snd_una)
+		return;
+	if (bpf_getsockopt(skc, SOL_TCP, TCP_NODELAY, &nodelay,
+			   sizeof(nodelay)))
+		return;
+	bpf_setsockopt(skc, SOL_TCP, TCP_NODELAY, &on, sizeof(on));
+	if (!nodelay)
+		bpf_setsockopt(skc, SOL_TCP, TCP_NODELAY, &off, sizeof(off));
+}
+
 /* Under the socket's lock: arm what a limit holds for, release what none does.
  * Kernels before 6.12 cannot switch callbacks on here: there the connection
  * gets a fixed part of the limit as its pacing rate. */
@@ -208,6 +226,7 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 		s->limit_bytes_per_sec = 0;
 		s->prepaid_bytes = 0;
 		s->due_ns = 0;
+		nn_push(skc, tp);
 		return;
 	}
 	if (s->flags & NN_SOCK_ARMED && (on & NN_CALLBACKS) == NN_CALLBACKS)
@@ -229,7 +248,8 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 		s->flags |= NN_SOCK_ADDED_HDR;
 	if (!(on & BPF_SOCK_OPS_RTT_CB_FLAG))
 		s->flags |= NN_SOCK_ADDED_RTT;
-	s->flags |= NN_SOCK_ARMED | NN_SOCK_STARTED;
+	s->flags |= NN_SOCK_ARMED | NN_SOCK_STARTED | NN_SOCK_ADOPTED;
+	s->depart_ns = tp->tcp_wstamp_ns;
 	s->flags &= ~(NN_SOCK_ASKED | NN_SOCK_STATIC);
 	s->limit_bytes_per_sec = x.limit;
 	want = on | NN_CALLBACKS;
@@ -250,6 +270,7 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 	bpf_setsockopt(skc, SOL_SOCKET, SO_MAX_PACING_RATE, &pacing,
 		       sizeof(pacing));
 	nn_clamp(skc, s, tp);
+	nn_push(skc, tp);
 }
 
 /* What `netnice ls` and the user side want to know of a socket. */

@@ -40,6 +40,7 @@ struct nn_transmit {
 	__u64 slack_ns;	   /* that a turn may be away without being far off */
 	enum nn_walk mode;
 	__u32 empty; /* no data: never waits */
+	__u32 odd;   /* no chunk as this socket's others will be */
 };
 
 static __always_inline __u64 nn_lower(__u64 a, __u64 b)
@@ -165,7 +166,7 @@ __noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
 		c->depart_ns = paid;
 	bpf_spin_unlock(&c->lock);
 
-	if (paid > x->now_ns && !x->empty)
+	if (paid > x->now_ns && !x->empty && !x->odd)
 		paid = x->now_ns + nn_wait_weighed(mean, x->wire_bytes,
 						   paid - x->now_ns, own);
 	if (paid > x->next_ns)

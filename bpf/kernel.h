@@ -21,6 +21,7 @@
 #define SOL_SOCKET	   1
 #define SOL_TCP		   6
 #define SO_MAX_PACING_RATE 47
+#define TCP_NODELAY	   1
 #define SOCK_STREAM	   1
 #define LOOPBACK_IFINDEX   1
 #define TCP_SYN_SENT	   2

@@ -81,7 +81,8 @@ static __always_inline int nn_option_set(struct bpf_sockopt *ctx)
 			s->flags |= NN_SOCK_ADDED_RTT;
 		if (sk->family == AF_INET6)
 			s->flags |= NN_SOCK_V6;
-		s->flags |= NN_SOCK_ARMED | NN_SOCK_STARTED;
+		s->flags |= NN_SOCK_ARMED | NN_SOCK_STARTED | NN_SOCK_ADOPTED;
+		s->depart_ns = 0;
 		s->limit_bytes_per_sec = rate;
 		bpf_setsockopt(sk, SOL_TCP, NN_TCP_BPF_CB_FLAGS, &want,
 			       sizeof(want));

@@ -293,6 +293,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	if (x.wire_bytes) {
 		if (nn_hold(ctx, s, &x))
 			return;
+		x.odd = s->flags & NN_SOCK_ADOPTED;
 		nn_path_walk(s, &x, NN_CHARGE);
 		if (s->limit_bytes_per_sec != x.limit) {
 			s->limit_bytes_per_sec = x.limit;
@@ -304,6 +305,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		x.next_ns = s->prepaid_bytes ? x.now_ns : x.before_ns;
 	}
 	s->flags |= NN_SOCK_STARTED;
+	s->flags &= ~NN_SOCK_ADOPTED;
 
 	/* TCP advances its send time stamp by len / rate, less the lateness of
 	 * this chunk, of which it takes at most half: aim at next_ns. */

@@ -154,6 +154,7 @@ enum nn_socket_flags {
 	NN_SOCK_STARTED = 1 << 8,  /* its first chunk has left */
 	NN_SOCK_SUBFLOW = 1 << 10, /* of an MPTCP socket, which has the path */
 	NN_SOCK_STATIC = 1 << 9,   /* callbacks cannot be had: see adopt.h */
+	NN_SOCK_ADOPTED = 1 << 11, /* no chunk was charged since it was armed */
 };
 
 /* State of one TCP socket; written under the socket's lock. */

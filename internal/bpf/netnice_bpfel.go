@@ -181,6 +181,7 @@ const (
 	netniceNnSocketFlagsNN_SOCK_STARTED   netniceNnSocketFlags = 256
 	netniceNnSocketFlagsNN_SOCK_SUBFLOW   netniceNnSocketFlags = 1024
 	netniceNnSocketFlagsNN_SOCK_STATIC    netniceNnSocketFlags = 512
+	netniceNnSocketFlagsNN_SOCK_ADOPTED   netniceNnSocketFlags = 2048
 )
 
 type netniceNnSocketRecord struct {
