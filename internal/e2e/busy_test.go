@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
 	"time"
@@ -8,12 +9,50 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// cpuLog remembers how busy the machine was, so that a rate that falls short
-// while others take all of its CPUs is not blamed on netnice.
+// cpuLog remembers how busy the machine was and when it stood still, so that a
+// rate that falls short while others take its CPUs, or its host does, is not
+// blamed on netnice.
 type cpuLog struct {
 	mu      sync.Mutex
 	at      []testutil.Instant
-	seconds []float64 // busy since boot
+	seconds []float64 // busy or withheld by the host, since boot
+	pauses  []pause
+}
+
+// pause is a time in which nobody here could wake up.
+type pause struct {
+	from testutil.Instant
+	took time.Duration
+}
+
+const (
+	pauseEvery = 5 * time.Millisecond
+	pauseLeast = 20 * time.Millisecond // that counts
+)
+
+// feel notes when a thread of its own wakes up late.
+func (l *cpuLog) feel() {
+	runtime.LockOSThread() // for the sake of the deadline only
+	for last := testutil.Now(); ; {
+		time.Sleep(pauseEvery)
+		now := testutil.Now()
+		if late := now.Sub(last) - pauseEvery; late > pauseLeast {
+			l.mu.Lock()
+			l.pauses = append(l.pauses, pause{last, late})
+			l.mu.Unlock()
+		}
+		last = now
+	}
+}
+
+// paused adds up the pauses between two instants.
+func (l *cpuLog) paused(from, to testutil.Instant) (sum time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.pauses {
+		sum += max(0, min(to, p.from.Add(p.took)).Sub(max(from, p.from)))
+	}
+	return sum
 }
 
 // cpus is filled by TestMain.
@@ -23,7 +62,7 @@ func (l *cpuLog) watch() {
 	for {
 		if c, err := testutil.ReadMachineCPU(); err == nil {
 			l.mu.Lock()
-			l.at, l.seconds = append(l.at, testutil.Now()), append(l.seconds, c.Busy)
+			l.at, l.seconds = append(l.at, testutil.Now()), append(l.seconds, c.Busy+c.Steal)
 			l.mu.Unlock()
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -47,4 +86,14 @@ func (l *cpuLog) busy(from, to testutil.Instant) float64 {
 		return 1 // too busy even to look
 	}
 	return (l.seconds[last] - l.seconds[first]) / l.at[last].Sub(l.at[first]).Seconds() / float64(runtime.NumCPU())
+}
+
+// excuse says what of the machine may have kept a rate low between two
+// instants; "" if nothing. No excuse is one for a rate above its limit.
+func (l *cpuLog) excuse(from, to testutil.Instant) string {
+	busy, paused := l.busy(from, to), l.paused(from, to)
+	if busy < 0.9 && paused.Seconds() < 0.01*to.Sub(from).Seconds() {
+		return ""
+	}
+	return fmt.Sprintf("the CPUs were %.0f%% busy, and for %v nobody woke up", 100*busy, paused.Round(time.Millisecond))
 }

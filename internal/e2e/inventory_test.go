@@ -133,11 +133,12 @@ func attached(t *testing.T) []uint32 {
 }
 
 // leaves checks that nothing of what a daemon had made is left, nor anything
-// new with netnice's names. The kernel frees with some delay.
+// new with netnice's names. The kernel frees with some delay: after a grace period,
+// which is long while others load programs and take CPUs.
 func (s *stage) leaves(made, before map[object]bool) {
 	s.t.Helper()
 	var left []object
-	if !within(5*time.Second, func() bool {
+	if !within(20*time.Second, func() bool {
 		left = nil
 		for o := range made {
 			if o.exists() {

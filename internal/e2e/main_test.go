@@ -33,6 +33,7 @@ func run(m *testing.M) (code int, err error) {
 		return m.Run(), nil // every test skips or fails by RequireRoot
 	}
 	go cpus.watch()
+	go cpus.feel()
 	if work, err = os.MkdirTemp("", "netnice-e2e-"); err != nil {
 		return 0, err
 	}

@@ -286,7 +286,7 @@ func (s *stage) daemon() *daemon {
 	s.mu.Lock()
 	s.daemons = append(s.daemons, d)
 	s.mu.Unlock()
-	if !within(10*time.Second, func() bool {
+	if !within(30*time.Second, func() bool { // others may load programs, too, and take the CPUs
 		r := s.netnice("status", "--json")
 		return r.code == 0 && bytes.Contains([]byte(r.out), fmt.Appendf(nil, "\"pid\": %d", d.cmd.Process.Pid))
 	}) {

@@ -193,6 +193,5 @@ func TestIPv6(t *testing.T) {
 	if _, err := y.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	// counted as if it had IPv4's headers
-	f.holdsFor("IPv6 alone", testutil.Now(), span, 10e6*perByte/(1+72.0/1428), 0.03, x.port)
+	f.holdsFor("IPv6 alone", testutil.Now(), span, 10e6, 0.03, x.port)
 }

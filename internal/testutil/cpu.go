@@ -23,6 +23,8 @@ type MachineCPU struct {
 	// process's own time unless the kernel has IRQ_TIME_ACCOUNTING, so it must
 	// not be added to ProcessCPU.
 	SoftIRQ float64 `json:"softirq_seconds"`
+	// Steal is time in which the host of a virtual machine ran others.
+	Steal float64 `json:"steal_seconds,omitempty"`
 }
 
 // ReadMachineCPU reads /proc/stat.
@@ -46,12 +48,13 @@ func ReadMachineCPU() (MachineCPU, error) {
 	return MachineCPU{
 		Busy:    v[0] + v[1] + v[2] + v[5] + v[6],
 		SoftIRQ: v[5] + v[6],
+		Steal:   v[7],
 	}, nil
 }
 
 // Sub returns the time between two readings.
 func (c MachineCPU) Sub(earlier MachineCPU) MachineCPU {
-	return MachineCPU{Busy: c.Busy - earlier.Busy, SoftIRQ: c.SoftIRQ - earlier.SoftIRQ}
+	return MachineCPU{Busy: c.Busy - earlier.Busy, SoftIRQ: c.SoftIRQ - earlier.SoftIRQ, Steal: c.Steal - earlier.Steal}
 }
 
 // ProcessCPU returns the CPU seconds, user and system, of the calling process.

@@ -14,7 +14,8 @@ type Conn struct {
 	Opened Instant
 }
 
-// Sample is what a receiver had read by an instant, in bytes of TCP payload.
+// Sample is what had come to a receiver by an instant, in bytes of TCP payload,
+// whether it had found the time to read it or not.
 type Sample struct {
 	T     Instant           `json:"t"`
 	Conns []uint64          `json:"conns"` // by Conn.ID

@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// script is a running program of a test whose output is read line by line.
+type script struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	lines chan string
+	ended chan struct{}
+	err   error // how it ended
+	wrong lockedBuffer
+}
+
+// options of a script.
+type options struct {
+	in     *testutil.NetNS
+	uid    uint32
+	cgroup string   // folder to start in
+	under  []string // a command before the program, for instance netnice run
+}
+
+// python starts a Python program with arguments. It ends with the test at the
+// latest, with all its children.
+func (s *stage) python(o options, text string, args ...string) *script {
+	s.t.Helper()
+	file, err := os.CreateTemp(work, "*.py")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer file.Close()
+	if err := file.Chmod(0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := file.WriteString(prelude + text); err != nil {
+		s.t.Fatal(err)
+	}
+	return s.script(o, append([]string{interpreter(s.t), "-u", file.Name()}, args...)...)
+}
+
+// prelude is at the head of every Python program.
+const prelude = `
+import errno, os, signal, socket, struct, subprocess, sys, threading, time
+
+def connect(to):
+    host, port = to.rsplit(":", 1)
+    return socket.create_connection((host.strip("[]"), int(port)))
+
+def flood(s, data=bytes(1 << 16)):
+    try:
+        while True:
+            s.sendall(data)
+    except OSError:
+        pass
+
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+def wait():
+    return sys.stdin.readline().strip()
+`
+
+// interpreter finds a Python that users other than root may run, too.
+func interpreter(t *testing.T) string {
+	t.Helper()
+	const usual = "/usr/bin/python3"
+	if _, err := os.Stat(usual); err == nil {
+		return usual
+	}
+	path, err := exec.LookPath("python3")
+	if err != nil {
+		t.Fatalf("%v (apt-get install python3)", err)
+	}
+	return path
+}
+
+// script starts a program on the stage.
+func (s *stage) script(o options, args ...string) *script {
+	s.t.Helper()
+	args = append(append([]string{}, o.under...), args...)
+	x := &script{t: s.t, cmd: exec.Command(args[0], args[1:]...), lines: make(chan string, 1000), ended: make(chan struct{})}
+	x.cmd.Stderr = &x.wrong
+	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if o.uid != 0 {
+		x.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: o.uid, Gid: o.uid}
+	}
+	if o.cgroup != "" {
+		dir, err := os.Open(o.cgroup)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		defer dir.Close()
+		x.cmd.SysProcAttr.UseCgroupFD, x.cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+	}
+	var err error
+	if x.stdin, err = x.cmd.StdinPipe(); err != nil {
+		s.t.Fatal(err)
+	}
+	out, err := x.cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.start(x.cmd, o.in); err != nil {
+		s.t.Fatalf("start %q: %v", args, err)
+	}
+	go func() {
+		for in := bufio.NewScanner(out); in.Scan(); {
+			x.lines <- in.Text()
+		}
+		close(x.lines)
+		x.err = x.cmd.Wait()
+		close(x.ended)
+	}()
+	s.t.Cleanup(x.close)
+	return x
+}
+
+// close ends the program and everything in its process group.
+func (x *script) close() {
+	_ = syscall.Kill(-x.cmd.Process.Pid, syscall.SIGKILL) // none left is as good
+	_ = x.stdin.Close()
+	select {
+	case <-x.ended:
+	case <-time.After(5 * time.Second):
+		x.t.Errorf("%q does not end", x.cmd.Args)
+	}
+	if text := x.wrong.String(); text != "" && x.t.Failed() {
+		x.t.Logf("%q said:\n%s", x.cmd.Args, text)
+	}
+}
+
+// read returns the next line that the program prints, without its first word,
+// which has to be the one that is waited for.
+func (x *script) read(word string) string {
+	x.t.Helper()
+	select {
+	case line, ok := <-x.lines:
+		got, rest, _ := strings.Cut(line, " ")
+		if !ok || got != word {
+			x.t.Fatalf("the program printed %q, want %q\n%s", line, word, x.wrong.String())
+		}
+		return rest
+	case <-time.After(15 * time.Second):
+		x.t.Fatalf("the program does not print %q\n%s", word, x.wrong.String())
+	}
+	return ""
+}
+
+// tell gives the program a line to read.
+func (x *script) tell(line string) {
+	x.t.Helper()
+	if _, err := io.WriteString(x.stdin, line+"\n"); err != nil {
+		x.t.Fatalf("tell the program %q: %v\n%s", line, err, x.wrong.String())
+	}
+}
+
+func (x *script) pid() string { return itoa(x.cmd.Process.Pid) }

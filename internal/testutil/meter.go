@@ -1,0 +1,168 @@
+package testutil
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+)
+
+// Meter counts the IP bytes, headers of every segment included, that leave a
+// device over TCP, by the port that they go to. The kernel itself counts, into
+// bins of time: no process has to be awake for it, and neither what a receiver
+// has yet to read nor what it waits for disturbs the figures.
+type Meter struct {
+	begin Instant
+	first uint16 // port
+	ports int
+	fd    int
+	prog  *ebpf.Program
+	bins  *ebpf.Map
+	mem   *ebpf.Memory
+}
+
+const (
+	meterBin  = 10 * time.Millisecond
+	meterBins = 24000 // 4 minutes
+	sizeofBin = 8
+)
+
+// StartMeter counts what leaves a device of the namespace to these ports, for
+// four minutes at most. Close ends it.
+func StartMeter(n *NetNS, device string, first uint16, ports int) (*Meter, error) {
+	m := &Meter{begin: Now(), first: first, ports: ports, fd: -1}
+	if err := m.start(n, device); err != nil {
+		return nil, errors.Join(fmt.Errorf("count what leaves %s: %w", device, err), m.Close())
+	}
+	return m, nil
+}
+
+func (m *Meter) start(n *NetNS, device string) error {
+	link, err := n.link.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	m.bins, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "meter", Type: ebpf.Array, KeySize: 4, ValueSize: sizeofBin,
+		MaxEntries: uint32(m.ports * meterBins), Flags: unix.BPF_F_MMAPABLE,
+	})
+	if err != nil {
+		return err
+	}
+	if m.mem, err = m.bins.Memory(); err != nil {
+		return err
+	}
+	m.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "meter", Type: ebpf.SocketFilter, License: "GPL", Instructions: m.program(),
+	})
+	if err != nil {
+		return err
+	}
+	// A tap sees what the device takes. The filter lets nothing through to it.
+	return n.Do(func() error {
+		if m.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			return err
+		}
+		const all = unix.ETH_P_ALL << 8 // in network order
+		return errors.Join(
+			unix.SetsockoptInt(m.fd, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, m.prog.FD()),
+			unix.Bind(m.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Attrs().Index}))
+	})
+}
+
+// program is the filter: it adds a packet's bytes to the bin of its port and
+// of the present time.
+func (m *Meter) program() asm.Instructions {
+	const ( // in struct __sk_buff
+		length, packetType, segments = 0, 4, 164
+	)
+	const packet, bytes, header, port = asm.R6, asm.R7, asm.R8, asm.R9
+	return asm.Instructions{
+		asm.Mov.Reg(packet, asm.R1),
+		asm.LoadMem(asm.R0, packet, packetType, asm.Word),
+		asm.JNE.Imm(asm.R0, unix.PACKET_OUTGOING, "out"),
+		asm.LoadMem(bytes, packet, length, asm.Word),
+		asm.LoadAbs(0, asm.Byte),
+		asm.Mov.Reg(header, asm.R0),
+		asm.RSh.Imm(asm.R0, 4),
+		asm.JEq.Imm(asm.R0, 6, "six"),
+		asm.And.Imm(header, 15),
+		asm.LSh.Imm(header, 2),
+		asm.LoadAbs(9, asm.Byte), // protocol
+		asm.Ja.Label("protocol"),
+		asm.Mov.Imm(header, 40).WithSymbol("six"),
+		asm.LoadAbs(6, asm.Byte), // next header
+		asm.JNE.Imm(asm.R0, unix.IPPROTO_TCP, "out").WithSymbol("protocol"),
+		asm.LoadInd(asm.R0, header, 2, asm.Half), // destination
+		asm.Mov.Reg(port, asm.R0),
+		asm.Sub.Imm(port, int32(m.first)),
+		asm.JGE.Imm(port, int32(m.ports), "out"),  // without sign
+		asm.LoadInd(asm.R0, header, 12, asm.Byte), // data offset
+		asm.RSh.Imm(asm.R0, 4),
+		asm.LSh.Imm(asm.R0, 2),
+		asm.Add.Reg(header, asm.R0),
+		// What the device takes whole goes over a wire in segments.
+		asm.LoadMem(asm.R0, packet, segments, asm.Word),
+		asm.JLE.Imm(asm.R0, 1, "count"),
+		asm.Sub.Imm(asm.R0, 1),
+		asm.Mul.Reg(asm.R0, header),
+		asm.Add.Reg(bytes, asm.R0),
+		asm.FnKtimeGetNs.Call().WithSymbol("count"),
+		asm.LoadImm(asm.R1, int64(m.begin), asm.DWord),
+		asm.Sub.Reg(asm.R0, asm.R1),
+		asm.Div.Imm(asm.R0, int32(meterBin)),
+		asm.JGE.Imm(asm.R0, meterBins, "out"),
+		asm.Mul.Imm(port, meterBins),
+		asm.Add.Reg(port, asm.R0),
+		asm.StoreMem(asm.RFP, -4, port, asm.Word),
+		asm.LoadMapPtr(asm.R1, m.bins.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, -4),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "out"),
+		asm.StoreXAdd(asm.R0, bytes, asm.DWord),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"),
+		asm.Return(),
+	}
+}
+
+// Rate returns IP bytes per second to a port between two instants, both in the
+// past and within the time of the meter.
+func (m *Meter) Rate(port uint16, from, to Instant) (float64, error) {
+	if port < m.first || int(port-m.first) >= m.ports || from < m.begin || to <= from ||
+		to >= m.begin.Add(meterBins*meterBin) {
+		return 0, fmt.Errorf("port %d from %v to %v is not on the meter", port, from.Sub(m.begin), to.Sub(m.begin))
+	}
+	low, high := int(from.Sub(m.begin)/meterBin), int(to.Sub(m.begin)/meterBin)
+	buf := make([]byte, (high-low+1)*sizeofBin)
+	if _, err := m.mem.ReadAt(buf, int64((int(port-m.first)*meterBins+low)*sizeofBin)); err != nil {
+		return 0, fmt.Errorf("read the meter: %w", err)
+	}
+	sum := 0.0
+	for i := low; i <= high; i++ {
+		begin := m.begin.Add(time.Duration(i) * meterBin)
+		part := min(to, begin.Add(meterBin)).Sub(max(from, begin)) // of the bin
+		n := binary.NativeEndian.Uint64(buf[(i-low)*sizeofBin:])
+		sum += float64(n) * float64(part) / float64(meterBin)
+	}
+	return sum / to.Sub(from).Seconds(), nil
+}
+
+// Close ends counting. What was counted cannot be read any more.
+func (m *Meter) Close() error {
+	var errs []error
+	if m.fd >= 0 {
+		errs = append(errs, unix.Close(m.fd))
+	}
+	if m.prog != nil {
+		errs = append(errs, m.prog.Close())
+	}
+	if m.bins != nil {
+		errs = append(errs, m.bins.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,55 @@
+package testutil
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// What the meter says of a flow is what the connection's own counters say, with
+// segments and headers, whole chunks or not, and it has all of it at once.
+func TestMeter(t *testing.T) {
+	for name, to := range map[string]string{"IPv4": "10.98.0.2:5002", "IPv6": "[fd00:98::2]:5002"} {
+		t.Run(name, func(t *testing.T) {
+			const each = 20_000_000
+			pair, r, s := flow(t, ReceiverConfig{Ports: []Port{{Number: 5001}, {Number: 5002}}}, SenderConfig{To: to, Bytes: each})
+			m, err := StartMeter(pair.A, Device, 5001, 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			from := Now() // a whole bin lies between it and the traffic
+			time.Sleep(2 * meterBin)
+			start(t, s)
+			if got := settled(r, each); got != each {
+				t.Fatalf("received %.0f bytes, want %d", got, each)
+			}
+			time.Sleep(2 * meterBin)
+			end := Now()
+			report := stop(t, s)
+			got, err := m.Rate(5002, from, end)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got *= end.Sub(from - Instant(time.Millisecond)).Seconds()
+			c := report.Conns[0]
+			want := float64(c.BytesSent) + float64(int(c.DataSegments)*HeadersOf(c).PerSegment)
+			// handshake and the end, and what was sent after the last look
+			if math.Abs(got/want-1) > 0.002 && c.BytesSent == each {
+				t.Errorf("%.0f IP bytes, want %.0f", got, want)
+			}
+			if got < each*(1+float64(HeadersOf(c).PerSegment)/1448*0.99) {
+				t.Errorf("%.0f IP bytes for %d of payload: headers are missing", got, each)
+			}
+			if other, err := m.Rate(5001, from, end); other != 0 || err != nil {
+				t.Errorf("%.0f bytes/s to a port without traffic, %v", other, err)
+			}
+			if _, err := m.Rate(5004, from, end); err == nil {
+				t.Error("a port that is not on the meter has a rate")
+			}
+			if _, err := m.Rate(5002, from, from.Add(time.Hour)); err == nil {
+				t.Error("there is a rate for after the end of the meter")
+			}
+		})
+	}
+}
