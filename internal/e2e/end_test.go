@@ -14,13 +14,9 @@ import (
 // gone checks that a subject disappears from ls within two seconds.
 func (s *stage) gone(subject string) {
 	s.t.Helper()
-	const limit = 2 * time.Second
-	begin := testutil.Now()
-	if !within(limit, func() bool { _, there := s.nodes()[subject]; return !there }) {
-		s.t.Errorf("%s is in ls still after %v: %+v", subject, limit, s.nodes()[subject])
-		return
+	if !s.soon(subject+" goes from ls", 2*time.Second, func() bool { _, there := s.nodes()[subject]; return !there }) {
+		s.t.Errorf("ls shows %+v", s.nodes()[subject])
 	}
-	s.t.Logf("%s went after %v", subject, testutil.Now().Sub(begin).Round(time.Millisecond))
 }
 
 // A family's limit outlives its root and ends with its last member.

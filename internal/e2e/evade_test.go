@@ -135,8 +135,8 @@ func (f *field) contained(e escape, begin wired, limit float64) {
 	if least == 0 {
 		least = 0.9
 	}
-	if busy := cpus.busy(settled.at, end.at); rate < least*limit && busy < 0.9 {
-		f.t.Errorf("%.0f bytes/s, want %.2f of %.0f at least (CPUs %.0f%% busy)", rate, least, limit, 100*busy)
+	if rate < least*limit && cpus.excuse(settled.at, end.at) == "" {
+		f.t.Errorf("%.0f bytes/s, want %.2f of %.0f at least (CPUs %.0f%% busy)", rate, least, limit, 100*cpus.busy(settled.at, end.at))
 	}
 }
 
@@ -170,12 +170,19 @@ const ethernet = 14 // bytes of header
 
 func (f *field) wire() wired {
 	f.t.Helper()
-	link, err := f.B.Netlink().LinkByName(testutil.Device)
-	if err != nil {
-		f.t.Fatalf("read the counters of B: %v", err)
+	for try := 1; ; try++ {
+		begin := testutil.Now()
+		link, err := f.B.Netlink().LinkByName(testutil.Device)
+		if err != nil {
+			f.t.Fatalf("read the counters of B: %v", err)
+		}
+		now := testutil.Now()
+		if now.Sub(begin) > 2*time.Millisecond && try < 20 {
+			continue // it had to wait: who knows when this was so
+		}
+		n := link.Attrs().Statistics
+		return wired{now, n.RxBytes - ethernet*n.RxPackets, n.RxPackets}
 	}
-	n := link.Attrs().Statistics
-	return wired{testutil.Now(), n.RxBytes - ethernet*n.RxPackets, n.RxPackets}
 }
 
 // segmented has A's device take single segments, as a wire does, so that each

@@ -150,7 +150,7 @@ func TestAccept(t *testing.T) {
 		}
 		return x
 	}
-	download := func(port, parallel int) time.Duration {
+	fetch := func(port, parallel int) time.Duration {
 		t.Helper()
 		begin := testutil.Now()
 		args := []string{"-s", "--fail", "--no-keepalive", "-Z", "--parallel-immediate"}
@@ -163,6 +163,20 @@ func TestAccept(t *testing.T) {
 		}
 		return r.at.Sub(begin)
 	}
+	quick := func(what string, port, parallel int) {
+		t.Helper()
+		for try := 1; ; try++ {
+			begin := testutil.Now()
+			took := fetch(port, parallel)
+			if took <= 700*time.Millisecond {
+				return
+			}
+			if try == 4 || cpus.excuse(begin, testutil.Now()) == "" {
+				t.Errorf("a download %s takes %v", what, took)
+				return
+			}
+		}
+	}
 	limited, free := serve(8001), serve(8002)
 	if free.cmd.Process.Pid == limited.cmd.Process.Pid {
 		t.Fatal("one server instead of two")
@@ -170,17 +184,13 @@ func TestAccept(t *testing.T) {
 	f.must("set", "--pid", limited.pid(), "--up", "4MB/s")
 	for _, parallel := range []int{1, 2} {
 		begin := testutil.Now()
-		took := download(8001, parallel)
+		took := fetch(8001, parallel)
 		// Starting curl takes some 20 ms beside the 1.55 s for one file.
 		f.near(fmt.Sprintf("%d downloads", parallel), begin, size*float64(parallel)*perByte/took.Seconds(), 4e6, 0.05)
-		if took := download(8002, parallel); took > 700*time.Millisecond {
-			t.Errorf("a download from the unlimited server takes %v", took)
-		}
+		quick("from the unlimited server", 8002, parallel)
 	}
 	f.must("unset", "--pid", limited.pid())
-	if took := download(8001, 2); took > 700*time.Millisecond {
-		t.Errorf("a download after the limit takes %v", took)
-	}
+	quick("after the limit", 8001, 2)
 }
 
 // iperf3 is a program as users have it: its own figure says the same.
