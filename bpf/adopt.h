@@ -123,6 +123,7 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 		return;
 	}
 	nn_socket_assign(s, &w, path, n);
+	s->flags &= ~NN_SOCK_SUBFLOWS;
 }
 
 /* A connection whose callbacks cannot be switched on gets an equal part of each
@@ -151,6 +152,33 @@ static __always_inline __u64 nn_static_rate(struct nn_socket *s, __u32 loopback)
 		}
 	}
 	return least;
+}
+
+/* A subflow that was there before the limit. No helper leads from it to its
+ * MPTCP socket here, but both hang on the same struct socket as long as the
+ * program has it open, and closing takes the lock that the iterator holds. */
+static __always_inline struct nn_socket *nn_subflow_adopt(struct tcp_sock *tp,
+							  struct nn_socket *s)
+{
+	struct socket *file = tp->inet_conn.icsk_inet.sk.sk_socket;
+	struct sock *msk = file ? file->sk : NULL;
+	struct nn_socket *from;
+
+	if (!msk || msk->sk_protocol != IPPROTO_MPTCP)
+		return s;
+	from = bpf_sk_storage_get(&sockets, msk, 0, 0);
+	if (!from)
+		return s;
+	if (!s)
+		s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0,
+				       BPF_SK_STORAGE_GET_F_CREATE);
+	if (!s) {
+		nn_fault(NN_FAULT_SOCKET_STORAGE);
+		return NULL;
+	}
+	nn_subflow_assign(s, from);
+	from->flags |= NN_SOCK_SUBFLOWS;
+	return s;
 }
 
 /* What went back to TCP while nothing else of the connection was under way
@@ -190,6 +218,8 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 	if (!tp)
 		return;
 	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0, 0);
+	if (tp->is_mptcp)
+		s = nn_subflow_adopt(tp, s);
 	/* A limit on the machine holds for sockets whose owner is unknown, too.
 	 */
 	if (!s && p->kinds & 1 << NN_NODE_HOST) {
@@ -281,7 +311,8 @@ static __always_inline void nn_socket_record(struct seq_file *seq,
 	struct nn_socket_record r = {};
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 
-	if (!tp)
+	r.protocol = sk->sk_protocol;
+	if (!tp && r.protocol != IPPROTO_MPTCP)
 		return;
 	r.state = *s;
 	r.family = sk->__sk_common.skc_family;
@@ -296,9 +327,12 @@ static __always_inline void nn_socket_record(struct seq_file *seq,
 		*(__u32 *)r.local = sk->__sk_common.skc_rcv_saddr;
 		*(__u32 *)r.remote = sk->__sk_common.skc_daddr;
 	}
-	r.queued_bytes = tp->write_seq - tp->snd_una;
-	r.unsent_bytes = tp->write_seq - tp->snd_nxt;
-	r.armed = (tp->bpf_sock_ops_cb_flags & NN_CALLBACKS) == NN_CALLBACKS;
+	if (tp) {
+		r.queued_bytes = tp->write_seq - tp->snd_una;
+		r.unsent_bytes = tp->write_seq - tp->snd_nxt;
+		r.armed = (tp->bpf_sock_ops_cb_flags & NN_CALLBACKS) ==
+			  NN_CALLBACKS;
+	}
 	bpf_seq_write(seq, &r, sizeof(r));
 }
 

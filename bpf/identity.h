@@ -168,6 +168,20 @@ static __always_inline bool nn_socket_limited(const struct nn_socket *s)
 
 /* The kernel makes the subflows of an MPTCP socket and sends on them: they have
  * no user of their own, so they take the path of the socket that has. */
+static __always_inline void nn_subflow_assign(struct nn_socket *s,
+					      const struct nn_socket *from)
+{
+	s->child = from->child;
+	s->start_boottime_ns = from->start_boottime_ns;
+	s->cgroup = from->cgroup;
+	s->tgid = from->tgid;
+	s->uid = from->uid;
+	s->epoch = from->epoch;
+	for (__u32 i = 0; i < NN_PATH_MAX; i++)
+		s->path[i] = from->path[i];
+	s->flags |= NN_SOCK_SUBFLOW;
+}
+
 static __always_inline struct nn_socket *nn_subflow(struct bpf_sock *sk)
 {
 	struct nn_socket *from, *s;
@@ -187,16 +201,21 @@ static __always_inline struct nn_socket *nn_subflow(struct bpf_sock *sk)
 		nn_fault(NN_FAULT_SOCKET_STORAGE);
 		return NULL;
 	}
-	s->child = from->child;
-	s->start_boottime_ns = from->start_boottime_ns;
-	s->cgroup = from->cgroup;
-	s->tgid = from->tgid;
-	s->uid = from->uid;
-	s->epoch = from->epoch;
-	for (__u32 i = 0; i < NN_PATH_MAX; i++)
-		s->path[i] = from->path[i];
-	s->flags |= NN_SOCK_SUBFLOW;
+	nn_subflow_assign(s, from);
 	return s;
+}
+
+/* MPTCP's option in each segment with data: a mapping of 18 bytes and a data
+ * acknowledgement of 4 or 8, rounded up to words. A checksum fits in. */
+static __always_inline __u32 nn_subflow_option(struct bpf_sock *sk)
+{
+	struct mptcp_sock *msk;
+
+	if (!bpf_core_enum_value_exists(enum bpf_func_id,
+					BPF_FUNC_skc_to_mptcp_sock))
+		return 24;
+	msk = bpf_skc_to_mptcp_sock(sk);
+	return msk && msk->use_64bit_ack ? 28 : 24;
 }
 
 /* Called in the context of the process that uses the socket. Returns the

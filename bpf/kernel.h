@@ -105,9 +105,12 @@ struct sock_common {
 	struct in6_addr skc_v6_rcv_saddr;
 } __core;
 
+struct socket;
+
 struct sock {
 	struct sock_common __sk_common;
 	int sk_wmem_queued;
+	struct socket *sk_socket;
 	__u16 sk_type;
 	__u16 sk_protocol;
 	unsigned long sk_pacing_rate;
@@ -143,11 +146,13 @@ struct tcp_sock {
 	__u32 mss_cache;
 	__u64 tcp_wstamp_ns;
 	struct minmax rtt_min;
+	bool is_mptcp;
 	__u8 bpf_sock_ops_cb_flags;
 } __core;
 
 struct mptcp_sock {
 	struct inet_connection_sock sk;
+	bool use_64bit_ack;
 } __core;
 
 struct socket {

@@ -46,14 +46,12 @@ static __always_inline void nn_pacing_set(struct bpf_sock_ops *ctx,
 }
 
 /* Headers of one segment: TCP's with its usual options, IP's with options or
- * extension headers that the program asked for, and MPTCP's data sequence
- * signal. */
+ * extension headers that the program asked for. */
 static __always_inline __u32 nn_headers(const struct nn_socket *s,
 					struct tcp_sock *tp)
 {
 	return tp->tcp_header_len + tp->inet_conn.icsk_ext_hdr_len +
-	       (s->flags & NN_SOCK_V6 ? 40 : 20) +
-	       (s->flags & NN_SOCK_SUBFLOW ? 20 : 0);
+	       (s->flags & NN_SOCK_V6 ? 40 : 20);
 }
 
 static __always_inline __u32 nn_mss(struct bpf_sock_ops *ctx)
@@ -231,7 +229,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	struct bpf_sock *sk = ctx->sk;
 	struct nn_transmit x = {};
 	__u64 len = ctx->skb_len, want, timer, credit, rate, stamp;
-	__u32 segments, mss;
+	__u32 segments, mss, option = 0;
 	struct nn_socket *s;
 	struct tcp_sock *tp;
 
@@ -251,11 +249,15 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		return;
 	}
 	mss = nn_mss(ctx);
+	if (s->flags & NN_SOCK_SUBFLOW) {
+		option = nn_subflow_option(sk);
+		mss -= mss > 2 * option ? option : 0;
+	}
 	segments = len ? (len + mss - 1) / mss : 1;
 	x.now_ns = bpf_ktime_get_ns();
 	x.loopback = s->flags & NN_SOCK_LOOPBACK;
 	x.slack_ns = s->flags & NN_SOCK_STARTED ? NN_HOLD_NS : NN_HOLD_FIRST_NS;
-	x.wire_bytes = len + segments * nn_headers(s, tp);
+	x.wire_bytes = len + segments * (nn_headers(s, tp) + option);
 	if (!len) {
 		/* Acknowledgements are charged, never held. */
 		x.empty = 1;

@@ -155,6 +155,7 @@ enum nn_socket_flags {
 	NN_SOCK_SUBFLOW = 1 << 10, /* of an MPTCP socket, which has the path */
 	NN_SOCK_STATIC = 1 << 9,   /* callbacks cannot be had: see adopt.h */
 	NN_SOCK_ADOPTED = 1 << 11, /* no chunk was charged since it was armed */
+	NN_SOCK_SUBFLOWS = 1 << 13, /* an MPTCP socket whose subflows know it */
 };
 
 /* State of one TCP socket; written under the socket's lock. */
@@ -218,7 +219,7 @@ struct nn_socket_record {
 	__u16 family;
 	__u8 tcp_state;
 	__u8 armed; /* our callback flag stands on the socket */
-	__u32 pad;
+	__u32 protocol; /* an MPTCP socket has subflows, which are armed */
 };
 
 #endif

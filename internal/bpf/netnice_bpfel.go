@@ -182,6 +182,7 @@ const (
 	netniceNnSocketFlagsNN_SOCK_SUBFLOW   netniceNnSocketFlags = 1024
 	netniceNnSocketFlagsNN_SOCK_STATIC    netniceNnSocketFlags = 512
 	netniceNnSocketFlagsNN_SOCK_ADOPTED   netniceNnSocketFlags = 2048
+	netniceNnSocketFlagsNN_SOCK_SUBFLOWS  netniceNnSocketFlags = 8192
 )
 
 type netniceNnSocketRecord struct {
@@ -197,7 +198,7 @@ type netniceNnSocketRecord struct {
 	Family      uint16
 	TcpState    uint8
 	Armed       uint8
-	Pad         uint32
+	Protocol    uint32
 }
 
 type netniceNnTask struct {

@@ -27,7 +27,8 @@ const (
 	NodeLive     = uint32(netniceNnNodeFlagsNN_NODE_LIVE)
 	NodeLoopback = uint32(netniceNnNodeFlagsNN_NODE_LOOPBACK)
 
-	SocketArmed = uint32(netniceNnSocketFlagsNN_SOCK_ARMED)
+	SocketArmed    = uint32(netniceNnSocketFlagsNN_SOCK_ARMED)
+	SocketSubflows = uint32(netniceNnSocketFlagsNN_SOCK_SUBFLOWS)
 
 	KindTree   = uint32(netniceNnNodeKindNN_NODE_TREE)
 	KindCgroup = uint32(netniceNnNodeKindNN_NODE_CGROUP)

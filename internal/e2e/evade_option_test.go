@@ -132,7 +132,7 @@ def some():
         flood(s)
 threads(4, some)
 `},
-		{name: "MPTCP in small segments", over: 0.04, text: `
+		{name: "MPTCP in small segments", text: `
 ready()
 def some():
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as s:
@@ -141,11 +141,35 @@ def some():
         flood(s)
 threads(4, some)
 `},
-		{name: "MPTCP from before the limit", open: true, text: `
+		{name: "MPTCP from before the limit", text: `
 s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
 s.connect(there)
 ready()
 flood(s)
+`},
+		{name: "MPTCP subflows from before and after the limit", text: `
+def ip(*words):
+    subprocess.run(("ip",) + words, check=True)
+def join(number):
+    local = host.rsplit(".", 1)[0] + "." + str(number)
+    ip("address", "add", local + "/24", "dev", "nn0")
+    ip("mptcp", "endpoint", "add", local, "dev", "nn0", "subflow")
+    want = "%08X:" % struct.unpack("=I", socket.inet_aton(local))
+    for _ in range(300):
+        with open("/proc/net/tcp") as table:
+            for words in map(str.split, table):
+                if words[1].startswith(want) and words[3] == "01":
+                    return
+        time.sleep(0.01)
+    raise OSError("no subflow from " + local)
+with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as s:
+    s.connect(there)
+    s.send(b"x")
+    join(101)
+    ready()
+    threading.Thread(target=flood, args=(s,), daemon=True).start()
+    join(102)
+    signal.pause()
 `},
 		// What is put into the queue of a connection under repair counts as
 		// sent, and is when it gets lost.

@@ -98,6 +98,9 @@ func (k *Kernel) needsVisit(r bpf.SocketRecord) bool {
 			limited = true
 		}
 	}
+	if r.Protocol == unix.IPPROTO_MPTCP {
+		return limited && r.State.Flags&bpf.SocketSubflows == 0
+	}
 	ours := r.State.Flags&bpf.SocketArmed != 0
 	return limited != ours || limited && r.Armed == 0
 }

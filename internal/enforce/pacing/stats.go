@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
 )
@@ -76,6 +78,9 @@ func (k *Kernel) Sockets() ([]enforce.SocketStats, error) {
 	now := monotonicNS()
 	var out []enforce.SocketStats
 	for _, r := range list {
+		if r.Protocol == unix.IPPROTO_MPTCP {
+			continue // its subflows count
+		}
 		s := enforce.SocketStats{
 			PID: r.State.Tgid, UID: r.State.Uid, Family: uint8(r.Family),
 			Local: r.Local, Remote: r.Remote, LocalPort: r.LocalPort, RemotePort: r.RemotePort,
