@@ -15,10 +15,11 @@ __u32 adopt_root_tgid; /* root of the tree */
 __u32 adopt_node;      /* its node */
 __u32 adopt_outer;     /* the node that the root was in before, 0 = none */
 __u32 release_node;    /* a node whose members fall to adopt_outer */
+__u32 list_node;       /* only sockets on whose path it is, 0 = all */
 
 /* Mark the members of a tree. Members of trees nested in it keep theirs, whose
- * outermost node gets the new one as its parent. */
-static __always_inline void nn_adopt_task(struct task_struct *t)
+ * outermost node gets the new one as its parent: then the answer is true. */
+static __always_inline bool nn_adopt_task(struct task_struct *t)
 {
 	struct nn_task *e, fresh = {};
 	struct task_struct *p = t;
@@ -28,7 +29,7 @@ static __always_inline void nn_adopt_task(struct task_struct *t)
 
 	root = bpf_map_lookup_elem(&nodes, &node);
 	if (!root)
-		return;
+		return false;
 	for (int i = 0; i < NN_ANCESTORS; i++) {
 		if (p->tgid == adopt_root_tgid) {
 			member = true;
@@ -39,35 +40,36 @@ static __always_inline void nn_adopt_task(struct task_struct *t)
 		p = p->real_parent;
 	}
 	if (!member)
-		return;
+		return false;
 	fresh.node = node;
 	fresh.generation = root->generation;
 	e = bpf_task_storage_get(&tasks, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!e) {
 		nn_fault(NN_FAULT_TASK_STORAGE);
-		return;
+		return false;
 	}
 	at = e->node;
 	if (!at || at == adopt_outer || at == node) {
 		*e = fresh;
-		return;
+		return false;
 	}
 	for (int i = 0; i < NN_PATH_MAX; i++) {
 		struct nn_node *d = bpf_map_lookup_elem(&nodes, &at);
 
 		if (!d || (!i && d->generation != e->generation)) {
 			*e = fresh; /* left over from a node that is gone */
-			return;
+			return false;
 		}
 		if (d->parent == node)
-			return;
+			return true;
 		if (d->parent == adopt_outer) {
 			if (at != node)
 				d->parent = node;
-			return;
+			return true;
 		}
 		at = d->parent;
 	}
+	return false;
 }
 
 /* Hand the members of a node that goes to the one around it. */
@@ -301,6 +303,14 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 		       sizeof(pacing));
 	nn_clamp(skc, s, tp);
 	nn_push(skc, tp);
+}
+
+static __always_inline bool nn_path_has(const struct nn_socket *s, __u32 node)
+{
+	for (__u32 i = 0; i < NN_PATH_MAX; i++)
+		if (s->path[i].node == node)
+			return true;
+	return false;
 }
 
 /* What `netnice ls` and the user side want to know of a socket. */

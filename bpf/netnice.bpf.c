@@ -129,9 +129,11 @@ SEC("iter/task")
 int nn_adopt_tasks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
+	__u32 nests = 1;
 
-	if (task)
-		nn_adopt_task(task);
+	/* anything written says that a tree is nested in the new one */
+	if (task && nn_adopt_task(task))
+		bpf_seq_write(ctx->meta->seq, &nests, sizeof(nests));
 	return 0;
 }
 
@@ -197,7 +199,7 @@ int nn_list_sockets(struct bpf_iter__bpf_sk_storage_map *ctx)
 	struct nn_socket *s = ctx->value;
 	struct sock *sk = ctx->sk;
 
-	if (sk && s)
+	if (sk && s && (!list_node || nn_path_has(s, list_node)))
 		nn_socket_record(ctx->meta->seq, sk, s);
 	return 0;
 }

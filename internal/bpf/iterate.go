@@ -1,8 +1,6 @@
 package bpf
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
@@ -31,8 +29,9 @@ func run(p *ebpf.Program, m *ebpf.Map) ([]byte, error) {
 
 // runOfProcess drives a task iterator over one thread group. cilium/ebpf's
 // IterOptions cannot say which, so the link is made by the system call.
-// Kernels before 6.1 do not know the filter: there all tasks are visited.
-func runOfProcess(p *ebpf.Program, tgid uint32) ([]byte, error) {
+// Kernels before 6.1 do not know the filter: there all tasks are visited, and
+// alone is false.
+func runOfProcess(p *ebpf.Program, tgid uint32) (out []byte, alone bool, err error) {
 	info := [4]uint32{0, tgid, 0, 0} // union bpf_iter_link_info: task {tid, pid, pid_fd}
 	create := struct {
 		prog, target, attach, flags uint32
@@ -46,55 +45,77 @@ func runOfProcess(p *ebpf.Program, tgid uint32) ([]byte, error) {
 	fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_LINK_CREATE, uintptr(unsafe.Pointer(&create)), unsafe.Sizeof(create))
 	runtime.KeepAlive(&info)
 	if errno == unix.EINVAL || errno == unix.E2BIG {
-		return run(p, nil)
+		out, err = run(p, nil)
+		return out, false, err
 	}
 	if errno != 0 {
-		return nil, fmt.Errorf("attach iterator to process %d: %w", tgid, errno)
+		return nil, true, fmt.Errorf("attach iterator to process %d: %w", tgid, errno)
 	}
 	defer unix.Close(int(fd))
 	open := [2]uint32{uint32(fd), 0}
 	itfd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_ITER_CREATE, uintptr(unsafe.Pointer(&open[0])), unsafe.Sizeof(open))
 	if errno != 0 {
-		return nil, fmt.Errorf("open iterator: %w", errno)
+		return nil, true, fmt.Errorf("open iterator: %w", errno)
 	}
 	f := os.NewFile(itfd, "iterator")
 	defer f.Close()
-	return io.ReadAll(f)
+	out, err = io.ReadAll(f)
+	return out, true, err
 }
 
+// records decodes what an iterator wrote: the kernel side's structs, whose Go
+// side has the same layout.
 func records[T any](b []byte, err error) ([]T, error) {
 	if err != nil {
 		return nil, err
 	}
 	var one T
-	size := binary.Size(one)
+	size := int(unsafe.Sizeof(one))
 	out := make([]T, len(b)/size)
-	if err := binary.Read(bytes.NewReader(b[:len(out)*size]), binary.NativeEndian, out); err != nil {
-		return nil, fmt.Errorf("decode iterator records: %w", err)
+	if len(out) > 0 {
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&out[0])), len(out)*size), b)
 	}
 	return out, nil
 }
 
+// fewProcesses is up to how many a tree is marked process by process; visiting
+// every task of the machine is faster for larger ones.
+const fewProcesses = 32
+
 // AdoptTasks marks the process root and its running descendants as members of
 // the tree node. Members of the node outer (0 = none) move into it; trees that
-// are nested in it get it as their parent. It runs twice, so that a child
-// forked during the first pass is seen by the second.
-func (o *Object) AdoptTasks(root, node, outer uint32) error {
+// are nested in it get it as their parent: then nests is true. Members are the
+// processes that were visited, nil where those of the whole machine were.
+func (o *Object) AdoptTasks(root, node, outer uint32) (members []uint32, nests bool, err error) {
 	if err := o.AdoptRootTgid.Set(root); err != nil {
-		return fmt.Errorf("set iterator argument: %w", err)
+		return nil, false, fmt.Errorf("set iterator argument: %w", err)
 	}
 	if err := o.AdoptNode.Set(node); err != nil {
-		return fmt.Errorf("set iterator argument: %w", err)
+		return nil, false, fmt.Errorf("set iterator argument: %w", err)
 	}
 	if err := o.AdoptOuter.Set(outer); err != nil {
-		return fmt.Errorf("set iterator argument: %w", err)
+		return nil, false, fmt.Errorf("set iterator argument: %w", err)
 	}
-	for range 2 {
-		if _, err := run(o.NnAdoptTasks, nil); err != nil {
-			return fmt.Errorf("mark the processes below %d: %w", root, err)
-		}
+	all := func() error {
+		out, err := run(o.NnAdoptTasks, nil)
+		nests = nests || len(out) > 0
+		return err
 	}
-	return nil
+	if hasChildren() {
+		members, err = descend(root, fewProcesses, childrenOf("/proc"), func(tgid uint32) (bool, error) {
+			out, alone, err := runOfProcess(o.NnAdoptTasks, tgid)
+			nests = nests || len(out) > 0
+			return alone, err
+		})
+	}
+	// Twice, so that a child forked during the first pass is seen by the second.
+	for pass := 0; pass < 2 && members == nil && err == nil; pass++ {
+		err = all()
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("mark the processes below %d: %w", root, err)
+	}
+	return members, nests, nil
 }
 
 // ReleaseTasks hands the members of a tree node to outer (0 = none).
@@ -128,7 +149,7 @@ func (o *Object) AdoptFiles(tgids []uint32) error {
 		return nil
 	}
 	for _, tgid := range tgids {
-		if _, err := runOfProcess(o.NnAdoptFiles, tgid); err != nil && !os.IsNotExist(err) {
+		if _, _, err := runOfProcess(o.NnAdoptFiles, tgid); err != nil && !os.IsNotExist(err) {
 			return fmt.Errorf("adopt open sockets of process %d: %w", tgid, err)
 		}
 	}
@@ -146,5 +167,13 @@ func (o *Object) AdoptConnections() error {
 
 // ListSockets returns every TCP socket with state, of all namespaces.
 func (o *Object) ListSockets() ([]SocketRecord, error) {
+	return o.ListSocketsOf(0)
+}
+
+// ListSocketsOf returns those on whose path the node stands, 0 = all.
+func (o *Object) ListSocketsOf(node uint32) ([]SocketRecord, error) {
+	if err := o.ListNode.Set(node); err != nil {
+		return nil, fmt.Errorf("set iterator argument: %w", err)
+	}
 	return records[SocketRecord](run(o.NnListSockets, o.Sockets))
 }

@@ -49,6 +49,7 @@ type netniceNnClock struct {
 	FormerRate    uint64
 	FormerUntilNs uint64
 	Rest          uint64
+	NewbornDueNs  uint64
 	Occupied      [4]uint64
 	Wheel         [4][64]uint32
 }
@@ -181,8 +182,9 @@ const (
 	netniceNnSocketFlagsNN_SOCK_STARTED   netniceNnSocketFlags = 256
 	netniceNnSocketFlagsNN_SOCK_SUBFLOW   netniceNnSocketFlags = 1024
 	netniceNnSocketFlagsNN_SOCK_STATIC    netniceNnSocketFlags = 512
-	netniceNnSocketFlagsNN_SOCK_ADOPTED   netniceNnSocketFlags = 2048
 	netniceNnSocketFlagsNN_SOCK_SUBFLOWS  netniceNnSocketFlags = 8192
+	netniceNnSocketFlagsNN_SOCK_ADOPTED   netniceNnSocketFlags = 2048
+	netniceNnSocketFlagsNN_SOCK_NEWBORN   netniceNnSocketFlags = 4096
 )
 
 type netniceNnSocketRecord struct {
@@ -247,6 +249,7 @@ const (
 	netniceVarAdoptNode           = "adopt_node"
 	netniceVarAdoptOuter          = "adopt_outer"
 	netniceVarAdoptRootTgid       = "adopt_root_tgid"
+	netniceVarListNode            = "list_node"
 	netniceVarNnKeepDirection     = "nn_keep_direction"
 	netniceVarNnKeepFault         = "nn_keep_fault"
 	netniceVarNnKeepKind          = "nn_keep_kind"
@@ -342,6 +345,7 @@ type netniceVariableSpecs struct {
 	AdoptNode          *ebpf.VariableSpec `ebpf:"adopt_node"`
 	AdoptOuter         *ebpf.VariableSpec `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.VariableSpec `ebpf:"adopt_root_tgid"`
+	ListNode           *ebpf.VariableSpec `ebpf:"list_node"`
 	NnKeepDirection    *ebpf.VariableSpec `ebpf:"nn_keep_direction"`
 	NnKeepFault        *ebpf.VariableSpec `ebpf:"nn_keep_fault"`
 	NnKeepKind         *ebpf.VariableSpec `ebpf:"nn_keep_kind"`
@@ -407,6 +411,7 @@ type netniceVariables struct {
 	AdoptNode          *ebpf.Variable `ebpf:"adopt_node"`
 	AdoptOuter         *ebpf.Variable `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.Variable `ebpf:"adopt_root_tgid"`
+	ListNode           *ebpf.Variable `ebpf:"list_node"`
 	NnKeepDirection    *ebpf.Variable `ebpf:"nn_keep_direction"`
 	NnKeepFault        *ebpf.Variable `ebpf:"nn_keep_fault"`
 	NnKeepKind         *ebpf.Variable `ebpf:"nn_keep_kind"`

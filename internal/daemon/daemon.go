@@ -98,6 +98,7 @@ type Daemon struct {
 	nodes     map[uint32]*node
 	nextID    uint32
 	dirty     bool // the state file is behind
+	file      stateFile
 	isDown    bool // Down was called; nothing may be set any more
 	headcount headcount
 

@@ -24,7 +24,7 @@ func (d *Daemon) commit(old, next *node) (*node, error) {
 			return nil, err
 		}
 		d.nodes[n.id] = &n
-		if err := d.save(); err != nil {
+		if err := d.saveChange(n.lasting(), n.change()); err != nil {
 			delete(d.nodes, n.id)
 			return nil, errors.Join(err, d.kernel.RemoveNode(n.id))
 		}
@@ -38,7 +38,7 @@ func (d *Daemon) commit(old, next *node) (*node, error) {
 		*old = before
 		return nil, err
 	}
-	if err := d.save(); err != nil {
+	if err := d.saveChange(old.lasting(), old.change()); err != nil {
 		*old = before
 		return nil, errors.Join(err, d.apply(old))
 	}
@@ -64,7 +64,7 @@ func (d *Daemon) drop(n *node) error {
 		return err
 	}
 	delete(d.nodes, n.id)
-	if err := d.save(); err != nil {
+	if err := d.saveChange(n.lasting(), record{Gone: n.id}); err != nil {
 		d.nodes[n.id] = n
 		return errors.Join(err, d.apply(n))
 	}
@@ -335,6 +335,7 @@ func (d *Daemon) endGone() {
 			needed[id] = true
 		}
 	}
+	var ended []record
 	for _, n := range gone {
 		if needed[n.id] {
 			continue
@@ -344,11 +345,15 @@ func (d *Daemon) endGone() {
 			continue
 		}
 		delete(d.nodes, n.id)
-		d.dirty = true
+		ended = append(ended, record{Gone: n.id})
 		n.watch.stop()
 		d.leaveScope(n)
 		d.sampler.outdate()
 		d.log.Info("limit ended with its subject", "subject", n.res.Subject.String(), "node", n.id)
+	}
+	if err := d.saveChange(false, ended...); err != nil {
+		d.dirty = true
+		d.sampler.complain(d.log, err)
 	}
 }
 

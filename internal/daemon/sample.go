@@ -64,21 +64,37 @@ func (s *sampler) full() (sample, error) {
 	if now.sockets, err = s.kernel.Sockets(); err != nil {
 		return sample{}, fmt.Errorf("read the kernel side's sockets: %w", err)
 	}
-	now.queues = make(map[uint32]queue)
-	for _, sock := range now.sockets {
+	now.line()
+	s.last = now
+	return now, nil
+}
+
+// of reads what concerns one node.
+func (s *sampler) of(id uint32) (sample, error) {
+	stats, sockets, err := s.kernel.Look(id)
+	if err != nil {
+		return sample{}, fmt.Errorf("read the kernel side's counters of node %d: %w", id, err)
+	}
+	now := sample{at: time.Now(), nodes: map[uint32]enforce.NodeStats{id: stats}, sockets: sockets}
+	now.line()
+	return now, nil
+}
+
+// line counts what waits at each node.
+func (s *sample) line() {
+	s.queues = make(map[uint32]queue)
+	for _, sock := range s.sockets {
 		for _, id := range sock.Nodes {
-			q := now.queues[id]
+			q := s.queues[id]
 			q.sockets++
 			if sock.WaitNS > 0 && sock.UnsentBytes > 0 {
 				q.waiting++
 				q.bytes += sock.UnsentBytes
 				q.waitNS = max(q.waitNS, sock.WaitNS)
 			}
-			now.queues[id] = q
+			s.queues[id] = q
 		}
 	}
-	s.last = now
-	return now, nil
 }
 
 // outdate makes the next reading a new one.

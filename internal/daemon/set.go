@@ -120,8 +120,8 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 func (d *Daemon) show(n *node, dryRun bool) *api.Node {
 	now := sample{at: time.Now()}
 	if !dryRun {
-		if full, err := d.sampler.full(); err == nil { // else the limit holds all the same
-			now = full
+		if of, err := d.sampler.of(n.id); err == nil { // else the limit holds all the same
+			now = of
 		}
 	}
 	return &d.list([]*node{n}, now).Nodes[0]

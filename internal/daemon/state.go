@@ -5,13 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
@@ -22,16 +25,43 @@ const (
 	stateName = "state.json"
 	// stateVersion is the newest form of the file that is understood. A field
 	// more is a new version.
-	stateVersion = 1
+	stateVersion = 2
 )
 
-// state is the file that remembers what is wanted.
+// state is what is wanted, as the file remembers it. Version 1 of the file was
+// this object. Since version 2 it is a heading and then a record for each
+// change, a line each, so that a change costs the same whatever else stands;
+// save writes it anew without what is outdated.
 type state struct {
 	Version int         `json:"version"`
 	BootID  string      `json:"boot_id"`
 	NextID  uint32      `json:"next_id"`
 	Nodes   []savedNode `json:"nodes"`
 }
+
+// heading is the first line of the file.
+type heading struct {
+	Version int    `json:"version"`
+	BootID  string `json:"boot_id"`
+	NextID  uint32 `json:"next_id"`
+}
+
+// record is one change: a node as it is now, or the id of one that is gone.
+type record struct {
+	NextID uint32     `json:"next_id,omitempty"`
+	Node   *savedNode `json:"node,omitempty"`
+	Gone   uint32     `json:"gone,omitempty"`
+}
+
+// stateFile is the file as this daemon wrote it last.
+type stateFile struct {
+	info    fs.FileInfo // nil: not written yet, or not as it should be
+	size    int64
+	records int
+}
+
+// spare is how many outdated records may stand beside twice the valid ones.
+const spare = 256
 
 type savedNode struct {
 	ID      uint32       `json:"id"`
@@ -86,25 +116,83 @@ func loadState(dir string) (*state, error) {
 	if err != nil {
 		return nil, stateError(path, err)
 	}
+	s, err := readState(data)
+	if err != nil {
+		return nil, stateError(path, err)
+	}
+	return s, nil
+}
+
+func readState(data []byte) (*state, error) {
 	var head struct {
 		Version int `json:"version"`
 	}
-	if err := json.Unmarshal(data, &head); err != nil {
-		return nil, stateError(path, err)
-	}
-	if head.Version > stateVersion {
-		return nil, stateError(path, fmt.Errorf("it was written by a newer netnice (its version is %d, this one knows %d)", head.Version, stateVersion))
+	if err := json.NewDecoder(bytes.NewReader(data)).Decode(&head); err != nil {
+		return nil, fmt.Errorf("read its version: %w", err)
 	}
 	var s state
+	var err error
+	switch {
+	case head.Version > stateVersion:
+		return nil, fmt.Errorf("it was written by a newer netnice (its version is %d, this one knows %d)", head.Version, stateVersion)
+	case head.Version == 1:
+		err = strictly(data, &s)
+	default:
+		err = s.read(data)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &s, s.check()
+}
+
+// read reads a heading and records.
+func (s *state) read(data []byte) error {
+	first, rest, ended := bytes.Cut(data, []byte("\n"))
+	if !ended {
+		return errors.New("its first line does not end")
+	}
+	var h heading
+	if err := strictly(first, &h); err != nil {
+		return fmt.Errorf("line 1: %w", err)
+	}
+	s.Version, s.BootID, s.NextID = h.Version, h.BootID, h.NextID
+	nodes := make(map[uint32]savedNode)
+	for at := 2; ; at++ {
+		var line []byte
+		// What follows the last line's end was being written as the machine
+		// stopped: that command had not returned.
+		if line, rest, ended = bytes.Cut(rest, []byte("\n")); !ended {
+			break
+		}
+		var r record
+		if err := strictly(line, &r); err != nil {
+			return fmt.Errorf("line %d: %w", at, err)
+		}
+		if r.NextID != 0 {
+			s.NextID = r.NextID
+		}
+		if r.Node != nil {
+			nodes[r.Node.ID] = *r.Node
+		} else {
+			delete(nodes, r.Gone)
+		}
+	}
+	s.Nodes = slices.SortedFunc(maps.Values(nodes), func(a, b savedNode) int { return int(a.ID) - int(b.ID) })
+	return nil
+}
+
+// strictly decodes one value, which must be all that there is.
+func strictly(data []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&s); err != nil {
-		return nil, stateError(path, err)
+	if err := dec.Decode(into); err != nil {
+		return err
 	}
-	if err := s.check(); err != nil {
-		return nil, stateError(path, err)
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("there is more than one value")
 	}
-	return &s, nil
+	return nil
 }
 
 func (s *state) check() error {
@@ -138,26 +226,95 @@ func stateError(path string, err error) error {
 // save writes the file; it is there whole, or as it was before. The caller
 // holds d.mu.
 func (d *Daemon) save() error {
-	s := state{Version: stateVersion, BootID: d.boot, NextID: d.nextID, Nodes: []savedNode{}}
+	d.file = stateFile{}
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	err := enc.Encode(heading{Version: stateVersion, BootID: d.boot, NextID: d.nextID})
 	for _, n := range d.sorted() {
-		s.Nodes = append(s.Nodes, n.saved())
+		saved := n.saved()
+		err = errors.Join(err, enc.Encode(record{Node: &saved}))
 	}
-	data, err := json.MarshalIndent(s, "", "\t")
 	if err != nil {
 		return fmt.Errorf("write the state: %w", err)
 	}
-	path := filepath.Join(d.opts.StateDir, stateName)
-	if err := renameio.WriteFile(path, append(data, '\n'), 0o600, renameio.WithTempDir(d.opts.StateDir)); err != nil {
+	path := d.statePath()
+	if err := renameio.WriteFile(path, text.Bytes(), 0o600, renameio.WithTempDir(d.opts.StateDir)); err != nil {
 		d.dirty = true
 		return fmt.Errorf("write the state: %w", err)
 	}
 	d.dirty = false
+	// Without knowing the file, the next change writes it whole again.
+	if info, err := os.Lstat(path); err == nil {
+		d.file = stateFile{info: info, size: info.Size(), records: len(d.nodes)}
+	}
 	return nil
 }
 
+// saveChange adds changes to the file, or writes it whole where that cannot be
+// done or it has grown too long. The caller holds d.mu.
+func (d *Daemon) saveChange(lasting bool, changes ...record) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	if d.dirty || d.file.info == nil || d.file.records+len(changes) > 2*len(d.nodes)+spare {
+		return d.save()
+	}
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	for _, r := range changes {
+		r.NextID = d.nextID
+		if err := enc.Encode(r); err != nil {
+			return fmt.Errorf("write the state: %w", err)
+		}
+	}
+	if err := d.file.add(d.statePath(), text.Bytes(), lasting); err != nil {
+		return d.save() // says what is wrong, if anything is
+	}
+	d.file.records += len(changes)
+	return nil
+}
+
+// add appends to the file at path if it is the one that was written last; a
+// failure leaves it as it was. Lasting is what must survive a power cut.
+func (s *stateFile) add(path string, text []byte, lasting bool) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(info, s.info) || info.Size() != s.size {
+		return errors.New("somebody else changed it")
+	}
+	_, err = f.Write(text)
+	if err == nil && lasting {
+		err = unix.Fdatasync(int(f.Fd()))
+	}
+	if err != nil {
+		return errors.Join(err, f.Truncate(s.size))
+	}
+	s.size += int64(len(text))
+	return nil
+}
+
+// change is a node's record, as it is now.
+func (n *node) change() record {
+	saved := n.saved()
+	return record{Node: &saved}
+}
+
+// lasting reports whether the wish outlives this boot: a process does not.
+func (n *node) lasting() bool { return n.res.Kind != enforce.KindTree }
+
+func (d *Daemon) statePath() string { return filepath.Join(d.opts.StateDir, stateName) }
+
 // forget removes the file.
 func (d *Daemon) forget() error {
-	err := os.Remove(filepath.Join(d.opts.StateDir, stateName))
+	d.file = stateFile{}
+	err := os.Remove(d.statePath())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the state: %w", err)
 	}

@@ -98,6 +98,9 @@ type Kernel interface {
 	Nodes() ([]NodeSpec, error)
 	Stats() ([]NodeStats, error)
 	Sockets() ([]SocketStats, error)
+	// Look is Stats and Sockets of one node, at a cost that does not grow with
+	// the others; its processes are those of the last Stats or change.
+	Look(id uint32) (NodeStats, []SocketStats, error)
 	// Maintain re-arms sockets whose callbacks others erased and adopts sockets
 	// that changed hands; called once a second while there are nodes, and when
 	// Events reports that a socket needs it.

@@ -180,6 +180,22 @@ func (k *Kernel) Sockets() ([]enforce.SocketStats, error) {
 	return slices.Clone(k.sockets), nil
 }
 
+// Look implements enforce.Kernel.
+func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.enter("Look"); err != nil {
+		return enforce.NodeStats{}, nil, err
+	}
+	var list []enforce.SocketStats
+	for _, s := range k.sockets {
+		if slices.Contains(s.Nodes, id) {
+			list = append(list, s)
+		}
+	}
+	return k.stats[id], list, nil
+}
+
 // Maintain implements enforce.Kernel.
 func (k *Kernel) Maintain() error {
 	k.mu.Lock()

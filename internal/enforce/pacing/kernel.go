@@ -35,14 +35,17 @@ type Options struct {
 
 // Kernel implements enforce.Kernel. All methods may be called concurrently.
 type Kernel struct {
-	opts   Options
-	mu     sync.Mutex
-	obj    *bpf.Object
-	nodes  map[uint32]bpf.Node // those in use
-	epoch  uint32
-	events chan struct{}
-	reader *ringbuf.Reader
-	done   chan struct{}
+	opts  Options
+	mu    sync.Mutex
+	obj   *bpf.Object
+	nodes map[uint32]bpf.Node // those in use
+	// what Stats counted last, or the adoption since
+	processes map[uint32]int
+	noClock   map[bpf.ClockKey]bool // known to be missing
+	epoch     uint32
+	events    chan struct{}
+	reader    *ringbuf.Reader
+	done      chan struct{}
 }
 
 var _ enforce.Kernel = (*Kernel)(nil)
@@ -59,6 +62,7 @@ func Open(opts Options) (*Kernel, error) {
 	}
 	k := &Kernel{
 		opts: opts, obj: obj, nodes: map[uint32]bpf.Node{},
+		processes: map[uint32]int{}, noClock: map[bpf.ClockKey]bool{},
 		events: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	if err := k.start(); err != nil {
@@ -162,13 +166,9 @@ func (k *Kernel) stopWaiting() error {
 // open; after success there is nothing left to close.
 func (k *Kernel) Down() error {
 	k.mu.Lock()
-	ids := make([]uint32, 0, len(k.nodes))
-	for id := range k.nodes {
-		ids = append(ids, id)
-	}
 	var errs []error
-	for _, id := range ids {
-		errs = append(errs, k.remove(id))
+	if err := k.removeAll(); err != nil {
+		errs = append(errs, err)
 	}
 	errs = append(errs, k.obj.Detach(false), k.obj.Detach(true))
 	k.mu.Unlock()

@@ -3,6 +3,8 @@ package pacing
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -25,11 +27,7 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	n := nodeOf(spec)
 	if exists {
 		n.Generation, n.Parent, n.StartBoottimeNs = old.Generation, old.Parent, old.StartBoottimeNs
-		// an iterator may have set another parent meanwhile
-		var now bpf.Node
-		if err := k.obj.Nodes.Lookup(spec.ID, &now); err == nil {
-			n.Parent = now.Parent
-		}
+		n.StaticSockets = old.StaticSockets
 		return k.putNode(spec.ID, n)
 	}
 	var before bpf.Node
@@ -61,13 +59,22 @@ func (k *Kernel) create(id uint32, n bpf.Node) error {
 	// makes in between must not pass for one of the new epoch.
 	var members []uint32
 	if n.Kind == bpf.KindTree {
-		if err := k.obj.AdoptTasks(uint32(n.Subject), id, n.Parent); err != nil {
-			return err
-		}
+		var nests bool
 		var err error
-		if members, err = k.members(id); err != nil {
+		if members, nests, err = k.obj.AdoptTasks(uint32(n.Subject), id, n.Parent); err != nil {
 			return err
 		}
+		if nests {
+			if err := k.readParents(); err != nil {
+				return err
+			}
+		}
+		if nests || members == nil {
+			if members, err = k.members(id); err != nil {
+				return err
+			}
+		}
+		k.processes[id] = len(members)
 	}
 	if err := k.putPolicy(); err != nil {
 		return err
@@ -75,7 +82,33 @@ func (k *Kernel) create(id uint32, n bpf.Node) error {
 	if err := k.obj.AdoptFiles(members); err != nil {
 		return err
 	}
+	if n.Kind == bpf.KindTree {
+		// Only its own connections changed; most new limits find none.
+		list, err := k.obj.ListSocketsOf(id)
+		if err != nil {
+			return fmt.Errorf("list sockets of node %d: %w", id, err)
+		}
+		if !slices.ContainsFunc(list, k.needsVisit) {
+			return nil
+		}
+	}
 	return k.adoptConnections(n.Kind == bpf.KindHost)
+}
+
+// readParents learns which trees an iterator has given another parent.
+func (k *Kernel) readParents() error {
+	for id, n := range k.nodes {
+		if n.Kind != bpf.KindTree {
+			continue
+		}
+		var now bpf.Node
+		if err := k.obj.Nodes.Lookup(id, &now); err != nil {
+			return fmt.Errorf("read node %d: %w", id, err)
+		}
+		n.Parent = now.Parent
+		k.nodes[id] = n
+	}
+	return nil
 }
 
 // members lists the thread groups in a tree, those of trees nested in it too.
@@ -91,8 +124,8 @@ func (k *Kernel) members(id uint32) ([]uint32, error) {
 			if at == id {
 				inside[t.Tgid] = true
 			}
-			var n bpf.Node
-			if at == 0 || k.obj.Nodes.Lookup(at, &n) != nil {
+			n, ok := k.nodes[at]
+			if !ok {
 				break
 			}
 			at = n.Parent
@@ -112,7 +145,9 @@ func (k *Kernel) putNode(id uint32, n bpf.Node) error {
 			continue
 		}
 		clock := bpf.Clock{TimeNs: monotonicNS(), Vtime: firstVirtualTime}
-		err := k.obj.Clocks.Update(bpf.ClockKey{Node: id, Direction: d}, &clock, ebpf.UpdateNoExist)
+		key := bpf.ClockKey{Node: id, Direction: d}
+		delete(k.noClock, key)
+		err := k.obj.Clocks.Update(key, &clock, ebpf.UpdateNoExist)
 		if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 			return fmt.Errorf("make the clock of node %d: %w", id, err)
 		}
@@ -177,10 +212,6 @@ func (k *Kernel) remove(id uint32) error {
 	if !ok {
 		return nil
 	}
-	var now bpf.Node
-	if err := k.obj.Nodes.Lookup(id, &now); err == nil {
-		n.Parent = now.Parent
-	}
 	members, err := k.members(id)
 	if err != nil {
 		return err
@@ -214,13 +245,8 @@ func (k *Kernel) remove(id uint32) error {
 	if err := k.adoptConnections(false); err != nil {
 		return err
 	}
-	if err := k.obj.Nodes.Put(id, &bpf.Node{Generation: n.Generation}); err != nil {
-		return fmt.Errorf("clear node %d: %w", id, err)
-	}
-	for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
-		if err := k.obj.Clocks.Delete(bpf.ClockKey{Node: id, Direction: d}); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("remove the clock of node %d: %w", id, err)
-		}
+	if err := k.clear(id, n.Generation); err != nil {
+		return err
 	}
 	if len(k.nodes) == 0 {
 		return k.obj.Detach(false)
@@ -228,13 +254,56 @@ func (k *Kernel) remove(id uint32) error {
 	return nil
 }
 
+// clear takes what is left of a node that is not live any more out of the maps.
+func (k *Kernel) clear(id, generation uint32) error {
+	delete(k.processes, id)
+	if err := k.obj.Nodes.Put(id, &bpf.Node{Generation: generation}); err != nil {
+		return fmt.Errorf("clear node %d: %w", id, err)
+	}
+	for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
+		key := bpf.ClockKey{Node: id, Direction: d}
+		delete(k.noClock, key)
+		if err := k.obj.Clocks.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("remove the clock of node %d: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// removeAll lifts every node at once and releases the connections. Processes
+// keep marks that name no node; they go with the map.
+func (k *Kernel) removeAll() error {
+	gone := maps.Clone(k.nodes)
+	for id, n := range gone {
+		n.Flags &^= bpf.NodeLive
+		if err := k.obj.Nodes.Put(id, &n); err != nil {
+			return fmt.Errorf("write node %d: %w", id, err)
+		}
+		if err := k.index(id, n, false); err != nil {
+			return err
+		}
+	}
+	k.nodes = map[uint32]bpf.Node{}
+	err := k.putPolicy()
+	if err == nil {
+		err = k.adoptConnections(false)
+	}
+	if err != nil {
+		k.nodes = gone // to be tried again
+		return err
+	}
+	for id, n := range gone {
+		if err := k.clear(id, n.Generation); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // reparent hands the trees nested in a tree that goes to the one around it.
 func (k *Kernel) reparent(from, to uint32) error {
 	for id := range k.nodes {
-		var n bpf.Node
-		if err := k.obj.Nodes.Lookup(id, &n); err != nil {
-			return fmt.Errorf("read node %d: %w", id, err)
-		}
+		n := k.nodes[id]
 		if n.Kind != bpf.KindTree || n.Parent != from {
 			continue
 		}

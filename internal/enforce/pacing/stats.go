@@ -1,8 +1,11 @@
 package pacing
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/cilium/ebpf"
 
 	"golang.org/x/sys/unix"
 
@@ -14,25 +17,12 @@ import (
 func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := monotonicNS()
 	out := make([]enforce.NodeStats, 0, len(k.nodes))
 	at := map[uint32]int{}
 	for id := range k.nodes {
-		var n bpf.Node
-		if err := k.obj.Nodes.Lookup(id, &n); err != nil {
-			return nil, fmt.Errorf("read node %d: %w", id, err)
-		}
-		s := enforce.NodeStats{ID: id, Parent: n.Parent}
-		for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
-			var c bpf.Clock
-			if err := k.obj.Clocks.Lookup(bpf.ClockKey{Node: id, Direction: d}, &c); err != nil {
-				continue // no limit in this direction
-			}
-			// both clocks are charged with the same bytes
-			s.Bytes, s.Held = max(s.Bytes, c.Bytes), max(s.Held, c.Held)
-			if c.DepartNs > now {
-				s.WaitNS = max(s.WaitNS, c.DepartNs-now)
-			}
+		s, err := k.counters(id)
+		if err != nil {
+			return nil, err
 		}
 		at[id] = len(out)
 		out = append(out, s)
@@ -64,7 +54,54 @@ func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
 			node = out[j].Parent
 		}
 	}
+	clear(k.processes)
+	for _, s := range out {
+		k.processes[s.ID] = s.Processes
+	}
 	return out, nil
+}
+
+// counters reads what the kernel counts of one node; not its processes.
+func (k *Kernel) counters(id uint32) (enforce.NodeStats, error) {
+	var n bpf.Node
+	if err := k.obj.Nodes.Lookup(id, &n); err != nil {
+		return enforce.NodeStats{}, fmt.Errorf("read node %d: %w", id, err)
+	}
+	s := enforce.NodeStats{ID: id, Parent: n.Parent}
+	now := monotonicNS()
+	for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
+		key := bpf.ClockKey{Node: id, Direction: d}
+		if k.noClock[key] {
+			continue
+		}
+		var c bpf.Clock
+		if err := k.obj.Clocks.Lookup(key, &c); err != nil {
+			k.noClock[key] = errors.Is(err, ebpf.ErrKeyNotExist)
+			continue // no limit in this direction
+		}
+		// both clocks are charged with the same bytes
+		s.Bytes, s.Held = max(s.Bytes, c.Bytes), max(s.Held, c.Held)
+		if c.DepartNs > now {
+			s.WaitNS = max(s.WaitNS, c.DepartNs-now)
+		}
+	}
+	return s, nil
+}
+
+// Look implements enforce.Kernel.
+func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s, err := k.counters(id)
+	if err != nil {
+		return s, nil, err
+	}
+	s.Processes = k.processes[id]
+	list, err := k.obj.ListSocketsOf(id)
+	if err != nil {
+		return s, nil, fmt.Errorf("list sockets of node %d: %w", id, err)
+	}
+	return s, k.socketStats(list), nil
 }
 
 // Sockets implements enforce.Kernel.
@@ -75,8 +112,11 @@ func (k *Kernel) Sockets() ([]enforce.SocketStats, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list sockets: %w", err)
 	}
+	return k.socketStats(list), nil
+}
+
+func (k *Kernel) socketStats(list []bpf.SocketRecord) (out []enforce.SocketStats) {
 	now := monotonicNS()
-	var out []enforce.SocketStats
 	for _, r := range list {
 		if r.Protocol == unix.IPPROTO_MPTCP {
 			continue // its subflows count
@@ -101,7 +141,7 @@ func (k *Kernel) Sockets() ([]enforce.SocketStats, error) {
 		}
 		out = append(out, s)
 	}
-	return out, nil
+	return out
 }
 
 // Counters implements enforce.Kernel.
