@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -67,9 +68,12 @@ func (o object) exists() bool {
 	return true
 }
 
-// ours lists the programs, maps and links of the machine that bear netnice's
-// names, whoever made them.
-func ours(t *testing.T) map[object]bool {
+// ours lists the programs of the machine that bear netnice's names, whoever made
+// them, with their maps and links.
+func ours(t *testing.T) map[object]bool { return oursBut(t, func(object) bool { return false }) }
+
+// oursBut is ours without some programs and what belongs to them.
+func oursBut(t *testing.T, not func(program object) bool) map[object]bool {
 	t.Helper()
 	found := map[object]bool{}
 	programs := map[ebpf.ProgramID]bool{}
@@ -82,7 +86,7 @@ func ours(t *testing.T) map[object]bool {
 		if err != nil {
 			continue
 		}
-		if info, err := p.Info(); err == nil && strings.HasPrefix(info.Name, "nn_") {
+		if info, err := p.Info(); err == nil && strings.HasPrefix(info.Name, "nn_") && !not(object{"prog", uint32(id)}) {
 			programs[id] = true
 			found[object{"prog", uint32(id)}] = true
 			if ids, ok := info.MapIDs(); ok {
@@ -137,22 +141,17 @@ func attached(t *testing.T) []uint32 {
 // which is long while others load programs and take CPUs.
 func (s *stage) leaves(made, before map[object]bool) {
 	s.t.Helper()
-	var left []object
+	suspect := added(s.t, before)
+	maps.Copy(suspect, made)
 	if !within(20*time.Second, func() bool {
-		left = nil
-		for o := range made {
-			if o.exists() {
-				left = append(left, o)
+		for o := range suspect {
+			if !o.exists() || !made[o] && elsewhere(o) {
+				delete(suspect, o)
 			}
 		}
-		for o := range ours(s.t) {
-			if !before[o] && !made[o] && !elsewhere(o) {
-				left = append(left, o)
-			}
-		}
-		return len(left) == 0
+		return len(suspect) == 0
 	}) {
-		s.t.Errorf("left in the kernel: %v", left)
+		s.t.Errorf("left in the kernel: %v", slices.Collect(maps.Keys(suspect)))
 	}
 	for _, id := range attached(s.t) {
 		if made[object{"prog", id}] {
@@ -162,6 +161,13 @@ func (s *stage) leaves(made, before map[object]bool) {
 	if files := s.files(); len(files) > 0 {
 		s.t.Errorf("left in files: %q", files)
 	}
+}
+
+// added lists what bears netnice's names and was not there before, without what
+// other daemons of the machine have.
+func added(t *testing.T, before map[object]bool) map[object]bool {
+	t.Helper()
+	return oursBut(t, func(program object) bool { return before[program] || elsewhere(program) })
 }
 
 // elsewhere says whether some other process holds the object: another daemon

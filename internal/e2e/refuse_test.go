@@ -81,10 +81,8 @@ func TestRefusedInput(t *testing.T) {
 			if r := s.netnice("status"); r.code != 1 {
 				t.Errorf("a daemon was started for a command that was refused: %v", r)
 			}
-			for o := range ours(t) {
-				if !before[o] && !elsewhere(o) {
-					t.Errorf("%v was made for a command that was refused", o)
-				}
+			for o := range added(t, before) {
+				t.Errorf("%v was made for a command that was refused", o)
 			}
 			s.daemon()
 		}
@@ -234,10 +232,8 @@ func TestRefusedMachine(t *testing.T) {
 			if len(c.flags) == 0 {
 				s.refused(s.netnice("set", "--user", itoa(spare), "--up", "1MB/s"), c.why, c.remedy)
 			}
-			for o := range ours(t) {
-				if !before[o] && !elsewhere(o) {
-					t.Errorf("%v is left", o)
-				}
+			for o := range added(t, before) {
+				t.Errorf("%v is left", o)
 			}
 			if files := s.files(); len(files) > 0 && fmt.Sprint(files) != "[/run/pins]" {
 				t.Errorf("left in files: %q", files)

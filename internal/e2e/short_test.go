@@ -55,10 +55,11 @@ wait()
 	x.tell("go")
 	x.read("done")
 	f.until(begin.Add(span))
-	// Up to 0.1 s of the limit leaves ahead of its turn, and the last chunk of it.
+	// Up to 0.1 s of the limit leaves ahead of its turn, what eight connections at
+	// a time have in hand, and handshakes: 1.18 to 1.19.
 	got := f.rate(begin, begin.Add(span), a)
 	t.Logf("forgotten connections: %.3f of the limit in the first %v", got/1e6, span)
-	if got > 1.2e6 {
+	if got > 1.25e6 {
 		t.Errorf("closed connections send %.0f bytes/s under a limit of 1 MB/s", got)
 	}
 	came := within(8*time.Second, func() bool { return f.rx.Bytes(a, testutil.Now()) == connections*size })
