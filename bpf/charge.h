@@ -38,6 +38,9 @@ struct nn_transmit {
 	__u32 loopback;
 	__u64 reserved_ns; /* worth of what is reserved by held chunks */
 	__u64 slack_ns;	   /* that a turn may be away without being far off */
+	__u64 newborn_ns;  /* when this one is paid, in a class without history
+			    */
+	__u64 share;	   /* of the class, at least, bytes/s; ~0 = unlimited */
 	enum nn_walk mode;
 	__u32 empty; /* no data: never waits */
 	__u32 odd;   /* no chunk as this socket's others will be */
@@ -87,7 +90,8 @@ __noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
 	struct nn_clock *c;
 	struct nn_class *k;
 	__u64 paid, sent, own, burst_ns, cost, mean = 0, less;
-	__u32 weight;
+	__u32 weight, active;
+	bool newborn;
 
 	if (!x || !rate)
 		return 0;
@@ -122,6 +126,24 @@ __noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
 	sent = nn_class_sent_ns(c, k, weight, rate);
 	if (sent > x->sent_ns)
 		x->sent_ns = sent;
+	active = c->active_weight + (nn_class_stands(c, k) ? 0 : weight);
+	if (!(rate >> 48) && rate * weight / active < x->share)
+		x->share = rate * weight / active;
+	/* Programs that come, send once and go are paid for by nobody's wait:
+	 * the first chunk of each is due when it is paid itself. */
+	newborn = !k->mean_bytes;
+	if (newborn) {
+		paid = c->time_ns +
+		       nn_serve_ns(nn_ahead(k->finish, c->vtime) +
+					   nn_span(x->wire_bytes, weight),
+				   active, rate);
+		if (paid > x->newborn_ns)
+			x->newborn_ns = paid;
+		if (x->mode == NN_RESERVE && paid > c->newborn_due_ns)
+			c->newborn_due_ns = paid;
+		if (c->newborn_due_ns > x->now_ns + x->reserved_ns)
+			x->reserved_ns = c->newborn_due_ns - x->now_ns;
+	}
 	if (k->redeem_ns > x->redeem_ns)
 		x->redeem_ns = k->redeem_ns;
 	if (k->reserved_bytes * NN_NSEC_PER_SEC / rate > x->reserved_ns)
@@ -187,6 +209,8 @@ static __always_inline void nn_path_walk(struct nn_socket *s,
 	x->sent_ns = 0;
 	x->reserved_ns = 0;
 	x->redeem_ns = 0;
+	x->newborn_ns = 0;
+	x->share = NN_UNLIMITED;
 	x->limit = NN_UNLIMITED;
 	x->child = s->child;
 	x->weight = NN_WEIGHT_DEFAULT;

@@ -49,13 +49,14 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb)
 	struct bpf_tcp_sock *tp;
 	struct nn_socket *s;
 
+	/* One look first that ends it for all that no limit concerns. */
 	if (!sk)
-		return NN_EGRESS_PASS;
-	sk = bpf_sk_fullsock(sk);
-	if (!sk || sk->protocol != IPPROTO_TCP)
 		return NN_EGRESS_PASS;
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (!s || !nn_socket_limited(s))
+		return NN_EGRESS_PASS;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk || sk->protocol != IPPROTO_TCP)
 		return NN_EGRESS_PASS;
 	if (skb->ifindex == LOOPBACK_IFINDEX)
 		s->flags |= NN_SOCK_LOOPBACK;

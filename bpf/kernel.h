@@ -65,6 +65,8 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 } __core;
 
+struct bpf_local_storage;
+
 struct task_struct {
 	unsigned int flags;
 	int pid;
@@ -75,6 +77,7 @@ struct task_struct {
 	__u64 start_boottime;
 	const struct cred *real_cred;
 	struct css_set *cgroups;
+	struct bpf_local_storage *bpf_storage;
 } __core;
 
 struct in6_addr {
@@ -115,6 +118,7 @@ struct sock {
 	__u16 sk_protocol;
 	unsigned long sk_pacing_rate;
 	unsigned long sk_max_pacing_rate;
+	struct bpf_local_storage *sk_bpf_storage;
 } __core;
 
 struct inet_sock {

@@ -127,6 +127,7 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 	x.wire_bytes = nn_headers(s, tp);
 	nn_path_walk(s, &x, NN_CHARGE);
 	s->limit_bytes_per_sec = x.limit;
+	s->share_bytes_per_sec = x.share;
 	if (x.limit == NN_UNLIMITED)
 		return;
 	nn_pacing_set(ctx, s, x.limit * 2);
@@ -167,6 +168,7 @@ static __always_inline void nn_acked(struct bpf_sock_ops *ctx)
 	struct bpf_sock *sk = ctx->sk;
 	struct nn_socket *s;
 	struct tcp_sock *tp;
+	__u64 pacing;
 
 	if (!sk)
 		return;
@@ -178,7 +180,11 @@ static __always_inline void nn_acked(struct bpf_sock_ops *ctx)
 		return;
 	if (!s->limit_bytes_per_sec || s->limit_bytes_per_sec == NN_UNLIMITED)
 		return;
-	nn_pacing_set(ctx, s, s->limit_bytes_per_sec * 2);
+	pacing = s->limit_bytes_per_sec * 2;
+	/* By this rate TCP sizes its chunks, to 1 ms of it. */
+	if (s->share_bytes_per_sec && s->share_bytes_per_sec < pacing / 8)
+		pacing = s->share_bytes_per_sec * 8;
+	nn_pacing_set(ctx, s, pacing);
 	/* the timer's true setting */
 	if (ctx->data_segs_out >= NN_UNPACED_SEGMENTS)
 		s->depart_ns = tp->tcp_wstamp_ns;
@@ -210,9 +216,13 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 	} else {
 		nn_path_walk(s, x, NN_ASK);
 		due = x->before_ns;
+		if (x->newborn_ns > due)
+			due = x->newborn_ns;
 	}
-	if (!nn_far(x, due) || !nn_far(x, x->sent_ns))
+	if (!nn_far(x, due) || (!x->newborn_ns && !nn_far(x, x->sent_ns)))
 		return false;
+	if (x->newborn_ns)
+		s->flags |= NN_SOCK_NEWBORN;
 	nn_path_walk(s, x, NN_RESERVE);
 	s->due_ns = due;
 	s->held_ns = x->now_ns;
@@ -266,17 +276,28 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	}
 	if (s->due_ns) {
 		__u64 wire = x.wire_bytes, soon;
+		bool back;
 
 		nn_path_walk(s, &x, NN_ASK);
 		/* TCP tries again after twice the time that it has waited. */
 		soon = (x.now_ns - s->held_ns) / 2;
 		/* Its turn has come (but not all those at once whose turns came
 		 * since they last tried), or the time would be idle. */
-		if ((nn_far(&x, s->due_ns - soon) || nn_far(&x, x.redeem_ns)) &&
-		    nn_far(&x, x.sent_ns)) {
+		if (s->flags & NN_SOCK_NEWBORN) {
+			/* as it is by now, after a raised limit for instance */
+			if (x.before_ns < s->due_ns)
+				s->due_ns = x.before_ns;
+			back = nn_far(&x, s->due_ns - soon);
+		} else {
+			back = (nn_far(&x, s->due_ns - soon) ||
+				nn_far(&x, x.redeem_ns)) &&
+			       nn_far(&x, x.sent_ns);
+		}
+		if (back) {
 			s->flags |= NN_SOCK_HOLD;
 			return;
 		}
+		s->flags &= ~NN_SOCK_NEWBORN;
 		s->due_ns = 0;
 		x.wire_bytes = s->prepaid_bytes;
 		nn_path_walk(s, &x, NN_REDEEM);

@@ -110,6 +110,7 @@ struct nn_clock {
 	__u64 former_rate;     /* before it was lowered */
 	__u64 former_until_ns; /* departures up to here were promised at that */
 	__u64 rest;	       /* of time_ns, in 2^-16 ns */
+	__u64 newborn_due_ns;  /* latest turn of a held chunk of a new class */
 	__u64 occupied[NN_WHEEL_LEVELS]; /* a bit for each slot in use */
 	__u32 wheel[NN_WHEEL_LEVELS][NN_WHEEL_SLOTS];
 };
@@ -154,8 +155,9 @@ enum nn_socket_flags {
 	NN_SOCK_STARTED = 1 << 8,  /* its first chunk has left */
 	NN_SOCK_SUBFLOW = 1 << 10, /* of an MPTCP socket, which has the path */
 	NN_SOCK_STATIC = 1 << 9,   /* callbacks cannot be had: see adopt.h */
-	NN_SOCK_ADOPTED = 1 << 11, /* no chunk was charged since it was armed */
 	NN_SOCK_SUBFLOWS = 1 << 13, /* an MPTCP socket whose subflows know it */
+	NN_SOCK_ADOPTED = 1 << 11, /* no chunk was charged since it was armed */
+	NN_SOCK_NEWBORN = 1 << 12, /* held: the first chunk of its class */
 };
 
 /* State of one TCP socket; written under the socket's lock. */

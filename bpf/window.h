@@ -8,11 +8,13 @@
 
 #include "charge.h"
 
-#define NN_CHUNK_NS   2000000ULL
-#define NN_PAIR_SHARE 30000 /* bytes/s: two segments in 0.1 s */
-#define NN_CHUNK_MAX  60000 /* from here on TCP's own size will do */
-#define NN_NO_CLAMP   0x7fffffff
-#define NN_DISTANT_US 3000
+#define NN_CHUNK_NS	  2000000ULL
+#define NN_AHEAD_NS	  50000000ULL /* of a socket's share in one chunk */
+#define NN_CHUNK_SEGMENTS 4	      /* but these at least */
+#define NN_PAIR_SHARE	  30000	      /* bytes/s: two segments in 0.1 s */
+#define NN_CHUNK_MAX	  60000	      /* from here on TCP's own size will do */
+#define NN_NO_CLAMP	  0x7fffffff
+#define NN_DISTANT_US	  3000
 
 static __always_inline bool nn_window_exceeds(__u32 cwnd, __u32 clamp)
 {
@@ -29,10 +31,10 @@ static __always_inline bool nn_window_exceeds(__u32 cwnd, __u32 clamp)
 static __always_inline void nn_clamp(void *ctx, struct nn_socket *s,
 				     struct tcp_sock *tp)
 {
-	__u64 limit = s->limit_bytes_per_sec, share, chunk, by_time, bdp;
+	__u64 limit = s->limit_bytes_per_sec, share, chunk, most, by_time;
 	__u32 mss = tp->mss_cache ? tp->mss_cache : 1448;
 	__u32 segments, want, off;
-	__u64 rtt_us, least_us = tp->rtt_min.s[0].v;
+	__u64 bdp, rtt_us, least_us = tp->rtt_min.s[0].v;
 	/* ~0 = not measured yet */
 	bool distant = least_us >= NN_DISTANT_US && least_us != 0xffffffff;
 
@@ -44,6 +46,15 @@ static __always_inline void nn_clamp(void *ctx, struct nn_socket *s,
 	by_time = limit / 1000; /* 1 ms, as TCP's own sizing */
 	if (by_time > chunk)
 		chunk = by_time;
+	/* Each of many sockets is a chunk ahead of its pay. */
+	share = s->share_bytes_per_sec;
+	if (!share || share > limit)
+		share = limit;
+	most = share / (NN_NSEC_PER_SEC / NN_AHEAD_NS);
+	if (most < NN_CHUNK_SEGMENTS * mss)
+		most = NN_CHUNK_SEGMENTS * mss;
+	if (chunk > most)
+		chunk = most;
 	if (chunk >= NN_CHUNK_MAX || distant) {
 		want = NN_NO_CLAMP;
 	} else {
@@ -51,9 +62,6 @@ static __always_inline void nn_clamp(void *ctx, struct nn_socket *s,
 		/* a delayed ACK is no distance */
 		if (rtt_us > 2 * least_us + 5000)
 			rtt_us = 2 * least_us + 5000;
-		share = s->share_bytes_per_sec;
-		if (!share || share > limit)
-			share = limit;
 		segments = chunk / mss;
 		/* Two segments are acknowledged at once, one only when the next
 		 * comes: send two, unless that makes long pauses. */

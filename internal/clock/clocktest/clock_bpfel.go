@@ -49,6 +49,7 @@ type clockNnClock struct {
 	FormerRate    uint64
 	FormerUntilNs uint64
 	Rest          uint64
+	NewbornDueNs  uint64
 	Occupied      [4]uint64
 	Wheel         [4][64]uint32
 }
