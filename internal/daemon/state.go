@@ -44,6 +44,9 @@ type heading struct {
 	Version int    `json:"version"`
 	BootID  string `json:"boot_id"`
 	NextID  uint32 `json:"next_id"`
+	// Nodes is how many records follow that were written with it, and so before
+	// the file got its name: with fewer it was cut.
+	Nodes int `json:"nodes"`
 }
 
 // record is one change: a node as it is now, or the id of one that is gone.
@@ -163,6 +166,9 @@ func (s *state) read(data []byte) error {
 		// What follows the last line's end was being written as the machine
 		// stopped: that command had not returned.
 		if line, rest, ended = bytes.Cut(rest, []byte("\n")); !ended {
+			if at-2 < h.Nodes {
+				return fmt.Errorf("it ends in line %d of at least %d", at, 1+h.Nodes)
+			}
 			break
 		}
 		var r record
@@ -229,7 +235,7 @@ func (d *Daemon) save() error {
 	d.file = stateFile{}
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
-	err := enc.Encode(heading{Version: stateVersion, BootID: d.boot, NextID: d.nextID})
+	err := enc.Encode(heading{Version: stateVersion, BootID: d.boot, NextID: d.nextID, Nodes: len(d.nodes)})
 	for _, n := range d.sorted() {
 		saved := n.saved()
 		err = errors.Join(err, enc.Encode(record{Node: &saved}))

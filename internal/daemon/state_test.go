@@ -58,6 +58,13 @@ func TestReadState(t *testing.T) {
 		}
 		require.Equal(t, []map[uint32]uint64{{}, {1: 5}, {1: 5, 2: 6}, {1: 7, 2: 6}, {1: 7}}[min(lines-1, 4)], rates)
 	}
+	whole := "{\"version\":2,\"boot_id\":\"boot\",\"next_id\":9,\"nodes\":2}\n" + string(text[first:])
+	_, err = readState([]byte(whole))
+	require.NoError(t, err)
+	_, err = readState([]byte(whole[:strings.LastIndex(strings.TrimSuffix(whole, "\n"), "next_id")]))
+	require.NoError(t, err, "two records and a part of one that was added")
+	_, err = readState([]byte(whole[:strings.Index(whole, "next_id\":9,\"node\":{")+20]))
+	require.ErrorContains(t, err, "ends in line 2", "one of the two is missing")
 	_, err = readState(append(text, 0, 0, 0))
 	require.NoError(t, err, "a file system may leave zeros after a power failure")
 

@@ -160,7 +160,7 @@ func TestRefusedState(t *testing.T) {
 	made := map[object]bool{}
 	x := f.send(testutil.SenderConfig{})
 	for name, spoil := range map[string]func(good []byte) error{
-		"corrupt":     func(good []byte) error { return os.WriteFile(path, good[:len(good)/2], 0o600) },
+		"corrupt":     func(good []byte) error { return os.WriteFile(path, good[len(good)/2:], 0o600) },
 		"empty":       func([]byte) error { return os.WriteFile(path, nil, 0o600) },
 		"no file":     func([]byte) error { return os.Mkdir(path, 0o700) },
 		"from future": func([]byte) error { return os.WriteFile(path, []byte(`{"version": 99}`), 0o600) },
