@@ -3,14 +3,16 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"time"
 
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// spare is a user that no machine has.
-const spare uint32 = 64123
+// spare is a user that no machine has, nor another run of these tests; so are
+// those after it.
+var spare = 1_000_000_000 + 16*uint32(os.Getpid())
 
 // perByte is what IP and TCP add to a byte of payload on the way from A to B,
 // whose segments have 1448 bytes, where only the payload is known.

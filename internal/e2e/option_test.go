@@ -30,7 +30,7 @@ def error(f):
 // alone skips a test that another daemon on the machine would answer for.
 func alone(t *testing.T) {
 	t.Helper()
-	testutil.RequireRoot(t)
+	machineAlone(t)
 	if within(3*time.Second, func() bool { return len(attached(t)) == 0 }) {
 		return
 	}

@@ -41,6 +41,7 @@ func newStage(t *testing.T) *stage {
 	t.Helper()
 	testutil.RequireRoot(t)
 	s := &stage{t: t}
+	t.Cleanup(machineShared(t))
 	err := apart(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
 			return fmt.Errorf("make a mount namespace: %w", err)

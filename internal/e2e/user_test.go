@@ -60,6 +60,7 @@ func TestUserRoot(t *testing.T) {
 	if err != nil {
 		t.Skipf("uid 0 has no name: %v", err)
 	}
+	machineAlone(t)
 	f := newField(upStage(t))
 	x := f.send(testutil.SenderConfig{})
 	y := f.send(testutil.SenderConfig{UID: spare})
@@ -128,6 +129,7 @@ flood(s)
 
 // The host's limit holds for everybody together. Short, since that is so.
 func TestHost(t *testing.T) {
+	machineAlone(t)
 	f := newField(upStage(t))
 	x := f.send(testutil.SenderConfig{UID: spare})
 	y := f.send(testutil.SenderConfig{})

@@ -1,0 +1,84 @@
+package e2e
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Limits of the host and of root hold for what other runs of these tests on the
+// same machine send, too, and socket options are answered by any daemon. Who
+// tests such things has the machine alone; all others share it.
+
+// machine locks are files, so that they hold between programs. Whoever waits
+// for the machine holds the gate, so that those who share it come to an end.
+const (
+	gateLock    = "netnice-e2e-gate.lock"
+	machineLock = "netnice-e2e-machine.lock"
+	lockFor     = 4 * time.Minute // at most; then something hangs, and waiting helps nobody
+)
+
+// exclusive has the tests, by name, that have the machine alone.
+var exclusive sync.Map
+
+// machineAlone gives a test the machine until it ends.
+func machineAlone(t *testing.T) {
+	t.Helper()
+	testutil.RequireRoot(t)
+	if _, already := exclusive.LoadOrStore(t.Name(), true); already {
+		return
+	}
+	gate := lock(t, gateLock, unix.LOCK_EX)
+	machine := lock(t, machineLock, unix.LOCK_EX)
+	t.Cleanup(func() {
+		exclusive.Delete(t.Name())
+		_, _ = machine.Close(), gate.Close() // which unlocks them
+	})
+}
+
+// machineShared keeps others from having the machine alone until it is given
+// back by the function that this returns.
+func machineShared(t *testing.T) (give func()) {
+	t.Helper()
+	top, _, _ := strings.Cut(t.Name(), "/")
+	if _, alone := exclusive.Load(top); alone {
+		return func() {}
+	}
+	gate := lock(t, gateLock, unix.LOCK_SH)
+	machine := lock(t, machineLock, unix.LOCK_SH)
+	_ = gate.Close()
+	return func() { _ = machine.Close() }
+}
+
+// lock locks a file until that is closed.
+func lock(t *testing.T, name string, how int) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(os.TempDir(), name), os.O_CREATE|os.O_RDONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	for {
+		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			if waited := time.Since(begin); waited > time.Second {
+				t.Logf("waited %v for other runs of these tests", waited.Round(time.Second))
+			}
+			return f
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EWOULDBLOCK) && time.Since(begin) < lockFor:
+			time.Sleep(20 * time.Millisecond)
+		default:
+			_ = f.Close()
+			t.Fatalf("wait for %s: %v", f.Name(), err)
+		}
+	}
+}
