@@ -16,6 +16,7 @@ __u32 adopt_node;      /* its node */
 __u32 adopt_outer;     /* the node that the root was in before, 0 = none */
 __u32 release_node;    /* a node whose members fall to adopt_outer */
 __u32 list_node;       /* only sockets on whose path it is, 0 = all */
+__u32 release_rates;   /* sockets lose their own rates, too */
 
 /* Mark the members of a tree. Members of trees nested in it keep theirs, whose
  * outermost node gets the new one as its parent: then the answer is true. */
@@ -236,6 +237,8 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 	}
 	if (!s)
 		return;
+	if (release_rates)
+		s->rate_bytes_per_sec = 0;
 	on = tp->bpf_sock_ops_cb_flags;
 	if (!nn_path_live(s)) {
 		if (!(s->flags & NN_SOCK_ARMED))

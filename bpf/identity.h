@@ -49,6 +49,13 @@ static __always_inline void nn_identify(struct task_struct *t,
 	w->child = nn_child_program(w->tgid, w->start_boottime_ns);
 }
 
+/* The kinds of node by which sockets are found; sockets with a rate of their
+ * own are not looked for. */
+static __always_inline __u32 nn_kinds(const struct nn_policy *p)
+{
+	return p ? p->kinds & ~(1U << NN_NODE_SOCKET) : 0;
+}
+
 /* The node that stands at the index, if it is the one that was meant. */
 static __always_inline struct nn_node *nn_node_get(__u32 index,
 						   __u32 generation)
@@ -229,14 +236,14 @@ static __always_inline struct nn_socket *nn_socket_used(struct sock *sk)
 	struct nn_who w;
 	__u32 n;
 
-	if (!p || !p->kinds)
+	if (!nn_kinds(p))
 		return NULL;
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	/* A kernel thread works for the socket's user. */
 	if (t->flags & PF_KTHREAD)
 		return s;
 	/* With process trees alone a stranger's socket stays without state. */
-	if (!s && p->kinds == 1 << NN_NODE_TREE && !nn_task_of(t))
+	if (!s && nn_kinds(p) == 1 << NN_NODE_TREE && !nn_task_of(t))
 		return NULL;
 	nn_identify(t, p, &w);
 	if (s && s->epoch == w.epoch && nn_same_user(s, &w))
@@ -259,12 +266,12 @@ static __always_inline struct nn_socket *nn_socket_used(struct sock *sk)
  * the daemon, once. */
 static __always_inline void nn_socket_ask(struct nn_socket *s)
 {
-	__u32 one = 1;
+	__u32 event = NN_EVENT_ARM;
 
 	if (!nn_socket_limited(s) || s->flags & (NN_SOCK_ARMED | NN_SOCK_ASKED))
 		return;
 	s->flags |= NN_SOCK_ASKED;
-	if (bpf_ringbuf_output(&events, &one, sizeof(one), 0))
+	if (bpf_ringbuf_output(&events, &event, sizeof(event), 0))
 		nn_fault(NN_FAULT_EVENT_LOST);
 }
 
@@ -287,7 +294,7 @@ static __always_inline void nn_socket_made(void *sk)
 	struct nn_who w;
 	__u32 n;
 
-	if (!p || !p->kinds)
+	if (!nn_kinds(p))
 		return;
 	nn_identify(t, p, &w);
 	n = nn_path_make(p, t, &w, path);

@@ -15,6 +15,7 @@ enum nn_socket_flags *nn_keep_socket_flags __attribute__((unused));
 enum nn_direction *nn_keep_direction __attribute__((unused));
 enum nn_owner *nn_keep_owner __attribute__((unused));
 enum nn_fault *nn_keep_fault __attribute__((unused));
+enum nn_event *nn_keep_event __attribute__((unused));
 struct nn_task_record *nn_keep_task_record __attribute__((unused));
 struct nn_socket_record *nn_keep_socket_record __attribute__((unused));
 

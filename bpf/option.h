@@ -14,10 +14,48 @@ static __always_inline int nn_option_fail(int err)
 	return 0;
 }
 
+#define NN_ATTACH_NS	3000000ULL
+#define NN_ATTACH_LOOKS (1U << 20)
+
+struct nn_attach_wait {
+	struct nn_policy *policy;
+	__u64 until_ns;
+};
+
+static long nn_attach_look(__u32 i, struct nn_attach_wait *w)
+{
+	return *(volatile __u32 *)&w->policy->kinds ||
+	       bpf_ktime_get_ns() > w->until_ns;
+}
+
+/* The egress hook, which holds a connection's first segments, is attached while
+ * somebody needs it. The first socket with a rate asks the daemon for it and
+ * waits for that, half a millisecond as a rule: its connection could have sent
+ * ten segments before. With no daemon to read the event, or one that is busy,
+ * it goes without. */
+static __always_inline void nn_egress_ask(struct nn_policy *p)
+{
+	struct nn_attach_wait w = {.policy = p};
+	__u32 event = NN_EVENT_RATE;
+	bool alive = !bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA);
+
+	if (bpf_ringbuf_output(&events, &event, sizeof(event),
+			       BPF_RB_FORCE_WAKEUP)) {
+		nn_fault(NN_FAULT_EVENT_LOST);
+		return;
+	}
+	if (!alive ||
+	    !bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_loop))
+		return;
+	w.until_ns = bpf_ktime_get_ns() + NN_ATTACH_NS;
+	bpf_loop(NN_ATTACH_LOOKS, nn_attach_look, &w, 0);
+}
+
 static __always_inline int nn_option_set(struct bpf_sockopt *ctx)
 {
 	__u8 *val = ctx->optval, *end = ctx->optval_end;
 	struct bpf_sock *sk = ctx->sk;
+	struct nn_policy *p;
 	struct nn_socket *s;
 	__u64 rate;
 	__u32 on = 0, pacing;
@@ -59,6 +97,9 @@ static __always_inline int nn_option_set(struct bpf_sockopt *ctx)
 	}
 	s->rate_bytes_per_sec = rate;
 	s->rate_clock_ns = 0;
+	p = nn_policy();
+	if (rate && p && !p->kinds)
+		nn_egress_ask(p);
 	/* An open connection: the next transmit looks at the rate. Before it is
 	 * set up, arming waits for that. */
 	if (rate && !(s->flags & NN_SOCK_ARMED) &&
@@ -90,6 +131,9 @@ static __always_inline int nn_option_set(struct bpf_sockopt *ctx)
 		bpf_setsockopt(sk, SOL_SOCKET, SO_MAX_PACING_RATE, &pacing,
 			       sizeof(pacing));
 	}
+	/* Callbacks cannot be switched on here: see nn_adopt_connection. */
+	if (rate && sk->state == TCP_ESTABLISHED)
+		nn_socket_ask(s);
 	ctx->optlen = -1;
 	return 1;
 }
@@ -117,6 +161,8 @@ static __always_inline int nn_option_get(struct bpf_sockopt *ctx)
 	if (ctx->level != IPPROTO_TCP || ctx->optname != TCP_SNDRATE ||
 	    sk->protocol != IPPROTO_TCP)
 		return 1;
+	if (!ctx->retval)
+		return 1; /* a second netnice's */
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	v = s ? s->rate_bytes_per_sec : 0;
 	if (ctx->optlen >= 8 && val + 8 <= end) {

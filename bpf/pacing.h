@@ -196,6 +196,14 @@ static __always_inline bool nn_far(const struct nn_transmit *x, __u64 at_ns)
 	return at_ns > x->now_ns + x->slack_ns;
 }
 
+/* The egress hook is there while there is a node, or for sockets' rates. */
+static __always_inline bool nn_egress_attached(void)
+{
+	const struct nn_policy *p = nn_policy();
+
+	return p && p->kinds;
+}
+
 /* A chunk for which TCP's timer was not set, and whose turn is far off, is
  * held. It keeps its turn by a reservation for all of it: a connection may be
  * closed after this chunk, and then nobody waits until it is paid. */
@@ -204,8 +212,8 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 {
 	__u64 due;
 
-	if (!s->path[0].node)
-		return false; /* the egress hook may not be there */
+	if (!s->path[0].node && !nn_egress_attached())
+		return false;
 	if (s->flags & NN_SOCK_STARTED) {
 		if (ctx->data_segs_out >= NN_UNPACED_SEGMENTS)
 			return false;

@@ -203,6 +203,12 @@ enum nn_fault {
 	NN_FAULTS,
 };
 
+enum nn_event {
+	NN_EVENT_NONE,
+	NN_EVENT_ARM,  /* callbacks that only an iterator can switch on */
+	NN_EVENT_RATE, /* a socket has a rate: the egress hook is needed */
+};
+
 /* Output of the iterators. */
 struct nn_task_record {
 	__u32 tgid;

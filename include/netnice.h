@@ -7,9 +7,10 @@
  *
  * The value is an unsigned integer of 4 or 8 bytes, in bytes per second; 0
  * removes the limit. It may be set before or after connect, on an open
- * connection, and on a listener, whose accepted sockets inherit it. A new
- * connection's first ten segments (14 KB) may leave at once; what follows waits
- * until they are paid for. Errors:
+ * connection, and on a listener, whose accepted sockets inherit it. It
+ * holds from the first byte on; a new connection may be 0.1 s early. Without a
+ * running daemon its first ten segments (14 KB) may leave at once, and what
+ * follows waits until they are paid for. Errors:
  * EINVAL (wrong length, negative), ENOPROTOOPT (netnice is not up here).
  */
 #ifndef NETNICE_H

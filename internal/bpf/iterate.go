@@ -156,6 +156,14 @@ func (o *Object) AdoptFiles(tgids []uint32) error {
 	return nil
 }
 
+// ReleaseRates makes AdoptConnections take the sockets' own rates away.
+func (o *Object) ReleaseRates() error {
+	if err := o.netniceVariables.ReleaseRates.Set(uint32(1)); err != nil {
+		return fmt.Errorf("set iterator argument: %w", err)
+	}
+	return nil
+}
+
 // AdoptConnections arms and releases the connections of the network namespace
 // that the calling thread is in.
 func (o *Object) AdoptConnections() error {

@@ -44,6 +44,8 @@ type hook struct {
 	purpose string
 }
 
+const egressHook = "egress"
+
 func hooks() []hook {
 	return []hook{
 		{"sockops", true, ebpf.AttachCGroupSockOps, func(o *netniceObjects) *ebpf.Program { return o.NnSockops }, "paces limited TCP connections"},
@@ -52,7 +54,7 @@ func hooks() []hook {
 		{"sock_create", false, ebpf.AttachCGroupInetSockCreate, func(o *netniceObjects) *ebpf.Program { return o.NnSockCreate }, "whose a new socket is"},
 		{"connect_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnConnectFentry }, "whose a new connection is"},
 		{"listen_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnListenFentry }, "whose a listener is"},
-		{"egress", false, ebpf.AttachCGroupInetEgress, func(o *netniceObjects) *ebpf.Program { return o.NnEgress }, "holds first segments back"},
+		{egressHook, false, ebpf.AttachCGroupInetEgress, func(o *netniceObjects) *ebpf.Program { return o.NnEgress }, "holds first segments back"},
 		{"send_tp", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnSendTp }, "who sends"},
 		{"send_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnSendFentry }, "who sends"},
 		{"sendpages_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnSendpagesFentry }, "who sends files"},
@@ -172,6 +174,7 @@ func (o *Object) take(c *ebpf.Collection) {
 	o.netniceVariables = netniceVariables{
 		AdoptRootTgid: v["adopt_root_tgid"], AdoptNode: v["adopt_node"],
 		AdoptOuter: v["adopt_outer"], ReleaseNode: v["release_node"], ListNode: v["list_node"],
+		ReleaseRates: v["release_rates"],
 	}
 }
 
@@ -181,9 +184,19 @@ func (o *Object) linkPath(name string) string { return filepath.Join(o.opts.PinD
 // them. A hook that a former process attached is taken over and gets this
 // object's program.
 func (o *Object) Attach(base bool) error {
+	return o.attachAll(func(h hook) bool { return h.base == base })
+}
+
+// AttachEgress attaches, of what nodes need, the egress hook alone: sockets
+// with a rate of their own need no more.
+func (o *Object) AttachEgress() error {
+	return o.attachAll(func(h hook) bool { return h.name == egressHook })
+}
+
+func (o *Object) attachAll(wanted func(hook) bool) error {
 	for _, h := range hooks() {
 		p := h.program(&o.netniceObjects)
-		if h.base != base || p == nil || o.links[h.name] != nil {
+		if !wanted(h) || p == nil || o.links[h.name] != nil {
 			continue
 		}
 		l, err := o.attach(h, p)
@@ -230,9 +243,18 @@ func (o *Object) attach(h hook, p *ebpf.Program) (link.Link, error) {
 
 // Detach takes the hooks of one group off.
 func (o *Object) Detach(base bool) error {
+	return o.detachAll(func(h hook) bool { return h.base == base })
+}
+
+// DetachButEgress takes the hooks off that nodes need, but the egress hook.
+func (o *Object) DetachButEgress() error {
+	return o.detachAll(func(h hook) bool { return !h.base && h.name != egressHook })
+}
+
+func (o *Object) detachAll(wanted func(hook) bool) error {
 	var errs []error
 	for _, h := range hooks() {
-		if h.base != base {
+		if !wanted(h) {
 			continue
 		}
 		l := o.links[h.name]

@@ -69,6 +69,14 @@ const (
 	netniceNnDirectionNN_DIRECTIONS netniceNnDirection = 3
 )
 
+type netniceNnEvent uint32
+
+const (
+	netniceNnEventNN_EVENT_NONE netniceNnEvent = 0
+	netniceNnEventNN_EVENT_ARM  netniceNnEvent = 1
+	netniceNnEventNN_EVENT_RATE netniceNnEvent = 2
+)
+
 type netniceNnFault uint32
 
 const (
@@ -251,6 +259,7 @@ const (
 	netniceVarAdoptRootTgid       = "adopt_root_tgid"
 	netniceVarListNode            = "list_node"
 	netniceVarNnKeepDirection     = "nn_keep_direction"
+	netniceVarNnKeepEvent         = "nn_keep_event"
 	netniceVarNnKeepFault         = "nn_keep_fault"
 	netniceVarNnKeepKind          = "nn_keep_kind"
 	netniceVarNnKeepNodeFlags     = "nn_keep_node_flags"
@@ -259,6 +268,7 @@ const (
 	netniceVarNnKeepSocketRecord  = "nn_keep_socket_record"
 	netniceVarNnKeepTaskRecord    = "nn_keep_task_record"
 	netniceVarReleaseNode         = "release_node"
+	netniceVarReleaseRates        = "release_rates"
 )
 
 // loadNetnice returns the embedded CollectionSpec for netnice.
@@ -347,6 +357,7 @@ type netniceVariableSpecs struct {
 	AdoptRootTgid      *ebpf.VariableSpec `ebpf:"adopt_root_tgid"`
 	ListNode           *ebpf.VariableSpec `ebpf:"list_node"`
 	NnKeepDirection    *ebpf.VariableSpec `ebpf:"nn_keep_direction"`
+	NnKeepEvent        *ebpf.VariableSpec `ebpf:"nn_keep_event"`
 	NnKeepFault        *ebpf.VariableSpec `ebpf:"nn_keep_fault"`
 	NnKeepKind         *ebpf.VariableSpec `ebpf:"nn_keep_kind"`
 	NnKeepNodeFlags    *ebpf.VariableSpec `ebpf:"nn_keep_node_flags"`
@@ -355,6 +366,7 @@ type netniceVariableSpecs struct {
 	NnKeepSocketRecord *ebpf.VariableSpec `ebpf:"nn_keep_socket_record"`
 	NnKeepTaskRecord   *ebpf.VariableSpec `ebpf:"nn_keep_task_record"`
 	ReleaseNode        *ebpf.VariableSpec `ebpf:"release_node"`
+	ReleaseRates       *ebpf.VariableSpec `ebpf:"release_rates"`
 }
 
 // netniceObjects contains all objects after they have been loaded into the kernel.
@@ -413,6 +425,7 @@ type netniceVariables struct {
 	AdoptRootTgid      *ebpf.Variable `ebpf:"adopt_root_tgid"`
 	ListNode           *ebpf.Variable `ebpf:"list_node"`
 	NnKeepDirection    *ebpf.Variable `ebpf:"nn_keep_direction"`
+	NnKeepEvent        *ebpf.Variable `ebpf:"nn_keep_event"`
 	NnKeepFault        *ebpf.Variable `ebpf:"nn_keep_fault"`
 	NnKeepKind         *ebpf.Variable `ebpf:"nn_keep_kind"`
 	NnKeepNodeFlags    *ebpf.Variable `ebpf:"nn_keep_node_flags"`
@@ -421,6 +434,7 @@ type netniceVariables struct {
 	NnKeepSocketRecord *ebpf.Variable `ebpf:"nn_keep_socket_record"`
 	NnKeepTaskRecord   *ebpf.Variable `ebpf:"nn_keep_task_record"`
 	ReleaseNode        *ebpf.Variable `ebpf:"release_node"`
+	ReleaseRates       *ebpf.Variable `ebpf:"release_rates"`
 }
 
 // netnicePrograms contains all programs after they have been loaded into the kernel.

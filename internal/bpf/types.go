@@ -30,6 +30,9 @@ const (
 	SocketArmed    = uint32(netniceNnSocketFlagsNN_SOCK_ARMED)
 	SocketSubflows = uint32(netniceNnSocketFlagsNN_SOCK_SUBFLOWS)
 
+	EventRate = uint32(netniceNnEventNN_EVENT_RATE)
+
+	KindSocket = uint32(netniceNnNodeKindNN_NODE_SOCKET)
 	KindTree   = uint32(netniceNnNodeKindNN_NODE_TREE)
 	KindCgroup = uint32(netniceNnNodeKindNN_NODE_CGROUP)
 	KindUser   = uint32(netniceNnNodeKindNN_NODE_USER)

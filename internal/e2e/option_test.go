@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -72,6 +73,9 @@ set_rate(before, 0)
 set_rate(after, 0)
 say("set", get_rate(before), get_rate(after))
 wait()
+set_rate(after, 1_000_000)
+say("set")
+wait()
 `, f.to(a), f.to(b), f.to(c))
 	x.read("ready")
 	at := testutil.Now()
@@ -95,6 +99,110 @@ wait()
 	at = testutil.Now()
 	f.free("removed, set before connect", at, 50e6, a)
 	f.free("removed, set on a connection", at, 50e6, b)
+	x.tell("go")
+	x.read("set")
+	f.free("netnice down", f.must("down"), 50e6, b)
+}
+
+// A connection holds its rate from the first byte on, also the first on a
+// machine where nobody was limited, whether the rate was set before connect, on
+// the listener or on the connection. What that needs is attached as long as a
+// socket has a rate.
+func TestSocketOptionFromFirstByte(t *testing.T) {
+	alone(t)
+	f := newField(upStage(t))
+	holds := func() bool {
+		for _, p := range f.status().Programs {
+			if p.Name == "egress" {
+				return p.Attached
+			}
+		}
+		t.Fatalf("no program named egress")
+		return false
+	}
+	if holds() {
+		t.Error("the egress hook is attached before there is a rate")
+	}
+	a := f.ports + 1
+	const rate, text = 50e3, option + `
+there = sys.argv[1].rsplit(":", 1)
+there = (there[0], int(there[1]))
+with socket.socket() as s:
+    s.settimeout(1.2)
+    if sys.argv[2] == "before":
+        set_rate(s, 50_000)
+    s.connect(there)
+    if sys.argv[2] == "after":
+        set_rate(s, 50_000)
+    say("begin", time.monotonic_ns())
+    flood(s)
+say("end")
+wait()
+`
+	check := func(how string, begin testutil.Instant, bytes func(testutil.Instant) float64) {
+		t.Helper()
+		f.until(begin.Add(1050 * time.Millisecond))
+		first, second := bytes(begin.Add(150*time.Millisecond))*perByte, bytes(begin.Add(time.Second))*perByte
+		t.Logf("%s: %.0f IP bytes in 0.15 s, %.3f of the limit in the first second", how, first, second/rate)
+		const early = 0.1*rate + 3000 // 0.1 s, and a chunk
+		if first > 0.15*rate+early || first > 10*1500 {
+			t.Errorf("%s: %.0f IP bytes in the first 0.15 s", how, first)
+		}
+		if second > 1.05*rate+3000 || second < 0.8*rate && cpus.busy(begin, begin.Add(time.Second)) < 0.9 {
+			t.Errorf("%s: %.3f of the limit in the first second", how, second/rate)
+		}
+	}
+	run := func(port uint16, how, when string) {
+		t.Helper()
+		x := f.python(options{in: f.A}, text, f.to(port), how)
+		defer x.close()
+		begin := instant(t, x.read("begin"))
+		check(how+when, begin, func(at testutil.Instant) float64 { return f.rx.Bytes(port, at) })
+	}
+	run(a, "before", ", the first")
+	if !holds() {
+		t.Error("the egress hook is not attached while a socket has a rate")
+	}
+	run(a+1, "after", "")
+	if !within(10*time.Second, func() bool { return !holds() }) {
+		t.Error("the egress hook stays attached")
+	}
+	f.python(options{in: f.A}, option+`
+listener = socket.create_server(("", 8003))
+set_rate(listener, 50_000)
+say("ready")
+s, _ = listener.accept()
+flood(s)
+`).read("ready")
+	y := f.python(options{in: f.B}, `
+s = connect(sys.argv[1])
+end = time.monotonic() + 1
+say("begin", time.monotonic_ns())
+s.settimeout(0.05)
+n, soon = 0, None
+while time.monotonic() < end:
+    try:
+        n += len(s.recv(1 << 16))
+    except TimeoutError:
+        pass
+    if soon is None and time.monotonic() > end - 0.85:
+        soon = n
+say("bytes", soon)
+say("bytes", n)
+`, f.A4.String()+":8003")
+	begin := instant(t, y.read("begin"))
+	check("on the listener", begin, func(testutil.Instant) float64 { return float64(instant(t, y.read("bytes"))) })
+	f.daemons[0].kill()
+	run(a+2, "before", ", without the daemon")
+}
+
+func instant(t *testing.T, text string) testutil.Instant {
+	t.Helper()
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return testutil.Instant(n)
 }
 
 // Accepted sockets inherit a listener's rate, each for itself.

@@ -18,7 +18,7 @@ import (
 func (k *Kernel) Maintain() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.nodes) == 0 {
+	if len(k.nodes) == 0 && !k.rates {
 		return nil
 	}
 	return k.adoptConnections(false)
@@ -92,7 +92,7 @@ func (k *Kernel) needsVisit(r bpf.SocketRecord) bool {
 	case tcpTimeWait, tcpClose, tcpListen, tcpNewSynRecv:
 		return false
 	}
-	limited := r.State.RateBytesPerSec > 0
+	limited := r.State.RateBytesPerSec > 0 && !k.going
 	for _, h := range r.State.Path {
 		if n, ok := k.nodes[h.Node]; ok && n.Generation == h.Generation {
 			limited = true

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
@@ -45,7 +46,11 @@ type Kernel struct {
 	epoch     uint32
 	events    chan struct{}
 	reader    *ringbuf.Reader
-	done      chan struct{}
+	rates     bool // a socket has a rate of its own: see rates.go
+	going     bool // Down: they go
+	// when it was last looked for one
+	rateLooked time.Time
+	done       chan struct{}
 }
 
 var _ enforce.Kernel = (*Kernel)(nil)
@@ -89,15 +94,27 @@ func (k *Kernel) start() error {
 		return fmt.Errorf("open the event buffer: %w", err)
 	}
 	k.reader = r
+	if err := k.followRates(); err != nil {
+		return errors.Join(err, r.Close())
+	}
 	go k.wait()
 	return nil
 }
 
-// wait turns events of the kernel into one pending value.
+// wait turns events of the kernel into one pending value. It looks after
+// sockets' rates itself: the first of them waits for that.
 func (k *Kernel) wait() {
 	defer close(k.done)
 	for {
-		if _, err := k.reader.Read(); err != nil {
+		k.reader.SetDeadline(k.nextRateLook())
+		event, err := k.reader.Read()
+		if errors.Is(err, os.ErrDeadlineExceeded) || err == nil && isRate(event.RawSample) {
+			if err := k.followRates(); err != nil {
+				k.opts.Logger.Warn("the first segments of sockets with a rate are not held", "err", err)
+			}
+			continue
+		}
+		if err != nil {
 			return
 		}
 		select {
@@ -116,6 +133,7 @@ func (k *Kernel) readNodes() error {
 		return fmt.Errorf("read the policy: %w", err)
 	}
 	k.epoch = policy.Epoch
+	k.rates = policy.Kinds&(1<<bpf.KindSocket) != 0
 	var index uint32
 	var n bpf.Node
 	it := k.obj.Nodes.Iterate()
@@ -166,7 +184,7 @@ func (k *Kernel) stopWaiting() error {
 // open; after success there is nothing left to close.
 func (k *Kernel) Down() error {
 	k.mu.Lock()
-	var errs []error
+	errs := []error{k.releaseRates()}
 	if err := k.removeAll(); err != nil {
 		errs = append(errs, err)
 	}

@@ -187,12 +187,19 @@ func (k *Kernel) index(id uint32, n bpf.Node, enter bool) error {
 // every path be made anew at its socket's next use.
 func (k *Kernel) putPolicy() error {
 	k.epoch++
+	return k.writePolicy()
+}
+
+func (k *Kernel) writePolicy() error {
 	p := bpf.Policy{Epoch: k.epoch}
 	for id, n := range k.nodes {
 		p.Kinds |= 1 << n.Kind
 		if n.Kind == bpf.KindHost {
 			p.HostNode = id
 		}
+	}
+	if k.rates {
+		p.Kinds |= 1 << bpf.KindSocket
 	}
 	if err := k.obj.Policy.Put(uint32(0), &p); err != nil {
 		return fmt.Errorf("write the policy: %w", err)
@@ -249,7 +256,7 @@ func (k *Kernel) remove(id uint32) error {
 		return err
 	}
 	if len(k.nodes) == 0 {
-		return k.obj.Detach(false)
+		return k.lastNodeWent()
 	}
 	return nil
 }

@@ -1,0 +1,95 @@
+package pacing
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/netnice/netnice/internal/bpf"
+)
+
+// Sockets with a rate of their own (TCP_SNDRATE) need no node. The programs
+// that stand always pace them; the egress hook, which holds a connection's first
+// segments, is attached while there is such a socket. The program that sets the
+// first rate waits until the policy says so.
+
+// rateLook is how often it is looked whether there is such a socket still.
+const rateLook = 2 * time.Second
+
+// nextRateLook is when to look next, unless an event comes before.
+func (k *Kernel) nextRateLook() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.rates {
+		return time.Time{}
+	}
+	return k.rateLooked.Add(rateLook)
+}
+
+func isRate(event []byte) bool {
+	return len(event) >= 4 && binary.NativeEndian.Uint32(event) == bpf.EventRate
+}
+
+// followRates attaches the egress hook if a socket has a rate, and detaches it
+// if none has and there is no node either.
+func (k *Kernel) followRates() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.lookAtRates()
+}
+
+func (k *Kernel) lookAtRates() error {
+	k.rateLooked = time.Now()
+	list, err := k.obj.ListSockets()
+	if err != nil {
+		return fmt.Errorf("list sockets: %w", err)
+	}
+	return k.setRates(!k.going && slices.ContainsFunc(list, func(r bpf.SocketRecord) bool {
+		return r.State.RateBytesPerSec > 0
+	}))
+}
+
+// lastNodeWent detaches what is not needed without nodes.
+func (k *Kernel) lastNodeWent() error {
+	if err := k.lookAtRates(); err != nil {
+		return err
+	}
+	if k.rates {
+		return k.obj.DetachButEgress()
+	}
+	return k.obj.Detach(false)
+}
+
+func (k *Kernel) setRates(rates bool) error {
+	before := k.rates
+	k.rates = rates
+	switch {
+	case rates:
+		// Also for a daemon that took this over; the policy is written after.
+		if err := k.obj.AttachEgress(); err != nil {
+			k.rates = before
+			return err
+		}
+		if !before {
+			return k.writePolicy()
+		}
+	case before:
+		if err := k.writePolicy(); err != nil {
+			return err
+		}
+		if len(k.nodes) == 0 {
+			return k.obj.Detach(false)
+		}
+	}
+	return nil
+}
+
+// releaseRates takes the rates of all sockets away; removeAll releases these.
+func (k *Kernel) releaseRates() error {
+	k.going = true
+	if err := k.obj.ReleaseRates(); err != nil {
+		return err
+	}
+	return k.setRates(false)
+}
