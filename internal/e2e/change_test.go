@@ -52,8 +52,8 @@ func TestChangeOnTwoLevels(t *testing.T) {
 func TestChangeInsideOneSend(t *testing.T) {
 	f := newField(upStage(t))
 	x := f.sender(testutil.SenderConfig{Mode: testutil.BigSend, Bytes: 0x7ffff000}) // the most that one call takes
-	f.must("set", "--pid", x.pid(), "--up", "200MB/s")
-	f.holds("200 MB/s", x.begin().Add(300*time.Millisecond), 200e6, x.port)
+	f.must("set", "--pid", x.pid(), "--up", "60MB/s")
+	f.holds("60 MB/s", x.begin().Add(300*time.Millisecond), 60e6, x.port)
 	f.holds("3 MB/s", f.must("set", "--pid", x.pid(), "--up", "3MB/s"), 3e6, x.port)
 	f.holds("40 MB/s", f.must("set", "--pid", x.pid(), "--up", "40MB/s"), 40e6, x.port)
 	select {

@@ -32,7 +32,7 @@ def error(f):
 func alone(t *testing.T) {
 	t.Helper()
 	machineAlone(t)
-	if within(3*time.Second, func() bool { return len(attached(t)) == 0 }) {
+	if within(10*time.Second, func() bool { return len(attached(t)) == 0 }) {
 		return
 	}
 	const why = "other programs hold socket options on this machine; is a netnice daemon up? netnice down ends it"
