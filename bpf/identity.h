@@ -81,6 +81,13 @@ static __always_inline struct nn_task *nn_task_of(struct task_struct *t)
 	return e;
 }
 
+/* Without any storage there is no entry: two loads, where the helpers take two
+ * calls. This is where the sends of all unlimited programs end. */
+static __always_inline bool nn_task_bare(struct task_struct *t)
+{
+	return !t->bpf_storage && !t->group_leader->bpf_storage;
+}
+
 static __always_inline __u32 nn_hop_add(struct nn_hop *path, __u32 n,
 					__u32 node)
 {
@@ -225,19 +232,15 @@ static __always_inline __u32 nn_subflow_option(struct bpf_sock *sk)
 	return msk && msk->use_64bit_ack ? 28 : 24;
 }
 
-/* Called in the context of the process that uses the socket. Returns the
- * state if the socket concerns us. */
-static __always_inline struct nn_socket *nn_socket_used(struct sock *sk)
+static __always_inline struct nn_socket *nn_socket_look(struct sock *sk,
+							struct task_struct *t,
+							struct nn_policy *p)
 {
-	struct task_struct *t = bpf_get_current_task_btf();
-	struct nn_policy *p = nn_policy();
 	struct nn_hop path[NN_PATH_MAX] = {};
 	struct nn_socket *s;
 	struct nn_who w;
 	__u32 n;
 
-	if (!nn_kinds(p))
-		return NULL;
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	/* A kernel thread works for the socket's user. */
 	if (t->flags & PF_KTHREAD)
@@ -259,6 +262,22 @@ static __always_inline struct nn_socket *nn_socket_used(struct sock *sk)
 	}
 	nn_socket_assign(s, &w, path, n);
 	return s;
+}
+
+/* Called in the context of the process that uses the socket. Returns the
+ * state if the socket concerns us. */
+static __always_inline struct nn_socket *nn_socket_used(struct sock *sk)
+{
+	struct nn_policy *p = nn_policy();
+	struct task_struct *t;
+
+	if (!nn_kinds(p))
+		return NULL;
+	t = bpf_get_current_task_btf();
+	if (nn_kinds(p) == 1 << NN_NODE_TREE && !sk->sk_bpf_storage &&
+	    nn_task_bare(t))
+		return NULL;
+	return nn_socket_look(sk, t, p);
 }
 
 /* A socket that was not armed when it was set up (made by another program, or
@@ -312,8 +331,11 @@ static __always_inline void nn_socket_made(void *sk)
 static __always_inline void nn_task_forked(struct task_struct *parent,
 					   struct task_struct *child)
 {
-	struct nn_task *from = nn_task_of(parent), *to;
+	struct nn_task *from, *to;
 
+	if (nn_task_bare(parent))
+		return;
+	from = nn_task_of(parent);
 	if (!from || !from->node)
 		return;
 	to = bpf_task_storage_get(&tasks, child, 0,
