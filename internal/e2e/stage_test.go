@@ -286,7 +286,9 @@ func (s *stage) daemon() *daemon {
 	if err := s.start(d.cmd, nil); err != nil {
 		s.t.Fatalf("start the daemon: %v", err)
 	}
+	started.Store(d.cmd.Process.Pid, d)
 	go func() {
+		defer started.Delete(d.cmd.Process.Pid)
 		_ = d.cmd.Wait() // how it ended is in the log
 		close(d.ended)
 	}()
