@@ -9,6 +9,8 @@
 #include "pacing.h"
 
 #define NN_ANCESTORS 64
+#define NN_HEIRS     8 /* generations through which a file is inherited */
+#define NN_SLEEPERS  8 /* of those that wait for a socket */
 
 /* Arguments of the iterators below, set before each run. */
 __u32 adopt_root_tgid; /* root of the tree */
@@ -91,9 +93,59 @@ static __always_inline void nn_release_task(struct task_struct *t)
 	e->generation = d->generation;
 }
 
-/* A socket in a process's file table: make its path anew. Of several holders
- * the first that is found counts until one of them sends. */
+/* Does a thread of the process sleep in a call on the socket? Others wait for
+ * it, too, who have no task in private. */
+static __always_inline bool nn_sleeps_in(struct task_struct *t, struct sock *sk)
+{
+	struct socket_wq *wq = BPF_CORE_READ(sk, sk_wq);
+	struct list_head *head, *at;
+
+	if (!wq)
+		return false;
+	head = (void *)wq + bpf_core_field_offset(struct socket_wq, wait) +
+	       bpf_core_field_offset(wait_queue_head_t, head);
+	at = BPF_CORE_READ(head, next);
+	for (int i = 0; i < NN_SLEEPERS && at && at != head; i++) {
+		struct wait_queue_entry *e =
+			(void *)at -
+			bpf_core_field_offset(struct wait_queue_entry, entry);
+		struct task_struct *who = BPF_CORE_READ(e, private);
+
+		if (who && BPF_CORE_READ(who, group_leader) == t->group_leader)
+			return true;
+		at = BPF_CORE_READ(at, next);
+	}
+	return false;
+}
+
+/* Is the file inherited from an ancestor that has it still? */
+static __always_inline bool nn_inherited(struct task_struct *t,
+					 const struct file *file, __u32 fd)
+{
+	struct task_struct *p = t;
+
+	for (int i = 0; i < NN_HEIRS; i++) {
+		struct file *held = NULL, **fds;
+
+		p = p->real_parent;
+		if (p->tgid <= 1)
+			break;
+		if (fd >= BPF_CORE_READ(p, files, fdt, max_fds))
+			continue;
+		fds = BPF_CORE_READ(p, files, fdt, fd);
+		bpf_probe_read_kernel(&held, sizeof(held), fds + fd);
+		if (held == file && p->tgid != t->tgid)
+			return true;
+	}
+	return false;
+}
+
+/* A socket in a process's file table: make its path anew. Several processes may
+ * hold it. It stays with the one that used it last, if that is known; the heir
+ * of a socket gets it only if it sleeps in a call on it; and of others the
+ * first that is found counts. Whoever sends on it next takes it over. */
 static __always_inline void nn_adopt_file(struct task_struct *t,
+					  const struct file *file, __u32 fd,
 					  struct sock *sk)
 {
 	struct nn_policy *p = nn_policy();
@@ -113,8 +165,12 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 	if (s && s->epoch == p->epoch)
 		return;
 	nn_identify(t, p, &w);
-	if (s && s->tgid && s->tgid != w.tgid && s->path[0].node)
-		return; /* another's, who is looked at in turn */
+	if (!s || s->tgid != w.tgid) {
+		if (s && s->tgid && s->path[0].node)
+			return; /* another's, who is looked at in turn */
+		if (nn_inherited(t, file, fd) && !nn_sleeps_in(t, sk))
+			return;
+	}
 	n = nn_path_make(p, t, &w, path);
 	if (!s && !n)
 		return;

@@ -67,6 +67,34 @@ struct css_set {
 
 struct bpf_local_storage;
 
+struct file;
+
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+} __core;
+
+struct files_struct {
+	struct fdtable *fdt;
+} __core;
+
+struct list_head {
+	struct list_head *next;
+} __core;
+
+struct wait_queue_entry {
+	void *private;
+	struct list_head entry;
+} __core;
+
+typedef struct wait_queue_head {
+	struct list_head head;
+} __core wait_queue_head_t;
+
+struct socket_wq {
+	wait_queue_head_t wait;
+} __core;
+
 struct task_struct {
 	unsigned int flags;
 	int pid;
@@ -77,6 +105,7 @@ struct task_struct {
 	__u64 start_boottime;
 	const struct cred *real_cred;
 	struct css_set *cgroups;
+	struct files_struct *files;
 	struct bpf_local_storage *bpf_storage;
 } __core;
 
@@ -114,6 +143,7 @@ struct sock {
 	struct sock_common __sk_common;
 	int sk_wmem_queued;
 	struct socket *sk_socket;
+	struct socket_wq *sk_wq;
 	__u16 sk_type;
 	__u16 sk_protocol;
 	unsigned long sk_pacing_rate;

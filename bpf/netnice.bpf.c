@@ -180,7 +180,7 @@ int nn_adopt_files(struct bpf_iter__task_file *ctx)
 	socket = bpf_sock_from_file(file);
 	sk = socket ? socket->sk : NULL;
 	if (sk)
-		nn_adopt_file(task, sk);
+		nn_adopt_file(task, file, ctx->fd, sk);
 	return 0;
 }
 

@@ -156,7 +156,8 @@ flood(connect(sys.argv[3]))
 }
 
 // A child inherits its parent's connections. Limiting the child, which does not
-// use them, may hold them until the parent calls send again, not longer.
+// use them, does not hold them; what it uses itself it has the limit for, though
+// its parent has it, too.
 func TestInheritedConnection(t *testing.T) {
 	f := newField(upStage(t))
 	a := f.ports + 1
@@ -170,7 +171,40 @@ flood(s)
 `, f.to(a))
 	child := x.read("child")
 	time.Sleep(100 * time.Millisecond)
-	at := f.must("set", "--pid", child, "--up", "4MB/s")
-	// A send that waits for room goes on when a third of at most 4 MB is free.
-	f.free("the parent's connection", at.Add(time.Second), 50e6, a)
+	// Once held, the buffer would take longer than this to drain.
+	f.free("the parent's connection", f.must("set", "--pid", child, "--up", "100kB/s"), 50e6, a)
+
+	y := f.python(options{in: f.B}, `
+listener = socket.create_server(("", 8003))
+say("ready")
+s, _ = listener.accept()
+wait()
+n, end = 0, time.monotonic() + 1
+while (left := end - time.monotonic()) > 0:
+    s.settimeout(left)
+    try:
+        n += len(s.recv(1 << 20))
+    except TimeoutError:
+        pass
+say("bytes", n)
+`)
+	y.read("ready")
+	z := f.python(options{in: f.A}, `
+s = connect(sys.argv[1])
+pid = os.fork()
+if pid == 0:
+    s.send(bytes(1 << 28))
+say("child", pid)
+wait()
+`, f.to(8003))
+	child = z.read("child")
+	time.Sleep(200 * time.Millisecond) // until it sleeps
+	f.must("set", "--pid", child, "--up", "1MB/s")
+	y.tell("go")
+	// What had been sent has filled the receiver's buffer, 6 MB at most.
+	n := instant(t, y.read("bytes"))
+	t.Logf("%d bytes came through the connection that the child uses, in a second at 1 MB/s", n)
+	if n > 8e6 {
+		t.Error("the child's connection is not held")
+	}
 }
