@@ -151,12 +151,20 @@ static __always_inline __u32 nn_path_make(struct nn_policy *p,
 	return n;
 }
 
-static __always_inline bool nn_same_user(const struct nn_socket *s,
-					 const struct nn_who *w)
+/* Whether the path still holds for its user; what no node depends on is not
+ * looked at. */
+static __always_inline bool nn_still_holds(const struct nn_socket *s,
+					   const struct nn_policy *p,
+					   struct task_struct *t)
 {
-	return s->tgid == w->tgid && s->uid == w->uid &&
-	       s->cgroup == w->cgroup &&
-	       s->start_boottime_ns == w->start_boottime_ns;
+	__u32 kinds = nn_kinds(p);
+
+	return s->epoch == p->epoch && s->tgid == t->tgid &&
+	       s->start_boottime_ns == t->group_leader->start_boottime &&
+	       (!(kinds & 1 << NN_NODE_USER) ||
+		s->uid == t->real_cred->uid.val) &&
+	       (!(kinds & 1 << NN_NODE_CGROUP) ||
+		s->cgroup == t->cgroups->dfl_cgrp->kn->id);
 }
 
 static __always_inline void nn_socket_assign(struct nn_socket *s,
@@ -232,25 +240,16 @@ static __always_inline __u32 nn_subflow_option(struct bpf_sock *sk)
 	return msk && msk->use_64bit_ack ? 28 : 24;
 }
 
-static __always_inline struct nn_socket *nn_socket_look(struct sock *sk,
-							struct task_struct *t,
-							struct nn_policy *p)
+/* Another user than before, or another set of nodes. */
+static __always_inline struct nn_socket *nn_socket_reassign(
+	struct sock *sk, struct nn_socket *s, struct task_struct *t,
+	struct nn_policy *p)
 {
 	struct nn_hop path[NN_PATH_MAX] = {};
-	struct nn_socket *s;
 	struct nn_who w;
 	__u32 n;
 
-	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
-	/* A kernel thread works for the socket's user. */
-	if (t->flags & PF_KTHREAD)
-		return s;
-	/* With process trees alone a stranger's socket stays without state. */
-	if (!s && nn_kinds(p) == 1 << NN_NODE_TREE && !nn_task_of(t))
-		return NULL;
 	nn_identify(t, p, &w);
-	if (s && s->epoch == w.epoch && nn_same_user(s, &w))
-		return s;
 	n = nn_path_make(p, t, &w, path);
 	if (!s) {
 		s = bpf_sk_storage_get(&sockets, sk, 0,
@@ -270,6 +269,7 @@ static __always_inline struct nn_socket *nn_socket_used(struct sock *sk)
 {
 	struct nn_policy *p = nn_policy();
 	struct task_struct *t;
+	struct nn_socket *s;
 
 	if (!nn_kinds(p))
 		return NULL;
@@ -277,7 +277,16 @@ static __always_inline struct nn_socket *nn_socket_used(struct sock *sk)
 	if (nn_kinds(p) == 1 << NN_NODE_TREE && !sk->sk_bpf_storage &&
 	    nn_task_bare(t))
 		return NULL;
-	return nn_socket_look(sk, t, p);
+	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	/* A kernel thread works for the socket's user. */
+	if (t->flags & PF_KTHREAD)
+		return s;
+	if (s && nn_still_holds(s, p, t))
+		return s;
+	/* With process trees alone a stranger's socket stays without state. */
+	if (!s && nn_kinds(p) == 1 << NN_NODE_TREE && !nn_task_of(t))
+		return NULL;
+	return nn_socket_reassign(sk, s, t, p);
 }
 
 /* A socket that was not armed when it was set up (made by another program, or
