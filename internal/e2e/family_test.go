@@ -96,7 +96,7 @@ wait()
 // begins waits until something comes to a port.
 func (f *field) begins(port uint16) {
 	f.t.Helper()
-	if !within(5*time.Second, func() bool { return f.rx.Bytes(port, testutil.Now()) > 0 }) {
+	if !within(20*time.Second, func() bool { return f.rx.Bytes(port, testutil.Now()) > 0 }) {
 		f.t.Fatalf("nothing comes to port %d", port)
 	}
 }

@@ -152,7 +152,7 @@ func (x *script) read(word string) string {
 			x.t.Fatalf("the program printed %q, want %q\n%s", line, word, x.wrong.String())
 		}
 		return rest
-	case <-time.After(15 * time.Second):
+	case <-time.After(40 * time.Second):
 		x.t.Fatalf("the program does not print %q\n%s", word, x.wrong.String())
 	}
 	return ""
