@@ -21,6 +21,7 @@ type netniceNnClass struct {
 	MeanBytes     uint32
 	Bytes         uint64
 	ReservedBytes uint64
+	RedeemNs      uint64
 }
 
 type netniceNnClassKey struct {
