@@ -267,7 +267,7 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 	struct nn_socket *s;
 	struct tcp_sock *tp;
 	struct nn_transmit x = {};
-	__u32 on, want, pacing, clamp = NN_NO_CLAMP;
+	__u32 on, want;
 
 	if (!p || skc->skc_state == TCP_TIME_WAIT ||
 	    skc->skc_state == TCP_NEW_SYN_RECV ||
@@ -299,67 +299,35 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 	if (!nn_path_live(s)) {
 		if (!(s->flags & NN_SOCK_ARMED))
 			return;
-		want = on;
-		if (s->flags & NN_SOCK_ADDED_HDR)
-			want &= ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
-		if (s->flags & NN_SOCK_ADDED_RTT)
-			want &= ~BPF_SOCK_OPS_RTT_CB_FLAG;
+		want = nn_disarm(skc, s, on);
 		bpf_setsockopt(skc, SOL_TCP, NN_TCP_BPF_CB_FLAGS, &want,
 			       sizeof(want));
-		pacing = nn_pacing_u32(s->own_pacing);
-		bpf_setsockopt(skc, SOL_SOCKET, SO_MAX_PACING_RATE, &pacing,
-			       sizeof(pacing));
-		if (s->clamp_segments)
-			bpf_setsockopt(skc, SOL_TCP, TCP_BPF_SNDCWND_CLAMP,
-				       &clamp, sizeof(clamp));
-		s->clamp_segments = 0;
-		s->flags &= NN_SOCK_LOOPBACK | NN_SOCK_V6 | NN_SOCK_SUBFLOW;
-		s->limit_bytes_per_sec = 0;
-		s->prepaid_bytes = 0;
-		s->due_ns = 0;
 		nn_push(skc, tp);
 		return;
 	}
 	if (s->flags & NN_SOCK_ARMED && (on & NN_CALLBACKS) == NN_CALLBACKS)
 		return;
-	if (!(s->flags & NN_SOCK_OWN_KNOWN)) {
-		s->own_pacing = tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate;
-		s->flags |= NN_SOCK_OWN_KNOWN;
-	}
-	if (skc->skc_family == AF_INET6)
-		s->flags |= NN_SOCK_V6;
-	else if ((skc->skc_daddr & bpf_htonl(0xff000000)) ==
-			 bpf_htonl(0x7f000000) ||
-		 skc->skc_daddr == skc->skc_rcv_saddr)
-		s->flags |= NN_SOCK_LOOPBACK;
+	nn_ends_of_common(s, skc);
 	x.now_ns = bpf_ktime_get_ns();
 	x.loopback = s->flags & NN_SOCK_LOOPBACK;
 	nn_path_walk(s, &x, NN_ASK);
-	if (!(on & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG))
-		s->flags |= NN_SOCK_ADDED_HDR;
-	if (!(on & BPF_SOCK_OPS_RTT_CB_FLAG))
-		s->flags |= NN_SOCK_ADDED_RTT;
-	s->flags |= NN_SOCK_ARMED | NN_SOCK_STARTED | NN_SOCK_ADOPTED;
-	s->depart_ns = tp->tcp_wstamp_ns;
+	want = nn_arm(s, on, tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate);
+	s->flags |= NN_SOCK_STARTED | NN_SOCK_ADOPTED;
 	s->flags &= ~(NN_SOCK_ASKED | NN_SOCK_STATIC);
+	s->depart_ns = tp->tcp_wstamp_ns;
 	s->limit_bytes_per_sec = x.limit;
-	want = on | NN_CALLBACKS;
 	if (bpf_setsockopt(skc, SOL_TCP, NN_TCP_BPF_CB_FLAGS, &want,
 			   sizeof(want)) &&
 	    (on & NN_CALLBACKS) != NN_CALLBACKS) {
 		__u64 rate = nn_static_rate(s, x.loopback);
 
 		s->flags |= NN_SOCK_STATIC;
-		pacing = nn_pacing_with_own(s, rate ? rate : NN_UNLIMITED);
-		bpf_setsockopt(skc, SOL_SOCKET, SO_MAX_PACING_RATE, &pacing,
-			       sizeof(pacing));
+		nn_pacing_set(skc, s, rate ? rate : NN_UNLIMITED);
 		return;
 	}
 	if (x.limit == NN_UNLIMITED)
 		return;
-	pacing = nn_pacing_with_own(s, x.limit);
-	bpf_setsockopt(skc, SOL_SOCKET, SO_MAX_PACING_RATE, &pacing,
-		       sizeof(pacing));
+	nn_pacing_set(skc, s, x.limit);
 	nn_clamp(skc, s, tp);
 	nn_push(skc, tp);
 }

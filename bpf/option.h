@@ -58,7 +58,7 @@ static __always_inline int nn_option_set(struct bpf_sockopt *ctx)
 	struct nn_policy *p;
 	struct nn_socket *s;
 	__u64 rate;
-	__u32 on = 0, pacing;
+	__u32 on = 0;
 
 	/* Negative: another program, perhaps a second netnice, has taken it. */
 	if (!sk || ctx->optlen < 0)
@@ -106,30 +106,18 @@ static __always_inline int nn_option_set(struct bpf_sockopt *ctx)
 	    !bpf_getsockopt(sk, SOL_TCP, NN_TCP_BPF_CB_FLAGS, &on,
 			    sizeof(on)) &&
 	    sk->state == TCP_ESTABLISHED) {
-		__u32 want = on | NN_CALLBACKS;
+		__u32 own = ~0U, want;
 
-		if (!(s->flags & NN_SOCK_OWN_KNOWN)) {
-			__u32 own = ~0U;
-
-			bpf_getsockopt(sk, SOL_SOCKET, SO_MAX_PACING_RATE, &own,
-				       sizeof(own));
-			s->own_pacing = own == ~0U ? NN_UNLIMITED : own;
-			s->flags |= NN_SOCK_OWN_KNOWN;
-		}
-		if (!(on & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG))
-			s->flags |= NN_SOCK_ADDED_HDR;
-		if (!(on & BPF_SOCK_OPS_RTT_CB_FLAG))
-			s->flags |= NN_SOCK_ADDED_RTT;
-		if (sk->family == AF_INET6)
-			s->flags |= NN_SOCK_V6;
-		s->flags |= NN_SOCK_ARMED | NN_SOCK_STARTED | NN_SOCK_ADOPTED;
+		bpf_getsockopt(sk, SOL_SOCKET, SO_MAX_PACING_RATE, &own,
+			       sizeof(own));
+		nn_ends_of(s, sk);
+		want = nn_arm(s, on, own == ~0U ? NN_UNLIMITED : own);
+		s->flags |= NN_SOCK_STARTED | NN_SOCK_ADOPTED;
 		s->depart_ns = 0;
 		s->limit_bytes_per_sec = rate;
 		bpf_setsockopt(sk, SOL_TCP, NN_TCP_BPF_CB_FLAGS, &want,
 			       sizeof(want));
-		pacing = nn_pacing_with_own(s, rate);
-		bpf_setsockopt(sk, SOL_SOCKET, SO_MAX_PACING_RATE, &pacing,
-			       sizeof(pacing));
+		nn_pacing_set(sk, s, rate);
 	}
 	/* Callbacks cannot be switched on here: see nn_adopt_connection. */
 	if (rate && sk->state == TCP_ESTABLISHED)

@@ -15,35 +15,9 @@
 #ifndef NETNICE_PACING_H
 #define NETNICE_PACING_H
 
-#include "window.h"
+#include "arm.h"
 
 #define NN_UNPACED_SEGMENTS 10 /* that TCP lets go without pacing */
-
-#define NN_CALLBACKS                                                           \
-	(BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG | BPF_SOCK_OPS_RTT_CB_FLAG)
-
-static __always_inline __u32 nn_pacing_u32(__u64 rate)
-{
-	if (rate >= 0xffffffffULL)
-		return 0xffffffffU;
-	return rate ? rate : 1;
-}
-
-/* A program's own SO_MAX_PACING_RATE holds beside ours. */
-static __always_inline __u32 nn_pacing_with_own(struct nn_socket *s, __u64 rate)
-{
-	if (s->own_pacing < rate)
-		rate = s->own_pacing;
-	return nn_pacing_u32(rate);
-}
-
-static __always_inline void nn_pacing_set(struct bpf_sock_ops *ctx,
-					  struct nn_socket *s, __u64 rate)
-{
-	__u32 v = nn_pacing_with_own(s, rate);
-
-	bpf_setsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &v, sizeof(v));
-}
 
 /* Headers of one segment: TCP's with its usual options, IP's with options or
  * extension headers that the program asked for. */
@@ -57,33 +31,6 @@ static __always_inline __u32 nn_headers(const struct nn_socket *s,
 static __always_inline __u32 nn_mss(struct bpf_sock_ops *ctx)
 {
 	return ctx->mss_cache ? ctx->mss_cache : 1448;
-}
-
-static __always_inline void nn_loopback_look(struct bpf_sock_ops *ctx,
-					     struct nn_socket *s)
-{
-	bool lo;
-
-	if (ctx->family == AF_INET6) {
-		__u32 a = ctx->remote_ip6[0], b = ctx->remote_ip6[1],
-		      c = ctx->remote_ip6[2], d = ctx->remote_ip6[3];
-
-		if (!a && !b && c == bpf_htonl(0xffff))
-			lo = (d & bpf_htonl(0xff000000)) ==
-			     bpf_htonl(0x7f000000);
-		else
-			lo = !a && !b && !c && d == bpf_htonl(1);
-		if (a == ctx->local_ip6[0] && b == ctx->local_ip6[1] &&
-		    c == ctx->local_ip6[2] && d == ctx->local_ip6[3])
-			lo = true;
-		s->flags |= NN_SOCK_V6;
-	} else {
-		lo = (ctx->remote_ip4 & bpf_htonl(0xff000000)) ==
-			     bpf_htonl(0x7f000000) ||
-		     ctx->remote_ip4 == ctx->local_ip4;
-	}
-	if (lo)
-		s->flags |= NN_SOCK_LOOPBACK;
 }
 
 /* A new connection of a limited program: switch the callbacks on. */
@@ -105,18 +52,10 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return;
-	nn_loopback_look(ctx, s);
-	if (!(s->flags & NN_SOCK_OWN_KNOWN)) {
-		s->own_pacing = tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate;
-		s->flags |= NN_SOCK_OWN_KNOWN;
-	}
-	on = ctx->bpf_sock_ops_cb_flags;
-	if (!(on & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG))
-		s->flags |= NN_SOCK_ADDED_HDR;
-	if (!(on & BPF_SOCK_OPS_RTT_CB_FLAG))
-		s->flags |= NN_SOCK_ADDED_RTT;
-	bpf_sock_ops_cb_flags_set(ctx, on | NN_CALLBACKS);
-	s->flags |= NN_SOCK_ARMED;
+	nn_ends_of(s, sk);
+	on = nn_arm(s, ctx->bpf_sock_ops_cb_flags,
+		    tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate);
+	bpf_sock_ops_cb_flags_set(ctx, on);
 
 	/* The path's lowest limit, for the first window. */
 	x.now_ns = bpf_ktime_get_ns();
@@ -136,30 +75,6 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 						     : NN_UNPACED_SEGMENTS;
 	if (iw)
 		bpf_setsockopt(ctx, SOL_TCP, TCP_BPF_IW, &iw, sizeof(iw));
-}
-
-/* No limit holds any more: give the socket back as it was. */
-static __always_inline void nn_release(struct bpf_sock_ops *ctx,
-				       struct nn_socket *s)
-{
-	__u32 v = nn_pacing_u32(s->own_pacing), off = 0;
-
-	bpf_setsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &v, sizeof(v));
-	if (s->clamp_segments) {
-		v = NN_NO_CLAMP;
-		bpf_setsockopt(ctx, SOL_TCP, TCP_BPF_SNDCWND_CLAMP, &v,
-			       sizeof(v));
-		s->clamp_segments = 0;
-	}
-	if (s->flags & NN_SOCK_ADDED_HDR)
-		off |= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
-	if (s->flags & NN_SOCK_ADDED_RTT)
-		off |= BPF_SOCK_OPS_RTT_CB_FLAG;
-	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags & ~off);
-	s->flags &= NN_SOCK_LOOPBACK | NN_SOCK_V6 | NN_SOCK_SUBFLOW;
-	s->prepaid_bytes = 0;
-	s->due_ns = 0;
-	s->limit_bytes_per_sec = 0;
 }
 
 /* An ACK has come, the congestion control sets a pacing rate next: let it. */
@@ -247,7 +162,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	struct bpf_sock *sk = ctx->sk;
 	struct nn_transmit x = {};
 	__u64 len = ctx->skb_len, want, timer, credit, rate, stamp;
-	__u32 segments, mss, option = 0;
+	__u32 segments, mss, on, option = 0;
 	struct nn_socket *s;
 	struct tcp_sock *tp;
 
@@ -263,7 +178,8 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	if (!tp)
 		return;
 	if (!nn_path_live(s)) {
-		nn_release(ctx, s);
+		on = nn_disarm(ctx, s, ctx->bpf_sock_ops_cb_flags);
+		bpf_sock_ops_cb_flags_set(ctx, on);
 		return;
 	}
 	mss = nn_mss(ctx);

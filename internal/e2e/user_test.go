@@ -185,6 +185,43 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
+// That such a connection is one is known before its first packet.
+func TestLoopbackOfIdleConnections(t *testing.T) {
+	f := newField(upStage(t))
+	x := f.python(options{in: f.A}, `
+pairs = []
+for host in sys.argv[1:]:
+    at = host.removeprefix("::ffff:")
+    listener = socket.create_server((at, 0), family=socket.AF_INET6 if ":" in at else socket.AF_INET)
+    s = socket.create_connection((host, listener.getsockname()[1]))
+    c = listener.accept()[0]
+    for _ in range(20):  # TCP paces from its tenth segment on
+        s.send(b"x")
+        c.recv(1)
+    pairs.append((s, c))
+say("ready")
+wait()
+for s, c in pairs:
+    begin, n = time.monotonic(), 0
+    threading.Thread(target=s.sendall, args=(bytes(1 << 20),), daemon=True).start()
+    while n < 1 << 20 and time.monotonic() < begin + 2:
+        c.settimeout(0.1)
+        try:
+            n += len(c.recv(1 << 20))
+        except TimeoutError:
+            pass
+    say("bytes", n)
+`, "127.0.0.1", "::1", f.A4.String(), f.A6.String(), "::ffff:127.0.0.1")
+	x.read("ready")
+	f.must("set", "--pid", x.pid(), "--up", "1kB/s")
+	x.tell("go")
+	for _, address := range []string{"127.0.0.1", "::1", "A", "A's IPv6", "::ffff:127.0.0.1"} {
+		if got := x.read("bytes"); got != "1048576" {
+			t.Errorf("%s: %s bytes of 1048576 in 2 s", address, got)
+		}
+	}
+}
+
 // IPv4 and IPv6 share a limit, whose bytes are those of IP packets.
 func TestIPv6(t *testing.T) {
 	f := newField(upStage(t))

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * A socket is armed: our callbacks are on, and its pacing rate and window are
+ * ours. And it is given back as it was. A sockops program does that, a socket
+ * option, and an iterator: ctx is what bpf_setsockopt takes there.
+ */
+#ifndef NETNICE_ARM_H
+#define NETNICE_ARM_H
+
+#include "window.h"
+
+#define NN_CALLBACKS                                                           \
+	(BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG | BPF_SOCK_OPS_RTT_CB_FLAG)
+
+static __always_inline __u32 nn_pacing_u32(__u64 rate)
+{
+	if (rate >= 0xffffffffULL)
+		return 0xffffffffU;
+	return rate ? rate : 1;
+}
+
+/* A program's own SO_MAX_PACING_RATE holds beside ours. */
+static __always_inline void nn_pacing_set(void *ctx, const struct nn_socket *s,
+					  __u64 rate)
+{
+	__u32 v = nn_pacing_u32(s->own_pacing < rate ? s->own_pacing : rate);
+
+	bpf_setsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &v, sizeof(v));
+}
+
+/* Note what arming changes; returns the callback flags to set. */
+static __always_inline __u32 nn_arm(struct nn_socket *s, __u32 on,
+				    __u64 own_pacing)
+{
+	if (!(s->flags & NN_SOCK_OWN_KNOWN))
+		s->own_pacing = own_pacing;
+	s->flags |= NN_SOCK_ARMED | NN_SOCK_OWN_KNOWN;
+	if (!(on & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG))
+		s->flags |= NN_SOCK_ADDED_HDR;
+	if (!(on & BPF_SOCK_OPS_RTT_CB_FLAG))
+		s->flags |= NN_SOCK_ADDED_RTT;
+	return on | NN_CALLBACKS;
+}
+
+/* No limit holds any more; returns the callback flags to set. */
+static __always_inline __u32 nn_disarm(void *ctx, struct nn_socket *s, __u32 on)
+{
+	__u32 clamp = NN_NO_CLAMP;
+
+	nn_pacing_set(ctx, s, NN_UNLIMITED);
+	if (s->clamp_segments)
+		bpf_setsockopt(ctx, SOL_TCP, TCP_BPF_SNDCWND_CLAMP, &clamp,
+			       sizeof(clamp));
+	if (s->flags & NN_SOCK_ADDED_HDR)
+		on &= ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+	if (s->flags & NN_SOCK_ADDED_RTT)
+		on &= ~BPF_SOCK_OPS_RTT_CB_FLAG;
+	s->flags &= NN_SOCK_LOOPBACK | NN_SOCK_V6 | NN_SOCK_SUBFLOW;
+	s->clamp_segments = 0;
+	s->limit_bytes_per_sec = 0;
+	s->prepaid_bytes = 0;
+	s->due_ns = 0;
+	return on;
+}
+
+/* Which IP its packets are, and whether they stay on the machine: to a loopback
+ * address, or to the address that they come from. The egress hook knows the
+ * latter better, from the first packet on. */
+static __always_inline void nn_ends_look(struct nn_socket *s, const __u32 *to,
+					 const __u32 *from)
+{
+	bool v4 = !to[0] && !to[1] && to[2] == bpf_htonl(0xffff);
+	bool lo = to[0] == from[0] && to[1] == from[1] && to[2] == from[2] &&
+		  to[3] == from[3];
+
+	if (v4)
+		lo |= (to[3] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
+	else
+		lo |= !to[0] && !to[1] && !to[2] && to[3] == bpf_htonl(1);
+	if (!v4)
+		s->flags |= NN_SOCK_V6;
+	if (lo)
+		s->flags |= NN_SOCK_LOOPBACK;
+}
+
+static __always_inline void nn_ends_of(struct nn_socket *s, struct bpf_sock *sk)
+{
+	__u32 to[4] = {0, 0, bpf_htonl(0xffff)}, from[4] = {};
+
+	from[2] = to[2];
+	if (sk->family == AF_INET6) {
+		to[0] = sk->dst_ip6[0];
+		to[1] = sk->dst_ip6[1];
+		to[2] = sk->dst_ip6[2];
+		to[3] = sk->dst_ip6[3];
+		from[0] = sk->src_ip6[0];
+		from[1] = sk->src_ip6[1];
+		from[2] = sk->src_ip6[2];
+		from[3] = sk->src_ip6[3];
+	} else {
+		to[3] = sk->dst_ip4;
+		from[3] = sk->src_ip4;
+	}
+	nn_ends_look(s, to, from);
+}
+
+static __always_inline void nn_ends_of_common(struct nn_socket *s,
+					      struct sock_common *skc)
+{
+	__u32 to[4] = {0, 0, bpf_htonl(0xffff)}, from[4] = {};
+
+	from[2] = to[2];
+	if (skc->skc_family == AF_INET6) {
+		BPF_CORE_READ_INTO(&to, skc, skc_v6_daddr);
+		BPF_CORE_READ_INTO(&from, skc, skc_v6_rcv_saddr);
+	} else {
+		to[3] = skc->skc_daddr;
+		from[3] = skc->skc_rcv_saddr;
+	}
+	nn_ends_look(s, to, from);
+}
+
+#endif
