@@ -26,8 +26,8 @@ const evadeLimit = 3e6
 const (
 	evadeBurst = 10 * time.Millisecond
 	evadeEarly = 100 * time.Millisecond
-	// Closed connections that wait by the hundred try again on their own.
-	evadeForgotten = 1500 * time.Millisecond
+	// So much may connections lead that are closed at once.
+	evadeForgotten = 300 * time.Millisecond
 )
 
 // escape is a way in which a program tries to evade its limit.

@@ -58,6 +58,25 @@ func machineShared(t *testing.T) (give func()) {
 	return func() { _ = machine.Close() }
 }
 
+// foreignDaemons lists the daemons of netnice that this run has not started: two of
+// them disturb each other.
+func foreignDaemons() (list []string) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		args := strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
+		if len(args) > 1 && filepath.Base(args[0]) == "netnice" && args[1] == "daemon" {
+			if exe, _ := os.Readlink(filepath.Join(filepath.Dir(file), "exe")); exe != program {
+				list = append(list, strings.Join(args, " "))
+			}
+		}
+	}
+	return list
+}
+
 // lock locks a file until that is closed.
 func lock(t *testing.T, name string, how int) *os.File {
 	t.Helper()

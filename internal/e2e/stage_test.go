@@ -91,6 +91,9 @@ func (s *stage) strike() {
 			s.t.Logf("log of the daemon %d:\n%s", d.cmd.Process.Pid, d.log.String())
 		}
 	}
+	if s.t.Failed() {
+		s.t.Logf("other daemons on this machine: %q", foreignDaemons())
+	}
 	_ = s.mounts.Close() // nothing was written
 }
 
