@@ -277,7 +277,7 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 	if (!tp)
 		return;
 	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0, 0);
-	if (tp->is_mptcp)
+	if (bpf_core_field_exists(tp->is_mptcp) && tp->is_mptcp)
 		s = nn_subflow_adopt(tp, s);
 	/* A limit on the machine holds for sockets whose owner is unknown, too.
 	 */

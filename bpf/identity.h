@@ -188,6 +188,14 @@ static __always_inline bool nn_socket_limited(const struct nn_socket *s)
 	return s->path[0].node || s->rate_bytes_per_sec;
 }
 
+/* Has the helper for it, and was built with MPTCP. */
+static __always_inline bool nn_mptcp_known(void)
+{
+	return bpf_core_enum_value_exists(enum bpf_func_id,
+					  BPF_FUNC_skc_to_mptcp_sock) &&
+	       bpf_core_type_exists(struct mptcp_sock);
+}
+
 /* The kernel makes the subflows of an MPTCP socket and sends on them: they have
  * no user of their own, so they take the path of the socket that has. */
 static __always_inline void nn_subflow_assign(struct nn_socket *s,
@@ -209,8 +217,7 @@ static __always_inline struct nn_socket *nn_subflow(struct bpf_sock *sk)
 	struct nn_socket *from, *s;
 	struct mptcp_sock *msk;
 
-	if (!bpf_core_enum_value_exists(enum bpf_func_id,
-					BPF_FUNC_skc_to_mptcp_sock))
+	if (!nn_mptcp_known())
 		return NULL;
 	msk = bpf_skc_to_mptcp_sock(sk);
 	if (!msk)
@@ -233,11 +240,12 @@ static __always_inline __u32 nn_subflow_option(struct bpf_sock *sk)
 {
 	struct mptcp_sock *msk;
 
-	if (!bpf_core_enum_value_exists(enum bpf_func_id,
-					BPF_FUNC_skc_to_mptcp_sock))
+	if (!nn_mptcp_known())
 		return 24;
 	msk = bpf_skc_to_mptcp_sock(sk);
-	return msk && msk->use_64bit_ack ? 28 : 24;
+	if (!msk || !bpf_core_field_exists(msk->use_64bit_ack))
+		return 24;
+	return msk->use_64bit_ack ? 28 : 24;
 }
 
 /* Another user than before, or another set of nodes. */
