@@ -305,8 +305,11 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 		nn_push(skc, tp);
 		return;
 	}
-	if (s->flags & NN_SOCK_ARMED && (on & NN_CALLBACKS) == NN_CALLBACKS)
+	if (s->flags & NN_SOCK_ARMED && (on & NN_CALLBACKS) == NN_CALLBACKS) {
+		if (s->due_ns && s->due_ns <= bpf_ktime_get_ns())
+			nn_push(skc, tp);
 		return;
+	}
 	nn_ends_of_common(s, skc);
 	x.now_ns = bpf_ktime_get_ns();
 	x.loopback = s->flags & NN_SOCK_LOOPBACK;

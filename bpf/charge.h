@@ -15,7 +15,9 @@
 #define NN_HOLD_NS 100000000ULL
 /* The same for a connection's first: no sooner would TCP try again. */
 #define NN_HOLD_FIRST_NS 200000000ULL
-#define NN_UNLIMITED	 (~0ULL)
+/* With what has left paid within this, the time would soon be idle. */
+#define NN_IDLE_NS   20000000ULL
+#define NN_UNLIMITED (~0ULL)
 
 enum nn_walk {
 	NN_ASK, /* only look */
@@ -30,8 +32,8 @@ struct nn_transmit {
 	__u64 wire_bytes;
 	__u64 next_ns;	 /* when all clocks are paid, this one included */
 	__u64 before_ns; /* when they were, without it */
-	__u64 sent_ns;	 /* and without what held chunks have reserved */
-	__u64 redeem_ns; /* up to here held chunks have left at the rate */
+	__u64 sent_ns;	 /* and without 0.1 s of what is reserved */
+	__u64 left_ns;	 /* and without all of it */
 	__u64 limit;	 /* lowest ceiling, ~0 = none */
 	__u64 child;	 /* below the present hop */
 	__u32 weight;	 /* of that child */
@@ -89,7 +91,7 @@ __noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
 	struct nn_class_key kk = {.node = node, .direction = direction};
 	struct nn_clock *c;
 	struct nn_class *k;
-	__u64 paid, sent, own, burst_ns, cost, mean = 0, less;
+	__u64 paid, sent, left, own, burst_ns, cost, mean = 0, less;
 	__u32 weight, active;
 	bool newborn;
 
@@ -123,9 +125,14 @@ __noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
 	paid = nn_class_paid_ns(c, k, weight, rate);
 	if (paid > x->before_ns)
 		x->before_ns = paid;
-	sent = nn_class_sent_ns(c, k, weight, rate);
+	nn_class_forget(c, k, weight);
+	/* More than 0.1 s of it would let everybody pass while many wait. */
+	sent = nn_class_sent_ns(c, k, weight, rate, rate / 10);
 	if (sent > x->sent_ns)
 		x->sent_ns = sent;
+	left = nn_class_sent_ns(c, k, weight, rate, NN_BYTES_MAX);
+	if (left > x->left_ns)
+		x->left_ns = left;
 	active = c->active_weight + (nn_class_stands(c, k) ? 0 : weight);
 	if (!(rate >> 48) && rate * weight / active < x->share)
 		x->share = rate * weight / active;
@@ -144,18 +151,12 @@ __noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
 		if (c->newborn_due_ns > x->now_ns + x->reserved_ns)
 			x->reserved_ns = c->newborn_due_ns - x->now_ns;
 	}
-	if (k->redeem_ns > x->redeem_ns)
-		x->redeem_ns = k->redeem_ns;
 	if (k->reserved_bytes * NN_NSEC_PER_SEC / rate > x->reserved_ns)
 		x->reserved_ns = k->reserved_bytes * NN_NSEC_PER_SEC / rate;
-	if (x->mode == NN_REDEEM) {
+	if (x->mode == NN_REDEEM)
 		k->reserved_bytes -= k->reserved_bytes > x->wire_bytes
 					     ? x->wire_bytes
 					     : k->reserved_bytes;
-		if (k->redeem_ns + NN_HOLD_NS < x->now_ns)
-			k->redeem_ns = x->now_ns - NN_HOLD_NS;
-		k->redeem_ns += x->wire_bytes * NN_NSEC_PER_SEC / rate;
-	}
 	if (x->mode != NN_CHARGE && x->mode != NN_RESERVE) {
 		bpf_spin_unlock(&c->lock);
 		goto seen;
@@ -208,7 +209,7 @@ static __always_inline void nn_path_walk(struct nn_socket *s,
 	x->before_ns = 0;
 	x->sent_ns = 0;
 	x->reserved_ns = 0;
-	x->redeem_ns = 0;
+	x->left_ns = 0;
 	x->newborn_ns = 0;
 	x->share = NN_UNLIMITED;
 	x->limit = NN_UNLIMITED;
@@ -242,6 +243,7 @@ static __always_inline void nn_path_walk(struct nn_socket *s,
 	}
 	if (s->rate_bytes_per_sec) {
 		__u64 rate = s->rate_bytes_per_sec, at = s->rate_clock_ns;
+		__u64 left;
 
 		if (at + NN_SOCKET_BURST_NS < x->now_ns)
 			at = x->now_ns - NN_SOCKET_BURST_NS;
@@ -249,6 +251,11 @@ static __always_inline void nn_path_walk(struct nn_socket *s,
 			x->before_ns = at;
 		if (at > x->sent_ns)
 			x->sent_ns = at;
+		left = at;
+		if (s->due_ns)
+			left -= s->prepaid_bytes * NN_NSEC_PER_SEC / rate;
+		if (left > x->left_ns)
+			x->left_ns = left;
 		if (mode == NN_CHARGE || mode == NN_RESERVE)
 			s->rate_clock_ns =
 				at + x->wire_bytes * NN_NSEC_PER_SEC / rate;

@@ -202,21 +202,32 @@ static __always_inline __u64 nn_class_paid_ns(const struct nn_clock *c,
 	return c->time_ns + nn_serve_ns(ahead, active, rate);
 }
 
-/* The same without what held chunks have reserved: with this far ahead or less
- * the clock would stand idle for those who do not come. */
+/* Keep what held chunks have reserved within what is unpaid: time that was
+ * kept for chunks which never left is lost. */
+static __always_inline void nn_class_forget(const struct nn_clock *c,
+					    struct nn_class *k, __u32 weight)
+{
+	__u64 ahead = nn_ahead(k->finish, c->vtime);
+	__u64 part = ahead & ((1ULL << NN_VTIME_SHIFT) - 1), bytes;
+
+	bytes = (ahead >> NN_VTIME_SHIFT) * weight +
+		(part * weight >> NN_VTIME_SHIFT);
+	if (k->reserved_bytes > bytes)
+		k->reserved_bytes = bytes;
+}
+
+/* When the class is paid without so many of the bytes that held chunks have
+ * reserved. Without all of them: when what has left is paid. */
 static __always_inline __u64 nn_class_sent_ns(const struct nn_clock *c,
-					      struct nn_class *k, __u32 weight,
-					      __u64 rate)
+					      const struct nn_class *k,
+					      __u32 weight, __u64 rate,
+					      __u64 most)
 {
 	struct nn_class sent = *k;
-	__u64 reserved = k->reserved_bytes, most = rate / 10;
 
-	if (!nn_ahead(k->finish, c->vtime))
-		k->reserved_bytes = 0; /* paid, or its connection is gone */
-	/* More than 0.1 s of it would let everybody pass while many wait. */
-	if (reserved > most)
-		reserved = most;
-	sent.finish -= nn_span(reserved, weight);
+	if (most > k->reserved_bytes)
+		most = k->reserved_bytes;
+	sent.finish -= nn_span(most, weight);
 	return nn_class_paid_ns(c, &sent, weight, rate);
 }
 
@@ -270,6 +281,9 @@ static __always_inline void nn_class_withdraw(struct nn_clock *c,
 
 	if (!nn_class_stands(c, k) || level >= NN_WHEEL_LEVELS)
 		return;
+	/* for verifiers that have forgotten it */
+	asm volatile("" : "+r"(level));
+	level &= NN_WHEEL_LEVELS - 1;
 	slot = ((k->until >> nn_level_shift(level)) - 1) % NN_WHEEL_SLOTS;
 	w = c->wheel[level][slot];
 	/* less only if the class was evicted and made anew */

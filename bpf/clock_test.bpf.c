@@ -31,7 +31,8 @@ struct nn_test_op {
 
 struct nn_test_result {
 	__u64 before_ns; /* paid without this charge */
-	__u64 sent_ns;	 /* and without what is reserved */
+	__u64 sent_ns;	 /* and without 0.1 s of what is reserved */
+	__u64 left_ns;	 /* and without all of it */
 	__u64 paid_ns;	 /* paid with it */
 	__u64 time_ns;
 	__u64 vtime;
@@ -109,7 +110,9 @@ __noinline int nn_test_hop(struct nn_test_op *o)
 	nn_clock_rate(c, k, weight, rate);
 	nn_clock_advance(c, rate, burst_ns, o->now_ns);
 	r.before_ns = nn_class_paid_ns(c, k, weight, rate);
-	r.sent_ns = nn_class_sent_ns(c, k, weight, rate);
+	nn_class_forget(c, k, weight);
+	r.sent_ns = nn_class_sent_ns(c, k, weight, rate, rate / 10);
+	r.left_ns = nn_class_sent_ns(c, k, weight, rate, NN_BYTES_MAX);
 	if (o->mode == NN_TEST_REDEEM)
 		k->reserved_bytes -= k->reserved_bytes > o->wire_bytes
 					     ? o->wire_bytes

@@ -125,6 +125,7 @@ static __always_inline bool nn_egress_attached(void)
 static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 				    struct nn_socket *s, struct nn_transmit *x)
 {
+	__u32 event = NN_EVENT_HELD;
 	__u64 due;
 
 	if (!s->path[0].node && !nn_egress_attached())
@@ -153,6 +154,8 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 	s->depart_ns = x->next_ns;
 	s->limit_bytes_per_sec = x->limit;
 	s->flags |= NN_SOCK_HOLD;
+	/* A lost one is made up for by TCP's own timer. */
+	bpf_ringbuf_output(&events, &event, sizeof(event), 0);
 	return true;
 }
 
@@ -199,23 +202,20 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		return;
 	}
 	if (s->due_ns) {
-		__u64 wire = x.wire_bytes, soon;
-		bool back;
+		__u64 wire = x.wire_bytes;
+		bool turn, back;
 
 		nn_path_walk(s, &x, NN_ASK);
 		/* TCP tries again after twice the time that it has waited. */
-		soon = (x.now_ns - s->held_ns) / 2;
-		/* Its turn has come (but not all those at once whose turns came
-		 * since they last tried), or the time would be idle. */
+		turn = s->due_ns <= x.now_ns + (x.now_ns - s->held_ns) / 2;
 		if (s->flags & NN_SOCK_NEWBORN) {
-			/* as it is by now, after a raised limit for instance */
-			if (x.before_ns < s->due_ns)
-				s->due_ns = x.before_ns;
-			back = nn_far(&x, s->due_ns - soon);
+			/* paid early by now, after a raised limit for instance */
+			back = s->due_ns > x.now_ns && nn_far(&x, x.before_ns);
 		} else {
-			back = (nn_far(&x, s->due_ns - soon) ||
-				nn_far(&x, x.redeem_ns)) &&
-			       nn_far(&x, x.sent_ns);
+			/* Whose turn it is may go ahead of what is paid; others
+			 * when the time would be idle. */
+			x.slack_ns = turn ? NN_HOLD_FIRST_NS : NN_IDLE_NS;
+			back = nn_far(&x, x.left_ns);
 		}
 		if (back) {
 			s->flags |= NN_SOCK_HOLD;

@@ -130,7 +130,6 @@ struct nn_class {
 	__u32 mean_bytes; /* moving average of a chunk, byte-weighted */
 	__u64 bytes;
 	__u64 reserved_bytes; /* of these, charged to chunks that are held */
-	__u64 redeem_ns;      /* up to here held chunks have left at the rate */
 };
 
 struct nn_task {
@@ -152,9 +151,9 @@ enum nn_socket_flags {
 	NN_SOCK_ASKED = 1 << 5,	    /* the daemon was asked to arm it */
 	NN_SOCK_OWN_KNOWN = 1 << 6, /* own_pacing is valid */
 	NN_SOCK_V6 = 1 << 7,
-	NN_SOCK_STARTED = 1 << 8,  /* its first chunk has left */
-	NN_SOCK_SUBFLOW = 1 << 10, /* of an MPTCP socket, which has the path */
-	NN_SOCK_STATIC = 1 << 9,   /* callbacks cannot be had: see adopt.h */
+	NN_SOCK_STARTED = 1 << 8,   /* its first chunk has left */
+	NN_SOCK_SUBFLOW = 1 << 10,  /* of an MPTCP socket, which has the path */
+	NN_SOCK_STATIC = 1 << 9,    /* callbacks cannot be had: see adopt.h */
 	NN_SOCK_SUBFLOWS = 1 << 13, /* an MPTCP socket whose subflows know it */
 	NN_SOCK_ADOPTED = 1 << 11, /* no chunk was charged since it was armed */
 	NN_SOCK_NEWBORN = 1 << 12, /* held: the first chunk of its class */
@@ -207,6 +206,7 @@ enum nn_event {
 	NN_EVENT_NONE,
 	NN_EVENT_ARM,  /* callbacks that only an iterator can switch on */
 	NN_EVENT_RATE, /* a socket has a rate: the egress hook is needed */
+	NN_EVENT_HELD, /* a chunk is held: TCP would try again late */
 };
 
 /* Output of the iterators. */
@@ -226,7 +226,7 @@ struct nn_socket_record {
 	__u16 remote_port;
 	__u16 family;
 	__u8 tcp_state;
-	__u8 armed; /* our callback flag stands on the socket */
+	__u8 armed;	/* our callback flag stands on the socket */
 	__u32 protocol; /* an MPTCP socket has subflows, which are armed */
 };
 

@@ -21,7 +21,6 @@ type netniceNnClass struct {
 	MeanBytes     uint32
 	Bytes         uint64
 	ReservedBytes uint64
-	RedeemNs      uint64
 }
 
 type netniceNnClassKey struct {
@@ -75,6 +74,7 @@ const (
 	netniceNnEventNN_EVENT_NONE netniceNnEvent = 0
 	netniceNnEventNN_EVENT_ARM  netniceNnEvent = 1
 	netniceNnEventNN_EVENT_RATE netniceNnEvent = 2
+	netniceNnEventNN_EVENT_HELD netniceNnEvent = 3
 )
 
 type netniceNnFault uint32

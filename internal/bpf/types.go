@@ -31,6 +31,7 @@ const (
 	SocketSubflows = uint32(netniceNnSocketFlagsNN_SOCK_SUBFLOWS)
 
 	EventRate = uint32(netniceNnEventNN_EVENT_RATE)
+	EventHeld = uint32(netniceNnEventNN_EVENT_HELD)
 
 	KindSocket = uint32(netniceNnNodeKindNN_NODE_SOCKET)
 	KindTree   = uint32(netniceNnNodeKindNN_NODE_TREE)

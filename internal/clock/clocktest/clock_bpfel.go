@@ -21,7 +21,6 @@ type clockNnClass struct {
 	MeanBytes     uint32
 	Bytes         uint64
 	ReservedBytes uint64
-	RedeemNs      uint64
 }
 
 type clockNnClassKey struct {
@@ -99,6 +98,7 @@ type clockNnTestResult struct {
 	_             structs.HostLayout
 	BeforeNs      uint64
 	SentNs        uint64
+	LeftNs        uint64
 	PaidNs        uint64
 	TimeNs        uint64
 	Vtime         uint64

@@ -51,6 +51,9 @@ type Kernel struct {
 	// when it was last looked for one
 	rateLooked time.Time
 	done       chan struct{}
+	held       chan struct{} // a chunk is held: see held.go
+	heldDone   chan struct{}
+	stop       chan struct{}
 }
 
 var _ enforce.Kernel = (*Kernel)(nil)
@@ -69,6 +72,7 @@ func Open(opts Options) (*Kernel, error) {
 		opts: opts, obj: obj, nodes: map[uint32]bpf.Node{},
 		processes: map[uint32]int{}, noClock: map[bpf.ClockKey]bool{},
 		events: make(chan struct{}, 1), done: make(chan struct{}),
+		held: make(chan struct{}, 1), heldDone: make(chan struct{}), stop: make(chan struct{}),
 	}
 	if err := k.start(); err != nil {
 		_ = obj.Close()
@@ -97,6 +101,8 @@ func (k *Kernel) start() error {
 	if err := k.followRates(); err != nil {
 		return errors.Join(err, r.Close())
 	}
+	k.held <- struct{}{} // what a former daemon left
+	go k.watchHeld()
 	go k.wait()
 	return nil
 }
@@ -108,7 +114,7 @@ func (k *Kernel) wait() {
 	for {
 		k.reader.SetDeadline(k.nextRateLook())
 		event, err := k.reader.Read()
-		if errors.Is(err, os.ErrDeadlineExceeded) || err == nil && isRate(event.RawSample) {
+		if errors.Is(err, os.ErrDeadlineExceeded) || err == nil && isEvent(event.RawSample, bpf.EventRate) {
 			if err := k.followRates(); err != nil {
 				k.opts.Logger.Warn("the first segments of sockets with a rate are not held", "err", err)
 			}
@@ -117,8 +123,12 @@ func (k *Kernel) wait() {
 		if err != nil {
 			return
 		}
+		wake := k.events
+		if isEvent(event.RawSample, bpf.EventHeld) {
+			wake = k.held
+		}
 		select {
-		case k.events <- struct{}{}:
+		case wake <- struct{}{}:
 		default:
 		}
 	}
@@ -176,7 +186,9 @@ func (k *Kernel) Close() error {
 
 func (k *Kernel) stopWaiting() error {
 	err := k.reader.Close()
+	close(k.stop)
 	<-k.done
+	<-k.heldDone
 	return err
 }
 

@@ -27,8 +27,8 @@ func (k *Kernel) nextRateLook() time.Time {
 	return k.rateLooked.Add(rateLook)
 }
 
-func isRate(event []byte) bool {
-	return len(event) >= 4 && binary.NativeEndian.Uint32(event) == bpf.EventRate
+func isEvent(event []byte, kind uint32) bool {
+	return len(event) >= 4 && binary.NativeEndian.Uint32(event) == kind
 }
 
 // followRates attaches the egress hook if a socket has a rate, and detaches it

@@ -1,0 +1,109 @@
+package pacing
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/bpf"
+)
+
+// The first chunks of a connection that have to wait go back to TCP, which tries
+// again after 0.2 s, 0.4 s and so on: coarse steps. While a daemon runs it lets
+// each try when its turn has come. Kernels before 6.1 refuse that (see nn_push in
+// adopt.h); there, and without a daemon, the coarse steps are all there is.
+
+const (
+	// heldPause is the shortest time between two looks, heldWait the longest.
+	heldPause = 5 * time.Millisecond
+	heldWait  = 50 * time.Millisecond
+	// heldPatience is how long after its turn a chunk is looked after.
+	heldPatience = time.Second
+	// heldDuty bounds the part of one CPU that looking takes: 1 in 5.
+	heldDuty = 4
+)
+
+// watchHeld looks after held chunks from an event on until there is none.
+func (k *Kernel) watchHeld() {
+	defer close(k.heldDone)
+	for {
+		select {
+		case <-k.held:
+		case <-k.stop:
+			return
+		}
+		for {
+			began := time.Now()
+			next, some, err := k.pushDue()
+			if err != nil {
+				k.opts.Logger.Debug("held connections are left to TCP's timers", "err", err)
+				break
+			}
+			if !some {
+				break
+			}
+			pause := max(min(next, heldWait), heldPause, heldDuty*time.Since(began))
+			select {
+			case <-time.After(pause):
+			case <-k.stop:
+				return
+			}
+		}
+	}
+}
+
+// pushDue lets the connections try whose turn has come. It returns the time
+// until the next turn, and whether any is to come or did not succeed yet.
+func (k *Kernel) pushDue() (next time.Duration, some bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	list, err := k.obj.ListSockets()
+	if err != nil {
+		return 0, false, fmt.Errorf("list sockets: %w", err)
+	}
+	now, err := monotonic()
+	if err != nil {
+		return 0, false, err
+	}
+	next = heldWait
+	due := map[uint32]bool{}
+	for _, r := range list {
+		wait, held := untilTurn(r, now)
+		if !held {
+			continue
+		}
+		some = true
+		next = min(next, wait)
+		if wait <= 0 {
+			due[r.Netns] = true
+		}
+	}
+	if len(due) == 0 {
+		return next, some, nil
+	}
+	var errs []error
+	for _, path := range namespaces(due) {
+		errs = append(errs, inNamespace(path, k.obj.AdoptConnections))
+	}
+	return next, some, errors.Join(errs...)
+}
+
+// untilTurn returns how long a socket's held chunk has to wait still.
+func untilTurn(r bpf.SocketRecord, now uint64) (wait time.Duration, held bool) {
+	if r.State.DueNs == 0 || r.TcpState == tcpClose || r.TcpState == tcpTimeWait {
+		return 0, false
+	}
+	wait = time.Duration(int64(r.State.DueNs - now))
+	return wait, wait > -heldPatience
+}
+
+// monotonic is the kernel side's clock, in nanoseconds.
+func monotonic() (uint64, error) {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return 0, fmt.Errorf("read the monotonic clock: %w", err)
+	}
+	return uint64(t.Nano()), nil
+}
