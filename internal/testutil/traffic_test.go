@@ -160,7 +160,9 @@ func TestShortConnections(t *testing.T) {
 	for _, wait := range []bool{false, true} {
 		_, r, s := flow(t, ReceiverConfig{}, SenderConfig{Mode: Short, Connections: 2, ShortWait: wait})
 		begin := start(t, s)
-		time.Sleep(200 * time.Millisecond)
+		for deadline := begin.Add(10 * time.Second); len(s.Latency(begin, Now())) < 20 && Now() < deadline; {
+			time.Sleep(20 * time.Millisecond)
+		}
 		report := stop(t, s)
 		if report.Completed < 20 || report.Failed > 0 {
 			t.Errorf("wait=%v: %d completed, %d failed", wait, report.Completed, report.Failed)

@@ -2,10 +2,12 @@ package relay_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -169,6 +171,29 @@ func TestJitterKeepsOrder(t *testing.T) {
 }
 
 func TestRateAndBuffer(t *testing.T) {
+	// The sender needs a CPU every 25 ms, or the buffer runs empty.
+	busy := true // all the time
+	for range 4 {
+		cpu, err := testutil.ReadMachineCPU()
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		if err = rateAndBuffer(t); err == nil {
+			return
+		}
+		t.Log(err)
+		if after, err := testutil.ReadMachineCPU(); err == nil {
+			busy = busy && after.Sub(cpu).Busy > 0.9*time.Since(begin).Seconds()*float64(runtime.NumCPU())
+		}
+	}
+	if busy {
+		t.Skip("others take the CPUs")
+	}
+	t.Error("the rate is not what was asked for")
+}
+
+func rateAndBuffer(t *testing.T) error {
 	const rate, buffer = 2_000_000, 50_000
 	p := testutil.MustDistantPair(t, relay.Config{AtoB: relay.Path{Delay: 10 * ms, Rate: rate, Buffer: buffer}})
 	a, b := sockets(t, p, true)
@@ -180,15 +205,16 @@ func TestRateAndBuffer(t *testing.T) {
 	time.Sleep(800 * ms)
 	after, _ := counters(t, p)
 	got := float64(after.Bytes-before.Bytes) / time.Since(begin).Seconds() / rate
-	if math.Abs(got-1) > 0.01 {
-		t.Errorf("the rate is %.4f of what was asked for", got)
-	}
 	<-done
 	c, _ := counters(t, p)
 	t.Logf("rate %.4f, %+v", got, c)
 	if c.Dropped < 500 || c.MostQueue > buffer || c.MostQueue < buffer-1100 {
-		t.Errorf("counters %+v, want a full buffer and packets dropped at it", c)
+		return fmt.Errorf("counters %+v, want a full buffer and packets dropped at it", c)
 	}
+	if math.Abs(got-1) > 0.01 {
+		return fmt.Errorf("the rate is %.4f of what was asked for", got)
+	}
+	return nil
 }
 
 // TCP at a distance: nothing is lost or damaged, IPv4 and IPv6, offload or not.
