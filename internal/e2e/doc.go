@@ -5,5 +5,10 @@
 // Every test is a stage of its own: a mount namespace in which /run, /var/lib,
 // /var/log and /sys/fs/bpf are empty, so that a daemon with netnice's usual
 // paths disturbs neither another test nor the machine's own daemon, and leaves
-// nothing behind even if it is killed.
+// nothing behind even if it is killed. Runs of these tests on one machine share
+// it by file locks, since limits of the host and of root hold for all.
+//
+// Rates are measured by a meter in the kernel. What falls short while the
+// machine was busy or stood still is looked at again; what is above its limit
+// has no excuse.
 package e2e

@@ -14,6 +14,7 @@
 // A program that uses senders or receivers calls MaybeRunTraffic first of all
 // in main or TestMain, because traffic processes are that same program again.
 //
-// Bytes: receivers count TCP payload. IP bytes (what netnice limits) and link
-// bytes (what HTB limits) are computed from payload with Headers.
+// Bytes: receivers count TCP payload, as it arrives. IP bytes (what netnice
+// limits) are counted by a Meter, in the kernel, where they leave; or they, and
+// link bytes (what HTB limits), are computed from payload with Headers.
 package testutil
