@@ -70,22 +70,25 @@ static __always_inline struct nn_node *nn_node_get(__u32 index,
 	return n;
 }
 
-/* A thread's own entry, else its leader's: kernel threads that work for a
- * process (io_uring) are no copies of a thread by fork. */
-static __always_inline struct nn_task *nn_task_of(struct task_struct *t)
-{
-	struct nn_task *e = bpf_task_storage_get(&tasks, t, 0, 0);
-
-	if (!e)
-		e = bpf_task_storage_get(&tasks, t->group_leader, 0, 0);
-	return e;
-}
-
 /* Without any storage there is no entry: two loads, where the helpers take two
  * calls. This is where the sends of all unlimited programs end. */
 static __always_inline bool nn_task_bare(struct task_struct *t)
 {
 	return !t->bpf_storage && !t->group_leader->bpf_storage;
+}
+
+/* A thread's own entry, else its leader's: kernel threads that work for a
+ * process (io_uring) are no copies of a thread by fork. */
+static __always_inline struct nn_task *nn_task_of(struct task_struct *t)
+{
+	struct nn_task *e;
+
+	if (nn_task_bare(t))
+		return NULL;
+	e = bpf_task_storage_get(&tasks, t, 0, 0);
+	if (!e)
+		e = bpf_task_storage_get(&tasks, t->group_leader, 0, 0);
+	return e;
 }
 
 static __always_inline __u32 nn_hop_add(struct nn_hop *path, __u32 n,
@@ -348,11 +351,8 @@ static __always_inline void nn_socket_made(void *sk)
 static __always_inline void nn_task_forked(struct task_struct *parent,
 					   struct task_struct *child)
 {
-	struct nn_task *from, *to;
+	struct nn_task *from = nn_task_of(parent), *to;
 
-	if (nn_task_bare(parent))
-		return;
-	from = nn_task_of(parent);
 	if (!from || !from->node)
 		return;
 	to = bpf_task_storage_get(&tasks, child, 0,

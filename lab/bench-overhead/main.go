@@ -12,7 +12,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -61,8 +63,12 @@ type cell struct {
 	Without stat.Spread `json:"without_per_second"`
 	With    stat.Spread `json:"with_per_second"`
 
-	// The programs' own time, as the kernel counts it; per operation, and as a
-	// part of the operation's CPU time.
+	// Of each ratio: "ok", "beyond" the wanted 1%, or "unsettled".
+	ClockVerdict string `json:"rate_verdict"`
+	CPUVerdict   string `json:"operations_per_cpu_second_verdict"`
+
+	// The programs' own time, as the kernel counts it (less the counting
+	// itself); per operation, and as a part of the operation's CPU time.
 	BPFNanos  float64             `json:"bpf_ns_per_operation"`
 	BPFPart   float64             `json:"bpf_part_of_cpu_time"`
 	Programs  map[string]bed.Cost `json:"bpf_programs"`
@@ -73,6 +79,7 @@ type figures struct {
 	Limited int     `json:"other_processes_limited"`
 	Rounds  int     `json:"rounds"`
 	Passes  int     `json:"passes"`
+	Empty   float64 `json:"ns_counted_for_an_empty_program"`
 	Cells   []*cell `json:"cells"`
 }
 
@@ -105,7 +112,7 @@ func (o *bench) run(ctx context.Context) error {
 	for i, c := range f.Cells {
 		c.compute(off, on, i)
 	}
-	if err := o.account(ctx, f.Cells); err != nil {
+	if f.Empty, err = o.account(ctx, f.Cells); err != nil {
 		return err
 	}
 	o.print(f)
@@ -132,7 +139,7 @@ func (o *bench) change(ctx context.Context, on bool) error {
 			}
 		}
 	}
-	return bed.Sleep(ctx, 100*time.Millisecond) // what that needed is over
+	return bed.Sleep(ctx, 200*time.Millisecond) // what that needed is over
 }
 
 // pass measures every cell in one state.
@@ -169,42 +176,67 @@ func (c *cell) compute(off, on [][]figure, i int) {
 		without, with = append(without, a.perSecond), append(with, b.perSecond)
 	}
 	c.Clock, c.CPU = stat.Bootstrap(clock), stat.Bootstrap(cpu)
+	c.ClockVerdict, c.CPUVerdict = verdict(c.Clock), verdict(c.CPU)
 	c.Without, c.With = stat.Of(without), stat.Of(with)
 }
 
 // account measures each cell once more with the kernel's statistics on, which
-// cost time themselves, and notes the programs' share.
-func (o *bench) account(ctx context.Context, cells []*cell) (err error) {
+// cost time themselves, and notes the programs' share. It returns what the
+// kernel counts for a call of an empty program, and takes that off.
+func (o *bench) account(ctx context.Context, cells []*cell) (empty float64, err error) {
 	if err := o.change(ctx, true); err != nil {
-		return err
+		return 0, err
 	}
 	var stats io.Closer
 	if stats, err = ebpf.EnableStats(unix.BPF_STATS_RUN_TIME); err != nil {
-		return fmt.Errorf("switch BPF statistics on: %w", err)
+		return 0, fmt.Errorf("switch BPF statistics on: %w", err)
 	}
 	defer stats.Close()
+	if empty, err = o.emptyProgram(); err != nil {
+		return 0, err
+	}
 	for _, c := range cells {
 		before, err := o.Costs()
 		if err != nil {
-			return err
+			return 0, err
 		}
 		f, err := o.measure(c)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		after, err := o.Costs()
 		if err != nil {
-			return err
+			return 0, err
 		}
 		c.Programs, c.OpsInStat = bed.Sub(after, before), f.ops
-		var sum time.Duration
+		var sum float64
 		for _, p := range c.Programs {
-			sum += p.Time
+			sum += max(0, float64(p.Time.Nanoseconds())-empty*float64(p.Runs))
 		}
-		c.BPFNanos = float64(sum.Nanoseconds()) / f.ops
+		c.BPFNanos = sum / f.ops
 		c.BPFPart = c.BPFNanos / 1e9 * f.perCPU
 	}
-	return nil
+	return empty, nil
+}
+
+// What is wanted: no more than this part is lost.
+const wanted = 0.01
+
+// verdict says whether a ratio of with over without is within what is wanted,
+// as far as its confidence interval tells.
+func verdict(i stat.Interval) string {
+	switch {
+	case i.Low >= 1-wanted:
+		return "ok"
+	case i.High < 1-wanted:
+		return "beyond"
+	}
+	return "unsettled"
+}
+
+// mark shows a verdict beside a figure.
+func mark(verdict string) string {
+	return map[string]string{"ok": " ", "beyond": "!", "unsettled": "?"}[verdict]
 }
 
 func (o *bench) print(f figures) {
@@ -215,17 +247,21 @@ func (o *bench) print(f figures) {
 		if c.Kind == kindTCP {
 			unit, by = "MB/s", 1e6
 		}
-		o.Printf("%-16s %-5s %7.0f %7.0f %7.0f %-5s %.4f [%.4f, %.4f]     %.4f [%.4f, %.4f]     %.2f%%", c.Kind, c.Path,
+		o.Printf("%-16s %-5s %7.0f %7.0f %7.0f %-5s %.4f [%.4f, %.4f]%s    %.4f [%.4f, %.4f]%s    %.2f%%", c.Kind, c.Path,
 			c.Without.Min/by, c.Without.Median/by, c.Without.Max/by, unit,
-			c.Clock.Median, c.Clock.Low, c.Clock.High, c.CPU.Median, c.CPU.Low, c.CPU.High, 100*c.BPFPart)
-		for name, p := range c.Programs {
-			if p.Runs > 0 {
-				o.Printf("  %s %.2f x %d ns", name, float64(p.Runs)/c.OpsInStat*perUnit(c.Kind), p.Time.Nanoseconds()/int64(p.Runs))
+			c.Clock.Median, c.Clock.Low, c.Clock.High, mark(c.ClockVerdict),
+			c.CPU.Median, c.CPU.Low, c.CPU.High, mark(c.CPUVerdict), 100*c.BPFPart)
+		for _, name := range slices.Sorted(maps.Keys(c.Programs)) {
+			p := c.Programs[name]
+			if often := float64(p.Runs) / c.OpsInStat * perUnit(c.Kind); often >= 0.01 {
+				o.Printf("  %s %.2f x %.0f ns", name, often, float64(p.Time.Nanoseconds())/float64(p.Runs)-f.Empty)
 			}
 		}
 		o.Printf("\n")
 	}
-	o.Printf("\nper operation: 64 KB of a stream, one round trip (2 sends, 2 receives), one datagram\n")
+	o.Printf("\n! beyond 1%%: the whole interval is below %.2f; ? not settled: it holds %.2f\n", 1-wanted, 1-wanted)
+	o.Printf("BPF's own time is less what the kernel counts for a call of an empty program, %.0f ns\n", f.Empty)
+	o.Printf("per operation: 64 KB of a stream, one round trip (2 sends, 2 receives), one datagram\n")
 }
 
 // perUnit is how many counted operations make one that people think of.

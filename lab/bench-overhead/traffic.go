@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +23,7 @@ const (
 
 // figure is one short measurement: operations (bytes, round trips, datagrams)
 // by the clock and by the CPU time of the threads that did them. The latter is
-// hardly disturbed by what else the machine does.
+// hardly disturbed by what else the machine does; see meter.
 type figure struct {
 	ops       float64
 	perSecond float64
@@ -48,38 +49,40 @@ func measure(kind string, from, into *testutil.NetNS, to netip.Addr, d time.Dura
 	defer unix.Close(in)
 	defer unix.Close(out)
 	var stop atomic.Bool
-	other := make(chan thread, 1)
+	other, tid := make(chan thread, 1), make(chan int, 1)
 	go func() {
 		if kind == kindRR {
-			other <- onCPU(0, func() (float64, error) { return 0, reflect(in) })
+			other <- onCPU(0, tid, func() (float64, error) { return 0, reflect(in) })
 			return
 		}
-		other <- onCPU(1, func() (float64, error) { return discard(in, &stop) })
+		other <- onCPU(1, tid, func() (float64, error) { return discard(in, &stop) })
 	}()
+	m := meter{other: <-tid}
 	// A thread of its own for this side, too; the round trip has both on one
 	// CPU, where nothing but the work itself counts: no sleeping CPU to wake.
 	mine := make(chan thread, 1)
 	go func() {
-		mine <- onCPU(0, func() (float64, error) {
+		mine <- onCPU(0, nil, func() (float64, error) {
+			m.begin()
 			if kind == kindRR {
-				return ping(out, d)
+				return ping(out, d, &m)
 			}
-			return write(out, d)
+			return write(out, d, &m)
 		})
 	}()
-	m := <-mine
+	t := <-mine
 	stop.Store(true)
 	// The end of the stream is the other thread's end.
-	m.err = errors.Join(m.err, unix.Shutdown(out, unix.SHUT_RDWR))
+	t.err = errors.Join(t.err, unix.Shutdown(out, unix.SHUT_RDWR))
 	o := <-other
-	if err := errors.Join(m.err, o.err); err != nil {
+	if err := errors.Join(t.err, o.err); err != nil {
 		return figure{}, fmt.Errorf("%s: %w", kind, err)
 	}
-	ops, elapsed := m.ops, m.elapsed
+	ops, elapsed := t.ops, t.elapsed
 	if kind == kindTCP {
 		ops, elapsed = o.ops, o.elapsed
 	}
-	return figure{ops: ops, perSecond: ops / elapsed, perCPU: ops / (m.cpu + o.cpu)}, nil
+	return figure{ops: ops, perSecond: ops / elapsed, perCPU: m.perCPU(ops, t.cpu+o.cpu)}, nil
 }
 
 // thread is what one did.
@@ -88,9 +91,13 @@ type thread struct {
 	err               error
 }
 
-// onCPU calls fn on a thread that only one CPU runs, which ends afterwards.
-func onCPU(cpu int, fn func() (float64, error)) (t thread) {
+// onCPU calls fn on a thread that only one CPU runs, which ends afterwards. It
+// tells the thread's id, if it is asked.
+func onCPU(cpu int, tid chan<- int, fn func() (float64, error)) (t thread) {
 	runtime.LockOSThread() // and never unlocked: the runtime ends the thread
+	if tid != nil {
+		tid <- unix.Gettid()
+	}
 	var set unix.CPUSet
 	set.Set(cpu % runtime.NumCPU())
 	if t.err = unix.SchedSetaffinity(0, &set); t.err != nil {
@@ -102,10 +109,63 @@ func onCPU(cpu int, fn func() (float64, error)) (t thread) {
 	return t
 }
 
-func threadCPU() float64 {
+func threadCPU() float64 { return clock(unix.CLOCK_THREAD_CPUTIME_ID) }
+
+// cpuOf is the CPU time of a thread of this process, in seconds.
+func cpuOf(tid int) float64 {
+	const perThread, sched = 4, 2 // of the kernel's clock ids for threads
+	return clock(int32(^tid<<3 | perThread | sched))
+}
+
+func clock(id int32) float64 {
 	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) // cannot fail
+	_ = unix.ClockGettime(id, &ts) // cannot fail while the thread lives
 	return float64(ts.Nano()) / 1e9
+}
+
+// meter takes the CPU time of both threads in slices of a millisecond. What
+// others do on the machine makes some slices dearer (caches, interrupts), none
+// cheaper: the cheapest quarter's bound tells what the work itself costs.
+type meter struct {
+	other int // thread, 0 = none
+	costs []float64
+
+	cpu, ops float64
+	calls    int
+}
+
+const slice = 1e-3 // seconds of CPU time
+
+func (m *meter) now() float64 {
+	cpu := threadCPU()
+	if m.other != 0 {
+		cpu += cpuOf(m.other)
+	}
+	return cpu
+}
+
+func (m *meter) begin() { m.cpu = m.now() }
+
+// add notes operations; the clocks are read now and then.
+func (m *meter) add(ops float64) {
+	m.ops += ops
+	if m.calls++; m.calls%16 > 0 {
+		return
+	}
+	if now := m.now(); now-m.cpu >= slice {
+		m.costs = append(m.costs, (now-m.cpu)/m.ops)
+		m.cpu, m.ops = now, 0
+	}
+}
+
+// perCPU is operations per CPU second; all of them and all time, where there
+// are too few slices.
+func (m *meter) perCPU(ops, cpu float64) float64 {
+	if len(m.costs) < 4 {
+		return ops / cpu
+	}
+	slices.Sort(m.costs)
+	return 1 / m.costs[len(m.costs)/4]
 }
 
 // connection makes a connected pair of blocking TCP sockets.
@@ -163,12 +223,14 @@ func bound(n *testutil.NetNS, kind int, to netip.Addr) (int, error) {
 }
 
 // write fills the connection for that long.
-func write(fd int, d time.Duration) (float64, error) {
+func write(fd int, d time.Duration, m *meter) (float64, error) {
 	buf := make([]byte, writes)
 	for end := testutil.Now().Add(d); testutil.Now() < end; {
-		if _, err := unix.Write(fd, buf); err != nil && err != unix.EINTR {
+		n, err := unix.Write(fd, buf)
+		if err != nil && err != unix.EINTR {
 			return 0, err
 		}
+		m.add(float64(max(0, n)))
 	}
 	return 0, nil
 }
@@ -192,13 +254,14 @@ func discard(fd int, stop *atomic.Bool) (float64, error) {
 }
 
 // ping sends a byte and waits for one, for that long.
-func ping(fd int, d time.Duration) (float64, error) {
+func ping(fd int, d time.Duration, m *meter) (float64, error) {
 	b := make([]byte, 1)
 	trips := 0.0
 	for end := testutil.Now().Add(d); testutil.Now() < end; trips++ {
 		if err := exchange(fd, b); err != nil {
 			return trips, err
 		}
+		m.add(1)
 	}
 	return trips, nil
 }
@@ -253,14 +316,17 @@ func datagrams(from, into *testutil.NetNS, to netip.Addr, d time.Duration) (f fi
 		return f, fmt.Errorf("connect: %w", err)
 	}
 	done := make(chan thread, 1)
+	var m meter
 	go func() {
-		done <- onCPU(0, func() (float64, error) {
+		done <- onCPU(0, nil, func() (float64, error) {
+			m.begin()
 			buf := make([]byte, datagram)
 			sent := 0.0
 			for end := testutil.Now().Add(d); testutil.Now() < end; sent++ {
 				if _, err := unix.Write(out, buf); err != nil && err != unix.EINTR && err != unix.ENOBUFS {
 					return sent, err
 				}
+				m.add(1)
 			}
 			return sent, nil
 		})
@@ -269,5 +335,5 @@ func datagrams(from, into *testutil.NetNS, to netip.Addr, d time.Duration) (f fi
 	if t.err != nil {
 		return f, fmt.Errorf("%s: %w", kindUDP, t.err)
 	}
-	return figure{ops: t.ops, perSecond: t.ops / t.elapsed, perCPU: t.ops / t.cpu}, nil
+	return figure{ops: t.ops, perSecond: t.ops / t.elapsed, perCPU: m.perCPU(t.ops, t.cpu)}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/stat"
 )
 
 func TestMeasure(t *testing.T) {
@@ -24,4 +25,46 @@ func TestMeasure(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestVerdict(t *testing.T) {
+	for want, list := range map[string][]stat.Interval{
+		"ok":        {{Low: 0.99, Median: 1, High: 1.1}, {Low: 1.01, Median: 1.02, High: 1.03}},
+		"beyond":    {{Low: 0.9, Median: 0.95, High: 0.9899}},
+		"unsettled": {{Low: 0.9, Median: 0.95, High: 0.99}, {Low: 0.98, Median: 1, High: 1.2}},
+	} {
+		for _, i := range list {
+			if got := verdict(i); got != want || mark(got) == "" {
+				t.Errorf("%+v is %q instead of %q", i, got, want)
+			}
+		}
+	}
+}
+
+func TestMeter(t *testing.T) {
+	m := meter{costs: []float64{8, 2, 4, 2, 2, 100, 2, 3}}
+	if got := m.perCPU(1, 1); got != 0.5 {
+		t.Errorf("%v operations per CPU second", got)
+	}
+	if got := (&meter{costs: []float64{1, 1, 1}}).perCPU(3, 2); got != 1.5 {
+		t.Errorf("few slices: %v operations per CPU second", got)
+	}
+	tid := make(chan int, 1)
+	begun, done := make(chan struct{}), make(chan thread, 1)
+	go func() {
+		done <- onCPU(0, tid, func() (float64, error) {
+			for begin := threadCPU(); threadCPU()-begin < 5e-3; {
+			}
+			begun <- struct{}{}
+			<-begun
+			return 0, nil
+		})
+	}()
+	id := <-tid
+	<-begun
+	if cpu := cpuOf(id); cpu < 5e-3 || cpu > 1 {
+		t.Errorf("the other thread used %v s", cpu)
+	}
+	begun <- struct{}{}
+	<-done
 }

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/netnice/netnice/lab/internal/stat"
+)
+
+// emptyProgram returns the nanoseconds that the kernel counts for a call of a
+// program that does nothing: what its counting takes itself. Statistics are on.
+func (o *bench) emptyProgram() (ns float64, err error) {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "sys_enter", License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("load an empty program: %w", err)
+	}
+	defer program.Close()
+	l, err := link.AttachTracing(link.TracingOptions{Program: program})
+	if err != nil {
+		return 0, fmt.Errorf("attach an empty program: %w", err)
+	}
+	defer l.Close()
+	var values []float64
+	for range 20 {
+		before, err := program.Stats()
+		if err != nil {
+			return 0, fmt.Errorf("read statistics: %w", err)
+		}
+		if _, err := o.measure(&cell{Kind: kindUDP, Path: "lo"}); err != nil {
+			return 0, err
+		}
+		after, err := program.Stats()
+		if err != nil {
+			return 0, fmt.Errorf("read statistics: %w", err)
+		}
+		if runs := after.RunCount - before.RunCount; runs > 0 {
+			values = append(values, float64((after.Runtime-before.Runtime)/time.Nanosecond)/float64(runs))
+		}
+	}
+	return stat.Median(values), nil
+}
