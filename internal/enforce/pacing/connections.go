@@ -53,7 +53,7 @@ func (k *Kernel) adoptConnections(everywhere bool) error {
 		}
 	}
 	var errs []error
-	for _, path := range namespaces(wanted) {
+	for _, path := range namespaces(wanted, k.nearby) {
 		errs = append(errs, inNamespace(path, k.obj.AdoptConnections))
 	}
 	return errors.Join(errs...)
@@ -106,8 +106,9 @@ func (k *Kernel) needsVisit(r bpf.SocketRecord) bool {
 }
 
 // namespaces returns a path for each network namespace of the wanted inode
-// numbers (nil: for every one that a process is in or that has a name).
-func namespaces(wanted map[uint32]bool) []string {
+// numbers (nil: for every one that a process is in or that has a name). Those
+// that are given first are looked at first.
+func namespaces(wanted map[uint32]bool, first ...string) []string {
 	found := map[string]string{}
 	done := func() bool { return wanted != nil && len(found) == len(wanted) }
 	look := func(path string) {
@@ -119,6 +120,9 @@ func namespaces(wanted map[uint32]bool) []string {
 		if _, ok := found[key]; !ok {
 			found[key] = path
 		}
+	}
+	for _, path := range first {
+		look(path)
 	}
 	look("/proc/self/ns/net")
 	for _, dir := range []string{"/run/netns", "/run/docker/netns"} {

@@ -43,6 +43,7 @@ type Kernel struct {
 	// what Stats counted last, or the adoption since
 	processes map[uint32]int
 	noClock   map[bpf.ClockKey]bool // known to be missing
+	nearby    string                // network namespace to look at first, if any
 	epoch     uint32
 	events    chan struct{}
 	reader    *ringbuf.Reader

@@ -91,6 +91,9 @@ func (k *Kernel) create(id uint32, n bpf.Node) error {
 		if !slices.ContainsFunc(list, k.needsVisit) {
 			return nil
 		}
+		// Where its connections are, most likely.
+		k.nearby = fmt.Sprintf("/proc/%d/ns/net", n.Subject)
+		defer func() { k.nearby = "" }()
 	}
 	return k.adoptConnections(n.Kind == bpf.KindHost)
 }
