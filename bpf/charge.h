@@ -16,8 +16,11 @@
 /* The same for a connection's first: no sooner would TCP try again. */
 #define NN_HOLD_FIRST_NS 200000000ULL
 /* With what has left paid within this, the time would soon be idle. */
-#define NN_IDLE_NS   20000000ULL
-#define NN_UNLIMITED (~0ULL)
+#define NN_IDLE_NS 20000000ULL
+/* Until it has sent so much a class pays before it sends, not after: of many
+ * that come and go each would be a chunk ahead. */
+#define NN_YOUNG_BYTES 65536
+#define NN_UNLIMITED   (~0ULL)
 
 enum nn_walk {
 	NN_ASK, /* only look */
@@ -40,8 +43,9 @@ struct nn_transmit {
 	__u32 loopback;
 	__u64 reserved_ns; /* worth of what is reserved by held chunks */
 	__u64 slack_ns;	   /* that a turn may be away without being far off */
-	__u64 newborn_ns;  /* when this one is paid, in a class without history
-			    */
+	__u64 newborn_ns;  /* when this is paid, in a class without history */
+	__u64 crowd_ns;	   /* latest turn of those like it */
+	__u64 young_ns;	   /* worth of it, in a class with little history */
 	__u64 share;	   /* of the class, at least, bytes/s; ~0 = unlimited */
 	enum nn_walk mode;
 	__u32 empty; /* no data: never waits */
@@ -93,7 +97,7 @@ __noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
 	struct nn_class *k;
 	__u64 paid, sent, left, own, burst_ns, cost, mean = 0, less;
 	__u32 weight, active;
-	bool newborn;
+	bool newborn, young;
 
 	if (!x || !rate)
 		return 0;
@@ -148,8 +152,8 @@ __noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
 			x->newborn_ns = paid;
 		if (x->mode == NN_RESERVE && paid > c->newborn_due_ns)
 			c->newborn_due_ns = paid;
-		if (c->newborn_due_ns > x->now_ns + x->reserved_ns)
-			x->reserved_ns = c->newborn_due_ns - x->now_ns;
+		if (c->newborn_due_ns > x->crowd_ns)
+			x->crowd_ns = c->newborn_due_ns;
 	}
 	if (k->reserved_bytes * NN_NSEC_PER_SEC / rate > x->reserved_ns)
 		x->reserved_ns = k->reserved_bytes * NN_NSEC_PER_SEC / rate;
@@ -157,6 +161,10 @@ __noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
 		k->reserved_bytes -= k->reserved_bytes > x->wire_bytes
 					     ? x->wire_bytes
 					     : k->reserved_bytes;
+	own = nn_serve_ns(nn_span(x->wire_bytes, weight), active, rate);
+	young = k->bytes < NN_YOUNG_BYTES;
+	if (young && own > x->young_ns)
+		x->young_ns = own;
 	if (x->mode != NN_CHARGE && x->mode != NN_RESERVE) {
 		bpf_spin_unlock(&c->lock);
 		goto seen;
@@ -182,9 +190,6 @@ __noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
 		}
 		k->mean_bytes = mean;
 	}
-	own = nn_serve_ns(nn_span(x->wire_bytes, weight),
-			  c->active_weight > weight ? c->active_weight : weight,
-			  rate);
 	if (paid > c->depart_ns)
 		c->depart_ns = paid;
 	bpf_spin_unlock(&c->lock);
@@ -192,6 +197,8 @@ __noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
 	if (paid > x->now_ns && !x->empty && !x->odd)
 		paid = x->now_ns + nn_wait_weighed(mean, x->wire_bytes,
 						   paid - x->now_ns, own);
+	if (young && !x->empty)
+		paid += own;
 	if (paid > x->next_ns)
 		x->next_ns = paid;
 seen:
@@ -210,6 +217,8 @@ static __always_inline void nn_path_walk(struct nn_socket *s,
 	x->sent_ns = 0;
 	x->reserved_ns = 0;
 	x->left_ns = 0;
+	x->crowd_ns = 0;
+	x->young_ns = 0;
 	x->newborn_ns = 0;
 	x->share = NN_UNLIMITED;
 	x->limit = NN_UNLIMITED;

@@ -31,10 +31,20 @@ static __always_inline int nn_static_judge(struct __sk_buff *skb, __u32 state,
 	nn_path_walk(s, &x, NN_ASK);
 	if (skb->len > headers + 40 && nn_far(&x, x.before_ns))
 		return NN_EGRESS_BACK;
-	/* While connections wait for more than a second's worth of turns, no
-	 * further one is made: TCP repeats the SYN after a second. */
-	if (state == TCP_SYN_SENT && x.reserved_ns > NN_NSEC_PER_SEC)
-		return NN_EGRESS_BACK;
+	/* While connections wait for more than a second's worth of turns, a
+	 * further one waits for a second, after which TCP repeats the SYN; not
+	 * longer, since TCP doubles the time. Programs that send for the first
+	 * time wait until they are fewer, for their number is what makes each
+	 * wait. */
+	if (state == TCP_SYN_SENT) {
+		if (x.crowd_ns > x.now_ns + NN_NSEC_PER_SEC)
+			return NN_EGRESS_BACK;
+		if (!(s->flags & NN_SOCK_REFUSED) &&
+		    x.reserved_ns > NN_NSEC_PER_SEC) {
+			s->flags |= NN_SOCK_REFUSED;
+			return NN_EGRESS_BACK;
+		}
+	}
 	if (skb->gso_segs > 1)
 		x.wire_bytes += (skb->gso_segs - 1) * headers;
 	nn_path_walk(s, &x, NN_CHARGE);

@@ -150,6 +150,9 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 	nn_path_walk(s, x, NN_RESERVE);
 	s->due_ns = due;
 	s->held_ns = x->now_ns;
+	s->ahead_ns = NN_HOLD_NS;
+	if (x->left_ns > x->now_ns + s->ahead_ns)
+		s->ahead_ns = x->left_ns - x->now_ns;
 	s->prepaid_bytes = x->wire_bytes;
 	s->depart_ns = x->next_ns;
 	s->limit_bytes_per_sec = x->limit;
@@ -202,20 +205,26 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		return;
 	}
 	if (s->due_ns) {
-		__u64 wire = x.wire_bytes;
-		bool turn, back;
+		__u64 wire = x.wire_bytes, turn, ahead;
+		bool back;
 
 		nn_path_walk(s, &x, NN_ASK);
-		/* TCP tries again after twice the time that it has waited. */
-		turn = s->due_ns <= x.now_ns + (x.now_ns - s->held_ns) / 2;
 		if (s->flags & NN_SOCK_NEWBORN) {
-			/* paid early by now, after a raised limit for instance */
-			back = s->due_ns > x.now_ns && nn_far(&x, x.before_ns);
+			/* by now: others may have come since it was held */
+			s->due_ns = x.before_ns;
+			back = x.before_ns > x.now_ns + NN_IDLE_NS;
 		} else {
-			/* Whose turn it is may go ahead of what is paid; others
-			 * when the time would be idle. */
-			x.slack_ns = turn ? NN_HOLD_FIRST_NS : NN_IDLE_NS;
-			back = nn_far(&x, x.left_ns);
+			/* Whose turn has come may go ahead of what is paid, as
+			 * far as others were when it came, and before its turn
+			 * by half its wait: TCP tries again after twice that.
+			 * The others when the time would be idle else. */
+			turn = s->due_ns - (x.now_ns - s->held_ns) / 2;
+			ahead = NN_IDLE_NS;
+			if (x.now_ns > turn)
+				ahead = s->ahead_ns;
+			if (x.now_ns > s->due_ns)
+				ahead += x.now_ns - s->due_ns;
+			back = x.left_ns > x.now_ns + ahead;
 		}
 		if (back) {
 			s->flags |= NN_SOCK_HOLD;
@@ -249,7 +258,8 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	} else {
 		/* The rest of what is reserved follows at once, what comes then
 		 * waits like everybody's next chunk. */
-		x.next_ns = s->prepaid_bytes ? x.now_ns : x.before_ns;
+		x.next_ns =
+			s->prepaid_bytes ? x.now_ns : x.before_ns + x.young_ns;
 	}
 	s->flags |= NN_SOCK_STARTED;
 	s->flags &= ~NN_SOCK_ADOPTED;

@@ -157,6 +157,7 @@ enum nn_socket_flags {
 	NN_SOCK_SUBFLOWS = 1 << 13, /* an MPTCP socket whose subflows know it */
 	NN_SOCK_ADOPTED = 1 << 11, /* no chunk was charged since it was armed */
 	NN_SOCK_NEWBORN = 1 << 12, /* held: the first chunk of its class */
+	NN_SOCK_REFUSED = 1 << 14, /* its first SYN went back */
 };
 
 /* State of one TCP socket; written under the socket's lock. */
@@ -175,6 +176,7 @@ struct nn_socket {
 	__u64 depart_ns; /* planned departure of the next chunk */
 	__u64 held_ns;	 /* since then, if due_ns */
 	__u64 due_ns;	 /* of a held first chunk, 0 = none */
+	__u64 ahead_ns;	 /* by so much its class was ahead of its pay then */
 	__u64 share_bytes_per_sec;
 	__u64 own_pacing; /* what the program itself asked for, ~0 = nothing */
 	__u64 rate_bytes_per_sec; /* TCP_SNDRATE, 0 = none */

@@ -167,6 +167,7 @@ type netniceNnSocket struct {
 	DepartNs         uint64
 	HeldNs           uint64
 	DueNs            uint64
+	AheadNs          uint64
 	ShareBytesPerSec uint64
 	OwnPacing        uint64
 	RateBytesPerSec  uint64
@@ -193,6 +194,7 @@ const (
 	netniceNnSocketFlagsNN_SOCK_SUBFLOWS  netniceNnSocketFlags = 8192
 	netniceNnSocketFlagsNN_SOCK_ADOPTED   netniceNnSocketFlags = 2048
 	netniceNnSocketFlagsNN_SOCK_NEWBORN   netniceNnSocketFlags = 4096
+	netniceNnSocketFlagsNN_SOCK_REFUSED   netniceNnSocketFlags = 16384
 )
 
 type netniceNnSocketRecord struct {
