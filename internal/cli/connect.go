@@ -18,7 +18,7 @@ import (
 const (
 	readTimeout  = 10 * time.Second
 	writeTimeout = 60 * time.Second
-	startTimeout = 10 * time.Second
+	startTimeout = 30 * time.Second
 	rivalTimeout = 3 * time.Second // for the one that came first to answer
 	pollInterval = 20 * time.Millisecond
 )
