@@ -84,7 +84,7 @@ func TestDescend(t *testing.T) {
 		t.Errorf("all are marked already: %v %v", got, err)
 	}
 	wrong := errors.New("wrong")
-	if _, err := descend(1, 5, f.of, func(p uint32) (bool, error) { return true, wrong }); !errors.Is(err, wrong) {
+	if _, err := descend(1, 5, f.of, func(uint32) (bool, error) { return true, wrong }); !errors.Is(err, wrong) {
 		t.Error(err)
 	}
 }

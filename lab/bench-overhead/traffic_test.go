@@ -53,7 +53,8 @@ func TestMeter(t *testing.T) {
 	begun, done := make(chan struct{}), make(chan thread, 1)
 	go func() {
 		done <- onCPU(0, tid, func() (float64, error) {
-			for begin := threadCPU(); threadCPU()-begin < 5e-3; {
+			for spins, begin := 0, threadCPU(); threadCPU()-begin < 5e-3; {
+				spins++
 			}
 			begun <- struct{}{}
 			<-begun
