@@ -83,7 +83,8 @@ func TestCapture(t *testing.T) {
 			got += p.Bytes - 52
 		}
 	}
-	if got != payload || segments != int(report.Conns[0].DataSegments) {
-		t.Errorf("%d bytes in %d segments, want %d in %d", got, segments, payload, report.Conns[0].DataSegments)
+	sent := report.Conns[0] // a busy machine has TCP repeat a segment
+	if sent.BytesSent < payload || got != int(sent.BytesSent) || segments != int(sent.DataSegments) {
+		t.Errorf("%d bytes in %d segments, want %d in %d", got, segments, sent.BytesSent, sent.DataSegments)
 	}
 }
