@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/netnice/netnice/internal/bpf"
 )
 
@@ -63,10 +61,7 @@ func (k *Kernel) pushDue() (next time.Duration, some bool, err error) {
 	if err != nil {
 		return 0, false, fmt.Errorf("list sockets: %w", err)
 	}
-	now, err := monotonic()
-	if err != nil {
-		return 0, false, err
-	}
+	now := monotonicNS()
 	next = heldWait
 	due := map[uint32]bool{}
 	for _, r := range list {
@@ -97,13 +92,4 @@ func untilTurn(r bpf.SocketRecord, now uint64) (wait time.Duration, held bool) {
 	}
 	wait = time.Duration(int64(r.State.DueNs - now))
 	return wait, wait > -heldPatience
-}
-
-// monotonic is the kernel side's clock, in nanoseconds.
-func monotonic() (uint64, error) {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		return 0, fmt.Errorf("read the monotonic clock: %w", err)
-	}
-	return uint64(t.Nano()), nil
 }
