@@ -44,11 +44,14 @@ type hook struct {
 	purpose string
 }
 
-const egressHook = "egress"
+const (
+	sockopsHook = "sockops"
+	egressHook  = "egress"
+)
 
 func hooks() []hook {
 	return []hook{
-		{"sockops", true, ebpf.AttachCGroupSockOps, func(o *netniceObjects) *ebpf.Program { return o.NnSockops }, "paces limited TCP connections"},
+		{sockopsHook, true, ebpf.AttachCGroupSockOps, func(o *netniceObjects) *ebpf.Program { return o.NnSockops }, "paces limited TCP connections"},
 		{"setsockopt", true, ebpf.AttachCGroupSetsockopt, func(o *netniceObjects) *ebpf.Program { return o.NnSetsockopt }, "socket option TCP_SNDRATE"},
 		{"getsockopt", true, ebpf.AttachCGroupGetsockopt, func(o *netniceObjects) *ebpf.Program { return o.NnGetsockopt }, "reads TCP_SNDRATE"},
 		{"sock_create", false, ebpf.AttachCGroupInetSockCreate, func(o *netniceObjects) *ebpf.Program { return o.NnSockCreate }, "whose a new socket is"},
@@ -178,7 +181,7 @@ func (o *Object) take(c *ebpf.Collection) {
 	}
 }
 
-func (o *Object) linkPath(name string) string { return filepath.Join(o.opts.PinDir, "link_"+name) }
+func linkPath(pinDir, name string) string { return filepath.Join(pinDir, "link_"+name) }
 
 // Attach attaches the base hooks, or those that present nodes need, and pins
 // them. A hook that a former process attached is taken over and gets this
@@ -209,7 +212,7 @@ func (o *Object) attachAll(wanted func(hook) bool) error {
 }
 
 func (o *Object) attach(h hook, p *ebpf.Program) (link.Link, error) {
-	path := o.linkPath(h.name)
+	path := linkPath(o.opts.PinDir, h.name)
 	old, err := link.LoadPinnedLink(path, nil)
 	if err == nil && h.cgroup != 0 {
 		if err := old.Update(p); err != nil {
@@ -260,7 +263,7 @@ func (o *Object) detachAll(wanted func(hook) bool) error {
 		l := o.links[h.name]
 		if l == nil {
 			var err error
-			if l, err = link.LoadPinnedLink(o.linkPath(h.name), nil); err != nil {
+			if l, err = link.LoadPinnedLink(linkPath(o.opts.PinDir, h.name), nil); err != nil {
 				continue
 			}
 		}

@@ -1,0 +1,54 @@
+package bpf
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+func TestOthersOf(t *testing.T) {
+	netnice := func(id ebpf.ProgramID) attachment { return attachment{id, sockopsProgram} }
+	somebody := attachment{7, "tcp_tuning"}
+	for name, c := range map[string]struct {
+		attached []attachment
+		own      ebpf.ProgramID
+		want     []ebpf.ProgramID
+	}{
+		"nobody":                         {nil, 0, nil},
+		"somebody else's":                {[]attachment{somebody}, 0, nil},
+		"another netnice":                {[]attachment{somebody, netnice(8)}, 0, []ebpf.ProgramID{8}},
+		"two others":                     {[]attachment{netnice(8), netnice(9)}, 0, []ebpf.ProgramID{8, 9}},
+		"own after a crash":              {[]attachment{somebody, netnice(8)}, 8, nil},
+		"own after a crash, and another": {[]attachment{netnice(9), netnice(8)}, 8, nil},
+		"pinned, but on another cgroup":  {[]attachment{netnice(9)}, 8, []ebpf.ProgramID{9}},
+	} {
+		if got := othersOf(c.attached, c.own); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v instead of %v", name, got, c.want)
+		}
+	}
+}
+
+// The program is told by its name, which a change in bpf/ must not change alone.
+func TestSockopsProgramName(t *testing.T) {
+	spec, err := loadNetnice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := spec.Programs[sockopsProgram]; p == nil || p.Type != ebpf.SockOps {
+		t.Errorf("%s is %+v", sockopsProgram, p)
+	}
+}
+
+func TestUpError(t *testing.T) {
+	seen := &UpError{CgroupRoot: "/sys/fs/cgroup", PinDir: "/sys/fs/bpf/other"}
+	if !strings.HasSuffix(seen.Error(), "up already, with its programs in /sys/fs/bpf/other") ||
+		!strings.Contains(seen.Hint(), "netnice down --pin-dir /sys/fs/bpf/other") {
+		t.Errorf("%s\n%s", seen, seen.Hint())
+	}
+	unseen := &UpError{CgroupRoot: "/sys/fs/cgroup"}
+	if !strings.Contains(unseen.Error(), "on /sys/fs/cgroup") || strings.Contains(unseen.Hint(), "--pin-dir") {
+		t.Errorf("%s\n%s", unseen, unseen.Hint())
+	}
+}
