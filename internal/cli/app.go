@@ -38,6 +38,7 @@ type DaemonOptions struct {
 	PinDir     string
 	CgroupRoot string // "" = where cgroup v2 is mounted
 	OnDemand   bool
+	Beside     bool // another netnice may be up
 	Release    string
 	Logger     *slog.Logger
 }

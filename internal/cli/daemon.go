@@ -20,9 +20,11 @@ const (
 	DefaultLogPath  = "/var/log/netnice-daemon.log"
 )
 
-// daemonFlags are the flags that say where a daemon keeps what.
+// daemonFlags are the flags that say where a daemon keeps what, and whether
+// another may be up.
 type daemonFlags struct {
 	stateDir, cgroupRoot string
+	beside               bool
 }
 
 func (f *daemonFlags) add(a *App, cmd *cobra.Command) {
@@ -32,11 +34,21 @@ func (f *daemonFlags) add(a *App, cmd *cobra.Command) {
 	flags.StringVar(&f.cgroupRoot, "cgroup-root", "", "`folder` where cgroup v2 is mounted, if not the usual")
 }
 
+// addBeside adds the flag of those who start daemons side by side on purpose.
+// The variable reaches daemons that set and run start, too.
+func (f *daemonFlags) addBeside(a *App, cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.beside, "beside", a.Getenv("NETNICE_BESIDE") != "",
+		"for tests: come up beside another netnice, though limits on the same socket disturb each other (also $NETNICE_BESIDE)")
+}
+
 // args passes the flags on.
 func (f *daemonFlags) args() []string {
 	args := []string{"--state-dir=" + f.stateDir}
 	if f.cgroupRoot != "" {
 		args = append(args, "--cgroup-root="+f.cgroupRoot)
+	}
+	if f.beside {
+		args = append(args, "--beside")
 	}
 	return args
 }
@@ -67,7 +79,7 @@ limits outlive it: netnice down lifts them. For the background see netnice up.`,
 			logger := slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: level}))
 			err := a.Parts.Daemon(ctx, DaemonOptions{
 				SocketPath: a.socket, StateDir: where.stateDir, PinDir: a.PinDir, CgroupRoot: where.cgroupRoot,
-				OnDemand: onDemand, Release: a.Release, Logger: logger,
+				OnDemand: onDemand, Beside: where.beside, Release: a.Release, Logger: logger,
 			})
 			if isCode(err, api.CodeConflict) {
 				logger.Warn("netnice does not start", "code", api.CodeConflict) // start looks for it
@@ -76,6 +88,7 @@ limits outlive it: netnice down lifts them. For the background see netnice up.`,
 		},
 	}
 	where.add(a, cmd)
+	where.addBeside(a, cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&onDemand, "on-demand", false, "end when the last limit is gone")
 	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")
@@ -91,7 +104,7 @@ limits outlive it: netnice down lifts them. For the background see netnice up.`,
 // detached; see Machine.StartDetached.
 func (a *App) background(cmd *cobra.Command, log string) error {
 	args := []string{"daemon", "--socket", a.socket, "--pin-dir", a.PinDir}
-	for _, name := range []string{"state-dir", "cgroup-root", "on-demand", "verbose"} {
+	for _, name := range []string{"state-dir", "cgroup-root", "on-demand", "beside", "verbose"} {
 		if f := cmd.Flags().Lookup(name); f.Changed {
 			args = append(args, "--"+name+"="+f.Value.String())
 		}

@@ -55,6 +55,7 @@ stays, and no limit is lifted meanwhile.`,
 		},
 	}
 	where.add(a, cmd)
+	where.addBeside(a, cmd)
 	dryRunFlag(cmd, &dryRun)
 	return cmd
 }

@@ -62,6 +62,10 @@ func runDaemon(ctx context.Context, o DaemonOptions) error {
 				return nil, err
 			}
 			k, err := pacing.Open(options)
+			var up *pacing.UpError
+			if errors.As(err, &up) {
+				return nil, &failure{message: up.Error(), hint: up.Hint(), cause: err}
+			}
 			if err != nil {
 				return nil, err // not k: a nil *Kernel is no nil enforce.Kernel
 			}
@@ -102,5 +106,5 @@ func kernelOptions(o DaemonOptions) (pacing.Options, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return pacing.Options{PinDir: o.PinDir, CgroupRoot: root, Logger: logger}, nil
+	return pacing.Options{PinDir: o.PinDir, CgroupRoot: root, Beside: o.Beside, Logger: logger}, nil
 }

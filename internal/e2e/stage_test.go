@@ -28,6 +28,7 @@ type stage struct {
 	t      *testing.T
 	mounts *os.File
 	dead   bool
+	env    []string // of commands; nil = that of the tests
 
 	mu      sync.Mutex
 	daemons []*daemon
@@ -173,7 +174,9 @@ func (s *stage) netnice(args ...string) result {
 
 // command prepares netnice with these arguments.
 func (s *stage) command(args ...string) *exec.Cmd {
-	return exec.Command(program, args...)
+	cmd := exec.Command(program, args...)
+	cmd.Env = s.env
+	return cmd
 }
 
 // run runs a command to its end, with a bound.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -18,8 +19,13 @@ type Limiter interface {
 	LiftUser(ctx context.Context, uid uint32) error
 }
 
+// Beside is the setting, in its environment, by which netnice comes up although
+// another is up.
+const Beside = "NETNICE_BESIDE=1"
+
 // Command is a Limiter that runs the netnice program, as its users do. Without
-// a daemon the program starts one that leaves with its last limit.
+// a daemon the program starts one that leaves with its last limit; other
+// daemons, of tests or of the user, may be up beside it.
 type Command struct {
 	Path string // of the program
 }
@@ -62,6 +68,7 @@ func (c Command) Output(ctx context.Context, args ...string) ([]byte, error) {
 	var out, problem bytes.Buffer
 	cmd := exec.CommandContext(ctx, c.Path, args...)
 	cmd.Args[0] = "netnice"
+	cmd.Env = append(os.Environ(), Beside)
 	cmd.Stdout, cmd.Stderr = &out, &problem
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {

@@ -92,7 +92,7 @@ func whose(t *testing.T, k *Kernel) map[uint32][]uint32 {
 }
 
 func TestFamilies(t *testing.T) {
-	k, err := Open(Options{PinDir: "/sys/fs/bpf/nn-test-family", CgroupRoot: cgroupRoot()})
+	k, err := Open(Options{PinDir: "/sys/fs/bpf/nn-test-family", CgroupRoot: cgroupRoot(), Beside: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,8 +31,12 @@ const (
 type Options struct {
 	PinDir     string // folder in a bpffs
 	CgroupRoot string // mount point of cgroup v2
+	Beside     bool   // come up although another netnice is: for tests
 	Logger     *slog.Logger
 }
+
+// UpError is why Open refuses to come up beside another netnice.
+type UpError = bpf.UpError
 
 // Kernel implements enforce.Kernel. All methods may be called concurrently.
 type Kernel struct {
@@ -65,7 +69,13 @@ func Open(opts Options) (*Kernel, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	obj, err := bpf.Load(bpf.Options{PinDir: opts.PinDir, CgroupRoot: opts.CgroupRoot, Logger: opts.Logger})
+	where := bpf.Options{PinDir: opts.PinDir, CgroupRoot: opts.CgroupRoot, Logger: opts.Logger}
+	if !opts.Beside {
+		if err := bpf.CheckAlone(where); err != nil {
+			return nil, err
+		}
+	}
+	obj, err := bpf.Load(where)
 	if err != nil {
 		return nil, err
 	}
@@ -215,6 +225,7 @@ func Down(opts Options) error {
 	if _, err := os.Stat(opts.PinDir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
+	opts.Beside = true // it is not to stay
 	k, err := Open(opts)
 	if errors.Is(err, bpf.ErrLayout) {
 		// Another release's: its connections keep their last pacing rate

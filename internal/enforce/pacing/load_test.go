@@ -9,7 +9,7 @@ import (
 )
 
 func TestOpenDown(t *testing.T) {
-	k, err := Open(Options{PinDir: "/sys/fs/bpf/nn-test", CgroupRoot: cgroupRoot()})
+	k, err := Open(Options{PinDir: "/sys/fs/bpf/nn-test", CgroupRoot: cgroupRoot(), Beside: true})
 	var ve *ebpf.VerifierError
 	if errors.As(err, &ve) {
 		t.Fatalf("%-.6000v", ve)

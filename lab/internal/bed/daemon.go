@@ -65,6 +65,7 @@ func (d *Daemon) Up(ctx context.Context) error {
 	d.log.Reset()
 	d.process = exec.Command(d.command.Path, "daemon", "--socket", d.Socket(),
 		"--state-dir", filepath.Join(d.dir, "state"), "--pin-dir", d.pins)
+	d.process.Env = append(os.Environ(), testutil.Beside) // no flag: older releases are measured, too
 	d.process.Stderr = &d.log
 	d.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours to handle
 	if err := d.process.Start(); err != nil {

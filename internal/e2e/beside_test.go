@@ -1,0 +1,51 @@
+package e2e
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// A second netnice with pins of its own is refused and changes nothing, unless
+// it is told that this is on purpose; and no daemon is refused its own pins.
+func TestRefusedBeside(t *testing.T) {
+	f := newField(upStage(t))
+	first := f.daemons[0]
+	x := f.send(testutil.SenderConfig{})
+	f.must("set", "--pid", x.pid(), "--up", "5MB/s")
+	f.env = slices.DeleteFunc(os.Environ(), func(v string) bool { return v == testutil.Beside })
+	at := []string{"--socket", "/run/other/netnice.sock"}
+	other := slices.Concat(at, []string{"--state-dir", "/var/lib/other", "--pin-dir", "/sys/fs/bpf/other"})
+	const why, remedy = "netnice is up already, with its programs in /sys/fs/bpf/netnice", "netnice down --pin-dir /sys/fs/bpf/netnice"
+
+	before, files := ours(t), f.files()
+	for _, command := range []string{"daemon", "up"} {
+		f.refused(f.netnice(append([]string{command}, other...)...), why, remedy)
+	}
+	if got := f.files(); !slices.Equal(got, files) {
+		t.Errorf("files were %q, are %q", files, got)
+	}
+	for o := range added(t, before) {
+		t.Errorf("%v was made for a daemon that was refused", o)
+	}
+	f.holds("the first's", testutil.Now(), 5e6, x.port)
+
+	f.must(append([]string{"up", "--beside"}, other...)...)
+	t.Cleanup(func() {
+		if r := f.netnice(append([]string{"down"}, at...)...); r.code != 0 {
+			t.Errorf("down of the second: %v", r)
+		}
+	})
+	if r := f.netnice(append([]string{"status"}, at...)...); r.code != 0 || !strings.Contains(r.out, "running") {
+		t.Errorf("the second beside the first: %v", r)
+	}
+
+	first.kill()
+	f.daemon() // beside the second still, but on its own pins
+	if n := f.nodes()["pid:"+x.pid()]; len(n.Limits) != 1 || n.Limits[0].BytesPerSec != 5e6 {
+		t.Errorf("after a crash it has %+v", n.Limits)
+	}
+}
