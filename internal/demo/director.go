@@ -185,15 +185,3 @@ func (d *director) addTick() bool {
 func (d *director) settled() testutil.Instant {
 	return testutil.Now().Add(time.Duration(d.pace * 0.6 * float64(time.Second)))
 }
-
-// wait lets time pass.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}

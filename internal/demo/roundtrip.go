@@ -38,7 +38,7 @@ func (p *program) roundTrip(ctx context.Context, length time.Duration) error {
 		}
 	})
 	from := p.settled()
-	if err := wait(ctx, length); err != nil {
+	if err := testutil.Sleep(ctx, length); err != nil {
 		return err
 	}
 	if err := p.held(limit, from, limited); err != nil {

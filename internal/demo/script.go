@@ -57,7 +57,7 @@ func (p *program) unlimited(ctx context.Context, length time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if err := wait(ctx, length); err != nil {
+	if err := testutil.Sleep(ctx, length); err != nil {
 		return err
 	}
 	if p.free, err = p.rate(begin.Add(length/5), 0, p.tx); err != nil {
@@ -74,7 +74,7 @@ func (p *program) limited(ctx context.Context, length time.Duration) error {
 		return err
 	}
 	settled := p.settled()
-	if err := wait(ctx, length); err != nil {
+	if err := testutil.Sleep(ctx, length); err != nil {
 		return err
 	}
 	p.figure(inForce(p.stage.rx, from, to))
@@ -104,7 +104,7 @@ func (p *program) grow(ctx context.Context, length time.Duration) error {
 		return err
 	}
 	from := p.settled()
-	if err := wait(ctx, length); err != nil {
+	if err := testutil.Sleep(ctx, length); err != nil {
 		return err
 	}
 	if err := p.held(limit, from, p.tx); err != nil {
@@ -129,7 +129,7 @@ func (p *program) fork(ctx context.Context, length time.Duration) error {
 		portChild:   fmt.Sprintf("child %d, 1 conn.", pid),
 	}))
 	from := p.settled()
-	if err := wait(ctx, length); err != nil {
+	if err := testutil.Sleep(ctx, length); err != nil {
 		return err
 	}
 	if err := p.held(limit, from, p.tx); err != nil {
@@ -165,7 +165,7 @@ func (p *program) user(ctx context.Context, length time.Duration) error {
 		portMany: fmt.Sprintf("pid %d, %d conn.", p.many.PID(), many),
 	}))
 	from := p.settled()
-	if err := wait(ctx, length); err != nil {
+	if err := testutil.Sleep(ctx, length); err != nil {
 		return err
 	}
 	if err := p.held(userLimit, from, p.one, p.many); err != nil {
@@ -185,7 +185,7 @@ func (p *program) lift(ctx context.Context, length time.Duration) error {
 		portOne:  fmt.Sprintf("pid %d", p.one.PID()),
 		portMany: fmt.Sprintf("pid %d", p.many.PID()),
 	}))
-	if err := wait(ctx, length); err != nil {
+	if err := testutil.Sleep(ctx, length); err != nil {
 		return err
 	}
 	rate, err := p.rate(to.Add(length/5), 0, p.one, p.many)

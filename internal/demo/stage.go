@@ -140,7 +140,7 @@ func awaitEnd(ctx context.Context, pid int) bool {
 		if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			return true
 		}
-		if wait(ctx, 50*time.Millisecond) != nil {
+		if testutil.Sleep(ctx, 50*time.Millisecond) != nil {
 			return false
 		}
 	}

@@ -1,6 +1,7 @@
 package testutil
 
 import (
+	"context"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +24,18 @@ func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
 
 // Sub returns the time from j to i.
 func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }
+
+// Sleep lets time pass; it is an error if the context ends before.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // Point is a duration that was measured at an instant: a round trip, or the
 // time that a request or a short connection took.

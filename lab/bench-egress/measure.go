@@ -102,7 +102,7 @@ func (b *bench) reference(ctx context.Context) (path pathFigures, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if err := sleep(ctx, 600*time.Millisecond); err != nil {
+		if err := testutil.Sleep(ctx, 600*time.Millisecond); err != nil {
 			return 0, err
 		}
 		if _, err := tx.Stop(); err != nil {
@@ -218,7 +218,7 @@ func (s *site) traffic(ctx context.Context, c cell) (cellFigures, error) {
 	if err != nil {
 		return f, err
 	}
-	if err := sleep(ctx, 60*time.Millisecond); err != nil { // for the last sample
+	if err := testutil.Sleep(ctx, 60*time.Millisecond); err != nil { // for the last sample
 		return f, err
 	}
 	f.machineCPU = machine.Sub(machineBefore).Busy
@@ -249,20 +249,9 @@ func (s *site) traffic(ctx context.Context, c cell) (cellFigures, error) {
 // sent waits for an instant and returns what has entered the relay, if there is
 // one.
 func (s *site) sent(ctx context.Context, at testutil.Instant) (relay.Counters, error) {
-	if err := sleep(ctx, max(at.Sub(testutil.Now()), 0)); err != nil || s.pair.Relay == nil {
+	if err := testutil.Sleep(ctx, max(at.Sub(testutil.Now()), 0)); err != nil || s.pair.Relay == nil {
 		return relay.Counters{}, err
 	}
 	c, _, err := s.pair.Relay.Counters()
 	return c, err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

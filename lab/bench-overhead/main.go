@@ -139,7 +139,7 @@ func (o *bench) change(ctx context.Context, on bool) error {
 			}
 		}
 	}
-	return bed.Sleep(ctx, 200*time.Millisecond) // what that needed is over
+	return testutil.Sleep(ctx, 200*time.Millisecond) // what that needed is over
 }
 
 // pass measures every cell in one state.

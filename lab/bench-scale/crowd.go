@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/lab/internal/bed"
 )
 
 // crowdName is the argv[0] of a member of the crowd: a process with many
@@ -208,7 +207,7 @@ func (s *sink) accepted(ctx context.Context, n int) (map[uint16]uint64, error) {
 		if len(counts) >= n {
 			return counts, nil
 		}
-		if err := bed.Sleep(ctx, time.Millisecond); err != nil {
+		if err := testutil.Sleep(ctx, time.Millisecond); err != nil {
 			return nil, err
 		}
 	}

@@ -198,7 +198,7 @@ func (c *cell) measure(ctx context.Context, b *bed.Bed) (err error) {
 			return err
 		}
 	}
-	if err := bed.Sleep(ctx, 2*time.Second); err != nil {
+	if err := testutil.Sleep(ctx, 2*time.Second); err != nil {
 		return err
 	}
 	return c.watch(ctx, b, s, owner)
@@ -222,7 +222,7 @@ func (c *cell) watch(ctx context.Context, b *bed.Bed, s *sink, owner map[uint16]
 	var seconds []float64
 	last, since := first, begin
 	for range int(c.interval / time.Second) {
-		if err := bed.Sleep(ctx, since.Add(time.Second).Sub(testutil.Now())); err != nil {
+		if err := testutil.Sleep(ctx, since.Add(time.Second).Sub(testutil.Now())); err != nil {
 			return err
 		}
 		counts, now := s.counts(), testutil.Now()

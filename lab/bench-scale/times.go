@@ -121,7 +121,7 @@ func idleCPU(ctx context.Context, b *bed.Bed) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := bed.Sleep(ctx, length); err != nil {
+	if err := testutil.Sleep(ctx, length); err != nil {
 		return 0, err
 	}
 	after, err := b.CPU()

@@ -91,7 +91,7 @@ func transfer(ctx context.Context, b *bed.Bed, name string, rate uint64, free, l
 		return f, err
 	}
 	begin := testutil.Now()
-	if err := bed.Sleep(ctx, free); err != nil {
+	if err := testutil.Sleep(ctx, free); err != nil {
 		return f, err
 	}
 	at := testutil.Now()
@@ -99,7 +99,7 @@ func transfer(ctx context.Context, b *bed.Bed, name string, rate uint64, free, l
 		return f, err
 	}
 	f.Command = testutil.Now().Sub(at)
-	if err := bed.Sleep(ctx, at.Add(limited).Sub(testutil.Now())); err != nil {
+	if err := testutil.Sleep(ctx, at.Add(limited).Sub(testutil.Now())); err != nil {
 		return f, err
 	}
 	end := testutil.Now()

@@ -106,7 +106,7 @@ func connection(ctx context.Context, b *bed.Bed, name string, rate uint64, lengt
 	begin := testutil.Now().Add(time.Second) // after its start
 	var trips []int64
 	for testutil.Now() < begin.Add(length) {
-		if err := bed.Sleep(ctx, 10*time.Millisecond); err != nil {
+		if err := testutil.Sleep(ctx, 10*time.Millisecond); err != nil {
 			return f, err
 		}
 		trip, err := bed.RTT(fd)

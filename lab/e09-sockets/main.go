@@ -67,7 +67,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 		go bed.Fill(fd)
 	}
 	begin := testutil.Now().Add(time.Second)
-	if err := bed.Sleep(ctx, length+time.Second); err != nil {
+	if err := testutil.Sleep(ctx, length+time.Second); err != nil {
 		return err
 	}
 	packets, err := c.Stop()

@@ -91,7 +91,7 @@ func traffic(ctx context.Context, b *bed.Bed, on string, length time.Duration) (
 		return f, err
 	}
 	begin = begin.Add(time.Second)
-	if err := bed.Sleep(ctx, length+time.Second); err != nil {
+	if err := testutil.Sleep(ctx, length+time.Second); err != nil {
 		return f, err
 	}
 	packets, err := c.Stop()

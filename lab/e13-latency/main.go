@@ -122,7 +122,7 @@ func echo(ctx context.Context, b *bed.Bed, length time.Duration, bulk, cut bool)
 			return nil, err
 		}
 		defer tx.Close()
-		if err := bed.Sleep(ctx, time.Second); err != nil {
+		if err := testutil.Sleep(ctx, time.Second); err != nil {
 			return nil, err
 		}
 	}
@@ -137,7 +137,7 @@ func echo(ctx context.Context, b *bed.Bed, length time.Duration, bulk, cut bool)
 	if err != nil {
 		return nil, err
 	}
-	if err := bed.Sleep(ctx, length); err != nil {
+	if err := testutil.Sleep(ctx, length); err != nil {
 		return nil, err
 	}
 	if _, err := request.Stop(); err != nil {

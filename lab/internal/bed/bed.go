@@ -161,18 +161,6 @@ func (b *Bed) Draw(part string, c chart.Chart) error {
 	return nil
 }
 
-// Sleep waits, until the experiment is interrupted.
-func Sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // Quads runs the measurement in rounds of A B B A, which cancels a steady
 // drift of the machine; change brings the machine into a state, measure
 // measures once in it. What measure returned for A and for B comes back in

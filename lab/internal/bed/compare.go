@@ -28,7 +28,7 @@ func (b *Bed) set(ctx context.Context, on bool, other *exec.Cmd) error {
 	if err := b.LimitPID(ctx, other.Process.Pid, 1e6); err != nil {
 		return err
 	}
-	return Sleep(ctx, 100*time.Millisecond) // what the command itself needed is over
+	return testutil.Sleep(ctx, 100*time.Millisecond) // what the command itself needed is over
 }
 
 // Comparison is of the same measurement without and with netnice.
@@ -70,11 +70,11 @@ func (b *Bed) Bulk(ctx context.Context, n *testutil.NetNS, rx *testutil.Receiver
 	if err != nil {
 		return 0, err
 	}
-	if err := Sleep(ctx, d); err != nil {
+	if err := testutil.Sleep(ctx, d); err != nil {
 		return 0, err
 	}
 	end := testutil.Now()
-	if err := Sleep(ctx, 60*time.Millisecond); err != nil { // for the last sample
+	if err := testutil.Sleep(ctx, 60*time.Millisecond); err != nil { // for the last sample
 		return 0, err
 	}
 	_, err = tx.Stop()

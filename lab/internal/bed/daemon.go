@@ -80,7 +80,7 @@ func (d *Daemon) Up(ctx context.Context) error {
 		if !errors.Is(err, client.ErrNoDaemon) || time.Now().After(deadline) {
 			return errors.Join(fmt.Errorf("wait for the daemon: %w\n%s", err, &d.log), d.Down(ctx))
 		}
-		if err := Sleep(ctx, 5*time.Millisecond); err != nil {
+		if err := testutil.Sleep(ctx, 5*time.Millisecond); err != nil {
 			return err
 		}
 	}

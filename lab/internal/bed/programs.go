@@ -81,7 +81,7 @@ func WaitForPort(ctx context.Context, n *testutil.NetNS, to netip.AddrPort) erro
 		if time.Now().After(deadline) {
 			return fmt.Errorf("wait for %s: %w", to, err)
 		}
-		if err := Sleep(ctx, 20*time.Millisecond); err != nil {
+		if err := testutil.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}
