@@ -43,10 +43,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err := b.Up(ctx); err != nil {
 		return err
 	}
-	free, limited := 10*time.Second, 10*time.Second
-	if b.Quick {
-		free, limited = 2*time.Second, 3*time.Second
-	}
+	free, limited := b.Length(10*time.Second, 2*time.Second), b.Length(10*time.Second, 3*time.Second)
 	var all []figures
 	for _, link := range []struct {
 		name string
@@ -69,14 +66,8 @@ func run(ctx context.Context, b *bed.Bed) error {
 }
 
 func transfer(ctx context.Context, b *bed.Bed, name string, rate uint64, free, limited time.Duration) (f figures, err error) {
-	pair, err := b.Pair()
+	pair, err := b.ShapedPair(testutil.ShapeTBF, rate)
 	if err != nil {
-		return f, err
-	}
-	if err := capture.Segment(pair.A); err != nil {
-		return f, err
-	}
-	if err := testutil.ShapeTBF(pair.A, rate); err != nil {
 		return f, err
 	}
 	if err := b.IPerfServer(ctx, pair.B, pair.B4); err != nil {

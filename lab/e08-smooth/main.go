@@ -45,10 +45,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err := b.Up(ctx); err != nil {
 		return err
 	}
-	length := 10 * time.Second
-	if b.Quick {
-		length = 2 * time.Second
-	}
+	length := b.Length(10*time.Second, 2*time.Second)
 	var all []figures
 	var curves []chart.Curve
 	for _, c := range []struct {
@@ -80,21 +77,12 @@ func run(ctx context.Context, b *bed.Bed) error {
 }
 
 func connection(ctx context.Context, b *bed.Bed, name string, rate uint64, length time.Duration) (f figures, err error) {
-	pair, err := b.Pair()
+	// HTB with a deep queue, as a card with its ring is; TBF would drop at 50 ms.
+	pair, err := b.ShapedPair(testutil.ShapeHTB, link)
 	if err != nil {
 		return f, err
 	}
-	if err := capture.Segment(pair.A); err != nil {
-		return f, err
-	}
-	// HTB with a deep queue, as a card with its ring is; TBF would drop at 50 ms.
-	if err := testutil.ShapeHTB(pair.A, link); err != nil {
-		return f, err
-	}
-	if _, err := b.Receiver(pair.B, testutil.ReceiverConfig{}); err != nil {
-		return f, err
-	}
-	c, err := capture.Start(pair.B)
+	c, err := b.Captured(pair.B)
 	if err != nil {
 		return f, err
 	}

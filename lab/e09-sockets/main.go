@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
+	"github.com/netnice/netnice/lab/internal/flows"
 	"github.com/netnice/netnice/lab/internal/stat"
 )
 
@@ -34,10 +34,7 @@ type figures struct {
 }
 
 func run(ctx context.Context, b *bed.Bed) error {
-	length := 40 * time.Second
-	if b.Quick {
-		length = 10 * time.Second
-	}
+	length := b.Length(40*time.Second, 10*time.Second)
 	if err := b.Up(ctx); err != nil {
 		return err
 	}
@@ -45,10 +42,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err != nil {
 		return err
 	}
-	if _, err := b.Receiver(pair.B, testutil.ReceiverConfig{}); err != nil {
-		return err
-	}
-	c, err := capture.Start(pair.B)
+	c, err := b.Captured(pair.B)
 	if err != nil {
 		return err
 	}
@@ -74,27 +68,24 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err != nil {
 		return err
 	}
-	f := compute(packets, ports, begin, begin.Add(length))
+	all := flows.Of(packets, ports, begin, begin.Add(length))
+	f := compute(packets, all)
 	b.Printf("%d sockets of 3 KB/s: each %.4f..%.4f of its limit, sum %.4f, Jain %.5f\nsum per second %.1f..%.1f KB/s, from the 7th second on %.1f..%.1f; a packet is %d bytes\n",
 		sockets, testutil.Percentile(f.Sockets, 0), testutil.Percentile(f.Sockets, 100), f.SumRatio, f.Jain,
 		f.Sum.Min/1e3, f.Sum.Max/1e3, f.Steady.Min/1e3, f.Steady.Max/1e3, f.Packet)
 	b.Printf("paper: each approximately right and bursty, the sum very bursty (a figure without numbers)\n")
-	if err := draw(b, f); err != nil {
+	if err := draw(b, all); err != nil {
 		return err
 	}
 	return b.Write(f)
 }
 
-func compute(packets []capture.Packet, ports []uint16, begin, end testutil.Instant) figures {
-	var f figures
-	for _, port := range ports {
-		rates := capture.Rates(packets, begin, end, time.Second, func(p capture.Packet) bool { return p.From == port })
-		f.Series = append(f.Series, rates)
-		f.Sockets = append(f.Sockets, stat.Of(rates).Mean/limit)
+func compute(packets []capture.Packet, all flows.Flows) figures {
+	f := figures{Series: all.Each, Sum: stat.Of(all.Sum), Steady: stat.Of(all.Sum[5:])}
+	for _, mean := range all.Means() {
+		f.Sockets = append(f.Sockets, mean/limit)
 	}
 	f.Jain = testutil.Jain(f.Sockets)
-	sums := capture.Rates(packets, begin, end, time.Second, nil)
-	f.Sum, f.Steady = stat.Of(sums), stat.Of(sums[5:])
 	f.SumRatio = f.Sum.Mean / (limit * sockets)
 	for _, p := range packets {
 		f.Packet = max(f.Packet, p.Bytes)
@@ -102,25 +93,10 @@ func compute(packets []capture.Packet, ports []uint16, begin, end testutil.Insta
 	return f
 }
 
-func draw(b *bed.Bed, f figures) error {
-	sum := chart.Curve{Name: "sum"}
-	var curves []chart.Curve
-	for i, rates := range f.Series {
-		one := chart.Curve{Name: fmt.Sprintf("socket %d", i+1)}
-		for s, rate := range rates {
-			at := float64(s) + 0.5
-			one.Points = append(one.Points, chart.XY{X: at, Y: rate / 1e3})
-			if i == 0 {
-				sum.Points = append(sum.Points, chart.XY{X: at})
-			}
-			sum.Points[s].Y += rate / 1e3
-		}
-		if i < 3 { // the others look the same
-			curves = append(curves, one)
-		}
-	}
+func draw(b *bed.Bed, all flows.Flows) error {
 	return b.Draw("", chart.Chart{
 		Title: "8 sockets of 3 KB/s each", X: "seconds", Y: "KB/s (IP, per second)", YMax: 32,
-		Curves: append([]chart.Curve{sum}, curves...), Levels: map[string]float64{"8 x 3 KB/s": sockets * limit / 1e3},
+		Curves: all.Curves("socket")[:4], // the others look the same
+		Levels: map[string]float64{"8 x 3 KB/s": sockets * limit / 1e3},
 	})
 }

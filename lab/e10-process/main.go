@@ -11,8 +11,8 @@ import (
 
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/lab/internal/bed"
-	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
+	"github.com/netnice/netnice/lab/internal/flows"
 	"github.com/netnice/netnice/lab/internal/stat"
 )
 
@@ -35,23 +35,21 @@ type figures struct {
 }
 
 func run(ctx context.Context, b *bed.Bed) error {
-	length := 40 * time.Second
-	if b.Quick {
-		length = 10 * time.Second
-	}
+	length := b.Length(40*time.Second, 10*time.Second)
 	if err := b.Up(ctx); err != nil {
 		return err
 	}
 	var all []figures
 	for _, on := range []string{"process", "user"} {
-		f, err := traffic(ctx, b, on, length)
+		conns, err := traffic(ctx, b, on, length)
 		if err != nil {
 			return fmt.Errorf("limit on a %s: %w", on, err)
 		}
+		f := compute(on, conns)
 		all = append(all, f)
 		b.Printf("limit on the %-8s sum %.4f of the limit; per second %.2f..%.2f KB/s, from the 6th second on %.2f..%.2f; Jain %.4f\n",
 			on, f.Ratio, f.Sum.Min/1e3, f.Sum.Max/1e3, f.Steady.Min/1e3, f.Steady.Max/1e3, f.Jain)
-		if err := draw(b, f); err != nil {
+		if err := draw(b, on, conns); err != nil {
 			return err
 		}
 	}
@@ -59,15 +57,12 @@ func run(ctx context.Context, b *bed.Bed) error {
 	return b.Write(all)
 }
 
-func traffic(ctx context.Context, b *bed.Bed, on string, length time.Duration) (f figures, err error) {
+func traffic(ctx context.Context, b *bed.Bed, on string, length time.Duration) (f flows.Flows, err error) {
 	pair, err := b.Pair()
 	if err != nil {
 		return f, err
 	}
-	if _, err := b.Receiver(pair.B, testutil.ReceiverConfig{}); err != nil {
-		return f, err
-	}
-	c, err := capture.Start(pair.B)
+	c, err := b.Captured(pair.B)
 	if err != nil {
 		return f, err
 	}
@@ -102,38 +97,23 @@ func traffic(ctx context.Context, b *bed.Bed, on string, length time.Duration) (
 	if err != nil {
 		return f, err
 	}
-	end := begin.Add(length)
-	sums := capture.Rates(packets, begin, end, time.Second, nil)
-	f.On, f.Sum, f.Steady = on, stat.Of(sums), stat.Of(sums[4:])
-	f.Ratio = f.Sum.Mean / limit
-	var means []float64
+	var ports []uint16
 	for _, conn := range report.Conns {
-		rates := capture.Rates(packets, begin, end, time.Second, func(p capture.Packet) bool { return p.From == conn.LocalPort })
-		f.Series = append(f.Series, rates)
-		means = append(means, stat.Of(rates).Mean)
+		ports = append(ports, conn.LocalPort)
 	}
-	f.Jain = testutil.Jain(means)
-	return f, nil
+	return flows.Of(packets, ports, begin, begin.Add(length)), nil
 }
 
-func draw(b *bed.Bed, f figures) error {
-	sum := chart.Curve{Name: "sum"}
-	curves := make([]chart.Curve, 0, connections+1)
-	for i, rates := range f.Series {
-		one := chart.Curve{Name: fmt.Sprintf("connection %d", i+1)}
-		for s, rate := range rates {
-			at := float64(s) + 0.5
-			one.Points = append(one.Points, chart.XY{X: at, Y: rate / 1e3})
-			if i == 0 {
-				sum.Points = append(sum.Points, chart.XY{X: at})
-			}
-			sum.Points[s].Y += rate / 1e3
-		}
-		curves = append(curves, one)
-	}
-	return b.Draw(f.On, chart.Chart{
-		Title: "Four connections under one limit of 12 KB/s on the " + f.On,
+func compute(on string, conns flows.Flows) figures {
+	f := figures{On: on, Series: conns.Each, Sum: stat.Of(conns.Sum), Steady: stat.Of(conns.Sum[4:]), Jain: testutil.Jain(conns.Means())}
+	f.Ratio = f.Sum.Mean / limit
+	return f
+}
+
+func draw(b *bed.Bed, on string, conns flows.Flows) error {
+	return b.Draw(on, chart.Chart{
+		Title: "Four connections under one limit of 12 KB/s on the " + on,
 		X:     "seconds", Y: "KB/s (IP, per second)", YMax: 18,
-		Curves: append([]chart.Curve{sum}, curves...), Levels: map[string]float64{"12 KB/s": limit / 1e3},
+		Curves: conns.Curves("connection"), Levels: map[string]float64{"12 KB/s": limit / 1e3},
 	})
 }

@@ -38,10 +38,7 @@ type oneCase struct {
 }
 
 func run(ctx context.Context, b *bed.Bed) error {
-	length := 10 * time.Second
-	if b.Quick {
-		length = 2 * time.Second
-	}
+	length := b.Length(10*time.Second, 2*time.Second)
 	change, err := b.Switcher(ctx)
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
 )
 
@@ -87,6 +88,14 @@ func (b *Bed) Printf(format string, args ...any) { fmt.Fprintf(b.Out, format, ar
 // Defer has a function called when the experiment ends, last first.
 func (b *Bed) Defer(fn func() error) { b.closers = append(b.closers, fn) }
 
+// Length returns how long to measure: in full, or to see that it works.
+func (b *Bed) Length(full, quick time.Duration) time.Duration {
+	if b.Quick {
+		return quick
+	}
+	return full
+}
+
 // Pair makes two namespaces, joined by a veth pair, for as long as the
 // experiment runs.
 func (b *Bed) Pair() (*testutil.Pair, error) {
@@ -98,6 +107,19 @@ func (b *Bed) Pair() (*testutil.Pair, error) {
 	return p, nil
 }
 
+// ShapedPair makes a pair whose A sends packets as a wire would carry them,
+// shaped to that rate.
+func (b *Bed) ShapedPair(shape func(n *testutil.NetNS, bytesPerSec uint64) error, bytesPerSec uint64) (*testutil.Pair, error) {
+	p, err := b.Pair()
+	if err != nil {
+		return nil, err
+	}
+	if err := capture.Segment(p.A); err != nil {
+		return nil, err
+	}
+	return p, shape(p.A, bytesPerSec)
+}
+
 // Receiver starts a receiver for as long as the experiment runs.
 func (b *Bed) Receiver(n *testutil.NetNS, c testutil.ReceiverConfig) (*testutil.Receiver, error) {
 	rx, err := testutil.StartReceiver(n, c)
@@ -106,6 +128,15 @@ func (b *Bed) Receiver(n *testutil.NetNS, c testutil.ReceiverConfig) (*testutil.
 	}
 	b.Defer(rx.Close)
 	return rx, nil
+}
+
+// Captured starts a receiver, and the capture of all packets that arrive where
+// it is.
+func (b *Bed) Captured(n *testutil.NetNS) (*capture.Capture, error) {
+	if _, err := b.Receiver(n, testutil.ReceiverConfig{}); err != nil {
+		return nil, err
+	}
+	return capture.Start(n)
 }
 
 // Sender starts a sender, which ends with the experiment at the latest.
