@@ -116,6 +116,17 @@ func needs(name, found, means string, f *kernelfeatures.Features, parts ...part)
 	return api.Check{Name: name, State: OK, Found: found}
 }
 
+// either makes a check of one part that is there, as found says, or lacking.
+func either(feature kernelfeatures.Feature, found string, lacking api.Check) api.Check {
+	switch {
+	case feature.Have:
+		return api.Check{Name: lacking.Name, State: OK, Found: found}
+	case feature.Unknown():
+		return unknown(lacking.Name)
+	}
+	return lacking
+}
+
 // remedy says which kernel has what is absent.
 func (g gaps) remedy(f *kernelfeatures.Features) string {
 	if newer(g.since, f.Release) {

@@ -24,13 +24,18 @@ func complete() *features {
 		BPFFSPath: "/sys/fs/bpf", CgroupPath: "/sys/fs/cgroup", CgroupLayout: kernelfeatures.CgroupLayoutV2,
 		Lockdown: "none", UnprivilegedBPF: "2", Congestion: []string{"cubic", "bbr"},
 	}
+	setAll(f, kernelfeatures.Feature{Have: true})
+	return f
+}
+
+// setAll has the probe of every feature end like that.
+func setAll(f *features, result kernelfeatures.Feature) {
 	v := reflect.ValueOf(f).Elem()
 	for i := range v.NumField() {
 		if v.Field(i).Type() == reflect.TypeFor[kernelfeatures.Feature]() {
-			v.Field(i).Set(reflect.ValueOf(kernelfeatures.Feature{Have: true}))
+			v.Field(i).Set(reflect.ValueOf(result))
 		}
 	}
-	return f
 }
 
 func absent(since string) kernelfeatures.Feature {
@@ -226,12 +231,7 @@ func TestChecks(t *testing.T) {
 // What nobody could look for is never called missing.
 func TestUnknownIsNotMissing(t *testing.T) {
 	f := complete()
-	v := reflect.ValueOf(f).Elem()
-	for i := range v.NumField() {
-		if v.Field(i).Type() == reflect.TypeFor[kernelfeatures.Feature]() {
-			v.Field(i).Set(reflect.ValueOf(notTried()))
-		}
-	}
+	setAll(f, notTried())
 	for _, c := range Examine(f).Checks {
 		require.NotEqual(t, Missing, c.State, c.Name)
 	}

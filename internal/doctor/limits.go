@@ -77,39 +77,28 @@ func running(f *kernelfeatures.Features) api.Check {
 // openConnections: how exactly a limit holds for a connection that was open
 // when netnice came up.
 func openConnections(f *kernelfeatures.Features) api.Check {
-	const name = "open connections"
-	switch {
-	case f.CBFlags.Have:
-		return api.Check{Name: name, State: OK, Found: "a connection opened before its limit obeys it like any other"}
-	case f.CBFlags.Unknown():
-		return unknown(name)
-	}
-	return api.Check{
-		Name: name, State: Degraded,
+	return either(f.CBFlags, "a connection opened before its limit obeys it like any other", api.Check{
+		Name: "open connections", State: Degraded,
 		Found:  "this kernel cannot switch pacing on in an open connection",
 		Means:  "Connections that were open before netnice came up share their limit in fixed, equal parts: what an idle one leaves unused is lost, and connections opened later come on top, so that the sum may exceed the limit while both exist.",
 		Remedy: "netnice up at boot (systemctl enable netnice), so that connections are opened after it; or Linux " + f.CBFlags.MinKernel + " or newer",
-	}
+	})
 }
 
 // socketOption: what a program can ask for itself.
 func socketOption(f *kernelfeatures.Features) api.Check {
-	const name = "socket option"
-	check := needs(name, "programs can set TCP_SNDRATE on their own sockets",
+	check := needs("socket option", "programs can set TCP_SNDRATE on their own sockets",
 		"netnice cannot load its programs.", f,
 		part{"cgroup/setsockopt programs", f.CgroupSockopt})
-	if check.State != OK || f.SetRetval.Have {
+	if check.State != OK {
 		return check
 	}
-	if f.SetRetval.Unknown() {
-		return unknown(name)
-	}
-	return api.Check{
-		Name: name, State: Degraded,
+	return either(f.SetRetval, check.Found, api.Check{
+		Name: check.Name, State: Degraded,
 		Found:  "TCP_SNDRATE works, but every refusal is EPERM",
 		Means:  "A program that asks for something wrong is told \"operation not permitted\" instead of what was wrong.",
 		Remedy: "Linux " + f.SetRetval.MinKernel + " or newer",
-	}
+	})
 }
 
 // congestion: nothing here is needed, it is asked often enough.
