@@ -17,12 +17,9 @@ import (
 // drift over any number of chunks: a byte's time, 2 ns, and 2^-20 bytes per unit
 // of weight and chunk.
 func TestAloneIsVirtualClock(t *testing.T) {
-	r := open(t)
-	rapid.Check(t, func(t *rapid.T) {
-		rate, burst := rates().Draw(t, "rate"), rapid.Uint64Range(0, 1_000_000).Draw(t, "burst")
+	checkBench(t, 1_000_000, func(t *rapid.T, b *bench) {
+		rate, burst := b.rate, b.burst
 		weight := weights().Draw(t, "weight")
-		b := newBench(t, r, rate, burst, clocktest.FirstVirtualTime)
-		defer b.close()
 		slot := timeFor(ratOf(min(burst, clocktest.SlotBytes*uint64(weight)+65536/4)), rate)
 		credit := timeFor(ratOf(burst), rate)
 		late, early := ratOf(bootNS), ratOf(bootNS)

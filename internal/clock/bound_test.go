@@ -61,11 +61,8 @@ func excess(chunks []sent, rate uint64) float64 {
 // and 2^-20 bytes per unit of weight and 1 ns per chunk for rounding, while
 // classes come at any time and are backlogged from then on.
 func TestSumNeverExceedsRate(t *testing.T) {
-	r := open(t)
-	rapid.Check(t, func(t *rapid.T) {
-		rate, burst := rates().Draw(t, "rate"), rapid.Uint64Range(0, 1_000_000).Draw(t, "burst")
-		b := newBench(t, r, rate, burst, clocktest.FirstVirtualTime)
-		defer b.close()
+	checkBench(t, 1_000_000, func(t *rapid.T, b *bench) {
+		rate, burst := b.rate, b.burst
 		senders, room, sum := crowd(t, rate, []uint64{0})
 		out := b.run(senders, 1<<63, 1500)
 		rounding := (float64(sum)/(1<<clocktest.VTimeShift)+float64(rate)/1e9)*float64(len(out)) + 1
@@ -80,11 +77,8 @@ func TestSumNeverExceedsRate(t *testing.T) {
 // early by a chunk each time, at ever longer intervals, because the promise is
 // for all that the class owes. What they gain in the long run is below 3%.
 func TestSumWithLateClasses(t *testing.T) {
-	r := open(t)
-	rapid.Check(t, func(t *rapid.T) {
-		rate, burst := rates().Draw(t, "rate"), rapid.Uint64Range(0, 1_000_000).Draw(t, "burst")
-		b := newBench(t, r, rate, burst, clocktest.FirstVirtualTime)
-		defer b.close()
+	checkBench(t, 1_000_000, func(t *rapid.T, b *bench) {
+		rate, burst := b.rate, b.burst
 		senders, room, _ := crowd(t, rate, []uint64{0, 0, 3000, 300_000})
 		out := b.run(senders, 1<<63, 1500)
 		var bytes uint64
@@ -100,11 +94,8 @@ func TestSumWithLateClasses(t *testing.T) {
 // Nothing is forgotten: what was charged is what the clock has served up to its
 // own time and what the classes owe, whoever comes, goes and is late.
 func TestKernelConserves(t *testing.T) {
-	r := open(t)
-	rapid.Check(t, func(t *rapid.T) {
-		rate, burst := rates().Draw(t, "rate"), rapid.Uint64Range(0, 1_000_000).Draw(t, "burst")
-		b := newBench(t, r, rate, burst, clocktest.FirstVirtualTime)
-		defer b.close()
+	checkBench(t, 1_000_000, func(t *rapid.T, b *bench) {
+		rate := b.rate
 		senders, _, sum := crowd(t, rate, []uint64{0, 0, 3000, 300_000})
 		weight, finish := map[uint64]uint32{}, map[uint64]uint64{}
 		for _, s := range senders {

@@ -66,12 +66,9 @@ func (c *Clock) paidAt(id uint64, weight uint32, bytes, rate, burst uint64, at, 
 // so little changes the model's answer (the end of a slot), a run ends: there
 // both answers are right.
 func TestKernelIsModel(t *testing.T) {
-	r := open(t)
 	steps := 0
-	rapid.Check(t, func(t *rapid.T) {
-		rate, burst := rates().Draw(t, "rate"), rapid.Uint64Range(0, 1_000_000).Draw(t, "burst")
-		b := newBench(t, r, rate, burst, clocktest.FirstVirtualTime)
-		defer b.close()
+	checkBench(t, 1_000_000, func(t *rapid.T, b *bench) {
+		rate, burst := b.rate, b.burst
 		model := New(Wheel(), bootNS)
 		weight := rapid.SliceOfN(weights(), 1, 5).Draw(t, "weights")
 		sum, least := uint64(0), uint64(10000)

@@ -63,11 +63,8 @@ func TestLongAbsence(t *testing.T) {
 
 // A class that is evicted and made anew is paid for what it had sent.
 func TestEvictedClass(t *testing.T) {
-	r := open(t)
-	rapid.Check(t, func(t *rapid.T) {
-		rate := rates().Draw(t, "rate")
-		b := newBench(t, r, rate, 0, clocktest.FirstVirtualTime)
-		defer b.close()
+	checkBench(t, 0, func(t *rapid.T, b *bench) {
+		rate := b.rate
 		chunk := chunkSizes().Draw(t, "chunk")
 		weight := weights().Draw(t, "weight")
 		now := uint64(bootNS)
@@ -134,11 +131,8 @@ func TestManyDebts(t *testing.T) {
 
 // After hours without traffic there is the burst to be made up for, no more.
 func TestIdleForHours(t *testing.T) {
-	r := open(t)
-	rapid.Check(t, func(t *rapid.T) {
-		rate, burst := rates().Draw(t, "rate"), rapid.Uint64Range(0, 1_000_000).Draw(t, "burst")
-		b := newBench(t, r, rate, burst, clocktest.FirstVirtualTime)
-		defer b.close()
+	checkBench(t, 1_000_000, func(t *rapid.T, b *bench) {
+		rate, burst := b.rate, b.burst
 		weight := rapid.SliceOfN(weights(), 3, 3).Draw(t, "weights")
 		now := uint64(bootNS)
 		for range rapid.IntRange(1, 5).Draw(t, "times") {

@@ -4,6 +4,8 @@ import (
 	"container/heap"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/netnice/netnice/internal/clock/clocktest"
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -52,6 +54,21 @@ func newBench(t failer, r *clocktest.Runner, rate, burst, vtime uint64) *bench {
 		t.Fatalf("%v", err)
 	}
 	return &bench{t: t, r: r, node: node, rate: rate, burst: burst, classes: map[uint64]bool{}}
+}
+
+// checkBench checks with clocks of all rates, and of bursts up to that.
+func checkBench(t *testing.T, mostBurst uint64, check func(t *rapid.T, b *bench)) {
+	t.Helper()
+	r := open(t)
+	rapid.Check(t, func(t *rapid.T) {
+		rate, burst := rates().Draw(t, "rate"), uint64(0)
+		if mostBurst > 0 {
+			burst = rapid.Uint64Range(0, mostBurst).Draw(t, "burst")
+		}
+		b := newBench(t, r, rate, burst, clocktest.FirstVirtualTime)
+		defer b.close()
+		check(t, b)
+	})
 }
 
 // close removes the clock and its classes.

@@ -13,11 +13,8 @@ import (
 // A newcomer waits for its own share of the present weight and no longer,
 // however much the others owe.
 func TestNewcomerWaitsForItsShareOnly(t *testing.T) {
-	r := open(t)
-	rapid.Check(t, func(t *rapid.T) {
-		rate := rates().Draw(t, "rate")
-		b := newBench(t, r, rate, 0, clocktest.FirstVirtualTime)
-		defer b.close()
+	checkBench(t, 0, func(t *rapid.T, b *bench) {
+		rate := b.rate
 		sum := uint64(0)
 		for id := range rapid.Uint64Range(1, 8).Draw(t, "others") {
 			weight := weights().Draw(t, "weight")
@@ -39,11 +36,8 @@ func TestNewcomerWaitsForItsShareOnly(t *testing.T) {
 // What a class leaves goes to the others at once: after what it owes, and a
 // slot of 32 bytes per unit of weight or a quarter of that debt.
 func TestIdleShareGoesToOthers(t *testing.T) {
-	r := open(t)
-	rapid.Check(t, func(t *rapid.T) {
-		rate := rates().Draw(t, "rate")
-		b := newBench(t, r, rate, 0, clocktest.FirstVirtualTime)
-		defer b.close()
+	checkBench(t, 0, func(t *rapid.T, b *bench) {
+		rate := b.rate
 		leaves, stays := rapid.Uint32Range(50, 500).Draw(t, "weight"), rapid.Uint32Range(50, 500).Draw(t, "other weight")
 		chunk := rapid.Uint64Range(1000, 65536).Draw(t, "chunk")
 		owed := rapid.Uint64Range(40, 65536).Draw(t, "owed")

@@ -12,11 +12,7 @@ import (
 // without it
 // a class is due never later than with it, and not before the clock's own time.
 func TestReservedBytes(t *testing.T) {
-	r := open(t)
-	rapid.Check(t, func(t *rapid.T) {
-		rate := rates().Draw(t, "rate")
-		b := newBench(t, r, rate, rapid.Uint64Range(0, 100_000).Draw(t, "burst"), clocktest.FirstVirtualTime)
-		defer b.close()
+	checkBench(t, 100_000, func(t *rapid.T, b *bench) {
 		weight := map[uint64]uint32{1: weights().Draw(t, "weight"), 2: weights().Draw(t, "other weight")}
 		reserved, finish := map[uint64]uint64{}, map[uint64]uint64{}
 		now := uint64(bootNS)
@@ -24,7 +20,7 @@ func TestReservedBytes(t *testing.T) {
 			id := rapid.Uint64Range(1, 2).Draw(t, "class")
 			bytes := rapid.Uint64Range(40, 1500).Draw(t, "bytes")
 			mode := rapid.SampledFrom([]uint32{clocktest.Ask, clocktest.Charge, clocktest.Reserve, clocktest.Redeem}).Draw(t, "mode")
-			now += timeOf(rapid.Uint64Range(0, 3000).Draw(t, "after bytes"), rate)
+			now += timeOf(rapid.Uint64Range(0, 3000).Draw(t, "after bytes"), b.rate)
 			res := b.do(mode, id, weight[id], bytes, now)
 			if res.BeforeNs == res.TimeNs && res.SentNs != res.BeforeNs {
 				t.Fatalf("paid at %d, but sent at %d", res.BeforeNs, res.SentNs)

@@ -53,12 +53,9 @@ func TestDeepBacklog(t *testing.T) {
 // Backlogged classes share by weight within 0.5%, whatever their chunks, rates
 // and numbers of sockets.
 func TestShareByWeight(t *testing.T) {
-	r := open(t)
-	rapid.Check(t, func(t *rapid.T) {
-		rate := rates().Draw(t, "rate")
+	checkBench(t, 0, func(t *rapid.T, b *bench) {
+		rate := b.rate
 		n := rapid.IntRange(2, 4).Draw(t, "classes")
-		b := newBench(t, r, rate, 0, clocktest.FirstVirtualTime)
-		defer b.close()
 		var senders []*sender
 		weight := make([]uint32, n)
 		chunk := make([]uint64, n)
