@@ -75,46 +75,23 @@ flood(s)
 `},
 		{name: "small segments", text: `
 ready()
-def some():
-    with socket.socket() as s:
-        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 100)
-        s.connect(there)
-        flood(s)
-threads(4, some)
+floods((socket.IPPROTO_TCP, socket.TCP_MAXSEG, 100))
 `},
 		{name: "IP options", text: `
 ready()
-def some():
-    with socket.socket() as s:
-        s.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, b"\x01" * 40)
-        s.connect(there)
-        flood(s)
-threads(4, some)
+floods((socket.IPPROTO_IP, socket.IP_OPTIONS, b"\x01" * 40))
 `},
 		{name: "IP options and small segments", text: `
 ready()
-def some():
-    with socket.socket() as s:
-        s.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, b"\x01" * 40)
-        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 100)
-        s.connect(there)
-        flood(s)
-threads(4, some)
+floods((socket.IPPROTO_IP, socket.IP_OPTIONS, b"\x01" * 40), (socket.IPPROTO_TCP, socket.TCP_MAXSEG, 100))
 `},
 		{name: "IPv6", text: `
 ready()
-def some():
-    with socket.create_connection(there6) as s:
-        flood(s)
-threads(4, some)
+floods(to=there6)
 `},
 		{name: "IPv4 on an IPv6 socket", text: `
 ready()
-def some():
-    with socket.socket(socket.AF_INET6) as s:
-        s.connect(("::ffff:" + there[0], there[1]))
-        flood(s)
-threads(4, some)
+floods(to=("::ffff:" + there[0], there[1]))
 `},
 		{name: "IPv4 and IPv6", text: `
 ready()
@@ -126,20 +103,11 @@ some(there6)
 `},
 		{name: "MPTCP", text: `
 ready()
-def some():
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as s:
-        s.connect(there)
-        flood(s)
-threads(4, some)
+floods(protocol=262)
 `},
 		{name: "MPTCP in small segments", text: `
 ready()
-def some():
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as s:
-        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 200)
-        s.connect(there)
-        flood(s)
-threads(4, some)
+floods((socket.IPPROTO_TCP, socket.TCP_MAXSEG, 200), protocol=262)
 `},
 		{name: "MPTCP from before the limit", text: `
 s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)

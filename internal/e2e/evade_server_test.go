@@ -1,6 +1,9 @@
 package e2e
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // Servers: what they send on accepted connections is theirs.
 func TestEvadeByServers(t *testing.T) {
@@ -17,6 +20,21 @@ for _ in range(12):
     threading.Thread(target=get, daemon=True).start()
 wait()
 `
+	// The worker is limited, not who made the listener and holds it too.
+	worker := func(backlog, bytes int) string {
+		return fmt.Sprintf(`
+listener = socket.create_server(("", 8080), backlog=%d)
+child = os.fork()
+if child == 0:
+    def serve():
+        s, _ = listener.accept()
+        with s:
+            s.sendall(bytes(%d))
+    threads(8, serve)
+ready(child)
+signal.pause()
+`, backlog, bytes)
+	}
 	evade(t, nil, []escape{
 		{name: "SO_REUSEPORT", against: read, text: `
 def serve():
@@ -40,31 +58,8 @@ def serve():
             s.sendall(bytes(100_000))
 processes(4, serve)
 `},
-		// The worker is limited, not who made the listener and holds it too.
-		{name: "another's listener", against: read, text: `
-listener = socket.create_server(("", 8080))
-child = os.fork()
-if child == 0:
-    def serve():
-        s, _ = listener.accept()
-        with s:
-            s.sendall(bytes(100_000))
-    threads(8, serve)
-ready(child)
-signal.pause()
-`},
-		{name: "another's listener, a packet each", against: read, least: 0.3, ahead: evadeEarly, text: `
-listener = socket.create_server(("", 8080), backlog=500)
-child = os.fork()
-if child == 0:
-    def serve():
-        s, _ = listener.accept()
-        with s:
-            s.sendall(bytes(1400))
-    threads(8, serve)
-ready(child)
-signal.pause()
-`},
+		{name: "another's listener", against: read, text: worker(128, 100_000)},
+		{name: "another's listener, a packet each", against: read, least: 0.3, ahead: evadeEarly, text: worker(500, 1400)},
 		{name: "MPTCP", against: read, text: `
 listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

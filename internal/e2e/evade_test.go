@@ -240,6 +240,17 @@ def threads(n, f):
         threading.Thread(target=again, daemon=True).start()
     signal.pause()
 
+# Floods four connections, again and again, whose sockets have these options.
+def floods(*options, to=there, protocol=0):
+    family = socket.AF_INET6 if ":" in to[0] else socket.AF_INET
+    def some():
+        with socket.socket(family, socket.SOCK_STREAM, protocol) as s:
+            for option in options:
+                s.setsockopt(*option)
+            s.connect(to)
+            flood(s)
+    threads(4, some)
+
 # Calls f in so many processes at once.
 def processes(n, f):
     for i in range(n):
