@@ -15,7 +15,8 @@ import (
 // chunks, for each class a slot (32 bytes per unit of weight, or a quarter of its
 // debt). The first chunk of a socket leaves before it is paid; the second because
 // a departure is promised for the classes that are present, and is early by what
-// newcomers slow the class down. A slot is served while a class that went idle
+// newcomers slow the class down, by up to half a chunk more where one is a hundred
+// times as heavy. A slot is served while a class that went idle
 // still counts, and made up for at its return.
 func crowd(t *rapid.T, rate uint64, lateness []uint64) (senders []*sender, room, weightSum uint64) {
 	for id := range rapid.Uint64Range(1, 8).Draw(t, "classes") {
@@ -35,7 +36,7 @@ func crowd(t *rapid.T, rate uint64, lateness []uint64) (senders []*sender, room,
 			}
 			senders = append(senders, s)
 		}
-		room += 2*size*sockets + clocktest.SlotBytes*uint64(weight) + size*sockets/4
+		room += 2*size*sockets + clocktest.SlotBytes*uint64(weight) + size*sockets/2
 		weightSum += uint64(weight)
 	}
 	return senders, room, weightSum
@@ -56,7 +57,7 @@ func excess(chunks []sent, rate uint64) float64 {
 
 // What leaves in any window is at most
 //
-//	rate x window + burst + for each socket two chunks + for each class a slot
+//	rate x window + burst + for each socket 2.5 chunks + for each class a slot
 //
 // and 2^-20 bytes per unit of weight and 1 ns per chunk for rounding, while
 // classes come at any time and are backlogged from then on.
