@@ -17,8 +17,6 @@
 
 #include "arm.h"
 
-#define NN_UNPACED_SEGMENTS 10 /* that TCP lets go without pacing */
-
 /* Headers of one segment: TCP's with its usual options, IP's with options or
  * extension headers that the program asked for. */
 static __always_inline __u32 nn_headers(const struct nn_socket *s,
@@ -71,8 +69,7 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 		return;
 	nn_pacing_set(ctx, s, x.limit * 2);
 	nn_clamp(ctx, s, tp);
-	iw = s->clamp_segments < NN_UNPACED_SEGMENTS ? s->clamp_segments
-						     : NN_UNPACED_SEGMENTS;
+	iw = nn_initial_window(s, tp);
 	if (iw)
 		bpf_setsockopt(ctx, SOL_TCP, TCP_BPF_IW, &iw, sizeof(iw));
 }

@@ -8,17 +8,47 @@
 
 #include "charge.h"
 
-#define NN_CHUNK_NS	  2000000ULL
-#define NN_AHEAD_NS	  50000000ULL /* of a socket's share in one chunk */
-#define NN_CHUNK_SEGMENTS 4	      /* but these at least */
-#define NN_PAIR_SHARE	  30000	      /* bytes/s: two segments in 0.1 s */
-#define NN_CHUNK_MAX	  60000	      /* from here on TCP's own size will do */
-#define NN_NO_CLAMP	  0x7fffffff
-#define NN_DISTANT_US	  3000
+#define NN_CHUNK_NS	    4000000ULL
+#define NN_AHEAD_NS	    25000000ULL /* of a socket's share in one chunk */
+#define NN_CHUNK_SEGMENTS   4		/* but these at least */
+#define NN_PAIR_SHARE	    30000	/* bytes/s: two segments in 0.1 s */
+#define NN_CHUNK_MAX	    60000 /* from here on TCP's own size will do */
+#define NN_NO_CLAMP	    0x7fffffff
+#define NN_DISTANT_US	    3000
+#define NN_UNPACED_SEGMENTS 10 /* that TCP lets go without pacing */
 
 static __always_inline bool nn_window_exceeds(__u32 cwnd, __u32 clamp)
 {
 	return clamp && clamp != NN_NO_CLAMP && cwnd > clamp + clamp / 4 + 2;
+}
+
+static __always_inline bool nn_distant(const struct tcp_sock *tp)
+{
+	__u32 least_us = tp->rtt_min.s[0].v;
+
+	/* ~0 = not measured yet */
+	return least_us >= NN_DISTANT_US && least_us != 0xffffffff;
+}
+
+/* The window that a connection begins with. TCP sends half a window at a time,
+ * and slow start goes on only while all of it is in use: on a short path a
+ * paced connection stays at the chunks that it began with. So it begins with
+ * TCP's own size of a chunk at the limit, 1 ms of it; 0 = as it is. */
+static __always_inline __u32 nn_initial_window(const struct nn_socket *s,
+					       const struct tcp_sock *tp)
+{
+	__u32 mss = tp->mss_cache ? tp->mss_cache : 1448;
+	__u64 chunk = s->limit_bytes_per_sec / 1000;
+	__u32 window;
+
+	if (s->clamp_segments && s->clamp_segments < NN_UNPACED_SEGMENTS)
+		return s->clamp_segments;
+	if (nn_distant(tp))
+		return 0;
+	if (chunk > NN_CHUNK_MAX)
+		chunk = NN_CHUNK_MAX;
+	window = 2 * chunk / mss;
+	return window > NN_UNPACED_SEGMENTS ? window : 0;
 }
 
 /* Keep the congestion window at two chunks and two round trips of the
@@ -31,21 +61,15 @@ static __always_inline bool nn_window_exceeds(__u32 cwnd, __u32 clamp)
 static __always_inline void nn_clamp(void *ctx, struct nn_socket *s,
 				     struct tcp_sock *tp)
 {
-	__u64 limit = s->limit_bytes_per_sec, share, chunk, most, by_time;
+	__u64 limit = s->limit_bytes_per_sec, share, chunk, most;
 	__u32 mss = tp->mss_cache ? tp->mss_cache : 1448;
 	__u32 segments, want, off;
 	__u64 bdp, rtt_us, least_us = tp->rtt_min.s[0].v;
-	/* ~0 = not measured yet */
-	bool distant = least_us >= NN_DISTANT_US && least_us != 0xffffffff;
+	bool distant = nn_distant(tp);
 
 	if (!limit || limit == NN_UNLIMITED)
 		return;
 	chunk = limit / (NN_NSEC_PER_SEC / NN_CHUNK_NS);
-	if (chunk > 10 * mss)
-		chunk = 10 * mss;
-	by_time = limit / 1000; /* 1 ms, as TCP's own sizing */
-	if (by_time > chunk)
-		chunk = by_time;
 	/* Each of many sockets is a chunk ahead of its pay. */
 	share = s->share_bytes_per_sec;
 	if (!share || share > limit)
