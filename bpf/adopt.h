@@ -271,7 +271,8 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 
 	if (!p || skc->skc_state == TCP_TIME_WAIT ||
 	    skc->skc_state == TCP_NEW_SYN_RECV ||
-	    skc->skc_state == TCP_LISTEN || skc->skc_state == TCP_CLOSE)
+	    skc->skc_state == TCP_LISTEN || skc->skc_state == TCP_CLOSE ||
+	    skc->skc_state == TCP_SYN_SENT) /* armed once it is set up */
 		return;
 	tp = bpf_skc_to_tcp_sock(skc);
 	if (!tp)

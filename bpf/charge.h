@@ -46,7 +46,7 @@ struct nn_transmit {
 	__u64 newborn_ns;  /* when this is paid, in a class without history */
 	__u64 crowd_ns;	   /* latest turn of those like it */
 	__u64 young_ns;	   /* worth of it, in a class with little history */
-	__u64 share;	   /* of the class, at least, bytes/s; ~0 = unlimited */
+	__u64 share;	   /* of the class, at least, bytes/s, if empty */
 	enum nn_walk mode;
 	__u32 empty; /* no data: never waits */
 	__u32 odd;   /* no chunk as this socket's others will be */
@@ -86,8 +86,91 @@ static __always_inline __u64 nn_wait_weighed(__u64 mean, __u64 bytes,
 	return w > own_ns ? w : own_ns;
 }
 
-/* Charge one clock. Not static: the verifier then looks at it once, not once
- * for each hop of each caller. */
+static __always_inline void nn_later(__u64 *at_ns, __u64 than_ns)
+{
+	if (than_ns > *at_ns)
+		*at_ns = than_ns;
+}
+
+/* When the class is paid for what it was charged before, and without what is
+ * reserved by chunks that are held. */
+static __always_inline void nn_hop_look(struct nn_transmit *x,
+					const struct nn_clock *c,
+					struct nn_class *k, __u32 weight,
+					__u64 rate)
+{
+	__u64 paid = nn_class_paid_ns(c, k, weight, rate), sent = paid,
+	      left = paid;
+
+	if (k->reserved_bytes) {
+		nn_class_forget(c, k, weight);
+		/* More than 0.1 s of it would let everybody pass while many
+		 * wait. */
+		sent = nn_class_sent_ns(c, k, weight, rate, rate / 10);
+		left = nn_class_sent_ns(c, k, weight, rate, NN_BYTES_MAX);
+		nn_later(&x->reserved_ns,
+			 k->reserved_bytes * NN_NSEC_PER_SEC / rate);
+	}
+	nn_later(&x->before_ns, paid);
+	nn_later(&x->sent_ns, sent);
+	nn_later(&x->left_ns, left);
+}
+
+/* Programs that come, send once and go are paid for by nobody's wait: the first
+ * chunk of each is due when it is paid itself. */
+static __always_inline void nn_hop_newborn(struct nn_transmit *x,
+					   struct nn_clock *c,
+					   const struct nn_class *k,
+					   __u32 weight, __u32 active,
+					   __u64 rate)
+{
+	__u64 paid =
+		c->time_ns + nn_serve_ns(nn_ahead(k->finish, c->vtime) +
+						 nn_span(x->wire_bytes, weight),
+					 active, rate);
+
+	nn_later(&x->newborn_ns, paid);
+	if (x->mode == NN_RESERVE)
+		nn_later(&c->newborn_due_ns, paid);
+	nn_later(&x->crowd_ns, c->newborn_due_ns);
+}
+
+/* Charge the chunk; returns when the class will be paid for it, and in mean the
+ * size of its chunks. */
+static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
+					 struct nn_clock *c, struct nn_class *k,
+					 __u32 weight, __u64 rate,
+					 __u64 burst_bytes, __u64 *mean)
+{
+	__u64 cost = nn_clock_cost(c, x->wire_bytes, rate, x->now_ns), paid,
+	      less;
+
+	nn_class_charge(c, k, weight, cost, rate, burst_bytes);
+	k->bytes += x->wire_bytes;
+	c->bytes += x->wire_bytes;
+	c->chunks++;
+	if (x->mode == NN_RESERVE && k->reserved_bytes < NN_BYTES_MAX / 2)
+		k->reserved_bytes += cost;
+	paid = nn_class_paid_ns(c, k, weight, rate);
+	if (!x->empty) {
+		*mean = nn_mean(k->mean_bytes, x->wire_bytes);
+		if (nn_clock_settles(c, x->now_ns) && paid > x->now_ns &&
+		    *mean < k->mean_bytes) {
+			/* Each socket is one chunk ahead of its pay; as chunks
+			 * shrink to suit a lowered rate, so does that. */
+			less = (paid - x->now_ns) / k->mean_bytes *
+			       (k->mean_bytes - *mean);
+			c->time_ns -= less;
+			paid -= less;
+		}
+		k->mean_bytes = *mean;
+	}
+	nn_later(&c->depart_ns, paid);
+	return paid;
+}
+
+/* Ask one clock, and charge it. Not static: the verifier then looks at it once,
+ * not once for each hop of each caller. */
 __noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
 			     __u64 rate, __u64 burst_bytes)
 {
@@ -95,9 +178,9 @@ __noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
 	struct nn_class_key kk = {.node = node, .direction = direction};
 	struct nn_clock *c;
 	struct nn_class *k;
-	__u64 paid, sent, left, own, burst_ns, cost, mean = 0, less;
+	__u64 paid, own, burst_ns = 0, mean = 0;
 	__u32 weight, active;
-	bool newborn, young;
+	bool young;
 
 	if (!x || !rate)
 		return 0;
@@ -121,77 +204,31 @@ __noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
 			return 0;
 		}
 	}
-	burst_ns = burst_bytes * NN_NSEC_PER_SEC / rate;
+	if (burst_bytes)
+		burst_ns = burst_bytes * NN_NSEC_PER_SEC / rate;
 
 	bpf_spin_lock(&c->lock);
 	nn_clock_rate(c, k, weight, rate);
 	nn_clock_advance(c, rate, burst_ns, x->now_ns);
-	paid = nn_class_paid_ns(c, k, weight, rate);
-	if (paid > x->before_ns)
-		x->before_ns = paid;
-	nn_class_forget(c, k, weight);
-	/* More than 0.1 s of it would let everybody pass while many wait. */
-	sent = nn_class_sent_ns(c, k, weight, rate, rate / 10);
-	if (sent > x->sent_ns)
-		x->sent_ns = sent;
-	left = nn_class_sent_ns(c, k, weight, rate, NN_BYTES_MAX);
-	if (left > x->left_ns)
-		x->left_ns = left;
+	nn_hop_look(x, c, k, weight, rate);
 	active = c->active_weight + (nn_class_stands(c, k) ? 0 : weight);
-	if (!(rate >> 48) && rate * weight / active < x->share)
+	if (x->empty && !(rate >> 48) && rate * weight / active < x->share)
 		x->share = rate * weight / active;
-	/* Programs that come, send once and go are paid for by nobody's wait:
-	 * the first chunk of each is due when it is paid itself. */
-	newborn = !k->mean_bytes;
-	if (newborn) {
-		paid = c->time_ns +
-		       nn_serve_ns(nn_ahead(k->finish, c->vtime) +
-					   nn_span(x->wire_bytes, weight),
-				   active, rate);
-		if (paid > x->newborn_ns)
-			x->newborn_ns = paid;
-		if (x->mode == NN_RESERVE && paid > c->newborn_due_ns)
-			c->newborn_due_ns = paid;
-		if (c->newborn_due_ns > x->crowd_ns)
-			x->crowd_ns = c->newborn_due_ns;
-	}
-	if (k->reserved_bytes * NN_NSEC_PER_SEC / rate > x->reserved_ns)
-		x->reserved_ns = k->reserved_bytes * NN_NSEC_PER_SEC / rate;
+	if (!k->mean_bytes)
+		nn_hop_newborn(x, c, k, weight, active, rate);
 	if (x->mode == NN_REDEEM)
 		k->reserved_bytes -= k->reserved_bytes > x->wire_bytes
 					     ? x->wire_bytes
 					     : k->reserved_bytes;
 	own = nn_serve_ns(nn_span(x->wire_bytes, weight), active, rate);
 	young = k->bytes < NN_YOUNG_BYTES;
-	if (young && own > x->young_ns)
-		x->young_ns = own;
+	if (young)
+		nn_later(&x->young_ns, own);
 	if (x->mode != NN_CHARGE && x->mode != NN_RESERVE) {
 		bpf_spin_unlock(&c->lock);
 		goto seen;
 	}
-	cost = nn_clock_cost(c, x->wire_bytes, rate, x->now_ns);
-	nn_class_charge(c, k, weight, cost, rate, burst_bytes);
-	k->bytes += x->wire_bytes;
-	c->bytes += x->wire_bytes;
-	c->chunks++;
-	if (x->mode == NN_RESERVE && k->reserved_bytes < NN_BYTES_MAX / 2)
-		k->reserved_bytes += cost;
-	paid = nn_class_paid_ns(c, k, weight, rate);
-	if (!x->empty) {
-		mean = nn_mean(k->mean_bytes, x->wire_bytes);
-		if (nn_clock_settles(c, x->now_ns) && paid > x->now_ns &&
-		    mean < k->mean_bytes) {
-			/* Each socket is one chunk ahead of its pay; as chunks
-			 * shrink to suit a lowered rate, so does that. */
-			less = (paid - x->now_ns) / k->mean_bytes *
-			       (k->mean_bytes - mean);
-			c->time_ns -= less;
-			paid -= less;
-		}
-		k->mean_bytes = mean;
-	}
-	if (paid > c->depart_ns)
-		c->depart_ns = paid;
+	paid = nn_hop_take(x, c, k, weight, rate, burst_bytes, &mean);
 	bpf_spin_unlock(&c->lock);
 
 	if (paid > x->now_ns && !x->empty && !x->odd)
@@ -199,8 +236,7 @@ __noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
 						   paid - x->now_ns, own);
 	if (young && !x->empty)
 		paid += own;
-	if (paid > x->next_ns)
-		x->next_ns = paid;
+	nn_later(&x->next_ns, paid);
 seen:
 	if (rate < x->limit)
 		x->limit = rate;

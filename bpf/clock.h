@@ -279,11 +279,12 @@ static __always_inline void nn_class_withdraw(struct nn_clock *c,
 {
 	__u32 level = k->until & NN_LEVEL_MASK, slot, w;
 
-	if (!nn_class_stands(c, k) || level >= NN_WHEEL_LEVELS)
+	if (!nn_class_stands(c, k))
 		return;
 	/* for verifiers that have forgotten it */
 	asm volatile("" : "+r"(level));
-	level &= NN_WHEEL_LEVELS - 1;
+	if (level >= NN_WHEEL_LEVELS)
+		return;
 	slot = ((k->until >> nn_level_shift(level)) - 1) % NN_WHEEL_SLOTS;
 	w = c->wheel[level][slot];
 	/* less only if the class was evicted and made anew */

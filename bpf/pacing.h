@@ -159,6 +159,43 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 	return true;
 }
 
+/* TCP tries to transmit a chunk that is held: has it to wait still? */
+static __always_inline bool nn_held_waits(struct nn_socket *s,
+					  struct nn_transmit *x)
+{
+	__u64 turn, ahead = NN_IDLE_NS;
+
+	nn_path_walk(s, x, NN_ASK);
+	if (s->flags & NN_SOCK_NEWBORN) {
+		/* by now: others may have come since it was held */
+		s->due_ns = x->before_ns;
+		return x->before_ns > x->now_ns + NN_IDLE_NS;
+	}
+	/* Whose turn has come may go ahead of what is paid, as far as others
+	 * were when it came, and before its turn by half its wait: TCP tries
+	 * again after twice that. The others when the time would be idle else.
+	 */
+	turn = s->due_ns - (x->now_ns - s->held_ns) / 2;
+	if (x->now_ns > turn)
+		ahead = s->ahead_ns;
+	if (x->now_ns > s->due_ns)
+		ahead += x->now_ns - s->due_ns;
+	return x->left_ns > x->now_ns + ahead;
+}
+
+/* It leaves, on what was reserved for it. */
+static __always_inline void nn_held_leaves(struct nn_socket *s,
+					   struct nn_transmit *x)
+{
+	__u64 wire_bytes = x->wire_bytes;
+
+	s->flags &= ~NN_SOCK_NEWBORN;
+	s->due_ns = 0;
+	x->wire_bytes = s->prepaid_bytes;
+	nn_path_walk(s, x, NN_REDEEM);
+	x->wire_bytes = wire_bytes;
+}
+
 /* TCP is about to transmit: charge it and set the wait for what follows. */
 static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 {
@@ -202,36 +239,11 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		return;
 	}
 	if (s->due_ns) {
-		__u64 wire = x.wire_bytes, turn, ahead;
-		bool back;
-
-		nn_path_walk(s, &x, NN_ASK);
-		if (s->flags & NN_SOCK_NEWBORN) {
-			/* by now: others may have come since it was held */
-			s->due_ns = x.before_ns;
-			back = x.before_ns > x.now_ns + NN_IDLE_NS;
-		} else {
-			/* Whose turn has come may go ahead of what is paid, as
-			 * far as others were when it came, and before its turn
-			 * by half its wait: TCP tries again after twice that.
-			 * The others when the time would be idle else. */
-			turn = s->due_ns - (x.now_ns - s->held_ns) / 2;
-			ahead = NN_IDLE_NS;
-			if (x.now_ns > turn)
-				ahead = s->ahead_ns;
-			if (x.now_ns > s->due_ns)
-				ahead += x.now_ns - s->due_ns;
-			back = x.left_ns > x.now_ns + ahead;
-		}
-		if (back) {
+		if (nn_held_waits(s, &x)) {
 			s->flags |= NN_SOCK_HOLD;
 			return;
 		}
-		s->flags &= ~NN_SOCK_NEWBORN;
-		s->due_ns = 0;
-		x.wire_bytes = s->prepaid_bytes;
-		nn_path_walk(s, &x, NN_REDEEM);
-		x.wire_bytes = wire;
+		nn_held_leaves(s, &x);
 	}
 	if (s->prepaid_bytes) {
 		__u64 paid = s->prepaid_bytes;

@@ -17,13 +17,14 @@
 
 /* The system virtual time of a clock counts 2^-20 bytes per unit of weight. */
 #define NN_VTIME_SHIFT 20
-/* One slot of the wheel is 2^25 / 2^20 = 32 bytes per unit of weight: 3200
- * bytes of a class of default weight, 64 slots = 204,800 bytes ahead. */
-#define NN_SLOT_SHIFT  25
+/* One slot of the wheel is 2^22 / 2^20 = 4 bytes per unit of weight: 400 bytes
+ * of a class of default weight, 64 slots = 25,600 bytes ahead. A class counts
+ * to the end of its slot: of many that send once and go, so much is lost. */
+#define NN_SLOT_SHIFT  22
 #define NN_WHEEL_SLOTS 64
 /* Whoever owes more stands in a wheel of slots 16 times as long, and so on: 64
- * slots of the last are 8 MB per unit of weight. */
-#define NN_WHEEL_LEVELS 4
+ * slots of the last are 16 MB per unit of weight. */
+#define NN_WHEEL_LEVELS 5
 #define NN_LEVEL_SHIFT	4
 
 enum nn_node_kind {

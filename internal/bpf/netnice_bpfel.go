@@ -49,8 +49,8 @@ type netniceNnClock struct {
 	FormerUntilNs uint64
 	Rest          uint64
 	NewbornDueNs  uint64
-	Occupied      [4]uint64
-	Wheel         [4][64]uint32
+	Occupied      [5]uint64
+	Wheel         [5][64]uint32
 }
 
 type netniceNnClockKey struct {

@@ -12,7 +12,7 @@ import (
 
 // crowd draws classes with sockets that come at different times, and returns the
 // bytes by which they may exceed the rate in a window: for each socket two
-// chunks, for each class a slot (32 bytes per unit of weight, or a quarter of its
+// chunks, for each class a slot (4 bytes per unit of weight, or a quarter of its
 // debt). The first chunk of a socket leaves before it is paid; the second because
 // a departure is promised for the classes that are present, and is early by what
 // newcomers slow the class down, by up to half a chunk more where one is a hundred

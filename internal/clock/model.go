@@ -40,7 +40,7 @@ type Clock struct {
 }
 
 // Wheel returns the resolutions that clock.h has.
-func Wheel() []uint64 { return []uint64{32, 32 << 4, 32 << 8, 32 << 12} }
+func Wheel() []uint64 { return []uint64{4, 4 << 4, 4 << 8, 4 << 12, 4 << 16} }
 
 // reach is the number of slots that a class may stand ahead.
 const reach = 64

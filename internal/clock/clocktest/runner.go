@@ -31,7 +31,7 @@ const (
 // Sizes of the clock, as types.h has them.
 const (
 	VTimeShift    = 20 // virtual time is in 2^-20 bytes per unit of weight
-	SlotShift     = 25
+	SlotShift     = 22
 	SlotBytes     = 1 << (SlotShift - VTimeShift) // per unit of weight
 	WheelSlots    = 64
 	DefaultWeight = 100
