@@ -17,6 +17,8 @@
 #define NN_HOLD_FIRST_NS 200000000ULL
 /* With what has left paid within this, the time would soon be idle. */
 #define NN_IDLE_NS 20000000ULL
+/* So much reserved is a crowd: what one is late by, another has used. */
+#define NN_CROWD_NS 200000000ULL
 /* Until it has sent so much a class pays before it sends, not after: of many
  * that come and go each would be a chunk ahead. */
 #define NN_YOUNG_BYTES 65536

@@ -28,6 +28,7 @@
 #define TCP_ESTABLISHED	   1
 #define TCP_TIME_WAIT	   6
 #define TCP_CLOSE	   7
+#define TCP_CLOSE_WAIT	   8
 #define TCP_LISTEN	   10
 #define TCP_NEW_SYN_RECV   12
 #define EPERM		   1

@@ -123,7 +123,7 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 				    struct nn_socket *s, struct nn_transmit *x)
 {
 	__u32 event = NN_EVENT_HELD;
-	__u64 due;
+	__u64 due, own;
 
 	if (!s->path[0].node && !nn_egress_attached())
 		return false;
@@ -147,9 +147,10 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 	nn_path_walk(s, x, NN_RESERVE);
 	s->due_ns = due;
 	s->held_ns = x->now_ns;
+	own = x->wire_bytes * NN_NSEC_PER_SEC / x->limit;
 	s->ahead_ns = NN_HOLD_NS;
-	if (x->left_ns > x->now_ns + s->ahead_ns)
-		s->ahead_ns = x->left_ns - x->now_ns;
+	if (x->left_ns > x->now_ns + s->ahead_ns + own)
+		s->ahead_ns = x->left_ns - x->now_ns - own;
 	s->prepaid_bytes = x->wire_bytes;
 	s->depart_ns = x->next_ns;
 	s->limit_bytes_per_sec = x->limit;
@@ -159,8 +160,15 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 	return true;
 }
 
+/* The program has closed it: what is left goes when it may. */
+static __always_inline bool nn_closed(const struct bpf_sock_ops *ctx)
+{
+	return ctx->state != TCP_ESTABLISHED && ctx->state != TCP_CLOSE_WAIT;
+}
+
 /* TCP tries to transmit a chunk that is held: has it to wait still? */
-static __always_inline bool nn_held_waits(struct nn_socket *s,
+static __always_inline bool nn_held_waits(const struct bpf_sock_ops *ctx,
+					  struct nn_socket *s,
 					  struct nn_transmit *x)
 {
 	__u64 turn, ahead = NN_IDLE_NS;
@@ -172,13 +180,16 @@ static __always_inline bool nn_held_waits(struct nn_socket *s,
 		return x->before_ns > x->now_ns + NN_IDLE_NS;
 	}
 	/* Whose turn has come may go ahead of what is paid, as far as others
-	 * were when it came, and before its turn by half its wait: TCP tries
-	 * again after twice that. The others when the time would be idle else.
-	 */
+	 * were when it came, and further the longer it waits; and before its
+	 * turn by half its wait, for TCP tries again after twice that. The
+	 * others when the time would be idle else: it is then not there for
+	 * those that come late, so of a crowd of connections that were closed
+	 * at once these have to find some as well. */
 	turn = s->due_ns - (x->now_ns - s->held_ns) / 2;
 	if (x->now_ns > turn)
 		ahead = s->ahead_ns;
-	if (x->now_ns > s->due_ns)
+	if (x->now_ns > s->due_ns &&
+	    (x->reserved_ns < NN_CROWD_NS || !nn_closed(ctx)))
 		ahead += x->now_ns - s->due_ns;
 	return x->left_ns > x->now_ns + ahead;
 }
@@ -239,7 +250,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		return;
 	}
 	if (s->due_ns) {
-		if (nn_held_waits(s, &x)) {
+		if (nn_held_waits(ctx, s, &x)) {
 			s->flags |= NN_SOCK_HOLD;
 			return;
 		}

@@ -27,7 +27,7 @@ const (
 	evadeBurst = 10 * time.Millisecond
 	evadeEarly = 100 * time.Millisecond
 	// So much may connections lead that are closed at once.
-	evadeForgotten = time.Second
+	evadeForgotten = 300 * time.Millisecond
 )
 
 // escape is a way in which a program tries to evade its limit.
