@@ -26,7 +26,7 @@ const evadeLimit = 3e6
 const (
 	evadeBurst = 10 * time.Millisecond
 	evadeEarly = 100 * time.Millisecond
-	// So much may connections lead that are closed at once.
+	// So much may connections lead that are closed at once, in all.
 	evadeForgotten = 300 * time.Millisecond
 )
 
