@@ -69,7 +69,8 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 		return;
 	nn_pacing_set(ctx, s, x.limit * 2);
 	nn_clamp(ctx, s, tp);
-	iw = nn_initial_window(s, tp);
+	iw = s->clamp_segments < NN_UNPACED_SEGMENTS ? s->clamp_segments
+						     : NN_UNPACED_SEGMENTS;
 	if (iw)
 		bpf_setsockopt(ctx, SOL_TCP, TCP_BPF_IW, &iw, sizeof(iw));
 }
@@ -281,6 +282,8 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		x.next_ns =
 			s->prepaid_bytes ? x.now_ns : x.before_ns + x.young_ns;
 	}
+	if (!(s->flags & NN_SOCK_STARTED))
+		nn_window_open(ctx, s, tp, &x);
 	s->flags |= NN_SOCK_STARTED;
 	s->flags &= ~NN_SOCK_ADOPTED;
 

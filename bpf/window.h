@@ -15,6 +15,7 @@
 #define NN_CHUNK_MAX	    60000 /* from here on TCP's own size will do */
 #define NN_NO_CLAMP	    0x7fffffff
 #define NN_DISTANT_US	    3000
+#define NN_OPEN_NS	    10000000ULL
 #define NN_UNPACED_SEGMENTS 10 /* that TCP lets go without pacing */
 
 static __always_inline bool nn_window_exceeds(__u32 cwnd, __u32 clamp)
@@ -30,25 +31,26 @@ static __always_inline bool nn_distant(const struct tcp_sock *tp)
 	return least_us >= NN_DISTANT_US && least_us != 0xffffffff;
 }
 
-/* The window that a connection begins with. TCP sends half a window at a time,
- * and slow start goes on only while all of it is in use: on a short path a
- * paced connection stays at the chunks that it began with. So it begins with
- * TCP's own size of a chunk at the limit, 1 ms of it; 0 = as it is. */
-static __always_inline __u32 nn_initial_window(const struct nn_socket *s,
-					       const struct tcp_sock *tp)
+/* The window after a connection's first chunk. TCP sends half a window at a
+ * time, and slow start goes on only while all of it is in use: on a short path
+ * a paced connection stays at the chunks that it began with. So it goes on with
+ * TCP's own size of a chunk at the limit, 1 ms of it, unless others wait
+ * already: each is ahead by that. */
+static __always_inline void nn_window_open(void *ctx, const struct nn_socket *s,
+					   const struct tcp_sock *tp,
+					   const struct nn_transmit *x)
 {
-	__u32 mss = tp->mss_cache ? tp->mss_cache : 1448;
+	__u32 mss = tp->mss_cache ? tp->mss_cache : 1448, window;
 	__u64 chunk = s->limit_bytes_per_sec / 1000;
-	__u32 window;
 
-	if (s->clamp_segments && s->clamp_segments < NN_UNPACED_SEGMENTS)
-		return s->clamp_segments;
-	if (nn_distant(tp))
-		return 0;
+	if (nn_distant(tp) || x->next_ns > x->now_ns + NN_OPEN_NS)
+		return;
 	if (chunk > NN_CHUNK_MAX)
 		chunk = NN_CHUNK_MAX;
 	window = 2 * chunk / mss;
-	return window > NN_UNPACED_SEGMENTS ? window : 0;
+	if (window > NN_UNPACED_SEGMENTS)
+		bpf_setsockopt(ctx, SOL_TCP, TCP_BPF_IW, &window,
+			       sizeof(window));
 }
 
 /* Keep the congestion window at two chunks and two round trips of the
