@@ -7,9 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -190,30 +187,11 @@ func (f *field) wire() wired {
 // is counted with its headers.
 func (f *field) segmented() {
 	f.t.Helper()
-	const (
-		siocEthtool = 0x8946
-		setTSO      = 0x1f
-	)
-	value := struct{ command, data uint32 }{command: setTSO}
-	request := struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&value)}
-	copy(request.name[:], testutil.Device)
-	err := f.A.Do(func() error {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), siocEthtool, uintptr(unsafe.Pointer(&request))); errno != 0 {
-			return errno
-		}
-		return nil
-	})
-	if err != nil {
-		f.t.Fatalf("switch TSO off: %v", err)
+	if err := f.A.Offload(map[string]bool{
+		"tx-tcp-segmentation": false, "tx-tcp6-segmentation": false,
+		"tx-tcp-ecn-segmentation": false, "tx-tcp-mangleid-segmentation": false,
+	}); err != nil {
+		f.t.Fatal(err)
 	}
 }
 

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"runtime"
+	"strconv"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -73,7 +76,7 @@ func (p *Pair) setUp(join func(*Pair) error) error {
 	if p.B, err = NewNetNS(); err != nil {
 		return err
 	}
-	if err := join(p); err != nil {
+	if err := errors.Join(p.A.deliverInOrder(), p.B.deliverInOrder(), join(p)); err != nil {
 		return err
 	}
 	for _, end := range []struct {
@@ -88,6 +91,19 @@ func (p *Pair) setUp(join func(*Pair) error) error {
 		}
 	}
 	return nil
+}
+
+// deliverInOrder has devices made from now on deliver a flow's packets on one
+// CPU, as a wire does. By itself a veth device delivers on each CPU what that
+// one sent, and a fast flow whose program and timers run on two is reordered,
+// which TCP takes for loss.
+func (n *NetNS) deliverInOrder() error {
+	cpus := uint32(1)<<min(runtime.NumCPU(), 31) - 1
+	err := n.Sysctl("net/core/rps_default_mask", strconv.FormatUint(uint64(cpus), 16))
+	if errors.Is(err, os.ErrNotExist) { // before Linux 6.3
+		return nil
+	}
+	return err
 }
 
 // join makes the devices of a veth pair.

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // flow starts a receiver at the B end and a sender at the A end of a new pair.
@@ -254,4 +256,26 @@ func ownerOf(pid int) (uint32, error) {
 		return 0, err
 	}
 	return info.Sys().(*syscall.Stat_t).Uid, nil
+}
+
+func TestPairDeliversInOrder(t *testing.T) {
+	if _, err := os.Stat("/proc/sys/net/core/rps_default_mask"); err != nil {
+		t.Skip("before Linux 6.3 a veth device delivers on every CPU that sends")
+	}
+	_, r, s := flow(t, ReceiverConfig{Ports: []Port{{Number: 5001}}}, SenderConfig{Connections: 1, Congestion: "bbr"})
+	start(t, s)
+	time.Sleep(time.Second)
+	stop(t, s)
+	proc, err := procfs.NewProc(r.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat, err := proc.Netstat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	segments := r.Bytes(5001, Now()) / (64 << 10)
+	if early := stat.TCPOFOQueue; early == nil || *early > segments/1000 { // bbr is reordered most
+		t.Errorf("%v of %.0f segments of 64 KB came too early, want none", *early, segments)
+	}
 }
