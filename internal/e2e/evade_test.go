@@ -116,8 +116,15 @@ func (f *field) contained(e escape, begin wired, limit float64) {
 	f.t.Helper()
 	time.Sleep(2 * settle)
 	settled := f.wire()
-	time.Sleep(2 * time.Second)
-	end := f.wire()
+	end := settled
+	var each []string // 100 ms, of the limit
+	for range 20 {
+		time.Sleep(100 * time.Millisecond)
+		before := end
+		end = f.wire()
+		rate, _ := end.since(before)
+		each = append(each, fmt.Sprintf("%.2f", rate/limit))
+	}
 	rate, packets := end.since(settled)
 	f.t.Logf("%.3f of the limit in %.0f packets/s", rate/limit, packets)
 	limit *= 1 + e.over
@@ -126,7 +133,7 @@ func (f *field) contained(e escape, begin wired, limit float64) {
 	case e.open && err == nil:
 		f.t.Error("this is no way around a limit any more: the man page names it")
 	case !e.open && err != nil:
-		f.t.Error(err)
+		f.t.Errorf("%v\neach 100 ms: %s\ncharged: %s", err, strings.Join(each, " "), f.netnice("ls", "--json").out)
 	}
 	least := e.least
 	if least == 0 {

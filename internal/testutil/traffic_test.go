@@ -15,6 +15,12 @@ import (
 func flow(t *testing.T, rx ReceiverConfig, tx SenderConfig) (*Pair, *Receiver, *Sender) {
 	t.Helper()
 	pair := MustPair(t)
+	r, sender := flowOver(t, pair, rx, tx)
+	return pair, r, sender
+}
+
+func flowOver(t *testing.T, pair *Pair, rx ReceiverConfig, tx SenderConfig) (*Receiver, *Sender) {
+	t.Helper()
 	r, err := StartReceiver(pair.B, rx)
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +34,7 @@ func flow(t *testing.T, rx ReceiverConfig, tx SenderConfig) (*Pair, *Receiver, *
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return pair, r, s
+	return r, s
 }
 
 func start(t *testing.T, s *Sender) Instant {
@@ -258,11 +264,18 @@ func ownerOf(pid int) (uint32, error) {
 	return info.Sys().(*syscall.Stat_t).Uid, nil
 }
 
-func TestPairDeliversInOrder(t *testing.T) {
+func TestPairInOrder(t *testing.T) {
+	RequireRoot(t)
 	if _, err := os.Stat("/proc/sys/net/core/rps_default_mask"); err != nil {
 		t.Skip("before Linux 6.3 a veth device delivers on every CPU that sends")
 	}
-	_, r, s := flow(t, ReceiverConfig{Ports: []Port{{Number: 5001}}}, SenderConfig{Connections: 1, Congestion: "bbr"})
+	pair, err := NewPairInOrder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pair.Close() })
+	r, s := flowOver(t, pair, ReceiverConfig{Ports: []Port{{Number: 5001}}},
+		SenderConfig{To: pair.B4.String() + ":5001", Connections: 1, Congestion: "bbr"})
 	start(t, s)
 	time.Sleep(time.Second)
 	stop(t, s)
