@@ -22,27 +22,26 @@ __u32 release_rates;   /* sockets lose their own rates, too */
 
 /* Mark the members of a tree. Members of trees nested in it keep theirs, whose
  * outermost node gets the new one as its parent: then the answer is true. */
-static __always_inline bool nn_adopt_task(struct task_struct *t)
+static __always_inline bool nn_adopt_task(struct task_struct *t, bool *member)
 {
 	struct nn_task *e, fresh = {};
 	struct task_struct *p = t;
 	struct nn_node *root;
 	__u32 node = adopt_node, at;
-	bool member = false;
 
 	root = bpf_map_lookup_elem(&nodes, &node);
 	if (!root)
 		return false;
 	for (int i = 0; i < NN_ANCESTORS; i++) {
 		if (p->tgid == adopt_root_tgid) {
-			member = true;
+			*member = true;
 			break;
 		}
 		if (p->tgid <= 1)
 			break;
 		p = p->real_parent;
 	}
-	if (!member)
+	if (!*member)
 		return false;
 	fresh.node = node;
 	fresh.generation = root->generation;
@@ -351,6 +350,8 @@ static __always_inline void nn_socket_record(struct seq_file *seq,
 {
 	struct nn_socket_record r = {};
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+	struct nn_policy *p = nn_policy();
+	struct cgroup *g;
 
 	r.protocol = sk->sk_protocol;
 	if (!tp && r.protocol != IPPROTO_MPTCP)
@@ -361,6 +362,9 @@ static __always_inline void nn_socket_record(struct seq_file *seq,
 	r.local_port = sk->__sk_common.skc_num;
 	r.remote_port = bpf_ntohs(sk->__sk_common.skc_dport);
 	r.netns = sk->__sk_common.skc_net.net->ns.inum;
+	g = nn_sock_cgroup(sk);
+	r.cgroup = nn_cgroup_id(g);
+	r.stray = p && p->cover && !nn_cgroup_within(g, p->cover);
 	if (r.family == AF_INET6) {
 		BPF_CORE_READ_INTO(&r.local, sk, __sk_common.skc_v6_rcv_saddr);
 		BPF_CORE_READ_INTO(&r.remote, sk, __sk_common.skc_v6_daddr);

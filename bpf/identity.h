@@ -10,10 +10,7 @@
 #ifndef NETNICE_IDENTITY_H
 #define NETNICE_IDENTITY_H
 
-#include "kernel.h"
-#include "maps.h"
-
-#define NN_CGROUP_DEPTH 12 /* levels above a process that are looked at */
+#include "cover.h"
 
 /* What a socket's path follows from. */
 struct nn_who {
@@ -271,6 +268,8 @@ static __always_inline struct nn_socket *nn_socket_reassign(
 		}
 	}
 	nn_socket_assign(s, &w, path, n);
+	if (n)
+		nn_cover_ask(p, s, nn_sock_cgroup(sk));
 	return s;
 }
 
@@ -345,6 +344,7 @@ static __always_inline void nn_socket_made(void *sk)
 		return;
 	}
 	nn_socket_assign(s, &w, path, n);
+	nn_cover_ask(p, s, t->cgroups->dfl_cgrp);
 }
 
 /* Fork and clone: threads too, so that exec from a thread keeps the node. */

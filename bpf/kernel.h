@@ -38,6 +38,7 @@
 #define NN_PAGE_SIZE	   4096
 /* Linux 6.12; older kernels answer -EINVAL. */
 #define NN_TCP_BPF_CB_FLAGS 1008
+#define NN_CGROUP_DEPTH	    12 /* levels upwards that are looked at */
 
 #define __core		    __attribute__((preserve_access_index))
 
@@ -60,6 +61,10 @@ struct cgroup_subsys_state {
 struct cgroup {
 	struct cgroup_subsys_state self;
 	struct kernfs_node *kn;
+} __core;
+
+struct sock_cgroup_data {
+	struct cgroup *cgroup;
 } __core;
 
 struct css_set {
@@ -150,6 +155,7 @@ struct sock {
 	unsigned long sk_pacing_rate;
 	unsigned long sk_max_pacing_rate;
 	struct bpf_local_storage *sk_bpf_storage;
+	struct sock_cgroup_data sk_cgrp_data;
 } __core;
 
 struct inet_sock {

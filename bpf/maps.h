@@ -83,8 +83,8 @@ struct {
 	__type(value, __u64);
 } faults SEC(".maps");
 
-/* Wakes the daemon when a socket needs what only that can do. One word an
- * event, of enum nn_event; a lost one is made up for every second. */
+/* Wakes the daemon when a socket needs what only that can do. An event begins
+ * with a word of enum nn_event; a lost one is made up for every second. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);

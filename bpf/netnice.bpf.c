@@ -17,6 +17,8 @@ enum nn_owner *nn_keep_owner __attribute__((unused));
 enum nn_fault *nn_keep_fault __attribute__((unused));
 enum nn_event *nn_keep_event __attribute__((unused));
 struct nn_task_record *nn_keep_task_record __attribute__((unused));
+struct nn_member_record *nn_keep_member_record __attribute__((unused));
+struct nn_egress_event *nn_keep_egress_event __attribute__((unused));
 struct nn_socket_record *nn_keep_socket_record __attribute__((unused));
 
 /* --- always attached while netnice is up --- */
@@ -130,11 +132,16 @@ SEC("iter/task")
 int nn_adopt_tasks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
-	__u32 nests = 1;
+	struct nn_member_record r = {};
+	bool member = false;
 
-	/* anything written says that a tree is nested in the new one */
-	if (task && nn_adopt_task(task))
-		bpf_seq_write(ctx->meta->seq, &nests, sizeof(nests));
+	if (!task)
+		return 0;
+	r.nests = nn_adopt_task(task, &member);
+	if (!member)
+		return 0;
+	r.cgroup = task->cgroups->dfl_cgrp->kn->id;
+	bpf_seq_write(ctx->meta->seq, &r, sizeof(r));
 	return 0;
 }
 
@@ -163,6 +170,7 @@ int nn_list_tasks(struct bpf_iter__task *ctx)
 		return 0;
 	r.tgid = t->tgid;
 	r.node = e->node;
+	r.cgroup = t->cgroups->dfl_cgrp->kn->id;
 	bpf_seq_write(ctx->meta->seq, &r, sizeof(r));
 	return 0;
 }

@@ -14,43 +14,6 @@ static __always_inline int nn_option_fail(int err)
 	return 0;
 }
 
-#define NN_ATTACH_NS	3000000ULL
-#define NN_ATTACH_LOOKS (1U << 20)
-
-struct nn_attach_wait {
-	struct nn_policy *policy;
-	__u64 until_ns;
-};
-
-static long nn_attach_look(__u32 i, struct nn_attach_wait *w)
-{
-	return *(volatile __u32 *)&w->policy->kinds ||
-	       bpf_ktime_get_ns() > w->until_ns;
-}
-
-/* The egress hook, which holds a connection's first segments, is attached while
- * somebody needs it. The first socket with a rate asks the daemon for it and
- * waits for that, half a millisecond as a rule: its connection could have sent
- * ten segments before. With no daemon to read the event, or one that is busy,
- * it goes without. */
-static __always_inline void nn_egress_ask(struct nn_policy *p)
-{
-	struct nn_attach_wait w = {.policy = p};
-	__u32 event = NN_EVENT_RATE;
-	bool alive = !bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA);
-
-	if (bpf_ringbuf_output(&events, &event, sizeof(event),
-			       BPF_RB_FORCE_WAKEUP)) {
-		nn_fault(NN_FAULT_EVENT_LOST);
-		return;
-	}
-	if (!alive ||
-	    !bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_loop))
-		return;
-	w.until_ns = bpf_ktime_get_ns() + NN_ATTACH_NS;
-	bpf_loop(NN_ATTACH_LOOKS, nn_attach_look, &w, 0);
-}
-
 static __always_inline int nn_option_set(struct bpf_sockopt *ctx)
 {
 	__u8 *val = ctx->optval, *end = ctx->optval_end;
@@ -98,8 +61,15 @@ static __always_inline int nn_option_set(struct bpf_sockopt *ctx)
 	s->rate_bytes_per_sec = rate;
 	s->rate_clock_ns = 0;
 	p = nn_policy();
-	if (rate && p && !p->kinds)
-		nn_egress_ask(p);
+	/* The egress hook, which holds a connection's first segments, is on the
+	 * root for sockets with a rate. The first asks for it. */
+	if (rate && p) {
+		__u32 kinds = *(volatile __u32 *)&p->kinds;
+		__u64 cover = *(volatile __u64 *)&p->cover;
+
+		if (!kinds || cover)
+			nn_egress_ask(p, NN_EVENT_RATE, 0, kinds, cover);
+	}
 	/* An open connection: the next transmit looks at the rate. Before it is
 	 * set up, arming waits for that. */
 	if (rate && !(s->flags & NN_SOCK_ARMED) &&

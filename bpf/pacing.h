@@ -109,25 +109,17 @@ static __always_inline bool nn_far(const struct nn_transmit *x, __u64 at_ns)
 	return at_ns > x->now_ns + x->slack_ns;
 }
 
-/* The egress hook is there while there is a node, or for sockets' rates. */
-static __always_inline bool nn_egress_attached(void)
-{
-	const struct nn_policy *p = nn_policy();
-
-	return p && p->kinds;
-}
-
 /* A chunk for which TCP's timer was not set, and whose turn is far off, is
  * held. It keeps its turn by a reservation for all of it: a connection may be
  * closed after this chunk, and then nobody waits until it is paid. */
 static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
-				    struct nn_socket *s, struct nn_transmit *x)
+				    struct nn_socket *s,
+				    const struct tcp_sock *tp,
+				    struct nn_transmit *x)
 {
 	__u32 event = NN_EVENT_HELD;
 	__u64 due, own;
 
-	if (!s->path[0].node && !nn_egress_attached())
-		return false;
 	if (s->flags & NN_SOCK_STARTED) {
 		if (ctx->data_segs_out >= NN_UNPACED_SEGMENTS)
 			return false;
@@ -142,6 +134,8 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 			due = x->newborn_ns;
 	}
 	if (!nn_far(x, due) || (!x->newborn_ns && !nn_far(x, x->sent_ns)))
+		return false;
+	if (!nn_egress_sees(s, &tp->inet_conn.icsk_inet.sk))
 		return false;
 	if (x->newborn_ns)
 		s->flags |= NN_SOCK_NEWBORN;
@@ -251,7 +245,8 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		return;
 	}
 	if (s->due_ns) {
-		if (nn_held_waits(ctx, s, &x)) {
+		if (nn_egress_sees(s, &tp->inet_conn.icsk_inet.sk) &&
+		    nn_held_waits(ctx, s, &x)) {
 			s->flags |= NN_SOCK_HOLD;
 			return;
 		}
@@ -268,7 +263,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 			nn_path_walk(s, &x, NN_ASK);
 	}
 	if (x.wire_bytes) {
-		if (nn_hold(ctx, s, &x))
+		if (nn_hold(ctx, s, tp, &x))
 			return;
 		x.odd = s->flags & NN_SOCK_ADOPTED;
 		nn_path_walk(s, &x, NN_CHARGE);

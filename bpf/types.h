@@ -159,6 +159,7 @@ enum nn_socket_flags {
 	NN_SOCK_ADOPTED = 1 << 11, /* no chunk was charged since it was armed */
 	NN_SOCK_NEWBORN = 1 << 12, /* held: the first chunk of its class */
 	NN_SOCK_REFUSED = 1 << 14, /* its first SYN went back */
+	NN_SOCK_STRAY = 1 << 15, /* the daemon was asked to cover it: cover.h */
 };
 
 /* State of one TCP socket; written under the socket's lock. */
@@ -193,6 +194,7 @@ struct nn_policy {
 	__u32 kinds; /* 1 << kind of those that have a node */
 	__u32 host_node;
 	__u32 pad;
+	__u64 cover; /* the cgroup that the egress hook is on, 0 = the root */
 };
 
 /* Reasons for which traffic flowed although it should have been held. */
@@ -207,15 +209,32 @@ enum nn_fault {
 
 enum nn_event {
 	NN_EVENT_NONE,
-	NN_EVENT_ARM,  /* callbacks that only an iterator can switch on */
-	NN_EVENT_RATE, /* a socket has a rate: the egress hook is needed */
-	NN_EVENT_HELD, /* a chunk is held: TCP would try again late */
+	NN_EVENT_ARM,	/* callbacks that only an iterator can switch on */
+	NN_EVENT_RATE,	/* a socket has a rate: the egress hook is needed */
+	NN_EVENT_HELD,	/* a chunk is held: TCP would try again late */
+	NN_EVENT_COVER, /* a limited socket is outside the egress hook's cgroup
+			 */
+};
+
+/* What NN_EVENT_RATE and NN_EVENT_COVER come with; others are a word. */
+struct nn_egress_event {
+	__u32 kind;
+	__u32 pad;
+	__u64 cgroup; /* that the socket is of */
 };
 
 /* Output of the iterators. */
 struct nn_task_record {
 	__u32 tgid;
 	__u32 node;
+	__u64 cgroup;
+};
+
+/* A member that was marked. */
+struct nn_member_record {
+	__u64 cgroup;
+	__u32 nests; /* in a tree that is nested in the new one */
+	__u32 pad;
 };
 
 struct nn_socket_record {
@@ -224,6 +243,7 @@ struct nn_socket_record {
 	__u8 remote[16];
 	__u64 queued_bytes;
 	__u64 unsent_bytes;
+	__u64 cgroup; /* that it was made in */
 	__u32 netns;
 	__u16 local_port;
 	__u16 remote_port;
@@ -231,6 +251,8 @@ struct nn_socket_record {
 	__u8 tcp_state;
 	__u8 armed;	/* our callback flag stands on the socket */
 	__u32 protocol; /* an MPTCP socket has subflows, which are armed */
+	__u32 stray;	/* the egress hook does not see it */
+	__u32 pad;
 };
 
 #endif

@@ -82,40 +82,54 @@ func records[T any](b []byte, err error) ([]T, error) {
 // every task of the machine is faster for larger ones.
 const fewProcesses = 32
 
+// Adopted is what AdoptTasks found.
+type Adopted struct {
+	// Members are the processes that were visited, nil where those of the whole
+	// machine were.
+	Members []uint32
+	Nests   bool // trees are nested in the new one
+	Cgroups map[uint64]bool
+}
+
+func (a *Adopted) add(out []byte) {
+	list, _ := records[MemberRecord](out, nil) // which has no error without one
+	for _, r := range list {
+		a.Nests = a.Nests || r.Nests != 0
+		a.Cgroups[r.Cgroup] = true
+	}
+}
+
 // AdoptTasks marks the process root and its running descendants as members of
 // the tree node. Members of the node outer (0 = none) move into it; trees that
-// are nested in it get it as their parent: then nests is true. Members are the
-// processes that were visited, nil where those of the whole machine were.
-func (o *Object) AdoptTasks(root, node, outer uint32) (members []uint32, nests bool, err error) {
+// are nested in it get it as their parent.
+func (o *Object) AdoptTasks(root, node, outer uint32) (a Adopted, err error) {
+	a.Cgroups = map[uint64]bool{}
 	if err := o.AdoptRootTgid.Set(root); err != nil {
-		return nil, false, fmt.Errorf("set iterator argument: %w", err)
+		return a, fmt.Errorf("set iterator argument: %w", err)
 	}
 	if err := o.AdoptNode.Set(node); err != nil {
-		return nil, false, fmt.Errorf("set iterator argument: %w", err)
+		return a, fmt.Errorf("set iterator argument: %w", err)
 	}
 	if err := o.AdoptOuter.Set(outer); err != nil {
-		return nil, false, fmt.Errorf("set iterator argument: %w", err)
-	}
-	all := func() error {
-		out, err := run(o.NnAdoptTasks, nil)
-		nests = nests || len(out) > 0
-		return err
+		return a, fmt.Errorf("set iterator argument: %w", err)
 	}
 	if hasChildren() {
-		members, err = descend(root, fewProcesses, childrenOf("/proc"), func(tgid uint32) (bool, error) {
+		a.Members, err = descend(root, fewProcesses, childrenOf("/proc"), func(tgid uint32) (bool, error) {
 			out, alone, err := runOfProcess(o.NnAdoptTasks, tgid)
-			nests = nests || len(out) > 0
+			a.add(out)
 			return alone, err
 		})
 	}
 	// Twice, so that a child forked during the first pass is seen by the second.
-	for pass := 0; pass < 2 && members == nil && err == nil; pass++ {
-		err = all()
+	for pass := 0; pass < 2 && a.Members == nil && err == nil; pass++ {
+		var out []byte
+		out, err = run(o.NnAdoptTasks, nil)
+		a.add(out)
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("mark the processes below %d: %w", root, err)
+		return a, fmt.Errorf("mark the processes below %d: %w", root, err)
 	}
-	return members, nests, nil
+	return a, nil
 }
 
 // ReleaseTasks hands the members of a tree node to outer (0 = none).

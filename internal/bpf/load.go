@@ -183,23 +183,13 @@ func (o *Object) take(c *ebpf.Collection) {
 
 func linkPath(pinDir, name string) string { return filepath.Join(pinDir, "link_"+name) }
 
-// Attach attaches the base hooks, or those that present nodes need, and pins
-// them. A hook that a former process attached is taken over and gets this
-// object's program.
+// Attach attaches the base hooks, or those that present nodes need but the
+// egress hook (see MoveEgress), and pins them. A hook that a former process
+// attached is taken over and gets this object's program.
 func (o *Object) Attach(base bool) error {
-	return o.attachAll(func(h hook) bool { return h.base == base })
-}
-
-// AttachEgress attaches, of what nodes need, the egress hook alone: sockets
-// with a rate of their own need no more.
-func (o *Object) AttachEgress() error {
-	return o.attachAll(func(h hook) bool { return h.name == egressHook })
-}
-
-func (o *Object) attachAll(wanted func(hook) bool) error {
 	for _, h := range hooks() {
 		p := h.program(&o.netniceObjects)
-		if !wanted(h) || p == nil || o.links[h.name] != nil {
+		if h.base != base || h.name == egressHook || p == nil || o.links[h.name] != nil {
 			continue
 		}
 		l, err := o.attach(h, p)
@@ -274,6 +264,12 @@ func (o *Object) detachAll(wanted func(hook) bool) error {
 			errs = append(errs, fmt.Errorf("detach %s: %w", h.name, err))
 		}
 		delete(o.links, h.name)
+		if h.name != egressHook {
+			continue
+		}
+		if err := os.Remove(linkPath(o.opts.PinDir, movedHook)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("unpin %s: %w", movedHook, err))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -68,13 +68,21 @@ const (
 	netniceNnDirectionNN_DIRECTIONS netniceNnDirection = 3
 )
 
+type netniceNnEgressEvent struct {
+	_      structs.HostLayout
+	Kind   uint32
+	Pad    uint32
+	Cgroup uint64
+}
+
 type netniceNnEvent uint32
 
 const (
-	netniceNnEventNN_EVENT_NONE netniceNnEvent = 0
-	netniceNnEventNN_EVENT_ARM  netniceNnEvent = 1
-	netniceNnEventNN_EVENT_RATE netniceNnEvent = 2
-	netniceNnEventNN_EVENT_HELD netniceNnEvent = 3
+	netniceNnEventNN_EVENT_NONE  netniceNnEvent = 0
+	netniceNnEventNN_EVENT_ARM   netniceNnEvent = 1
+	netniceNnEventNN_EVENT_RATE  netniceNnEvent = 2
+	netniceNnEventNN_EVENT_HELD  netniceNnEvent = 3
+	netniceNnEventNN_EVENT_COVER netniceNnEvent = 4
 )
 
 type netniceNnFault uint32
@@ -95,6 +103,13 @@ type netniceNnLimit struct {
 	BurstBytes         uint64
 	Weight             uint32
 	Priority           uint32
+}
+
+type netniceNnMemberRecord struct {
+	_      structs.HostLayout
+	Cgroup uint64
+	Nests  uint32
+	Pad    uint32
 }
 
 type netniceNnNode struct {
@@ -148,6 +163,7 @@ type netniceNnPolicy struct {
 	Kinds    uint32
 	HostNode uint32
 	Pad      uint32
+	Cover    uint64
 }
 
 type netniceNnSocket struct {
@@ -195,6 +211,7 @@ const (
 	netniceNnSocketFlagsNN_SOCK_ADOPTED   netniceNnSocketFlags = 2048
 	netniceNnSocketFlagsNN_SOCK_NEWBORN   netniceNnSocketFlags = 4096
 	netniceNnSocketFlagsNN_SOCK_REFUSED   netniceNnSocketFlags = 16384
+	netniceNnSocketFlagsNN_SOCK_STRAY     netniceNnSocketFlags = 32768
 )
 
 type netniceNnSocketRecord struct {
@@ -204,6 +221,7 @@ type netniceNnSocketRecord struct {
 	Remote      [16]uint8
 	QueuedBytes uint64
 	UnsentBytes uint64
+	Cgroup      uint64
 	Netns       uint32
 	LocalPort   uint16
 	RemotePort  uint16
@@ -211,6 +229,8 @@ type netniceNnSocketRecord struct {
 	TcpState    uint8
 	Armed       uint8
 	Protocol    uint32
+	Stray       uint32
+	Pad         uint32
 }
 
 type netniceNnTask struct {
@@ -220,9 +240,10 @@ type netniceNnTask struct {
 }
 
 type netniceNnTaskRecord struct {
-	_    structs.HostLayout
-	Tgid uint32
-	Node uint32
+	_      structs.HostLayout
+	Tgid   uint32
+	Node   uint32
+	Cgroup uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -261,9 +282,11 @@ const (
 	netniceVarAdoptRootTgid       = "adopt_root_tgid"
 	netniceVarListNode            = "list_node"
 	netniceVarNnKeepDirection     = "nn_keep_direction"
+	netniceVarNnKeepEgressEvent   = "nn_keep_egress_event"
 	netniceVarNnKeepEvent         = "nn_keep_event"
 	netniceVarNnKeepFault         = "nn_keep_fault"
 	netniceVarNnKeepKind          = "nn_keep_kind"
+	netniceVarNnKeepMemberRecord  = "nn_keep_member_record"
 	netniceVarNnKeepNodeFlags     = "nn_keep_node_flags"
 	netniceVarNnKeepOwner         = "nn_keep_owner"
 	netniceVarNnKeepSocketFlags   = "nn_keep_socket_flags"
@@ -359,9 +382,11 @@ type netniceVariableSpecs struct {
 	AdoptRootTgid      *ebpf.VariableSpec `ebpf:"adopt_root_tgid"`
 	ListNode           *ebpf.VariableSpec `ebpf:"list_node"`
 	NnKeepDirection    *ebpf.VariableSpec `ebpf:"nn_keep_direction"`
+	NnKeepEgressEvent  *ebpf.VariableSpec `ebpf:"nn_keep_egress_event"`
 	NnKeepEvent        *ebpf.VariableSpec `ebpf:"nn_keep_event"`
 	NnKeepFault        *ebpf.VariableSpec `ebpf:"nn_keep_fault"`
 	NnKeepKind         *ebpf.VariableSpec `ebpf:"nn_keep_kind"`
+	NnKeepMemberRecord *ebpf.VariableSpec `ebpf:"nn_keep_member_record"`
 	NnKeepNodeFlags    *ebpf.VariableSpec `ebpf:"nn_keep_node_flags"`
 	NnKeepOwner        *ebpf.VariableSpec `ebpf:"nn_keep_owner"`
 	NnKeepSocketFlags  *ebpf.VariableSpec `ebpf:"nn_keep_socket_flags"`
@@ -427,9 +452,11 @@ type netniceVariables struct {
 	AdoptRootTgid      *ebpf.Variable `ebpf:"adopt_root_tgid"`
 	ListNode           *ebpf.Variable `ebpf:"list_node"`
 	NnKeepDirection    *ebpf.Variable `ebpf:"nn_keep_direction"`
+	NnKeepEgressEvent  *ebpf.Variable `ebpf:"nn_keep_egress_event"`
 	NnKeepEvent        *ebpf.Variable `ebpf:"nn_keep_event"`
 	NnKeepFault        *ebpf.Variable `ebpf:"nn_keep_fault"`
 	NnKeepKind         *ebpf.Variable `ebpf:"nn_keep_kind"`
+	NnKeepMemberRecord *ebpf.Variable `ebpf:"nn_keep_member_record"`
 	NnKeepNodeFlags    *ebpf.Variable `ebpf:"nn_keep_node_flags"`
 	NnKeepOwner        *ebpf.Variable `ebpf:"nn_keep_owner"`
 	NnKeepSocketFlags  *ebpf.Variable `ebpf:"nn_keep_socket_flags"`

@@ -14,6 +14,8 @@ type (
 	SocketRecord = netniceNnSocketRecord
 	Task         = netniceNnTask
 	TaskRecord   = netniceNnTaskRecord
+	MemberRecord = netniceNnMemberRecord
+	EgressEvent  = netniceNnEgressEvent
 	Policy       = netniceNnPolicy
 )
 
@@ -30,8 +32,9 @@ const (
 	SocketArmed    = uint32(netniceNnSocketFlagsNN_SOCK_ARMED)
 	SocketSubflows = uint32(netniceNnSocketFlagsNN_SOCK_SUBFLOWS)
 
-	EventRate = uint32(netniceNnEventNN_EVENT_RATE)
-	EventHeld = uint32(netniceNnEventNN_EVENT_HELD)
+	EventRate  = uint32(netniceNnEventNN_EVENT_RATE)
+	EventHeld  = uint32(netniceNnEventNN_EVENT_HELD)
+	EventCover = uint32(netniceNnEventNN_EVENT_COVER)
 
 	KindSocket = uint32(netniceNnNodeKindNN_NODE_SOCKET)
 	KindTree   = uint32(netniceNnNodeKindNN_NODE_TREE)

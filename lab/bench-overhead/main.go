@@ -1,7 +1,8 @@
 // Command bench-overhead measures what netnice costs traffic that it does not
 // limit: the same short measurement again and again without netnice and with
 // it (A B B A), over lo and over veth. With -limited N, N other processes have
-// limits meanwhile, so that every hook is attached.
+// limits meanwhile, so that every hook is attached. They are in a cgroup of their
+// own, as systemd has it, unless -together.
 //
 //	go run ./lab/bench-overhead
 //	go run ./lab/bench-overhead -limited 1000 -rounds 20
@@ -14,6 +15,8 @@ import (
 	"io"
 	"maps"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -31,6 +34,7 @@ import (
 type bench struct {
 	*bed.Bed
 	limited, rounds int
+	together        bool
 	passes          int
 	interval        time.Duration
 	pair            *testutil.Pair
@@ -40,6 +44,7 @@ type bench struct {
 func main() {
 	var o bench
 	flag.IntVar(&o.limited, "limited", 0, "limit `N` other processes meanwhile")
+	flag.BoolVar(&o.together, "together", false, "the others are in this process's own cgroup")
 	flag.IntVar(&o.rounds, "rounds", 40, "of without, with, with, without")
 	flag.IntVar(&o.passes, "passes", 1, "measure `N` times in each state and take the median")
 	flag.DurationVar(&o.interval, "interval", 60*time.Millisecond, "of one measurement")
@@ -76,11 +81,12 @@ type cell struct {
 }
 
 type figures struct {
-	Limited int     `json:"other_processes_limited"`
-	Rounds  int     `json:"rounds"`
-	Passes  int     `json:"passes"`
-	Empty   float64 `json:"ns_counted_for_an_empty_program"`
-	Cells   []*cell `json:"cells"`
+	Limited  int     `json:"other_processes_limited"`
+	Together bool    `json:"in_one_cgroup"`
+	Rounds   int     `json:"rounds"`
+	Passes   int     `json:"passes"`
+	Empty    float64 `json:"ns_counted_for_an_empty_program"`
+	Cells    []*cell `json:"cells"`
 }
 
 func (o *bench) run(ctx context.Context) error {
@@ -91,14 +97,10 @@ func (o *bench) run(ctx context.Context) error {
 	if o.pair, err = o.Pair(); err != nil {
 		return err
 	}
-	for range o.limited {
-		cmd, err := o.Start(nil, "sleep", "infinity")
-		if err != nil {
-			return err
-		}
-		o.others = append(o.others, cmd.Process.Pid)
+	if err := o.startOthers(); err != nil {
+		return err
 	}
-	f := figures{Limited: o.limited, Rounds: o.rounds, Passes: o.passes}
+	f := figures{Limited: o.limited, Together: o.together, Rounds: o.rounds, Passes: o.passes}
 	for _, kind := range []string{kindTCP, kindRR, kindUDP} {
 		for _, path := range []string{"lo", "veth"} {
 			f.Cells = append(f.Cells, &cell{Kind: kind, Path: path})
@@ -119,7 +121,36 @@ func (o *bench) run(ctx context.Context) error {
 	if o.limited > 0 {
 		o.Name += "-" + strconv.Itoa(o.limited)
 	}
+	if o.together {
+		o.Name += "-together"
+	}
 	return o.Write(f)
+}
+
+// startOthers starts the processes that are to be limited.
+func (o *bench) startOthers() error {
+	var procs string
+	if !o.together && o.limited > 0 {
+		dir, err := o.Cgroup("limited")
+		if err != nil {
+			return err
+		}
+		procs = filepath.Join(dir, "cgroup.procs")
+	}
+	for range o.limited {
+		cmd, err := o.Start(nil, "sleep", "infinity")
+		if err != nil {
+			return err
+		}
+		o.others = append(o.others, cmd.Process.Pid)
+		if procs == "" {
+			continue
+		}
+		if err := os.WriteFile(procs, []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+			return fmt.Errorf("move a process: %w", err)
+		}
+	}
+	return nil
 }
 
 // change switches netnice on or off, and sets the limits of the others.
@@ -240,7 +271,11 @@ func mark(verdict string) string {
 }
 
 func (o *bench) print(f figures) {
-	o.Printf("%d other processes limited; %d pairs of %d x %v; medians of with over without, 95%% confidence intervals\n\n", f.Limited, 2*f.Rounds, f.Passes, o.interval)
+	where := "in a cgroup of their own"
+	if f.Together {
+		where = "in the same cgroup"
+	}
+	o.Printf("%d other processes limited, %s; %d pairs of %d x %v; medians of with over without, 95%% confidence intervals\n\n", f.Limited, where, 2*f.Rounds, f.Passes, o.interval)
 	o.Printf("%-16s %-5s %28s  %-28s %-28s %s\n", "", "", "without: min median max", "rate", "per CPU second", "BPF's own time")
 	for _, c := range f.Cells {
 		unit, by := "k/s", 1e3

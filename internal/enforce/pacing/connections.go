@@ -21,6 +21,9 @@ func (k *Kernel) Maintain() error {
 	if len(k.nodes) == 0 && !k.rates {
 		return nil
 	}
+	if err := k.coverAnew(); err != nil {
+		return err
+	}
 	return k.adoptConnections(false)
 }
 
@@ -32,6 +35,9 @@ func (k *Kernel) adoptConnections(everywhere bool) error {
 		list, err := k.obj.ListSockets()
 		if err != nil {
 			return fmt.Errorf("list sockets: %w", err)
+		}
+		if err := k.coverStrays(list); err != nil {
+			return err
 		}
 		wanted = map[uint32]bool{}
 		busy := map[uint32]uint32{}
@@ -92,17 +98,22 @@ func (k *Kernel) needsVisit(r bpf.SocketRecord) bool {
 	case tcpTimeWait, tcpClose, tcpListen, tcpNewSynRecv:
 		return false
 	}
-	limited := r.State.RateBytesPerSec > 0 && !k.going
-	for _, h := range r.State.Path {
-		if n, ok := k.nodes[h.Node]; ok && n.Generation == h.Generation {
-			limited = true
-		}
-	}
+	limited := hasRate(r) && !k.going || k.limited(r)
 	if r.Protocol == unix.IPPROTO_MPTCP {
 		return limited && r.State.Flags&bpf.SocketSubflows == 0
 	}
 	ours := r.State.Flags&bpf.SocketArmed != 0
 	return limited != ours || limited && r.Armed == 0
+}
+
+// limited reports whether a node holds for a socket.
+func (k *Kernel) limited(r bpf.SocketRecord) bool {
+	for _, h := range r.State.Path {
+		if n, ok := k.nodes[h.Node]; ok && n.Generation == h.Generation {
+			return true
+		}
+	}
+	return false
 }
 
 // namespaces returns a path for each network namespace of the wanted inode

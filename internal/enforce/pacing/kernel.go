@@ -49,6 +49,7 @@ type Kernel struct {
 	noClock   map[bpf.ClockKey]bool // known to be missing
 	nearby    string                // network namespace to look at first, if any
 	epoch     uint32
+	cover     cover
 	events    chan struct{}
 	reader    *ringbuf.Reader
 	rates     bool // a socket has a rate of its own: see rates.go
@@ -103,6 +104,10 @@ func (k *Kernel) start() error {
 		if err := k.obj.Attach(false); err != nil {
 			return err
 		}
+		k.cover.stale = true
+		if err := k.coverAnew(); err != nil {
+			return err
+		}
 	}
 	r, err := ringbuf.NewReader(k.obj.Events)
 	if err != nil {
@@ -134,6 +139,12 @@ func (k *Kernel) wait() {
 		if err != nil {
 			return
 		}
+		if cgroup, ok := coverEvent(event.RawSample); ok {
+			if err := k.follow(cgroup); err != nil {
+				k.opts.Logger.Warn("the first segments of a limited process are not held", "err", err)
+			}
+			continue
+		}
 		wake := k.events
 		if isEvent(event.RawSample, bpf.EventHeld) {
 			wake = k.held
@@ -153,7 +164,7 @@ func (k *Kernel) readNodes() error {
 	if err := k.obj.Policy.Lookup(uint32(0), &policy); err != nil {
 		return fmt.Errorf("read the policy: %w", err)
 	}
-	k.epoch = policy.Epoch
+	k.epoch, k.cover.id = policy.Epoch, policy.Cover
 	k.rates = policy.Kinds&(1<<bpf.KindSocket) != 0
 	var index uint32
 	var n bpf.Node
@@ -190,9 +201,16 @@ func (k *Kernel) Attached() map[string]bool {
 // ProgramFor says for people what an attached program does.
 func (k *Kernel) ProgramFor(name string) string { return bpf.Purposes()[name] }
 
-// Close implements enforce.Kernel.
+// Close implements enforce.Kernel. Nobody follows the processes then: the egress
+// hook waits for the next daemon where it sees all of them.
 func (k *Kernel) Close() error {
-	return errors.Join(k.stopWaiting(), k.obj.Close())
+	errs := []error{k.stopWaiting()}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.nodes) > 0 {
+		errs = append(errs, k.coverAll())
+	}
+	return errors.Join(append(errs, k.obj.Close())...)
 }
 
 func (k *Kernel) stopWaiting() error {
@@ -211,7 +229,7 @@ func (k *Kernel) Down() error {
 	if err := k.removeAll(); err != nil {
 		errs = append(errs, err)
 	}
-	errs = append(errs, k.obj.Detach(false), k.obj.Detach(true))
+	errs = append(errs, k.detachForNodes(), k.obj.Detach(true))
 	k.mu.Unlock()
 	if err := errors.Join(errs...); err != nil {
 		return err // still open: may be tried again

@@ -55,26 +55,30 @@ func (k *Kernel) create(id uint32, n bpf.Node) error {
 	if err := k.obj.Attach(false); err != nil {
 		return err
 	}
+	var adopted bpf.Adopted
 	// The members are marked before the epoch changes: a path that a sender
 	// makes in between must not pass for one of the new epoch.
 	var members []uint32
 	if n.Kind == bpf.KindTree {
-		var nests bool
 		var err error
-		if members, nests, err = k.obj.AdoptTasks(uint32(n.Subject), id, n.Parent); err != nil {
+		if adopted, err = k.obj.AdoptTasks(uint32(n.Subject), id, n.Parent); err != nil {
 			return err
 		}
-		if nests {
+		members = adopted.Members
+		if adopted.Nests {
 			if err := k.readParents(); err != nil {
 				return err
 			}
 		}
-		if nests || members == nil {
+		if adopted.Nests || members == nil {
 			if members, err = k.members(id); err != nil {
 				return err
 			}
 		}
 		k.processes[id] = len(members)
+	}
+	if err := k.coverNode(n, adopted.Cgroups); err != nil {
+		return err
 	}
 	if err := k.putPolicy(); err != nil {
 		return err
@@ -87,6 +91,9 @@ func (k *Kernel) create(id uint32, n bpf.Node) error {
 		list, err := k.obj.ListSocketsOf(id)
 		if err != nil {
 			return fmt.Errorf("list sockets of node %d: %w", id, err)
+		}
+		if err := k.coverStrays(list); err != nil {
+			return err
 		}
 		if !slices.ContainsFunc(list, k.needsVisit) {
 			return nil
@@ -194,7 +201,7 @@ func (k *Kernel) putPolicy() error {
 }
 
 func (k *Kernel) writePolicy() error {
-	p := bpf.Policy{Epoch: k.epoch}
+	p := bpf.Policy{Epoch: k.epoch, Cover: k.cover.id}
 	for id, n := range k.nodes {
 		p.Kinds |= 1 << n.Kind
 		if n.Kind == bpf.KindHost {
@@ -261,6 +268,7 @@ func (k *Kernel) remove(id uint32) error {
 	if len(k.nodes) == 0 {
 		return k.lastNodeWent()
 	}
+	k.cover.stale = true
 	return nil
 }
 

@@ -11,7 +11,7 @@ import (
 
 // Sockets with a rate of their own (TCP_SNDRATE) need no node. The programs
 // that stand always pace them; the egress hook, which holds a connection's first
-// segments, is attached while there is such a socket. The program that sets the
+// segments, is on the root while there is such a socket. The program that sets the
 // first rate waits until the policy says so.
 
 // rateLook is how often it is looked whether there is such a socket still.
@@ -45,10 +45,14 @@ func (k *Kernel) lookAtRates() error {
 	if err != nil {
 		return fmt.Errorf("list sockets: %w", err)
 	}
-	return k.setRates(!k.going && slices.ContainsFunc(list, func(r bpf.SocketRecord) bool {
-		return r.State.RateBytesPerSec > 0
-	}))
+	return k.setRatesOf(list)
 }
+
+func (k *Kernel) setRatesOf(list []bpf.SocketRecord) error {
+	return k.setRates(!k.going && slices.ContainsFunc(list, hasRate))
+}
+
+func hasRate(r bpf.SocketRecord) bool { return r.State.RateBytesPerSec > 0 }
 
 // lastNodeWent detaches what is not needed without nodes.
 func (k *Kernel) lastNodeWent() error {
@@ -58,6 +62,11 @@ func (k *Kernel) lastNodeWent() error {
 	if k.rates {
 		return k.obj.DetachButEgress()
 	}
+	return k.detachForNodes()
+}
+
+func (k *Kernel) detachForNodes() error {
+	k.cover = cover{}
 	return k.obj.Detach(false)
 }
 
@@ -67,7 +76,7 @@ func (k *Kernel) setRates(rates bool) error {
 	switch {
 	case rates:
 		// Also for a daemon that took this over; the policy is written after.
-		if err := k.obj.AttachEgress(); err != nil {
+		if err := k.coverAll(); err != nil {
 			k.rates = before
 			return err
 		}
@@ -79,8 +88,9 @@ func (k *Kernel) setRates(rates bool) error {
 			return err
 		}
 		if len(k.nodes) == 0 {
-			return k.obj.Detach(false)
+			return k.detachForNodes()
 		}
+		k.cover.stale = true
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
 		return int(a.Node) - int(b.Node)
 	})
 	for i, t := range tasks {
-		if i > 0 && tasks[i-1] == t {
+		if i > 0 && tasks[i-1].Tgid == t.Tgid && tasks[i-1].Node == t.Node {
 			continue // another thread of the same process
 		}
 		node := t.Node

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -34,6 +35,25 @@ func (b *Bed) Start(n *testutil.NetNS, name string, args ...string) (*exec.Cmd, 
 	}
 	b.Defer(func() error { return Kill(cmd) })
 	return cmd, nil
+}
+
+// Cgroup makes a cgroup for as long as the experiment runs, and returns its
+// folder. Programs started later have left it when it goes.
+func (b *Bed) Cgroup(name string) (string, error) {
+	r, err := identity.New(identity.Options{})
+	if err != nil {
+		return "", err
+	}
+	root, err := r.CgroupRoot()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(root, fmt.Sprintf("netnice-lab-%d-%s", os.Getpid(), name))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make a cgroup: %w", err)
+	}
+	b.Defer(func() error { return os.Remove(dir) })
+	return dir, nil
 }
 
 // Kill kills a program, if it still runs, and waits for it.

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Which sockets the egress hook sees. It stands on the lowest cgroup that holds
+ * what is limited, so that others' packets do not meet it. A socket keeps the
+ * cgroup that it was made in, whoever uses it: one from outside makes the
+ * daemon move the hook up, and until then nothing is held there.
+ */
+#ifndef NETNICE_COVER_H
+#define NETNICE_COVER_H
+
+#include "kernel.h"
+#include "maps.h"
+
+#define NN_ATTACH_NS	3000000ULL
+#define NN_ATTACH_LOOKS (1U << 20)
+
+struct nn_attach_wait {
+	struct nn_policy *policy;
+	__u64 until_ns;
+	__u64 cover;
+	__u32 kinds;
+};
+
+static long nn_attach_look(__u32 i, struct nn_attach_wait *w)
+{
+	volatile struct nn_policy *p = w->policy;
+
+	return p->kinds != w->kinds || p->cover != w->cover ||
+	       bpf_ktime_get_ns() > w->until_ns;
+}
+
+static __always_inline void nn_egress_event(__u32 kind, __u64 cgroup)
+{
+	struct nn_egress_event event = {.kind = kind, .cgroup = cgroup};
+
+	if (bpf_ringbuf_output(&events, &event, sizeof(event),
+			       BPF_RB_FORCE_WAKEUP))
+		nn_fault(NN_FAULT_EVENT_LOST);
+}
+
+/* Ask the daemon for the egress hook where it is needed, and wait for that,
+ * half a millisecond as a rule: a connection could have sent its first ten
+ * segments before. was is the policy as the caller saw it. With no daemon to
+ * read the event, or one that is busy, it goes without. */
+static __always_inline void nn_egress_ask(struct nn_policy *p, __u32 kind,
+					  __u64 cgroup, __u32 kinds,
+					  __u64 cover)
+{
+	struct nn_attach_wait w = {.policy = p, .kinds = kinds, .cover = cover};
+	bool alive = !bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA);
+
+	nn_egress_event(kind, cgroup);
+	if (!alive ||
+	    !bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_loop))
+		return;
+	w.until_ns = bpf_ktime_get_ns() + NN_ATTACH_NS;
+	bpf_loop(NN_ATTACH_LOOKS, nn_attach_look, &w, 0);
+}
+
+static __always_inline struct cgroup *nn_sock_cgroup(const struct sock *sk)
+{
+	if (!bpf_core_field_exists(sk->sk_cgrp_data.cgroup))
+		return NULL; /* within none: the hook goes on the root */
+	return BPF_CORE_READ(sk, sk_cgrp_data.cgroup);
+}
+
+static __always_inline __u64 nn_cgroup_id(const struct cgroup *g)
+{
+	return BPF_CORE_READ(g, kn, id);
+}
+
+/* Is the cgroup the one of that id, or below it? The user side sees to it that
+ * no more levels have to be looked at than here. */
+static __always_inline bool nn_cgroup_within(struct cgroup *g, __u64 id)
+{
+	/* self is the first field of a cgroup */
+	struct cgroup_subsys_state *css = (struct cgroup_subsys_state *)g;
+
+	for (int i = 0; i < NN_CGROUP_DEPTH && css; i++) {
+		if (nn_cgroup_id((struct cgroup *)css) == id)
+			return true;
+		css = BPF_CORE_READ(css, parent);
+	}
+	return false;
+}
+
+/* A limited socket: have the hook see it. */
+static __always_inline void nn_cover_ask(struct nn_policy *p,
+					 struct nn_socket *s, struct cgroup *g)
+{
+	__u64 cover = *(volatile __u64 *)&p->cover;
+
+	if (!cover || s->flags & NN_SOCK_STRAY || nn_cgroup_within(g, cover))
+		return;
+	s->flags |= NN_SOCK_STRAY;
+	nn_egress_ask(p, NN_EVENT_COVER, nn_cgroup_id(g), p->kinds, cover);
+}
+
+/* What goes back to TCP has to meet the hook: where it does not, nothing may
+ * wait for that. */
+static __always_inline bool nn_egress_sees(struct nn_socket *s,
+					   const struct sock *sk)
+{
+	struct nn_policy *p = nn_policy();
+	struct cgroup *g;
+
+	/* The hook is there while there is a node, or for sockets' rates. */
+	if (!p || (!s->path[0].node && !p->kinds))
+		return false;
+	if (!p->cover)
+		return true;
+	g = nn_sock_cgroup(sk);
+	if (nn_cgroup_within(g, p->cover))
+		return true;
+	if (!(s->flags & NN_SOCK_STRAY)) {
+		s->flags |= NN_SOCK_STRAY;
+		nn_egress_event(NN_EVENT_COVER, nn_cgroup_id(g));
+	}
+	return false;
+}
+
+#endif

@@ -1,0 +1,129 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// movedHook is what the egress hook's link is pinned as before it takes the
+// place of the one that stood elsewhere.
+const movedHook = "egress_moved"
+
+// MoveEgress has the egress hook on the cgroup at a path below the root, and
+// nowhere else. Before it leaves the place where it was it calls told with the
+// cgroup's id (0 for the root), and so while it stands on both; packets that
+// meet it twice are sent back by either. It does nothing if the hook is there
+// already and this object has put it there.
+func (o *Object) MoveEgress(path string, told func(cover uint64) error) error {
+	id, err := o.cgroupID(path)
+	if err != nil {
+		return err
+	}
+	cover := id
+	if path == "/" {
+		cover = 0
+	}
+	pin, moved := linkPath(o.opts.PinDir, egressHook), linkPath(o.opts.PinDir, movedHook)
+	old := o.links[egressHook]
+	if old != nil && cgroupOf(old) == id {
+		return nil
+	}
+	if old == nil {
+		// A former process may have ended between two steps of this: what it
+		// left stands until the hook is where it has to be.
+		rest, err := o.takeOverEgress(moved)
+		if err != nil {
+			return err
+		}
+		if rest != nil {
+			defer rest.Close()
+			if err := rest.Unpin(); err != nil {
+				return fmt.Errorf("unpin %s: %w", moved, err)
+			}
+		}
+		if old, err = o.takeOverEgress(pin); err != nil {
+			return err
+		}
+		if old != nil && cgroupOf(old) == id {
+			o.links[egressHook] = old
+			return told(cover)
+		}
+	}
+	next, err := o.attachEgress(path, moved)
+	if err == nil {
+		if err = told(cover); err != nil {
+			_ = next.Unpin()
+		} else {
+			err = os.Rename(moved, pin) // the old one's pin goes in the same moment
+		}
+		_ = next.Close() // its pin holds it
+	}
+	if err != nil {
+		if old != nil {
+			o.links[egressHook] = old
+		}
+		return fmt.Errorf("attach %s to %s: %w", egressHook, filepath.Join(o.opts.CgroupRoot, path), err)
+	}
+	if old != nil {
+		_ = old.Close()
+	}
+	delete(o.links, egressHook)
+	l, err := link.LoadPinnedLink(pin, nil)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", pin, err)
+	}
+	o.links[egressHook] = l
+	return nil
+}
+
+func (o *Object) attachEgress(path, pin string) (link.Link, error) {
+	l, err := link.AttachCgroup(link.CgroupOptions{
+		Path: filepath.Join(o.opts.CgroupRoot, path), Attach: ebpf.AttachCGroupInetEgress, Program: o.NnEgress,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Pin(pin); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("pin %s: %w", pin, err)
+	}
+	return l, nil
+}
+
+// takeOverEgress opens a pinned link and gives it this object's program; nil
+// if there is none. One whose cgroup is gone does nothing any more.
+func (o *Object) takeOverEgress(pin string) (link.Link, error) {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", pin, err)
+	}
+	if cgroupOf(l) == 0 {
+		return l, nil
+	}
+	if err := l.Update(o.NnEgress); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("take over %s: %w", pin, err)
+	}
+	return l, nil
+}
+
+// cgroupOf returns the id of the cgroup that a link is on, 0 if that is gone.
+func cgroupOf(l link.Link) uint64 {
+	info, err := l.Info()
+	if err != nil {
+		return 0
+	}
+	cg := info.Cgroup()
+	if cg == nil {
+		return 0
+	}
+	return cg.CgroupId
+}

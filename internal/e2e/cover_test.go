@@ -1,0 +1,356 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// The egress program is on the lowest cgroup that holds what is limited: in a
+// tree of cgroups X/one/inner, X/two, and Y.
+type grove struct {
+	*field
+	x, one, inner, two, y string // folders
+}
+
+func newGrove(s *stage) *grove {
+	g := &grove{field: newField(s)}
+	g.x, _ = cgroup(s.t, "x")
+	g.y, _ = cgroup(s.t, "y")
+	g.one, g.two = g.below(g.x, "one"), g.below(g.x, "two")
+	g.inner = g.below(g.one, "inner")
+	return g
+}
+
+func (g *grove) below(dir, name string) string {
+	g.t.Helper()
+	dir = filepath.Join(dir, name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() {
+		if !within(3*time.Second, func() bool { return os.Remove(dir) == nil }) {
+			g.t.Errorf("the cgroup %s cannot be removed", dir)
+		}
+	})
+	return dir
+}
+
+func (g *grove) move(pid, dir string) {
+	g.t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(pid), 0); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// egress lists the links of egress programs that a process holds, with the id
+// of the cgroup that each is on.
+func egress(t *testing.T, pid int) map[link.ID]uint64 {
+	t.Helper()
+	found := map[link.ID]uint64{}
+	for o := range objectsOf(t, pid) {
+		if o.kind != "link" {
+			continue
+		}
+		l, err := link.NewFromID(link.ID(o.id))
+		if err != nil {
+			continue // gone meanwhile
+		}
+		if info, err := l.Info(); err == nil {
+			if c := info.Cgroup(); c != nil && ebpf.AttachType(c.AttachType) == ebpf.AttachCGroupInetEgress {
+				found[info.ID] = c.CgroupId
+			}
+		}
+		_ = l.Close()
+	}
+	return found
+}
+
+// egressOn checks that the daemon's egress program is on a cgroup alone: at
+// once, where a command has brought that about, or soon, where an event or a tick does.
+func (g *grove) egressOn(what string, d *daemon, dir string, soon bool) {
+	g.t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		g.t.Fatal(err)
+	}
+	var got []uint64
+	look := func() bool {
+		got = nil
+		for _, id := range egress(g.t, d.cmd.Process.Pid) {
+			got = append(got, id)
+		}
+		return slices.Equal(got, []uint64{st.Ino})
+	}
+	if soon && g.soon(what, 3*time.Second, look) || !soon && look() {
+		return
+	}
+	g.t.Errorf("%s: egress programs on the cgroups %v, want %d, %s", what, got, st.Ino, strings.TrimPrefix(dir, cgroupMount()))
+}
+
+// opener opens a connection that it floods for each line that it reads.
+const opener = `
+say("ready")
+while wait():
+    threading.Thread(target=flood, args=(connect(sys.argv[1]),), daemon=True).start()
+    say("open")
+`
+
+func (g *grove) opener(dir string) (x *script, port uint16) {
+	g.ports++
+	x = g.python(options{in: g.A, cgroup: dir}, opener, g.to(g.ports))
+	x.read("ready")
+	return x, g.ports
+}
+
+func open(x *script) testutil.Instant {
+	x.t.Helper()
+	x.tell("open")
+	x.read("open")
+	return testutil.Now()
+}
+
+func (g *grove) set(x *script, rate string) testutil.Instant {
+	g.t.Helper()
+	return g.must("set", "--pid", x.pid(), "--up", rate)
+}
+
+// It goes up when a limited process goes elsewhere, before its first connection
+// there is set up, and comes down when the limit is lifted.
+func TestEgressFollows(t *testing.T) {
+	s := newStage(t)
+	before := ours(t)
+	g := newGrove(s)
+	d := s.daemon()
+	x, a := g.opener(g.inner)
+	stranger, b := g.opener(g.y)
+	g.free("a stranger", open(stranger), 100e6, b)
+	open(x)
+	at := g.set(x, "5MB/s")
+	g.egressOn("a process with a connection", d, g.inner, false)
+	g.holds("in its cgroup", at, 5e6, a)
+	g.free("a stranger beside it", at, 100e6, b)
+
+	g.move(x.pid(), g.two)
+	at = open(x)
+	g.egressOn("moved, and a new connection", d, g.x, true)
+	g.holds("moved, old and new connection", at, 5e6, a)
+
+	g.move(x.pid(), g.y)
+	at = open(x)
+	g.egressOn("moved again", d, cgroupMount(), true)
+	g.holds("moved again, three connections", at, 5e6, a)
+	g.free("a stranger in the same cgroup", at, 100e6, b)
+
+	y, c := g.opener(g.one)
+	open(y)
+	g.holds("a second process", g.set(y, "2MB/s"), 2e6, c)
+	g.must("unset", "--pid", x.pid())
+	g.egressOn("the first one lifted", d, g.one, true)
+	g.holds("down again", testutil.Now(), 2e6, c)
+
+	at = g.must("set", "--user", itoa(spare), "--up", "1MB/s")
+	g.egressOn("with a limit on a user", d, cgroupMount(), false)
+	g.holds("with a limit on a user", at, 2e6, c)
+	g.must("unset", "--user", itoa(spare))
+	g.egressOn("that is lifted", d, g.one, true)
+	g.must("set", "--host", "--up", "500MB/s")
+	g.egressOn("with a limit on the host", d, cgroupMount(), false)
+	g.must("unset", "--host")
+	g.egressOn("that is lifted, too", d, g.one, true)
+
+	made := objectsOf(t, d.cmd.Process.Pid)
+	s.must("down")
+	<-d.ended
+	s.leaves(made, before)
+}
+
+// A limit on a cgroup, and what was in it before.
+func TestEgressOfCgroups(t *testing.T) {
+	g := newGrove(upStage(t))
+	d := g.daemons[0]
+	x, a := g.opener(g.one)
+	open(x)
+	at := g.must("set", "--cgroup", strings.TrimPrefix(g.one, cgroupMount()), "--up", "5MB/s")
+	g.egressOn("a cgroup", d, g.one, false)
+	g.holds("a cgroup", at, 5e6, a)
+	y, b := g.opener(g.y)
+	open(y)
+	g.move(y.pid(), g.two)
+	at = g.must("set", "--cgroup", strings.TrimPrefix(g.two, cgroupMount()), "--up", "2MB/s")
+	// Its socket has the cgroup that it was made in.
+	g.egressOn("a second one, with a socket from elsewhere", d, cgroupMount(), false)
+	g.holds("a second one", at, 2e6, b)
+	g.holds("the first one still", at, 5e6, a)
+}
+
+// From the first byte: short connections send no more than their limit after
+// their process has gone elsewhere.
+func TestEgressFollowsShortConnections(t *testing.T) {
+	g := newGrove(upStage(t))
+	x := g.sender(testutil.SenderConfig{Mode: testutil.Short, Connections: 8, ShortWait: true})
+	g.move(x.pid(), g.inner)
+	g.must("set", "--pid", x.pid(), "--up", "1MB/s")
+	g.egressOn("in its cgroup", g.daemons[0], g.inner, false)
+	g.move(x.pid(), g.two)
+	begin := x.begin()
+	got := g.rate(begin, begin.Add(3*time.Second), x.port)
+	g.egressOn("moved", g.daemons[0], g.x, true)
+	t.Logf("short connections from another cgroup: %.3f of the limit", got/1e6)
+	if got > 1.05e6 || got < 0.9e6 && cpus.excuse(begin, testutil.Now()) == "" {
+		t.Errorf("short connections send %.0f bytes/s under a limit of 1 MB/s", got)
+	}
+	report, err := x.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Completed < 100 || report.Failed > 0 {
+		t.Errorf("%d connections completed and %d failed", report.Completed, report.Failed)
+	}
+}
+
+// A limited process uses sockets that another made in another cgroup: a
+// connection, one that is not connected yet, and what comes to a listener.
+func TestEgressOfPassedSockets(t *testing.T) {
+	const made = `
+def address(text):
+    host, port = text.rsplit(":", 1)
+    return host, int(port)
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+child = os.fork()
+if child == 0:
+    theirs.recv(1)
+    _, fds, _, _ = socket.recv_fds(theirs, 1, 1)
+    s = socket.socket(fileno=fds[0])
+    %s
+    flood(s)
+    os._exit(0)
+say("pid", child)
+wait()
+s = socket.socket()
+%s
+ours.send(b"x")
+socket.send_fds(ours, [b"x"], [s.fileno()])
+s.close()
+say("passed")
+wait()
+os.kill(child, 9)
+`
+	for name, text := range map[string][2]string{
+		"connected": {`pass`, `s = connect(sys.argv[1])`},
+		"fresh":     {`s.connect(address(sys.argv[1]))`, ``},
+		"listening": {`s, _ = s.accept()`, `s.bind(address(sys.argv[2])); s.listen()`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGrove(upStage(t))
+			port, service := g.ports+1, fmt.Sprintf("%s:9000", g.A4)
+			if name == "listening" {
+				port = testutil.DefaultPort + readers // that the field's own receiver has not
+			}
+			x := g.python(options{in: g.A, cgroup: g.two}, fmt.Sprintf(made, text[0], text[1]), g.to(port), service)
+			child := x.read("pid")
+			g.move(child, g.inner)
+			g.must("set", "--pid", child, "--up", "5MB/s")
+			g.egressOn("before", g.daemons[0], g.inner, false)
+			x.tell("pass")
+			x.read("passed")
+			if name == "listening" {
+				y := g.python(options{in: g.B}, `
+s = socket.socket()
+host, port = sys.argv[1].rsplit(":", 1)
+s.bind((host, int(port)))
+host, port = sys.argv[2].rsplit(":", 1)
+s.connect((host, int(port)))
+s.recv(1)
+say("begins")
+while s.recv(1 << 16): pass
+`, g.to(port), service)
+				y.read("begins")
+			} else {
+				g.begins(port)
+			}
+			g.holds("a socket from elsewhere", testutil.Now().Add(100*time.Millisecond), 5e6, port)
+			g.egressOn("a socket from elsewhere", g.daemons[0], g.x, true)
+		})
+	}
+}
+
+// Without a daemon nobody moves it: the rate holds all the same, nothing stalls,
+// and the next daemon makes up for it.
+func TestEgressOutlivesDaemon(t *testing.T) {
+	s := newStage(t)
+	before := ours(t)
+	g := newGrove(s)
+	first := s.daemon()
+	x, a := g.opener(g.inner)
+	open(x)
+	at := g.set(x, "5MB/s")
+	g.holds("with a daemon", at, 5e6, a)
+	made := objectsOf(t, first.cmd.Process.Pid)
+	first.kill()
+	g.holds("without", testutil.Now(), 5e6, a)
+
+	second := s.daemon()
+	g.egressOn("adopted", second, g.inner, true)
+	second.kill()
+	g.move(x.pid(), g.y)
+	open(x)
+	g.holds("moved without a daemon", open(x), 5e6, a)
+
+	third := s.daemon()
+	g.egressOn("adopted from elsewhere", third, cgroupMount(), true)
+	g.holds("adopted from elsewhere", testutil.Now(), 5e6, a)
+	for o := range objectsOf(t, third.cmd.Process.Pid) {
+		made[o] = true
+	}
+	s.must("down")
+	<-third.ended
+	s.leaves(made, before)
+}
+
+// A socket with a rate of its own may be in any cgroup.
+func TestEgressForSocketOption(t *testing.T) {
+	alone(t)
+	g := newGrove(upStage(t))
+	d := g.daemons[0]
+	x, _ := g.opener(g.one)
+	g.set(x, "5MB/s")
+	g.egressOn("a process", d, g.one, false)
+	g.ports++
+	y := g.python(options{in: g.A, cgroup: g.y}, option+`
+s = socket.socket()
+set_rate(s, 2_000_000)
+say("set")
+wait()
+host, port = sys.argv[1].rsplit(":", 1)
+s.connect((host, int(port)))
+flood(s)
+`, g.to(g.ports))
+	y.read("set")
+	g.egressOn("a socket with a rate", d, cgroupMount(), true)
+	y.tell("go")
+	g.begins(g.ports)
+	g.holds("a socket with a rate", testutil.Now(), 2e6, g.ports)
+	y.close()
+	if !within(8*time.Second, func() bool {
+		for _, id := range egress(t, d.cmd.Process.Pid) {
+			var st unix.Stat_t
+			if unix.Stat(g.one, &st) == nil && id == st.Ino {
+				return true
+			}
+		}
+		return false
+	}) {
+		t.Error("the egress program does not come down when the socket is closed")
+	}
+}
