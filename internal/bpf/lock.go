@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,34 +12,44 @@ import (
 // ErrInUse says that another process manages this pin folder.
 var ErrInUse = errors.New("in use by another netnice daemon")
 
+// lockWait is for how long the pin folder is waited for: a guard has it for some
+// milliseconds, and a daemon that is killed until its last file is closed.
+const lockWait = time.Second
+
 // lockPinDir makes the pin folder and locks it for this process. The lock goes
 // with the returned file, also when the process is killed.
 func lockPinDir(dir string) (*os.File, error) {
-	// A former owner may remove the folder between our open and our lock.
-	for range 10 {
+	for deadline := time.Now().Add(lockWait); ; time.Sleep(5 * time.Millisecond) {
 		if err := ensurePinDir(dir); err != nil {
 			return nil, err
 		}
-		f, err := os.Open(dir)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
+		f, err := lockDir(dir)
+		// A former owner may have removed the folder meanwhile.
+		again := errors.Is(err, os.ErrNotExist) || errors.Is(err, ErrInUse)
+		if !again || time.Now().After(deadline) {
+			return f, err
 		}
-		if err != nil {
-			return nil, fmt.Errorf("open %s: %w", dir, err)
-		}
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			_ = f.Close()
-			if errors.Is(err, unix.EWOULDBLOCK) {
-				return nil, fmt.Errorf("%s is %w", dir, ErrInUse)
-			}
-			return nil, fmt.Errorf("lock %s: %w", dir, err)
-		}
-		here, err := os.Stat(dir)
-		locked, err2 := f.Stat()
-		if err == nil && err2 == nil && os.SameFile(here, locked) {
-			return f, nil
-		}
-		_ = f.Close()
 	}
-	return nil, fmt.Errorf("%s comes and goes: %w", dir, ErrInUse)
+}
+
+// lockDir locks a folder that is there.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", dir, err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%s is %w", dir, ErrInUse)
+		}
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	here, err := os.Stat(dir)
+	locked, err2 := f.Stat()
+	if err := errors.Join(err, err2); err != nil || !os.SameFile(here, locked) {
+		_ = f.Close()
+		return nil, fmt.Errorf("lock %s, which goes: %w", dir, errors.Join(err, os.ErrNotExist))
+	}
+	return f, nil
 }

@@ -54,6 +54,8 @@ type Parts struct {
 	// Daemon serves until its context ends, or, on demand, until the last
 	// limit is gone.
 	Daemon func(context.Context, DaemonOptions) error
+	// Guard waits for the end of a daemon and sees to what that leaves.
+	Guard func(context.Context, DaemonOptions) error
 	// Down lifts everything where no daemon runs.
 	Down func(context.Context, DaemonOptions) error
 	// Doctor reports what the machine offers.
@@ -100,7 +102,7 @@ func (a *App) root() *cobra.Command {
 	cmd := a.here()
 	cmd.AddCommand(
 		a.run(), a.set(), a.unset(), a.ls(), a.show(), a.nlimit(),
-		a.daemon(), a.up(), a.down(), a.status(), a.doctor(), a.demo(), a.version(), a.gen(),
+		a.daemon(), a.guard(), a.up(), a.down(), a.status(), a.doctor(), a.demo(), a.version(), a.gen(),
 	)
 	return cmd
 }

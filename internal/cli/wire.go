@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/daemon"
 	"github.com/netnice/netnice/internal/demo"
 	"github.com/netnice/netnice/internal/doctor"
@@ -44,6 +45,7 @@ func Main() int {
 func parts() Parts {
 	return Parts{
 		Daemon: runDaemon,
+		Guard:  runGuard,
 		Down:   downWithoutDaemon,
 		Doctor: doctor.Run,
 		Demo: func(ctx context.Context, o DemoOptions) error {
@@ -106,5 +108,12 @@ func kernelOptions(o DaemonOptions) (pacing.Options, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return pacing.Options{PinDir: o.PinDir, CgroupRoot: root, Beside: o.Beside, Logger: logger}, nil
+	return pacing.Options{
+		PinDir: o.PinDir, CgroupRoot: root, Beside: o.Beside, Logger: logger,
+		StartGuard: func() (pacing.Guard, error) { return startGuard(o.PinDir, root) },
+	}, nil
+}
+
+func runGuard(_ context.Context, o DaemonOptions) error {
+	return pacing.RunGuard(bpf.Options{PinDir: o.PinDir, CgroupRoot: o.CgroupRoot, Logger: o.Logger}, os.Stdin)
 }

@@ -197,15 +197,32 @@ func TestEgressOfCgroups(t *testing.T) {
 // From the first byte: short connections send no more than their limit after
 // their process has gone elsewhere.
 func TestEgressFollowsShortConnections(t *testing.T) {
+	shortFromElsewhere(t, false)
+}
+
+// Nor without a daemon: nobody follows, so its guard has put the program on the
+// root.
+func TestEgressGuarded(t *testing.T) {
+	shortFromElsewhere(t, true)
+}
+
+func shortFromElsewhere(t *testing.T, killed bool) {
+	t.Helper()
 	g := newGrove(upStage(t))
 	x := g.sender(testutil.SenderConfig{Mode: testutil.Short, Connections: 8, ShortWait: true})
 	g.move(x.pid(), g.inner)
 	g.must("set", "--pid", x.pid(), "--up", "1MB/s")
 	g.egressOn("in its cgroup", g.daemons[0], g.inner, false)
+	if killed {
+		g.daemons[0].kill()
+		time.Sleep(100 * time.Millisecond) // the guard takes a few ms, unless others take the CPUs
+	}
 	g.move(x.pid(), g.two)
 	begin := x.begin()
 	got := g.rate(begin, begin.Add(3*time.Second), x.port)
-	g.egressOn("moved", g.daemons[0], g.x, true)
+	if !killed {
+		g.egressOn("moved", g.daemons[0], g.x, true)
+	}
 	t.Logf("short connections from another cgroup: %.3f of the limit", got/1e6)
 	if got > 1.05e6 || got < 0.9e6 && cpus.excuse(begin, testutil.Now()) == "" {
 		t.Errorf("short connections send %.0f bytes/s under a limit of 1 MB/s", got)

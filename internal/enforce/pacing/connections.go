@@ -21,6 +21,11 @@ func (k *Kernel) Maintain() error {
 	if len(k.nodes) == 0 && !k.rates {
 		return nil
 	}
+	if k.cover.path != rootCgroup && !k.guarded() {
+		if err := k.coverAll(); err != nil {
+			return err
+		}
+	}
 	if err := k.coverAnew(); err != nil {
 		return err
 	}

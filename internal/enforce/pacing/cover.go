@@ -173,6 +173,9 @@ func (k *Kernel) wanted(from string, cgroups map[uint64]bool) string {
 
 // moveEgress moves the hook, to the root where another cgroup does not take it.
 func (k *Kernel) moveEgress(path string) error {
+	if path != rootCgroup && !k.guarded() {
+		path = rootCgroup
+	}
 	err := k.attachEgress(path)
 	if err != nil && path != rootCgroup {
 		k.opts.Logger.Debug("the egress hook goes on the root", "err", err)

@@ -32,6 +32,8 @@ type Options struct {
 	PinDir     string // folder in a bpffs
 	CgroupRoot string // mount point of cgroup v2
 	Beside     bool   // come up although another netnice is: for tests
+	// StartGuard starts a guard; nil = there is none, for tests.
+	StartGuard func() (Guard, error)
 	Logger     *slog.Logger
 }
 
@@ -50,6 +52,7 @@ type Kernel struct {
 	nearby    string                // network namespace to look at first, if any
 	epoch     uint32
 	cover     cover
+	guard     Guard // nil = none yet
 	events    chan struct{}
 	reader    *ringbuf.Reader
 	rates     bool // a socket has a rate of its own: see rates.go
@@ -210,7 +213,7 @@ func (k *Kernel) Close() error {
 	if len(k.nodes) > 0 {
 		errs = append(errs, k.coverAll())
 	}
-	return errors.Join(append(errs, k.obj.Close())...)
+	return errors.Join(append(errs, k.obj.Close(), k.endGuard())...)
 }
 
 func (k *Kernel) stopWaiting() error {
@@ -234,7 +237,7 @@ func (k *Kernel) Down() error {
 	if err := errors.Join(errs...); err != nil {
 		return err // still open: may be tried again
 	}
-	return errors.Join(k.stopWaiting(), k.obj.Remove()) // pins go while they are locked
+	return errors.Join(k.stopWaiting(), k.obj.Remove(), k.endGuard()) // pins go while they are locked
 }
 
 // Down lifts everything without a daemon: it opens the pinned state, releases
