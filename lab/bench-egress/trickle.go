@@ -9,8 +9,10 @@ import (
 	"os/exec"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bench"
 )
 
 // trickle replaces functions of the C library, which our own senders do not
@@ -34,11 +36,11 @@ while True: s.sendall(b)
 `
 
 // startTrickle starts the program, which connects and waits.
-func startTrickle(s *site, bytesPerSec uint64) (*trickle, error) {
+func startTrickle(s *bench.Site, bytesPerSec uint64) (*trickle, error) {
 	t := new(trickle)
 	// -u is in units of 1024 bytes/s.
 	t.cmd = exec.Command("trickle", "-s", "-u", strconv.FormatUint(max(bytesPerSec>>10, 1), 10),
-		"python3", "-c", trickleProgram, s.to.String(), strconv.Itoa(testutil.DefaultPort))
+		"python3", "-c", trickleProgram, s.To.String(), strconv.Itoa(bench.FirstPort))
 	t.cmd.Stderr = &t.stderr
 	t.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var err error
@@ -49,25 +51,40 @@ func startTrickle(s *site, bytesPerSec uint64) (*trickle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start trickle: %w", err)
 	}
-	if err := s.pair.A.Start(t.cmd); err != nil {
+	if err := s.Pair.A.Start(t.cmd); err != nil {
 		return nil, fmt.Errorf("start trickle: %w", err)
 	}
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		return nil, errors.Join(fmt.Errorf("trickle's program: %w", err), t.close())
+		return nil, errors.Join(fmt.Errorf("trickle's program: %w", err), t.Close())
 	}
 	return t, nil
 }
 
-// start lets the program send.
-func (t *trickle) start() error {
+// PID of the process.
+func (t *trickle) PID() int { return t.cmd.Process.Pid }
+
+// Connect has nothing to do: the program has connected.
+func (t *trickle) Connect() error { return nil }
+
+// Start lets the program send.
+func (t *trickle) Start() (testutil.Instant, error) {
 	if _, err := io.WriteString(t.stdin, "\n"); err != nil {
-		return fmt.Errorf("trickle's program: %w", err)
+		return 0, fmt.Errorf("trickle's program: %w", err)
 	}
-	return nil
+	return testutil.Now(), nil
 }
 
-// close ends the program.
-func (t *trickle) close() error {
+// RTT is not known: its socket cannot be asked.
+func (t *trickle) RTT(testutil.Instant, testutil.Instant) []time.Duration { return nil }
+
+// Stop ends the program, which says nothing; its connection is a usual one.
+func (t *trickle) Stop() (testutil.SenderReport, error) {
+	conns := []testutil.ConnInfo{{MSS: 1448, Timestamps: true}}
+	return testutil.SenderReport{PID: t.PID(), Conns: conns}, t.Close()
+}
+
+// Close ends the program.
+func (t *trickle) Close() error {
 	if t.cmd.ProcessState != nil {
 		return nil
 	}
