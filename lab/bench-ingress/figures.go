@@ -30,7 +30,7 @@ func judge(f *bench.CellFigures, path bench.Path, _, carries bool) {
 		return
 	}
 	// Where the path is as narrow as the limit, the queue may be the path's.
-	carries = carries && !(f.Cell.Distant() && f.Rate >= bench.WireRate)
+	carries = carries && (!f.Cell.Distant() || f.Rate < bench.WireRate)
 	miss := func(missed bool, figure string) {
 		if missed {
 			f.Missed = append(f.Missed, figure)
