@@ -29,21 +29,38 @@ func measure(ctx context.Context, o bench.Options, c bench.Cell) (f bench.CellFi
 	if _, err := s.Send(bench.FirstPort, testutil.SenderConfig{Connections: c.Conns, Congestion: c.Congestion}); err != nil {
 		return f, err
 	}
+	before, err := deviceDropped(s.Pair.B)
+	if err != nil {
+		return f, err
+	}
 	if f, err = s.Traffic(ctx, c); err != nil {
 		return f, err
 	}
+	after, err := deviceDropped(s.Pair.B)
+	if err != nil {
+		return f, err
+	}
+	return f, l.count(&f, s, after-before)
+}
+
+// count notes what was dropped, and what the device has dropped if that and
+// nothing else explains retransmits under a limit.
+func (l *limit) count(f *bench.CellFigures, s *bench.Site, device uint64) (err error) {
 	// Both count from when they were made, as the senders' retransmits do.
 	if f.Refused, err = refused(s.Pair.B); err != nil {
-		return f, err
+		return err
 	}
 	if l.dropped != nil {
 		n, err := l.dropped()
 		if err != nil {
-			return f, err
+			return err
 		}
 		f.Dropped = &n
 	}
-	return f, nil
+	if f.Rate > 0 && f.Retransmits > f.PathLost+f.PathDropped && dropped(f) == 0 {
+		f.MachineDropped = device
+	}
+	return nil
 }
 
 // receive starts the cell's receiver and limits it.

@@ -80,6 +80,8 @@ type CellFigures struct {
 	Dropped     *uint64 `json:"dropped_by_limiter,omitempty"`
 	Refused     uint64  `json:"refused_by_tcp,omitempty"`
 	AddedMicros int64   `json:"added_delay_us,omitempty"`
+	// Packets that a busy machine dropped, if they are why TCP retransmitted.
+	MachineDropped uint64 `json:"machine_dropped,omitempty"`
 
 	rtt                    []time.Duration
 	processCPU, machineCPU float64
@@ -110,7 +112,9 @@ func (f *CellFigures) compute(rx Receiver, h testutil.Headers, begin, end testut
 }
 
 // disturbed says that the machine, not the limit, may have made the figures.
-func (f *CellFigures) disturbed() bool { return f.GapMillis > 200 || f.PathLateMillis > 50 }
+func (f *CellFigures) disturbed() bool { return f.stoodStill() || f.MachineDropped > 0 }
+
+func (f *CellFigures) stoodStill() bool { return f.GapMillis > 200 || f.PathLateMillis > 50 }
 
 // Steady is the time that the steady figures are of.
 func (f *CellFigures) Steady() time.Duration { return f.Cell.Interval - f.Cell.Settle() }

@@ -43,7 +43,10 @@ func (f *CellFigures) PrintPath(out io.Writer) {
 		}
 		fmt.Fprintf(out, "  sent %s, path lost %d, dropped %d", text, f.PathLost, f.PathDropped)
 	}
-	if f.disturbed() {
+	if f.stoodStill() {
 		fmt.Fprintf(out, "  machine stood still for %d ms", max(f.GapMillis, f.PathLateMillis))
+	}
+	if f.MachineDropped > 0 {
+		fmt.Fprintf(out, "  machine dropped %d packets", f.MachineDropped)
 	}
 }

@@ -29,6 +29,20 @@ func refused(n *testutil.NetNS) (uint64, error) {
 	return sumCounters(string(text), "TcpExt:", refusals())
 }
 
+// deviceDropped returns what the namespace's device has dropped so far. That is
+// neither the limiter nor TCP but a machine so busy that the queue of what has
+// arrived (net.core.netdev_max_backlog) was full.
+func deviceDropped(n *testutil.NetNS) (uint64, error) {
+	link, err := n.Netlink().LinkByName(testutil.Device)
+	if err != nil {
+		return 0, fmt.Errorf("find %s: %w", testutil.Device, err)
+	}
+	if s := link.Attrs().Statistics; s != nil {
+		return s.RxDropped, nil
+	}
+	return 0, nil
+}
+
 // sumCounters adds up counters of a /proc/net/netstat: each group has a line of
 // names and then one of values.
 func sumCounters(text, group string, names []string) (sum uint64, err error) {
