@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -101,17 +102,49 @@ func TestIFBIsRemoved(t *testing.T) {
 	}
 }
 
-// A run in full, over both kinds of path.
+// fakeNetnice is a program that answers a limit so and everything else well.
+func fakeNetnice(t *testing.T, set string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "netnice")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n[ \"$1\" != set ] || "+set+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A run in full, over both kinds of path; netnice refuses.
 func TestRun(t *testing.T) {
 	testutil.RequireRoot(t)
-	o := mustParse(t, "-interval", "1.5s", "-limiters", "none,ifb,police", "-only", "none x1 cubic$|ifb 10MB/s x4 cubic 20ms|police 1MB/s x1 cubic$")
+	o := mustParse(t, "-interval", "1.5s", "-netnice", fakeNetnice(t, "{ echo 'not in this release' >&2; exit 125; }"),
+		"-only", "none x1 cubic$|(ifb|netnice) 10MB/s x4 cubic 20ms|(police|netnice) 1MB/s x1 cubic$")
 	var out bytes.Buffer
 	if _, err := program().Run(t.Context(), o, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"none x1 cubic", "ifb 10MB/s x4 cubic 20ms", "path lost 0, dropped 0", "police 1MB/s x1 cubic", "\n0 wanted figures"} {
+	for _, want := range []string{
+		"netnice is left out: ", "not in this release\n3 cells", "none x1 cubic", "ifb 10MB/s x4 cubic 20ms", "path lost 0, dropped 0",
+		"police 1MB/s x1 cubic", "\n0 wanted figures",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}
+	}
+	o.Check = true
+	if _, err := program().Run(t.Context(), o, &out); err == nil || !strings.Contains(err.Error(), "not in this release") {
+		t.Errorf("-check of what was not measured: %v", err)
+	}
+}
+
+// A netnice that takes the limit and does nothing misses what is wanted.
+func TestRunJudges(t *testing.T) {
+	testutil.RequireRoot(t)
+	o := mustParse(t, "-interval", "1.5s", "-netnice", fakeNetnice(t, "exit 0"), "-only", "netnice 1MB/s x1 cubic$")
+	var out bytes.Buffer
+	missed, err := program().Run(t.Context(), o, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if missed < 2 || !strings.Contains(out.String(), "*") {
+		t.Errorf("%d figures missed, want the rate and the first second:\n%s", missed, &out)
 	}
 }

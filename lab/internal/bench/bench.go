@@ -99,7 +99,10 @@ func (p Program) Run(ctx context.Context, o Options, out io.Writer) (missed int,
 		if problem != nil {
 			return 0, problem
 		}
-		if why != "" {
+		switch {
+		case why != "" && o.Check:
+			return 0, fmt.Errorf("nothing to check: %s", why)
+		case why != "":
 			cells = leaveOut(out, cells, Netnice, why)
 		}
 	}
