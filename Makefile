@@ -14,7 +14,7 @@ GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e08-smooth e09-sockets e10-process e12-throughput e13-latency
 export CGO_ENABLED := 0
 
-.PHONY: help build demo test test-vm bench bench-all bench-overhead bench-scale lab lint generate check-generated install clean deps-test deps-vm deps-lint
+.PHONY: help build demo test test-vm bench bench-egress bench-ingress bench-all bench-overhead bench-scale lab lint generate check-generated install clean deps-test deps-vm deps-lint
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,9 +38,15 @@ test: deps-test $(TESTSUM) build ## all tests, those in network namespaces inclu
 test-vm: deps-vm build ## limits on Debian's stock kernels, emulated (3 minutes)
 	NETNICE_TEST_VM=1 $(GO) test -count=1 -timeout 20m ./internal/testutil/vm/...
 
-bench: build ## beside HTB: goodput, fairness, retransmits, round trips, CPU
+bench: bench-egress bench-ingress ## both benches of limits, one after the other
+
+bench-egress: build ## sending, beside HTB: goodput, fairness, retransmits, round trips, CPU
 	$(GO) build -o bin/bench-egress ./lab/bench-egress
 	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-egress $(BENCH_ARGS)
+
+bench-ingress: build ## receiving, beside an ifb with HTB and policing: the same, and added delay
+	$(GO) build -o bin/bench-ingress ./lab/bench-ingress
+	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-ingress $(BENCH_ARGS)
 
 bench-all: BENCH_ARGS += -all
 bench-all: bench ## every rate, number of connections, congestion control and path: hours
@@ -54,22 +60,22 @@ bench-scale: build ## 10,000 sockets, 1,000 processes, 1,000 limits
 	$(GO) build -o bin/bench-scale ./lab/bench-scale
 	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-scale
 
-lab: deps-test build bench bench-overhead bench-scale ## every experiment and bench, into lab/out (20 minutes)
+lab: deps-test build bench bench-overhead bench-scale ## every experiment and bench, into lab/out (25 minutes)
 	@for e in $(EXPERIMENTS); do $(GO) build -o bin/lab-$$e ./lab/$$e && NETNICE=$(CURDIR)/$(BIN) ./bin/lab-$$e $(LAB_ARGS) || exit 1; done
 
 lint: deps-lint check-generated ## formatting, vet, linters, generated code
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run: gofmt -w"; exit 1; }
-	clang-format-14 --dry-run -Werror bpf/*.c bpf/*.h include/*.h
+	clang-format-14 --dry-run -Werror bpf/*.c bpf/*.h include/*.h lab/*/bpf/*.c
 	$(GO) vet ./...
 	$(LINT) run ./...
 
 generate: ## compile the kernel object and regenerate what is committed
-	CPATH=/usr/include/$(shell uname -m)-linux-gnu $(GO) generate ./internal/...
+	CPATH=/usr/include/$(shell uname -m)-linux-gnu $(GO) generate ./internal/... ./lab/...
 	$(GO) run ./cmd/netnice gen completions contrib/completions
 
 check-generated: deps-lint
 	$(MAKE) generate
-	git diff --exit-code -- internal/bpf internal/clock contrib/completions
+	git diff --exit-code -- internal/bpf internal/clock 'lab/*_bpfel.*' contrib/completions
 
 install: build ## into /usr/local, with man page, completions and unit
 	install -D $(BIN) $(DESTDIR)/usr/local/bin/netnice

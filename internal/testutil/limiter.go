@@ -37,9 +37,19 @@ func (c Command) LimitPID(ctx context.Context, pid int, bytesPerSec uint64) erro
 	return c.Run(ctx, "set", "--pid", strconv.Itoa(pid), "--up", rate(bytesPerSec))
 }
 
+// LimitDownPID limits what a process with its children receives.
+func (c Command) LimitDownPID(ctx context.Context, pid int, bytesPerSec uint64) error {
+	return c.Run(ctx, "set", "--pid", strconv.Itoa(pid), "--down", rate(bytesPerSec))
+}
+
 // LimitUser limits all processes of a user together.
 func (c Command) LimitUser(ctx context.Context, uid uint32, bytesPerSec uint64) error {
 	return c.Run(ctx, "set", "--user", strconv.FormatUint(uint64(uid), 10), "--up", rate(bytesPerSec))
+}
+
+// LimitDownUser limits what all processes of a user receive together.
+func (c Command) LimitDownUser(ctx context.Context, uid uint32, bytesPerSec uint64) error {
+	return c.Run(ctx, "set", "--user", strconv.FormatUint(uint64(uid), 10), "--down", rate(bytesPerSec))
 }
 
 // LiftPID lifts the limit of a process.

@@ -20,6 +20,7 @@ func TestCommand(t *testing.T) {
 	c, ctx := Command{Path: script}, context.Background()
 	for _, err := range []error{
 		c.LimitPID(ctx, 7, 1000), c.LiftPID(ctx, 7), c.LimitUser(ctx, 99, 1250000000), c.LiftUser(ctx, 99),
+		c.LimitDownPID(ctx, 7, 2000), c.LimitDownUser(ctx, 99, 3000),
 	} {
 		if err != nil {
 			t.Error(err)
@@ -35,7 +36,8 @@ func TestCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "set --pid 7 --up 1000B/s\nunset --pid 7\nset --user 99 --up 1250000000B/s\nunset --user 99\nstatus\nstatus\n"
+	want := "set --pid 7 --up 1000B/s\nunset --pid 7\nset --user 99 --up 1250000000B/s\nunset --user 99\n" +
+		"set --pid 7 --down 2000B/s\nset --user 99 --down 3000B/s\nstatus\nstatus\n"
 	if string(got) != want {
 		t.Errorf("ran\n%swant\n%s", got, want)
 	}

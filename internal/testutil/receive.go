@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -36,6 +37,11 @@ type receivedConn struct {
 func runReceiver(w *wire, cfg ReceiverConfig) error {
 	r := &receiving{cfg: cfg, wire: w, ports: make(map[uint16]*atomic.Uint64)}
 	failed := make(chan error, 3)
+	if cfg.Cgroup != "" {
+		if err := os.WriteFile(filepath.Join(cfg.Cgroup, "cgroup.procs"), []byte("0"), 0); err != nil {
+			return fmt.Errorf("join cgroup: %w", err)
+		}
+	}
 	for _, p := range cfg.Ports {
 		r.ports[p.Number] = new(atomic.Uint64)
 	}

@@ -30,13 +30,15 @@ type Series struct {
 	samples []Sample
 }
 
-func (s *Series) addConn(c Conn) {
+// AddConn adds a connection; samples count it at its ID.
+func (s *Series) AddConn(c Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conns = append(s.conns, c)
 }
 
-func (s *Series) addSample(x Sample) {
+// AddSample adds what had come by a later instant than that of the sample before.
+func (s *Series) AddSample(x Sample) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.samples = append(s.samples, x)

@@ -20,12 +20,17 @@ func ShapeHTB(n *NetNS, bytesPerSec uint64) error {
 	if err != nil {
 		return err
 	}
+	return addHTB(n, link, bytesPerSec)
+}
+
+// addHTB gives a device the one class.
+func addHTB(n *NetNS, link netlink.Link, bytesPerSec uint64) error {
 	root := netlink.NewHtb(netlink.QdiscAttrs{
 		LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
 	})
 	root.Defcls = 1
 	if err := n.link.QdiscAdd(root); err != nil {
-		return fmt.Errorf("add htb to %s: %w", Device, err)
+		return fmt.Errorf("add htb to %s: %w", link.Attrs().Name, err)
 	}
 	burst := uint32(min(max(bytesPerSec/1000, 64<<10), math.MaxUint32))
 	class := netlink.NewHtbClass(

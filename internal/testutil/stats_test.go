@@ -69,11 +69,11 @@ func TestSeries(t *testing.T) {
 		t.Error("first byte of nothing")
 	}
 	second := Instant(time.Second)
-	s.addConn(Conn{ID: 0, Port: 1})
-	s.addConn(Conn{ID: 1, Port: 2})
-	s.addSample(Sample{T: 0, Ports: map[uint16]uint64{1: 0, 2: 0}})
-	s.addSample(Sample{T: 1 * second, Conns: []uint64{100}, Ports: map[uint16]uint64{1: 100, 2: 0}})
-	s.addSample(Sample{T: 2 * second, Conns: []uint64{200, 50}, Ports: map[uint16]uint64{1: 200, 2: 60}})
+	s.AddConn(Conn{ID: 0, Port: 1})
+	s.AddConn(Conn{ID: 1, Port: 2})
+	s.AddSample(Sample{T: 0, Ports: map[uint16]uint64{1: 0, 2: 0}})
+	s.AddSample(Sample{T: 1 * second, Conns: []uint64{100}, Ports: map[uint16]uint64{1: 100, 2: 0}})
+	s.AddSample(Sample{T: 2 * second, Conns: []uint64{200, 50}, Ports: map[uint16]uint64{1: 200, 2: 60}})
 	for _, c := range []struct {
 		port     uint16
 		from, to Instant

@@ -22,9 +22,9 @@ func StartReceiver(n *NetNS, cfg ReceiverConfig) (*Receiver, error) {
 	r.proc, err = startProc(n, roleReceiver, cfg.UID, order{Do: doConfigure, Receiver: &cfg}, func(m report) {
 		switch {
 		case m.Conn != nil:
-			r.addConn(*m.Conn)
+			r.AddConn(*m.Conn)
 		case m.Sample != nil:
-			r.addSample(*m.Sample)
+			r.AddSample(*m.Sample)
 		}
 	})
 	if err != nil {

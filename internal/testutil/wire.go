@@ -75,6 +75,9 @@ type ReceiverConfig struct {
 	Ports    []Port        `json:"ports"`    // none = port 5001, only reading
 	Interval time.Duration `json:"interval"` // of samples; 0 = 50 ms
 	UID      uint32        `json:"uid"`      // if not 0, the user that the process runs as
+	// Cgroup, if not "", is the folder of a cgroup v2 that the process joins
+	// before it makes a socket.
+	Cgroup string `json:"cgroup"`
 }
 
 func (c ReceiverConfig) withDefaults() ReceiverConfig {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bench"
 )
 
 func TestMain(m *testing.M) {
@@ -16,30 +17,35 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func mustParse(t *testing.T, args ...string) options {
+func mustParse(t *testing.T, args ...string) bench.Options {
 	t.Helper()
-	o, err := parse(args)
+	o, err := program().Parse(args)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return o
 }
 
+func cells(t *testing.T, args ...string) []bench.Cell {
+	t.Helper()
+	return program().Cells(mustParse(t, args...))
+}
+
 func TestCells(t *testing.T) {
-	all := mustParse(t).cells()
-	if took := estimate(all); took.Minutes() > 8 {
+	all := cells(t)
+	if took := bench.Estimate(all); took.Minutes() > 8 {
 		t.Errorf("all %d cells take %v", len(all), took)
 	}
 	names := make(map[string]bool)
 	for _, c := range all {
-		if names[c.name()] {
-			t.Errorf("two cells are named %q", c.name())
+		if names[c.Name()] {
+			t.Errorf("two cells are named %q", c.Name())
 		}
-		names[c.name()] = true
+		names[c.Name()] = true
 	}
 	every := make(map[string]bool)
-	for _, c := range mustParse(t, "-all").cells() {
-		every[c.name()] = true
+	for _, c := range cells(t, "-all") {
+		every[c.Name()] = true
 	}
 	for name := range names {
 		if !every[name] {
@@ -57,75 +63,75 @@ func TestCells(t *testing.T) {
 	if every["netnice 1.25GB/s x1 cubic 20ms"] || !every["netnice 100MB/s x64 reno IPv6 300ms 1%"] {
 		t.Error("-all does not have what a path carries, or has what it does not")
 	}
-	far := mustParse(t, "-rtt", "50ms", "-loss", "0.02").cells()
-	if len(far) == 0 || far[0].rtt != 50*time.Millisecond || far[0].loss != 0.02 {
+	far := cells(t, "-rtt", "50ms", "-loss", "0.02")
+	if len(far) == 0 || far[0].RTT != 50*time.Millisecond || far[0].Loss != 0.02 {
 		t.Errorf("-rtt and -loss are not obeyed: %+v", far)
 	}
-	only := mustParse(t, "-only", "netnice 1MB/s x16 ").cells()
+	only := cells(t, "-only", "netnice 1MB/s x16 ")
 	if len(only) != 4 {
 		t.Errorf("%d cells match, want cubic and bbr, and bbr over two paths", len(only))
 	}
-	if peers := mustParse(t, "-limiters", "none,htb").cells(); uses(peers, limiterNetnice) || !uses(peers, limiterHTB) {
+	if peers := cells(t, "-limiters", "none,htb"); bench.Uses(peers, bench.Netnice) || !bench.Uses(peers, limiterHTB) {
 		t.Error("-limiters is not obeyed")
 	}
-	if quick := estimate(mustParse(t, "-quick").cells()); quick.Minutes() > 1.1 {
+	if quick := bench.Estimate(cells(t, "-quick")); quick.Minutes() > 1.1 {
 		t.Errorf("-quick takes %v", quick)
 	}
 }
 
 func TestParseRefuses(t *testing.T) {
 	for _, args := range [][]string{{"-limiters", "tc"}, {"-interval", "1s"}, {"-only", "("}, {"extra"}} {
-		if _, err := parse(args); err == nil {
+		if _, err := program().Parse(args); err == nil {
 			t.Errorf("%q was taken", args)
 		}
 	}
 }
 
 func TestJudge(t *testing.T) {
-	path := pathFigures{SmallMicros: 30, ChunkMicros: 40}
-	good := cellFigures{Limiter: limiterNetnice, Rate: 1e6, Connections: 16, IPRatio: 0.996, RTTMicros: 79, Shares: [2]float64{0.5, 0.5}, cell: cell{interval: 4 * time.Second}}
-	distant := func(f *cellFigures) {
-		f.cell.rtt, f.RTTMicros = 100*time.Millisecond, 100_100
+	path := bench.Path{SmallMicros: 30, ChunkMicros: 40}
+	good := bench.CellFigures{Limiter: bench.Netnice, Rate: 1e6, Connections: 16, IPRatio: 0.996, RTTMicros: 79, Shares: [2]float64{0.5, 0.5}, Cell: bench.Cell{Interval: 4 * time.Second}}
+	distant := func(f *bench.CellFigures) {
+		f.Cell.RTT, f.RTTMicros = 100*time.Millisecond, 100_100
 	}
 	for name, c := range map[string]struct {
-		change  func(*cellFigures)
+		change  func(*bench.CellFigures)
 		missed  []string
 		delayed bool
 		narrow  bool // the path carries no more than the limit
 	}{
-		"good":            {func(*cellFigures) {}, nil, false, false},
-		"too much":        {func(f *cellFigures) { f.IPRatio = 1.011 }, []string{"ip_over_limit"}, false, false},
-		"too little":      {func(f *cellFigures) { f.IPRatio = 0.98 }, []string{"ip_over_limit"}, false, false},
-		"retransmits":     {func(f *cellFigures) { f.Retransmits = 1 }, []string{"retransmits"}, false, false},
-		"noise":           {func(f *cellFigures) { f.RTTMicros = 90 }, nil, false, false},
-		"delayed":         {func(f *cellFigures) { f.RTTMicros = 23000 }, nil, true, false},
-		"queued":          {func(f *cellFigures) { f.RTTMicros = 60000 }, []string{"rtt"}, false, false},
-		"queued and fast": {func(f *cellFigures) { f.RTTMicros, f.Rate = 1000, 1e9 }, []string{"rtt"}, false, false},
-		"shares":          {func(f *cellFigures) { f.cell.shares, f.Shares = true, [2]float64{0.54, 0.46} }, []string{"shares"}, false, false},
-		"not ours":        {func(f *cellFigures) { f.Limiter, f.IPRatio = limiterHTB, 0.5 }, nil, false, false},
+		"good":            {func(*bench.CellFigures) {}, nil, false, false},
+		"too much":        {func(f *bench.CellFigures) { f.IPRatio = 1.011 }, []string{"ip_over_limit"}, false, false},
+		"too little":      {func(f *bench.CellFigures) { f.IPRatio = 0.98 }, []string{"ip_over_limit"}, false, false},
+		"retransmits":     {func(f *bench.CellFigures) { f.Retransmits = 1 }, []string{"retransmits"}, false, false},
+		"noise":           {func(f *bench.CellFigures) { f.RTTMicros = 90 }, nil, false, false},
+		"delayed":         {func(f *bench.CellFigures) { f.RTTMicros = 23000 }, nil, true, false},
+		"queued":          {func(f *bench.CellFigures) { f.RTTMicros = 60000 }, []string{"rtt"}, false, false},
+		"queued and fast": {func(f *bench.CellFigures) { f.RTTMicros, f.Rate = 1000, 1e9 }, []string{"rtt"}, false, false},
+		"shares":          {func(f *bench.CellFigures) { f.Cell.Shares, f.Shares = true, [2]float64{0.54, 0.46} }, []string{"shares"}, false, false},
+		"not ours":        {func(f *bench.CellFigures) { f.Limiter, f.IPRatio = limiterHTB, 0.5 }, nil, false, false},
 		"distant":         {distant, nil, false, false},
-		"distant, late": {func(f *cellFigures) {
+		"distant, late": {func(f *bench.CellFigures) {
 			distant(f)
 			f.RTTMicros, f.Rate = 160_000, 10e6
 		}, []string{"rtt"}, false, false},
-		"narrow":           {func(f *cellFigures) { f.IPRatio = 0.3 }, nil, false, true},
-		"narrow, too much": {func(f *cellFigures) { f.IPRatio = 1.1 }, []string{"ip_over_limit"}, false, true},
-		"lost on the way": {func(f *cellFigures) {
+		"narrow":           {func(f *bench.CellFigures) { f.IPRatio = 0.3 }, nil, false, true},
+		"narrow, too much": {func(f *bench.CellFigures) { f.IPRatio = 1.1 }, []string{"ip_over_limit"}, false, true},
+		"lost on the way": {func(f *bench.CellFigures) {
 			distant(f)
 			f.Loss, f.IPRatio, f.SentRatio, f.Retransmits, f.PathLost = 0.01, 0.99, 1, 30, 30
 		}, nil, false, false},
-		"a segment or none": {func(f *cellFigures) { f.Rate, f.IPRatio = 1, 300 }, nil, false, false},
+		"a segment or none": {func(f *bench.CellFigures) { f.Rate, f.IPRatio = 1, 300 }, nil, false, false},
 	} {
 		f := good
 		c.change(&f)
-		f.judge(path, false, !c.narrow)
+		judge(&f, path, false, !c.narrow)
 		if !slices.Equal(f.Missed, c.missed) || f.AckDelayed != c.delayed {
 			t.Errorf("%s: missed %q, delayed %v; want %q, %v", name, f.Missed, f.AckDelayed, c.missed, c.delayed)
 		}
 	}
 	f := good
 	f.RTTMicros = 23000
-	if f.judge(path, true, true); f.AckDelayed {
+	if judge(&f, path, true, true); f.AckDelayed {
 		t.Error("without delayed acknowledgements nothing is due to them")
 	}
 }
@@ -135,7 +141,7 @@ func TestRun(t *testing.T) {
 	testutil.RequireRoot(t)
 	o := mustParse(t, "-interval", "1.5s", "-limiters", "none,htb", "-only", "none x1 cubic$|htb 10MB/s x16\\+1|htb 1MB/s x4 cubic 20ms")
 	var out bytes.Buffer
-	if _, err := run(t.Context(), o, &out); err != nil {
+	if _, err := program().Run(t.Context(), o, &out); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"none x1 cubic", "htb 10MB/s x16+1 cubic", "shares 0.", "htb 1MB/s x4 cubic 20ms", "path lost 0, dropped 0"} {

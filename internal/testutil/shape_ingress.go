@@ -1,0 +1,107 @@
+package testutil
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ifb is the device through which ShapeIngressHTB sends what arrives.
+const ifb = "ifb0"
+
+// ShapeIngressHTB puts the HTB class of ShapeHTB over everything that reaches
+// the namespace by Device. Linux has no queue for what arrives: it is
+// redirected to an ifb, whose sending side has one, and arrives after that. The
+// ifb's queue is 1000 packets as Device's, not the 32 that it is made with.
+// bytesPerSec counts link bytes; a TUN device has no link header, so that they
+// are IP bytes there.
+func ShapeIngressHTB(n *NetNS, bytesPerSec uint64) error {
+	if err := UnshapeIngress(n); err != nil {
+		return err
+	}
+	link, err := n.link.LinkByName(Device)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", Device, err)
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.TxQLen = ifb, 1000
+	if err := n.link.LinkAdd(&netlink.Ifb{LinkAttrs: attrs}); err != nil {
+		return fmt.Errorf("add %s: %w", ifb, err)
+	}
+	through, err := n.link.LinkByName(ifb)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", ifb, err)
+	}
+	if err := addHTB(n, through, bytesPerSec); err != nil {
+		return err
+	}
+	if err := n.link.LinkSetUp(through); err != nil {
+		return fmt.Errorf("set %s up: %w", ifb, err)
+	}
+	if err := n.link.QdiscAdd(ingress(link)); err != nil {
+		return fmt.Errorf("add ingress qdisc to %s: %w", Device, err)
+	}
+	// u32 without a selector matches all; not every kernel has matchall.
+	err = n.link.FilterAdd(&netlink.U32{
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: link.Attrs().Index, Parent: netlink.MakeHandle(0xffff, 0), Priority: 1, Protocol: unix.ETH_P_ALL,
+		},
+		Actions: []netlink.Action{netlink.NewMirredAction(through.Attrs().Index)},
+	})
+	if err != nil {
+		return fmt.Errorf("redirect what %s receives to %s: %w", Device, ifb, err)
+	}
+	return nil
+}
+
+func ingress(link netlink.Link) *netlink.Ingress {
+	return &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS,
+	}}
+}
+
+// IngressDrops returns what the class of ShapeIngressHTB has dropped. A packet
+// is what the device gives to the kernel: over a veth pair up to 64 KB.
+func IngressDrops(n *NetNS) (uint64, error) {
+	through, err := n.link.LinkByName(ifb)
+	if err != nil {
+		return 0, fmt.Errorf("find %s: %w", ifb, err)
+	}
+	classes, err := n.link.ClassList(through, netlink.HANDLE_NONE)
+	if err != nil {
+		return 0, fmt.Errorf("list classes of %s: %w", ifb, err)
+	}
+	var drops uint64
+	for _, c := range classes {
+		if s := c.Attrs().Statistics; s != nil && s.Queue != nil {
+			drops += uint64(s.Queue.Drops)
+		}
+	}
+	return drops, nil
+}
+
+// UnshapeIngress removes what ShapeIngressHTB added; without it it does nothing.
+func UnshapeIngress(n *NetNS) error {
+	link, err := n.link.LinkByName(Device)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", Device, err)
+	}
+	err = n.link.QdiscDel(ingress(link))
+	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("remove ingress qdisc of %s: %w", Device, err)
+	}
+	through, err := n.link.LinkByName(ifb)
+	var none netlink.LinkNotFoundError
+	switch {
+	case errors.As(err, &none):
+		return nil
+	case err != nil:
+		return fmt.Errorf("find %s: %w", ifb, err)
+	}
+	if err := n.link.LinkDel(through); err != nil {
+		return fmt.Errorf("remove %s: %w", ifb, err)
+	}
+	return nil
+}

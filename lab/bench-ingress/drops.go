@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// refusals are the kernel's counters of segments that arrived and that TCP did
+// not take, for want of window or of memory. Some are newer than others.
+func refusals() []string {
+	return []string{"TCPRcvQDrop", "TCPOFODrop", "TCPZeroWindowDrop", "TCPBacklogDrop", "BeyondWindow"}
+}
+
+// refused returns what TCP of the namespace has refused so far.
+func refused(n *testutil.NetNS) (uint64, error) {
+	var text []byte
+	err := n.Do(func() (err error) {
+		text, err = os.ReadFile("/proc/thread-self/net/netstat")
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read TCP's counters: %w", err)
+	}
+	return sumCounters(string(text), "TcpExt:", refusals())
+}
+
+// deviceDropped returns what the namespace's device has dropped so far. That is
+// neither the limiter nor TCP but a machine so busy that the queue of what has
+// arrived (net.core.netdev_max_backlog) was full.
+func deviceDropped(n *testutil.NetNS) (uint64, error) {
+	link, err := n.Netlink().LinkByName(testutil.Device)
+	if err != nil {
+		return 0, fmt.Errorf("find %s: %w", testutil.Device, err)
+	}
+	if s := link.Attrs().Statistics; s != nil {
+		return s.RxDropped, nil
+	}
+	return 0, nil
+}
+
+// sumCounters adds up counters of a /proc/net/netstat: each group has a line of
+// names and then one of values.
+func sumCounters(text, group string, names []string) (sum uint64, err error) {
+	var heads []string
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 0 || fields[0] != group:
+		case heads == nil:
+			heads = fields
+		default:
+			for i, value := range fields {
+				if i == 0 || i >= len(heads) || !slices.Contains(names, heads[i]) {
+					continue
+				}
+				n, err := strconv.ParseUint(value, 10, 64)
+				if err != nil {
+					return 0, fmt.Errorf("read counter %s: %w", heads[i], err)
+				}
+				sum += n
+			}
+			return sum, nil
+		}
+	}
+	return 0, fmt.Errorf("read TCP's counters: no %s", group)
+}

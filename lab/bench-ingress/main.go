@@ -1,0 +1,22 @@
+// Command bench-ingress measures how exactly, fairly and cheaply receiving is
+// limited where the data arrive, side by side: no limit, HTB behind an ifb,
+// policing, netnice, over pairs of namespaces that it makes itself. It needs
+// root and the netnice program ($NETNICE, or bin/netnice).
+//
+//	go run ./lab/bench-ingress -quick
+//	go run ./lab/bench-ingress -only 'ifb 1MB/s x4' -json figures.json
+//
+// See lab/README.md for what the figures mean.
+package main
+
+import "github.com/netnice/netnice/lab/internal/bench"
+
+func main() { program().Main() }
+
+func program() bench.Program {
+	return bench.Program{
+		Name: "bench-ingress", Limiters: knownLimiters(), Axes: axes,
+		Measure: measure, Refuses: refuses, Judge: judge, Header: printHeader, Print: printCell,
+		Legend: "drop: by the limiter, and refused by the receiver's TCP",
+	}
+}

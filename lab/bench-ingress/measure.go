@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bench"
+)
+
+// limit is a cell's limit in place.
+type limit struct {
+	dropped func() (uint64, error) // nil: it cannot be asked, or drops nothing
+	lift    func() error           // once the receiver has ended
+}
+
+// measure runs one cell.
+func measure(ctx context.Context, o bench.Options, c bench.Cell) (f bench.CellFigures, err error) {
+	s, err := bench.Open(c, o.QuickAck)
+	if err != nil {
+		return f, err
+	}
+	l := limit{lift: func() error { return nil }}
+	defer func() { err = errors.Join(err, s.Close(), l.lift()) }()
+	if err := l.receive(ctx, o.Limiter(), c, s); err != nil {
+		return f, err
+	}
+	if _, err := s.Send(bench.FirstPort, testutil.SenderConfig{Connections: c.Conns, Congestion: c.Congestion}); err != nil {
+		return f, err
+	}
+	before, err := deviceDropped(s.Pair.B)
+	if err != nil {
+		return f, err
+	}
+	if f, err = s.Traffic(ctx, c); err != nil {
+		return f, err
+	}
+	after, err := deviceDropped(s.Pair.B)
+	if err != nil {
+		return f, err
+	}
+	return f, l.count(&f, s, after-before)
+}
+
+// count notes what was dropped, and what the device has dropped if that and
+// nothing else explains retransmits under a limit.
+func (l *limit) count(f *bench.CellFigures, s *bench.Site, device uint64) (err error) {
+	// Both count from when they were made, as the senders' retransmits do.
+	if f.Refused, err = refused(s.Pair.B); err != nil {
+		return err
+	}
+	if l.dropped != nil {
+		n, err := l.dropped()
+		if err != nil {
+			return err
+		}
+		f.Dropped = &n
+	}
+	if f.Rate > 0 && f.Retransmits > f.PathLost+f.PathDropped && dropped(f) == 0 {
+		f.MachineDropped = device
+	}
+	return nil
+}
+
+// receive starts the cell's receiver and limits it.
+func (l *limit) receive(ctx context.Context, netnice testutil.Command, c bench.Cell, s *bench.Site) error {
+	var cfg testutil.ReceiverConfig
+	switch c.Limiter {
+	case bench.Trickle:
+		t, err := startTrickle(s, c.Rate)
+		if err == nil { // a nil *trickle would be no nil interface
+			s.RX = t
+		}
+		return err
+	case limiterPolice:
+		p, err := startPolice(c.Rate)
+		if err != nil {
+			return err
+		}
+		l.dropped, l.lift = p.dropped, p.close
+		cfg.Cgroup = p.dir
+	case limiterIFB: // goes with the namespace
+		if err := testutil.ShapeIngressHTB(s.Pair.B, c.Rate); err != nil {
+			return err
+		}
+		l.dropped = func() (uint64, error) { return testutil.IngressDrops(s.Pair.B) }
+	}
+	if err := s.Receive(cfg); err != nil || c.Limiter != bench.Netnice {
+		return err
+	}
+	return netnice.LimitDownPID(ctx, s.RX.PID(), c.Rate) // goes with the process
+}
+
+// refuses says why this netnice does not limit what is received, if it does not.
+func refuses(ctx context.Context, o bench.Options) (why string, err error) {
+	s, err := bench.Open(bench.Cell{}, false)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.Receive(testutil.ReceiverConfig{}); err != nil {
+		return "", err
+	}
+	problem := o.Limiter().LimitDownPID(ctx, s.RX.PID(), 1e9)
+	if problem == nil {
+		return "", ctx.Err()
+	}
+	return strings.Join(strings.Fields(problem.Error()), " "), ctx.Err()
+}

@@ -1,0 +1,200 @@
+// Package bench is what the benches of limiters share: the matrix of cells and
+// the options that choose from it, a path with traffic on it, the figures of
+// that, and the run. What puts a limit in place, which figures are wanted and
+// how they are printed is each bench's own.
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Program is what a bench measures, and how.
+type Program struct {
+	Name     string
+	Limiters []string
+	Axes     func(Options) []Axes
+	// Measure runs one cell.
+	Measure func(context.Context, Options, Cell) (CellFigures, error)
+	// Refuses, if there is one, says why netnice cannot be used, "" if it can.
+	// The daemon is up.
+	Refuses func(context.Context, Options) (string, error)
+	// Judge notes what netnice missed; carries: the path carries more than the
+	// limit.
+	Judge  func(f *CellFigures, path Path, quickAck, carries bool)
+	Header func(io.Writer, Path)
+	Print  func(io.Writer, CellFigures)
+	Legend string // of the marks, at the end
+}
+
+// Main runs the bench as a program: flags, clean-up, exit status.
+func (p Program) Main() {
+	testutil.MaybeRunTraffic()
+	o, err := p.Parse(os.Args[1:])
+	if err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", p.Name, err)
+		}
+		os.Exit(2)
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	missed, err := p.Run(ctx, o, os.Stdout)
+	cancel()
+	switch {
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "%s: %v\n", p.Name, err)
+		os.Exit(1)
+	case o.Check && missed > 0:
+		os.Exit(1)
+	}
+}
+
+// Parse reads the bench's options.
+func (p Program) Parse(args []string) (Options, error) { return Parse(p.Name, p.Limiters, args) }
+
+// Cells are those that the options choose.
+func (p Program) Cells(o Options) []Cell { return o.Cells(p.Axes(o)) }
+
+// attempts bounds how often a cell is measured if the machine was disturbed.
+const attempts = 3
+
+// Run measures every cell and returns how many wanted figures netnice missed.
+func (p Program) Run(ctx context.Context, o Options, out io.Writer) (missed int, err error) {
+	cells := p.Cells(o)
+	if o.List {
+		announce(out, cells)
+		for _, c := range cells {
+			fmt.Fprintln(out, c.Name())
+		}
+		return 0, nil
+	}
+	if err := testutil.Privileged(); err != nil {
+		return 0, err
+	}
+	if Uses(cells, Trickle) {
+		if _, err := exec.LookPath("trickle"); err != nil {
+			cells = leaveOut(out, cells, Trickle, "it is not installed (Debian: apt-get install trickle)")
+		}
+	}
+	if Uses(cells, Netnice) {
+		down, problem := comeUp(ctx, o)
+		if problem != nil {
+			return 0, problem
+		}
+		defer func() { err = errors.Join(err, down()) }()
+		why, problem := p.refuses(ctx, o)
+		if problem != nil {
+			return 0, problem
+		}
+		switch {
+		case why != "" && o.Check:
+			return 0, fmt.Errorf("nothing to check: %s", why)
+		case why != "":
+			cells = leaveOut(out, cells, Netnice, why)
+		}
+	}
+	announce(out, cells)
+	all := &Figures{Version: "v1", Time: time.Now().UTC(), Kernel: kernel(), Interval: o.Interval.String()}
+	if all.Path, err = reference(ctx, o.QuickAck); err != nil {
+		return 0, fmt.Errorf("measure the path without load: %w", err)
+	}
+	p.Header(out, all.Path)
+	for i, c := range cells {
+		f, err := p.cell(ctx, o, c)
+		if err != nil {
+			return missed, fmt.Errorf("%s: %w", c.Name(), err)
+		}
+		p.Judge(&f, all.Path, o.QuickAck, carries(all.Cells, c))
+		all.Cells = append(all.Cells, f)
+		if i > 0 && !c.sameGroup(cells[i-1]) {
+			fmt.Fprintln(out)
+		}
+		p.Print(out, f)
+		missed += len(f.Missed)
+	}
+	fmt.Fprintf(out, "\n%d wanted figures missed by netnice (marked *); %s\n", missed, p.Legend)
+	return missed, write(o.JSON, all)
+}
+
+// cell measures a cell, again if the machine was disturbed.
+func (p Program) cell(ctx context.Context, o Options, c Cell) (f CellFigures, err error) {
+	for attempt := 1; attempt == 1 || f.disturbed() && attempt <= attempts; attempt++ {
+		if f, err = p.Measure(ctx, o, c); err != nil {
+			return f, err
+		}
+		f.Attempts = attempt
+	}
+	return f, nil
+}
+
+func (p Program) refuses(ctx context.Context, o Options) (why string, err error) {
+	if p.Refuses == nil {
+		return "", nil
+	}
+	return p.Refuses(ctx, o)
+}
+
+func announce(out io.Writer, cells []Cell) {
+	fmt.Fprintf(out, "%d cells, about %v\n", len(cells), Estimate(cells).Round(time.Second))
+}
+
+// leaveOut says why a limiter is left out, and returns the others' cells.
+func leaveOut(out io.Writer, cells []Cell, limiter, why string) []Cell {
+	fmt.Fprintf(out, "%s is left out: %s\n", limiter, why)
+	return slices.DeleteFunc(cells, func(c Cell) bool { return c.Limiter == limiter })
+}
+
+// Limiter is netnice, as everybody uses it.
+func (o Options) Limiter() testutil.Command { return testutil.Command{Path: o.Netnice} }
+
+// comeUp has a daemon stay, which spares the start of one for each cell, and
+// returns what ends it.
+func comeUp(ctx context.Context, o Options) (down func() error, err error) {
+	if _, err := os.Stat(o.Netnice); err != nil {
+		others := slices.DeleteFunc(slices.Clone(o.Limiters), func(l string) bool { return l == Netnice })
+		return nil, fmt.Errorf("find netnice: %w (make build, or -netnice PROGRAM, or -limiters %s)", err, strings.Join(others, ","))
+	}
+	if o.Limiter().Running(ctx) {
+		return func() error { return nil }, nil
+	}
+	if err := o.Limiter().Run(ctx, "up"); err != nil {
+		return nil, err
+	}
+	return func() error { return o.Limiter().Run(context.WithoutCancel(ctx), "down") }, nil
+}
+
+// write writes the figures to a file, if one is named.
+func write(path string, all *Figures) error {
+	if path == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode figures: %w", err)
+	}
+	if err := os.WriteFile(path, append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write figures: %w", err)
+	}
+	return nil
+}
+
+func kernel() string {
+	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(text))
+}

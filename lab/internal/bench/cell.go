@@ -1,0 +1,103 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Limiters that every bench knows.
+const (
+	None    = "none"
+	Trickle = "trickle" // a library put before the C library: one connection of a Python program
+	Netnice = "netnice"
+)
+
+// Cell is one measurement.
+type Cell struct {
+	Limiter    string
+	Rate       uint64 // bytes/s; 0 = no limit
+	Conns      int
+	Congestion string
+	// Shares: two programs of one user under one limit, one with Conns
+	// connections and one with a single one.
+	Shares bool
+	IPv6   bool
+	// The path: a veth pair if both are 0, else a relay, half of the round
+	// trip each way, losing that part of what is sent, at WireRate.
+	RTT      time.Duration
+	Loss     float64
+	Interval time.Duration
+}
+
+// WireRate is what a path with distance carries, IP bytes/s: far above most
+// limits, but not beyond what this machine can relay.
+const WireRate = 125_000_000
+
+// Distant says whether a relay stands between sender and receiver.
+func (c Cell) Distant() bool { return c.RTT > 0 || c.Loss > 0 }
+
+// Settle is the time after which figures are steady: a second, or what slow
+// start needs to reach the limit (or a tenth of the path without one), with a
+// window that grows by 1.6 in a round trip from ten segments on.
+func (c Cell) Settle() time.Duration {
+	rate := float64(c.Rate)
+	if rate == 0 {
+		rate = WireRate / 10
+	}
+	const firstWindow, growth = 14480, 1.6
+	windows := rate / float64(c.Conns) * c.RTT.Seconds() / firstWindow
+	if windows <= 1 {
+		return time.Second
+	}
+	rounds := math.Ceil(math.Log(windows)/math.Log(growth)) + 3
+	return max(time.Second, time.Duration(rounds)*c.RTT)
+}
+
+// sensible leaves out what the path cannot carry or the limiter not be used for.
+func (c Cell) sensible() bool {
+	if c.Distant() && c.Rate > WireRate {
+		return false
+	}
+	return c.Limiter != Trickle || c.Conns == 1 && c.Congestion == "cubic" && !c.Shares && !c.IPv6 && c.Rate >= 16e3 && c.Rate <= 10e6
+}
+
+// Name is what -only matches.
+func (c Cell) Name() string {
+	name := c.Limiter
+	if c.Rate > 0 {
+		name += " " + rateText(c.Rate)
+	}
+	name += fmt.Sprintf(" x%d", c.Conns)
+	if c.Shares {
+		name += "+1"
+	}
+	name += " " + c.Congestion
+	if c.IPv6 {
+		name += " IPv6"
+	}
+	if c.Distant() {
+		name += fmt.Sprintf(" %v", c.RTT)
+	}
+	if c.Loss > 0 {
+		name += fmt.Sprintf(" %g%%", c.Loss*100)
+	}
+	return name
+}
+
+func rateText(bytesPerSec uint64) string {
+	switch {
+	case bytesPerSec >= 1e9:
+		return fmt.Sprintf("%gGB/s", float64(bytesPerSec)/1e9)
+	case bytesPerSec >= 1e6:
+		return fmt.Sprintf("%gMB/s", float64(bytesPerSec)/1e6)
+	case bytesPerSec >= 1e3:
+		return fmt.Sprintf("%gKB/s", float64(bytesPerSec)/1e3)
+	}
+	return fmt.Sprintf("%dB/s", bytesPerSec)
+}
+
+// sameGroup says whether the two have the same rate, kind and path.
+func (c Cell) sameGroup(d Cell) bool {
+	return c.Rate == d.Rate && c.Shares == d.Shares && c.RTT == d.RTT && c.Loss == d.Loss
+}

@@ -1,0 +1,52 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"slices"
+)
+
+// Mark is what stands behind a figure: * if it is wanted and was missed.
+func (f *CellFigures) Mark(figure string) string {
+	if slices.Contains(f.Missed, figure) {
+		return "*"
+	}
+	return " "
+}
+
+// PrintRates prints the name and the columns IP, payload, link and first
+// second: as parts of the limit, without one in MB/s.
+func (f *CellFigures) PrintRates(out io.Writer, marks [4]string) {
+	rates := []float64{f.IPRatio, f.PayloadRatio, f.LinkRatio, f.FirstRatio}
+	format := "%8.4f"
+	if f.Rate == 0 {
+		rates = []float64{f.SteadyIP / 1e6, f.SteadyPayload / 1e6, 0, f.FirstIP / 1e6}
+		format = "%8.0f"
+	}
+	fmt.Fprintf(out, "%-34s", f.Name)
+	for i, r := range rates {
+		text := fmt.Sprintf(format, r)
+		if r == 0 {
+			text = fmt.Sprintf("%8s", "-")
+		}
+		fmt.Fprintf(out, " %s%s", text, marks[i])
+	}
+}
+
+// PrintPath prints what a path with distance did, and whether the machine
+// disturbed the cell.
+func (f *CellFigures) PrintPath(out io.Writer) {
+	if f.Cell.Distant() {
+		text := fmt.Sprintf("%.4f", f.SentRatio)
+		if f.Rate == 0 {
+			text = fmt.Sprintf("%.1f MB/s", f.Sent/1e6)
+		}
+		fmt.Fprintf(out, "  sent %s, path lost %d, dropped %d", text, f.PathLost, f.PathDropped)
+	}
+	if f.stoodStill() {
+		fmt.Fprintf(out, "  machine stood still for %d ms", max(f.GapMillis, f.PathLateMillis))
+	}
+	if f.MachineDropped > 0 {
+		fmt.Fprintf(out, "  machine dropped %d packets", f.MachineDropped)
+	}
+}

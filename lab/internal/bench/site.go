@@ -1,0 +1,144 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testutil/relay"
+)
+
+// The receiver's ports: one of the cell's program, one of the second program
+// of Shares.
+const (
+	FirstPort  = testutil.DefaultPort
+	SecondPort = testutil.DefaultPort + 1
+)
+
+// Receiver is what receives at the far end: a testutil.Receiver, or a program
+// that does the same.
+type Receiver interface {
+	PID() int
+	CPUSeconds() (float64, error)
+	Bytes(port uint16, at testutil.Instant) float64
+	Goodput(port uint16, from, to testutil.Instant) float64
+	ConnGoodputs(port uint16, from, to testutil.Instant) []float64
+	LongestGap(from, to testutil.Instant) time.Duration
+	Close() error
+}
+
+// Sender is what sends: a testutil.Sender, or a program that does the same.
+type Sender interface {
+	PID() int
+	Connect() error
+	Start() (testutil.Instant, error)
+	RTT(from, to testutil.Instant) []time.Duration
+	Stop() (testutil.SenderReport, error)
+	Close() error
+}
+
+// Site is a path with a receiver and senders, which it closes.
+type Site struct {
+	Pair *testutil.Pair
+	To   netip.Addr // of the receiver
+	RX   Receiver
+	TX   []Sender
+}
+
+// Open makes the path of a cell; nobody is there yet.
+func Open(c Cell, quickAck bool) (*Site, error) {
+	s := new(Site)
+	var err error
+	if c.Distant() {
+		path := relay.RoundTrip(c.RTT)
+		path.AtoB.Loss, path.AtoB.Rate, path.Seed = c.Loss, WireRate, 1
+		s.Pair, err = testutil.NewDistantPair(path)
+	} else {
+		s.Pair, err = testutil.NewPair()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.To = s.Pair.B4; c.IPv6 {
+		s.To = s.Pair.B6
+	}
+	if quickAck {
+		if err := s.Pair.QuickAck(); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	return s, nil
+}
+
+// Receive starts the receiver.
+func (s *Site) Receive(cfg testutil.ReceiverConfig) error {
+	rx, err := testutil.StartReceiver(s.Pair.B, cfg)
+	if err == nil { // a nil *Receiver would be no nil interface
+		s.RX = rx
+	}
+	return err
+}
+
+// Send starts a sender to the port.
+func (s *Site) Send(port uint16, cfg testutil.SenderConfig) (*testutil.Sender, error) {
+	cfg.To = netip.AddrPortFrom(s.To, port).String()
+	tx, err := testutil.StartSender(s.Pair.A, cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.TX = append(s.TX, tx)
+	return tx, nil
+}
+
+// Close ends all of it.
+func (s *Site) Close() error {
+	var errs []error
+	for _, tx := range s.TX {
+		errs = append(errs, tx.Close())
+	}
+	if s.RX != nil {
+		errs = append(errs, s.RX.Close())
+	}
+	return errors.Join(append(errs, s.Pair.Close())...)
+}
+
+// reference measures the smoothed round trip of a path without load: small
+// requests one after the other, and single writes of 64 KB, which is the
+// largest chunk that TCP gives to a device.
+func reference(ctx context.Context, quickAck bool) (path Path, err error) {
+	median := func(request int) (_ int64, err error) {
+		s, err := Open(Cell{}, quickAck)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, s.Close()) }()
+		port := testutil.Port{Number: testutil.DefaultPort, RequestBytes: request, ReplyBytes: 100}
+		if err := s.Receive(testutil.ReceiverConfig{Ports: []testutil.Port{port}}); err != nil {
+			return 0, err
+		}
+		tx, err := s.Send(port.Number, testutil.SenderConfig{
+			Mode: testutil.Request, RequestBytes: request, ReplyBytes: 100, Pause: 2 * time.Millisecond,
+		})
+		if err != nil {
+			return 0, err
+		}
+		begin, err := tx.Start()
+		if err != nil {
+			return 0, err
+		}
+		if err := testutil.Sleep(ctx, 600*time.Millisecond); err != nil {
+			return 0, err
+		}
+		if _, err := tx.Stop(); err != nil {
+			return 0, err
+		}
+		return testutil.Percentile(tx.RTT(begin, testutil.Now()), 50).Microseconds(), nil
+	}
+	if path.SmallMicros, err = median(600); err != nil {
+		return path, err
+	}
+	path.ChunkMicros, err = median(64 << 10)
+	return path, err
+}
