@@ -121,9 +121,12 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 	__u64 due, own;
 
 	if (s->flags & NN_SOCK_STARTED) {
-		if (ctx->data_segs_out >= NN_UNPACED_SEGMENTS)
-			return false;
 		due = s->depart_ns;
+		/* TCP's timer is set then. But after two minutes TCP sends the
+		 * chunk as a window probe, whatever the timer. */
+		if (ctx->data_segs_out >= NN_UNPACED_SEGMENTS &&
+		    due < x->now_ns + NN_NSEC_PER_SEC)
+			return false;
 		if (!nn_far(x, due))
 			return false;
 		nn_path_walk(s, x, NN_ASK);

@@ -14,9 +14,11 @@ import (
 // adopt.h); there, and without a daemon, the coarse steps are all there is.
 
 const (
-	// heldPause is the shortest time between two looks, heldWait the longest.
+	// heldPause is the shortest time between two looks, heldWait the longest
+	// while the next turn is within a second.
 	heldPause = 5 * time.Millisecond
 	heldWait  = 50 * time.Millisecond
+	heldLong  = time.Second
 	// heldPatience is how long after its turn a chunk is looked after.
 	heldPatience = time.Second
 	// heldDuty bounds the part of one CPU that looking takes: 1 in 5.
@@ -42,9 +44,19 @@ func (k *Kernel) watchHeld() {
 			if !some {
 				break
 			}
-			pause := max(min(next, heldWait), heldPause, heldDuty*time.Since(began))
+			least := max(heldPause, heldDuty*time.Since(began))
+			pause := heldLong
+			if next < heldLong {
+				pause = min(next, heldWait)
+			}
 			select {
-			case <-time.After(pause):
+			case <-time.After(least):
+			case <-k.stop:
+				return
+			}
+			select {
+			case <-time.After(pause - least): // at once if negative
+			case <-k.held:
 			case <-k.stop:
 				return
 			}
@@ -62,7 +74,7 @@ func (k *Kernel) pushDue() (next time.Duration, some bool, err error) {
 		return 0, false, fmt.Errorf("list sockets: %w", err)
 	}
 	now := monotonicNS()
-	next = heldWait
+	next = heldLong
 	due := map[uint32]bool{}
 	for _, r := range list {
 		wait, held := untilTurn(r, now)

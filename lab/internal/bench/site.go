@@ -56,7 +56,7 @@ func Open(c Cell, quickAck bool) (*Site, error) {
 		path.AtoB.Loss, path.AtoB.Rate, path.Seed = c.Loss, WireRate, 1
 		s.Pair, err = testutil.NewDistantPair(path)
 	} else {
-		s.Pair, err = testutil.NewPair()
+		s.Pair, err = testutil.NewPairInOrder()
 	}
 	if err != nil {
 		return nil, err
