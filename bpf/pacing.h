@@ -26,11 +26,6 @@ static __always_inline __u32 nn_headers(const struct nn_socket *s,
 	       (s->flags & NN_SOCK_V6 ? 40 : 20);
 }
 
-static __always_inline __u32 nn_mss(struct bpf_sock_ops *ctx)
-{
-	return ctx->mss_cache ? ctx->mss_cache : 1448;
-}
-
 /* A new connection of a limited program: switch the callbacks on. */
 static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 {
@@ -231,7 +226,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		bpf_sock_ops_cb_flags_set(ctx, on);
 		return;
 	}
-	mss = nn_mss(ctx);
+	mss = nn_mss(tp);
 	if (s->flags & NN_SOCK_SUBFLOW) {
 		option = nn_subflow_option(sk);
 		mss -= mss > 2 * option ? option : 0;

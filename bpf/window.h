@@ -8,15 +8,21 @@
 
 #include "charge.h"
 
-#define NN_CHUNK_NS	    4000000ULL
+#define NN_MSS		    1448 /* of a connection that does not know its own */
+#define NN_CHUNK_NS	    4000000ULL	/* of the limit in one chunk */
 #define NN_AHEAD_NS	    25000000ULL /* of a socket's share in one chunk */
 #define NN_CHUNK_SEGMENTS   4		/* but these at least */
 #define NN_PAIR_SHARE	    30000	/* bytes/s: two segments in 0.1 s */
 #define NN_CHUNK_MAX	    60000 /* from here on TCP's own size will do */
 #define NN_NO_CLAMP	    0x7fffffff
 #define NN_DISTANT_US	    3000
-#define NN_OPEN_NS	    10000000ULL
-#define NN_UNPACED_SEGMENTS 10 /* that TCP lets go without pacing */
+#define NN_OPEN_NS	    10000000ULL /* further off, others wait already */
+#define NN_UNPACED_SEGMENTS 10		/* that TCP lets go without pacing */
+
+static __always_inline __u32 nn_mss(const struct tcp_sock *tp)
+{
+	return tp->mss_cache ? tp->mss_cache : NN_MSS;
+}
 
 static __always_inline bool nn_window_exceeds(__u32 cwnd, __u32 clamp)
 {
@@ -40,7 +46,7 @@ static __always_inline void nn_window_open(void *ctx, const struct nn_socket *s,
 					   const struct tcp_sock *tp,
 					   const struct nn_transmit *x)
 {
-	__u32 mss = tp->mss_cache ? tp->mss_cache : 1448, window;
+	__u32 mss = nn_mss(tp), window;
 	__u64 chunk = s->limit_bytes_per_sec / 1000;
 
 	if (nn_distant(tp) || x->next_ns > x->now_ns + NN_OPEN_NS)
@@ -64,7 +70,7 @@ static __always_inline void nn_clamp(void *ctx, struct nn_socket *s,
 				     struct tcp_sock *tp)
 {
 	__u64 limit = s->limit_bytes_per_sec, share, chunk, most;
-	__u32 mss = tp->mss_cache ? tp->mss_cache : 1448;
+	__u32 mss = nn_mss(tp);
 	__u32 segments, want, off;
 	__u64 bdp, rtt_us, least_us = tp->rtt_min.s[0].v;
 	bool distant = nn_distant(tp);
