@@ -108,7 +108,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 			return api.SetResponse{}, kernelError(req.Subject, err)
 		}
 		d.log.Info("limit set", "subject", next.res.Subject.String(), "by", by.UID, "node", next.id,
-			"up", want.Up, "total", want.Total, "weight", want.Weight)
+			"up", want.Up, "down", want.Down, "total", want.Total, "weight", want.Weight)
 	}
 	if !next.wishes.empty() {
 		answer.Node = d.show(&next, req.DryRun)
@@ -232,7 +232,16 @@ func leaving() error {
 
 // kernelError tells a process that ended meanwhile from a fault.
 func kernelError(s api.Subject, err error) error {
-	if errors.Is(err, unix.ESRCH) {
+	switch {
+	case errors.Is(err, enforce.ErrElsewhere):
+		return &api.Error{
+			Code:    api.CodeNotSupported,
+			Message: fmt.Sprintf("%s is in a network namespace of its own, and what it receives is limited in the machine's own only", s),
+			Hint:    "limit what it sends, with --up; or the other end's sending", Cause: err,
+		}
+	case errors.Is(err, enforce.ErrNotSupported):
+		return &api.Error{Code: api.CodeNotSupported, Message: err.Error(), Hint: "netnice doctor", Cause: err}
+	case errors.Is(err, unix.ESRCH):
 		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s has ended", s), Hint: "ps -e", Cause: err}
 	}
 	return err
