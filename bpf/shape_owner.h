@@ -25,12 +25,14 @@ static __always_inline void nn_datagrams_used(struct sock *sk)
 
 static __always_inline void nn_receives(struct sock *sk)
 {
-	if (!nn_of_internet(sk))
+	struct nn_socket *s;
+
+	if (!nn_of_internet(sk) ||
+	    (sk->sk_protocol != IPPROTO_UDP && sk->sk_protocol != IPPROTO_TCP))
 		return;
-	if (sk->sk_protocol == IPPROTO_UDP)
-		nn_socket_used(sk);
-	else if (sk->sk_protocol == IPPROTO_TCP)
-		nn_socket_sends(sk);
+	s = nn_socket_used(sk);
+	if (s && sk->sk_protocol == IPPROTO_TCP)
+		nn_socket_ask(s);
 }
 
 /* A UDP socket in a process's file table. Several may hold it: it stays with

@@ -16,13 +16,12 @@
 #define NN_QUEUE_EMPTY_NS 2000000000ULL
 
 /* The ceiling of a node on what comes in, 0 = none. */
-static __always_inline __u64 nn_inbound_rate(const struct nn_hop *hop,
-					     bool loopback)
+static __always_inline __u64 nn_inbound_rate(const struct nn_hop *hop)
 {
 	struct nn_node *n = nn_node_get(hop->node, hop->generation);
 	__u64 a, b;
 
-	if (!n || (loopback && !(n->flags & NN_NODE_LOOPBACK)))
+	if (!n)
 		return 0;
 	a = n->limits[NN_OWNER_ADMIN][NN_DOWN].ceiling_bytes_per_sec;
 	b = n->limits[NN_OWNER_USER][NN_DOWN].ceiling_bytes_per_sec;
@@ -31,13 +30,12 @@ static __always_inline __u64 nn_inbound_rate(const struct nn_hop *hop,
 
 /* The next node on the path that limits what comes in, from a hop on. */
 static __always_inline __u32 nn_inbound_next(const struct nn_path *path,
-					     __u32 from, bool loopback,
-					     __u32 *at)
+					     __u32 from, __u32 *at)
 {
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		if (!path->hops[i].node)
 			break;
-		if (i < from || !nn_inbound_rate(&path->hops[i], loopback))
+		if (i < from || !nn_inbound_rate(&path->hops[i]))
 			continue;
 		*at = i;
 		return path->hops[i].node;
@@ -60,8 +58,7 @@ static __always_inline struct nn_inflow *nn_inflow(__u32 node)
 }
 
 /* Charge empty segments, which the queue does not see. */
-static __always_inline void nn_aside(const struct nn_path *path, bool loopback,
-				     __u64 bytes)
+static __always_inline void nn_aside(const struct nn_path *path, __u64 bytes)
 {
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		struct nn_inflow *f;
@@ -69,7 +66,7 @@ static __always_inline void nn_aside(const struct nn_path *path, bool loopback,
 		if (!path->hops[i].node)
 			break;
 		f = nn_inflow(path->hops[i].node);
-		if (f && nn_inbound_rate(&path->hops[i], loopback)) {
+		if (f && nn_inbound_rate(&path->hops[i])) {
 			__sync_fetch_and_add(&f->aside_bytes, bytes);
 			__sync_fetch_and_add(&f->bytes, bytes);
 		}
@@ -98,10 +95,10 @@ static __always_inline void nn_joins_queue(struct nn_inflow *f, __u64 bytes)
 	__sync_fetch_and_add(&f->came_bytes, bytes);
 }
 
-/* At the ingress of each of the machine's devices. */
+/* At the ingress of each of the machine's devices but lo: its packets are sent
+ * with a route already, which they would lose on the way. */
 static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 {
-	bool loopback = skb->ifindex == LOOPBACK_IFINDEX;
 	struct nn_packet p = {};
 	struct nn_path path = {};
 	struct nn_shaper *q;
@@ -120,7 +117,7 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	if (!nn_parse(skb, &p) || !nn_packet_path(skb, &p, &path))
 		return TC_ACT_UNSPEC;
-	node = nn_inbound_next(&path, 0, loopback, &hop);
+	node = nn_inbound_next(&path, 0, &hop);
 	if (!node)
 		return TC_ACT_UNSPEC;
 	q = nn_shaper();
@@ -134,7 +131,7 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 	bare = d->flags & NN_DEVICE_BARE;
 	bytes = nn_packet_bytes(skb, &p, bare ? 0 : ETH_HLEN, &segments);
 	if (nn_packet_empty(&p, bytes)) {
-		nn_aside(&path, loopback, bytes);
+		nn_aside(&path, bytes);
 		return TC_ACT_UNSPEC;
 	}
 	if (bare && !nn_header_add(skb)) {
@@ -196,7 +193,6 @@ static __always_inline int nn_shape_released(struct __sk_buff *skb)
 	struct nn_path path = {};
 	struct nn_shaper *q;
 	struct nn_inflow *f;
-	bool loopback;
 	__u64 bytes;
 
 	/* nothing of ours: nobody else has to send here */
@@ -205,14 +201,13 @@ static __always_inline int nn_shape_released(struct __sk_buff *skb)
 	ifindex = bpf_map_lookup_elem(&slots, &slot);
 	if (!ifindex || !*ifindex)
 		return TC_ACT_SHOT; /* its device has gone */
-	loopback = *ifindex == LOOPBACK_IFINDEX;
 	q = nn_shaper();
 	if (!nn_parse(skb, &p))
 		return bpf_redirect(*ifindex, BPF_F_INGRESS);
 	bytes = nn_packet_bytes(skb, &p, ETH_HLEN, &segments);
 	if (nn_packet_path(skb, &p, &path)) {
 		nn_left_queue(nn_path_node(&path, hop), bytes, segments);
-		node = nn_inbound_next(&path, hop + 1, loopback, &hop);
+		node = nn_inbound_next(&path, hop + 1, &hop);
 		f = node ? nn_inflow(node) : NULL;
 		if (f && q) {
 			nn_joins_queue(f, bytes);

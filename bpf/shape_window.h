@@ -70,38 +70,47 @@ static __always_inline void nn_share_adapt(struct nn_inflow *f, __u64 rate,
 	f->share_scale = scale;
 }
 
-/* The least of a socket's shares, in bytes/s, of the limits on its path; 0
- * without a limit. counted: something came, so it counts as a receiver. */
+/* A socket's share of one limit, in bytes/s; 0 without one. counted: something
+ * came, so it counts as a receiver. Not static: the verifier then looks at it
+ * once, not once for each hop. */
+__noinline __u64 nn_node_share(__u32 node, __u32 generation, bool counted,
+			       __u32 span)
+{
+	struct nn_hop hop = {.node = node, .generation = generation};
+	__u64 rate = nn_inbound_rate(&hop), share;
+	struct nn_span_count *c;
+	struct nn_inflow *f;
+
+	if (!rate)
+		return 0;
+	f = nn_inflow(node);
+	if (!f)
+		return 0;
+	if (counted) {
+		c = nn_span_count(f, span);
+		__sync_fetch_and_add(&c->receivers, 1);
+	}
+	nn_share_adapt(f, rate, span);
+	share = rate / nn_receivers(f, span) * f->share_scale / NN_SCALE_ONE;
+	if (share > rate)
+		share = rate;
+	return share ? share : 1;
+}
+
+/* The least of its shares of the limits on its path. */
 static __always_inline __u64 nn_inbound_share(const struct nn_socket *s,
 					      __u32 span, bool counted)
 {
-	bool loopback = s->flags & NN_SOCK_LOOPBACK;
-	__u64 least = 0, rate, share;
+	__u64 least = 0, share;
 
+	if (s->flags & NN_SOCK_LOOPBACK)
+		return 0;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
-		struct nn_span_count *c;
-		struct nn_inflow *f;
-
 		if (!s->path[i].node)
 			break;
-		rate = nn_inbound_rate(&s->path[i], loopback);
-		if (!rate)
-			continue;
-		f = nn_inflow(s->path[i].node);
-		if (!f)
-			continue;
-		if (counted) {
-			c = nn_span_count(f, span);
-			__sync_fetch_and_add(&c->receivers, 1);
-		}
-		nn_share_adapt(f, rate, span);
-		share = rate / nn_receivers(f, span) * f->share_scale /
-			NN_SCALE_ONE;
-		if (share > rate)
-			share = rate;
-		if (!share)
-			share = 1;
-		if (!least || share < least)
+		share = nn_node_share(s->path[i].node, s->path[i].generation,
+				      counted, span);
+		if (share && (!least || share < least))
 			least = share;
 	}
 	return least;

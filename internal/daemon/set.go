@@ -139,6 +139,9 @@ func (d *Daemon) warnings(req api.SetRequest, old, next *node, want wish) (list 
 	if want.Total != 0 && req.Wish.TotalBytesPerSec != nil {
 		list = append(list, "only sending counts against a total yet; receiving joins with the next release")
 	}
+	if want.Down != 0 && want.Loopback && (req.Wish.DownBytesPerSec != nil || req.Wish.Loopback != nil) {
+		list = append(list, "--loopback concerns what is sent: what comes from the machine itself is not limited by --down")
+	}
 	if next.res.Pending() {
 		list = append(list, fmt.Sprintf("%s does not run; the limit holds as soon as it does", next.res.Subject))
 	}

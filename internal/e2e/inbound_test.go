@@ -2,7 +2,12 @@ package e2e
 
 import (
 	"fmt"
+	"net"
+	"os"
+	"strings"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -93,5 +98,60 @@ func (f *inbound) lost(x *testutil.Sender, most int, queue time.Duration) {
 	}
 	if mean > queue {
 		f.t.Errorf("mean round trip %v, want at most %v", mean, queue)
+	}
+}
+
+// devices lists those of A, with what is set of them.
+func (f *inbound) devices() string {
+	f.t.Helper()
+	links, err := f.A.Netlink().LinkList()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, l := range links {
+		a := l.Attrs()
+		fmt.Fprintf(&b, "%d %s %s mtu %d %v promisc %d\n", a.Index, a.Name, l.Type(), a.MTU, a.Flags, a.Promisc)
+	}
+	return b.String()
+}
+
+// join adds another pair of devices between the namespaces, with addresses 1 and
+// 2 of a prefix, and returns what removes it.
+func (f *inbound) join(name, prefix string) (remove func()) {
+	f.t.Helper()
+	far, err := os.Open(f.B.Path())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer far.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	err = f.A.Netlink().LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name, PeerNamespace: netlink.NsFd(int(far.Fd()))})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for i, ns := range []*testutil.NetNS{f.A, f.B} {
+		link, err := ns.Netlink().LinkByName(name)
+		if err == nil {
+			ip := net.ParseIP(fmt.Sprintf("%s.%d", prefix, i+1)).To4()
+			err = ns.Netlink().AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(24, 32)}})
+		}
+		if err == nil {
+			err = ns.Netlink().LinkSetUp(link)
+		}
+		if err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	return func() {
+		f.t.Helper()
+		link, err := f.A.Netlink().LinkByName(name)
+		if err == nil {
+			err = f.A.Netlink().LinkDel(link)
+		}
+		if err != nil {
+			f.t.Fatal(err)
+		}
 	}
 }

@@ -40,7 +40,7 @@ func (s *shaper) wanted(link netlink.Link, masters map[int]string) (flags uint32
 	case s.pair.owns(a.Index), strings.HasPrefix(a.Alias, alias("")):
 		return 0, false
 	case a.EncapType == "loopback":
-		return 0, s.loopback()
+		return 0, false // see nn_shape_arrived
 	case a.MasterIndex != 0 && masters[a.MasterIndex] != "vrf", link.Type() == "vrf":
 		return 0, false
 	case a.EncapType == "ether":

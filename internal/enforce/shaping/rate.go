@@ -19,6 +19,11 @@ const (
 	// few dozen connections.
 	leastQueue = 192 << 10
 	mostQueue  = 64 << 20
+	// When a limit begins or is lowered, what its connections send still, for
+	// their windows are as large as they were, finds room; half as much at every
+	// look, so that they slow down one by one.
+	wideTime       = time.Second
+	leastWideQueue = 4 << 20
 	// leastBurst is what one turn of the queue lets through at most late.
 	leastBurst = 2 * (usualPacket + linkHeader)
 	// tick of HTB's times
@@ -66,6 +71,13 @@ func classOf(rate, burstNS uint64, share float64, aside uint64) class {
 	return c
 }
 
+// wide is the class with the queue of a limit that began some looks ago.
+func (c class) wide(looks int) class {
+	most := uint32(min(max(float64(c.rate)*wideTime.Seconds(), leastWideQueue), mostQueue))
+	c.queueBytes = max(c.queueBytes, most>>min(looks, 31))
+	return c
+}
+
 // usualShare is the part of HTB's bytes that are IP's, as long as no packet has
 // been seen.
 const usualShare = float64(usualPacket) / (usualPacket + linkHeader)
@@ -98,6 +110,9 @@ func (m *mix) update(now bpf.Inflow, at time.Time) {
 
 // differs says whether a class is worth being told anew.
 func (c class) differs(from class) bool {
+	if c.queueBytes < from.queueBytes/2+1 {
+		return true
+	}
 	off := math.Abs(float64(c.rate)-float64(from.rate)) / float64(from.rate)
 	return off > 0.001
 }

@@ -20,6 +20,9 @@ type limited struct {
 	spec  enforce.NodeSpec
 	class class // as HTB was told
 	mix   mix
+	// how often it was looked at since the limit began or was lowered, and when
+	looks  int
+	looked time.Time
 }
 
 // shaper is what exists while a limit on what comes in stands.
@@ -128,16 +131,6 @@ func (s *shaper) filterOnReturn(d *bpf.Device) error {
 	return gone(s.obj.Devices.Delete(uint32(index)))
 }
 
-// loopback says whether a limit holds for what the machine sends to itself.
-func (s *shaper) loopback() bool {
-	for _, n := range s.nodes {
-		if n.spec.Loopback {
-			return true
-		}
-	}
-	return false
-}
-
 // set makes room for a node's packets, or changes its rate.
 func (s *shaper) set(spec enforce.NodeSpec) error {
 	rate, burst := ceiling(spec)
@@ -146,6 +139,10 @@ func (s *shaper) set(spec enforce.NodeSpec) error {
 		n = &limited{mix: mix{at: time.Now(), share: usualShare}}
 	}
 	c := classOf(rate, burst, n.mix.share, n.mix.aside)
+	if n.class.rate == 0 || c.rate < n.class.rate {
+		n.looks, n.looked = 0, time.Now()
+	}
+	c = c.wide(n.looks)
 	if err := s.pair.setClass(spec.ID, c); err != nil {
 		return err
 	}
@@ -200,7 +197,10 @@ func (s *shaper) tune() error {
 		n.mix.update(f, now)
 		rate, burst := ceiling(n.spec)
 		c := classOf(rate, burst, n.mix.share, n.mix.aside)
-		if !c.differs(n.class) {
+		if now.Sub(n.looked) >= wideTime*9/10 {
+			n.looks, n.looked = n.looks+1, now
+		}
+		if c = c.wide(n.looks); !c.differs(n.class) {
 			continue
 		}
 		if err := s.pair.setClass(id, c); err != nil {
