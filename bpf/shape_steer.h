@@ -88,10 +88,12 @@ static __always_inline bool nn_header_add(struct __sk_buff *skb)
  * it was dropped. */
 static __always_inline void nn_joins_queue(struct nn_inflow *f, __u64 bytes)
 {
-	__u64 out = f->bytes - f->aside_bytes;
+	__u64 out = f->bytes - f->aside_bytes, now_ns = bpf_ktime_get_ns();
 
-	if (bpf_ktime_get_ns() > f->left_ns + NN_QUEUE_EMPTY_NS)
+	if (now_ns > f->left_ns + NN_QUEUE_EMPTY_NS) {
 		f->dropped_bytes = f->came_bytes - out;
+		f->left_ns = now_ns;
+	}
 	__sync_fetch_and_add(&f->came_bytes, bytes);
 }
 

@@ -18,11 +18,16 @@
 #define NN_SCALE_ONE	     256U
 #define NN_NSEC_PER_SEC_DOWN 1000000000ULL
 
+struct tcp_options_received {
+	__u16 rcv_wscale : 4;
+} __core;
+
 /* What is looked at of a TCP socket beside what kernel.h has. */
 struct tcp_sock___receive {
 	__u64 bytes_received;
 	__u32 window_clamp;
 	__u16 advmss;
+	struct tcp_options_received rx_opt;
 } __core;
 
 /* Receivers of late: in this span of time, or in one of the last two. */
@@ -159,7 +164,8 @@ static __always_inline void nn_window_keep(void *ctx, struct sock *sk,
 {
 	struct nn_receiver *r = bpf_sk_storage_get(&receivers, sk, 0, 0);
 	const struct tcp_sock___receive *rx = (void *)tp;
-	__u32 span = nn_span_now(bpf_ktime_get_ns()), want, now, rtt_us;
+	const struct tcp_options_received *options = &rx->rx_opt;
+	__u32 span = nn_span_now(bpf_ktime_get_ns()), want, now, rtt_us, unit;
 	bool counted;
 	__u64 share;
 
@@ -191,6 +197,11 @@ static __always_inline void nn_window_keep(void *ctx, struct sock *sk,
 	if (rtt_us == NN_RTT_UNKNOWN)
 		rtt_us = NN_RTT_GUESS_US;
 	want = nn_window_for(share, rtt_us, rx->advmss);
+	/* TCP rounds up to what the window's scale can say: round to the
+	 * nearest */
+	unit = 1U << BPF_CORE_READ_BITFIELD(options, rcv_wscale);
+	if (want > unit)
+		want = (want + unit / 2) & ~(unit - 1);
 	/* the kernel's own tuning, or the program, has set another */
 	now = rx->window_clamp;
 	if (now != r->clamp && (!r->clamp || now > r->own_clamp))
@@ -221,22 +232,29 @@ static __always_inline void nn_window_called(struct bpf_sock_ops *ctx,
 		nn_window_keep(ctx, (struct sock *)tp, tp, s, fresh);
 }
 
-/* An open connection whose callbacks do not run, or whose limit has gone. */
-static __always_inline void nn_window_visit(struct sock_common *skc)
+/* An open connection whose callbacks do not run, or whose limit has gone. True
+ * if no callback will keep its window, so that it has to be visited again. */
+static __always_inline bool nn_window_visit(struct sock_common *skc)
 {
+	struct nn_receiver *r;
 	struct nn_socket *s;
 	struct tcp_sock *tp;
 
 	if (skc->skc_state == TCP_TIME_WAIT ||
 	    skc->skc_state == TCP_NEW_SYN_RECV ||
 	    skc->skc_state == TCP_LISTEN || skc->skc_state == TCP_CLOSE)
-		return;
+		return false;
 	tp = bpf_skc_to_tcp_sock(skc);
 	if (!tp)
-		return;
+		return false;
 	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0, 0);
-	if (s)
-		nn_window_keep(skc, (struct sock *)tp, tp, s, false);
+	if (!s)
+		return false;
+	nn_window_keep(skc, (struct sock *)tp, tp, s, false);
+	r = bpf_sk_storage_get(&receivers, (struct sock *)tp, 0, 0);
+	return r && r->clamp &&
+	       !(tp->bpf_sock_ops_cb_flags &
+		 BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 }
 
 #endif

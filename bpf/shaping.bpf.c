@@ -51,9 +51,11 @@ SEC("iter/tcp")
 int nn_shape_windows(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *skc = ctx->sk_common;
+	__u32 again = 1;
 
-	if (skc)
-		nn_window_visit(skc);
+	/* anything written says that it has to be done again */
+	if (skc && nn_window_visit(skc))
+		bpf_seq_write(ctx->meta->seq, &again, sizeof(again));
 	return 0;
 }
 

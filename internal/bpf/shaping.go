@@ -306,12 +306,14 @@ func (s *Shaping) AdoptDatagrams(tgids []uint32) error {
 }
 
 // VisitWindows sets the windows of the open connections in the namespace of the
-// calling thread, and gives back those that no limit concerns any more.
-func (s *Shaping) VisitWindows() error {
-	if _, err := run(s.NnShapeWindows, nil); err != nil {
-		return fmt.Errorf("set receive windows: %w", err)
+// calling thread, and gives back those that no limit concerns any more. again
+// says that some are kept by nothing else: that it is to be called once a second.
+func (s *Shaping) VisitWindows() (again bool, err error) {
+	out, err := run(s.NnShapeWindows, nil)
+	if err != nil {
+		return false, fmt.Errorf("set receive windows: %w", err)
 	}
-	return nil
+	return len(out) > 0, nil
 }
 
 // Attached adds which programs are attached to those of the other object.

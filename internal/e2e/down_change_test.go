@@ -19,11 +19,11 @@ func TestDownChanged(t *testing.T) {
 	defer func() { _, _ = y.Stop() }()
 	f.free("before", testutil.Now(), 300e6, 5001, 5002)
 	pid := itoa(f.rx.PID())
-	f.receives("set in mid-flow", f.must("set", "--pid", pid, "--down", "10MB/s"), 10e6, downTolerance, perByte, 5001, 5002)
-	f.receives("raised", f.must("set", "--pid", pid, "--down", "40MB/s"), 40e6, downTolerance, perByte, 5001, 5002)
-	f.receives("lowered", f.must("set", "--pid", pid, "--down", "5MB/s"), 5e6, downTolerance, perByte, 5001, 5002)
+	f.receives("set in mid-flow", f.must("set", "--pid", pid, "--down", "10MB/s"), 10e6, perByte, 5001, 5002)
+	f.receives("raised", f.must("set", "--pid", pid, "--down", "40MB/s"), 40e6, perByte, 5001, 5002)
+	f.receives("lowered", f.must("set", "--pid", pid, "--down", "5MB/s"), 5e6, perByte, 5001, 5002)
 	f.free("lifted", f.must("set", "--pid", pid, "--down", "none"), 300e6, 5001, 5002)
-	f.receives("set again, on the host", f.must("set", "--host", "--down", "10MB/s"), 10e6, downTolerance, perByte, 5001, 5002)
+	f.receives("set again, on the host", f.must("set", "--host", "--down", "10MB/s"), 10e6, perByte, 5001, 5002)
 	f.free("unset", f.must("unset", "--host"), 300e6, 5001, 5002)
 }
 
@@ -79,22 +79,22 @@ func TestDownKilledDaemon(t *testing.T) {
 	links, qdiscs, sysctls := f.devices(), f.qdiscs(), sysctlsOf(t)
 	x := f.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
 	pid := itoa(f.rx.PID())
-	f.receives("with a daemon", f.must("set", "--pid", pid, "--down", "10MB/s"), 10e6, downTolerance, perByte, 5001)
+	f.receives("with a daemon", f.must("set", "--pid", pid, "--down", "10MB/s"), 10e6, perByte, 5001)
 	made := objectsOf(t, f.daemon.cmd.Process.Pid)
 	f.daemon.kill()
-	f.receives("without a daemon", testutil.Now(), 10e6, downTolerance, perByte, 5001)
+	f.receives("without a daemon", testutil.Now(), 10e6, perByte, 5001)
 	if err := x.Grow(2); err != nil {
 		t.Fatal(err)
 	}
-	f.receives("more connections without a daemon", testutil.Now(), 10e6, downTolerance, perByte, 5001)
+	f.receives("more connections without a daemon", testutil.Now(), 10e6, perByte, 5001)
 	second := s.daemonIn(f.A)
-	f.receives("adopted", testutil.Now(), 10e6, downTolerance, perByte, 5001)
+	f.receives("adopted", testutil.Now(), 10e6, perByte, 5001)
 	n := f.nodes()["pid:"+pid]
 	if n.Down.Bytes < 40e6 || n.Down.RateBytesPerSec == 0 || len(n.Limits) != 1 || !n.Limits[0].Enforced {
 		t.Errorf("ls shows %+v", n)
 	}
 	maps.Copy(made, objectsOf(t, second.cmd.Process.Pid))
-	f.receives("changed", f.must("set", "--pid", pid, "--down", "20MB/s"), 20e6, downTolerance, perByte, 5001)
+	f.receives("changed", f.must("set", "--pid", pid, "--down", "20MB/s"), 20e6, perByte, 5001)
 	f.free("down", f.must("down"), 300e6, 5001)
 	<-second.ended
 	s.leaves(made, before)
@@ -141,9 +141,9 @@ func TestDownDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(settle) // the device is seen
-	f.receives("by two devices", testutil.Now(), 10e6, downTolerance, perByte, 5001, 5002)
+	f.receives("by two devices", testutil.Now(), 10e6, perByte, 5001, 5002)
 	remove()
-	f.receives("by one again", testutil.Now(), 10e6, downTolerance, perByte, 5001)
+	f.receives("by one again", testutil.Now(), 10e6, perByte, 5001)
 	if c := f.status().Counters; c["shape_class"]+c["shape_device"]+c["shape_header"] > 0 {
 		t.Errorf("faults: %v", c)
 	}

@@ -64,12 +64,12 @@ const perByte6 = 1 + 72.0/1428
 
 // receives checks the rate at which payload comes to ports, together, against a
 // limit in IP bytes.
-func (f *inbound) receives(what string, after testutil.Instant, limit, tolerance, per float64, ports ...uint16) {
+func (f *inbound) receives(what string, after testutil.Instant, limit, per float64, ports ...uint16) {
 	f.t.Helper()
 	f.judge(after, span, func(from, to testutil.Instant) error {
 		got := f.arrived(from, to, ports...) * per
 		f.t.Logf("%s: %.4f of %.0f bytes/s", what, got/limit, limit)
-		return compare(what, got, limit, tolerance)
+		return compare(what, got, limit, downTolerance)
 	})
 }
 

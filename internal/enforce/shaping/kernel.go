@@ -156,7 +156,7 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 		return err
 	}
 	if had {
-		return k.on.obj.VisitWindows()
+		return k.on.visitWindows()
 	}
 	return k.adopt(spec)
 }
@@ -176,7 +176,7 @@ func (k *Kernel) adopt(spec enforce.NodeSpec) error {
 	if err := k.on.obj.AdoptDatagrams(members); err != nil {
 		return err
 	}
-	return k.on.obj.VisitWindows()
+	return k.on.visitWindows()
 }
 
 // lift ends what is done for a node that limits nothing that comes in any more.
@@ -184,7 +184,7 @@ func (k *Kernel) lift(id uint32) error {
 	if k.on == nil {
 		return nil
 	}
-	errs := []error{k.on.clear(id), k.on.obj.VisitWindows()}
+	errs := []error{k.on.clear(id), k.on.visitWindows()}
 	return errors.Join(append(errs, k.settle())...)
 }
 
@@ -208,6 +208,9 @@ func (k *Kernel) Maintain() error {
 	defer k.mu.Unlock()
 	if k.on == nil {
 		return err
+	}
+	if k.on.revisit {
+		err = errors.Join(err, k.on.visitWindows())
 	}
 	return errors.Join(err, k.on.tune())
 }
@@ -238,7 +241,7 @@ func (k *Kernel) Down() error {
 	for id := range k.on.nodes {
 		errs = append(errs, k.on.clear(id))
 	}
-	errs = append(errs, k.on.obj.VisitWindows(), k.on.remove())
+	errs = append(errs, k.on.visitWindows(), k.on.remove())
 	k.on = nil
 	return errors.Join(errs...)
 }

@@ -214,7 +214,10 @@ func rate(n *atomic.Int64, over time.Duration) float64 {
 }
 
 func TestReceived(t *testing.T) {
-	const limit = 4e6
+	limit, least := 4e6, 0.85 // payload
+	if os.Getenv("NETNICE_VM") != "" {
+		limit, least = 1e6, 0.6 // emulated machines are slow
+	}
 	for name, start := range map[string]func(*testing.T, *testutil.NetNS) *atomic.Int64{
 		"TCP":           func(t *testing.T, from *testutil.NetNS) *atomic.Int64 { return stream(t, from, ours4) },
 		"TCP over IPv6": func(t *testing.T, from *testutil.NetNS) *atomic.Int64 { return stream(t, from, ours6) },
@@ -228,7 +231,7 @@ func TestReceived(t *testing.T) {
 			before := devices(t)
 			n := start(t, from)
 			free := rate(n, 300*time.Millisecond)
-			must(t, k.SetNode(own(limit)))
+			must(t, k.SetNode(own(uint64(limit))))
 			for range 2 {
 				time.Sleep(time.Second)
 				must(t, k.Maintain())
@@ -236,12 +239,12 @@ func TestReceived(t *testing.T) {
 			held := rate(n, 2*time.Second)
 			stats, _, err := k.Look(7)
 			must(t, err)
-			t.Logf("%.2f MB/s, limited to 4 MB/s %.3f MB/s; %+v; %v", free/1e6, held/1e6, stats.Down, k.Attached())
-			if held > limit*1.02 || held < limit*0.85 { // payload; emulated machines are slow
-				t.Errorf("%.0f bytes/s, want %.0f", held, float64(limit))
+			t.Logf("%.2f MB/s, limited to %.0f MB/s %.3f MB/s; %+v; %v", free/1e6, limit/1e6, held/1e6, stats.Down, k.Attached())
+			if held > limit*1.02 || held < limit*least {
+				t.Errorf("%.0f bytes/s, want %.0f", held, limit)
 			}
 			must(t, k.RemoveNode(7))
-			if again := rate(n, 300*time.Millisecond); again < limit*1.2 {
+			if again := rate(n, time.Second); again < limit*1.2 {
 				t.Errorf("%.0f bytes/s after the limit was lifted", again)
 			}
 			if got := devices(t); !slices.Equal(got, before) {

@@ -35,6 +35,7 @@ type shaper struct {
 	attached map[int]bool
 	nextSlot uint32
 	watch    *watcher
+	revisit  bool // windows that nothing keeps but visits: before 6.12
 }
 
 // newShaper loads the programs and makes the pair, or takes over what an earlier
@@ -210,6 +211,11 @@ func (s *shaper) tune() error {
 		n.class = c
 	}
 	return errors.Join(errs...)
+}
+
+func (s *shaper) visitWindows() (err error) {
+	s.revisit, err = s.obj.VisitWindows()
+	return err
 }
 
 // close leaves everything as it is for a successor.
