@@ -73,6 +73,25 @@ func (f *inbound) receives(what string, after testutil.Instant, limit, per float
 	})
 }
 
+// letThrough is what netnice itself counts for a subject, over a span from now.
+func (f *inbound) letThrough(subject string, over time.Duration) float64 {
+	f.t.Helper()
+	read := func() (uint64, time.Time) {
+		list := f.list()
+		for _, n := range list.Nodes {
+			if n.Subject.String() == subject {
+				return n.Down.Bytes, list.Time
+			}
+		}
+		f.t.Fatalf("%s is not in %+v", subject, list.Nodes)
+		return 0, list.Time
+	}
+	before, from := read()
+	time.Sleep(over)
+	after, to := read()
+	return float64(after-before) / to.Sub(from).Seconds()
+}
+
 // lost checks that a sender had to send nothing again, and how long its round
 // trips were of late.
 func (f *inbound) lost(x *testutil.Sender, most int, queue time.Duration) {
