@@ -130,6 +130,7 @@ type Node struct {
 	Processes int       `json:"processes"` // members now
 	Sockets   int       `json:"sockets"`   // TCP sockets whose traffic counts here
 	Up        Usage     `json:"up"`
+	Down      Usage     `json:"down"` // counted while a limit on what comes in stands
 	PID       int       `json:"pid,omitempty"`
 	Since     time.Time `json:"since"`
 }
@@ -139,9 +140,10 @@ type Usage struct {
 	Bytes           uint64 `json:"bytes"`              // IP bytes since the limit was set
 	RateBytesPerSec uint64 `json:"rate_bytes_per_sec"` // over the last second
 	WaitingSockets  int    `json:"waiting_sockets"`    // sockets with data that wait for their turn
-	WaitingBytes    uint64 `json:"waiting_bytes"`      // what these hold in their send buffers
+	WaitingBytes    uint64 `json:"waiting_bytes"`      // what these hold in their send buffers; down: what is in the queue
 	WaitNS          uint64 `json:"wait_ns"`            // the longest of the waits, from now
 	Held            uint64 `json:"held"`               // first segments of new connections that were held back
+	Dropped         uint64 `json:"dropped"`            // received packets that the queue had no room for
 }
 
 // NodeList answers GET /v1/nodes.

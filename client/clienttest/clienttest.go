@@ -157,9 +157,6 @@ func (d *Daemon) refuse(request api.SetRequest) *api.Error {
 	if d.deny != nil {
 		return d.deny
 	}
-	if request.Wish.DownBytesPerSec != nil {
-		return &api.Error{Code: api.CodeNotSupported, Message: "download limits come with the next release", Hint: "netnice set --up RATE limits what is sent"}
-	}
 	if request.Subject.Kind == api.KindPID {
 		if _, err := os.Stat("/proc/" + request.Subject.ID); err != nil {
 			return &api.Error{Code: api.CodeNotFound, Message: "there is no process " + request.Subject.ID, Hint: "ps -e"}

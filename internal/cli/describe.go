@@ -53,6 +53,11 @@ func (a *App) limitText(l api.Limit) string {
 	return text
 }
 
+// receives says whether what comes in is limited, and so counted.
+func receives(n *api.Node) bool {
+	return slices.ContainsFunc(n.Limits, func(l api.Limit) bool { return l.Direction == api.Down })
+}
+
 // nodeText prints what holds on a node: "10 MB/s up, weight 200".
 func (a *App) nodeText(n *api.Node) string {
 	var parts []string

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,6 +32,8 @@ func (a *App) ls() *cobra.Command {
   WAITING   bytes in the send buffers of sockets that wait for their turn
   LONGEST   the longest of these waits, from now
   PROCS, SOCKS   members now, and TCP sockets whose traffic counts here
+  DOWN, RECEIVED what comes in now, and IP bytes since the limit was set: where
+                 a limit on that stands
 
 On a narrow terminal the last columns are left out.`,
 		Args: between(0, 0),
@@ -130,17 +133,30 @@ func (a *App) tree(nodes []api.Node, width int) string {
 		{title: "PROCS", right: true, drop: 5},
 		{title: "SOCKS", right: true, drop: 6},
 	}}
+	down := slices.ContainsFunc(nodes, func(n api.Node) bool { return receives(&n) })
+	if down {
+		t.columns = append(t.columns,
+			column{title: "DOWN", right: true, drop: 1},
+			column{title: "RECEIVED", right: true, drop: 3})
+	}
 	for _, branch := range branches(nodes, unicodeLocale(a.Getenv)) {
 		n := branch.node
 		longest := "-"
 		if n.Up.WaitingSockets > 0 {
 			longest = units.FormatDuration(n.Up.WaitNS)
 		}
-		t.rows = append(t.rows, []string{
+		row := []string{
 			branch.prefix + printable(n.Subject.String()), ownName(n), a.nodeText(n),
 			units.FormatRate(n.Up.RateBytesPerSec, a.units), units.FormatBytes(n.Up.Bytes, a.units),
 			a.waitText(n.Up), longest, strconv.Itoa(n.Processes), strconv.Itoa(n.Sockets),
-		})
+		}
+		switch {
+		case receives(n):
+			row = append(row, units.FormatRate(n.Down.RateBytesPerSec, a.units), units.FormatBytes(n.Down.Bytes, a.units))
+		case down:
+			row = append(row, "-", "-")
+		}
+		t.rows = append(t.rows, row)
 	}
 	return t.render(width)
 }

@@ -16,7 +16,7 @@ func (a *App) run() *cobra.Command {
 	var wish wishFlags
 	var scope, dryRun bool
 	cmd := &cobra.Command{
-		Use:   "run [--up RATE] [--total RATE] [--weight N] [--scope] [--] CMD [ARGS]",
+		Use:   "run [--up RATE] [--down RATE] [--total RATE] [--weight N] [--scope] [--] CMD [ARGS]",
 		Short: "Run a command under a limit",
 		Long: `Run a command, and whatever it starts, under a limit. netnice becomes the
 command, so that its exit status, its signals and its terminal are its own; the
@@ -27,7 +27,7 @@ Exit codes: 125 netnice failed, 126 the command cannot be run, 127 it was not
 found, else the command's.
 
 ` + rateHelp,
-		Example: "  netnice run --up 500kB/s -- rsync -a ~/photos backup:\n  netnice run --total 20mbit --scope -- firefox",
+		Example: "  netnice run --up 500kB/s -- rsync -a ~/photos backup:\n  netnice run --down 2MB/s -- curl -O https://example.org/large.iso\n  netnice run --total 20mbit --scope -- firefox",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w, err := wish.wish("netnice run --up 10MB/s -- CMD ARGS")
 			if err != nil {

@@ -256,7 +256,8 @@ func exampleTree() []api.Node {
 		{ID: 3, Parent: 2, Subject: api.Subject{Kind: api.KindPID, ID: "990"}, Name: "evil\x1b[2J", Weight: 300, Processes: 1, Sockets: 1, Since: since},
 		{
 			ID: 2, Parent: 1, Subject: api.Subject{Kind: api.KindUser, ID: "bob"}, Name: "bob", Weight: 100, Processes: 5, Sockets: 4, Since: since,
-			Limits: append(up(10e6), api.Limit{Owner: "bob", Direction: api.Up, BytesPerSec: 5e6, BurstNS: 10e6, Enforced: true}, api.Limit{Owner: "bob", Direction: api.Down, BytesPerSec: 7e6, BurstNS: 10e6}),
+			Limits: append(up(10e6), api.Limit{Owner: "bob", Direction: api.Up, BytesPerSec: 5e6, BurstNS: 10e6, Enforced: true}, api.Limit{Owner: "bob", Direction: api.Down, BytesPerSec: 7e6, BurstNS: 10e6, Enforced: true}),
+			Down:   api.Usage{Bytes: 450_000_000, RateBytesPerSec: 6_990_000, WaitingBytes: 70_000, WaitNS: 10e6, Dropped: 3},
 			Up:     api.Usage{Bytes: 99_000_000, RateBytesPerSec: 1_500_000},
 		},
 		{ID: 1, Subject: api.Subject{Kind: api.KindHost}, Name: "host", Limits: up(100e6), Weight: 100, Processes: 99, Sockets: 12, Since: since},

@@ -79,6 +79,12 @@ func (a *App) paragraph(n *api.Node) string {
 	if n.Up.Held > 0 {
 		line("held", "%s of new connections held back", count(int(n.Up.Held), "first segment"))
 	}
+	if receives(n) {
+		line("receives", "%s down", units.FormatRate(n.Down.RateBytesPerSec, a.units))
+		line("received", "%s", units.FormatBytes(n.Down.Bytes, a.units))
+		line("queue", "%s, %s long; %s dropped", units.FormatBytes(n.Down.WaitingBytes, a.units),
+			units.FormatDuration(n.Down.WaitNS), count(int(n.Down.Dropped), "packet"))
+	}
 	line("members", "%s, %s", count(n.Processes, "process"), count(n.Sockets, "socket"))
 	if !n.Since.IsZero() {
 		line("since", "%s", n.Since.Local().Format(time.DateTime))

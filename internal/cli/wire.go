@@ -16,6 +16,7 @@ import (
 	"github.com/netnice/netnice/internal/doctor"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/pacing"
+	"github.com/netnice/netnice/internal/enforce/shaping"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -63,7 +64,7 @@ func runDaemon(ctx context.Context, o DaemonOptions) error {
 			if err != nil {
 				return nil, err
 			}
-			k, err := pacing.Open(options)
+			k, err := shaping.Open(options)
 			var up *pacing.UpError
 			if errors.As(err, &up) {
 				return nil, &failure{message: up.Error(), hint: up.Hint(), cause: err}
@@ -82,7 +83,7 @@ func downWithoutDaemon(_ context.Context, o DaemonOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := pacing.Down(options); err != nil {
+	if err := shaping.Down(options); err != nil {
 		return fmt.Errorf("lift what stands in the kernel: %w", err)
 	}
 	err = os.Remove(filepath.Join(o.StateDir, "state.json"))

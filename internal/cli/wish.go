@@ -29,7 +29,7 @@ func (f *wishFlags) add(cmd *cobra.Command) {
 	f.weight = optional[uint32]{parse: parseWeight, kind: "n"}
 	flags := cmd.Flags()
 	flags.Var(&f.up, "up", "limit what is sent")
-	flags.Var(&f.down, "down", "limit what is received (comes with the next release)")
+	flags.Var(&f.down, "down", "limit what is received")
 	flags.Var(&f.total, "total", "limit both together (only what is sent counts yet)")
 	flags.Var(&f.burst, "burst", "unused time that may be made up for; 0 = the default, 10ms")
 	flags.Var(&f.weight, "weight", "share beside its siblings, 1..10000; 0 = the default, 100")

@@ -197,17 +197,25 @@ func (e enclosures) around(dir string) uint32 {
 // counts them.
 func (d *Daemon) render(n *node, now sample) api.Node {
 	stats, queue := now.nodes[n.id], now.queues[n.id]
+	up, down := n.rates(pointOf(now.at, stats), d.opts.Tick/2)
 	shown := api.Node{
 		ID: n.id, Subject: n.res.Subject, Parent: stats.Parent, Name: n.res.Name, UID: n.res.UID,
 		Limits: n.limits(), Weight: n.wishes.weight(), Loopback: n.wishes.loopback(),
 		Processes: stats.Processes, Sockets: queue.sockets, PID: n.pid(), Since: n.since,
 		Up: api.Usage{
 			Bytes:           stats.Bytes,
-			RateBytesPerSec: n.rate(point{at: now.at, bytes: stats.Bytes}, d.opts.Tick/2),
+			RateBytesPerSec: up,
 			WaitingSockets:  queue.waiting,
 			WaitingBytes:    queue.bytes,
 			WaitNS:          queue.waitNS,
 			Held:            stats.Held,
+		},
+		Down: api.Usage{
+			Bytes:           stats.Down.Bytes,
+			RateBytesPerSec: down,
+			WaitingBytes:    stats.Down.QueuedBytes,
+			WaitNS:          stats.Down.DelayNS,
+			Dropped:         stats.Down.Dropped,
 		},
 	}
 	if n.res.Kind == enforce.KindTree {

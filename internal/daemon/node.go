@@ -32,6 +32,7 @@ type node struct {
 type point struct {
 	at    time.Time
 	bytes uint64
+	down  uint64
 }
 
 // spec is the node as the kernel should have it.
@@ -67,26 +68,34 @@ func (n *node) pid() int {
 	return 0
 }
 
+func pointOf(at time.Time, s enforce.NodeStats) point {
+	return point{at: at, bytes: s.Bytes, down: s.Down.Bytes}
+}
+
 // record keeps the counter's value of this tick.
 func (n *node) record(p point) {
 	n.history[1] = n.history[0]
 	n.history[0] = p
 }
 
-// rate is bytes/s since the newest reading that is old enough to divide by.
-func (n *node) rate(now point, least time.Duration) uint64 {
+// rates are bytes/s, sent and received, since the newest reading that is old
+// enough to divide by.
+func (n *node) rates(now point, least time.Duration) (up, down uint64) {
 	from := n.history[0]
 	if now.at.Sub(from.at) < least && !n.history[1].at.IsZero() {
 		from = n.history[1]
 	}
 	span := now.at.Sub(from.at)
 	if from.at.IsZero() || span < least/10 || span <= 0 {
-		return 0
+		return 0, 0
 	}
-	if now.bytes < from.bytes { // the node was made anew
-		from.bytes = 0
+	since := func(from, now uint64) uint64 {
+		if now < from { // the node was made anew
+			from = 0
+		}
+		return uint64(float64(now-from) / span.Seconds())
 	}
-	return uint64(float64(now.bytes-from.bytes) / span.Seconds())
+	return since(from.bytes, now.bytes), since(from.down, now.down)
 }
 
 // limits lists what the owners have set.
@@ -110,7 +119,7 @@ func (n *node) limits() []api.Limit {
 				Direction:   directionName(enforce.Direction(dir)),
 				BytesPerSec: rate,
 				BurstNS:     burst,
-				Enforced:    !n.res.Pending() && n.lastErr == "" && enforce.Direction(dir) != enforce.Down,
+				Enforced:    !n.res.Pending() && n.lastErr == "",
 			})
 		}
 	}

@@ -247,7 +247,7 @@ func (d *Daemon) recordTick() {
 		d.sampler.complain(d.log, err)
 	default:
 		for id, n := range d.nodes {
-			n.record(point{at: now.at, bytes: now.nodes[id].Bytes})
+			n.record(pointOf(now.at, now.nodes[id]))
 		}
 	}
 }

@@ -108,7 +108,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 			return api.SetResponse{}, kernelError(req.Subject, err)
 		}
 		d.log.Info("limit set", "subject", next.res.Subject.String(), "by", by.UID, "node", next.id,
-			"up", want.Up, "total", want.Total, "weight", want.Weight)
+			"up", want.Up, "down", want.Down, "total", want.Total, "weight", want.Weight)
 	}
 	if !next.wishes.empty() {
 		answer.Node = d.show(&next, req.DryRun)
@@ -138,6 +138,9 @@ func liftsOnly(w api.Wish) bool {
 func (d *Daemon) warnings(req api.SetRequest, old, next *node, want wish) (list []string) {
 	if want.Total != 0 && req.Wish.TotalBytesPerSec != nil {
 		list = append(list, "only sending counts against a total yet; receiving joins with the next release")
+	}
+	if want.Down != 0 && want.Loopback && (req.Wish.DownBytesPerSec != nil || req.Wish.Loopback != nil) {
+		list = append(list, "--loopback concerns what is sent: what comes from the machine itself is not limited by --down")
 	}
 	if next.res.Pending() {
 		list = append(list, fmt.Sprintf("%s does not run; the limit holds as soon as it does", next.res.Subject))
@@ -232,7 +235,16 @@ func leaving() error {
 
 // kernelError tells a process that ended meanwhile from a fault.
 func kernelError(s api.Subject, err error) error {
-	if errors.Is(err, unix.ESRCH) {
+	switch {
+	case errors.Is(err, enforce.ErrElsewhere):
+		return &api.Error{
+			Code:    api.CodeNotSupported,
+			Message: fmt.Sprintf("%s is in a network namespace of its own, and what it receives is limited in the machine's own only", s),
+			Hint:    "limit what it sends, with --up; or the other end's sending", Cause: err,
+		}
+	case errors.Is(err, enforce.ErrNotSupported):
+		return &api.Error{Code: api.CodeNotSupported, Message: err.Error(), Hint: "netnice doctor", Cause: err}
+	case errors.Is(err, unix.ESRCH):
 		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s has ended", s), Hint: "ps -e", Cause: err}
 	}
 	return err

@@ -95,7 +95,6 @@ func TestRefusals(t *testing.T) {
 		{"root cgroup", "cgroup:/", root, up(1), api.CodeBadRequest, "whole machine"},
 		{"unknown unit", "unit:not-there", root, up(1), api.CodeNotFound, "not-there.service"},
 		{"group", "group:x", root, up(1), api.CodeNotSupported, "later release"},
-		{"download", pidSubject(proc), root, api.Wish{DownBytesPerSec: ptr(uint64(1))}, api.CodeNotSupported, "next release"},
 		{"nothing", pidSubject(proc), root, api.Wish{}, api.CodeBadRequest, "nothing to set"},
 		{"heavy", pidSubject(proc), root, api.Wish{Weight: ptr(uint32(10001))}, api.CodeBadRequest, "weight"},
 		{"long burst", pidSubject(proc), root, api.Wish{BurstNS: ptr(^uint64(0))}, api.CodeBadRequest, "burst"},

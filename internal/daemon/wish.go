@@ -77,13 +77,6 @@ func checkWish(by auth.Actor, req api.SetRequest) error {
 	switch {
 	case w == api.Wish{}:
 		return bad("nothing to set: give a rate or a weight")
-	case w.DownBytesPerSec != nil && *w.DownBytesPerSec != 0:
-		return &api.Error{
-			Code:    api.CodeNotSupported,
-			Message: "download limits come with the next release",
-			Hint:    "use --up, or --total, of which sending counts now",
-			Cause:   enforce.ErrNotSupported,
-		}
 	case w.Weight != nil && *w.Weight > maxWeight:
 		return bad("weight %d: want 1 to %d, or 0 for the default of %d", *w.Weight, maxWeight, defaultWeight)
 	case w.BurstNS != nil && *w.BurstNS > maxBurst:

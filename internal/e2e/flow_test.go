@@ -215,7 +215,7 @@ func (f *field) judge(after testutil.Instant, length time.Duration, look func(fr
 func (f *field) explain(from, to testutil.Instant) {
 	f.t.Helper()
 	const bit = 50 * time.Millisecond
-	for p := uint16(testutil.DefaultPort); p <= requestPort; p++ {
+	for p := uint16(testutil.DefaultPort); p <= requestPort && f.meter != nil; p++ {
 		var rates []string
 		for at := from; at.Add(bit) <= to; at = at.Add(bit) {
 			rates = append(rates, fmt.Sprintf("%.2f", f.rate(at, at.Add(bit), p)/1e6))

@@ -87,7 +87,6 @@ func TestRefusedInput(t *testing.T) {
 			s.daemon()
 		}
 	}
-	s.refused(s.netnice("set", "--pid", self, "--down", "1MB/s"), "download limits come with the next release", "--up")
 	s.refused(s.netnice("set", "--user", "no-such-user", "--up", "1MB/s"), "no user is called", "getent")
 	s.refused(s.netnice("set", "--cgroup", "/no/such/cgroup", "--up", "1MB/s"), "no cgroup", "")
 	if nodes := s.nodes(); len(nodes) > 0 {

@@ -297,9 +297,15 @@ type daemon struct {
 // daemon starts a daemon and waits until it answers.
 func (s *stage) daemon() *daemon {
 	s.t.Helper()
+	return s.daemonIn(nil)
+}
+
+// daemonIn is daemon for one in a network namespace (nil: the machine's own).
+func (s *stage) daemonIn(in *testutil.NetNS) *daemon {
+	s.t.Helper()
 	d := &daemon{cmd: s.command("daemon"), ended: make(chan struct{})}
 	d.cmd.Stderr = &d.log
-	if err := s.start(d.cmd, nil); err != nil {
+	if err := s.start(d.cmd, in); err != nil {
 		s.t.Fatalf("start the daemon: %v", err)
 	}
 	started.Store(d.cmd.Process.Pid, d)

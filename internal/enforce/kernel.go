@@ -8,6 +8,10 @@ import "errors"
 // ErrNotSupported says that this kernel cannot do what was asked.
 var ErrNotSupported = errors.New("not supported by this kernel")
 
+// ErrElsewhere says that a process is in a network namespace in which what comes
+// in is not limited.
+var ErrElsewhere = errors.New("in another network namespace")
+
 // Kind of a node; the numbers are those of enum nn_node_kind in bpf/types.h.
 type Kind uint32
 
@@ -68,6 +72,15 @@ type NodeStats struct {
 	Bytes     uint64 // IP bytes charged, up, since SetNode created it
 	Held      uint64 // first segments held back
 	WaitNS    uint64 // how far the node's clock runs ahead of now
+	Down      InflowStats
+}
+
+// InflowStats is what a node that limits what comes in has received.
+type InflowStats struct {
+	Bytes       uint64 // IP bytes let through since the limit was set
+	QueuedBytes uint64 // that wait, link headers included
+	DelayNS     uint64 // what comes now waits so long
+	Dropped     uint64 // packets that the queue had no room for
 }
 
 // SocketStats is one TCP socket that netnice keeps state for.

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The maps of shaping alone: who writes it, how long an entry lives. */
+#ifndef NETNICE_SHAPE_MAPS_H
+#define NETNICE_SHAPE_MAPS_H
+
+#include "shape_types.h"
+
+/* Written by the user side before anything is attached. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct nn_shaper);
+} shaper SEC(".maps");
+
+/* Devices by index and by slot; the user side writes both as they come and go.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_MARK_DEVICES);
+	__type(key, __u32);
+	__type(value, struct nn_device);
+} devices SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NN_MARK_DEVICES);
+	__type(key, __u32);
+	__type(value, __u32);
+} slots SEC(".maps");
+
+/* Nodes that limit what comes in; made with the HTB class, removed before it.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_MAX_NODES);
+	__type(key, __u32);
+	__type(value, struct nn_inflow);
+} inflows SEC(".maps");
+
+/* Lives with the socket. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct nn_receiver);
+} receivers SEC(".maps");
+
+/* Paths of datagrams whose fragments are under way. The least recently used
+ * goes: of 4096 datagrams in parts at a time the rest passes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct nn_fragment);
+	__type(value, struct nn_path);
+} fragments SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, NN_SHAPE_FAULTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} shape_faults SEC(".maps");
+
+static __always_inline void nn_shape_fault(__u32 reason)
+{
+	__u64 *n = bpf_map_lookup_elem(&shape_faults, &reason);
+
+	if (n)
+		(*n)++;
+}
+
+static __always_inline struct nn_shaper *nn_shaper(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&shaper, &zero);
+}
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Whose a socket is that receives: UDP sockets from their creation on, and
+ * whoever receives or sends on one later. TCP sockets are known already; one
+ * that only ever receives is looked at here.
+ */
+#ifndef NETNICE_SHAPE_OWNER_H
+#define NETNICE_SHAPE_OWNER_H
+
+#include "identity.h"
+#include "shape_packet.h"
+
+static __always_inline bool nn_of_internet(struct sock *sk)
+{
+	__u16 family = sk->__sk_common.skc_family;
+
+	return family == AF_INET || family == AF_INET6;
+}
+
+static __always_inline void nn_datagrams_used(struct sock *sk)
+{
+	if (nn_of_internet(sk) && sk->sk_protocol == IPPROTO_UDP)
+		nn_socket_used(sk);
+}
+
+static __always_inline void nn_receives(struct sock *sk)
+{
+	struct nn_socket *s;
+
+	if (!nn_of_internet(sk) ||
+	    (sk->sk_protocol != IPPROTO_UDP && sk->sk_protocol != IPPROTO_TCP))
+		return;
+	s = nn_socket_used(sk);
+	if (s && sk->sk_protocol == IPPROTO_TCP)
+		nn_socket_ask(s);
+}
+
+/* A UDP socket in a process's file table. Several may hold it: it stays with
+ * whoever used it last, and of others the first that is found counts. */
+static __always_inline void nn_adopt_datagrams(struct task_struct *t,
+					       struct sock *sk)
+{
+	struct nn_policy *p = nn_policy();
+	struct nn_hop path[NN_PATH_MAX] = {};
+	struct nn_socket *s;
+	struct nn_who w;
+	__u32 n;
+
+	if (!p || !nn_of_internet(sk) || sk->sk_protocol != IPPROTO_UDP)
+		return;
+	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	if (s && s->epoch == p->epoch)
+		return;
+	nn_identify(t, p, &w);
+	if (s && s->tgid && s->tgid != w.tgid && s->path[0].node)
+		return;
+	n = nn_path_make(p, t, &w, path);
+	if (!s && !n)
+		return;
+	if (!s)
+		s = bpf_sk_storage_get(&sockets, sk, 0,
+				       BPF_SK_STORAGE_GET_F_CREATE);
+	if (!s) {
+		nn_fault(NN_FAULT_SOCKET_STORAGE);
+		return;
+	}
+	nn_socket_assign(s, &w, path, n);
+}
+
+#endif

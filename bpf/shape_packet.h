@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * A received packet: what it is, and whose. Headers are read from the network
+ * header on, so that it does not matter what the device puts before it.
+ */
+#ifndef NETNICE_SHAPE_PACKET_H
+#define NETNICE_SHAPE_PACKET_H
+
+#include "identity.h"
+#include "shape_maps.h"
+
+#define ETH_P_IP	 0x0800
+#define ETH_P_IPV6	 0x86dd
+#define ETH_HLEN	 14
+#define IPPROTO_HOPOPTS	 0
+#define IPPROTO_UDP	 17
+#define IPPROTO_ROUTING	 43
+#define IPPROTO_FRAGMENT 44
+#define IPPROTO_DSTOPTS	 60
+#define NN_EXTENSIONS	 4 /* IPv6 headers before TCP or UDP */
+#define NN_IP_OFFSET	 0x1fff
+#define NN_IP_MORE	 0x2000
+#define NN_TCP_FIN	 0x01
+#define NN_TCP_SYN	 0x02
+#define NN_TCP_RST	 0x04
+
+struct nn_ports {
+	__be16 source;
+	__be16 destination;
+};
+
+struct nn_packet {
+	__u32 source[4]; /* IPv4: the first */
+	__u32 destination[4];
+	struct nn_ports ports;
+	__u32 fragment_id;
+	__u16 offset; /* of the transport header, from the network header on */
+	__u16 fragment_offset;
+	__u8 protocol;
+	__u8 v6;
+	__u8 more;	       /* fragments follow */
+	__u8 flags;	       /* TCP's */
+	__u16 transport_bytes; /* of the transport header */
+	__u16 pad;
+};
+
+static __always_inline bool nn_load(struct __sk_buff *skb, __u32 offset,
+				    void *to, __u32 bytes)
+{
+	return !bpf_skb_load_bytes_relative(skb, offset, to, bytes,
+					    BPF_HDR_START_NET);
+}
+
+struct nn_ipv4_header {
+	__u8 version_words, tos;
+	__be16 total, id, fragment;
+	__u8 ttl, protocol;
+	__be16 sum;
+	__u32 source, destination;
+};
+
+static __always_inline bool nn_parse_v4(struct __sk_buff *skb,
+					struct nn_packet *p)
+{
+	struct nn_ipv4_header h;
+	__u16 fragment;
+
+	if (!nn_load(skb, 0, &h, sizeof(h)))
+		return false;
+	fragment = bpf_ntohs(h.fragment);
+	p->source[0] = h.source;
+	p->destination[0] = h.destination;
+	p->offset = (h.version_words & 15) * 4;
+	p->protocol = h.protocol;
+	p->fragment_offset = fragment & NN_IP_OFFSET;
+	p->more = !!(fragment & NN_IP_MORE);
+	p->fragment_id = h.id;
+	return true;
+}
+
+struct nn_ipv6_header {
+	__be32 flow;
+	__be16 payload;
+	__u8 next, hops;
+	__u32 source[4], destination[4];
+};
+
+struct nn_ipv6_extension {
+	__u8 next, words;
+	__be16 fragment;
+	__u32 id;
+};
+
+static __always_inline bool nn_parse_v6(struct __sk_buff *skb,
+					struct nn_packet *p)
+{
+	struct nn_ipv6_header h;
+	struct nn_ipv6_extension e;
+
+	if (!nn_load(skb, 0, &h, sizeof(h)))
+		return false;
+	for (int i = 0; i < 4; i++) {
+		p->source[i] = h.source[i];
+		p->destination[i] = h.destination[i];
+	}
+	p->v6 = 1;
+	p->offset = sizeof(h);
+	p->protocol = h.next;
+	for (int i = 0; i < NN_EXTENSIONS; i++) {
+		if (p->protocol != IPPROTO_HOPOPTS &&
+		    p->protocol != IPPROTO_ROUTING &&
+		    p->protocol != IPPROTO_DSTOPTS &&
+		    p->protocol != IPPROTO_FRAGMENT)
+			return true;
+		if (!nn_load(skb, p->offset, &e, sizeof(e)))
+			return false;
+		if (p->protocol == IPPROTO_FRAGMENT) {
+			p->fragment_offset = bpf_ntohs(e.fragment) >> 3;
+			p->more = bpf_ntohs(e.fragment) & 1;
+			p->fragment_id = e.id;
+			p->offset += sizeof(e);
+		} else {
+			p->offset += (e.words + 1) * 8;
+		}
+		p->protocol = e.next;
+		if (p->fragment_offset)
+			return true;
+	}
+	return false;
+}
+
+/* True if it is of a kind that a socket can be found for. */
+static __always_inline bool nn_parse(struct __sk_buff *skb, struct nn_packet *p)
+{
+	__u8 rest[10];
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		if (!nn_parse_v4(skb, p))
+			return false;
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		if (!nn_parse_v6(skb, p))
+			return false;
+	} else {
+		return false;
+	}
+	if (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP)
+		return false;
+	if (p->fragment_offset)
+		return true;
+	if (!nn_load(skb, p->offset, &p->ports, sizeof(p->ports)))
+		return false;
+	p->transport_bytes = 8;
+	if (p->protocol == IPPROTO_TCP) {
+		if (!nn_load(skb, p->offset + 4, rest, sizeof(rest)))
+			return false;
+		p->transport_bytes = (rest[8] >> 4) * 4;
+		p->flags = rest[9];
+	}
+	return true;
+}
+
+/* IP bytes of a packet, or of all the segments that it stands for. */
+static __always_inline __u64 nn_packet_bytes(const struct __sk_buff *skb,
+					     const struct nn_packet *p,
+					     __u32 link_header, __u32 *segments)
+{
+	__u64 bytes = skb->len - link_header;
+
+	*segments = skb->gso_segs > 1 ? skb->gso_segs : 1;
+	return bytes +
+	       (__u64)(*segments - 1) * (p->offset + p->transport_bytes);
+}
+
+/* An acknowledgement, or the opening of a connection: they never wait. A FIN or
+ * RST has to come after the data. */
+static __always_inline bool nn_packet_empty(const struct nn_packet *p,
+					    __u64 bytes)
+{
+	return p->protocol == IPPROTO_TCP && !p->fragment_offset &&
+	       !(p->flags & (NN_TCP_FIN | NN_TCP_RST)) &&
+	       bytes <= (__u64)p->offset + p->transport_bytes;
+}
+
+static __always_inline struct bpf_sock *nn_packet_socket(struct __sk_buff *skb,
+							 struct nn_packet *p)
+{
+	struct bpf_sock_tuple t = {};
+	__u32 size = p->v6 ? sizeof(t.ipv6) : sizeof(t.ipv4);
+
+	if (p->v6) {
+		for (int i = 0; i < 4; i++) {
+			t.ipv6.saddr[i] = p->source[i];
+			t.ipv6.daddr[i] = p->destination[i];
+		}
+		t.ipv6.sport = p->ports.source;
+		t.ipv6.dport = p->ports.destination;
+	} else {
+		t.ipv4.saddr = p->source[0];
+		t.ipv4.daddr = p->destination[0];
+		t.ipv4.sport = p->ports.source;
+		t.ipv4.dport = p->ports.destination;
+	}
+	if (p->protocol == IPPROTO_TCP)
+		return bpf_sk_lookup_tcp(skb, &t, size, BPF_F_CURRENT_NETNS, 0);
+	return bpf_sk_lookup_udp(skb, &t, size, BPF_F_CURRENT_NETNS, 0);
+}
+
+static __always_inline void nn_fragment_key(const struct nn_packet *p,
+					    struct nn_fragment *k)
+{
+	for (int i = 0; i < 4; i++) {
+		k->source[i] = p->source[i];
+		k->destination[i] = p->destination[i];
+	}
+	k->id = p->fragment_id;
+	k->protocol = p->protocol;
+}
+
+/* The nodes that hold for the socket that the packet is for. What is for no
+ * socket here (forwarded, refused, the opening of a connection) has none. A
+ * socket whose owner is unknown belongs to the host. */
+static __always_inline bool nn_packet_path(struct __sk_buff *skb,
+					   struct nn_packet *p,
+					   struct nn_path *path)
+{
+	struct nn_fragment k = {};
+	struct nn_policy *policy;
+	struct nn_socket *s;
+	struct nn_path *known;
+	struct bpf_sock *sk;
+
+	if (p->fragment_offset) {
+		nn_fragment_key(p, &k);
+		known = bpf_map_lookup_elem(&fragments, &k);
+		if (!known)
+			return false;
+		*path = *known;
+		return true;
+	}
+	sk = nn_packet_socket(skb, p);
+	if (!sk)
+		return false;
+	if (sk->state == TCP_LISTEN) {
+		bpf_sk_release(sk);
+		return false;
+	}
+	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	if (s) {
+		for (int i = 0; i < NN_PATH_MAX; i++)
+			path->hops[i] = s->path[i];
+	} else {
+		struct nn_node *n = NULL;
+
+		policy = nn_policy();
+		if (policy && policy->kinds & 1 << NN_NODE_HOST)
+			n = bpf_map_lookup_elem(&nodes, &policy->host_node);
+		if (n) {
+			path->hops[0].node = policy->host_node;
+			path->hops[0].generation = n->generation;
+		}
+	}
+	bpf_sk_release(sk);
+	if (!path->hops[0].node)
+		return false;
+	if (p->more) {
+		nn_fragment_key(p, &k);
+		bpf_map_update_elem(&fragments, &k, path, BPF_ANY);
+	}
+	return true;
+}
+
+#endif

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The way of a received packet that a limit concerns: from its device through
+ * the HTB class of each node on its path, innermost first, and back to where it
+ * came from, marked so that it then passes. The pair of devices is netnice's
+ * own: HTB on one end, and what leaves it appears at the other.
+ */
+#ifndef NETNICE_SHAPE_STEER_H
+#define NETNICE_SHAPE_STEER_H
+
+#include "shape_packet.h"
+
+#define TC_ACT_UNSPEC	  (-1) /* whatever comes next decides */
+#define TC_ACT_SHOT	  2
+
+#define NN_QUEUE_EMPTY_NS 2000000000ULL
+
+/* The ceiling of a node on what comes in, 0 = none. */
+static __always_inline __u64 nn_inbound_rate(const struct nn_hop *hop)
+{
+	struct nn_node *n = nn_node_get(hop->node, hop->generation);
+	__u64 a, b;
+
+	if (!n)
+		return 0;
+	a = n->limits[NN_OWNER_ADMIN][NN_DOWN].ceiling_bytes_per_sec;
+	b = n->limits[NN_OWNER_USER][NN_DOWN].ceiling_bytes_per_sec;
+	return !a || (b && b < a) ? b : a;
+}
+
+/* The next node on the path that limits what comes in, from a hop on. */
+static __always_inline __u32 nn_inbound_next(const struct nn_path *path,
+					     __u32 from, __u32 *at)
+{
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		if (!path->hops[i].node)
+			break;
+		if (i < from || !nn_inbound_rate(&path->hops[i]))
+			continue;
+		*at = i;
+		return path->hops[i].node;
+	}
+	return 0;
+}
+
+static __always_inline int nn_enqueue(struct __sk_buff *skb,
+				      const struct nn_shaper *q, __u32 node,
+				      __u32 hop, __u32 slot)
+{
+	skb->priority = NN_SHAPE_HANDLE | node;
+	skb->tc_index = NN_MARK | hop << NN_MARK_HOP | slot;
+	return bpf_redirect(q->queue_ifindex, 0);
+}
+
+static __always_inline struct nn_inflow *nn_inflow(__u32 node)
+{
+	return bpf_map_lookup_elem(&inflows, &node);
+}
+
+/* Charge empty segments, which the queue does not see. */
+static __always_inline void nn_aside(const struct nn_path *path, __u64 bytes)
+{
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		struct nn_inflow *f;
+
+		if (!path->hops[i].node)
+			break;
+		f = nn_inflow(path->hops[i].node);
+		if (f && nn_inbound_rate(&path->hops[i])) {
+			__sync_fetch_and_add(&f->aside_bytes, bytes);
+			__sync_fetch_and_add(&f->bytes, bytes);
+		}
+	}
+}
+
+/* A device's packets whose link has no MAC header get one for the pair; the
+ * kernel takes it off where they come back. */
+static __always_inline bool nn_header_add(struct __sk_buff *skb)
+{
+	__be16 protocol = skb->protocol;
+
+	return !bpf_skb_change_head(skb, ETH_HLEN, 0) &&
+	       !bpf_skb_store_bytes(skb, ETH_HLEN - 2, &protocol,
+				    sizeof(protocol), 0);
+}
+
+/* After a while in which nothing left it, the queue is empty: what should be in
+ * it was dropped. */
+static __always_inline void nn_joins_queue(struct nn_inflow *f, __u64 bytes)
+{
+	__u64 out = f->bytes - f->aside_bytes, now_ns = bpf_ktime_get_ns();
+
+	if (now_ns > f->left_ns + NN_QUEUE_EMPTY_NS) {
+		f->dropped_bytes = f->came_bytes - out;
+		f->left_ns = now_ns;
+	}
+	__sync_fetch_and_add(&f->came_bytes, bytes);
+}
+
+/* At the ingress of each of the machine's devices but lo: its packets are sent
+ * with a route already, which they would lose on the way. */
+static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
+{
+	struct nn_packet p = {};
+	struct nn_path path = {};
+	struct nn_shaper *q;
+	struct nn_device *d;
+	struct nn_inflow *f;
+	__u32 node, hop = 0, ifindex = skb->ifindex, segments;
+	bool bare;
+	__u64 bytes;
+
+	if ((skb->tc_index & NN_MARK_MASK) == NN_MARK) {
+		skb->tc_index = 0;
+		return TC_ACT_UNSPEC;
+	}
+	/* of a VLAN on this device, which has a device of its own */
+	if (skb->vlan_present)
+		return TC_ACT_UNSPEC;
+	if (!nn_parse(skb, &p) || !nn_packet_path(skb, &p, &path))
+		return TC_ACT_UNSPEC;
+	node = nn_inbound_next(&path, 0, &hop);
+	if (!node)
+		return TC_ACT_UNSPEC;
+	q = nn_shaper();
+	d = bpf_map_lookup_elem(&devices, &ifindex);
+	f = nn_inflow(node);
+	if (!q || !d || !f) {
+		nn_shape_fault(d ? NN_SHAPE_FAULT_CLASS
+				 : NN_SHAPE_FAULT_DEVICE);
+		return TC_ACT_UNSPEC;
+	}
+	bare = d->flags & NN_DEVICE_BARE;
+	bytes = nn_packet_bytes(skb, &p, bare ? 0 : ETH_HLEN, &segments);
+	if (nn_packet_empty(&p, bytes)) {
+		nn_aside(&path, bytes);
+		return TC_ACT_UNSPEC;
+	}
+	if (bare && !nn_header_add(skb)) {
+		nn_shape_fault(NN_SHAPE_FAULT_HEADER);
+		return TC_ACT_UNSPEC;
+	}
+	nn_joins_queue(f, bytes);
+	return nn_enqueue(skb, q, node, hop, d->slot);
+}
+
+static __always_inline __u32 nn_span_now(__u64 now_ns)
+{
+	return now_ns / NN_SPAN_NS;
+}
+
+static __always_inline struct nn_span_count *nn_span_count(struct nn_inflow *f,
+							   __u32 span)
+{
+	struct nn_span_count *c = &f->recent[span & (NN_RECENT - 1)];
+
+	if (c->span != span) {
+		c->span = span;
+		c->receivers = 0;
+		c->bytes = 0;
+	}
+	return c;
+}
+
+static __always_inline void nn_left_queue(__u32 node, __u64 bytes,
+					  __u32 segments)
+{
+	struct nn_inflow *f = nn_inflow(node);
+	struct nn_span_count *c;
+
+	if (!f)
+		return;
+	__sync_fetch_and_add(&f->bytes, bytes);
+	__sync_fetch_and_add(&f->packets, segments);
+	__sync_fetch_and_add(&f->link_bytes, bytes + ETH_HLEN * segments);
+	f->left_ns = bpf_ktime_get_ns();
+	c = nn_span_count(f, nn_span_now(f->left_ns));
+	__sync_fetch_and_add(&c->bytes, bytes);
+}
+
+static __always_inline __u32 nn_path_node(const struct nn_path *path, __u32 hop)
+{
+	for (__u32 i = 0; i < NN_PATH_MAX; i++)
+		if (i == hop)
+			return path->hops[i].node;
+	return 0;
+}
+
+/* At the other end of the pair: on to the next node's class, or back. */
+static __always_inline int nn_shape_released(struct __sk_buff *skb)
+{
+	__u32 mark = skb->tc_index, hop = mark >> NN_MARK_HOP & 7;
+	__u32 slot = mark & (NN_MARK_DEVICES - 1), node, segments, *ifindex;
+	struct nn_packet p = {};
+	struct nn_path path = {};
+	struct nn_shaper *q;
+	struct nn_inflow *f;
+	__u64 bytes;
+
+	/* nothing of ours: nobody else has to send here */
+	if ((mark & NN_MARK_MASK) != NN_MARK)
+		return TC_ACT_SHOT;
+	ifindex = bpf_map_lookup_elem(&slots, &slot);
+	if (!ifindex || !*ifindex)
+		return TC_ACT_SHOT; /* its device has gone */
+	q = nn_shaper();
+	if (!nn_parse(skb, &p))
+		return bpf_redirect(*ifindex, BPF_F_INGRESS);
+	bytes = nn_packet_bytes(skb, &p, ETH_HLEN, &segments);
+	if (nn_packet_path(skb, &p, &path)) {
+		nn_left_queue(nn_path_node(&path, hop), bytes, segments);
+		node = nn_inbound_next(&path, hop + 1, &hop);
+		f = node ? nn_inflow(node) : NULL;
+		if (f && q) {
+			nn_joins_queue(f, bytes);
+			return nn_enqueue(skb, q, node, hop, slot);
+		}
+	}
+	return bpf_redirect(*ifindex, BPF_F_INGRESS);
+}
+
+#endif

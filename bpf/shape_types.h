@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Shaping of what comes in: the structs that kernel and user side share, and
+ * the maps. Who a socket belongs to and what holds for it is in the maps of
+ * maps.h, which both objects use.
+ */
+#ifndef NETNICE_SHAPE_TYPES_H
+#define NETNICE_SHAPE_TYPES_H
+
+#include "types.h"
+
+/* A shaped packet carries in tc_index, which nothing else uses on its way,
+ * where it came from and which node on its path holds it now. */
+#define NN_MARK		0x8000 /* of bits 15 and 14; bit 13 is kept for sending */
+#define NN_MARK_MASK	0xe000
+#define NN_MARK_HOP	10 /* bits 12..10 */
+#define NN_MARK_DEVICES 1024
+/* Minor number of a node's HTB class is its index, the major this: */
+#define NN_SHAPE_HANDLE 0x6e6e0000U
+
+#define NN_RECENT	4 /* spans of time that are counted */
+/* How long the queue of a limit may get by its receivers' windows. */
+#define NN_QUEUE_NS 10000000ULL
+#define NN_SPAN_NS  250000000ULL
+
+/* The pair of devices; one element, written by the user side. */
+struct nn_shaper {
+	__u32 queue_ifindex;  /* HTB is here */
+	__u32 return_ifindex; /* and what left it comes back here */
+	__u32 netns;  /* inode number of the namespace that they are in */
+	__u32 limits; /* nodes that limit what comes in */
+};
+
+enum nn_device_flags {
+	NN_DEVICE_BARE = 1 << 0,   /* its packets have no MAC header */
+	NN_DEVICE_CLSACT = 1 << 1, /* and it had no clsact before */
+};
+
+/* A device whose packets are looked at. */
+struct nn_device {
+	__u32 slot; /* 1..NN_MARK_DEVICES-1: stands in the mark */
+	__u32 flags;
+};
+
+/* One span of time of a node. */
+struct nn_span_count {
+	__u32 span;	 /* which one */
+	__u32 receivers; /* sockets to which something came */
+	__u64 bytes;	 /* that left the queue */
+};
+
+/* What a node receives. Counters grow from the node's creation; nobody holds a
+ * lock: a count that is lost in a race is one of thousands. */
+struct nn_inflow {
+	__u64 came_bytes;    /* IP bytes into the queue */
+	__u64 bytes;	     /* and out of it */
+	__u64 packets;	     /* segments */
+	__u64 link_bytes;    /* as HTB counts them, with link headers */
+	__u64 aside_bytes;   /* let past the queue: empty TCP segments */
+	__u64 dropped_bytes; /* at the queue, as far as is known */
+	__u64 left_ns;	     /* when something left it last */
+	__u32 share_scale;   /* of a receiver's share, in 1/256 */
+	__u32 scale_span;    /* in which that was looked at */
+	struct nn_span_count recent[NN_RECENT];
+};
+_Static_assert(sizeof(struct nn_inflow) == 64 + NN_RECENT * 16, "nn_inflow");
+
+/* A TCP socket whose window is kept short. */
+struct nn_receiver {
+	__u64 bytes_received;
+	__u32 span;	 /* in which it was counted last */
+	__u32 clamp;	 /* that we set, 0 = none */
+	__u32 own_clamp; /* to be given back */
+	__u32 pad;
+};
+
+/* The first fragment of a datagram has the ports, the others follow it. */
+struct nn_fragment {
+	__u32 source[4];
+	__u32 destination[4];
+	__u32 id;
+	__u32 protocol;
+};
+
+struct nn_path {
+	struct nn_hop hops[NN_PATH_MAX];
+};
+
+/* Reasons for which a packet passed although it should have been held. */
+enum nn_shape_fault {
+	NN_SHAPE_FAULT_CLASS,  /* no class for its node */
+	NN_SHAPE_FAULT_DEVICE, /* the device has no slot */
+	NN_SHAPE_FAULT_HEADER, /* no room for a MAC header */
+	NN_SHAPE_FAULT_WINDOW, /* no memory to keep a window */
+	NN_SHAPE_FAULTS,
+};
+
+#endif

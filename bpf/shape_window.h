@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The receive windows of limited TCP sockets. What a sender may send ahead
+ * stands in the limit's queue: so much that the path and 10 ms of queue are
+ * full, and no more, keeps that queue short and lets nothing be lost. Each
+ * receiver gets its share of the limit; the receivers are counted as they
+ * receive.
+ */
+#ifndef NETNICE_SHAPE_WINDOW_H
+#define NETNICE_SHAPE_WINDOW_H
+
+#include "shape_steer.h"
+
+#define TCP_WINDOW_CLAMP     10
+#define NN_RTT_UNKNOWN	     (~0U)
+#define NN_RTT_GUESS_US	     20000U
+#define NN_WINDOW_MAX	     (1U << 30)
+#define NN_SCALE_ONE	     256U
+#define NN_NSEC_PER_SEC_DOWN 1000000000ULL
+
+struct tcp_options_received {
+	__u16 rcv_wscale : 4;
+} __core;
+
+/* What is looked at of a TCP socket beside what kernel.h has. */
+struct tcp_sock___receive {
+	__u64 bytes_received;
+	__u32 window_clamp;
+	__u16 advmss;
+	struct tcp_options_received rx_opt;
+} __core;
+
+/* Receivers of late: in this span of time, or in one of the last two. */
+static __always_inline __u32 nn_receivers(const struct nn_inflow *f, __u32 span)
+{
+	__u32 most = 1;
+
+	for (__u32 i = 0; i < NN_RECENT; i++) {
+		const struct nn_span_count *c = &f->recent[i];
+
+		if (span - c->span < NN_RECENT - 1 && c->receivers > most)
+			most = c->receivers;
+	}
+	return most;
+}
+
+/* Once in a span of time: not every receiver takes its share. While the limit
+ * is not reached, and no more comes than before (connections that begin are no
+ * reason), the shares grow, up to all of it for each. With a queue they shrink
+ * again. */
+static __always_inline void nn_share_adapt(struct nn_inflow *f, __u64 rate,
+					   __u32 span)
+{
+	__u32 before = f->scale_span, most = nn_receivers(f, span);
+	const struct nn_span_count *last = &f->recent[(span - 1) & 3];
+	const struct nn_span_count *former = &f->recent[(span - 2) & 3];
+	__u64 full = rate * NN_SPAN_NS / NN_NSEC_PER_SEC_DOWN, queued;
+	__u64 scale = f->share_scale, out;
+
+	if (before == span ||
+	    !__sync_bool_compare_and_swap(&f->scale_span, before, span))
+		return;
+	out = f->bytes - f->aside_bytes + f->dropped_bytes;
+	queued = f->came_bytes > out ? f->came_bytes - out : 0;
+	if (queued > rate / 66)
+		scale -= (scale - NN_SCALE_ONE) / 2;
+	else if (last->span == span - 1 && former->span == span - 2 &&
+		 last->bytes < full - full / 32 && queued < rate / 500 &&
+		 last->bytes < former->bytes + former->bytes / 16)
+		scale += scale / 8;
+	if (scale > most * NN_SCALE_ONE)
+		scale = most * NN_SCALE_ONE;
+	if (scale < NN_SCALE_ONE)
+		scale = NN_SCALE_ONE;
+	f->share_scale = scale;
+}
+
+/* A socket's share of one limit, in bytes/s; 0 without one. counted: something
+ * came, so it counts as a receiver. Not static: the verifier then looks at it
+ * once, not once for each hop. */
+__noinline __u64 nn_node_share(__u32 node, __u32 generation, bool counted,
+			       __u32 span)
+{
+	struct nn_hop hop = {.node = node, .generation = generation};
+	__u64 rate = nn_inbound_rate(&hop), share;
+	struct nn_span_count *c;
+	struct nn_inflow *f;
+
+	if (!rate)
+		return 0;
+	f = nn_inflow(node);
+	if (!f)
+		return 0;
+	if (counted) {
+		c = nn_span_count(f, span);
+		__sync_fetch_and_add(&c->receivers, 1);
+	}
+	nn_share_adapt(f, rate, span);
+	share = rate / nn_receivers(f, span) * f->share_scale / NN_SCALE_ONE;
+	if (share > rate)
+		share = rate;
+	return share ? share : 1;
+}
+
+/* The least of its shares of the limits on its path. */
+static __always_inline __u64 nn_inbound_share(const struct nn_socket *s,
+					      __u32 span, bool counted)
+{
+	__u64 least = 0, share;
+
+	if (s->flags & NN_SOCK_LOOPBACK)
+		return 0;
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		if (!s->path[i].node)
+			break;
+		share = nn_node_share(s->path[i].node, s->path[i].generation,
+				      counted, span);
+		if (share && (!least || share < least))
+			least = share;
+	}
+	return least;
+}
+
+static __always_inline __u32 nn_window_for(__u64 share, __u32 rtt_us, __u32 mss)
+{
+	__u64 window;
+
+	window = share / 1000 * (rtt_us + NN_QUEUE_NS / 1000) / 1000;
+	if (window < 2 * mss)
+		window = 2 * mss;
+	if (window > NN_WINDOW_MAX)
+		window = NN_WINDOW_MAX;
+	return window;
+}
+
+/* The window that a connection is opened with, in segments. It counts as a
+ * receiver: of many that are opened at once each gets less. */
+static __always_inline int nn_window_first(struct bpf_sock_ops *ctx)
+{
+	__u32 span = nn_span_now(bpf_ktime_get_ns());
+	struct bpf_sock *sk = ctx->sk;
+	struct nn_receiver *r;
+	struct nn_socket *s;
+	__u64 share;
+
+	s = sk ? bpf_sk_storage_get(&sockets, sk, 0, 0) : NULL;
+	if (!s)
+		return -1;
+	share = nn_inbound_share(s, span, true);
+	if (!share)
+		return -1;
+	r = bpf_sk_storage_get(&receivers, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (r)
+		r->span = span;
+	return nn_window_for(share, NN_RTT_GUESS_US, 1460) / 1460;
+}
+
+/* Keep the window of a connection to its share, or give back what was there
+ * before. A fresh connection counts as a receiver. ctx is what bpf_setsockopt
+ * takes here. */
+static __always_inline void nn_window_keep(void *ctx, struct sock *sk,
+					   struct tcp_sock *tp,
+					   struct nn_socket *s, bool fresh)
+{
+	struct nn_receiver *r = bpf_sk_storage_get(&receivers, sk, 0, 0);
+	const struct tcp_sock___receive *rx = (void *)tp;
+	const struct tcp_options_received *options = &rx->rx_opt;
+	__u32 span = nn_span_now(bpf_ktime_get_ns()), want, now, rtt_us, unit;
+	bool counted;
+	__u64 share;
+
+	counted =
+		r && r->span != span && r->bytes_received != rx->bytes_received;
+	share = nn_inbound_share(s, span, counted);
+	if (!share) {
+		if (!r || !r->clamp)
+			return;
+		want = rx->window_clamp > r->own_clamp ? rx->window_clamp
+						       : r->own_clamp;
+		r->clamp = 0;
+		bpf_setsockopt(ctx, SOL_TCP, TCP_WINDOW_CLAMP, &want,
+			       sizeof(want));
+		return;
+	}
+	if (!r)
+		r = bpf_sk_storage_get(&receivers, sk, 0,
+				       BPF_SK_STORAGE_GET_F_CREATE);
+	if (!r) {
+		nn_shape_fault(NN_SHAPE_FAULT_WINDOW);
+		return;
+	}
+	if (counted) {
+		r->span = span;
+		r->bytes_received = rx->bytes_received;
+	}
+	rtt_us = tp->rtt_min.s[0].v;
+	if (rtt_us == NN_RTT_UNKNOWN)
+		rtt_us = NN_RTT_GUESS_US;
+	want = nn_window_for(share, rtt_us, rx->advmss);
+	/* TCP rounds up to what the window's scale can say: round to the
+	 * nearest */
+	unit = 1U << BPF_CORE_READ_BITFIELD(options, rcv_wscale);
+	if (want > unit)
+		want = (want + unit / 2) & ~(unit - 1);
+	/* the kernel's own tuning, or the program, has set another */
+	now = rx->window_clamp;
+	if (now != r->clamp && (!r->clamp || now > r->own_clamp))
+		r->own_clamp = now;
+	if (now == r->clamp && want - want / 8 <= now && now <= want + want / 8)
+		return;
+	/* a program may want less than its share */
+	if (want > r->own_clamp)
+		want = r->own_clamp;
+	if (want == now) {
+		r->clamp = now;
+		return;
+	}
+	bpf_setsockopt(ctx, SOL_TCP, TCP_WINDOW_CLAMP, &want, sizeof(want));
+	r->clamp = rx->window_clamp;
+}
+
+static __always_inline void nn_window_called(struct bpf_sock_ops *ctx,
+					     bool fresh)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct nn_socket *s;
+	struct tcp_sock *tp;
+
+	s = sk ? bpf_sk_storage_get(&sockets, sk, 0, 0) : NULL;
+	tp = s ? bpf_skc_to_tcp_sock(sk) : NULL;
+	if (tp)
+		nn_window_keep(ctx, (struct sock *)tp, tp, s, fresh);
+}
+
+/* An open connection whose callbacks do not run, or whose limit has gone. True
+ * if no callback will keep its window, so that it has to be visited again. */
+static __always_inline bool nn_window_visit(struct sock_common *skc)
+{
+	struct nn_receiver *r;
+	struct nn_socket *s;
+	struct tcp_sock *tp;
+
+	if (skc->skc_state == TCP_TIME_WAIT ||
+	    skc->skc_state == TCP_NEW_SYN_RECV ||
+	    skc->skc_state == TCP_LISTEN || skc->skc_state == TCP_CLOSE)
+		return false;
+	tp = bpf_skc_to_tcp_sock(skc);
+	if (!tp)
+		return false;
+	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0, 0);
+	if (!s)
+		return false;
+	nn_window_keep(skc, (struct sock *)tp, tp, s, false);
+	r = bpf_sk_storage_get(&receivers, (struct sock *)tp, 0, 0);
+	return r && r->clamp &&
+	       !(tp->bpf_sock_ops_cb_flags &
+		 BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+}
+
+#endif

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/* Every hook of shaping, attached while a limit on what comes in stands. The
+ * logic is in the headers; nodes and owners are those of netnice.bpf.c. */
+#include "kernel.h"
+#include "shape_owner.h"
+#include "shape_window.h"
+
+char LICENSE[] SEC("license")
+= "Dual BSD/GPL";
+
+/* Keeps the enums in the object's type information, for the Go side. */
+enum nn_shape_fault *nn_keep_shape_fault __attribute__((unused));
+enum nn_device_flags *nn_keep_device_flags __attribute__((unused));
+
+/* --- the way of a packet --- */
+
+SEC("tc")
+int nn_shape_in(struct __sk_buff *skb)
+{
+	return nn_shape_arrived(skb);
+}
+
+SEC("tc")
+int nn_shape_back(struct __sk_buff *skb)
+{
+	return nn_shape_released(skb);
+}
+
+/* --- how much is on the way --- */
+
+SEC("sockops")
+int nn_shape_window(struct bpf_sock_ops *ctx)
+{
+	switch (ctx->op) {
+	case BPF_SOCK_OPS_RWND_INIT:
+		ctx->reply = nn_window_first(ctx);
+		break;
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		nn_window_called(ctx, true);
+		break;
+	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
+		if (ctx->args[0] != BPF_WRITE_HDR_TCP_CURRENT_MSS)
+			nn_window_called(ctx, false);
+		break;
+	}
+	return 1;
+}
+
+SEC("iter/tcp")
+int nn_shape_windows(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *skc = ctx->sk_common;
+	__u32 again = 1;
+
+	/* anything written says that it has to be done again */
+	if (skc && nn_window_visit(skc))
+		bpf_seq_write(ctx->meta->seq, &again, sizeof(again));
+	return 0;
+}
+
+/* --- whose a socket is --- */
+
+SEC("cgroup/sock_create")
+int nn_datagram_create(struct bpf_sock *ctx)
+{
+	if (ctx->protocol == IPPROTO_UDP)
+		nn_socket_made(ctx);
+	return 1;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(nn_receive_tp, struct sock *sk)
+{
+	nn_receives(sk);
+	return 0;
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(nn_datagram_send_tp, struct sock *sk)
+{
+	nn_datagrams_used(sk);
+	return 0;
+}
+
+/* Where those tracepoints are missing. */
+SEC("fentry/tcp_recvmsg")
+int BPF_PROG(nn_tcp_recv_fentry, struct sock *sk)
+{
+	nn_receives(sk);
+	return 0;
+}
+
+SEC("fentry/udp_recvmsg")
+int BPF_PROG(nn_udp_recv_fentry, struct sock *sk)
+{
+	nn_receives(sk);
+	return 0;
+}
+
+SEC("fentry/udpv6_recvmsg")
+int BPF_PROG(nn_udpv6_recv_fentry, struct sock *sk)
+{
+	nn_receives(sk);
+	return 0;
+}
+
+SEC("fentry/udp_sendmsg")
+int BPF_PROG(nn_udp_send_fentry, struct sock *sk)
+{
+	nn_datagrams_used(sk);
+	return 0;
+}
+
+SEC("fentry/udpv6_sendmsg")
+int BPF_PROG(nn_udpv6_send_fentry, struct sock *sk)
+{
+	nn_datagrams_used(sk);
+	return 0;
+}
+
+SEC("iter/task_file")
+int nn_adopt_udp_files(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct socket *socket;
+	struct sock *sk;
+
+	if (!task || !file)
+		return 0;
+	socket = bpf_sock_from_file(file);
+	sk = socket ? socket->sk : NULL;
+	if (sk)
+		nn_adopt_datagrams(task, sk);
+	return 0;
+}

@@ -1,0 +1,361 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+)
+
+// The structs of bpf/shape_types.h, as bpf2go made them.
+//
+//revive:disable:exported
+type (
+	Shaper = shapingNnShaper
+	Device = shapingNnDevice
+	Inflow = shapingNnInflow
+)
+
+//revive:enable:exported
+
+const (
+	// ShapeHandle is the handle of the queueing discipline whose classes are
+	// the nodes.
+	ShapeHandle = 0x6e6e0000
+	// MaxDevices bounds Device.Slot.
+	MaxDevices = 1024
+)
+
+// Flags of Device.Flags.
+const (
+	DeviceBare   = uint32(shapingNnDeviceFlagsNN_DEVICE_BARE)
+	DeviceClsact = uint32(shapingNnDeviceFlagsNN_DEVICE_CLSACT)
+)
+
+// ShapeFaultNames are the counters of the shape_faults map, by index.
+func ShapeFaultNames() []string {
+	return []string{"shape_class", "shape_device", "shape_header", "shape_window"}
+}
+
+// Shaping is the loaded object that shapes what comes in. It shares nodes,
+// sockets and tasks with the Object that it was loaded beside; its own maps are
+// pinned in the same folder.
+type Shaping struct {
+	shapingObjects
+	pinDir     string
+	cgroupRoot string
+	own        []string // names of the pinned maps
+	links      map[string]link.Link
+}
+
+// shapeHook is a program that needs no device.
+type shapeHook struct {
+	name    string
+	cgroup  ebpf.AttachType // 0 for tracing programs
+	program func(*shapingObjects) *ebpf.Program
+	purpose string
+}
+
+func shapeHooks() []shapeHook {
+	return []shapeHook{
+		{"shape_window", ebpf.AttachCGroupSockOps, func(o *shapingObjects) *ebpf.Program { return o.NnShapeWindow }, "keeps receive windows short"},
+		{"datagram_create", ebpf.AttachCGroupInetSockCreate, func(o *shapingObjects) *ebpf.Program { return o.NnDatagramCreate }, "whose a new UDP socket is"},
+		{"receive_tp", 0, func(o *shapingObjects) *ebpf.Program { return o.NnReceiveTp }, "who receives"},
+		{"datagram_send_tp", 0, func(o *shapingObjects) *ebpf.Program { return o.NnDatagramSendTp }, "who uses a UDP socket"},
+		{"tcp_recv_fentry", 0, func(o *shapingObjects) *ebpf.Program { return o.NnTcpRecvFentry }, "who receives by TCP"},
+		{"udp_recv_fentry", 0, func(o *shapingObjects) *ebpf.Program { return o.NnUdpRecvFentry }, "who receives by UDP"},
+		{"udpv6_recv_fentry", 0, func(o *shapingObjects) *ebpf.Program { return o.NnUdpv6RecvFentry }, "who receives by UDP over IPv6"},
+		{"udp_send_fentry", 0, func(o *shapingObjects) *ebpf.Program { return o.NnUdpSendFentry }, "who uses a UDP socket"},
+		{"udpv6_send_fentry", 0, func(o *shapingObjects) *ebpf.Program { return o.NnUdpv6SendFentry }, "who uses a UDP socket over IPv6"},
+	}
+}
+
+// Purposes of the programs that are attached to devices.
+const (
+	shapeInPurpose   = "finds what is limited among what comes in"
+	shapeBackPurpose = "puts it back where it came from"
+)
+
+// missingForShaping names the programs that this kernel has no place for.
+func missingForShaping() ([]string, error) {
+	spec, err := btf.LoadKernelSpec()
+	if err != nil {
+		return nil, fmt.Errorf("read the kernel's type information: %w", err)
+	}
+	var out []string
+	var tracepoint *btf.Typedef
+	switch err := spec.TypeByName("btf_trace_sock_recv_length", &tracepoint); {
+	case err == nil:
+		out = append(out, "nn_tcp_recv_fentry", "nn_udp_recv_fentry", "nn_udpv6_recv_fentry", "nn_udp_send_fentry", "nn_udpv6_send_fentry")
+	case errors.Is(err, btf.ErrNotFound):
+		out = append(out, "nn_receive_tp", "nn_datagram_send_tp")
+		for _, of := range [][2]string{{"udpv6_recvmsg", "nn_udpv6_recv_fentry"}, {"udpv6_sendmsg", "nn_udpv6_send_fentry"}} {
+			var f *btf.Func
+			if spec.TypeByName(of[0], &f) != nil { // IPv6 is a module, or not there
+				out = append(out, of[1])
+			}
+		}
+	default:
+		return nil, fmt.Errorf("look for tracepoint sock_recv_length: %w", err)
+	}
+	switch err := features.HaveProgramHelper(ebpf.CGroupSock, asm.FnTaskStorageGet); {
+	case err == nil:
+	case errors.Is(err, ebpf.ErrNotSupported):
+		out = append(out, "nn_datagram_create")
+	default:
+		return nil, fmt.Errorf("probe task storage in cgroup programs: %w", err)
+	}
+	return out, nil
+}
+
+// LoadShaping loads the object for what comes in beside this one. Nothing is
+// attached; maps that are pinned already are used as they are.
+func (o *Object) LoadShaping() (*Shaping, error) {
+	spec, err := loadShaping()
+	if err != nil {
+		return nil, fmt.Errorf("read the object for what comes in: %w", err)
+	}
+	skip, err := missingForShaping()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range skip {
+		delete(spec.Programs, name)
+	}
+	shared := map[string]*ebpf.Map{
+		"nodes": o.Nodes, "clocks": o.Clocks, "classes": o.Classes, "sockets": o.Sockets, "tasks": o.Tasks,
+		"users": o.Users, "cgroups": o.Cgroups, "policy": o.Policy, "faults": o.Faults, "events": o.Events,
+	}
+	s := &Shaping{pinDir: o.opts.PinDir, cgroupRoot: o.opts.CgroupRoot, links: map[string]link.Link{}}
+	for name, m := range spec.Maps {
+		if shared[name] == nil && name[0] != '.' {
+			m.Pinning = ebpf.PinByName
+			s.own = append(s.own, name)
+		}
+	}
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+		Maps: ebpf.MapOptions{PinPath: s.pinDir}, MapReplacements: shared,
+	})
+	if errors.Is(err, ebpf.ErrMapIncompatible) {
+		return nil, fmt.Errorf("%w in %s: %w", ErrLayout, s.pinDir, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load the object for what comes in: %w", err)
+	}
+	for name, m := range coll.Maps {
+		if shared[name] != nil {
+			_ = m.Close() // a second descriptor
+		}
+	}
+	s.take(coll)
+	return s, nil
+}
+
+// take fills the generated struct; programs that were left out stay nil. Maps
+// that are shared belong to the other object.
+func (s *Shaping) take(c *ebpf.Collection) {
+	p, m := c.Programs, c.Maps
+	s.shapingPrograms = shapingPrograms{
+		NnShapeIn: p["nn_shape_in"], NnShapeBack: p["nn_shape_back"], NnShapeWindow: p["nn_shape_window"],
+		NnShapeWindows: p["nn_shape_windows"], NnDatagramCreate: p["nn_datagram_create"],
+		NnReceiveTp: p["nn_receive_tp"], NnDatagramSendTp: p["nn_datagram_send_tp"],
+		NnTcpRecvFentry: p["nn_tcp_recv_fentry"],
+		NnUdpRecvFentry: p["nn_udp_recv_fentry"], NnUdpv6RecvFentry: p["nn_udpv6_recv_fentry"],
+		NnUdpSendFentry: p["nn_udp_send_fentry"], NnUdpv6SendFentry: p["nn_udpv6_send_fentry"],
+		NnAdoptUdpFiles: p["nn_adopt_udp_files"],
+	}
+	s.shapingMaps = shapingMaps{
+		Shaper: m["shaper"], Devices: m["devices"], Slots: m["slots"], Inflows: m["inflows"],
+		Receivers: m["receivers"], Fragments: m["fragments"], ShapeFaults: m["shape_faults"],
+	}
+}
+
+// AttachHooks attaches what needs no device, and pins it; what a former process
+// attached is taken over.
+func (s *Shaping) AttachHooks() error {
+	for _, h := range shapeHooks() {
+		p := h.program(&s.shapingObjects)
+		if p == nil || s.links[h.name] != nil {
+			continue
+		}
+		err := s.pinned(h.name, p, h.cgroup != 0, func() (link.Link, error) {
+			if h.cgroup != 0 {
+				return link.AttachCgroup(link.CgroupOptions{Path: s.cgroupRoot, Attach: h.cgroup, Program: p})
+			}
+			return link.AttachTracing(link.TracingOptions{Program: p})
+		})
+		if err != nil {
+			return fmt.Errorf("attach %s: %w", h.name, err)
+		}
+	}
+	return nil
+}
+
+// AttachDevice attaches a program to what a device receives. A kernel without
+// tcx (before 6.6) answers ebpf.ErrNotSupported.
+func (s *Shaping) AttachDevice(ifindex int, name string, back bool) error {
+	p := s.NnShapeIn
+	if back {
+		p = s.NnShapeBack
+	}
+	if s.links[name] != nil {
+		return nil
+	}
+	err := s.pinned(name, p, true, func() (link.Link, error) {
+		return link.AttachTCX(link.TCXOptions{
+			Interface: ifindex, Program: p, Attach: ebpf.AttachTCXIngress, Anchor: link.Head(),
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("attach to device %d: %w", ifindex, err)
+	}
+	return nil
+}
+
+// pinned takes over a pinned link or makes and pins a new one.
+func (s *Shaping) pinned(name string, p *ebpf.Program, updates bool, attach func() (link.Link, error)) error {
+	path := linkPath(s.pinDir, name)
+	old, err := link.LoadPinnedLink(path, nil)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	if old != nil && updates {
+		if old.Update(p) == nil {
+			s.links[name] = old
+			return nil
+		}
+		// what it was attached to has gone
+	}
+	l, err := attach()
+	if err != nil {
+		if old != nil {
+			_ = old.Close()
+		}
+		return err
+	}
+	if old != nil {
+		_ = old.Unpin()
+		_ = old.Close()
+	}
+	if err := l.Pin(path); err != nil {
+		_ = l.Close()
+		return fmt.Errorf("pin %s: %w", path, err)
+	}
+	s.links[name] = l
+	return nil
+}
+
+// DetachDevice takes a program off; the device may have gone.
+func (s *Shaping) DetachDevice(name string) error {
+	l := s.links[name]
+	if l == nil {
+		return nil
+	}
+	delete(s.links, name)
+	err := l.Unpin()
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, l.Close())
+}
+
+// Stale lists the pins of devices, by name, that this process has not taken
+// over.
+func (s *Shaping) Stale(prefix string) []string {
+	var out []string
+	found, _ := filepath.Glob(linkPath(s.pinDir, prefix) + "*") // the pattern is a good one
+	for _, path := range found {
+		name := filepath.Base(path)[len("link_"):]
+		if s.links[name] == nil {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// Unpin removes a pin that nobody holds.
+func (s *Shaping) Unpin(name string) error { return os.Remove(linkPath(s.pinDir, name)) }
+
+// IsShaping says whether a shaping object is pinned in the folder.
+func (o *Object) IsShaping() bool {
+	_, err := os.Stat(filepath.Join(o.opts.PinDir, "shaper"))
+	return err == nil
+}
+
+// AdoptDatagrams makes the paths of the UDP sockets that the given processes
+// hold, or, with nil, of those that all processes hold.
+func (s *Shaping) AdoptDatagrams(tgids []uint32) error {
+	if tgids == nil {
+		_, err := run(s.NnAdoptUdpFiles, nil)
+		return err
+	}
+	for _, tgid := range tgids {
+		if _, _, err := runOfProcess(s.NnAdoptUdpFiles, tgid); err != nil && !os.IsNotExist(err) {
+			return fmt.Errorf("adopt UDP sockets of process %d: %w", tgid, err)
+		}
+	}
+	return nil
+}
+
+// VisitWindows sets the windows of the open connections in the namespace of the
+// calling thread, and gives back those that no limit concerns any more. again
+// says that some are kept by nothing else: that it is to be called once a second.
+func (s *Shaping) VisitWindows() (again bool, err error) {
+	out, err := run(s.NnShapeWindows, nil)
+	if err != nil {
+		return false, fmt.Errorf("set receive windows: %w", err)
+	}
+	return len(out) > 0, nil
+}
+
+// Attached adds which programs are attached to those of the other object.
+func (s *Shaping) Attached() map[string]bool {
+	out := map[string]bool{}
+	for _, h := range shapeHooks() {
+		if h.program(&s.shapingObjects) != nil {
+			out[h.name] = s.links[h.name] != nil
+		}
+	}
+	return out
+}
+
+// ShapingPurposes says for people what each hook is for.
+func ShapingPurposes() map[string]string {
+	out := map[string]string{"shape_in": shapeInPurpose, "shape_back": shapeBackPurpose}
+	for _, h := range shapeHooks() {
+		out[h.name] = h.purpose
+	}
+	return out
+}
+
+// Remove detaches everything and removes the pins of this object alone.
+func (s *Shaping) Remove() error {
+	var errs []error
+	for name := range maps.Clone(s.links) {
+		errs = append(errs, s.DetachDevice(name))
+	}
+	for _, name := range s.own {
+		if err := os.Remove(filepath.Join(s.pinDir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, s.Close())...)
+}
+
+// Close lets go of everything and leaves pins and attachments as they are.
+func (s *Shaping) Close() error {
+	var errs []error
+	for _, l := range s.links {
+		errs = append(errs, l.Close())
+	}
+	s.links = map[string]link.Link{}
+	return errors.Join(append(errs, s.shapingObjects.Close())...)
+}

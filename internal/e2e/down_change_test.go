@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Limits on what comes in are set, changed and lifted in the middle of
+// transfers, outlive the daemon, and leave nothing behind.
+
+// catchUp is how long flows of GB/s that are limited in mid-flow may need to fill
+// the holes that the end of the queue has made: until then what is let through is
+// at the limit, but what is in order comes in jumps.
+const catchUp = 5 * time.Second
+
+func TestDownChanged(t *testing.T) {
+	const both = (perByte + perByte6) / 2 // half of it comes by IPv6
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	x := f.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
+	y := f.sendTo(5002, true, testutil.SenderConfig{Connections: 2})
+	defer func() { _, _ = x.Stop() }()
+	defer func() { _, _ = y.Stop() }()
+	f.free("before", testutil.Now(), 300e6, 5001, 5002)
+	pid := itoa(f.rx.PID())
+	at := f.must("set", "--pid", pid, "--down", "10MB/s")
+	f.near("let through at once", at, f.letThrough("pid:"+pid, span), 10e6, 0.03)
+	f.until(at.Add(catchUp))
+	f.receives("raised", f.must("set", "--pid", pid, "--down", "40MB/s"), 40e6, both, 5001, 5002)
+	f.receives("lowered", f.must("set", "--pid", pid, "--down", "5MB/s"), 5e6, both, 5001, 5002)
+	f.free("lifted", f.must("set", "--pid", pid, "--down", "none"), 300e6, 5001, 5002)
+	at = f.must("set", "--host", "--down", "10MB/s")
+	f.near("let through at once", at, f.letThrough("host", span), 10e6, 0.03)
+	f.free("unset", f.must("unset", "--host"), 300e6, 5001, 5002)
+}
+
+// What nobody limits is as fast as before.
+func TestDownNeighbour(t *testing.T) {
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	f.ports += 32
+	other := f.reader(0)
+	f.ports -= 32
+	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "10MB/s")
+	f.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
+	f.sendTo(5033, false, testutil.SenderConfig{})
+	f.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
+		f.until(to.Add(15 * time.Millisecond))
+		got := other.Goodput(5033, from, to)
+		t.Logf("the neighbour: %.0f MB/s", got/1e6)
+		return compare("the limited one beside it", f.arrived(from, to, 5001)*perByte, 10e6, downTolerance)
+	})
+	now := testutil.Now()
+	if got := other.Goodput(5033, now.Add(-time.Second), now.Add(-20*time.Millisecond)); got < 300e6 {
+		t.Errorf("the neighbour receives %.0f bytes/s", got)
+	}
+}
+
+// A process with a limit of its own in that of its user.
+func TestDownLevels(t *testing.T) {
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	f.ports += 16
+	other := f.reader(spare)
+	f.ports += 16
+	third := f.reader(spare)
+	f.must("set", "--user", itoa(spare), "--down", "10MB/s")
+	f.must("set", "--pid", itoa(third.PID()), "--down", "2MB/s")
+	f.sendTo(5017, false, testutil.SenderConfig{Connections: 2})
+	f.sendTo(5033, false, testutil.SenderConfig{Connections: 2})
+	time.Sleep(time.Second)
+	f.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
+		f.until(to.Add(15 * time.Millisecond))
+		inner := third.Goodput(5033, from, to) * perByte
+		outer := other.Goodput(5017, from, to)*perByte + inner
+		t.Logf("the process %.4f of 2 MB/s, the user %.4f of 10 MB/s", inner/2e6, outer/10e6)
+		if err := compare("the process", inner, 2e6, 0.05); err != nil {
+			return err
+		}
+		return compare("the user", outer, 10e6, downTolerance)
+	})
+}
+
+func TestDownKilledDaemon(t *testing.T) {
+	s := newStage(t)
+	before := ours(t)
+	f := newInbound(s, testutil.MustPair(t))
+	links, qdiscs, sysctls := f.devices(), f.qdiscs(), sysctlsOf(t)
+	x := f.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
+	pid := itoa(f.rx.PID())
+	at := f.must("set", "--pid", pid, "--down", "10MB/s")
+	f.near("with a daemon", at, f.letThrough("pid:"+pid, span), 10e6, 0.03)
+	f.until(at.Add(catchUp))
+	made := objectsOf(t, f.daemon.cmd.Process.Pid)
+	f.daemon.kill()
+	f.receives("without a daemon", testutil.Now(), 10e6, perByte, 5001)
+	if err := x.Grow(2); err != nil {
+		t.Fatal(err)
+	}
+	f.receives("more connections without a daemon", testutil.Now(), 10e6, perByte, 5001)
+	second := s.daemonIn(f.A)
+	f.receives("adopted", testutil.Now(), 10e6, perByte, 5001)
+	n := f.nodes()["pid:"+pid]
+	if n.Down.Bytes < 40e6 || n.Down.RateBytesPerSec == 0 || len(n.Limits) != 1 || !n.Limits[0].Enforced {
+		t.Errorf("ls shows %+v", n)
+	}
+	maps.Copy(made, objectsOf(t, second.cmd.Process.Pid))
+	f.receives("changed", f.must("set", "--pid", pid, "--down", "20MB/s"), 20e6, perByte, 5001)
+	f.free("down", f.must("down"), 300e6, 5001)
+	<-second.ended
+	s.leaves(made, before)
+	if got := f.devices(); got != links {
+		t.Errorf("devices were\n%s\nand are\n%s", links, got)
+	}
+	if got := f.qdiscs(); got != qdiscs {
+		t.Errorf("queueing disciplines were\n%s\nand are\n%s", qdiscs, got)
+	}
+	if got := sysctlsOf(t); got != sysctls {
+		t.Error("sysctls under net changed")
+	}
+}
+
+// Killed, and lifted by `netnice down` alone, in the namespace of the limit.
+func TestDownDownAfterKill(t *testing.T) {
+	s := newStage(t)
+	f := newInbound(s, testutil.MustPair(t))
+	links, qdiscs := f.devices(), f.qdiscs()
+	f.sendTo(5001, false, testutil.SenderConfig{})
+	f.must("set", "--host", "--down", "10MB/s")
+	f.daemon.kill()
+	if r := s.run(s.command("down"), f.A); r.code != 0 {
+		t.Fatal(r)
+	}
+	f.free("after down", testutil.Now(), 300e6, 5001)
+	if got := f.devices() + f.qdiscs(); got != links+qdiscs {
+		t.Errorf("were\n%s%s\nand are\n%s", links, qdiscs, got)
+	}
+}
+
+// A device that comes later is limited, one that goes takes nothing with it.
+func TestDownDevices(t *testing.T) {
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "10MB/s")
+	f.sendTo(5001, false, testutil.SenderConfig{})
+	remove := f.join("nn1", "10.97.0")
+	x, err := testutil.StartSender(f.B, testutil.SenderConfig{To: "10.97.0.1:5002"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = x.Close() })
+	if _, err := x.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(settle) // the device is seen
+	f.receives("by two devices", testutil.Now(), 10e6, perByte, 5001, 5002)
+	remove()
+	f.receives("by one again", testutil.Now(), 10e6, perByte, 5001)
+	if c := f.status().Counters; c["shape_class"]+c["shape_device"]+c["shape_header"] > 0 {
+		t.Errorf("faults: %v", c)
+	}
+}

@@ -1,0 +1,188 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// What programs see of a limit on what comes in.
+
+// A sender of datagrams in B at a rate, and a receiver in A that tells when it is
+// asked how much payload came.
+const (
+	datagramSender = `
+host, port, size, rate = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+s = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+data = bytes(size)
+begin, sent = time.monotonic(), 0
+while True:
+    ahead = sent / rate - (time.monotonic() - begin)
+    if ahead > 0.001:
+        time.sleep(ahead)
+    try:
+        s.sendto(data, (host, port))
+    except OSError:
+        pass
+    sent += size
+`
+	datagramReceiver = `
+port, family = int(sys.argv[1]), socket.AF_INET6 if sys.argv[2] == "6" else socket.AF_INET
+s = socket.socket(family, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
+s.bind(("::" if family == socket.AF_INET6 else "", port))
+got = count = 0
+
+def read():
+    global got, count
+    while True:
+        got += len(s.recv(65536))
+        count += 1
+
+threading.Thread(target=read, daemon=True).start()
+say("ready")
+while True:
+    wait()
+    say("got", got, count, time.monotonic())
+`
+)
+
+func TestDownUDP(t *testing.T) {
+	for _, c := range []struct {
+		size   int
+		v6     bool
+		before bool // the socket is there before the limit
+	}{{1400, false, true}, {1400, true, false}, {200, false, false}, {4000, false, true}} {
+		t.Run(fmt.Sprintf("%d/v6=%t", c.size, c.v6), func(t *testing.T) {
+			f := newInbound(newStage(t), testutil.MustPair(t))
+			const limit = 1e6
+			family, host, headers := "4", f.A4.String(), 28.0
+			if c.v6 {
+				family, host, headers = "6", f.A6.String(), 48
+			}
+			if c.size > 1472 { // in three parts
+				headers += 40
+			}
+			o := options{in: f.A}
+			if !c.before {
+				o.under = []string{program, "run", "--down", "1MB/s", "--"}
+			}
+			rx := f.python(o, datagramReceiver, "6001", family)
+			rx.read("ready")
+			if c.before {
+				f.must("set", "--pid", rx.pid(), "--down", "1MB/s")
+			}
+			f.python(options{in: f.B}, datagramSender, host, "6001", strconv.Itoa(c.size), "3e6")
+			time.Sleep(3 * time.Second) // the queue has its final size, the sizes of packets are known
+			begin := testutil.Now()
+			ask := func() (bytes, at float64) {
+				var payload, count float64
+				rx.tell("how much")
+				if _, err := fmt.Sscan(rx.read("got"), &payload, &count, &at); err != nil {
+					t.Fatal(err)
+				}
+				return payload + count*headers, at
+			}
+			before, from := ask()
+			time.Sleep(3 * time.Second)
+			after, to := ask()
+			f.near("datagrams", begin, (after-before)/(to-from), limit, downTolerance)
+		})
+	}
+}
+
+// What comes is what was sent, byte by byte, by a real program.
+func TestDownCurl(t *testing.T) {
+	curl, err := exec.LookPath("curl")
+	if err != nil {
+		t.Skip("curl is not installed")
+	}
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	dir := t.TempDir()
+	data := make([]byte, 12<<20)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(data) // never fails
+	if err := os.WriteFile(filepath.Join(dir, "data"), data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f.python(options{in: f.B}, `
+import functools, http.server
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+server = http.server.ThreadingHTTPServer(("", 8080), functools.partial(Handler, directory=sys.argv[1]))
+say("ready")
+server.serve_forever()
+`, dir).read("ready")
+	out := filepath.Join(dir, "out")
+	begin := testutil.Now()
+	cmd := f.command("run", "--down", "4MB/s", "--", curl, "-sS", "-w", "%{time_total}", "-o", out, fmt.Sprintf("http://%s:8080/data", f.B4))
+	r := f.run(cmd, f.A)
+	if r.code != 0 {
+		t.Fatal(r)
+	}
+	seconds, err := strconv.ParseFloat(r.out, 64)
+	if err != nil {
+		t.Fatalf("%v: %v", err, r)
+	}
+	took := time.Duration(seconds * 1e9)
+	got, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum, want := sha256.Sum256(got), sha256.Sum256(data); sum != want {
+		t.Errorf("what came has the checksum %s, what was sent %s", hex.EncodeToString(sum[:8]), hex.EncodeToString(want[:8]))
+	}
+	want := time.Duration(float64(len(data)) * perByte / 4e6 * 1e9)
+	t.Logf("12 MiB took %v, at the limit %v", took.Round(time.Millisecond), want.Round(time.Millisecond))
+	if took < want*97/100 || took > want*115/100 && cpus.excuse(begin, testutil.Now()) == "" {
+		t.Errorf("12 MiB took %v, at the limit %v", took, want)
+	}
+}
+
+// The machine's traffic to itself is not limited by what it may receive.
+func TestDownLoopback(t *testing.T) {
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	x, err := testutil.StartSender(f.A, testutil.SenderConfig{To: "127.0.0.1:5001"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = x.Close() })
+	if _, err := x.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r := f.netnice("set", "--pid", itoa(f.rx.PID()), "--down", "20MB/s", "--loopback")
+	if r.code != 0 || !strings.Contains(r.err, "--loopback concerns what is sent") {
+		t.Error(r)
+	}
+	f.free("from itself", r.at, 300e6, 5001)
+}
+
+func TestDownRefused(t *testing.T) {
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	x := f.python(options{in: f.B}, `say("ready"); wait()`)
+	x.read("ready")
+	before := f.devices()
+	r := f.netnice("set", "--pid", x.pid(), "--down", "1MB/s")
+	if r.code != 125 || !strings.Contains(r.err, "network namespace of its own") || !strings.Contains(r.err, "--up") {
+		t.Errorf("a process of another namespace: %v", r)
+	}
+	if r := f.netnice("set", "--pid", x.pid(), "--down", "10mbps"); r.code != 125 || !strings.Contains(r.err, "mbit") {
+		t.Errorf("a rate without a clear unit: %v", r)
+	}
+	if got := f.devices(); got != before {
+		t.Errorf("devices were\n%s\nand are\n%s", before, got)
+	}
+	if nodes := f.nodes(); len(nodes) > 0 {
+		t.Errorf("limits were set: %+v", nodes)
+	}
+}

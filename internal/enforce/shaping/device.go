@@ -1,0 +1,269 @@
+package shaping
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/bpf"
+)
+
+// Names of the pins of attachments.
+const (
+	devicePrefix = "device_"
+	backPin      = "return_device"
+)
+
+func devicePin(ifindex int) string { return fmt.Sprintf("%s%d", devicePrefix, ifindex) }
+
+// bareKinds are the links whose packets have no MAC header; so the kernel sees
+// them, too, when a packet comes back.
+func bareKind(encap string) bool {
+	switch encap {
+	case "none", "rawip", "void", "ppp", "ipip", "tunnel6", "sit", "gre",
+		"unknown519", "unknown823", "unknown65534", "unknown65535": // raw IP, GRE over IPv6, TUN, none
+		return true
+	}
+	return false
+}
+
+// wanted says whether what the device receives is looked at, and its flags.
+// Packets come in by the device that has the address: a member of a bridge or a
+// bond hands them on to that.
+func (s *shaper) wanted(link netlink.Link, masters map[int]string) (flags uint32, ok bool) {
+	a := link.Attrs()
+	switch {
+	case s.pair.owns(a.Index), strings.HasPrefix(a.Alias, alias("")):
+		return 0, false
+	case a.EncapType == "loopback":
+		return 0, false // see nn_shape_arrived
+	case a.MasterIndex != 0 && masters[a.MasterIndex] != "vrf", link.Type() == "vrf":
+		return 0, false
+	case a.EncapType == "ether":
+		return 0, true
+	case bareKind(a.EncapType):
+		return bpf.DeviceBare, true
+	}
+	return 0, false
+}
+
+func (p *pair) owns(ifindex int) bool {
+	return p.queue != nil && (p.queue.Attrs().Index == ifindex || p.back.Attrs().Index == ifindex)
+}
+
+// followDevices attaches the program to the devices that are there and wanted,
+// and lets go of the others.
+func (s *shaper) followDevices() error {
+	links, err := s.pair.nl.LinkList()
+	if err != nil {
+		return fmt.Errorf("list devices: %w", err)
+	}
+	masters := map[int]string{}
+	for _, l := range links {
+		masters[l.Attrs().Index] = l.Type()
+	}
+	present := map[int]bool{}
+	var errs []error
+	for _, l := range links {
+		flags, ok := s.wanted(l, masters)
+		if !ok {
+			continue
+		}
+		present[l.Attrs().Index] = true
+		if err := s.enter(l, flags); err != nil {
+			var gone netlink.LinkNotFoundError
+			if _, lost := s.pair.nl.LinkByIndex(l.Attrs().Index); errors.As(lost, &gone) {
+				continue // it went meanwhile
+			}
+			errs = append(errs, err)
+		}
+	}
+	for index := range s.devices {
+		if !present[index] {
+			_, there := masters[index]
+			errs = append(errs, s.leave(index, there))
+		}
+	}
+	for _, name := range s.obj.Stale(devicePrefix) {
+		errs = append(errs, s.obj.Unpin(name))
+	}
+	return errors.Join(errs...)
+}
+
+// enter gives a device a slot and attaches the program.
+func (s *shaper) enter(l netlink.Link, flags uint32) error {
+	index := l.Attrs().Index
+	d, known := s.devices[index]
+	if known && s.attached[index] {
+		return nil
+	}
+	if !known {
+		slot, err := s.freeSlot()
+		if err != nil {
+			return fmt.Errorf("device %s: %w", l.Attrs().Name, err)
+		}
+		d = bpf.Device{Slot: slot, Flags: flags}
+	}
+	if err := s.putDevice(index, d); err != nil {
+		return err
+	}
+	err := s.obj.AttachDevice(index, devicePin(index), false)
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		err = s.attachFilter(l, &d)
+	}
+	if err != nil {
+		return fmt.Errorf("look at what %s receives: %w", l.Attrs().Name, err)
+	}
+	s.attached[index] = true
+	return nil
+}
+
+func (s *shaper) putDevice(index int, d bpf.Device) error {
+	if err := s.obj.Slots.Put(d.Slot, uint32(index)); err != nil {
+		return fmt.Errorf("enter device %d: %w", index, err)
+	}
+	if err := s.obj.Devices.Put(uint32(index), &d); err != nil {
+		return fmt.Errorf("enter device %d: %w", index, err)
+	}
+	s.devices[index] = d
+	return nil
+}
+
+func (s *shaper) freeSlot() (uint32, error) {
+	used := map[uint32]bool{}
+	for _, d := range s.devices {
+		used[d.Slot] = true
+	}
+	// Going round: a packet of a device that went may still carry its slot.
+	for range uint32(bpf.MaxDevices) {
+		if s.nextSlot++; s.nextSlot >= bpf.MaxDevices {
+			s.nextSlot = 1
+		}
+		if !used[s.nextSlot] {
+			return s.nextSlot, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: limits on more than %d devices", errTooMany, bpf.MaxDevices-1)
+}
+
+// leave lets go of a device. Packets of it that wait still come back to it.
+func (s *shaper) leave(index int, there bool) error {
+	d := s.devices[index]
+	errs := []error{s.obj.DetachDevice(devicePin(index))}
+	if there {
+		errs = append(errs, s.detachFilter(index, d))
+	}
+	errs = append(errs, gone(s.obj.Devices.Delete(uint32(index))))
+	if !there {
+		errs = append(errs, s.obj.Slots.Put(d.Slot, uint32(0)))
+	}
+	delete(s.devices, index)
+	delete(s.attached, index)
+	return errors.Join(errs...)
+}
+
+func gone(err error) error {
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	return err
+}
+
+// readDevices learns which devices an earlier process had entered.
+func (s *shaper) readDevices() error {
+	var index uint32
+	var d bpf.Device
+	it := s.obj.Devices.Iterate()
+	for it.Next(&index, &d) {
+		s.devices[int(index)] = d
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("read the devices: %w", err)
+	}
+	return nil
+}
+
+// The filter of kernels before 6.6, which have no links to devices. It comes
+// before those of others, and hands them on what it does not take.
+const (
+	filterName     = "netnice"
+	filterPriority = 1
+	filterHandle   = 1
+)
+
+func filterAttrs(index int) netlink.FilterAttrs {
+	return netlink.FilterAttrs{
+		LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: filterHandle,
+		Protocol: unix.ETH_P_ALL, Priority: filterPriority,
+	}
+}
+
+func (s *shaper) attachFilter(l netlink.Link, d *bpf.Device) error {
+	index := l.Attrs().Index
+	err := s.pair.nl.QdiscAdd(clsact(index))
+	switch {
+	case err == nil:
+		d.Flags |= bpf.DeviceClsact
+		if err := s.putDevice(index, *d); err != nil {
+			return err
+		}
+	case errors.Is(err, unix.EEXIST): // somebody's, or ours of an earlier process
+	default:
+		return fmt.Errorf("add clsact: %w", err)
+	}
+	program := s.obj.NnShapeIn
+	if s.pair.owns(index) {
+		program = s.obj.NnShapeBack
+	}
+	err = s.pair.nl.FilterReplace(&netlink.BpfFilter{
+		FilterAttrs: filterAttrs(index), Fd: program.FD(), Name: filterName, DirectAction: true,
+	})
+	if err != nil {
+		return fmt.Errorf("add a filter: %w", err)
+	}
+	return nil
+}
+
+func clsact(index int) netlink.Qdisc {
+	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+	}}
+}
+
+// detachFilter takes off what attachFilter added: the qdisc too, unless others
+// use it by now.
+func (s *shaper) detachFilter(index int, d bpf.Device) error {
+	link := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}
+	ours := false
+	others := 0
+	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+		list, err := s.pair.nl.FilterList(link, parent)
+		if err != nil {
+			return fmt.Errorf("list the filters of device %d: %w", index, err)
+		}
+		for _, f := range list {
+			b, is := f.(*netlink.BpfFilter)
+			if is && parent == netlink.HANDLE_MIN_INGRESS && strings.HasPrefix(b.Name, filterName) {
+				ours = true
+			} else {
+				others++
+			}
+		}
+	}
+	if ours {
+		if err := s.pair.nl.FilterDel(&netlink.BpfFilter{FilterAttrs: filterAttrs(index)}); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("take the filter off device %d: %w", index, err)
+		}
+	}
+	if d.Flags&bpf.DeviceClsact == 0 || others > 0 {
+		return nil
+	}
+	if err := s.pair.nl.QdiscDel(clsact(index)); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("take clsact off device %d: %w", index, err)
+	}
+	return nil
+}

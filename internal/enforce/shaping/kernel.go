@@ -1,0 +1,280 @@
+package shaping
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/pacing"
+)
+
+// DefaultBurst is the unused time that a node may make up for.
+const DefaultBurst = 10 * time.Millisecond
+
+// Kernel is a pacing.Kernel that limits what comes in, too. All methods may be
+// called concurrently.
+type Kernel struct {
+	*pacing.Kernel
+	log *slog.Logger
+
+	mu sync.Mutex
+	on *shaper // while a limit on what comes in stands
+}
+
+var _ enforce.Kernel = (*Kernel)(nil)
+
+// Open opens the kernel side. Limits that are in force stay in force throughout.
+func Open(opts pacing.Options) (*Kernel, error) {
+	inner, err := pacing.Open(opts)
+	if err != nil {
+		return nil, err
+	}
+	k := &Kernel{Kernel: inner, log: opts.Logger}
+	if k.log == nil {
+		k.log = slog.New(slog.DiscardHandler)
+	}
+	if err := k.resume(); err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	return k, nil
+}
+
+// resume takes over what an earlier process left.
+func (k *Kernel) resume() error {
+	if !k.Object().IsShaping() {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	specs, err := k.Nodes()
+	if err != nil {
+		return err
+	}
+	if err := k.start(); err != nil {
+		return err
+	}
+	for _, spec := range specs {
+		if rate, _ := ceiling(spec); rate != 0 {
+			if err := k.on.set(spec); err != nil {
+				return err
+			}
+		}
+	}
+	return k.settle()
+}
+
+// start makes what shaping needs, unless it is there.
+func (k *Kernel) start() error {
+	if k.on != nil {
+		return nil
+	}
+	on, err := newShaper(k.Object(), k.PinDir(), k.log)
+	if err != nil {
+		return fmt.Errorf("limit what comes in: %w", err)
+	}
+	k.on = on
+	return nil
+}
+
+// settle attaches to devices what the present limits need, or removes all if
+// there is none.
+func (k *Kernel) settle() error {
+	on := k.on
+	if on == nil {
+		return nil
+	}
+	if len(on.nodes) == 0 {
+		k.on = nil
+		return on.remove()
+	}
+	if err := on.followDevices(); err != nil {
+		return err
+	}
+	if on.watch != nil {
+		return nil
+	}
+	watch, err := watchDevices(func() { k.devicesChanged(on) })
+	on.watch = watch
+	return err
+}
+
+func (k *Kernel) devicesChanged(on *shaper) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.on != on {
+		return
+	}
+	if err := errors.Join(on.ensurePair(), on.followDevices()); err != nil {
+		k.log.Warn("a device is not looked after", "err", err)
+	}
+}
+
+// SetNode implements enforce.Kernel.
+func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	rate, _ := ceiling(spec)
+	had := k.on != nil && k.on.nodes[spec.ID] != nil
+	if rate == 0 && !had {
+		return k.Kernel.SetNode(spec)
+	}
+	if rate == 0 {
+		if err := k.Kernel.SetNode(spec); err != nil {
+			return err
+		}
+		return k.lift(spec.ID)
+	}
+	if err := inReach(spec); err != nil {
+		return err
+	}
+	// The class is there before any packet is sent to it.
+	if err := k.start(); err != nil {
+		return err
+	}
+	var before enforce.NodeSpec
+	if had {
+		before = k.on.nodes[spec.ID].spec
+	}
+	err := k.on.set(spec)
+	if err == nil {
+		err = k.Kernel.SetNode(spec)
+	}
+	if err != nil {
+		if had {
+			return errors.Join(err, k.on.set(before))
+		}
+		return errors.Join(err, k.lift(spec.ID))
+	}
+	if err := k.settle(); err != nil {
+		return err
+	}
+	if had {
+		return k.on.visitWindows()
+	}
+	return k.adopt(spec)
+}
+
+// adopt makes running members' UDP sockets and open connections obey.
+func (k *Kernel) adopt(spec enforce.NodeSpec) error {
+	var members []uint32
+	if spec.Kind == enforce.KindTree {
+		var err error
+		if members, err = k.Members(spec.ID); err != nil {
+			return err
+		}
+		if members == nil {
+			members = []uint32{}
+		}
+	}
+	if err := k.on.obj.AdoptDatagrams(members); err != nil {
+		return err
+	}
+	return k.on.visitWindows()
+}
+
+// lift ends what is done for a node that limits nothing that comes in any more.
+func (k *Kernel) lift(id uint32) error {
+	if k.on == nil {
+		return nil
+	}
+	errs := []error{k.on.clear(id), k.on.visitWindows()}
+	return errors.Join(append(errs, k.settle())...)
+}
+
+// RemoveNode implements enforce.Kernel.
+func (k *Kernel) RemoveNode(id uint32) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.Kernel.RemoveNode(id); err != nil {
+		return err
+	}
+	if k.on == nil || k.on.nodes[id] == nil {
+		return nil
+	}
+	return k.lift(id)
+}
+
+// Maintain implements enforce.Kernel.
+func (k *Kernel) Maintain() error {
+	err := k.Kernel.Maintain()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.on == nil {
+		return err
+	}
+	if k.on.revisit {
+		err = errors.Join(err, k.on.visitWindows())
+	}
+	return errors.Join(err, k.on.tune())
+}
+
+// Close implements enforce.Kernel.
+func (k *Kernel) Close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var err error
+	if k.on != nil {
+		err = k.on.close()
+		k.on = nil
+	}
+	return errors.Join(err, k.Kernel.Close())
+}
+
+// Down implements enforce.Kernel.
+func (k *Kernel) Down() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.Kernel.Down(); err != nil {
+		return err
+	}
+	if k.on == nil {
+		return nil
+	}
+	var errs []error
+	for id := range k.on.nodes {
+		errs = append(errs, k.on.clear(id))
+	}
+	errs = append(errs, k.on.visitWindows(), k.on.remove())
+	k.on = nil
+	return errors.Join(errs...)
+}
+
+// Down lifts everything without a daemon.
+func Down(opts pacing.Options) error {
+	if _, err := os.Stat(opts.PinDir); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	opts.Beside = true // it is not to stay
+	k, err := Open(opts)
+	if errors.Is(err, bpf.ErrLayout) {
+		return errors.Join(pacing.Down(opts), removeByAlias(opts.PinDir))
+	}
+	if err != nil {
+		return err
+	}
+	return k.Down()
+}
+
+// inReach refuses a process of another network namespace: a limit that would not
+// hold is none.
+func inReach(spec enforce.NodeSpec) error {
+	if spec.Kind != enforce.KindTree {
+		return nil
+	}
+	var own, its unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &own); err != nil {
+		return fmt.Errorf("look at the network namespace: %w", err)
+	}
+	err := unix.Stat(fmt.Sprintf("/proc/%d/ns/net", spec.Subject), &its)
+	if err == nil && own.Ino != its.Ino {
+		return enforce.ErrElsewhere
+	}
+	return nil // also where it has ended: its children live on
+}

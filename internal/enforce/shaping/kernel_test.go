@@ -1,0 +1,288 @@
+package shaping
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/pacing"
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+const apartEnv = "NETNICE_TEST_APART"
+
+// TestMain runs the tests in a network namespace of their own: they limit what
+// comes in by every device there.
+func TestMain(m *testing.M) {
+	if os.Getenv(apartEnv) != "" || testutil.Privileged() != nil {
+		os.Exit(m.Run())
+	}
+	cmd := exec.Command(os.Args[0], os.Args[1:]...)
+	cmd.Env = append(os.Environ(), apartEnv+"=1")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		os.Exit(exit.ExitCode())
+	case err != nil:
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func options() pacing.Options {
+	root := "/sys/fs/cgroup"
+	if _, err := os.Stat(root + "/unified/cgroup.procs"); err == nil {
+		root += "/unified"
+	}
+	return pacing.Options{PinDir: fmt.Sprintf("/sys/fs/bpf/nn-shaping-%d", os.Getpid()), CgroupRoot: root, Beside: true}
+}
+
+// opened opens the kernel side in the test's namespace.
+func opened(t *testing.T) *Kernel {
+	t.Helper()
+	testutil.RequireRoot(t)
+	k, err := Open(options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// own is a limit on what this process receives.
+func own(rate uint64) enforce.NodeSpec {
+	spec := enforce.NodeSpec{ID: 7, Kind: enforce.KindTree, Subject: uint64(os.Getpid())}
+	spec.Ceilings[enforce.OwnerAdmin][enforce.Down].BytesPerSec = rate
+	return spec
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	var ve *ebpf.VerifierError
+	if errors.As(err, &ve) {
+		t.Fatalf("%-.6000v", ve)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// devices are those of the namespace, with their queueing disciplines.
+func devices(t *testing.T) (out []string) {
+	t.Helper()
+	links, err := netlink.LinkList()
+	must(t, err)
+	for _, l := range links {
+		out = append(out, l.Attrs().Name)
+		qdiscs, err := netlink.QdiscList(l)
+		must(t, err)
+		for _, q := range qdiscs {
+			out = append(out, l.Attrs().Name+" "+q.Type())
+		}
+	}
+	return out
+}
+
+const (
+	ours4, theirs4 = "10.96.0.1", "10.96.0.2"
+	ours6, theirs6 = "fd00:96::1", "fd00:96::2"
+)
+
+// elsewhere makes another namespace, joined to the test's by a pair of devices.
+func elsewhere(t *testing.T) *testutil.NetNS {
+	t.Helper()
+	testutil.RequireRoot(t)
+	far, err := testutil.NewNetNS()
+	must(t, err)
+	t.Cleanup(func() { must(t, far.Close()) })
+	file, err := os.Open(far.Path())
+	must(t, err)
+	defer file.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "test0"
+	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: attrs.Name, PeerNamespace: netlink.NsFd(int(file.Fd()))}))
+	near, err := netlink.NewHandle()
+	must(t, err)
+	t.Cleanup(near.Close)
+	for _, end := range []struct {
+		nl        *netlink.Handle
+		addresses []string
+	}{{near, []string{ours4 + "/24", ours6 + "/64"}}, {far.Netlink(), []string{theirs4 + "/24", theirs6 + "/64"}}} {
+		link, err := end.nl.LinkByName(attrs.Name)
+		must(t, err)
+		for _, text := range end.addresses {
+			a, err := netlink.ParseAddr(text)
+			must(t, err)
+			if a.IP.To4() == nil {
+				a.Flags = unix.IFA_F_NODAD
+			}
+			must(t, end.nl.AddrAdd(link, a))
+		}
+		must(t, end.nl.LinkSetUp(link))
+	}
+	t.Cleanup(func() {
+		link, err := near.LinkByName(attrs.Name)
+		must(t, err)
+		must(t, near.LinkDel(link))
+	})
+	return far
+}
+
+// dial connects from the other namespace.
+func dial(t *testing.T, from *testutil.NetNS, network, address string) net.Conn {
+	t.Helper()
+	var c net.Conn
+	must(t, from.Do(func() (err error) {
+		c, err = net.Dial(network, address)
+		return err
+	}))
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// stream sends to this process over TCP until the test ends, and counts what
+// comes.
+func stream(t *testing.T, from *testutil.NetNS, address string) *atomic.Int64 {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+	must(t, err)
+	out := dial(t, from, "tcp", l.Addr().String())
+	in, err := l.Accept()
+	must(t, err)
+	t.Cleanup(func() { _, _ = in.Close(), l.Close() })
+	go func() {
+		for buf := make([]byte, 64<<10); ; {
+			if _, err := out.Write(buf); err != nil {
+				return
+			}
+		}
+	}()
+	return count(in)
+}
+
+// datagrams sends so many bytes a second over UDP, 1000 at a time.
+func datagrams(t *testing.T, from *testutil.NetNS, address string, rate float64) *atomic.Int64 {
+	t.Helper()
+	in, err := net.ListenPacket("udp", net.JoinHostPort(address, "0"))
+	must(t, err)
+	out := dial(t, from, "udp", in.LocalAddr().String())
+	t.Cleanup(func() { _ = in.Close() })
+	go func() {
+		buf, begin := make([]byte, 1000), time.Now()
+		for sent := 0.0; ; sent += 1000 {
+			time.Sleep(time.Duration(sent/rate*1e9) - time.Since(begin))
+			if _, err := out.Write(buf); errors.Is(err, net.ErrClosed) {
+				return
+			}
+		}
+	}()
+	return count(in.(net.Conn))
+}
+
+func count(c net.Conn) *atomic.Int64 {
+	n := new(atomic.Int64)
+	go func() {
+		for buf := make([]byte, 64<<10); ; {
+			got, err := c.Read(buf)
+			if err != nil {
+				return
+			}
+			n.Add(int64(got))
+		}
+	}()
+	return n
+}
+
+func rate(n *atomic.Int64, over time.Duration) float64 {
+	before, begin := n.Load(), time.Now()
+	time.Sleep(over)
+	return float64(n.Load()-before) / time.Since(begin).Seconds()
+}
+
+func TestReceived(t *testing.T) {
+	limit, least := 4e6, 0.85 // payload
+	if os.Getenv("NETNICE_VM") != "" {
+		limit, least = 1e6, 0.6 // emulated machines are slow
+	}
+	for name, start := range map[string]func(*testing.T, *testutil.NetNS) *atomic.Int64{
+		"TCP":           func(t *testing.T, from *testutil.NetNS) *atomic.Int64 { return stream(t, from, ours4) },
+		"TCP over IPv6": func(t *testing.T, from *testutil.NetNS) *atomic.Int64 { return stream(t, from, ours6) },
+		"UDP":           func(t *testing.T, from *testutil.NetNS) *atomic.Int64 { return datagrams(t, from, ours4, 2*limit) },
+		"UDP over IPv6": func(t *testing.T, from *testutil.NetNS) *atomic.Int64 { return datagrams(t, from, ours6, 2*limit) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			from := elsewhere(t)
+			k := opened(t)
+			defer func() { must(t, k.Down()) }()
+			before := devices(t)
+			n := start(t, from)
+			free := rate(n, 300*time.Millisecond)
+			must(t, k.SetNode(own(uint64(limit))))
+			for range 2 {
+				time.Sleep(time.Second)
+				must(t, k.Maintain())
+			}
+			held := rate(n, 2*time.Second)
+			stats, _, err := k.Look(7)
+			must(t, err)
+			t.Logf("%.2f MB/s, limited to %.0f MB/s %.3f MB/s; %+v; %v", free/1e6, limit/1e6, held/1e6, stats.Down, k.Attached())
+			if held > limit*1.02 || held < limit*least {
+				t.Errorf("%.0f bytes/s, want %.0f", held, limit)
+			}
+			must(t, k.RemoveNode(7))
+			if again := rate(n, time.Second); again < limit*1.2 {
+				t.Errorf("%.0f bytes/s after the limit was lifted", again)
+			}
+			if got := devices(t); !slices.Equal(got, before) {
+				t.Errorf("devices were %q and are %q", before, got)
+			}
+		})
+	}
+}
+
+// Another process takes over, and lifts.
+func TestTakenOver(t *testing.T) {
+	from := elsewhere(t)
+	k := opened(t)
+	before := devices(t)
+	must(t, k.SetNode(own(4e6)))
+	n := stream(t, from, ours4)
+	time.Sleep(time.Second)
+	made := devices(t)
+	must(t, k.Close())
+	if got := devices(t); !slices.Equal(got, made) {
+		t.Errorf("devices were %q and are %q", made, got)
+	}
+	if got := rate(n, time.Second); got > 4e6*1.03 {
+		t.Errorf("%.0f bytes/s while nobody looks after the limit", got)
+	}
+	k, err := Open(options())
+	must(t, err)
+	if got := devices(t); !slices.Equal(got, made) {
+		t.Errorf("devices were %q and are %q", made, got)
+	}
+	must(t, k.SetNode(own(2e6)))
+	time.Sleep(2 * time.Second)
+	if got := rate(n, time.Second); got > 2e6*1.05 {
+		t.Errorf("%.0f bytes/s after it was lowered", got)
+	}
+	must(t, k.Close())
+	must(t, Down(options()))
+	if got := devices(t); !slices.Equal(got, before) {
+		t.Errorf("devices were %q and are %q", before, got)
+	}
+}

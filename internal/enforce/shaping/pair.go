@@ -1,0 +1,177 @@
+package shaping
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// The names of the two devices are netnice0q and netnice0r, or with the next
+// free number. By the alias they are known as ours, and whose.
+const (
+	queueName  = "netnice%dq"
+	returnName = "netnice%dr"
+	mostPairs  = 64
+	mtu        = 65535
+	queueLen   = 1000 // packets of nobody's class
+)
+
+func alias(pinDir string) string { return "netnice " + pinDir }
+
+// pair is the two devices: HTB is on one, and what leaves it appears on the
+// other.
+type pair struct {
+	nl     *netlink.Handle
+	queue  netlink.Link
+	back   netlink.Link
+	pinDir string
+}
+
+// netnsOf is the inode number of the network namespace of this process.
+func netnsOf() (uint32, error) {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
+		return 0, fmt.Errorf("look at the network namespace: %w", err)
+	}
+	return uint32(st.Ino), nil
+}
+
+// find takes over the pair that an earlier process made; false if it is gone.
+func (p *pair) find(s bpf.Shaper) (bool, error) {
+	here, err := netnsOf()
+	if err != nil {
+		return false, err
+	}
+	if s.Netns != here {
+		return false, nil
+	}
+	for _, of := range []struct {
+		index uint32
+		link  *netlink.Link
+	}{{s.QueueIfindex, &p.queue}, {s.ReturnIfindex, &p.back}} {
+		link, err := p.nl.LinkByIndex(int(of.index))
+		var notFound netlink.LinkNotFoundError
+		if errors.As(err, &notFound) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("find device %d: %w", of.index, err)
+		}
+		if link.Attrs().Alias != alias(p.pinDir) {
+			return false, nil
+		}
+		*of.link = link
+	}
+	return true, nil
+}
+
+// make makes the pair, with its queueing discipline and without addresses.
+func (p *pair) make() error {
+	if err := p.add(); err != nil {
+		return err
+	}
+	err := p.configure()
+	if err != nil {
+		err = errors.Join(err, p.remove())
+	}
+	return err
+}
+
+func (p *pair) add() error {
+	for n := range mostPairs {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.MTU, attrs.TxQLen = fmt.Sprintf(queueName, n), mtu, queueLen
+		back := fmt.Sprintf(returnName, n)
+		err := p.nl.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: back, PeerMTU: mtu, PeerTxQLen: queueLen})
+		if errors.Is(err, unix.EEXIST) {
+			continue
+		}
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return fmt.Errorf("%w: no veth devices (modprobe veth)", enforce.ErrNotSupported)
+		}
+		if err != nil {
+			return fmt.Errorf("make a pair of devices: %w", err)
+		}
+		if p.queue, err = p.nl.LinkByName(attrs.Name); err != nil {
+			return fmt.Errorf("find %s: %w", attrs.Name, err)
+		}
+		if p.back, err = p.nl.LinkByName(back); err != nil {
+			return errors.Join(fmt.Errorf("find %s: %w", back, err), p.nl.LinkDel(p.queue))
+		}
+		return nil
+	}
+	return fmt.Errorf("%d pairs of netnice's are here already; remove what nobody uses: ip link del netnice0q", mostPairs)
+}
+
+func (p *pair) configure() error {
+	for _, link := range []netlink.Link{p.queue, p.back} {
+		name := link.Attrs().Name
+		if err := p.nl.LinkSetAlias(link, alias(p.pinDir)); err != nil {
+			return fmt.Errorf("mark %s as netnice's: %w", name, err)
+		}
+		if err := p.nl.LinkSetARPOff(link); err != nil {
+			return fmt.Errorf("switch ARP off on %s: %w", name, err)
+		}
+		// A device of our own: it is to have no address and to send nothing.
+		err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0o644)
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // no IPv6 here
+			return fmt.Errorf("switch IPv6 off on %s: %w", name, err)
+		}
+	}
+	root := netlink.NewHtb(netlink.QdiscAttrs{
+		LinkIndex: p.queue.Attrs().Index, Handle: bpf.ShapeHandle, Parent: netlink.HANDLE_ROOT,
+	})
+	err := p.nl.QdiscReplace(root)
+	if errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("%w: no HTB (modprobe sch_htb)", enforce.ErrNotSupported)
+	}
+	if err != nil {
+		return fmt.Errorf("add htb to %s: %w", p.queue.Attrs().Name, err)
+	}
+	for _, link := range []netlink.Link{p.queue, p.back} {
+		if err := p.nl.LinkSetUp(link); err != nil {
+			return fmt.Errorf("set %s up: %w", link.Attrs().Name, err)
+		}
+	}
+	return nil
+}
+
+// remove removes both devices; gone already is as good.
+func (p *pair) remove() error {
+	if p.queue == nil {
+		return nil
+	}
+	err := p.nl.LinkDel(p.queue)
+	if errors.Is(err, unix.ENODEV) {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", p.queue.Attrs().Name, err)
+	}
+	p.queue, p.back = nil, nil
+	return nil
+}
+
+// removeByAlias removes the pairs that a process with these pins has left.
+func removeByAlias(pinDir string) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("list devices: %w", err)
+	}
+	var errs []error
+	for _, link := range links {
+		if link.Attrs().Alias != alias(pinDir) {
+			continue
+		}
+		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) { // with its other end
+			errs = append(errs, fmt.Errorf("remove %s: %w", link.Attrs().Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,248 @@
+package shaping
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+var errTooMany = errors.New("too many")
+
+// limited is a node that limits what comes in.
+type limited struct {
+	spec  enforce.NodeSpec
+	class class // as HTB was told
+	mix   mix
+	// how often it was looked at since the limit began or was lowered, and when
+	looks  int
+	looked time.Time
+}
+
+// shaper is what exists while a limit on what comes in stands.
+type shaper struct {
+	log      *slog.Logger
+	obj      *bpf.Shaping
+	pair     pair
+	nodes    map[uint32]*limited
+	devices  map[int]bpf.Device
+	attached map[int]bool
+	nextSlot uint32
+	watch    *watcher
+	revisit  bool // windows that nothing keeps but visits: before 6.12
+}
+
+// newShaper loads the programs and makes the pair, or takes over what an earlier
+// process left. No device is looked at yet.
+func newShaper(base *bpf.Object, pinDir string, log *slog.Logger) (*shaper, error) {
+	s := &shaper{
+		log: log, nodes: map[uint32]*limited{}, devices: map[int]bpf.Device{}, attached: map[int]bool{},
+	}
+	var err error
+	if s.obj, err = base.LoadShaping(); err != nil {
+		return nil, err
+	}
+	if s.pair.nl, err = netlink.NewHandle(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open netlink: %w", err), s.obj.Close())
+	}
+	s.pair.pinDir = pinDir
+	if err := s.open(); err != nil {
+		return nil, errors.Join(err, s.remove())
+	}
+	return s, nil
+}
+
+func (s *shaper) open() error {
+	if err := s.readDevices(); err != nil {
+		return err
+	}
+	if err := s.ensurePair(); err != nil {
+		return err
+	}
+	return s.obj.AttachHooks()
+}
+
+// ensurePair makes the pair where it is missing: also when somebody has removed
+// it while limits stand.
+func (s *shaper) ensurePair() error {
+	var was bpf.Shaper
+	if err := s.obj.Shaper.Lookup(uint32(0), &was); err != nil {
+		return fmt.Errorf("read which devices are netnice's: %w", err)
+	}
+	found, err := s.pair.find(was)
+	if err != nil {
+		return err
+	}
+	if !found {
+		s.pair.queue, s.pair.back = nil, nil
+		if err := s.obj.DetachDevice(backPin); err != nil {
+			return err
+		}
+		if err := s.pair.make(); err != nil {
+			return err
+		}
+	}
+	if err := s.attachBack(); err != nil {
+		return err
+	}
+	here, err := netnsOf()
+	if err != nil {
+		return err
+	}
+	now := bpf.Shaper{
+		QueueIfindex: uint32(s.pair.queue.Attrs().Index), ReturnIfindex: uint32(s.pair.back.Attrs().Index), Netns: here,
+	}
+	if err := s.obj.Shaper.Put(uint32(0), &now); err != nil {
+		return fmt.Errorf("write which devices are netnice's: %w", err)
+	}
+	if !found {
+		for id, n := range s.nodes {
+			if err := s.pair.setClass(id, n.class); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *shaper) attachBack() error {
+	index := s.pair.back.Attrs().Index
+	err := s.obj.AttachDevice(index, backPin, true)
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		d := bpf.Device{}
+		err = s.filterOnReturn(&d)
+	}
+	return err
+}
+
+// filterOnReturn is attachBack for kernels before 6.6; the device is ours, and
+// so the filter goes with it.
+func (s *shaper) filterOnReturn(d *bpf.Device) error {
+	index := s.pair.back.Attrs().Index
+	if err := s.attachFilter(s.pair.back, d); err != nil {
+		return err
+	}
+	delete(s.devices, index)
+	return gone(s.obj.Devices.Delete(uint32(index)))
+}
+
+// set makes room for a node's packets, or changes its rate.
+func (s *shaper) set(spec enforce.NodeSpec) error {
+	rate, burst := ceiling(spec)
+	n := s.nodes[spec.ID]
+	if n == nil {
+		n = &limited{mix: mix{at: time.Now(), share: usualShare}}
+	}
+	c := classOf(rate, burst, n.mix.share, n.mix.aside)
+	if n.class.rate == 0 || c.rate < n.class.rate {
+		n.looks, n.looked = 0, time.Now()
+	}
+	c = c.wide(n.looks)
+	if err := s.pair.setClass(spec.ID, c); err != nil {
+		return err
+	}
+	fresh := bpf.Inflow{ShareScale: 256}
+	err := s.obj.Inflows.Update(spec.ID, &fresh, ebpf.UpdateNoExist)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+		return fmt.Errorf("count what node %d receives: %w", spec.ID, err)
+	}
+	if err == nil {
+		n.mix.last = fresh
+	}
+	n.spec, n.class = spec, c
+	s.nodes[spec.ID] = n
+	return nil
+}
+
+const (
+	drainTime = 300 * time.Millisecond
+	drainPoll = 2 * time.Millisecond
+)
+
+// clear removes what set made. The node has to be off the packets' way already:
+// what waits is let go first, so that nothing is lost.
+func (s *shaper) clear(id uint32) error {
+	n := s.nodes[id]
+	if n == nil {
+		return nil
+	}
+	if err := s.pair.setClass(id, class{rate: drained, bufferTicks: n.class.bufferTicks}); err != nil {
+		return err
+	}
+	for until := time.Now().Add(drainTime); time.Now().Before(until); time.Sleep(drainPoll) {
+		now, err := s.pair.standings()
+		if err != nil || now[id].packets == 0 {
+			break
+		}
+	}
+	delete(s.nodes, id)
+	return errors.Join(s.pair.removeClass(id), gone(s.obj.Inflows.Delete(id)))
+}
+
+// tune tells HTB how many of its bytes are IP's, as the traffic is by now.
+func (s *shaper) tune() error {
+	now := time.Now()
+	var errs []error
+	for id, n := range s.nodes {
+		var f bpf.Inflow
+		if err := s.obj.Inflows.Lookup(id, &f); err != nil {
+			errs = append(errs, fmt.Errorf("read what node %d received: %w", id, err))
+			continue
+		}
+		n.mix.update(f, now)
+		rate, burst := ceiling(n.spec)
+		c := classOf(rate, burst, n.mix.share, n.mix.aside)
+		if now.Sub(n.looked) >= wideTime*9/10 {
+			n.looks, n.looked = n.looks+1, now
+		}
+		if c = c.wide(n.looks); !c.differs(n.class) {
+			continue
+		}
+		if err := s.pair.setClass(id, c); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		n.class = c
+	}
+	return errors.Join(errs...)
+}
+
+func (s *shaper) visitWindows() (err error) {
+	s.revisit, err = s.obj.VisitWindows()
+	return err
+}
+
+// close leaves everything as it is for a successor.
+func (s *shaper) close() error {
+	if s.watch != nil {
+		s.watch.close()
+	}
+	s.pair.nl.Close()
+	return s.obj.Close()
+}
+
+// remove leaves nothing.
+func (s *shaper) remove() error {
+	if s.watch != nil {
+		s.watch.close()
+	}
+	var errs []error
+	links, err := s.pair.nl.LinkList()
+	errs = append(errs, err)
+	there := map[int]bool{}
+	for _, l := range links {
+		there[l.Attrs().Index] = true
+	}
+	for index := range s.devices {
+		errs = append(errs, s.leave(index, there[index]))
+	}
+	errs = append(errs, s.pair.remove())
+	s.pair.nl.Close()
+	return errors.Join(append(errs, s.obj.Remove())...)
+}

@@ -1,0 +1,104 @@
+package shaping
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// Stats implements enforce.Kernel.
+func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	list, err := k.Kernel.Stats()
+	if err != nil || k.on == nil {
+		return list, err
+	}
+	queues, err := k.on.pair.standings()
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		k.on.count(&list[i], queues)
+	}
+	return list, nil
+}
+
+// Look implements enforce.Kernel.
+func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	stats, sockets, err := k.Kernel.Look(id)
+	if err != nil || k.on == nil || k.on.nodes[id] == nil {
+		return stats, sockets, err
+	}
+	queues, err := k.on.pair.standings()
+	if err != nil {
+		return stats, sockets, err
+	}
+	k.on.count(&stats, queues)
+	return stats, sockets, nil
+}
+
+// count adds what a node receives.
+func (s *shaper) count(stats *enforce.NodeStats, queues map[uint32]standing) {
+	n := s.nodes[stats.ID]
+	if n == nil {
+		return
+	}
+	var f bpf.Inflow
+	if s.obj.Inflows.Lookup(stats.ID, &f) != nil {
+		return // it is just being made or removed
+	}
+	q := queues[stats.ID]
+	stats.Down = enforce.InflowStats{
+		Bytes: f.Bytes, QueuedBytes: uint64(q.backlog), Dropped: uint64(q.drops),
+	}
+	if n.class.rate > 0 {
+		stats.Down.DelayNS = uint64(float64(q.backlog) / float64(n.class.rate) * 1e9)
+	}
+}
+
+// Attached implements enforce.Kernel.
+func (k *Kernel) Attached() map[string]bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := k.Kernel.Attached()
+	if k.on == nil {
+		return out
+	}
+	maps.Copy(out, k.on.obj.Attached())
+	out["shape_in"], out["shape_back"] = len(k.on.attached) > 0, k.on.pair.back != nil
+	return out
+}
+
+// ProgramFor says for people what an attached program does.
+func (k *Kernel) ProgramFor(name string) string {
+	if text := bpf.ShapingPurposes()[name]; text != "" {
+		return text
+	}
+	return k.Kernel.ProgramFor(name)
+}
+
+// Counters implements enforce.Kernel.
+func (k *Kernel) Counters() (map[string]uint64, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out, err := k.Kernel.Counters()
+	if err != nil || k.on == nil {
+		return out, err
+	}
+	for i, name := range bpf.ShapeFaultNames() {
+		var perCPU []uint64
+		if err := k.on.obj.ShapeFaults.Lookup(uint32(i), &perCPU); err != nil {
+			return nil, fmt.Errorf("read counter %s: %w", name, err)
+		}
+		out[name] = 0
+		for _, v := range perCPU {
+			out[name] += v
+		}
+	}
+	return out, nil
+}

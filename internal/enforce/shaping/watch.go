@@ -1,0 +1,80 @@
+package shaping
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// watcher tells when devices came, went or changed.
+type watcher struct {
+	changed chan struct{}
+	stop    chan struct{}
+}
+
+const (
+	watchPause   = 50 * time.Millisecond // between two looks
+	watchTimeout = 500 * time.Millisecond
+)
+
+// watchDevices calls look after each change of a device, until close.
+func watchDevices(look func()) (*watcher, error) {
+	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK)
+	if err != nil {
+		return nil, fmt.Errorf("watch devices: %w", err)
+	}
+	timeout := unix.NsecToTimeval(watchTimeout.Nanoseconds())
+	if err := socket.SetReceiveTimeout(&timeout); err != nil {
+		socket.Close()
+		return nil, fmt.Errorf("watch devices: %w", err)
+	}
+	w := &watcher{changed: make(chan struct{}, 1), stop: make(chan struct{})}
+	go w.read(socket)
+	go w.follow(look)
+	return w, nil
+}
+
+// read wakes follow for every message. A message that was lost counts as one.
+func (w *watcher) read(socket *nl.NetlinkSocket) {
+	defer socket.Close()
+	for {
+		_, _, err := socket.Receive()
+		select {
+		case <-w.stop:
+			return
+		default:
+		}
+		if errors.Is(err, unix.EAGAIN) {
+			continue
+		}
+		select {
+		case w.changed <- struct{}{}:
+		default:
+		}
+		if err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) {
+			time.Sleep(watchTimeout)
+		}
+	}
+}
+
+func (w *watcher) follow(look func()) {
+	for {
+		select {
+		case <-w.stop:
+			return
+		case <-w.changed:
+		}
+		look()
+		select {
+		case <-w.stop:
+			return
+		case <-time.After(watchPause):
+		}
+	}
+}
+
+// close ends the watch; a last look may be under way still.
+func (w *watcher) close() { close(w.stop) }
