@@ -128,6 +128,7 @@ func (g *grove) set(x *script, rate string) testutil.Instant {
 // It goes up when a limited process goes elsewhere, before its first connection
 // there is set up, and comes down when the limit is lifted.
 func TestEgressFollows(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	before := ours(t)
 	g := newGrove(s)
@@ -177,6 +178,7 @@ func TestEgressFollows(t *testing.T) {
 
 // A limit on a cgroup, and what was in it before.
 func TestEgressOfCgroups(t *testing.T) {
+	t.Parallel()
 	g := newGrove(upStage(t))
 	d := g.daemons[0]
 	x, a := g.opener(g.one)
@@ -239,6 +241,7 @@ func shortFromElsewhere(t *testing.T, killed bool) {
 // A limited process uses sockets that another made in another cgroup: a
 // connection, one that is not connected yet, and what comes to a listener.
 func TestEgressOfPassedSockets(t *testing.T) {
+	t.Parallel()
 	const made = `
 def address(text):
     host, port = text.rsplit(":", 1)

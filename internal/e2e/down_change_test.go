@@ -17,6 +17,7 @@ import (
 const catchUp = 5 * time.Second
 
 func TestDownChanged(t *testing.T) {
+	t.Parallel()
 	const both = (perByte + perByte6) / 2 // half of it comes by IPv6
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	x := f.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
@@ -59,6 +60,7 @@ func TestDownNeighbour(t *testing.T) {
 
 // A process with a limit of its own in that of its user.
 func TestDownLevels(t *testing.T) {
+	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	f.ports += 16
 	other := f.reader(spare)
@@ -82,6 +84,7 @@ func TestDownLevels(t *testing.T) {
 }
 
 func TestDownKilledDaemon(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	before := ours(t)
 	f := newInbound(s, testutil.MustPair(t))
@@ -122,6 +125,7 @@ func TestDownKilledDaemon(t *testing.T) {
 
 // Killed, and lifted by `netnice down` alone, in the namespace of the limit.
 func TestDownDownAfterKill(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	f := newInbound(s, testutil.MustPair(t))
 	links, qdiscs := f.devices(), f.qdiscs()
@@ -139,6 +143,7 @@ func TestDownDownAfterKill(t *testing.T) {
 
 // A device that comes later is limited, one that goes takes nothing with it.
 func TestDownDevices(t *testing.T) {
+	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "10MB/s")
 	f.sendTo(5001, false, testutil.SenderConfig{})

@@ -58,12 +58,14 @@ while True:
 )
 
 func TestDownUDP(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		size   int
 		v6     bool
 		before bool // the socket is there before the limit
 	}{{1400, false, true}, {1400, true, false}, {200, false, false}, {4000, false, true}} {
 		t.Run(fmt.Sprintf("%d/v6=%t", c.size, c.v6), func(t *testing.T) {
+			t.Parallel()
 			f := newInbound(newStage(t), testutil.MustPair(t))
 			const limit = 1e6
 			family, host, headers := "4", f.A4.String(), 28.0
@@ -103,6 +105,7 @@ func TestDownUDP(t *testing.T) {
 
 // What comes is what was sent, byte by byte, by a real program.
 func TestDownCurl(t *testing.T) {
+	t.Parallel()
 	curl, err := exec.LookPath("curl")
 	if err != nil {
 		t.Skip("curl is not installed")
@@ -168,6 +171,7 @@ func TestDownLoopback(t *testing.T) {
 }
 
 func TestDownRefused(t *testing.T) {
+	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	x := f.python(options{in: f.B}, `say("ready"); wait()`)
 	x.read("ready")

@@ -35,6 +35,7 @@ func TestDownTCP(t *testing.T) {
 }
 
 func TestDownAtADistance(t *testing.T) {
+	t.Parallel()
 	for _, rtt := range []time.Duration{20 * time.Millisecond, 100 * time.Millisecond} {
 		for _, connections := range []int{1, 4} {
 			t.Run(fmt.Sprintf("%v/%d", rtt, connections), func(t *testing.T) {

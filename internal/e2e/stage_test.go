@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -384,7 +385,7 @@ func (s *stage) soon(what string, limit time.Duration, f func() bool) bool {
 func cgroup(t *testing.T, name string) (dir, path string) {
 	t.Helper()
 	root := cgroupMount()
-	path = "/netnice-e2e-" + strconv.Itoa(os.Getpid()) + "-" + name
+	path = fmt.Sprintf("/netnice-e2e-%d-%d-%s", os.Getpid(), cgroups.Add(1), name)
 	dir = filepath.Join(root, path)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatalf("make a cgroup: %v", err)
@@ -396,6 +397,8 @@ func cgroup(t *testing.T, name string) (dir, path string) {
 	})
 	return dir, path
 }
+
+var cgroups atomic.Int64 // that were made
 
 // cgroupMount is where cgroup v2 is.
 func cgroupMount() string {
