@@ -18,13 +18,14 @@ type inbound struct {
 	*field
 	daemon *daemon
 	rx     *testutil.Receiver // in A
+	within float64            // of the limit is what has to come in
 }
 
 // newInbound makes it around a stage, with that pair. The receiver listens on
 // ports 5001..5016.
 func newInbound(s *stage, p *testutil.Pair) *inbound {
 	s.t.Helper()
-	f := &inbound{field: &field{stage: s, Pair: p, ports: testutil.DefaultPort - 1}}
+	f := &inbound{field: &field{stage: s, Pair: p, ports: testutil.DefaultPort - 1}, within: downTolerance}
 	f.daemon = s.daemonIn(p.A)
 	f.rx = f.reader(0)
 	f.field.rx = f.rx
@@ -69,7 +70,7 @@ func (f *inbound) receives(what string, after testutil.Instant, limit, per float
 	f.judge(after, span, func(from, to testutil.Instant) error {
 		got := f.arrived(from, to, ports...) * per
 		f.t.Logf("%s: %.4f of %.0f bytes/s", what, got/limit, limit)
-		return compare(what, got, limit, downTolerance)
+		return compare(what, got, limit, f.within)
 	})
 }
 
