@@ -31,15 +31,15 @@ func TestDownChanged(t *testing.T) {
 	f.free("before", testutil.Now(), 300e6, 5001, 5002)
 	pid := itoa(f.rx.PID())
 	at := f.must("set", "--pid", pid, "--down", "10MB/s")
-	f.near("let through at once", at, f.letThrough("pid:"+pid, span), 10e6, 0.03)
+	f.near("let through at once", at, f.letThrough("pid:"+pid), 10e6, 0.03)
 	f.until(at.Add(catchUp))
 	f.within = fillsHoles
 	at = f.must("set", "--pid", pid, "--down", "40MB/s")
-	f.near("let through, raised", at, f.letThrough("pid:"+pid, span), 40e6, 0.03) // holes are filled still
+	f.near("let through, raised", at, f.letThrough("pid:"+pid), 40e6, 0.03) // holes are filled still
 	f.receives("lowered", f.must("set", "--pid", pid, "--down", "5MB/s"), 5e6, both, 5001, 5002)
 	f.free("lifted", f.must("set", "--pid", pid, "--down", "none"), 300e6, 5001, 5002)
 	at = f.must("set", "--host", "--down", "10MB/s")
-	f.near("let through at once", at, f.letThrough("host", span), 10e6, 0.03)
+	f.near("let through at once", at, f.letThrough("host"), 10e6, 0.03)
 	f.free("unset", f.must("unset", "--host"), 300e6, 5001, 5002)
 }
 
@@ -98,7 +98,7 @@ func TestDownKilledDaemon(t *testing.T) {
 	x := f.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
 	pid := itoa(f.rx.PID())
 	at := f.must("set", "--pid", pid, "--down", "10MB/s")
-	f.near("with a daemon", at, f.letThrough("pid:"+pid, span), 10e6, 0.03)
+	f.near("with a daemon", at, f.letThrough("pid:"+pid), 10e6, 0.03)
 	f.until(at.Add(catchUp))
 	f.within = fillsHoles
 	made := objectsOf(t, f.daemon.cmd.Process.Pid)

@@ -75,7 +75,7 @@ func (f *inbound) receives(what string, after testutil.Instant, limit, per float
 }
 
 // letThrough is what netnice itself counts for a subject, over a span from now.
-func (f *inbound) letThrough(subject string, over time.Duration) float64 {
+func (f *inbound) letThrough(subject string) float64 {
 	f.t.Helper()
 	read := func() (uint64, time.Time) {
 		list := f.list()
@@ -88,7 +88,7 @@ func (f *inbound) letThrough(subject string, over time.Duration) float64 {
 		return 0, list.Time
 	}
 	before, from := read()
-	time.Sleep(over)
+	time.Sleep(span)
 	after, to := read()
 	return float64(after-before) / to.Sub(from).Seconds()
 }
