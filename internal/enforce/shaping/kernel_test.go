@@ -214,7 +214,9 @@ func rate(n *atomic.Int64, over time.Duration) float64 {
 }
 
 func TestReceived(t *testing.T) {
-	limit, least := 4e6, 0.85 // payload
+	// Of payload. After GB/s holes are filled for some seconds, and what is in order
+	// comes in jumps.
+	limit, least, most := 4e6, 0.85, 1.1
 	if os.Getenv("NETNICE_VM") != "" {
 		limit, least = 1e6, 0.6 // emulated machines are slow
 	}
@@ -240,7 +242,7 @@ func TestReceived(t *testing.T) {
 			stats, _, err := k.Look(7)
 			must(t, err)
 			t.Logf("%.2f MB/s, limited to %.0f MB/s %.3f MB/s; %+v; %v", free/1e6, limit/1e6, held/1e6, stats.Down, k.Attached())
-			if held > limit*1.02 || held < limit*least {
+			if held > limit*most || held < limit*least {
 				t.Errorf("%.0f bytes/s, want %.0f", held, limit)
 			}
 			must(t, k.RemoveNode(7))
