@@ -173,15 +173,9 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 	n = nn_path_make(p, t, &w, path);
 	if (!s && !n)
 		return;
-	if (!s)
-		s = bpf_sk_storage_get(&sockets, sk, 0,
-				       BPF_SK_STORAGE_GET_F_CREATE);
-	if (!s) {
-		nn_fault(NN_FAULT_SOCKET_STORAGE);
-		return;
-	}
-	nn_socket_assign(s, &w, path, n);
-	s->flags &= ~NN_SOCK_SUBFLOWS;
+	s = nn_socket_give(sk, s, &w, path, n);
+	if (s)
+		s->flags &= ~NN_SOCK_SUBFLOWS;
 }
 
 /* A connection whose callbacks cannot be switched on gets an equal part of each

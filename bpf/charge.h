@@ -54,13 +54,6 @@ struct nn_transmit {
 	__u32 odd;   /* no chunk as this socket's others will be */
 };
 
-static __always_inline __u64 nn_lower(__u64 a, __u64 b)
-{
-	if (!a)
-		return b;
-	return b && b < a ? b : a;
-}
-
 /* Moving average of a class's chunks, weighted by bytes. */
 static __always_inline __u64 nn_mean(__u64 mean, __u64 bytes)
 {

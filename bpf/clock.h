@@ -20,8 +20,7 @@
 
 #include "types.h"
 
-#define NN_NSEC_PER_SEC 1000000000ULL
-#define NN_SETTLE_NS	1000000000ULL
+#define NN_SETTLE_NS 1000000000ULL
 /* Keeps bytes * NSEC_PER_SEC within 64 bits. */
 #define NN_BYTES_MAX ((1ULL << 34) - 1)
 /* The same in units of virtual time; a tag that is further ahead lies in the

@@ -40,8 +40,8 @@ static __always_inline void nn_egress_event(__u32 kind, __u64 cgroup)
 
 /* Ask the daemon for the egress hook where it is needed, and wait for that,
  * half a millisecond as a rule: a connection could have sent its first ten
- * segments before. was is the policy as the caller saw it. With no daemon to
- * read the event, or one that is busy, it goes without. */
+ * segments before. kinds and cover are the policy's as the caller saw them.
+ * With no daemon to read the event, or one that is busy, it goes without. */
 static __always_inline void nn_egress_ask(struct nn_policy *p, __u32 kind,
 					  __u64 cgroup, __u32 kinds,
 					  __u64 cover)

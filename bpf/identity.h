@@ -183,6 +183,14 @@ static __always_inline void nn_socket_assign(struct nn_socket *s,
 	}
 }
 
+/* The lower of two ceilings; 0 = none. */
+static __always_inline __u64 nn_lower(__u64 a, __u64 b)
+{
+	if (!a)
+		return b;
+	return b && b < a ? b : a;
+}
+
 static __always_inline bool nn_socket_limited(const struct nn_socket *s)
 {
 	return s->path[0].node || s->rate_bytes_per_sec;
@@ -248,6 +256,31 @@ static __always_inline __u32 nn_subflow_option(struct bpf_sock *sk)
 	return msk->use_64bit_ack ? 28 : 24;
 }
 
+/* Assigns the path to a socket, whose state is made if there is none; NULL if
+ * there is no memory for that. */
+static __always_inline struct nn_socket *nn_socket_give(
+	void *sk, struct nn_socket *s, const struct nn_who *w,
+	const struct nn_hop *path, __u32 n)
+{
+	if (!s)
+		s = bpf_sk_storage_get(&sockets, sk, 0,
+				       BPF_SK_STORAGE_GET_F_CREATE);
+	if (!s) {
+		nn_fault(NN_FAULT_SOCKET_STORAGE);
+		return NULL;
+	}
+	nn_socket_assign(s, w, path, n);
+	return s;
+}
+
+/* The socket that a file is, if it is one. */
+static __always_inline struct sock *nn_file_socket(struct file *file)
+{
+	struct socket *socket = file ? bpf_sock_from_file(file) : NULL;
+
+	return socket ? socket->sk : NULL;
+}
+
 /* Another user than before, or another set of nodes. */
 static __always_inline struct nn_socket *nn_socket_reassign(
 	struct sock *sk, struct nn_socket *s, struct task_struct *t,
@@ -259,16 +292,8 @@ static __always_inline struct nn_socket *nn_socket_reassign(
 
 	nn_identify(t, p, &w);
 	n = nn_path_make(p, t, &w, path);
-	if (!s) {
-		s = bpf_sk_storage_get(&sockets, sk, 0,
-				       BPF_SK_STORAGE_GET_F_CREATE);
-		if (!s) {
-			nn_fault(NN_FAULT_SOCKET_STORAGE);
-			return NULL;
-		}
-	}
-	nn_socket_assign(s, &w, path, n);
-	if (n)
+	s = nn_socket_give(sk, s, &w, path, n);
+	if (s && n)
 		nn_cover_ask(p, s, nn_sock_cgroup(sk));
 	return s;
 }
@@ -338,13 +363,9 @@ static __always_inline void nn_socket_made(void *sk)
 	n = nn_path_make(p, t, &w, path);
 	if (!n)
 		return;
-	s = bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	if (!s) {
-		nn_fault(NN_FAULT_SOCKET_STORAGE);
-		return;
-	}
-	nn_socket_assign(s, &w, path, n);
-	nn_cover_ask(p, s, t->cgroups->dfl_cgrp);
+	s = nn_socket_give(sk, NULL, &w, path, n);
+	if (s)
+		nn_cover_ask(p, s, t->cgroups->dfl_cgrp);
 }
 
 /* Fork and clone: threads too, so that exec from a thread keeps the node. */

@@ -180,14 +180,9 @@ int nn_adopt_files(struct bpf_iter__task_file *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct file *file = ctx->file;
-	struct socket *socket;
-	struct sock *sk;
+	struct sock *sk = nn_file_socket(file);
 
-	if (!task || !file)
-		return 0;
-	socket = bpf_sock_from_file(file);
-	sk = socket ? socket->sk : NULL;
-	if (sk)
+	if (task && sk)
 		nn_adopt_file(task, file, ctx->fd, sk);
 	return 0;
 }

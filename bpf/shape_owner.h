@@ -57,14 +57,7 @@ static __always_inline void nn_adopt_datagrams(struct task_struct *t,
 	n = nn_path_make(p, t, &w, path);
 	if (!s && !n)
 		return;
-	if (!s)
-		s = bpf_sk_storage_get(&sockets, sk, 0,
-				       BPF_SK_STORAGE_GET_F_CREATE);
-	if (!s) {
-		nn_fault(NN_FAULT_SOCKET_STORAGE);
-		return;
-	}
-	nn_socket_assign(s, &w, path, n);
+	nn_socket_give(sk, s, &w, path, n);
 }
 
 #endif

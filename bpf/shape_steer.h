@@ -19,13 +19,12 @@
 static __always_inline __u64 nn_inbound_rate(const struct nn_hop *hop)
 {
 	struct nn_node *n = nn_node_get(hop->node, hop->generation);
-	__u64 a, b;
 
 	if (!n)
 		return 0;
-	a = n->limits[NN_OWNER_ADMIN][NN_DOWN].ceiling_bytes_per_sec;
-	b = n->limits[NN_OWNER_USER][NN_DOWN].ceiling_bytes_per_sec;
-	return !a || (b && b < a) ? b : a;
+	return nn_lower(
+		n->limits[NN_OWNER_ADMIN][NN_DOWN].ceiling_bytes_per_sec,
+		n->limits[NN_OWNER_USER][NN_DOWN].ceiling_bytes_per_sec);
 }
 
 /* The next node on the path that limits what comes in, from a hop on. */

@@ -27,8 +27,7 @@
 struct nn_shaper {
 	__u32 queue_ifindex;  /* HTB is here */
 	__u32 return_ifindex; /* and what left it comes back here */
-	__u32 netns;  /* inode number of the namespace that they are in */
-	__u32 limits; /* nodes that limit what comes in */
+	__u32 netns; /* inode number of the namespace that they are in */
 };
 
 enum nn_device_flags {

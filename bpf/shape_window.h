@@ -11,12 +11,11 @@
 
 #include "shape_steer.h"
 
-#define TCP_WINDOW_CLAMP     10
-#define NN_RTT_UNKNOWN	     (~0U)
-#define NN_RTT_GUESS_US	     20000U
-#define NN_WINDOW_MAX	     (1U << 30)
-#define NN_SCALE_ONE	     256U
-#define NN_NSEC_PER_SEC_DOWN 1000000000ULL
+#define TCP_WINDOW_CLAMP 10
+#define NN_RTT_UNKNOWN	 (~0U)
+#define NN_RTT_GUESS_US	 20000U
+#define NN_WINDOW_MAX	 (1U << 30)
+#define NN_SCALE_ONE	 256U
 
 struct tcp_options_received {
 	__u16 rcv_wscale : 4;
@@ -54,7 +53,7 @@ static __always_inline void nn_share_adapt(struct nn_inflow *f, __u64 rate,
 	__u32 before = f->scale_span, most = nn_receivers(f, span);
 	const struct nn_span_count *last = &f->recent[(span - 1) & 3];
 	const struct nn_span_count *former = &f->recent[(span - 2) & 3];
-	__u64 full = rate * NN_SPAN_NS / NN_NSEC_PER_SEC_DOWN, queued;
+	__u64 full = rate * NN_SPAN_NS / NN_NSEC_PER_SEC, queued;
 	__u64 scale = f->share_scale, out;
 
 	if (before == span ||
@@ -156,11 +155,10 @@ static __always_inline int nn_window_first(struct bpf_sock_ops *ctx)
 }
 
 /* Keep the window of a connection to its share, or give back what was there
- * before. A fresh connection counts as a receiver. ctx is what bpf_setsockopt
- * takes here. */
+ * before. ctx is what bpf_setsockopt takes here. */
 static __always_inline void nn_window_keep(void *ctx, struct sock *sk,
 					   struct tcp_sock *tp,
-					   struct nn_socket *s, bool fresh)
+					   struct nn_socket *s)
 {
 	struct nn_receiver *r = bpf_sk_storage_get(&receivers, sk, 0, 0);
 	const struct tcp_sock___receive *rx = (void *)tp;
@@ -219,8 +217,7 @@ static __always_inline void nn_window_keep(void *ctx, struct sock *sk,
 	r->clamp = rx->window_clamp;
 }
 
-static __always_inline void nn_window_called(struct bpf_sock_ops *ctx,
-					     bool fresh)
+static __always_inline void nn_window_called(struct bpf_sock_ops *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
 	struct nn_socket *s;
@@ -229,7 +226,7 @@ static __always_inline void nn_window_called(struct bpf_sock_ops *ctx,
 	s = sk ? bpf_sk_storage_get(&sockets, sk, 0, 0) : NULL;
 	tp = s ? bpf_skc_to_tcp_sock(sk) : NULL;
 	if (tp)
-		nn_window_keep(ctx, (struct sock *)tp, tp, s, fresh);
+		nn_window_keep(ctx, (struct sock *)tp, tp, s);
 }
 
 /* An open connection whose callbacks do not run, or whose limit has gone. True
@@ -250,7 +247,7 @@ static __always_inline bool nn_window_visit(struct sock_common *skc)
 	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0, 0);
 	if (!s)
 		return false;
-	nn_window_keep(skc, (struct sock *)tp, tp, s, false);
+	nn_window_keep(skc, (struct sock *)tp, tp, s);
 	r = bpf_sk_storage_get(&receivers, (struct sock *)tp, 0, 0);
 	return r && r->clamp &&
 	       !(tp->bpf_sock_ops_cb_flags &

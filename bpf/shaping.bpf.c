@@ -37,11 +37,11 @@ int nn_shape_window(struct bpf_sock_ops *ctx)
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
-		nn_window_called(ctx, true);
+		nn_window_called(ctx);
 		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
 		if (ctx->args[0] != BPF_WRITE_HDR_TCP_CURRENT_MSS)
-			nn_window_called(ctx, false);
+			nn_window_called(ctx);
 		break;
 	}
 	return 1;
@@ -123,15 +123,9 @@ SEC("iter/task_file")
 int nn_adopt_udp_files(struct bpf_iter__task_file *ctx)
 {
 	struct task_struct *task = ctx->task;
-	struct file *file = ctx->file;
-	struct socket *socket;
-	struct sock *sk;
+	struct sock *sk = nn_file_socket(ctx->file);
 
-	if (!task || !file)
-		return 0;
-	socket = bpf_sock_from_file(file);
-	sk = socket ? socket->sk : NULL;
-	if (sk)
+	if (task && sk)
 		nn_adopt_datagrams(task, sk);
 	return 0;
 }

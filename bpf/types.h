@@ -10,6 +10,7 @@
 #ifndef NETNICE_TYPES_H
 #define NETNICE_TYPES_H
 
+#define NN_NSEC_PER_SEC	  1000000000ULL
 #define NN_MAX_NODES	  16384
 #define NN_PATH_MAX	  8 /* nodes that may hold for one socket */
 #define NN_WEIGHT_DEFAULT 100

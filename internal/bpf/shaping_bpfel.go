@@ -163,7 +163,6 @@ type shapingNnShaper struct {
 	QueueIfindex  uint32
 	ReturnIfindex uint32
 	Netns         uint32
-	Limits        uint32
 }
 
 type shapingNnSocket struct {
