@@ -54,7 +54,9 @@ func (o *Object) MoveEgress(path string, told func(cover uint64) error) error {
 			return told(cover)
 		}
 	}
-	next, err := o.attachEgress(path, moved)
+	next, err := pinnedInstead(nil, moved, func() (link.Link, error) {
+		return attachHook(filepath.Join(o.opts.CgroupRoot, path), ebpf.AttachCGroupInetEgress, o.NnEgress)
+	})
 	if err == nil {
 		if err = told(cover); err != nil {
 			_ = next.Unpin()
@@ -79,20 +81,6 @@ func (o *Object) MoveEgress(path string, told func(cover uint64) error) error {
 	}
 	o.links[egressHook] = l
 	return nil
-}
-
-func (o *Object) attachEgress(path, pin string) (link.Link, error) {
-	l, err := link.AttachCgroup(link.CgroupOptions{
-		Path: filepath.Join(o.opts.CgroupRoot, path), Attach: ebpf.AttachCGroupInetEgress, Program: o.NnEgress,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := l.Pin(pin); err != nil {
-		_ = l.Close()
-		return nil, fmt.Errorf("pin %s: %w", pin, err)
-	}
-	return l, nil
 }
 
 // takeOverEgress opens a pinned link and gives it this object's program; nil

@@ -20,11 +20,10 @@ func Guard(opts Options, in io.Reader) error {
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		return fmt.Errorf("wait for the daemon's end: %w", err)
 	}
-	lock, err := lockDir(opts.PinDir)
-	for deadline := time.Now().Add(lockWait); errors.Is(err, ErrInUse) && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-		lock, err = lockDir(opts.PinDir)
-	}
+	lock, err := lockWithin(time.Millisecond, func() (f *os.File, again bool, err error) {
+		f, err = lockDir(opts.PinDir)
+		return f, errors.Is(err, ErrInUse), err
+	})
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, ErrInUse) {
 		return nil
 	}

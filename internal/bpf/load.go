@@ -100,15 +100,29 @@ func missing(spec *btf.Spec) (map[string]bool, error) {
 			out["nn_sendpages_fentry"] = true
 		}
 	}
-	switch err := features.HaveProgramHelper(ebpf.CGroupSock, asm.FnTaskStorageGet); {
-	case err == nil:
+	created, err := socketsSeenMade()
+	if err != nil {
+		return nil, err
+	}
+	if created {
 		out["nn_connect_fentry"], out["nn_listen_fentry"] = true, true
-	case errors.Is(err, ebpf.ErrNotSupported):
+	} else {
 		out["nn_sock_create"] = true
-	default:
-		return nil, fmt.Errorf("probe task storage in cgroup programs: %w", err)
 	}
 	return out, nil
+}
+
+// socketsSeenMade reports whether the hook at a socket's creation may look whose
+// it is: at the storage of tasks.
+func socketsSeenMade() (bool, error) {
+	err := features.HaveProgramHelper(ebpf.CGroupSock, asm.FnTaskStorageGet)
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("probe task storage in cgroup programs: %w", err)
+	}
+	return true, nil
 }
 
 // Load opens the object: maps that are pinned already are used as they are,
@@ -214,24 +228,8 @@ func (o *Object) attach(h hook, p *ebpf.Program) (link.Link, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	var l link.Link
-	if h.cgroup != 0 {
-		l, err = link.AttachCgroup(link.CgroupOptions{Path: o.opts.CgroupRoot, Attach: h.cgroup, Program: p})
-	} else {
-		l, err = link.AttachTracing(link.TracingOptions{Program: p})
-	}
-	if err != nil {
-		return nil, err
-	}
-	if old != nil { // a tracing link cannot be updated: the new one stands, the old goes
-		_ = old.Unpin()
-		_ = old.Close()
-	}
-	if err := l.Pin(path); err != nil {
-		_ = l.Close()
-		return nil, fmt.Errorf("pin %s: %w", path, err)
-	}
-	return l, nil
+	// A tracing link cannot be updated: the new one stands, the old goes.
+	return pinnedInstead(old, path, func() (link.Link, error) { return attachHook(o.opts.CgroupRoot, h.cgroup, p) })
 }
 
 // Detach takes the hooks of one group off.

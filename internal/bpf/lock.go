@@ -19,13 +19,20 @@ const lockWait = time.Second
 // lockPinDir makes the pin folder and locks it for this process. The lock goes
 // with the returned file, also when the process is killed.
 func lockPinDir(dir string) (*os.File, error) {
-	for deadline := time.Now().Add(lockWait); ; time.Sleep(5 * time.Millisecond) {
+	return lockWithin(5*time.Millisecond, func() (f *os.File, again bool, err error) {
 		if err := ensurePinDir(dir); err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		f, err := lockDir(dir)
+		f, err = lockDir(dir)
 		// A former owner may have removed the folder meanwhile.
-		again := errors.Is(err, os.ErrNotExist) || errors.Is(err, ErrInUse)
+		return f, errors.Is(err, os.ErrNotExist) || errors.Is(err, ErrInUse), err
+	})
+}
+
+// lockWithin tries, every so often, as long as it is worth trying again.
+func lockWithin(every time.Duration, try func() (f *os.File, again bool, err error)) (*os.File, error) {
+	for deadline := time.Now().Add(lockWait); ; time.Sleep(every) {
+		f, again, err := try()
 		if !again || time.Now().After(deadline) {
 			return f, err
 		}

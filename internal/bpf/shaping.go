@@ -9,9 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
-	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 )
 
@@ -106,12 +104,12 @@ func missingForShaping() ([]string, error) {
 	default:
 		return nil, fmt.Errorf("look for tracepoint sock_recv_length: %w", err)
 	}
-	switch err := features.HaveProgramHelper(ebpf.CGroupSock, asm.FnTaskStorageGet); {
-	case err == nil:
-	case errors.Is(err, ebpf.ErrNotSupported):
+	created, err := socketsSeenMade()
+	if err != nil {
+		return nil, err
+	}
+	if !created {
 		out = append(out, "nn_datagram_create")
-	default:
-		return nil, fmt.Errorf("probe task storage in cgroup programs: %w", err)
 	}
 	return out, nil
 }
@@ -187,10 +185,7 @@ func (s *Shaping) AttachHooks() error {
 			continue
 		}
 		err := s.pinned(h.name, p, h.cgroup != 0, func() (link.Link, error) {
-			if h.cgroup != 0 {
-				return link.AttachCgroup(link.CgroupOptions{Path: s.cgroupRoot, Attach: h.cgroup, Program: p})
-			}
-			return link.AttachTracing(link.TracingOptions{Program: p})
+			return attachHook(s.cgroupRoot, h.cgroup, p)
 		})
 		if err != nil {
 			return fmt.Errorf("attach %s: %w", h.name, err)
@@ -234,20 +229,9 @@ func (s *Shaping) pinned(name string, p *ebpf.Program, updates bool, attach func
 		}
 		// what it was attached to has gone
 	}
-	l, err := attach()
+	l, err := pinnedInstead(old, path, attach)
 	if err != nil {
-		if old != nil {
-			_ = old.Close()
-		}
 		return err
-	}
-	if old != nil {
-		_ = old.Unpin()
-		_ = old.Close()
-	}
-	if err := l.Pin(path); err != nil {
-		_ = l.Close()
-		return fmt.Errorf("pin %s: %w", path, err)
 	}
 	s.links[name] = l
 	return nil

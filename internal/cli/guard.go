@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -34,10 +33,9 @@ func (a *App) guard() *cobra.Command {
 // guardProcess is a running guard. It acts when the pipe closes, which the kernel
 // sees to if this process is killed.
 type guardProcess struct {
-	pipe  *os.File
-	cmd   *exec.Cmd
-	ended atomic.Bool
-	done  chan struct{}
+	pipe *os.File
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
 }
 
 // guardWait is how long a guard may take, some hundred times what it does.
@@ -62,14 +60,20 @@ func startGuard(pinDir, cgroupRoot string) (*guardProcess, error) {
 	}
 	go func() {
 		_ = g.cmd.Wait() // what it has to say is in the log
-		g.ended.Store(true)
 		close(g.done)
 	}()
 	return g, nil
 }
 
 // Alive implements pacing.Guard.
-func (g *guardProcess) Alive() bool { return !g.ended.Load() }
+func (g *guardProcess) Alive() bool {
+	select {
+	case <-g.done:
+		return false
+	default:
+		return true
+	}
+}
 
 // Close implements pacing.Guard.
 func (g *guardProcess) Close() error {

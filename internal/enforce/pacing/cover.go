@@ -1,7 +1,6 @@
 package pacing
 
 import (
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -196,13 +195,4 @@ func (k *Kernel) attachEgress(path string) error {
 	}
 	k.cover.path = path
 	return nil
-}
-
-// coverEvent returns the cgroup that an event asks the hook to see.
-func coverEvent(event []byte) (cgroup uint64, ok bool) {
-	const at, size = 8, 16 // of struct nn_egress_event
-	if len(event) < size || !isEvent(event, bpf.EventCover) {
-		return 0, false
-	}
-	return binary.NativeEndian.Uint64(event[at:]), true
 }

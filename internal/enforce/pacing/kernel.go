@@ -142,7 +142,7 @@ func (k *Kernel) wait() {
 		if err != nil {
 			return
 		}
-		if cgroup, ok := coverEvent(event.RawSample); ok {
+		if cgroup, ok := bpf.CoverEvent(event.RawSample); ok {
 			if err := k.follow(cgroup); err != nil {
 				k.opts.Logger.Warn("the first segments of a limited process are not held", "err", err)
 			}

@@ -146,15 +146,5 @@ func (k *Kernel) socketStats(list []bpf.SocketRecord) (out []enforce.SocketStats
 
 // Counters implements enforce.Kernel.
 func (k *Kernel) Counters() (map[string]uint64, error) {
-	out := map[string]uint64{}
-	for i, name := range bpf.FaultNames() {
-		var perCPU []uint64
-		if err := k.obj.Faults.Lookup(uint32(i), &perCPU); err != nil {
-			return nil, fmt.Errorf("read counter %s: %w", name, err)
-		}
-		for _, v := range perCPU {
-			out[name] += v
-		}
-	}
-	return out, nil
+	return bpf.ReadCounters(k.obj.Faults, bpf.FaultNames())
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-func (p *pair) classHandle(node uint32) uint32 { return bpf.ShapeHandle | node }
+func classHandle(node uint32) uint32 { return bpf.ShapeHandle | node }
 
 // leafHandle is the queue's own: no class has 0 as its minor number, and no node
 // the number of the root.
@@ -21,7 +21,7 @@ func leafHandle(node uint32) uint32 { return node << 16 }
 // setClass makes a node's class, or changes it in place.
 func (p *pair) setClass(node uint32, c class) error {
 	attrs := netlink.ClassAttrs{
-		LinkIndex: p.queue.Attrs().Index, Parent: bpf.ShapeHandle, Handle: p.classHandle(node),
+		LinkIndex: p.queue.Attrs().Index, Parent: bpf.ShapeHandle, Handle: classHandle(node),
 	}
 	const quantum = 64 << 10
 	err := p.nl.ClassReplace(&netlink.HtbClass{
@@ -44,7 +44,7 @@ func (p *pair) setClass(node uint32, c class) error {
 func (p *pair) setQueue(node, bytes uint32) error {
 	req := nl.NewNetlinkRequest(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|unix.NLM_F_ACK)
 	req.AddData(&nl.TcMsg{
-		Family: nl.FAMILY_ALL, Ifindex: int32(p.queue.Attrs().Index), Handle: leafHandle(node), Parent: p.classHandle(node),
+		Family: nl.FAMILY_ALL, Ifindex: int32(p.queue.Attrs().Index), Handle: leafHandle(node), Parent: classHandle(node),
 	})
 	req.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("bfifo")))
 	req.AddData(nl.NewRtAttr(nl.TCA_OPTIONS, nl.Uint32Attr(bytes)))
@@ -56,7 +56,7 @@ func (p *pair) setQueue(node, bytes uint32) error {
 // removeClass removes a node's class with what waits in it.
 func (p *pair) removeClass(node uint32) error {
 	err := p.nl.ClassDel(&netlink.HtbClass{ClassAttrs: netlink.ClassAttrs{
-		LinkIndex: p.queue.Attrs().Index, Parent: bpf.ShapeHandle, Handle: p.classHandle(node),
+		LinkIndex: p.queue.Attrs().Index, Parent: bpf.ShapeHandle, Handle: classHandle(node),
 	}})
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
 		return nil
@@ -70,7 +70,6 @@ func (p *pair) removeClass(node uint32) error {
 // standing is what HTB says of a class.
 type standing struct {
 	backlog, packets, drops uint32
-	sent                    uint64
 }
 
 // standings reads all classes, by node.
@@ -88,9 +87,6 @@ func (p *pair) standings() (map[uint32]standing, error) {
 		var s standing
 		if q := a.Statistics.Queue; q != nil {
 			s.backlog, s.packets, s.drops = q.Backlog, q.Qlen, q.Drops
-		}
-		if b := a.Statistics.Basic; b != nil {
-			s.sent = b.Bytes
 		}
 		out[a.Handle&0xffff] = s
 	}

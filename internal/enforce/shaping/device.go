@@ -113,7 +113,7 @@ func (s *shaper) enter(l netlink.Link, flags uint32) error {
 	}
 	err := s.obj.AttachDevice(index, devicePin(index), false)
 	if errors.Is(err, ebpf.ErrNotSupported) {
-		err = s.attachFilter(l, &d)
+		err = s.attachFilter(index, d)
 	}
 	if err != nil {
 		return fmt.Errorf("look at what %s receives: %w", l.Attrs().Name, err)
@@ -202,24 +202,35 @@ func filterAttrs(index int) netlink.FilterAttrs {
 	}
 }
 
-func (s *shaper) attachFilter(l netlink.Link, d *bpf.Device) error {
-	index := l.Attrs().Index
-	err := s.pair.nl.QdiscAdd(clsact(index))
-	switch {
-	case err == nil:
+func (s *shaper) attachFilter(index int, d bpf.Device) error {
+	made, err := s.pair.addClsact(index)
+	if err != nil {
+		return err
+	}
+	if made {
 		d.Flags |= bpf.DeviceClsact
-		if err := s.putDevice(index, *d); err != nil {
+		if err := s.putDevice(index, d); err != nil {
 			return err
 		}
-	case errors.Is(err, unix.EEXIST): // somebody's, or ours of an earlier process
-	default:
-		return fmt.Errorf("add clsact: %w", err)
 	}
-	program := s.obj.NnShapeIn
-	if s.pair.owns(index) {
-		program = s.obj.NnShapeBack
+	return s.pair.putFilter(index, s.obj.NnShapeIn)
+}
+
+// addClsact adds the qdisc that filters hang on, unless it is there: somebody's,
+// or ours of an earlier process.
+func (p *pair) addClsact(index int) (made bool, err error) {
+	err = p.nl.QdiscAdd(clsact(index))
+	if errors.Is(err, unix.EEXIST) {
+		return false, nil
 	}
-	err = s.pair.nl.FilterReplace(&netlink.BpfFilter{
+	if err != nil {
+		return false, fmt.Errorf("add clsact: %w", err)
+	}
+	return true, nil
+}
+
+func (p *pair) putFilter(index int, program *ebpf.Program) error {
+	err := p.nl.FilterReplace(&netlink.BpfFilter{
 		FilterAttrs: filterAttrs(index), Fd: program.FD(), Name: filterName, DirectAction: true,
 	})
 	if err != nil {

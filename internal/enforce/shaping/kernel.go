@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
@@ -268,12 +267,12 @@ func inReach(spec enforce.NodeSpec) error {
 	if spec.Kind != enforce.KindTree {
 		return nil
 	}
-	var own, its unix.Stat_t
-	if err := unix.Stat("/proc/thread-self/ns/net", &own); err != nil {
-		return fmt.Errorf("look at the network namespace: %w", err)
+	own, err := netnsOf("thread-self")
+	if err != nil {
+		return err
 	}
-	err := unix.Stat(fmt.Sprintf("/proc/%d/ns/net", spec.Subject), &its)
-	if err == nil && own.Ino != its.Ino {
+	its, err := netnsOf(strconv.FormatUint(spec.Subject, 10))
+	if err == nil && own != its {
 		return enforce.ErrElsewhere
 	}
 	return nil // also where it has ended: its children live on

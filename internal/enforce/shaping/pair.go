@@ -33,10 +33,11 @@ type pair struct {
 	pinDir string
 }
 
-// netnsOf is the inode number of the network namespace of this process.
-func netnsOf() (uint32, error) {
+// netnsOf is the inode number of the network namespace of a process, by its
+// name below /proc.
+func netnsOf(process string) (uint32, error) {
 	var st unix.Stat_t
-	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
+	if err := unix.Stat("/proc/"+process+"/ns/net", &st); err != nil {
 		return 0, fmt.Errorf("look at the network namespace: %w", err)
 	}
 	return uint32(st.Ino), nil
@@ -44,7 +45,7 @@ func netnsOf() (uint32, error) {
 
 // find takes over the pair that an earlier process made; false if it is gone.
 func (p *pair) find(s bpf.Shaper) (bool, error) {
-	here, err := netnsOf()
+	here, err := netnsOf("thread-self")
 	if err != nil {
 		return false, err
 	}

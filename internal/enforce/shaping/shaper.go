@@ -91,7 +91,7 @@ func (s *shaper) ensurePair() error {
 	if err := s.attachBack(); err != nil {
 		return err
 	}
-	here, err := netnsOf()
+	here, err := netnsOf("thread-self")
 	if err != nil {
 		return err
 	}
@@ -115,21 +115,11 @@ func (s *shaper) attachBack() error {
 	index := s.pair.back.Attrs().Index
 	err := s.obj.AttachDevice(index, backPin, true)
 	if errors.Is(err, ebpf.ErrNotSupported) {
-		d := bpf.Device{}
-		err = s.filterOnReturn(&d)
+		if _, err = s.pair.addClsact(index); err == nil {
+			err = s.pair.putFilter(index, s.obj.NnShapeBack) // the device is ours: it goes with that
+		}
 	}
 	return err
-}
-
-// filterOnReturn is attachBack for kernels before 6.6; the device is ours, and
-// so the filter goes with it.
-func (s *shaper) filterOnReturn(d *bpf.Device) error {
-	index := s.pair.back.Attrs().Index
-	if err := s.attachFilter(s.pair.back, d); err != nil {
-		return err
-	}
-	delete(s.devices, index)
-	return gone(s.obj.Devices.Delete(uint32(index)))
 }
 
 // set makes room for a node's packets, or changes its rate.

@@ -1,7 +1,6 @@
 package shaping
 
 import (
-	"fmt"
 	"maps"
 
 	"github.com/netnice/netnice/internal/bpf"
@@ -90,15 +89,10 @@ func (k *Kernel) Counters() (map[string]uint64, error) {
 	if err != nil || k.on == nil {
 		return out, err
 	}
-	for i, name := range bpf.ShapeFaultNames() {
-		var perCPU []uint64
-		if err := k.on.obj.ShapeFaults.Lookup(uint32(i), &perCPU); err != nil {
-			return nil, fmt.Errorf("read counter %s: %w", name, err)
-		}
-		out[name] = 0
-		for _, v := range perCPU {
-			out[name] += v
-		}
+	own, err := bpf.ReadCounters(k.on.obj.ShapeFaults, bpf.ShapeFaultNames())
+	if err != nil {
+		return nil, err
 	}
+	maps.Copy(out, own)
 	return out, nil
 }

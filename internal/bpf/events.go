@@ -1,0 +1,11 @@
+package bpf
+
+// CoverEvent returns the cgroup that an event asks the egress hook to see, if it
+// is such an event.
+func CoverEvent(sample []byte) (cgroup uint64, ok bool) {
+	list, _ := records[EgressEvent](sample, nil) // which has no error without one
+	if len(list) == 0 || list[0].Kind != EventCover {
+		return 0, false
+	}
+	return list[0].Cgroup, true
+}
