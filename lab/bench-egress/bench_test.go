@@ -10,6 +10,7 @@ import (
 
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/lab/internal/bench"
+	"github.com/netnice/netnice/lab/internal/bench/benchtest"
 )
 
 func TestMain(m *testing.M) {
@@ -17,65 +18,21 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func mustParse(t *testing.T, args ...string) bench.Options {
-	t.Helper()
-	o, err := program().Parse(args)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return o
-}
-
-func cells(t *testing.T, args ...string) []bench.Cell {
-	t.Helper()
-	return program().Cells(mustParse(t, args...))
-}
-
 func TestCells(t *testing.T) {
-	all := cells(t)
-	if took := bench.Estimate(all); took.Minutes() > 8 {
-		t.Errorf("all %d cells take %v", len(all), took)
-	}
-	names := make(map[string]bool)
-	for _, c := range all {
-		if names[c.Name()] {
-			t.Errorf("two cells are named %q", c.Name())
-		}
-		names[c.Name()] = true
-	}
-	every := make(map[string]bool)
-	for _, c := range cells(t, "-all") {
-		every[c.Name()] = true
-	}
-	for name := range names {
-		if !every[name] {
-			t.Errorf("-all has no %q", name)
-		}
-	}
-	for _, want := range []string{
+	every := benchtest.Names(benchtest.Cells(t, program(), "-all"))
+	benchtest.CheckSample(t, program(), 8*time.Minute, []string{
 		"none x16 bbr", "htb 128KB/s x4 cubic", "netnice 1.25GB/s x16 bbr", "netnice 10MB/s x16+1 cubic", "netnice 1B/s x1 cubic",
 		"trickle 1MB/s x1 cubic", "tbf 10MB/s x16 cubic", "netnice 10MB/s x64 reno IPv6", "netnice 1MB/s x4 cubic 300ms", "htb 1MB/s x16 bbr 20ms 1%",
-	} {
-		if !names[want] {
-			t.Errorf("no cell %q", want)
-		}
-	}
+	}, every)
 	if every["netnice 1.25GB/s x1 cubic 20ms"] || !every["netnice 100MB/s x64 reno IPv6 300ms 1%"] {
 		t.Error("-all does not have what a path carries, or has what it does not")
 	}
-	far := cells(t, "-rtt", "50ms", "-loss", "0.02")
-	if len(far) == 0 || far[0].RTT != 50*time.Millisecond || far[0].Loss != 0.02 {
-		t.Errorf("-rtt and -loss are not obeyed: %+v", far)
-	}
-	only := cells(t, "-only", "netnice 1MB/s x16 ")
+	only := benchtest.Cells(t, program(), "-only", "netnice 1MB/s x16 ")
 	if len(only) != 4 {
 		t.Errorf("%d cells match, want cubic and bbr, and bbr over two paths", len(only))
 	}
-	if peers := cells(t, "-limiters", "none,htb"); bench.Uses(peers, bench.Netnice) || !bench.Uses(peers, limiterHTB) {
+	if peers := benchtest.Cells(t, program(), "-limiters", "none,htb"); bench.Uses(peers, bench.Netnice) || !bench.Uses(peers, limiterHTB) {
 		t.Error("-limiters is not obeyed")
-	}
-	if quick := bench.Estimate(cells(t, "-quick")); quick.Minutes() > 1.1 {
-		t.Errorf("-quick takes %v", quick)
 	}
 }
 
@@ -139,7 +96,7 @@ func TestJudge(t *testing.T) {
 // One cell of each peer, in full.
 func TestRun(t *testing.T) {
 	testutil.RequireRoot(t)
-	o := mustParse(t, "-interval", "1.5s", "-limiters", "none,htb", "-only", "none x1 cubic$|htb 10MB/s x16\\+1|htb 1MB/s x4 cubic 20ms")
+	o := benchtest.Parse(t, program(), "-interval", "1.5s", "-limiters", "none,htb", "-only", "none x1 cubic$|htb 10MB/s x16\\+1|htb 1MB/s x4 cubic 20ms")
 	var out bytes.Buffer
 	if _, err := program().Run(t.Context(), o, &out); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/lab/internal/bench"
+	"github.com/netnice/netnice/lab/internal/bench/benchtest"
 )
 
 func TestMain(m *testing.M) {
@@ -17,61 +18,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func mustParse(t *testing.T, args ...string) bench.Options {
-	t.Helper()
-	o, err := program().Parse(args)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return o
-}
-
-func cells(t *testing.T, args ...string) []bench.Cell {
-	t.Helper()
-	return program().Cells(mustParse(t, args...))
-}
-
 func TestCells(t *testing.T) {
-	all := cells(t)
-	if took := bench.Estimate(all); took.Minutes() > 5 {
-		t.Errorf("all %d cells take %v", len(all), took)
-	}
-	names := make(map[string]bool)
-	for _, c := range all {
-		if names[c.Name()] {
-			t.Errorf("two cells are named %q", c.Name())
-		}
-		names[c.Name()] = true
-	}
-	every := make(map[string]bool)
-	for _, c := range append(cells(t, "-all"), cells(t, "-all", "-6")...) {
-		every[c.Name()] = true
-	}
-	for name := range names {
-		if !every[name] {
-			t.Errorf("-all has no %q", name)
-		}
-	}
-	for _, want := range []string{
+	every := benchtest.Names(append(benchtest.Cells(t, program(), "-all"), benchtest.Cells(t, program(), "-all", "-6")...))
+	benchtest.CheckSample(t, program(), 5*time.Minute, []string{
 		"none x32 cubic", "ifb 64KB/s x4 cubic", "netnice 1.25GB/s x4 cubic", "trickle 1MB/s x1 cubic", "police 125MB/s x4 bbr",
 		"netnice 10MB/s x4 cubic IPv6", "netnice 1MB/s x4 cubic 300ms", "police 1MB/s x4 bbr 20ms 1%",
-	} {
-		if !names[want] {
-			t.Errorf("no cell %q", want)
-		}
-	}
+	}, every)
 	if every["netnice 1.25GB/s x1 cubic 20ms"] || !every["netnice 125MB/s x32 bbr 300ms 1%"] || every["trickle 1MB/s x4 cubic"] {
 		t.Error("-all does not have what a path carries, or has what it does not")
 	}
-	far := cells(t, "-rtt", "50ms", "-loss", "0.02")
-	if len(far) == 0 || far[0].RTT != 50*time.Millisecond || far[0].Loss != 0.02 {
-		t.Errorf("-rtt and -loss are not obeyed: %+v", far)
-	}
-	if peers := cells(t, "-limiters", "ifb,police"); bench.Uses(peers, bench.Netnice) || !bench.Uses(peers, limiterPolice) {
+	if peers := benchtest.Cells(t, program(), "-limiters", "ifb,police"); bench.Uses(peers, bench.Netnice) || !bench.Uses(peers, limiterPolice) {
 		t.Error("-limiters is not obeyed")
-	}
-	if quick := bench.Estimate(cells(t, "-quick")); quick.Minutes() > 1.1 {
-		t.Errorf("-quick takes %v", quick)
 	}
 	if _, err := program().Parse([]string{"-limiters", "htb"}); err == nil {
 		t.Error("a limiter of sending was taken")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/lab/internal/bench"
+	"github.com/netnice/netnice/lab/internal/bench/benchtest"
 )
 
 // What netnice is compared with must do its work.
@@ -122,7 +123,7 @@ func fakeNetnice(t *testing.T, set string) string {
 // A run in full, over both kinds of path; netnice refuses.
 func TestRun(t *testing.T) {
 	testutil.RequireRoot(t)
-	o := mustParse(t, "-interval", "1.5s", "-netnice", fakeNetnice(t, "{ echo 'not in this release' >&2; exit 125; }"),
+	o := benchtest.Parse(t, program(), "-interval", "1.5s", "-netnice", fakeNetnice(t, "{ echo 'not in this release' >&2; exit 125; }"),
 		"-only", "none x1 cubic$|(ifb|netnice) 10MB/s x4 cubic 20ms|(police|netnice) 1MB/s x1 cubic$")
 	var out bytes.Buffer
 	if _, err := program().Run(t.Context(), o, &out); err != nil {
@@ -145,7 +146,7 @@ func TestRun(t *testing.T) {
 // A netnice that takes the limit and does nothing misses what is wanted.
 func TestRunJudges(t *testing.T) {
 	testutil.RequireRoot(t)
-	o := mustParse(t, "-interval", "1.5s", "-netnice", fakeNetnice(t, "exit 0"), "-only", "netnice 1MB/s x1 cubic$")
+	o := benchtest.Parse(t, program(), "-interval", "1.5s", "-netnice", fakeNetnice(t, "exit 0"), "-only", "netnice 1MB/s x1 cubic$")
 	var out bytes.Buffer
 	missed, err := program().Run(t.Context(), o, &out)
 	if err != nil {

@@ -5,10 +5,11 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/lab/internal/capture"
@@ -98,24 +99,23 @@ func TestCapture(t *testing.T) {
 func retransmitted(t *testing.T, n *testutil.NetNS) (segments int) {
 	t.Helper()
 	err := n.Do(func() error {
-		text, err := os.ReadFile("/proc/thread-self/net/snmp")
+		fs, err := procfs.NewDefaultFS()
 		if err != nil {
 			return err
 		}
-		var names []string
-		for line := range strings.Lines(string(text)) {
-			fields := strings.Fields(line)
-			if fields[0] != "Tcp:" {
-				continue
-			}
-			if names == nil {
-				names = fields
-				continue
-			}
-			segments, err = strconv.Atoi(fields[slices.Index(names, "RetransSegs")])
+		thread, err := fs.Thread(os.Getpid(), unix.Gettid())
+		if err != nil {
 			return err
 		}
-		return errors.New("no line of TCP's in net/snmp")
+		counters, err := thread.Snmp()
+		if err != nil {
+			return err
+		}
+		if counters.RetransSegs == nil {
+			return errors.New("TCP does not count them")
+		}
+		segments = int(*counters.RetransSegs)
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
