@@ -101,6 +101,12 @@ struct socket_wq {
 	wait_queue_head_t wait;
 } __core;
 
+struct net;
+
+struct nsproxy {
+	struct net *net_ns;
+} __core;
+
 struct task_struct {
 	unsigned int flags;
 	int pid;
@@ -112,6 +118,7 @@ struct task_struct {
 	const struct cred *real_cred;
 	struct css_set *cgroups;
 	struct files_struct *files;
+	struct nsproxy *nsproxy;
 	struct bpf_local_storage *bpf_storage;
 } __core;
 
@@ -130,6 +137,14 @@ struct net {
 typedef struct {
 	struct net *net;
 } __core possible_net_t;
+
+struct net_device {
+	possible_net_t nd_net;
+} __core;
+
+struct sk_buff {
+	struct net_device *dev;
+} __core;
 
 struct sock_common {
 	__be32 skc_daddr;
@@ -205,7 +220,6 @@ struct file {
 } __core;
 
 struct msghdr;
-struct sk_buff;
 
 struct seq_file;
 

@@ -13,13 +13,22 @@ struct {
 	__type(value, struct nn_shaper);
 } shaper SEC(".maps");
 
+/* The user side makes and removes them with the link. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_MARK_DEVICES);
+	__type(key, __u32);
+	__type(value, struct nn_place);
+} places SEC(".maps");
+
 /* Devices by index and by slot; the user side writes both as they come and go.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, NN_MARK_DEVICES);
-	__type(key, __u32);
+	__type(key, struct nn_device_key);
 	__type(value, struct nn_device);
 } devices SEC(".maps");
 
@@ -27,7 +36,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, NN_MARK_DEVICES);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct nn_slot);
 } slots SEC(".maps");
 
 /* Nodes that limit what comes in; made with the HTB class, removed before it.

@@ -44,6 +44,22 @@ struct nn_packet {
 	__u16 pad;
 };
 
+/* The inode number of the namespace that the packet's device is in; 0 if it
+ * cannot be read. No helper tells it to every kernel's programs on devices. */
+static __always_inline __u32 nn_packet_netns(struct __sk_buff *skb)
+{
+	struct sk_buff *b = (void *)skb; /* which it is, once it is loaded */
+	struct net_device *dev = NULL;
+	struct net *net = NULL;
+	__u32 netns = 0;
+
+	if (bpf_core_read(&dev, sizeof(dev), &b->dev) ||
+	    bpf_core_read(&net, sizeof(net), &dev->nd_net.net) ||
+	    bpf_core_read(&netns, sizeof(netns), &net->ns.inum))
+		return 0;
+	return netns;
+}
+
 static __always_inline bool nn_load(struct __sk_buff *skb, __u32 offset,
 				    void *to, __u32 bytes)
 {
@@ -182,7 +198,8 @@ static __always_inline bool nn_packet_empty(const struct nn_packet *p,
 }
 
 static __always_inline struct bpf_sock *nn_packet_socket(struct __sk_buff *skb,
-							 struct nn_packet *p)
+							 struct nn_packet *p,
+							 __s32 netns_id)
 {
 	struct bpf_sock_tuple t = {};
 	__u32 size = p->v6 ? sizeof(t.ipv6) : sizeof(t.ipv4);
@@ -201,12 +218,12 @@ static __always_inline struct bpf_sock *nn_packet_socket(struct __sk_buff *skb,
 		t.ipv4.dport = p->ports.destination;
 	}
 	if (p->protocol == IPPROTO_TCP)
-		return bpf_sk_lookup_tcp(skb, &t, size, BPF_F_CURRENT_NETNS, 0);
-	return bpf_sk_lookup_udp(skb, &t, size, BPF_F_CURRENT_NETNS, 0);
+		return bpf_sk_lookup_tcp(skb, &t, size, netns_id, 0);
+	return bpf_sk_lookup_udp(skb, &t, size, netns_id, 0);
 }
 
 static __always_inline void nn_fragment_key(const struct nn_packet *p,
-					    struct nn_fragment *k)
+					    __u32 netns, struct nn_fragment *k)
 {
 	for (int i = 0; i < 4; i++) {
 		k->source[i] = p->source[i];
@@ -214,13 +231,16 @@ static __always_inline void nn_fragment_key(const struct nn_packet *p,
 	}
 	k->id = p->fragment_id;
 	k->protocol = p->protocol;
+	k->netns = netns;
 }
 
 /* The nodes that hold for the socket that the packet is for. What is for no
  * socket here (forwarded, refused, the opening of a connection) has none. A
- * socket whose owner is unknown belongs to the host. */
+ * socket whose owner is unknown belongs to the host. slot: where the packet
+ * came from, NULL if it is there now. */
 static __always_inline bool nn_packet_path(struct __sk_buff *skb,
 					   struct nn_packet *p,
+					   const struct nn_slot *slot,
 					   struct nn_path *path)
 {
 	struct nn_fragment k = {};
@@ -230,14 +250,16 @@ static __always_inline bool nn_packet_path(struct __sk_buff *skb,
 	struct bpf_sock *sk;
 
 	if (p->fragment_offset) {
-		nn_fragment_key(p, &k);
+		nn_fragment_key(p, slot ? slot->netns : nn_packet_netns(skb),
+				&k);
 		known = bpf_map_lookup_elem(&fragments, &k);
 		if (!known)
 			return false;
 		*path = *known;
 		return true;
 	}
-	sk = nn_packet_socket(skb, p);
+	sk = nn_packet_socket(skb, p,
+			      slot ? slot->netns_id : BPF_F_CURRENT_NETNS);
 	if (!sk)
 		return false;
 	if (sk->state == TCP_LISTEN) {
@@ -263,7 +285,8 @@ static __always_inline bool nn_packet_path(struct __sk_buff *skb,
 	if (!path->hops[0].node)
 		return false;
 	if (p->more) {
-		nn_fragment_key(p, &k);
+		nn_fragment_key(p, slot ? slot->netns : nn_packet_netns(skb),
+				&k);
 		bpf_map_update_elem(&fragments, &k, path, BPF_ANY);
 	}
 	return true;

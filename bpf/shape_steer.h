@@ -3,7 +3,8 @@
  * The way of a received packet that a limit concerns: from its device through
  * the HTB class of each node on its path, innermost first, and back to where it
  * came from, marked so that it then passes. The pair of devices is netnice's
- * own: HTB on one end, and what leaves it appears at the other.
+ * own: HTB on one end, and what leaves it appears at the other. It is in one
+ * network namespace, home; from others packets go there and back by a link.
  */
 #ifndef NETNICE_SHAPE_STEER_H
 #define NETNICE_SHAPE_STEER_H
@@ -12,6 +13,8 @@
 
 #define TC_ACT_UNSPEC	  (-1) /* whatever comes next decides */
 #define TC_ACT_SHOT	  2
+
+#define ETH_P_8021Q	  0x8100
 
 #define NN_QUEUE_EMPTY_NS 2000000000ULL
 
@@ -49,6 +52,25 @@ static __always_inline int nn_enqueue(struct __sk_buff *skb,
 	skb->priority = NN_SHAPE_HANDLE | node;
 	skb->tc_index = NN_MARK | hop << NN_MARK_HOP | slot;
 	return bpf_redirect(q->queue_ifindex, 0);
+}
+
+/* From another namespace. The link clears the priority; a VLAN tag, which the
+ * packet has none of, takes the node along: the socket need not be looked for
+ * again, which could not be told by which device the packet came. */
+static __always_inline int nn_send_home(struct __sk_buff *skb,
+					const struct nn_device *d, __u32 node,
+					__u32 hop)
+{
+	skb->tc_index = NN_MARK | hop << NN_MARK_HOP | d->slot;
+	return bpf_redirect_peer(d->link_ifindex, 0);
+}
+
+/* Back to where it came from. */
+static __always_inline int nn_send_back(const struct nn_slot *slot)
+{
+	if (slot->home_ifindex)
+		return bpf_redirect_peer(slot->home_ifindex, 0);
+	return bpf_redirect(slot->ifindex, BPF_F_INGRESS);
 }
 
 static __always_inline struct nn_inflow *nn_inflow(__u32 node)
@@ -103,9 +125,10 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 	struct nn_packet p = {};
 	struct nn_path path = {};
 	struct nn_shaper *q;
+	struct nn_device_key key = {};
 	struct nn_device *d;
 	struct nn_inflow *f;
-	__u32 node, hop = 0, ifindex = skb->ifindex, segments;
+	__u32 node, hop = 0, segments;
 	bool bare;
 	__u64 bytes;
 
@@ -116,13 +139,15 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 	/* of a VLAN on this device, which has a device of its own */
 	if (skb->vlan_present)
 		return TC_ACT_UNSPEC;
-	if (!nn_parse(skb, &p) || !nn_packet_path(skb, &p, &path))
+	if (!nn_parse(skb, &p) || !nn_packet_path(skb, &p, NULL, &path))
 		return TC_ACT_UNSPEC;
 	node = nn_inbound_next(&path, 0, &hop);
 	if (!node)
 		return TC_ACT_UNSPEC;
 	q = nn_shaper();
-	d = bpf_map_lookup_elem(&devices, &ifindex);
+	key.netns = nn_packet_netns(skb);
+	key.ifindex = skb->ifindex;
+	d = bpf_map_lookup_elem(&devices, &key);
 	f = nn_inflow(node);
 	if (!q || !d || !f) {
 		nn_shape_fault(d ? NN_SHAPE_FAULT_CLASS
@@ -135,11 +160,15 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 		nn_aside(&path, bytes);
 		return TC_ACT_UNSPEC;
 	}
-	if (bare && !nn_header_add(skb)) {
+	if ((bare && !nn_header_add(skb)) ||
+	    (d->link_ifindex &&
+	     bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), node))) {
 		nn_shape_fault(NN_SHAPE_FAULT_HEADER);
 		return TC_ACT_UNSPEC;
 	}
 	nn_joins_queue(f, bytes);
+	if (d->link_ifindex)
+		return nn_send_home(skb, d, node, hop);
 	return nn_enqueue(skb, q, node, hop, d->slot);
 }
 
@@ -185,37 +214,79 @@ static __always_inline __u32 nn_path_node(const struct nn_path *path, __u32 hop)
 	return 0;
 }
 
+/* The slot that a packet of ours carries. Nobody else has to send here. */
+static __always_inline struct nn_slot *nn_marked_slot(struct __sk_buff *skb)
+{
+	__u32 at = skb->tc_index & (NN_MARK_DEVICES - 1);
+	struct nn_slot *slot;
+
+	if ((skb->tc_index & NN_MARK_MASK) != NN_MARK)
+		return NULL;
+	slot = bpf_map_lookup_elem(&slots, &at);
+	return slot && slot->ifindex ? slot : NULL;
+}
+
+static __always_inline __u32 nn_marked_hop(const struct __sk_buff *skb)
+{
+	return skb->tc_index >> NN_MARK_HOP & 7;
+}
+
 /* At the other end of the pair: on to the next node's class, or back. */
 static __always_inline int nn_shape_released(struct __sk_buff *skb)
 {
-	__u32 mark = skb->tc_index, hop = mark >> NN_MARK_HOP & 7;
-	__u32 slot = mark & (NN_MARK_DEVICES - 1), node, segments, *ifindex;
+	struct nn_slot *slot = nn_marked_slot(skb);
+	__u32 hop = nn_marked_hop(skb), node, segments;
 	struct nn_packet p = {};
 	struct nn_path path = {};
 	struct nn_shaper *q;
 	struct nn_inflow *f;
 	__u64 bytes;
 
-	/* nothing of ours: nobody else has to send here */
-	if ((mark & NN_MARK_MASK) != NN_MARK)
-		return TC_ACT_SHOT;
-	ifindex = bpf_map_lookup_elem(&slots, &slot);
-	if (!ifindex || !*ifindex)
-		return TC_ACT_SHOT; /* its device has gone */
+	if (!slot)
+		return TC_ACT_SHOT; /* its device has gone, or it is not ours */
 	q = nn_shaper();
 	if (!nn_parse(skb, &p))
-		return bpf_redirect(*ifindex, BPF_F_INGRESS);
+		return nn_send_back(slot);
 	bytes = nn_packet_bytes(skb, &p, ETH_HLEN, &segments);
-	if (nn_packet_path(skb, &p, &path)) {
+	if (nn_packet_path(skb, &p, slot, &path)) {
 		nn_left_queue(nn_path_node(&path, hop), bytes, segments);
 		node = nn_inbound_next(&path, hop + 1, &hop);
 		f = node ? nn_inflow(node) : NULL;
 		if (f && q) {
 			nn_joins_queue(f, bytes);
-			return nn_enqueue(skb, q, node, hop, slot);
+			return nn_enqueue(skb, q, node, hop,
+					  skb->tc_index &
+						  (NN_MARK_DEVICES - 1));
 		}
 	}
-	return bpf_redirect(*ifindex, BPF_F_INGRESS);
+	return nn_send_back(slot);
+}
+
+/* At the end of a link at home: a packet of another namespace, whose node is
+ * known already. */
+static __always_inline int nn_shape_came_home(struct __sk_buff *skb)
+{
+	struct nn_slot *slot = nn_marked_slot(skb);
+	__u32 node = skb->vlan_tci;
+	struct nn_shaper *q = nn_shaper();
+
+	if (!slot || !q || slot->home_ifindex != skb->ifindex ||
+	    !skb->vlan_present || bpf_skb_vlan_pop(skb))
+		return TC_ACT_SHOT;
+	if (!nn_inflow(node)) /* lifted this moment */
+		return nn_send_back(slot);
+	return nn_enqueue(skb, q, node, nn_marked_hop(skb),
+			  skb->tc_index & (NN_MARK_DEVICES - 1));
+}
+
+/* At its other end: back to the device. */
+static __always_inline int nn_shape_delivered(struct __sk_buff *skb)
+{
+	struct nn_slot *slot = nn_marked_slot(skb);
+
+	if (!slot)
+		return TC_ACT_SHOT;
+	return bpf_redirect(slot->ifindex, BPF_F_INGRESS);
 }
 
 #endif

@@ -30,15 +30,40 @@ struct nn_shaper {
 	__u32 netns; /* inode number of the namespace that they are in */
 };
 
+/* A network namespace in which something limited lives, by its inode number. If
+ * the queue is in another, home, packets go there and back by a link: a pair of
+ * devices of netnice's with one end in each. */
+struct nn_place {
+	__u32 link_ifindex; /* the end here, 0 = the queue itself is here */
+	__u32 home_ifindex; /* and the other */
+	__s32 netns_id;	    /* by which home knows the namespace, -1: it is */
+	__u32 look; /* of the user side, that found something limited here */
+};
+
 enum nn_device_flags {
 	NN_DEVICE_BARE = 1 << 0,   /* its packets have no MAC header */
 	NN_DEVICE_CLSACT = 1 << 1, /* and it had no clsact before */
+};
+
+/* The number of a device is its own within its namespace only. */
+struct nn_device_key {
+	__u32 netns;
+	__u32 ifindex;
 };
 
 /* A device whose packets are looked at. */
 struct nn_device {
 	__u32 slot; /* 1..NN_MARK_DEVICES-1: stands in the mark */
 	__u32 flags;
+	__u32 link_ifindex; /* as of its place */
+};
+
+/* The way back to a device. */
+struct nn_slot {
+	__u32 ifindex; /* 0 = it has gone */
+	__u32 netns;
+	__u32 home_ifindex; /* as of its place */
+	__s32 netns_id;
 };
 
 /* One span of time of a node. */
@@ -79,6 +104,14 @@ struct nn_fragment {
 	__u32 destination[4];
 	__u32 id;
 	__u32 protocol;
+	__u32 netns; /* addresses may be used in several */
+};
+
+/* A task, or a socket that no task of its namespace may have, in a namespace
+ * that is no place yet. */
+struct nn_found {
+	__u32 netns;
+	__u32 pid; /* 0: a socket */
 };
 
 struct nn_path {

@@ -120,11 +120,26 @@ static __always_inline __u64 nn_inbound_share(const struct nn_socket *s,
 	return least;
 }
 
-static __always_inline __u32 nn_window_for(__u64 share, __u32 rtt_us, __u32 mss)
+/* Is there a queue for what the socket receives? Where something limited
+ * appears the way to it is made some milliseconds later. */
+static __always_inline bool nn_has_queue(const struct tcp_sock *tp)
+{
+	const struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+	__u32 netns = sk->__sk_common.skc_net.net->ns.inum;
+
+	return bpf_map_lookup_elem(&places, &netns);
+}
+
+/* The path full, and the queue as long as it may be. Without a queue the window
+ * alone holds the limit. */
+static __always_inline __u32 nn_window_for(__u64 share, __u32 rtt_us, __u32 mss,
+					   bool queue)
 {
 	__u64 window;
 
-	window = share / 1000 * (rtt_us + NN_QUEUE_NS / 1000) / 1000;
+	if (queue)
+		rtt_us += NN_QUEUE_NS / 1000;
+	window = share / 1000 * rtt_us / 1000;
 	if (window < 2 * mss)
 		window = 2 * mss;
 	if (window > NN_WINDOW_MAX)
@@ -140,6 +155,8 @@ static __always_inline int nn_window_first(struct bpf_sock_ops *ctx)
 	struct bpf_sock *sk = ctx->sk;
 	struct nn_receiver *r;
 	struct nn_socket *s;
+	struct tcp_sock *tp;
+	bool queue;
 	__u64 share;
 
 	s = sk ? bpf_sk_storage_get(&sockets, sk, 0, 0) : NULL;
@@ -151,7 +168,10 @@ static __always_inline int nn_window_first(struct bpf_sock_ops *ctx)
 	r = bpf_sk_storage_get(&receivers, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (r)
 		r->span = span;
-	return nn_window_for(share, NN_RTT_GUESS_US, 1460) / 1460;
+	tp = bpf_skc_to_tcp_sock(sk);
+	queue = !tp || nn_has_queue(tp);
+	return nn_window_for(share, queue ? NN_RTT_GUESS_US : 0, 1460, queue) /
+	       1460;
 }
 
 /* Keep the window of a connection to its share, or give back what was there
@@ -194,7 +214,7 @@ static __always_inline void nn_window_keep(void *ctx, struct sock *sk,
 	rtt_us = tp->rtt_min.s[0].v;
 	if (rtt_us == NN_RTT_UNKNOWN)
 		rtt_us = NN_RTT_GUESS_US;
-	want = nn_window_for(share, rtt_us, rx->advmss);
+	want = nn_window_for(share, rtt_us, rx->advmss, nn_has_queue(tp));
 	/* TCP rounds up to what the window's scale can say: round to the
 	 * nearest */
 	unit = 1U << BPF_CORE_READ_BITFIELD(options, rcv_wscale);

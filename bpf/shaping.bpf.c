@@ -3,6 +3,7 @@
  * logic is in the headers; nodes and owners are those of netnice.bpf.c. */
 #include "kernel.h"
 #include "shape_owner.h"
+#include "shape_place.h"
 #include "shape_window.h"
 
 char LICENSE[] SEC("license")
@@ -11,6 +12,7 @@ char LICENSE[] SEC("license")
 /* Keeps the enums in the object's type information, for the Go side. */
 enum nn_shape_fault *nn_keep_shape_fault __attribute__((unused));
 enum nn_device_flags *nn_keep_device_flags __attribute__((unused));
+struct nn_found *nn_keep_found __attribute__((unused));
 
 /* --- the way of a packet --- */
 
@@ -24,6 +26,48 @@ SEC("tc")
 int nn_shape_back(struct __sk_buff *skb)
 {
 	return nn_shape_released(skb);
+}
+
+SEC("tc")
+int nn_shape_home(struct __sk_buff *skb)
+{
+	return nn_shape_came_home(skb);
+}
+
+SEC("tc")
+int nn_shape_deliver(struct __sk_buff *skb)
+{
+	return nn_shape_delivered(skb);
+}
+
+/* --- where --- */
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(nn_place_exec)
+{
+	nn_place_ask();
+	return 0;
+}
+
+SEC("iter/task")
+int nn_find_tasks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *t = ctx->task;
+
+	if (t)
+		nn_place_of_task(ctx->meta->seq, t);
+	return 0;
+}
+
+SEC("iter/bpf_sk_storage_map")
+int nn_find_sockets(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct nn_socket *s = ctx->value;
+	struct sock *sk = ctx->sk;
+
+	if (sk && s)
+		nn_place_of_socket(ctx->meta->seq, sk, s);
+	return 0;
 }
 
 /* --- how much is on the way --- */
@@ -66,6 +110,7 @@ int nn_datagram_create(struct bpf_sock *ctx)
 {
 	if (ctx->protocol == IPPROTO_UDP)
 		nn_socket_made(ctx);
+	nn_place_ask();
 	return 1;
 }
 

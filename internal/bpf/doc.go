@@ -4,4 +4,4 @@
 package bpf
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -go-package bpf -type nn_node -type nn_limit -type nn_clock_key -type nn_clock -type nn_class_key -type nn_class -type nn_socket -type nn_policy -type nn_task -type nn_task_record -type nn_member_record -type nn_egress_event -type nn_socket_record -type nn_fault -type nn_event -type nn_node_kind -type nn_node_flags -type nn_socket_flags -type nn_direction -type nn_owner netnice ../../bpf/netnice.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -go-package bpf -type nn_shape_fault -type nn_device_flags shaping ../../bpf/shaping.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -go-package bpf -type nn_shape_fault -type nn_device_flags -type nn_found shaping ../../bpf/shaping.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3

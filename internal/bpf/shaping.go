@@ -17,9 +17,13 @@ import (
 //
 //revive:disable:exported
 type (
-	Shaper = shapingNnShaper
-	Device = shapingNnDevice
-	Inflow = shapingNnInflow
+	Shaper    = shapingNnShaper
+	Place     = shapingNnPlace
+	DeviceKey = shapingNnDeviceKey
+	Device    = shapingNnDevice
+	Slot      = shapingNnSlot
+	Inflow    = shapingNnInflow
+	Found     = shapingNnFound
 )
 
 //revive:enable:exported
@@ -66,6 +70,7 @@ func shapeHooks() []shapeHook {
 	return []shapeHook{
 		{"shape_window", ebpf.AttachCGroupSockOps, func(o *shapingObjects) *ebpf.Program { return o.NnShapeWindow }, "keeps receive windows short"},
 		{"datagram_create", ebpf.AttachCGroupInetSockCreate, func(o *shapingObjects) *ebpf.Program { return o.NnDatagramCreate }, "whose a new UDP socket is"},
+		{"place_exec", 0, func(o *shapingObjects) *ebpf.Program { return o.NnPlaceExec }, "who goes to another network namespace"},
 		{"receive_tp", 0, func(o *shapingObjects) *ebpf.Program { return o.NnReceiveTp }, "who receives"},
 		{"datagram_send_tp", 0, func(o *shapingObjects) *ebpf.Program { return o.NnDatagramSendTp }, "who uses a UDP socket"},
 		{"tcp_recv_fentry", 0, func(o *shapingObjects) *ebpf.Program { return o.NnTcpRecvFentry }, "who receives by TCP"},
@@ -80,6 +85,7 @@ func shapeHooks() []shapeHook {
 const (
 	shapeInPurpose   = "finds what is limited among what comes in"
 	shapeBackPurpose = "puts it back where it came from"
+	shapeLinkPurpose = "leads what comes in to other network namespaces to the queue"
 )
 
 // missingForShaping names the programs that this kernel has no place for.
@@ -168,10 +174,13 @@ func (s *Shaping) take(c *ebpf.Collection) {
 		NnTcpRecvFentry: p["nn_tcp_recv_fentry"],
 		NnUdpRecvFentry: p["nn_udp_recv_fentry"], NnUdpv6RecvFentry: p["nn_udpv6_recv_fentry"],
 		NnUdpSendFentry: p["nn_udp_send_fentry"], NnUdpv6SendFentry: p["nn_udpv6_send_fentry"],
-		NnAdoptUdpFiles: p["nn_adopt_udp_files"],
+		NnAdoptUdpFiles: p["nn_adopt_udp_files"], NnShapeHome: p["nn_shape_home"], NnShapeDeliver: p["nn_shape_deliver"],
+		NnPlaceExec: p["nn_place_exec"],
+		NnFindTasks: p["nn_find_tasks"], NnFindSockets: p["nn_find_sockets"],
 	}
+	s.shapingVariables = shapingVariables{Look: c.Variables["look"]}
 	s.shapingMaps = shapingMaps{
-		Shaper: m["shaper"], Devices: m["devices"], Slots: m["slots"], Inflows: m["inflows"],
+		Shaper: m["shaper"], Places: m["places"], Devices: m["devices"], Slots: m["slots"], Inflows: m["inflows"],
 		Receivers: m["receivers"], Fragments: m["fragments"], ShapeFaults: m["shape_faults"],
 	}
 }
@@ -194,13 +203,9 @@ func (s *Shaping) AttachHooks() error {
 	return nil
 }
 
-// AttachDevice attaches a program to what a device receives. A kernel without
-// tcx (before 6.6) answers ebpf.ErrNotSupported.
-func (s *Shaping) AttachDevice(ifindex int, name string, back bool) error {
-	p := s.NnShapeIn
-	if back {
-		p = s.NnShapeBack
-	}
+// AttachDevice attaches a program to what a device in the namespace of the calling
+// thread receives. A kernel without tcx (before 6.6) answers ebpf.ErrNotSupported.
+func (s *Shaping) AttachDevice(ifindex int, name string, p *ebpf.Program) error {
 	if s.links[name] != nil {
 		return nil
 	}
@@ -300,6 +305,24 @@ func (s *Shaping) VisitWindows() (again bool, err error) {
 	return len(out) > 0, nil
 }
 
+// FindPlaces looks in which network namespaces something lives whose receiving is
+// limited: places that are known are marked with the number of the look, others
+// are returned.
+func (s *Shaping) FindPlaces(look uint32, sockets *ebpf.Map) ([]Found, error) {
+	if err := s.Look.Set(look); err != nil {
+		return nil, fmt.Errorf("set iterator argument: %w", err)
+	}
+	tasks, err := records[Found](run(s.NnFindTasks, nil))
+	if err != nil {
+		return nil, fmt.Errorf("look where limited processes are: %w", err)
+	}
+	others, err := records[Found](run(s.NnFindSockets, sockets))
+	if err != nil {
+		return nil, fmt.Errorf("look where limited sockets are: %w", err)
+	}
+	return append(tasks, others...), nil
+}
+
 // Attached adds which programs are attached to those of the other object.
 func (s *Shaping) Attached() map[string]bool {
 	out := map[string]bool{}
@@ -313,7 +336,7 @@ func (s *Shaping) Attached() map[string]bool {
 
 // ShapingPurposes says for people what each hook is for.
 func ShapingPurposes() map[string]string {
-	out := map[string]string{"shape_in": shapeInPurpose, "shape_back": shapeBackPurpose}
+	out := map[string]string{"shape_in": shapeInPurpose, "shape_back": shapeBackPurpose, "shape_link": shapeLinkPurpose}
 	for _, h := range shapeHooks() {
 		out[h.name] = h.purpose
 	}

@@ -60,9 +60,10 @@ type shapingNnClockKey struct {
 }
 
 type shapingNnDevice struct {
-	_     structs.HostLayout
-	Slot  uint32
-	Flags uint32
+	_           structs.HostLayout
+	Slot        uint32
+	Flags       uint32
+	LinkIfindex uint32
 }
 
 type shapingNnDeviceFlags uint32
@@ -72,12 +73,25 @@ const (
 	shapingNnDeviceFlagsNN_DEVICE_CLSACT shapingNnDeviceFlags = 2
 )
 
+type shapingNnDeviceKey struct {
+	_       structs.HostLayout
+	Netns   uint32
+	Ifindex uint32
+}
+
+type shapingNnFound struct {
+	_     structs.HostLayout
+	Netns uint32
+	Pid   uint32
+}
+
 type shapingNnFragment struct {
 	_           structs.HostLayout
 	Source      [4]uint32
 	Destination [4]uint32
 	Id          uint32
 	Protocol    uint32
+	Netns       uint32
 }
 
 type shapingNnInflow struct {
@@ -130,6 +144,14 @@ type shapingNnPath struct {
 	}
 }
 
+type shapingNnPlace struct {
+	_           structs.HostLayout
+	LinkIfindex uint32
+	HomeIfindex uint32
+	NetnsId     int32
+	Look        uint32
+}
+
 type shapingNnPolicy struct {
 	_        structs.HostLayout
 	Epoch    uint32
@@ -163,6 +185,14 @@ type shapingNnShaper struct {
 	QueueIfindex  uint32
 	ReturnIfindex uint32
 	Netns         uint32
+}
+
+type shapingNnSlot struct {
+	_           structs.HostLayout
+	Ifindex     uint32
+	Netns       uint32
+	HomeIfindex uint32
+	NetnsId     int32
 }
 
 type shapingNnSocket struct {
@@ -211,6 +241,7 @@ const (
 	shapingMapFragments          = "fragments"
 	shapingMapInflows            = "inflows"
 	shapingMapNodes              = "nodes"
+	shapingMapPlaces             = "places"
 	shapingMapPolicy             = "policy"
 	shapingMapReceivers          = "receivers"
 	shapingMapShapeFaults        = "shape_faults"
@@ -222,8 +253,13 @@ const (
 	shapingProgNnAdoptUdpFiles   = "nn_adopt_udp_files"
 	shapingProgNnDatagramCreate  = "nn_datagram_create"
 	shapingProgNnDatagramSendTp  = "nn_datagram_send_tp"
+	shapingProgNnFindSockets     = "nn_find_sockets"
+	shapingProgNnFindTasks       = "nn_find_tasks"
+	shapingProgNnPlaceExec       = "nn_place_exec"
 	shapingProgNnReceiveTp       = "nn_receive_tp"
 	shapingProgNnShapeBack       = "nn_shape_back"
+	shapingProgNnShapeDeliver    = "nn_shape_deliver"
+	shapingProgNnShapeHome       = "nn_shape_home"
 	shapingProgNnShapeIn         = "nn_shape_in"
 	shapingProgNnShapeWindow     = "nn_shape_window"
 	shapingProgNnShapeWindows    = "nn_shape_windows"
@@ -232,7 +268,9 @@ const (
 	shapingProgNnUdpSendFentry   = "nn_udp_send_fentry"
 	shapingProgNnUdpv6RecvFentry = "nn_udpv6_recv_fentry"
 	shapingProgNnUdpv6SendFentry = "nn_udpv6_send_fentry"
+	shapingVarLook               = "look"
 	shapingVarNnKeepDeviceFlags  = "nn_keep_device_flags"
+	shapingVarNnKeepFound        = "nn_keep_found"
 	shapingVarNnKeepShapeFault   = "nn_keep_shape_fault"
 )
 
@@ -281,8 +319,13 @@ type shapingProgramSpecs struct {
 	NnAdoptUdpFiles   *ebpf.ProgramSpec `ebpf:"nn_adopt_udp_files"`
 	NnDatagramCreate  *ebpf.ProgramSpec `ebpf:"nn_datagram_create"`
 	NnDatagramSendTp  *ebpf.ProgramSpec `ebpf:"nn_datagram_send_tp"`
+	NnFindSockets     *ebpf.ProgramSpec `ebpf:"nn_find_sockets"`
+	NnFindTasks       *ebpf.ProgramSpec `ebpf:"nn_find_tasks"`
+	NnPlaceExec       *ebpf.ProgramSpec `ebpf:"nn_place_exec"`
 	NnReceiveTp       *ebpf.ProgramSpec `ebpf:"nn_receive_tp"`
 	NnShapeBack       *ebpf.ProgramSpec `ebpf:"nn_shape_back"`
+	NnShapeDeliver    *ebpf.ProgramSpec `ebpf:"nn_shape_deliver"`
+	NnShapeHome       *ebpf.ProgramSpec `ebpf:"nn_shape_home"`
 	NnShapeIn         *ebpf.ProgramSpec `ebpf:"nn_shape_in"`
 	NnShapeWindow     *ebpf.ProgramSpec `ebpf:"nn_shape_window"`
 	NnShapeWindows    *ebpf.ProgramSpec `ebpf:"nn_shape_windows"`
@@ -306,6 +349,7 @@ type shapingMapSpecs struct {
 	Fragments   *ebpf.MapSpec `ebpf:"fragments"`
 	Inflows     *ebpf.MapSpec `ebpf:"inflows"`
 	Nodes       *ebpf.MapSpec `ebpf:"nodes"`
+	Places      *ebpf.MapSpec `ebpf:"places"`
 	Policy      *ebpf.MapSpec `ebpf:"policy"`
 	Receivers   *ebpf.MapSpec `ebpf:"receivers"`
 	ShapeFaults *ebpf.MapSpec `ebpf:"shape_faults"`
@@ -320,7 +364,9 @@ type shapingMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type shapingVariableSpecs struct {
+	Look              *ebpf.VariableSpec `ebpf:"look"`
 	NnKeepDeviceFlags *ebpf.VariableSpec `ebpf:"nn_keep_device_flags"`
+	NnKeepFound       *ebpf.VariableSpec `ebpf:"nn_keep_found"`
 	NnKeepShapeFault  *ebpf.VariableSpec `ebpf:"nn_keep_shape_fault"`
 }
 
@@ -353,6 +399,7 @@ type shapingMaps struct {
 	Fragments   *ebpf.Map `ebpf:"fragments"`
 	Inflows     *ebpf.Map `ebpf:"inflows"`
 	Nodes       *ebpf.Map `ebpf:"nodes"`
+	Places      *ebpf.Map `ebpf:"places"`
 	Policy      *ebpf.Map `ebpf:"policy"`
 	Receivers   *ebpf.Map `ebpf:"receivers"`
 	ShapeFaults *ebpf.Map `ebpf:"shape_faults"`
@@ -374,6 +421,7 @@ func (m *shapingMaps) Close() error {
 		m.Fragments,
 		m.Inflows,
 		m.Nodes,
+		m.Places,
 		m.Policy,
 		m.Receivers,
 		m.ShapeFaults,
@@ -389,7 +437,9 @@ func (m *shapingMaps) Close() error {
 //
 // It can be passed to loadShapingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type shapingVariables struct {
+	Look              *ebpf.Variable `ebpf:"look"`
 	NnKeepDeviceFlags *ebpf.Variable `ebpf:"nn_keep_device_flags"`
+	NnKeepFound       *ebpf.Variable `ebpf:"nn_keep_found"`
 	NnKeepShapeFault  *ebpf.Variable `ebpf:"nn_keep_shape_fault"`
 }
 
@@ -400,8 +450,13 @@ type shapingPrograms struct {
 	NnAdoptUdpFiles   *ebpf.Program `ebpf:"nn_adopt_udp_files"`
 	NnDatagramCreate  *ebpf.Program `ebpf:"nn_datagram_create"`
 	NnDatagramSendTp  *ebpf.Program `ebpf:"nn_datagram_send_tp"`
+	NnFindSockets     *ebpf.Program `ebpf:"nn_find_sockets"`
+	NnFindTasks       *ebpf.Program `ebpf:"nn_find_tasks"`
+	NnPlaceExec       *ebpf.Program `ebpf:"nn_place_exec"`
 	NnReceiveTp       *ebpf.Program `ebpf:"nn_receive_tp"`
 	NnShapeBack       *ebpf.Program `ebpf:"nn_shape_back"`
+	NnShapeDeliver    *ebpf.Program `ebpf:"nn_shape_deliver"`
+	NnShapeHome       *ebpf.Program `ebpf:"nn_shape_home"`
 	NnShapeIn         *ebpf.Program `ebpf:"nn_shape_in"`
 	NnShapeWindow     *ebpf.Program `ebpf:"nn_shape_window"`
 	NnShapeWindows    *ebpf.Program `ebpf:"nn_shape_windows"`
@@ -417,8 +472,13 @@ func (p *shapingPrograms) Close() error {
 		p.NnAdoptUdpFiles,
 		p.NnDatagramCreate,
 		p.NnDatagramSendTp,
+		p.NnFindSockets,
+		p.NnFindTasks,
+		p.NnPlaceExec,
 		p.NnReceiveTp,
 		p.NnShapeBack,
+		p.NnShapeDeliver,
+		p.NnShapeHome,
 		p.NnShapeIn,
 		p.NnShapeWindow,
 		p.NnShapeWindows,

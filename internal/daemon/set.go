@@ -236,12 +236,6 @@ func leaving() error {
 // kernelError tells a process that ended meanwhile from a fault.
 func kernelError(s api.Subject, err error) error {
 	switch {
-	case errors.Is(err, enforce.ErrElsewhere):
-		return &api.Error{
-			Code:    api.CodeNotSupported,
-			Message: fmt.Sprintf("%s is in a network namespace of its own, and what it receives is limited in the machine's own only", s),
-			Hint:    "limit what it sends, with --up; or the other end's sending", Cause: err,
-		}
 	case errors.Is(err, enforce.ErrNotSupported):
 		return &api.Error{Code: api.CodeNotSupported, Message: err.Error(), Hint: "netnice doctor", Cause: err}
 	case errors.Is(err, unix.ESRCH):

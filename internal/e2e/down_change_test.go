@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,9 +39,27 @@ func TestDownChanged(t *testing.T) {
 	f.near("let through, raised", at, f.letThrough("pid:"+pid), 40e6, 0.03) // holes are filled still
 	f.receives("lowered", f.must("set", "--pid", pid, "--down", "5MB/s"), 5e6, both, 5001, 5002)
 	f.free("lifted", f.must("set", "--pid", pid, "--down", "none"), 300e6, 5001, 5002)
-	at = f.must("set", "--host", "--down", "10MB/s")
+}
+
+// The host is the processes in all its namespaces.
+func TestDownHost(t *testing.T) {
+	machineAlone(t)
+	s := newStage(t)
+	f := newInbound(s, testutil.MustPair(t))
+	g := &inbound{field: &field{stage: s, Pair: testutil.MustPair(t), ports: f.ports}, within: downTolerance}
+	g.rx = g.reader(0)
+	g.field.rx = g.rx
+	f.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
+	g.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
+	f.free("before", testutil.Now(), 150e6, 5001)
+	at := f.must("set", "--host", "--down", "10MB/s")
 	f.near("let through at once", at, f.letThrough("host"), 10e6, 0.03)
-	f.free("unset", f.must("unset", "--host"), 300e6, 5001, 5002)
+	at = f.must("unset", "--host")
+	f.free("unset", at, 150e6, 5001)
+	g.free("unset there", at, 150e6, 5001)
+	if after := devicesIn(t, g.A); strings.Contains(after, "netnice") {
+		t.Errorf("devices are %q", after)
+	}
 }
 
 // What nobody limits is as fast as before.
@@ -137,7 +156,7 @@ func TestDownDownAfterKill(t *testing.T) {
 	f := newInbound(s, testutil.MustPair(t))
 	links, qdiscs := f.devices(), f.qdiscs()
 	f.sendTo(5001, false, testutil.SenderConfig{})
-	f.must("set", "--host", "--down", "10MB/s")
+	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "10MB/s")
 	f.daemon.kill()
 	if r := s.run(s.command("down"), f.A); r.code != 0 {
 		t.Fatal(r)

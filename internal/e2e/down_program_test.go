@@ -103,6 +103,17 @@ func TestDownUDP(t *testing.T) {
 	}
 }
 
+// fileServer serves a folder over HTTP.
+const fileServer = `
+import functools, http.server
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+server = http.server.ThreadingHTTPServer(("", 8080), functools.partial(Handler, directory=sys.argv[1]))
+say("ready")
+server.serve_forever()
+`
+
 // What comes is what was sent, byte by byte, by a real program.
 func TestDownCurl(t *testing.T) {
 	t.Parallel()
@@ -117,15 +128,7 @@ func TestDownCurl(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "data"), data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	f.python(options{in: f.B}, `
-import functools, http.server
-class Handler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-server = http.server.ThreadingHTTPServer(("", 8080), functools.partial(Handler, directory=sys.argv[1]))
-say("ready")
-server.serve_forever()
-`, dir).read("ready")
+	f.python(options{in: f.B}, fileServer, dir).read("ready")
 	out := filepath.Join(dir, "out")
 	begin := testutil.Now()
 	cmd := f.command("run", "--down", "4MB/s", "--", curl, "-sS", "-w", "%{time_total}", "-o", out, fmt.Sprintf("http://%s:8080/data", f.B4))
@@ -173,14 +176,8 @@ func TestDownLoopback(t *testing.T) {
 func TestDownRefused(t *testing.T) {
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
-	x := f.python(options{in: f.B}, `say("ready"); wait()`)
-	x.read("ready")
 	before := f.devices()
-	r := f.netnice("set", "--pid", x.pid(), "--down", "1MB/s")
-	if r.code != 125 || !strings.Contains(r.err, "network namespace of its own") || !strings.Contains(r.err, "--up") {
-		t.Errorf("a process of another namespace: %v", r)
-	}
-	if r := f.netnice("set", "--pid", x.pid(), "--down", "10mbps"); r.code != 125 || !strings.Contains(r.err, "mbit") {
+	if r := f.netnice("set", "--pid", itoa(f.rx.PID()), "--down", "10mbps"); r.code != 125 || !strings.Contains(r.err, "mbit") {
 		t.Errorf("a rate without a clear unit: %v", r)
 	}
 	if got := f.devices(); got != before {

@@ -12,8 +12,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// inbound is a pair of namespaces in which B sends and A, where the daemon is,
-// receives: what comes into A is limited.
+// inbound is a pair of namespaces in which B sends and A receives: what comes into
+// A is limited. The daemon is in A, too, or in a third.
 type inbound struct {
 	*field
 	daemon *daemon
@@ -25,8 +25,14 @@ type inbound struct {
 // ports 5001..5016.
 func newInbound(s *stage, p *testutil.Pair) *inbound {
 	s.t.Helper()
+	return newInboundFrom(s, p, p.A)
+}
+
+// newInboundFrom is newInbound with the daemon in a namespace of its own.
+func newInboundFrom(s *stage, p *testutil.Pair, home *testutil.NetNS) *inbound {
+	s.t.Helper()
 	f := &inbound{field: &field{stage: s, Pair: p, ports: testutil.DefaultPort - 1}, within: downTolerance}
-	f.daemon = s.daemonIn(p.A)
+	f.daemon = s.daemonIn(home)
 	f.rx = f.reader(0)
 	f.field.rx = f.rx
 	return f

@@ -8,10 +8,6 @@ import "errors"
 // ErrNotSupported says that this kernel cannot do what was asked.
 var ErrNotSupported = errors.New("not supported by this kernel")
 
-// ErrElsewhere says that a process is in a network namespace in which what comes
-// in is not limited.
-var ErrElsewhere = errors.New("in another network namespace")
-
 // Kind of a node; the numbers are those of enum nn_node_kind in bpf/types.h.
 type Kind uint32
 

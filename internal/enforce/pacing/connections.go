@@ -64,8 +64,8 @@ func (k *Kernel) adoptConnections(everywhere bool) error {
 		}
 	}
 	var errs []error
-	for _, path := range namespaces(wanted, k.nearby) {
-		errs = append(errs, inNamespace(path, k.obj.AdoptConnections))
+	for _, path := range Namespaces(wanted, k.nearby) {
+		errs = append(errs, InNamespace(path, k.obj.AdoptConnections))
 	}
 	return errors.Join(errs...)
 }
@@ -121,10 +121,10 @@ func (k *Kernel) limited(r bpf.SocketRecord) bool {
 	return false
 }
 
-// namespaces returns a path for each network namespace of the wanted inode
+// Namespaces returns a path for each network namespace of the wanted inode
 // numbers (nil: for every one that a process is in or that has a name). Those
 // that are given first are looked at first.
-func namespaces(wanted map[uint32]bool, first ...string) []string {
+func Namespaces(wanted map[uint32]bool, first ...string) []string {
 	found := map[string]string{}
 	done := func() bool { return wanted != nil && len(found) == len(wanted) }
 	look := func(path string) {
@@ -168,9 +168,9 @@ func namespaces(wanted map[uint32]bool, first ...string) []string {
 	return out
 }
 
-// inNamespace runs f on a thread of its own in the network namespace at path.
+// InNamespace runs f on a thread of its own in the network namespace at path.
 // A namespace that has gone meanwhile is no error.
-func inNamespace(path string, f func() error) error {
+func InNamespace(path string, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		// Never unlocked: the thread ends with the goroutine.

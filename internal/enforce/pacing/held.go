@@ -91,8 +91,8 @@ func (k *Kernel) pushDue() (next time.Duration, some bool, err error) {
 		return next, some, nil
 	}
 	var errs []error
-	for _, path := range namespaces(due) {
-		errs = append(errs, inNamespace(path, k.obj.AdoptConnections))
+	for _, path := range Namespaces(due) {
+		errs = append(errs, InNamespace(path, k.obj.AdoptConnections))
 	}
 	return next, some, errors.Join(errs...)
 }

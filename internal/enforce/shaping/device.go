@@ -13,12 +13,11 @@ import (
 )
 
 // Names of the pins of attachments.
-const (
-	devicePrefix = "device_"
-	backPin      = "return_device"
-)
+const devicePrefix = "device_"
 
-func devicePin(ifindex int) string { return fmt.Sprintf("%s%d", devicePrefix, ifindex) }
+func (p *place) devicePin(ifindex int) string {
+	return fmt.Sprintf("%s%d_%d", devicePrefix, p.ns, ifindex)
+}
 
 // bareKinds are the links whose packets have no MAC header; so the kernel sees
 // them, too, when a packet comes back.
@@ -34,10 +33,10 @@ func bareKind(encap string) bool {
 // wanted says whether what the device receives is looked at, and its flags.
 // Packets come in by the device that has the address: a member of a bridge or a
 // bond hands them on to that.
-func (s *shaper) wanted(link netlink.Link, masters map[int]string) (flags uint32, ok bool) {
+func (p *place) wanted(link netlink.Link, masters map[int]string) (flags uint32, ok bool) {
 	a := link.Attrs()
 	switch {
-	case s.pair.owns(a.Index), strings.HasPrefix(a.Alias, alias("")):
+	case p.isHome() && p.s.pair.owns(a.Index), strings.HasPrefix(a.Alias, alias("")):
 		return 0, false
 	case a.EncapType == "loopback":
 		return 0, false // see nn_shape_arrived
@@ -57,8 +56,8 @@ func (p *pair) owns(ifindex int) bool {
 
 // followDevices attaches the program to the devices that are there and wanted,
 // and lets go of the others.
-func (s *shaper) followDevices() error {
-	links, err := s.pair.nl.LinkList()
+func (p *place) followDevices() error {
+	links, err := p.nl.LinkList()
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
@@ -69,74 +68,78 @@ func (s *shaper) followDevices() error {
 	present := map[int]bool{}
 	var errs []error
 	for _, l := range links {
-		flags, ok := s.wanted(l, masters)
+		flags, ok := p.wanted(l, masters)
 		if !ok {
 			continue
 		}
 		present[l.Attrs().Index] = true
-		if err := s.enter(l, flags); err != nil {
+		if err := p.enter(l, flags); err != nil {
 			var gone netlink.LinkNotFoundError
-			if _, lost := s.pair.nl.LinkByIndex(l.Attrs().Index); errors.As(lost, &gone) {
+			if _, lost := p.nl.LinkByIndex(l.Attrs().Index); errors.As(lost, &gone) {
 				continue // it went meanwhile
 			}
 			errs = append(errs, err)
 		}
 	}
-	for index := range s.devices {
+	for index := range p.devices {
 		if !present[index] {
 			_, there := masters[index]
-			errs = append(errs, s.leave(index, there))
+			errs = append(errs, p.leave(index, there))
 		}
-	}
-	for _, name := range s.obj.Stale(devicePrefix) {
-		errs = append(errs, s.obj.Unpin(name))
 	}
 	return errors.Join(errs...)
 }
 
 // enter gives a device a slot and attaches the program.
-func (s *shaper) enter(l netlink.Link, flags uint32) error {
+func (p *place) enter(l netlink.Link, flags uint32) error {
 	index := l.Attrs().Index
-	d, known := s.devices[index]
-	if known && s.attached[index] {
+	d, known := p.devices[index]
+	if known && p.attached[index] {
 		return nil
 	}
 	if !known {
-		slot, err := s.freeSlot()
+		slot, err := p.s.freeSlot()
 		if err != nil {
 			return fmt.Errorf("device %s: %w", l.Attrs().Name, err)
 		}
-		d = bpf.Device{Slot: slot, Flags: flags}
+		d = bpf.Device{Slot: slot, Flags: flags, LinkIfindex: p.link.LinkIfindex}
 	}
-	if err := s.putDevice(index, d); err != nil {
+	if err := p.putDevice(index, d); err != nil {
 		return err
 	}
-	err := s.obj.AttachDevice(index, devicePin(index), false)
+	err := p.within(func() error { return p.s.obj.AttachDevice(index, p.devicePin(index), p.s.obj.NnShapeIn) })
 	if errors.Is(err, ebpf.ErrNotSupported) {
-		err = s.attachFilter(index, d)
+		err = p.attachFilter(index, d)
 	}
 	if err != nil {
 		return fmt.Errorf("look at what %s receives: %w", l.Attrs().Name, err)
 	}
-	s.attached[index] = true
+	p.attached[index] = true
 	return nil
 }
 
-func (s *shaper) putDevice(index int, d bpf.Device) error {
-	if err := s.obj.Slots.Put(d.Slot, uint32(index)); err != nil {
+func (p *place) deviceKey(index int) bpf.DeviceKey {
+	return bpf.DeviceKey{Netns: p.ns, Ifindex: uint32(index)}
+}
+
+func (p *place) putDevice(index int, d bpf.Device) error {
+	back := bpf.Slot{Ifindex: uint32(index), Netns: p.ns, HomeIfindex: p.link.HomeIfindex, NetnsId: p.link.NetnsId}
+	if err := p.s.obj.Slots.Put(d.Slot, &back); err != nil {
 		return fmt.Errorf("enter device %d: %w", index, err)
 	}
-	if err := s.obj.Devices.Put(uint32(index), &d); err != nil {
+	if err := p.s.obj.Devices.Put(p.deviceKey(index), &d); err != nil {
 		return fmt.Errorf("enter device %d: %w", index, err)
 	}
-	s.devices[index] = d
+	p.devices[index] = d
 	return nil
 }
 
 func (s *shaper) freeSlot() (uint32, error) {
 	used := map[uint32]bool{}
-	for _, d := range s.devices {
-		used[d.Slot] = true
+	for _, p := range s.places {
+		for _, d := range p.devices {
+			used[d.Slot] = true
+		}
 	}
 	// Going round: a packet of a device that went may still carry its slot.
 	for range uint32(bpf.MaxDevices) {
@@ -151,18 +154,18 @@ func (s *shaper) freeSlot() (uint32, error) {
 }
 
 // leave lets go of a device. Packets of it that wait still come back to it.
-func (s *shaper) leave(index int, there bool) error {
-	d := s.devices[index]
-	errs := []error{s.obj.DetachDevice(devicePin(index))}
+func (p *place) leave(index int, there bool) error {
+	d := p.devices[index]
+	errs := []error{p.s.obj.DetachDevice(p.devicePin(index))}
 	if there {
-		errs = append(errs, s.detachFilter(index, d))
+		errs = append(errs, p.detachFilter(index, d))
 	}
-	errs = append(errs, gone(s.obj.Devices.Delete(uint32(index))))
+	errs = append(errs, gone(p.s.obj.Devices.Delete(p.deviceKey(index))))
 	if !there {
-		errs = append(errs, s.obj.Slots.Put(d.Slot, uint32(0)))
+		errs = append(errs, p.s.obj.Slots.Put(d.Slot, &bpf.Slot{}))
 	}
-	delete(s.devices, index)
-	delete(s.attached, index)
+	delete(p.devices, index)
+	delete(p.attached, index)
 	return errors.Join(errs...)
 }
 
@@ -171,20 +174,6 @@ func gone(err error) error {
 		return nil
 	}
 	return err
-}
-
-// readDevices learns which devices an earlier process had entered.
-func (s *shaper) readDevices() error {
-	var index uint32
-	var d bpf.Device
-	it := s.obj.Devices.Iterate()
-	for it.Next(&index, &d) {
-		s.devices[int(index)] = d
-	}
-	if err := it.Err(); err != nil {
-		return fmt.Errorf("read the devices: %w", err)
-	}
-	return nil
 }
 
 // The filter of kernels before 6.6, which have no links to devices. It comes
@@ -202,24 +191,24 @@ func filterAttrs(index int) netlink.FilterAttrs {
 	}
 }
 
-func (s *shaper) attachFilter(index int, d bpf.Device) error {
-	made, err := s.pair.addClsact(index)
+func (p *place) attachFilter(index int, d bpf.Device) error {
+	made, err := addClsact(p.nl, index)
 	if err != nil {
 		return err
 	}
 	if made {
 		d.Flags |= bpf.DeviceClsact
-		if err := s.putDevice(index, d); err != nil {
+		if err := p.putDevice(index, d); err != nil {
 			return err
 		}
 	}
-	return s.pair.putFilter(index, s.obj.NnShapeIn)
+	return putFilter(p.nl, index, p.s.obj.NnShapeIn)
 }
 
 // addClsact adds the qdisc that filters hang on, unless it is there: somebody's,
 // or ours of an earlier process.
-func (p *pair) addClsact(index int) (made bool, err error) {
-	err = p.nl.QdiscAdd(clsact(index))
+func addClsact(nl *netlink.Handle, index int) (made bool, err error) {
+	err = nl.QdiscAdd(clsact(index))
 	if errors.Is(err, unix.EEXIST) {
 		return false, nil
 	}
@@ -229,8 +218,8 @@ func (p *pair) addClsact(index int) (made bool, err error) {
 	return true, nil
 }
 
-func (p *pair) putFilter(index int, program *ebpf.Program) error {
-	err := p.nl.FilterReplace(&netlink.BpfFilter{
+func putFilter(nl *netlink.Handle, index int, program *ebpf.Program) error {
+	err := nl.FilterReplace(&netlink.BpfFilter{
 		FilterAttrs: filterAttrs(index), Fd: program.FD(), Name: filterName, DirectAction: true,
 	})
 	if err != nil {
@@ -247,12 +236,12 @@ func clsact(index int) netlink.Qdisc {
 
 // detachFilter takes off what attachFilter added: the qdisc too, unless others
 // use it by now.
-func (s *shaper) detachFilter(index int, d bpf.Device) error {
+func (p *place) detachFilter(index int, d bpf.Device) error {
 	link := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}
 	ours := false
 	others := 0
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-		list, err := s.pair.nl.FilterList(link, parent)
+		list, err := p.nl.FilterList(link, parent)
 		if err != nil {
 			return fmt.Errorf("list the filters of device %d: %w", index, err)
 		}
@@ -266,14 +255,14 @@ func (s *shaper) detachFilter(index int, d bpf.Device) error {
 		}
 	}
 	if ours {
-		if err := s.pair.nl.FilterDel(&netlink.BpfFilter{FilterAttrs: filterAttrs(index)}); err != nil && !errors.Is(err, unix.ENOENT) {
+		if err := p.nl.FilterDel(&netlink.BpfFilter{FilterAttrs: filterAttrs(index)}); err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("take the filter off device %d: %w", index, err)
 		}
 	}
 	if d.Flags&bpf.DeviceClsact == 0 || others > 0 {
 		return nil
 	}
-	if err := s.pair.nl.QdiscDel(clsact(index)); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := p.nl.QdiscDel(clsact(index)); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("take clsact off device %d: %w", index, err)
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strconv"
 	"sync"
 	"time"
 
@@ -78,12 +77,13 @@ func (k *Kernel) start() error {
 	if err != nil {
 		return fmt.Errorf("limit what comes in: %w", err)
 	}
+	on.changed = func(p *place) { k.devicesChanged(on, p) }
 	k.on = on
 	return nil
 }
 
-// settle attaches to devices what the present limits need, or removes all if
-// there is none.
+// settle attaches to devices what the present limits need, wherever something
+// limited lives, or removes all if there is none.
 func (k *Kernel) settle() error {
 	on := k.on
 	if on == nil {
@@ -93,25 +93,34 @@ func (k *Kernel) settle() error {
 		k.on = nil
 		return on.remove()
 	}
-	if err := on.followDevices(); err != nil {
-		return err
+	if on.watch == nil {
+		watch, err := watchDevices(func() { k.devicesChanged(on, nil) })
+		if err != nil {
+			return err
+		}
+		on.watch = watch
 	}
-	if on.watch != nil {
-		return nil
-	}
-	watch, err := watchDevices(func() { k.devicesChanged(on) })
-	on.watch = watch
-	return err
+	return on.look()
 }
 
-func (k *Kernel) devicesChanged(on *shaper) {
+// devicesChanged looks after the devices of a place, or of home and every way
+// there.
+func (k *Kernel) devicesChanged(on *shaper, at *place) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.on != on {
 		return
 	}
-	if err := errors.Join(on.ensurePair(), on.followDevices()); err != nil {
-		k.log.Warn("a device is not looked after", "err", err)
+	if at == nil {
+		if err := on.ensurePair(); err != nil {
+			k.log.Warn("the queue of what comes in is not looked after", "err", err)
+			return
+		}
+	}
+	for _, p := range on.places {
+		if at == nil || at == p {
+			p.begin()
+		}
 	}
 }
 
@@ -129,9 +138,6 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 			return err
 		}
 		return k.lift(spec.ID)
-	}
-	if err := inReach(spec); err != nil {
-		return err
 	}
 	// The class is there before any packet is sent to it.
 	if err := k.start(); err != nil {
@@ -152,6 +158,9 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 		return errors.Join(err, k.lift(spec.ID))
 	}
 	if err := k.settle(); err != nil {
+		return err
+	}
+	if err := k.on.brokenFor(spec); err != nil {
 		return err
 	}
 	if had {
@@ -208,6 +217,7 @@ func (k *Kernel) Maintain() error {
 	if k.on == nil {
 		return err
 	}
+	err = errors.Join(err, k.on.look())
 	if k.on.revisit {
 		err = errors.Join(err, k.on.visitWindows())
 	}
@@ -259,21 +269,4 @@ func Down(opts pacing.Options) error {
 		return err
 	}
 	return k.Down()
-}
-
-// inReach refuses a process of another network namespace: a limit that would not
-// hold is none.
-func inReach(spec enforce.NodeSpec) error {
-	if spec.Kind != enforce.KindTree {
-		return nil
-	}
-	own, err := netnsOf("thread-self")
-	if err != nil {
-		return err
-	}
-	its, err := netnsOf(strconv.FormatUint(spec.Subject, 10))
-	if err == nil && own != its {
-		return enforce.ErrElsewhere
-	}
-	return nil // also where it has ended: its children live on
 }

@@ -26,6 +26,7 @@ const apartEnv = "NETNICE_TEST_APART"
 // TestMain runs the tests in a network namespace of their own: they limit what
 // comes in by every device there.
 func TestMain(m *testing.M) {
+	testutil.MaybeRunTraffic()
 	if os.Getenv(apartEnv) != "" || testutil.Privileged() != nil {
 		os.Exit(m.Run())
 	}

@@ -3,7 +3,6 @@ package shaping
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -44,28 +43,17 @@ func netnsOf(process string) (uint32, error) {
 }
 
 // find takes over the pair that an earlier process made; false if it is gone.
-func (p *pair) find(s bpf.Shaper) (bool, error) {
-	here, err := netnsOf("thread-self")
-	if err != nil {
-		return false, err
-	}
-	if s.Netns != here {
+func (p *pair) find(s bpf.Shaper, home uint32) (bool, error) {
+	if s.Netns != home {
 		return false, nil
 	}
 	for _, of := range []struct {
 		index uint32
 		link  *netlink.Link
 	}{{s.QueueIfindex, &p.queue}, {s.ReturnIfindex, &p.back}} {
-		link, err := p.nl.LinkByIndex(int(of.index))
-		var notFound netlink.LinkNotFoundError
-		if errors.As(err, &notFound) {
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("find device %d: %w", of.index, err)
-		}
-		if link.Attrs().Alias != alias(p.pinDir) {
-			return false, nil
+		link, err := p.ours(p.nl, of.index)
+		if err != nil || link == nil {
+			return false, err
 		}
 		*of.link = link
 	}
@@ -112,17 +100,8 @@ func (p *pair) add() error {
 
 func (p *pair) configure() error {
 	for _, link := range []netlink.Link{p.queue, p.back} {
-		name := link.Attrs().Name
-		if err := p.nl.LinkSetAlias(link, alias(p.pinDir)); err != nil {
-			return fmt.Errorf("mark %s as netnice's: %w", name, err)
-		}
-		if err := p.nl.LinkSetARPOff(link); err != nil {
-			return fmt.Errorf("switch ARP off on %s: %w", name, err)
-		}
-		// A device of our own: it is to have no address and to send nothing.
-		err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0o644)
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // no IPv6 here
-			return fmt.Errorf("switch IPv6 off on %s: %w", name, err)
+		if err := plain(p.nl, link, alias(p.pinDir)); err != nil {
+			return err
 		}
 	}
 	root := netlink.NewHtb(netlink.QdiscAttrs{

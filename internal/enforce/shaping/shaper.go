@@ -29,22 +29,26 @@ type limited struct {
 type shaper struct {
 	log      *slog.Logger
 	obj      *bpf.Shaping
+	sockets  *ebpf.Map // of the other object
+	home     uint32    // namespace of the pair: the daemon's
 	pair     pair
 	nodes    map[uint32]*limited
-	devices  map[int]bpf.Device
-	attached map[int]bool
+	places   map[uint32]*place // by namespace
+	looks    uint32            // for places
 	nextSlot uint32
-	watch    *watcher
-	revisit  bool // windows that nothing keeps but visits: before 6.12
+	watch    *watcher     // at home
+	changed  func(*place) // devices came or went; nil: at home
+	revisit  bool         // windows that nothing keeps but visits: before 6.12
 }
 
 // newShaper loads the programs and makes the pair, or takes over what an earlier
 // process left. No device is looked at yet.
 func newShaper(base *bpf.Object, pinDir string, log *slog.Logger) (*shaper, error) {
-	s := &shaper{
-		log: log, nodes: map[uint32]*limited{}, devices: map[int]bpf.Device{}, attached: map[int]bool{},
-	}
+	s := &shaper{log: log, nodes: map[uint32]*limited{}, places: map[uint32]*place{}, sockets: base.Sockets}
 	var err error
+	if s.home, err = netnsOf("thread-self"); err != nil {
+		return nil, err
+	}
 	if s.obj, err = base.LoadShaping(); err != nil {
 		return nil, err
 	}
@@ -59,7 +63,11 @@ func newShaper(base *bpf.Object, pinDir string, log *slog.Logger) (*shaper, erro
 }
 
 func (s *shaper) open() error {
-	if err := s.readDevices(); err != nil {
+	var was bpf.Shaper
+	if err := s.obj.Shaper.Lookup(uint32(0), &was); err != nil {
+		return fmt.Errorf("read which devices are netnice's: %w", err)
+	}
+	if err := s.resumePlaces(was); err != nil {
 		return err
 	}
 	if err := s.ensurePair(); err != nil {
@@ -75,28 +83,21 @@ func (s *shaper) ensurePair() error {
 	if err := s.obj.Shaper.Lookup(uint32(0), &was); err != nil {
 		return fmt.Errorf("read which devices are netnice's: %w", err)
 	}
-	found, err := s.pair.find(was)
+	found, err := s.pair.find(was, s.home)
 	if err != nil {
 		return err
 	}
 	if !found {
 		s.pair.queue, s.pair.back = nil, nil
-		if err := s.obj.DetachDevice(backPin); err != nil {
-			return err
-		}
 		if err := s.pair.make(); err != nil {
 			return err
 		}
 	}
-	if err := s.attachBack(); err != nil {
-		return err
-	}
-	here, err := netnsOf("thread-self")
-	if err != nil {
+	if err := attach(s.pair.nl, s.pair.back, s.obj.NnShapeBack); err != nil {
 		return err
 	}
 	now := bpf.Shaper{
-		QueueIfindex: uint32(s.pair.queue.Attrs().Index), ReturnIfindex: uint32(s.pair.back.Attrs().Index), Netns: here,
+		QueueIfindex: uint32(s.pair.queue.Attrs().Index), ReturnIfindex: uint32(s.pair.back.Attrs().Index), Netns: s.home,
 	}
 	if err := s.obj.Shaper.Put(uint32(0), &now); err != nil {
 		return fmt.Errorf("write which devices are netnice's: %w", err)
@@ -109,17 +110,6 @@ func (s *shaper) ensurePair() error {
 		}
 	}
 	return nil
-}
-
-func (s *shaper) attachBack() error {
-	index := s.pair.back.Attrs().Index
-	err := s.obj.AttachDevice(index, backPin, true)
-	if errors.Is(err, ebpf.ErrNotSupported) {
-		if _, err = s.pair.addClsact(index); err == nil {
-			err = s.pair.putFilter(index, s.obj.NnShapeBack) // the device is ours: it goes with that
-		}
-	}
-	return err
 }
 
 // set makes room for a node's packets, or changes its rate.
@@ -203,9 +193,23 @@ func (s *shaper) tune() error {
 	return errors.Join(errs...)
 }
 
-func (s *shaper) visitWindows() (err error) {
-	s.revisit, err = s.obj.VisitWindows()
-	return err
+func (s *shaper) visitWindows() error {
+	s.revisit = false
+	var errs []error
+	for _, p := range s.places {
+		if p.broken == nil {
+			errs = append(errs, p.visitWindows())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *place) visitWindows() error {
+	return p.within(func() error {
+		again, err := p.s.obj.VisitWindows()
+		p.s.revisit = p.s.revisit || again
+		return err
+	})
 }
 
 // close leaves everything as it is for a successor.
@@ -213,8 +217,12 @@ func (s *shaper) close() error {
 	if s.watch != nil {
 		s.watch.close()
 	}
+	var errs []error
+	for _, p := range s.places {
+		errs = append(errs, p.close())
+	}
 	s.pair.nl.Close()
-	return s.obj.Close()
+	return errors.Join(append(errs, s.obj.Close())...)
 }
 
 // remove leaves nothing.
@@ -223,14 +231,8 @@ func (s *shaper) remove() error {
 		s.watch.close()
 	}
 	var errs []error
-	links, err := s.pair.nl.LinkList()
-	errs = append(errs, err)
-	there := map[int]bool{}
-	for _, l := range links {
-		there[l.Attrs().Index] = true
-	}
-	for index := range s.devices {
-		errs = append(errs, s.leave(index, there[index]))
+	for _, p := range s.places {
+		errs = append(errs, p.remove())
 	}
 	errs = append(errs, s.pair.remove())
 	s.pair.nl.Close()

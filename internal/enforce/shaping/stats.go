@@ -69,7 +69,11 @@ func (k *Kernel) Attached() map[string]bool {
 		return out
 	}
 	maps.Copy(out, k.on.obj.Attached())
-	out["shape_in"], out["shape_back"] = len(k.on.attached) > 0, k.on.pair.back != nil
+	out["shape_in"], out["shape_back"], out["shape_link"] = false, k.on.pair.back != nil, false
+	for _, p := range k.on.places {
+		out["shape_in"] = out["shape_in"] || len(p.attached) > 0
+		out["shape_link"] = out["shape_link"] || !p.isHome()
+	}
 	return out
 }
 

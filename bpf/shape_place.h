@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * In which network namespaces something lives whose receiving is limited: the
+ * user side looks once a second, and at once when a socket is made elsewhere.
+ */
+#ifndef NETNICE_SHAPE_PLACE_H
+#define NETNICE_SHAPE_PLACE_H
+
+#include "shape_steer.h"
+
+/* Which look this is; set by the user side. */
+volatile __u32 look = 0;
+
+static __always_inline bool nn_inbound_limits(const struct nn_hop *path)
+{
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		if (!path[i].node)
+			break;
+		if (nn_inbound_rate(&path[i]))
+			return true;
+	}
+	return false;
+}
+
+/* Note that something limited is in a namespace, or report it if it is no place
+ * yet. */
+static __always_inline void nn_place_found(struct seq_file *seq, __u32 netns,
+					   __u32 pid)
+{
+	struct nn_found found = {.netns = netns, .pid = pid};
+	struct nn_place *place = bpf_map_lookup_elem(&places, &netns);
+
+	if (place)
+		place->look = look;
+	else
+		bpf_seq_write(seq, &found, sizeof(found));
+}
+
+static __always_inline void nn_place_of_task(struct seq_file *seq,
+					     struct task_struct *t)
+{
+	struct nn_policy *p = nn_policy();
+	struct nn_hop path[NN_PATH_MAX] = {};
+	struct nn_who w;
+
+	/* a thread may be elsewhere than its process, but few are */
+	if (!p || t->exit_state || t->flags & PF_KTHREAD || !t->nsproxy ||
+	    (t->pid != t->tgid && t->nsproxy == t->group_leader->nsproxy))
+		return;
+	nn_identify(t, p, &w);
+	if (!nn_path_make(p, t, &w, path) || !nn_inbound_limits(path))
+		return;
+	nn_place_found(seq, t->nsproxy->net_ns->ns.inum, t->pid);
+}
+
+static __always_inline void nn_place_of_socket(struct seq_file *seq,
+					       struct sock *sk,
+					       struct nn_socket *s)
+{
+	__u32 state = sk->__sk_common.skc_state;
+
+	/* closed by its program, or not open yet */
+	if (!sk->sk_socket ||
+	    (state == TCP_CLOSE && sk->sk_protocol != IPPROTO_UDP))
+		return;
+	if (nn_inbound_limits(s->path))
+		nn_place_found(seq, sk->__sk_common.skc_net.net->ns.inum, 0);
+}
+
+/* A limited process is in a namespace that is no place yet: asked when it
+ * executes a program, as what enters a namespace does next, and when it makes a
+ * socket. */
+static __always_inline void nn_place_ask(void)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	__u32 netns = t->nsproxy->net_ns->ns.inum, event = NN_EVENT_ARM;
+	struct nn_policy *p = nn_policy();
+	struct nn_hop path[NN_PATH_MAX] = {};
+	struct nn_who w;
+
+	if (!p || bpf_map_lookup_elem(&places, &netns))
+		return;
+	nn_identify(t, p, &w);
+	if (!nn_path_make(p, t, &w, path) || !nn_inbound_limits(path))
+		return;
+	if (bpf_ringbuf_output(&events, &event, sizeof(event),
+			       BPF_RB_FORCE_WAKEUP))
+		nn_fault(NN_FAULT_EVENT_LOST);
+}
+
+#endif

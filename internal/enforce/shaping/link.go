@@ -1,0 +1,201 @@
+package shaping
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/bpf"
+)
+
+// A link joins another network namespace to the one that the pair is in: a pair
+// of devices with one end in each. It is netnice0h beside the pair, netnice0n in
+// the namespace, or with the next free number.
+const (
+	homeName  = "netnice%dh"
+	thereName = "netnice%dn"
+	mostLinks = bpf.MaxDevices
+	// homeID says that a place is home, where BPF has -1 for the present one.
+	homeID = -1
+)
+
+// ensureLink makes the link where it is missing.
+func (p *place) ensureLink() error {
+	if p.isHome() {
+		return nil
+	}
+	found, err := p.findLink()
+	if err != nil || found {
+		return err
+	}
+	if err := p.removeLink(); err != nil {
+		return err
+	}
+	if err := p.makeLink(); err != nil {
+		return err
+	}
+	// where there were devices already their way has changed
+	for index, d := range p.devices {
+		d.LinkIfindex = p.link.LinkIfindex
+		if err := p.putDevice(index, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findLink looks whether the link is there as it was made; what leads packets on
+// from its ends is this process's then, not an earlier one's.
+func (p *place) findLink() (bool, error) {
+	if p.link.LinkIfindex == 0 {
+		return false, nil
+	}
+	home, err := p.s.pair.ours(p.s.pair.nl, p.link.HomeIfindex)
+	if err != nil || home == nil {
+		return false, err
+	}
+	there, err := p.s.pair.ours(p.nl, p.link.LinkIfindex)
+	if err != nil || there == nil {
+		return false, err
+	}
+	if home.Attrs().ParentIndex != there.Attrs().Index || home.Attrs().NetNsID != int(p.link.NetnsId) {
+		return false, nil
+	}
+	return true, p.attachLink(home, there)
+}
+
+// attachLink attaches to both ends what leads packets on, once.
+func (p *place) attachLink(home, there netlink.Link) error {
+	if p.linked {
+		return nil
+	}
+	err := errors.Join(attach(p.s.pair.nl, home, p.s.obj.NnShapeHome), attach(p.nl, there, p.s.obj.NnShapeDeliver))
+	p.linked = err == nil
+	return err
+}
+
+func (p *place) makeLink() error {
+	for n := range mostLinks {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.MTU, attrs.TxQLen = fmt.Sprintf(homeName, n), mtu, queueLen
+		there := fmt.Sprintf(thereName, n)
+		err := p.s.pair.nl.LinkAdd(&netlink.Veth{
+			LinkAttrs: attrs, PeerName: there, PeerMTU: mtu, PeerTxQLen: queueLen, PeerNamespace: netlink.NsFd(int(p.file.Fd())),
+		})
+		if errors.Is(err, unix.EEXIST) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("make a pair of devices to network namespace %d: %w", p.ns, err)
+		}
+		if err := p.setUpLink(attrs.Name, there); err != nil {
+			return errors.Join(err, p.removeLink())
+		}
+		return nil
+	}
+	return fmt.Errorf("%w: links to network namespaces; remove what nobody uses: ip link del netnice0h", errTooMany)
+}
+
+func (p *place) setUpLink(homeName, thereName string) error {
+	there, err := p.nl.LinkByName(thereName)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", thereName, err)
+	}
+	p.link.LinkIfindex = uint32(there.Attrs().Index)
+	err = p.within(func() error { return plain(p.nl, there, alias(p.s.pair.pinDir)) })
+	if err != nil {
+		return err
+	}
+	home, err := p.s.pair.nl.LinkByName(homeName)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", homeName, err)
+	}
+	p.link.HomeIfindex, p.link.NetnsId = uint32(home.Attrs().Index), int32(home.Attrs().NetNsID)
+	if p.link.NetnsId < 0 {
+		return fmt.Errorf("network namespace %d has no number here", p.ns)
+	}
+	if err := plain(p.s.pair.nl, home, alias(p.s.pair.pinDir)); err != nil {
+		return err
+	}
+	if err := p.attachLink(home, there); err != nil {
+		return err
+	}
+	for _, end := range []struct {
+		nl *netlink.Handle
+		netlink.Link
+	}{{p.nl, there}, {p.s.pair.nl, home}} {
+		if err := end.nl.LinkSetUp(end.Link); err != nil {
+			return fmt.Errorf("set %s up: %w", end.Attrs().Name, err)
+		}
+	}
+	return nil
+}
+
+// removeLink removes both ends, by the one in the namespace; gone already is as
+// good.
+func (p *place) removeLink() error {
+	var errs []error
+	p.linked = false
+	if p.link.LinkIfindex != 0 {
+		there, err := p.s.pair.ours(p.nl, p.link.LinkIfindex)
+		if err == nil && there != nil {
+			err = p.nl.LinkDel(there)
+		}
+		if err != nil && !errors.Is(err, unix.ENODEV) {
+			errs = append(errs, fmt.Errorf("remove the link of network namespace %d: %w", p.ns, err))
+		}
+	}
+	p.link.LinkIfindex, p.link.HomeIfindex, p.link.NetnsId = 0, 0, homeID
+	return errors.Join(errs...)
+}
+
+// ours is the device of that number if it is netnice's, else nil.
+func (p *pair) ours(nl *netlink.Handle, ifindex uint32) (netlink.Link, error) {
+	link, err := nl.LinkByIndex(int(ifindex))
+	var notFound netlink.LinkNotFoundError
+	if errors.As(err, &notFound) {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find device %d: %w", ifindex, err)
+	}
+	if link.Attrs().Alias != alias(p.pinDir) {
+		return nil, nil //nolint:nilnil // it is somebody's
+	}
+	return link, nil
+}
+
+// plain makes a device one that has no address and sends nothing by itself; in
+// its namespace.
+func plain(nl *netlink.Handle, link netlink.Link, alias string) error {
+	name := link.Attrs().Name
+	if err := nl.LinkSetAlias(link, alias); err != nil {
+		return fmt.Errorf("mark %s as netnice's: %w", name, err)
+	}
+	if err := nl.LinkSetARPOff(link); err != nil {
+		return fmt.Errorf("switch ARP off on %s: %w", name, err)
+	}
+	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0o644)
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // no IPv6 here
+		return fmt.Errorf("switch IPv6 off on %s: %w", name, err)
+	}
+	return nil
+}
+
+// attach attaches a program to a device of our own, with which it goes. A filter
+// takes less than a millisecond, where tcx waits for a grace period of 10 ms.
+func attach(nl *netlink.Handle, link netlink.Link, program *ebpf.Program) error {
+	index := link.Attrs().Index
+	_, err := addClsact(nl, index)
+	if err == nil {
+		err = putFilter(nl, index, program)
+	}
+	if err != nil {
+		return fmt.Errorf("lead packets on from %s: %w", link.Attrs().Name, err)
+	}
+	return nil
+}
