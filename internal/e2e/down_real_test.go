@@ -76,7 +76,7 @@ func (w *site) url(name string) string { return fmt.Sprintf("http://%s:8080/%s",
 
 // fetch runs a command in A under the limit, which has to take as long as n
 // bytes of payload do, overhead times as much on the wire.
-func (w *site) fetch(n, overhead float64, args ...string) result {
+func (w *site) fetch(n, overhead float64, args ...string) {
 	w.t.Helper()
 	cmd := w.command(append([]string{"run", "--down", fmt.Sprintf("%.0fB/s", fetchLimit), "--"}, args...)...)
 	cmd.Dir = w.dir
@@ -91,7 +91,6 @@ func (w *site) fetch(n, overhead float64, args ...string) result {
 	if took < want*96/100 || took > want*120/100+700*time.Millisecond && cpus.excuse(begin, r.at) == "" {
 		w.t.Errorf("%q took %v, at the limit %v", args, took, want)
 	}
-	return r
 }
 
 // same checks that a file is what "data" is.
