@@ -8,7 +8,7 @@ LINT    := $(TOOLS)/golangci-lint-2.15.0
 TESTSUM := $(TOOLS)/gotestsum-1.13.0
 TWICE   := $(CURDIR)/bin/run-twice.txt
 # Test programs and the compiler of the kernel object, from Debian's packages.
-TEST_PACKAGES := iperf3 curl python3
+TEST_PACKAGES := iperf3 curl python3 wget rsync openssh-server openssh-client iputils-ping
 VM_PACKAGES   := qemu-system-x86 xz-utils
 GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e08-smooth e09-sockets e10-process e12-throughput e13-latency
@@ -22,7 +22,7 @@ help: ## list the targets
 build: ## build bin/netnice (Go only; the kernel object is committed)
 	$(GO) build -trimpath -o $(BIN) ./cmd/netnice
 
-demo: build ## watch a running program being limited, live (40 s)
+demo: build ## watch a running program being limited, live (45 s)
 	./$(BIN) demo
 
 # A test that fails is run once more, with nothing beside it, and named at the

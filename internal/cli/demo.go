@@ -11,7 +11,7 @@ func (a *App) demo() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show limits at work on real traffic, in 40 seconds",
+		Short: "Show limits at work on real traffic, in 45 seconds",
 		Long: `Make network namespaces, send through them, and show live how limits act on what
 is sent. Needs root, touches no real network and leaves nothing behind.`,
 		Args: between(0, 0),

@@ -1,4 +1,4 @@
-// Package demo shows within 40 seconds what netnice does, on real traffic: it
+// Package demo shows within a minute what netnice does, on real traffic: it
 // makes network namespaces, starts programs that send through them, limits
 // them with the netnice command as anybody would, draws what their receiver
 // counts, and checks the figures. It owns the story and its picture; namespaces
@@ -88,8 +88,8 @@ func Run(ctx context.Context, o Options) error {
 	return errors.Join(err, verdict(d.state.Figures))
 }
 
-// longest bounds the whole demo, should anything hang; it takes about 32 s.
-const longest = 60 * time.Second
+// longest bounds the whole demo, should anything hang; it takes about 40 s.
+const longest = 90 * time.Second
 
 // verdict names the figures that are far off.
 func verdict(figures []Figure) error {

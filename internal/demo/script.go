@@ -36,6 +36,7 @@ func (d *director) script() []scene {
 		{"a user's limit over two programs", 4500 * time.Millisecond, p.user},
 		{"lifted again", 2500 * time.Millisecond, p.lift},
 		{"beside HTB on such a link", 5 * time.Second, p.roundTrip},
+		{"a call beside a backup and a download", 8 * time.Second, p.atHome},
 	}
 }
 

@@ -34,6 +34,7 @@ type stage struct {
 	other        *testutil.Pair // with HTB
 	otherRx      *testutil.Receiver
 	senders      []*testutil.Sender
+	home         home // a slow line, with a call
 	uid          uint32
 	userLimited  bool
 }
@@ -104,6 +105,7 @@ func (s *stage) close(ctx context.Context) (gone bool, err error) {
 	if s.userLimited {
 		errs = append(errs, s.liftUser(ctx))
 	}
+	errs = append(errs, s.home.close(ctx, s.netnice)...)
 	for _, tx := range s.senders {
 		errs = append(errs, tx.Close())
 	}

@@ -1,0 +1,159 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testutil/relay"
+)
+
+// The line of a home, each way, with the buffer that modems have, and what the
+// backup and the download are left of it.
+const (
+	homeRate           = 5_000_000 // bytes per second
+	homeBuffer         = homeRate / 5
+	homeTrip           = 20 * time.Millisecond
+	calm               = 2 * homeTrip // a call is as it should be
+	homeUp, homeUpText = 4e6, "4MB/s"
+)
+
+// home is where a call, a backup that is sent and a download share a line.
+type home struct {
+	pair     *testutil.Pair
+	in, out  *testutil.Receiver // at home, and out there
+	up, down *testutil.Sender
+	call     *call
+	limited  []string // processes
+}
+
+// setUpHome makes the line and all who use it.
+func (s *stage) setUpHome() (*home, error) {
+	h := &s.home
+	line := relay.RoundTrip(homeTrip)
+	for _, way := range []*relay.Path{&line.AtoB, &line.BtoA} {
+		way.Rate, way.Buffer = homeRate, homeBuffer
+	}
+	var err error
+	if h.pair, err = testutil.NewDistantPair(line); err != nil {
+		return nil, err
+	}
+	cfg := testutil.ReceiverConfig{Interval: counted}
+	if h.in, err = testutil.StartReceiver(h.pair.A, cfg); err != nil {
+		return nil, err
+	}
+	if h.out, err = testutil.StartReceiver(h.pair.B, cfg); err != nil {
+		return nil, err
+	}
+	bulk := func(in *testutil.NetNS, to fmt.Stringer) (*testutil.Sender, error) {
+		return testutil.StartSender(in, testutil.SenderConfig{
+			To: fmt.Sprintf("%s:%d", to, testutil.DefaultPort), Congestion: "cubic", Connections: 2,
+		})
+	}
+	if h.up, err = bulk(h.pair.A, h.pair.B4); err != nil {
+		return nil, err
+	}
+	if h.down, err = bulk(h.pair.B, h.pair.A4); err != nil {
+		return nil, err
+	}
+	h.call, err = startCall(h.pair.A, h.pair.B, h.pair.B4)
+	return h, err
+}
+
+// close ends all of it, as far as it was begun. Limits are lifted first: what is
+// left in a socket would hold its limit until TCP gives up, for the line goes.
+func (h *home) close(ctx context.Context, n netnice) []error {
+	var errs []error
+	for _, pid := range h.limited {
+		_, err := n.Output(ctx, "unset", "--pid", pid)
+		errs = append(errs, err)
+	}
+	if h.call != nil {
+		errs = append(errs, h.call.close())
+	}
+	for _, tx := range []*testutil.Sender{h.up, h.down} {
+		if tx != nil {
+			errs = append(errs, tx.Close())
+		}
+	}
+	for _, rx := range []*testutil.Receiver{h.in, h.out} {
+		if rx != nil {
+			errs = append(errs, rx.Close())
+		}
+	}
+	if h.pair != nil {
+		errs = append(errs, h.pair.Close())
+	}
+	return errs
+}
+
+// atHome: a call, first as bad as a backup and a download make it, then beside
+// the same with limits.
+func (p *program) atHome(ctx context.Context, length time.Duration) error {
+	h, err := p.stage.setUpHome()
+	if err != nil {
+		return err
+	}
+	p.draw(func(from, to testutil.Instant) []Part {
+		return []Part{
+			roundTripPart("call", h.call.median(from, to), callBytes*float64(time.Second/callInterval)),
+			ratePart("backup, sent", h.out.Goodput(0, from, to)*ipFactor, homeRate),
+			ratePart("download", h.in.Goodput(0, from, to)*ipFactor, homeRate),
+		}
+	})
+	for _, tx := range []*testutil.Sender{h.up, h.down} {
+		if _, err := tx.Start(); err != nil {
+			return err
+		}
+	}
+	begin := testutil.Now()
+	if err := testutil.Sleep(ctx, length*2/5); err != nil {
+		return err
+	}
+	before := h.call.median(begin.Add(length/5), testutil.Now().Add(-time.Second/2))
+	for _, limited := range []struct {
+		pid       int
+		direction string
+	}{{h.up.PID(), "--up"}, {h.in.PID(), "--down"}} {
+		pid := strconv.Itoa(limited.pid)
+		h.limited = append(h.limited, pid)
+		if _, _, err := p.command(ctx, homeUp, "set", "--pid", pid, limited.direction, homeUpText); err != nil {
+			return err
+		}
+	}
+	// What is in the modem's buffers already, leaves first.
+	if err := testutil.Sleep(ctx, length/5); err != nil {
+		return err
+	}
+	from := testutil.Now()
+	if err := testutil.Sleep(ctx, length*2/5); err != nil {
+		return err
+	}
+	to := testutil.Now().Add(-late)
+	after := h.call.median(from, to)
+	p.figure(Figure{
+		What: "call, before", Value: before.Seconds() * 1e3, Unit: "ms", Text: formatTrip(before), Wanted: "to compare", Verdict: Good,
+	})
+	f := Figure{What: "call, with limits", Value: after.Seconds() * 1e3, Unit: "ms", Text: formatTrip(after), Wanted: "within " + formatTrip(calm)}
+	if f.Verdict = judge(after.Seconds(), calm.Seconds(), 4*calm.Seconds()); after == 0 {
+		f.Verdict = Off
+	}
+	p.figure(f)
+	for _, way := range []struct {
+		what string
+		tx   *testutil.Sender
+		rx   *testutil.Receiver
+	}{{"sent", h.up, h.out}, {"received", h.down, h.in}} {
+		infos, _, err := way.tx.Info()
+		if err != nil {
+			return err
+		}
+		rate := way.rx.Goodput(0, from, to) * testutil.HeadersOfAll(infos).IPFactor
+		f := heldTo(homeUp, rate)
+		f.What = way.what
+		p.figure(f)
+	}
+	return nil
+}
