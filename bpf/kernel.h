@@ -177,6 +177,11 @@ struct inet_sock {
 	struct sock sk;
 } __core;
 
+struct udp_sock {
+	struct inet_sock inet;
+	void *encap_rcv;
+} __core;
+
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
 	__u16 icsk_ext_hdr_len;

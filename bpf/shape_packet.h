@@ -222,6 +222,23 @@ static __always_inline struct bpf_sock *nn_packet_socket(struct __sk_buff *skb,
 	return bpf_sk_lookup_udp(skb, &t, size, netns_id, 0);
 }
 
+/* A tunnel's socket, whose packets the kernel unpacks: what is inside comes in
+ * once more, by the tunnel's device, and is somebody's there. */
+static __always_inline bool nn_socket_tunnel(const struct nn_packet *p,
+					     struct bpf_sock *sk)
+{
+	struct bpf_sock *volatile known = sk;
+	struct udp_sock *u = NULL;
+	void *unpack = NULL;
+
+	if (p->protocol != IPPROTO_UDP)
+		return false;
+	/* the address alone: no arithmetic is allowed on what is known to be a
+	 * socket */
+	bpf_probe_read_kernel(&u, sizeof(u), (void *)&known);
+	return !bpf_core_read(&unpack, sizeof(unpack), &u->encap_rcv) && unpack;
+}
+
 static __always_inline void nn_fragment_key(const struct nn_packet *p,
 					    __u32 netns, struct nn_fragment *k)
 {
@@ -270,7 +287,7 @@ static __always_inline bool nn_packet_path(struct __sk_buff *skb,
 	if (s) {
 		for (int i = 0; i < NN_PATH_MAX; i++)
 			path->hops[i] = s->path[i];
-	} else {
+	} else if (!nn_socket_tunnel(p, sk)) {
 		struct nn_node *n = NULL;
 
 		policy = nn_policy();

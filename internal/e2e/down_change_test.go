@@ -53,7 +53,7 @@ func TestDownHost(t *testing.T) {
 	g.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
 	f.free("before", testutil.Now(), 150e6, 5001)
 	at := f.must("set", "--host", "--down", "10MB/s")
-	f.near("let through at once", at, f.letThrough("host"), 10e6, 0.03)
+	f.near("let through at once", at, f.letThrough("host"), 10e6, 0.1)
 	at = f.must("unset", "--host")
 	f.free("unset", at, 150e6, 5001)
 	g.free("unset there", at, 150e6, 5001)
