@@ -22,13 +22,18 @@ type pins struct {
 
 func newPins(dir string) pins { return pins{pinDir: dir, links: map[string]link.Link{}} }
 
-// loadBeside loads an object that shares nodes, sockets and tasks with this one;
-// its own maps are pinned in the same folder, or used as they are there.
-func (o *Object) loadBeside(spec *ebpf.CollectionSpec, p *pins) (*ebpf.Collection, error) {
-	shared := map[string]*ebpf.Map{
+// shared are the maps of this object that others are loaded with.
+func (o *Object) shared() map[string]*ebpf.Map {
+	return map[string]*ebpf.Map{
 		"nodes": o.Nodes, "clocks": o.Clocks, "classes": o.Classes, "sockets": o.Sockets, "tasks": o.Tasks,
 		"users": o.Users, "cgroups": o.Cgroups, "policy": o.Policy, "faults": o.Faults, "events": o.Events,
 	}
+}
+
+// loadBeside loads an object that shares nodes, sockets and tasks with this one;
+// its own maps are pinned in the same folder, or used as they are there.
+func (o *Object) loadBeside(spec *ebpf.CollectionSpec, p *pins) (*ebpf.Collection, error) {
+	shared := o.shared()
 	for name, m := range spec.Maps {
 		if shared[name] == nil && name[0] != '.' {
 			m.Pinning = ebpf.PinByName

@@ -67,45 +67,52 @@ func (o *Object) IsSending() bool {
 	return err == nil
 }
 
-// AttachUser attaches what tells who uses a socket that another made. Kernels
-// without that tracepoint (before 6.3) have what the other object attaches.
-func (s *Sending) AttachUser() error {
-	if s.links[sendUserHook] != nil {
-		return nil
-	}
+// LoadUser loads what tells who uses a socket that another made: it takes as long
+// as all the rest, and only reads this object. nil where there is no tracepoint
+// for it (before 6.3): the other object attaches what those kernels have.
+func (s *Sending) LoadUser() (*ebpf.Program, error) {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
-		return fmt.Errorf("read the kernel's type information: %w", err)
+		return nil, fmt.Errorf("read the kernel's type information: %w", err)
 	}
 	var tracepoint *btf.Typedef
 	err = kernel.TypeByName("btf_trace_sock_send_length", &tracepoint)
 	if errors.Is(err, btf.ErrNotFound) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return fmt.Errorf("look for tracepoint sock_send_length: %w", err)
+		return nil, fmt.Errorf("look for tracepoint sock_send_length: %w", err)
 	}
 	spec, err := loadSending()
 	if err != nil {
-		return fmt.Errorf("read the object for what is sent: %w", err)
+		return nil, fmt.Errorf("read the object for what is sent: %w", err)
 	}
 	for name := range spec.Programs {
 		if name != sendUserProgram {
 			delete(spec.Programs, name)
 		}
 	}
-	beside := newPins(s.pinDir)
-	coll, err := s.base.loadBeside(spec, &beside)
+	// Of maps it has the shared ones alone: nothing is pinned here, for the rest
+	// may be going meanwhile.
+	shared := s.base.shared()
+	for name := range spec.Maps {
+		if shared[name] == nil {
+			delete(spec.Maps, name)
+		}
+	}
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
 	if err != nil {
-		return fmt.Errorf("load %s: %w", sendUserProgram, err)
+		return nil, fmt.Errorf("load %s: %w", sendUserProgram, err)
 	}
-	s.NnSendUserTp = coll.DetachProgram(sendUserProgram)
-	for _, m := range coll.Maps {
-		_ = m.Close() // further descriptors; those that were shared are closed already
-	}
-	err = s.pinned(sendUserHook, s.NnSendUserTp, false, func() (link.Link, error) {
-		return attachHook("", 0, s.NnSendUserTp)
-	})
+	p := coll.DetachProgram(sendUserProgram)
+	coll.Close() // its maps are further descriptors
+	return p, nil
+}
+
+// AttachUser attaches what LoadUser has loaded, and keeps it.
+func (s *Sending) AttachUser(p *ebpf.Program) error {
+	s.NnSendUserTp = p
+	err := s.pinned(sendUserHook, p, false, func() (link.Link, error) { return attachHook("", 0, p) })
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", sendUserHook, err)
 	}

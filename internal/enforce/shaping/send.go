@@ -155,7 +155,8 @@ func (s *sender) set(spec enforce.NodeSpec) error {
 	if n == nil {
 		n = &outgoing{mix: mix{at: time.Now(), share: usualShare}}
 	}
-	c := sendClass(rate, n.mix.share)
+	// TCP may want its half at once; the first look is soon.
+	c := sendClass(max(rate/2, 1), n.mix.share)
 	if err := s.pair.setClass(spec.ID, c); err != nil {
 		return err
 	}
@@ -290,7 +291,25 @@ func (k *Kernel) settleSending() error {
 	var err error
 	s.watch, err = watchDevices(func() { k.sendDevicesChanged(s) })
 	go k.followShares(s)
-	return errors.Join(err, s.obj.AttachUser())
+	go k.followUsers(s)
+	return err
+}
+
+// followUsers has whoever uses a socket be known, once that is loaded: other
+// sockets are known by who made them.
+func (k *Kernel) followUsers(s *sender) {
+	p, err := s.obj.LoadUser()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case p != nil && k.send == s:
+		err = errors.Join(err, s.obj.AttachUser(p))
+	case p != nil:
+		_ = p.Close() // it is not needed any more
+	}
+	if err != nil && k.send == s {
+		k.log.Warn("a datagram socket that came from another program counts as its maker's", "err", err)
+	}
 }
 
 func (k *Kernel) sendDevicesChanged(s *sender) {
