@@ -68,6 +68,19 @@ func flood(t *testing.T, to *net.UDPAddr, size int, rate float64) (sent, failed 
 	return sent, failed
 }
 
+// queued waits until there is a queue for what this process sends.
+func queued(t *testing.T, k *Kernel) {
+	t.Helper()
+	begin := time.Now()
+	for !k.Attached()["send_out"] {
+		if time.Since(begin) > 20*time.Second {
+			t.Fatal("no queue")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Logf("a queue was there after %v", time.Since(begin))
+}
+
 func TestSentDatagrams(t *testing.T) {
 	limit, tolerance := 1e6, 0.01
 	if os.Getenv("NETNICE_VM") != "" {
@@ -78,8 +91,10 @@ func TestSentDatagrams(t *testing.T) {
 		size          int
 		headers       float64
 	}{
-		{"IPv4", theirs4, 1400, udpHeaders4}, {"IPv6", theirs6, 1400, udpHeaders6},
-		{"small", theirs4, 200, udpHeaders4}, {"in fragments", theirs4, 4000, udpHeaders4 + 2*20},
+		{"IPv4", theirs4, 1400, udpHeaders4},
+		{"IPv6", theirs6, 1400, udpHeaders6},
+		{"small", theirs4, 200, udpHeaders4},
+		{"in fragments", theirs4, 4000, udpHeaders4 + 2*20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			far := elsewhere(t)
@@ -128,7 +143,7 @@ func TestDatagramsWait(t *testing.T) {
 	to, _ := sink(t, far, theirs4)
 	must(t, k.SetNode(sending(500_000)))
 	_, _ = flood(t, to, 1000, 0)
-	time.Sleep(time.Second)
+	queued(t, k)
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	must(t, err)
 	defer unix.Close(fd)
