@@ -215,14 +215,14 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 hop,
 	f = node ? nn_outflow(node) : NULL;
 	if (!n || !f)
 		return true; /* the limit has gone */
-	__sync_fetch_and_add(&f->link_bytes, bytes + ETH_HLEN * segments);
-	__sync_fetch_and_add(&f->packets, segments);
 	if (f->paid_ns > x.now_ns + NN_SEND_AHEAD_NS) {
 		/* nobody charges it, so it gets nearer as others send */
 		f->paid_ns -= (f->paid_ns - x.now_ns) >> 6;
 		__sync_fetch_and_add(&f->dropped, 1);
 		return false;
 	}
+	__sync_fetch_and_add(&f->link_bytes, bytes + ETH_HLEN * segments);
+	__sync_fetch_and_add(&f->packets, segments);
 	__sync_fetch_and_add(&f->bytes, bytes);
 	if (prepaid)
 		return true;

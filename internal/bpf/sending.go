@@ -96,7 +96,7 @@ func (s *Sending) LoadUser() (*ebpf.Program, error) {
 	// may be going meanwhile.
 	shared := s.base.shared()
 	for name := range spec.Maps {
-		if shared[name] == nil {
+		if shared[name] == nil && name[0] != '.' {
 			delete(spec.Maps, name)
 		}
 	}

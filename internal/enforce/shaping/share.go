@@ -25,6 +25,7 @@ const (
 	// this time the way back there is gone.
 	shareAhead = 60 * time.Millisecond
 	shareTime  = 500 * time.Millisecond
+	shareQuiet = 10 // looks at a queue to which nothing came
 	// bounds of the queue's rate, in parts of what is due and of the limit
 	leastOfDue, mostOfDue, mostOfLimit = 0.5, 1.25, 1.01
 
@@ -37,7 +38,8 @@ type share struct {
 	known  bool
 	clock  bpf.Clock
 	weight uint32
-	bytes  uint64 // that had left the queue
+	bytes  uint64 // that had come into the queue
+	quiet  int    // looks since then
 }
 
 // due is what the class may send, in IP bytes per second, given the clock and
@@ -56,7 +58,7 @@ func (s *share) due(clock bpf.Clock, k bpf.Class, limit uint64, nowNS uint64) fl
 	if span := float64(int64(clock.TimeNs - last.TimeNs)); known && span > 0 {
 		virtual := float64(clock.Vtime-last.Vtime) / (1 << virtualShift) * weight
 		idle := float64(clock.IdleNs-last.IdleNs) / 1e9 * rate
-		due = min(max((virtual+idle)/span*1e9, rate/1000), rate)
+		due = min(max((virtual+idle)/span*1e9, rate/100), rate)
 	}
 	ahead := 0.0
 	if d := int64(k.Finish - clock.Vtime); d > 0 {
@@ -103,11 +105,12 @@ func (s *sender) adapt() error {
 			errs = append(errs, fmt.Errorf("read what node %d sent: %w", id, err))
 			continue
 		}
-		if f.CameBytes == n.share.bytes {
+		if f.CameBytes != n.share.bytes {
+			n.share.bytes, n.share.quiet = f.CameBytes, 0
+		} else if n.share.quiet++; n.share.quiet > shareQuiet {
 			n.share.known = false
 			continue
 		}
-		n.share.bytes = f.CameBytes
 		if err := s.adaptNode(id, n, f, now); err != nil {
 			errs = append(errs, err)
 		}
