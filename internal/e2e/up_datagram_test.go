@@ -151,6 +151,30 @@ func TestUpUDP(t *testing.T) {
 	}
 }
 
+// The machine's datagrams to itself are free, unless that is asked for: there is
+// no queue for them, and what is too much is dropped.
+func TestUpUDPLoopback(t *testing.T) {
+	t.Parallel()
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	d := datagrams{f: f, headers: 28}
+	d.rx = f.python(options{in: f.A}, datagramReceiver, "6001", "4")
+	d.rx.read("ready")
+	d.tx = f.python(options{in: f.A}, datagramFlood, "127.0.0.1", "6001", "1400", "3e6")
+	d.tx.read("ready")
+	f.must("set", "--pid", d.tx.pid(), "--up", "1MB/s")
+	begin := testutil.Now()
+	free, _ := d.rate(time.Second)
+	f.near("to itself", begin, free, 3e6*1428/1400, 0.1)
+	f.must("set", "--pid", d.tx.pid(), "--up", "1MB/s", "--loopback")
+	time.Sleep(500 * time.Millisecond)
+	begin = testutil.Now()
+	held, _ := d.rate(2 * time.Second)
+	f.near("to itself, limited", begin, held, 1e6, 0.03)
+	if n := f.nodes()["pid:"+d.tx.pid()]; n.Up.Dropped == 0 {
+		t.Errorf("nothing was counted as dropped: %+v", n)
+	}
+}
+
 // iperf3 sends as much as it is told to, whether it is acknowledged or not.
 func TestUpIperf(t *testing.T) {
 	t.Parallel()

@@ -27,7 +27,7 @@ const (
 	shareTime  = 500 * time.Millisecond
 	shareQuiet = 10 // looks at a queue to which nothing came
 	// bounds of the queue's rate, in parts of what is due and of the limit
-	leastOfDue, mostOfDue, mostOfLimit = 0.5, 1.25, 1.01
+	leastOfDue, mostOfDue, mostOfLimit = 0.5, 1.25, 1.002
 
 	virtualShift = 20 // of virtual time: NN_VTIME_SHIFT
 	usualWeight  = 100
