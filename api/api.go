@@ -143,7 +143,9 @@ type Usage struct {
 	WaitingBytes    uint64 `json:"waiting_bytes"`      // what these hold in their send buffers; down: what is in the queue
 	WaitNS          uint64 `json:"wait_ns"`            // the longest of the waits, from now
 	Held            uint64 `json:"held"`               // first segments of new connections that were held back
-	Dropped         uint64 `json:"dropped"`            // received packets that the queue had no room for
+	QueuedBytes     uint64 `json:"queued_bytes"`       // up: what is sent, is no TCP, and is in the queue
+	QueueNS         uint64 `json:"queue_ns"`           // up: what is put into that queue now is sent so much later
+	Dropped         uint64 `json:"dropped"`            // packets: the queue had no room for them, or there was none
 }
 
 // NodeList answers GET /v1/nodes.

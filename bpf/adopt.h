@@ -6,6 +6,7 @@
 #ifndef NETNICE_ADOPT_H
 #define NETNICE_ADOPT_H
 
+#include "datagram.h"
 #include "pacing.h"
 
 #define NN_ANCESTORS 64
@@ -153,12 +154,7 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 	struct nn_who w;
 	__u32 n;
 
-	if (!p || sk->sk_type != SOCK_STREAM ||
-	    (sk->sk_protocol != IPPROTO_TCP &&
-	     sk->sk_protocol != IPPROTO_MPTCP))
-		return;
-	if (sk->__sk_common.skc_family != AF_INET &&
-	    sk->__sk_common.skc_family != AF_INET6)
+	if (!p || !nn_sends_by_network(sk))
 		return;
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (s && s->epoch == p->epoch)

@@ -6,11 +6,13 @@
 #ifndef NETNICE_EGRESS_H
 #define NETNICE_EGRESS_H
 
+#include "datagram.h"
 #include "pacing.h"
 
 enum nn_egress_verdict {
 	NN_EGRESS_BACK = 0, /* TCP gets an error and keeps the data */
 	NN_EGRESS_PASS = 1,
+	NN_EGRESS_DROP = 2,    /* and the program is not told */
 	NN_EGRESS_PASS_CN = 3, /* and TCP reduces its window */
 };
 
@@ -66,8 +68,11 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb)
 	if (!s || !nn_socket_limited(s))
 		return NN_EGRESS_PASS;
 	sk = bpf_sk_fullsock(sk);
-	if (!sk || sk->protocol != IPPROTO_TCP)
+	if (!sk)
 		return NN_EGRESS_PASS;
+	if (sk->protocol != IPPROTO_TCP)
+		return nn_datagram_judge(skb, s) ? NN_EGRESS_PASS
+						 : NN_EGRESS_DROP;
 	if (skb->ifindex == LOOPBACK_IFINDEX)
 		s->flags |= NN_SOCK_LOOPBACK;
 	/* not armed: nobody has looked after it yet (see nn_socket_ask) */

@@ -16,6 +16,7 @@
 
 #define AF_INET		   2
 #define AF_INET6	   10
+#define AF_PACKET	   17
 #define IPPROTO_TCP	   6
 #define IPPROTO_MPTCP	   262
 #define SOL_SOCKET	   1

@@ -69,8 +69,7 @@ int nn_getsockopt(struct bpf_sockopt *ctx)
 SEC("cgroup/sock_create")
 int nn_sock_create(struct bpf_sock *ctx)
 {
-	if (ctx->protocol == IPPROTO_TCP || ctx->protocol == IPPROTO_MPTCP)
-		nn_socket_made(ctx);
+	nn_socket_made(ctx);
 	return 1;
 }
 
@@ -89,6 +88,13 @@ int BPF_PROG(nn_listen_fentry, struct sock *sk)
 	nn_socket_used(sk);
 	return 0;
 }
+
+NN_DATAGRAM_FENTRY(udp_sendmsg)
+NN_DATAGRAM_FENTRY(udpv6_sendmsg)
+NN_DATAGRAM_FENTRY(raw_sendmsg)
+NN_DATAGRAM_FENTRY(rawv6_sendmsg)
+NN_DATAGRAM_FENTRY(ping_v4_sendmsg)
+NN_DATAGRAM_FENTRY(ping_v6_sendmsg)
 
 SEC("cgroup_skb/egress")
 int nn_egress(struct __sk_buff *skb)

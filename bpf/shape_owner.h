@@ -7,15 +7,8 @@
 #ifndef NETNICE_SHAPE_OWNER_H
 #define NETNICE_SHAPE_OWNER_H
 
-#include "identity.h"
+#include "datagram.h"
 #include "shape_packet.h"
-
-static __always_inline bool nn_of_internet(struct sock *sk)
-{
-	__u16 family = sk->__sk_common.skc_family;
-
-	return family == AF_INET || family == AF_INET6;
-}
 
 static __always_inline void nn_datagrams_used(struct sock *sk)
 {

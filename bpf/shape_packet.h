@@ -6,12 +6,10 @@
 #ifndef NETNICE_SHAPE_PACKET_H
 #define NETNICE_SHAPE_PACKET_H
 
+#include "frame.h"
 #include "identity.h"
 #include "shape_maps.h"
 
-#define ETH_P_IP	 0x0800
-#define ETH_P_IPV6	 0x86dd
-#define ETH_HLEN	 14
 #define IPPROTO_HOPOPTS	 0
 #define IPPROTO_UDP	 17
 #define IPPROTO_ROUTING	 43

@@ -11,11 +11,6 @@
 
 #include "shape_packet.h"
 
-#define TC_ACT_UNSPEC	  (-1) /* whatever comes next decides */
-#define TC_ACT_SHOT	  2
-
-#define ETH_P_8021Q	  0x8100
-
 #define NN_QUEUE_EMPTY_NS 2000000000ULL
 
 /* The ceiling of a node on what comes in, 0 = none. */
@@ -92,17 +87,6 @@ static __always_inline void nn_aside(const struct nn_path *path, __u64 bytes)
 			__sync_fetch_and_add(&f->bytes, bytes);
 		}
 	}
-}
-
-/* A device's packets whose link has no MAC header get one for the pair; the
- * kernel takes it off where they come back. */
-static __always_inline bool nn_header_add(struct __sk_buff *skb)
-{
-	__be16 protocol = skb->protocol;
-
-	return !bpf_skb_change_head(skb, ETH_HLEN, 0) &&
-	       !bpf_skb_store_bytes(skb, ETH_HLEN - 2, &protocol,
-				    sizeof(protocol), 0);
 }
 
 /* After a while in which nothing left it, the queue is empty: what should be in

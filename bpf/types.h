@@ -10,11 +10,13 @@
 #ifndef NETNICE_TYPES_H
 #define NETNICE_TYPES_H
 
-#define NN_NSEC_PER_SEC	  1000000000ULL
-#define NN_MAX_NODES	  16384
-#define NN_PATH_MAX	  8 /* nodes that may hold for one socket */
-#define NN_WEIGHT_DEFAULT 100
-#define NN_WEIGHT_MAX	  10000
+#define NN_NSEC_PER_SEC 1000000000ULL
+#define NN_MAX_NODES	16384
+/* The class of all that is sent below a node but TCP; no program has tgid 0. */
+#define NN_CHILD_DATAGRAMS (1ULL << 62)
+#define NN_PATH_MAX	   8 /* nodes that may hold for one socket */
+#define NN_WEIGHT_DEFAULT  100
+#define NN_WEIGHT_MAX	   10000
 
 /* The system virtual time of a clock counts 2^-20 bytes per unit of weight. */
 #define NN_VTIME_SHIFT 20
@@ -106,6 +108,7 @@ struct nn_clock {
 	__u64 bytes; /* charged since creation */
 	__u64 chunks;
 	__u64 held;	       /* first segments of connections sent back */
+	__u64 dropped;	       /* datagrams too far ahead of it: no queue */
 	__u64 depart_ns;       /* latest departure given out */
 	__u64 rate;	       /* at the last charge, bytes/s */
 	__u64 idle_ns;	       /* time for which nobody had anything to send */
@@ -187,6 +190,11 @@ struct nn_socket {
 	__u32 prepaid_bytes;	   /* charged when they were held */
 	__u32 clamp_segments;	   /* of the congestion window, 0 = none */
 	__u64 limit_bytes_per_sec; /* lowest on the path, as last seen */
+
+	/* Sockets that are not TCP's: see datagram.h. */
+	__u64 queue_asked_ns; /* when the daemon was asked for a queue */
+	__u32 queue_ifindex;  /* device before which one took its last packet */
+	__u32 queue_epoch;    /* the policy's, then */
 };
 
 /* What holds now; one element, written by the user side only. */
@@ -194,8 +202,8 @@ struct nn_policy {
 	__u32 epoch; /* changes with the set of nodes */
 	__u32 kinds; /* 1 << kind of those that have a node */
 	__u32 host_node;
-	__u32 pad;
-	__u64 cover; /* the cgroup that the egress hook is on, 0 = the root */
+	__u32 queues; /* for what is no TCP; changes as they come, 0 = none */
+	__u64 cover;  /* the cgroup that the egress hook is on, 0 = the root */
 };
 
 /* Reasons for which traffic flowed although it should have been held. */
@@ -215,6 +223,7 @@ enum nn_event {
 	NN_EVENT_HELD,	/* a chunk is held: TCP would try again late */
 	NN_EVENT_COVER, /* a limited socket is outside the egress hook's cgroup
 			 */
+	NN_EVENT_QUEUE, /* datagrams of a limited socket need a queue */
 };
 
 /* What NN_EVENT_RATE and NN_EVENT_COVER come with; others are a word. */

@@ -57,6 +57,12 @@ func hooks() []hook {
 		{"sock_create", false, ebpf.AttachCGroupInetSockCreate, func(o *netniceObjects) *ebpf.Program { return o.NnSockCreate }, "whose a new socket is"},
 		{"connect_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnConnectFentry }, "whose a new connection is"},
 		{"listen_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnListenFentry }, "whose a listener is"},
+		{"udp_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnUdpSendmsg }, "whose a UDP socket is"},
+		{"udpv6_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnUdpv6Sendmsg }, "whose a UDP socket is, over IPv6"},
+		{"raw_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnRawSendmsg }, "whose a raw socket is"},
+		{"rawv6_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnRawv6Sendmsg }, "whose a raw socket is, over IPv6"},
+		{"ping_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnPingV4Sendmsg }, "whose a ping socket is"},
+		{"pingv6_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnPingV6Sendmsg }, "whose a ping socket is, over IPv6"},
 		{egressHook, false, ebpf.AttachCGroupInetEgress, func(o *netniceObjects) *ebpf.Program { return o.NnEgress }, "holds first segments back"},
 		{"send_tp", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnSendTp }, "who sends"},
 		{"send_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnSendFentry }, "who sends"},
@@ -109,7 +115,21 @@ func missing(spec *btf.Spec) (map[string]bool, error) {
 	} else {
 		out["nn_sock_create"] = true
 	}
+	for _, function := range datagramFunctions() {
+		there, err := has(function, &btf.Func{})
+		if err != nil {
+			return nil, fmt.Errorf("look for %s: %w", function, err)
+		}
+		if created || !there { // IPv6 may be a module, or not there
+			out["nn_"+function] = true
+		}
+	}
 	return out, nil
+}
+
+// datagramFunctions are where the kernel sends what is no TCP.
+func datagramFunctions() []string {
+	return []string{"udp_sendmsg", "udpv6_sendmsg", "raw_sendmsg", "rawv6_sendmsg", "ping_v4_sendmsg", "ping_v6_sendmsg"}
 }
 
 // socketsSeenMade reports whether the hook at a socket's creation may look whose
@@ -180,6 +200,9 @@ func (o *Object) take(c *ebpf.Collection) {
 		NnSockCreate: p["nn_sock_create"], NnEgress: p["nn_egress"],
 		NnSendTp: p["nn_send_tp"], NnSendFentry: p["nn_send_fentry"], NnSendpagesFentry: p["nn_sendpages_fentry"],
 		NnConnectFentry: p["nn_connect_fentry"], NnListenFentry: p["nn_listen_fentry"],
+		NnUdpSendmsg: p["nn_udp_sendmsg"], NnUdpv6Sendmsg: p["nn_udpv6_sendmsg"],
+		NnRawSendmsg: p["nn_raw_sendmsg"], NnRawv6Sendmsg: p["nn_rawv6_sendmsg"],
+		NnPingV4Sendmsg: p["nn_ping_v4_sendmsg"], NnPingV6Sendmsg: p["nn_ping_v6_sendmsg"],
 		NnFork: p["nn_fork"], NnAdoptTasks: p["nn_adopt_tasks"], NnReleaseTasks: p["nn_release_tasks"],
 		NnListTasks: p["nn_list_tasks"], NnAdoptFiles: p["nn_adopt_files"],
 		NnAdoptConnections: p["nn_adopt_connections"], NnListSockets: p["nn_list_sockets"],
@@ -316,6 +339,7 @@ func (o *Object) Close() error {
 		o.NnSockops, o.NnSetsockopt, o.NnGetsockopt, o.NnSockCreate, o.NnEgress, o.NnSendTp, o.NnSendFentry,
 		o.NnSendpagesFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnAdoptFiles,
 		o.NnAdoptConnections, o.NnListSockets,
+		o.NnUdpSendmsg, o.NnUdpv6Sendmsg, o.NnRawSendmsg, o.NnRawv6Sendmsg, o.NnPingV4Sendmsg, o.NnPingV6Sendmsg,
 	} {
 		if p != nil {
 			errs = append(errs, p.Close())

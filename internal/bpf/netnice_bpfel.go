@@ -42,6 +42,7 @@ type netniceNnClock struct {
 	Bytes         uint64
 	Chunks        uint64
 	Held          uint64
+	Dropped       uint64
 	DepartNs      uint64
 	Rate          uint64
 	IdleNs        uint64
@@ -83,6 +84,7 @@ const (
 	netniceNnEventNN_EVENT_RATE  netniceNnEvent = 2
 	netniceNnEventNN_EVENT_HELD  netniceNnEvent = 3
 	netniceNnEventNN_EVENT_COVER netniceNnEvent = 4
+	netniceNnEventNN_EVENT_QUEUE netniceNnEvent = 5
 )
 
 type netniceNnFault uint32
@@ -162,7 +164,7 @@ type netniceNnPolicy struct {
 	Epoch    uint32
 	Kinds    uint32
 	HostNode uint32
-	Pad      uint32
+	Queues   uint32
 	Cover    uint64
 }
 
@@ -191,6 +193,9 @@ type netniceNnSocket struct {
 	PrepaidBytes     uint32
 	ClampSegments    uint32
 	LimitBytesPerSec uint64
+	QueueAskedNs     uint64
+	QueueIfindex     uint32
+	QueueEpoch       uint32
 }
 
 type netniceNnSocketFlags uint32
@@ -270,6 +275,10 @@ const (
 	netniceProgNnListSockets      = "nn_list_sockets"
 	netniceProgNnListTasks        = "nn_list_tasks"
 	netniceProgNnListenFentry     = "nn_listen_fentry"
+	netniceProgNnPingV4Sendmsg    = "nn_ping_v4_sendmsg"
+	netniceProgNnPingV6Sendmsg    = "nn_ping_v6_sendmsg"
+	netniceProgNnRawSendmsg       = "nn_raw_sendmsg"
+	netniceProgNnRawv6Sendmsg     = "nn_rawv6_sendmsg"
 	netniceProgNnReleaseTasks     = "nn_release_tasks"
 	netniceProgNnSendFentry       = "nn_send_fentry"
 	netniceProgNnSendTp           = "nn_send_tp"
@@ -277,6 +286,8 @@ const (
 	netniceProgNnSetsockopt       = "nn_setsockopt"
 	netniceProgNnSockCreate       = "nn_sock_create"
 	netniceProgNnSockops          = "nn_sockops"
+	netniceProgNnUdpSendmsg       = "nn_udp_sendmsg"
+	netniceProgNnUdpv6Sendmsg     = "nn_udpv6_sendmsg"
 	netniceVarAdoptNode           = "adopt_node"
 	netniceVarAdoptOuter          = "adopt_outer"
 	netniceVarAdoptRootTgid       = "adopt_root_tgid"
@@ -348,6 +359,10 @@ type netniceProgramSpecs struct {
 	NnListSockets      *ebpf.ProgramSpec `ebpf:"nn_list_sockets"`
 	NnListTasks        *ebpf.ProgramSpec `ebpf:"nn_list_tasks"`
 	NnListenFentry     *ebpf.ProgramSpec `ebpf:"nn_listen_fentry"`
+	NnPingV4Sendmsg    *ebpf.ProgramSpec `ebpf:"nn_ping_v4_sendmsg"`
+	NnPingV6Sendmsg    *ebpf.ProgramSpec `ebpf:"nn_ping_v6_sendmsg"`
+	NnRawSendmsg       *ebpf.ProgramSpec `ebpf:"nn_raw_sendmsg"`
+	NnRawv6Sendmsg     *ebpf.ProgramSpec `ebpf:"nn_rawv6_sendmsg"`
 	NnReleaseTasks     *ebpf.ProgramSpec `ebpf:"nn_release_tasks"`
 	NnSendFentry       *ebpf.ProgramSpec `ebpf:"nn_send_fentry"`
 	NnSendTp           *ebpf.ProgramSpec `ebpf:"nn_send_tp"`
@@ -355,6 +370,8 @@ type netniceProgramSpecs struct {
 	NnSetsockopt       *ebpf.ProgramSpec `ebpf:"nn_setsockopt"`
 	NnSockCreate       *ebpf.ProgramSpec `ebpf:"nn_sock_create"`
 	NnSockops          *ebpf.ProgramSpec `ebpf:"nn_sockops"`
+	NnUdpSendmsg       *ebpf.ProgramSpec `ebpf:"nn_udp_sendmsg"`
+	NnUdpv6Sendmsg     *ebpf.ProgramSpec `ebpf:"nn_udpv6_sendmsg"`
 }
 
 // netniceMapSpecs contains maps before they are loaded into the kernel.
@@ -480,6 +497,10 @@ type netnicePrograms struct {
 	NnListSockets      *ebpf.Program `ebpf:"nn_list_sockets"`
 	NnListTasks        *ebpf.Program `ebpf:"nn_list_tasks"`
 	NnListenFentry     *ebpf.Program `ebpf:"nn_listen_fentry"`
+	NnPingV4Sendmsg    *ebpf.Program `ebpf:"nn_ping_v4_sendmsg"`
+	NnPingV6Sendmsg    *ebpf.Program `ebpf:"nn_ping_v6_sendmsg"`
+	NnRawSendmsg       *ebpf.Program `ebpf:"nn_raw_sendmsg"`
+	NnRawv6Sendmsg     *ebpf.Program `ebpf:"nn_rawv6_sendmsg"`
 	NnReleaseTasks     *ebpf.Program `ebpf:"nn_release_tasks"`
 	NnSendFentry       *ebpf.Program `ebpf:"nn_send_fentry"`
 	NnSendTp           *ebpf.Program `ebpf:"nn_send_tp"`
@@ -487,6 +508,8 @@ type netnicePrograms struct {
 	NnSetsockopt       *ebpf.Program `ebpf:"nn_setsockopt"`
 	NnSockCreate       *ebpf.Program `ebpf:"nn_sock_create"`
 	NnSockops          *ebpf.Program `ebpf:"nn_sockops"`
+	NnUdpSendmsg       *ebpf.Program `ebpf:"nn_udp_sendmsg"`
+	NnUdpv6Sendmsg     *ebpf.Program `ebpf:"nn_udpv6_sendmsg"`
 }
 
 func (p *netnicePrograms) Close() error {
@@ -501,6 +524,10 @@ func (p *netnicePrograms) Close() error {
 		p.NnListSockets,
 		p.NnListTasks,
 		p.NnListenFentry,
+		p.NnPingV4Sendmsg,
+		p.NnPingV6Sendmsg,
+		p.NnRawSendmsg,
+		p.NnRawv6Sendmsg,
 		p.NnReleaseTasks,
 		p.NnSendFentry,
 		p.NnSendTp,
@@ -508,6 +535,8 @@ func (p *netnicePrograms) Close() error {
 		p.NnSetsockopt,
 		p.NnSockCreate,
 		p.NnSockops,
+		p.NnUdpSendmsg,
+		p.NnUdpv6Sendmsg,
 	)
 }
 

@@ -3,8 +3,6 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 
@@ -52,10 +50,8 @@ func ShapeFaultNames() []string {
 // pinned in the same folder.
 type Shaping struct {
 	shapingObjects
-	pinDir     string
+	pins
 	cgroupRoot string
-	own        []string // names of the pinned maps
-	links      map[string]link.Link
 }
 
 // shapeHook is a program that needs no device.
@@ -134,30 +130,10 @@ func (o *Object) LoadShaping() (*Shaping, error) {
 	for _, name := range skip {
 		delete(spec.Programs, name)
 	}
-	shared := map[string]*ebpf.Map{
-		"nodes": o.Nodes, "clocks": o.Clocks, "classes": o.Classes, "sockets": o.Sockets, "tasks": o.Tasks,
-		"users": o.Users, "cgroups": o.Cgroups, "policy": o.Policy, "faults": o.Faults, "events": o.Events,
-	}
-	s := &Shaping{pinDir: o.opts.PinDir, cgroupRoot: o.opts.CgroupRoot, links: map[string]link.Link{}}
-	for name, m := range spec.Maps {
-		if shared[name] == nil && name[0] != '.' {
-			m.Pinning = ebpf.PinByName
-			s.own = append(s.own, name)
-		}
-	}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
-		Maps: ebpf.MapOptions{PinPath: s.pinDir}, MapReplacements: shared,
-	})
-	if errors.Is(err, ebpf.ErrMapIncompatible) {
-		return nil, fmt.Errorf("%w in %s: %w", ErrLayout, s.pinDir, err)
-	}
+	s := &Shaping{pins: newPins(o.opts.PinDir), cgroupRoot: o.opts.CgroupRoot}
+	coll, err := o.loadBeside(spec, &s.pins)
 	if err != nil {
 		return nil, fmt.Errorf("load the object for what comes in: %w", err)
-	}
-	for name, m := range coll.Maps {
-		if shared[name] != nil {
-			_ = m.Close() // a second descriptor
-		}
 	}
 	s.take(coll)
 	return s, nil
@@ -219,59 +195,6 @@ func (s *Shaping) AttachDevice(ifindex int, name string, p *ebpf.Program) error 
 	}
 	return nil
 }
-
-// pinned takes over a pinned link or makes and pins a new one.
-func (s *Shaping) pinned(name string, p *ebpf.Program, updates bool, attach func() (link.Link, error)) error {
-	path := linkPath(s.pinDir, name)
-	old, err := link.LoadPinnedLink(path, nil)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("open %s: %w", path, err)
-	}
-	if old != nil && updates {
-		if old.Update(p) == nil {
-			s.links[name] = old
-			return nil
-		}
-		// what it was attached to has gone
-	}
-	l, err := pinnedInstead(old, path, attach)
-	if err != nil {
-		return err
-	}
-	s.links[name] = l
-	return nil
-}
-
-// DetachDevice takes a program off; the device may have gone.
-func (s *Shaping) DetachDevice(name string) error {
-	l := s.links[name]
-	if l == nil {
-		return nil
-	}
-	delete(s.links, name)
-	err := l.Unpin()
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return errors.Join(err, l.Close())
-}
-
-// Stale lists the pins of devices, by name, that this process has not taken
-// over.
-func (s *Shaping) Stale(prefix string) []string {
-	var out []string
-	found, _ := filepath.Glob(linkPath(s.pinDir, prefix) + "*") // the pattern is a good one
-	for _, path := range found {
-		name := filepath.Base(path)[len("link_"):]
-		if s.links[name] == nil {
-			out = append(out, name)
-		}
-	}
-	return out
-}
-
-// Unpin removes a pin that nobody holds.
-func (s *Shaping) Unpin(name string) error { return os.Remove(linkPath(s.pinDir, name)) }
 
 // IsShaping says whether a shaping object is pinned in the folder.
 func (o *Object) IsShaping() bool {
@@ -345,24 +268,10 @@ func ShapingPurposes() map[string]string {
 
 // Remove detaches everything and removes the pins of this object alone.
 func (s *Shaping) Remove() error {
-	var errs []error
-	for name := range maps.Clone(s.links) {
-		errs = append(errs, s.DetachDevice(name))
-	}
-	for _, name := range s.own {
-		if err := os.Remove(filepath.Join(s.pinDir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(append(errs, s.Close())...)
+	return errors.Join(s.removePins(), s.Close())
 }
 
 // Close lets go of everything and leaves pins and attachments as they are.
 func (s *Shaping) Close() error {
-	var errs []error
-	for _, l := range s.links {
-		errs = append(errs, l.Close())
-	}
-	s.links = map[string]link.Link{}
-	return errors.Join(append(errs, s.shapingObjects.Close())...)
+	return errors.Join(s.closeLinks(), s.shapingObjects.Close())
 }

@@ -42,6 +42,7 @@ type shapingNnClock struct {
 	Bytes         uint64
 	Chunks        uint64
 	Held          uint64
+	Dropped       uint64
 	DepartNs      uint64
 	Rate          uint64
 	IdleNs        uint64
@@ -157,7 +158,7 @@ type shapingNnPolicy struct {
 	Epoch    uint32
 	Kinds    uint32
 	HostNode uint32
-	Pad      uint32
+	Queues   uint32
 	Cover    uint64
 }
 
@@ -220,6 +221,9 @@ type shapingNnSocket struct {
 	PrepaidBytes     uint32
 	ClampSegments    uint32
 	LimitBytesPerSec uint64
+	QueueAskedNs     uint64
+	QueueIfindex     uint32
+	QueueEpoch       uint32
 }
 
 type shapingNnTask struct {

@@ -34,6 +34,7 @@ const (
 
 	EventRate  = uint32(netniceNnEventNN_EVENT_RATE)
 	EventHeld  = uint32(netniceNnEventNN_EVENT_HELD)
+	EventQueue = uint32(netniceNnEventNN_EVENT_QUEUE)
 	EventCover = uint32(netniceNnEventNN_EVENT_COVER)
 
 	KindSocket = uint32(netniceNnNodeKindNN_NODE_SOCKET)

@@ -98,8 +98,11 @@ func ownName(n *api.Node) string {
 
 // waitText prints who waits in a node, "-" if nobody does.
 func (a *App) waitText(u api.Usage) string {
-	if u.WaitingSockets == 0 {
+	switch {
+	case u.WaitingSockets == 0 && u.QueuedBytes == 0:
 		return "-"
+	case u.WaitingSockets == 0:
+		return units.FormatBytes(u.QueuedBytes, a.units) + " queued"
 	}
 	return fmt.Sprintf("%s in %s", units.FormatBytes(u.WaitingBytes, a.units), count(u.WaitingSockets, "socket"))
 }

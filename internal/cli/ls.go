@@ -142,8 +142,8 @@ func (a *App) tree(nodes []api.Node, width int) string {
 	for _, branch := range branches(nodes, unicodeLocale(a.Getenv)) {
 		n := branch.node
 		longest := "-"
-		if n.Up.WaitingSockets > 0 {
-			longest = units.FormatDuration(n.Up.WaitNS)
+		if n.Up.WaitingSockets > 0 || n.Up.QueuedBytes > 0 {
+			longest = units.FormatDuration(max(n.Up.WaitNS, n.Up.QueueNS))
 		}
 		row := []string{
 			branch.prefix + printable(n.Subject.String()), ownName(n), a.nodeText(n),

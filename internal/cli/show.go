@@ -79,6 +79,10 @@ func (a *App) paragraph(n *api.Node) string {
 	if n.Up.Held > 0 {
 		line("held", "%s of new connections held back", count(int(n.Up.Held), "first segment"))
 	}
+	if n.Up.QueuedBytes > 0 || n.Up.Dropped > 0 {
+		line("queued", "%s of UDP and the like, %s long; %s dropped", units.FormatBytes(n.Up.QueuedBytes, a.units),
+			units.FormatDuration(n.Up.QueueNS), count(int(n.Up.Dropped), "packet"))
+	}
 	if receives(n) {
 		line("receives", "%s down", units.FormatRate(n.Down.RateBytesPerSec, a.units))
 		line("received", "%s", units.FormatBytes(n.Down.Bytes, a.units))

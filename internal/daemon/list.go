@@ -209,6 +209,9 @@ func (d *Daemon) render(n *node, now sample) api.Node {
 			WaitingBytes:    queue.bytes,
 			WaitNS:          queue.waitNS,
 			Held:            stats.Held,
+			QueuedBytes:     stats.Datagrams.QueuedBytes,
+			QueueNS:         stats.Datagrams.DelayNS,
+			Dropped:         stats.Datagrams.Dropped,
 		},
 		Down: api.Usage{
 			Bytes:           stats.Down.Bytes,

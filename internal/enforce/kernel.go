@@ -69,6 +69,15 @@ type NodeStats struct {
 	Held      uint64 // first segments held back
 	WaitNS    uint64 // how far the node's clock runs ahead of now
 	Down      InflowStats
+	Datagrams OutflowStats
+}
+
+// OutflowStats is what waits of what a node sends and is no TCP; it counts in
+// NodeStats.Bytes.
+type OutflowStats struct {
+	QueuedBytes uint64 // that wait, link headers included
+	DelayNS     uint64 // what is sent now waits so long
+	Dropped     uint64 // packets: no queue, or no room in it
 }
 
 // InflowStats is what a node that limits what comes in has received.

@@ -42,6 +42,7 @@ type clockNnClock struct {
 	Bytes         uint64
 	Chunks        uint64
 	Held          uint64
+	Dropped       uint64
 	DepartNs      uint64
 	Rate          uint64
 	IdleNs        uint64

@@ -54,6 +54,7 @@ type Kernel struct {
 	cover     cover
 	guard     Guard // nil = none yet
 	events    chan struct{}
+	datagrams datagrams
 	reader    *ringbuf.Reader
 	rates     bool // a socket has a rate of its own: see rates.go
 	going     bool // Down: they go
@@ -86,7 +87,7 @@ func Open(opts Options) (*Kernel, error) {
 	k := &Kernel{
 		opts: opts, obj: obj, nodes: map[uint32]bpf.Node{},
 		processes: map[uint32]int{}, noClock: map[bpf.ClockKey]bool{},
-		events: make(chan struct{}, 1), done: make(chan struct{}),
+		events: make(chan struct{}, 1), datagrams: datagrams{wanted: make(chan struct{}, 1)}, done: make(chan struct{}),
 		held: make(chan struct{}, 1), heldDone: make(chan struct{}), stop: make(chan struct{}),
 	}
 	if err := k.start(); err != nil {
@@ -149,8 +150,11 @@ func (k *Kernel) wait() {
 			continue
 		}
 		wake := k.events
-		if isEvent(event.RawSample, bpf.EventHeld) {
+		switch {
+		case isEvent(event.RawSample, bpf.EventHeld):
 			wake = k.held
+		case isEvent(event.RawSample, bpf.EventQueue):
+			wake = k.datagrams.wanted
 		}
 		select {
 		case wake <- struct{}{}:
@@ -167,7 +171,7 @@ func (k *Kernel) readNodes() error {
 	if err := k.obj.Policy.Lookup(uint32(0), &policy); err != nil {
 		return fmt.Errorf("read the policy: %w", err)
 	}
-	k.epoch, k.cover.id = policy.Epoch, policy.Cover
+	k.epoch, k.cover.id, k.datagrams.epoch = policy.Epoch, policy.Cover, policy.Queues
 	k.rates = policy.Kinds&(1<<bpf.KindSocket) != 0
 	var index uint32
 	var n bpf.Node

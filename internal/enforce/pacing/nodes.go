@@ -201,7 +201,7 @@ func (k *Kernel) putPolicy() error {
 }
 
 func (k *Kernel) writePolicy() error {
-	p := bpf.Policy{Epoch: k.epoch, Cover: k.cover.id}
+	p := bpf.Policy{Epoch: k.epoch, Cover: k.cover.id, Queues: k.datagrams.epoch}
 	for id, n := range k.nodes {
 		p.Kinds |= 1 << n.Kind
 		if n.Kind == bpf.KindHost {

@@ -33,10 +33,10 @@ func bareKind(encap string) bool {
 // wanted says whether what the device receives is looked at, and its flags.
 // Packets come in by the device that has the address: a member of a bridge or a
 // bond hands them on to that.
-func (p *place) wanted(link netlink.Link, masters map[int]string) (flags uint32, ok bool) {
+func wanted(link netlink.Link, masters map[int]string) (flags uint32, ok bool) {
 	a := link.Attrs()
 	switch {
-	case p.isHome() && p.s.pair.owns(a.Index), strings.HasPrefix(a.Alias, alias("")):
+	case strings.HasPrefix(a.Alias, alias("")): // netnice's own
 		return 0, false
 	case a.EncapType == "loopback":
 		return 0, false // see nn_shape_arrived
@@ -48,10 +48,6 @@ func (p *place) wanted(link netlink.Link, masters map[int]string) (flags uint32,
 		return bpf.DeviceBare, true
 	}
 	return 0, false
-}
-
-func (p *pair) owns(ifindex int) bool {
-	return p.queue != nil && (p.queue.Attrs().Index == ifindex || p.back.Attrs().Index == ifindex)
 }
 
 // followDevices attaches the program to the devices that are there and wanted,
@@ -68,7 +64,7 @@ func (p *place) followDevices() error {
 	present := map[int]bool{}
 	var errs []error
 	for _, l := range links {
-		flags, ok := p.wanted(l, masters)
+		flags, ok := wanted(l, masters)
 		if !ok {
 			continue
 		}
@@ -141,13 +137,19 @@ func (s *shaper) freeSlot() (uint32, error) {
 			used[d.Slot] = true
 		}
 	}
-	// Going round: a packet of a device that went may still carry its slot.
+	return s.nextSlot.free(used)
+}
+
+// slotCounter goes round: a packet of a device that went may still carry its slot.
+type slotCounter uint32
+
+func (n *slotCounter) free(used map[uint32]bool) (uint32, error) {
 	for range uint32(bpf.MaxDevices) {
-		if s.nextSlot++; s.nextSlot >= bpf.MaxDevices {
-			s.nextSlot = 1
+		if *n++; *n >= bpf.MaxDevices {
+			*n = 1
 		}
-		if !used[s.nextSlot] {
-			return s.nextSlot, nil
+		if !used[uint32(*n)] {
+			return uint32(*n), nil
 		}
 	}
 	return 0, fmt.Errorf("%w: limits on more than %d devices", errTooMany, bpf.MaxDevices-1)

@@ -24,6 +24,10 @@ type Kernel struct {
 
 	mu sync.Mutex
 	on *shaper // while a limit on what comes in stands
+
+	send   *sender // while there are queues for what is sent and is no TCP
+	stop   chan struct{}
+	closed bool
 }
 
 var _ enforce.Kernel = (*Kernel)(nil)
@@ -34,23 +38,29 @@ func Open(opts pacing.Options) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kernel{Kernel: inner, log: opts.Logger}
+	k := &Kernel{Kernel: inner, log: opts.Logger, stop: make(chan struct{})}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}
 	if err := k.resume(); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
+	go k.awaitDatagrams()
 	return k, nil
 }
 
 // resume takes over what an earlier process left.
 func (k *Kernel) resume() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.Object().IsSending() {
+		if err := k.startSending(); err != nil {
+			return err
+		}
+	}
 	if !k.Object().IsShaping() {
 		return nil
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	specs, err := k.Nodes()
 	if err != nil {
 		return err
@@ -128,6 +138,14 @@ func (k *Kernel) devicesChanged(on *shaper, at *place) {
 func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err := k.setReceiving(spec); err != nil {
+		return err
+	}
+	return k.sends(spec)
+}
+
+// setReceiving sets the node, and what it limits of what comes in.
+func (k *Kernel) setReceiving(spec enforce.NodeSpec) error {
 	rate, _ := ceiling(spec)
 	had := k.on != nil && k.on.nodes[spec.ID] != nil
 	if rate == 0 && !had {
@@ -203,10 +221,11 @@ func (k *Kernel) RemoveNode(id uint32) error {
 	if err := k.Kernel.RemoveNode(id); err != nil {
 		return err
 	}
+	err := k.sendsNoMore(id)
 	if k.on == nil || k.on.nodes[id] == nil {
-		return nil
+		return err
 	}
-	return k.lift(id)
+	return errors.Join(err, k.lift(id))
 }
 
 // Maintain implements enforce.Kernel.
@@ -233,7 +252,20 @@ func (k *Kernel) Close() error {
 		err = k.on.close()
 		k.on = nil
 	}
+	if k.send != nil {
+		err = errors.Join(err, k.send.close())
+		k.send = nil
+	}
+	k.end()
 	return errors.Join(err, k.Kernel.Close())
+}
+
+// end ends the wait for datagrams.
+func (k *Kernel) end() {
+	if !k.closed {
+		k.closed = true
+		close(k.stop)
+	}
 }
 
 // Down implements enforce.Kernel.
@@ -243,10 +275,11 @@ func (k *Kernel) Down() error {
 	if err := k.Kernel.Down(); err != nil {
 		return err
 	}
+	k.end()
+	errs := []error{k.downSending()}
 	if k.on == nil {
-		return nil
+		return errors.Join(errs...)
 	}
-	var errs []error
 	for id := range k.on.nodes {
 		errs = append(errs, k.on.clear(id))
 	}

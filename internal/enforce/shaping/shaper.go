@@ -35,7 +35,7 @@ type shaper struct {
 	nodes    map[uint32]*limited
 	places   map[uint32]*place // by namespace
 	looks    uint32            // for places
-	nextSlot uint32
+	nextSlot slotCounter
 	watch    *watcher     // at home
 	changed  func(*place) // devices came or went; nil: at home
 	revisit  bool         // windows that nothing keeps but visits: before 6.12

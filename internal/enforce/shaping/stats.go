@@ -12,7 +12,10 @@ func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	list, err := k.Kernel.Stats()
-	if err != nil || k.on == nil {
+	if err != nil {
+		return list, err
+	}
+	if err := k.countSent(list); err != nil || k.on == nil {
 		return list, err
 	}
 	queues, err := k.on.pair.standings()
@@ -30,6 +33,11 @@ func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, erro
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	stats, sockets, err := k.Kernel.Look(id)
+	if err == nil {
+		one := []enforce.NodeStats{stats}
+		err = k.countSent(one)
+		stats = one[0]
+	}
 	if err != nil || k.on == nil || k.on.nodes[id] == nil {
 		return stats, sockets, err
 	}
@@ -65,6 +73,10 @@ func (k *Kernel) Attached() map[string]bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	out := k.Kernel.Attached()
+	if k.send != nil {
+		maps.Copy(out, k.send.obj.Attached())
+		out["send_out"], out["send_back"] = len(k.send.attached) > 0, k.send.pair.back != nil
+	}
 	if k.on == nil {
 		return out
 	}
@@ -82,6 +94,9 @@ func (k *Kernel) ProgramFor(name string) string {
 	if text := bpf.ShapingPurposes()[name]; text != "" {
 		return text
 	}
+	if text := bpf.SendingPurposes()[name]; text != "" {
+		return text
+	}
 	return k.Kernel.ProgramFor(name)
 }
 
@@ -90,6 +105,12 @@ func (k *Kernel) Counters() (map[string]uint64, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	out, err := k.Kernel.Counters()
+	if err == nil && k.send != nil {
+		var own map[string]uint64
+		if own, err = bpf.ReadCounters(k.send.obj.SendFaults, bpf.SendFaultNames()); err == nil {
+			maps.Copy(out, own)
+		}
+	}
 	if err != nil || k.on == nil {
 		return out, err
 	}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What is sent by UDP and whatever else is no TCP: whose a socket is, and,
+ * where it has no queue, what becomes of its packets.
+ *
+ * They are charged to the clocks of their path, in one class below each node,
+ * and never wait here: who keeps to his share is not held at all, and TCP gets
+ * what he leaves. Who does not needs a queue (send_steer.h), for which the
+ * daemon is asked; until it is there, and where there can be none, what is too
+ * far ahead of its clock is dropped.
+ */
+#ifndef NETNICE_DATAGRAM_H
+#define NETNICE_DATAGRAM_H
+
+#include "charge.h"
+#include "identity.h"
+
+#define NN_UDP_HEADERS	  28 /* of IPv4 and UDP */
+#define NN_UDP6_HEADERS	  48
+#define NN_PROTOCOL_IPV6  0x86dd
+#define NN_IPPROTO_ICMP	  1
+#define NN_IPPROTO_IGMP	  2
+#define NN_IPPROTO_ICMPV6 58
+/* So far ahead of its clock a sender needs a queue, and without one he is so
+ * far ahead of it at most. */
+#define NN_QUEUE_NEEDED_NS   10000000ULL
+#define NN_DATAGRAM_AHEAD_NS 100000000ULL
+/* Control messages may be that much further ahead, so that they get through. */
+#define NN_CONTROL_AHEAD_NS 1000000000ULL
+#define NN_QUEUE_ASK_NS	    1000000000ULL
+
+static __always_inline bool nn_of_internet(struct sock *sk)
+{
+	__u16 family = sk->__sk_common.skc_family;
+
+	return family == AF_INET || family == AF_INET6;
+}
+
+/* May send what is no TCP. */
+static __always_inline bool nn_sends_datagrams(struct sock *sk)
+{
+	if (sk->__sk_common.skc_family == AF_PACKET)
+		return true;
+	return nn_of_internet(sk) && sk->sk_protocol != IPPROTO_TCP &&
+	       sk->sk_protocol != IPPROTO_MPTCP;
+}
+
+/* May send by the network, not to other programs here. */
+static __always_inline bool nn_sends_by_network(struct sock *sk)
+{
+	return nn_sends_datagrams(sk) ||
+	       (nn_of_internet(sk) && sk->sk_type == SOCK_STREAM);
+}
+
+/* Where the hook at a socket's creation may not look at tasks. */
+#define NN_DATAGRAM_FENTRY(function)                                           \
+	SEC("fentry/" #function)                                               \
+	int BPF_PROG(nn_##function, struct sock *sk)                           \
+	{                                                                      \
+		nn_socket_used(sk);                                            \
+		return 0;                                                      \
+	}
+
+/* IP bytes of a packet, or of all the segments that it stands for. */
+static __always_inline __u64 nn_datagram_bytes(const struct __sk_buff *skb,
+					       __u32 link_header,
+					       __u32 *segments)
+{
+	__u32 headers = skb->protocol == bpf_htons(NN_PROTOCOL_IPV6)
+				? NN_UDP6_HEADERS
+				: NN_UDP_HEADERS;
+
+	*segments = skb->gso_segs > 1 ? skb->gso_segs : 1;
+	return skb->len - link_header + (__u64)(*segments - 1) * headers;
+}
+
+static __always_inline bool nn_is_control(__u32 protocol)
+{
+	return protocol == NN_IPPROTO_ICMP || protocol == NN_IPPROTO_IGMP ||
+	       protocol == NN_IPPROTO_ICMPV6;
+}
+
+/* Ask the daemon for a queue, once a second until it is there. */
+static __always_inline void nn_queue_ask(struct nn_socket *s, __u64 now_ns)
+{
+	__u32 event = NN_EVENT_QUEUE;
+
+	if (s->queue_asked_ns && s->queue_asked_ns + NN_QUEUE_ASK_NS > now_ns)
+		return;
+	s->queue_asked_ns = now_ns;
+	if (bpf_ringbuf_output(&events, &event, sizeof(event),
+			       BPF_RB_FORCE_WAKEUP))
+		nn_fault(NN_FAULT_EVENT_LOST);
+}
+
+static __always_inline void nn_dropped_count(struct nn_socket *s)
+{
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		struct nn_clock_key k = {.node = s->path[i].node};
+		struct nn_clock *c;
+
+		if (!k.node)
+			break;
+		c = bpf_map_lookup_elem(&clocks, &k);
+		if (!c) {
+			k.direction = NN_TOTAL;
+			c = bpf_map_lookup_elem(&clocks, &k);
+		}
+		if (c) {
+			__sync_fetch_and_add(&c->dropped, 1);
+			return;
+		}
+	}
+}
+
+/* A packet of a limited socket at the egress hook; false = drop it. */
+static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
+					      struct nn_socket *s)
+{
+	struct nn_policy *p = nn_policy();
+	__u64 ahead_ns = NN_DATAGRAM_AHEAD_NS;
+	__u32 segments;
+	struct nn_transmit x = {
+		.now_ns = bpf_ktime_get_ns(),
+		.wire_bytes = nn_datagram_bytes(skb, 0, &segments),
+		.loopback = skb->ifindex == LOOPBACK_IFINDEX,
+		.empty = 1,
+		.datagrams = 1,
+	};
+	__u8 protocol = 0;
+
+	if (!p)
+		return true;
+	if (p->queues && !x.loopback) {
+		/* it is charged where it leaves the queue */
+		if (s->queue_epoch == p->queues &&
+		    s->queue_ifindex == skb->ifindex)
+			return true;
+		/* its first packet tells whether a queue takes it */
+		if (s->queue_epoch != p->queues) {
+			s->queue_epoch = p->queues;
+			s->queue_ifindex = 0;
+			s->prepaid_bytes = 0;
+			return true;
+		}
+	}
+	nn_path_walk(s, &x, NN_ASK);
+	if (x.limit == NN_UNLIMITED)
+		return true;
+	if (!x.loopback && x.before_ns > x.now_ns + NN_QUEUE_NEEDED_NS)
+		nn_queue_ask(s, x.now_ns);
+	if (x.before_ns > x.now_ns + ahead_ns) {
+		bpf_skb_load_bytes(
+			skb,
+			skb->protocol == bpf_htons(NN_PROTOCOL_IPV6) ? 6 : 9,
+			&protocol, sizeof(protocol));
+		if (nn_is_control(protocol))
+			ahead_ns += NN_CONTROL_AHEAD_NS;
+		if (x.before_ns > x.now_ns + ahead_ns) {
+			nn_dropped_count(s);
+			return false;
+		}
+	}
+	nn_path_walk(s, &x, NN_CHARGE);
+	/* A queue that takes it after this hook has not to charge it again. */
+	s->prepaid_bytes = x.wire_bytes;
+	return true;
+}
+
+#endif

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The way of a packet that is sent and is no TCP: from the egress of its device
+ * through the HTB class of each node on its socket's path, innermost first, and
+ * back to that egress, marked so that it then passes. It stays charged to its
+ * socket's buffer all the while, so that the sender waits when that is full.
+ * As it leaves a class, that node's clock is charged.
+ */
+#ifndef NETNICE_SEND_STEER_H
+#define NETNICE_SEND_STEER_H
+
+#include "datagram.h"
+#include "frame.h"
+#include "send_types.h"
+
+/* The lower of the ceilings of a node on what is sent, 0 = none. */
+static __always_inline __u64 nn_outbound_rate(const struct nn_node *n)
+{
+	__u64 up =
+		nn_lower(n->limits[NN_OWNER_ADMIN][NN_UP].ceiling_bytes_per_sec,
+			 n->limits[NN_OWNER_USER][NN_UP].ceiling_bytes_per_sec);
+	__u64 total = nn_lower(
+		n->limits[NN_OWNER_ADMIN][NN_TOTAL].ceiling_bytes_per_sec,
+		n->limits[NN_OWNER_USER][NN_TOTAL].ceiling_bytes_per_sec);
+
+	return nn_lower(up, total);
+}
+
+/* The next node on the path that limits what is sent, from a hop on. */
+static __always_inline __u32 nn_outbound_next(const struct nn_socket *s,
+					      __u32 from, __u32 *at,
+					      __u64 *rate)
+{
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		struct nn_node *n;
+
+		if (!s->path[i].node)
+			break;
+		if (i < from)
+			continue;
+		n = nn_node_get(s->path[i].node, s->path[i].generation);
+		if (!n)
+			continue;
+		*rate = nn_outbound_rate(n);
+		if (!*rate)
+			continue;
+		*at = i;
+		return s->path[i].node;
+	}
+	return 0;
+}
+
+static __always_inline int nn_send_enqueue(struct __sk_buff *skb,
+					   const struct nn_shaper *q,
+					   __u32 node, __u32 hop, __u32 slot)
+{
+	skb->priority = NN_SHAPE_HANDLE | node;
+	skb->tc_index = NN_SEND_MARK | hop << NN_MARK_HOP | slot;
+	return bpf_redirect(q->queue_ifindex, 0);
+}
+
+/* A control message may pass beside the queue if its part of the limit is not
+ * used up. */
+static __always_inline bool nn_control_passes(struct nn_outflow *f, __u64 rate,
+					      __u64 bytes, __u64 now_ns)
+{
+	__u64 part = rate / NN_CONTROL_PART, at = f->aside_ns;
+
+	if (part < NN_CONTROL_LEAST)
+		part = NN_CONTROL_LEAST;
+	if (at > now_ns)
+		return false;
+	if (at + NN_CONTROL_BURST_NS < now_ns)
+		at = now_ns - NN_CONTROL_BURST_NS;
+	f->aside_ns = at + bytes * NN_NSEC_PER_SEC / part;
+	return true;
+}
+
+/* Charge the whole path for a packet that passes beside the queue. */
+static __always_inline void nn_send_aside(struct nn_socket *s, __u64 bytes,
+					  __u64 now_ns)
+{
+	struct nn_transmit x = {
+		.now_ns = now_ns,
+		.wire_bytes = bytes,
+		.empty = 1,
+		.datagrams = 1,
+	};
+
+	if (s->prepaid_bytes < bytes)
+		nn_path_walk(s, &x, NN_CHARGE);
+	s->prepaid_bytes = 0;
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		struct nn_outflow *f;
+
+		if (!s->path[i].node)
+			break;
+		f = nn_outflow(s->path[i].node);
+		if (!f)
+			continue;
+		__sync_fetch_and_add(&f->aside_bytes, bytes);
+		__sync_fetch_and_add(&f->bytes, bytes);
+	}
+}
+
+/* Neighbour discovery of IPv4, and what tells hosts of errors and groups. */
+static __always_inline bool nn_send_control(struct __sk_buff *skb)
+{
+	__u32 at = skb->protocol == bpf_htons(ETH_P_IPV6) ? 6 : 9;
+	__u8 protocol = 0;
+
+	if (skb->protocol != bpf_htons(ETH_P_IPV6) &&
+	    skb->protocol != bpf_htons(ETH_P_IP))
+		return skb->protocol == bpf_htons(ETH_P_ARP);
+	return !bpf_skb_load_bytes_relative(skb, at, &protocol,
+					    sizeof(protocol),
+					    BPF_HDR_START_NET) &&
+	       nn_is_control(protocol);
+}
+
+/* The state of the socket that a packet is of, if it is one that is no TCP's.
+ */
+static __always_inline struct nn_socket *nn_send_socket(struct __sk_buff *skb,
+							struct bpf_sock **of)
+{
+	struct bpf_sock *sk = skb->sk;
+
+	if (!sk)
+		return NULL;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk || sk->protocol == IPPROTO_TCP)
+		return NULL;
+	*of = sk;
+	return bpf_sk_storage_get(&sockets, sk, 0, 0);
+}
+
+/* At the egress of each of the machine's devices but lo. */
+static __always_inline int nn_send_leaving(struct __sk_buff *skb)
+{
+	__u32 ifindex = skb->ifindex, node, hop = 0, zero = 0, segments;
+	struct nn_policy *policy;
+	struct nn_outflow *f;
+	struct nn_shaper *q;
+	struct nn_device *d;
+	struct nn_socket *s;
+	struct bpf_sock *sk;
+	__u64 bytes, rate, now_ns;
+	bool bare;
+
+	s = nn_send_socket(skb, &sk);
+	if (!s)
+		return TC_ACT_UNSPEC;
+	/* of a VLAN on this device, which has a device of its own */
+	if ((skb->tc_index & NN_MARK_MASK) == NN_SEND_MARK || skb->vlan_present)
+		return TC_ACT_UNSPEC;
+	node = nn_outbound_next(s, 0, &hop, &rate);
+	if (!node)
+		return TC_ACT_UNSPEC;
+	q = bpf_map_lookup_elem(&sender, &zero);
+	d = bpf_map_lookup_elem(&send_devices, &ifindex);
+	f = nn_outflow(node);
+	policy = nn_policy();
+	if (!q || !d || !f || !policy) {
+		nn_send_fault(d ? NN_SEND_FAULT_CLASS : NN_SEND_FAULT_DEVICE);
+		return TC_ACT_UNSPEC;
+	}
+	/* the egress hook of the cgroup need not look at the next */
+	s->queue_ifindex = ifindex;
+	s->queue_epoch = policy->queues;
+	bare = d->flags & NN_DEVICE_BARE;
+	bytes = nn_datagram_bytes(skb, bare ? 0 : ETH_HLEN, &segments);
+	now_ns = bpf_ktime_get_ns();
+	if (nn_send_control(skb) && nn_control_passes(f, rate, bytes, now_ns)) {
+		nn_send_aside(s, bytes, now_ns);
+		return TC_ACT_UNSPEC;
+	}
+	if (bare && !nn_header_add(skb)) {
+		nn_send_fault(NN_SEND_FAULT_HEADER);
+		return TC_ACT_UNSPEC;
+	}
+	__sync_fetch_and_add(&f->came_bytes, bytes);
+	return nn_send_enqueue(skb, q, node, hop, d->slot);
+}
+
+/* A packet leaves the class of a node: charge the node's clocks; false if it is
+ * too far ahead of them. */
+static __always_inline bool nn_send_left(struct nn_socket *s, __u32 hop,
+					 __u64 bytes, __u32 segments,
+					 bool prepaid)
+{
+	struct nn_transmit x = {
+		.now_ns = bpf_ktime_get_ns(),
+		.wire_bytes = bytes,
+		.limit = NN_UNLIMITED,
+		.weight = NN_WEIGHT_DEFAULT,
+		.mode = NN_CHARGE,
+		.empty = 1,
+		.datagrams = 1,
+	};
+	struct nn_node *n = NULL;
+	struct nn_outflow *f;
+	__u32 node = 0;
+
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		if (!s->path[i].node)
+			break;
+		n = nn_node_get(s->path[i].node, s->path[i].generation);
+		if (i == hop) {
+			node = s->path[i].node;
+			break;
+		}
+		if (n)
+			x.weight = n->weight; /* of the child below */
+	}
+	f = node ? nn_outflow(node) : NULL;
+	if (!n || !f)
+		return true; /* the limit has gone */
+	if (f->paid_ns > x.now_ns + NN_SEND_AHEAD_NS) {
+		/* nobody charges it, so it gets nearer as others send */
+		f->paid_ns -= (f->paid_ns - x.now_ns) >> 6;
+		__sync_fetch_and_add(&f->dropped, 1);
+		return false;
+	}
+	__sync_fetch_and_add(&f->link_bytes, bytes + ETH_HLEN * segments);
+	__sync_fetch_and_add(&f->packets, segments);
+	__sync_fetch_and_add(&f->bytes, bytes);
+	if (prepaid)
+		return true;
+	for (__u32 d = NN_UP; d <= NN_TOTAL; d += NN_TOTAL - NN_UP) {
+		struct nn_limit *admin = &n->limits[NN_OWNER_ADMIN][d];
+		struct nn_limit *user = &n->limits[NN_OWNER_USER][d];
+		__u64 rate = nn_lower(admin->ceiling_bytes_per_sec,
+				      user->ceiling_bytes_per_sec);
+
+		if (rate)
+			nn_hop_charge(&x, node, d, rate,
+				      nn_lower(admin->burst_bytes,
+					       user->burst_bytes));
+	}
+	f->paid_ns = x.next_ns;
+	return true;
+}
+
+/* At the other end of the pair: on to the next node's class, or out. */
+static __always_inline int nn_send_released(struct __sk_buff *skb)
+{
+	__u32 mark = skb->tc_index, hop = mark >> NN_MARK_HOP & 7, zero = 0;
+	__u32 slot = mark & (NN_MARK_DEVICES - 1), node, segments, *ifindex;
+	struct nn_shaper *q;
+	struct nn_outflow *f;
+	struct nn_socket *s;
+	struct bpf_sock *sk;
+	__u64 bytes, rate;
+	bool prepaid;
+
+	/* nothing of ours: nobody else has to send here */
+	if ((mark & NN_MARK_MASK) != NN_SEND_MARK)
+		return TC_ACT_SHOT;
+	ifindex = bpf_map_lookup_elem(&send_slots, &slot);
+	if (!ifindex || !*ifindex)
+		return TC_ACT_SHOT; /* its device has gone */
+	s = nn_send_socket(skb, &sk);
+	if (!s) {
+		nn_send_fault(NN_SEND_FAULT_SOCKET);
+		return bpf_redirect(*ifindex, 0);
+	}
+	bytes = nn_datagram_bytes(skb, ETH_HLEN, &segments);
+	prepaid = s->prepaid_bytes >= bytes;
+	if (!nn_send_left(s, hop, bytes, segments, prepaid))
+		return TC_ACT_SHOT;
+	node = nn_outbound_next(s, hop + 1, &hop, &rate);
+	f = node ? nn_outflow(node) : NULL;
+	q = bpf_map_lookup_elem(&sender, &zero);
+	if (f && q) {
+		__sync_fetch_and_add(&f->came_bytes, bytes);
+		return nn_send_enqueue(skb, q, node, hop, slot);
+	}
+	if (prepaid)
+		s->prepaid_bytes -= bytes;
+	skb->priority = sk->priority; /* which the pair has cleared */
+	return bpf_redirect(*ifindex, 0);
+}
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The queue for what is sent by UDP and whatever else is no TCP: the structs
+ * that kernel and user side share, and the maps. Nodes, sockets and clocks are
+ * those of maps.h.
+ */
+#ifndef NETNICE_SEND_TYPES_H
+#define NETNICE_SEND_TYPES_H
+
+#include "shape_types.h"
+
+/* As NN_MARK, of what is sent. It stays, so that no device below the first (a
+ * tunnel's) takes the packet again. */
+#define NN_SEND_MARK 0xa000
+/* So far ahead of the clock what leaves the queue may be. The user side keeps
+ * it far below that by the class's rate; without one the rest is dropped, so
+ * that TCP gets its share and the sum stays at the limit. */
+#define NN_SEND_AHEAD_NS 500000000ULL
+/* Control messages pass beside the queue at a part of the limit. */
+#define NN_CONTROL_PART	    32
+#define NN_CONTROL_LEAST    4096 /* bytes/s */
+#define NN_CONTROL_BURST_NS 1000000000ULL
+
+/* What a node sends but TCP. Counters grow from the class's creation; nobody
+ * holds a lock: a count that is lost in a race is one of thousands. */
+struct nn_outflow {
+	__u64 came_bytes;  /* IP bytes into the queue */
+	__u64 bytes;	   /* and out of it, or past it */
+	__u64 packets;	   /* segments out of it */
+	__u64 link_bytes;  /* as HTB counts them, with link headers */
+	__u64 aside_bytes; /* let past it: control messages */
+	__u64 dropped;	   /* packets: too far ahead of the clock */
+	__u64 paid_ns;	   /* when the clock is paid for what has left */
+	__u64 aside_ns;	   /* when the part that passes is paid for */
+};
+_Static_assert(sizeof(struct nn_outflow) == 64, "nn_outflow");
+
+/* Reasons for which a packet passed although it should have been held. */
+enum nn_send_fault {
+	NN_SEND_FAULT_CLASS,  /* no class for its node */
+	NN_SEND_FAULT_DEVICE, /* the device has no slot */
+	NN_SEND_FAULT_HEADER, /* no room for a MAC header */
+	NN_SEND_FAULT_SOCKET, /* whose it was is unknown behind the queue */
+	NN_SEND_FAULTS,
+};
+
+/* Written by the user side before anything is attached. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct nn_shaper);
+} sender SEC(".maps");
+
+/* Devices by index and by slot; the user side writes both as they come and go.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_MARK_DEVICES);
+	__type(key, __u32);
+	__type(value, struct nn_device);
+} send_devices SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NN_MARK_DEVICES);
+	__type(key, __u32);
+	__type(value, __u32);
+} send_slots SEC(".maps");
+
+/* Nodes that limit what is sent; made with the HTB class, removed before it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_MAX_NODES);
+	__type(key, __u32);
+	__type(value, struct nn_outflow);
+} outflows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, NN_SEND_FAULTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} send_faults SEC(".maps");
+
+static __always_inline void nn_send_fault(__u32 reason)
+{
+	__u64 *n = bpf_map_lookup_elem(&send_faults, &reason);
+
+	if (n)
+		(*n)++;
+}
+
+static __always_inline struct nn_outflow *nn_outflow(__u32 node)
+{
+	return bpf_map_lookup_elem(&outflows, &node);
+}
+
+#endif

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/* Every hook of the queue for what is sent and is no TCP, attached while
+ * limited programs send more of it than their share. The logic is in the
+ * headers; nodes, owners and clocks are those of netnice.bpf.c. */
+#include "kernel.h"
+#include "send_steer.h"
+
+char LICENSE[] SEC("license")
+= "Dual BSD/GPL";
+
+/* Keeps the enum in the object's type information, for the Go side. */
+enum nn_send_fault *nn_keep_send_fault __attribute__((unused));
+
+SEC("tc")
+int nn_send_out(struct __sk_buff *skb)
+{
+	return nn_send_leaving(skb);
+}
+
+SEC("tc")
+int nn_send_back(struct __sk_buff *skb)
+{
+	return nn_send_released(skb);
+}
+
+/* Who uses a socket, where it is not known from its creation. */
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(nn_send_user_tp, struct sock *sk)
+{
+	if (nn_sends_datagrams(sk))
+		nn_socket_used(sk);
+	return 0;
+}

@@ -1,0 +1,135 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// pins are what an object that is loaded beside the first has in the folder: its
+// own maps, and its attachments.
+type pins struct {
+	pinDir string
+	own    []string // names of the pinned maps
+	links  map[string]link.Link
+}
+
+func newPins(dir string) pins { return pins{pinDir: dir, links: map[string]link.Link{}} }
+
+// shared are the maps of this object that others are loaded with.
+func (o *Object) shared() map[string]*ebpf.Map {
+	return map[string]*ebpf.Map{
+		"nodes": o.Nodes, "clocks": o.Clocks, "classes": o.Classes, "sockets": o.Sockets, "tasks": o.Tasks,
+		"users": o.Users, "cgroups": o.Cgroups, "policy": o.Policy, "faults": o.Faults, "events": o.Events,
+	}
+}
+
+// loadBeside loads an object that shares nodes, sockets and tasks with this one;
+// its own maps are pinned in the same folder, or used as they are there.
+func (o *Object) loadBeside(spec *ebpf.CollectionSpec, p *pins) (*ebpf.Collection, error) {
+	shared := o.shared()
+	for name, m := range spec.Maps {
+		if shared[name] == nil && name[0] != '.' {
+			m.Pinning = ebpf.PinByName
+			p.own = append(p.own, name)
+		}
+	}
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+		Maps: ebpf.MapOptions{PinPath: p.pinDir}, MapReplacements: shared,
+	})
+	if errors.Is(err, ebpf.ErrMapIncompatible) {
+		return nil, fmt.Errorf("%w in %s: %w", ErrLayout, p.pinDir, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for name, m := range coll.Maps {
+		if shared[name] != nil {
+			_ = m.Close() // a second descriptor
+		}
+	}
+	return coll, nil
+}
+
+// pinned takes over a pinned link or makes and pins a new one.
+func (p *pins) pinned(name string, program *ebpf.Program, updates bool, attach func() (link.Link, error)) error {
+	path := linkPath(p.pinDir, name)
+	old, err := link.LoadPinnedLink(path, nil)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	if old != nil && updates {
+		if old.Update(program) == nil {
+			p.links[name] = old
+			return nil
+		}
+		// what it was attached to has gone
+	}
+	l, err := pinnedInstead(old, path, attach)
+	if err != nil {
+		return err
+	}
+	p.links[name] = l
+	return nil
+}
+
+// DetachDevice takes a program off; the device may have gone.
+func (p *pins) DetachDevice(name string) error {
+	l := p.links[name]
+	if l == nil {
+		return nil
+	}
+	delete(p.links, name)
+	err := l.Unpin()
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, l.Close())
+}
+
+// Stale lists the pins of devices, by name, that this process has not taken
+// over.
+func (p *pins) Stale(prefix string) []string {
+	var out []string
+	found, _ := filepath.Glob(linkPath(p.pinDir, prefix) + "*") // the pattern is a good one
+	for _, path := range found {
+		name := filepath.Base(path)[len("link_"):]
+		if p.links[name] == nil {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// Unpin removes a pin that nobody holds.
+func (p *pins) Unpin(name string) error { return os.Remove(linkPath(p.pinDir, name)) }
+
+// removePins detaches everything and removes the pins.
+func (p *pins) removePins() error {
+	var errs []error
+	for name := range maps.Clone(p.links) {
+		errs = append(errs, p.DetachDevice(name))
+	}
+	for _, name := range p.own {
+		if err := os.Remove(filepath.Join(p.pinDir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// closeLinks lets go of the attachments, which stay.
+func (p *pins) closeLinks() error {
+	var errs []error
+	for _, l := range p.links {
+		errs = append(errs, l.Close())
+	}
+	p.links = map[string]link.Link{}
+	return errors.Join(errs...)
+}

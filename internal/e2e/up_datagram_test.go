@@ -1,0 +1,248 @@
+package e2e
+
+import (
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Limits on what is sent by UDP and whatever else is no TCP: `--up`.
+
+// A sender of datagrams as fast as it may, or at a rate, that tells when it is
+// asked how much payload it has sent, and a receiver of the same.
+const (
+	datagramFlood = `
+host, port, size, rate = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+s = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((host, port))
+data, sent = bytes(size), 0
+
+def flood():
+    global sent
+    begin = time.monotonic()
+    while True:
+        ahead = rate and sent / rate - (time.monotonic() - begin)
+        if ahead > 0.001:
+            time.sleep(ahead)
+        try:
+            s.send(data)
+            sent += size
+        except ConnectionRefusedError:
+            pass
+
+threading.Thread(target=flood, daemon=True).start()
+say("ready")
+while True:
+    if wait() == "ping":
+        out = subprocess.run(["ping", "-q", *sys.argv[5:], host], stdout=subprocess.PIPE, text=True).stdout
+        say("pings", *(word for word in out.split() if word.isdigit()))
+    else:
+        say("got", sent, sent // size, time.monotonic())
+`
+)
+
+// datagrams is who sends, and who counts what comes.
+type datagrams struct {
+	f       *inbound
+	tx, rx  *script
+	headers float64
+}
+
+// datagramsTo starts a sender in A, with a command before it and more arguments,
+// and a receiver in B.
+func (f *inbound) datagramsTo(port int, size int, rate float64, v6 bool, more []string, under ...string) datagrams {
+	f.t.Helper()
+	family, host, headers := "4", f.B4.String(), 28.0
+	if v6 {
+		family, host, headers = "6", f.B6.String(), 48
+	}
+	if size > 1472 { // in three parts
+		headers += 40
+	}
+	d := datagrams{f: f, headers: headers}
+	d.rx = f.python(options{in: f.B}, datagramReceiver, strconv.Itoa(port), family)
+	d.rx.read("ready")
+	d.tx = f.python(options{in: f.A, under: under}, datagramFlood,
+		append([]string{host, strconv.Itoa(port), strconv.Itoa(size), fmt.Sprint(rate)}, more...)...)
+	d.tx.read("ready")
+	return d
+}
+
+func (d datagrams) ask(a *script) (bytes, at float64) {
+	d.f.t.Helper()
+	var payload, count float64
+	a.tell("how much")
+	if _, err := fmt.Sscan(a.read("got"), &payload, &count, &at); err != nil {
+		d.f.t.Fatal(err)
+	}
+	return payload + count*d.headers, at
+}
+
+// rate is what comes, in IP bytes per second, and the part of what was sent that
+// did not come.
+func (d datagrams) rate(over time.Duration) (perSec, lost float64) {
+	d.f.t.Helper()
+	sent, _ := d.ask(d.tx)
+	before, from := d.ask(d.rx)
+	time.Sleep(over)
+	sentThen, _ := d.ask(d.tx)
+	after, to := d.ask(d.rx)
+	return (after - before) / (to - from), 1 - (after-before)/(sentThen-sent)
+}
+
+// queued waits until there is a queue for what is sent and is no TCP.
+func (f *inbound) queued() {
+	f.t.Helper()
+	f.soon("a queue", 30*time.Second, func() bool {
+		return slices.ContainsFunc(f.status().Programs, func(p api.Program) bool { return p.Name == "send_out" && p.Attached })
+	})
+}
+
+const upTolerance = 0.01
+
+// One sender that is limited as it runs, and one that begins under a limit: both
+// wait, and nothing is lost.
+func TestUpUDP(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		size   int
+		v6     bool
+		before bool // the socket is there before the limit
+	}{{1400, false, true}, {1400, true, false}} {
+		t.Run(fmt.Sprintf("%d/v6=%t", c.size, c.v6), func(t *testing.T) {
+			t.Parallel()
+			f := newInbound(newStage(t), testutil.MustPair(t))
+			before := f.devices()
+			const limit = 1e6
+			var under []string
+			if !c.before {
+				under = []string{program, "run", "--up", "1MB/s", "--"}
+			}
+			d := f.datagramsTo(6001, c.size, 0, c.v6, nil, under...)
+			if c.before {
+				f.must("set", "--pid", d.tx.pid(), "--up", "1MB/s")
+			}
+			f.queued()
+			time.Sleep(1500 * time.Millisecond)
+			begin := testutil.Now()
+			got, lost := d.rate(3 * time.Second)
+			t.Logf("%.4f of the limit, %.4f lost", got/limit, lost)
+			f.near("datagrams", begin, got, limit, upTolerance)
+			if lost > 0.05 { // what is on the way
+				t.Errorf("%.3f of what was sent did not come", lost)
+			}
+			charged := f.charged("pid:"+d.tx.pid(), time.Second)
+			f.near("charged", begin, charged, limit, 0.05)
+			f.must("unset", "--pid", d.tx.pid())
+			if free, _ := d.rate(500 * time.Millisecond); free < 3*limit {
+				t.Errorf("%.0f bytes/s after the limit was lifted", free)
+			}
+			if got := f.devices(); got != before {
+				t.Errorf("devices were\n%s\nand are\n%s", before, got)
+			}
+		})
+	}
+}
+
+// The machine's datagrams to itself are free, unless that is asked for: there is
+// no queue for them, and what is too much is dropped.
+func TestUpUDPLoopback(t *testing.T) {
+	t.Parallel()
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	d := datagrams{f: f, headers: 28}
+	d.rx = f.python(options{in: f.A}, datagramReceiver, "6001", "4")
+	d.rx.read("ready")
+	d.tx = f.python(options{in: f.A}, datagramFlood, "127.0.0.1", "6001", "1400", "3e6")
+	d.tx.read("ready")
+	f.must("set", "--pid", d.tx.pid(), "--up", "1MB/s")
+	begin := testutil.Now()
+	free, _ := d.rate(time.Second)
+	f.near("to itself", begin, free, 3e6*1428/1400, 0.1)
+	f.must("set", "--pid", d.tx.pid(), "--up", "1MB/s", "--loopback")
+	time.Sleep(500 * time.Millisecond)
+	begin = testutil.Now()
+	held, _ := d.rate(2 * time.Second)
+	f.near("to itself, limited", begin, held, 1e6, 0.03)
+	if n := f.nodes()["pid:"+d.tx.pid()]; n.Up.Dropped == 0 {
+		t.Errorf("nothing was counted as dropped: %+v", n)
+	}
+}
+
+// iperf3 sends as much as it is told to, whether it is acknowledged or not.
+func TestUpIperf(t *testing.T) {
+	t.Parallel()
+	iperf, err := exec.LookPath("iperf3")
+	if err != nil {
+		t.Skip("iperf3 is not installed")
+	}
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	server := exec.Command(iperf, "-s", "-1", "--forceflush")
+	if err := f.start(server, f.B); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Process.Kill(); _ = server.Wait() }()
+	time.Sleep(300 * time.Millisecond)
+	cmd := f.command("run", "--up", "1MB/s", "--", iperf, "-c", f.B4.String(), "-u", "-b", "24M", "-l", "1400", "-t", "4", "-O", "2", "-f", "K")
+	r := f.run(cmd, f.A)
+	if r.code != 0 {
+		t.Fatal(r)
+	}
+	for _, line := range strings.Split(r.out, "\n") {
+		if !strings.HasSuffix(strings.TrimSpace(line), "receiver") {
+			continue
+		}
+		t.Log(line)
+		fields := strings.Fields(line)
+		for i, word := range fields {
+			if word != "KBytes/sec" {
+				continue
+			}
+			got, err := strconv.ParseFloat(fields[i-1], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got = got * 1024 * 1428 / 1400 / 1e6; got > 1.03 || got < 0.94 {
+				t.Errorf("%.3f of the limit came:\n%s", got, r.out)
+			}
+			return
+		}
+	}
+	t.Errorf("iperf3 says:\n%s", r.out)
+}
+
+// A ping gets its answer beside a flood of the same program's, and is no way
+// round the limit.
+func TestUpPing(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("ping"); err != nil {
+		t.Skip("ping is not installed")
+	}
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	pings := func(port int, rate float64, args ...string) (sent, answered float64) {
+		d := f.datagramsTo(port, 1400, rate, false, args, program, "run", "--up", "200KB/s", "--")
+		if rate == 0 {
+			f.queued()
+		}
+		d.tx.tell("ping")
+		if _, err := fmt.Sscan(d.tx.read("pings"), &sent, &answered); err != nil {
+			t.Fatal(err)
+		}
+		return sent, answered
+	}
+	if sent, answered := pings(6001, 0, "-c", "10", "-i", "0.2", "-W", "1"); sent != 10 || answered < sent {
+		t.Errorf("%.0f of %.0f pings were answered", answered, sent)
+	}
+	begin := testutil.Now()
+	sent, _ := pings(6002, 1000, "-f", "-w", "3", "-s", "1400")
+	t.Logf("a flood of pings: %.3f of the limit", sent*1428/3/200e3)
+	if sent*1428/3 > 200e3*1.2 && cpus.excuse(begin, testutil.Now()) == "" {
+		t.Errorf("a flood of pings was sent at %.0f bytes/s", sent*1428/3)
+	}
+}

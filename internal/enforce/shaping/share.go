@@ -1,0 +1,170 @@
+package shaping
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// One limit over TCP and all else: what leaves the queue is charged to the clock
+// that paces TCP, in a class of its own. The clock is fair by construction, so it
+// knows what that class is due: the virtual time that passes times its weight.
+// The queue's rate follows that, so that the class stays a little ahead of the
+// clock: then it counts as one that wants more, and takes what others leave.
+
+const (
+	shareLook = 100 * time.Millisecond
+	// So far ahead of the clock the class is kept, at least two packets, and in
+	// this time the way back there is gone.
+	shareAhead = 60 * time.Millisecond
+	shareTime  = 500 * time.Millisecond
+	shareQuiet = 10 // looks at a queue to which nothing came
+	// bounds of the queue's rate, in parts of what is due and of the limit
+	leastOfDue, mostOfDue, mostOfLimit = 0.5, 1.25, 1.002
+
+	virtualShift = 20 // of virtual time: NN_VTIME_SHIFT
+	usualWeight  = 100
+)
+
+// share is what was seen of a node's clock at the last look.
+type share struct {
+	known  bool
+	clock  bpf.Clock
+	weight uint32
+	bytes  uint64 // that had come into the queue
+	quiet  int    // looks since then
+}
+
+// due is what the class may send, in IP bytes per second, given the clock and
+// the class as they are now and the limit.
+func (s *share) due(clock bpf.Clock, k bpf.Class, limit uint64, nowNS uint64) float64 {
+	last, known := s.clock, s.known
+	if k.Weight != 0 || s.weight == 0 {
+		s.weight = max(k.Weight, 1)
+		if k.Weight == 0 {
+			s.weight = usualWeight
+		}
+	}
+	s.clock, s.known = clock, true
+	rate, weight := float64(limit), float64(s.weight)
+	due := rate
+	if span := float64(int64(clock.TimeNs - last.TimeNs)); known && span > 0 {
+		virtual := float64(clock.Vtime-last.Vtime) / (1 << virtualShift) * weight
+		idle := float64(clock.IdleNs-last.IdleNs) / 1e9 * rate
+		due = min(max((virtual+idle)/span*1e9, rate/100), rate)
+	}
+	ahead := 0.0
+	if d := int64(k.Finish - clock.Vtime); d > 0 {
+		ahead = float64(d) / (1 << virtualShift) * weight
+	}
+	// virtual time has gone on since the last charge
+	aheadNS := ahead/due*1e9 - max(float64(int64(nowNS-clock.TimeNs)), 0)
+	wantNS := max(float64(shareAhead), 2*usualPacket/due*1e9)
+	factor := 1 + (wantNS-max(aheadNS, 0))/float64(shareTime)
+	return min(due*min(max(factor, leastOfDue), mostOfDue), rate*mostOfLimit)
+}
+
+// followShares keeps the queues' rates at what their classes are due.
+func (k *Kernel) followShares(s *sender) {
+	tick := time.NewTicker(shareLook)
+	defer tick.Stop()
+	failing := ""
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+		}
+		k.mu.Lock()
+		var err error
+		if k.send == s {
+			err = s.adapt()
+		}
+		k.mu.Unlock()
+		if err != nil && err.Error() != failing {
+			failing = err.Error()
+			k.log.Warn("the share of what is no TCP is not followed", "err", err)
+		}
+	}
+}
+
+// adapt looks once at every node by whose queue something went.
+func (s *sender) adapt() error {
+	var errs []error
+	now := monotonicNS()
+	for id, n := range s.nodes {
+		var f bpf.Outflow
+		if err := s.obj.Outflows.Lookup(id, &f); err != nil {
+			errs = append(errs, fmt.Errorf("read what node %d sent: %w", id, err))
+			continue
+		}
+		if f.CameBytes != n.share.bytes {
+			n.share.bytes, n.share.quiet = f.CameBytes, 0
+		} else if n.share.quiet++; n.share.quiet > shareQuiet {
+			n.share.known = false
+			continue
+		}
+		if err := s.adaptNode(id, n, f, now); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *sender) adaptNode(id uint32, n *outgoing, f bpf.Outflow, now uint64) error {
+	limit, direction := upCeiling(n.spec), bpf.DirectionUp
+	if limit < directionCeiling(n.spec, enforce.Up) || directionCeiling(n.spec, enforce.Up) == 0 {
+		direction = bpf.DirectionTotal
+	}
+	var clock bpf.Clock
+	var k bpf.Class
+	err := s.base.Clocks.Lookup(bpf.ClockKey{Node: id, Direction: direction}, &clock)
+	if err == nil {
+		err = s.base.Classes.Lookup(bpf.ClassKey{Node: id, Direction: direction, Child: bpf.ChildDatagrams}, &k)
+	}
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil // nothing was charged yet
+	}
+	if err != nil {
+		return fmt.Errorf("read the clock of node %d: %w", id, err)
+	}
+	n.mix.update(bpf.Inflow{
+		Bytes: f.Bytes, LinkBytes: f.LinkBytes, AsideBytes: f.AsideBytes,
+	}, time.Now())
+	c := sendClass(uint64(n.share.due(clock, k, limit, now)), n.mix.share)
+	c.queueBytes = 0 // as it is
+	off := math.Abs(float64(c.rate)-float64(n.class.rate)) / float64(n.class.rate)
+	if off < 0.002 {
+		return nil
+	}
+	if err := s.pair.setClass(id, c); err != nil {
+		return err
+	}
+	n.class.rate, n.class.bufferTicks = c.rate, c.bufferTicks
+	return nil
+}
+
+// directionCeiling is the lowest ceiling in one direction, 0 = none.
+func directionCeiling(spec enforce.NodeSpec, d enforce.Direction) (rate uint64) {
+	for _, limits := range spec.Ceilings {
+		if r := limits[d].BytesPerSec; r != 0 && (rate == 0 || r < rate) {
+			rate = r
+		}
+	}
+	return rate
+}
+
+func monotonicNS() uint64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0
+	}
+	return uint64(ts.Nano())
+}
