@@ -83,6 +83,9 @@ type Wish struct {
 	BurstNS          *uint64 `json:"burst_ns,omitempty"` // 0 = the default, 10 ms
 	Weight           *uint32 `json:"weight,omitempty"`   // 1..10000; 0 = the default, 100
 	Loopback         *bool   `json:"loopback,omitempty"` // limit traffic of the machine to itself too
+	// InputMeter says whether received bytes count against the total; so they do
+	// unless it is false.
+	InputMeter *bool `json:"input_meter,omitempty"`
 }
 
 // SetRequest is the body of PUT /v1/limits.
@@ -102,7 +105,7 @@ type SetResponse struct {
 	Version  string   `json:"version"`
 	Node     *Node    `json:"node,omitempty"`
 	Changed  bool     `json:"changed"`
-	Warnings []string `json:"warnings,omitempty"` // such as: only sending counts yet
+	Warnings []string `json:"warnings,omitempty"` // such as: the process does not run
 }
 
 // Limit is what one owner has set on a node and what holds.
@@ -126,6 +129,8 @@ type Node struct {
 	Limits   []Limit `json:"limits"`
 	Weight   uint32  `json:"weight"`
 	Loopback bool    `json:"loopback,omitempty"`
+	// MeterOff: received bytes do not count against the total.
+	MeterOff bool `json:"input_meter_off,omitempty"`
 
 	Processes int       `json:"processes"` // members now
 	Sockets   int       `json:"sockets"`   // TCP sockets whose traffic counts here

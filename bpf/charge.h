@@ -50,10 +50,10 @@ struct nn_transmit {
 	__u64 young_ns;	   /* worth of it, in a class with little history */
 	__u64 share;	   /* of the class, at least, bytes/s, if empty */
 	enum nn_walk mode;
-	__u32 empty;	 /* no data: never waits */
-	__u32 odd;	 /* no chunk as this socket's others will be */
-	__u32 datagrams; /* charged to the class of all that is no TCP */
-	__u32 pad;
+	__u32 empty; /* no data: never waits */
+	__u32 odd;   /* no chunk as this socket's others will be */
+	__u64 apart; /* a class of its own, NN_CHILD_..., that no pacing
+		      * follows; 0: the child's */
 };
 
 /* Moving average of a class's chunks, weighted by bytes. */
@@ -162,7 +162,7 @@ static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 		}
 		k->mean_bytes = *mean;
 	}
-	if (!x->datagrams) /* which nobody was promised a departure */
+	if (!x->apart) /* which nobody was promised a departure */
 		nn_later(&c->depart_ns, paid);
 	return paid;
 }
@@ -185,7 +185,7 @@ __noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
 	weight = x->weight;
 	if (!weight)
 		weight = NN_WEIGHT_DEFAULT;
-	kk.child = x->datagrams ? NN_CHILD_DATAGRAMS : x->child;
+	kk.child = x->apart ? x->apart : x->child;
 	c = bpf_map_lookup_elem(&clocks, &ck);
 	if (!c) {
 		nn_fault(NN_FAULT_CLOCK_MISSING);

@@ -125,7 +125,7 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 		.wire_bytes = nn_datagram_bytes(skb, 0, &segments),
 		.loopback = skb->ifindex == LOOPBACK_IFINDEX,
 		.empty = 1,
-		.datagrams = 1,
+		.apart = NN_CHILD_DATAGRAMS,
 	};
 	__u8 protocol = 0;
 

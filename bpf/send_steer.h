@@ -11,6 +11,7 @@
 
 #include "datagram.h"
 #include "frame.h"
+#include "queued.h"
 #include "send_types.h"
 
 /* The lower of the ceilings of a node on what is sent, 0 = none. */
@@ -84,7 +85,7 @@ static __always_inline void nn_send_aside(struct nn_socket *s, __u64 bytes,
 		.now_ns = now_ns,
 		.wire_bytes = bytes,
 		.empty = 1,
-		.datagrams = 1,
+		.apart = NN_CHILD_DATAGRAMS,
 	};
 
 	if (s->prepaid_bytes < bytes)
@@ -195,7 +196,7 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 hop,
 		.weight = NN_WEIGHT_DEFAULT,
 		.mode = NN_CHARGE,
 		.empty = 1,
-		.datagrams = 1,
+		.apart = NN_CHILD_DATAGRAMS,
 	};
 	struct nn_node *n = NULL;
 	struct nn_outflow *f;
@@ -215,9 +216,7 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 hop,
 	f = node ? nn_outflow(node) : NULL;
 	if (!n || !f)
 		return true; /* the limit has gone */
-	if (f->paid_ns > x.now_ns + NN_SEND_AHEAD_NS) {
-		/* nobody charges it, so it gets nearer as others send */
-		f->paid_ns -= (f->paid_ns - x.now_ns) >> 6;
+	if (!nn_queued_leaves(&f->paid_ns, x.now_ns)) {
 		__sync_fetch_and_add(&f->dropped, 1);
 		return false;
 	}
@@ -226,17 +225,8 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 hop,
 	__sync_fetch_and_add(&f->bytes, bytes);
 	if (prepaid)
 		return true;
-	for (__u32 d = NN_UP; d <= NN_TOTAL; d += NN_TOTAL - NN_UP) {
-		struct nn_limit *admin = &n->limits[NN_OWNER_ADMIN][d];
-		struct nn_limit *user = &n->limits[NN_OWNER_USER][d];
-		__u64 rate = nn_lower(admin->ceiling_bytes_per_sec,
-				      user->ceiling_bytes_per_sec);
-
-		if (rate)
-			nn_hop_charge(&x, node, d, rate,
-				      nn_lower(admin->burst_bytes,
-					       user->burst_bytes));
-	}
+	nn_queued_charge(&x, n, node, NN_UP);
+	nn_queued_charge(&x, n, node, NN_TOTAL);
 	f->paid_ns = x.next_ns;
 	return true;
 }

@@ -12,10 +12,6 @@
 /* As NN_MARK, of what is sent. It stays, so that no device below the first (a
  * tunnel's) takes the packet again. */
 #define NN_SEND_MARK 0xa000
-/* So far ahead of the clock what leaves the queue may be. The user side keeps
- * it far below that by the class's rate; without one the rest is dropped, so
- * that TCP gets its share and the sum stays at the limit. */
-#define NN_SEND_AHEAD_NS 500000000ULL
 /* Control messages pass beside the queue at a part of the limit. */
 #define NN_CONTROL_PART	    32
 #define NN_CONTROL_LEAST    4096 /* bytes/s */

@@ -3,6 +3,7 @@
 #ifndef NETNICE_SHAPE_MAPS_H
 #define NETNICE_SHAPE_MAPS_H
 
+#include "charge.h"
 #include "shape_types.h"
 
 /* Written by the user side before anything is attached. */
@@ -48,6 +49,25 @@ struct {
 	__type(key, __u32);
 	__type(value, struct nn_inflow);
 } inflows SEC(".maps");
+
+/* What a total limit leaves of itself for what comes in, bytes/s: the user side
+ * writes it, for those nodes only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_MAX_NODES);
+	__type(key, __u32);
+	__type(value, __u64);
+} dues SEC(".maps");
+
+/* Programs on devices are not interrupted by each other, and their stacks are
+ * full. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct nn_transmit);
+} scratch SEC(".maps");
 
 /* Lives with the socket. */
 struct {

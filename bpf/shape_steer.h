@@ -9,20 +9,66 @@
 #ifndef NETNICE_SHAPE_STEER_H
 #define NETNICE_SHAPE_STEER_H
 
+#include "queued.h"
 #include "shape_packet.h"
 
 #define NN_QUEUE_EMPTY_NS 2000000000ULL
 
-/* The ceiling of a node on what comes in, 0 = none. */
+static __always_inline __u64 nn_ceiling(const struct nn_node *n,
+					__u32 direction)
+{
+	return nn_lower(
+		n->limits[NN_OWNER_ADMIN][direction].ceiling_bytes_per_sec,
+		n->limits[NN_OWNER_USER][direction].ceiling_bytes_per_sec);
+}
+
+/* The ceiling of a node on what comes in, alone or with what is sent; 0 = none.
+ */
 static __always_inline __u64 nn_inbound_rate(const struct nn_hop *hop)
 {
 	struct nn_node *n = nn_node_get(hop->node, hop->generation);
+	__u64 down;
 
 	if (!n)
 		return 0;
-	return nn_lower(
-		n->limits[NN_OWNER_ADMIN][NN_DOWN].ceiling_bytes_per_sec,
-		n->limits[NN_OWNER_USER][NN_DOWN].ceiling_bytes_per_sec);
+	down = nn_ceiling(n, NN_DOWN);
+	if (n->flags & NN_NODE_METER_OFF)
+		return down;
+	return nn_lower(down, nn_ceiling(n, NN_TOTAL));
+}
+
+/* What comes in counts against a limit on both directions. False: it is too far
+ * ahead of what that pays. */
+static __always_inline bool nn_total_charge(const struct nn_hop *hop,
+					    struct nn_inflow *f, __u64 bytes,
+					    bool aside)
+{
+	struct nn_node *n = nn_node_get(hop->node, hop->generation);
+	__u64 now_ns = bpf_ktime_get_ns();
+	struct nn_transmit *x;
+	__u32 zero = 0;
+
+	if (!n || n->flags & NN_NODE_METER_OFF || !nn_ceiling(n, NN_TOTAL))
+		return true;
+	if (!aside && !nn_queued_leaves(&f->paid_ns, now_ns)) {
+		__sync_fetch_and_add(&f->policed, 1);
+		__sync_fetch_and_add(&f->dropped_bytes, bytes);
+		return false;
+	}
+	x = bpf_map_lookup_elem(&scratch, &zero);
+	if (!x)
+		return true;
+	__builtin_memset(x, 0, sizeof(*x));
+	x->now_ns = now_ns;
+	x->wire_bytes = bytes;
+	x->limit = NN_UNLIMITED;
+	x->weight = NN_WEIGHT_DEFAULT;
+	x->mode = NN_CHARGE;
+	x->empty = 1;
+	x->apart = NN_CHILD_INFLOW;
+	nn_queued_charge(x, n, hop->node, NN_TOTAL);
+	f->paid_ns = x->next_ns;
+	return true;
 }
 
 /* The next node on the path that limits what comes in, from a hop on. */
@@ -85,6 +131,7 @@ static __always_inline void nn_aside(const struct nn_path *path, __u64 bytes)
 		if (f && nn_inbound_rate(&path->hops[i])) {
 			__sync_fetch_and_add(&f->aside_bytes, bytes);
 			__sync_fetch_and_add(&f->bytes, bytes);
+			nn_total_charge(&path->hops[i], f, bytes, true);
 		}
 	}
 }
@@ -174,28 +221,35 @@ static __always_inline struct nn_span_count *nn_span_count(struct nn_inflow *f,
 	return c;
 }
 
-static __always_inline void nn_left_queue(__u32 node, __u64 bytes,
+/* False: it is dropped. */
+static __always_inline bool nn_left_queue(const struct nn_hop *hop, __u64 bytes,
 					  __u32 segments)
 {
-	struct nn_inflow *f = nn_inflow(node);
+	struct nn_inflow *f = nn_inflow(hop->node);
 	struct nn_span_count *c;
 
 	if (!f)
-		return;
+		return true;
+	if (!nn_total_charge(hop, f, bytes, false))
+		return false;
 	__sync_fetch_and_add(&f->bytes, bytes);
 	__sync_fetch_and_add(&f->packets, segments);
 	__sync_fetch_and_add(&f->link_bytes, bytes + ETH_HLEN * segments);
 	f->left_ns = bpf_ktime_get_ns();
 	c = nn_span_count(f, nn_span_now(f->left_ns));
 	__sync_fetch_and_add(&c->bytes, bytes);
+	return true;
 }
 
-static __always_inline __u32 nn_path_node(const struct nn_path *path, __u32 hop)
+static __always_inline struct nn_hop nn_path_hop(const struct nn_path *path,
+						 __u32 hop)
 {
+	struct nn_hop none = {};
+
 	for (__u32 i = 0; i < NN_PATH_MAX; i++)
 		if (i == hop)
-			return path->hops[i].node;
-	return 0;
+			return path->hops[i];
+	return none;
 }
 
 /* The slot that a packet of ours carries. Nobody else has to send here. */
@@ -224,6 +278,7 @@ static __always_inline int nn_shape_released(struct __sk_buff *skb)
 	struct nn_path path = {};
 	struct nn_shaper *q;
 	struct nn_inflow *f;
+	struct nn_hop at;
 	__u64 bytes;
 
 	if (!slot)
@@ -233,7 +288,9 @@ static __always_inline int nn_shape_released(struct __sk_buff *skb)
 		return nn_send_back(slot);
 	bytes = nn_packet_bytes(skb, &p, ETH_HLEN, &segments);
 	if (nn_packet_path(skb, &p, slot, &path)) {
-		nn_left_queue(nn_path_node(&path, hop), bytes, segments);
+		at = nn_path_hop(&path, hop);
+		if (!nn_left_queue(&at, bytes, segments))
+			return TC_ACT_SHOT;
 		node = nn_inbound_next(&path, hop + 1, &hop);
 		f = node ? nn_inflow(node) : NULL;
 		if (f && q) {

@@ -85,9 +85,11 @@ struct nn_inflow {
 	__u64 left_ns;	     /* when something left it last */
 	__u32 share_scale;   /* of a receiver's share, in 1/256 */
 	__u32 scale_span;    /* in which that was looked at */
+	__u64 paid_ns; /* when a total's clock is paid for what has left */
+	__u64 policed; /* packets dropped: too far ahead of it */
 	struct nn_span_count recent[NN_RECENT];
 };
-_Static_assert(sizeof(struct nn_inflow) == 64 + NN_RECENT * 16, "nn_inflow");
+_Static_assert(sizeof(struct nn_inflow) == 80 + NN_RECENT * 16, "nn_inflow");
 
 /* A TCP socket whose window is kept short. */
 struct nn_receiver {

@@ -84,12 +84,16 @@ __noinline __u64 nn_node_share(__u32 node, __u32 generation, bool counted,
 	__u64 rate = nn_inbound_rate(&hop), share;
 	struct nn_span_count *c;
 	struct nn_inflow *f;
+	__u64 *due;
 
 	if (!rate)
 		return 0;
 	f = nn_inflow(node);
 	if (!f)
 		return 0;
+	due = bpf_map_lookup_elem(&dues, &node);
+	if (due && *due < rate)
+		rate = *due;
 	if (counted) {
 		c = nn_span_count(f, span);
 		__sync_fetch_and_add(&c->receivers, 1);

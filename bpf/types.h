@@ -14,7 +14,8 @@
 #define NN_MAX_NODES	16384
 /* The class of all that is sent below a node but TCP; no program has tgid 0. */
 #define NN_CHILD_DATAGRAMS (1ULL << 62)
-#define NN_PATH_MAX	   8 /* nodes that may hold for one socket */
+#define NN_CHILD_INFLOW	   (1ULL << 61) /* and of all that it receives */
+#define NN_PATH_MAX	   8		/* nodes that may hold for one socket */
 #define NN_WEIGHT_DEFAULT  100
 #define NN_WEIGHT_MAX	   10000
 
@@ -61,6 +62,7 @@ enum nn_node_flags {
 	NN_NODE_LIVE = 1 << 0, /* else the node is passed through */
 	NN_NODE_LOOPBACK =
 		1 << 1, /* limits the machine's traffic to itself too */
+	NN_NODE_METER_OFF = 1 << 2, /* received bytes do not count in total */
 };
 
 /* One owner's wish in one direction. */

@@ -243,6 +243,9 @@ func apply(n *api.Node, w api.Wish) {
 	if w.Loopback != nil {
 		n.Loopback = *w.Loopback
 	}
+	if w.InputMeter != nil {
+		n.MeterOff = !*w.InputMeter
+	}
 }
 
 func noLimit(s api.Subject) *api.Error {

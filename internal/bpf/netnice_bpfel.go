@@ -132,8 +132,9 @@ type netniceNnNode struct {
 type netniceNnNodeFlags uint32
 
 const (
-	netniceNnNodeFlagsNN_NODE_LIVE     netniceNnNodeFlags = 1
-	netniceNnNodeFlagsNN_NODE_LOOPBACK netniceNnNodeFlags = 2
+	netniceNnNodeFlagsNN_NODE_LIVE      netniceNnNodeFlags = 1
+	netniceNnNodeFlagsNN_NODE_LOOPBACK  netniceNnNodeFlags = 2
+	netniceNnNodeFlagsNN_NODE_METER_OFF netniceNnNodeFlags = 4
 )
 
 type netniceNnNodeKind uint32

@@ -14,8 +14,12 @@ import (
 // Outflow is the struct of bpf/send_types.h, as bpf2go made it.
 type Outflow = sendingNnOutflow
 
-// ChildDatagrams is the class of all that is sent below a node but TCP.
-const ChildDatagrams = 1 << 62
+// Classes of their own below a node: of all that is sent but TCP, and of all that
+// is received.
+const (
+	ChildDatagrams = 1 << 62
+	ChildInflow    = 1 << 61
+)
 
 // SendFaultNames are the counters of the send_faults map, by index.
 func SendFaultNames() []string {

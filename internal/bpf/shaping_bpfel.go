@@ -106,6 +106,8 @@ type shapingNnInflow struct {
 	LeftNs       uint64
 	ShareScale   uint32
 	ScaleSpan    uint32
+	PaidNs       uint64
+	Policed      uint64
 	Recent       [4]struct {
 		_         structs.HostLayout
 		Span      uint32
@@ -232,6 +234,31 @@ type shapingNnTask struct {
 	Generation uint32
 }
 
+type shapingNnTransmit struct {
+	_          structs.HostLayout
+	NowNs      uint64
+	WireBytes  uint64
+	NextNs     uint64
+	BeforeNs   uint64
+	SentNs     uint64
+	LeftNs     uint64
+	Limit      uint64
+	Child      uint64
+	Weight     uint32
+	Loopback   uint32
+	ReservedNs uint64
+	SlackNs    uint64
+	NewbornNs  uint64
+	CrowdNs    uint64
+	YoungNs    uint64
+	Share      uint64
+	Mode       uint32
+	Empty      uint32
+	Odd        uint32
+	_          [4]byte
+	Apart      uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -240,6 +267,7 @@ const (
 	shapingMapClasses            = "classes"
 	shapingMapClocks             = "clocks"
 	shapingMapDevices            = "devices"
+	shapingMapDues               = "dues"
 	shapingMapEvents             = "events"
 	shapingMapFaults             = "faults"
 	shapingMapFragments          = "fragments"
@@ -248,6 +276,7 @@ const (
 	shapingMapPlaces             = "places"
 	shapingMapPolicy             = "policy"
 	shapingMapReceivers          = "receivers"
+	shapingMapScratch            = "scratch"
 	shapingMapShapeFaults        = "shape_faults"
 	shapingMapShaper             = "shaper"
 	shapingMapSlots              = "slots"
@@ -348,6 +377,7 @@ type shapingMapSpecs struct {
 	Classes     *ebpf.MapSpec `ebpf:"classes"`
 	Clocks      *ebpf.MapSpec `ebpf:"clocks"`
 	Devices     *ebpf.MapSpec `ebpf:"devices"`
+	Dues        *ebpf.MapSpec `ebpf:"dues"`
 	Events      *ebpf.MapSpec `ebpf:"events"`
 	Faults      *ebpf.MapSpec `ebpf:"faults"`
 	Fragments   *ebpf.MapSpec `ebpf:"fragments"`
@@ -356,6 +386,7 @@ type shapingMapSpecs struct {
 	Places      *ebpf.MapSpec `ebpf:"places"`
 	Policy      *ebpf.MapSpec `ebpf:"policy"`
 	Receivers   *ebpf.MapSpec `ebpf:"receivers"`
+	Scratch     *ebpf.MapSpec `ebpf:"scratch"`
 	ShapeFaults *ebpf.MapSpec `ebpf:"shape_faults"`
 	Shaper      *ebpf.MapSpec `ebpf:"shaper"`
 	Slots       *ebpf.MapSpec `ebpf:"slots"`
@@ -398,6 +429,7 @@ type shapingMaps struct {
 	Classes     *ebpf.Map `ebpf:"classes"`
 	Clocks      *ebpf.Map `ebpf:"clocks"`
 	Devices     *ebpf.Map `ebpf:"devices"`
+	Dues        *ebpf.Map `ebpf:"dues"`
 	Events      *ebpf.Map `ebpf:"events"`
 	Faults      *ebpf.Map `ebpf:"faults"`
 	Fragments   *ebpf.Map `ebpf:"fragments"`
@@ -406,6 +438,7 @@ type shapingMaps struct {
 	Places      *ebpf.Map `ebpf:"places"`
 	Policy      *ebpf.Map `ebpf:"policy"`
 	Receivers   *ebpf.Map `ebpf:"receivers"`
+	Scratch     *ebpf.Map `ebpf:"scratch"`
 	ShapeFaults *ebpf.Map `ebpf:"shape_faults"`
 	Shaper      *ebpf.Map `ebpf:"shaper"`
 	Slots       *ebpf.Map `ebpf:"slots"`
@@ -420,6 +453,7 @@ func (m *shapingMaps) Close() error {
 		m.Classes,
 		m.Clocks,
 		m.Devices,
+		m.Dues,
 		m.Events,
 		m.Faults,
 		m.Fragments,
@@ -428,6 +462,7 @@ func (m *shapingMaps) Close() error {
 		m.Places,
 		m.Policy,
 		m.Receivers,
+		m.Scratch,
 		m.ShapeFaults,
 		m.Shaper,
 		m.Slots,

@@ -28,6 +28,7 @@ const MaxNodes = 16384
 const (
 	NodeLive     = uint32(netniceNnNodeFlagsNN_NODE_LIVE)
 	NodeLoopback = uint32(netniceNnNodeFlagsNN_NODE_LOOPBACK)
+	NodeMeterOff = uint32(netniceNnNodeFlagsNN_NODE_METER_OFF)
 
 	SocketArmed    = uint32(netniceNnSocketFlagsNN_SOCK_ARMED)
 	SocketSubflows = uint32(netniceNnSocketFlagsNN_SOCK_SUBFLOWS)

@@ -69,6 +69,9 @@ func (a *App) paragraph(n *api.Node) string {
 	if n.Loopback {
 		line("loopback", "limited too")
 	}
+	if n.MeterOff {
+		line("input meter", "off: only what is sent counts in the total")
+	}
 	line("rate", "%s up", units.FormatRate(n.Up.RateBytesPerSec, a.units))
 	line("sent", "%s", units.FormatBytes(n.Up.Bytes, a.units))
 	if n.Up.WaitingSockets > 0 {

@@ -14,7 +14,7 @@ type wishFlags struct {
 	up, down, total, burst optional[uint64]
 	weight                 optional[uint32]
 	min                    string
-	loopback               bool
+	loopback, meter        bool
 	cmd                    *cobra.Command
 }
 
@@ -30,10 +30,11 @@ func (f *wishFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Var(&f.up, "up", "limit what is sent")
 	flags.Var(&f.down, "down", "limit what is received")
-	flags.Var(&f.total, "total", "limit both together (only what is sent counts yet)")
+	flags.Var(&f.total, "total", "limit both together")
 	flags.Var(&f.burst, "burst", "unused time that may be made up for; 0 = the default, 10ms")
 	flags.Var(&f.weight, "weight", "share beside its siblings, 1..10000; 0 = the default, 100")
 	flags.BoolVar(&f.loopback, "loopback", false, "limit traffic of the machine to itself too")
+	flags.BoolVar(&f.meter, "input-meter", true, "count what is received in the total; =false: only what is sent")
 	flags.StringVar(&f.min, "min", "", "guarantee a `rate` (a later release)")
 	_ = flags.MarkHidden("min")
 }
@@ -50,6 +51,9 @@ func (f *wishFlags) wish(example string) (api.Wish, error) {
 	}
 	if f.cmd.Flags().Changed("loopback") {
 		w.Loopback = &f.loopback
+	}
+	if f.cmd.Flags().Changed("input-meter") {
+		w.InputMeter = &f.meter
 	}
 	if w == (api.Wish{}) {
 		return w, fail(example, "no limit given")

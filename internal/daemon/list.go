@@ -200,7 +200,7 @@ func (d *Daemon) render(n *node, now sample) api.Node {
 	up, down := n.rates(pointOf(now.at, stats), d.opts.Tick/2)
 	shown := api.Node{
 		ID: n.id, Subject: n.res.Subject, Parent: stats.Parent, Name: n.res.Name, UID: n.res.UID,
-		Limits: n.limits(), Weight: n.wishes.weight(), Loopback: n.wishes.loopback(),
+		Limits: n.limits(), Weight: n.wishes.weight(), Loopback: n.wishes.loopback(), MeterOff: n.wishes.meterOff(),
 		Processes: stats.Processes, Sockets: queue.sockets, PID: n.pid(), Since: n.since,
 		Up: api.Usage{
 			Bytes:           stats.Bytes,

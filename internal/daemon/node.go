@@ -44,6 +44,7 @@ func (n *node) spec() enforce.NodeSpec {
 		StartBoottimeNS: n.res.StartBoottimeNS,
 		Weight:          n.wishes.weight(),
 		Loopback:        n.wishes.loopback(),
+		MeterOff:        n.wishes.meterOff(),
 		Ceilings:        n.wishes.ceilings(),
 	}
 }

@@ -79,7 +79,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 		if !liftsOnly(req.Wish) {
 			return answer, &api.Error{
 				Code:    api.CodeBadRequest,
-				Message: fmt.Sprintf("%s has no limit of yours to which burst or loopback could apply: give a rate too", req.Subject),
+				Message: fmt.Sprintf("%s has no limit of yours to which burst, loopback or the input meter could apply: give a rate too", req.Subject),
 				Hint:    "netnice set --help",
 			}
 		}
@@ -136,9 +136,6 @@ func liftsOnly(w api.Wish) bool {
 
 // warnings tells what the caller may not expect.
 func (d *Daemon) warnings(req api.SetRequest, old, next *node, want wish) (list []string) {
-	if want.Total != 0 && req.Wish.TotalBytesPerSec != nil {
-		list = append(list, "only sending counts against a total yet; receiving joins with the next release")
-	}
 	if want.Down != 0 && want.Loopback && (req.Wish.DownBytesPerSec != nil || req.Wish.Loopback != nil) {
 		list = append(list, "--loopback concerns what is sent: what comes from the machine itself is not limited by --down")
 	}

@@ -57,18 +57,29 @@ func TestSetChangeLift(t *testing.T) {
 	require.NotEmpty(t, answer.Warnings)
 }
 
-func TestTotalSaysThatOnlySendingCounts(t *testing.T) {
+func TestTotal(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
 	answer, err := h.set(root, "host", api.Wish{TotalBytesPerSec: ptr(uint64(5e6))})
 	require.NoError(t, err)
-	require.Len(t, answer.Warnings, 1)
-	require.Contains(t, answer.Warnings[0], "only sending counts")
+	require.Empty(t, answer.Warnings)
 	require.True(t, answer.Node.Limits[0].Enforced)
 	spec, _ := fake.Spec(answer.Node.ID)
 	require.EqualValues(t, 5e6, spec.Ceilings[enforce.OwnerAdmin][enforce.Total].BytesPerSec)
 	require.Equal(t, enforce.KindHost, spec.Kind)
 	require.False(t, spec.Loopback)
+	require.False(t, spec.MeterOff)
+
+	// As long as one owner's total counts what is received, it counts.
+	meter := func(by auth.Actor, on bool) enforce.NodeSpec {
+		answer, err := h.set(by, "host", api.Wish{TotalBytesPerSec: ptr(uint64(5e6)), InputMeter: &on})
+		require.NoError(t, err)
+		require.Equal(t, !on, answer.Node.MeterOff)
+		spec, _ := fake.Spec(answer.Node.ID)
+		return spec
+	}
+	require.True(t, meter(root, false).MeterOff)
+	require.False(t, meter(root, true).MeterOff)
 
 	node := h.mustSet(root, "pid:1", up(1e6))
 	require.Equal(t, answer.Node.ID, node.ID, "process 1 is the host")

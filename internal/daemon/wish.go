@@ -24,6 +24,7 @@ type wish struct {
 	BurstNS  uint64 `json:"burst_ns,omitempty"` // 0 = defaultBurst
 	Weight   uint32 `json:"weight,omitempty"`   // 0 = not said
 	Loopback bool   `json:"loopback,omitempty"`
+	MeterOff bool   `json:"input_meter_off,omitempty"` // received bytes do not count in total
 }
 
 type wishes [enforce.Owners]wish
@@ -33,8 +34,8 @@ func (w wish) rates() [enforce.Directions]uint64 {
 	return [enforce.Directions]uint64{enforce.Up: w.Up, enforce.Down: w.Down, enforce.Total: w.Total}
 }
 
-// empty reports whether nothing is wanted that would need a node: burst and
-// loopback only qualify a rate.
+// empty reports whether nothing is wanted that would need a node: burst,
+// loopback and the input meter only qualify a rate.
 func (w wish) empty() bool { return w.rates() == [enforce.Directions]uint64{} && w.Weight == 0 }
 
 // merge returns w with what change says put over it. Lifting the last rate
@@ -58,6 +59,9 @@ func (w wish) merge(change api.Wish) wish {
 	}
 	if change.Loopback != nil {
 		w.Loopback = *change.Loopback
+	}
+	if change.InputMeter != nil {
+		w.MeterOff = !*change.InputMeter
 	}
 	if lifts && w.rates() == [enforce.Directions]uint64{} && (change.Weight == nil || *change.Weight == 0) {
 		return wish{}
@@ -125,6 +129,22 @@ func (w wishes) loopback() bool {
 	return false
 }
 
+// meterOff holds if all owners of a total ask for it: a limit may only get
+// tighter by another.
+func (w wishes) meterOff() bool {
+	off := false
+	for _, wish := range w {
+		if wish.Total == 0 {
+			continue
+		}
+		if !wish.MeterOff {
+			return false
+		}
+		off = true
+	}
+	return off
+}
+
 func (w wishes) empty() bool {
 	for _, wish := range w {
 		if !wish.empty() {
@@ -152,5 +172,8 @@ func wishesOf(spec enforce.NodeSpec) (w wishes) {
 		w[enforce.OwnerAdmin].Weight = spec.Weight
 	}
 	w[enforce.OwnerAdmin].Loopback = spec.Loopback
+	for owner := range w {
+		w[owner].MeterOff = spec.MeterOff && w[owner].Total != 0
+	}
 	return w
 }

@@ -54,6 +54,7 @@ type NodeSpec struct {
 	StartBoottimeNS uint64 // KindTree: the process's start, so that a reused pid is another subject
 	Weight          uint32 // 1..10000, 100 by default
 	Loopback        bool
+	MeterOff        bool // received bytes do not count against the total
 	Ceilings        [Owners][Directions]Ceiling
 }
 

@@ -17,6 +17,9 @@ func nodeOf(spec enforce.NodeSpec) bpf.Node {
 	if spec.Loopback {
 		n.Flags |= bpf.NodeLoopback
 	}
+	if spec.MeterOff {
+		n.Flags |= bpf.NodeMeterOff
+	}
 	for o := range spec.Ceilings {
 		for d, c := range spec.Ceilings[o] {
 			n.Limits[o][d].CeilingBytesPerSec = c.BytesPerSec
@@ -52,6 +55,7 @@ func specOf(id uint32, n bpf.Node) enforce.NodeSpec {
 	s := enforce.NodeSpec{
 		ID: id, Kind: enforce.Kind(n.Kind), Subject: n.Subject, StartBoottimeNS: n.StartBoottimeNs,
 		Weight: n.Weight, Loopback: n.Flags&bpf.NodeLoopback != 0,
+		MeterOff: n.Flags&bpf.NodeMeterOff != 0,
 	}
 	for o := range s.Ceilings {
 		for d := range s.Ceilings[o] {

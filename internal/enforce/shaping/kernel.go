@@ -89,6 +89,12 @@ func (k *Kernel) start() error {
 	}
 	on.changed = func(p *place) { k.devicesChanged(on, p) }
 	k.on = on
+	go k.followShares("what comes in", on.stop, func() error {
+		if k.on != on {
+			return nil
+		}
+		return on.adapt()
+	})
 	return nil
 }
 

@@ -32,17 +32,28 @@ const (
 	drained = 100e9
 )
 
-// ceiling is the rate of a node on what comes in, and the unused time that may
-// be made up for. 0 is none.
+// ceiling is the rate of a node on what comes in, alone or together with what is
+// sent, and the unused time that may be made up for. 0 is none.
 func ceiling(spec enforce.NodeSpec) (rate, burstNS uint64) {
 	for _, limits := range spec.Ceilings {
-		c := limits[enforce.Down]
-		if c.BytesPerSec == 0 || rate != 0 && c.BytesPerSec >= rate {
-			continue
+		for _, d := range []enforce.Direction{enforce.Down, enforce.Total} {
+			c := limits[d]
+			if c.BytesPerSec == 0 || rate != 0 && c.BytesPerSec >= rate || d == enforce.Total && spec.MeterOff {
+				continue
+			}
+			rate, burstNS = c.BytesPerSec, c.BurstNS
 		}
-		rate, burstNS = c.BytesPerSec, c.BurstNS
 	}
 	return rate, burstNS
+}
+
+// total is the rate of a node on both directions together, as far as it concerns
+// what comes in. 0 is none.
+func total(spec enforce.NodeSpec) uint64 {
+	if spec.MeterOff {
+		return 0
+	}
+	return directionCeiling(spec, enforce.Total)
 }
 
 // class is what HTB is told of a node.

@@ -276,7 +276,12 @@ func (k *Kernel) settleSending() error {
 	}
 	var err error
 	s.watch, err = watchDevices(func() { k.sendDevicesChanged(s) })
-	go k.followShares(s)
+	go k.followShares("what is no TCP", s.stop, func() error {
+		if k.send != s {
+			return nil
+		}
+		return s.adapt()
+	})
 	go k.followUsers(s)
 	return err
 }

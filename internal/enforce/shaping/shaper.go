@@ -20,6 +20,8 @@ type limited struct {
 	spec  enforce.NodeSpec
 	class class // as HTB was told
 	mix   mix
+	share share  // of a total
+	due   uint64 // what the total leaves for what comes in, IP bytes/s; 0 = no total
 	// how often it was looked at since the limit began or was lowered, and when
 	looks  int
 	looked time.Time
@@ -29,6 +31,7 @@ type limited struct {
 type shaper struct {
 	log      *slog.Logger
 	obj      *bpf.Shaping
+	base     *bpf.Object
 	sockets  *ebpf.Map // of the other object
 	home     uint32    // namespace of the pair: the daemon's
 	pair     pair
@@ -36,15 +39,16 @@ type shaper struct {
 	places   map[uint32]*place // by namespace
 	looks    uint32            // for places
 	nextSlot slotCounter
-	watch    *watcher     // at home
-	changed  func(*place) // devices came or went; nil: at home
-	revisit  bool         // windows that nothing keeps but visits: before 6.12
+	watch    *watcher      // at home
+	changed  func(*place)  // devices came or went; nil: at home
+	stop     chan struct{} // ends what looks at the totals
+	revisit  bool          // windows that nothing keeps but visits: before 6.12
 }
 
 // newShaper loads the programs and makes the pair, or takes over what an earlier
 // process left. No device is looked at yet.
 func newShaper(base *bpf.Object, pinDir string, log *slog.Logger) (*shaper, error) {
-	s := &shaper{log: log, nodes: map[uint32]*limited{}, places: map[uint32]*place{}, sockets: base.Sockets}
+	s := &shaper{log: log, base: base, stop: make(chan struct{}), nodes: map[uint32]*limited{}, places: map[uint32]*place{}, sockets: base.Sockets}
 	var err error
 	if s.home, err = netnsOf("thread-self"); err != nil {
 		return nil, err
@@ -112,14 +116,26 @@ func (s *shaper) ensurePair() error {
 	return nil
 }
 
+// wanted is the class that a node should have by now.
+func (n *limited) wanted() class {
+	rate, burst := ceiling(n.spec)
+	if n.due != 0 {
+		rate = min(rate, n.due)
+	}
+	return classOf(rate, burst, n.mix.share, n.mix.aside)
+}
+
 // set makes room for a node's packets, or changes its rate.
 func (s *shaper) set(spec enforce.NodeSpec) error {
-	rate, burst := ceiling(spec)
 	n := s.nodes[spec.ID]
 	if n == nil {
 		n = &limited{mix: mix{at: time.Now(), share: usualShare}}
 	}
-	c := classOf(rate, burst, n.mix.share, n.mix.aside)
+	n.spec = spec
+	if err := s.setTotal(spec.ID, n); err != nil {
+		return err
+	}
+	c := n.wanted()
 	if n.class.rate == 0 || c.rate < n.class.rate {
 		n.looks, n.looked = 0, time.Now()
 	}
@@ -135,7 +151,7 @@ func (s *shaper) set(spec enforce.NodeSpec) error {
 	if err == nil {
 		n.mix.last = fresh
 	}
-	n.spec, n.class = spec, c
+	n.class = c
 	s.nodes[spec.ID] = n
 	return nil
 }
@@ -162,7 +178,7 @@ func (s *shaper) clear(id uint32) error {
 		}
 	}
 	delete(s.nodes, id)
-	return errors.Join(s.pair.removeClass(id), gone(s.obj.Inflows.Delete(id)))
+	return errors.Join(s.pair.removeClass(id), gone(s.obj.Inflows.Delete(id)), gone(s.obj.Dues.Delete(id)))
 }
 
 // tune tells HTB how many of its bytes are IP's, as the traffic is by now.
@@ -176,8 +192,7 @@ func (s *shaper) tune() error {
 			continue
 		}
 		n.mix.update(f, now)
-		rate, burst := ceiling(n.spec)
-		c := classOf(rate, burst, n.mix.share, n.mix.aside)
+		c := n.wanted()
 		if now.Sub(n.looked) >= wideTime*9/10 {
 			n.looks, n.looked = n.looks+1, now
 		}
@@ -212,11 +227,17 @@ func (p *place) visitWindows() error {
 	})
 }
 
-// close leaves everything as it is for a successor.
-func (s *shaper) close() error {
+// rest ends what goes on by itself.
+func (s *shaper) rest() {
+	close(s.stop)
 	if s.watch != nil {
 		s.watch.close()
 	}
+}
+
+// close leaves everything as it is for a successor.
+func (s *shaper) close() error {
+	s.rest()
 	var errs []error
 	for _, p := range s.places {
 		errs = append(errs, p.close())
@@ -227,9 +248,7 @@ func (s *shaper) close() error {
 
 // remove leaves nothing.
 func (s *shaper) remove() error {
-	if s.watch != nil {
-		s.watch.close()
-	}
+	s.rest()
 	var errs []error
 	for _, p := range s.places {
 		errs = append(errs, p.remove())

@@ -72,73 +72,88 @@ func (s *share) due(clock bpf.Clock, k bpf.Class, limit uint64, nowNS uint64) fl
 }
 
 // followShares keeps the queues' rates at what their classes are due.
-func (k *Kernel) followShares(s *sender) {
+func (k *Kernel) followShares(what string, stop <-chan struct{}, adapt func() error) {
 	tick := time.NewTicker(shareLook)
 	defer tick.Stop()
 	failing := ""
 	for {
 		select {
-		case <-s.stop:
+		case <-stop:
 			return
 		case <-tick.C:
 		}
 		k.mu.Lock()
-		var err error
-		if k.send == s {
-			err = s.adapt()
-		}
+		err := adapt()
 		k.mu.Unlock()
 		if err != nil && err.Error() != failing {
 			failing = err.Error()
-			k.log.Warn("the share of what is no TCP is not followed", "err", err)
+			k.log.Warn("the share of "+what+" is not followed", "err", err)
 		}
 	}
+}
+
+// came says whether something came into the queue of late.
+func (s *share) came(bytes uint64) bool {
+	if bytes != s.bytes {
+		s.bytes, s.quiet = bytes, 0
+		return true
+	}
+	if s.quiet++; s.quiet > shareQuiet {
+		s.known = false
+		return false
+	}
+	return true
+}
+
+// look reads a node's clock and the class in it; false if nothing was charged yet.
+func (s *share) look(base *bpf.Object, key bpf.ClassKey, limit uint64) (due uint64, known bool, err error) {
+	var clock bpf.Clock
+	var k bpf.Class
+	err = base.Clocks.Lookup(bpf.ClockKey{Node: key.Node, Direction: key.Direction}, &clock)
+	if err == nil {
+		err = base.Classes.Lookup(key, &k)
+	}
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("read the clock of node %d: %w", key.Node, err)
+	}
+	return uint64(s.due(clock, k, limit, monotonicNS())), true, nil
 }
 
 // adapt looks once at every node by whose queue something went.
 func (s *sender) adapt() error {
 	var errs []error
-	now := monotonicNS()
 	for id, n := range s.nodes {
 		var f bpf.Outflow
 		if err := s.obj.Outflows.Lookup(id, &f); err != nil {
 			errs = append(errs, fmt.Errorf("read what node %d sent: %w", id, err))
 			continue
 		}
-		if f.CameBytes != n.share.bytes {
-			n.share.bytes, n.share.quiet = f.CameBytes, 0
-		} else if n.share.quiet++; n.share.quiet > shareQuiet {
-			n.share.known = false
+		if !n.share.came(f.CameBytes) {
 			continue
 		}
-		if err := s.adaptNode(id, n, f, now); err != nil {
+		if err := s.adaptNode(id, n, f); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (s *sender) adaptNode(id uint32, n *outgoing, f bpf.Outflow, now uint64) error {
+func (s *sender) adaptNode(id uint32, n *outgoing, f bpf.Outflow) error {
 	limit, direction := upCeiling(n.spec), bpf.DirectionUp
 	if limit < directionCeiling(n.spec, enforce.Up) || directionCeiling(n.spec, enforce.Up) == 0 {
 		direction = bpf.DirectionTotal
 	}
-	var clock bpf.Clock
-	var k bpf.Class
-	err := s.base.Clocks.Lookup(bpf.ClockKey{Node: id, Direction: direction}, &clock)
-	if err == nil {
-		err = s.base.Classes.Lookup(bpf.ClassKey{Node: id, Direction: direction, Child: bpf.ChildDatagrams}, &k)
-	}
-	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		return nil // nothing was charged yet
-	}
-	if err != nil {
-		return fmt.Errorf("read the clock of node %d: %w", id, err)
+	due, known, err := n.share.look(s.base, bpf.ClassKey{Node: id, Direction: direction, Child: bpf.ChildDatagrams}, limit)
+	if err != nil || !known {
+		return err
 	}
 	n.mix.update(bpf.Inflow{
 		Bytes: f.Bytes, LinkBytes: f.LinkBytes, AsideBytes: f.AsideBytes,
 	}, time.Now())
-	c := sendClass(uint64(n.share.due(clock, k, limit, now)), n.mix.share)
+	c := sendClass(due, n.mix.share)
 	c.queueBytes = 0 // as it is
 	off := math.Abs(float64(c.rate)-float64(n.class.rate)) / float64(n.class.rate)
 	if off < 0.002 {

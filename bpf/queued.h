@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What leaves a queue is charged to the clocks that pace TCP, in a class of its
+ * own. The user side keeps the queue's rate near what that class is due.
+ */
+#ifndef NETNICE_QUEUED_H
+#define NETNICE_QUEUED_H
+
+#include "charge.h"
+
+/* So far ahead of the clock what leaves the queue may be. The user side keeps
+ * it far below that by the queue's rate; without one the rest is dropped, so
+ * that TCP gets its share and the sum stays at the limit. */
+#define NN_QUEUED_AHEAD_NS 500000000ULL
+
+/* May it leave? paid_ns: when what left before is paid for. */
+static __always_inline bool nn_queued_leaves(__u64 *paid_ns, __u64 now_ns)
+{
+	if (*paid_ns <= now_ns + NN_QUEUED_AHEAD_NS)
+		return true;
+	/* nobody charges it, so it gets nearer as others send */
+	*paid_ns -= (*paid_ns - now_ns) >> 6;
+	return false;
+}
+
+/* Charge a node's clock of a direction, if it has a limit there. */
+static __always_inline void nn_queued_charge(struct nn_transmit *x,
+					     struct nn_node *n, __u32 node,
+					     __u32 direction)
+{
+	struct nn_limit *admin = &n->limits[NN_OWNER_ADMIN][direction];
+	struct nn_limit *user = &n->limits[NN_OWNER_USER][direction];
+	__u64 rate = nn_lower(admin->ceiling_bytes_per_sec,
+			      user->ceiling_bytes_per_sec);
+
+	if (rate)
+		nn_hop_charge(x, node, direction, rate,
+			      nn_lower(admin->burst_bytes, user->burst_bytes));
+}
+
+#endif

@@ -1,0 +1,115 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testutil/relay"
+)
+
+// Limits on what is sent and received together: `--total`.
+
+// totals is a user in A that sends to B and receives from there.
+type totals struct {
+	*inbound
+	user     uint32
+	out      *testutil.Receiver // in B
+	up, down *testutil.Sender
+}
+
+const (
+	totalLimit = 8e6
+	totalPort  = 5017
+)
+
+func newTotals(t *testing.T, p *testutil.Pair, user uint32, connections int) *totals {
+	t.Helper()
+	f := &totals{inbound: newInbound(newStage(t), p), user: user}
+	f.ports += 16
+	f.rx = f.reader(user)
+	f.out = f.receiver(f.B, testutil.ReceiverConfig{Interval: 10 * time.Millisecond})
+	var err error
+	f.up, err = testutil.StartSender(f.A, testutil.SenderConfig{
+		To: fmt.Sprintf("%s:%d", f.B4, testutil.DefaultPort), Connections: connections, UID: user,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.up.Close() })
+	return f
+}
+
+// both are the IP bytes per second that the user sends and receives.
+func (f *totals) both(from, to testutil.Instant) (sent, received float64) {
+	f.until(to.Add(15 * time.Millisecond))
+	return f.out.Goodput(0, from, to) * perByte, f.rx.Goodput(0, from, to) * perByte
+}
+
+// sum checks that what is sent and received together is the limit, and that each
+// way has its least part.
+func (f *totals) sum(what string, least float64) {
+	f.t.Helper()
+	f.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
+		sent, received := f.both(from, to)
+		f.t.Logf("%s: %.4f of the limit: %.4f sent, %.4f received", what, (sent+received)/totalLimit, sent/totalLimit, received/totalLimit)
+		if min(sent, received) < least*totalLimit {
+			return fmt.Errorf("%s: one way has %.0f bytes/s", what, min(sent, received))
+		}
+		return compare(what, sent+received, totalLimit, 0.03)
+	})
+}
+
+// Bulk both ways comes out at the limit, and neither way is starved, also while no
+// daemon runs. What one way leaves the other has.
+func TestTotal(t *testing.T) {
+	t.Parallel()
+	f := newTotals(t, testutil.MustPair(t), spare+12, 3)
+	f.must("set", "--user", itoa(f.user), "--total", "8MB/s")
+	down := f.sendTo(totalPort, false, testutil.SenderConfig{Connections: 2})
+	time.Sleep(1500 * time.Millisecond)
+	f.sum("received alone", 0)
+	if _, err := f.up.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(1500 * time.Millisecond)
+	f.sum("both ways", 0.4)
+	f.daemon.kill()
+	f.sum("without a daemon", 0.3)
+	f.daemon = f.daemonIn(f.A)
+	if _, err := down.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	f.sum("sent alone", 0)
+	f.lost(f.up, 0, 20*time.Millisecond)
+}
+
+// With the input meter off only what is sent counts.
+func TestTotalWithoutInputMeter(t *testing.T) {
+	t.Parallel()
+	line := relay.RoundTrip(4 * time.Millisecond)
+	line.BtoA.Rate = 5 * totalLimit
+	f := newTotals(t, testutil.MustDistantPair(t, line), spare+14, 2)
+	f.must("set", "--user", itoa(f.user), "--total", "8MB/s", "--input-meter=false")
+	f.sendTo(totalPort, false, testutil.SenderConfig{Connections: 2})
+	if _, err := f.up.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond)
+	f.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
+		sent, received := f.both(from, to)
+		t.Logf("%.4f of the limit sent, %.0f MB/s received", sent/totalLimit, received/1e6)
+		if received < 3*totalLimit {
+			return fmt.Errorf("%.0f bytes/s are received", received)
+		}
+		if sent < 0.8*totalLimit || sent > 1.03*totalLimit { // acknowledgements, too, are sent
+			return fmt.Errorf("%.0f bytes/s are sent", sent)
+		}
+		return nil
+	})
+	f.must("set", "--user", itoa(f.user), "--input-meter")
+	time.Sleep(2 * time.Second) // what is on the way
+	f.sum("with it", 0.3)
+}
