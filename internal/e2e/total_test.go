@@ -14,9 +14,9 @@ import (
 // totals is a user in A that sends to B and receives from there.
 type totals struct {
 	*inbound
-	user     uint32
-	out      *testutil.Receiver // in B
-	up, down *testutil.Sender
+	user uint32
+	out  *testutil.Receiver // in B
+	up   *testutil.Sender
 }
 
 const (
