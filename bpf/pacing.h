@@ -64,8 +64,7 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 		return;
 	nn_pacing_set(ctx, s, x.limit * 2);
 	nn_clamp(ctx, s, tp);
-	iw = s->clamp_segments < NN_UNPACED_SEGMENTS ? s->clamp_segments
-						     : NN_UNPACED_SEGMENTS;
+	iw = nn_window_begin(s);
 	if (iw)
 		bpf_setsockopt(ctx, SOL_TCP, TCP_BPF_IW, &iw, sizeof(iw));
 }

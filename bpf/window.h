@@ -9,9 +9,9 @@
 #include "charge.h"
 
 #define NN_MSS		    1448 /* of a connection that does not know its own */
-#define NN_CHUNK_NS	    4000000ULL	/* of the limit in one chunk */
-#define NN_AHEAD_NS	    25000000ULL /* of a socket's share in one chunk */
-#define NN_CHUNK_SEGMENTS   4		/* but these at least */
+#define NN_CHUNK_NS	    8000000ULL	/* of the limit in one chunk */
+#define NN_AHEAD_NS	    40000000ULL /* of a socket's share in one chunk */
+#define NN_CHUNK_SEGMENTS   2		/* but these at least */
 #define NN_PAIR_SHARE	    30000	/* bytes/s: two segments in 0.1 s */
 #define NN_CHUNK_MAX	    60000 /* from here on TCP's own size will do */
 #define NN_NO_CLAMP	    0x7fffffff
@@ -37,17 +37,28 @@ static __always_inline bool nn_distant(const struct tcp_sock *tp)
 	return least_us >= NN_DISTANT_US && least_us != 0xffffffff;
 }
 
+/* A connection's first window: half of what will be its window, since others
+ * may begin at the same time, and no share is known yet. */
+static __always_inline __u32 nn_window_begin(const struct nn_socket *s)
+{
+	__u32 window = s->clamp_segments, least = 2 * NN_CHUNK_SEGMENTS;
+
+	if (window > least)
+		window = window / 2 > least ? window / 2 : least;
+	return window < NN_UNPACED_SEGMENTS ? window : NN_UNPACED_SEGMENTS;
+}
+
 /* The window after a connection's first chunk. TCP sends half a window at a
  * time, and slow start goes on only while all of it is in use: on a short path
  * a paced connection stays at the chunks that it began with. So it goes on with
- * TCP's own size of a chunk at the limit, 1 ms of it, unless others wait
- * already: each is ahead by that. */
+ * the chunks that suit the limit, unless others wait already: each is ahead by
+ * one. */
 static __always_inline void nn_window_open(void *ctx, const struct nn_socket *s,
 					   const struct tcp_sock *tp,
 					   const struct nn_transmit *x)
 {
 	__u32 mss = nn_mss(tp), window;
-	__u64 chunk = s->limit_bytes_per_sec / 1000;
+	__u64 chunk = s->limit_bytes_per_sec / (NN_NSEC_PER_SEC / NN_CHUNK_NS);
 
 	if (nn_distant(tp) || x->next_ns > x->now_ns + NN_OPEN_NS)
 		return;

@@ -15,7 +15,9 @@ const agentName = "netnice-e2e-agent"
 
 // What an agent may do, argv[1].
 const (
-	agentURing = "uring" // ADDRESS plain|sqpoll: send by io_uring
+	agentURing      = "uring"       // ADDRESS plain|sqpoll: send by io_uring
+	agentQUICServer = "quic-server" // ADDRESS FILE: send it to each client
+	agentQUICClient = "quic-client" // ADDRESS FILE: write what the server sends
 )
 
 // agentArgs is the command line of an agent. The name is set by a shell, since
@@ -34,6 +36,10 @@ func maybeRunAgent() {
 	switch role {
 	case agentURing:
 		err = sendByURing(args[0], args[1] == "sqpoll")
+	case agentQUICServer:
+		err = serveByQUIC(args[0], args[1])
+	case agentQUICClient:
+		err = fetchQUIC(args[0], args[1])
 	default:
 		err = fmt.Errorf("no agent does %q", role)
 	}

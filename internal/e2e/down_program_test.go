@@ -1,13 +1,7 @@
 package e2e
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -100,55 +94,6 @@ func TestDownUDP(t *testing.T) {
 			after, to := ask()
 			f.near("datagrams", begin, (after-before)/(to-from), limit, downTolerance)
 		})
-	}
-}
-
-// What comes is what was sent, byte by byte, by a real program.
-func TestDownCurl(t *testing.T) {
-	t.Parallel()
-	curl, err := exec.LookPath("curl")
-	if err != nil {
-		t.Skip("curl is not installed")
-	}
-	f := newInbound(newStage(t), testutil.MustPair(t))
-	dir := t.TempDir()
-	data := make([]byte, 12<<20)
-	_, _ = rand.NewChaCha8([32]byte{1}).Read(data) // never fails
-	if err := os.WriteFile(filepath.Join(dir, "data"), data, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	f.python(options{in: f.B}, `
-import functools, http.server
-class Handler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-server = http.server.ThreadingHTTPServer(("", 8080), functools.partial(Handler, directory=sys.argv[1]))
-say("ready")
-server.serve_forever()
-`, dir).read("ready")
-	out := filepath.Join(dir, "out")
-	begin := testutil.Now()
-	cmd := f.command("run", "--down", "4MB/s", "--", curl, "-sS", "-w", "%{time_total}", "-o", out, fmt.Sprintf("http://%s:8080/data", f.B4))
-	r := f.run(cmd, f.A)
-	if r.code != 0 {
-		t.Fatal(r)
-	}
-	seconds, err := strconv.ParseFloat(r.out, 64)
-	if err != nil {
-		t.Fatalf("%v: %v", err, r)
-	}
-	took := time.Duration(seconds * 1e9)
-	got, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if sum, want := sha256.Sum256(got), sha256.Sum256(data); sum != want {
-		t.Errorf("what came has the checksum %s, what was sent %s", hex.EncodeToString(sum[:8]), hex.EncodeToString(want[:8]))
-	}
-	want := time.Duration(float64(len(data)) * perByte / 4e6 * 1e9)
-	t.Logf("12 MiB took %v, at the limit %v", took.Round(time.Millisecond), want.Round(time.Millisecond))
-	if took < want*97/100 || took > want*115/100 && cpus.excuse(begin, testutil.Now()) == "" {
-		t.Errorf("12 MiB took %v, at the limit %v", took, want)
 	}
 }
 
