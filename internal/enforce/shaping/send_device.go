@@ -34,7 +34,7 @@ func (s *sender) followDevices(beside *shaper) error {
 	present := map[int]bool{}
 	var errs []error
 	for _, l := range links {
-		flags, ok := (&shaper{}).wanted(l, masters)
+		flags, ok := sendsBy(l, masters)
 		if !ok {
 			continue
 		}
@@ -57,6 +57,22 @@ func (s *sender) followDevices(beside *shaper) error {
 		errs = append(errs, s.obj.Unpin(name))
 	}
 	return errors.Join(errs...)
+}
+
+// sendsBy says whether what the device sends is looked at, and its flags: at the
+// device that has the address, and at none below it.
+func sendsBy(link netlink.Link, masters map[int]string) (flags uint32, ok bool) {
+	a := link.Attrs()
+	switch {
+	case strings.HasPrefix(a.Alias, alias("")), a.EncapType == "loopback",
+		a.MasterIndex != 0 && masters[a.MasterIndex] != "vrf", link.Type() == "vrf":
+		return 0, false
+	case a.EncapType == "ether":
+		return 0, true
+	case bareKind(a.EncapType):
+		return bpf.DeviceBare, true
+	}
+	return 0, false
 }
 
 // enter gives a device a slot and attaches the program.
@@ -99,10 +115,20 @@ func (s *sender) putDevice(index int, d bpf.Device) error {
 }
 
 func (s *sender) freeSlot() (uint32, error) {
-	slots := shaper{devices: s.devices, nextSlot: s.nextSlot}
-	slot, err := slots.freeSlot()
-	s.nextSlot = slots.nextSlot
-	return slot, err
+	used := map[uint32]bool{}
+	for _, d := range s.devices {
+		used[d.Slot] = true
+	}
+	// Going round: a packet of a device that went may still carry its slot.
+	for range uint32(bpf.MaxDevices) {
+		if s.nextSlot++; s.nextSlot >= bpf.MaxDevices {
+			s.nextSlot = 1
+		}
+		if !used[s.nextSlot] {
+			return s.nextSlot, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: limits on more than %d devices", errTooMany, bpf.MaxDevices-1)
 }
 
 // leave lets go of a device. Packets of it that wait still go out by it.
@@ -150,7 +176,7 @@ func (s *sender) attachFilter(index int, d bpf.Device, beside *shaper) error {
 		return err
 	}
 	// Whoever goes last of the two takes the qdisc off.
-	if made || beside != nil && beside.devices[index].Flags&bpf.DeviceClsact != 0 {
+	if made || beside.madeClsact(index) {
 		d.Flags |= bpf.DeviceClsact
 		if err := s.putDevice(index, d); err != nil {
 			return err
@@ -193,15 +219,26 @@ func (s *sender) detachFilter(index int, d bpf.Device, beside *shaper) error {
 		return nil
 	}
 	if others > 0 {
-		if beside == nil || !beside.attached[index] {
-			return nil
-		}
-		its := beside.devices[index]
-		its.Flags |= bpf.DeviceClsact
-		return beside.putDevice(index, its)
+		return beside.inheritClsact(index)
 	}
 	if err := s.pair.nl.QdiscDel(clsact(index)); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("take clsact off device %d: %w", index, err)
 	}
 	return nil
+}
+
+// madeClsact says whether what looks at what a device receives has made the qdisc
+// that filters hang on. There may be no shaper.
+func (s *shaper) madeClsact(index int) bool {
+	return s != nil && s.devices[index].Flags&bpf.DeviceClsact != 0
+}
+
+// inheritClsact leaves that qdisc to it, if it uses it.
+func (s *shaper) inheritClsact(index int) error {
+	if s == nil || !s.attached[index] {
+		return nil
+	}
+	d := s.devices[index]
+	d.Flags |= bpf.DeviceClsact
+	return s.putDevice(index, d)
 }
