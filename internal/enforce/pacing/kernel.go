@@ -25,7 +25,15 @@ const (
 	defaultWeight  = 100
 	// firstVirtualTime keeps differences of a new clock's tags positive.
 	firstVirtualTime = 1 << 40
+	// Classes outlive their clock: one of a former node of the same number, whose
+	// tags are of another generation, owes nothing to the new one.
+	generationShift = 56
 )
+
+// virtualTimeOf is where the clock of a new node begins.
+func virtualTimeOf(generation uint32) uint64 {
+	return firstVirtualTime + uint64(generation)<<generationShift
+}
 
 // Options say where the kernel state lives.
 type Options struct {

@@ -16,7 +16,8 @@ import (
 // DefaultBurst is the unused time that a node may make up for.
 const DefaultBurst = 10 * time.Millisecond
 
-// Kernel is a pacing.Kernel that limits what comes in, too. All methods may be
+// Kernel is a pacing.Kernel that limits what comes in, and queues what is sent and
+// is no TCP, too. All methods may be
 // called concurrently.
 type Kernel struct {
 	*pacing.Kernel

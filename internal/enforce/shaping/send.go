@@ -126,6 +126,8 @@ const (
 	leastSendQueue = 8 << 20
 	// What HTB lets through at once, late: more is uneven.
 	sendBurst = 2 * time.Millisecond
+	// When queues could not be made, they are tried again so much later.
+	sendRetry = time.Minute
 )
 
 func sendClass(rate uint64, linkShare float64) class {
@@ -219,8 +221,14 @@ func (k *Kernel) awaitDatagrams() {
 		k.mu.Lock()
 		err := k.startSending()
 		k.mu.Unlock()
-		if err != nil {
-			k.log.Warn("what is no TCP has no queue: what is too much of it is dropped", "err", err)
+		if err == nil {
+			continue
+		}
+		k.log.Warn("what is no TCP has no queue: what is too much of it is dropped", "err", err)
+		select {
+		case <-k.stop:
+			return
+		case <-time.After(sendRetry):
 		}
 	}
 }

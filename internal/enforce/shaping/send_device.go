@@ -148,7 +148,7 @@ func (s *sender) attachFilter(index int, d bpf.Device, beside *place) error {
 		return err
 	}
 	// Whoever goes last of the two takes the qdisc off.
-	if made || beside != nil && beside.devices[index].Flags&bpf.DeviceClsact != 0 {
+	if made || beside.madeClsact(index) {
 		d.Flags |= bpf.DeviceClsact
 		if err := s.putDevice(index, d); err != nil {
 			return err
@@ -191,15 +191,26 @@ func (s *sender) detachFilter(index int, d bpf.Device, beside *place) error {
 		return nil
 	}
 	if others > 0 {
-		if beside == nil || !beside.attached[index] {
-			return nil
-		}
-		its := beside.devices[index]
-		its.Flags |= bpf.DeviceClsact
-		return beside.putDevice(index, its)
+		return beside.inheritClsact(index)
 	}
 	if err := s.pair.nl.QdiscDel(clsact(index)); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("take clsact off device %d: %w", index, err)
 	}
 	return nil
+}
+
+// madeClsact says whether what looks at what a device receives has made the qdisc
+// that filters hang on. There may be no such place.
+func (p *place) madeClsact(index int) bool {
+	return p != nil && p.devices[index].Flags&bpf.DeviceClsact != 0
+}
+
+// inheritClsact leaves that qdisc to it, if it uses it.
+func (p *place) inheritClsact(index int) error {
+	if p == nil || !p.attached[index] {
+		return nil
+	}
+	d := p.devices[index]
+	d.Flags |= bpf.DeviceClsact
+	return p.putDevice(index, d)
 }
