@@ -24,17 +24,35 @@ import (
 // Start starts a program inside the namespace (nil = here); it is killed when
 // the experiment ends, if it has not ended before.
 func (b *Bed) Start(n *testutil.NetNS, name string, args ...string) (*exec.Cmd, error) {
+	return b.StartInCgroup(n, "", name, args...)
+}
+
+// StartInCgroup is Start of a program that is in the cgroup of that folder ("" =
+// ours) from its start on.
+func (b *Bed) StartInCgroup(n *testutil.NetNS, dir, name string, args ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	start := cmd.Start
-	if n != nil {
-		start = func() error { return n.Start(cmd) }
+	if dir != "" {
+		cgroup, err := os.Open(dir)
+		if err != nil {
+			return nil, fmt.Errorf("open cgroup: %w", err)
+		}
+		defer cgroup.Close()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(cgroup.Fd())
 	}
-	if err := start(); err != nil {
+	if err := startIn(n, cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	b.Defer(func() error { return Kill(cmd) })
 	return cmd, nil
+}
+
+// startIn starts the command inside the namespace (nil = here).
+func startIn(n *testutil.NetNS, cmd *exec.Cmd) error {
+	if n == nil {
+		return cmd.Start()
+	}
+	return n.Start(cmd)
 }
 
 // Cgroup makes a cgroup for as long as the experiment runs, and returns its
@@ -107,39 +125,54 @@ func WaitForPort(ctx context.Context, n *testutil.NetNS, to netip.AddrPort) erro
 	}
 }
 
-// filePort is where a FileServer listens.
-const filePort = 8000
+// FilePort is where a FileServer listens.
+const FilePort = 8000
 
 // FileServer starts Python's http.server with one file of that size (of zeros,
 // no disk is read), and returns the file's address for curl.
 func (b *Bed) FileServer(ctx context.Context, n *testutil.NetNS, at netip.Addr, size int64) (string, error) {
+	url, _, err := b.fileServer(ctx, n, at, size, "ThreadingMixIn")
+	return url, err
+}
+
+// ForkingFileServer is FileServer that has a process of its own for each
+// download, as servers that inetd starts; it returns the parent, too.
+func (b *Bed) ForkingFileServer(ctx context.Context, n *testutil.NetNS, at netip.Addr, size int64) (string, *exec.Cmd, error) {
+	return b.fileServer(ctx, n, at, size, "ForkingMixIn")
+}
+
+func (b *Bed) fileServer(ctx context.Context, n *testutil.NetNS, at netip.Addr, size int64, kind string) (string, *exec.Cmd, error) {
 	dir, err := os.MkdirTemp("", "netnice-lab-www-")
 	if err != nil {
-		return "", fmt.Errorf("make folder to serve: %w", err)
+		return "", nil, fmt.Errorf("make folder to serve: %w", err)
 	}
 	b.Defer(func() error { return os.RemoveAll(dir) })
 	file, err := os.Create(filepath.Join(dir, "file"))
 	if err != nil {
-		return "", fmt.Errorf("make file to serve: %w", err)
+		return "", nil, fmt.Errorf("make file to serve: %w", err)
 	}
 	if err := errors.Join(file.Truncate(size), file.Close()); err != nil {
-		return "", fmt.Errorf("make file to serve: %w", err)
+		return "", nil, fmt.Errorf("make file to serve: %w", err)
 	}
-	if _, err := b.Start(n, "python3", "-c", fileServer, dir, strconv.Itoa(filePort)); err != nil {
-		return "", err
+	server, err := b.Start(n, "python3", "-c", fileServer, dir, strconv.Itoa(FilePort), kind)
+	if err != nil {
+		return "", nil, err
 	}
-	return fmt.Sprintf("http://%s:%d/file", at, filePort), WaitForPort(ctx, n, netip.AddrPortFrom(at, filePort))
+	return fmt.Sprintf("http://%s:%d/file", at, FilePort), server, WaitForPort(ctx, n, netip.AddrPortFrom(at, FilePort))
 }
 
 // fileServer is `python3 -m http.server` without its log and with a copy
 // buffer of 1 MB, because its own is what would be measured.
 const fileServer = `
-import http.server, os, shutil, sys
+import http.server, os, shutil, socketserver, sys
 os.chdir(sys.argv[1])
 class H(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *a): pass
     def copyfile(self, source, out): shutil.copyfileobj(source, out, 1 << 20)
-http.server.ThreadingHTTPServer(("", int(sys.argv[2])), H).serve_forever()
+class S(getattr(socketserver, sys.argv[3]), http.server.HTTPServer):
+    daemon_threads, request_queue_size = True, 64
+    def handle_error(self, *a): pass
+S(("", int(sys.argv[2])), H).serve_forever()
 `
 
 // Curl downloads the address once and returns payload bytes per second, as
