@@ -190,5 +190,20 @@ func setUp(n *testutil.NetNS, device string, address netip.Addr) error {
 		n.Netlink().LinkSetUp(link))
 }
 
+// Drops returns how many packets found no room in their queue.
+func (s *Segment) Drops() (uint64, error) {
+	classes, err := s.hub.Netlink().ClassList(s.through, netlink.HANDLE_NONE)
+	if err != nil {
+		return 0, fmt.Errorf("list the segment's queues: %w", err)
+	}
+	var drops uint64
+	for _, c := range classes {
+		if q := c.Attrs().Statistics; q != nil && q.Queue != nil {
+			drops += uint64(q.Queue.Drops)
+		}
+	}
+	return drops, nil
+}
+
 // Close removes the hub; stations go with their namespaces.
 func (s *Segment) Close() error { return s.hub.Close() }

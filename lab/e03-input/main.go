@@ -1,0 +1,188 @@
+// Command e03-input re-runs netnice's Figure 4: a download runs for 10 s
+// without a limit, and its receiver is then limited to 512 KB/s by a command
+// from outside. Beside it what Linux has for that, an ifb with HTB and a
+// policer, and no limit. As in the paper, packets are counted on the wire, where
+// the sender's device gives them to it; what the receiver has in order, round
+// trips and retransmits come from the sender's TCP.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/capture"
+	"github.com/netnice/netnice/lab/internal/change"
+	"github.com/netnice/netnice/lab/internal/chart"
+	"github.com/netnice/netnice/lab/internal/police"
+	"github.com/netnice/netnice/lab/internal/stat"
+)
+
+func main() { bed.Main("e03-input", run) }
+
+const (
+	limit    = 512 << 10 // bytes/s
+	mtu      = 1500
+	payload  = 1448     // bytes of a full packet
+	slow     = 10e6 / 8 // links, bytes/s
+	fast     = 1e9 / 8
+	limitAt  = 10      // s, in the plot
+	fileSize = 4 << 30 // nobody gets to its end
+)
+
+// download is one of the experiment's.
+type download struct {
+	program, limiter, link string
+	rate                   uint64 // of the link, bytes/s
+	free, limited          time.Duration
+}
+
+// figures of one.
+type figures struct {
+	Link    string `json:"link"`
+	Program string `json:"program"`
+	Limiter string `json:"limiter"`
+	change.Figures
+	// InOrder is what the receiver acknowledged from 1 s after the command on, as
+	// IP bytes of full packets, over the limit.
+	InOrder     float64     `json:"in_order_over_limit"`
+	RTT         stat.Spread `json:"smoothed_round_trip_ms"` // in that time
+	Retransmits uint32      `json:"retransmits"`            // from the command on
+}
+
+func run(ctx context.Context, b *bed.Bed) error {
+	long, short := b.Length(10*time.Second, 2*time.Second), b.Length(3*time.Second, 2*time.Second)
+	after, shortAfter := b.Length(8*time.Second, 4*time.Second), b.Length(6*time.Second, 4*time.Second)
+	downloads := []download{
+		{"iperf3", "netnice", "10mbit", slow, long, after},
+		{"curl", "netnice", "10mbit", slow, long, after},
+		{"iperf3", "none", "10mbit", slow, short, shortAfter},
+		{"iperf3", "ifb", "10mbit", slow, short, shortAfter},
+		{"iperf3", "police", "10mbit", slow, short, shortAfter},
+		{"iperf3", "netnice", "1gbit", fast, short, shortAfter},
+		{"iperf3", "ifb", "1gbit", fast, short, shortAfter},
+		{"iperf3", "police", "1gbit", fast, short, shortAfter},
+	}
+	var all []figures
+	curves := make(map[string][]chart.Curve)
+	for _, d := range downloads {
+		f, err := d.run(ctx, b)
+		if err != nil {
+			return fmt.Errorf("%s, %s: %w", d.program, d.limiter, err)
+		}
+		all = append(all, f)
+		b.Printf("%-8s %-6s %-8s %s; in order %.4f of the limit, round trip %.1f ms (%.1f..%.1f), %d retransmits\n",
+			f.Link, f.Program, f.Limiter, f.Figures, f.InOrder, f.RTT.Median, f.RTT.Min, f.RTT.Max, f.Retransmits)
+		if d.limiter != "none" {
+			curves[f.Link] = append(curves[f.Link], f.Curve(d.program+", "+d.limiter, limitAt))
+		}
+	}
+	b.Printf("paper: drops at once from the link's rate to 512 KB/s, noisier than sending (a figure without numbers)\n")
+	for link, c := range curves {
+		if err := b.Draw(link, chart.Chart{
+			Title: "A download limited to 512 KB/s at its receiver, link of " + link,
+			X:     "seconds", Y: "MB/s on the wire (IP, per 100 ms)", YMax: 1.5, Curves: c,
+			Levels: map[string]float64{"512 KB/s": limit / 1e6},
+		}); err != nil {
+			return err
+		}
+	}
+	return b.Write(all)
+}
+
+func (d download) run(ctx context.Context, b *bed.Bed) (f figures, err error) {
+	pair, err := b.ShapedPair(testutil.ShapeTBF, d.rate)
+	if err != nil {
+		return f, err
+	}
+	limiter, err := d.prepare(ctx, b, pair.B)
+	if err != nil {
+		return f, err
+	}
+	c, err := capture.StartSent(pair.A)
+	if err != nil {
+		return f, err
+	}
+	rx, err := d.start(ctx, b, pair, limiter.cgroup)
+	if err != nil {
+		return f, err
+	}
+	w := change.When{Begin: testutil.Now()}
+	if err := testutil.Sleep(ctx, d.free); err != nil {
+		return f, err
+	}
+	before, err := bulk(pair.A)
+	if err != nil {
+		return f, err
+	}
+	w.At = testutil.Now()
+	if err := limiter.begin(rx.Process.Pid); err != nil {
+		return f, err
+	}
+	w.Done = testutil.Now()
+	tcp, err := watch(ctx, pair.A, w.At.Add(time.Second), w.At.Add(d.limited))
+	if err != nil {
+		return f, err
+	}
+	w.End = testutil.Now()
+	packets, err := c.Stop()
+	if err != nil {
+		return f, err
+	}
+	f = figures{Link: d.link, Program: d.program, Limiter: d.limiter, Figures: change.Of(packets, w, limit)}
+	f.InOrder = tcp.inOrder * mtu / payload / limit
+	f.RTT, f.Retransmits = stat.Of(tcp.trips), tcp.last.Retransmits-before.Retransmits
+	return f, bed.Kill(rx)
+}
+
+// limiter is ready to begin.
+type limiter struct {
+	cgroup string // in which the receiver has to be, "" = any
+	begin  func(pid int) error
+}
+
+// prepare is all that can be done before the limit begins.
+func (d download) prepare(ctx context.Context, b *bed.Bed, n *testutil.NetNS) (l limiter, err error) {
+	switch d.limiter {
+	case "netnice":
+		if err := b.Down(ctx); err != nil { // it was in another namespace
+			return l, err
+		}
+		if err := b.UpIn(ctx, n); err != nil {
+			return l, err
+		}
+		l.begin = func(pid int) error { return b.LimitDownPID(ctx, pid, limit) }
+	case "ifb":
+		l.begin = func(int) error { return testutil.ShapeIngressHTB(n, limit) }
+	case "police":
+		p, err := police.New()
+		if err != nil {
+			return l, err
+		}
+		b.Defer(p.Close)
+		l.cgroup, l.begin = p.Dir(), func(int) error { return p.Begin(limit) }
+	default:
+		l.begin = func(int) error { return nil }
+	}
+	return l, nil
+}
+
+// start starts the download and returns its receiver.
+func (d download) start(ctx context.Context, b *bed.Bed, pair *testutil.Pair, cgroup string) (*exec.Cmd, error) {
+	if d.program == "curl" {
+		url, err := b.FileServer(ctx, pair.A, pair.A4, fileSize)
+		if err != nil {
+			return nil, err
+		}
+		return b.StartInCgroup(pair.B, cgroup, "curl", "-sS", "-o", "/dev/null", url)
+	}
+	if err := b.IPerfServer(ctx, pair.A, pair.A4); err != nil {
+		return nil, err
+	}
+	seconds := strconv.Itoa(int((d.free + d.limited).Seconds()) + 2)
+	return b.StartInCgroup(pair.B, cgroup, "iperf3", "--client", pair.A4.String(), "--reverse", "--time", seconds)
+}
