@@ -8,8 +8,10 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"time"
 
@@ -22,7 +24,16 @@ import (
 	"github.com/netnice/netnice/lab/internal/stat"
 )
 
-func main() { bed.Main("e03-input", run) }
+func main() {
+	only := flag.String("only", "", "run only the downloads whose name matches this `REGEXP`, such as 'curl'")
+	bed.Main("e03-input", func(ctx context.Context, b *bed.Bed) error {
+		match, err := regexp.Compile(*only)
+		if err != nil {
+			return fmt.Errorf("-only: %w", err)
+		}
+		return run(ctx, b, match)
+	})
+}
 
 const (
 	limit    = 512 << 10 // bytes/s
@@ -39,6 +50,9 @@ type download struct {
 	program, limiter, link string
 	rate                   uint64 // of the link, bytes/s
 	free, limited          time.Duration
+	// another limit on what comes in stands already: the first one takes the
+	// kernel's check of programs.
+	another bool
 }
 
 // figures of one.
@@ -46,30 +60,34 @@ type figures struct {
 	Link    string `json:"link"`
 	Program string `json:"program"`
 	Limiter string `json:"limiter"`
+	Another bool   `json:"another_limit_before"`
 	change.Figures
-	// InOrder is what the receiver acknowledged from 1 s after the command on, as
+	// InOrder is what the receiver acknowledged from 1 s after the command's end on, as
 	// IP bytes of full packets, over the limit.
 	InOrder     float64     `json:"in_order_over_limit"`
 	RTT         stat.Spread `json:"smoothed_round_trip_ms"` // in that time
 	Retransmits uint32      `json:"retransmits"`            // from the command on
 }
 
-func run(ctx context.Context, b *bed.Bed) error {
+func run(ctx context.Context, b *bed.Bed, only *regexp.Regexp) error {
 	long, short := b.Length(10*time.Second, 2*time.Second), b.Length(3*time.Second, 2*time.Second)
 	after, shortAfter := b.Length(8*time.Second, 4*time.Second), b.Length(6*time.Second, 4*time.Second)
 	downloads := []download{
-		{"iperf3", "netnice", "10mbit", slow, long, after},
-		{"curl", "netnice", "10mbit", slow, long, after},
-		{"iperf3", "none", "10mbit", slow, short, shortAfter},
-		{"iperf3", "ifb", "10mbit", slow, short, shortAfter},
-		{"iperf3", "police", "10mbit", slow, short, shortAfter},
-		{"iperf3", "netnice", "1gbit", fast, short, shortAfter},
-		{"iperf3", "ifb", "1gbit", fast, short, shortAfter},
-		{"iperf3", "police", "1gbit", fast, short, shortAfter},
+		{"iperf3", "netnice", "10mbit", slow, long, after, false},
+		{"curl", "netnice", "10mbit", slow, long, after, true},
+		{"iperf3", "none", "10mbit", slow, short, shortAfter, false},
+		{"iperf3", "ifb", "10mbit", slow, short, shortAfter, false},
+		{"iperf3", "police", "10mbit", slow, short, shortAfter, false},
+		{"iperf3", "netnice", "1gbit", fast, short, shortAfter, false},
+		{"iperf3", "ifb", "1gbit", fast, short, shortAfter, false},
+		{"iperf3", "police", "1gbit", fast, short, shortAfter, false},
 	}
 	var all []figures
 	curves := make(map[string][]chart.Curve)
 	for _, d := range downloads {
+		if !only.MatchString(d.link + " " + d.program + " " + d.limiter) {
+			continue
+		}
 		f, err := d.run(ctx, b)
 		if err != nil {
 			return fmt.Errorf("%s, %s: %w", d.program, d.limiter, err)
@@ -124,7 +142,7 @@ func (d download) run(ctx context.Context, b *bed.Bed) (f figures, err error) {
 		return f, err
 	}
 	w.Done = testutil.Now()
-	tcp, err := watch(ctx, pair.A, w.At.Add(time.Second), w.At.Add(d.limited))
+	tcp, err := watch(ctx, pair.A, w.Steady(), w.Done.Add(d.limited))
 	if err != nil {
 		return f, err
 	}
@@ -133,7 +151,7 @@ func (d download) run(ctx context.Context, b *bed.Bed) (f figures, err error) {
 	if err != nil {
 		return f, err
 	}
-	f = figures{Link: d.link, Program: d.program, Limiter: d.limiter, Figures: change.Of(packets, w, limit)}
+	f = figures{Link: d.link, Program: d.program, Limiter: d.limiter, Another: d.another, Figures: change.Of(packets, w, limit)}
 	f.InOrder = tcp.inOrder * mtu / payload / limit
 	f.RTT, f.Retransmits = stat.Of(tcp.trips), tcp.last.Retransmits-before.Retransmits
 	return f, bed.Kill(rx)
@@ -154,6 +172,15 @@ func (d download) prepare(ctx context.Context, b *bed.Bed, n *testutil.NetNS) (l
 		}
 		if err := b.UpIn(ctx, n); err != nil {
 			return l, err
+		}
+		if d.another {
+			other, err := b.Start(n, "sleep", "infinity")
+			if err != nil {
+				return l, err
+			}
+			if err := b.LimitDownPID(ctx, other.Process.Pid, limit); err != nil {
+				return l, err
+			}
 		}
 		l.begin = func(pid int) error { return b.LimitDownPID(ctx, pid, limit) }
 	case "ifb":

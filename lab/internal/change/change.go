@@ -19,10 +19,13 @@ type When struct {
 	Begin, At, Done, End testutil.Instant // of the transfer, the limit, its command, what is looked at
 }
 
+// Steady is when the limit should hold whatever was on the way.
+func (w When) Steady() testutil.Instant { return w.Done.Add(time.Second) }
+
 // Figures of one transfer. Rates are bytes of IP packets per second.
 type Figures struct {
 	Before   stat.Spread   `json:"before"`           // per 100 ms
-	After    stat.Spread   `json:"after"`            // per 100 ms, from 1 s after the command on
+	After    stat.Spread   `json:"after"`            // per 100 ms, from 1 s after the command's end on
 	Ratio    float64       `json:"after_over_limit"` // mean
 	Command  time.Duration `json:"command_took_ns"`
 	Settled  time.Duration `json:"settled_after_ns"` // from the command's start to the first 100 ms within 10% of the limit, and so the next four; -1: never
@@ -39,7 +42,7 @@ func Of(packets []capture.Packet, w When, limit float64) Figures {
 	f.Series = capture.Rates(packets, w.Begin, w.End, step, nil)
 	// The first half second is the program's own start.
 	f.Before = stat.Of(capture.Rates(packets, w.Begin.Add(time.Second/2), w.At, step, nil))
-	steady := w.At.Add(time.Second)
+	steady := w.Steady()
 	f.After = stat.Of(capture.Rates(packets, steady, w.End, step, nil))
 	f.Seconds = capture.Rates(packets, steady, w.End, time.Second, nil)
 	f.Ratio = stat.Of(f.Seconds).Mean / limit
