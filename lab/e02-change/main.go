@@ -56,7 +56,7 @@ func transfer(ctx context.Context, b *bed.Bed, name string, rate uint64, free, l
 	if err != nil {
 		return f, err
 	}
-	if err := b.IPerfServer(ctx, pair.B, pair.B4); err != nil {
+	if err := b.IPerfServer(ctx, pair.B); err != nil {
 		return f, err
 	}
 	c, err := capture.Start(pair.B)

@@ -207,7 +207,7 @@ func (d download) start(ctx context.Context, b *bed.Bed, pair *testutil.Pair, cg
 		}
 		return b.StartInCgroup(pair.B, cgroup, "curl", "-sS", "-o", "/dev/null", url)
 	}
-	if err := b.IPerfServer(ctx, pair.A, pair.A4); err != nil {
+	if err := b.IPerfServer(ctx, pair.A); err != nil {
 		return nil, err
 	}
 	seconds := strconv.Itoa(int((d.free + d.limited).Seconds()) + 2)

@@ -57,6 +57,8 @@ type figures struct {
 	Limit   uint64      `json:"limit"`              // of all, IP bytes/s; 0 = none
 	Arrived stat.Spread `json:"arrived_per_second"` // of all, IP bytes/s
 	Dropped uint64      `json:"dropped"`            // by the uplink's buffer
+	// Above says that much more arrived than the limit allows.
+	Above bool `json:"above_limit,omitempty"`
 }
 
 func run(ctx context.Context, b *bed.Bed) error {
@@ -73,6 +75,9 @@ func run(ctx context.Context, b *bed.Bed) error {
 		}
 		for i, f := range found {
 			b.Printf("%s; arrived %5.1f KB/s, %d dropped\n", f.Figures, f.Arrived.Mean/kb, f.Dropped)
+			if f.Above {
+				b.Printf("! above the limit: another netnice that is up takes the socket option, and its limit ends with it\n")
+			}
 			curves[i].Name = totals()[i].name
 			curves[i].Points = append(curves[i].Points, chart.XY{X: float64(senders), Y: f.RTT.Median})
 		}
@@ -138,6 +143,7 @@ func measure(ctx context.Context, b *bed.Bed, t total, senders int, length time.
 	f.Arrived = stat.Of(capture.Rates(packets, begin, begin.Add(length), time.Second, func(p capture.Packet) bool {
 		return p.To == testutil.DefaultPort
 	}))
+	f.Above = t.bytesPerSec > 0 && f.Arrived.Mean > 1.2*float64(t.bytesPerSec)
 	uplink, _, err := pair.Relay.Counters()
 	f.Dropped = uplink.Dropped
 	return f, err

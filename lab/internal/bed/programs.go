@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/identity"
@@ -102,27 +103,40 @@ func Output(ctx context.Context, n *testutil.NetNS, name string, args ...string)
 	return out.Bytes(), nil
 }
 
-// WaitForPort waits until something accepts connections on the address, which
-// is tried from inside the namespace.
-func WaitForPort(ctx context.Context, n *testutil.NetNS, to netip.AddrPort) error {
+// WaitForPort waits until something inside the namespace listens on the port. It
+// does not connect: iperf3 takes one connection at a time for its client.
+func WaitForPort(ctx context.Context, n *testutil.NetNS, port uint16) error {
 	for deadline := time.Now().Add(within); ; {
-		err := n.Do(func() error {
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				return err
-			}
-			return errors.Join(unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}), unix.Close(fd))
+		var found bool
+		err := n.Do(func() (err error) {
+			found, err = listening(port)
+			return err
 		})
-		if err == nil {
-			return nil
+		if err != nil || found {
+			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("wait for %s: %w", to, err)
+			return fmt.Errorf("nothing listens on port %d after %v", port, within)
 		}
 		if err := testutil.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}
+}
+
+func listening(port uint16) (bool, error) {
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		sockets, err := netlink.SocketDiagTCP(family)
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return false, fmt.Errorf("list TCP sockets: %w", err)
+		}
+		for _, s := range sockets {
+			if s.State == unix.BPF_TCP_LISTEN && s.ID.SourcePort == port {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 // FilePort is where a FileServer listens.
@@ -158,7 +172,7 @@ func (b *Bed) fileServer(ctx context.Context, n *testutil.NetNS, at netip.Addr, 
 	if err != nil {
 		return "", nil, err
 	}
-	return fmt.Sprintf("http://%s:%d/file", at, FilePort), server, WaitForPort(ctx, n, netip.AddrPortFrom(at, FilePort))
+	return fmt.Sprintf("http://%s:%d/file", at, FilePort), server, WaitForPort(ctx, n, FilePort)
 }
 
 // fileServer is `python3 -m http.server` without its log and with a copy
@@ -193,11 +207,11 @@ func Curl(ctx context.Context, n *testutil.NetNS, url string) (float64, error) {
 const iperfPort = 5201
 
 // IPerfServer starts iperf3 as a server.
-func (b *Bed) IPerfServer(ctx context.Context, n *testutil.NetNS, at netip.Addr) error {
+func (b *Bed) IPerfServer(ctx context.Context, n *testutil.NetNS) error {
 	if _, err := b.Start(n, "iperf3", "--server", "--port", strconv.Itoa(iperfPort)); err != nil {
 		return err
 	}
-	return WaitForPort(ctx, n, netip.AddrPortFrom(at, iperfPort))
+	return WaitForPort(ctx, n, iperfPort)
 }
 
 // IPerf sends with iperf3 for that long over that many connections and
