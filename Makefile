@@ -60,7 +60,7 @@ bench-scale: build ## 10,000 sockets, 1,000 processes, 1,000 limits
 	$(GO) build -o bin/bench-scale ./lab/bench-scale
 	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-scale
 
-lab: deps-test build bench bench-overhead bench-scale ## every experiment and bench, into lab/out (25 minutes)
+lab: deps-test build bench bench-overhead bench-scale ## every experiment and bench, into lab/out (32 minutes)
 	@for e in $(EXPERIMENTS); do $(GO) build -o bin/lab-$$e ./lab/$$e && NETNICE=$(CURDIR)/$(BIN) ./bin/lab-$$e $(LAB_ARGS) || exit 1; done
 
 lint: deps-lint check-generated ## formatting, vet, linters, generated code

@@ -103,7 +103,7 @@ func run(ctx context.Context, b *bed.Bed, only *regexp.Regexp) error {
 	for link, c := range curves {
 		if err := b.Draw(link, chart.Chart{
 			Title: "A download limited to 512 KB/s at its receiver, link of " + link,
-			X:     "seconds", Y: "MB/s on the wire (IP, per 100 ms)", YMax: 1.5, Curves: c,
+			X:     "seconds", Y: "MB/s on the wire (IP, per 100 ms)", YMax: 2.5, Curves: c,
 			Levels: map[string]float64{"512 KB/s": limit / 1e6},
 		}); err != nil {
 			return err

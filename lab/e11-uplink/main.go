@@ -86,7 +86,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	b.Printf("paper: latency grows with the senders where the link is full; at 64 KB/s it is near its least even with 8 (a figure without numbers)\n")
 	if err := b.Draw("", chart.Chart{
 		Title: "Echo of a typed byte beside senders on an uplink of 768 kbit/s",
-		X:     "senders", Y: "ms (median)", LogY: true, YMax: 10000, Curves: curves,
+		X:     "senders", Y: "ms (median)", LogY: true, YMax: 100000, Curves: curves,
 	}); err != nil {
 		return err
 	}
