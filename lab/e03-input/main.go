@@ -71,7 +71,7 @@ type figures struct {
 
 func run(ctx context.Context, b *bed.Bed, only *regexp.Regexp) error {
 	long, short := b.Length(10*time.Second, 2*time.Second), b.Length(3*time.Second, 2*time.Second)
-	after, shortAfter := b.Length(8*time.Second, 4*time.Second), b.Length(6*time.Second, 4*time.Second)
+	after, shortAfter := b.Length(7*time.Second, 4*time.Second), b.Length(5*time.Second, 4*time.Second)
 	downloads := []download{
 		{"iperf3", "netnice", "10mbit", slow, long, after, false},
 		{"curl", "netnice", "10mbit", slow, long, after, true},
@@ -210,6 +210,7 @@ func (d download) start(ctx context.Context, b *bed.Bed, pair *testutil.Pair, cg
 	if err := b.IPerfServer(ctx, pair.A); err != nil {
 		return nil, err
 	}
-	seconds := strconv.Itoa(int((d.free + d.limited).Seconds()) + 2)
+	const longer = 30 // s, for the command; it is killed when all is measured
+	seconds := strconv.Itoa(int((d.free + d.limited).Seconds()) + longer)
 	return b.StartInCgroup(pair.B, cgroup, "iperf3", "--client", pair.A4.String(), "--reverse", "--time", seconds)
 }
