@@ -11,7 +11,7 @@ TWICE   := $(CURDIR)/bin/run-twice.txt
 TEST_PACKAGES := iperf3 curl python3 wget rsync openssh-server openssh-client iputils-ping
 VM_PACKAGES   := qemu-system-x86 xz-utils
 GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
-EXPERIMENTS   := e01-overhead e02-change e08-smooth e09-sockets e10-process e12-throughput e13-latency
+EXPERIMENTS   := e01-overhead e02-change e03-input e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency
 export CGO_ENABLED := 0
 
 .PHONY: help build demo test test-vm bench bench-egress bench-ingress bench-all bench-overhead bench-scale lab lint generate check-generated install clean deps-test deps-vm deps-lint
@@ -60,12 +60,12 @@ bench-scale: build ## 10,000 sockets, 1,000 processes, 1,000 limits
 	$(GO) build -o bin/bench-scale ./lab/bench-scale
 	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-scale
 
-lab: deps-test build bench bench-overhead bench-scale ## every experiment and bench, into lab/out (25 minutes)
+lab: deps-test build bench bench-overhead bench-scale ## every experiment and bench, into lab/out (32 minutes)
 	@for e in $(EXPERIMENTS); do $(GO) build -o bin/lab-$$e ./lab/$$e && NETNICE=$(CURDIR)/$(BIN) ./bin/lab-$$e $(LAB_ARGS) || exit 1; done
 
 lint: deps-lint check-generated ## formatting, vet, linters, generated code
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run: gofmt -w"; exit 1; }
-	clang-format-14 --dry-run -Werror bpf/*.c bpf/*.h include/*.h lab/*/bpf/*.c
+	clang-format-14 --dry-run -Werror bpf/*.c bpf/*.h include/*.h lab/internal/*/bpf/*.c
 	$(GO) vet ./...
 	$(LINT) run ./...
 

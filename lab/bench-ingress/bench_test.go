@@ -111,11 +111,3 @@ func TestSumCounters(t *testing.T) {
 		}
 	}
 }
-
-func TestPoliceDepth(t *testing.T) {
-	for rate, want := range map[uint64]uint64{10e6: 200e6, 1250e6: 200e6, 72 << 10: 1e9} {
-		if got := policeDepthNanos(rate); got != want {
-			t.Errorf("%d bytes/s: %d ns, want %d", rate, got, want)
-		}
-	}
-}

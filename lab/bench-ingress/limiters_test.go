@@ -2,15 +2,11 @@ package main
 
 import (
 	"bytes"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/cilium/ebpf/link"
 
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/lab/internal/bench"
@@ -46,31 +42,6 @@ func TestPeersHoldTheirRate(t *testing.T) {
 				t.Errorf("it does not say what it dropped: %v", f.Dropped)
 			}
 		})
-	}
-}
-
-func TestPoliceIsRemoved(t *testing.T) {
-	testutil.RequireRoot(t)
-	p, err := startPolice(1e6)
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := p.link.Info()
-	if err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(p.dir); err != nil {
-		t.Error(err)
-	}
-	if err := p.close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(p.dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the cgroup is still there (%v)", err)
-	}
-	if l, err := link.NewFromID(info.ID); err == nil {
-		l.Close()
-		t.Error("the program is still attached")
 	}
 }
 

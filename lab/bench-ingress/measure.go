@@ -7,6 +7,7 @@ import (
 
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/lab/internal/bench"
+	"github.com/netnice/netnice/lab/internal/police"
 )
 
 // limit is a cell's limit in place.
@@ -74,12 +75,12 @@ func (l *limit) receive(ctx context.Context, netnice testutil.Command, c bench.C
 		}
 		return err
 	case limiterPolice:
-		p, err := startPolice(c.Rate)
+		p, err := police.Start(c.Rate)
 		if err != nil {
 			return err
 		}
-		l.dropped, l.lift = p.dropped, p.close
-		cfg.Cgroup = p.dir
+		l.dropped, l.lift = p.Dropped, p.Close
+		cfg.Cgroup = p.Dir()
 	case limiterIFB: // goes with the namespace
 		if err := testutil.ShapeIngressHTB(s.Pair.B, c.Rate); err != nil {
 			return err

@@ -13,30 +13,18 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/capture"
+	"github.com/netnice/netnice/lab/internal/change"
 	"github.com/netnice/netnice/lab/internal/chart"
-	"github.com/netnice/netnice/lab/internal/stat"
 )
 
 func main() { bed.Main("e02-change", run) }
 
-const (
-	limit = 512 << 10 // bytes/s
-	step  = 100 * time.Millisecond
-)
+const limit = 512 << 10 // bytes/s
 
-// figures of one link. Rates are bytes of IP packets per second.
+// figures of one link.
 type figures struct {
-	Link     string        `json:"link"`
-	Before   stat.Spread   `json:"before"`           // per 100 ms
-	After    stat.Spread   `json:"after"`            // per 100 ms, from 1 s after the command on
-	Ratio    float64       `json:"after_over_limit"` // mean
-	Command  time.Duration `json:"command_took_ns"`
-	Settled  time.Duration `json:"settled_after_ns"` // from the command's start to the first 100 ms within 10% of the limit, and so the next four
-	Seconds  []float64     `json:"per_second_after"`
-	Series   []float64     `json:"series"`
-	StepNS   time.Duration `json:"series_step_ns"`
-	Limit    float64       `json:"limit"`
-	LimitedS float64       `json:"limited_at_s"`
+	Link string `json:"link"`
+	change.Figures
 }
 
 func run(ctx context.Context, b *bed.Bed) error {
@@ -54,9 +42,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 			return fmt.Errorf("%s: %w", link.name, err)
 		}
 		all = append(all, f)
-		b.Printf("%-7s before %.3f MB/s; after %.4f of the limit, 100 ms windows %.3f..%.3f; command %v, in force %v after its start\n",
-			f.Link, f.Before.Median/1e6, f.Ratio, f.After.Min/limit, f.After.Max/limit,
-			f.Command.Round(time.Millisecond), f.Settled.Round(time.Millisecond))
+		b.Printf("%-7s %s\n", f.Link, f.Figures)
 		if err := draw(b, f); err != nil {
 			return err
 		}
@@ -70,7 +56,7 @@ func transfer(ctx context.Context, b *bed.Bed, name string, rate uint64, free, l
 	if err != nil {
 		return f, err
 	}
-	if err := b.IPerfServer(ctx, pair.B, pair.B4); err != nil {
+	if err := b.IPerfServer(ctx, pair.B); err != nil {
 		return f, err
 	}
 	c, err := capture.Start(pair.B)
@@ -81,61 +67,31 @@ func transfer(ctx context.Context, b *bed.Bed, name string, rate uint64, free, l
 	if err != nil {
 		return f, err
 	}
-	begin := testutil.Now()
+	w := change.When{Begin: testutil.Now()}
 	if err := testutil.Sleep(ctx, free); err != nil {
 		return f, err
 	}
-	at := testutil.Now()
+	w.At = testutil.Now()
 	if err := b.LimitPID(ctx, tx.Process.Pid, limit); err != nil {
 		return f, err
 	}
-	f.Command = testutil.Now().Sub(at)
-	if err := testutil.Sleep(ctx, at.Add(limited).Sub(testutil.Now())); err != nil {
+	w.Done = testutil.Now()
+	if err := testutil.Sleep(ctx, w.At.Add(limited).Sub(testutil.Now())); err != nil {
 		return f, err
 	}
-	end := testutil.Now()
+	w.End = testutil.Now()
 	packets, err := c.Stop()
 	if err != nil {
 		return f, err
 	}
-	f.Link, f.Limit, f.LimitedS, f.StepNS = name, limit, at.Sub(begin).Seconds(), step
-	f.Series = capture.Rates(packets, begin, end, step, nil)
-	// The first half second is iperf3's own start.
-	f.Before = stat.Of(capture.Rates(packets, begin.Add(time.Second/2), at, step, nil))
-	steady := at.Add(time.Second)
-	f.After = stat.Of(capture.Rates(packets, steady, end, step, nil))
-	f.Seconds = capture.Rates(packets, steady, end, time.Second, nil)
-	f.Ratio = stat.Of(f.Seconds).Mean / limit
-	f.Settled = settled(capture.Rates(packets, at, end, step/10, nil))
-	return f, bed.Kill(tx)
-}
-
-// settled returns when five windows of 100 ms in a row began to be within 10%
-// of the limit, from rates per 10 ms.
-func settled(rates []float64) time.Duration {
-	const window, windows = 10, 5
-	for from := 0; from+window*windows <= len(rates); from++ {
-		good := true
-		for w := range windows {
-			mean := stat.Of(rates[from+w*window : from+(w+1)*window]).Mean
-			good = good && mean > 0.9*limit && mean < 1.1*limit
-		}
-		if good {
-			return time.Duration(from) * step / window
-		}
-	}
-	return -1
+	return figures{name, change.Of(packets, w, limit)}, bed.Kill(tx)
 }
 
 func draw(b *bed.Bed, f figures) error {
-	var points []chart.XY
-	for i, rate := range f.Series {
-		points = append(points, chart.XY{X: (float64(i) + 0.5) * step.Seconds(), Y: rate / 1e6})
-	}
 	return b.Draw(f.Link, chart.Chart{
 		Title: "iperf3 limited to 512 KB/s in mid-transfer, link of " + f.Link,
 		X:     "seconds", Y: "MB/s (IP, per 100 ms)",
-		Curves: []chart.Curve{{Name: "received", Points: points}},
+		Curves: []chart.Curve{f.Curve("received", f.LimitedS)},
 		Levels: map[string]float64{"512 KB/s": limit / 1e6},
 	})
 }

@@ -41,7 +41,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err != nil {
 		return err
 	}
-	if err := b.IPerfServer(ctx, pair.B, pair.B4); err != nil {
+	if err := b.IPerfServer(ctx, pair.B); err != nil {
 		return err
 	}
 	to := netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String()

@@ -13,23 +13,15 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/chart"
-	"github.com/netnice/netnice/lab/internal/stat"
+	"github.com/netnice/netnice/lab/internal/echo"
 )
 
 func main() { bed.Main("e13-latency", run) }
 
 const (
-	link     = 100e6 / 8 // bytes/s
-	limit    = link * 9 / 10
-	echoPort = 5002
+	link  = 100e6 / 8 // bytes/s
+	limit = link * 9 / 10
 )
-
-// figures of one case, in milliseconds.
-type figures struct {
-	Case string      `json:"case"`
-	RTT  stat.Spread `json:"round_trip_ms"`
-	P99  float64     `json:"p99_ms"`
-}
 
 // oneCase is its round trips in milliseconds.
 type oneCase struct {
@@ -45,7 +37,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	}
 	// The idle link in short turns without and with, since they hardly differ.
 	off, on, err := bed.Quads(ctx, 5, change, func() ([]float64, error) {
-		return echo(ctx, b, length/10, false, false)
+		return trips(ctx, b, length/10, false, false)
 	})
 	if err != nil {
 		return err
@@ -61,24 +53,19 @@ func run(ctx context.Context, b *bed.Bed) error {
 		if err := change(c.cut); err != nil {
 			return err
 		}
-		trips, err := echo(ctx, b, length, true, c.cut)
+		found, err := trips(ctx, b, length, true, c.cut)
 		if err != nil {
 			return err
 		}
-		cases = append(cases, oneCase{c.name, trips})
+		cases = append(cases, oneCase{c.name, found})
 	}
-	all := make([]figures, 0, len(cases))
+	all := make([]echo.Figures, 0, len(cases))
 	curves := make([]chart.Curve, 0, len(cases))
 	for _, c := range cases {
-		f := figures{Case: c.name, RTT: stat.Of(c.trips), P99: testutil.Percentile(c.trips, 99)}
+		f := echo.Of(c.name, c.trips)
 		all = append(all, f)
-		b.Printf("%-46s mean %7.3f ms  sd %7.3f  median %7.3f  p99 %7.3f  max %7.3f  (%d)\n",
-			f.Case, f.RTT.Mean, f.RTT.SD, f.RTT.Median, f.P99, f.RTT.Max, f.RTT.N)
-		curve := chart.Curve{Name: c.name, Dots: true}
-		for i, trip := range c.trips[:min(len(c.trips), 80)] {
-			curve.Points = append(curve.Points, chart.XY{X: float64(i), Y: trip})
-		}
-		curves = append(curves, curve)
+		b.Printf("%s\n", f)
+		curves = append(curves, echo.Dots(c.name, c.trips))
 	}
 	b.Printf("paper: mean 2.24 ms (sd 1.64) without, 1.31 (0.23) with\n")
 	if err := b.Draw("", chart.Chart{
@@ -89,9 +76,9 @@ func run(ctx context.Context, b *bed.Bed) error {
 	return b.Write(all)
 }
 
-// echo sends a byte every 20 ms and waits for its echo; it returns the round
+// trips sends a byte every 20 ms and waits for its echo; it returns the round
 // trips in milliseconds.
-func echo(ctx context.Context, b *bed.Bed, length time.Duration, bulk, cut bool) ([]float64, error) {
+func trips(ctx context.Context, b *bed.Bed, length time.Duration, bulk, cut bool) ([]float64, error) {
 	pair, err := b.Pair()
 	if err != nil {
 		return nil, err
@@ -100,7 +87,7 @@ func echo(ctx context.Context, b *bed.Bed, length time.Duration, bulk, cut bool)
 		return nil, err
 	}
 	_, err = b.Receiver(pair.B, testutil.ReceiverConfig{Ports: []testutil.Port{
-		{Number: testutil.DefaultPort}, {Number: echoPort, RequestBytes: 1, ReplyBytes: 1},
+		{Number: testutil.DefaultPort}, echo.Port(),
 	}})
 	if err != nil {
 		return nil, err
@@ -123,26 +110,5 @@ func echo(ctx context.Context, b *bed.Bed, length time.Duration, bulk, cut bool)
 			return nil, err
 		}
 	}
-	request, err := b.Sender(pair.A, testutil.SenderConfig{
-		To: netip.AddrPortFrom(pair.B4, echoPort).String(), Mode: testutil.Request,
-		RequestBytes: 1, ReplyBytes: 1, Pause: 20 * time.Millisecond,
-	})
-	if err != nil {
-		return nil, err
-	}
-	begin, err := request.Start()
-	if err != nil {
-		return nil, err
-	}
-	if err := testutil.Sleep(ctx, length); err != nil {
-		return nil, err
-	}
-	if _, err := request.Stop(); err != nil {
-		return nil, err
-	}
-	var trips []float64
-	for _, d := range request.Latency(begin, testutil.Now()) {
-		trips = append(trips, d.Seconds()*1e3)
-	}
-	return trips, nil
+	return echo.Measure(ctx, b, pair.A, pair.B4, 20*time.Millisecond, length)
 }

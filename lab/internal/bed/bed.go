@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -31,6 +32,7 @@ type Bed struct {
 	Machine Machine
 
 	dir, docs string
+	mu        sync.Mutex // of closers
 	closers   []func() error
 }
 
@@ -86,7 +88,11 @@ func (b *Bed) run(ctx context.Context, program string, run func(context.Context,
 func (b *Bed) Printf(format string, args ...any) { fmt.Fprintf(b.Out, format, args...) }
 
 // Defer has a function called when the experiment ends, last first.
-func (b *Bed) Defer(fn func() error) { b.closers = append(b.closers, fn) }
+func (b *Bed) Defer(fn func() error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closers = append(b.closers, fn)
+}
 
 // Length returns how long to measure: in full, or to see that it works.
 func (b *Bed) Length(full, quick time.Duration) time.Duration {

@@ -58,7 +58,11 @@ func (d *Daemon) Socket() string { return filepath.Join(d.dir, "socket") }
 func (d *Daemon) Program() string { return d.command.Path }
 
 // Up starts the daemon and waits until it answers. Without effect if it is up.
-func (d *Daemon) Up(ctx context.Context) error {
+func (d *Daemon) Up(ctx context.Context) error { return d.UpIn(ctx, nil) }
+
+// UpIn is Up inside a namespace (nil = here): what comes in is limited in the
+// one that the daemon is in.
+func (d *Daemon) UpIn(ctx context.Context, n *testutil.NetNS) error {
 	if d.process != nil {
 		return nil
 	}
@@ -68,7 +72,7 @@ func (d *Daemon) Up(ctx context.Context) error {
 	d.process.Env = append(os.Environ(), testutil.Beside) // no flag: older releases are measured, too
 	d.process.Stderr = &d.log
 	d.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours to handle
-	if err := d.process.Start(); err != nil {
+	if err := startIn(n, d.process); err != nil {
 		d.process = nil
 		return fmt.Errorf("start the daemon: %w", err)
 	}
@@ -130,6 +134,12 @@ func (d *Daemon) Netnice(ctx context.Context, args ...string) ([]byte, error) {
 // LimitPID limits what a process and its children send, as its users do.
 func (d *Daemon) LimitPID(ctx context.Context, pid int, bytesPerSec uint64) error {
 	_, err := d.Netnice(ctx, "set", "--pid", strconv.Itoa(pid), "--up", fmt.Sprintf("%dB/s", bytesPerSec))
+	return err
+}
+
+// LimitDownPID limits what a process and its children receive.
+func (d *Daemon) LimitDownPID(ctx context.Context, pid int, bytesPerSec uint64) error {
+	_, err := d.Netnice(ctx, "set", "--pid", strconv.Itoa(pid), "--down", fmt.Sprintf("%dB/s", bytesPerSec))
 	return err
 }
 

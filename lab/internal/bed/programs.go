@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/identity"
@@ -24,17 +25,35 @@ import (
 // Start starts a program inside the namespace (nil = here); it is killed when
 // the experiment ends, if it has not ended before.
 func (b *Bed) Start(n *testutil.NetNS, name string, args ...string) (*exec.Cmd, error) {
+	return b.StartInCgroup(n, "", name, args...)
+}
+
+// StartInCgroup is Start of a program that is in the cgroup of that folder ("" =
+// ours) from its start on.
+func (b *Bed) StartInCgroup(n *testutil.NetNS, dir, name string, args ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	start := cmd.Start
-	if n != nil {
-		start = func() error { return n.Start(cmd) }
+	if dir != "" {
+		cgroup, err := os.Open(dir)
+		if err != nil {
+			return nil, fmt.Errorf("open cgroup: %w", err)
+		}
+		defer cgroup.Close()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(cgroup.Fd())
 	}
-	if err := start(); err != nil {
+	if err := startIn(n, cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	b.Defer(func() error { return Kill(cmd) })
 	return cmd, nil
+}
+
+// startIn starts the command inside the namespace (nil = here).
+func startIn(n *testutil.NetNS, cmd *exec.Cmd) error {
+	if n == nil {
+		return cmd.Start()
+	}
+	return n.Start(cmd)
 }
 
 // Cgroup makes a cgroup for as long as the experiment runs, and returns its
@@ -84,22 +103,20 @@ func Output(ctx context.Context, n *testutil.NetNS, name string, args ...string)
 	return out.Bytes(), nil
 }
 
-// WaitForPort waits until something accepts connections on the address, which
-// is tried from inside the namespace.
-func WaitForPort(ctx context.Context, n *testutil.NetNS, to netip.AddrPort) error {
+// WaitForPort waits until something inside the namespace listens on the port. It
+// does not connect: iperf3 takes one connection at a time for its client.
+func WaitForPort(ctx context.Context, n *testutil.NetNS, port uint16) error {
 	for deadline := time.Now().Add(within); ; {
-		err := n.Do(func() error {
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				return err
-			}
-			return errors.Join(unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}), unix.Close(fd))
+		var found bool
+		err := n.Do(func() (err error) {
+			found, err = listening(port)
+			return err
 		})
-		if err == nil {
-			return nil
+		if err != nil || found {
+			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("wait for %s: %w", to, err)
+			return fmt.Errorf("nothing listens on port %d after %v", port, within)
 		}
 		if err := testutil.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return err
@@ -107,39 +124,69 @@ func WaitForPort(ctx context.Context, n *testutil.NetNS, to netip.AddrPort) erro
 	}
 }
 
-// filePort is where a FileServer listens.
-const filePort = 8000
+func listening(port uint16) (bool, error) {
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		sockets, err := netlink.SocketDiagTCP(family)
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return false, fmt.Errorf("list TCP sockets: %w", err)
+		}
+		for _, s := range sockets {
+			if s.State == unix.BPF_TCP_LISTEN && s.ID.SourcePort == port {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// FilePort is where a FileServer listens.
+const FilePort = 8000
 
 // FileServer starts Python's http.server with one file of that size (of zeros,
 // no disk is read), and returns the file's address for curl.
 func (b *Bed) FileServer(ctx context.Context, n *testutil.NetNS, at netip.Addr, size int64) (string, error) {
+	url, _, err := b.fileServer(ctx, n, at, size, "ThreadingMixIn")
+	return url, err
+}
+
+// ForkingFileServer is FileServer that has a process of its own for each
+// download, as servers that inetd starts; it returns the parent, too.
+func (b *Bed) ForkingFileServer(ctx context.Context, n *testutil.NetNS, at netip.Addr, size int64) (string, *exec.Cmd, error) {
+	return b.fileServer(ctx, n, at, size, "ForkingMixIn")
+}
+
+func (b *Bed) fileServer(ctx context.Context, n *testutil.NetNS, at netip.Addr, size int64, kind string) (string, *exec.Cmd, error) {
 	dir, err := os.MkdirTemp("", "netnice-lab-www-")
 	if err != nil {
-		return "", fmt.Errorf("make folder to serve: %w", err)
+		return "", nil, fmt.Errorf("make folder to serve: %w", err)
 	}
 	b.Defer(func() error { return os.RemoveAll(dir) })
 	file, err := os.Create(filepath.Join(dir, "file"))
 	if err != nil {
-		return "", fmt.Errorf("make file to serve: %w", err)
+		return "", nil, fmt.Errorf("make file to serve: %w", err)
 	}
 	if err := errors.Join(file.Truncate(size), file.Close()); err != nil {
-		return "", fmt.Errorf("make file to serve: %w", err)
+		return "", nil, fmt.Errorf("make file to serve: %w", err)
 	}
-	if _, err := b.Start(n, "python3", "-c", fileServer, dir, strconv.Itoa(filePort)); err != nil {
-		return "", err
+	server, err := b.Start(n, "python3", "-c", fileServer, dir, strconv.Itoa(FilePort), kind)
+	if err != nil {
+		return "", nil, err
 	}
-	return fmt.Sprintf("http://%s:%d/file", at, filePort), WaitForPort(ctx, n, netip.AddrPortFrom(at, filePort))
+	return fmt.Sprintf("http://%s:%d/file", at, FilePort), server, WaitForPort(ctx, n, FilePort)
 }
 
 // fileServer is `python3 -m http.server` without its log and with a copy
 // buffer of 1 MB, because its own is what would be measured.
 const fileServer = `
-import http.server, os, shutil, sys
+import http.server, os, shutil, socketserver, sys
 os.chdir(sys.argv[1])
 class H(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *a): pass
     def copyfile(self, source, out): shutil.copyfileobj(source, out, 1 << 20)
-http.server.ThreadingHTTPServer(("", int(sys.argv[2])), H).serve_forever()
+class S(getattr(socketserver, sys.argv[3]), http.server.HTTPServer):
+    daemon_threads, request_queue_size = True, 64
+    def handle_error(self, *a): pass
+S(("", int(sys.argv[2])), H).serve_forever()
 `
 
 // Curl downloads the address once and returns payload bytes per second, as
@@ -160,11 +207,11 @@ func Curl(ctx context.Context, n *testutil.NetNS, url string) (float64, error) {
 const iperfPort = 5201
 
 // IPerfServer starts iperf3 as a server.
-func (b *Bed) IPerfServer(ctx context.Context, n *testutil.NetNS, at netip.Addr) error {
+func (b *Bed) IPerfServer(ctx context.Context, n *testutil.NetNS) error {
 	if _, err := b.Start(n, "iperf3", "--server", "--port", strconv.Itoa(iperfPort)); err != nil {
 		return err
 	}
-	return WaitForPort(ctx, n, netip.AddrPortFrom(at, iperfPort))
+	return WaitForPort(ctx, n, iperfPort)
 }
 
 // IPerf sends with iperf3 for that long over that many connections and

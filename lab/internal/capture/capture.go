@@ -1,4 +1,4 @@
-// Package capture notes every IP packet that arrives on a device, as tcpdump
+// Package capture notes every IP packet that arrives on a device, or leaves by it, as tcpdump
 // would on a machine beside: when, from and to which port, how long. It keeps
 // no contents.
 package capture
@@ -25,6 +25,7 @@ type Packet struct {
 // Capture runs until Stop.
 type Capture struct {
 	fd          int
+	sent        bool // what leaves, not what arrives
 	stop, ended chan struct{}
 	packets     []Packet // valid once ended is closed, as is err
 	err         error
@@ -36,14 +37,23 @@ const buffer = 128 << 20
 // Start notes what arrives on the Device of the namespace (IPv4, TCP or UDP).
 // Chunks that a device hands over whole count as one packet: Segment the
 // sender's device first.
-func Start(n *testutil.NetNS) (*Capture, error) {
-	c := &Capture{stop: make(chan struct{}), ended: make(chan struct{})}
+func Start(n *testutil.NetNS) (*Capture, error) { return start(n, false) }
+
+// StartSent is Start for what leaves by the Device, its queue behind it: what a
+// wire carries, whatever the receiver's end does with it.
+func StartSent(n *testutil.NetNS) (*Capture, error) { return start(n, true) }
+
+func start(n *testutil.NetNS, sent bool) (*Capture, error) {
+	c := &Capture{sent: sent, stop: make(chan struct{}), ended: make(chan struct{})}
 	err := n.Do(func() error {
 		device, err := net.InterfaceByName(testutil.Device)
 		if err != nil {
 			return err
 		}
-		const ip = unix.ETH_P_IP<<8&0xff00 | unix.ETH_P_IP>>8 // in network order
+		protocol := uint16(unix.ETH_P_IP<<8&0xff00 | unix.ETH_P_IP>>8) // in network order
+		if sent {
+			protocol = unix.ETH_P_ALL << 8 // what leaves is shown to no other socket
+		}
 		if c.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
@@ -51,7 +61,7 @@ func Start(n *testutil.NetNS) (*Capture, error) {
 			unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer),
 			unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
 			unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50000}),
-			unix.Bind(c.fd, &unix.SockaddrLinklayer{Protocol: ip, Ifindex: device.Index}))
+			unix.Bind(c.fd, &unix.SockaddrLinklayer{Protocol: protocol, Ifindex: device.Index}))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("capture on %s: %w", testutil.Device, err)
@@ -91,7 +101,7 @@ func (c *Capture) run() {
 			c.err = err
 			return
 		}
-		if ll, ok := from.(*unix.SockaddrLinklayer); ok && ll.Pkttype == unix.PACKET_OUTGOING {
+		if ll, ok := from.(*unix.SockaddrLinklayer); ok && (ll.Pkttype == unix.PACKET_OUTGOING) != c.sent {
 			continue
 		}
 		if clock == 0 {

@@ -53,6 +53,10 @@ func TestCapture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sent, err := capture.StartSent(pair.A)
+	if err != nil {
+		t.Fatal(err)
+	}
 	const payload = 100000
 	begin := testutil.Now()
 	tx, err := testutil.StartSender(pair.A, testutil.SenderConfig{
@@ -73,6 +77,13 @@ func TestCapture(t *testing.T) {
 	packets, err := c.Stop()
 	if err != nil {
 		t.Fatal(err)
+	}
+	left, err := sent.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left) != len(packets) {
+		t.Errorf("%d packets left, %d arrived", len(left), len(packets))
 	}
 	got, segments := 0, 0
 	for _, p := range packets {

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// conn is what TCP of the sender knows.
+type conn struct {
+	Acknowledged uint64 // payload bytes
+	RTT          time.Duration
+	Retransmits  uint32
+}
+
+// bulk returns the connection of a namespace over which most was sent.
+func bulk(n *testutil.NetNS) (most conn, err error) {
+	err = n.Do(func() error {
+		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} { // iperf3's are of the latter
+			all, err := netlink.SocketDiagTCPInfo(family)
+			if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+				return fmt.Errorf("ask for TCP connections: %w", err)
+			}
+			for _, c := range all {
+				if i := c.TCPInfo; i != nil && i.Bytes_acked > most.Acknowledged {
+					most = conn{i.Bytes_acked, time.Duration(i.Rtt) * time.Microsecond, i.Total_retrans}
+				}
+			}
+		}
+		return nil
+	})
+	if err == nil && most.Acknowledged == 0 {
+		err = errors.New("no connection has sent anything")
+	}
+	return most, err
+}
+
+// watched is a connection over some time.
+type watched struct {
+	last    conn
+	inOrder float64   // payload bytes/s
+	trips   []float64 // ms, every 20 ms
+}
+
+// watch looks at it from one instant to another.
+func watch(ctx context.Context, n *testutil.NetNS, from, to testutil.Instant) (w watched, err error) {
+	if err := testutil.Sleep(ctx, from.Sub(testutil.Now())); err != nil {
+		return w, err
+	}
+	begin := testutil.Now()
+	first, err := bulk(n)
+	for now := begin; err == nil && now < to; now = testutil.Now() {
+		if w.last, err = bulk(n); err != nil {
+			break
+		}
+		w.trips = append(w.trips, w.last.RTT.Seconds()*1e3)
+		err = testutil.Sleep(ctx, 20*time.Millisecond)
+	}
+	if err != nil {
+		return w, err
+	}
+	end := testutil.Now()
+	if w.last, err = bulk(n); err != nil {
+		return w, err
+	}
+	w.inOrder = float64(w.last.Acknowledged-first.Acknowledged) / end.Sub(begin).Seconds()
+	return w, nil
+}

@@ -1,0 +1,21 @@
+// Command e05-hub re-runs netnice's Figure 6: all on one hub of 10 Mbit/s, one
+// server sends two files and echoes what somebody types.
+package main
+
+import (
+	"context"
+
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/typing"
+)
+
+func main() { bed.Main("e05-hub", run) }
+
+func run(ctx context.Context, b *bed.Bed) error {
+	site, err := typing.Hub(b, 1)
+	if err != nil {
+		return err
+	}
+	return typing.Run(ctx, b, site, "Echo of a typed byte beside two downloads: a hub, one server",
+		"mean 23.05 ms (sd 31.72) -> 0.49 (0.97)")
+}

@@ -1,0 +1,21 @@
+// Command e06-hub-two-servers re-runs netnice's Figure 7: all on one hub of 10
+// Mbit/s, one server sends two files, another one echoes what somebody types.
+package main
+
+import (
+	"context"
+
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/typing"
+)
+
+func main() { bed.Main("e06-hub-two-servers", run) }
+
+func run(ctx context.Context, b *bed.Bed) error {
+	site, err := typing.Hub(b, 2)
+	if err != nil {
+		return err
+	}
+	return typing.Run(ctx, b, site, "Echo of a typed byte beside two downloads: a hub, two servers",
+		"mean 9.19 ms (sd 16.75) -> 0.37 (0.45)")
+}

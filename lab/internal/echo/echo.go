@@ -1,0 +1,76 @@
+// Package echo measures what somebody who types feels: one byte goes out every so
+// often, and the time until its echo is back is noted, by the program itself.
+package echo
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/chart"
+	"github.com/netnice/netnice/lab/internal/stat"
+)
+
+// port is where a receiver echoes.
+const port = 5002
+
+// Port is what a receiver must have to echo.
+func Port() testutil.Port { return testutil.Port{Number: port, RequestBytes: 1, ReplyBytes: 1} }
+
+// Measure sends a byte from the namespace to a receiver with Port, waits for
+// its echo and a pause, and so on for that long. It returns the round trips in
+// milliseconds.
+func Measure(ctx context.Context, b *bed.Bed, n *testutil.NetNS, to netip.Addr, pause, length time.Duration) ([]float64, error) {
+	tx, err := b.Sender(n, testutil.SenderConfig{
+		To: netip.AddrPortFrom(to, port).String(), Mode: testutil.Request,
+		RequestBytes: 1, ReplyBytes: 1, Pause: pause,
+	})
+	if err != nil {
+		return nil, err
+	}
+	begin, err := tx.Start()
+	if err != nil {
+		return nil, err
+	}
+	if err := testutil.Sleep(ctx, length); err != nil {
+		return nil, err
+	}
+	if _, err := tx.Stop(); err != nil {
+		return nil, err
+	}
+	var trips []float64
+	for _, d := range tx.Latency(begin, testutil.Now()) {
+		trips = append(trips, d.Seconds()*1e3)
+	}
+	return trips, nil
+}
+
+// Figures of one case, in milliseconds.
+type Figures struct {
+	Case string      `json:"case"`
+	RTT  stat.Spread `json:"round_trip_ms"`
+	P99  float64     `json:"p99_ms"`
+}
+
+// Of computes them.
+func Of(name string, trips []float64) Figures {
+	return Figures{Case: name, RTT: stat.Of(trips), P99: testutil.Percentile(trips, 99)}
+}
+
+func (f Figures) String() string {
+	return fmt.Sprintf("%-46s mean %7.3f ms  sd %7.3f  median %7.3f  p99 %7.3f  max %7.3f  (%d)",
+		f.Case, f.RTT.Mean, f.RTT.SD, f.RTT.Median, f.P99, f.RTT.Max, f.RTT.N)
+}
+
+// Dots are the first round trips as a plot has them.
+func Dots(name string, trips []float64) chart.Curve {
+	const shown = 80
+	c := chart.Curve{Name: name, Dots: true}
+	for i, trip := range trips[:min(len(trips), shown)] {
+		c.Points = append(c.Points, chart.XY{X: float64(i), Y: trip})
+	}
+	return c
+}

@@ -1,0 +1,65 @@
+package lan
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/capture"
+)
+
+// Switch joins stations that have links of their own with one segment. It
+// forwards by address, and forgets whose socket a packet came from: what it
+// holds is no longer in its sender's queue.
+type Switch struct {
+	ns       *testutil.NetNS
+	address  netip.Addr // on the segment
+	stations int
+}
+
+// NewSwitch attaches one to a segment. Of what goes there, so many packets
+// find room in its buffer; they come from these networks.
+func NewSwitch(s *Segment, address netip.Addr, buffer int, networks ...netip.Prefix) (*Switch, error) {
+	ns, err := testutil.NewNetNS()
+	if err != nil {
+		return nil, err
+	}
+	w := &Switch{ns: ns, address: address}
+	if err := errors.Join(s.Attach(ns, address, buffer, networks...), ns.Sysctl("net/ipv4/ip_forward", "1")); err != nil {
+		return nil, errors.Join(fmt.Errorf("make a switch: %w", err), w.Close())
+	}
+	return w, nil
+}
+
+// Attach gives a namespace a Device with that address on a link of its own to
+// the switch, over which it sends that many bytes per second.
+func (w *Switch) Attach(n *testutil.NetNS, address netip.Addr, bytesPerSec uint64) error {
+	w.stations++
+	name := fmt.Sprintf("port%d", w.stations)
+	own := address.Next() // the switch's, on that link
+	_, err := connect(w.ns, name, n, testutil.Device)
+	if err == nil {
+		err = errors.Join(setUp(w.ns, name, own), setUp(n, testutil.Device, address), capture.Segment(n),
+			testutil.ShapeHTB(n, bytesPerSec), Via(n, own))
+	}
+	if err != nil {
+		return fmt.Errorf("attach %s to the switch: %w", address, err)
+	}
+	return nil
+}
+
+// Via has a namespace send what is for other networks to that address.
+func Via(n *testutil.NetNS, gateway netip.Addr) error {
+	err := n.Netlink().RouteAdd(&netlink.Route{Gw: net.IP(gateway.AsSlice())})
+	if err != nil {
+		return fmt.Errorf("add route by %s: %w", gateway, err)
+	}
+	return nil
+}
+
+// Close removes the switch.
+func (w *Switch) Close() error { return w.ns.Close() }

@@ -1,0 +1,162 @@
+// Package typing runs netnice's experiments with telnet (Figures 6 to 8):
+// somebody types, a byte every 100 ms, and waits for its echo, while two others
+// download by the same 10 Mbit/s; without netnice, and with one limit on the
+// server's processes. The experiments differ in who is where.
+package typing
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/capture"
+	"github.com/netnice/netnice/lab/internal/chart"
+	"github.com/netnice/netnice/lab/internal/echo"
+	"github.com/netnice/netnice/lab/internal/stat"
+)
+
+// Slow is the rate of the segment that all share, in link bytes/s.
+const Slow = 10e6 / 8
+
+const (
+	limit  = 512 << 10 // bytes/s, of both downloads together
+	pause  = 100 * time.Millisecond
+	settle = 600 * time.Millisecond // of the downloads
+	file   = 128 << 20              // bytes; nobody gets to its end
+)
+
+// Site is who is where.
+type Site struct {
+	Files, Echo *testutil.NetNS // servers; they may be the same
+	FilesAt     netip.Addr
+	EchoAt      netip.Addr
+	Typist      *testutil.NetNS
+	Downloaders []*testutil.NetNS
+}
+
+// measured in one run.
+type measured struct {
+	trips []float64 // ms
+	rates []float64 // IP bytes/s of each download
+}
+
+// figures without or with the limit.
+type figures struct {
+	echo.Figures
+	// RunMeans are each run's mean, in milliseconds.
+	RunMeans  []float64   `json:"mean_of_each_run_ms"`
+	Downloads stat.Spread `json:"downloads"`          // both together, IP bytes/s, of each run
+	Ratio     float64     `json:"downloads_of_limit"` // their mean
+	Jain      float64     `json:"jain"`               // of the two downloads' means
+}
+
+// Run runs an experiment on a site.
+func Run(ctx context.Context, b *bed.Bed, site Site, title, paper string) error {
+	url, server, err := b.ForkingFileServer(ctx, site.Files, site.FilesAt, file)
+	if err != nil {
+		return err
+	}
+	if _, err := b.Receiver(site.Echo, testutil.ReceiverConfig{Ports: []testutil.Port{echo.Port()}}); err != nil {
+		return err
+	}
+	idle, err := echo.Measure(ctx, b, site.Typist, site.EchoAt, pause, b.Length(3*time.Second, time.Second))
+	if err != nil {
+		return err
+	}
+	change := func(on bool) error {
+		if err := b.Switch(ctx, on); err != nil || !on {
+			return err
+		}
+		return b.LimitPID(ctx, server.Process.Pid, limit)
+	}
+	rounds := 5 // of A B B A
+	if b.Quick {
+		rounds = 1
+	}
+	off, on, err := bed.Quads(ctx, rounds, change, func() (measured, error) {
+		return one(ctx, b, site, url, b.Length(2700*time.Millisecond, 1500*time.Millisecond))
+	})
+	if err != nil {
+		return err
+	}
+	all, curves := []figures{{Figures: echo.Of("nobody downloads", idle)}}, []chart.Curve{}
+	for _, c := range []struct {
+		name string
+		runs []measured
+	}{{"plain Linux", off}, {"netnice, 512 KB/s for the server", on}} {
+		f, trips := compute(c.name, c.runs)
+		all = append(all, f)
+		curves = append(curves, echo.Dots(c.name, trips))
+	}
+	for _, f := range all {
+		b.Printf("%s; downloads %.3f MB/s\n", f.Figures, f.Downloads.Mean/1e6)
+	}
+	b.Printf("with the limit: downloads %.4f of it, Jain %.4f\npaper: %s\n", all[2].Ratio, all[2].Jain, paper)
+	if err := b.Draw("", chart.Chart{Title: title, X: "byte", Y: "ms", LogY: true, YMax: 1000, Curves: curves}); err != nil {
+		return err
+	}
+	return b.Write(all)
+}
+
+// one is a run: downloads, and once they are under way somebody types.
+func one(ctx context.Context, b *bed.Bed, site Site, url string, length time.Duration) (m measured, err error) {
+	var curls []*exec.Cmd
+	var captures []*capture.Capture
+	for _, n := range site.Downloaders {
+		c, err := capture.Start(n)
+		if err != nil {
+			return m, err
+		}
+		curl, err := b.Start(n, "curl", "-sS", "-o", "/dev/null", url)
+		if err != nil {
+			return m, err
+		}
+		captures, curls = append(captures, c), append(curls, curl)
+	}
+	if err := testutil.Sleep(ctx, settle); err != nil {
+		return m, err
+	}
+	begin := testutil.Now()
+	if m.trips, err = echo.Measure(ctx, b, site.Typist, site.EchoAt, pause, length); err != nil {
+		return m, err
+	}
+	for i, c := range captures {
+		packets, err := c.Stop()
+		if err != nil {
+			return m, err
+		}
+		m.rates = append(m.rates, capture.Rates(packets, begin, begin.Add(length), length, func(p capture.Packet) bool {
+			return p.From == bed.FilePort
+		})...)
+		if m.rates[i] == 0 {
+			return m, fmt.Errorf("download %d got nothing", i+1)
+		}
+		if err := bed.Kill(curls[i]); err != nil {
+			return m, err
+		}
+	}
+	return m, testutil.Sleep(ctx, 100*time.Millisecond) // queues empty
+}
+
+func compute(name string, runs []measured) (figures, []float64) {
+	f := figures{}
+	var trips, sums []float64
+	each := make([]float64, len(runs[0].rates))
+	for _, r := range runs {
+		trips = append(trips, r.trips...)
+		f.RunMeans = append(f.RunMeans, stat.Of(r.trips).Mean)
+		sum := 0.0
+		for i, rate := range r.rates {
+			sum += rate
+			each[i] += rate
+		}
+		sums = append(sums, sum)
+	}
+	f.Figures, f.Downloads, f.Jain = echo.Of(name, trips), stat.Of(sums), testutil.Jain(each)
+	f.Ratio = f.Downloads.Mean / limit
+	return f, trips
+}
