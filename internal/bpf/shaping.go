@@ -181,7 +181,7 @@ func (s *Shaping) take(c *ebpf.Collection) {
 	s.shapingVariables = shapingVariables{Look: c.Variables["look"]}
 	s.shapingMaps = shapingMaps{
 		Shaper: m["shaper"], Places: m["places"], Devices: m["devices"], Slots: m["slots"], Inflows: m["inflows"],
-		Receivers: m["receivers"], Fragments: m["fragments"], ShapeFaults: m["shape_faults"],
+		Receivers: m["receivers"], Kept: m["kept"], ShapeFaults: m["shape_faults"],
 	}
 }
 
