@@ -229,6 +229,20 @@ static __always_inline struct nn_socket *nn_subflow_adopt(struct tcp_sock *tp,
 	return s;
 }
 
+/* The listener below an MPTCP one, which programs make without asking for it:
+ * what it accepts begins as its copy, and most of that is plain TCP. */
+static __always_inline void nn_sublistener_adopt(struct tcp_sock *tp)
+{
+	struct nn_socket *s;
+
+	if (!bpf_core_field_exists(tp->is_mptcp) || !tp->is_mptcp)
+		return;
+	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0, 0);
+	s = nn_subflow_adopt(tp, s);
+	if (s)
+		s->flags &= ~NN_SOCK_SUBFLOW;
+}
+
 /* What went back to TCP while nothing else of the connection was under way
  * waits for a timer of TCP's, 0.2 s or more: let it try now. Setting
  * TCP_NODELAY does that; kernels that refuse it here (before 6.0) wait. */
@@ -259,13 +273,16 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 	__u32 on, want;
 
 	if (!p || skc->skc_state == TCP_TIME_WAIT ||
-	    skc->skc_state == TCP_NEW_SYN_RECV ||
-	    skc->skc_state == TCP_LISTEN || skc->skc_state == TCP_CLOSE ||
+	    skc->skc_state == TCP_NEW_SYN_RECV || skc->skc_state == TCP_CLOSE ||
 	    skc->skc_state == TCP_SYN_SENT) /* armed once it is set up */
 		return;
 	tp = bpf_skc_to_tcp_sock(skc);
 	if (!tp)
 		return;
+	if (skc->skc_state == TCP_LISTEN) {
+		nn_sublistener_adopt(tp);
+		return;
+	}
 	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0, 0);
 	if (bpf_core_field_exists(tp->is_mptcp) && tp->is_mptcp)
 		s = nn_subflow_adopt(tp, s);

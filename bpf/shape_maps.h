@@ -77,14 +77,15 @@ struct {
 	__type(value, struct nn_receiver);
 } receivers SEC(".maps");
 
-/* Paths of datagrams whose fragments are under way. The least recently used
- * goes: of 4096 datagrams in parts at a time the rest passes. */
+/* Paths of packets under way whose socket is not found again. The least
+ * recently used goes: of 4096 datagrams in parts and flows at a time the rest
+ * passes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
-	__type(key, struct nn_fragment);
+	__type(key, struct nn_kept);
 	__type(value, struct nn_path);
-} fragments SEC(".maps");
+} kept SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

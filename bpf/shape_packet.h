@@ -22,11 +22,6 @@
 #define NN_TCP_SYN	 0x02
 #define NN_TCP_RST	 0x04
 
-struct nn_ports {
-	__be16 source;
-	__be16 destination;
-};
-
 struct nn_packet {
 	__u32 source[4]; /* IPv4: the first */
 	__u32 destination[4];
@@ -237,16 +232,37 @@ static __always_inline bool nn_socket_tunnel(const struct nn_packet *p,
 	return !bpf_core_read(&unpack, sizeof(unpack), &u->encap_rcv) && unpack;
 }
 
-static __always_inline void nn_fragment_key(const struct nn_packet *p,
-					    __u32 netns, struct nn_fragment *k)
+static __always_inline void nn_kept_key(struct __sk_buff *skb,
+					const struct nn_packet *p,
+					const struct nn_slot *slot,
+					struct nn_kept *k)
 {
 	for (int i = 0; i < 4; i++) {
 		k->source[i] = p->source[i];
 		k->destination[i] = p->destination[i];
 	}
-	k->id = p->fragment_id;
 	k->protocol = p->protocol;
-	k->netns = netns;
+	k->netns = slot ? slot->netns : nn_packet_netns(skb);
+	if (p->fragment_offset || p->more)
+		k->id = p->fragment_id;
+	else
+		k->ports = p->ports;
+}
+
+static __always_inline bool nn_path_kept(struct __sk_buff *skb,
+					 const struct nn_packet *p,
+					 const struct nn_slot *slot,
+					 struct nn_path *path)
+{
+	struct nn_kept k = {};
+	struct nn_path *known;
+
+	nn_kept_key(skb, p, slot, &k);
+	known = bpf_map_lookup_elem(&kept, &k);
+	if (!known)
+		return false;
+	*path = *known;
+	return true;
 }
 
 /* The nodes that hold for the socket that the packet is for. What is for no
@@ -258,29 +274,24 @@ static __always_inline bool nn_packet_path(struct __sk_buff *skb,
 					   const struct nn_slot *slot,
 					   struct nn_path *path)
 {
-	struct nn_fragment k = {};
 	struct nn_policy *policy;
+	struct nn_kept k = {};
 	struct nn_socket *s;
-	struct nn_path *known;
 	struct bpf_sock *sk;
+	bool keep = p->more;
 
-	if (p->fragment_offset) {
-		nn_fragment_key(p, slot ? slot->netns : nn_packet_netns(skb),
-				&k);
-		known = bpf_map_lookup_elem(&fragments, &k);
-		if (!known)
-			return false;
-		*path = *known;
-		return true;
-	}
+	if (p->fragment_offset)
+		return nn_path_kept(skb, p, slot, path);
 	sk = nn_packet_socket(skb, p,
 			      slot ? slot->netns_id : BPF_F_CURRENT_NETNS);
 	if (!sk)
-		return false;
+		return slot && nn_path_kept(skb, p, slot, path);
 	if (sk->state == TCP_LISTEN) {
 		bpf_sk_release(sk);
-		return false;
+		return slot && nn_path_kept(skb, p, slot, path);
 	}
+	/* it is found by what comes from its device only */
+	keep |= sk->bound_dev_if && !slot;
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (s) {
 		for (int i = 0; i < NN_PATH_MAX; i++)
@@ -299,10 +310,9 @@ static __always_inline bool nn_packet_path(struct __sk_buff *skb,
 	bpf_sk_release(sk);
 	if (!path->hops[0].node)
 		return false;
-	if (p->more) {
-		nn_fragment_key(p, slot ? slot->netns : nn_packet_netns(skb),
-				&k);
-		bpf_map_update_elem(&fragments, &k, path, BPF_ANY);
+	if (keep) {
+		nn_kept_key(skb, p, slot, &k);
+		bpf_map_update_elem(&kept, &k, path, BPF_ANY);
 	}
 	return true;
 }

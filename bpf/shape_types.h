@@ -100,11 +100,19 @@ struct nn_receiver {
 	__u32 pad;
 };
 
-/* The first fragment of a datagram has the ports, the others follow it. */
-struct nn_fragment {
+struct nn_ports {
+	__be16 source;
+	__be16 destination;
+};
+
+/* Packets whose path is kept, as their socket is not found by them: fragments,
+ * of which the first has the ports and the others follow, and what is for a
+ * socket that is bound to a device, once it has left that. */
+struct nn_kept {
 	__u32 source[4];
 	__u32 destination[4];
-	__u32 id;
+	struct nn_ports ports; /* the latter */
+	__u32 id;	       /* the former */
 	__u32 protocol;
 	__u32 netns; /* addresses may be used in several */
 };

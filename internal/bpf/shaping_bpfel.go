@@ -86,15 +86,6 @@ type shapingNnFound struct {
 	Pid   uint32
 }
 
-type shapingNnFragment struct {
-	_           structs.HostLayout
-	Source      [4]uint32
-	Destination [4]uint32
-	Id          uint32
-	Protocol    uint32
-	Netns       uint32
-}
-
 type shapingNnInflow struct {
 	_            structs.HostLayout
 	CameBytes    uint64
@@ -114,6 +105,20 @@ type shapingNnInflow struct {
 		Receivers uint32
 		Bytes     uint64
 	}
+}
+
+type shapingNnKept struct {
+	_           structs.HostLayout
+	Source      [4]uint32
+	Destination [4]uint32
+	Ports       struct {
+		_           structs.HostLayout
+		Source      uint16
+		Destination uint16
+	}
+	Id       uint32
+	Protocol uint32
+	Netns    uint32
 }
 
 type shapingNnNode struct {
@@ -270,8 +275,8 @@ const (
 	shapingMapDues               = "dues"
 	shapingMapEvents             = "events"
 	shapingMapFaults             = "faults"
-	shapingMapFragments          = "fragments"
 	shapingMapInflows            = "inflows"
+	shapingMapKept               = "kept"
 	shapingMapNodes              = "nodes"
 	shapingMapPlaces             = "places"
 	shapingMapPolicy             = "policy"
@@ -380,8 +385,8 @@ type shapingMapSpecs struct {
 	Dues        *ebpf.MapSpec `ebpf:"dues"`
 	Events      *ebpf.MapSpec `ebpf:"events"`
 	Faults      *ebpf.MapSpec `ebpf:"faults"`
-	Fragments   *ebpf.MapSpec `ebpf:"fragments"`
 	Inflows     *ebpf.MapSpec `ebpf:"inflows"`
+	Kept        *ebpf.MapSpec `ebpf:"kept"`
 	Nodes       *ebpf.MapSpec `ebpf:"nodes"`
 	Places      *ebpf.MapSpec `ebpf:"places"`
 	Policy      *ebpf.MapSpec `ebpf:"policy"`
@@ -432,8 +437,8 @@ type shapingMaps struct {
 	Dues        *ebpf.Map `ebpf:"dues"`
 	Events      *ebpf.Map `ebpf:"events"`
 	Faults      *ebpf.Map `ebpf:"faults"`
-	Fragments   *ebpf.Map `ebpf:"fragments"`
 	Inflows     *ebpf.Map `ebpf:"inflows"`
+	Kept        *ebpf.Map `ebpf:"kept"`
 	Nodes       *ebpf.Map `ebpf:"nodes"`
 	Places      *ebpf.Map `ebpf:"places"`
 	Policy      *ebpf.Map `ebpf:"policy"`
@@ -456,8 +461,8 @@ func (m *shapingMaps) Close() error {
 		m.Dues,
 		m.Events,
 		m.Faults,
-		m.Fragments,
 		m.Inflows,
+		m.Kept,
 		m.Nodes,
 		m.Places,
 		m.Policy,

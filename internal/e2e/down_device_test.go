@@ -247,3 +247,48 @@ func TestDownBesideProgram(t *testing.T) {
 		t.Errorf("filters are %+v (%v)", list, err)
 	}
 }
+
+// A socket that is bound to a device is found by what comes from there only, and
+// not when that has left the queue: every limit on its path holds all the same.
+func TestDownBoundToDevice(t *testing.T) {
+	t.Parallel()
+	for _, away := range []bool{false, true} {
+		t.Run(fmt.Sprintf("elsewhere=%t", away), func(t *testing.T) {
+			t.Parallel()
+			user := spare + 13 // nobody else's in these tests
+			if away {
+				user++
+			}
+			p := testutil.MustPair(t)
+			home := p.A
+			if away {
+				home = newNetNS(t)
+			}
+			f := newInboundFrom(newStage(t), p, home)
+			rx := f.python(options{in: f.A, uid: user}, `
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, 25, b"nn0")  # SO_BINDTODEVICE
+say("ready")
+wait()
+s.connect((sys.argv[1], 8080))
+s.sendall(b"GET /data HTTP/1.0\r\n\r\n")
+while s.recv(1 << 16):
+    pass
+`, f.B4.String())
+			rx.read("ready")
+			dir := t.TempDir()
+			if err := os.WriteFile(dir+"/data", make([]byte, 40<<20), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			f.python(options{in: f.B}, fileServer, dir).read("ready")
+			f.must("set", "--user", itoa(user), "--down", "4MB/s")
+			f.must("set", "--pid", rx.pid(), "--down", "50MB/s") // a higher one inside
+			rx.tell("go")
+			time.Sleep(time.Second)
+			from := testutil.Now()
+			f.near("the process", from, f.letThrough("pid:"+rx.pid()), 4e6, 0.03)
+			f.near("the user", from, f.letThrough("user:"+itoa(user)), 4e6, 0.03)
+			f.faultless()
+		})
+	}
+}

@@ -100,8 +100,12 @@ const (
 
 func (k *Kernel) needsVisit(r bpf.SocketRecord) bool {
 	switch r.TcpState {
-	case tcpTimeWait, tcpClose, tcpListen, tcpNewSynRecv:
+	case tcpTimeWait, tcpClose, tcpNewSynRecv:
 		return false
+	case tcpListen:
+		if r.Protocol != unix.IPPROTO_MPTCP {
+			return false
+		}
 	}
 	limited := hasRate(r) && !k.going || k.limited(r)
 	if r.Protocol == unix.IPPROTO_MPTCP {

@@ -28,6 +28,7 @@ type place struct {
 	attached map[int]bool
 	watch    *watcher // at home the shaper has it
 	seen     time.Time
+	begun    bool  // else an earlier process's, to be taken over
 	broken   error // why nothing is limited here
 	tried    time.Time
 }

@@ -3,6 +3,7 @@ package shaping
 import (
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -94,6 +95,9 @@ func TestElsewhere(t *testing.T) {
 	must(t, k.Maintain())
 	if got := devicesIn(t, far); !slices.Equal(got, there) {
 		t.Errorf("devices there were %q and are %q", there, got)
+	}
+	if pins, _ := filepath.Glob(options().PinDir + "/link_device_*"); len(pins) > 0 {
+		t.Errorf("programs are attached still: %q", pins)
 	}
 	must(t, k.Down())
 	if got := devices(t); !slices.Equal(got, before) {

@@ -71,7 +71,7 @@ func (s *shaper) look() error {
 			errs = append(errs, p.remove())
 			continue
 		}
-		if p.broken != nil && now.Sub(p.tried) > placeRetry {
+		if !p.begun || p.broken != nil && now.Sub(p.tried) > placeRetry {
 			p.begin()
 		}
 	}
@@ -80,6 +80,7 @@ func (s *shaper) look() error {
 
 // begin makes everything that is needed in a place, or gives it up for a while.
 func (p *place) begin() {
+	p.begun = true
 	if err := p.ensure(); err != nil {
 		p.fail(err)
 		return

@@ -1,0 +1,43 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// What a server accepts is limited from its first segment on, also below an MPTCP
+// listener, as Go's programs have without asking for it.
+func TestDownAccepted(t *testing.T) {
+	t.Parallel()
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	pid := "pid:" + itoa(f.rx.PID())
+	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "64kB/s")
+	for range 3 {
+		x, err := testutil.StartSender(f.B, testutil.SenderConfig{To: f.A4.String() + ":5001", Connections: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = x.Close() })
+		before, begin := f.nodes()[pid].Down.Bytes, testutil.Now()
+		if err := x.Connect(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := x.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(300 * time.Millisecond)
+		end := testutil.Now()
+		let := f.nodes()[pid].Down.Bytes - before
+		f.until(end.Add(15 * time.Millisecond))
+		got := f.rx.Goodput(5001, begin, end) * end.Sub(begin).Seconds()
+		t.Logf("the program has received %.0f bytes, %d went through the queue", got, let)
+		if got > float64(let)+16e3 { // what came before the handshake had ended
+			t.Errorf("the program has received %.0f bytes, and %d went through the queue", got, let)
+		}
+		if _, err := x.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
