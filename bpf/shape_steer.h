@@ -14,6 +14,7 @@
 #define TC_ACT_UNSPEC	  (-1) /* whatever comes next decides */
 #define TC_ACT_SHOT	  2
 
+#define PACKET_OTHERHOST  3
 #define ETH_P_8021Q	  0x8100
 
 #define NN_QUEUE_EMPTY_NS 2000000000ULL
@@ -136,8 +137,9 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 		skb->tc_index = 0;
 		return TC_ACT_UNSPEC;
 	}
-	/* of a VLAN on this device, which has a device of its own */
-	if (skb->vlan_present)
+	/* of a VLAN on this device, or for another link address, such as that
+	 * of a macvlan: which have a device of their own */
+	if (skb->vlan_present || skb->pkt_type == PACKET_OTHERHOST)
 		return TC_ACT_UNSPEC;
 	if (!nn_parse(skb, &p) || !nn_packet_path(skb, &p, NULL, &path))
 		return TC_ACT_UNSPEC;

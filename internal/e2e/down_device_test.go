@@ -95,6 +95,10 @@ func TestDownStacked(t *testing.T) {
 		"macvlan": func(t *testing.T, n *testutil.NetNS, here, _ string) {
 			a := named("s0")
 			a.ParentIndex = index(t, n, testutil.Device)
+			// its address is not to be answered for by the device below
+			if err := n.Sysctl("net/ipv4/conf/all/arp_ignore", "1"); err != nil {
+				t.Fatal(err)
+			}
 			add(t, n, &netlink.Macvlan{LinkAttrs: a, Mode: netlink.MACVLAN_MODE_BRIDGE}, here)
 		},
 		"vxlan": addVxlan,
