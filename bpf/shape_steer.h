@@ -12,6 +12,7 @@
 #include "queued.h"
 #include "shape_packet.h"
 
+#define PACKET_OTHERHOST  3
 #define NN_QUEUE_EMPTY_NS 2000000000ULL
 
 static __always_inline __u64 nn_ceiling(const struct nn_node *n,
@@ -167,8 +168,9 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 		skb->tc_index = 0;
 		return TC_ACT_UNSPEC;
 	}
-	/* of a VLAN on this device, which has a device of its own */
-	if (skb->vlan_present)
+	/* of a VLAN on this device, or for another link address, such as that
+	 * of a macvlan: which have a device of their own */
+	if (skb->vlan_present || skb->pkt_type == PACKET_OTHERHOST)
 		return TC_ACT_UNSPEC;
 	if (!nn_parse(skb, &p) || !nn_packet_path(skb, &p, NULL, &path))
 		return TC_ACT_UNSPEC;

@@ -182,8 +182,8 @@ func TestDownTwoNamespaces(t *testing.T) {
 		}
 		return compare("both", here+far, 10e6, downTolerance)
 	})
-	f.lost(x, 0, 20*time.Millisecond)
-	f.lost(y, 0, 20*time.Millisecond)
+	f.lost(x, 20, 40*time.Millisecond)
+	f.lost(y, 20, 40*time.Millisecond)
 	f.faultless()
 	f.must("unset", "--user", itoa(user))
 	if after := devicesIn(t, f.A) + devicesIn(t, g.A); after != before+there {
