@@ -67,6 +67,27 @@ func CheckAlone(opts Options) error {
 	}
 }
 
+// enterWait is for how long another netnice that is coming up is waited for: it
+// loads its programs, which takes seconds where the CPUs are busy.
+const enterWait = 20 * time.Second
+
+// Enter is CheckAlone for one who then comes up himself: until the returned file
+// is closed nobody else is let in. Two that came at the same moment would not see
+// each other's programs.
+func Enter(opts Options) (*os.File, error) {
+	f, err := lockWithin(enterWait, leavePoll, func() (f *os.File, again bool, err error) {
+		f, err = lockDir(opts.CgroupRoot)
+		return f, errors.Is(err, ErrInUse), err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("come up alone: %w", err)
+	}
+	if err := CheckAlone(opts); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
 // attachment is a program on a cgroup.
 type attachment struct {
 	id   ebpf.ProgramID

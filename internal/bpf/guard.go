@@ -20,7 +20,7 @@ func Guard(opts Options, in io.Reader) error {
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		return fmt.Errorf("wait for the daemon's end: %w", err)
 	}
-	lock, err := lockWithin(time.Millisecond, func() (f *os.File, again bool, err error) {
+	lock, err := lockWithin(lockWait, time.Millisecond, func() (f *os.File, again bool, err error) {
 		f, err = lockDir(opts.PinDir)
 		return f, errors.Is(err, ErrInUse), err
 	})

@@ -19,7 +19,7 @@ const lockWait = time.Second
 // lockPinDir makes the pin folder and locks it for this process. The lock goes
 // with the returned file, also when the process is killed.
 func lockPinDir(dir string) (*os.File, error) {
-	return lockWithin(5*time.Millisecond, func() (f *os.File, again bool, err error) {
+	return lockWithin(lockWait, 5*time.Millisecond, func() (f *os.File, again bool, err error) {
 		if err := ensurePinDir(dir); err != nil {
 			return nil, false, err
 		}
@@ -29,9 +29,10 @@ func lockPinDir(dir string) (*os.File, error) {
 	})
 }
 
-// lockWithin tries, every so often, as long as it is worth trying again.
-func lockWithin(every time.Duration, try func() (f *os.File, again bool, err error)) (*os.File, error) {
-	for deadline := time.Now().Add(lockWait); ; time.Sleep(every) {
+// lockWithin tries, every so often and for so long, as long as it is worth trying
+// again.
+func lockWithin(wait, every time.Duration, try func() (f *os.File, again bool, err error)) (*os.File, error) {
+	for deadline := time.Now().Add(wait); ; time.Sleep(every) {
 		f, again, err := try()
 		if !again || time.Now().After(deadline) {
 			return f, err

@@ -4,6 +4,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/netnice/netnice/internal/testutil"
@@ -47,5 +48,30 @@ func TestRefusedBeside(t *testing.T) {
 	f.daemon() // beside the second still, but on its own pins
 	if n := f.nodes()["pid:"+x.pid()]; len(n.Limits) != 1 || n.Limits[0].BytesPerSec != 5e6 {
 		t.Errorf("after a crash it has %+v", n.Limits)
+	}
+}
+
+// Of two that come up at the same moment one is refused.
+func TestRefusedBesideAtOnce(t *testing.T) {
+	machineAlone(t) // both would be refused beside another test's daemon
+	s := newStage(t)
+	s.env = slices.DeleteFunc(os.Environ(), func(v string) bool { return v == testutil.Beside })
+	results := make([]result, 2)
+	var both sync.WaitGroup
+	for i := range results {
+		name := "one-" + itoa(i)
+		at := []string{"--socket", "/run/" + name + "/netnice.sock"}
+		both.Go(func() {
+			results[i] = s.netnice(slices.Concat([]string{"up"}, at,
+				[]string{"--state-dir", "/var/lib/" + name, "--pin-dir", "/sys/fs/bpf/" + name})...)
+		})
+		t.Cleanup(func() { s.netnice(append([]string{"down"}, at...)...) })
+	}
+	both.Wait()
+	if results[0].code != 0 {
+		results[0], results[1] = results[1], results[0]
+	}
+	if results[0].code != 0 || results[1].code == 0 || !strings.Contains(results[1].err, "netnice is up already") {
+		t.Errorf("want one that is up and one that is refused:\n%v\n%v", results[0], results[1])
 	}
 }

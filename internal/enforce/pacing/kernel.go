@@ -84,9 +84,11 @@ func Open(opts Options) (*Kernel, error) {
 	}
 	where := bpf.Options{PinDir: opts.PinDir, CgroupRoot: opts.CgroupRoot, Logger: opts.Logger}
 	if !opts.Beside {
-		if err := bpf.CheckAlone(where); err != nil {
+		entered, err := bpf.Enter(where)
+		if err != nil {
 			return nil, err
 		}
+		defer entered.Close() // attached by then, and so seen by the next
 	}
 	obj, err := bpf.Load(where)
 	if err != nil {
