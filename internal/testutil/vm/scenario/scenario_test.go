@@ -38,6 +38,19 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
+// TestShaping has each kernel hold what comes in and what is sent by UDP,
+// and take it all away again: programs and devices
+// that older kernels have otherwise.
+func TestShaping(t *testing.T) {
+	vm.Require(t)
+	for _, series := range []string{"6.1", "6.12"} {
+		t.Run(series, func(t *testing.T) {
+			vm.RunTests(t, vm.Config{Kernel: series}, "github.com/netnice/netnice/internal/enforce/shaping",
+				"^(TestReceived|TestDatagramsWait)$/^(TCP|UDP over IPv6)$")
+		})
+	}
+}
+
 // TestBadPlaces runs netnice's own check of the machine where something is
 // missing that only another way of booting takes away.
 func TestBadPlaces(t *testing.T) {
