@@ -55,7 +55,9 @@ func (a *App) limitText(l api.Limit) string {
 
 // receives says whether what comes in is limited, and so counted.
 func receives(n *api.Node) bool {
-	return slices.ContainsFunc(n.Limits, func(l api.Limit) bool { return l.Direction == api.Down })
+	return slices.ContainsFunc(n.Limits, func(l api.Limit) bool {
+		return l.Direction == api.Down || l.Direction == api.Total && !n.MeterOff
+	})
 }
 
 // nodeText prints what holds on a node: "10 MB/s up, weight 200".
