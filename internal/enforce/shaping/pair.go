@@ -105,7 +105,9 @@ func (p *pair) configure() error {
 	if err != nil {
 		return fmt.Errorf("add htb to %s: %w", p.queue.Attrs().Name, err)
 	}
-	for _, link := range []netlink.Link{p.queue, p.back} {
+	// The queue last: with its other end up it is in use at once, and else when the
+	// kernel's worker comes to it. Until then packets are dropped.
+	for _, link := range []netlink.Link{p.back, p.queue} {
 		if err := p.nl.LinkSetUp(link); err != nil {
 			return fmt.Errorf("set %s up: %w", link.Attrs().Name, err)
 		}
