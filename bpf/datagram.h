@@ -13,6 +13,7 @@
 #define NETNICE_DATAGRAM_H
 
 #include "charge.h"
+#include "frame.h"
 #include "identity.h"
 
 #define NN_UDP_HEADERS	  28 /* of IPv4 and UDP */
@@ -80,14 +81,17 @@ static __always_inline bool nn_is_control(__u32 protocol)
 	       protocol == NN_IPPROTO_ICMPV6;
 }
 
-/* Ask the daemon for a queue, once a second until it is there. */
-static __always_inline void nn_queue_ask(struct nn_socket *s, __u64 now_ns)
+/* Ask the daemon for a queue in the device's namespace, once a second until it
+ * is there. */
+static __always_inline void nn_queue_ask(struct __sk_buff *skb,
+					 struct nn_socket *s, __u64 now_ns)
 {
-	__u32 event = NN_EVENT_QUEUE;
+	struct nn_queue_event event = {.kind = NN_EVENT_QUEUE, .tgid = s->tgid};
 
 	if (s->queue_asked_ns && s->queue_asked_ns + NN_QUEUE_ASK_NS > now_ns)
 		return;
 	s->queue_asked_ns = now_ns;
+	event.netns = nn_packet_netns(skb);
 	if (bpf_ringbuf_output(&events, &event, sizeof(event),
 			       BPF_RB_FORCE_WAKEUP))
 		nn_fault(NN_FAULT_EVENT_LOST);
@@ -132,7 +136,8 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 	if (!p)
 		return true;
 	if (p->queues && !x.loopback) {
-		/* it is charged where it leaves the queue */
+		/* It is charged where it leaves the queue. A socket's
+		 * devices are all of one namespace. */
 		if (s->queue_epoch == p->queues &&
 		    s->queue_ifindex == skb->ifindex)
 			return true;
@@ -148,7 +153,7 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 	if (x.limit == NN_UNLIMITED)
 		return true;
 	if (!x.loopback && x.before_ns > x.now_ns + NN_QUEUE_NEEDED_NS)
-		nn_queue_ask(s, x.now_ns);
+		nn_queue_ask(skb, s, x.now_ns);
 	if (x.before_ns > x.now_ns + ahead_ns) {
 		bpf_skb_load_bytes(
 			skb,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What programs on devices have in common: frames, and what becomes of them. */
+/* What programs on packets have in common: frames, where they are, and what
+ * becomes of them. */
 #ifndef NETNICE_FRAME_H
 #define NETNICE_FRAME_H
 
@@ -12,6 +13,22 @@
 #define ETH_P_8021Q   0x8100
 #define ETH_P_ARP     0x0806
 #define ETH_HLEN      14
+
+/* The inode number of the namespace that the packet's device is in; 0 if it
+ * cannot be read. No helper tells it to all kernels' programs on packets. */
+static __always_inline __u32 nn_packet_netns(struct __sk_buff *skb)
+{
+	struct sk_buff *b = (void *)skb; /* which it is, once it is loaded */
+	struct net_device *dev = NULL;
+	struct net *net = NULL;
+	__u32 netns = 0;
+
+	if (bpf_core_read(&dev, sizeof(dev), &b->dev) ||
+	    bpf_core_read(&net, sizeof(net), &dev->nd_net.net) ||
+	    bpf_core_read(&netns, sizeof(netns), &net->ns.inum))
+		return 0;
+	return netns;
+}
 
 /* A device's packets whose link has no MAC header get one for the pair; the
  * kernel takes it off where they come back. */

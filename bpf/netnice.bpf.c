@@ -19,6 +19,7 @@ enum nn_event *nn_keep_event __attribute__((unused));
 struct nn_task_record *nn_keep_task_record __attribute__((unused));
 struct nn_member_record *nn_keep_member_record __attribute__((unused));
 struct nn_egress_event *nn_keep_egress_event __attribute__((unused));
+struct nn_queue_event *nn_keep_queue_event __attribute__((unused));
 struct nn_socket_record *nn_keep_socket_record __attribute__((unused));
 
 /* --- always attached while netnice is up --- */

@@ -14,6 +14,8 @@
 #include "queued.h"
 #include "send_types.h"
 
+#define NN_SEND_USED_NS 100000000ULL
+
 /* The lower of the ceilings of a node on what is sent, 0 = none. */
 static __always_inline __u64 nn_outbound_rate(const struct nn_node *n)
 {
@@ -52,9 +54,12 @@ static __always_inline __u32 nn_outbound_next(const struct nn_socket *s,
 }
 
 static __always_inline int nn_send_enqueue(struct __sk_buff *skb,
-					   const struct nn_shaper *q,
-					   __u32 node, __u32 hop, __u32 slot)
+					   struct nn_send_place *q, __u32 node,
+					   __u32 hop, __u32 slot, __u64 now_ns)
 {
+	/* not at each packet: others read beside it */
+	if (now_ns > q->used_ns + NN_SEND_USED_NS)
+		q->used_ns = now_ns;
 	skb->priority = NN_SHAPE_HANDLE | node;
 	skb->tc_index = NN_SEND_MARK | hop << NN_MARK_HOP | slot;
 	return bpf_redirect(q->queue_ifindex, 0);
@@ -78,8 +83,8 @@ static __always_inline bool nn_control_passes(struct nn_outflow *f, __u64 rate,
 }
 
 /* Charge the whole path for a packet that passes beside the queue. */
-static __always_inline void nn_send_aside(struct nn_socket *s, __u64 bytes,
-					  __u64 now_ns)
+static __always_inline void nn_send_aside(struct nn_socket *s, __u32 netns,
+					  __u64 bytes, __u64 now_ns)
 {
 	struct nn_transmit x = {
 		.now_ns = now_ns,
@@ -96,7 +101,7 @@ static __always_inline void nn_send_aside(struct nn_socket *s, __u64 bytes,
 
 		if (!s->path[i].node)
 			break;
-		f = nn_outflow(s->path[i].node);
+		f = nn_outflow(netns, s->path[i].node);
 		if (!f)
 			continue;
 		__sync_fetch_and_add(&f->aside_bytes, bytes);
@@ -138,10 +143,11 @@ static __always_inline struct nn_socket *nn_send_socket(struct __sk_buff *skb,
 /* At the egress of each of the machine's devices but lo. */
 static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 {
-	__u32 ifindex = skb->ifindex, node, hop = 0, zero = 0, segments;
+	struct nn_device_key key = {.ifindex = skb->ifindex};
+	__u32 node, hop = 0, segments;
+	struct nn_send_place *q;
 	struct nn_policy *policy;
 	struct nn_outflow *f;
-	struct nn_shaper *q;
 	struct nn_device *d;
 	struct nn_socket *s;
 	struct bpf_sock *sk;
@@ -157,22 +163,23 @@ static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 	node = nn_outbound_next(s, 0, &hop, &rate);
 	if (!node)
 		return TC_ACT_UNSPEC;
-	q = bpf_map_lookup_elem(&sender, &zero);
-	d = bpf_map_lookup_elem(&send_devices, &ifindex);
-	f = nn_outflow(node);
+	key.netns = nn_packet_netns(skb);
+	q = bpf_map_lookup_elem(&sender, &key.netns);
+	d = bpf_map_lookup_elem(&send_devices, &key);
+	f = nn_outflow(key.netns, node);
 	policy = nn_policy();
 	if (!q || !d || !f || !policy) {
 		nn_send_fault(d ? NN_SEND_FAULT_CLASS : NN_SEND_FAULT_DEVICE);
 		return TC_ACT_UNSPEC;
 	}
 	/* the egress hook of the cgroup need not look at the next */
-	s->queue_ifindex = ifindex;
+	s->queue_ifindex = key.ifindex;
 	s->queue_epoch = policy->queues;
 	bare = d->flags & NN_DEVICE_BARE;
 	bytes = nn_datagram_bytes(skb, bare ? 0 : ETH_HLEN, &segments);
 	now_ns = bpf_ktime_get_ns();
 	if (nn_send_control(skb) && nn_control_passes(f, rate, bytes, now_ns)) {
-		nn_send_aside(s, bytes, now_ns);
+		nn_send_aside(s, key.netns, bytes, now_ns);
 		return TC_ACT_UNSPEC;
 	}
 	if (bare && !nn_header_add(skb)) {
@@ -180,13 +187,13 @@ static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	}
 	__sync_fetch_and_add(&f->came_bytes, bytes);
-	return nn_send_enqueue(skb, q, node, hop, d->slot);
+	return nn_send_enqueue(skb, q, node, hop, d->slot, now_ns);
 }
 
 /* A packet leaves the class of a node: charge the node's clocks; false if it is
  * too far ahead of them. */
-static __always_inline bool nn_send_left(struct nn_socket *s, __u32 hop,
-					 __u64 bytes, __u32 segments,
+static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
+					 __u32 hop, __u64 bytes, __u32 segments,
 					 bool prepaid)
 {
 	struct nn_transmit x = {
@@ -213,7 +220,7 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 hop,
 		if (n)
 			x.weight = n->weight; /* of the child below */
 	}
-	f = node ? nn_outflow(node) : NULL;
+	f = node ? nn_outflow(netns, node) : NULL;
 	if (!n || !f)
 		return true; /* the limit has gone */
 	if (!nn_queued_leaves(&f->paid_ns, x.now_ns)) {
@@ -234,9 +241,10 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 hop,
 /* At the other end of the pair: on to the next node's class, or out. */
 static __always_inline int nn_send_released(struct __sk_buff *skb)
 {
-	__u32 mark = skb->tc_index, hop = mark >> NN_MARK_HOP & 7, zero = 0;
-	__u32 slot = mark & (NN_MARK_DEVICES - 1), node, segments, *ifindex;
-	struct nn_shaper *q;
+	__u32 mark = skb->tc_index, hop = mark >> NN_MARK_HOP & 7, netns;
+	__u32 slot = mark & (NN_MARK_DEVICES - 1), node, segments;
+	struct nn_send_place *q;
+	struct nn_send_slot *out;
 	struct nn_outflow *f;
 	struct nn_socket *s;
 	struct bpf_sock *sk;
@@ -246,29 +254,31 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 	/* nothing of ours: nobody else has to send here */
 	if ((mark & NN_MARK_MASK) != NN_SEND_MARK)
 		return TC_ACT_SHOT;
-	ifindex = bpf_map_lookup_elem(&send_slots, &slot);
-	if (!ifindex || !*ifindex)
+	netns = nn_packet_netns(skb);
+	out = bpf_map_lookup_elem(&send_slots, &slot);
+	if (!out || !out->ifindex || out->netns != netns)
 		return TC_ACT_SHOT; /* its device has gone */
 	s = nn_send_socket(skb, &sk);
 	if (!s) {
 		nn_send_fault(NN_SEND_FAULT_SOCKET);
-		return bpf_redirect(*ifindex, 0);
+		return bpf_redirect(out->ifindex, 0);
 	}
 	bytes = nn_datagram_bytes(skb, ETH_HLEN, &segments);
 	prepaid = s->prepaid_bytes >= bytes;
-	if (!nn_send_left(s, hop, bytes, segments, prepaid))
+	if (!nn_send_left(s, netns, hop, bytes, segments, prepaid))
 		return TC_ACT_SHOT;
 	node = nn_outbound_next(s, hop + 1, &hop, &rate);
-	f = node ? nn_outflow(node) : NULL;
-	q = bpf_map_lookup_elem(&sender, &zero);
+	f = node ? nn_outflow(netns, node) : NULL;
+	q = bpf_map_lookup_elem(&sender, &netns);
 	if (f && q) {
 		__sync_fetch_and_add(&f->came_bytes, bytes);
-		return nn_send_enqueue(skb, q, node, hop, slot);
+		return nn_send_enqueue(skb, q, node, hop, slot,
+				       bpf_ktime_get_ns());
 	}
 	if (prepaid)
 		s->prepaid_bytes -= bytes;
 	skb->priority = sk->priority; /* which the pair has cleared */
-	return bpf_redirect(*ifindex, 0);
+	return bpf_redirect(out->ifindex, 0);
 }
 
 #endif

@@ -17,8 +17,29 @@
 #define NN_CONTROL_LEAST    4096 /* bytes/s */
 #define NN_CONTROL_BURST_NS 1000000000ULL
 
-/* What a node sends but TCP. Counters grow from the class's creation; nobody
- * holds a lock: a count that is lost in a race is one of thousands. */
+/* A network namespace in which something limited sends more than its share: a
+ * packet that left it would lose its socket, so each has a pair of devices of
+ * its own. */
+struct nn_send_place {
+	__u32 queue_ifindex;  /* HTB is here */
+	__u32 return_ifindex; /* and what left it comes back here */
+	__u64 used_ns; /* when something came into the queue, or nearly */
+};
+
+/* The way out of a device. */
+struct nn_send_slot {
+	__u32 ifindex; /* 0 = it has gone */
+	__u32 netns;
+};
+
+struct nn_outflow_key {
+	__u32 netns;
+	__u32 node;
+};
+
+/* What a node sends in a namespace but TCP. Counters grow from the class's
+ * creation; nobody holds a lock: a count that is lost in a race is one of
+ * thousands. */
 struct nn_outflow {
 	__u64 came_bytes;  /* IP bytes into the queue */
 	__u64 bytes;	   /* and out of it, or past it */
@@ -40,21 +61,22 @@ enum nn_send_fault {
 	NN_SEND_FAULTS,
 };
 
-/* Written by the user side before anything is attached. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct nn_shaper);
-} sender SEC(".maps");
-
-/* Devices by index and by slot; the user side writes both as they come and go.
- */
+/* By namespace; the user side makes and removes them with the pair. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, NN_MARK_DEVICES);
 	__type(key, __u32);
+	__type(value, struct nn_send_place);
+} sender SEC(".maps");
+
+/* Devices by number and by slot; the user side writes both as they come and go.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_MARK_DEVICES);
+	__type(key, struct nn_device_key);
 	__type(value, struct nn_device);
 } send_devices SEC(".maps");
 
@@ -62,15 +84,16 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, NN_MARK_DEVICES);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct nn_send_slot);
 } send_slots SEC(".maps");
 
-/* Nodes that limit what is sent; made with the HTB class, removed before it. */
+/* Nodes that limit what is sent, in each namespace that has a queue; made with
+ * the HTB class, removed before it. Memory only for those that exist. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, NN_MAX_NODES);
-	__type(key, __u32);
+	__uint(max_entries, NN_MAX_NODES * 8);
+	__type(key, struct nn_outflow_key);
 	__type(value, struct nn_outflow);
 } outflows SEC(".maps");
 
@@ -89,9 +112,11 @@ static __always_inline void nn_send_fault(__u32 reason)
 		(*n)++;
 }
 
-static __always_inline struct nn_outflow *nn_outflow(__u32 node)
+static __always_inline struct nn_outflow *nn_outflow(__u32 netns, __u32 node)
 {
-	return bpf_map_lookup_elem(&outflows, &node);
+	struct nn_outflow_key key = {.netns = netns, .node = node};
+
+	return bpf_map_lookup_elem(&outflows, &key);
 }
 
 #endif

@@ -37,22 +37,6 @@ struct nn_packet {
 	__u16 pad;
 };
 
-/* The inode number of the namespace that the packet's device is in; 0 if it
- * cannot be read. No helper tells it to every kernel's programs on devices. */
-static __always_inline __u32 nn_packet_netns(struct __sk_buff *skb)
-{
-	struct sk_buff *b = (void *)skb; /* which it is, once it is loaded */
-	struct net_device *dev = NULL;
-	struct net *net = NULL;
-	__u32 netns = 0;
-
-	if (bpf_core_read(&dev, sizeof(dev), &b->dev) ||
-	    bpf_core_read(&net, sizeof(net), &dev->nd_net.net) ||
-	    bpf_core_read(&netns, sizeof(netns), &net->ns.inum))
-		return 0;
-	return netns;
-}
-
 static __always_inline bool nn_load(struct __sk_buff *skb, __u32 offset,
 				    void *to, __u32 bytes)
 {

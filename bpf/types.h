@@ -228,11 +228,19 @@ enum nn_event {
 	NN_EVENT_QUEUE, /* datagrams of a limited socket need a queue */
 };
 
-/* What NN_EVENT_RATE and NN_EVENT_COVER come with; others are a word. */
+/* What NN_EVENT_RATE and NN_EVENT_COVER come with, and below what
+ * NN_EVENT_QUEUE does; others are a word. */
 struct nn_egress_event {
 	__u32 kind;
 	__u32 pad;
 	__u64 cgroup; /* that the socket is of */
+};
+
+struct nn_queue_event {
+	__u32 kind;
+	__u32 netns; /* inode number of the namespace that it is needed in */
+	__u32 tgid;  /* who used the socket last, there most likely */
+	__u32 pad;
 };
 
 /* Output of the iterators. */

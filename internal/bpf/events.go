@@ -9,3 +9,13 @@ func CoverEvent(sample []byte) (cgroup uint64, ok bool) {
 	}
 	return list[0].Cgroup, true
 }
+
+// QueueEvent returns where a queue for what is no TCP is wanted, if that is what an
+// event asks for.
+func QueueEvent(sample []byte) (wanted QueueWanted, ok bool) {
+	list, _ := records[QueueWanted](sample, nil) // which has no error without one
+	if len(list) == 0 || list[0].Kind != EventQueue {
+		return QueueWanted{}, false
+	}
+	return list[0], true
+}

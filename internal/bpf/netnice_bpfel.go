@@ -169,6 +169,14 @@ type netniceNnPolicy struct {
 	Cover    uint64
 }
 
+type netniceNnQueueEvent struct {
+	_     structs.HostLayout
+	Kind  uint32
+	Netns uint32
+	Tgid  uint32
+	Pad   uint32
+}
+
 type netniceNnSocket struct {
 	_               structs.HostLayout
 	Child           uint64
@@ -301,6 +309,7 @@ const (
 	netniceVarNnKeepMemberRecord  = "nn_keep_member_record"
 	netniceVarNnKeepNodeFlags     = "nn_keep_node_flags"
 	netniceVarNnKeepOwner         = "nn_keep_owner"
+	netniceVarNnKeepQueueEvent    = "nn_keep_queue_event"
 	netniceVarNnKeepSocketFlags   = "nn_keep_socket_flags"
 	netniceVarNnKeepSocketRecord  = "nn_keep_socket_record"
 	netniceVarNnKeepTaskRecord    = "nn_keep_task_record"
@@ -407,6 +416,7 @@ type netniceVariableSpecs struct {
 	NnKeepMemberRecord *ebpf.VariableSpec `ebpf:"nn_keep_member_record"`
 	NnKeepNodeFlags    *ebpf.VariableSpec `ebpf:"nn_keep_node_flags"`
 	NnKeepOwner        *ebpf.VariableSpec `ebpf:"nn_keep_owner"`
+	NnKeepQueueEvent   *ebpf.VariableSpec `ebpf:"nn_keep_queue_event"`
 	NnKeepSocketFlags  *ebpf.VariableSpec `ebpf:"nn_keep_socket_flags"`
 	NnKeepSocketRecord *ebpf.VariableSpec `ebpf:"nn_keep_socket_record"`
 	NnKeepTaskRecord   *ebpf.VariableSpec `ebpf:"nn_keep_task_record"`
@@ -477,6 +487,7 @@ type netniceVariables struct {
 	NnKeepMemberRecord *ebpf.Variable `ebpf:"nn_keep_member_record"`
 	NnKeepNodeFlags    *ebpf.Variable `ebpf:"nn_keep_node_flags"`
 	NnKeepOwner        *ebpf.Variable `ebpf:"nn_keep_owner"`
+	NnKeepQueueEvent   *ebpf.Variable `ebpf:"nn_keep_queue_event"`
 	NnKeepSocketFlags  *ebpf.Variable `ebpf:"nn_keep_socket_flags"`
 	NnKeepSocketRecord *ebpf.Variable `ebpf:"nn_keep_socket_record"`
 	NnKeepTaskRecord   *ebpf.Variable `ebpf:"nn_keep_task_record"`

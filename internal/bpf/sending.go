@@ -11,8 +11,17 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// Outflow is the struct of bpf/send_types.h, as bpf2go made it.
-type Outflow = sendingNnOutflow
+// The structs of bpf/send_types.h, as bpf2go made them.
+//
+//revive:disable:exported
+type (
+	Outflow    = sendingNnOutflow
+	OutflowKey = sendingNnOutflowKey
+	SendPlace  = sendingNnSendPlace
+	SendSlot   = sendingNnSendSlot
+)
+
+//revive:enable:exported
 
 // Classes of their own below a node: of all that is sent but TCP, and of all that
 // is received.
@@ -123,7 +132,8 @@ func (s *Sending) AttachUser(p *ebpf.Program) error {
 	return nil
 }
 
-// AttachDevice attaches to what a device sends. A kernel without tcx (before 6.6) answers ebpf.ErrNotSupported.
+// AttachDevice attaches to what a device in the namespace of the calling thread
+// sends. A kernel without tcx (before 6.6) answers ebpf.ErrNotSupported.
 func (s *Sending) AttachDevice(ifindex int, name string) error {
 	if s.links[name] != nil {
 		return nil

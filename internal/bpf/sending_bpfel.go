@@ -67,6 +67,12 @@ type sendingNnDevice struct {
 	LinkIfindex uint32
 }
 
+type sendingNnDeviceKey struct {
+	_       structs.HostLayout
+	Netns   uint32
+	Ifindex uint32
+}
+
 type sendingNnNode struct {
 	_               structs.HostLayout
 	Kind            uint32
@@ -101,6 +107,12 @@ type sendingNnOutflow struct {
 	AsideNs    uint64
 }
 
+type sendingNnOutflowKey struct {
+	_     structs.HostLayout
+	Netns uint32
+	Node  uint32
+}
+
 type sendingNnPolicy struct {
 	_        structs.HostLayout
 	Epoch    uint32
@@ -120,11 +132,17 @@ const (
 	sendingNnSendFaultNN_SEND_FAULTS       sendingNnSendFault = 4
 )
 
-type sendingNnShaper struct {
+type sendingNnSendPlace struct {
 	_             structs.HostLayout
 	QueueIfindex  uint32
 	ReturnIfindex uint32
-	Netns         uint32
+	UsedNs        uint64
+}
+
+type sendingNnSendSlot struct {
+	_       structs.HostLayout
+	Ifindex uint32
+	Netns   uint32
 }
 
 type sendingNnSocket struct {

@@ -16,6 +16,7 @@ type (
 	TaskRecord   = netniceNnTaskRecord
 	MemberRecord = netniceNnMemberRecord
 	EgressEvent  = netniceNnEgressEvent
+	QueueWanted  = netniceNnQueueEvent
 	Policy       = netniceNnPolicy
 )
 

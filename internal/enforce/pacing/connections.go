@@ -177,8 +177,15 @@ func Namespaces(wanted map[uint32]bool, first ...string) []string {
 func InNamespace(path string, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		// Never unlocked: the thread ends with the goroutine.
 		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			// The first thread does not end: it would stay there, and keep the
+			// namespace alive. It is kept busy meanwhile.
+			defer runtime.UnlockOSThread()
+			result <- InNamespace(path, f)
+			return
+		}
+		// Never unlocked: the thread ends with the goroutine.
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			result <- nil

@@ -1,17 +1,32 @@
 package pacing
 
+import "github.com/netnice/netnice/internal/bpf"
+
 // What is no TCP is charged to the clocks here, and needs a queue once it is more
 // than its share: somebody else's, who is told so.
 
-// datagrams is what this package knows of such a queue.
+// datagrams is what this package knows of such queues.
 type datagrams struct {
-	wanted chan struct{} // a limited socket needs a queue
-	epoch  uint32        // of the queues, as the datapath knows it; 0 = none
+	wanted chan bpf.QueueWanted
+	epoch  uint32 // of the queues, as the datapath knows it; 0 = none
+}
+
+// mostWanted bounds the namespaces in which a queue is wanted at a time: the rest
+// asks again.
+const mostWanted = 64
+
+func newDatagrams() datagrams { return datagrams{wanted: make(chan bpf.QueueWanted, mostWanted)} }
+
+func (d *datagrams) ask(wanted bpf.QueueWanted) {
+	select {
+	case d.wanted <- wanted:
+	default:
+	}
 }
 
 // QueueWanted delivers a value whenever what a limited socket sends, and is no
-// TCP, needs a queue; once a second while it is missing.
-func (k *Kernel) QueueWanted() <-chan struct{} { return k.datagrams.wanted }
+// TCP, needs a queue where it is; once a second while it is missing.
+func (k *Kernel) QueueWanted() <-chan bpf.QueueWanted { return k.datagrams.wanted }
 
 // SetQueues tells the datapath whether there are queues: where one takes a
 // socket's packets it leaves them to it.
@@ -22,8 +37,27 @@ func (k *Kernel) SetQueues(there bool) error {
 	case !there:
 		k.datagrams.epoch = 0
 	case k.datagrams.epoch == 0:
-		// another one than any before, which sockets may remember
-		k.datagrams.epoch = uint32(monotonicNS()>>20) | 1
+		k.datagrams.next()
 	}
 	return k.writePolicy()
+}
+
+// RenewQueues has the datapath ask anew which sockets' packets a queue takes: one
+// of several queues has gone.
+func (k *Kernel) RenewQueues() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.datagrams.epoch == 0 {
+		return nil
+	}
+	k.datagrams.next()
+	return k.writePolicy()
+}
+
+// next is another epoch than any before, which sockets may remember.
+func (d *datagrams) next() {
+	was := d.epoch
+	if d.epoch = uint32(monotonicNS()>>20) | 1; d.epoch == was {
+		d.epoch += 2
+	}
 }

@@ -97,7 +97,7 @@ func Open(opts Options) (*Kernel, error) {
 	k := &Kernel{
 		opts: opts, obj: obj, nodes: map[uint32]bpf.Node{},
 		processes: map[uint32]int{}, noClock: map[bpf.ClockKey]bool{},
-		events: make(chan struct{}, 1), datagrams: datagrams{wanted: make(chan struct{}, 1)}, done: make(chan struct{}),
+		events: make(chan struct{}, 1), datagrams: newDatagrams(), done: make(chan struct{}),
 		held: make(chan struct{}, 1), heldDone: make(chan struct{}), stop: make(chan struct{}),
 	}
 	if err := k.start(); err != nil {
@@ -159,12 +159,13 @@ func (k *Kernel) wait() {
 			}
 			continue
 		}
+		if wanted, ok := bpf.QueueEvent(event.RawSample); ok {
+			k.datagrams.ask(wanted)
+			continue
+		}
 		wake := k.events
-		switch {
-		case isEvent(event.RawSample, bpf.EventHeld):
+		if isEvent(event.RawSample, bpf.EventHeld) {
 			wake = k.held
-		case isEvent(event.RawSample, bpf.EventQueue):
-			wake = k.datagrams.wanted
 		}
 		select {
 		case wake <- struct{}{}:

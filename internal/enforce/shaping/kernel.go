@@ -55,7 +55,7 @@ func (k *Kernel) resume() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.Object().IsSending() {
-		if err := k.startSending(); err != nil {
+		if err := k.startSending(nil); err != nil {
 			return err
 		}
 	}
@@ -148,7 +148,7 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	if err := k.setReceiving(spec); err != nil {
 		return err
 	}
-	return k.sends(spec)
+	return k.setSending(spec)
 }
 
 // setReceiving sets the node, and what it limits of what comes in.
@@ -240,6 +240,9 @@ func (k *Kernel) Maintain() error {
 	err := k.Kernel.Maintain()
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.send != nil {
+		err = errors.Join(err, k.send.look())
+	}
 	if k.on == nil {
 		return err
 	}
@@ -303,7 +306,7 @@ func Down(opts pacing.Options) error {
 	opts.Beside = true // it is not to stay
 	k, err := Open(opts)
 	if errors.Is(err, bpf.ErrLayout) {
-		return errors.Join(pacing.Down(opts), removeByAlias(opts.PinDir))
+		return errors.Join(pacing.Down(opts), removeEverywhere(opts.PinDir))
 	}
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/pacing"
 )
 
 // The names of the two devices are netnice0q and netnice0r, or with the next
@@ -32,25 +33,15 @@ type pair struct {
 	pinDir string
 }
 
-// netnsOf is the inode number of the network namespace of a process, by its
-// name below /proc.
-func netnsOf(process string) (uint32, error) {
-	var st unix.Stat_t
-	if err := unix.Stat("/proc/"+process+"/ns/net", &st); err != nil {
-		return 0, fmt.Errorf("look at the network namespace: %w", err)
-	}
-	return uint32(st.Ino), nil
-}
-
 // find takes over the pair that an earlier process made; false if it is gone.
-func (p *pair) find(s bpf.Shaper, home uint32) (bool, error) {
-	if s.Netns != home {
+func (p *pair) find(queueIfindex, returnIfindex uint32) (bool, error) {
+	if queueIfindex == 0 { // none was made
 		return false, nil
 	}
 	for _, of := range []struct {
 		index uint32
 		link  *netlink.Link
-	}{{s.QueueIfindex, &p.queue}, {s.ReturnIfindex, &p.back}} {
+	}{{queueIfindex, &p.queue}, {returnIfindex, &p.back}} {
 		link, err := p.ours(p.nl, of.index)
 		if err != nil || link == nil {
 			return false, err
@@ -114,7 +105,9 @@ func (p *pair) configure() error {
 	if err != nil {
 		return fmt.Errorf("add htb to %s: %w", p.queue.Attrs().Name, err)
 	}
-	for _, link := range []netlink.Link{p.queue, p.back} {
+	// The queue last: with its other end up it is in use at once, and else when the
+	// kernel's worker comes to it. Until then packets are dropped.
+	for _, link := range []netlink.Link{p.back, p.queue} {
 		if err := p.nl.LinkSetUp(link); err != nil {
 			return fmt.Errorf("set %s up: %w", link.Attrs().Name, err)
 		}
@@ -152,6 +145,15 @@ func removeByAlias(pinDir string) error {
 		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) { // with its other end
 			errs = append(errs, fmt.Errorf("remove %s: %w", link.Attrs().Name, err))
 		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeEverywhere does so in every network namespace.
+func removeEverywhere(pinDir string) error {
+	var errs []error
+	for _, path := range pacing.Namespaces(nil) {
+		errs = append(errs, pacing.InNamespace(path, func() error { return removeByAlias(pinDir) }))
 	}
 	return errors.Join(errs...)
 }

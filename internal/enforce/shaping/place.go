@@ -3,25 +3,16 @@ package shaping
 import (
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
-
 	"github.com/netnice/netnice/internal/bpf"
-	"github.com/netnice/netnice/internal/enforce/pacing"
 )
 
 // place is a network namespace in which something limited lives: its devices are
-// looked at. One in which nothing limited lives is let go of soon: what is held of
-// it, a file and sockets, keeps it alive after its last process.
+// looked at. One in which nothing limited lives is let go of soon.
 type place struct {
+	namespace
 	s        *shaper
-	ns       uint32   // inode number
-	file     *os.File // nil: home, where the pair is
-	nl       *netlink.Handle
 	link     bpf.Place // as the kernel side knows it
 	linked   bool      // packets are led on from both ends of the link
 	devices  map[int]bpf.Device
@@ -33,39 +24,19 @@ type place struct {
 	tried    time.Time
 }
 
-func (p *place) isHome() bool { return p.file == nil }
-
-// within runs f on a thread in the place's namespace.
-func (p *place) within(f func() error) error {
-	if p.isHome() {
-		return f()
-	}
-	return pacing.InNamespace(fmt.Sprintf("/proc/self/fd/%d", p.file.Fd()), f)
-}
-
 // newPlace opens a namespace; nil without an error if it has gone.
 func (s *shaper) newPlace(ns uint32, path string) (*place, error) {
-	p := &place{s: s, ns: ns, devices: map[int]bpf.Device{}, attached: map[int]bool{}, seen: time.Now()}
+	p := &place{s: s, devices: map[int]bpf.Device{}, attached: map[int]bool{}, seen: time.Now()}
 	p.link.NetnsId = homeID
-	if ns == s.home {
-		p.nl = s.pair.nl
+	if ns == s.home { // where the pair is
+		p.namespace = namespace{ns: ns, nl: s.pair.nl}
 		return p, nil
 	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, nil //nolint:nilerr,nilnil // its last process has ended
+	n, err := openNamespace(ns, path)
+	if n == nil {
+		return nil, err
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
-		return nil, errors.Join(fmt.Errorf("look at network namespace %d: %w", ns, err), file.Close())
-	}
-	if uint32(st.Ino) != ns {
-		return nil, file.Close() // the process has gone on to another
-	}
-	p.file = file
-	if p.nl, err = netlink.NewHandleAt(netns.NsHandle(file.Fd())); err != nil {
-		return nil, errors.Join(fmt.Errorf("open netlink in network namespace %d: %w", ns, err), file.Close())
-	}
+	p.namespace = *n
 	return p, nil
 }
 

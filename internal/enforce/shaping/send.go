@@ -2,42 +2,43 @@ package shaping
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
-
-	"github.com/cilium/ebpf"
-	"github.com/vishvananda/netlink"
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// What is sent and is no TCP goes by a pair of devices of its own, from the moment
-// when a limited program first sends more of it than its share until the last
-// limit on what is sent goes. Before that, pacing charges it and holds nothing.
+// What is sent and is no TCP goes by a pair of devices of its own, in each network
+// namespace from the moment when a limited program there first sends more of it
+// than its share. Before that, pacing charges it and holds nothing.
 
 // outgoing is a node that limits what is sent.
 type outgoing struct {
 	spec  enforce.NodeSpec
-	class class // as HTB was told
-	mix   mix
 	share share
+	each  uint64 // rate of its class in each place, in IP bytes per second
 }
 
-// sender is what exists while there are queues for what is sent.
+// sender is what exists while there are queues for what is sent: in each network
+// namespace in which a limited program has sent more than its share.
 type sender struct {
 	log      *slog.Logger
 	obj      *bpf.Sending
 	base     *bpf.Object
-	pair     pair
+	pinDir   string
+	home     uint32 // the daemon's namespace
 	nodes    map[uint32]*outgoing
-	devices  map[int]bpf.Device
-	attached map[int]bool
+	places   map[uint32]*sendPlace // by namespace
+	failed   map[uint32]time.Time  // when one could not be made there
 	nextSlot slotCounter
-	watch    *watcher
-	stop     chan struct{} // ends what looks at the shares
+	changed  func(*sendPlace)    // devices came or went
+	beside   func(uint32) *place // who else uses a namespace's devices, if anybody
+	renew    func() error        // sockets are to find out which queues there are
+	follows  bool                // something looks at the shares
+	stop     chan struct{}       // ends that
 }
 
 // upCeiling is the rate of a node on what is sent, up or in total; 0 is none.
@@ -52,72 +53,25 @@ func upCeiling(spec enforce.NodeSpec) (rate uint64) {
 	return rate
 }
 
-// newSender loads the programs and makes the pair, or takes over what an earlier
-// process left. No device is looked at yet.
-func newSender(base *bpf.Object, pinDir string, log *slog.Logger) (*sender, error) {
+// newSender loads the programs, and learns which places an earlier process left.
+func (k *Kernel) newSender() (*sender, error) {
 	s := &sender{
-		log: log, base: base, nodes: map[uint32]*outgoing{},
-		devices: map[int]bpf.Device{}, attached: map[int]bool{}, stop: make(chan struct{}),
+		log: k.log, base: k.Object(), pinDir: k.PinDir(), nodes: map[uint32]*outgoing{},
+		places: map[uint32]*sendPlace{}, failed: map[uint32]time.Time{}, stop: make(chan struct{}),
+		beside: k.receiving, renew: k.RenewQueues,
 	}
+	s.changed = func(p *sendPlace) { k.sendDevicesChanged(p) }
 	var err error
-	if s.obj, err = base.LoadSending(); err != nil {
+	if s.home, err = netnsOf("thread-self"); err != nil {
 		return nil, err
 	}
-	if s.pair.nl, err = netlink.NewHandle(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open netlink: %w", err), s.obj.Close())
+	if s.obj, err = s.base.LoadSending(); err != nil {
+		return nil, err
 	}
-	s.pair.pinDir = pinDir
-	if err := s.open(); err != nil {
-		return nil, errors.Join(err, s.remove(nil))
+	if err := s.resume(); err != nil {
+		return nil, errors.Join(err, s.remove())
 	}
 	return s, nil
-}
-
-func (s *sender) open() error {
-	if err := s.readDevices(); err != nil {
-		return err
-	}
-	return s.ensurePair()
-}
-
-// ensurePair makes the pair where it is missing: also when somebody has removed
-// it while limits stand.
-func (s *sender) ensurePair() error {
-	var was bpf.Shaper
-	if err := s.obj.Sender.Lookup(uint32(0), &was); err != nil {
-		return fmt.Errorf("read which devices are netnice's: %w", err)
-	}
-	here, err := netnsOf("thread-self")
-	if err != nil {
-		return err
-	}
-	found, err := s.pair.find(was, here)
-	if err != nil {
-		return err
-	}
-	if !found {
-		s.pair.queue, s.pair.back = nil, nil
-		if err := s.pair.make(); err != nil {
-			return err
-		}
-	}
-	if err := attach(s.pair.nl, s.pair.back, s.obj.NnSendBack); err != nil {
-		return err
-	}
-	now := bpf.Shaper{
-		QueueIfindex: uint32(s.pair.queue.Attrs().Index), ReturnIfindex: uint32(s.pair.back.Attrs().Index), Netns: here,
-	}
-	if err := s.obj.Sender.Put(uint32(0), &now); err != nil {
-		return fmt.Errorf("write which devices are netnice's: %w", err)
-	}
-	if !found {
-		for id, n := range s.nodes {
-			if err := s.pair.setClass(id, n.class); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 const (
@@ -136,95 +90,86 @@ func sendClass(rate uint64, linkShare float64) class {
 	return c
 }
 
-// set makes room for a node's packets, or changes its rate.
-func (s *sender) set(spec enforce.NodeSpec) error {
-	rate := upCeiling(spec)
+// know notes a node that limits what is sent.
+func (s *sender) know(spec enforce.NodeSpec) *outgoing {
 	n := s.nodes[spec.ID]
 	if n == nil {
-		n = &outgoing{mix: mix{at: time.Now(), share: usualShare}}
+		n = &outgoing{}
 	}
 	// TCP may want its half at once; the first look is soon.
-	c := sendClass(max(rate/2, 1), n.mix.share)
-	if err := s.pair.setClass(spec.ID, c); err != nil {
-		return err
-	}
-	err := s.obj.Outflows.Update(spec.ID, &bpf.Outflow{}, ebpf.UpdateNoExist)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
-		return fmt.Errorf("count what node %d sends: %w", spec.ID, err)
-	}
-	n.spec, n.class, n.share = spec, c, share{}
+	n.spec, n.share, n.each = spec, share{}, max(upCeiling(spec)/2, 1)
 	s.nodes[spec.ID] = n
-	return nil
+	return n
+}
+
+// set makes room for a node's packets, or changes its rate.
+func (s *sender) set(spec enforce.NodeSpec) error {
+	n := s.know(spec)
+	var errs []error
+	for _, p := range s.places {
+		errs = append(errs, p.set(spec.ID, n))
+	}
+	return errors.Join(errs...)
 }
 
 // clear removes what set made. The node has to be off the packets' way already:
 // what waits is let go first, so that nothing is lost.
 func (s *sender) clear(id uint32) error {
-	n := s.nodes[id]
-	if n == nil {
+	if s.nodes[id] == nil {
 		return nil
 	}
-	if err := s.pair.setClass(id, class{rate: drained, bufferTicks: n.class.bufferTicks}); err != nil {
-		return err
-	}
-	for until := time.Now().Add(drainTime); time.Now().Before(until); time.Sleep(drainPoll) {
-		now, err := s.pair.standings()
-		if err != nil || now[id].packets == 0 {
-			break
-		}
-	}
 	delete(s.nodes, id)
-	return errors.Join(s.pair.removeClass(id), gone(s.obj.Outflows.Delete(id)))
+	var errs []error
+	places := slices.Collect(maps.Values(s.places))
+	for _, p := range places {
+		errs = append(errs, p.empty(id))
+	}
+	awaitEmpty(id, places...)
+	for _, p := range places {
+		errs = append(errs, p.clear(id))
+	}
+	return errors.Join(errs...)
 }
 
 // close leaves everything as it is for a successor.
 func (s *sender) close() error {
-	s.rest()
-	s.pair.nl.Close()
-	return s.obj.Close()
-}
-
-// rest ends what goes on by itself.
-func (s *sender) rest() {
 	close(s.stop)
-	if s.watch != nil {
-		s.watch.close()
+	var errs []error
+	for _, p := range s.places {
+		errs = append(errs, p.close())
 	}
+	return errors.Join(append(errs, s.obj.Close())...)
 }
 
-// remove leaves nothing; beside is who else uses the devices, if anybody.
-func (s *sender) remove(beside *place) error {
-	s.rest()
+// remove leaves nothing.
+func (s *sender) remove() error {
+	close(s.stop)
 	var errs []error
-	links, err := s.pair.nl.LinkList()
-	errs = append(errs, err)
-	there := map[int]bool{}
-	for _, l := range links {
-		there[l.Attrs().Index] = true
+	for _, p := range s.places {
+		errs = append(errs, p.remove())
 	}
-	for index := range maps.Clone(s.devices) {
-		errs = append(errs, s.leave(index, there[index], beside))
-	}
-	errs = append(errs, s.pair.remove())
-	s.pair.nl.Close()
 	return errors.Join(append(errs, s.obj.Remove())...)
 }
 
-// awaitDatagrams makes the queues when a limited socket needs one.
+// awaitDatagrams makes a queue where a limited socket needs one.
 func (k *Kernel) awaitDatagrams() {
 	for {
+		var wanted bpf.QueueWanted
 		select {
 		case <-k.stop:
 			return
-		case <-k.QueueWanted():
+		case wanted = <-k.QueueWanted():
 		}
 		k.mu.Lock()
-		err := k.startSending()
+		err := k.startSending(&wanted)
 		k.mu.Unlock()
 		if err == nil {
 			continue
 		}
-		k.log.Warn("what is no TCP has no queue: what is too much of it is dropped", "err", err)
+		k.log.Warn("what is no TCP has no queue: what is too much of it is dropped", "netns", wanted.Netns, "err", err)
+		if k.sends() {
+			continue // elsewhere there may be
+		}
 		select {
 		case <-k.stop:
 			return
@@ -233,37 +178,62 @@ func (k *Kernel) awaitDatagrams() {
 	}
 }
 
-// startSending makes what sending needs, for the limits that stand.
-func (k *Kernel) startSending() error {
-	if k.send != nil || k.closed {
+// sends says whether what queues need is loaded.
+func (k *Kernel) sends() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.send != nil
+}
+
+// startSending makes a queue where it is wanted, for the limits that stand, or
+// takes over what an earlier process left.
+func (k *Kernel) startSending(wanted *bpf.QueueWanted) error {
+	if k.closed {
 		return nil
 	}
+	if k.send == nil {
+		if err := k.loadSending(wanted == nil); err != nil || k.send == nil {
+			return err
+		}
+	}
+	if wanted != nil {
+		if err := k.send.openPlace(wanted.Netns, wanted.Tgid); err != nil {
+			return err
+		}
+	}
+	return k.settleSending()
+}
+
+// loadSending loads what queues need, if a limit needs them or always.
+func (k *Kernel) loadSending(always bool) error {
 	specs, err := k.Nodes()
 	if err != nil {
 		return err
 	}
-	s, err := newSender(k.Object(), k.PinDir(), k.log)
+	limits := func(spec enforce.NodeSpec) bool { return upCeiling(spec) != 0 }
+	if !always && !slices.ContainsFunc(specs, limits) {
+		return nil // they have been lifted meanwhile
+	}
+	s, err := k.newSender()
 	if err != nil {
 		return err
 	}
-	k.send = s
 	for _, spec := range specs {
-		if upCeiling(spec) != 0 {
-			err = errors.Join(err, s.set(spec))
+		if limits(spec) {
+			s.know(spec)
 		}
 	}
-	if err == nil {
-		err = k.settleSending()
-	}
-	if err != nil {
-		k.send = nil
-		return errors.Join(err, k.SetQueues(false), s.remove(k.home()))
+	k.send = s
+	for _, p := range s.places {
+		if err := p.begin(); err != nil {
+			k.log.Warn("what is no TCP has no queue: what is too much of it is dropped", "netns", p.ns, "err", errors.Join(err, p.remove()))
+		}
 	}
 	return nil
 }
 
-// settleSending attaches to devices what the present limits need, or removes all
-// if there is none.
+// settleSending has the queues used and looked after while limits need them, or
+// removes all.
 func (k *Kernel) settleSending() error {
 	s := k.send
 	if s == nil {
@@ -271,19 +241,17 @@ func (k *Kernel) settleSending() error {
 	}
 	if len(s.nodes) == 0 {
 		k.send = nil
-		return errors.Join(k.SetQueues(false), s.remove(k.home()))
+		return errors.Join(k.SetQueues(false), s.remove())
 	}
-	if err := k.SetQueues(true); err != nil {
-		return err
+	if len(s.places) > 0 {
+		if err := k.SetQueues(true); err != nil {
+			return err
+		}
 	}
-	if err := s.followDevices(k.home()); err != nil {
-		return err
-	}
-	if s.watch != nil {
+	if s.follows {
 		return nil
 	}
-	var err error
-	s.watch, err = watchDevices(func() { k.sendDevicesChanged(s) })
+	s.follows = true
 	go k.followShares("what is no TCP", s.stop, func() error {
 		if k.send != s {
 			return nil
@@ -291,7 +259,7 @@ func (k *Kernel) settleSending() error {
 		return s.adapt()
 	})
 	go k.followUsers(s)
-	return err
+	return nil
 }
 
 // followUsers has whoever uses a socket be known, once that is loaded: other
@@ -311,28 +279,27 @@ func (k *Kernel) followUsers(s *sender) {
 	}
 }
 
-func (k *Kernel) sendDevicesChanged(s *sender) {
+func (k *Kernel) sendDevicesChanged(p *sendPlace) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.send != s {
+	if k.send != p.s || p.s.places[p.ns] != p {
 		return
 	}
-	if err := errors.Join(s.ensurePair(), s.followDevices(k.home())); err != nil {
-		k.log.Warn("a device is not looked after", "err", err)
+	if err := errors.Join(p.ensurePair(), p.followDevices()); err != nil {
+		k.log.Warn("a device is not looked after", "netns", p.ns, "err", err)
 	}
 }
 
-// home is the daemon's own namespace as a place, nil while nothing that comes in
-// is limited there.
-func (k *Kernel) home() *place {
+// receiving is a namespace as a place for what comes in, nil if it is none.
+func (k *Kernel) receiving(ns uint32) *place {
 	if k.on == nil {
 		return nil
 	}
-	return k.on.places[k.on.home]
+	return k.on.places[ns]
 }
 
-// sends sets a node's class, or takes it away: after the limit has been changed.
-func (k *Kernel) sends(spec enforce.NodeSpec) error {
+// setSending sets a node's class, or takes it away: after the limit has been changed.
+func (k *Kernel) setSending(spec enforce.NodeSpec) error {
 	switch {
 	case k.send == nil:
 		return nil
@@ -356,11 +323,12 @@ func (k *Kernel) downSending() error {
 		return nil
 	}
 	k.send = nil
+	s.renew = func() error { return nil } // nothing is judged any more
 	var errs []error
 	for id := range maps.Clone(s.nodes) {
 		errs = append(errs, s.clear(id))
 	}
-	return errors.Join(append(errs, s.remove(k.home()))...)
+	return errors.Join(append(errs, s.remove())...)
 }
 
 // countSent adds what waits of the nodes' datagrams.
@@ -368,29 +336,31 @@ func (k *Kernel) countSent(list []enforce.NodeStats) error {
 	if k.send == nil {
 		return nil
 	}
-	queues, err := k.send.pair.standings()
-	if err != nil {
-		return err
-	}
-	for i := range list {
-		k.send.countSent(&list[i], queues)
+	for _, p := range k.send.places {
+		queues, err := p.pair.standings()
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			p.countSent(&list[i], queues)
+		}
 	}
 	return nil
 }
 
-func (s *sender) countSent(stats *enforce.NodeStats, queues map[uint32]standing) {
-	n := s.nodes[stats.ID]
-	if n == nil {
+func (p *sendPlace) countSent(stats *enforce.NodeStats, queues map[uint32]standing) {
+	o := p.outlets[stats.ID]
+	if o == nil {
 		return
 	}
 	var f bpf.Outflow
-	if s.obj.Outflows.Lookup(stats.ID, &f) != nil {
+	if p.s.obj.Outflows.Lookup(p.key(stats.ID), &f) != nil {
 		return // it is just being made or removed
 	}
 	q := queues[stats.ID]
-	stats.Datagrams.QueuedBytes = uint64(q.backlog)
+	stats.Datagrams.QueuedBytes += uint64(q.backlog)
 	stats.Datagrams.Dropped += uint64(q.drops) + f.Dropped
-	if n.class.rate > 0 {
-		stats.Datagrams.DelayNS = uint64(float64(q.backlog) / float64(n.class.rate) * 1e9)
+	if o.class.rate > 0 {
+		stats.Datagrams.DelayNS = max(stats.Datagrams.DelayNS, uint64(float64(q.backlog)/float64(o.class.rate)*1e9))
 	}
 }

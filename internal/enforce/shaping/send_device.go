@@ -15,12 +15,14 @@ import (
 // sendPrefix begins the names of the pins of attachments to what devices send.
 const sendPrefix = "egress_device_"
 
-func sendPin(ifindex int) string { return fmt.Sprintf("%s%d", sendPrefix, ifindex) }
+func (p *sendPlace) devicePin(ifindex int) string {
+	return fmt.Sprintf("%s%d_%d", sendPrefix, p.ns, ifindex)
+}
 
 // followDevices attaches the program to the devices that are there and wanted,
 // the same as for what comes in, and lets go of the others.
-func (s *sender) followDevices(beside *place) error {
-	links, err := s.pair.nl.LinkList()
+func (p *sendPlace) followDevices() error {
+	links, err := p.nl.LinkList()
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
@@ -36,101 +38,90 @@ func (s *sender) followDevices(beside *place) error {
 			continue
 		}
 		present[l.Attrs().Index] = true
-		if err := s.enter(l, flags, beside); err != nil {
+		if err := p.enter(l, flags); err != nil {
 			var gone netlink.LinkNotFoundError
-			if _, lost := s.pair.nl.LinkByIndex(l.Attrs().Index); errors.As(lost, &gone) {
+			if _, lost := p.nl.LinkByIndex(l.Attrs().Index); errors.As(lost, &gone) {
 				continue // it went meanwhile
 			}
 			errs = append(errs, err)
 		}
 	}
-	for index := range s.devices {
+	for index := range p.devices {
 		if !present[index] {
 			_, there := masters[index]
-			errs = append(errs, s.leave(index, there, beside))
+			errs = append(errs, p.leave(index, there))
 		}
-	}
-	for _, name := range s.obj.Stale(sendPrefix) {
-		errs = append(errs, s.obj.Unpin(name))
 	}
 	return errors.Join(errs...)
 }
 
 // enter gives a device a slot and attaches the program.
-func (s *sender) enter(l netlink.Link, flags uint32, beside *place) error {
+func (p *sendPlace) enter(l netlink.Link, flags uint32) error {
 	index := l.Attrs().Index
-	d, known := s.devices[index]
-	if known && s.attached[index] {
+	d, known := p.devices[index]
+	if known && p.attached[index] {
 		return nil
 	}
 	if !known {
-		slot, err := s.freeSlot()
+		slot, err := p.s.freeSlot()
 		if err != nil {
 			return fmt.Errorf("device %s: %w", l.Attrs().Name, err)
 		}
 		d = bpf.Device{Slot: slot, Flags: flags}
 	}
-	if err := s.putDevice(index, d); err != nil {
+	if err := p.putDevice(index, d); err != nil {
 		return err
 	}
-	err := s.obj.AttachDevice(index, sendPin(index))
+	err := p.within(func() error { return p.s.obj.AttachDevice(index, p.devicePin(index)) })
 	if errors.Is(err, ebpf.ErrNotSupported) {
-		err = s.attachFilter(index, d, beside)
+		err = p.attachFilter(index, d)
 	}
 	if err != nil {
 		return fmt.Errorf("look at what %s sends: %w", l.Attrs().Name, err)
 	}
-	s.attached[index] = true
+	p.attached[index] = true
 	return nil
 }
 
-func (s *sender) putDevice(index int, d bpf.Device) error {
-	if err := s.obj.SendSlots.Put(d.Slot, uint32(index)); err != nil {
+func (p *sendPlace) deviceKey(index int) bpf.DeviceKey {
+	return bpf.DeviceKey{Netns: p.ns, Ifindex: uint32(index)}
+}
+
+func (p *sendPlace) putDevice(index int, d bpf.Device) error {
+	if err := p.s.obj.SendSlots.Put(d.Slot, &bpf.SendSlot{Ifindex: uint32(index), Netns: p.ns}); err != nil {
 		return fmt.Errorf("enter device %d: %w", index, err)
 	}
-	if err := s.obj.SendDevices.Put(uint32(index), &d); err != nil {
+	if err := p.s.obj.SendDevices.Put(p.deviceKey(index), &d); err != nil {
 		return fmt.Errorf("enter device %d: %w", index, err)
 	}
-	s.devices[index] = d
+	p.devices[index] = d
 	return nil
 }
 
 func (s *sender) freeSlot() (uint32, error) {
 	used := map[uint32]bool{}
-	for _, d := range s.devices {
-		used[d.Slot] = true
+	for _, p := range s.places {
+		for _, d := range p.devices {
+			used[d.Slot] = true
+		}
 	}
 	return s.nextSlot.free(used)
 }
 
 // leave lets go of a device. Packets of it that wait still go out by it.
-func (s *sender) leave(index int, there bool, beside *place) error {
-	d := s.devices[index]
-	errs := []error{s.obj.DetachDevice(sendPin(index))}
+func (p *sendPlace) leave(index int, there bool) error {
+	d := p.devices[index]
+	errs := []error{p.s.obj.DetachDevice(p.devicePin(index))}
 	if there {
-		errs = append(errs, s.detachFilter(index, d, beside))
+		errs = append(errs, p.detachFilter(index, d))
 	}
-	errs = append(errs, gone(s.obj.SendDevices.Delete(uint32(index))))
+	errs = append(errs, gone(p.s.obj.SendDevices.Delete(p.deviceKey(index))))
 	if !there {
-		errs = append(errs, s.obj.SendSlots.Put(d.Slot, uint32(0)))
+		errs = append(errs, p.s.obj.SendSlots.Put(d.Slot, &bpf.SendSlot{}))
 	}
-	delete(s.devices, index)
-	delete(s.attached, index)
+	delete(p.devices, index)
+	delete(p.attached, index)
 	return errors.Join(errs...)
-}
-
-// readDevices learns which devices an earlier process had entered.
-func (s *sender) readDevices() error {
-	var index uint32
-	var d bpf.Device
-	it := s.obj.SendDevices.Iterate()
-	for it.Next(&index, &d) {
-		s.devices[int(index)] = d
-	}
-	if err := it.Err(); err != nil {
-		return fmt.Errorf("read the devices: %w", err)
-	}
-	return nil
 }
 
 // The filter of kernels before 6.6, beside that for what comes in.
@@ -142,20 +133,20 @@ func sendFilterAttrs(index int) netlink.FilterAttrs {
 	return a
 }
 
-func (s *sender) attachFilter(index int, d bpf.Device, beside *place) error {
-	made, err := addClsact(s.pair.nl, index)
+func (p *sendPlace) attachFilter(index int, d bpf.Device) error {
+	made, err := addClsact(p.nl, index)
 	if err != nil {
 		return err
 	}
 	// Whoever goes last of the two takes the qdisc off.
-	if made || beside.madeClsact(index) {
+	if made || p.s.beside(p.ns).madeClsact(index) {
 		d.Flags |= bpf.DeviceClsact
-		if err := s.putDevice(index, d); err != nil {
+		if err := p.putDevice(index, d); err != nil {
 			return err
 		}
 	}
-	err = s.pair.nl.FilterReplace(&netlink.BpfFilter{
-		FilterAttrs: sendFilterAttrs(index), Fd: s.obj.NnSendOut.FD(), Name: sendFilterName, DirectAction: true,
+	err = p.nl.FilterReplace(&netlink.BpfFilter{
+		FilterAttrs: sendFilterAttrs(index), Fd: p.s.obj.NnSendOut.FD(), Name: sendFilterName, DirectAction: true,
 	})
 	if err != nil {
 		return fmt.Errorf("add a filter: %w", err)
@@ -165,11 +156,11 @@ func (s *sender) attachFilter(index int, d bpf.Device, beside *place) error {
 
 // detachFilter takes off what attachFilter added: the qdisc too, unless others
 // use it by now.
-func (s *sender) detachFilter(index int, d bpf.Device, beside *place) error {
+func (p *sendPlace) detachFilter(index int, d bpf.Device) error {
 	link := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}
 	ours, others := false, 0
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-		list, err := s.pair.nl.FilterList(link, parent)
+		list, err := p.nl.FilterList(link, parent)
 		if err != nil {
 			return fmt.Errorf("list the filters of device %d: %w", index, err)
 		}
@@ -183,7 +174,7 @@ func (s *sender) detachFilter(index int, d bpf.Device, beside *place) error {
 		}
 	}
 	if ours {
-		if err := s.pair.nl.FilterDel(&netlink.BpfFilter{FilterAttrs: sendFilterAttrs(index)}); err != nil && !errors.Is(err, unix.ENOENT) {
+		if err := p.nl.FilterDel(&netlink.BpfFilter{FilterAttrs: sendFilterAttrs(index)}); err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("take the filter off device %d: %w", index, err)
 		}
 	}
@@ -191,9 +182,9 @@ func (s *sender) detachFilter(index int, d bpf.Device, beside *place) error {
 		return nil
 	}
 	if others > 0 {
-		return beside.inheritClsact(index)
+		return p.s.beside(p.ns).inheritClsact(index)
 	}
-	if err := s.pair.nl.QdiscDel(clsact(index)); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := p.nl.QdiscDel(clsact(index)); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("take clsact off device %d: %w", index, err)
 	}
 	return nil

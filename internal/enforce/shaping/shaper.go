@@ -87,9 +87,12 @@ func (s *shaper) ensurePair() error {
 	if err := s.obj.Shaper.Lookup(uint32(0), &was); err != nil {
 		return fmt.Errorf("read which devices are netnice's: %w", err)
 	}
-	found, err := s.pair.find(was, s.home)
-	if err != nil {
-		return err
+	found := false
+	if was.Netns == s.home {
+		var err error
+		if found, err = s.pair.find(was.QueueIfindex, was.ReturnIfindex); err != nil {
+			return err
+		}
 	}
 	if !found {
 		s.pair.queue, s.pair.back = nil, nil

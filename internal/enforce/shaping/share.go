@@ -3,7 +3,6 @@ package shaping
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -120,50 +119,6 @@ func (s *share) look(base *bpf.Object, key bpf.ClassKey, limit uint64) (due uint
 		return 0, false, fmt.Errorf("read the clock of node %d: %w", key.Node, err)
 	}
 	return uint64(s.due(clock, k, limit, monotonicNS())), true, nil
-}
-
-// adapt looks once at every node by whose queue something went.
-func (s *sender) adapt() error {
-	var errs []error
-	for id, n := range s.nodes {
-		var f bpf.Outflow
-		if err := s.obj.Outflows.Lookup(id, &f); err != nil {
-			errs = append(errs, fmt.Errorf("read what node %d sent: %w", id, err))
-			continue
-		}
-		if !n.share.came(f.CameBytes) {
-			continue
-		}
-		if err := s.adaptNode(id, n, f); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (s *sender) adaptNode(id uint32, n *outgoing, f bpf.Outflow) error {
-	limit, direction := upCeiling(n.spec), bpf.DirectionUp
-	if limit < directionCeiling(n.spec, enforce.Up) || directionCeiling(n.spec, enforce.Up) == 0 {
-		direction = bpf.DirectionTotal
-	}
-	due, known, err := n.share.look(s.base, bpf.ClassKey{Node: id, Direction: direction, Child: bpf.ChildDatagrams}, limit)
-	if err != nil || !known {
-		return err
-	}
-	n.mix.update(bpf.Inflow{
-		Bytes: f.Bytes, LinkBytes: f.LinkBytes, AsideBytes: f.AsideBytes,
-	}, time.Now())
-	c := sendClass(due, n.mix.share)
-	c.queueBytes = 0 // as it is
-	off := math.Abs(float64(c.rate)-float64(n.class.rate)) / float64(n.class.rate)
-	if off < 0.002 {
-		return nil
-	}
-	if err := s.pair.setClass(id, c); err != nil {
-		return err
-	}
-	n.class.rate, n.class.bufferTicks = c.rate, c.bufferTicks
-	return nil
 }
 
 // directionCeiling is the lowest ceiling in one direction, 0 = none.

@@ -75,7 +75,11 @@ func (k *Kernel) Attached() map[string]bool {
 	out := k.Kernel.Attached()
 	if k.send != nil {
 		maps.Copy(out, k.send.obj.Attached())
-		out["send_out"], out["send_back"] = len(k.send.attached) > 0, k.send.pair.back != nil
+		out["send_out"], out["send_back"] = false, false
+		for _, p := range k.send.places {
+			out["send_out"] = out["send_out"] || len(p.attached) > 0
+			out["send_back"] = out["send_back"] || p.pair.back != nil
+		}
 	}
 	if k.on == nil {
 		return out

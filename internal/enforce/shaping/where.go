@@ -88,14 +88,6 @@ func (p *place) begin() {
 	p.broken = nil
 }
 
-// pathOf is a path of a namespace that no limited process is in.
-func pathOf(ns uint32) string {
-	for _, path := range pacing.Namespaces(map[uint32]bool{ns: true}) {
-		return path
-	}
-	return ""
-}
-
 // brokenFor says why a process cannot be limited where it is.
 func (s *shaper) brokenFor(spec enforce.NodeSpec) error {
 	if spec.Kind != enforce.KindTree {

@@ -1,0 +1,86 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Limits on what is sent by UDP in network namespaces that the daemon is not in.
+
+// datagramsFrom starts a sender with a command before it, in a namespace, and a
+// receiver in B.
+func (f *inbound) datagramsFrom(in *testutil.NetNS, port string, under ...string) datagrams {
+	f.t.Helper()
+	d := datagrams{f: f, headers: 28}
+	d.rx = f.python(options{in: f.B}, datagramReceiver, port, "4")
+	d.rx.read("ready")
+	d.tx = f.python(options{in: in, under: under}, datagramFlood, f.B4.String(), port, "1400", "0")
+	d.tx.read("ready")
+	return d
+}
+
+// A limited program floods from a container's namespace: it waits there, with and
+// without a daemon, and nothing stays.
+func TestUpElsewhere(t *testing.T) {
+	t.Parallel()
+	const limit = 1e6
+	s, home, p := newStage(t), newNetNS(t), testutil.MustPair(t)
+	f := newInboundFrom(s, p, home)
+	s.named(p.A, "container")
+	before := devicesIn(t, p.A) + devicesIn(t, home)
+	d := f.datagramsFrom(home, "6001", program, "run", "--up", "1MB/s", "--", "ip", "netns", "exec", "container")
+	f.queued()
+	if there := devicesIn(t, p.A); !strings.Contains(there, "netnice0q") {
+		t.Errorf("no queue among %q", there)
+	}
+	holds := func(what string) {
+		t.Helper()
+		time.Sleep(1500 * time.Millisecond)
+		begin := testutil.Now()
+		got, lost := d.rate(2 * time.Second)
+		t.Logf("%s: %.4f of the limit, %.4f lost", what, got/limit, lost)
+		f.near(what, begin, got, limit, 0.03)
+		if lost > 0.07 { // what is on the way
+			t.Errorf("%s: %.3f of what was sent did not come", what, lost)
+		}
+	}
+	holds("queued")
+	f.daemon.kill()
+	holds("without a daemon")
+	second := s.daemonIn(home)
+	holds("adopted")
+	f.must("down")
+	<-second.ended
+	if after := devicesIn(t, p.A) + devicesIn(t, home); after != before {
+		t.Errorf("devices were %q and are %q", before, after)
+	}
+	if free, _ := d.rate(500 * time.Millisecond); free < 3*limit {
+		t.Errorf("%.0f bytes/s after all limits were lifted", free)
+	}
+}
+
+// A namespace whose last process has ended goes, though packets wait there.
+func TestUpNamespaceGoes(t *testing.T) {
+	t.Parallel()
+	s, home := newStage(t), newNetNS(t)
+	p, err := testutil.NewPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	f := newInboundFrom(s, p, home)
+	d := f.datagramsFrom(p.A, "6001")
+	f.must("set", "--user", "root", "--up", "100KB/s")
+	f.queued()
+	joined := devicesIn(t, p.B)
+	_ = f.rx.Close()
+	_ = d.tx.cmd.Process.Kill()
+	if err := p.A.Close(); err != nil {
+		t.Error(err)
+	}
+	// with it goes the other end of the pair that joined it
+	s.soon("the namespace is gone", 8*time.Second, func() bool { return devicesIn(t, p.B) != joined })
+}

@@ -1,0 +1,71 @@
+package shaping
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/enforce/pacing"
+)
+
+// namespace is a network namespace that is entered. What is held of it, a file and
+// sockets, keeps it alive after its last process.
+type namespace struct {
+	ns   uint32   // inode number
+	file *os.File // nil: the daemon's own
+	nl   *netlink.Handle
+}
+
+// openNamespace opens another namespace than the daemon's; nil without an error if
+// it has gone, or is not that of the path any more.
+func openNamespace(ns uint32, path string) (*namespace, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, nil //nolint:nilerr,nilnil // its last process has ended
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		return nil, errors.Join(fmt.Errorf("look at network namespace %d: %w", ns, err), file.Close())
+	}
+	if uint32(st.Ino) != ns {
+		return nil, file.Close() // the process has gone on to another
+	}
+	n := &namespace{ns: ns, file: file}
+	if n.nl, err = netlink.NewHandleAt(netns.NsHandle(file.Fd())); err != nil {
+		return nil, errors.Join(fmt.Errorf("open netlink in network namespace %d: %w", ns, err), file.Close())
+	}
+	return n, nil
+}
+
+func (n *namespace) isHome() bool { return n.file == nil }
+
+// within runs f on a thread in the namespace.
+func (n *namespace) within(f func() error) error {
+	if n.isHome() {
+		return f()
+	}
+	return pacing.InNamespace(fmt.Sprintf("/proc/self/fd/%d", n.file.Fd()), f)
+}
+
+// netnsOf is the inode number of the network namespace of a process, by its
+// name below /proc.
+func netnsOf(process string) (uint32, error) {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/"+process+"/ns/net", &st); err != nil {
+		return 0, fmt.Errorf("look at the network namespace: %w", err)
+	}
+	return uint32(st.Ino), nil
+}
+
+// pathOf is a path of a namespace that a process is in or that has a name, "" if
+// there is none.
+func pathOf(ns uint32) string {
+	for _, path := range pacing.Namespaces(map[uint32]bool{ns: true}) {
+		return path
+	}
+	return ""
+}

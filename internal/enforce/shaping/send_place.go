@@ -1,0 +1,219 @@
+package shaping
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+
+	"github.com/netnice/netnice/internal/bpf"
+)
+
+// sendPlace is a network namespace with a queue for what is sent there: a packet
+// that left it would lose its socket, and the sender would not wait.
+type sendPlace struct {
+	namespace
+	s        *sender
+	pair     pair
+	entry    bpf.SendPlace // as the kernel side knows it
+	entered  bool
+	outlets  map[uint32]*outlet // by node
+	devices  map[int]bpf.Device
+	attached map[int]bool
+	watch    *watcher
+}
+
+// outlet is a node's class in one place.
+type outlet struct {
+	class class // as HTB was told
+	mix   mix
+	part  part
+}
+
+// newPlace opens a namespace for sending; nil without an error if it has gone.
+func (s *sender) newPlace(ns uint32, path string) (*sendPlace, error) {
+	p := &sendPlace{s: s, outlets: map[uint32]*outlet{}, devices: map[int]bpf.Device{}, attached: map[int]bool{}}
+	if ns == s.home {
+		nl, err := netlink.NewHandle()
+		if err != nil {
+			return nil, fmt.Errorf("open netlink: %w", err)
+		}
+		p.namespace = namespace{ns: ns, nl: nl}
+	} else {
+		n, err := openNamespace(ns, path)
+		if n == nil {
+			return nil, err
+		}
+		p.namespace = *n
+	}
+	p.pair.nl, p.pair.pinDir = p.nl, s.pinDir
+	return p, nil
+}
+
+// begin makes what is needed in a place that was made just now, or by an earlier
+// process. The classes are there before any packet comes.
+func (p *sendPlace) begin() error {
+	if err := p.ensurePair(); err != nil {
+		return err
+	}
+	for id, n := range p.s.nodes {
+		if err := p.set(id, n); err != nil {
+			return err
+		}
+	}
+	if err := p.followDevices(); err != nil {
+		return err
+	}
+	return p.within(func() (err error) {
+		p.watch, err = watchDevices(func() { p.s.changed(p) })
+		return err
+	})
+}
+
+// ensurePair makes the pair where it is missing: also when somebody has removed
+// it while limits stand.
+func (p *sendPlace) ensurePair() error {
+	found, err := p.pair.find(p.entry.QueueIfindex, p.entry.ReturnIfindex)
+	if err != nil {
+		return err
+	}
+	if !found {
+		p.pair.queue, p.pair.back = nil, nil
+		if err := p.within(p.pair.make); err != nil {
+			return err
+		}
+	}
+	if err := attach(p.nl, p.pair.back, p.s.obj.NnSendBack); err != nil {
+		return err
+	}
+	if found && p.entered {
+		return nil
+	}
+	p.entry = bpf.SendPlace{
+		QueueIfindex: uint32(p.pair.queue.Attrs().Index), ReturnIfindex: uint32(p.pair.back.Attrs().Index), UsedNs: monotonicNS(),
+	}
+	if err := p.s.obj.Sender.Put(p.ns, &p.entry); err != nil {
+		return fmt.Errorf("write which devices are netnice's: %w", err)
+	}
+	p.entered = true
+	for id, o := range p.outlets {
+		if err := p.setClass(id, o.class); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *sendPlace) setClass(id uint32, c class) error {
+	if c.queueBytes == 0 { // the handle alone is needed
+		return p.pair.setClass(id, c)
+	}
+	return p.within(func() error { return p.pair.setClass(id, c) })
+}
+
+// set makes room for a node's packets here, or changes its rate.
+func (p *sendPlace) set(id uint32, n *outgoing) error {
+	o := p.outlets[id]
+	if o == nil {
+		o = &outlet{mix: mix{at: time.Now(), share: usualShare}}
+	}
+	c := sendClass(n.each, o.mix.share)
+	if err := p.setClass(id, c); err != nil {
+		return err
+	}
+	err := p.s.obj.Outflows.Update(p.key(id), &bpf.Outflow{}, ebpf.UpdateNoExist)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+		return fmt.Errorf("count what node %d sends: %w", id, err)
+	}
+	o.class, o.part = c, part{}
+	p.outlets[id] = o
+	return nil
+}
+
+func (p *sendPlace) key(id uint32) bpf.OutflowKey { return bpf.OutflowKey{Netns: p.ns, Node: id} }
+
+// empty lets what waits of a node go at once.
+func (p *sendPlace) empty(id uint32) error {
+	o := p.outlets[id]
+	if o == nil {
+		return nil
+	}
+	return p.setClass(id, class{rate: drained, bufferTicks: o.class.bufferTicks})
+}
+
+// waiting counts the packets that wait of a node, 0 = of all.
+func (p *sendPlace) waiting(id uint32) (packets uint32, err error) {
+	now, err := p.pair.standings()
+	for node, s := range now {
+		if id == 0 || node == id {
+			packets += s.packets
+		}
+	}
+	return packets, err
+}
+
+// awaitEmpty waits until nothing waits in some places, for a while.
+func awaitEmpty(id uint32, places ...*sendPlace) {
+	for until := time.Now().Add(drainTime); time.Now().Before(until); time.Sleep(drainPoll) {
+		left := uint32(0)
+		for _, p := range places {
+			n, _ := p.waiting(id) // what cannot be asked has gone
+			left += n
+		}
+		if left == 0 {
+			return
+		}
+	}
+}
+
+// clear takes away what set made.
+func (p *sendPlace) clear(id uint32) error {
+	if p.outlets[id] == nil {
+		return nil
+	}
+	delete(p.outlets, id)
+	return errors.Join(p.pair.removeClass(id), gone(p.s.obj.Outflows.Delete(p.key(id))))
+}
+
+// close leaves everything as it is for a successor.
+func (p *sendPlace) close() error {
+	if p.watch != nil {
+		p.watch.close()
+		p.watch = nil
+	}
+	p.nl.Close()
+	if p.isHome() {
+		return nil
+	}
+	return p.file.Close()
+}
+
+// remove leaves nothing. Sockets here are judged by the egress hook again, once it
+// is told that a queue has gone.
+func (p *sendPlace) remove() error {
+	links, err := p.nl.LinkList()
+	errs := []error{err}
+	there := map[int]bool{}
+	for _, l := range links {
+		there[l.Attrs().Index] = true
+	}
+	for index := range p.devices {
+		errs = append(errs, p.leave(index, there[index]))
+	}
+	delete(p.s.places, p.ns)
+	errs = append(errs, p.s.renew())
+	if p.pair.queue != nil {
+		for id := range p.outlets {
+			errs = append(errs, p.empty(id))
+		}
+		awaitEmpty(0, p)
+	}
+	errs = append(errs, p.pair.remove())
+	for id := range p.outlets {
+		errs = append(errs, gone(p.s.obj.Outflows.Delete(p.key(id))))
+	}
+	errs = append(errs, gone(p.s.obj.Sender.Delete(p.ns)), p.close())
+	return errors.Join(errs...)
+}

@@ -1,0 +1,192 @@
+package shaping
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/netnice/netnice/internal/bpf"
+)
+
+const (
+	// sendIdle is for how long nothing may have come into the queue of another
+	// namespace than the daemon's until it is let go of; if no process lives
+	// there sendLeft is, for what is held of it keeps it alive.
+	sendIdle = 10 * time.Second
+	sendLeft = time.Second
+)
+
+// openPlace makes a queue in a namespace, in which a process of that number asked
+// for it, unless there is one or it failed of late.
+func (s *sender) openPlace(ns, tgid uint32) error {
+	if s.places[ns] != nil || ns == 0 {
+		return nil
+	}
+	if at, failed := s.failed[ns]; failed && time.Since(at) < sendRetry {
+		return nil
+	}
+	delete(s.failed, ns)
+	p, err := s.newPlace(ns, fmt.Sprintf("/proc/%d/ns/net", tgid))
+	if p == nil && err == nil { // its socket is there, and it is elsewhere
+		if path := pathOf(ns); path != "" {
+			p, err = s.newPlace(ns, path)
+		}
+	}
+	if err == nil && p != nil {
+		s.places[ns] = p
+		if err = p.begin(); err != nil {
+			err = errors.Join(err, p.remove())
+		}
+	}
+	if err != nil {
+		s.failed[ns] = time.Now()
+	}
+	return err
+}
+
+// look lets go of the namespaces in which nothing limited sends any more than its
+// share.
+func (s *sender) look() error {
+	var errs []error
+	now := monotonicNS()
+	for _, p := range s.places {
+		if p.isHome() {
+			continue
+		}
+		idle, err := p.idle(now)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if idle > sendLeft && pathOf(p.ns) == "" {
+			errs = append(errs, p.remove())
+			continue
+		}
+		if idle <= sendIdle {
+			continue
+		}
+		if waiting, err := p.waiting(0); err != nil || waiting == 0 {
+			errs = append(errs, err, p.remove())
+		}
+	}
+	for ns, at := range s.failed {
+		if time.Since(at) > sendRetry {
+			delete(s.failed, ns)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// idle is for how long nothing came into the queue.
+func (p *sendPlace) idle(nowNS uint64) (time.Duration, error) {
+	var entry bpf.SendPlace
+	if err := p.s.obj.Sender.Lookup(p.ns, &entry); err != nil {
+		return 0, fmt.Errorf("look at network namespace %d: %w", p.ns, err)
+	}
+	return time.Duration(int64(nowNS - entry.UsedNs)), nil
+}
+
+// resume takes over what an earlier process had made. Where that has gone, a queue
+// is made when it is asked for.
+func (s *sender) resume() error {
+	entries := map[uint32]bpf.SendPlace{}
+	var ns uint32
+	var entry bpf.SendPlace
+	it := s.obj.Sender.Iterate()
+	for it.Next(&ns, &entry) {
+		entries[ns] = entry
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("read the network namespaces: %w", err)
+	}
+	var lost []uint32
+	for ns, entry := range entries {
+		p, err := s.newPlace(ns, pathOf(ns))
+		if err != nil {
+			return err
+		}
+		if p == nil {
+			lost = append(lost, ns)
+			continue
+		}
+		found, err := p.pair.find(entry.QueueIfindex, entry.ReturnIfindex)
+		if err != nil {
+			return errors.Join(err, p.close())
+		}
+		p.entry, p.entered, s.places[ns] = entry, found, p
+		if !found {
+			p.pair.queue, p.pair.back = nil, nil
+			lost = append(lost, ns)
+		}
+	}
+	if err := s.readDevices(); err != nil {
+		return err
+	}
+	var errs []error
+	for _, ns := range lost {
+		if p := s.places[ns]; p != nil {
+			errs = append(errs, p.remove())
+		}
+		errs = append(errs, s.forget(ns))
+	}
+	return errors.Join(append(errs, s.unpinLost(), s.renew())...)
+}
+
+// forget removes what is known of a namespace that cannot be entered any more.
+func (s *sender) forget(ns uint32) error {
+	errs := []error{gone(s.obj.Sender.Delete(ns))}
+	var lost []bpf.OutflowKey
+	var key bpf.OutflowKey
+	var f bpf.Outflow
+	it := s.obj.Outflows.Iterate()
+	for it.Next(&key, &f) {
+		if key.Netns == ns {
+			lost = append(lost, key)
+		}
+	}
+	errs = append(errs, it.Err())
+	for _, key := range lost {
+		errs = append(errs, gone(s.obj.Outflows.Delete(key)))
+	}
+	return errors.Join(errs...)
+}
+
+// readDevices learns which devices an earlier process had entered.
+func (s *sender) readDevices() error {
+	var key bpf.DeviceKey
+	var d bpf.Device
+	lost := map[bpf.DeviceKey]bpf.Device{}
+	it := s.obj.SendDevices.Iterate()
+	for it.Next(&key, &d) {
+		if p := s.places[key.Netns]; p != nil {
+			p.devices[int(key.Ifindex)] = d
+		} else {
+			lost[key] = d
+		}
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("read the devices: %w", err)
+	}
+	var errs []error
+	for key, d := range lost {
+		errs = append(errs, s.obj.SendSlots.Put(d.Slot, &bpf.SendSlot{}), gone(s.obj.SendDevices.Delete(key)))
+	}
+	return errors.Join(errs...)
+}
+
+// unpinLost detaches what is attached in namespaces that are no places.
+func (s *sender) unpinLost() error {
+	known := map[string]bool{}
+	for _, p := range s.places {
+		for index := range p.devices {
+			known[p.devicePin(index)] = true
+		}
+	}
+	var errs []error
+	for _, name := range s.obj.Stale(sendPrefix) {
+		if !known[name] {
+			errs = append(errs, s.obj.Unpin(name))
+		}
+	}
+	return errors.Join(errs...)
+}
