@@ -149,7 +149,7 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 					  struct sock *sk)
 {
 	struct nn_policy *p = nn_policy();
-	struct nn_hop path[NN_PATH_MAX] = {};
+	struct nn_path path = {};
 	struct nn_socket *s;
 	struct nn_who w;
 	__u32 n;
@@ -166,10 +166,10 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 		if (nn_inherited(t, file, fd) && !nn_sleeps_in(t, sk))
 			return;
 	}
-	n = nn_path_make(p, t, &w, path);
+	n = nn_path_make(p, t, &w, &path);
 	if (!s && !n)
 		return;
-	s = nn_socket_give(sk, s, &w, path, n);
+	s = nn_socket_give(sk, s, &w, &path);
 	if (s)
 		s->flags &= ~NN_SOCK_SUBFLOWS;
 }
@@ -289,14 +289,14 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 	/* A limit on the machine holds for sockets whose owner is unknown, too.
 	 */
 	if (!s && p->kinds & 1 << NN_NODE_HOST) {
-		struct nn_hop path[NN_PATH_MAX] = {};
+		struct nn_path path = {};
 		struct nn_who nobody = {.epoch = p->epoch};
-		__u32 n = nn_hop_add(path, 0, p->host_node);
 
+		nn_hop_add(&path, 0, p->host_node);
 		s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0,
 				       BPF_SK_STORAGE_GET_F_CREATE);
 		if (s)
-			nn_socket_assign(s, &nobody, path, n);
+			nn_socket_assign(s, &nobody, &path);
 	}
 	if (!s)
 		return;

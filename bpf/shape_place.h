@@ -40,7 +40,7 @@ static __always_inline void nn_place_of_task(struct seq_file *seq,
 					     struct task_struct *t)
 {
 	struct nn_policy *p = nn_policy();
-	struct nn_hop path[NN_PATH_MAX] = {};
+	struct nn_path path = {};
 	struct nn_who w;
 
 	/* a thread may be elsewhere than its process, but few are */
@@ -48,7 +48,7 @@ static __always_inline void nn_place_of_task(struct seq_file *seq,
 	    (t->pid != t->tgid && t->nsproxy == t->group_leader->nsproxy))
 		return;
 	nn_identify(t, p, &w);
-	if (!nn_path_make(p, t, &w, path) || !nn_inbound_limits(path))
+	if (!nn_path_make(p, t, &w, &path) || !nn_inbound_limits(path.hops))
 		return;
 	nn_place_found(seq, t->nsproxy->net_ns->ns.inum, t->pid);
 }
@@ -75,13 +75,13 @@ static __always_inline void nn_place_ask(void)
 	struct task_struct *t = bpf_get_current_task_btf();
 	__u32 netns = t->nsproxy->net_ns->ns.inum, event = NN_EVENT_ARM;
 	struct nn_policy *p = nn_policy();
-	struct nn_hop path[NN_PATH_MAX] = {};
+	struct nn_path path = {};
 	struct nn_who w;
 
 	if (!p || bpf_map_lookup_elem(&places, &netns))
 		return;
 	nn_identify(t, p, &w);
-	if (!nn_path_make(p, t, &w, path) || !nn_inbound_limits(path))
+	if (!nn_path_make(p, t, &w, &path) || !nn_inbound_limits(path.hops))
 		return;
 	if (bpf_ringbuf_output(&events, &event, sizeof(event),
 			       BPF_RB_FORCE_WAKEUP))
