@@ -34,13 +34,15 @@ static __always_inline bool nn_adopt_task(struct task_struct *t, bool *member)
 	if (!root)
 		return false;
 	for (int i = 0; i < NN_ANCESTORS; i++) {
-		if (p->tgid == adopt_root_tgid) {
+		__u32 tgid = BPF_CORE_READ(p, tgid);
+
+		if (tgid == adopt_root_tgid) {
 			*member = true;
 			break;
 		}
-		if (p->tgid <= 1)
+		if (tgid <= 1)
 			break;
-		p = p->real_parent;
+		p = BPF_CORE_READ(p, real_parent);
 	}
 	if (!*member)
 		return false;
@@ -127,14 +129,14 @@ static __always_inline bool nn_inherited(struct task_struct *t,
 	for (int i = 0; i < NN_HEIRS; i++) {
 		struct file *held = NULL, **fds;
 
-		p = p->real_parent;
-		if (p->tgid <= 1)
+		p = BPF_CORE_READ(p, real_parent);
+		if (BPF_CORE_READ(p, tgid) <= 1)
 			break;
 		if (fd >= BPF_CORE_READ(p, files, fdt, max_fds))
 			continue;
 		fds = BPF_CORE_READ(p, files, fdt, fd);
 		bpf_probe_read_kernel(&held, sizeof(held), fds + fd);
-		if (held == file && p->tgid != t->tgid)
+		if (held == file && BPF_CORE_READ(p, tgid) != t->tgid)
 			return true;
 	}
 	return false;

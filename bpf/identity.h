@@ -40,9 +40,11 @@ static __always_inline void nn_identify(struct task_struct *t,
 {
 	w->epoch = *(volatile const __u32 *)&p->epoch;
 	w->tgid = t->tgid;
-	w->uid = t->real_cred->uid.val;
-	w->start_boottime_ns = t->group_leader->start_boottime;
-	w->cgroup = t->cgroups->dfl_cgrp->kn->id;
+	/* The verifier searches all of the kernel's types for each pointer that
+	 * is followed without a helper: only where every call is */
+	w->uid = BPF_CORE_READ(t, real_cred, uid.val);
+	w->start_boottime_ns = BPF_CORE_READ(t, group_leader, start_boottime);
+	w->cgroup = BPF_CORE_READ(t, cgroups, dfl_cgrp, kn, id);
 	w->child = nn_child_program(w->tgid, w->start_boottime_ns);
 }
 
@@ -128,10 +130,11 @@ static __always_inline __u32 nn_path_make(struct nn_policy *p,
 		}
 	}
 	if (p->kinds & 1 << NN_NODE_CGROUP) {
-		struct cgroup_subsys_state *css = &t->cgroups->dfl_cgrp->self;
+		/* self is the first field of a cgroup */
+		struct cgroup_subsys_state *css =
+			(void *)BPF_CORE_READ(t, cgroups, dfl_cgrp);
 
 		for (int i = 0; i < NN_CGROUP_DEPTH && css; i++) {
-			/* self is the first field of a cgroup */
 			struct cgroup *g = (struct cgroup *)css;
 			__u64 id = BPF_CORE_READ(g, kn, id);
 
@@ -151,6 +154,19 @@ static __always_inline __u32 nn_path_make(struct nn_policy *p,
 	if (p->kinds & 1 << NN_NODE_HOST)
 		n = nn_hop_add(path, n, p->host_node);
 	return n;
+}
+
+/* Who the calling process is, and its path, which is empty before. Not static,
+ * as above. */
+__noinline int nn_path_of_caller(struct nn_who *w, struct nn_path *path)
+{
+	struct nn_policy *p = nn_policy();
+	struct task_struct *t = bpf_get_current_task_btf();
+
+	if (!w || !path || !p)
+		return 0;
+	nn_identify(t, p, w);
+	return nn_path_make(p, t, w, path);
 }
 
 /* Whether the path still holds for its user; what no node depends on is not
@@ -282,16 +298,14 @@ static __always_inline struct sock *nn_file_socket(struct file *file)
 }
 
 /* Another user than before, or another set of nodes. */
-static __always_inline struct nn_socket *nn_socket_reassign(
-	struct sock *sk, struct nn_socket *s, struct task_struct *t,
-	struct nn_policy *p)
+static __always_inline struct nn_socket *nn_socket_reassign(struct sock *sk,
+							    struct nn_socket *s,
+							    struct nn_policy *p)
 {
 	struct nn_path path = {};
-	struct nn_who w;
-	__u32 n;
+	struct nn_who w = {};
+	__u32 n = nn_path_of_caller(&w, &path);
 
-	nn_identify(t, p, &w);
-	n = nn_path_make(p, t, &w, &path);
 	s = nn_socket_give(sk, s, &w, &path);
 	if (s && n)
 		nn_cover_ask(p, s, nn_sock_cgroup(sk));
@@ -321,7 +335,7 @@ static __always_inline struct nn_socket *nn_socket_used(struct sock *sk)
 	/* With process trees alone a stranger's socket stays without state. */
 	if (!s && nn_kinds(p) == 1 << NN_NODE_TREE && !nn_task_of(t))
 		return NULL;
-	return nn_socket_reassign(sk, s, t, p);
+	return nn_socket_reassign(sk, s, p);
 }
 
 /* A socket that was not armed when it was set up (made by another program, or
@@ -353,19 +367,14 @@ static __always_inline void nn_socket_made(void *sk)
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct nn_policy *p = nn_policy();
 	struct nn_path path = {};
+	struct nn_who w = {};
 	struct nn_socket *s;
-	struct nn_who w;
-	__u32 n;
 
-	if (!nn_kinds(p))
-		return;
-	nn_identify(t, p, &w);
-	n = nn_path_make(p, t, &w, &path);
-	if (!n)
+	if (!nn_kinds(p) || !nn_path_of_caller(&w, &path))
 		return;
 	s = nn_socket_give(sk, NULL, &w, &path);
 	if (s)
-		nn_cover_ask(p, s, t->cgroups->dfl_cgrp);
+		nn_cover_ask(p, s, BPF_CORE_READ(t, cgroups, dfl_cgrp));
 }
 
 /* Fork and clone: threads too, so that exec from a thread keeps the node. */
