@@ -108,7 +108,9 @@ static __always_inline __u64 nn_wheel_next(const struct nn_clock *c)
 		__u64 bits = c->occupied[level], base = v >> shift, ahead, used;
 		__u64 by = base % NN_WHEEL_SLOTS;
 
-		used = (__s64)(bits | -bits) >> 63;
+		used = bits | -bits;
+		asm volatile("" : "+r"(used)); /* as a compiler would branch */
+		used = (__s64)used >> 63;
 		asm volatile("" : "+r"(used));
 		bits = bits >> by | bits << (-by & (NN_WHEEL_SLOTS - 1));
 		ahead = ((base + nn_lowest_bit(bits) + 1) << shift) - v;
@@ -128,8 +130,7 @@ static __always_inline void nn_wheel_pop(struct nn_clock *c)
 		__u64 slot = ((v >> shift) - 1) % NN_WHEEL_SLOTS;
 		__u64 part = v & ((1ULL << shift) - 1), at_end, idle;
 
-		/* all ones at the end of a slot of this level; a compiler that
-		 * knows how large it may be would branch */
+		/* all ones at the end of a slot of this level */
 		asm volatile("" : "+r"(part));
 		at_end = (__s64)(part - 1) >> 63;
 		asm volatile("" : "+r"(at_end));
