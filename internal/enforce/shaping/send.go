@@ -52,17 +52,14 @@ func upCeiling(spec enforce.NodeSpec) (rate uint64) {
 	return rate
 }
 
-// newSender loads the programs and makes the pair, or takes over what an earlier
-// process left. No device is looked at yet.
-func newSender(base *bpf.Object, pinDir string, log *slog.Logger) (*sender, error) {
+// newSender makes the pair for the loaded programs, or takes over what an earlier
+// process left. No device is looked at yet. After an error the programs are closed.
+func newSender(base *bpf.Object, obj *bpf.Sending, pinDir string, log *slog.Logger) (*sender, error) {
 	s := &sender{
-		log: log, base: base, nodes: map[uint32]*outgoing{},
+		log: log, base: base, obj: obj, nodes: map[uint32]*outgoing{},
 		devices: map[int]bpf.Device{}, attached: map[int]bool{}, stop: make(chan struct{}),
 	}
 	var err error
-	if s.obj, err = base.LoadSending(); err != nil {
-		return nil, err
-	}
 	if s.pair.nl, err = netlink.NewHandle(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open netlink: %w", err), s.obj.Close())
 	}
@@ -74,6 +71,9 @@ func newSender(base *bpf.Object, pinDir string, log *slog.Logger) (*sender, erro
 }
 
 func (s *sender) open() error {
+	if err := s.obj.Pin(); err != nil {
+		return err
+	}
 	if err := s.readDevices(); err != nil {
 		return err
 	}
@@ -242,7 +242,11 @@ func (k *Kernel) startSending() error {
 	if err != nil {
 		return err
 	}
-	s, err := newSender(k.Object(), k.PinDir(), k.log)
+	obj, err := k.sendingObject()
+	if err != nil {
+		return err
+	}
+	s, err := newSender(k.Object(), obj, k.PinDir(), k.log)
 	if err != nil {
 		return err
 	}
@@ -271,7 +275,9 @@ func (k *Kernel) settleSending() error {
 	}
 	if len(s.nodes) == 0 {
 		k.send = nil
-		return errors.Join(k.SetQueues(false), s.remove(k.home()))
+		err := errors.Join(k.SetQueues(false), s.remove(k.home()))
+		k.loadAhead(false, k.stays)
+		return err
 	}
 	if err := k.SetQueues(true); err != nil {
 		return err
