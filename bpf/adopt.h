@@ -34,13 +34,15 @@ static __always_inline bool nn_adopt_task(struct task_struct *t, bool *member)
 	if (!root)
 		return false;
 	for (int i = 0; i < NN_ANCESTORS; i++) {
-		if (p->tgid == adopt_root_tgid) {
+		__u32 tgid = BPF_CORE_READ(p, tgid);
+
+		if (tgid == adopt_root_tgid) {
 			*member = true;
 			break;
 		}
-		if (p->tgid <= 1)
+		if (tgid <= 1)
 			break;
-		p = p->real_parent;
+		p = BPF_CORE_READ(p, real_parent);
 	}
 	if (!*member)
 		return false;
@@ -127,14 +129,14 @@ static __always_inline bool nn_inherited(struct task_struct *t,
 	for (int i = 0; i < NN_HEIRS; i++) {
 		struct file *held = NULL, **fds;
 
-		p = p->real_parent;
-		if (p->tgid <= 1)
+		p = BPF_CORE_READ(p, real_parent);
+		if (BPF_CORE_READ(p, tgid) <= 1)
 			break;
 		if (fd >= BPF_CORE_READ(p, files, fdt, max_fds))
 			continue;
 		fds = BPF_CORE_READ(p, files, fdt, fd);
 		bpf_probe_read_kernel(&held, sizeof(held), fds + fd);
-		if (held == file && p->tgid != t->tgid)
+		if (held == file && BPF_CORE_READ(p, tgid) != t->tgid)
 			return true;
 	}
 	return false;
@@ -149,7 +151,7 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 					  struct sock *sk)
 {
 	struct nn_policy *p = nn_policy();
-	struct nn_hop path[NN_PATH_MAX] = {};
+	struct nn_path path = {};
 	struct nn_socket *s;
 	struct nn_who w;
 	__u32 n;
@@ -166,10 +168,10 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 		if (nn_inherited(t, file, fd) && !nn_sleeps_in(t, sk))
 			return;
 	}
-	n = nn_path_make(p, t, &w, path);
+	n = nn_path_make(p, t, &w, &path);
 	if (!s && !n)
 		return;
-	s = nn_socket_give(sk, s, &w, path, n);
+	s = nn_socket_give(sk, s, &w, &path);
 	if (s)
 		s->flags &= ~NN_SOCK_SUBFLOWS;
 }
@@ -289,14 +291,14 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 	/* A limit on the machine holds for sockets whose owner is unknown, too.
 	 */
 	if (!s && p->kinds & 1 << NN_NODE_HOST) {
-		struct nn_hop path[NN_PATH_MAX] = {};
+		struct nn_path path = {};
 		struct nn_who nobody = {.epoch = p->epoch};
-		__u32 n = nn_hop_add(path, 0, p->host_node);
 
+		nn_hop_add(&path, 0, p->host_node);
 		s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0,
 				       BPF_SK_STORAGE_GET_F_CREATE);
 		if (s)
-			nn_socket_assign(s, &nobody, path, n);
+			nn_socket_assign(s, &nobody, &path);
 	}
 	if (!s)
 		return;

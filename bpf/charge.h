@@ -52,6 +52,7 @@ struct nn_transmit {
 	enum nn_walk mode;
 	__u32 empty; /* no data: never waits */
 	__u32 odd;   /* no chunk as this socket's others will be */
+	__u32 calls; /* after which a clock was still behind now */
 	__u64 apart; /* a class of its own, NN_CHILD_..., that no pacing
 		      * follows; 0: the child's */
 };
@@ -168,9 +169,10 @@ static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 }
 
 /* Ask one clock, and charge it. Not static: the verifier then looks at it once,
- * not once for each hop of each caller. */
-__noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
-			     __u64 rate, __u64 burst_bytes)
+ * not once for each hop of each caller. 1: the clock was far behind and is
+ * nearer to now; once more. */
+__noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
+			   __u64 rate, __u64 burst_bytes)
 {
 	struct nn_clock_key ck = {.node = node, .direction = direction};
 	struct nn_class_key kk = {.node = node, .direction = direction};
@@ -207,7 +209,12 @@ __noinline int nn_hop_charge(struct nn_transmit *x, __u32 node, __u32 direction,
 
 	bpf_spin_lock(&c->lock);
 	nn_clock_rate(c, k, weight, rate);
-	nn_clock_advance(c, rate, burst_ns, x->now_ns);
+	if (nn_clock_advance(c, rate, burst_ns, x->now_ns) &&
+	    x->calls++ < NN_ADVANCE_CALLS) {
+		bpf_spin_unlock(&c->lock);
+		return 1;
+	}
+	x->calls = 0;
 	nn_hop_look(x, c, k, weight, rate);
 	active = c->active_weight + (nn_class_stands(c, k) ? 0 : weight);
 	if (x->empty && !(rate >> 48) && rate * weight / active < x->share)
@@ -241,11 +248,22 @@ seen:
 	return 0;
 }
 
-/* Ask every clock on the socket's path when it will be paid, and charge it. */
-static __always_inline void nn_path_walk(struct nn_socket *s,
-					 struct nn_transmit *x,
-					 enum nn_walk mode)
+static __always_inline void nn_hop_charge(struct nn_transmit *x, __u32 node,
+					  __u32 direction, __u64 rate,
+					  __u64 burst_bytes)
 {
+	for (int i = 0; i <= NN_ADVANCE_CALLS; i++)
+		if (!nn_hop_turn(x, node, direction, rate, burst_bytes))
+			break;
+}
+
+/* Ask every clock on the socket's path when it will be paid, and charge it. Not
+ * static, as above. */
+__noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
+			    enum nn_walk mode)
+{
+	if (!s || !x)
+		return 0;
 	x->next_ns = 0;
 	x->before_ns = 0;
 	x->sent_ns = 0;
@@ -308,6 +326,7 @@ static __always_inline void nn_path_walk(struct nn_socket *s,
 		if (rate < x->limit)
 			x->limit = rate;
 	}
+	return 0;
 }
 
 /* Does anything on the path hold still? */

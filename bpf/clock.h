@@ -29,7 +29,9 @@
 /* 41,900 classes of default weight; what is beyond pays at once. */
 #define NN_ACTIVE_WEIGHT_MAX (1U << 22)
 #define NN_LEVEL_MASK	     7ULL
-#define NN_ADVANCE_STEPS     64
+/* A clock that is further behind is brought up to now in several calls. */
+#define NN_ADVANCE_STEPS 8
+#define NN_ADVANCE_CALLS 7 /* after the first */
 
 static __always_inline __u64 nn_span(__u64 bytes, __u32 weight)
 {
@@ -106,7 +108,9 @@ static __always_inline __u64 nn_wheel_next(const struct nn_clock *c)
 		__u64 bits = c->occupied[level], base = v >> shift, ahead, used;
 		__u64 by = base % NN_WHEEL_SLOTS;
 
-		used = (__s64)(bits | -bits) >> 63;
+		used = bits | -bits;
+		asm volatile("" : "+r"(used)); /* as a compiler would branch */
+		used = (__s64)used >> 63;
 		asm volatile("" : "+r"(used));
 		bits = bits >> by | bits << (-by & (NN_WHEEL_SLOTS - 1));
 		ahead = ((base + nn_lowest_bit(bits) + 1) << shift) - v;
@@ -127,6 +131,7 @@ static __always_inline void nn_wheel_pop(struct nn_clock *c)
 		__u64 part = v & ((1ULL << shift) - 1), at_end, idle;
 
 		/* all ones at the end of a slot of this level */
+		asm volatile("" : "+r"(part));
 		at_end = (__s64)(part - 1) >> 63;
 		asm volatile("" : "+r"(at_end));
 		idle = c->wheel[level][slot] & at_end;
@@ -137,15 +142,17 @@ static __always_inline void nn_wheel_pop(struct nn_clock *c)
 }
 
 /* Bring virtual time up to now. With nothing backlogged the clock's own time
- * stands still, and up to burst_ns of it may be made up for. */
-static __always_inline void nn_clock_advance(struct nn_clock *c, __u64 rate,
+ * stands still, and up to burst_ns of it may be made up for. True: it is not
+ * there yet, so that it is to be called again; few steps at a time, as the
+ * verifier follows each. */
+static __always_inline bool nn_clock_advance(struct nn_clock *c, __u64 rate,
 					     __u64 burst_ns, __u64 now_ns)
 {
 	for (__u32 i = 0; i < NN_ADVANCE_STEPS; i++) {
 		__u64 dt = now_ns - c->time_ns, dv, need, rest = c->rest;
 
 		if ((__s64)dt <= 0)
-			return;
+			return false;
 		if (!c->active_weight)
 			goto idle;
 		/* a long way in parts, which end in no slot */
@@ -164,20 +171,21 @@ static __always_inline void nn_clock_advance(struct nn_clock *c, __u64 rate,
 			c->vtime += dv;
 			c->time_ns +=
 				nn_serve(dv, c->active_weight, rate, &c->rest);
-			return;
+			return false;
 		}
 		c->vtime += dv;
 		c->time_ns += need;
 		c->rest = rest;
 		nn_wheel_pop(c);
 	}
-	return; /* the rest of it at the next call */
+	return true;
 idle:
 	if ((__s64)(now_ns - burst_ns - c->time_ns) > 0) {
 		c->idle_ns += now_ns - burst_ns - c->time_ns;
 		c->time_ns = now_ns - burst_ns;
 		c->rest = 0;
 	}
+	return false;
 }
 
 /* Does the class count as backlogged? */

@@ -26,7 +26,7 @@ struct nn_test_op {
 	__u32 node;
 	__u32 weight;
 	__u32 mode;
-	__u32 pad;
+	__u32 calls; /* 0 */
 };
 
 struct nn_test_result {
@@ -75,7 +75,7 @@ struct nn_test_op op;
 struct nn_test_result result;
 struct nn_test_bench bench;
 
-__noinline int nn_test_hop(struct nn_test_op *o)
+__noinline int nn_test_turn(struct nn_test_op *o)
 {
 	struct nn_class_key kk = {};
 	struct nn_test_result r = {};
@@ -108,7 +108,11 @@ __noinline int nn_test_hop(struct nn_test_op *o)
 
 	bpf_spin_lock(&c->lock);
 	nn_clock_rate(c, k, weight, rate);
-	nn_clock_advance(c, rate, burst_ns, o->now_ns);
+	if (nn_clock_advance(c, rate, burst_ns, o->now_ns) &&
+	    o->calls++ < NN_ADVANCE_CALLS) {
+		bpf_spin_unlock(&c->lock);
+		return 1;
+	}
 	r.before_ns = nn_class_paid_ns(c, k, weight, rate);
 	nn_class_forget(c, k, weight);
 	r.sent_ns = nn_class_sent_ns(c, k, weight, rate, rate / 10);
@@ -137,6 +141,13 @@ __noinline int nn_test_hop(struct nn_test_op *o)
 out:
 	result = r;
 	return 0;
+}
+
+static __always_inline void nn_test_hop(struct nn_test_op *o)
+{
+	for (int i = 0; i <= NN_ADVANCE_CALLS; i++)
+		if (!nn_test_turn(o))
+			break;
 }
 
 /* One call as the test says. */

@@ -40,9 +40,11 @@ static __always_inline void nn_identify(struct task_struct *t,
 {
 	w->epoch = *(volatile const __u32 *)&p->epoch;
 	w->tgid = t->tgid;
-	w->uid = t->real_cred->uid.val;
-	w->start_boottime_ns = t->group_leader->start_boottime;
-	w->cgroup = t->cgroups->dfl_cgrp->kn->id;
+	/* The verifier searches all of the kernel's types for each pointer that
+	 * is followed without a helper: only where every call is */
+	w->uid = BPF_CORE_READ(t, real_cred, uid.val);
+	w->start_boottime_ns = BPF_CORE_READ(t, group_leader, start_boottime);
+	w->cgroup = BPF_CORE_READ(t, cgroups, dfl_cgrp, kn, id);
 	w->child = nn_child_program(w->tgid, w->start_boottime_ns);
 }
 
@@ -88,26 +90,28 @@ static __always_inline struct nn_task *nn_task_of(struct task_struct *t)
 	return e;
 }
 
-static __always_inline __u32 nn_hop_add(struct nn_hop *path, __u32 n,
-					__u32 node)
+/* Add a node to a path of n; returns of how many it is then. Not static: the
+ * verifier then looks at it once, and forgets how many they are. Else it would
+ * follow each number of them through each turn of the loops below. */
+__noinline __u32 nn_hop_add(struct nn_path *path, __u32 n, __u32 node)
 {
 	struct nn_node *d;
 
-	if (n >= NN_PATH_MAX)
+	if (!path || n >= NN_PATH_MAX)
 		return n;
 	d = bpf_map_lookup_elem(&nodes, &node);
 	if (!d || !(d->flags & NN_NODE_LIVE))
 		return n;
-	path[n & (NN_PATH_MAX - 1)].node = node;
-	path[n & (NN_PATH_MAX - 1)].generation = d->generation;
+	path->hops[n & (NN_PATH_MAX - 1)].node = node;
+	path->hops[n & (NN_PATH_MAX - 1)].generation = d->generation;
 	return n + 1;
 }
 
-/* Fill path, innermost first; returns how many nodes hold. */
+/* Fill an empty path, innermost first; returns how many nodes hold. */
 static __always_inline __u32 nn_path_make(struct nn_policy *p,
 					  struct task_struct *t,
 					  const struct nn_who *w,
-					  struct nn_hop *path)
+					  struct nn_path *path)
 {
 	__u32 n = 0, *node;
 
@@ -126,10 +130,11 @@ static __always_inline __u32 nn_path_make(struct nn_policy *p,
 		}
 	}
 	if (p->kinds & 1 << NN_NODE_CGROUP) {
-		struct cgroup_subsys_state *css = &t->cgroups->dfl_cgrp->self;
+		/* self is the first field of a cgroup */
+		struct cgroup_subsys_state *css =
+			(void *)BPF_CORE_READ(t, cgroups, dfl_cgrp);
 
 		for (int i = 0; i < NN_CGROUP_DEPTH && css; i++) {
-			/* self is the first field of a cgroup */
 			struct cgroup *g = (struct cgroup *)css;
 			__u64 id = BPF_CORE_READ(g, kn, id);
 
@@ -151,6 +156,19 @@ static __always_inline __u32 nn_path_make(struct nn_policy *p,
 	return n;
 }
 
+/* Who the calling process is, and its path, which is empty before. Not static,
+ * as above. */
+__noinline int nn_path_of_caller(struct nn_who *w, struct nn_path *path)
+{
+	struct nn_policy *p = nn_policy();
+	struct task_struct *t = bpf_get_current_task_btf();
+
+	if (!w || !path || !p)
+		return 0;
+	nn_identify(t, p, w);
+	return nn_path_make(p, t, w, path);
+}
+
 /* Whether the path still holds for its user; what no node depends on is not
  * looked at. */
 static __always_inline bool nn_still_holds(const struct nn_socket *s,
@@ -169,7 +187,7 @@ static __always_inline bool nn_still_holds(const struct nn_socket *s,
 
 static __always_inline void nn_socket_assign(struct nn_socket *s,
 					     const struct nn_who *w,
-					     const struct nn_hop *path, __u32 n)
+					     const struct nn_path *path)
 {
 	s->child = w->child;
 	s->start_boottime_ns = w->start_boottime_ns;
@@ -177,10 +195,8 @@ static __always_inline void nn_socket_assign(struct nn_socket *s,
 	s->tgid = w->tgid;
 	s->uid = w->uid;
 	s->epoch = w->epoch;
-	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
-		s->path[i].node = i < n ? path[i].node : 0;
-		s->path[i].generation = i < n ? path[i].generation : 0;
-	}
+	for (__u32 i = 0; i < NN_PATH_MAX; i++)
+		s->path[i] = path->hops[i];
 }
 
 /* The lower of two ceilings; 0 = none. */
@@ -260,7 +276,7 @@ static __always_inline __u32 nn_subflow_option(struct bpf_sock *sk)
  * there is no memory for that. */
 static __always_inline struct nn_socket *nn_socket_give(
 	void *sk, struct nn_socket *s, const struct nn_who *w,
-	const struct nn_hop *path, __u32 n)
+	const struct nn_path *path)
 {
 	if (!s)
 		s = bpf_sk_storage_get(&sockets, sk, 0,
@@ -269,7 +285,7 @@ static __always_inline struct nn_socket *nn_socket_give(
 		nn_fault(NN_FAULT_SOCKET_STORAGE);
 		return NULL;
 	}
-	nn_socket_assign(s, w, path, n);
+	nn_socket_assign(s, w, path);
 	return s;
 }
 
@@ -282,17 +298,15 @@ static __always_inline struct sock *nn_file_socket(struct file *file)
 }
 
 /* Another user than before, or another set of nodes. */
-static __always_inline struct nn_socket *nn_socket_reassign(
-	struct sock *sk, struct nn_socket *s, struct task_struct *t,
-	struct nn_policy *p)
+static __always_inline struct nn_socket *nn_socket_reassign(struct sock *sk,
+							    struct nn_socket *s,
+							    struct nn_policy *p)
 {
-	struct nn_hop path[NN_PATH_MAX] = {};
-	struct nn_who w;
-	__u32 n;
+	struct nn_path path = {};
+	struct nn_who w = {};
+	__u32 n = nn_path_of_caller(&w, &path);
 
-	nn_identify(t, p, &w);
-	n = nn_path_make(p, t, &w, path);
-	s = nn_socket_give(sk, s, &w, path, n);
+	s = nn_socket_give(sk, s, &w, &path);
 	if (s && n)
 		nn_cover_ask(p, s, nn_sock_cgroup(sk));
 	return s;
@@ -321,7 +335,7 @@ static __always_inline struct nn_socket *nn_socket_used(struct sock *sk)
 	/* With process trees alone a stranger's socket stays without state. */
 	if (!s && nn_kinds(p) == 1 << NN_NODE_TREE && !nn_task_of(t))
 		return NULL;
-	return nn_socket_reassign(sk, s, t, p);
+	return nn_socket_reassign(sk, s, p);
 }
 
 /* A socket that was not armed when it was set up (made by another program, or
@@ -352,20 +366,15 @@ static __always_inline void nn_socket_made(void *sk)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct nn_policy *p = nn_policy();
-	struct nn_hop path[NN_PATH_MAX] = {};
+	struct nn_path path = {};
+	struct nn_who w = {};
 	struct nn_socket *s;
-	struct nn_who w;
-	__u32 n;
 
-	if (!nn_kinds(p))
+	if (!nn_kinds(p) || !nn_path_of_caller(&w, &path))
 		return;
-	nn_identify(t, p, &w);
-	n = nn_path_make(p, t, &w, path);
-	if (!n)
-		return;
-	s = nn_socket_give(sk, NULL, &w, path, n);
+	s = nn_socket_give(sk, NULL, &w, &path);
 	if (s)
-		nn_cover_ask(p, s, t->cgroups->dfl_cgrp);
+		nn_cover_ask(p, s, BPF_CORE_READ(t, cgroups, dfl_cgrp));
 }
 
 /* Fork and clone: threads too, so that exec from a thread keeps the node. */

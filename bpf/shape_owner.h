@@ -34,7 +34,7 @@ static __always_inline void nn_adopt_datagrams(struct task_struct *t,
 					       struct sock *sk)
 {
 	struct nn_policy *p = nn_policy();
-	struct nn_hop path[NN_PATH_MAX] = {};
+	struct nn_path path = {};
 	struct nn_socket *s;
 	struct nn_who w;
 	__u32 n;
@@ -47,10 +47,10 @@ static __always_inline void nn_adopt_datagrams(struct task_struct *t,
 	nn_identify(t, p, &w);
 	if (s && s->tgid && s->tgid != w.tgid && s->path[0].node)
 		return;
-	n = nn_path_make(p, t, &w, path);
+	n = nn_path_make(p, t, &w, &path);
 	if (!s && !n)
 		return;
-	nn_socket_give(sk, s, &w, path, n);
+	nn_socket_give(sk, s, &w, &path);
 }
 
 #endif

@@ -40,7 +40,7 @@ static __always_inline void nn_place_of_task(struct seq_file *seq,
 					     struct task_struct *t)
 {
 	struct nn_policy *p = nn_policy();
-	struct nn_hop path[NN_PATH_MAX] = {};
+	struct nn_path path = {};
 	struct nn_who w;
 
 	/* a thread may be elsewhere than its process, but few are */
@@ -48,9 +48,9 @@ static __always_inline void nn_place_of_task(struct seq_file *seq,
 	    (t->pid != t->tgid && t->nsproxy == t->group_leader->nsproxy))
 		return;
 	nn_identify(t, p, &w);
-	if (!nn_path_make(p, t, &w, path) || !nn_inbound_limits(path))
+	if (!nn_path_make(p, t, &w, &path) || !nn_inbound_limits(path.hops))
 		return;
-	nn_place_found(seq, t->nsproxy->net_ns->ns.inum, t->pid);
+	nn_place_found(seq, BPF_CORE_READ(t, nsproxy, net_ns, ns.inum), t->pid);
 }
 
 static __always_inline void nn_place_of_socket(struct seq_file *seq,
@@ -64,7 +64,9 @@ static __always_inline void nn_place_of_socket(struct seq_file *seq,
 	    (state == TCP_CLOSE && sk->sk_protocol != IPPROTO_UDP))
 		return;
 	if (nn_inbound_limits(s->path))
-		nn_place_found(seq, sk->__sk_common.skc_net.net->ns.inum, 0);
+		nn_place_found(
+			seq,
+			BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum), 0);
 }
 
 /* A limited process is in a namespace that is no place yet: asked when it
@@ -73,15 +75,14 @@ static __always_inline void nn_place_of_socket(struct seq_file *seq,
 static __always_inline void nn_place_ask(void)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
-	__u32 netns = t->nsproxy->net_ns->ns.inum, event = NN_EVENT_ARM;
-	struct nn_policy *p = nn_policy();
-	struct nn_hop path[NN_PATH_MAX] = {};
-	struct nn_who w;
+	__u32 netns = BPF_CORE_READ(t, nsproxy, net_ns, ns.inum);
+	__u32 event = NN_EVENT_ARM;
+	struct nn_path path = {};
+	struct nn_who w = {};
 
-	if (!p || bpf_map_lookup_elem(&places, &netns))
+	if (bpf_map_lookup_elem(&places, &netns))
 		return;
-	nn_identify(t, p, &w);
-	if (!nn_path_make(p, t, &w, path) || !nn_inbound_limits(path))
+	if (!nn_path_of_caller(&w, &path) || !nn_inbound_limits(path.hops))
 		return;
 	if (bpf_ringbuf_output(&events, &event, sizeof(event),
 			       BPF_RB_FORCE_WAKEUP))

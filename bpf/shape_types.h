@@ -124,10 +124,6 @@ struct nn_found {
 	__u32 pid; /* 0: a socket */
 };
 
-struct nn_path {
-	struct nn_hop hops[NN_PATH_MAX];
-};
-
 /* Reasons for which a packet passed although it should have been held. */
 enum nn_shape_fault {
 	NN_SHAPE_FAULT_CLASS,  /* no class for its node */

@@ -149,6 +149,11 @@ struct nn_hop {
 	__u32 generation;
 };
 
+/* Innermost first, ends at node 0. */
+struct nn_path {
+	struct nn_hop hops[NN_PATH_MAX];
+};
+
 enum nn_socket_flags {
 	NN_SOCK_ARMED = 1 << 0,	    /* our callbacks are on */
 	NN_SOCK_ADDED_HDR = 1 << 1, /* and it was us who set WRITE_HDR_OPT */

@@ -32,6 +32,9 @@ type Object struct {
 	opts  Options
 	links map[string]link.Link
 	lock  *os.File // of the pin folder
+	// programs of the objects that are loaded beside it that this kernel has no
+	// place for
+	missing map[string]bool
 }
 
 // A hook is a program with the way to attach it. Base hooks stand while netnice
@@ -163,6 +166,10 @@ func Load(opts Options) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
+	beside, err := missingBeside(kernel)
+	if err != nil {
+		return nil, err
+	}
 	for name := range skip {
 		delete(spec.Programs, name)
 	}
@@ -175,10 +182,8 @@ func Load(opts Options) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &Object{opts: opts, links: map[string]link.Link{}, lock: lock}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
-		Maps: ebpf.MapOptions{PinPath: opts.PinDir},
-	})
+	o := &Object{opts: opts, links: map[string]link.Link{}, lock: lock, missing: beside}
+	coll, err := loadInParts(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: opts.PinDir}})
 	if err != nil {
 		_ = lock.Close()
 	}

@@ -16,11 +16,20 @@ import (
 // own maps, and its attachments.
 type pins struct {
 	pinDir string
-	own    []string // names of the pinned maps
+	mark   string               // the map whose pin says that the others are there
+	own    map[string]*ebpf.Map // that are pinned, or will be
+	pinned bool
 	links  map[string]link.Link
 }
 
-func newPins(dir string) pins { return pins{pinDir: dir, links: map[string]link.Link{}} }
+func newPins(dir, mark string) pins {
+	return pins{pinDir: dir, mark: mark, own: map[string]*ebpf.Map{}, links: map[string]link.Link{}}
+}
+
+func (o *Object) isPinned(name string) bool {
+	_, err := os.Stat(filepath.Join(o.opts.PinDir, name))
+	return err == nil
+}
 
 // shared are the maps of this object that others are loaded with.
 func (o *Object) shared() map[string]*ebpf.Map {
@@ -30,17 +39,23 @@ func (o *Object) shared() map[string]*ebpf.Map {
 	}
 }
 
-// loadBeside loads an object that shares nodes, sockets and tasks with this one;
-// its own maps are pinned in the same folder, or used as they are there.
+// loadBeside loads an object that shares nodes, sockets and tasks with this one.
+// Its own maps are used as they are pinned in the same folder; if they are not, Pin
+// has to be called. It only reads this object, and may run beside its other methods
+// but Close and Remove.
 func (o *Object) loadBeside(spec *ebpf.CollectionSpec, p *pins) (*ebpf.Collection, error) {
 	shared := o.shared()
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return o.missing[name] })
+	p.pinned = o.isPinned(p.mark)
 	for name, m := range spec.Maps {
 		if shared[name] == nil && name[0] != '.' {
-			m.Pinning = ebpf.PinByName
-			p.own = append(p.own, name)
+			p.own[name] = nil
+			if p.pinned {
+				m.Pinning = ebpf.PinByName
+			}
 		}
 	}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+	coll, err := loadInParts(spec, ebpf.CollectionOptions{
 		Maps: ebpf.MapOptions{PinPath: p.pinDir}, MapReplacements: shared,
 	})
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
@@ -54,11 +69,44 @@ func (o *Object) loadBeside(spec *ebpf.CollectionSpec, p *pins) (*ebpf.Collectio
 			_ = m.Close() // a second descriptor
 		}
 	}
+	for name := range p.own {
+		p.own[name] = coll.Maps[name]
+	}
 	return coll, nil
 }
 
-// pinned takes over a pinned link or makes and pins a new one.
-func (p *pins) pinned(name string, program *ebpf.Program, updates bool, attach func() (link.Link, error)) error {
+// Pin pins the maps, unless they are.
+func (p *pins) Pin() error {
+	if p.pinned {
+		return nil
+	}
+	pin := func(name string) error {
+		path := filepath.Join(p.pinDir, name)
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove what was left of another %s: %w", path, err)
+		}
+		if err := p.own[name].Pin(path); err != nil {
+			return fmt.Errorf("pin %s: %w", path, err)
+		}
+		return nil
+	}
+	for name := range p.own {
+		if name == p.mark {
+			continue
+		}
+		if err := pin(name); err != nil {
+			return err
+		}
+	}
+	if err := pin(p.mark); err != nil { // the last
+		return err
+	}
+	p.pinned = true
+	return nil
+}
+
+// attached takes over a pinned link or makes and pins a new one.
+func (p *pins) attached(name string, program *ebpf.Program, updates bool, attach func() (link.Link, error)) error {
 	path := linkPath(p.pinDir, name)
 	old, err := link.LoadPinnedLink(path, nil)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -116,7 +164,7 @@ func (p *pins) removePins() error {
 	for name := range maps.Clone(p.links) {
 		errs = append(errs, p.DetachDevice(name))
 	}
-	for _, name := range p.own {
+	for name := range p.own {
 		if err := os.Remove(filepath.Join(p.pinDir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}

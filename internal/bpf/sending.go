@@ -3,11 +3,8 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 )
 
@@ -44,6 +41,9 @@ type Sending struct {
 	base *Object
 }
 
+// sendingMark is the map whose pin says that there is a sending object.
+const sendingMark = "sender"
+
 // sendUserHook is who uses a socket, where that tracepoint is there.
 const (
 	sendUserHook    = "send_user"
@@ -52,13 +52,14 @@ const (
 
 // LoadSending loads the object for what is sent and is no TCP beside this one.
 // Nothing is attached; maps that are pinned already are used as they are.
+// Otherwise nothing is pinned until Pin.
 func (o *Object) LoadSending() (*Sending, error) {
 	spec, err := loadSending()
 	if err != nil {
 		return nil, fmt.Errorf("read the object for what is sent: %w", err)
 	}
 	delete(spec.Programs, sendUserProgram) // which takes its time: see AttachUser
-	s := &Sending{base: o, pins: newPins(o.opts.PinDir)}
+	s := &Sending{base: o, pins: newPins(o.opts.PinDir, sendingMark)}
 	coll, err := o.loadBeside(spec, &s.pins)
 	if err != nil {
 		return nil, fmt.Errorf("load the object for what is sent: %w", err)
@@ -75,26 +76,14 @@ func (o *Object) LoadSending() (*Sending, error) {
 }
 
 // IsSending says whether a sending object is pinned in the folder.
-func (o *Object) IsSending() bool {
-	_, err := os.Stat(filepath.Join(o.opts.PinDir, "sender"))
-	return err == nil
-}
+func (o *Object) IsSending() bool { return o.isPinned(sendingMark) }
 
 // LoadUser loads what tells who uses a socket that another made: it takes as long
 // as all the rest, and only reads this object. nil where there is no tracepoint
 // for it (before 6.3): the other object attaches what those kernels have.
 func (s *Sending) LoadUser() (*ebpf.Program, error) {
-	kernel, err := btf.LoadKernelSpec()
-	if err != nil {
-		return nil, fmt.Errorf("read the kernel's type information: %w", err)
-	}
-	var tracepoint *btf.Typedef
-	err = kernel.TypeByName("btf_trace_sock_send_length", &tracepoint)
-	if errors.Is(err, btf.ErrNotFound) {
+	if s.base.missing[sendUserProgram] {
 		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look for tracepoint sock_send_length: %w", err)
 	}
 	spec, err := loadSending()
 	if err != nil {
@@ -125,7 +114,7 @@ func (s *Sending) LoadUser() (*ebpf.Program, error) {
 // AttachUser attaches what LoadUser has loaded, and keeps it.
 func (s *Sending) AttachUser(p *ebpf.Program) error {
 	s.NnSendUserTp = p
-	err := s.pinned(sendUserHook, p, false, func() (link.Link, error) { return attachHook("", 0, p) })
+	err := s.attached(sendUserHook, p, false, func() (link.Link, error) { return attachHook("", 0, p) })
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", sendUserHook, err)
 	}
@@ -139,7 +128,7 @@ func (s *Sending) AttachDevice(ifindex int, name string) error {
 		return nil
 	}
 	p := s.NnSendOut
-	err := s.pinned(name, p, true, func() (link.Link, error) {
+	err := s.attached(name, p, true, func() (link.Link, error) {
 		return link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: p, Attach: ebpf.AttachTCXEgress, Anchor: link.Head()})
 	})
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -77,6 +76,9 @@ func shapeHooks() []shapeHook {
 	}
 }
 
+// shapingMark is the map whose pin says that there is a shaping object.
+const shapingMark = "shaper"
+
 // Purposes of the programs that are attached to devices.
 const (
 	shapeInPurpose   = "finds what is limited among what comes in"
@@ -84,53 +86,57 @@ const (
 	shapeLinkPurpose = "leads what comes in to other network namespaces to the queue"
 )
 
-// missingForShaping names the programs that this kernel has no place for.
-func missingForShaping() ([]string, error) {
-	spec, err := btf.LoadKernelSpec()
-	if err != nil {
-		return nil, fmt.Errorf("read the kernel's type information: %w", err)
+// missingBeside names the programs of the objects that are loaded beside the first
+// that this kernel has no place for.
+func missingBeside(kernel *btf.Spec) (map[string]bool, error) {
+	out := map[string]bool{}
+	has := func(tracepoint string) (bool, error) {
+		var t *btf.Typedef
+		err := kernel.TypeByName("btf_trace_"+tracepoint, &t)
+		if err != nil && !errors.Is(err, btf.ErrNotFound) {
+			return false, fmt.Errorf("look for tracepoint %s: %w", tracepoint, err)
+		}
+		return err == nil, nil
 	}
-	var out []string
-	var tracepoint *btf.Typedef
-	switch err := spec.TypeByName("btf_trace_sock_recv_length", &tracepoint); {
-	case err == nil:
-		out = append(out, "nn_tcp_recv_fentry", "nn_udp_recv_fentry", "nn_udpv6_recv_fentry", "nn_udp_send_fentry", "nn_udpv6_send_fentry")
-	case errors.Is(err, btf.ErrNotFound):
-		out = append(out, "nn_receive_tp", "nn_datagram_send_tp")
+	receives, err := has("sock_recv_length")
+	if err != nil {
+		return nil, err
+	}
+	absent := []string{"nn_tcp_recv_fentry", "nn_udp_recv_fentry", "nn_udpv6_recv_fentry", "nn_udp_send_fentry", "nn_udpv6_send_fentry"}
+	if !receives {
+		absent = []string{"nn_receive_tp", "nn_datagram_send_tp"}
 		for _, of := range [][2]string{{"udpv6_recvmsg", "nn_udpv6_recv_fentry"}, {"udpv6_sendmsg", "nn_udpv6_send_fentry"}} {
 			var f *btf.Func
-			if spec.TypeByName(of[0], &f) != nil { // IPv6 is a module, or not there
-				out = append(out, of[1])
+			if kernel.TypeByName(of[0], &f) != nil { // IPv6 is a module, or not there
+				absent = append(absent, of[1])
 			}
 		}
-	default:
-		return nil, fmt.Errorf("look for tracepoint sock_recv_length: %w", err)
 	}
+	for _, name := range absent {
+		out[name] = true
+	}
+	sends, err := has("sock_send_length")
+	if err != nil {
+		return nil, err
+	}
+	out[sendUserProgram] = !sends
 	created, err := socketsSeenMade()
 	if err != nil {
 		return nil, err
 	}
-	if !created {
-		out = append(out, "nn_datagram_create")
-	}
+	out["nn_datagram_create"] = !created
 	return out, nil
 }
 
 // LoadShaping loads the object for what comes in beside this one. Nothing is
-// attached; maps that are pinned already are used as they are.
+// attached; maps that are pinned already are used as they are. Otherwise nothing
+// is pinned until Pin.
 func (o *Object) LoadShaping() (*Shaping, error) {
 	spec, err := loadShaping()
 	if err != nil {
 		return nil, fmt.Errorf("read the object for what comes in: %w", err)
 	}
-	skip, err := missingForShaping()
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range skip {
-		delete(spec.Programs, name)
-	}
-	s := &Shaping{pins: newPins(o.opts.PinDir), cgroupRoot: o.opts.CgroupRoot}
+	s := &Shaping{pins: newPins(o.opts.PinDir, shapingMark), cgroupRoot: o.opts.CgroupRoot}
 	coll, err := o.loadBeside(spec, &s.pins)
 	if err != nil {
 		return nil, fmt.Errorf("load the object for what comes in: %w", err)
@@ -169,7 +175,7 @@ func (s *Shaping) AttachHooks() error {
 		if p == nil || s.links[h.name] != nil {
 			continue
 		}
-		err := s.pinned(h.name, p, h.cgroup != 0, func() (link.Link, error) {
+		err := s.attached(h.name, p, h.cgroup != 0, func() (link.Link, error) {
 			return attachHook(s.cgroupRoot, h.cgroup, p)
 		})
 		if err != nil {
@@ -185,7 +191,7 @@ func (s *Shaping) AttachDevice(ifindex int, name string, p *ebpf.Program) error 
 	if s.links[name] != nil {
 		return nil
 	}
-	err := s.pinned(name, p, true, func() (link.Link, error) {
+	err := s.attached(name, p, true, func() (link.Link, error) {
 		return link.AttachTCX(link.TCXOptions{
 			Interface: ifindex, Program: p, Attach: ebpf.AttachTCXIngress, Anchor: link.Head(),
 		})
@@ -197,10 +203,7 @@ func (s *Shaping) AttachDevice(ifindex int, name string, p *ebpf.Program) error 
 }
 
 // IsShaping says whether a shaping object is pinned in the folder.
-func (o *Object) IsShaping() bool {
-	_, err := os.Stat(filepath.Join(o.opts.PinDir, "shaper"))
-	return err == nil
-}
+func (o *Object) IsShaping() bool { return o.isPinned(shapingMark) }
 
 // AdoptDatagrams makes the paths of the UDP sockets that the given processes
 // hold, or, with nil, of those that all processes hold.

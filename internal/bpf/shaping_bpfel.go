@@ -260,7 +260,7 @@ type shapingNnTransmit struct {
 	Mode       uint32
 	Empty      uint32
 	Odd        uint32
-	_          [4]byte
+	Calls      uint32
 	Apart      uint64
 }
 

@@ -66,7 +66,7 @@ type clockNnTestBench struct {
 		Node       uint32
 		Weight     uint32
 		Mode       uint32
-		Pad        uint32
+		Calls      uint32
 	}
 	Classes uint64
 	StepNs  uint64
@@ -92,7 +92,7 @@ type clockNnTestOp struct {
 	Node       uint32
 	Weight     uint32
 	Mode       uint32
-	Pad        uint32
+	Calls      uint32
 }
 
 type clockNnTestResult struct {

@@ -40,6 +40,7 @@ type Options struct {
 	PinDir     string // folder in a bpffs
 	CgroupRoot string // mount point of cgroup v2
 	Beside     bool   // come up although another netnice is: for tests
+	Stays      bool   // has time to load what limits may need, before one does
 	// StartGuard starts a guard; nil = there is none, for tests.
 	StartGuard func() (Guard, error)
 	Logger     *slog.Logger

@@ -3,6 +3,7 @@ package shaping
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -51,12 +52,15 @@ func wanted(link netlink.Link, masters map[int]string) (flags uint32, ok bool) {
 }
 
 // followDevices attaches the program to the devices that are there and wanted,
-// and lets go of the others.
+// and lets go of the others. Each takes a grace period of the kernel's: the first
+// time those that are down, by which nothing comes in, are left for soon after.
 func (p *place) followDevices() error {
 	links, err := p.nl.LinkList()
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
+	first, left := !p.entered, false
+	p.entered = true
 	masters := map[int]string{}
 	for _, l := range links {
 		masters[l.Attrs().Index] = l.Type()
@@ -69,6 +73,10 @@ func (p *place) followDevices() error {
 			continue
 		}
 		present[l.Attrs().Index] = true
+		if first && l.Attrs().Flags&net.FlagUp == 0 && !p.known(l) {
+			left = true
+			continue
+		}
 		if err := p.enter(l, flags); err != nil {
 			var gone netlink.LinkNotFoundError
 			if _, lost := p.nl.LinkByIndex(l.Attrs().Index); errors.As(lost, &gone) {
@@ -83,7 +91,24 @@ func (p *place) followDevices() error {
 			errs = append(errs, p.leave(index, there))
 		}
 	}
+	if left {
+		go p.s.devicesLeft(p)
+	}
 	return errors.Join(errs...)
+}
+
+// known says whether an earlier process had entered the device.
+func (p *place) known(l netlink.Link) bool {
+	_, ok := p.devices[l.Attrs().Index]
+	return ok
+}
+
+// devicesLeft has devices that were left looked after.
+func (s *shaper) devicesLeft(p *place) {
+	if p.isHome() {
+		p = nil
+	}
+	s.changed(p)
 }
 
 // enter gives a device a slot and attaches the program.

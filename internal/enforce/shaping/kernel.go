@@ -21,12 +21,14 @@ const DefaultBurst = 10 * time.Millisecond
 // called concurrently.
 type Kernel struct {
 	*pacing.Kernel
-	log *slog.Logger
+	log   *slog.Logger
+	stays bool // so that what may be needed is loaded ahead
 
 	mu sync.Mutex
 	on *shaper // while a limit on what comes in stands
 
 	send   *sender // while there are queues for what is sent and is no TCP
+	ahead  ahead
 	stop   chan struct{}
 	closed bool
 }
@@ -39,13 +41,16 @@ func Open(opts pacing.Options) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kernel{Kernel: inner, log: opts.Logger, stop: make(chan struct{})}
+	k := &Kernel{Kernel: inner, log: opts.Logger, stays: opts.Stays, stop: make(chan struct{})}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}
 	if err := k.resume(); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
+	k.mu.Lock()
+	k.loadAhead(k.stays, k.stays)
+	k.mu.Unlock()
 	go k.awaitDatagrams()
 	return k, nil
 }
@@ -84,7 +89,11 @@ func (k *Kernel) start() error {
 	if k.on != nil {
 		return nil
 	}
-	on, err := newShaper(k.Object(), k.PinDir(), k.log)
+	obj, err := k.shapingObject()
+	if err != nil {
+		return fmt.Errorf("limit what comes in: %w", err)
+	}
+	on, err := newShaper(k.Object(), obj, k.PinDir(), k.log)
 	if err != nil {
 		return fmt.Errorf("limit what comes in: %w", err)
 	}
@@ -108,7 +117,9 @@ func (k *Kernel) settle() error {
 	}
 	if len(on.nodes) == 0 {
 		k.on = nil
-		return on.remove()
+		err := on.remove()
+		k.loadAhead(k.stays, false) // for the next limit
+		return err
 	}
 	if on.watch == nil {
 		watch, err := watchDevices(func() { k.devicesChanged(on, nil) })
@@ -267,7 +278,7 @@ func (k *Kernel) Close() error {
 		k.send = nil
 	}
 	k.end()
-	return errors.Join(err, k.Kernel.Close())
+	return errors.Join(err, k.dropAhead(), k.Kernel.Close())
 }
 
 // end ends the wait for datagrams.
@@ -282,7 +293,7 @@ func (k *Kernel) end() {
 func (k *Kernel) Down() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := k.Kernel.Down(); err != nil {
+	if err := errors.Join(k.dropAhead(), k.Kernel.Down()); err != nil {
 		return err
 	}
 	k.end()
@@ -303,7 +314,7 @@ func Down(opts pacing.Options) error {
 	if _, err := os.Stat(opts.PinDir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	opts.Beside = true // it is not to stay
+	opts.Beside, opts.Stays = true, false
 	k, err := Open(opts)
 	if errors.Is(err, bpf.ErrLayout) {
 		return errors.Join(pacing.Down(opts), removeEverywhere(opts.PinDir))

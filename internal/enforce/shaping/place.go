@@ -17,6 +17,7 @@ type place struct {
 	linked   bool      // packets are led on from both ends of the link
 	devices  map[int]bpf.Device
 	attached map[int]bool
+	entered  bool     // devices were followed before
 	watch    *watcher // at home the shaper has it
 	seen     time.Time
 	begun    bool  // else an earlier process's, to be taken over

@@ -53,20 +53,21 @@ func upCeiling(spec enforce.NodeSpec) (rate uint64) {
 	return rate
 }
 
-// newSender loads the programs, and learns which places an earlier process left.
-func (k *Kernel) newSender() (*sender, error) {
+// newSender learns which places an earlier process left, for the loaded programs.
+// After an error the programs are closed.
+func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 	s := &sender{
-		log: k.log, base: k.Object(), pinDir: k.PinDir(), nodes: map[uint32]*outgoing{},
+		log: k.log, base: k.Object(), obj: obj, pinDir: k.PinDir(), nodes: map[uint32]*outgoing{},
 		places: map[uint32]*sendPlace{}, failed: map[uint32]time.Time{}, stop: make(chan struct{}),
 		beside: k.receiving, renew: k.RenewQueues,
 	}
 	s.changed = func(p *sendPlace) { k.sendDevicesChanged(p) }
 	var err error
 	if s.home, err = netnsOf("thread-self"); err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.obj.Close())
 	}
-	if s.obj, err = s.base.LoadSending(); err != nil {
-		return nil, err
+	if err := s.obj.Pin(); err != nil {
+		return nil, errors.Join(err, s.obj.Close())
 	}
 	if err := s.resume(); err != nil {
 		return nil, errors.Join(err, s.remove())
@@ -214,7 +215,11 @@ func (k *Kernel) loadSending(always bool) error {
 	if !always && !slices.ContainsFunc(specs, limits) {
 		return nil // they have been lifted meanwhile
 	}
-	s, err := k.newSender()
+	obj, err := k.sendingObject()
+	if err != nil {
+		return err
+	}
+	s, err := k.newSender(obj)
 	if err != nil {
 		return err
 	}
@@ -241,7 +246,9 @@ func (k *Kernel) settleSending() error {
 	}
 	if len(s.nodes) == 0 {
 		k.send = nil
-		return errors.Join(k.SetQueues(false), s.remove())
+		err := errors.Join(k.SetQueues(false), s.remove())
+		k.loadAhead(false, k.stays)
+		return err
 	}
 	if len(s.places) > 0 {
 		if err := k.SetQueues(true); err != nil {

@@ -3,6 +3,8 @@ package shaping
 import (
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -30,6 +32,10 @@ func (p *sendPlace) followDevices() error {
 	for _, l := range links {
 		masters[l.Attrs().Index] = l.Type()
 	}
+	// each takes a grace period of the kernel's: first those that packets go by
+	slices.SortStableFunc(links, func(a, b netlink.Link) int {
+		return int(b.Attrs().Flags&net.FlagUp) - int(a.Attrs().Flags&net.FlagUp)
+	})
 	present := map[int]bool{}
 	var errs []error
 	for _, l := range links {

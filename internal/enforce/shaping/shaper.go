@@ -45,16 +45,13 @@ type shaper struct {
 	revisit  bool          // windows that nothing keeps but visits: before 6.12
 }
 
-// newShaper loads the programs and makes the pair, or takes over what an earlier
-// process left. No device is looked at yet.
-func newShaper(base *bpf.Object, pinDir string, log *slog.Logger) (*shaper, error) {
-	s := &shaper{log: log, base: base, stop: make(chan struct{}), nodes: map[uint32]*limited{}, places: map[uint32]*place{}, sockets: base.Sockets}
+// newShaper makes the pair for the loaded programs, or takes over what an earlier
+// process left. No device is looked at yet. After an error the programs are closed.
+func newShaper(base *bpf.Object, obj *bpf.Shaping, pinDir string, log *slog.Logger) (*shaper, error) {
+	s := &shaper{log: log, base: base, obj: obj, stop: make(chan struct{}), nodes: map[uint32]*limited{}, places: map[uint32]*place{}, sockets: base.Sockets}
 	var err error
 	if s.home, err = netnsOf("thread-self"); err != nil {
-		return nil, err
-	}
-	if s.obj, err = base.LoadShaping(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.obj.Close())
 	}
 	if s.pair.nl, err = netlink.NewHandle(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open netlink: %w", err), s.obj.Close())
@@ -67,6 +64,9 @@ func newShaper(base *bpf.Object, pinDir string, log *slog.Logger) (*shaper, erro
 }
 
 func (s *shaper) open() error {
+	if err := s.obj.Pin(); err != nil {
+		return err
+	}
 	var was bpf.Shaper
 	if err := s.obj.Shaper.Lookup(uint32(0), &was); err != nil {
 		return fmt.Errorf("read which devices are netnice's: %w", err)

@@ -1,0 +1,89 @@
+package bpf
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/cilium/ebpf"
+)
+
+// mostParts bounds in how many parts an object is loaded at a time: each reads
+// the kernel's type information for itself, which takes as long as a program.
+const mostParts = 4
+
+// partOverhead is what loading any program takes, in instructions.
+const partOverhead = 500
+
+// loadInParts loads an object as ebpf.NewCollectionWithOptions does, but the
+// programs on all CPUs: the kernel verifies each by itself.
+func loadInParts(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.Collection, error) {
+	parts := partition(spec.Programs, min(mostParts, runtime.GOMAXPROCS(0)))
+	without := spec.Copy()
+	clear(without.Programs)
+	coll, err := ebpf.NewCollectionWithOptions(without, opts)
+	if err != nil {
+		return nil, err
+	}
+	opts.MapReplacements = coll.Maps
+	colls := make([]*ebpf.Collection, len(parts))
+	errs := make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, names := range parts {
+		part := spec.Copy()
+		clear(part.Programs)
+		clear(part.Variables) // the first has them
+		for _, name := range names {
+			part.Programs[name] = spec.Programs[name].Copy()
+		}
+		wg.Go(func() { colls[i], errs[i] = ebpf.NewCollectionWithOptions(part, opts) })
+	}
+	wg.Wait()
+	for i, c := range colls {
+		if c == nil {
+			continue
+		}
+		for _, name := range parts[i] {
+			coll.Programs[name] = c.DetachProgram(name)
+		}
+		c.Close() // its maps are further descriptors
+	}
+	if err := errors.Join(errs...); err != nil {
+		coll.Close()
+		return nil, err
+	}
+	return coll, nil
+}
+
+// partition divides programs into parts that take about the same time to load.
+func partition(programs map[string]*ebpf.ProgramSpec, most int) [][]string {
+	names := make([]string, 0, len(programs))
+	cost := map[string]int{}
+	for name, p := range programs {
+		names = append(names, name)
+		cost[name] = len(p.Instructions) + partOverhead
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if d := cost[b] - cost[a]; d != 0 {
+			return d
+		}
+		if a < b {
+			return -1
+		}
+		return 1
+	})
+	parts := make([][]string, min(most, len(names)))
+	sums := make([]int, len(parts))
+	for _, name := range names {
+		least := 0
+		for i := range sums {
+			if sums[i] < sums[least] {
+				least = i
+			}
+		}
+		parts[least] = append(parts[least], name)
+		sums[least] += cost[name]
+	}
+	return parts
+}

@@ -1,0 +1,108 @@
+package shaping
+
+import (
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// staying opens the kernel side of a daemon that has time to load ahead.
+func staying(t *testing.T) *Kernel {
+	t.Helper()
+	testutil.RequireRoot(t)
+	opts := options()
+	opts.Stays = true
+	k, err := Open(opts)
+	must(t, err)
+	return k
+}
+
+// early is what is loaded, or being loaded, ahead.
+func early(k *Kernel) (*loading[*bpf.Shaping], *loading[*bpf.Sending]) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ahead.shaping, k.ahead.sending
+}
+
+// loaded waits for what is loaded ahead.
+func loaded(t *testing.T, k *Kernel) (*bpf.Shaping, *bpf.Sending) {
+	t.Helper()
+	in, out := early(k)
+	if in == nil || out == nil {
+		t.Fatal("nothing is loaded ahead")
+	}
+	<-in.done
+	<-out.done
+	must(t, in.err)
+	must(t, out.err)
+	return in.obj, out.obj
+}
+
+// TestLoadedAhead: a daemon that stays has what the first limit needs, of which
+// nothing is pinned or attached until then, and has it again after the last.
+func TestLoadedAhead(t *testing.T) {
+	elsewhere(t)
+	before := devices(t)
+	k := staying(t)
+	obj, _ := loaded(t, k)
+	if k.Object().IsShaping() || k.Object().IsSending() {
+		t.Error("what is loaded ahead is pinned")
+	}
+	if now := devices(t); !slices.Equal(now, before) {
+		t.Errorf("devices %v before, %v with what is loaded ahead", before, now)
+	}
+	begin := time.Now()
+	must(t, k.SetNode(own(1e6)))
+	took := time.Since(begin)
+	t.Logf("the first limit took %v", took)
+	if took > time.Second && os.Getenv("NETNICE_VM") == "" {
+		t.Errorf("the first limit took %v, want less than a second", took)
+	}
+	if k.on.obj != obj {
+		t.Error("the first limit has loaded once more")
+	}
+	if in, _ := early(k); in != nil {
+		t.Error("it is loaded ahead while it is in use")
+	}
+	if !k.Object().IsShaping() {
+		t.Error("what is in use is not pinned")
+	}
+	must(t, k.RemoveNode(7))
+	if again, _ := loaded(t, k); again == obj {
+		t.Error("the next limit gets what the last has left")
+	}
+	must(t, k.Down())
+	if _, err := os.Stat(options().PinDir); err == nil {
+		t.Error("the pins are there still")
+	}
+	if now := devices(t); !slices.Equal(now, before) {
+		t.Errorf("devices %v before, %v after", before, now)
+	}
+}
+
+// TestLoadedMeanwhile: limits, their end and a successor do not wait for what is
+// loaded ahead to be complete, and each finds what is right.
+func TestLoadedMeanwhile(t *testing.T) {
+	elsewhere(t)
+	k := staying(t)
+	must(t, k.SetNode(own(1e6))) // while it is loaded
+	must(t, k.Close())           // while the other is
+	k = staying(t)
+	if in, _ := early(k); in != nil {
+		t.Error("what is taken over is loaded ahead")
+	}
+	if k.on == nil || k.on.nodes[7] == nil {
+		t.Fatal("the limit was not taken over")
+	}
+	must(t, k.RemoveNode(7)) // begins to load anew
+	must(t, k.Down())
+	k = staying(t)
+	must(t, k.Down())
+	if _, err := os.Stat(options().PinDir); err == nil {
+		t.Error("the pins are there still")
+	}
+}
