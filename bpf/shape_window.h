@@ -11,12 +11,15 @@
 
 #include "shape_steer.h"
 
-#define TCP_WINDOW_CLAMP 10
-#define NN_RTT_UNKNOWN	 (~0U)
-#define NN_RTT_GUESS_US	 20000U
-#define NN_WINDOW_MAX	 (1U << 30)
-#define NN_SCALE_ONE	 256U
-#define NN_TCP_HEADER	 20U
+#define TCP_WINDOW_CLAMP  10
+#define NN_RTT_UNKNOWN	  (~0U)
+#define NN_RTT_GUESS_US	  20000U
+#define NN_WINDOW_MAX	  (1U << 30)
+#define NN_SCALE_ONE	  256U
+#define NN_TCP_HEADER	  20U
+#define NN_QUEUE_LEAST_NS 3000000ULL
+#define NN_QUEUE_LARGE	  (96ULL << 10)
+#define NN_SLACK	  16 /* part of the queue that may be off */
 
 struct tcp_options_received {
 	__u16 rcv_wscale : 4;
@@ -159,16 +162,27 @@ static __always_inline bool nn_has_queue(const struct tcp_sock *tp)
 	return bpf_map_lookup_elem(&places, &netns);
 }
 
+/* A connection's part of the queue: 10 ms of its share. Where that is more than
+ * some large segments (GSO) it is as much as these, but 3 ms. */
+static __always_inline __u64 nn_queue_part(__u64 share)
+{
+	__u64 part = share * NN_QUEUE_NS / NN_NSEC_PER_SEC;
+	__u64 least = share * NN_QUEUE_LEAST_NS / NN_NSEC_PER_SEC;
+
+	if (least < NN_QUEUE_LARGE)
+		least = NN_QUEUE_LARGE;
+	return part < least ? part : least;
+}
+
 /* The path full, and the queue as long as it may be. Without a queue the window
  * alone holds the limit. */
 static __always_inline __u32 nn_window_for(__u64 share, __u32 rtt_us, __u32 mss,
 					   bool queue)
 {
-	__u64 window;
+	__u64 window = share / 1000 * rtt_us / 1000;
 
 	if (queue)
-		rtt_us += NN_QUEUE_NS / 1000;
-	window = share / 1000 * rtt_us / 1000;
+		window += nn_queue_part(share);
 	if (window < 2 * mss)
 		window = 2 * mss;
 	if (window > NN_WINDOW_MAX)
@@ -215,7 +229,7 @@ static __always_inline void nn_window_keep(void *ctx, struct sock *sk,
 	const struct tcp_options_received *options = &rx->rx_opt;
 	__u32 span = nn_span_now(bpf_ktime_get_ns()), want, now, rtt_us, unit,
 	      mss;
-	__u64 share = 0;
+	__u64 share = 0, slack;
 	bool counted;
 
 	counted = r ? r->span != span && r->bytes_received != rx->bytes_received
@@ -264,7 +278,9 @@ static __always_inline void nn_window_keep(void *ctx, struct sock *sk,
 	now = rx->window_clamp;
 	if (now != r->clamp && (!r->clamp || now > r->own_clamp))
 		r->own_clamp = now;
-	if (now == r->clamp && want - want / 8 <= now && now <= want + want / 8)
+	/* near enough: at a distance, too, of the queue and not of the path */
+	slack = nn_queue_part(share) / NN_SLACK;
+	if (now == r->clamp && want <= now + slack && now <= want + slack)
 		return;
 	/* a program may want less than its share */
 	if (want > r->own_clamp)
