@@ -165,12 +165,13 @@ static __always_inline void nn_listen_called(struct bpf_sock_ops *ctx)
 static __always_inline bool nn_asked_of_itself(const struct bpf_sock_ops *ctx,
 					       const __u32 local[4])
 {
-	if (local[0] || local[1] || local[2])
-		return local[0] == NN_ASKED_WORD(ctx, remote_ip6[0]) &&
-		       local[1] == NN_ASKED_WORD(ctx, remote_ip6[1]) &&
-		       local[2] == NN_ASKED_WORD(ctx, remote_ip6[2]) &&
-		       local[3] == NN_ASKED_WORD(ctx, remote_ip6[3]);
-	return NN_ASKED_WORD(ctx, local_ip4) == NN_ASKED_WORD(ctx, remote_ip4);
+	if (NN_ASKED_WORD(ctx, local_ip4) != NN_ASKED_WORD(ctx, remote_ip4))
+		return false;
+	return ctx->family == AF_INET ||
+	       (local[0] == NN_ASKED_WORD(ctx, remote_ip6[0]) &&
+		local[1] == NN_ASKED_WORD(ctx, remote_ip6[1]) &&
+		local[2] == NN_ASKED_WORD(ctx, remote_ip6[2]) &&
+		local[3] == NN_ASKED_WORD(ctx, remote_ip6[3]));
 }
 
 /* The window in the answer to a SYN, in segments. */
