@@ -87,6 +87,15 @@ struct {
 	__type(value, struct nn_path);
 } kept SEC(".maps");
 
+/* Whose a listener is: a connection that is asked for knows none of it. The
+ * least recently used goes, and with it a short first window. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct nn_listening);
+	__type(value, struct nn_path);
+} listeners SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, NN_SHAPE_FAULTS);

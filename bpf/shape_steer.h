@@ -218,6 +218,7 @@ static __always_inline struct nn_span_count *nn_span_count(struct nn_inflow *f,
 	if (c->span != span) {
 		c->span = span;
 		c->receivers = 0;
+		c->opened = 0;
 		c->bytes = 0;
 	}
 	return c;

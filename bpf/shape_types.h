@@ -71,6 +71,8 @@ struct nn_span_count {
 	__u32 span;	 /* which one */
 	__u32 receivers; /* sockets to which something came */
 	__u64 bytes;	 /* that left the queue */
+	__u32 opened;	 /* connections that were asked for */
+	__u32 pad;
 };
 
 /* What a node receives. Counters grow from the node's creation; nobody holds a
@@ -89,7 +91,7 @@ struct nn_inflow {
 	__u64 policed; /* packets dropped: too far ahead of it */
 	struct nn_span_count recent[NN_RECENT];
 };
-_Static_assert(sizeof(struct nn_inflow) == 80 + NN_RECENT * 16, "nn_inflow");
+_Static_assert(sizeof(struct nn_inflow) == 80 + NN_RECENT * 24, "nn_inflow");
 
 /* A TCP socket whose window is kept short. */
 struct nn_receiver {
@@ -122,6 +124,14 @@ struct nn_kept {
 struct nn_found {
 	__u32 netns;
 	__u32 pid; /* 0: a socket */
+};
+
+/* Where somebody listens. An IPv4 address is the last word; any: zeros. */
+struct nn_listening {
+	__u64 netns_cookie;
+	__u32 address[4];
+	__u32 family;
+	__u32 port;
 };
 
 /* Reasons for which a packet passed although it should have been held. */

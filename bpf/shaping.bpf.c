@@ -2,9 +2,9 @@
 /* Every hook of shaping, attached while a limit on what comes in stands. The
  * logic is in the headers; nodes and owners are those of netnice.bpf.c. */
 #include "kernel.h"
+#include "shape_listen.h"
 #include "shape_owner.h"
 #include "shape_place.h"
-#include "shape_window.h"
 
 char LICENSE[] SEC("license")
 = "Dual BSD/GPL";
@@ -77,15 +77,22 @@ int nn_shape_window(struct bpf_sock_ops *ctx)
 {
 	switch (ctx->op) {
 	case BPF_SOCK_OPS_RWND_INIT:
-		ctx->reply = nn_window_first(ctx);
+		ctx->reply = ctx->sk ? nn_window_first(ctx->sk)
+				     : nn_window_asked(ctx);
+		break;
+	case BPF_SOCK_OPS_TCP_CONNECT_CB:
+		nn_connects(ctx);
+		break;
+	case BPF_SOCK_OPS_TCP_LISTEN_CB:
+		nn_listen_called(ctx);
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
-		nn_window_called(ctx);
+		nn_window_called(ctx, true);
 		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
 		if (ctx->args[0] != BPF_WRITE_HDR_TCP_CURRENT_MSS)
-			nn_window_called(ctx);
+			nn_window_called(ctx, false);
 		break;
 	}
 	return 1;

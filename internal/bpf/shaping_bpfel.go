@@ -104,6 +104,8 @@ type shapingNnInflow struct {
 		Span      uint32
 		Receivers uint32
 		Bytes     uint64
+		Opened    uint32
+		Pad       uint32
 	}
 }
 
@@ -119,6 +121,14 @@ type shapingNnKept struct {
 	Id       uint32
 	Protocol uint32
 	Netns    uint32
+}
+
+type shapingNnListening struct {
+	_           structs.HostLayout
+	NetnsCookie uint64
+	Address     [4]uint32
+	Family      uint32
+	Port        uint32
 }
 
 type shapingNnNode struct {
@@ -277,6 +287,7 @@ const (
 	shapingMapFaults             = "faults"
 	shapingMapInflows            = "inflows"
 	shapingMapKept               = "kept"
+	shapingMapListeners          = "listeners"
 	shapingMapNodes              = "nodes"
 	shapingMapPlaces             = "places"
 	shapingMapPolicy             = "policy"
@@ -387,6 +398,7 @@ type shapingMapSpecs struct {
 	Faults      *ebpf.MapSpec `ebpf:"faults"`
 	Inflows     *ebpf.MapSpec `ebpf:"inflows"`
 	Kept        *ebpf.MapSpec `ebpf:"kept"`
+	Listeners   *ebpf.MapSpec `ebpf:"listeners"`
 	Nodes       *ebpf.MapSpec `ebpf:"nodes"`
 	Places      *ebpf.MapSpec `ebpf:"places"`
 	Policy      *ebpf.MapSpec `ebpf:"policy"`
@@ -439,6 +451,7 @@ type shapingMaps struct {
 	Faults      *ebpf.Map `ebpf:"faults"`
 	Inflows     *ebpf.Map `ebpf:"inflows"`
 	Kept        *ebpf.Map `ebpf:"kept"`
+	Listeners   *ebpf.Map `ebpf:"listeners"`
 	Nodes       *ebpf.Map `ebpf:"nodes"`
 	Places      *ebpf.Map `ebpf:"places"`
 	Policy      *ebpf.Map `ebpf:"policy"`
@@ -463,6 +476,7 @@ func (m *shapingMaps) Close() error {
 		m.Faults,
 		m.Inflows,
 		m.Kept,
+		m.Listeners,
 		m.Nodes,
 		m.Places,
 		m.Policy,

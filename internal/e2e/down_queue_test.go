@@ -1,0 +1,56 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testutil/relay"
+)
+
+// What waits at a low rate is two segments of each connection from the start on: the
+// answer to a SYN promises no more, whoever listened first, the limit or the program.
+func TestDownQueueOfAccepted(t *testing.T) {
+	t.Parallel()
+	const (
+		limit       = 64e3
+		connections = 4
+		turns       = connections * 2 * 1448 * time.Second / limit // 181 ms
+		listener    = 1003
+	)
+	for _, c := range []struct {
+		name  string
+		v6    bool
+		after bool // the program listens under the limit
+	}{{"IPv4", false, false}, {"IPv6", true, false}, {"listening later", false, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := newInbound(newStage(t), testutil.MustPair(t))
+			port := uint16(5001)
+			if c.after {
+				f.must("set", "--user", itoa(listener), "--down", "64kB/s")
+				port = 6001
+				f.receiver(f.A, testutil.ReceiverConfig{UID: listener, Ports: []testutil.Port{{Number: port}}})
+			} else {
+				f.must("set", "--pid", itoa(f.rx.PID()), "--down", "64kB/s")
+			}
+			x := f.sendTo(port, c.v6, testutil.SenderConfig{Connections: connections})
+			time.Sleep(2500 * time.Millisecond) // the mean is that of the last second
+			// TCP expects an answer sooner than its second segment has its turn: some
+			// of the first are sent again.
+			f.lost(x, 4*connections, turns*5/4)
+		})
+	}
+}
+
+// Windows are told in units that suit a low limit, also where buffers may be large.
+func TestDownQueueAtADistance(t *testing.T) {
+	t.Parallel()
+	const rtt = 20 * time.Millisecond
+	f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(rtt)))
+	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "1MB/s")
+	x := f.sendTo(5001, false, testutil.SenderConfig{Connections: 4})
+	time.Sleep(2 * time.Second)
+	f.receives("in", testutil.Now(), 1e6, perByte, 5001)
+	f.lost(x, 4, rtt+30*time.Millisecond)
+}
