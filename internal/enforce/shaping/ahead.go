@@ -33,10 +33,10 @@ func (l *loading[T]) drop() error {
 		return nil
 	}
 	<-l.done
-	if l.err != nil {
-		return nil // whoever needs it is told
+	if l.err == nil {
+		return l.obj.Close()
 	}
-	return l.obj.Close()
+	return nil // who needs it is told
 }
 
 // ahead is what is loaded, or being loaded, before it is needed; nil = is not.
