@@ -59,6 +59,7 @@ bench-overhead: build ## what unlimited traffic pays, without and with limits el
 	$(GO) build -o bin/bench-overhead ./lab/bench-overhead
 	for n in 0 1; do NETNICE=$(CURDIR)/$(BIN) ./bin/bench-overhead -limited $$n || exit 1; done
 	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-overhead -limited 1000 -rounds 8 -passes 4
+	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-overhead -both -rounds 20 -passes 2
 
 bench-scale: build ## 10,000 sockets, 1,000 processes, 1,000 limits
 	$(GO) build -o bin/bench-scale ./lab/bench-scale

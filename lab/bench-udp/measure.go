@@ -93,7 +93,7 @@ func (t *traffic) start(p *testutil.Pair, c bench.Cell) (err error) {
 	if t.rx, err = datagram.StartReceiver(into, at); err != nil {
 		return err
 	}
-	cfg := datagram.SenderConfig{To: at, PayloadBytes: c.PayloadBytes}
+	cfg := datagram.SenderConfig{To: at, PayloadBytes: c.PayloadBytes, Remote: c.Way == bench.Down}
 	cfg.Rate = c.Offered * float64(c.Rate) * float64(c.PayloadBytes) / float64(c.PayloadBytes+headers(c.IPv6))
 	if c.Way == bench.Mix {
 		cfg.UID = benchUID

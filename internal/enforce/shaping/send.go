@@ -389,7 +389,7 @@ func (s *sender) countSent(stats *enforce.NodeStats, queues map[uint32]standing)
 	}
 	q := queues[stats.ID]
 	stats.Datagrams.QueuedBytes = uint64(q.backlog)
-	stats.Datagrams.Dropped += uint64(q.drops) + f.Dropped
+	stats.Datagrams.Dropped.QueueFull, stats.Datagrams.Dropped.Ahead = uint64(q.drops), f.Dropped
 	if n.class.rate > 0 {
 		stats.Datagrams.DelayNS = uint64(float64(q.backlog) / float64(n.class.rate) * 1e9)
 	}

@@ -24,6 +24,7 @@ type config struct {
 	To     string  `json:"to,omitempty"`     // sender: likewise
 	Bytes  int     `json:"bytes,omitempty"`  // of payload
 	Rate   float64 `json:"rate,omitempty"`   // payload bytes/s; 0 = as fast as it may
+	Remote bool    `json:"remote,omitempty"`
 }
 
 // order is each further line, answer the line that answers it. A line that

@@ -55,13 +55,16 @@ type SenderConfig struct {
 	To           netip.AddrPort
 	PayloadBytes int     // of a datagram, 8 at least
 	Rate         float64 // payload bytes/s; 0 = as fast as it may
-	UID          uint32
+	// Remote: what is on the way does not fill the socket's buffer, as if the
+	// other end were another machine. Over a veth pair it does.
+	Remote bool
+	UID    uint32
 }
 
 // StartSender starts a sender in the namespace; it has its socket and sends
 // nothing. Close ends it.
 func StartSender(n *testutil.NetNS, c SenderConfig) (*Sender, error) {
-	p, err := start(n, c.UID, config{To: c.To.String(), Bytes: c.PayloadBytes, Rate: c.Rate})
+	p, err := start(n, c.UID, config{To: c.To.String(), Bytes: c.PayloadBytes, Rate: c.Rate, Remote: c.Remote})
 	return &Sender{p}, err
 }
 
@@ -99,6 +102,11 @@ func runSender(c config, in *json.Decoder, out *json.Encoder) error {
 	s := &sender{conf: c, sent: Sent{Failed: make(map[string]uint64)}}
 	if s.fd, err = unix.Socket(family(to), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("make socket: %w", err)
+	}
+	if c.Remote {
+		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 256<<20); err != nil {
+			return fmt.Errorf("make the buffer larger: %w", err)
+		}
 	}
 	if err := unix.Connect(s.fd, sockaddr(to)); err != nil {
 		return fmt.Errorf("connect: %w", err)
