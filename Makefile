@@ -14,7 +14,7 @@ GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e03-input e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency
 export CGO_ENABLED := 0
 
-.PHONY: help build demo test test-vm bench bench-egress bench-ingress bench-all bench-overhead bench-scale lab lint generate check-generated install clean deps-test deps-vm deps-lint
+.PHONY: help build demo test test-vm bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-scale lab lint generate check-generated install clean deps-test deps-vm deps-lint
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ test: deps-test $(TESTSUM) build ## all tests, those in network namespaces inclu
 test-vm: deps-vm build ## limits on Debian's stock kernels, emulated (3 minutes)
 	NETNICE_TEST_VM=1 $(GO) test -count=1 -timeout 20m ./internal/testutil/vm/...
 
-bench: bench-egress bench-ingress ## both benches of limits, one after the other
+bench: bench-egress bench-ingress bench-udp ## the benches of limits, one after the other
 
 bench-egress: build ## sending, beside HTB: goodput, fairness, retransmits, round trips, CPU
 	$(GO) build -o bin/bench-egress ./lab/bench-egress
@@ -48,6 +48,10 @@ bench-ingress: build ## receiving, beside an ifb with HTB and policing: the same
 	$(GO) build -o bin/bench-ingress ./lab/bench-ingress
 	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-ingress $(BENCH_ARGS)
 
+bench-udp: build ## UDP, sent and received, alone and beside TCP: rate, gaps, losses, CPU (2 minutes)
+	$(GO) build -o bin/bench-udp ./lab/bench-udp
+	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-udp $(BENCH_ARGS)
+
 bench-all: BENCH_ARGS += -all
 bench-all: bench ## every rate, number of connections, congestion control and path: hours
 
@@ -55,12 +59,13 @@ bench-overhead: build ## what unlimited traffic pays, without and with limits el
 	$(GO) build -o bin/bench-overhead ./lab/bench-overhead
 	for n in 0 1; do NETNICE=$(CURDIR)/$(BIN) ./bin/bench-overhead -limited $$n || exit 1; done
 	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-overhead -limited 1000 -rounds 8 -passes 4
+	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-overhead -both -rounds 20 -passes 2
 
 bench-scale: build ## 10,000 sockets, 1,000 processes, 1,000 limits
 	$(GO) build -o bin/bench-scale ./lab/bench-scale
 	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-scale
 
-lab: deps-test build bench bench-overhead bench-scale ## every experiment and bench, into lab/out (32 minutes)
+lab: deps-test build bench bench-overhead bench-scale ## every experiment and bench, into lab/out (35 minutes)
 	@for e in $(EXPERIMENTS); do $(GO) build -o bin/lab-$$e ./lab/$$e && NETNICE=$(CURDIR)/$(BIN) ./bin/lab-$$e $(LAB_ARGS) || exit 1; done
 
 lint: deps-lint check-generated ## formatting, vet, linters, generated code

@@ -150,7 +150,15 @@ type Usage struct {
 	Held            uint64 `json:"held"`               // first segments of new connections that were held back
 	QueuedBytes     uint64 `json:"queued_bytes"`       // up: what is sent, is no TCP, and is in the queue
 	QueueNS         uint64 `json:"queue_ns"`           // up: what is put into that queue now is sent so much later
-	Dropped         uint64 `json:"dropped"`            // packets: the queue had no room for them, or there was none
+	Dropped         uint64 `json:"dropped"`            // packets, for whatever reason
+	DroppedFor      Drops  `json:"dropped_for"`        // the same, by the reason
+}
+
+// Drops are packets that were dropped, by the reason.
+type Drops struct {
+	QueueFull uint64 `json:"queue_full"`     // the queue had no room for them
+	NoQueue   uint64 `json:"no_queue"`       // there was none, and they were too far ahead of the limit
+	Ahead     uint64 `json:"ahead_of_limit"` // they left the queue too fast, as no daemon runs that sets its rate
 }
 
 // NodeList answers GET /v1/nodes.

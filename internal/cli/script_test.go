@@ -257,8 +257,8 @@ func exampleTree() []api.Node {
 		{
 			ID: 2, Parent: 1, Subject: api.Subject{Kind: api.KindUser, ID: "bob"}, Name: "bob", Weight: 100, Processes: 5, Sockets: 4, Since: since,
 			Limits: append(up(10e6), api.Limit{Owner: "bob", Direction: api.Up, BytesPerSec: 5e6, BurstNS: 10e6, Enforced: true}, api.Limit{Owner: "bob", Direction: api.Down, BytesPerSec: 7e6, BurstNS: 10e6, Enforced: true}),
-			Down:   api.Usage{Bytes: 450_000_000, RateBytesPerSec: 6_990_000, WaitingBytes: 70_000, WaitNS: 10e6, Dropped: 3},
-			Up:     api.Usage{Bytes: 99_000_000, RateBytesPerSec: 1_500_000},
+			Down:   api.Usage{Bytes: 450_000_000, RateBytesPerSec: 6_990_000, WaitingBytes: 70_000, WaitNS: 10e6, Dropped: 3, DroppedFor: api.Drops{QueueFull: 3}},
+			Up:     api.Usage{Bytes: 99_000_000, RateBytesPerSec: 1_500_000, Dropped: 42, DroppedFor: api.Drops{NoQueue: 40, Ahead: 2}},
 		},
 		{ID: 1, Subject: api.Subject{Kind: api.KindHost}, Name: "host", Limits: up(100e6), Weight: 100, Processes: 99, Sockets: 12, Since: since},
 	}

@@ -83,18 +83,40 @@ func (a *App) paragraph(n *api.Node) string {
 		line("held", "%s of new connections held back", count(int(n.Up.Held), "first segment"))
 	}
 	if n.Up.QueuedBytes > 0 || n.Up.Dropped > 0 {
-		line("queued", "%s of UDP and the like, %s long; %s dropped", units.FormatBytes(n.Up.QueuedBytes, a.units),
-			units.FormatDuration(n.Up.QueueNS), count(int(n.Up.Dropped), "packet"))
+		line("queued", "%s of UDP and the like, %s long; %s", units.FormatBytes(n.Up.QueuedBytes, a.units),
+			units.FormatDuration(n.Up.QueueNS), dropText(n.Up))
 	}
 	if receives(n) {
 		line("receives", "%s down", units.FormatRate(n.Down.RateBytesPerSec, a.units))
 		line("received", "%s", units.FormatBytes(n.Down.Bytes, a.units))
-		line("queue", "%s, %s long; %s dropped", units.FormatBytes(n.Down.WaitingBytes, a.units),
-			units.FormatDuration(n.Down.WaitNS), count(int(n.Down.Dropped), "packet"))
+		line("queue", "%s, %s long; %s", units.FormatBytes(n.Down.WaitingBytes, a.units),
+			units.FormatDuration(n.Down.WaitNS), dropText(n.Down))
 	}
 	line("members", "%s, %s", count(n.Processes, "process"), count(n.Sockets, "socket"))
 	if !n.Since.IsZero() {
 		line("since", "%s", n.Since.Local().Format(time.DateTime))
 	}
 	return b.String()
+}
+
+// dropText says how many packets were dropped, and why, as far as that is known.
+func dropText(u api.Usage) string {
+	var why []string
+	for _, d := range []struct {
+		n    uint64
+		what string
+	}{
+		{u.DroppedFor.QueueFull, "queue full"},
+		{u.DroppedFor.NoQueue, "no queue"},
+		{u.DroppedFor.Ahead, "ahead of the limit without a daemon"},
+	} {
+		if d.n > 0 {
+			why = append(why, fmt.Sprintf("%d %s", d.n, d.what))
+		}
+	}
+	text := count(int(u.Dropped), "packet") + " dropped"
+	if len(why) == 0 {
+		return text
+	}
+	return text + " (" + strings.Join(why, ", ") + ")"
 }

@@ -211,14 +211,16 @@ func (d *Daemon) render(n *node, now sample) api.Node {
 			Held:            stats.Held,
 			QueuedBytes:     stats.Datagrams.QueuedBytes,
 			QueueNS:         stats.Datagrams.DelayNS,
-			Dropped:         stats.Datagrams.Dropped,
+			Dropped:         stats.Datagrams.Dropped.Sum(),
+			DroppedFor:      drops(stats.Datagrams.Dropped),
 		},
 		Down: api.Usage{
 			Bytes:           stats.Down.Bytes,
 			RateBytesPerSec: down,
 			WaitingBytes:    stats.Down.QueuedBytes,
 			WaitNS:          stats.Down.DelayNS,
-			Dropped:         stats.Down.Dropped,
+			Dropped:         stats.Down.Dropped.Sum(),
+			DroppedFor:      drops(stats.Down.Dropped),
 		},
 	}
 	if n.res.Kind == enforce.KindTree {
@@ -228,6 +230,11 @@ func (d *Daemon) render(n *node, now sample) api.Node {
 		}
 	}
 	return shown
+}
+
+// drops shows drops as the API does.
+func drops(d enforce.Drops) api.Drops {
+	return api.Drops{QueueFull: d.QueueFull, NoQueue: d.NoQueue, Ahead: d.Ahead}
 }
 
 // census counts processes by user, at most once a second.

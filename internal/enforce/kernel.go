@@ -78,15 +78,25 @@ type NodeStats struct {
 type OutflowStats struct {
 	QueuedBytes uint64 // that wait, link headers included
 	DelayNS     uint64 // what is sent now waits so long
-	Dropped     uint64 // packets: no queue, or no room in it
+	Dropped     Drops
 }
+
+// Drops are packets that were dropped, by the reason.
+type Drops struct {
+	QueueFull uint64 // the queue had no room for them
+	NoQueue   uint64 // too far ahead of the clock, and there was no queue
+	Ahead     uint64 // they left the queue too far ahead of the clock: no daemon sets its rate
+}
+
+// Sum is all of them.
+func (d Drops) Sum() uint64 { return d.QueueFull + d.NoQueue + d.Ahead }
 
 // InflowStats is what a node that limits what comes in has received.
 type InflowStats struct {
 	Bytes       uint64 // IP bytes let through since the limit was set
 	QueuedBytes uint64 // that wait, link headers included
 	DelayNS     uint64 // what comes now waits so long
-	Dropped     uint64 // packets that the queue had no room for
+	Dropped     Drops
 }
 
 // SocketStats is one TCP socket that netnice keeps state for.

@@ -31,9 +31,9 @@ type figure struct {
 }
 
 const (
-	port     = 5001
-	writes   = 64 << 10 // bytes of one write, TCP throughput
-	datagram = 64       // bytes of payload
+	port    = 5001
+	writes  = 64 << 10 // bytes of one write, TCP throughput
+	payload = 64       // bytes of payload
 )
 
 // measure runs one kind from a namespace to an address in another (or the
@@ -320,7 +320,7 @@ func datagrams(from, into *testutil.NetNS, to netip.Addr, d time.Duration) (f fi
 	go func() {
 		done <- onCPU(0, nil, func() (float64, error) {
 			m.begin()
-			buf := make([]byte, datagram)
+			buf := make([]byte, payload)
 			sent := 0.0
 			for end := testutil.Now().Add(d); testutil.Now() < end; sent++ {
 				if _, err := unix.Write(out, buf); err != nil && err != unix.EINTR && err != unix.ENOBUFS {

@@ -34,7 +34,7 @@ func TestVerdict(t *testing.T) {
 		"unsettled": {{Low: 0.9, Median: 0.95, High: 0.99}, {Low: 0.98, Median: 1, High: 1.2}},
 	} {
 		for _, i := range list {
-			if got := verdict(i); got != want || mark(got) == "" {
+			if got := verdict(i, 0.01); got != want || mark(got) == "" {
 				t.Errorf("%+v is %q instead of %q", i, got, want)
 			}
 		}

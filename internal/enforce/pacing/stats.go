@@ -81,7 +81,7 @@ func (k *Kernel) counters(id uint32) (enforce.NodeStats, error) {
 		}
 		// both clocks are charged with the same bytes
 		s.Bytes, s.Held = max(s.Bytes, c.Bytes), max(s.Held, c.Held)
-		s.Datagrams.Dropped += c.Dropped
+		s.Datagrams.Dropped.NoQueue += c.Dropped
 		if c.DepartNs > now {
 			s.WaitNS = max(s.WaitNS, c.DepartNs-now)
 		}

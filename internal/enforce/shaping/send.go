@@ -366,7 +366,8 @@ func (p *sendPlace) countSent(stats *enforce.NodeStats, queues map[uint32]standi
 	}
 	q := queues[stats.ID]
 	stats.Datagrams.QueuedBytes += uint64(q.backlog)
-	stats.Datagrams.Dropped += uint64(q.drops) + f.Dropped
+	stats.Datagrams.Dropped.QueueFull += uint64(q.drops)
+	stats.Datagrams.Dropped.Ahead += f.Dropped
 	if o.class.rate > 0 {
 		stats.Datagrams.DelayNS = max(stats.Datagrams.DelayNS, uint64(float64(q.backlog)/float64(o.class.rate)*1e9))
 	}

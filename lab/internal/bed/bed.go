@@ -68,14 +68,14 @@ func (b *Bed) run(ctx context.Context, program string, run func(context.Context,
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return fmt.Errorf("make folder for figures: %w", err)
 	}
-	if b.Daemon, err = newDaemon(program); err != nil {
+	if b.Daemon, err = NewDaemon(program); err != nil {
 		return err
 	}
 	defer func() {
 		for i := len(b.closers) - 1; i >= 0; i-- {
 			err = errors.Join(err, b.closers[i]())
 		}
-		err = errors.Join(err, b.close())
+		err = errors.Join(err, b.Close())
 	}()
 	if b.Machine, err = describe(); err != nil {
 		return err

@@ -35,7 +35,8 @@ type Daemon struct {
 // within bounds the start and the end of the daemon.
 const within = 20 * time.Second
 
-func newDaemon(program string) (*Daemon, error) {
+// NewDaemon returns one that runs that netnice program. Close ends it.
+func NewDaemon(program string) (*Daemon, error) {
 	if _, err := os.Stat(program); err != nil {
 		return nil, fmt.Errorf("find netnice: %w (make build, or -netnice PROGRAM)", err)
 	}
@@ -122,7 +123,8 @@ func (d *Daemon) Switch(ctx context.Context, on bool) error {
 	return d.Down(ctx)
 }
 
-func (d *Daemon) close() error {
+// Close ends the daemon and removes its folder.
+func (d *Daemon) Close() error {
 	return errors.Join(d.Down(context.Background()), os.RemoveAll(d.dir))
 }
 

@@ -15,6 +15,7 @@ type Axes struct {
 	RTTs       []time.Duration
 	Losses     []float64
 	Shares     bool
+	Datagrams  []Datagrams // nil = TCP
 }
 
 // Over returns axes of one program.
@@ -23,6 +24,9 @@ func Over(limiters []string, rates []uint64, conns []int, congestion []string, f
 }
 
 func (a Axes) cells() []Cell {
+	if a.Datagrams != nil {
+		return a.datagramCells()
+	}
 	var out []Cell
 	for _, loss := range a.Losses {
 		for _, rtt := range a.RTTs {
@@ -35,6 +39,21 @@ func (a Axes) cells() []Cell {
 							}
 						}
 					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// datagramCells are those of datagrams, over a path without distance.
+func (a Axes) datagramCells() []Cell {
+	var out []Cell
+	for _, rate := range a.Rates {
+		for _, d := range a.Datagrams {
+			for _, v6 := range a.Families {
+				for _, l := range a.Limiters {
+					out = append(out, Cell{Limiter: l, Rate: rate, Conns: 1, Congestion: "cubic", IPv6: v6, Datagrams: d})
 				}
 			}
 		}

@@ -29,6 +29,12 @@ type Program struct {
 	Axes     func(Options) []Axes
 	// Measure runs one cell.
 	Measure func(context.Context, Options, Cell) (CellFigures, error)
+	Near    bool // there is no path with distance: -rtt, -loss and -quickack are refused
+	// Interval is the default of -interval; 0 = 4 s.
+	Interval time.Duration
+	// Open, if there is one, makes what all cells share, and returns what takes it
+	// away; without one, netnice comes up if a cell needs it.
+	Open func(ctx context.Context, o Options, cells []Cell) (func() error, error)
 	// Refuses, if there is one, says why netnice cannot be used, "" if it can.
 	// The daemon is up.
 	Refuses func(context.Context, Options) (string, error)
@@ -63,7 +69,7 @@ func (p Program) Main() {
 }
 
 // Parse reads the bench's options.
-func (p Program) Parse(args []string) (Options, error) { return Parse(p.Name, p.Limiters, args) }
+func (p Program) Parse(args []string) (Options, error) { return p.parse(args) }
 
 // Cells are those that the options choose.
 func (p Program) Cells(o Options) []Cell { return o.Cells(p.Axes(o)) }
@@ -89,12 +95,12 @@ func (p Program) Run(ctx context.Context, o Options, out io.Writer) (missed int,
 			cells = leaveOut(out, cells, Trickle, "it is not installed (Debian: apt-get install trickle)")
 		}
 	}
+	end, err := p.open(ctx, o, cells)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, end()) }()
 	if Uses(cells, Netnice) {
-		down, problem := comeUp(ctx, o)
-		if problem != nil {
-			return 0, problem
-		}
-		defer func() { err = errors.Join(err, down()) }()
 		why, problem := p.refuses(ctx, o)
 		if problem != nil {
 			return 0, problem
@@ -138,6 +144,17 @@ func (p Program) cell(ctx context.Context, o Options, c Cell) (f CellFigures, er
 		f.Attempts = attempt
 	}
 	return f, nil
+}
+
+// open makes what all cells share.
+func (p Program) open(ctx context.Context, o Options, cells []Cell) (end func() error, err error) {
+	switch {
+	case p.Open != nil:
+		return p.Open(ctx, o, cells)
+	case Uses(cells, Netnice):
+		return comeUp(ctx, o)
+	}
+	return func() error { return nil }, nil
 }
 
 func (p Program) refuses(ctx context.Context, o Options) (why string, err error) {

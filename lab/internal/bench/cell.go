@@ -28,7 +28,25 @@ type Cell struct {
 	RTT      time.Duration
 	Loss     float64
 	Interval time.Duration
+	Datagrams
 }
+
+// Datagrams are what is sent instead of TCP, or beside it.
+type Datagrams struct {
+	PayloadBytes int // of each; 0 = none
+	Way          Way
+	Offered      float64 // of the limit; 0 = as fast as it may
+}
+
+// Way is how datagrams meet the limit.
+type Way string
+
+// Ways of datagrams.
+const (
+	Up   Way = "up"
+	Down Way = "down"
+	Mix  Way = "mix" // sent, beside a TCP connection that takes what it can, under one limit
+)
 
 // WireRate is what a path with distance carries, IP bytes/s: far above most
 // limits, but not beyond what this machine can relay.
@@ -41,6 +59,9 @@ func (c Cell) Distant() bool { return c.RTT > 0 || c.Loss > 0 }
 // start needs to reach the limit (or a tenth of the path without one), with a
 // window that grows by 1.6 in a round trip from ten segments on.
 func (c Cell) Settle() time.Duration {
+	if c.PayloadBytes > 0 {
+		return 1500 * time.Millisecond // also for a queue that is made when it is needed
+	}
 	rate := float64(c.Rate)
 	if rate == 0 {
 		rate = WireRate / 10
@@ -68,6 +89,9 @@ func (c Cell) Name() string {
 	if c.Rate > 0 {
 		name += " " + rateText(c.Rate)
 	}
+	if c.PayloadBytes > 0 {
+		return name + c.Datagrams.name(c.IPv6)
+	}
 	name += fmt.Sprintf(" x%d", c.Conns)
 	if c.Shares {
 		name += "+1"
@@ -81,6 +105,17 @@ func (c Cell) Name() string {
 	}
 	if c.Loss > 0 {
 		name += fmt.Sprintf(" %g%%", c.Loss*100)
+	}
+	return name
+}
+
+func (d Datagrams) name(v6 bool) string {
+	name := fmt.Sprintf(" %s %dB", d.Way, d.PayloadBytes)
+	if v6 {
+		name += " IPv6"
+	}
+	if d.Way == Mix {
+		name += fmt.Sprintf(" %gx", d.Offered)
 	}
 	return name
 }
@@ -99,5 +134,5 @@ func rateText(bytesPerSec uint64) string {
 
 // sameGroup says whether the two have the same rate, kind and path.
 func (c Cell) sameGroup(d Cell) bool {
-	return c.Rate == d.Rate && c.Shares == d.Shares && c.RTT == d.RTT && c.Loss == d.Loss
+	return c.Rate == d.Rate && c.Shares == d.Shares && c.RTT == d.RTT && c.Loss == d.Loss && c.Way == d.Way
 }

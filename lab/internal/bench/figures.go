@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/datagram"
 )
 
 // Figures is what -json writes.
@@ -74,6 +75,8 @@ type CellFigures struct {
 	GapMillis int64 `json:"longest_gap_ms"`
 	Attempts  int   `json:"attempts"`
 
+	UDP *UDPFigures `json:"udp,omitempty"` // of cells with datagrams
+
 	// Where receiving is limited: packets that the limiter dropped, if it can
 	// be asked; those that the receiver's TCP refused for want of window or
 	// memory; and what the round trip has above the path's without load.
@@ -85,6 +88,22 @@ type CellFigures struct {
 
 	rtt                    []time.Duration
 	processCPU, machineCPU float64
+}
+
+// UDPFigures are those of datagrams, of the steady time unless it says otherwise.
+// Beside TCP, the cell's rates and CPU time are of both.
+type UDPFigures struct {
+	PayloadBytes int     `json:"payload_bytes"`
+	Offered      float64 `json:"offered_over_limit,omitempty"`
+	IPRatio      float64 `json:"ip_over_limit,omitempty"`
+	TCPRatio     float64 `json:"tcp_ip_over_limit,omitempty"`
+	LostFirst    int64   `json:"lost_before"`
+	Failed       uint64  `json:"calls_failed"` // from the start on
+	// InCall is the part of the time that the sender was in its calls: 1 = it
+	// was blocked, or used all of its CPU time there.
+	InCall     float64 `json:"in_call"`
+	LateMillis int64   `json:"sender_most_late_ms"` // for a CPU
+	datagram.Arrivals
 }
 
 func (f *CellFigures) compute(rx Receiver, h testutil.Headers, begin, end testutil.Instant) {
@@ -114,7 +133,9 @@ func (f *CellFigures) compute(rx Receiver, h testutil.Headers, begin, end testut
 // disturbed says that the machine, not the limit, may have made the figures.
 func (f *CellFigures) disturbed() bool { return f.stoodStill() || f.MachineDropped > 0 }
 
-func (f *CellFigures) stoodStill() bool { return f.GapMillis > 200 || f.PathLateMillis > 50 }
+func (f *CellFigures) stoodStill() bool {
+	return f.GapMillis > 200 || f.PathLateMillis > 50 || f.UDP != nil && f.UDP.LateMillis > 20
+}
 
 // Steady is the time that the steady figures are of.
 func (f *CellFigures) Steady() time.Duration { return f.Cell.Interval - f.Cell.Settle() }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -30,8 +31,8 @@ type Options struct {
 	List     bool
 }
 
-// Parse reads the options of a bench that knows these limiters.
-func Parse(name string, limiters, args []string) (Options, error) {
+func (p Program) parse(args []string) (Options, error) {
+	name, limiters := p.Name, p.Limiters
 	var o Options
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.BoolVar(&o.Quick, "quick", false, "a subset that takes about a minute")
@@ -44,7 +45,7 @@ func Parse(name string, limiters, args []string) (Options, error) {
 		return err
 	})
 	chosen := f.String("limiters", strings.Join(limiters, ","), "what to compare")
-	f.DurationVar(&o.Interval, "interval", 4*time.Second, "of traffic in a cell, the first second included; cells below 1 MB/s take twice as long")
+	f.DurationVar(&o.Interval, "interval", cmp.Or(p.Interval, 4*time.Second), "of traffic in a cell, the first second included; cells below 1 MB/s take twice as long")
 	f.StringVar(&o.JSON, "json", "", "also write the figures to this `FILE`")
 	f.StringVar(&o.Netnice, "netnice", os.Getenv("NETNICE"), "the netnice `PROGRAM` (default $NETNICE or bin/netnice)")
 	f.BoolVar(&o.Check, "check", false, "exit with 1 if netnice misses a figure that is wanted")
@@ -62,6 +63,9 @@ func Parse(name string, limiters, args []string) (Options, error) {
 	}
 	if o.Interval < 1500*time.Millisecond {
 		return o, errors.New("-interval must be at least 1.5s, of which the first second counts for itself")
+	}
+	if p.Near && (o.RTTs != nil || o.Losses != nil || o.QuickAck) {
+		return o, fmt.Errorf("%s has no path with distance: leave out -rtt, -loss and -quickack", name)
 	}
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))

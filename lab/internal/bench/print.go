@@ -44,7 +44,11 @@ func (f *CellFigures) PrintPath(out io.Writer) {
 		fmt.Fprintf(out, "  sent %s, path lost %d, dropped %d", text, f.PathLost, f.PathDropped)
 	}
 	if f.stoodStill() {
-		fmt.Fprintf(out, "  machine stood still for %d ms", max(f.GapMillis, f.PathLateMillis))
+		late := max(f.GapMillis, f.PathLateMillis)
+		if f.UDP != nil {
+			late = max(late, f.UDP.LateMillis)
+		}
+		fmt.Fprintf(out, "  machine stood still for %d ms", late)
 	}
 	if f.MachineDropped > 0 {
 		fmt.Fprintf(out, "  machine dropped %d packets", f.MachineDropped)

@@ -1,0 +1,327 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Limits that come and go while TCP and UDP flow both ways.
+
+// A program that sends to its peer, and counts what comes from there, by TCP at
+// 8 MB/s and by UDP at 1 MB/s. The first of the two listens.
+const bothWays = `
+role, host, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+got = {"tcp": 0, "udp": 0}
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+u.setsockopt(socket.SOL_SOCKET, 33, 4 << 20)  # SO_RCVBUFFORCE
+if role == "listen":
+    u.bind((host, port))
+    l = socket.create_server((host, port))
+    say("ready")
+    c, _ = l.accept()
+    _, peer = u.recvfrom(2000)
+    u.connect(peer)
+else:
+    c = socket.create_connection((host, port))
+    u.connect((host, port))
+    u.send(b"hello")
+    say("ready")
+
+def send(call, size, rate):
+    data, sent, begin = bytes(size), 0, time.monotonic()
+    while True:
+        try:
+            call(data)
+        except ConnectionRefusedError:
+            pass
+        sent += size
+        now = time.monotonic()
+        begin = max(begin, now - sent / rate - 0.05)  # what was waited for is not made up for
+        time.sleep(max(0.0005, begin + sent / rate - now))
+
+def receive(s, kind):
+    while True:
+        got[kind] += len(s.recv(1 << 20))
+
+for f, args in (send, (c.sendall, 32768, 8e6)), (send, (u.send, 1400, 1e6)), (receive, (c, "tcp")), (receive, (u, "udp")):
+    threading.Thread(target=f, args=args, daemon=True).start()
+while True:
+    wait()
+    say("got", got["tcp"], got["udp"], time.monotonic())
+`
+
+// churn is a program in A that is limited again and again, and its peer in B.
+type churn struct {
+	*inbound
+	x, peer *script
+	client  *client.Client
+}
+
+func newChurn(t *testing.T) *churn {
+	t.Helper()
+	c := &churn{inbound: newInbound(newStage(t), testutil.MustPair(t))}
+	c.peer = c.python(options{in: c.B}, bothWays, "listen", c.B4.String(), "6001")
+	c.peer.read("ready")
+	c.x = c.python(options{in: c.A}, bothWays, "connect", c.B4.String(), "6001")
+	c.x.read("ready")
+	c.client = client.New(c.root("/run/netnice/netnice.sock"))
+	t.Cleanup(c.client.Close)
+	return c
+}
+
+// root is a path on the stage, as the tests see it.
+func (c *churn) root(path string) string {
+	return fmt.Sprintf("/proc/%d/root%s", c.daemon.cmd.Process.Pid, path)
+}
+
+// received are the bytes of payload that came at both ends, by TCP and by UDP.
+type received struct{ upTCP, upUDP, downTCP, downUDP, at float64 }
+
+func (c *churn) received() (r received) {
+	c.t.Helper()
+	ask := func(s *script, tcp, udp *float64) {
+		s.tell("how much")
+		if _, err := fmt.Sscan(s.read("got"), tcp, udp, &r.at); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	ask(c.peer, &r.upTCP, &r.upUDP)
+	ask(c.x, &r.downTCP, &r.downUDP)
+	return r
+}
+
+// flows checks that all four flows have as much as without a limit.
+func (c *churn) flows() {
+	c.t.Helper()
+	const least = 0.6 // of what they send: Python, on a machine that others use too
+	c.soon("all that is sent comes", 5*time.Second, func() bool {
+		before := c.received()
+		time.Sleep(400 * time.Millisecond)
+		after := c.received()
+		for _, f := range []struct{ before, after, rate float64 }{
+			{before.upTCP, after.upTCP, 8e6}, {before.downTCP, after.downTCP, 8e6},
+			{before.upUDP, after.upUDP, 1e6}, {before.downUDP, after.downUDP, 1e6},
+		} {
+			if f.after-f.before < least*f.rate*(after.at-before.at) {
+				c.t.Logf("%+v after %+v", after, before)
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// left is what a daemon without limits has; nothing may be added to it.
+type left struct {
+	devices, pins, qdiscs string
+	nodes, fds, threads   int
+	entries               map[string]int // of maps
+	memory                int            // resident bytes
+}
+
+// leftovers looks at the daemon. Connections of the API are closed before.
+func (c *churn) leftovers() (l left) {
+	c.t.Helper()
+	c.client.Close()
+	l.devices = c.devices()
+	links, err := c.A.Netlink().LinkList()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var qdiscs []string
+	for _, link := range links {
+		list, err := c.A.Netlink().QdiscList(link)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for _, q := range list {
+			qdiscs = append(qdiscs, fmt.Sprint(link.Attrs().Name, " ", q.Type()))
+		}
+	}
+	l.qdiscs = strings.Join(qdiscs, ", ")
+	dir := c.root("/sys/fs/bpf/netnice")
+	pins, err := os.ReadDir(dir)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	l.entries = make(map[string]int)
+	for _, p := range pins {
+		l.pins += p.Name() + "\n"
+		m, err := ebpf.LoadPinnedMap(filepath.Join(dir, p.Name()), nil)
+		if err != nil {
+			continue // it is none
+		}
+		if n, ok := entries(m); ok {
+			l.entries[p.Name()] = n
+		}
+		_ = m.Close() // nothing was written
+	}
+	self := fmt.Sprintf("/proc/%d", c.daemon.cmd.Process.Pid)
+	count := func(name string) int {
+		list, err := os.ReadDir(filepath.Join(self, name))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		return len(list)
+	}
+	l.fds, l.threads = count("fd"), count("task")
+	text, err := os.ReadFile(filepath.Join(self, "statm"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	pages, err := strconv.Atoi(strings.Fields(string(text))[1])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	l.memory = pages * os.Getpagesize()
+	nodes, err := c.client.Nodes(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	l.nodes = len(nodes.Nodes)
+	return l
+}
+
+// entries counts what a hash table holds, but for one that forgets by itself.
+func entries(m *ebpf.Map) (n int, ok bool) {
+	if !slices.Contains([]ebpf.MapType{ebpf.Hash, ebpf.PerCPUHash, ebpf.HashOfMaps}, m.Type()) {
+		return 0, false
+	}
+	var key []byte
+	for next := make([]byte, m.KeySize()); ; key = next {
+		var err error
+		if key == nil {
+			err = m.NextKey(nil, next)
+		} else {
+			next = make([]byte, m.KeySize())
+			err = m.NextKey(key, next)
+		}
+		if err != nil {
+			return n, errors.Is(err, ebpf.ErrKeyNotExist)
+		}
+		if n++; n > int(m.MaxEntries()) {
+			return n, false // entries went meanwhile, and it began anew
+		}
+	}
+}
+
+// set sets one limit, as a program that has the client library does.
+func (c *churn) set(ctx context.Context, kind int, rate uint64) error {
+	w := api.Wish{}
+	switch kind {
+	case 0:
+		w.UpBytesPerSec = &rate
+	case 1:
+		w.DownBytesPerSec = &rate
+	case 2:
+		w.TotalBytesPerSec = &rate
+	default:
+		w.UpBytesPerSec, w.DownBytesPerSec = &rate, &rate
+	}
+	_, err := c.client.Set(ctx, api.SetRequest{Subject: c.subject(), Wish: w})
+	return err
+}
+
+func (c *churn) subject() api.Subject { return api.Subject{Kind: api.KindPID, ID: c.x.pid()} }
+
+// spin adds and removes limits, of all kinds from the first on; between the two it
+// waits up to a time.
+func (c *churn) spin(cycles, first int, longest time.Duration) {
+	c.t.Helper()
+	ctx := c.t.Context()
+	for i := range cycles {
+		err := c.set(ctx, (first+i)%4, 200e3+rand.Uint64N(1e6))
+		time.Sleep(rand.N(longest))
+		if err == nil {
+			_, err = c.client.Unset(ctx, c.subject(), false)
+		}
+		if err != nil {
+			c.t.Fatalf("cycle %d: %v", i, err)
+		}
+	}
+}
+
+// Limits come and go, ten thousand times with NETNICE_TEST_LONG=1: traffic flows
+// as before, and nothing is left of them.
+func TestChurn(t *testing.T) {
+	t.Parallel()
+	warm, cycles, longest := 8, 40, 80*time.Millisecond
+	if os.Getenv("NETNICE_TEST_LONG") == "1" {
+		warm, cycles, longest = 500, 10_000, 40*time.Millisecond
+	}
+	c := newChurn(t)
+	c.flows()
+	never := c.leftovers()
+	c.spin(1, 2, longest) // the first of all, and the last
+	// From here on another's limit stands, and with it the devices: without, each
+	// first limit has the kernel verify the programs anew.
+	idle := c.script(options{in: c.A}, "sleep", "infinity")
+	c.must("set", "--pid", idle.pid(), "--total", "1MB/s")
+	c.spin(warm, 0, longest)
+	time.Sleep(1200 * time.Millisecond) // what the daemon looks at once a second
+	before := c.leftovers()
+	begin := time.Now()
+	c.spin(cycles, 0, longest)
+	t.Logf("%d cycles in %v", cycles, time.Since(begin).Round(time.Millisecond))
+	after := c.nothing("added", before)
+	c.must("unset", "--pid", idle.pid())
+	c.nothing("left over", never)
+	t.Logf("the daemon has %d KB, and had %d; %d threads, and %d; %d files, and %d",
+		after.memory>>10, before.memory>>10, after.threads, before.threads, after.fds, before.fds)
+	// A Go program's heap may double before it is collected.
+	if grown := after.memory - before.memory; grown > 16<<20 {
+		t.Errorf("the daemon has grown by %d KB", grown>>10)
+	}
+	c.flows()
+	if why := c.status().Counters; len(why) > 0 {
+		t.Logf("faults that failed open: %v", why)
+	}
+}
+
+// nothing checks that the daemon has no more than before, soon.
+func (c *churn) nothing(what string, before left) (after left) {
+	c.t.Helper()
+	c.soon("nothing is "+what, 3*time.Second, func() bool {
+		after = c.leftovers()
+		return after.differs(before) == ""
+	})
+	if more := after.differs(before); more != "" {
+		c.t.Errorf("%s: %s", what, more)
+	}
+	return after
+}
+
+// differs says what there is more of than before.
+func (l left) differs(before left) string {
+	var what []string
+	add := func(differs bool, format string, args ...any) {
+		if differs {
+			what = append(what, fmt.Sprintf(format, args...))
+		}
+	}
+	add(l.nodes != before.nodes, "%d nodes, were %d", l.nodes, before.nodes)
+	add(l.devices != before.devices, "devices\n%s, were\n%s", l.devices, before.devices)
+	add(l.qdiscs != before.qdiscs, "qdiscs %s, were %s", l.qdiscs, before.qdiscs)
+	add(l.pins != before.pins, "pins\n%s, were\n%s", l.pins, before.pins)
+	add(l.fds > before.fds+2, "%d files, were %d", l.fds, before.fds)
+	add(l.threads > before.threads+4, "%d threads, were %d", l.threads, before.threads)
+	for name, n := range l.entries {
+		add(n > before.entries[name]+2, "%d entries of %s, were %d", n, name, before.entries[name])
+	}
+	return strings.Join(what, "; ")
+}

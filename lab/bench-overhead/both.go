@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/datagram"
+)
+
+// limited is traffic that really is limited, both ways, while others' is
+// measured: programs of one cgroup in A that send to B, and that receive from
+// there, by TCP and by UDP. They offer only a little more than the limit, so that
+// without it the machine has as much to do.
+type limited struct {
+	dir  string
+	ways [2]flows // sent, received
+	// Rates are of IP bytes.
+	Rates [2]struct {
+		TCP float64 `json:"tcp_bytes_per_sec"`
+		UDP float64 `json:"udp_bytes_per_sec"`
+	} `json:"sent_and_received"`
+}
+
+// flows are one way's.
+type flows struct {
+	tcp *testutil.Receiver
+	udp *datagram.Receiver
+}
+
+const (
+	limitedRate = 1e6 // IP bytes/s, each way
+	offeredEach = 0.6 // of it, by TCP and by UDP
+	limitedTCP  = 6001
+	limitedUDP  = 6002
+	requests    = 10 * time.Millisecond // between them
+
+	limitedPayload = 1400 // of a datagram
+)
+
+// startLimited starts them; each begins in the cgroup, as what it makes does.
+func (o *bench) startLimited() (*limited, error) {
+	l := new(limited)
+	var err error
+	if l.dir, err = o.Cgroup("both"); err != nil {
+		return nil, err
+	}
+	for i, way := range []struct {
+		from, into *testutil.NetNS
+		to         netip.Addr
+	}{{o.pair.A, o.pair.B, o.pair.B4}, {o.pair.B, o.pair.A, o.pair.A4}} {
+		if l.ways[i], err = o.flow(l.dir, way.from, way.into, way.to); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// flow starts one way of it, what of it is in A is in the cgroup.
+func (o *bench) flow(dir string, from, into *testutil.NetNS, to netip.Addr) (f flows, err error) {
+	inside := func(n *testutil.NetNS, start func() error) error {
+		if n != o.pair.A {
+			return start()
+		}
+		return within(dir, start)
+	}
+	const requestBytes = int(offeredEach * limitedRate * float64(requests) / 1e9)
+	err = inside(into, func() error {
+		port := testutil.Port{Number: limitedTCP, RequestBytes: requestBytes, ReplyBytes: 1}
+		if f.tcp, err = o.Receiver(into, testutil.ReceiverConfig{Ports: []testutil.Port{port}}); err != nil {
+			return err
+		}
+		if f.udp, err = datagram.StartReceiver(into, netip.AddrPortFrom(to, limitedUDP)); err != nil {
+			return err
+		}
+		o.Defer(f.udp.Close)
+		return nil
+	})
+	if err != nil {
+		return f, err
+	}
+	return f, inside(from, func() error {
+		tx, err := o.Sender(from, testutil.SenderConfig{
+			To: netip.AddrPortFrom(to, limitedTCP).String(), Mode: testutil.Request, RequestBytes: requestBytes, ReplyBytes: 1, Pause: requests,
+		})
+		if err != nil {
+			return err
+		}
+		dgrams, err := datagram.StartSender(from, datagram.SenderConfig{To: netip.AddrPortFrom(to, limitedUDP), PayloadBytes: limitedPayload, Rate: offeredEach * limitedRate})
+		if err != nil {
+			return err
+		}
+		o.Defer(dgrams.Close)
+		if _, err := tx.Start(); err != nil {
+			return err
+		}
+		return dgrams.Start()
+	})
+}
+
+// within calls fn while this process is in the cgroup, so that what it starts is.
+func within(dir string, fn func() error) error {
+	r, err := identity.New(identity.Options{})
+	if err != nil {
+		return err
+	}
+	own, err := r.ProcessCgroup(os.Getpid())
+	if err != nil {
+		return err
+	}
+	if err := enter(dir); err != nil {
+		return err
+	}
+	return errors.Join(fn(), enter(filepath.Join(filepath.Dir(dir), own)))
+}
+
+func enter(dir string) error {
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0); err != nil {
+		return fmt.Errorf("enter a cgroup: %w", err)
+	}
+	return nil
+}
+
+// limit limits it, and waits until what that needs is there: the queue for what
+// is sent by UDP is made when there is too much of it.
+func (l *limited) limit(ctx context.Context, o *bench) error {
+	rate := uint64(limitedRate)
+	_, err := o.Client.Set(ctx, api.SetRequest{
+		Subject: api.Subject{Kind: api.KindCgroup, ID: "/" + filepath.Base(l.dir)},
+		Wish:    api.Wish{UpBytesPerSec: &rate, DownBytesPerSec: &rate},
+	})
+	if err != nil {
+		return fmt.Errorf("limit the programs of %s: %w", l.dir, err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		status, err := o.Client.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(status.Programs, func(p api.Program) bool { return p.Name == "send_out" && p.Attached }) {
+			return nil
+		}
+		if err := testutil.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return errors.New("there is no queue for what the limited programs send by UDP")
+}
+
+// measure notes what comes of it.
+func (l *limited) measure(ctx context.Context) error {
+	const segment, packet = 52, 28.0 // headers
+	begin := testutil.Now()
+	if err := testutil.Sleep(ctx, 3*time.Second); err != nil {
+		return err
+	}
+	end := testutil.Now()
+	if err := testutil.Sleep(ctx, 60*time.Millisecond); err != nil { // for the last sample
+		return err
+	}
+	for i, f := range l.ways {
+		came, err := f.udp.Arrived(begin, end, 1)
+		if err != nil {
+			return err
+		}
+		l.Rates[i].UDP = came.PerSecond * (limitedPayload + packet)
+		l.Rates[i].TCP = f.tcp.Goodput(0, begin, end) * (1 + segment/1448.0)
+	}
+	return nil
+}

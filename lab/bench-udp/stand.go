@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/bench"
+)
+
+// stand is what all cells share: what is sent and is no TCP waits only in the
+// namespace that the daemon is in, so it is in A for the whole run, and what is
+// limited always is there.
+type stand struct {
+	pair   *testutil.Pair
+	daemon *bed.Daemon
+	// free is what came without a limit, IP bytes/s, by what was sent.
+	free map[bench.Datagrams]float64
+	way  bench.Way // of the line that was printed last
+}
+
+func (s *stand) open(ctx context.Context, o bench.Options, cells []bench.Cell) (end func() error, err error) {
+	s.free = make(map[bench.Datagrams]float64)
+	if s.pair, err = testutil.NewPairInOrder(); err != nil {
+		return nil, err
+	}
+	end = s.pair.Close
+	if !bench.Uses(cells, bench.Netnice) {
+		return end, nil
+	}
+	if s.daemon, err = bed.NewDaemon(o.Netnice); err != nil {
+		return nil, errors.Join(err, end())
+	}
+	end = func() error { return errors.Join(s.daemon.Close(), s.pair.Close()) }
+	if err := s.daemon.UpIn(ctx, s.pair.A); err != nil {
+		return nil, errors.Join(err, end())
+	}
+	return end, nil
+}
+
+// benchUID is a user without any other process.
+const benchUID = 64209
+
+// limit puts the cell's limit in place, on a process or, beside TCP, on the user
+// whose two programs send, and returns what lifts it.
+func (s *stand) limit(ctx context.Context, c bench.Cell, pid int) (lift func() error, err error) {
+	after := context.WithoutCancel(ctx)
+	lifts := func(kind string, id int) func() error {
+		return func() error {
+			_, err := s.daemon.Netnice(after, "unset", kind, strconv.Itoa(id))
+			return err
+		}
+	}
+	switch {
+	case c.Limiter == limiterHTB && c.Way == bench.Down:
+		return func() error { return testutil.UnshapeIngress(s.pair.A) }, testutil.ShapeIngressHTB(s.pair.A, c.Rate)
+	case c.Limiter == limiterHTB:
+		return func() error { return testutil.Unshape(s.pair.A) }, testutil.ShapeHTB(s.pair.A, c.Rate)
+	case c.Limiter == limiterTBF:
+		return func() error { return testutil.Unshape(s.pair.A) }, testutil.ShapeTBF(s.pair.A, c.Rate)
+	case c.Limiter == bench.Netnice && c.Way == bench.Mix:
+		return lifts("--user", benchUID), s.daemon.LimitUser(ctx, benchUID, c.Rate)
+	case c.Limiter == bench.Netnice && c.Way == bench.Down:
+		return lifts("--pid", pid), s.daemon.LimitDownPID(ctx, pid, c.Rate)
+	case c.Limiter == bench.Netnice:
+		return lifts("--pid", pid), s.daemon.LimitPID(ctx, pid, c.Rate)
+	}
+	return func() error { return nil }, nil
+}

@@ -1,0 +1,73 @@
+package datagram
+
+import (
+	"math"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// arrival is a datagram that came.
+type arrival struct {
+	at       testutil.Instant
+	sequence uint64
+}
+
+// Arrivals are those between two instants.
+type Arrivals struct {
+	Count uint64 `json:"count"`
+	// PerSecond is datagrams per second, from the first to the last: exact also
+	// where only few came.
+	PerSecond float64 `json:"per_second"`
+	// Lost is how many are missing between the first and the last.
+	Lost int64 `json:"lost"`
+
+	// Gaps between each datagram of a group and the one before that group.
+	Group     int           `json:"group"`
+	Median    time.Duration `json:"gap_median_ns"`
+	P5        time.Duration `json:"gap_p5_ns"`
+	P95       time.Duration `json:"gap_p95_ns"`
+	Longest   time.Duration `json:"gap_longest_ns"` // between two datagrams
+	Deviation float64       `json:"gap_deviation"`  // standard, over the mean
+
+	Refused uint32  `json:"refused"`     // by the receiver's own buffer, since it began
+	CPU     float64 `json:"cpu_seconds"` // of the process
+}
+
+// count makes the figures of what came between two instants.
+func count(all []arrival, from, to testutil.Instant, group int) Arrivals {
+	var came []arrival
+	for _, a := range all {
+		if a.at >= from && a.at < to {
+			came = append(came, a)
+		}
+	}
+	group = max(group, 1)
+	f := Arrivals{Count: uint64(len(came)), Group: group}
+	if len(came) < 2 {
+		return f
+	}
+	first, last := came[0], came[len(came)-1]
+	f.PerSecond = float64(len(came)-1) / last.at.Sub(first.at).Seconds()
+	f.Lost = int64(last.sequence-first.sequence) + 1 - int64(len(came))
+	var gaps []time.Duration
+	for i := 1; i < len(came); i++ {
+		f.Longest = max(f.Longest, came[i].at.Sub(came[i-1].at))
+		if i%group == 0 {
+			gaps = append(gaps, came[i].at.Sub(came[i-group].at))
+		}
+	}
+	f.Median, f.P5, f.P95 = testutil.Percentile(gaps, 50), testutil.Percentile(gaps, 5), testutil.Percentile(gaps, 95)
+	var sum, squares float64
+	for _, g := range gaps {
+		sum += float64(g)
+	}
+	mean := sum / float64(max(len(gaps), 1))
+	for _, g := range gaps {
+		squares += (float64(g) - mean) * (float64(g) - mean)
+	}
+	if len(gaps) > 1 {
+		f.Deviation = math.Sqrt(squares/float64(len(gaps)-1)) / mean
+	}
+	return f
+}

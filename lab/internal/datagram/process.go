@@ -1,0 +1,133 @@
+// Package datagram is a process that sends UDP as fast as it may, or at a rate,
+// and one that notes what comes, and when. Neither knows what limits them.
+package datagram
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// processName is the argv[0] by which a program knows that it was started as one
+// of these processes.
+const processName = "netnice-datagrams"
+
+// config is the first line that a process gets.
+type config struct {
+	Listen string  `json:"listen,omitempty"` // receiver: address and port
+	To     string  `json:"to,omitempty"`     // sender: likewise
+	Bytes  int     `json:"bytes,omitempty"`  // of payload
+	Rate   float64 `json:"rate,omitempty"`   // payload bytes/s; 0 = as fast as it may
+	Remote bool    `json:"remote,omitempty"`
+}
+
+// order is each further line, answer the line that answers it. A line that
+// answers the configuration is empty.
+type order struct {
+	Start    bool             `json:"start,omitempty"` // sender: send from now on
+	From, To testutil.Instant // receiver: report of what came between the two
+	Group    int              // of gaps
+}
+
+type answer struct {
+	Error   string   `json:"error,omitempty"`
+	Sent    Sent     `json:"sent"`
+	Arrived Arrivals `json:"arrived"`
+}
+
+// MaybeRun turns the process into a sender or a receiver if it was started as
+// one, and then never returns. It must be called before flags are parsed.
+func MaybeRun() {
+	if len(os.Args) != 1 || os.Args[0] != processName {
+		return
+	}
+	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	if err := run(in, out); err != nil && !errors.Is(err, io.EOF) { // EOF: whoever started us is gone
+		_ = out.Encode(answer{Error: err.Error()}) // nobody left to tell if it fails
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func run(in *json.Decoder, out *json.Encoder) error {
+	var c config
+	if err := in.Decode(&c); err != nil {
+		return err
+	}
+	if c.To != "" {
+		return runSender(c, in, out)
+	}
+	return runReceiver(c, in, out)
+}
+
+// process is one of them, seen from who started it.
+type process struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	in    *json.Encoder
+	out   *json.Decoder
+}
+
+// start starts this program again in the namespace, as a user if uid is not 0.
+func start(n *testutil.NetNS, uid uint32, c config) (*process, error) {
+	p := &process{cmd: &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{processName}, Stderr: os.Stderr, Env: os.Environ(),
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // Ctrl-C in a terminal is ours to handle
+	}}
+	if uid != 0 {
+		p.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: uid}
+	}
+	stdin, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start datagrams: %w", err)
+	}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start datagrams: %w", err)
+	}
+	if err := n.Start(p.cmd); err != nil {
+		return nil, fmt.Errorf("start datagrams: %w", err)
+	}
+	p.stdin, p.in, p.out = stdin, json.NewEncoder(stdin), json.NewDecoder(stdout)
+	if _, err := p.ask(c); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// ask gives an order and waits for its answer.
+func (p *process) ask(line any) (a answer, err error) {
+	if err := p.in.Encode(line); err != nil {
+		return a, fmt.Errorf("datagrams (pid %d): %w", p.PID(), err)
+	}
+	if err := p.out.Decode(&a); err != nil {
+		return a, fmt.Errorf("datagrams (pid %d): %w", p.PID(), err)
+	}
+	if a.Error != "" {
+		return a, fmt.Errorf("datagrams (pid %d): %s", p.PID(), a.Error)
+	}
+	return a, nil
+}
+
+// PID of the process.
+func (p *process) PID() int { return p.cmd.Process.Pid }
+
+// Close ends the process. Closing twice is harmless.
+func (p *process) Close() error {
+	if p.cmd.ProcessState != nil {
+		return nil
+	}
+	_ = p.stdin.Close()      // closed already, or about to be without effect
+	_ = p.cmd.Process.Kill() // it may be blocked in a call
+	_, err := p.cmd.Process.Wait()
+	if err != nil {
+		return fmt.Errorf("end datagrams (pid %d): %w", p.PID(), err)
+	}
+	return nil
+}
