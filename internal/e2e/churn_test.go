@@ -114,8 +114,10 @@ func (c *churn) flows() {
 		time.Sleep(400 * time.Millisecond)
 		after := c.received()
 		for _, f := range []struct{ before, after, rate float64 }{
-			{before.upTCP, after.upTCP, 8e6}, {before.downTCP, after.downTCP, 8e6},
-			{before.upUDP, after.upUDP, 1e6}, {before.downUDP, after.downUDP, 1e6},
+			{before.upTCP, after.upTCP, 8e6},
+			{before.downTCP, after.downTCP, 8e6},
+			{before.upUDP, after.upUDP, 1e6},
+			{before.downUDP, after.downUDP, 1e6},
 		} {
 			if f.after-f.before < least*f.rate*(after.at-before.at) {
 				c.t.Logf("%+v after %+v", after, before)

@@ -172,7 +172,7 @@ func (t *traffic) run(ctx context.Context, c bench.Cell) (f bench.CellFigures, e
 		f.IPRatio, f.PayloadRatio, f.LinkRatio = f.SteadyIP/limit, f.SteadyPayload/limit, linkRate/limit
 	}
 	if gb := f.SteadyPayload * last.sent.At.Sub(first.sent.At).Seconds() / 1e9; gb > 0 {
-		f.CPUPerGB, f.MachinePerGB = (last.cpu-first.cpu)/gb, (last.machine.Sub(first.machine).Busy)/gb
+		f.CPUPerGB, f.MachinePerGB = (last.cpu-first.cpu)/gb, last.machine.Sub(first.machine).Busy/gb
 	}
 	return f, nil
 }

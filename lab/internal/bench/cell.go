@@ -90,7 +90,7 @@ func (c Cell) Name() string {
 		name += " " + rateText(c.Rate)
 	}
 	if c.PayloadBytes > 0 {
-		return name + c.Datagrams.name(c.IPv6)
+		return name + c.name(c.IPv6)
 	}
 	name += fmt.Sprintf(" x%d", c.Conns)
 	if c.Shares {

@@ -48,13 +48,14 @@ func MaybeRun() {
 		return
 	}
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
-	if err := run(in, out); err != nil && !errors.Is(err, io.EOF) { // EOF: whoever started us is gone
+	if err := run(in, out); !errors.Is(err, io.EOF) { // EOF: whoever started us is gone
 		_ = out.Encode(answer{Error: err.Error()}) // nobody left to tell if it fails
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
+// run goes on until something fails: whoever started it ends it.
 func run(in *json.Decoder, out *json.Encoder) error {
 	var c config
 	if err := in.Decode(&c); err != nil {
