@@ -64,8 +64,7 @@ func (f *totals) sum(what string, least float64) {
 // Bulk both ways comes out at the limit, and neither way is starved, also while no
 // daemon runs. What one way leaves the other has.
 func TestTotal(t *testing.T) {
-	t.Parallel()
-	f := newTotals(t, testutil.MustPair(t), spare+12, 3)
+	f := newTotals(t, testutil.MustPair(t), spare+20, 3)
 	f.must("set", "--user", itoa(f.user), "--total", "8MB/s")
 	down := f.sendTo(totalPort, false, testutil.SenderConfig{Connections: 2})
 	time.Sleep(1500 * time.Millisecond)
@@ -88,10 +87,9 @@ func TestTotal(t *testing.T) {
 
 // With the input meter off only what is sent counts.
 func TestTotalWithoutInputMeter(t *testing.T) {
-	t.Parallel()
 	line := relay.RoundTrip(4 * time.Millisecond)
 	line.BtoA.Rate = 5 * totalLimit
-	f := newTotals(t, testutil.MustDistantPair(t, line), spare+14, 2)
+	f := newTotals(t, testutil.MustDistantPair(t, line), spare+21, 2)
 	f.must("set", "--user", itoa(f.user), "--total", "8MB/s", "--input-meter=false")
 	f.sendTo(totalPort, false, testutil.SenderConfig{Connections: 2})
 	if _, err := f.up.Start(); err != nil {
