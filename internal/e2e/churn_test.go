@@ -109,7 +109,7 @@ func (c *churn) received() (r received) {
 func (c *churn) flows() {
 	c.t.Helper()
 	const least = 0.6 // of what they send: Python, on a machine that others use too
-	c.soon("all that is sent comes", 5*time.Second, func() bool {
+	c.soon("all that is sent comes", 20*time.Second, func() bool {
 		before := c.received()
 		time.Sleep(400 * time.Millisecond)
 		after := c.received()

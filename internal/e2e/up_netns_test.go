@@ -47,6 +47,12 @@ func TestUpElsewhere(t *testing.T) {
 			t.Errorf("%s: %.3f of what was sent did not come", what, lost)
 		}
 	}
+	// The rate follows the clock once the daemon gets to it: namespaces of other
+	// tests that come and go keep it waiting.
+	f.soon("the queue has its rate", 10*time.Second, func() bool {
+		got, _ := d.rate(500 * time.Millisecond)
+		return got > 0.95*limit
+	})
 	holds("queued")
 	f.daemon.kill()
 	holds("without a daemon")
