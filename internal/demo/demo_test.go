@@ -97,8 +97,8 @@ func TestDemo(t *testing.T) {
 			unsets++
 		}
 	}
-	if sets != 5 || unsets != 3 {
-		t.Errorf("commands %q: want 5 set, 3 unset", s.ran)
+	if sets != 5 || unsets != 4 {
+		t.Errorf("commands %q: want 5 set, 4 unset", s.ran)
 	}
 	if t.Failed() || testing.Verbose() {
 		t.Logf("%s%s", &out, Table(d.state.Figures, styleFor(false)))

@@ -26,7 +26,6 @@ type home struct {
 	in, out  *testutil.Receiver // at home, and out there
 	up, down *testutil.Sender
 	call     *call
-	limited  []string // processes
 }
 
 // setUpHome makes the line and all who use it.
@@ -62,14 +61,9 @@ func (s *stage) setUpHome() (*home, error) {
 	return h, err
 }
 
-// close ends all of it, as far as it was begun. Limits are lifted first: what is
-// left in a socket would hold its limit until TCP gives up, for the line goes.
-func (h *home) close(ctx context.Context, n netnice) []error {
+// close ends all of it, as far as it was begun.
+func (h *home) close() []error {
 	var errs []error
-	for _, pid := range h.limited {
-		_, err := n.Output(ctx, "unset", "--pid", pid)
-		errs = append(errs, err)
-	}
 	if h.call != nil {
 		errs = append(errs, h.call.close())
 	}
@@ -118,7 +112,7 @@ func (p *program) atHome(ctx context.Context, length time.Duration) error {
 		direction string
 	}{{h.up.PID(), "--up"}, {h.in.PID(), "--down"}} {
 		pid := strconv.Itoa(limited.pid)
-		h.limited = append(h.limited, pid)
+		p.stage.limited = append(p.stage.limited, pid)
 		if _, _, err := p.command(ctx, homeUp, "set", "--pid", pid, limited.direction, homeUpText); err != nil {
 			return err
 		}

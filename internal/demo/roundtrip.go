@@ -23,6 +23,7 @@ func (p *program) roundTrip(ctx context.Context, length time.Duration) error {
 	if err != nil {
 		return err
 	}
+	p.stage.limited = append(p.stage.limited, strconv.Itoa(limited.PID()))
 	if _, _, err := p.command(ctx, limit, "set", "--pid", strconv.Itoa(limited.PID()), "--up", limitText); err != nil {
 		return err
 	}

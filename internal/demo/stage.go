@@ -36,6 +36,7 @@ type stage struct {
 	senders      []*testutil.Sender
 	home         home // a slow line, with a call
 	uid          uint32
+	limited      []string // processes whose limits are to be lifted at the end
 	userLimited  bool
 }
 
@@ -105,7 +106,13 @@ func (s *stage) close(ctx context.Context) (gone bool, err error) {
 	if s.userLimited {
 		errs = append(errs, s.liftUser(ctx))
 	}
-	errs = append(errs, s.home.close(ctx, s.netnice)...)
+	// What is left in a socket would hold its limit until TCP gives up, for its link
+	// goes.
+	for _, pid := range s.limited {
+		_, err := s.netnice.Output(ctx, "unset", "--pid", pid)
+		errs = append(errs, err)
+	}
+	errs = append(errs, s.home.close()...)
 	for _, tx := range s.senders {
 		errs = append(errs, tx.Close())
 	}
