@@ -18,7 +18,6 @@
 
 #define NN_UDP_HEADERS	  28 /* of IPv4 and UDP */
 #define NN_UDP6_HEADERS	  48
-#define NN_PROTOCOL_IPV6  0x86dd
 #define NN_IPPROTO_ICMP	  1
 #define NN_IPPROTO_IGMP	  2
 #define NN_IPPROTO_ICMPV6 58
@@ -67,9 +66,8 @@ static __always_inline __u64 nn_datagram_bytes(const struct __sk_buff *skb,
 					       __u32 link_header,
 					       __u32 *segments)
 {
-	__u32 headers = skb->protocol == bpf_htons(NN_PROTOCOL_IPV6)
-				? NN_UDP6_HEADERS
-				: NN_UDP_HEADERS;
+	__u32 headers = skb->protocol == bpf_htons(ETH_P_IPV6) ? NN_UDP6_HEADERS
+							       : NN_UDP_HEADERS;
 
 	*segments = skb->gso_segs > 1 ? skb->gso_segs : 1;
 	return skb->len - link_header + (__u64)(*segments - 1) * headers;
@@ -156,8 +154,7 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 		nn_queue_ask(skb, s, x.now_ns);
 	if (x.before_ns > x.now_ns + ahead_ns) {
 		bpf_skb_load_bytes(
-			skb,
-			skb->protocol == bpf_htons(NN_PROTOCOL_IPV6) ? 6 : 9,
+			skb, skb->protocol == bpf_htons(ETH_P_IPV6) ? 6 : 9,
 			&protocol, sizeof(protocol));
 		if (nn_is_control(protocol))
 			ahead_ns += NN_CONTROL_AHEAD_NS;

@@ -13,6 +13,15 @@
  * that TCP gets its share and the sum stays at the limit. */
 #define NN_QUEUED_AHEAD_NS 500000000ULL
 
+/* The lower of a node's ceilings in one direction, 0 = none. */
+static __always_inline __u64 nn_ceiling(const struct nn_node *n,
+					__u32 direction)
+{
+	return nn_lower(
+		n->limits[NN_OWNER_ADMIN][direction].ceiling_bytes_per_sec,
+		n->limits[NN_OWNER_USER][direction].ceiling_bytes_per_sec);
+}
+
 /* May it leave? paid_ns: when what left before is paid for. */
 static __always_inline bool nn_queued_leaves(__u64 *paid_ns, __u64 now_ns)
 {
@@ -30,8 +39,7 @@ static __always_inline void nn_queued_charge(struct nn_transmit *x,
 {
 	struct nn_limit *admin = &n->limits[NN_OWNER_ADMIN][direction];
 	struct nn_limit *user = &n->limits[NN_OWNER_USER][direction];
-	__u64 rate = nn_lower(admin->ceiling_bytes_per_sec,
-			      user->ceiling_bytes_per_sec);
+	__u64 rate = nn_ceiling(n, direction);
 
 	if (rate)
 		nn_hop_charge(x, node, direction, rate,

@@ -19,14 +19,7 @@
 /* The lower of the ceilings of a node on what is sent, 0 = none. */
 static __always_inline __u64 nn_outbound_rate(const struct nn_node *n)
 {
-	__u64 up =
-		nn_lower(n->limits[NN_OWNER_ADMIN][NN_UP].ceiling_bytes_per_sec,
-			 n->limits[NN_OWNER_USER][NN_UP].ceiling_bytes_per_sec);
-	__u64 total = nn_lower(
-		n->limits[NN_OWNER_ADMIN][NN_TOTAL].ceiling_bytes_per_sec,
-		n->limits[NN_OWNER_USER][NN_TOTAL].ceiling_bytes_per_sec);
-
-	return nn_lower(up, total);
+	return nn_lower(nn_ceiling(n, NN_UP), nn_ceiling(n, NN_TOTAL));
 }
 
 /* The next node on the path that limits what is sent, from a hop on. */

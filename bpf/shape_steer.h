@@ -15,14 +15,6 @@
 #define PACKET_OTHERHOST  3
 #define NN_QUEUE_EMPTY_NS 2000000000ULL
 
-static __always_inline __u64 nn_ceiling(const struct nn_node *n,
-					__u32 direction)
-{
-	return nn_lower(
-		n->limits[NN_OWNER_ADMIN][direction].ceiling_bytes_per_sec,
-		n->limits[NN_OWNER_USER][direction].ceiling_bytes_per_sec);
-}
-
 /* The ceiling of a node on what comes in, alone or with what is sent; 0 = none.
  */
 static __always_inline __u64 nn_inbound_rate(const struct nn_hop *hop)
