@@ -61,6 +61,24 @@ func (p *place) followDevices() error {
 	}
 	first, left := !p.entered, false
 	p.entered = true
+	err = followLinks(p.nl, links, p.devices, func(l netlink.Link, flags uint32) error {
+		if first && l.Attrs().Flags&net.FlagUp == 0 && !p.known(l) {
+			left = true
+			return nil
+		}
+		return p.enter(l, flags)
+	}, p.leave)
+	if left {
+		go p.s.devicesLeft(p)
+	}
+	return err
+}
+
+// followLinks calls enter for the wanted ones of the links that are there, and leave
+// for the known devices that are not, or not wanted any more.
+func followLinks(nl *netlink.Handle, links []netlink.Link, known map[int]bpf.Device,
+	enter func(l netlink.Link, flags uint32) error, leave func(index int, there bool) error,
+) error {
 	masters := map[int]string{}
 	for _, l := range links {
 		masters[l.Attrs().Index] = l.Type()
@@ -73,26 +91,19 @@ func (p *place) followDevices() error {
 			continue
 		}
 		present[l.Attrs().Index] = true
-		if first && l.Attrs().Flags&net.FlagUp == 0 && !p.known(l) {
-			left = true
-			continue
-		}
-		if err := p.enter(l, flags); err != nil {
+		if err := enter(l, flags); err != nil {
 			var gone netlink.LinkNotFoundError
-			if _, lost := p.nl.LinkByIndex(l.Attrs().Index); errors.As(lost, &gone) {
+			if _, lost := nl.LinkByIndex(l.Attrs().Index); errors.As(lost, &gone) {
 				continue // it went meanwhile
 			}
 			errs = append(errs, err)
 		}
 	}
-	for index := range p.devices {
+	for index := range known {
 		if !present[index] {
 			_, there := masters[index]
-			errs = append(errs, p.leave(index, there))
+			errs = append(errs, leave(index, there))
 		}
-	}
-	if left {
-		go p.s.devicesLeft(p)
 	}
 	return errors.Join(errs...)
 }
@@ -211,9 +222,9 @@ const (
 	filterHandle   = 1
 )
 
-func filterAttrs(index int) netlink.FilterAttrs {
+func filterAttrs(index int, parent uint32) netlink.FilterAttrs {
 	return netlink.FilterAttrs{
-		LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: filterHandle,
+		LinkIndex: index, Parent: parent, Handle: filterHandle,
 		Protocol: unix.ETH_P_ALL, Priority: filterPriority,
 	}
 }
@@ -229,7 +240,7 @@ func (p *place) attachFilter(index int, d bpf.Device) error {
 			return err
 		}
 	}
-	return putFilter(p.nl, index, p.s.obj.NnShapeIn)
+	return putFilter(p.nl, index, netlink.HANDLE_MIN_INGRESS, filterName, p.s.obj.NnShapeIn)
 }
 
 // addClsact adds the qdisc that filters hang on, unless it is there: somebody's,
@@ -245,9 +256,9 @@ func addClsact(nl *netlink.Handle, index int) (made bool, err error) {
 	return true, nil
 }
 
-func putFilter(nl *netlink.Handle, index int, program *ebpf.Program) error {
+func putFilter(nl *netlink.Handle, index int, parent uint32, name string, program *ebpf.Program) error {
 	err := nl.FilterReplace(&netlink.BpfFilter{
-		FilterAttrs: filterAttrs(index), Fd: program.FD(), Name: filterName, DirectAction: true,
+		FilterAttrs: filterAttrs(index, parent), Fd: program.FD(), Name: name, DirectAction: true,
 	})
 	if err != nil {
 		return fmt.Errorf("add a filter: %w", err)
@@ -264,32 +275,44 @@ func clsact(index int) netlink.Qdisc {
 // detachFilter takes off what attachFilter added: the qdisc too, unless others
 // use it by now.
 func (p *place) detachFilter(index int, d bpf.Device) error {
+	others, err := removeFilter(p.nl, index, netlink.HANDLE_MIN_INGRESS, filterName)
+	if err != nil || d.Flags&bpf.DeviceClsact == 0 || others > 0 {
+		return err
+	}
+	return removeClsact(p.nl, index)
+}
+
+// removeFilter takes ours off, by its name, and counts those of others on both
+// sides of the device.
+func removeFilter(nl *netlink.Handle, index int, at uint32, name string) (others int, err error) {
 	link := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}
 	ours := false
-	others := 0
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-		list, err := p.nl.FilterList(link, parent)
+		list, err := nl.FilterList(link, parent)
 		if err != nil {
-			return fmt.Errorf("list the filters of device %d: %w", index, err)
+			return 0, fmt.Errorf("list the filters of device %d: %w", index, err)
 		}
 		for _, f := range list {
 			b, is := f.(*netlink.BpfFilter)
-			if is && parent == netlink.HANDLE_MIN_INGRESS && strings.HasPrefix(b.Name, filterName) {
+			if is && parent == at && strings.HasPrefix(b.Name, name) {
 				ours = true
 			} else {
 				others++
 			}
 		}
 	}
-	if ours {
-		if err := p.nl.FilterDel(&netlink.BpfFilter{FilterAttrs: filterAttrs(index)}); err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("take the filter off device %d: %w", index, err)
-		}
+	if !ours {
+		return others, nil
 	}
-	if d.Flags&bpf.DeviceClsact == 0 || others > 0 {
-		return nil
+	err = nl.FilterDel(&netlink.BpfFilter{FilterAttrs: filterAttrs(index, at)})
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return others, fmt.Errorf("take the filter off device %d: %w", index, err)
 	}
-	if err := p.nl.QdiscDel(clsact(index)); err != nil && !errors.Is(err, unix.ENOENT) {
+	return others, nil
+}
+
+func removeClsact(nl *netlink.Handle, index int) error {
+	if err := nl.QdiscDel(clsact(index)); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("take clsact off device %d: %w", index, err)
 	}
 	return nil

@@ -192,7 +192,7 @@ func attach(nl *netlink.Handle, link netlink.Link, program *ebpf.Program) error 
 	index := link.Attrs().Index
 	_, err := addClsact(nl, index)
 	if err == nil {
-		err = putFilter(nl, index, program)
+		err = putFilter(nl, index, netlink.HANDLE_MIN_INGRESS, filterName, program)
 	}
 	if err != nil {
 		return fmt.Errorf("lead packets on from %s: %w", link.Attrs().Name, err)

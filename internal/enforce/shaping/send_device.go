@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
 )
@@ -28,37 +26,11 @@ func (p *sendPlace) followDevices() error {
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
-	masters := map[int]string{}
-	for _, l := range links {
-		masters[l.Attrs().Index] = l.Type()
-	}
 	// each takes a grace period of the kernel's: first those that packets go by
 	slices.SortStableFunc(links, func(a, b netlink.Link) int {
 		return int(b.Attrs().Flags&net.FlagUp) - int(a.Attrs().Flags&net.FlagUp)
 	})
-	present := map[int]bool{}
-	var errs []error
-	for _, l := range links {
-		flags, ok := wanted(l, masters)
-		if !ok {
-			continue
-		}
-		present[l.Attrs().Index] = true
-		if err := p.enter(l, flags); err != nil {
-			var gone netlink.LinkNotFoundError
-			if _, lost := p.nl.LinkByIndex(l.Attrs().Index); errors.As(lost, &gone) {
-				continue // it went meanwhile
-			}
-			errs = append(errs, err)
-		}
-	}
-	for index := range p.devices {
-		if !present[index] {
-			_, there := masters[index]
-			errs = append(errs, p.leave(index, there))
-		}
-	}
-	return errors.Join(errs...)
+	return followLinks(p.nl, links, p.devices, p.enter, p.leave)
 }
 
 // enter gives a device a slot and attaches the program.
@@ -133,12 +105,6 @@ func (p *sendPlace) leave(index int, there bool) error {
 // The filter of kernels before 6.6, beside that for what comes in.
 const sendFilterName = "netnice-send"
 
-func sendFilterAttrs(index int) netlink.FilterAttrs {
-	a := filterAttrs(index)
-	a.Parent = netlink.HANDLE_MIN_EGRESS
-	return a
-}
-
 func (p *sendPlace) attachFilter(index int, d bpf.Device) error {
 	made, err := addClsact(p.nl, index)
 	if err != nil {
@@ -151,49 +117,20 @@ func (p *sendPlace) attachFilter(index int, d bpf.Device) error {
 			return err
 		}
 	}
-	err = p.nl.FilterReplace(&netlink.BpfFilter{
-		FilterAttrs: sendFilterAttrs(index), Fd: p.s.obj.NnSendOut.FD(), Name: sendFilterName, DirectAction: true,
-	})
-	if err != nil {
-		return fmt.Errorf("add a filter: %w", err)
-	}
-	return nil
+	return putFilter(p.nl, index, netlink.HANDLE_MIN_EGRESS, sendFilterName, p.s.obj.NnSendOut)
 }
 
 // detachFilter takes off what attachFilter added: the qdisc too, unless others
 // use it by now.
 func (p *sendPlace) detachFilter(index int, d bpf.Device) error {
-	link := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}
-	ours, others := false, 0
-	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-		list, err := p.nl.FilterList(link, parent)
-		if err != nil {
-			return fmt.Errorf("list the filters of device %d: %w", index, err)
-		}
-		for _, f := range list {
-			b, is := f.(*netlink.BpfFilter)
-			if is && parent == netlink.HANDLE_MIN_EGRESS && strings.HasPrefix(b.Name, sendFilterName) {
-				ours = true
-			} else {
-				others++
-			}
-		}
-	}
-	if ours {
-		if err := p.nl.FilterDel(&netlink.BpfFilter{FilterAttrs: sendFilterAttrs(index)}); err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("take the filter off device %d: %w", index, err)
-		}
-	}
-	if d.Flags&bpf.DeviceClsact == 0 {
-		return nil
+	others, err := removeFilter(p.nl, index, netlink.HANDLE_MIN_EGRESS, sendFilterName)
+	if err != nil || d.Flags&bpf.DeviceClsact == 0 {
+		return err
 	}
 	if others > 0 {
 		return p.s.beside(p.ns).inheritClsact(index)
 	}
-	if err := p.nl.QdiscDel(clsact(index)); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("take clsact off device %d: %w", index, err)
-	}
-	return nil
+	return removeClsact(p.nl, index)
 }
 
 // madeClsact says whether what looks at what a device receives has made the qdisc
