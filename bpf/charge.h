@@ -329,6 +329,15 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 	return 0;
 }
 
+/* What was charged, if nobody knows whose it is. */
+static __always_inline void nn_unknown_sent(const struct nn_socket *s,
+					    const struct nn_transmit *x,
+					    __u64 bytes, __u32 segments)
+{
+	if (nn_socket_nobodys(s) && x->limit != NN_UNLIMITED)
+		nn_unknown(NN_UNKNOWN_SENT_SOCKET, bytes, segments);
+}
+
 /* Does anything on the path hold still? */
 static __always_inline bool nn_path_live(struct nn_socket *s)
 {

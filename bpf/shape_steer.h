@@ -164,7 +164,12 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 	 * of a macvlan: which have a device of their own */
 	if (skb->vlan_present || skb->pkt_type == PACKET_OTHERHOST)
 		return TC_ACT_UNSPEC;
-	if (!nn_parse(skb, &p) || !nn_packet_path(skb, &p, NULL, &path))
+	if (!nn_parse(skb, &p)) {
+		if (nn_is_control(p.protocol))
+			nn_unknown_came(skb, &p, NN_UNKNOWN_CAME_KERNEL);
+		return TC_ACT_UNSPEC;
+	}
+	if (!nn_packet_path(skb, &p, NULL, &path))
 		return TC_ACT_UNSPEC;
 	node = nn_inbound_next(&path, 0, &hop);
 	if (!node)

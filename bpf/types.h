@@ -223,6 +223,23 @@ enum nn_fault {
 	NN_FAULTS,
 };
 
+/* Traffic that is nobody's, as far as is known: it is counted where a program
+ * looks at it anyway. */
+enum nn_unknown {
+	NN_UNKNOWN_SENT_SOCKET, /* by a socket of which no process is known */
+	NN_UNKNOWN_SENT_KERNEL, /* by the kernel itself: answers, resets */
+	NN_UNKNOWN_CAME_SOCKET, /* for a socket of which no process is known */
+	NN_UNKNOWN_CAME_KERNEL, /* ICMP and the like */
+	NN_UNKNOWN_CAME_NOBODY, /* for no socket: forwarded, refused, too late
+				 */
+	NN_UNKNOWNS,
+};
+
+struct nn_volume {
+	__u64 bytes; /* of IP packets */
+	__u64 packets;
+};
+
 enum nn_event {
 	NN_EVENT_NONE,
 	NN_EVENT_ARM,	/* callbacks that only an iterator can switch on */

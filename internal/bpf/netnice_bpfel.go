@@ -260,6 +260,23 @@ type netniceNnTaskRecord struct {
 	Cgroup uint64
 }
 
+type netniceNnUnknown uint32
+
+const (
+	netniceNnUnknownNN_UNKNOWN_SENT_SOCKET netniceNnUnknown = 0
+	netniceNnUnknownNN_UNKNOWN_SENT_KERNEL netniceNnUnknown = 1
+	netniceNnUnknownNN_UNKNOWN_CAME_SOCKET netniceNnUnknown = 2
+	netniceNnUnknownNN_UNKNOWN_CAME_KERNEL netniceNnUnknown = 3
+	netniceNnUnknownNN_UNKNOWN_CAME_NOBODY netniceNnUnknown = 4
+	netniceNnUnknownNN_UNKNOWNS            netniceNnUnknown = 5
+)
+
+type netniceNnVolume struct {
+	_       structs.HostLayout
+	Bytes   uint64
+	Packets uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -273,6 +290,7 @@ const (
 	netniceMapPolicy              = "policy"
 	netniceMapSockets             = "sockets"
 	netniceMapTasks               = "tasks"
+	netniceMapUnknown             = "unknown"
 	netniceMapUsers               = "users"
 	netniceProgNnAdoptConnections = "nn_adopt_connections"
 	netniceProgNnAdoptFiles       = "nn_adopt_files"
@@ -313,6 +331,7 @@ const (
 	netniceVarNnKeepSocketFlags   = "nn_keep_socket_flags"
 	netniceVarNnKeepSocketRecord  = "nn_keep_socket_record"
 	netniceVarNnKeepTaskRecord    = "nn_keep_task_record"
+	netniceVarNnKeepUnknown       = "nn_keep_unknown"
 	netniceVarReleaseNode         = "release_node"
 	netniceVarReleaseRates        = "release_rates"
 )
@@ -397,6 +416,7 @@ type netniceMapSpecs struct {
 	Policy  *ebpf.MapSpec `ebpf:"policy"`
 	Sockets *ebpf.MapSpec `ebpf:"sockets"`
 	Tasks   *ebpf.MapSpec `ebpf:"tasks"`
+	Unknown *ebpf.MapSpec `ebpf:"unknown"`
 	Users   *ebpf.MapSpec `ebpf:"users"`
 }
 
@@ -420,6 +440,7 @@ type netniceVariableSpecs struct {
 	NnKeepSocketFlags  *ebpf.VariableSpec `ebpf:"nn_keep_socket_flags"`
 	NnKeepSocketRecord *ebpf.VariableSpec `ebpf:"nn_keep_socket_record"`
 	NnKeepTaskRecord   *ebpf.VariableSpec `ebpf:"nn_keep_task_record"`
+	NnKeepUnknown      *ebpf.VariableSpec `ebpf:"nn_keep_unknown"`
 	ReleaseNode        *ebpf.VariableSpec `ebpf:"release_node"`
 	ReleaseRates       *ebpf.VariableSpec `ebpf:"release_rates"`
 }
@@ -453,6 +474,7 @@ type netniceMaps struct {
 	Policy  *ebpf.Map `ebpf:"policy"`
 	Sockets *ebpf.Map `ebpf:"sockets"`
 	Tasks   *ebpf.Map `ebpf:"tasks"`
+	Unknown *ebpf.Map `ebpf:"unknown"`
 	Users   *ebpf.Map `ebpf:"users"`
 }
 
@@ -467,6 +489,7 @@ func (m *netniceMaps) Close() error {
 		m.Policy,
 		m.Sockets,
 		m.Tasks,
+		m.Unknown,
 		m.Users,
 	)
 }
@@ -491,6 +514,7 @@ type netniceVariables struct {
 	NnKeepSocketFlags  *ebpf.Variable `ebpf:"nn_keep_socket_flags"`
 	NnKeepSocketRecord *ebpf.Variable `ebpf:"nn_keep_socket_record"`
 	NnKeepTaskRecord   *ebpf.Variable `ebpf:"nn_keep_task_record"`
+	NnKeepUnknown      *ebpf.Variable `ebpf:"nn_keep_unknown"`
 	ReleaseNode        *ebpf.Variable `ebpf:"release_node"`
 	ReleaseRates       *ebpf.Variable `ebpf:"release_rates"`
 }

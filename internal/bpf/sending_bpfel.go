@@ -181,6 +181,12 @@ type sendingNnTask struct {
 	Generation uint32
 }
 
+type sendingNnVolume struct {
+	_       structs.HostLayout
+	Bytes   uint64
+	Packets uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -199,6 +205,7 @@ const (
 	sendingMapSender          = "sender"
 	sendingMapSockets         = "sockets"
 	sendingMapTasks           = "tasks"
+	sendingMapUnknown         = "unknown"
 	sendingMapUsers           = "users"
 	sendingProgNnSendBack     = "nn_send_back"
 	sendingProgNnSendOut      = "nn_send_out"
@@ -271,6 +278,7 @@ type sendingMapSpecs struct {
 	Sender      *ebpf.MapSpec `ebpf:"sender"`
 	Sockets     *ebpf.MapSpec `ebpf:"sockets"`
 	Tasks       *ebpf.MapSpec `ebpf:"tasks"`
+	Unknown     *ebpf.MapSpec `ebpf:"unknown"`
 	Users       *ebpf.MapSpec `ebpf:"users"`
 }
 
@@ -315,6 +323,7 @@ type sendingMaps struct {
 	Sender      *ebpf.Map `ebpf:"sender"`
 	Sockets     *ebpf.Map `ebpf:"sockets"`
 	Tasks       *ebpf.Map `ebpf:"tasks"`
+	Unknown     *ebpf.Map `ebpf:"unknown"`
 	Users       *ebpf.Map `ebpf:"users"`
 }
 
@@ -334,6 +343,7 @@ func (m *sendingMaps) Close() error {
 		m.Sender,
 		m.Sockets,
 		m.Tasks,
+		m.Unknown,
 		m.Users,
 	)
 }

@@ -274,6 +274,12 @@ type shapingNnTransmit struct {
 	Apart      uint64
 }
 
+type shapingNnVolume struct {
+	_       structs.HostLayout
+	Bytes   uint64
+	Packets uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -298,6 +304,7 @@ const (
 	shapingMapSlots              = "slots"
 	shapingMapSockets            = "sockets"
 	shapingMapTasks              = "tasks"
+	shapingMapUnknown            = "unknown"
 	shapingMapUsers              = "users"
 	shapingProgNnAdoptUdpFiles   = "nn_adopt_udp_files"
 	shapingProgNnDatagramCreate  = "nn_datagram_create"
@@ -409,6 +416,7 @@ type shapingMapSpecs struct {
 	Slots       *ebpf.MapSpec `ebpf:"slots"`
 	Sockets     *ebpf.MapSpec `ebpf:"sockets"`
 	Tasks       *ebpf.MapSpec `ebpf:"tasks"`
+	Unknown     *ebpf.MapSpec `ebpf:"unknown"`
 	Users       *ebpf.MapSpec `ebpf:"users"`
 }
 
@@ -462,6 +470,7 @@ type shapingMaps struct {
 	Slots       *ebpf.Map `ebpf:"slots"`
 	Sockets     *ebpf.Map `ebpf:"sockets"`
 	Tasks       *ebpf.Map `ebpf:"tasks"`
+	Unknown     *ebpf.Map `ebpf:"unknown"`
 	Users       *ebpf.Map `ebpf:"users"`
 }
 
@@ -487,6 +496,7 @@ func (m *shapingMaps) Close() error {
 		m.Slots,
 		m.Sockets,
 		m.Tasks,
+		m.Unknown,
 		m.Users,
 	)
 }

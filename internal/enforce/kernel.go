@@ -99,6 +99,19 @@ type InflowStats struct {
 	Dropped     Drops
 }
 
+// Volume is how much traffic of a sort there was.
+type Volume struct{ Bytes, Packets uint64 }
+
+// UnknownStats is traffic of which no process is known, since netnice came up. It
+// is counted where a limit has somebody look at it.
+type UnknownStats struct {
+	SentSocket     Volume // by sockets; it counts in the host's limit
+	SentKernel     Volume // by the kernel itself, while a limit stands on the host
+	ReceivedSocket Volume // for sockets; it counts in the host's limit
+	ReceivedKernel Volume // ICMP and the like, while a limit on what comes in stands
+	ReceivedNobody Volume // for no socket: likewise
+}
+
 // SocketStats is one TCP socket that netnice keeps state for.
 type SocketStats struct {
 	PID         uint32 // tgid that used it last
@@ -127,6 +140,8 @@ type Kernel interface {
 	Nodes() ([]NodeSpec, error)
 	Stats() ([]NodeStats, error)
 	Sockets() ([]SocketStats, error)
+	// Unknown is what no process is known for.
+	Unknown() (UnknownStats, error)
 	// Look is Stats and Sockets of one node, at a cost that does not grow with
 	// the others; its processes are those of the last Stats or change.
 	Look(id uint32) (NodeStats, []SocketStats, error)
