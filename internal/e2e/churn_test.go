@@ -71,8 +71,9 @@ while True:
 // churn is a program in A that is limited again and again, and its peer in B.
 type churn struct {
 	*inbound
-	x, peer *script
-	client  *client.Client
+	x, peer          *script
+	client           *client.Client
+	setting, lifting time.Duration // how long commands took, in all
 }
 
 // churner is the user of its programs: limits on root in other tests leave their
@@ -273,11 +274,15 @@ func (c *churn) spin(cycles, first int, longest time.Duration) {
 	c.t.Helper()
 	ctx := c.t.Context()
 	for i := range cycles {
+		begin := time.Now()
 		err := c.set(ctx, (first+i)%4, uint64(200e3*math.Exp(rand.Float64()*math.Log(40)))) // to 8 MB/s
+		c.setting += time.Since(begin)
 		time.Sleep(rand.N(longest))
+		begin = time.Now()
 		if err == nil {
 			_, err = c.client.Unset(ctx, c.subject(), false)
 		}
+		c.lifting += time.Since(begin)
 		if err != nil {
 			c.t.Fatalf("cycle %d: %v", i, err)
 		}
@@ -321,6 +326,7 @@ func TestChurn(t *testing.T) {
 	time.Sleep(1200 * time.Millisecond) // what the daemon looks at once a second
 	before := c.leftovers()
 	begin := time.Now()
+	c.setting, c.lifting = 0, 0
 	for done := 0; done < cycles; done += 1000 {
 		c.spin(min(1000, cycles-done), done, longest)
 		if cycles > 1000 {
@@ -328,7 +334,10 @@ func TestChurn(t *testing.T) {
 			c.flows()
 		}
 	}
-	t.Logf("%d cycles in %v", cycles, time.Since(begin).Round(time.Millisecond))
+	each := func(all time.Duration) time.Duration {
+		return (all / time.Duration(cycles)).Round(10 * time.Microsecond)
+	}
+	t.Logf("%d cycles in %v: to set a limit took %v, to lift it %v", cycles, time.Since(begin).Round(time.Millisecond), each(c.setting), each(c.lifting))
 	after := c.nothing("added", before)
 	c.must("unset", "--pid", idle.pid())
 	c.nothing("left over", never)

@@ -332,6 +332,11 @@ func (k *Kernel) downSending() error {
 	k.send = nil
 	s.renew = func() error { return nil } // nothing is judged any more
 	var errs []error
+	for id := range s.nodes { // all at a time
+		for _, p := range s.places {
+			errs = append(errs, p.empty(id))
+		}
+	}
 	for id := range maps.Clone(s.nodes) {
 		errs = append(errs, s.clear(id))
 	}
