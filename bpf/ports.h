@@ -46,6 +46,9 @@ static __always_inline bool nn_port_free(__u32 port)
 
 	if (!seen)
 		return false;
+	/* Kernels before 6.4 or so do not see that a swap of 16 bits has no
+	 * more: without this the compiler, that does, drops the bound. */
+	asm volatile("" : "+r"(port));
 	mark = seen->in_look[port & (NN_PORTS - 1)];
 	/* 255 comes before 1 */
 	return mark != seen->look &&
