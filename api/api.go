@@ -162,8 +162,8 @@ type Drops struct {
 }
 
 // Unknown is traffic of which no process is known, since netnice came up. It is
-// counted where a limit has netnice look at it: what is sent while one stands on
-// the host, what comes in while one on that stands; never that of lo. It is in no
+// counted while a limit stands on the host, where netnice looks at it in any case:
+// what comes in if there is a limit on that, too; never that of lo. It is in no
 // node's bytes, but for that of sockets, which the host is charged.
 type Unknown struct {
 	Up   UnknownUsage `json:"up"`

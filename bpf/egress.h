@@ -60,10 +60,7 @@ static __always_inline int nn_static_judge(struct __sk_buff *skb, __u32 state,
  * socket. It is let go. */
 static __always_inline void nn_kernel_sent(struct __sk_buff *skb)
 {
-	struct nn_policy *p = nn_policy();
-
-	if (p && p->kinds & 1 << NN_NODE_HOST &&
-	    skb->ifindex != LOOPBACK_IFINDEX)
+	if (skb->ifindex != LOOPBACK_IFINDEX && nn_host_limited())
 		nn_unknown(NN_UNKNOWN_SENT_KERNEL, skb->len, 1);
 }
 

@@ -75,6 +75,14 @@ struct {
 	__type(value, struct nn_policy);
 } policy SEC(".maps");
 
+/* Written by the datapath, as sockets are found limited. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct nn_ports_seen);
+} ports_seen SEC(".maps");
+
 /* Faults that failed open, by enum nn_fault. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -121,6 +129,14 @@ static __always_inline struct nn_policy *nn_policy(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&policy, &zero);
+}
+
+/* Has the machine a limit? */
+static __always_inline bool nn_host_limited(void)
+{
+	struct nn_policy *p = nn_policy();
+
+	return p && p->kinds & 1 << NN_NODE_HOST;
 }
 
 static __always_inline __u32 nn_epoch(void)

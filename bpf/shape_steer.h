@@ -164,6 +164,9 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 	 * of a macvlan: which have a device of their own */
 	if (skb->vlan_present || skb->pkt_type == PACKET_OTHERHOST)
 		return TC_ACT_UNSPEC;
+	q = nn_shaper();
+	if (q && q->ports_known && nn_packet_free(skb))
+		return TC_ACT_UNSPEC;
 	if (!nn_parse(skb, &p)) {
 		if (nn_is_control(p.protocol))
 			nn_unknown_came(skb, &p, NN_UNKNOWN_CAME_KERNEL);
@@ -174,7 +177,6 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 	node = nn_inbound_next(&path, 0, &hop);
 	if (!node)
 		return TC_ACT_UNSPEC;
-	q = nn_shaper();
 	key.netns = nn_packet_netns(skb);
 	key.ifindex = skb->ifindex;
 	d = bpf_map_lookup_elem(&devices, &key);

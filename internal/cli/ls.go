@@ -36,8 +36,8 @@ func (a *App) ls() *cobra.Command {
                  a limit on that stands
 
 The last line, "unknown", is traffic of which no process is known, since netnice
-came up; netnice status tells of what kind. It is counted only where a limit has
-netnice look at it.
+came up; netnice status tells of what kind. It is counted while a limit stands on
+the host; what comes in, while one on that stands, too.
 
 On a narrow terminal the last columns are left out.`,
 		Args: between(0, 0),

@@ -103,13 +103,13 @@ type InflowStats struct {
 type Volume struct{ Bytes, Packets uint64 }
 
 // UnknownStats is traffic of which no process is known, since netnice came up. It
-// is counted where a limit has somebody look at it.
+// is counted while a limit stands on the host.
 type UnknownStats struct {
 	SentSocket     Volume // by sockets; it counts in the host's limit
-	SentKernel     Volume // by the kernel itself, while a limit stands on the host
+	SentKernel     Volume // by the kernel itself
 	ReceivedSocket Volume // for sockets; it counts in the host's limit
-	ReceivedKernel Volume // ICMP and the like, while a limit on what comes in stands
-	ReceivedNobody Volume // for no socket: likewise
+	ReceivedKernel Volume // ICMP and the like
+	ReceivedNobody Volume // for no socket
 }
 
 // SocketStats is one TCP socket that netnice keeps state for.
