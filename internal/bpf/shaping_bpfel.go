@@ -241,6 +241,9 @@ type shapingNnSocket struct {
 	QueueAskedNs     uint64
 	QueueIfindex     uint32
 	QueueEpoch       uint32
+	QueuedNs         uint64
+	QueuedPackets    uint32
+	Pad              uint32
 }
 
 type shapingNnTask struct {

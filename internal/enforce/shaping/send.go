@@ -19,7 +19,7 @@ import (
 type outgoing struct {
 	spec  enforce.NodeSpec
 	share share
-	each  uint64 // rate of its class in each place, in IP bytes per second
+	began uint64 // rate of its class in a place that is new, in IP bytes per second
 }
 
 // sender is what exists while there are queues for what is sent: in each network
@@ -77,8 +77,9 @@ func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 
 const (
 	// A sender waits when its socket's buffer is full, so the queue has room for
-	// the buffers of a few dozen sockets; nothing is in it longer for that.
-	leastSendQueue = 8 << 20
+	// the buffers of a few dozen sockets of a program; nothing is in it longer for
+	// that.
+	sendQueue = 16 << 20
 	// What HTB lets through at once, late: more is uneven.
 	sendBurst = 2 * time.Millisecond
 	// When queues could not be made, they are tried again so much later.
@@ -86,9 +87,7 @@ const (
 )
 
 func sendClass(rate uint64, linkShare float64) class {
-	c := classOf(rate, uint64(sendBurst), linkShare, 0)
-	c.queueBytes = max(c.queueBytes, leastSendQueue)
-	return c
+	return classOf(rate, uint64(sendBurst), linkShare, 0)
 }
 
 // know notes a node that limits what is sent.
@@ -98,7 +97,7 @@ func (s *sender) know(spec enforce.NodeSpec) *outgoing {
 		n = &outgoing{}
 	}
 	// TCP may want its half at once; the first look is soon.
-	n.spec, n.share, n.each = spec, share{}, max(upCeiling(spec)/2, 1)
+	n.spec, n.share, n.began = spec, share{}, max(upCeiling(spec)/2, 1)
 	s.nodes[spec.ID] = n
 	return n
 }
@@ -364,7 +363,7 @@ func (p *sendPlace) countSent(stats *enforce.NodeStats, queues map[uint32]standi
 	if p.s.obj.Outflows.Lookup(p.key(stats.ID), &f) != nil {
 		return // it is just being made or removed
 	}
-	q := queues[stats.ID]
+	q := o.standing(stats.ID, queues)
 	stats.Datagrams.QueuedBytes += uint64(q.backlog)
 	stats.Datagrams.Dropped.QueueFull += uint64(q.drops)
 	stats.Datagrams.Dropped.Ahead += f.Dropped
