@@ -99,11 +99,13 @@ type shapingNnInflow struct {
 	ScaleSpan    uint32
 	PaidNs       uint64
 	Policed      uint64
+	Refused      uint64
 	Recent       [4]struct {
 		_         structs.HostLayout
 		Span      uint32
 		Receivers uint32
 		Bytes     uint64
+		Offered   uint64
 		Opened    uint32
 		Pad       uint32
 	}
