@@ -37,6 +37,7 @@ type sender struct {
 	changed  func(*sendPlace)    // devices came or went
 	beside   func(uint32) *place // who else uses a namespace's devices, if anybody
 	renew    func() error        // sockets are to find out which queues there are
+	expect   func() error        // a queue will take packets
 	follows  bool                // something looks at the shares
 	stop     chan struct{}       // ends that
 }
@@ -59,7 +60,7 @@ func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 	s := &sender{
 		log: k.log, base: k.Object(), obj: obj, pinDir: k.PinDir(), nodes: map[uint32]*outgoing{},
 		places: map[uint32]*sendPlace{}, failed: map[uint32]time.Time{}, stop: make(chan struct{}),
-		beside: k.receiving, renew: k.RenewQueues,
+		beside: k.receiving, renew: k.RenewQueues, expect: func() error { return k.SetQueues(true) },
 	}
 	s.changed = func(p *sendPlace) { k.sendDevicesChanged(p) }
 	var err error

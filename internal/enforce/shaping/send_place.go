@@ -66,6 +66,11 @@ func (p *sendPlace) begin() error {
 			return err
 		}
 	}
+	// A program takes packets some 10 to 30 ms before attaching it returns, after a
+	// grace period of the kernel's: what it takes is not to be judged meanwhile.
+	if err := p.s.expect(); err != nil {
+		return err
+	}
 	if err := p.followDevices(); err != nil {
 		return err
 	}
