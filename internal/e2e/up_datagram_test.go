@@ -47,7 +47,7 @@ while True:
         out = subprocess.run([sys.executable, "-c", sys.argv[5], host, sys.argv[6]], stdout=subprocess.PIPE, text=True).stdout
         say("trips", out.strip())
     elif asked == "many":
-        subprocess.Popen([sys.executable, "-c", sys.argv[5], host, sys.argv[6]])
+        say("pid", subprocess.Popen([sys.executable, "-c", sys.argv[5], host, sys.argv[6]]).pid)
     elif asked == "ping":
         out = subprocess.run(["ping", "-q", *sys.argv[5:], host], stdout=subprocess.PIPE, text=True).stdout
         say("pings", *(word for word in out.split() if word.isdigit()))
@@ -76,7 +76,7 @@ print(*("%.3f" % t for t in sorted(trips)))
 	// Another program floods by eight sockets, in smaller datagrams, for a while.
 	datagramMany = `
 import socket, sys, threading, time
-end = time.monotonic() + 6
+end = time.monotonic() + 14
 
 def flood():
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -359,7 +359,7 @@ func TestUpUDPBeside(t *testing.T) {
 }
 
 // Two programs under one limit send as much as they may, one by a socket, one by
-// eight: each gets half.
+// eight: each gets half, or what its weight says.
 func TestUpUDPShared(t *testing.T) {
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
@@ -370,15 +370,22 @@ func TestUpUDPShared(t *testing.T) {
 	other.rx.read("ready")
 	f.queued()
 	d.tx.tell("many")
-	time.Sleep(2 * time.Second)
-	begin := testutil.Now()
-	one, from := d.ask(d.rx)
-	eight, _ := other.ask(other.rx)
-	time.Sleep(3 * time.Second)
-	oneThen, to := d.ask(d.rx)
-	eightThen, _ := other.ask(other.rx)
-	one, eight = (oneThen-one)/(to-from), (eightThen-eight)/(to-from)
-	t.Logf("one socket %.4f, eight %.4f of the limit", one/limit, eight/limit)
-	f.near("both", begin, one+eight, limit, upTolerance)
-	f.near("one socket", begin, one, limit/2, 0.1)
+	pid := strings.TrimSpace(d.tx.read("pid"))
+	shares := func(what string, settle time.Duration, want float64) {
+		t.Helper()
+		time.Sleep(settle)
+		begin := testutil.Now()
+		one, from := d.ask(d.rx)
+		eight, _ := other.ask(other.rx)
+		time.Sleep(2500 * time.Millisecond)
+		oneThen, to := d.ask(d.rx)
+		eightThen, _ := other.ask(other.rx)
+		one, eight = (oneThen-one)/(to-from), (eightThen-eight)/(to-from)
+		t.Logf("%s: one socket %.4f, eight %.4f of the limit", what, one/limit, eight/limit)
+		f.near(what+", both", begin, one+eight, limit, upTolerance)
+		f.near(what+", one socket", begin, one, want*limit, 0.1)
+	}
+	shares("equal", 1500*time.Millisecond, 0.5)
+	f.must("set", "--pid", pid, "--up", "100MB/s", "--weight", "300")
+	shares("by weight", 4*time.Second, 0.25) // what waits already goes first
 }

@@ -23,6 +23,8 @@ const (
 	// A lane sends so much in a turn, or the largest packet: of packets that are
 	// larger some programs would get more than others.
 	leastQuantum, mostQuantum = 2 * (usualPacket + linkHeader), 1 << 17
+	// Of a larger weight, a lane sends as much more, up to this.
+	mostWeighed = 1 << 20
 	// laneEmpty is NN_LANE_EMPTY_NS.
 	laneEmpty = 2 * time.Second
 	// a lane's own bounds bound nothing
@@ -66,8 +68,9 @@ func (p *pair) removeLane(node, minor uint32) error {
 // turn.
 func (p *sendPlace) setLanes(id uint32, o *outlet, queue bool) error {
 	set := func() error {
-		for _, minor := range o.minors(id) {
-			if err := p.pair.setLane(id, minor, o.quantum, queue); err != nil {
+		for i, minor := range o.minors(id) {
+			o.turn[i] = o.quantumOf(i)
+			if err := p.pair.setLane(id, minor, o.turn[i], queue); err != nil {
 				return err
 			}
 		}
@@ -100,6 +103,37 @@ func (p *sendPlace) tuneLanes(id uint32, o *outlet, f *bpf.Outflow) error {
 	}
 	o.quantum = min(f.LargestBytes+linkHeader, mostQuantum)
 	return p.setLanes(id, o, false)
+}
+
+// quantumOf is what a lane sends in a turn, by the weight of whose it is: that of the
+// least weight its largest packet.
+func (o *outlet) quantumOf(i int) uint32 {
+	weight := o.part[i].weight
+	least := weight
+	for j := range o.part {
+		if p := &o.part[j]; p.weight != 0 && !p.idle() {
+			least = min(least, p.weight)
+		}
+	}
+	if weight == 0 {
+		return o.quantum
+	}
+	return uint32(min(uint64(o.quantum)*uint64(weight)/uint64(least), mostWeighed))
+}
+
+// weighLanes has lanes be served by their weights, where these have changed.
+func (p *sendPlace) weighLanes(id uint32, o *outlet) error {
+	for i, minor := range o.minors(id) {
+		quantum := o.quantumOf(i)
+		if quantum == o.turn[i] || o.part[i].idle() {
+			continue
+		}
+		if err := p.pair.setLane(id, minor, quantum, false); err != nil {
+			return err
+		}
+		o.turn[i] = quantum
+	}
+	return nil
 }
 
 // freeLanes are numbers that no node here has, 0 = there are none.

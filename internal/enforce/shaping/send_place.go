@@ -29,9 +29,10 @@ type sendPlace struct {
 type outlet struct {
 	class   class // as HTB was told
 	mix     mix
-	lanes   uint32 // of what number on their classes are, 0 = there is one
-	unlaned bool   // it cannot have more
-	quantum uint32 // what a lane sends in a turn
+	lanes   uint32        // of what number on their classes are, 0 = there is one
+	unlaned bool          // it cannot have more
+	quantum uint32        // what a lane of the least weight sends in a turn
+	turn    [lanes]uint32 // and what each does
 	part    [lanes]part
 }
 

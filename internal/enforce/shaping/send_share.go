@@ -140,7 +140,7 @@ func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 	}
 	for _, p := range busy {
 		if o := p.outlets[id]; o != nil {
-			errs = append(errs, p.adapt(id, o, o.rate(rates, limit), seen[o], now))
+			errs = append(errs, p.adapt(id, o, o.rate(rates, limit), seen[o], now), p.weighLanes(id, o))
 		}
 	}
 	return errors.Join(errs...)
@@ -165,14 +165,23 @@ func (s *share) lanes(base *bpf.Object, key bpf.ClassKey, limit uint64, children
 		if err := base.Classes.Lookup(key, &k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil, false, fmt.Errorf("read what %d owes to the clock of node %d: %w", child, key.Node, err)
 		}
-		if k.Weight != 0 {
-			parts[0].weight = k.Weight
-		} else if parts[0].weight == 0 {
-			parts[0].weight = usualWeight
+		weight := weightOf(base, child)
+		for _, p := range parts {
+			p.weight = weight
 		}
-		rates[child] = divide(went.due(clock, k, parts[0].weight, limit, nowNS), parts)
+		rates[child] = divide(went.due(clock, k, weight, limit, nowNS), parts)
 	}
 	return rates, true, nil
+}
+
+// weightOf is that of a child: a node has one, programs are equal. The class does not
+// tell while it is not ahead of its clock.
+func weightOf(base *bpf.Object, child uint64) uint32 {
+	var n bpf.Node
+	if child>>63 == 0 || base.Nodes.Lookup(uint32(child), &n) != nil || n.Weight == 0 {
+		return usualWeight
+	}
+	return n.Weight
 }
 
 // rate is what all lanes in a place may send, given what each may.
