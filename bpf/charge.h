@@ -53,8 +53,8 @@ struct nn_transmit {
 	__u32 empty; /* no data: never waits */
 	__u32 odd;   /* no chunk as this socket's others will be */
 	__u32 calls; /* after which a clock was still behind now */
-	__u64 apart; /* a class of its own, NN_CHILD_..., that no pacing
-		      * follows; 0: the child's */
+	__u64 apart; /* NN_CHILD_...: a class of its own beside the child's,
+		      * that no pacing follows */
 };
 
 /* Moving average of a class's chunks, weighted by bytes. */
@@ -187,7 +187,7 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 	weight = x->weight;
 	if (!weight)
 		weight = NN_WEIGHT_DEFAULT;
-	kk.child = x->apart ? x->apart : x->child;
+	kk.child = x->child | x->apart;
 	c = bpf_map_lookup_elem(&clocks, &ck);
 	if (!c) {
 		nn_fault(NN_FAULT_CLOCK_MISSING);

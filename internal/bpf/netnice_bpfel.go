@@ -212,6 +212,9 @@ type netniceNnSocket struct {
 	QueueAskedNs     uint64
 	QueueIfindex     uint32
 	QueueEpoch       uint32
+	QueuedNs         uint64
+	QueuedPackets    uint32
+	Pad              uint32
 }
 
 type netniceNnSocketFlags uint32

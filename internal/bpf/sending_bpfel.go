@@ -73,6 +73,15 @@ type sendingNnDeviceKey struct {
 	Ifindex uint32
 }
 
+type sendingNnLane struct {
+	_         structs.HostLayout
+	Child     uint64
+	CameBytes uint64
+	LeftBytes uint64
+	UsedNs    uint64
+	PaidNs    uint64
+}
+
 type sendingNnNode struct {
 	_               structs.HostLayout
 	Kind            uint32
@@ -96,15 +105,17 @@ type sendingNnNode struct {
 }
 
 type sendingNnOutflow struct {
-	_          structs.HostLayout
-	CameBytes  uint64
-	Bytes      uint64
-	Packets    uint64
-	LinkBytes  uint64
-	AsideBytes uint64
-	Dropped    uint64
-	PaidNs     uint64
-	AsideNs    uint64
+	_            structs.HostLayout
+	CameBytes    uint64
+	Bytes        uint64
+	Packets      uint64
+	LinkBytes    uint64
+	AsideBytes   uint64
+	Dropped      uint64
+	AsideNs      uint64
+	Lanes        uint32
+	LargestBytes uint32
+	Lane         [16]sendingNnLane
 }
 
 type sendingNnOutflowKey struct {
@@ -180,6 +191,9 @@ type sendingNnSocket struct {
 	QueueAskedNs     uint64
 	QueueIfindex     uint32
 	QueueEpoch       uint32
+	QueuedNs         uint64
+	QueuedPackets    uint32
+	Pad              uint32
 }
 
 type sendingNnTask struct {

@@ -99,11 +99,13 @@ type shapingNnInflow struct {
 	ScaleSpan    uint32
 	PaidNs       uint64
 	Policed      uint64
+	Refused      uint64
 	Recent       [4]struct {
 		_         structs.HostLayout
 		Span      uint32
 		Receivers uint32
 		Bytes     uint64
+		Offered   uint64
 		Opened    uint32
 		Pad       uint32
 	}
@@ -249,6 +251,9 @@ type shapingNnSocket struct {
 	QueueAskedNs     uint64
 	QueueIfindex     uint32
 	QueueEpoch       uint32
+	QueuedNs         uint64
+	QueuedPackets    uint32
+	Pad              uint32
 }
 
 type shapingNnTask struct {
