@@ -202,6 +202,8 @@ struct nn_socket {
 	__u64 queue_asked_ns; /* when the daemon was asked for a queue */
 	__u32 queue_ifindex;  /* device before which one took its last packet */
 	__u32 queue_epoch;    /* the policy's, then */
+	__u32 out_ifindex;    /* device by which it sent last, 0 = none yet */
+	__u32 pad;
 };
 
 /* What holds now; one element, written by the user side only. */

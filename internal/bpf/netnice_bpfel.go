@@ -205,6 +205,8 @@ type netniceNnSocket struct {
 	QueueAskedNs     uint64
 	QueueIfindex     uint32
 	QueueEpoch       uint32
+	OutIfindex       uint32
+	Pad              uint32
 }
 
 type netniceNnSocketFlags uint32

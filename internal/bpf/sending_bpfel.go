@@ -173,6 +173,8 @@ type sendingNnSocket struct {
 	QueueAskedNs     uint64
 	QueueIfindex     uint32
 	QueueEpoch       uint32
+	OutIfindex       uint32
+	Pad              uint32
 }
 
 type sendingNnTask struct {

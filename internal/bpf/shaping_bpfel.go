@@ -241,6 +241,8 @@ type shapingNnSocket struct {
 	QueueAskedNs     uint64
 	QueueIfindex     uint32
 	QueueEpoch       uint32
+	OutIfindex       uint32
+	Pad              uint32
 }
 
 type shapingNnTask struct {
