@@ -9,6 +9,7 @@
 #include "frame.h"
 #include "identity.h"
 #include "shape_maps.h"
+#include "shape_nat.h"
 
 #define IPPROTO_HOPOPTS	 0
 #define IPPROTO_UDP	 17
@@ -174,29 +175,41 @@ static __always_inline bool nn_packet_empty(const struct nn_packet *p,
 	       bytes <= (__u64)p->offset + p->transport_bytes;
 }
 
-static __always_inline struct bpf_sock *nn_packet_socket(struct __sk_buff *skb,
-							 struct nn_packet *p,
-							 __s32 netns_id)
+/* The addresses of a packet; returns their size. */
+static __always_inline __u32 nn_packet_tuple(const struct nn_packet *p,
+					     struct bpf_sock_tuple *t)
 {
-	struct bpf_sock_tuple t = {};
-	__u32 size = p->v6 ? sizeof(t.ipv6) : sizeof(t.ipv4);
-
 	if (p->v6) {
 		for (int i = 0; i < 4; i++) {
-			t.ipv6.saddr[i] = p->source[i];
-			t.ipv6.daddr[i] = p->destination[i];
+			t->ipv6.saddr[i] = p->source[i];
+			t->ipv6.daddr[i] = p->destination[i];
 		}
-		t.ipv6.sport = p->ports.source;
-		t.ipv6.dport = p->ports.destination;
-	} else {
-		t.ipv4.saddr = p->source[0];
-		t.ipv4.daddr = p->destination[0];
-		t.ipv4.sport = p->ports.source;
-		t.ipv4.dport = p->ports.destination;
+		t->ipv6.sport = p->ports.source;
+		t->ipv6.dport = p->ports.destination;
+		return sizeof(t->ipv6);
 	}
-	if (p->protocol == IPPROTO_TCP)
-		return bpf_sk_lookup_tcp(skb, &t, size, netns_id, 0);
-	return bpf_sk_lookup_udp(skb, &t, size, netns_id, 0);
+	t->ipv4.saddr = p->source[0];
+	t->ipv4.daddr = p->destination[0];
+	t->ipv4.sport = p->ports.source;
+	t->ipv4.dport = p->ports.destination;
+	return sizeof(t->ipv4);
+}
+
+/* The socket of those addresses, unless it listens. */
+static __always_inline struct bpf_sock *nn_tuple_socket(
+	struct __sk_buff *skb, __u32 protocol, struct bpf_sock_tuple *t,
+	__u32 size, __s32 netns_id)
+{
+	struct bpf_sock *sk;
+
+	if (protocol != IPPROTO_TCP)
+		return bpf_sk_lookup_udp(skb, t, size, netns_id, 0);
+	sk = bpf_sk_lookup_tcp(skb, t, size, netns_id, 0);
+	if (sk && sk->state == TCP_LISTEN) {
+		bpf_sk_release(sk);
+		return NULL;
+	}
+	return sk;
 }
 
 /* A tunnel's socket, whose packets the kernel unpacks: what is inside comes in
@@ -249,40 +262,20 @@ static __always_inline bool nn_path_kept(struct __sk_buff *skb,
 	return true;
 }
 
-/* The nodes that hold for the socket that the packet is for. What is for no
- * socket here (forwarded, refused, the opening of a connection) has none. A
- * socket whose owner is unknown belongs to the host. slot: where the packet
- * came from, NULL if it is there now. */
-static __always_inline bool nn_packet_path(struct __sk_buff *skb,
-					   struct nn_packet *p,
-					   const struct nn_slot *slot,
-					   struct nn_path *path)
+/* The nodes that hold for a socket. One whose owner is unknown belongs to the
+ * host. */
+static __always_inline void nn_path_of(const struct nn_packet *p,
+				       struct bpf_sock *sk,
+				       struct nn_path *path)
 {
+	struct nn_socket *s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	struct nn_policy *policy;
-	struct nn_kept k = {};
-	struct nn_socket *s;
-	struct bpf_sock *sk;
-	bool keep = p->more;
+	struct nn_node *n = NULL;
 
-	if (p->fragment_offset)
-		return nn_path_kept(skb, p, slot, path);
-	sk = nn_packet_socket(skb, p,
-			      slot ? slot->netns_id : BPF_F_CURRENT_NETNS);
-	if (!sk)
-		return slot && nn_path_kept(skb, p, slot, path);
-	if (sk->state == TCP_LISTEN) {
-		bpf_sk_release(sk);
-		return slot && nn_path_kept(skb, p, slot, path);
-	}
-	/* it is found by what comes from its device only */
-	keep |= sk->bound_dev_if && !slot;
-	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (s) {
 		for (int i = 0; i < NN_PATH_MAX; i++)
 			path->hops[i] = s->path[i];
 	} else if (!nn_socket_tunnel(p, sk)) {
-		struct nn_node *n = NULL;
-
 		policy = nn_policy();
 		if (policy && policy->kinds & 1 << NN_NODE_HOST)
 			n = bpf_map_lookup_elem(&nodes, &policy->host_node);
@@ -291,10 +284,66 @@ static __always_inline bool nn_packet_path(struct __sk_buff *skb,
 			path->hops[0].generation = n->generation;
 		}
 	}
-	bpf_sk_release(sk);
-	if (!path->hops[0].node)
+}
+
+/* nn_packet_path for what has its ports. keep: its socket is not found by it
+ * again. */
+static __always_inline bool nn_path_found(struct __sk_buff *skb,
+					  struct nn_packet *p,
+					  const struct nn_slot *slot,
+					  struct nn_path *path, bool *keep)
+{
+	struct bpf_sock_tuple t = {};
+	__u32 size = nn_packet_tuple(p, &t);
+	struct bpf_sock *sk =
+		nn_tuple_socket(skb, p->protocol, &t, size,
+				slot ? slot->netns_id : BPF_F_CURRENT_NETNS);
+
+	if (sk) {
+		/* it is found by what comes from its device only */
+		*keep |= sk->bound_dev_if && !slot;
+		nn_path_of(p, sk, path);
+		bpf_sk_release(sk);
+		if (!path->hops[0].node)
+			return false;
+	}
+	/* NAT may lead it to another, and a datagram although somebody here
+	 * takes those to its port */
+	if (slot || (sk && p->protocol == IPPROTO_TCP) ||
+	    p->flags & NN_TCP_SYN || !nn_nat(skb, p->protocol, &t, size))
+		return sk;
+	sk = nn_tuple_socket(skb, p->protocol, &t, size, BPF_F_CURRENT_NETNS);
+	if (!sk)
 		return false;
+	__builtin_memset(path, 0, sizeof(*path));
+	nn_path_of(p, sk, path);
+	bpf_sk_release(sk);
+	*keep = true;
+	return path->hops[0].node;
+}
+
+/* The nodes that hold for the socket that the packet is for. What is for no
+ * socket here (forwarded, refused, the opening of a connection) has none. slot:
+ * where the packet came from, NULL if it is there now. */
+static __always_inline bool nn_packet_path(struct __sk_buff *skb,
+					   struct nn_packet *p,
+					   const struct nn_slot *slot,
+					   struct nn_path *path)
+{
+	bool keep = p->more;
+
+	if (p->fragment_offset)
+		return nn_path_kept(skb, p, slot, path);
+	/* led elsewhere by NAT: another's socket would be found */
+	if (slot && nat_known && p->protocol == IPPROTO_UDP &&
+	    nn_path_kept(skb, p, slot, path))
+		return true;
+	if (!nn_path_found(skb, p, slot, path, &keep))
+		return slot && !path->hops[0].node &&
+		       nn_path_kept(skb, p, slot, path);
 	if (keep) {
+		struct nn_kept k = {};
+
 		nn_kept_key(skb, p, slot, &k);
 		bpf_map_update_elem(&kept, &k, path, BPF_ANY);
 	}

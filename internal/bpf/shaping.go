@@ -128,6 +128,18 @@ func missingBeside(kernel *btf.Spec) (map[string]bool, error) {
 	return out, nil
 }
 
+// tracksConnections says whether the kernel's connection tracking, which is a module
+// as a rule and loaded with the first rule of NAT, answers programs.
+func tracksConnections() bool {
+	const asked = "bpf_skb_ct_lookup"
+	var f *btf.Func
+	if kernel, err := btf.LoadKernelSpec(); err == nil && kernel.TypeByName(asked, &f) == nil {
+		return true
+	}
+	module, err := btf.LoadKernelModuleSpec("nf_conntrack")
+	return err == nil && module.TypeByName(asked, &f) == nil
+}
+
 // LoadShaping loads the object for what comes in beside this one. Nothing is
 // attached; maps that are pinned already are used as they are. Otherwise nothing
 // is pinned until Pin.
@@ -135,6 +147,11 @@ func (o *Object) LoadShaping() (*Shaping, error) {
 	spec, err := loadShaping()
 	if err != nil {
 		return nil, fmt.Errorf("read the object for what comes in: %w", err)
+	}
+	if tracksConnections() {
+		if err := spec.Variables["nat_known"].Set(uint32(1)); err != nil {
+			return nil, fmt.Errorf("prepare the object for what comes in: %w", err)
+		}
 	}
 	s := &Shaping{pins: newPins(o.opts.PinDir, shapingMark), cgroupRoot: o.opts.CgroupRoot}
 	coll, err := o.loadBeside(spec, &s.pins)

@@ -86,7 +86,7 @@ func TestPaths(t *testing.T) {
 				Kernel:   series,
 				Files:    map[string]string{"/bin/netnice": build(t)},
 				Programs: []string{"nft", "wg"},
-				Modules:  []string{"crc32c_generic", "wireguard", "8021q", "bridge", "nf_tables", "nft_chain_nat", "nft_masq", "nft_nat"},
+				Modules:  []string{"crc32c_generic", "wireguard", "8021q", "bridge", "nf_tables", "nft_chain_nat", "nft_masq", "nft_nat", "nft_redir"},
 			}, ".", "^TestGuestPaths$")
 		})
 	}
