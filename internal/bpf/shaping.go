@@ -51,6 +51,7 @@ type Shaping struct {
 	shapingObjects
 	pins
 	cgroupRoot string
+	natUnknown bool // it was loaded before connection tracking
 }
 
 // shapeHook is a program that needs no device.
@@ -136,8 +137,23 @@ func tracksConnections() bool {
 	if kernel, err := btf.LoadKernelSpec(); err == nil && kernel.TypeByName(asked, &f) == nil {
 		return true
 	}
-	module, err := btf.LoadKernelModuleSpec("nf_conntrack")
+	module, err := btf.LoadKernelModuleSpec(conntrack)
 	return err == nil && module.TypeByName(asked, &f) == nil
+}
+
+const conntrack = "nf_conntrack"
+
+// Outdated says whether the object, loaded anew, would see what NAT does: the
+// module has come since.
+func (s *Shaping) Outdated() bool {
+	if !s.natUnknown {
+		return false
+	}
+	if _, err := os.Stat("/sys/kernel/btf/" + conntrack); err != nil {
+		return false
+	}
+	s.natUnknown = false // one look tells
+	return tracksConnections()
 }
 
 // LoadShaping loads the object for what comes in beside this one. Nothing is
@@ -148,12 +164,12 @@ func (o *Object) LoadShaping() (*Shaping, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the object for what comes in: %w", err)
 	}
-	if tracksConnections() {
+	s := &Shaping{pins: newPins(o.opts.PinDir, shapingMark), cgroupRoot: o.opts.CgroupRoot, natUnknown: !tracksConnections()}
+	if !s.natUnknown {
 		if err := spec.Variables["nat_known"].Set(uint32(1)); err != nil {
 			return nil, fmt.Errorf("prepare the object for what comes in: %w", err)
 		}
 	}
-	s := &Shaping{pins: newPins(o.opts.PinDir, shapingMark), cgroupRoot: o.opts.CgroupRoot}
 	coll, err := o.loadBeside(spec, &s.pins)
 	if err != nil {
 		return nil, fmt.Errorf("load the object for what comes in: %w", err)

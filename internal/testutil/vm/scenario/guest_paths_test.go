@@ -3,7 +3,6 @@ package scenario
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -12,24 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
-	"github.com/vishvananda/netlink"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/testutil"
-	"github.com/netnice/netnice/internal/testutil/relay"
 )
-
-// Paths by which packets come in to a machine:
-//
-//	far ---- nn0, a VLAN on it, WireGuard over it ---- machine ---- br0 ---- container
-//	    \---- tun0 ----/                               NAT, proxy            eth0
-//
-// The daemon is in the machine's namespace.
-type paths struct {
-	machine, far, container *testutil.NetNS
-}
 
 const (
 	pathLimit = 500e3
@@ -46,15 +32,20 @@ func TestGuestPaths(t *testing.T) {
 	if os.Getenv("NETNICE_VM") != "1" {
 		return
 	}
+	tracking := unload(t, "nf_", "nft_", "libcrc32c")
 	p := newPaths(t)
 	before := p.state(t)
 	daemon := exec.Command("netnice", "daemon")
 	daemon.Stderr = os.Stderr
 	require.NoError(t, p.machine.Start(daemon))
 	defer func() { _ = daemon.Process.Kill(); _ = daemon.Wait() }()
-	require.Eventually(t, func() bool { return exec.Command("netnice", "status").Run() == nil }, 30*time.Second, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return exec.Command("netnice", "status").Run() == nil }, time.Minute, 100*time.Millisecond)
 
 	netnice(t, "set", "--host", "--down", "20MB/s") // counts, and is never reached
+	idle(t, daemon.Process.Pid)
+	tracking.load(t) // with limits in force: what NAT does is seen from then on
+	p.rules(t)
+	rules := tool(t, p.machine, "", "nft", "list", "ruleset")
 	idle(t, daemon.Process.Pid)
 	for _, c := range []struct{ name, address string }{
 		{"tun", "10.90.1.2"},
@@ -89,6 +80,7 @@ func TestGuestPaths(t *testing.T) {
 	for name, n := range status(t).Counters {
 		require.False(t, n > 0 && (strings.HasPrefix(name, "shape") || strings.HasPrefix(name, "send")), "fault %s: %d", name, n)
 	}
+	require.Equal(t, rules, tool(t, p.machine, "", "nft", "list", "ruleset"))
 	netnice(t, "down")
 	require.Eventually(t, func() bool { return p.state(t) == before }, 10*time.Second, 200*time.Millisecond,
 		"before:\n%s\nafter netnice down:\n%s", before, p.state(t))
@@ -114,156 +106,6 @@ func idle(t *testing.T, pid int) {
 		time.Sleep(500 * time.Millisecond)
 		return used()-before < 10 // of 50
 	}, time.Minute, time.Millisecond, "the daemon is not idle")
-}
-
-func newPaths(t *testing.T) *paths {
-	t.Helper()
-	pair := testutil.MustPair(t)
-	p := &paths{machine: pair.A, far: pair.B}
-	var err error
-	p.container, err = testutil.NewNetNS()
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = p.container.Close() })
-
-	tun, err := relay.Start(p.machine, p.far, "tun0", relay.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = tun.Close() })
-	for i, n := range []*testutil.NetNS{p.machine, p.far} {
-		setUp(t, n, "tun0", fmt.Sprintf("10.90.1.%d/24", i+1))
-		vlan := attributes("nn0.7")
-		vlan.ParentIndex = device(t, n, testutil.Device).Attrs().Index
-		require.NoError(t, n.Netlink().LinkAdd(&netlink.Vlan{LinkAttrs: vlan, VlanId: 7}))
-		setUp(t, n, "nn0.7", fmt.Sprintf("10.90.3.%d/24", i+1))
-	}
-	p.wireguard(t)
-	p.bridge(t)
-	return p
-}
-
-func attributes(name string) netlink.LinkAttrs {
-	a := netlink.NewLinkAttrs()
-	a.Name = name
-	return a
-}
-
-func device(t *testing.T, n *testutil.NetNS, name string) netlink.Link {
-	t.Helper()
-	link, err := n.Netlink().LinkByName(name)
-	require.NoError(t, err, name)
-	return link
-}
-
-func setUp(t *testing.T, n *testutil.NetNS, name, address string) {
-	t.Helper()
-	link := device(t, n, name)
-	if address != "" {
-		a, err := netlink.ParseAddr(address)
-		require.NoError(t, err)
-		require.NoError(t, n.Netlink().AddrAdd(link, a))
-	}
-	require.NoError(t, n.Netlink().LinkSetUp(link))
-}
-
-// tool runs a program with an input.
-func tool(t *testing.T, n *testutil.NetNS, input string, args ...string) string {
-	t.Helper()
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Stdin = strings.NewReader(input)
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &out
-	require.NoError(t, n.Start(cmd))
-	require.NoError(t, cmd.Wait(), "%q: %s", args, &out)
-	return strings.TrimSpace(out.String())
-}
-
-// wireguard joins the machine and the far side by a tunnel over nn0.
-func (p *paths) wireguard(t *testing.T) {
-	t.Helper()
-	sides := []*testutil.NetNS{p.machine, p.far}
-	var private, public [2]string
-	for i, n := range sides {
-		private[i] = tool(t, n, "", "wg", "genkey")
-		public[i] = tool(t, n, private[i], "wg", "pubkey")
-	}
-	for i, n := range sides {
-		require.NoError(t, n.Netlink().LinkAdd(&netlink.Wireguard{LinkAttrs: attributes("wg0")}))
-		tool(t, n, fmt.Sprintf("[Interface]\nPrivateKey = %s\nListenPort = 51820\n"+
-			"[Peer]\nPublicKey = %s\nEndpoint = 10.98.0.%d:51820\nAllowedIPs = 10.90.2.0/24\n",
-			private[i], public[1-i], 2-i), "wg", "setconf", "wg0", "/proc/self/fd/0")
-		setUp(t, n, "wg0", fmt.Sprintf("10.90.2.%d/24", i+1))
-	}
-}
-
-// bridge puts the container behind the machine, as Docker does.
-func (p *paths) bridge(t *testing.T) {
-	t.Helper()
-	require.NoError(t, p.machine.Netlink().LinkAdd(&netlink.Bridge{LinkAttrs: attributes("br0")}))
-	setUp(t, p.machine, "br0", "10.90.4.1/24")
-	inside, err := os.Open(p.container.Path())
-	require.NoError(t, err)
-	defer inside.Close()
-	port := attributes("port0")
-	port.MasterIndex = device(t, p.machine, "br0").Attrs().Index
-	require.NoError(t, p.machine.Netlink().LinkAdd(&netlink.Veth{
-		LinkAttrs: port, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(inside.Fd())),
-	}))
-	setUp(t, p.machine, "port0", "")
-	setUp(t, p.container, "eth0", "10.90.4.2/24")
-	require.NoError(t, p.container.Netlink().RouteAdd(&netlink.Route{Gw: net.IPv4(10, 90, 4, 1)}))
-	require.NoError(t, p.machine.Sysctl("net/ipv4/ip_forward", "1"))
-	tool(t, p.machine, `
-table ip nat {
-	chain in {
-		type nat hook prerouting priority dstnat
-		iifname "nn0" tcp dport 8080 dnat to 10.90.4.2:80
-		iifname "nn0" tcp dport 8082 redirect to :8083
-	}
-	chain out { type nat hook postrouting priority srcnat; ip saddr 10.90.4.0/24 oifname "nn0" masquerade; }
-}`, "nft", "-f", "-")
-}
-
-// state is what netnice has to leave as it was: devices, with their queueing
-// disciplines and filters, rules, pins, and what the kernel has loaded.
-func (p *paths) state(t *testing.T) string {
-	t.Helper()
-	var out strings.Builder
-	for i, n := range []*testutil.NetNS{p.machine, p.far, p.container} {
-		links, err := n.Netlink().LinkList()
-		require.NoError(t, err)
-		for _, l := range links {
-			fmt.Fprintf(&out, "%d %s:", i, l.Attrs().Name)
-			qdiscs, err := n.Netlink().QdiscList(l)
-			require.NoError(t, err)
-			for _, q := range qdiscs {
-				fmt.Fprintf(&out, " %s", q.Type())
-			}
-			for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-				filters, err := n.Netlink().FilterList(l, parent)
-				require.NoError(t, err)
-				fmt.Fprintf(&out, " %d", len(filters))
-			}
-			fmt.Fprintln(&out)
-		}
-	}
-	fmt.Fprintln(&out, tool(t, p.machine, "", "nft", "list", "ruleset"))
-	fmt.Fprintln(&out, "pins:", netniceState(t))
-	programs, maps := 0, 0
-	for id := ebpf.ProgramID(0); ; programs++ {
-		next, err := ebpf.ProgramGetNextID(id)
-		if err != nil {
-			break
-		}
-		id = next
-	}
-	for id := ebpf.MapID(0); ; maps++ {
-		next, err := ebpf.MapGetNextID(id)
-		if err != nil {
-			break
-		}
-		id = next
-	}
-	fmt.Fprintln(&out, programs, "programs,", maps, "maps")
-	return out.String()
 }
 
 func status(t *testing.T) (s api.Status) {
