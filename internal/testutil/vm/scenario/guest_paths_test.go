@@ -213,9 +213,9 @@ func transferOnce(t *testing.T, x transfer) float64 {
 	}
 	receivers := slices.DeleteFunc([]*actor{x.sink, x.between}, func(a *actor) bool { return a == nil })
 	for _, a := range append(receivers, x.idle, x.source) {
-		switch {
-		case a == nil:
-		case a == x.limited:
+		switch a {
+		case nil:
+		case x.limited:
 			a.limit("--down", pathLimit)
 		default:
 			a.limit("--down", 40*pathLimit) // counted, not held
