@@ -53,7 +53,7 @@ wait()
 		"port redirected": {rules: `table ip nat {
 			chain in { type nat hook prerouting priority dstnat; tcp dport 9001 redirect to :5001; }
 		}`},
-		"port redirected, elsewhere": {away: true, rules: `table ip nat {
+		"port redirected, elsewhere, IPv6": {away: true, rules: `table ip6 nat {
 			chain in { type nat hook prerouting priority dstnat; tcp dport 9001 redirect to :5001; }
 		}`},
 		"destination changed": {address: "10.55.0.1", port: "80", rules: `table ip nat {
@@ -74,10 +74,14 @@ wait()
 			rules(t, f.A, c.rules)
 			if c.port == "" {
 				f.must("set", "--pid", itoa(f.rx.PID()), "--down", "5MB/s")
-				x := f.sendOver(f.A4.String(), 9001)
+				x := f.sendTo(9001, c.away, testutil.SenderConfig{Connections: 2})
 				defer func() { _, _ = x.Stop() }()
 				time.Sleep(time.Second)
-				f.once("pid:"+itoa(f.rx.PID()), limit, f.rx, perByte, 5001)
+				per := perByte
+				if c.away {
+					per = perByte6
+				}
+				f.once("pid:"+itoa(f.rx.PID()), limit, f.rx, per, 5001)
 				f.faultless()
 				return
 			}
