@@ -152,7 +152,7 @@ type transfer struct {
 const tries = 3
 
 // starved is when it was so long without one that a low rate says nothing.
-const starved = 0.25
+const starved = 0.15
 
 // rated does a test until the rate is nearly the limit; it may not be more in any
 // try, nor less in the last if the machine had a processor.
