@@ -304,7 +304,13 @@ func (s *stage) daemon() *daemon {
 // daemonIn is daemon for one in a network namespace (nil: the machine's own).
 func (s *stage) daemonIn(in *testutil.NetNS) *daemon {
 	s.t.Helper()
-	d := &daemon{cmd: s.command("daemon"), ended: make(chan struct{})}
+	return s.daemonOf(s.command("daemon"), in)
+}
+
+// daemonOf is daemonIn for a command that becomes a daemon.
+func (s *stage) daemonOf(cmd *exec.Cmd, in *testutil.NetNS) *daemon {
+	s.t.Helper()
+	d := &daemon{cmd: cmd, ended: make(chan struct{})}
 	d.cmd.Stderr = &d.log
 	if err := s.start(d.cmd, in); err != nil {
 		s.t.Fatalf("start the daemon: %v", err)
