@@ -10,8 +10,8 @@ NFPM    := $(TOOLS)/nfpm-2.43.0
 PREFIX  ?= /usr/local
 TWICE   := $(CURDIR)/bin/run-twice.txt
 # Test programs and the compiler of the kernel object, from Debian's packages.
-TEST_PACKAGES := iperf3 curl python3 wget rsync openssh-server openssh-client iputils-ping
-VM_PACKAGES   := qemu-system-x86 xz-utils
+TEST_PACKAGES := iperf3 curl python3 wget rsync openssh-server openssh-client iputils-ping nftables
+VM_PACKAGES   := qemu-system-x86 xz-utils nftables wireguard-tools
 GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e03-input e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency
 export CGO_ENABLED := 0
@@ -37,7 +37,7 @@ test: deps-test $(TESTSUM) build ## all tests, those in network namespaces inclu
 		--packages ./... -- -count=1 -timeout 14m -p 1 -parallel 4
 	@if [ -s $(TWICE) ]; then echo "run twice:"; cat $(TWICE); fi
 
-test-vm: deps-vm build ## limits on Debian's stock kernels, emulated (3 minutes)
+test-vm: deps-vm build ## limits on Debian's stock kernels, emulated (4 minutes)
 	NETNICE_TEST_VM=1 $(GO) test -count=1 -timeout 20m ./internal/testutil/vm/...
 
 bench: bench-egress bench-ingress bench-udp ## the benches of limits, one after the other

@@ -122,6 +122,8 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 	};
 	__u8 protocol = 0;
 
+	if (s->out_ifindex != skb->ifindex)
+		s->out_ifindex = skb->ifindex;
 	if (!p)
 		return true;
 	if (p->queues && !x.loopback) {

@@ -25,6 +25,7 @@ static __always_inline void nn_port_limited(__u32 port)
 	if (!port || port >= NN_PORTS)
 		return;
 	seen = nn_ports_seen();
+	asm volatile("" : "+r"(port)); /* as below */
 	if (seen)
 		seen->in_look[port & (NN_PORTS - 1)] = seen->look;
 }

@@ -269,6 +269,10 @@ static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 	/* of a VLAN on this device, which has a device of its own */
 	if ((skb->tc_index & NN_MARK_MASK) == NN_SEND_MARK || skb->vlan_present)
 		return TC_ACT_UNSPEC;
+	/* What a tunnel packs still has the sender's socket, and the mark is
+	 * lost; it does not come from the hook of the cgroup. */
+	if (s->out_ifindex && s->out_ifindex != skb->ifindex)
+		return TC_ACT_UNSPEC;
 	node = nn_outbound_next(s, 0, &hop, &rate);
 	if (!node)
 		return TC_ACT_UNSPEC;

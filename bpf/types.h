@@ -206,7 +206,7 @@ struct nn_socket {
 	__u32 queue_epoch;    /* the policy's, then */
 	__u64 queued_ns;      /* when a packet came into the queue or left it */
 	__u32 queued_packets; /* that wait there */
-	__u32 pad;
+	__u32 out_ifindex;    /* device by which it sent last, 0 = none yet */
 };
 
 /* What holds now; one element, written by the user side only. */

@@ -214,7 +214,7 @@ type netniceNnSocket struct {
 	QueueEpoch       uint32
 	QueuedNs         uint64
 	QueuedPackets    uint32
-	Pad              uint32
+	OutIfindex       uint32
 }
 
 type netniceNnSocketFlags uint32

@@ -193,7 +193,7 @@ type sendingNnSocket struct {
 	QueueEpoch       uint32
 	QueuedNs         uint64
 	QueuedPackets    uint32
-	Pad              uint32
+	OutIfindex       uint32
 }
 
 type sendingNnTask struct {

@@ -51,6 +51,7 @@ type Shaping struct {
 	shapingObjects
 	pins
 	cgroupRoot string
+	natUnknown bool // it was loaded before connection tracking
 }
 
 // shapeHook is a program that needs no device.
@@ -128,6 +129,33 @@ func missingBeside(kernel *btf.Spec) (map[string]bool, error) {
 	return out, nil
 }
 
+// tracksConnections says whether the kernel's connection tracking, which is a module
+// as a rule and loaded with the first rule of NAT, answers programs.
+func tracksConnections() bool {
+	const asked = "bpf_skb_ct_lookup"
+	var f *btf.Func
+	if kernel, err := btf.LoadKernelSpec(); err == nil && kernel.TypeByName(asked, &f) == nil {
+		return true
+	}
+	module, err := btf.LoadKernelModuleSpec(conntrack)
+	return err == nil && module.TypeByName(asked, &f) == nil
+}
+
+const conntrack = "nf_conntrack"
+
+// Outdated says whether the object, loaded anew, would see what NAT does: the
+// module has come since.
+func (s *Shaping) Outdated() bool {
+	if !s.natUnknown {
+		return false
+	}
+	if _, err := os.Stat("/sys/kernel/btf/" + conntrack); err != nil {
+		return false
+	}
+	s.natUnknown = false // one look tells
+	return tracksConnections()
+}
+
 // LoadShaping loads the object for what comes in beside this one. Nothing is
 // attached; maps that are pinned already are used as they are. Otherwise nothing
 // is pinned until Pin.
@@ -136,7 +164,12 @@ func (o *Object) LoadShaping() (*Shaping, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the object for what comes in: %w", err)
 	}
-	s := &Shaping{pins: newPins(o.opts.PinDir, shapingMark), cgroupRoot: o.opts.CgroupRoot}
+	s := &Shaping{pins: newPins(o.opts.PinDir, shapingMark), cgroupRoot: o.opts.CgroupRoot, natUnknown: !tracksConnections()}
+	if !s.natUnknown {
+		if err := spec.Variables["nat_known"].Set(uint32(1)); err != nil {
+			return nil, fmt.Errorf("prepare the object for what comes in: %w", err)
+		}
+	}
 	coll, err := o.loadBeside(spec, &s.pins)
 	if err != nil {
 		return nil, fmt.Errorf("load the object for what comes in: %w", err)

@@ -253,7 +253,7 @@ type shapingNnSocket struct {
 	QueueEpoch       uint32
 	QueuedNs         uint64
 	QueuedPackets    uint32
-	Pad              uint32
+	OutIfindex       uint32
 }
 
 type shapingNnTask struct {
@@ -339,6 +339,7 @@ const (
 	shapingProgNnUdpv6RecvFentry = "nn_udpv6_recv_fentry"
 	shapingProgNnUdpv6SendFentry = "nn_udpv6_send_fentry"
 	shapingVarLook               = "look"
+	shapingVarNatKnown           = "nat_known"
 	shapingVarNnKeepDeviceFlags  = "nn_keep_device_flags"
 	shapingVarNnKeepFound        = "nn_keep_found"
 	shapingVarNnKeepShapeFault   = "nn_keep_shape_fault"
@@ -440,6 +441,7 @@ type shapingMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type shapingVariableSpecs struct {
 	Look              *ebpf.VariableSpec `ebpf:"look"`
+	NatKnown          *ebpf.VariableSpec `ebpf:"nat_known"`
 	NnKeepDeviceFlags *ebpf.VariableSpec `ebpf:"nn_keep_device_flags"`
 	NnKeepFound       *ebpf.VariableSpec `ebpf:"nn_keep_found"`
 	NnKeepShapeFault  *ebpf.VariableSpec `ebpf:"nn_keep_shape_fault"`
@@ -523,6 +525,7 @@ func (m *shapingMaps) Close() error {
 // It can be passed to loadShapingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type shapingVariables struct {
 	Look              *ebpf.Variable `ebpf:"look"`
+	NatKnown          *ebpf.Variable `ebpf:"nat_known"`
 	NnKeepDeviceFlags *ebpf.Variable `ebpf:"nn_keep_device_flags"`
 	NnKeepFound       *ebpf.Variable `ebpf:"nn_keep_found"`
 	NnKeepShapeFault  *ebpf.Variable `ebpf:"nn_keep_shape_fault"`

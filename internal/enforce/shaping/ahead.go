@@ -2,6 +2,7 @@ package shaping
 
 import (
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/netnice/netnice/internal/bpf"
@@ -79,6 +80,25 @@ func taken[T io.Closer](l **loading[T], load func() (T, error)) (T, error) {
 		}
 	}
 	return load()
+}
+
+// renew has programs that would be others if they were loaded now take over, as
+// those of a daemon that starts anew do.
+func (k *Kernel) renew() error {
+	if !k.on.obj.Outdated() {
+		return nil
+	}
+	next := startLoading(k.Object().LoadShaping)
+	if <-next.done; next.err != nil {
+		return fmt.Errorf("see what NAT does: %w", next.err)
+	}
+	k.ahead.shaping = next
+	err := k.on.close()
+	k.on = nil
+	if err := errors.Join(err, k.resumeReceiving()); err != nil {
+		return fmt.Errorf("see what NAT does: %w", err)
+	}
+	return nil
 }
 
 // dropAhead lets go of what was not needed.

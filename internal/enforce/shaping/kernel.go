@@ -67,6 +67,10 @@ func (k *Kernel) resume() error {
 	if !k.Object().IsShaping() {
 		return nil
 	}
+	return k.resumeReceiving()
+}
+
+func (k *Kernel) resumeReceiving() error {
 	specs, err := k.Nodes()
 	if err != nil {
 		return err
@@ -260,6 +264,9 @@ func (k *Kernel) Maintain() error {
 	defer k.mu.Unlock()
 	if k.send != nil {
 		err = errors.Join(err, k.send.look())
+	}
+	if k.on != nil {
+		err = errors.Join(err, k.renew())
 	}
 	if k.on == nil {
 		return err

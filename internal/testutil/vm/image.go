@@ -65,7 +65,7 @@ func buildImage(ctx context.Context, c Config, kernel *Kernel, temp, image strin
 	for _, p := range c.Programs {
 		host, err := exec.LookPath(p)
 		if err != nil {
-			return nil, fmt.Errorf("add program to initramfs: %w", err)
+			return nil, fmt.Errorf("add program to initramfs: %w (make test-vm installs what it needs)", err)
 		}
 		if err := addProgram(a, host, path.Join("/bin", filepath.Base(host))); err != nil {
 			return nil, err

@@ -10,14 +10,21 @@ import (
 	"github.com/netnice/netnice/internal/testutil/vm"
 )
 
-// TestNetnice builds netnice and runs TestGuest on each kernel.
+// build builds netnice.
+func build(t *testing.T) (program string) {
+	t.Helper()
+	program = filepath.Join(t.TempDir(), "netnice")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/netnice/netnice/cmd/netnice")
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return program
+}
+
+// TestNetnice runs TestGuest on each kernel.
 func TestNetnice(t *testing.T) {
 	vm.Require(t)
-	program := filepath.Join(t.TempDir(), "netnice")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/netnice/netnice/cmd/netnice")
-	build.Env = append(build.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, string(out))
+	program := build(t)
 	for _, series := range []string{"6.1", "6.12"} {
 		t.Run(series, func(t *testing.T) {
 			vm.RunTests(t, vm.Config{
@@ -65,6 +72,22 @@ func TestBadPlaces(t *testing.T) {
 				"cgroup v1 only": "systemd.unified_cgroup_hierarchy=1",
 				"lockdown":       "lockdown: confidentiality",
 			}[name])
+		})
+	}
+}
+
+// TestPaths has Debian's kernel hold what comes in by tunnels, VLANs, bridges and
+// NAT, which this machine's may not have.
+func TestPaths(t *testing.T) {
+	vm.Require(t)
+	for _, series := range []string{"6.1"} {
+		t.Run(series, func(t *testing.T) {
+			vm.RunTests(t, vm.Config{
+				Kernel:   series,
+				Files:    map[string]string{"/bin/netnice": build(t)},
+				Programs: []string{"nft", "wg"},
+				Modules:  []string{"crc32c_generic", "wireguard", "8021q", "bridge", "nf_tables", "nft_chain_nat", "nft_masq", "nft_nat", "nft_redir"},
+			}, ".", "^TestGuestPaths$")
 		})
 	}
 }
