@@ -13,6 +13,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -38,7 +39,9 @@ type DaemonOptions struct {
 	PinDir     string
 	CgroupRoot string // "" = where cgroup v2 is mounted
 	OnDemand   bool
-	Beside     bool // another netnice may be up
+	Beside     bool   // another netnice may be up
+	ConfigDir  string // of rules
+	Hangup     <-chan os.Signal
 	Release    string
 	Logger     *slog.Logger
 }

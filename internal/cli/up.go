@@ -56,6 +56,7 @@ stays, and no limit is lifted meanwhile.`,
 	}
 	where.add(a, cmd)
 	where.addBeside(a, cmd)
+	where.addConfig(cmd)
 	dryRunFlag(cmd, &dryRun)
 	return cmd
 }
