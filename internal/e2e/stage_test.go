@@ -30,6 +30,7 @@ type stage struct {
 	mounts *os.File
 	dead   bool
 	env    []string // of commands; nil = that of the tests
+	config string   // folder of rules; "" = none
 
 	mu      sync.Mutex
 	daemons []*daemon
@@ -304,7 +305,11 @@ func (s *stage) daemon() *daemon {
 // daemonIn is daemon for one in a network namespace (nil: the machine's own).
 func (s *stage) daemonIn(in *testutil.NetNS) *daemon {
 	s.t.Helper()
-	d := &daemon{cmd: s.command("daemon"), ended: make(chan struct{})}
+	config := s.config
+	if config == "" {
+		config = "/run/no-rules" // not the machine's own
+	}
+	d := &daemon{cmd: s.command("daemon", "--verbose", "--config-dir", config), ended: make(chan struct{})}
 	d.cmd.Stderr = &d.log
 	if err := s.start(d.cmd, in); err != nil {
 		s.t.Fatalf("start the daemon: %v", err)
