@@ -26,7 +26,7 @@ by whomever it is started. The administrator's are in /etc/netnice/netnice.toml 
   up = "1MB/s"
 
 netnice.toml(5) tells what a rule may say. A daemon that stays (netnice up) follows
-them, and sees within a second that a file has changed.`,
+them, and reads a file that has changed within two seconds.`,
 		Example: "  netnice rules check\n  sudo netnice rules reload\n  netnice rules test 4711",
 		Args:    between(0, 0),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

@@ -18,7 +18,8 @@ import (
 // stay in force.
 type book struct {
 	set      *rules.Set // nil: none were right yet
-	stamp    string     // of the files
+	stamp    string     // of the files, as they were read
+	seen     string     // of the files, at the last look
 	problems []api.RuleProblem
 }
 
@@ -53,9 +54,14 @@ func problemsOf(err error) []api.RuleProblem {
 }
 
 // renew reads the files again if they have changed, and reports whether the rules in
-// force have.
-func (d *Daemon) renew(b *book, whose, stamp string, load func() ([]*rules.Rule, error)) bool {
+// force have. Whoever writes a file may not be done: unless a look was asked for, it has
+// to be as it was at the last one.
+func (d *Daemon) renew(b *book, whose, stamp string, asked bool, load func() ([]*rules.Rule, error)) bool {
 	if stamp == b.stamp && b.set != nil || b.stamp == stamp && len(b.problems) > 0 {
+		return false
+	}
+	settled := asked || b.seen == stamp
+	if b.seen = stamp; !settled {
 		return false
 	}
 	b.stamp = stamp
@@ -75,10 +81,10 @@ func (d *Daemon) renew(b *book, whose, stamp string, load func() ([]*rules.Rule,
 }
 
 // readRules reads what has changed of all files. The caller holds d.rules.mu.
-func (d *Daemon) readRules() (changed bool) {
+func (d *Daemon) readRules(asked bool) (changed bool) {
 	r := &d.rules
 	dir := d.opts.RulesDir
-	changed = d.renew(&r.system, "admin", rules.SystemStamp(dir), func() ([]*rules.Rule, error) {
+	changed = d.renew(&r.system, "admin", rules.SystemStamp(dir), asked, func() ([]*rules.Rule, error) {
 		return rules.LoadSystem(dir, uint32(os.Geteuid()))
 	})
 	homes, err := d.opts.Homes()
@@ -96,7 +102,7 @@ func (d *Daemon) readRules() (changed bool) {
 			b = &book{}
 			r.users[uid] = b
 		}
-		if d.renew(b, fmt.Sprint("uid ", uid), stamp, func() ([]*rules.Rule, error) { return rules.LoadUser(home, uid) }) {
+		if d.renew(b, fmt.Sprint("uid ", uid), stamp, asked, func() ([]*rules.Rule, error) { return rules.LoadUser(home, uid) }) {
 			changed = true
 		}
 	}
@@ -151,7 +157,7 @@ func (r *ruleBook) next(now time.Time) time.Time {
 func (d *Daemon) keepRules(ctx context.Context) {
 	tick := time.NewTicker(d.opts.Tick)
 	defer tick.Stop()
-	d.lookAtRules()
+	d.lookAtRules(true)
 	for {
 		select {
 		case <-ctx.Done():
@@ -159,11 +165,11 @@ func (d *Daemon) keepRules(ctx context.Context) {
 		case e := <-d.kernel.Execs():
 			d.executed(ctx, e)
 		case <-tick.C:
-			d.lookAtRules()
+			d.lookAtRules(false)
 		case <-d.opts.Hangup:
 			d.log.Info("a look at the rules was asked for by a signal")
 			d.rereadRules(nil)
-			d.lookAtRules()
+			d.lookAtRules(true)
 		}
 	}
 }
@@ -185,8 +191,8 @@ func (d *Daemon) rereadRules(uid *uint32) {
 }
 
 // lookAtRules reads what has changed, and looks at all processes if that, the time or
-// a lost event asks for it.
-func (d *Daemon) lookAtRules() {
+// a lost event asks for it; asked: not by the tick.
+func (d *Daemon) lookAtRules(asked bool) {
 	d.rules.mu.Lock()
 	defer d.rules.mu.Unlock()
 	if d.down() {
@@ -194,7 +200,7 @@ func (d *Daemon) lookAtRules() {
 	}
 	r := &d.rules
 	now := d.now()
-	changed := d.readRules() || !r.read
+	changed := d.readRules(asked) || !r.read
 	if changed && r.any() {
 		// Before the look at what runs: what is executed meanwhile is told.
 		if err := d.kernel.FollowExecs(true); err != nil {

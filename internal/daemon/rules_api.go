@@ -32,7 +32,7 @@ func (d *Daemon) ReloadRules(_ context.Context, by auth.Actor) (api.RuleList, er
 	} else {
 		d.rereadRules(&by.UID)
 	}
-	d.lookAtRules()
+	d.lookAtRules(true)
 	d.rules.mu.Lock()
 	defer d.rules.mu.Unlock()
 	return d.listRules(by), nil

@@ -83,7 +83,10 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 				Hint:    "netnice set --help",
 			}
 		}
-		answer.Warnings = append(answer.Warnings, fmt.Sprintf("no limit of yours stands on %s", req.Subject))
+		answer.Warnings = append(answer.Warnings, next.ruled.warnings(owner)...)
+		if len(answer.Warnings) == 0 {
+			answer.Warnings = append(answer.Warnings, fmt.Sprintf("no limit of yours stands on %s", req.Subject))
+		}
 		return answer, nil
 	}
 	if had.empty() {
