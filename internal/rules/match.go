@@ -100,9 +100,9 @@ func (r *Rule) Differs(f Facts, now time.Time) string {
 		return "user"
 	case !r.window.active(now):
 		return "time"
-	case !anyOf(r.cgroups, func(c string) bool { return strings.HasPrefix(f.Cgroup()+"/", c+"/") }):
+	case !anyOf(r.cgroups, func(c string) bool { return within(f.Cgroup(), c) }):
 		return "cgroup"
-	case !anyOf(r.units, func(u string) bool { return strings.Contains(f.Cgroup()+"/", "/"+u+"/") }):
+	case !anyOf(r.units, func(u string) bool { return hasUnit(f.Cgroup(), u) }):
 		return "unit"
 	case !anyOf(r.parents, func(p program) bool { return p.matches(f.Parent()) }):
 		return "parent"
@@ -110,6 +110,27 @@ func (r *Rule) Differs(f Facts, now time.Time) string {
 		return "command"
 	}
 	return ""
+}
+
+// within reports whether a cgroup is another one or below it.
+func within(cgroup, outer string) bool {
+	below, ok := strings.CutPrefix(cgroup, outer)
+	return ok && (below == "" || below[0] == '/')
+}
+
+// hasUnit reports whether a part of a cgroup's path is a unit's name.
+func hasUnit(cgroup, unit string) bool {
+	for rest := cgroup; ; {
+		at := strings.Index(rest, unit)
+		if at < 0 {
+			return false
+		}
+		end := at + len(unit)
+		if at > 0 && rest[at-1] == '/' && (end == len(rest) || rest[end] == '/') {
+			return true
+		}
+		rest = rest[at+1:]
+	}
 }
 
 // anyOf is true for no conditions at all.

@@ -268,3 +268,12 @@ func TestCommandPatterns(t *testing.T) {
 		require.Equal(t, slow.matches(line+"é"), fast.matches(line), "%q of %q", line, pattern)
 	})
 }
+
+func TestUnitIsAPartOfAPath(t *testing.T) {
+	for cgroup, want := range map[string]bool{
+		"/x.service": true, "/a/x.service/b": true, "/ax.service": false, "/x.service2": false,
+		"/ax.service/x.service": true, "": false, "/": false, "/a/x.service": true,
+	} {
+		require.Equal(t, want, hasUnit(cgroup, "x.service"), cgroup)
+	}
+}

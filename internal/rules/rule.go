@@ -73,13 +73,18 @@ func lineName(line int) string { return fmt.Sprintf("line %d", line) }
 
 // program is a pattern for a program: a path if it has a slash, else a name.
 type program struct {
-	text string
-	path bool
-	glob bool
+	text   string
+	path   bool
+	glob   bool
+	prefix string // of text, before its first special character
 }
 
 func newProgram(text string) (program, error) {
 	p := program{text: text, path: strings.Contains(text, "/"), glob: strings.ContainsAny(text, `*?[\`)}
+	p.prefix = text
+	if at := strings.IndexAny(text, `*?[\`); at >= 0 {
+		p.prefix = text[:at]
+	}
 	switch {
 	case text == "":
 		return p, fmt.Errorf("a program's name is empty")
@@ -97,6 +102,9 @@ func newProgram(text string) (program, error) {
 func (p program) matches(is Program) bool {
 	switch {
 	case p.path && p.glob:
+		if !strings.HasPrefix(is.Path, p.prefix) {
+			return false // most are told by that
+		}
 		ok, _ := path.Match(p.text, is.Path)
 		return ok
 	case p.path:
