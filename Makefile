@@ -86,6 +86,7 @@ install: build ## into /usr/local, with man page, completions and unit
 	install -D $(BIN) $(DESTDIR)/usr/local/bin/netnice
 	ln -sf netnice $(DESTDIR)/usr/local/bin/nlimit
 	install -D -m 644 docs/man/netnice.1 $(DESTDIR)/usr/local/share/man/man1/netnice.1
+	install -D -m 644 docs/man/netnice.toml.5 $(DESTDIR)/usr/local/share/man/man5/netnice.toml.5
 	install -D -m 644 include/netnice.h $(DESTDIR)/usr/local/include/netnice.h
 	install -D -m 644 contrib/systemd/netnice.service $(DESTDIR)/usr/local/lib/systemd/system/netnice.service
 	install -D -m 644 contrib/completions/netnice.bash $(DESTDIR)/usr/local/share/bash-completion/completions/netnice

@@ -3,6 +3,8 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -171,4 +173,13 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The man page has every key.
+func TestManPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/man/netnice.toml.5")
+	require.NoError(t, err)
+	for _, key := range keysOfRule() {
+		require.Regexp(t, regexp.MustCompile(`(?m)^\.BR? .*\b`+key+`\b`), string(text))
+	}
 }

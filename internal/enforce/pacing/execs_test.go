@@ -1,6 +1,7 @@
 package pacing
 
 import (
+	"os"
 	"os/exec"
 	"slices"
 	"testing"
@@ -9,6 +10,26 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/testutil"
 )
+
+// thisTest is this program: emulated machines have no others.
+func thisTest(t *testing.T, env string) *exec.Cmd {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "-test.run=^TestNap$")
+	cmd.Env = append(os.Environ(), env)
+	return cmd
+}
+
+// TestNap is a process that sleeps, for other tests.
+func TestNap(t *testing.T) {
+	if os.Getenv("NETNICE_TEST_NAP") == "" {
+		t.Skip("for other tests")
+	}
+	time.Sleep(time.Minute)
+}
 
 // openRules opens a kernel side of this test's own.
 func openRules(t *testing.T) *Kernel {
@@ -45,7 +66,7 @@ func started(t *testing.T, k *Kernel, pid int) enforce.Exec {
 func TestExecsAreTold(t *testing.T) {
 	k := openRules(t)
 	run := func() int {
-		cmd := exec.Command("true")
+		cmd := thisTest(t, "NETNICE_TEST_NAP=")
 		if err := cmd.Run(); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +104,7 @@ func TestExecsAreTold(t *testing.T) {
 func TestJoin(t *testing.T) {
 	k := openRules(t)
 	sleep := func() int {
-		cmd := exec.Command("sleep", "60")
+		cmd := thisTest(t, "NETNICE_TEST_NAP=1")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
