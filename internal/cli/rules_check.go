@@ -21,7 +21,7 @@ func (a *App) rulesCheck() *cobra.Command {
 anything is. Without a FILE: for root what is below /etc/netnice, for others their
 own file, ~/.config/netnice/netnice.toml.`,
 		Args: between(0, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(_ *cobra.Command, args []string) error {
 			answer := a.checkRules(args, own)
 			if asJSON {
 				if err := writeJSON(a.Out, answer); err != nil {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,7 +31,7 @@ type ruleBook struct {
 	system book
 	users  map[uint32]*book // that have a file, or had one
 	lost   uint64           // events, at the last look at all processes
-	timer  time.Time        // when a rule begins or ceases to hold, by the time; zero = never
+	phase  string           // which rules hold by the time
 	failed string           // logged already
 }
 
@@ -139,18 +140,19 @@ func (r *ruleBook) sets(uid uint32) [2]*rules.Set {
 	return out
 }
 
-// next is when to look at all processes because of the time of the day.
-func (r *ruleBook) next(now time.Time) time.Time {
-	var first time.Time
-	for _, b := range append(slices.Collect(maps.Values(r.users)), &r.system) {
-		if b.set == nil {
-			continue
-		}
-		if at := b.set.Next(now); !at.IsZero() && (first.IsZero() || at.Before(first)) {
-			first = at
+// phaseAt tells which rules hold by the time.
+func (r *ruleBook) phaseAt(now time.Time) string {
+	var b strings.Builder
+	phase := func(of *book) {
+		if of.set != nil {
+			fmt.Fprintln(&b, of.set.Phase(now))
 		}
 	}
-	return first
+	phase(&r.system)
+	for _, uid := range slices.Sorted(maps.Keys(r.users)) {
+		phase(r.users[uid])
+	}
+	return b.String()
 }
 
 // keepRules follows the files, what is executed and the time, until ctx ends.
@@ -215,9 +217,8 @@ func (d *Daemon) lookAtRules(asked bool) {
 			changed, r.lost = true, lost
 		}
 	}
-	// A clock that was set back is noticed by an end that is too far away.
-	if next := r.next(now); !r.timer.Equal(next) {
-		changed, r.timer = true, next
+	if phase := r.phaseAt(now); phase != r.phase {
+		changed, r.phase = true, phase
 	}
 	r.read = true
 	if !changed {

@@ -171,7 +171,7 @@ func look(r *identity.Resolver, pid int) (*running, bool) {
 	if p.facts.Exe, p.facts.Comm, err = r.Program(pid); err != nil {
 		return nil, false
 	}
-	if p.facts.User, p.parent, err = r.Ids(pid); err != nil {
+	if p.facts.User, p.parent, err = r.IDs(pid); err != nil {
 		return nil, false
 	}
 	return p, true

@@ -29,8 +29,8 @@ func (r *Resolver) Program(pid int) (path, comm string, err error) {
 	return strings.TrimSuffix(path, " (deleted)"), comm, nil
 }
 
-// Ids returns the real user and the parent of a process.
-func (r *Resolver) Ids(pid int) (uid uint32, parent int, err error) {
+// IDs returns the real user and the parent of a process.
+func (r *Resolver) IDs(pid int) (uid uint32, parent int, err error) {
 	text, err := os.ReadFile(r.file(pid, "status"))
 	if err != nil {
 		return 0, 0, fmt.Errorf("read the status of process %d: %w", pid, err)

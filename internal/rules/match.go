@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"hash/fnv"
 	"path"
 	"slices"
 	"strings"
@@ -138,16 +139,16 @@ func anyOf[T any](list []T, holds func(T) bool) bool {
 	return len(list) == 0 || slices.ContainsFunc(list, holds)
 }
 
-// Next is the first time after now at which a rule begins or ceases to hold; zero
-// if that depends on no time.
-func (s *Set) Next(now time.Time) time.Time {
-	var first time.Time
-	for _, r := range s.rules {
-		if at := r.window.next(now); !at.IsZero() && (first.IsZero() || at.Before(first)) {
-			first = at
+// Phase tells which of the rules that depend on the time hold at one: it is another
+// when that is.
+func (s *Set) Phase(now time.Time) uint64 {
+	h := fnv.New64a()
+	for i, r := range s.rules {
+		if r.Timed() && r.Active(now) {
+			_, _ = h.Write([]byte{byte(i), byte(i >> 8), byte(i >> 16)}) // cannot fail
 		}
 	}
-	return first
+	return h.Sum64()
 }
 
 // Timed reports whether a rule depends on the time.

@@ -166,7 +166,7 @@ func FuzzParse(f *testing.F) {
 			for _, p := range facts() {
 				s.Match(p, at)
 			}
-			s.Next(at)
+			s.Phase(at)
 			for _, r := range list {
 				require.NotEmpty(t, r.Conditions())
 				require.NotEmpty(t, r.Key())

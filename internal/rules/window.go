@@ -46,27 +46,6 @@ func (w window) active(t time.Time) bool {
 	return false
 }
 
-// next is the first time after t at which active may change; zero: never.
-func (w window) next(t time.Time) time.Time {
-	if w.always() {
-		return time.Time{}
-	}
-	minutes := []int{0}
-	for _, s := range w.spans {
-		minutes = append(minutes, s.from, s.to%dayMinutes)
-	}
-	var first time.Time
-	for day := range 2 {
-		for _, m := range minutes {
-			at := time.Date(t.Year(), t.Month(), t.Day()+day, m/60, m%60, 0, 0, t.Location())
-			if at.After(t) && (first.IsZero() || at.Before(first)) {
-				first = at
-			}
-		}
-	}
-	return first
-}
-
 func parseSpan(text string) (span, error) {
 	from, to, ok := strings.Cut(text, "-")
 	if ok {
