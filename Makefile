@@ -6,6 +6,8 @@ BIN     := bin/netnice
 TOOLS   := $(CURDIR)/bin/tools
 LINT    := $(TOOLS)/golangci-lint-2.15.0
 TESTSUM := $(TOOLS)/gotestsum-1.13.0
+NFPM    := $(TOOLS)/nfpm-2.43.0
+PREFIX  ?= /usr/local
 TWICE   := $(CURDIR)/bin/run-twice.txt
 # Test programs and the compiler of the kernel object, from Debian's packages.
 TEST_PACKAGES := iperf3 curl python3 wget rsync openssh-server openssh-client iputils-ping
@@ -14,7 +16,7 @@ GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e03-input e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency
 export CGO_ENABLED := 0
 
-.PHONY: help build demo test test-vm bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-scale lab lint generate check-generated install clean deps-test deps-vm deps-lint
+.PHONY: help build demo test test-vm bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-scale lab lint generate check-generated install uninstall package clean deps-test deps-vm deps-lint
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,14 +84,31 @@ check-generated: deps-lint
 	$(MAKE) generate
 	git diff --exit-code -- internal/bpf internal/clock 'lab/*_bpfel.*' contrib/completions
 
-install: build ## into /usr/local, with man page, completions and unit
-	install -D $(BIN) $(DESTDIR)/usr/local/bin/netnice
-	ln -sf netnice $(DESTDIR)/usr/local/bin/nlimit
-	install -D -m 644 docs/man/netnice.1 $(DESTDIR)/usr/local/share/man/man1/netnice.1
-	install -D -m 644 docs/man/netnice.toml.5 $(DESTDIR)/usr/local/share/man/man5/netnice.toml.5
-	install -D -m 644 include/netnice.h $(DESTDIR)/usr/local/include/netnice.h
-	install -D -m 644 contrib/systemd/netnice.service $(DESTDIR)/usr/local/lib/systemd/system/netnice.service
-	install -D -m 644 contrib/completions/netnice.bash $(DESTDIR)/usr/local/share/bash-completion/completions/netnice
+install: build ## into PREFIX (/usr/local), with man page, header, completions and units
+	install -D $(BIN) $(DESTDIR)$(PREFIX)/bin/netnice
+	ln -sf netnice $(DESTDIR)$(PREFIX)/bin/nlimit
+	install -D -m 644 docs/man/netnice.1 $(DESTDIR)$(PREFIX)/share/man/man1/netnice.1
+	install -D -m 644 docs/man/netnice.toml.5 $(DESTDIR)$(PREFIX)/share/man/man5/netnice.toml.5
+	install -D -m 644 include/netnice.h $(DESTDIR)$(PREFIX)/include/netnice.h
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	for u in netnice.service netnice.socket; do \
+		sed 's,/usr/bin/netnice,$(PREFIX)/bin/netnice,' contrib/systemd/$$u >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$u && \
+		chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u || exit 1; done
+	install -D -m 644 contrib/completions/netnice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/netnice
+	install -D -m 644 contrib/completions/_netnice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_netnice
+	install -D -m 644 contrib/completions/netnice.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/netnice.fish
+
+uninstall: ## remove what install put there; lift limits first: netnice down
+	cd $(DESTDIR)$(PREFIX) && rm -f bin/netnice bin/nlimit share/man/man1/netnice.1 share/man/man5/netnice.toml.5 include/netnice.h \
+		lib/systemd/system/netnice.service lib/systemd/system/netnice.socket \
+		share/bash-completion/completions/netnice share/zsh/site-functions/_netnice share/fish/vendor_completions.d/netnice.fish
+
+package: build $(NFPM) ## deb and rpm for this machine's architecture, into bin/package
+	mkdir -p bin/package
+	gzip -9nc docs/man/netnice.1 >bin/package/netnice.1.gz
+	gzip -9nc docs/man/netnice.toml.5 >bin/package/netnice.toml.5.gz
+	for p in deb rpm; do VERSION=$$(sed -n 's/^const release = "\(.*\)"/\1/p' internal/cli/version.go) ARCH=$$($(GO) env GOARCH) \
+		$(NFPM) package -f contrib/package/nfpm.yaml -p $$p -t bin/package/ || exit 1; done
 
 clean: ## remove bin/
 	rm -rf bin lab/out
@@ -119,3 +138,7 @@ $(LINT):
 $(TESTSUM):
 	GOBIN=$(TOOLS) $(GO) install gotest.tools/gotestsum@v1.13.0
 	mv $(TOOLS)/gotestsum $@
+
+$(NFPM):
+	GOBIN=$(TOOLS) $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.0
+	mv $(TOOLS)/nfpm $@

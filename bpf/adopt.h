@@ -172,8 +172,11 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 	if (!s && !n)
 		return;
 	s = nn_socket_give(sk, s, &w, &path);
-	if (s)
-		s->flags &= ~NN_SOCK_SUBFLOWS;
+	if (!s)
+		return;
+	s->flags &= ~NN_SOCK_SUBFLOWS;
+	if (n)
+		nn_port_limited(sk->__sk_common.skc_num);
 }
 
 /* A connection whose callbacks cannot be switched on gets an equal part of each

@@ -11,6 +11,7 @@
 #define NETNICE_IDENTITY_H
 
 #include "cover.h"
+#include "ports.h"
 
 /* What a socket's path follows from. */
 struct nn_who {
@@ -255,6 +256,8 @@ static __always_inline struct nn_socket *nn_subflow(struct bpf_sock *sk)
 		return NULL;
 	}
 	nn_subflow_assign(s, from);
+	if (s->path[0].node)
+		nn_port_limited(sk->src_port);
 	return s;
 }
 
@@ -307,8 +310,10 @@ static __always_inline struct nn_socket *nn_socket_reassign(struct sock *sk,
 	__u32 n = nn_path_of_caller(&w, &path);
 
 	s = nn_socket_give(sk, s, &w, &path);
-	if (s && n)
+	if (s && n) {
+		nn_port_limited(sk->__sk_common.skc_num);
 		nn_cover_ask(p, s, nn_sock_cgroup(sk));
+	}
 	return s;
 }
 

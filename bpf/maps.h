@@ -75,6 +75,14 @@ struct {
 	__type(value, struct nn_policy);
 } policy SEC(".maps");
 
+/* Written by the datapath, as sockets are found limited. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct nn_ports_seen);
+} ports_seen SEC(".maps");
+
 /* Faults that failed open, by enum nn_fault. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -23,7 +23,8 @@ int nn_send_back(struct __sk_buff *skb)
 	return nn_send_released(skb);
 }
 
-/* Who uses a socket, where it is not known from its creation. */
+/* Who uses a socket, where it is not known from its creation. Not attached
+ * beside nn_datagram_send_tp, which looks at the same. */
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(nn_send_user_tp, struct sock *sk)
 {

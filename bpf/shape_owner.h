@@ -10,10 +10,18 @@
 #include "datagram.h"
 #include "shape_packet.h"
 
+/* It may have got its port since it was made. */
+static __always_inline void nn_datagrams_by(struct sock *sk,
+					    const struct nn_socket *s)
+{
+	if (s && s->path[0].node)
+		nn_port_limited(sk->__sk_common.skc_num);
+}
+
 static __always_inline void nn_datagrams_used(struct sock *sk)
 {
-	if (nn_of_internet(sk) && sk->sk_protocol == IPPROTO_UDP)
-		nn_socket_used(sk);
+	if (nn_sends_datagrams(sk))
+		nn_datagrams_by(sk, nn_socket_used(sk));
 }
 
 static __always_inline void nn_receives(struct sock *sk)
@@ -24,7 +32,9 @@ static __always_inline void nn_receives(struct sock *sk)
 	    (sk->sk_protocol != IPPROTO_UDP && sk->sk_protocol != IPPROTO_TCP))
 		return;
 	s = nn_socket_used(sk);
-	if (s && sk->sk_protocol == IPPROTO_TCP)
+	if (sk->sk_protocol == IPPROTO_UDP)
+		nn_datagrams_by(sk, s);
+	else if (s)
 		nn_socket_ask(s);
 }
 
@@ -50,7 +60,8 @@ static __always_inline void nn_adopt_datagrams(struct task_struct *t,
 	n = nn_path_make(p, t, &w, &path);
 	if (!s && !n)
 		return;
-	nn_socket_give(sk, s, &w, &path);
+	if (nn_socket_give(sk, s, &w, &path) && n)
+		nn_port_limited(sk->__sk_common.skc_num);
 }
 
 #endif

@@ -152,6 +152,41 @@ static __always_inline bool nn_parse(struct __sk_buff *skb, struct nn_packet *p)
 	return true;
 }
 
+/* For no limited socket, by a first look at what most packets are: ports right
+ * after a plain IP header. Others are parsed. */
+static __always_inline bool nn_packet_free(struct __sk_buff *skb)
+{
+	const struct nn_policy *policy = nn_policy();
+	struct {
+		struct nn_ipv6_header ip;
+		struct nn_ports ports;
+	} v6;
+	struct {
+		struct nn_ipv4_header ip;
+		struct nn_ports ports;
+	} v4;
+
+	/* what is nobody's is the host's, and needs no mark */
+	if (!policy || policy->kinds & 1 << NN_NODE_HOST)
+		return false;
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		if (!nn_load(skb, 0, &v4, sizeof(v4)) ||
+		    (v4.ip.version_words & 15) != 5 ||
+		    v4.ip.fragment & bpf_htons(NN_IP_OFFSET) ||
+		    (v4.ip.protocol != IPPROTO_TCP &&
+		     v4.ip.protocol != IPPROTO_UDP))
+			return false;
+		return nn_port_free(bpf_ntohs(v4.ports.destination));
+	}
+	if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		if (!nn_load(skb, 0, &v6, sizeof(v6)) ||
+		    (v6.ip.next != IPPROTO_TCP && v6.ip.next != IPPROTO_UDP))
+			return false;
+		return nn_port_free(bpf_ntohs(v6.ports.destination));
+	}
+	return false;
+}
+
 /* IP bytes of a packet, or of all the segments that it stands for. */
 static __always_inline __u64 nn_packet_bytes(const struct __sk_buff *skb,
 					     const struct nn_packet *p,

@@ -164,12 +164,14 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 	 * of a macvlan: which have a device of their own */
 	if (skb->vlan_present || skb->pkt_type == PACKET_OTHERHOST)
 		return TC_ACT_UNSPEC;
+	q = nn_shaper();
+	if (q && q->ports_known && nn_packet_free(skb))
+		return TC_ACT_UNSPEC;
 	if (!nn_parse(skb, &p) || !nn_packet_path(skb, &p, NULL, &path))
 		return TC_ACT_UNSPEC;
 	node = nn_inbound_next(&path, 0, &hop);
 	if (!node)
 		return TC_ACT_UNSPEC;
-	q = nn_shaper();
 	key.netns = nn_packet_netns(skb);
 	key.ifindex = skb->ifindex;
 	d = bpf_map_lookup_elem(&devices, &key);

@@ -27,7 +27,8 @@
 struct nn_shaper {
 	__u32 queue_ifindex;  /* HTB is here */
 	__u32 return_ifindex; /* and what left it comes back here */
-	__u32 netns; /* inode number of the namespace that they are in */
+	__u32 netns;	   /* inode number of the namespace that they are in */
+	__u32 ports_known; /* all limited sockets' ports are marked */
 };
 
 /* A network namespace in which something limited lives, by its inode number. If

@@ -302,8 +302,11 @@ static __always_inline void nn_window_called(struct bpf_sock_ops *ctx,
 
 	s = sk ? bpf_sk_storage_get(&sockets, sk, 0, 0) : NULL;
 	tp = s ? bpf_skc_to_tcp_sock(sk) : NULL;
-	if (tp)
-		nn_window_keep(ctx, (struct sock *)tp, tp, s, begins);
+	if (!tp)
+		return;
+	if (begins && s->path[0].node)
+		nn_port_limited(ctx->local_port);
+	nn_window_keep(ctx, (struct sock *)tp, tp, s, begins);
 }
 
 #endif

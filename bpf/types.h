@@ -288,4 +288,14 @@ struct nn_socket_record {
 	__u32 pad;
 };
 
+#define NN_PORTS 65536
+
+/* Local ports of limited sockets, by the look in which one was seen
+ * last: 1..255 in turn, 0: none was. */
+struct nn_ports_seen {
+	__u8 look;
+	__u8 pad[7];
+	__u8 in_look[NN_PORTS];
+};
+
 #endif

@@ -177,6 +177,13 @@ type netniceNnPolicy struct {
 	Cover    uint64
 }
 
+type netniceNnPortsSeen struct {
+	_      structs.HostLayout
+	Look   uint8
+	Pad    [7]uint8
+	InLook [65536]uint8
+}
+
 type netniceNnQueueEvent struct {
 	_     structs.HostLayout
 	Kind  uint32
@@ -280,6 +287,7 @@ const (
 	netniceMapFaults              = "faults"
 	netniceMapNodes               = "nodes"
 	netniceMapPolicy              = "policy"
+	netniceMapPortsSeen           = "ports_seen"
 	netniceMapSockets             = "sockets"
 	netniceMapTasks               = "tasks"
 	netniceMapUsers               = "users"
@@ -400,17 +408,18 @@ type netniceProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type netniceMapSpecs struct {
-	Cgroups *ebpf.MapSpec `ebpf:"cgroups"`
-	Classes *ebpf.MapSpec `ebpf:"classes"`
-	Clocks  *ebpf.MapSpec `ebpf:"clocks"`
-	Events  *ebpf.MapSpec `ebpf:"events"`
-	Execs   *ebpf.MapSpec `ebpf:"execs"`
-	Faults  *ebpf.MapSpec `ebpf:"faults"`
-	Nodes   *ebpf.MapSpec `ebpf:"nodes"`
-	Policy  *ebpf.MapSpec `ebpf:"policy"`
-	Sockets *ebpf.MapSpec `ebpf:"sockets"`
-	Tasks   *ebpf.MapSpec `ebpf:"tasks"`
-	Users   *ebpf.MapSpec `ebpf:"users"`
+	Cgroups   *ebpf.MapSpec `ebpf:"cgroups"`
+	Classes   *ebpf.MapSpec `ebpf:"classes"`
+	Clocks    *ebpf.MapSpec `ebpf:"clocks"`
+	Events    *ebpf.MapSpec `ebpf:"events"`
+	Execs     *ebpf.MapSpec `ebpf:"execs"`
+	Faults    *ebpf.MapSpec `ebpf:"faults"`
+	Nodes     *ebpf.MapSpec `ebpf:"nodes"`
+	Policy    *ebpf.MapSpec `ebpf:"policy"`
+	PortsSeen *ebpf.MapSpec `ebpf:"ports_seen"`
+	Sockets   *ebpf.MapSpec `ebpf:"sockets"`
+	Tasks     *ebpf.MapSpec `ebpf:"tasks"`
+	Users     *ebpf.MapSpec `ebpf:"users"`
 }
 
 // netniceVariableSpecs contains global variables before they are loaded into the kernel.
@@ -458,17 +467,18 @@ func (o *netniceObjects) Close() error {
 //
 // It can be passed to loadNetniceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type netniceMaps struct {
-	Cgroups *ebpf.Map `ebpf:"cgroups"`
-	Classes *ebpf.Map `ebpf:"classes"`
-	Clocks  *ebpf.Map `ebpf:"clocks"`
-	Events  *ebpf.Map `ebpf:"events"`
-	Execs   *ebpf.Map `ebpf:"execs"`
-	Faults  *ebpf.Map `ebpf:"faults"`
-	Nodes   *ebpf.Map `ebpf:"nodes"`
-	Policy  *ebpf.Map `ebpf:"policy"`
-	Sockets *ebpf.Map `ebpf:"sockets"`
-	Tasks   *ebpf.Map `ebpf:"tasks"`
-	Users   *ebpf.Map `ebpf:"users"`
+	Cgroups   *ebpf.Map `ebpf:"cgroups"`
+	Classes   *ebpf.Map `ebpf:"classes"`
+	Clocks    *ebpf.Map `ebpf:"clocks"`
+	Events    *ebpf.Map `ebpf:"events"`
+	Execs     *ebpf.Map `ebpf:"execs"`
+	Faults    *ebpf.Map `ebpf:"faults"`
+	Nodes     *ebpf.Map `ebpf:"nodes"`
+	Policy    *ebpf.Map `ebpf:"policy"`
+	PortsSeen *ebpf.Map `ebpf:"ports_seen"`
+	Sockets   *ebpf.Map `ebpf:"sockets"`
+	Tasks     *ebpf.Map `ebpf:"tasks"`
+	Users     *ebpf.Map `ebpf:"users"`
 }
 
 func (m *netniceMaps) Close() error {
@@ -481,6 +491,7 @@ func (m *netniceMaps) Close() error {
 		m.Faults,
 		m.Nodes,
 		m.Policy,
+		m.PortsSeen,
 		m.Sockets,
 		m.Tasks,
 		m.Users,

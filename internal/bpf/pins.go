@@ -36,6 +36,7 @@ func (o *Object) shared() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		"nodes": o.Nodes, "clocks": o.Clocks, "classes": o.Classes, "sockets": o.Sockets, "tasks": o.Tasks,
 		"users": o.Users, "cgroups": o.Cgroups, "policy": o.Policy, "faults": o.Faults, "events": o.Events,
+		"ports_seen": o.PortsSeen,
 	}
 }
 
@@ -127,8 +128,8 @@ func (p *pins) attached(name string, program *ebpf.Program, updates bool, attach
 	return nil
 }
 
-// DetachDevice takes a program off; the device may have gone.
-func (p *pins) DetachDevice(name string) error {
+// Detach takes a program off; what it is on may have gone.
+func (p *pins) Detach(name string) error {
 	l := p.links[name]
 	if l == nil {
 		return nil
@@ -162,7 +163,7 @@ func (p *pins) Unpin(name string) error { return os.Remove(linkPath(p.pinDir, na
 func (p *pins) removePins() error {
 	var errs []error
 	for name := range maps.Clone(p.links) {
-		errs = append(errs, p.DetachDevice(name))
+		errs = append(errs, p.Detach(name))
 	}
 	for name := range p.own {
 		if err := os.Remove(filepath.Join(p.pinDir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {

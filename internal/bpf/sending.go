@@ -111,9 +111,19 @@ func (s *Sending) LoadUser() (*ebpf.Program, error) {
 	return p, nil
 }
 
-// AttachUser attaches what LoadUser has loaded, and keeps it.
-func (s *Sending) AttachUser(p *ebpf.Program) error {
-	s.NnSendUserTp = p
+// KeepUser keeps what LoadUser has loaded.
+func (s *Sending) KeepUser(p *ebpf.Program) { s.NnSendUserTp = p }
+
+// AttachUser attaches that, if there is such a thing, or detaches it while
+// another object does the same.
+func (s *Sending) AttachUser(wanted bool) error {
+	p := s.NnSendUserTp
+	if !wanted {
+		return s.Detach(sendUserHook)
+	}
+	if p == nil || s.links[sendUserHook] != nil {
+		return nil
+	}
 	err := s.attached(sendUserHook, p, false, func() (link.Link, error) { return attachHook("", 0, p) })
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", sendUserHook, err)

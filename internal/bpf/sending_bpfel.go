@@ -122,6 +122,13 @@ type sendingNnPolicy struct {
 	Cover    uint64
 }
 
+type sendingNnPortsSeen struct {
+	_      structs.HostLayout
+	Look   uint8
+	Pad    [7]uint8
+	InLook [65536]uint8
+}
+
 type sendingNnSendFault uint32
 
 const (
@@ -193,6 +200,7 @@ const (
 	sendingMapNodes           = "nodes"
 	sendingMapOutflows        = "outflows"
 	sendingMapPolicy          = "policy"
+	sendingMapPortsSeen       = "ports_seen"
 	sendingMapSendDevices     = "send_devices"
 	sendingMapSendFaults      = "send_faults"
 	sendingMapSendSlots       = "send_slots"
@@ -265,6 +273,7 @@ type sendingMapSpecs struct {
 	Nodes       *ebpf.MapSpec `ebpf:"nodes"`
 	Outflows    *ebpf.MapSpec `ebpf:"outflows"`
 	Policy      *ebpf.MapSpec `ebpf:"policy"`
+	PortsSeen   *ebpf.MapSpec `ebpf:"ports_seen"`
 	SendDevices *ebpf.MapSpec `ebpf:"send_devices"`
 	SendFaults  *ebpf.MapSpec `ebpf:"send_faults"`
 	SendSlots   *ebpf.MapSpec `ebpf:"send_slots"`
@@ -309,6 +318,7 @@ type sendingMaps struct {
 	Nodes       *ebpf.Map `ebpf:"nodes"`
 	Outflows    *ebpf.Map `ebpf:"outflows"`
 	Policy      *ebpf.Map `ebpf:"policy"`
+	PortsSeen   *ebpf.Map `ebpf:"ports_seen"`
 	SendDevices *ebpf.Map `ebpf:"send_devices"`
 	SendFaults  *ebpf.Map `ebpf:"send_faults"`
 	SendSlots   *ebpf.Map `ebpf:"send_slots"`
@@ -328,6 +338,7 @@ func (m *sendingMaps) Close() error {
 		m.Nodes,
 		m.Outflows,
 		m.Policy,
+		m.PortsSeen,
 		m.SendDevices,
 		m.SendFaults,
 		m.SendSlots,

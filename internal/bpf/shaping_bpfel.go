@@ -179,6 +179,13 @@ type shapingNnPolicy struct {
 	Cover    uint64
 }
 
+type shapingNnPortsSeen struct {
+	_      structs.HostLayout
+	Look   uint8
+	Pad    [7]uint8
+	InLook [65536]uint8
+}
+
 type shapingNnReceiver struct {
 	_             structs.HostLayout
 	BytesReceived uint64
@@ -203,6 +210,7 @@ type shapingNnShaper struct {
 	QueueIfindex  uint32
 	ReturnIfindex uint32
 	Netns         uint32
+	PortsKnown    uint32
 }
 
 type shapingNnSlot struct {
@@ -291,6 +299,7 @@ const (
 	shapingMapNodes              = "nodes"
 	shapingMapPlaces             = "places"
 	shapingMapPolicy             = "policy"
+	shapingMapPortsSeen          = "ports_seen"
 	shapingMapReceivers          = "receivers"
 	shapingMapScratch            = "scratch"
 	shapingMapShapeFaults        = "shape_faults"
@@ -402,6 +411,7 @@ type shapingMapSpecs struct {
 	Nodes       *ebpf.MapSpec `ebpf:"nodes"`
 	Places      *ebpf.MapSpec `ebpf:"places"`
 	Policy      *ebpf.MapSpec `ebpf:"policy"`
+	PortsSeen   *ebpf.MapSpec `ebpf:"ports_seen"`
 	Receivers   *ebpf.MapSpec `ebpf:"receivers"`
 	Scratch     *ebpf.MapSpec `ebpf:"scratch"`
 	ShapeFaults *ebpf.MapSpec `ebpf:"shape_faults"`
@@ -455,6 +465,7 @@ type shapingMaps struct {
 	Nodes       *ebpf.Map `ebpf:"nodes"`
 	Places      *ebpf.Map `ebpf:"places"`
 	Policy      *ebpf.Map `ebpf:"policy"`
+	PortsSeen   *ebpf.Map `ebpf:"ports_seen"`
 	Receivers   *ebpf.Map `ebpf:"receivers"`
 	Scratch     *ebpf.Map `ebpf:"scratch"`
 	ShapeFaults *ebpf.Map `ebpf:"shape_faults"`
@@ -480,6 +491,7 @@ func (m *shapingMaps) Close() error {
 		m.Nodes,
 		m.Places,
 		m.Policy,
+		m.PortsSeen,
 		m.Receivers,
 		m.Scratch,
 		m.ShapeFaults,

@@ -14,13 +14,15 @@ import (
 
 func (a *App) up() *cobra.Command {
 	var where daemonFlags
-	var dryRun bool
+	var dryRun, replace bool
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start the daemon, so that users can set limits",
 		Long: `Start the daemon in the background and wait until it answers. Where one runs
 already nothing changes; one that was started on demand is replaced by one that
-stays, and no limit is lifted meanwhile.`,
+stays, and no limit is lifted meanwhile. With --replace any is: by the program
+that you call, such as a newer one. For a daemon that systemd started that is
+systemctl restart netnice.`,
 		Args: between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), writeTimeout)
@@ -29,7 +31,7 @@ stays, and no limit is lifted meanwhile.`,
 			defer c.Close()
 			status, err := c.Status(ctx)
 			switch {
-			case err == nil && !status.OnDemand:
+			case err == nil && !status.OnDemand && !replace:
 				fmt.Fprintf(a.Out, "the daemon is up, pid %d (unchanged)\n", status.PID)
 				return nil
 			case err != nil && !errors.Is(err, client.ErrNoDaemon):
@@ -37,7 +39,11 @@ stays, and no limit is lifted meanwhile.`,
 			case a.System.EUID() != 0:
 				return fail("sudo netnice up", "only root can start the daemon")
 			case dryRun:
-				fmt.Fprintln(a.Out, "would start the daemon")
+				if err == nil {
+					fmt.Fprintf(a.Out, "would replace the daemon, pid %d\n", status.PID)
+				} else {
+					fmt.Fprintln(a.Out, "would start the daemon")
+				}
 				return nil
 			case err == nil:
 				if err := a.replace(ctx, c, status); err != nil {
@@ -58,10 +64,11 @@ stays, and no limit is lifted meanwhile.`,
 	where.addBeside(a, cmd)
 	where.addConfig(cmd)
 	dryRunFlag(cmd, &dryRun)
+	cmd.Flags().BoolVar(&replace, "replace", false, "replace a daemon that runs; limits hold meanwhile")
 	return cmd
 }
 
-// replace kills a daemon that was started on demand. Asked politely it would
+// replace kills a daemon. Asked politely one that was started on demand would
 // lift its limits; killed it leaves them in force for the next to take over.
 func (a *App) replace(ctx context.Context, c *client.Client, status *api.Status) error {
 	if err := a.System.Kill(status.PID); err != nil {

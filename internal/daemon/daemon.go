@@ -153,7 +153,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 		opts.opened(d)
 	}
 	why, err := d.life(ctx)
-	_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyStopping)
+	d.tell(sdnotify.SdNotifyStopping)
 	d.stopWatching()
 	clean = why != leftBySignal
 	switch {
@@ -239,17 +239,21 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 
 // serve answers requests until there is a reason to stop.
 func (d *Daemon) serve(ctx context.Context) (departure, error) {
-	listener, err := listen(d.opts.SocketPath)
+	listener, passed, err := d.listener()
 	if err != nil {
 		return leftBySignal, err
+	}
+	hide := func(path string) error {
+		if passed {
+			return nil // who opened it removes it
+		}
+		return hide(path)
 	}
 	server := apiserver.NewServer(d, d.log)
 	server.Handler = d.counted(server.Handler)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(auth.NewListener(listener)) }()
-	if _, err := sdnotify.SdNotify(false, sdnotify.SdNotifyReady); err != nil {
-		d.log.Warn("the service manager was not told that netnice is ready", "err", err)
-	}
+	d.tell(sdnotify.SdNotifyReady)
 	d.log.Info("netnice is ready", "socket", d.opts.SocketPath, "nodes", d.count(), "on_demand", d.opts.OnDemand)
 
 	idle := time.NewTicker(max(min(d.opts.IdleAfter/5, d.opts.Tick), time.Millisecond))

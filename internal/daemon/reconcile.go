@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	sdnotify "github.com/coreos/go-systemd/v22/daemon"
 	"time"
 
 	"github.com/netnice/netnice/api"
@@ -137,6 +138,7 @@ func (d *Daemon) startWatch(n *node) {
 func (d *Daemon) keepHouse(ctx context.Context) {
 	tick := time.NewTicker(d.opts.Tick)
 	defer tick.Stop()
+	pause, told := watchdogPause(), time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -144,6 +146,10 @@ func (d *Daemon) keepHouse(ctx context.Context) {
 		case <-tick.C:
 			d.followCgroups(ctx)
 			d.look(true)
+			if pause != 0 && time.Since(told) >= pause-d.opts.Tick {
+				d.tell(sdnotify.SdNotifyWatchdog)
+				told = time.Now()
+			}
 		case <-d.check:
 			d.look(false)
 		}

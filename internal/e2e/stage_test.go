@@ -309,7 +309,13 @@ func (s *stage) daemonIn(in *testutil.NetNS) *daemon {
 	if config == "" {
 		config = "/run/no-rules" // not the machine's own
 	}
-	d := &daemon{cmd: s.command("daemon", "--verbose", "--config-dir", config), ended: make(chan struct{})}
+	return s.daemonOf(s.command("daemon", "--verbose", "--config-dir", config), in)
+}
+
+// daemonOf is daemonIn for a command that becomes a daemon.
+func (s *stage) daemonOf(cmd *exec.Cmd, in *testutil.NetNS) *daemon {
+	s.t.Helper()
+	d := &daemon{cmd: cmd, ended: make(chan struct{})}
 	d.cmd.Stderr = &d.log
 	if err := s.start(d.cmd, in); err != nil {
 		s.t.Fatalf("start the daemon: %v", err)

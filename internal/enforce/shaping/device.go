@@ -194,7 +194,7 @@ func (n *slotCounter) free(used map[uint32]bool) (uint32, error) {
 // leave lets go of a device. Packets of it that wait still come back to it.
 func (p *place) leave(index int, there bool) error {
 	d := p.devices[index]
-	errs := []error{p.s.obj.DetachDevice(p.devicePin(index))}
+	errs := []error{p.s.obj.Detach(p.devicePin(index))}
 	if there {
 		errs = append(errs, p.detachFilter(index, d))
 	}

@@ -99,6 +99,9 @@ func (k *Kernel) start() error {
 	}
 	on.changed = func(p *place) { k.devicesChanged(on, p) }
 	k.on = on
+	if err := k.followSenders(true); err != nil {
+		k.log.Warn("datagrams pay twice for who sends them", "err", err)
+	}
 	go k.followShares("what comes in", on.stop, func() error {
 		if k.on != on {
 			return nil
@@ -117,7 +120,7 @@ func (k *Kernel) settle() error {
 	}
 	if len(on.nodes) == 0 {
 		k.on = nil
-		err := on.remove()
+		err := errors.Join(k.followSenders(false), on.remove())
 		k.loadAhead(k.stays, false) // for the next limit
 		return err
 	}

@@ -277,13 +277,23 @@ func (k *Kernel) followUsers(s *sender) {
 	defer k.mu.Unlock()
 	switch {
 	case p != nil && k.send == s:
-		err = errors.Join(err, s.obj.AttachUser(p))
+		s.obj.KeepUser(p)
+		err = errors.Join(err, k.followSenders(k.on != nil))
 	case p != nil:
 		_ = p.Close() // it is not needed any more
 	}
 	if err != nil && k.send == s {
 		k.log.Warn("a datagram socket that came from another program counts as its maker's", "err", err)
 	}
+}
+
+// followSenders has one program alone look at who sends datagrams: that of what
+// comes in, if there is one, or the queue's own.
+func (k *Kernel) followSenders(shaping bool) error {
+	if k.send == nil {
+		return nil
+	}
+	return k.send.obj.AttachUser(!shaping)
 }
 
 func (k *Kernel) sendDevicesChanged(p *sendPlace) {

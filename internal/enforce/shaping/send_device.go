@@ -89,7 +89,7 @@ func (s *sender) freeSlot() (uint32, error) {
 // leave lets go of a device. Packets of it that wait still go out by it.
 func (p *sendPlace) leave(index int, there bool) error {
 	d := p.devices[index]
-	errs := []error{p.s.obj.DetachDevice(p.devicePin(index))}
+	errs := []error{p.s.obj.Detach(p.devicePin(index))}
 	if there {
 		errs = append(errs, p.detachFilter(index, d))
 	}

@@ -29,20 +29,21 @@ type limited struct {
 
 // shaper is what exists while a limit on what comes in stands.
 type shaper struct {
-	log      *slog.Logger
-	obj      *bpf.Shaping
-	base     *bpf.Object
-	sockets  *ebpf.Map // of the other object
-	home     uint32    // namespace of the pair: the daemon's
-	pair     pair
-	nodes    map[uint32]*limited
-	places   map[uint32]*place // by namespace
-	looks    uint32            // for places
-	nextSlot slotCounter
-	watch    *watcher      // at home
-	changed  func(*place)  // devices came or went; nil: at home
-	stop     chan struct{} // ends what looks at the totals
-	revisit  bool          // windows that nothing keeps but visits: before 6.12
+	log        *slog.Logger
+	obj        *bpf.Shaping
+	base       *bpf.Object
+	sockets    *ebpf.Map // of the other object
+	home       uint32    // namespace of the pair: the daemon's
+	pair       pair
+	nodes      map[uint32]*limited
+	places     map[uint32]*place // by namespace
+	looks      uint32            // for places
+	portsKnown uint32            // 1: what comes in for other ports is let pass unseen
+	nextSlot   slotCounter
+	watch      *watcher      // at home
+	changed    func(*place)  // devices came or went; nil: at home
+	stop       chan struct{} // ends what looks at the totals
+	revisit    bool          // windows that nothing keeps but visits: before 6.12
 }
 
 // newShaper makes the pair for the loaded programs, or takes over what an earlier
@@ -105,6 +106,7 @@ func (s *shaper) ensurePair() error {
 	}
 	now := bpf.Shaper{
 		QueueIfindex: uint32(s.pair.queue.Attrs().Index), ReturnIfindex: uint32(s.pair.back.Attrs().Index), Netns: s.home,
+		PortsKnown: s.portsKnown,
 	}
 	if err := s.obj.Shaper.Put(uint32(0), &now); err != nil {
 		return fmt.Errorf("write which devices are netnice's: %w", err)

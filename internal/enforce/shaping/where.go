@@ -28,6 +28,12 @@ func (s *shaper) look() error {
 	if err != nil {
 		return err
 	}
+	if s.portsKnown == 0 { // that look has marked the ports of all limited sockets
+		s.portsKnown = 1
+		if err := s.ensurePair(); err != nil {
+			return err
+		}
+	}
 	paths := map[uint32]string{}
 	strays := map[uint32]bool{} // of a socket there, whose processes are elsewhere
 	for _, f := range found {

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Which local ports limited sockets have: what comes in for another port needs
+ * no socket to be looked for. A port is marked with the number of the look in
+ * which one was seen: when a socket is found limited, or a limited one gets its
+ * port, and once a second by the iterator over all. Two looks later it counts
+ * no more. Namespaces are not told apart: a port too many costs a search.
+ */
+#ifndef NETNICE_PORTS_H
+#define NETNICE_PORTS_H
+
+#include "maps.h"
+
+static __always_inline struct nn_ports_seen *nn_ports_seen(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&ports_seen, &zero);
+}
+
+static __always_inline void nn_port_limited(__u32 port)
+{
+	struct nn_ports_seen *seen;
+
+	if (!port || port >= NN_PORTS)
+		return;
+	seen = nn_ports_seen();
+	if (seen)
+		seen->in_look[port & (NN_PORTS - 1)] = seen->look;
+}
+
+/* The look that begins now. */
+static __always_inline void nn_ports_look(void)
+{
+	struct nn_ports_seen *seen = nn_ports_seen();
+
+	if (seen)
+		seen->look = seen->look % 255 + 1;
+}
+
+/* No limited socket has this port. */
+static __always_inline bool nn_port_free(__u32 port)
+{
+	struct nn_ports_seen *seen = nn_ports_seen();
+	__u8 mark;
+
+	if (!seen)
+		return false;
+	/* Kernels before 6.4 or so do not see that a swap of 16 bits has no
+	 * more: without this the compiler, that does, drops the bound. */
+	asm volatile("" : "+r"(port));
+	mark = seen->in_look[port & (NN_PORTS - 1)];
+	/* 255 comes before 1 */
+	return mark != seen->look &&
+	       mark != (seen->look > 1 ? seen->look - 1 : 255);
+}
+
+#endif
