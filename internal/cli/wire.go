@@ -56,6 +56,9 @@ func parts() Parts {
 }
 
 func runDaemon(ctx context.Context, o DaemonOptions) error {
+	if !o.OnDemand {
+		raisePriority()
+	}
 	return daemon.Run(ctx, daemon.Options{
 		SocketPath: o.SocketPath, StateDir: o.StateDir, OnDemand: o.OnDemand, Release: o.Release, Logger: o.Logger,
 		Identity: identity.Options{CgroupRoot: o.CgroupRoot},
