@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	sdnotify "github.com/coreos/go-systemd/v22/daemon"
 	"time"
+
+	sdnotify "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
