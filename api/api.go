@@ -23,18 +23,19 @@ type Kind string
 // The kinds of subject that a limit can stand on. Sets stay open: clients must
 // print kinds that they do not know.
 const (
-	KindPID    Kind = "pid"    // a process and its children; pid 1 is the host
-	KindUser   Kind = "user"   // every process of a user, also of root, also with nothing running
-	KindCgroup Kind = "cgroup" // every process in a cgroup v2 and below
-	KindUnit   Kind = "unit"   // a systemd unit, by its cgroup
-	KindHost   Kind = "host"   // the machine
-	KindGroup  Kind = "group"  // a named set of subjects
-	KindTo     Kind = "to"     // a destination prefix
-	KindRule   Kind = "rule"   // what a rule holds for; to be shown, not set
+	KindPID       Kind = "pid"       // a process and its children; pid 1 is the host
+	KindUser      Kind = "user"      // every process of a user, also of root, also with nothing running
+	KindCgroup    Kind = "cgroup"    // every process in a cgroup v2 and below
+	KindUnit      Kind = "unit"      // a systemd unit, by its cgroup
+	KindHost      Kind = "host"      // the machine
+	KindContainer Kind = "container" // a container, by its name or id
+	KindGroup     Kind = "group"     // a named set of subjects
+	KindTo        Kind = "to"        // a destination prefix
+	KindRule      Kind = "rule"      // what a rule holds for; to be shown, not set
 )
 
 // Subject names who a limit is for. Its text form is "kind:id": "pid:123",
-// "user:bob", "cgroup:/system.slice/x.service", "unit:nginx.service", "host".
+// "user:bob", "cgroup:/system.slice/x.service", "unit:nginx.service", "container:web", "host".
 type Subject struct {
 	Kind Kind   `json:"kind"`
 	ID   string `json:"id,omitempty"`
@@ -56,13 +57,13 @@ func ParseSubject(text string) (Subject, error) {
 			return Subject{}, fmt.Errorf("subject %q: host takes no name", text)
 		}
 		return Subject{Kind: k}, nil
-	case KindPID, KindUser, KindCgroup, KindUnit, KindGroup, KindTo, KindRule:
+	case KindPID, KindUser, KindCgroup, KindUnit, KindContainer, KindGroup, KindTo, KindRule:
 		if id == "" {
 			return Subject{}, fmt.Errorf("subject %q: %s needs a name, for instance %s:NAME", text, k, k)
 		}
 		return Subject{Kind: k, ID: id}, nil
 	}
-	return Subject{}, fmt.Errorf("subject %q: want pid:N, user:NAME, cgroup:PATH, unit:NAME or host", text)
+	return Subject{}, fmt.Errorf("subject %q: want pid:N, user:NAME, cgroup:PATH, unit:NAME, container:NAME or host", text)
 }
 
 // Direction of traffic, seen from the machine.

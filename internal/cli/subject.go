@@ -16,8 +16,8 @@ import (
 
 // subjectFlags are the ways to name a subject.
 type subjectFlags struct {
-	pid, user, cgroup, unit, group, to string
-	host                               bool
+	pid, user, cgroup, unit, container, group, to string
+	host                                          bool
 }
 
 // maxPID is the kernel's own bound (PID_MAX_LIMIT on 64 bits).
@@ -28,8 +28,9 @@ const subjectHelp = `SUBJECT is one of
   --user U       every process of a user, by name or id, also with none running
   --cgroup PATH  every process in a cgroup v2 and below it
   --unit NAME    a systemd unit
+  --container C  a container of Docker, Podman, containerd, LXC or nspawn, by name or id
   --host         the whole machine
-or the same as ls prints it: pid:P, user:U, cgroup:PATH, unit:NAME, host.`
+or the same as ls prints it: pid:P, user:U, cgroup:PATH, unit:NAME, container:NAME, host.`
 
 // subject adds the flags and completes a subject in words.
 func (f *subjectFlags) add(a *App, cmd *cobra.Command) {
@@ -38,6 +39,7 @@ func (f *subjectFlags) add(a *App, cmd *cobra.Command) {
 	flags.StringVarP(&f.user, "user", "u", "", "a `user`, by name or id")
 	flags.StringVar(&f.cgroup, "cgroup", "", "a cgroup v2 by its `path`")
 	flags.StringVar(&f.unit, "unit", "", "a systemd `unit`")
+	flags.StringVar(&f.container, "container", "", "a `container`, by name or id")
 	flags.BoolVar(&f.host, "host", false, "the whole machine")
 	flags.StringVar(&f.group, "group", "", "a named group (a later release)")
 	flags.StringVar(&f.to, "to", "", "a destination `prefix[:port]` (a later release)")
@@ -55,6 +57,7 @@ func (f *subjectFlags) subject(words []string) (api.Subject, error) {
 		{Kind: api.KindUser, ID: f.user},
 		{Kind: api.KindCgroup, ID: f.cgroup},
 		{Kind: api.KindUnit, ID: f.unit},
+		{Kind: api.KindContainer, ID: f.container},
 		{Kind: api.KindGroup, ID: f.group},
 		{Kind: api.KindTo, ID: f.to},
 	} {

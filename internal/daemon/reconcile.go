@@ -189,13 +189,13 @@ func (d *Daemon) keepArmed(ctx context.Context) {
 	}
 }
 
-// followCgroups finds units that restarted and cgroups that appeared. systemd
+// followCgroups finds units and containers that restarted and cgroups that appeared. systemd
 // is asked without the lock.
 func (d *Daemon) followCgroups(ctx context.Context) {
 	subjects := make(map[uint32]api.Subject)
 	d.mu.Lock()
 	for id, n := range d.nodes {
-		if n.res.Kind != enforce.KindCgroup || n.res.Subject.Kind != api.KindUnit && !n.res.Pending() {
+		if n.res.Kind != enforce.KindCgroup || !n.res.Named() && !n.res.Pending() {
 			continue
 		}
 		if key, err := identity.CgroupID(n.res.Dir); err != nil || key != n.res.Key {
@@ -373,7 +373,7 @@ func (d *Daemon) subjectGone(n *node) bool {
 		return n.watch.ended()
 	case n.res.Kind == enforce.KindTree:
 		return !d.resolver.Alive(int(n.res.Key), n.res.StartBoottimeNS)
-	case n.res.Kind != enforce.KindCgroup || n.res.Pending() || n.res.Subject.Kind == api.KindUnit:
+	case n.res.Kind != enforce.KindCgroup || n.res.Pending() || n.res.Named():
 		return false
 	case n.scope != nil && n.scope.Made && emptyCgroup(n.res.Dir):
 		return true

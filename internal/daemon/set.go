@@ -272,7 +272,7 @@ func (d *Daemon) find(res identity.Resolved, s api.Subject, resErr error) *node 
 			}
 		case n.res.Same(res):
 			return n
-		case s.Kind == api.KindUnit && n.res.Subject == res.Subject:
+		case res.Named() && n.res.Subject == res.Subject:
 			return n // restarted since
 		}
 	}

@@ -1,5 +1,5 @@
 // Package identity turns the subject that a caller named (a pid, a user, a
-// cgroup, a systemd unit, the host) into what the kernel side matches on. It
+// cgroup, a systemd unit, a container, the host) into what the kernel side matches on. It
 // reads /proc, the user database, the cgroup tree and systemd, and never
 // decides who may do what and never sets a limit.
 package identity
@@ -28,7 +28,7 @@ type Resolved struct {
 	Subject api.Subject
 	Kind    enforce.Kind
 	// Key is enforce.NodeSpec.Subject: tgid, cgroup id, uid, or 0 for the host.
-	// It is 0 for a unit that is not running.
+	// It is 0 for a unit or a container that is not running.
 	Key uint64
 	// StartBoottimeNS is the process's start, rounded down to TickNS.
 	StartBoottimeNS uint64
@@ -40,9 +40,15 @@ type Resolved struct {
 	Dir string
 }
 
-// Pending reports whether the subject exists in name only: a unit that is not
-// running has no cgroup yet.
+// Pending reports whether the subject exists in name only: a unit or a container
+// that is not running has no cgroup yet.
 func (r Resolved) Pending() bool { return r.Kind == enforce.KindCgroup && r.Key == 0 }
+
+// Named reports whether the subject is a name that outlives its cgroup: what has
+// it next is meant, too.
+func (r Resolved) Named() bool {
+	return r.Subject.Kind == api.KindUnit || r.Subject.Kind == api.KindContainer
+}
 
 // Same reports whether both mean the same subject to the kernel.
 func (r Resolved) Same(o Resolved) bool {
@@ -59,6 +65,7 @@ func (r Resolved) Same(o Resolved) bool {
 type Options struct {
 	Proc       string // mount point of procfs; default /proc
 	CgroupRoot string // mount point of cgroup v2; default: found in the mount table
+	VarLib     string // where container engines keep their lists; default /var/lib
 	Systemd    Systemd
 }
 
@@ -78,6 +85,7 @@ type Resolver struct {
 	proc     procfs.FS
 	procRoot string
 	cgroup   string
+	varLib   string
 	systemd  Systemd
 }
 
@@ -89,11 +97,14 @@ func New(opts Options) (*Resolver, error) {
 	if opts.Systemd == nil {
 		opts.Systemd = SystemBus{}
 	}
+	if opts.VarLib == "" {
+		opts.VarLib = "/var/lib"
+	}
 	proc, err := procfs.NewFS(opts.Proc)
 	if err != nil {
 		return nil, fmt.Errorf("open procfs: %w", err)
 	}
-	return &Resolver{proc: proc, procRoot: opts.Proc, cgroup: opts.CgroupRoot, systemd: opts.Systemd}, nil
+	return &Resolver{proc: proc, procRoot: opts.Proc, cgroup: opts.CgroupRoot, varLib: opts.VarLib, systemd: opts.Systemd}, nil
 }
 
 // Systemd returns the service manager that the resolver asks.
@@ -119,6 +130,8 @@ func (r *Resolver) Resolve(ctx context.Context, s api.Subject) (Resolved, error)
 		return r.cgroupPath(s.ID)
 	case api.KindUnit:
 		return r.unit(ctx, s.ID)
+	case api.KindContainer:
+		return r.container(s.ID)
 	case api.KindHost:
 		if s.ID != "" {
 			return Resolved{}, badSubject(s, "host takes no name", "netnice show --host")
@@ -130,10 +143,10 @@ func (r *Resolver) Resolve(ctx context.Context, s api.Subject) (Resolved, error)
 		return Resolved{}, &api.Error{
 			Code:    api.CodeNotSupported,
 			Message: fmt.Sprintf("subject %q: %s subjects come with a later release", s, s.Kind),
-			Hint:    "use --pid, --user, --cgroup, --unit or --host",
+			Hint:    "use --pid, --user, --cgroup, --unit, --container or --host",
 		}
 	}
-	return Resolved{}, badSubject(s, "unknown kind", "use --pid, --user, --cgroup, --unit or --host")
+	return Resolved{}, badSubject(s, "unknown kind", "use --pid, --user, --cgroup, --unit, --container or --host")
 }
 
 // Canonical returns the one form in which Resolve would return s, as far as

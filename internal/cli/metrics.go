@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/metrics"
+)
+
+func (a *App) metrics() *cobra.Command {
+	var listen string
+	cmd := &cobra.Command{
+		Use:   "metrics",
+		Short: "Print what is counted for Prometheus, or serve it",
+		Long: `Print limits, rates, waits and drops in Prometheus' text format; with --listen
+serve them at http://ADDRESS/metrics until interrupted. It asks the daemon, as
+every command does, so it may run as any user, and needs no rights to serve.`,
+		Example: `  netnice metrics > /var/lib/node_exporter/netnice.prom
+  netnice metrics --listen 127.0.0.1:9435`,
+		Args: between(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := client.New(a.socket)
+			defer c.Close()
+			registry := prometheus.NewRegistry()
+			registry.MustRegister(metrics.NewCollector(c))
+			if listen == "" {
+				if _, err := c.Status(cmd.Context()); err != nil {
+					return err
+				}
+				return a.printMetrics(registry)
+			}
+			return a.serveMetrics(cmd.Context(), listen, registry)
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "", "serve at this `address`, such as 127.0.0.1:9435")
+	return cmd
+}
+
+func (a *App) printMetrics(from prometheus.Gatherer) error {
+	families, err := from.Gather()
+	if err != nil {
+		return fmt.Errorf("read what is counted: %w", err)
+	}
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(a.Out, f); err != nil {
+			return fmt.Errorf("print what is counted: %w", err)
+		}
+	}
+	return nil
+}
+
+func (a *App) serveMetrics(ctx context.Context, address string, from prometheus.Gatherer) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fail("give an address of this machine and a free port, such as --listen 127.0.0.1:9435", "%v", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(from, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second}
+	go func() {
+		<-ctx.Done()
+		_ = server.Close() // a scrape that is cut off is made again
+	}()
+	fmt.Fprintf(a.Err, "netnice: http://%s/metrics\n", l.Addr())
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s: %w", address, err)
+	}
+	return nil
+}

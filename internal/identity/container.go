@@ -1,0 +1,158 @@
+package identity
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// Engines name a container's cgroup after its id of 64 hex digits: Docker
+// docker-ID.scope or docker/ID, Podman libpod-ID.scope or libpod-ID, containerd
+// cri-containerd-ID.scope or ID below kubepods, CRI-O crio-ID.scope; LXC and
+// systemd-nspawn after its name.
+var (
+	containerCgroup = regexp.MustCompile(`^(?:(?:docker|libpod|cri-containerd|crio|nerdctl)-)?([0-9a-f]{64})(?:\.scope)?$`)
+	containerID     = regexp.MustCompile(`^[0-9a-f]{4,64}$`)
+	containerName   = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
+)
+
+// shortID is as much of an id as engines print.
+const shortID = 12
+
+// container resolves a container by its name or the beginning of its id. One that
+// an engine knows but that does not run resolves to a pending subject.
+func (r *Resolver) container(name string) (Resolved, error) {
+	s := api.Subject{Kind: api.KindContainer, ID: name}
+	if !containerName.MatchString(name) {
+		return Resolved{}, badSubject(s, "a container is named by its name or id", "docker ps, or podman ps")
+	}
+	root, err := r.CgroupRoot()
+	if err != nil {
+		return Resolved{}, err
+	}
+	ids, err := r.containersNamed(name)
+	if err != nil {
+		return Resolved{}, err
+	}
+	res := Resolved{Subject: s, Kind: enforce.KindCgroup, Name: name}
+	var dirs []string
+	err = walkCgroups(root, func(dir string) bool {
+		base := filepath.Base(dir)
+		m := containerCgroup.FindStringSubmatch(base)
+		switch {
+		case base == "lxc.payload."+name || base == "machine-"+name+".scope":
+		case m == nil:
+			return true
+		case slices.Contains(ids, m[1]):
+		case len(ids) == 0 && containerID.MatchString(name) && strings.HasPrefix(m[1], name):
+			res.Subject.ID = m[1][:max(shortID, len(name))]
+		default:
+			return true
+		}
+		dirs = append(dirs, dir)
+		return true
+	})
+	if err != nil {
+		return Resolved{}, fmt.Errorf("search %s for container %s: %w", root, name, err)
+	}
+	dirs = outermost(dirs)
+	switch {
+	case len(dirs) == 1:
+		return res.at(dirs[0])
+	case len(dirs) > 1 || len(ids) > 1:
+		return Resolved{}, &api.Error{
+			Code:    api.CodeConflict,
+			Message: fmt.Sprintf("%d containers are called %s", max(len(dirs), len(ids)), name),
+			Hint:    "give more of its id, as docker ps --no-trunc or podman ps --no-trunc prints it",
+		}
+	case len(ids) == 1:
+		return res, nil // it does not run
+	}
+	return Resolved{}, notFound("no container is called "+name, "docker ps, podman ps, or systemd-cgls")
+}
+
+// outermost leaves out folders that are below another: some engines make a
+// container's cgroup twice, one in the other.
+func outermost(dirs []string) []string {
+	slices.Sort(dirs)
+	var out []string
+	for _, dir := range dirs {
+		if len(out) == 0 || !strings.HasPrefix(dir, out[len(out)-1]+"/") {
+			out = append(out, dir)
+		}
+	}
+	return out
+}
+
+// containersNamed asks what engines of the machine's have written down for the
+// ids of containers with this name. A user's own containers are known by id
+// alone: names are for whoever likes to give them.
+func (r *Resolver) containersNamed(name string) ([]string, error) {
+	var ids []string
+	for _, look := range []func(string) ([]string, error){r.dockerIDs, r.podmanIDs, r.nerdctlIDs} {
+		found, err := look(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("look for container %s: %w", name, err)
+		}
+		ids = append(ids, found...)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+func (r *Resolver) dockerIDs(name string) (ids []string, err error) {
+	files, err := filepath.Glob(filepath.Join(r.varLib, "docker/containers/*/config.v2.json"))
+	for _, file := range files {
+		var c struct{ ID, Name string }
+		if readJSON(file, &c) == nil && strings.TrimPrefix(c.Name, "/") == name {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids, err
+}
+
+func (r *Resolver) podmanIDs(name string) (ids []string, err error) {
+	stores, err := filepath.Glob(filepath.Join(r.varLib, "containers/storage/*-containers/*containers.json"))
+	for _, store := range stores {
+		var list []struct {
+			ID    string
+			Names []string
+		}
+		if readJSON(store, &list) != nil {
+			continue // one that goes meanwhile, or of another layout
+		}
+		for _, c := range list {
+			if slices.Contains(c.Names, name) {
+				ids = append(ids, c.ID)
+			}
+		}
+	}
+	return ids, err
+}
+
+func (r *Resolver) nerdctlIDs(name string) (ids []string, err error) {
+	files, err := filepath.Glob(filepath.Join(r.varLib, "nerdctl/*/names/*", name))
+	for _, file := range files {
+		if id, err := readTrimmed(file); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids, err
+}
+
+func readJSON(file string, to any) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, to)
+}

@@ -1,0 +1,69 @@
+package identity
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+func TestContainer(t *testing.T) {
+	mount, lib := t.TempDir(), t.TempDir()
+	id := func(c string) string { return strings.Repeat(c, 64) }
+	write := func(file, text string) {
+		file = filepath.Join(lib, file)
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	for name, at := range map[string]string{"web": id("1"), "idle": id("2"), "twin": id("3")} {
+		write("docker/containers/"+at+"/config.v2.json", fmt.Sprintf(`{"ID":%q,"Name":"/%s","State":{}}`, at, name))
+	}
+	write("docker/containers/"+id("0")+"/config.v2.json", "{") // being written
+	write("containers/storage/overlay-containers/containers.json",
+		fmt.Sprintf(`[{"id":%q,"names":["pod","also"]},{"id":%q,"names":["twin"]}]`, id("4"), id("5")))
+	write("nerdctl/1935db59/names/default/nerd", id("6"))
+
+	dirs := map[string]string{
+		"docker": "/system.slice/docker-" + id("1") + ".scope",
+		"podman": "/machine.slice/libpod-" + id("4") + ".scope",
+		"nerd":   "/kubepods/besteffort/pod7/" + id("6"),
+		"crio":   "/kubepods.slice/crio-" + id("7") + ".scope",
+		"near":   "/kubepods.slice/crio-" + id("7")[:63] + "8.scope",
+		"lxc":    "/lxc.payload.box",
+		"nspawn": "/machine.slice/machine-deb.scope",
+	}
+	for _, dir := range dirs {
+		require.NoError(t, os.MkdirAll(filepath.Join(mount, dir, "init"), 0o755))
+	}
+	require.NoError(t, os.MkdirAll(filepath.Join(mount, dirs["podman"], "libpod-"+id("4")), 0o755))
+	r := newResolver(t, Options{CgroupRoot: mount, VarLib: lib})
+	for name, want := range map[string]struct{ subject, dir string }{
+		"web": {"web", "docker"}, "pod": {"pod", "podman"}, "also": {"also", "podman"}, "nerd": {"nerd", "nerd"},
+		id("1"): {id("1"), "docker"}, id("1")[:20]: {id("1")[:20], "docker"}, "1111": {id("1")[:shortID], "docker"},
+		id("7"): {id("7"), "crio"}, "box": {"box", "lxc"}, "deb": {"deb", "nspawn"},
+	} {
+		res, err := resolve(t, r, "container:"+name)
+		require.NoError(t, err, name)
+		require.Equal(t, filepath.Join(mount, dirs[want.dir]), res.Dir, name)
+		require.Equal(t, api.Subject{Kind: api.KindContainer, ID: want.subject}, res.Subject)
+		require.Equal(t, enforce.KindCgroup, res.Kind)
+		require.True(t, res.Named())
+		require.False(t, res.Pending())
+	}
+	res, err := resolve(t, r, "container:idle")
+	require.NoError(t, err, "it does not run")
+	require.True(t, res.Pending())
+	for name, code := range map[string]string{
+		"absent": api.CodeNotFound, "beef": api.CodeNotFound, "twin": api.CodeConflict, "7777": api.CodeConflict,
+		"a/b": api.CodeBadRequest, "*": api.CodeBadRequest, "-x": api.CodeBadRequest,
+	} {
+		_, err := resolve(t, r, "container:"+name)
+		requireCode(t, code, err)
+	}
+}

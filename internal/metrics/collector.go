@@ -1,0 +1,136 @@
+// Package metrics gives what the daemon counts to Prometheus. It asks the daemon
+// by its API, as every command does, and keeps nothing.
+package metrics
+
+import (
+	"context"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/netnice/netnice/api"
+)
+
+// Source is where the figures come from: client.Client is one.
+type Source interface {
+	Status(ctx context.Context) (*api.Status, error)
+	Nodes(ctx context.Context) (*api.NodeList, error)
+}
+
+// patience bounds what the daemon may take to answer one scrape.
+const patience = 5 * time.Second
+
+// Collector is a prometheus.Collector of the daemon's figures. While the daemon
+// does not answer there is netnice_up 0 and nothing else: what it counted is not 0.
+type Collector struct{ from Source }
+
+// NewCollector returns a Collector that asks from at each scrape.
+func NewCollector(from Source) *Collector { return &Collector{from} }
+
+var (
+	subject = []string{"subject", "name"}
+
+	up        = desc("up", "Whether the daemon answers.")
+	build     = desc("build_info", "The daemon's release and the kernel that it runs on.", "release", "kernel")
+	faults    = desc("faults_total", "Packets or sockets that went unlimited, by the reason.", "fault")
+	attached  = desc("program_attached", "Whether a kernel program of netnice's is attached.", "program")
+	limits    = desc("limit_bytes_per_second", "A limit that is set: IP bytes a second.", "subject", "name", "direction", "owner")
+	bytes     = desc("bytes_total", "IP bytes since the limit was set.", "subject", "name", "direction")
+	waiting   = desc("waiting_bytes", "Bytes that wait for their turn, in sockets' send buffers or in the queue.", "subject", "name", "direction")
+	delay     = desc("wait_seconds", "The longest of the waits, from now.", "subject", "name", "direction")
+	queued    = desc("queued_bytes", "What is sent, is no TCP, and is in the queue.", subject...)
+	dropped   = desc("dropped_packets_total", "Packets that were dropped, by the reason.", "subject", "name", "direction", "reason")
+	held      = desc("held_segments_total", "First segments of new connections that were held back.", subject...)
+	processes = desc("processes", "Processes that a limit holds for.", subject...)
+	sockets   = desc("sockets", "TCP sockets whose traffic counts.", subject...)
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("netnice_"+name, help, labels, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{up, build, faults, attached, limits, bytes, waiting, delay, queued, dropped, held, processes, sockets} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	count := func(d *prometheus.Desc, value uint64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
+	}
+	status, err := c.from.Status(ctx)
+	if err != nil {
+		gauge(up, 0)
+		return
+	}
+	list, err := c.from.Nodes(ctx)
+	if err != nil {
+		gauge(up, 0)
+		return
+	}
+	gauge(up, 1)
+	gauge(build, 1, status.Release, status.Kernel)
+	for name, n := range status.Counters {
+		count(faults, n, name)
+	}
+	for _, p := range status.Programs {
+		gauge(attached, truth(p.Attached), p.Name)
+	}
+	for i := range list.Nodes {
+		node(&list.Nodes[i], gauge, count)
+	}
+}
+
+type add[T any] func(d *prometheus.Desc, value T, labels ...string)
+
+func node(n *api.Node, gauge add[float64], count add[uint64]) {
+	who := []string{text(n.Subject.String()), text(n.Name)} // a program may call itself anything
+	with := func(more ...string) []string { return append(who[:2:2], more...) }
+	for _, l := range n.Limits {
+		if l.Enforced {
+			gauge(limits, float64(l.BytesPerSec), with(string(l.Direction), text(l.Owner))...)
+		}
+	}
+	for direction, u := range map[api.Direction]*api.Usage{api.Up: &n.Up, api.Down: &n.Down} {
+		to := with(string(direction))
+		count(bytes, u.Bytes, to...)
+		gauge(waiting, float64(u.WaitingBytes), to...)
+		gauge(delay, (time.Duration(u.WaitNS) * time.Nanosecond).Seconds(), to...)
+		for reason, n := range map[string]uint64{
+			"queue_full": u.DroppedFor.QueueFull, "no_queue": u.DroppedFor.NoQueue, "ahead_of_limit": u.DroppedFor.Ahead,
+		} {
+			count(dropped, n, with(string(direction), reason)...)
+		}
+	}
+	gauge(queued, float64(n.Up.QueuedBytes), who...)
+	count(held, n.Up.Held, who...)
+	gauge(processes, float64(n.Processes), who...)
+	gauge(sockets, float64(n.Sockets), who...)
+}
+
+// text is a label as Prometheus takes it, and as a terminal may show it.
+func text(label string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(label, "?"))
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
