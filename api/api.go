@@ -165,11 +165,36 @@ type Drops struct {
 	Ahead     uint64 `json:"ahead_of_limit"` // they left the queue too fast, as no daemon runs that sets its rate
 }
 
+// Unknown is traffic of which no process is known, since netnice came up. It is
+// counted while a limit stands on the host, where netnice looks at it in any case:
+// what comes in if there is a limit on that, too; never that of lo. It is in no
+// node's bytes, but for that of sockets, which the host is charged.
+type Unknown struct {
+	Up   UnknownUsage `json:"up"`
+	Down UnknownUsage `json:"down"`
+}
+
+// UnknownUsage counts one direction of it.
+type UnknownUsage struct {
+	Bytes           uint64       `json:"bytes"`
+	Packets         uint64       `json:"packets"`
+	RateBytesPerSec uint64       `json:"rate_bytes_per_sec"` // over the last second
+	BytesOf         UnknownBytes `json:"bytes_of"`           // the same bytes, by the reason
+}
+
+// UnknownBytes says why an owner is unknown.
+type UnknownBytes struct {
+	Socket   uint64 `json:"socket"`    // a socket that no process has: closed before the limit, and draining
+	Kernel   uint64 `json:"kernel"`    // the kernel's own: answers to pings, resets; ICMP and the like that comes in
+	NoSocket uint64 `json:"no_socket"` // comes in for no socket here: forwarded, refused, for a connection that has ended
+}
+
 // NodeList answers GET /v1/nodes.
 type NodeList struct {
 	Version string    `json:"version"`
 	Time    time.Time `json:"time"`
 	Nodes   []Node    `json:"nodes"`
+	Unknown Unknown   `json:"unknown"`
 }
 
 // Program is a kernel program of netnice's and whether it is attached now.
@@ -189,6 +214,7 @@ type Status struct {
 	Kernel   string            `json:"kernel"`
 	Nodes    int               `json:"nodes"`
 	Programs []Program         `json:"programs"`
+	Unknown  Unknown           `json:"unknown"`
 	Counters map[string]uint64 `json:"counters"` // faults that failed open, by name
 }
 

@@ -53,8 +53,8 @@ struct nn_transmit {
 	__u32 empty; /* no data: never waits */
 	__u32 odd;   /* no chunk as this socket's others will be */
 	__u32 calls; /* after which a clock was still behind now */
-	__u64 apart; /* a class of its own, NN_CHILD_..., that no pacing
-		      * follows; 0: the child's */
+	__u64 apart; /* NN_CHILD_...: a class of its own beside the child's,
+		      * that no pacing follows */
 };
 
 /* Moving average of a class's chunks, weighted by bytes. */
@@ -187,7 +187,7 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 	weight = x->weight;
 	if (!weight)
 		weight = NN_WEIGHT_DEFAULT;
-	kk.child = x->apart ? x->apart : x->child;
+	kk.child = x->child | x->apart;
 	c = bpf_map_lookup_elem(&clocks, &ck);
 	if (!c) {
 		nn_fault(NN_FAULT_CLOCK_MISSING);
@@ -327,6 +327,15 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 			x->limit = rate;
 	}
 	return 0;
+}
+
+/* What was charged, if nobody knows whose it is. */
+static __always_inline void nn_unknown_sent(const struct nn_socket *s,
+					    const struct nn_transmit *x,
+					    __u64 bytes, __u32 segments)
+{
+	if (nn_socket_nobodys(s) && x->limit != NN_UNLIMITED)
+		nn_unknown(NN_UNKNOWN_SENT_SOCKET, bytes, segments);
 }
 
 /* Does anything on the path hold still? */

@@ -16,11 +16,8 @@
 #include "frame.h"
 #include "identity.h"
 
-#define NN_UDP_HEADERS	  28 /* of IPv4 and UDP */
-#define NN_UDP6_HEADERS	  48
-#define NN_IPPROTO_ICMP	  1
-#define NN_IPPROTO_IGMP	  2
-#define NN_IPPROTO_ICMPV6 58
+#define NN_UDP_HEADERS	28 /* of IPv4 and UDP */
+#define NN_UDP6_HEADERS 48
 /* So far ahead of its clock a sender needs a queue, and without one he is so
  * far ahead of it at most. */
 #define NN_QUEUE_NEEDED_NS   10000000ULL
@@ -71,12 +68,6 @@ static __always_inline __u64 nn_datagram_bytes(const struct __sk_buff *skb,
 
 	*segments = skb->gso_segs > 1 ? skb->gso_segs : 1;
 	return skb->len - link_header + (__u64)(*segments - 1) * headers;
-}
-
-static __always_inline bool nn_is_control(__u32 protocol)
-{
-	return protocol == NN_IPPROTO_ICMP || protocol == NN_IPPROTO_IGMP ||
-	       protocol == NN_IPPROTO_ICMPV6;
 }
 
 /* Ask the daemon for a queue in the device's namespace, once a second until it

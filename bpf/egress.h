@@ -50,7 +50,18 @@ static __always_inline int nn_static_judge(struct __sk_buff *skb, __u32 state,
 	if (skb->gso_segs > 1)
 		x.wire_bytes += (skb->gso_segs - 1) * headers;
 	nn_path_walk(s, &x, NN_CHARGE);
+	nn_unknown_sent(s, &x, x.wire_bytes,
+			skb->gso_segs > 1 ? skb->gso_segs : 1);
 	return NN_EGRESS_PASS;
+}
+
+/* A socket without a path. While a limit stands on the machine every process's
+ * has one: it is the kernel's own, which answers pings and what comes for no
+ * socket. It is let go. */
+static __always_inline void nn_kernel_sent(struct __sk_buff *skb)
+{
+	if (skb->ifindex != LOOPBACK_IFINDEX && nn_host_limited())
+		nn_unknown(NN_UNKNOWN_SENT_KERNEL, skb->len, 1);
 }
 
 /* The egress hook: send a held transmit back to TCP, which keeps the data and
@@ -65,7 +76,11 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb)
 	if (!sk)
 		return NN_EGRESS_PASS;
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
-	if (!s || !nn_socket_limited(s))
+	if (!s) {
+		nn_kernel_sent(skb);
+		return NN_EGRESS_PASS;
+	}
+	if (!nn_socket_limited(s))
 		return NN_EGRESS_PASS;
 	sk = bpf_sk_fullsock(sk);
 	if (!sk)

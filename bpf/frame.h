@@ -6,13 +6,22 @@
 
 #include "kernel.h"
 
-#define TC_ACT_UNSPEC (-1) /* whatever comes next decides */
-#define TC_ACT_SHOT   2
-#define ETH_P_IP      0x0800
-#define ETH_P_IPV6    0x86dd
-#define ETH_P_8021Q   0x8100
-#define ETH_P_ARP     0x0806
-#define ETH_HLEN      14
+#define TC_ACT_UNSPEC	  (-1) /* whatever comes next decides */
+#define TC_ACT_SHOT	  2
+#define ETH_P_IP	  0x0800
+#define ETH_P_IPV6	  0x86dd
+#define ETH_P_8021Q	  0x8100
+#define ETH_P_ARP	  0x0806
+#define ETH_HLEN	  14
+#define NN_IPPROTO_ICMP	  1
+#define NN_IPPROTO_IGMP	  2
+#define NN_IPPROTO_ICMPV6 58
+
+static __always_inline bool nn_is_control(__u32 protocol)
+{
+	return protocol == NN_IPPROTO_ICMP || protocol == NN_IPPROTO_IGMP ||
+	       protocol == NN_IPPROTO_ICMPV6;
+}
 
 /* The inode number of the namespace that the packet's device is in; 0 if it
  * cannot be read. No helper tells it to all kernels' programs on packets. */

@@ -208,6 +208,13 @@ static __always_inline __u64 nn_lower(__u64 a, __u64 b)
 	return b && b < a ? b : a;
 }
 
+/* Some node holds for it, which can be the host only, and whose it is nobody
+ * knows: it was there before netnice, and in no process's file table. */
+static __always_inline bool nn_socket_nobodys(const struct nn_socket *s)
+{
+	return !s->tgid && s->path[0].node;
+}
+
 static __always_inline bool nn_socket_limited(const struct nn_socket *s)
 {
 	return s->path[0].node || s->rate_bytes_per_sec;

@@ -91,6 +91,14 @@ struct {
 	__type(value, __u64);
 } faults SEC(".maps");
 
+/* Traffic of unknown owners since netnice came up, by enum nn_unknown. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, NN_UNKNOWNS);
+	__type(key, __u32);
+	__type(value, struct nn_volume);
+} unknown SEC(".maps");
+
 /* Wakes the daemon when a socket needs what only that can do. An event begins
  * with a word of enum nn_event; a lost one is made up for every second. */
 struct {
@@ -106,11 +114,29 @@ static __always_inline void nn_fault(__u32 reason)
 		(*n)++;
 }
 
+static __always_inline void nn_unknown(__u32 kind, __u64 bytes, __u32 packets)
+{
+	struct nn_volume *v = bpf_map_lookup_elem(&unknown, &kind);
+
+	if (!v)
+		return;
+	v->bytes += bytes;
+	v->packets += packets;
+}
+
 static __always_inline struct nn_policy *nn_policy(void)
 {
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&policy, &zero);
+}
+
+/* Has the machine a limit? */
+static __always_inline bool nn_host_limited(void)
+{
+	struct nn_policy *p = nn_policy();
+
+	return p && p->kinds & 1 << NN_NODE_HOST;
 }
 
 static __always_inline __u32 nn_epoch(void)

@@ -17,6 +17,7 @@ enum nn_direction *nn_keep_direction __attribute__((unused));
 enum nn_owner *nn_keep_owner __attribute__((unused));
 enum nn_fault *nn_keep_fault __attribute__((unused));
 enum nn_event *nn_keep_event __attribute__((unused));
+enum nn_unknown *nn_keep_unknown __attribute__((unused));
 struct nn_task_record *nn_keep_task_record __attribute__((unused));
 struct nn_member_record *nn_keep_member_record __attribute__((unused));
 struct nn_egress_event *nn_keep_egress_event __attribute__((unused));

@@ -204,7 +204,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
 	struct nn_transmit x = {};
-	__u64 len = ctx->skb_len, want, timer, credit, rate, stamp;
+	__u64 len = ctx->skb_len, want, timer, credit, rate, stamp, bytes;
 	__u32 segments, mss, on, option = 0;
 	struct nn_socket *s;
 	struct tcp_sock *tp;
@@ -234,11 +234,13 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	x.now_ns = bpf_ktime_get_ns();
 	x.loopback = s->flags & NN_SOCK_LOOPBACK;
 	x.slack_ns = s->flags & NN_SOCK_STARTED ? NN_HOLD_NS : NN_HOLD_FIRST_NS;
-	x.wire_bytes = len + segments * (nn_headers(s, tp) + option);
+	bytes = len + segments * (nn_headers(s, tp) + option);
+	x.wire_bytes = bytes;
 	if (!len) {
 		/* Acknowledgements are charged, never held. */
 		x.empty = 1;
 		nn_path_walk(s, &x, NN_CHARGE);
+		nn_unknown_sent(s, &x, bytes, segments);
 		return;
 	}
 	if (s->due_ns) {
@@ -274,6 +276,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		x.next_ns =
 			s->prepaid_bytes ? x.now_ns : x.before_ns + x.young_ns;
 	}
+	nn_unknown_sent(s, &x, bytes, segments);
 	if (!(s->flags & NN_SOCK_STARTED))
 		nn_window_open(ctx, s, tp, &x);
 	s->flags |= NN_SOCK_STARTED;

@@ -46,14 +46,121 @@ static __always_inline __u32 nn_outbound_next(const struct nn_socket *s,
 	return 0;
 }
 
+static __always_inline bool nn_lane_empty(const struct nn_lane *l, __u64 now_ns)
+{
+	return (__s64)(l->came_bytes - l->left_bytes) <= 0 ||
+	       now_ns > l->used_ns + NN_LANE_EMPTY_NS;
+}
+
+/* The lane of a child, which is given one if there is a free one and take says
+ * so; 0 = that of those without. Not static: the verifier then looks at it
+ * once. */
+__noinline __u32 nn_lane_of(struct nn_outflow *f, __u64 child, __u64 now_ns,
+			    __u32 take)
+{
+	__u32 unused = 0;
+
+	if (!f)
+		return 0;
+	for (__u32 i = 1; i < NN_LANES; i++) {
+		struct nn_lane *l = &f->lane[i];
+
+		if (l->child == child)
+			return i;
+		if (!unused && nn_lane_empty(l, now_ns))
+			unused = i;
+	}
+	if (!take || !unused || unused >= NN_LANES)
+		return 0;
+	f->lane[unused].child = child;
+	f->lane[unused].came_bytes = 0;
+	f->lane[unused].left_bytes = 0;
+	f->lane[unused].paid_ns = 0;
+	return unused;
+}
+
+static __always_inline struct nn_lane *nn_lane(struct nn_outflow *f, __u32 i)
+{
+	return &f->lane[i & (NN_LANES - 1)];
+}
+
+/* A hop of the path: its node, and who a packet is of there: the program, or
+ * the node that comes before. */
+struct nn_send_hop {
+	__u64 child;
+	__u32 weight;
+	__u32 node; /* 0 = there is none, or it has gone */
+};
+
+__noinline int nn_send_hop(const struct nn_socket *s, __u32 hop,
+			   struct nn_send_hop *at)
+{
+	if (!s || !at)
+		return 0;
+	at->child = s->child;
+	at->weight = NN_WEIGHT_DEFAULT;
+	at->node = 0;
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		__u32 node = s->path[i].node;
+		struct nn_node *n;
+
+		if (!node)
+			break;
+		n = nn_node_get(node, s->path[i].generation);
+		if (i == hop) {
+			at->node = n ? node : 0;
+			break;
+		}
+		if (!n)
+			continue;
+		at->child = nn_child_node(node, n->generation);
+		at->weight = n->weight;
+	}
+	return 0;
+}
+
+/* Whom a packet is of there, alone. */
+__noinline __u64 nn_send_child(const struct nn_socket *s, __u32 hop)
+{
+	struct nn_send_hop at = {};
+
+	nn_send_hop(s, hop, &at);
+	return at.child;
+}
+
+/* A packet comes into the lane of a child; returns the minor number of its
+ * class, or 0 for that of the first. Not static, as above. */
+__noinline __u32 nn_lane_join(struct nn_outflow *f, __u64 child, __u64 bytes,
+			      __u64 now_ns)
+{
+	__u32 lane = nn_lane_of(f, child, now_ns, true);
+	struct nn_lane *l;
+
+	if (!f)
+		return 0;
+	l = nn_lane(f, lane);
+	if (!lane)
+		l->child = child; /* that of the last stands for all */
+	if (nn_lane_empty(l, now_ns))
+		l->left_bytes = l->came_bytes;
+	l->used_ns = now_ns;
+	__sync_fetch_and_add(&l->came_bytes, bytes);
+	__sync_fetch_and_add(&f->came_bytes, bytes);
+	if (bytes > f->largest_bytes)
+		f->largest_bytes = bytes;
+	return lane && f->lanes ? f->lanes + lane : 0;
+}
+
 static __always_inline int nn_send_enqueue(struct __sk_buff *skb,
-					   struct nn_send_place *q, __u32 node,
-					   __u32 hop, __u32 slot, __u64 now_ns)
+					   struct nn_send_place *q, __u32 minor,
+					   __u32 node, __u32 hop, __u32 slot,
+					   __u64 now_ns)
 {
 	/* not at each packet: others read beside it */
 	if (now_ns > q->used_ns + NN_SEND_USED_NS)
 		q->used_ns = now_ns;
-	skb->priority = NN_SHAPE_HANDLE | node;
+	skb->priority =
+		NN_SHAPE_HANDLE | (minor ? minor : NN_LANE_FIRST + node);
 	skb->tc_index = NN_SEND_MARK | hop << NN_MARK_HOP | slot;
 	return bpf_redirect(q->queue_ifindex, 0);
 }
@@ -77,17 +184,12 @@ static __always_inline bool nn_control_passes(struct nn_outflow *f, __u64 rate,
 
 /* Charge the whole path for a packet that passes beside the queue. */
 static __always_inline void nn_send_aside(struct nn_socket *s, __u32 netns,
-					  __u64 bytes, __u64 now_ns)
+					  struct nn_transmit *x)
 {
-	struct nn_transmit x = {
-		.now_ns = now_ns,
-		.wire_bytes = bytes,
-		.empty = 1,
-		.apart = NN_CHILD_DATAGRAMS,
-	};
+	__u64 bytes = x->wire_bytes;
 
 	if (s->prepaid_bytes < bytes)
-		nn_path_walk(s, &x, NN_CHARGE);
+		nn_path_walk(s, x, NN_CHARGE);
 	s->prepaid_bytes = 0;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		struct nn_outflow *f;
@@ -133,6 +235,19 @@ static __always_inline struct nn_socket *nn_send_socket(struct __sk_buff *skb,
 	return bpf_sk_storage_get(&sockets, sk, 0, 0);
 }
 
+/* Whether a packet may pass beside the queue: its program keeps to its share,
+ * and nothing of its socket waits there. */
+static __always_inline bool nn_send_passes(struct nn_socket *s,
+					   struct nn_transmit *x)
+{
+	if ((__s32)s->queued_packets > 0 &&
+	    x->now_ns < s->queued_ns + NN_LANE_EMPTY_NS)
+		return false;
+	s->queued_packets = 0; /* what was lost in the queue */
+	nn_path_walk(s, x, NN_ASK);
+	return x->before_ns <= x->now_ns + NN_QUEUE_NEEDED_NS;
+}
+
 /* At the egress of each of the machine's devices but lo. */
 static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 {
@@ -144,7 +259,8 @@ static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 	struct nn_device *d;
 	struct nn_socket *s;
 	struct bpf_sock *sk;
-	__u64 bytes, rate, now_ns;
+	struct nn_transmit x = {.empty = 1, .apart = NN_CHILD_DATAGRAMS};
+	__u64 bytes, rate, now_ns, child;
 	bool bare;
 
 	s = nn_send_socket(skb, &sk);
@@ -171,16 +287,23 @@ static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 	bare = d->flags & NN_DEVICE_BARE;
 	bytes = nn_datagram_bytes(skb, bare ? 0 : ETH_HLEN, &segments);
 	now_ns = bpf_ktime_get_ns();
-	if (nn_send_control(skb) && nn_control_passes(f, rate, bytes, now_ns)) {
-		nn_send_aside(s, key.netns, bytes, now_ns);
+	x.now_ns = now_ns;
+	x.wire_bytes = bytes;
+	if ((nn_send_control(skb) &&
+	     nn_control_passes(f, rate, bytes, now_ns)) ||
+	    nn_send_passes(s, &x)) {
+		nn_send_aside(s, key.netns, &x);
 		return TC_ACT_UNSPEC;
 	}
 	if (bare && !nn_header_add(skb)) {
 		nn_send_fault(NN_SEND_FAULT_HEADER);
 		return TC_ACT_UNSPEC;
 	}
-	__sync_fetch_and_add(&f->came_bytes, bytes);
-	return nn_send_enqueue(skb, q, node, hop, d->slot, now_ns);
+	s->queued_ns = now_ns;
+	__sync_fetch_and_add(&s->queued_packets, 1);
+	child = nn_send_child(s, hop);
+	return nn_send_enqueue(skb, q, nn_lane_join(f, child, bytes, now_ns),
+			       node, hop, d->slot, now_ns);
 }
 
 /* A packet leaves the class of a node: charge the node's clocks; false if it is
@@ -193,30 +316,26 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
 		.now_ns = bpf_ktime_get_ns(),
 		.wire_bytes = bytes,
 		.limit = NN_UNLIMITED,
-		.weight = NN_WEIGHT_DEFAULT,
 		.mode = NN_CHARGE,
 		.empty = 1,
 		.apart = NN_CHILD_DATAGRAMS,
 	};
-	struct nn_node *n = NULL;
+	struct nn_send_hop at;
 	struct nn_outflow *f;
-	__u32 node = 0;
+	struct nn_node *n;
+	struct nn_lane *l;
 
-	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
-		if (!s->path[i].node)
-			break;
-		n = nn_node_get(s->path[i].node, s->path[i].generation);
-		if (i == hop) {
-			node = s->path[i].node;
-			break;
-		}
-		if (n)
-			x.weight = n->weight; /* of the child below */
-	}
-	f = node ? nn_outflow(netns, node) : NULL;
+	nn_send_hop(s, hop, &at);
+	x.child = at.child;
+	x.weight = at.weight;
+	n = bpf_map_lookup_elem(&nodes, &at.node);
+	f = at.node ? nn_outflow(netns, at.node) : NULL;
 	if (!n || !f)
 		return true; /* the limit has gone */
-	if (!nn_queued_leaves(&f->paid_ns, x.now_ns)) {
+	l = nn_lane(f, nn_lane_of(f, x.child, x.now_ns, false));
+	l->used_ns = x.now_ns;
+	__sync_fetch_and_add(&l->left_bytes, bytes);
+	if (!nn_queued_leaves(&l->paid_ns, x.now_ns)) {
 		__sync_fetch_and_add(&f->dropped, 1);
 		return false;
 	}
@@ -225,9 +344,9 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
 	__sync_fetch_and_add(&f->bytes, bytes);
 	if (prepaid)
 		return true;
-	nn_queued_charge(&x, n, node, NN_UP);
-	nn_queued_charge(&x, n, node, NN_TOTAL);
-	f->paid_ns = x.next_ns;
+	nn_queued_charge(&x, n, at.node, NN_UP);
+	nn_queued_charge(&x, n, at.node, NN_TOTAL);
+	l->paid_ns = x.next_ns;
 	return true;
 }
 
@@ -241,7 +360,7 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 	struct nn_outflow *f;
 	struct nn_socket *s;
 	struct bpf_sock *sk;
-	__u64 bytes, rate;
+	__u64 bytes, rate, child, now_ns = bpf_ktime_get_ns();
 	bool prepaid;
 
 	/* nothing of ours: nobody else has to send here */
@@ -258,16 +377,21 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 	}
 	bytes = nn_datagram_bytes(skb, ETH_HLEN, &segments);
 	prepaid = s->prepaid_bytes >= bytes;
-	if (!nn_send_left(s, netns, hop, bytes, segments, prepaid))
+	s->queued_ns = now_ns;
+	if (!nn_send_left(s, netns, hop, bytes, segments, prepaid)) {
+		__sync_fetch_and_add(&s->queued_packets, -1);
 		return TC_ACT_SHOT;
+	}
 	node = nn_outbound_next(s, hop + 1, &hop, &rate);
 	f = node ? nn_outflow(netns, node) : NULL;
 	q = bpf_map_lookup_elem(&sender, &netns);
 	if (f && q) {
-		__sync_fetch_and_add(&f->came_bytes, bytes);
-		return nn_send_enqueue(skb, q, node, hop, slot,
-				       bpf_ktime_get_ns());
+		child = nn_send_child(s, hop);
+		return nn_send_enqueue(skb, q,
+				       nn_lane_join(f, child, bytes, now_ns),
+				       node, hop, slot, now_ns);
 	}
+	__sync_fetch_and_add(&s->queued_packets, -1);
 	if (prepaid)
 		s->prepaid_bytes -= bytes;
 	skb->priority = sk->priority; /* which the pair has cleared */

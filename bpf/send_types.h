@@ -37,6 +37,25 @@ struct nn_outflow_key {
 	__u32 node;
 };
 
+/* What waits below a node in a namespace has a lane for each program, or node
+ * below it, so that none waits for what others have too much: an HTB class,
+ * served in turn. The first is of those that have no own. */
+#define NN_LANES 16
+/* Minor numbers of their classes, those of nodes being below: of the first lane
+ * this and the node, of the others from f->lanes on. */
+#define NN_LANE_FIRST 0x8000
+/* A lane of which nothing came or left for so long is empty: what should be in
+ * it was dropped. */
+#define NN_LANE_EMPTY_NS 2000000000ULL
+
+struct nn_lane {
+	__u64 child; /* whose it is, 0 = nobody's */
+	__u64 came_bytes;
+	__u64 left_bytes;
+	__u64 used_ns;
+	__u64 paid_ns; /* when the clock is paid for what has left */
+};
+
 /* What a node sends in a namespace but TCP. Counters grow from the class's
  * creation; nobody holds a lock: a count that is lost in a race is one of
  * thousands. */
@@ -45,12 +64,14 @@ struct nn_outflow {
 	__u64 bytes;	   /* and out of it, or past it */
 	__u64 packets;	   /* segments out of it */
 	__u64 link_bytes;  /* as HTB counts them, with link headers */
-	__u64 aside_bytes; /* let past it: control messages */
+	__u64 aside_bytes; /* let past it: within its program's share */
 	__u64 dropped;	   /* packets: too far ahead of the clock */
-	__u64 paid_ns;	   /* when the clock is paid for what has left */
 	__u64 aside_ns;	   /* when the part that passes is paid for */
+	__u32 lanes; /* minor number of the lanes' classes, 0 = none yet */
+	__u32 largest_bytes; /* of packets, with the segments they stand for */
+	struct nn_lane lane[NN_LANES];
 };
-_Static_assert(sizeof(struct nn_outflow) == 64, "nn_outflow");
+_Static_assert(sizeof(struct nn_outflow) == 64 + NN_LANES * 40, "nn_outflow");
 
 /* Reasons for which a packet passed although it should have been held. */
 enum nn_send_fault {

@@ -213,6 +213,17 @@ static __always_inline int nn_window_asked(struct bpf_sock_ops *ctx)
 	       NN_FIRST_MSS;
 }
 
+/* Programs of others may answer, too, before this one: the lower window holds,
+ * and who wants none says nothing. */
+static __always_inline void nn_window_answer(struct bpf_sock_ops *ctx,
+					     int segments)
+{
+	int before = ctx->reply;
+
+	if (segments > 0 && (before <= 0 || segments < before))
+		ctx->reply = segments;
+}
+
 /* An open connection whose callbacks do not run, or whose limit has gone. True
  * if no callback will keep its window, so that it has to be visited again. */
 static __always_inline bool nn_window_visit(struct sock_common *skc)

@@ -27,6 +27,7 @@ struct nn_packet {
 	__u32 destination[4];
 	struct nn_ports ports;
 	__u32 fragment_id;
+	__u32 ip_bytes;
 	__u16 offset; /* of the transport header, from the network header on */
 	__u16 fragment_offset;
 	__u8 protocol;
@@ -68,6 +69,7 @@ static __always_inline bool nn_parse_v4(struct __sk_buff *skb,
 	p->fragment_offset = fragment & NN_IP_OFFSET;
 	p->more = !!(fragment & NN_IP_MORE);
 	p->fragment_id = h.id;
+	p->ip_bytes = bpf_ntohs(h.total);
 	return true;
 }
 
@@ -97,6 +99,7 @@ static __always_inline bool nn_parse_v6(struct __sk_buff *skb,
 		p->destination[i] = h.destination[i];
 	}
 	p->v6 = 1;
+	p->ip_bytes = sizeof(h) + bpf_ntohs(h.payload);
 	p->offset = sizeof(h);
 	p->protocol = h.next;
 	for (int i = 0; i < NN_EXTENSIONS; i++) {
@@ -209,6 +212,23 @@ static __always_inline bool nn_packet_empty(const struct nn_packet *p,
 	       bytes <= (__u64)p->offset + p->transport_bytes;
 }
 
+/* As it comes in, for nobody who is known: counted while a limit stands on the
+ * host, as else not all of it is looked at. What a device puts before it does
+ * not matter here: to ask that would cost those who are forwarded. */
+static __always_inline void nn_unknown_came(const struct __sk_buff *skb,
+					    const struct nn_packet *p,
+					    __u32 kind)
+{
+	__u32 segments = skb->gso_segs > 1 ? skb->gso_segs : 1;
+
+	if (!nn_host_limited())
+		return;
+	nn_unknown(kind,
+		   p->ip_bytes + (__u64)(segments - 1) *
+					 (p->offset + p->transport_bytes),
+		   segments);
+}
+
 static __always_inline struct bpf_sock *nn_packet_socket(struct __sk_buff *skb,
 							 struct nn_packet *p,
 							 __s32 netns_id)
@@ -297,14 +317,18 @@ static __always_inline bool nn_packet_path(struct __sk_buff *skb,
 	struct nn_kept k = {};
 	struct nn_socket *s;
 	struct bpf_sock *sk;
-	bool keep = p->more;
+	bool keep = p->more, unknown = false;
 
 	if (p->fragment_offset)
 		return nn_path_kept(skb, p, slot, path);
 	sk = nn_packet_socket(skb, p,
 			      slot ? slot->netns_id : BPF_F_CURRENT_NETNS);
-	if (!sk)
-		return slot && nn_path_kept(skb, p, slot, path);
+	if (!sk) {
+		if (slot)
+			return nn_path_kept(skb, p, slot, path);
+		nn_unknown_came(skb, p, NN_UNKNOWN_CAME_NOBODY);
+		return false;
+	}
 	if (sk->state == TCP_LISTEN) {
 		bpf_sk_release(sk);
 		return slot && nn_path_kept(skb, p, slot, path);
@@ -315,6 +339,7 @@ static __always_inline bool nn_packet_path(struct __sk_buff *skb,
 	if (s) {
 		for (int i = 0; i < NN_PATH_MAX; i++)
 			path->hops[i] = s->path[i];
+		unknown = nn_socket_nobodys(s);
 	} else if (!nn_socket_tunnel(p, sk)) {
 		struct nn_node *n = NULL;
 
@@ -324,8 +349,11 @@ static __always_inline bool nn_packet_path(struct __sk_buff *skb,
 		if (n) {
 			path->hops[0].node = policy->host_node;
 			path->hops[0].generation = n->generation;
+			unknown = true;
 		}
 	}
+	if (unknown && !slot)
+		nn_unknown_came(skb, p, NN_UNKNOWN_CAME_SOCKET);
 	bpf_sk_release(sk);
 	if (!path->hops[0].node)
 		return false;

@@ -142,6 +142,84 @@ static __always_inline void nn_joins_queue(struct nn_inflow *f, __u64 bytes)
 	__sync_fetch_and_add(&f->came_bytes, bytes);
 }
 
+static __always_inline __u32 nn_span_now(__u64 now_ns)
+{
+	return now_ns / NN_SPAN_NS;
+}
+
+static __always_inline struct nn_span_count *nn_span_count(struct nn_inflow *f,
+							   __u32 span)
+{
+	struct nn_span_count *c = &f->recent[span & (NN_RECENT - 1)];
+
+	if (c->span != span) {
+		c->span = span;
+		c->receivers = 0;
+		c->opened = 0;
+		c->bytes = 0;
+		c->offered = 0;
+	}
+	return c;
+}
+
+/* Does a datagram in parts fit in the queue, of which this is the first? A full
+ * queue drops parts of many, and what is left of each is of no use: so while
+ * more comes than the limit lets through, and more than half of the queue is in
+ * use, as many are dropped as are too many. Counts what comes. Not static: it
+ * has its own stack then. */
+__noinline int nn_fits(struct nn_inflow *f, __u32 node, __u64 bytes,
+		       __u32 first)
+{
+	__u32 span = bpf_ktime_get_ns() / NN_SPAN_NS;
+	__u64 offered = 0, left = 0, rate, room, *due;
+	struct nn_node *n;
+
+	if (!f)
+		return 1;
+	__sync_fetch_and_add(&nn_span_count(f, span)->offered, bytes);
+	if (!first)
+		return 1;
+	for (__u32 i = 1; i < NN_RECENT; i++) {
+		const struct nn_span_count *c =
+			&f->recent[(span - i) & (NN_RECENT - 1)];
+
+		if (c->span != span - i)
+			continue;
+		offered += c->offered;
+		left += c->bytes;
+	}
+	n = bpf_map_lookup_elem(&nodes, &node);
+	if (!n)
+		return 1;
+	rate = nn_ceiling(n, NN_DOWN);
+	due = bpf_map_lookup_elem(&dues, &node);
+	if (due)
+		rate = nn_lower(rate, *due);
+	room = rate / NN_ROOM_PART;
+	if (room < NN_ROOM_LEAST)
+		room = NN_ROOM_LEAST;
+	if (offered <= left + room / 2)
+		return 1;
+	/* what could leave, though it did not */
+	rate = (NN_RECENT - 1) * rate / (NN_NSEC_PER_SEC / NN_SPAN_NS);
+	if (left < rate)
+		left = rate;
+	return (bpf_get_prandom_u32() & 1023) * offered < left << 10;
+}
+
+/* The other parts of a datagram are dropped, too. */
+static __always_inline void nn_refuse(struct __sk_buff *skb,
+				      const struct nn_packet *p,
+				      struct nn_path *path, struct nn_inflow *f)
+{
+	struct nn_kept k = {};
+
+	nn_kept_key(skb, p, NULL, &k);
+	path->hops[0].node |= NN_KEPT_DROPPED;
+	bpf_map_update_elem(&kept, &k, path, BPF_ANY);
+	__sync_fetch_and_add(&f->refused, 1);
+}
+
 /* At the ingress of each of the machine's devices but lo: its packets are sent
  * with a route already, which they would lose on the way. */
 static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
@@ -153,7 +231,7 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 	struct nn_device *d;
 	struct nn_inflow *f;
 	__u32 node, hop = 0, segments;
-	bool bare;
+	bool bare, first, dropped;
 	__u64 bytes;
 
 	if ((skb->tc_index & NN_MARK_MASK) == NN_MARK) {
@@ -167,8 +245,15 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 	q = nn_shaper();
 	if (q && q->ports_known && nn_packet_free(skb))
 		return TC_ACT_UNSPEC;
-	if (!nn_parse(skb, &p) || !nn_packet_path(skb, &p, NULL, &path))
+	if (!nn_parse(skb, &p)) {
+		if (nn_is_control(p.protocol))
+			nn_unknown_came(skb, &p, NN_UNKNOWN_CAME_KERNEL);
 		return TC_ACT_UNSPEC;
+	}
+	if (!nn_packet_path(skb, &p, NULL, &path))
+		return TC_ACT_UNSPEC;
+	dropped = path.hops[0].node & NN_KEPT_DROPPED;
+	path.hops[0].node &= ~NN_KEPT_DROPPED;
 	node = nn_inbound_next(&path, 0, &hop);
 	if (!node)
 		return TC_ACT_UNSPEC;
@@ -187,6 +272,15 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 		nn_aside(&path, bytes);
 		return TC_ACT_UNSPEC;
 	}
+	first = p.more && !p.fragment_offset;
+	if (!nn_fits(f, node, bytes, first)) {
+		nn_refuse(skb, &p, &path, f);
+		return TC_ACT_SHOT;
+	}
+	if (dropped) {
+		__sync_fetch_and_add(&f->refused, 1);
+		return TC_ACT_SHOT;
+	}
 	if ((bare && !nn_header_add(skb)) ||
 	    (d->link_ifindex &&
 	     bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), node))) {
@@ -197,25 +291,6 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 	if (d->link_ifindex)
 		return nn_send_home(skb, d, node, hop);
 	return nn_enqueue(skb, q, node, hop, d->slot);
-}
-
-static __always_inline __u32 nn_span_now(__u64 now_ns)
-{
-	return now_ns / NN_SPAN_NS;
-}
-
-static __always_inline struct nn_span_count *nn_span_count(struct nn_inflow *f,
-							   __u32 span)
-{
-	struct nn_span_count *c = &f->recent[span & (NN_RECENT - 1)];
-
-	if (c->span != span) {
-		c->span = span;
-		c->receivers = 0;
-		c->opened = 0;
-		c->bytes = 0;
-	}
-	return c;
 }
 
 /* False: it is dropped. */

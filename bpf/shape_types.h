@@ -22,6 +22,13 @@
 /* How long the queue of a limit may get by its receivers' windows. */
 #define NN_QUEUE_NS 10000000ULL
 #define NN_SPAN_NS  250000000ULL
+/* The queue of a limit has room for so much at least, and for so much of its
+ * rate, as the user side makes it. */
+#define NN_ROOM_LEAST 196608
+#define NN_ROOM_PART  20 /* of a second's */
+/* Of the first node in a path that is kept: the datagram is dropped, so that
+ * its other parts need no room. */
+#define NN_KEPT_DROPPED (1U << 31)
 
 /* The pair of devices; one element, written by the user side. */
 struct nn_shaper {
@@ -72,6 +79,7 @@ struct nn_span_count {
 	__u32 span;	 /* which one */
 	__u32 receivers; /* sockets to which something came */
 	__u64 bytes;	 /* that left the queue */
+	__u64 offered;	 /* and that came, what was dropped included */
 	__u32 opened;	 /* connections that were asked for */
 	__u32 pad;
 };
@@ -90,9 +98,10 @@ struct nn_inflow {
 	__u32 scale_span;    /* in which that was looked at */
 	__u64 paid_ns; /* when a total's clock is paid for what has left */
 	__u64 policed; /* packets dropped: too far ahead of it */
+	__u64 refused; /* packets dropped before the queue: see nn_fits */
 	struct nn_span_count recent[NN_RECENT];
 };
-_Static_assert(sizeof(struct nn_inflow) == 80 + NN_RECENT * 24, "nn_inflow");
+_Static_assert(sizeof(struct nn_inflow) == 88 + NN_RECENT * 32, "nn_inflow");
 
 /* A TCP socket whose window is kept short. */
 struct nn_receiver {

@@ -82,8 +82,8 @@ int nn_shape_window(struct bpf_sock_ops *ctx)
 {
 	switch (ctx->op) {
 	case BPF_SOCK_OPS_RWND_INIT:
-		ctx->reply = ctx->sk ? nn_window_first(ctx->sk)
-				     : nn_window_asked(ctx);
+		nn_window_answer(ctx, ctx->sk ? nn_window_first(ctx->sk)
+					      : nn_window_asked(ctx));
 		break;
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
 		nn_connects(ctx);

@@ -12,12 +12,14 @@
 
 #define NN_NSEC_PER_SEC 1000000000ULL
 #define NN_MAX_NODES	16384
-/* The class of all that is sent below a node but TCP; no program has tgid 0. */
-#define NN_CHILD_DATAGRAMS (1ULL << 62)
-#define NN_CHILD_INFLOW	   (1ULL << 61) /* and of all that it receives */
-#define NN_PATH_MAX	   8		/* nodes that may hold for one socket */
-#define NN_WEIGHT_DEFAULT  100
-#define NN_WEIGHT_MAX	   10000
+/* A child's class for what it sends and is no TCP, beside that for TCP: a bit
+ * of its number that tgids and indexes of nodes do not reach. */
+#define NN_CHILD_DATAGRAMS (1ULL << 31)
+/* The class of all that is received below a node; no program has tgid 0. */
+#define NN_CHILD_INFLOW	  (1ULL << 61)
+#define NN_PATH_MAX	  8 /* nodes that may hold for one socket */
+#define NN_WEIGHT_DEFAULT 100
+#define NN_WEIGHT_MAX	  10000
 
 /* The system virtual time of a clock counts 2^-20 bytes per unit of weight. */
 #define NN_VTIME_SHIFT 20
@@ -202,6 +204,9 @@ struct nn_socket {
 	__u64 queue_asked_ns; /* when the daemon was asked for a queue */
 	__u32 queue_ifindex;  /* device before which one took its last packet */
 	__u32 queue_epoch;    /* the policy's, then */
+	__u64 queued_ns;      /* when a packet came into the queue or left it */
+	__u32 queued_packets; /* that wait there */
+	__u32 pad;
 };
 
 /* What holds now; one element, written by the user side only. */
@@ -221,6 +226,23 @@ enum nn_fault {
 	NN_FAULT_SOCKET_STORAGE,
 	NN_FAULT_EVENT_LOST,
 	NN_FAULTS,
+};
+
+/* Traffic that is nobody's, as far as is known: it is counted where a program
+ * looks at it anyway. */
+enum nn_unknown {
+	NN_UNKNOWN_SENT_SOCKET, /* by a socket of which no process is known */
+	NN_UNKNOWN_SENT_KERNEL, /* by the kernel itself: answers, resets */
+	NN_UNKNOWN_CAME_SOCKET, /* for a socket of which no process is known */
+	NN_UNKNOWN_CAME_KERNEL, /* ICMP and the like */
+	NN_UNKNOWN_CAME_NOBODY, /* for no socket: forwarded, refused, too late
+				 */
+	NN_UNKNOWNS,
+};
+
+struct nn_volume {
+	__u64 bytes; /* of IP packets */
+	__u64 packets;
 };
 
 enum nn_event {

@@ -21,6 +21,7 @@ type Daemon struct {
 	mu       sync.Mutex
 	status   api.Status
 	nodes    []api.Node // in the order in which they were made
+	unknown  api.Unknown
 	requests []api.SetRequest
 	deny     *api.Error
 	down     bool
@@ -56,6 +57,13 @@ func (d *Daemon) Put(n api.Node) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.nodes = append(d.nodes, n)
+}
+
+// SetUnknown says how much traffic has no known owner.
+func (d *Daemon) SetUnknown(u api.Unknown) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unknown, d.status.Unknown = u, u
 }
 
 // Deny makes every writing call fail with e; nil lets them through again.
@@ -103,7 +111,7 @@ func (d *Daemon) getStatus(w http.ResponseWriter, _ *http.Request) {
 func (d *Daemon) getNodes(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	list := api.NodeList{Version: api.Version, Time: time.Date(2026, 11, 21, 21, 0, 0, 0, time.UTC), Nodes: []api.Node{}}
+	list := api.NodeList{Version: api.Version, Time: time.Date(2026, 11, 21, 21, 0, 0, 0, time.UTC), Nodes: []api.Node{}, Unknown: d.unknown}
 	text := r.URL.Query().Get("subject")
 	if text == "" {
 		list.Nodes = append(list.Nodes, d.nodes...)

@@ -220,6 +220,9 @@ type netniceNnSocket struct {
 	QueueAskedNs     uint64
 	QueueIfindex     uint32
 	QueueEpoch       uint32
+	QueuedNs         uint64
+	QueuedPackets    uint32
+	Pad              uint32
 }
 
 type netniceNnSocketFlags uint32
@@ -275,6 +278,23 @@ type netniceNnTaskRecord struct {
 	Cgroup uint64
 }
 
+type netniceNnUnknown uint32
+
+const (
+	netniceNnUnknownNN_UNKNOWN_SENT_SOCKET netniceNnUnknown = 0
+	netniceNnUnknownNN_UNKNOWN_SENT_KERNEL netniceNnUnknown = 1
+	netniceNnUnknownNN_UNKNOWN_CAME_SOCKET netniceNnUnknown = 2
+	netniceNnUnknownNN_UNKNOWN_CAME_KERNEL netniceNnUnknown = 3
+	netniceNnUnknownNN_UNKNOWN_CAME_NOBODY netniceNnUnknown = 4
+	netniceNnUnknownNN_UNKNOWNS            netniceNnUnknown = 5
+)
+
+type netniceNnVolume struct {
+	_       structs.HostLayout
+	Bytes   uint64
+	Packets uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -290,6 +310,7 @@ const (
 	netniceMapPortsSeen           = "ports_seen"
 	netniceMapSockets             = "sockets"
 	netniceMapTasks               = "tasks"
+	netniceMapUnknown             = "unknown"
 	netniceMapUsers               = "users"
 	netniceProgNnAdoptConnections = "nn_adopt_connections"
 	netniceProgNnAdoptFiles       = "nn_adopt_files"
@@ -332,6 +353,7 @@ const (
 	netniceVarNnKeepSocketFlags   = "nn_keep_socket_flags"
 	netniceVarNnKeepSocketRecord  = "nn_keep_socket_record"
 	netniceVarNnKeepTaskRecord    = "nn_keep_task_record"
+	netniceVarNnKeepUnknown       = "nn_keep_unknown"
 	netniceVarReleaseNode         = "release_node"
 	netniceVarReleaseRates        = "release_rates"
 )
@@ -419,6 +441,7 @@ type netniceMapSpecs struct {
 	PortsSeen *ebpf.MapSpec `ebpf:"ports_seen"`
 	Sockets   *ebpf.MapSpec `ebpf:"sockets"`
 	Tasks     *ebpf.MapSpec `ebpf:"tasks"`
+	Unknown   *ebpf.MapSpec `ebpf:"unknown"`
 	Users     *ebpf.MapSpec `ebpf:"users"`
 }
 
@@ -443,6 +466,7 @@ type netniceVariableSpecs struct {
 	NnKeepSocketFlags  *ebpf.VariableSpec `ebpf:"nn_keep_socket_flags"`
 	NnKeepSocketRecord *ebpf.VariableSpec `ebpf:"nn_keep_socket_record"`
 	NnKeepTaskRecord   *ebpf.VariableSpec `ebpf:"nn_keep_task_record"`
+	NnKeepUnknown      *ebpf.VariableSpec `ebpf:"nn_keep_unknown"`
 	ReleaseNode        *ebpf.VariableSpec `ebpf:"release_node"`
 	ReleaseRates       *ebpf.VariableSpec `ebpf:"release_rates"`
 }
@@ -478,6 +502,7 @@ type netniceMaps struct {
 	PortsSeen *ebpf.Map `ebpf:"ports_seen"`
 	Sockets   *ebpf.Map `ebpf:"sockets"`
 	Tasks     *ebpf.Map `ebpf:"tasks"`
+	Unknown   *ebpf.Map `ebpf:"unknown"`
 	Users     *ebpf.Map `ebpf:"users"`
 }
 
@@ -494,6 +519,7 @@ func (m *netniceMaps) Close() error {
 		m.PortsSeen,
 		m.Sockets,
 		m.Tasks,
+		m.Unknown,
 		m.Users,
 	)
 }
@@ -519,6 +545,7 @@ type netniceVariables struct {
 	NnKeepSocketFlags  *ebpf.Variable `ebpf:"nn_keep_socket_flags"`
 	NnKeepSocketRecord *ebpf.Variable `ebpf:"nn_keep_socket_record"`
 	NnKeepTaskRecord   *ebpf.Variable `ebpf:"nn_keep_task_record"`
+	NnKeepUnknown      *ebpf.Variable `ebpf:"nn_keep_unknown"`
 	ReleaseNode        *ebpf.Variable `ebpf:"release_node"`
 	ReleaseRates       *ebpf.Variable `ebpf:"release_rates"`
 }

@@ -16,15 +16,22 @@ type (
 	OutflowKey = sendingNnOutflowKey
 	SendPlace  = sendingNnSendPlace
 	SendSlot   = sendingNnSendSlot
+	Lane       = sendingNnLane
 )
 
 //revive:enable:exported
 
-// Classes of their own below a node: of all that is sent but TCP, and of all that
-// is received.
+// Classes of their own below a node: of what a child sends but TCP, a bit of the
+// child's number, and of all that is received.
 const (
-	ChildDatagrams = 1 << 62
+	ChildDatagrams = 1 << 31
 	ChildInflow    = 1 << 61
+)
+
+// Minor numbers of the HTB classes of lanes: see bpf/send_types.h.
+const (
+	LaneFirst = 0x8000
+	LaneOwn   = 0xc000
 )
 
 // SendFaultNames are the counters of the send_faults map, by index.

@@ -73,6 +73,15 @@ type sendingNnDeviceKey struct {
 	Ifindex uint32
 }
 
+type sendingNnLane struct {
+	_         structs.HostLayout
+	Child     uint64
+	CameBytes uint64
+	LeftBytes uint64
+	UsedNs    uint64
+	PaidNs    uint64
+}
+
 type sendingNnNode struct {
 	_               structs.HostLayout
 	Kind            uint32
@@ -96,15 +105,17 @@ type sendingNnNode struct {
 }
 
 type sendingNnOutflow struct {
-	_          structs.HostLayout
-	CameBytes  uint64
-	Bytes      uint64
-	Packets    uint64
-	LinkBytes  uint64
-	AsideBytes uint64
-	Dropped    uint64
-	PaidNs     uint64
-	AsideNs    uint64
+	_            structs.HostLayout
+	CameBytes    uint64
+	Bytes        uint64
+	Packets      uint64
+	LinkBytes    uint64
+	AsideBytes   uint64
+	Dropped      uint64
+	AsideNs      uint64
+	Lanes        uint32
+	LargestBytes uint32
+	Lane         [16]sendingNnLane
 }
 
 type sendingNnOutflowKey struct {
@@ -180,12 +191,21 @@ type sendingNnSocket struct {
 	QueueAskedNs     uint64
 	QueueIfindex     uint32
 	QueueEpoch       uint32
+	QueuedNs         uint64
+	QueuedPackets    uint32
+	Pad              uint32
 }
 
 type sendingNnTask struct {
 	_          structs.HostLayout
 	Node       uint32
 	Generation uint32
+}
+
+type sendingNnVolume struct {
+	_       structs.HostLayout
+	Bytes   uint64
+	Packets uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -207,6 +227,7 @@ const (
 	sendingMapSender          = "sender"
 	sendingMapSockets         = "sockets"
 	sendingMapTasks           = "tasks"
+	sendingMapUnknown         = "unknown"
 	sendingMapUsers           = "users"
 	sendingProgNnSendBack     = "nn_send_back"
 	sendingProgNnSendOut      = "nn_send_out"
@@ -280,6 +301,7 @@ type sendingMapSpecs struct {
 	Sender      *ebpf.MapSpec `ebpf:"sender"`
 	Sockets     *ebpf.MapSpec `ebpf:"sockets"`
 	Tasks       *ebpf.MapSpec `ebpf:"tasks"`
+	Unknown     *ebpf.MapSpec `ebpf:"unknown"`
 	Users       *ebpf.MapSpec `ebpf:"users"`
 }
 
@@ -325,6 +347,7 @@ type sendingMaps struct {
 	Sender      *ebpf.Map `ebpf:"sender"`
 	Sockets     *ebpf.Map `ebpf:"sockets"`
 	Tasks       *ebpf.Map `ebpf:"tasks"`
+	Unknown     *ebpf.Map `ebpf:"unknown"`
 	Users       *ebpf.Map `ebpf:"users"`
 }
 
@@ -345,6 +368,7 @@ func (m *sendingMaps) Close() error {
 		m.Sender,
 		m.Sockets,
 		m.Tasks,
+		m.Unknown,
 		m.Users,
 	)
 }

@@ -99,11 +99,13 @@ type shapingNnInflow struct {
 	ScaleSpan    uint32
 	PaidNs       uint64
 	Policed      uint64
+	Refused      uint64
 	Recent       [4]struct {
 		_         structs.HostLayout
 		Span      uint32
 		Receivers uint32
 		Bytes     uint64
+		Offered   uint64
 		Opened    uint32
 		Pad       uint32
 	}
@@ -249,6 +251,9 @@ type shapingNnSocket struct {
 	QueueAskedNs     uint64
 	QueueIfindex     uint32
 	QueueEpoch       uint32
+	QueuedNs         uint64
+	QueuedPackets    uint32
+	Pad              uint32
 }
 
 type shapingNnTask struct {
@@ -282,6 +287,12 @@ type shapingNnTransmit struct {
 	Apart      uint64
 }
 
+type shapingNnVolume struct {
+	_       structs.HostLayout
+	Bytes   uint64
+	Packets uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -307,6 +318,7 @@ const (
 	shapingMapSlots              = "slots"
 	shapingMapSockets            = "sockets"
 	shapingMapTasks              = "tasks"
+	shapingMapUnknown            = "unknown"
 	shapingMapUsers              = "users"
 	shapingProgNnAdoptUdpFiles   = "nn_adopt_udp_files"
 	shapingProgNnDatagramCreate  = "nn_datagram_create"
@@ -419,6 +431,7 @@ type shapingMapSpecs struct {
 	Slots       *ebpf.MapSpec `ebpf:"slots"`
 	Sockets     *ebpf.MapSpec `ebpf:"sockets"`
 	Tasks       *ebpf.MapSpec `ebpf:"tasks"`
+	Unknown     *ebpf.MapSpec `ebpf:"unknown"`
 	Users       *ebpf.MapSpec `ebpf:"users"`
 }
 
@@ -473,6 +486,7 @@ type shapingMaps struct {
 	Slots       *ebpf.Map `ebpf:"slots"`
 	Sockets     *ebpf.Map `ebpf:"sockets"`
 	Tasks       *ebpf.Map `ebpf:"tasks"`
+	Unknown     *ebpf.Map `ebpf:"unknown"`
 	Users       *ebpf.Map `ebpf:"users"`
 }
 
@@ -499,6 +513,7 @@ func (m *shapingMaps) Close() error {
 		m.Slots,
 		m.Sockets,
 		m.Tasks,
+		m.Unknown,
 		m.Users,
 	)
 }

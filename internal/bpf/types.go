@@ -19,6 +19,7 @@ type (
 	QueueWanted  = netniceNnQueueEvent
 	ExecEvent    = netniceNnExecEvent
 	Policy       = netniceNnPolicy
+	Volume       = netniceNnVolume
 )
 
 //revive:enable:exported
@@ -45,6 +46,12 @@ const (
 	KindCgroup = uint32(netniceNnNodeKindNN_NODE_CGROUP)
 	KindUser   = uint32(netniceNnNodeKindNN_NODE_USER)
 	KindHost   = uint32(netniceNnNodeKindNN_NODE_HOST)
+
+	UnknownSentSocket = uint32(netniceNnUnknownNN_UNKNOWN_SENT_SOCKET)
+	UnknownSentKernel = uint32(netniceNnUnknownNN_UNKNOWN_SENT_KERNEL)
+	UnknownCameSocket = uint32(netniceNnUnknownNN_UNKNOWN_CAME_SOCKET)
+	UnknownCameKernel = uint32(netniceNnUnknownNN_UNKNOWN_CAME_KERNEL)
+	UnknownCameNobody = uint32(netniceNnUnknownNN_UNKNOWN_CAME_NOBODY)
 
 	DirectionUp    = uint32(netniceNnDirectionNN_UP)
 	DirectionTotal = uint32(netniceNnDirectionNN_TOTAL)

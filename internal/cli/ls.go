@@ -35,6 +35,10 @@ func (a *App) ls() *cobra.Command {
   DOWN, RECEIVED what comes in now, and IP bytes since the limit was set: where
                  a limit on that stands
 
+The last line, "unknown", is traffic of which no process is known, since netnice
+came up; netnice status tells of what kind. It is counted while a limit stands on
+the host; what comes in, while one on that stands, too.
+
 On a narrow terminal the last columns are left out.`,
 		Args: between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -95,7 +99,7 @@ func (a *App) list(ctx context.Context, asJSON, again bool) error {
 	case asJSON:
 		return writeJSON(a.Out, list)
 	}
-	text := a.tree(list.Nodes, width)
+	text := a.tree(list, width)
 	if again && width > 0 {
 		// Redraw in place, line by line, so that nothing flickers.
 		text = cut(text, height)
@@ -118,7 +122,8 @@ func cut(text string, height int) string {
 }
 
 // tree prints nodes as ls does, no line wider than width (0 = any).
-func (a *App) tree(nodes []api.Node, width int) string {
+func (a *App) tree(list *api.NodeList, width int) string {
+	nodes := list.Nodes
 	if len(nodes) == 0 {
 		return "no limits\n"
 	}
@@ -133,7 +138,8 @@ func (a *App) tree(nodes []api.Node, width int) string {
 		{title: "PROCS", right: true, drop: 5},
 		{title: "SOCKS", right: true, drop: 6},
 	}}
-	down := slices.ContainsFunc(nodes, func(n api.Node) bool { return receives(&n) })
+	unknown := list.Unknown
+	down := unknown.Down.Bytes > 0 || slices.ContainsFunc(nodes, func(n api.Node) bool { return receives(&n) })
 	if down {
 		t.columns = append(t.columns,
 			column{title: "DOWN", right: true, drop: 1},
@@ -155,6 +161,16 @@ func (a *App) tree(nodes []api.Node, width int) string {
 			row = append(row, units.FormatRate(n.Down.RateBytesPerSec, a.units), units.FormatBytes(n.Down.Bytes, a.units))
 		case down:
 			row = append(row, "-", "-")
+		}
+		t.rows = append(t.rows, row)
+	}
+	if unknown.Up.Bytes > 0 || unknown.Down.Bytes > 0 {
+		row := []string{
+			"unknown", "", "-", units.FormatRate(unknown.Up.RateBytesPerSec, a.units),
+			units.FormatBytes(unknown.Up.Bytes, a.units), "-", "-", "-", "-",
+		}
+		if down {
+			row = append(row, units.FormatRate(unknown.Down.RateBytesPerSec, a.units), units.FormatBytes(unknown.Down.Bytes, a.units))
 		}
 		t.rows = append(t.rows, row)
 	}

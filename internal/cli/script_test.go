@@ -157,7 +157,7 @@ type script struct {
 func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	s, ok := ts.Value("script").(*script)
 	if !ok || len(args) == 0 {
-		ts.Fatalf("usage: daemon start|stop|deny|tree|requests")
+		ts.Fatalf("usage: daemon start|stop|deny|tree|unknown|requests")
 	}
 	switch args[0] {
 	case "start":
@@ -177,6 +177,11 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	case "rules":
 		s.daemon.SetRules(exampleRules(args[1:]...))
+	case "unknown":
+		s.daemon.SetUnknown(api.Unknown{
+			Up:   api.UnknownUsage{Bytes: 2_100_000, Packets: 1500, RateBytesPerSec: 400_000, BytesOf: api.UnknownBytes{Socket: 2_000_000, Kernel: 100_000}},
+			Down: api.UnknownUsage{Bytes: 3_000_000, Packets: 2000, BytesOf: api.UnknownBytes{NoSocket: 3_000_000}},
+		})
 	case "requests":
 		var out strings.Builder
 		for _, r := range s.daemon.Requests() {

@@ -43,6 +43,9 @@ func (a *App) show() *cobra.Command {
 					fmt.Fprintln(a.Out)
 				}
 				fmt.Fprint(a.Out, a.paragraph(&list.Nodes[i]))
+				if list.Nodes[i].Subject.Kind == api.KindHost {
+					fmt.Fprintf(a.Out, "  %-9s %s\n", "unknown", a.unknownText(list.Unknown))
+				}
 			}
 			return nil
 		},

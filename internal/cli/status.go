@@ -33,7 +33,7 @@ func (a *App) status() *cobra.Command {
 			if asJSON {
 				return writeJSON(a.Out, status)
 			}
-			fmt.Fprint(a.Out, statusText(status))
+			fmt.Fprint(a.Out, a.statusText(status))
 			return nil
 		},
 	}
@@ -41,7 +41,7 @@ func (a *App) status() *cobra.Command {
 	return cmd
 }
 
-func statusText(s *api.Status) string {
+func (a *App) statusText(s *api.Status) string {
 	var b strings.Builder
 	line := func(key, format string, args ...any) {
 		fmt.Fprintf(&b, "%-9s %s\n", key, fmt.Sprintf(format, args...))
@@ -76,6 +76,7 @@ func statusText(s *api.Status) string {
 		faults = []string{"none"}
 	}
 	line("faults", "%s", strings.Join(faults, ", "))
+	line("unknown", "%s", a.unknownText(s.Unknown))
 	if len(t.rows) > 0 {
 		b.WriteString("\n" + t.render(0))
 	}

@@ -113,6 +113,7 @@ type Daemon struct {
 	file      stateFile
 	isDown    bool // Down was called; nothing may be set any more
 	headcount headcount
+	unknown   history // of traffic whose owner is unknown
 
 	inflight atomic.Int64
 	lastBusy atomic.Int64 // ns since started
@@ -364,9 +365,16 @@ func (d *Daemon) Status(context.Context) (api.Status, error) {
 	if err != nil {
 		return api.Status{}, fmt.Errorf("read the kernel side's counters: %w", err)
 	}
+	now, err := d.sampler.stats()
+	if err != nil {
+		return api.Status{}, err
+	}
+	d.mu.Lock()
+	unknown := d.renderUnknown(now)
+	d.mu.Unlock()
 	return api.Status{
 		Version: api.Version, Release: d.opts.Release, PID: os.Getpid(), Since: d.started,
 		OnDemand: d.opts.OnDemand, Kernel: d.resolver.KernelRelease(), Nodes: d.count(),
-		Programs: d.programs(), Counters: counters,
+		Programs: d.programs(), Unknown: unknown, Counters: counters,
 	}, nil
 }

@@ -106,7 +106,7 @@ func (d *Daemon) around(list []*node, res identity.Resolved, now sample) []*node
 }
 
 func (d *Daemon) list(nodes []*node, now sample) api.NodeList {
-	answer := api.NodeList{Version: api.Version, Time: now.at, Nodes: make([]api.Node, 0, len(nodes))}
+	answer := api.NodeList{Version: api.Version, Time: now.at, Nodes: make([]api.Node, 0, len(nodes)), Unknown: d.renderUnknown(now)}
 	var census map[uint32]int
 	enclosing := d.enclosures()
 	for _, n := range nodes {
@@ -206,7 +206,7 @@ func (e enclosures) around(dir string) uint32 {
 // counts them.
 func (d *Daemon) render(n *node, now sample) api.Node {
 	stats, queue := now.nodes[n.id], now.queues[n.id]
-	up, down := n.rates(pointOf(now.at, stats), d.opts.Tick/2)
+	up, down := n.history.rates(pointOf(now.at, stats), d.opts.Tick/2)
 	shown := api.Node{
 		ID: n.id, Subject: n.res.Subject, Parent: stats.Parent, Name: n.res.Name, UID: n.res.UID,
 		Limits: n.limits(), Weight: n.holding().weight(), Loopback: n.holding().loopback(), MeterOff: n.holding().meterOff(),

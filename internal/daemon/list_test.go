@@ -99,6 +99,38 @@ func TestUsage(t *testing.T) {
 	require.InDelta(t, 1e6, got.Up.RateBytesPerSec, 0.3e6)
 }
 
+func TestUnknownOwners(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	opts.Tick = 100 * time.Millisecond
+	h := start(t, fake, opts)
+	h.mustSet(root, "host", up(1e6))
+	begin := time.Now()
+	for time.Since(begin) < 10*opts.Tick {
+		fake.SetUnknown(enforce.UnknownStats{
+			SentSocket:     enforce.Volume{Bytes: uint64(time.Since(begin).Seconds() * 1e6), Packets: 7},
+			SentKernel:     enforce.Volume{Bytes: 10, Packets: 1},
+			ReceivedSocket: enforce.Volume{Bytes: 100, Packets: 2},
+			ReceivedKernel: enforce.Volume{Bytes: 20, Packets: 3},
+			ReceivedNobody: enforce.Volume{Bytes: 3, Packets: 4},
+		})
+		time.Sleep(time.Millisecond)
+	}
+	nodes, err := h.Nodes(t.Context())
+	require.NoError(t, err)
+	got := nodes.Unknown
+	require.InDelta(t, 1e6, got.Up.RateBytesPerSec, 0.3e6)
+	require.InDelta(t, 1e6, got.Up.Bytes, 0.1e6)
+	require.Equal(t, got.Up.Bytes-10, got.Up.BytesOf.Socket)
+	require.EqualValues(t, 8, got.Up.Packets)
+	require.Equal(t, api.UnknownUsage{
+		Bytes: 123, Packets: 9, BytesOf: api.UnknownBytes{Socket: 100, Kernel: 20, NoSocket: 3},
+	}, got.Down)
+	status, err := h.Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, got.Down, status.Unknown.Down)
+}
+
 func TestSamplerIsShared(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	s := sampler{kernel: fake}

@@ -26,10 +26,13 @@ type node struct {
 	drift   enforce.NodeSpec
 	lastErr string    // logged already
 	watch   *pidWatch // of the root process; nil when it has ended or cannot be watched
-	history [2]point  // of the last ticks, newest first
+	history history
 }
 
-// point is one reading of a node's counter.
+// history is the readings of the last ticks, newest first.
+type history [2]point
+
+// point is one reading of a node's counters, or of others.
 type point struct {
 	at    time.Time
 	bytes uint64
@@ -89,17 +92,14 @@ func pointOf(at time.Time, s enforce.NodeStats) point {
 }
 
 // record keeps the counter's value of this tick.
-func (n *node) record(p point) {
-	n.history[1] = n.history[0]
-	n.history[0] = p
-}
+func (h *history) record(p point) { h[1], h[0] = h[0], p }
 
 // rates are bytes/s, sent and received, since the newest reading that is old
 // enough to divide by.
-func (n *node) rates(now point, least time.Duration) (up, down uint64) {
-	from := n.history[0]
-	if now.at.Sub(from.at) < least && !n.history[1].at.IsZero() {
-		from = n.history[1]
+func (h *history) rates(now point, least time.Duration) (up, down uint64) {
+	from := h[0]
+	if now.at.Sub(from.at) < least && !h[1].at.IsZero() {
+		from = h[1]
 	}
 	span := now.at.Sub(from.at)
 	if from.at.IsZero() || span < least/10 || span <= 0 {

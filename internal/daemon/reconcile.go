@@ -21,7 +21,7 @@ func (d *Daemon) commit(old, next *node) (*node, error) {
 	if old == nil {
 		n := *next
 		n.id = d.freeID()
-		n.record(point{at: n.since})
+		n.history.record(point{at: n.since})
 		if err := d.apply(&n); err != nil {
 			return nil, err
 		}
@@ -255,8 +255,9 @@ func (d *Daemon) recordTick() {
 		d.sampler.complain(d.log, err)
 	default:
 		for id, n := range d.nodes {
-			n.record(pointOf(now.at, now.nodes[id]))
+			n.history.record(pointOf(now.at, now.nodes[id]))
 		}
+		d.unknown.record(unknownPoint(now))
 	}
 }
 

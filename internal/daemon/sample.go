@@ -13,6 +13,7 @@ import (
 type sample struct {
 	at      time.Time
 	nodes   map[uint32]enforce.NodeStats
+	unknown enforce.UnknownStats
 	sockets []enforce.SocketStats
 	queues  map[uint32]queue
 }
@@ -46,6 +47,9 @@ func (s *sampler) stats() (sample, error) {
 	now := sample{at: time.Now(), nodes: make(map[uint32]enforce.NodeStats, len(stats))}
 	for _, st := range stats {
 		now.nodes[st.ID] = st
+	}
+	if now.unknown, err = s.kernel.Unknown(); err != nil {
+		return sample{}, fmt.Errorf("read the kernel side's counters: %w", err)
 	}
 	return now, nil
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -104,6 +105,33 @@ func TestDownUDP(t *testing.T) {
 			if n := f.nodes()["pid:"+rx.pid()].Down; n.DroppedFor.QueueFull != n.Dropped ||
 				whole && n.Dropped == 0 && cpus.excuse(begin, testutil.Now()) == "" {
 				t.Errorf("three times the limit came, dropped are %d: %+v", n.Dropped, n.DroppedFor)
+			}
+		})
+	}
+}
+
+// Of datagrams in fragments, of which more come than the limit allows, whole ones are
+// lost: one that comes without a part is of no use.
+func TestDownUDPFragments(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{4000, 16000} {
+		t.Run(strconv.Itoa(size), func(t *testing.T) {
+			t.Parallel()
+			f := newInbound(newStage(t), testutil.MustPair(t))
+			const limit = 1e6
+			rx := f.python(options{in: f.A, under: []string{program, "run", "--down", "1MB/s", "--"}}, datagramReceiver, "6001", "4")
+			rx.read("ready")
+			f.python(options{in: f.B}, datagramSender, f.A4.String(), "6001", strconv.Itoa(size), "3e6", "remote")
+			time.Sleep(3 * time.Second)
+			begin := testutil.Now()
+			d := datagrams{f: f, rx: rx, headers: 8 + 20*math.Ceil(float64(size+8)/1480)}
+			before, from := d.ask(rx)
+			time.Sleep(3 * time.Second)
+			after, to := d.ask(rx)
+			got := (after - before) / (to - from)
+			t.Logf("%.3f of the limit in whole datagrams", got/limit)
+			if (got < 0.85*limit || got > 1.02*limit) && cpus.excuse(begin, testutil.Now()) == "" {
+				t.Errorf("%.0f bytes/s in whole datagrams of a limit of %.0f", got, limit)
 			}
 		})
 	}

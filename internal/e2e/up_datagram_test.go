@@ -42,11 +42,57 @@ def flood():
 threading.Thread(target=flood, daemon=True).start()
 say("ready")
 while True:
-    if wait() == "ping":
+    asked = wait()
+    if asked == "ask":
+        out = subprocess.run([sys.executable, "-c", sys.argv[5], host, sys.argv[6]], stdout=subprocess.PIPE, text=True).stdout
+        say("trips", out.strip())
+    elif asked == "many":
+        say("pid", subprocess.Popen([sys.executable, "-c", sys.argv[5], host, sys.argv[6]]).pid)
+    elif asked == "ping":
         out = subprocess.run(["ping", "-q", *sys.argv[5:], host], stdout=subprocess.PIPE, text=True).stdout
         say("pings", *(word for word in out.split() if word.isdigit()))
     else:
         say("got", sent, sent // size, time.monotonic())
+`
+	// Another program of the same family asks and waits for the answer; the round
+	// trips in ms, in order of their length.
+	datagramAsk = `
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(8)
+trips = []
+end = time.monotonic() + 5
+while len(trips) < 40 and time.monotonic() < end:
+    begin = time.monotonic()
+    s.sendto(bytes(60), (sys.argv[1], int(sys.argv[2])))
+    try:
+        s.recv(100)
+    except TimeoutError:
+        pass
+    trips.append((time.monotonic() - begin) * 1e3)
+    time.sleep(0.03)
+print(*("%.3f" % t for t in sorted(trips)))
+`
+	// Another program floods by eight sockets, in smaller datagrams, for a while.
+	datagramMany = `
+import socket, sys, threading, time
+end = time.monotonic() + 14
+
+def flood():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.connect((sys.argv[1], int(sys.argv[2])))
+    while time.monotonic() < end:
+        s.send(bytes(700))
+
+for _ in range(8):
+    threading.Thread(target=flood).start()
+`
+	datagramEcho = `
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", int(sys.argv[1])))
+say("ready")
+while True:
+    s.sendto(*s.recvfrom(100))
 `
 )
 
@@ -277,4 +323,69 @@ func TestUpQUIC(t *testing.T) {
 	if took < want*90/100 || took > want*130/100+700*time.Millisecond && cpus.excuse(begin, r.at) == "" {
 		t.Errorf("%d bytes took %v, at the limit %v", fetched, took, want)
 	}
+}
+
+// Beside a flood of one program another one, under the same limit, asks and is
+// answered at once.
+func TestUpUDPBeside(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []float64{64e3, 1e6} {
+		t.Run(fmt.Sprintf("%.0f", limit), func(t *testing.T) {
+			t.Parallel()
+			f := newInbound(newStage(t), testutil.MustPair(t))
+			f.python(options{in: f.B}, datagramEcho, "6002").read("ready")
+			d := f.datagramsTo(6001, 1400, 0, false, []string{datagramAsk, "6002"},
+				program, "run", "--up", fmt.Sprintf("%.0fB/s", limit), "--")
+			f.queued()
+			time.Sleep(1500 * time.Millisecond)
+			begin := testutil.Now()
+			d.tx.tell("ask")
+			before, from := d.ask(d.rx)
+			time.Sleep(3 * time.Second)
+			after, to := d.ask(d.rx)
+			got := (after - before) / (to - from)
+			trips := strings.Fields(d.tx.read("trips"))
+			t.Logf("%.4f of the limit; %d answers, after %s ms (least), %s (median), %s (most)", got/limit, len(trips), trips[0], trips[len(trips)/2], trips[len(trips)-1])
+			f.near("flood", begin, got, limit*(1-0.03*64e3/limit), upTolerance+0.02*64e3/limit) // and what is asked
+			median, err := strconv.ParseFloat(trips[len(trips)/2], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if median > 10 && cpus.excuse(begin, testutil.Now()) == "" {
+				t.Errorf("an answer beside a flood took %.1f ms", median)
+			}
+		})
+	}
+}
+
+// Two programs under one limit send as much as they may, one by a socket, one by
+// eight: each gets half, or what its weight says.
+func TestUpUDPShared(t *testing.T) {
+	t.Parallel()
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	const limit = 1e6
+	d := f.datagramsTo(6001, 1400, 0, false, []string{datagramMany, "6002"}, program, "run", "--up", "1MB/s", "--")
+	other := datagrams{f: f, headers: 28}
+	other.rx = f.python(options{in: f.B}, datagramReceiver, "6002", "4")
+	other.rx.read("ready")
+	f.queued()
+	d.tx.tell("many")
+	pid := strings.TrimSpace(d.tx.read("pid"))
+	shares := func(what string, settle time.Duration, want float64) {
+		t.Helper()
+		time.Sleep(settle)
+		begin := testutil.Now()
+		one, from := d.ask(d.rx)
+		eight, _ := other.ask(other.rx)
+		time.Sleep(2500 * time.Millisecond)
+		oneThen, to := d.ask(d.rx)
+		eightThen, _ := other.ask(other.rx)
+		one, eight = (oneThen-one)/(to-from), (eightThen-eight)/(to-from)
+		t.Logf("%s: one socket %.4f, eight %.4f of the limit", what, one/limit, eight/limit)
+		f.near(what+", both", begin, one+eight, limit, upTolerance)
+		f.near(what+", one socket", begin, one, want*limit, 0.1)
+	}
+	shares("equal", 1500*time.Millisecond, 0.5)
+	f.must("set", "--pid", pid, "--up", "100MB/s", "--weight", "300")
+	shares("by weight", 4*time.Second, 0.25) // what waits already goes first
 }

@@ -68,6 +68,9 @@ func TestUpElsewhere(t *testing.T) {
 	}
 }
 
+// leaver is the user of TestUpNamespaceGoes.
+const leaver = 1017
+
 // A namespace whose last process has ended goes, though packets wait there.
 func TestUpNamespaceGoes(t *testing.T) {
 	t.Parallel()
@@ -78,8 +81,10 @@ func TestUpNamespaceGoes(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = p.Close() })
 	f := newInboundFrom(s, p, home)
-	d := f.datagramsFrom(p.A, "6001")
-	f.must("set", "--user", "root", "--up", "100KB/s")
+	// of a user who has nothing else: root's limit would be that of other tests
+	d := datagrams{f: f, headers: 28, tx: f.python(options{in: p.A, uid: leaver}, datagramFlood, f.B4.String(), "6001", "1400", "0")}
+	d.tx.read("ready")
+	f.must("set", "--user", itoa(leaver), "--up", "100KB/s")
 	f.queued()
 	joined := devicesIn(t, p.B)
 	_ = f.rx.Close()

@@ -100,6 +100,19 @@ type InflowStats struct {
 	Dropped     Drops
 }
 
+// Volume is how much traffic of a sort there was.
+type Volume struct{ Bytes, Packets uint64 }
+
+// UnknownStats is traffic of which no process is known, since netnice came up. It
+// is counted while a limit stands on the host.
+type UnknownStats struct {
+	SentSocket     Volume // by sockets; it counts in the host's limit
+	SentKernel     Volume // by the kernel itself
+	ReceivedSocket Volume // for sockets; it counts in the host's limit
+	ReceivedKernel Volume // ICMP and the like
+	ReceivedNobody Volume // for no socket
+}
+
 // SocketStats is one TCP socket that netnice keeps state for.
 type SocketStats struct {
 	PID         uint32 // tgid that used it last
@@ -135,6 +148,8 @@ type Kernel interface {
 	Nodes() ([]NodeSpec, error)
 	Stats() ([]NodeStats, error)
 	Sockets() ([]SocketStats, error)
+	// Unknown is what no process is known for.
+	Unknown() (UnknownStats, error)
 	// Look is Stats and Sockets of one node, at a cost that does not grow with
 	// the others; its processes are those of the last Stats or change.
 	Look(id uint32) (NodeStats, []SocketStats, error)

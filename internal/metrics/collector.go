@@ -45,6 +45,7 @@ var (
 	held      = desc("held_segments_total", "First segments of new connections that were held back.", subject...)
 	processes = desc("processes", "Processes that a limit holds for.", subject...)
 	sockets   = desc("sockets", "TCP sockets whose traffic counts.", subject...)
+	unknown   = desc("unknown_bytes_total", "IP bytes of which no process is known, by the reason.", "direction", "reason")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -53,7 +54,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{up, build, faults, attached, limits, bytes, waiting, delay, queued, dropped, held, processes, sockets} {
+	for _, d := range []*prometheus.Desc{up, build, faults, attached, limits, bytes, waiting, delay, queued, dropped, held, processes, sockets, unknown} {
 		to <- d
 	}
 }
@@ -86,6 +87,11 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	for _, p := range status.Programs {
 		gauge(attached, truth(p.Attached), p.Name)
 	}
+	for direction, u := range map[api.Direction]*api.UnknownUsage{api.Up: &list.Unknown.Up, api.Down: &list.Unknown.Down} {
+		count(unknown, u.BytesOf.Socket, string(direction), "socket")
+		count(unknown, u.BytesOf.Kernel, string(direction), "kernel")
+	}
+	count(unknown, list.Unknown.Down.BytesOf.NoSocket, string(api.Down), "no_socket")
 	for i := range list.Nodes {
 		node(&list.Nodes[i], gauge, count)
 	}

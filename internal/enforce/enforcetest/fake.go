@@ -17,6 +17,7 @@ type Kernel struct {
 	nodes      map[uint32]enforce.NodeSpec
 	stats      map[uint32]enforce.NodeStats
 	sockets    []enforce.SocketStats
+	unknown    enforce.UnknownStats
 	fail       map[string]error
 	calls      map[string]int
 	events     chan struct{}
@@ -183,6 +184,20 @@ func (k *Kernel) Sockets() ([]enforce.SocketStats, error) {
 		return nil, err
 	}
 	return slices.Clone(k.sockets), nil
+}
+
+// Unknown implements enforce.Kernel.
+func (k *Kernel) Unknown() (enforce.UnknownStats, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.unknown, k.enter("Unknown")
+}
+
+// SetUnknown replaces what Unknown says.
+func (k *Kernel) SetUnknown(s enforce.UnknownStats) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.unknown = s
 }
 
 // Look implements enforce.Kernel.

@@ -89,6 +89,29 @@ func (k *Kernel) counters(id uint32) (enforce.NodeStats, error) {
 	return s, nil
 }
 
+// Unknown implements enforce.Kernel.
+func (k *Kernel) Unknown() (s enforce.UnknownStats, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for kind, to := range map[uint32]*enforce.Volume{
+		bpf.UnknownSentSocket: &s.SentSocket,
+		bpf.UnknownSentKernel: &s.SentKernel,
+		bpf.UnknownCameSocket: &s.ReceivedSocket,
+		bpf.UnknownCameKernel: &s.ReceivedKernel,
+		bpf.UnknownCameNobody: &s.ReceivedNobody,
+	} {
+		var perCPU []bpf.Volume
+		if err := k.obj.Unknown.Lookup(kind, &perCPU); err != nil {
+			return s, fmt.Errorf("read the traffic of unknown owners: %w", err)
+		}
+		for _, v := range perCPU {
+			to.Bytes += v.Bytes
+			to.Packets += v.Packets
+		}
+	}
+	return s, nil
+}
+
 // Look implements enforce.Kernel.
 func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, error) {
 	k.mu.Lock()

@@ -14,24 +14,17 @@ import (
 
 func classHandle(node uint32) uint32 { return bpf.ShapeHandle | node }
 
-// leafHandle is the queue's own: no class has 0 as its minor number, and no node
-// the number of the root.
-func leafHandle(node uint32) uint32 { return node << 16 }
+// leafHandle is the queue's own: no class has 0 as its minor number, or the number
+// of the root.
+func leafHandle(minor uint32) uint32 { return minor << 16 }
+
+// usualQuantum is what a class may send in one turn, beside others of its kind.
+const usualQuantum = 64 << 10
 
 // setClass makes a node's class, or changes it in place.
 func (p *pair) setClass(node uint32, c class) error {
-	attrs := netlink.ClassAttrs{
-		LinkIndex: p.queue.Attrs().Index, Parent: bpf.ShapeHandle, Handle: classHandle(node),
-	}
-	const quantum = 64 << 10
-	err := p.nl.ClassReplace(&netlink.HtbClass{
-		ClassAttrs: attrs, Rate: c.rate, Ceil: c.rate, Buffer: c.bufferTicks, Cbuffer: c.bufferTicks, Quantum: quantum,
-	})
-	if err != nil {
-		return fmt.Errorf("set the class of node %d: %w", node, err)
-	}
-	if c.queueBytes == 0 {
-		return nil
+	if err := p.setRate(node, c); err != nil || c.queueBytes == 0 {
+		return err
 	}
 	if err := p.setQueue(node, c.queueBytes); err != nil {
 		return fmt.Errorf("set the queue of node %d: %w", node, err)
@@ -39,8 +32,24 @@ func (p *pair) setClass(node uint32, c class) error {
 	return nil
 }
 
-// setQueue puts a FIFO that is sized in bytes below a class: the netlink library
-// has no type for it.
+// setRate makes a node's class or changes it, and leaves what is below it.
+func (p *pair) setRate(node uint32, c class) error {
+	err := p.nl.ClassReplace(&netlink.HtbClass{
+		ClassAttrs: p.attrs(bpf.ShapeHandle, node),
+		Rate:       c.rate, Ceil: c.rate, Buffer: c.bufferTicks, Cbuffer: c.bufferTicks, Quantum: usualQuantum,
+	})
+	if err != nil {
+		return fmt.Errorf("set the class of node %d: %w", node, err)
+	}
+	return nil
+}
+
+func (p *pair) attrs(parent, minor uint32) netlink.ClassAttrs {
+	return netlink.ClassAttrs{LinkIndex: p.queue.Attrs().Index, Parent: parent, Handle: classHandle(minor)}
+}
+
+// setQueue puts a FIFO that is sized in bytes below a class, by its minor number:
+// the netlink library has no type for it.
 func (p *pair) setQueue(node, bytes uint32) error {
 	req := nl.NewNetlinkRequest(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|unix.NLM_F_ACK)
 	req.AddData(&nl.TcMsg{
@@ -55,9 +64,7 @@ func (p *pair) setQueue(node, bytes uint32) error {
 
 // removeClass removes a node's class with what waits in it.
 func (p *pair) removeClass(node uint32) error {
-	err := p.nl.ClassDel(&netlink.HtbClass{ClassAttrs: netlink.ClassAttrs{
-		LinkIndex: p.queue.Attrs().Index, Parent: bpf.ShapeHandle, Handle: classHandle(node),
-	}})
+	err := p.nl.ClassDel(&netlink.HtbClass{ClassAttrs: p.attrs(bpf.ShapeHandle, node)})
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
 		return nil
 	}
@@ -72,7 +79,8 @@ type standing struct {
 	backlog, packets, drops uint32
 }
 
-// standings reads all classes, by node.
+// standings reads all classes, by their minor numbers: those of nodes, or of the
+// lanes below them.
 func (p *pair) standings() (map[uint32]standing, error) {
 	list, err := p.nl.ClassList(p.queue, 0)
 	if err != nil {

@@ -258,7 +258,11 @@ func (k *Kernel) RemoveNode(id uint32) error {
 	if err := k.Kernel.RemoveNode(id); err != nil {
 		return err
 	}
-	err := k.sendsNoMore(id)
+	var err error
+	if k.on != nil {
+		err = k.on.empty(id) // while the other queue gets empty, too
+	}
+	err = errors.Join(err, k.sendsNoMore(id))
 	if k.on == nil || k.on.nodes[id] == nil {
 		return err
 	}
@@ -316,7 +320,13 @@ func (k *Kernel) Down() error {
 		return err
 	}
 	k.end()
-	errs := []error{k.downSending()}
+	var errs []error
+	if k.on != nil {
+		for id := range k.on.nodes { // all at a time
+			errs = append(errs, k.on.empty(id))
+		}
+	}
+	errs = append(errs, k.downSending())
 	if k.on == nil {
 		return errors.Join(errs...)
 	}

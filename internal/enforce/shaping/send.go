@@ -19,7 +19,7 @@ import (
 type outgoing struct {
 	spec  enforce.NodeSpec
 	share share
-	each  uint64 // rate of its class in each place, in IP bytes per second
+	began uint64 // rate of its class in a place that is new, in IP bytes per second
 }
 
 // sender is what exists while there are queues for what is sent: in each network
@@ -37,6 +37,7 @@ type sender struct {
 	changed  func(*sendPlace)    // devices came or went
 	beside   func(uint32) *place // who else uses a namespace's devices, if anybody
 	renew    func() error        // sockets are to find out which queues there are
+	expect   func() error        // a queue will take packets
 	follows  bool                // something looks at the shares
 	stop     chan struct{}       // ends that
 }
@@ -59,7 +60,7 @@ func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 	s := &sender{
 		log: k.log, base: k.Object(), obj: obj, pinDir: k.PinDir(), nodes: map[uint32]*outgoing{},
 		places: map[uint32]*sendPlace{}, failed: map[uint32]time.Time{}, stop: make(chan struct{}),
-		beside: k.receiving, renew: k.RenewQueues,
+		beside: k.receiving, renew: k.RenewQueues, expect: func() error { return k.SetQueues(true) },
 	}
 	s.changed = func(p *sendPlace) { k.sendDevicesChanged(p) }
 	var err error
@@ -77,8 +78,9 @@ func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 
 const (
 	// A sender waits when its socket's buffer is full, so the queue has room for
-	// the buffers of a few dozen sockets; nothing is in it longer for that.
-	leastSendQueue = 8 << 20
+	// the buffers of a few dozen sockets of a program; nothing is in it longer for
+	// that.
+	sendQueue = 16 << 20
 	// What HTB lets through at once, late: more is uneven.
 	sendBurst = 2 * time.Millisecond
 	// When queues could not be made, they are tried again so much later.
@@ -86,9 +88,7 @@ const (
 )
 
 func sendClass(rate uint64, linkShare float64) class {
-	c := classOf(rate, uint64(sendBurst), linkShare, 0)
-	c.queueBytes = max(c.queueBytes, leastSendQueue)
-	return c
+	return classOf(rate, uint64(sendBurst), linkShare, 0)
 }
 
 // know notes a node that limits what is sent.
@@ -98,7 +98,7 @@ func (s *sender) know(spec enforce.NodeSpec) *outgoing {
 		n = &outgoing{}
 	}
 	// TCP may want its half at once; the first look is soon.
-	n.spec, n.share, n.each = spec, share{}, max(upCeiling(spec)/2, 1)
+	n.spec, n.share, n.began = spec, share{}, max(upCeiling(spec)/2, 1)
 	s.nodes[spec.ID] = n
 	return n
 }
@@ -342,6 +342,11 @@ func (k *Kernel) downSending() error {
 	k.send = nil
 	s.renew = func() error { return nil } // nothing is judged any more
 	var errs []error
+	for id := range s.nodes { // all at a time
+		for _, p := range s.places {
+			errs = append(errs, p.empty(id))
+		}
+	}
 	for id := range maps.Clone(s.nodes) {
 		errs = append(errs, s.clear(id))
 	}
@@ -374,7 +379,7 @@ func (p *sendPlace) countSent(stats *enforce.NodeStats, queues map[uint32]standi
 	if p.s.obj.Outflows.Lookup(p.key(stats.ID), &f) != nil {
 		return // it is just being made or removed
 	}
-	q := queues[stats.ID]
+	q := o.standing(stats.ID, queues)
 	stats.Datagrams.QueuedBytes += uint64(q.backlog)
 	stats.Datagrams.Dropped.QueueFull += uint64(q.drops)
 	stats.Datagrams.Dropped.Ahead += f.Dropped

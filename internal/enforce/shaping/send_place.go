@@ -27,9 +27,13 @@ type sendPlace struct {
 
 // outlet is a node's class in one place.
 type outlet struct {
-	class class // as HTB was told
-	mix   mix
-	part  part
+	class   class // as HTB was told
+	mix     mix
+	lanes   uint32        // of what number on their classes are, 0 = there is one
+	unlaned bool          // it cannot have more
+	quantum uint32        // what a lane of the least weight sends in a turn
+	turn    [lanes]uint32 // and what each does
+	part    [lanes]part
 }
 
 // newPlace opens a namespace for sending; nil without an error if it has gone.
@@ -62,6 +66,11 @@ func (p *sendPlace) begin() error {
 		if err := p.set(id, n); err != nil {
 			return err
 		}
+	}
+	// A program takes packets some 10 to 30 ms before attaching it returns, after a
+	// grace period of the kernel's: what it takes is not to be judged meanwhile.
+	if err := p.s.expect(); err != nil {
+		return err
 	}
 	if err := p.followDevices(); err != nil {
 		return err
@@ -99,35 +108,37 @@ func (p *sendPlace) ensurePair() error {
 	}
 	p.entered = true
 	for id, o := range p.outlets {
-		if err := p.setClass(id, o.class); err != nil {
+		if err := errors.Join(p.pair.setRate(id, o.class), p.setLanes(id, o, true)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *sendPlace) setClass(id uint32, c class) error {
-	if c.queueBytes == 0 { // the handle alone is needed
-		return p.pair.setClass(id, c)
-	}
-	return p.within(func() error { return p.pair.setClass(id, c) })
-}
-
 // set makes room for a node's packets here, or changes its rate.
 func (p *sendPlace) set(id uint32, n *outgoing) error {
-	o := p.outlets[id]
+	o, fresh := p.outlets[id], false
 	if o == nil {
-		o = &outlet{mix: mix{at: time.Now(), share: usualShare}}
+		o, fresh = &outlet{mix: mix{at: time.Now(), share: usualShare}, quantum: leastQuantum}, true
+		var f bpf.Outflow
+		if p.s.obj.Outflows.Lookup(p.key(id), &f) == nil { // an earlier process's
+			o.lanes = f.Lanes
+		}
 	}
-	c := sendClass(n.each, o.mix.share)
-	if err := p.setClass(id, c); err != nil {
+	c := sendClass(n.began, o.mix.share)
+	if err := p.pair.setRate(id, c); err != nil {
 		return err
+	}
+	if fresh {
+		if err := p.setLanes(id, o, true); err != nil {
+			return err
+		}
 	}
 	err := p.s.obj.Outflows.Update(p.key(id), &bpf.Outflow{}, ebpf.UpdateNoExist)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return fmt.Errorf("count what node %d sends: %w", id, err)
 	}
-	o.class, o.part = c, part{}
+	o.class = c
 	p.outlets[id] = o
 	return nil
 }
@@ -140,15 +151,15 @@ func (p *sendPlace) empty(id uint32) error {
 	if o == nil {
 		return nil
 	}
-	return p.setClass(id, class{rate: drained, bufferTicks: o.class.bufferTicks})
+	return p.pair.setRate(id, class{rate: drained, bufferTicks: o.class.bufferTicks})
 }
 
 // waiting counts the packets that wait of a node, 0 = of all.
 func (p *sendPlace) waiting(id uint32) (packets uint32, err error) {
 	now, err := p.pair.standings()
-	for node, s := range now {
+	for node, o := range p.outlets {
 		if id == 0 || node == id {
-			packets += s.packets
+			packets += o.standing(node, now).packets
 		}
 	}
 	return packets, err
@@ -170,11 +181,16 @@ func awaitEmpty(id uint32, places ...*sendPlace) {
 
 // clear takes away what set made.
 func (p *sendPlace) clear(id uint32) error {
-	if p.outlets[id] == nil {
+	o := p.outlets[id]
+	if o == nil {
 		return nil
 	}
 	delete(p.outlets, id)
-	return errors.Join(p.pair.removeClass(id), gone(p.s.obj.Outflows.Delete(p.key(id))))
+	var errs []error
+	for _, minor := range o.minors(id) {
+		errs = append(errs, p.pair.removeLane(id, minor))
+	}
+	return errors.Join(append(errs, p.pair.removeClass(id), gone(p.s.obj.Outflows.Delete(p.key(id))))...)
 }
 
 // close leaves everything as it is for a successor.

@@ -228,32 +228,58 @@ func TestSentInTwoPlaces(t *testing.T) {
 	}
 }
 
-// What is due is divided so that who wants less leaves the rest to the others.
+// What is due to a program is divided so that where it wants less it leaves the rest
+// to where it wants more.
 func TestDivide(t *testing.T) {
 	const due = 1000
 	for _, c := range []struct {
-		sent []float64 // of a rate of 400 so far
-		want float64
+		waits, sends []float64 // what lanes send in which something waits, and the others
+		want         float64
 	}{
-		{[]float64{400}, due},
-		{[]float64{400, 400}, due / 2},
-		{[]float64{400, 100}, 900},
-		{[]float64{390, 380, 200, 0}, 400},
-		{[]float64{100, 100}, due},
+		{[]float64{400}, nil, due},
+		{[]float64{400, 400}, nil, due / 2},
+		{[]float64{400}, []float64{100}, 900},
+		{[]float64{390, 380}, []float64{200, 0}, 400},
+		{nil, []float64{100, 100}, due},
 	} {
 		var parts []*part
-		for _, sent := range c.sent {
-			parts = append(parts, &part{sent: sent, may: 400})
+		for _, sent := range c.waits {
+			parts = append(parts, &part{sent: sent, waits: true})
+		}
+		for _, sent := range c.sends {
+			parts = append(parts, &part{sent: sent})
 		}
 		if got := divide(due, parts); got != c.want {
-			t.Errorf("%v: %v, want %v", c.sent, got, c.want)
+			t.Errorf("%v: %v, want %v", c, got, c.want)
 		}
 	}
 	p, now := part{}, time.Now()
 	for i := range uint64(20) {
-		p.see(bpf.Outflow{CameBytes: 1e6 + i*40000, Bytes: i * 40000}, 400_000, now.Add(time.Duration(i)*shareLook))
+		p.see(bpf.Lane{Child: 5, CameBytes: 1e6 + i*40000, LeftBytes: i * 40000}, now.Add(time.Duration(i)*shareLook), 0)
 	}
-	if !p.wantsMore() {
-		t.Errorf("what sends at its rate wants no more: %+v", p)
+	if !p.waits || p.sent < 390_000 || p.sent > 400_000 {
+		t.Errorf("of what sends 400,000 bytes/s and waits is seen: %+v", p)
+	}
+}
+
+// The rate of a class is what those are due who wait, and what the others send.
+func TestLaneRates(t *testing.T) {
+	const limit = 1000
+	rates := map[uint64]float64{1: 300, 2: 300, 3: 300}
+	for _, c := range []struct {
+		parts []part
+		want  uint64
+	}{
+		{[]part{{child: 1, waits: true}, {child: 2, waits: true}}, 600},
+		{[]part{{child: 1, waits: true}, {child: 2, sent: 100}}, 400},
+		{[]part{{child: 1, waits: true}, {child: 2, sent: 100, quiet: shareQuiet + 1}}, 300},
+		{[]part{{child: 1, sent: 10}, {child: 2, sent: 10}, {child: 3, sent: 10}}, 900},
+		{nil, limit},
+	} {
+		var o outlet
+		copy(o.part[:], c.parts)
+		if got := o.rate(rates, limit); got != c.want {
+			t.Errorf("%+v: %d, want %d", c.parts, got, c.want)
+		}
 	}
 }

@@ -6,35 +6,38 @@ import (
 	"math"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// A node has a class in each namespace in which it sends, and is due one rate. Who
-// wants less than the others get what he leaves: each class has the same rate, at
-// which all that they send together is what is due.
+// A node has a class in each namespace in which it sends, and lanes in it for the
+// programs. The clock knows what each program is due; what those are due that wait
+// is the rate of the class. Of a program that sends in several namespaces, who wants
+// less than the others leaves them the rest.
 
-const (
-	// partTime is over how long what a class sends is averaged, or so many packets.
-	partTime    = 300 * time.Millisecond
-	partPackets = 6
-	// wantsMore is the part of its rate that a class which wants more sends.
-	wantsMore = 0.85
-)
+// partTime is over how long what a lane sends is averaged.
+const partTime = 300 * time.Millisecond
 
-// part is what was seen of a class: how much it sends of what it may.
+// part is what was seen of a lane.
 type part struct {
+	child      uint64
 	at         time.Time
 	came, left uint64
-	sent, may  float64 // averages, bytes/s
+	sent       float64 // average, bytes/s
+	waits      bool    // there is more than it may send
 	quiet      int     // looks since something came
+	weight     uint32
 }
 
-// see counts what left the class since the last look, at which it got a rate.
-func (p *part) see(f bpf.Outflow, rate uint64, now time.Time) {
-	left := f.Bytes - f.AsideBytes
+// see counts what left the lane since the last look.
+func (p *part) see(l bpf.Lane, now time.Time, nowNS uint64) {
+	if p.child != l.Child { // another's by now
+		*p = part{child: l.Child}
+	}
 	span := now.Sub(p.at)
-	if p.came == f.CameBytes {
+	if p.came == l.CameBytes {
 		p.quiet++
 	} else {
 		p.quiet = 0
@@ -42,23 +45,24 @@ func (p *part) see(f bpf.Outflow, rate uint64, now time.Time) {
 	switch {
 	case p.at.IsZero():
 	case p.quiet > shareQuiet: // it begins anew
-		p.sent, p.may = 0, 0
+		p.sent = 0
 	case span > 0:
-		over := max(partTime.Seconds(), partPackets*usualPacket/float64(rate))
-		weight := min(span.Seconds()/over, 1)
-		p.sent += (float64(left-p.left)/span.Seconds() - p.sent) * weight
-		p.may += (float64(rate) - p.may) * weight
+		weight := min(span.Seconds()/partTime.Seconds(), 1)
+		p.sent += (float64(l.LeftBytes-p.left)/span.Seconds() - p.sent) * weight
 	}
-	p.at, p.came, p.left = now, f.CameBytes, left
+	p.at, p.came, p.left = now, l.CameBytes, l.LeftBytes
+	p.waits = int64(l.CameBytes-l.LeftBytes) > 0 && int64(nowNS-l.UsedNs) < int64(laneEmpty)
 }
 
-func (p *part) wantsMore() bool { return p.may > 0 && p.sent >= wantsMore*p.may }
+// idle says that there is nothing of it to be looked at.
+func (p *part) idle() bool { return p.child == 0 || p.quiet > shareQuiet && !p.waits }
 
-// divide is the rate of each class at which they send together what is due.
+// divide is the rate of each lane of a program at which they send together what is
+// due: those in which nothing waits need no more than they send.
 func divide(due float64, parts []*part) float64 {
 	rest, hungry := due, 0
 	for _, p := range parts {
-		if p.wantsMore() {
+		if p.waits {
 			hungry++
 		} else {
 			rest -= p.sent
@@ -95,9 +99,11 @@ func (s *sender) adapt() error {
 
 func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 	now := time.Now()
+	nowNS := monotonicNS()
 	var came uint64
-	var parts []*part
+	children := map[uint64][]*part{} // by whose they are
 	seen := map[*outlet]bpf.Outflow{}
+	var errs []error
 	for _, p := range busy {
 		o := p.outlets[id]
 		if o == nil {
@@ -107,29 +113,99 @@ func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 		if err := s.obj.Outflows.Lookup(p.key(id), &f); err != nil {
 			return fmt.Errorf("read what node %d sent: %w", id, err)
 		}
+		if f.CameBytes != 0 {
+			errs = append(errs, p.tuneLanes(id, o, &f))
+		}
 		came += f.CameBytes
-		o.part.see(f, n.each, now)
-		parts, seen[o] = append(parts, &o.part), f
+		for i := range f.Lane {
+			if part := &o.part[i]; f.Lane[i].Child != 0 {
+				part.see(f.Lane[i], now, nowNS)
+				if !part.idle() {
+					children[part.child] = append(children[part.child], part)
+				}
+			}
+		}
+		seen[o] = f
 	}
 	if !n.share.came(came) {
-		return nil
+		return errors.Join(errs...)
 	}
 	limit, direction := upCeiling(n.spec), bpf.DirectionUp
 	if limit < directionCeiling(n.spec, enforce.Up) || directionCeiling(n.spec, enforce.Up) == 0 {
 		direction = bpf.DirectionTotal
 	}
-	due, known, err := n.share.look(s.base, bpf.ClassKey{Node: id, Direction: direction, Child: bpf.ChildDatagrams}, limit)
+	rates, known, err := n.share.lanes(s.base, bpf.ClassKey{Node: id, Direction: direction}, limit, children)
 	if err != nil || !known {
-		return err
+		return errors.Join(append(errs, err)...)
 	}
-	n.each = max(uint64(divide(float64(due), parts)), 1)
-	var errs []error
 	for _, p := range busy {
 		if o := p.outlets[id]; o != nil {
-			errs = append(errs, p.adapt(id, o, n.each, seen[o], now))
+			errs = append(errs, p.adapt(id, o, o.rate(rates, limit), seen[o], now), p.weighLanes(id, o))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// lanes is what each lane of a child may send, by child; false if nothing was charged
+// yet.
+func (s *share) lanes(base *bpf.Object, key bpf.ClassKey, limit uint64, children map[uint64][]*part) (rates map[uint64]float64, known bool, err error) {
+	var clock bpf.Clock
+	err = base.Clocks.Lookup(bpf.ClockKey{Node: key.Node, Direction: key.Direction}, &clock)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read the clock of node %d: %w", key.Node, err)
+	}
+	went, nowNS := s.went(clock), monotonicNS()
+	rates = map[uint64]float64{}
+	for child, parts := range children {
+		var k bpf.Class
+		key.Child = child | bpf.ChildDatagrams
+		if err := base.Classes.Lookup(key, &k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil, false, fmt.Errorf("read what %d owes to the clock of node %d: %w", child, key.Node, err)
+		}
+		weight := weightOf(base, child)
+		for _, p := range parts {
+			p.weight = weight
+		}
+		rates[child] = divide(went.due(clock, k, weight, limit, nowNS), parts)
+	}
+	return rates, true, nil
+}
+
+// weightOf is that of a child: a node has one, programs are equal. The class does not
+// tell while it is not ahead of its clock.
+func weightOf(base *bpf.Object, child uint64) uint32 {
+	var n bpf.Node
+	if child>>63 == 0 || base.Nodes.Lookup(uint32(child), &n) != nil || n.Weight == 0 {
+		return usualWeight
+	}
+	return n.Weight
+}
+
+// rate is what all lanes in a place may send, given what each may.
+func (o *outlet) rate(rates map[uint64]float64, limit uint64) uint64 {
+	all, needed, waits := 0.0, 0.0, false
+	for i := range o.part {
+		p := &o.part[i]
+		rate, known := rates[p.child]
+		if !known || p.idle() {
+			continue
+		}
+		all += rate
+		if p.waits {
+			needed, waits = needed+rate, true
+		} else {
+			needed += min(p.sent, rate)
+		}
+	}
+	if waits {
+		all = needed
+	} else if all == 0 {
+		all = float64(limit)
+	}
+	return uint64(max(min(all, float64(limit)*mostOfLimit), float64(limit)/100, 1))
 }
 
 // adapt sets a class's rate, unless it has it nearly.
@@ -140,7 +216,7 @@ func (p *sendPlace) adapt(id uint32, o *outlet, rate uint64, f bpf.Outflow, now 
 	if off := math.Abs(float64(c.rate)-float64(o.class.rate)) / float64(o.class.rate); off < 0.002 {
 		return nil
 	}
-	if err := p.setClass(id, c); err != nil {
+	if err := p.pair.setRate(id, c); err != nil {
 		return err
 	}
 	o.class.rate, o.class.bufferTicks = c.rate, c.bufferTicks

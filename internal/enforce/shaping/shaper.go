@@ -166,6 +166,16 @@ const (
 	drainPoll = 2 * time.Millisecond
 )
 
+// empty lets what waits of a node go at once. HTB still waits until the last packet
+// is paid for at the former rate.
+func (s *shaper) empty(id uint32) error {
+	n := s.nodes[id]
+	if n == nil {
+		return nil
+	}
+	return s.pair.setClass(id, class{rate: drained, bufferTicks: n.class.bufferTicks})
+}
+
 // clear removes what set made. The node has to be off the packets' way already:
 // what waits is let go first, so that nothing is lost.
 func (s *shaper) clear(id uint32) error {
@@ -173,7 +183,7 @@ func (s *shaper) clear(id uint32) error {
 	if n == nil {
 		return nil
 	}
-	if err := s.pair.setClass(id, class{rate: drained, bufferTicks: n.class.bufferTicks}); err != nil {
+	if err := s.empty(id); err != nil {
 		return err
 	}
 	for until := time.Now().Add(drainTime); time.Now().Before(until); time.Sleep(drainPoll) {

@@ -44,20 +44,38 @@ type share struct {
 // due is what the class may send, in IP bytes per second, given the clock and
 // the class as they are now and the limit.
 func (s *share) due(clock bpf.Clock, k bpf.Class, limit uint64, nowNS uint64) float64 {
-	last, known := s.clock, s.known
+	went := s.went(clock)
 	if k.Weight != 0 || s.weight == 0 {
 		s.weight = max(k.Weight, 1)
 		if k.Weight == 0 {
 			s.weight = usualWeight
 		}
 	}
+	return went.due(clock, k, s.weight, limit, nowNS)
+}
+
+// passage is how a clock went between two looks; spanNS is 0 if there was none
+// before.
+type passage struct{ virtual, idleNS, spanNS float64 }
+
+func (s *share) went(clock bpf.Clock) (w passage) {
+	last := s.clock
+	if span := float64(int64(clock.TimeNs - last.TimeNs)); s.known && span > 0 {
+		w = passage{
+			virtual: float64(clock.Vtime-last.Vtime) / (1 << virtualShift),
+			idleNS:  float64(clock.IdleNs - last.IdleNs), spanNS: span,
+		}
+	}
 	s.clock, s.known = clock, true
-	rate, weight := float64(limit), float64(s.weight)
+	return w
+}
+
+// due is the same of one of several classes.
+func (w passage) due(clock bpf.Clock, k bpf.Class, of uint32, limit uint64, nowNS uint64) float64 {
+	rate, weight := float64(limit), float64(of)
 	due := rate
-	if span := float64(int64(clock.TimeNs - last.TimeNs)); known && span > 0 {
-		virtual := float64(clock.Vtime-last.Vtime) / (1 << virtualShift) * weight
-		idle := float64(clock.IdleNs-last.IdleNs) / 1e9 * rate
-		due = min(max((virtual+idle)/span*1e9, rate/100), rate)
+	if w.spanNS > 0 {
+		due = min(max((w.virtual*weight+w.idleNS/1e9*rate)/w.spanNS*1e9, rate/100), rate)
 	}
 	ahead := 0.0
 	if d := int64(k.Finish - clock.Vtime); d > 0 {

@@ -61,7 +61,7 @@ func (s *shaper) count(stats *enforce.NodeStats, queues map[uint32]standing) {
 	}
 	q := queues[stats.ID]
 	stats.Down = enforce.InflowStats{
-		Bytes: f.Bytes, QueuedBytes: uint64(q.backlog), Dropped: enforce.Drops{QueueFull: uint64(q.drops), Ahead: f.Policed},
+		Bytes: f.Bytes, QueuedBytes: uint64(q.backlog), Dropped: enforce.Drops{QueueFull: uint64(q.drops) + f.Refused, Ahead: f.Policed},
 	}
 	if n.class.rate > 0 {
 		stats.Down.DelayNS = uint64(float64(q.backlog) / float64(n.class.rate) * 1e9)
