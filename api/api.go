@@ -31,6 +31,7 @@ const (
 	KindContainer Kind = "container" // a container, by its name or id
 	KindGroup     Kind = "group"     // a named set of subjects
 	KindTo        Kind = "to"        // a destination prefix
+	KindRule      Kind = "rule"      // what a rule holds for; to be shown, not set
 )
 
 // Subject names who a limit is for. Its text form is "kind:id": "pid:123",
@@ -56,7 +57,7 @@ func ParseSubject(text string) (Subject, error) {
 			return Subject{}, fmt.Errorf("subject %q: host takes no name", text)
 		}
 		return Subject{Kind: k}, nil
-	case KindPID, KindUser, KindCgroup, KindUnit, KindContainer, KindGroup, KindTo:
+	case KindPID, KindUser, KindCgroup, KindUnit, KindContainer, KindGroup, KindTo, KindRule:
 		if id == "" {
 			return Subject{}, fmt.Errorf("subject %q: %s needs a name, for instance %s:NAME", text, k, k)
 		}
@@ -117,6 +118,8 @@ type Limit struct {
 	BurstNS     uint64    `json:"burst_ns"`
 	// Enforced is false for a direction that is stored but does not hold yet.
 	Enforced bool `json:"enforced"`
+	// Rule set it; nil for what somebody set by a command.
+	Rule *RuleOrigin `json:"rule,omitempty"`
 }
 
 // Node is one subject in the tree that `netnice ls` prints.

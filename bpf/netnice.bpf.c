@@ -3,6 +3,7 @@
 #include "kernel.h"
 #include "adopt.h"
 #include "egress.h"
+#include "exec.h"
 #include "option.h"
 
 char LICENSE[] SEC("license")
@@ -21,6 +22,7 @@ struct nn_task_record *nn_keep_task_record __attribute__((unused));
 struct nn_member_record *nn_keep_member_record __attribute__((unused));
 struct nn_egress_event *nn_keep_egress_event __attribute__((unused));
 struct nn_queue_event *nn_keep_queue_event __attribute__((unused));
+struct nn_exec_event *nn_keep_exec_event __attribute__((unused));
 struct nn_socket_record *nn_keep_socket_record __attribute__((unused));
 
 /* --- always attached while netnice is up --- */
@@ -131,6 +133,15 @@ SEC("tp_btf/sched_process_fork")
 int BPF_PROG(nn_fork, struct task_struct *parent, struct task_struct *child)
 {
 	nn_task_forked(parent, child);
+	return 0;
+}
+
+/* --- attached while the daemon follows rules, and not pinned --- */
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(nn_exec, struct task_struct *t)
+{
+	nn_executed(t);
 	return 0;
 }
 

@@ -270,6 +270,14 @@ struct nn_queue_event {
 	__u32 pad;
 };
 
+/* A process that executes a program. */
+struct nn_exec_event {
+	__u64 start_boottime_ns;
+	__u64 time_ns;
+	__u32 tgid;
+	__u32 pad;
+};
+
 /* Output of the iterators. */
 struct nn_task_record {
 	__u32 tgid;

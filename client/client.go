@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -89,6 +90,25 @@ func (c *Client) Unset(ctx context.Context, s api.Subject, dryRun bool) (*api.Se
 		query.Set("dry_run", "true")
 	}
 	return out, c.call(ctx, http.MethodDelete, "/v1/limits?"+query.Encode(), nil, out)
+}
+
+// Rules lists the rules that the daemon follows.
+func (c *Client) Rules(ctx context.Context) (*api.RuleList, error) {
+	out := new(api.RuleList)
+	return out, c.call(ctx, http.MethodGet, "/v1/rules", nil, out)
+}
+
+// ReloadRules has the daemon read the files again.
+func (c *Client) ReloadRules(ctx context.Context) (*api.RuleList, error) {
+	out := new(api.RuleList)
+	return out, c.call(ctx, http.MethodPost, "/v1/rules/reload", nil, out)
+}
+
+// TestRules asks which rules match a process.
+func (c *Client) TestRules(ctx context.Context, pid int) (*api.RuleTest, error) {
+	out := new(api.RuleTest)
+	query := url.Values{"pid": {strconv.Itoa(pid)}}
+	return out, c.call(ctx, http.MethodGet, "/v1/rules/test?"+query.Encode(), nil, out)
 }
 
 // Down lifts every limit and ends the daemon.

@@ -25,6 +25,8 @@ type Daemon struct {
 	requests []api.SetRequest
 	deny     *api.Error
 	down     bool
+	rules    api.RuleList
+	test     api.RuleTest
 }
 
 // New returns a daemon without any limit.
@@ -40,6 +42,9 @@ func New() *Daemon {
 	d.mux.HandleFunc("GET /v1/nodes", d.getNodes)
 	d.mux.HandleFunc("PUT /v1/limits", d.putLimits)
 	d.mux.HandleFunc("DELETE /v1/limits", d.deleteLimits)
+	d.mux.HandleFunc("GET /v1/rules", d.getRules)
+	d.mux.HandleFunc("POST /v1/rules/reload", d.getRules)
+	d.mux.HandleFunc("GET /v1/rules/test", d.getRulesTest)
 	d.mux.HandleFunc("POST /v1/down", d.postDown)
 	return d
 }

@@ -30,6 +30,9 @@ type Backend interface {
 	NodesFor(ctx context.Context, s api.Subject) (api.NodeList, error)
 	Set(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error)
 	Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error)
+	Rules(ctx context.Context, by auth.Actor) (api.RuleList, error)
+	ReloadRules(ctx context.Context, by auth.Actor) (api.RuleList, error)
+	TestRules(ctx context.Context, by auth.Actor, pid int) (api.RuleTest, error)
 	// Down lifts every limit and makes the daemon leave once it has answered.
 	Down(ctx context.Context, by auth.Actor) error
 }
@@ -69,6 +72,9 @@ func Handler(b Backend) http.Handler {
 	mux.HandleFunc("GET /v1/nodes", s.with(s.nodes))
 	mux.HandleFunc("PUT /v1/limits", s.with(s.set))
 	mux.HandleFunc("DELETE /v1/limits", s.with(s.remove))
+	mux.HandleFunc("GET /v1/rules", s.with(s.rules))
+	mux.HandleFunc("POST /v1/rules/reload", s.with(s.reloadRules))
+	mux.HandleFunc("GET /v1/rules/test", s.with(s.testRules))
 	mux.HandleFunc("POST /v1/down", s.with(s.down))
 	mux.HandleFunc("/", s.with(func(_ auth.Actor, r *http.Request) (any, error) {
 		return nil, &api.Error{

@@ -50,6 +50,21 @@ func (b *backend) Remove(_ context.Context, by auth.Actor, s api.Subject, dryRun
 	return api.SetResponse{Version: api.Version}, b.err
 }
 
+func (b *backend) Rules(_ context.Context, by auth.Actor) (api.RuleList, error) {
+	b.asked, b.by = "rules", by
+	return api.RuleList{Version: api.Version}, b.err
+}
+
+func (b *backend) ReloadRules(_ context.Context, by auth.Actor) (api.RuleList, error) {
+	b.asked, b.by = "reload rules", by
+	return api.RuleList{Version: api.Version}, b.err
+}
+
+func (b *backend) TestRules(_ context.Context, by auth.Actor, pid int) (api.RuleTest, error) {
+	b.asked, b.by = fmt.Sprint("test rules ", pid), by
+	return api.RuleTest{Version: api.Version}, b.err
+}
+
 func (b *backend) Down(_ context.Context, by auth.Actor) error {
 	b.asked, b.by = "down", by
 	return b.err

@@ -31,7 +31,8 @@ type Object struct {
 	netniceObjects
 	opts  Options
 	links map[string]link.Link
-	lock  *os.File // of the pin folder
+	execs link.Link // see exec.go; nil = not attached
+	lock  *os.File  // of the pin folder
 	// programs of the objects that are loaded beside it that this kernel has no
 	// place for
 	missing map[string]bool
@@ -174,7 +175,7 @@ func Load(opts Options) (*Object, error) {
 		delete(spec.Programs, name)
 	}
 	for _, m := range spec.Maps {
-		if m.Name[0] != '.' {
+		if m.Name[0] != '.' && m.Name != execMap {
 			m.Pinning = ebpf.PinByName
 		}
 	}
@@ -208,14 +209,14 @@ func (o *Object) take(c *ebpf.Collection) {
 		NnUdpSendmsg: p["nn_udp_sendmsg"], NnUdpv6Sendmsg: p["nn_udpv6_sendmsg"],
 		NnRawSendmsg: p["nn_raw_sendmsg"], NnRawv6Sendmsg: p["nn_rawv6_sendmsg"],
 		NnPingV4Sendmsg: p["nn_ping_v4_sendmsg"], NnPingV6Sendmsg: p["nn_ping_v6_sendmsg"],
-		NnFork: p["nn_fork"], NnAdoptTasks: p["nn_adopt_tasks"], NnReleaseTasks: p["nn_release_tasks"],
+		NnFork: p["nn_fork"], NnExec: p["nn_exec"], NnAdoptTasks: p["nn_adopt_tasks"], NnReleaseTasks: p["nn_release_tasks"],
 		NnListTasks: p["nn_list_tasks"], NnAdoptFiles: p["nn_adopt_files"],
 		NnAdoptConnections: p["nn_adopt_connections"], NnListSockets: p["nn_list_sockets"],
 	}
 	o.netniceMaps = netniceMaps{
 		Nodes: m["nodes"], Clocks: m["clocks"], Classes: m["classes"], Sockets: m["sockets"], Tasks: m["tasks"],
 		Users: m["users"], Cgroups: m["cgroups"], Policy: m["policy"], Faults: m["faults"], Events: m["events"],
-		PortsSeen: m["ports_seen"], Unknown: m["unknown"],
+		PortsSeen: m["ports_seen"], Unknown: m["unknown"], Execs: m["execs"],
 	}
 	o.netniceVariables = netniceVariables{
 		AdoptRootTgid: v["adopt_root_tgid"], AdoptNode: v["adopt_node"],
@@ -309,6 +310,7 @@ func (o *Object) Attached() map[string]bool {
 			out[h.name] = o.links[h.name] != nil
 		}
 	}
+	out[execHook] = o.execs != nil
 	return out
 }
 
@@ -318,6 +320,7 @@ func Purposes() map[string]string {
 	for _, h := range hooks() {
 		out[h.name] = h.purpose
 	}
+	out[execHook] = execPurpose
 	return out
 }
 
@@ -337,13 +340,13 @@ func (o *Object) Remove() error {
 
 // Close lets go of everything and leaves pins and attachments as they are.
 func (o *Object) Close() error {
-	var errs []error
+	errs := []error{o.AttachExecs(false)}
 	for _, l := range o.links {
 		errs = append(errs, l.Close())
 	}
 	for _, p := range []*ebpf.Program{
 		o.NnSockops, o.NnSetsockopt, o.NnGetsockopt, o.NnSockCreate, o.NnEgress, o.NnSendTp, o.NnSendFentry,
-		o.NnSendpagesFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnAdoptFiles,
+		o.NnSendpagesFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnExec, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnAdoptFiles,
 		o.NnAdoptConnections, o.NnListSockets,
 		o.NnUdpSendmsg, o.NnUdpv6Sendmsg, o.NnRawSendmsg, o.NnRawv6Sendmsg, o.NnPingV4Sendmsg, o.NnPingV6Sendmsg,
 	} {

@@ -87,6 +87,14 @@ const (
 	netniceNnEventNN_EVENT_QUEUE netniceNnEvent = 5
 )
 
+type netniceNnExecEvent struct {
+	_               structs.HostLayout
+	StartBoottimeNs uint64
+	TimeNs          uint64
+	Tgid            uint32
+	Pad             uint32
+}
+
 type netniceNnFault uint32
 
 const (
@@ -295,6 +303,7 @@ const (
 	netniceMapClasses             = "classes"
 	netniceMapClocks              = "clocks"
 	netniceMapEvents              = "events"
+	netniceMapExecs               = "execs"
 	netniceMapFaults              = "faults"
 	netniceMapNodes               = "nodes"
 	netniceMapPolicy              = "policy"
@@ -308,6 +317,7 @@ const (
 	netniceProgNnAdoptTasks       = "nn_adopt_tasks"
 	netniceProgNnConnectFentry    = "nn_connect_fentry"
 	netniceProgNnEgress           = "nn_egress"
+	netniceProgNnExec             = "nn_exec"
 	netniceProgNnFork             = "nn_fork"
 	netniceProgNnGetsockopt       = "nn_getsockopt"
 	netniceProgNnListSockets      = "nn_list_sockets"
@@ -333,6 +343,7 @@ const (
 	netniceVarNnKeepDirection     = "nn_keep_direction"
 	netniceVarNnKeepEgressEvent   = "nn_keep_egress_event"
 	netniceVarNnKeepEvent         = "nn_keep_event"
+	netniceVarNnKeepExecEvent     = "nn_keep_exec_event"
 	netniceVarNnKeepFault         = "nn_keep_fault"
 	netniceVarNnKeepKind          = "nn_keep_kind"
 	netniceVarNnKeepMemberRecord  = "nn_keep_member_record"
@@ -394,6 +405,7 @@ type netniceProgramSpecs struct {
 	NnAdoptTasks       *ebpf.ProgramSpec `ebpf:"nn_adopt_tasks"`
 	NnConnectFentry    *ebpf.ProgramSpec `ebpf:"nn_connect_fentry"`
 	NnEgress           *ebpf.ProgramSpec `ebpf:"nn_egress"`
+	NnExec             *ebpf.ProgramSpec `ebpf:"nn_exec"`
 	NnFork             *ebpf.ProgramSpec `ebpf:"nn_fork"`
 	NnGetsockopt       *ebpf.ProgramSpec `ebpf:"nn_getsockopt"`
 	NnListSockets      *ebpf.ProgramSpec `ebpf:"nn_list_sockets"`
@@ -422,6 +434,7 @@ type netniceMapSpecs struct {
 	Classes   *ebpf.MapSpec `ebpf:"classes"`
 	Clocks    *ebpf.MapSpec `ebpf:"clocks"`
 	Events    *ebpf.MapSpec `ebpf:"events"`
+	Execs     *ebpf.MapSpec `ebpf:"execs"`
 	Faults    *ebpf.MapSpec `ebpf:"faults"`
 	Nodes     *ebpf.MapSpec `ebpf:"nodes"`
 	Policy    *ebpf.MapSpec `ebpf:"policy"`
@@ -443,6 +456,7 @@ type netniceVariableSpecs struct {
 	NnKeepDirection    *ebpf.VariableSpec `ebpf:"nn_keep_direction"`
 	NnKeepEgressEvent  *ebpf.VariableSpec `ebpf:"nn_keep_egress_event"`
 	NnKeepEvent        *ebpf.VariableSpec `ebpf:"nn_keep_event"`
+	NnKeepExecEvent    *ebpf.VariableSpec `ebpf:"nn_keep_exec_event"`
 	NnKeepFault        *ebpf.VariableSpec `ebpf:"nn_keep_fault"`
 	NnKeepKind         *ebpf.VariableSpec `ebpf:"nn_keep_kind"`
 	NnKeepMemberRecord *ebpf.VariableSpec `ebpf:"nn_keep_member_record"`
@@ -481,6 +495,7 @@ type netniceMaps struct {
 	Classes   *ebpf.Map `ebpf:"classes"`
 	Clocks    *ebpf.Map `ebpf:"clocks"`
 	Events    *ebpf.Map `ebpf:"events"`
+	Execs     *ebpf.Map `ebpf:"execs"`
 	Faults    *ebpf.Map `ebpf:"faults"`
 	Nodes     *ebpf.Map `ebpf:"nodes"`
 	Policy    *ebpf.Map `ebpf:"policy"`
@@ -497,6 +512,7 @@ func (m *netniceMaps) Close() error {
 		m.Classes,
 		m.Clocks,
 		m.Events,
+		m.Execs,
 		m.Faults,
 		m.Nodes,
 		m.Policy,
@@ -519,6 +535,7 @@ type netniceVariables struct {
 	NnKeepDirection    *ebpf.Variable `ebpf:"nn_keep_direction"`
 	NnKeepEgressEvent  *ebpf.Variable `ebpf:"nn_keep_egress_event"`
 	NnKeepEvent        *ebpf.Variable `ebpf:"nn_keep_event"`
+	NnKeepExecEvent    *ebpf.Variable `ebpf:"nn_keep_exec_event"`
 	NnKeepFault        *ebpf.Variable `ebpf:"nn_keep_fault"`
 	NnKeepKind         *ebpf.Variable `ebpf:"nn_keep_kind"`
 	NnKeepMemberRecord *ebpf.Variable `ebpf:"nn_keep_member_record"`
@@ -542,6 +559,7 @@ type netnicePrograms struct {
 	NnAdoptTasks       *ebpf.Program `ebpf:"nn_adopt_tasks"`
 	NnConnectFentry    *ebpf.Program `ebpf:"nn_connect_fentry"`
 	NnEgress           *ebpf.Program `ebpf:"nn_egress"`
+	NnExec             *ebpf.Program `ebpf:"nn_exec"`
 	NnFork             *ebpf.Program `ebpf:"nn_fork"`
 	NnGetsockopt       *ebpf.Program `ebpf:"nn_getsockopt"`
 	NnListSockets      *ebpf.Program `ebpf:"nn_list_sockets"`
@@ -569,6 +587,7 @@ func (p *netnicePrograms) Close() error {
 		p.NnAdoptTasks,
 		p.NnConnectFentry,
 		p.NnEgress,
+		p.NnExec,
 		p.NnFork,
 		p.NnGetsockopt,
 		p.NnListSockets,

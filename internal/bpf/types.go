@@ -17,6 +17,7 @@ type (
 	MemberRecord = netniceNnMemberRecord
 	EgressEvent  = netniceNnEgressEvent
 	QueueWanted  = netniceNnQueueEvent
+	ExecEvent    = netniceNnExecEvent
 	Policy       = netniceNnPolicy
 	Volume       = netniceNnVolume
 )
@@ -58,5 +59,11 @@ const (
 
 // FaultNames are the counters of the faults map, by index.
 func FaultNames() []string {
-	return []string{"clock_missing", "class_table_full", "task_storage", "socket_storage", "event_lost"}
+	return []string{"clock_missing", "class_table_full", "task_storage", "socket_storage", FaultEventLost}
 }
+
+// FaultEventLost counts the events for which there was no room.
+const FaultEventLost = "event_lost"
+
+// PathMax is how many nodes may hold for one process.
+const PathMax = 8

@@ -13,6 +13,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -38,7 +39,9 @@ type DaemonOptions struct {
 	PinDir     string
 	CgroupRoot string // "" = where cgroup v2 is mounted
 	OnDemand   bool
-	Beside     bool // another netnice may be up
+	Beside     bool   // another netnice may be up
+	ConfigDir  string // of rules
+	Hangup     <-chan os.Signal
 	Release    string
 	Logger     *slog.Logger
 }
@@ -101,7 +104,7 @@ func (a *App) Run(ctx context.Context, args []string) int {
 func (a *App) root() *cobra.Command {
 	cmd := a.here()
 	cmd.AddCommand(
-		a.run(), a.set(), a.unset(), a.ls(), a.show(), a.nlimit(),
+		a.run(), a.set(), a.unset(), a.ls(), a.show(), a.rules(), a.nlimit(),
 		a.daemon(), a.guard(), a.up(), a.down(), a.status(), a.metrics(), a.doctor(), a.demo(), a.version(), a.gen(),
 	)
 	return cmd

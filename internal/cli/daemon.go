@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"log/slog"
+	"os"
 	"os/signal"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/rules"
 )
 
 // Where the daemon keeps its state and its pins unless it is told otherwise.
@@ -23,8 +25,8 @@ const (
 // daemonFlags are the flags that say where a daemon keeps what, and whether
 // another may be up.
 type daemonFlags struct {
-	stateDir, cgroupRoot string
-	beside               bool
+	stateDir, cgroupRoot, configDir string
+	beside                          bool
 }
 
 func (f *daemonFlags) add(a *App, cmd *cobra.Command) {
@@ -32,6 +34,11 @@ func (f *daemonFlags) add(a *App, cmd *cobra.Command) {
 	flags.StringVar(&f.stateDir, "state-dir", DefaultStateDir, "`folder` of what is to outlive a reboot")
 	flags.StringVar(&a.PinDir, "pin-dir", a.PinDir, "`folder` under a bpf file system, for what is to outlive the daemon")
 	flags.StringVar(&f.cgroupRoot, "cgroup-root", "", "`folder` where cgroup v2 is mounted, if not the usual")
+}
+
+// addConfig adds the flag of those who start daemons that follow rules.
+func (f *daemonFlags) addConfig(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.configDir, "config-dir", rules.DefaultDir, "`folder` of the administrator's rules")
 }
 
 // addBeside adds the flag of those who start daemons side by side on purpose.
@@ -47,6 +54,9 @@ func (f *daemonFlags) args() []string {
 	if f.cgroupRoot != "" {
 		args = append(args, "--cgroup-root="+f.cgroupRoot)
 	}
+	if f.configDir != rules.DefaultDir && f.configDir != "" {
+		args = append(args, "--config-dir="+f.configDir)
+	}
 	if f.beside {
 		args = append(args, "--beside")
 	}
@@ -61,7 +71,8 @@ func (a *App) daemon() *cobra.Command {
 		Use:   "daemon",
 		Short: "Serve, in the foreground",
 		Long: `Keep limits in force and answer the other commands, until interrupted. The
-limits outlive it: netnice down lifts them. For the background see netnice up.`,
+limits outlive it: netnice down lifts them. For the background see netnice up.
+SIGHUP has it read the files of rules again.`,
 		Args: between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.System.EUID() != 0 {
@@ -76,10 +87,13 @@ limits outlive it: netnice down lifts them. For the background see netnice up.`,
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
+			hangup := make(chan os.Signal, 1)
+			signal.Notify(hangup, syscall.SIGHUP)
+			defer signal.Stop(hangup)
 			logger := slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: level}))
 			err := a.Parts.Daemon(ctx, DaemonOptions{
 				SocketPath: a.socket, StateDir: where.stateDir, PinDir: a.PinDir, CgroupRoot: where.cgroupRoot,
-				OnDemand: onDemand, Beside: where.beside, Release: a.Release, Logger: logger,
+				OnDemand: onDemand, Beside: where.beside, ConfigDir: where.configDir, Hangup: hangup, Release: a.Release, Logger: logger,
 			})
 			if isCode(err, api.CodeConflict) {
 				logger.Warn("netnice does not start", "code", api.CodeConflict) // start looks for it
@@ -89,6 +103,7 @@ limits outlive it: netnice down lifts them. For the background see netnice up.`,
 	}
 	where.add(a, cmd)
 	where.addBeside(a, cmd)
+	where.addConfig(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&onDemand, "on-demand", false, "end when the last limit is gone")
 	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")
@@ -104,7 +119,7 @@ limits outlive it: netnice down lifts them. For the background see netnice up.`,
 // detached; see Machine.StartDetached.
 func (a *App) background(cmd *cobra.Command, log string) error {
 	args := []string{"daemon", "--socket", a.socket, "--pin-dir", a.PinDir}
-	for _, name := range []string{"state-dir", "cgroup-root", "on-demand", "beside", "verbose"} {
+	for _, name := range []string{"state-dir", "cgroup-root", "config-dir", "on-demand", "beside", "verbose"} {
 		if f := cmd.Flags().Lookup(name); f.Changed {
 			args = append(args, "--"+name+"="+f.Value.String())
 		}

@@ -50,6 +50,9 @@ func (a *App) limitText(l api.Limit) string {
 	if !l.Enforced {
 		text += " (not yet)"
 	}
+	if l.Rule != nil {
+		text += " (rule " + printable(l.Rule.Name) + ")"
+	}
 	return text
 }
 

@@ -153,7 +153,7 @@ type script struct {
 	server *http.Server
 }
 
-// daemonCommand is `daemon start|stop|deny MESSAGE HINT|tree|requests`.
+// daemonCommand is `daemon start|stop|deny MESSAGE HINT|tree|rules [PROBLEM]|requests`.
 func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	s, ok := ts.Value("script").(*script)
 	if !ok || len(args) == 0 {
@@ -175,6 +175,8 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 		for _, n := range exampleTree() {
 			s.daemon.Put(n)
 		}
+	case "rules":
+		s.daemon.SetRules(exampleRules(args[1:]...))
 	case "unknown":
 		s.daemon.SetUnknown(api.Unknown{
 			Up:   api.UnknownUsage{Bytes: 2_100_000, Packets: 1500, RateBytesPerSec: 400_000, BytesOf: api.UnknownBytes{Socket: 2_000_000, Kernel: 100_000}},
@@ -245,6 +247,32 @@ func zombieCommand(ts *testscript.TestScript, _ bool, _ []string) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	ts.Setenv("ZOMBIE", strconv.Itoa(cmd.Process.Pid))
+}
+
+// exampleRules are three, and what is wrong besides.
+func exampleRules(problems ...string) (api.RuleList, api.RuleTest) {
+	rate, none := uint64(1e6), uint64(0)
+	scp := api.Rule{
+		RuleOrigin: api.RuleOrigin{Name: "scp", File: "/etc/netnice/netnice.toml", Line: 1}, Owner: "admin",
+		Conditions: []string{"program scp or sftp", "user bob"}, UpBytesPerSec: &rate, Share: "each", Active: true, Nodes: 2,
+	}
+	night := api.Rule{
+		RuleOrigin: api.RuleOrigin{Name: "line 7", File: "/etc/netnice/netnice.toml", Line: 7}, Owner: "admin",
+		Conditions: []string{"program s*", "time 22:00-06:00"}, DownBytesPerSec: &none, Weight: 50, Share: "all",
+	}
+	own := api.Rule{
+		RuleOrigin: api.RuleOrigin{Name: "evil\x1b[2J", File: "/home/bob/.config/netnice/netnice.toml", Line: 1}, Owner: "bob",
+		Conditions: []string{"unit x.service"}, TotalBytesPerSec: &rate, Share: "each", Also: true, Active: true,
+	}
+	list := api.RuleList{Version: api.Version, Followed: true, Rules: []api.Rule{scp, night, own}, Problems: []api.RuleProblem{}}
+	for _, p := range problems {
+		list.Problems = append(list.Problems, api.RuleProblem{File: "/etc/netnice/netnice.toml", Line: 3, Column: 1, Message: p, Remedy: "remove the line"})
+	}
+	test := api.RuleTest{
+		Version: api.Version, PID: os.Getpid(), Program: "/usr/bin/scp", Name: "scp", User: "bob", Command: "scp a b:", Parent: "/bin/sh",
+		Rules: []api.RuleVerdict{{Rule: scp, Matches: true, Holds: true}, {Rule: night, Differs: "time"}, {Rule: own, Matches: true}},
+	}
+	return list, test
 }
 
 // exampleTree is a host, a user in it, and two processes of the user.

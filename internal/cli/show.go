@@ -66,7 +66,11 @@ func (a *App) paragraph(n *api.Node) string {
 		line("limit", "none")
 	}
 	for _, l := range n.Limits {
-		line("limit", "%s, by %s, burst %s", a.limitText(l), printable(l.Owner), units.FormatDuration(l.BurstNS))
+		from := ""
+		if l.Rule != nil {
+			from = fmt.Sprintf(", %s:%d", printable(l.Rule.File), l.Rule.Line)
+		}
+		line("limit", "%s, by %s%s, burst %s", a.limitText(l), printable(l.Owner), from, units.FormatDuration(l.BurstNS))
 	}
 	line("weight", "%d", n.Weight)
 	if n.Loopback {

@@ -62,6 +62,7 @@ systemctl restart netnice.`,
 	}
 	where.add(a, cmd)
 	where.addBeside(a, cmd)
+	where.addConfig(cmd)
 	dryRunFlag(cmd, &dryRun)
 	cmd.Flags().BoolVar(&replace, "replace", false, "replace a daemon that runs; limits hold meanwhile")
 	return cmd

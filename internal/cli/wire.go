@@ -56,9 +56,13 @@ func parts() Parts {
 }
 
 func runDaemon(ctx context.Context, o DaemonOptions) error {
+	if !o.OnDemand {
+		raisePriority()
+	}
 	return daemon.Run(ctx, daemon.Options{
 		SocketPath: o.SocketPath, StateDir: o.StateDir, OnDemand: o.OnDemand, Release: o.Release, Logger: o.Logger,
 		Identity: identity.Options{CgroupRoot: o.CgroupRoot},
+		RulesDir: o.ConfigDir, Hangup: o.Hangup,
 		OpenKernel: func() (enforce.Kernel, error) {
 			options, err := kernelOptions(o)
 			if err != nil {

@@ -50,11 +50,18 @@ type Options struct {
 	// ScopeFolder is the folder below the cgroup v2 mount that holds the cgroups
 	// made for --scope where systemd does not run; default "netnice".
 	ScopeFolder string
-	Tick        time.Duration // between looks at the kernel; default 1 s
-	IdleAfter   time.Duration // default 1 s
-	FirstWait   time.Duration // default 10 s
+	// RulesDir has the administrator's rules, "" = no rules are followed; a daemon on
+	// demand follows none.
+	RulesDir string
+	Homes    func() (map[uint32]string, error) // of users, for their rules; default: of /etc/passwd
+	Hangup   <-chan os.Signal                  // asks for a look at the rules
 
-	opened func(*Daemon) // for tests
+	Tick      time.Duration // between looks at the kernel; default 1 s
+	IdleAfter time.Duration // default 1 s
+	FirstWait time.Duration // default 10 s
+
+	opened func(*Daemon)    // for tests
+	now    func() time.Time // for tests
 }
 
 func (o *Options) fill() error {
@@ -75,6 +82,9 @@ func (o *Options) fill() error {
 	text(&o.StateDir, DefaultStateDir)
 	text(&o.RunDir, filepath.Dir(o.SocketPath))
 	text(&o.ScopeFolder, "netnice")
+	if o.Homes == nil {
+		o.Homes = func() (map[uint32]string, error) { return identity.Homes("/etc/passwd") }
+	}
 	span(&o.Tick, time.Second)
 	span(&o.IdleAfter, time.Second)
 	span(&o.FirstWait, 10*time.Second)
@@ -91,8 +101,10 @@ type Daemon struct {
 	kernel   enforce.Kernel
 	resolver *identity.Resolver
 	boot     string
+	pid      int // its own
 	started  time.Time
 	sampler  sampler
+	rules    ruleBook
 
 	mu        sync.Mutex // guards what follows
 	nodes     map[uint32]*node
@@ -180,6 +192,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	}
 	d := &Daemon{
 		opts: opts, log: opts.Logger, kernel: kernel, resolver: resolver, boot: boot,
+		pid:     os.Getpid(),
 		started: time.Now(),
 		nodes:   make(map[uint32]*node),
 		nextID:  1,
@@ -187,6 +200,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		downc:   make(chan struct{}),
 	}
 	d.sampler.kernel = kernel
+	d.rules.users = make(map[uint32]*book)
 	if err := d.adopt(ctx, saved); err != nil {
 		d.stopWatching()
 		return nil, errors.Join(err, kernel.Close())
@@ -209,6 +223,9 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 	var keepers sync.WaitGroup
 	keepers.Go(func() { d.keepHouse(house) })
 	keepers.Go(func() { d.keepArmed(house) })
+	if d.followsRules() {
+		keepers.Go(func() { d.keepRules(house) })
+	}
 	defer keepers.Wait()
 	defer cancel()
 	for {

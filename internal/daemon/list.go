@@ -26,6 +26,9 @@ func (d *Daemon) Nodes(context.Context) (api.NodeList, error) {
 
 // NodesFor implements apiserver.Backend.
 func (d *Daemon) NodesFor(ctx context.Context, s api.Subject) (api.NodeList, error) {
+	if s.Kind == api.KindRule {
+		return d.nodesOfRule(s)
+	}
 	res, resErr := d.resolver.Resolve(ctx, s)
 	if resErr != nil && !identity.IsNotFound(resErr) {
 		return api.NodeList{}, resErr
@@ -66,6 +69,9 @@ func (d *Daemon) around(list []*node, res identity.Resolved, now sample) []*node
 	user, knowsUser := res.UID, res.Kind == enforce.KindTree
 	if res.Kind == enforce.KindTree {
 		pid := int(res.Key)
+		for _, id := range d.kernel.Trees(pid) {
+			add(func(n *node) bool { return n.id == id })
+		}
 		// Who forked whom is the kernel's to know: parents may have ended. So
 		// its word on the process's sockets first, then the parents that live.
 		for _, s := range now.sockets {
@@ -169,6 +175,9 @@ func (e enclosures) of(n *node) uint32 {
 			return id
 		}
 	case enforce.KindTree:
+		if n.res.Key == 0 && n.res.UID == 0 {
+			break // of many users
+		}
 		if e.mount != "" {
 			if rel, err := e.resolver.ProcessCgroup(int(n.res.Key)); err == nil {
 				if id := e.around(e.mount + rel); id != 0 {
@@ -200,7 +209,7 @@ func (d *Daemon) render(n *node, now sample) api.Node {
 	up, down := n.history.rates(pointOf(now.at, stats), d.opts.Tick/2)
 	shown := api.Node{
 		ID: n.id, Subject: n.res.Subject, Parent: stats.Parent, Name: n.res.Name, UID: n.res.UID,
-		Limits: n.limits(), Weight: n.wishes.weight(), Loopback: n.wishes.loopback(), MeterOff: n.wishes.meterOff(),
+		Limits: n.limits(), Weight: n.holding().weight(), Loopback: n.holding().loopback(), MeterOff: n.holding().meterOff(),
 		Processes: stats.Processes, Sockets: queue.sockets, PID: n.pid(), Since: n.since,
 		Up: api.Usage{
 			Bytes:           stats.Bytes,

@@ -12,7 +12,8 @@ import (
 type node struct {
 	id     uint32
 	res    identity.Resolved
-	wishes wishes
+	wishes wishes // set by commands
+	ruled  ruled  // set by rules
 	// userUID is whose the wish of enforce.OwnerUser is.
 	userUID  uint32
 	userName string
@@ -45,11 +46,25 @@ func (n *node) spec() enforce.NodeSpec {
 		Kind:            n.res.Kind,
 		Subject:         n.res.Key,
 		StartBoottimeNS: n.res.StartBoottimeNS,
-		Weight:          n.wishes.weight(),
-		Loopback:        n.wishes.loopback(),
-		MeterOff:        n.wishes.meterOff(),
-		Ceilings:        n.wishes.ceilings(),
+		Parent:          n.ruled.Outer,
+		Weight:          n.holding().weight(),
+		Loopback:        n.holding().loopback(),
+		MeterOff:        n.holding().meterOff(),
+		Ceilings:        n.holding().ceilings(),
 	}
+}
+
+// empty reports whether nobody wants anything of the node, neither by a command nor
+// by a rule.
+func (n *node) empty() bool { return n.wishes.empty() && n.ruled.empty() }
+
+// holding is what holds for each owner: what they set by a command, and by their
+// rules what they did not.
+func (n *node) holding() (w wishes) {
+	for owner := range w {
+		w[owner] = n.wishes[owner].over(n.ruled.Owners[owner].Wish)
+	}
+	return w
 }
 
 // restarted reports whether res is what the node's unit runs in by now.
@@ -111,11 +126,17 @@ func (n *node) limits() []api.Limit {
 		if burst == 0 {
 			burst = defaultBurst
 		}
-		for dir, rate := range w.rates() {
+		rule := n.ruled.Owners[owner]
+		for dir, rate := range w.over(rule.Wish).rates() {
 			if rate == 0 {
 				continue
 			}
+			var from *api.RuleOrigin
+			if w.rates()[dir] == 0 {
+				from = rule.From[dir].api()
+			}
 			list = append(list, api.Limit{
+				Rule:        from,
 				Owner:       name,
 				Direction:   directionName(enforce.Direction(dir)),
 				BytesPerSec: rate,
@@ -150,7 +171,7 @@ func sameIdentity(a, b enforce.NodeSpec) bool {
 }
 
 func normal(s enforce.NodeSpec) enforce.NodeSpec {
-	s.StartBoottimeNS = 0
+	s.StartBoottimeNS, s.Parent = 0, 0
 	if s.Weight == 0 {
 		s.Weight = defaultWeight
 	}

@@ -66,6 +66,7 @@ func (d *Daemon) drop(n *node) error {
 		return err
 	}
 	delete(d.nodes, n.id)
+	d.outerGone(n)
 	if err := d.saveChange(n.lasting(), record{Gone: n.id}); err != nil {
 		d.nodes[n.id] = n
 		return errors.Join(err, d.apply(n))
@@ -118,7 +119,7 @@ func (d *Daemon) freeID() uint32 {
 // startWatch watches the root process of a tree. Where it cannot be watched the
 // tick looks for its end.
 func (d *Daemon) startWatch(n *node) {
-	if n.res.Kind != enforce.KindTree {
+	if n.res.Kind != enforce.KindTree || n.res.Key == 0 {
 		return
 	}
 	watch, err := watchPID(d.resolver, int(n.res.Key), n.res.StartBoottimeNS, func() {
@@ -353,6 +354,7 @@ func (d *Daemon) endGone() {
 			continue
 		}
 		delete(d.nodes, n.id)
+		d.outerGone(n)
 		ended = append(ended, record{Gone: n.id})
 		n.watch.stop()
 		d.leaveScope(n)

@@ -83,7 +83,10 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 				Hint:    "netnice set --help",
 			}
 		}
-		answer.Warnings = append(answer.Warnings, fmt.Sprintf("no limit of yours stands on %s", req.Subject))
+		answer.Warnings = append(answer.Warnings, next.ruled.warnings(owner)...)
+		if len(answer.Warnings) == 0 {
+			answer.Warnings = append(answer.Warnings, fmt.Sprintf("no limit of yours stands on %s", req.Subject))
+		}
 		return answer, nil
 	}
 	if had.empty() {
@@ -99,7 +102,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 	answer.Warnings = append(answer.Warnings, d.warnings(req, n, &next, want)...)
 	if !req.DryRun && answer.Changed {
 		var err error
-		if next.wishes.empty() {
+		if next.empty() {
 			err = d.drop(n)
 		} else if n, err = d.commit(n, &next); err == nil {
 			next = *n
@@ -110,7 +113,10 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 		d.log.Info("limit set", "subject", next.res.Subject.String(), "by", by.UID, "node", next.id,
 			"up", want.Up, "down", want.Down, "total", want.Total, "weight", want.Weight)
 	}
-	if !next.wishes.empty() {
+	if want.empty() {
+		answer.Warnings = append(answer.Warnings, next.ruled.warnings(owner)...)
+	}
+	if !next.empty() {
 		answer.Node = d.show(&next, req.DryRun)
 	}
 	return answer, nil
@@ -180,6 +186,14 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 	}
 	answer := api.SetResponse{Version: api.Version, Changed: true}
 	next := *n
+	if n.wishes.empty() { // all is rules'
+		answer.Changed = false
+		for owner := range n.ruled.Owners {
+			answer.Warnings = append(answer.Warnings, n.ruled.warnings(enforce.Owner(owner))...)
+		}
+		answer.Node = d.show(n, dryRun)
+		return answer, nil
+	}
 	admin, user := n.wishes[enforce.OwnerAdmin], n.wishes[enforce.OwnerUser]
 	switch {
 	case by.Root():
@@ -198,7 +212,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 	}
 	if !dryRun {
 		var err error
-		if next.wishes.empty() {
+		if next.empty() {
 			err = d.drop(n)
 		} else {
 			_, err = d.commit(n, &next)
@@ -208,7 +222,10 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		}
 		d.log.Info("limit lifted", "subject", n.res.Subject.String(), "by", by.UID, "node", n.id)
 	}
-	if !next.wishes.empty() {
+	for owner := range next.ruled.Owners {
+		answer.Warnings = append(answer.Warnings, next.ruled.warnings(enforce.Owner(owner))...)
+	}
+	if !next.empty() {
 		answer.Node = d.show(&next, dryRun)
 	}
 	return answer, nil
@@ -318,7 +335,7 @@ func (d *Daemon) room(by auth.Actor, isNew bool) error {
 	if !by.Root() {
 		own := 0
 		for _, n := range d.nodes {
-			if n.userUID == by.UID && !n.wishes[enforce.OwnerUser].empty() {
+			if n.userUID == by.UID && (!n.wishes[enforce.OwnerUser].empty() || len(n.ruled.Owners[enforce.OwnerUser].Rules) > 0) {
 				own++
 			}
 		}

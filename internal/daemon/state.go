@@ -25,7 +25,7 @@ const (
 	stateName = "state.json"
 	// stateVersion is the newest form of the file that is understood. A field
 	// more is a new version.
-	stateVersion = 2
+	stateVersion = 3
 )
 
 // state is what is wanted, as the file remembers it. Version 1 of the file was
@@ -80,15 +80,20 @@ type savedNode struct {
 	UserUID uint32       `json:"user_uid,omitempty"`
 	Since   time.Time    `json:"since"`
 	Scope   *scope       `json:"scope,omitempty"`
+	Rules   *ruled       `json:"rules,omitempty"` // since version 3
 }
 
 func (n *node) saved() savedNode {
-	return savedNode{
+	s := savedNode{
 		ID: n.id, Subject: n.res.Subject, Kind: n.res.Kind, Key: n.res.Key, StartNS: n.res.StartBoottimeNS,
 		UID: n.res.UID, Name: n.res.Name, Dir: n.res.Dir,
 		Admin: n.wishes[enforce.OwnerAdmin], User: n.wishes[enforce.OwnerUser], UserUID: n.userUID,
 		Since: n.since, Scope: n.scope,
 	}
+	if !n.ruled.empty() {
+		s.Rules = &n.ruled
+	}
+	return s
 }
 
 func (s savedNode) node() *node {
@@ -102,7 +107,10 @@ func (s savedNode) node() *node {
 		since:  s.Since,
 		scope:  s.Scope,
 	}
-	if !s.User.empty() {
+	if s.Rules != nil {
+		n.ruled = *s.Rules
+	}
+	if !s.User.empty() || len(n.ruled.Owners[enforce.OwnerUser].Rules) > 0 {
 		n.setUser(s.UserUID)
 	}
 	return n
@@ -210,7 +218,7 @@ func (s *state) check() error {
 		switch {
 		case n.ID == 0 || n.ID >= enforce.MaxNodes || seen[n.ID]:
 			return fmt.Errorf("node id %d is out of range or there twice", n.ID)
-		case n.Admin.empty() && n.User.empty():
+		case n.Admin.empty() && n.User.empty() && n.Rules == nil:
 			return fmt.Errorf("node %d wants nothing", n.ID)
 		case !known(n.Kind):
 			return fmt.Errorf("node %d is of the unknown kind %d", n.ID, n.Kind)

@@ -40,7 +40,7 @@ func TestReadState(t *testing.T) {
 	text := stateText(t, record{Node: user(1, 5)}, record{Node: user(2, 6)}, record{Node: user(1, 7)}, record{Gone: 2}, record{Gone: 3})
 	s, err := readState(text)
 	require.NoError(t, err)
-	require.Equal(t, &state{Version: 2, BootID: "boot", NextID: 9, Nodes: []savedNode{*user(1, 7)}}, s)
+	require.Equal(t, &state{Version: stateVersion, BootID: "boot", NextID: 9, Nodes: []savedNode{*user(1, 7)}}, s)
 
 	// Cut anywhere, as by a power failure, it says what held before.
 	first := bytes.IndexByte(text, '\n') + 1

@@ -38,6 +38,19 @@ func (w wish) rates() [enforce.Directions]uint64 {
 // loopback and the input meter only qualify a rate.
 func (w wish) empty() bool { return w.rates() == [enforce.Directions]uint64{} && w.Weight == 0 }
 
+// over returns w, and what another says where w says nothing.
+func (w wish) over(other wish) wish {
+	for _, r := range []struct{ to, from *uint64 }{{&w.Up, &other.Up}, {&w.Down, &other.Down}, {&w.Total, &other.Total}} {
+		if *r.to == 0 {
+			*r.to = *r.from
+		}
+	}
+	if w.Weight == 0 {
+		w.Weight = other.Weight
+	}
+	return w
+}
+
 // merge returns w with what change says put over it. Lifting the last rate
 // lifts the whole wish, weight included.
 func (w wish) merge(change api.Wish) wish {

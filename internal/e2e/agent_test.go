@@ -16,6 +16,8 @@ const agentName = "netnice-e2e-agent"
 // What an agent may do, argv[1].
 const (
 	agentURing      = "uring"       // ADDRESS plain|sqpoll: send by io_uring
+	agentFlood      = "flood"       // ADDRESS...: send to the first, and by children to the others
+	agentIdle       = "idle"        // wait for a line
 	agentQUICServer = "quic-server" // ADDRESS FILE: send it to each client
 	agentQUICClient = "quic-client" // ADDRESS FILE: write what the server sends
 )
@@ -36,6 +38,10 @@ func maybeRunAgent() {
 	switch role {
 	case agentURing:
 		err = sendByURing(args[0], args[1] == "sqpoll")
+	case agentIdle:
+		awaitWord()
+	case agentFlood:
+		err = floodAgent(args...)
 	case agentQUICServer:
 		err = serveByQUIC(args[0], args[1])
 	case agentQUICClient:

@@ -30,6 +30,7 @@ type stage struct {
 	mounts *os.File
 	dead   bool
 	env    []string // of commands; nil = that of the tests
+	config string   // folder of rules; "" = none
 
 	mu      sync.Mutex
 	daemons []*daemon
@@ -304,7 +305,11 @@ func (s *stage) daemon() *daemon {
 // daemonIn is daemon for one in a network namespace (nil: the machine's own).
 func (s *stage) daemonIn(in *testutil.NetNS) *daemon {
 	s.t.Helper()
-	return s.daemonOf(s.command("daemon"), in)
+	config := s.config
+	if config == "" {
+		config = "/run/no-rules" // not the machine's own
+	}
+	return s.daemonOf(s.command("daemon", "--verbose", "--config-dir", config), in)
 }
 
 // daemonOf is daemonIn for a command that becomes a daemon.

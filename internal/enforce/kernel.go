@@ -13,7 +13,7 @@ type Kind uint32
 
 // The kinds that can be enforced today.
 const (
-	KindTree   Kind = 2 // Subject = tgid, StartBoottimeNS = its start
+	KindTree   Kind = 2 // Subject = tgid, StartBoottimeNS = its start; 0 = of those who Join
 	KindCgroup Kind = 3 // Subject = cgroup v2 id (inode of its folder)
 	KindUser   Kind = 5 // Subject = uid
 	KindHost   Kind = 8 // Subject = 0
@@ -52,6 +52,7 @@ type NodeSpec struct {
 	Kind            Kind
 	Subject         uint64
 	StartBoottimeNS uint64 // KindTree: the process's start, so that a reused pid is another subject
+	Parent          uint32 // KindTree with Subject 0: the tree around it when it is made, 0 = none
 	Weight          uint32 // 1..10000, 100 by default
 	Loopback        bool
 	MeterOff        bool // received bytes do not count against the total
@@ -128,6 +129,13 @@ type SocketStats struct {
 	SocketRate  uint64 // TCP_SNDRATE of its own; 0 = none
 }
 
+// Exec is a process that has executed a program.
+type Exec struct {
+	PID             int
+	StartBoottimeNS uint64
+	TimeNS          uint64 // CLOCK_MONOTONIC
+}
+
 // Kernel is the machine's enforcement state. All methods are safe for
 // concurrent use and idempotent; an error leaves what was in force in force.
 type Kernel interface {
@@ -151,6 +159,16 @@ type Kernel interface {
 	Maintain() error
 	// Events delivers a value whenever a socket needs Maintain at once.
 	Events() <-chan struct{}
+	// Join makes a process and its descendants members of a node of KindTree whose
+	// Subject is 0. What encloses the process has to enclose the node.
+	Join(id uint32, pid int) error
+	// Trees lists the nodes of KindTree that a process is in, innermost first.
+	Trees(pid int) []uint32
+	// FollowExecs has Execs deliver what is executed from now on, or no more.
+	FollowExecs(on bool) error
+	Execs() <-chan Exec
+	// LostEvents counts what Execs and Events could not deliver.
+	LostEvents() (uint64, error)
 	// Attached says, by program name, what is attached now.
 	Attached() map[string]bool
 	// Counters returns the faults that failed open, by name.

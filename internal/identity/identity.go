@@ -137,6 +137,8 @@ func (r *Resolver) Resolve(ctx context.Context, s api.Subject) (Resolved, error)
 			return Resolved{}, badSubject(s, "host takes no name", "netnice show --host")
 		}
 		return Host(), nil
+	case api.KindRule:
+		return Resolved{}, badSubject(s, "a rule's limit is set in its file", "netnice rules list; netnice show "+s.String())
 	case api.KindGroup, api.KindTo:
 		return Resolved{}, &api.Error{
 			Code:    api.CodeNotSupported,

@@ -318,3 +318,43 @@ func TestBootID(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, id, 36)
 }
+
+func TestFacts(t *testing.T) {
+	r := newResolver(t, Options{})
+	cmd := exec.Command("sleep", "59")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	pid := cmd.Process.Pid
+	path, comm, err := r.Program(pid)
+	require.NoError(t, err)
+	want, err := filepath.EvalSymlinks(cmd.Path)
+	require.NoError(t, err)
+	require.Equal(t, want, path)
+	require.Equal(t, "sleep", comm)
+	uid, parent, err := r.IDs(pid)
+	require.NoError(t, err)
+	require.EqualValues(t, os.Getuid(), uid)
+	require.Equal(t, os.Getpid(), parent)
+	line, err := r.Command(pid)
+	require.NoError(t, err)
+	require.Equal(t, "sleep 59", line)
+	list, err := r.Processes()
+	require.NoError(t, err)
+	found := false
+	for _, p := range list {
+		found = found || p.PID == pid
+		require.NotEqual(t, 2, p.PID, "a thread of the kernel")
+	}
+	require.True(t, found)
+	_, _, err = r.IDs(1 << 30)
+	require.True(t, IsNotFound(err))
+}
+
+func TestHomes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "passwd")
+	require.NoError(t, os.WriteFile(path, []byte("root:x:0:0:root:/root:/bin/sh\nbob:x:1000:1000::/home/bob:/bin/sh\n+nis\nx:x:no:1::/x:/y\n"+
+		"twice:x:1000:1000::/elsewhere:/bin/sh\nno:x:5:5:::\n"), 0o600))
+	homes, err := Homes(path)
+	require.NoError(t, err)
+	require.Equal(t, map[uint32]string{1000: "/home/bob"}, homes)
+}

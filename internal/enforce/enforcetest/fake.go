@@ -21,6 +21,10 @@ type Kernel struct {
 	fail       map[string]error
 	calls      map[string]int
 	events     chan struct{}
+	execs      chan enforce.Exec
+	following  bool
+	lost       uint64
+	trees      map[int][]uint32
 	down, open bool
 }
 
@@ -41,6 +45,7 @@ func (k *Kernel) enter(method string) error {
 		k.calls = make(map[string]int)
 		k.nodes = make(map[uint32]enforce.NodeSpec)
 		k.stats = make(map[uint32]enforce.NodeStats)
+		k.trees = make(map[int][]uint32)
 	}
 	k.calls[method]++
 	return k.fail[method]
@@ -111,7 +116,7 @@ func (k *Kernel) set(spec enforce.NodeSpec) {
 	_ = k.enter("set")
 	if _, ok := k.nodes[spec.ID]; !ok {
 		stats := enforce.NodeStats{ID: spec.ID}
-		if spec.Kind == enforce.KindTree {
+		if spec.Kind == enforce.KindTree && spec.Subject != 0 {
 			stats.Processes = 1
 		}
 		k.stats[spec.ID] = stats
@@ -232,6 +237,98 @@ func (k *Kernel) Events() <-chan struct{} {
 func (k *Kernel) Event() {
 	k.Events()
 	k.events <- struct{}{}
+}
+
+// Join implements enforce.Kernel.
+func (k *Kernel) Join(id uint32, pid int) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.enter("Join"); err != nil {
+		return err
+	}
+	spec, ok := k.nodes[id]
+	if !ok || spec.Kind != enforce.KindTree || spec.Subject != 0 {
+		return fmt.Errorf("node %d is not one to join", id)
+	}
+	stats := k.stats[id]
+	stats.Processes++
+	k.stats[id] = stats
+	k.trees[pid] = append(k.trees[pid], id)
+	return nil
+}
+
+// Trees implements enforce.Kernel: nodes of the process itself, those that it has
+// joined, and what SetTrees said.
+func (k *Kernel) Trees(pid int) []uint32 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var list []uint32
+	for id, spec := range k.nodes {
+		if spec.Kind == enforce.KindTree && spec.Subject == uint64(pid) {
+			list = append(list, id)
+		}
+	}
+	for _, id := range k.trees[pid] {
+		if _, there := k.nodes[id]; there {
+			list = append(list, id)
+		}
+	}
+	return list
+}
+
+// SetTrees says which trees a process is in beside its own.
+func (k *Kernel) SetTrees(pid int, ids ...uint32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_ = k.enter("SetTrees")
+	k.trees[pid] = ids
+}
+
+// FollowExecs implements enforce.Kernel.
+func (k *Kernel) FollowExecs(on bool) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.following = on
+	return k.enter("FollowExecs")
+}
+
+// Follows reports whether somebody follows what is executed.
+func (k *Kernel) Follows() bool { k.mu.Lock(); defer k.mu.Unlock(); return k.following }
+
+// Execs implements enforce.Kernel.
+func (k *Kernel) Execs() <-chan enforce.Exec {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.execChannel()
+}
+
+func (k *Kernel) execChannel() chan enforce.Exec {
+	if k.execs == nil {
+		k.execs = make(chan enforce.Exec)
+	}
+	return k.execs
+}
+
+// Exec makes Execs deliver.
+func (k *Kernel) Exec(pid int) {
+	k.mu.Lock()
+	list := k.execChannel()
+	k.mu.Unlock()
+	list <- enforce.Exec{PID: pid}
+}
+
+// LostEvents implements enforce.Kernel.
+func (k *Kernel) LostEvents() (uint64, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.lost, k.enter("LostEvents")
+}
+
+// Lose makes LostEvents count one more.
+func (k *Kernel) Lose() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.lost++
 }
 
 // Attached implements enforce.Kernel.

@@ -64,6 +64,7 @@ type Kernel struct {
 	guard     Guard // nil = none yet
 	events    chan struct{}
 	datagrams datagrams
+	execs     execs
 	reader    *ringbuf.Reader
 	rates     bool // a socket has a rate of its own: see rates.go
 	going     bool // Down: they go
@@ -98,7 +99,7 @@ func Open(opts Options) (*Kernel, error) {
 	k := &Kernel{
 		opts: opts, obj: obj, nodes: map[uint32]bpf.Node{},
 		processes: map[uint32]int{}, noClock: map[bpf.ClockKey]bool{},
-		events: make(chan struct{}, 1), datagrams: newDatagrams(), done: make(chan struct{}),
+		events: make(chan struct{}, 1), datagrams: newDatagrams(), execs: newExecs(), done: make(chan struct{}),
 		held: make(chan struct{}, 1), heldDone: make(chan struct{}), stop: make(chan struct{}),
 	}
 	if err := k.start(); err != nil {
@@ -237,7 +238,7 @@ func (k *Kernel) stopWaiting() error {
 	close(k.stop)
 	<-k.done
 	<-k.heldDone
-	return err
+	return errors.Join(err, k.endExecs())
 }
 
 // Down implements enforce.Kernel. After an error the kernel state is still

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
@@ -35,8 +34,11 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 		return fmt.Errorf("read node %d: %w", spec.ID, err)
 	}
 	n.Generation = before.Generation + 1
-	if n.Kind == bpf.KindTree {
+	switch {
+	case n.Kind == bpf.KindTree && n.Subject != 0:
 		n.Parent = k.treeOf(uint32(spec.Subject))
+	case n.Kind == bpf.KindTree:
+		n.Parent = spec.Parent
 	}
 	if err := k.create(spec.ID, n); err != nil {
 		return errors.Join(err, k.remove(spec.ID))
@@ -55,27 +57,46 @@ func (k *Kernel) create(id uint32, n bpf.Node) error {
 	if err := k.obj.Attach(false); err != nil {
 		return err
 	}
-	var adopted bpf.Adopted
+	switch {
+	case n.Kind == bpf.KindTree && n.Subject == 0:
+		return k.putPolicy() // nobody is in it yet
+	case n.Kind == bpf.KindTree:
+		return k.enlist(id, n, uint32(n.Subject))
+	}
+	if err := k.coverNode(n, nil); err != nil {
+		return err
+	}
+	if err := k.putPolicy(); err != nil {
+		return err
+	}
+	if err := k.obj.AdoptFiles(nil); err != nil {
+		return err
+	}
+	return k.adoptConnections(n.Kind == bpf.KindHost)
+}
+
+// enlist makes a process and its descendants members of a tree, and what they have
+// open obey.
+func (k *Kernel) enlist(id uint32, n bpf.Node, root uint32) error {
 	// The members are marked before the epoch changes: a path that a sender
 	// makes in between must not pass for one of the new epoch.
-	var members []uint32
-	if n.Kind == bpf.KindTree {
-		var err error
-		if adopted, err = k.obj.AdoptTasks(uint32(n.Subject), id, n.Parent); err != nil {
+	adopted, err := k.obj.AdoptTasks(root, id, n.Parent)
+	if err != nil {
+		return err
+	}
+	members := adopted.Members
+	if adopted.Nests {
+		if err := k.readParents(); err != nil {
 			return err
 		}
-		members = adopted.Members
-		if adopted.Nests {
-			if err := k.readParents(); err != nil {
-				return err
-			}
-		}
-		if adopted.Nests || members == nil {
-			if members, err = k.members(id); err != nil {
-				return err
-			}
+	}
+	if adopted.Nests || members == nil {
+		if members, err = k.members(id); err != nil {
+			return err
 		}
 		k.processes[id] = len(members)
+	} else {
+		k.processes[id] += len(members)
 	}
 	if err := k.coverNode(n, adopted.Cgroups); err != nil {
 		return err
@@ -86,23 +107,21 @@ func (k *Kernel) create(id uint32, n bpf.Node) error {
 	if err := k.obj.AdoptFiles(members); err != nil {
 		return err
 	}
-	if n.Kind == bpf.KindTree {
-		// Only its own connections changed; most new limits find none.
-		list, err := k.obj.ListSocketsOf(id)
-		if err != nil {
-			return fmt.Errorf("list sockets of node %d: %w", id, err)
-		}
-		if err := k.coverStrays(list); err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(list, k.needsVisit) {
-			return nil
-		}
-		// Where its connections are, most likely.
-		k.nearby = fmt.Sprintf("/proc/%d/ns/net", n.Subject)
-		defer func() { k.nearby = "" }()
+	// Only its own connections changed; most new limits find none.
+	list, err := k.obj.ListSocketsOf(id)
+	if err != nil {
+		return fmt.Errorf("list sockets of node %d: %w", id, err)
 	}
-	return k.adoptConnections(n.Kind == bpf.KindHost)
+	if err := k.coverStrays(list); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(list, k.needsVisit) {
+		return nil
+	}
+	// Where its connections are, most likely.
+	k.nearby = fmt.Sprintf("/proc/%d/ns/net", root)
+	defer func() { k.nearby = "" }()
+	return k.adoptConnections(false)
 }
 
 // readParents learns which trees an iterator has given another parent.
@@ -332,21 +351,4 @@ func (k *Kernel) reparent(from, to uint32) error {
 		k.nodes[id] = n
 	}
 	return nil
-}
-
-// treeOf returns the innermost tree that a process is in, 0 = none.
-func (k *Kernel) treeOf(tgid uint32) uint32 {
-	fd, err := unix.PidfdOpen(int(tgid), 0)
-	if err != nil {
-		return 0
-	}
-	defer unix.Close(fd)
-	var t bpf.Task
-	if err := k.obj.Tasks.Lookup(uint32(fd), &t); err != nil {
-		return 0
-	}
-	if n, ok := k.nodes[t.Node]; !ok || n.Generation != t.Generation {
-		return 0
-	}
-	return t.Node
 }

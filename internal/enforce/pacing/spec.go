@@ -57,6 +57,9 @@ func specOf(id uint32, n bpf.Node) enforce.NodeSpec {
 		Weight: n.Weight, Loopback: n.Flags&bpf.NodeLoopback != 0,
 		MeterOff: n.Flags&bpf.NodeMeterOff != 0,
 	}
+	if n.Kind == bpf.KindTree && n.Subject == 0 {
+		s.Parent = n.Parent
+	}
 	for o := range s.Ceilings {
 		for d := range s.Ceilings[o] {
 			l := n.Limits[o][d]

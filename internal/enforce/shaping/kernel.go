@@ -239,6 +239,22 @@ func (k *Kernel) lift(id uint32) error {
 	return errors.Join(append(errs, k.settle())...)
 }
 
+// Join implements enforce.Kernel.
+func (k *Kernel) Join(id uint32, pid int) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.Kernel.Join(id, pid); err != nil {
+		return err
+	}
+	if k.on == nil || k.on.nodes[id] == nil {
+		return nil
+	}
+	if err := k.settle(); err != nil { // it may live in another namespace
+		return err
+	}
+	return k.adopt(k.on.nodes[id].spec)
+}
+
 // RemoveNode implements enforce.Kernel.
 func (k *Kernel) RemoveNode(id uint32) error {
 	k.mu.Lock()

@@ -1,0 +1,73 @@
+package api
+
+// RuleProblem is something wrong in a file of rules, and what to do about it.
+type RuleProblem struct {
+	File    string `json:"file"`
+	Line    int    `json:"line,omitempty"` // 0 = the whole file
+	Column  int    `json:"column,omitempty"`
+	Message string `json:"message"`
+	Remedy  string `json:"remedy,omitempty"`
+}
+
+// RuleCheck is what `netnice rules check --json` prints.
+type RuleCheck struct {
+	Version  string        `json:"version"`
+	Files    []string      `json:"files"`
+	Rules    int           `json:"rules"`
+	Problems []RuleProblem `json:"problems"`
+}
+
+// RuleOrigin names the rule that set a limit.
+type RuleOrigin struct {
+	Name string `json:"name"`
+	File string `json:"file"`
+	Line int    `json:"line"`
+}
+
+// Rule is one rule that the daemon follows.
+type Rule struct {
+	RuleOrigin
+	Owner            string   `json:"owner"`      // "admin", or the user whose own file it is in
+	Conditions       []string `json:"conditions"` // all must hold: "program scp", "user bob or eve"
+	UpBytesPerSec    *uint64  `json:"up_bytes_per_sec,omitempty"`
+	DownBytesPerSec  *uint64  `json:"down_bytes_per_sec,omitempty"`
+	TotalBytesPerSec *uint64  `json:"total_bytes_per_sec,omitempty"`
+	Weight           uint32   `json:"weight,omitempty"`
+	Share            string   `json:"share"` // "each" or "all"
+	Also             bool     `json:"also,omitempty"`
+	Active           bool     `json:"active"` // by the time of the day and the week
+	Nodes            int      `json:"nodes"`  // on which it stands now
+}
+
+// RuleList answers GET /v1/rules and POST /v1/rules/reload.
+type RuleList struct {
+	Version string `json:"version"`
+	// Followed is false for a daemon that was started on demand.
+	Followed bool   `json:"followed"`
+	Rules    []Rule `json:"rules"` // the administrator's, and the caller's own; for root everybody's
+	// Problems are of files that were changed since and are not in force.
+	Problems []RuleProblem `json:"problems"`
+}
+
+// RuleVerdict is whether one rule matches a process.
+type RuleVerdict struct {
+	Rule
+	Matches bool `json:"matches"`
+	// Holds: it matches, and no rule before it is in its way.
+	Holds bool `json:"holds"`
+	// Differs is the first condition that does not hold.
+	Differs string `json:"differs,omitempty"`
+}
+
+// RuleTest answers GET /v1/rules/test.
+type RuleTest struct {
+	Version string        `json:"version"`
+	PID     int           `json:"pid"`
+	Program string        `json:"program"` // path
+	Name    string        `json:"name"`    // as the kernel has it
+	User    string        `json:"user"`
+	Command string        `json:"command"`
+	Cgroup  string        `json:"cgroup"`
+	Parent  string        `json:"parent"` // path of its program
+	Rules   []RuleVerdict `json:"rules"`
+}

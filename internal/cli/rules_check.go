@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/rules"
+)
+
+func (a *App) rulesCheck() *cobra.Command {
+	var asJSON, own bool
+	cmd := &cobra.Command{
+		Use:   "check [FILE|FOLDER]",
+		Short: "Check files of rules, without a daemon",
+		Long: `Read rules and say with file, line and column what is wrong; exit code 1 if
+anything is. Without a FILE: for root what is below /etc/netnice, for others their
+own file, ~/.config/netnice/netnice.toml.`,
+		Args: between(0, 1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			answer := a.checkRules(args, own)
+			if asJSON {
+				if err := writeJSON(a.Out, answer); err != nil {
+					return err
+				}
+			}
+			if len(answer.Problems) > 0 {
+				if asJSON {
+					return &failure{code: exitNothing}
+				}
+				return a.problems(answer.Problems)
+			}
+			if !asJSON {
+				fmt.Fprintf(a.Out, "%s in %s: no problem\n", count(answer.Rules, "rule"), count(len(answer.Files), "file"))
+			}
+			return nil
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	cmd.Flags().BoolVar(&own, "own", false, "check as a user's own file")
+	return cmd
+}
+
+// checkRules reads what the arguments name.
+func (a *App) checkRules(args []string, own bool) *api.RuleCheck {
+	answer := &api.RuleCheck{Version: api.Version, Files: []string{}, Problems: []api.RuleProblem{}}
+	take := func(list []*rules.Rule, err error) {
+		answer.Rules += len(list)
+		answer.Problems = append(answer.Problems, ruleProblems(err)...)
+	}
+	switch {
+	case len(args) == 0 && a.System.EUID() != 0:
+		home, err := os.UserHomeDir()
+		if err != nil {
+			take(nil, err)
+			break
+		}
+		path := filepath.Join(home, rules.OfUser)
+		if _, err := os.Lstat(path); err == nil {
+			answer.Files = append(answer.Files, path)
+		}
+		take(rules.LoadUser(home, uint32(a.System.EUID())))
+	case len(args) == 0:
+		answer.Files = append(answer.Files, systemFiles(rules.DefaultDir)...)
+		take(rules.LoadSystem(rules.DefaultDir, 0))
+	default:
+		path := args[0]
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			answer.Files = append(answer.Files, path)
+			take(nil, err)
+		case info.IsDir():
+			answer.Files = append(answer.Files, systemFiles(path)...)
+			take(rules.LoadSystem(path, 0))
+		default:
+			answer.Files = append(answer.Files, path)
+			text, err := os.ReadFile(path)
+			if err != nil {
+				take(nil, err)
+				break
+			}
+			take(rules.Parse(path, text, rules.Context{OfUser: own, LookupUser: rules.LookupUser}))
+		}
+	}
+	return answer
+}
+
+func systemFiles(dir string) []string {
+	files, err := rules.SystemFiles(dir)
+	if err != nil {
+		return nil // loading them says so
+	}
+	return files
+}
+
+func ruleProblems(err error) []api.RuleProblem {
+	if err == nil {
+		return nil
+	}
+	var list rules.Problems
+	if !errors.As(err, &list) {
+		return []api.RuleProblem{{Message: err.Error(), Remedy: "netnice rules check --help"}}
+	}
+	out := make([]api.RuleProblem, len(list))
+	for i, p := range list {
+		out[i] = api.RuleProblem{File: p.File, Line: p.Line, Column: p.Column, Message: p.Message, Remedy: p.Remedy}
+	}
+	return out
+}
+
+// problems prints what is wrong, a problem a paragraph, and returns the exit code.
+func (a *App) problems(list []api.RuleProblem) error {
+	for _, p := range list {
+		fmt.Fprintf(a.Err, "%s%s\n", problemPlace(p), printable(p.Message))
+		if p.Remedy != "" {
+			fmt.Fprintf(a.Err, "  %s\n", printable(p.Remedy))
+		}
+	}
+	return &failure{message: count(len(list), "problem"), code: exitNothing}
+}
+
+func problemPlace(p api.RuleProblem) string {
+	switch {
+	case p.File == "":
+		return ""
+	case p.Line == 0:
+		return printable(p.File) + ": "
+	}
+	return fmt.Sprintf("%s:%d:%d: ", printable(p.File), p.Line, p.Column)
+}

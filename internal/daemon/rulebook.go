@@ -1,0 +1,240 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/rules"
+)
+
+// book is the rules of one owner. With a file that is wrong the last that were right
+// stay in force.
+type book struct {
+	set      *rules.Set // nil: none were right yet
+	stamp    string     // of the files, as they were read
+	seen     string     // of the files, at the last look
+	problems []api.RuleProblem
+}
+
+// ruleBook is all rules. Its lock is taken before Daemon.mu.
+type ruleBook struct {
+	mu     sync.Mutex
+	read   bool // at least once
+	system book
+	users  map[uint32]*book // that have a file, or had one
+	lost   uint64           // events, at the last look at all processes
+	phase  string           // which rules hold by the time
+	failed string           // logged already
+}
+
+// followsRules reports whether this daemon applies rules.
+func (d *Daemon) followsRules() bool { return d.opts.RulesDir != "" && !d.opts.OnDemand }
+
+// problemsOf makes of an error what the API shows.
+func problemsOf(err error) []api.RuleProblem {
+	var list rules.Problems
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &list):
+		return []api.RuleProblem{{Message: err.Error()}}
+	}
+	out := make([]api.RuleProblem, len(list))
+	for i, p := range list {
+		out[i] = api.RuleProblem{File: p.File, Line: p.Line, Column: p.Column, Message: p.Message, Remedy: p.Remedy}
+	}
+	return out
+}
+
+// renew reads the files again if they have changed, and reports whether the rules in
+// force have. Whoever writes a file may not be done: unless a look was asked for, it has
+// to be as it was at the last one.
+func (d *Daemon) renew(b *book, whose, stamp string, asked bool, load func() ([]*rules.Rule, error)) bool {
+	if stamp == b.stamp && b.set != nil || b.stamp == stamp && len(b.problems) > 0 {
+		return false
+	}
+	settled := asked || b.seen == stamp
+	if b.seen = stamp; !settled {
+		return false
+	}
+	b.stamp = stamp
+	list, err := load()
+	b.problems = problemsOf(err)
+	if err != nil {
+		what := "rules are not in force; those from before stay"
+		if b.set == nil {
+			what = "rules are not in force"
+		}
+		d.log.Warn(what, "of", whose, "err", err)
+		return false
+	}
+	b.set = rules.Compile(list)
+	d.log.Info("rules read", "of", whose, "rules", len(list))
+	return true
+}
+
+// readRules reads what has changed of all files. The caller holds d.rules.mu.
+func (d *Daemon) readRules(asked bool) (changed bool) {
+	r := &d.rules
+	dir := d.opts.RulesDir
+	changed = d.renew(&r.system, "admin", rules.SystemStamp(dir), asked, func() ([]*rules.Rule, error) {
+		return rules.LoadSystem(dir, uint32(os.Geteuid()))
+	})
+	homes, err := d.opts.Homes()
+	if err != nil {
+		d.complainOfRules(err)
+		return changed
+	}
+	for uid, home := range homes {
+		stamp := rules.UserStamp(home)
+		b := r.users[uid]
+		if b == nil {
+			if stamp == "" {
+				continue
+			}
+			b = &book{}
+			r.users[uid] = b
+		}
+		if d.renew(b, fmt.Sprint("uid ", uid), stamp, asked, func() ([]*rules.Rule, error) { return rules.LoadUser(home, uid) }) {
+			changed = true
+		}
+	}
+	return changed
+}
+
+func (d *Daemon) complainOfRules(err error) {
+	if text := err.Error(); text != d.rules.failed {
+		d.rules.failed = text
+		d.log.Warn("rules were not looked after", "err", err)
+	}
+}
+
+// any reports whether there is a rule at all.
+func (r *ruleBook) any() bool {
+	if r.system.set != nil && len(r.system.set.Rules()) > 0 {
+		return true
+	}
+	for _, b := range r.users {
+		if b.set != nil && len(b.set.Rules()) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// sets are the rules that are for a user's processes, nil where none are known, by
+// owner.
+func (r *ruleBook) sets(uid uint32) [2]*rules.Set {
+	out := [2]*rules.Set{r.system.set, rules.Compile(nil)}
+	if b := r.users[uid]; b != nil {
+		out[1] = b.set
+	}
+	return out
+}
+
+// phaseAt tells which rules hold by the time.
+func (r *ruleBook) phaseAt(now time.Time) string {
+	var b strings.Builder
+	phase := func(of *book) {
+		if of.set != nil {
+			fmt.Fprintln(&b, of.set.Phase(now))
+		}
+	}
+	phase(&r.system)
+	for _, uid := range slices.Sorted(maps.Keys(r.users)) {
+		phase(r.users[uid])
+	}
+	return b.String()
+}
+
+// keepRules follows the files, what is executed and the time, until ctx ends.
+func (d *Daemon) keepRules(ctx context.Context) {
+	tick := time.NewTicker(d.opts.Tick)
+	defer tick.Stop()
+	d.lookAtRules(true)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-d.kernel.Execs():
+			d.executed(ctx, e)
+		case <-tick.C:
+			d.lookAtRules(false)
+		case <-d.opts.Hangup:
+			d.log.Info("a look at the rules was asked for by a signal")
+			d.rereadRules(nil)
+			d.lookAtRules(true)
+		}
+	}
+}
+
+// rereadRules has the files be read although they seem to be as they were; uid nil =
+// all.
+func (d *Daemon) rereadRules(uid *uint32) {
+	d.rules.mu.Lock()
+	defer d.rules.mu.Unlock()
+	again := func(b *book) { b.stamp = "(again)" }
+	if uid == nil {
+		again(&d.rules.system)
+	}
+	for id, b := range d.rules.users {
+		if uid == nil || *uid == id {
+			again(b)
+		}
+	}
+}
+
+// lookAtRules reads what has changed, and looks at all processes if that, the time or
+// a lost event asks for it; asked: not by the tick.
+func (d *Daemon) lookAtRules(asked bool) {
+	d.rules.mu.Lock()
+	defer d.rules.mu.Unlock()
+	if d.down() {
+		return
+	}
+	r := &d.rules
+	now := d.now()
+	changed := d.readRules(asked) || !r.read
+	if changed && r.any() {
+		// Before the look at what runs: what is executed meanwhile is told.
+		if err := d.kernel.FollowExecs(true); err != nil {
+			d.complainOfRules(err)
+		}
+	}
+	if r.any() {
+		lost, err := d.kernel.LostEvents()
+		if err != nil {
+			d.complainOfRules(err)
+		} else if lost != r.lost {
+			changed, r.lost = true, lost
+		}
+	}
+	if phase := r.phaseAt(now); phase != r.phase {
+		changed, r.phase = true, phase
+	}
+	r.read = true
+	if !changed {
+		return
+	}
+	d.applyToAll(now)
+	if !r.any() {
+		if err := d.kernel.FollowExecs(false); err != nil {
+			d.complainOfRules(err)
+		}
+	}
+}
+
+func (d *Daemon) now() time.Time {
+	if d.opts.now != nil {
+		return d.opts.now()
+	}
+	return time.Now()
+}

@@ -1,0 +1,220 @@
+package daemon
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/rules"
+)
+
+// ruled is what rules want of a node, by whose rules they are. The zero value wants
+// nothing. It is never changed in place: copies share it.
+type ruled struct {
+	Owners [enforce.Owners]ruledWish `json:"owners"`
+	Facts  *facts                    `json:"facts,omitempty"` // of the process as it matched
+	// Shared is the key of a rule that has one limit for all that match, "" for a
+	// node that is a process's own; Outer is the tree around it.
+	Shared string `json:"shared,omitempty"`
+	Outer  uint32 `json:"outer,omitempty"`
+}
+
+// ruledWish is what one owner's rules want.
+type ruledWish struct {
+	Wish  wish                       `json:"wish"`
+	From  [enforce.Directions]origin `json:"from"` // of each rate
+	Rules []origin                   `json:"rules,omitempty"`
+}
+
+// origin is where a limit comes from.
+type origin struct {
+	Name string `json:"name,omitempty"`
+	File string `json:"file,omitempty"`
+	Line int    `json:"line,omitempty"`
+	Key  string `json:"key,omitempty"` // see rules.Rule.Key
+}
+
+func originOf(r *rules.Rule) origin {
+	return origin{Name: r.Name, File: r.File, Line: r.Line, Key: r.Key()}
+}
+
+func (o origin) String() string { return fmt.Sprintf("rule %q (%s:%d)", o.Name, o.File, o.Line) }
+
+func (o origin) api() *api.RuleOrigin {
+	if o.Key == "" {
+		return nil
+	}
+	return &api.RuleOrigin{Name: o.Name, File: o.File, Line: o.Line}
+}
+
+func (r ruled) empty() bool {
+	for _, o := range r.Owners {
+		if len(o.Rules) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// has reports whether a rule stands on the node.
+func (r ruled) has(key string) bool {
+	for _, o := range r.Owners {
+		if slices.ContainsFunc(o.Rules, func(from origin) bool { return from.Key == key }) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r ruled) same(o ruled) bool {
+	for owner, a := range r.Owners {
+		b := o.Owners[owner]
+		if a.Wish != b.Wish || a.From != b.From || !slices.Equal(a.Rules, b.Rules) {
+			return false
+		}
+	}
+	return true
+}
+
+// warnings say which rules stay when their owner lifts a limit by a command.
+func (r ruled) warnings(owner enforce.Owner) (list []string) {
+	for _, from := range r.Owners[owner].Rules {
+		list = append(list, fmt.Sprintf("the limit of %s stays: change it there", from))
+	}
+	return list
+}
+
+// ruledWishOf puts rules together: the lowest rate of each direction and the lowest
+// weight hold. Rules that want none of that are left out.
+func ruledWishOf(list []*rules.Rule) (out ruledWish) {
+	for _, r := range list {
+		from, counts := originOf(r), false
+		lower := func(dir enforce.Direction, to *uint64, rate *uint64) {
+			if rate == nil || *rate == 0 {
+				return
+			}
+			counts = true
+			if *to == 0 || *rate < *to {
+				*to, out.From[dir] = *rate, from
+			}
+		}
+		lower(enforce.Up, &out.Wish.Up, r.Limits.UpBytesPerSec)
+		lower(enforce.Down, &out.Wish.Down, r.Limits.DownBytesPerSec)
+		lower(enforce.Total, &out.Wish.Total, r.Limits.TotalBytesPerSec)
+		if weight := r.Limits.Weight; weight != 0 {
+			counts = true
+			if out.Wish.Weight == 0 || weight < out.Wish.Weight {
+				out.Wish.Weight = weight
+			}
+		}
+		if counts {
+			out.Rules = append(out.Rules, from)
+		}
+	}
+	return out
+}
+
+// sharedSubject is what a node of a rule for all together stands for: no process,
+// and told apart by its start, which is none.
+func sharedSubject(r *rules.Rule, outer, uid uint32) identity.Resolved {
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%s %d", r.Key(), outer)
+	return identity.Resolved{
+		Subject: api.Subject{Kind: api.KindRule, ID: r.Name}, Kind: enforce.KindTree, UID: uid, Name: "all of " + r.Name,
+		StartBoottimeNS: (uint64(h.Sum32()) + 1) * identity.TickNS,
+	}
+}
+
+// facts are what rules look at, of one process; they are kept with a node, since
+// the process may end before its children, or become another program.
+type facts struct {
+	Exe, Comm             string
+	User                  uint32
+	CommandLine           string
+	Group                 string
+	ParentExe, ParentComm string
+}
+
+var _ rules.Facts = facts{}
+
+// Program implements rules.Facts.
+func (f facts) Program() rules.Program { return rules.Program{Path: f.Exe, Comm: f.Comm} }
+
+// Parent implements rules.Facts.
+func (f facts) Parent() rules.Program { return rules.Program{Path: f.ParentExe, Comm: f.ParentComm} }
+
+// UID implements rules.Facts.
+func (f facts) UID() uint32 { return f.User }
+
+// Command implements rules.Facts.
+func (f facts) Command() string { return f.CommandLine }
+
+// Cgroup implements rules.Facts.
+func (f facts) Cgroup() string { return f.Group }
+
+// running are the facts of a process, of which the rarer ones are read when a rule asks.
+type running struct {
+	resolver              *identity.Resolver
+	pid, parent           int
+	facts                 facts
+	command, group, above bool // are read
+}
+
+// look begins with what nearly every rule asks for; false: the process has ended, or
+// runs no program.
+func look(r *identity.Resolver, pid int) (*running, bool) {
+	p := &running{resolver: r, pid: pid}
+	var err error
+	if p.facts.Exe, p.facts.Comm, err = r.Program(pid); err != nil {
+		return nil, false
+	}
+	if p.facts.User, p.parent, err = r.IDs(pid); err != nil {
+		return nil, false
+	}
+	return p, true
+}
+
+// Program implements rules.Facts.
+func (p *running) Program() rules.Program { return p.facts.Program() }
+
+// UID implements rules.Facts.
+func (p *running) UID() uint32 { return p.facts.User }
+
+// Command implements rules.Facts. What cannot be read any more is empty.
+func (p *running) Command() string {
+	if !p.command {
+		p.command = true
+		p.facts.CommandLine, _ = p.resolver.Command(p.pid)
+	}
+	return p.facts.CommandLine
+}
+
+// Cgroup implements rules.Facts.
+func (p *running) Cgroup() string {
+	if !p.group {
+		p.group = true
+		p.facts.Group, _ = p.resolver.ProcessCgroup(p.pid)
+	}
+	return p.facts.Group
+}
+
+// Parent implements rules.Facts.
+func (p *running) Parent() rules.Program {
+	if !p.above {
+		p.above = true
+		p.facts.ParentExe, p.facts.ParentComm, _ = p.resolver.Program(p.parent)
+	}
+	return p.facts.Parent()
+}
+
+// all reads everything.
+func (p *running) all() *facts {
+	p.Command()
+	p.Cgroup()
+	p.Parent()
+	all := p.facts
+	return &all
+}

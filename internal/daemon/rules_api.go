@@ -1,0 +1,140 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/rules"
+)
+
+// Rules implements apiserver.Backend: the administrator's rules, and those of the
+// caller; root sees everybody's.
+func (d *Daemon) Rules(_ context.Context, by auth.Actor) (api.RuleList, error) {
+	d.rules.mu.Lock()
+	defer d.rules.mu.Unlock()
+	return d.listRules(by), nil
+}
+
+// ReloadRules implements apiserver.Backend. The files are looked at each second
+// without it; whoever asks wants to know that they are in force.
+func (d *Daemon) ReloadRules(_ context.Context, by auth.Actor) (api.RuleList, error) {
+	if !d.followsRules() {
+		return api.RuleList{}, noRules()
+	}
+	if by.Root() {
+		d.rereadRules(nil)
+	} else {
+		d.rereadRules(&by.UID)
+	}
+	d.lookAtRules(true)
+	d.rules.mu.Lock()
+	defer d.rules.mu.Unlock()
+	return d.listRules(by), nil
+}
+
+func noRules() error {
+	return &api.Error{
+		Code:    api.CodeConflict,
+		Message: "this daemon was started on demand, which follows no rules", Hint: "sudo netnice up",
+	}
+}
+
+func (d *Daemon) listRules(by auth.Actor) api.RuleList {
+	answer := api.RuleList{Version: api.Version, Followed: d.followsRules(), Rules: []api.Rule{}, Problems: []api.RuleProblem{}}
+	standing := d.standing()
+	add := func(owner string, b *book) {
+		answer.Problems = append(answer.Problems, b.problems...)
+		if b.set == nil {
+			return
+		}
+		for _, r := range b.set.Rules() {
+			answer.Rules = append(answer.Rules, d.renderRule(owner, r, standing))
+		}
+	}
+	add("admin", &d.rules.system)
+	for _, uid := range slices.Sorted(maps.Keys(d.rules.users)) {
+		if by.Root() || by.UID == uid {
+			add(identity.UserName(uid), d.rules.users[uid])
+		}
+	}
+	return answer
+}
+
+// standing counts the nodes on which each rule stands, by key.
+func (d *Daemon) standing() map[string]int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	count := make(map[string]int)
+	for _, n := range d.nodes {
+		for _, o := range n.ruled.Owners {
+			for _, from := range o.Rules {
+				count[from.Key]++
+			}
+		}
+	}
+	return count
+}
+
+func (d *Daemon) renderRule(owner string, r *rules.Rule, standing map[string]int) api.Rule {
+	return api.Rule{
+		RuleOrigin: api.RuleOrigin{Name: r.Name, File: r.File, Line: r.Line},
+		Owner:      owner, Conditions: r.Conditions(),
+		UpBytesPerSec: r.Limits.UpBytesPerSec, DownBytesPerSec: r.Limits.DownBytesPerSec, TotalBytesPerSec: r.Limits.TotalBytesPerSec,
+		Weight: r.Limits.Weight, Share: string(r.Share), Also: r.Also, Active: r.Active(d.now()), Nodes: standing[r.Key()],
+	}
+}
+
+// TestRules implements apiserver.Backend: which rules match a process as it is now.
+func (d *Daemon) TestRules(ctx context.Context, by auth.Actor, pid int) (api.RuleTest, error) {
+	if !d.followsRules() {
+		return api.RuleTest{}, noRules()
+	}
+	res, err := d.resolver.Resolve(ctx, identity.PIDSubject(pid))
+	if err != nil {
+		return api.RuleTest{}, err
+	}
+	if res.Kind != enforce.KindTree {
+		return api.RuleTest{}, &api.Error{
+			Code: api.CodeBadRequest, Message: "no rule is for process 1, which stands for the host", Hint: "netnice show --host",
+		}
+	}
+	if !by.Root() && by.UID != res.UID {
+		return api.RuleTest{}, auth.Denied(fmt.Sprintf("process %d belongs to another user, whose rules are theirs", pid),
+			fmt.Sprintf("sudo netnice rules test %d", pid))
+	}
+	pid = int(res.Key)
+	p, ok := look(d.resolver, pid)
+	if !ok {
+		return api.RuleTest{}, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("process %d has ended", pid), Hint: "ps -e"}
+	}
+	f := p.all()
+	answer := api.RuleTest{
+		Version: api.Version, PID: pid, Program: f.Exe, Name: f.Comm, User: identity.UserName(f.User),
+		Command: f.CommandLine, Cgroup: f.Group, Parent: f.ParentExe, Rules: []api.RuleVerdict{},
+	}
+	d.rules.mu.Lock()
+	defer d.rules.mu.Unlock()
+	now := d.now()
+	standing := d.standing()
+	owners := [enforce.Owners]string{"admin", identity.UserName(f.User)}
+	for owner, set := range d.rules.sets(f.User) {
+		if set == nil {
+			continue
+		}
+		holds := set.Match(f, now)
+		for _, r := range set.Rules() {
+			differs := r.Differs(f, now)
+			answer.Rules = append(answer.Rules, api.RuleVerdict{
+				Rule: d.renderRule(owners[owner], r, standing), Matches: differs == "", Differs: differs,
+				Holds: slices.Contains(holds, r),
+			})
+		}
+	}
+	return answer, nil
+}

@@ -1,0 +1,324 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/rules"
+)
+
+// matched are the rules that hold for a process, by owner.
+type matched [enforce.Owners][]*rules.Rule
+
+func (m matched) none() bool { return len(m[enforce.OwnerAdmin])+len(m[enforce.OwnerUser]) == 0 }
+
+// match asks the rules of the administrator and of the process's user. The caller
+// holds d.rules.mu.
+func (d *Daemon) match(f rules.Facts, now time.Time) (m matched) {
+	for owner, set := range d.rules.sets(f.UID()) {
+		if set != nil {
+			m[owner] = set.Match(f, now)
+		}
+	}
+	return m
+}
+
+// executed applies the rules to a process that runs another program now. If none is
+// for that one, what stands on the process stays: nobody leaves a limit by exec.
+func (d *Daemon) executed(ctx context.Context, e enforce.Exec) {
+	d.rules.mu.Lock()
+	defer d.rules.mu.Unlock()
+	p, ok := look(d.resolver, e.PID)
+	if !ok {
+		return
+	}
+	m := d.match(p, d.now())
+	if m.none() {
+		return
+	}
+	res, err := d.resolver.Resolve(ctx, identity.PIDSubject(e.PID))
+	if err != nil || e.StartBoottimeNS != 0 && !identity.SameStart(res.StartBoottimeNS, e.StartBoottimeNS) {
+		return // it has ended
+	}
+	if d.applyRules(res, p.all(), m) != nil {
+		d.log.Debug("rules applied", "pid", e.PID, "program", p.facts.Exe, "after_exec", time.Duration(identity.SinceNS(e.TimeNS)))
+	}
+}
+
+// applyToAll applies the rules to every process, parents first, and ends what no rule
+// wants any more. New limits stand before old ones go. The caller holds d.rules.mu.
+func (d *Daemon) applyToAll(now time.Time) {
+	looked := make(map[*node]bool)
+	if d.rules.any() {
+		processes, err := d.resolver.Processes()
+		if err != nil {
+			d.complainOfRules(err)
+			return
+		}
+		slices.SortFunc(processes, func(a, b identity.Ancestor) int {
+			if a.StartBoottimeNS != b.StartBoottimeNS {
+				return int(int64(a.StartBoottimeNS) - int64(b.StartBoottimeNS))
+			}
+			return a.PID - b.PID
+		})
+		for _, a := range processes {
+			p, ok := look(d.resolver, a.PID)
+			if !ok {
+				continue
+			}
+			m := d.match(p, now)
+			if m.none() {
+				continue
+			}
+			res, err := d.resolver.Resolve(context.Background(), identity.PIDSubject(a.PID))
+			if err == nil && identity.SameStart(res.StartBoottimeNS, a.StartBoottimeNS) {
+				if n := d.applyRules(res, p.all(), m); n != nil {
+					looked[n] = true
+				}
+			}
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isDown {
+		return
+	}
+	for _, n := range d.sorted() {
+		if !n.ruled.empty() && !looked[n] {
+			d.reviewRuled(n, now)
+		}
+	}
+}
+
+// reviewRuled looks whether the rules on a node still want it, by the process as it
+// was when they matched.
+func (d *Daemon) reviewRuled(n *node, now time.Time) {
+	next := *n
+	if n.ruled.Shared != "" {
+		next.ruled = d.reviewShared(n, now)
+	} else if n.ruled.Facts != nil {
+		m := d.match(*n.ruled.Facts, now)
+		for owner, set := range d.rules.sets(n.ruled.Facts.User) {
+			if set == nil {
+				continue // not known: as it was
+			}
+			keep := slices.DeleteFunc(slices.Clone(m[owner]), func(r *rules.Rule) bool { return r.Share == rules.ShareAll })
+			next.ruled.Owners[owner] = ruledWishOf(keep)
+		}
+	}
+	d.changeRuled(n, &next)
+}
+
+// reviewShared is what the rule of a shared node wants now.
+func (d *Daemon) reviewShared(n *node, now time.Time) ruled {
+	next := n.ruled
+	for owner, set := range d.rules.sets(n.res.UID) {
+		if set == nil || len(n.ruled.Owners[owner].Rules) == 0 {
+			continue
+		}
+		next.Owners[owner] = ruledWish{}
+		for _, r := range set.Rules() {
+			if r.Key() == n.ruled.Shared && r.Active(now) {
+				next.Owners[owner] = ruledWishOf([]*rules.Rule{r})
+			}
+		}
+	}
+	return next
+}
+
+// changeRuled brings what rules want of a node into force.
+func (d *Daemon) changeRuled(n, next *node) {
+	if n.ruled.same(next.ruled) {
+		return
+	}
+	var err error
+	if next.empty() {
+		err = d.drop(n)
+	} else {
+		_, err = d.commit(n, next)
+	}
+	d.ruleFailed(n.res, err)
+	if err == nil {
+		d.log.Info("a rule's limit was changed", "subject", n.res.Subject.String(), "node", n.id, "lifted", next.empty())
+	}
+}
+
+func (d *Daemon) ruleFailed(res identity.Resolved, err error) {
+	if err == nil || errors.Is(err, unix.ESRCH) {
+		return // or the process has ended
+	}
+	d.sampler.complain(d.log, err)
+	d.log.Debug("a rule does not hold", "subject", res.Subject.String(), "err", err)
+}
+
+// applyRules makes the rules hold for a process that they match. It returns the node
+// of the process itself, if it has one then. The caller holds d.rules.mu.
+func (d *Daemon) applyRules(res identity.Resolved, f *facts, m matched) *node {
+	if res.Kind != enforce.KindTree || res.Key == uint64(d.pid) {
+		return nil // the machine's first process stands for the host
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isDown {
+		return nil
+	}
+	own := d.find(res, res.Subject, nil)
+	for owner, list := range m {
+		for _, r := range list {
+			if r.Share == rules.ShareAll && len(ruledWishOf([]*rules.Rule{r}).Rules) > 0 {
+				d.ruleFailed(res, d.joinRule(res, own, enforce.Owner(owner), r))
+			}
+		}
+	}
+	around := d.treesAround(res, own)
+	next := node{res: res, since: time.Now()}
+	if own != nil {
+		next = *own
+	}
+	next.ruled.Facts = f
+	for owner, list := range m {
+		keep := slices.DeleteFunc(slices.Clone(list), func(r *rules.Rule) bool {
+			return r.Share == rules.ShareAll || slices.ContainsFunc(around, func(n *node) bool { return n.ruled.has(r.Key()) })
+		})
+		if set := d.rules.sets(res.UID)[owner]; set != nil {
+			next.ruled.Owners[owner] = ruledWishOf(keep)
+		}
+		if enforce.Owner(owner) == enforce.OwnerUser && len(keep) > 0 {
+			next.setUser(res.UID)
+		}
+	}
+	switch {
+	case own != nil:
+		d.changeRuled(own, &next)
+		if next.empty() {
+			return nil
+		}
+		return own
+	case next.empty():
+		return nil
+	}
+	if err := d.room(actorOf(next.ruled, res.UID), true); err != nil {
+		d.ruleFailed(res, err)
+		return nil
+	}
+	n, err := d.commit(nil, &next)
+	d.ruleFailed(res, err)
+	if err != nil {
+		return nil
+	}
+	d.log.Info("limit set by a rule", "subject", res.Subject.String(), "program", f.Exe, "node", n.id)
+	return n
+}
+
+// actorOf is in whose name a node is made.
+func actorOf(r ruled, uid uint32) auth.Actor {
+	if len(r.Owners[enforce.OwnerAdmin].Rules) > 0 {
+		return auth.Actor{}
+	}
+	return auth.Actor{UID: uid}
+}
+
+// treesAround lists the nodes of trees that a process is in, but its own, innermost
+// first.
+func (d *Daemon) treesAround(res identity.Resolved, own *node) []*node {
+	var list []*node
+	for _, id := range d.kernel.Trees(int(res.Key)) {
+		if n := d.nodes[id]; n != nil && n != own {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// joinRule makes a process a member of the node of a rule that has one limit for all
+// that match; inside another tree that is a node of its own, so that nobody leaves
+// that tree by a rule. The caller holds both locks.
+func (d *Daemon) joinRule(res identity.Resolved, own *node, owner enforce.Owner, r *rules.Rule) error {
+	outer := uint32(0)
+	for i, n := range d.treesAround(res, own) {
+		if n.ruled.has(r.Key()) {
+			return nil
+		}
+		if i == 0 {
+			outer = n.id
+		}
+	}
+	uid := uint32(0)
+	if owner == enforce.OwnerUser {
+		uid = res.UID
+	}
+	var shared *node
+	for _, n := range d.nodes {
+		if n.ruled.Shared == r.Key() && n.ruled.Outer == outer && n.res.UID == uid {
+			shared = n
+		}
+	}
+	isNew := shared == nil
+	if isNew {
+		if err := d.room(auth.Actor{UID: uid}, true); err != nil {
+			return err
+		}
+		next := node{res: sharedSubject(r, outer, uid), since: time.Now()}
+		next.ruled = ruled{Shared: r.Key(), Outer: outer}
+		next.ruled.Owners[owner] = ruledWishOf([]*rules.Rule{r})
+		if owner == enforce.OwnerUser {
+			next.setUser(uid)
+		}
+		var err error
+		if shared, err = d.commit(nil, &next); err != nil {
+			return err
+		}
+	}
+	err := d.kernel.Join(shared.id, int(res.Key))
+	d.sampler.outdate()
+	if err != nil && isNew {
+		return errors.Join(err, d.drop(shared))
+	}
+	if err == nil {
+		d.log.Info("limit shared by a rule", "subject", res.Subject.String(), "rule", r.Name, "node", shared.id)
+	}
+	return err
+}
+
+// outerGone has the nodes of rules inside one that is gone be inside what was around
+// it. The caller holds d.mu.
+func (d *Daemon) outerGone(gone *node) {
+	for _, n := range d.nodes {
+		if n.ruled.Shared != "" && n.ruled.Outer == gone.id {
+			n.ruled.Outer = gone.ruled.Outer
+			d.dirty = true
+		}
+	}
+}
+
+// nodesOfRule lists the nodes on which a rule stands, by its name.
+func (d *Daemon) nodesOfRule(s api.Subject) (api.NodeList, error) {
+	now, err := d.sampler.full()
+	if err != nil {
+		return api.NodeList{}, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	holding := slices.DeleteFunc(d.sorted(), func(n *node) bool {
+		for _, o := range n.ruled.Owners {
+			if slices.ContainsFunc(o.Rules, func(from origin) bool { return from.Name == s.ID }) {
+				return false
+			}
+		}
+		return true
+	})
+	if len(holding) == 0 {
+		return api.NodeList{}, &api.Error{
+			Code: api.CodeNoLimit, Message: "the rule " + s.ID + " holds for no process now", Hint: "netnice rules list",
+		}
+	}
+	return d.list(holding, now), nil
+}

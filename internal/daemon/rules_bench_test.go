@@ -1,0 +1,44 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/rules"
+)
+
+// BenchmarkExec is what a program that is executed costs the daemon: a look at
+// the process, and at a thousand rules that all do not match.
+func BenchmarkExec(b *testing.B) {
+	programs := func(i int) string { return fmt.Sprintf("program = 'program-%d'", i) }
+	mixed := func(i int) string {
+		return []string{programs(i), fmt.Sprintf("program = '/opt/*/x-%d'", i), fmt.Sprintf("command = '*--job=%d*'", i), fmt.Sprintf("unit = 'x-%d'", i)}[i%4]
+	}
+	for name, condition := range map[string]func(int) string{"programs": programs, "mixed": mixed} {
+		for _, n := range []int{1, 1000} {
+			b.Run(fmt.Sprintf("%s-%d", name, n), func(b *testing.B) {
+				var text strings.Builder
+				for i := range n {
+					fmt.Fprintf(&text, "[[rule]]\n%s\nup = '1MB/s'\n", condition(i))
+				}
+				list, err := rules.Parse("f", []byte(text.String()), rules.Context{LookupUser: rules.LookupUser})
+				if err != nil {
+					b.Fatal(err)
+				}
+				resolver, err := identity.New(identity.Options{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				d := &Daemon{resolver: resolver}
+				d.rules.system.set = rules.Compile(list)
+				for b.Loop() {
+					d.executed(b.Context(), enforce.Exec{PID: os.Getpid()})
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,398 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/rules"
+)
+
+// clerk is a harness with rules and programs of its own.
+type clerk struct {
+	*harness
+	dir   string // of the system's rules
+	bin   string
+	homes map[uint32]string
+}
+
+// name is a program's name that no other process of the machine has.
+func name(what string) string { return fmt.Sprintf("nn%d%s", os.Getpid()%100000, what) }
+
+func newClerk(t *testing.T, fake *enforcetest.Kernel, text string, change func(*Options)) *clerk {
+	t.Helper()
+	opts := testOptions(t, fake)
+	c := &clerk{dir: filepath.Join(opts.StateDir, "..", "rules"), bin: filepath.Join(opts.StateDir, "..", "bin"), homes: map[uint32]string{}}
+	require.NoError(t, os.MkdirAll(c.dir, 0o755))
+	require.NoError(t, os.MkdirAll(c.bin, 0o755))
+	opts.RulesDir = c.dir
+	opts.Homes = func() (map[uint32]string, error) { return c.homes, nil }
+	if change != nil {
+		change(&opts)
+	}
+	c.harness = &harness{t: t, opts: opts}
+	c.write(text)
+	c.harness = start(t, fake, opts)
+	c.eventually("the rules are read", c.haveRead)
+	return c
+}
+
+func (c *clerk) haveRead() bool {
+	c.rules.mu.Lock()
+	defer c.rules.mu.Unlock()
+	return c.rules.read
+}
+
+func (c *clerk) write(text string) {
+	c.t.Helper()
+	require.NoError(c.t, os.WriteFile(filepath.Join(c.dir, "netnice.toml"), []byte(text), 0o644))
+}
+
+// runs starts a program of a name, and tells the daemon of its exec.
+func (c *clerk) runs(name string, uid uint32) int {
+	c.t.Helper()
+	path := filepath.Join(c.bin, name)
+	if _, err := os.Stat(path); err != nil {
+		sleep, err := exec.LookPath("sleep")
+		require.NoError(c.t, err)
+		text, err := os.ReadFile(sleep)
+		require.NoError(c.t, err)
+		require.NoError(c.t, os.WriteFile(path, text, 0o755))
+	}
+	cmd := exec.Command(path, "60")
+	if uid != 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	}
+	require.NoError(c.t, cmd.Start())
+	c.t.Cleanup(func() { end(cmd) })
+	return cmd.Process.Pid
+}
+
+func (c *clerk) started(name string) int {
+	c.t.Helper()
+	pid := c.runs(name, 0)
+	c.fake.Exec(pid)
+	c.settled()
+	return pid
+}
+
+// settled waits until what the daemon was told before is done.
+func (c *clerk) settled() {
+	c.fake.Exec(1 << 30) // which takes the next, when it is done with that
+	c.fake.Exec(1 << 30)
+}
+
+// limit is the lowest rate that holds for a process on its own node; 0 = none.
+func (c *clerk) limit(pid int) uint64 {
+	c.t.Helper()
+	specs, err := c.fake.Nodes()
+	require.NoError(c.t, err)
+	for _, s := range specs {
+		if s.Kind == enforce.KindTree && s.Subject == uint64(pid) {
+			rate := adminUp(s)
+			if own := s.Ceilings[enforce.OwnerUser][enforce.Up].BytesPerSec; own != 0 && (rate == 0 || own < rate) {
+				rate = own
+			}
+			return rate
+		}
+	}
+	return 0
+}
+
+func (c *clerk) reload() api.RuleList {
+	c.t.Helper()
+	list, err := c.ReloadRules(context.Background(), root)
+	require.NoError(c.t, err)
+	return list
+}
+
+func rule(program, rest string) string {
+	return fmt.Sprintf("[[rule]]\nname = '%s'\nprogram = '%[1]s'\n%s\n", program, rest)
+}
+
+func TestRulesAtExecAndReload(t *testing.T) {
+	a, b := name("a"), name("b")
+	c := newClerk(t, new(enforcetest.Kernel), "", nil)
+	require.False(t, c.fake.Follows(), "nothing is followed without rules")
+	early := c.runs(a, 0)
+	c.write(rule(a, "up = '1MB/s'"))
+	require.Equal(t, 0, c.count())
+	c.reload()
+	require.True(t, c.fake.Follows())
+	require.EqualValues(t, 1e6, c.limit(early), "what runs already")
+	late, other := c.started(a), c.started(b)
+	require.EqualValues(t, 1e6, c.limit(late))
+	require.Zero(t, c.limit(other))
+
+	// The rate changes in place, what is wrong changes nothing.
+	sets := c.fake.Calls("set")
+	c.write(rule(a, "up = '2MB/s'"))
+	list := c.reload()
+	require.Empty(t, list.Problems)
+	require.Equal(t, 2, list.Rules[0].Nodes)
+	require.EqualValues(t, 2e6, c.limit(early))
+	require.EqualValues(t, 2e6, c.limit(late))
+	require.Equal(t, sets+2, c.fake.Calls("set"))
+	require.Zero(t, c.fake.Calls("RemoveNode"))
+	c.write("[[rule]]\n" + rule(a, "up = '3MB/s'"))
+	list = c.reload()
+	require.NotEmpty(t, list.Problems)
+	require.Equal(t, 1, list.Problems[0].Line)
+	require.EqualValues(t, 2e6, c.limit(late))
+
+	// Without being asked, too.
+	c.write(rule(a, "up = '4MB/s'") + rule(b, "up = '5MB/s'"))
+	c.eventually("a changed file is read", func() bool { return c.limit(late) == 4e6 && c.limit(other) == 5e6 })
+
+	// The one rule that is left.
+	c.write(rule(b, "up = '5MB/s'"))
+	c.reload()
+	require.Zero(t, c.limit(late))
+	require.EqualValues(t, 5e6, c.limit(other))
+	require.NoError(t, os.Remove(filepath.Join(c.dir, "netnice.toml")))
+	c.reload()
+	require.Equal(t, 0, c.count())
+	require.False(t, c.fake.Follows())
+}
+
+// A limit set by a command stands before that of a rule.
+func TestRulesAndCommands(t *testing.T) {
+	a := name("a")
+	c := newClerk(t, new(enforcetest.Kernel), rule(a, "up = '1MB/s'\ndown = '3MB/s'"), nil)
+	pid := c.started(a)
+	subject := fmt.Sprint("pid:", pid)
+	nodes, err := c.nodesFor(subject)
+	require.NoError(t, err)
+	require.Equal(t, &api.RuleOrigin{Name: a, File: filepath.Join(c.dir, "netnice.toml"), Line: 1}, nodes[0].Limits[0].Rule)
+
+	node := c.mustSet(root, subject, up(5e6))
+	require.EqualValues(t, 5e6, c.limit(pid))
+	require.Len(t, node.Limits, 2)
+	require.Nil(t, node.Limits[0].Rule)
+	require.NotNil(t, node.Limits[1].Rule, "of what the command does not say")
+
+	// Lifted, the rule's is there again, and stays.
+	answer, err := c.remove(root, subject)
+	require.NoError(t, err)
+	require.True(t, answer.Changed)
+	require.EqualValues(t, 1e6, c.limit(pid))
+	require.Contains(t, strings.Join(answer.Warnings, " "), "netnice.toml:1")
+	answer, err = c.remove(root, subject)
+	require.NoError(t, err)
+	require.False(t, answer.Changed)
+	require.EqualValues(t, 1e6, c.limit(pid))
+	answer, err = c.set(root, subject, up(0))
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(answer.Warnings, " "), "netnice.toml:1")
+
+	// The other way round: the command's stays when the rule goes.
+	c.mustSet(root, subject, up(5e6))
+	c.write("")
+	c.reload()
+	require.EqualValues(t, 5e6, c.limit(pid))
+	_, err = c.set(root, "rule:"+a, up(1e6))
+	requireCode(t, api.CodeBadRequest, err)
+}
+
+// The next daemon knows what a rule had set, and that it was a rule.
+func TestRulesOutliveTheDaemon(t *testing.T) {
+	a, b := name("a"), name("b")
+	fake := new(enforcetest.Kernel)
+	var opts Options
+	c := newClerk(t, fake, rule(a, "up = '1MB/s'")+rule(b, "up = '1MB/s'\nshare = 'all'"), func(o *Options) { opts = *o })
+	pid, one := c.started(a), c.started(b)
+	require.Equal(t, 2, c.count())
+	require.NoError(t, c.stop())
+
+	// Wrong at the start: what stands stays.
+	c.write("[[rule]]")
+	c.harness = start(t, fake, opts)
+	c.eventually("the rules are read", c.haveRead)
+	require.EqualValues(t, 1e6, c.limit(pid))
+	require.Equal(t, 2, c.count())
+	require.Len(t, fake.Trees(one), 1)
+	require.NoError(t, c.stop())
+
+	removed := fake.Calls("RemoveNode")
+	c.write(rule(a, "up = '2MB/s'") + rule(b, "up = '2MB/s'\nshare = 'all'"))
+	c.harness = start(t, fake, opts)
+	c.eventually("the rules are read", func() bool { return c.limit(pid) == 2e6 })
+	require.Equal(t, removed, fake.Calls("RemoveNode"))
+	require.Equal(t, 2, c.count())
+	require.NoError(t, c.stop())
+
+	c.write("")
+	c.harness = start(t, fake, opts)
+	c.eventually("rules that went meanwhile", func() bool { return c.count() == 0 })
+}
+
+// A process that is inside the tree of the same rule has no limit of its own, and one
+// that becomes another program keeps what it has.
+func TestRulesInATree(t *testing.T) {
+	a, b := name("a"), name("b")
+	c := newClerk(t, new(enforcetest.Kernel), rule(a, "up = '1MB/s'")+rule(b, "up = '2MB/s'"), nil)
+	outer := c.started(a)
+	id := c.fake.Trees(outer)[0]
+	inner, other := c.runs(a, 0), c.runs(b, 0)
+	c.fake.SetTrees(inner, id)
+	c.fake.SetTrees(other, id)
+	c.fake.Exec(inner)
+	c.fake.Exec(other)
+	c.settled()
+	require.Zero(t, c.limit(inner), "its limit is that of the tree")
+	require.EqualValues(t, 2e6, c.limit(other))
+
+	// bash becomes sleep, for which there is no rule.
+	shell := exec.Command("bash", "-c", "read; exec sleep 60")
+	in, err := shell.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, shell.Start())
+	t.Cleanup(func() { end(shell) })
+	c.write(rule("bash", fmt.Sprintf("user = %d\ncommand = 'bash -c read; exec*'\nup = '3MB/s'", os.Getuid())) + rule(a, "up = '1MB/s'"))
+	c.reload()
+	pid := shell.Process.Pid
+	require.EqualValues(t, 3e6, c.limit(pid))
+	_, err = in.Write([]byte("\n"))
+	require.NoError(t, err)
+	c.eventually("it is sleep", func() bool { path, _, _ := c.resolver.Program(pid); return !strings.HasSuffix(path, "bash") })
+	c.fake.Exec(pid)
+	c.settled()
+	c.reload()
+	require.EqualValues(t, 3e6, c.limit(pid), "nobody leaves a limit by exec")
+}
+
+func TestRulesForAllTogether(t *testing.T) {
+	a := name("a")
+	c := newClerk(t, new(enforcetest.Kernel), rule(a, "up = '1MB/s'\nshare = 'all'"), nil)
+	one, two := c.started(a), c.started(a)
+	require.Equal(t, 1, c.count())
+	require.Equal(t, c.fake.Trees(one), c.fake.Trees(two))
+	shared := c.fake.Trees(one)[0]
+	nodes, err := c.nodesFor("rule:" + a)
+	require.NoError(t, err)
+	require.Equal(t, "rule:"+a, nodes[0].Subject.String())
+
+	// In a tree with a limit: a node of its own, inside.
+	outer := c.runs(name("b"), 0)
+	node := c.mustSet(root, fmt.Sprint("pid:", outer), up(1e5))
+	three := c.runs(a, 0)
+	c.fake.SetTrees(three, node.ID)
+	c.fake.Exec(three)
+	c.settled()
+	trees := c.fake.Trees(three)
+	require.Len(t, trees, 2)
+	require.NotContains(t, trees, shared)
+	spec, _ := c.fake.Spec(trees[1])
+	require.Equal(t, node.ID, spec.Parent)
+
+	// Other conditions: a new node for those that match, and the old one goes.
+	c.write(rule(a, fmt.Sprintf("user = %d\nup = '1MB/s'\nshare = 'all'", os.Getuid())))
+	c.reload()
+	require.NotContains(t, c.fake.Trees(one), shared)
+	require.Equal(t, c.fake.Trees(one), c.fake.Trees(two))
+	require.Len(t, c.fake.Trees(one), 1)
+	// It goes with the last member.
+	id := c.fake.Trees(one)[0]
+	c.fake.SetStats(enforce.NodeStats{ID: id})
+	c.eventually("nobody is in it", c.gone(id))
+}
+
+// A user's own rules are for their processes, and the lower of two limits holds.
+func TestUsersOwnRules(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("starts processes of other users")
+	}
+	a, b := name("a"), name("b")
+	const bob, eve = 1_999_000_001, 1_999_000_002
+	home := t.TempDir()
+	c := newClerk(t, new(enforcetest.Kernel), rule(a, "up = '2MB/s'"), func(*Options) {})
+	bobs, eves := c.runs(b, bob), c.runs(b, eve)
+	both := c.runs(a, bob)
+	path := filepath.Join(home, rules.OfUser)
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.WriteFile(path, []byte(rule(b, "up = '3MB/s'")+rule(a, "up = '1MB/s'")), 0o600))
+	c.rules.mu.Lock()
+	c.homes[bob] = home
+	c.rules.mu.Unlock()
+	c.eventually("a file that is not his is told", func() bool {
+		list, err := c.Rules(context.Background(), auth.Actor{UID: bob})
+		return err == nil && len(list.Problems) == 1 && strings.Contains(list.Problems[0].Message, "belongs to uid 0")
+	})
+	require.NoError(t, os.Chown(path, bob, bob))
+	c.eventually("a user's own rule", func() bool { return c.limit(bobs) == 3e6 })
+	require.Zero(t, c.limit(eves))
+	c.eventually("the lower holds", func() bool { return c.limit(both) == 1e6 })
+	nodes, err := c.nodesFor(fmt.Sprint("pid:", both))
+	require.NoError(t, err)
+	require.Len(t, nodes[0].Limits, 2)
+
+	// Others see neither the file nor what is in it.
+	list, err := c.Rules(context.Background(), auth.Actor{UID: eve})
+	require.NoError(t, err)
+	require.Len(t, list.Rules, 1)
+	_, err = c.TestRules(context.Background(), auth.Actor{UID: eve}, bobs)
+	requireCode(t, api.CodeDenied, err)
+	answer, err := c.TestRules(context.Background(), auth.Actor{UID: bob}, bobs)
+	require.NoError(t, err)
+	require.Len(t, answer.Rules, 3)
+	require.True(t, answer.Rules[1].Holds)
+	require.Equal(t, "program", answer.Rules[0].Differs)
+
+	// A link in his home leads nowhere.
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.Symlink("/etc/passwd", path))
+	c.eventually("a link is told", func() bool {
+		list, err := c.Rules(context.Background(), auth.Actor{UID: bob})
+		return err == nil && len(list.Problems) == 1 && strings.Contains(list.Problems[0].Message, "symbolic link")
+	})
+	require.EqualValues(t, 3e6, c.limit(bobs), "what was right before stays")
+	require.NoError(t, os.Remove(path))
+	c.eventually("his rules are gone", func() bool { return c.limit(bobs) == 0 && c.limit(both) == 2e6 })
+}
+
+// A rule holds by the time of the day, and events that were lost are made up for.
+func TestRulesByTime(t *testing.T) {
+	a, b := name("a"), name("b")
+	var clock atomicTime
+	clock.set(time.Date(2026, 11, 20, 7, 59, 0, 0, time.UTC))
+	c := newClerk(t, new(enforcetest.Kernel), rule(a, "time = '08:00-17:00'\ndays = 'mon-fri'\nup = '1MB/s'")+rule(b, "up = '1MB/s'"),
+		func(o *Options) { o.now = clock.get })
+	pid := c.started(a)
+	require.Zero(t, c.limit(pid))
+	clock.set(time.Date(2026, 11, 20, 8, 0, 1, 0, time.UTC))
+	c.eventually("the day begins", func() bool { return c.limit(pid) == 1e6 })
+	clock.set(time.Date(2026, 11, 20, 17, 0, 1, 0, time.UTC))
+	c.eventually("the day ends", func() bool { return c.limit(pid) == 0 })
+
+	lost := c.runs(b, 0)
+	time.Sleep(3 * c.opts.Tick)
+	require.Zero(t, c.limit(lost), "nobody told of it")
+	c.fake.Lose()
+	c.eventually("a lost event is made up for", func() bool { return c.limit(lost) == 1e6 })
+}
+
+// A daemon on demand follows no rules, and says so.
+func TestRulesNeedADaemonThatStays(t *testing.T) {
+	fake := new(enforcetest.Kernel)
+	opts := testOptions(t, fake)
+	opts.OnDemand, opts.RulesDir, opts.FirstWait = true, t.TempDir(), time.Minute
+	h := start(t, fake, opts)
+	_, err := h.ReloadRules(context.Background(), root)
+	requireCode(t, api.CodeConflict, err)
+	list, err := h.Rules(context.Background(), root)
+	require.NoError(t, err)
+	require.False(t, list.Followed)
+	require.False(t, fake.Follows())
+}

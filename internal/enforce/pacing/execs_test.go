@@ -1,0 +1,163 @@
+package pacing
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// thisTest is this program: emulated machines have no others.
+func thisTest(t *testing.T, env string) *exec.Cmd {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "-test.run=^TestNap$")
+	cmd.Env = append(os.Environ(), env)
+	return cmd
+}
+
+// TestNap is a process that sleeps, for other tests.
+func TestNap(t *testing.T) {
+	if os.Getenv("NETNICE_TEST_NAP") == "" {
+		t.Skip("for other tests")
+	}
+	time.Sleep(time.Minute)
+}
+
+// openRules opens a kernel side of this test's own.
+func openRules(t *testing.T) *Kernel {
+	t.Helper()
+	testutil.RequireRoot(t)
+	k, err := Open(Options{PinDir: "/sys/fs/bpf/nn-test-rules", CgroupRoot: cgroupRoot(), Beside: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := k.Down(); err != nil {
+			t.Error(err)
+		}
+	})
+	return k
+}
+
+// started waits until a process's exec is told.
+func started(t *testing.T, k *Kernel, pid int) enforce.Exec {
+	t.Helper()
+	late := time.After(5 * time.Second)
+	for {
+		select {
+		case e := <-k.Execs():
+			if e.PID == pid {
+				return e
+			}
+		case <-late:
+			t.Fatalf("the exec of process %d was not told", pid)
+		}
+	}
+}
+
+func TestExecsAreTold(t *testing.T) {
+	k := openRules(t)
+	run := func() int {
+		cmd := thisTest(t, "NETNICE_TEST_NAP=")
+		if err := cmd.Run(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd.Process.Pid
+	}
+	for range 2 {
+		if err := k.FollowExecs(true); err != nil {
+			t.Fatal(err)
+		}
+		before := monotonicNS()
+		e := started(t, k, run())
+		if e.TimeNS < before || e.TimeNS > monotonicNS() || e.StartBoottimeNS == 0 {
+			t.Errorf("told of %+v, asked at %d", e, before)
+		}
+		if err := k.FollowExecs(false); err != nil {
+			t.Fatal(err)
+		}
+		if k.Attached()["exec"] {
+			t.Error("attached still")
+		}
+		for len(k.Execs()) > 0 {
+			<-k.Execs()
+		}
+		run()
+		select {
+		case e := <-k.Execs():
+			t.Errorf("told of %+v, which nobody follows", e)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Processes that are not related are members of one node; a tree of one of them
+// nests in it, whichever came first.
+func TestJoin(t *testing.T) {
+	k := openRules(t)
+	sleep := func() int {
+		cmd := thisTest(t, "NETNICE_TEST_NAP=1")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		return cmd.Process.Pid
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit := func(id uint32, subject int) enforce.NodeSpec {
+		s := enforce.NodeSpec{ID: id, Kind: enforce.KindTree, Subject: uint64(subject)}
+		s.Ceilings[0][enforce.Up].BytesPerSec = 1e6
+		return s
+	}
+	trees := func(pid int, want ...uint32) {
+		t.Helper()
+		if got := k.Trees(pid); !slices.Equal(got, want) {
+			t.Errorf("process %d is in the trees %d, want %d", pid, got, want)
+		}
+	}
+	a, b, c := sleep(), sleep(), sleep()
+	must(k.SetNode(limit(1, a)))
+	must(k.SetNode(limit(2, 0)))
+	must(k.Join(2, a)) // around its own
+	must(k.Join(2, b))
+	trees(a, 1, 2)
+	trees(b, 2)
+	trees(c)
+	must(k.SetNode(limit(3, b))) // inside
+	trees(b, 3, 2)
+	must(k.Join(2, b)) // is there already
+	trees(b, 3, 2)
+	stats, err := k.Stats()
+	must(err)
+	for _, s := range stats {
+		if s.ID == 2 && s.Processes != 2 {
+			t.Errorf("%d processes in the node that was joined, want 2", s.Processes)
+		}
+	}
+	// Another such node inside.
+	inner := limit(4, 0)
+	inner.Parent = 2
+	must(k.SetNode(inner))
+	must(k.Join(4, a))
+	trees(a, 1, 4, 2)
+	must(k.RemoveNode(2))
+	trees(a, 1, 4)
+	trees(b, 3)
+	if err := k.Join(1, c); err == nil {
+		t.Error("a process has joined the tree of another")
+	}
+	trees(c)
+}

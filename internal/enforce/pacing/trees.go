@@ -1,0 +1,53 @@
+package pacing
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/bpf"
+)
+
+// Join implements enforce.Kernel.
+func (k *Kernel) Join(id uint32, pid int) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n, ok := k.nodes[id]
+	if !ok || n.Kind != bpf.KindTree || n.Subject != 0 {
+		return fmt.Errorf("node %d is not one to join", id)
+	}
+	return k.enlist(id, n, uint32(pid))
+}
+
+// Trees implements enforce.Kernel.
+func (k *Kernel) Trees(pid int) []uint32 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var list []uint32
+	for at := k.treeOf(uint32(pid)); at != 0 && len(list) < bpf.PathMax; {
+		n, ok := k.nodes[at]
+		if !ok || n.Kind != bpf.KindTree {
+			break
+		}
+		list = append(list, at)
+		at = n.Parent
+	}
+	return list
+}
+
+// treeOf returns the innermost tree that a process is in, 0 = none.
+func (k *Kernel) treeOf(tgid uint32) uint32 {
+	fd, err := unix.PidfdOpen(int(tgid), 0)
+	if err != nil {
+		return 0
+	}
+	defer unix.Close(fd)
+	var t bpf.Task
+	if err := k.obj.Tasks.Lookup(uint32(fd), &t); err != nil {
+		return 0
+	}
+	if n, ok := k.nodes[t.Node]; !ok || n.Generation != t.Generation {
+		return 0
+	}
+	return t.Node
+}

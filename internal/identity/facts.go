@@ -1,0 +1,126 @@
+package identity
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// What rules look at. Each is one file of /proc: a rule's conditions are looked at for
+// every program that is executed.
+
+func (r *Resolver) file(pid int, name string) string {
+	return r.procRoot + "/" + strconv.Itoa(pid) + "/" + name
+}
+
+// Program returns the path of the file that a process runs, and the name that the
+// kernel has for it. Threads of the kernel have no path.
+func (r *Resolver) Program(pid int) (path, comm string, err error) {
+	if path, err = os.Readlink(r.file(pid, "exe")); err != nil {
+		return "", "", fmt.Errorf("read the program of process %d: %w", pid, err)
+	}
+	if comm, err = readTrimmed(r.file(pid, "comm")); err != nil {
+		return "", "", fmt.Errorf("read the name of process %d: %w", pid, err)
+	}
+	return strings.TrimSuffix(path, " (deleted)"), comm, nil
+}
+
+// IDs returns the real user and the parent of a process.
+func (r *Resolver) IDs(pid int) (uid uint32, parent int, err error) {
+	text, err := os.ReadFile(r.file(pid, "status"))
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the status of process %d: %w", pid, err)
+	}
+	number := func(key string) (uint64, error) {
+		_, rest, _ := bytes.Cut(text, []byte(key))
+		word, _, _ := bytes.Cut(bytes.TrimLeft(rest, "\t "), []byte("\n"))
+		word, _, _ = bytes.Cut(word, []byte("\t"))
+		return strconv.ParseUint(string(word), 10, 32)
+	}
+	ppid, errP := number("\nPPid:")
+	id, errU := number("\nUid:")
+	if errP != nil || errU != nil {
+		return 0, 0, fmt.Errorf("read the status of process %d: no PPid or Uid", pid)
+	}
+	return uint32(id), int(ppid), nil
+}
+
+// mostCommand bounds what is read of a command line.
+const mostCommand = 4096
+
+// Command returns the command line of a process, words with a space between, cut
+// after 4096 bytes.
+func (r *Resolver) Command(pid int) (string, error) {
+	f, err := os.Open(r.file(pid, "cmdline"))
+	if err != nil {
+		return "", fmt.Errorf("read the command line of process %d: %w", pid, err)
+	}
+	defer f.Close()
+	text := make([]byte, mostCommand)
+	n, err := f.Read(text)
+	if n == 0 {
+		return "", err
+	}
+	return string(bytes.ReplaceAll(bytes.TrimRight(text[:n], "\x00"), []byte{0}, []byte{' '})), nil
+}
+
+// Processes lists the processes of the machine by the time of their start.
+func (r *Resolver) Processes() ([]Ancestor, error) {
+	all, err := r.proc.AllProcs()
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	list := make([]Ancestor, 0, len(all))
+	for _, p := range all {
+		stat, err := p.Stat()
+		if err != nil || stat.Flags&pfKthread != 0 || ended(stat.State, stat.NumThreads) {
+			continue
+		}
+		list = append(list, Ancestor{PID: p.PID, StartBoottimeNS: stat.Starttime * TickNS})
+	}
+	return list, nil
+}
+
+// Homes returns the home folders of the users in a file such as /etc/passwd, but
+// root's.
+func Homes(path string) (map[uint32]string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("list users: %w", err)
+	}
+	homes := make(map[uint32]string)
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Split(strings.TrimSpace(line), ":")
+		const count, uidField, homeField = 7, 2, 5
+		if len(fields) != count || !strings.HasPrefix(fields[homeField], "/") {
+			continue
+		}
+		uid, err := strconv.ParseUint(fields[uidField], 10, 32)
+		if _, twice := homes[uint32(uid)]; err == nil && uid != 0 && !twice {
+			homes[uint32(uid)] = fields[homeField]
+		}
+	}
+	return homes, nil
+}
+
+// monotonic clock of what the kernel reports.
+func monotonic() uint64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0
+	}
+	return uint64(ts.Nano())
+}
+
+// SinceNS is how long ago a time of CLOCK_MONOTONIC was.
+func SinceNS(at uint64) uint64 {
+	now := monotonic()
+	if now < at || at == 0 {
+		return 0
+	}
+	return now - at
+}

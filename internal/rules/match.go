@@ -1,0 +1,158 @@
+package rules
+
+import (
+	"hash/fnv"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Program is what a process runs.
+type Program struct {
+	Path string // of the file
+	Comm string // the name that the kernel has for it, 15 characters at most
+}
+
+// Facts are what rules look at. Each is asked for only where a rule needs it.
+type Facts interface {
+	Program() Program
+	UID() uint32
+	Command() string // the command line, words with a space between
+	Cgroup() string  // below the mount
+	Parent() Program
+}
+
+// Set is a list of rules that was prepared for matching: a rule that names its
+// programs is looked at for these only, however many others there are.
+type Set struct {
+	rules  []*Rule
+	byName map[string][]int // by the last part of a program's path, or its name
+	byComm map[string][]int // by a name as the kernel cuts it
+	others []int            // for any program
+}
+
+// Compile prepares rules, the first first.
+func Compile(rules []*Rule) *Set {
+	s := &Set{rules: rules, byName: map[string][]int{}, byComm: map[string][]int{}}
+	for i, r := range rules {
+		literal := len(r.programs) > 0
+		for _, p := range r.programs {
+			literal = literal && !p.glob
+		}
+		if !literal {
+			s.others = append(s.others, i)
+			continue
+		}
+		for _, p := range r.programs {
+			name := path.Base(p.text)
+			s.byName[name] = append(s.byName[name], i)
+			if !p.path {
+				s.byComm[commOf(name)] = append(s.byComm[commOf(name)], i)
+			}
+		}
+	}
+	return s
+}
+
+// Rules are all of them.
+func (s *Set) Rules() []*Rule { return s.rules }
+
+// Match returns the rules that hold for a process at a time: the first that
+// matches of those without "also", and all that match of those with it. They are in
+// the order of the file.
+func (s *Set) Match(f Facts, now time.Time) []*Rule {
+	if len(s.rules) == 0 {
+		return nil
+	}
+	var out []*Rule
+	found := false
+	for _, i := range s.candidates(f.Program()) {
+		r := s.rules[i]
+		if !r.Also && found || !r.Matches(f, now) {
+			continue
+		}
+		found = found || !r.Also
+		out = append(out, r)
+	}
+	return out
+}
+
+// candidates are the indices of the rules that may match a program, in order.
+func (s *Set) candidates(p Program) []int {
+	named, called := s.byName[path.Base(p.Path)], s.byComm[p.Comm]
+	if len(named)+len(called) == 0 {
+		return s.others
+	}
+	list := slices.Concat(named, called, s.others)
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// Matches reports whether all of a rule's conditions hold.
+func (r *Rule) Matches(f Facts, now time.Time) bool { return r.Differs(f, now) == "" }
+
+// Differs names the first condition of a rule that does not hold, "" if all do.
+func (r *Rule) Differs(f Facts, now time.Time) string {
+	switch {
+	case !anyOf(r.programs, func(p program) bool { return p.matches(f.Program()) }):
+		return "program"
+	case !anyOf(r.users, func(uid uint32) bool { return uid == f.UID() }):
+		return "user"
+	case !r.window.active(now):
+		return "time"
+	case !anyOf(r.cgroups, func(c string) bool { return within(f.Cgroup(), c) }):
+		return "cgroup"
+	case !anyOf(r.units, func(u string) bool { return hasUnit(f.Cgroup(), u) }):
+		return "unit"
+	case !anyOf(r.parents, func(p program) bool { return p.matches(f.Parent()) }):
+		return "parent"
+	case !anyOf(r.commands, func(c command) bool { return c.matches(f.Command()) }):
+		return "command"
+	}
+	return ""
+}
+
+// within reports whether a cgroup is another one or below it.
+func within(cgroup, outer string) bool {
+	below, ok := strings.CutPrefix(cgroup, outer)
+	return ok && (below == "" || below[0] == '/')
+}
+
+// hasUnit reports whether a part of a cgroup's path is a unit's name.
+func hasUnit(cgroup, unit string) bool {
+	for rest := cgroup; ; {
+		at := strings.Index(rest, unit)
+		if at < 0 {
+			return false
+		}
+		end := at + len(unit)
+		if at > 0 && rest[at-1] == '/' && (end == len(rest) || rest[end] == '/') {
+			return true
+		}
+		rest = rest[at+1:]
+	}
+}
+
+// anyOf is true for no conditions at all.
+func anyOf[T any](list []T, holds func(T) bool) bool {
+	return len(list) == 0 || slices.ContainsFunc(list, holds)
+}
+
+// Phase tells which of the rules that depend on the time hold at one: it is another
+// when that is.
+func (s *Set) Phase(now time.Time) uint64 {
+	h := fnv.New64a()
+	for i, r := range s.rules {
+		if r.Timed() && r.Active(now) {
+			_, _ = h.Write([]byte{byte(i), byte(i >> 8), byte(i >> 16)}) // cannot fail
+		}
+	}
+	return h.Sum64()
+}
+
+// Timed reports whether a rule depends on the time.
+func (r *Rule) Timed() bool { return !r.window.always() }
+
+// Active reports whether a rule holds at a time.
+func (r *Rule) Active(now time.Time) bool { return r.window.active(now) }

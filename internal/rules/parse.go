@@ -1,0 +1,356 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/netnice/netnice/internal/units"
+)
+
+// Context is what the meaning of a file depends on.
+type Context struct {
+	// OfUser makes it a user's own file: for their processes only, with what a
+	// user may set.
+	OfUser bool
+	// LookupUser finds a user's id by name or number.
+	LookupUser func(name string) (uint32, error)
+}
+
+const (
+	// MaxBytes bounds a file, mostRules the rules in it.
+	MaxBytes  = 1 << 20
+	mostRules = 10_000
+
+	maxWeight     = 10_000
+	defaultWeight = 100
+)
+
+// keysOfRule are those that a rule may have.
+func keysOfRule() []string {
+	return []string{
+		"name", "program", "command", "user", "cgroup", "unit", "parent", "time", "days",
+		"up", "down", "total", "weight", "share", "also",
+	}
+}
+
+// Parse reads the rules of a file. An error is of type Problems and has all that
+// is wrong.
+func Parse(file string, text []byte, in Context) ([]*Rule, error) {
+	if len(text) > MaxBytes {
+		return nil, Problems{{File: file, Message: "the file has more than 1 MB", Remedy: "divide it into files in conf.d"}}
+	}
+	var doc map[string]any
+	if err := toml.Unmarshal(text, &doc); err != nil {
+		p := &Problem{File: file, Line: 1, Column: 1, Message: "this is no TOML: " + err.Error(), Remedy: "the format: https://toml.io"}
+		var at *toml.DecodeError
+		if errors.As(err, &at) {
+			p.Line, p.Column = at.Position()
+			p.Message = "this is no TOML: " + strings.TrimPrefix(at.Error(), "toml: ")
+		}
+		return nil, Problems{p}
+	}
+	r := reader{file: file, in: in, at: locate(text)}
+	return r.document(doc)
+}
+
+// reader turns what TOML says into rules and collects what is wrong.
+type reader struct {
+	file     string
+	in       Context
+	at       positions
+	problems Problems
+}
+
+// object is one rule's table.
+type object struct {
+	*reader
+	index int
+	keys  map[string]any
+}
+
+func (r *reader) problem(at position, remedy, format string, args ...any) {
+	r.problems = append(r.problems, &Problem{
+		File: r.file, Line: at.line, Column: at.column, Message: fmt.Sprintf(format, args...), Remedy: remedy,
+	})
+}
+
+func (o object) problem(key, remedy, format string, args ...any) {
+	o.reader.problem(o.at.of(o.index, key), remedy, format, args...)
+}
+
+func (r *reader) document(doc map[string]any) ([]*Rule, error) {
+	for key := range doc {
+		if key != "rule" {
+			r.problem(r.at.top(key), "write a rule as: [[rule]]", "there is no section or key %q here", key)
+		}
+	}
+	tables, ok := doc["rule"].([]any)
+	if doc["rule"] != nil && !ok {
+		r.problem(r.at.top("rule"), "write two brackets: [[rule]]", "rule is one table, not a list of them")
+	}
+	if len(tables) > mostRules {
+		r.problem(r.at.top("rule"), "let one rule name several programs", "there are more than %d rules", mostRules)
+		tables = nil
+	}
+	var list []*Rule
+	lineOf := map[string]int{}
+	for i, table := range tables {
+		keys, ok := table.(map[string]any)
+		if !ok {
+			r.problem(r.at.of(i, ""), "write a rule as: [[rule]]", "a rule is a table")
+			continue
+		}
+		o := object{reader: r, index: i, keys: keys}
+		rule := o.rule()
+		if line := lineOf[rule.Name]; line != 0 {
+			o.problem("name", "give each rule a name of its own", "line %d has a rule named %q already", line, rule.Name)
+		}
+		lineOf[rule.Name] = rule.Line
+		list = append(list, rule)
+	}
+	if len(r.problems) > 0 {
+		return nil, r.problems.sorted()
+	}
+	return list, nil
+}
+
+// rule reads one table.
+func (o object) rule() *Rule {
+	o.checkKeys()
+	r := &Rule{File: o.file, Line: o.at.of(o.index, "").line, Share: ShareEach}
+	r.Name = lineName(r.Line)
+	if text, ok := o.text("name"); ok {
+		r.Name = text
+		if text == "" || len(text) > 64 || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' }) {
+			o.problem("name", `such as: name = "scp"`, "a name has 1 to 64 characters on one line")
+		}
+	}
+	o.conditions(r)
+	o.limits(r)
+	if text, ok := o.text("share"); ok {
+		if r.Share = Share(text); r.Share != ShareEach && r.Share != ShareAll {
+			o.problem("share", `"each" (each process that matches, with its children) or "all" (all together)`, "share is %q", text)
+		}
+	}
+	if value, there := o.keys["also"]; there {
+		also, ok := value.(bool)
+		if !ok {
+			o.problem("also", "also = true", "also is neither true nor false")
+		}
+		r.Also = also
+	}
+	return r
+}
+
+func (o object) checkKeys() {
+	known := keysOfRule()
+	for key := range o.keys {
+		switch {
+		case slices.Contains(known, key):
+		case slices.Contains([]string{"to", "destination", "port", "from"}, key):
+			o.problem(key, "remove the line: a rule limits all traffic of what it matches",
+				"%s: this release cannot limit by destination or port", key)
+		default:
+			o.problem(key, "a rule has: "+strings.Join(known, ", "), "a rule has no key %q", key)
+		}
+	}
+}
+
+// conditions reads what a process must be.
+func (o object) conditions(r *Rule) {
+	say := func(key string, texts []string) {
+		if len(texts) > 0 {
+			r.said = append(r.said, key+" "+strings.Join(texts, " or "))
+		}
+	}
+	programs := func(key string) (list []program) {
+		texts := o.texts(key)
+		for _, text := range texts {
+			p, err := newProgram(text)
+			if err != nil {
+				o.problem(key, key+` = "scp" (a name), "/usr/bin/scp" (a path) or "python3*" (a pattern)`, "%v", err)
+				continue
+			}
+			list = append(list, p)
+		}
+		say(key, texts)
+		return list
+	}
+	r.programs = programs("program")
+	r.parents = programs("parent")
+	commands := o.texts("command")
+	for _, text := range commands {
+		c, err := newCommand(text)
+		if err != nil {
+			o.problem("command", "* is any text, ? any character", "%v", err)
+			continue
+		}
+		r.commands = append(r.commands, c)
+	}
+	say("command", commands)
+	users := o.texts("user")
+	if o.in.OfUser && len(users) > 0 {
+		o.problem("user", "remove the line: this file's rules are for your own processes", "a user's own rule names no user")
+		users = nil
+	}
+	for _, text := range users {
+		uid, err := o.in.LookupUser(text)
+		if err != nil {
+			o.problem("user", "getent passwd shows names and uids", "no user is called %q", text)
+			continue
+		}
+		r.users = append(r.users, uid)
+	}
+	say("user", users)
+	o.groups(r, say)
+	o.when(r, say)
+	if len(r.said) == 0 && len(o.problems) == 0 {
+		o.problem("", "say whom: program, command, user, cgroup, unit or parent; for the machine: netnice set --host", "the rule is for every process")
+	}
+}
+
+// groups reads cgroups and units.
+func (o object) groups(r *Rule, say func(string, []string)) {
+	r.cgroups = o.texts("cgroup")
+	for i, text := range r.cgroups {
+		clean := path.Clean("/" + strings.TrimPrefix(strings.TrimPrefix(text, "/sys/fs/cgroup/unified"), "/sys/fs/cgroup"))
+		if clean == "/" {
+			o.problem("cgroup", "for the machine: netnice set --host", "the root cgroup is every process")
+		}
+		r.cgroups[i] = clean
+	}
+	say("cgroup", r.cgroups)
+	r.units = o.texts("unit")
+	for i, text := range r.units {
+		if text == "" || strings.Contains(text, "/") {
+			o.problem("unit", `such as: unit = "backup.service"; for a path: cgroup`, "%q is no unit's name", text)
+		}
+		if !strings.Contains(text, ".") {
+			r.units[i] = text + ".service"
+		}
+	}
+	say("unit", r.units)
+}
+
+// when reads times and days.
+func (o object) when(r *Rule, say func(string, []string)) {
+	times := o.texts("time")
+	for _, text := range times {
+		s, err := parseSpan(text)
+		if err != nil {
+			o.problem("time", `such as: time = "08:30-17:00" or "22:00-06:00"`, "%v", err)
+			continue
+		}
+		r.window.spans = append(r.window.spans, s)
+	}
+	days := o.texts("days")
+	for _, text := range days {
+		if err := r.window.addDays(text); err != nil {
+			o.problem("days", `such as: days = "mon-fri" or ["sat", "sun"]`, "%v", err)
+		}
+	}
+	// Nobody is meant by a time alone.
+	if len(r.said) == 0 && len(times)+len(days) > 0 {
+		o.problem("", "say whom: program, command, user, cgroup, unit or parent", "the rule is for every process")
+	}
+	say("time", times)
+	say("days", days)
+}
+
+func (o object) limits(r *Rule) {
+	rate := func(key string) *uint64 {
+		text, ok := o.text(key)
+		if !ok {
+			return nil
+		}
+		value, err := units.ParseRate(text)
+		if err != nil {
+			var bad *units.ParseError
+			remedy := `such as: up = "1MB/s"`
+			if errors.As(err, &bad) {
+				remedy = bad.Remedy
+			}
+			o.problem(key, remedy, "%s: %v", key, err)
+		}
+		return &value
+	}
+	r.Limits = Limits{UpBytesPerSec: rate("up"), DownBytesPerSec: rate("down"), TotalBytesPerSec: rate("total")}
+	if value, there := o.keys["weight"]; there {
+		weight, ok := value.(int64)
+		switch {
+		case !ok || weight < 1 || weight > maxWeight:
+			o.problem("weight", "weight = 50; 100 is the default", "a weight is a number from 1 to %d", maxWeight)
+		case o.in.OfUser && weight > defaultWeight:
+			o.problem("weight", "weight = 100, or less", "only the administrator may raise a weight above %d", defaultWeight)
+		default:
+			r.Limits.Weight = uint32(weight)
+		}
+	}
+	if !slices.ContainsFunc([]string{"up", "down", "total", "weight"}, func(key string) bool { return o.keys[key] != nil }) {
+		o.problem("", `such as: up = "1MB/s"; up = "none" frees what matches from the rules below`, "the rule sets nothing: neither up, down, total nor weight")
+	}
+}
+
+// text reads a key that is one text.
+func (o object) text(key string) (string, bool) {
+	value, there := o.keys[key]
+	if !there {
+		return "", false
+	}
+	text, ok := value.(string)
+	if !ok {
+		o.problem(key, fmt.Sprintf(`write it in quotes: %s = "..."`, key), "%s is %s, not a text", key, what(value))
+	}
+	return text, ok
+}
+
+// texts reads a key that is one text or a list of them.
+func (o object) texts(key string) []string {
+	value, there := o.keys[key]
+	if !there {
+		return nil
+	}
+	list, ok := value.([]any)
+	if !ok {
+		list = []any{value}
+	}
+	var out []string
+	for _, one := range list {
+		switch v := one.(type) {
+		case string:
+			out = append(out, v)
+		case int64:
+			if key == "user" {
+				out = append(out, strconv.FormatInt(v, 10))
+				continue
+			}
+			o.problem(key, fmt.Sprintf(`write it in quotes: %s = "..."`, key), "%s is %s, not a text", key, what(v))
+		default:
+			o.problem(key, fmt.Sprintf(`%s = "one" or ["one", "another"]`, key), "%s is %s, neither a text nor a list of texts", key, what(v))
+		}
+	}
+	if ok && len(list) == 0 {
+		o.problem(key, "remove the line", "%s is an empty list, which nothing matches", key)
+	}
+	return out
+}
+
+func what(value any) string {
+	switch value.(type) {
+	case int64, float64:
+		return "a number"
+	case bool:
+		return "true or false"
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "a table"
+	}
+	return "a date or time"
+}

@@ -1,0 +1,185 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func users(name string) (uint32, error) {
+	switch name {
+	case "bob", "1000":
+		return 1000, nil
+	case "root", "0":
+		return 0, nil
+	}
+	return 0, errors.New("unknown")
+}
+
+var system = Context{LookupUser: users}
+
+func parse(t *testing.T, text string) []*Rule {
+	t.Helper()
+	list, err := Parse("netnice.toml", []byte(text), system)
+	require.NoError(t, err)
+	return list
+}
+
+func TestParse(t *testing.T) {
+	list := parse(t, `
+# comment
+[[rule]]
+name = "scp"
+program = ["scp", "/usr/bin/sft*"]
+user = ["bob", 0]
+cgroup = "/sys/fs/cgroup/user.slice/"
+unit = "backup"
+parent = "cron"
+command = "* -l ?"
+time = "22:00-06:00"
+days = ["mon-fri", "sun"]
+up = "1MB/s"
+down = "none"
+weight = 50
+share = "all"
+also = true
+
+[[rule]]
+program = "x"
+total = "10mbit"
+`)
+	require.Len(t, list, 2)
+	r := list[0]
+	require.Equal(t, "netnice.toml:3", r.Where())
+	require.EqualValues(t, 1e6, *r.Limits.UpBytesPerSec)
+	require.EqualValues(t, 0, *r.Limits.DownBytesPerSec)
+	require.Nil(t, r.Limits.TotalBytesPerSec)
+	require.EqualValues(t, 50, r.Limits.Weight)
+	require.Equal(t, ShareAll, r.Share)
+	require.True(t, r.Also)
+	require.Equal(t, []string{
+		"program scp or /usr/bin/sft*", "parent cron", "command * -l ?", "user bob or 0",
+		"cgroup /user.slice", "unit backup.service", "time 22:00-06:00", "days mon-fri or sun",
+	}, r.Conditions())
+	require.Equal(t, "line 19", list[1].Name)
+	require.EqualValues(t, 1_250_000, *list[1].Limits.TotalBytesPerSec)
+	require.Equal(t, ShareEach, list[1].Share)
+}
+
+// Every problem names its line and column and a remedy.
+func TestProblems(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"[[rule]\n", "netnice.toml:1:7: this is no TOML"},
+		{"\nx = 1\nx = 2\nrule = 3", "this is no TOML"},
+		{"[rule]\nprogram = 'x'", "netnice.toml:1:2: rule is one table"},
+		{"colour = 1", `netnice.toml:1:1: there is no section or key "colour"`},
+		{"[limits]\nx = 1", `netnice.toml:1:2: there is no section or key "limits"`},
+		{"[[rule]]\nprogram = 'x'\nup = '1MB/s'\nspeed = 3", `netnice.toml:4:1: a rule has no key "speed"`},
+		{"[[rule]]\nprogram = 'x'\nup = 1000", "netnice.toml:3:1: up is a number, not a text"},
+		{"[[rule]]\nprogram = 'x'\n  up = '1000'", `netnice.toml:3:3: up: rate "1000"`},
+		{"[[rule]]\nprogram = 'x'", "netnice.toml:1:3: the rule sets nothing"},
+		{"[[rule]]\nup = '1MB/s'", "netnice.toml:1:3: the rule is for every process"},
+		{"[[rule]]\ntime = '08:00-09:00'\nup = '1MB/s'", "the rule is for every process"},
+		{"[[rule]]\nprogram = 'x'\nup = '1MB/s'\nto = '10.0.0.0/8'", "netnice.toml:4:1: to: this release cannot limit by destination or port"},
+		{"[[rule]]\nprogram = 'x'\nup = '1MB/s'\nport = 443", "netnice.toml:4:1: port: this release cannot"},
+		{"[[rule]]\nprogram = 'x'\nuser = 'eve'\nup = '1MB/s'", `netnice.toml:3:1: no user is called "eve"`},
+		{"[[rule]]\nprogram = 'bin/x'\nup = '1MB/s'", `the path "bin/x" is not absolute`},
+		{"[[rule]]\nprogram = 'x['\nup = '1MB/s'", `the pattern "x[" is not complete`},
+		{"[[rule]]\nprogram = []\nup = '1MB/s'", "program is an empty list"},
+		{"[[rule]]\nprogram = [1]\nup = '1MB/s'", "program is a number, not a text"},
+		{"[[rule]]\nprogram = 'x'\nup = '1MB/s'\nweight = 0", "a weight is a number from 1 to 10000"},
+		{"[[rule]]\nprogram = 'x'\nup = '1MB/s'\nshare = 'some'", `share is "some"`},
+		{"[[rule]]\nprogram = 'x'\nup = '1MB/s'\nalso = 'yes'", "also is neither true nor false"},
+		{"[[rule]]\nprogram = 'x'\nup = '1MB/s'\ntime = '8-9'", `"8-9" is no span of a day`},
+		{"[[rule]]\nprogram = 'x'\nup = '1MB/s'\ntime = '25:00-26:00'", `is no span of a day`},
+		{"[[rule]]\nprogram = 'x'\nup = '1MB/s'\ntime = '09:00-09:00'", `is no span of a day`},
+		{"[[rule]]\nprogram = 'x'\nup = '1MB/s'\ntime = 08:00:00", "time is a date or time"},
+		{"[[rule]]\nprogram = 'x'\nup = '1MB/s'\ndays = 'mon-someday'", `"mon-someday" is no day of the week`},
+		{"[[rule]]\ncgroup = '/sys/fs/cgroup'\nup = '1MB/s'", "the root cgroup is every process"},
+		{"[[rule]]\nunit = 'a/b'\nup = '1MB/s'", `"a/b" is no unit's name`},
+		{"[[rule]]\nname = ''\nprogram = 'x'\nup = '1MB/s'", "a name has 1 to 64 characters"},
+		{"rule = [{program = 'x', up = '1'}]", `netnice.toml:1:1: up: rate "1"`},
+	} {
+		list, err := Parse("netnice.toml", []byte(c.text), system)
+		require.Error(t, err, c.text)
+		require.Nil(t, list)
+		require.Contains(t, err.Error(), c.want)
+		var problems Problems
+		require.ErrorAs(t, err, &problems)
+		for _, p := range problems {
+			require.NotEmpty(t, p.Remedy, p.Error())
+		}
+	}
+}
+
+// All problems are told at once, in the order of the file.
+func TestProblemsAreAllTold(t *testing.T) {
+	_, err := Parse("f", []byte("[[rule]]\nspeed = 1\nup = 'x'\n\n[[rule]]\nname = 'a'\nprogram = 'a'\nup = '1MB/s'\n[[rule]]\nname = 'a'\nprogram = 'b'\nup = '1MB/s'\n"), system)
+	var problems Problems
+	require.ErrorAs(t, err, &problems)
+	var at []string
+	for _, p := range problems {
+		at = append(at, fmt.Sprintf("%d:%d", p.Line, p.Column))
+	}
+	require.Equal(t, []string{"2:1", "3:1", "10:1"}, at)
+	require.Contains(t, problems[2].Message, "line 5 has a rule named")
+}
+
+func TestUsersOwnFile(t *testing.T) {
+	mine := Context{OfUser: true, LookupUser: users}
+	_, err := Parse("f", []byte("[[rule]]\nprogram = 'x'\nuser = 'bob'\nup = '1MB/s'\nweight = 200"), mine)
+	require.ErrorContains(t, err, "f:3:1: a user's own rule names no user")
+	require.ErrorContains(t, err, "f:5:1: only the administrator may raise a weight")
+	_, err = Parse("f", []byte("[[rule]]\nprogram = 'x'\nup = '1MB/s'\nweight = 100"), mine)
+	require.NoError(t, err)
+}
+
+// What is no TOML, or no rules, is an error of the file's, whatever it is.
+func FuzzParse(f *testing.F) {
+	f.Add("[[rule]]\nprogram = 'x'\nup = '1MB/s'\n")
+	f.Add("[[rule]]\nname=\"a\"\nprogram=[\"a\",\"/b/*\"]\nuser=1000\ntime=\"22:00-06:00\"\ndays=\"sat-mon\"\ntotal=\"3mbit\"\nalso=true\nshare=\"all\"")
+	f.Add("rule = [{program='x', up='1MB/s'}]")
+	f.Add("[rule.x]\n[[rule.y]]\n")
+	f.Add("[[rule]]\nto.x = 1\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, ofUser := range []bool{false, true} {
+			list, err := Parse("f", []byte(text), Context{OfUser: ofUser, LookupUser: users})
+			if err != nil {
+				var problems Problems
+				require.ErrorAs(t, err, &problems)
+				require.NotEmpty(t, problems)
+				for _, p := range problems {
+					require.True(t, p.Line > 0 && p.Column > 0 && p.Remedy != "", "%+v", p)
+					require.LessOrEqual(t, p.Line, strings.Count(text, "\n")+2)
+				}
+				require.Nil(t, list)
+				continue
+			}
+			s := Compile(list)
+			at := time.Date(2026, 11, 22, 23, 30, 0, 0, time.UTC)
+			for _, p := range facts() {
+				s.Match(p, at)
+			}
+			s.Phase(at)
+			for _, r := range list {
+				require.NotEmpty(t, r.Conditions())
+				require.NotEmpty(t, r.Key())
+			}
+		}
+	})
+}
+
+// The man page has every key.
+func TestManPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/man/netnice.toml.5")
+	require.NoError(t, err)
+	for _, key := range keysOfRule() {
+		require.Regexp(t, regexp.MustCompile(`(?m)^\.BR? .*\b`+key+`\b`), string(text))
+	}
+}

@@ -1,0 +1,230 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Where rules are.
+const (
+	DefaultDir = "/etc/netnice"
+	fileName   = "netnice.toml"
+	moreDir    = "conf.d"
+	// OfUser is a user's own file, below their home.
+	OfUser = ".config/netnice/netnice.toml"
+)
+
+// LookupUser finds a user's id by name or number.
+func LookupUser(name string) (uint32, error) {
+	if u, err := user.Lookup(name); err == nil {
+		name = u.Uid
+	}
+	uid, err := strconv.ParseUint(name, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("no user is called %q", name)
+	}
+	return uint32(uid), nil
+}
+
+// SystemFiles lists the administrator's files in a folder in the order in which they
+// hold: netnice.toml, then conf.d by name. A folder that is not there has none.
+func SystemFiles(dir string) ([]string, error) {
+	var files []string
+	main := filepath.Join(dir, fileName)
+	if _, err := os.Stat(main); err == nil {
+		files = append(files, main)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	more, err := os.ReadDir(filepath.Join(dir, moreDir)) // sorted
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range more {
+		if filepath.Ext(e.Name()) == ".toml" && !strings.HasPrefix(e.Name(), ".") {
+			files = append(files, filepath.Join(dir, moreDir, e.Name()))
+		}
+	}
+	return files, nil
+}
+
+// LoadSystem reads the administrator's files. They and their folders must be
+// the owner's (root's), and nobody else's to write. An error has all problems of all
+// files, and then no rule counts.
+func LoadSystem(dir string, owner uint32) ([]*Rule, error) {
+	files, err := SystemFiles(dir)
+	if err != nil {
+		return nil, Problems{{File: dir, Message: err.Error(), Remedy: "ls -la " + dir}}
+	}
+	var list []*Rule
+	var problems Problems
+	if len(files) > 0 {
+		for _, folder := range []string{dir, filepath.Join(dir, moreDir)} {
+			info, err := os.Stat(folder)
+			if err == nil {
+				if p := trusted(folder, info, owner); p != nil {
+					problems = append(problems, p)
+				}
+			}
+		}
+	}
+	in := Context{LookupUser: LookupUser}
+	for _, path := range files {
+		// Not to wait for somebody who writes to a pipe.
+		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			problems = append(problems, &Problem{File: path, Message: err.Error(), Remedy: "ls -la " + path})
+			continue
+		}
+		some, err := read(f, path, owner, in)
+		f.Close()
+		if err != nil {
+			problems = appendProblem(problems, path, err)
+			continue
+		}
+		list = append(list, some...)
+	}
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	return list, nil
+}
+
+// LoadUser reads a user's own file; none has no rules. Whoever reads it may be root,
+// so nothing below the home may be a symbolic link: it could lead to what the user may
+// not read.
+func LoadUser(home string, uid uint32) ([]*Rule, error) {
+	path := filepath.Join(home, OfUser)
+	f, err := openUser(home)
+	switch {
+	case err == nil:
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		return nil, nil
+	case errors.Is(err, unix.ELOOP):
+		return nil, Problems{{File: path, Message: "there is a symbolic link on the way, which is not followed", Remedy: "put the file itself there"}}
+	default:
+		return nil, Problems{{File: path, Message: err.Error(), Remedy: "ls -la " + path}}
+	}
+	defer f.Close()
+	list, err := read(f, path, uid, Context{OfUser: true, LookupUser: LookupUser})
+	if err != nil {
+		return nil, appendProblem(nil, path, err)
+	}
+	return list, nil
+}
+
+func openUser(home string) (*os.File, error) {
+	dir, err := unix.Open(home, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	fd, err := unix.Openat2(dir, OfUser, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), filepath.Join(home, OfUser)), nil
+}
+
+// read checks whose a file is, and parses it.
+func read(f *os.File, path string, owner uint32, in Context) ([]*Rule, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, Problems{{File: path, Message: "this is no regular file", Remedy: "ls -la " + path}}
+	}
+	if p := trusted(path, info, owner); p != nil {
+		return nil, Problems{p}
+	}
+	text, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, text, in)
+}
+
+// trusted says what is wrong with the rights of a file or folder, nil if nothing is.
+func trusted(path string, info fs.FileInfo, owner uint32) *Problem {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return &Problem{File: path, Message: "whose it is cannot be told", Remedy: "ls -la " + path}
+	}
+	uid := st.Uid
+	switch {
+	case uid != owner:
+		return &Problem{File: path, Message: fmt.Sprintf("it belongs to uid %d, not to uid %d", uid, owner), Remedy: fmt.Sprintf("chown %d %s", owner, path)}
+	case info.Mode().Perm()&0o022 != 0:
+		return &Problem{File: path, Message: fmt.Sprintf("others than its owner may write it (%v)", info.Mode().Perm()), Remedy: "chmod go-w " + path}
+	}
+	return nil
+}
+
+func appendProblem(list Problems, path string, err error) Problems {
+	var some Problems
+	if errors.As(err, &some) {
+		return append(list, some...)
+	}
+	return append(list, &Problem{File: path, Message: err.Error(), Remedy: "ls -la " + path})
+}
+
+// SystemStamp changes when one of the administrator's files does.
+func SystemStamp(dir string) string {
+	var b strings.Builder
+	stamp := func(path string) {
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			fmt.Fprintf(&b, "%s %v\n", path, err)
+			return
+		}
+		b.WriteString(path)
+		writeStamp(&b, &st)
+	}
+	stamp(dir)
+	stamp(filepath.Join(dir, moreDir))
+	files, err := SystemFiles(dir)
+	if err != nil {
+		fmt.Fprintln(&b, err)
+	}
+	for _, path := range files {
+		stamp(path)
+	}
+	return b.String()
+}
+
+// UserStamp changes when a user's own file does; "" if there is none.
+func UserStamp(home string) string {
+	f, err := openUser(home)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		return ""
+	case err != nil:
+		return err.Error()
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return err.Error()
+	}
+	var b strings.Builder
+	writeStamp(&b, &st)
+	return b.String()
+}
+
+func writeStamp(b *strings.Builder, st *unix.Stat_t) {
+	fmt.Fprintln(b, "", st.Dev, st.Ino, st.Size, st.Mode, st.Uid, st.Mtim.Nano(), st.Ctim.Nano())
+}
