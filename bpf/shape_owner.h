@@ -8,7 +8,7 @@
 #define NETNICE_SHAPE_OWNER_H
 
 #include "datagram.h"
-#include "shape_packet.h"
+#include "shape_for.h"
 
 /* It may have got its port since it was made. */
 static __always_inline void nn_datagrams_by(struct sock *sk,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * A received packet: what it is, and whose. Headers are read from the network
+ * A received packet: what it is. Headers are read from the network
  * header on, so that it does not matter what the device puts before it.
  */
 #ifndef NETNICE_SHAPE_PACKET_H
@@ -9,7 +9,6 @@
 #include "frame.h"
 #include "identity.h"
 #include "shape_maps.h"
-#include "shape_nat.h"
 
 #define IPPROTO_HOPOPTS	 0
 #define IPPROTO_UDP	 17
@@ -156,53 +155,6 @@ static __always_inline bool nn_parse(struct __sk_buff *skb, struct nn_packet *p)
 	return true;
 }
 
-/* A port that no limited socket has, unless NAT leads it to one: a packet now
- * and then, of large ones more, is looked after, and marks the port if so. */
-static __always_inline bool nn_named_free(const struct __sk_buff *skb,
-					  __be16 port)
-{
-	__u32 sample =
-		skb->len > NN_NAT_LARGE ? NN_NAT_SAMPLE_LARGE : NN_NAT_SAMPLE;
-
-	return nn_port_free(bpf_ntohs(port)) &&
-	       (!nat_known || bpf_get_prandom_u32() & (sample - 1));
-}
-
-/* For no limited socket, by a first look at what most packets are: ports right
- * after a plain IP header. Others are parsed. */
-static __always_inline bool nn_packet_free(struct __sk_buff *skb)
-{
-	const struct nn_policy *policy = nn_policy();
-	struct {
-		struct nn_ipv6_header ip;
-		struct nn_ports ports;
-	} v6;
-	struct {
-		struct nn_ipv4_header ip;
-		struct nn_ports ports;
-	} v4;
-
-	/* what is nobody's is the host's, and needs no mark */
-	if (!policy || policy->kinds & 1 << NN_NODE_HOST)
-		return false;
-	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		if (!nn_load(skb, 0, &v4, sizeof(v4)) ||
-		    (v4.ip.version_words & 15) != 5 ||
-		    v4.ip.fragment & bpf_htons(NN_IP_OFFSET) ||
-		    (v4.ip.protocol != IPPROTO_TCP &&
-		     v4.ip.protocol != IPPROTO_UDP))
-			return false;
-		return nn_named_free(skb, v4.ports.destination);
-	}
-	if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		if (!nn_load(skb, 0, &v6, sizeof(v6)) ||
-		    (v6.ip.next != IPPROTO_TCP && v6.ip.next != IPPROTO_UDP))
-			return false;
-		return nn_named_free(skb, v6.ports.destination);
-	}
-	return false;
-}
-
 /* IP bytes of a packet, or of all the segments that it stands for. */
 static __always_inline __u64 nn_packet_bytes(const struct __sk_buff *skb,
 					     const struct nn_packet *p,
@@ -223,208 +175,6 @@ static __always_inline bool nn_packet_empty(const struct nn_packet *p,
 	return p->protocol == IPPROTO_TCP && !p->fragment_offset &&
 	       !(p->flags & (NN_TCP_FIN | NN_TCP_RST)) &&
 	       bytes <= (__u64)p->offset + p->transport_bytes;
-}
-
-/* As it comes in, for nobody who is known: counted while a limit stands on the
- * host, as else not all of it is looked at. What a device puts before it does
- * not matter here: to ask that would cost those who are forwarded. */
-static __always_inline void nn_unknown_came(const struct __sk_buff *skb,
-					    const struct nn_packet *p,
-					    __u32 kind)
-{
-	__u32 segments = skb->gso_segs > 1 ? skb->gso_segs : 1;
-
-	if (!nn_host_limited())
-		return;
-	nn_unknown(kind,
-		   p->ip_bytes + (__u64)(segments - 1) *
-					 (p->offset + p->transport_bytes),
-		   segments);
-}
-
-/* The addresses of a packet; returns their size. */
-static __always_inline __u32 nn_packet_tuple(const struct nn_packet *p,
-					     struct bpf_sock_tuple *t)
-{
-	if (p->v6) {
-		for (int i = 0; i < 4; i++) {
-			t->ipv6.saddr[i] = p->source[i];
-			t->ipv6.daddr[i] = p->destination[i];
-		}
-		t->ipv6.sport = p->ports.source;
-		t->ipv6.dport = p->ports.destination;
-		return sizeof(t->ipv6);
-	}
-	t->ipv4.saddr = p->source[0];
-	t->ipv4.daddr = p->destination[0];
-	t->ipv4.sport = p->ports.source;
-	t->ipv4.dport = p->ports.destination;
-	return sizeof(t->ipv4);
-}
-
-static __always_inline struct bpf_sock *nn_tuple_socket(
-	struct __sk_buff *skb, __u32 protocol, struct bpf_sock_tuple *t,
-	__u32 size, __s32 netns_id)
-{
-	if (protocol == IPPROTO_TCP)
-		return bpf_sk_lookup_tcp(skb, t, size, netns_id, 0);
-	return bpf_sk_lookup_udp(skb, t, size, netns_id, 0);
-}
-
-/* A tunnel's socket, whose packets the kernel unpacks: what is inside comes in
- * once more, by the tunnel's device, and is somebody's there. */
-static __always_inline bool nn_socket_tunnel(const struct nn_packet *p,
-					     struct bpf_sock *sk)
-{
-	struct bpf_sock *volatile known = sk;
-	struct udp_sock *u = NULL;
-	void *unpack = NULL;
-
-	if (p->protocol != IPPROTO_UDP)
-		return false;
-	/* the address alone: no arithmetic is allowed on what is known to be a
-	 * socket */
-	bpf_probe_read_kernel(&u, sizeof(u), (void *)&known);
-	return !bpf_core_read(&unpack, sizeof(unpack), &u->encap_rcv) && unpack;
-}
-
-static __always_inline void nn_kept_key(struct __sk_buff *skb,
-					const struct nn_packet *p,
-					const struct nn_slot *slot,
-					struct nn_kept *k)
-{
-	for (int i = 0; i < 4; i++) {
-		k->source[i] = p->source[i];
-		k->destination[i] = p->destination[i];
-	}
-	k->protocol = p->protocol;
-	k->netns = slot ? slot->netns : nn_packet_netns(skb);
-	if (p->fragment_offset || p->more)
-		k->id = p->fragment_id;
-	else
-		k->ports = p->ports;
-}
-
-static __always_inline bool nn_path_kept(struct __sk_buff *skb,
-					 const struct nn_packet *p,
-					 const struct nn_slot *slot,
-					 struct nn_path *path)
-{
-	struct nn_kept k = {};
-	struct nn_path *known;
-
-	nn_kept_key(skb, p, slot, &k);
-	known = bpf_map_lookup_elem(&kept, &k);
-	if (!known)
-		return false;
-	*path = *known;
-	return true;
-}
-
-/* The nodes that hold for a socket. One whose owner is unknown belongs to the
- * host; true: so it is. */
-static __always_inline bool nn_path_of(const struct nn_packet *p,
-				       struct bpf_sock *sk,
-				       struct nn_path *path)
-{
-	struct nn_socket *s = bpf_sk_storage_get(&sockets, sk, 0, 0);
-	struct nn_policy *policy;
-	struct nn_node *n = NULL;
-
-	if (s) {
-		for (int i = 0; i < NN_PATH_MAX; i++)
-			path->hops[i] = s->path[i];
-		return nn_socket_nobodys(s);
-	}
-	if (nn_socket_tunnel(p, sk))
-		return false;
-	policy = nn_policy();
-	if (policy && policy->kinds & 1 << NN_NODE_HOST)
-		n = bpf_map_lookup_elem(&nodes, &policy->host_node);
-	if (!n)
-		return false;
-	path->hops[0].node = policy->host_node;
-	path->hops[0].generation = n->generation;
-	return true;
-}
-
-/* nn_packet_path for what has its ports. keep: its socket is not found by it
- * again. */
-static __always_inline bool nn_path_found(struct __sk_buff *skb,
-					  struct nn_packet *p,
-					  const struct nn_slot *slot,
-					  struct nn_path *path, bool *keep)
-{
-	struct bpf_sock_tuple t = {};
-	__u32 size = nn_packet_tuple(p, &t);
-	struct bpf_sock *sk =
-		nn_tuple_socket(skb, p->protocol, &t, size,
-				slot ? slot->netns_id : BPF_F_CURRENT_NETNS);
-	bool listens = sk && sk->state == TCP_LISTEN;
-
-	if (listens) {
-		bpf_sk_release(sk);
-		sk = NULL;
-	}
-	if (sk) {
-		/* it is found by what comes from its device only */
-		*keep |= sk->bound_dev_if && !slot;
-		if (nn_path_of(p, sk, path) && !slot)
-			nn_unknown_came(skb, p, NN_UNKNOWN_CAME_SOCKET);
-		bpf_sk_release(sk);
-		if (!path->hops[0].node)
-			return false;
-	}
-	/* NAT may lead it to another, and a datagram although somebody here
-	 * takes those to its port */
-	if (slot || (sk && p->protocol == IPPROTO_TCP))
-		return sk;
-	if (p->flags & NN_TCP_SYN || !nn_nat(skb, p->protocol, &t, size)) {
-		if (!sk && !listens)
-			nn_unknown_came(skb, p, NN_UNKNOWN_CAME_NOBODY);
-		return sk;
-	}
-	sk = nn_tuple_socket(skb, p->protocol, &t, size, BPF_F_CURRENT_NETNS);
-	if (!sk) {
-		nn_unknown_came(skb, p, NN_UNKNOWN_CAME_NOBODY);
-		return false;
-	}
-	__builtin_memset(path, 0, sizeof(*path));
-	if (sk->state != TCP_LISTEN)
-		nn_path_of(p, sk, path);
-	bpf_sk_release(sk);
-	*keep = true;
-	if (path->hops[0].node)
-		nn_port_limited(bpf_ntohs(p->ports.destination));
-	return path->hops[0].node;
-}
-
-/* The nodes that hold for the socket that the packet is for. What is for no
- * socket here (forwarded, refused, the opening of a connection) has none. slot:
- * where the packet came from, NULL if it is there now. */
-static __always_inline bool nn_packet_path(struct __sk_buff *skb,
-					   struct nn_packet *p,
-					   const struct nn_slot *slot,
-					   struct nn_path *path)
-{
-	bool keep = p->more;
-
-	if (p->fragment_offset)
-		return nn_path_kept(skb, p, slot, path);
-	/* led elsewhere by NAT: another's socket would be found */
-	if (slot && nat_known && p->protocol == IPPROTO_UDP &&
-	    nn_path_kept(skb, p, slot, path))
-		return true;
-	if (!nn_path_found(skb, p, slot, path, &keep))
-		return slot && !path->hops[0].node &&
-		       nn_path_kept(skb, p, slot, path);
-	if (keep) {
-		struct nn_kept k = {};
-
-		nn_kept_key(skb, p, slot, &k);
-		bpf_map_update_elem(&kept, &k, path, BPF_ANY);
-	}
-	return true;
 }
 
 #endif

@@ -10,7 +10,7 @@
 #define NETNICE_SHAPE_STEER_H
 
 #include "queued.h"
-#include "shape_packet.h"
+#include "shape_for.h"
 
 #define PACKET_OTHERHOST  3
 #define NN_QUEUE_EMPTY_NS 2000000000ULL
