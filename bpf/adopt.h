@@ -175,8 +175,7 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 	if (!s)
 		return;
 	s->flags &= ~NN_SOCK_SUBFLOWS;
-	if (n)
-		nn_port_limited(sk->__sk_common.skc_num);
+	nn_port_of(s, sk->__sk_common.skc_num);
 }
 
 /* A connection whose callbacks cannot be switched on gets an equal part of each

@@ -220,6 +220,14 @@ static __always_inline bool nn_socket_limited(const struct nn_socket *s)
 	return s->path[0].node || s->rate_bytes_per_sec;
 }
 
+/* What comes in for this port is looked at, if some node holds for its socket.
+ */
+static __always_inline void nn_port_of(const struct nn_socket *s, __u32 port)
+{
+	if (s && s->path[0].node)
+		nn_port_limited(port);
+}
+
 /* Has the helper for it, and was built with MPTCP. */
 static __always_inline bool nn_mptcp_known(void)
 {
@@ -263,8 +271,7 @@ static __always_inline struct nn_socket *nn_subflow(struct bpf_sock *sk)
 		return NULL;
 	}
 	nn_subflow_assign(s, from);
-	if (s->path[0].node)
-		nn_port_limited(sk->src_port);
+	nn_port_of(s, sk->src_port);
 	return s;
 }
 

@@ -26,7 +26,6 @@ static __always_inline bool nn_named_free(const struct __sk_buff *skb,
  * after a plain IP header. Others are parsed. */
 static __always_inline bool nn_packet_free(struct __sk_buff *skb)
 {
-	const struct nn_policy *policy = nn_policy();
 	struct {
 		struct nn_ipv6_header ip;
 		struct nn_ports ports;
@@ -37,7 +36,7 @@ static __always_inline bool nn_packet_free(struct __sk_buff *skb)
 	} v4;
 
 	/* what is nobody's is the host's, and needs no mark */
-	if (!policy || policy->kinds & 1 << NN_NODE_HOST)
+	if (nn_host_limited())
 		return false;
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		if (!nn_load(skb, 0, &v4, sizeof(v4)) ||

@@ -63,8 +63,7 @@ static __always_inline void nn_connects(struct bpf_sock_ops *ctx)
 	__u32 clamp;
 
 	s = sk ? bpf_sk_storage_get(&sockets, sk, 0, 0) : NULL;
-	if (s && s->path[0].node)
-		nn_port_limited(ctx->local_port);
+	nn_port_of(s, ctx->local_port);
 	clamp = s ? nn_unit_clamp(s->path) : 0;
 	rx = clamp ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
 	if (!rx || (rx->window_clamp && rx->window_clamp <= clamp))
@@ -146,8 +145,7 @@ static __always_inline void nn_listen_called(struct bpf_sock_ops *ctx)
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (!s)
 		s = nn_subflow(sk);
-	if (s && s->path[0].node) /* what it accepts has it too */
-		nn_port_limited(ctx->local_port);
+	nn_port_of(s, ctx->local_port); /* what it accepts has it too */
 	nn_listens(ctx, tp, s);
 }
 

@@ -11,17 +11,10 @@
 #include "shape_for.h"
 
 /* It may have got its port since it was made. */
-static __always_inline void nn_datagrams_by(struct sock *sk,
-					    const struct nn_socket *s)
-{
-	if (s && s->path[0].node)
-		nn_port_limited(sk->__sk_common.skc_num);
-}
-
 static __always_inline void nn_datagrams_used(struct sock *sk)
 {
 	if (nn_sends_datagrams(sk))
-		nn_datagrams_by(sk, nn_socket_used(sk));
+		nn_port_of(nn_socket_used(sk), sk->__sk_common.skc_num);
 }
 
 static __always_inline void nn_receives(struct sock *sk)
@@ -33,7 +26,7 @@ static __always_inline void nn_receives(struct sock *sk)
 		return;
 	s = nn_socket_used(sk);
 	if (sk->sk_protocol == IPPROTO_UDP)
-		nn_datagrams_by(sk, s);
+		nn_port_of(s, sk->__sk_common.skc_num);
 	else if (s)
 		nn_socket_ask(s);
 }
@@ -60,8 +53,7 @@ static __always_inline void nn_adopt_datagrams(struct task_struct *t,
 	n = nn_path_make(p, t, &w, &path);
 	if (!s && !n)
 		return;
-	if (nn_socket_give(sk, s, &w, &path) && n)
-		nn_port_limited(sk->__sk_common.skc_num);
+	nn_port_of(nn_socket_give(sk, s, &w, &path), sk->__sk_common.skc_num);
 }
 
 #endif

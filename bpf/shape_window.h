@@ -304,8 +304,8 @@ static __always_inline void nn_window_called(struct bpf_sock_ops *ctx,
 	tp = s ? bpf_skc_to_tcp_sock(sk) : NULL;
 	if (!tp)
 		return;
-	if (begins && s->path[0].node)
-		nn_port_limited(ctx->local_port);
+	if (begins)
+		nn_port_of(s, ctx->local_port);
 	nn_window_keep(ctx, (struct sock *)tp, tp, s, begins);
 }
 

@@ -68,8 +68,7 @@ int nn_find_sockets(struct bpf_iter__bpf_sk_storage_map *ctx)
 	if (!ctx->meta->seq_num)
 		nn_ports_look();
 	if (sk && s) {
-		if (s->path[0].node)
-			nn_port_limited(sk->__sk_common.skc_num);
+		nn_port_of(s, sk->__sk_common.skc_num);
 		nn_place_of_socket(ctx->meta->seq, sk, s);
 	}
 	return 0;

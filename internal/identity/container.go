@@ -2,9 +2,7 @@ package identity
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -39,10 +37,7 @@ func (r *Resolver) container(name string) (Resolved, error) {
 	if err != nil {
 		return Resolved{}, err
 	}
-	ids, err := r.containersNamed(name)
-	if err != nil {
-		return Resolved{}, err
-	}
+	ids := r.containersNamed(name)
 	res := Resolved{Subject: s, Kind: enforce.KindCgroup, Name: name}
 	var dirs []string
 	err = walkCgroups(root, func(dir string) bool {
@@ -96,33 +91,31 @@ func outermost(dirs []string) []string {
 // containersNamed asks what engines of the machine's have written down for the
 // ids of containers with this name. A user's own containers are known by id
 // alone: names are for whoever likes to give them.
-func (r *Resolver) containersNamed(name string) ([]string, error) {
-	var ids []string
-	for _, look := range []func(string) ([]string, error){r.dockerIDs, r.podmanIDs, r.nerdctlIDs} {
-		found, err := look(name)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("look for container %s: %w", name, err)
-		}
-		ids = append(ids, found...)
-	}
+func (r *Resolver) containersNamed(name string) []string {
+	ids := slices.Concat(r.dockerIDs(name), r.podmanIDs(name), r.nerdctlIDs(name))
 	slices.Sort(ids)
-	return slices.Compact(ids), nil
+	return slices.Compact(ids)
 }
 
-func (r *Resolver) dockerIDs(name string) (ids []string, err error) {
-	files, err := filepath.Glob(filepath.Join(r.varLib, "docker/containers/*/config.v2.json"))
-	for _, file := range files {
+// lists returns the files below the engines' folder that a pattern matches, which is a
+// good one: a container's name has no signs of patterns.
+func (r *Resolver) lists(pattern string) []string {
+	files, _ := filepath.Glob(filepath.Join(r.varLib, pattern))
+	return files
+}
+
+func (r *Resolver) dockerIDs(name string) (ids []string) {
+	for _, file := range r.lists("docker/containers/*/config.v2.json") {
 		var c struct{ ID, Name string }
 		if readJSON(file, &c) == nil && strings.TrimPrefix(c.Name, "/") == name {
 			ids = append(ids, c.ID)
 		}
 	}
-	return ids, err
+	return ids
 }
 
-func (r *Resolver) podmanIDs(name string) (ids []string, err error) {
-	stores, err := filepath.Glob(filepath.Join(r.varLib, "containers/storage/*-containers/*containers.json"))
-	for _, store := range stores {
+func (r *Resolver) podmanIDs(name string) (ids []string) {
+	for _, store := range r.lists("containers/storage/*-containers/*containers.json") {
 		var list []struct {
 			ID    string
 			Names []string
@@ -136,17 +129,16 @@ func (r *Resolver) podmanIDs(name string) (ids []string, err error) {
 			}
 		}
 	}
-	return ids, err
+	return ids
 }
 
-func (r *Resolver) nerdctlIDs(name string) (ids []string, err error) {
-	files, err := filepath.Glob(filepath.Join(r.varLib, "nerdctl/*/names/*", name))
-	for _, file := range files {
+func (r *Resolver) nerdctlIDs(name string) (ids []string) {
+	for _, file := range r.lists("nerdctl/*/names/*/" + name) {
 		if id, err := readTrimmed(file); err == nil {
 			ids = append(ids, id)
 		}
 	}
-	return ids, err
+	return ids
 }
 
 func readJSON(file string, to any) error {

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -154,18 +153,8 @@ func waits(t *testing.T, from *testutil.NetNS, to *net.UDPAddr) {
 	}))
 	defer unix.Close(fd)
 	address := &unix.SockaddrInet4{Port: to.Port, Addr: [4]byte(to.IP.To4())}
-	buf, again := make([]byte, 1000), 0
-	for range 2000 {
-		if err := unix.Sendto(fd, buf, 0, address); errors.Is(err, syscall.EAGAIN) {
-			again++
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if again == 0 {
-		t.Error("a socket that is not to block was never told to try again")
-	}
-	must(t, unix.SetNonblock(fd, false))
+	buf := make([]byte, 1000)
+	again := refused(t, fd, buf, address)
 	begin := time.Now()
 	for range 200 {
 		must(t, unix.Sendto(fd, buf, 0, address))

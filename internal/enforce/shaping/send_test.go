@@ -175,18 +175,8 @@ func TestDatagramsWait(t *testing.T) {
 	must(t, err)
 	defer unix.Close(fd)
 	address := &unix.SockaddrInet4{Port: to.Port, Addr: [4]byte(to.IP.To4())}
-	buf, again := make([]byte, 1000), 0
-	for range 2000 {
-		if err := unix.Sendto(fd, buf, 0, address); errors.Is(err, syscall.EAGAIN) {
-			again++
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if again == 0 {
-		t.Error("a socket that is not to block was never told to try again")
-	}
-	must(t, unix.SetNonblock(fd, false))
+	buf := make([]byte, 1000)
+	again := refused(t, fd, buf, address)
 	begin, cpu := time.Now(), cpuTime(t)
 	const more = 200
 	for range more {
@@ -292,4 +282,22 @@ func TestDatagramsBesideTCP(t *testing.T) {
 			}
 		})
 	}
+}
+
+// refused sends 2000 datagrams by a socket that is not to block, and returns how many
+// calls were told to try again; from then on it blocks.
+func refused(t *testing.T, fd int, buf []byte, to unix.Sockaddr) (again int) {
+	t.Helper()
+	for range 2000 {
+		if err := unix.Sendto(fd, buf, 0, to); errors.Is(err, syscall.EAGAIN) {
+			again++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if again == 0 {
+		t.Error("a socket that is not to block was never told to try again")
+	}
+	must(t, unix.SetNonblock(fd, false))
+	return again
 }
