@@ -13,6 +13,13 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type netniceNnAnswer struct {
+	_           structs.HostLayout
+	BytesPerSec uint64
+	Error       uint32
+	Pad         uint32
+}
+
 type netniceNnClass struct {
 	_             structs.HostLayout
 	Finish        uint64
@@ -106,6 +113,12 @@ const (
 	netniceNnFaultNN_FAULTS               netniceNnFault = 5
 )
 
+type netniceNnHop struct {
+	_          structs.HostLayout
+	Node       uint32
+	Generation uint32
+}
+
 type netniceNnLimit struct {
 	_                  structs.HostLayout
 	CeilingBytesPerSec uint64
@@ -175,6 +188,8 @@ type netniceNnPolicy struct {
 	HostNode uint32
 	Queues   uint32
 	Cover    uint64
+	Daemon   uint32
+	Pad      uint32
 }
 
 type netniceNnPortsSeen struct {
@@ -192,37 +207,60 @@ type netniceNnQueueEvent struct {
 	Pad   uint32
 }
 
-type netniceNnSocket struct {
-	_               structs.HostLayout
-	Child           uint64
-	StartBoottimeNs uint64
-	Cgroup          uint64
-	Tgid            uint32
-	Uid             uint32
-	Epoch           uint32
-	Flags           uint32
-	Path            [8]struct {
-		_          structs.HostLayout
-		Node       uint32
-		Generation uint32
+type netniceNnRequest struct {
+	_      structs.HostLayout
+	Number uint64
+	Tgid   uint32
+	Uid    uint32
+	Gid    uint32
+	Pad    uint32
+	Asked  struct {
+		_           structs.HostLayout
+		Which       uint32
+		Who         uint32
+		Direction   uint32
+		Error       uint32
+		BytesPerSec uint64
 	}
-	DepartNs         uint64
-	HeldNs           uint64
-	DueNs            uint64
-	AheadNs          uint64
-	ShareBytesPerSec uint64
-	OwnPacing        uint64
-	RateBytesPerSec  uint64
-	RateClockNs      uint64
-	PrepaidBytes     uint32
-	ClampSegments    uint32
-	LimitBytesPerSec uint64
-	QueueAskedNs     uint64
-	QueueIfindex     uint32
-	QueueEpoch       uint32
-	QueuedNs         uint64
-	QueuedPackets    uint32
-	OutIfindex       uint32
+}
+
+type netniceNnSilence struct {
+	_       structs.HostLayout
+	Read    uint64
+	SinceNs uint64
+}
+
+type netniceNnSocket struct {
+	_                  structs.HostLayout
+	Child              uint64
+	StartBoottimeNs    uint64
+	Cgroup             uint64
+	Tgid               uint32
+	Uid                uint32
+	Epoch              uint32
+	Flags              uint32
+	Path               [8]netniceNnHop
+	DepartNs           uint64
+	HeldNs             uint64
+	DueNs              uint64
+	AheadNs            uint64
+	ShareBytesPerSec   uint64
+	OwnPacing          uint64
+	RateBytesPerSec    uint64
+	ReceiveBytesPerSec uint64
+	WindowBefore       uint32
+	WindowBegin        uint32
+	Own                netniceNnHop
+	RateClockNs        uint64
+	PrepaidBytes       uint32
+	ClampSegments      uint32
+	LimitBytesPerSec   uint64
+	QueueAskedNs       uint64
+	QueueIfindex       uint32
+	QueueEpoch         uint32
+	QueuedNs           uint64
+	QueuedPackets      uint32
+	OutIfindex         uint32
 }
 
 type netniceNnSocketFlags uint32
@@ -244,6 +282,8 @@ const (
 	netniceNnSocketFlagsNN_SOCK_NEWBORN   netniceNnSocketFlags = 4096
 	netniceNnSocketFlagsNN_SOCK_REFUSED   netniceNnSocketFlags = 16384
 	netniceNnSocketFlagsNN_SOCK_STRAY     netniceNnSocketFlags = 32768
+	netniceNnSocketFlagsNN_SOCK_PHASED    netniceNnSocketFlags = 131072
+	netniceNnSocketFlagsNN_SOCK_CHANGED   netniceNnSocketFlags = 65536
 )
 
 type netniceNnSocketRecord struct {
@@ -254,6 +294,7 @@ type netniceNnSocketRecord struct {
 	QueuedBytes uint64
 	UnsentBytes uint64
 	Cgroup      uint64
+	Cookie      uint64
 	Netns       uint32
 	LocalPort   uint16
 	RemotePort  uint16
@@ -299,6 +340,8 @@ type netniceNnVolume struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	netniceMapAnswers             = "answers"
+	netniceMapAsked               = "asked"
 	netniceMapCgroups             = "cgroups"
 	netniceMapClasses             = "classes"
 	netniceMapClocks              = "clocks"
@@ -308,6 +351,8 @@ const (
 	netniceMapNodes               = "nodes"
 	netniceMapPolicy              = "policy"
 	netniceMapPortsSeen           = "ports_seen"
+	netniceMapRequests            = "requests"
+	netniceMapSocketNodes         = "socket_nodes"
 	netniceMapSockets             = "sockets"
 	netniceMapTasks               = "tasks"
 	netniceMapUnknown             = "unknown"
@@ -315,6 +360,7 @@ const (
 	netniceProgNnAdoptConnections = "nn_adopt_connections"
 	netniceProgNnAdoptFiles       = "nn_adopt_files"
 	netniceProgNnAdoptTasks       = "nn_adopt_tasks"
+	netniceProgNnAssignSockets    = "nn_assign_sockets"
 	netniceProgNnConnectFentry    = "nn_connect_fentry"
 	netniceProgNnEgress           = "nn_egress"
 	netniceProgNnExec             = "nn_exec"
@@ -339,6 +385,7 @@ const (
 	netniceVarAdoptNode           = "adopt_node"
 	netniceVarAdoptOuter          = "adopt_outer"
 	netniceVarAdoptRootTgid       = "adopt_root_tgid"
+	netniceVarEventsSilence       = "events_silence"
 	netniceVarListNode            = "list_node"
 	netniceVarNnKeepDirection     = "nn_keep_direction"
 	netniceVarNnKeepEgressEvent   = "nn_keep_egress_event"
@@ -350,12 +397,14 @@ const (
 	netniceVarNnKeepNodeFlags     = "nn_keep_node_flags"
 	netniceVarNnKeepOwner         = "nn_keep_owner"
 	netniceVarNnKeepQueueEvent    = "nn_keep_queue_event"
+	netniceVarNnKeepRequest       = "nn_keep_request"
 	netniceVarNnKeepSocketFlags   = "nn_keep_socket_flags"
 	netniceVarNnKeepSocketRecord  = "nn_keep_socket_record"
 	netniceVarNnKeepTaskRecord    = "nn_keep_task_record"
 	netniceVarNnKeepUnknown       = "nn_keep_unknown"
 	netniceVarReleaseNode         = "release_node"
 	netniceVarReleaseRates        = "release_rates"
+	netniceVarRequestsSilence     = "requests_silence"
 )
 
 // loadNetnice returns the embedded CollectionSpec for netnice.
@@ -403,6 +452,7 @@ type netniceProgramSpecs struct {
 	NnAdoptConnections *ebpf.ProgramSpec `ebpf:"nn_adopt_connections"`
 	NnAdoptFiles       *ebpf.ProgramSpec `ebpf:"nn_adopt_files"`
 	NnAdoptTasks       *ebpf.ProgramSpec `ebpf:"nn_adopt_tasks"`
+	NnAssignSockets    *ebpf.ProgramSpec `ebpf:"nn_assign_sockets"`
 	NnConnectFentry    *ebpf.ProgramSpec `ebpf:"nn_connect_fentry"`
 	NnEgress           *ebpf.ProgramSpec `ebpf:"nn_egress"`
 	NnExec             *ebpf.ProgramSpec `ebpf:"nn_exec"`
@@ -430,19 +480,23 @@ type netniceProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type netniceMapSpecs struct {
-	Cgroups   *ebpf.MapSpec `ebpf:"cgroups"`
-	Classes   *ebpf.MapSpec `ebpf:"classes"`
-	Clocks    *ebpf.MapSpec `ebpf:"clocks"`
-	Events    *ebpf.MapSpec `ebpf:"events"`
-	Execs     *ebpf.MapSpec `ebpf:"execs"`
-	Faults    *ebpf.MapSpec `ebpf:"faults"`
-	Nodes     *ebpf.MapSpec `ebpf:"nodes"`
-	Policy    *ebpf.MapSpec `ebpf:"policy"`
-	PortsSeen *ebpf.MapSpec `ebpf:"ports_seen"`
-	Sockets   *ebpf.MapSpec `ebpf:"sockets"`
-	Tasks     *ebpf.MapSpec `ebpf:"tasks"`
-	Unknown   *ebpf.MapSpec `ebpf:"unknown"`
-	Users     *ebpf.MapSpec `ebpf:"users"`
+	Answers     *ebpf.MapSpec `ebpf:"answers"`
+	Asked       *ebpf.MapSpec `ebpf:"asked"`
+	Cgroups     *ebpf.MapSpec `ebpf:"cgroups"`
+	Classes     *ebpf.MapSpec `ebpf:"classes"`
+	Clocks      *ebpf.MapSpec `ebpf:"clocks"`
+	Events      *ebpf.MapSpec `ebpf:"events"`
+	Execs       *ebpf.MapSpec `ebpf:"execs"`
+	Faults      *ebpf.MapSpec `ebpf:"faults"`
+	Nodes       *ebpf.MapSpec `ebpf:"nodes"`
+	Policy      *ebpf.MapSpec `ebpf:"policy"`
+	PortsSeen   *ebpf.MapSpec `ebpf:"ports_seen"`
+	Requests    *ebpf.MapSpec `ebpf:"requests"`
+	SocketNodes *ebpf.MapSpec `ebpf:"socket_nodes"`
+	Sockets     *ebpf.MapSpec `ebpf:"sockets"`
+	Tasks       *ebpf.MapSpec `ebpf:"tasks"`
+	Unknown     *ebpf.MapSpec `ebpf:"unknown"`
+	Users       *ebpf.MapSpec `ebpf:"users"`
 }
 
 // netniceVariableSpecs contains global variables before they are loaded into the kernel.
@@ -452,6 +506,7 @@ type netniceVariableSpecs struct {
 	AdoptNode          *ebpf.VariableSpec `ebpf:"adopt_node"`
 	AdoptOuter         *ebpf.VariableSpec `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.VariableSpec `ebpf:"adopt_root_tgid"`
+	EventsSilence      *ebpf.VariableSpec `ebpf:"events_silence"`
 	ListNode           *ebpf.VariableSpec `ebpf:"list_node"`
 	NnKeepDirection    *ebpf.VariableSpec `ebpf:"nn_keep_direction"`
 	NnKeepEgressEvent  *ebpf.VariableSpec `ebpf:"nn_keep_egress_event"`
@@ -463,12 +518,14 @@ type netniceVariableSpecs struct {
 	NnKeepNodeFlags    *ebpf.VariableSpec `ebpf:"nn_keep_node_flags"`
 	NnKeepOwner        *ebpf.VariableSpec `ebpf:"nn_keep_owner"`
 	NnKeepQueueEvent   *ebpf.VariableSpec `ebpf:"nn_keep_queue_event"`
+	NnKeepRequest      *ebpf.VariableSpec `ebpf:"nn_keep_request"`
 	NnKeepSocketFlags  *ebpf.VariableSpec `ebpf:"nn_keep_socket_flags"`
 	NnKeepSocketRecord *ebpf.VariableSpec `ebpf:"nn_keep_socket_record"`
 	NnKeepTaskRecord   *ebpf.VariableSpec `ebpf:"nn_keep_task_record"`
 	NnKeepUnknown      *ebpf.VariableSpec `ebpf:"nn_keep_unknown"`
 	ReleaseNode        *ebpf.VariableSpec `ebpf:"release_node"`
 	ReleaseRates       *ebpf.VariableSpec `ebpf:"release_rates"`
+	RequestsSilence    *ebpf.VariableSpec `ebpf:"requests_silence"`
 }
 
 // netniceObjects contains all objects after they have been loaded into the kernel.
@@ -491,23 +548,29 @@ func (o *netniceObjects) Close() error {
 //
 // It can be passed to loadNetniceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type netniceMaps struct {
-	Cgroups   *ebpf.Map `ebpf:"cgroups"`
-	Classes   *ebpf.Map `ebpf:"classes"`
-	Clocks    *ebpf.Map `ebpf:"clocks"`
-	Events    *ebpf.Map `ebpf:"events"`
-	Execs     *ebpf.Map `ebpf:"execs"`
-	Faults    *ebpf.Map `ebpf:"faults"`
-	Nodes     *ebpf.Map `ebpf:"nodes"`
-	Policy    *ebpf.Map `ebpf:"policy"`
-	PortsSeen *ebpf.Map `ebpf:"ports_seen"`
-	Sockets   *ebpf.Map `ebpf:"sockets"`
-	Tasks     *ebpf.Map `ebpf:"tasks"`
-	Unknown   *ebpf.Map `ebpf:"unknown"`
-	Users     *ebpf.Map `ebpf:"users"`
+	Answers     *ebpf.Map `ebpf:"answers"`
+	Asked       *ebpf.Map `ebpf:"asked"`
+	Cgroups     *ebpf.Map `ebpf:"cgroups"`
+	Classes     *ebpf.Map `ebpf:"classes"`
+	Clocks      *ebpf.Map `ebpf:"clocks"`
+	Events      *ebpf.Map `ebpf:"events"`
+	Execs       *ebpf.Map `ebpf:"execs"`
+	Faults      *ebpf.Map `ebpf:"faults"`
+	Nodes       *ebpf.Map `ebpf:"nodes"`
+	Policy      *ebpf.Map `ebpf:"policy"`
+	PortsSeen   *ebpf.Map `ebpf:"ports_seen"`
+	Requests    *ebpf.Map `ebpf:"requests"`
+	SocketNodes *ebpf.Map `ebpf:"socket_nodes"`
+	Sockets     *ebpf.Map `ebpf:"sockets"`
+	Tasks       *ebpf.Map `ebpf:"tasks"`
+	Unknown     *ebpf.Map `ebpf:"unknown"`
+	Users       *ebpf.Map `ebpf:"users"`
 }
 
 func (m *netniceMaps) Close() error {
 	return _NetniceClose(
+		m.Answers,
+		m.Asked,
 		m.Cgroups,
 		m.Classes,
 		m.Clocks,
@@ -517,6 +580,8 @@ func (m *netniceMaps) Close() error {
 		m.Nodes,
 		m.Policy,
 		m.PortsSeen,
+		m.Requests,
+		m.SocketNodes,
 		m.Sockets,
 		m.Tasks,
 		m.Unknown,
@@ -531,6 +596,7 @@ type netniceVariables struct {
 	AdoptNode          *ebpf.Variable `ebpf:"adopt_node"`
 	AdoptOuter         *ebpf.Variable `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.Variable `ebpf:"adopt_root_tgid"`
+	EventsSilence      *ebpf.Variable `ebpf:"events_silence"`
 	ListNode           *ebpf.Variable `ebpf:"list_node"`
 	NnKeepDirection    *ebpf.Variable `ebpf:"nn_keep_direction"`
 	NnKeepEgressEvent  *ebpf.Variable `ebpf:"nn_keep_egress_event"`
@@ -542,12 +608,14 @@ type netniceVariables struct {
 	NnKeepNodeFlags    *ebpf.Variable `ebpf:"nn_keep_node_flags"`
 	NnKeepOwner        *ebpf.Variable `ebpf:"nn_keep_owner"`
 	NnKeepQueueEvent   *ebpf.Variable `ebpf:"nn_keep_queue_event"`
+	NnKeepRequest      *ebpf.Variable `ebpf:"nn_keep_request"`
 	NnKeepSocketFlags  *ebpf.Variable `ebpf:"nn_keep_socket_flags"`
 	NnKeepSocketRecord *ebpf.Variable `ebpf:"nn_keep_socket_record"`
 	NnKeepTaskRecord   *ebpf.Variable `ebpf:"nn_keep_task_record"`
 	NnKeepUnknown      *ebpf.Variable `ebpf:"nn_keep_unknown"`
 	ReleaseNode        *ebpf.Variable `ebpf:"release_node"`
 	ReleaseRates       *ebpf.Variable `ebpf:"release_rates"`
+	RequestsSilence    *ebpf.Variable `ebpf:"requests_silence"`
 }
 
 // netnicePrograms contains all programs after they have been loaded into the kernel.
@@ -557,6 +625,7 @@ type netnicePrograms struct {
 	NnAdoptConnections *ebpf.Program `ebpf:"nn_adopt_connections"`
 	NnAdoptFiles       *ebpf.Program `ebpf:"nn_adopt_files"`
 	NnAdoptTasks       *ebpf.Program `ebpf:"nn_adopt_tasks"`
+	NnAssignSockets    *ebpf.Program `ebpf:"nn_assign_sockets"`
 	NnConnectFentry    *ebpf.Program `ebpf:"nn_connect_fentry"`
 	NnEgress           *ebpf.Program `ebpf:"nn_egress"`
 	NnExec             *ebpf.Program `ebpf:"nn_exec"`
@@ -585,6 +654,7 @@ func (p *netnicePrograms) Close() error {
 		p.NnAdoptConnections,
 		p.NnAdoptFiles,
 		p.NnAdoptTasks,
+		p.NnAssignSockets,
 		p.NnConnectFentry,
 		p.NnEgress,
 		p.NnExec,

@@ -86,6 +86,12 @@ type shapingNnFound struct {
 	Pid   uint32
 }
 
+type shapingNnHop struct {
+	_          structs.HostLayout
+	Node       uint32
+	Generation uint32
+}
+
 type shapingNnInflow struct {
 	_            structs.HostLayout
 	CameBytes    uint64
@@ -157,11 +163,7 @@ type shapingNnNode struct {
 
 type shapingNnPath struct {
 	_    structs.HostLayout
-	Hops [8]struct {
-		_          structs.HostLayout
-		Node       uint32
-		Generation uint32
-	}
+	Hops [8]shapingNnHop
 }
 
 type shapingNnPlace struct {
@@ -179,6 +181,8 @@ type shapingNnPolicy struct {
 	HostNode uint32
 	Queues   uint32
 	Cover    uint64
+	Daemon   uint32
+	Pad      uint32
 }
 
 type shapingNnPortsSeen struct {
@@ -224,36 +228,36 @@ type shapingNnSlot struct {
 }
 
 type shapingNnSocket struct {
-	_               structs.HostLayout
-	Child           uint64
-	StartBoottimeNs uint64
-	Cgroup          uint64
-	Tgid            uint32
-	Uid             uint32
-	Epoch           uint32
-	Flags           uint32
-	Path            [8]struct {
-		_          structs.HostLayout
-		Node       uint32
-		Generation uint32
-	}
-	DepartNs         uint64
-	HeldNs           uint64
-	DueNs            uint64
-	AheadNs          uint64
-	ShareBytesPerSec uint64
-	OwnPacing        uint64
-	RateBytesPerSec  uint64
-	RateClockNs      uint64
-	PrepaidBytes     uint32
-	ClampSegments    uint32
-	LimitBytesPerSec uint64
-	QueueAskedNs     uint64
-	QueueIfindex     uint32
-	QueueEpoch       uint32
-	QueuedNs         uint64
-	QueuedPackets    uint32
-	OutIfindex       uint32
+	_                  structs.HostLayout
+	Child              uint64
+	StartBoottimeNs    uint64
+	Cgroup             uint64
+	Tgid               uint32
+	Uid                uint32
+	Epoch              uint32
+	Flags              uint32
+	Path               [8]shapingNnHop
+	DepartNs           uint64
+	HeldNs             uint64
+	DueNs              uint64
+	AheadNs            uint64
+	ShareBytesPerSec   uint64
+	OwnPacing          uint64
+	RateBytesPerSec    uint64
+	ReceiveBytesPerSec uint64
+	WindowBefore       uint32
+	WindowBegin        uint32
+	Own                shapingNnHop
+	RateClockNs        uint64
+	PrepaidBytes       uint32
+	ClampSegments      uint32
+	LimitBytesPerSec   uint64
+	QueueAskedNs       uint64
+	QueueIfindex       uint32
+	QueueEpoch         uint32
+	QueuedNs           uint64
+	QueuedPackets      uint32
+	OutIfindex         uint32
 }
 
 type shapingNnTask struct {
@@ -316,6 +320,7 @@ const (
 	shapingMapShapeFaults        = "shape_faults"
 	shapingMapShaper             = "shaper"
 	shapingMapSlots              = "slots"
+	shapingMapSocketNodes        = "socket_nodes"
 	shapingMapSockets            = "sockets"
 	shapingMapTasks              = "tasks"
 	shapingMapUnknown            = "unknown"
@@ -430,6 +435,7 @@ type shapingMapSpecs struct {
 	ShapeFaults *ebpf.MapSpec `ebpf:"shape_faults"`
 	Shaper      *ebpf.MapSpec `ebpf:"shaper"`
 	Slots       *ebpf.MapSpec `ebpf:"slots"`
+	SocketNodes *ebpf.MapSpec `ebpf:"socket_nodes"`
 	Sockets     *ebpf.MapSpec `ebpf:"sockets"`
 	Tasks       *ebpf.MapSpec `ebpf:"tasks"`
 	Unknown     *ebpf.MapSpec `ebpf:"unknown"`
@@ -486,6 +492,7 @@ type shapingMaps struct {
 	ShapeFaults *ebpf.Map `ebpf:"shape_faults"`
 	Shaper      *ebpf.Map `ebpf:"shaper"`
 	Slots       *ebpf.Map `ebpf:"slots"`
+	SocketNodes *ebpf.Map `ebpf:"socket_nodes"`
 	Sockets     *ebpf.Map `ebpf:"sockets"`
 	Tasks       *ebpf.Map `ebpf:"tasks"`
 	Unknown     *ebpf.Map `ebpf:"unknown"`
@@ -513,6 +520,7 @@ func (m *shapingMaps) Close() error {
 		m.ShapeFaults,
 		m.Shaper,
 		m.Slots,
+		m.SocketNodes,
 		m.Sockets,
 		m.Tasks,
 		m.Unknown,

@@ -20,6 +20,9 @@ type (
 	ExecEvent    = netniceNnExecEvent
 	Policy       = netniceNnPolicy
 	Volume       = netniceNnVolume
+	Hop          = netniceNnHop
+	Request      = netniceNnRequest
+	Answer       = netniceNnAnswer
 )
 
 //revive:enable:exported
@@ -35,6 +38,7 @@ const (
 
 	SocketArmed    = uint32(netniceNnSocketFlagsNN_SOCK_ARMED)
 	SocketSubflows = uint32(netniceNnSocketFlagsNN_SOCK_SUBFLOWS)
+	SocketChanged  = uint32(netniceNnSocketFlagsNN_SOCK_CHANGED)
 
 	EventRate  = uint32(netniceNnEventNN_EVENT_RATE)
 	EventHeld  = uint32(netniceNnEventNN_EVENT_HELD)

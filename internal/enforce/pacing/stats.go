@@ -142,20 +142,20 @@ func (k *Kernel) Sockets() ([]enforce.SocketStats, error) {
 func (k *Kernel) socketStats(list []bpf.SocketRecord) (out []enforce.SocketStats) {
 	now := monotonicNS()
 	for _, r := range list {
-		if r.Protocol == unix.IPPROTO_MPTCP {
-			continue // its subflows count
+		if r.Protocol == unix.IPPROTO_MPTCP || r.Protocol == unix.IPPROTO_UDP {
+			continue // its subflows count; what waits of datagrams is the node's
 		}
 		s := enforce.SocketStats{
 			PID: r.State.Tgid, UID: r.State.Uid, Family: uint8(r.Family),
 			Local: r.Local, Remote: r.Remote, LocalPort: r.LocalPort, RemotePort: r.RemotePort,
-			QueuedBytes: r.QueuedBytes, UnsentBytes: r.UnsentBytes, SocketRate: r.State.RateBytesPerSec,
+			QueuedBytes: r.QueuedBytes, UnsentBytes: r.UnsentBytes, SocketRate: r.State.RateBytesPerSec, ReceiveRate: r.State.ReceiveBytesPerSec,
 		}
 		for _, h := range r.State.Path {
 			if n, ok := k.nodes[h.Node]; ok && n.Generation == h.Generation {
 				s.Nodes = append(s.Nodes, h.Node)
 			}
 		}
-		if len(s.Nodes) == 0 && s.SocketRate == 0 {
+		if len(s.Nodes) == 0 && s.SocketRate == 0 && s.ReceiveRate == 0 {
 			continue
 		}
 		if s.UnsentBytes > 0 {

@@ -31,6 +31,8 @@ type Kernel struct {
 	ahead  ahead
 	stop   chan struct{}
 	closed bool
+
+	lastSocket uint32 // node that was made last
 }
 
 var _ enforce.Kernel = (*Kernel)(nil)
@@ -52,6 +54,7 @@ func Open(opts pacing.Options) (*Kernel, error) {
 	k.loadAhead(k.stays, k.stays)
 	k.mu.Unlock()
 	go k.awaitDatagrams()
+	go k.followSockets()
 	return k, nil
 }
 
@@ -278,8 +281,13 @@ func (k *Kernel) Maintain() error {
 	err := k.Kernel.Maintain()
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	return errors.Join(err, k.tend())
+}
+
+// tend looks after queues and where they are needed.
+func (k *Kernel) tend() (err error) {
 	if k.send != nil {
-		err = errors.Join(err, k.send.look())
+		err = k.send.look()
 	}
 	if k.on != nil {
 		err = errors.Join(err, k.renew())
