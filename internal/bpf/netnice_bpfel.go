@@ -339,6 +339,7 @@ const (
 	netniceVarAdoptNode           = "adopt_node"
 	netniceVarAdoptOuter          = "adopt_outer"
 	netniceVarAdoptRootTgid       = "adopt_root_tgid"
+	netniceVarFormerRelease       = "former_release"
 	netniceVarListNode            = "list_node"
 	netniceVarNnKeepDirection     = "nn_keep_direction"
 	netniceVarNnKeepEgressEvent   = "nn_keep_egress_event"
@@ -452,6 +453,7 @@ type netniceVariableSpecs struct {
 	AdoptNode          *ebpf.VariableSpec `ebpf:"adopt_node"`
 	AdoptOuter         *ebpf.VariableSpec `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.VariableSpec `ebpf:"adopt_root_tgid"`
+	FormerRelease      *ebpf.VariableSpec `ebpf:"former_release"`
 	ListNode           *ebpf.VariableSpec `ebpf:"list_node"`
 	NnKeepDirection    *ebpf.VariableSpec `ebpf:"nn_keep_direction"`
 	NnKeepEgressEvent  *ebpf.VariableSpec `ebpf:"nn_keep_egress_event"`
@@ -531,6 +533,7 @@ type netniceVariables struct {
 	AdoptNode          *ebpf.Variable `ebpf:"adopt_node"`
 	AdoptOuter         *ebpf.Variable `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.Variable `ebpf:"adopt_root_tgid"`
+	FormerRelease      *ebpf.Variable `ebpf:"former_release"`
 	ListNode           *ebpf.Variable `ebpf:"list_node"`
 	NnKeepDirection    *ebpf.Variable `ebpf:"nn_keep_direction"`
 	NnKeepEgressEvent  *ebpf.Variable `ebpf:"nn_keep_egress_event"`
