@@ -13,12 +13,12 @@ TWICE   := $(CURDIR)/bin/run-twice.txt
 TEST_PACKAGES := iperf3 curl python3 wget rsync openssh-server openssh-client iputils-ping nftables
 # What the examples need, file:packages: taken as it is where it is there already.
 TEST_FILES    := cc:gcc,libc6-dev rustc:rustc node:nodejs,libnode-dev /usr/include/node/node_api.h:libnode-dev
-VM_PACKAGES   := qemu-system-x86 xz-utils nftables wireguard-tools
+VM_PACKAGES   := qemu-system-x86 xz-utils nftables wireguard-tools debootstrap e2fsprogs
 GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e03-input e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency
 export CGO_ENABLED := 0
 
-.PHONY: help build demo test test-vm bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-scale lab lint generate check-generated install uninstall package clean deps-test deps-vm deps-lint
+.PHONY: help build demo test test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-scale lab lint generate check-generated install uninstall package clean deps-test deps-vm deps-lint
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ test: deps-test $(TESTSUM) build ## all tests, those in network namespaces inclu
 
 test-vm: deps-vm build ## limits on Debian's stock kernels, emulated (4 minutes)
 	NETNICE_TEST_VM=1 $(GO) test -count=1 -timeout 20m ./internal/testutil/vm/...
+
+test-systemd: deps-vm package ## the package and units on a Debian with systemd, emulated (5 to 15 minutes)
+	NETNICE_TEST_SYSTEMD=1 NETNICE_DEB=$$(ls -t $(CURDIR)/bin/package/*.deb | head -1) $(GO) test -count=1 -v -timeout 40m ./internal/testutil/vm/systemd
 
 bench: bench-egress bench-ingress bench-udp ## the benches of limits, one after the other
 

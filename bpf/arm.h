@@ -12,6 +12,10 @@
 #define NN_CALLBACKS                                                           \
 	(BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG | BPF_SOCK_OPS_RTT_CB_FLAG)
 
+/* Another release's programs are attached, too, for the moment in which this
+ * one takes its limits over. */
+__u32 former_release;
+
 static __always_inline __u32 nn_pacing_u32(__u64 rate)
 {
 	if (rate >= 0xffffffffULL)
@@ -32,12 +36,19 @@ static __always_inline void nn_pacing_set(void *ctx, const struct nn_socket *s,
 static __always_inline __u32 nn_arm(struct nn_socket *s, __u32 on,
 				    __u64 own_pacing)
 {
+	__u32 before = on;
+
+	/* What that has set is not the program's own. */
+	if (former_release && (on & NN_CALLBACKS) == NN_CALLBACKS) {
+		before &= ~NN_CALLBACKS;
+		own_pacing = NN_UNLIMITED;
+	}
 	if (!(s->flags & NN_SOCK_OWN_KNOWN))
 		s->own_pacing = own_pacing;
 	s->flags |= NN_SOCK_ARMED | NN_SOCK_OWN_KNOWN;
-	if (!(on & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG))
+	if (!(before & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG))
 		s->flags |= NN_SOCK_ADDED_HDR;
-	if (!(on & BPF_SOCK_OPS_RTT_CB_FLAG))
+	if (!(before & BPF_SOCK_OPS_RTT_CB_FLAG))
 		s->flags |= NN_SOCK_ADDED_RTT;
 	return on | NN_CALLBACKS;
 }

@@ -56,7 +56,7 @@ func CheckAlone(opts Options) error {
 		if err != nil {
 			return fmt.Errorf("look for another netnice on %s: %w", opts.CgroupRoot, err)
 		}
-		others := othersOf(attached, pinnedProgram(linkPath(opts.PinDir, sockopsHook)))
+		others := othersOf(attached, ownPrograms(opts.PinDir, sockopsHook))
 		if len(others) == 0 {
 			return nil
 		}
@@ -94,13 +94,13 @@ type attachment struct {
 	name string
 }
 
-// othersOf returns which of the attached programs another netnice has; own is
-// the one that is pinned in this one's folder, 0 = none. Whose own is attached
+// othersOf returns which of the attached programs another netnice has; own are
+// those of this one's folder. Whose own is attached
 // comes back to limits in force, after a crash: it was let in before.
-func othersOf(attached []attachment, own ebpf.ProgramID) []ebpf.ProgramID {
+func othersOf(attached []attachment, own []ebpf.ProgramID) []ebpf.ProgramID {
 	var others []ebpf.ProgramID
 	for _, a := range attached {
-		if a.id == own {
+		if slices.Contains(own, a.id) {
 			return nil
 		}
 		if a.name == sockopsProgram {

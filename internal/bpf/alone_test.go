@@ -10,19 +10,19 @@ import (
 
 func TestOthersOf(t *testing.T) {
 	netnice := func(id ebpf.ProgramID) attachment { return attachment{id, sockopsProgram} }
-	somebody := attachment{7, "tcp_tuning"}
+	somebody, own := attachment{7, "tcp_tuning"}, []ebpf.ProgramID{8}
 	for name, c := range map[string]struct {
 		attached []attachment
-		own      ebpf.ProgramID
+		own      []ebpf.ProgramID
 		want     []ebpf.ProgramID
 	}{
-		"nobody":                         {nil, 0, nil},
-		"somebody else's":                {[]attachment{somebody}, 0, nil},
-		"another netnice":                {[]attachment{somebody, netnice(8)}, 0, []ebpf.ProgramID{8}},
-		"two others":                     {[]attachment{netnice(8), netnice(9)}, 0, []ebpf.ProgramID{8, 9}},
-		"own after a crash":              {[]attachment{somebody, netnice(8)}, 8, nil},
-		"own after a crash, and another": {[]attachment{netnice(9), netnice(8)}, 8, nil},
-		"pinned, but on another cgroup":  {[]attachment{netnice(9)}, 8, []ebpf.ProgramID{9}},
+		"nobody":                         {nil, nil, nil},
+		"somebody else's":                {[]attachment{somebody}, nil, nil},
+		"another netnice":                {[]attachment{somebody, netnice(8)}, nil, []ebpf.ProgramID{8}},
+		"two others":                     {[]attachment{netnice(8), netnice(9)}, nil, []ebpf.ProgramID{8, 9}},
+		"own after a crash":              {[]attachment{somebody, netnice(8)}, own, nil},
+		"own after a crash, and another": {[]attachment{netnice(9), netnice(8)}, own, nil},
+		"pinned, but on another cgroup":  {[]attachment{netnice(9)}, own, []ebpf.ProgramID{9}},
 	} {
 		if got := othersOf(c.attached, c.own); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v instead of %v", name, got, c.want)

@@ -36,6 +36,7 @@ type Object struct {
 	// programs of the objects that are loaded beside it that this kernel has no
 	// place for
 	missing map[string]bool
+	former  bool // see former.go
 }
 
 // A hook is a program with the way to attach it. Base hooks stand while netnice
@@ -195,6 +196,9 @@ func Load(opts Options) (*Object, error) {
 		return nil, fmt.Errorf("load the kernel object: %w", err)
 	}
 	o.take(coll)
+	if err := o.noteFormer(); err != nil {
+		return nil, errors.Join(err, o.Close())
+	}
 	return o, nil
 }
 
@@ -222,7 +226,7 @@ func (o *Object) take(c *ebpf.Collection) {
 	o.netniceVariables = netniceVariables{
 		AdoptRootTgid: v["adopt_root_tgid"], AdoptNode: v["adopt_node"],
 		AdoptOuter: v["adopt_outer"], ReleaseNode: v["release_node"], ListNode: v["list_node"],
-		ReleaseRates: v["release_rates"],
+		ReleaseRates: v["release_rates"], FormerRelease: v["former_release"],
 	}
 }
 
@@ -328,12 +332,16 @@ func Purposes() map[string]string {
 // Remove removes all pins and then lets go of everything: what Close does not
 // leave to a successor. The hooks must be detached already.
 func (o *Object) Remove() error {
+	former, err := removePins(formerDir(o.opts.PinDir))
+	if err != nil {
+		return err
+	}
 	ours, err := removePins(o.opts.PinDir)
 	if err != nil {
 		return err
 	}
 	err = o.Close() // the lock's descriptor keeps the file system busy
-	if ours {
+	if ours || former {
 		err = errors.Join(err, unmount(filepath.Dir(o.opts.PinDir)))
 	}
 	return err

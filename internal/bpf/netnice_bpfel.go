@@ -386,6 +386,7 @@ const (
 	netniceVarAdoptOuter          = "adopt_outer"
 	netniceVarAdoptRootTgid       = "adopt_root_tgid"
 	netniceVarEventsSilence       = "events_silence"
+	netniceVarFormerRelease       = "former_release"
 	netniceVarListNode            = "list_node"
 	netniceVarNnKeepDirection     = "nn_keep_direction"
 	netniceVarNnKeepEgressEvent   = "nn_keep_egress_event"
@@ -507,6 +508,7 @@ type netniceVariableSpecs struct {
 	AdoptOuter         *ebpf.VariableSpec `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.VariableSpec `ebpf:"adopt_root_tgid"`
 	EventsSilence      *ebpf.VariableSpec `ebpf:"events_silence"`
+	FormerRelease      *ebpf.VariableSpec `ebpf:"former_release"`
 	ListNode           *ebpf.VariableSpec `ebpf:"list_node"`
 	NnKeepDirection    *ebpf.VariableSpec `ebpf:"nn_keep_direction"`
 	NnKeepEgressEvent  *ebpf.VariableSpec `ebpf:"nn_keep_egress_event"`
@@ -597,6 +599,7 @@ type netniceVariables struct {
 	AdoptOuter         *ebpf.Variable `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.Variable `ebpf:"adopt_root_tgid"`
 	EventsSilence      *ebpf.Variable `ebpf:"events_silence"`
+	FormerRelease      *ebpf.Variable `ebpf:"former_release"`
 	ListNode           *ebpf.Variable `ebpf:"list_node"`
 	NnKeepDirection    *ebpf.Variable `ebpf:"nn_keep_direction"`
 	NnKeepEgressEvent  *ebpf.Variable `ebpf:"nn_keep_egress_event"`

@@ -58,7 +58,7 @@ func (a *App) downByDaemon(ctx context.Context, c *client.Client, dryRun bool) e
 	if err := c.Down(ctx); err != nil {
 		return err
 	}
-	if err := a.gone(ctx, c, status.PID); err != nil {
+	if err := a.gone(ctx, status.PID); err != nil {
 		return err
 	}
 	lifted := ""

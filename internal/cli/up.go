@@ -46,7 +46,7 @@ systemctl restart netnice.`,
 				}
 				return nil
 			case err == nil:
-				if err := a.replace(ctx, c, status); err != nil {
+				if err := a.replace(ctx, status); err != nil {
 					return err
 				}
 			}
@@ -70,18 +70,18 @@ systemctl restart netnice.`,
 
 // replace kills a daemon. Asked politely one that was started on demand would
 // lift its limits; killed it leaves them in force for the next to take over.
-func (a *App) replace(ctx context.Context, c *client.Client, status *api.Status) error {
+func (a *App) replace(ctx context.Context, status *api.Status) error {
 	if err := a.System.Kill(status.PID); err != nil {
 		return err
 	}
-	return a.gone(ctx, c, status.PID)
+	return a.gone(ctx, status.PID)
 }
 
-// gone waits until a daemon has ended and no longer answers.
-func (a *App) gone(ctx context.Context, c *client.Client, pid int) error {
+// gone waits until a daemon has ended. It does not ask its socket: where systemd has
+// that open, a call would start the next one.
+func (a *App) gone(ctx context.Context, pid int) error {
 	for {
-		_, err := c.Status(ctx)
-		if errors.Is(err, client.ErrNoDaemon) && !a.System.Alive(pid) {
+		if !a.System.Alive(pid) {
 			return nil
 		}
 		select {

@@ -60,6 +60,9 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 		d.startWatch(n)
 	}
 	d.compare()
+	if err := d.kernel.Settle(); err != nil {
+		d.log.Warn("what another release left in force is not removed", "err", err)
+	}
 	d.sweepScopes()
 	if len(d.nodes) > 0 {
 		d.hadNodes.Store(true)

@@ -164,6 +164,9 @@ type Kernel interface {
 	RemoveNode(id uint32) error
 	// Nodes reads back the nodes in force: what a restarted daemon adopts.
 	Nodes() ([]NodeSpec, error)
+	// Settle says that the nodes of a former daemon have all been set: what another
+	// release left in force goes.
+	Settle() error
 	Stats() ([]NodeStats, error)
 	Sockets() ([]SocketStats, error)
 	// Unknown is what no process is known for.

@@ -158,6 +158,9 @@ func (k *Kernel) RemoveNode(id uint32) error {
 	return nil
 }
 
+// Settle implements enforce.Kernel.
+func (k *Kernel) Settle() error { return nil }
+
 // Nodes implements enforce.Kernel.
 func (k *Kernel) Nodes() ([]enforce.NodeSpec, error) {
 	k.mu.Lock()

@@ -40,6 +40,7 @@ type Options struct {
 	PinDir     string // folder in a bpffs
 	CgroupRoot string // mount point of cgroup v2
 	Beside     bool   // come up although another netnice is: for tests
+	Leaving    bool   // comes up to lift everything: takes over nothing of another release
 	Stays      bool   // has time to load what limits may need, before one does
 	// StartGuard starts a guard; nil = there is none, for tests.
 	StartGuard func() (Guard, error)
@@ -96,6 +97,10 @@ func Open(opts Options) (*Kernel, error) {
 		defer entered.Close() // attached by then, and so seen by the next
 	}
 	obj, err := bpf.Load(where)
+	if errors.Is(err, bpf.ErrLayout) && !opts.Leaving {
+		opts.Logger.Info("another release's limits hold; they are set anew", "pins", opts.PinDir)
+		obj, err = bpf.LoadAnew(where)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -222,6 +227,17 @@ func (k *Kernel) Nodes() ([]enforce.NodeSpec, error) {
 	return out, nil
 }
 
+// Settle implements enforce.Kernel.
+func (k *Kernel) Settle() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.obj.Former() {
+		return nil
+	}
+	k.opts.Logger.Info("limits of another release are taken over", "nodes", len(k.nodes))
+	return k.obj.RemoveFormer()
+}
+
 // Attached implements enforce.Kernel.
 func (k *Kernel) Attached() map[string]bool {
 	k.mu.Lock()
@@ -276,7 +292,7 @@ func Down(opts Options) error {
 	if _, err := os.Stat(opts.PinDir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	opts.Beside = true // it is not to stay
+	opts.Beside, opts.Leaving = true, true // it is not to stay
 	k, err := Open(opts)
 	if errors.Is(err, bpf.ErrLayout) {
 		// Another release's: its connections keep their last pacing rate

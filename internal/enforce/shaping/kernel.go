@@ -47,7 +47,11 @@ func Open(opts pacing.Options) (*Kernel, error) {
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}
-	if err := k.resume(); err != nil {
+	err = k.endFormer()
+	if err == nil {
+		err = k.resume()
+	}
+	if err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
 	k.mu.Lock()
@@ -56,6 +60,22 @@ func Open(opts pacing.Options) (*Kernel, error) {
 	go k.awaitDatagrams()
 	go k.followSockets()
 	return k, nil
+}
+
+// endFormer removes the queues of another release that is taken over. What it
+// limits that comes in, or is no TCP, flows from here until its limits are set anew;
+// so what that needs is loaded before.
+func (k *Kernel) endFormer() error {
+	if !k.Object().Former() {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.loadAhead(k.Object().FormerShapes(), false)
+	if early := k.ahead.shaping; early != nil {
+		<-early.done
+	}
+	return errors.Join(k.Object().DetachFormerDevices(), removeEverywhere(k.PinDir()))
 }
 
 // resume takes over what an earlier process left.
@@ -358,7 +378,7 @@ func Down(opts pacing.Options) error {
 	if _, err := os.Stat(opts.PinDir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	opts.Beside, opts.Stays = true, false
+	opts.Beside, opts.Leaving, opts.Stays = true, true, false
 	k, err := Open(opts)
 	if errors.Is(err, bpf.ErrLayout) {
 		return errors.Join(pacing.Down(opts), removeEverywhere(opts.PinDir))

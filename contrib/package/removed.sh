@@ -1,0 +1,6 @@
+#!/bin/sh
+# After the files have gone.
+set -e
+if [ -d /run/systemd/system ]; then
+	systemctl daemon-reload >/dev/null 2>&1 || true
+fi

@@ -1,0 +1,84 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// A daemon of another release, whose maps have another layout, takes the limits
+// over: those that stand hold until its own do. A former release is made of this
+// one: a map is pinned in another size in the place of one; what is attached goes
+// on with the maps that it has.
+func TestAnotherRelease(t *testing.T) {
+	const sent, received, step = 5e6, 30e6, 100 * time.Millisecond
+	s := newStage(t)
+	before := ours(t)
+	f := newField(s)
+	first := s.daemon()
+	x := f.send(testutil.SenderConfig{Connections: 2, UID: spare})
+	y := f.send(testutil.SenderConfig{})
+	s.must("set", "--user", itoa(spare), "--up", "10MB/s")
+	s.must("set", "--pid", itoa(f.rx.PID()), "--down", "30MB/s")
+	at := s.must("set", "--pid", x.pid(), "--up", "5MB/s")
+	f.holds("sent by the first release", at, sent, x.port)
+	f.holds("received by the first release", at, received, x.port, y.port)
+	made := objectsOf(t, first.cmd.Process.Pid)
+	since := testutil.Now()
+	first.kill()
+	s.otherLayout("/sys/fs/bpf/netnice/unknown")
+
+	second := s.daemon()
+	up := testutil.Now().Add(time.Second)
+	f.until(up)
+	most := 0.0
+	for at := since; at.Add(step) < up; at = at.Add(step / 2) {
+		most = max(most, f.rate(at, at.Add(step), x.port))
+	}
+	t.Logf("at most %.3f of the limit in %s, from release to release", most/sent, step)
+	if most > 1.5*sent { // a burst, and the clock of a busy machine
+		t.Errorf("at most %.1f MB/s in %s, from release to release", most/1e6, step)
+	}
+	f.holds("sent by the second release", up, sent, x.port)
+	f.holds("received by the second release", up, received, x.port, y.port)
+	if nodes := s.nodes(); len(nodes) != 3 {
+		t.Errorf("%d limits were taken over: %+v", len(nodes), nodes)
+	}
+	if left, _ := filepath.Glob(fmt.Sprintf("/proc/%d/root/sys/fs/bpf/*_*", second.cmd.Process.Pid)); len(left) > 0 {
+		t.Errorf("the first release's pins are left: %q", left)
+	}
+	// What the first has set on the connections is not taken for their own.
+	s.must("unset", "--user", itoa(spare))
+	s.must("unset", "--pid", itoa(f.rx.PID()))
+	f.free("lifted", s.must("unset", "--pid", x.pid()), 200e6, x.port)
+	s.must("down")
+	s.leaves(made, before)
+}
+
+// otherLayout pins a map of another layout in the place of one.
+func (s *stage) otherLayout(pin string) {
+	s.t.Helper()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 24, MaxEntries: 1})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer m.Close()
+	err = apart(func() error {
+		if err := s.enter(); err != nil {
+			return err
+		}
+		if err := os.Remove(pin); err != nil {
+			return err
+		}
+		return m.Pin(pin)
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}

@@ -1,0 +1,66 @@
+. /root/common.sh
+echo second >/root/which
+
+say "the package is installed, its socket starts the daemon"
+check install dpkg -i /root/netnice.deb
+check enabled systemctl enable --now netnice.socket
+check inactive is 'systemctl is-active netnice.service' inactive
+check call within 60 netnice ls
+check activated systemctl -q is-active netnice.service
+systemctl enable netnice.service
+
+say "limits, and a flow of a user's that goes on through all that follows"
+check user netnice set --user bob --up 500kB/s --loopback
+check unit netnice set --unit cron.service --up 300kB/s
+check process netnice set --pid $$ --up 9MB/s
+python3 /root/flow.py bob 90 >/root/flow.out &
+flow=$!
+sleep 6
+
+say "the daemon is killed"
+pid=$(systemctl show -p MainPID --value netnice)
+kill -9 "$pid"
+check restarted within 120 systemctl -q is-active netnice.service
+check other is "systemctl show -p NRestarts --value netnice" 1
+
+say "it is stopped, which leaves the limits, and started"
+systemctl stop netnice.service
+sleep 3
+check started systemctl start netnice.service
+
+say "an upgrade over a running daemon"
+check upgrade dpkg -i /root/netnice.deb
+check upgraded systemctl -q is-active netnice.service
+
+say "and over one of another release, with other maps"
+systemctl stop netnice.service
+rm /sys/fs/bpf/netnice/unknown
+check layout bpftool map create /sys/fs/bpf/netnice/unknown type array key 4 value 24 entries 1 name other
+check anew dpkg -i /root/netnice.deb
+check active within 240 systemctl -q is-active netnice.service
+check kept is "netnice ls | tail -n +2 | wc -l" 3
+check nothing_aside is 'ls /sys/fs/bpf' netnice
+wait $flow
+check flow_held python3 /root/judge.py /root/flow.out 500000
+
+say "a login, and a job of cron's, of the same user"
+mkdir -p /root/.ssh /home/bob/.ssh
+ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519
+cp /root/.ssh/id_ed25519.pub /home/bob/.ssh/authorized_keys
+chown -R bob: /home/bob
+check login sh -c 'ssh -o StrictHostKeyChecking=no bob@127.0.0.1 python3 /home/bob/flow.py - 8 >/root/login.out'
+check login_held python3 /root/judge.py /root/login.out 500000
+echo '* * * * * bob python3 /home/bob/flow.py - 8 >/tmp/cron.new && mv -n /tmp/cron.new /tmp/cron.out' >/etc/cron.d/job
+check cron within 150 test -s /tmp/cron.out
+rm /etc/cron.d/job
+check cron_held python3 /root/judge.py /tmp/cron.out 500000
+
+say "a user's own rules are read"
+mkdir -p /home/bob/.config/netnice
+printf '[[rule]]\nname = "bulk"\nprogram = "rsync"\nup = "100kB/s"\n' >/home/bob/.config/netnice/netnice.toml
+chown -R bob: /home/bob/.config
+check rules within 10 sh -c 'netnice rules list | grep -q bulk'
+
+journalctl --no-pager -u netnice.service -o cat | tail -60
+say "reboot"
+systemctl reboot
