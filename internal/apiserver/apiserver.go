@@ -33,6 +33,8 @@ type Backend interface {
 	Rules(ctx context.Context, by auth.Actor) (api.RuleList, error)
 	ReloadRules(ctx context.Context, by auth.Actor) (api.RuleList, error)
 	TestRules(ctx context.Context, by auth.Actor, pid int) (api.RuleTest, error)
+	// Why measures what holds the connections of a process; fd -1 = all of them.
+	Why(ctx context.Context, by auth.Actor, pid, fd int, over time.Duration) (api.Why, error)
 	// Down lifts every limit and makes the daemon leave once it has answered.
 	Down(ctx context.Context, by auth.Actor) error
 }
@@ -75,6 +77,7 @@ func Handler(b Backend) http.Handler {
 	mux.HandleFunc("GET /v1/rules", s.with(s.rules))
 	mux.HandleFunc("POST /v1/rules/reload", s.with(s.reloadRules))
 	mux.HandleFunc("GET /v1/rules/test", s.with(s.testRules))
+	mux.HandleFunc("GET /v1/why", s.with(s.why))
 	mux.HandleFunc("POST /v1/down", s.with(s.down))
 	mux.HandleFunc("/", s.with(func(_ auth.Actor, r *http.Request) (any, error) {
 		return nil, &api.Error{

@@ -26,9 +26,14 @@ const (
 // read runs a call that changes nothing. Without a daemon it says so, and
 // whether limits hold nevertheless; exit code 1.
 func (a *App) read(ctx context.Context, call func(context.Context, *client.Client) error) error {
+	return a.readFor(ctx, readTimeout, call)
+}
+
+// readFor is read for a call that may take so long.
+func (a *App) readFor(ctx context.Context, most time.Duration, call func(context.Context, *client.Client) error) error {
 	c := client.New(a.socket)
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	err := call(ctx, c)
 	if errors.Is(err, client.ErrNoDaemon) {

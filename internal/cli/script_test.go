@@ -177,6 +177,8 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	case "rules":
 		s.daemon.SetRules(exampleRules(args[1:]...))
+	case "why":
+		s.daemon.SetWhy(exampleWhy())
 	case "unknown":
 		s.daemon.SetUnknown(api.Unknown{
 			Up:   api.UnknownUsage{Bytes: 2_100_000, Packets: 1500, RateBytesPerSec: 400_000, BytesOf: api.UnknownBytes{Socket: 2_000_000, Kernel: 100_000}},

@@ -119,6 +119,7 @@ type Daemon struct {
 	lastBusy atomic.Int64 // ns since started
 	hadNodes atomic.Bool
 
+	whys  chan struct{} // holds one for each that is measured
 	check chan struct{} // a watched process has ended
 	downc chan struct{} // closed when isDown gets true
 }
@@ -196,6 +197,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		started: time.Now(),
 		nodes:   make(map[uint32]*node),
 		nextID:  1,
+		whys:    make(chan struct{}, mostWhys),
 		check:   make(chan struct{}, 1),
 		downc:   make(chan struct{}),
 	}

@@ -17,6 +17,7 @@ type Kernel struct {
 	nodes      map[uint32]enforce.NodeSpec
 	stats      map[uint32]enforce.NodeStats
 	sockets    []enforce.SocketStats
+	looks      []enforce.SocketLook
 	unknown    enforce.UnknownStats
 	fail       map[string]error
 	calls      map[string]int
