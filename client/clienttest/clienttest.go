@@ -28,6 +28,7 @@ type Daemon struct {
 	rules    api.RuleList
 	test     api.RuleTest
 	why      *api.Why
+	events   []api.Event
 }
 
 // New returns a daemon without any limit.
@@ -46,6 +47,7 @@ func New() *Daemon {
 	d.mux.HandleFunc("GET /v1/rules", d.getRules)
 	d.mux.HandleFunc("POST /v1/rules/reload", d.getRules)
 	d.mux.HandleFunc("GET /v1/rules/test", d.getRulesTest)
+	d.mux.HandleFunc("GET /v1/events", d.getEvents)
 	d.mux.HandleFunc("GET /v1/why", d.getWhy)
 	d.mux.HandleFunc("POST /v1/down", d.postDown)
 	return d

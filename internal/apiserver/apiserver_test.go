@@ -71,6 +71,14 @@ func (b *backend) Why(_ context.Context, by auth.Actor, pid, fd int, over time.D
 	return api.Why{Version: api.Version}, b.err
 }
 
+func (b *backend) Events(_ context.Context, by auth.Actor, _ func(), send func([]api.Event) error) error {
+	b.asked, b.by = "events", by
+	if b.err != nil {
+		return b.err
+	}
+	return send([]api.Event{{Type: api.EventHello}, {Type: api.EventMissed, Count: 3}})
+}
+
 func (b *backend) Down(_ context.Context, by auth.Actor) error {
 	b.asked, b.by = "down", by
 	return b.err

@@ -12,7 +12,7 @@ import (
 const (
 	usualOver = time.Second
 	leastOver = 100 * time.Millisecond
-	mostOver  = 10 * time.Second
+	mostOver  = 5 * time.Second // less than the server reads a request for
 )
 
 func (s server) why(by auth.Actor, r *http.Request) (any, error) {

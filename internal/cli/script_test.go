@@ -177,6 +177,8 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	case "rules":
 		s.daemon.SetRules(exampleRules(args[1:]...))
+	case "events":
+		s.daemon.SetEvents(exampleEvents()...)
 	case "why":
 		s.daemon.SetWhy(exampleWhy())
 	case "unknown":

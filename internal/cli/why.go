@@ -49,8 +49,8 @@ printed together. Users may ask about their own processes.`,
 			if fd < 0 && (both || cmd.Flags().Changed("fd")) {
 				return fail(fmt.Sprintf("ls -l /proc/%d/fd shows them", pid), "%d is no file descriptor", fd)
 			}
-			if over < 100*time.Millisecond || over > 10*time.Second {
-				return fail("write 100ms to 10s", "--for %v is out of range", over)
+			if over < 100*time.Millisecond || over > 5*time.Second {
+				return fail("write 100ms to 5s", "--for %v is out of range", over)
 			}
 			if pid != 1 {
 				if _, err := a.present(pidSubject(pid)); err != nil {

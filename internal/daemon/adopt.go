@@ -63,6 +63,7 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 	d.sweepScopes()
 	if len(d.nodes) > 0 {
 		d.hadNodes.Store(true)
+		d.adopted, d.setAgain = adopted, len(d.nodes)-adopted
 		d.log.Info("limits taken up again", "adopted", adopted, "set_again", len(d.nodes)-adopted)
 	}
 	return d.save()

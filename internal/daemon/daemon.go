@@ -105,6 +105,9 @@ type Daemon struct {
 	started  time.Time
 	sampler  sampler
 	rules    ruleBook
+	events   hub
+	// how many limits the start took over, and set again
+	adopted, setAgain int
 
 	mu        sync.Mutex // guards what follows
 	nodes     map[uint32]*node
@@ -114,6 +117,7 @@ type Daemon struct {
 	isDown    bool // Down was called; nothing may be set any more
 	headcount headcount
 	unknown   history // of traffic whose owner is unknown
+	noticed   noticed
 
 	inflight atomic.Int64
 	lastBusy atomic.Int64 // ns since started
@@ -207,6 +211,9 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		d.stopWatching()
 		return nil, errors.Join(err, kernel.Close())
 	}
+	if len(d.nodes) == 0 {
+		d.noticed.drops = make(map[dropKey]dropSeen) // what is dropped is new
+	}
 	return d, nil
 }
 
@@ -254,6 +261,8 @@ func (d *Daemon) serve(ctx context.Context) (departure, error) {
 	}
 	server := apiserver.NewServer(d, d.log)
 	server.Handler = d.counted(server.Handler)
+	d.events.begin()
+	server.RegisterOnShutdown(d.events.end)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(auth.NewListener(listener)) }()
 	d.tell(sdnotify.SdNotifyReady)
@@ -280,6 +289,7 @@ wait:
 		}
 	}
 	hidden := hide(d.opts.SocketPath)
+	d.events.tell(everybody(), api.Event{Type: api.EventDaemonLeaves, PID: d.pid, LimitsStay: why == leftBySignal && !d.opts.OnDemand})
 	const patience = 5 * time.Second
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
@@ -295,6 +305,10 @@ wait:
 // counted notes when a request is under way.
 func (d *Daemon) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == apiserver.EventsPath {
+			next.ServeHTTP(w, r) // who only listens keeps nobody here
+			return
+		}
 		d.inflight.Add(1)
 		defer func() {
 			d.lastBusy.Store(int64(time.Since(d.started)))

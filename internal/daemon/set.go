@@ -101,6 +101,11 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 	answer.Changed = n == nil || want != had
 	answer.Warnings = append(answer.Warnings, d.warnings(req, n, &next, want)...)
 	if !req.DryRun && answer.Changed {
+		var before *node
+		if n != nil {
+			was := *n
+			before = &was
+		}
 		var err error
 		if next.empty() {
 			err = d.drop(n)
@@ -110,6 +115,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 		if err != nil {
 			return api.SetResponse{}, kernelError(req.Subject, err)
 		}
+		d.tellSet(before, next.ifAny(), actorName(by))
 		d.log.Info("limit set", "subject", next.res.Subject.String(), "by", by.UID, "node", next.id,
 			"up", want.Up, "down", want.Down, "total", want.Total, "weight", want.Weight)
 	}
@@ -211,6 +217,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		}
 	}
 	if !dryRun {
+		before := *n
 		var err error
 		if next.empty() {
 			err = d.drop(n)
@@ -220,6 +227,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		if err != nil {
 			return api.SetResponse{}, kernelError(s, err)
 		}
+		d.tellSet(&before, next.ifAny(), actorName(by))
 		d.log.Info("limit lifted", "subject", n.res.Subject.String(), "by", by.UID, "node", n.id)
 	}
 	for owner := range next.ruled.Owners {

@@ -156,6 +156,8 @@ type Kernel interface {
 	// Inspect says how the sockets stand that wanted picks, by the inode of their
 	// file and the process that used them last; only those for which a limit holds.
 	Inspect(wanted func(inode uint64, pid uint32) bool) ([]SocketLook, error)
+	// Queues lists where packets may wait now.
+	Queues() ([]Queue, error)
 	// Maintain re-arms sockets whose callbacks others erased and adopts sockets
 	// that changed hands; called once a second while there are nodes, and when
 	// Events reports that a socket needs it.

@@ -31,3 +31,9 @@ type Turn struct {
 	Ahead time.Duration
 	Burst time.Duration // the most credit that there can be
 }
+
+// Queue is a place in which packets of limited sockets may wait.
+type Queue struct {
+	Direction Direction
+	Netns     uint32 // inode number of the network namespace
+}

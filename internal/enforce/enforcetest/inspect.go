@@ -23,3 +23,17 @@ func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) (out []enfo
 	}
 	return out, nil
 }
+
+// SetQueues replaces what Queues says.
+func (k *Kernel) SetQueues(list ...enforce.Queue) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.packetQueues = list
+}
+
+// Queues implements enforce.Kernel.
+func (k *Kernel) Queues() ([]enforce.Queue, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.packetQueues, k.enter("Queues")
+}

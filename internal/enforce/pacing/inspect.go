@@ -134,3 +134,6 @@ func paidIn(c bpf.Clock, k bpf.Class, weight uint32, rate, now uint64) time.Dura
 	}
 	return time.Duration(at + float64(span)*active/(1<<virtualShift)/float64(rate)*1e9)
 }
+
+// Queues implements enforce.Kernel: TCP's pacing needs none.
+func (k *Kernel) Queues() ([]enforce.Queue, error) { return nil, nil }
