@@ -63,6 +63,13 @@ func (a *App) nobody(cause error) error {
 // write runs a call that changes something; where no daemon answers, root
 // starts one that leaves with its last limit.
 func (a *App) write(ctx context.Context, call func(context.Context, *client.Client) error) error {
+	return a.writeStarting(ctx, []string{flagOnDemand}, call)
+}
+
+const flagOnDemand = "--on-demand"
+
+// writeStarting is write with flags of the daemon that is started.
+func (a *App) writeStarting(ctx context.Context, flags []string, call func(context.Context, *client.Client) error) error {
 	c := client.New(a.socket)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
@@ -76,7 +83,7 @@ func (a *App) write(ctx context.Context, call func(context.Context, *client.Clie
 		if a.System.EUID() != 0 {
 			return &failure{message: "no daemon is running, and only root can start one", hint: "sudo netnice up", cause: err}
 		}
-		if err := a.start(ctx, c, "--on-demand"); err != nil {
+		if err := a.start(ctx, c, flags...); err != nil {
 			return err
 		}
 		err = a.ask(ctx, c, call)

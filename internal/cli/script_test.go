@@ -214,6 +214,9 @@ func wishText(r api.SetRequest) string {
 	if r.Wish.Loopback != nil {
 		fmt.Fprintf(&b, " loopback=%v", *r.Wish.Loopback)
 	}
+	if r.Wish.Persist != nil {
+		fmt.Fprintf(&b, " persist=%v", *r.Wish.Persist)
+	}
 	if r.Scope {
 		b.WriteString(" scope")
 	}

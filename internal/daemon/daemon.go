@@ -56,6 +56,9 @@ type Options struct {
 	Homes    func() (map[uint32]string, error) // of users, for their rules; default: of /etc/passwd
 	Hangup   <-chan os.Signal                  // asks for a look at the rules
 
+	// AtBoot says what to do for a daemon to be started at boot, "" if one is; default: asks systemd's folders.
+	AtBoot func() string
+
 	Tick      time.Duration // between looks at the kernel; default 1 s
 	IdleAfter time.Duration // default 1 s
 	FirstWait time.Duration // default 10 s
@@ -84,6 +87,9 @@ func (o *Options) fill() error {
 	text(&o.ScopeFolder, "netnice")
 	if o.Homes == nil {
 		o.Homes = func() (map[uint32]string, error) { return identity.Homes("/etc/passwd") }
+	}
+	if o.AtBoot == nil {
+		o.AtBoot = func() string { return atBoot(systemdFolder, enabledUnits) }
 	}
 	span(&o.Tick, time.Second)
 	span(&o.IdleAfter, time.Second)

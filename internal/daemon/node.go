@@ -145,6 +145,7 @@ func (n *node) limits() []api.Limit {
 			}
 			list = append(list, api.Limit{
 				Rule:        from,
+				UntilReboot: from == nil && w.UntilReboot,
 				Owner:       name,
 				Direction:   directionName(enforce.Direction(dir)),
 				BytesPerSec: rate,
