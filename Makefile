@@ -11,7 +11,7 @@ PREFIX  ?= /usr/local
 TWICE   := $(CURDIR)/bin/run-twice.txt
 # Test programs and the compiler of the kernel object, from Debian's packages.
 TEST_PACKAGES := iperf3 curl python3 wget rsync openssh-server openssh-client iputils-ping nftables
-VM_PACKAGES   := qemu-system-x86 xz-utils nftables wireguard-tools
+VM_PACKAGES   := qemu-system-x86 xz-utils nftables wireguard-tools iptables
 GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e03-input e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency
 export CGO_ENABLED := 0
