@@ -17,7 +17,7 @@ type Why struct {
 
 // WhySocket is one socket, and the limits on its path.
 type WhySocket struct {
-	FDs      []int  `json:"fds"` // of the process; empty: closed, and draining
+	FDs      []int  `json:"fds"` // of the process; empty: closed and draining, or not accepted yet
 	Protocol string `json:"protocol"`
 	Local    string `json:"local"`
 	Remote   string `json:"remote,omitempty"`

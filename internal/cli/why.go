@@ -154,7 +154,7 @@ func (a *App) groupTitle(pid int, group []api.WhySocket) string {
 		}
 		switch {
 		case len(s.FDs) == 0:
-			b.WriteString(", closed, and draining")
+			b.WriteString(", without a file: closed and draining, or not accepted yet")
 		default:
 			fds := make([]string, len(s.FDs))
 			for i, fd := range s.FDs {

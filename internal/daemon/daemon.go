@@ -112,8 +112,9 @@ type Daemon struct {
 	sampler  sampler
 	rules    ruleBook
 	events   hub
-	// how many limits the start took over, and set again
-	adopted, setAgain int
+	whys     askers
+	adopted  int // limits that the start took over
+	setAgain int // and set again
 
 	mu        sync.Mutex // guards what follows
 	nodes     map[uint32]*node
@@ -129,7 +130,6 @@ type Daemon struct {
 	lastBusy atomic.Int64 // ns since started
 	hadNodes atomic.Bool
 
-	whys  chan struct{} // holds one for each that is measured
 	check chan struct{} // a watched process has ended
 	downc chan struct{} // closed when isDown gets true
 }
@@ -207,7 +207,6 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		started: time.Now(),
 		nodes:   make(map[uint32]*node),
 		nextID:  1,
-		whys:    make(chan struct{}, mostWhys),
 		check:   make(chan struct{}, 1),
 		downc:   make(chan struct{}),
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
-	"github.com/netnice/netnice/internal/identity"
 )
 
 const (
@@ -21,8 +20,6 @@ const (
 	// whyCost is how many times as long as a look takes the pause is at least: with very
 	// many sockets.
 	whyCost = 5
-	// mostWhys may be measured at a time; who comes later waits.
-	mostWhys = 4
 )
 
 // Why implements apiserver.Backend. It looks again and again, as whoever binds at one
@@ -32,12 +29,11 @@ func (d *Daemon) Why(ctx context.Context, by auth.Actor, pid, fd int, over time.
 	if err != nil {
 		return api.Why{}, err
 	}
-	select {
-	case d.whys <- struct{}{}:
-		defer func() { <-d.whys }()
-	case <-ctx.Done():
-		return api.Why{}, ctx.Err()
+	leave, err := d.whys.enter(by)
+	if err != nil {
+		return api.Why{}, err
 	}
+	defer leave()
 	w := whyLooks{daemon: d, pid: int(res.Key), sockets: make(map[socketID]*whyLook)}
 	if w.inodes, err = d.socketsOf(w.pid, fd); err != nil {
 		return api.Why{}, err
@@ -54,24 +50,6 @@ func (d *Daemon) Why(ctx context.Context, by auth.Actor, pid, fd int, over time.
 	answer := w.render()
 	answer.Name = res.Name
 	return answer, nil
-}
-
-// whose finds the process and checks that the caller may look at its connections.
-func (d *Daemon) whose(ctx context.Context, by auth.Actor, pid int) (identity.Resolved, error) {
-	res, err := d.resolver.Resolve(ctx, identity.PIDSubject(pid))
-	switch {
-	case err != nil:
-		return res, err
-	case res.Kind != enforce.KindTree:
-		return res, &api.Error{
-			Code: api.CodeBadRequest, Message: "process 1 stands for the whole machine: ask about one of its processes",
-			Hint: "netnice show --host",
-		}
-	case !by.Root() && by.UID != res.UID:
-		return res, auth.Denied(fmt.Sprintf("process %d belongs to another user, whose connections are theirs", pid),
-			fmt.Sprintf("sudo netnice why %d", pid))
-	}
-	return res, nil
 }
 
 // socketsOf lists the sockets that are asked for: inode to descriptors.

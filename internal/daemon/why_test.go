@@ -102,6 +102,20 @@ func TestWhy(t *testing.T) {
 	require.Len(t, owners, 2)
 	require.Len(t, binds, 1)
 
+	var a askers
+	for range mostWhysOfUser {
+		_, err := a.enter(auth.Actor{UID: 5})
+		require.NoError(t, err)
+	}
+	_, err = a.enter(auth.Actor{UID: 5})
+	requireCode(t, api.CodeConflict, err)
+	leave, err := a.enter(auth.Actor{UID: 6})
+	require.NoError(t, err)
+	leave()
+	require.Len(t, a.users, 1)
+	_, err = a.enter(root)
+	require.NoError(t, err)
+
 	_, err = h.Why(context.Background(), auth.Actor{UID: node.UID + 1}, pid, -1, 100*time.Millisecond)
 	requireCode(t, api.CodeDenied, err)
 	_, err = h.Why(context.Background(), root, pid, 0, 100*time.Millisecond)
