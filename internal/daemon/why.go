@@ -247,26 +247,45 @@ func (w *whyLooks) socket(l *whyLook) api.WhySocket {
 	if 2*l.waited > l.looks {
 		out.Up = api.BoundElsewhere
 	}
-	for i, limit := range out.Limits {
-		down := limit.Direction == api.Down
-		of, key := l.waited, turnKey{limit.Node, directionOf(limit.Direction)}
-		if down || limit.Direction == api.Total && l.bound[turnKey{limit.Node, enforce.Down}] > l.bound[key] {
-			of, key.direction, down = l.looks, enforce.Down, true
-		}
-		if !limit.Holds || of == 0 || l.bound[key] == 0 || down && !l.received() {
+	for i := range out.Limits {
+		limit := &out.Limits[i]
+		if !limit.Holds {
 			continue
 		}
-		out.Limits[i].Bound = float64(l.bound[key]) / float64(of)
-		out.Limits[i].Binds = 2*l.bound[key] > of && (down || 2*l.waited > l.looks)
-		switch {
-		case !out.Limits[i].Binds:
-		case down:
-			out.Down = api.BoundByLimit
-		default:
-			out.Up = api.BoundByLimit
+		if limit.Direction != api.Down && l.bind(limit, directionOf(limit.Direction), l.waited) && 2*l.waited > l.looks {
+			limit.Binds, out.Up = true, api.BoundByLimit
+		}
+		if l.received() && w.queues(out.Limits, i) && l.bind(limit, enforce.Down, l.looks) {
+			limit.Binds, out.Down = true, api.BoundByLimit
 		}
 	}
 	return out
+}
+
+// bind notes at which part of so many looks a limit bound in a direction, and reports
+// whether that were most.
+func (l *whyLook) bind(limit *api.WhyLimit, d enforce.Direction, of int) bool {
+	n := l.bound[turnKey{limit.Node, d}]
+	if n == 0 || of == 0 {
+		return false
+	}
+	limit.Bound = max(limit.Bound, float64(n)/float64(of))
+	return 2*n > of
+}
+
+// queues reports whether a limit is the one of its node to which the queue of what comes
+// in belongs: the lowest that counts that.
+func (w *whyLooks) queues(limits []api.WhyLimit, i int) bool {
+	meterOff := false
+	if n := w.daemon.nodes[limits[i].Node]; n != nil {
+		meterOff = n.holding().meterOff()
+	}
+	counts := func(l api.WhyLimit) bool {
+		return l.Holds && l.Node != 0 && (l.Direction == api.Down || l.Direction == api.Total && !meterOff)
+	}
+	return counts(limits[i]) && !slices.ContainsFunc(limits, func(o api.WhyLimit) bool {
+		return o.Node == limits[i].Node && counts(o) && o.BytesPerSec < limits[i].BytesPerSec
+	})
 }
 
 // limits lists the limits on a socket's path, innermost first.

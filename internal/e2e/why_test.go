@@ -221,6 +221,11 @@ wait()
 		}
 		f.near("received", testutil.Now().Add(-time.Second), l.Used, 1, 0.05)
 	}
+	f.must("set", "--pid", x.pid(), "--total", "2MB/s")
+	time.Sleep(1500 * time.Millisecond)
+	if in := socketOf(t, f.why(x.pid()), fd); binding(in) != "pid:"+x.pid()+" total" || in.Down != api.BoundByLimit {
+		t.Errorf("%+v, want the lower limit on both ways to bind", in)
+	}
 	y.close()
 	if w.Sockets[0].FDs[0] == in.FDs[0] || binding(w.Sockets[0]) != "" {
 		t.Errorf("%+v, want the listener first, which nothing binds", w.Sockets)
