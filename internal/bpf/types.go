@@ -35,6 +35,8 @@ const (
 
 	SocketArmed    = uint32(netniceNnSocketFlagsNN_SOCK_ARMED)
 	SocketSubflows = uint32(netniceNnSocketFlagsNN_SOCK_SUBFLOWS)
+	SocketLoopback = uint32(netniceNnSocketFlagsNN_SOCK_LOOPBACK)
+	SocketStatic   = uint32(netniceNnSocketFlagsNN_SOCK_STATIC)
 
 	EventRate  = uint32(netniceNnEventNN_EVENT_RATE)
 	EventHeld  = uint32(netniceNnEventNN_EVENT_HELD)
