@@ -88,6 +88,10 @@ type Wish struct {
 	// InputMeter says whether received bytes count against the total; so they do
 	// unless it is false.
 	InputMeter *bool `json:"input_meter,omitempty"`
+	// Persist says whether what the caller wants of the subject is in force again after a
+	// reboot. So it is unless it is false, but for processes, which do not outlive one: of
+	// them, and by a daemon that was started on demand, true is refused.
+	Persist *bool `json:"persist,omitempty"`
 }
 
 // SetRequest is the body of PUT /v1/limits.
@@ -118,6 +122,8 @@ type Limit struct {
 	BurstNS     uint64    `json:"burst_ns"`
 	// Enforced is false for a direction that is stored but does not hold yet.
 	Enforced bool `json:"enforced"`
+	// UntilReboot: it does not come back after one. Those on processes never do.
+	UntilReboot bool `json:"until_reboot,omitempty"`
 	// Rule set it; nil for what somebody set by a command.
 	Rule *RuleOrigin `json:"rule,omitempty"`
 }

@@ -20,6 +20,7 @@ __u32 adopt_outer;     /* the node that the root was in before, 0 = none */
 __u32 release_node;    /* a node whose members fall to adopt_outer */
 __u32 list_node;       /* only sockets on whose path it is, 0 = all */
 __u32 release_rates;   /* sockets lose their own rates, too */
+__u32 list_others;     /* sockets that are no TCP's, too */
 
 /* Mark the members of a tree. Members of trees nested in it keep theirs, whose
  * outermost node gets the new one as its parent: then the answer is true. */
@@ -376,12 +377,14 @@ static __always_inline void nn_socket_record(struct seq_file *seq,
 	struct cgroup *g;
 
 	r.protocol = sk->sk_protocol;
-	if (!tp && r.protocol != IPPROTO_MPTCP &&
+	if (!tp && r.protocol != IPPROTO_MPTCP && !list_others &&
 	    (r.protocol != IPPROTO_UDP ||
 	     (!s->rate_bytes_per_sec && !s->receive_bytes_per_sec)))
 		return;
+	r.inode = BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
 	r.state = *s;
 	r.cookie = bpf_get_socket_cookie(sk);
+	r.time_ns = bpf_ktime_get_ns();
 	r.family = sk->__sk_common.skc_family;
 	r.tcp_state = sk->__sk_common.skc_state;
 	r.local_port = sk->__sk_common.skc_num;
@@ -400,6 +403,10 @@ static __always_inline void nn_socket_record(struct seq_file *seq,
 	if (tp) {
 		r.queued_bytes = tp->write_seq - tp->snd_una;
 		r.unsent_bytes = tp->write_seq - tp->snd_nxt;
+		r.sent_bytes = tp->bytes_sent +
+			       (__u64)tp->segs_out * nn_headers(s, tp);
+		r.received_bytes = tp->bytes_received +
+				   (__u64)tp->segs_in * nn_headers(s, tp);
 		r.armed = (tp->bpf_sock_ops_cb_flags & NN_CALLBACKS) ==
 			  NN_CALLBACKS;
 	}

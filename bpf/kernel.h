@@ -212,6 +212,10 @@ struct minmax {
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u16 tcp_header_len;
+	__u64 bytes_sent;
+	__u64 bytes_received;
+	__u32 segs_in;
+	__u32 segs_out;
 	__u32 write_seq;
 	__u32 snd_nxt;
 	__u32 snd_una;
@@ -230,12 +234,18 @@ struct mptcp_sock {
 	bool use_64bit_ack;
 } __core;
 
-struct socket {
-	struct sock *sk;
+struct inode {
+	unsigned long i_ino;
 } __core;
 
 struct file {
 	void *private_data;
+	struct inode *f_inode;
+} __core;
+
+struct socket {
+	struct sock *sk;
+	struct file *file;
 } __core;
 
 struct msghdr;

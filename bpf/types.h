@@ -335,7 +335,11 @@ struct nn_socket_record {
 	__u8 remote[16];
 	__u64 queued_bytes;
 	__u64 unsent_bytes;
-	__u64 cgroup; /* that it was made in */
+	__u64 cgroup;	  /* that it was made in */
+	__u64 inode;	  /* of its file, 0 = none */
+	__u64 sent_bytes; /* of IP packets, TCP only */
+	__u64 received_bytes;
+	__u64 time_ns; /* when this was so */
 	__u64 cookie;
 	__u32 netns;
 	__u16 local_port;

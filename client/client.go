@@ -111,6 +111,17 @@ func (c *Client) TestRules(ctx context.Context, pid int) (*api.RuleTest, error) 
 	return out, c.call(ctx, http.MethodGet, "/v1/rules/test?"+query.Encode(), nil, out)
 }
 
+// Why asks what holds the connections of a process, or the one that fd is (-1: all),
+// measured over a while.
+func (c *Client) Why(ctx context.Context, pid, fd int, over time.Duration) (*api.Why, error) {
+	out := new(api.Why)
+	query := url.Values{"pid": {strconv.Itoa(pid)}, "over": {over.String()}}
+	if fd >= 0 {
+		query.Set("fd", strconv.Itoa(fd))
+	}
+	return out, c.call(ctx, http.MethodGet, "/v1/why?"+query.Encode(), nil, out)
+}
+
 // Down lifts every limit and ends the daemon.
 func (c *Client) Down(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "/v1/down", nil, nil)

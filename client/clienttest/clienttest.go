@@ -27,6 +27,8 @@ type Daemon struct {
 	down     bool
 	rules    api.RuleList
 	test     api.RuleTest
+	why      *api.Why
+	events   []api.Event
 }
 
 // New returns a daemon without any limit.
@@ -45,6 +47,8 @@ func New() *Daemon {
 	d.mux.HandleFunc("GET /v1/rules", d.getRules)
 	d.mux.HandleFunc("POST /v1/rules/reload", d.getRules)
 	d.mux.HandleFunc("GET /v1/rules/test", d.getRulesTest)
+	d.mux.HandleFunc("GET /v1/events", d.getEvents)
+	d.mux.HandleFunc("GET /v1/why", d.getWhy)
 	d.mux.HandleFunc("POST /v1/down", d.postDown)
 	return d
 }

@@ -33,6 +33,12 @@ type Backend interface {
 	Rules(ctx context.Context, by auth.Actor) (api.RuleList, error)
 	ReloadRules(ctx context.Context, by auth.Actor) (api.RuleList, error)
 	TestRules(ctx context.Context, by auth.Actor, pid int) (api.RuleTest, error)
+	// Why measures what holds the connections of a process; fd -1 = all of them.
+	Why(ctx context.Context, by auth.Actor, pid, fd int, over time.Duration) (api.Why, error)
+	// Events calls send with events that concern the caller, until it fails, ctx ends or
+	// the daemon leaves. An error before the first is sent as an answer. With cut it ends
+	// a send that takes too long.
+	Events(ctx context.Context, by auth.Actor, cut func(), send func([]api.Event) error) error
 	// Down lifts every limit and makes the daemon leave once it has answered.
 	Down(ctx context.Context, by auth.Actor) error
 }
@@ -75,6 +81,8 @@ func Handler(b Backend) http.Handler {
 	mux.HandleFunc("GET /v1/rules", s.with(s.rules))
 	mux.HandleFunc("POST /v1/rules/reload", s.with(s.reloadRules))
 	mux.HandleFunc("GET /v1/rules/test", s.with(s.testRules))
+	mux.HandleFunc("GET /v1/why", s.with(s.why))
+	mux.HandleFunc("GET "+EventsPath, s.events)
 	mux.HandleFunc("POST /v1/down", s.with(s.down))
 	mux.HandleFunc("/", s.with(func(_ auth.Actor, r *http.Request) (any, error) {
 		return nil, &api.Error{

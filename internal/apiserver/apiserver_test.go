@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -65,6 +66,19 @@ func (b *backend) TestRules(_ context.Context, by auth.Actor, pid int) (api.Rule
 	return api.RuleTest{Version: api.Version}, b.err
 }
 
+func (b *backend) Why(_ context.Context, by auth.Actor, pid, fd int, over time.Duration) (api.Why, error) {
+	b.asked, b.by = fmt.Sprint("why ", pid, " ", fd, " ", over), by
+	return api.Why{Version: api.Version}, b.err
+}
+
+func (b *backend) Events(_ context.Context, by auth.Actor, _ func(), send func([]api.Event) error) error {
+	b.asked, b.by = "events", by
+	if b.err != nil {
+		return b.err
+	}
+	return send([]api.Event{{Type: api.EventHello}, {Type: api.EventMissed, Count: 3}})
+}
+
 func (b *backend) Down(_ context.Context, by auth.Actor) error {
 	b.asked, b.by = "down", by
 	return b.err
@@ -91,6 +105,8 @@ func TestCalls(t *testing.T) {
 		{"PUT", "/v1/limits", `{"subject":{"kind":"host"},"wish":{"up_bytes_per_sec":1}}`, "set host"},
 		{"DELETE", "/v1/limits?subject=user:bob", "", "remove user:bob false"},
 		{"DELETE", "/v1/limits?subject=user:bob&dry_run=true", "", "remove user:bob true"},
+		{"GET", "/v1/why?pid=7", "", "why 7 -1 1s"},
+		{"GET", "/v1/why?pid=7&fd=3&over=250ms", "", "why 7 3 250ms"},
 		{"POST", "/v1/down", "", "down"},
 	} {
 		b := &backend{}
@@ -112,6 +128,10 @@ func TestBadCalls(t *testing.T) {
 		{"POST", "/v1/limits", "", 404},
 		{"GET", "/v2/status", "", 404},
 		{"GET", "/v1/nodes?subject=", "", 400},
+		{"GET", "/v1/why", "", 400},
+		{"GET", "/v1/why?pid=-1", "", 400},
+		{"GET", "/v1/why?pid=7&fd=-3", "", 400},
+		{"GET", "/v1/why?pid=7&over=1h", "", 400},
 		{"GET", "/v1/nodes?subject=planet:mars", "", 400},
 		{"GET", "/v1/nodes?subjekt=host", "", 400},
 		{"DELETE", "/v1/limits", "", 400},

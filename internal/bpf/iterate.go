@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -207,4 +208,13 @@ func (o *Object) ListSocketsOf(node uint32) ([]SocketRecord, error) {
 		return nil, fmt.Errorf("set iterator argument: %w", err)
 	}
 	return records[SocketRecord](run(o.NnListSockets, o.Sockets))
+}
+
+// ListEverySocket returns every socket with state, those that are no TCP's, too.
+func (o *Object) ListEverySocket() (list []SocketRecord, err error) {
+	if err := o.ListOthers.Set(uint32(1)); err != nil {
+		return nil, fmt.Errorf("set iterator argument: %w", err)
+	}
+	defer func() { err = errors.Join(err, o.ListOthers.Set(uint32(0))) }()
+	return o.ListSockets()
 }

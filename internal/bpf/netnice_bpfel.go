@@ -287,23 +287,27 @@ const (
 )
 
 type netniceNnSocketRecord struct {
-	_           structs.HostLayout
-	State       netniceNnSocket
-	Local       [16]uint8
-	Remote      [16]uint8
-	QueuedBytes uint64
-	UnsentBytes uint64
-	Cgroup      uint64
-	Cookie      uint64
-	Netns       uint32
-	LocalPort   uint16
-	RemotePort  uint16
-	Family      uint16
-	TcpState    uint8
-	Armed       uint8
-	Protocol    uint32
-	Stray       uint32
-	Pad         uint32
+	_             structs.HostLayout
+	State         netniceNnSocket
+	Local         [16]uint8
+	Remote        [16]uint8
+	QueuedBytes   uint64
+	UnsentBytes   uint64
+	Cgroup        uint64
+	Inode         uint64
+	SentBytes     uint64
+	ReceivedBytes uint64
+	TimeNs        uint64
+	Cookie        uint64
+	Netns         uint32
+	LocalPort     uint16
+	RemotePort    uint16
+	Family        uint16
+	TcpState      uint8
+	Armed         uint8
+	Protocol      uint32
+	Stray         uint32
+	Pad           uint32
 }
 
 type netniceNnTask struct {
@@ -388,6 +392,7 @@ const (
 	netniceVarEventsSilence       = "events_silence"
 	netniceVarFormerRelease       = "former_release"
 	netniceVarListNode            = "list_node"
+	netniceVarListOthers          = "list_others"
 	netniceVarNnKeepDirection     = "nn_keep_direction"
 	netniceVarNnKeepEgressEvent   = "nn_keep_egress_event"
 	netniceVarNnKeepEvent         = "nn_keep_event"
@@ -510,6 +515,7 @@ type netniceVariableSpecs struct {
 	EventsSilence      *ebpf.VariableSpec `ebpf:"events_silence"`
 	FormerRelease      *ebpf.VariableSpec `ebpf:"former_release"`
 	ListNode           *ebpf.VariableSpec `ebpf:"list_node"`
+	ListOthers         *ebpf.VariableSpec `ebpf:"list_others"`
 	NnKeepDirection    *ebpf.VariableSpec `ebpf:"nn_keep_direction"`
 	NnKeepEgressEvent  *ebpf.VariableSpec `ebpf:"nn_keep_egress_event"`
 	NnKeepEvent        *ebpf.VariableSpec `ebpf:"nn_keep_event"`
@@ -601,6 +607,7 @@ type netniceVariables struct {
 	EventsSilence      *ebpf.Variable `ebpf:"events_silence"`
 	FormerRelease      *ebpf.Variable `ebpf:"former_release"`
 	ListNode           *ebpf.Variable `ebpf:"list_node"`
+	ListOthers         *ebpf.Variable `ebpf:"list_others"`
 	NnKeepDirection    *ebpf.Variable `ebpf:"nn_keep_direction"`
 	NnKeepEgressEvent  *ebpf.Variable `ebpf:"nn_keep_egress_event"`
 	NnKeepEvent        *ebpf.Variable `ebpf:"nn_keep_event"`

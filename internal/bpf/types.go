@@ -39,6 +39,8 @@ const (
 	SocketArmed    = uint32(netniceNnSocketFlagsNN_SOCK_ARMED)
 	SocketSubflows = uint32(netniceNnSocketFlagsNN_SOCK_SUBFLOWS)
 	SocketChanged  = uint32(netniceNnSocketFlagsNN_SOCK_CHANGED)
+	SocketLoopback = uint32(netniceNnSocketFlagsNN_SOCK_LOOPBACK)
+	SocketStatic   = uint32(netniceNnSocketFlagsNN_SOCK_STATIC)
 
 	EventRate  = uint32(netniceNnEventNN_EVENT_RATE)
 	EventHeld  = uint32(netniceNnEventNN_EVENT_HELD)

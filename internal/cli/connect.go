@@ -26,9 +26,14 @@ const (
 // read runs a call that changes nothing. Without a daemon it says so, and
 // whether limits hold nevertheless; exit code 1.
 func (a *App) read(ctx context.Context, call func(context.Context, *client.Client) error) error {
+	return a.readFor(ctx, readTimeout, call)
+}
+
+// readFor is read for a call that may take so long.
+func (a *App) readFor(ctx context.Context, most time.Duration, call func(context.Context, *client.Client) error) error {
 	c := client.New(a.socket)
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	err := call(ctx, c)
 	if errors.Is(err, client.ErrNoDaemon) {
@@ -58,6 +63,13 @@ func (a *App) nobody(cause error) error {
 // write runs a call that changes something; where no daemon answers, root
 // starts one that leaves with its last limit.
 func (a *App) write(ctx context.Context, call func(context.Context, *client.Client) error) error {
+	return a.writeStarting(ctx, []string{flagOnDemand}, call)
+}
+
+const flagOnDemand = "--on-demand"
+
+// writeStarting is write with flags of the daemon that is started.
+func (a *App) writeStarting(ctx context.Context, flags []string, call func(context.Context, *client.Client) error) error {
 	c := client.New(a.socket)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
@@ -71,7 +83,7 @@ func (a *App) write(ctx context.Context, call func(context.Context, *client.Clie
 		if a.System.EUID() != 0 {
 			return &failure{message: "no daemon is running, and only root can start one", hint: "sudo netnice up", cause: err}
 		}
-		if err := a.start(ctx, c, "--on-demand"); err != nil {
+		if err := a.start(ctx, c, flags...); err != nil {
 			return err
 		}
 		err = a.ask(ctx, c, call)

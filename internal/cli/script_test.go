@@ -177,6 +177,10 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	case "rules":
 		s.daemon.SetRules(exampleRules(args[1:]...))
+	case "events":
+		s.daemon.SetEvents(exampleEvents()...)
+	case "why":
+		s.daemon.SetWhy(exampleWhy())
 	case "unknown":
 		s.daemon.SetUnknown(api.Unknown{
 			Up:   api.UnknownUsage{Bytes: 2_100_000, Packets: 1500, RateBytesPerSec: 400_000, BytesOf: api.UnknownBytes{Socket: 2_000_000, Kernel: 100_000}},
@@ -209,6 +213,9 @@ func wishText(r api.SetRequest) string {
 	}
 	if r.Wish.Loopback != nil {
 		fmt.Fprintf(&b, " loopback=%v", *r.Wish.Loopback)
+	}
+	if r.Wish.Persist != nil {
+		fmt.Fprintf(&b, " persist=%v", *r.Wish.Persist)
 	}
 	if r.Scope {
 		b.WriteString(" scope")

@@ -14,9 +14,9 @@ import (
 func (a *App) set() *cobra.Command {
 	var subject subjectFlags
 	var wish wishFlags
-	var asJSON, dryRun bool
+	var asJSON, dryRun, persist bool
 	cmd := &cobra.Command{
-		Use:     "set SUBJECT [--up RATE] [--down RATE] [--total RATE] [--burst TIME] [--weight N] [--loopback] [--input-meter=false]",
+		Use:     "set SUBJECT [--up RATE] [--down RATE] [--total RATE] [--burst TIME] [--weight N] [--loopback] [--input-meter=false] [--persist=false]",
 		Short:   "Limit a process, a user, a cgroup, a unit or the host",
 		Long:    "Set limits of a subject, also in the middle of its transfers. What is not named stays.\n\n" + subjectHelp + "\n\n" + rateHelp,
 		Example: "  sudo netnice set --user bob --up 10MB/s --down 50MB/s\n  netnice set --pid 4711 --up none",
@@ -25,6 +25,9 @@ func (a *App) set() *cobra.Command {
 			s, err := subject.subject(args)
 			if err != nil {
 				return err
+			}
+			if cmd.Flags().Changed("persist") {
+				wish.persist = &persist
 			}
 			w, err := wish.wish("netnice set " + s.String() + " --up 10MB/s")
 			if err != nil {
@@ -35,6 +38,7 @@ func (a *App) set() *cobra.Command {
 	}
 	subject.add(a, cmd)
 	wish.add(cmd)
+	cmd.Flags().BoolVar(&persist, "persist", true, "in force again after a reboot, but for a process's; =false: not")
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)
 	return cmd
@@ -73,7 +77,11 @@ func (a *App) send(ctx context.Context, request api.SetRequest) (*api.SetRespons
 		err := a.rehearse(ctx, call, request.Subject)
 		return response, err
 	}
-	err := a.write(ctx, call)
+	flags := []string{flagOnDemand}
+	if persist := request.Wish.Persist; persist != nil && *persist {
+		flags = nil // one that stays
+	}
+	err := a.writeStarting(ctx, flags, call)
 	return response, err
 }
 

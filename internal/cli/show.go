@@ -70,7 +70,11 @@ func (a *App) paragraph(n *api.Node) string {
 		if l.Rule != nil {
 			from = fmt.Sprintf(", %s:%d", printable(l.Rule.File), l.Rule.Line)
 		}
-		line("limit", "%s, by %s%s, burst %s", a.limitText(l), printable(l.Owner), from, units.FormatDuration(l.BurstNS))
+		until := ""
+		if l.UntilReboot {
+			until = ", until a reboot"
+		}
+		line("limit", "%s, by %s%s, burst %s%s", a.limitText(l), printable(l.Owner), from, units.FormatDuration(l.BurstNS), until)
 	}
 	line("weight", "%d", n.Weight)
 	if n.Loopback {

@@ -15,6 +15,7 @@ type wishFlags struct {
 	weight                 optional[uint32]
 	min                    string
 	loopback, meter        bool
+	persist                *bool
 	cmd                    *cobra.Command
 }
 
@@ -47,7 +48,7 @@ func (f *wishFlags) wish(example string) (api.Wish, error) {
 	}
 	w := api.Wish{
 		UpBytesPerSec: f.up.value, DownBytesPerSec: f.down.value, TotalBytesPerSec: f.total.value,
-		BurstNS: f.burst.value, Weight: f.weight.value,
+		BurstNS: f.burst.value, Weight: f.weight.value, Persist: f.persist,
 	}
 	if f.cmd.Flags().Changed("loopback") {
 		w.Loopback = &f.loopback

@@ -33,6 +33,10 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 	var lost []*node
 	for _, s := range saved.Nodes {
 		n := s.node()
+		if !sameBoot && n.forgetBoot() && n.empty() {
+			d.log.Info("a stored limit is dropped", "subject", n.res.Subject.String(), "why", "it was for the time until a reboot")
+			continue
+		}
 		i := -1
 		if sameBoot && !n.res.Pending() {
 			i = slices.IndexFunc(inForce, func(spec enforce.NodeSpec) bool { return sameIdentity(spec, n.spec()) })
@@ -66,6 +70,7 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 	d.sweepScopes()
 	if len(d.nodes) > 0 {
 		d.hadNodes.Store(true)
+		d.adopted, d.setAgain = adopted, len(d.nodes)-adopted
 		d.log.Info("limits taken up again", "adopted", adopted, "set_again", len(d.nodes)-adopted)
 	}
 	return d.save()

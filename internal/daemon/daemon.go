@@ -56,6 +56,9 @@ type Options struct {
 	Homes    func() (map[uint32]string, error) // of users, for their rules; default: of /etc/passwd
 	Hangup   <-chan os.Signal                  // asks for a look at the rules
 
+	// AtBoot says what to do for a daemon to be started at boot, "" if one is; default: asks systemd's folders.
+	AtBoot func() string
+
 	Tick      time.Duration // between looks at the kernel; default 1 s
 	IdleAfter time.Duration // default 1 s
 	FirstWait time.Duration // default 10 s
@@ -85,6 +88,9 @@ func (o *Options) fill() error {
 	if o.Homes == nil {
 		o.Homes = func() (map[uint32]string, error) { return identity.Homes("/etc/passwd") }
 	}
+	if o.AtBoot == nil {
+		o.AtBoot = func() string { return atBoot(systemdFolder, enabledUnits) }
+	}
 	span(&o.Tick, time.Second)
 	span(&o.IdleAfter, time.Second)
 	span(&o.FirstWait, 10*time.Second)
@@ -105,6 +111,10 @@ type Daemon struct {
 	started  time.Time
 	sampler  sampler
 	rules    ruleBook
+	events   hub
+	whys     askers
+	adopted  int // limits that the start took over
+	setAgain int // and set again
 
 	mu        sync.Mutex // guards what follows
 	nodes     map[uint32]*node
@@ -114,6 +124,7 @@ type Daemon struct {
 	isDown    bool // Down was called; nothing may be set any more
 	headcount headcount
 	unknown   history // of traffic whose owner is unknown
+	noticed   noticed
 
 	inflight atomic.Int64
 	lastBusy atomic.Int64 // ns since started
@@ -205,6 +216,9 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		d.stopWatching()
 		return nil, errors.Join(err, kernel.Close())
 	}
+	if len(d.nodes) == 0 {
+		d.noticed.drops = make(map[dropKey]dropSeen) // what is dropped is new
+	}
 	return d, nil
 }
 
@@ -253,6 +267,8 @@ func (d *Daemon) serve(ctx context.Context) (departure, error) {
 	}
 	server := apiserver.NewServer(d, d.log)
 	server.Handler = d.counted(server.Handler)
+	d.events.begin()
+	server.RegisterOnShutdown(d.events.end)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(auth.NewListener(listener)) }()
 	d.tell(sdnotify.SdNotifyReady)
@@ -279,6 +295,7 @@ wait:
 		}
 	}
 	hidden := hide(d.opts.SocketPath)
+	d.events.tell(everybody(), api.Event{Type: api.EventDaemonLeaves, PID: d.pid, LimitsStay: why == leftBySignal && !d.opts.OnDemand})
 	const patience = 5 * time.Second
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
@@ -294,6 +311,10 @@ wait:
 // counted notes when a request is under way.
 func (d *Daemon) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == apiserver.EventsPath {
+			next.ServeHTTP(w, r) // who only listens keeps nobody here
+			return
+		}
 		d.inflight.Add(1)
 		defer func() {
 			d.lastBusy.Store(int64(time.Since(d.started)))

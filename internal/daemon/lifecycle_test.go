@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -129,6 +130,52 @@ func TestRestartAdopts(t *testing.T) {
 	require.Equal(t, c.ID, nodes[0].ID)
 	require.Equal(t, "4242", nodes[0].Limits[0].Owner)
 	require.NotContains(t, []uint32{a.ID, b.ID, c.ID, lost.ID}, h.mustSet(root, "user:4244", up(1)).ID, "ids are not used again at once")
+}
+
+// What is for the time until a reboot outlives the daemon, and no reboot; an owner's
+// word is for what they want themselves.
+func TestPersist(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	opts.AtBoot = func() string { return "enable it" }
+	h := start(t, fake, opts)
+	bob := auth.Actor{UID: 4242}
+	h.mustSet(root, "host", api.Wish{UpBytesPerSec: ptr[uint64](1e6), Persist: ptr(false)})
+	h.mustSet(root, "user:4242", up(2e6))
+	h.mustSet(bob, "user:4242", api.Wish{UpBytesPerSec: ptr[uint64](1e6), Persist: ptr(false)})
+	answer, err := h.set(root, "user:4243", api.Wish{UpBytesPerSec: ptr[uint64](1e6), Persist: ptr(true)})
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(answer.Warnings, " "), "enable it")
+	_, err = h.set(root, pidSubject(sleeper(t)), api.Wish{UpBytesPerSec: ptr[uint64](1e6), Persist: ptr(true)})
+	requireCode(t, api.CodeBadRequest, err)
+	_, err = h.set(root, "user:4244", api.Wish{Persist: ptr(true)})
+	requireCode(t, api.CodeBadRequest, err)
+	require.NoError(t, h.stop())
+	h = start(t, fake, opts)
+	limits := func() (list []string) {
+		nodes, err := h.Nodes(context.Background())
+		require.NoError(t, err)
+		for _, n := range nodes.Nodes {
+			for _, l := range n.Limits {
+				list = append(list, fmt.Sprint(n.Subject, " ", l.Owner, " ", l.UntilReboot))
+			}
+		}
+		return list
+	}
+	require.ElementsMatch(t, []string{"host admin true", "user:4242 admin false", "user:4242 4242 true", "user:4243 admin false"}, limits())
+	require.NoError(t, h.stop())
+	data, err := os.ReadFile(h.statePath())
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(h.statePath(), []byte(strings.Replace(string(data), h.boot, "another", 1)), 0o600))
+	*fake = enforcetest.Kernel{}
+	h = start(t, fake, opts)
+	require.ElementsMatch(t, []string{"user:4242 admin false", "user:4243 admin false"}, limits())
+	require.NoError(t, h.stop())
+
+	opts.OnDemand = true
+	h = start(t, fake, opts)
+	_, err = h.set(root, "host", api.Wish{UpBytesPerSec: ptr[uint64](1e6), Persist: ptr(true)})
+	requireCode(t, api.CodeConflict, err)
 }
 
 func TestBootDropsProcesses(t *testing.T) {

@@ -58,6 +58,14 @@ func (n *node) spec() enforce.NodeSpec {
 // by a rule.
 func (n *node) empty() bool { return n.wishes.empty() && n.ruled.empty() }
 
+// ifAny is the node, nil if nobody wants anything of it.
+func (n *node) ifAny() *node {
+	if n.empty() {
+		return nil
+	}
+	return n
+}
+
 // holding is what holds for each owner: what they set by a command, and by their
 // rules what they did not.
 func (n *node) holding() (w wishes) {
@@ -137,6 +145,7 @@ func (n *node) limits() []api.Limit {
 			}
 			list = append(list, api.Limit{
 				Rule:        from,
+				UntilReboot: from == nil && w.UntilReboot,
 				Owner:       name,
 				Direction:   directionName(enforce.Direction(dir)),
 				BytesPerSec: rate,

@@ -222,7 +222,7 @@ func (d *Daemon) followCgroups(ctx context.Context) {
 // counters and compares the kernel with what is wanted. Without nodes it costs
 // nothing.
 func (d *Daemon) look(tick bool) {
-	if d.count() > 0 && tick {
+	if tick && (d.count() > 0 || d.events.heard()) {
 		d.recordTick()
 	}
 	d.mu.Lock()
@@ -258,6 +258,7 @@ func (d *Daemon) recordTick() {
 			n.history.record(pointOf(now.at, now.nodes[id]))
 		}
 		d.unknown.record(unknownPoint(now))
+		d.notice(now)
 	}
 }
 
@@ -307,6 +308,9 @@ func (d *Daemon) once(n *node, err error) {
 	}
 	if text := err.Error(); text != n.lastErr {
 		n.lastErr = text
+		e := n.event(api.EventLimitFailed, "")
+		e.Message = text
+		d.events.tell(n.audience(), e)
 		d.log.Warn("a limit does not hold", "subject", n.res.Subject.String(), "node", n.id, "err", err)
 	}
 }
@@ -359,6 +363,7 @@ func (d *Daemon) endGone() {
 		n.watch.stop()
 		d.leaveScope(n)
 		d.sampler.outdate()
+		d.events.tell(n.audience(), n.event(api.EventLimitEnded, ""))
 		d.log.Info("limit ended with its subject", "subject", n.res.Subject.String(), "node", n.id)
 	}
 	if err := d.saveChange(false, ended...); err != nil {

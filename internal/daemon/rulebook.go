@@ -22,7 +22,11 @@ type book struct {
 	stamp    string     // of the files, as they were read
 	seen     string     // of the files, at the last look
 	problems []api.RuleProblem
+	owner    uint32 // 0 = the administrator's
 }
+
+// audience is whom it concerns what becomes of the rules.
+func (b *book) audience() audience { return audience{uids: [2]uint32{b.owner}} }
 
 // ruleBook is all rules. Its lock is taken before Daemon.mu.
 type ruleBook struct {
@@ -73,10 +77,12 @@ func (d *Daemon) renew(b *book, whose, stamp string, asked bool, load func() ([]
 		if b.set == nil {
 			what = "rules are not in force"
 		}
+		d.events.tell(b.audience(), api.Event{Type: api.EventRulesRefused, Owner: whose, Problems: b.problems})
 		d.log.Warn(what, "of", whose, "err", err)
 		return false
 	}
 	b.set = rules.Compile(list)
+	d.events.tell(b.audience(), api.Event{Type: api.EventRulesRead, Owner: whose, Count: uint64(len(list))})
 	d.log.Info("rules read", "of", whose, "rules", len(list))
 	return true
 }
@@ -100,7 +106,7 @@ func (d *Daemon) readRules(asked bool) (changed bool) {
 			if stamp == "" {
 				continue
 			}
-			b = &book{}
+			b = &book{owner: uid}
 			r.users[uid] = b
 		}
 		if d.renew(b, fmt.Sprint("uid ", uid), stamp, asked, func() ([]*rules.Rule, error) { return rules.LoadUser(home, uid) }) {

@@ -48,6 +48,7 @@ func (d *Daemon) executed(ctx context.Context, e enforce.Exec) {
 	if err != nil || e.StartBoottimeNS != 0 && !identity.SameStart(res.StartBoottimeNS, e.StartBoottimeNS) {
 		return // it has ended
 	}
+	d.tellMatched(res, p.facts.Exe, m)
 	if d.applyRules(res, p.all(), m) != nil {
 		d.log.Debug("rules applied", "pid", e.PID, "program", p.facts.Exe, "after_exec", time.Duration(identity.SinceNS(e.TimeNS)))
 	}
@@ -139,6 +140,7 @@ func (d *Daemon) changeRuled(n, next *node) {
 	if n.ruled.same(next.ruled) {
 		return
 	}
+	before := *n
 	var err error
 	if next.empty() {
 		err = d.drop(n)
@@ -147,6 +149,7 @@ func (d *Daemon) changeRuled(n, next *node) {
 	}
 	d.ruleFailed(n.res, err)
 	if err == nil {
+		d.tellSet(&before, next.ifAny(), byRule)
 		d.log.Info("a rule's limit was changed", "subject", n.res.Subject.String(), "node", n.id, "lifted", next.empty())
 	}
 }
@@ -214,6 +217,7 @@ func (d *Daemon) applyRules(res identity.Resolved, f *facts, m matched) *node {
 	if err != nil {
 		return nil
 	}
+	d.tellSet(nil, n, byRule)
 	d.log.Info("limit set by a rule", "subject", res.Subject.String(), "program", f.Exe, "node", n.id)
 	return n
 }
@@ -276,6 +280,7 @@ func (d *Daemon) joinRule(res identity.Resolved, own *node, owner enforce.Owner,
 		if shared, err = d.commit(nil, &next); err != nil {
 			return err
 		}
+		d.tellSet(nil, shared, byRule)
 	}
 	err := d.kernel.Join(shared.id, int(res.Key))
 	d.sampler.outdate()

@@ -46,6 +46,9 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 	if err := auth.Check(by, auth.Set, target(n, res, res.Subject, req.Wish)); err != nil {
 		return api.SetResponse{}, err
 	}
+	if err := d.checkPersist(req, res, n); err != nil {
+		return api.SetResponse{}, err
+	}
 	if n != nil && n.restarted(res) && !req.DryRun {
 		if err := d.rebind(n, res); err != nil {
 			return api.SetResponse{}, kernelError(req.Subject, err)
@@ -79,7 +82,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 		if !liftsOnly(req.Wish) {
 			return answer, &api.Error{
 				Code:    api.CodeBadRequest,
-				Message: fmt.Sprintf("%s has no limit of yours to which burst, loopback or the input meter could apply: give a rate too", req.Subject),
+				Message: fmt.Sprintf("%s has no limit of yours to which burst, loopback, the input meter or persist could apply: give a rate too", req.Subject),
 				Hint:    "netnice set --help",
 			}
 		}
@@ -101,6 +104,11 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 	answer.Changed = n == nil || want != had
 	answer.Warnings = append(answer.Warnings, d.warnings(req, n, &next, want)...)
 	if !req.DryRun && answer.Changed {
+		var before *node
+		if n != nil {
+			was := *n
+			before = &was
+		}
 		var err error
 		if next.empty() {
 			err = d.drop(n)
@@ -110,6 +118,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 		if err != nil {
 			return api.SetResponse{}, kernelError(req.Subject, err)
 		}
+		d.tellSet(before, next.ifAny(), actorName(by))
 		d.log.Info("limit set", "subject", next.res.Subject.String(), "by", by.UID, "node", next.id,
 			"up", want.Up, "down", want.Down, "total", want.Total, "weight", want.Weight)
 	}
@@ -144,6 +153,11 @@ func liftsOnly(w api.Wish) bool {
 func (d *Daemon) warnings(req api.SetRequest, old, next *node, want wish) (list []string) {
 	if want.Down != 0 && want.Loopback && (req.Wish.DownBytesPerSec != nil || req.Wish.Loopback != nil) {
 		list = append(list, "--loopback concerns what is sent: what comes from the machine itself is not limited by --down")
+	}
+	if req.Wish.Persist != nil && *req.Wish.Persist {
+		if text := d.opts.AtBoot(); text != "" {
+			list = append(list, "it comes back after a reboot as soon as a netnice daemon is started: "+text)
+		}
 	}
 	if next.res.Pending() {
 		list = append(list, fmt.Sprintf("%s does not run; the limit holds as soon as it does", next.res.Subject))
@@ -211,6 +225,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		}
 	}
 	if !dryRun {
+		before := *n
 		var err error
 		if next.empty() {
 			err = d.drop(n)
@@ -220,6 +235,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		if err != nil {
 			return api.SetResponse{}, kernelError(s, err)
 		}
+		d.tellSet(&before, next.ifAny(), actorName(by))
 		d.log.Info("limit lifted", "subject", n.res.Subject.String(), "by", by.UID, "node", n.id)
 	}
 	for owner := range next.ruled.Owners {

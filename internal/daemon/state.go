@@ -25,7 +25,7 @@ const (
 	stateName = "state.json"
 	// stateVersion is the newest form of the file that is understood. A field
 	// more is a new version.
-	stateVersion = 3
+	stateVersion = 4
 )
 
 // state is what is wanted, as the file remembers it. Version 1 of the file was
@@ -254,7 +254,11 @@ func (d *Daemon) save() error {
 	path := d.statePath()
 	if err := renameio.WriteFile(path, text.Bytes(), 0o600, renameio.WithTempDir(d.opts.StateDir)); err != nil {
 		d.dirty = true
-		return fmt.Errorf("write the state: %w", err)
+		return writeError(path, err)
+	}
+	if err := syncFolder(d.opts.StateDir); err != nil {
+		d.dirty = true
+		return writeError(path, err)
 	}
 	d.dirty = false
 	// Without knowing the file, the next change writes it whole again.

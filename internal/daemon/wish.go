@@ -25,6 +25,8 @@ type wish struct {
 	Weight   uint32 `json:"weight,omitempty"`   // 0 = not said
 	Loopback bool   `json:"loopback,omitempty"`
 	MeterOff bool   `json:"input_meter_off,omitempty"` // received bytes do not count in total
+	// UntilReboot is not there after one; since version 4 of the state.
+	UntilReboot bool `json:"until_reboot,omitempty"`
 }
 
 type wishes [enforce.Owners]wish
@@ -75,6 +77,9 @@ func (w wish) merge(change api.Wish) wish {
 	}
 	if change.InputMeter != nil {
 		w.MeterOff = !*change.InputMeter
+	}
+	if change.Persist != nil {
+		w.UntilReboot = !*change.Persist
 	}
 	if lifts && w.rates() == [enforce.Directions]uint64{} && (change.Weight == nil || *change.Weight == 0) {
 		return wish{}

@@ -16,6 +16,7 @@ const agentName = "netnice-e2e-agent"
 // What an agent may do, argv[1].
 const (
 	agentURing      = "uring"       // ADDRESS plain|sqpoll: send by io_uring
+	agentOptions    = "options"     // print what the kernel says to others' socket options
 	agentFlood      = "flood"       // ADDRESS...: send to the first, and by children to the others
 	agentIdle       = "idle"        // wait for a line
 	agentQUICServer = "quic-server" // ADDRESS FILE: send it to each client
@@ -40,6 +41,8 @@ func maybeRunAgent() {
 		err = sendByURing(args[0], args[1] == "sqpoll")
 	case agentIdle:
 		awaitWord()
+	case agentOptions:
+		err = printAnswers()
 	case agentFlood:
 		err = floodAgent(args...)
 	case agentQUICServer:

@@ -87,6 +87,9 @@ wait()
 	f.holds("set on a connection", at, 3e6, b)
 	f.holds("set before connect, still", at, 2e6, a)
 	f.free("another of the program's", at, 50e6, c)
+	if w := f.why(x.pid()); len(w.Sockets) != 2 || binding(w.Sockets[0]) != "socket:TCP_SNDRATE up" || binding(w.Sockets[1]) != "socket:TCP_SNDRATE up" {
+		t.Errorf("two sockets are bound by their own rate, why says %+v", w)
+	}
 	x.tell("go")
 	if got := x.read("set"); got != "2000000 1000000" {
 		t.Errorf("getsockopt returned %s", got)

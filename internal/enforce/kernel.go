@@ -174,6 +174,11 @@ type Kernel interface {
 	// Look is Stats and Sockets of one node, at a cost that does not grow with
 	// the others; its processes are those of the last Stats or change.
 	Look(id uint32) (NodeStats, []SocketStats, error)
+	// Inspect says how the sockets stand that wanted picks, by the inode of their
+	// file and the process that used them last; only those for which a limit holds.
+	Inspect(wanted func(inode uint64, pid uint32) bool) ([]SocketLook, error)
+	// Queues lists where packets may wait now.
+	Queues() ([]Queue, error)
 	// Maintain re-arms sockets whose callbacks others erased and adopts sockets
 	// that changed hands; called once a second while there are nodes, and when
 	// Events reports that a socket needs it.

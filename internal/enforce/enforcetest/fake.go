@@ -13,21 +13,23 @@ import (
 
 // Kernel is an enforce.Kernel that only remembers. The zero value is ready.
 type Kernel struct {
-	mu         sync.Mutex
-	nodes      map[uint32]enforce.NodeSpec
-	stats      map[uint32]enforce.NodeStats
-	sockets    []enforce.SocketStats
-	unknown    enforce.UnknownStats
-	fail       map[string]error
-	calls      map[string]int
-	events     chan struct{}
-	execs      chan enforce.Exec
-	requests   chan enforce.Request
-	answers    map[uint64]Answer
-	following  bool
-	lost       uint64
-	trees      map[int][]uint32
-	down, open bool
+	mu           sync.Mutex
+	nodes        map[uint32]enforce.NodeSpec
+	stats        map[uint32]enforce.NodeStats
+	sockets      []enforce.SocketStats
+	looks        []enforce.SocketLook
+	packetQueues []enforce.Queue
+	unknown      enforce.UnknownStats
+	fail         map[string]error
+	calls        map[string]int
+	events       chan struct{}
+	execs        chan enforce.Exec
+	requests     chan enforce.Request
+	answers      map[uint64]Answer
+	following    bool
+	lost         uint64
+	trees        map[int][]uint32
+	down, open   bool
 }
 
 // Open is for daemon.Options.OpenKernel.

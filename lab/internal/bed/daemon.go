@@ -24,6 +24,7 @@ import (
 // Daemon is a netnice daemon that nobody else uses. It is down at first.
 type Daemon struct {
 	Client *client.Client // talks to it
+	Flags  []string       // of its next start, more than it gets anyway
 
 	command testutil.Command
 	dir     string // socket, state
@@ -70,6 +71,7 @@ func (d *Daemon) UpIn(ctx context.Context, n *testutil.NetNS) error {
 	d.log.Reset()
 	d.process = exec.Command(d.command.Path, "daemon", "--socket", d.Socket(),
 		"--state-dir", filepath.Join(d.dir, "state"), "--pin-dir", d.pins)
+	d.process.Args = append(d.process.Args, d.Flags...)
 	d.process.Env = append(os.Environ(), testutil.Beside) // no flag: older releases are measured, too
 	d.process.Stderr = &d.log
 	d.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours to handle

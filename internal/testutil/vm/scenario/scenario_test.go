@@ -91,3 +91,20 @@ func TestPaths(t *testing.T) {
 		})
 	}
 }
+
+// TestOptions has Debian's kernels take others' large socket options, iptables-legacy's
+// tables among them, while netnice's hook is there: before 6.5 the kernel fails them for a
+// hook that does not leave them alone.
+func TestOptions(t *testing.T) {
+	vm.Require(t)
+	for _, series := range []string{"6.1", "6.12"} {
+		t.Run(series, func(t *testing.T) {
+			vm.RunTests(t, vm.Config{
+				Kernel:   series,
+				Files:    map[string]string{"/bin/netnice": build(t), "/usr/lib/x86_64-linux-gnu/xtables": "/usr/lib/x86_64-linux-gnu/xtables"},
+				Programs: []string{"iptables-legacy", "iptables-legacy-restore", "iptables-legacy-save"},
+				Modules:  []string{"iptable_filter", "xt_tcpudp"},
+			}, ".", "^TestGuestOptions$")
+		})
+	}
+}

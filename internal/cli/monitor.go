@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
+)
+
+// A daemon that left may be replaced by another: it is looked for so long.
+const (
+	monitorPatience = 5 * time.Second
+	monitorPause    = 200 * time.Millisecond
+)
+
+func (a *App) monitor() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "monitor [--json]",
+		Short: "Print what happens: limits set and gone, rules, queues, drops",
+		Long: `Print events as they happen, until interrupted: limits that are set, changed,
+lifted, and that end with their subject; rules that match and files of rules that
+are read; queues that are made and let go of; the beginning of drops; the daemon's
+leaving. With --json one object a line, as the API has it.
+
+Users are told what concerns their processes, themselves, the host and the daemon,
+root everything. A reader that is too slow is told how many events it has missed.
+When the daemon leaves, the next one is waited for, 5 seconds at most.`,
+		Args: between(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			err := a.follow(ctx, func(e api.Event) error { return a.printEvent(e, asJSON) })
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// follow calls got with events, of one daemon after the other.
+func (a *App) follow(ctx context.Context, got func(api.Event) error) error {
+	c := client.New(a.socket)
+	defer c.Close()
+	heard := false
+	for {
+		err := c.Events(ctx, func(e api.Event) error {
+			heard = true
+			return got(e)
+		})
+		switch {
+		case !errors.Is(err, client.ErrNoDaemon):
+			return err
+		case !heard:
+			return a.nobody(err)
+		}
+		for end := time.Now().Add(monitorPatience); !a.answers(ctx, c); {
+			if time.Now().After(end) || ctx.Err() != nil {
+				return a.nobody(err)
+			}
+			time.Sleep(monitorPause)
+		}
+	}
+}
+
+func (a *App) answers(ctx context.Context, c *client.Client) bool {
+	_, err := c.Status(ctx)
+	return err == nil
+}
+
+func (a *App) printEvent(e api.Event, asJSON bool) error {
+	if asJSON {
+		if err := json.NewEncoder(a.Out).Encode(e); err != nil {
+			return fmt.Errorf("print JSON: %w", err)
+		}
+		return nil
+	}
+	if _, err := fmt.Fprintf(a.Out, "%s  %s\n", e.Time.Local().Format(time.TimeOnly), a.eventText(e)); err != nil {
+		return fmt.Errorf("print an event: %w", err)
+	}
+	return nil
+}
+
+// eventText says in a line what happened.
+func (a *App) eventText(e api.Event) string {
+	who := ""
+	if e.Subject != nil {
+		who = printable(e.Subject.String())
+		if e.Name != "" && e.Name != e.Subject.ID && e.Name != string(e.Subject.Kind) {
+			who += " (" + printable(e.Name) + ")"
+		}
+	}
+	by := ""
+	if e.By != "" {
+		by = ", by " + printable(e.By)
+	}
+	limits := a.nodeText(&api.Node{Limits: e.Limits})
+	switch e.Type {
+	case api.EventHello:
+		text := fmt.Sprintf("listening to the daemon, pid %d", e.PID)
+		if e.Adopted+e.SetAgain > 0 {
+			text += fmt.Sprintf("; it has taken over %s and set %d again", count(e.Adopted, "limit"), e.SetAgain)
+		}
+		return text
+	case api.EventLimitSet:
+		text := fmt.Sprintf("limit set      %s: %s%s", who, limits, by)
+		if e.Processes+e.Sockets > 0 {
+			text += fmt.Sprintf("; %s and %s obey", count(e.Processes, "process"), count(e.Sockets, "socket"))
+		}
+		return text
+	case api.EventLimitChanged:
+		return fmt.Sprintf("limit changed  %s: %s%s", who, limits, by)
+	case api.EventLimitLifted:
+		return fmt.Sprintf("limit lifted   %s: it was %s%s", who, limits, by)
+	case api.EventLimitEnded:
+		return fmt.Sprintf("limit ended    %s: it is gone", who)
+	case api.EventLimitFailed:
+		return fmt.Sprintf("limit fails    %s: %s", who, printable(e.Message))
+	case api.EventRuleMatched:
+		var names []string
+		for _, r := range e.Rules {
+			names = append(names, fmt.Sprintf("%s (%s:%d)", printable(r.Name), printable(r.File), r.Line))
+		}
+		return fmt.Sprintf("rule matched   %s: %s, which runs %s", who, strings.Join(names, ", "), printable(e.Program))
+	case api.EventRulesRead:
+		return fmt.Sprintf("rules read     of %s: %s", printable(e.Owner), count(int(e.Count), "rule"))
+	case api.EventRulesRefused:
+		return fmt.Sprintf("rules refused  of %s: %s; those from before stay (netnice rules list)", printable(e.Owner), count(len(e.Problems), "mistake"))
+	case api.EventQueueMade:
+		return fmt.Sprintf("queue made     %s, in network namespace %d", printable(string(e.Direction)), e.Netns)
+	case api.EventQueueGone:
+		return fmt.Sprintf("queue gone     %s, in network namespace %d", printable(string(e.Direction)), e.Netns)
+	case api.EventDropsBegan:
+		var u api.Usage
+		if e.Drops != nil {
+			u = api.Usage{Dropped: e.Drops.QueueFull + e.Drops.NoQueue + e.Drops.Ahead, DroppedFor: *e.Drops}
+		}
+		return fmt.Sprintf("drops begin    %s %s: %s", who, printable(string(e.Direction)), dropText(u))
+	case api.EventDaemonLeaves:
+		if e.LimitsStay {
+			return "daemon leaves  the limits stay in force"
+		}
+		return "daemon leaves  no limit is in force"
+	case api.EventMissed:
+		return fmt.Sprintf("missed         %s: this reader was too slow", count(int(e.Count), "event"))
+	}
+	return strings.TrimSpace(printable(string(e.Type)) + " " + who)
+}

@@ -1,0 +1,185 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+)
+
+const (
+	// eventsKept is how many events wait for a slow reader; of more it is told the number.
+	eventsKept = 256
+	// lastWords is how long a reader has for the last ones when the daemon leaves.
+	lastWords = 500 * time.Millisecond
+	// mostStreams may one user have open, but root.
+	mostStreams = 8
+)
+
+// hub hands events on to whoever listens. Nobody listens mostly: then there are none.
+type hub struct {
+	mu        sync.Mutex
+	listeners map[*listener]struct{}
+	ended     bool
+}
+
+// listener is one reader's stream.
+type listener struct {
+	by    auth.Actor
+	queue []api.Event
+	wake  chan struct{}
+	over  bool
+	cut   func() // ends a send that takes too long
+}
+
+// audience is whom an event concerns beside root.
+type audience struct {
+	everybody bool
+	uids      [2]uint32 // 0 = nobody: root hears everything
+}
+
+func everybody() audience { return audience{everybody: true} }
+
+func (a audience) has(by auth.Actor) bool {
+	return by.Root() || a.everybody || by.UID == a.uids[0] || by.UID == a.uids[1]
+}
+
+// heard reports whether anybody listens: else an event need not be made.
+func (h *hub) heard() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.listeners) > 0
+}
+
+// tell gives an event to whom it concerns.
+func (h *hub) tell(to audience, e api.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.listeners) == 0 {
+		return
+	}
+	e.Version, e.Time = api.Version, time.Now()
+	for l := range h.listeners {
+		if to.has(l.by) {
+			l.put(e)
+		}
+	}
+}
+
+// put keeps an event until it is read, or counts it where too many wait.
+func (l *listener) put(e api.Event) {
+	last := len(l.queue) - 1
+	switch {
+	case len(l.queue) < eventsKept:
+		l.queue = append(l.queue, e)
+	case l.queue[last].Type == api.EventMissed:
+		l.queue[last].Count++
+		return
+	default:
+		l.queue = append(l.queue, api.Event{Version: api.Version, Type: api.EventMissed, Time: e.Time, Count: 1})
+	}
+	l.signal()
+}
+
+func (l *listener) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// listen opens a stream.
+func (h *hub) listen(by auth.Actor, cut func(), first api.Event) (*listener, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended {
+		return nil, leaving()
+	}
+	own := 0
+	for l := range h.listeners {
+		if l.by.UID == by.UID {
+			own++
+		}
+	}
+	if !by.Root() && own >= mostStreams {
+		return nil, &api.Error{
+			Code: api.CodeConflict, Message: fmt.Sprintf("you listen to events already, %d times; there may be no more", own),
+			Hint: "end one of your netnice monitor first",
+		}
+	}
+	l := &listener{by: by, cut: cut, wake: make(chan struct{}, 1)}
+	first.Version, first.Time = api.Version, time.Now()
+	l.put(first)
+	if h.listeners == nil {
+		h.listeners = make(map[*listener]struct{})
+	}
+	h.listeners[l] = struct{}{}
+	return l, nil
+}
+
+// take returns what waits, and whether there may be more.
+func (h *hub) take(l *listener) ([]api.Event, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := l.queue
+	l.queue = nil
+	return list, !l.over
+}
+
+func (h *hub) leave(l *listener) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.listeners, l)
+}
+
+// end ends all streams, once what waits is read; until begin is called there are no
+// new ones.
+func (h *hub) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = true
+	for l := range h.listeners {
+		l.over = true
+		l.signal()
+		time.AfterFunc(lastWords, l.cut)
+	}
+}
+
+func (h *hub) begin() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = false
+}
+
+// Events implements apiserver.Backend: send is called with what waits, until it fails or
+// ctx ends.
+func (d *Daemon) Events(ctx context.Context, by auth.Actor, cut func(), send func([]api.Event) error) error {
+	l, err := d.events.listen(by, cut, api.Event{
+		Type: api.EventHello, Release: d.opts.Release, PID: d.pid, Adopted: d.adopted, SetAgain: d.setAgain,
+	})
+	if err != nil {
+		return err
+	}
+	defer d.events.leave(l)
+	d.noticeFirst()
+	for {
+		list, more := d.events.take(l)
+		if len(list) > 0 {
+			if err := send(list); err != nil {
+				return err
+			}
+			continue
+		}
+		if !more {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-l.wake:
+		}
+	}
+}

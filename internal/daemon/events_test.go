@@ -1,0 +1,212 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+)
+
+// heardBy collects what somebody is told, until the test ends.
+type heardBy struct {
+	mu   sync.Mutex
+	list []api.Event
+	err  chan error
+}
+
+func (h *harness) hear(by auth.Actor) *heardBy {
+	h.t.Helper()
+	r := &heardBy{err: make(chan error, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	h.t.Cleanup(func() {
+		cancel()
+		require.Error(h.t, <-r.err)
+	})
+	go func() {
+		r.err <- h.Events(ctx, by, func() {}, func(list []api.Event) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.list = append(r.list, list...)
+			return nil
+		})
+	}()
+	h.eventually("hello", func() bool { return len(r.types()) > 0 })
+	return r
+}
+
+func (r *heardBy) types() (list []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.list {
+		list = append(list, string(e.Type))
+	}
+	return list
+}
+
+// last is the last event of a type.
+func (r *heardBy) last(t api.EventType) (last api.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.list {
+		if e.Type == t {
+			last = e
+		}
+	}
+	return last
+}
+
+// Who sets, changes and lifts is told with what then stands; users hear of what is theirs.
+func TestEventsOfLimits(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	proc := sleeper(t)
+	own := uint32(os.Getuid()) // whose process it is
+	stranger := auth.Actor{UID: own + 77}
+	all, other := h.hear(root), h.hear(stranger)
+
+	h.mustSet(root, pidSubject(proc), up(1e6))
+	h.mustSet(root, pidSubject(proc), up(1e6)) // unchanged
+	h.mustSet(root, pidSubject(proc), up(2e6))
+	_, err := h.set(root, pidSubject(proc), up(0))
+	require.NoError(t, err)
+	h.mustSet(root, "user:4000077", up(1e6))
+	h.mustSet(root, "host", up(3e6))
+	h.mustSet(stranger, "user:"+itoa(stranger.UID), up(1e6))
+	node := h.mustSet(root, pidSubject(proc), up(5e6))
+	fake.SetStats(enforce.NodeStats{ID: node.ID})
+	end(proc)
+	h.eventually("it ends", func() bool { return all.last(api.EventLimitEnded).Node == node.ID })
+	require.Equal(t, "hello limit_set limit_changed limit_lifted limit_set limit_set limit_set limit_set limit_ended", strings.Join(all.types(), " "))
+	require.Equal(t, "hello limit_set limit_set", strings.Join(other.types(), " "), "the host's and their own")
+	require.Equal(t, uint64(2e6), all.last(api.EventLimitLifted).Limits[0].BytesPerSec)
+	require.Equal(t, "admin", all.last(api.EventLimitLifted).By)
+	require.Equal(t, pidSubject(proc), all.last(api.EventLimitEnded).Subject.String())
+	require.Equal(t, 1, all.last(api.EventLimitSet).Processes)
+}
+
+func itoa(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+
+// Queues and drops are noticed at the tick; drops that go on are told once.
+func TestEventsOfTraffic(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	all := h.hear(root)
+	node := h.mustSet(root, "host", up(1e6))
+	calls := fake.Calls("Queues")
+	h.eventually("a look", func() bool { return fake.Calls("Queues") > calls+1 })
+	fake.SetQueues(enforce.Queue{Direction: enforce.Up, Netns: 7})
+	h.eventually("made", func() bool { return all.last(api.EventQueueMade).Netns == 7 })
+	stats := enforce.NodeStats{ID: node.ID}
+	for n := uint64(5); n < 9; n++ {
+		stats.Datagrams.Dropped.NoQueue = n
+		fake.SetStats(stats)
+		calls := fake.Calls("Stats")
+		h.eventually("a look", func() bool { return fake.Calls("Stats") > calls+1 })
+	}
+	fake.SetQueues()
+	h.eventually("gone", func() bool { return all.last(api.EventQueueGone).Netns == 7 })
+	require.Equal(t, "hello limit_set queue_made drops_began queue_gone", strings.Join(all.types(), " "))
+	require.Equal(t, &api.Drops{NoQueue: 5}, all.last(api.EventDropsBegan).Drops)
+	require.Equal(t, api.Up, all.last(api.EventDropsBegan).Direction)
+}
+
+// A reader that does not read is told how many it missed, and where; it holds no more
+// than so many events.
+func TestEventsMissed(t *testing.T) {
+	var h hub
+	require.False(t, h.heard())
+	l, err := h.listen(root, func() {}, api.Event{Type: api.EventHello})
+	require.NoError(t, err)
+	require.True(t, h.heard())
+	for range 1000 {
+		h.tell(everybody(), api.Event{Type: api.EventLimitSet})
+	}
+	list, more := h.take(l)
+	require.True(t, more)
+	require.Len(t, list, eventsKept+1)
+	require.Equal(t, api.EventMissed, list[eventsKept].Type)
+	require.EqualValues(t, 1000-(eventsKept-1), list[eventsKept].Count)
+	h.tell(everybody(), api.Event{Type: api.EventLimitEnded})
+	list, _ = h.take(l)
+	require.Len(t, list, 1)
+	h.tell(audience{uids: [2]uint32{5}}, api.Event{Type: api.EventLimitEnded})
+	list, _ = h.take(l)
+	require.Len(t, list, 1, "root hears everything")
+
+	bob := auth.Actor{UID: 5}
+	for range mostStreams {
+		_, err := h.listen(bob, func() {}, api.Event{})
+		require.NoError(t, err)
+	}
+	_, err = h.listen(bob, func() {}, api.Event{})
+	requireCode(t, api.CodeConflict, err)
+	h.end()
+	_, more = h.take(l)
+	require.False(t, more)
+	_, err = h.listen(root, func() {}, api.Event{})
+	requireCode(t, api.CodeConflict, err)
+}
+
+// Through the socket: what is sent arrives at once, also after longer than a call may
+// take; one who does not read does not keep the daemon, nor one on demand.
+func TestEventsByHTTP(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	opts.OnDemand = true
+	h := start(t, fake, opts)
+	deaf, err := net.Dial("unix", opts.SocketPath)
+	require.NoError(t, err)
+	defer deaf.Close()
+	_, err = deaf.Write([]byte("GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n"))
+	require.NoError(t, err)
+
+	c := client.New(opts.SocketPath)
+	defer c.Close()
+	got := make(chan api.Event, 10000)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.Events(context.Background(), func(e api.Event) error {
+			got <- e
+			return nil
+		})
+	}()
+	next := func() api.EventType {
+		select {
+		case e := <-got:
+			return e.Type
+		case <-time.After(soon):
+			return "(none)"
+		}
+	}
+	require.Equal(t, api.EventHello, next())
+	h.mustSet(root, "host", up(1e6))
+	require.Equal(t, api.EventLimitSet, next())
+	for range 3000 { // more than the socket of who does not read takes
+		h.events.tell(everybody(), api.Event{Type: api.EventLimitFailed, Message: strings.Repeat("x", 1000)})
+	}
+	begin := time.Now()
+	_, err = h.set(root, "host", up(0))
+	require.NoError(t, err)
+	require.NoError(t, h.wait(), "it leaves, since nobody needs it")
+	require.Less(t, time.Since(begin), 4*time.Second)
+	require.True(t, errors.Is(<-ended, client.ErrNoDaemon))
+	var last api.Event
+	for len(got) > 0 {
+		last = <-got
+	}
+	require.Equal(t, api.EventDaemonLeaves, last.Type)
+	require.False(t, last.LimitsStay)
+}

@@ -1,0 +1,66 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// What is wanted of users, cgroups, units, containers and the host is in force again
+// after a reboot, unless its owner said --persist=false. What is wanted of a process
+// never is: the process is not.
+
+// checkPersist refuses to promise what cannot be kept.
+func (d *Daemon) checkPersist(req api.SetRequest, res identity.Resolved, n *node) error {
+	if req.Wish.Persist == nil || !*req.Wish.Persist {
+		return nil
+	}
+	if res.Kind == enforce.KindTree || req.Scope || n != nil && n.scope != nil {
+		return &api.Error{
+			Code:    api.CodeBadRequest,
+			Message: fmt.Sprintf("%s does not outlive a reboot, and so its limit cannot", req.Subject),
+			Hint:    "write a rule for its program (man netnice.toml), or limit its user or its unit: netnice set --unit NAME --persist ...",
+		}
+	}
+	if d.opts.OnDemand {
+		return &api.Error{
+			Code:    api.CodeConflict,
+			Message: "this daemon was started on demand, and keeps nothing over a reboot",
+			Hint:    "sudo systemctl enable --now netnice, or: sudo netnice up",
+		}
+	}
+	return nil
+}
+
+// forgetBoot takes the wishes away that were for the time until a reboot, and reports
+// whether there were any.
+func (n *node) forgetBoot() bool {
+	had := false
+	for owner, w := range n.wishes {
+		if w.UntilReboot {
+			n.wishes[owner], had = wish{}, true
+		}
+	}
+	return had
+}
+
+const (
+	systemdFolder = "/run/systemd/system"
+	enabledUnits  = "/etc/systemd/system/*.wants/netnice.service"
+)
+
+// atBoot says what is to be done for a daemon to be started at boot, as far as systemd
+// would: "" if nothing.
+func atBoot(systemd, enabled string) string {
+	if _, err := os.Stat(systemd); err != nil {
+		return "have `netnice daemon` started at boot, before the network"
+	}
+	if list, err := filepath.Glob(enabled); err == nil && len(list) > 0 {
+		return ""
+	}
+	return "sudo systemctl enable netnice"
+}

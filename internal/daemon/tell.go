@@ -1,0 +1,181 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// dropsQuiet is for how long nothing must have been dropped until drops begin anew.
+const dropsQuiet = 10 * time.Second
+
+// audience is whom what happens to a node concerns: the host's limit everybody, a
+// user's and their processes' that user, and who has set one there.
+func (n *node) audience() audience {
+	a := audience{everybody: n.res.Kind == enforce.KindHost}
+	if n.res.Kind == enforce.KindTree || n.res.Kind == enforce.KindUser {
+		a.uids[0] = n.res.UID
+	}
+	if !n.wishes[enforce.OwnerUser].empty() || len(n.ruled.Owners[enforce.OwnerUser].Rules) > 0 {
+		a.uids[1] = n.userUID
+	}
+	if n.scope != nil {
+		a.uids[0] = n.scope.UID
+	}
+	return a
+}
+
+// event is one about a node.
+func (n *node) event(t api.EventType, by string) api.Event {
+	subject := n.res.Subject
+	return api.Event{Type: t, Subject: &subject, Node: n.id, Name: n.res.Name, By: by, Limits: n.limits()}
+}
+
+// actorName is whom an event is by.
+func actorName(by auth.Actor) string {
+	if by.Root() {
+		return "admin"
+	}
+	return identity.UserName(by.UID)
+}
+
+const byRule = "rule"
+
+// tellSet tells what became of a node by a command or a rule: before is nil for a new
+// one, now is nil if it was lifted. The caller holds d.mu.
+func (d *Daemon) tellSet(before, now *node, by string) {
+	if !d.events.heard() {
+		return
+	}
+	switch {
+	case now == nil:
+		d.events.tell(before.audience(), before.event(api.EventLimitLifted, by))
+	case before != nil:
+		to := now.audience()
+		if was := before.audience(); to.uids[1] == 0 {
+			to.uids[1] = was.uids[1]
+		}
+		d.events.tell(to, now.event(api.EventLimitChanged, by))
+	default:
+		e := now.event(api.EventLimitSet, by)
+		if sample, err := d.sampler.of(now.id); err == nil { // else the limit holds all the same
+			e.Processes, e.Sockets = sample.nodes[now.id].Processes, sample.queues[now.id].sockets
+		}
+		d.events.tell(now.audience(), e)
+	}
+}
+
+// tellMatched tells that rules are for a process.
+func (d *Daemon) tellMatched(res identity.Resolved, program string, m matched) {
+	if !d.events.heard() {
+		return
+	}
+	subject := res.Subject
+	e := api.Event{Type: api.EventRuleMatched, Subject: &subject, Name: res.Name, By: byRule, PID: int(res.Key), Program: program}
+	for _, list := range m {
+		for _, r := range list {
+			e.Rules = append(e.Rules, api.RuleOrigin{Name: r.Name, File: r.File, Line: r.Line})
+		}
+	}
+	d.events.tell(audience{uids: [2]uint32{res.UID}}, e)
+}
+
+// noticed is what the last tick saw, for events of what changes by itself.
+type noticed struct {
+	queues map[enforce.Queue]bool
+	known  bool // queues were looked at with somebody listening
+	drops  map[dropKey]dropSeen
+}
+
+type dropKey struct {
+	node      uint32
+	direction api.Direction
+}
+
+type dropSeen struct {
+	drops enforce.Drops
+	last  time.Time // when some were
+}
+
+// noticeFirst looks at the queues for the first reader: what comes then is new.
+func (d *Daemon) noticeFirst() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isDown || d.noticed.known {
+		return
+	}
+	if queues, err := d.kernel.Queues(); err == nil { // else the next tick says what is wrong
+		d.noticed.queues, d.noticed.known = make(map[enforce.Queue]bool), true
+		for _, q := range queues {
+			d.noticed.queues[q] = true
+		}
+	}
+}
+
+// notice tells what has changed since the last tick. The caller holds d.mu.
+func (d *Daemon) notice(now sample) {
+	d.noticeDrops(now)
+	if !d.events.heard() {
+		d.noticed.known = false
+		return
+	}
+	queues, err := d.kernel.Queues()
+	if err != nil {
+		d.sampler.complain(d.log, err)
+		return
+	}
+	is := make(map[enforce.Queue]bool, len(queues))
+	tell := func(t api.EventType, q enforce.Queue) {
+		d.events.tell(everybody(), api.Event{Type: t, Direction: directionName(q.Direction), Netns: q.Netns})
+	}
+	for _, q := range queues {
+		is[q] = true
+		if d.noticed.known && !d.noticed.queues[q] {
+			tell(api.EventQueueMade, q)
+		}
+	}
+	for q := range d.noticed.queues {
+		if d.noticed.known && !is[q] {
+			tell(api.EventQueueGone, q)
+		}
+	}
+	d.noticed.queues, d.noticed.known = is, true
+}
+
+func (d *Daemon) noticeDrops(now sample) {
+	seen := make(map[dropKey]dropSeen, 2*len(d.nodes))
+	for id, n := range d.nodes {
+		stats := now.nodes[id]
+		for direction, drops := range map[api.Direction]enforce.Drops{api.Up: stats.Datagrams.Dropped, api.Down: stats.Down.Dropped} {
+			key := dropKey{id, direction}
+			was := d.noticed.drops[key] // of a new node: none
+			is := dropSeen{drops: drops, last: was.last}
+			if d.noticed.drops != nil && drops.Sum() > was.drops.Sum() {
+				is.last = now.at
+				if was.last.IsZero() || now.at.Sub(was.last) > dropsQuiet {
+					e := n.event(api.EventDropsBegan, "")
+					since := dropsSince(drops, was.drops)
+					e.Direction, e.Drops = direction, &since
+					d.events.tell(n.audience(), e)
+				}
+			}
+			seen[key] = is
+		}
+	}
+	d.noticed.drops = seen
+}
+
+func dropsSince(now, then enforce.Drops) api.Drops {
+	less := func(a, b uint64) uint64 {
+		if a < b { // counted anew
+			return a
+		}
+		return a - b
+	}
+	return api.Drops{
+		QueueFull: less(now.QueueFull, then.QueueFull), NoQueue: less(now.NoQueue, then.NoQueue), Ahead: less(now.Ahead, then.Ahead),
+	}
+}

@@ -1,0 +1,362 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+const (
+	whyPause = 40 * time.Millisecond // between two looks
+	// whyCost is how many times as long as a look takes the pause is at least: with very
+	// many sockets.
+	whyCost = 5
+)
+
+// Why implements apiserver.Backend. It looks again and again, as whoever binds at one
+// moment may not a moment later.
+func (d *Daemon) Why(ctx context.Context, by auth.Actor, pid, fd int, over time.Duration) (api.Why, error) {
+	res, err := d.whose(ctx, by, pid)
+	if err != nil {
+		return api.Why{}, err
+	}
+	leave, err := d.whys.enter(by)
+	if err != nil {
+		return api.Why{}, err
+	}
+	defer leave()
+	w := whyLooks{daemon: d, pid: int(res.Key), sockets: make(map[socketID]*whyLook)}
+	if w.inodes, err = d.socketsOf(w.pid, fd); err != nil {
+		return api.Why{}, err
+	}
+	w.all = fd < 0
+	if err := w.measure(ctx, over); err != nil {
+		return api.Why{}, err
+	}
+	if !d.resolver.Alive(w.pid, res.StartBoottimeNS) {
+		return api.Why{}, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("process %d has ended", w.pid), Hint: "ps -e"}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	answer := w.render()
+	answer.Name = res.Name
+	return answer, nil
+}
+
+// socketsOf lists the sockets that are asked for: inode to descriptors.
+func (d *Daemon) socketsOf(pid, fd int) (map[uint64][]int, error) {
+	if fd < 0 {
+		return d.resolver.Sockets(pid)
+	}
+	inode, err := d.resolver.Socket(pid, fd)
+	return map[uint64][]int{inode: {fd}}, err
+}
+
+// socketID tells sockets apart while they are looked at.
+type socketID struct {
+	inode         uint64
+	local, remote netip.AddrPort
+}
+
+// whyLook is what was seen of one socket.
+type whyLook struct {
+	first, last enforce.SocketLook
+	looks       int
+	waited      int // looks at which it had something to send
+	bound       map[turnKey]int
+	queued      int // looks at which something waited that came in
+}
+
+type turnKey struct {
+	node      uint32
+	direction enforce.Direction
+}
+
+// whyLooks is one measurement.
+type whyLooks struct {
+	daemon      *Daemon
+	pid         int
+	all         bool
+	inodes      map[uint64][]int
+	sockets     map[socketID]*whyLook
+	looks       int
+	from, to    time.Time
+	first, last sample
+}
+
+func (w *whyLooks) wanted(inode uint64, pid uint32) bool {
+	if _, open := w.inodes[inode]; open && inode != 0 {
+		return true
+	}
+	return w.all && int(pid) == w.pid && inode == 0
+}
+
+func (w *whyLooks) measure(ctx context.Context, over time.Duration) error {
+	var err error
+	if w.first, err = w.daemon.sampler.stats(); err != nil {
+		return err
+	}
+	w.from = time.Now()
+	for {
+		begin := time.Now()
+		if err := w.look(); err != nil {
+			return err
+		}
+		left := over - time.Since(w.from)
+		if left <= 0 {
+			break
+		}
+		pause := min(max(whyPause, whyCost*time.Since(begin)), left)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+	w.to = time.Now()
+	w.last, err = w.daemon.sampler.stats()
+	return err
+}
+
+func (w *whyLooks) look() error {
+	list, err := w.daemon.kernel.Inspect(w.wanted)
+	if err != nil {
+		return fmt.Errorf("look at the sockets of process %d: %w", w.pid, err)
+	}
+	w.looks++
+	for _, s := range list {
+		id := socketID{inode: s.Inode, local: address(s, true), remote: address(s, false)}
+		l := w.sockets[id]
+		if l == nil {
+			l = &whyLook{first: s, bound: make(map[turnKey]int)}
+			w.sockets[id] = l
+		}
+		l.last = s
+		l.add(s)
+	}
+	return nil
+}
+
+// span is the time in seconds from the first look at it to the last.
+func (l *whyLook) span() float64 { return (l.last.At - l.first.At).Seconds() }
+
+// received: something came in meanwhile, or may have. What waits in a queue may be for
+// others.
+func (l *whyLook) received() bool {
+	return l.last.Protocol != unix.IPPROTO_TCP || l.last.ReceivedBytes > l.first.ReceivedBytes
+}
+
+// add judges one look: of the limits that have no credit left, the one whose clock is
+// latest binds. A socket whose turn was long ago waits for something else, whatever its
+// program's others wait for.
+func (l *whyLook) add(s enforce.SocketLook) {
+	l.looks++
+	if s.Waits {
+		l.waited++
+		if t, ok := latest(s.Turns, func(t enforce.Turn) bool { return t.Direction != enforce.Down }, s.Static); ok && (s.Static || s.Departs > -late) {
+			l.bound[turnKey{t.Node, t.Direction}]++
+		}
+	}
+	if t, ok := latest(s.Turns, func(t enforce.Turn) bool { return t.Direction == enforce.Down && t.Ahead > 0 }, false); ok {
+		l.queued++
+		l.bound[turnKey{t.Node, enforce.Down}]++
+	}
+}
+
+// late is by how much a limit that binds may be paid for already: timers are late, and
+// then the next chunk has not been charged yet.
+const late = 2 * time.Millisecond
+
+func latest(turns []enforce.Turn, of func(enforce.Turn) bool, always bool) (best enforce.Turn, found bool) {
+	for _, t := range turns {
+		if of(t) && (always || t.Ahead > -min(late, t.Burst/4)) && (!found || t.Ahead > best.Ahead) {
+			best, found = t, true
+		}
+	}
+	return best, found
+}
+
+func address(s enforce.SocketLook, local bool) netip.AddrPort {
+	ip, port := s.Remote, s.RemotePort
+	if local {
+		ip, port = s.Local, s.LocalPort
+	}
+	if s.Family == unix.AF_INET {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(ip[:4])), port)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom16(ip).Unmap(), port)
+}
+
+// render says what was found. The caller holds d.mu.
+func (w *whyLooks) render() api.Why {
+	answer := api.Why{
+		Version: api.Version, PID: w.pid, OverNS: uint64(w.to.Sub(w.from)), Looks: w.looks, Sockets: []api.WhySocket{},
+	}
+	held := make(map[uint64]bool)
+	for _, l := range w.sockets {
+		answer.Sockets = append(answer.Sockets, w.socket(l))
+		held[l.last.Inode] = true
+	}
+	for inode := range w.inodes {
+		if !held[inode] {
+			answer.Free++
+		}
+	}
+	slices.SortFunc(answer.Sockets, func(a, b api.WhySocket) int {
+		if len(a.FDs) > 0 && len(b.FDs) > 0 && a.FDs[0] != b.FDs[0] {
+			return a.FDs[0] - b.FDs[0]
+		}
+		if len(a.FDs) != len(b.FDs) && (len(a.FDs) == 0 || len(b.FDs) == 0) {
+			return len(b.FDs) - len(a.FDs)
+		}
+		return slices.Compare([]byte(a.Local+a.Remote), []byte(b.Local+b.Remote))
+	})
+	return answer
+}
+
+func (w *whyLooks) socket(l *whyLook) api.WhySocket {
+	s := l.last
+	out := api.WhySocket{
+		FDs: w.inodes[s.Inode], Protocol: protocolName(s.Protocol), Local: address(s, true).String(),
+		PID: int(s.PID), Loopback: s.Loopback, WaitingBytes: s.UnsentBytes, WaitNS: s.WaitNS,
+		Limits: w.limits(l), Up: api.NothingToSend, Down: api.NothingComes,
+	}
+	if s.Inode == 0 || out.FDs == nil {
+		out.FDs = []int{}
+	}
+	if s.RemotePort != 0 {
+		out.Remote = address(s, false).String()
+	}
+	if span := l.span(); span > 0 && s.Protocol == unix.IPPROTO_TCP {
+		rate := func(from, to uint64) *uint64 {
+			r := uint64(float64(to-from) / span)
+			return &r
+		}
+		out.SentBytesPerSec = rate(l.first.SentBytes, s.SentBytes)
+		out.ReceivedBytesPerSec = rate(l.first.ReceivedBytes, s.ReceivedBytes)
+	}
+	if 2*l.waited > l.looks {
+		out.Up = api.BoundElsewhere
+	}
+	for i := range out.Limits {
+		limit := &out.Limits[i]
+		if !limit.Holds {
+			continue
+		}
+		if limit.Direction != api.Down && l.bind(limit, directionOf(limit.Direction), l.waited) && 2*l.waited > l.looks {
+			limit.Binds, out.Up = true, api.BoundByLimit
+		}
+		if l.received() && w.queues(out.Limits, i) && l.bind(limit, enforce.Down, l.looks) {
+			limit.Binds, out.Down = true, api.BoundByLimit
+		}
+	}
+	return out
+}
+
+// bind notes at which part of so many looks a limit bound in a direction, and reports
+// whether that were most.
+func (l *whyLook) bind(limit *api.WhyLimit, d enforce.Direction, of int) bool {
+	n := l.bound[turnKey{limit.Node, d}]
+	if n == 0 || of == 0 {
+		return false
+	}
+	limit.Bound = max(limit.Bound, float64(n)/float64(of))
+	return 2*n > of
+}
+
+// queues reports whether a limit is the one of its node to which the queue of what comes
+// in belongs: the lowest that counts that.
+func (w *whyLooks) queues(limits []api.WhyLimit, i int) bool {
+	meterOff := false
+	if n := w.daemon.nodes[limits[i].Node]; n != nil {
+		meterOff = n.holding().meterOff()
+	}
+	counts := func(l api.WhyLimit) bool {
+		return l.Holds && l.Node != 0 && (l.Direction == api.Down || l.Direction == api.Total && !meterOff)
+	}
+	return counts(limits[i]) && !slices.ContainsFunc(limits, func(o api.WhyLimit) bool {
+		return o.Node == limits[i].Node && counts(o) && o.BytesPerSec < limits[i].BytesPerSec
+	})
+}
+
+// limits lists the limits on a socket's path, innermost first.
+func (w *whyLooks) limits(l *whyLook) []api.WhyLimit {
+	list := []api.WhyLimit{}
+	if rate := l.last.SocketRate; rate > 0 {
+		own := api.WhyLimit{
+			Limit:   api.Limit{Owner: "setsockopt", Direction: api.Up, BytesPerSec: rate, BurstNS: defaultBurst, Enforced: true},
+			Subject: api.Subject{Kind: api.KindSocket, ID: "TCP_SNDRATE"}, Holds: true,
+		}
+		if span := l.span(); span > 0 {
+			use(&own, uint64(float64(l.last.SentBytes-l.first.SentBytes)/span))
+		}
+		list = append(list, own)
+	}
+	for _, id := range l.last.Nodes {
+		n := w.daemon.nodes[id]
+		if n == nil {
+			continue
+		}
+		first, last := w.first.nodes[id], w.last.nodes[id]
+		sent, received := pointOf(w.first.at, first), pointOf(w.last.at, last)
+		h := history{sent}
+		up, down := h.rates(received, 0)
+		limits := n.limits()
+		for _, limit := range limits {
+			why := api.WhyLimit{Limit: limit, Subject: n.res.Subject, Node: id}
+			why.Holds = limit.Enforced && !slices.ContainsFunc(limits, func(o api.Limit) bool {
+				return o.Direction == limit.Direction && o.BytesPerSec < limit.BytesPerSec
+			}) && (!l.last.Loopback || n.holding().loopback())
+			switch limit.Direction {
+			case api.Down:
+				use(&why, down)
+			default: // what came in under a total is charged to the clock of sending
+				use(&why, up)
+			}
+			list = append(list, why)
+		}
+	}
+	return list
+}
+
+func use(l *api.WhyLimit, rate uint64) {
+	l.UsedBytesPerSec = rate
+	if l.BytesPerSec > 0 {
+		l.Used = float64(rate) / float64(l.BytesPerSec)
+	}
+}
+
+func directionOf(d api.Direction) enforce.Direction {
+	switch d {
+	case api.Up:
+		return enforce.Up
+	case api.Down:
+		return enforce.Down
+	}
+	return enforce.Total
+}
+
+func protocolName(p uint16) string {
+	switch p {
+	case unix.IPPROTO_TCP:
+		return "tcp"
+	case unix.IPPROTO_UDP:
+		return "udp"
+	case unix.IPPROTO_UDPLITE:
+		return "udplite"
+	case unix.IPPROTO_ICMP:
+		return "icmp"
+	case unix.IPPROTO_ICMPV6:
+		return "icmpv6"
+	}
+	return "protocol " + strconv.Itoa(int(p))
+}

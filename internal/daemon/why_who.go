@@ -1,0 +1,68 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// So many connections may be measured at a time, for all users but root, and for one.
+const mostWhys, mostWhysOfUser = 8, 2
+
+// askers counts who measures now, by user.
+type askers struct {
+	mu    sync.Mutex
+	users map[uint32]int
+}
+
+func (a *askers) enter(by auth.Actor) (leave func(), err error) {
+	if by.Root() {
+		return func() {}, nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := 0
+	for _, n := range a.users {
+		all += n
+	}
+	if a.users[by.UID] >= mostWhysOfUser || all >= mostWhys {
+		return nil, &api.Error{
+			Code: api.CodeConflict, Message: fmt.Sprintf("%d connections are measured for you, and %d for all, which are as many as may be", a.users[by.UID], all),
+			Hint: "run it again in a moment",
+		}
+	}
+	if a.users == nil {
+		a.users = make(map[uint32]int)
+	}
+	a.users[by.UID]++
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.users[by.UID]--; a.users[by.UID] == 0 {
+			delete(a.users, by.UID)
+		}
+	}, nil
+}
+
+// whose finds the process and checks that the caller may look at its connections.
+func (d *Daemon) whose(ctx context.Context, by auth.Actor, pid int) (identity.Resolved, error) {
+	res, err := d.resolver.Resolve(ctx, identity.PIDSubject(pid))
+	switch {
+	case err != nil:
+		return res, err
+	case res.Kind != enforce.KindTree:
+		return res, &api.Error{
+			Code: api.CodeBadRequest, Message: "process 1 stands for the whole machine: ask about one of its processes",
+			Hint: "netnice show --host",
+		}
+	case !by.Root() && by.UID != res.UID:
+		return res, auth.Denied(fmt.Sprintf("process %d belongs to another user, whose connections are theirs", pid),
+			fmt.Sprintf("sudo netnice why %d", pid))
+	}
+	return res, nil
+}

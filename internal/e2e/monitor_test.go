@@ -1,0 +1,94 @@
+package e2e
+
+import (
+	"encoding/json"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+)
+
+// until reads events up to one of a type ("" = any) about a subject ("" = any), and returns it.
+func (x *script) until(t *testing.T, kind api.EventType, subject string) api.Event {
+	t.Helper()
+	var passed []string
+	for end := time.After(20 * time.Second); ; {
+		select {
+		case line, ok := <-x.lines:
+			var e api.Event
+			if err := json.Unmarshal([]byte(line), &e); !ok || err != nil || e.Version != api.Version || e.Time.IsZero() {
+				t.Fatalf("%q is no event (%v); before it %q\n%s", line, err, passed, x.wrong.String())
+			}
+			passed = append(passed, line)
+			if kind == "" || e.Type == kind && (subject == "" || e.Subject != nil && e.Subject.String() == subject) {
+				return e
+			}
+		case <-end:
+			t.Fatalf("no event %s of %q comes, only %q\n%s", kind, subject, passed, x.wrong.String())
+		}
+	}
+}
+
+// What happens to a limited program that floods is told as it happens, across a daemon
+// that is killed; somebody else hears nothing of it.
+func TestMonitor(t *testing.T) {
+	t.Parallel()
+	s := upStage(t)
+	f := newField(s)
+	all := f.script(options{}, program, "monitor", "--json")
+	other := f.script(options{uid: spare + 5}, program, "monitor", "--json")
+	if e := all.until(t, api.EventHello, ""); e.PID != f.daemons[0].cmd.Process.Pid {
+		t.Errorf("%+v is not the daemon's", e)
+	}
+	other.until(t, api.EventHello, "")
+	x := f.python(options{in: f.A, uid: spare + 4}, datagramFlood, f.B4.String(), "9", "1400", "0")
+	x.read("ready")
+	pid := "pid:" + x.pid()
+	f.must("set", "--pid", x.pid(), "--up", "1MB/s")
+	if e := all.until(t, api.EventLimitSet, pid); e.By != "admin" || e.Processes != 1 || len(e.Limits) != 1 || e.Limits[0].BytesPerSec != 1e6 {
+		t.Errorf("the limit is told as %+v", e)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(f.A.Path(), &st); err != nil {
+		t.Fatal(err)
+	}
+	// In the first flood there was too much until the queue was there, or not.
+	if e := all.until(t, api.EventQueueMade, ""); e.Direction != api.Up || e.Netns != uint32(st.Ino) {
+		t.Errorf("the queue in namespace %d is told as %+v", st.Ino, e)
+	}
+	f.daemons[0].kill()
+	f.daemon()
+	if e := all.until(t, api.EventHello, ""); e.PID != f.daemons[1].cmd.Process.Pid || e.Adopted != 1 || e.SetAgain != 0 {
+		t.Errorf("the second daemon, which took over one limit, says %+v", e)
+	}
+	f.must("set", "--pid", x.pid(), "--up", "2MB/s")
+	all.until(t, api.EventLimitChanged, pid)
+	if err := syscall.Kill(x.cmd.Process.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	all.until(t, api.EventLimitEnded, pid)
+	all.until(t, api.EventQueueGone, "")
+	f.must("set", "--user", itoa(spare+5), "--up", "1MB/s")
+	f.must("down")
+	s.dead = true
+	if e := all.until(t, api.EventDaemonLeaves, ""); e.LimitsStay {
+		t.Errorf("nothing stays after netnice down, which is told as %+v", e)
+	}
+	for e := (api.Event{}); e.Type != api.EventDaemonLeaves; {
+		e = other.until(t, api.EventType(""), "")
+		if e.Subject != nil && e.Subject.String() != "user:"+itoa(spare+5) {
+			t.Errorf("somebody else is told %+v", e)
+		}
+	}
+	select {
+	case <-all.ended: // nobody answers any more
+		if code := all.cmd.ProcessState.ExitCode(); code != 1 {
+			t.Errorf("monitor ended with %d", code)
+		}
+	case <-time.After(15 * time.Second):
+		t.Error("monitor goes on without a daemon")
+	}
+}

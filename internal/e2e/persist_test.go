@@ -1,0 +1,280 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
+)
+
+const (
+	stateFolder = "/var/lib/netnice"
+	stateFile   = stateFolder + "/state.json"
+)
+
+// caller talks to a daemon on a stage from outside.
+func caller(t *testing.T, d *daemon) *client.Client {
+	c := client.New(fmt.Sprintf("/proc/%d/root/run/netnice/netnice.sock", d.cmd.Process.Pid))
+	t.Cleanup(c.Close)
+	return c
+}
+
+// reboot leaves what a machine has after one: the state file of another boot, and
+// nothing in the kernel.
+func (s *stage) reboot() {
+	s.t.Helper()
+	var text []byte
+	s.do(func() (err error) {
+		text, err = os.ReadFile(stateFile)
+		return err
+	})
+	last := s.daemons[len(s.daemons)-1]
+	last.kill()
+	s.must("down")
+	first, rest, _ := strings.Cut(string(text), "\n")
+	at := strings.Index(first, `"boot_id":"`) + len(`"boot_id":"`)
+	first = first[:at] + "another" + first[strings.Index(first[at:], `"`)+at:]
+	s.do(func() error {
+		if err := os.MkdirAll(stateFolder, 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(stateFile, []byte(first+"\n"+rest), 0o600)
+	})
+	s.daemon()
+}
+
+// What is wanted of users, cgroups and the host is in force again after a reboot as soon as the
+// daemon answers, also after kill -9, unless it was said that it should not be.
+func TestPersist(t *testing.T) {
+	t.Parallel()
+	s := upStage(t)
+	users := make([]string, 4)
+	for i := range users {
+		users[i] = itoa(spare + 6 + uint32(i))
+	}
+	x := s.python(options{uid: spare + 6}, "wait()\n")
+	s.must("set", "--user", users[0], "--up", "1MB/s")
+	s.must("set", "--user", users[1], "--up", "2MB/s", "--persist=false")
+	s.must("set", "--user", users[2], "--up", "3MB/s", "--persist=false")
+	if r := s.netnice("set", "--user", users[2], "--persist"); r.code != 0 || !strings.Contains(r.err, "at boot") && !strings.Contains(r.err, "enable netnice") {
+		t.Errorf("%v, want a word about who starts the daemon", r)
+	}
+	s.must("set", "--pid", x.pid(), "--up", "4MB/s")
+	if r := s.netnice("set", "--pid", x.pid(), "--persist"); r.code != 125 || !strings.Contains(r.err, "does not outlive a reboot") || !strings.Contains(r.err, "write a rule") {
+		t.Errorf("a process's limit that is to persist: %v", r)
+	}
+	if r := s.netnice("show", "--user", users[1]); !strings.Contains(r.out, "until a reboot") {
+		t.Errorf("%v, want that it is for the time until a reboot", r)
+	}
+	hold := func(when string, want ...string) {
+		t.Helper()
+		nodes := s.nodes()
+		if len(nodes) != len(want) {
+			t.Errorf("%s: %d limits, want %q", when, len(nodes), want)
+		}
+		for _, w := range want {
+			if n, there := nodes[w]; !there || len(n.Limits) != 1 || !n.Limits[0].Enforced {
+				t.Errorf("%s: %s is %+v", when, w, n)
+			}
+		}
+	}
+	s.daemons[0].kill()
+	s.daemon()
+	hold("after a restart", "user:"+users[0], "user:"+users[1], "user:"+users[2], "pid:"+x.pid())
+	s.reboot()
+	hold("after a reboot", "user:"+users[0], "user:"+users[2])
+	s.reboot()
+	hold("after another", "user:"+users[0], "user:"+users[2])
+	s.must("unset", "--user", users[0])
+	s.reboot()
+	hold("lifted", "user:"+users[2])
+}
+
+// A daemon on demand cannot promise that; without any, one that stays is started.
+func TestPersistOnDemand(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	name := itoa(spare + 7)
+	s.must("set", "--user", name, "--up", "1MB/s")
+	if r := s.netnice("set", "--user", name, "--persist"); r.code != 125 || !strings.Contains(r.err, "systemctl enable --now netnice") {
+		t.Errorf("on demand: %v", r)
+	}
+	s.must("unset", "--user", name)
+	s.must("down")
+	s.must("set", "--user", name, "--up", "1MB/s", "--persist")
+	if s.status().OnDemand {
+		t.Error("who wants a limit that persists got a daemon that leaves")
+	}
+}
+
+// kill -9 at any moment: of what was answered nothing is lost, of the rest all or
+// nothing is there.
+func TestKilledWhileWriting(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	const writers, rounds = 3, 6
+	var mu sync.Mutex
+	answered, asked := map[string]uint64{}, map[string]uint64{}
+	rate := uint64(1e6)
+	for round := range rounds {
+		d := s.daemon()
+		list := s.nodes()
+		for name, least := range answered {
+			n, there := list[name]
+			if !there || len(n.Limits) != 1 || n.Limits[0].BytesPerSec < least || n.Limits[0].BytesPerSec > asked[name] {
+				t.Fatalf("round %d: %s is %+v, want %d to %d", round, name, n.Limits, least, asked[name])
+			}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var writing sync.WaitGroup
+		for w := range writers {
+			c := caller(t, d)
+			writing.Go(func() {
+				for i := 0; ctx.Err() == nil; i++ {
+					// as in a table that is written anew now and then
+					subject := api.Subject{Kind: api.KindUser, ID: itoa(spare + uint32(100*w+i%20))}
+					mu.Lock()
+					rate++
+					now := rate
+					asked[subject.String()] = now
+					mu.Unlock()
+					if _, err := c.Set(ctx, api.SetRequest{Subject: subject, Wish: api.Wish{UpBytesPerSec: &now}}); err != nil {
+						return
+					}
+					mu.Lock()
+					answered[subject.String()] = now
+					mu.Unlock()
+				}
+			})
+		}
+		time.Sleep(time.Duration(50+rand.IntN(300)) * time.Millisecond)
+		d.kill()
+		stop()
+		writing.Wait()
+	}
+	t.Logf("%d subjects, %d changes", len(answered), rate-1e6)
+	if len(answered) < 5 {
+		t.Errorf("only %d subjects were limited", len(answered))
+	}
+	s.reboot()
+	if n := len(s.nodes()); n < len(answered) {
+		t.Errorf("%d of %d limits are there after a reboot", n, len(answered))
+	}
+}
+
+// On a full disk a command fails, says why, and leaves what was wanted and what is in force.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.do(func() error {
+		if err := os.MkdirAll(stateFolder, 0o755); err != nil {
+			return err
+		}
+		return unix.Mount("tmpfs", stateFolder, "tmpfs", 0, "size=64k,mode=0755")
+	})
+	d := s.daemon()
+	name := itoa(spare + 8)
+	s.must("set", "--user", name, "--up", "1MB/s")
+	fill := filepath.Join(stateFolder, "fill")
+	full := func() {
+		s.do(func() error {
+			f, err := os.Create(fill)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			for err == nil {
+				_, err = f.Write(make([]byte, 1024))
+			}
+			return nil
+		})
+	}
+	full()
+	c := caller(t, d)
+	failed := false
+	last := uint64(1e6)
+	for rate := uint64(2e6); rate < 2e6+400 && !failed; rate++ { // what is left of the last page is written first
+		if _, err := c.Set(t.Context(), api.SetRequest{Subject: api.Subject{Kind: api.KindUser, ID: name}, Wish: api.Wish{UpBytesPerSec: &rate}}); err != nil {
+			failed = true
+			if !strings.Contains(err.Error(), "no space left on device") || !strings.Contains(err.Error(), "df ") {
+				t.Errorf("%v, want what is full and a remedy", err)
+			}
+		} else {
+			last = rate
+		}
+	}
+	if !failed {
+		t.Fatal("the disk is not full")
+	}
+	if n := s.nodes()["user:"+name]; len(n.Limits) != 1 || n.Limits[0].BytesPerSec != last {
+		t.Errorf("%+v stands, want %d", n.Limits, last)
+	}
+	if r := s.netnice("set", "--user", itoa(spare+9), "--up", "1MB/s"); r.code != 125 {
+		t.Errorf("a new limit on a full disk: %v", r)
+	}
+	d.kill()
+	s.do(func() error { return os.Remove(fill) })
+	s.daemon()
+	nodes := s.nodes()
+	if n := nodes["user:"+name]; len(nodes) != 1 || len(n.Limits) != 1 || n.Limits[0].BytesPerSec != last {
+		t.Errorf("after the restart there are %+v, want %s with %d", nodes, name, last)
+	}
+	s.must("set", "--user", name, "--up", "9MB/s")
+	s.must("down")
+	s.dead = true
+	s.do(func() error { return unix.Unmount(stateFolder, 0) })
+}
+
+// The service is ready before the network is configured, also where something before
+// sysinit.target needs the network.
+func TestUnitsOrder(t *testing.T) {
+	t.Parallel()
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("no systemd-analyze (Debian: apt-get install systemd)")
+	}
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"netnice.service", "netnice.socket"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "contrib", "systemd", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(name, strings.ReplaceAll(string(text), "/usr/bin/netnice", "/bin/true"))
+	}
+	const service = "[Unit]\nDefaultDependencies=no\n%s\n[Service]\nType=oneshot\nExecStart=/bin/true\n"
+	write("device.service", fmt.Sprintf(service, "After=network-pre.target\nBefore=network.target\nWants=network.target"))
+	write("cloud.service", fmt.Sprintf(service, "After=network.target\nBefore=sysinit.target"))
+	write("all.target", "[Unit]\nWants=netnice.service netnice.socket device.service cloud.service sysinit.target multi-user.target\n")
+	verify := func() string {
+		cmd := exec.Command(analyze, "verify", "./all.target")
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":")
+		out, _ := cmd.CombinedOutput() // what is wrong is in the text
+		return string(out)
+	}
+	if out := verify(); strings.Contains(out, "cycle") || strings.Contains(out, "netnice") {
+		t.Errorf("systemd-analyze verify says\n%s", out)
+	}
+	// Whoever is ready before it would be a cycle: so the order is as it should be.
+	write("late.service", fmt.Sprintf(service, "After=network-pre.target\nBefore=netnice.service"))
+	write("all.target", "[Unit]\nWants=netnice.service late.service\n")
+	if out := verify(); !strings.Contains(out, "cycle") {
+		t.Errorf("netnice is not before the network: systemd-analyze verify says %q", out)
+	}
+}

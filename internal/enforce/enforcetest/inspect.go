@@ -1,0 +1,39 @@
+package enforcetest
+
+import "github.com/netnice/netnice/internal/enforce"
+
+// SetLooks replaces what Inspect says.
+func (k *Kernel) SetLooks(list ...enforce.SocketLook) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.looks = list
+}
+
+// Inspect implements enforce.Kernel.
+func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) (out []enforce.SocketLook, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.enter("Inspect"); err != nil {
+		return nil, err
+	}
+	for _, s := range k.looks {
+		if wanted(s.Inode, s.PID) {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// SetQueues replaces what Queues says.
+func (k *Kernel) SetQueues(list ...enforce.Queue) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.packetQueues = list
+}
+
+// Queues implements enforce.Kernel.
+func (k *Kernel) Queues() ([]enforce.Queue, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.packetQueues, k.enter("Queues")
+}

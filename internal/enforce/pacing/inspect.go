@@ -1,0 +1,145 @@
+package pacing
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// socketBurst is the credit of a socket's own rate: NN_SOCKET_BURST_NS.
+const socketBurst = 10 * time.Millisecond
+
+// Inspect implements enforce.Kernel.
+func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) (out []enforce.SocketLook, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	list, err := k.obj.ListEverySocket()
+	if err != nil {
+		return nil, fmt.Errorf("list sockets: %w", err)
+	}
+	for _, r := range list {
+		if !wanted(r.Inode, r.State.Tgid) || r.Protocol == unix.IPPROTO_MPTCP {
+			continue // of the latter the subflows are looked at
+		}
+		stats := k.socketStats([]bpf.SocketRecord{r})
+		if len(stats) == 0 {
+			continue // nothing holds for it
+		}
+		s := enforce.SocketLook{
+			SocketStats: stats[0], Inode: r.Inode, Protocol: uint16(r.Protocol),
+			Loopback: r.State.Flags&bpf.SocketLoopback != 0, Static: r.State.Flags&bpf.SocketStatic != 0,
+			SentBytes: r.SentBytes, ReceivedBytes: r.ReceivedBytes,
+			Waits: r.UnsentBytes > 0 || r.State.QueuedPackets > 0,
+		}
+		s.At, s.Departs = time.Duration(r.TimeNs), time.Duration(max(r.State.DepartNs, r.State.DueNs)-r.TimeNs)
+		if r.State.QueuedPackets > 0 {
+			s.Departs = 0 // in a queue
+		}
+		s.Turns = k.turns(r)
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// turns asks each clock on a socket's path when the socket's program is paid for, as
+// nn_path_walk does.
+func (k *Kernel) turns(r bpf.SocketRecord) (list []enforce.Turn) {
+	if r.State.RateBytesPerSec > 0 && r.Protocol == unix.IPPROTO_TCP { // of others it is the node's
+		ahead := max(time.Duration(r.State.RateClockNs-r.TimeNs), -socketBurst)
+		list = append(list, enforce.Turn{Ahead: ahead, Burst: socketBurst})
+	}
+	apart := uint64(0)
+	if r.Protocol != unix.IPPROTO_TCP {
+		apart = bpf.ChildDatagrams
+	}
+	child, weight := r.State.Child, uint32(defaultWeight)
+	for _, h := range r.State.Path {
+		n, ok := k.nodes[h.Node]
+		if !ok || n.Generation != h.Generation {
+			continue
+		}
+		for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
+			if turn, ok := k.turn(h.Node, n, d, child|apart, weight); ok &&
+				(r.State.Flags&bpf.SocketLoopback == 0 || n.Flags&bpf.NodeLoopback != 0) {
+				if n.Kind == bpf.KindSocket {
+					turn.Node = 0
+				}
+				list = append(list, turn)
+			}
+		}
+		if n.Kind == bpf.KindSocket {
+			continue
+		}
+		child, weight = childOfNode(h.Node, n.Generation), max(n.Weight, 1)
+	}
+	return list
+}
+
+// childOfNode is the class of a node below another: nn_child_node.
+func childOfNode(node, generation uint32) uint64 {
+	return 1<<63 | uint64(generation)<<32 | uint64(node)
+}
+
+func (k *Kernel) turn(id uint32, n bpf.Node, direction uint32, child uint64, weight uint32) (t enforce.Turn, ok bool) {
+	rate, burst := holding(n, direction)
+	if rate == 0 {
+		return t, false
+	}
+	t = enforce.Turn{Node: id, Direction: enforce.Direction(direction), Burst: time.Duration(float64(burst) / float64(rate) * 1e9)}
+	t.Ahead = -t.Burst
+	var c bpf.Clock
+	var class bpf.Class
+	if k.obj.Clocks.Lookup(bpf.ClockKey{Node: id, Direction: direction}, &c) != nil ||
+		k.obj.Classes.Lookup(bpf.ClassKey{Node: id, Direction: direction, Child: child}, &class) != nil {
+		return t, true // nothing was sent
+	}
+	t.Ahead = max(t.Ahead, paidIn(c, class, weight, rate, monotonicNS()))
+	return t, true
+}
+
+// holding is the lowest ceiling in a direction, and what may be made up for.
+func holding(n bpf.Node, direction uint32) (rate, burst uint64) {
+	lower := func(to *uint64, than uint64) {
+		if than != 0 && (*to == 0 || than < *to) {
+			*to = than
+		}
+	}
+	for _, owner := range n.Limits {
+		lower(&rate, owner[direction].CeilingBytesPerSec)
+		lower(&burst, owner[direction].BurstBytes)
+	}
+	return rate, burst
+}
+
+const (
+	virtualShift = 20 // NN_VTIME_SHIFT
+	levelMask    = 7  // NN_LEVEL_MASK
+	furthest     = (1<<34 - 1) << virtualShift
+)
+
+// paidIn is how long from now a class's bytes are paid for: nn_class_paid_ns.
+func paidIn(c bpf.Clock, k bpf.Class, weight uint32, rate, now uint64) time.Duration {
+	ahead := func(tag uint64) uint64 {
+		if tag-c.Vtime > furthest {
+			return 0
+		}
+		return tag - c.Vtime
+	}
+	at := float64(int64(c.TimeNs - now))
+	span := ahead(k.Finish)
+	if span == 0 {
+		return time.Duration(at)
+	}
+	active := float64(c.ActiveWeight)
+	if k.Weight == 0 || ahead(k.Until&^levelMask) == 0 {
+		active += float64(weight)
+	}
+	return time.Duration(at + float64(span)*active/(1<<virtualShift)/float64(rate)*1e9)
+}
+
+// Queues implements enforce.Kernel: TCP's pacing needs none.
+func (k *Kernel) Queues() ([]enforce.Queue, error) { return nil, nil }

@@ -1,0 +1,36 @@
+package shaping
+
+import (
+	"time"
+
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// Inspect implements enforce.Kernel: what comes in is held up by the queues of the
+// nodes in which something waits.
+func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) ([]enforce.SocketLook, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	list, err := k.Kernel.Inspect(wanted)
+	if err != nil || k.on == nil || len(list) == 0 {
+		return list, err
+	}
+	queues, err := k.on.pair.standings()
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		for _, id := range list[i].Nodes {
+			n := k.on.nodes[id]
+			if n == nil || list[i].Loopback {
+				continue
+			}
+			turn := enforce.Turn{Node: id, Direction: enforce.Down, Burst: DefaultBurst}
+			if q := queues[id]; q.backlog > 0 && n.class.rate > 0 {
+				turn.Ahead = time.Duration(float64(q.backlog) / float64(n.class.rate) * 1e9)
+			}
+			list[i].Turns = append(list[i].Turns, turn)
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,39 @@
+package enforce
+
+import "time"
+
+// SocketLook is how a socket stands at one time.
+type SocketLook struct {
+	SocketStats
+	Inode    uint64 // of its file; 0 = it has none any more, or not yet
+	Protocol uint16
+	// Loopback: it stays on the machine, where only limits with Loopback hold.
+	Loopback bool
+	// Static: this kernel cannot pace it by the clocks; it has a fixed part of each limit.
+	Static bool
+	// SentBytes and ReceivedBytes are of IP packets since it was made; TCP only.
+	SentBytes, ReceivedBytes uint64
+	// At is when all this was so, since some moment.
+	At time.Duration
+	// Waits: it has something to send that has not left. Departs is when, as planned last:
+	// long ago where it does not wait for its turn.
+	Waits   bool
+	Departs time.Duration // from At on
+	Turns   []Turn        // by the path, innermost first, the socket's own rate before that
+}
+
+// Turn is when one limit lets a socket go on.
+type Turn struct {
+	Node      uint32 // 0: the socket's own rate
+	Direction Direction
+	// Ahead is for how long what was sent is not paid for yet; Down: how long what
+	// waits in the queue takes. Negative: unused credit.
+	Ahead time.Duration
+	Burst time.Duration // the most credit that there can be
+}
+
+// Queue is a place in which packets of limited sockets may wait.
+type Queue struct {
+	Direction Direction
+	Netns     uint32 // inode number of the network namespace
+}

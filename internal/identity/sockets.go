@@ -1,0 +1,66 @@
+package identity
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/netnice/netnice/api"
+)
+
+const socketLink = "socket:["
+
+// Sockets lists the sockets that a process has open: inode to descriptors.
+func (r *Resolver) Sockets(pid int) (map[uint64][]int, error) {
+	dir := r.file(pid, "fd")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		if notThere(err) {
+			return nil, notFound(fmt.Sprintf("process %d has ended", pid), "ps -e")
+		}
+		return nil, fmt.Errorf("list the files of process %d: %w", pid, err)
+	}
+	out := make(map[uint64][]int)
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		// A file that was closed meanwhile has no link any more.
+		if link, err := os.Readlink(dir + "/" + e.Name()); err == nil {
+			if inode, ok := socketInode(link); ok {
+				out[inode] = append(out[inode], fd)
+			}
+		}
+	}
+	return out, nil
+}
+
+// Socket returns the inode of the socket that a descriptor of a process is.
+func (r *Resolver) Socket(pid, fd int) (uint64, error) {
+	hint := fmt.Sprintf("sudo ls -l /proc/%d/fd", pid)
+	link, err := os.Readlink(r.file(pid, "fd/"+strconv.Itoa(fd)))
+	if err != nil {
+		if notThere(err) {
+			return 0, notFound(fmt.Sprintf("process %d has no file %d open", pid, fd), hint)
+		}
+		return 0, fmt.Errorf("read file %d of process %d: %w", fd, pid, err)
+	}
+	inode, ok := socketInode(link)
+	if !ok {
+		return 0, &api.Error{
+			Code: api.CodeBadRequest, Message: fmt.Sprintf("file %d of process %d is no socket, but %s", fd, pid, link), Hint: hint,
+		}
+	}
+	return inode, nil
+}
+
+func socketInode(link string) (uint64, bool) {
+	text, ok := strings.CutPrefix(link, socketLink)
+	if !ok {
+		return 0, false
+	}
+	inode, err := strconv.ParseUint(strings.TrimSuffix(text, "]"), 10, 64)
+	return inode, err == nil
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// call is one kind of system call that is measured.
+type call struct {
+	name string
+	// begin returns what is done again and again, and what ends it.
+	begin func() (again func() error, end func(), err error)
+}
+
+// figure is what one call takes, in ns.
+type figure struct {
+	cpu   float64 // of this thread and of its children
+	clock float64
+}
+
+func calls() []call {
+	tcp := func(f func(fd int) error) func() (func() error, func(), error) {
+		return func() (func() error, func(), error) {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			return func() error { return f(fd) }, func() { _ = unix.Close(fd) }, err
+		}
+	}
+	once := func(f func() error) func() (func() error, func(), error) {
+		return func() (func() error, func(), error) { return f, func() {}, nil }
+	}
+	made := func(family, kind int) func() error {
+		return func() error {
+			fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			return unix.Close(fd)
+		}
+	}
+	return []call{
+		{"setsockopt SO_KEEPALIVE", tcp(func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1) })},
+		{"setsockopt TCP_NODELAY", tcp(func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) })},
+		{"getsockopt SO_TYPE", tcp(func(fd int) error { _, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); return err })},
+		{"socket and close, TCP", once(made(unix.AF_INET, unix.SOCK_STREAM))},
+		{"socket and close, UDP", once(made(unix.AF_INET, unix.SOCK_DGRAM))},
+		{"socket and close, unix", once(made(unix.AF_UNIX, unix.SOCK_STREAM))},
+		{"vfork, exit, wait", once(fork)},
+		{"vfork, exec, exit, wait", once(run)},
+	}
+}
+
+// fork makes a process that ends at once: what it is to execute is not there. It shares
+// this one's memory until then, of which no tables are copied: they would be most of it.
+func fork() error {
+	_, err := syscall.ForkExec("/nonexistent", []string{"nonexistent"}, &syscall.ProcAttr{})
+	if !errors.Is(err, syscall.ENOENT) {
+		return fmt.Errorf("run what is not there: %w", err)
+	}
+	return nil
+}
+
+func run() error {
+	pid, err := syscall.ForkExec("/bin/true", []string{"true"}, &syscall.ProcAttr{})
+	if err != nil {
+		return fmt.Errorf("run /bin/true: %w", err)
+	}
+	return wait(pid)
+}
+
+func wait(pid int) error {
+	for {
+		_, err := unix.Wait4(pid, nil, 0, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// batch is how many calls are made between two looks at the clock.
+const batch = 64
+
+// measure makes the call for a while. The caller has its thread to itself.
+func measure(c call, d time.Duration) (f figure, err error) {
+	again, end, err := c.begin()
+	if err != nil {
+		return f, err
+	}
+	defer end()
+	count := batch
+	for range 3 { // caches, and how long one takes
+		begin := time.Now()
+		if err := again(); err != nil {
+			return f, err
+		}
+		if time.Since(begin) > d/batch {
+			count = 1
+		}
+	}
+	cpu, err := cpuTime()
+	if err != nil {
+		return f, err
+	}
+	begin := time.Now()
+	n := 0
+	for time.Since(begin) < d {
+		for range count {
+			if err := again(); err != nil {
+				return f, err
+			}
+		}
+		n += count
+	}
+	took := time.Since(begin)
+	after, err := cpuTime()
+	return figure{cpu: float64(after-cpu) / float64(n), clock: float64(took) / float64(n)}, err
+}
+
+// cpuTime is that of this thread and of the children that were waited for.
+func cpuTime() (sum time.Duration, err error) {
+	for _, who := range []int{unix.RUSAGE_THREAD, unix.RUSAGE_CHILDREN} {
+		var u unix.Rusage
+		if err := unix.Getrusage(who, &u); err != nil {
+			return 0, fmt.Errorf("read the CPU time: %w", err)
+		}
+		sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	return sum, nil
+}
