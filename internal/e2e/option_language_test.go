@@ -72,9 +72,12 @@ func TestSocketOptionLanguages(t *testing.T) {
 	unknown := func(when string) {
 		t.Helper()
 		for language := range languages {
-			for name, answer := range ask(language, optionUnknown) {
-				// another netnice on this machine has socket options, too
-				if answer != "ENOPROTOOPT" && len(foreignDaemons()) == 0 {
+			quiet := len(attached(t)) == 0
+			got := ask(language, optionUnknown)
+			// another netnice on this machine, as of other tests, would answer
+			quiet = quiet && len(attached(t)) == 0
+			for name, answer := range got {
+				if answer != "ENOPROTOOPT" && quiet {
 					t.Errorf("%s, %s, %s: %s, want ENOPROTOOPT", when, language, name, answer)
 				}
 			}
