@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -23,9 +24,14 @@ type Context struct {
 }
 
 const (
-	// MaxBytes bounds a file, mostRules the rules in it.
-	MaxBytes  = 1 << 20
-	mostRules = 10_000
+	// MaxBytes bounds a file, mostRules the rules in it, mostText a text. A user's own are
+	// read, and compared at each exec, by a daemon that others need, too.
+	MaxBytes      = 1 << 20
+	MaxUserBytes  = 64 << 10
+	mostRules     = 10_000
+	mostUserRules = 128
+	mostText      = 1024
+	mostUserText  = 128
 
 	maxWeight     = 10_000
 	defaultWeight = 100
@@ -42,8 +48,11 @@ func keysOfRule() []string {
 // Parse reads the rules of a file. An error is of type Problems and has all that
 // is wrong.
 func Parse(file string, text []byte, in Context) ([]*Rule, error) {
-	if len(text) > MaxBytes {
-		return nil, Problems{{File: file, Message: "the file has more than 1 MB", Remedy: "divide it into files in conf.d"}}
+	switch {
+	case in.OfUser && len(text) > MaxUserBytes:
+		return nil, Problems{{File: file, Line: 1, Column: 1, Message: "a user's own file has more than 64 KB", Remedy: "let one rule name several programs"}}
+	case len(text) > MaxBytes:
+		return nil, Problems{{File: file, Line: 1, Column: 1, Message: "the file has more than 1 MB", Remedy: "divide it into files in conf.d"}}
 	}
 	var doc map[string]any
 	if err := toml.Unmarshal(text, &doc); err != nil {
@@ -94,8 +103,12 @@ func (r *reader) document(doc map[string]any) ([]*Rule, error) {
 	if doc["rule"] != nil && !ok {
 		r.problem(r.at.top("rule"), "write two brackets: [[rule]]", "rule is one table, not a list of them")
 	}
-	if len(tables) > mostRules {
-		r.problem(r.at.top("rule"), "let one rule name several programs", "there are more than %d rules", mostRules)
+	most := mostRules
+	if r.in.OfUser {
+		most = mostUserRules
+	}
+	if len(tables) > most {
+		r.problem(r.at.top("rule"), "let one rule name several programs", "there are more than %d rules", most)
 		tables = nil
 	}
 	var list []*Rule
@@ -127,7 +140,7 @@ func (o object) rule() *Rule {
 	r.Name = lineName(r.Line)
 	if text, ok := o.text("name"); ok {
 		r.Name = text
-		if text == "" || len(text) > 64 || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' }) {
+		if text == "" || len(text) > 64 || strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) {
 			o.problem("name", `such as: name = "scp"`, "a name has 1 to 64 characters on one line")
 		}
 	}
@@ -337,6 +350,15 @@ func (o object) texts(key string) []string {
 	}
 	if ok && len(list) == 0 {
 		o.problem(key, "remove the line", "%s is an empty list, which nothing matches", key)
+	}
+	most := mostText
+	if o.in.OfUser {
+		most = mostUserText
+	}
+	long := func(text string) bool { return len(text) > most }
+	if slices.ContainsFunc(out, long) || len(out) > most {
+		o.problem(key, "a shorter pattern, or fewer", "%s has more than %d characters, or as many values", key, most)
+		return nil
 	}
 	return out
 }
