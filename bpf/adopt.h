@@ -9,7 +9,7 @@
 #include "datagram.h"
 #include "pacing.h"
 
-#define NN_ANCESTORS 64
+#define NN_ANCESTORS 256
 #define NN_HEIRS     8 /* generations through which a file is inherited */
 #define NN_SLEEPERS  8 /* of those that wait for a socket */
 
@@ -58,7 +58,7 @@ static __always_inline bool nn_adopt_task(struct task_struct *t, bool *member)
 		*e = fresh;
 		return false;
 	}
-	for (int i = 0; i < NN_PATH_MAX; i++) {
+	for (int i = 0; i < NN_TREES_DEEP; i++) {
 		struct nn_node *d = bpf_map_lookup_elem(&nodes, &at);
 
 		if (!d || (!i && d->generation != e->generation)) {

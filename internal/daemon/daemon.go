@@ -55,6 +55,9 @@ type Options struct {
 	RulesDir string
 	Homes    func() (map[uint32]string, error) // of users, for their rules; default: of /etc/passwd
 	Hangup   <-chan os.Signal                  // asks for a look at the rules
+	// Subordinates is the file of the user ids that count as another's; default
+	// identity.SubordinatesFile.
+	Subordinates string
 
 	Tick      time.Duration // between looks at the kernel; default 1 s
 	IdleAfter time.Duration // default 1 s
@@ -82,6 +85,7 @@ func (o *Options) fill() error {
 	text(&o.StateDir, DefaultStateDir)
 	text(&o.RunDir, filepath.Dir(o.SocketPath))
 	text(&o.ScopeFolder, "netnice")
+	text(&o.Subordinates, identity.SubordinatesFile)
 	if o.Homes == nil {
 		o.Homes = func() (map[uint32]string, error) { return identity.Homes("/etc/passwd") }
 	}
@@ -106,14 +110,15 @@ type Daemon struct {
 	sampler  sampler
 	rules    ruleBook
 
-	mu        sync.Mutex // guards what follows
-	nodes     map[uint32]*node
-	nextID    uint32
-	dirty     bool // the state file is behind
-	file      stateFile
-	isDown    bool // Down was called; nothing may be set any more
-	headcount headcount
-	unknown   history // of traffic whose owner is unknown
+	mu           sync.Mutex // guards what follows
+	nodes        map[uint32]*node
+	nextID       uint32
+	dirty        bool // the state file is behind
+	file         stateFile
+	isDown       bool // Down was called; nothing may be set any more
+	headcount    headcount
+	subordinates subordinates
+	unknown      history // of traffic whose owner is unknown
 
 	inflight atomic.Int64
 	lastBusy atomic.Int64 // ns since started
@@ -201,6 +206,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	}
 	d.sampler.kernel = kernel
 	d.rules.users = make(map[uint32]*book)
+	d.readSubordinates()
 	if err := d.adopt(ctx, saved); err != nil {
 		d.stopWatching()
 		return nil, errors.Join(err, kernel.Close())

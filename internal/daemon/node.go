@@ -50,6 +50,7 @@ func (n *node) spec() enforce.NodeSpec {
 		Weight:          n.holding().weight(),
 		Loopback:        n.holding().loopback(),
 		MeterOff:        n.holding().meterOff(),
+		Own:             n.own(),
 		Ceilings:        n.holding().ceilings(),
 	}
 }
@@ -57,6 +58,11 @@ func (n *node) spec() enforce.NodeSpec {
 // empty reports whether nobody wants anything of the node, neither by a command nor
 // by a rule.
 func (n *node) empty() bool { return n.wishes.empty() && n.ruled.empty() }
+
+// own reports whether only the user wants something of the node, not the administrator.
+func (n *node) own() bool {
+	return n.wishes[enforce.OwnerAdmin].empty() && len(n.ruled.Owners[enforce.OwnerAdmin].Rules) == 0
+}
 
 // holding is what holds for each owner: what they set by a command, and by their
 // rules what they did not.

@@ -168,7 +168,8 @@ func (w wishes) empty() bool {
 }
 
 // wishesOf reads the owners' wishes back from a node in the kernel. What the
-// kernel keeps once per node (weight, loopback) counts as the administrator's.
+// kernel keeps once per node (weight, loopback) counts as the administrator's, if they want
+// anything.
 func wishesOf(spec enforce.NodeSpec) (w wishes) {
 	for owner, ceilings := range spec.Ceilings {
 		w[owner].Up = ceilings[enforce.Up].BytesPerSec
@@ -181,10 +182,14 @@ func wishesOf(spec enforce.NodeSpec) (w wishes) {
 			}
 		}
 	}
-	if spec.Weight != defaultWeight {
-		w[enforce.OwnerAdmin].Weight = spec.Weight
+	whose := enforce.OwnerAdmin
+	if spec.Own {
+		whose = enforce.OwnerUser
 	}
-	w[enforce.OwnerAdmin].Loopback = spec.Loopback
+	if spec.Weight != defaultWeight {
+		w[whose].Weight = spec.Weight
+	}
+	w[whose].Loopback = spec.Loopback
 	for owner := range w {
 		w[owner].MeterOff = spec.MeterOff && w[owner].Total != 0
 	}

@@ -13,19 +13,20 @@ import (
 
 // Kernel is an enforce.Kernel that only remembers. The zero value is ready.
 type Kernel struct {
-	mu         sync.Mutex
-	nodes      map[uint32]enforce.NodeSpec
-	stats      map[uint32]enforce.NodeStats
-	sockets    []enforce.SocketStats
-	unknown    enforce.UnknownStats
-	fail       map[string]error
-	calls      map[string]int
-	events     chan struct{}
-	execs      chan enforce.Exec
-	following  bool
-	lost       uint64
-	trees      map[int][]uint32
-	down, open bool
+	mu           sync.Mutex
+	nodes        map[uint32]enforce.NodeSpec
+	stats        map[uint32]enforce.NodeStats
+	sockets      []enforce.SocketStats
+	unknown      enforce.UnknownStats
+	fail         map[string]error
+	calls        map[string]int
+	events       chan struct{}
+	execs        chan enforce.Exec
+	following    bool
+	lost         uint64
+	trees        map[int][]uint32
+	subordinates []enforce.Subordinates
+	down, open   bool
 }
 
 // Open is for daemon.Options.OpenKernel.
@@ -282,6 +283,21 @@ func (k *Kernel) SetTrees(pid int, ids ...uint32) {
 	defer k.mu.Unlock()
 	_ = k.enter("SetTrees")
 	k.trees[pid] = ids
+}
+
+// SetSubordinates implements enforce.Kernel.
+func (k *Kernel) SetSubordinates(list []enforce.Subordinates) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.subordinates = slices.Clone(list)
+	return k.enter("SetSubordinates")
+}
+
+// Subordinates returns what the daemon said last.
+func (k *Kernel) Subordinates() []enforce.Subordinates {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.subordinates
 }
 
 // FollowExecs implements enforce.Kernel.
