@@ -98,14 +98,16 @@ static __always_inline bool nn_hop_yields(struct nn_path *path)
 	bool found = false;
 
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
-		if (!found) {
-			__u32 node = path->hops[i].node;
-			struct nn_node *d = bpf_map_lookup_elem(&nodes, &node);
+		__u32 after = (i + 1) & (NN_PATH_MAX - 1);
+		__u32 node = path->hops[i].node;
+		struct nn_node *d;
 
+		if (!found) {
+			d = bpf_map_lookup_elem(&nodes, &node);
 			found = d && d->flags & NN_NODE_OWN;
 		}
-		if (found && i + 1 < NN_PATH_MAX)
-			path->hops[i] = path->hops[i + 1];
+		if (found)
+			path->hops[i] = path->hops[after];
 	}
 	return found;
 }
@@ -128,6 +130,7 @@ __noinline __u32 nn_hop_add(struct nn_path *path, __u32 n, __u32 node)
 			return n;
 		n--;
 	}
+	barrier_var(n); /* or the mask goes, which old verifiers need */
 	path->hops[n & (NN_PATH_MAX - 1)].node = node;
 	path->hops[n & (NN_PATH_MAX - 1)].generation = d->generation;
 	return n + 1;

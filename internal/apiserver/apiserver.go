@@ -37,9 +37,6 @@ type Backend interface {
 	Down(ctx context.Context, by auth.Actor) error
 }
 
-// MaxBody bounds the body of a request, in bytes.
-const MaxBody = 64 << 10
-
 // Timeouts of a connection. Setting a limit on a machine with very many open
 // connections takes the kernel a while, hence the long write.
 const (
@@ -47,7 +44,6 @@ const (
 	readTimeout   = 10 * time.Second
 	writeTimeout  = 60 * time.Second
 	idleTimeout   = 60 * time.Second
-	maxHeader     = 16 << 10
 )
 
 // NewServer returns an HTTP server for connections of an auth.Listener.
@@ -59,7 +55,7 @@ func NewServer(b Backend, log *slog.Logger) *http.Server {
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
+		MaxHeaderBytes:    auth.MaxHeader,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 }
@@ -96,7 +92,7 @@ func (server) with(f func(auth.Actor, *http.Request) (any, error)) http.HandlerF
 			writeError(w, auth.Denied("the caller is unknown", "connect to the daemon's unix socket"))
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
+		r.Body = http.MaxBytesReader(w, r.Body, auth.MaxBody)
 		answer, err := f(actor, r)
 		if err != nil {
 			writeError(w, err)
@@ -140,6 +136,9 @@ func (s server) set(by auth.Actor, r *http.Request) (any, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, badRequest("the request's body holds more than one object")
 	}
+	if len(req.Subject.ID) > auth.MaxName {
+		return nil, badRequest("the subject's name has more than %d bytes", auth.MaxName)
+	}
 	return s.Set(r.Context(), by, req)
 }
 
@@ -175,7 +174,10 @@ func (s server) down(by auth.Actor, r *http.Request) (any, error) {
 func querySubject(r *http.Request) (api.Subject, error) {
 	subject, err := api.ParseSubject(r.URL.Query().Get("subject"))
 	if err != nil {
-		return api.Subject{}, badRequest("%v", err)
+		return api.Subject{}, badRequest("%.200v", err)
+	}
+	if len(subject.ID) > auth.MaxName {
+		return api.Subject{}, badRequest("the subject's name has more than %d bytes", auth.MaxName)
 	}
 	return subject, nil
 }

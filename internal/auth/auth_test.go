@@ -88,7 +88,7 @@ func TestListenerKnowsItsCallers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)
-	l := NewListener(raw)
+	l := NewListener(raw, Options{})
 	defer l.Close()
 	client, err := net.Dial("unix", path)
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestListenerKnowsItsCallers(t *testing.T) {
 }
 
 func TestListenerBoundsAUser(t *testing.T) {
-	l := NewListener(nil)
+	l := NewListener(nil, Options{})
 	for range MaxConnsPerUser {
 		require.True(t, l.enter(1000))
 	}

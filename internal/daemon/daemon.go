@@ -55,6 +55,8 @@ type Options struct {
 	RulesDir string
 	Homes    func() (map[uint32]string, error) // of users, for their rules; default: of /etc/passwd
 	Hangup   <-chan os.Signal                  // asks for a look at the rules
+	// AdminGroup is the group whose members may do what root may, "" = none.
+	AdminGroup string
 	// Subordinates is the file of the user ids that count as another's; default
 	// identity.SubordinatesFile.
 	Subordinates string
@@ -205,7 +207,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		downc:   make(chan struct{}),
 	}
 	d.sampler.kernel = kernel
-	d.rules.users = make(map[uint32]*book)
+	d.rules.users, d.rules.slow = make(map[uint32]*book), make(map[uint32]chan struct{})
 	d.readSubordinates()
 	if err := d.adopt(ctx, saved); err != nil {
 		d.stopWatching()
@@ -257,9 +259,10 @@ func (d *Daemon) serve(ctx context.Context) (departure, error) {
 		return hide(path)
 	}
 	server := apiserver.NewServer(d, d.log)
-	server.Handler = d.counted(server.Handler)
+	server.Handler = apiserver.Limited(d.counted(server.Handler), d.countsAs)
+	peers := auth.Options{Group: d.adminGroup(), CountsAs: d.countsAs}
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(auth.NewListener(listener)) }()
+	go func() { failed <- server.Serve(auth.NewListener(listener, peers)) }()
 	d.tell(sdnotify.SdNotifyReady)
 	d.log.Info("netnice is ready", "socket", d.opts.SocketPath, "nodes", d.count(), "on_demand", d.opts.OnDemand)
 

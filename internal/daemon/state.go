@@ -25,7 +25,7 @@ const (
 	stateName = "state.json"
 	// stateVersion is the newest form of the file that is understood. A field
 	// more is a new version.
-	stateVersion = 3
+	stateVersion = 4
 )
 
 // state is what is wanted, as the file remembers it. Version 1 of the file was
@@ -109,6 +109,12 @@ func (s savedNode) node() *node {
 	}
 	if s.Rules != nil {
 		n.ruled = *s.Rules
+		for owner := range n.ruled.Owners {
+			if o := &n.ruled.Owners[owner]; o.Facts == nil && len(o.Rules) > 0 {
+				o.Facts = n.ruled.Facts
+			}
+		}
+		n.ruled.Facts = nil
 	}
 	if !s.User.empty() || len(n.ruled.Owners[enforce.OwnerUser].Rules) > 0 {
 		n.setUser(s.UserUID)

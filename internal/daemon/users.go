@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/netnice/netnice/internal/enforce"
@@ -11,7 +12,7 @@ import (
 // subordinates are the user ids that count as another's, and the file as it was when they
 // were read.
 type subordinates struct {
-	list     []enforce.Subordinates
+	list     atomic.Pointer[[]enforce.Subordinates] // read without a lock
 	changed  time.Time
 	size     int64
 	complain string // logged already
@@ -42,8 +43,30 @@ func (d *Daemon) readSubordinates() {
 		}
 		return
 	}
-	*s = subordinates{list: list, changed: changed, size: size}
+	s.list.Store(&list)
+	s.changed, s.size, s.complain = changed, size, ""
 }
 
-// countsAs is the user whose quota a user id uses. The caller holds d.mu.
-func (d *Daemon) countsAs(uid uint32) uint32 { return identity.OwnerOf(uid, d.subordinates.list) }
+// countsAs is the user whose quota a user id uses.
+func (d *Daemon) countsAs(uid uint32) uint32 {
+	if list := d.subordinates.list.Load(); list != nil {
+		return identity.OwnerOf(uid, *list)
+	}
+	return uid
+}
+
+// adminGroup is the group whose members may do everything, nil if there is none of that
+// name.
+func (d *Daemon) adminGroup() *uint32 {
+	if d.opts.AdminGroup == "" {
+		return nil
+	}
+	gid, err := identity.Group(d.opts.AdminGroup)
+	if err != nil {
+		if !identity.IsNotFound(err) {
+			d.log.Warn("the administrators' group is not known", "err", err)
+		}
+		return nil
+	}
+	return &gid
+}

@@ -100,8 +100,7 @@ func checkWish(by auth.Actor, req api.SetRequest) error {
 		return bad("burst %v: want at most %v, or 0 for the default of %v",
 			time.Duration(min(*w.BurstNS, 1<<62)), time.Duration(maxBurst), time.Duration(defaultBurst))
 	case w.Weight != nil && *w.Weight > defaultWeight && !by.Root():
-		return auth.Denied(fmt.Sprintf("only the administrator may raise a weight above %d", defaultWeight),
-			auth.Command(auth.Set, req.Subject, w))
+		return auth.Check(by, auth.RaiseWeight, auth.Target{Subject: req.Subject, Wish: w})
 	}
 	return nil
 }

@@ -26,12 +26,12 @@ type Context struct {
 const (
 	// MaxBytes bounds a file, mostRules the rules in it, mostText a text. A user's own are
 	// read, and compared at each exec, by a daemon that others need, too.
-	MaxBytes      = 1 << 20
-	MaxUserBytes  = 64 << 10
-	mostRules     = 10_000
-	mostUserRules = 128
-	mostText      = 1024
-	mostUserText  = 128
+	MaxBytes     = 1 << 20
+	MaxUserBytes = 64 << 10
+	mostRules    = 10_000
+	MaxUserRules = 128
+	mostText     = 1024
+	MaxUserText  = 128
 
 	maxWeight     = 10_000
 	defaultWeight = 100
@@ -105,7 +105,7 @@ func (r *reader) document(doc map[string]any) ([]*Rule, error) {
 	}
 	most := mostRules
 	if r.in.OfUser {
-		most = mostUserRules
+		most = MaxUserRules
 	}
 	if len(tables) > most {
 		r.problem(r.at.top("rule"), "let one rule name several programs", "there are more than %d rules", most)
@@ -353,7 +353,7 @@ func (o object) texts(key string) []string {
 	}
 	most := mostText
 	if o.in.OfUser {
-		most = mostUserText
+		most = MaxUserText
 	}
 	long := func(text string) bool { return len(text) > most }
 	if slices.ContainsFunc(out, long) || len(out) > most {

@@ -145,7 +145,7 @@ func TestUsersOwnFileIsBounded(t *testing.T) {
 	mine := Context{OfUser: true, LookupUser: users}
 	for text, want := range map[string]string{
 		strings.Repeat("#", MaxUserBytes+1):                            "more than 64 KB",
-		strings.Repeat(one, mostUserRules+1):                           "more than 128 rules",
+		strings.Repeat(one, MaxUserRules+1):                            "more than 128 rules",
 		one + "command = '" + strings.Repeat("?", 129) + "'":           "command has more than 128 characters",
 		one + "parent = [" + strings.Repeat("'a',", 129) + "]":         "parent has more than 128",
 		strings.Replace(one, "[[rule]]", "[[rule]]\nname='\u202e'", 1): "a name has 1 to 64 characters",
@@ -154,7 +154,7 @@ func TestUsersOwnFileIsBounded(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	// The worst that may be in it, for the longest command line that is read.
-	worst := Compile(parseAs(t, mine, strings.Repeat("[[rule]]\nalso=true\nup='1MB/s'\ncommand='*"+strings.Repeat("?", 125)+"b*'\n", mostUserRules)))
+	worst := Compile(parseAs(t, mine, strings.Repeat("[[rule]]\nalso=true\nup='1MB/s'\ncommand='*"+strings.Repeat("?", 125)+"b*'\n", MaxUserRules)))
 	p := facts()[0]
 	p.command = strings.Repeat("a", 4096)
 	began := time.Now()
