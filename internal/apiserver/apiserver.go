@@ -72,14 +72,21 @@ func Handler(b Backend) http.Handler {
 	mux.HandleFunc("POST /v1/rules/reload", s.with(s.reloadRules))
 	mux.HandleFunc("GET /v1/rules/test", s.with(s.testRules))
 	mux.HandleFunc("POST /v1/down", s.with(s.down))
-	mux.HandleFunc("/", s.with(func(_ auth.Actor, r *http.Request) (any, error) {
+	none := s.with(func(_ auth.Actor, r *http.Request) (any, error) {
 		return nil, &api.Error{
 			Code:    api.CodeNotFound,
-			Message: fmt.Sprintf("no such call: %s %s", r.Method, r.URL.Path),
+			Message: fmt.Sprintf("no such call: %.20s %.200s", r.Method, r.URL.Path),
 			Hint:    "netnice status shows which version of netnice the daemon is",
 		}
-	}))
-	return mux
+	})
+	mux.HandleFunc("/", none)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.RequestURI == "*" { // which the mux answers itself, without a word
+			none(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 type server struct{ Backend }
