@@ -18,6 +18,7 @@ const (
 	agentURing      = "uring"       // ADDRESS plain|sqpoll: send by io_uring
 	agentFlood      = "flood"       // ADDRESS...: send to the first, and by children to the others
 	agentIdle       = "idle"        // wait for a line
+	agentExec       = "exec"        // PROGRAM ARGS...: wait for a line, and become that
 	agentQUICServer = "quic-server" // ADDRESS FILE: send it to each client
 	agentQUICClient = "quic-client" // ADDRESS FILE: write what the server sends
 )
@@ -40,6 +41,9 @@ func maybeRunAgent() {
 		err = sendByURing(args[0], args[1] == "sqpoll")
 	case agentIdle:
 		awaitWord()
+	case agentExec:
+		awaitWord()
+		err = unix.Exec(args[0], args, os.Environ())
 	case agentFlood:
 		err = floodAgent(args...)
 	case agentQUICServer:

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,7 +23,6 @@ const sndRate = 7001 // TCP_SNDRATE
 // optionPair is two sockets of a kind to which the same is done: one in the cgroup that
 // the programs are on, and one outside.
 type optionPair struct {
-	kind      int
 	here, out int
 	used      int
 	rate      uint64 // that TCP_SNDRATE has on here, by the rules of netnice.h
@@ -30,14 +30,17 @@ type optionPair struct {
 
 // options is a stage for calls of setsockopt and getsockopt.
 type optionStage struct {
-	outside []int // made before the cgroup was entered, by kind
+	outside []outsider // made before the cgroup was entered
 	pairs   [4]optionPair
 	victim  int
 	buffer  []byte
 }
 
+// outsider is a socket that the programs do not see.
+type outsider struct{ kind, fd int }
+
 const (
-	pairLife   = 500 // calls, then others
+	pairLife   = 5000 // calls, then others
 	victimRate = 1_000_000
 )
 
@@ -158,8 +161,12 @@ func (s *optionStage) call(t *testing.T, kind int, get bool, level, name int, le
 // pair returns two sockets to which the same was done.
 func (s *optionStage) pair(t *testing.T, kind int) *optionPair {
 	p := &s.pairs[kind]
-	if p.here != 0 && (p.used < pairLife || len(s.outside) == 0) {
+	if p.here != 0 && p.used < pairLife {
 		return p
+	}
+	at := slices.IndexFunc(s.outside, func(o outsider) bool { return o.kind == kind })
+	if at < 0 {
+		return p // the last of these are used to the end
 	}
 	if p.here != 0 {
 		_ = unix.Close(p.here)
@@ -169,14 +176,8 @@ func (s *optionStage) pair(t *testing.T, kind int) *optionPair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	*p = optionPair{kind: kind, here: here}
-	for i, fd := range s.outside {
-		if fd != 0 && i%len(s.pairs) == kind {
-			p.out, s.outside[i] = fd, 0
-			return p
-		}
-	}
-	t.Skip("no socket from outside is left")
+	*p = optionPair{here: here, out: s.outside[at].fd}
+	s.outside = slices.Delete(s.outside, at, at+1)
 	return p
 }
 
@@ -208,7 +209,7 @@ func newOptionStage(f *testing.F) *optionStage {
 		if err != nil {
 			f.Fatal(err)
 		}
-		s.outside = append(s.outside, fd)
+		s.outside = append(s.outside, outsider{i % len(s.pairs), fd})
 	}
 	k, err := Open(Options{PinDir: "/sys/fs/bpf/nn-fuzz-" + strconv.Itoa(os.Getpid()), CgroupRoot: dir, Beside: true})
 	if err != nil {
