@@ -29,6 +29,7 @@ func FuzzRequests(f *testing.F) {
 		{"GET /v1/rules/test?pid=-0x5", ""},
 		{"POST /v1/rules/reload", ""},
 		{"POST /v1/down", "\x00"},
+		{"0 *", "0"},
 	} {
 		f.Add(seed.line, seed.body)
 	}

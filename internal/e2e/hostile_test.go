@@ -206,8 +206,13 @@ func (h *hostile) program(to any, text string, args ...string) {
 	h.t.Helper()
 	x := h.python(options{uid: h.mallory}, asks+text, args...)
 	defer x.close()
-	if err := json.Unmarshal([]byte(x.read("answer")), to); err != nil {
-		h.t.Fatal(err)
+	h.jsonOf(x.read("answer"), to)
+}
+
+func (h *hostile) jsonOf(text string, to any) {
+	h.t.Helper()
+	if err := json.Unmarshal([]byte(text), to); err != nil {
+		h.t.Fatalf("%v: %s", err, text)
 	}
 }
 
