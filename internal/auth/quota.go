@@ -9,8 +9,8 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// What one user may have of what all share. Whoever has made user namespaces, or has user
-// ids of /etc/subuid, has it once, for all of these together. Root and members of the
+// What one user may have of what all share. Whoever has user ids of /etc/subuid has it
+// once, for all of these together. Root and members of the
 // administrators' group have no bound but the totals.
 const (
 	// MaxNodes is how many limits there may be; the last ones are the administrator's.
