@@ -111,7 +111,8 @@ func FuzzHostile(f *testing.F) {
 			default:
 				require.True(t, s.Own, "%+v", s)
 			}
-			if !may[at] && !(s.Kind == enforce.KindCgroup && s.Own) { // or a scope of theirs
+			scope := s.Kind == enforce.KindCgroup && s.Own // of theirs
+			if !may[at] && !scope {
 				require.True(t, there, "%+v", s)
 				if s.Kind == enforce.KindHost {
 					require.Zero(t, s.Ceilings[enforce.OwnerUser])

@@ -245,9 +245,9 @@ func TestHostileRules(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("hush = 'hush'\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	write := func(h *hostile, make string, args ...string) result {
+	write := func(h *hostile, how string, args ...string) result {
 		h.t.Helper()
-		text := "import os, sys, shutil\np = sys.argv[1]\nd = os.path.dirname(p)\nos.unlink(d) if os.path.islink(d) else shutil.rmtree(d, ignore_errors=True)\nos.makedirs(os.path.dirname(p))\n" + make + "\nsay('done')"
+		text := "import os, sys, shutil\np = sys.argv[1]\nd = os.path.dirname(p)\nos.unlink(d) if os.path.islink(d) else shutil.rmtree(d, ignore_errors=True)\nos.makedirs(os.path.dirname(p))\n" + how + "\nsay('done')"
 		x := h.python(options{uid: h.mallory}, text, append([]string{file}, args...)...)
 		defer x.close()
 		x.read("done")

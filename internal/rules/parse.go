@@ -24,13 +24,15 @@ type Context struct {
 }
 
 const (
-	// MaxBytes bounds a file, mostRules the rules in it, mostText a text. A user's own are
-	// read, and compared at each exec, by a daemon that others need, too.
-	MaxBytes     = 1 << 20
+	// MaxBytes bounds a file, mostRules the rules in it, mostText a text, and texts in a list.
+	MaxBytes  = 1 << 20
+	mostRules = 10_000
+	mostText  = 1024
+
+	// MaxUserBytes, MaxUserRules and MaxUserText are the same for a user's own file, which
+	// a daemon reads, and compares at each exec, that others need, too.
 	MaxUserBytes = 64 << 10
-	mostRules    = 10_000
 	MaxUserRules = 128
-	mostText     = 1024
 	MaxUserText  = 128
 
 	maxWeight     = 10_000

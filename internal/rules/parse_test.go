@@ -172,10 +172,10 @@ func parseAs(t *testing.T, in Context, text string) []*Rule {
 
 // slowly is the model of command.matches.
 func slowly(pattern, line string) bool {
-	p, l := []rune(pattern), []rune(line)
+	l := []rune(line)
 	reach := make([]bool, len(l)+1) // of the pattern so far
 	reach[0] = true
-	for _, c := range p {
+	for _, c := range pattern {
 		next := make([]bool, len(l)+1)
 		for i := range reach {
 			switch {

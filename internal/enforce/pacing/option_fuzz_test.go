@@ -138,7 +138,8 @@ func (s *optionStage) call(t *testing.T, kind int, get bool, level, name int, le
 		default:
 			want = unix.EINVAL
 		}
-		if _, errno := run(p.here); errno != want && !((length <= 0 || length > 4096) && errno != 0) {
+		some := length <= 0 || length > 4096 // kernels differ in why
+		if _, errno := run(p.here); errno != want && (!some || errno == 0) {
 			t.Fatalf("get %t, %d bytes of % x: %v, want %v", get, length, value, errno, want)
 		}
 		p.rate = rate
@@ -148,7 +149,7 @@ func (s *optionStage) call(t *testing.T, kind int, get bool, level, name int, le
 	} else {
 		gotLength, got := run(p.here)
 		wantLength, want := run(p.out)
-		if got != want || gotLength != wantLength && !(level == unix.IPPROTO_TCP && name == unix.TCP_CC_INFO) {
+		if got != want || gotLength != wantLength && (level != unix.IPPROTO_TCP || name != unix.TCP_CC_INFO) {
 			t.Fatalf("get %t, kind %d, level %d, option %d, %d bytes of % x: %v and %d bytes, without netnice %v and %d",
 				get, kind, level, name, length, value, got, gotLength, want, wantLength)
 		}
