@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/netnice/netnice/api"
@@ -181,7 +182,7 @@ func (s server) down(by auth.Actor, r *http.Request) (any, error) {
 func querySubject(r *http.Request) (api.Subject, error) {
 	subject, err := api.ParseSubject(r.URL.Query().Get("subject"))
 	if err != nil {
-		return api.Subject{}, badRequest("%.200v", err)
+		return api.Subject{}, badRequest("%v", err)
 	}
 	if len(subject.ID) > auth.MaxName {
 		return api.Subject{}, badRequest("the subject's name has more than %d bytes", auth.MaxName)
@@ -203,8 +204,15 @@ func onlyQuery(r *http.Request, allowed ...string) error {
 	return nil
 }
 
+// mostSaid bounds how much of what a caller sent is said back, in bytes.
+const mostSaid = 1000
+
 func badRequest(format string, args ...any) error {
-	return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...)}
+	text := fmt.Sprintf(format, args...)
+	if len(text) > mostSaid {
+		text = strings.ToValidUTF8(text[:mostSaid], "") + "..."
+	}
+	return &api.Error{Code: api.CodeBadRequest, Message: text}
 }
 
 // writeError sends err as an api.Error with the HTTP status of its code.

@@ -29,11 +29,13 @@ const (
 	mostRules = 10_000
 	mostText  = 1024
 
-	// MaxUserBytes, MaxUserRules and MaxUserText are the same for a user's own file, which
-	// a daemon reads, and compares at each exec, that others need, too.
+	// MaxUserBytes bounds a user's own file, which a daemon reads, and compares at each
+	// exec, that others need, too.
 	MaxUserBytes = 64 << 10
+	// MaxUserRules bounds the rules in it.
 	MaxUserRules = 128
-	MaxUserText  = 128
+	// MaxUserText bounds a text in it, and the texts of a list.
+	MaxUserText = 128
 
 	maxWeight     = 10_000
 	defaultWeight = 100
