@@ -59,6 +59,7 @@ func Quotas() []Quota {
 		{"limits in all", fmt.Sprint(MaxNodes)},
 		{"limits on processes, around each other", fmt.Sprint(enforce.MostNested)},
 		{"of these, a user's own", fmt.Sprint(enforce.MostOwnNested)},
+		{"network namespaces of a user's making with queues, in each direction", fmt.Sprint(enforce.MostNamespaces)},
 		{"a user's processes under the administrator's rules, each for itself", fmt.Sprint(MaxRuledPerUser)},
 		{"connections to the daemon, of a user", fmt.Sprint(MaxConnsPerUser)},
 		{"connections of all users", fmt.Sprint(MaxConnsOfUsers)},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -219,6 +220,28 @@ say("answer", json.dumps(got))
 		if r := h.as(h.alice, "set", "--pid", h.sleeper(h.alice).pid(), "--up", "1MB/s"); r.code != 0 {
 			h.t.Errorf("alice has no room: %v", r)
 		}
+	})
+	h.attempt(t, "network namespaces without end", func(h *hostile) {
+		h.must("set", "--user", itoa(h.mallory), "--down", "1MB/s")
+		defer h.must("set", "--user", itoa(h.mallory), "--down", "0")
+		before := h.usage()
+		x := h.python(options{uid: h.mallory}, libc+fmt.Sprintf(`
+for _ in range(%d):
+    if os.fork() == 0:
+        call(libc.unshare, NEWUSER | NEWNET)
+        s = socket.create_server(("", 0))
+        u = socket.socket(type=socket.SOCK_DGRAM)
+        u.bind(("", 0))
+        time.sleep(600)
+go()
+time.sleep(600)
+`, enforce.MostNamespaces+20))
+		defer x.close()
+		x.read("going")
+		if !within(20*time.Second, func() bool { return h.status().Counters["namespace_refused"] >= 20 }) {
+			h.t.Errorf("counted: %v", h.status().Counters)
+		}
+		h.bounded(before)
 	})
 	h.attempt(t, "what is left", func(h *hostile) {
 		ended := func() bool {

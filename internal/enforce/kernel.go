@@ -70,6 +70,9 @@ const (
 	MostOwnNested = 3
 )
 
+// MostNamespaces is how many network namespaces of one user's making may have queues.
+const MostNamespaces = 64
+
 // ErrTooDeep says that trees would be nested too deep.
 var ErrTooDeep = errors.New("limits on processes are nested too deep")
 
