@@ -303,7 +303,7 @@ struct nn_task_record {
 struct nn_member_record {
 	__u64 cgroup;
 	__u32 nests; /* in a tree that is nested in the new one */
-	__u32 pad;
+	__u32 far;   /* no member yet: whether it is one was too far to see */
 };
 
 struct nn_socket_record {

@@ -120,7 +120,7 @@ type netniceNnMemberRecord struct {
 	_      structs.HostLayout
 	Cgroup uint64
 	Nests  uint32
-	Pad    uint32
+	Far    uint32
 }
 
 type netniceNnNode struct {

@@ -266,3 +266,24 @@ func TestHostileTraffic(t *testing.T) {
 		}
 	})
 }
+
+// A tree may be deeper than what is looked at upwards.
+func TestHostileDeepTree(t *testing.T) {
+	t.Parallel()
+	f := newField(upStage(t))
+	port := f.ports + 1
+	x := f.python(options{in: f.A, uid: spare}, `
+first = os.getpid()
+for _ in range(200):
+    if os.fork():
+        time.sleep(600)
+say("ready", first)
+flood(connect(sys.argv[1]))
+`, f.to(port))
+	root := x.read("ready")
+	f.begins(port)
+	f.holds("200 generations below", f.must("set", "--pid", root, "--up", "1MB/s"), 1e6, port)
+	if n := f.nodes()["pid:"+root]; n.Processes != 201 {
+		t.Errorf("%d members", n.Processes)
+	}
+}

@@ -149,6 +149,9 @@ func (s *optionStage) call(t *testing.T, kind int, get bool, level, name int, le
 	} else {
 		gotLength, got := run(p.here)
 		wantLength, want := run(p.out)
+		if length <= 0 && got != 0 && want != 0 {
+			return // kernels before 6.2 or so say why before they ask who knows the option
+		}
 		if got != want || gotLength != wantLength && (level != unix.IPPROTO_TCP || name != unix.TCP_CC_INFO) {
 			t.Fatalf("get %t, kind %d, level %d, option %d, %d bytes of % x: %v and %d bytes, without netnice %v and %d",
 				get, kind, level, name, length, value, got, gotLength, want, wantLength)
