@@ -20,7 +20,7 @@ import (
 )
 
 // ownRules gives this test's user a file of rules of their own.
-func (c *clerk) ownRules(uid uint32, text string) string {
+func (c *clerk) ownRules(uid uint32, text string) {
 	c.t.Helper()
 	home := filepath.Join(c.opts.StateDir, "..", fmt.Sprint("home", uid))
 	path := filepath.Join(home, ".config/netnice/netnice.toml")
@@ -30,7 +30,6 @@ func (c *clerk) ownRules(uid uint32, text string) string {
 	c.rules.mu.Lock()
 	defer c.rules.mu.Unlock()
 	c.homes[uid] = home
-	return path
 }
 
 func (c *clerk) admins(pid int) uint64 {
