@@ -245,7 +245,7 @@ func (h *hostile) usage() (u usage) {
 
 // What the daemon may use of a processor and of memory while one user does what they can.
 const (
-	mostCPU = 0.6
+	mostCPU = 0.9
 	mostRSS = 256 << 20
 )
 

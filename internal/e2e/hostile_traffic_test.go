@@ -278,11 +278,14 @@ for _ in range(200):
     if os.fork():
         time.sleep(600)
 say("ready", first)
+wait()
 flood(connect(sys.argv[1]))
 `, f.to(port))
 	root := x.read("ready")
+	f.must("set", "--pid", root, "--up", "1MB/s")
+	x.tell("go")
 	f.begins(port)
-	f.holds("200 generations below", f.must("set", "--pid", root, "--up", "1MB/s"), 1e6, port)
+	f.holds("200 generations below", testutil.Now().Add(200*time.Millisecond), 1e6, port)
 	if n := f.nodes()["pid:"+root]; n.Processes != 201 {
 		t.Errorf("%d members", n.Processes)
 	}
