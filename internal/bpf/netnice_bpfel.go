@@ -103,7 +103,8 @@ const (
 	netniceNnFaultNN_FAULT_TASK_STORAGE   netniceNnFault = 2
 	netniceNnFaultNN_FAULT_SOCKET_STORAGE netniceNnFault = 3
 	netniceNnFaultNN_FAULT_EVENT_LOST     netniceNnFault = 4
-	netniceNnFaultNN_FAULTS               netniceNnFault = 5
+	netniceNnFaultNN_FAULT_PATH_FULL      netniceNnFault = 5
+	netniceNnFaultNN_FAULTS               netniceNnFault = 6
 )
 
 type netniceNnLimit struct {
@@ -119,7 +120,7 @@ type netniceNnMemberRecord struct {
 	_      structs.HostLayout
 	Cgroup uint64
 	Nests  uint32
-	Pad    uint32
+	Far    uint32
 }
 
 type netniceNnNode struct {
@@ -143,6 +144,7 @@ const (
 	netniceNnNodeFlagsNN_NODE_LIVE      netniceNnNodeFlags = 1
 	netniceNnNodeFlagsNN_NODE_LOOPBACK  netniceNnNodeFlags = 2
 	netniceNnNodeFlagsNN_NODE_METER_OFF netniceNnNodeFlags = 4
+	netniceNnNodeFlagsNN_NODE_OWN       netniceNnNodeFlags = 8
 )
 
 type netniceNnNodeKind uint32
@@ -169,12 +171,14 @@ const (
 )
 
 type netniceNnPolicy struct {
-	_        structs.HostLayout
-	Epoch    uint32
-	Kinds    uint32
-	HostNode uint32
-	Queues   uint32
-	Cover    uint64
+	_            structs.HostLayout
+	Epoch        uint32
+	Kinds        uint32
+	HostNode     uint32
+	Queues       uint32
+	Cover        uint64
+	Subordinates uint32
+	Pad          uint32
 }
 
 type netniceNnPortsSeen struct {
@@ -269,6 +273,14 @@ type netniceNnSocketRecord struct {
 	Pad           uint32
 }
 
+type netniceNnSubordinate struct {
+	_     structs.HostLayout
+	First uint32
+	Last  uint32
+	Owner uint32
+	Pad   uint32
+}
+
 type netniceNnTask struct {
 	_          structs.HostLayout
 	Node       uint32
@@ -313,6 +325,7 @@ const (
 	netniceMapPolicy              = "policy"
 	netniceMapPortsSeen           = "ports_seen"
 	netniceMapSockets             = "sockets"
+	netniceMapSubordinates        = "subordinates"
 	netniceMapTasks               = "tasks"
 	netniceMapUnknown             = "unknown"
 	netniceMapUsers               = "users"
@@ -436,19 +449,20 @@ type netniceProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type netniceMapSpecs struct {
-	Cgroups   *ebpf.MapSpec `ebpf:"cgroups"`
-	Classes   *ebpf.MapSpec `ebpf:"classes"`
-	Clocks    *ebpf.MapSpec `ebpf:"clocks"`
-	Events    *ebpf.MapSpec `ebpf:"events"`
-	Execs     *ebpf.MapSpec `ebpf:"execs"`
-	Faults    *ebpf.MapSpec `ebpf:"faults"`
-	Nodes     *ebpf.MapSpec `ebpf:"nodes"`
-	Policy    *ebpf.MapSpec `ebpf:"policy"`
-	PortsSeen *ebpf.MapSpec `ebpf:"ports_seen"`
-	Sockets   *ebpf.MapSpec `ebpf:"sockets"`
-	Tasks     *ebpf.MapSpec `ebpf:"tasks"`
-	Unknown   *ebpf.MapSpec `ebpf:"unknown"`
-	Users     *ebpf.MapSpec `ebpf:"users"`
+	Cgroups      *ebpf.MapSpec `ebpf:"cgroups"`
+	Classes      *ebpf.MapSpec `ebpf:"classes"`
+	Clocks       *ebpf.MapSpec `ebpf:"clocks"`
+	Events       *ebpf.MapSpec `ebpf:"events"`
+	Execs        *ebpf.MapSpec `ebpf:"execs"`
+	Faults       *ebpf.MapSpec `ebpf:"faults"`
+	Nodes        *ebpf.MapSpec `ebpf:"nodes"`
+	Policy       *ebpf.MapSpec `ebpf:"policy"`
+	PortsSeen    *ebpf.MapSpec `ebpf:"ports_seen"`
+	Sockets      *ebpf.MapSpec `ebpf:"sockets"`
+	Subordinates *ebpf.MapSpec `ebpf:"subordinates"`
+	Tasks        *ebpf.MapSpec `ebpf:"tasks"`
+	Unknown      *ebpf.MapSpec `ebpf:"unknown"`
+	Users        *ebpf.MapSpec `ebpf:"users"`
 }
 
 // netniceVariableSpecs contains global variables before they are loaded into the kernel.
@@ -499,19 +513,20 @@ func (o *netniceObjects) Close() error {
 //
 // It can be passed to loadNetniceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type netniceMaps struct {
-	Cgroups   *ebpf.Map `ebpf:"cgroups"`
-	Classes   *ebpf.Map `ebpf:"classes"`
-	Clocks    *ebpf.Map `ebpf:"clocks"`
-	Events    *ebpf.Map `ebpf:"events"`
-	Execs     *ebpf.Map `ebpf:"execs"`
-	Faults    *ebpf.Map `ebpf:"faults"`
-	Nodes     *ebpf.Map `ebpf:"nodes"`
-	Policy    *ebpf.Map `ebpf:"policy"`
-	PortsSeen *ebpf.Map `ebpf:"ports_seen"`
-	Sockets   *ebpf.Map `ebpf:"sockets"`
-	Tasks     *ebpf.Map `ebpf:"tasks"`
-	Unknown   *ebpf.Map `ebpf:"unknown"`
-	Users     *ebpf.Map `ebpf:"users"`
+	Cgroups      *ebpf.Map `ebpf:"cgroups"`
+	Classes      *ebpf.Map `ebpf:"classes"`
+	Clocks       *ebpf.Map `ebpf:"clocks"`
+	Events       *ebpf.Map `ebpf:"events"`
+	Execs        *ebpf.Map `ebpf:"execs"`
+	Faults       *ebpf.Map `ebpf:"faults"`
+	Nodes        *ebpf.Map `ebpf:"nodes"`
+	Policy       *ebpf.Map `ebpf:"policy"`
+	PortsSeen    *ebpf.Map `ebpf:"ports_seen"`
+	Sockets      *ebpf.Map `ebpf:"sockets"`
+	Subordinates *ebpf.Map `ebpf:"subordinates"`
+	Tasks        *ebpf.Map `ebpf:"tasks"`
+	Unknown      *ebpf.Map `ebpf:"unknown"`
+	Users        *ebpf.Map `ebpf:"users"`
 }
 
 func (m *netniceMaps) Close() error {
@@ -526,6 +541,7 @@ func (m *netniceMaps) Close() error {
 		m.Policy,
 		m.PortsSeen,
 		m.Sockets,
+		m.Subordinates,
 		m.Tasks,
 		m.Unknown,
 		m.Users,
