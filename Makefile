@@ -99,6 +99,7 @@ install: build ## into PREFIX (/usr/local), with man page, header, completions a
 	install -D -m 644 docs/man/netnice.1 $(DESTDIR)$(PREFIX)/share/man/man1/netnice.1
 	install -D -m 644 docs/man/netnice.3 $(DESTDIR)$(PREFIX)/share/man/man3/netnice.3
 	install -D -m 644 docs/man/netnice.toml.5 $(DESTDIR)$(PREFIX)/share/man/man5/netnice.toml.5
+	install -D -m 644 docs/man/netnice.7 $(DESTDIR)$(PREFIX)/share/man/man7/netnice.7
 	install -D -m 644 include/netnice.h $(DESTDIR)$(PREFIX)/include/netnice.h
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	for u in netnice.service netnice.socket; do \
@@ -109,7 +110,7 @@ install: build ## into PREFIX (/usr/local), with man page, header, completions a
 	install -D -m 644 contrib/completions/netnice.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/netnice.fish
 
 uninstall: ## remove what install put there; lift limits first: netnice down
-	cd $(DESTDIR)$(PREFIX) && rm -f bin/netnice bin/nlimit share/man/man1/netnice.1 share/man/man3/netnice.3 share/man/man5/netnice.toml.5 include/netnice.h \
+	cd $(DESTDIR)$(PREFIX) && rm -f bin/netnice bin/nlimit share/man/man1/netnice.1 share/man/man3/netnice.3 share/man/man5/netnice.toml.5 share/man/man7/netnice.7 include/netnice.h \
 		lib/systemd/system/netnice.service lib/systemd/system/netnice.socket \
 		share/bash-completion/completions/netnice share/zsh/site-functions/_netnice share/fish/vendor_completions.d/netnice.fish
 
@@ -118,6 +119,7 @@ package: build $(NFPM) ## deb and rpm for this machine's architecture, into bin/
 	gzip -9nc docs/man/netnice.1 >bin/package/netnice.1.gz
 	gzip -9nc docs/man/netnice.3 >bin/package/netnice.3.gz
 	gzip -9nc docs/man/netnice.toml.5 >bin/package/netnice.toml.5.gz
+	gzip -9nc docs/man/netnice.7 >bin/package/netnice.7.gz
 	for p in deb rpm; do VERSION=$$(sed -n 's/^const release = "\(.*\)"/\1/p' internal/cli/version.go) ARCH=$$($(GO) env GOARCH) \
 		$(NFPM) package -f contrib/package/nfpm.yaml -p $$p -t bin/package/ || exit 1; done
 

@@ -247,6 +247,7 @@ const (
 	CodeNotFound     = "not_found"     // 404: no such subject
 	CodeNoLimit      = "no_limit"      // 404: the subject is there, but no limit holds for it
 	CodeConflict     = "conflict"      // 409
+	CodeBusy         = "busy"          // 429: the caller has had their share for now
 	CodeNotSupported = "not_supported" // 501: this kernel or this release cannot
 	CodeInternal     = "internal"      // 500
 )
@@ -263,6 +264,8 @@ func HTTPStatus(code string) int {
 		return http.StatusNotFound
 	case CodeConflict:
 		return http.StatusConflict
+	case CodeBusy:
+		return http.StatusTooManyRequests
 	case CodeNotSupported:
 		return http.StatusNotImplemented
 	}

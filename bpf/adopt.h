@@ -22,11 +22,14 @@ __u32 list_node;       /* only sockets on whose path it is, 0 = all */
 __u32 release_rates;   /* sockets lose their own rates, too */
 __u32 list_others;     /* sockets that are no TCP's, too */
 
-/* Mark the members of a tree. Members of trees nested in it keep theirs, whose
- * outermost node gets the new one as its parent: then the answer is true. */
-static __always_inline bool nn_adopt_task(struct task_struct *t, bool *member)
+/* Mark the members of a tree. Far: whether this is one cannot be said before
+ * its parent is looked at; the user side then runs it once more. Members of
+ * trees nested in it keep theirs, whose outermost node gets the new one as its
+ * parent: then the answer is true. */
+static __always_inline bool nn_adopt_task(struct task_struct *t, bool *member,
+					  bool *far)
 {
-	struct nn_task *e, fresh = {};
+	struct nn_task *e, *above, fresh = {};
 	struct task_struct *p = t;
 	struct nn_node *root;
 	__u32 node = adopt_node, at;
@@ -34,15 +37,22 @@ static __always_inline bool nn_adopt_task(struct task_struct *t, bool *member)
 	root = bpf_map_lookup_elem(&nodes, &node);
 	if (!root)
 		return false;
-	for (int i = 0; i < NN_ANCESTORS; i++) {
+	/* A child of a member is one, however far away the root is. */
+	above = nn_task_of(t->real_parent);
+	*member = above && above->node == node &&
+		  above->generation == root->generation;
+	*far = true;
+	for (int i = 0; i < NN_ANCESTORS && !*member; i++) {
 		__u32 tgid = BPF_CORE_READ(p, tgid);
 
 		if (tgid == adopt_root_tgid) {
 			*member = true;
 			break;
 		}
-		if (tgid <= 1)
+		if (tgid <= 1) {
+			*far = false;
 			break;
+		}
 		p = BPF_CORE_READ(p, real_parent);
 	}
 	if (!*member)
@@ -59,7 +69,7 @@ static __always_inline bool nn_adopt_task(struct task_struct *t, bool *member)
 		*e = fresh;
 		return false;
 	}
-	for (int i = 0; i < NN_PATH_MAX; i++) {
+	for (int i = 0; i < NN_TREES_DEEP; i++) {
 		struct nn_node *d = bpf_map_lookup_elem(&nodes, &at);
 
 		if (!d || (!i && d->generation != e->generation)) {

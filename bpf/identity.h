@@ -91,6 +91,27 @@ static __always_inline struct nn_task *nn_task_of(struct task_struct *t)
 	return e;
 }
 
+/* Of a full path, the innermost node that only its user wants goes: nobody gets
+ * around the administrator's limits by putting many of their own in between. */
+static __always_inline bool nn_hop_yields(struct nn_path *path)
+{
+	bool found = false;
+
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		__u32 after = (i + 1) & (NN_PATH_MAX - 1);
+		__u32 node = path->hops[i].node;
+		struct nn_node *d;
+
+		if (!found) {
+			d = bpf_map_lookup_elem(&nodes, &node);
+			found = d && d->flags & NN_NODE_OWN;
+		}
+		if (found)
+			path->hops[i] = path->hops[after];
+	}
+	return found;
+}
+
 /* Add a node to a path of n; returns of how many it is then. Not static: the
  * verifier then looks at it once, and forgets how many they are. Else it would
  * follow each number of them through each turn of the loops below. */
@@ -98,14 +119,88 @@ __noinline __u32 nn_hop_add(struct nn_path *path, __u32 n, __u32 node)
 {
 	struct nn_node *d;
 
-	if (!path || n >= NN_PATH_MAX)
+	if (!path || n > NN_PATH_MAX)
 		return n;
 	d = bpf_map_lookup_elem(&nodes, &node);
 	if (!d || !(d->flags & NN_NODE_LIVE))
 		return n;
+	if (n == NN_PATH_MAX) {
+		nn_fault(NN_FAULT_PATH_FULL);
+		if (d->flags & NN_NODE_OWN || !nn_hop_yields(path))
+			return n;
+		n--;
+	}
+	barrier_var(n); /* or the mask goes, which old verifiers need */
 	path->hops[n & (NN_PATH_MAX - 1)].node = node;
 	path->hops[n & (NN_PATH_MAX - 1)].generation = d->generation;
 	return n + 1;
+}
+
+/* Begin a path with the trees from the innermost on, of that generation. Not
+ * static, as above. */
+__noinline __u32 nn_trees_add(struct nn_path *path, __u32 at, __u32 generation)
+{
+	__u32 n = 0;
+
+	if (!path)
+		return 0;
+	for (int i = 0; i < NN_TREES_DEEP && at; i++) {
+		struct nn_node *d = bpf_map_lookup_elem(&nodes, &at);
+
+		if (!d || d->kind != NN_NODE_TREE ||
+		    (!i && d->generation != generation))
+			break;
+		n = nn_hop_add(path, n, at);
+		at = d->parent;
+	}
+	return n;
+}
+
+/* Whose a user id is that was given to somebody for their namespaces. Not
+ * static, as above. */
+__noinline __u32 nn_uid_owner(__u32 uid, __u32 entries)
+{
+	__u32 from = 0, to = entries;
+
+	for (int i = 0; i < 13 && from < to; i++) { /* 2^12 entries */
+		__u32 at = from + (to - from) / 2;
+		struct nn_subordinate *s =
+			bpf_map_lookup_elem(&subordinates, &at);
+
+		if (!s)
+			break;
+		if (uid < s->first)
+			to = at;
+		else if (uid > s->last)
+			from = at + 1;
+		else
+			return s->owner;
+	}
+	return uid;
+}
+
+/* As whom a task counts for limits on users: in a user namespace as who has
+ * made the outermost; so nobody leaves their limit by other ids there, nor by
+ * those in a file that they have made there. Not static, as above; ns is the
+ * address of the task's. */
+__noinline __u32 nn_user_of(__u32 uid, __u32 entries, __u64 ns)
+{
+	for (int i = 0; i < NN_USERNS_DEPTH && ns; i++) {
+		struct user_namespace *u = (void *)ns;
+		int level = BPF_CORE_READ(u, level);
+
+		if (level <= 0)
+			break;
+		if (level == 1) {
+			__u32 owner = BPF_CORE_READ(u, owner.val);
+
+			if (owner)
+				return owner;
+			break; /* root's: its users are as many as there are */
+		}
+		ns = (__u64)BPF_CORE_READ(u, parent);
+	}
+	return nn_uid_owner(uid, entries);
 }
 
 /* Fill an empty path, innermost first; returns how many nodes hold. */
@@ -118,17 +213,9 @@ static __always_inline __u32 nn_path_make(struct nn_policy *p,
 
 	if (p->kinds & 1 << NN_NODE_TREE) {
 		struct nn_task *e = nn_task_of(t);
-		__u32 at = e ? e->node : 0, generation = e ? e->generation : 0;
 
-		for (int i = 0; i < NN_PATH_MAX && at; i++) {
-			struct nn_node *d = bpf_map_lookup_elem(&nodes, &at);
-
-			if (!d || d->kind != NN_NODE_TREE ||
-			    (!i && d->generation != generation))
-				break;
-			n = nn_hop_add(path, n, at);
-			at = d->parent;
-		}
+		if (e)
+			n = nn_trees_add(path, e->node, e->generation);
 	}
 	if (p->kinds & 1 << NN_NODE_CGROUP) {
 		/* self is the first field of a cgroup */
@@ -146,7 +233,8 @@ static __always_inline __u32 nn_path_make(struct nn_policy *p,
 		}
 	}
 	if (p->kinds & 1 << NN_NODE_USER) {
-		__u32 uid = w->uid;
+		__u64 ns = (__u64)BPF_CORE_READ(t, real_cred, user_ns);
+		__u32 uid = nn_user_of(w->uid, p->subordinates, ns);
 
 		node = bpf_map_lookup_elem(&users, &uid);
 		if (node)

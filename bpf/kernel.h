@@ -45,6 +45,7 @@
 /* Linux 6.12; older kernels answer -EINVAL. */
 #define NN_TCP_BPF_CB_FLAGS 1008
 #define NN_CGROUP_DEPTH	    12 /* levels upwards that are looked at */
+#define NN_USERNS_DEPTH	    34 /* the kernel allows 32 */
 
 #define __core		    __attribute__((preserve_access_index))
 
@@ -56,10 +57,17 @@ typedef struct {
 	__u32 val;
 } __core kgid_t;
 
+struct user_namespace {
+	struct user_namespace *parent;
+	int level;
+	kuid_t owner;
+} __core;
+
 struct cred {
 	kuid_t uid;
 	kuid_t euid;
 	kgid_t egid;
+	struct user_namespace *user_ns;
 } __core;
 
 struct kernfs_node {

@@ -77,6 +77,15 @@ struct {
 	__type(value, struct nn_hop);
 } socket_nodes SEC(".maps");
 
+/* Sorted, none overlap; the policy says how many there are. Written by the user
+ * side, from /etc/subuid: those of 4096 users, 64 KB. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NN_SUBORDINATES);
+	__type(key, __u32);
+	__type(value, struct nn_subordinate);
+} subordinates SEC(".maps");
+
 /* What holds now; written by the user side. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -160,12 +160,13 @@ int nn_adopt_tasks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct nn_member_record r = {};
-	bool member = false;
+	bool member = false, far = false;
 
 	if (!task)
 		return 0;
-	r.nests = nn_adopt_task(task, &member);
-	if (!member)
+	r.nests = nn_adopt_task(task, &member, &far);
+	r.far = far && !member;
+	if (!member && !r.far)
 		return 0;
 	r.cgroup = task->cgroups->dfl_cgrp->kn->id;
 	bpf_seq_write(ctx->meta->seq, &r, sizeof(r));

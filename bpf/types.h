@@ -19,7 +19,9 @@
 #define NN_CHILD_DATAGRAMS (1ULL << 31)
 /* The class of all that is received below a node; no program has tgid 0. */
 #define NN_CHILD_INFLOW	  (1ULL << 61)
-#define NN_PATH_MAX	  8 /* nodes that may hold for one socket */
+#define NN_PATH_MAX	  8  /* nodes that may hold for one socket */
+#define NN_TREES_DEEP	  16 /* trees of processes around each other */
+#define NN_SUBORDINATES	  4096
 #define NN_WEIGHT_DEFAULT 100
 #define NN_WEIGHT_MAX	  10000
 
@@ -67,6 +69,7 @@ enum nn_node_flags {
 	NN_NODE_LOOPBACK =
 		1 << 1, /* limits the machine's traffic to itself too */
 	NN_NODE_METER_OFF = 1 << 2, /* received bytes do not count in total */
+	NN_NODE_OWN = 1 << 3, /* only its user wants it: yields to others */
 };
 
 /* One owner's wish in one direction. */
@@ -225,7 +228,15 @@ struct nn_policy {
 	__u32 host_node;
 	__u32 queues; /* for what is no TCP; changes as they come, 0 = none */
 	__u64 cover;  /* the cgroup that the egress hook is on, 0 = the root */
-	__u32 daemon; /* 1: one runs, unless it was killed */
+	__u32 subordinates; /* entries of the map of that name */
+	__u32 daemon;	    /* 1: one runs, unless it was killed */
+};
+
+/* User ids that were given to a user, for namespaces: they count as theirs. */
+struct nn_subordinate {
+	__u32 first;
+	__u32 last;
+	__u32 owner;
 	__u32 pad;
 };
 
@@ -236,6 +247,7 @@ enum nn_fault {
 	NN_FAULT_TASK_STORAGE,
 	NN_FAULT_SOCKET_STORAGE,
 	NN_FAULT_EVENT_LOST,
+	NN_FAULT_PATH_FULL, /* a ninth node: a user's own does not hold */
 	NN_FAULTS,
 };
 
@@ -326,7 +338,7 @@ struct nn_task_record {
 struct nn_member_record {
 	__u64 cgroup;
 	__u32 nests; /* in a tree that is nested in the new one */
-	__u32 pad;
+	__u32 far;   /* no member yet: whether it is one was too far to see */
 };
 
 struct nn_socket_record {

@@ -19,7 +19,7 @@ func (d *Daemon) getEvents(w http.ResponseWriter, _ *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.events == nil {
-		answer(w, http.StatusConflict, api.Error{Code: api.CodeConflict, Message: "you listen to events already", Hint: "end one"})
+		answer(w, http.StatusForbidden, api.Error{Code: api.CodeDenied, Message: "you listen to events already", Hint: "end one"})
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/netnice/netnice/api"
@@ -43,9 +44,6 @@ type Backend interface {
 	Down(ctx context.Context, by auth.Actor) error
 }
 
-// MaxBody bounds the body of a request, in bytes.
-const MaxBody = 64 << 10
-
 // Timeouts of a connection. Setting a limit on a machine with very many open
 // connections takes the kernel a while, hence the long write.
 const (
@@ -53,7 +51,6 @@ const (
 	readTimeout   = 10 * time.Second
 	writeTimeout  = 60 * time.Second
 	idleTimeout   = 60 * time.Second
-	maxHeader     = 16 << 10
 )
 
 // NewServer returns an HTTP server for connections of an auth.Listener.
@@ -65,7 +62,7 @@ func NewServer(b Backend, log *slog.Logger) *http.Server {
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
+		MaxHeaderBytes:    auth.MaxHeader,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 }
@@ -84,14 +81,21 @@ func Handler(b Backend) http.Handler {
 	mux.HandleFunc("GET /v1/why", s.with(s.why))
 	mux.HandleFunc("GET "+EventsPath, s.events)
 	mux.HandleFunc("POST /v1/down", s.with(s.down))
-	mux.HandleFunc("/", s.with(func(_ auth.Actor, r *http.Request) (any, error) {
+	none := s.with(func(_ auth.Actor, r *http.Request) (any, error) {
 		return nil, &api.Error{
 			Code:    api.CodeNotFound,
-			Message: fmt.Sprintf("no such call: %s %s", r.Method, r.URL.Path),
+			Message: fmt.Sprintf("no such call: %.20s %.200s", r.Method, r.URL.Path),
 			Hint:    "netnice status shows which version of netnice the daemon is",
 		}
-	}))
-	return mux
+	})
+	mux.HandleFunc("/", none)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.RequestURI == "*" { // which the mux answers itself, without a word
+			none(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 type server struct{ Backend }
@@ -104,7 +108,7 @@ func (server) with(f func(auth.Actor, *http.Request) (any, error)) http.HandlerF
 			writeError(w, auth.Denied("the caller is unknown", "connect to the daemon's unix socket"))
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
+		r.Body = http.MaxBytesReader(w, r.Body, auth.MaxBody)
 		answer, err := f(actor, r)
 		if err != nil {
 			writeError(w, err)
@@ -148,6 +152,9 @@ func (s server) set(by auth.Actor, r *http.Request) (any, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, badRequest("the request's body holds more than one object")
 	}
+	if len(req.Subject.ID) > auth.MaxName {
+		return nil, badRequest("the subject's name has more than %d bytes", auth.MaxName)
+	}
 	return s.Set(r.Context(), by, req)
 }
 
@@ -185,6 +192,9 @@ func querySubject(r *http.Request) (api.Subject, error) {
 	if err != nil {
 		return api.Subject{}, badRequest("%v", err)
 	}
+	if len(subject.ID) > auth.MaxName {
+		return api.Subject{}, badRequest("the subject's name has more than %d bytes", auth.MaxName)
+	}
 	return subject, nil
 }
 
@@ -202,8 +212,15 @@ func onlyQuery(r *http.Request, allowed ...string) error {
 	return nil
 }
 
+// mostSaid bounds how much of what a caller sent is said back, in bytes.
+const mostSaid = 1000
+
 func badRequest(format string, args ...any) error {
-	return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...)}
+	text := fmt.Sprintf(format, args...)
+	if len(text) > mostSaid {
+		text = strings.ToValidUTF8(text[:mostSaid], "") + "..."
+	}
+	return &api.Error{Code: api.CodeBadRequest, Message: text}
 }
 
 // writeError sends err as an api.Error with the HTTP status of its code.

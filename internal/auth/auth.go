@@ -6,6 +6,7 @@ package auth
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/netnice/netnice/api"
@@ -19,10 +20,11 @@ var ErrDenied = errors.New("permission denied")
 type Actor struct {
 	UID, GID uint32
 	PID      int
+	Admin    bool // a member of the administrators' group
 }
 
-// Root reports whether the caller is the administrator.
-func (a Actor) Root() bool { return a.UID == 0 }
+// Root reports whether the caller is an administrator: root, or of their group.
+func (a Actor) Root() bool { return a.UID == 0 || a.Admin }
 
 // Owner says in whose name the caller's wishes are stored.
 func (a Actor) Owner() enforce.Owner {
@@ -35,53 +37,101 @@ func (a Actor) Owner() enforce.Owner {
 // Action is what a caller asks for.
 type Action int
 
-// The actions. Reading (status, list, show) is open to everybody who can open
-// the socket, and so is not among them.
+// The actions.
 const (
-	Set    Action = iota // set, tighten or lift a wish of their own
-	Remove               // lift every wish of their own
-	Scope                // move a process into a cgroup of its own
-	Down                 // lift everything and stop
+	Read        Action = iota
+	Set                // set, tighten or lift a wish of their own
+	Remove             // lift every wish of their own
+	LiftOthers         // lift another's wish
+	Scope              // move a process into a cgroup of its own
+	RaiseWeight        // above the default
+	TestRules          // see which rules match a process
+	Measure            // see what a process's connections wait for
+	ReadRules          // see the rules of a user's own file, and have it read again
+	Down               // lift everything and stop
 )
 
 // Target is what the action is done to.
 type Target struct {
 	Subject api.Subject
 	Kind    enforce.Kind
-	// UID owns the target: the process's real user, the user themselves, or who
-	// asked for the scope that the cgroup is; 0 for all else.
+	// UID owns the target: the process's real user, the user themselves, who asked for the
+	// scope that the cgroup is, or whose wish or file it is; 0 for all else.
 	UID uint32
 	// Wish is what is to be set; it is used for the remedy only.
 	Wish api.Wish
 }
 
-// Check consults the table:
-//
-//	who   set, remove                                    scope            down
-//	root  everything                                     every process    yes
-//	user  their own wishes, on processes of theirs, on   processes of     no
-//	      themselves, on scopes that they asked for      theirs
-//
-// The error is an *api.Error with the code denied whose hint is the command
-// that would do it.
+// Who may do something.
+type Who int
+
+// Administrators may do everything.
+const (
+	Administrators Who = iota
+	Owners             // and whose the target is
+	Everybody
+)
+
+func (w Who) String() string {
+	return [...]string{"administrators", "administrators, and whose it is", "everybody"}[w]
+}
+
+// Right is one line of the table of who may do what.
+type Right struct {
+	What string // for people
+	Acts []Action
+	Kind enforce.Kind // of the target; 0 = any, or none
+	Who  Who
+}
+
+// Table returns who may do what: it decides, and netnice(7) has it. The first line that
+// names the action and the kind counts; what is in no line is the administrators'.
+func Table() []Right {
+	wish := []Action{Set, Remove}
+	return []Right{
+		{"see the limits, the daemon and the administrator's rules", []Action{Read}, 0, Everybody},
+		{"set, change and lift a wish of one's own on a process", wish, enforce.KindTree, Owners},
+		{"the same on a user", wish, enforce.KindUser, Owners},
+		{"the same on a cgroup that --scope made", wish, enforce.KindCgroup, Owners},
+		{"the same on the host, and any other cgroup, unit or container", wish, enforce.KindHost, Administrators},
+		{"move a process into a cgroup of its own (--scope)", []Action{Scope}, enforce.KindTree, Owners},
+		{"see which rules match a process", []Action{TestRules}, enforce.KindTree, Owners},
+		{"measure which limit binds its connections (netnice why)", []Action{Measure}, enforce.KindTree, Owners},
+		{"see a user's own rules, and have them read again", []Action{ReadRules}, 0, Owners},
+		{"raise a weight above 100", []Action{RaiseWeight}, 0, Administrators},
+		{"lift a wish of somebody else's", []Action{LiftOthers}, 0, Administrators},
+		{"lift everything (netnice down)", []Action{Down}, 0, Administrators},
+	}
+}
+
+// Check consults the table. The error is an *api.Error with the code denied whose hint is
+// the command that would do it.
 func Check(a Actor, act Action, t Target) error {
-	if a.Root() {
+	if a.Root() || may(a, act, t) {
 		return nil
 	}
-	own := t.UID == a.UID
 	switch act {
-	case Set, Remove:
-		if own && (t.Kind == enforce.KindTree || t.Kind == enforce.KindUser || t.Kind == enforce.KindCgroup) {
-			return nil
-		}
-	case Scope:
-		if own && t.Kind == enforce.KindTree {
-			return nil
-		}
 	case Down:
 		return Denied("only the administrator may lift all limits", "sudo netnice down")
+	case RaiseWeight:
+		return Denied("only the administrator may raise a weight above 100", Command(Set, t.Subject, t.Wish))
+	case LiftOthers:
+		return Denied(fmt.Sprintf("the limit on %s was set by somebody else", t.Subject), Command(Remove, t.Subject, api.Wish{}))
+	case Measure:
+		return Denied(fmt.Sprintf("process %s belongs to another user, whose connections are theirs", t.Subject.ID), "sudo netnice why "+t.Subject.ID)
+	case TestRules:
+		return Denied(fmt.Sprintf("process %s belongs to another user, whose rules are theirs", t.Subject.ID), "sudo netnice rules test "+t.Subject.ID)
 	}
 	return Denied(reason(t), Command(act, t.Subject, t.Wish))
+}
+
+func may(a Actor, act Action, t Target) bool {
+	for _, r := range Table() {
+		if slices.Contains(r.Acts, act) && (r.Kind == 0 || r.Kind == t.Kind) {
+			return r.Who == Everybody || r.Who == Owners && t.UID == a.UID
+		}
+	}
+	return false
 }
 
 func reason(t Target) string {

@@ -4,11 +4,16 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
 	"github.com/netnice/netnice/internal/enforce"
 )
 
@@ -88,7 +93,7 @@ func TestListenerKnowsItsCallers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)
-	l := NewListener(raw)
+	l := NewListener(raw, Options{})
 	defer l.Close()
 	client, err := net.Dial("unix", path)
 	require.NoError(t, err)
@@ -108,7 +113,7 @@ func TestListenerKnowsItsCallers(t *testing.T) {
 }
 
 func TestListenerBoundsAUser(t *testing.T) {
-	l := NewListener(nil)
+	l := NewListener(nil, Options{})
 	for range MaxConnsPerUser {
 		require.True(t, l.enter(1000))
 	}
@@ -119,4 +124,74 @@ func TestListenerBoundsAUser(t *testing.T) {
 	}
 	l.leave(1000)
 	require.True(t, l.enter(1000))
+}
+
+// Members of a group are administrators: by the primary one, and by the others.
+func TestListenerKnowsTheGroup(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	require.NoError(t, err)
+	group := uint32(os.Getgid())
+	l := NewListener(raw, Options{Group: &group})
+	defer l.Close()
+	calls := func() Actor {
+		client, err := net.Dial("unix", path)
+		require.NoError(t, err)
+		defer client.Close()
+		c, err := l.Accept()
+		require.NoError(t, err)
+		defer c.Close()
+		return c.(*Conn).Actor
+	}
+	a := calls()
+	require.True(t, a.Admin, "by the primary group")
+	require.True(t, Actor{UID: 1000, Admin: true}.Root())
+	require.Equal(t, enforce.OwnerAdmin, Actor{UID: 1000, Admin: true}.Owner())
+	group = 54321
+	require.False(t, calls().Admin)
+	if os.Getuid() != 0 {
+		t.Skip("only root may join groups")
+	}
+	runtime.LockOSThread() // never unlocked: this thread alone is in them
+	list := make([]uint32, 300)
+	for i := range list {
+		list[i] = 50000 + uint32(i)
+	}
+	list[299] = group
+	_, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(list)), uintptr(unsafe.Pointer(&list[0])), 0)
+	require.Zero(t, errno)
+	require.True(t, calls().Admin, "one of 300")
+	group = 54322
+	require.False(t, calls().Admin)
+}
+
+// One connection too many is answered, and not just closed.
+func TestListenerAnswersOneTooMany(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	require.NoError(t, err)
+	l := NewListener(raw, Options{CountsAs: func(uint32) uint32 { return 1000 }})
+	defer l.Close()
+	go func() {
+		for {
+			if _, err := l.Accept(); err != nil {
+				return
+			}
+		}
+	}()
+	for range MaxConnsPerUser {
+		c, err := net.Dial("unix", path)
+		require.NoError(t, err)
+		defer c.Close()
+	}
+	require.Eventually(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.conns[1000] == MaxConnsPerUser
+	}, 5*time.Second, time.Millisecond)
+	_, err = client.New(path).Status(t.Context())
+	var e *api.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, api.CodeBusy, e.Code)
+	require.NotEmpty(t, e.Hint)
 }

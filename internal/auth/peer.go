@@ -2,29 +2,46 @@ package auth
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"slices"
 	"sync"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
-)
 
-// MaxConnsPerUser bounds the connections that one uid may hold open at a time;
-// one more is closed at once. Root has no bound.
-const MaxConnsPerUser = 64
+	"github.com/netnice/netnice/api"
+)
 
 // Listener accepts connections of a unix socket and learns who is calling.
 type Listener struct {
 	*net.UnixListener
+	opts Options
 
-	mu    sync.Mutex
-	conns map[uint32]int
+	mu      sync.Mutex
+	conns   map[uint32]int // open, by whom they count for
+	ofUsers int            // of these, all but root's
+	refused int            // whom an answer is being given to
+}
+
+// Options of a Listener; the zero value is one.
+type Options struct {
+	// Group is the administrators' group: nil = there is none.
+	Group *uint32
+	// CountsAs says as whom a user id counts; nil = each as itself.
+	CountsAs func(uid uint32) uint32
 }
 
 // NewListener wraps l.
-func NewListener(l *net.UnixListener) *Listener {
-	return &Listener{UnixListener: l, conns: make(map[uint32]int)}
+func NewListener(l *net.UnixListener, opts Options) *Listener {
+	if opts.CountsAs == nil {
+		opts.CountsAs = func(uid uint32) uint32 { return uid }
+	}
+	return &Listener{UnixListener: l, opts: opts, conns: make(map[uint32]int)}
 }
 
 // Accept returns the next connection, a *Conn.
@@ -34,31 +51,82 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		actor, err := peer(c)
-		if err != nil || !l.enter(actor.UID) {
-			c.Close() // nobody to answer to, or one too many of theirs
+		actor, err := peer(c, l.opts.Group)
+		if err != nil {
+			c.Close() // nobody to answer to
 			continue
 		}
-		return &Conn{UnixConn: c, Actor: actor, leave: sync.OnceFunc(func() { l.leave(actor.UID) })}, nil
+		who := l.opts.CountsAs(actor.UID)
+		if !l.enter(who) {
+			l.refuse(c)
+			continue
+		}
+		return &Conn{UnixConn: c, Actor: actor, leave: sync.OnceFunc(func() { l.leave(who) })}, nil
 	}
 }
 
 func (l *Listener) enter(uid uint32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if uid != 0 && l.conns[uid] >= MaxConnsPerUser {
+	if uid != 0 && (l.conns[uid] >= MaxConnsPerUser || l.ofUsers >= MaxConnsOfUsers) {
 		return false
 	}
 	l.conns[uid]++
+	if uid != 0 {
+		l.ofUsers++
+	}
 	return true
 }
 
 func (l *Listener) leave(uid uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if uid != 0 {
+		l.ofUsers--
+	}
 	if l.conns[uid]--; l.conns[uid] == 0 {
 		delete(l.conns, uid)
 	}
+}
+
+// How many are told at a time that they have too many connections, and for how long it is
+// waited for what they ask: an answer to nothing would be lost. More are closed at once.
+const (
+	mostRefused   = 32
+	refusePatient = time.Second
+)
+
+// refuse answers whatever is asked on a connection that is one too many.
+func (l *Listener) refuse(c *net.UnixConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refused == mostRefused {
+		c.Close()
+		return
+	}
+	l.refused++
+	go func() {
+		defer func() {
+			c.Close()
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.refused--
+		}()
+		_ = c.SetDeadline(time.Now().Add(refusePatient)) // else it ends when they do
+		if _, err := c.Read(make([]byte, MaxHeader)); err == nil {
+			_, _ = c.Write(tooMany()) // who has gone misses nothing
+		}
+	}()
+}
+
+// tooMany is the answer, as HTTP has it.
+func tooMany() []byte {
+	var refusal *api.Error
+	errors.As(Busy(fmt.Sprintf("%d connections of yours to the daemon, or %d of all users, are open already", MaxConnsPerUser, MaxConnsOfUsers)), &refusal)
+	body, _ := json.Marshal(refusal) // of texts alone
+	status := api.HTTPStatus(refusal.Code)
+	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+		status, http.StatusText(status), len(body), body)
 }
 
 // Conn is a connection whose other end is known.
@@ -75,20 +143,44 @@ func (c *Conn) Close() error {
 }
 
 // peer asks the kernel who connected.
-func peer(c *net.UnixConn) (Actor, error) {
+func peer(c *net.UnixConn, group *uint32) (Actor, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return Actor{}, fmt.Errorf("peer credentials: %w", err)
 	}
 	var cred *unix.Ucred
 	var credErr error
+	member := false
 	err = raw.Control(func(fd uintptr) {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if credErr == nil && group != nil {
+			member = cred.Gid == *group || peerIsIn(fd, *group)
+		}
 	})
 	if err := errors.Join(err, credErr); err != nil {
 		return Actor{}, fmt.Errorf("peer credentials: %w", err)
 	}
-	return Actor{UID: cred.Uid, GID: cred.Gid, PID: int(cred.Pid)}, nil
+	return Actor{UID: cred.Uid, GID: cred.Gid, PID: int(cred.Pid), Admin: member}, nil
+}
+
+// peerIsIn looks for a group among the supplementary ones of the other end. Without an
+// answer it is not in it.
+func peerIsIn(fd uintptr, group uint32) bool {
+	const most = 1 << 16 // NGROUPS_MAX of the kernel
+	for room := 64; room <= most; room *= 4 {
+		list := make([]uint32, room)
+		size := uint32(len(list) * 4)
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(&list[0])), uintptr(unsafe.Pointer(&size)), 0)
+		switch errno {
+		case 0:
+			return slices.Contains(list[:size/4], group)
+		case unix.ERANGE:
+			continue
+		}
+		return false
+	}
+	return false
 }
 
 type actorKey struct{}

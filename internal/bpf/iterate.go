@@ -83,6 +83,9 @@ func records[T any](b []byte, err error) ([]T, error) {
 // every task of the machine is faster for larger ones.
 const fewProcesses = 32
 
+// mostLooks bounds the looks for the members of a deep tree.
+const mostLooks = 16
+
 // Adopted is what AdoptTasks found.
 type Adopted struct {
 	// Members are the processes that were visited, nil where those of the whole
@@ -90,11 +93,20 @@ type Adopted struct {
 	Members []uint32
 	Nests   bool // trees are nested in the new one
 	Cgroups map[uint64]bool
+
+	far   bool // a process is so deep that it takes another look
+	found int  // tasks, in this one
 }
 
 func (a *Adopted) add(out []byte) {
 	list, _ := records[MemberRecord](out, nil) // which has no error without one
+	a.far, a.found = false, 0
 	for _, r := range list {
+		if r.Far != 0 {
+			a.far = true
+			continue
+		}
+		a.found++
 		a.Nests = a.Nests || r.Nests != 0
 		a.Cgroups[r.Cgroup] = true
 	}
@@ -122,7 +134,11 @@ func (o *Object) AdoptTasks(root, node, outer uint32) (a Adopted, err error) {
 		})
 	}
 	// Twice, so that a child forked during the first pass is seen by the second.
-	for pass := 0; pass < 2 && a.Members == nil && err == nil; pass++ {
+	// And once more while some are too deep to tell, and more are found: parents come
+	// first, but for numbers that were used again.
+	before := 0
+	for pass := 0; (pass < 2 || a.far && a.found > before && pass < mostLooks) && a.Members == nil && err == nil; pass++ {
+		before = a.found
 		var out []byte
 		out, err = run(o.NnAdoptTasks, nil)
 		a.add(out)

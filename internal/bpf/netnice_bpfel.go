@@ -110,7 +110,8 @@ const (
 	netniceNnFaultNN_FAULT_TASK_STORAGE   netniceNnFault = 2
 	netniceNnFaultNN_FAULT_SOCKET_STORAGE netniceNnFault = 3
 	netniceNnFaultNN_FAULT_EVENT_LOST     netniceNnFault = 4
-	netniceNnFaultNN_FAULTS               netniceNnFault = 5
+	netniceNnFaultNN_FAULT_PATH_FULL      netniceNnFault = 5
+	netniceNnFaultNN_FAULTS               netniceNnFault = 6
 )
 
 type netniceNnHop struct {
@@ -132,7 +133,7 @@ type netniceNnMemberRecord struct {
 	_      structs.HostLayout
 	Cgroup uint64
 	Nests  uint32
-	Pad    uint32
+	Far    uint32
 }
 
 type netniceNnNode struct {
@@ -156,6 +157,7 @@ const (
 	netniceNnNodeFlagsNN_NODE_LIVE      netniceNnNodeFlags = 1
 	netniceNnNodeFlagsNN_NODE_LOOPBACK  netniceNnNodeFlags = 2
 	netniceNnNodeFlagsNN_NODE_METER_OFF netniceNnNodeFlags = 4
+	netniceNnNodeFlagsNN_NODE_OWN       netniceNnNodeFlags = 8
 )
 
 type netniceNnNodeKind uint32
@@ -182,14 +184,14 @@ const (
 )
 
 type netniceNnPolicy struct {
-	_        structs.HostLayout
-	Epoch    uint32
-	Kinds    uint32
-	HostNode uint32
-	Queues   uint32
-	Cover    uint64
-	Daemon   uint32
-	Pad      uint32
+	_            structs.HostLayout
+	Epoch        uint32
+	Kinds        uint32
+	HostNode     uint32
+	Queues       uint32
+	Cover        uint64
+	Subordinates uint32
+	Daemon       uint32
 }
 
 type netniceNnPortsSeen struct {
@@ -310,6 +312,14 @@ type netniceNnSocketRecord struct {
 	Pad           uint32
 }
 
+type netniceNnSubordinate struct {
+	_     structs.HostLayout
+	First uint32
+	Last  uint32
+	Owner uint32
+	Pad   uint32
+}
+
 type netniceNnTask struct {
 	_          structs.HostLayout
 	Node       uint32
@@ -358,6 +368,7 @@ const (
 	netniceMapRequests            = "requests"
 	netniceMapSocketNodes         = "socket_nodes"
 	netniceMapSockets             = "sockets"
+	netniceMapSubordinates        = "subordinates"
 	netniceMapTasks               = "tasks"
 	netniceMapUnknown             = "unknown"
 	netniceMapUsers               = "users"
@@ -486,23 +497,24 @@ type netniceProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type netniceMapSpecs struct {
-	Answers     *ebpf.MapSpec `ebpf:"answers"`
-	Asked       *ebpf.MapSpec `ebpf:"asked"`
-	Cgroups     *ebpf.MapSpec `ebpf:"cgroups"`
-	Classes     *ebpf.MapSpec `ebpf:"classes"`
-	Clocks      *ebpf.MapSpec `ebpf:"clocks"`
-	Events      *ebpf.MapSpec `ebpf:"events"`
-	Execs       *ebpf.MapSpec `ebpf:"execs"`
-	Faults      *ebpf.MapSpec `ebpf:"faults"`
-	Nodes       *ebpf.MapSpec `ebpf:"nodes"`
-	Policy      *ebpf.MapSpec `ebpf:"policy"`
-	PortsSeen   *ebpf.MapSpec `ebpf:"ports_seen"`
-	Requests    *ebpf.MapSpec `ebpf:"requests"`
-	SocketNodes *ebpf.MapSpec `ebpf:"socket_nodes"`
-	Sockets     *ebpf.MapSpec `ebpf:"sockets"`
-	Tasks       *ebpf.MapSpec `ebpf:"tasks"`
-	Unknown     *ebpf.MapSpec `ebpf:"unknown"`
-	Users       *ebpf.MapSpec `ebpf:"users"`
+	Answers      *ebpf.MapSpec `ebpf:"answers"`
+	Asked        *ebpf.MapSpec `ebpf:"asked"`
+	Cgroups      *ebpf.MapSpec `ebpf:"cgroups"`
+	Classes      *ebpf.MapSpec `ebpf:"classes"`
+	Clocks       *ebpf.MapSpec `ebpf:"clocks"`
+	Events       *ebpf.MapSpec `ebpf:"events"`
+	Execs        *ebpf.MapSpec `ebpf:"execs"`
+	Faults       *ebpf.MapSpec `ebpf:"faults"`
+	Nodes        *ebpf.MapSpec `ebpf:"nodes"`
+	Policy       *ebpf.MapSpec `ebpf:"policy"`
+	PortsSeen    *ebpf.MapSpec `ebpf:"ports_seen"`
+	Requests     *ebpf.MapSpec `ebpf:"requests"`
+	SocketNodes  *ebpf.MapSpec `ebpf:"socket_nodes"`
+	Sockets      *ebpf.MapSpec `ebpf:"sockets"`
+	Subordinates *ebpf.MapSpec `ebpf:"subordinates"`
+	Tasks        *ebpf.MapSpec `ebpf:"tasks"`
+	Unknown      *ebpf.MapSpec `ebpf:"unknown"`
+	Users        *ebpf.MapSpec `ebpf:"users"`
 }
 
 // netniceVariableSpecs contains global variables before they are loaded into the kernel.
@@ -556,23 +568,24 @@ func (o *netniceObjects) Close() error {
 //
 // It can be passed to loadNetniceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type netniceMaps struct {
-	Answers     *ebpf.Map `ebpf:"answers"`
-	Asked       *ebpf.Map `ebpf:"asked"`
-	Cgroups     *ebpf.Map `ebpf:"cgroups"`
-	Classes     *ebpf.Map `ebpf:"classes"`
-	Clocks      *ebpf.Map `ebpf:"clocks"`
-	Events      *ebpf.Map `ebpf:"events"`
-	Execs       *ebpf.Map `ebpf:"execs"`
-	Faults      *ebpf.Map `ebpf:"faults"`
-	Nodes       *ebpf.Map `ebpf:"nodes"`
-	Policy      *ebpf.Map `ebpf:"policy"`
-	PortsSeen   *ebpf.Map `ebpf:"ports_seen"`
-	Requests    *ebpf.Map `ebpf:"requests"`
-	SocketNodes *ebpf.Map `ebpf:"socket_nodes"`
-	Sockets     *ebpf.Map `ebpf:"sockets"`
-	Tasks       *ebpf.Map `ebpf:"tasks"`
-	Unknown     *ebpf.Map `ebpf:"unknown"`
-	Users       *ebpf.Map `ebpf:"users"`
+	Answers      *ebpf.Map `ebpf:"answers"`
+	Asked        *ebpf.Map `ebpf:"asked"`
+	Cgroups      *ebpf.Map `ebpf:"cgroups"`
+	Classes      *ebpf.Map `ebpf:"classes"`
+	Clocks       *ebpf.Map `ebpf:"clocks"`
+	Events       *ebpf.Map `ebpf:"events"`
+	Execs        *ebpf.Map `ebpf:"execs"`
+	Faults       *ebpf.Map `ebpf:"faults"`
+	Nodes        *ebpf.Map `ebpf:"nodes"`
+	Policy       *ebpf.Map `ebpf:"policy"`
+	PortsSeen    *ebpf.Map `ebpf:"ports_seen"`
+	Requests     *ebpf.Map `ebpf:"requests"`
+	SocketNodes  *ebpf.Map `ebpf:"socket_nodes"`
+	Sockets      *ebpf.Map `ebpf:"sockets"`
+	Subordinates *ebpf.Map `ebpf:"subordinates"`
+	Tasks        *ebpf.Map `ebpf:"tasks"`
+	Unknown      *ebpf.Map `ebpf:"unknown"`
+	Users        *ebpf.Map `ebpf:"users"`
 }
 
 func (m *netniceMaps) Close() error {
@@ -591,6 +604,7 @@ func (m *netniceMaps) Close() error {
 		m.Requests,
 		m.SocketNodes,
 		m.Sockets,
+		m.Subordinates,
 		m.Tasks,
 		m.Unknown,
 		m.Users,

@@ -131,14 +131,14 @@ type sendingNnOutflowKey struct {
 }
 
 type sendingNnPolicy struct {
-	_        structs.HostLayout
-	Epoch    uint32
-	Kinds    uint32
-	HostNode uint32
-	Queues   uint32
-	Cover    uint64
-	Daemon   uint32
-	Pad      uint32
+	_            structs.HostLayout
+	Epoch        uint32
+	Kinds        uint32
+	HostNode     uint32
+	Queues       uint32
+	Cover        uint64
+	Subordinates uint32
+	Daemon       uint32
 }
 
 type sendingNnPortsSeen struct {
@@ -204,6 +204,14 @@ type sendingNnSocket struct {
 	OutIfindex         uint32
 }
 
+type sendingNnSubordinate struct {
+	_     structs.HostLayout
+	First uint32
+	Last  uint32
+	Owner uint32
+	Pad   uint32
+}
+
 type sendingNnTask struct {
 	_          structs.HostLayout
 	Node       uint32
@@ -235,6 +243,7 @@ const (
 	sendingMapSender          = "sender"
 	sendingMapSocketNodes     = "socket_nodes"
 	sendingMapSockets         = "sockets"
+	sendingMapSubordinates    = "subordinates"
 	sendingMapTasks           = "tasks"
 	sendingMapUnknown         = "unknown"
 	sendingMapUsers           = "users"
@@ -295,24 +304,25 @@ type sendingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingMapSpecs struct {
-	Cgroups     *ebpf.MapSpec `ebpf:"cgroups"`
-	Classes     *ebpf.MapSpec `ebpf:"classes"`
-	Clocks      *ebpf.MapSpec `ebpf:"clocks"`
-	Events      *ebpf.MapSpec `ebpf:"events"`
-	Faults      *ebpf.MapSpec `ebpf:"faults"`
-	Nodes       *ebpf.MapSpec `ebpf:"nodes"`
-	Outflows    *ebpf.MapSpec `ebpf:"outflows"`
-	Policy      *ebpf.MapSpec `ebpf:"policy"`
-	PortsSeen   *ebpf.MapSpec `ebpf:"ports_seen"`
-	SendDevices *ebpf.MapSpec `ebpf:"send_devices"`
-	SendFaults  *ebpf.MapSpec `ebpf:"send_faults"`
-	SendSlots   *ebpf.MapSpec `ebpf:"send_slots"`
-	Sender      *ebpf.MapSpec `ebpf:"sender"`
-	SocketNodes *ebpf.MapSpec `ebpf:"socket_nodes"`
-	Sockets     *ebpf.MapSpec `ebpf:"sockets"`
-	Tasks       *ebpf.MapSpec `ebpf:"tasks"`
-	Unknown     *ebpf.MapSpec `ebpf:"unknown"`
-	Users       *ebpf.MapSpec `ebpf:"users"`
+	Cgroups      *ebpf.MapSpec `ebpf:"cgroups"`
+	Classes      *ebpf.MapSpec `ebpf:"classes"`
+	Clocks       *ebpf.MapSpec `ebpf:"clocks"`
+	Events       *ebpf.MapSpec `ebpf:"events"`
+	Faults       *ebpf.MapSpec `ebpf:"faults"`
+	Nodes        *ebpf.MapSpec `ebpf:"nodes"`
+	Outflows     *ebpf.MapSpec `ebpf:"outflows"`
+	Policy       *ebpf.MapSpec `ebpf:"policy"`
+	PortsSeen    *ebpf.MapSpec `ebpf:"ports_seen"`
+	SendDevices  *ebpf.MapSpec `ebpf:"send_devices"`
+	SendFaults   *ebpf.MapSpec `ebpf:"send_faults"`
+	SendSlots    *ebpf.MapSpec `ebpf:"send_slots"`
+	Sender       *ebpf.MapSpec `ebpf:"sender"`
+	SocketNodes  *ebpf.MapSpec `ebpf:"socket_nodes"`
+	Sockets      *ebpf.MapSpec `ebpf:"sockets"`
+	Subordinates *ebpf.MapSpec `ebpf:"subordinates"`
+	Tasks        *ebpf.MapSpec `ebpf:"tasks"`
+	Unknown      *ebpf.MapSpec `ebpf:"unknown"`
+	Users        *ebpf.MapSpec `ebpf:"users"`
 }
 
 // sendingVariableSpecs contains global variables before they are loaded into the kernel.
@@ -342,24 +352,25 @@ func (o *sendingObjects) Close() error {
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingMaps struct {
-	Cgroups     *ebpf.Map `ebpf:"cgroups"`
-	Classes     *ebpf.Map `ebpf:"classes"`
-	Clocks      *ebpf.Map `ebpf:"clocks"`
-	Events      *ebpf.Map `ebpf:"events"`
-	Faults      *ebpf.Map `ebpf:"faults"`
-	Nodes       *ebpf.Map `ebpf:"nodes"`
-	Outflows    *ebpf.Map `ebpf:"outflows"`
-	Policy      *ebpf.Map `ebpf:"policy"`
-	PortsSeen   *ebpf.Map `ebpf:"ports_seen"`
-	SendDevices *ebpf.Map `ebpf:"send_devices"`
-	SendFaults  *ebpf.Map `ebpf:"send_faults"`
-	SendSlots   *ebpf.Map `ebpf:"send_slots"`
-	Sender      *ebpf.Map `ebpf:"sender"`
-	SocketNodes *ebpf.Map `ebpf:"socket_nodes"`
-	Sockets     *ebpf.Map `ebpf:"sockets"`
-	Tasks       *ebpf.Map `ebpf:"tasks"`
-	Unknown     *ebpf.Map `ebpf:"unknown"`
-	Users       *ebpf.Map `ebpf:"users"`
+	Cgroups      *ebpf.Map `ebpf:"cgroups"`
+	Classes      *ebpf.Map `ebpf:"classes"`
+	Clocks       *ebpf.Map `ebpf:"clocks"`
+	Events       *ebpf.Map `ebpf:"events"`
+	Faults       *ebpf.Map `ebpf:"faults"`
+	Nodes        *ebpf.Map `ebpf:"nodes"`
+	Outflows     *ebpf.Map `ebpf:"outflows"`
+	Policy       *ebpf.Map `ebpf:"policy"`
+	PortsSeen    *ebpf.Map `ebpf:"ports_seen"`
+	SendDevices  *ebpf.Map `ebpf:"send_devices"`
+	SendFaults   *ebpf.Map `ebpf:"send_faults"`
+	SendSlots    *ebpf.Map `ebpf:"send_slots"`
+	Sender       *ebpf.Map `ebpf:"sender"`
+	SocketNodes  *ebpf.Map `ebpf:"socket_nodes"`
+	Sockets      *ebpf.Map `ebpf:"sockets"`
+	Subordinates *ebpf.Map `ebpf:"subordinates"`
+	Tasks        *ebpf.Map `ebpf:"tasks"`
+	Unknown      *ebpf.Map `ebpf:"unknown"`
+	Users        *ebpf.Map `ebpf:"users"`
 }
 
 func (m *sendingMaps) Close() error {
@@ -379,6 +390,7 @@ func (m *sendingMaps) Close() error {
 		m.Sender,
 		m.SocketNodes,
 		m.Sockets,
+		m.Subordinates,
 		m.Tasks,
 		m.Unknown,
 		m.Users,

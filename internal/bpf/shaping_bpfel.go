@@ -175,14 +175,14 @@ type shapingNnPlace struct {
 }
 
 type shapingNnPolicy struct {
-	_        structs.HostLayout
-	Epoch    uint32
-	Kinds    uint32
-	HostNode uint32
-	Queues   uint32
-	Cover    uint64
-	Daemon   uint32
-	Pad      uint32
+	_            structs.HostLayout
+	Epoch        uint32
+	Kinds        uint32
+	HostNode     uint32
+	Queues       uint32
+	Cover        uint64
+	Subordinates uint32
+	Daemon       uint32
 }
 
 type shapingNnPortsSeen struct {
@@ -260,6 +260,14 @@ type shapingNnSocket struct {
 	OutIfindex         uint32
 }
 
+type shapingNnSubordinate struct {
+	_     structs.HostLayout
+	First uint32
+	Last  uint32
+	Owner uint32
+	Pad   uint32
+}
+
 type shapingNnTask struct {
 	_          structs.HostLayout
 	Node       uint32
@@ -322,6 +330,7 @@ const (
 	shapingMapSlots              = "slots"
 	shapingMapSocketNodes        = "socket_nodes"
 	shapingMapSockets            = "sockets"
+	shapingMapSubordinates       = "subordinates"
 	shapingMapTasks              = "tasks"
 	shapingMapUnknown            = "unknown"
 	shapingMapUsers              = "users"
@@ -416,30 +425,31 @@ type shapingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type shapingMapSpecs struct {
-	Cgroups     *ebpf.MapSpec `ebpf:"cgroups"`
-	Classes     *ebpf.MapSpec `ebpf:"classes"`
-	Clocks      *ebpf.MapSpec `ebpf:"clocks"`
-	Devices     *ebpf.MapSpec `ebpf:"devices"`
-	Dues        *ebpf.MapSpec `ebpf:"dues"`
-	Events      *ebpf.MapSpec `ebpf:"events"`
-	Faults      *ebpf.MapSpec `ebpf:"faults"`
-	Inflows     *ebpf.MapSpec `ebpf:"inflows"`
-	Kept        *ebpf.MapSpec `ebpf:"kept"`
-	Listeners   *ebpf.MapSpec `ebpf:"listeners"`
-	Nodes       *ebpf.MapSpec `ebpf:"nodes"`
-	Places      *ebpf.MapSpec `ebpf:"places"`
-	Policy      *ebpf.MapSpec `ebpf:"policy"`
-	PortsSeen   *ebpf.MapSpec `ebpf:"ports_seen"`
-	Receivers   *ebpf.MapSpec `ebpf:"receivers"`
-	Scratch     *ebpf.MapSpec `ebpf:"scratch"`
-	ShapeFaults *ebpf.MapSpec `ebpf:"shape_faults"`
-	Shaper      *ebpf.MapSpec `ebpf:"shaper"`
-	Slots       *ebpf.MapSpec `ebpf:"slots"`
-	SocketNodes *ebpf.MapSpec `ebpf:"socket_nodes"`
-	Sockets     *ebpf.MapSpec `ebpf:"sockets"`
-	Tasks       *ebpf.MapSpec `ebpf:"tasks"`
-	Unknown     *ebpf.MapSpec `ebpf:"unknown"`
-	Users       *ebpf.MapSpec `ebpf:"users"`
+	Cgroups      *ebpf.MapSpec `ebpf:"cgroups"`
+	Classes      *ebpf.MapSpec `ebpf:"classes"`
+	Clocks       *ebpf.MapSpec `ebpf:"clocks"`
+	Devices      *ebpf.MapSpec `ebpf:"devices"`
+	Dues         *ebpf.MapSpec `ebpf:"dues"`
+	Events       *ebpf.MapSpec `ebpf:"events"`
+	Faults       *ebpf.MapSpec `ebpf:"faults"`
+	Inflows      *ebpf.MapSpec `ebpf:"inflows"`
+	Kept         *ebpf.MapSpec `ebpf:"kept"`
+	Listeners    *ebpf.MapSpec `ebpf:"listeners"`
+	Nodes        *ebpf.MapSpec `ebpf:"nodes"`
+	Places       *ebpf.MapSpec `ebpf:"places"`
+	Policy       *ebpf.MapSpec `ebpf:"policy"`
+	PortsSeen    *ebpf.MapSpec `ebpf:"ports_seen"`
+	Receivers    *ebpf.MapSpec `ebpf:"receivers"`
+	Scratch      *ebpf.MapSpec `ebpf:"scratch"`
+	ShapeFaults  *ebpf.MapSpec `ebpf:"shape_faults"`
+	Shaper       *ebpf.MapSpec `ebpf:"shaper"`
+	Slots        *ebpf.MapSpec `ebpf:"slots"`
+	SocketNodes  *ebpf.MapSpec `ebpf:"socket_nodes"`
+	Sockets      *ebpf.MapSpec `ebpf:"sockets"`
+	Subordinates *ebpf.MapSpec `ebpf:"subordinates"`
+	Tasks        *ebpf.MapSpec `ebpf:"tasks"`
+	Unknown      *ebpf.MapSpec `ebpf:"unknown"`
+	Users        *ebpf.MapSpec `ebpf:"users"`
 }
 
 // shapingVariableSpecs contains global variables before they are loaded into the kernel.
@@ -473,30 +483,31 @@ func (o *shapingObjects) Close() error {
 //
 // It can be passed to loadShapingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type shapingMaps struct {
-	Cgroups     *ebpf.Map `ebpf:"cgroups"`
-	Classes     *ebpf.Map `ebpf:"classes"`
-	Clocks      *ebpf.Map `ebpf:"clocks"`
-	Devices     *ebpf.Map `ebpf:"devices"`
-	Dues        *ebpf.Map `ebpf:"dues"`
-	Events      *ebpf.Map `ebpf:"events"`
-	Faults      *ebpf.Map `ebpf:"faults"`
-	Inflows     *ebpf.Map `ebpf:"inflows"`
-	Kept        *ebpf.Map `ebpf:"kept"`
-	Listeners   *ebpf.Map `ebpf:"listeners"`
-	Nodes       *ebpf.Map `ebpf:"nodes"`
-	Places      *ebpf.Map `ebpf:"places"`
-	Policy      *ebpf.Map `ebpf:"policy"`
-	PortsSeen   *ebpf.Map `ebpf:"ports_seen"`
-	Receivers   *ebpf.Map `ebpf:"receivers"`
-	Scratch     *ebpf.Map `ebpf:"scratch"`
-	ShapeFaults *ebpf.Map `ebpf:"shape_faults"`
-	Shaper      *ebpf.Map `ebpf:"shaper"`
-	Slots       *ebpf.Map `ebpf:"slots"`
-	SocketNodes *ebpf.Map `ebpf:"socket_nodes"`
-	Sockets     *ebpf.Map `ebpf:"sockets"`
-	Tasks       *ebpf.Map `ebpf:"tasks"`
-	Unknown     *ebpf.Map `ebpf:"unknown"`
-	Users       *ebpf.Map `ebpf:"users"`
+	Cgroups      *ebpf.Map `ebpf:"cgroups"`
+	Classes      *ebpf.Map `ebpf:"classes"`
+	Clocks       *ebpf.Map `ebpf:"clocks"`
+	Devices      *ebpf.Map `ebpf:"devices"`
+	Dues         *ebpf.Map `ebpf:"dues"`
+	Events       *ebpf.Map `ebpf:"events"`
+	Faults       *ebpf.Map `ebpf:"faults"`
+	Inflows      *ebpf.Map `ebpf:"inflows"`
+	Kept         *ebpf.Map `ebpf:"kept"`
+	Listeners    *ebpf.Map `ebpf:"listeners"`
+	Nodes        *ebpf.Map `ebpf:"nodes"`
+	Places       *ebpf.Map `ebpf:"places"`
+	Policy       *ebpf.Map `ebpf:"policy"`
+	PortsSeen    *ebpf.Map `ebpf:"ports_seen"`
+	Receivers    *ebpf.Map `ebpf:"receivers"`
+	Scratch      *ebpf.Map `ebpf:"scratch"`
+	ShapeFaults  *ebpf.Map `ebpf:"shape_faults"`
+	Shaper       *ebpf.Map `ebpf:"shaper"`
+	Slots        *ebpf.Map `ebpf:"slots"`
+	SocketNodes  *ebpf.Map `ebpf:"socket_nodes"`
+	Sockets      *ebpf.Map `ebpf:"sockets"`
+	Subordinates *ebpf.Map `ebpf:"subordinates"`
+	Tasks        *ebpf.Map `ebpf:"tasks"`
+	Unknown      *ebpf.Map `ebpf:"unknown"`
+	Users        *ebpf.Map `ebpf:"users"`
 }
 
 func (m *shapingMaps) Close() error {
@@ -522,6 +533,7 @@ func (m *shapingMaps) Close() error {
 		m.Slots,
 		m.SocketNodes,
 		m.Sockets,
+		m.Subordinates,
 		m.Tasks,
 		m.Unknown,
 		m.Users,

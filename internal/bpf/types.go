@@ -19,6 +19,7 @@ type (
 	QueueWanted  = netniceNnQueueEvent
 	ExecEvent    = netniceNnExecEvent
 	Policy       = netniceNnPolicy
+	Subordinate  = netniceNnSubordinate
 	Volume       = netniceNnVolume
 	Hop          = netniceNnHop
 	Request      = netniceNnRequest
@@ -35,6 +36,7 @@ const (
 	NodeLive     = uint32(netniceNnNodeFlagsNN_NODE_LIVE)
 	NodeLoopback = uint32(netniceNnNodeFlagsNN_NODE_LOOPBACK)
 	NodeMeterOff = uint32(netniceNnNodeFlagsNN_NODE_METER_OFF)
+	NodeOwn      = uint32(netniceNnNodeFlagsNN_NODE_OWN)
 
 	SocketArmed    = uint32(netniceNnSocketFlagsNN_SOCK_ARMED)
 	SocketSubflows = uint32(netniceNnSocketFlagsNN_SOCK_SUBFLOWS)
@@ -65,11 +67,17 @@ const (
 
 // FaultNames are the counters of the faults map, by index.
 func FaultNames() []string {
-	return []string{"clock_missing", "class_table_full", "task_storage", "socket_storage", FaultEventLost}
+	return []string{"clock_missing", "class_table_full", "task_storage", "socket_storage", FaultEventLost, "path_full"}
 }
 
 // FaultEventLost counts the events for which there was no room.
 const FaultEventLost = "event_lost"
 
-// PathMax is how many nodes may hold for one process.
-const PathMax = 8
+const (
+	// PathMax is how many nodes may hold for one process.
+	PathMax = 8
+	// TreesDeep is how many trees of processes may be around each other.
+	TreesDeep = 16
+	// MaxSubordinates bounds the entries of that map.
+	MaxSubordinates = 4096
+)

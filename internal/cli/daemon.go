@@ -20,6 +20,8 @@ const (
 	DefaultStateDir = "/var/lib/netnice"
 	DefaultPinDir   = "/sys/fs/bpf/netnice"
 	DefaultLogPath  = "/var/log/netnice-daemon.log"
+	// DefaultAdminGroup is used if there is a group of that name.
+	DefaultAdminGroup = "netnice"
 )
 
 // daemonFlags are the flags that say where a daemon keeps what, and whether
@@ -66,7 +68,7 @@ func (f *daemonFlags) args() []string {
 func (a *App) daemon() *cobra.Command {
 	var where daemonFlags
 	var onDemand, verbose, background bool
-	var log string
+	var log, adminGroup string
 	cmd := &cobra.Command{
 		Use:   "daemon",
 		Short: "Serve, in the foreground",
@@ -93,7 +95,8 @@ SIGHUP has it read the files of rules again.`,
 			logger := slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: level}))
 			err := a.Parts.Daemon(ctx, DaemonOptions{
 				SocketPath: a.socket, StateDir: where.stateDir, PinDir: a.PinDir, CgroupRoot: where.cgroupRoot,
-				OnDemand: onDemand, Beside: where.beside, ConfigDir: where.configDir, Hangup: hangup, Release: a.Release, Logger: logger,
+				AdminGroup: adminGroup,
+				OnDemand:   onDemand, Beside: where.beside, ConfigDir: where.configDir, Hangup: hangup, Release: a.Release, Logger: logger,
 			})
 			if isCode(err, api.CodeConflict) {
 				logger.Warn("netnice does not start", "code", api.CodeConflict) // start looks for it
@@ -106,6 +109,7 @@ SIGHUP has it read the files of rules again.`,
 	where.addConfig(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&onDemand, "on-demand", false, "end when the last limit is gone")
+	flags.StringVar(&adminGroup, "admin-group", DefaultAdminGroup, "`group` whose members may do what root may; \"\" for none")
 	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")
 	flags.BoolVar(&background, "background", false, "start it detached, print its pid, and end")
 	flags.StringVar(&log, "log", a.LogPath, "`file` for the log, with --background")
@@ -119,7 +123,7 @@ SIGHUP has it read the files of rules again.`,
 // detached; see Machine.StartDetached.
 func (a *App) background(cmd *cobra.Command, log string) error {
 	args := []string{"daemon", "--socket", a.socket, "--pin-dir", a.PinDir}
-	for _, name := range []string{"state-dir", "cgroup-root", "config-dir", "on-demand", "beside", "verbose"} {
+	for _, name := range []string{"state-dir", "cgroup-root", "config-dir", "admin-group", "on-demand", "beside", "verbose"} {
 		if f := cmd.Flags().Lookup(name); f.Changed {
 			args = append(args, "--"+name+"="+f.Value.String())
 		}

@@ -54,13 +54,16 @@ When the daemon leaves, the next one is waited for, 5 seconds at most.`,
 func (a *App) follow(ctx context.Context, got func(api.Event) error) error {
 	c := client.New(a.socket)
 	defer c.Close()
-	heard := false
+	heard, refused := false, time.Duration(0)
 	for {
 		err := c.Events(ctx, func(e api.Event) error {
-			heard = true
+			heard, refused = true, 0
 			return got(e)
 		})
 		switch {
+		case heard && refused < monitorPatience/monitorPause && isCode(err, api.CodeConflict): // it is about to leave
+			refused++
+			time.Sleep(monitorPause)
 		case !errors.Is(err, client.ErrNoDaemon):
 			return err
 		case !heard:

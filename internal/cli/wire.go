@@ -62,7 +62,7 @@ func runDaemon(ctx context.Context, o DaemonOptions) error {
 	return daemon.Run(ctx, daemon.Options{
 		SocketPath: o.SocketPath, StateDir: o.StateDir, OnDemand: o.OnDemand, Release: o.Release, Logger: o.Logger,
 		Identity: identity.Options{CgroupRoot: o.CgroupRoot},
-		RulesDir: o.ConfigDir, Hangup: o.Hangup,
+		RulesDir: o.ConfigDir, Hangup: o.Hangup, AdminGroup: o.AdminGroup,
 		OpenKernel: func() (enforce.Kernel, error) {
 			options, err := kernelOptions(o)
 			if err != nil {

@@ -55,6 +55,11 @@ type Options struct {
 	RulesDir string
 	Homes    func() (map[uint32]string, error) // of users, for their rules; default: of /etc/passwd
 	Hangup   <-chan os.Signal                  // asks for a look at the rules
+	// AdminGroup is the group whose members may do what root may, "" = none.
+	AdminGroup string
+	// Subordinates is the file of the user ids that count as another's; default
+	// identity.SubordinatesFile.
+	Subordinates string
 
 	// AtBoot says what to do for a daemon to be started at boot, "" if one is; default: asks systemd's folders.
 	AtBoot func() string
@@ -85,6 +90,7 @@ func (o *Options) fill() error {
 	text(&o.StateDir, DefaultStateDir)
 	text(&o.RunDir, filepath.Dir(o.SocketPath))
 	text(&o.ScopeFolder, "netnice")
+	text(&o.Subordinates, identity.SubordinatesFile)
 	if o.Homes == nil {
 		o.Homes = func() (map[uint32]string, error) { return identity.Homes("/etc/passwd") }
 	}
@@ -116,15 +122,16 @@ type Daemon struct {
 	adopted  int // limits that the start took over
 	setAgain int // and set again
 
-	mu        sync.Mutex // guards what follows
-	nodes     map[uint32]*node
-	nextID    uint32
-	dirty     bool // the state file is behind
-	file      stateFile
-	isDown    bool // Down was called; nothing may be set any more
-	headcount headcount
-	unknown   history // of traffic whose owner is unknown
-	noticed   noticed
+	mu           sync.Mutex // guards what follows
+	nodes        map[uint32]*node
+	nextID       uint32
+	dirty        bool // the state file is behind
+	file         stateFile
+	isDown       bool // Down was called; nothing may be set any more
+	headcount    headcount
+	subordinates subordinates
+	unknown      history // of traffic whose owner is unknown
+	noticed      noticed
 
 	inflight atomic.Int64
 	lastBusy atomic.Int64 // ns since started
@@ -211,7 +218,8 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		downc:   make(chan struct{}),
 	}
 	d.sampler.kernel = kernel
-	d.rules.users = make(map[uint32]*book)
+	d.rules.users, d.rules.slow = make(map[uint32]*book), make(map[uint32]chan struct{})
+	d.readSubordinates()
 	if err := d.adopt(ctx, saved); err != nil {
 		d.stopWatching()
 		return nil, errors.Join(err, kernel.Close())
@@ -266,11 +274,12 @@ func (d *Daemon) serve(ctx context.Context) (departure, error) {
 		return hide(path)
 	}
 	server := apiserver.NewServer(d, d.log)
-	server.Handler = d.counted(server.Handler)
+	server.Handler = apiserver.Limited(d.counted(server.Handler), d.countsAs)
 	d.events.begin()
 	server.RegisterOnShutdown(d.events.end)
+	peers := auth.Options{Group: d.adminGroup(), CountsAs: d.countsAs}
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(auth.NewListener(listener)) }()
+	go func() { failed <- server.Serve(auth.NewListener(listener, peers)) }()
 	d.tell(sdnotify.SdNotifyReady)
 	d.log.Info("netnice is ready", "socket", d.opts.SocketPath, "nodes", d.count(), "on_demand", d.opts.OnDemand)
 

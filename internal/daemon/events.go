@@ -15,8 +15,6 @@ const (
 	eventsKept = 256
 	// lastWords is how long a reader has for the last ones when the daemon leaves.
 	lastWords = 500 * time.Millisecond
-	// mostStreams may one user have open, but root.
-	mostStreams = 8
 )
 
 // hub hands events on to whoever listens. Nobody listens mostly: then there are none.
@@ -104,7 +102,7 @@ func (h *hub) listen(by auth.Actor, cut func(), first api.Event) (*listener, err
 			own++
 		}
 	}
-	if !by.Root() && own >= mostStreams {
+	if !by.Root() && own >= auth.MaxStreamsPerUser {
 		return nil, &api.Error{
 			Code: api.CodeConflict, Message: fmt.Sprintf("you listen to events already, %d times; there may be no more", own),
 			Hint: "end one of your netnice monitor first",

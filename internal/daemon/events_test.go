@@ -147,7 +147,7 @@ func TestEventsMissed(t *testing.T) {
 	require.Len(t, list, 1, "root hears everything")
 
 	bob := auth.Actor{UID: 5}
-	for range mostStreams {
+	for range auth.MaxStreamsPerUser {
 		_, err := h.listen(bob, func() {}, api.Event{})
 		require.NoError(t, err)
 	}

@@ -34,7 +34,7 @@ var root = auth.Actor{UID: 0}
 // harness is a daemon with a kernel that enforces nothing.
 type harness struct {
 	*Daemon
-	t      *testing.T
+	t      testing.TB
 	fake   *enforcetest.Kernel
 	opts   Options
 	cancel context.CancelFunc
@@ -46,7 +46,7 @@ type noSystemd struct{ identity.SystemBus }
 
 func (noSystemd) Running() bool { return false }
 
-func testOptions(t *testing.T, fake *enforcetest.Kernel) Options {
+func testOptions(t testing.TB, fake *enforcetest.Kernel) Options {
 	dir, err := os.MkdirTemp("", "nn") // short: it holds a socket
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(dir, 0o755))
@@ -68,7 +68,7 @@ func testOptions(t *testing.T, fake *enforcetest.Kernel) Options {
 }
 
 // start runs a daemon until the test ends or stop is called.
-func start(t *testing.T, fake *enforcetest.Kernel, opts Options) *harness {
+func start(t testing.TB, fake *enforcetest.Kernel, opts Options) *harness {
 	t.Helper()
 	h := &harness{t: t, fake: fake, opts: opts, done: make(chan error, 1)}
 	ready := make(chan *Daemon, 1)
@@ -173,13 +173,13 @@ func up(rate uint64) api.Wish { return api.Wish{UpBytesPerSec: &rate} }
 
 func ptr[T any](v T) *T { return &v }
 
-func requireCode(t *testing.T, code string, err error) {
+func requireCode(t testing.TB, code string, err error) {
 	t.Helper()
 	_ = requireFault(t, code, err)
 }
 
 // requireFault is requireCode for those who look at the rest of the answer.
-func requireFault(t *testing.T, code string, err error) *api.Error {
+func requireFault(t testing.TB, code string, err error) *api.Error {
 	t.Helper()
 	var e *api.Error
 	require.ErrorAs(t, err, &e)

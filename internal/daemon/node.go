@@ -50,6 +50,7 @@ func (n *node) spec() enforce.NodeSpec {
 		Weight:          n.holding().weight(),
 		Loopback:        n.holding().loopback(),
 		MeterOff:        n.holding().meterOff(),
+		Own:             n.own(),
 		Ceilings:        n.holding().ceilings(),
 	}
 }
@@ -64,6 +65,11 @@ func (n *node) ifAny() *node {
 		return nil
 	}
 	return n
+}
+
+// own reports whether only the user wants something of the node, not the administrator.
+func (n *node) own() bool {
+	return n.wishes[enforce.OwnerAdmin].empty() && len(n.ruled.Owners[enforce.OwnerAdmin].Rules) == 0
 }
 
 // holding is what holds for each owner: what they set by a command, and by their

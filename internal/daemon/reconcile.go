@@ -146,6 +146,7 @@ func (d *Daemon) keepHouse(ctx context.Context) {
 			return
 		case <-tick.C:
 			d.followCgroups(ctx)
+			d.readSubordinates()
 			d.look(true)
 			if pause != 0 && time.Since(told) >= pause-d.opts.Tick {
 				d.tell(sdnotify.SdNotifyWatchdog)

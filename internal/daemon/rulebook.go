@@ -23,6 +23,7 @@ type book struct {
 	seen     string     // of the files, at the last look
 	problems []api.RuleProblem
 	owner    uint32 // 0 = the administrator's
+	debt     ruleDebt
 }
 
 // audience is whom it concerns what becomes of the rules.
@@ -33,10 +34,11 @@ type ruleBook struct {
 	mu     sync.Mutex
 	read   bool // at least once
 	system book
-	users  map[uint32]*book // that have a file, or had one
-	lost   uint64           // events, at the last look at all processes
-	phase  string           // which rules hold by the time
-	failed string           // logged already
+	users  map[uint32]*book         // that have a file, or had one
+	slow   map[uint32]chan struct{} // users whose file systems do not answer
+	lost   uint64                   // events, at the last look at all processes
+	phase  string                   // which rules hold by the time
+	failed string                   // logged already
 }
 
 // followsRules reports whether this daemon applies rules.
@@ -87,20 +89,38 @@ func (d *Daemon) renew(b *book, whose, stamp string, asked bool, load func() ([]
 	return true
 }
 
-// readRules reads what has changed of all files. The caller holds d.rules.mu.
-func (d *Daemon) readRules(asked bool) (changed bool) {
+// asking says for whose files a look was asked for, which then are read as they are.
+type asking struct {
+	all bool
+	uid *uint32 // one user: nobody else's file is read while it is being written
+}
+
+func (a asking) of(uid uint32) bool { return a.all || a.uid != nil && *a.uid == uid }
+
+// readRules reads what has changed of all files, or of those of the user who asks: their
+// asking is no look at others', of which it takes two, a while apart. The caller holds
+// d.rules.mu.
+func (d *Daemon) readRules(asked asking) (changed bool) {
 	r := &d.rules
 	dir := d.opts.RulesDir
-	changed = d.renew(&r.system, "admin", rules.SystemStamp(dir), asked, func() ([]*rules.Rule, error) {
-		return rules.LoadSystem(dir, uint32(os.Geteuid()))
-	})
+	if asked.uid == nil {
+		changed = d.renew(&r.system, "admin", rules.SystemStamp(dir), asked.all, func() ([]*rules.Rule, error) {
+			return rules.LoadSystem(dir, uint32(os.Geteuid()))
+		})
+	}
 	homes, err := d.opts.Homes()
 	if err != nil {
 		d.complainOfRules(err)
 		return changed
 	}
 	for uid, home := range homes {
-		stamp := rules.UserStamp(home)
+		if asked.uid != nil && !asked.of(uid) {
+			continue
+		}
+		var stamp string
+		if !r.within(uid, func() { stamp = rules.UserStamp(home) }) {
+			continue
+		}
 		b := r.users[uid]
 		if b == nil {
 			if stamp == "" {
@@ -109,8 +129,18 @@ func (d *Daemon) readRules(asked bool) (changed bool) {
 			b = &book{owner: uid}
 			r.users[uid] = b
 		}
-		if d.renew(b, fmt.Sprint("uid ", uid), stamp, asked, func() ([]*rules.Rule, error) { return rules.LoadUser(home, uid) }) {
+		if d.renew(b, fmt.Sprint("uid ", uid), stamp, asked.of(uid), func() ([]*rules.Rule, error) {
+			var list []*rules.Rule
+			var err error
+			if !r.within(uid, func() { list, err = rules.LoadUser(home, uid) }) {
+				return nil, fmt.Errorf("%s was not read within %v", home, filePatience)
+			}
+			return list, err
+		}) {
 			changed = true
+		}
+		if r.slow[uid] != nil {
+			b.stamp = "(again)"
 		}
 	}
 	return changed
@@ -165,7 +195,7 @@ func (r *ruleBook) phaseAt(now time.Time) string {
 func (d *Daemon) keepRules(ctx context.Context) {
 	tick := time.NewTicker(d.opts.Tick)
 	defer tick.Stop()
-	d.lookAtRules(true)
+	d.lookAtRules(asking{all: true})
 	for {
 		select {
 		case <-ctx.Done():
@@ -173,11 +203,11 @@ func (d *Daemon) keepRules(ctx context.Context) {
 		case e := <-d.kernel.Execs():
 			d.executed(ctx, e)
 		case <-tick.C:
-			d.lookAtRules(false)
+			d.lookAtRules(asking{})
 		case <-d.opts.Hangup:
 			d.log.Info("a look at the rules was asked for by a signal")
 			d.rereadRules(nil)
-			d.lookAtRules(true)
+			d.lookAtRules(asking{all: true})
 		}
 	}
 }
@@ -199,8 +229,8 @@ func (d *Daemon) rereadRules(uid *uint32) {
 }
 
 // lookAtRules reads what has changed, and looks at all processes if that, the time or
-// a lost event asks for it; asked: not by the tick.
-func (d *Daemon) lookAtRules(asked bool) {
+// a lost event asks for it.
+func (d *Daemon) lookAtRules(asked asking) {
 	d.rules.mu.Lock()
 	defer d.rules.mu.Unlock()
 	if d.down() {

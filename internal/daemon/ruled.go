@@ -15,7 +15,8 @@ import (
 // nothing. It is never changed in place: copies share it.
 type ruled struct {
 	Owners [enforce.Owners]ruledWish `json:"owners"`
-	Facts  *facts                    `json:"facts,omitempty"` // of the process as it matched
+	// Facts are read in files of version 3, where all owners had the same.
+	Facts *facts `json:"facts,omitempty"`
 	// Shared is the key of a rule that has one limit for all that match, "" for a
 	// node that is a process's own; Outer is the tree around it.
 	Shared string `json:"shared,omitempty"`
@@ -27,6 +28,9 @@ type ruledWish struct {
 	Wish  wish                       `json:"wish"`
 	From  [enforce.Directions]origin `json:"from"` // of each rate
 	Rules []origin                   `json:"rules,omitempty"`
+	// Facts are those of the process as it matched the owner's rules: no program that
+	// another owner's rules match may change what this one's want.
+	Facts *facts `json:"facts,omitempty"`
 }
 
 // origin is where a limit comes from.

@@ -27,12 +27,12 @@ func (d *Daemon) ReloadRules(_ context.Context, by auth.Actor) (api.RuleList, er
 	if !d.followsRules() {
 		return api.RuleList{}, noRules()
 	}
-	if by.Root() {
-		d.rereadRules(nil)
-	} else {
-		d.rereadRules(&by.UID)
+	asked := asking{all: by.Root()}
+	if !asked.all {
+		asked.uid = &by.UID
 	}
-	d.lookAtRules(true)
+	d.rereadRules(asked.uid)
+	d.lookAtRules(asked)
 	d.rules.mu.Lock()
 	defer d.rules.mu.Unlock()
 	return d.listRules(by), nil
@@ -59,7 +59,7 @@ func (d *Daemon) listRules(by auth.Actor) api.RuleList {
 	}
 	add("admin", &d.rules.system)
 	for _, uid := range slices.Sorted(maps.Keys(d.rules.users)) {
-		if by.Root() || by.UID == uid {
+		if auth.Check(by, auth.ReadRules, auth.Target{UID: uid}) == nil {
 			add(identity.UserName(uid), d.rules.users[uid])
 		}
 	}
@@ -104,9 +104,8 @@ func (d *Daemon) TestRules(ctx context.Context, by auth.Actor, pid int) (api.Rul
 			Code: api.CodeBadRequest, Message: "no rule is for process 1, which stands for the host", Hint: "netnice show --host",
 		}
 	}
-	if !by.Root() && by.UID != res.UID {
-		return api.RuleTest{}, auth.Denied(fmt.Sprintf("process %d belongs to another user, whose rules are theirs", pid),
-			fmt.Sprintf("sudo netnice rules test %d", pid))
+	if err := auth.Check(by, auth.TestRules, auth.Target{Subject: res.Subject, Kind: res.Kind, UID: res.UID}); err != nil {
+		return api.RuleTest{}, err
 	}
 	pid = int(res.Key)
 	p, ok := look(d.resolver, pid)

@@ -24,9 +24,20 @@ func (m matched) none() bool { return len(m[enforce.OwnerAdmin])+len(m[enforce.O
 // holds d.rules.mu.
 func (d *Daemon) match(f rules.Facts, now time.Time) (m matched) {
 	for owner, set := range d.rules.sets(f.UID()) {
-		if set != nil {
-			m[owner] = set.Match(f, now)
+		if set == nil {
+			continue
 		}
+		b := d.rules.users[f.UID()]
+		if enforce.Owner(owner) != enforce.OwnerUser || b == nil {
+			m[owner] = set.Match(f, now)
+			continue
+		}
+		began := time.Now()
+		if !b.debt.may(began) {
+			continue // what they want already stays
+		}
+		m[owner] = set.Match(f, now)
+		b.debt.took += time.Since(began)
 	}
 	return m
 }
@@ -49,7 +60,7 @@ func (d *Daemon) executed(ctx context.Context, e enforce.Exec) {
 		return // it has ended
 	}
 	d.tellMatched(res, p.facts.Exe, m)
-	if d.applyRules(res, p.all(), m) != nil {
+	if d.applyRules(res, p.all(), m, d.now()) != nil {
 		d.log.Debug("rules applied", "pid", e.PID, "program", p.facts.Exe, "after_exec", time.Duration(identity.SinceNS(e.TimeNS)))
 	}
 }
@@ -81,7 +92,7 @@ func (d *Daemon) applyToAll(now time.Time) {
 			}
 			res, err := d.resolver.Resolve(context.Background(), identity.PIDSubject(a.PID))
 			if err == nil && identity.SameStart(res.StartBoottimeNS, a.StartBoottimeNS) {
-				if n := d.applyRules(res, p.all(), m); n != nil {
+				if n := d.applyRules(res, p.all(), m, now); n != nil {
 					looked[n] = true
 				}
 			}
@@ -105,17 +116,28 @@ func (d *Daemon) reviewRuled(n *node, now time.Time) {
 	next := *n
 	if n.ruled.Shared != "" {
 		next.ruled = d.reviewShared(n, now)
-	} else if n.ruled.Facts != nil {
-		m := d.match(*n.ruled.Facts, now)
-		for owner, set := range d.rules.sets(n.ruled.Facts.User) {
-			if set == nil {
-				continue // not known: as it was
-			}
-			keep := slices.DeleteFunc(slices.Clone(m[owner]), func(r *rules.Rule) bool { return r.Share == rules.ShareAll })
-			next.ruled.Owners[owner] = ruledWishOf(keep)
+	} else {
+		for owner := range n.ruled.Owners {
+			next.ruled.Owners[owner] = d.reviewOwner(n, owner, now)
 		}
 	}
 	d.changeRuled(n, &next)
+}
+
+// reviewOwner is what one owner's rules want now of a process's own node.
+func (d *Daemon) reviewOwner(n *node, owner int, now time.Time) ruledWish {
+	was := n.ruled.Owners[owner]
+	if was.Facts == nil {
+		return was
+	}
+	set := d.rules.sets(was.Facts.User)[owner]
+	if set == nil {
+		return was // not known: as it was
+	}
+	keep := slices.DeleteFunc(set.Match(*was.Facts, now), func(r *rules.Rule) bool { return r.Share == rules.ShareAll })
+	out := ruledWishOf(keep)
+	out.Facts = was.Facts
+	return out
 }
 
 // reviewShared is what the rule of a shared node wants now.
@@ -163,8 +185,10 @@ func (d *Daemon) ruleFailed(res identity.Resolved, err error) {
 }
 
 // applyRules makes the rules hold for a process that they match. It returns the node
-// of the process itself, if it has one then. The caller holds d.rules.mu.
-func (d *Daemon) applyRules(res identity.Resolved, f *facts, m matched) *node {
+// of the process itself, if it has one then. An owner none of whose rules matches keeps
+// what theirs want of it: nobody leaves the administrator's limit by a rule of their own.
+// The caller holds d.rules.mu.
+func (d *Daemon) applyRules(res identity.Resolved, f *facts, m matched, now time.Time) *node {
 	if res.Kind != enforce.KindTree || res.Key == uint64(d.pid) {
 		return nil // the machine's first process stands for the host
 	}
@@ -186,13 +210,19 @@ func (d *Daemon) applyRules(res identity.Resolved, f *facts, m matched) *node {
 	if own != nil {
 		next = *own
 	}
-	next.ruled.Facts = f
 	for owner, list := range m {
+		if len(list) == 0 {
+			if own != nil {
+				next.ruled.Owners[owner] = d.reviewOwner(own, owner, now)
+			}
+			continue
+		}
 		keep := slices.DeleteFunc(slices.Clone(list), func(r *rules.Rule) bool {
 			return r.Share == rules.ShareAll || slices.ContainsFunc(around, func(n *node) bool { return n.ruled.has(r.Key()) })
 		})
 		if set := d.rules.sets(res.UID)[owner]; set != nil {
 			next.ruled.Owners[owner] = ruledWishOf(keep)
+			next.ruled.Owners[owner].Facts = f
 		}
 		if enforce.Owner(owner) == enforce.OwnerUser && len(keep) > 0 {
 			next.setUser(res.UID)
@@ -208,7 +238,13 @@ func (d *Daemon) applyRules(res identity.Resolved, f *facts, m matched) *node {
 	case next.empty():
 		return nil
 	}
-	if err := d.room(actorOf(next.ruled, res.UID), true); err != nil {
+	if err := d.roomForRuled(&next); err != nil {
+		// The administrator's rules hold for these together.
+		for _, r := range m[enforce.OwnerAdmin] {
+			if r.Share != rules.ShareAll && len(ruledWishOf([]*rules.Rule{r}).Rules) > 0 {
+				err = errors.Join(err, d.joinRule(res, nil, enforce.OwnerAdmin, r))
+			}
+		}
 		d.ruleFailed(res, err)
 		return nil
 	}
@@ -220,14 +256,6 @@ func (d *Daemon) applyRules(res identity.Resolved, f *facts, m matched) *node {
 	d.tellSet(nil, n, byRule)
 	d.log.Info("limit set by a rule", "subject", res.Subject.String(), "program", f.Exe, "node", n.id)
 	return n
-}
-
-// actorOf is in whose name a node is made.
-func actorOf(r ruled, uid uint32) auth.Actor {
-	if len(r.Owners[enforce.OwnerAdmin].Rules) > 0 {
-		return auth.Actor{}
-	}
-	return auth.Actor{UID: uid}
 }
 
 // treesAround lists the nodes of trees that a process is in, but its own, innermost

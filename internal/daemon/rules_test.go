@@ -57,7 +57,9 @@ func (c *clerk) haveRead() bool {
 
 func (c *clerk) write(text string) {
 	c.t.Helper()
-	require.NoError(c.t, os.WriteFile(filepath.Join(c.dir, "netnice.toml"), []byte(text), 0o644))
+	path := filepath.Join(c.dir, "netnice.toml")
+	require.NoError(c.t, os.WriteFile(path+".new", []byte(text), 0o644))
+	require.NoError(c.t, os.Rename(path+".new", path))
 }
 
 // runs starts a program of a name, and tells the daemon of its exec.

@@ -14,17 +14,12 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// How many nodes there may be. A user's count by the nodes on which they have a
-// wish; the last ones are the administrator's.
-const (
-	maxNodesPerUser = 256
-	maxNodes        = enforce.MaxNodes / 2 // ids are not used again at once
-	maxNodesUsers   = maxNodes - 1024
-)
-
 // Set implements apiserver.Backend.
 func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error) {
 	if err := checkWish(by, req); err != nil {
+		return api.SetResponse{}, err
+	}
+	if err := nobodys(by, auth.Set, req.Subject, req.Wish); err != nil {
 		return api.SetResponse{}, err
 	}
 	res, resErr := d.resolver.Resolve(ctx, req.Subject)
@@ -96,6 +91,9 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 		if err := d.room(by, n == nil); err != nil {
 			return answer, err
 		}
+	}
+	if err := d.others(by, &next, req.Subject); err != nil {
+		return answer, err
 	}
 	next.wishes[owner] = want
 	if owner == enforce.OwnerUser {
@@ -174,6 +172,9 @@ func (d *Daemon) warnings(req api.SetRequest, old, next *node, want wish) (list 
 // Remove implements apiserver.Backend. Root lifts every owner's wishes, a user
 // their own.
 func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error) {
+	if err := nobodys(by, auth.Remove, s, api.Wish{}); err != nil {
+		return api.SetResponse{}, err
+	}
 	res, resErr := d.resolver.Resolve(ctx, s)
 	if resErr != nil && !identity.IsNotFound(resErr) {
 		return api.SetResponse{}, resErr
@@ -219,6 +220,9 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		return api.SetResponse{}, auth.Denied(fmt.Sprintf("the limit on %s was set by the administrator", s),
 			auth.Command(auth.Remove, s, api.Wish{}))
 	default:
+		if err := d.others(by, n, s); err != nil {
+			return api.SetResponse{}, err
+		}
 		next.wishes[enforce.OwnerUser] = wish{}
 		if !admin.empty() {
 			answer.Warnings = append(answer.Warnings, "the limit that the administrator set stays")
@@ -259,6 +263,24 @@ func (d *Daemon) Down(_ context.Context, by auth.Actor) error {
 	return nil
 }
 
+// nobodys refuses what no user owns, before anything is looked up for them: which units
+// and containers there are is not theirs to ask.
+func nobodys(by auth.Actor, act auth.Action, s api.Subject, w api.Wish) error {
+	if s.Kind != api.KindUnit && s.Kind != api.KindContainer {
+		return nil
+	}
+	return auth.Check(by, act, auth.Target{Subject: s, Kind: enforce.KindHost, Wish: w})
+}
+
+// others refuses to touch what another user wants of a node: a process may have changed
+// its user since. The caller holds d.mu.
+func (d *Daemon) others(by auth.Actor, n *node, s api.Subject) error {
+	if by.Root() || !n.usersWish() || n.userUID == by.UID {
+		return nil
+	}
+	return auth.Check(by, auth.LiftOthers, auth.Target{Subject: s, Kind: n.res.Kind, UID: n.userUID})
+}
+
 func leaving() error {
 	return &api.Error{Code: api.CodeConflict, Message: "the daemon is about to leave", Hint: "run the command again"}
 }
@@ -268,6 +290,8 @@ func kernelError(s api.Subject, err error) error {
 	switch {
 	case errors.Is(err, enforce.ErrNotSupported):
 		return &api.Error{Code: api.CodeNotSupported, Message: err.Error(), Hint: "netnice doctor", Cause: err}
+	case errors.Is(err, enforce.ErrTooDeep):
+		return &api.Error{Code: api.CodeConflict, Message: err.Error(), Hint: "lift one of those around it or in it: netnice ls, or limit the user: netnice set --user ...", Cause: err}
 	case errors.Is(err, unix.ESRCH):
 		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s has ended", s), Hint: "ps -e", Cause: err}
 	}
@@ -341,29 +365,4 @@ func target(n *node, res identity.Resolved, asked api.Subject, w api.Wish) auth.
 		t.UID = n.scope.UID
 	}
 	return t
-}
-
-// room refuses one node too many.
-func (d *Daemon) room(by auth.Actor, isNew bool) error {
-	full := func(who string, limit int, hint string) error {
-		return &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("%s limits already, the most there may be: %d", who, limit), Hint: hint}
-	}
-	if !by.Root() {
-		own := 0
-		for _, n := range d.nodes {
-			if n.userUID == by.UID && (!n.wishes[enforce.OwnerUser].empty() || len(n.ruled.Owners[enforce.OwnerUser].Rules) > 0) {
-				own++
-			}
-		}
-		if own >= maxNodesPerUser {
-			return full("you have set as many", maxNodesPerUser, "lift some first (netnice ls), or limit yourself as a whole: netnice set --user "+identity.UserName(by.UID)+" ...")
-		}
-		if isNew && len(d.nodes) >= maxNodesUsers {
-			return full("users have set as many", maxNodesUsers, "ask the administrator to lift some: netnice ls")
-		}
-	}
-	if isNew && len(d.nodes) >= maxNodes {
-		return full("there are as many", maxNodes, "lift some first: netnice ls")
-	}
-	return nil
 }

@@ -242,7 +242,7 @@ func TestCapPerUser(t *testing.T) {
 	h := start(t, fake, testOptions(t, fake))
 	bob := auth.Actor{UID: 4242}
 	h.mu.Lock()
-	for range maxNodesPerUser {
+	for range auth.MaxNodesPerUser {
 		id := h.freeID()
 		n := &node{id: id, userUID: bob.UID, wishes: wishes{enforce.OwnerUser: {Up: 1}}}
 		n.res.Kind, n.res.Key = enforce.KindUser, uint64(1e6+id)

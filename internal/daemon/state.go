@@ -109,6 +109,12 @@ func (s savedNode) node() *node {
 	}
 	if s.Rules != nil {
 		n.ruled = *s.Rules
+		for owner := range n.ruled.Owners {
+			if o := &n.ruled.Owners[owner]; o.Facts == nil && len(o.Rules) > 0 {
+				o.Facts = n.ruled.Facts
+			}
+		}
+		n.ruled.Facts = nil
 	}
 	if !s.User.empty() || len(n.ruled.Owners[enforce.OwnerUser].Rules) > 0 {
 		n.setUser(s.UserUID)

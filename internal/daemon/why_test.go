@@ -103,7 +103,7 @@ func TestWhy(t *testing.T) {
 	require.Len(t, binds, 1)
 
 	var a askers
-	for range mostWhysOfUser {
+	for range auth.MaxMeasuredPerUser {
 		_, err := a.enter(auth.Actor{UID: 5})
 		require.NoError(t, err)
 	}

@@ -11,9 +11,6 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// So many connections may be measured at a time, for all users but root, and for one.
-const mostWhys, mostWhysOfUser = 8, 2
-
 // askers counts who measures now, by user.
 type askers struct {
 	mu    sync.Mutex
@@ -30,7 +27,7 @@ func (a *askers) enter(by auth.Actor) (leave func(), err error) {
 	for _, n := range a.users {
 		all += n
 	}
-	if a.users[by.UID] >= mostWhysOfUser || all >= mostWhys {
+	if a.users[by.UID] >= auth.MaxMeasuredPerUser || all >= auth.MaxMeasuredOfUsers {
 		return nil, &api.Error{
 			Code: api.CodeConflict, Message: fmt.Sprintf("%d connections are measured for you, and %d for all, which are as many as may be", a.users[by.UID], all),
 			Hint: "run it again in a moment",
@@ -60,9 +57,6 @@ func (d *Daemon) whose(ctx context.Context, by auth.Actor, pid int) (identity.Re
 			Code: api.CodeBadRequest, Message: "process 1 stands for the whole machine: ask about one of its processes",
 			Hint: "netnice show --host",
 		}
-	case !by.Root() && by.UID != res.UID:
-		return res, auth.Denied(fmt.Sprintf("process %d belongs to another user, whose connections are theirs", pid),
-			fmt.Sprintf("sudo netnice why %d", pid))
 	}
-	return res, nil
+	return res, auth.Check(by, auth.Measure, auth.Target{Subject: res.Subject, Kind: res.Kind, UID: res.UID})
 }

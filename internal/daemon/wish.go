@@ -105,8 +105,7 @@ func checkWish(by auth.Actor, req api.SetRequest) error {
 		return bad("burst %v: want at most %v, or 0 for the default of %v",
 			time.Duration(min(*w.BurstNS, 1<<62)), time.Duration(maxBurst), time.Duration(defaultBurst))
 	case w.Weight != nil && *w.Weight > defaultWeight && !by.Root():
-		return auth.Denied(fmt.Sprintf("only the administrator may raise a weight above %d", defaultWeight),
-			auth.Command(auth.Set, req.Subject, w))
+		return auth.Check(by, auth.RaiseWeight, auth.Target{Subject: req.Subject, Wish: w})
 	}
 	return nil
 }
@@ -173,7 +172,8 @@ func (w wishes) empty() bool {
 }
 
 // wishesOf reads the owners' wishes back from a node in the kernel. What the
-// kernel keeps once per node (weight, loopback) counts as the administrator's.
+// kernel keeps once per node (weight, loopback) counts as the administrator's, if they want
+// anything.
 func wishesOf(spec enforce.NodeSpec) (w wishes) {
 	for owner, ceilings := range spec.Ceilings {
 		w[owner].Up = ceilings[enforce.Up].BytesPerSec
@@ -186,10 +186,14 @@ func wishesOf(spec enforce.NodeSpec) (w wishes) {
 			}
 		}
 	}
-	if spec.Weight != defaultWeight {
-		w[enforce.OwnerAdmin].Weight = spec.Weight
+	whose := enforce.OwnerAdmin
+	if spec.Own {
+		whose = enforce.OwnerUser
 	}
-	w[enforce.OwnerAdmin].Loopback = spec.Loopback
+	if spec.Weight != defaultWeight {
+		w[whose].Weight = spec.Weight
+	}
+	w[whose].Loopback = spec.Loopback
 	for owner := range w {
 		w[owner].MeterOff = spec.MeterOff && w[owner].Total != 0
 	}

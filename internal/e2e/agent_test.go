@@ -19,6 +19,7 @@ const (
 	agentOptions    = "options"     // print what the kernel says to others' socket options
 	agentFlood      = "flood"       // ADDRESS...: send to the first, and by children to the others
 	agentIdle       = "idle"        // wait for a line
+	agentExec       = "exec"        // PROGRAM ARGS...: wait for a line, and become that
 	agentQUICServer = "quic-server" // ADDRESS FILE: send it to each client
 	agentQUICClient = "quic-client" // ADDRESS FILE: write what the server sends
 )
@@ -43,6 +44,9 @@ func maybeRunAgent() {
 		awaitWord()
 	case agentOptions:
 		err = printAnswers()
+	case agentExec:
+		awaitWord()
+		err = unix.Exec(args[0], args, os.Environ())
 	case agentFlood:
 		err = floodAgent(args...)
 	case agentQUICServer:

@@ -54,6 +54,12 @@ func (r *ruled) write(text string) {
 // copyAs copies this program under a name that rules know, and returns its path.
 func copyAs(t *testing.T, name string) string {
 	t.Helper()
+	return copyFrom(t, "/proc/self/exe", name)
+}
+
+// copyFrom copies a program under another name, and returns its path.
+func copyFrom(t *testing.T, source, name string) string {
+	t.Helper()
 	dir, err := os.MkdirTemp(work, "bin-")
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +67,7 @@ func copyAs(t *testing.T, name string) string {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	from, err := os.Open("/proc/self/exe")
+	from, err := os.Open(source)
 	if err != nil {
 		t.Fatal(err)
 	}

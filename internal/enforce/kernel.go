@@ -57,6 +57,7 @@ type NodeSpec struct {
 	Weight          uint32 // 1..10000, 100 by default
 	Loopback        bool
 	MeterOff        bool // received bytes do not count against the total
+	Own             bool // only its user wants it: it yields to others where too many hold
 	Ceilings        [Owners][Directions]Ceiling
 }
 
@@ -65,6 +66,23 @@ const (
 	MaxNodes        = 16384
 	FirstSocketNode = MaxNodes - 4096
 )
+
+// Trees of processes may be nested so deep, and so many of them may be those that only
+// their user wants.
+const (
+	MostNested    = 16
+	MostOwnNested = 3
+)
+
+// MostNamespaces is how many network namespaces of one user's making may have queues.
+const MostNamespaces = 64
+
+// ErrTooDeep says that trees would be nested too deep.
+var ErrTooDeep = errors.New("limits on processes are nested too deep")
+
+// Subordinates are user ids that were given to a user for namespaces of their own:
+// they count as that user.
+type Subordinates struct{ First, Last, Owner uint32 }
 
 // NodeStats is what the kernel knows of a node.
 type NodeStats struct {
@@ -190,6 +208,8 @@ type Kernel interface {
 	Join(id uint32, pid int) error
 	// Trees lists the nodes of KindTree that a process is in, innermost first.
 	Trees(pid int) []uint32
+	// SetSubordinates says which user ids count as another's: sorted, and none in two.
+	SetSubordinates([]Subordinates) error
 	// FollowExecs has Execs deliver what is executed from now on, or no more.
 	FollowExecs(on bool) error
 	Execs() <-chan Exec

@@ -52,3 +52,16 @@ func UserName(uid uint32) string {
 	}
 	return text
 }
+
+// Group finds a group's id by its name, or by its number.
+func Group(name string) (uint32, error) {
+	g, err := user.LookupGroup(name)
+	if err == nil {
+		name = g.Gid
+	}
+	gid, err := strconv.ParseUint(name, 10, 32)
+	if err != nil {
+		return 0, notFound(fmt.Sprintf("no group is called %q", name), "getent group")
+	}
+	return uint32(gid), nil
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -23,9 +24,18 @@ type Context struct {
 }
 
 const (
-	// MaxBytes bounds a file, mostRules the rules in it.
+	// MaxBytes bounds a file, mostRules the rules in it, mostText a text, and texts in a list.
 	MaxBytes  = 1 << 20
 	mostRules = 10_000
+	mostText  = 1024
+
+	// MaxUserBytes bounds a user's own file, which a daemon reads, and compares at each
+	// exec, that others need, too.
+	MaxUserBytes = 64 << 10
+	// MaxUserRules bounds the rules in it.
+	MaxUserRules = 128
+	// MaxUserText bounds a text in it, and the texts of a list.
+	MaxUserText = 128
 
 	maxWeight     = 10_000
 	defaultWeight = 100
@@ -42,8 +52,11 @@ func keysOfRule() []string {
 // Parse reads the rules of a file. An error is of type Problems and has all that
 // is wrong.
 func Parse(file string, text []byte, in Context) ([]*Rule, error) {
-	if len(text) > MaxBytes {
-		return nil, Problems{{File: file, Message: "the file has more than 1 MB", Remedy: "divide it into files in conf.d"}}
+	switch {
+	case in.OfUser && len(text) > MaxUserBytes:
+		return nil, Problems{{File: file, Line: 1, Column: 1, Message: "a user's own file has more than 64 KB", Remedy: "let one rule name several programs"}}
+	case len(text) > MaxBytes:
+		return nil, Problems{{File: file, Line: 1, Column: 1, Message: "the file has more than 1 MB", Remedy: "divide it into files in conf.d"}}
 	}
 	var doc map[string]any
 	if err := toml.Unmarshal(text, &doc); err != nil {
@@ -94,8 +107,12 @@ func (r *reader) document(doc map[string]any) ([]*Rule, error) {
 	if doc["rule"] != nil && !ok {
 		r.problem(r.at.top("rule"), "write two brackets: [[rule]]", "rule is one table, not a list of them")
 	}
-	if len(tables) > mostRules {
-		r.problem(r.at.top("rule"), "let one rule name several programs", "there are more than %d rules", mostRules)
+	most := mostRules
+	if r.in.OfUser {
+		most = MaxUserRules
+	}
+	if len(tables) > most {
+		r.problem(r.at.top("rule"), "let one rule name several programs", "there are more than %d rules", most)
 		tables = nil
 	}
 	var list []*Rule
@@ -127,7 +144,7 @@ func (o object) rule() *Rule {
 	r.Name = lineName(r.Line)
 	if text, ok := o.text("name"); ok {
 		r.Name = text
-		if text == "" || len(text) > 64 || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' }) {
+		if text == "" || len(text) > 64 || strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) {
 			o.problem("name", `such as: name = "scp"`, "a name has 1 to 64 characters on one line")
 		}
 	}
@@ -337,6 +354,15 @@ func (o object) texts(key string) []string {
 	}
 	if ok && len(list) == 0 {
 		o.problem(key, "remove the line", "%s is an empty list, which nothing matches", key)
+	}
+	most := mostText
+	if o.in.OfUser {
+		most = MaxUserText
+	}
+	long := func(text string) bool { return len(text) > most }
+	if slices.ContainsFunc(out, long) || len(out) > most {
+		o.problem(key, "a shorter pattern, or fewer", "%s has more than %d characters, or as many values", key, most)
+		return nil
 	}
 	return out
 }

@@ -140,14 +140,65 @@ func TestUsersOwnFile(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// What a user's own file may cost the daemon is bounded.
+func TestUsersOwnFileIsBounded(t *testing.T) {
+	mine := Context{OfUser: true, LookupUser: users}
+	for text, want := range map[string]string{
+		strings.Repeat("#", MaxUserBytes+1):                            "more than 64 KB",
+		strings.Repeat(one, MaxUserRules+1):                            "more than 128 rules",
+		one + "command = '" + strings.Repeat("?", 129) + "'":           "command has more than 128 characters",
+		one + "parent = [" + strings.Repeat("'a',", 129) + "]":         "parent has more than 128",
+		strings.Replace(one, "[[rule]]", "[[rule]]\nname='\u202e'", 1): "a name has 1 to 64 characters",
+	} {
+		_, err := Parse("f", []byte(text), mine)
+		require.ErrorContains(t, err, want)
+	}
+	// The worst that may be in it, for the longest command line that is read.
+	worst := Compile(parseAs(t, mine, strings.Repeat("[[rule]]\nalso=true\nup='1MB/s'\ncommand='*"+strings.Repeat("?", 125)+"b*'\n", MaxUserRules)))
+	p := facts()[0]
+	p.command = strings.Repeat("a", 4096)
+	began := time.Now()
+	require.Empty(t, worst.Match(p, began))
+	t.Logf("%v", time.Since(began))
+	require.Less(t, time.Since(began), 5*time.Second)
+}
+
+func parseAs(t *testing.T, in Context, text string) []*Rule {
+	t.Helper()
+	list, err := Parse("netnice.toml", []byte(text), in)
+	require.NoError(t, err)
+	return list
+}
+
+// slowly is the model of command.matches.
+func slowly(pattern, line string) bool {
+	l := []rune(line)
+	reach := make([]bool, len(l)+1) // of the pattern so far
+	reach[0] = true
+	for _, c := range pattern {
+		next := make([]bool, len(l)+1)
+		for i := range reach {
+			switch {
+			case c == '*':
+				next[i] = reach[i] || i > 0 && next[i-1]
+			case i > 0 && reach[i-1]:
+				next[i] = c == '?' || c == l[i-1]
+			}
+		}
+		reach = next
+	}
+	return reach[len(l)]
+}
+
 // What is no TOML, or no rules, is an error of the file's, whatever it is.
 func FuzzParse(f *testing.F) {
-	f.Add("[[rule]]\nprogram = 'x'\nup = '1MB/s'\n")
-	f.Add("[[rule]]\nname=\"a\"\nprogram=[\"a\",\"/b/*\"]\nuser=1000\ntime=\"22:00-06:00\"\ndays=\"sat-mon\"\ntotal=\"3mbit\"\nalso=true\nshare=\"all\"")
-	f.Add("rule = [{program='x', up='1MB/s'}]")
-	f.Add("[rule.x]\n[[rule.y]]\n")
-	f.Add("[[rule]]\nto.x = 1\n")
-	f.Fuzz(func(t *testing.T, text string) {
+	f.Add("[[rule]]\nprogram = 'x'\nup = '1MB/s'\n", "x")
+	f.Add("[[rule]]\nname=\"a\"\nprogram=[\"a\",\"/b/*\"]\nuser=1000\ntime=\"22:00-06:00\"\ndays=\"sat-mon\"\ntotal=\"3mbit\"\nalso=true\nshare=\"all\"", "")
+	f.Add("rule = [{program='x', up='1MB/s'}]", "a b c")
+	f.Add("[rule.x]\n[[rule.y]]\n", "")
+	f.Add("[[rule]]\nto.x = 1\n", "")
+	f.Add("[[rule]]\ncommand = ['*b?c*d', '?*']\nup = '1MB/s'\n", "abxcyd")
+	f.Fuzz(func(t *testing.T, text, line string) {
 		for _, ofUser := range []bool{false, true} {
 			list, err := Parse("f", []byte(text), Context{OfUser: ofUser, LookupUser: users})
 			if err != nil {
@@ -163,13 +214,26 @@ func FuzzParse(f *testing.F) {
 			}
 			s := Compile(list)
 			at := time.Date(2026, 11, 22, 23, 30, 0, 0, time.UTC)
-			for _, p := range facts() {
-				s.Match(p, at)
+			own := facts()[0]
+			own.command = line
+			for _, p := range append(facts(), own) {
+				for _, r := range s.Match(p, at) {
+					require.Empty(t, r.Differs(p, at))
+				}
 			}
 			s.Phase(at)
 			for _, r := range list {
 				require.NotEmpty(t, r.Conditions())
 				require.NotEmpty(t, r.Key())
+				if ofUser {
+					require.Empty(t, r.users)
+					require.LessOrEqual(t, r.Limits.Weight, uint32(defaultWeight))
+				}
+				for _, c := range r.commands {
+					if pattern := strings.Join(c.pieces, "*"); len(pattern)*len(line) < 1<<16 {
+						require.Equal(t, slowly(pattern, strings.ToValidUTF8(line, "x")), c.matches(strings.ToValidUTF8(line, "x")), "%q of %q", line, pattern)
+					}
+				}
 			}
 		}
 	})

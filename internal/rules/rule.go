@@ -9,9 +9,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Share says who shares a rule's limit.
@@ -125,41 +125,71 @@ func commOf(name string) string {
 	return name[:min(len(name), most)]
 }
 
-// command is a pattern for a whole command line, words with a space between.
+// command is a pattern for a whole command line, words with a space between. How long
+// matching takes is bounded by the product of both lengths, whatever they are: the pattern
+// may be a user's, and the daemon compares it.
 type command struct {
-	pieces []string       // between the stars
-	slow   *regexp.Regexp // where there are question marks
+	pieces []string // between the stars
 }
 
 func newCommand(text string) (command, error) {
-	pieces := strings.Split(text, "*")
-	if !strings.Contains(text, "?") {
-		return command{pieces: pieces}, nil
+	if !utf8.ValidString(text) {
+		return command{}, fmt.Errorf("the pattern %.40q is no text", text)
 	}
-	for i, piece := range pieces {
-		pieces[i] = strings.ReplaceAll(regexp.QuoteMeta(piece), `\?`, ".")
-	}
-	re, err := regexp.Compile(`(?s)\A` + strings.Join(pieces, ".*") + `\z`)
-	if err != nil {
-		return command{}, fmt.Errorf("the pattern %.40q is too long or no text", text)
-	}
-	return command{slow: re}, nil
+	return command{strings.Split(text, "*")}, nil
 }
 
 func (c command) matches(line string) bool {
-	if c.slow != nil {
-		return c.slow.MatchString(line)
-	}
 	last := len(c.pieces) - 1
-	if last == 0 {
-		return line == c.pieces[0]
+	line, ok := cutPiece(line, c.pieces[0])
+	if !ok || last == 0 {
+		return ok && line == ""
 	}
-	line, ok := strings.CutPrefix(line, c.pieces[0])
 	for _, piece := range c.pieces[1:last] {
-		if !ok {
-			return false
+		if !strings.Contains(piece, "?") {
+			if _, line, ok = strings.Cut(line, piece); !ok {
+				return false
+			}
+			continue
 		}
-		_, line, ok = strings.Cut(line, piece)
+		for line, ok = cutPiece(line, piece); !ok; line, ok = cutPiece(line, piece) {
+			if line == "" {
+				return false
+			}
+			line = line[width(line):]
+		}
 	}
-	return ok && strings.HasSuffix(line, c.pieces[last])
+	end := c.pieces[last]
+	for range strings.Count(line, "") - 1 - utf8.RuneCountInString(end) {
+		line = line[width(line):]
+	}
+	rest, ok := cutPiece(line, end)
+	return ok && rest == ""
+}
+
+// cutPiece cuts a piece of a pattern off the beginning of a text; without that at its
+// beginning, the text is returned as it was.
+func cutPiece(text, piece string) (rest string, ok bool) {
+	rest = text
+	for piece != "" {
+		n := width(piece)
+		switch {
+		case rest == "":
+			return text, false
+		case piece[0] == '?':
+			rest = rest[width(rest):]
+		case strings.HasPrefix(rest, piece[:n]):
+			rest = rest[n:]
+		default:
+			return text, false
+		}
+		piece = piece[n:]
+	}
+	return rest, true
+}
+
+// width is the length in bytes of the first character of a text that is not empty.
+func width(text string) int {
+	_, n := utf8.DecodeRuneInString(text)
+	return n
 }

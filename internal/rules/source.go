@@ -151,7 +151,11 @@ func read(f *os.File, path string, owner uint32, in Context) ([]*Rule, error) {
 	if p := trusted(path, info, owner); p != nil {
 		return nil, Problems{p}
 	}
-	text, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
+	most := int64(MaxBytes)
+	if in.OfUser {
+		most = MaxUserBytes
+	}
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err != nil {
 		return nil, err
 	}

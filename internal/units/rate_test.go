@@ -148,13 +148,26 @@ func TestParseRateAnyText(t *testing.T) {
 	})
 }
 
+// Whatever is written is a rate, or an error with a remedy; what a rate is printed as is
+// the same rate.
 func FuzzParseRate(f *testing.F) {
-	for _, seed := range []string{"10mbit", "1.5 GB/s", "512K", "10%", "-1", "1e9", "kbps"} {
+	for _, seed := range []string{"10mbit", "1.5 GB/s", "512K", "10%", "-1", "1e9", "kbps", "9223372036854775807B/s", "0.0001bit", "1,5MB/s", "1Ki/sec"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if rate, err := ParseRate(text); err == nil && rate > MaxRate {
-			t.Fatalf("%q gave %d", text, rate)
+		for _, parse := range []func(string) (uint64, error){ParseRate, ParseBareRate} {
+			rate, err := parse(text)
+			var pe *ParseError
+			switch {
+			case err == nil && rate > MaxRate:
+				t.Fatalf("%q gave %d", text, rate)
+			case err == nil:
+				if again, err := ParseRate(fmt.Sprintf("%dB/s", rate)); err != nil || again != rate {
+					t.Fatalf("%q gave %d, which gave %d, %v", text, rate, again, err)
+				}
+			case !errors.As(err, &pe) || pe.Hint() == "" || rate != 0:
+				t.Fatalf("%q gave %d and %#v", text, rate, err)
+			}
 		}
 	})
 }

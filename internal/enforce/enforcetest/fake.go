@@ -29,6 +29,7 @@ type Kernel struct {
 	following    bool
 	lost         uint64
 	trees        map[int][]uint32
+	subordinates []enforce.Subordinates
 	down, open   bool
 }
 
@@ -289,6 +290,21 @@ func (k *Kernel) SetTrees(pid int, ids ...uint32) {
 	defer k.mu.Unlock()
 	_ = k.enter("SetTrees")
 	k.trees[pid] = ids
+}
+
+// SetSubordinates implements enforce.Kernel.
+func (k *Kernel) SetSubordinates(list []enforce.Subordinates) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.subordinates = slices.Clone(list)
+	return k.enter("SetSubordinates")
+}
+
+// Subordinates returns what the daemon said last.
+func (k *Kernel) Subordinates() []enforce.Subordinates {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.subordinates
 }
 
 // FollowExecs implements enforce.Kernel.

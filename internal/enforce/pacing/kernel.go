@@ -57,21 +57,23 @@ type Kernel struct {
 	obj   *bpf.Object
 	nodes map[uint32]bpf.Node // those in use
 	// what Stats counted last, or the adoption since
-	processes map[uint32]int
-	noClock   map[bpf.ClockKey]bool // known to be missing
-	nearby    string                // network namespace to look at first, if any
-	epoch     uint32
-	cover     cover
-	guard     Guard // nil = none yet
-	events    chan struct{}
-	datagrams datagrams
-	execs     execs
-	requests  requests
-	reader    *ringbuf.Reader
-	rates     bool          // a socket has a rate of its own: see rates.go
-	going     bool          // Down: they go
-	leaving   bool          // nobody follows what sockets ask for any more
-	sockets   chan struct{} // sockets may have come or gone that need a node: see sockets.go
+	processes    map[uint32]int
+	noClock      map[bpf.ClockKey]bool // known to be missing
+	nearby       string                // network namespace to look at first, if any
+	epoch        uint32
+	subordinates uint32 // entries
+	cover        cover
+	guard        Guard // nil = none yet
+	events       chan struct{}
+	datagrams    datagrams
+	execs        execs
+	requests     requests
+	reader       *ringbuf.Reader
+	rates        bool // a socket has a rate of its own: see rates.go
+	going        bool // Down: they go
+	leaving      bool // nobody follows what sockets ask for any more
+	// sockets may have come or gone that need a node: see sockets.go
+	sockets chan struct{}
 	// when it was last looked for one
 	rateLooked time.Time
 	done       chan struct{}
@@ -201,6 +203,7 @@ func (k *Kernel) readNodes() error {
 		return fmt.Errorf("read the policy: %w", err)
 	}
 	k.epoch, k.cover.id, k.datagrams.epoch = policy.Epoch, policy.Cover, policy.Queues
+	k.subordinates = policy.Subordinates
 	k.rates = policy.Kinds&(1<<bpf.KindSocket) != 0
 	var index uint32
 	var n bpf.Node

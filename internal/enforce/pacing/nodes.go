@@ -93,6 +93,11 @@ func (k *Kernel) enlist(id uint32, n bpf.Node, root uint32) error {
 			return err
 		}
 	}
+	if n.Subject != 0 { // else its processes join one by one
+		if err := k.tooDeep(id, adopted.Nests); err != nil {
+			return err
+		}
+	}
 	if adopted.Nests || members == nil {
 		if members, err = k.members(id); err != nil {
 			return err
@@ -152,7 +157,7 @@ func (k *Kernel) members(id uint32) ([]uint32, error) {
 	inside := map[uint32]bool{}
 	for _, t := range tasks {
 		at := t.Node
-		for range 8 {
+		for range bpf.TreesDeep {
 			if at == id {
 				inside[t.Tgid] = true
 			}
@@ -226,7 +231,7 @@ func (k *Kernel) putPolicy() error {
 }
 
 func (k *Kernel) writePolicy() error {
-	p := bpf.Policy{Epoch: k.epoch, Cover: k.cover.id, Queues: k.datagrams.epoch, Daemon: 1}
+	p := bpf.Policy{Epoch: k.epoch, Cover: k.cover.id, Queues: k.datagrams.epoch, Subordinates: k.subordinates, Daemon: 1}
 	if k.leaving {
 		p.Daemon = 0
 	}

@@ -20,6 +20,9 @@ func nodeOf(spec enforce.NodeSpec) bpf.Node {
 	if spec.MeterOff {
 		n.Flags |= bpf.NodeMeterOff
 	}
+	if spec.Own {
+		n.Flags |= bpf.NodeOwn
+	}
 	for o := range spec.Ceilings {
 		for d, c := range spec.Ceilings[o] {
 			n.Limits[o][d].CeilingBytesPerSec = c.BytesPerSec
@@ -56,6 +59,7 @@ func specOf(id uint32, n bpf.Node) enforce.NodeSpec {
 		ID: id, Kind: enforce.Kind(n.Kind), Subject: n.Subject, StartBoottimeNS: n.StartBoottimeNs,
 		Weight: n.Weight, Loopback: n.Flags&bpf.NodeLoopback != 0,
 		MeterOff: n.Flags&bpf.NodeMeterOff != 0,
+		Own:      n.Flags&bpf.NodeOwn != 0,
 	}
 	if n.Kind == bpf.KindTree && n.Subject == 0 {
 		s.Parent = n.Parent

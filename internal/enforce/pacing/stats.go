@@ -42,7 +42,7 @@ func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
 			continue // another thread of the same process
 		}
 		node := t.Node
-		for range 8 { // the trees around count it too
+		for range bpf.TreesDeep { // the trees around count it too
 			j, ok := at[node]
 			if !ok {
 				break

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
 )
 
 // Join implements enforce.Kernel.
@@ -24,7 +25,7 @@ func (k *Kernel) Trees(pid int) []uint32 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var list []uint32
-	for at := k.treeOf(uint32(pid)); at != 0 && len(list) < bpf.PathMax; {
+	for at := k.treeOf(uint32(pid)); at != 0 && len(list) < bpf.TreesDeep; {
 		n, ok := k.nodes[at]
 		if !ok || n.Kind != bpf.KindTree {
 			break
@@ -50,4 +51,42 @@ func (k *Kernel) treeOf(tgid uint32) uint32 {
 		return 0
 	}
 	return t.Node
+}
+
+// tooDeep says whether a tree that has come is one too many around another, or around
+// itself: what holds for a socket is bounded.
+func (k *Kernel) tooDeep(id uint32, nests bool) error {
+	look := func(at uint32) error {
+		own, through := 0, false
+		for depth := 1; at != 0; depth++ {
+			n, ok := k.nodes[at]
+			if !ok || n.Kind != bpf.KindTree {
+				break
+			}
+			through = through || at == id
+			if n.Flags&bpf.NodeOwn != 0 {
+				own++
+			}
+			if through && depth > enforce.MostNested {
+				return fmt.Errorf("%w: %d are around each other already", enforce.ErrTooDeep, enforce.MostNested)
+			}
+			at = n.Parent
+		}
+		if through && own > enforce.MostOwnNested && k.nodes[id].Flags&bpf.NodeOwn != 0 {
+			return fmt.Errorf("%w: %d of a user's own are around each other already", enforce.ErrTooDeep, enforce.MostOwnNested)
+		}
+		return nil
+	}
+	if !nests {
+		return look(id)
+	}
+	for at, n := range k.nodes {
+		if n.Kind != bpf.KindTree {
+			continue
+		}
+		if err := look(at); err != nil {
+			return err
+		}
+	}
+	return nil
 }

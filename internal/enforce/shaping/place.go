@@ -33,7 +33,18 @@ func (s *shaper) newPlace(ns uint32, path string) (*place, error) {
 		p.namespace = namespace{ns: ns, nl: s.pair.nl}
 		return p, nil
 	}
-	n, err := openNamespace(ns, path)
+	n, err := openNamespace(ns, path, func(owner uint32) (count int) {
+		for _, o := range s.places {
+			if o.owner == owner {
+				count++
+			}
+		}
+		return count
+	})
+	if errors.Is(err, errTooMany) {
+		s.refused++
+		return nil, nil //nolint:nilnil // as if it had gone
+	}
 	if n == nil {
 		return nil, err
 	}

@@ -38,6 +38,7 @@ type sender struct {
 	beside   func(uint32) *place // who else uses a namespace's devices, if anybody
 	renew    func() error        // sockets are to find out which queues there are
 	expect   func() error        // a queue will take packets
+	refused  uint64              // network namespaces: their owner has too many
 	follows  bool                // something looks at the shares
 	stop     chan struct{}       // ends that
 }

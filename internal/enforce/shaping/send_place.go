@@ -46,7 +46,19 @@ func (s *sender) newPlace(ns uint32, path string) (*sendPlace, error) {
 		}
 		p.namespace = namespace{ns: ns, nl: nl}
 	} else {
-		n, err := openNamespace(ns, path)
+		n, err := openNamespace(ns, path, func(owner uint32) (count int) {
+			for _, o := range s.places {
+				if o.owner == owner {
+					count++
+				}
+			}
+			return count
+		})
+		if errors.Is(err, errTooMany) {
+			s.refused++
+			s.failed[ns] = time.Now()
+			return nil, nil //nolint:nilnil // as if it had gone: what is too much is dropped
+		}
 		if n == nil {
 			return nil, err
 		}

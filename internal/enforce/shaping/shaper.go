@@ -43,6 +43,7 @@ type shaper struct {
 	watch      *watcher      // at home
 	changed    func(*place)  // devices came or went; nil: at home
 	stop       chan struct{} // ends what looks at the totals
+	refused    uint64        // network namespaces: their owner has too many
 	revisit    bool          // windows that nothing keeps but visits: before 6.12
 }
 

@@ -113,6 +113,7 @@ func (k *Kernel) Counters() (map[string]uint64, error) {
 		var own map[string]uint64
 		if own, err = bpf.ReadCounters(k.send.obj.SendFaults, bpf.SendFaultNames()); err == nil {
 			maps.Copy(out, own)
+			out[refusedName] += k.send.refused
 		}
 	}
 	if err != nil || k.on == nil {
@@ -123,5 +124,9 @@ func (k *Kernel) Counters() (map[string]uint64, error) {
 		return nil, err
 	}
 	maps.Copy(out, own)
+	out[refusedName] += k.on.refused
 	return out, nil
 }
+
+// refusedName counts network namespaces without queues, as their owner has too many.
+const refusedName = "namespace_refused"

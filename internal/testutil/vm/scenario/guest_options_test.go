@@ -3,6 +3,7 @@ package scenario
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/testutil/sockopts"
 )
@@ -44,6 +46,7 @@ func TestGuestOptions(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, without, with, "netnice is up")
 	table(t, 2)
+	ownRate(t)
 	netnice(t, "set", "--host", "--up", "10MB/s", "--down", "10MB/s")
 	with, err = sockopts.Answers()
 	require.NoError(t, err)
@@ -51,6 +54,42 @@ func TestGuestOptions(t *testing.T) {
 	table(t, 3, "netnice", "run", "--up", "1MB/s", "--")
 	netnice(t, "down")
 	table(t, 4)
+}
+
+// ownRate sees that netnice why knows a rate that this program has set on a socket of its
+// own.
+func ownRate(t *testing.T) {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			_, _ = io.Copy(io.Discard, c)
+			_ = c.Close()
+		}
+	}()
+	c, err := net.Dial("tcp4", l.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	require.NoError(t, err)
+	const sendRate = 7001 // TCP_SNDRATE of include/netnice.h
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		require.NoError(t, unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, sendRate, 500_000))
+	}))
+	go func() {
+		for {
+			if _, err := c.Write(make([]byte, 1<<16)); err != nil {
+				return
+			}
+		}
+	}()
+	time.Sleep(time.Second)
+	out, err := exec.Command("netnice", "why", fmt.Sprint(os.Getpid())).CombinedOutput()
+	t.Logf("%s", out)
+	require.NoError(t, err)
+	require.Contains(t, string(out), "socket:TCP_SNDRATE up binds")
 }
 
 // table sets a large table of iptables-legacy's, reads it back and sees that it holds.

@@ -1,0 +1,69 @@
+package apiserver
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+)
+
+// Whatever a user sends: the answer is JSON with a code that is known, and the backend is
+// asked only for what the answer is to. The request is raw, so that lines and headers are
+// a caller's, too.
+func FuzzRequests(f *testing.F) {
+	for _, seed := range []struct{ line, body string }{
+		{"GET /v1/status", ""},
+		{"GET /v1/nodes?subject=pid:5", ""},
+		{"PUT /v1/limits", `{"subject":{"kind":"pid","id":"5"},"wish":{"up_bytes_per_sec":1,"burst_ns":18446744073709551615,"weight":100,"loopback":true,"input_meter":false},"scope":true,"dry_run":true}`},
+		{"PUT /v1/limits", `{"subject":{"kind":"host"},"wish":{"down_bytes_per_sec":1e3}}{}`},
+		{"PUT /v1/limits", strings.Repeat("[", 10001)},
+		{"DELETE /v1/limits?subject=user:bob&dry_run=true", ""},
+		{"GET /v1/rules/test?pid=-0x5", ""},
+		{"POST /v1/rules/reload", ""},
+		{"POST /v1/down", "\x00"},
+		{"0 *", "0"},
+		{"DELETE /v1/limits?" + strings.Repeat("\xe3", 2000), ""},
+	} {
+		f.Add(seed.line, seed.body)
+	}
+	codes := []string{api.CodeBadRequest, api.CodeDenied, api.CodeNotFound, api.CodeConflict, api.CodeNotSupported}
+	f.Fuzz(func(t *testing.T, line, body string) {
+		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(line + " HTTP/1.1\r\nHost: n\r\nTransfer-Encoding: chunked\r\n\r\n")))
+		if err != nil {
+			return // refused before it comes to us
+		}
+		r.Body = http.NoBody
+		if body != "" {
+			r.Body = httptest.NewRequest("PUT", "/", strings.NewReader(body)).Body
+		}
+		b := &backend{}
+		w := httptest.NewRecorder()
+		Handler(b).ServeHTTP(w, r.WithContext(auth.WithActor(r.Context(), bob)))
+		switch {
+		case w.Code == http.StatusOK:
+			require.NotEmpty(t, b.asked)
+			require.True(t, json.Valid(w.Body.Bytes()))
+		case w.Code/100 == 3: // a path with dots is sent elsewhere
+			require.Empty(t, b.asked)
+		default:
+			var e api.Error
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &e), "%q", w.Body)
+			require.Contains(t, codes, e.Code)
+			require.NotEmpty(t, e.Message)
+			require.Less(t, len(e.Message), 2*mostSaid)
+			require.Empty(t, b.asked)
+			require.Equal(t, api.HTTPStatus(e.Code), w.Code)
+		}
+		if b.asked != "" && !slices.Contains([]string{"status", "nodes"}, b.asked) && !strings.HasPrefix(b.asked, "nodes ") {
+			require.Equal(t, bob, b.by, "in whose name")
+		}
+	})
+}

@@ -1,0 +1,131 @@
+package apiserver
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/netnice/netnice/internal/auth"
+)
+
+// Limited bounds how much of the daemon each user has: requests beyond their share wait
+// their turn, and are refused where that is far off. countsAs says as whom a user id
+// counts. Administrators have no bound.
+func Limited(next http.Handler, countsAs func(uid uint32) uint32) http.Handler {
+	shares := &shares{now: time.Now, of: make(map[uint32]*share)}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		by, ok := auth.FromContext(r.Context())
+		if !ok || by.Root() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		who := countsAs(by.UID)
+		wait, ok := shares.take(who, cost(r))
+		if !ok {
+			writeError(w, auth.Busy(fmt.Sprintf("you have made more than %d requests a second", auth.RequestsPerSec)))
+			return
+		}
+		if wait > 0 {
+			timer := time.NewTimer(wait)
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+			case <-r.Context().Done():
+				return // nobody is left to answer
+			}
+		}
+		counted := &counter{ResponseWriter: w}
+		next.ServeHTTP(counted, r)
+		shares.charge(who, float64(counted.bytes)/auth.BytesPerCount)
+	})
+}
+
+// cost is how many requests one counts as, before its answer is known.
+func cost(r *http.Request) float64 {
+	switch {
+	case r.URL.Path == "/v1/rules/reload":
+		return auth.ReloadCost
+	case strings.Contains(r.URL.RawQuery, "subject=unit"), strings.Contains(r.URL.RawQuery, "subject=container"):
+		return auth.SearchCost
+	}
+	return 1
+}
+
+// shares are what users have left.
+type shares struct {
+	now func() time.Time
+
+	mu sync.Mutex
+	of map[uint32]*share
+}
+
+// share is what one user has left, in requests; less than 0: they wait.
+type share struct {
+	left float64
+	at   time.Time
+}
+
+// sharesKept is for how many users it is kept who has what; of more, those who have all.
+const sharesKept = 1024
+
+// take takes a share, and says how long to wait before it is used.
+func (s *shares) take(who uint32, cost float64) (wait time.Duration, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.find(who)
+	wait = time.Duration(max(0, cost-u.left) / auth.RequestsPerSec * float64(time.Second))
+	if wait > auth.MaxRequestWait {
+		return 0, false
+	}
+	u.left -= cost
+	return wait, true
+}
+
+// charge takes what a request turned out to cost.
+func (s *shares) charge(who uint32, cost float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.find(who).left -= cost
+}
+
+// find returns what a user has left now.
+func (s *shares) find(who uint32) *share {
+	now := s.now()
+	u := s.of[who]
+	if u == nil {
+		if len(s.of) >= sharesKept {
+			for id, other := range s.of {
+				if other.rest(now); other.left == auth.RequestsAtOnce {
+					delete(s.of, id)
+				}
+			}
+		}
+		u = &share{left: auth.RequestsAtOnce, at: now}
+		s.of[who] = u
+	}
+	u.rest(now)
+	return u
+}
+
+// rest gives what the time since has brought.
+func (u *share) rest(now time.Time) {
+	u.left = min(auth.RequestsAtOnce, u.left+now.Sub(u.at).Seconds()*auth.RequestsPerSec)
+	u.at = now
+}
+
+// counter counts the bytes of an answer.
+type counter struct {
+	http.ResponseWriter
+	bytes int
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(p)
+	c.bytes += n
+	return n, err
+}
+
+// Unwrap is for http.ResponseController.
+func (c *counter) Unwrap() http.ResponseWriter { return c.ResponseWriter }

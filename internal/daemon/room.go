@@ -1,0 +1,63 @@
+package daemon
+
+import (
+	"fmt"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+func full(who string, limit int, hint string) error {
+	return &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("%s limits already, the most there may be: %d", who, limit), Hint: hint}
+}
+
+// room refuses one node too many. The caller holds d.mu.
+func (d *Daemon) room(by auth.Actor, isNew bool) error {
+	if !by.Root() {
+		who, own := d.countsAs(by.UID), 0
+		for _, n := range d.nodes {
+			if n.usersWish() && d.countsAs(n.userUID) == who {
+				own++
+			}
+		}
+		if own >= auth.MaxNodesPerUser {
+			return full("you have set as many", auth.MaxNodesPerUser, "lift some first (netnice ls), or limit yourself as a whole: netnice set --user "+identity.UserName(by.UID)+" ...")
+		}
+		if isNew && len(d.nodes) >= auth.MaxNodesOfUsers {
+			return full("users have set as many", auth.MaxNodesOfUsers, "ask the administrator to lift some: netnice ls")
+		}
+	}
+	if isNew && len(d.nodes) >= auth.MaxNodes {
+		return full("there are as many", auth.MaxNodes, "lift some first: netnice ls")
+	}
+	return nil
+}
+
+// usersWish reports whether a user wants something of the node.
+func (n *node) usersWish() bool {
+	return !n.wishes[enforce.OwnerUser].empty() || len(n.ruled.Owners[enforce.OwnerUser].Rules) > 0
+}
+
+// roomForRuled refuses a process's own node for rules, where there would be too many. A
+// user who starts many programs that the administrator's rules are for takes no room
+// from others. The caller holds d.mu.
+func (d *Daemon) roomForRuled(next *node) error {
+	if len(next.ruled.Owners[enforce.OwnerAdmin].Rules) == 0 {
+		return d.room(auth.Actor{UID: next.res.UID}, true)
+	}
+	if len(d.nodes) >= auth.MaxNodesOfUsers {
+		return full("users have as many", auth.MaxNodesOfUsers, "lift some: netnice ls")
+	}
+	who, ruled := d.countsAs(next.res.UID), 0
+	for _, n := range d.nodes {
+		if n.ruled.Shared == "" && len(n.ruled.Owners[enforce.OwnerAdmin].Rules) > 0 && d.countsAs(n.res.UID) == who {
+			ruled++
+		}
+	}
+	if ruled >= auth.MaxRuledPerUser {
+		return full("processes of "+identity.UserName(who)+" have as many", auth.MaxRuledPerUser, "netnice ls")
+	}
+	return nil
+}

@@ -1,0 +1,25 @@
+package pacing
+
+import (
+	"fmt"
+
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// SetSubordinates implements enforce.Kernel.
+func (k *Kernel) SetSubordinates(list []enforce.Subordinates) error {
+	if len(list) > bpf.MaxSubordinates {
+		return fmt.Errorf("ranges of user ids: %d, and there is room for %d", len(list), bpf.MaxSubordinates)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, r := range list {
+		entry := bpf.Subordinate{First: r.First, Last: r.Last, Owner: r.Owner}
+		if err := k.obj.Subordinates.Put(uint32(i), &entry); err != nil {
+			return fmt.Errorf("write the ranges of user ids: %w", err)
+		}
+	}
+	k.subordinates = uint32(len(list))
+	return k.putPolicy()
+}
