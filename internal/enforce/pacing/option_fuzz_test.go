@@ -126,7 +126,8 @@ func (s *optionStage) call(t *testing.T, kind int, get bool, level, name int, le
 		return option(get, fd, level, name, s.buffer, length)
 	}
 	p.used++
-	if level == unix.IPPROTO_TCP && name == sndRate && kind < 2 {
+	switch {
+	case level == unix.IPPROTO_TCP && name == sndRate && kind < 2:
 		var want unix.Errno
 		rate := p.rate
 		copy(s.buffer, make([]byte, 8))
@@ -150,12 +151,12 @@ func (s *optionStage) call(t *testing.T, kind int, get bool, level, name int, le
 		if _, errno := option(true, p.here, unix.IPPROTO_TCP, sndRate, s.buffer, 8); errno != 0 || binary.NativeEndian.Uint64(s.buffer) != rate {
 			t.Fatalf("after %d bytes of % x the rate is %d, %v, want %d", length, value, binary.NativeEndian.Uint64(s.buffer), errno, rate)
 		}
-	} else if name == rcvRate || name == limitOption || name == sndRate && level == unix.IPPROTO_UDP {
+	case name == rcvRate || name == limitOption || name == sndRate && level == unix.IPPROTO_UDP:
 		// netnice's too: what they answer is tested elsewhere, here that nothing breaks
 		if _, errno := run(p.here); length > 8 && length != 24 && !get && errno == 0 {
 			t.Fatalf("option %d takes %d bytes", name, length)
 		}
-	} else {
+	default:
 		gotLength, got := run(p.here)
 		wantLength, want := run(p.out)
 		if length <= 0 && got != 0 && want != 0 {
