@@ -244,6 +244,7 @@ static __always_inline bool nn_send_passes(struct nn_socket *s,
 	    x->now_ns < s->queued_ns + NN_LANE_EMPTY_NS)
 		return false;
 	s->queued_packets = 0; /* what was lost in the queue */
+	s->queued_bytes = 0;
 	nn_path_walk(s, x, NN_ASK);
 	return x->before_ns <= x->now_ns + NN_QUEUE_NEEDED_NS;
 }
@@ -305,6 +306,7 @@ static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 	}
 	s->queued_ns = now_ns;
 	__sync_fetch_and_add(&s->queued_packets, 1);
+	__sync_fetch_and_add(&s->queued_bytes, (__u32)bytes);
 	child = nn_send_child(s, hop);
 	return nn_send_enqueue(skb, q, nn_lane_join(f, child, bytes, now_ns),
 			       node, hop, d->slot, now_ns);
@@ -354,6 +356,12 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
 	return true;
 }
 
+static __always_inline void nn_send_unqueued(struct nn_socket *s, __u64 bytes)
+{
+	__sync_fetch_and_add(&s->queued_packets, -1);
+	__sync_fetch_and_add(&s->queued_bytes, -(__u32)bytes);
+}
+
 /* At the other end of the pair: on to the next node's class, or out. */
 static __always_inline int nn_send_released(struct __sk_buff *skb)
 {
@@ -383,7 +391,7 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 	prepaid = s->prepaid_bytes >= bytes;
 	s->queued_ns = now_ns;
 	if (!nn_send_left(s, netns, hop, bytes, segments, prepaid)) {
-		__sync_fetch_and_add(&s->queued_packets, -1);
+		nn_send_unqueued(s, bytes);
 		return TC_ACT_SHOT;
 	}
 	node = nn_outbound_next(s, hop + 1, &hop, &rate);
@@ -395,7 +403,7 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 				       nn_lane_join(f, child, bytes, now_ns),
 				       node, hop, slot, now_ns);
 	}
-	__sync_fetch_and_add(&s->queued_packets, -1);
+	nn_send_unqueued(s, bytes);
 	if (prepaid)
 		s->prepaid_bytes -= bytes;
 	skb->priority = sk->priority; /* which the pair has cleared */

@@ -13,6 +13,31 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type sendingNnBuffer struct {
+	_        structs.HostLayout
+	OwnBytes uint32
+	Set      uint32
+}
+
+type sendingNnBufferRecord struct {
+	_            structs.HostLayout
+	Inode        uint64
+	Tgid         uint32
+	Netns        uint32
+	OwnBytes     uint32
+	SizeBytes    uint32
+	UsedBytes    uint32
+	QueuedBytes  uint32
+	LargestBytes uint32
+	Pad          uint32
+	Hops         [8]struct {
+		_     structs.HostLayout
+		Child uint64
+		Node  uint32
+		Pad   uint32
+	}
+}
+
 type sendingNnClass struct {
 	_             structs.HostLayout
 	Finish        uint64
@@ -194,6 +219,8 @@ type sendingNnSocket struct {
 	QueuedNs         uint64
 	QueuedPackets    uint32
 	OutIfindex       uint32
+	QueuedBytes      uint32
+	LargestBytes     uint32
 }
 
 type sendingNnTask struct {
@@ -212,27 +239,30 @@ type sendingNnVolume struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	sendingMapCgroups         = "cgroups"
-	sendingMapClasses         = "classes"
-	sendingMapClocks          = "clocks"
-	sendingMapEvents          = "events"
-	sendingMapFaults          = "faults"
-	sendingMapNodes           = "nodes"
-	sendingMapOutflows        = "outflows"
-	sendingMapPolicy          = "policy"
-	sendingMapPortsSeen       = "ports_seen"
-	sendingMapSendDevices     = "send_devices"
-	sendingMapSendFaults      = "send_faults"
-	sendingMapSendSlots       = "send_slots"
-	sendingMapSender          = "sender"
-	sendingMapSockets         = "sockets"
-	sendingMapTasks           = "tasks"
-	sendingMapUnknown         = "unknown"
-	sendingMapUsers           = "users"
-	sendingProgNnSendBack     = "nn_send_back"
-	sendingProgNnSendOut      = "nn_send_out"
-	sendingProgNnSendUserTp   = "nn_send_user_tp"
-	sendingVarNnKeepSendFault = "nn_keep_send_fault"
+	sendingMapBuffers            = "buffers"
+	sendingMapCgroups            = "cgroups"
+	sendingMapClasses            = "classes"
+	sendingMapClocks             = "clocks"
+	sendingMapEvents             = "events"
+	sendingMapFaults             = "faults"
+	sendingMapNodes              = "nodes"
+	sendingMapOutflows           = "outflows"
+	sendingMapPolicy             = "policy"
+	sendingMapPortsSeen          = "ports_seen"
+	sendingMapSendDevices        = "send_devices"
+	sendingMapSendFaults         = "send_faults"
+	sendingMapSendSlots          = "send_slots"
+	sendingMapSender             = "sender"
+	sendingMapSockets            = "sockets"
+	sendingMapTasks              = "tasks"
+	sendingMapUnknown            = "unknown"
+	sendingMapUsers              = "users"
+	sendingProgNnListBuffers     = "nn_list_buffers"
+	sendingProgNnSendBack        = "nn_send_back"
+	sendingProgNnSendOut         = "nn_send_out"
+	sendingProgNnSendUserTp      = "nn_send_user_tp"
+	sendingVarNnKeepBufferRecord = "nn_keep_buffer_record"
+	sendingVarNnKeepSendFault    = "nn_keep_send_fault"
 )
 
 // loadSending returns the embedded CollectionSpec for sending.
@@ -277,15 +307,17 @@ type sendingSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingProgramSpecs struct {
-	NnSendBack   *ebpf.ProgramSpec `ebpf:"nn_send_back"`
-	NnSendOut    *ebpf.ProgramSpec `ebpf:"nn_send_out"`
-	NnSendUserTp *ebpf.ProgramSpec `ebpf:"nn_send_user_tp"`
+	NnListBuffers *ebpf.ProgramSpec `ebpf:"nn_list_buffers"`
+	NnSendBack    *ebpf.ProgramSpec `ebpf:"nn_send_back"`
+	NnSendOut     *ebpf.ProgramSpec `ebpf:"nn_send_out"`
+	NnSendUserTp  *ebpf.ProgramSpec `ebpf:"nn_send_user_tp"`
 }
 
 // sendingMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingMapSpecs struct {
+	Buffers     *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups     *ebpf.MapSpec `ebpf:"cgroups"`
 	Classes     *ebpf.MapSpec `ebpf:"classes"`
 	Clocks      *ebpf.MapSpec `ebpf:"clocks"`
@@ -309,7 +341,8 @@ type sendingMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingVariableSpecs struct {
-	NnKeepSendFault *ebpf.VariableSpec `ebpf:"nn_keep_send_fault"`
+	NnKeepBufferRecord *ebpf.VariableSpec `ebpf:"nn_keep_buffer_record"`
+	NnKeepSendFault    *ebpf.VariableSpec `ebpf:"nn_keep_send_fault"`
 }
 
 // sendingObjects contains all objects after they have been loaded into the kernel.
@@ -332,6 +365,7 @@ func (o *sendingObjects) Close() error {
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingMaps struct {
+	Buffers     *ebpf.Map `ebpf:"buffers"`
 	Cgroups     *ebpf.Map `ebpf:"cgroups"`
 	Classes     *ebpf.Map `ebpf:"classes"`
 	Clocks      *ebpf.Map `ebpf:"clocks"`
@@ -353,6 +387,7 @@ type sendingMaps struct {
 
 func (m *sendingMaps) Close() error {
 	return _SendingClose(
+		m.Buffers,
 		m.Cgroups,
 		m.Classes,
 		m.Clocks,
@@ -377,20 +412,23 @@ func (m *sendingMaps) Close() error {
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingVariables struct {
-	NnKeepSendFault *ebpf.Variable `ebpf:"nn_keep_send_fault"`
+	NnKeepBufferRecord *ebpf.Variable `ebpf:"nn_keep_buffer_record"`
+	NnKeepSendFault    *ebpf.Variable `ebpf:"nn_keep_send_fault"`
 }
 
 // sendingPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingPrograms struct {
-	NnSendBack   *ebpf.Program `ebpf:"nn_send_back"`
-	NnSendOut    *ebpf.Program `ebpf:"nn_send_out"`
-	NnSendUserTp *ebpf.Program `ebpf:"nn_send_user_tp"`
+	NnListBuffers *ebpf.Program `ebpf:"nn_list_buffers"`
+	NnSendBack    *ebpf.Program `ebpf:"nn_send_back"`
+	NnSendOut     *ebpf.Program `ebpf:"nn_send_out"`
+	NnSendUserTp  *ebpf.Program `ebpf:"nn_send_user_tp"`
 }
 
 func (p *sendingPrograms) Close() error {
 	return _SendingClose(
+		p.NnListBuffers,
 		p.NnSendBack,
 		p.NnSendOut,
 		p.NnSendUserTp,

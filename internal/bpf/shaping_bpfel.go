@@ -13,6 +13,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type shapingNnBuffer struct {
+	_        structs.HostLayout
+	OwnBytes uint32
+	Set      uint32
+}
+
 type shapingNnClass struct {
 	_             structs.HostLayout
 	Finish        uint64
@@ -254,6 +260,8 @@ type shapingNnSocket struct {
 	QueuedNs         uint64
 	QueuedPackets    uint32
 	OutIfindex       uint32
+	QueuedBytes      uint32
+	LargestBytes     uint32
 }
 
 type shapingNnTask struct {
@@ -297,6 +305,7 @@ type shapingNnVolume struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	shapingMapBuffers            = "buffers"
 	shapingMapCgroups            = "cgroups"
 	shapingMapClasses            = "classes"
 	shapingMapClocks             = "clocks"
@@ -411,6 +420,7 @@ type shapingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type shapingMapSpecs struct {
+	Buffers     *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups     *ebpf.MapSpec `ebpf:"cgroups"`
 	Classes     *ebpf.MapSpec `ebpf:"classes"`
 	Clocks      *ebpf.MapSpec `ebpf:"clocks"`
@@ -467,6 +477,7 @@ func (o *shapingObjects) Close() error {
 //
 // It can be passed to loadShapingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type shapingMaps struct {
+	Buffers     *ebpf.Map `ebpf:"buffers"`
 	Cgroups     *ebpf.Map `ebpf:"cgroups"`
 	Classes     *ebpf.Map `ebpf:"classes"`
 	Clocks      *ebpf.Map `ebpf:"clocks"`
@@ -494,6 +505,7 @@ type shapingMaps struct {
 
 func (m *shapingMaps) Close() error {
 	return _ShapingClose(
+		m.Buffers,
 		m.Cgroups,
 		m.Classes,
 		m.Clocks,

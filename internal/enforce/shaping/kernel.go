@@ -323,11 +323,14 @@ func (k *Kernel) end() {
 func (k *Kernel) Down() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	var errs []error
+	if k.send != nil {
+		errs = append(errs, k.send.giveBuffersBack())
+	}
 	if err := errors.Join(k.dropAhead(), k.Kernel.Down()); err != nil {
-		return err
+		return errors.Join(append(errs, err)...)
 	}
 	k.end()
-	var errs []error
 	if k.on != nil {
 		for id := range k.on.nodes { // all at a time
 			errs = append(errs, k.on.empty(id))

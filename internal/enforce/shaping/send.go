@@ -19,7 +19,8 @@ import (
 type outgoing struct {
 	spec  enforce.NodeSpec
 	share share
-	began uint64 // rate of its class in a place that is new, in IP bytes per second
+	began uint64             // rate of its class in a place that is new, in IP bytes per second
+	rates map[uint64]float64 // what each child may send in a place
 }
 
 // sender is what exists while there are queues for what is sent: in each network
@@ -39,7 +40,8 @@ type sender struct {
 	renew    func() error        // sockets are to find out which queues there are
 	expect   func() error        // a queue will take packets
 	follows  bool                // something looks at the shares
-	stop     chan struct{}       // ends that
+	buffers  buffers
+	stop     chan struct{} // ends that
 }
 
 // upCeiling is the rate of a node on what is sent, up or in total; 0 is none.
@@ -60,7 +62,8 @@ func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 	s := &sender{
 		log: k.log, base: k.Object(), obj: obj, pinDir: k.PinDir(), nodes: map[uint32]*outgoing{},
 		places: map[uint32]*sendPlace{}, failed: map[uint32]time.Time{}, stop: make(chan struct{}),
-		beside: k.receiving, renew: k.RenewQueues, expect: func() error { return k.SetQueues(true) },
+		buffers: buffers{some: true}, // an earlier process may have set some
+		beside:  k.receiving, renew: k.RenewQueues, expect: func() error { return k.SetQueues(true) },
 	}
 	s.changed = func(p *sendPlace) { k.sendDevicesChanged(p) }
 	var err error
@@ -98,7 +101,7 @@ func (s *sender) know(spec enforce.NodeSpec) *outgoing {
 		n = &outgoing{}
 	}
 	// TCP may want its half at once; the first look is soon.
-	n.spec, n.share, n.began = spec, share{}, max(upCeiling(spec)/2, 1)
+	n.spec, n.share, n.began, n.rates = spec, share{}, max(upCeiling(spec)/2, 1), nil
 	s.nodes[spec.ID] = n
 	return n
 }
@@ -330,7 +333,7 @@ func (k *Kernel) sendsNoMore(id uint32) error {
 	if k.send == nil || k.send.nodes[id] == nil {
 		return nil
 	}
-	return errors.Join(k.send.clear(id), k.settleSending())
+	return errors.Join(k.send.clear(id), k.send.releaseBuffers(), k.settleSending())
 }
 
 // downSending removes all of it: the limits are lifted already.
