@@ -235,18 +235,41 @@ static __always_inline struct nn_socket *nn_send_socket(struct __sk_buff *skb,
 	return bpf_sk_storage_get(&sockets, sk, 0, 0);
 }
 
+/* Does something of a socket wait in the queue? Not static, for its stack would
+ * come on top of the caller's. */
+__noinline int nn_send_waits(struct nn_socket *s, __u64 now_ns)
+{
+	if (!s)
+		return 0;
+	if ((__s32)s->queued_packets > 0 &&
+	    now_ns < s->queued_ns + NN_LANE_EMPTY_NS)
+		return 1;
+	s->queued_packets = 0; /* what was lost in the queue */
+	s->queued_bytes = 0;
+	return 0;
+}
+
 /* Whether a packet may pass beside the queue: its program keeps to its share,
  * and nothing of its socket waits there. */
 static __always_inline bool nn_send_passes(struct nn_socket *s,
 					   struct nn_transmit *x)
 {
-	if ((__s32)s->queued_packets > 0 &&
-	    x->now_ns < s->queued_ns + NN_LANE_EMPTY_NS)
+	if (nn_send_waits(s, x->now_ns))
 		return false;
-	s->queued_packets = 0; /* what was lost in the queue */
-	s->queued_bytes = 0;
 	nn_path_walk(s, x, NN_ASK);
 	return x->before_ns <= x->now_ns + NN_QUEUE_NEEDED_NS;
+}
+
+/* A packet of a socket comes into the queue. Not static, for its stack would
+ * come on top of the caller's. */
+__noinline int nn_send_queued(struct nn_socket *s, __u64 bytes, __u64 now_ns)
+{
+	if (!s)
+		return 0;
+	s->queued_ns = now_ns;
+	__sync_fetch_and_add(&s->queued_packets, 1);
+	__sync_fetch_and_add(&s->queued_bytes, (__u32)bytes);
+	return 0;
 }
 
 /* At the egress of each of the machine's devices but lo. */
@@ -304,9 +327,7 @@ static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 		nn_send_fault(NN_SEND_FAULT_HEADER);
 		return TC_ACT_UNSPEC;
 	}
-	s->queued_ns = now_ns;
-	__sync_fetch_and_add(&s->queued_packets, 1);
-	__sync_fetch_and_add(&s->queued_bytes, (__u32)bytes);
+	nn_send_queued(s, bytes, now_ns);
 	child = nn_send_child(s, hop);
 	return nn_send_enqueue(skb, q, nn_lane_join(f, child, bytes, now_ns),
 			       node, hop, d->slot, now_ns);
