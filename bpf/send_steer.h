@@ -135,6 +135,7 @@ __noinline __u32 nn_lane_join(struct nn_outflow *f, __u64 child, __u64 bytes,
 {
 	__u32 lane = nn_lane_of(f, child, now_ns, true);
 	struct nn_lane *l;
+	__u32 *minor;
 
 	if (!f)
 		return 0;
@@ -148,7 +149,8 @@ __noinline __u32 nn_lane_join(struct nn_outflow *f, __u64 child, __u64 bytes,
 	__sync_fetch_and_add(&f->came_bytes, bytes);
 	if (bytes > f->largest_bytes)
 		f->largest_bytes = bytes;
-	return lane && f->lanes ? f->lanes + lane : 0;
+	minor = bpf_map_lookup_elem(&lanes, &f->key);
+	return lane && minor ? *minor + lane : 0;
 }
 
 static __always_inline int nn_send_enqueue(struct __sk_buff *skb,

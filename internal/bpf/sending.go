@@ -79,7 +79,7 @@ func (o *Object) LoadSending() (*Sending, error) {
 	}
 	s.sendingMaps = sendingMaps{
 		Sender: m["sender"], SendDevices: m["send_devices"], SendSlots: m["send_slots"],
-		Outflows: m["outflows"], SendFaults: m["send_faults"],
+		Outflows: m["outflows"], Lanes: m["lanes"], SendFaults: m["send_faults"],
 	}
 	return s, nil
 }

@@ -138,8 +138,9 @@ type sendingNnOutflow struct {
 	AsideBytes   uint64
 	Dropped      uint64
 	AsideNs      uint64
-	Lanes        uint32
+	Key          sendingNnOutflowKey
 	LargestBytes uint32
+	Pad          uint32
 	Lane         [16]sendingNnLane
 }
 
@@ -245,6 +246,7 @@ const (
 	sendingMapClocks             = "clocks"
 	sendingMapEvents             = "events"
 	sendingMapFaults             = "faults"
+	sendingMapLanes              = "lanes"
 	sendingMapNodes              = "nodes"
 	sendingMapOutflows           = "outflows"
 	sendingMapPolicy             = "policy"
@@ -323,6 +325,7 @@ type sendingMapSpecs struct {
 	Clocks      *ebpf.MapSpec `ebpf:"clocks"`
 	Events      *ebpf.MapSpec `ebpf:"events"`
 	Faults      *ebpf.MapSpec `ebpf:"faults"`
+	Lanes       *ebpf.MapSpec `ebpf:"lanes"`
 	Nodes       *ebpf.MapSpec `ebpf:"nodes"`
 	Outflows    *ebpf.MapSpec `ebpf:"outflows"`
 	Policy      *ebpf.MapSpec `ebpf:"policy"`
@@ -371,6 +374,7 @@ type sendingMaps struct {
 	Clocks      *ebpf.Map `ebpf:"clocks"`
 	Events      *ebpf.Map `ebpf:"events"`
 	Faults      *ebpf.Map `ebpf:"faults"`
+	Lanes       *ebpf.Map `ebpf:"lanes"`
 	Nodes       *ebpf.Map `ebpf:"nodes"`
 	Outflows    *ebpf.Map `ebpf:"outflows"`
 	Policy      *ebpf.Map `ebpf:"policy"`
@@ -393,6 +397,7 @@ func (m *sendingMaps) Close() error {
 		m.Clocks,
 		m.Events,
 		m.Faults,
+		m.Lanes,
 		m.Nodes,
 		m.Outflows,
 		m.Policy,
