@@ -110,7 +110,7 @@ func (s *sender) bufferFor(r *bpf.BufferRecord, among sharers) uint32 {
 func bufferDiffers(r *bpf.BufferRecord, want uint32) bool {
 	switch {
 	case r.OwnBytes == 0: // it need not wait in what is larger
-		return want != 0 && r.UsedBytes > want
+		return want != 0 && r.UsedBytes > want+want/2
 	case want == 0:
 		return true
 	}

@@ -220,7 +220,8 @@ func TestBufferFor(t *testing.T) {
 		differs               bool
 	}{
 		{0, own, 10_000, 40_000, false}, // it does not wait long
-		{0, own, 60_000, 40_000, true},
+		{0, own, 55_000, 40_000, false},
+		{0, own, 65_000, 40_000, true},
 		{0, own, 60_000, 0, false},
 		{own, 40_000, 30_000, 0, true},
 		{own, 40_000, 30_000, 42_000, false},
