@@ -134,11 +134,13 @@ __noinline __u32 nn_lane_join(struct nn_outflow *f, __u64 child, __u64 bytes,
 			      __u64 now_ns)
 {
 	__u32 lane = nn_lane_of(f, child, now_ns, true);
+	struct nn_outflow_key key;
 	struct nn_lane *l;
 	__u32 *minor;
 
 	if (!f)
 		return 0;
+	key = f->key;
 	l = nn_lane(f, lane);
 	if (!lane)
 		l->child = child; /* that of the last stands for all */
@@ -149,7 +151,7 @@ __noinline __u32 nn_lane_join(struct nn_outflow *f, __u64 child, __u64 bytes,
 	__sync_fetch_and_add(&f->came_bytes, bytes);
 	if (bytes > f->largest_bytes)
 		f->largest_bytes = bytes;
-	minor = bpf_map_lookup_elem(&lanes, &f->key);
+	minor = bpf_map_lookup_elem(&lanes, &key);
 	return lane && minor ? *minor + lane : 0;
 }
 
