@@ -295,6 +295,11 @@ type shapingNnTransmit struct {
 	Apart      uint64
 }
 
+type shapingNnUnseen struct {
+	_     structs.HostLayout
+	Bytes [4096]uint32
+}
+
 type shapingNnVolume struct {
 	_       structs.HostLayout
 	Bytes   uint64
@@ -328,6 +333,7 @@ const (
 	shapingMapSockets            = "sockets"
 	shapingMapTasks              = "tasks"
 	shapingMapUnknown            = "unknown"
+	shapingMapUnseen             = "unseen"
 	shapingMapUsers              = "users"
 	shapingProgNnAdoptUdpFiles   = "nn_adopt_udp_files"
 	shapingProgNnDatagramCreate  = "nn_datagram_create"
@@ -443,6 +449,7 @@ type shapingMapSpecs struct {
 	Sockets     *ebpf.MapSpec `ebpf:"sockets"`
 	Tasks       *ebpf.MapSpec `ebpf:"tasks"`
 	Unknown     *ebpf.MapSpec `ebpf:"unknown"`
+	Unseen      *ebpf.MapSpec `ebpf:"unseen"`
 	Users       *ebpf.MapSpec `ebpf:"users"`
 }
 
@@ -500,6 +507,7 @@ type shapingMaps struct {
 	Sockets     *ebpf.Map `ebpf:"sockets"`
 	Tasks       *ebpf.Map `ebpf:"tasks"`
 	Unknown     *ebpf.Map `ebpf:"unknown"`
+	Unseen      *ebpf.Map `ebpf:"unseen"`
 	Users       *ebpf.Map `ebpf:"users"`
 }
 
@@ -528,6 +536,7 @@ func (m *shapingMaps) Close() error {
 		m.Sockets,
 		m.Tasks,
 		m.Unknown,
+		m.Unseen,
 		m.Users,
 	)
 }
