@@ -31,6 +31,8 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 	if resErr != nil && !identity.IsNotFound(resErr) {
 		return api.SetResponse{}, resErr
 	}
+	lifted := false
+	defer func() { d.drain(lifted) }()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.isDown {
@@ -59,6 +61,7 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 		}
 	}
 	answer, err := d.setLocked(by, req, n, res, sc)
+	lifted = err == nil && answer.Changed && liftsOnly(req.Wish)
 	if err != nil && sc != nil && n == nil {
 		d.leaveScope(&node{res: res, scope: sc})
 	}
@@ -164,6 +167,8 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 	if resErr != nil && !identity.IsNotFound(resErr) {
 		return api.SetResponse{}, resErr
 	}
+	lifted := false
+	defer func() { d.drain(lifted) }()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.isDown {
@@ -217,6 +222,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		} else {
 			_, err = d.commit(n, &next)
 		}
+		lifted = err == nil
 		if err != nil {
 			return api.SetResponse{}, kernelError(s, err)
 		}
@@ -241,6 +247,13 @@ func (d *Daemon) Down(_ context.Context, by auth.Actor) error {
 	}
 	d.log.Info("all limits lifted", "by", by.UID)
 	return nil
+}
+
+// drain waits, without the lock, until nothing is left of what was lifted.
+func (d *Daemon) drain(lifted bool) {
+	if lifted {
+		d.kernel.Drain()
+	}
 }
 
 func leaving() error {

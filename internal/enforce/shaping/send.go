@@ -3,7 +3,6 @@ package shaping
 import (
 	"errors"
 	"log/slog"
-	"maps"
 	"slices"
 	"time"
 
@@ -116,20 +115,29 @@ func (s *sender) set(spec enforce.NodeSpec) error {
 	return errors.Join(errs...)
 }
 
-// clear removes what set made. The node has to be off the packets' way already:
-// what waits is let go first, so that nothing is lost.
-func (s *sender) clear(id uint32) error {
-	if s.nodes[id] == nil {
-		return nil
-	}
+// release lets what waits of a node go, which is limited no more; discard removes
+// what set made. The node has to be off the packets' way already.
+func (s *sender) release(id uint32) error {
 	delete(s.nodes, id)
 	var errs []error
-	places := slices.Collect(maps.Values(s.places))
-	for _, p := range places {
+	for _, p := range s.places {
 		errs = append(errs, p.empty(id))
 	}
-	awaitEmpty(id, places...)
-	for _, p := range places {
+	return errors.Join(append(errs, s.releaseBuffers())...)
+}
+
+// waiting counts the packets that wait of a node.
+func (s *sender) waiting(id uint32) (packets uint32) {
+	for _, p := range s.places {
+		n, _ := p.waiting(id) // what cannot be asked has gone
+		packets += n
+	}
+	return packets
+}
+
+func (s *sender) discard(id uint32) error {
+	var errs []error
+	for _, p := range s.places {
 		errs = append(errs, p.clear(id))
 	}
 	return errors.Join(errs...)
@@ -248,6 +256,9 @@ func (k *Kernel) settleSending() error {
 		return nil
 	}
 	if len(s.nodes) == 0 {
+		if k.draining() {
+			return nil // it is called again then
+		}
 		k.send = nil
 		err := errors.Join(k.SetQueues(false), s.remove())
 		k.loadAhead(false, k.stays)
@@ -333,7 +344,8 @@ func (k *Kernel) sendsNoMore(id uint32) error {
 	if k.send == nil || k.send.nodes[id] == nil {
 		return nil
 	}
-	return errors.Join(k.send.clear(id), k.send.releaseBuffers(), k.settleSending())
+	k.drain(id)
+	return k.send.release(id)
 }
 
 // downSending removes all of it: the limits are lifted already.
@@ -349,9 +361,6 @@ func (k *Kernel) downSending() error {
 		for _, p := range s.places {
 			errs = append(errs, p.empty(id))
 		}
-	}
-	for id := range maps.Clone(s.nodes) {
-		errs = append(errs, s.clear(id))
 	}
 	return errors.Join(append(errs, s.remove())...)
 }

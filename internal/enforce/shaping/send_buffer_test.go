@@ -28,6 +28,7 @@ type stamped struct {
 	bytes atomic.Int64 // that came
 	mu    sync.Mutex
 	waits []time.Duration
+	stop  func()
 }
 
 func stampedFlood(t *testing.T, in *testutil.NetNS, address string, size int) *stamped {
@@ -58,11 +59,12 @@ func stampedFlood(t *testing.T, in *testutil.NetNS, address string, size int) *s
 			}
 		}
 	}()
-	t.Cleanup(func() {
+	s.stop = sync.OnceFunc(func() {
 		over.Store(true)
 		<-ended
 		_ = unix.Close(fd)
 	})
+	t.Cleanup(s.stop)
 	go s.receive(to, size)
 	return s
 }
@@ -132,7 +134,7 @@ func TestSentBuffer(t *testing.T) {
 	must(t, k.SetNode(sending(limit)))
 	queued(t, k)
 	small := func() bool { _, is := s.buffer(); return is < own/8 }
-	soon(t, "a small buffer", 10*time.Second, small)
+	soon(t, "a small buffer", 30*time.Second, small)
 	if told, _ := s.buffer(); told != own {
 		t.Errorf("the program reads a buffer of %d, which was %d", told, own)
 	}
@@ -157,13 +159,15 @@ func TestSentBuffer(t *testing.T) {
 		t.Errorf("the program reads a buffer of %d, and has set %d", told, 2*wish)
 	}
 	must(t, k.RemoveNode(7))
+	k.Drain()
 	if told, is := s.buffer(); told != 2*wish || is != 2*wish {
 		t.Errorf("after the limit the buffer is %d and read as %d, not %d", is, told, 2*wish)
 	}
 	// Another daemon gives it back, too.
+	s.stop()
 	s = stampedFlood(t, far, theirs4, size)
 	must(t, k.SetNode(sending(limit)))
-	soon(t, "a small buffer again", 10*time.Second, small)
+	soon(t, "a small buffer again", 30*time.Second, small)
 	must(t, k.Close())
 	if told, is := s.buffer(); told != own || is == told {
 		t.Errorf("after the daemon the buffer is %d and read as %d, not %d", is, told, own)
