@@ -13,6 +13,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type netniceNnBuffer struct {
+	_        structs.HostLayout
+	OwnBytes uint32
+	Set      uint32
+}
+
 type netniceNnClass struct {
 	_             structs.HostLayout
 	Finish        uint64
@@ -227,6 +233,8 @@ type netniceNnSocket struct {
 	QueuedNs         uint64
 	QueuedPackets    uint32
 	OutIfindex       uint32
+	QueuedBytes      uint32
+	LargestBytes     uint32
 }
 
 type netniceNnSocketFlags uint32
@@ -315,6 +323,7 @@ type netniceNnVolume struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	netniceMapBuffers             = "buffers"
 	netniceMapCgroups             = "cgroups"
 	netniceMapClasses             = "classes"
 	netniceMapClocks              = "clocks"
@@ -449,6 +458,7 @@ type netniceProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type netniceMapSpecs struct {
+	Buffers      *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups      *ebpf.MapSpec `ebpf:"cgroups"`
 	Classes      *ebpf.MapSpec `ebpf:"classes"`
 	Clocks       *ebpf.MapSpec `ebpf:"clocks"`
@@ -513,6 +523,7 @@ func (o *netniceObjects) Close() error {
 //
 // It can be passed to loadNetniceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type netniceMaps struct {
+	Buffers      *ebpf.Map `ebpf:"buffers"`
 	Cgroups      *ebpf.Map `ebpf:"cgroups"`
 	Classes      *ebpf.Map `ebpf:"classes"`
 	Clocks       *ebpf.Map `ebpf:"clocks"`
@@ -531,6 +542,7 @@ type netniceMaps struct {
 
 func (m *netniceMaps) Close() error {
 	return _NetniceClose(
+		m.Buffers,
 		m.Cgroups,
 		m.Classes,
 		m.Clocks,
