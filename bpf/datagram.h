@@ -49,12 +49,20 @@ static __always_inline bool nn_sends_by_network(struct sock *sk)
 	       (nn_of_internet(sk) && sk->sk_type == SOCK_STREAM);
 }
 
+/* A program sends a datagram, for which its buffer may be too small. */
+static __always_inline void nn_datagram_wanted(struct nn_socket *s, __u64 bytes)
+{
+	if (s && bytes > s->largest_bytes)
+		s->largest_bytes = bytes;
+}
+
 /* Where the hook at a socket's creation may not look at tasks. */
 #define NN_DATAGRAM_FENTRY(function)                                           \
 	SEC("fentry/" #function)                                               \
-	int BPF_PROG(nn_##function, struct sock *sk)                           \
+	int BPF_PROG(nn_##function, struct sock *sk, struct msghdr *msg,       \
+		     __u64 bytes)                                              \
 	{                                                                      \
-		nn_socket_used(sk);                                            \
+		nn_datagram_wanted(nn_socket_used(sk), bytes);                 \
 		return 0;                                                      \
 	}
 
@@ -124,6 +132,7 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 
 	if (s->out_ifindex != skb->ifindex)
 		s->out_ifindex = skb->ifindex;
+	nn_datagram_wanted(s, x.wire_bytes);
 	if (!p)
 		return true;
 	if (p->queues && !x.loopback) {

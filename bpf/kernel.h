@@ -22,6 +22,8 @@
 #define IPPROTO_MPTCP	   262
 #define SOL_SOCKET	   1
 #define SOL_TCP		   6
+#define SO_SNDBUF	   7
+#define SO_SNDBUFFORCE	   32
 #define SO_MAX_PACING_RATE 47
 #define TCP_NODELAY	   1
 #define TCP_WINDOW_CLAMP   10
@@ -40,6 +42,7 @@
 #define EINVAL		   22
 #define EOPNOTSUPP	   95
 #define EINPROGRESS	   115
+#define ENOBUFS		   105
 #define PF_KTHREAD	   0x00200000
 #define NN_PAGE_SIZE	   4096
 /* Linux 6.12; older kernels answer -EINVAL. */
@@ -181,8 +184,18 @@ struct sock_common {
 
 struct socket;
 
+typedef struct {
+	int counter;
+} __core atomic_t;
+
+typedef struct refcount_struct {
+	atomic_t refs;
+} __core refcount_t;
+
 struct sock {
 	struct sock_common __sk_common;
+	refcount_t sk_wmem_alloc;
+	int sk_sndbuf;
 	int sk_wmem_queued;
 	struct socket *sk_socket;
 	struct socket_wq *sk_wq;

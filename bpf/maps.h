@@ -42,6 +42,15 @@ struct {
 	__type(value, struct nn_socket);
 } sockets SEC(".maps");
 
+/* Sockets whose send buffer is kept small, as long as they live; the user side
+ * writes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct nn_buffer);
+} buffers SEC(".maps");
+
 /* Threads of limited process trees. Copied at fork, goes with the thread. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);

@@ -8,6 +8,17 @@
 #include "pacing.h"
 #include "request.h"
 
+/* The send buffer, which the user side may keep small (send_buffer.h): a
+ * program that sets it makes it its own again, until that looks. */
+static __always_inline void nn_buffer_set(struct bpf_sock *sk, __u8 *val,
+					  __u8 *end)
+{
+	struct nn_buffer *b = bpf_sk_storage_get(&buffers, sk, 0, 0);
+
+	if (b && val + 4 <= end && *(__u32 *)val != b->set)
+		b->own_bytes = 0;
+}
+
 /* Kernels before 5.18 answer EPERM whatever the reason. */
 static __always_inline int nn_option_fail(int err)
 {
@@ -233,6 +244,11 @@ static __always_inline int nn_option_set(struct bpf_sockopt *ctx)
 		nn_option_pacing(ctx, sk);
 		return 1;
 	}
+	if (ctx->level == SOL_SOCKET &&
+	    (ctx->optname == SO_SNDBUF || ctx->optname == SO_SNDBUFFORCE)) {
+		nn_buffer_set(sk, ctx->optval, ctx->optval_end);
+		return 1;
+	}
 	if (!nn_option_ours(ctx, sk) && !nn_option_asks(ctx, sk))
 		return 1; /* the kernel's own ENOPROTOOPT */
 	p = nn_policy();
@@ -314,6 +330,13 @@ static __always_inline int nn_option_get(struct bpf_sockopt *ctx)
 			*(__u64 *)val = v;
 		else if (ctx->optlen == 4 && val + 4 <= end)
 			*(__u32 *)val = nn_pacing_u32(v);
+		return 1;
+	}
+	if (ctx->level == SOL_SOCKET && ctx->optname == SO_SNDBUF) {
+		struct nn_buffer *b = bpf_sk_storage_get(&buffers, sk, 0, 0);
+
+		if (b && b->own_bytes && !ctx->retval && val + 4 <= end)
+			*(__u32 *)val = b->own_bytes;
 		return 1;
 	}
 	if (nn_option_asks(ctx, sk))

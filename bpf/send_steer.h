@@ -134,10 +134,13 @@ __noinline __u32 nn_lane_join(struct nn_outflow *f, __u64 child, __u64 bytes,
 			      __u64 now_ns)
 {
 	__u32 lane = nn_lane_of(f, child, now_ns, true);
+	struct nn_outflow_key key;
 	struct nn_lane *l;
+	__u32 *minor;
 
 	if (!f)
 		return 0;
+	key = f->key;
 	l = nn_lane(f, lane);
 	if (!lane)
 		l->child = child; /* that of the last stands for all */
@@ -148,7 +151,8 @@ __noinline __u32 nn_lane_join(struct nn_outflow *f, __u64 child, __u64 bytes,
 	__sync_fetch_and_add(&f->came_bytes, bytes);
 	if (bytes > f->largest_bytes)
 		f->largest_bytes = bytes;
-	return lane && f->lanes ? f->lanes + lane : 0;
+	minor = bpf_map_lookup_elem(&lanes, &key);
+	return lane && minor ? *minor + lane : 0;
 }
 
 static __always_inline int nn_send_enqueue(struct __sk_buff *skb,
@@ -235,17 +239,41 @@ static __always_inline struct nn_socket *nn_send_socket(struct __sk_buff *skb,
 	return bpf_sk_storage_get(&sockets, sk, 0, 0);
 }
 
+/* Does something of a socket wait in the queue? Not static, for its stack would
+ * come on top of the caller's. */
+__noinline int nn_send_waits(struct nn_socket *s, __u64 now_ns)
+{
+	if (!s)
+		return 0;
+	if ((__s32)s->queued_packets > 0 &&
+	    now_ns < s->queued_ns + NN_LANE_EMPTY_NS)
+		return 1;
+	s->queued_packets = 0; /* what was lost in the queue */
+	s->queued_bytes = 0;
+	return 0;
+}
+
 /* Whether a packet may pass beside the queue: its program keeps to its share,
  * and nothing of its socket waits there. */
 static __always_inline bool nn_send_passes(struct nn_socket *s,
 					   struct nn_transmit *x)
 {
-	if ((__s32)s->queued_packets > 0 &&
-	    x->now_ns < s->queued_ns + NN_LANE_EMPTY_NS)
+	if (nn_send_waits(s, x->now_ns))
 		return false;
-	s->queued_packets = 0; /* what was lost in the queue */
 	nn_path_walk(s, x, NN_ASK);
 	return x->before_ns <= x->now_ns + NN_QUEUE_NEEDED_NS;
+}
+
+/* A packet of a socket comes into the queue. Not static, for its stack would
+ * come on top of the caller's. */
+__noinline int nn_send_queued(struct nn_socket *s, __u64 bytes, __u64 now_ns)
+{
+	if (!s)
+		return 0;
+	s->queued_ns = now_ns;
+	__sync_fetch_and_add(&s->queued_packets, 1);
+	__sync_fetch_and_add(&s->queued_bytes, (__u32)bytes);
+	return 0;
 }
 
 /* At the egress of each of the machine's devices but lo. */
@@ -303,8 +331,7 @@ static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 		nn_send_fault(NN_SEND_FAULT_HEADER);
 		return TC_ACT_UNSPEC;
 	}
-	s->queued_ns = now_ns;
-	__sync_fetch_and_add(&s->queued_packets, 1);
+	nn_send_queued(s, bytes, now_ns);
 	child = nn_send_child(s, hop);
 	return nn_send_enqueue(skb, q, nn_lane_join(f, child, bytes, now_ns),
 			       node, hop, d->slot, now_ns);
@@ -354,6 +381,12 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
 	return true;
 }
 
+static __always_inline void nn_send_unqueued(struct nn_socket *s, __u64 bytes)
+{
+	__sync_fetch_and_add(&s->queued_packets, -1);
+	__sync_fetch_and_add(&s->queued_bytes, -(__u32)bytes);
+}
+
 /* At the other end of the pair: on to the next node's class, or out. */
 static __always_inline int nn_send_released(struct __sk_buff *skb)
 {
@@ -383,7 +416,7 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 	prepaid = s->prepaid_bytes >= bytes;
 	s->queued_ns = now_ns;
 	if (!nn_send_left(s, netns, hop, bytes, segments, prepaid)) {
-		__sync_fetch_and_add(&s->queued_packets, -1);
+		nn_send_unqueued(s, bytes);
 		return TC_ACT_SHOT;
 	}
 	node = nn_outbound_next(s, hop + 1, &hop, &rate);
@@ -395,7 +428,7 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 				       nn_lane_join(f, child, bytes, now_ns),
 				       node, hop, slot, now_ns);
 	}
-	__sync_fetch_and_add(&s->queued_packets, -1);
+	nn_send_unqueued(s, bytes);
 	if (prepaid)
 		s->prepaid_bytes -= bytes;
 	skb->priority = sk->priority; /* which the pair has cleared */

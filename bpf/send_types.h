@@ -42,7 +42,7 @@ struct nn_outflow_key {
  * served in turn. The first is of those that have no own. */
 #define NN_LANES 16
 /* Minor numbers of their classes, those of nodes being below: of the first lane
- * this and the node, of the others from f->lanes on. */
+ * this and the node, of the others from that in lanes on. */
 #define NN_LANE_FIRST 0x8000
 /* A lane of which nothing came or left for so long is empty: what should be in
  * it was dropped. */
@@ -60,18 +60,19 @@ struct nn_lane {
  * creation; nobody holds a lock: a count that is lost in a race is one of
  * thousands. */
 struct nn_outflow {
-	__u64 came_bytes;  /* IP bytes into the queue */
-	__u64 bytes;	   /* and out of it, or past it */
-	__u64 packets;	   /* segments out of it */
-	__u64 link_bytes;  /* as HTB counts them, with link headers */
-	__u64 aside_bytes; /* let past it: within its program's share */
-	__u64 dropped;	   /* packets: too far ahead of the clock */
-	__u64 aside_ns;	   /* when the part that passes is paid for */
-	__u32 lanes; /* minor number of the lanes' classes, 0 = none yet */
+	__u64 came_bytes;	   /* IP bytes into the queue */
+	__u64 bytes;		   /* and out of it, or past it */
+	__u64 packets;		   /* segments out of it */
+	__u64 link_bytes;	   /* as HTB counts them, with link headers */
+	__u64 aside_bytes;	   /* let past it: within its program's share */
+	__u64 dropped;		   /* packets: too far ahead of the clock */
+	__u64 aside_ns;		   /* when the part that passes is paid for */
+	struct nn_outflow_key key; /* its own */
 	__u32 largest_bytes; /* of packets, with the segments they stand for */
+	__u32 pad;
 	struct nn_lane lane[NN_LANES];
 };
-_Static_assert(sizeof(struct nn_outflow) == 64 + NN_LANES * 40, "nn_outflow");
+_Static_assert(sizeof(struct nn_outflow) == 72 + NN_LANES * 40, "nn_outflow");
 
 /* Reasons for which a packet passed although it should have been held. */
 enum nn_send_fault {
@@ -117,6 +118,17 @@ struct {
 	__type(key, struct nn_outflow_key);
 	__type(value, struct nn_outflow);
 } outflows SEC(".maps");
+
+/* Minor numbers of the classes of lanes, by whose they are; the user side makes
+ * them, for nodes of which something waited, and removes them before the
+ * classes. Apart, so that it does not overwrite what is being counted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_MAX_NODES * 8);
+	__type(key, struct nn_outflow_key);
+	__type(value, __u32);
+} lanes SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -3,6 +3,7 @@
  * limited programs send more of it than their share. The logic is in the
  * headers; nodes, owners and clocks are those of netnice.bpf.c. */
 #include "kernel.h"
+#include "send_buffer.h"
 #include "send_steer.h"
 
 char LICENSE[] SEC("license")
@@ -10,6 +11,7 @@ char LICENSE[] SEC("license")
 
 /* Keeps the enum in the object's type information, for the Go side. */
 enum nn_send_fault *nn_keep_send_fault __attribute__((unused));
+struct nn_buffer_record *nn_keep_buffer_record __attribute__((unused));
 
 SEC("tc")
 int nn_send_out(struct __sk_buff *skb)
@@ -26,9 +28,24 @@ int nn_send_back(struct __sk_buff *skb)
 /* Who uses a socket, where it is not known from its creation. Not attached
  * beside nn_datagram_send_tp, which looks at the same. */
 SEC("tp_btf/sock_send_length")
-int BPF_PROG(nn_send_user_tp, struct sock *sk)
+int BPF_PROG(nn_send_user_tp, struct sock *sk, int sent)
 {
-	if (nn_sends_datagrams(sk))
-		nn_socket_used(sk);
+	if (!nn_sends_datagrams(sk))
+		return 0;
+	nn_socket_used(sk);
+	if (sent == -ENOBUFS)
+		nn_buffer_short(sk);
+	return 0;
+}
+
+/* Run by the user side: sockets of which something waits. */
+SEC("iter/bpf_sk_storage_map")
+int nn_list_buffers(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct nn_socket *s = ctx->value;
+	struct sock *sk = ctx->sk;
+
+	if (sk && s && nn_sends_datagrams(sk))
+		nn_buffer_record(ctx->meta->seq, sk, s);
 	return 0;
 }

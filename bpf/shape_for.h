@@ -11,15 +11,27 @@
 #include "shape_packet.h"
 
 /* A port that no limited socket has, unless NAT leads it to one: a packet now
- * and then, of large ones more, is looked after, and marks the port if so. */
+ * and then is looked after, and marks the port if so. */
 static __always_inline bool nn_named_free(const struct __sk_buff *skb,
 					  __be16 port)
 {
-	__u32 sample =
-		skb->len > NN_NAT_LARGE ? NN_NAT_SAMPLE_LARGE : NN_NAT_SAMPLE;
+	__u32 zero = 0, at = bpf_ntohs(port);
+	struct nn_unseen *u;
 
-	return nn_port_free(bpf_ntohs(port)) &&
-	       (!nat_known || bpf_get_prandom_u32() & (sample - 1));
+	if (!nn_port_free(at))
+		return false;
+	if (!nat_known)
+		return true;
+	u = bpf_map_lookup_elem(&unseen, &zero);
+	if (!u)
+		return true;
+	asm volatile("" : "+r"(at)); /* as in ports.h */
+	at &= NN_NAT_UNSEEN_PORTS - 1;
+	u->bytes[at] += skb->len;
+	if (u->bytes[at] < NN_NAT_UNSEEN_BYTES)
+		return true;
+	u->bytes[at] = 0;
+	return false;
 }
 
 /* For no limited socket, by a first look at what most packets are: ports right

@@ -96,6 +96,23 @@ struct {
 	__type(value, struct nn_path);
 } listeners SEC(".maps");
 
+/* Of what comes for a port that no limited socket has, while NAT may lead it to
+ * one, a packet is looked after as often as so much has come on a CPU, counted
+ * for each port, or for some together. */
+#define NN_NAT_UNSEEN_BYTES 65536
+#define NN_NAT_UNSEEN_PORTS 4096
+
+struct nn_unseen {
+	__u32 bytes[NN_NAT_UNSEEN_PORTS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct nn_unseen);
+} unseen SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, NN_SHAPE_FAULTS);

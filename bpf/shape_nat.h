@@ -10,11 +10,7 @@
 
 #include "kernel.h"
 
-/* One in so many packets for a port that nobody limited has is looked after. */
-#define NN_NAT_SAMPLE	    16
-#define NN_NAT_SAMPLE_LARGE 4
-#define NN_NAT_LARGE	    16384
-#define NN_NAT_CHANGED	    0x30 /* of nf_conn.status: source, destination */
+#define NN_NAT_CHANGED 0x30 /* of nf_conn.status: source, destination */
 
 struct nf_conntrack_tuple;
 

@@ -7,12 +7,14 @@
 #ifndef NETNICE_SHAPE_OWNER_H
 #define NETNICE_SHAPE_OWNER_H
 
-#include "datagram.h"
+#include "send_buffer.h"
 #include "shape_for.h"
 
 /* It may have got its port since it was made. */
-static __always_inline void nn_datagrams_used(struct sock *sk)
+static __always_inline void nn_datagrams_used(struct sock *sk, int sent)
 {
+	if (sent == -ENOBUFS)
+		nn_buffer_short(sk);
 	if (nn_sends_datagrams(sk))
 		nn_port_of(nn_socket_used(sk), sk->__sk_common.skc_num);
 }

@@ -210,11 +210,12 @@ __noinline int nn_fits(struct nn_inflow *f, __u32 node, __u64 bytes,
 /* The other parts of a datagram are dropped, too. */
 static __always_inline void nn_refuse(struct __sk_buff *skb,
 				      const struct nn_packet *p,
+				      const struct nn_slot *slot,
 				      struct nn_path *path, struct nn_inflow *f)
 {
 	struct nn_kept k = {};
 
-	nn_kept_key(skb, p, NULL, &k);
+	nn_kept_key(skb, p, slot, &k);
 	path->hops[0].node |= NN_KEPT_DROPPED;
 	bpf_map_update_elem(&kept, &k, path, BPF_ANY);
 	__sync_fetch_and_add(&f->refused, 1);
@@ -274,7 +275,7 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 	}
 	first = p.more && !p.fragment_offset;
 	if (!nn_fits(f, node, bytes, first)) {
-		nn_refuse(skb, &p, &path, f);
+		nn_refuse(skb, &p, NULL, &path, f);
 		return TC_ACT_SHOT;
 	}
 	if (dropped) {
@@ -352,6 +353,7 @@ static __always_inline int nn_shape_released(struct __sk_buff *skb)
 	struct nn_inflow *f;
 	struct nn_hop at;
 	__u64 bytes;
+	bool dropped;
 
 	if (!slot)
 		return TC_ACT_SHOT; /* its device has gone, or it is not ours */
@@ -360,12 +362,24 @@ static __always_inline int nn_shape_released(struct __sk_buff *skb)
 		return nn_send_back(slot);
 	bytes = nn_packet_bytes(skb, &p, ETH_HLEN, &segments);
 	if (nn_packet_path(skb, &p, slot, &path)) {
+		dropped = path.hops[0].node & NN_KEPT_DROPPED;
+		path.hops[0].node &= ~NN_KEPT_DROPPED;
 		at = nn_path_hop(&path, hop);
 		if (!nn_left_queue(&at, bytes, segments))
 			return TC_ACT_SHOT;
 		node = nn_inbound_next(&path, hop + 1, &hop);
 		f = node ? nn_inflow(node) : NULL;
 		if (f && q) {
+			/* what fits in one queue may not in the next */
+			if (!nn_fits(f, node, bytes,
+				     p.more && !p.fragment_offset)) {
+				nn_refuse(skb, &p, slot, &path, f);
+				return TC_ACT_SHOT;
+			}
+			if (dropped) {
+				__sync_fetch_and_add(&f->refused, 1);
+				return TC_ACT_SHOT;
+			}
 			nn_joins_queue(f, bytes);
 			return nn_enqueue(skb, q, node, hop,
 					  skb->tc_index &

@@ -133,9 +133,9 @@ int BPF_PROG(nn_receive_tp, struct sock *sk)
 }
 
 SEC("tp_btf/sock_send_length")
-int BPF_PROG(nn_datagram_send_tp, struct sock *sk)
+int BPF_PROG(nn_datagram_send_tp, struct sock *sk, int sent)
 {
-	nn_datagrams_used(sk);
+	nn_datagrams_used(sk, sent);
 	return 0;
 }
 
@@ -164,14 +164,14 @@ int BPF_PROG(nn_udpv6_recv_fentry, struct sock *sk)
 SEC("fentry/udp_sendmsg")
 int BPF_PROG(nn_udp_send_fentry, struct sock *sk)
 {
-	nn_datagrams_used(sk);
+	nn_datagrams_used(sk, 0);
 	return 0;
 }
 
 SEC("fentry/udpv6_sendmsg")
 int BPF_PROG(nn_udpv6_send_fentry, struct sock *sk)
 {
-	nn_datagrams_used(sk);
+	nn_datagrams_used(sk, 0);
 	return 0;
 }
 

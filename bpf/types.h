@@ -219,6 +219,16 @@ struct nn_socket {
 	__u64 queued_ns;      /* when a packet came into the queue or left it */
 	__u32 queued_packets; /* that wait there */
 	__u32 out_ifindex;    /* device by which it sent last, 0 = none yet */
+	__u32 queued_bytes;   /* that wait there */
+	__u32 largest_bytes;  /* of its datagrams, with the segments they stand
+				 for */
+};
+
+/* The send buffer of a socket that is no TCP's, while the user side keeps it
+ * small: what is in it waits in a queue. */
+struct nn_buffer {
+	__u32 own_bytes; /* to be given back, 0 = it is the program's own */
+	__u32 set;	 /* what the user side has set: a program does not */
 };
 
 /* What holds now; one element, written by the user side only. */
@@ -362,6 +372,27 @@ struct nn_socket_record {
 	__u32 protocol; /* an MPTCP socket has subflows, which are armed */
 	__u32 stray;	/* the egress hook does not see it */
 	__u32 pad;
+};
+
+/* Below whom a socket sends, at a node of its path. */
+struct nn_buffer_hop {
+	__u64 child;
+	__u32 node; /* 0 = it has gone */
+	__u32 pad;
+};
+
+/* A socket of which something waits in a queue, or with a small buffer. */
+struct nn_buffer_record {
+	__u64 inode; /* of the file that it is */
+	__u32 tgid;  /* who used it last */
+	__u32 netns;
+	__u32 own_bytes;  /* as in nn_buffer */
+	__u32 size_bytes; /* of its send buffer */
+	__u32 used_bytes; /* of that */
+	__u32 queued_bytes;
+	__u32 largest_bytes;
+	__u32 pad;
+	struct nn_buffer_hop hops[NN_PATH_MAX];
 };
 
 #define NN_PORTS 65536

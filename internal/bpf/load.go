@@ -220,7 +220,7 @@ func (o *Object) take(c *ebpf.Collection) {
 	o.netniceMaps = netniceMaps{
 		Nodes: m["nodes"], Clocks: m["clocks"], Classes: m["classes"], Sockets: m["sockets"], Tasks: m["tasks"],
 		Users: m["users"], Cgroups: m["cgroups"], SocketNodes: m["socket_nodes"], Policy: m["policy"], Subordinates: m["subordinates"], Faults: m["faults"], Events: m["events"],
-		PortsSeen: m["ports_seen"], Unknown: m["unknown"], Execs: m["execs"],
+		PortsSeen: m["ports_seen"], Buffers: m["buffers"], Unknown: m["unknown"], Execs: m["execs"],
 		Requests: m["requests"], Answers: m["answers"], Asked: m["asked"],
 	}
 	o.netniceVariables = netniceVariables{

@@ -20,6 +20,12 @@ type netniceNnAnswer struct {
 	Pad         uint32
 }
 
+type netniceNnBuffer struct {
+	_        structs.HostLayout
+	OwnBytes uint32
+	Set      uint32
+}
+
 type netniceNnClass struct {
 	_             structs.HostLayout
 	Finish        uint64
@@ -263,6 +269,8 @@ type netniceNnSocket struct {
 	QueuedNs           uint64
 	QueuedPackets      uint32
 	OutIfindex         uint32
+	QueuedBytes        uint32
+	LargestBytes       uint32
 }
 
 type netniceNnSocketFlags uint32
@@ -356,6 +364,7 @@ type netniceNnVolume struct {
 const (
 	netniceMapAnswers             = "answers"
 	netniceMapAsked               = "asked"
+	netniceMapBuffers             = "buffers"
 	netniceMapCgroups             = "cgroups"
 	netniceMapClasses             = "classes"
 	netniceMapClocks              = "clocks"
@@ -499,6 +508,7 @@ type netniceProgramSpecs struct {
 type netniceMapSpecs struct {
 	Answers      *ebpf.MapSpec `ebpf:"answers"`
 	Asked        *ebpf.MapSpec `ebpf:"asked"`
+	Buffers      *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups      *ebpf.MapSpec `ebpf:"cgroups"`
 	Classes      *ebpf.MapSpec `ebpf:"classes"`
 	Clocks       *ebpf.MapSpec `ebpf:"clocks"`
@@ -570,6 +580,7 @@ func (o *netniceObjects) Close() error {
 type netniceMaps struct {
 	Answers      *ebpf.Map `ebpf:"answers"`
 	Asked        *ebpf.Map `ebpf:"asked"`
+	Buffers      *ebpf.Map `ebpf:"buffers"`
 	Cgroups      *ebpf.Map `ebpf:"cgroups"`
 	Classes      *ebpf.Map `ebpf:"classes"`
 	Clocks       *ebpf.Map `ebpf:"clocks"`
@@ -592,6 +603,7 @@ func (m *netniceMaps) Close() error {
 	return _NetniceClose(
 		m.Answers,
 		m.Asked,
+		m.Buffers,
 		m.Cgroups,
 		m.Classes,
 		m.Clocks,

@@ -17,6 +17,8 @@ type (
 	SendPlace  = sendingNnSendPlace
 	SendSlot   = sendingNnSendSlot
 	Lane       = sendingNnLane
+
+	BufferRecord = sendingNnBufferRecord
 )
 
 //revive:enable:exported
@@ -73,11 +75,11 @@ func (o *Object) LoadSending() (*Sending, error) {
 	}
 	p, m := coll.Programs, coll.Maps
 	s.sendingPrograms = sendingPrograms{
-		NnSendOut: p["nn_send_out"], NnSendBack: p["nn_send_back"],
+		NnSendOut: p["nn_send_out"], NnSendBack: p["nn_send_back"], NnListBuffers: p["nn_list_buffers"],
 	}
 	s.sendingMaps = sendingMaps{
 		Sender: m["sender"], SendDevices: m["send_devices"], SendSlots: m["send_slots"],
-		Outflows: m["outflows"], SendFaults: m["send_faults"],
+		Outflows: m["outflows"], Lanes: m["lanes"], SendFaults: m["send_faults"],
 	}
 	return s, nil
 }
@@ -116,6 +118,12 @@ func (s *Sending) LoadUser() (*ebpf.Program, error) {
 	p := coll.DetachProgram(sendUserProgram)
 	coll.Close() // its maps are further descriptors
 	return p, nil
+}
+
+// ListBuffers returns the sockets that are no TCP's of which something waits, or whose
+// send buffer is kept small.
+func (s *Sending) ListBuffers() ([]BufferRecord, error) {
+	return records[BufferRecord](run(s.NnListBuffers, s.base.Sockets))
 }
 
 // KeepUser keeps what LoadUser has loaded.

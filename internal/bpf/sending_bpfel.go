@@ -13,6 +13,31 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type sendingNnBuffer struct {
+	_        structs.HostLayout
+	OwnBytes uint32
+	Set      uint32
+}
+
+type sendingNnBufferRecord struct {
+	_            structs.HostLayout
+	Inode        uint64
+	Tgid         uint32
+	Netns        uint32
+	OwnBytes     uint32
+	SizeBytes    uint32
+	UsedBytes    uint32
+	QueuedBytes  uint32
+	LargestBytes uint32
+	Pad          uint32
+	Hops         [8]struct {
+		_     structs.HostLayout
+		Child uint64
+		Node  uint32
+		Pad   uint32
+	}
+}
+
 type sendingNnClass struct {
 	_             structs.HostLayout
 	Finish        uint64
@@ -119,8 +144,9 @@ type sendingNnOutflow struct {
 	AsideBytes   uint64
 	Dropped      uint64
 	AsideNs      uint64
-	Lanes        uint32
+	Key          sendingNnOutflowKey
 	LargestBytes uint32
+	Pad          uint32
 	Lane         [16]sendingNnLane
 }
 
@@ -202,6 +228,8 @@ type sendingNnSocket struct {
 	QueuedNs           uint64
 	QueuedPackets      uint32
 	OutIfindex         uint32
+	QueuedBytes        uint32
+	LargestBytes       uint32
 }
 
 type sendingNnSubordinate struct {
@@ -228,29 +256,33 @@ type sendingNnVolume struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	sendingMapCgroups         = "cgroups"
-	sendingMapClasses         = "classes"
-	sendingMapClocks          = "clocks"
-	sendingMapEvents          = "events"
-	sendingMapFaults          = "faults"
-	sendingMapNodes           = "nodes"
-	sendingMapOutflows        = "outflows"
-	sendingMapPolicy          = "policy"
-	sendingMapPortsSeen       = "ports_seen"
-	sendingMapSendDevices     = "send_devices"
-	sendingMapSendFaults      = "send_faults"
-	sendingMapSendSlots       = "send_slots"
-	sendingMapSender          = "sender"
-	sendingMapSocketNodes     = "socket_nodes"
-	sendingMapSockets         = "sockets"
-	sendingMapSubordinates    = "subordinates"
-	sendingMapTasks           = "tasks"
-	sendingMapUnknown         = "unknown"
-	sendingMapUsers           = "users"
-	sendingProgNnSendBack     = "nn_send_back"
-	sendingProgNnSendOut      = "nn_send_out"
-	sendingProgNnSendUserTp   = "nn_send_user_tp"
-	sendingVarNnKeepSendFault = "nn_keep_send_fault"
+	sendingMapBuffers            = "buffers"
+	sendingMapCgroups            = "cgroups"
+	sendingMapClasses            = "classes"
+	sendingMapClocks             = "clocks"
+	sendingMapEvents             = "events"
+	sendingMapFaults             = "faults"
+	sendingMapLanes              = "lanes"
+	sendingMapNodes              = "nodes"
+	sendingMapOutflows           = "outflows"
+	sendingMapPolicy             = "policy"
+	sendingMapPortsSeen          = "ports_seen"
+	sendingMapSendDevices        = "send_devices"
+	sendingMapSendFaults         = "send_faults"
+	sendingMapSendSlots          = "send_slots"
+	sendingMapSender             = "sender"
+	sendingMapSocketNodes        = "socket_nodes"
+	sendingMapSockets            = "sockets"
+	sendingMapSubordinates       = "subordinates"
+	sendingMapTasks              = "tasks"
+	sendingMapUnknown            = "unknown"
+	sendingMapUsers              = "users"
+	sendingProgNnListBuffers     = "nn_list_buffers"
+	sendingProgNnSendBack        = "nn_send_back"
+	sendingProgNnSendOut         = "nn_send_out"
+	sendingProgNnSendUserTp      = "nn_send_user_tp"
+	sendingVarNnKeepBufferRecord = "nn_keep_buffer_record"
+	sendingVarNnKeepSendFault    = "nn_keep_send_fault"
 )
 
 // loadSending returns the embedded CollectionSpec for sending.
@@ -295,20 +327,23 @@ type sendingSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingProgramSpecs struct {
-	NnSendBack   *ebpf.ProgramSpec `ebpf:"nn_send_back"`
-	NnSendOut    *ebpf.ProgramSpec `ebpf:"nn_send_out"`
-	NnSendUserTp *ebpf.ProgramSpec `ebpf:"nn_send_user_tp"`
+	NnListBuffers *ebpf.ProgramSpec `ebpf:"nn_list_buffers"`
+	NnSendBack    *ebpf.ProgramSpec `ebpf:"nn_send_back"`
+	NnSendOut     *ebpf.ProgramSpec `ebpf:"nn_send_out"`
+	NnSendUserTp  *ebpf.ProgramSpec `ebpf:"nn_send_user_tp"`
 }
 
 // sendingMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingMapSpecs struct {
+	Buffers      *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups      *ebpf.MapSpec `ebpf:"cgroups"`
 	Classes      *ebpf.MapSpec `ebpf:"classes"`
 	Clocks       *ebpf.MapSpec `ebpf:"clocks"`
 	Events       *ebpf.MapSpec `ebpf:"events"`
 	Faults       *ebpf.MapSpec `ebpf:"faults"`
+	Lanes        *ebpf.MapSpec `ebpf:"lanes"`
 	Nodes        *ebpf.MapSpec `ebpf:"nodes"`
 	Outflows     *ebpf.MapSpec `ebpf:"outflows"`
 	Policy       *ebpf.MapSpec `ebpf:"policy"`
@@ -329,7 +364,8 @@ type sendingMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingVariableSpecs struct {
-	NnKeepSendFault *ebpf.VariableSpec `ebpf:"nn_keep_send_fault"`
+	NnKeepBufferRecord *ebpf.VariableSpec `ebpf:"nn_keep_buffer_record"`
+	NnKeepSendFault    *ebpf.VariableSpec `ebpf:"nn_keep_send_fault"`
 }
 
 // sendingObjects contains all objects after they have been loaded into the kernel.
@@ -352,11 +388,13 @@ func (o *sendingObjects) Close() error {
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingMaps struct {
+	Buffers      *ebpf.Map `ebpf:"buffers"`
 	Cgroups      *ebpf.Map `ebpf:"cgroups"`
 	Classes      *ebpf.Map `ebpf:"classes"`
 	Clocks       *ebpf.Map `ebpf:"clocks"`
 	Events       *ebpf.Map `ebpf:"events"`
 	Faults       *ebpf.Map `ebpf:"faults"`
+	Lanes        *ebpf.Map `ebpf:"lanes"`
 	Nodes        *ebpf.Map `ebpf:"nodes"`
 	Outflows     *ebpf.Map `ebpf:"outflows"`
 	Policy       *ebpf.Map `ebpf:"policy"`
@@ -375,11 +413,13 @@ type sendingMaps struct {
 
 func (m *sendingMaps) Close() error {
 	return _SendingClose(
+		m.Buffers,
 		m.Cgroups,
 		m.Classes,
 		m.Clocks,
 		m.Events,
 		m.Faults,
+		m.Lanes,
 		m.Nodes,
 		m.Outflows,
 		m.Policy,
@@ -401,20 +441,23 @@ func (m *sendingMaps) Close() error {
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingVariables struct {
-	NnKeepSendFault *ebpf.Variable `ebpf:"nn_keep_send_fault"`
+	NnKeepBufferRecord *ebpf.Variable `ebpf:"nn_keep_buffer_record"`
+	NnKeepSendFault    *ebpf.Variable `ebpf:"nn_keep_send_fault"`
 }
 
 // sendingPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingPrograms struct {
-	NnSendBack   *ebpf.Program `ebpf:"nn_send_back"`
-	NnSendOut    *ebpf.Program `ebpf:"nn_send_out"`
-	NnSendUserTp *ebpf.Program `ebpf:"nn_send_user_tp"`
+	NnListBuffers *ebpf.Program `ebpf:"nn_list_buffers"`
+	NnSendBack    *ebpf.Program `ebpf:"nn_send_back"`
+	NnSendOut     *ebpf.Program `ebpf:"nn_send_out"`
+	NnSendUserTp  *ebpf.Program `ebpf:"nn_send_user_tp"`
 }
 
 func (p *sendingPrograms) Close() error {
 	return _SendingClose(
+		p.NnListBuffers,
 		p.NnSendBack,
 		p.NnSendOut,
 		p.NnSendUserTp,

@@ -13,6 +13,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type shapingNnBuffer struct {
+	_        structs.HostLayout
+	OwnBytes uint32
+	Set      uint32
+}
+
 type shapingNnClass struct {
 	_             structs.HostLayout
 	Finish        uint64
@@ -258,6 +264,8 @@ type shapingNnSocket struct {
 	QueuedNs           uint64
 	QueuedPackets      uint32
 	OutIfindex         uint32
+	QueuedBytes        uint32
+	LargestBytes       uint32
 }
 
 type shapingNnSubordinate struct {
@@ -299,6 +307,11 @@ type shapingNnTransmit struct {
 	Apart      uint64
 }
 
+type shapingNnUnseen struct {
+	_     structs.HostLayout
+	Bytes [4096]uint32
+}
+
 type shapingNnVolume struct {
 	_       structs.HostLayout
 	Bytes   uint64
@@ -309,6 +322,7 @@ type shapingNnVolume struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	shapingMapBuffers            = "buffers"
 	shapingMapCgroups            = "cgroups"
 	shapingMapClasses            = "classes"
 	shapingMapClocks             = "clocks"
@@ -333,6 +347,7 @@ const (
 	shapingMapSubordinates       = "subordinates"
 	shapingMapTasks              = "tasks"
 	shapingMapUnknown            = "unknown"
+	shapingMapUnseen             = "unseen"
 	shapingMapUsers              = "users"
 	shapingProgNnAdoptUdpFiles   = "nn_adopt_udp_files"
 	shapingProgNnDatagramCreate  = "nn_datagram_create"
@@ -425,6 +440,7 @@ type shapingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type shapingMapSpecs struct {
+	Buffers      *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups      *ebpf.MapSpec `ebpf:"cgroups"`
 	Classes      *ebpf.MapSpec `ebpf:"classes"`
 	Clocks       *ebpf.MapSpec `ebpf:"clocks"`
@@ -449,6 +465,7 @@ type shapingMapSpecs struct {
 	Subordinates *ebpf.MapSpec `ebpf:"subordinates"`
 	Tasks        *ebpf.MapSpec `ebpf:"tasks"`
 	Unknown      *ebpf.MapSpec `ebpf:"unknown"`
+	Unseen       *ebpf.MapSpec `ebpf:"unseen"`
 	Users        *ebpf.MapSpec `ebpf:"users"`
 }
 
@@ -483,6 +500,7 @@ func (o *shapingObjects) Close() error {
 //
 // It can be passed to loadShapingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type shapingMaps struct {
+	Buffers      *ebpf.Map `ebpf:"buffers"`
 	Cgroups      *ebpf.Map `ebpf:"cgroups"`
 	Classes      *ebpf.Map `ebpf:"classes"`
 	Clocks       *ebpf.Map `ebpf:"clocks"`
@@ -507,11 +525,13 @@ type shapingMaps struct {
 	Subordinates *ebpf.Map `ebpf:"subordinates"`
 	Tasks        *ebpf.Map `ebpf:"tasks"`
 	Unknown      *ebpf.Map `ebpf:"unknown"`
+	Unseen       *ebpf.Map `ebpf:"unseen"`
 	Users        *ebpf.Map `ebpf:"users"`
 }
 
 func (m *shapingMaps) Close() error {
 	return _ShapingClose(
+		m.Buffers,
 		m.Cgroups,
 		m.Classes,
 		m.Clocks,
@@ -536,6 +556,7 @@ func (m *shapingMaps) Close() error {
 		m.Subordinates,
 		m.Tasks,
 		m.Unknown,
+		m.Unseen,
 		m.Users,
 	)
 }

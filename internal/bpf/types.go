@@ -12,6 +12,7 @@ type (
 	Class        = netniceNnClass
 	Socket       = netniceNnSocket
 	SocketRecord = netniceNnSocketRecord
+	Buffer       = netniceNnBuffer
 	Task         = netniceNnTask
 	TaskRecord   = netniceNnTaskRecord
 	MemberRecord = netniceNnMemberRecord

@@ -26,6 +26,8 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 	if resErr != nil && !identity.IsNotFound(resErr) {
 		return api.SetResponse{}, resErr
 	}
+	lifted := false
+	defer func() { d.drain(lifted) }()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.isDown {
@@ -57,6 +59,7 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 		}
 	}
 	answer, err := d.setLocked(by, req, n, res, sc)
+	lifted = err == nil && answer.Changed && liftsOnly(req.Wish)
 	if err != nil && sc != nil && n == nil {
 		d.leaveScope(&node{res: res, scope: sc})
 	}
@@ -179,6 +182,8 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 	if resErr != nil && !identity.IsNotFound(resErr) {
 		return api.SetResponse{}, resErr
 	}
+	lifted := false
+	defer func() { d.drain(lifted) }()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.isDown {
@@ -236,6 +241,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		} else {
 			_, err = d.commit(n, &next)
 		}
+		lifted = err == nil
 		if err != nil {
 			return api.SetResponse{}, kernelError(s, err)
 		}
@@ -279,6 +285,13 @@ func (d *Daemon) others(by auth.Actor, n *node, s api.Subject) error {
 		return nil
 	}
 	return auth.Check(by, auth.LiftOthers, auth.Target{Subject: s, Kind: n.res.Kind, UID: n.userUID})
+}
+
+// drain waits, without the lock, until nothing is left of what was lifted.
+func (d *Daemon) drain(lifted bool) {
+	if lifted {
+		d.kernel.Drain()
+	}
 }
 
 func leaving() error {

@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -146,6 +147,53 @@ for n in range(10**9):
 	f.near("whom it is for", begin, f.letThrough("pid:"+meant.pid()), limit, 0.03)
 	if got := f.letThrough("pid:" + named.pid()); got > 0 {
 		t.Errorf("%.0f bytes/s were counted for who listens on the port that is named", got)
+	}
+	f.faultless()
+}
+
+// What passes for a port that NAT leads to a limited program, until one of its packets is
+// looked after, is bounded.
+func TestDownTranslatedBurst(t *testing.T) {
+	t.Parallel()
+	const limit, burst, unseen = 100e3, 3e6, 65536
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	rules(t, f.A, `table ip nat {
+		chain in { type nat hook prerouting priority dstnat; udp dport 9053 redirect to :9054; }
+	}`)
+	rx := f.python(options{in: f.A}, `
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
+s.bind(("", 9054))
+say("ready")
+s.recv(1 << 16)
+s.settimeout(1)
+begin, got = time.time(), 0
+while time.time() < begin + 1:
+    try:
+        got += len(s.recv(1 << 16))
+    except TimeoutError:
+        pass
+say("got", got)
+wait()
+`)
+	rx.read("ready")
+	f.must("set", "--pid", rx.pid(), "--down", "100KB/s")
+	time.Sleep(2500 * time.Millisecond) // ports are known, and that one is not among them
+	begin := testutil.Now()
+	f.python(options{in: f.B}, `
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for n in range(int(float(sys.argv[2])) // 1400):
+    s.sendto(bytes(1400), (sys.argv[1], 9053))
+wait()
+`, f.A4.String(), strconv.FormatFloat(burst, 'f', 0, 64))
+	got, err := strconv.ParseFloat(rx.read("got"), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%.0f bytes in the first second", got)
+	most := 1.3*limit + float64(runtime.NumCPU())*(unseen+1500)
+	if (got > most || got < limit/2) && cpus.excuse(begin, testutil.Now()) == "" {
+		t.Errorf("%.0f bytes came in the first second of a limit of %.0f", got, limit)
 	}
 	f.faultless()
 }

@@ -178,8 +178,11 @@ type Kernel interface {
 	// SetNode creates the node or changes its limits in place, and makes
 	// running members and their open connections obey at once.
 	SetNode(NodeSpec) error
-	// RemoveNode lifts the node; members fall to its parent.
+	// RemoveNode lifts the node; members fall to its parent. What waited of it
+	// may be on its way still, and what that needs stay until Drain.
 	RemoveNode(id uint32) error
+	// Drain waits until nothing is left of nodes and limits that were lifted.
+	Drain()
 	// Nodes reads back the nodes in force: what a restarted daemon adopts.
 	Nodes() ([]NodeSpec, error)
 	// Settle says that the nodes of a former daemon have all been set: what another

@@ -164,6 +164,13 @@ func (k *Kernel) RemoveNode(id uint32) error {
 // Settle implements enforce.Kernel.
 func (k *Kernel) Settle() error { return nil }
 
+// Drain implements enforce.Kernel.
+func (k *Kernel) Drain() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_ = k.enter("Drain") // it only waits
+}
+
 // Nodes implements enforce.Kernel.
 func (k *Kernel) Nodes() ([]enforce.NodeSpec, error) {
 	k.mu.Lock()

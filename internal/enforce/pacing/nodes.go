@@ -250,6 +250,9 @@ func (k *Kernel) writePolicy() error {
 	return nil
 }
 
+// Drain implements enforce.Kernel: nothing waits here.
+func (k *Kernel) Drain() {}
+
 // RemoveNode implements enforce.Kernel.
 func (k *Kernel) RemoveNode(id uint32) error {
 	k.mu.Lock()

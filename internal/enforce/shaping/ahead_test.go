@@ -72,6 +72,7 @@ func TestLoadedAhead(t *testing.T) {
 		t.Error("what is in use is not pinned")
 	}
 	must(t, k.RemoveNode(7))
+	k.Drain()
 	if again := loaded(t, k); again == obj {
 		t.Error("the next limit gets what the last has left")
 	}
@@ -99,6 +100,7 @@ func TestLoadedMeanwhile(t *testing.T) {
 		t.Fatal("the limit was not taken over")
 	}
 	must(t, k.RemoveNode(7)) // begins to load anew
+	k.Drain()
 	must(t, k.Down())
 	k = staying(t)
 	must(t, k.Down())

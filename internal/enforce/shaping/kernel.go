@@ -29,6 +29,7 @@ type Kernel struct {
 
 	send   *sender // while there are queues for what is sent and is no TCP
 	ahead  ahead
+	drains drains
 	stop   chan struct{}
 	closed bool
 
@@ -146,6 +147,9 @@ func (k *Kernel) settle() error {
 		return nil
 	}
 	if len(on.nodes) == 0 {
+		if k.draining() {
+			return nil // it is called again then
+		}
 		k.on = nil
 		err := errors.Join(k.followSenders(false), on.remove())
 		k.loadAhead(k.stays, false) // for the next limit
@@ -258,8 +262,8 @@ func (k *Kernel) lift(id uint32) error {
 	if k.on == nil {
 		return nil
 	}
-	errs := []error{k.on.clear(id), k.on.visitWindows()}
-	return errors.Join(append(errs, k.settle())...)
+	k.drain(id)
+	return errors.Join(k.on.release(id), k.on.visitWindows())
 }
 
 // Join implements enforce.Kernel.
@@ -285,11 +289,7 @@ func (k *Kernel) RemoveNode(id uint32) error {
 	if err := k.Kernel.RemoveNode(id); err != nil {
 		return err
 	}
-	var err error
-	if k.on != nil {
-		err = k.on.empty(id) // while the other queue gets empty, too
-	}
-	err = errors.Join(err, k.sendsNoMore(id))
+	err := k.sendsNoMore(id)
 	if k.on == nil || k.on.nodes[id] == nil {
 		return err
 	}
@@ -327,8 +327,12 @@ func (k *Kernel) Close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var err error
+	for id := range k.drains.until {
+		err = errors.Join(err, k.discard(id))
+	}
+	k.drains.until = nil
 	if k.on != nil {
-		err = k.on.close()
+		err = errors.Join(err, k.on.close())
 		k.on = nil
 	}
 	if k.send != nil {
@@ -351,11 +355,14 @@ func (k *Kernel) end() {
 func (k *Kernel) Down() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	var errs []error
+	if k.send != nil {
+		errs = append(errs, k.send.giveBuffersBack())
+	}
 	if err := errors.Join(k.dropAhead(), k.Kernel.Down()); err != nil {
-		return err
+		return errors.Join(append(errs, err)...)
 	}
 	k.end()
-	var errs []error
 	if k.on != nil {
 		for id := range k.on.nodes { // all at a time
 			errs = append(errs, k.on.empty(id))
@@ -365,9 +372,7 @@ func (k *Kernel) Down() error {
 	if k.on == nil {
 		return errors.Join(errs...)
 	}
-	for id := range k.on.nodes {
-		errs = append(errs, k.on.clear(id))
-	}
+	k.on.awaitEmpty()
 	errs = append(errs, k.on.visitWindows(), k.on.remove())
 	k.on = nil
 	return errors.Join(errs...)

@@ -249,6 +249,7 @@ func TestReceived(t *testing.T) {
 				t.Errorf("%.0f bytes/s, %.0f of payload in order, want %.0f", held, payload, limit)
 			}
 			must(t, k.RemoveNode(7))
+			k.Drain()
 			if again := rate(n, time.Second); again < limit*1.2 {
 				t.Errorf("%.0f bytes/s after the limit was lifted", again)
 			}

@@ -112,6 +112,7 @@ func (p *pair) configure() error {
 			return fmt.Errorf("set %s up: %w", link.Attrs().Name, err)
 		}
 	}
+	inOrder(p.back, p.pinDir, true)
 	return nil
 }
 
@@ -119,6 +120,9 @@ func (p *pair) configure() error {
 func (p *pair) remove() error {
 	if p.queue == nil {
 		return nil
+	}
+	if p.back != nil {
+		inOrder(p.back, p.pinDir, false)
 	}
 	err := p.nl.LinkDel(p.queue)
 	if errors.Is(err, unix.ENODEV) {

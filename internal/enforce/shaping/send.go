@@ -3,7 +3,6 @@ package shaping
 import (
 	"errors"
 	"log/slog"
-	"maps"
 	"slices"
 	"time"
 
@@ -19,7 +18,8 @@ import (
 type outgoing struct {
 	spec  enforce.NodeSpec
 	share share
-	began uint64 // rate of its class in a place that is new, in IP bytes per second
+	began uint64             // rate of its class in a place that is new, in IP bytes per second
+	rates map[uint64]float64 // what each child may send in a place
 }
 
 // sender is what exists while there are queues for what is sent: in each network
@@ -40,7 +40,8 @@ type sender struct {
 	expect   func() error        // a queue will take packets
 	refused  uint64              // network namespaces: their owner has too many
 	follows  bool                // something looks at the shares
-	stop     chan struct{}       // ends that
+	buffers  buffers
+	stop     chan struct{} // ends that
 }
 
 // upCeiling is the rate of a node on what is sent, up or in total; 0 is none.
@@ -61,7 +62,8 @@ func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 	s := &sender{
 		log: k.log, base: k.Object(), obj: obj, pinDir: k.PinDir(), nodes: map[uint32]*outgoing{},
 		places: map[uint32]*sendPlace{}, failed: map[uint32]time.Time{}, stop: make(chan struct{}),
-		beside: k.receiving, renew: k.RenewQueues, expect: func() error { return k.SetQueues(true) },
+		buffers: buffers{some: true}, // an earlier process may have set some
+		beside:  k.receiving, renew: k.RenewQueues, expect: func() error { return k.SetQueues(true) },
 	}
 	s.changed = func(p *sendPlace) { k.sendDevicesChanged(p) }
 	var err error
@@ -99,7 +101,7 @@ func (s *sender) know(spec enforce.NodeSpec) *outgoing {
 		n = &outgoing{}
 	}
 	// TCP may want its half at once; the first look is soon.
-	n.spec, n.share, n.began = spec, share{}, max(upCeiling(spec)/2, 1)
+	n.spec, n.share, n.began, n.rates = spec, share{}, max(upCeiling(spec)/2, 1), nil
 	s.nodes[spec.ID] = n
 	return n
 }
@@ -114,20 +116,29 @@ func (s *sender) set(spec enforce.NodeSpec) error {
 	return errors.Join(errs...)
 }
 
-// clear removes what set made. The node has to be off the packets' way already:
-// what waits is let go first, so that nothing is lost.
-func (s *sender) clear(id uint32) error {
-	if s.nodes[id] == nil {
-		return nil
-	}
+// release lets what waits of a node go, which is limited no more; discard removes
+// what set made. The node has to be off the packets' way already.
+func (s *sender) release(id uint32) error {
 	delete(s.nodes, id)
 	var errs []error
-	places := slices.Collect(maps.Values(s.places))
-	for _, p := range places {
+	for _, p := range s.places {
 		errs = append(errs, p.empty(id))
 	}
-	awaitEmpty(id, places...)
-	for _, p := range places {
+	return errors.Join(append(errs, s.releaseBuffers())...)
+}
+
+// waiting counts the packets that wait of a node.
+func (s *sender) waiting(id uint32) (packets uint32) {
+	for _, p := range s.places {
+		n, _ := p.waiting(id) // what cannot be asked has gone
+		packets += n
+	}
+	return packets
+}
+
+func (s *sender) discard(id uint32) error {
+	var errs []error
+	for _, p := range s.places {
 		errs = append(errs, p.clear(id))
 	}
 	return errors.Join(errs...)
@@ -246,6 +257,9 @@ func (k *Kernel) settleSending() error {
 		return nil
 	}
 	if len(s.nodes) == 0 {
+		if k.draining() {
+			return nil // it is called again then
+		}
 		k.send = nil
 		err := errors.Join(k.SetQueues(false), s.remove())
 		k.loadAhead(false, k.stays)
@@ -331,7 +345,8 @@ func (k *Kernel) sendsNoMore(id uint32) error {
 	if k.send == nil || k.send.nodes[id] == nil {
 		return nil
 	}
-	return errors.Join(k.send.clear(id), k.settleSending())
+	k.drain(id)
+	return k.send.release(id)
 }
 
 // downSending removes all of it: the limits are lifted already.
@@ -347,9 +362,6 @@ func (k *Kernel) downSending() error {
 		for _, p := range s.places {
 			errs = append(errs, p.empty(id))
 		}
-	}
-	for id := range maps.Clone(s.nodes) {
-		errs = append(errs, s.clear(id))
 	}
 	return errors.Join(append(errs, s.remove())...)
 }

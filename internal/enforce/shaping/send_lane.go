@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -92,8 +91,7 @@ func (p *sendPlace) tuneLanes(id uint32, o *outlet, f *bpf.Outflow) error {
 			if err := p.setLanes(id, o, true); err != nil {
 				return err
 			}
-			f.Lanes = o.lanes
-			if err := p.s.obj.Outflows.Update(p.key(id), f, ebpf.UpdateExist); err != nil {
+			if err := p.s.obj.Lanes.Put(p.key(id), o.lanes); err != nil {
 				return fmt.Errorf("enter the lanes of node %d: %w", id, err)
 			}
 		}

@@ -132,9 +132,9 @@ func (p *sendPlace) set(id uint32, n *outgoing) error {
 	o, fresh := p.outlets[id], false
 	if o == nil {
 		o, fresh = &outlet{mix: mix{at: time.Now(), share: usualShare}, quantum: leastQuantum}, true
-		var f bpf.Outflow
-		if p.s.obj.Outflows.Lookup(p.key(id), &f) == nil { // an earlier process's
-			o.lanes = f.Lanes
+		err := p.s.obj.Lanes.Lookup(p.key(id), &o.lanes) // an earlier process's
+		if err := gone(err); err != nil {
+			return fmt.Errorf("read the lanes of node %d: %w", id, err)
 		}
 	}
 	c := sendClass(n.began, o.mix.share)
@@ -146,7 +146,7 @@ func (p *sendPlace) set(id uint32, n *outgoing) error {
 			return err
 		}
 	}
-	err := p.s.obj.Outflows.Update(p.key(id), &bpf.Outflow{}, ebpf.UpdateNoExist)
+	err := p.s.obj.Outflows.Update(p.key(id), &bpf.Outflow{Key: p.key(id)}, ebpf.UpdateNoExist)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return fmt.Errorf("count what node %d sends: %w", id, err)
 	}
@@ -198,7 +198,7 @@ func (p *sendPlace) clear(id uint32) error {
 		return nil
 	}
 	delete(p.outlets, id)
-	var errs []error
+	errs := []error{gone(p.s.obj.Lanes.Delete(p.key(id)))}
 	for _, minor := range o.minors(id) {
 		errs = append(errs, p.pair.removeLane(id, minor))
 	}
@@ -240,7 +240,7 @@ func (p *sendPlace) remove() error {
 	}
 	errs = append(errs, p.pair.remove())
 	for id := range p.outlets {
-		errs = append(errs, gone(p.s.obj.Outflows.Delete(p.key(id))))
+		errs = append(errs, p.s.forgetOutflow(p.key(id)))
 	}
 	errs = append(errs, gone(p.s.obj.Sender.Delete(p.ns)), p.close())
 	return errors.Join(errs...)

@@ -202,6 +202,7 @@ func TestSentInTwoPlaces(t *testing.T) {
 	}
 	// a slow one beside a flood
 	stop()
+	soon(t, "nothing waits of a flood that has ended", time.Second, func() bool { return counted(t, k, far) == 0 })
 	slow := dial(t, far, "udp", toHere.String())
 	go func() {
 		for buf := make([]byte, 1400); ; time.Sleep(7 * time.Millisecond) { // 0.2 MB/s
@@ -215,6 +216,24 @@ func TestSentInTwoPlaces(t *testing.T) {
 	if other > 0.15*limit || other < 0.02*limit {
 		t.Errorf("the slow one got %.0f bytes/s", other)
 	}
+}
+
+// counted is what waits in a namespace by the lanes' counts, on which shares depend.
+func counted(t *testing.T, k *Kernel, in *testutil.NetNS) (bytes int64) {
+	t.Helper()
+	var ns uint32
+	must(t, in.Do(func() (err error) {
+		ns, err = netnsOf("thread-self")
+		return err
+	}))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var f bpf.Outflow
+	must(t, k.send.obj.Outflows.Lookup(bpf.OutflowKey{Netns: ns, Node: 7}, &f))
+	for _, l := range f.Lane {
+		bytes += int64(l.CameBytes - l.LeftBytes)
+	}
+	return bytes
 }
 
 // What is due to a program is divided so that where it wants less it leaves the rest

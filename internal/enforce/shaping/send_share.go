@@ -88,13 +88,31 @@ func (s *sender) adapt() error {
 			busy = append(busy, p)
 		}
 	}
-	if len(busy) == 0 {
-		return errors.Join(errs...)
+	tooLong := false
+	if len(busy) > 0 {
+		for id, n := range s.nodes {
+			errs = append(errs, s.adaptNode(id, n, busy))
+			tooLong = tooLong || n.waitsLong(id, busy)
+		}
 	}
-	for id, n := range s.nodes {
-		errs = append(errs, s.adaptNode(id, n, busy))
+	return errors.Join(append(errs, s.keepBuffers(tooLong))...)
+}
+
+// waitsLong says whether something waits for longer than buffers should make it.
+func (n *outgoing) waitsLong(id uint32, busy []*sendPlace) bool {
+	for _, p := range busy {
+		o := p.outlets[id]
+		for i := range lanes {
+			if o == nil || !o.part[i].waits {
+				continue
+			}
+			part := &o.part[i]
+			if due, known := n.rates[part.child]; known && float64(part.came-part.left) > due*(bufferTime+bufferTime/2).Seconds() {
+				return true
+			}
+		}
 	}
-	return errors.Join(errs...)
+	return false
 }
 
 func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
@@ -138,6 +156,7 @@ func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 	if err != nil || !known {
 		return errors.Join(append(errs, err)...)
 	}
+	n.rates = rates
 	for _, p := range busy {
 		if o := p.outlets[id]; o != nil {
 			errs = append(errs, p.adapt(id, o, o.rate(rates, limit), seen[o], now), p.weighLanes(id, o))

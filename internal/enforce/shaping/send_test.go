@@ -152,6 +152,7 @@ func TestSentDatagrams(t *testing.T) {
 				t.Errorf("%d bytes of %d did not arrive", lost, sent.Load()-from)
 			}
 			must(t, k.RemoveNode(7))
+			k.Drain()
 			if again := rate(got, 500*time.Millisecond); again < limit*1.5 {
 				t.Errorf("%.0f bytes/s after the limit was lifted", again)
 			}
@@ -263,6 +264,7 @@ func TestDatagramsBesideTCP(t *testing.T) {
 			}
 			if !c.alone {
 				must(t, k.RemoveNode(7))
+				k.Drain()
 				return
 			}
 			must(t, k.Close())

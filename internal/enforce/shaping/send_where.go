@@ -146,9 +146,13 @@ func (s *sender) forget(ns uint32) error {
 	}
 	errs = append(errs, it.Err())
 	for _, key := range lost {
-		errs = append(errs, gone(s.obj.Outflows.Delete(key)))
+		errs = append(errs, s.forgetOutflow(key))
 	}
 	return errors.Join(errs...)
+}
+
+func (s *sender) forgetOutflow(key bpf.OutflowKey) error {
+	return errors.Join(gone(s.obj.Lanes.Delete(key)), gone(s.obj.Outflows.Delete(key)))
 }
 
 // readDevices learns which devices an earlier process had entered.

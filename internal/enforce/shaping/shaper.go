@@ -162,13 +162,7 @@ func (s *shaper) set(spec enforce.NodeSpec) error {
 	return nil
 }
 
-const (
-	drainTime = 300 * time.Millisecond
-	drainPoll = 2 * time.Millisecond
-)
-
-// empty lets what waits of a node go at once. HTB still waits until the last packet
-// is paid for at the former rate.
+// empty lets what waits of a node go at once.
 func (s *shaper) empty(id uint32) error {
 	n := s.nodes[id]
 	if n == nil {
@@ -177,23 +171,35 @@ func (s *shaper) empty(id uint32) error {
 	return s.pair.setClass(id, class{rate: drained, bufferTicks: n.class.bufferTicks})
 }
 
-// clear removes what set made. The node has to be off the packets' way already:
-// what waits is let go first, so that nothing is lost.
-func (s *shaper) clear(id uint32) error {
-	n := s.nodes[id]
-	if n == nil {
-		return nil
-	}
-	if err := s.empty(id); err != nil {
-		return err
-	}
+// release lets what waits of a node go, which is limited no more; discard removes
+// what set made. The node has to be off the packets' way already.
+func (s *shaper) release(id uint32) error {
+	err := s.empty(id)
+	delete(s.nodes, id)
+	return err
+}
+
+// waiting counts the packets that wait of a node.
+func (s *shaper) waiting(id uint32) uint32 {
+	now, _ := s.pair.standings() // what cannot be asked has gone
+	return now[id].packets
+}
+
+// awaitEmpty waits until nothing waits of any node, for a while.
+func (s *shaper) awaitEmpty() {
 	for until := time.Now().Add(drainTime); time.Now().Before(until); time.Sleep(drainPoll) {
-		now, err := s.pair.standings()
-		if err != nil || now[id].packets == 0 {
-			break
+		now, _ := s.pair.standings()
+		left := uint32(0)
+		for _, q := range now {
+			left += q.packets
+		}
+		if left == 0 {
+			return
 		}
 	}
-	delete(s.nodes, id)
+}
+
+func (s *shaper) discard(id uint32) error {
 	return errors.Join(s.pair.removeClass(id), gone(s.obj.Inflows.Delete(id)), gone(s.obj.Dues.Delete(id)))
 }
 

@@ -109,7 +109,8 @@ func (k *Kernel) setSocket(spec enforce.NodeSpec) error {
 		return err
 	}
 	if rate == 0 && k.on != nil {
-		if err := k.on.clear(spec.ID); err != nil {
+		k.drain(spec.ID)
+		if err := k.on.release(spec.ID); err != nil {
 			return err
 		}
 	}
@@ -119,7 +120,8 @@ func (k *Kernel) setSocket(spec enforce.NodeSpec) error {
 func (k *Kernel) removeSocket(id uint32) error {
 	err := errors.Join(k.Kernel.RemoveNode(id), k.sendsNoMore(id))
 	if k.on != nil {
-		err = errors.Join(err, k.on.clear(id))
+		k.drain(id)
+		err = errors.Join(err, k.on.release(id))
 	}
 	return err
 }

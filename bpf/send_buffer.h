@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Sockets of which something waits in a queue, for the user side, that keeps
+ * their send buffers in proportion to what they may send: what is in a buffer
+ * waits.
+ */
+#ifndef NETNICE_SEND_BUFFER_H
+#define NETNICE_SEND_BUFFER_H
+
+#include "datagram.h"
+
+/* No datagram is larger. */
+#define NN_DATAGRAM_MOST 65535
+
+/* A datagram in parts did not fit in a buffer that was made small: the next
+ * shall. */
+static __always_inline void nn_buffer_short(struct sock *sk)
+{
+	struct nn_buffer *b = bpf_sk_storage_get(&buffers, sk, 0, 0);
+
+	if (b && b->own_bytes)
+		nn_datagram_wanted(bpf_sk_storage_get(&sockets, sk, 0, 0),
+				   NN_DATAGRAM_MOST);
+}
+
+static __always_inline void nn_buffer_record(struct seq_file *seq,
+					     struct sock *sk,
+					     struct nn_socket *s)
+{
+	struct nn_buffer *b = bpf_sk_storage_get(&buffers, sk, 0, 0);
+	struct nn_buffer_record r = {};
+	__u64 child = s->child;
+
+	if (b)
+		r.own_bytes = b->own_bytes;
+	if (!r.own_bytes && (__s32)s->queued_packets <= 0)
+		return;
+	r.inode = BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
+	r.tgid = s->tgid;
+	r.netns = sk->__sk_common.skc_net.net->ns.inum;
+	r.size_bytes = sk->sk_sndbuf;
+	r.used_bytes = sk->sk_wmem_alloc.refs.counter - 1;
+	r.queued_bytes = s->queued_bytes;
+	r.largest_bytes = s->largest_bytes;
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		__u32 node = s->path[i].node;
+		struct nn_node *n;
+
+		if (!node)
+			break;
+		n = nn_node_get(node, s->path[i].generation);
+		if (!n)
+			continue;
+		r.hops[i].child = child;
+		r.hops[i].node = node;
+		child = nn_child_node(node, n->generation);
+	}
+	bpf_seq_write(seq, &r, sizeof(r));
+}
+
+#endif

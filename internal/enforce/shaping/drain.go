@@ -1,0 +1,104 @@
+package shaping
+
+import (
+	"errors"
+	"time"
+)
+
+// What waits of a node that is lifted is let go, at once, before its queues are
+// removed, so that nothing is lost: HTB still waits until the last packet is paid for
+// at the former rate. Nobody else's command waits for that.
+
+const (
+	drainTime = 300 * time.Millisecond
+	drainPoll = 2 * time.Millisecond
+)
+
+// drains are the nodes whose queues get empty.
+type drains struct {
+	until map[uint32]time.Time
+	done  chan struct{} // closed when the last one has ended
+}
+
+// drain has a node's queues removed as soon as they are empty, and with the last all
+// that queues need.
+func (k *Kernel) drain(id uint32) {
+	if k.drains.until == nil {
+		k.drains = drains{until: map[uint32]time.Time{}, done: make(chan struct{})}
+		go k.followDrains(k.drains.done)
+	}
+	k.drains.until[id] = time.Now().Add(drainTime)
+}
+
+func (k *Kernel) draining() bool { return len(k.drains.until) > 0 }
+
+func (k *Kernel) followDrains(done chan struct{}) {
+	defer close(done)
+	for {
+		time.Sleep(drainPoll)
+		k.mu.Lock()
+		over, err := k.closed, error(nil)
+		if !over {
+			over, err = k.endDrains(time.Now())
+		}
+		k.mu.Unlock()
+		if err != nil {
+			k.log.Warn("what a limit needed stays", "err", err)
+		}
+		if over {
+			return
+		}
+	}
+}
+
+// endDrains removes the queues that are empty by now, or have had their time; true
+// when there are no more.
+func (k *Kernel) endDrains(now time.Time) (over bool, err error) {
+	var errs []error
+	for id, until := range k.drains.until {
+		if now.Before(until) && k.waits(id) {
+			continue
+		}
+		delete(k.drains.until, id)
+		errs = append(errs, k.discard(id))
+	}
+	if k.draining() {
+		return false, errors.Join(errs...)
+	}
+	k.drains = drains{}
+	return true, errors.Join(append(errs, k.settleSending(), k.settle())...)
+}
+
+// waits says whether something waits of a node; what cannot be asked has gone.
+func (k *Kernel) waits(id uint32) bool {
+	packets := uint32(0)
+	if k.on != nil && k.on.nodes[id] == nil {
+		packets += k.on.waiting(id)
+	}
+	if k.send != nil && k.send.nodes[id] == nil {
+		packets += k.send.waiting(id)
+	}
+	return packets > 0
+}
+
+// discard removes a node's queues, but those that it needs once more.
+func (k *Kernel) discard(id uint32) error {
+	var errs []error
+	if k.on != nil && k.on.nodes[id] == nil {
+		errs = append(errs, k.on.discard(id))
+	}
+	if k.send != nil && k.send.nodes[id] == nil {
+		errs = append(errs, k.send.discard(id))
+	}
+	return errors.Join(errs...)
+}
+
+// Drain implements enforce.Kernel.
+func (k *Kernel) Drain() {
+	k.mu.Lock()
+	done := k.drains.done
+	k.mu.Unlock()
+	if done != nil {
+		<-done
+	}
+}
