@@ -11,6 +11,8 @@ PREFIX  ?= /usr/local
 TWICE   := $(CURDIR)/bin/run-twice.txt
 # Test programs and the compiler of the kernel object, from Debian's packages.
 TEST_PACKAGES := iperf3 curl python3 wget rsync openssh-server openssh-client iputils-ping nftables
+# What the examples need, file:packages: taken as it is where it is there already.
+TEST_FILES    := cc:gcc,libc6-dev rustc:rustc node:nodejs,libnode-dev /usr/include/node/node_api.h:libnode-dev
 VM_PACKAGES   := qemu-system-x86 xz-utils nftables wireguard-tools iptables debootstrap e2fsprogs
 GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e03-input e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency
@@ -95,6 +97,7 @@ install: build ## into PREFIX (/usr/local), with man page, header, completions a
 	install -D $(BIN) $(DESTDIR)$(PREFIX)/bin/netnice
 	ln -sf netnice $(DESTDIR)$(PREFIX)/bin/nlimit
 	install -D -m 644 docs/man/netnice.1 $(DESTDIR)$(PREFIX)/share/man/man1/netnice.1
+	install -D -m 644 docs/man/netnice.3 $(DESTDIR)$(PREFIX)/share/man/man3/netnice.3
 	install -D -m 644 docs/man/netnice.toml.5 $(DESTDIR)$(PREFIX)/share/man/man5/netnice.toml.5
 	install -D -m 644 docs/man/netnice.7 $(DESTDIR)$(PREFIX)/share/man/man7/netnice.7
 	install -D -m 644 include/netnice.h $(DESTDIR)$(PREFIX)/include/netnice.h
@@ -107,13 +110,14 @@ install: build ## into PREFIX (/usr/local), with man page, header, completions a
 	install -D -m 644 contrib/completions/netnice.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/netnice.fish
 
 uninstall: ## remove what install put there; lift limits first: netnice down
-	cd $(DESTDIR)$(PREFIX) && rm -f bin/netnice bin/nlimit share/man/man1/netnice.1 share/man/man5/netnice.toml.5 share/man/man7/netnice.7 include/netnice.h \
+	cd $(DESTDIR)$(PREFIX) && rm -f bin/netnice bin/nlimit share/man/man1/netnice.1 share/man/man3/netnice.3 share/man/man5/netnice.toml.5 share/man/man7/netnice.7 include/netnice.h \
 		lib/systemd/system/netnice.service lib/systemd/system/netnice.socket \
 		share/bash-completion/completions/netnice share/zsh/site-functions/_netnice share/fish/vendor_completions.d/netnice.fish
 
 package: build $(NFPM) ## deb and rpm for this machine's architecture, into bin/package
 	mkdir -p bin/package
 	gzip -9nc docs/man/netnice.1 >bin/package/netnice.1.gz
+	gzip -9nc docs/man/netnice.3 >bin/package/netnice.3.gz
 	gzip -9nc docs/man/netnice.toml.5 >bin/package/netnice.toml.5.gz
 	gzip -9nc docs/man/netnice.7 >bin/package/netnice.7.gz
 	for p in deb rpm; do VERSION=$$(sed -n 's/^const release = "\(.*\)"/\1/p' internal/cli/version.go) ARCH=$$($(GO) env GOARCH) \
@@ -132,7 +136,7 @@ define need
 endef
 
 deps-test:
-	$(call need,$(TEST_PACKAGES))
+	$(call need,$(TEST_PACKAGES) $(shell for f in $(TEST_FILES); do test -e "$${f%%:*}" || command -v "$${f%%:*}" >/dev/null || echo "$${f#*:}" | tr , ' '; done))
 
 deps-vm:
 	$(call need,$(VM_PACKAGES))

@@ -241,6 +241,7 @@ static __always_inline struct nn_socket *nn_subflow_adopt(struct tcp_sock *tp,
 	}
 	nn_subflow_assign(s, from);
 	from->flags |= NN_SOCK_SUBFLOWS;
+	from->flags &= ~NN_SOCK_CHANGED;
 	return s;
 }
 
@@ -276,6 +277,26 @@ static __always_inline void nn_push(struct sock_common *skc,
 		bpf_setsockopt(skc, SOL_TCP, TCP_NODELAY, &off, sizeof(off));
 }
 
+/* A limit on the machine holds for sockets whose owner is unknown, too. Not
+ * inline: its stack is not among those of the walk along the path then. */
+static __noinline struct nn_socket *nn_adopt_nobodys(struct tcp_sock *tp)
+{
+	struct nn_policy *p = nn_policy();
+	struct nn_path path = {};
+	struct nn_who nobody = {};
+	struct nn_socket *s;
+
+	if (!p)
+		return NULL;
+	nobody.epoch = p->epoch;
+	nn_hop_add(&path, 0, p->host_node);
+	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0,
+			       BPF_SK_STORAGE_GET_F_CREATE);
+	if (s)
+		nn_socket_assign(s, &nobody, &path);
+	return s;
+}
+
 /* Under the socket's lock: arm what a limit holds for, release what none does.
  * Kernels before 6.12 cannot switch callbacks on here: there the connection
  * gets a fixed part of the limit as its pacing rate. */
@@ -301,22 +322,12 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0, 0);
 	if (bpf_core_field_exists(tp->is_mptcp) && tp->is_mptcp)
 		s = nn_subflow_adopt(tp, s);
-	/* A limit on the machine holds for sockets whose owner is unknown, too.
-	 */
-	if (!s && p->kinds & 1 << NN_NODE_HOST) {
-		struct nn_path path = {};
-		struct nn_who nobody = {.epoch = p->epoch};
-
-		nn_hop_add(&path, 0, p->host_node);
-		s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0,
-				       BPF_SK_STORAGE_GET_F_CREATE);
-		if (s)
-			nn_socket_assign(s, &nobody, &path);
-	}
+	if (!s && p->kinds & 1 << NN_NODE_HOST)
+		s = nn_adopt_nobodys(tp);
 	if (!s)
 		return;
 	if (release_rates)
-		s->rate_bytes_per_sec = 0;
+		s->rate_bytes_per_sec = s->receive_bytes_per_sec = 0;
 	on = tp->bpf_sock_ops_cb_flags;
 	if (!nn_path_live(s)) {
 		if (!(s->flags & NN_SOCK_ARMED))
@@ -376,10 +387,13 @@ static __always_inline void nn_socket_record(struct seq_file *seq,
 	struct cgroup *g;
 
 	r.protocol = sk->sk_protocol;
-	if (!tp && r.protocol != IPPROTO_MPTCP && !list_others)
+	if (!tp && r.protocol != IPPROTO_MPTCP && !list_others &&
+	    (r.protocol != IPPROTO_UDP ||
+	     (!s->rate_bytes_per_sec && !s->receive_bytes_per_sec)))
 		return;
 	r.inode = BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
 	r.state = *s;
+	r.cookie = bpf_get_socket_cookie(sk);
 	r.time_ns = bpf_ktime_get_ns();
 	r.family = sk->__sk_common.skc_family;
 	r.tcp_state = sk->__sk_common.skc_state;

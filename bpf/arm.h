@@ -67,6 +67,7 @@ static __always_inline __u32 nn_disarm(void *ctx, struct nn_socket *s, __u32 on)
 	if (s->flags & NN_SOCK_ADDED_RTT)
 		on &= ~BPF_SOCK_OPS_RTT_CB_FLAG;
 	s->flags &= NN_SOCK_LOOPBACK | NN_SOCK_V6 | NN_SOCK_SUBFLOW;
+	s->window_begin = 0;
 	s->clamp_segments = 0;
 	s->limit_bytes_per_sec = 0;
 	s->prepaid_bytes = 0;

@@ -10,6 +10,7 @@
 #include "identity.h"
 
 #define NN_SOCKET_BURST_NS 10000000ULL
+#define NN_PHASE_BYTES	   1500
 #define NN_MEAN_WINDOW	   (1U << 18)
 /* A chunk may leave this long before its turn where TCP's timer was not set. */
 #define NN_HOLD_NS 100000000ULL
@@ -257,6 +258,19 @@ static __always_inline void nn_hop_charge(struct nn_transmit *x, __u32 node,
 			break;
 }
 
+/* Many sockets with the same low rate that begin at once would send at the same
+ * moments for ever: after its first chunk each waits for a part of a segment's
+ * time more, by chance. */
+static __always_inline __u64 nn_phase_ns(struct nn_socket *s, __u64 rate)
+{
+	__u64 span_ns = NN_PHASE_BYTES * NN_NSEC_PER_SEC / rate;
+
+	if (span_ns > NN_NSEC_PER_SEC)
+		span_ns = NN_NSEC_PER_SEC;
+	s->flags |= NN_SOCK_PHASED;
+	return span_ns * (bpf_get_prandom_u32() >> 16) >> 16;
+}
+
 /* Ask every clock on the socket's path when it will be paid, and charge it. Not
  * static, as above. */
 __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
@@ -299,6 +313,8 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 			if (rate)
 				nn_hop_charge(x, index, d, rate, burst);
 		}
+		if (n->kind == NN_NODE_SOCKET)
+			continue; /* it is its program's part of all else */
 		x->child = nn_child_node(index, n->generation);
 		x->weight = n->weight;
 	}
@@ -317,10 +333,12 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 			left -= s->prepaid_bytes * NN_NSEC_PER_SEC / rate;
 		if (left > x->left_ns)
 			x->left_ns = left;
-		if (mode == NN_CHARGE || mode == NN_RESERVE)
-			s->rate_clock_ns =
-				at + x->wire_bytes * NN_NSEC_PER_SEC / rate;
 		at += x->wire_bytes * NN_NSEC_PER_SEC / rate;
+		if (mode == NN_CHARGE || mode == NN_RESERVE) {
+			if (!x->empty && !(s->flags & NN_SOCK_PHASED))
+				at += nn_phase_ns(s, rate);
+			s->rate_clock_ns = at;
+		}
 		if (at > x->next_ns)
 			x->next_ns = at;
 		if (rate < x->limit)
@@ -341,7 +359,7 @@ static __always_inline void nn_unknown_sent(const struct nn_socket *s,
 /* Does anything on the path hold still? */
 static __always_inline bool nn_path_live(struct nn_socket *s)
 {
-	if (s->rate_bytes_per_sec)
+	if (s->rate_bytes_per_sec || s->receive_bytes_per_sec)
 		return true;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		if (!s->path[i].node)

@@ -152,7 +152,9 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 	nn_path_walk(s, &x, NN_ASK);
 	if (x.limit == NN_UNLIMITED)
 		return true;
-	if (!x.loopback && x.before_ns > x.now_ns + NN_QUEUE_NEEDED_NS)
+	/* a socket that has its node still to get has no class in a queue */
+	if (!x.loopback && s->path[0].node &&
+	    x.before_ns > x.now_ns + NN_QUEUE_NEEDED_NS)
 		nn_queue_ask(skb, s, x.now_ns);
 	if (x.before_ns > x.now_ns + ahead_ns) {
 		bpf_skb_load_bytes(

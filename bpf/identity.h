@@ -284,6 +284,13 @@ static __always_inline void nn_socket_assign(struct nn_socket *s,
 	s->tgid = w->tgid;
 	s->uid = w->uid;
 	s->epoch = w->epoch;
+	/* of too many the socket's own does not hold */
+	if (s->own.node && !path->hops[NN_PATH_MAX - 1].node) {
+		s->path[0] = s->own;
+		for (__u32 i = 1; i < NN_PATH_MAX; i++)
+			s->path[i] = path->hops[i - 1];
+		return;
+	}
 	for (__u32 i = 0; i < NN_PATH_MAX; i++)
 		s->path[i] = path->hops[i];
 }
@@ -305,7 +312,8 @@ static __always_inline bool nn_socket_nobodys(const struct nn_socket *s)
 
 static __always_inline bool nn_socket_limited(const struct nn_socket *s)
 {
-	return s->path[0].node || s->rate_bytes_per_sec;
+	return s->path[0].node || s->rate_bytes_per_sec ||
+	       s->receive_bytes_per_sec;
 }
 
 /* What comes in for this port is looked at, if some node holds for its socket.
@@ -337,6 +345,8 @@ static __always_inline void nn_subflow_assign(struct nn_socket *s,
 	s->epoch = from->epoch;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++)
 		s->path[i] = from->path[i];
+	s->rate_bytes_per_sec = from->rate_bytes_per_sec;
+	s->receive_bytes_per_sec = from->receive_bytes_per_sec;
 	s->flags |= NN_SOCK_SUBFLOW;
 }
 

@@ -18,6 +18,7 @@
 #define AF_INET6	   10
 #define AF_PACKET	   17
 #define IPPROTO_TCP	   6
+#define IPPROTO_UDP	   17
 #define IPPROTO_MPTCP	   262
 #define SOL_SOCKET	   1
 #define SOL_TCP		   6
@@ -25,6 +26,7 @@
 #define SO_SNDBUFFORCE	   32
 #define SO_MAX_PACING_RATE 47
 #define TCP_NODELAY	   1
+#define TCP_WINDOW_CLAMP   10
 #define SOCK_STREAM	   1
 #define LOOPBACK_IFINDEX   1
 #define TCP_SYN_SENT	   2
@@ -35,8 +37,11 @@
 #define TCP_LISTEN	   10
 #define TCP_NEW_SYN_RECV   12
 #define EPERM		   1
+#define EAGAIN		   11
 #define ENOMEM		   12
 #define EINVAL		   22
+#define EOPNOTSUPP	   95
+#define EINPROGRESS	   115
 #define ENOBUFS		   105
 #define PF_KTHREAD	   0x00200000
 #define NN_PAGE_SIZE	   4096
@@ -51,6 +56,10 @@ typedef struct {
 	__u32 val;
 } __core kuid_t;
 
+typedef struct {
+	__u32 val;
+} __core kgid_t;
+
 struct user_namespace {
 	struct user_namespace *parent;
 	int level;
@@ -59,6 +68,8 @@ struct user_namespace {
 
 struct cred {
 	kuid_t uid;
+	kuid_t euid;
+	kgid_t egid;
 	struct user_namespace *user_ns;
 } __core;
 
@@ -128,6 +139,7 @@ struct task_struct {
 	struct task_struct *real_parent;
 	__u64 start_boottime;
 	const struct cred *real_cred;
+	const struct cred *cred;
 	struct css_set *cgroups;
 	struct files_struct *files;
 	struct nsproxy *nsproxy;
@@ -233,6 +245,7 @@ struct tcp_sock {
 	__u32 mss_cache;
 	__u64 tcp_wstamp_ns;
 	struct minmax rtt_min;
+	__u32 window_clamp;
 	bool is_mptcp;
 	__u8 bpf_sock_ops_cb_flags;
 } __core;

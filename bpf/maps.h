@@ -76,6 +76,16 @@ struct {
 	__type(value, __u32);
 } cgroups SEC(".maps");
 
+/* Cookie -> node, of sockets that need one of their own: see socket.h. The user
+ * side writes them with the node. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_SOCKET_NODES);
+	__type(key, __u64);
+	__type(value, struct nn_hop);
+} socket_nodes SEC(".maps");
+
 /* Sorted, none overlap; the policy says how many there are. Written by the user
  * side, from /etc/subuid: those of 4096 users, 64 KB. */
 struct {

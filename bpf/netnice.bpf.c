@@ -5,6 +5,7 @@
 #include "egress.h"
 #include "exec.h"
 #include "option.h"
+#include "socket.h"
 
 char LICENSE[] SEC("license")
 = "Dual BSD/GPL";
@@ -23,6 +24,7 @@ struct nn_member_record *nn_keep_member_record __attribute__((unused));
 struct nn_egress_event *nn_keep_egress_event __attribute__((unused));
 struct nn_queue_event *nn_keep_queue_event __attribute__((unused));
 struct nn_exec_event *nn_keep_exec_event __attribute__((unused));
+struct nn_request *nn_keep_request __attribute__((unused));
 struct nn_socket_record *nn_keep_socket_record __attribute__((unused));
 
 /* --- always attached while netnice is up --- */
@@ -34,6 +36,12 @@ int nn_sockops(struct bpf_sock_ops *ctx)
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
 		nn_established(ctx);
+		break;
+	case BPF_SOCK_OPS_RWND_INIT:
+		nn_receive_offer(ctx);
+		break;
+	case BPF_SOCK_OPS_TCP_LISTEN_CB:
+		nn_option_listens(ctx);
 		break;
 	case BPF_SOCK_OPS_RTT_CB:
 		nn_acked(ctx);
@@ -225,5 +233,16 @@ int nn_list_sockets(struct bpf_iter__bpf_sk_storage_map *ctx)
 
 	if (sk && s && (!list_node || nn_path_has(s, list_node)))
 		nn_socket_record(ctx->meta->seq, sk, s);
+	return 0;
+}
+
+SEC("iter/bpf_sk_storage_map")
+int nn_assign_sockets(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct nn_socket *s = ctx->value;
+	struct sock *sk = ctx->sk;
+
+	if (sk && s)
+		nn_own_assign(sk, s);
 	return 0;
 }

@@ -16,6 +16,7 @@
 #define NETNICE_PACING_H
 
 #include "arm.h"
+#include "socket.h"
 
 /* Headers of one segment: TCP's with its usual options, IP's with options or
  * extension headers that the program asked for. */
@@ -42,10 +43,16 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 		s = nn_subflow(sk);
 	if (!s || !nn_socket_limited(s))
 		return;
+	/* It is limited by its listener's node until it has its own. */
+	if (s->receive_bytes_per_sec &&
+	    ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+		nn_egress_event(NN_EVENT_RATE, 0);
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return;
 	nn_ends_of(s, sk);
+	if (s->receive_bytes_per_sec && !(s->flags & NN_SOCK_LOOPBACK))
+		nn_receive_begin(ctx, s, tp);
 	on = nn_arm(s, ctx->bpf_sock_ops_cb_flags,
 		    tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate);
 	bpf_sock_ops_cb_flags_set(ctx, on);

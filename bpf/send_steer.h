@@ -111,7 +111,7 @@ __noinline int nn_send_hop(const struct nn_socket *s, __u32 hop,
 			at->node = n ? node : 0;
 			break;
 		}
-		if (!n)
+		if (!n || n->kind == NN_NODE_SOCKET)
 			continue;
 		at->child = nn_child_node(node, n->generation);
 		at->weight = n->weight;

@@ -27,6 +27,8 @@ static __always_inline void nn_receives(struct sock *sk)
 	    (sk->sk_protocol != IPPROTO_UDP && sk->sk_protocol != IPPROTO_TCP))
 		return;
 	s = nn_socket_used(sk);
+	if (!s && sk->sk_bpf_storage) /* limited by itself, perhaps */
+		s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (sk->sk_protocol == IPPROTO_UDP)
 		nn_port_of(s, sk->__sk_common.skc_num);
 	else if (s)

@@ -59,9 +59,9 @@ static __always_inline void nn_place_of_socket(struct seq_file *seq,
 {
 	__u32 state = sk->__sk_common.skc_state;
 
-	/* closed by its program, or not open yet */
-	if (!sk->sk_socket ||
-	    (state == TCP_CLOSE && sk->sk_protocol != IPPROTO_UDP))
+	/* closed by its program, or not open yet and not limited by itself */
+	if (!sk->sk_socket || (state == TCP_CLOSE && !s->own.node &&
+			       sk->sk_protocol != IPPROTO_UDP))
 		return;
 	if (nn_inbound_limits(s->path))
 		nn_place_found(

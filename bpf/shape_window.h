@@ -11,7 +11,6 @@
 
 #include "shape_steer.h"
 
-#define TCP_WINDOW_CLAMP  10
 #define NN_RTT_UNKNOWN	  (~0U)
 #define NN_RTT_GUESS_US	  20000U
 #define NN_WINDOW_MAX	  (1U << 30)
@@ -276,6 +275,10 @@ static __always_inline void nn_window_keep(void *ctx, struct sock *sk,
 		want = (2 * mss + unit - 1) & ~(unit - 1);
 	/* the kernel's own tuning, or the program, has set another */
 	now = rx->window_clamp;
+	if (s->window_begin && now == s->window_begin && !r->clamp) {
+		r->own_clamp = s->window_before;
+		r->clamp = now;
+	}
 	if (now != r->clamp && (!r->clamp || now > r->own_clamp))
 		r->own_clamp = now;
 	/* near enough: at a distance, too, of the queue and not of the path */

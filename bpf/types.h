@@ -12,6 +12,8 @@
 
 #define NN_NSEC_PER_SEC 1000000000ULL
 #define NN_MAX_NODES	16384
+/* Nodes of single sockets come after those that the daemon numbers. */
+#define NN_SOCKET_NODES 4096
 /* A child's class for what it sends and is no TCP, beside that for TCP: a bit
  * of its number that tgids and indexes of nodes do not reach. */
 #define NN_CHILD_DATAGRAMS (1ULL << 31)
@@ -176,6 +178,9 @@ enum nn_socket_flags {
 	NN_SOCK_NEWBORN = 1 << 12, /* held: the first chunk of its class */
 	NN_SOCK_REFUSED = 1 << 14, /* its first SYN went back */
 	NN_SOCK_STRAY = 1 << 15, /* the daemon was asked to cover it: cover.h */
+	NN_SOCK_PHASED = 1 << 17,  /* its own rate has begun: charge.h */
+	NN_SOCK_CHANGED = 1 << 16, /* an MPTCP socket: its rates are not its
+				    * subflows' yet */
 };
 
 /* State of one TCP socket; written under the socket's lock. */
@@ -197,7 +202,11 @@ struct nn_socket {
 	__u64 ahead_ns;	 /* by so much its class was ahead of its pay then */
 	__u64 share_bytes_per_sec;
 	__u64 own_pacing; /* what the program itself asked for, ~0 = nothing */
-	__u64 rate_bytes_per_sec; /* TCP_SNDRATE, 0 = none */
+	__u64 rate_bytes_per_sec;    /* TCP_SNDRATE, 0 = none */
+	__u64 receive_bytes_per_sec; /* TCP_RCVRATE, 0 = none */
+	__u32 window_before; /* window clamp, until it is kept: see socket.h */
+	__u32 window_begin;  /* that we set instead, 0 = none */
+	struct nn_hop own;   /* its own node, also the first of the path */
 	__u64 rate_clock_ns;
 	__u32 prepaid_bytes;	   /* charged when they were held */
 	__u32 clamp_segments;	   /* of the congestion window, 0 = none */
@@ -230,7 +239,7 @@ struct nn_policy {
 	__u32 queues; /* for what is no TCP; changes as they come, 0 = none */
 	__u64 cover;  /* the cgroup that the egress hook is on, 0 = the root */
 	__u32 subordinates; /* entries of the map of that name */
-	__u32 pad;
+	__u32 daemon;	    /* 1: one runs, unless it was killed */
 };
 
 /* User ids that were given to a user, for namespaces: they count as theirs. */
@@ -294,6 +303,32 @@ struct nn_queue_event {
 	__u32 pad;
 };
 
+/* A limit that a program asks for, or about, by the option NETNICE_LIMIT, whose
+ * struct begins with the same words. */
+struct nn_limit_asked {
+	__u32 which;
+	__u32 who;
+	__u32 direction;
+	__u32 error;
+	__u64 bytes_per_sec;
+};
+
+/* The same for the daemon, with who asks: by the kernel's word. */
+struct nn_request {
+	__u64 number; /* of the answer */
+	__u32 tgid;
+	__u32 uid; /* effective */
+	__u32 gid;
+	__u32 pad;
+	struct nn_limit_asked asked;
+};
+
+struct nn_answer {
+	__u64 bytes_per_sec;
+	__u32 error; /* of errno */
+	__u32 pad;
+};
+
 /* A process that executes a program. */
 struct nn_exec_event {
 	__u64 start_boottime_ns;
@@ -327,6 +362,7 @@ struct nn_socket_record {
 	__u64 sent_bytes; /* of IP packets, TCP only */
 	__u64 received_bytes;
 	__u64 time_ns; /* when this was so */
+	__u64 cookie;
 	__u32 netns;
 	__u16 local_port;
 	__u16 remote_port;

@@ -1,22 +1,129 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * netnice's socket options. Header only: nothing to link.
+ * netnice's socket options, and limits of processes and users by them. Header
+ * only: nothing to link. netnice(3) has all of it.
  *
  *	uint64_t rate = 1000000;	// bytes/s, IP and TCP headers included
  *	setsockopt(fd, IPPROTO_TCP, TCP_SNDRATE, &rate, sizeof(rate));
  *
  * The value is an unsigned integer of 4 or 8 bytes, in bytes per second; 0
- * removes the limit. It may be set before or after connect, on an open
- * connection, and on a listener, whose accepted sockets inherit it. It
- * holds from the first byte on; a new connection may be 0.1 s early. Without a
- * running daemon its first ten segments (14 KB) may leave at once, and what
- * follows waits until they are paid for. Errors:
- * EINVAL (wrong length, negative), ENOPROTOOPT (netnice is not up here).
+ * removes the limit. The level is IPPROTO_TCP for TCP, IPPROTO_UDP for UDP. It
+ * may be set before or after connect, on an open connection, and on a listener,
+ * whose accepted sockets inherit it, each its own. Errors: EINVAL (wrong
+ *length, negative), ENOPROTOOPT (netnice is not up here), EOPNOTSUPP (what is
+ *received, and datagrams, need its daemon, which does not run).
+ *
+ *	netnice_set(PRIO_NET, 0, NETNICE_TOTAL, 500000);	// this process
  */
 #ifndef NETNICE_H
 #define NETNICE_H
 
 /* Rate at which this socket sends. */
 #define TCP_SNDRATE 7001
+/* Rate at which it receives; not what the machine sends to itself. */
+#define TCP_RCVRATE 7002
+/* 7003 and 7004 are kept for reservations. */
 
+/* A limit of a process or a user, on any TCP socket, which it does not concern:
+ * setsockopt asks with a struct netnice_limit, and getsockopt reads that back
+ * with the answer. */
+#define NETNICE_LIMIT 7005
+
+/* of what, beside the PRIO_PROCESS and PRIO_USER of getpriority */
+#define PRIO_NET	3 /* a process and its children, by its pid */
+#define PRIO_NET_USER	4 /* a user, by the uid */
+
+#define NETNICE_SEND	0
+#define NETNICE_RECEIVE 1
+#define NETNICE_TOTAL	2 /* sent and received together */
+
+/* As the value: what is in force? Nothing is changed. */
+#define NETNICE_ASK (~0ULL)
+
+#ifndef __bpf__
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct netnice_limit {
+	uint32_t which;
+	uint32_t who; /* 0 = the caller */
+	uint32_t direction;
+	uint32_t error;		/* answer: of errno, EINPROGRESS = none yet */
+	uint64_t bytes_per_sec; /* answer: what holds now, 0 = no limit */
+};
+
+#define NETNICE_ANSWER_MS 5000
+
+static inline int netnice_limit_ask(struct netnice_limit *l)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), ms, failed;
+	socklen_t size = sizeof(*l);
+
+	if (fd < 0 && errno == EAFNOSUPPORT)
+		fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -1;
+	failed = setsockopt(fd, IPPROTO_TCP, NETNICE_LIMIT, l, sizeof(*l));
+	for (ms = 0; !failed; ms++) {
+		failed = getsockopt(fd, IPPROTO_TCP, NETNICE_LIMIT, l, &size);
+		if (failed || l->error != EINPROGRESS)
+			break;
+		if (ms == NETNICE_ANSWER_MS)
+			l->error = ETIMEDOUT;
+		else
+			poll(0, 0, 1);
+	}
+	if (!failed && l->error) {
+		errno = (int)l->error;
+		failed = -1;
+	}
+	ms = errno;
+	close(fd);
+	errno = ms;
+	return failed;
+}
+
+/* Limit a process with its children, or a user; 0 lifts. In the manner of
+ * setpriority: anybody may for what is theirs, without privileges. 0, or -1 and
+ * errno: EPERM, ESRCH, EINVAL, ENOPROTOOPT, EOPNOTSUPP (no daemon runs). */
+static inline int netnice_set(int which, unsigned int who, int direction,
+			      uint64_t bytes_per_sec)
+{
+	struct netnice_limit l;
+
+	l.which = (uint32_t)which;
+	l.who = who;
+	l.direction = (uint32_t)direction;
+	l.error = 0;
+	l.bytes_per_sec = bytes_per_sec;
+	if (bytes_per_sec >> 63) {
+		errno = EINVAL;
+		return -1;
+	}
+	return netnice_limit_ask(&l);
+}
+
+/* The limit that is in force on it, the lower of all owners'; 0 = none. */
+static inline int netnice_get(int which, unsigned int who, int direction,
+			      uint64_t *bytes_per_sec)
+{
+	struct netnice_limit l;
+
+	l.which = (uint32_t)which;
+	l.who = who;
+	l.direction = (uint32_t)direction;
+	l.error = 0;
+	l.bytes_per_sec = NETNICE_ASK;
+	if (netnice_limit_ask(&l))
+		return -1;
+	*bytes_per_sec = l.bytes_per_sec;
+	return 0;
+}
+
+#endif
 #endif

@@ -19,3 +19,12 @@ func QueueEvent(sample []byte) (wanted QueueWanted, ok bool) {
 	}
 	return list[0], true
 }
+
+// RequestOf decodes a record of Requests.
+func RequestOf(sample []byte) (r Request, ok bool) {
+	list, _ := records[Request](sample, nil) // which has no error without one
+	if len(list) == 0 {
+		return Request{}, false
+	}
+	return list[0], true
+}

@@ -204,7 +204,16 @@ func (o *Object) AdoptConnections() error {
 	return nil
 }
 
-// ListSockets returns every TCP socket with state, of all namespaces.
+// AssignSockets gives sockets the nodes of their own that SocketNodes has for them,
+// and takes others away.
+func (o *Object) AssignSockets() error {
+	if _, err := run(o.NnAssignSockets, o.Sockets); err != nil {
+		return fmt.Errorf("give sockets their nodes: %w", err)
+	}
+	return nil
+}
+
+// ListSockets returns every TCP socket with state, and UDP sockets with a rate, of all namespaces.
 func (o *Object) ListSockets() ([]SocketRecord, error) {
 	return o.ListSocketsOf(0)
 }

@@ -57,8 +57,8 @@ const (
 func hooks() []hook {
 	return []hook{
 		{sockopsHook, true, ebpf.AttachCGroupSockOps, func(o *netniceObjects) *ebpf.Program { return o.NnSockops }, "paces limited TCP connections"},
-		{"setsockopt", true, ebpf.AttachCGroupSetsockopt, func(o *netniceObjects) *ebpf.Program { return o.NnSetsockopt }, "socket option TCP_SNDRATE"},
-		{"getsockopt", true, ebpf.AttachCGroupGetsockopt, func(o *netniceObjects) *ebpf.Program { return o.NnGetsockopt }, "reads TCP_SNDRATE"},
+		{"setsockopt", true, ebpf.AttachCGroupSetsockopt, func(o *netniceObjects) *ebpf.Program { return o.NnSetsockopt }, "socket options TCP_SNDRATE and TCP_RCVRATE"},
+		{"getsockopt", true, ebpf.AttachCGroupGetsockopt, func(o *netniceObjects) *ebpf.Program { return o.NnGetsockopt }, "reads TCP_SNDRATE and TCP_RCVRATE"},
 		{"sock_create", false, ebpf.AttachCGroupInetSockCreate, func(o *netniceObjects) *ebpf.Program { return o.NnSockCreate }, "whose a new socket is"},
 		{"connect_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnConnectFentry }, "whose a new connection is"},
 		{"listen_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnListenFentry }, "whose a listener is"},
@@ -215,12 +215,13 @@ func (o *Object) take(c *ebpf.Collection) {
 		NnPingV4Sendmsg: p["nn_ping_v4_sendmsg"], NnPingV6Sendmsg: p["nn_ping_v6_sendmsg"],
 		NnFork: p["nn_fork"], NnExec: p["nn_exec"], NnAdoptTasks: p["nn_adopt_tasks"], NnReleaseTasks: p["nn_release_tasks"],
 		NnListTasks: p["nn_list_tasks"], NnAdoptFiles: p["nn_adopt_files"],
-		NnAdoptConnections: p["nn_adopt_connections"], NnListSockets: p["nn_list_sockets"],
+		NnAdoptConnections: p["nn_adopt_connections"], NnListSockets: p["nn_list_sockets"], NnAssignSockets: p["nn_assign_sockets"],
 	}
 	o.netniceMaps = netniceMaps{
 		Nodes: m["nodes"], Clocks: m["clocks"], Classes: m["classes"], Sockets: m["sockets"], Tasks: m["tasks"],
-		Users: m["users"], Cgroups: m["cgroups"], Policy: m["policy"], Subordinates: m["subordinates"], Faults: m["faults"], Events: m["events"],
+		Users: m["users"], Cgroups: m["cgroups"], SocketNodes: m["socket_nodes"], Policy: m["policy"], Subordinates: m["subordinates"], Faults: m["faults"], Events: m["events"],
 		PortsSeen: m["ports_seen"], Buffers: m["buffers"], Unknown: m["unknown"], Execs: m["execs"],
+		Requests: m["requests"], Answers: m["answers"], Asked: m["asked"],
 	}
 	o.netniceVariables = netniceVariables{
 		AdoptRootTgid: v["adopt_root_tgid"], AdoptNode: v["adopt_node"],
@@ -355,7 +356,7 @@ func (o *Object) Close() error {
 	for _, p := range []*ebpf.Program{
 		o.NnSockops, o.NnSetsockopt, o.NnGetsockopt, o.NnSockCreate, o.NnEgress, o.NnSendTp, o.NnSendFentry,
 		o.NnSendpagesFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnExec, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnAdoptFiles,
-		o.NnAdoptConnections, o.NnListSockets,
+		o.NnAdoptConnections, o.NnListSockets, o.NnAssignSockets,
 		o.NnUdpSendmsg, o.NnUdpv6Sendmsg, o.NnRawSendmsg, o.NnRawv6Sendmsg, o.NnPingV4Sendmsg, o.NnPingV6Sendmsg,
 	} {
 		if p != nil {

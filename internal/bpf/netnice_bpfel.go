@@ -13,6 +13,13 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type netniceNnAnswer struct {
+	_           structs.HostLayout
+	BytesPerSec uint64
+	Error       uint32
+	Pad         uint32
+}
+
 type netniceNnBuffer struct {
 	_        structs.HostLayout
 	OwnBytes uint32
@@ -113,6 +120,12 @@ const (
 	netniceNnFaultNN_FAULTS               netniceNnFault = 6
 )
 
+type netniceNnHop struct {
+	_          structs.HostLayout
+	Node       uint32
+	Generation uint32
+}
+
 type netniceNnLimit struct {
 	_                  structs.HostLayout
 	CeilingBytesPerSec uint64
@@ -184,7 +197,7 @@ type netniceNnPolicy struct {
 	Queues       uint32
 	Cover        uint64
 	Subordinates uint32
-	Pad          uint32
+	Daemon       uint32
 }
 
 type netniceNnPortsSeen struct {
@@ -202,39 +215,62 @@ type netniceNnQueueEvent struct {
 	Pad   uint32
 }
 
-type netniceNnSocket struct {
-	_               structs.HostLayout
-	Child           uint64
-	StartBoottimeNs uint64
-	Cgroup          uint64
-	Tgid            uint32
-	Uid             uint32
-	Epoch           uint32
-	Flags           uint32
-	Path            [8]struct {
-		_          structs.HostLayout
-		Node       uint32
-		Generation uint32
+type netniceNnRequest struct {
+	_      structs.HostLayout
+	Number uint64
+	Tgid   uint32
+	Uid    uint32
+	Gid    uint32
+	Pad    uint32
+	Asked  struct {
+		_           structs.HostLayout
+		Which       uint32
+		Who         uint32
+		Direction   uint32
+		Error       uint32
+		BytesPerSec uint64
 	}
-	DepartNs         uint64
-	HeldNs           uint64
-	DueNs            uint64
-	AheadNs          uint64
-	ShareBytesPerSec uint64
-	OwnPacing        uint64
-	RateBytesPerSec  uint64
-	RateClockNs      uint64
-	PrepaidBytes     uint32
-	ClampSegments    uint32
-	LimitBytesPerSec uint64
-	QueueAskedNs     uint64
-	QueueIfindex     uint32
-	QueueEpoch       uint32
-	QueuedNs         uint64
-	QueuedPackets    uint32
-	OutIfindex       uint32
-	QueuedBytes      uint32
-	LargestBytes     uint32
+}
+
+type netniceNnSilence struct {
+	_       structs.HostLayout
+	Read    uint64
+	SinceNs uint64
+}
+
+type netniceNnSocket struct {
+	_                  structs.HostLayout
+	Child              uint64
+	StartBoottimeNs    uint64
+	Cgroup             uint64
+	Tgid               uint32
+	Uid                uint32
+	Epoch              uint32
+	Flags              uint32
+	Path               [8]netniceNnHop
+	DepartNs           uint64
+	HeldNs             uint64
+	DueNs              uint64
+	AheadNs            uint64
+	ShareBytesPerSec   uint64
+	OwnPacing          uint64
+	RateBytesPerSec    uint64
+	ReceiveBytesPerSec uint64
+	WindowBefore       uint32
+	WindowBegin        uint32
+	Own                netniceNnHop
+	RateClockNs        uint64
+	PrepaidBytes       uint32
+	ClampSegments      uint32
+	LimitBytesPerSec   uint64
+	QueueAskedNs       uint64
+	QueueIfindex       uint32
+	QueueEpoch         uint32
+	QueuedNs           uint64
+	QueuedPackets      uint32
+	OutIfindex         uint32
+	QueuedBytes        uint32
+	LargestBytes       uint32
 }
 
 type netniceNnSocketFlags uint32
@@ -256,6 +292,8 @@ const (
 	netniceNnSocketFlagsNN_SOCK_NEWBORN   netniceNnSocketFlags = 4096
 	netniceNnSocketFlagsNN_SOCK_REFUSED   netniceNnSocketFlags = 16384
 	netniceNnSocketFlagsNN_SOCK_STRAY     netniceNnSocketFlags = 32768
+	netniceNnSocketFlagsNN_SOCK_PHASED    netniceNnSocketFlags = 131072
+	netniceNnSocketFlagsNN_SOCK_CHANGED   netniceNnSocketFlags = 65536
 )
 
 type netniceNnSocketRecord struct {
@@ -270,6 +308,7 @@ type netniceNnSocketRecord struct {
 	SentBytes     uint64
 	ReceivedBytes uint64
 	TimeNs        uint64
+	Cookie        uint64
 	Netns         uint32
 	LocalPort     uint16
 	RemotePort    uint16
@@ -323,6 +362,8 @@ type netniceNnVolume struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	netniceMapAnswers             = "answers"
+	netniceMapAsked               = "asked"
 	netniceMapBuffers             = "buffers"
 	netniceMapCgroups             = "cgroups"
 	netniceMapClasses             = "classes"
@@ -333,6 +374,8 @@ const (
 	netniceMapNodes               = "nodes"
 	netniceMapPolicy              = "policy"
 	netniceMapPortsSeen           = "ports_seen"
+	netniceMapRequests            = "requests"
+	netniceMapSocketNodes         = "socket_nodes"
 	netniceMapSockets             = "sockets"
 	netniceMapSubordinates        = "subordinates"
 	netniceMapTasks               = "tasks"
@@ -341,6 +384,7 @@ const (
 	netniceProgNnAdoptConnections = "nn_adopt_connections"
 	netniceProgNnAdoptFiles       = "nn_adopt_files"
 	netniceProgNnAdoptTasks       = "nn_adopt_tasks"
+	netniceProgNnAssignSockets    = "nn_assign_sockets"
 	netniceProgNnConnectFentry    = "nn_connect_fentry"
 	netniceProgNnEgress           = "nn_egress"
 	netniceProgNnExec             = "nn_exec"
@@ -365,6 +409,7 @@ const (
 	netniceVarAdoptNode           = "adopt_node"
 	netniceVarAdoptOuter          = "adopt_outer"
 	netniceVarAdoptRootTgid       = "adopt_root_tgid"
+	netniceVarEventsSilence       = "events_silence"
 	netniceVarFormerRelease       = "former_release"
 	netniceVarListNode            = "list_node"
 	netniceVarListOthers          = "list_others"
@@ -378,12 +423,14 @@ const (
 	netniceVarNnKeepNodeFlags     = "nn_keep_node_flags"
 	netniceVarNnKeepOwner         = "nn_keep_owner"
 	netniceVarNnKeepQueueEvent    = "nn_keep_queue_event"
+	netniceVarNnKeepRequest       = "nn_keep_request"
 	netniceVarNnKeepSocketFlags   = "nn_keep_socket_flags"
 	netniceVarNnKeepSocketRecord  = "nn_keep_socket_record"
 	netniceVarNnKeepTaskRecord    = "nn_keep_task_record"
 	netniceVarNnKeepUnknown       = "nn_keep_unknown"
 	netniceVarReleaseNode         = "release_node"
 	netniceVarReleaseRates        = "release_rates"
+	netniceVarRequestsSilence     = "requests_silence"
 )
 
 // loadNetnice returns the embedded CollectionSpec for netnice.
@@ -431,6 +478,7 @@ type netniceProgramSpecs struct {
 	NnAdoptConnections *ebpf.ProgramSpec `ebpf:"nn_adopt_connections"`
 	NnAdoptFiles       *ebpf.ProgramSpec `ebpf:"nn_adopt_files"`
 	NnAdoptTasks       *ebpf.ProgramSpec `ebpf:"nn_adopt_tasks"`
+	NnAssignSockets    *ebpf.ProgramSpec `ebpf:"nn_assign_sockets"`
 	NnConnectFentry    *ebpf.ProgramSpec `ebpf:"nn_connect_fentry"`
 	NnEgress           *ebpf.ProgramSpec `ebpf:"nn_egress"`
 	NnExec             *ebpf.ProgramSpec `ebpf:"nn_exec"`
@@ -458,6 +506,8 @@ type netniceProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type netniceMapSpecs struct {
+	Answers      *ebpf.MapSpec `ebpf:"answers"`
+	Asked        *ebpf.MapSpec `ebpf:"asked"`
 	Buffers      *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups      *ebpf.MapSpec `ebpf:"cgroups"`
 	Classes      *ebpf.MapSpec `ebpf:"classes"`
@@ -468,6 +518,8 @@ type netniceMapSpecs struct {
 	Nodes        *ebpf.MapSpec `ebpf:"nodes"`
 	Policy       *ebpf.MapSpec `ebpf:"policy"`
 	PortsSeen    *ebpf.MapSpec `ebpf:"ports_seen"`
+	Requests     *ebpf.MapSpec `ebpf:"requests"`
+	SocketNodes  *ebpf.MapSpec `ebpf:"socket_nodes"`
 	Sockets      *ebpf.MapSpec `ebpf:"sockets"`
 	Subordinates *ebpf.MapSpec `ebpf:"subordinates"`
 	Tasks        *ebpf.MapSpec `ebpf:"tasks"`
@@ -482,6 +534,7 @@ type netniceVariableSpecs struct {
 	AdoptNode          *ebpf.VariableSpec `ebpf:"adopt_node"`
 	AdoptOuter         *ebpf.VariableSpec `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.VariableSpec `ebpf:"adopt_root_tgid"`
+	EventsSilence      *ebpf.VariableSpec `ebpf:"events_silence"`
 	FormerRelease      *ebpf.VariableSpec `ebpf:"former_release"`
 	ListNode           *ebpf.VariableSpec `ebpf:"list_node"`
 	ListOthers         *ebpf.VariableSpec `ebpf:"list_others"`
@@ -495,12 +548,14 @@ type netniceVariableSpecs struct {
 	NnKeepNodeFlags    *ebpf.VariableSpec `ebpf:"nn_keep_node_flags"`
 	NnKeepOwner        *ebpf.VariableSpec `ebpf:"nn_keep_owner"`
 	NnKeepQueueEvent   *ebpf.VariableSpec `ebpf:"nn_keep_queue_event"`
+	NnKeepRequest      *ebpf.VariableSpec `ebpf:"nn_keep_request"`
 	NnKeepSocketFlags  *ebpf.VariableSpec `ebpf:"nn_keep_socket_flags"`
 	NnKeepSocketRecord *ebpf.VariableSpec `ebpf:"nn_keep_socket_record"`
 	NnKeepTaskRecord   *ebpf.VariableSpec `ebpf:"nn_keep_task_record"`
 	NnKeepUnknown      *ebpf.VariableSpec `ebpf:"nn_keep_unknown"`
 	ReleaseNode        *ebpf.VariableSpec `ebpf:"release_node"`
 	ReleaseRates       *ebpf.VariableSpec `ebpf:"release_rates"`
+	RequestsSilence    *ebpf.VariableSpec `ebpf:"requests_silence"`
 }
 
 // netniceObjects contains all objects after they have been loaded into the kernel.
@@ -523,6 +578,8 @@ func (o *netniceObjects) Close() error {
 //
 // It can be passed to loadNetniceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type netniceMaps struct {
+	Answers      *ebpf.Map `ebpf:"answers"`
+	Asked        *ebpf.Map `ebpf:"asked"`
 	Buffers      *ebpf.Map `ebpf:"buffers"`
 	Cgroups      *ebpf.Map `ebpf:"cgroups"`
 	Classes      *ebpf.Map `ebpf:"classes"`
@@ -533,6 +590,8 @@ type netniceMaps struct {
 	Nodes        *ebpf.Map `ebpf:"nodes"`
 	Policy       *ebpf.Map `ebpf:"policy"`
 	PortsSeen    *ebpf.Map `ebpf:"ports_seen"`
+	Requests     *ebpf.Map `ebpf:"requests"`
+	SocketNodes  *ebpf.Map `ebpf:"socket_nodes"`
 	Sockets      *ebpf.Map `ebpf:"sockets"`
 	Subordinates *ebpf.Map `ebpf:"subordinates"`
 	Tasks        *ebpf.Map `ebpf:"tasks"`
@@ -542,6 +601,8 @@ type netniceMaps struct {
 
 func (m *netniceMaps) Close() error {
 	return _NetniceClose(
+		m.Answers,
+		m.Asked,
 		m.Buffers,
 		m.Cgroups,
 		m.Classes,
@@ -552,6 +613,8 @@ func (m *netniceMaps) Close() error {
 		m.Nodes,
 		m.Policy,
 		m.PortsSeen,
+		m.Requests,
+		m.SocketNodes,
 		m.Sockets,
 		m.Subordinates,
 		m.Tasks,
@@ -567,6 +630,7 @@ type netniceVariables struct {
 	AdoptNode          *ebpf.Variable `ebpf:"adopt_node"`
 	AdoptOuter         *ebpf.Variable `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.Variable `ebpf:"adopt_root_tgid"`
+	EventsSilence      *ebpf.Variable `ebpf:"events_silence"`
 	FormerRelease      *ebpf.Variable `ebpf:"former_release"`
 	ListNode           *ebpf.Variable `ebpf:"list_node"`
 	ListOthers         *ebpf.Variable `ebpf:"list_others"`
@@ -580,12 +644,14 @@ type netniceVariables struct {
 	NnKeepNodeFlags    *ebpf.Variable `ebpf:"nn_keep_node_flags"`
 	NnKeepOwner        *ebpf.Variable `ebpf:"nn_keep_owner"`
 	NnKeepQueueEvent   *ebpf.Variable `ebpf:"nn_keep_queue_event"`
+	NnKeepRequest      *ebpf.Variable `ebpf:"nn_keep_request"`
 	NnKeepSocketFlags  *ebpf.Variable `ebpf:"nn_keep_socket_flags"`
 	NnKeepSocketRecord *ebpf.Variable `ebpf:"nn_keep_socket_record"`
 	NnKeepTaskRecord   *ebpf.Variable `ebpf:"nn_keep_task_record"`
 	NnKeepUnknown      *ebpf.Variable `ebpf:"nn_keep_unknown"`
 	ReleaseNode        *ebpf.Variable `ebpf:"release_node"`
 	ReleaseRates       *ebpf.Variable `ebpf:"release_rates"`
+	RequestsSilence    *ebpf.Variable `ebpf:"requests_silence"`
 }
 
 // netnicePrograms contains all programs after they have been loaded into the kernel.
@@ -595,6 +661,7 @@ type netnicePrograms struct {
 	NnAdoptConnections *ebpf.Program `ebpf:"nn_adopt_connections"`
 	NnAdoptFiles       *ebpf.Program `ebpf:"nn_adopt_files"`
 	NnAdoptTasks       *ebpf.Program `ebpf:"nn_adopt_tasks"`
+	NnAssignSockets    *ebpf.Program `ebpf:"nn_assign_sockets"`
 	NnConnectFentry    *ebpf.Program `ebpf:"nn_connect_fentry"`
 	NnEgress           *ebpf.Program `ebpf:"nn_egress"`
 	NnExec             *ebpf.Program `ebpf:"nn_exec"`
@@ -623,6 +690,7 @@ func (p *netnicePrograms) Close() error {
 		p.NnAdoptConnections,
 		p.NnAdoptFiles,
 		p.NnAdoptTasks,
+		p.NnAssignSockets,
 		p.NnConnectFentry,
 		p.NnEgress,
 		p.NnExec,

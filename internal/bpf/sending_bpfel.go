@@ -98,6 +98,12 @@ type sendingNnDeviceKey struct {
 	Ifindex uint32
 }
 
+type sendingNnHop struct {
+	_          structs.HostLayout
+	Node       uint32
+	Generation uint32
+}
+
 type sendingNnLane struct {
 	_         structs.HostLayout
 	Child     uint64
@@ -158,7 +164,7 @@ type sendingNnPolicy struct {
 	Queues       uint32
 	Cover        uint64
 	Subordinates uint32
-	Pad          uint32
+	Daemon       uint32
 }
 
 type sendingNnPortsSeen struct {
@@ -192,38 +198,38 @@ type sendingNnSendSlot struct {
 }
 
 type sendingNnSocket struct {
-	_               structs.HostLayout
-	Child           uint64
-	StartBoottimeNs uint64
-	Cgroup          uint64
-	Tgid            uint32
-	Uid             uint32
-	Epoch           uint32
-	Flags           uint32
-	Path            [8]struct {
-		_          structs.HostLayout
-		Node       uint32
-		Generation uint32
-	}
-	DepartNs         uint64
-	HeldNs           uint64
-	DueNs            uint64
-	AheadNs          uint64
-	ShareBytesPerSec uint64
-	OwnPacing        uint64
-	RateBytesPerSec  uint64
-	RateClockNs      uint64
-	PrepaidBytes     uint32
-	ClampSegments    uint32
-	LimitBytesPerSec uint64
-	QueueAskedNs     uint64
-	QueueIfindex     uint32
-	QueueEpoch       uint32
-	QueuedNs         uint64
-	QueuedPackets    uint32
-	OutIfindex       uint32
-	QueuedBytes      uint32
-	LargestBytes     uint32
+	_                  structs.HostLayout
+	Child              uint64
+	StartBoottimeNs    uint64
+	Cgroup             uint64
+	Tgid               uint32
+	Uid                uint32
+	Epoch              uint32
+	Flags              uint32
+	Path               [8]sendingNnHop
+	DepartNs           uint64
+	HeldNs             uint64
+	DueNs              uint64
+	AheadNs            uint64
+	ShareBytesPerSec   uint64
+	OwnPacing          uint64
+	RateBytesPerSec    uint64
+	ReceiveBytesPerSec uint64
+	WindowBefore       uint32
+	WindowBegin        uint32
+	Own                sendingNnHop
+	RateClockNs        uint64
+	PrepaidBytes       uint32
+	ClampSegments      uint32
+	LimitBytesPerSec   uint64
+	QueueAskedNs       uint64
+	QueueIfindex       uint32
+	QueueEpoch         uint32
+	QueuedNs           uint64
+	QueuedPackets      uint32
+	OutIfindex         uint32
+	QueuedBytes        uint32
+	LargestBytes       uint32
 }
 
 type sendingNnSubordinate struct {
@@ -265,6 +271,7 @@ const (
 	sendingMapSendFaults         = "send_faults"
 	sendingMapSendSlots          = "send_slots"
 	sendingMapSender             = "sender"
+	sendingMapSocketNodes        = "socket_nodes"
 	sendingMapSockets            = "sockets"
 	sendingMapSubordinates       = "subordinates"
 	sendingMapTasks              = "tasks"
@@ -345,6 +352,7 @@ type sendingMapSpecs struct {
 	SendFaults   *ebpf.MapSpec `ebpf:"send_faults"`
 	SendSlots    *ebpf.MapSpec `ebpf:"send_slots"`
 	Sender       *ebpf.MapSpec `ebpf:"sender"`
+	SocketNodes  *ebpf.MapSpec `ebpf:"socket_nodes"`
 	Sockets      *ebpf.MapSpec `ebpf:"sockets"`
 	Subordinates *ebpf.MapSpec `ebpf:"subordinates"`
 	Tasks        *ebpf.MapSpec `ebpf:"tasks"`
@@ -395,6 +403,7 @@ type sendingMaps struct {
 	SendFaults   *ebpf.Map `ebpf:"send_faults"`
 	SendSlots    *ebpf.Map `ebpf:"send_slots"`
 	Sender       *ebpf.Map `ebpf:"sender"`
+	SocketNodes  *ebpf.Map `ebpf:"socket_nodes"`
 	Sockets      *ebpf.Map `ebpf:"sockets"`
 	Subordinates *ebpf.Map `ebpf:"subordinates"`
 	Tasks        *ebpf.Map `ebpf:"tasks"`
@@ -419,6 +428,7 @@ func (m *sendingMaps) Close() error {
 		m.SendFaults,
 		m.SendSlots,
 		m.Sender,
+		m.SocketNodes,
 		m.Sockets,
 		m.Subordinates,
 		m.Tasks,

@@ -92,6 +92,12 @@ type shapingNnFound struct {
 	Pid   uint32
 }
 
+type shapingNnHop struct {
+	_          structs.HostLayout
+	Node       uint32
+	Generation uint32
+}
+
 type shapingNnInflow struct {
 	_            structs.HostLayout
 	CameBytes    uint64
@@ -163,11 +169,7 @@ type shapingNnNode struct {
 
 type shapingNnPath struct {
 	_    structs.HostLayout
-	Hops [8]struct {
-		_          structs.HostLayout
-		Node       uint32
-		Generation uint32
-	}
+	Hops [8]shapingNnHop
 }
 
 type shapingNnPlace struct {
@@ -186,7 +188,7 @@ type shapingNnPolicy struct {
 	Queues       uint32
 	Cover        uint64
 	Subordinates uint32
-	Pad          uint32
+	Daemon       uint32
 }
 
 type shapingNnPortsSeen struct {
@@ -232,38 +234,38 @@ type shapingNnSlot struct {
 }
 
 type shapingNnSocket struct {
-	_               structs.HostLayout
-	Child           uint64
-	StartBoottimeNs uint64
-	Cgroup          uint64
-	Tgid            uint32
-	Uid             uint32
-	Epoch           uint32
-	Flags           uint32
-	Path            [8]struct {
-		_          structs.HostLayout
-		Node       uint32
-		Generation uint32
-	}
-	DepartNs         uint64
-	HeldNs           uint64
-	DueNs            uint64
-	AheadNs          uint64
-	ShareBytesPerSec uint64
-	OwnPacing        uint64
-	RateBytesPerSec  uint64
-	RateClockNs      uint64
-	PrepaidBytes     uint32
-	ClampSegments    uint32
-	LimitBytesPerSec uint64
-	QueueAskedNs     uint64
-	QueueIfindex     uint32
-	QueueEpoch       uint32
-	QueuedNs         uint64
-	QueuedPackets    uint32
-	OutIfindex       uint32
-	QueuedBytes      uint32
-	LargestBytes     uint32
+	_                  structs.HostLayout
+	Child              uint64
+	StartBoottimeNs    uint64
+	Cgroup             uint64
+	Tgid               uint32
+	Uid                uint32
+	Epoch              uint32
+	Flags              uint32
+	Path               [8]shapingNnHop
+	DepartNs           uint64
+	HeldNs             uint64
+	DueNs              uint64
+	AheadNs            uint64
+	ShareBytesPerSec   uint64
+	OwnPacing          uint64
+	RateBytesPerSec    uint64
+	ReceiveBytesPerSec uint64
+	WindowBefore       uint32
+	WindowBegin        uint32
+	Own                shapingNnHop
+	RateClockNs        uint64
+	PrepaidBytes       uint32
+	ClampSegments      uint32
+	LimitBytesPerSec   uint64
+	QueueAskedNs       uint64
+	QueueIfindex       uint32
+	QueueEpoch         uint32
+	QueuedNs           uint64
+	QueuedPackets      uint32
+	OutIfindex         uint32
+	QueuedBytes        uint32
+	LargestBytes       uint32
 }
 
 type shapingNnSubordinate struct {
@@ -340,6 +342,7 @@ const (
 	shapingMapShapeFaults        = "shape_faults"
 	shapingMapShaper             = "shaper"
 	shapingMapSlots              = "slots"
+	shapingMapSocketNodes        = "socket_nodes"
 	shapingMapSockets            = "sockets"
 	shapingMapSubordinates       = "subordinates"
 	shapingMapTasks              = "tasks"
@@ -457,6 +460,7 @@ type shapingMapSpecs struct {
 	ShapeFaults  *ebpf.MapSpec `ebpf:"shape_faults"`
 	Shaper       *ebpf.MapSpec `ebpf:"shaper"`
 	Slots        *ebpf.MapSpec `ebpf:"slots"`
+	SocketNodes  *ebpf.MapSpec `ebpf:"socket_nodes"`
 	Sockets      *ebpf.MapSpec `ebpf:"sockets"`
 	Subordinates *ebpf.MapSpec `ebpf:"subordinates"`
 	Tasks        *ebpf.MapSpec `ebpf:"tasks"`
@@ -516,6 +520,7 @@ type shapingMaps struct {
 	ShapeFaults  *ebpf.Map `ebpf:"shape_faults"`
 	Shaper       *ebpf.Map `ebpf:"shaper"`
 	Slots        *ebpf.Map `ebpf:"slots"`
+	SocketNodes  *ebpf.Map `ebpf:"socket_nodes"`
 	Sockets      *ebpf.Map `ebpf:"sockets"`
 	Subordinates *ebpf.Map `ebpf:"subordinates"`
 	Tasks        *ebpf.Map `ebpf:"tasks"`
@@ -546,6 +551,7 @@ func (m *shapingMaps) Close() error {
 		m.ShapeFaults,
 		m.Shaper,
 		m.Slots,
+		m.SocketNodes,
 		m.Sockets,
 		m.Subordinates,
 		m.Tasks,

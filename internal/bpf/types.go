@@ -22,6 +22,9 @@ type (
 	Policy       = netniceNnPolicy
 	Subordinate  = netniceNnSubordinate
 	Volume       = netniceNnVolume
+	Hop          = netniceNnHop
+	Request      = netniceNnRequest
+	Answer       = netniceNnAnswer
 )
 
 //revive:enable:exported
@@ -38,6 +41,7 @@ const (
 
 	SocketArmed    = uint32(netniceNnSocketFlagsNN_SOCK_ARMED)
 	SocketSubflows = uint32(netniceNnSocketFlagsNN_SOCK_SUBFLOWS)
+	SocketChanged  = uint32(netniceNnSocketFlagsNN_SOCK_CHANGED)
 	SocketLoopback = uint32(netniceNnSocketFlagsNN_SOCK_LOOPBACK)
 	SocketStatic   = uint32(netniceNnSocketFlagsNN_SOCK_STATIC)
 

@@ -105,7 +105,7 @@ func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
 			n.res.Key, n.res.Dir = 0, ""
 		}
 	}
-	if _, used := d.nodes[n.id]; used {
+	if _, used := d.nodes[n.id]; used || n.id >= enforce.FirstSocketNode {
 		n.id = d.freeID()
 	}
 	d.nodes[n.id] = n
@@ -128,6 +128,8 @@ func (d *Daemon) stranger(ctx context.Context, spec enforce.NodeSpec) *node {
 		n.res.StartBoottimeNS = spec.StartBoottimeNS
 	case enforce.KindCgroup:
 		n.res, n.scope = d.strangerCgroup(spec.Subject)
+	case enforce.KindSocket:
+		return nil // the kernel side's own
 	default: // see known
 		d.log.Warn("a node of an unknown kind is left alone", "node", spec.ID, "kind", spec.Kind)
 		return nil

@@ -245,6 +245,7 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 	var keepers sync.WaitGroup
 	keepers.Go(func() { d.keepHouse(house) })
 	keepers.Go(func() { d.keepArmed(house) })
+	keepers.Go(func() { d.keepRequests(house) })
 	if d.followsRules() {
 		keepers.Go(func() { d.keepRules(house) })
 	}

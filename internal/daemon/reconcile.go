@@ -107,10 +107,10 @@ func (d *Daemon) rebind(n *node, res identity.Resolved) error {
 func (d *Daemon) freeID() uint32 {
 	for {
 		id := d.nextID
-		if d.nextID++; d.nextID >= enforce.MaxNodes {
+		if d.nextID++; d.nextID >= enforce.FirstSocketNode {
 			d.nextID = 1
 		}
-		if _, used := d.nodes[id]; !used && id != 0 && id < enforce.MaxNodes {
+		if _, used := d.nodes[id]; !used && id != 0 && id < enforce.FirstSocketNode {
 			return id
 		}
 	}

@@ -87,7 +87,7 @@ func openConnections(f *kernelfeatures.Features) api.Check {
 
 // socketOption: what a program can ask for itself.
 func socketOption(f *kernelfeatures.Features) api.Check {
-	check := needs("socket option", "programs can set TCP_SNDRATE on their own sockets",
+	check := needs("socket option", "programs can set TCP_SNDRATE and TCP_RCVRATE on their own sockets",
 		"netnice cannot load its programs.", f,
 		part{"cgroup/setsockopt programs", f.CgroupSockopt})
 	if check.State != OK {
@@ -95,7 +95,7 @@ func socketOption(f *kernelfeatures.Features) api.Check {
 	}
 	return either(f.SetRetval, check.Found, api.Check{
 		Name: check.Name, State: Degraded,
-		Found:  "TCP_SNDRATE works, but every refusal is EPERM",
+		Found:  "TCP_SNDRATE and TCP_RCVRATE work, but every refusal is EPERM",
 		Means:  "A program that asks for something wrong is told \"operation not permitted\" instead of what was wrong.",
 		Remedy: "Linux " + f.SetRetval.MinKernel + " or newer",
 	})

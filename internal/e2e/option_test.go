@@ -45,8 +45,8 @@ func alone(t *testing.T) {
 // A program limits its own sockets: before it connects, on an open connection,
 // on a listener for those that it accepts; anyone may, without privileges.
 func TestSocketOption(t *testing.T) {
-	alone(t)
-	f := newField(upStage(t))
+	f := newField(apartStage(t))
+	f.daemon()
 	a := f.ports + 1
 	b, c := a+1, a+2
 	x := f.python(options{in: f.A, uid: spare}, option+`
@@ -112,8 +112,8 @@ wait()
 // the listener or on the connection. What that needs is attached as long as a
 // socket has a rate.
 func TestSocketOptionFromFirstByte(t *testing.T) {
-	alone(t)
-	f := newField(upStage(t))
+	f := newField(apartStage(t))
+	f.daemon()
 	holds := func() bool {
 		for _, p := range f.status().Programs {
 			if p.Name == "egress" {
@@ -210,8 +210,8 @@ func instant(t *testing.T, text string) testutil.Instant {
 
 // Accepted sockets inherit a listener's rate, each for itself.
 func TestSocketOptionOnListener(t *testing.T) {
-	alone(t)
-	f := newField(upStage(t))
+	f := newField(apartStage(t))
+	f.daemon()
 	f.python(options{in: f.A}, option+`
 listener = socket.create_server(("", 8003))
 set_rate(listener, 2_000_000)
@@ -238,8 +238,8 @@ say("reading")
 
 // The option holds beside limits that others set: the lower one does.
 func TestSocketOptionUnderLimit(t *testing.T) {
-	alone(t)
-	f := newField(upStage(t))
+	f := newField(apartStage(t))
+	f.daemon()
 	a := f.ports + 1
 	b := a + 1
 	x := f.python(options{in: f.A}, option+`

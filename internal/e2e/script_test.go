@@ -96,6 +96,9 @@ func (s *stage) script(o options, args ...string) *script {
 	if o.uid != 0 {
 		x.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: o.uid, Gid: o.uid}
 	}
+	if o.cgroup == "" {
+		o.cgroup = s.root
+	}
 	if o.cgroup != "" {
 		dir, err := os.Open(o.cgroup)
 		if err != nil {

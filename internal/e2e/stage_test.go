@@ -31,6 +31,7 @@ type stage struct {
 	dead   bool
 	env    []string // of commands; nil = that of the tests
 	config string   // folder of rules; "" = none
+	root   string   // cgroup that netnice and scripts are in; "" = all there are
 
 	mu      sync.Mutex
 	daemons []*daemon
@@ -309,7 +310,11 @@ func (s *stage) daemonIn(in *testutil.NetNS) *daemon {
 	if config == "" {
 		config = "/run/no-rules" // not the machine's own
 	}
-	return s.daemonOf(s.command("daemon", "--verbose", "--config-dir", config), in)
+	args := []string{"daemon", "--verbose", "--config-dir", config}
+	if s.root != "" {
+		args = append(args, "--cgroup-root", s.root)
+	}
+	return s.daemonOf(s.command(args...), in)
 }
 
 // daemonOf is daemonIn for a command that becomes a daemon.
@@ -407,6 +412,16 @@ func cgroup(t *testing.T, name string) (dir, path string) {
 		}
 	})
 	return dir, path
+}
+
+// apartStage is a stage whose netnice sees one cgroup, in which scripts are: no
+// other netnice on the machine gets at their socket options before.
+func apartStage(t *testing.T) *stage {
+	t.Helper()
+	dir, _ := cgroup(t, "root")
+	s := newStage(t)
+	s.root = dir
+	return s
 }
 
 var cgroups atomic.Int64 // that were made

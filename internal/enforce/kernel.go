@@ -13,6 +13,7 @@ type Kind uint32
 
 // The kinds that can be enforced today.
 const (
+	KindSocket Kind = 1 // Subject = cookie; made by the kernel side itself, from FirstSocketNode on
 	KindTree   Kind = 2 // Subject = tgid, StartBoottimeNS = its start; 0 = of those who Join
 	KindCgroup Kind = 3 // Subject = cgroup v2 id (inode of its folder)
 	KindUser   Kind = 5 // Subject = uid
@@ -60,8 +61,11 @@ type NodeSpec struct {
 	Ceilings        [Owners][Directions]Ceiling
 }
 
-// MaxNodes bounds NodeSpec.ID.
-const MaxNodes = 16384
+// MaxNodes bounds NodeSpec.ID, FirstSocketNode those that the daemon chooses.
+const (
+	MaxNodes        = 16384
+	FirstSocketNode = MaxNodes - 4096
+)
 
 // Trees of processes may be nested so deep, and so many of them may be those that only
 // their user wants.
@@ -145,6 +149,7 @@ type SocketStats struct {
 	UnsentBytes uint64
 	WaitNS      uint64 // until its next planned departure; 0 = may send now
 	SocketRate  uint64 // TCP_SNDRATE of its own; 0 = none
+	ReceiveRate uint64 // TCP_RCVRATE likewise
 }
 
 // Exec is a process that has executed a program.
@@ -152,6 +157,19 @@ type Exec struct {
 	PID             int
 	StartBoottimeNS uint64
 	TimeNS          uint64 // CLOCK_MONOTONIC
+}
+
+// Request is a limit that a program asks for, or about, by a socket option. Who
+// asks is the kernel's word.
+type Request struct {
+	Number      uint64 // for Answer
+	PID         int
+	UID, GID    uint32
+	Kind        Kind   // KindTree or KindUser
+	Who         uint32 // the pid or uid; 0 = who asks
+	Direction   Direction
+	Ask         bool   // what is in force; else it is to be
+	BytesPerSec uint64 // this, 0 = none
 }
 
 // Kernel is the machine's enforcement state. All methods are safe for
@@ -198,6 +216,10 @@ type Kernel interface {
 	// FollowExecs has Execs deliver what is executed from now on, or no more.
 	FollowExecs(on bool) error
 	Execs() <-chan Exec
+	// Requests delivers what programs ask for by a socket option, each of which
+	// is to be answered: with a number of errno, and the limit that holds.
+	Requests() <-chan Request
+	Answer(number uint64, errno uint32, bytesPerSec uint64) error
 	// LostEvents counts what Execs and Events could not deliver.
 	LostEvents() (uint64, error)
 	// Attached says, by program name, what is attached now.

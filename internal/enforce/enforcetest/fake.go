@@ -24,6 +24,8 @@ type Kernel struct {
 	calls        map[string]int
 	events       chan struct{}
 	execs        chan enforce.Exec
+	requests     chan enforce.Request
+	answers      map[uint64]Answer
 	following    bool
 	lost         uint64
 	trees        map[int][]uint32

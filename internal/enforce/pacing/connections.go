@@ -99,6 +99,9 @@ const (
 )
 
 func (k *Kernel) needsVisit(r bpf.SocketRecord) bool {
+	if r.Protocol == unix.IPPROTO_UDP {
+		return false // nothing of it is armed
+	}
 	switch r.TcpState {
 	case tcpTimeWait, tcpClose, tcpNewSynRecv:
 		return false
@@ -109,7 +112,7 @@ func (k *Kernel) needsVisit(r bpf.SocketRecord) bool {
 	}
 	limited := hasRate(r) && !k.going || k.limited(r)
 	if r.Protocol == unix.IPPROTO_MPTCP {
-		return limited && r.State.Flags&bpf.SocketSubflows == 0
+		return limited && r.State.Flags&bpf.SocketSubflows == 0 || r.State.Flags&bpf.SocketChanged != 0
 	}
 	ours := r.State.Flags&bpf.SocketArmed != 0
 	return limited != ours || limited && r.Armed == 0

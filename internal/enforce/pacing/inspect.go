@@ -48,7 +48,7 @@ func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) (out []enfo
 // turns asks each clock on a socket's path when the socket's program is paid for, as
 // nn_path_walk does.
 func (k *Kernel) turns(r bpf.SocketRecord) (list []enforce.Turn) {
-	if r.State.RateBytesPerSec > 0 {
+	if r.State.RateBytesPerSec > 0 && r.Protocol == unix.IPPROTO_TCP { // of others it is the node's
 		ahead := max(time.Duration(r.State.RateClockNs-r.TimeNs), -socketBurst)
 		list = append(list, enforce.Turn{Ahead: ahead, Burst: socketBurst})
 	}
@@ -65,8 +65,14 @@ func (k *Kernel) turns(r bpf.SocketRecord) (list []enforce.Turn) {
 		for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
 			if turn, ok := k.turn(h.Node, n, d, child|apart, weight); ok &&
 				(r.State.Flags&bpf.SocketLoopback == 0 || n.Flags&bpf.NodeLoopback != 0) {
+				if n.Kind == bpf.KindSocket {
+					turn.Node = 0
+				}
 				list = append(list, turn)
 			}
+		}
+		if n.Kind == bpf.KindSocket {
+			continue
 		}
 		child, weight = childOfNode(h.Node, n.Generation), max(n.Weight, 1)
 	}

@@ -67,9 +67,13 @@ type Kernel struct {
 	events       chan struct{}
 	datagrams    datagrams
 	execs        execs
+	requests     requests
 	reader       *ringbuf.Reader
 	rates        bool // a socket has a rate of its own: see rates.go
 	going        bool // Down: they go
+	leaving      bool // nobody follows what sockets ask for any more
+	// sockets may have come or gone that need a node: see sockets.go
+	sockets chan struct{}
 	// when it was last looked for one
 	rateLooked time.Time
 	done       chan struct{}
@@ -105,7 +109,7 @@ func Open(opts Options) (*Kernel, error) {
 	k := &Kernel{
 		opts: opts, obj: obj, nodes: map[uint32]bpf.Node{},
 		processes: map[uint32]int{}, noClock: map[bpf.ClockKey]bool{},
-		events: make(chan struct{}, 1), datagrams: newDatagrams(), execs: newExecs(), done: make(chan struct{}),
+		events: make(chan struct{}, 1), sockets: make(chan struct{}, 1), datagrams: newDatagrams(), execs: newExecs(), done: make(chan struct{}),
 		held: make(chan struct{}, 1), heldDone: make(chan struct{}), stop: make(chan struct{}),
 	}
 	if err := k.start(); err != nil {
@@ -139,7 +143,14 @@ func (k *Kernel) start() error {
 	if err := k.followRates(); err != nil {
 		return errors.Join(err, r.Close())
 	}
+	if err := k.writePolicy(); err != nil { // a daemon is here
+		return errors.Join(err, r.Close())
+	}
+	if err := k.startRequests(); err != nil {
+		return errors.Join(err, r.Close())
+	}
 	k.held <- struct{}{} // what a former daemon left
+	k.askForSockets()
 	go k.watchHeld()
 	go k.wait()
 	return nil
@@ -156,6 +167,7 @@ func (k *Kernel) wait() {
 			if err := k.followRates(); err != nil {
 				k.opts.Logger.Warn("the first segments of sockets with a rate are not held", "err", err)
 			}
+			k.askForSockets()
 			continue
 		}
 		if err != nil {
@@ -245,6 +257,8 @@ func (k *Kernel) Close() error {
 	errs := []error{k.stopWaiting()}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.leaving = true
+	errs = append(errs, k.writePolicy())
 	if len(k.nodes) > 0 {
 		errs = append(errs, k.coverAll())
 	}
@@ -256,7 +270,7 @@ func (k *Kernel) stopWaiting() error {
 	close(k.stop)
 	<-k.done
 	<-k.heldDone
-	return errors.Join(err, k.endExecs())
+	return errors.Join(err, k.endExecs(), k.endRequests())
 }
 
 // Down implements enforce.Kernel. After an error the kernel state is still

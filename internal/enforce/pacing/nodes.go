@@ -54,6 +54,9 @@ func (k *Kernel) create(id uint32, n bpf.Node) error {
 	if err := k.index(id, n, true); err != nil {
 		return err
 	}
+	if n.Kind == bpf.KindSocket {
+		return k.writePolicy() // the programs that stand always, and the egress hook, will do
+	}
 	if err := k.obj.Attach(false); err != nil {
 		return err
 	}
@@ -196,8 +199,11 @@ func (k *Kernel) putNode(id uint32, n bpf.Node) error {
 // index enters a node into, or takes it out of, the map that leads to it.
 func (k *Kernel) index(id uint32, n bpf.Node, enter bool) error {
 	var m *ebpf.Map
-	var key any
+	var key, value any
+	value = id
 	switch n.Kind {
+	case bpf.KindSocket:
+		m, key, value = k.obj.SocketNodes, n.Subject, bpf.Hop{Node: id, Generation: n.Generation}
 	case bpf.KindUser:
 		m, key = k.obj.Users, uint32(n.Subject)
 	case bpf.KindCgroup:
@@ -207,7 +213,7 @@ func (k *Kernel) index(id uint32, n bpf.Node, enter bool) error {
 	}
 	var err error
 	if enter {
-		err = m.Put(key, id)
+		err = m.Put(key, value)
 	} else if err = m.Delete(key); errors.Is(err, ebpf.ErrKeyNotExist) {
 		err = nil
 	}
@@ -225,7 +231,10 @@ func (k *Kernel) putPolicy() error {
 }
 
 func (k *Kernel) writePolicy() error {
-	p := bpf.Policy{Epoch: k.epoch, Cover: k.cover.id, Queues: k.datagrams.epoch, Subordinates: k.subordinates}
+	p := bpf.Policy{Epoch: k.epoch, Cover: k.cover.id, Queues: k.datagrams.epoch, Subordinates: k.subordinates, Daemon: 1}
+	if k.leaving {
+		p.Daemon = 0
+	}
 	for id, n := range k.nodes {
 		p.Kinds |= 1 << n.Kind
 		if n.Kind == bpf.KindHost {
@@ -255,6 +264,9 @@ func (k *Kernel) remove(id uint32) error {
 	n, ok := k.nodes[id]
 	if !ok {
 		return nil
+	}
+	if n.Kind == bpf.KindSocket {
+		return k.removeSocket(id, n)
 	}
 	members, err := k.members(id)
 	if err != nil {

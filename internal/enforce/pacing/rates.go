@@ -9,13 +9,16 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// Sockets with a rate of their own (TCP_SNDRATE) need no node. The programs
+// Sockets with a rate of their own need no node to send by TCP (TCP_SNDRATE). The programs
 // that stand always pace them; the egress hook, which holds a connection's first
 // segments, is on the root while there is such a socket. The program that sets the
 // first rate waits until the policy says so.
 
 // rateLook is how often it is looked whether there is such a socket still.
-const rateLook = 2 * time.Second
+const (
+	rateLook   = 2 * time.Second
+	socketLook = time.Second // while a socket has a node
+)
 
 // nextRateLook is when to look next, unless an event comes before.
 func (k *Kernel) nextRateLook() time.Time {
@@ -23,6 +26,9 @@ func (k *Kernel) nextRateLook() time.Time {
 	defer k.mu.Unlock()
 	if !k.rates {
 		return time.Time{}
+	}
+	if k.hasSocketNodes() {
+		return k.rateLooked.Add(socketLook)
 	}
 	return k.rateLooked.Add(rateLook)
 }
@@ -52,7 +58,9 @@ func (k *Kernel) setRatesOf(list []bpf.SocketRecord) error {
 	return k.setRates(!k.going && slices.ContainsFunc(list, hasRate))
 }
 
-func hasRate(r bpf.SocketRecord) bool { return r.State.RateBytesPerSec > 0 }
+func hasRate(r bpf.SocketRecord) bool {
+	return r.State.RateBytesPerSec > 0 || r.State.ReceiveBytesPerSec > 0
+}
 
 // lastNodeWent detaches what is not needed without nodes.
 func (k *Kernel) lastNodeWent() error {

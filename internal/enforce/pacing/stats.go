@@ -125,7 +125,7 @@ func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, erro
 	if err != nil {
 		return s, nil, fmt.Errorf("list sockets of node %d: %w", id, err)
 	}
-	return s, k.socketStats(list), nil
+	return s, k.socketStats(streams(list)), nil
 }
 
 // Sockets implements enforce.Kernel.
@@ -136,7 +136,7 @@ func (k *Kernel) Sockets() ([]enforce.SocketStats, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list sockets: %w", err)
 	}
-	return k.socketStats(list), nil
+	return k.socketStats(streams(list)), nil
 }
 
 func (k *Kernel) socketStats(list []bpf.SocketRecord) (out []enforce.SocketStats) {
@@ -148,14 +148,14 @@ func (k *Kernel) socketStats(list []bpf.SocketRecord) (out []enforce.SocketStats
 		s := enforce.SocketStats{
 			PID: r.State.Tgid, UID: r.State.Uid, Family: uint8(r.Family),
 			Local: r.Local, Remote: r.Remote, LocalPort: r.LocalPort, RemotePort: r.RemotePort,
-			QueuedBytes: r.QueuedBytes, UnsentBytes: r.UnsentBytes, SocketRate: r.State.RateBytesPerSec,
+			QueuedBytes: r.QueuedBytes, UnsentBytes: r.UnsentBytes, SocketRate: r.State.RateBytesPerSec, ReceiveRate: r.State.ReceiveBytesPerSec,
 		}
 		for _, h := range r.State.Path {
-			if n, ok := k.nodes[h.Node]; ok && n.Generation == h.Generation {
+			if n, ok := k.nodes[h.Node]; ok && n.Generation == h.Generation && n.Kind != bpf.KindSocket {
 				s.Nodes = append(s.Nodes, h.Node)
 			}
 		}
-		if len(s.Nodes) == 0 && s.SocketRate == 0 {
+		if len(s.Nodes) == 0 && s.SocketRate == 0 && s.ReceiveRate == 0 {
 			continue
 		}
 		if s.UnsentBytes > 0 {
@@ -171,4 +171,9 @@ func (k *Kernel) socketStats(list []bpf.SocketRecord) (out []enforce.SocketStats
 // Counters implements enforce.Kernel.
 func (k *Kernel) Counters() (map[string]uint64, error) {
 	return bpf.ReadCounters(k.obj.Faults, bpf.FaultNames())
+}
+
+// streams leaves datagrams out: what waits of them is the node's.
+func streams(list []bpf.SocketRecord) []bpf.SocketRecord {
+	return slices.DeleteFunc(list, func(r bpf.SocketRecord) bool { return r.Protocol == unix.IPPROTO_UDP })
 }

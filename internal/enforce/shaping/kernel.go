@@ -32,6 +32,8 @@ type Kernel struct {
 	drains drains
 	stop   chan struct{}
 	closed bool
+
+	lastSocket uint32 // node that was made last
 }
 
 var _ enforce.Kernel = (*Kernel)(nil)
@@ -57,6 +59,7 @@ func Open(opts pacing.Options) (*Kernel, error) {
 	k.loadAhead(k.stays, k.stays)
 	k.mu.Unlock()
 	go k.awaitDatagrams()
+	go k.followSockets()
 	return k, nil
 }
 
@@ -298,8 +301,13 @@ func (k *Kernel) Maintain() error {
 	err := k.Kernel.Maintain()
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	return errors.Join(err, k.tend())
+}
+
+// tend looks after queues and where they are needed.
+func (k *Kernel) tend() (err error) {
 	if k.send != nil {
-		err = errors.Join(err, k.send.look())
+		err = k.send.look()
 	}
 	if k.on != nil {
 		err = errors.Join(err, k.renew())

@@ -1,0 +1,132 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// keepRequests answers programs that ask by a socket option (include/netnice.h):
+// the same rights hold as for requests by the API.
+func (d *Daemon) keepRequests(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-d.kernel.Requests():
+			holds, err := d.request(ctx, r)
+			if err := d.kernel.Answer(r.Number, errnoOf(err), holds); err != nil {
+				d.log.Warn("a program gets no answer", "pid", r.PID, "err", err)
+			}
+		}
+	}
+}
+
+// request does what a program asks for, and returns what holds then.
+func (d *Daemon) request(ctx context.Context, r enforce.Request) (holds uint64, err error) {
+	d.inflight.Add(1)
+	defer d.inflight.Add(-1)
+	subject, err := d.asked(r)
+	if err != nil {
+		return 0, err
+	}
+	if !r.Ask {
+		var w api.Wish
+		switch r.Direction {
+		case enforce.Up:
+			w.UpBytesPerSec = &r.BytesPerSec
+		case enforce.Down:
+			w.DownBytesPerSec = &r.BytesPerSec
+		default:
+			w.TotalBytesPerSec = &r.BytesPerSec
+		}
+		by := auth.Actor{UID: r.UID, GID: r.GID, PID: r.PID}
+		if _, err := d.Set(ctx, by, api.SetRequest{Subject: subject, Wish: w}); err != nil {
+			return 0, err
+		}
+	}
+	res, err := d.resolver.Resolve(ctx, subject)
+	if err != nil {
+		return 0, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := d.find(res, subject, nil)
+	if n == nil {
+		return 0, nil
+	}
+	for _, owner := range n.holding() {
+		if rate := owner.rates()[r.Direction]; rate != 0 && (holds == 0 || rate < holds) {
+			holds = rate
+		}
+	}
+	return holds, nil
+}
+
+// asked is whom a program means.
+func (d *Daemon) asked(r enforce.Request) (api.Subject, error) {
+	if r.Kind == enforce.KindUser {
+		uid := r.UID
+		if r.Who != 0 {
+			uid = r.Who
+		}
+		return identity.User(uid).Subject, nil
+	}
+	if r.Who == 0 || int(r.Who) == r.PID {
+		return identity.PIDSubject(r.PID), nil
+	}
+	// Its numbers are those of processes here only if it is not in a container.
+	same, err := samePIDs(r.PID, d.pid)
+	if err == nil && !same {
+		err = unix.ESRCH
+	}
+	return identity.PIDSubject(int(r.Who)), err
+}
+
+func samePIDs(a, b int) (bool, error) {
+	var of [2]string
+	for i, pid := range [2]int{a, b} {
+		var err error
+		if of[i], err = os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "ns/pid")); err != nil {
+			return false, unix.ESRCH // it has ended
+		}
+	}
+	return of[0] == of[1], nil
+}
+
+// errnoOf is how programs are told.
+func errnoOf(err error) uint32 {
+	var number unix.Errno
+	var answer *api.Error
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &answer):
+	case errors.As(err, &number):
+		return uint32(number)
+	default:
+		return uint32(unix.EIO)
+	}
+	switch answer.Code {
+	case api.CodeDenied:
+		return uint32(unix.EPERM)
+	case api.CodeNotFound:
+		return uint32(unix.ESRCH)
+	case api.CodeBadRequest:
+		return uint32(unix.EINVAL)
+	case api.CodeConflict:
+		return uint32(unix.EBUSY)
+	case api.CodeNotSupported:
+		return uint32(unix.EOPNOTSUPP)
+	}
+	return uint32(unix.EIO)
+}

@@ -1,0 +1,70 @@
+package daemon
+
+import (
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+)
+
+// What programs ask for by a socket option has the rights of who asks, and its
+// answer.
+func TestRequests(t *testing.T) {
+	const uid = 61234
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	own := exec.Command("sleep", "60")
+	own.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	if err := own.Start(); err != nil {
+		t.Skipf("start a process of another user: %v", err)
+	}
+	t.Cleanup(func() { end(own) })
+	others := sleeper(t)
+	number := uint64(0)
+	ask := func(r enforce.Request) enforcetest.Answer {
+		t.Helper()
+		number++
+		r.Number = number
+		fake.Request(r)
+		var a enforcetest.Answer
+		h.eventually("an answer", func() (ok bool) {
+			a, ok = fake.Answered(number)
+			return ok
+		})
+		return a
+	}
+	by := enforce.Request{PID: own.Process.Pid, UID: uid, GID: uid, Kind: enforce.KindTree}
+	with := func(change func(r *enforce.Request)) enforce.Request {
+		r := by
+		change(&r)
+		return r
+	}
+	for _, c := range []struct {
+		name  string
+		r     enforce.Request
+		errno unix.Errno
+		holds uint64
+	}{
+		{"asked before", with(func(r *enforce.Request) { r.Ask = true }), 0, 0},
+		{"itself", with(func(r *enforce.Request) { r.BytesPerSec = 5000 }), 0, 5000},
+		{"asked", with(func(r *enforce.Request) { r.Ask = true }), 0, 5000},
+		{"by its pid", with(func(r *enforce.Request) { r.Who, r.BytesPerSec = uint32(r.PID), 6000 }), 0, 6000},
+		{"another direction", with(func(r *enforce.Request) { r.Ask, r.Direction = true, enforce.Down }), 0, 0},
+		{"its user", with(func(r *enforce.Request) { r.Kind, r.Direction, r.BytesPerSec = enforce.KindUser, enforce.Total, 7000 }), 0, 7000},
+		{"another user", with(func(r *enforce.Request) { r.Kind, r.Who, r.BytesPerSec = enforce.KindUser, uid+1, 7000 }), unix.EPERM, 0},
+		{"another's process", with(func(r *enforce.Request) { r.Who, r.BytesPerSec = uint32(others.Process.Pid), 7000 }), unix.EPERM, 0},
+		{"the machine", with(func(r *enforce.Request) { r.Who, r.BytesPerSec = 1, 7000 }), unix.EPERM, 0},
+		{"nobody", with(func(r *enforce.Request) { r.Who, r.BytesPerSec = 1<<30, 7000 }), unix.ESRCH, 0},
+		{"lifted", by, 0, 0},
+		{"lifted, its user", with(func(r *enforce.Request) { r.Kind, r.Direction = enforce.KindUser, enforce.Total }), 0, 0},
+	} {
+		got := ask(c.r)
+		require.Equal(t, enforcetest.Answer{Errno: uint32(c.errno), BytesPerSec: c.holds}, got, c.name)
+	}
+	require.Zero(t, h.count(), "nothing is left")
+}

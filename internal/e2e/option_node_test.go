@@ -1,0 +1,321 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Options for which a socket gets a node of its own: what it receives, and the
+// datagrams that it sends.
+
+// A sender of datagrams by two sockets as fast as it may, of which one limits
+// itself; and the same in mid-flood, and no more.
+const optionDatagrams = option + `
+def udp_rate(s, value):
+    s.setsockopt(socket.IPPROTO_UDP, TCP_SNDRATE, struct.pack("Q", value))
+
+host, port = sys.argv[1], int(sys.argv[2])
+s = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+udp_rate(s, 1_000_000)
+s.connect((host, port))
+sent = 0
+
+def flood():
+    global sent
+    data = bytes(1400)
+    while True:
+        try:
+            sent += s.send(data)
+        except ConnectionRefusedError:
+            pass
+
+threading.Thread(target=flood, daemon=True).start()
+say("ready")
+while True:
+    asked = wait()
+    if asked.isdigit():
+        udp_rate(s, int(asked))
+        say("set", struct.unpack("Q", s.getsockopt(socket.IPPROTO_UDP, TCP_SNDRATE, 8))[0])
+    else:
+        say("got", sent, sent // 1400, time.monotonic())
+`
+
+// A UDP socket's own rate: the sender waits, as at a slow device.
+func TestSocketOptionUDP(t *testing.T) {
+	t.Parallel()
+	f := newInbound(apartStage(t), testutil.MustPair(t))
+	before := f.devices()
+	for i, host := range []string{f.B4.String(), f.B6.String()} {
+		d := datagrams{f: f, headers: []float64{28, 48}[i]}
+		port := itoa(6001 + i)
+		d.rx = f.python(options{in: f.B}, datagramReceiver, port, []string{"4", "6"}[i])
+		d.rx.read("ready")
+		d.tx = f.python(options{in: f.A, uid: spare}, optionDatagrams, host, port)
+		d.tx.read("ready")
+		for _, limit := range []float64{1e6, 3e6} {
+			d.tx.tell(fmt.Sprint(int(limit)))
+			if got := d.tx.read("set"); got != fmt.Sprint(int(limit)) {
+				t.Errorf("getsockopt returned %s, want %.0f", got, limit)
+			}
+			f.queued()
+			time.Sleep(500 * time.Millisecond)
+			begin := testutil.Now()
+			got, lost := d.rate(2 * time.Second)
+			f.near(host, begin, got, limit, upTolerance)
+			if lost > 0.05 { // what is on the way
+				t.Errorf("%.3f of what was sent did not come", lost)
+			}
+		}
+		if i == 0 { // what became of the daemon is nothing to it
+			f.daemon.kill()
+			time.Sleep(500 * time.Millisecond)
+			begin := testutil.Now()
+			got, _ := d.rate(time.Second)
+			f.near("without a daemon", begin, got, 3e6, 0.04)
+			f.daemon = f.daemonIn(f.A)
+			time.Sleep(500 * time.Millisecond)
+			begin = testutil.Now()
+			got, _ = d.rate(time.Second)
+			f.near("taken over", begin, got, 3e6, 0.04)
+		}
+		d.tx.tell("0")
+		d.tx.read("set")
+		if free, _ := d.rate(500 * time.Millisecond); free < 9e6 {
+			t.Errorf("%.0f bytes/s after the limit was lifted", free)
+		}
+		d.tx.close()
+	}
+	f.soon("devices as before", 5*time.Second, func() bool { return f.devices() == before })
+}
+
+// What a socket receives, by TCP: set before connect, on an open connection, on a
+// listener for those that it accepts.
+func TestSocketOptionReceives(t *testing.T) {
+	t.Parallel()
+	f := newInbound(apartStage(t), testutil.MustPair(t))
+	before := f.devices()
+	const reads = option + `
+TCP_RCVRATE = 7002
+
+def receive_rate(s, value):
+    s.setsockopt(socket.IPPROTO_TCP, TCP_RCVRATE, struct.pack("Q", value))
+
+counts = []
+
+def read(s):
+    i = len(counts)
+    counts.append(0)
+    def run():
+        while True:
+            n = len(s.recv(1 << 16))
+            if not n:
+                return
+            counts[i] += n
+            if n > 1 << 15:
+                time.sleep(0.004)  # the unlimited ones leave some of the CPUs
+    threading.Thread(target=run, daemon=True).start()
+
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+one = socket.socket(family)
+receive_rate(one, 2_000_000)
+one.connect((sys.argv[1], 7001))
+two = socket.create_connection((sys.argv[1], 7001))
+three = socket.create_connection((sys.argv[1], 7001))
+listener = socket.socket(family)
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+receive_rate(listener, 3_000_000)
+listener.bind(("", 7002))
+listener.listen()
+say("listening")
+four, _ = listener.accept()
+five, _ = listener.accept()
+sockets = [one, two, three, four, five]
+for s in sockets:
+    read(s)
+say("ready")
+while True:
+    asked = wait().split()
+    if asked[0] == "set":
+        receive_rate(sockets[int(asked[1])], int(asked[2]))
+        say("set", struct.unpack("Q", sockets[int(asked[1])].getsockopt(socket.IPPROTO_TCP, TCP_RCVRATE, 8))[0])
+    else:
+        say("got", time.monotonic(), *counts)
+`
+	const sends = `
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+def flood(s):
+    data = bytes(1 << 16)
+    while True:
+        s.sendall(data)
+def serve():
+    while True:
+        threading.Thread(target=flood, args=(l.accept()[0],), daemon=True).start()
+l = socket.socket(family)
+l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+l.bind(("", 7001))
+l.listen()
+threading.Thread(target=serve, daemon=True).start()
+say("ready")
+wait()
+for _ in range(2):
+    threading.Thread(target=flood, args=(socket.create_connection((sys.argv[1], 7002)),), daemon=True).start()
+wait()
+`
+	for i, v := range [][2]string{{f.B4.String(), f.A4.String()}, {f.B6.String(), f.A6.String()}} {
+		per := []float64{perByte, perByte6}[i]
+		tx := f.python(options{in: f.B}, sends, v[1])
+		tx.read("ready")
+		rx := f.python(options{in: f.A, uid: spare}, reads, v[0])
+		rx.read("listening")
+		tx.tell("go")
+		rx.read("ready")
+		sample := func() (at float64, n [5]float64) {
+			rx.tell("count")
+			if _, err := fmt.Sscan(rx.read("got"), &at, &n[0], &n[1], &n[2], &n[3], &n[4]); err != nil {
+				t.Fatal(err)
+			}
+			return at, n
+		}
+		look := func(want [5]float64) {
+			t.Helper()
+			time.Sleep(time.Second)
+			begin := testutil.Now()
+			t0, n0 := sample()
+			time.Sleep(2 * time.Second)
+			t1, n1 := sample()
+			for i, limit := range want {
+				got := (n1[i] - n0[i]) / (t1 - t0) * per
+				if limit == 0 {
+					if got < 7e6 {
+						t.Errorf("%d: %.0f bytes/s without a limit", i, got)
+					}
+					continue
+				}
+				f.near(fmt.Sprintf("%s %d", v[0], i), begin, got, limit, downTolerance)
+			}
+		}
+		rx.tell("set 1 1000000")
+		if got := rx.read("set"); got != "1000000" {
+			t.Errorf("getsockopt returned %s", got)
+		}
+		look([5]float64{2e6, 1e6, 0, 3e6, 3e6})
+		rx.tell("set 0 0")
+		rx.read("set")
+		rx.tell("set 1 5000000")
+		rx.read("set")
+		look([5]float64{0, 5e6, 0, 3e6, 3e6})
+		rx.close()
+		tx.close()
+		if i > 0 {
+			break
+		}
+		f.soon("nodes gone", 3*time.Second, func() bool {
+			return !slices.ContainsFunc(f.status().Programs, func(p api.Program) bool { return p.Name == "shape_window" && p.Attached })
+		})
+	}
+	f.soon("devices as before", 5*time.Second, func() bool { return f.devices() == before })
+}
+
+// What a socket receives as datagrams, of twice as much that comes.
+func TestSocketOptionReceivesUDP(t *testing.T) {
+	t.Parallel()
+	f := newInbound(apartStage(t), testutil.MustPair(t))
+	const limits = "s.setsockopt(socket.IPPROTO_UDP, 7002, struct.pack('I', 1_000_000))\n"
+	rx := f.python(options{in: f.A}, strings.Replace(datagramReceiver, "s.bind", limits+"s.bind", 1), "6001", "6")
+	rx.read("ready")
+	for i, host := range []string{f.A4.String(), f.A6.String()} {
+		d := datagrams{f: f, headers: []float64{28, 48}[i], rx: rx}
+		d.tx = f.python(options{in: f.B}, datagramFlood, host, "6001", "1400", "2e6")
+		d.tx.read("ready")
+		time.Sleep(500 * time.Millisecond)
+		begin := testutil.Now()
+		got, _ := d.rate(2 * time.Second)
+		f.near(host, begin, got, 1e6, downTolerance)
+		d.tx.close()
+	}
+}
+
+// Many slow sockets of a program: each has its rate, and in sum they are smooth.
+func TestSocketOptionMany(t *testing.T) {
+	t.Parallel()
+	const many, rate = 100, 3000.0
+	f := newInbound(apartStage(t), testutil.MustPair(t))
+	// Both ends send or read; the one that reads counts in spans of 0.25 s.
+	const text = `
+import selectors
+sends, host, option = sys.argv[1] == "send", sys.argv[2], int(sys.argv[3])
+sockets = []
+if host:
+    for _ in range(100):
+        s = socket.socket()
+        s.setsockopt(socket.IPPROTO_TCP, option, struct.pack("I", 3000))
+        s.connect((host, 7001))
+        sockets.append(s)
+else:
+    l = socket.socket()
+    l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    l.bind(("", 7001))
+    l.listen(100)
+    say("ready")
+    sockets = [l.accept()[0] for _ in range(100)]
+chosen = selectors.DefaultSelector()
+for i, s in enumerate(sockets):
+    s.setblocking(False)
+    if sends:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32 << 10)
+    chosen.register(s, selectors.EVENT_WRITE if sends else selectors.EVENT_READ, i)
+say("connected")
+each, spans, begin = [0] * 100, [0] * 24, time.monotonic()
+while (now := time.monotonic() - begin) < 10:
+    for key, _ in chosen.select(0.1):
+        if sends:
+            key.fileobj.send(bytes(4096))
+            continue
+        n = len(key.fileobj.recv(1 << 16))
+        at = int((time.monotonic() - begin - 4) // 0.25)
+        if 0 <= at < 24:
+            each[key.data] += n
+            spans[at] += n
+if not sends:
+    say("got", *each, *spans)
+wait()
+`
+	y := f.python(options{in: f.B}, text, "receive", "", "0")
+	y.read("ready")
+	x := f.python(options{in: f.A}, text, "send", f.B4.String(), "7001")
+	x.read("connected")
+	begin := testutil.Now()
+	y.read("connected")
+	words := strings.Fields(y.read("got"))
+	var sum, least, most float64
+	least = 1e9
+	uneven := 0 // quarters of a second
+	for i, word := range words {
+		var n float64
+		if _, err := fmt.Sscan(word, &n); err != nil {
+			t.Fatal(err)
+		}
+		if i < many {
+			sum += n
+			least, most = min(least, n), max(most, n)
+		} else if n < sum/24*0.75 || n > sum/24*1.25 {
+			uneven++
+		}
+	}
+	t.Logf("each %.3f to %.3f of its rate; in each quarter of a second: %v", least/6/rate*perByte, most/6/rate*perByte, words[many:])
+	// A reader that was late counts what came before, too.
+	excuse := cpus.excuse(begin, testutil.Now())
+	switch err := compare("in sum", sum/6*perByte, rate*many, 0.03); {
+	case err == nil && uneven <= 8:
+	case excuse == "":
+		t.Errorf("%v; %d of 24 quarters of a second are uneven", err, uneven)
+	default:
+		t.Logf("%v, %d uneven: says nothing, since %s", err, uneven, excuse)
+	}
+}

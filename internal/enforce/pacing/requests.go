@@ -1,0 +1,89 @@
+package pacing
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// requests are limits that programs ask for by the option NETNICE_LIMIT.
+type requests struct {
+	reader *ringbuf.Reader
+	list   chan enforce.Request
+	done   chan struct{}
+}
+
+const (
+	mostRequests = 64 // that wait for the daemon; more wait in the kernel's buffer
+	// whose program has given up waiting, or asked a daemon before this one
+	requestPatience = 5 * time.Second
+	prioNet         = 3 // PRIO_NET of include/netnice.h
+	askOnly         = ^uint64(0)
+)
+
+func (k *Kernel) startRequests() error {
+	r, err := ringbuf.NewReader(k.obj.Requests)
+	if err != nil {
+		return fmt.Errorf("open the buffer of requests: %w", err)
+	}
+	k.requests = requests{reader: r, list: make(chan enforce.Request, mostRequests), done: make(chan struct{})}
+	go k.readRequests()
+	return nil
+}
+
+func (k *Kernel) readRequests() {
+	defer close(k.requests.done)
+	for {
+		record, err := k.requests.reader.Read()
+		if err != nil {
+			return
+		}
+		r, ok := bpf.RequestOf(record.RawSample)
+		// a number is a time, in parts of a nanosecond
+		if !ok || time.Duration((monotonicNS()<<10-r.Number)>>10) > requestPatience {
+			continue
+		}
+		select {
+		case k.requests.list <- requestOf(r):
+		case <-k.stop:
+			return
+		}
+	}
+}
+
+func requestOf(r bpf.Request) enforce.Request {
+	out := enforce.Request{
+		Number: r.Number, PID: int(r.Tgid), UID: r.Uid, GID: r.Gid, Kind: enforce.KindUser, Who: r.Asked.Who,
+		Direction: enforce.Direction(r.Asked.Direction), Ask: r.Asked.BytesPerSec == askOnly, BytesPerSec: r.Asked.BytesPerSec,
+	}
+	if r.Asked.Which == prioNet {
+		out.Kind = enforce.KindTree
+	}
+	return out
+}
+
+// Requests implements enforce.Kernel.
+func (k *Kernel) Requests() <-chan enforce.Request { return k.requests.list }
+
+// Answer implements enforce.Kernel.
+func (k *Kernel) Answer(number uint64, errno uint32, bytesPerSec uint64) error {
+	answer := bpf.Answer{BytesPerSec: bytesPerSec, Error: errno}
+	if err := k.obj.Answers.Put(number, &answer); err != nil {
+		return fmt.Errorf("answer a program: %w", err)
+	}
+	return nil
+}
+
+// endRequests ends the reader, after stop was closed.
+func (k *Kernel) endRequests() error {
+	if k.requests.reader == nil {
+		return nil
+	}
+	err := k.requests.reader.Close()
+	<-k.requests.done
+	return err
+}

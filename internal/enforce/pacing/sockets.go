@@ -1,0 +1,119 @@
+package pacing
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// A socket that limits what it receives, or the datagrams that it sends, needs a
+// node of its own: nobody asks the daemon for it, so the kernel side makes it
+// (enforce/shaping, as it needs classes in queues).
+
+// SocketWish is a socket that needs a node, by its cookie.
+type SocketWish struct {
+	Cookie, Up, Down uint64
+	UID              uint32 // whose it is
+}
+
+// SocketsChanged delivers a value when sockets that need a node may have come,
+// changed or gone: at once, and once a second while there are some.
+func (k *Kernel) SocketsChanged() <-chan struct{} { return k.sockets }
+
+func (k *Kernel) askForSockets() {
+	select {
+	case k.sockets <- struct{}{}:
+	default:
+	}
+}
+
+// SocketWishes lists the sockets that need a node.
+func (k *Kernel) SocketWishes() ([]SocketWish, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.going || !k.rates && !k.hasSocketNodes() {
+		return nil, nil
+	}
+	list, err := k.obj.ListSockets()
+	if err != nil {
+		return nil, fmt.Errorf("list sockets: %w", err)
+	}
+	var out []SocketWish
+	for _, r := range list {
+		w := SocketWish{Cookie: r.Cookie, Down: r.State.ReceiveBytesPerSec, UID: r.State.Uid}
+		if r.Protocol == unix.IPPROTO_UDP {
+			w.Up = r.State.RateBytesPerSec
+		}
+		// an MPTCP socket has subflows, which have nodes
+		if w.Up|w.Down != 0 && r.Cookie != 0 && r.Protocol != unix.IPPROTO_MPTCP && r.TcpState != tcpTimeWait {
+			out = append(out, w)
+		}
+	}
+	return out, nil
+}
+
+// SocketNodes returns the nodes of sockets in force.
+func (k *Kernel) SocketNodes() (out []enforce.NodeSpec) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id, n := range k.nodes {
+		if n.Kind == bpf.KindSocket {
+			out = append(out, specOf(id, n))
+		}
+	}
+	return out
+}
+
+// AssignSockets gives the sockets the nodes that were made for them, or takes away
+// those that were removed, and arms what is open.
+func (k *Kernel) AssignSockets() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.obj.AssignSockets(); err != nil {
+		return err
+	}
+	return k.adoptConnections(false)
+}
+
+// FreeSocketNode returns the number of a node that is not in use, for a socket; 0
+// if there is none. It goes on from the last one.
+func (k *Kernel) FreeSocketNode(last uint32) uint32 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	const many = enforce.MaxNodes - enforce.FirstSocketNode
+	for i := range uint32(many) {
+		id := enforce.FirstSocketNode + (max(last, enforce.FirstSocketNode)-enforce.FirstSocketNode+1+i)%many
+		if _, used := k.nodes[id]; !used {
+			return id
+		}
+	}
+	return 0
+}
+
+// hasSocketNodes is asked with k.mu held.
+func (k *Kernel) hasSocketNodes() bool {
+	for id, n := range k.nodes {
+		if id >= enforce.FirstSocketNode && n.Kind == bpf.KindSocket {
+			return true
+		}
+	}
+	return false
+}
+
+// removeSocket lifts the node of a socket that has gone, or wants none any more.
+func (k *Kernel) removeSocket(id uint32, n bpf.Node) error {
+	delete(k.nodes, id)
+	n.Flags &^= bpf.NodeLive
+	if err := k.obj.Nodes.Put(id, &n); err != nil {
+		return fmt.Errorf("write node %d: %w", id, err)
+	}
+	err := errors.Join(k.index(id, n, false), k.clear(id, n.Generation))
+	if err == nil && len(k.nodes) == 0 {
+		return k.lastNodeWent()
+	}
+	return err
+}

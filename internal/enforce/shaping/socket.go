@@ -1,0 +1,139 @@
+package shaping
+
+import (
+	"errors"
+
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// Sockets limit themselves by an option (include/netnice.h). What they send by TCP
+// pacing alone holds. What they receive, and datagrams that they send, need a
+// class in a queue, and so a node: it is made here when a socket asks for it, and
+// goes with the socket.
+
+// mostSocketsOfUser bounds how many of them are one user's.
+const mostSocketsOfUser = 1024
+
+var errTooManySockets = errors.New("more sockets limit themselves than there may be: 4096, of a user 1024")
+
+// followSockets makes and removes the nodes of sockets.
+func (k *Kernel) followSockets() {
+	failing := ""
+	for {
+		select {
+		case <-k.stop:
+			return
+		case <-k.SocketsChanged():
+		}
+		err := k.settleSockets()
+		if err == nil {
+			failing = ""
+		} else if err.Error() != failing {
+			failing = err.Error()
+			k.log.Warn("the limits of some sockets do not hold", "err", err)
+		}
+	}
+}
+
+func (k *Kernel) settleSockets() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return nil
+	}
+	wishes, err := k.SocketWishes()
+	if err != nil {
+		return err
+	}
+	before := map[uint64]enforce.NodeSpec{}
+	for _, spec := range k.SocketNodes() {
+		before[spec.Subject] = spec
+	}
+	var errs []error
+	var full error
+	changed, of := false, map[uint32]int{}
+	for _, w := range wishes {
+		spec, had := before[w.Cookie]
+		delete(before, w.Cookie)
+		of[w.UID]++
+		if up, down := socketRates(spec); had && up == w.Up && down == w.Down {
+			continue
+		}
+		if !had {
+			id := k.FreeSocketNode(k.lastSocket)
+			if id == 0 || w.UID != 0 && of[w.UID] > mostSocketsOfUser {
+				full = errTooManySockets
+				continue
+			}
+			k.lastSocket = id
+			spec = enforce.NodeSpec{ID: id, Kind: enforce.KindSocket, Subject: w.Cookie}
+		}
+		spec.Ceilings = [enforce.Owners][enforce.Directions]enforce.Ceiling{}
+		spec.Ceilings[enforce.OwnerUser][enforce.Up].BytesPerSec = w.Up
+		spec.Ceilings[enforce.OwnerUser][enforce.Down].BytesPerSec = w.Down
+		changed = true
+		errs = append(errs, k.setSocket(spec))
+	}
+	errs = append(errs, full)
+	for _, spec := range before {
+		changed = true
+		errs = append(errs, k.removeSocket(spec.ID))
+	}
+	switch {
+	case changed:
+		errs = append(errs, k.AssignSockets(), k.settleReceiving())
+	case len(wishes) > 0: // the daemon does so for its nodes alone
+		errs = append(errs, k.tend())
+	}
+	return errors.Join(errs...)
+}
+
+// socketRates is what a socket wanted when its node was made.
+func socketRates(spec enforce.NodeSpec) (up, down uint64) {
+	of := spec.Ceilings[enforce.OwnerUser]
+	return of[enforce.Up].BytesPerSec, of[enforce.Down].BytesPerSec
+}
+
+// setSocket makes a node, with its classes before it, or changes it.
+func (k *Kernel) setSocket(spec enforce.NodeSpec) error {
+	rate, _ := ceiling(spec)
+	if rate != 0 {
+		if err := k.start(); err != nil {
+			return err
+		}
+		if err := k.on.set(spec); err != nil {
+			return err
+		}
+	}
+	if err := k.Kernel.SetNode(spec); err != nil {
+		return err
+	}
+	if rate == 0 && k.on != nil {
+		k.drain(spec.ID)
+		if err := k.on.release(spec.ID); err != nil {
+			return err
+		}
+	}
+	return k.setSending(spec)
+}
+
+func (k *Kernel) removeSocket(id uint32) error {
+	err := errors.Join(k.Kernel.RemoveNode(id), k.sendsNoMore(id))
+	if k.on != nil {
+		k.drain(id)
+		err = errors.Join(err, k.on.release(id))
+	}
+	return err
+}
+
+// settleReceiving has what comes in for sockets be looked at where they are, and
+// their windows set.
+func (k *Kernel) settleReceiving() error {
+	if k.on == nil {
+		return nil
+	}
+	if err := k.settle(); err != nil || k.on == nil {
+		return err
+	}
+	return k.on.visitWindows()
+}
