@@ -10,7 +10,7 @@
  * removes the limit. The level is IPPROTO_TCP for TCP, IPPROTO_UDP for UDP. It
  * may be set before or after connect, on an open connection, and on a listener,
  * whose accepted sockets inherit it, each its own. Errors: EINVAL (wrong
- *length, negative), ENOPROTOOPT (netnice is not up here), EOPNOTSUPP (what is
+ * length, negative), ENOPROTOOPT (netnice is not up here), EOPNOTSUPP (what is
  *received, and datagrams, need its daemon, which does not run).
  *
  *	netnice_set(PRIO_NET, 0, NETNICE_TOTAL, 500000);	// this process
