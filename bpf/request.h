@@ -34,17 +34,53 @@ struct {
 	__type(value, struct nn_request);
 } asked SEC(".maps");
 
+/* How often a user may ask: 50 times a second, 64 at once, so that nobody has
+ * the daemon or the buffer for themselves. Root may always. */
+#define NN_ASK_EVERY_NS 20000000ULL
+#define NN_ASK_AT_ONCE	64
+
+/* Who counts as whom -> when what was asked so far is paid for. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, __u64);
+} askers SEC(".maps");
+
+static __always_inline bool nn_request_may(const struct task_struct *t,
+					   __u32 uid)
+{
+	__u64 now_ns = bpf_ktime_get_ns(), paid_ns, *had;
+	struct nn_policy *p = nn_policy();
+	__u32 who;
+
+	if (!uid || !p)
+		return true;
+	who = nn_user_of(uid, p->subordinates,
+			 (__u64)BPF_CORE_READ(t, cred, user_ns));
+	had = bpf_map_lookup_elem(&askers, &who);
+	paid_ns = had && *had > now_ns ? *had : now_ns;
+	if (paid_ns - now_ns > NN_ASK_AT_ONCE * NN_ASK_EVERY_NS)
+		return false;
+	paid_ns += NN_ASK_EVERY_NS;
+	bpf_map_update_elem(&askers, &who, &paid_ns, BPF_ANY);
+	return true;
+}
+
 /* Returns a number of errno. */
 static __always_inline int nn_request_put(struct bpf_sock *sk,
 					  const struct nn_limit_asked *a)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct nn_request *r;
+	__u32 uid = BPF_CORE_READ(t, cred, euid.val);
 
 	if ((a->which != PRIO_NET && a->which != PRIO_NET_USER) ||
 	    a->direction >= NN_DIRECTIONS ||
 	    (a->bytes_per_sec >> 63 && a->bytes_per_sec != NETNICE_ASK))
 		return EINVAL;
+	if (!nn_request_may(t, uid))
+		return EAGAIN;
 	r = bpf_sk_storage_get(&asked, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!r)
 		return ENOMEM;
@@ -52,7 +88,7 @@ static __always_inline int nn_request_put(struct bpf_sock *sk,
 	r->number =
 		bpf_ktime_get_ns() << 10 | (bpf_get_smp_processor_id() & 1023);
 	r->tgid = t->tgid;
-	r->uid = BPF_CORE_READ(t, cred, euid.val);
+	r->uid = uid;
 	r->gid = BPF_CORE_READ(t, cred, egid.val);
 	r->pad = 0;
 	r->asked = *a;

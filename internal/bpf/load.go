@@ -221,7 +221,7 @@ func (o *Object) take(c *ebpf.Collection) {
 		Nodes: m["nodes"], Clocks: m["clocks"], Classes: m["classes"], Sockets: m["sockets"], Tasks: m["tasks"],
 		Users: m["users"], Cgroups: m["cgroups"], SocketNodes: m["socket_nodes"], Policy: m["policy"], Subordinates: m["subordinates"], Faults: m["faults"], Events: m["events"],
 		PortsSeen: m["ports_seen"], Buffers: m["buffers"], Unknown: m["unknown"], Execs: m["execs"],
-		Requests: m["requests"], Answers: m["answers"], Asked: m["asked"],
+		Requests: m["requests"], Answers: m["answers"], Asked: m["asked"], Askers: m["askers"],
 	}
 	o.netniceVariables = netniceVariables{
 		AdoptRootTgid: v["adopt_root_tgid"], AdoptNode: v["adopt_node"],

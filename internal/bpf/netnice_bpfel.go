@@ -364,6 +364,7 @@ type netniceNnVolume struct {
 const (
 	netniceMapAnswers             = "answers"
 	netniceMapAsked               = "asked"
+	netniceMapAskers              = "askers"
 	netniceMapBuffers             = "buffers"
 	netniceMapCgroups             = "cgroups"
 	netniceMapClasses             = "classes"
@@ -508,6 +509,7 @@ type netniceProgramSpecs struct {
 type netniceMapSpecs struct {
 	Answers      *ebpf.MapSpec `ebpf:"answers"`
 	Asked        *ebpf.MapSpec `ebpf:"asked"`
+	Askers       *ebpf.MapSpec `ebpf:"askers"`
 	Buffers      *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups      *ebpf.MapSpec `ebpf:"cgroups"`
 	Classes      *ebpf.MapSpec `ebpf:"classes"`
@@ -580,6 +582,7 @@ func (o *netniceObjects) Close() error {
 type netniceMaps struct {
 	Answers      *ebpf.Map `ebpf:"answers"`
 	Asked        *ebpf.Map `ebpf:"asked"`
+	Askers       *ebpf.Map `ebpf:"askers"`
 	Buffers      *ebpf.Map `ebpf:"buffers"`
 	Cgroups      *ebpf.Map `ebpf:"cgroups"`
 	Classes      *ebpf.Map `ebpf:"classes"`
@@ -603,6 +606,7 @@ func (m *netniceMaps) Close() error {
 	return _NetniceClose(
 		m.Answers,
 		m.Asked,
+		m.Askers,
 		m.Buffers,
 		m.Cgroups,
 		m.Classes,

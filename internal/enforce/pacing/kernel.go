@@ -61,7 +61,8 @@ type Kernel struct {
 	noClock      map[bpf.ClockKey]bool // known to be missing
 	nearby       string                // network namespace to look at first, if any
 	epoch        uint32
-	subordinates uint32 // entries
+	subordinates uint32 // entries of it in the kernel
+	ranges       []enforce.Subordinates
 	cover        cover
 	guard        Guard // nil = none yet
 	events       chan struct{}

@@ -2,6 +2,7 @@ package pacing
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
@@ -20,6 +21,19 @@ func (k *Kernel) SetSubordinates(list []enforce.Subordinates) error {
 			return fmt.Errorf("write the ranges of user ids: %w", err)
 		}
 	}
-	k.subordinates = uint32(len(list))
+	k.subordinates, k.ranges = uint32(len(list)), slices.Clone(list)
 	return k.putPolicy()
+}
+
+// CountsAs returns whose a user id is that was given to somebody for their
+// namespaces.
+func (k *Kernel) CountsAs(uid uint32) uint32 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range k.ranges {
+		if r.First <= uid && uid <= r.Last {
+			return r.Owner
+		}
+	}
+	return uid
 }

@@ -55,13 +55,14 @@ func (k *Kernel) settleSockets() error {
 	for _, w := range wishes {
 		spec, had := before[w.Cookie]
 		delete(before, w.Cookie)
-		of[w.UID]++
+		user := k.CountsAs(w.UID)
+		of[user]++
 		if up, down := socketRates(spec); had && up == w.Up && down == w.Down {
 			continue
 		}
 		if !had {
 			id := k.FreeSocketNode(k.lastSocket)
-			if id == 0 || w.UID != 0 && of[w.UID] > mostSocketsOfUser {
+			if id == 0 || user != 0 && of[user] > mostSocketsOfUser {
 				full = errTooManySockets
 				continue
 			}
