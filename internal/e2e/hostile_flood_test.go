@@ -47,7 +47,6 @@ def counted(status):
 // Mallory floods the daemon, and the kernel's side of it, in many ways: what alice is
 // limited to holds, she and root are served, and the daemon uses little.
 func TestHostileFloods(t *testing.T) {
-	t.Parallel()
 	rule := fmt.Sprintf("nnf%d", os.Getpid()%100000)
 	h := newHostile(t, fmt.Sprintf("[[rule]]\nname = 'hers'\nprogram = '%s'\nuser = %d\nup = '2MB/s'\n", rule, spare+1))
 	const limit = 2e6

@@ -216,7 +216,6 @@ func (h *hostile) begin(l leaving, port uint16) *script {
 
 // Whatever mallory does, the administrator's limit holds for all of it together.
 func TestHostileTraffic(t *testing.T) {
-	t.Parallel()
 	h := newHostile(t, "")
 	list := leavings()
 	running := make([]*script, len(list))
@@ -272,7 +271,7 @@ func TestHostileDeepTree(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
 	port := f.ports + 1
-	x := f.python(options{in: f.A, uid: spare}, `
+	x := f.python(options{in: f.A, uid: spare + 23}, `
 first = os.getpid()
 for _ in range(200):
     if os.fork():

@@ -163,7 +163,6 @@ func TestLeaks(t *testing.T) {
 			t.Fatalf("%s=%q: %v", leaksEnv, text, err)
 		}
 	}
-	t.Parallel()
 	s := newStage(t)
 	f := newField(s)
 	d := s.daemon()
