@@ -123,6 +123,19 @@ def rate():
         return {"refused": 1}
     return {"set": 1}
 crowd(4, 1.2, rate)`},
+		{name: "questions by a socket option", text: `
+def ask_kernel():
+    s = socket.socket()
+    try:
+        s.setsockopt(6, 7005, struct.pack("IIIIQ", 4, 0, 0, 0, random.randrange(1, 1 << 40)))
+    except BlockingIOError:
+        return {"refused": 1}
+    return {"asked": 1}
+crowd(4, 1.2, ask_kernel)`, answered: func(h *hostile, got map[string]int) {
+			if got["asked"] < 64 || got["asked"] > 64+2*50 || got["refused"] == 0 { // 1.2 s, and the time to start
+				h.t.Errorf("asked: %v", got)
+			}
+		}},
 		{name: "programs without end", text: `
 def storm():
     if os.fork() == 0:
