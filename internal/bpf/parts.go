@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // mostParts bounds in how many parts an object is loaded at a time: each reads
@@ -37,7 +38,10 @@ func loadInParts(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.
 		for _, name := range names {
 			part.Programs[name] = spec.Programs[name].Copy()
 		}
-		wg.Go(func() { colls[i], errs[i] = ebpf.NewCollectionWithOptions(part, opts) })
+		wg.Go(func() {
+			beOrdinary()
+			colls[i], errs[i] = ebpf.NewCollectionWithOptions(part, opts)
+		})
 	}
 	wg.Wait()
 	for i, c := range colls {
@@ -54,6 +58,17 @@ func loadInParts(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.
 		return nil, err
 	}
 	return coll, nil
+}
+
+// beOrdinary gives the calling goroutine a thread of its own with no more than the usual
+// priority: a daemon has a higher one to be quick, which the verifier's work, seconds
+// on slow CPUs, is not to take from programs.
+func beOrdinary() {
+	const ordinary = 20    // nice 0, as the kernel counts
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	if now, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && now > ordinary {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0)
+	}
 }
 
 // partition divides programs into parts that take about the same time to load.
