@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Which nodes hold for a task: its process trees, innermost first, then its
+ * cgroups, user, and the host.
+ */
+#ifndef NETNICE_PATH_H
+#define NETNICE_PATH_H
+
+#include "cover.h"
+#include "user.h"
+
+/* What a socket's path follows from. */
+struct nn_who {
+	__u64 child;
+	__u64 start_boottime_ns;
+	__u64 cgroup;
+	__u32 tgid;
+	__u32 uid;
+	__u32 epoch; /* read before the path is made from what it counts */
+};
+
+/* A program's class: the start time keeps a reused pid from its predecessor's
+ * debt, and its successor from an unpaid share. */
+static __always_inline __u64 nn_child_program(__u32 tgid, __u64 start_ns)
+{
+	return ((start_ns >> 10) << 33 >> 1) | tgid;
+}
+
+static __always_inline __u64 nn_child_node(__u32 node, __u32 generation)
+{
+	return 1ULL << 63 | (__u64)generation << 32 | node;
+}
+
+static __always_inline void nn_identify(struct task_struct *t,
+					const struct nn_policy *p,
+					struct nn_who *w)
+{
+	w->epoch = *(volatile const __u32 *)&p->epoch;
+	w->tgid = t->tgid;
+	/* The verifier searches all of the kernel's types for each pointer that
+	 * is followed without a helper: only where every call is */
+	w->uid = BPF_CORE_READ(t, real_cred, uid.val);
+	w->start_boottime_ns = BPF_CORE_READ(t, group_leader, start_boottime);
+	w->cgroup = BPF_CORE_READ(t, cgroups, dfl_cgrp, kn, id);
+	w->child = nn_child_program(w->tgid, w->start_boottime_ns);
+}
+
+/* The kinds of node by which sockets are found; sockets with a rate of their
+ * own are not looked for. */
+static __always_inline __u32 nn_kinds(const struct nn_policy *p)
+{
+	return p ? p->kinds & ~(1U << NN_NODE_SOCKET) : 0;
+}
+
+/* The node that stands at the index, if it is the one that was meant. */
+static __always_inline struct nn_node *nn_node_get(__u32 index,
+						   __u32 generation)
+{
+	struct nn_node *n;
+
+	if (!index)
+		return NULL;
+	n = bpf_map_lookup_elem(&nodes, &index);
+	if (!n || n->generation != generation || !(n->flags & NN_NODE_LIVE))
+		return NULL;
+	return n;
+}
+
+/* Without any storage there is no entry: two loads, where the helpers take two
+ * calls. This is where the sends of all unlimited programs end. */
+static __always_inline bool nn_task_bare(struct task_struct *t)
+{
+	return !t->bpf_storage && !t->group_leader->bpf_storage;
+}
+
+/* A thread's own entry, else its leader's: kernel threads that work for a
+ * process (io_uring) are no copies of a thread by fork. */
+static __always_inline struct nn_task *nn_task_of(struct task_struct *t)
+{
+	struct nn_task *e;
+
+	if (nn_task_bare(t))
+		return NULL;
+	e = bpf_task_storage_get(&tasks, t, 0, 0);
+	if (!e)
+		e = bpf_task_storage_get(&tasks, t->group_leader, 0, 0);
+	return e;
+}
+
+/* Of a full path, the innermost node that only its user wants goes: nobody gets
+ * around the administrator's limits by putting many of their own in between. */
+static __always_inline bool nn_hop_yields(struct nn_path *path)
+{
+	bool found = false;
+
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		__u32 after = (i + 1) & (NN_PATH_MAX - 1);
+		__u32 node = path->hops[i].node;
+		struct nn_node *d;
+
+		if (!found) {
+			d = bpf_map_lookup_elem(&nodes, &node);
+			found = d && d->flags & NN_NODE_OWN;
+		}
+		if (found)
+			path->hops[i] = path->hops[after];
+	}
+	return found;
+}
+
+/* Add a node to a path of n; returns of how many it is then. Not static: the
+ * verifier then looks at it once, and forgets how many they are. Else it would
+ * follow each number of them through each turn of the loops below. */
+__noinline __u32 nn_hop_add(struct nn_path *path, __u32 n, __u32 node)
+{
+	struct nn_node *d;
+
+	if (!path || n > NN_PATH_MAX)
+		return n;
+	d = bpf_map_lookup_elem(&nodes, &node);
+	if (!d || !(d->flags & NN_NODE_LIVE))
+		return n;
+	if (n == NN_PATH_MAX) {
+		nn_fault(NN_FAULT_PATH_FULL);
+		if (d->flags & NN_NODE_OWN || !nn_hop_yields(path))
+			return n;
+		n--;
+	}
+	barrier_var(n); /* or the mask goes, which old verifiers need */
+	path->hops[n & (NN_PATH_MAX - 1)].node = node;
+	path->hops[n & (NN_PATH_MAX - 1)].generation = d->generation;
+	return n + 1;
+}
+
+/* Begin a path with the trees from the innermost on, of that generation. Not
+ * static, as above. */
+__noinline __u32 nn_trees_add(struct nn_path *path, __u32 at, __u32 generation)
+{
+	__u32 n = 0;
+
+	if (!path)
+		return 0;
+	for (int i = 0; i < NN_TREES_DEEP && at; i++) {
+		struct nn_node *d = bpf_map_lookup_elem(&nodes, &at);
+
+		if (!d || d->kind != NN_NODE_TREE ||
+		    (!i && d->generation != generation))
+			break;
+		n = nn_hop_add(path, n, at);
+		at = d->parent;
+	}
+	return n;
+}
+
+/* Fill an empty path, innermost first; returns how many nodes hold. */
+static __always_inline __u32 nn_path_make(struct nn_policy *p,
+					  struct task_struct *t,
+					  const struct nn_who *w,
+					  struct nn_path *path)
+{
+	__u32 n = 0, *node;
+
+	if (p->kinds & 1 << NN_NODE_TREE) {
+		struct nn_task *e = nn_task_of(t);
+
+		if (e)
+			n = nn_trees_add(path, e->node, e->generation);
+	}
+	if (p->kinds & 1 << NN_NODE_CGROUP) {
+		/* self is the first field of a cgroup */
+		struct cgroup_subsys_state *css =
+			(void *)BPF_CORE_READ(t, cgroups, dfl_cgrp);
+
+		for (int i = 0; i < NN_CGROUP_DEPTH && css; i++) {
+			struct cgroup *g = (struct cgroup *)css;
+			__u64 id = BPF_CORE_READ(g, kn, id);
+
+			node = bpf_map_lookup_elem(&cgroups, &id);
+			if (node)
+				n = nn_hop_add(path, n, *node);
+			css = BPF_CORE_READ(css, parent);
+		}
+	}
+	if (p->kinds & 1 << NN_NODE_USER) {
+		__u64 ns = (__u64)BPF_CORE_READ(t, real_cred, user_ns);
+		__u32 uid = nn_user_of(w->uid, p->subordinates, ns);
+
+		node = bpf_map_lookup_elem(&users, &uid);
+		if (node)
+			n = nn_hop_add(path, n, *node);
+	}
+	if (p->kinds & 1 << NN_NODE_HOST)
+		n = nn_hop_add(path, n, p->host_node);
+	return n;
+}
+
+/* Who the calling process is, and its path, which is empty before. Not static,
+ * as above. */
+__noinline int nn_path_of_caller(struct nn_who *w, struct nn_path *path)
+{
+	struct nn_policy *p = nn_policy();
+	struct task_struct *t = bpf_get_current_task_btf();
+
+	if (!w || !path || !p)
+		return 0;
+	nn_identify(t, p, w);
+	return nn_path_make(p, t, w, path);
+}
+
+#endif
