@@ -260,7 +260,12 @@ static __always_inline void nn_hop_charge(struct nn_transmit *x, __u32 node,
 
 /* Many sockets with the same low rate that begin at once would send at the same
  * moments for ever: after its first chunk each waits for a part of a segment's
- * time more, by chance. */
+ * time more, the next one by the golden section later, so that they are spread
+ * evenly, however many they are. Two at once may get the same: no harm. */
+#define NN_PHASE_STEP 0x9e3779b1U
+
+__u32 phase;
+
 static __always_inline __u64 nn_phase_ns(struct nn_socket *s, __u64 rate)
 {
 	__u64 span_ns = NN_PHASE_BYTES * NN_NSEC_PER_SEC / rate;
@@ -268,7 +273,8 @@ static __always_inline __u64 nn_phase_ns(struct nn_socket *s, __u64 rate)
 	if (span_ns > NN_NSEC_PER_SEC)
 		span_ns = NN_NSEC_PER_SEC;
 	s->flags |= NN_SOCK_PHASED;
-	return span_ns * (bpf_get_prandom_u32() >> 16) >> 16;
+	phase += NN_PHASE_STEP;
+	return span_ns * (phase >> 16) >> 16;
 }
 
 /* Ask every clock on the socket's path when it will be paid, and charge it. Not

@@ -429,6 +429,7 @@ const (
 	netniceVarNnKeepSocketRecord  = "nn_keep_socket_record"
 	netniceVarNnKeepTaskRecord    = "nn_keep_task_record"
 	netniceVarNnKeepUnknown       = "nn_keep_unknown"
+	netniceVarPhase               = "phase"
 	netniceVarReleaseNode         = "release_node"
 	netniceVarReleaseRates        = "release_rates"
 	netniceVarRequestsSilence     = "requests_silence"
@@ -555,6 +556,7 @@ type netniceVariableSpecs struct {
 	NnKeepSocketRecord *ebpf.VariableSpec `ebpf:"nn_keep_socket_record"`
 	NnKeepTaskRecord   *ebpf.VariableSpec `ebpf:"nn_keep_task_record"`
 	NnKeepUnknown      *ebpf.VariableSpec `ebpf:"nn_keep_unknown"`
+	Phase              *ebpf.VariableSpec `ebpf:"phase"`
 	ReleaseNode        *ebpf.VariableSpec `ebpf:"release_node"`
 	ReleaseRates       *ebpf.VariableSpec `ebpf:"release_rates"`
 	RequestsSilence    *ebpf.VariableSpec `ebpf:"requests_silence"`
@@ -653,6 +655,7 @@ type netniceVariables struct {
 	NnKeepSocketRecord *ebpf.Variable `ebpf:"nn_keep_socket_record"`
 	NnKeepTaskRecord   *ebpf.Variable `ebpf:"nn_keep_task_record"`
 	NnKeepUnknown      *ebpf.Variable `ebpf:"nn_keep_unknown"`
+	Phase              *ebpf.Variable `ebpf:"phase"`
 	ReleaseNode        *ebpf.Variable `ebpf:"release_node"`
 	ReleaseRates       *ebpf.Variable `ebpf:"release_rates"`
 	RequestsSilence    *ebpf.Variable `ebpf:"requests_silence"`

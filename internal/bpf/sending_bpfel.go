@@ -283,6 +283,7 @@ const (
 	sendingProgNnSendUserTp      = "nn_send_user_tp"
 	sendingVarNnKeepBufferRecord = "nn_keep_buffer_record"
 	sendingVarNnKeepSendFault    = "nn_keep_send_fault"
+	sendingVarPhase              = "phase"
 )
 
 // loadSending returns the embedded CollectionSpec for sending.
@@ -366,6 +367,7 @@ type sendingMapSpecs struct {
 type sendingVariableSpecs struct {
 	NnKeepBufferRecord *ebpf.VariableSpec `ebpf:"nn_keep_buffer_record"`
 	NnKeepSendFault    *ebpf.VariableSpec `ebpf:"nn_keep_send_fault"`
+	Phase              *ebpf.VariableSpec `ebpf:"phase"`
 }
 
 // sendingObjects contains all objects after they have been loaded into the kernel.
@@ -443,6 +445,7 @@ func (m *sendingMaps) Close() error {
 type sendingVariables struct {
 	NnKeepBufferRecord *ebpf.Variable `ebpf:"nn_keep_buffer_record"`
 	NnKeepSendFault    *ebpf.Variable `ebpf:"nn_keep_send_fault"`
+	Phase              *ebpf.Variable `ebpf:"phase"`
 }
 
 // sendingPrograms contains all programs after they have been loaded into the kernel.

@@ -372,6 +372,7 @@ const (
 	shapingVarNnKeepDeviceFlags  = "nn_keep_device_flags"
 	shapingVarNnKeepFound        = "nn_keep_found"
 	shapingVarNnKeepShapeFault   = "nn_keep_shape_fault"
+	shapingVarPhase              = "phase"
 )
 
 // loadShaping returns the embedded CollectionSpec for shaping.
@@ -478,6 +479,7 @@ type shapingVariableSpecs struct {
 	NnKeepDeviceFlags *ebpf.VariableSpec `ebpf:"nn_keep_device_flags"`
 	NnKeepFound       *ebpf.VariableSpec `ebpf:"nn_keep_found"`
 	NnKeepShapeFault  *ebpf.VariableSpec `ebpf:"nn_keep_shape_fault"`
+	Phase             *ebpf.VariableSpec `ebpf:"phase"`
 }
 
 // shapingObjects contains all objects after they have been loaded into the kernel.
@@ -570,6 +572,7 @@ type shapingVariables struct {
 	NnKeepDeviceFlags *ebpf.Variable `ebpf:"nn_keep_device_flags"`
 	NnKeepFound       *ebpf.Variable `ebpf:"nn_keep_found"`
 	NnKeepShapeFault  *ebpf.Variable `ebpf:"nn_keep_shape_fault"`
+	Phase             *ebpf.Variable `ebpf:"phase"`
 }
 
 // shapingPrograms contains all programs after they have been loaded into the kernel.

@@ -160,10 +160,10 @@ func TestEgressFollows(t *testing.T) {
 	g.egressOn("the first one lifted", d, g.one, true)
 	g.holds("down again", testutil.Now(), 2e6, c)
 
-	at = g.must("set", "--user", itoa(spare), "--up", "1MB/s")
+	at = g.must("set", "--user", itoa(spare+25), "--up", "1MB/s")
 	g.egressOn("with a limit on a user", d, cgroupMount(), false)
 	g.holds("with a limit on a user", at, 2e6, c)
-	g.must("unset", "--user", itoa(spare))
+	g.must("unset", "--user", itoa(spare+25))
 	g.egressOn("that is lifted", d, g.one, true)
 	g.must("set", "--host", "--up", "500MB/s")
 	g.egressOn("with a limit on the host", d, cgroupMount(), false)

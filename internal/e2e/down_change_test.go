@@ -88,10 +88,10 @@ func TestDownLevels(t *testing.T) {
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	f.ports += 16
-	other := f.reader(spare)
+	other := f.reader(spare + 26)
 	f.ports += 16
-	third := f.reader(spare)
-	f.must("set", "--user", itoa(spare), "--down", "10MB/s")
+	third := f.reader(spare + 26)
+	f.must("set", "--user", itoa(spare+26), "--down", "10MB/s")
 	f.must("set", "--pid", itoa(third.PID()), "--down", "2MB/s")
 	f.sendTo(5017, false, testutil.SenderConfig{Connections: 2})
 	f.sendTo(5033, false, testutil.SenderConfig{Connections: 2})

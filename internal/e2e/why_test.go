@@ -69,7 +69,7 @@ c, _ = l.accept()
 wait()
 `, f.B4.String())
 	deaf.read("ready")
-	x := f.python(options{in: f.A, uid: spare}, `
+	x := f.python(options{in: f.A, uid: spare + 24}, `
 s, idle, deaf = connect(sys.argv[1]), connect(sys.argv[2]), connect(sys.argv[3])
 u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 u.connect((sys.argv[3].split(":")[0], 9))
@@ -87,7 +87,7 @@ threading.Thread(target=datagrams, daemon=True).start()
 wait()
 `, f.to(a), f.to(a+1), f.B4.String()+":6100")
 	fds := strings.Fields(x.read("fds"))
-	user := itoa(spare)
+	user := itoa(spare + 24)
 	f.must("set", "--user", user, "--up", "20MB/s")
 	f.must("set", "--pid", x.pid(), "--up", "4MB/s")
 	time.Sleep(500 * time.Millisecond)
@@ -147,7 +147,7 @@ wait()
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		return f.run(cmd, nil)
 	}
-	if r := ask(spare, x.pid()); r.code != 0 || !strings.Contains(r.out, "binds") {
+	if r := ask(spare+24, x.pid()); r.code != 0 || !strings.Contains(r.out, "binds") {
 		t.Errorf("their own: %v", r)
 	}
 	for _, c := range []struct {

@@ -335,9 +335,11 @@ func TestFacts(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, os.Getuid(), uid)
 	require.Equal(t, os.Getpid(), parent)
-	line, err := r.Command(pid)
-	require.NoError(t, err)
-	require.Equal(t, "sleep 59", line)
+	// Start returns in the middle of exec, before there are arguments.
+	require.Eventually(t, func() bool {
+		line, err := r.Command(pid)
+		return err == nil && line == "sleep 59"
+	}, 5*time.Second, time.Millisecond)
 	list, err := r.Processes()
 	require.NoError(t, err)
 	found := false
