@@ -237,7 +237,7 @@ func TestHostileRules(t *testing.T) {
 	t.Parallel()
 	const both = 1e6
 	scp := fmt.Sprintf("nnh%d", os.Getpid()%100000)
-	rule := fmt.Sprintf("[[rule]]\nname = 'slow'\nprogram = '%s'\nuser = [%d, %d]\nup = '1MB/s'\n", scp, spare, spare+1)
+	rule := fmt.Sprintf("[[rule]]\nname = 'slow'\nprogram = '%s'\nuser = [%d, %d]\nup = '1MB/s'\n", scp, spare+30, spare+31)
 	h := newHostile(t, rule)
 	slow, free := copyAs(t, scp), copyAs(t, scp+"free")
 	file := filepath.Join(h.home, ".config/netnice/netnice.toml")

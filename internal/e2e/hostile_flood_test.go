@@ -48,7 +48,7 @@ def counted(status):
 // limited to holds, she and root are served, and the daemon uses little.
 func TestHostileFloods(t *testing.T) {
 	rule := fmt.Sprintf("nnf%d", os.Getpid()%100000)
-	h := newHostile(t, fmt.Sprintf("[[rule]]\nname = 'hers'\nprogram = '%s'\nuser = %d\nup = '2MB/s'\n", rule, spare+1))
+	h := newHostile(t, fmt.Sprintf("[[rule]]\nname = 'hers'\nprogram = '%s'\nuser = %d\nup = '2MB/s'\n", rule, spare+31))
 	const limit = 2e6
 	hers := h.ports + 1
 	h.python(options{in: h.A, uid: h.alice}, "flood(connect(sys.argv[1]))", h.to(hers))

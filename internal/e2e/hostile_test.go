@@ -37,7 +37,7 @@ const malloryLimit = 3e6 // bytes/s, the administrator's
 func newHostile(t *testing.T, rules string) *hostile {
 	t.Helper()
 	s := newStage(t)
-	h := &hostile{mallory: spare, alice: spare + 1, sub: spare + 8}
+	h := &hostile{mallory: spare + 30, alice: spare + 31, sub: spare + 8}
 	root, err := os.MkdirTemp(work, "hostile-")
 	if err != nil {
 		t.Fatal(err)

@@ -86,7 +86,7 @@ func TestSocketOptionUDP(t *testing.T) {
 		}
 		d.tx.tell("0")
 		d.tx.read("set")
-		f.soon("lifted", 3*time.Second, func() bool {
+		f.soon("lifted", 15*time.Second, func() bool {
 			free, _ := d.rate(300 * time.Millisecond)
 			return free > 9e6
 		})
