@@ -50,7 +50,7 @@ func (d *Daemon) readSubordinates() {
 // countsAs is the user whose quota a user id uses.
 func (d *Daemon) countsAs(uid uint32) uint32 {
 	if list := d.subordinates.list.Load(); list != nil {
-		return identity.OwnerOf(uid, *list)
+		return enforce.OwnerOf(uid, *list)
 	}
 	return uid
 }

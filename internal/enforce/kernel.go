@@ -80,10 +80,6 @@ const MostNamespaces = 64
 // ErrTooDeep says that trees would be nested too deep.
 var ErrTooDeep = errors.New("limits on processes are nested too deep")
 
-// Subordinates are user ids that were given to a user for namespaces of their own:
-// they count as that user.
-type Subordinates struct{ First, Last, Owner uint32 }
-
 // NodeStats is what the kernel knows of a node.
 type NodeStats struct {
 	ID        uint32

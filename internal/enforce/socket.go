@@ -1,6 +1,10 @@
 package enforce
 
-import "time"
+import (
+	"strconv"
+	"strings"
+	"time"
+)
 
 // SocketLook is how a socket stands at one time.
 type SocketLook struct {
@@ -36,4 +40,15 @@ type Turn struct {
 type Queue struct {
 	Direction Direction
 	Netns     uint32 // inode number of the network namespace
+}
+
+// SocketInode reads the number of a socket out of the link that /proc/PID/fd has for it;
+// false for other files.
+func SocketInode(link string) (uint64, bool) {
+	text, ok := strings.CutPrefix(link, "socket:[")
+	if !ok {
+		return 0, false
+	}
+	inode, err := strconv.ParseUint(strings.TrimSuffix(text, "]"), 10, 64)
+	return inode, err == nil
 }

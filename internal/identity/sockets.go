@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
 )
-
-const socketLink = "socket:["
 
 // Sockets lists the sockets that a process has open: inode to descriptors.
 func (r *Resolver) Sockets(pid int) (map[uint64][]int, error) {
@@ -29,7 +27,7 @@ func (r *Resolver) Sockets(pid int) (map[uint64][]int, error) {
 		}
 		// A file that was closed meanwhile has no link any more.
 		if link, err := os.Readlink(dir + "/" + e.Name()); err == nil {
-			if inode, ok := socketInode(link); ok {
+			if inode, ok := enforce.SocketInode(link); ok {
 				out[inode] = append(out[inode], fd)
 			}
 		}
@@ -47,20 +45,11 @@ func (r *Resolver) Socket(pid, fd int) (uint64, error) {
 		}
 		return 0, fmt.Errorf("read file %d of process %d: %w", fd, pid, err)
 	}
-	inode, ok := socketInode(link)
+	inode, ok := enforce.SocketInode(link)
 	if !ok {
 		return 0, &api.Error{
 			Code: api.CodeBadRequest, Message: fmt.Sprintf("file %d of process %d is no socket, but %s", fd, pid, link), Hint: hint,
 		}
 	}
 	return inode, nil
-}
-
-func socketInode(link string) (uint64, bool) {
-	text, ok := strings.CutPrefix(link, socketLink)
-	if !ok {
-		return 0, false
-	}
-	inode, err := strconv.ParseUint(strings.TrimSuffix(text, "]"), 10, 64)
-	return inode, err == nil
 }

@@ -73,20 +73,3 @@ func Subordinates(path string) ([]enforce.Subordinates, error) {
 	}
 	return out, nil
 }
-
-// OwnerOf says whose a user id is, by sorted ranges.
-func OwnerOf(uid uint32, list []enforce.Subordinates) uint32 {
-	i, found := slices.BinarySearchFunc(list, uid, func(r enforce.Subordinates, uid uint32) int {
-		switch {
-		case r.Last < uid:
-			return -1
-		case r.First > uid:
-			return 1
-		}
-		return 0
-	})
-	if found {
-		return list[i].Owner
-	}
-	return uid
-}

@@ -40,6 +40,6 @@ no-such-user-here:400000:1
 		0: 0, 1000: 1000, 99999: 99999, 100000: 3000002, 165535: 3000002, 165536: 3000003,
 		215536: 3000001, 265536: 265536, 300000: 300000, 4294967294: 3000004,
 	} {
-		require.Equal(t, want, OwnerOf(uid, list), uid)
+		require.Equal(t, want, enforce.OwnerOf(uid, list), uid)
 	}
 }

@@ -96,8 +96,8 @@ func (k *Kernel) FreeSocketNode(last uint32) uint32 {
 
 // hasSocketNodes is asked with k.mu held.
 func (k *Kernel) hasSocketNodes() bool {
-	for id, n := range k.nodes {
-		if id >= enforce.FirstSocketNode && n.Kind == bpf.KindSocket {
+	for _, n := range k.nodes {
+		if n.Kind == bpf.KindSocket {
 			return true
 		}
 	}

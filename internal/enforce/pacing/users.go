@@ -30,10 +30,5 @@ func (k *Kernel) SetSubordinates(list []enforce.Subordinates) error {
 func (k *Kernel) CountsAs(uid uint32) uint32 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, r := range k.ranges {
-		if r.First <= uid && uid <= r.Last {
-			return r.Owner
-		}
-	}
-	return uid
+	return enforce.OwnerOf(uid, k.ranges)
 }

@@ -6,13 +6,13 @@ import (
 	"math"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
 )
 
 // What waits of a socket is what its send buffer holds: two seconds at 64 KB/s. So
@@ -106,7 +106,7 @@ func (s *sender) bufferFor(r *bpf.BufferRecord, among sharers) uint32 {
 	return uint32(want)
 }
 
-// differs says whether a socket's buffer is worth being changed.
+// bufferDiffers says whether a socket's buffer is worth being changed.
 func bufferDiffers(r *bpf.BufferRecord, want uint32) bool {
 	switch {
 	case r.OwnBytes == 0: // it need not wait in what is larger
@@ -275,12 +275,11 @@ func eachSocket(tgid uint32, visit func(fd int, inode uint64) bool) {
 	names, _ := d.Readdirnames(-1) // what can be read
 	for _, name := range names {
 		to, err := os.Readlink(dir + "/" + name)
-		if err != nil || !strings.HasPrefix(to, "socket:[") {
+		if err != nil {
 			continue
 		}
 		fd, _ := strconv.Atoi(name)
-		inode, err := strconv.ParseUint(strings.Trim(to[len("socket:"):], "[]"), 10, 64)
-		if err == nil && !visit(fd, inode) {
+		if inode, ok := enforce.SocketInode(to); ok && !visit(fd, inode) {
 			return
 		}
 	}

@@ -1,0 +1,24 @@
+package enforce
+
+import "slices"
+
+// Subordinates are user ids that were given to a user for namespaces of their own:
+// they count as that user.
+type Subordinates struct{ First, Last, Owner uint32 }
+
+// OwnerOf says whose a user id is, by sorted ranges.
+func OwnerOf(uid uint32, list []Subordinates) uint32 {
+	i, found := slices.BinarySearchFunc(list, uid, func(r Subordinates, uid uint32) int {
+		switch {
+		case r.Last < uid:
+			return -1
+		case r.First > uid:
+			return 1
+		}
+		return 0
+	})
+	if found {
+		return list[i].Owner
+	}
+	return uid
+}
