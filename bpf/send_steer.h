@@ -351,7 +351,8 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
 		.empty = 1,
 		.apart = NN_CHILD_DATAGRAMS,
 	};
-	struct nn_send_hop at;
+	struct nn_send_hop at =
+		{}; /* Linux 5.15 has it written before a call */
 	struct nn_outflow *f;
 	struct nn_node *n;
 	struct nn_lane *l;

@@ -3,6 +3,7 @@ package shaping
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -57,7 +58,9 @@ func options() pacing.Options {
 func opened(t *testing.T) *Kernel {
 	t.Helper()
 	testutil.RequireRoot(t)
-	k, err := Open(options())
+	o := options()
+	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	k, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,11 +34,15 @@ func metaPackage(series string) string {
 	return "linux-image-" + series + "-amd64"
 }
 
-// FetchKernel returns a kernel. want is a series of Debian's ("6.1", "6.12") or
-// the path of a package file (.deb). The package is downloaded with apt-get,
-// without being installed, and kept in a folder below cache; a copy that is
-// there already is used without asking apt.
+// FetchKernel returns a kernel. want is a series of Debian's ("6.1", "6.12"),
+// the path of a package file (.deb), or that of a bootable image that has all
+// it needs built in. A package is downloaded with apt-get, without being
+// installed, and kept in a folder below cache; a copy that is there already is
+// used without asking apt.
 func FetchKernel(ctx context.Context, want, cache string) (*Kernel, error) {
+	if strings.Contains(want, "/") && !strings.HasSuffix(want, ".deb") {
+		return ownKernel(want)
+	}
 	folder := filepath.Join(cache, strings.TrimSuffix(filepath.Base(want), ".deb"))
 	if k, err := openKernel(folder); err == nil {
 		return k, nil
@@ -74,6 +78,14 @@ func FetchKernel(ctx context.Context, want, cache string) (*Kernel, error) {
 		return nil, fmt.Errorf("keep kernel: %w", err)
 	}
 	return openKernel(folder)
+}
+
+// ownKernel is an image that somebody built, without modules.
+func ownKernel(image string) (*Kernel, error) {
+	if _, err := os.Stat(image); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoKernel, err)
+	}
+	return &Kernel{Package: filepath.Base(image), Image: image}, nil
 }
 
 func openKernel(folder string) (*Kernel, error) {

@@ -43,7 +43,8 @@ type Config struct {
 	// Fetch are guest files to bring back into Result.Files.
 	Fetch []string
 
-	// Kernel is a series of Debian's ("6.1", "6.12") or a package file (.deb);
+	// Kernel is a series of Debian's ("6.1", "6.12"), a package file (.deb), or
+	// the path, with a slash, of a bootable image that needs no modules;
 	// $NETNICE_VM_KERNEL, else DefaultKernel, by default.
 	Kernel string
 	// Modules are kernel modules to load besides DefaultModules.

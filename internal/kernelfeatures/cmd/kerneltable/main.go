@@ -52,6 +52,7 @@ type row struct{ Name, Title, Since string }
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("kerneltable", flag.ContinueOnError)
 	probe := flags.Bool("probe", false, "print what this kernel offers, as JSON, and end")
+	also := flags.String("also", "", "probe a bootable image `file`, built from source, too")
 	write := flags.Bool("w", false, "write the file instead of printing the table")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -60,10 +61,17 @@ func run(ctx context.Context, args []string) error {
 		return json.NewEncoder(os.Stdout).Encode(look(ctx))
 	}
 	columns := []column{}
-	for _, series := range []string{"6.1", "6.12"} {
-		c, err := guest(ctx, series)
+	for _, kernel := range []string{*also, "6.1", "6.12"} {
+		if kernel == "" {
+			continue
+		}
+		c, err := guest(ctx, kernel)
 		if err != nil {
 			return err
+		}
+		c.Title = "Debian 12, emulated"
+		if kernel == *also {
+			c.Title = "built from source, emulated"
 		}
 		columns = append(columns, c)
 	}
@@ -114,23 +122,22 @@ func lastPart(err error) string {
 	return text[strings.LastIndex(text, ": ")+1:][1:]
 }
 
-// guest probes one of Debian's kernels by running this same program in it.
-func guest(ctx context.Context, series string) (column, error) {
+// guest probes another kernel by running this same program in it.
+func guest(ctx context.Context, kernel string) (column, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return column{}, fmt.Errorf("find own program: %w", err)
 	}
 	res, err := vm.Run(ctx, vm.Config{
-		Kernel: series, Program: self, Args: []string{"-probe"}, Name: path.Base(os.Args[0]), Stderr: os.Stderr,
+		Kernel: kernel, Program: self, Args: []string{"-probe"}, Name: path.Base(os.Args[0]), Stderr: os.Stderr,
 	})
 	if err != nil {
 		return column{}, err
 	}
 	c := column{}
 	if err := json.NewDecoder(bytes.NewReader(res.Stdout)).Decode(&c); err != nil {
-		return c, fmt.Errorf("read what Linux %s offers: %w", series, err)
+		return c, fmt.Errorf("read what Linux %s offers: %w", kernel, err)
 	}
-	c.Title = "Debian 12, emulated"
 	return c, nil
 }
 

@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string) int {
 	c := vm.Config{Stdout: os.Stdout, Stderr: os.Stderr}
 	var files, programs, env, modules, fetch list
 	flags := flag.NewFlagSet("vmrun", flag.ContinueOnError)
-	flags.StringVar(&c.Kernel, "kernel", "", "Debian's kernel series (6.1, 6.12) or a .deb `file` (default 6.1, or $NETNICE_VM_KERNEL)")
+	flags.StringVar(&c.Kernel, "kernel", "", "Debian's kernel series (6.1, 6.12) or a .deb or image `file` (default 6.1, or $NETNICE_VM_KERNEL)")
 	flags.StringVar(&c.Append, "append", "", "add to the kernel's command line")
 	flags.StringVar(&c.Cgroup, "cgroup", "", "cgroup `layout`: v2, hybrid, v1, none (default v2)")
 	flags.BoolVar(&c.NoBPFFS, "no-bpffs", false, "leave /sys/fs/bpf unmounted")
