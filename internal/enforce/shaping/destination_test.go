@@ -85,7 +85,10 @@ func TestDestinations(t *testing.T) {
 	far := elsewhere(t)
 	k := opened(t)
 	defer func() { must(t, k.Down()) }()
-	const limit = 2e6
+	limit, least, most, above := 2e6, 0.95, 1.02, 3.0
+	if os.Getenv("NETNICE_VM") != "" {
+		limit, least, above = 5e5, 0.6, 2 // emulated machines are slow
+	}
 	for _, one := range []struct {
 		name, address, prefix string
 		dir                   enforce.Direction
@@ -109,7 +112,7 @@ func TestDestinations(t *testing.T) {
 				rule, use.Scope = rule|enforce.RuleEverybody, 0
 			}
 			use.Rule = rule
-			must(t, k.SetNode(toward(8, one.dir, limit)))
+			must(t, k.SetNode(toward(8, one.dir, uint64(limit))))
 			must(t, k.SetDestinations(enforce.Destinations{
 				Prefixes: []enforce.DestinationPrefix{named(rule, one.prefix, port, port)},
 				Uses:     []enforce.DestinationUse{use},
@@ -130,24 +133,24 @@ func TestDestinations(t *testing.T) {
 			got := (counted() - bytes) / span
 			fresh, free2 := float64(after.Load()-newer)/span, float64(other.Load()-beside)/span
 			t.Logf("%.3f of the limit, of this the new connection %.3f, beside it %.1f MB/s", got/limit, fresh/limit, free2/1e6)
-			if got < limit*(1-tolerance(0.05)) || got > limit*(1+tolerance(0.02)) {
+			if got < limit*least || got > limit*most {
 				t.Errorf("%.0f bytes/s, want %.0f", got, limit)
 			}
-			least := limit / 5
+			part := limit / 10
 			if receives {
-				least = limit / 100 // what was under way to the other comes first
+				part = limit / 100 // what was under way to the other comes first
 			}
-			if fresh < least || fresh > limit {
+			if fresh < part || fresh > limit {
 				t.Errorf("the new connection has %.0f bytes/s", fresh)
 			}
-			if free2 < 3*limit {
+			if free2 < above*limit {
 				t.Errorf("to elsewhere only %.0f bytes/s", free2)
 			}
 			must(t, k.SetDestinations(enforce.Destinations{}))
 			must(t, k.RemoveNode(8))
 			must(t, k.RemoveNode(9))
 			k.Drain()
-			if again := rate(before, time.Second); again < 2*limit {
+			if again := rate(before, time.Second); again < 1.5*limit {
 				t.Errorf("%.0f bytes/s after the rule has gone", again)
 			}
 		})
