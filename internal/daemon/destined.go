@@ -49,7 +49,9 @@ func (r destinedRule) owner() enforce.Owner {
 
 // learnDestinations reads what the rules in force say. The caller holds d.rules.mu.
 func (d *Daemon) learnDestinations(now time.Time) {
-	next := destined{known: true, rules: map[uint32]destinedRule{}, numbers: map[bookKey]uint32{}}
+	// Files that were wrong from the start say nothing. A user whose file is so loses what
+	// it said before: nobody else waits for that.
+	next := destined{known: d.rules.system.set != nil, rules: map[uint32]destinedRule{}, numbers: map[bookKey]uint32{}}
 	add := func(book uint32, b *book) {
 		if b.set == nil {
 			return
@@ -252,12 +254,42 @@ func destinedSubject(r destinedRule, key uint64, scope *node) identity.Resolved 
 		Subject: api.Subject{Kind: api.KindRule, ID: r.Name}, Kind: enforce.KindDestination, Key: key,
 		Name: strings.Join(r.Connections(), ", "),
 	}
+	whose := ""
 	if r.owner() == enforce.OwnerUser {
 		res.UID = r.book
+		whose = " of user:" + identity.UserName(r.book)
 	}
 	if scope != nil {
 		res.UID = scope.res.UID
-		res.Name = fmt.Sprintf("%s of %s", res.Name, scope.res.Subject)
+		whose = fmt.Sprintf(" of %s", scope.res.Subject)
 	}
+	res.Name += whose
 	return res
+}
+
+// concerns reports whether the node of a rule for a part of the traffic is for what the
+// processes of a tree do.
+func (n *node) concerns(tree *node) bool {
+	if n.ruled.Destined == 0 || uint32(n.res.Key) != 0 && uint32(n.res.Key) != tree.id {
+		return false
+	}
+	for owner, w := range n.ruled.Owners {
+		for _, from := range w.Rules {
+			if slices.ContainsFunc(tree.ruled.Owners[owner].To, func(o origin) bool { return o.Key == from.Key }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// concernsUser reports whether it is for what all processes of a user do.
+func (n *node) concernsUser(uid uint32) bool {
+	return n.ruled.Destined&enforce.RuleEverybody != 0 && (n.own() && n.userUID == uid || !n.own())
+}
+
+// marks reports whether a node is there for others only: it tells whose connections are
+// meant.
+func (n *node) marks() bool {
+	return n.destined() && len(n.limits()) == 0 && n.holding().weight() == defaultWeight
 }
