@@ -158,11 +158,13 @@ func (d *Daemon) wantedDestinations() (map[uint64]*wanted, []enforce.Destination
 	return list, free
 }
 
-// settleDestinations is followDestinations for who does not hold d.mu.
-func (d *Daemon) settleDestinations() {
+// settleDestinations does so after rules were applied to a process, if it is concerned.
+func (d *Daemon) settleDestinations(m matched) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.followDestinations()
+	if len(d.destined.rules) > 0 || len(m[enforce.OwnerAdmin].destined)+len(m[enforce.OwnerUser].destined) > 0 {
+		d.followDestinations()
+	}
 }
 
 // destined reports whether a rule for a part of the traffic matches the processes of a

@@ -68,7 +68,7 @@ func (d *Daemon) executed(ctx context.Context, e enforce.Exec) {
 	}
 	d.tellMatched(res, p.facts.Exe, m)
 	if d.applyRules(res, p.all(), m, d.now()) != nil {
-		d.settleDestinations()
+		d.settleDestinations(m)
 		d.log.Debug("rules applied", "pid", e.PID, "program", p.facts.Exe, "after_exec", time.Duration(identity.SinceNS(e.TimeNS)))
 	}
 }

@@ -5,7 +5,7 @@ import "net/netip"
 // Destinations say which nodes of KindDestination hold for a connection, by its peer's
 // address and the service's port: of each book the first rule that matches.
 type Destinations struct {
-	Prefixes []DestinationPrefix
+	Prefixes []DestinationPrefix // not changed any more by who gives them: the same list is the same
 	Uses     []DestinationUse
 }
 

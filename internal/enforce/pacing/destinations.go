@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 
 	"github.com/cilium/ebpf"
 
@@ -19,6 +20,8 @@ import (
 type destinations struct {
 	prefixes map[bpf.DestinationKey]bpf.Destination
 	uses     map[bpf.DestinationUse]bpf.Hop
+	from     []enforce.DestinationPrefix // that prefixes were made of, nil = of what was in the map
+	user     bool                        // some are a user's
 }
 
 const bookBits = 32
@@ -31,27 +34,53 @@ func destinationKey(book uint32, prefix netip.Prefix) bpf.DestinationKey {
 	return bpf.DestinationKey{Prefixlen: uint32(bookBits + bits), Book: book, Addr: prefix.Masked().Addr().As16()}
 }
 
-// everybody reports whether a rule holds without a tree of processes, and whether one
-// of a user's does.
-func (d destinations) everybody() (some, user bool) {
+// everybody reports whether a rule holds without a tree of processes.
+func (d destinations) everybody() bool {
 	for use := range d.uses {
-		some = some || use.Rule&bpf.RuleEverybody != 0
-	}
-	if some {
-		for key := range d.prefixes {
-			user = user || key.Book != bpf.BookAdmin
+		if use.Rule&bpf.RuleEverybody != 0 {
+			return true
 		}
 	}
-	return some, user
+	return false
+}
+
+// with makes of prefixes what the map is to hold; the same list is looked at once.
+func (d destinations) with(list []enforce.DestinationPrefix) (destinations, error) {
+	next := destinations{prefixes: d.prefixes, uses: map[bpf.DestinationUse]bpf.Hop{}, from: list, user: d.user}
+	if len(list) > 0 && len(list) == len(d.from) && &list[0] == &d.from[0] {
+		return next, nil
+	}
+	next.prefixes, next.user = make(map[bpf.DestinationKey]bpf.Destination, len(list)), false
+	for _, p := range list {
+		if len(p.Rules) > enforce.MostDestinationRules {
+			return next, fmt.Errorf("%d rules are for %v: there may be %d", len(p.Rules), p.Prefix, enforce.MostDestinationRules)
+		}
+		var value bpf.Destination
+		for i, r := range p.Rules {
+			value.Entries[i] = bpf.DestinationEntry{Rule: r.Rule, PortFrom: r.PortFrom, PortTo: r.PortTo}
+		}
+		next.prefixes[destinationKey(p.Book, p.Prefix)] = value
+		next.user = next.user || p.Book != bpf.BookAdmin
+	}
+	if maps.Equal(next.prefixes, d.prefixes) {
+		next.prefixes = d.prefixes
+	}
+	return next, nil
+}
+
+// same reports whether two have the same map of prefixes, not only equal ones.
+func (d destinations) same(o destinations) bool {
+	return reflect.ValueOf(d.prefixes).Pointer() == reflect.ValueOf(o.prefixes).Pointer()
 }
 
 func (k *Kernel) readDestinations() error {
-	k.to = destinations{map[bpf.DestinationKey]bpf.Destination{}, map[bpf.DestinationUse]bpf.Hop{}}
+	k.to = destinations{prefixes: map[bpf.DestinationKey]bpf.Destination{}, uses: map[bpf.DestinationUse]bpf.Hop{}}
 	var key bpf.DestinationKey
 	var d bpf.Destination
 	it := k.obj.Destinations.Iterate()
 	for it.Next(&key, &d) {
 		k.to.prefixes[key] = d
+		k.to.user = k.to.user || key.Book != bpf.BookAdmin
 	}
 	if err := it.Err(); err != nil {
 		return fmt.Errorf("read the destinations: %w", err)
@@ -72,22 +101,16 @@ func (k *Kernel) readDestinations() error {
 func (k *Kernel) SetDestinations(d enforce.Destinations) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	next := destinations{map[bpf.DestinationKey]bpf.Destination{}, map[bpf.DestinationUse]bpf.Hop{}}
-	for _, p := range d.Prefixes {
-		if len(p.Rules) > enforce.MostDestinationRules {
-			return fmt.Errorf("%d rules are for %v: there may be %d", len(p.Rules), p.Prefix, enforce.MostDestinationRules)
-		}
-		var value bpf.Destination
-		for i, r := range p.Rules {
-			value.Entries[i] = bpf.DestinationEntry{Rule: r.Rule, PortFrom: r.PortFrom, PortTo: r.PortTo}
-		}
-		next.prefixes[destinationKey(p.Book, p.Prefix)] = value
+	next, err := k.to.with(d.Prefixes)
+	if err != nil {
+		return err
 	}
 	for _, u := range d.Uses {
 		hop := bpf.Hop{Node: u.Node, Generation: k.nodes[u.Node].Generation}
 		next.uses[bpf.DestinationUse{Rule: u.Rule, Scope: u.Scope}] = hop
 	}
-	if maps.Equal(next.prefixes, k.to.prefixes) && maps.Equal(next.uses, k.to.uses) {
+	if next.same(k.to) && maps.Equal(next.uses, k.to.uses) {
+		k.to.from = next.from
 		return nil
 	}
 	return k.putDestinations(next)
@@ -102,7 +125,7 @@ func (k *Kernel) putDestinations(next destinations) error {
 		}
 	}
 	scopes := map[uint32]bool{}
-	all := !maps.Equal(next.prefixes, k.to.prefixes)
+	all := !next.same(k.to)
 	was := k.to
 	k.to = next
 	var errs []error
@@ -116,15 +139,8 @@ func (k *Kernel) putDestinations(next destinations) error {
 			errs = append(errs, k.obj.DestinationUses.Put(use, hop))
 		}
 	}
-	for key, d := range next.prefixes {
-		if old, ok := was.prefixes[key]; !ok || old != d {
-			errs = append(errs, k.obj.Destinations.Put(key, &d))
-		}
-	}
-	for key := range was.prefixes {
-		if _, ok := next.prefixes[key]; !ok {
-			errs = append(errs, gone(k.obj.Destinations.Delete(key)))
-		}
+	if all {
+		errs = append(errs, k.putPrefixes(next, was))
 	}
 	for use := range was.uses {
 		if _, ok := next.uses[use]; !ok {
@@ -147,6 +163,21 @@ func (k *Kernel) putDestinations(next destinations) error {
 	return nil
 }
 
+func (k *Kernel) putPrefixes(next, was destinations) error {
+	var errs []error
+	for key, d := range next.prefixes {
+		if old, ok := was.prefixes[key]; !ok || old != d {
+			errs = append(errs, k.obj.Destinations.Put(key, &d))
+		}
+	}
+	for key := range was.prefixes {
+		if _, ok := next.prefixes[key]; !ok {
+			errs = append(errs, gone(k.obj.Destinations.Delete(key)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // destined makes what is open obey: everybody's sockets, or those of some trees.
 func (k *Kernel) destined(all bool, scopes map[uint32]bool) error {
 	members := []uint32{}
@@ -166,8 +197,7 @@ func (k *Kernel) destined(all bool, scopes map[uint32]bool) error {
 	if err := k.obj.AdoptFiles(members); err != nil {
 		return err
 	}
-	everybody, _ := k.to.everybody()
-	return k.adoptConnections(everybody && all)
+	return k.adoptConnections(all && k.to.everybody())
 }
 
 // removeDestination lifts a node that SetDestinations does not name any more.

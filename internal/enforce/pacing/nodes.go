@@ -255,9 +255,9 @@ func (k *Kernel) writePolicy() error {
 	if len(k.to.uses) > 0 {
 		p.Destinations |= bpf.DestinationsAny
 	}
-	if some, user := k.to.everybody(); some {
+	if k.to.everybody() {
 		p.Kinds |= 1 << bpf.KindDestination
-		if user { // whose a process is counts
+		if k.to.user { // whose a process is counts
 			p.Kinds |= 1 << bpf.KindUser
 		}
 	}
