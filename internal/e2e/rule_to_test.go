@@ -179,13 +179,13 @@ up = "2MB/s"
 	r := newRuledTo(t, "")
 	x := r.ends(r.A, spare+40, "connect "+far4+" 5001 send", "connect "+far6+" 5002 send",
 		fmt.Sprintf("connect %s 5003 send", r.B4), fmt.Sprintf("connect %s 5004 send", r.B4), "connect "+far4+" 5005 send")
-	r.free("without rules", testutil.Now(), 10e6, 5001, 5002)
+	r.free("without rules", testutil.Now(), 6e6, 5001, 5002)
 	r.write(rules)
 	at := r.must("rules", "reload")
 	r.holds("an address, over IPv4 and IPv6", at, 1e6, 5001, 5002)
 	r.holds("a port", at, 2e6, 5003)
-	r.free("to elsewhere", at, 10e6, 5004)
-	r.free("another port there", at, 10e6, 5005)
+	r.free("to elsewhere", at, 6e6, 5004)
+	r.free("another port there", at, 6e6, 5005)
 	x.tell("connect " + far4 + " 5001 send")
 	x.read("ready")
 	r.holds("a new connection, too", testutil.Now(), 1e6, 5001, 5002)
@@ -205,7 +205,7 @@ up = "2MB/s"
 	r.d = r.daemon()
 	r.holds("taken over", testutil.Now(), 3e6, 5001, 5002)
 	r.write("")
-	r.free("the rules have gone", r.must("rules", "reload"), 10e6, 5001, 5003)
+	r.free("the rules have gone", r.must("rules", "reload"), 6e6, 5001, 5003)
 	if n := len(r.nodes()); n != 0 {
 		t.Errorf("%d limits stand without rules", n)
 	}
@@ -283,7 +283,7 @@ func TestRuleToOfTwoOwners(t *testing.T) {
 	r.ends(r.A, h.mallory, "connect 10.98.0.67 5001 send", fmt.Sprintf("connect %s 5002 send", r.B4))
 	r.ends(r.A, spare+42, "connect 10.98.0.67 5003 send")
 	r.holds("everybody's", testutil.Now(), 1e6, 5001, 5003)
-	r.free("to elsewhere", testutil.Now(), 10e6, 5002)
+	r.free("to elsewhere", testutil.Now(), 6e6, 5002)
 
 	file := filepath.Join(h.home, ".config/netnice/netnice.toml")
 	write := func(rate string) {
