@@ -27,8 +27,11 @@ type RuleOrigin struct {
 // Rule is one rule that the daemon follows.
 type Rule struct {
 	RuleOrigin
-	Owner            string   `json:"owner"`      // "admin", or the user whose own file it is in
-	Conditions       []string `json:"conditions"` // all must hold: "program scp", "user bob or eve"
+	Owner      string   `json:"owner"`      // "admin", or the user whose own file it is in
+	Conditions []string `json:"conditions"` // all must hold: "program scp", "user bob or eve"
+	// Connections are those of the conditions that are on connections, for which alone the
+	// rule holds then: "to 10.0.0.0/8", "port 443".
+	Connections      []string `json:"connections,omitempty"`
 	UpBytesPerSec    *uint64  `json:"up_bytes_per_sec,omitempty"`
 	DownBytesPerSec  *uint64  `json:"down_bytes_per_sec,omitempty"`
 	TotalBytesPerSec *uint64  `json:"total_bytes_per_sec,omitempty"`
@@ -53,7 +56,8 @@ type RuleList struct {
 type RuleVerdict struct {
 	Rule
 	Matches bool `json:"matches"`
-	// Holds: it matches, and no rule before it is in its way.
+	// Holds: it matches, and no rule before it is in its way. For a connection the first
+	// holds of those with Connections.
 	Holds bool `json:"holds"`
 	// Differs is the first condition that does not hold.
 	Differs string `json:"differs,omitempty"`

@@ -180,11 +180,13 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 			return;
 	}
 	n = nn_path_make(p, t, &w, &path);
-	if (!s && !n)
+	if (!s && !n && !(p->kinds & 1 << NN_NODE_DESTINATION))
 		return;
 	s = nn_socket_give(sk, s, &w, &path);
 	if (!s)
 		return;
+	if (p->destinations)
+		nn_peer_found(s, sk);
 	s->flags &= ~NN_SOCK_SUBFLOWS;
 	nn_port_of(s, sk->__sk_common.skc_num);
 }
@@ -240,6 +242,7 @@ static __always_inline struct nn_socket *nn_subflow_adopt(struct tcp_sock *tp,
 		return NULL;
 	}
 	nn_subflow_assign(s, from);
+	nn_peer_found(s, (struct sock *)tp);
 	from->flags |= NN_SOCK_SUBFLOWS;
 	from->flags &= ~NN_SOCK_CHANGED;
 	return s;
@@ -289,11 +292,14 @@ static __noinline struct nn_socket *nn_adopt_nobodys(struct tcp_sock *tp)
 	if (!p)
 		return NULL;
 	nobody.epoch = p->epoch;
-	nn_hop_add(&path, 0, p->host_node);
+	if (p->kinds & 1 << NN_NODE_HOST)
+		nn_hop_add(&path, 0, p->host_node);
 	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0,
 			       BPF_SK_STORAGE_GET_F_CREATE);
-	if (s)
-		nn_socket_assign(s, &nobody, &path);
+	if (!s)
+		return NULL;
+	nn_socket_assign(s, &nobody, &path);
+	nn_peer_found(s, (struct sock *)tp);
 	return s;
 }
 
@@ -322,7 +328,8 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0, 0);
 	if (bpf_core_field_exists(tp->is_mptcp) && tp->is_mptcp)
 		s = nn_subflow_adopt(tp, s);
-	if (!s && p->kinds & 1 << NN_NODE_HOST)
+	if ((!s || (!s->tgid && s->epoch != p->epoch)) &&
+	    p->kinds & (1 << NN_NODE_HOST | 1 << NN_NODE_DESTINATION))
 		s = nn_adopt_nobodys(tp);
 	if (!s)
 		return;

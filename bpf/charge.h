@@ -319,8 +319,9 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 			if (rate)
 				nn_hop_charge(x, index, d, rate, burst);
 		}
-		if (n->kind == NN_NODE_SOCKET)
-			continue; /* it is its program's part of all else */
+		/* they are their program's part of all else */
+		if (n->kind == NN_NODE_SOCKET || n->kind == NN_NODE_DESTINATION)
+			continue;
 		x->child = nn_child_node(index, n->generation);
 		x->weight = n->weight;
 	}

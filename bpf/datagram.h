@@ -56,6 +56,35 @@ static __always_inline void nn_datagram_wanted(struct nn_socket *s, __u64 bytes)
 		s->largest_bytes = bytes;
 }
 
+/* A program says to whom a UDP socket sends from now on, or now. */
+static __always_inline void nn_datagrams_to(struct bpf_sock_addr *ctx,
+					    const __u32 *peer)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct nn_socket *s;
+
+	if (!sk || ctx->protocol != IPPROTO_UDP)
+		return;
+	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	if (s && nn_peer_called(s, peer, bpf_ntohs(ctx->user_port)))
+		nn_port_of(s, sk->src_port);
+}
+
+static __always_inline void nn_datagrams_to4(struct bpf_sock_addr *ctx)
+{
+	__u32 peer[4] = {0, 0, bpf_htonl(0xffff), ctx->user_ip4};
+
+	nn_datagrams_to(ctx, peer);
+}
+
+static __always_inline void nn_datagrams_to6(struct bpf_sock_addr *ctx)
+{
+	__u32 peer[4] = {ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2],
+			 ctx->user_ip6[3]};
+
+	nn_datagrams_to(ctx, peer);
+}
+
 /* Where the hook at a socket's creation may not look at tasks. */
 #define NN_DATAGRAM_FENTRY(function)                                           \
 	SEC("fentry/" #function)                                               \

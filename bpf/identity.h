@@ -10,7 +10,7 @@
 #ifndef NETNICE_IDENTITY_H
 #define NETNICE_IDENTITY_H
 
-#include "path.h"
+#include "destination.h"
 #include "ports.h"
 
 /* Whether the path still holds for its user; what no node depends on is not
@@ -39,15 +39,17 @@ static __always_inline void nn_socket_assign(struct nn_socket *s,
 	s->tgid = w->tgid;
 	s->uid = w->uid;
 	s->epoch = w->epoch;
+	s->to[NN_OWNER_ADMIN].node = s->to[NN_OWNER_USER].node = 0;
 	/* of too many the socket's own does not hold */
 	if (s->own.node && !path->hops[NN_PATH_MAX - 1].node) {
 		s->path[0] = s->own;
 		for (__u32 i = 1; i < NN_PATH_MAX; i++)
 			s->path[i] = path->hops[i - 1];
-		return;
+	} else {
+		for (__u32 i = 0; i < NN_PATH_MAX; i++)
+			s->path[i] = path->hops[i];
 	}
-	for (__u32 i = 0; i < NN_PATH_MAX; i++)
-		s->path[i] = path->hops[i];
+	nn_destined(s);
 }
 
 /* The lower of two ceilings; 0 = none. */
@@ -98,8 +100,10 @@ static __always_inline void nn_subflow_assign(struct nn_socket *s,
 	s->tgid = from->tgid;
 	s->uid = from->uid;
 	s->epoch = from->epoch;
+	s->to[NN_OWNER_ADMIN].node = s->to[NN_OWNER_USER].node = 0;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++)
 		s->path[i] = from->path[i];
+	nn_destined(s); /* each has its own peer */
 	s->rate_bytes_per_sec = from->rate_bytes_per_sec;
 	s->receive_bytes_per_sec = from->receive_bytes_per_sec;
 	s->flags |= NN_SOCK_SUBFLOW;
@@ -174,10 +178,12 @@ static __always_inline struct nn_socket *nn_socket_reassign(struct sock *sk,
 {
 	struct nn_path path = {};
 	struct nn_who w = {};
-	__u32 n = nn_path_of_caller(&w, &path);
 
+	nn_path_of_caller(&w, &path);
 	s = nn_socket_give(sk, s, &w, &path);
-	if (s && n) {
+	if (s && p->destinations)
+		nn_peer_found(s, sk);
+	if (s && s->path[0].node) {
 		nn_port_limited(sk->__sk_common.skc_num);
 		nn_cover_ask(p, s, nn_sock_cgroup(sk));
 	}
@@ -242,7 +248,11 @@ static __always_inline void nn_socket_made(void *sk)
 	struct nn_who w = {};
 	struct nn_socket *s;
 
-	if (!nn_kinds(p) || !nn_path_of_caller(&w, &path))
+	if (!nn_kinds(p))
+		return;
+	/* It may get a peer that a rule for everybody is for. */
+	if (!nn_path_of_caller(&w, &path) &&
+	    !(nn_kinds(p) & 1 << NN_NODE_DESTINATION))
 		return;
 	s = nn_socket_give(sk, NULL, &w, &path);
 	if (s)

@@ -28,6 +28,7 @@
 #define TCP_NODELAY	   1
 #define TCP_WINDOW_CLAMP   10
 #define SOCK_STREAM	   1
+#define SOCK_BINDPORT_LOCK 8
 #define LOOPBACK_IFINDEX   1
 #define TCP_SYN_SENT	   2
 #define TCP_ESTABLISHED	   1
@@ -199,6 +200,7 @@ struct sock {
 	int sk_wmem_queued;
 	struct socket *sk_socket;
 	struct socket_wq *sk_wq;
+	__u8 sk_userlocks : 4;
 	__u16 sk_type;
 	__u16 sk_protocol;
 	unsigned long sk_pacing_rate;
@@ -216,8 +218,13 @@ struct udp_sock {
 	void *encap_rcv;
 } __core;
 
+struct inet_bind_bucket {
+	signed char fastreuse;
+} __core;
+
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
+	struct inet_bind_bucket *icsk_bind_hash;
 	__u16 icsk_ext_hdr_len;
 } __core;
 

@@ -86,6 +86,26 @@ struct {
 	__type(value, struct nn_hop);
 } socket_nodes SEC(".maps");
 
+/* Rules by the peer's address, written by the user side: see destination.h. A
+ * prefix takes some 200 bytes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_DESTINATIONS);
+	__type(key, struct nn_destination_key);
+	__type(value, struct nn_destination);
+} destinations SEC(".maps");
+
+/* The nodes of those rules, node 0 for one that limits nothing. The user side
+ * writes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_DESTINATION_USES);
+	__type(key, struct nn_destination_use);
+	__type(value, struct nn_hop);
+} destination_uses SEC(".maps");
+
 /* Sorted, none overlap; the policy says how many there are. Written by the user
  * side, from /etc/subuid: those of 4096 users, 64 KB. */
 struct {

@@ -14,6 +14,7 @@ char LICENSE[] SEC("license")
 enum nn_node_kind *nn_keep_kind __attribute__((unused));
 enum nn_node_flags *nn_keep_node_flags __attribute__((unused));
 enum nn_socket_flags *nn_keep_socket_flags __attribute__((unused));
+enum nn_destinations_flags *nn_keep_destinations __attribute__((unused));
 enum nn_direction *nn_keep_direction __attribute__((unused));
 enum nn_owner *nn_keep_owner __attribute__((unused));
 enum nn_fault *nn_keep_fault __attribute__((unused));
@@ -33,6 +34,9 @@ SEC("sockops")
 int nn_sockops(struct bpf_sock_ops *ctx)
 {
 	switch (ctx->op) {
+	case BPF_SOCK_OPS_TCP_CONNECT_CB:
+		nn_connecting(ctx);
+		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
 		nn_established(ctx);
@@ -142,6 +146,36 @@ int BPF_PROG(nn_fork, struct task_struct *parent, struct task_struct *child)
 {
 	nn_task_forked(parent, child);
 	return 0;
+}
+
+/* --- attached while a rule is for a destination: to whom UDP goes --- */
+
+SEC("cgroup/connect4")
+int nn_connect4(struct bpf_sock_addr *ctx)
+{
+	nn_datagrams_to4(ctx);
+	return 1;
+}
+
+SEC("cgroup/connect6")
+int nn_connect6(struct bpf_sock_addr *ctx)
+{
+	nn_datagrams_to6(ctx);
+	return 1;
+}
+
+SEC("cgroup/sendmsg4")
+int nn_sendmsg4(struct bpf_sock_addr *ctx)
+{
+	nn_datagrams_to4(ctx);
+	return 1;
+}
+
+SEC("cgroup/sendmsg6")
+int nn_sendmsg6(struct bpf_sock_addr *ctx)
+{
+	nn_datagrams_to6(ctx);
+	return 1;
 }
 
 /* --- attached while the daemon follows rules, and not pinned --- */

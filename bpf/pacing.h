@@ -41,7 +41,14 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (!s)
 		s = nn_subflow(sk);
-	if (!s || !nn_socket_limited(s))
+	if (!s)
+		return;
+	if (ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB || !s->peer_known) {
+		nn_peer_connected(
+			s, sk, ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB);
+		nn_port_of(s, sk->src_port);
+	}
+	if (!nn_socket_limited(s))
 		return;
 	/* It is limited by its listener's node until it has its own. */
 	if (s->receive_bytes_per_sec &&
@@ -74,6 +81,22 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 	iw = nn_window_begin(s);
 	if (iw)
 		bpf_setsockopt(ctx, SOL_TCP, TCP_BPF_IW, &iw, sizeof(iw));
+}
+
+/* A program connects a socket: its path may depend on to whom, before the SYN
+ * promises anything. */
+static __always_inline void nn_connecting(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct nn_socket *s;
+
+	if (!sk)
+		return;
+	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	if (!s)
+		return;
+	nn_peer_connected(s, sk, false);
+	nn_port_of(s, sk->src_port);
 }
 
 /* An ACK has come, the congestion control sets a pacing rate next: let it. */

@@ -111,7 +111,8 @@ __noinline int nn_send_hop(const struct nn_socket *s, __u32 hop,
 			at->node = n ? node : 0;
 			break;
 		}
-		if (!n || n->kind == NN_NODE_SOCKET)
+		if (!n || n->kind == NN_NODE_SOCKET ||
+		    n->kind == NN_NODE_DESTINATION)
 			continue;
 		at->child = nn_child_node(node, n->generation);
 		at->weight = n->weight;

@@ -55,9 +55,12 @@ static __always_inline void nn_adopt_datagrams(struct task_struct *t,
 	if (s && s->tgid && s->tgid != w.tgid && s->path[0].node)
 		return;
 	n = nn_path_make(p, t, &w, &path);
-	if (!s && !n)
+	if (!s && !n && !(p->kinds & 1 << NN_NODE_DESTINATION))
 		return;
-	nn_port_of(nn_socket_give(sk, s, &w, &path), sk->__sk_common.skc_num);
+	s = nn_socket_give(sk, s, &w, &path);
+	if (s && p->destinations)
+		nn_peer_found(s, sk);
+	nn_port_of(s, sk->__sk_common.skc_num);
 }
 
 #endif

@@ -22,6 +22,17 @@ static __always_inline bool nn_inbound_limits(const struct nn_hop *path)
 	return false;
 }
 
+/* Whether something that a task receives may be limited. A rule may be for the
+ * destinations that it will have. */
+static __always_inline bool nn_inbound_may(const struct nn_policy *p,
+					   const struct nn_path *path)
+{
+	if (p && p->destinations & NN_DESTINATIONS_DOWN &&
+	    (path->hops[0].node || p->kinds & 1 << NN_NODE_DESTINATION))
+		return true;
+	return nn_inbound_limits(path->hops);
+}
+
 /* Note that something limited is in a namespace, or report it if it is no place
  * yet. */
 static __always_inline void nn_place_found(struct seq_file *seq, __u32 netns,
@@ -48,7 +59,8 @@ static __always_inline void nn_place_of_task(struct seq_file *seq,
 	    (t->pid != t->tgid && t->nsproxy == t->group_leader->nsproxy))
 		return;
 	nn_identify(t, p, &w);
-	if (!nn_path_make(p, t, &w, &path) || !nn_inbound_limits(path.hops))
+	nn_path_make(p, t, &w, &path);
+	if (!nn_inbound_may(p, &path))
 		return;
 	nn_place_found(seq, BPF_CORE_READ(t, nsproxy, net_ns, ns.inum), t->pid);
 }
@@ -82,7 +94,8 @@ static __always_inline void nn_place_ask(void)
 
 	if (bpf_map_lookup_elem(&places, &netns))
 		return;
-	if (!nn_path_of_caller(&w, &path) || !nn_inbound_limits(path.hops))
+	nn_path_of_caller(&w, &path);
+	if (!nn_inbound_may(nn_policy(), &path))
 		return;
 	if (bpf_ringbuf_output(&events, &event, sizeof(event),
 			       BPF_RB_FORCE_WAKEUP))

@@ -18,10 +18,19 @@
  * of its number that tgids and indexes of nodes do not reach. */
 #define NN_CHILD_DATAGRAMS (1ULL << 31)
 /* The class of all that is received below a node; no program has tgid 0. */
-#define NN_CHILD_INFLOW	  (1ULL << 61)
-#define NN_PATH_MAX	  8  /* nodes that may hold for one socket */
-#define NN_TREES_DEEP	  16 /* trees of processes around each other */
-#define NN_SUBORDINATES	  4096
+#define NN_CHILD_INFLOW (1ULL << 61)
+#define NN_PATH_MAX	8  /* nodes that may hold for one socket */
+#define NN_TREES_DEEP	16 /* trees of processes around each other */
+#define NN_SUBORDINATES 4096
+/* Rules for destinations: prefixes of all files, rules of one file for one
+ * prefix, and rules in force for a tree or for everybody. */
+#define NN_DESTINATIONS	       131072
+#define NN_DESTINATION_ENTRIES 16
+#define NN_DESTINATION_USES    65536
+/* The administrator's rules; others are those of the user of that id. */
+#define NN_BOOK_ADMIN (~0U)
+/* Of a rule's number: it is for everybody whom its owner may limit. */
+#define NN_RULE_EVERYBODY (1U << 31)
 #define NN_WEIGHT_DEFAULT 100
 #define NN_WEIGHT_MAX	  10000
 
@@ -207,6 +216,11 @@ struct nn_socket {
 	__u32 window_before; /* window clamp, until it is kept: see socket.h */
 	__u32 window_begin;  /* that we set instead, 0 = none */
 	struct nn_hop own;   /* its own node, also the first of the path */
+	struct nn_hop to[NN_OWNERS]; /* after it: see destination.h */
+	__u8 peer[16];		     /* IPv4 as ::ffff:a.b.c.d */
+	__u16 service_port;	     /* the peer's, or its own if it accepted */
+	__u8 peer_known;
+	__u8 pad[5];
 	__u64 rate_clock_ns;
 	__u32 prepaid_bytes;	   /* charged when they were held */
 	__u32 clamp_segments;	   /* of the congestion window, 0 = none */
@@ -240,6 +254,39 @@ struct nn_policy {
 	__u64 cover;  /* the cgroup that the egress hook is on, 0 = the root */
 	__u32 subordinates; /* entries of the map of that name */
 	__u32 daemon;	    /* 1: one runs, unless it was killed */
+	__u32 destinations; /* enum nn_destinations_flags */
+	__u32 pad;
+};
+
+enum nn_destinations_flags {
+	NN_DESTINATIONS_ANY = 1 << 0,  /* some rule is for a destination */
+	NN_DESTINATIONS_DOWN = 1 << 1, /* and limits what comes in */
+};
+
+/* The longest prefix of a peer's address that a file's rules name. */
+struct nn_destination_key {
+	__u32 prefixlen; /* in bits: 32 for the book, then the address's */
+	__u32 book;
+	__u8 addr[16];
+};
+
+/* A rule that covers all of the prefix. */
+struct nn_destination_entry {
+	__u32 rule; /* 0 = no more */
+	__u16 port_from;
+	__u16 port_to;
+};
+
+/* All rules of the book that cover it, in their order. */
+struct nn_destination {
+	struct nn_destination_entry entries[NN_DESTINATION_ENTRIES];
+};
+
+/* The node of a rule, where it holds: for the trees of processes that it
+ * matches, or for everybody. */
+struct nn_destination_use {
+	__u32 rule;
+	__u32 scope; /* node of the tree, 0 for everybody */
 };
 
 /* User ids that were given to a user, for namespaces: they count as theirs. */

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -210,6 +211,7 @@ func (o *Object) take(c *ebpf.Collection) {
 		NnSockCreate: p["nn_sock_create"], NnEgress: p["nn_egress"],
 		NnSendTp: p["nn_send_tp"], NnSendFentry: p["nn_send_fentry"], NnSendpagesFentry: p["nn_sendpages_fentry"],
 		NnConnectFentry: p["nn_connect_fentry"], NnListenFentry: p["nn_listen_fentry"],
+		NnConnect4: p["nn_connect4"], NnConnect6: p["nn_connect6"], NnSendmsg4: p["nn_sendmsg4"], NnSendmsg6: p["nn_sendmsg6"],
 		NnUdpSendmsg: p["nn_udp_sendmsg"], NnUdpv6Sendmsg: p["nn_udpv6_sendmsg"],
 		NnRawSendmsg: p["nn_raw_sendmsg"], NnRawv6Sendmsg: p["nn_rawv6_sendmsg"],
 		NnPingV4Sendmsg: p["nn_ping_v4_sendmsg"], NnPingV6Sendmsg: p["nn_ping_v6_sendmsg"],
@@ -221,6 +223,7 @@ func (o *Object) take(c *ebpf.Collection) {
 		Nodes: m["nodes"], Clocks: m["clocks"], Classes: m["classes"], Sockets: m["sockets"], Tasks: m["tasks"],
 		Users: m["users"], Cgroups: m["cgroups"], SocketNodes: m["socket_nodes"], Policy: m["policy"], Subordinates: m["subordinates"], Faults: m["faults"], Events: m["events"],
 		PortsSeen: m["ports_seen"], Buffers: m["buffers"], Unknown: m["unknown"], Execs: m["execs"],
+		Destinations: m["destinations"], DestinationUses: m["destination_uses"],
 		Requests: m["requests"], Answers: m["answers"], Asked: m["asked"], Askers: m["askers"],
 	}
 	o.netniceVariables = netniceVariables{
@@ -279,7 +282,7 @@ func (o *Object) DetachButEgress() error {
 
 func (o *Object) detachAll(wanted func(hook) bool) error {
 	var errs []error
-	for _, h := range hooks() {
+	for _, h := range slices.Concat(hooks(), destinationHooks()) {
 		if !wanted(h) {
 			continue
 		}
@@ -310,7 +313,7 @@ func (o *Object) detachAll(wanted func(hook) bool) error {
 // Attached says which hooks this kernel offers and whether each is attached.
 func (o *Object) Attached() map[string]bool {
 	out := map[string]bool{}
-	for _, h := range hooks() {
+	for _, h := range slices.Concat(hooks(), destinationHooks()) {
 		if h.program(&o.netniceObjects) != nil {
 			out[h.name] = o.links[h.name] != nil
 		}
@@ -322,7 +325,7 @@ func (o *Object) Attached() map[string]bool {
 // Purposes says for people what each hook is for.
 func Purposes() map[string]string {
 	out := map[string]string{}
-	for _, h := range hooks() {
+	for _, h := range slices.Concat(hooks(), destinationHooks()) {
 		out[h.name] = h.purpose
 	}
 	out[execHook] = execPurpose
@@ -357,6 +360,7 @@ func (o *Object) Close() error {
 		o.NnSockops, o.NnSetsockopt, o.NnGetsockopt, o.NnSockCreate, o.NnEgress, o.NnSendTp, o.NnSendFentry,
 		o.NnSendpagesFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnExec, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnAdoptFiles,
 		o.NnAdoptConnections, o.NnListSockets, o.NnAssignSockets,
+		o.NnConnect4, o.NnConnect6, o.NnSendmsg4, o.NnSendmsg6,
 		o.NnUdpSendmsg, o.NnUdpv6Sendmsg, o.NnRawSendmsg, o.NnRawv6Sendmsg, o.NnPingV4Sendmsg, o.NnPingV6Sendmsg,
 	} {
 		if p != nil {

@@ -73,6 +73,38 @@ type netniceNnClockKey struct {
 	Direction uint32
 }
 
+type netniceNnDestination struct {
+	_       structs.HostLayout
+	Entries [16]netniceNnDestinationEntry
+}
+
+type netniceNnDestinationEntry struct {
+	_        structs.HostLayout
+	Rule     uint32
+	PortFrom uint16
+	PortTo   uint16
+}
+
+type netniceNnDestinationKey struct {
+	_         structs.HostLayout
+	Prefixlen uint32
+	Book      uint32
+	Addr      [16]uint8
+}
+
+type netniceNnDestinationUse struct {
+	_     structs.HostLayout
+	Rule  uint32
+	Scope uint32
+}
+
+type netniceNnDestinationsFlags uint32
+
+const (
+	netniceNnDestinationsFlagsNN_DESTINATIONS_ANY  netniceNnDestinationsFlags = 1
+	netniceNnDestinationsFlagsNN_DESTINATIONS_DOWN netniceNnDestinationsFlags = 2
+)
+
 type netniceNnDirection uint32
 
 const (
@@ -198,6 +230,8 @@ type netniceNnPolicy struct {
 	Cover        uint64
 	Subordinates uint32
 	Daemon       uint32
+	Destinations uint32
+	Pad          uint32
 }
 
 type netniceNnPortsSeen struct {
@@ -259,6 +293,11 @@ type netniceNnSocket struct {
 	WindowBefore       uint32
 	WindowBegin        uint32
 	Own                netniceNnHop
+	To                 [2]netniceNnHop
+	Peer               [16]uint8
+	ServicePort        uint16
+	PeerKnown          uint8
+	Pad                [5]uint8
 	RateClockNs        uint64
 	PrepaidBytes       uint32
 	ClampSegments      uint32
@@ -369,6 +408,8 @@ const (
 	netniceMapCgroups             = "cgroups"
 	netniceMapClasses             = "classes"
 	netniceMapClocks              = "clocks"
+	netniceMapDestinationUses     = "destination_uses"
+	netniceMapDestinations        = "destinations"
 	netniceMapEvents              = "events"
 	netniceMapExecs               = "execs"
 	netniceMapFaults              = "faults"
@@ -386,6 +427,8 @@ const (
 	netniceProgNnAdoptFiles       = "nn_adopt_files"
 	netniceProgNnAdoptTasks       = "nn_adopt_tasks"
 	netniceProgNnAssignSockets    = "nn_assign_sockets"
+	netniceProgNnConnect4         = "nn_connect4"
+	netniceProgNnConnect6         = "nn_connect6"
 	netniceProgNnConnectFentry    = "nn_connect_fentry"
 	netniceProgNnEgress           = "nn_egress"
 	netniceProgNnExec             = "nn_exec"
@@ -401,6 +444,8 @@ const (
 	netniceProgNnReleaseTasks     = "nn_release_tasks"
 	netniceProgNnSendFentry       = "nn_send_fentry"
 	netniceProgNnSendTp           = "nn_send_tp"
+	netniceProgNnSendmsg4         = "nn_sendmsg4"
+	netniceProgNnSendmsg6         = "nn_sendmsg6"
 	netniceProgNnSendpagesFentry  = "nn_sendpages_fentry"
 	netniceProgNnSetsockopt       = "nn_setsockopt"
 	netniceProgNnSockCreate       = "nn_sock_create"
@@ -414,6 +459,7 @@ const (
 	netniceVarFormerRelease       = "former_release"
 	netniceVarListNode            = "list_node"
 	netniceVarListOthers          = "list_others"
+	netniceVarNnKeepDestinations  = "nn_keep_destinations"
 	netniceVarNnKeepDirection     = "nn_keep_direction"
 	netniceVarNnKeepEgressEvent   = "nn_keep_egress_event"
 	netniceVarNnKeepEvent         = "nn_keep_event"
@@ -481,6 +527,8 @@ type netniceProgramSpecs struct {
 	NnAdoptFiles       *ebpf.ProgramSpec `ebpf:"nn_adopt_files"`
 	NnAdoptTasks       *ebpf.ProgramSpec `ebpf:"nn_adopt_tasks"`
 	NnAssignSockets    *ebpf.ProgramSpec `ebpf:"nn_assign_sockets"`
+	NnConnect4         *ebpf.ProgramSpec `ebpf:"nn_connect4"`
+	NnConnect6         *ebpf.ProgramSpec `ebpf:"nn_connect6"`
 	NnConnectFentry    *ebpf.ProgramSpec `ebpf:"nn_connect_fentry"`
 	NnEgress           *ebpf.ProgramSpec `ebpf:"nn_egress"`
 	NnExec             *ebpf.ProgramSpec `ebpf:"nn_exec"`
@@ -496,6 +544,8 @@ type netniceProgramSpecs struct {
 	NnReleaseTasks     *ebpf.ProgramSpec `ebpf:"nn_release_tasks"`
 	NnSendFentry       *ebpf.ProgramSpec `ebpf:"nn_send_fentry"`
 	NnSendTp           *ebpf.ProgramSpec `ebpf:"nn_send_tp"`
+	NnSendmsg4         *ebpf.ProgramSpec `ebpf:"nn_sendmsg4"`
+	NnSendmsg6         *ebpf.ProgramSpec `ebpf:"nn_sendmsg6"`
 	NnSendpagesFentry  *ebpf.ProgramSpec `ebpf:"nn_sendpages_fentry"`
 	NnSetsockopt       *ebpf.ProgramSpec `ebpf:"nn_setsockopt"`
 	NnSockCreate       *ebpf.ProgramSpec `ebpf:"nn_sock_create"`
@@ -508,26 +558,28 @@ type netniceProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type netniceMapSpecs struct {
-	Answers      *ebpf.MapSpec `ebpf:"answers"`
-	Asked        *ebpf.MapSpec `ebpf:"asked"`
-	Askers       *ebpf.MapSpec `ebpf:"askers"`
-	Buffers      *ebpf.MapSpec `ebpf:"buffers"`
-	Cgroups      *ebpf.MapSpec `ebpf:"cgroups"`
-	Classes      *ebpf.MapSpec `ebpf:"classes"`
-	Clocks       *ebpf.MapSpec `ebpf:"clocks"`
-	Events       *ebpf.MapSpec `ebpf:"events"`
-	Execs        *ebpf.MapSpec `ebpf:"execs"`
-	Faults       *ebpf.MapSpec `ebpf:"faults"`
-	Nodes        *ebpf.MapSpec `ebpf:"nodes"`
-	Policy       *ebpf.MapSpec `ebpf:"policy"`
-	PortsSeen    *ebpf.MapSpec `ebpf:"ports_seen"`
-	Requests     *ebpf.MapSpec `ebpf:"requests"`
-	SocketNodes  *ebpf.MapSpec `ebpf:"socket_nodes"`
-	Sockets      *ebpf.MapSpec `ebpf:"sockets"`
-	Subordinates *ebpf.MapSpec `ebpf:"subordinates"`
-	Tasks        *ebpf.MapSpec `ebpf:"tasks"`
-	Unknown      *ebpf.MapSpec `ebpf:"unknown"`
-	Users        *ebpf.MapSpec `ebpf:"users"`
+	Answers         *ebpf.MapSpec `ebpf:"answers"`
+	Asked           *ebpf.MapSpec `ebpf:"asked"`
+	Askers          *ebpf.MapSpec `ebpf:"askers"`
+	Buffers         *ebpf.MapSpec `ebpf:"buffers"`
+	Cgroups         *ebpf.MapSpec `ebpf:"cgroups"`
+	Classes         *ebpf.MapSpec `ebpf:"classes"`
+	Clocks          *ebpf.MapSpec `ebpf:"clocks"`
+	DestinationUses *ebpf.MapSpec `ebpf:"destination_uses"`
+	Destinations    *ebpf.MapSpec `ebpf:"destinations"`
+	Events          *ebpf.MapSpec `ebpf:"events"`
+	Execs           *ebpf.MapSpec `ebpf:"execs"`
+	Faults          *ebpf.MapSpec `ebpf:"faults"`
+	Nodes           *ebpf.MapSpec `ebpf:"nodes"`
+	Policy          *ebpf.MapSpec `ebpf:"policy"`
+	PortsSeen       *ebpf.MapSpec `ebpf:"ports_seen"`
+	Requests        *ebpf.MapSpec `ebpf:"requests"`
+	SocketNodes     *ebpf.MapSpec `ebpf:"socket_nodes"`
+	Sockets         *ebpf.MapSpec `ebpf:"sockets"`
+	Subordinates    *ebpf.MapSpec `ebpf:"subordinates"`
+	Tasks           *ebpf.MapSpec `ebpf:"tasks"`
+	Unknown         *ebpf.MapSpec `ebpf:"unknown"`
+	Users           *ebpf.MapSpec `ebpf:"users"`
 }
 
 // netniceVariableSpecs contains global variables before they are loaded into the kernel.
@@ -541,6 +593,7 @@ type netniceVariableSpecs struct {
 	FormerRelease      *ebpf.VariableSpec `ebpf:"former_release"`
 	ListNode           *ebpf.VariableSpec `ebpf:"list_node"`
 	ListOthers         *ebpf.VariableSpec `ebpf:"list_others"`
+	NnKeepDestinations *ebpf.VariableSpec `ebpf:"nn_keep_destinations"`
 	NnKeepDirection    *ebpf.VariableSpec `ebpf:"nn_keep_direction"`
 	NnKeepEgressEvent  *ebpf.VariableSpec `ebpf:"nn_keep_egress_event"`
 	NnKeepEvent        *ebpf.VariableSpec `ebpf:"nn_keep_event"`
@@ -582,26 +635,28 @@ func (o *netniceObjects) Close() error {
 //
 // It can be passed to loadNetniceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type netniceMaps struct {
-	Answers      *ebpf.Map `ebpf:"answers"`
-	Asked        *ebpf.Map `ebpf:"asked"`
-	Askers       *ebpf.Map `ebpf:"askers"`
-	Buffers      *ebpf.Map `ebpf:"buffers"`
-	Cgroups      *ebpf.Map `ebpf:"cgroups"`
-	Classes      *ebpf.Map `ebpf:"classes"`
-	Clocks       *ebpf.Map `ebpf:"clocks"`
-	Events       *ebpf.Map `ebpf:"events"`
-	Execs        *ebpf.Map `ebpf:"execs"`
-	Faults       *ebpf.Map `ebpf:"faults"`
-	Nodes        *ebpf.Map `ebpf:"nodes"`
-	Policy       *ebpf.Map `ebpf:"policy"`
-	PortsSeen    *ebpf.Map `ebpf:"ports_seen"`
-	Requests     *ebpf.Map `ebpf:"requests"`
-	SocketNodes  *ebpf.Map `ebpf:"socket_nodes"`
-	Sockets      *ebpf.Map `ebpf:"sockets"`
-	Subordinates *ebpf.Map `ebpf:"subordinates"`
-	Tasks        *ebpf.Map `ebpf:"tasks"`
-	Unknown      *ebpf.Map `ebpf:"unknown"`
-	Users        *ebpf.Map `ebpf:"users"`
+	Answers         *ebpf.Map `ebpf:"answers"`
+	Asked           *ebpf.Map `ebpf:"asked"`
+	Askers          *ebpf.Map `ebpf:"askers"`
+	Buffers         *ebpf.Map `ebpf:"buffers"`
+	Cgroups         *ebpf.Map `ebpf:"cgroups"`
+	Classes         *ebpf.Map `ebpf:"classes"`
+	Clocks          *ebpf.Map `ebpf:"clocks"`
+	DestinationUses *ebpf.Map `ebpf:"destination_uses"`
+	Destinations    *ebpf.Map `ebpf:"destinations"`
+	Events          *ebpf.Map `ebpf:"events"`
+	Execs           *ebpf.Map `ebpf:"execs"`
+	Faults          *ebpf.Map `ebpf:"faults"`
+	Nodes           *ebpf.Map `ebpf:"nodes"`
+	Policy          *ebpf.Map `ebpf:"policy"`
+	PortsSeen       *ebpf.Map `ebpf:"ports_seen"`
+	Requests        *ebpf.Map `ebpf:"requests"`
+	SocketNodes     *ebpf.Map `ebpf:"socket_nodes"`
+	Sockets         *ebpf.Map `ebpf:"sockets"`
+	Subordinates    *ebpf.Map `ebpf:"subordinates"`
+	Tasks           *ebpf.Map `ebpf:"tasks"`
+	Unknown         *ebpf.Map `ebpf:"unknown"`
+	Users           *ebpf.Map `ebpf:"users"`
 }
 
 func (m *netniceMaps) Close() error {
@@ -613,6 +668,8 @@ func (m *netniceMaps) Close() error {
 		m.Cgroups,
 		m.Classes,
 		m.Clocks,
+		m.DestinationUses,
+		m.Destinations,
 		m.Events,
 		m.Execs,
 		m.Faults,
@@ -640,6 +697,7 @@ type netniceVariables struct {
 	FormerRelease      *ebpf.Variable `ebpf:"former_release"`
 	ListNode           *ebpf.Variable `ebpf:"list_node"`
 	ListOthers         *ebpf.Variable `ebpf:"list_others"`
+	NnKeepDestinations *ebpf.Variable `ebpf:"nn_keep_destinations"`
 	NnKeepDirection    *ebpf.Variable `ebpf:"nn_keep_direction"`
 	NnKeepEgressEvent  *ebpf.Variable `ebpf:"nn_keep_egress_event"`
 	NnKeepEvent        *ebpf.Variable `ebpf:"nn_keep_event"`
@@ -669,6 +727,8 @@ type netnicePrograms struct {
 	NnAdoptFiles       *ebpf.Program `ebpf:"nn_adopt_files"`
 	NnAdoptTasks       *ebpf.Program `ebpf:"nn_adopt_tasks"`
 	NnAssignSockets    *ebpf.Program `ebpf:"nn_assign_sockets"`
+	NnConnect4         *ebpf.Program `ebpf:"nn_connect4"`
+	NnConnect6         *ebpf.Program `ebpf:"nn_connect6"`
 	NnConnectFentry    *ebpf.Program `ebpf:"nn_connect_fentry"`
 	NnEgress           *ebpf.Program `ebpf:"nn_egress"`
 	NnExec             *ebpf.Program `ebpf:"nn_exec"`
@@ -684,6 +744,8 @@ type netnicePrograms struct {
 	NnReleaseTasks     *ebpf.Program `ebpf:"nn_release_tasks"`
 	NnSendFentry       *ebpf.Program `ebpf:"nn_send_fentry"`
 	NnSendTp           *ebpf.Program `ebpf:"nn_send_tp"`
+	NnSendmsg4         *ebpf.Program `ebpf:"nn_sendmsg4"`
+	NnSendmsg6         *ebpf.Program `ebpf:"nn_sendmsg6"`
 	NnSendpagesFentry  *ebpf.Program `ebpf:"nn_sendpages_fentry"`
 	NnSetsockopt       *ebpf.Program `ebpf:"nn_setsockopt"`
 	NnSockCreate       *ebpf.Program `ebpf:"nn_sock_create"`
@@ -698,6 +760,8 @@ func (p *netnicePrograms) Close() error {
 		p.NnAdoptFiles,
 		p.NnAdoptTasks,
 		p.NnAssignSockets,
+		p.NnConnect4,
+		p.NnConnect6,
 		p.NnConnectFentry,
 		p.NnEgress,
 		p.NnExec,
@@ -713,6 +777,8 @@ func (p *netnicePrograms) Close() error {
 		p.NnReleaseTasks,
 		p.NnSendFentry,
 		p.NnSendTp,
+		p.NnSendmsg4,
+		p.NnSendmsg6,
 		p.NnSendpagesFentry,
 		p.NnSetsockopt,
 		p.NnSockCreate,

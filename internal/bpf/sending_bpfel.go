@@ -85,6 +85,29 @@ type sendingNnClockKey struct {
 	Direction uint32
 }
 
+type sendingNnDestination struct {
+	_       structs.HostLayout
+	Entries [16]struct {
+		_        structs.HostLayout
+		Rule     uint32
+		PortFrom uint16
+		PortTo   uint16
+	}
+}
+
+type sendingNnDestinationKey struct {
+	_         structs.HostLayout
+	Prefixlen uint32
+	Book      uint32
+	Addr      [16]uint8
+}
+
+type sendingNnDestinationUse struct {
+	_     structs.HostLayout
+	Rule  uint32
+	Scope uint32
+}
+
 type sendingNnDevice struct {
 	_           structs.HostLayout
 	Slot        uint32
@@ -165,6 +188,8 @@ type sendingNnPolicy struct {
 	Cover        uint64
 	Subordinates uint32
 	Daemon       uint32
+	Destinations uint32
+	Pad          uint32
 }
 
 type sendingNnPortsSeen struct {
@@ -218,6 +243,11 @@ type sendingNnSocket struct {
 	WindowBefore       uint32
 	WindowBegin        uint32
 	Own                sendingNnHop
+	To                 [2]sendingNnHop
+	Peer               [16]uint8
+	ServicePort        uint16
+	PeerKnown          uint8
+	Pad                [5]uint8
 	RateClockNs        uint64
 	PrepaidBytes       uint32
 	ClampSegments      uint32
@@ -260,6 +290,8 @@ const (
 	sendingMapCgroups            = "cgroups"
 	sendingMapClasses            = "classes"
 	sendingMapClocks             = "clocks"
+	sendingMapDestinationUses    = "destination_uses"
+	sendingMapDestinations       = "destinations"
 	sendingMapEvents             = "events"
 	sendingMapFaults             = "faults"
 	sendingMapLanes              = "lanes"
@@ -338,27 +370,29 @@ type sendingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingMapSpecs struct {
-	Buffers      *ebpf.MapSpec `ebpf:"buffers"`
-	Cgroups      *ebpf.MapSpec `ebpf:"cgroups"`
-	Classes      *ebpf.MapSpec `ebpf:"classes"`
-	Clocks       *ebpf.MapSpec `ebpf:"clocks"`
-	Events       *ebpf.MapSpec `ebpf:"events"`
-	Faults       *ebpf.MapSpec `ebpf:"faults"`
-	Lanes        *ebpf.MapSpec `ebpf:"lanes"`
-	Nodes        *ebpf.MapSpec `ebpf:"nodes"`
-	Outflows     *ebpf.MapSpec `ebpf:"outflows"`
-	Policy       *ebpf.MapSpec `ebpf:"policy"`
-	PortsSeen    *ebpf.MapSpec `ebpf:"ports_seen"`
-	SendDevices  *ebpf.MapSpec `ebpf:"send_devices"`
-	SendFaults   *ebpf.MapSpec `ebpf:"send_faults"`
-	SendSlots    *ebpf.MapSpec `ebpf:"send_slots"`
-	Sender       *ebpf.MapSpec `ebpf:"sender"`
-	SocketNodes  *ebpf.MapSpec `ebpf:"socket_nodes"`
-	Sockets      *ebpf.MapSpec `ebpf:"sockets"`
-	Subordinates *ebpf.MapSpec `ebpf:"subordinates"`
-	Tasks        *ebpf.MapSpec `ebpf:"tasks"`
-	Unknown      *ebpf.MapSpec `ebpf:"unknown"`
-	Users        *ebpf.MapSpec `ebpf:"users"`
+	Buffers         *ebpf.MapSpec `ebpf:"buffers"`
+	Cgroups         *ebpf.MapSpec `ebpf:"cgroups"`
+	Classes         *ebpf.MapSpec `ebpf:"classes"`
+	Clocks          *ebpf.MapSpec `ebpf:"clocks"`
+	DestinationUses *ebpf.MapSpec `ebpf:"destination_uses"`
+	Destinations    *ebpf.MapSpec `ebpf:"destinations"`
+	Events          *ebpf.MapSpec `ebpf:"events"`
+	Faults          *ebpf.MapSpec `ebpf:"faults"`
+	Lanes           *ebpf.MapSpec `ebpf:"lanes"`
+	Nodes           *ebpf.MapSpec `ebpf:"nodes"`
+	Outflows        *ebpf.MapSpec `ebpf:"outflows"`
+	Policy          *ebpf.MapSpec `ebpf:"policy"`
+	PortsSeen       *ebpf.MapSpec `ebpf:"ports_seen"`
+	SendDevices     *ebpf.MapSpec `ebpf:"send_devices"`
+	SendFaults      *ebpf.MapSpec `ebpf:"send_faults"`
+	SendSlots       *ebpf.MapSpec `ebpf:"send_slots"`
+	Sender          *ebpf.MapSpec `ebpf:"sender"`
+	SocketNodes     *ebpf.MapSpec `ebpf:"socket_nodes"`
+	Sockets         *ebpf.MapSpec `ebpf:"sockets"`
+	Subordinates    *ebpf.MapSpec `ebpf:"subordinates"`
+	Tasks           *ebpf.MapSpec `ebpf:"tasks"`
+	Unknown         *ebpf.MapSpec `ebpf:"unknown"`
+	Users           *ebpf.MapSpec `ebpf:"users"`
 }
 
 // sendingVariableSpecs contains global variables before they are loaded into the kernel.
@@ -390,27 +424,29 @@ func (o *sendingObjects) Close() error {
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingMaps struct {
-	Buffers      *ebpf.Map `ebpf:"buffers"`
-	Cgroups      *ebpf.Map `ebpf:"cgroups"`
-	Classes      *ebpf.Map `ebpf:"classes"`
-	Clocks       *ebpf.Map `ebpf:"clocks"`
-	Events       *ebpf.Map `ebpf:"events"`
-	Faults       *ebpf.Map `ebpf:"faults"`
-	Lanes        *ebpf.Map `ebpf:"lanes"`
-	Nodes        *ebpf.Map `ebpf:"nodes"`
-	Outflows     *ebpf.Map `ebpf:"outflows"`
-	Policy       *ebpf.Map `ebpf:"policy"`
-	PortsSeen    *ebpf.Map `ebpf:"ports_seen"`
-	SendDevices  *ebpf.Map `ebpf:"send_devices"`
-	SendFaults   *ebpf.Map `ebpf:"send_faults"`
-	SendSlots    *ebpf.Map `ebpf:"send_slots"`
-	Sender       *ebpf.Map `ebpf:"sender"`
-	SocketNodes  *ebpf.Map `ebpf:"socket_nodes"`
-	Sockets      *ebpf.Map `ebpf:"sockets"`
-	Subordinates *ebpf.Map `ebpf:"subordinates"`
-	Tasks        *ebpf.Map `ebpf:"tasks"`
-	Unknown      *ebpf.Map `ebpf:"unknown"`
-	Users        *ebpf.Map `ebpf:"users"`
+	Buffers         *ebpf.Map `ebpf:"buffers"`
+	Cgroups         *ebpf.Map `ebpf:"cgroups"`
+	Classes         *ebpf.Map `ebpf:"classes"`
+	Clocks          *ebpf.Map `ebpf:"clocks"`
+	DestinationUses *ebpf.Map `ebpf:"destination_uses"`
+	Destinations    *ebpf.Map `ebpf:"destinations"`
+	Events          *ebpf.Map `ebpf:"events"`
+	Faults          *ebpf.Map `ebpf:"faults"`
+	Lanes           *ebpf.Map `ebpf:"lanes"`
+	Nodes           *ebpf.Map `ebpf:"nodes"`
+	Outflows        *ebpf.Map `ebpf:"outflows"`
+	Policy          *ebpf.Map `ebpf:"policy"`
+	PortsSeen       *ebpf.Map `ebpf:"ports_seen"`
+	SendDevices     *ebpf.Map `ebpf:"send_devices"`
+	SendFaults      *ebpf.Map `ebpf:"send_faults"`
+	SendSlots       *ebpf.Map `ebpf:"send_slots"`
+	Sender          *ebpf.Map `ebpf:"sender"`
+	SocketNodes     *ebpf.Map `ebpf:"socket_nodes"`
+	Sockets         *ebpf.Map `ebpf:"sockets"`
+	Subordinates    *ebpf.Map `ebpf:"subordinates"`
+	Tasks           *ebpf.Map `ebpf:"tasks"`
+	Unknown         *ebpf.Map `ebpf:"unknown"`
+	Users           *ebpf.Map `ebpf:"users"`
 }
 
 func (m *sendingMaps) Close() error {
@@ -419,6 +455,8 @@ func (m *sendingMaps) Close() error {
 		m.Cgroups,
 		m.Classes,
 		m.Clocks,
+		m.DestinationUses,
+		m.Destinations,
 		m.Events,
 		m.Faults,
 		m.Lanes,

@@ -66,6 +66,29 @@ type shapingNnClockKey struct {
 	Direction uint32
 }
 
+type shapingNnDestination struct {
+	_       structs.HostLayout
+	Entries [16]struct {
+		_        structs.HostLayout
+		Rule     uint32
+		PortFrom uint16
+		PortTo   uint16
+	}
+}
+
+type shapingNnDestinationKey struct {
+	_         structs.HostLayout
+	Prefixlen uint32
+	Book      uint32
+	Addr      [16]uint8
+}
+
+type shapingNnDestinationUse struct {
+	_     structs.HostLayout
+	Rule  uint32
+	Scope uint32
+}
+
 type shapingNnDevice struct {
 	_           structs.HostLayout
 	Slot        uint32
@@ -189,6 +212,8 @@ type shapingNnPolicy struct {
 	Cover        uint64
 	Subordinates uint32
 	Daemon       uint32
+	Destinations uint32
+	Pad          uint32
 }
 
 type shapingNnPortsSeen struct {
@@ -254,6 +279,11 @@ type shapingNnSocket struct {
 	WindowBefore       uint32
 	WindowBegin        uint32
 	Own                shapingNnHop
+	To                 [2]shapingNnHop
+	Peer               [16]uint8
+	ServicePort        uint16
+	PeerKnown          uint8
+	Pad                [5]uint8
 	RateClockNs        uint64
 	PrepaidBytes       uint32
 	ClampSegments      uint32
@@ -326,6 +356,8 @@ const (
 	shapingMapCgroups            = "cgroups"
 	shapingMapClasses            = "classes"
 	shapingMapClocks             = "clocks"
+	shapingMapDestinationUses    = "destination_uses"
+	shapingMapDestinations       = "destinations"
 	shapingMapDevices            = "devices"
 	shapingMapDues               = "dues"
 	shapingMapEvents             = "events"
@@ -441,33 +473,35 @@ type shapingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type shapingMapSpecs struct {
-	Buffers      *ebpf.MapSpec `ebpf:"buffers"`
-	Cgroups      *ebpf.MapSpec `ebpf:"cgroups"`
-	Classes      *ebpf.MapSpec `ebpf:"classes"`
-	Clocks       *ebpf.MapSpec `ebpf:"clocks"`
-	Devices      *ebpf.MapSpec `ebpf:"devices"`
-	Dues         *ebpf.MapSpec `ebpf:"dues"`
-	Events       *ebpf.MapSpec `ebpf:"events"`
-	Faults       *ebpf.MapSpec `ebpf:"faults"`
-	Inflows      *ebpf.MapSpec `ebpf:"inflows"`
-	Kept         *ebpf.MapSpec `ebpf:"kept"`
-	Listeners    *ebpf.MapSpec `ebpf:"listeners"`
-	Nodes        *ebpf.MapSpec `ebpf:"nodes"`
-	Places       *ebpf.MapSpec `ebpf:"places"`
-	Policy       *ebpf.MapSpec `ebpf:"policy"`
-	PortsSeen    *ebpf.MapSpec `ebpf:"ports_seen"`
-	Receivers    *ebpf.MapSpec `ebpf:"receivers"`
-	Scratch      *ebpf.MapSpec `ebpf:"scratch"`
-	ShapeFaults  *ebpf.MapSpec `ebpf:"shape_faults"`
-	Shaper       *ebpf.MapSpec `ebpf:"shaper"`
-	Slots        *ebpf.MapSpec `ebpf:"slots"`
-	SocketNodes  *ebpf.MapSpec `ebpf:"socket_nodes"`
-	Sockets      *ebpf.MapSpec `ebpf:"sockets"`
-	Subordinates *ebpf.MapSpec `ebpf:"subordinates"`
-	Tasks        *ebpf.MapSpec `ebpf:"tasks"`
-	Unknown      *ebpf.MapSpec `ebpf:"unknown"`
-	Unseen       *ebpf.MapSpec `ebpf:"unseen"`
-	Users        *ebpf.MapSpec `ebpf:"users"`
+	Buffers         *ebpf.MapSpec `ebpf:"buffers"`
+	Cgroups         *ebpf.MapSpec `ebpf:"cgroups"`
+	Classes         *ebpf.MapSpec `ebpf:"classes"`
+	Clocks          *ebpf.MapSpec `ebpf:"clocks"`
+	DestinationUses *ebpf.MapSpec `ebpf:"destination_uses"`
+	Destinations    *ebpf.MapSpec `ebpf:"destinations"`
+	Devices         *ebpf.MapSpec `ebpf:"devices"`
+	Dues            *ebpf.MapSpec `ebpf:"dues"`
+	Events          *ebpf.MapSpec `ebpf:"events"`
+	Faults          *ebpf.MapSpec `ebpf:"faults"`
+	Inflows         *ebpf.MapSpec `ebpf:"inflows"`
+	Kept            *ebpf.MapSpec `ebpf:"kept"`
+	Listeners       *ebpf.MapSpec `ebpf:"listeners"`
+	Nodes           *ebpf.MapSpec `ebpf:"nodes"`
+	Places          *ebpf.MapSpec `ebpf:"places"`
+	Policy          *ebpf.MapSpec `ebpf:"policy"`
+	PortsSeen       *ebpf.MapSpec `ebpf:"ports_seen"`
+	Receivers       *ebpf.MapSpec `ebpf:"receivers"`
+	Scratch         *ebpf.MapSpec `ebpf:"scratch"`
+	ShapeFaults     *ebpf.MapSpec `ebpf:"shape_faults"`
+	Shaper          *ebpf.MapSpec `ebpf:"shaper"`
+	Slots           *ebpf.MapSpec `ebpf:"slots"`
+	SocketNodes     *ebpf.MapSpec `ebpf:"socket_nodes"`
+	Sockets         *ebpf.MapSpec `ebpf:"sockets"`
+	Subordinates    *ebpf.MapSpec `ebpf:"subordinates"`
+	Tasks           *ebpf.MapSpec `ebpf:"tasks"`
+	Unknown         *ebpf.MapSpec `ebpf:"unknown"`
+	Unseen          *ebpf.MapSpec `ebpf:"unseen"`
+	Users           *ebpf.MapSpec `ebpf:"users"`
 }
 
 // shapingVariableSpecs contains global variables before they are loaded into the kernel.
@@ -502,33 +536,35 @@ func (o *shapingObjects) Close() error {
 //
 // It can be passed to loadShapingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type shapingMaps struct {
-	Buffers      *ebpf.Map `ebpf:"buffers"`
-	Cgroups      *ebpf.Map `ebpf:"cgroups"`
-	Classes      *ebpf.Map `ebpf:"classes"`
-	Clocks       *ebpf.Map `ebpf:"clocks"`
-	Devices      *ebpf.Map `ebpf:"devices"`
-	Dues         *ebpf.Map `ebpf:"dues"`
-	Events       *ebpf.Map `ebpf:"events"`
-	Faults       *ebpf.Map `ebpf:"faults"`
-	Inflows      *ebpf.Map `ebpf:"inflows"`
-	Kept         *ebpf.Map `ebpf:"kept"`
-	Listeners    *ebpf.Map `ebpf:"listeners"`
-	Nodes        *ebpf.Map `ebpf:"nodes"`
-	Places       *ebpf.Map `ebpf:"places"`
-	Policy       *ebpf.Map `ebpf:"policy"`
-	PortsSeen    *ebpf.Map `ebpf:"ports_seen"`
-	Receivers    *ebpf.Map `ebpf:"receivers"`
-	Scratch      *ebpf.Map `ebpf:"scratch"`
-	ShapeFaults  *ebpf.Map `ebpf:"shape_faults"`
-	Shaper       *ebpf.Map `ebpf:"shaper"`
-	Slots        *ebpf.Map `ebpf:"slots"`
-	SocketNodes  *ebpf.Map `ebpf:"socket_nodes"`
-	Sockets      *ebpf.Map `ebpf:"sockets"`
-	Subordinates *ebpf.Map `ebpf:"subordinates"`
-	Tasks        *ebpf.Map `ebpf:"tasks"`
-	Unknown      *ebpf.Map `ebpf:"unknown"`
-	Unseen       *ebpf.Map `ebpf:"unseen"`
-	Users        *ebpf.Map `ebpf:"users"`
+	Buffers         *ebpf.Map `ebpf:"buffers"`
+	Cgroups         *ebpf.Map `ebpf:"cgroups"`
+	Classes         *ebpf.Map `ebpf:"classes"`
+	Clocks          *ebpf.Map `ebpf:"clocks"`
+	DestinationUses *ebpf.Map `ebpf:"destination_uses"`
+	Destinations    *ebpf.Map `ebpf:"destinations"`
+	Devices         *ebpf.Map `ebpf:"devices"`
+	Dues            *ebpf.Map `ebpf:"dues"`
+	Events          *ebpf.Map `ebpf:"events"`
+	Faults          *ebpf.Map `ebpf:"faults"`
+	Inflows         *ebpf.Map `ebpf:"inflows"`
+	Kept            *ebpf.Map `ebpf:"kept"`
+	Listeners       *ebpf.Map `ebpf:"listeners"`
+	Nodes           *ebpf.Map `ebpf:"nodes"`
+	Places          *ebpf.Map `ebpf:"places"`
+	Policy          *ebpf.Map `ebpf:"policy"`
+	PortsSeen       *ebpf.Map `ebpf:"ports_seen"`
+	Receivers       *ebpf.Map `ebpf:"receivers"`
+	Scratch         *ebpf.Map `ebpf:"scratch"`
+	ShapeFaults     *ebpf.Map `ebpf:"shape_faults"`
+	Shaper          *ebpf.Map `ebpf:"shaper"`
+	Slots           *ebpf.Map `ebpf:"slots"`
+	SocketNodes     *ebpf.Map `ebpf:"socket_nodes"`
+	Sockets         *ebpf.Map `ebpf:"sockets"`
+	Subordinates    *ebpf.Map `ebpf:"subordinates"`
+	Tasks           *ebpf.Map `ebpf:"tasks"`
+	Unknown         *ebpf.Map `ebpf:"unknown"`
+	Unseen          *ebpf.Map `ebpf:"unseen"`
+	Users           *ebpf.Map `ebpf:"users"`
 }
 
 func (m *shapingMaps) Close() error {
@@ -537,6 +573,8 @@ func (m *shapingMaps) Close() error {
 		m.Cgroups,
 		m.Classes,
 		m.Clocks,
+		m.DestinationUses,
+		m.Destinations,
 		m.Devices,
 		m.Dues,
 		m.Events,

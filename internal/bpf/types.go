@@ -25,6 +25,11 @@ type (
 	Hop          = netniceNnHop
 	Request      = netniceNnRequest
 	Answer       = netniceNnAnswer
+
+	DestinationKey   = netniceNnDestinationKey
+	Destination      = netniceNnDestination
+	DestinationEntry = netniceNnDestinationEntry
+	DestinationUse   = netniceNnDestinationUse
 )
 
 //revive:enable:exported
@@ -56,6 +61,11 @@ const (
 	KindUser   = uint32(netniceNnNodeKindNN_NODE_USER)
 	KindHost   = uint32(netniceNnNodeKindNN_NODE_HOST)
 
+	KindDestination = uint32(netniceNnNodeKindNN_NODE_DESTINATION)
+
+	DestinationsAny  = uint32(netniceNnDestinationsFlagsNN_DESTINATIONS_ANY)
+	DestinationsDown = uint32(netniceNnDestinationsFlagsNN_DESTINATIONS_DOWN)
+
 	UnknownSentSocket = uint32(netniceNnUnknownNN_UNKNOWN_SENT_SOCKET)
 	UnknownSentKernel = uint32(netniceNnUnknownNN_UNKNOWN_SENT_KERNEL)
 	UnknownCameSocket = uint32(netniceNnUnknownNN_UNKNOWN_CAME_SOCKET)
@@ -79,6 +89,10 @@ const (
 	PathMax = 8
 	// TreesDeep is how many trees of processes may be around each other.
 	TreesDeep = 16
+	// BookAdmin are the administrator's rules; other books are numbered as their users.
+	BookAdmin = ^uint32(0)
+	// RuleEverybody is a bit of a rule's number: for everybody whom its owner may limit.
+	RuleEverybody = uint32(1) << 31
 	// MaxSubordinates bounds the entries of that map.
 	MaxSubordinates = 4096
 )

@@ -211,6 +211,9 @@ func (a *App) verdicts(t *api.RuleTest) string {
 		switch {
 		case r.Holds:
 			verdict = "holds: " + a.ruleText(&r.Rule)
+			if len(r.Connections) > 0 {
+				verdict += ", for what goes " + strings.Join(r.Connections, ", ")
+			}
 		case r.Matches:
 			verdict = "matches, but a rule before it holds"
 		}

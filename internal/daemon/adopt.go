@@ -88,6 +88,10 @@ func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
 			dropped("its process has ended")
 			return
 		}
+	case enforce.KindDestination:
+		if !sameBoot {
+			return // it follows from the rules
+		}
 	case enforce.KindCgroup:
 		if n.scope != nil && !sameBoot {
 			dropped("its process has ended")
@@ -128,6 +132,8 @@ func (d *Daemon) stranger(ctx context.Context, spec enforce.NodeSpec) *node {
 		n.res.StartBoottimeNS = spec.StartBoottimeNS
 	case enforce.KindCgroup:
 		n.res, n.scope = d.strangerCgroup(spec.Subject)
+	case enforce.KindDestination:
+		return nil // it follows from the rules, which make it anew
 	case enforce.KindSocket:
 		return nil // the kernel side's own
 	default: // see known

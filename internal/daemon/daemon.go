@@ -125,6 +125,7 @@ type Daemon struct {
 	mu           sync.Mutex // guards what follows
 	nodes        map[uint32]*node
 	nextID       uint32
+	destined     destined
 	dirty        bool // the state file is behind
 	file         stateFile
 	isDown       bool // Down was called; nothing may be set any more

@@ -64,8 +64,8 @@ func TestOwnRuleLeavesNoRule(t *testing.T) {
 	require.NoError(t, err)
 	f := &facts{Exe: filepath.Join(c.bin, b), Comm: b, User: mallory}
 	m := d.match(f, d.now())
-	require.Empty(t, m[enforce.OwnerAdmin])
-	require.Len(t, m[enforce.OwnerUser], 1)
+	require.Empty(t, m[enforce.OwnerAdmin].holding)
+	require.Len(t, m[enforce.OwnerUser].holding, 1)
 	n := d.applyRules(res, f, m, d.now())
 	d.rules.mu.Unlock()
 	require.NotNil(t, n)

@@ -21,7 +21,7 @@ func (d *Daemon) Nodes(context.Context) (api.NodeList, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.list(d.sorted(), now), nil
+	return d.list(slices.DeleteFunc(d.sorted(), (*node).marks), now), nil
 }
 
 // NodesFor implements apiserver.Backend.
@@ -46,7 +46,7 @@ func (d *Daemon) NodesFor(ctx context.Context, s api.Subject) (api.NodeList, err
 	} else if resErr != nil {
 		return api.NodeList{}, resErr
 	}
-	holding = d.around(holding, res, now)
+	holding = slices.DeleteFunc(d.around(holding, res, now), (*node).marks)
 	if len(holding) == 0 {
 		return api.NodeList{}, &api.Error{
 			Code:    api.CodeNoLimit,
@@ -81,6 +81,10 @@ func (d *Daemon) around(list []*node, res identity.Resolved, now sample) []*node
 				}
 			}
 		}
+		for _, tree := range slices.Clone(list) {
+			add(func(n *node) bool { return n.concerns(tree) })
+		}
+		add(func(n *node) bool { return n.concernsUser(res.UID) })
 		for _, a := range d.resolver.Ancestors(pid) {
 			add(func(n *node) bool {
 				return n.res.Kind == enforce.KindTree && int(n.res.Key) == a.PID &&

@@ -69,7 +69,7 @@ func (n *node) ifAny() *node {
 
 // own reports whether only the user wants something of the node, not the administrator.
 func (n *node) own() bool {
-	return n.wishes[enforce.OwnerAdmin].empty() && len(n.ruled.Owners[enforce.OwnerAdmin].Rules) == 0
+	return n.wishes[enforce.OwnerAdmin].empty() && n.ruled.Owners[enforce.OwnerAdmin].empty()
 }
 
 // holding is what holds for each owner: what they set by a command, and by their

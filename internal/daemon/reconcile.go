@@ -67,6 +67,9 @@ func (d *Daemon) drop(n *node) error {
 	}
 	delete(d.nodes, n.id)
 	d.outerGone(n)
+	if n.destined() {
+		defer d.followDestinations()
+	}
 	if err := d.saveChange(n.lasting(), record{Gone: n.id}); err != nil {
 		d.nodes[n.id] = n
 		return errors.Join(err, d.apply(n))
@@ -295,7 +298,7 @@ func (d *Daemon) compare() {
 // known reports whether nodes of this kind are the daemon's.
 func known(k enforce.Kind) bool {
 	switch k {
-	case enforce.KindTree, enforce.KindCgroup, enforce.KindUser, enforce.KindHost:
+	case enforce.KindTree, enforce.KindCgroup, enforce.KindUser, enforce.KindHost, enforce.KindDestination:
 		return true
 	}
 	return false
@@ -350,6 +353,7 @@ func (d *Daemon) endGone() {
 		}
 	}
 	var ended []record
+	destined := false
 	for _, n := range gone {
 		if needed[n.id] {
 			continue
@@ -360,12 +364,16 @@ func (d *Daemon) endGone() {
 		}
 		delete(d.nodes, n.id)
 		d.outerGone(n)
+		destined = destined || n.destined()
 		ended = append(ended, record{Gone: n.id})
 		n.watch.stop()
 		d.leaveScope(n)
 		d.sampler.outdate()
 		d.events.tell(n.audience(), n.event(api.EventLimitEnded, ""))
 		d.log.Info("limit ended with its subject", "subject", n.res.Subject.String(), "node", n.id)
+	}
+	if destined {
+		d.followDestinations()
 	}
 	if err := d.saveChange(false, ended...); err != nil {
 		d.dirty = true

@@ -37,14 +37,14 @@ func (d *Daemon) room(by auth.Actor, isNew bool) error {
 
 // usersWish reports whether a user wants something of the node.
 func (n *node) usersWish() bool {
-	return !n.wishes[enforce.OwnerUser].empty() || len(n.ruled.Owners[enforce.OwnerUser].Rules) > 0
+	return !n.wishes[enforce.OwnerUser].empty() || !n.ruled.Owners[enforce.OwnerUser].empty()
 }
 
 // roomForRuled refuses a process's own node for rules, where there would be too many. A
 // user who starts many programs that the administrator's rules are for takes no room
 // from others. The caller holds d.mu.
 func (d *Daemon) roomForRuled(next *node) error {
-	if len(next.ruled.Owners[enforce.OwnerAdmin].Rules) == 0 {
+	if next.ruled.Owners[enforce.OwnerAdmin].empty() {
 		return d.room(auth.Actor{UID: next.res.UID}, true)
 	}
 	if len(d.nodes) >= auth.MaxNodesOfUsers {
@@ -52,7 +52,7 @@ func (d *Daemon) roomForRuled(next *node) error {
 	}
 	who, ruled := d.countsAs(next.res.UID), 0
 	for _, n := range d.nodes {
-		if n.ruled.Shared == "" && len(n.ruled.Owners[enforce.OwnerAdmin].Rules) > 0 && d.countsAs(n.res.UID) == who {
+		if n.ruled.Shared == "" && n.ruled.Destined == 0 && !n.ruled.Owners[enforce.OwnerAdmin].empty() && d.countsAs(n.res.UID) == who {
 			ruled++
 		}
 	}

@@ -21,6 +21,9 @@ type ruled struct {
 	// node that is a process's own; Outer is the tree around it.
 	Shared string `json:"shared,omitempty"`
 	Outer  uint32 `json:"outer,omitempty"`
+	// Destined is the number of a rule for a part of the traffic, of which this is the
+	// node; 0 for others.
+	Destined uint32 `json:"destined,omitempty"`
 }
 
 // ruledWish is what one owner's rules want.
@@ -28,6 +31,9 @@ type ruledWish struct {
 	Wish  wish                       `json:"wish"`
 	From  [enforce.Directions]origin `json:"from"` // of each rate
 	Rules []origin                   `json:"rules,omitempty"`
+	// To are the rules for a part of the traffic that match the process. Their limits are
+	// those of nodes of their own: see destined.go.
+	To []origin `json:"to,omitempty"`
 	// Facts are those of the process as it matched the owner's rules: no program that
 	// another owner's rules match may change what this one's want.
 	Facts *facts `json:"facts,omitempty"`
@@ -56,17 +62,20 @@ func (o origin) api() *api.RuleOrigin {
 
 func (r ruled) empty() bool {
 	for _, o := range r.Owners {
-		if len(o.Rules) > 0 {
+		if !o.empty() {
 			return false
 		}
 	}
 	return true
 }
 
+func (w ruledWish) empty() bool { return len(w.Rules)+len(w.To) == 0 }
+
 // has reports whether a rule stands on the node.
 func (r ruled) has(key string) bool {
 	for _, o := range r.Owners {
-		if slices.ContainsFunc(o.Rules, func(from origin) bool { return from.Key == key }) {
+		is := func(from origin) bool { return from.Key == key }
+		if slices.ContainsFunc(o.Rules, is) || slices.ContainsFunc(o.To, is) {
 			return true
 		}
 	}
@@ -76,7 +85,7 @@ func (r ruled) has(key string) bool {
 func (r ruled) same(o ruled) bool {
 	for owner, a := range r.Owners {
 		b := o.Owners[owner]
-		if a.Wish != b.Wish || a.From != b.From || !slices.Equal(a.Rules, b.Rules) {
+		if a.Wish != b.Wish || a.From != b.From || !slices.Equal(a.Rules, b.Rules) || !slices.Equal(a.To, b.To) {
 			return false
 		}
 	}
@@ -119,6 +128,26 @@ func ruledWishOf(list []*rules.Rule) (out ruledWish) {
 		}
 	}
 	return out
+}
+
+// ruledWishWith adds the rules for a part of the traffic.
+func ruledWishWith(holding, destined []*rules.Rule) ruledWish {
+	out := ruledWishOf(holding)
+	for _, r := range destined {
+		out.To = append(out.To, originOf(r))
+	}
+	return out
+}
+
+// wants reports whether a rule wants something of a process's node.
+func wants(r *rules.Rule) bool { return r.Destined() || len(ruledWishOf([]*rules.Rule{r}).Rules) > 0 }
+
+// wishOf is what one rule wants of a node.
+func wishOf(r *rules.Rule) ruledWish {
+	if r.Destined() {
+		return ruledWishWith(nil, []*rules.Rule{r})
+	}
+	return ruledWishOf([]*rules.Rule{r})
 }
 
 // sharedSubject is what a node of a rule for all together stands for: no process,

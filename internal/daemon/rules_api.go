@@ -74,7 +74,7 @@ func (d *Daemon) standing() map[string]int {
 	for _, n := range d.nodes {
 		for _, o := range n.ruled.Owners {
 			for _, from := range o.Rules {
-				count[from.Key]++
+				count[from.Key]++ // of one for a part of the traffic, its own nodes
 			}
 		}
 	}
@@ -84,7 +84,7 @@ func (d *Daemon) standing() map[string]int {
 func (d *Daemon) renderRule(owner string, r *rules.Rule, standing map[string]int) api.Rule {
 	return api.Rule{
 		RuleOrigin: api.RuleOrigin{Name: r.Name, File: r.File, Line: r.Line},
-		Owner:      owner, Conditions: r.Conditions(),
+		Owner:      owner, Conditions: r.Conditions(), Connections: r.Connections(),
 		UpBytesPerSec: r.Limits.UpBytesPerSec, DownBytesPerSec: r.Limits.DownBytesPerSec, TotalBytesPerSec: r.Limits.TotalBytesPerSec,
 		Weight: r.Limits.Weight, Share: string(r.Share), Also: r.Also, Active: r.Active(d.now()), Nodes: standing[r.Key()],
 	}
@@ -126,12 +126,13 @@ func (d *Daemon) TestRules(ctx context.Context, by auth.Actor, pid int) (api.Rul
 		if set == nil {
 			continue
 		}
-		holds := set.Match(f, now)
+		holding, destined := set.Match(f, now)
+		holds := slices.Concat(holding, destined)
 		for _, r := range set.Rules() {
 			differs := r.Differs(f, now)
 			answer.Rules = append(answer.Rules, api.RuleVerdict{
 				Rule: d.renderRule(owners[owner], r, standing), Matches: differs == "", Differs: differs,
-				Holds: slices.Contains(holds, r),
+				Holds: slices.Contains(holds, r) || r.Everybody() && differs == "",
 			})
 		}
 	}

@@ -15,10 +15,17 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// matched are the rules that hold for a process, by owner.
-type matched [enforce.Owners][]*rules.Rule
+// matched are the rules that match a process, by owner.
+type matched [enforce.Owners]ownersMatch
 
-func (m matched) none() bool { return len(m[enforce.OwnerAdmin])+len(m[enforce.OwnerUser]) == 0 }
+// ownersMatch are the rules that hold for the process, and those for a part of its traffic.
+type ownersMatch struct{ holding, destined []*rules.Rule }
+
+func (m ownersMatch) all() []*rules.Rule { return slices.Concat(m.holding, m.destined) }
+
+func (m ownersMatch) none() bool { return len(m.holding)+len(m.destined) == 0 }
+
+func (m matched) none() bool { return m[enforce.OwnerAdmin].none() && m[enforce.OwnerUser].none() }
 
 // match asks the rules of the administrator and of the process's user. The caller
 // holds d.rules.mu.
@@ -29,14 +36,14 @@ func (d *Daemon) match(f rules.Facts, now time.Time) (m matched) {
 		}
 		b := d.rules.users[f.UID()]
 		if enforce.Owner(owner) != enforce.OwnerUser || b == nil {
-			m[owner] = set.Match(f, now)
+			m[owner].holding, m[owner].destined = set.Match(f, now)
 			continue
 		}
 		began := time.Now()
 		if !b.debt.may(began) {
 			continue // what they want already stays
 		}
-		m[owner] = set.Match(f, now)
+		m[owner].holding, m[owner].destined = set.Match(f, now)
 		b.debt.took += time.Since(began)
 	}
 	return m
@@ -61,6 +68,7 @@ func (d *Daemon) executed(ctx context.Context, e enforce.Exec) {
 	}
 	d.tellMatched(res, p.facts.Exe, m)
 	if d.applyRules(res, p.all(), m, d.now()) != nil {
+		d.settleDestinations(m)
 		d.log.Debug("rules applied", "pid", e.PID, "program", p.facts.Exe, "after_exec", time.Duration(identity.SinceNS(e.TimeNS)))
 	}
 }
@@ -68,6 +76,7 @@ func (d *Daemon) executed(ctx context.Context, e enforce.Exec) {
 // applyToAll applies the rules to every process, parents first, and ends what no rule
 // wants any more. New limits stand before old ones go. The caller holds d.rules.mu.
 func (d *Daemon) applyToAll(now time.Time) {
+	d.learnDestinations(now)
 	looked := make(map[*node]bool)
 	if d.rules.any() {
 		processes, err := d.resolver.Processes()
@@ -104,10 +113,11 @@ func (d *Daemon) applyToAll(now time.Time) {
 		return
 	}
 	for _, n := range d.sorted() {
-		if !n.ruled.empty() && !looked[n] {
+		if !n.ruled.empty() && n.ruled.Destined == 0 && !looked[n] {
 			d.reviewRuled(n, now)
 		}
 	}
+	d.followDestinations()
 }
 
 // reviewRuled looks whether the rules on a node still want it, by the process as it
@@ -134,8 +144,8 @@ func (d *Daemon) reviewOwner(n *node, owner int, now time.Time) ruledWish {
 	if set == nil {
 		return was // not known: as it was
 	}
-	keep := slices.DeleteFunc(set.Match(*was.Facts, now), func(r *rules.Rule) bool { return r.Share == rules.ShareAll })
-	out := ruledWishOf(keep)
+	holding, destined := set.Match(*was.Facts, now)
+	out := ruledWishWith(slices.DeleteFunc(holding, func(r *rules.Rule) bool { return r.Share == rules.ShareAll }), destined)
 	out.Facts = was.Facts
 	return out
 }
@@ -144,13 +154,13 @@ func (d *Daemon) reviewOwner(n *node, owner int, now time.Time) ruledWish {
 func (d *Daemon) reviewShared(n *node, now time.Time) ruled {
 	next := n.ruled
 	for owner, set := range d.rules.sets(n.res.UID) {
-		if set == nil || len(n.ruled.Owners[owner].Rules) == 0 {
+		if set == nil || n.ruled.Owners[owner].empty() {
 			continue
 		}
 		next.Owners[owner] = ruledWish{}
 		for _, r := range set.Rules() {
 			if r.Key() == n.ruled.Shared && r.Active(now) {
-				next.Owners[owner] = ruledWishOf([]*rules.Rule{r})
+				next.Owners[owner] = wishOf(r)
 			}
 		}
 	}
@@ -199,7 +209,7 @@ func (d *Daemon) applyRules(res identity.Resolved, f *facts, m matched, now time
 	}
 	own := d.find(res, res.Subject, nil)
 	for owner, list := range m {
-		for _, r := range list {
+		for _, r := range list.holding {
 			if r.Share == rules.ShareAll && len(ruledWishOf([]*rules.Rule{r}).Rules) > 0 {
 				d.ruleFailed(res, d.joinRule(res, own, enforce.Owner(owner), r))
 			}
@@ -211,20 +221,21 @@ func (d *Daemon) applyRules(res identity.Resolved, f *facts, m matched, now time
 		next = *own
 	}
 	for owner, list := range m {
-		if len(list) == 0 {
+		if list.none() {
 			if own != nil {
 				next.ruled.Owners[owner] = d.reviewOwner(own, owner, now)
 			}
 			continue
 		}
-		keep := slices.DeleteFunc(slices.Clone(list), func(r *rules.Rule) bool {
-			return r.Share == rules.ShareAll || slices.ContainsFunc(around, func(n *node) bool { return n.ruled.has(r.Key()) })
-		})
+		around := func(r *rules.Rule) bool {
+			return slices.ContainsFunc(around, func(n *node) bool { return n.ruled.has(r.Key()) })
+		}
+		keep := slices.DeleteFunc(slices.Clone(list.holding), func(r *rules.Rule) bool { return r.Share == rules.ShareAll || around(r) })
 		if set := d.rules.sets(res.UID)[owner]; set != nil {
-			next.ruled.Owners[owner] = ruledWishOf(keep)
+			next.ruled.Owners[owner] = ruledWishWith(keep, slices.DeleteFunc(slices.Clone(list.destined), around))
 			next.ruled.Owners[owner].Facts = f
 		}
-		if enforce.Owner(owner) == enforce.OwnerUser && len(keep) > 0 {
+		if enforce.Owner(owner) == enforce.OwnerUser && !next.ruled.Owners[owner].empty() {
 			next.setUser(res.UID)
 		}
 	}
@@ -240,8 +251,8 @@ func (d *Daemon) applyRules(res identity.Resolved, f *facts, m matched, now time
 	}
 	if err := d.roomForRuled(&next); err != nil {
 		// The administrator's rules hold for these together.
-		for _, r := range m[enforce.OwnerAdmin] {
-			if r.Share != rules.ShareAll && len(ruledWishOf([]*rules.Rule{r}).Rules) > 0 {
+		for _, r := range m[enforce.OwnerAdmin].all() {
+			if (r.Destined() || r.Share != rules.ShareAll) && wants(r) {
 				err = errors.Join(err, d.joinRule(res, nil, enforce.OwnerAdmin, r))
 			}
 		}
@@ -300,7 +311,7 @@ func (d *Daemon) joinRule(res identity.Resolved, own *node, owner enforce.Owner,
 		}
 		next := node{res: sharedSubject(r, outer, uid), since: time.Now()}
 		next.ruled = ruled{Shared: r.Key(), Outer: outer}
-		next.ruled.Owners[owner] = ruledWishOf([]*rules.Rule{r})
+		next.ruled.Owners[owner] = wishOf(r)
 		if owner == enforce.OwnerUser {
 			next.setUser(uid)
 		}

@@ -25,7 +25,7 @@ const (
 	stateName = "state.json"
 	// stateVersion is the newest form of the file that is understood. A field
 	// more is a new version.
-	stateVersion = 4
+	stateVersion = 5
 )
 
 // state is what is wanted, as the file remembers it. Version 1 of the file was
@@ -116,7 +116,7 @@ func (s savedNode) node() *node {
 		}
 		n.ruled.Facts = nil
 	}
-	if !s.User.empty() || len(n.ruled.Owners[enforce.OwnerUser].Rules) > 0 {
+	if !s.User.empty() || !n.ruled.Owners[enforce.OwnerUser].empty() {
 		n.setUser(s.UserUID)
 	}
 	return n
@@ -331,7 +331,9 @@ func (n *node) change() record {
 }
 
 // lasting reports whether the wish outlives this boot: a process does not.
-func (n *node) lasting() bool { return n.res.Kind != enforce.KindTree }
+func (n *node) lasting() bool {
+	return n.res.Kind != enforce.KindTree && n.res.Kind != enforce.KindDestination
+}
 
 func (d *Daemon) statePath() string { return filepath.Join(d.opts.StateDir, stateName) }
 

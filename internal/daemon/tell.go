@@ -19,7 +19,7 @@ func (n *node) audience() audience {
 	if n.res.Kind == enforce.KindTree || n.res.Kind == enforce.KindUser {
 		a.uids[0] = n.res.UID
 	}
-	if !n.wishes[enforce.OwnerUser].empty() || len(n.ruled.Owners[enforce.OwnerUser].Rules) > 0 {
+	if !n.wishes[enforce.OwnerUser].empty() || !n.ruled.Owners[enforce.OwnerUser].empty() {
 		a.uids[1] = n.userUID
 	}
 	if n.scope != nil {
@@ -76,7 +76,7 @@ func (d *Daemon) tellMatched(res identity.Resolved, program string, m matched) {
 	subject := res.Subject
 	e := api.Event{Type: api.EventRuleMatched, Subject: &subject, Name: res.Name, By: byRule, PID: int(res.Key), Program: program}
 	for _, list := range m {
-		for _, r := range list {
+		for _, r := range list.all() {
 			e.Rules = append(e.Rules, api.RuleOrigin{Name: r.Name, File: r.File, Line: r.Line})
 		}
 	}

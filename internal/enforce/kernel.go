@@ -18,6 +18,9 @@ const (
 	KindCgroup Kind = 3 // Subject = cgroup v2 id (inode of its folder)
 	KindUser   Kind = 5 // Subject = uid
 	KindHost   Kind = 8 // Subject = 0
+
+	// KindDestination: Subject is of the daemon's choice; it holds where SetDestinations says.
+	KindDestination Kind = 6
 )
 
 // Owner of a limit; the lower of the owners' ceilings holds.
@@ -202,6 +205,9 @@ type Kernel interface {
 	Maintain() error
 	// Events delivers a value whenever a socket needs Maintain at once.
 	Events() <-chan struct{}
+	// SetDestinations says which nodes hold for which part of the traffic, instead of
+	// what was said before, and makes open connections obey.
+	SetDestinations(Destinations) error
 	// Join makes a process and its descendants members of a node of KindTree whose
 	// Subject is 0. What encloses the process has to enclose the node.
 	Join(id uint32, pid int) error

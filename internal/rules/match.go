@@ -60,22 +60,29 @@ func (s *Set) Rules() []*Rule { return s.rules }
 
 // Match returns the rules that hold for a process at a time: the first that
 // matches of those without "also", and all that match of those with it. They are in
-// the order of the file.
-func (s *Set) Match(f Facts, now time.Time) []*Rule {
+// the order of the file. Rules for a part of the traffic are apart: all those that match
+// the process, of which the first that matches holds for a connection; not those for
+// everybody.
+func (s *Set) Match(f Facts, now time.Time) (holding, destined []*Rule) {
 	if len(s.rules) == 0 {
-		return nil
+		return nil, nil
 	}
-	var out []*Rule
 	found := false
 	for _, i := range s.candidates(f.Program()) {
 		r := s.rules[i]
+		if r.Destined() {
+			if !r.Everybody() && r.Matches(f, now) {
+				destined = append(destined, r)
+			}
+			continue
+		}
 		if !r.Also && found || !r.Matches(f, now) {
 			continue
 		}
 		found = found || !r.Also
-		out = append(out, r)
+		holding = append(holding, r)
 	}
-	return out
+	return holding, destined
 }
 
 // candidates are the indices of the rules that may match a program, in order.

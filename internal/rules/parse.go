@@ -44,7 +44,7 @@ const (
 // keysOfRule are those that a rule may have.
 func keysOfRule() []string {
 	return []string{
-		"name", "program", "command", "user", "cgroup", "unit", "parent", "time", "days",
+		"name", "program", "command", "user", "cgroup", "unit", "parent", "to", "port", "time", "days",
 		"up", "down", "total", "weight", "share", "also",
 	}
 }
@@ -134,6 +134,13 @@ func (r *reader) document(doc map[string]any) ([]*Rule, error) {
 	if len(r.problems) > 0 {
 		return nil, r.problems.sorted()
 	}
+	prefixes := mostDestinations
+	if r.in.OfUser {
+		prefixes = MaxUserDestinations
+	}
+	if p := checkDestinations(list, prefixes); p != nil {
+		return nil, p
+	}
 	return list, nil
 }
 
@@ -150,9 +157,16 @@ func (o object) rule() *Rule {
 	}
 	o.conditions(r)
 	o.limits(r)
+	if r.Everybody() {
+		r.Share = ShareAll
+	}
 	if text, ok := o.text("share"); ok {
 		if r.Share = Share(text); r.Share != ShareEach && r.Share != ShareAll {
 			o.problem("share", `"each" (each process that matches, with its children) or "all" (all together)`, "share is %q", text)
+		}
+		if r.Everybody() && text == string(ShareEach) {
+			o.problem("share", "say of whom: program, command, user, cgroup, unit or parent; or remove the line",
+				"without a process that is meant, all have one limit together")
 		}
 	}
 	if value, there := o.keys["also"]; there {
@@ -161,6 +175,12 @@ func (o object) rule() *Rule {
 			o.problem("also", "also = true", "also is neither true nor false")
 		}
 		r.Also = also
+		if also && r.Destined() {
+			o.problem("also", "remove the line", "also has no meaning for a part of the traffic: the first rule that matches a connection holds, beside what holds for its process")
+		}
+	}
+	if _, there := o.keys["weight"]; there && r.Destined() {
+		o.problem("weight", "set it in a rule without to and port", "weight has no meaning for a part of the traffic")
 	}
 	return r
 }
@@ -170,9 +190,8 @@ func (o object) checkKeys() {
 	for key := range o.keys {
 		switch {
 		case slices.Contains(known, key):
-		case slices.Contains([]string{"to", "destination", "port", "from"}, key):
-			o.problem(key, "remove the line: a rule limits all traffic of what it matches",
-				"%s: this release cannot limit by destination or port", key)
+		case key == "destination":
+			o.problem(key, "to = ...", "a destination is called to")
 		default:
 			o.problem(key, "a rule has: "+strings.Join(known, ", "), "a rule has no key %q", key)
 		}
@@ -226,9 +245,10 @@ func (o object) conditions(r *Rule) {
 	}
 	say("user", users)
 	o.groups(r, say)
+	o.destination(r, say)
 	o.when(r, say)
 	if len(r.said) == 0 && len(o.problems) == 0 {
-		o.problem("", "say whom: program, command, user, cgroup, unit or parent; for the machine: netnice set --host", "the rule is for every process")
+		o.problem("", "say whom: program, command, user, cgroup, unit or parent; which connections: to, port; for the machine: netnice set --host", "the rule is for every process")
 	}
 }
 
@@ -274,7 +294,7 @@ func (o object) when(r *Rule, say func(string, []string)) {
 	}
 	// Nobody is meant by a time alone.
 	if len(r.said) == 0 && len(times)+len(days) > 0 {
-		o.problem("", "say whom: program, command, user, cgroup, unit or parent", "the rule is for every process")
+		o.problem("", "say whom: program, command, user, cgroup, unit or parent; or which connections: to, port", "the rule is for every process")
 	}
 	say("time", times)
 	say("days", days)
@@ -343,7 +363,7 @@ func (o object) texts(key string) []string {
 		case string:
 			out = append(out, v)
 		case int64:
-			if key == "user" {
+			if key == "user" || key == "port" {
 				out = append(out, strconv.FormatInt(v, 10))
 				continue
 			}

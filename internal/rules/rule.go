@@ -48,6 +48,8 @@ type Rule struct {
 	cgroups  []string
 	units    []string
 	parents  []program
+	to       []reach
+	ports    []ports
 	window   window
 	said     []string // the conditions as they were written, for people and for Key
 }

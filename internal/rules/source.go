@@ -94,6 +94,9 @@ func LoadSystem(dir string, owner uint32) ([]*Rule, error) {
 		}
 		list = append(list, some...)
 	}
+	if len(problems) == 0 {
+		problems = checkDestinations(list, mostDestinations)
+	}
 	if len(problems) > 0 {
 		return nil, problems
 	}

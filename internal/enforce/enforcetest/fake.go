@@ -16,6 +16,7 @@ type Kernel struct {
 	mu           sync.Mutex
 	nodes        map[uint32]enforce.NodeSpec
 	stats        map[uint32]enforce.NodeStats
+	destinations enforce.Destinations
 	sockets      []enforce.SocketStats
 	looks        []enforce.SocketLook
 	packetQueues []enforce.Queue
@@ -252,6 +253,29 @@ func (k *Kernel) Events() <-chan struct{} {
 func (k *Kernel) Event() {
 	k.Events()
 	k.events <- struct{}{}
+}
+
+// SetDestinations implements enforce.Kernel; it refuses nodes that are not there.
+func (k *Kernel) SetDestinations(d enforce.Destinations) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.enter("SetDestinations"); err != nil {
+		return err
+	}
+	for _, u := range d.Uses {
+		if spec, ok := k.nodes[u.Node]; u.Node != 0 && (!ok || spec.Kind != enforce.KindDestination) {
+			return fmt.Errorf("node %d is none for a destination", u.Node)
+		}
+	}
+	k.destinations = d
+	return nil
+}
+
+// Destinations is what SetDestinations said last.
+func (k *Kernel) Destinations() enforce.Destinations {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.destinations
 }
 
 // Join implements enforce.Kernel.

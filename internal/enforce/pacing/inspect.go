@@ -71,7 +71,7 @@ func (k *Kernel) turns(r bpf.SocketRecord) (list []enforce.Turn) {
 				list = append(list, turn)
 			}
 		}
-		if n.Kind == bpf.KindSocket {
+		if n.Kind == bpf.KindSocket || n.Kind == bpf.KindDestination {
 			continue
 		}
 		child, weight = childOfNode(h.Node, n.Generation), max(n.Weight, 1)

@@ -63,6 +63,7 @@ type Kernel struct {
 	epoch        uint32
 	subordinates uint32 // entries of it in the kernel
 	ranges       []enforce.Subordinates
+	to           destinations
 	cover        cover
 	guard        Guard // nil = none yet
 	events       chan struct{}
@@ -121,7 +122,7 @@ func Open(opts Options) (*Kernel, error) {
 }
 
 func (k *Kernel) start() error {
-	if err := k.readNodes(); err != nil {
+	if err := errors.Join(k.readNodes(), k.readDestinations()); err != nil {
 		return err
 	}
 	if err := k.obj.Attach(true); err != nil {
@@ -130,6 +131,11 @@ func (k *Kernel) start() error {
 	if len(k.nodes) > 0 {
 		if err := k.obj.Attach(false); err != nil {
 			return err
+		}
+		if len(k.to.uses) > 0 {
+			if err := k.obj.AttachDestinations(true); err != nil {
+				return err
+			}
 		}
 		k.cover.stale = true
 		if err := k.coverAnew(); err != nil {

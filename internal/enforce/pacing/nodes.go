@@ -61,6 +61,11 @@ func (k *Kernel) create(id uint32, n bpf.Node) error {
 		return err
 	}
 	switch {
+	case n.Kind == bpf.KindDestination: // SetDestinations says where
+		if err := k.coverNode(n, nil); err != nil {
+			return err
+		}
+		return k.writePolicy()
 	case n.Kind == bpf.KindTree && n.Subject == 0:
 		return k.putPolicy() // nobody is in it yet
 	case n.Kind == bpf.KindTree:
@@ -236,9 +241,24 @@ func (k *Kernel) writePolicy() error {
 		p.Daemon = 0
 	}
 	for id, n := range k.nodes {
+		if n.Kind == bpf.KindDestination {
+			if receives(n) {
+				p.Destinations |= bpf.DestinationsDown
+			}
+			continue // of no concern to those without trees, unless:
+		}
 		p.Kinds |= 1 << n.Kind
 		if n.Kind == bpf.KindHost {
 			p.HostNode = id
+		}
+	}
+	if len(k.to.uses) > 0 {
+		p.Destinations |= bpf.DestinationsAny
+	}
+	if k.to.everybody() {
+		p.Kinds |= 1 << bpf.KindDestination
+		if k.to.user { // whose a process is counts
+			p.Kinds |= 1 << bpf.KindUser
 		}
 	}
 	if k.rates {
@@ -248,6 +268,16 @@ func (k *Kernel) writePolicy() error {
 		return fmt.Errorf("write the policy: %w", err)
 	}
 	return nil
+}
+
+// receives reports whether a node limits what comes in.
+func receives(n bpf.Node) bool {
+	for _, owner := range n.Limits {
+		if owner[enforce.Down].CeilingBytesPerSec != 0 || owner[enforce.Total].CeilingBytesPerSec != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Drain implements enforce.Kernel: nothing waits here.
@@ -265,8 +295,11 @@ func (k *Kernel) remove(id uint32) error {
 	if !ok {
 		return nil
 	}
-	if n.Kind == bpf.KindSocket {
+	switch n.Kind {
+	case bpf.KindSocket:
 		return k.removeSocket(id, n)
+	case bpf.KindDestination:
+		return k.removeDestination(id, n)
 	}
 	members, err := k.members(id)
 	if err != nil {
@@ -340,14 +373,14 @@ func (k *Kernel) removeAll() error {
 			return err
 		}
 	}
-	k.nodes = map[uint32]bpf.Node{}
+	k.nodes, k.to = map[uint32]bpf.Node{}, destinations{}
 	err := k.putPolicy()
 	if err == nil {
 		err = k.adoptConnections(false)
 	}
 	if err != nil {
 		k.nodes = gone // to be tried again
-		return err
+		return errors.Join(err, k.readDestinations())
 	}
 	for id, n := range gone {
 		if err := k.clear(id, n.Generation); err != nil {

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Rules for a part of the traffic: by the peer's address and the service's
+ * port. The nodes of those that hold for a socket come first on its path, after
+ * its own: of each owner's rules the first that matches. Looked for when the
+ * path is made or the peer becomes known, never for a packet.
+ */
+#ifndef NETNICE_DESTINATION_H
+#define NETNICE_DESTINATION_H
+
+#include "path.h"
+
+#define NN_DESTINATION_BITS (32 + 128)
+
+/* The node of a rule, if it holds for a process of that path. */
+__noinline int nn_destination_used(struct nn_path *path, __u32 rule,
+				   struct nn_hop *found)
+{
+	struct nn_destination_use use = {.rule = rule};
+	struct nn_hop *hop;
+
+	if (!path || !found)
+		return 0;
+	if (rule & NN_RULE_EVERYBODY) {
+		hop = bpf_map_lookup_elem(&destination_uses, &use);
+		if (hop)
+			*found = *hop;
+		return !!hop;
+	}
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		use.scope = path->hops[i].node;
+		if (!use.scope)
+			break;
+		hop = bpf_map_lookup_elem(&destination_uses, &use);
+		if (hop) {
+			*found = *hop;
+			return 1;
+		}
+	}
+	return 0;
+}
+
+/* The node of the first of an owner's rules that matches, none = 0. Not static:
+ * the verifier then looks at it once. */
+__noinline int nn_destination_find(struct nn_socket *s, struct nn_path *path,
+				   __u32 book, struct nn_hop *found)
+{
+	struct nn_destination_key key = {.prefixlen = NN_DESTINATION_BITS,
+					 .book = book};
+	struct nn_destination *d;
+
+	if (!s || !path || !found)
+		return 0;
+	__builtin_memcpy(key.addr, s->peer, sizeof(key.addr));
+	d = bpf_map_lookup_elem(&destinations, &key);
+	if (!d)
+		return 0;
+	for (__u32 i = 0; i < NN_DESTINATION_ENTRIES; i++) {
+		struct nn_destination_entry *e = &d->entries[i];
+
+		if (!e->rule)
+			break;
+		if (s->service_port < e->port_from ||
+		    s->service_port > e->port_to)
+			continue;
+		if (nn_destination_used(path, e->rule, found))
+			return 1;
+	}
+	return 0;
+}
+
+/* The path as it follows from the process alone. */
+static __always_inline void nn_path_plain(struct nn_socket *s,
+					  struct nn_path *path)
+{
+	__u32 skip = 0;
+
+	if (s->own.node && s->path[0].node == s->own.node)
+		skip++;
+	for (__u32 o = 0; o < NN_OWNERS; o++)
+		if (s->to[o].node && s->path[skip].node == s->to[o].node)
+			skip++;
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		__u32 at = i + skip;
+
+		if (at >= NN_PATH_MAX)
+			break;
+		path->hops[i] = s->path[at & (NN_PATH_MAX - 1)];
+	}
+}
+
+/* Put a node before the others. Of too many one that only a user wants goes, if
+ * this is the administrator's. */
+__noinline int nn_path_begin(struct nn_path *path, __u32 node, __u32 generation,
+			     __u32 owner)
+{
+	if (!path || !node)
+		return 0;
+	if (path->hops[NN_PATH_MAX - 1].node) {
+		nn_fault(NN_FAULT_PATH_FULL);
+		if (owner != NN_OWNER_ADMIN || !nn_hop_yields(path))
+			return 0;
+	}
+	for (int i = NN_PATH_MAX - 1; i > 0; i--)
+		path->hops[i] = path->hops[i - 1];
+	path->hops[0].node = node;
+	path->hops[0].generation = generation;
+	return 1;
+}
+
+/* Put what holds for a socket's peer on its path, instead of what did. What
+ * runs meanwhile may miss a node, for one packet. */
+__noinline int nn_destined(struct nn_socket *s)
+{
+	struct nn_policy *p = nn_policy();
+	struct nn_hop admin = {}, user = {};
+	struct nn_path path = {};
+	bool own;
+
+	if (!s || !p || !s->peer_known)
+		return 0;
+	if (!p->destinations && !s->to[NN_OWNER_ADMIN].node &&
+	    !s->to[NN_OWNER_USER].node)
+		return 0;
+	own = s->own.node && s->path[0].node == s->own.node;
+	nn_path_plain(s, &path);
+	if (p->destinations) {
+		nn_destination_find(s, &path, NN_BOOK_ADMIN, &admin);
+		if (s->tgid) /* else it is nobody's */
+			nn_destination_find(s, &path, s->uid, &user);
+	}
+	if (user.node == admin.node)
+		user.node = 0;
+	if (!nn_path_begin(&path, user.node, user.generation, NN_OWNER_USER))
+		user.node = 0;
+	if (!nn_path_begin(&path, admin.node, admin.generation, NN_OWNER_ADMIN))
+		admin.node = 0;
+	/* a user's that had to go was the first */
+	if (admin.node && user.node && path.hops[1].node != user.node)
+		user.node = 0;
+	if (own && !nn_path_begin(&path, s->own.node, s->own.generation,
+				  NN_OWNER_USER))
+		own = false;
+	s->to[NN_OWNER_ADMIN] = admin;
+	s->to[NN_OWNER_USER] = user;
+	for (__u32 i = 0; i < NN_PATH_MAX; i++)
+		s->path[i] = path.hops[i];
+	return 1;
+}
+
+/* --- the peer becomes known --- */
+
+static __always_inline void nn_peer_mapped(__u8 *peer, __u32 ip4)
+{
+	__u32 words[4] = {0, 0, bpf_htonl(0xffff), ip4};
+
+	__builtin_memcpy(peer, words, sizeof(words));
+}
+
+/* Of a TCP socket, in sockops: it connects, or was accepted. */
+static __always_inline void nn_peer_connected(struct nn_socket *s,
+					      struct bpf_sock *sk,
+					      bool accepted)
+{
+	if (sk->family == AF_INET6) {
+		__u32 words[4] = {sk->dst_ip6[0], sk->dst_ip6[1],
+				  sk->dst_ip6[2], sk->dst_ip6[3]};
+
+		__builtin_memcpy(s->peer, words, sizeof(words));
+	} else {
+		nn_peer_mapped(s->peer, sk->dst_ip4);
+	}
+	s->service_port = accepted ? sk->src_port : bpf_ntohs(sk->dst_port);
+	s->peer_known = 1;
+	nn_destined(s);
+}
+
+/* Of a UDP socket, in the hooks of its calls: it connects, or sends to
+ * somebody; true = to another than before. */
+static __always_inline bool nn_peer_called(struct nn_socket *s,
+					   const __u32 *words, __u16 port)
+{
+	__u32 before[4];
+
+	__builtin_memcpy(before, s->peer, sizeof(before));
+	if (s->peer_known && s->service_port == port && before[0] == words[0] &&
+	    before[1] == words[1] && before[2] == words[2] &&
+	    before[3] == words[3])
+		return false;
+	__builtin_memcpy(s->peer, words, sizeof(before));
+	s->service_port = port;
+	s->peer_known = 1;
+	nn_destined(s);
+	return true;
+}
+
+/* Its port was bound by somebody, and not by itself: a listener. Only of what
+ * was set up unseen. */
+static __always_inline bool nn_was_accepted(struct sock *sk)
+{
+	struct inet_connection_sock *icsk = (void *)sk;
+	struct inet_bind_bucket *bucket = BPF_CORE_READ(icsk, icsk_bind_hash);
+
+	if (!bucket || (signed char)BPF_CORE_READ(bucket, fastreuse) < 0)
+		return false;
+	return !(BPF_CORE_READ_BITFIELD_PROBED(sk, sk_userlocks) &
+		 SOCK_BINDPORT_LOCK);
+}
+
+/* Of a socket that is found open. */
+static __noinline int nn_peer_found(struct nn_socket *s, struct sock *sk)
+{
+	__u16 protocol, port;
+
+	if (!s || s->peer_known)
+		return 0;
+	protocol = BPF_CORE_READ(sk, sk_protocol);
+	port = BPF_CORE_READ(sk, __sk_common.skc_dport);
+	if (!port || (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP))
+		return 0;
+	if (BPF_CORE_READ(sk, __sk_common.skc_family) == AF_INET6)
+		BPF_CORE_READ_INTO(&s->peer, sk, __sk_common.skc_v6_daddr);
+	else
+		nn_peer_mapped(s->peer,
+			       BPF_CORE_READ(sk, __sk_common.skc_daddr));
+	s->service_port = bpf_ntohs(port);
+	if (protocol == IPPROTO_TCP && nn_was_accepted(sk))
+		s->service_port = BPF_CORE_READ(sk, __sk_common.skc_num);
+	s->peer_known = 1;
+	nn_destined(s);
+	return 1;
+}
+
+#endif

@@ -1,0 +1,45 @@
+package bpf
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// destinationHooks stand while a rule is for a destination: whom a UDP socket sends to.
+// Of TCP connections the sockops program knows.
+func destinationHooks() []hook {
+	return []hook{
+		{"connect4", false, ebpf.AttachCGroupInet4Connect, func(o *netniceObjects) *ebpf.Program { return o.NnConnect4 }, "to whom UDP goes"},
+		{"connect6", false, ebpf.AttachCGroupInet6Connect, func(o *netniceObjects) *ebpf.Program { return o.NnConnect6 }, "to whom UDP goes, over IPv6"},
+		{"sendmsg4", false, ebpf.AttachCGroupUDP4Sendmsg, func(o *netniceObjects) *ebpf.Program { return o.NnSendmsg4 }, "to whom a datagram goes"},
+		{"sendmsg6", false, ebpf.AttachCGroupUDP6Sendmsg, func(o *netniceObjects) *ebpf.Program { return o.NnSendmsg6 }, "to whom a datagram goes, over IPv6"},
+	}
+}
+
+// AttachDestinations attaches those hooks, or takes them off.
+func (o *Object) AttachDestinations(on bool) error {
+	if !on {
+		return o.detachAll(func(h hook) bool { return h.destination() })
+	}
+	for _, h := range destinationHooks() {
+		p := h.program(&o.netniceObjects)
+		if p == nil || o.links[h.name] != nil {
+			continue
+		}
+		l, err := o.attach(h, p)
+		if err != nil {
+			return fmt.Errorf("attach %s: %w", h.name, err)
+		}
+		o.links[h.name] = l
+	}
+	return nil
+}
+
+func (h hook) destination() bool {
+	switch h.cgroup {
+	case ebpf.AttachCGroupInet4Connect, ebpf.AttachCGroupInet6Connect, ebpf.AttachCGroupUDP4Sendmsg, ebpf.AttachCGroupUDP6Sendmsg:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,297 @@
+package daemon
+
+import (
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/rules"
+)
+
+// Rules for a part of the traffic have nodes of their own: one for each tree of processes
+// that a rule matches, or one for all. The node of the tree, which may have no limit,
+// tells the kernel side whose connections are meant. All of it follows from the rules and
+// the trees, and is brought into force as a whole.
+
+// destined is what the rules for a part of the traffic say now.
+type destined struct {
+	known    bool // rules were read; until then what is in force stays
+	rules    map[uint32]destinedRule
+	numbers  map[bookKey]uint32
+	prefixes []enforce.DestinationPrefix
+}
+
+type destinedRule struct {
+	*rules.Rule
+	book uint32
+}
+
+// bookKey names a rule among all.
+type bookKey struct {
+	book uint32
+	key  string
+}
+
+// owner is whose wish the rule is.
+func (r destinedRule) owner() enforce.Owner {
+	if r.book == enforce.BookAdmin {
+		return enforce.OwnerAdmin
+	}
+	return enforce.OwnerUser
+}
+
+// learnDestinations reads what the rules in force say. The caller holds d.rules.mu.
+func (d *Daemon) learnDestinations(now time.Time) {
+	// Files that were wrong from the start say nothing. A user whose file is so loses what
+	// it said before: nobody else waits for that.
+	next := destined{known: d.rules.system.set != nil, rules: map[uint32]destinedRule{}, numbers: map[bookKey]uint32{}}
+	add := func(book uint32, b *book) {
+		if b.set == nil {
+			return
+		}
+		prefixes := b.set.Destinations(now)
+		if len(next.prefixes)+len(prefixes) > enforce.MostDestinationPrefixes {
+			d.complainOfRules(fmt.Errorf("rules name more than %d prefixes in all: those of uid %d do not hold", enforce.MostDestinationPrefixes, book))
+			return
+		}
+		for _, p := range prefixes {
+			to := enforce.DestinationPrefix{Book: book, Prefix: p.Prefix}
+			for _, r := range p.Rules {
+				to.Rules = append(to.Rules, enforce.DestinationRule{Rule: next.number(book, r.Rule), PortFrom: r.From, PortTo: r.To})
+			}
+			next.prefixes = append(next.prefixes, to)
+		}
+	}
+	add(enforce.BookAdmin, &d.rules.system)
+	for _, uid := range slices.Sorted(maps.Keys(d.rules.users)) {
+		add(uid, d.rules.users[uid])
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.destined = next
+}
+
+// number is that of a rule, the same for each daemon.
+func (to *destined) number(book uint32, r *rules.Rule) uint32 {
+	key := bookKey{book, r.Key()}
+	if n, ok := to.numbers[key]; ok {
+		return n
+	}
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%d %s", book, key.key)
+	for n := h.Sum32(); ; n++ {
+		n &^= enforce.RuleEverybody
+		if r.Everybody() {
+			n |= enforce.RuleEverybody
+		}
+		if _, used := to.rules[n]; !used && n&^enforce.RuleEverybody != 0 {
+			to.rules[n], to.numbers[key] = destinedRule{r, book}, n
+			return n
+		}
+	}
+}
+
+// wanted is a node that has to be, and where.
+type wanted struct {
+	rule  uint32
+	scope *node // nil = of all
+	uses  []enforce.DestinationUse
+}
+
+// wantedDestinations lists the nodes that have to be, by their subject; and where rules
+// match that limit nothing. The caller holds d.mu.
+func (d *Daemon) wantedDestinations() (map[uint64]*wanted, []enforce.DestinationUse) {
+	list := map[uint64]*wanted{}
+	var free []enforce.DestinationUse
+	add := func(number uint32, scope *node) {
+		r := d.destined.rules[number]
+		use := enforce.DestinationUse{Rule: number}
+		if scope != nil {
+			use.Scope = scope.id
+		}
+		if len(ruledWishOf([]*rules.Rule{r.Rule}).Rules) == 0 {
+			free = append(free, use)
+			return
+		}
+		key := uint64(number) << 32
+		if r.Share != rules.ShareAll {
+			key |= uint64(use.Scope)
+		} else {
+			scope = nil
+		}
+		if list[key] == nil {
+			list[key] = &wanted{rule: number, scope: scope}
+		}
+		list[key].uses = append(list[key].uses, use)
+	}
+	for _, number := range slices.Sorted(maps.Keys(d.destined.rules)) {
+		if d.destined.rules[number].Everybody() {
+			add(number, nil)
+		}
+	}
+	for _, n := range d.sorted() {
+		if n.res.Kind != enforce.KindTree || !n.applied {
+			continue
+		}
+		for owner, w := range n.ruled.Owners {
+			book := enforce.BookAdmin
+			if enforce.Owner(owner) == enforce.OwnerUser {
+				book = n.userUID
+			}
+			if w.Facts != nil && book != enforce.BookAdmin {
+				book = w.Facts.User
+			}
+			for _, from := range w.To {
+				if number, ok := d.destined.numbers[bookKey{book, from.Key}]; ok {
+					add(number, n)
+				}
+			}
+		}
+	}
+	return list, free
+}
+
+// settleDestinations does so after rules were applied to a process, if it is concerned.
+func (d *Daemon) settleDestinations(m matched) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.destined.rules) > 0 || len(m[enforce.OwnerAdmin].destined)+len(m[enforce.OwnerUser].destined) > 0 {
+		d.followDestinations()
+	}
+}
+
+// destined reports whether a rule for a part of the traffic matches the processes of a
+// tree.
+func (n *node) destined() bool {
+	return n.res.Kind == enforce.KindTree && slices.ContainsFunc(n.ruled.Owners[:], func(w ruledWish) bool { return len(w.To) > 0 })
+}
+
+// followDestinations brings nodes for parts of the traffic into force, and where they
+// hold; new ones stand before old ones go. The caller holds d.mu.
+func (d *Daemon) followDestinations() {
+	if !d.destined.known || d.isDown {
+		return
+	}
+	want, uses := d.wantedDestinations()
+	var old []*node
+	have := map[uint64]*node{}
+	for _, n := range d.sorted() {
+		if n.res.Kind != enforce.KindDestination {
+			continue
+		}
+		if have[n.res.Key] = n; want[n.res.Key] == nil {
+			old = append(old, n)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		w := want[key]
+		n := d.setDestined(have[key], key, w)
+		if n == nil {
+			continue
+		}
+		for _, use := range w.uses {
+			use.Node = n.id
+			uses = append(uses, use)
+		}
+	}
+	if err := d.kernel.SetDestinations(enforce.Destinations{Prefixes: d.destined.prefixes, Uses: uses}); err != nil {
+		d.sampler.complain(d.log, fmt.Errorf("limit by destinations: %w", err))
+		return
+	}
+	for _, n := range old {
+		before := *n
+		if err := d.drop(n); err != nil {
+			d.ruleFailed(n.res, err)
+			continue
+		}
+		d.tellSet(&before, nil, byRule)
+		d.log.Info("a rule's limit was changed", "subject", n.res.Subject.String(), "node", n.id, "lifted", true)
+	}
+}
+
+// setDestined makes a node, or gives it the rule's present rates. It returns nil if it
+// cannot be.
+func (d *Daemon) setDestined(n *node, key uint64, w *wanted) *node {
+	r := d.destined.rules[w.rule]
+	next := node{res: destinedSubject(r, key, w.scope), since: time.Now()}
+	if n != nil {
+		next = *n
+	}
+	next.ruled = ruled{Destined: w.rule}
+	next.ruled.Owners[r.owner()] = ruledWishOf([]*rules.Rule{r.Rule})
+	if r.owner() == enforce.OwnerUser {
+		next.setUser(r.book)
+	}
+	if n != nil {
+		d.changeRuled(n, &next)
+		return n
+	}
+	actor := auth.Actor{}
+	if r.owner() == enforce.OwnerUser {
+		actor.UID = r.book
+	}
+	err := d.room(actor, true)
+	if err == nil {
+		n, err = d.commit(nil, &next)
+	}
+	if err != nil {
+		d.ruleFailed(next.res, err)
+		return nil
+	}
+	d.tellSet(nil, n, byRule)
+	d.log.Info("limit set by a rule", "subject", n.res.Subject.String(), "for", n.res.Name, "node", n.id)
+	return n
+}
+
+// destinedSubject is what the node of a rule for a part of the traffic stands for.
+func destinedSubject(r destinedRule, key uint64, scope *node) identity.Resolved {
+	res := identity.Resolved{
+		Subject: api.Subject{Kind: api.KindRule, ID: r.Name}, Kind: enforce.KindDestination, Key: key,
+		Name: strings.Join(r.Connections(), ", "),
+	}
+	whose := ""
+	if r.owner() == enforce.OwnerUser {
+		res.UID = r.book
+		whose = " of user:" + identity.UserName(r.book)
+	}
+	if scope != nil {
+		res.UID = scope.res.UID
+		whose = fmt.Sprintf(" of %s", scope.res.Subject)
+	}
+	res.Name += whose
+	return res
+}
+
+// concerns reports whether the node of a rule for a part of the traffic is for what the
+// processes of a tree do.
+func (n *node) concerns(tree *node) bool {
+	if n.ruled.Destined == 0 || uint32(n.res.Key) != 0 && uint32(n.res.Key) != tree.id {
+		return false
+	}
+	for owner, w := range n.ruled.Owners {
+		for _, from := range w.Rules {
+			if slices.ContainsFunc(tree.ruled.Owners[owner].To, func(o origin) bool { return o.Key == from.Key }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// concernsUser reports whether it is for what all processes of a user do.
+func (n *node) concernsUser(uid uint32) bool {
+	return n.ruled.Destined&enforce.RuleEverybody != 0 && (n.own() && n.userUID == uid || !n.own())
+}
+
+// marks reports whether a node is there for others only: it tells whose connections are
+// meant.
+func (n *node) marks() bool {
+	return n.destined() && len(n.limits()) == 0 && n.holding().weight() == defaultWeight
+}

@@ -1,0 +1,235 @@
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// MostPerDestination bounds how many rules of a file, each range of ports for itself,
+	// are for one address: the kernel side compares them one after another.
+	MostPerDestination = 16
+	// mostDestinations bounds the prefixes that the administrator's rules name.
+	mostDestinations = 65536
+	// MaxUserDestinations bounds those of a user's own file.
+	MaxUserDestinations = 1024
+)
+
+// reach is a prefix that a rule is for, or that it leaves out. The longest of them that
+// has an address counts.
+type reach struct {
+	prefix netip.Prefix
+	except bool
+}
+
+// ports is a range of them.
+type ports struct{ from, to uint16 }
+
+const lastPort = 65535
+
+// Destined reports whether a rule is for a part of the traffic only.
+func (r *Rule) Destined() bool { return len(r.to)+len(r.ports) > 0 }
+
+// Everybody reports whether a rule is for a part of the traffic of all whom its owner may
+// limit, and not of certain processes.
+func (r *Rule) Everybody() bool {
+	return r.Destined() && len(r.programs)+len(r.commands)+len(r.users)+len(r.cgroups)+len(r.units)+len(r.parents) == 0
+}
+
+// Connections are the conditions that are on connections, as text.
+func (r *Rule) Connections() []string {
+	return slices.DeleteFunc(r.Conditions(), func(text string) bool {
+		return !strings.HasPrefix(text, "to ") && !strings.HasPrefix(text, "port ")
+	})
+}
+
+func parseReach(text string) (reach, error) {
+	text, except := strings.CutPrefix(text, "!")
+	var p netip.Prefix
+	a, err := netip.ParseAddr(text)
+	if err == nil {
+		p = netip.PrefixFrom(a.WithZone(""), a.BitLen())
+	} else if p, err = netip.ParsePrefix(text); err != nil {
+		return reach{}, fmt.Errorf("%q is neither an address nor a prefix; names are not looked up", text)
+	}
+	if a.Zone() != "" {
+		return reach{}, fmt.Errorf("%q: an address with a zone means another one on each device", text)
+	}
+	if masked := p.Masked(); masked != p {
+		return reach{}, fmt.Errorf("%q has more bits than its length of %d: %v?", text, p.Bits(), masked)
+	}
+	const mapped = 96
+	if p.Addr().Is4In6() && p.Bits() >= mapped {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mapped)
+	}
+	return reach{p, except}, nil
+}
+
+func parsePorts(text string) (ports, error) {
+	number := func(text string) (uint16, bool) {
+		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16)
+		return uint16(n), err == nil && n > 0
+	}
+	first, last, isRange := strings.Cut(text, "-")
+	if !isRange {
+		last = first
+	}
+	from, ok := number(first)
+	to, ok2 := number(last)
+	if !ok || !ok2 {
+		return ports{}, fmt.Errorf("%q is no port: they are 1 to %d", text, lastPort)
+	}
+	if from > to {
+		return ports{}, fmt.Errorf("the range %q ends before it begins", text)
+	}
+	return ports{from, to}, nil
+}
+
+// destination reads of which connections a rule is.
+func (o object) destination(r *Rule, say func(string, []string)) {
+	texts := o.texts("to")
+	for _, text := range texts {
+		one, err := parseReach(text)
+		if err != nil {
+			o.problem("to", `such as: to = "192.0.2.7", ["10.0.0.0/8", "2001:db8::/32"], or ["0.0.0.0/0", "::/0", "!10.0.0.0/8"]`, "%v", err)
+			continue
+		}
+		r.to = append(r.to, one)
+	}
+	if len(r.to) > 0 && !slices.ContainsFunc(r.to, func(one reach) bool { return !one.except }) {
+		o.problem("to", `to = ["0.0.0.0/0", "::/0", "!10.0.0.0/8"]`, "all of to is left out: say of what")
+	}
+	say("to", texts)
+	texts = o.texts("port")
+	for _, text := range texts {
+		one, err := parsePorts(text)
+		if err != nil {
+			o.problem("port", `such as: port = 443, or [80, 443, "8000-8100"]`, "%v", err)
+			continue
+		}
+		r.ports = append(r.ports, one)
+	}
+	say("port", texts)
+}
+
+// reaches is r.to, or everything for a rule that names ports only.
+func (r *Rule) reaches() []reach {
+	if len(r.to) > 0 {
+		return r.to
+	}
+	return []reach{{prefix: netip.PrefixFrom(netip.IPv4Unspecified(), 0)}, {prefix: netip.PrefixFrom(netip.IPv6Unspecified(), 0)}}
+}
+
+// Destination is a prefix with the rules that hold there, each for a range of ports, in
+// their order. None may: it is then an exception from a shorter prefix.
+type Destination struct {
+	Prefix netip.Prefix
+	Rules  []DestinationRule
+}
+
+// DestinationRule is a rule for some ports.
+type DestinationRule struct {
+	Rule     *Rule
+	From, To uint16
+}
+
+// Destinations lists the prefixes that the rules which hold at a time name, each with all
+// rules that cover it: whoever looks for the longest prefix of an address finds all that
+// matters there.
+func (s *Set) Destinations(now time.Time) []Destination {
+	return destinationsOf(s.rules, func(r *Rule) bool { return r.Active(now) })
+}
+
+func destinationsOf(list []*Rule, holds func(*Rule) bool) []Destination {
+	type named struct {
+		rule   int
+		except bool
+	}
+	at := map[netip.Prefix][]named{}
+	for i, r := range list {
+		if !r.Destined() || !holds(r) {
+			continue
+		}
+		for _, one := range r.reaches() {
+			at[one.prefix] = append(at[one.prefix], named{i, one.except})
+		}
+	}
+	if len(at) == 0 {
+		return nil
+	}
+	// IPv4 addresses are looked for among IPv6 ones: ::/0 is not to have them.
+	v4 := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	if _, ok := at[v4]; !ok {
+		at[v4] = nil
+	}
+	out := make([]Destination, 0, len(at))
+	for prefix := range at {
+		covers := map[int]bool{} // by the longest prefix of each rule
+		for bits := prefix.Bits(); bits >= 0; bits-- {
+			shorter, err := prefix.Addr().Prefix(bits)
+			if err != nil {
+				break
+			}
+			here := map[int]bool{}
+			for _, n := range at[shorter] {
+				here[n.rule] = here[n.rule] || n.except
+			}
+			for rule, except := range here {
+				if _, known := covers[rule]; !known {
+					covers[rule] = !except
+				}
+			}
+		}
+		d := Destination{Prefix: prefix}
+		for _, i := range slices.Sorted(maps.Keys(covers)) {
+			r := list[i]
+			if !covers[i] {
+				continue
+			}
+			if len(r.ports) == 0 {
+				d.Rules = append(d.Rules, DestinationRule{r, 0, lastPort})
+			}
+			for _, p := range r.ports {
+				d.Rules = append(d.Rules, DestinationRule{r, p.from, p.to})
+			}
+		}
+		out = append(out, d)
+	}
+	slices.SortFunc(out, func(a, b Destination) int { return a.Prefix.Compare(b.Prefix) })
+	return out
+}
+
+// checkDestinations refuses more rules for destinations than the kernel side can compare.
+func checkDestinations(list []*Rule, most int) Problems {
+	var last *Rule
+	prefixes := 0
+	for _, r := range list {
+		if !r.Destined() {
+			continue
+		}
+		if prefixes += len(r.reaches()); prefixes > most {
+			return Problems{{File: r.File, Line: r.Line, Column: 1, Message: fmt.Sprintf("rules name more than %d prefixes in to", most), Remedy: "use fewer, shorter prefixes"}}
+		}
+		last = r
+	}
+	if last == nil {
+		return nil
+	}
+	for _, d := range destinationsOf(list, func(*Rule) bool { return true }) {
+		if len(d.Rules) <= MostPerDestination {
+			continue
+		}
+		r := d.Rules[MostPerDestination].Rule
+		return Problems{{
+			File: r.File, Line: r.Line, Column: 1,
+			Message: fmt.Sprintf("more than %d rules are for %v, each range of ports counted", MostPerDestination, d.Prefix),
+			Remedy:  "put some together, or let to name smaller prefixes",
+		}}
+	}
+	return nil
+}
