@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/pacing"
 )
 
 // Sockets limit themselves by an option (include/netnice.h). What they send by TCP
@@ -36,25 +37,74 @@ func (k *Kernel) followSockets() {
 }
 
 func (k *Kernel) settleSockets() error {
-	k.mu.Lock()
+	wishes, err := k.SocketWishes()
+	if err != nil {
+		return k.unlessStopped(err)
+	}
+	lifted, err := k.liftSockets(wishes)
+	if !k.mu.TryLock() {
+		k.mu.Lock()
+		var again error // it may have been long ago
+		wishes, again = k.SocketWishes()
+		err = errors.Join(err, again)
+	}
 	defer k.mu.Unlock()
 	if k.closed {
 		return nil
 	}
-	wishes, err := k.SocketWishes()
-	if err != nil {
+	for _, id := range lifted {
+		err = errors.Join(err, k.endQueues(id))
+	}
+	changed, failed := k.setSockets(wishes)
+	err = errors.Join(err, failed)
+	switch {
+	case changed || len(lifted) > 0:
+		return errors.Join(err, k.AssignSockets(), k.settleReceiving())
+	case len(wishes) > 0: // the daemon does so for its nodes alone
+		return errors.Join(err, k.tend())
+	}
+	return err
+}
+
+// unlessStopped is an error that does not come from the end of all.
+func (k *Kernel) unlessStopped(err error) error {
+	select {
+	case <-k.stop:
+		return nil
+	default:
 		return err
 	}
+}
+
+// liftSockets lifts the nodes that no socket wants any more. That waits for nobody who
+// is at work on queues, which may take seconds where others want the kernel's lock of
+// the network, too: what is sent and comes then passes beside what waits.
+func (k *Kernel) liftSockets(wishes []pacing.SocketWish) (lifted []uint32, err error) {
+	wanted := map[uint64]bool{}
+	for _, w := range wishes {
+		wanted[w.Cookie] = true
+	}
+	var errs []error
+	for _, spec := range k.SocketNodes() {
+		if !wanted[spec.Subject] {
+			errs = append(errs, k.Kernel.RemoveNode(spec.ID))
+			lifted = append(lifted, spec.ID)
+		}
+	}
+	return lifted, k.unlessStopped(errors.Join(errs...))
+}
+
+// setSockets makes the nodes that sockets want, or changes them.
+func (k *Kernel) setSockets(wishes []pacing.SocketWish) (changed bool, err error) {
 	before := map[uint64]enforce.NodeSpec{}
 	for _, spec := range k.SocketNodes() {
 		before[spec.Subject] = spec
 	}
 	var errs []error
 	var full error
-	changed, of := false, map[uint32]int{}
+	of := map[uint32]int{}
 	for _, w := range wishes {
 		spec, had := before[w.Cookie]
-		delete(before, w.Cookie)
 		user := k.CountsAs(w.UID)
 		of[user]++
 		if up, down := socketRates(spec); had && up == w.Up && down == w.Down {
@@ -75,18 +125,7 @@ func (k *Kernel) settleSockets() error {
 		changed = true
 		errs = append(errs, k.setSocket(spec))
 	}
-	errs = append(errs, full)
-	for _, spec := range before {
-		changed = true
-		errs = append(errs, k.removeSocket(spec.ID))
-	}
-	switch {
-	case changed:
-		errs = append(errs, k.AssignSockets(), k.settleReceiving())
-	case len(wishes) > 0: // the daemon does so for its nodes alone
-		errs = append(errs, k.tend())
-	}
-	return errors.Join(errs...)
+	return changed, errors.Join(append(errs, full)...)
 }
 
 // socketRates is what a socket wanted when its node was made.
@@ -118,8 +157,9 @@ func (k *Kernel) setSocket(spec enforce.NodeSpec) error {
 	return k.setSending(spec)
 }
 
-func (k *Kernel) removeSocket(id uint32) error {
-	err := errors.Join(k.Kernel.RemoveNode(id), k.sendsNoMore(id))
+// endQueues ends what was done for a node that is lifted.
+func (k *Kernel) endQueues(id uint32) error {
+	err := k.sendsNoMore(id)
 	if k.on != nil {
 		k.drain(id)
 		err = errors.Join(err, k.on.release(id))
