@@ -226,7 +226,7 @@ func (o *Object) take(c *ebpf.Collection) {
 	o.netniceVariables = netniceVariables{
 		AdoptRootTgid: v["adopt_root_tgid"], AdoptNode: v["adopt_node"],
 		AdoptOuter: v["adopt_outer"], ReleaseNode: v["release_node"], ListNode: v["list_node"],
-		ReleaseRates: v["release_rates"], FormerRelease: v["former_release"], ListOthers: v["list_others"],
+		ReleaseRates: v["release_rates"], FormerRelease: v["former_release"], ListOthers: v["list_others"], AdminGroup: v["admin_group"],
 	}
 }
 

@@ -221,7 +221,7 @@ type netniceNnRequest struct {
 	Tgid   uint32
 	Uid    uint32
 	Gid    uint32
-	Pad    uint32
+	Admin  uint32
 	Asked  struct {
 		_           structs.HostLayout
 		Which       uint32
@@ -407,6 +407,7 @@ const (
 	netniceProgNnSockops          = "nn_sockops"
 	netniceProgNnUdpSendmsg       = "nn_udp_sendmsg"
 	netniceProgNnUdpv6Sendmsg     = "nn_udpv6_sendmsg"
+	netniceVarAdminGroup          = "admin_group"
 	netniceVarAdoptNode           = "adopt_node"
 	netniceVarAdoptOuter          = "adopt_outer"
 	netniceVarAdoptRootTgid       = "adopt_root_tgid"
@@ -534,6 +535,7 @@ type netniceMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type netniceVariableSpecs struct {
+	AdminGroup         *ebpf.VariableSpec `ebpf:"admin_group"`
 	AdoptNode          *ebpf.VariableSpec `ebpf:"adopt_node"`
 	AdoptOuter         *ebpf.VariableSpec `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.VariableSpec `ebpf:"adopt_root_tgid"`
@@ -633,6 +635,7 @@ func (m *netniceMaps) Close() error {
 //
 // It can be passed to loadNetniceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type netniceVariables struct {
+	AdminGroup         *ebpf.Variable `ebpf:"admin_group"`
 	AdoptNode          *ebpf.Variable `ebpf:"adopt_node"`
 	AdoptOuter         *ebpf.Variable `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.Variable `ebpf:"adopt_root_tgid"`

@@ -161,6 +161,7 @@ type Request struct {
 	Number      uint64 // for Answer
 	PID         int
 	UID, GID    uint32
+	Admin       bool   // root, or of the administrators' group
 	Kind        Kind   // KindTree or KindUser
 	Who         uint32 // the pid or uid; 0 = who asks
 	Direction   Direction
@@ -216,6 +217,9 @@ type Kernel interface {
 	// is to be answered: with a number of errno, and the limit that holds.
 	Requests() <-chan Request
 	Answer(number uint64, errno uint32, bytesPerSec uint64) error
+	// SetAdminGroup says whose Requests are an administrator's, beside root's; nil =
+	// nobody's.
+	SetAdminGroup(gid *uint32) error
 	// LostEvents counts what Execs and Events could not deliver.
 	LostEvents() (uint64, error)
 	// Attached says, by program name, what is attached now.
