@@ -71,10 +71,9 @@ __noinline int nn_request_admin(__u64 cred)
 	return 0;
 }
 
-/* How often a user may ask: 50 times a second, 64 at once, so that nobody has
- * the daemon or the buffer for themselves. Administrators may always. */
-#define NN_ASK_EVERY_NS 20000000ULL
-#define NN_ASK_AT_ONCE	64
+/* How often a user may ask, so that nobody has the daemon or the buffer for
+ * themselves; set as the object is loaded. Administrators may always. */
+const volatile __u64 ask_every_ns, asks_at_once;
 
 /* Who counts as whom -> when what was asked so far is paid for. */
 struct {
@@ -97,9 +96,9 @@ static __always_inline bool nn_request_may(const struct task_struct *t,
 			 (__u64)BPF_CORE_READ(t, cred, user_ns));
 	had = bpf_map_lookup_elem(&askers, &who);
 	paid_ns = had && *had > now_ns ? *had : now_ns;
-	if (paid_ns - now_ns > NN_ASK_AT_ONCE * NN_ASK_EVERY_NS)
+	if (paid_ns - now_ns > (asks_at_once - 1) * ask_every_ns)
 		return false;
-	paid_ns += NN_ASK_EVERY_NS;
+	paid_ns += ask_every_ns;
 	bpf_map_update_elem(&askers, &who, &paid_ns, BPF_ANY);
 	return true;
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -13,6 +14,8 @@ import (
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/netnice/netnice/internal/enforce"
 )
 
 // ErrLayout says that maps pinned by another release have another layout.
@@ -174,6 +177,10 @@ func Load(opts Options) (*Object, error) {
 	}
 	for name := range skip {
 		delete(spec.Programs, name)
+	}
+	v := spec.Variables
+	if err := errors.Join(v["ask_every_ns"].Set(uint64(time.Second/enforce.AsksPerSec)), v["asks_at_once"].Set(uint64(enforce.AsksAtOnce))); err != nil {
+		return nil, fmt.Errorf("set how often a user may ask: %w", err)
 	}
 	for _, m := range spec.Maps {
 		if m.Name[0] != '.' && m.Name != execMap {

@@ -411,6 +411,8 @@ const (
 	netniceVarAdoptNode           = "adopt_node"
 	netniceVarAdoptOuter          = "adopt_outer"
 	netniceVarAdoptRootTgid       = "adopt_root_tgid"
+	netniceVarAskEveryNs          = "ask_every_ns"
+	netniceVarAsksAtOnce          = "asks_at_once"
 	netniceVarEventsSilence       = "events_silence"
 	netniceVarFormerRelease       = "former_release"
 	netniceVarListNode            = "list_node"
@@ -539,6 +541,8 @@ type netniceVariableSpecs struct {
 	AdoptNode          *ebpf.VariableSpec `ebpf:"adopt_node"`
 	AdoptOuter         *ebpf.VariableSpec `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.VariableSpec `ebpf:"adopt_root_tgid"`
+	AskEveryNs         *ebpf.VariableSpec `ebpf:"ask_every_ns"`
+	AsksAtOnce         *ebpf.VariableSpec `ebpf:"asks_at_once"`
 	EventsSilence      *ebpf.VariableSpec `ebpf:"events_silence"`
 	FormerRelease      *ebpf.VariableSpec `ebpf:"former_release"`
 	ListNode           *ebpf.VariableSpec `ebpf:"list_node"`
@@ -639,6 +643,8 @@ type netniceVariables struct {
 	AdoptNode          *ebpf.Variable `ebpf:"adopt_node"`
 	AdoptOuter         *ebpf.Variable `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.Variable `ebpf:"adopt_root_tgid"`
+	AskEveryNs         *ebpf.Variable `ebpf:"ask_every_ns"`
+	AsksAtOnce         *ebpf.Variable `ebpf:"asks_at_once"`
 	EventsSilence      *ebpf.Variable `ebpf:"events_silence"`
 	FormerRelease      *ebpf.Variable `ebpf:"former_release"`
 	ListNode           *ebpf.Variable `ebpf:"list_node"`

@@ -64,7 +64,21 @@ type NodeSpec struct {
 // MaxNodes bounds NodeSpec.ID, FirstSocketNode those that the daemon chooses.
 const (
 	MaxNodes        = 16384
-	FirstSocketNode = MaxNodes - 4096
+	FirstSocketNode = MaxNodes - MostSockets
+)
+
+// MostSockets is how many sockets may have nodes of their own, MostSocketsOfUser how
+// many of a user's.
+const (
+	MostSockets       = 4096
+	MostSocketsOfUser = 1024
+)
+
+// AsksPerSec is how many Requests a user may go on making, AsksAtOnce how many without
+// a pause before.
+const (
+	AsksPerSec = 50
+	AsksAtOnce = 64
 )
 
 // Trees of processes may be nested so deep, and so many of them may be those that only

@@ -2,6 +2,7 @@ package shaping
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/pacing"
@@ -12,10 +13,7 @@ import (
 // class in a queue, and so a node: it is made here when a socket asks for it, and
 // goes with the socket.
 
-// mostSocketsOfUser bounds how many of them are one user's.
-const mostSocketsOfUser = 1024
-
-var errTooManySockets = errors.New("more sockets limit themselves than there may be: 4096, of a user 1024")
+var errTooManySockets = fmt.Errorf("more sockets limit themselves than there may be: %d, of a user %d", enforce.MostSockets, enforce.MostSocketsOfUser)
 
 // followSockets makes and removes the nodes of sockets.
 func (k *Kernel) followSockets() {
@@ -112,7 +110,7 @@ func (k *Kernel) setSockets(wishes []pacing.SocketWish) (changed bool, err error
 		}
 		if !had {
 			id := k.FreeSocketNode(k.lastSocket)
-			if id == 0 || user != 0 && of[user] > mostSocketsOfUser {
+			if id == 0 || user != 0 && of[user] > enforce.MostSocketsOfUser {
 				full = errTooManySockets
 				continue
 			}
