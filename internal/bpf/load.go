@@ -222,7 +222,7 @@ func (o *Object) take(c *ebpf.Collection) {
 		NnPingV4Sendmsg: p["nn_ping_v4_sendmsg"], NnPingV6Sendmsg: p["nn_ping_v6_sendmsg"],
 		NnFork: p["nn_fork"], NnExec: p["nn_exec"], NnAdoptTasks: p["nn_adopt_tasks"], NnReleaseTasks: p["nn_release_tasks"],
 		NnListTasks: p["nn_list_tasks"], NnAdoptFiles: p["nn_adopt_files"],
-		NnAdoptConnections: p["nn_adopt_connections"], NnListSockets: p["nn_list_sockets"], NnAssignSockets: p["nn_assign_sockets"],
+		NnAdoptConnections: p["nn_adopt_connections"], NnListSockets: p["nn_list_sockets"], NnAssignSockets: p["nn_assign_sockets"], NnCarryRates: p["nn_carry_rates"],
 	}
 	o.netniceMaps = netniceMaps{
 		Nodes: m["nodes"], Clocks: m["clocks"], Classes: m["classes"], Sockets: m["sockets"], Tasks: m["tasks"],
@@ -233,7 +233,7 @@ func (o *Object) take(c *ebpf.Collection) {
 	o.netniceVariables = netniceVariables{
 		AdoptRootTgid: v["adopt_root_tgid"], AdoptNode: v["adopt_node"],
 		AdoptOuter: v["adopt_outer"], ReleaseNode: v["release_node"], ListNode: v["list_node"],
-		ReleaseRates: v["release_rates"], FormerRelease: v["former_release"], ListOthers: v["list_others"], AdminGroup: v["admin_group"],
+		ReleaseRates: v["release_rates"], FormerRelease: v["former_release"], ListOthers: v["list_others"], AdminGroup: v["admin_group"], FormerSocket: v["former_socket"],
 	}
 }
 
@@ -363,7 +363,7 @@ func (o *Object) Close() error {
 	for _, p := range []*ebpf.Program{
 		o.NnSockops, o.NnSetsockopt, o.NnGetsockopt, o.NnSockCreate, o.NnEgress, o.NnSendTp, o.NnSendFentry,
 		o.NnSendpagesFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnExec, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnAdoptFiles,
-		o.NnAdoptConnections, o.NnListSockets, o.NnAssignSockets,
+		o.NnAdoptConnections, o.NnListSockets, o.NnAssignSockets, o.NnCarryRates,
 		o.NnUdpSendmsg, o.NnUdpv6Sendmsg, o.NnRawSendmsg, o.NnRawv6Sendmsg, o.NnPingV4Sendmsg, o.NnPingV6Sendmsg,
 	} {
 		if p != nil {

@@ -120,6 +120,17 @@ const (
 	netniceNnFaultNN_FAULTS               netniceNnFault = 6
 )
 
+type netniceNnFormerSocket struct {
+	_                  structs.HostLayout
+	RateBytesPerSec    uint32
+	ReceiveBytesPerSec uint32
+	Child              uint32
+	StartBoottimeNs    uint32
+	Cgroup             uint32
+	Tgid               uint32
+	Uid                uint32
+}
+
 type netniceNnHop struct {
 	_          structs.HostLayout
 	Node       uint32
@@ -386,6 +397,7 @@ const (
 	netniceProgNnAdoptFiles       = "nn_adopt_files"
 	netniceProgNnAdoptTasks       = "nn_adopt_tasks"
 	netniceProgNnAssignSockets    = "nn_assign_sockets"
+	netniceProgNnCarryRates       = "nn_carry_rates"
 	netniceProgNnConnectFentry    = "nn_connect_fentry"
 	netniceProgNnEgress           = "nn_egress"
 	netniceProgNnExec             = "nn_exec"
@@ -415,6 +427,7 @@ const (
 	netniceVarAsksAtOnce          = "asks_at_once"
 	netniceVarEventsSilence       = "events_silence"
 	netniceVarFormerRelease       = "former_release"
+	netniceVarFormerSocket        = "former_socket"
 	netniceVarListNode            = "list_node"
 	netniceVarListOthers          = "list_others"
 	netniceVarNnKeepDirection     = "nn_keep_direction"
@@ -484,6 +497,7 @@ type netniceProgramSpecs struct {
 	NnAdoptFiles       *ebpf.ProgramSpec `ebpf:"nn_adopt_files"`
 	NnAdoptTasks       *ebpf.ProgramSpec `ebpf:"nn_adopt_tasks"`
 	NnAssignSockets    *ebpf.ProgramSpec `ebpf:"nn_assign_sockets"`
+	NnCarryRates       *ebpf.ProgramSpec `ebpf:"nn_carry_rates"`
 	NnConnectFentry    *ebpf.ProgramSpec `ebpf:"nn_connect_fentry"`
 	NnEgress           *ebpf.ProgramSpec `ebpf:"nn_egress"`
 	NnExec             *ebpf.ProgramSpec `ebpf:"nn_exec"`
@@ -545,6 +559,7 @@ type netniceVariableSpecs struct {
 	AsksAtOnce         *ebpf.VariableSpec `ebpf:"asks_at_once"`
 	EventsSilence      *ebpf.VariableSpec `ebpf:"events_silence"`
 	FormerRelease      *ebpf.VariableSpec `ebpf:"former_release"`
+	FormerSocket       *ebpf.VariableSpec `ebpf:"former_socket"`
 	ListNode           *ebpf.VariableSpec `ebpf:"list_node"`
 	ListOthers         *ebpf.VariableSpec `ebpf:"list_others"`
 	NnKeepDirection    *ebpf.VariableSpec `ebpf:"nn_keep_direction"`
@@ -647,6 +662,7 @@ type netniceVariables struct {
 	AsksAtOnce         *ebpf.Variable `ebpf:"asks_at_once"`
 	EventsSilence      *ebpf.Variable `ebpf:"events_silence"`
 	FormerRelease      *ebpf.Variable `ebpf:"former_release"`
+	FormerSocket       *ebpf.Variable `ebpf:"former_socket"`
 	ListNode           *ebpf.Variable `ebpf:"list_node"`
 	ListOthers         *ebpf.Variable `ebpf:"list_others"`
 	NnKeepDirection    *ebpf.Variable `ebpf:"nn_keep_direction"`
@@ -678,6 +694,7 @@ type netnicePrograms struct {
 	NnAdoptFiles       *ebpf.Program `ebpf:"nn_adopt_files"`
 	NnAdoptTasks       *ebpf.Program `ebpf:"nn_adopt_tasks"`
 	NnAssignSockets    *ebpf.Program `ebpf:"nn_assign_sockets"`
+	NnCarryRates       *ebpf.Program `ebpf:"nn_carry_rates"`
 	NnConnectFentry    *ebpf.Program `ebpf:"nn_connect_fentry"`
 	NnEgress           *ebpf.Program `ebpf:"nn_egress"`
 	NnExec             *ebpf.Program `ebpf:"nn_exec"`
@@ -707,6 +724,7 @@ func (p *netnicePrograms) Close() error {
 		p.NnAdoptFiles,
 		p.NnAdoptTasks,
 		p.NnAssignSockets,
+		p.NnCarryRates,
 		p.NnConnectFentry,
 		p.NnEgress,
 		p.NnExec,

@@ -25,6 +25,7 @@ type (
 	Hop          = netniceNnHop
 	Request      = netniceNnRequest
 	Answer       = netniceNnAnswer
+	formerSocket = netniceNnFormerSocket
 )
 
 //revive:enable:exported

@@ -226,6 +226,17 @@ wait()
 	f.soon("devices as before", 5*time.Second, func() bool { return f.devices() == before })
 }
 
+// receivesByQueue waits until what sockets receive is held: there is a queue, and what
+// they had before it is through, and the ports are known of those that were bound after
+// they got a rate.
+func (f *inbound) receivesByQueue() {
+	f.t.Helper()
+	f.soon("a queue for what is received", 30*time.Second, func() bool {
+		return slices.ContainsFunc(f.status().Programs, func(p api.Program) bool { return p.Name == "shape_window" && p.Attached })
+	})
+	time.Sleep(1500 * time.Millisecond)
+}
+
 // receivesByOption asks which limits bind the sockets of TestSocketOptionReceives.
 func (f *inbound) receivesByOption(x *script) {
 	f.t.Helper()
@@ -263,7 +274,7 @@ func TestSocketOptionReceivesUDP(t *testing.T) {
 		d := datagrams{f: f, headers: []float64{28, 48}[i], rx: rx}
 		d.tx = f.python(options{in: f.B}, datagramFlood, host, "6001", "1400", "2e6")
 		d.tx.read("ready")
-		time.Sleep(500 * time.Millisecond)
+		f.receivesByQueue()
 		begin := testutil.Now()
 		got, _ := d.rate(2 * time.Second)
 		f.near(host, begin, got, 1e6, downTolerance)
