@@ -67,10 +67,16 @@ struct user_namespace {
 	kuid_t owner;
 } __core;
 
+struct group_info {
+	int ngroups;
+	kgid_t gid[0];
+} __core;
+
 struct cred {
 	kuid_t uid;
 	kuid_t euid;
 	kgid_t egid;
+	struct group_info *group_info;
 	struct user_namespace *user_ns;
 } __core;
 

@@ -2,6 +2,7 @@
 /* Every hook of netnice's, and nothing else: the logic is in the headers. */
 #include "kernel.h"
 #include "adopt.h"
+#include "carry.h"
 #include "egress.h"
 #include "exec.h"
 #include "option.h"
@@ -278,5 +279,16 @@ int nn_assign_sockets(struct bpf_iter__bpf_sk_storage_map *ctx)
 
 	if (sk && s)
 		nn_own_assign(sk, s);
+	return 0;
+}
+
+SEC("iter/bpf_sk_storage_map")
+int nn_carry_rates(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	void *former = ctx->value;
+	struct sock *sk = ctx->sk;
+
+	if (sk && former)
+		nn_carry_rates_of(sk, former);
 	return 0;
 }

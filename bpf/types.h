@@ -366,7 +366,7 @@ struct nn_request {
 	__u32 tgid;
 	__u32 uid; /* effective */
 	__u32 gid;
-	__u32 pad;
+	__u32 admin; /* root, or of the administrators' group */
 	struct nn_limit_asked asked;
 };
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -14,6 +15,8 @@ import (
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/netnice/netnice/internal/enforce"
 )
 
 // ErrLayout says that maps pinned by another release have another layout.
@@ -176,6 +179,10 @@ func Load(opts Options) (*Object, error) {
 	for name := range skip {
 		delete(spec.Programs, name)
 	}
+	v := spec.Variables
+	if err := errors.Join(v["ask_every_ns"].Set(uint64(time.Second/enforce.AsksPerSec)), v["asks_at_once"].Set(uint64(enforce.AsksAtOnce))); err != nil {
+		return nil, fmt.Errorf("set how often a user may ask: %w", err)
+	}
 	for _, m := range spec.Maps {
 		if m.Name[0] != '.' && m.Name != execMap {
 			m.Pinning = ebpf.PinByName
@@ -217,7 +224,7 @@ func (o *Object) take(c *ebpf.Collection) {
 		NnPingV4Sendmsg: p["nn_ping_v4_sendmsg"], NnPingV6Sendmsg: p["nn_ping_v6_sendmsg"],
 		NnFork: p["nn_fork"], NnExec: p["nn_exec"], NnAdoptTasks: p["nn_adopt_tasks"], NnReleaseTasks: p["nn_release_tasks"],
 		NnListTasks: p["nn_list_tasks"], NnAdoptFiles: p["nn_adopt_files"],
-		NnAdoptConnections: p["nn_adopt_connections"], NnListSockets: p["nn_list_sockets"], NnAssignSockets: p["nn_assign_sockets"],
+		NnAdoptConnections: p["nn_adopt_connections"], NnListSockets: p["nn_list_sockets"], NnAssignSockets: p["nn_assign_sockets"], NnCarryRates: p["nn_carry_rates"],
 	}
 	o.netniceMaps = netniceMaps{
 		Nodes: m["nodes"], Clocks: m["clocks"], Classes: m["classes"], Sockets: m["sockets"], Tasks: m["tasks"],
@@ -229,7 +236,7 @@ func (o *Object) take(c *ebpf.Collection) {
 	o.netniceVariables = netniceVariables{
 		AdoptRootTgid: v["adopt_root_tgid"], AdoptNode: v["adopt_node"],
 		AdoptOuter: v["adopt_outer"], ReleaseNode: v["release_node"], ListNode: v["list_node"],
-		ReleaseRates: v["release_rates"], FormerRelease: v["former_release"], ListOthers: v["list_others"],
+		ReleaseRates: v["release_rates"], FormerRelease: v["former_release"], ListOthers: v["list_others"], AdminGroup: v["admin_group"], FormerSocket: v["former_socket"],
 	}
 }
 
@@ -359,7 +366,7 @@ func (o *Object) Close() error {
 	for _, p := range []*ebpf.Program{
 		o.NnSockops, o.NnSetsockopt, o.NnGetsockopt, o.NnSockCreate, o.NnEgress, o.NnSendTp, o.NnSendFentry,
 		o.NnSendpagesFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnExec, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnAdoptFiles,
-		o.NnAdoptConnections, o.NnListSockets, o.NnAssignSockets,
+		o.NnAdoptConnections, o.NnListSockets, o.NnAssignSockets, o.NnCarryRates,
 		o.NnConnect4, o.NnConnect6, o.NnSendmsg4, o.NnSendmsg6,
 		o.NnUdpSendmsg, o.NnUdpv6Sendmsg, o.NnRawSendmsg, o.NnRawv6Sendmsg, o.NnPingV4Sendmsg, o.NnPingV6Sendmsg,
 	} {

@@ -152,6 +152,17 @@ const (
 	netniceNnFaultNN_FAULTS               netniceNnFault = 6
 )
 
+type netniceNnFormerSocket struct {
+	_                  structs.HostLayout
+	RateBytesPerSec    uint32
+	ReceiveBytesPerSec uint32
+	Child              uint32
+	StartBoottimeNs    uint32
+	Cgroup             uint32
+	Tgid               uint32
+	Uid                uint32
+}
+
 type netniceNnHop struct {
 	_          structs.HostLayout
 	Node       uint32
@@ -255,7 +266,7 @@ type netniceNnRequest struct {
 	Tgid   uint32
 	Uid    uint32
 	Gid    uint32
-	Pad    uint32
+	Admin  uint32
 	Asked  struct {
 		_           structs.HostLayout
 		Which       uint32
@@ -427,6 +438,7 @@ const (
 	netniceProgNnAdoptFiles       = "nn_adopt_files"
 	netniceProgNnAdoptTasks       = "nn_adopt_tasks"
 	netniceProgNnAssignSockets    = "nn_assign_sockets"
+	netniceProgNnCarryRates       = "nn_carry_rates"
 	netniceProgNnConnect4         = "nn_connect4"
 	netniceProgNnConnect6         = "nn_connect6"
 	netniceProgNnConnectFentry    = "nn_connect_fentry"
@@ -452,11 +464,15 @@ const (
 	netniceProgNnSockops          = "nn_sockops"
 	netniceProgNnUdpSendmsg       = "nn_udp_sendmsg"
 	netniceProgNnUdpv6Sendmsg     = "nn_udpv6_sendmsg"
+	netniceVarAdminGroup          = "admin_group"
 	netniceVarAdoptNode           = "adopt_node"
 	netniceVarAdoptOuter          = "adopt_outer"
 	netniceVarAdoptRootTgid       = "adopt_root_tgid"
+	netniceVarAskEveryNs          = "ask_every_ns"
+	netniceVarAsksAtOnce          = "asks_at_once"
 	netniceVarEventsSilence       = "events_silence"
 	netniceVarFormerRelease       = "former_release"
+	netniceVarFormerSocket        = "former_socket"
 	netniceVarListNode            = "list_node"
 	netniceVarListOthers          = "list_others"
 	netniceVarNnKeepDestinations  = "nn_keep_destinations"
@@ -527,6 +543,7 @@ type netniceProgramSpecs struct {
 	NnAdoptFiles       *ebpf.ProgramSpec `ebpf:"nn_adopt_files"`
 	NnAdoptTasks       *ebpf.ProgramSpec `ebpf:"nn_adopt_tasks"`
 	NnAssignSockets    *ebpf.ProgramSpec `ebpf:"nn_assign_sockets"`
+	NnCarryRates       *ebpf.ProgramSpec `ebpf:"nn_carry_rates"`
 	NnConnect4         *ebpf.ProgramSpec `ebpf:"nn_connect4"`
 	NnConnect6         *ebpf.ProgramSpec `ebpf:"nn_connect6"`
 	NnConnectFentry    *ebpf.ProgramSpec `ebpf:"nn_connect_fentry"`
@@ -586,11 +603,15 @@ type netniceMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type netniceVariableSpecs struct {
+	AdminGroup         *ebpf.VariableSpec `ebpf:"admin_group"`
 	AdoptNode          *ebpf.VariableSpec `ebpf:"adopt_node"`
 	AdoptOuter         *ebpf.VariableSpec `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.VariableSpec `ebpf:"adopt_root_tgid"`
+	AskEveryNs         *ebpf.VariableSpec `ebpf:"ask_every_ns"`
+	AsksAtOnce         *ebpf.VariableSpec `ebpf:"asks_at_once"`
 	EventsSilence      *ebpf.VariableSpec `ebpf:"events_silence"`
 	FormerRelease      *ebpf.VariableSpec `ebpf:"former_release"`
+	FormerSocket       *ebpf.VariableSpec `ebpf:"former_socket"`
 	ListNode           *ebpf.VariableSpec `ebpf:"list_node"`
 	ListOthers         *ebpf.VariableSpec `ebpf:"list_others"`
 	NnKeepDestinations *ebpf.VariableSpec `ebpf:"nn_keep_destinations"`
@@ -690,11 +711,15 @@ func (m *netniceMaps) Close() error {
 //
 // It can be passed to loadNetniceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type netniceVariables struct {
+	AdminGroup         *ebpf.Variable `ebpf:"admin_group"`
 	AdoptNode          *ebpf.Variable `ebpf:"adopt_node"`
 	AdoptOuter         *ebpf.Variable `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.Variable `ebpf:"adopt_root_tgid"`
+	AskEveryNs         *ebpf.Variable `ebpf:"ask_every_ns"`
+	AsksAtOnce         *ebpf.Variable `ebpf:"asks_at_once"`
 	EventsSilence      *ebpf.Variable `ebpf:"events_silence"`
 	FormerRelease      *ebpf.Variable `ebpf:"former_release"`
+	FormerSocket       *ebpf.Variable `ebpf:"former_socket"`
 	ListNode           *ebpf.Variable `ebpf:"list_node"`
 	ListOthers         *ebpf.Variable `ebpf:"list_others"`
 	NnKeepDestinations *ebpf.Variable `ebpf:"nn_keep_destinations"`
@@ -727,6 +752,7 @@ type netnicePrograms struct {
 	NnAdoptFiles       *ebpf.Program `ebpf:"nn_adopt_files"`
 	NnAdoptTasks       *ebpf.Program `ebpf:"nn_adopt_tasks"`
 	NnAssignSockets    *ebpf.Program `ebpf:"nn_assign_sockets"`
+	NnCarryRates       *ebpf.Program `ebpf:"nn_carry_rates"`
 	NnConnect4         *ebpf.Program `ebpf:"nn_connect4"`
 	NnConnect6         *ebpf.Program `ebpf:"nn_connect6"`
 	NnConnectFentry    *ebpf.Program `ebpf:"nn_connect_fentry"`
@@ -760,6 +786,7 @@ func (p *netnicePrograms) Close() error {
 		p.NnAdoptFiles,
 		p.NnAdoptTasks,
 		p.NnAssignSockets,
+		p.NnCarryRates,
 		p.NnConnect4,
 		p.NnConnect6,
 		p.NnConnectFentry,

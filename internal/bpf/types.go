@@ -30,6 +30,7 @@ type (
 	Destination      = netniceNnDestination
 	DestinationEntry = netniceNnDestinationEntry
 	DestinationUse   = netniceNnDestinationUse
+	formerSocket     = netniceNnFormerSocket
 )
 
 //revive:enable:exported

@@ -34,12 +34,10 @@ every command does, so it may run as any user, and needs no rights to serve.`,
 			c := client.New(a.socket)
 			defer c.Close()
 			registry := prometheus.NewRegistry()
-			registry.MustRegister(metrics.NewCollector(c))
+			collector := metrics.NewCollector(c)
+			registry.MustRegister(collector)
 			if listen == "" {
-				if _, err := c.Status(cmd.Context()); err != nil {
-					return err
-				}
-				return a.printMetrics(registry)
+				return a.printMetrics(registry, collector.Err)
 			}
 			return a.serveMetrics(cmd.Context(), listen, registry)
 		},
@@ -48,8 +46,12 @@ every command does, so it may run as any user, and needs no rights to serve.`,
 	return cmd
 }
 
-func (a *App) printMetrics(from prometheus.Gatherer) error {
+// printMetrics prints what is counted, unless answered says that the daemon tells nothing.
+func (a *App) printMetrics(from prometheus.Gatherer, answered func() error) error {
 	families, err := from.Gather()
+	if err := answered(); err != nil {
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("read what is counted: %w", err)
 	}

@@ -119,8 +119,9 @@ type Daemon struct {
 	rules    ruleBook
 	events   hub
 	whys     askers
-	adopted  int // limits that the start took over
-	setAgain int // and set again
+	adopted  int     // limits that the start took over
+	setAgain int     // and set again
+	admins   *uint32 // the group whose members may do what root may, nil = none
 
 	mu           sync.Mutex // guards what follows
 	nodes        map[uint32]*node
@@ -221,7 +222,8 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	d.sampler.kernel = kernel
 	d.rules.users, d.rules.slow = make(map[uint32]*book), make(map[uint32]chan struct{})
 	d.readSubordinates()
-	if err := d.adopt(ctx, saved); err != nil {
+	d.admins = d.adminGroup()
+	if err := errors.Join(kernel.SetAdminGroup(d.admins), d.adopt(ctx, saved)); err != nil {
 		d.stopWatching()
 		return nil, errors.Join(err, kernel.Close())
 	}
@@ -278,7 +280,7 @@ func (d *Daemon) serve(ctx context.Context) (departure, error) {
 	server.Handler = apiserver.Limited(d.counted(server.Handler), d.countsAs)
 	d.events.begin()
 	server.RegisterOnShutdown(d.events.end)
-	peers := auth.Options{Group: d.adminGroup(), CountsAs: d.countsAs}
+	peers := auth.Options{Group: d.admins, CountsAs: d.countsAs}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(auth.NewListener(listener, peers)) }()
 	d.tell(sdnotify.SdNotifyReady)

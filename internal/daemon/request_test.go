@@ -60,6 +60,9 @@ func TestRequests(t *testing.T) {
 		{"another's process", with(func(r *enforce.Request) { r.Who, r.BytesPerSec = uint32(others.Process.Pid), 7000 }), unix.EPERM, 0},
 		{"the machine", with(func(r *enforce.Request) { r.Who, r.BytesPerSec = 1, 7000 }), unix.EPERM, 0},
 		{"nobody", with(func(r *enforce.Request) { r.Who, r.BytesPerSec = 1<<30, 7000 }), unix.ESRCH, 0},
+		{"another's process, an administrator", with(func(r *enforce.Request) { r.Who, r.BytesPerSec, r.Admin = uint32(others.Process.Pid), 8000, true }), 0, 8000},
+		{"the same, lifted by who may not", with(func(r *enforce.Request) { r.Who = uint32(others.Process.Pid) }), unix.EPERM, 0},
+		{"the same, lifted", with(func(r *enforce.Request) { r.Who, r.Admin = uint32(others.Process.Pid), true }), 0, 0},
 		{"lifted", by, 0, 0},
 		{"lifted, its user", with(func(r *enforce.Request) { r.Kind, r.Direction = enforce.KindUser, enforce.Total }), 0, 0},
 	} {

@@ -78,7 +78,7 @@ type whyLook struct {
 
 type turnKey struct {
 	node      uint32
-	direction enforce.Direction
+	direction api.Direction
 }
 
 // whyLooks is one measurement.
@@ -163,12 +163,12 @@ func (l *whyLook) add(s enforce.SocketLook) {
 	if s.Waits {
 		l.waited++
 		if t, ok := latest(s.Turns, func(t enforce.Turn) bool { return t.Direction != enforce.Down }, s.Static); ok && (s.Static || s.Departs > -late) {
-			l.bound[turnKey{t.Node, t.Direction}]++
+			l.bound[turnKey{t.Node, directionName(t.Direction)}]++
 		}
 	}
 	if t, ok := latest(s.Turns, func(t enforce.Turn) bool { return t.Direction == enforce.Down && t.Ahead > 0 }, false); ok {
 		l.queued++
-		l.bound[turnKey{t.Node, enforce.Down}]++
+		l.bound[turnKey{t.Node, api.Down}]++
 	}
 }
 
@@ -252,10 +252,10 @@ func (w *whyLooks) socket(l *whyLook) api.WhySocket {
 		if !limit.Holds {
 			continue
 		}
-		if limit.Direction != api.Down && l.bind(limit, directionOf(limit.Direction), l.waited) && 2*l.waited > l.looks {
+		if limit.Direction != api.Down && l.bind(limit, limit.Direction, l.waited) && 2*l.waited > l.looks {
 			limit.Binds, out.Up = true, api.BoundByLimit
 		}
-		if l.received() && w.queues(out.Limits, i) && l.bind(limit, enforce.Down, l.looks) {
+		if l.received() && w.queues(out.Limits, i) && l.bind(limit, api.Down, l.looks) {
 			limit.Binds, out.Down = true, api.BoundByLimit
 		}
 	}
@@ -264,7 +264,7 @@ func (w *whyLooks) socket(l *whyLook) api.WhySocket {
 
 // bind notes at which part of so many looks a limit bound in a direction, and reports
 // whether that were most.
-func (l *whyLook) bind(limit *api.WhyLimit, d enforce.Direction, of int) bool {
+func (l *whyLook) bind(limit *api.WhyLimit, d api.Direction, of int) bool {
 	n := l.bound[turnKey{limit.Node, d}]
 	if n == 0 || of == 0 {
 		return false
@@ -281,7 +281,7 @@ func (w *whyLooks) queues(limits []api.WhyLimit, i int) bool {
 		meterOff = n.holding().meterOff()
 	}
 	counts := func(l api.WhyLimit) bool {
-		return l.Holds && l.Node != 0 && (l.Direction == api.Down || l.Direction == api.Total && !meterOff)
+		return l.Holds && (l.Direction == api.Down || l.Direction == api.Total && !meterOff)
 	}
 	return counts(limits[i]) && !slices.ContainsFunc(limits, func(o api.WhyLimit) bool {
 		return o.Node == limits[i].Node && counts(o) && o.BytesPerSec < limits[i].BytesPerSec
@@ -290,26 +290,13 @@ func (w *whyLooks) queues(limits []api.WhyLimit, i int) bool {
 
 // limits lists the limits on a socket's path, innermost first.
 func (w *whyLooks) limits(l *whyLook) []api.WhyLimit {
-	list := []api.WhyLimit{}
-	if rate := l.last.SocketRate; rate > 0 {
-		own := api.WhyLimit{
-			Limit:   api.Limit{Owner: "setsockopt", Direction: api.Up, BytesPerSec: rate, BurstNS: defaultBurst, Enforced: true},
-			Subject: api.Subject{Kind: api.KindSocket, ID: "TCP_SNDRATE"}, Holds: true,
-		}
-		if span := l.span(); span > 0 {
-			use(&own, uint64(float64(l.last.SentBytes-l.first.SentBytes)/span))
-		}
-		list = append(list, own)
-	}
+	list := w.own(l)
 	for _, id := range l.last.Nodes {
 		n := w.daemon.nodes[id]
 		if n == nil {
 			continue
 		}
-		first, last := w.first.nodes[id], w.last.nodes[id]
-		sent, received := pointOf(w.first.at, first), pointOf(w.last.at, last)
-		h := history{sent}
-		up, down := h.rates(received, 0)
+		up, down := w.rates(id)
 		limits := n.limits()
 		for _, limit := range limits {
 			why := api.WhyLimit{Limit: limit, Subject: n.res.Subject, Node: id}
@@ -328,21 +315,46 @@ func (w *whyLooks) limits(l *whyLook) []api.WhyLimit {
 	return list
 }
 
+// own lists the rates that the socket has by options. What TCP sends is paced by the
+// socket itself; the others need a node, and there is none for what is not held on lo.
+func (w *whyLooks) own(l *whyLook) []api.WhyLimit {
+	list := []api.WhyLimit{}
+	s := l.last
+	limit := func(option string, d api.Direction, rate, used uint64, alone bool) {
+		if rate == 0 {
+			return
+		}
+		own := api.WhyLimit{
+			Limit: api.Limit{
+				Owner: "setsockopt", Direction: d, BytesPerSec: rate, BurstNS: defaultBurst, Enforced: alone || s.Own != 0,
+			},
+			Subject: api.Subject{Kind: api.KindSocket, ID: option},
+		}
+		own.Holds = alone || own.Enforced && !s.Loopback
+		use(&own, used)
+		list = append(list, own)
+	}
+	up, down := w.rates(s.Own)
+	tcp := s.Protocol == unix.IPPROTO_TCP
+	if span := l.span(); tcp && span > 0 {
+		up = uint64(float64(s.SentBytes-l.first.SentBytes) / span)
+	}
+	limit("TCP_SNDRATE", api.Up, s.SocketRate, up, tcp)
+	limit("TCP_RCVRATE", api.Down, s.ReceiveRate, down, false)
+	return list
+}
+
+// rates are what a node sent and received meanwhile, in bytes/s.
+func (w *whyLooks) rates(node uint32) (up, down uint64) {
+	h := history{pointOf(w.first.at, w.first.nodes[node])}
+	return h.rates(pointOf(w.last.at, w.last.nodes[node]), 0)
+}
+
 func use(l *api.WhyLimit, rate uint64) {
 	l.UsedBytesPerSec = rate
 	if l.BytesPerSec > 0 {
 		l.Used = float64(rate) / float64(l.BytesPerSec)
 	}
-}
-
-func directionOf(d api.Direction) enforce.Direction {
-	switch d {
-	case api.Up:
-		return enforce.Up
-	case api.Down:
-		return enforce.Down
-	}
-	return enforce.Total
 }
 
 func protocolName(p uint16) string {

@@ -28,11 +28,11 @@ func TestWhyVerdicts(t *testing.T) {
 	}{
 		"the later of two": {
 			look:  enforce.SocketLook{Waits: true, Departs: time.Millisecond, Turns: []enforce.Turn{turn(1, enforce.Up, 2*time.Millisecond), turn(2, enforce.Up, 3*time.Millisecond)}},
-			binds: turnKey{2, enforce.Up},
+			binds: turnKey{2, api.Up},
 		},
 		"paid a moment ago: the timer is late": {
 			look:  enforce.SocketLook{Waits: true, Turns: []enforce.Turn{turn(1, enforce.Up, -time.Millisecond), turn(2, enforce.Up, -9*time.Millisecond)}},
-			binds: turnKey{1, enforce.Up},
+			binds: turnKey{1, api.Up},
 		},
 		"credit is left": {
 			look: enforce.SocketLook{Waits: true, Turns: []enforce.Turn{turn(1, enforce.Up, -9*time.Millisecond)}}, none: true,
@@ -48,11 +48,11 @@ func TestWhyVerdicts(t *testing.T) {
 		},
 		"a fixed part": {
 			look:  enforce.SocketLook{Waits: true, Static: true, Departs: -time.Second, Turns: []enforce.Turn{turn(1, enforce.Up, -9*time.Millisecond), turn(2, enforce.Total, -8*time.Millisecond)}},
-			binds: turnKey{2, enforce.Total},
+			binds: turnKey{2, api.Total},
 		},
 		"a queue of what comes in": {
 			look:  enforce.SocketLook{Turns: []enforce.Turn{turn(1, enforce.Down, 0), turn(2, enforce.Down, 9*time.Millisecond)}},
-			binds: turnKey{2, enforce.Down},
+			binds: turnKey{2, api.Down},
 		},
 		"an empty queue": {look: enforce.SocketLook{Turns: []enforce.Turn{turn(1, enforce.Down, 0)}}, none: true},
 	} {
@@ -102,6 +102,35 @@ func TestWhy(t *testing.T) {
 	require.Len(t, owners, 2)
 	require.Len(t, binds, 1)
 
+	// What it may receive by an option: its own queue binds.
+	own := func(s enforce.SocketLook) {
+		s.SocketStats = enforce.SocketStats{PID: uint32(pid), Family: unix.AF_INET, LocalPort: 81, ReceiveRate: 5e6}
+		s.Protocol = unix.IPPROTO_UDP
+		fake.SetLooks(s)
+	}
+	receiving := func() api.WhySocket {
+		t.Helper()
+		w, err := h.Why(context.Background(), root, pid, -1, 100*time.Millisecond)
+		require.NoError(t, err)
+		require.Len(t, w.Sockets, 1)
+		require.Len(t, w.Sockets[0].Limits, 1)
+		require.Equal(t, "socket:TCP_RCVRATE down", limitName(w.Sockets[0].Limits[0]))
+		require.Equal(t, uint64(5e6), w.Sockets[0].Limits[0].BytesPerSec)
+		return w.Sockets[0]
+	}
+	own(enforce.SocketLook{Own: enforce.FirstSocketNode, Turns: []enforce.Turn{{Direction: enforce.Down, Ahead: time.Millisecond}}})
+	got = receiving()
+	require.Equal(t, api.BoundByLimit, got.Down)
+	require.True(t, got.Limits[0].Holds && got.Limits[0].Binds)
+	own(enforce.SocketLook{Own: enforce.FirstSocketNode, Turns: []enforce.Turn{{Direction: enforce.Down}}})
+	got = receiving()
+	require.Equal(t, api.NothingComes, got.Down)
+	require.True(t, got.Limits[0].Holds && !got.Limits[0].Binds)
+	own(enforce.SocketLook{Own: enforce.FirstSocketNode, Loopback: true})
+	require.False(t, receiving().Limits[0].Holds, "lo has no queue")
+	own(enforce.SocketLook{})
+	require.False(t, receiving().Limits[0].Enforced, "it has no node yet")
+
 	var a askers
 	for range auth.MaxMeasuredPerUser {
 		_, err := a.enter(auth.Actor{UID: 5})
@@ -125,3 +154,5 @@ func TestWhy(t *testing.T) {
 	_, err = h.Why(context.Background(), root, 1, -1, 100*time.Millisecond)
 	requireCode(t, api.CodeBadRequest, err)
 }
+
+func limitName(l api.WhyLimit) string { return l.Subject.String() + " " + string(l.Direction) }

@@ -86,8 +86,8 @@ func TestSocketOptionUDP(t *testing.T) {
 		}
 		d.tx.tell("0")
 		d.tx.read("set")
-		f.soon("lifted", 15*time.Second, func() bool {
-			free, _ := d.rate(300 * time.Millisecond)
+		f.soon("lifted", 2*time.Second, func() bool {
+			free, _ := d.rate(100 * time.Millisecond)
 			return free > 9e6
 		})
 		d.tx.close()
@@ -206,6 +206,9 @@ wait()
 			t.Errorf("getsockopt returned %s", got)
 		}
 		look([5]float64{2e6, 1e6, 0, 3e6, 3e6})
+		if i == 0 {
+			f.receivesByOption(rx)
+		}
 		rx.tell("set 0 0")
 		rx.read("set")
 		rx.tell("set 1 5000000")
@@ -223,6 +226,43 @@ wait()
 	f.soon("devices as before", 5*time.Second, func() bool { return f.devices() == before })
 }
 
+// receivesByQueue waits until what sockets receive is held: there is a queue, and what
+// they had before it is through, and the ports are known of those that were bound after
+// they got a rate.
+func (f *inbound) receivesByQueue() {
+	f.t.Helper()
+	f.soon("a queue for what is received", 30*time.Second, func() bool {
+		return slices.ContainsFunc(f.status().Programs, func(p api.Program) bool { return p.Name == "shape_window" && p.Attached })
+	})
+	time.Sleep(1500 * time.Millisecond)
+}
+
+// receivesByOption asks which limits bind the sockets of TestSocketOptionReceives.
+func (f *inbound) receivesByOption(x *script) {
+	f.t.Helper()
+	begin := testutil.Now()
+	w := f.why(x.pid())
+	found := map[uint64]int{}
+	for _, s := range w.Sockets {
+		if s.Remote == "" { // the listener
+			continue
+		}
+		if len(s.Limits) != 1 {
+			f.t.Errorf("%+v, want the socket's own limit", s)
+			continue
+		}
+		l := s.Limits[0]
+		if l.Owner != "setsockopt" || !l.Holds || binding(s) != "socket:TCP_RCVRATE down" || s.Down != api.BoundByLimit {
+			f.t.Errorf("%+v, want its own limit to bind", s)
+		}
+		f.near("why: used", begin, l.Used, 1, 0.05)
+		found[l.BytesPerSec]++
+	}
+	if found[1e6] != 1 || found[2e6] != 1 || found[3e6] != 2 {
+		f.t.Errorf("limits of sockets are %v", found)
+	}
+}
+
 // What a socket receives as datagrams, of twice as much that comes.
 func TestSocketOptionReceivesUDP(t *testing.T) {
 	t.Parallel()
@@ -234,10 +274,13 @@ func TestSocketOptionReceivesUDP(t *testing.T) {
 		d := datagrams{f: f, headers: []float64{28, 48}[i], rx: rx}
 		d.tx = f.python(options{in: f.B}, datagramFlood, host, "6001", "1400", "2e6")
 		d.tx.read("ready")
-		time.Sleep(500 * time.Millisecond)
+		f.receivesByQueue()
 		begin := testutil.Now()
 		got, _ := d.rate(2 * time.Second)
 		f.near(host, begin, got, 1e6, downTolerance)
+		if w := f.why(rx.pid()); len(w.Sockets) != 1 || binding(w.Sockets[0]) != "socket:TCP_RCVRATE down" {
+			t.Errorf("%+v, want the socket's own limit to bind", w)
+		}
 		d.tx.close()
 	}
 }

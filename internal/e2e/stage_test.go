@@ -31,6 +31,7 @@ type stage struct {
 	dead   bool
 	env    []string // of commands; nil = that of the tests
 	config string   // folder of rules; "" = none
+	admins string   // the administrators' group; "" = the usual
 	root   string   // cgroup that netnice and scripts are in; "" = all there are
 
 	mu      sync.Mutex
@@ -313,6 +314,9 @@ func (s *stage) daemonIn(in *testutil.NetNS) *daemon {
 	args := []string{"daemon", "--verbose", "--config-dir", config}
 	if s.root != "" {
 		args = append(args, "--cgroup-root", s.root)
+	}
+	if s.admins != "" {
+		args = append(args, "--admin-group", s.admins)
 	}
 	return s.daemonOf(s.command(args...), in)
 }

@@ -142,6 +142,9 @@ func (d datagrams) rate(over time.Duration) (perSec, lost float64) {
 	time.Sleep(over)
 	sentThen, _ := d.ask(d.tx)
 	after, to := d.ask(d.rx)
+	if to <= from {
+		return 0, 1 // nothing came
+	}
 	return (after - before) / (to - from), 1 - (after-before)/(sentThen-sent)
 }
 

@@ -67,7 +67,21 @@ type NodeSpec struct {
 // MaxNodes bounds NodeSpec.ID, FirstSocketNode those that the daemon chooses.
 const (
 	MaxNodes        = 16384
-	FirstSocketNode = MaxNodes - 4096
+	FirstSocketNode = MaxNodes - MostSockets
+)
+
+// MostSockets is how many sockets may have nodes of their own, MostSocketsOfUser how
+// many of a user's.
+const (
+	MostSockets       = 4096
+	MostSocketsOfUser = 1024
+)
+
+// AsksPerSec is how many Requests a user may go on making, AsksAtOnce how many without
+// a pause before.
+const (
+	AsksPerSec = 50
+	AsksAtOnce = 64
 )
 
 // Trees of processes may be nested so deep, and so many of them may be those that only
@@ -164,6 +178,7 @@ type Request struct {
 	Number      uint64 // for Answer
 	PID         int
 	UID, GID    uint32
+	Admin       bool   // root, or of the administrators' group
 	Kind        Kind   // KindTree or KindUser
 	Who         uint32 // the pid or uid; 0 = who asks
 	Direction   Direction
@@ -222,6 +237,9 @@ type Kernel interface {
 	// is to be answered: with a number of errno, and the limit that holds.
 	Requests() <-chan Request
 	Answer(number uint64, errno uint32, bytesPerSec uint64) error
+	// SetAdminGroup says whose Requests are an administrator's, beside root's; nil =
+	// nobody's.
+	SetAdminGroup(gid *uint32) error
 	// LostEvents counts what Execs and Events could not deliver.
 	LostEvents() (uint64, error)
 	// Attached says, by program name, what is attached now.

@@ -10,6 +10,7 @@ import (
 type SocketLook struct {
 	SocketStats
 	Inode    uint64 // of its file; 0 = it has none any more, or not yet
+	Own      uint32 // the node that it has by itself, 0 = none; not among Nodes
 	Protocol uint16
 	// Loopback: it stays on the machine, where only limits with Loopback hold.
 	Loopback bool

@@ -5,6 +5,7 @@ package metrics
 import (
 	"context"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -24,10 +25,36 @@ const patience = 5 * time.Second
 
 // Collector is a prometheus.Collector of the daemon's figures. While the daemon
 // does not answer there is netnice_up 0 and nothing else: what it counted is not 0.
-type Collector struct{ from Source }
+type Collector struct {
+	from Source
+
+	mu  sync.Mutex
+	err error // of the last scrape
+}
 
 // NewCollector returns a Collector that asks from at each scrape.
-func NewCollector(from Source) *Collector { return &Collector{from} }
+func NewCollector(from Source) *Collector { return &Collector{from: from} }
+
+// Err says why the daemon did not answer the last scrape, nil if it did.
+func (c *Collector) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// ask asks for all that a scrape tells, and notes whether it was answered.
+func (c *Collector) ask(ctx context.Context) (status *api.Status, list *api.NodeList, err error) {
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.err = err
+	}()
+	if status, err = c.from.Status(ctx); err != nil {
+		return nil, nil, err
+	}
+	list, err = c.from.Nodes(ctx)
+	return status, list, err
+}
 
 var (
 	subject = []string{"subject", "name"}
@@ -69,12 +96,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, value uint64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
 	}
-	status, err := c.from.Status(ctx)
-	if err != nil {
-		gauge(up, 0)
-		return
-	}
-	list, err := c.from.Nodes(ctx)
+	status, list, err := c.ask(ctx)
 	if err != nil {
 		gauge(up, 0)
 		return

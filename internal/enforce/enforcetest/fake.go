@@ -31,6 +31,7 @@ type Kernel struct {
 	lost         uint64
 	trees        map[int][]uint32
 	subordinates []enforce.Subordinates
+	admins       *uint32
 	down, open   bool
 }
 
@@ -329,6 +330,21 @@ func (k *Kernel) SetSubordinates(list []enforce.Subordinates) error {
 	defer k.mu.Unlock()
 	k.subordinates = slices.Clone(list)
 	return k.enter("SetSubordinates")
+}
+
+// SetAdminGroup implements enforce.Kernel.
+func (k *Kernel) SetAdminGroup(gid *uint32) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.admins = gid
+	return k.enter("SetAdminGroup")
+}
+
+// AdminGroup returns what the daemon said last.
+func (k *Kernel) AdminGroup() *uint32 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.admins
 }
 
 // Subordinates returns what the daemon said last.

@@ -39,10 +39,20 @@ func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) (out []enfo
 		if r.State.QueuedPackets > 0 {
 			s.Departs = 0 // in a queue
 		}
+		s.Own = k.ownNode(r)
 		s.Turns = k.turns(r)
 		out = append(out, s)
 	}
 	return out, nil
+}
+
+// ownNode is the node that a socket has by itself, 0 = none.
+func (k *Kernel) ownNode(r bpf.SocketRecord) uint32 {
+	own := r.State.Path[0]
+	if n, ok := k.nodes[own.Node]; ok && n.Generation == own.Generation && n.Kind == bpf.KindSocket {
+		return own.Node
+	}
+	return 0
 }
 
 // turns asks each clock on a socket's path when the socket's program is paid for, as

@@ -147,7 +147,7 @@ func (k *Kernel) start() error {
 		return fmt.Errorf("open the event buffer: %w", err)
 	}
 	k.reader = r
-	if err := k.followRates(); err != nil {
+	if err := errors.Join(k.carryRates(), k.followRates()); err != nil {
 		return errors.Join(err, r.Close())
 	}
 	if err := k.writePolicy(); err != nil { // a daemon is here
@@ -245,7 +245,12 @@ func (k *Kernel) Settle() error {
 		return nil
 	}
 	k.opts.Logger.Info("limits of another release are taken over", "nodes", len(k.nodes))
-	return k.obj.RemoveFormer()
+	err := errors.Join(k.carryRates(), k.lookAtRates()) // what was set meanwhile
+	if k.rates {
+		err = errors.Join(err, k.adoptConnections(false)) // while what is on them is the former's
+	}
+	k.askForSockets()
+	return errors.Join(err, k.obj.RemoveFormer())
 }
 
 // Attached implements enforce.Kernel.

@@ -2,6 +2,7 @@ package pacing
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -35,6 +36,17 @@ func (k *Kernel) nextRateLook() time.Time {
 
 func isEvent(event []byte, kind uint32) bool {
 	return len(event) >= 4 && binary.NativeEndian.Uint32(event) == kind
+}
+
+// carryRates takes over the rates that sockets have from another release. Those that
+// cannot be had are no reason not to start.
+func (k *Kernel) carryRates() error {
+	err := k.obj.CarryRates()
+	if errors.Is(err, bpf.ErrLayout) {
+		k.opts.Logger.Warn("rates that programs have set on their own sockets are lost", "err", err)
+		return nil
+	}
+	return err
 }
 
 // followRates attaches the egress hook if a socket has a rate, and detaches it

@@ -57,7 +57,7 @@ func (k *Kernel) readRequests() {
 
 func requestOf(r bpf.Request) enforce.Request {
 	out := enforce.Request{
-		Number: r.Number, PID: int(r.Tgid), UID: r.Uid, GID: r.Gid, Kind: enforce.KindUser, Who: r.Asked.Who,
+		Number: r.Number, PID: int(r.Tgid), UID: r.Uid, GID: r.Gid, Admin: r.Admin != 0, Kind: enforce.KindUser, Who: r.Asked.Who,
 		Direction: enforce.Direction(r.Asked.Direction), Ask: r.Asked.BytesPerSec == askOnly, BytesPerSec: r.Asked.BytesPerSec,
 	}
 	if r.Asked.Which == prioNet {
@@ -74,6 +74,18 @@ func (k *Kernel) Answer(number uint64, errno uint32, bytesPerSec uint64) error {
 	answer := bpf.Answer{BytesPerSec: bytesPerSec, Error: errno}
 	if err := k.obj.Answers.Put(number, &answer); err != nil {
 		return fmt.Errorf("answer a program: %w", err)
+	}
+	return nil
+}
+
+// SetAdminGroup implements enforce.Kernel.
+func (k *Kernel) SetAdminGroup(gid *uint32) error {
+	var after uint64
+	if gid != nil {
+		after = uint64(*gid) + 1
+	}
+	if err := k.obj.AdminGroup.Set(after); err != nil {
+		return fmt.Errorf("note the administrators' group: %w", err)
 	}
 	return nil
 }

@@ -20,12 +20,16 @@ func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) ([]enforce.
 		return nil, err
 	}
 	for i := range list {
-		for _, id := range list[i].Nodes {
+		own := list[i].Own
+		for _, id := range append([]uint32{own}, list[i].Nodes...) {
 			n := k.on.nodes[id]
 			if n == nil || list[i].Loopback {
 				continue
 			}
 			turn := enforce.Turn{Node: id, Direction: enforce.Down, Burst: DefaultBurst}
+			if id == own {
+				turn.Node = 0
+			}
 			if q := queues[id]; q.backlog > 0 && n.class.rate > 0 {
 				turn.Ahead = time.Duration(float64(q.backlog) / float64(n.class.rate) * 1e9)
 			}

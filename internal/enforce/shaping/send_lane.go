@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
 )
 
 // What waits of a node has lanes, one for each program below it, which are served
@@ -82,9 +83,15 @@ func (p *sendPlace) setLanes(id uint32, o *outlet, queue bool) error {
 }
 
 // tuneLanes gives a node in whose queue something came lanes for each program, and
-// has each send its largest packet in a turn.
-func (p *sendPlace) tuneLanes(id uint32, o *outlet, f *bpf.Outflow) error {
-	if o.lanes == 0 && !o.unlaned {
+// has each send its largest packet in a turn. A socket by itself has no programs to
+// tell apart.
+func (p *sendPlace) tuneLanes(n *outgoing, o *outlet, f *bpf.Outflow) error {
+	id := n.spec.ID
+	larger := f.LargestBytes+linkHeader > o.quantum && o.quantum != mostQuantum
+	if larger {
+		o.quantum = min(f.LargestBytes+linkHeader, mostQuantum)
+	}
+	if o.lanes == 0 && !o.unlaned && n.spec.Kind != enforce.KindSocket {
 		o.lanes = p.freeLanes()
 		o.unlaned = o.lanes == 0
 		if o.lanes != 0 {
@@ -94,12 +101,12 @@ func (p *sendPlace) tuneLanes(id uint32, o *outlet, f *bpf.Outflow) error {
 			if err := p.s.obj.Lanes.Put(p.key(id), o.lanes); err != nil {
 				return fmt.Errorf("enter the lanes of node %d: %w", id, err)
 			}
+			return nil
 		}
 	}
-	if f.LargestBytes+linkHeader <= o.quantum || o.quantum == mostQuantum {
+	if !larger {
 		return nil
 	}
-	o.quantum = min(f.LargestBytes+linkHeader, mostQuantum)
 	return p.setLanes(id, o, false)
 }
 

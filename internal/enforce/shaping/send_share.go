@@ -132,7 +132,7 @@ func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 			return fmt.Errorf("read what node %d sent: %w", id, err)
 		}
 		if f.CameBytes != 0 {
-			errs = append(errs, p.tuneLanes(id, o, &f))
+			errs = append(errs, p.tuneLanes(n, o, &f))
 		}
 		came += f.CameBytes
 		for i := range f.Lane {

@@ -2,8 +2,10 @@ package shaping
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/pacing"
 )
 
 // Sockets limit themselves by an option (include/netnice.h). What they send by TCP
@@ -11,10 +13,7 @@ import (
 // class in a queue, and so a node: it is made here when a socket asks for it, and
 // goes with the socket.
 
-// mostSocketsOfUser bounds how many of them are one user's.
-const mostSocketsOfUser = 1024
-
-var errTooManySockets = errors.New("more sockets limit themselves than there may be: 4096, of a user 1024")
+var errTooManySockets = fmt.Errorf("more sockets limit themselves than there may be: %d, of a user %d", enforce.MostSockets, enforce.MostSocketsOfUser)
 
 // followSockets makes and removes the nodes of sockets.
 func (k *Kernel) followSockets() {
@@ -36,25 +35,74 @@ func (k *Kernel) followSockets() {
 }
 
 func (k *Kernel) settleSockets() error {
-	k.mu.Lock()
+	wishes, err := k.SocketWishes()
+	if err != nil {
+		return k.unlessStopped(err)
+	}
+	lifted, err := k.liftSockets(wishes)
+	if !k.mu.TryLock() {
+		k.mu.Lock()
+		var again error // it may have been long ago
+		wishes, again = k.SocketWishes()
+		err = errors.Join(err, again)
+	}
 	defer k.mu.Unlock()
 	if k.closed {
 		return nil
 	}
-	wishes, err := k.SocketWishes()
-	if err != nil {
+	for _, id := range lifted {
+		err = errors.Join(err, k.endQueues(id))
+	}
+	changed, failed := k.setSockets(wishes)
+	err = errors.Join(err, failed)
+	switch {
+	case changed || len(lifted) > 0:
+		return errors.Join(err, k.AssignSockets(), k.settleReceiving())
+	case len(wishes) > 0: // the daemon does so for its nodes alone
+		return errors.Join(err, k.tend())
+	}
+	return err
+}
+
+// unlessStopped is an error that does not come from the end of all.
+func (k *Kernel) unlessStopped(err error) error {
+	select {
+	case <-k.stop:
+		return nil
+	default:
 		return err
 	}
+}
+
+// liftSockets lifts the nodes that no socket wants any more. That waits for nobody who
+// is at work on queues, which may take seconds where others want the kernel's lock of
+// the network, too: what is sent and comes then passes beside what waits.
+func (k *Kernel) liftSockets(wishes []pacing.SocketWish) (lifted []uint32, err error) {
+	wanted := map[uint64]bool{}
+	for _, w := range wishes {
+		wanted[w.Cookie] = true
+	}
+	var errs []error
+	for _, spec := range k.SocketNodes() {
+		if !wanted[spec.Subject] {
+			errs = append(errs, k.Kernel.RemoveNode(spec.ID))
+			lifted = append(lifted, spec.ID)
+		}
+	}
+	return lifted, k.unlessStopped(errors.Join(errs...))
+}
+
+// setSockets makes the nodes that sockets want, or changes them.
+func (k *Kernel) setSockets(wishes []pacing.SocketWish) (changed bool, err error) {
 	before := map[uint64]enforce.NodeSpec{}
 	for _, spec := range k.SocketNodes() {
 		before[spec.Subject] = spec
 	}
 	var errs []error
 	var full error
-	changed, of := false, map[uint32]int{}
+	of := map[uint32]int{}
 	for _, w := range wishes {
 		spec, had := before[w.Cookie]
-		delete(before, w.Cookie)
 		user := k.CountsAs(w.UID)
 		of[user]++
 		if up, down := socketRates(spec); had && up == w.Up && down == w.Down {
@@ -62,7 +110,7 @@ func (k *Kernel) settleSockets() error {
 		}
 		if !had {
 			id := k.FreeSocketNode(k.lastSocket)
-			if id == 0 || user != 0 && of[user] > mostSocketsOfUser {
+			if id == 0 || user != 0 && of[user] > enforce.MostSocketsOfUser {
 				full = errTooManySockets
 				continue
 			}
@@ -75,18 +123,7 @@ func (k *Kernel) settleSockets() error {
 		changed = true
 		errs = append(errs, k.setSocket(spec))
 	}
-	errs = append(errs, full)
-	for _, spec := range before {
-		changed = true
-		errs = append(errs, k.removeSocket(spec.ID))
-	}
-	switch {
-	case changed:
-		errs = append(errs, k.AssignSockets(), k.settleReceiving())
-	case len(wishes) > 0: // the daemon does so for its nodes alone
-		errs = append(errs, k.tend())
-	}
-	return errors.Join(errs...)
+	return changed, errors.Join(append(errs, full)...)
 }
 
 // socketRates is what a socket wanted when its node was made.
@@ -118,8 +155,9 @@ func (k *Kernel) setSocket(spec enforce.NodeSpec) error {
 	return k.setSending(spec)
 }
 
-func (k *Kernel) removeSocket(id uint32) error {
-	err := errors.Join(k.Kernel.RemoveNode(id), k.sendsNoMore(id))
+// endQueues ends what was done for a node that is lifted.
+func (k *Kernel) endQueues(id uint32) error {
+	err := k.sendsNoMore(id)
 	if k.on != nil {
 		k.drain(id)
 		err = errors.Join(err, k.on.release(id))
