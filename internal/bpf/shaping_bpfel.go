@@ -266,6 +266,9 @@ type shapingNnSocket struct {
 	OutIfindex         uint32
 	QueuedBytes        uint32
 	LargestBytes       uint32
+	DepositBytes       uint32
+	Pad                uint32
+	PaidNs             uint64
 }
 
 type shapingNnSubordinate struct {
@@ -283,28 +286,30 @@ type shapingNnTask struct {
 }
 
 type shapingNnTransmit struct {
-	_          structs.HostLayout
-	NowNs      uint64
-	WireBytes  uint64
-	NextNs     uint64
-	BeforeNs   uint64
-	SentNs     uint64
-	LeftNs     uint64
-	Limit      uint64
-	Child      uint64
-	Weight     uint32
-	Loopback   uint32
-	ReservedNs uint64
-	SlackNs    uint64
-	NewbornNs  uint64
-	CrowdNs    uint64
-	YoungNs    uint64
-	Share      uint64
-	Mode       uint32
-	Empty      uint32
-	Odd        uint32
-	Calls      uint32
-	Apart      uint64
+	_            structs.HostLayout
+	NowNs        uint64
+	WireBytes    uint64
+	NextNs       uint64
+	BeforeNs     uint64
+	PaidNs       uint64
+	SentNs       uint64
+	LeftNs       uint64
+	Limit        uint64
+	Child        uint64
+	Weight       uint32
+	Loopback     uint32
+	ReservedNs   uint64
+	SlackNs      uint64
+	NewbornNs    uint64
+	CrowdNs      uint64
+	YoungNs      uint64
+	Share        uint64
+	DepositBytes uint64
+	Mode         uint32
+	Empty        uint32
+	Odd          uint32
+	Calls        uint32
+	Apart        uint64
 }
 
 type shapingNnUnseen struct {
