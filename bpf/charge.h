@@ -37,26 +37,27 @@ enum nn_walk {
 struct nn_transmit {
 	__u64 now_ns;
 	__u64 wire_bytes;
-	__u64 next_ns;	 /* when all clocks are paid, this one included */
-	__u64 before_ns; /* when they were, without it */
-	__u64 paid_ns;	 /* with it, whatever its size beside others */
-	__u64 sent_ns;	 /* and without 0.1 s of what is reserved */
-	__u64 left_ns;	 /* and without all of it */
-	__u64 limit;	 /* lowest ceiling, ~0 = none */
-	__u64 child;	 /* below the present hop */
-	__u32 weight;	 /* of that child */
-	__u32 loopback;
-	__u64 reserved_ns;   /* worth of what is reserved by held chunks */
-	__u64 slack_ns;	     /* that a turn may be away without being far off */
-	__u64 newborn_ns;    /* when this is paid, in a class without history */
-	__u64 crowd_ns;	     /* latest turn of those like it */
-	__u64 young_ns;	     /* worth of it, in a class with little history */
-	__u64 share;	     /* of the class, at least, bytes/s, if empty */
-	__u64 deposit_bytes; /* charged beside it, and not sent */
+	__u64 next_ns;	   /* when all clocks are paid, this one included */
+	__u64 before_ns;   /* when they were, without it */
+	__u64 paid_ns;	   /* with it, whatever its size beside others */
+	__u64 sent_ns;	   /* and without 0.1 s of what is reserved */
+	__u64 left_ns;	   /* and without all of it */
+	__u64 limit;	   /* lowest ceiling, ~0 = none */
+	__u64 child;	   /* below the present hop */
+	__u64 reserved_ns; /* worth of what is reserved by held chunks */
+	__u64 slack_ns;	   /* that a turn may be away without being far off */
+	__u64 newborn_ns;  /* when this is paid, in a class without history */
+	__u64 crowd_ns;	   /* latest turn of those like it */
+	__u64 young_ns;	   /* worth of it, in a class with little history */
+	__u64 share;	   /* of the class, at least, bytes/s, if empty */
+	__u32 weight;	   /* of that child */
 	enum nn_walk mode;
-	__u32 empty; /* no data: never waits */
-	__u32 odd;   /* no chunk as this socket's others will be */
-	__u32 calls; /* after which a clock was still behind now */
+	__u32 deposit_bytes; /* charged beside it, and not sent */
+	/* Small: the stack is 512 bytes for all callers together. */
+	__u8 loopback;
+	__u8 empty;  /* no data: never waits */
+	__u8 odd;    /* no chunk as this socket's others will be */
+	__u8 calls;  /* after which a clock was still behind now */
 	__u64 apart; /* NN_CHILD_...: a class of its own beside the child's,
 		      * that no pacing follows */
 };

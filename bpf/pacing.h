@@ -344,7 +344,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	if (x.wire_bytes) {
 		if (nn_hold(ctx, s, tp, &x))
 			return;
-		x.odd = s->flags & NN_SOCK_ADOPTED;
+		x.odd = !!(s->flags & NN_SOCK_ADOPTED);
 		deposit = nn_deposit_due(ctx, s, tp, &x);
 		if (deposit && s->flags & NN_SOCK_STARTED)
 			nn_path_walk(s, &x, NN_ASK);

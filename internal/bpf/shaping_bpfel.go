@@ -296,19 +296,19 @@ type shapingNnTransmit struct {
 	LeftNs       uint64
 	Limit        uint64
 	Child        uint64
-	Weight       uint32
-	Loopback     uint32
 	ReservedNs   uint64
 	SlackNs      uint64
 	NewbornNs    uint64
 	CrowdNs      uint64
 	YoungNs      uint64
 	Share        uint64
-	DepositBytes uint64
+	Weight       uint32
 	Mode         uint32
-	Empty        uint32
-	Odd          uint32
-	Calls        uint32
+	DepositBytes uint32
+	Loopback     uint8
+	Empty        uint8
+	Odd          uint8
+	Calls        uint8
 	Apart        uint64
 }
 
