@@ -107,7 +107,7 @@ os._exit(0)
 			f.must("set", "--pid", x.pid(), "--up", limit.say)
 			x.tell("go")
 			x.read("going")
-			time.Sleep(2500 * time.Millisecond) // their deposits are paid by then
+			time.Sleep(5 * time.Second) // their deposits are paid by then
 			begin := testutil.Now()
 			x.tell("ask")
 			fair := time.Duration((bulk + 1) * 1500 / limit.rate * float64(time.Second))
