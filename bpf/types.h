@@ -236,6 +236,10 @@ struct nn_socket {
 	__u32 queued_bytes;   /* that wait there */
 	__u32 largest_bytes;  /* of its datagrams, with the segments they stand
 				 for */
+
+	__u32 deposit_bytes; /* charged for being a chunk ahead of its pay */
+	__u32 pad;
+	__u64 paid_ns; /* when its class is, as of its last chunk */
 };
 
 /* The send buffer of a socket that is no TCP's, while the user side keeps it

@@ -321,6 +321,9 @@ type netniceNnSocket struct {
 	OutIfindex         uint32
 	QueuedBytes        uint32
 	LargestBytes       uint32
+	DepositBytes       uint32
+	Pad                uint32
+	PaidNs             uint64
 }
 
 type netniceNnSocketFlags uint32

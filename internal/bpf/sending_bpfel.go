@@ -260,6 +260,9 @@ type sendingNnSocket struct {
 	OutIfindex         uint32
 	QueuedBytes        uint32
 	LargestBytes       uint32
+	DepositBytes       uint32
+	Pad                uint32
+	PaidNs             uint64
 }
 
 type sendingNnSubordinate struct {

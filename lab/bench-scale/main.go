@@ -53,6 +53,7 @@ type cell struct {
 	OwnRatio    float64             `json:"charged_over_limit"` // as netnice counts itself
 	Faults      map[string]uint64   `json:"faults,omitempty"`   // that failed open, in all
 	LimitTook   float64             `json:"limits_set_in_seconds"`
+	LimitCPU    float64             `json:"limits_set_in_daemon_cpu_seconds"`
 
 	rate     float64
 	interval time.Duration
@@ -108,6 +109,9 @@ func run(ctx context.Context, b *bed.Bed, rate float64, interval time.Duration, 
 			if n > 0 {
 				b.Printf("  %s: %d", name, n)
 			}
+		}
+		if c.On == onProcess {
+			b.Printf("  limits set in %.2f s, %.2f s of the daemon's CPU time", c.LimitTook, c.LimitCPU)
 		}
 		b.Printf("\n")
 	}
@@ -181,12 +185,21 @@ func (c *cell) measure(ctx context.Context, b *bed.Bed) (err error) {
 	}
 	if c.On == onProcess {
 		begin := testutil.Now()
+		before, err := b.CPU()
+		if err != nil {
+			return err
+		}
 		for _, m := range crowd {
 			if err := setByClient(ctx, b, m.cmd.Process.Pid, uint64(c.rate)/uint64(c.Processes)); err != nil {
 				return err
 			}
 		}
 		c.LimitTook = testutil.Now().Sub(begin).Seconds()
+		after, err := b.CPU()
+		if err != nil {
+			return err
+		}
+		c.LimitCPU = after - before
 	}
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {

@@ -44,25 +44,35 @@ func (k *Kernel) adoptConnections(everywhere bool) error {
 		if err := k.coverStrays(list); err != nil {
 			return err
 		}
-		wanted = map[uint32]bool{}
-		busy := map[uint32]uint32{}
-		for _, r := range list {
-			if k.needsVisit(r) {
-				wanted[r.Netns] = true
-			}
-			if r.UnsentBytes > 0 {
-				for _, h := range r.State.Path {
-					busy[h.Node]++
-				}
-			}
-		}
+		wanted = k.toVisit(list)
 		if len(wanted) == 0 {
 			return nil
 		}
-		if err := k.putStatics(busy); err != nil {
+		statics := busyAt(list)
+		for id := range k.nodes {
+			statics[id] += 0 // where there is none now
+		}
+		if err := k.putStatics(statics); err != nil {
 			return err
 		}
 	}
+	return k.visit(wanted)
+}
+
+// toVisit returns the inode numbers of the network namespaces in which one of these
+// sockets is to be armed or released.
+func (k *Kernel) toVisit(list []bpf.SocketRecord) map[uint32]bool {
+	wanted := map[uint32]bool{}
+	for _, r := range list {
+		if k.needsVisit(r) {
+			wanted[r.Netns] = true
+		}
+	}
+	return wanted
+}
+
+// visit goes through the connections of these namespaces, nil = all.
+func (k *Kernel) visit(wanted map[uint32]bool) error {
 	var errs []error
 	for _, path := range Namespaces(wanted, k.nearby) {
 		errs = append(errs, InNamespace(path, k.obj.AdoptConnections))
@@ -70,19 +80,34 @@ func (k *Kernel) adoptConnections(everywhere bool) error {
 	return errors.Join(errs...)
 }
 
-// putStatics tells each node how many connections have something to send.
-// Where the kernel cannot switch an open connection's callbacks on, that one
-// gets an equal part of the limit.
+// busyAt returns how many of these sockets have something to send, by node.
+func busyAt(list []bpf.SocketRecord) map[uint32]uint32 {
+	busy := map[uint32]uint32{}
+	for _, r := range list {
+		if r.UnsentBytes == 0 {
+			continue
+		}
+		for _, h := range r.State.Path {
+			busy[h.Node]++
+		}
+	}
+	return busy
+}
+
+// putStatics tells nodes how many connections have something to send. Where the
+// kernel cannot switch an open connection's callbacks on, that one gets an equal
+// part of the limit.
 func (k *Kernel) putStatics(statics map[uint32]uint32) error {
-	for id, n := range k.nodes {
-		if n.StaticSockets == statics[id] {
+	for id, sockets := range statics {
+		n, ok := k.nodes[id]
+		if !ok || n.StaticSockets == sockets {
 			continue
 		}
 		var now bpf.Node
 		if err := k.obj.Nodes.Lookup(id, &now); err != nil {
 			return fmt.Errorf("read node %d: %w", id, err)
 		}
-		n.Parent, n.StaticSockets = now.Parent, statics[id]
+		n.Parent, n.StaticSockets = now.Parent, sockets
 		if err := k.obj.Nodes.Put(id, &n); err != nil {
 			return fmt.Errorf("write node %d: %w", id, err)
 		}

@@ -134,7 +134,11 @@ func (k *Kernel) enlist(id uint32, n bpf.Node, root uint32) error {
 	// Where its connections are, most likely.
 	k.nearby = fmt.Sprintf("/proc/%d/ns/net", root)
 	defer func() { k.nearby = "" }()
-	return k.adoptConnections(false)
+	// Among whom an outer limit is divided is counted at the next tick.
+	if err := k.putStatics(map[uint32]uint32{id: busyAt(list)[id]}); err != nil {
+		return err
+	}
+	return k.visit(k.toVisit(list))
 }
 
 // readParents learns which trees an iterator has given another parent.
