@@ -25,15 +25,12 @@ int nn_send_back(struct __sk_buff *skb)
 	return nn_send_released(skb);
 }
 
-/* Who uses a socket, where it is not known from its creation. Not attached
- * beside nn_datagram_send_tp, which looks at the same. */
+/* A datagram in parts does not fit in a buffer that was made small. Attached
+ * while there are such, for every call that sends meets it. */
 SEC("tp_btf/sock_send_length")
-int BPF_PROG(nn_send_user_tp, struct sock *sk, int sent)
+int BPF_PROG(nn_send_short, struct sock *sk, int sent)
 {
-	if (!nn_sends_datagrams(sk))
-		return 0;
-	nn_socket_used(sk);
-	if (sent == -ENOBUFS)
+	if (sent == -ENOBUFS && nn_sends_datagrams(sk))
 		nn_buffer_short(sk);
 	return 0;
 }

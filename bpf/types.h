@@ -222,6 +222,10 @@ struct nn_socket {
 	__u32 queued_bytes;   /* that wait there */
 	__u32 largest_bytes;  /* of its datagrams, with the segments they stand
 				 for */
+
+	__u32 met_walk; /* in which its user was seen to have it, 0 = none yet:
+			   see follow.h */
+	__u32 pad;
 };
 
 /* The send buffer of a socket that is no TCP's, while the user side keeps it

@@ -271,6 +271,8 @@ type netniceNnSocket struct {
 	OutIfindex         uint32
 	QueuedBytes        uint32
 	LargestBytes       uint32
+	MetWalk            uint32
+	Pad                uint32
 }
 
 type netniceNnSocketFlags uint32
@@ -372,6 +374,7 @@ const (
 	netniceMapEvents              = "events"
 	netniceMapExecs               = "execs"
 	netniceMapFaults              = "faults"
+	netniceMapFreeCgroups         = "free_cgroups"
 	netniceMapNodes               = "nodes"
 	netniceMapPolicy              = "policy"
 	netniceMapPortsSeen           = "ports_seen"
@@ -388,7 +391,9 @@ const (
 	netniceProgNnAssignSockets    = "nn_assign_sockets"
 	netniceProgNnConnectFentry    = "nn_connect_fentry"
 	netniceProgNnEgress           = "nn_egress"
+	netniceProgNnEgressUsers      = "nn_egress_users"
 	netniceProgNnExec             = "nn_exec"
+	netniceProgNnFollowFiles      = "nn_follow_files"
 	netniceProgNnFork             = "nn_fork"
 	netniceProgNnGetsockopt       = "nn_getsockopt"
 	netniceProgNnListSockets      = "nn_list_sockets"
@@ -411,6 +416,7 @@ const (
 	netniceVarAdoptOuter          = "adopt_outer"
 	netniceVarAdoptRootTgid       = "adopt_root_tgid"
 	netniceVarEventsSilence       = "events_silence"
+	netniceVarFollowWalk          = "follow_walk"
 	netniceVarFormerRelease       = "former_release"
 	netniceVarListNode            = "list_node"
 	netniceVarListOthers          = "list_others"
@@ -483,7 +489,9 @@ type netniceProgramSpecs struct {
 	NnAssignSockets    *ebpf.ProgramSpec `ebpf:"nn_assign_sockets"`
 	NnConnectFentry    *ebpf.ProgramSpec `ebpf:"nn_connect_fentry"`
 	NnEgress           *ebpf.ProgramSpec `ebpf:"nn_egress"`
+	NnEgressUsers      *ebpf.ProgramSpec `ebpf:"nn_egress_users"`
 	NnExec             *ebpf.ProgramSpec `ebpf:"nn_exec"`
+	NnFollowFiles      *ebpf.ProgramSpec `ebpf:"nn_follow_files"`
 	NnFork             *ebpf.ProgramSpec `ebpf:"nn_fork"`
 	NnGetsockopt       *ebpf.ProgramSpec `ebpf:"nn_getsockopt"`
 	NnListSockets      *ebpf.ProgramSpec `ebpf:"nn_list_sockets"`
@@ -518,6 +526,7 @@ type netniceMapSpecs struct {
 	Events       *ebpf.MapSpec `ebpf:"events"`
 	Execs        *ebpf.MapSpec `ebpf:"execs"`
 	Faults       *ebpf.MapSpec `ebpf:"faults"`
+	FreeCgroups  *ebpf.MapSpec `ebpf:"free_cgroups"`
 	Nodes        *ebpf.MapSpec `ebpf:"nodes"`
 	Policy       *ebpf.MapSpec `ebpf:"policy"`
 	PortsSeen    *ebpf.MapSpec `ebpf:"ports_seen"`
@@ -538,6 +547,7 @@ type netniceVariableSpecs struct {
 	AdoptOuter         *ebpf.VariableSpec `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.VariableSpec `ebpf:"adopt_root_tgid"`
 	EventsSilence      *ebpf.VariableSpec `ebpf:"events_silence"`
+	FollowWalk         *ebpf.VariableSpec `ebpf:"follow_walk"`
 	FormerRelease      *ebpf.VariableSpec `ebpf:"former_release"`
 	ListNode           *ebpf.VariableSpec `ebpf:"list_node"`
 	ListOthers         *ebpf.VariableSpec `ebpf:"list_others"`
@@ -592,6 +602,7 @@ type netniceMaps struct {
 	Events       *ebpf.Map `ebpf:"events"`
 	Execs        *ebpf.Map `ebpf:"execs"`
 	Faults       *ebpf.Map `ebpf:"faults"`
+	FreeCgroups  *ebpf.Map `ebpf:"free_cgroups"`
 	Nodes        *ebpf.Map `ebpf:"nodes"`
 	Policy       *ebpf.Map `ebpf:"policy"`
 	PortsSeen    *ebpf.Map `ebpf:"ports_seen"`
@@ -616,6 +627,7 @@ func (m *netniceMaps) Close() error {
 		m.Events,
 		m.Execs,
 		m.Faults,
+		m.FreeCgroups,
 		m.Nodes,
 		m.Policy,
 		m.PortsSeen,
@@ -637,6 +649,7 @@ type netniceVariables struct {
 	AdoptOuter         *ebpf.Variable `ebpf:"adopt_outer"`
 	AdoptRootTgid      *ebpf.Variable `ebpf:"adopt_root_tgid"`
 	EventsSilence      *ebpf.Variable `ebpf:"events_silence"`
+	FollowWalk         *ebpf.Variable `ebpf:"follow_walk"`
 	FormerRelease      *ebpf.Variable `ebpf:"former_release"`
 	ListNode           *ebpf.Variable `ebpf:"list_node"`
 	ListOthers         *ebpf.Variable `ebpf:"list_others"`
@@ -671,7 +684,9 @@ type netnicePrograms struct {
 	NnAssignSockets    *ebpf.Program `ebpf:"nn_assign_sockets"`
 	NnConnectFentry    *ebpf.Program `ebpf:"nn_connect_fentry"`
 	NnEgress           *ebpf.Program `ebpf:"nn_egress"`
+	NnEgressUsers      *ebpf.Program `ebpf:"nn_egress_users"`
 	NnExec             *ebpf.Program `ebpf:"nn_exec"`
+	NnFollowFiles      *ebpf.Program `ebpf:"nn_follow_files"`
 	NnFork             *ebpf.Program `ebpf:"nn_fork"`
 	NnGetsockopt       *ebpf.Program `ebpf:"nn_getsockopt"`
 	NnListSockets      *ebpf.Program `ebpf:"nn_list_sockets"`
@@ -700,7 +715,9 @@ func (p *netnicePrograms) Close() error {
 		p.NnAssignSockets,
 		p.NnConnectFentry,
 		p.NnEgress,
+		p.NnEgressUsers,
 		p.NnExec,
+		p.NnFollowFiles,
 		p.NnFork,
 		p.NnGetsockopt,
 		p.NnListSockets,

@@ -230,6 +230,8 @@ type sendingNnSocket struct {
 	OutIfindex         uint32
 	QueuedBytes        uint32
 	LargestBytes       uint32
+	MetWalk            uint32
+	Pad                uint32
 }
 
 type sendingNnSubordinate struct {
@@ -262,6 +264,7 @@ const (
 	sendingMapClocks             = "clocks"
 	sendingMapEvents             = "events"
 	sendingMapFaults             = "faults"
+	sendingMapFreeCgroups        = "free_cgroups"
 	sendingMapLanes              = "lanes"
 	sendingMapNodes              = "nodes"
 	sendingMapOutflows           = "outflows"
@@ -280,7 +283,7 @@ const (
 	sendingProgNnListBuffers     = "nn_list_buffers"
 	sendingProgNnSendBack        = "nn_send_back"
 	sendingProgNnSendOut         = "nn_send_out"
-	sendingProgNnSendUserTp      = "nn_send_user_tp"
+	sendingProgNnSendShort       = "nn_send_short"
 	sendingVarNnKeepBufferRecord = "nn_keep_buffer_record"
 	sendingVarNnKeepSendFault    = "nn_keep_send_fault"
 	sendingVarPhase              = "phase"
@@ -331,7 +334,7 @@ type sendingProgramSpecs struct {
 	NnListBuffers *ebpf.ProgramSpec `ebpf:"nn_list_buffers"`
 	NnSendBack    *ebpf.ProgramSpec `ebpf:"nn_send_back"`
 	NnSendOut     *ebpf.ProgramSpec `ebpf:"nn_send_out"`
-	NnSendUserTp  *ebpf.ProgramSpec `ebpf:"nn_send_user_tp"`
+	NnSendShort   *ebpf.ProgramSpec `ebpf:"nn_send_short"`
 }
 
 // sendingMapSpecs contains maps before they are loaded into the kernel.
@@ -344,6 +347,7 @@ type sendingMapSpecs struct {
 	Clocks       *ebpf.MapSpec `ebpf:"clocks"`
 	Events       *ebpf.MapSpec `ebpf:"events"`
 	Faults       *ebpf.MapSpec `ebpf:"faults"`
+	FreeCgroups  *ebpf.MapSpec `ebpf:"free_cgroups"`
 	Lanes        *ebpf.MapSpec `ebpf:"lanes"`
 	Nodes        *ebpf.MapSpec `ebpf:"nodes"`
 	Outflows     *ebpf.MapSpec `ebpf:"outflows"`
@@ -396,6 +400,7 @@ type sendingMaps struct {
 	Clocks       *ebpf.Map `ebpf:"clocks"`
 	Events       *ebpf.Map `ebpf:"events"`
 	Faults       *ebpf.Map `ebpf:"faults"`
+	FreeCgroups  *ebpf.Map `ebpf:"free_cgroups"`
 	Lanes        *ebpf.Map `ebpf:"lanes"`
 	Nodes        *ebpf.Map `ebpf:"nodes"`
 	Outflows     *ebpf.Map `ebpf:"outflows"`
@@ -421,6 +426,7 @@ func (m *sendingMaps) Close() error {
 		m.Clocks,
 		m.Events,
 		m.Faults,
+		m.FreeCgroups,
 		m.Lanes,
 		m.Nodes,
 		m.Outflows,
@@ -455,7 +461,7 @@ type sendingPrograms struct {
 	NnListBuffers *ebpf.Program `ebpf:"nn_list_buffers"`
 	NnSendBack    *ebpf.Program `ebpf:"nn_send_back"`
 	NnSendOut     *ebpf.Program `ebpf:"nn_send_out"`
-	NnSendUserTp  *ebpf.Program `ebpf:"nn_send_user_tp"`
+	NnSendShort   *ebpf.Program `ebpf:"nn_send_short"`
 }
 
 func (p *sendingPrograms) Close() error {
@@ -463,7 +469,7 @@ func (p *sendingPrograms) Close() error {
 		p.NnListBuffers,
 		p.NnSendBack,
 		p.NnSendOut,
-		p.NnSendUserTp,
+		p.NnSendShort,
 	)
 }
 

@@ -73,7 +73,7 @@ func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 	if err := s.obj.Pin(); err != nil {
 		return nil, errors.Join(err, s.obj.Close())
 	}
-	if err := s.resume(); err != nil {
+	if err := errors.Join(s.resume(), s.obj.FollowShort(len(s.places) > 0)); err != nil {
 		return nil, errors.Join(err, s.remove())
 	}
 	return s, nil
@@ -280,35 +280,7 @@ func (k *Kernel) settleSending() error {
 		}
 		return s.adapt()
 	})
-	go k.followUsers(s)
 	return nil
-}
-
-// followUsers has whoever uses a socket be known, once that is loaded: other
-// sockets are known by who made them.
-func (k *Kernel) followUsers(s *sender) {
-	p, err := s.obj.LoadUser()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	switch {
-	case p != nil && k.send == s:
-		s.obj.KeepUser(p)
-		err = errors.Join(err, k.followSenders(k.on != nil))
-	case p != nil:
-		_ = p.Close() // it is not needed any more
-	}
-	if err != nil && k.send == s {
-		k.log.Warn("a datagram socket that came from another program counts as its maker's", "err", err)
-	}
-}
-
-// followSenders has one program alone look at who sends datagrams: that of what
-// comes in, if there is one, or the queue's own.
-func (k *Kernel) followSenders(shaping bool) error {
-	if k.send == nil {
-		return nil
-	}
-	return k.send.obj.AttachUser(!shaping)
 }
 
 func (k *Kernel) sendDevicesChanged(p *sendPlace) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -144,6 +145,9 @@ func (s *sender) setBuffers() (changed bool, err error) {
 	var errs []error
 	f := finder{lost: map[uint64]bool{}}
 	s.buffers.some = false
+	if small := func(r bpf.BufferRecord) bool { return r.OwnBytes != 0 || s.bufferFor(&r, among) != 0 }; slices.ContainsFunc(list, small) {
+		errs = append(errs, s.obj.FollowShort(true))
+	}
 	for i := range list {
 		r := &list[i]
 		s.buffers.some = s.buffers.some || r.OwnBytes != 0
@@ -155,6 +159,9 @@ func (s *sender) setBuffers() (changed bool, err error) {
 		errs = append(errs, err)
 		changed = changed || done
 		s.buffers.some = s.buffers.some || want != 0
+	}
+	if !s.buffers.some {
+		errs = append(errs, s.obj.FollowShort(false))
 	}
 	return changed, errors.Join(errs...)
 }

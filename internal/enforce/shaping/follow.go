@@ -1,0 +1,46 @@
+package shaping
+
+import (
+	"time"
+
+	"github.com/netnice/netnice/internal/bpf"
+)
+
+// Who only reads from a socket that another process made is met by no program, nor
+// is who sends by one that is no TCP's and was made elsewhere, and whose user or
+// cgroup has changed: for that everybody's calls would have to meet one. So open files
+// are looked at now and then.
+
+const (
+	// followPause is the least time between two looks.
+	followPause = time.Second
+	// Looks take so small a part of the time at most.
+	followPart = 200
+)
+
+// follow is when files were looked at.
+type follow struct {
+	walks uint32
+	next  time.Time
+}
+
+// look finds whose sockets are by now.
+func (f *follow) look(base *bpf.Object) error {
+	began := time.Now()
+	if began.Before(f.next) {
+		return nil
+	}
+	again, err := f.walk(base)
+	if again && err == nil {
+		_, err = f.walk(base)
+	}
+	now := time.Now()
+	// a little less, for the ticks of a second that call it
+	f.next = began.Add(max(followPause*9/10, followPart*now.Sub(began)))
+	return err
+}
+
+func (f *follow) walk(base *bpf.Object) (again bool, err error) {
+	f.walks++
+	return base.FollowFiles(f.walks)
+}
