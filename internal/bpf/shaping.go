@@ -98,11 +98,12 @@ func missingBeside(kernel *btf.Spec) (map[string]bool, error) {
 	}
 	var t *btf.Typedef
 	err = kernel.TypeByName("btf_trace_sock_send_length", &t)
-	if err != nil && !errors.Is(err, btf.ErrNotFound) {
+	absent := errors.Is(err, btf.ErrNotFound)
+	if err != nil && !absent {
 		return nil, fmt.Errorf("look for tracepoint sock_send_length: %w", err)
 	}
 	// where sockets are not seen made, calls are that send
-	out[sendShortProgram] = err != nil || !created
+	out[sendShortProgram] = absent || !created
 	return out, nil
 }
 
