@@ -25,13 +25,11 @@ int nn_send_back(struct __sk_buff *skb)
 	return nn_send_released(skb);
 }
 
-/* A datagram in parts does not fit in a buffer that was made small. Attached
- * while there are such, for every call that sends meets it. */
-SEC("tp_btf/sock_send_length")
-int BPF_PROG(nn_send_short, struct sock *sk, int sent)
+/* A packet is dropped. Attached while some socket's buffer is small. */
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(nn_send_short, struct sk_buff *skb)
 {
-	if (sent == -ENOBUFS && nn_sends_datagrams(sk))
-		nn_buffer_short(sk);
+	nn_datagram_given_up(skb);
 	return 0;
 }
 

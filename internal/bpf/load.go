@@ -168,7 +168,7 @@ func Load(opts Options) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	beside, err := missingBeside(kernel)
+	beside, err := missingBeside()
 	if err != nil {
 		return nil, err
 	}

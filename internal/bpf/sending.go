@@ -94,7 +94,7 @@ func (s *Sending) ListBuffers() ([]BufferRecord, error) {
 }
 
 // FollowShort has it be noticed that a datagram does not fit in a buffer that was
-// made small, while there are such: it is what every call that sends meets.
+// made small, while there are such: by a program that every packet meets that is dropped.
 func (s *Sending) FollowShort(wanted bool) error {
 	p := s.NnSendShort
 	if !wanted {

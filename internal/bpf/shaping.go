@@ -84,8 +84,8 @@ const (
 )
 
 // missingBeside names the programs of the objects that are loaded beside the first
-// that this kernel has no place for.
-func missingBeside(kernel *btf.Spec) (map[string]bool, error) {
+// that this kernel has no place for, or that are not needed.
+func missingBeside() (map[string]bool, error) {
 	out := map[string]bool{}
 	created, err := socketsSeenMade()
 	if err != nil {
@@ -96,14 +96,7 @@ func missingBeside(kernel *btf.Spec) (map[string]bool, error) {
 	} else {
 		out["nn_datagram_create"], out["nn_bound4"], out["nn_bound6"] = true, true, true
 	}
-	var t *btf.Typedef
-	err = kernel.TypeByName("btf_trace_sock_send_length", &t)
-	absent := errors.Is(err, btf.ErrNotFound)
-	if err != nil && !absent {
-		return nil, fmt.Errorf("look for tracepoint sock_send_length: %w", err)
-	}
-	// where sockets are not seen made, calls are that send
-	out[sendShortProgram] = absent || !created
+	out[sendShortProgram] = !created // there the calls themselves tell
 	return out, nil
 }
 
