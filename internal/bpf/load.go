@@ -168,7 +168,7 @@ func Load(opts Options) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	beside, err := missingBeside()
+	beside, err := missingBeside(kernel)
 	if err != nil {
 		return nil, err
 	}

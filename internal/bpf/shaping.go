@@ -85,15 +85,15 @@ const (
 
 // missingBeside names the programs of the objects that are loaded beside the first
 // that this kernel has no place for, or that are not needed.
-func missingBeside() (map[string]bool, error) {
+func missingBeside(kernel *btf.Spec) (map[string]bool, error) {
 	out := map[string]bool{}
 	created, err := socketsSeenMade()
 	if err != nil {
 		return nil, err
 	}
-	if created {
-		out["nn_bound_fexit"] = true
-	} else {
+	var bound *btf.Func
+	out["nn_bound_fexit"] = created || kernel.TypeByName("udp_lib_get_port", &bound) != nil
+	if !created {
 		out["nn_datagram_create"], out["nn_bound4"], out["nn_bound6"] = true, true, true
 	}
 	out[sendShortProgram] = !created // there the calls themselves tell
