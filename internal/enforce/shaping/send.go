@@ -41,6 +41,7 @@ type sender struct {
 	refused  uint64              // network namespaces: their owner has too many
 	follows  bool                // something looks at the shares
 	buffers  buffers
+	short    short
 	stop     chan struct{} // ends that
 }
 
@@ -65,6 +66,7 @@ func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 		buffers: buffers{some: true}, // an earlier process may have set some
 		beside:  k.receiving, renew: k.RenewQueues, expect: func() error { return k.SetQueues(true) },
 	}
+	s.short.quiet = shortLooks
 	s.changed = func(p *sendPlace) { k.sendDevicesChanged(p) }
 	var err error
 	if s.home, err = netnsOf("thread-self"); err != nil {
@@ -73,7 +75,7 @@ func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 	if err := s.obj.Pin(); err != nil {
 		return nil, errors.Join(err, s.obj.Close())
 	}
-	if err := errors.Join(s.resume(), s.obj.FollowShort(len(s.places) > 0)); err != nil {
+	if err := errors.Join(s.resume(), s.obj.FollowShort(false)); err != nil {
 		return nil, errors.Join(err, s.remove())
 	}
 	return s, nil

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 
@@ -145,13 +144,14 @@ func (s *sender) setBuffers() (changed bool, err error) {
 	var errs []error
 	f := finder{lost: map[uint64]bool{}}
 	s.buffers.some = false
-	if small := func(r bpf.BufferRecord) bool { return r.OwnBytes != 0 || s.bufferFor(&r, among) != 0 }; slices.ContainsFunc(list, small) {
-		errs = append(errs, s.obj.FollowShort(true))
-	}
+	var small []*bpf.BufferRecord
 	for i := range list {
 		r := &list[i]
 		s.buffers.some = s.buffers.some || r.OwnBytes != 0
 		want := s.bufferFor(r, among)
+		if r.OwnBytes != 0 || want != 0 {
+			small = append(small, r)
+		}
 		if !bufferDiffers(r, want) {
 			continue
 		}
@@ -160,10 +160,7 @@ func (s *sender) setBuffers() (changed bool, err error) {
 		changed = changed || done
 		s.buffers.some = s.buffers.some || want != 0
 	}
-	if !s.buffers.some {
-		errs = append(errs, s.obj.FollowShort(false))
-	}
-	return changed, errors.Join(errs...)
+	return changed, errors.Join(append(errs, s.followShort(small))...)
 }
 
 // setBuffer sets the buffer of a socket, 0 = as it was. One that no process has, or
