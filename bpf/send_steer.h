@@ -276,9 +276,8 @@ __noinline int nn_send_queued(struct nn_socket *s, __u64 bytes, __u64 now_ns)
 	return 0;
 }
 
-static __always_inline int nn_send_leaves(struct __sk_buff *skb,
-					  struct nn_socket *s,
-					  struct bpf_sock *sk)
+/* At the egress of each of the machine's devices but lo. */
+static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 {
 	struct nn_device_key key = {.ifindex = skb->ifindex};
 	__u32 node, hop = 0, segments;
@@ -286,10 +285,15 @@ static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 	struct nn_policy *policy;
 	struct nn_outflow *f;
 	struct nn_device *d;
+	struct nn_socket *s;
+	struct bpf_sock *sk;
 	struct nn_transmit x = {.empty = 1, .apart = NN_CHILD_DATAGRAMS};
 	__u64 bytes, rate, now_ns, child;
 	bool bare;
 
+	s = nn_send_socket(skb, &sk);
+	if (!s)
+		return TC_ACT_UNSPEC;
 	/* of a VLAN on this device, which has a device of its own */
 	if ((skb->tc_index & NN_MARK_MASK) == NN_SEND_MARK || skb->vlan_present)
 		return TC_ACT_UNSPEC;
@@ -331,16 +335,6 @@ static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 	child = nn_send_child(s, hop);
 	return nn_send_enqueue(skb, q, nn_lane_join(f, child, bytes, now_ns),
 			       node, hop, d->slot, now_ns);
-}
-
-/* At the egress of each of the machine's devices but lo. Others' packets end
- * here, before any variable of the rest is set. */
-static __always_inline int nn_send_leaving(struct __sk_buff *skb)
-{
-	struct bpf_sock *sk;
-	struct nn_socket *s = nn_send_socket(skb, &sk);
-
-	return s ? nn_send_leaves(skb, s, sk) : TC_ACT_UNSPEC;
 }
 
 /* A packet leaves the class of a node: charge the node's clocks; false if it is

@@ -1,7 +1,10 @@
 package shaping
 
 import (
+	"runtime"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
 )
@@ -30,14 +33,25 @@ func (f *follow) look(base *bpf.Object) error {
 	if began.Before(f.next) {
 		return nil
 	}
+	runtime.LockOSThread() // whose CPU time it is: on a busy machine it waits most of the time
+	defer runtime.UnlockOSThread()
+	used := threadTime()
 	again, err := f.walk(base)
 	if again && err == nil {
 		_, err = f.walk(base)
 	}
-	now := time.Now()
 	// a little less, for the ticks of a second that call it
-	f.next = began.Add(max(followPause*9/10, followPart*now.Sub(began)))
+	f.next = began.Add(max(followPause*9/10, followPart*(threadTime()-used)))
 	return err
+}
+
+// threadTime is the CPU time of the calling thread.
+func threadTime() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
 }
 
 func (f *follow) walk(base *bpf.Object) (again bool, err error) {
