@@ -96,6 +96,18 @@ static __always_inline void nn_cover_ask(struct nn_policy *p,
 	nn_egress_ask(p, NN_EVENT_COVER, nn_cgroup_id(g), p->kinds, cover);
 }
 
+/* The same where nobody can wait for that. */
+static __always_inline void nn_cover_tell(struct nn_policy *p,
+					  struct nn_socket *s, struct cgroup *g)
+{
+	__u64 cover = *(volatile __u64 *)&p->cover;
+
+	if (!cover || s->flags & NN_SOCK_STRAY || nn_cgroup_within(g, cover))
+		return;
+	s->flags |= NN_SOCK_STRAY;
+	nn_egress_event(NN_EVENT_COVER, nn_cgroup_id(g));
+}
+
 /* What goes back to TCP has to meet the hook: where it does not, nothing may
  * wait for that. */
 static __always_inline bool nn_egress_sees(struct nn_socket *s,

@@ -161,6 +161,8 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 
 	if (s->out_ifindex != skb->ifindex)
 		s->out_ifindex = skb->ifindex;
+	if (skb->sk) /* which it may have got just now */
+		nn_port_of(s, skb->sk->src_port);
 	nn_datagram_wanted(s, x.wire_bytes);
 	if (!p)
 		return true;

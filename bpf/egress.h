@@ -8,6 +8,7 @@
 
 #include "datagram.h"
 #include "pacing.h"
+#include "sent_by.h"
 
 enum nn_egress_verdict {
 	NN_EGRESS_BACK = 0, /* TCP gets an error and keeps the data */
@@ -64,30 +65,44 @@ static __always_inline void nn_kernel_sent(struct __sk_buff *skb)
 		nn_unknown(NN_UNKNOWN_SENT_KERNEL, skb->len, 1);
 }
 
+static __always_inline int nn_unlimited_sent(struct __sk_buff *skb,
+					     const struct nn_socket *s)
+{
+	if (!s)
+		nn_kernel_sent(skb);
+	return NN_EGRESS_PASS;
+}
+
 /* The egress hook: send a held transmit back to TCP, which keeps the data and
- * tries again (the program sees nothing). Also sees which device is used. */
-static __always_inline int nn_egress_judge(struct __sk_buff *skb)
+ * tries again (the program sees nothing). Also sees which device is used, and,
+ * where the hook may look at tasks, who sends what is no TCP. */
+static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 {
 	struct bpf_sock *sk = skb->sk;
 	struct bpf_tcp_sock *tp;
 	struct nn_socket *s;
+	bool limited;
 
 	/* One look first that ends it for all that no limit concerns. */
 	if (!sk)
 		return NN_EGRESS_PASS;
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
-	if (!s) {
-		nn_kernel_sent(skb);
-		return NN_EGRESS_PASS;
-	}
-	if (!nn_socket_limited(s))
-		return NN_EGRESS_PASS;
+	limited = s && nn_socket_limited(s);
+	if (!limited && !users)
+		return nn_unlimited_sent(skb, s);
 	sk = bpf_sk_fullsock(sk);
 	if (!sk)
 		return NN_EGRESS_PASS;
-	if (sk->protocol != IPPROTO_TCP)
+	if (sk->protocol != IPPROTO_TCP) {
+		if (users && nn_another_sends(s))
+			s = nn_sent_by_caller(skb, sk, s);
+		if (!s || !nn_socket_limited(s))
+			return nn_unlimited_sent(skb, s);
 		return nn_datagram_judge(skb, s) ? NN_EGRESS_PASS
 						 : NN_EGRESS_DROP;
+	}
+	if (!limited)
+		return nn_unlimited_sent(skb, s);
 	if (skb->ifindex == LOOPBACK_IFINDEX)
 		s->flags |= NN_SOCK_LOOPBACK;
 	/* not armed: nobody has looked after it yet (see nn_socket_ask) */

@@ -40,6 +40,7 @@ static __always_inline void nn_socket_assign(struct nn_socket *s,
 	s->uid = w->uid;
 	s->epoch = w->epoch;
 	s->to[NN_OWNER_ADMIN].node = s->to[NN_OWNER_USER].node = 0;
+	s->met_walk = 0;
 	/* of too many the socket's own does not hold */
 	if (s->own.node && !path->hops[NN_PATH_MAX - 1].node) {
 		s->path[0] = s->own;
@@ -171,6 +172,13 @@ static __always_inline struct sock *nn_file_socket(struct file *file)
 	return socket ? socket->sk : NULL;
 }
 
+/* With process trees and cgroups alone a stranger's socket stays without state.
+ */
+static __always_inline bool nn_finds_free(const struct nn_policy *p)
+{
+	return !(nn_kinds(p) & ~(1U << NN_NODE_TREE | 1U << NN_NODE_CGROUP));
+}
+
 /* Another user than before, or another set of nodes. */
 static __always_inline struct nn_socket *nn_socket_reassign(struct sock *sk,
 							    struct nn_socket *s,
@@ -178,8 +186,12 @@ static __always_inline struct nn_socket *nn_socket_reassign(struct sock *sk,
 {
 	struct nn_path path = {};
 	struct nn_who w = {};
+	__u32 n = nn_path_of_caller(&w, &path);
 
-	nn_path_of_caller(&w, &path);
+	if (!n && !s && nn_finds_free(p)) {
+		nn_cgroup_found_free(&w);
+		return NULL;
+	}
 	s = nn_socket_give(sk, s, &w, &path);
 	if (s && p->destinations)
 		nn_peer_found(s, sk);
@@ -201,8 +213,7 @@ static __always_inline struct nn_socket *nn_socket_used(struct sock *sk)
 	if (!nn_kinds(p))
 		return NULL;
 	t = bpf_get_current_task_btf();
-	if (nn_kinds(p) == 1 << NN_NODE_TREE && !sk->sk_bpf_storage &&
-	    nn_task_bare(t))
+	if (!sk->sk_bpf_storage && nn_task_free(p, t))
 		return NULL;
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	/* A kernel thread works for the socket's user. */
@@ -210,7 +221,6 @@ static __always_inline struct nn_socket *nn_socket_used(struct sock *sk)
 		return s;
 	if (s && nn_still_holds(s, p, t))
 		return s;
-	/* With process trees alone a stranger's socket stays without state. */
 	if (!s && nn_kinds(p) == 1 << NN_NODE_TREE && !nn_task_of(t))
 		return NULL;
 	return nn_socket_reassign(sk, s, p);

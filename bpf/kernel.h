@@ -173,8 +173,11 @@ struct net_device {
 	possible_net_t nd_net;
 } __core;
 
+struct sock;
+
 struct sk_buff {
 	struct net_device *dev;
+	struct sock *sk;
 } __core;
 
 struct sock_common {

@@ -131,6 +131,18 @@ struct {
 	__type(value, struct nn_ports_seen);
 } ports_seen SEC(".maps");
 
+/* Cgroups that no node holds for, as the datapath finds them: the id, and the
+ * epoch of the policy in the low half, so that what is written at once is true
+ * at once. The last one of those that share a place stays. */
+#define NN_FREE_CGROUPS 64
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NN_FREE_CGROUPS);
+	__type(key, __u32);
+	__type(value, __u64);
+} free_cgroups SEC(".maps");
+
 /* Faults that failed open, by enum nn_fault. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -5,6 +5,7 @@
 #include "carry.h"
 #include "egress.h"
 #include "exec.h"
+#include "follow.h"
 #include "option.h"
 #include "socket.h"
 
@@ -116,7 +117,14 @@ NN_DATAGRAM_FENTRY(ping_v6_sendmsg)
 SEC("cgroup_skb/egress")
 int nn_egress(struct __sk_buff *skb)
 {
-	return nn_egress_judge(skb);
+	return nn_egress_judge(skb, false);
+}
+
+/* That one, where it may look at tasks. */
+SEC("cgroup_skb/egress")
+int nn_egress_users(struct __sk_buff *skb)
+{
+	return nn_egress_judge(skb, true);
 }
 
 /* One of the next three, whichever this kernel has. */
@@ -247,6 +255,20 @@ int nn_adopt_files(struct bpf_iter__task_file *ctx)
 
 	if (task && sk)
 		nn_adopt_file(task, file, ctx->fd, sk);
+	return 0;
+}
+
+/* Anything written says that another walk is needed. */
+SEC("iter/task_file")
+int nn_follow_files(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct sock *sk = nn_file_socket(file);
+	__u32 again = 1;
+
+	if (task && sk && nn_follow_file(task, file, ctx->fd, sk))
+		bpf_seq_write(ctx->meta->seq, &again, sizeof(again));
 	return 0;
 }
 

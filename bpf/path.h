@@ -87,6 +87,44 @@ static __always_inline struct nn_task *nn_task_of(struct task_struct *t)
 	return e;
 }
 
+/* The cgroup's place among those that are free, and what is there if it is one;
+ * 0: its id is too large to be noted. */
+static __always_inline __u64 *nn_cgroup_free(__u64 id, __u32 epoch, __u64 *note)
+{
+	__u32 at = id & (NN_FREE_CGROUPS - 1);
+
+	*note = id >> 32 ? 0 : id << 32 | epoch;
+	return bpf_map_lookup_elem(&free_cgroups, &at);
+}
+
+/* Nothing holds for what runs here, as far as can be told without a call: the
+ * way of nearly all that unlimited programs send. A path that is found empty
+ * says so of the cgroup (nn_cgroup_found_free). */
+static __always_inline bool nn_task_free(const struct nn_policy *p,
+					 struct task_struct *t)
+{
+	__u32 kinds = nn_kinds(p);
+	__u64 *free, note;
+
+	if (kinds & ~(1U << NN_NODE_TREE | 1U << NN_NODE_CGROUP))
+		return false;
+	if (kinds & 1 << NN_NODE_TREE && !nn_task_bare(t))
+		return false;
+	if (!(kinds & 1 << NN_NODE_CGROUP))
+		return true;
+	free = nn_cgroup_free(t->cgroups->dfl_cgrp->kn->id, p->epoch, &note);
+	return free && note && *free == note;
+}
+
+static __always_inline void nn_cgroup_found_free(const struct nn_who *w)
+{
+	__u64 *free, note;
+
+	free = nn_cgroup_free(w->cgroup, w->epoch, &note);
+	if (free)
+		*free = note;
+}
+
 /* Of a full path, the innermost node that only its user wants goes: nobody gets
  * around the administrator's limits by putting many of their own in between. */
 static __always_inline bool nn_hop_yields(struct nn_path *path)

@@ -12,12 +12,17 @@
 /* No datagram is larger. */
 #define NN_DATAGRAM_MOST 65535
 
-/* A datagram in parts did not fit in a buffer that was made small: the next
- * shall. */
-static __always_inline void nn_buffer_short(struct sock *sk)
+/* A packet is dropped before it has a device: the parts that there are of a
+ * datagram of which the next does not fit in its socket's buffer. Had that been
+ * made small, the next datagram shall fit. */
+static __always_inline void nn_datagram_given_up(struct sk_buff *skb)
 {
-	struct nn_buffer *b = bpf_sk_storage_get(&buffers, sk, 0, 0);
+	struct sock *sk = skb->sk;
+	struct nn_buffer *b;
 
+	if (skb->dev || !sk)
+		return;
+	b = bpf_sk_storage_get(&buffers, sk, 0, 0);
 	if (b && b->own_bytes)
 		nn_datagram_wanted(bpf_sk_storage_get(&sockets, sk, 0, 0),
 				   NN_DATAGRAM_MOST);

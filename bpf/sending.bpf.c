@@ -25,16 +25,11 @@ int nn_send_back(struct __sk_buff *skb)
 	return nn_send_released(skb);
 }
 
-/* Who uses a socket, where it is not known from its creation. Not attached
- * beside nn_datagram_send_tp, which looks at the same. */
-SEC("tp_btf/sock_send_length")
-int BPF_PROG(nn_send_user_tp, struct sock *sk, int sent)
+/* A packet is dropped. Attached while some socket's buffer is small. */
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(nn_send_short, struct sk_buff *skb)
 {
-	if (!nn_sends_datagrams(sk))
-		return 0;
-	nn_socket_used(sk);
-	if (sent == -ENOBUFS)
-		nn_buffer_short(sk);
+	nn_datagram_given_up(skb);
 	return 0;
 }
 

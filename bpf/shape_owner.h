@@ -1,38 +1,20 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Whose a socket is that receives: UDP sockets from their creation on, and
- * whoever receives or sends on one later. TCP sockets are known already; one
- * that only ever receives is looked at here.
+ * UDP sockets that receive: from which moment on they have a port, and those
+ * that were there before the limit. Whose they are is known from their creation
+ * on, and of what changes later by follow.h.
  */
 #ifndef NETNICE_SHAPE_OWNER_H
 #define NETNICE_SHAPE_OWNER_H
 
-#include "send_buffer.h"
+#include "datagram.h"
 #include "shape_for.h"
 
-/* It may have got its port since it was made. */
-static __always_inline void nn_datagrams_used(struct sock *sk, int sent)
+static __always_inline void nn_bound(struct bpf_sock *sk)
 {
-	if (sent == -ENOBUFS)
-		nn_buffer_short(sk);
-	if (nn_sends_datagrams(sk))
-		nn_port_of(nn_socket_used(sk), sk->__sk_common.skc_num);
-}
-
-static __always_inline void nn_receives(struct sock *sk)
-{
-	struct nn_socket *s;
-
-	if (!nn_of_internet(sk) ||
-	    (sk->sk_protocol != IPPROTO_UDP && sk->sk_protocol != IPPROTO_TCP))
-		return;
-	s = nn_socket_used(sk);
-	if (!s && sk->sk_bpf_storage) /* limited by itself, perhaps */
-		s = bpf_sk_storage_get(&sockets, sk, 0, 0);
-	if (sk->sk_protocol == IPPROTO_UDP)
-		nn_port_of(s, sk->__sk_common.skc_num);
-	else if (s)
-		nn_socket_ask(s);
+	if (sk->protocol == IPPROTO_UDP)
+		nn_port_of(bpf_sk_storage_get(&sockets, sk, 0, 0),
+			   sk->src_port);
 }
 
 /* A UDP socket in a process's file table. Several may hold it: it stays with

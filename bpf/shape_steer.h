@@ -221,13 +221,12 @@ static __always_inline void nn_refuse(struct __sk_buff *skb,
 	__sync_fetch_and_add(&f->refused, 1);
 }
 
-/* At the ingress of each of the machine's devices but lo: its packets are sent
- * with a route already, which they would lose on the way. */
-static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
+/* A packet that a limit may concern. */
+static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
+					    struct nn_shaper *q)
 {
 	struct nn_packet p = {};
 	struct nn_path path = {};
-	struct nn_shaper *q;
 	struct nn_device_key key = {};
 	struct nn_device *d;
 	struct nn_inflow *f;
@@ -235,17 +234,6 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 	bool bare, first, dropped;
 	__u64 bytes;
 
-	if ((skb->tc_index & NN_MARK_MASK) == NN_MARK) {
-		skb->tc_index = 0;
-		return TC_ACT_UNSPEC;
-	}
-	/* of a VLAN on this device, or for another link address, such as that
-	 * of a macvlan: which have a device of their own */
-	if (skb->vlan_present || skb->pkt_type == PACKET_OTHERHOST)
-		return TC_ACT_UNSPEC;
-	q = nn_shaper();
-	if (q && q->ports_known && nn_packet_free(skb))
-		return TC_ACT_UNSPEC;
 	if (!nn_parse(skb, &p)) {
 		if (nn_is_control(p.protocol))
 			nn_unknown_came(skb, &p, NN_UNKNOWN_CAME_KERNEL);
@@ -292,6 +280,27 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 	if (d->link_ifindex)
 		return nn_send_home(skb, d, node, hop);
 	return nn_enqueue(skb, q, node, hop, d->slot);
+}
+
+/* At the ingress of each of the machine's devices but lo: its packets are sent
+ * with a route already, which they would lose on the way. Others' packets end
+ * here, before any variable of the rest is set. */
+static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
+{
+	struct nn_shaper *q;
+
+	if ((skb->tc_index & NN_MARK_MASK) == NN_MARK) {
+		skb->tc_index = 0;
+		return TC_ACT_UNSPEC;
+	}
+	/* of a VLAN on this device, or for another link address, such as that
+	 * of a macvlan: which have a device of their own */
+	if (skb->vlan_present || skb->pkt_type == PACKET_OTHERHOST)
+		return TC_ACT_UNSPEC;
+	q = nn_shaper();
+	if (q && q->ports_known && nn_packet_free(skb))
+		return TC_ACT_UNSPEC;
+	return nn_shape_arrives(skb, q);
 }
 
 /* False: it is dropped. */

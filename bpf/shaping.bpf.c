@@ -119,59 +119,32 @@ int nn_shape_windows(struct bpf_iter__tcp *ctx)
 SEC("cgroup/sock_create")
 int nn_datagram_create(struct bpf_sock *ctx)
 {
-	if (ctx->protocol == IPPROTO_UDP)
-		nn_socket_made(ctx);
 	nn_place_ask();
 	return 1;
 }
 
-SEC("tp_btf/sock_recv_length")
-int BPF_PROG(nn_receive_tp, struct sock *sk)
+/* A UDP socket gets its port by bind; one that it gets by sending is seen as
+ * that leaves (datagram.h). */
+SEC("cgroup/post_bind4")
+int nn_bound4(struct bpf_sock *ctx)
 {
-	nn_receives(sk);
-	return 0;
+	nn_bound(ctx);
+	return 1;
 }
 
-SEC("tp_btf/sock_send_length")
-int BPF_PROG(nn_datagram_send_tp, struct sock *sk, int sent)
+SEC("cgroup/post_bind6")
+int nn_bound6(struct bpf_sock *ctx)
 {
-	nn_datagrams_used(sk, sent);
-	return 0;
+	nn_bound(ctx);
+	return 1;
 }
 
-/* Where those tracepoints are missing. */
-SEC("fentry/tcp_recvmsg")
-int BPF_PROG(nn_tcp_recv_fentry, struct sock *sk)
+/* Where the hook at a socket's creation may not look at tasks: whose it is
+ * shows as it gets its port, however that may be. */
+SEC("fexit/udp_lib_get_port")
+int BPF_PROG(nn_bound_fexit, struct sock *sk)
 {
-	nn_receives(sk);
-	return 0;
-}
-
-SEC("fentry/udp_recvmsg")
-int BPF_PROG(nn_udp_recv_fentry, struct sock *sk)
-{
-	nn_receives(sk);
-	return 0;
-}
-
-SEC("fentry/udpv6_recvmsg")
-int BPF_PROG(nn_udpv6_recv_fentry, struct sock *sk)
-{
-	nn_receives(sk);
-	return 0;
-}
-
-SEC("fentry/udp_sendmsg")
-int BPF_PROG(nn_udp_send_fentry, struct sock *sk)
-{
-	nn_datagrams_used(sk, 0);
-	return 0;
-}
-
-SEC("fentry/udpv6_sendmsg")
-int BPF_PROG(nn_udpv6_send_fentry, struct sock *sk)
-{
-	nn_datagrams_used(sk, 0);
+	nn_port_of(nn_socket_used(sk), sk->__sk_common.skc_num);
 	return 0;
 }
 

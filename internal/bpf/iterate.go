@@ -187,6 +187,20 @@ func (o *Object) AdoptFiles(tgids []uint32) error {
 	return nil
 }
 
+// FollowFiles finds sockets that another process has now than the one that used
+// them, or whose user or cgroup is another. Walks are numbered one by one; again
+// says that a further one is needed to be sure of some.
+func (o *Object) FollowFiles(walk uint32) (again bool, err error) {
+	if err := o.FollowWalk.Set(walk); err != nil {
+		return false, fmt.Errorf("set iterator argument: %w", err)
+	}
+	out, err := run(o.NnFollowFiles, nil)
+	if err != nil {
+		return false, fmt.Errorf("look who has sockets: %w", err)
+	}
+	return len(out) > 0, nil
+}
+
 // ReleaseRates makes AdoptConnections take the sockets' own rates away.
 func (o *Object) ReleaseRates() error {
 	if err := o.netniceVariables.ReleaseRates.Set(uint32(1)); err != nil {

@@ -120,9 +120,9 @@ func missing(spec *btf.Spec) (map[string]bool, error) {
 		return nil, err
 	}
 	if created {
-		out["nn_connect_fentry"], out["nn_listen_fentry"] = true, true
+		out["nn_connect_fentry"], out["nn_listen_fentry"], out["nn_egress"] = true, true, true
 	} else {
-		out["nn_sock_create"] = true
+		out["nn_sock_create"], out["nn_egress_users"] = true, true
 	}
 	for _, function := range datagramFunctions() {
 		there, err := has(function, &btf.Func{})
@@ -224,19 +224,23 @@ func (o *Object) take(c *ebpf.Collection) {
 		NnPingV4Sendmsg: p["nn_ping_v4_sendmsg"], NnPingV6Sendmsg: p["nn_ping_v6_sendmsg"],
 		NnFork: p["nn_fork"], NnExec: p["nn_exec"], NnAdoptTasks: p["nn_adopt_tasks"], NnReleaseTasks: p["nn_release_tasks"],
 		NnListTasks: p["nn_list_tasks"], NnAdoptFiles: p["nn_adopt_files"],
-		NnAdoptConnections: p["nn_adopt_connections"], NnListSockets: p["nn_list_sockets"], NnAssignSockets: p["nn_assign_sockets"], NnCarryRates: p["nn_carry_rates"],
+		NnAdoptConnections: p["nn_adopt_connections"], NnFollowFiles: p["nn_follow_files"], NnListSockets: p["nn_list_sockets"], NnAssignSockets: p["nn_assign_sockets"],
+		NnCarryRates: p["nn_carry_rates"],
+	}
+	if users := p["nn_egress_users"]; users != nil {
+		o.NnEgress = users
 	}
 	o.netniceMaps = netniceMaps{
 		Nodes: m["nodes"], Clocks: m["clocks"], Classes: m["classes"], Sockets: m["sockets"], Tasks: m["tasks"],
 		Users: m["users"], Cgroups: m["cgroups"], SocketNodes: m["socket_nodes"], Policy: m["policy"], Subordinates: m["subordinates"], Faults: m["faults"], Events: m["events"],
-		PortsSeen: m["ports_seen"], Buffers: m["buffers"], Unknown: m["unknown"], Execs: m["execs"],
+		PortsSeen: m["ports_seen"], FreeCgroups: m["free_cgroups"], Buffers: m["buffers"], Unknown: m["unknown"], Execs: m["execs"],
 		Destinations: m["destinations"], DestinationUses: m["destination_uses"],
 		Requests: m["requests"], Answers: m["answers"], Asked: m["asked"], Askers: m["askers"],
 	}
 	o.netniceVariables = netniceVariables{
 		AdoptRootTgid: v["adopt_root_tgid"], AdoptNode: v["adopt_node"],
 		AdoptOuter: v["adopt_outer"], ReleaseNode: v["release_node"], ListNode: v["list_node"],
-		ReleaseRates: v["release_rates"], FormerRelease: v["former_release"], ListOthers: v["list_others"], AdminGroup: v["admin_group"], FormerSocket: v["former_socket"],
+		FollowWalk: v["follow_walk"], ReleaseRates: v["release_rates"], FormerRelease: v["former_release"], ListOthers: v["list_others"], AdminGroup: v["admin_group"], FormerSocket: v["former_socket"],
 	}
 }
 
@@ -366,7 +370,7 @@ func (o *Object) Close() error {
 	for _, p := range []*ebpf.Program{
 		o.NnSockops, o.NnSetsockopt, o.NnGetsockopt, o.NnSockCreate, o.NnEgress, o.NnSendTp, o.NnSendFentry,
 		o.NnSendpagesFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnExec, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnAdoptFiles,
-		o.NnAdoptConnections, o.NnListSockets, o.NnAssignSockets, o.NnCarryRates,
+		o.NnFollowFiles, o.NnAdoptConnections, o.NnListSockets, o.NnAssignSockets, o.NnCarryRates,
 		o.NnConnect4, o.NnConnect6, o.NnSendmsg4, o.NnSendmsg6,
 		o.NnUdpSendmsg, o.NnUdpv6Sendmsg, o.NnRawSendmsg, o.NnRawv6Sendmsg, o.NnPingV4Sendmsg, o.NnPingV6Sendmsg,
 	} {

@@ -322,7 +322,7 @@ type netniceNnSocket struct {
 	QueuedBytes        uint32
 	LargestBytes       uint32
 	DepositBytes       uint32
-	Pad                uint32
+	MetWalk            uint32
 	PaidNs             uint64
 }
 
@@ -427,6 +427,7 @@ const (
 	netniceMapEvents              = "events"
 	netniceMapExecs               = "execs"
 	netniceMapFaults              = "faults"
+	netniceMapFreeCgroups         = "free_cgroups"
 	netniceMapNodes               = "nodes"
 	netniceMapPolicy              = "policy"
 	netniceMapPortsSeen           = "ports_seen"
@@ -446,7 +447,9 @@ const (
 	netniceProgNnConnect6         = "nn_connect6"
 	netniceProgNnConnectFentry    = "nn_connect_fentry"
 	netniceProgNnEgress           = "nn_egress"
+	netniceProgNnEgressUsers      = "nn_egress_users"
 	netniceProgNnExec             = "nn_exec"
+	netniceProgNnFollowFiles      = "nn_follow_files"
 	netniceProgNnFork             = "nn_fork"
 	netniceProgNnGetsockopt       = "nn_getsockopt"
 	netniceProgNnListSockets      = "nn_list_sockets"
@@ -474,6 +477,7 @@ const (
 	netniceVarAskEveryNs          = "ask_every_ns"
 	netniceVarAsksAtOnce          = "asks_at_once"
 	netniceVarEventsSilence       = "events_silence"
+	netniceVarFollowWalk          = "follow_walk"
 	netniceVarFormerRelease       = "former_release"
 	netniceVarFormerSocket        = "former_socket"
 	netniceVarListNode            = "list_node"
@@ -551,7 +555,9 @@ type netniceProgramSpecs struct {
 	NnConnect6         *ebpf.ProgramSpec `ebpf:"nn_connect6"`
 	NnConnectFentry    *ebpf.ProgramSpec `ebpf:"nn_connect_fentry"`
 	NnEgress           *ebpf.ProgramSpec `ebpf:"nn_egress"`
+	NnEgressUsers      *ebpf.ProgramSpec `ebpf:"nn_egress_users"`
 	NnExec             *ebpf.ProgramSpec `ebpf:"nn_exec"`
+	NnFollowFiles      *ebpf.ProgramSpec `ebpf:"nn_follow_files"`
 	NnFork             *ebpf.ProgramSpec `ebpf:"nn_fork"`
 	NnGetsockopt       *ebpf.ProgramSpec `ebpf:"nn_getsockopt"`
 	NnListSockets      *ebpf.ProgramSpec `ebpf:"nn_list_sockets"`
@@ -590,6 +596,7 @@ type netniceMapSpecs struct {
 	Events          *ebpf.MapSpec `ebpf:"events"`
 	Execs           *ebpf.MapSpec `ebpf:"execs"`
 	Faults          *ebpf.MapSpec `ebpf:"faults"`
+	FreeCgroups     *ebpf.MapSpec `ebpf:"free_cgroups"`
 	Nodes           *ebpf.MapSpec `ebpf:"nodes"`
 	Policy          *ebpf.MapSpec `ebpf:"policy"`
 	PortsSeen       *ebpf.MapSpec `ebpf:"ports_seen"`
@@ -613,6 +620,7 @@ type netniceVariableSpecs struct {
 	AskEveryNs         *ebpf.VariableSpec `ebpf:"ask_every_ns"`
 	AsksAtOnce         *ebpf.VariableSpec `ebpf:"asks_at_once"`
 	EventsSilence      *ebpf.VariableSpec `ebpf:"events_silence"`
+	FollowWalk         *ebpf.VariableSpec `ebpf:"follow_walk"`
 	FormerRelease      *ebpf.VariableSpec `ebpf:"former_release"`
 	FormerSocket       *ebpf.VariableSpec `ebpf:"former_socket"`
 	ListNode           *ebpf.VariableSpec `ebpf:"list_node"`
@@ -671,6 +679,7 @@ type netniceMaps struct {
 	Events          *ebpf.Map `ebpf:"events"`
 	Execs           *ebpf.Map `ebpf:"execs"`
 	Faults          *ebpf.Map `ebpf:"faults"`
+	FreeCgroups     *ebpf.Map `ebpf:"free_cgroups"`
 	Nodes           *ebpf.Map `ebpf:"nodes"`
 	Policy          *ebpf.Map `ebpf:"policy"`
 	PortsSeen       *ebpf.Map `ebpf:"ports_seen"`
@@ -697,6 +706,7 @@ func (m *netniceMaps) Close() error {
 		m.Events,
 		m.Execs,
 		m.Faults,
+		m.FreeCgroups,
 		m.Nodes,
 		m.Policy,
 		m.PortsSeen,
@@ -721,6 +731,7 @@ type netniceVariables struct {
 	AskEveryNs         *ebpf.Variable `ebpf:"ask_every_ns"`
 	AsksAtOnce         *ebpf.Variable `ebpf:"asks_at_once"`
 	EventsSilence      *ebpf.Variable `ebpf:"events_silence"`
+	FollowWalk         *ebpf.Variable `ebpf:"follow_walk"`
 	FormerRelease      *ebpf.Variable `ebpf:"former_release"`
 	FormerSocket       *ebpf.Variable `ebpf:"former_socket"`
 	ListNode           *ebpf.Variable `ebpf:"list_node"`
@@ -760,7 +771,9 @@ type netnicePrograms struct {
 	NnConnect6         *ebpf.Program `ebpf:"nn_connect6"`
 	NnConnectFentry    *ebpf.Program `ebpf:"nn_connect_fentry"`
 	NnEgress           *ebpf.Program `ebpf:"nn_egress"`
+	NnEgressUsers      *ebpf.Program `ebpf:"nn_egress_users"`
 	NnExec             *ebpf.Program `ebpf:"nn_exec"`
+	NnFollowFiles      *ebpf.Program `ebpf:"nn_follow_files"`
 	NnFork             *ebpf.Program `ebpf:"nn_fork"`
 	NnGetsockopt       *ebpf.Program `ebpf:"nn_getsockopt"`
 	NnListSockets      *ebpf.Program `ebpf:"nn_list_sockets"`
@@ -794,7 +807,9 @@ func (p *netnicePrograms) Close() error {
 		p.NnConnect6,
 		p.NnConnectFentry,
 		p.NnEgress,
+		p.NnEgressUsers,
 		p.NnExec,
+		p.NnFollowFiles,
 		p.NnFork,
 		p.NnGetsockopt,
 		p.NnListSockets,

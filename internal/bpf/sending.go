@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -53,10 +54,10 @@ type Sending struct {
 // sendingMark is the map whose pin says that there is a sending object.
 const sendingMark = "sender"
 
-// sendUserHook is who uses a socket, where that tracepoint is there.
+// sendShortHook is who finds a buffer too small that was made so.
 const (
-	sendUserHook    = "send_user"
-	sendUserProgram = "nn_send_user_tp"
+	sendShortHook    = "send_short"
+	sendShortProgram = "nn_send_short"
 )
 
 // LoadSending loads the object for what is sent and is no TCP beside this one.
@@ -67,7 +68,6 @@ func (o *Object) LoadSending() (*Sending, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the object for what is sent: %w", err)
 	}
-	delete(spec.Programs, sendUserProgram) // which takes its time: see AttachUser
 	s := &Sending{base: o, pins: newPins(o.opts.PinDir, sendingMark)}
 	coll, err := o.loadBeside(spec, &s.pins)
 	if err != nil {
@@ -75,7 +75,7 @@ func (o *Object) LoadSending() (*Sending, error) {
 	}
 	p, m := coll.Programs, coll.Maps
 	s.sendingPrograms = sendingPrograms{
-		NnSendOut: p["nn_send_out"], NnSendBack: p["nn_send_back"], NnListBuffers: p["nn_list_buffers"],
+		NnSendOut: p["nn_send_out"], NnSendBack: p["nn_send_back"], NnListBuffers: p["nn_list_buffers"], NnSendShort: p["nn_send_short"],
 	}
 	s.sendingMaps = sendingMaps{
 		Sender: m["sender"], SendDevices: m["send_devices"], SendSlots: m["send_slots"],
@@ -87,61 +87,29 @@ func (o *Object) LoadSending() (*Sending, error) {
 // IsSending says whether a sending object is pinned in the folder.
 func (o *Object) IsSending() bool { return o.isPinned(sendingMark) }
 
-// LoadUser loads what tells who uses a socket that another made: it takes as long
-// as all the rest, and only reads this object. nil where there is no tracepoint
-// for it (before 6.3): the other object attaches what those kernels have.
-func (s *Sending) LoadUser() (*ebpf.Program, error) {
-	if s.base.missing[sendUserProgram] {
-		return nil, nil
-	}
-	spec, err := loadSending()
-	if err != nil {
-		return nil, fmt.Errorf("read the object for what is sent: %w", err)
-	}
-	for name := range spec.Programs {
-		if name != sendUserProgram {
-			delete(spec.Programs, name)
-		}
-	}
-	// Of maps it has the shared ones alone: nothing is pinned here, for the rest
-	// may be going meanwhile.
-	shared := s.base.shared()
-	for name := range spec.Maps {
-		if shared[name] == nil && name[0] != '.' {
-			delete(spec.Maps, name)
-		}
-	}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
-	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", sendUserProgram, err)
-	}
-	p := coll.DetachProgram(sendUserProgram)
-	coll.Close() // its maps are further descriptors
-	return p, nil
-}
-
 // ListBuffers returns the sockets that are no TCP's of which something waits, or whose
 // send buffer is kept small.
 func (s *Sending) ListBuffers() ([]BufferRecord, error) {
 	return records[BufferRecord](run(s.NnListBuffers, s.base.Sockets))
 }
 
-// KeepUser keeps what LoadUser has loaded.
-func (s *Sending) KeepUser(p *ebpf.Program) { s.NnSendUserTp = p }
-
-// AttachUser attaches that, if there is such a thing, or detaches it while
-// another object does the same.
-func (s *Sending) AttachUser(wanted bool) error {
-	p := s.NnSendUserTp
+// FollowShort has it be noticed that a datagram does not fit in a buffer that was
+// made small, while there are such: by a program that every packet meets that is dropped.
+func (s *Sending) FollowShort(wanted bool) error {
+	p := s.NnSendShort
 	if !wanted {
-		return s.Detach(sendUserHook)
+		err := s.Detach(sendShortHook)
+		if rest := s.Unpin(sendShortHook); !errors.Is(rest, fs.ErrNotExist) { // a former process's
+			err = errors.Join(err, rest)
+		}
+		return err
 	}
-	if p == nil || s.links[sendUserHook] != nil {
+	if p == nil || s.links[sendShortHook] != nil {
 		return nil
 	}
-	err := s.attached(sendUserHook, p, false, func() (link.Link, error) { return attachHook("", 0, p) })
+	err := s.attached(sendShortHook, p, false, func() (link.Link, error) { return attachHook("", 0, p) })
 	if err != nil {
-		return fmt.Errorf("attach %s: %w", sendUserHook, err)
+		return fmt.Errorf("attach %s: %w", sendShortHook, err)
 	}
 	return nil
 }
@@ -165,8 +133,8 @@ func (s *Sending) AttachDevice(ifindex int, name string) error {
 // Attached says which programs that need no device are attached.
 func (s *Sending) Attached() map[string]bool {
 	out := map[string]bool{}
-	if s.NnSendUserTp != nil {
-		out[sendUserHook] = s.links[sendUserHook] != nil
+	if s.NnSendShort != nil {
+		out[sendShortHook] = s.links[sendShortHook] != nil
 	}
 	return out
 }
@@ -174,9 +142,9 @@ func (s *Sending) Attached() map[string]bool {
 // SendingPurposes says for people what each hook is for.
 func SendingPurposes() map[string]string {
 	return map[string]string{
-		"send_out":   "finds what is limited among what is sent and is no TCP",
-		"send_back":  "sends it on when its turn has come",
-		sendUserHook: "who uses a socket that is no TCP's",
+		"send_out":    "finds what is limited among what is sent and is no TCP",
+		"send_back":   "sends it on when its turn has come",
+		sendShortHook: "whether a buffer that was made small is too small",
 	}
 }
 

@@ -261,7 +261,7 @@ type sendingNnSocket struct {
 	QueuedBytes        uint32
 	LargestBytes       uint32
 	DepositBytes       uint32
-	Pad                uint32
+	MetWalk            uint32
 	PaidNs             uint64
 }
 
@@ -297,6 +297,7 @@ const (
 	sendingMapDestinations       = "destinations"
 	sendingMapEvents             = "events"
 	sendingMapFaults             = "faults"
+	sendingMapFreeCgroups        = "free_cgroups"
 	sendingMapLanes              = "lanes"
 	sendingMapNodes              = "nodes"
 	sendingMapOutflows           = "outflows"
@@ -315,7 +316,7 @@ const (
 	sendingProgNnListBuffers     = "nn_list_buffers"
 	sendingProgNnSendBack        = "nn_send_back"
 	sendingProgNnSendOut         = "nn_send_out"
-	sendingProgNnSendUserTp      = "nn_send_user_tp"
+	sendingProgNnSendShort       = "nn_send_short"
 	sendingVarNnKeepBufferRecord = "nn_keep_buffer_record"
 	sendingVarNnKeepSendFault    = "nn_keep_send_fault"
 	sendingVarPhase              = "phase"
@@ -366,7 +367,7 @@ type sendingProgramSpecs struct {
 	NnListBuffers *ebpf.ProgramSpec `ebpf:"nn_list_buffers"`
 	NnSendBack    *ebpf.ProgramSpec `ebpf:"nn_send_back"`
 	NnSendOut     *ebpf.ProgramSpec `ebpf:"nn_send_out"`
-	NnSendUserTp  *ebpf.ProgramSpec `ebpf:"nn_send_user_tp"`
+	NnSendShort   *ebpf.ProgramSpec `ebpf:"nn_send_short"`
 }
 
 // sendingMapSpecs contains maps before they are loaded into the kernel.
@@ -381,6 +382,7 @@ type sendingMapSpecs struct {
 	Destinations    *ebpf.MapSpec `ebpf:"destinations"`
 	Events          *ebpf.MapSpec `ebpf:"events"`
 	Faults          *ebpf.MapSpec `ebpf:"faults"`
+	FreeCgroups     *ebpf.MapSpec `ebpf:"free_cgroups"`
 	Lanes           *ebpf.MapSpec `ebpf:"lanes"`
 	Nodes           *ebpf.MapSpec `ebpf:"nodes"`
 	Outflows        *ebpf.MapSpec `ebpf:"outflows"`
@@ -435,6 +437,7 @@ type sendingMaps struct {
 	Destinations    *ebpf.Map `ebpf:"destinations"`
 	Events          *ebpf.Map `ebpf:"events"`
 	Faults          *ebpf.Map `ebpf:"faults"`
+	FreeCgroups     *ebpf.Map `ebpf:"free_cgroups"`
 	Lanes           *ebpf.Map `ebpf:"lanes"`
 	Nodes           *ebpf.Map `ebpf:"nodes"`
 	Outflows        *ebpf.Map `ebpf:"outflows"`
@@ -462,6 +465,7 @@ func (m *sendingMaps) Close() error {
 		m.Destinations,
 		m.Events,
 		m.Faults,
+		m.FreeCgroups,
 		m.Lanes,
 		m.Nodes,
 		m.Outflows,
@@ -496,7 +500,7 @@ type sendingPrograms struct {
 	NnListBuffers *ebpf.Program `ebpf:"nn_list_buffers"`
 	NnSendBack    *ebpf.Program `ebpf:"nn_send_back"`
 	NnSendOut     *ebpf.Program `ebpf:"nn_send_out"`
-	NnSendUserTp  *ebpf.Program `ebpf:"nn_send_user_tp"`
+	NnSendShort   *ebpf.Program `ebpf:"nn_send_short"`
 }
 
 func (p *sendingPrograms) Close() error {
@@ -504,7 +508,7 @@ func (p *sendingPrograms) Close() error {
 		p.NnListBuffers,
 		p.NnSendBack,
 		p.NnSendOut,
-		p.NnSendUserTp,
+		p.NnSendShort,
 	)
 }
 

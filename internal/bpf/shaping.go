@@ -65,15 +65,11 @@ type shapeHook struct {
 func shapeHooks() []shapeHook {
 	return []shapeHook{
 		{"shape_window", ebpf.AttachCGroupSockOps, func(o *shapingObjects) *ebpf.Program { return o.NnShapeWindow }, "keeps receive windows short"},
-		{"datagram_create", ebpf.AttachCGroupInetSockCreate, func(o *shapingObjects) *ebpf.Program { return o.NnDatagramCreate }, "whose a new UDP socket is"},
+		{"datagram_create", ebpf.AttachCGroupInetSockCreate, func(o *shapingObjects) *ebpf.Program { return o.NnDatagramCreate }, "who makes sockets in another network namespace"},
 		{"place_exec", 0, func(o *shapingObjects) *ebpf.Program { return o.NnPlaceExec }, "who goes to another network namespace"},
-		{"receive_tp", 0, func(o *shapingObjects) *ebpf.Program { return o.NnReceiveTp }, "who receives"},
-		{"datagram_send_tp", 0, func(o *shapingObjects) *ebpf.Program { return o.NnDatagramSendTp }, "who uses a UDP socket"},
-		{"tcp_recv_fentry", 0, func(o *shapingObjects) *ebpf.Program { return o.NnTcpRecvFentry }, "who receives by TCP"},
-		{"udp_recv_fentry", 0, func(o *shapingObjects) *ebpf.Program { return o.NnUdpRecvFentry }, "who receives by UDP"},
-		{"udpv6_recv_fentry", 0, func(o *shapingObjects) *ebpf.Program { return o.NnUdpv6RecvFentry }, "who receives by UDP over IPv6"},
-		{"udp_send_fentry", 0, func(o *shapingObjects) *ebpf.Program { return o.NnUdpSendFentry }, "who uses a UDP socket"},
-		{"udpv6_send_fentry", 0, func(o *shapingObjects) *ebpf.Program { return o.NnUdpv6SendFentry }, "who uses a UDP socket over IPv6"},
+		{"bound4", ebpf.AttachCGroupInet4PostBind, func(o *shapingObjects) *ebpf.Program { return o.NnBound4 }, "which port a UDP socket has"},
+		{"bound6", ebpf.AttachCGroupInet6PostBind, func(o *shapingObjects) *ebpf.Program { return o.NnBound6 }, "which port a UDP socket has, over IPv6"},
+		{"bound_fexit", 0, func(o *shapingObjects) *ebpf.Program { return o.NnBoundFexit }, "whose a UDP socket is, and which port it has"},
 	}
 }
 
@@ -88,44 +84,19 @@ const (
 )
 
 // missingBeside names the programs of the objects that are loaded beside the first
-// that this kernel has no place for.
+// that this kernel has no place for, or that are not needed.
 func missingBeside(kernel *btf.Spec) (map[string]bool, error) {
 	out := map[string]bool{}
-	has := func(tracepoint string) (bool, error) {
-		var t *btf.Typedef
-		err := kernel.TypeByName("btf_trace_"+tracepoint, &t)
-		if err != nil && !errors.Is(err, btf.ErrNotFound) {
-			return false, fmt.Errorf("look for tracepoint %s: %w", tracepoint, err)
-		}
-		return err == nil, nil
-	}
-	receives, err := has("sock_recv_length")
-	if err != nil {
-		return nil, err
-	}
-	absent := []string{"nn_tcp_recv_fentry", "nn_udp_recv_fentry", "nn_udpv6_recv_fentry", "nn_udp_send_fentry", "nn_udpv6_send_fentry"}
-	if !receives {
-		absent = []string{"nn_receive_tp", "nn_datagram_send_tp"}
-		for _, of := range [][2]string{{"udpv6_recvmsg", "nn_udpv6_recv_fentry"}, {"udpv6_sendmsg", "nn_udpv6_send_fentry"}} {
-			var f *btf.Func
-			if kernel.TypeByName(of[0], &f) != nil { // IPv6 is a module, or not there
-				absent = append(absent, of[1])
-			}
-		}
-	}
-	for _, name := range absent {
-		out[name] = true
-	}
-	sends, err := has("sock_send_length")
-	if err != nil {
-		return nil, err
-	}
-	out[sendUserProgram] = !sends
 	created, err := socketsSeenMade()
 	if err != nil {
 		return nil, err
 	}
-	out["nn_datagram_create"] = !created
+	var bound *btf.Func
+	out["nn_bound_fexit"] = created || kernel.TypeByName("udp_lib_get_port", &bound) != nil
+	if !created {
+		out["nn_datagram_create"], out["nn_bound4"], out["nn_bound6"] = true, true, true
+	}
+	out[sendShortProgram] = !created // there the calls themselves tell
 	return out, nil
 }
 
@@ -185,10 +156,7 @@ func (s *Shaping) take(c *ebpf.Collection) {
 	s.shapingPrograms = shapingPrograms{
 		NnShapeIn: p["nn_shape_in"], NnShapeBack: p["nn_shape_back"], NnShapeWindow: p["nn_shape_window"],
 		NnShapeWindows: p["nn_shape_windows"], NnDatagramCreate: p["nn_datagram_create"],
-		NnReceiveTp: p["nn_receive_tp"], NnDatagramSendTp: p["nn_datagram_send_tp"],
-		NnTcpRecvFentry: p["nn_tcp_recv_fentry"],
-		NnUdpRecvFentry: p["nn_udp_recv_fentry"], NnUdpv6RecvFentry: p["nn_udpv6_recv_fentry"],
-		NnUdpSendFentry: p["nn_udp_send_fentry"], NnUdpv6SendFentry: p["nn_udpv6_send_fentry"],
+		NnBound4: p["nn_bound4"], NnBound6: p["nn_bound6"], NnBoundFexit: p["nn_bound_fexit"],
 		NnAdoptUdpFiles: p["nn_adopt_udp_files"], NnShapeHome: p["nn_shape_home"], NnShapeDeliver: p["nn_shape_deliver"],
 		NnPlaceExec: p["nn_place_exec"],
 		NnFindTasks: p["nn_find_tasks"], NnFindSockets: p["nn_find_sockets"],

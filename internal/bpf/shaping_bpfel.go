@@ -297,7 +297,7 @@ type shapingNnSocket struct {
 	QueuedBytes        uint32
 	LargestBytes       uint32
 	DepositBytes       uint32
-	Pad                uint32
+	MetWalk            uint32
 	PaidNs             uint64
 }
 
@@ -357,59 +357,56 @@ type shapingNnVolume struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	shapingMapBuffers            = "buffers"
-	shapingMapCgroups            = "cgroups"
-	shapingMapClasses            = "classes"
-	shapingMapClocks             = "clocks"
-	shapingMapDestinationUses    = "destination_uses"
-	shapingMapDestinations       = "destinations"
-	shapingMapDevices            = "devices"
-	shapingMapDues               = "dues"
-	shapingMapEvents             = "events"
-	shapingMapFaults             = "faults"
-	shapingMapInflows            = "inflows"
-	shapingMapKept               = "kept"
-	shapingMapListeners          = "listeners"
-	shapingMapNodes              = "nodes"
-	shapingMapPlaces             = "places"
-	shapingMapPolicy             = "policy"
-	shapingMapPortsSeen          = "ports_seen"
-	shapingMapReceivers          = "receivers"
-	shapingMapScratch            = "scratch"
-	shapingMapShapeFaults        = "shape_faults"
-	shapingMapShaper             = "shaper"
-	shapingMapSlots              = "slots"
-	shapingMapSocketNodes        = "socket_nodes"
-	shapingMapSockets            = "sockets"
-	shapingMapSubordinates       = "subordinates"
-	shapingMapTasks              = "tasks"
-	shapingMapUnknown            = "unknown"
-	shapingMapUnseen             = "unseen"
-	shapingMapUsers              = "users"
-	shapingProgNnAdoptUdpFiles   = "nn_adopt_udp_files"
-	shapingProgNnDatagramCreate  = "nn_datagram_create"
-	shapingProgNnDatagramSendTp  = "nn_datagram_send_tp"
-	shapingProgNnFindSockets     = "nn_find_sockets"
-	shapingProgNnFindTasks       = "nn_find_tasks"
-	shapingProgNnPlaceExec       = "nn_place_exec"
-	shapingProgNnReceiveTp       = "nn_receive_tp"
-	shapingProgNnShapeBack       = "nn_shape_back"
-	shapingProgNnShapeDeliver    = "nn_shape_deliver"
-	shapingProgNnShapeHome       = "nn_shape_home"
-	shapingProgNnShapeIn         = "nn_shape_in"
-	shapingProgNnShapeWindow     = "nn_shape_window"
-	shapingProgNnShapeWindows    = "nn_shape_windows"
-	shapingProgNnTcpRecvFentry   = "nn_tcp_recv_fentry"
-	shapingProgNnUdpRecvFentry   = "nn_udp_recv_fentry"
-	shapingProgNnUdpSendFentry   = "nn_udp_send_fentry"
-	shapingProgNnUdpv6RecvFentry = "nn_udpv6_recv_fentry"
-	shapingProgNnUdpv6SendFentry = "nn_udpv6_send_fentry"
-	shapingVarLook               = "look"
-	shapingVarNatKnown           = "nat_known"
-	shapingVarNnKeepDeviceFlags  = "nn_keep_device_flags"
-	shapingVarNnKeepFound        = "nn_keep_found"
-	shapingVarNnKeepShapeFault   = "nn_keep_shape_fault"
-	shapingVarPhase              = "phase"
+	shapingMapBuffers           = "buffers"
+	shapingMapCgroups           = "cgroups"
+	shapingMapClasses           = "classes"
+	shapingMapClocks            = "clocks"
+	shapingMapDestinationUses   = "destination_uses"
+	shapingMapDestinations      = "destinations"
+	shapingMapDevices           = "devices"
+	shapingMapDues              = "dues"
+	shapingMapEvents            = "events"
+	shapingMapFaults            = "faults"
+	shapingMapFreeCgroups       = "free_cgroups"
+	shapingMapInflows           = "inflows"
+	shapingMapKept              = "kept"
+	shapingMapListeners         = "listeners"
+	shapingMapNodes             = "nodes"
+	shapingMapPlaces            = "places"
+	shapingMapPolicy            = "policy"
+	shapingMapPortsSeen         = "ports_seen"
+	shapingMapReceivers         = "receivers"
+	shapingMapScratch           = "scratch"
+	shapingMapShapeFaults       = "shape_faults"
+	shapingMapShaper            = "shaper"
+	shapingMapSlots             = "slots"
+	shapingMapSocketNodes       = "socket_nodes"
+	shapingMapSockets           = "sockets"
+	shapingMapSubordinates      = "subordinates"
+	shapingMapTasks             = "tasks"
+	shapingMapUnknown           = "unknown"
+	shapingMapUnseen            = "unseen"
+	shapingMapUsers             = "users"
+	shapingProgNnAdoptUdpFiles  = "nn_adopt_udp_files"
+	shapingProgNnBound4         = "nn_bound4"
+	shapingProgNnBound6         = "nn_bound6"
+	shapingProgNnBoundFexit     = "nn_bound_fexit"
+	shapingProgNnDatagramCreate = "nn_datagram_create"
+	shapingProgNnFindSockets    = "nn_find_sockets"
+	shapingProgNnFindTasks      = "nn_find_tasks"
+	shapingProgNnPlaceExec      = "nn_place_exec"
+	shapingProgNnShapeBack      = "nn_shape_back"
+	shapingProgNnShapeDeliver   = "nn_shape_deliver"
+	shapingProgNnShapeHome      = "nn_shape_home"
+	shapingProgNnShapeIn        = "nn_shape_in"
+	shapingProgNnShapeWindow    = "nn_shape_window"
+	shapingProgNnShapeWindows   = "nn_shape_windows"
+	shapingVarLook              = "look"
+	shapingVarNatKnown          = "nat_known"
+	shapingVarNnKeepDeviceFlags = "nn_keep_device_flags"
+	shapingVarNnKeepFound       = "nn_keep_found"
+	shapingVarNnKeepShapeFault  = "nn_keep_shape_fault"
+	shapingVarPhase             = "phase"
 )
 
 // loadShaping returns the embedded CollectionSpec for shaping.
@@ -454,24 +451,20 @@ type shapingSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type shapingProgramSpecs struct {
-	NnAdoptUdpFiles   *ebpf.ProgramSpec `ebpf:"nn_adopt_udp_files"`
-	NnDatagramCreate  *ebpf.ProgramSpec `ebpf:"nn_datagram_create"`
-	NnDatagramSendTp  *ebpf.ProgramSpec `ebpf:"nn_datagram_send_tp"`
-	NnFindSockets     *ebpf.ProgramSpec `ebpf:"nn_find_sockets"`
-	NnFindTasks       *ebpf.ProgramSpec `ebpf:"nn_find_tasks"`
-	NnPlaceExec       *ebpf.ProgramSpec `ebpf:"nn_place_exec"`
-	NnReceiveTp       *ebpf.ProgramSpec `ebpf:"nn_receive_tp"`
-	NnShapeBack       *ebpf.ProgramSpec `ebpf:"nn_shape_back"`
-	NnShapeDeliver    *ebpf.ProgramSpec `ebpf:"nn_shape_deliver"`
-	NnShapeHome       *ebpf.ProgramSpec `ebpf:"nn_shape_home"`
-	NnShapeIn         *ebpf.ProgramSpec `ebpf:"nn_shape_in"`
-	NnShapeWindow     *ebpf.ProgramSpec `ebpf:"nn_shape_window"`
-	NnShapeWindows    *ebpf.ProgramSpec `ebpf:"nn_shape_windows"`
-	NnTcpRecvFentry   *ebpf.ProgramSpec `ebpf:"nn_tcp_recv_fentry"`
-	NnUdpRecvFentry   *ebpf.ProgramSpec `ebpf:"nn_udp_recv_fentry"`
-	NnUdpSendFentry   *ebpf.ProgramSpec `ebpf:"nn_udp_send_fentry"`
-	NnUdpv6RecvFentry *ebpf.ProgramSpec `ebpf:"nn_udpv6_recv_fentry"`
-	NnUdpv6SendFentry *ebpf.ProgramSpec `ebpf:"nn_udpv6_send_fentry"`
+	NnAdoptUdpFiles  *ebpf.ProgramSpec `ebpf:"nn_adopt_udp_files"`
+	NnBound4         *ebpf.ProgramSpec `ebpf:"nn_bound4"`
+	NnBound6         *ebpf.ProgramSpec `ebpf:"nn_bound6"`
+	NnBoundFexit     *ebpf.ProgramSpec `ebpf:"nn_bound_fexit"`
+	NnDatagramCreate *ebpf.ProgramSpec `ebpf:"nn_datagram_create"`
+	NnFindSockets    *ebpf.ProgramSpec `ebpf:"nn_find_sockets"`
+	NnFindTasks      *ebpf.ProgramSpec `ebpf:"nn_find_tasks"`
+	NnPlaceExec      *ebpf.ProgramSpec `ebpf:"nn_place_exec"`
+	NnShapeBack      *ebpf.ProgramSpec `ebpf:"nn_shape_back"`
+	NnShapeDeliver   *ebpf.ProgramSpec `ebpf:"nn_shape_deliver"`
+	NnShapeHome      *ebpf.ProgramSpec `ebpf:"nn_shape_home"`
+	NnShapeIn        *ebpf.ProgramSpec `ebpf:"nn_shape_in"`
+	NnShapeWindow    *ebpf.ProgramSpec `ebpf:"nn_shape_window"`
+	NnShapeWindows   *ebpf.ProgramSpec `ebpf:"nn_shape_windows"`
 }
 
 // shapingMapSpecs contains maps before they are loaded into the kernel.
@@ -488,6 +481,7 @@ type shapingMapSpecs struct {
 	Dues            *ebpf.MapSpec `ebpf:"dues"`
 	Events          *ebpf.MapSpec `ebpf:"events"`
 	Faults          *ebpf.MapSpec `ebpf:"faults"`
+	FreeCgroups     *ebpf.MapSpec `ebpf:"free_cgroups"`
 	Inflows         *ebpf.MapSpec `ebpf:"inflows"`
 	Kept            *ebpf.MapSpec `ebpf:"kept"`
 	Listeners       *ebpf.MapSpec `ebpf:"listeners"`
@@ -551,6 +545,7 @@ type shapingMaps struct {
 	Dues            *ebpf.Map `ebpf:"dues"`
 	Events          *ebpf.Map `ebpf:"events"`
 	Faults          *ebpf.Map `ebpf:"faults"`
+	FreeCgroups     *ebpf.Map `ebpf:"free_cgroups"`
 	Inflows         *ebpf.Map `ebpf:"inflows"`
 	Kept            *ebpf.Map `ebpf:"kept"`
 	Listeners       *ebpf.Map `ebpf:"listeners"`
@@ -584,6 +579,7 @@ func (m *shapingMaps) Close() error {
 		m.Dues,
 		m.Events,
 		m.Faults,
+		m.FreeCgroups,
 		m.Inflows,
 		m.Kept,
 		m.Listeners,
@@ -622,46 +618,38 @@ type shapingVariables struct {
 //
 // It can be passed to loadShapingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type shapingPrograms struct {
-	NnAdoptUdpFiles   *ebpf.Program `ebpf:"nn_adopt_udp_files"`
-	NnDatagramCreate  *ebpf.Program `ebpf:"nn_datagram_create"`
-	NnDatagramSendTp  *ebpf.Program `ebpf:"nn_datagram_send_tp"`
-	NnFindSockets     *ebpf.Program `ebpf:"nn_find_sockets"`
-	NnFindTasks       *ebpf.Program `ebpf:"nn_find_tasks"`
-	NnPlaceExec       *ebpf.Program `ebpf:"nn_place_exec"`
-	NnReceiveTp       *ebpf.Program `ebpf:"nn_receive_tp"`
-	NnShapeBack       *ebpf.Program `ebpf:"nn_shape_back"`
-	NnShapeDeliver    *ebpf.Program `ebpf:"nn_shape_deliver"`
-	NnShapeHome       *ebpf.Program `ebpf:"nn_shape_home"`
-	NnShapeIn         *ebpf.Program `ebpf:"nn_shape_in"`
-	NnShapeWindow     *ebpf.Program `ebpf:"nn_shape_window"`
-	NnShapeWindows    *ebpf.Program `ebpf:"nn_shape_windows"`
-	NnTcpRecvFentry   *ebpf.Program `ebpf:"nn_tcp_recv_fentry"`
-	NnUdpRecvFentry   *ebpf.Program `ebpf:"nn_udp_recv_fentry"`
-	NnUdpSendFentry   *ebpf.Program `ebpf:"nn_udp_send_fentry"`
-	NnUdpv6RecvFentry *ebpf.Program `ebpf:"nn_udpv6_recv_fentry"`
-	NnUdpv6SendFentry *ebpf.Program `ebpf:"nn_udpv6_send_fentry"`
+	NnAdoptUdpFiles  *ebpf.Program `ebpf:"nn_adopt_udp_files"`
+	NnBound4         *ebpf.Program `ebpf:"nn_bound4"`
+	NnBound6         *ebpf.Program `ebpf:"nn_bound6"`
+	NnBoundFexit     *ebpf.Program `ebpf:"nn_bound_fexit"`
+	NnDatagramCreate *ebpf.Program `ebpf:"nn_datagram_create"`
+	NnFindSockets    *ebpf.Program `ebpf:"nn_find_sockets"`
+	NnFindTasks      *ebpf.Program `ebpf:"nn_find_tasks"`
+	NnPlaceExec      *ebpf.Program `ebpf:"nn_place_exec"`
+	NnShapeBack      *ebpf.Program `ebpf:"nn_shape_back"`
+	NnShapeDeliver   *ebpf.Program `ebpf:"nn_shape_deliver"`
+	NnShapeHome      *ebpf.Program `ebpf:"nn_shape_home"`
+	NnShapeIn        *ebpf.Program `ebpf:"nn_shape_in"`
+	NnShapeWindow    *ebpf.Program `ebpf:"nn_shape_window"`
+	NnShapeWindows   *ebpf.Program `ebpf:"nn_shape_windows"`
 }
 
 func (p *shapingPrograms) Close() error {
 	return _ShapingClose(
 		p.NnAdoptUdpFiles,
+		p.NnBound4,
+		p.NnBound6,
+		p.NnBoundFexit,
 		p.NnDatagramCreate,
-		p.NnDatagramSendTp,
 		p.NnFindSockets,
 		p.NnFindTasks,
 		p.NnPlaceExec,
-		p.NnReceiveTp,
 		p.NnShapeBack,
 		p.NnShapeDeliver,
 		p.NnShapeHome,
 		p.NnShapeIn,
 		p.NnShapeWindow,
 		p.NnShapeWindows,
-		p.NnTcpRecvFentry,
-		p.NnUdpRecvFentry,
-		p.NnUdpSendFentry,
-		p.NnUdpv6RecvFentry,
-		p.NnUdpv6SendFentry,
 	)
 }
 

@@ -13,7 +13,7 @@ var needed = map[string]bool{
 	"sock_create": true, "connect_fentry": true, "listen_fentry": true, "egress": true,
 	"send_tp": true, "send_fentry": true, "sendpages_fentry": true, "fork": true,
 	"udp_fentry": true, "udpv6_fentry": true, "raw_fentry": true, "rawv6_fentry": true, "ping_fentry": true, "pingv6_fentry": true,
-	"send_out": true, "send_back": true, "send_user": true,
+	"send_out": true, "send_back": true, "send_short": true,
 }
 
 // attachedNow lists what status says is attached.

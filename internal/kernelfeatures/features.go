@@ -81,7 +81,6 @@ type Features struct {
 	// Who uses a socket.
 	RawTracepoints     Feature // programs at tracepoints with typed arguments (tp_btf)
 	SendTracepoint     Feature // tracepoint tcp_sendmsg_locked
-	RecvTracepoint     Feature // tracepoint sock_recv_length
 	ForkTracepoint     Feature // tracepoint sched_process_fork
 	ExitTracepoint     Feature // tracepoint sched_process_exit
 	Fentry             Feature // programs at the entry of functions

@@ -33,7 +33,6 @@ func (f *Features) List() []Named {
 
 		{"RawTracepoints", "tp_btf programs", f.RawTracepoints},
 		{"SendTracepoint", "tracepoint tcp_sendmsg_locked", f.SendTracepoint},
-		{"RecvTracepoint", "tracepoint sock_recv_length", f.RecvTracepoint},
 		{"ForkTracepoint", "tracepoint sched_process_fork", f.ForkTracepoint},
 		{"ExitTracepoint", "tracepoint sched_process_exit", f.ExitTracepoint},
 		{"Fentry", "fentry programs", f.Fentry},

@@ -71,7 +71,6 @@ func (p *prober) attempts(f *Features) []attempt {
 
 		{&f.RawTracepoints, "5.5", p.tracepoint("sched_process_fork")},
 		{&f.SendTracepoint, "6.16", p.tracepoint("tcp_sendmsg_locked")},
-		{&f.RecvTracepoint, "6.3", p.tracepoint("sock_recv_length")},
 		{&f.ForkTracepoint, "5.5", p.tracepoint("sched_process_fork")},
 		{&f.ExitTracepoint, "5.5", p.tracepoint("sched_process_exit")},
 		{&f.Fentry, fentrySince(f.Arch), p.fentryAttached},

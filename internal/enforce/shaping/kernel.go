@@ -29,6 +29,7 @@ type Kernel struct {
 
 	send   *sender // while there are queues for what is sent and is no TCP
 	ahead  ahead
+	follow follow
 	drains drains
 	stop   chan struct{}
 	closed bool
@@ -127,9 +128,6 @@ func (k *Kernel) start() error {
 	}
 	on.changed = func(p *place) { k.devicesChanged(on, p) }
 	k.on = on
-	if err := k.followSenders(true); err != nil {
-		k.log.Warn("datagrams pay twice for who sends them", "err", err)
-	}
 	go k.followShares("what comes in", on.stop, func() error {
 		if k.on != on {
 			return nil
@@ -151,7 +149,7 @@ func (k *Kernel) settle() error {
 			return nil // it is called again then
 		}
 		k.on = nil
-		err := errors.Join(k.followSenders(false), on.remove())
+		err := on.remove()
 		k.loadAhead(k.stays, false) // for the next limit
 		return err
 	}
@@ -311,6 +309,9 @@ func (k *Kernel) tend() (err error) {
 	}
 	if k.on != nil {
 		err = errors.Join(err, k.renew())
+	}
+	if k.on != nil || k.send != nil {
+		err = errors.Join(err, k.follow.look(k.Object()))
 	}
 	if k.on == nil {
 		return err

@@ -41,6 +41,7 @@ type sender struct {
 	refused  uint64              // network namespaces: their owner has too many
 	follows  bool                // something looks at the shares
 	buffers  buffers
+	short    short
 	stop     chan struct{} // ends that
 }
 
@@ -65,6 +66,7 @@ func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 		buffers: buffers{some: true}, // an earlier process may have set some
 		beside:  k.receiving, renew: k.RenewQueues, expect: func() error { return k.SetQueues(true) },
 	}
+	s.short.quiet = shortLooks
 	s.changed = func(p *sendPlace) { k.sendDevicesChanged(p) }
 	var err error
 	if s.home, err = netnsOf("thread-self"); err != nil {
@@ -73,7 +75,7 @@ func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 	if err := s.obj.Pin(); err != nil {
 		return nil, errors.Join(err, s.obj.Close())
 	}
-	if err := s.resume(); err != nil {
+	if err := errors.Join(s.resume(), s.obj.FollowShort(false)); err != nil {
 		return nil, errors.Join(err, s.remove())
 	}
 	return s, nil
@@ -280,35 +282,7 @@ func (k *Kernel) settleSending() error {
 		}
 		return s.adapt()
 	})
-	go k.followUsers(s)
 	return nil
-}
-
-// followUsers has whoever uses a socket be known, once that is loaded: other
-// sockets are known by who made them.
-func (k *Kernel) followUsers(s *sender) {
-	p, err := s.obj.LoadUser()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	switch {
-	case p != nil && k.send == s:
-		s.obj.KeepUser(p)
-		err = errors.Join(err, k.followSenders(k.on != nil))
-	case p != nil:
-		_ = p.Close() // it is not needed any more
-	}
-	if err != nil && k.send == s {
-		k.log.Warn("a datagram socket that came from another program counts as its maker's", "err", err)
-	}
-}
-
-// followSenders has one program alone look at who sends datagrams: that of what
-// comes in, if there is one, or the queue's own.
-func (k *Kernel) followSenders(shaping bool) error {
-	if k.send == nil {
-		return nil
-	}
-	return k.send.obj.AttachUser(!shaping)
 }
 
 func (k *Kernel) sendDevicesChanged(p *sendPlace) {

@@ -144,10 +144,14 @@ func (s *sender) setBuffers() (changed bool, err error) {
 	var errs []error
 	f := finder{lost: map[uint64]bool{}}
 	s.buffers.some = false
+	var small []*bpf.BufferRecord
 	for i := range list {
 		r := &list[i]
 		s.buffers.some = s.buffers.some || r.OwnBytes != 0
 		want := s.bufferFor(r, among)
+		if r.OwnBytes != 0 || want != 0 {
+			small = append(small, r)
+		}
 		if !bufferDiffers(r, want) {
 			continue
 		}
@@ -156,7 +160,7 @@ func (s *sender) setBuffers() (changed bool, err error) {
 		changed = changed || done
 		s.buffers.some = s.buffers.some || want != 0
 	}
-	return changed, errors.Join(errs...)
+	return changed, errors.Join(append(errs, s.followShort(small))...)
 }
 
 // setBuffer sets the buffer of a socket, 0 = as it was. One that no process has, or

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Who has a socket that another process made, and only reads from it, or whose
+ * user or cgroup is another by now: no hook tells, but for ones that
+ * everybody's calls would meet. So the user side walks the open files of all
+ * processes now and then. Whoever sends is known at once.
+ */
+#ifndef NETNICE_FOLLOW_H
+#define NETNICE_FOLLOW_H
+
+#include "adopt.h"
+
+/* Which walk this is, from 1 on; set by the user side. */
+__u32 follow_walk;
+
+/* The process that used the socket last may have it still: it was met in this
+ * walk or in the one before, or may come yet. unsure: another walk tells. */
+static __always_inline bool nn_user_has(struct nn_socket *s, bool *unsure)
+{
+	__u32 age = follow_walk - s->met_walk;
+
+	if (s->met_walk && age == 2)
+		return false;
+	if (!s->met_walk || age > 2)
+		s->met_walk = follow_walk - 1;
+	*unsure = age != 0;
+	return true;
+}
+
+/* Whether a process that is not known to use the socket does: it sleeps in a
+ * call on it, or the one that did has it no more. Several may have it that
+ * nobody is known to use; an heir is not the first of them. */
+static __always_inline bool nn_has_taken(struct task_struct *t,
+					 const struct file *file, __u32 fd,
+					 struct sock *sk, struct nn_socket *s,
+					 bool *unsure)
+{
+	if (s && s->tgid) {
+		if (!nn_user_has(s, unsure))
+			return true;
+	} else if (!nn_inherited(t, file, fd)) {
+		return true;
+	}
+	return nn_sleeps_in(t, sk);
+}
+
+/* A socket in a process's file table. True: another walk is needed. */
+static __always_inline bool nn_follow_file(struct task_struct *t,
+					   const struct file *file, __u32 fd,
+					   struct sock *sk)
+{
+	struct nn_policy *p = nn_policy();
+	struct nn_path path = {};
+	bool unsure = false;
+	struct nn_socket *s;
+	struct nn_who w;
+	__u32 n;
+
+	if (!nn_kinds(p) || !nn_sends_by_network(sk))
+		return false;
+	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	if (!s && nn_task_free(p, t))
+		return false;
+	nn_identify(t, p, &w);
+	if (s && s->tgid == w.tgid &&
+	    s->start_boottime_ns == w.start_boottime_ns) {
+		s->met_walk = follow_walk;
+		if (nn_still_holds(s, p, t))
+			return false;
+	} else if (!nn_has_taken(t, file, fd, sk, s, &unsure)) {
+		return unsure;
+	}
+	n = nn_path_make(p, t, &w, &path);
+	if (!n && nn_finds_free(p))
+		nn_cgroup_found_free(&w);
+	if (!s && !n)
+		return false;
+	s = nn_socket_give(sk, s, &w, &path);
+	if (!s)
+		return false;
+	s->met_walk = follow_walk;
+	s->flags &= ~NN_SOCK_SUBFLOWS;
+	nn_port_of(s, sk->__sk_common.skc_num);
+	if (n)
+		nn_cover_tell(p, s, nn_sock_cgroup(sk));
+	if (sk->sk_protocol == IPPROTO_TCP &&
+	    sk->__sk_common.skc_state != TCP_LISTEN)
+		nn_socket_ask(s);
+	return false;
+}
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Who sends what is no TCP, at the egress hook: it runs where the call does,
+ * but for what the machine's firewall had given to a process to decide upon. So
+ * whoever runs there has to have the socket open, too.
+ */
+#ifndef NETNICE_SENT_BY_H
+#define NETNICE_SENT_BY_H
+
+#include "identity.h"
+
+/* Of a process's files; what is further is found by follow.h. */
+#define NN_FILES_LOOKED 1024
+
+struct nn_held {
+	struct file **files;
+	struct file *file;
+	bool found;
+};
+
+static long nn_held_look(__u32 i, struct nn_held *h)
+{
+	struct file *at = NULL;
+
+	bpf_probe_read_kernel(&at, sizeof(at), h->files + i);
+	h->found = at == h->file;
+	return h->found;
+}
+
+/* Does the calling process have the packet's socket open? */
+static __always_inline bool nn_caller_has(struct task_struct *t,
+					  struct __sk_buff *skb)
+{
+	struct sk_buff *b = (void *)skb; /* which it is, once it is loaded */
+	struct nn_held h = {};
+	struct sock *sk = NULL;
+	__u32 n;
+
+	if (bpf_core_read(&sk, sizeof(sk), &b->sk))
+		return false;
+	h.file = BPF_CORE_READ(sk, sk_socket, file);
+	if (!h.file)
+		return false; /* the kernel's own, or closed */
+	h.files = BPF_CORE_READ(t, files, fdt, fd);
+	n = BPF_CORE_READ(t, files, fdt, max_fds);
+	if (n > NN_FILES_LOOKED)
+		n = NN_FILES_LOOKED;
+	bpf_loop(n, nn_held_look, &h, 0);
+	return h.found;
+}
+
+/* Another one runs here than who used the socket last, as far as is known. */
+static __always_inline bool nn_another_sends(const struct nn_socket *s)
+{
+	struct nn_policy *p = nn_policy();
+	struct task_struct *t;
+
+	if (!nn_kinds(p))
+		return false;
+	t = bpf_get_current_task_btf();
+	if (t->flags & PF_KTHREAD)
+		return false;
+	return s ? !nn_still_holds(s, p, t) : !nn_task_free(p, t);
+}
+
+/* The state of a packet's socket, whose user the calling process is from now
+ * on, if it has it. */
+static __noinline struct nn_socket *nn_sent_by_caller(struct __sk_buff *skb,
+						      struct bpf_sock *sk,
+						      struct nn_socket *s)
+{
+	struct nn_policy *p = nn_policy();
+	struct nn_path path = {};
+	struct nn_who w = {};
+	__u32 n;
+
+	if (!p || !nn_caller_has(bpf_get_current_task_btf(), skb))
+		return s;
+	n = nn_path_of_caller(&w, &path);
+	if (!n && !s && nn_finds_free(p)) {
+		nn_cgroup_found_free(&w);
+		return NULL;
+	}
+	return nn_socket_give(sk, s, &w, &path);
+}
+
+#endif
