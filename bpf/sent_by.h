@@ -27,10 +27,11 @@ static long nn_held_look(__u32 i, struct nn_held *h)
 	return h->found;
 }
 
-/* Does the calling process have the packet's socket open? */
-static __always_inline bool nn_caller_has(struct task_struct *t,
-					  struct __sk_buff *skb)
+/* Does the calling process have the packet's socket open? Not inline: what it
+ * needs of the stack is gone when paths are made. */
+static __noinline bool nn_caller_has(struct __sk_buff *skb)
 {
+	struct task_struct *t = bpf_get_current_task_btf();
 	struct sk_buff *b = (void *)skb; /* which it is, once it is loaded */
 	struct nn_held h = {};
 	struct sock *sk = NULL;
@@ -74,7 +75,7 @@ static __noinline struct nn_socket *nn_sent_by_caller(struct __sk_buff *skb,
 	struct nn_who w = {};
 	__u32 n;
 
-	if (!p || !nn_caller_has(bpf_get_current_task_btf(), skb))
+	if (!p || !nn_caller_has(skb))
 		return s;
 	n = nn_path_of_caller(&w, &path);
 	if (!n && !s && nn_finds_free(p)) {
