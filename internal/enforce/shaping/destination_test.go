@@ -118,7 +118,11 @@ func TestDestinations(t *testing.T) {
 				Uses:     []enforce.DestinationUse{use},
 			}))
 			after := exchange(t, held, receives)
-			for range 2 {
+			wait := 2
+			if receives {
+				wait = 4 // some MB may be under way to it
+			}
+			for range wait {
 				time.Sleep(time.Second)
 				must(t, k.Maintain())
 			}
