@@ -78,6 +78,8 @@ static __always_inline bool nn_follow_file(struct task_struct *t,
 	s = nn_socket_give(sk, s, &w, &path);
 	if (!s)
 		return false;
+	if (p->destinations)
+		nn_peer_found(s, sk);
 	s->met_walk = follow_walk;
 	s->flags &= ~NN_SOCK_SUBFLOWS;
 	nn_port_of(s, sk->__sk_common.skc_num);

@@ -27,17 +27,25 @@ static long nn_held_look(__u32 i, struct nn_held *h)
 	return h->found;
 }
 
+static __always_inline struct sock *nn_packet_sock(struct __sk_buff *skb)
+{
+	struct sk_buff *b = (void *)skb; /* which it is, once it is loaded */
+	struct sock *sk = NULL;
+
+	bpf_core_read(&sk, sizeof(sk), &b->sk);
+	return sk;
+}
+
 /* Does the calling process have the packet's socket open? Not inline: what it
  * needs of the stack is gone when paths are made. */
 static __noinline bool nn_caller_has(struct __sk_buff *skb)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
-	struct sk_buff *b = (void *)skb; /* which it is, once it is loaded */
+	struct sock *sk = nn_packet_sock(skb);
 	struct nn_held h = {};
-	struct sock *sk = NULL;
 	__u32 n;
 
-	if (bpf_core_read(&sk, sizeof(sk), &b->sk))
+	if (!sk)
 		return false;
 	h.file = BPF_CORE_READ(sk, sk_socket, file);
 	if (!h.file)
@@ -82,7 +90,10 @@ static __noinline struct nn_socket *nn_sent_by_caller(struct __sk_buff *skb,
 		nn_cgroup_found_free(&w);
 		return NULL;
 	}
-	return nn_socket_give(sk, s, &w, &path);
+	s = nn_socket_give(sk, s, &w, &path);
+	if (s && p->destinations)
+		nn_peer_found(s, nn_packet_sock(skb));
+	return s;
 }
 
 #endif
