@@ -72,7 +72,6 @@ static __always_inline __u32 nn_disarm(void *ctx, struct nn_socket *s, __u32 on)
 	s->limit_bytes_per_sec = 0;
 	s->prepaid_bytes = 0;
 	s->due_ns = 0;
-	s->deposit_bytes = 0;
 	return on;
 }
 

@@ -30,34 +30,30 @@ enum nn_walk {
 	NN_CHARGE,
 	NN_RESERVE, /* charge for a chunk that is held */
 	NN_REDEEM,  /* it leaves now */
-	NN_REFUND,  /* take back what was charged as a deposit */
 };
 
 /* A transmit on its way along the path. */
 struct nn_transmit {
 	__u64 now_ns;
 	__u64 wire_bytes;
-	__u64 next_ns;	   /* when all clocks are paid, this one included */
-	__u64 before_ns;   /* when they were, without it */
-	__u64 paid_ns;	   /* with it, whatever its size beside others */
-	__u64 sent_ns;	   /* and without 0.1 s of what is reserved */
-	__u64 left_ns;	   /* and without all of it */
-	__u64 limit;	   /* lowest ceiling, ~0 = none */
-	__u64 child;	   /* below the present hop */
+	__u64 next_ns;	 /* when all clocks are paid, this one included */
+	__u64 before_ns; /* when they were, without it */
+	__u64 sent_ns;	 /* and without 0.1 s of what is reserved */
+	__u64 left_ns;	 /* and without all of it */
+	__u64 limit;	 /* lowest ceiling, ~0 = none */
+	__u64 child;	 /* below the present hop */
+	__u32 weight;	 /* of that child */
+	__u32 loopback;
 	__u64 reserved_ns; /* worth of what is reserved by held chunks */
 	__u64 slack_ns;	   /* that a turn may be away without being far off */
 	__u64 newborn_ns;  /* when this is paid, in a class without history */
 	__u64 crowd_ns;	   /* latest turn of those like it */
 	__u64 young_ns;	   /* worth of it, in a class with little history */
 	__u64 share;	   /* of the class, at least, bytes/s, if empty */
-	__u32 weight;	   /* of that child */
 	enum nn_walk mode;
-	__u32 deposit_bytes; /* charged beside it, and not sent */
-	/* Small: the stack is 512 bytes for all callers together. */
-	__u8 loopback;
-	__u8 empty;  /* no data: never waits */
-	__u8 odd;    /* no chunk as this socket's others will be */
-	__u8 calls;  /* after which a clock was still behind now */
+	__u32 empty; /* no data: never waits */
+	__u32 odd;   /* no chunk as this socket's others will be */
+	__u32 calls; /* after which a clock was still behind now */
 	__u64 apart; /* NN_CHILD_...: a class of its own beside the child's,
 		      * that no pacing follows */
 };
@@ -145,9 +141,8 @@ static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 					 __u32 weight, __u64 rate,
 					 __u64 burst_bytes, __u64 *mean)
 {
-	__u64 cost = nn_clock_cost(c, x->wire_bytes + x->deposit_bytes, rate,
-				   x->now_ns),
-	      paid, less;
+	__u64 cost = nn_clock_cost(c, x->wire_bytes, rate, x->now_ns), paid,
+	      less;
 
 	nn_class_charge(c, k, weight, cost, rate, burst_bytes);
 	k->bytes += x->wire_bytes;
@@ -231,8 +226,6 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 		k->reserved_bytes -= k->reserved_bytes > x->wire_bytes
 					     ? x->wire_bytes
 					     : k->reserved_bytes;
-	if (x->mode == NN_REFUND)
-		nn_class_refund(c, k, weight, x->wire_bytes);
 	own = nn_serve_ns(nn_span(x->wire_bytes, weight), active, rate);
 	young = k->bytes < NN_YOUNG_BYTES;
 	if (young)
@@ -243,13 +236,11 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 	}
 	paid = nn_hop_take(x, c, k, weight, rate, burst_bytes, &mean);
 	bpf_spin_unlock(&c->lock);
-	nn_later(&x->paid_ns, paid);
 
 	if (paid > x->now_ns && !x->empty && !x->odd)
 		paid = x->now_ns + nn_wait_weighed(mean, x->wire_bytes,
 						   paid - x->now_ns, own);
-	/* if others do not, there is nobody to be ahead of */
-	if (young && !x->empty && active > weight)
+	if (young && !x->empty)
 		paid += own;
 	nn_later(&x->next_ns, paid);
 seen:
@@ -295,7 +286,6 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 		return 0;
 	x->next_ns = 0;
 	x->before_ns = 0;
-	x->paid_ns = 0;
 	x->sent_ns = 0;
 	x->reserved_ns = 0;
 	x->left_ns = 0;

@@ -383,23 +383,4 @@ static __always_inline void nn_class_charge(struct nn_clock *c,
 				       weight, rate, &c->rest);
 }
 
-/* Take back a charge of bytes that have not been sent, as far as it is unpaid:
- * what is paid is time that has passed. nn_clock_advance has been called. */
-static __always_inline void nn_class_refund(struct nn_clock *c,
-					    struct nn_class *k, __u32 weight,
-					    __u64 wire_bytes)
-{
-	__u64 ahead = nn_ahead(k->finish, c->vtime);
-
-	/* beyond the wheel's end it is not counted: there it stays */
-	if (!ahead || !nn_class_stands(c, k))
-		return;
-	k->finish -= nn_least(nn_span(wire_bytes, weight), ahead);
-	nn_class_withdraw(c, k);
-	k->weight = 0;
-	k->until = c->vtime & ~NN_LEVEL_MASK;
-	if (nn_ahead(k->finish, c->vtime))
-		nn_class_stand(c, k, weight);
-}
-
 #endif

@@ -15,7 +15,6 @@ enum nn_test_mode {
 	NN_TEST_CHARGE,
 	NN_TEST_RESERVE,
 	NN_TEST_REDEEM,
-	NN_TEST_REFUND,
 };
 
 struct nn_test_op {
@@ -128,10 +127,8 @@ __noinline int nn_test_turn(struct nn_test_op *o)
 		if (o->mode == NN_TEST_RESERVE)
 			k->reserved_bytes += cost;
 	}
-	if (o->mode == NN_TEST_REFUND)
-		nn_class_refund(c, k, weight, o->wire_bytes);
 	r.paid_ns = nn_class_paid_ns(c, k, weight, rate);
-	if ((o->mode == NN_TEST_CHARGE || o->mode == NN_TEST_RESERVE) &&
+	if (o->mode != NN_TEST_ASK && o->mode != NN_TEST_REDEEM &&
 	    r.paid_ns > c->depart_ns)
 		c->depart_ns = r.paid_ns;
 	r.time_ns = c->time_ns;

@@ -128,14 +128,6 @@ static __always_inline void nn_acked(struct bpf_sock_ops *ctx)
 	nn_clamp(ctx, s, tp);
 }
 
-/* A connection that has sent more has found its chunks. */
-#define NN_DEPOSIT_SEGMENTS 128
-#define NN_DEPOSIT_BYTES                                                       \
-	12000			 /* larger chunks are a small part of a second \
-				  */
-#define NN_DEPOSIT_NS 1000000ULL /* less is not others' doing */
-#define NN_TCP_ENDS   0x05	 /* FIN, RST */
-
 static __always_inline bool nn_far(const struct nn_transmit *x, __u64 at_ns)
 {
 	return at_ns > x->now_ns + x->slack_ns;
@@ -175,7 +167,6 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 	if (x->newborn_ns)
 		s->flags |= NN_SOCK_NEWBORN;
 	nn_path_walk(s, x, NN_RESERVE);
-	s->paid_ns = x->paid_ns;
 	s->due_ns = due;
 	s->held_ns = x->now_ns;
 	own = x->wire_bytes * NN_NSEC_PER_SEC / x->limit;
@@ -225,78 +216,16 @@ static __always_inline bool nn_held_waits(const struct bpf_sock_ops *ctx,
 	return x->left_ns > x->now_ns + ahead;
 }
 
-/* Each connection is one chunk ahead of its pay: many that begin together would
- * be that many chunks ahead of the limit. So while others wait, a connection's
- * first chunks are charged once more, up to the largest of them. At a distance
- * half: there they wait for acknowledgements at first, too, in which time much
- * is paid. */
-static __always_inline __u64 nn_deposit_due(const struct bpf_sock_ops *ctx,
-					    const struct nn_socket *s,
-					    const struct tcp_sock *tp,
-					    const struct nn_transmit *x)
-{
-	__u64 want = x->wire_bytes;
-
-	if (x->odd || ctx->data_segs_out >= NN_DEPOSIT_SEGMENTS ||
-	    ctx->skb_tcp_flags & NN_TCP_ENDS)
-		return 0;
-	if (want > NN_DEPOSIT_BYTES)
-		want = NN_DEPOSIT_BYTES;
-	if (nn_distant(tp))
-		want /= 2;
-	return want > s->deposit_bytes ? want - s->deposit_bytes : 0;
-}
-
-/* The clocks have been asked. What is unpaid may be its own alone, while TCP's
- * timer is not set yet: then nobody waits. */
-static __always_inline bool nn_deposit_make(struct nn_socket *s,
-					    struct nn_transmit *x, __u64 bytes)
-{
-	if (!bytes || x->before_ns <= x->now_ns ||
-	    x->before_ns <= s->paid_ns + NN_DEPOSIT_NS)
-		return false;
-	x->deposit_bytes = bytes;
-	s->deposit_bytes += bytes;
-	return true;
-}
-
-/* It ends, and nothing is ahead any more. So short connections do not pay
- * more than they send. */
-static __always_inline void nn_deposit_return(const struct bpf_sock_ops *ctx,
-					      struct nn_socket *s,
-					      struct nn_transmit *x)
-{
-	__u64 wire_bytes = x->wire_bytes;
-
-	if (!s->deposit_bytes || !(ctx->skb_tcp_flags & NN_TCP_ENDS))
-		return;
-	x->wire_bytes = s->deposit_bytes;
-	s->deposit_bytes = 0;
-	nn_path_walk(s, x, NN_REFUND);
-	x->wire_bytes = wire_bytes;
-}
-
 /* It leaves, on what was reserved for it. */
-static __always_inline void nn_held_leaves(const struct bpf_sock_ops *ctx,
-					   struct nn_socket *s,
-					   const struct tcp_sock *tp,
+static __always_inline void nn_held_leaves(struct nn_socket *s,
 					   struct nn_transmit *x)
 {
-	__u64 wire_bytes = x->wire_bytes, next_ns;
+	__u64 wire_bytes = x->wire_bytes;
 
 	s->flags &= ~NN_SOCK_NEWBORN;
 	s->due_ns = 0;
 	x->wire_bytes = s->prepaid_bytes;
 	nn_path_walk(s, x, NN_REDEEM);
-	next_ns = x->before_ns + x->young_ns;
-	if (nn_deposit_make(s, x, nn_deposit_due(ctx, s, tp, x))) {
-		x->wire_bytes = 0;
-		x->empty = 1;
-		nn_path_walk(s, x, NN_CHARGE);
-		x->empty = 0;
-		nn_later(&next_ns, x->next_ns);
-	}
-	x->next_ns = next_ns;
 	x->wire_bytes = wire_bytes;
 }
 
@@ -305,8 +234,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
 	struct nn_transmit x = {};
-	__u64 len = ctx->skb_len, want, timer, credit, rate, stamp, bytes,
-	      deposit;
+	__u64 len = ctx->skb_len, want, timer, credit, rate, stamp, bytes;
 	__u32 segments, mss, on, option = 0;
 	struct nn_socket *s;
 	struct tcp_sock *tp;
@@ -338,7 +266,6 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	x.slack_ns = s->flags & NN_SOCK_STARTED ? NN_HOLD_NS : NN_HOLD_FIRST_NS;
 	bytes = len + segments * (nn_headers(s, tp) + option);
 	x.wire_bytes = bytes;
-	nn_deposit_return(ctx, s, &x);
 	if (!len) {
 		/* Acknowledgements are charged, never held. */
 		x.empty = 1;
@@ -352,7 +279,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 			s->flags |= NN_SOCK_HOLD;
 			return;
 		}
-		nn_held_leaves(ctx, s, tp, &x);
+		nn_held_leaves(s, &x);
 	}
 	if (s->prepaid_bytes) {
 		__u64 paid = s->prepaid_bytes;
@@ -367,13 +294,8 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	if (x.wire_bytes) {
 		if (nn_hold(ctx, s, tp, &x))
 			return;
-		x.odd = !!(s->flags & NN_SOCK_ADOPTED);
-		deposit = nn_deposit_due(ctx, s, tp, &x);
-		if (deposit && s->flags & NN_SOCK_STARTED)
-			nn_path_walk(s, &x, NN_ASK);
-		nn_deposit_make(s, &x, deposit);
+		x.odd = s->flags & NN_SOCK_ADOPTED;
 		nn_path_walk(s, &x, NN_CHARGE);
-		s->paid_ns = x.paid_ns;
 		if (s->limit_bytes_per_sec != x.limit) {
 			s->limit_bytes_per_sec = x.limit;
 			nn_clamp(ctx, s, tp);
@@ -381,10 +303,8 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	} else {
 		/* The rest of what is reserved follows at once, what comes then
 		 * waits like everybody's next chunk. */
-		if (!x.next_ns)
-			x.next_ns = x.before_ns + x.young_ns;
-		if (s->prepaid_bytes)
-			x.next_ns = x.now_ns;
+		x.next_ns =
+			s->prepaid_bytes ? x.now_ns : x.before_ns + x.young_ns;
 	}
 	nn_unknown_sent(s, &x, bytes, segments);
 	if (!(s->flags & NN_SOCK_STARTED))
@@ -403,8 +323,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 				 : 0;
 		timer = credit < want ? want + credit : 2 * want;
 		rate = len * NN_NSEC_PER_SEC / timer;
-		s->share_bytes_per_sec =
-			(len + x.deposit_bytes) * NN_NSEC_PER_SEC / want;
+		s->share_bytes_per_sec = len * NN_NSEC_PER_SEC / want;
 		s->depart_ns = x.next_ns;
 	} else {
 		/* It does not wait: its share may be larger than was thought.

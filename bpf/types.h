@@ -237,10 +237,9 @@ struct nn_socket {
 	__u32 largest_bytes;  /* of its datagrams, with the segments they stand
 				 for */
 
-	__u32 deposit_bytes; /* charged for being a chunk ahead of its pay */
 	__u32 met_walk; /* in which its user was seen to have it, 0 = none yet:
 			   see follow.h */
-	__u64 paid_ns;	/* when its class is, as of its last chunk */
+	__u32 pad_walk;
 };
 
 /* The send buffer of a socket that is no TCP's, while the user side keeps it

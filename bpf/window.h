@@ -60,9 +60,7 @@ static __always_inline void nn_window_open(void *ctx, const struct nn_socket *s,
 	__u32 mss = nn_mss(tp), window;
 	__u64 chunk = s->limit_bytes_per_sec / (NN_NSEC_PER_SEC / NN_CHUNK_NS);
 
-	if (nn_distant(tp) ||
-	    x->next_ns > x->now_ns + (x->deposit_bytes ? 2 * NN_OPEN_NS
-						       : NN_OPEN_NS))
+	if (nn_distant(tp) || x->next_ns > x->now_ns + NN_OPEN_NS)
 		return;
 	if (chunk > NN_CHUNK_MAX)
 		chunk = NN_CHUNK_MAX;

@@ -321,9 +321,8 @@ type netniceNnSocket struct {
 	OutIfindex         uint32
 	QueuedBytes        uint32
 	LargestBytes       uint32
-	DepositBytes       uint32
 	MetWalk            uint32
-	PaidNs             uint64
+	PadWalk            uint32
 }
 
 type netniceNnSocketFlags uint32

@@ -260,9 +260,8 @@ type sendingNnSocket struct {
 	OutIfindex         uint32
 	QueuedBytes        uint32
 	LargestBytes       uint32
-	DepositBytes       uint32
 	MetWalk            uint32
-	PaidNs             uint64
+	PadWalk            uint32
 }
 
 type sendingNnSubordinate struct {

@@ -296,9 +296,8 @@ type shapingNnSocket struct {
 	OutIfindex         uint32
 	QueuedBytes        uint32
 	LargestBytes       uint32
-	DepositBytes       uint32
 	MetWalk            uint32
-	PaidNs             uint64
+	PadWalk            uint32
 }
 
 type shapingNnSubordinate struct {
@@ -316,30 +315,28 @@ type shapingNnTask struct {
 }
 
 type shapingNnTransmit struct {
-	_            structs.HostLayout
-	NowNs        uint64
-	WireBytes    uint64
-	NextNs       uint64
-	BeforeNs     uint64
-	PaidNs       uint64
-	SentNs       uint64
-	LeftNs       uint64
-	Limit        uint64
-	Child        uint64
-	ReservedNs   uint64
-	SlackNs      uint64
-	NewbornNs    uint64
-	CrowdNs      uint64
-	YoungNs      uint64
-	Share        uint64
-	Weight       uint32
-	Mode         uint32
-	DepositBytes uint32
-	Loopback     uint8
-	Empty        uint8
-	Odd          uint8
-	Calls        uint8
-	Apart        uint64
+	_          structs.HostLayout
+	NowNs      uint64
+	WireBytes  uint64
+	NextNs     uint64
+	BeforeNs   uint64
+	SentNs     uint64
+	LeftNs     uint64
+	Limit      uint64
+	Child      uint64
+	Weight     uint32
+	Loopback   uint32
+	ReservedNs uint64
+	SlackNs    uint64
+	NewbornNs  uint64
+	CrowdNs    uint64
+	YoungNs    uint64
+	Share      uint64
+	Mode       uint32
+	Empty      uint32
+	Odd        uint32
+	Calls      uint32
+	Apart      uint64
 }
 
 type shapingNnUnseen struct {

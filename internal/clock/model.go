@@ -208,28 +208,6 @@ func (c *Clock) Charge(id uint64, weight uint32, bytes, rate, burst uint64) {
 	}
 }
 
-// Refund takes a charge of bytes back, as far as it is unpaid; Advance has been
-// called. Weight is 1..10000.
-func (c *Clock) Refund(id uint64, weight uint32, bytes uint64) {
-	k, v := c.class(id), c.Virtual
-	if k.Weight == 0 || k.Finish.Cmp(v) <= 0 {
-		return
-	}
-	k.Finish = atLeast(new(big.Rat).Sub(k.Finish, new(big.Rat).Quo(ratOf(bytes), ratOf(uint64(weight)))), v)
-	k.Weight, k.Until = 0, new(big.Rat).Set(v)
-	if k.Finish.Cmp(v) > 0 {
-		k.Weight, k.Until = weight, c.slotEnd(k.Finish)
-	}
-}
-
-// atLeast returns the later of two times.
-func atLeast(v, least *big.Rat) *big.Rat {
-	if v.Cmp(least) < 0 {
-		return new(big.Rat).Set(least)
-	}
-	return v
-}
-
 // slotEnd returns the virtual time up to which a class with that finish counts.
 func (c *Clock) slotEnd(tag *big.Rat) *big.Rat {
 	if len(c.Slots) == 0 {

@@ -80,7 +80,6 @@ const (
 	clockNnTestModeNN_TEST_CHARGE  clockNnTestMode = 1
 	clockNnTestModeNN_TEST_RESERVE clockNnTestMode = 2
 	clockNnTestModeNN_TEST_REDEEM  clockNnTestMode = 3
-	clockNnTestModeNN_TEST_REFUND  clockNnTestMode = 4
 )
 
 type clockNnTestOp struct {

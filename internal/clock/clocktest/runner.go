@@ -26,7 +26,6 @@ const (
 	Charge  = uint32(clockNnTestModeNN_TEST_CHARGE)
 	Reserve = uint32(clockNnTestModeNN_TEST_RESERVE)
 	Redeem  = uint32(clockNnTestModeNN_TEST_REDEEM)
-	Refund  = uint32(clockNnTestModeNN_TEST_REFUND)
 )
 
 // Sizes of the clock, as types.h has them.
