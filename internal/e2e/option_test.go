@@ -148,7 +148,9 @@ wait()
 		first, second := bytes(begin.Add(150*time.Millisecond))*perByte, bytes(begin.Add(time.Second))*perByte
 		t.Logf("%s: %.0f IP bytes in 0.15 s, %.3f of the limit in the first second", how, first, second/rate)
 		const early = 0.1*rate + 3000 // 0.1 s, and a chunk
-		if first > 0.15*rate+early || first > 10*1500 {
+		// The first ten segments, which TCP does not pace, are within that: of the very
+		// first socket they go at once where the daemon is not there in time (cover.h).
+		if first > 0.15*rate+early {
 			t.Errorf("%s: %.0f IP bytes in the first 0.15 s", how, first)
 		}
 		if second > 1.05*rate+3000 || second < 0.8*rate && cpus.busy(begin, begin.Add(time.Second)) < 0.9 {
