@@ -1,10 +1,6 @@
 package bpf
 
-import (
-	"fmt"
-
-	"github.com/cilium/ebpf"
-)
+import "github.com/cilium/ebpf"
 
 // destinationHooks stand while a rule is for a destination: whom a UDP socket sends to.
 // Of TCP connections the sockops program knows.
@@ -22,18 +18,7 @@ func (o *Object) AttachDestinations(on bool) error {
 	if !on {
 		return o.detachAll(func(h hook) bool { return h.destination() })
 	}
-	for _, h := range destinationHooks() {
-		p := h.program(&o.netniceObjects)
-		if p == nil || o.links[h.name] != nil {
-			continue
-		}
-		l, err := o.attach(h, p)
-		if err != nil {
-			return fmt.Errorf("attach %s: %w", h.name, err)
-		}
-		o.links[h.name] = l
-	}
-	return nil
+	return o.attachEach(destinationHooks(), func(hook) bool { return true })
 }
 
 func (h hook) destination() bool {

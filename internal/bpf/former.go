@@ -72,7 +72,7 @@ func (o *Object) FormerShapes() bool {
 // former's programs that have to do with its devices.
 func (o *Object) DetachFormerDevices() error {
 	own := map[string]bool{}
-	for _, h := range slices.Concat(hooks(), destinationHooks()) {
+	for _, h := range allHooks() {
 		own[h.name] = true
 	}
 	entries, err := os.ReadDir(formerDir(o.opts.PinDir))

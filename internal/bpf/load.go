@@ -250,9 +250,15 @@ func linkPath(pinDir, name string) string { return filepath.Join(pinDir, "link_"
 // egress hook (see MoveEgress), and pins them. A hook that a former process
 // attached is taken over and gets this object's program.
 func (o *Object) Attach(base bool) error {
-	for _, h := range hooks() {
+	return o.attachEach(hooks(), func(h hook) bool { return h.base == base && h.name != egressHook })
+}
+
+// attachEach attaches those of the hooks that are wanted, are there on this kernel and are
+// not attached yet.
+func (o *Object) attachEach(list []hook, wanted func(hook) bool) error {
+	for _, h := range list {
 		p := h.program(&o.netniceObjects)
-		if h.base != base || h.name == egressHook || p == nil || o.links[h.name] != nil {
+		if !wanted(h) || p == nil || o.links[h.name] != nil {
 			continue
 		}
 		l, err := o.attach(h, p)
@@ -281,6 +287,9 @@ func (o *Object) attach(h hook, p *ebpf.Program) (link.Link, error) {
 	return pinnedInstead(old, path, func() (link.Link, error) { return attachHook(o.opts.CgroupRoot, h.cgroup, p) })
 }
 
+// allHooks are those of every group.
+func allHooks() []hook { return slices.Concat(hooks(), destinationHooks()) }
+
 // Detach takes the hooks of one group off.
 func (o *Object) Detach(base bool) error {
 	return o.detachAll(func(h hook) bool { return h.base == base })
@@ -293,7 +302,7 @@ func (o *Object) DetachButEgress() error {
 
 func (o *Object) detachAll(wanted func(hook) bool) error {
 	var errs []error
-	for _, h := range slices.Concat(hooks(), destinationHooks()) {
+	for _, h := range allHooks() {
 		if !wanted(h) {
 			continue
 		}
@@ -324,7 +333,7 @@ func (o *Object) detachAll(wanted func(hook) bool) error {
 // Attached says which hooks this kernel offers and whether each is attached.
 func (o *Object) Attached() map[string]bool {
 	out := map[string]bool{}
-	for _, h := range slices.Concat(hooks(), destinationHooks()) {
+	for _, h := range allHooks() {
 		if h.program(&o.netniceObjects) != nil {
 			out[h.name] = o.links[h.name] != nil
 		}
@@ -336,7 +345,7 @@ func (o *Object) Attached() map[string]bool {
 // Purposes says for people what each hook is for.
 func Purposes() map[string]string {
 	out := map[string]string{}
-	for _, h := range slices.Concat(hooks(), destinationHooks()) {
+	for _, h := range allHooks() {
 		out[h.name] = h.purpose
 	}
 	out[execHook] = execPurpose
