@@ -89,6 +89,25 @@ func (s *Series) Goodput(port uint16, from, to Instant) float64 {
 	return (s.Bytes(port, to) - s.Bytes(port, from)) / to.Sub(from).Seconds()
 }
 
+// MostGoodput returns payload bytes per second of the fullest time of at least
+// that length that begins and ends with a sample between two instants; 0 = none.
+func (s *Series) MostGoodput(from, to Instant, length time.Duration) float64 {
+	most, begin := 0.0, 0
+	samples := s.Samples()
+	for i, x := range samples {
+		if x.T > to {
+			break
+		}
+		for begin < i && (samples[begin].T < from || begin+1 < i && x.T.Sub(samples[begin+1].T) >= length) {
+			begin++
+		}
+		if b := samples[begin].T; b >= from && x.T.Sub(b) >= length {
+			most = max(most, s.Goodput(0, b, x.T))
+		}
+	}
+	return most
+}
+
 // ConnGoodputs returns payload bytes per second of each connection to a port
 // (0 = all) between two instants, in the order of Conns.
 func (s *Series) ConnGoodputs(port uint16, from, to Instant) []float64 {

@@ -46,7 +46,7 @@ func TestParseRefuses(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	path := bench.Path{SmallMicros: 30, ChunkMicros: 40}
-	good := bench.CellFigures{Limiter: bench.Netnice, Rate: 1e6, Connections: 16, IPRatio: 0.996, RTTMicros: 79, Shares: [2]float64{0.5, 0.5}, Cell: bench.Cell{Interval: 4 * time.Second}}
+	good := bench.CellFigures{Limiter: bench.Netnice, Rate: 1e6, Connections: 16, IPRatio: 0.996, FirstRatio: 1.04, MostRatio: 1.01, Jain: 1, RTTMicros: 79, Shares: [2]float64{0.5, 0.5}, Cell: bench.Cell{Interval: 4 * time.Second}}
 	distant := func(f *bench.CellFigures) {
 		f.Cell.RTT, f.RTTMicros = 100*time.Millisecond, 100_100
 	}
@@ -65,6 +65,10 @@ func TestJudge(t *testing.T) {
 		"queued":          {func(f *bench.CellFigures) { f.RTTMicros = 60000 }, []string{"rtt"}, false, false},
 		"queued and fast": {func(f *bench.CellFigures) { f.RTTMicros, f.Rate = 1000, 1e9 }, []string{"rtt"}, false, false},
 		"shares":          {func(f *bench.CellFigures) { f.Cell.Shares, f.Shares = true, [2]float64{0.54, 0.46} }, []string{"shares"}, false, false},
+		"shares just so":  {func(f *bench.CellFigures) { f.Cell.Shares, f.Shares = true, [2]float64{0.519, 0.481} }, nil, false, false},
+		"unequal":         {func(f *bench.CellFigures) { f.Jain = 0.98 }, []string{"jain"}, false, false},
+		"at first":        {func(f *bench.CellFigures) { f.FirstRatio = 1.06 }, []string{"first_second"}, false, false},
+		"in between":      {func(f *bench.CellFigures) { f.MostRatio = 1.05 }, []string{"fullest_second"}, false, false},
 		"not ours":        {func(f *bench.CellFigures) { f.Limiter, f.IPRatio = limiterHTB, 0.5 }, nil, false, false},
 		"distant":         {distant, nil, false, false},
 		"distant, late": {func(f *bench.CellFigures) {

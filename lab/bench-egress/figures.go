@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"time"
 
 	"github.com/netnice/netnice/lab/internal/bench"
 )
@@ -11,9 +12,16 @@ import (
 // The figures that netnice is wanted to reach.
 const (
 	wantRatio = 0.005 // of the limit, either way, in the steady time, and a segment
-	wantShare = 0.03  // either way of one half
-	wantRTT   = 1.5   // times that of the path without load...
-	noiseRTT  = 50    // ...or that many microseconds more: timers, scheduling
+	wantShare = 0.02  // either way of one half
+	wantJain  = 0.99
+	wantFirst = 1.05 // of the limit, in the first second, from leastFirst on
+	wantRTT   = 1.5  // times that of the path without load...
+	noiseRTT  = 50   // ...or that many microseconds more: timers, scheduling
+
+	leastFirst  = 128e3                // bytes/s
+	chunk       = 8 * time.Millisecond // of the limit, which netnice lets a connection send at once
+	segment     = 1500                 // IP bytes
+	fewestTimes = 10                   // segments, of which a figure is judged
 )
 
 // judge notes what netnice missed. carries: the path carries more than the
@@ -33,11 +41,21 @@ func judge(f *bench.CellFigures, path bench.Path, quickAck, carries bool) {
 	if f.Loss > 0 {
 		got = f.SentRatio
 	}
-	const segment, fewest = 1500, 10
-	allowed := wantRatio + segment/(float64(f.Rate)*steady)
-	judged := float64(f.Rate)*steady >= fewest*segment // else a segment or none
+	rate, conns := float64(f.Rate), float64(f.Connections)
+	allowed := wantRatio + segment/(rate*steady)
+	judged := rate*steady >= fewestTimes*segment // else a segment or none
 	if judged && (got > 1+allowed || carries && got < 1-allowed) {
 		f.Missed = append(f.Missed, "ip_over_limit")
+	}
+	if f.Rate >= leastFirst && f.FirstRatio > wantFirst {
+		f.Missed = append(f.Missed, "first_second")
+	}
+	// A chunk more, and a segment of each connection, may come within a second.
+	if judged && f.MostRatio > 1+wantRatio+chunk.Seconds()+conns*segment/rate {
+		f.Missed = append(f.Missed, "fullest_second")
+	}
+	if carries && f.Jain < wantJain && rate*steady >= fewestTimes*segment*conns {
+		f.Missed = append(f.Missed, "jain")
 	}
 	if f.Retransmits > f.PathLost+f.PathDropped {
 		f.Missed = append(f.Missed, "retransmits")
@@ -53,7 +71,6 @@ func judge(f *bench.CellFigures, path bench.Path, quickAck, carries bool) {
 // longestAckDelay is what the receiver may add to a round trip by waiting for a
 // second segment, in microseconds.
 func longestAckDelay(f *bench.CellFigures) float64 {
-	const segment = 1500
 	between := segment * float64(f.Connections) / float64(f.Rate) * 1e6
 	if f.Cell.Shares {
 		between *= 2 // half of the rate is the other program's
@@ -69,9 +86,9 @@ func printHeader(out io.Writer, path bench.Path) {
 	fmt.Fprintf(out, `path without load: round trip %d us with 600 bytes, %d us with 64 KB (median of TCP's smoothed ones)
 after the first second, as parts of the limit (without one: MB/s): IP bytes, which netnice limits; payload; link bytes, which HTB limits
 
-%-34s %9s %9s %9s %9s  %6s %6s %9s %9s %6s  %9s %9s
+%-34s %9s %9s %9s %9s  %6s  %6s %6s %9s %9s %6s  %9s %9s
 `, path.SmallMicros, path.ChunkMicros,
-		"", "IP", "payload", "link", "first s", "Jain", "retr", "RTT p50", "p95, us", "x path", "CPU s/GB", "machine")
+		"", "IP", "payload", "link", "first s", "most s", "Jain", "retr", "RTT p50", "p95, us", "x path", "CPU s/GB", "machine")
 }
 
 func printCell(out io.Writer, f bench.CellFigures) {
@@ -79,8 +96,12 @@ func printCell(out io.Writer, f bench.CellFigures) {
 	if f.AckDelayed {
 		rtt = "d"
 	}
-	f.PrintRates(out, [4]string{f.Mark("ip_over_limit"), " ", " ", " "})
-	fmt.Fprintf(out, " %6.3f %6d%s %8d %9d%s %6.1f  %9.3f %9.3f", f.Jain,
+	f.PrintRates(out, [4]string{f.Mark("ip_over_limit"), " ", " ", f.Mark("first_second")})
+	most := "-"
+	if f.Rate > 0 {
+		most = fmt.Sprintf("%.3f", f.MostRatio)
+	}
+	fmt.Fprintf(out, " %6s%s %6.3f%s %5d%s %8d %9d%s %6.1f  %9.3f %9.3f", most, f.Mark("fullest_second"), f.Jain, f.Mark("jain"),
 		f.Retransmits, f.Mark("retransmits"), f.RTTMicros, f.RTT95Micros, rtt, f.RTTOverPath, f.CPUPerGB, f.MachinePerGB)
 	f.PrintPath(out)
 	if f.Cell.Shares {

@@ -7,8 +7,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/identity"
@@ -46,9 +49,22 @@ const (
 	limitedPayload = 1400 // of a datagram
 )
 
-// startLimited starts them; each begins in the cgroup, as what it makes does.
+// startLimited starts them; each begins in the cgroup, as what it makes does. But
+// for -any-cpu they have the CPU that round trips and datagrams are not measured
+// on: there, what is measured is also interrupted by their packets, which is what
+// they cost, not what others pay.
 func (o *bench) startLimited() (*limited, error) {
 	l := new(limited)
+	if !o.anyCPU {
+		var all, second unix.CPUSet
+		second.Set(1 % runtime.NumCPU())
+		runtime.LockOSThread() // what it starts has its CPU, too
+		defer runtime.UnlockOSThread()
+		if err := errors.Join(unix.SchedGetaffinity(0, &all), unix.SchedSetaffinity(0, &second)); err != nil {
+			return nil, fmt.Errorf("keep limited programs on one CPU: %w", err)
+		}
+		defer func() { _ = unix.SchedSetaffinity(0, &all) }()
+	}
 	var err error
 	if l.dir, err = o.Cgroup("both"); err != nil {
 		return nil, err

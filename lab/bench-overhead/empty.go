@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/netnice/netnice/lab/internal/stat"
@@ -14,12 +13,9 @@ import (
 // emptyProgram returns the nanoseconds that the kernel counts for a call of a
 // program that does nothing: what its counting takes itself. Statistics are on.
 func (o *bench) emptyProgram() (ns float64, err error) {
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "sys_enter", License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
-	})
+	program, err := empty(ebpf.Tracing, "sys_enter", 0)
 	if err != nil {
-		return 0, fmt.Errorf("load an empty program: %w", err)
+		return 0, err
 	}
 	defer program.Close()
 	l, err := link.AttachTracing(link.TracingOptions{Program: program})

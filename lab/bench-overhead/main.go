@@ -3,11 +3,13 @@
 // it (A B B A), over lo and over veth. With -limited N, N other processes have
 // limits meanwhile, so that every hook is attached. They are in a cgroup of their
 // own, as systemd has it, unless -together. With -both, others' traffic really is
-// limited meanwhile, sent and received, by TCP and by UDP.
+// limited meanwhile, sent and received, by TCP and by UDP. With -floor there is no
+// netnice, but empty programs at hooks of its own: what it costs to be called.
 //
 //	go run ./lab/bench-overhead
 //	go run ./lab/bench-overhead -limited 1000 -rounds 20
 //	go run ./lab/bench-overhead -both -rounds 20
+//	go run ./lab/bench-overhead -floor send,in,out
 package main
 
 import (
@@ -21,6 +23,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -38,26 +41,36 @@ type bench struct {
 	*bed.Bed
 	limited, rounds int
 	together        bool
+	anyCPU          bool
 	passes          int
 	interval        time.Duration
 	pair            *testutil.Pair
 	others          []int // pids
 	both            *limited
+	floor           *floor // nil = netnice
 }
 
 func main() {
 	var o bench
 	flag.IntVar(&o.limited, "limited", 0, "limit `N` other processes meanwhile")
 	flag.BoolVar(&o.together, "together", false, "the others are in this process's own cgroup")
+	flag.BoolVar(&o.anyCPU, "any-cpu", false, "with -both: these programs may run where round trips are measured")
 	flag.IntVar(&o.rounds, "rounds", 40, "of without, with, with, without")
 	flag.IntVar(&o.passes, "passes", 1, "measure `N` times in each state and take the median")
 	flag.DurationVar(&o.interval, "interval", 60*time.Millisecond, "of one measurement")
 	both := flag.Bool("both", false, "programs in a cgroup of their own send and receive over the same device, limited to 1 MB/s each way")
+	hooks := flag.String("floor", "", "empty programs at these `HOOKS` instead of netnice, of send,in,out")
 	datagram.MaybeRun()
 	bed.Main("bench-overhead", func(ctx context.Context, b *bed.Bed) error {
 		o.Bed = b
 		if b.Quick {
 			o.rounds = 4
+		}
+		if *hooks != "" {
+			var err error
+			if o.floor, err = newFloor(strings.Split(*hooks, ",")); err != nil {
+				return err
+			}
 		}
 		return o.run(ctx, *both)
 	})
@@ -91,6 +104,7 @@ type figures struct {
 	Together bool `json:"in_one_cgroup"`
 	Rounds   int  `json:"rounds"`
 	Passes   int  `json:"passes"`
+	AnyCPU   bool `json:"any_cpu,omitempty"` // of that traffic, not one of its own
 	// Both is traffic of others that is limited meanwhile; nil = none.
 	Both   *limited `json:"limited_traffic,omitempty"`
 	Wanted float64  `json:"wanted_within"`
@@ -114,7 +128,7 @@ func (o *bench) run(ctx context.Context, both bool) error {
 			return err
 		}
 	}
-	f := figures{Limited: o.limited, Together: o.together, Rounds: o.rounds, Passes: o.passes, Both: o.both, Wanted: o.wanted()}
+	f := figures{Limited: o.limited, Together: o.together, Rounds: o.rounds, Passes: o.passes, Both: o.both, AnyCPU: o.anyCPU, Wanted: o.wanted()}
 	for _, kind := range []string{kindTCP, kindRR, kindUDP} {
 		for _, path := range []string{"lo", "veth"} {
 			f.Cells = append(f.Cells, &cell{Kind: kind, Path: path})
@@ -128,7 +142,11 @@ func (o *bench) run(ctx context.Context, both bool) error {
 	for i, c := range f.Cells {
 		c.compute(off, on, i, f.Wanted)
 	}
-	if f.Empty, err = o.account(ctx, f.Cells); err != nil {
+	if o.floor == nil {
+		if f.Empty, err = o.account(ctx, f.Cells); err != nil {
+			return err
+		}
+	} else if err := o.floor.change(o, false); err != nil {
 		return err
 	}
 	o.print(f)
@@ -140,6 +158,9 @@ func (o *bench) run(ctx context.Context, both bool) error {
 	}
 	if both {
 		o.Name += "-both"
+	}
+	if o.floor != nil {
+		o.Name += "-floor-" + strings.Join(o.floor.hooks, "-")
 	}
 	return o.Write(f)
 }
@@ -172,6 +193,9 @@ func (o *bench) startOthers() error {
 
 // change switches netnice on or off, and sets the limits of the others.
 func (o *bench) change(ctx context.Context, on bool) error {
+	if o.floor != nil {
+		return o.floor.change(o, on)
+	}
 	if o.both != nil && on { // where the traffic is: only there is a queue for what is sent by UDP
 		if err := o.UpIn(ctx, o.pair.A); err != nil {
 			return err

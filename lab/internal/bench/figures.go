@@ -46,6 +46,7 @@ type CellFigures struct {
 	PayloadRatio float64 `json:"payload_over_limit,omitempty"`
 	LinkRatio    float64 `json:"link_over_limit,omitempty"`
 	FirstRatio   float64 `json:"first_second_ip_over_limit,omitempty"`
+	MostRatio    float64 `json:"fullest_second_ip_over_limit,omitempty"` // of the steady time
 
 	// Over a path with distance: what went into it, retransmissions included,
 	// what it lost, what did not fit into its buffer, and how late it was.
@@ -116,6 +117,7 @@ func (f *CellFigures) compute(rx Receiver, h testutil.Headers, begin, end testut
 		f.IPRatio, f.PayloadRatio = f.SteadyIP/limit, f.SteadyPayload/limit
 		f.SentRatio = f.Sent / limit
 		f.LinkRatio, f.FirstRatio = f.SteadyPayload*h.LinkFactor/limit, f.FirstIP/limit
+		f.MostRatio = rx.MostGoodput(steady, end, time.Second) * h.IPFactor / limit
 	}
 	f.Jain = testutil.Jain(rx.ConnGoodputs(FirstPort, steady, end))
 	if f.Cell.Shares && f.SteadyPayload > 0 {

@@ -25,6 +25,7 @@ type Receiver interface {
 	Bytes(port uint16, at testutil.Instant) float64
 	Goodput(port uint16, from, to testutil.Instant) float64
 	ConnGoodputs(port uint16, from, to testutil.Instant) []float64
+	MostGoodput(from, to testutil.Instant, length time.Duration) float64
 	LongestGap(from, to testutil.Instant) time.Duration
 	Close() error
 }
