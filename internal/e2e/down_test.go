@@ -21,7 +21,7 @@ func TestDownTCP(t *testing.T) {
 		v6          bool
 	}{{1e6, 1, false}, {10e6, 1, false}, {10e6, 4, false}, {10e6, 4, true}, {100e6, 1, true}, {100e6, 4, false}} {
 		t.Run(fmt.Sprintf("%.0f/%d/v6=%t", c.limit, c.connections, c.v6), func(t *testing.T) {
-			f := newInbound(newStage(t), testutil.MustPair(t))
+			f := newInbound(newStage(t), testutil.MustPairInOrder(t))
 			per := perByte
 			if c.v6 {
 				per = perByte6

@@ -65,8 +65,19 @@ func newPair(join func(*Pair) error) (*Pair, error) {
 // and removes the pair when the test ends.
 func MustPair(t TB) *Pair {
 	t.Helper()
+	return mustPair(t, NewPair)
+}
+
+// MustPairInOrder is NewPairInOrder for tests, as MustPair is NewPair.
+func MustPairInOrder(t TB) *Pair {
+	t.Helper()
+	return mustPair(t, NewPairInOrder)
+}
+
+func mustPair(t TB, open func() (*Pair, error)) *Pair {
+	t.Helper()
 	RequireRoot(t)
-	p, err := NewPair()
+	p, err := open()
 	if err != nil {
 		t.Fatalf("make a veth pair: %v", err)
 	}
