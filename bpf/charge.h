@@ -12,6 +12,7 @@
 #define NN_SOCKET_BURST_NS 10000000ULL
 #define NN_PHASE_BYTES	   1500
 #define NN_MEAN_WINDOW	   (1U << 18)
+#define NN_MEAN_SETTLING   (1U << 13)
 /* A chunk may leave this long before its turn where TCP's timer was not set. */
 #define NN_HOLD_NS 100000000ULL
 /* The same for a connection's first: no sooner would TCP try again. */
@@ -51,20 +52,20 @@ struct nn_transmit {
 	__u64 young_ns;	   /* worth of it, in a class with little history */
 	__u64 share;	   /* of the class, at least, bytes/s, if empty */
 	enum nn_walk mode;
-	__u32 empty; /* no data: never waits */
-	__u32 odd;   /* no chunk as this socket's others will be */
-	__u32 calls; /* after which a clock was still behind now */
-	__u64 apart; /* NN_CHILD_...: a class of its own beside the child's,
-		      * that no pacing follows */
+	__u16 empty;	/* no data: never waits */
+	__u16 odd;	/* no chunk as this socket's others will be */
+	__u32 calls;	/* after which a clock was still behind now */
+	__u32 promised; /* limit at the socket's chunk before, 1024 bytes/s */
+	__u64 apart;	/* NN_CHILD_...: a class of its own beside the child's,
+			 * that no pacing follows */
 };
 
 /* Moving average of a class's chunks, weighted by bytes. */
-static __always_inline __u64 nn_mean(__u64 mean, __u64 bytes)
+static __always_inline __u64 nn_mean(__u64 mean, __u64 bytes, __u64 window)
 {
-	if (!mean || bytes >= NN_MEAN_WINDOW)
+	if (!mean || bytes >= window)
 		return bytes;
-	return (mean * (NN_MEAN_WINDOW - bytes) + bytes * bytes) /
-	       NN_MEAN_WINDOW;
+	return (mean * (window - bytes) + bytes * bytes) / window;
 }
 
 /* Weigh the wait by the chunk's size against the class's mean, so that the
@@ -141,9 +142,13 @@ static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 					 __u32 weight, __u64 rate,
 					 __u64 burst_bytes, __u64 *mean)
 {
-	__u64 cost = nn_clock_cost(c, x->wire_bytes, rate, x->now_ns), paid,
-	      less;
+	__u64 cost = nn_clock_cost(c, x->wire_bytes, rate, x->now_ns), paid;
 
+	/* Its departure was promised at a limit that this clock is below now:
+	 * the socket's first since then. */
+	if (cost == x->wire_bytes && x->promised > rate >> 10 &&
+	    nn_clock_settles(c, x->now_ns))
+		cost = cost * (rate >> 10) / x->promised;
 	nn_class_charge(c, k, weight, cost, rate, burst_bytes);
 	k->bytes += x->wire_bytes;
 	c->bytes += x->wire_bytes;
@@ -152,16 +157,12 @@ static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 		k->reserved_bytes += cost;
 	paid = nn_class_paid_ns(c, k, weight, rate);
 	if (!x->empty) {
-		*mean = nn_mean(k->mean_bytes, x->wire_bytes);
-		if (nn_clock_settles(c, x->now_ns) && paid > x->now_ns &&
-		    *mean < k->mean_bytes) {
-			/* Each socket is one chunk ahead of its pay; as chunks
-			 * shrink to suit a lowered rate, so does that. */
-			less = (paid - x->now_ns) / k->mean_bytes *
-			       (k->mean_bytes - *mean);
-			c->time_ns -= less;
-			paid -= less;
-		}
+		/* Weighed by the chunks of a former rate, which were larger,
+		 * those of a lowered one would be waited for too shortly. */
+		*mean = nn_mean(k->mean_bytes, x->wire_bytes,
+				nn_clock_settles(c, x->now_ns)
+					? NN_MEAN_SETTLING
+					: NN_MEAN_WINDOW);
 		k->mean_bytes = *mean;
 	}
 	if (!x->apart) /* which nobody was promised a departure */
@@ -294,6 +295,8 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 	x->newborn_ns = 0;
 	x->share = NN_UNLIMITED;
 	x->limit = NN_UNLIMITED;
+	x->promised =
+		s->limit_bytes_per_sec >> 42 ? 0 : s->limit_bytes_per_sec >> 10;
 	x->child = s->child;
 	x->weight = NN_WEIGHT_DEFAULT;
 	x->mode = mode;

@@ -213,16 +213,15 @@ static __always_inline struct nn_socket *nn_socket_used(struct sock *sk)
 	if (!nn_kinds(p))
 		return NULL;
 	t = bpf_get_current_task_btf();
-	if (!sk->sk_bpf_storage && nn_task_free(p, t))
+	/* which may be other BPF programs' */
+	s = sk->sk_bpf_storage ? bpf_sk_storage_get(&sockets, sk, 0, 0) : NULL;
+	if (!s && nn_task_free(p, t))
 		return NULL;
-	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	/* A kernel thread works for the socket's user. */
 	if (t->flags & PF_KTHREAD)
 		return s;
 	if (s && nn_still_holds(s, p, t))
 		return s;
-	if (!s && nn_kinds(p) == 1 << NN_NODE_TREE && !nn_task_of(t))
-		return NULL;
 	return nn_socket_reassign(sk, s, p);
 }
 

@@ -178,6 +178,9 @@ struct sock;
 struct sk_buff {
 	struct net_device *dev;
 	struct sock *sk;
+	__u16 network_header;
+	__u32 tail;
+	unsigned char *head;
 } __core;
 
 struct sock_common {

@@ -255,6 +255,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		bpf_sock_ops_cb_flags_set(ctx, on);
 		return;
 	}
+	nn_receive_keep(ctx, s, tp);
 	mss = nn_mss(tp);
 	if (s->flags & NN_SOCK_SUBFLOW) {
 		option = nn_subflow_option(sk);

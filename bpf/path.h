@@ -97,9 +97,10 @@ static __always_inline __u64 *nn_cgroup_free(__u64 id, __u32 epoch, __u64 *note)
 	return bpf_map_lookup_elem(&free_cgroups, &at);
 }
 
-/* Nothing holds for what runs here, as far as can be told without a call: the
- * way of nearly all that unlimited programs send. A path that is found empty
- * says so of the cgroup (nn_cgroup_found_free). */
+/* Nothing holds for what runs here: the way of nearly all that unlimited
+ * programs send, without a call unless some BPF program keeps something with
+ * the task. A path that is found empty says so of the cgroup
+ * (nn_cgroup_found_free). */
 static __always_inline bool nn_task_free(const struct nn_policy *p,
 					 struct task_struct *t)
 {
@@ -108,7 +109,7 @@ static __always_inline bool nn_task_free(const struct nn_policy *p,
 
 	if (kinds & ~(1U << NN_NODE_TREE | 1U << NN_NODE_CGROUP))
 		return false;
-	if (kinds & 1 << NN_NODE_TREE && !nn_task_bare(t))
+	if (kinds & 1 << NN_NODE_TREE && nn_task_of(t))
 		return false;
 	if (!(kinds & 1 << NN_NODE_CGROUP))
 		return true;

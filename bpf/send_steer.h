@@ -11,6 +11,7 @@
 
 #include "datagram.h"
 #include "frame.h"
+#include "inside.h"
 #include "queued.h"
 #include "send_types.h"
 
@@ -277,8 +278,9 @@ __noinline int nn_send_queued(struct nn_socket *s, __u64 bytes, __u64 now_ns)
 	return 0;
 }
 
-/* At the egress of each of the machine's devices but lo. */
-static __always_inline int nn_send_leaving(struct __sk_buff *skb)
+/* A packet of a socket that some node holds for. */
+static __always_inline int nn_send_leaves(struct __sk_buff *skb,
+					  struct nn_socket *s)
 {
 	struct nn_device_key key = {.ifindex = skb->ifindex};
 	__u32 node, hop = 0, segments;
@@ -286,15 +288,9 @@ static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 	struct nn_policy *policy;
 	struct nn_outflow *f;
 	struct nn_device *d;
-	struct nn_socket *s;
-	struct bpf_sock *sk;
 	struct nn_transmit x = {.empty = 1, .apart = NN_CHILD_DATAGRAMS};
 	__u64 bytes, rate, now_ns, child;
-	bool bare;
 
-	s = nn_send_socket(skb, &sk);
-	if (!s)
-		return TC_ACT_UNSPEC;
 	/* of a VLAN on this device, which has a device of its own */
 	if ((skb->tc_index & NN_MARK_MASK) == NN_SEND_MARK || skb->vlan_present)
 		return TC_ACT_UNSPEC;
@@ -317,8 +313,8 @@ static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 	/* the egress hook of the cgroup need not look at the next */
 	s->queue_ifindex = key.ifindex;
 	s->queue_epoch = policy->queues;
-	bare = d->flags & NN_DEVICE_BARE;
-	bytes = nn_datagram_bytes(skb, bare ? 0 : ETH_HLEN, &segments);
+	bytes = nn_datagram_bytes(skb, d->flags & NN_DEVICE_BARE ? 0 : ETH_HLEN,
+				  &segments);
 	now_ns = bpf_ktime_get_ns();
 	x.now_ns = now_ns;
 	x.wire_bytes = bytes;
@@ -328,7 +324,7 @@ static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 		nn_send_aside(s, key.netns, &x);
 		return TC_ACT_UNSPEC;
 	}
-	if (bare && !nn_header_add(skb)) {
+	if (d->flags & NN_DEVICE_BARE && !nn_header_add(skb)) {
 		nn_send_fault(NN_SEND_FAULT_HEADER);
 		return TC_ACT_UNSPEC;
 	}
@@ -336,6 +332,25 @@ static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 	child = nn_send_child(s, hop);
 	return nn_send_enqueue(skb, q, nn_lane_join(f, child, bytes, now_ns),
 			       node, hop, d->slot, now_ns);
+}
+
+/* At the egress of each of the machine's devices but lo. Others' packets end
+ * here, by one look and before any variable of the rest is set: what no limit
+ * concerns has no state, or an empty path. */
+static __always_inline int nn_send_leaving(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+	struct nn_socket *s;
+
+	if (!sk || nn_sent_free(skb))
+		return TC_ACT_UNSPEC;
+	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	if (!s || !s->path[0].node)
+		return TC_ACT_UNSPEC;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk || sk->protocol == IPPROTO_TCP)
+		return TC_ACT_UNSPEC;
+	return nn_send_leaves(skb, s);
 }
 
 /* A packet leaves the class of a node: charge the node's clocks; false if it is

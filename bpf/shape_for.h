@@ -7,6 +7,7 @@
 #define NETNICE_SHAPE_FOR_H
 
 #include "identity.h"
+#include "inside.h"
 #include "shape_nat.h"
 #include "shape_packet.h"
 
@@ -34,25 +35,67 @@ static __always_inline bool nn_named_free(const struct __sk_buff *skb,
 	return false;
 }
 
+struct nn_plain_v4 {
+	struct nn_ipv4_header ip;
+	struct nn_ports ports;
+};
+
+struct nn_plain_v6 {
+	struct nn_ipv6_header ip;
+	struct nn_ports ports;
+};
+
+/* What nn_packet_free asks for of these; false: it is not to be had. */
+static __always_inline bool nn_plain_v4(struct __sk_buff *skb,
+					struct nn_plain_v4 *p)
+{
+	void *h, *ip, *ports;
+
+	if (!inside_known)
+		return nn_load(skb, 0, p, sizeof(*p));
+	h = nn_network_header(skb, sizeof(*p));
+	if (!h)
+		return false;
+	ip = bpf_rdonly_cast(h, bpf_core_type_id_kernel(struct iphdr));
+	ports = bpf_rdonly_cast(h + sizeof(p->ip),
+				bpf_core_type_id_kernel(struct udphdr));
+	p->ip.version_words = *(__u8 *)ip;
+	p->ip.fragment = *(__be16 *)(ip + 6);
+	p->ip.protocol = *(__u8 *)(ip + 9);
+	p->ports.destination = *(__be16 *)(ports + 2);
+	return true;
+}
+
+static __always_inline bool nn_plain_v6(struct __sk_buff *skb,
+					struct nn_plain_v6 *p)
+{
+	void *h, *ip, *ports;
+
+	if (!inside_known)
+		return nn_load(skb, 0, p, sizeof(*p));
+	h = nn_network_header(skb, sizeof(*p));
+	if (!h)
+		return false;
+	ip = bpf_rdonly_cast(h, bpf_core_type_id_kernel(struct ipv6hdr));
+	ports = bpf_rdonly_cast(h + sizeof(p->ip),
+				bpf_core_type_id_kernel(struct udphdr));
+	p->ip.next = *(__u8 *)(ip + 6);
+	p->ports.destination = *(__be16 *)(ports + 2);
+	return true;
+}
+
 /* For no limited socket, by a first look at what most packets are: ports right
  * after a plain IP header. Others are parsed. */
 static __always_inline bool nn_packet_free(struct __sk_buff *skb)
 {
-	struct {
-		struct nn_ipv6_header ip;
-		struct nn_ports ports;
-	} v6;
-	struct {
-		struct nn_ipv4_header ip;
-		struct nn_ports ports;
-	} v4;
+	struct nn_plain_v6 v6;
+	struct nn_plain_v4 v4;
 
 	/* what is nobody's is the host's, and needs no mark */
 	if (nn_host_limited())
 		return false;
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		if (!nn_load(skb, 0, &v4, sizeof(v4)) ||
-		    (v4.ip.version_words & 15) != 5 ||
+		if (!nn_plain_v4(skb, &v4) || (v4.ip.version_words & 15) != 5 ||
 		    v4.ip.fragment & bpf_htons(NN_IP_OFFSET) ||
 		    (v4.ip.protocol != IPPROTO_TCP &&
 		     v4.ip.protocol != IPPROTO_UDP))
@@ -60,7 +103,7 @@ static __always_inline bool nn_packet_free(struct __sk_buff *skb)
 		return nn_named_free(skb, v4.ports.destination);
 	}
 	if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		if (!nn_load(skb, 0, &v6, sizeof(v6)) ||
+		if (!nn_plain_v6(skb, &v6) ||
 		    (v6.ip.next != IPPROTO_TCP && v6.ip.next != IPPROTO_UDP))
 			return false;
 		return nn_named_free(skb, v6.ports.destination);

@@ -11,6 +11,7 @@
 #include "identity.h"
 
 #define NN_RECEIVE_BEGIN_PART 50 /* of a second's: 20 ms */
+#define NN_RECEIVE_BEGIN_US   (1000000 / NN_RECEIVE_BEGIN_PART)
 #define NN_RECEIVE_MSS	      1460
 
 /* As much as a sender may have on the way until the socket has its node: what
@@ -50,6 +51,20 @@ static __always_inline void nn_receive_begin(void *ctx, struct nn_socket *s,
 		return;
 	bpf_setsockopt(ctx, SOL_TCP, TCP_WINDOW_CLAMP, &window, sizeof(window));
 	s->window_begin = tp->window_clamp;
+}
+
+/* TCP's own tuning raises what was set as soon as the program reads. Not over
+ * distances where the window would hold it below its rate. */
+static __always_inline void nn_receive_keep(void *ctx, struct nn_socket *s,
+					    struct tcp_sock *tp)
+{
+	__u32 window = s->window_begin;
+
+	if (!window || !s->receive_bytes_per_sec || s->own.node ||
+	    tp->window_clamp <= window ||
+	    tp->rtt_min.s[0].v > NN_RECEIVE_BEGIN_US)
+		return;
+	bpf_setsockopt(ctx, SOL_TCP, TCP_WINDOW_CLAMP, &window, sizeof(window));
 }
 
 /* Give the socket another node of its own, or none. What runs meanwhile may see

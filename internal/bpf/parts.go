@@ -2,11 +2,13 @@ package bpf
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,10 +19,24 @@ const mostParts = 4
 // partOverhead is what loading any program takes, in instructions.
 const partOverhead = 500
 
+// processors is on how many the Go runtime runs goroutines. It has some more from then
+// on: a call to load a program takes milliseconds to seconds, and its thread is not
+// known to wait for up to ten of them, in which an event of the kernel was not looked at.
+var processors = sync.OnceValue(func() int {
+	n := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(n + mostParts)
+	return n
+})
+
 // loadInParts loads an object as ebpf.NewCollectionWithOptions does, but the
 // programs on all CPUs: the kernel verifies each by itself.
 func loadInParts(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.Collection, error) {
-	parts := partition(spec.Programs, min(mostParts, runtime.GOMAXPROCS(0)))
+	if v := spec.Variables["inside_known"]; v != nil && readsInside() {
+		if err := v.Set(uint32(1)); err != nil {
+			return nil, fmt.Errorf("prepare to read packets: %w", err)
+		}
+	}
+	parts := partition(spec.Programs, min(mostParts, processors()))
 	without := spec.Copy()
 	clear(without.Programs)
 	coll, err := ebpf.NewCollectionWithOptions(without, opts)
@@ -58,6 +74,22 @@ func loadInParts(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.
 		return nil, err
 	}
 	return coll, nil
+}
+
+// readsInside says whether programs can read the kernel's own structs from what they
+// are given of a packet (Linux 6.2).
+func readsInside() bool {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return false
+	}
+	for _, name := range []string{"bpf_cast_to_kern_ctx", "bpf_rdonly_cast"} {
+		var f *btf.Func
+		if kernel.TypeByName(name, &f) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // beOrdinary gives the calling goroutine a thread of its own with no more than the usual

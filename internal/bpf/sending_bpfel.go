@@ -316,6 +316,7 @@ const (
 	sendingProgNnSendBack        = "nn_send_back"
 	sendingProgNnSendOut         = "nn_send_out"
 	sendingProgNnSendShort       = "nn_send_short"
+	sendingVarInsideKnown        = "inside_known"
 	sendingVarNnKeepBufferRecord = "nn_keep_buffer_record"
 	sendingVarNnKeepSendFault    = "nn_keep_send_fault"
 	sendingVarPhase              = "phase"
@@ -403,6 +404,7 @@ type sendingMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingVariableSpecs struct {
+	InsideKnown        *ebpf.VariableSpec `ebpf:"inside_known"`
 	NnKeepBufferRecord *ebpf.VariableSpec `ebpf:"nn_keep_buffer_record"`
 	NnKeepSendFault    *ebpf.VariableSpec `ebpf:"nn_keep_send_fault"`
 	Phase              *ebpf.VariableSpec `ebpf:"phase"`
@@ -487,6 +489,7 @@ func (m *sendingMaps) Close() error {
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingVariables struct {
+	InsideKnown        *ebpf.Variable `ebpf:"inside_known"`
 	NnKeepBufferRecord *ebpf.Variable `ebpf:"nn_keep_buffer_record"`
 	NnKeepSendFault    *ebpf.Variable `ebpf:"nn_keep_send_fault"`
 	Phase              *ebpf.Variable `ebpf:"phase"`

@@ -333,9 +333,10 @@ type shapingNnTransmit struct {
 	YoungNs    uint64
 	Share      uint64
 	Mode       uint32
-	Empty      uint32
-	Odd        uint32
+	Empty      uint16
+	Odd        uint16
 	Calls      uint32
+	Promised   uint32
 	Apart      uint64
 }
 
@@ -398,6 +399,7 @@ const (
 	shapingProgNnShapeIn        = "nn_shape_in"
 	shapingProgNnShapeWindow    = "nn_shape_window"
 	shapingProgNnShapeWindows   = "nn_shape_windows"
+	shapingVarInsideKnown       = "inside_known"
 	shapingVarLook              = "look"
 	shapingVarNatKnown          = "nat_known"
 	shapingVarNnKeepDeviceFlags = "nn_keep_device_flags"
@@ -504,6 +506,7 @@ type shapingMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type shapingVariableSpecs struct {
+	InsideKnown       *ebpf.VariableSpec `ebpf:"inside_known"`
 	Look              *ebpf.VariableSpec `ebpf:"look"`
 	NatKnown          *ebpf.VariableSpec `ebpf:"nat_known"`
 	NnKeepDeviceFlags *ebpf.VariableSpec `ebpf:"nn_keep_device_flags"`
@@ -603,6 +606,7 @@ func (m *shapingMaps) Close() error {
 //
 // It can be passed to loadShapingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type shapingVariables struct {
+	InsideKnown       *ebpf.Variable `ebpf:"inside_known"`
 	Look              *ebpf.Variable `ebpf:"look"`
 	NatKnown          *ebpf.Variable `ebpf:"nat_known"`
 	NnKeepDeviceFlags *ebpf.Variable `ebpf:"nn_keep_device_flags"`

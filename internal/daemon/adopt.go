@@ -84,7 +84,7 @@ func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
 	}
 	switch n.res.Kind {
 	case enforce.KindTree:
-		if !sameBoot || !d.resolver.Alive(int(n.res.Key), n.res.StartBoottimeNS) {
+		if !sameBoot || !d.resolver.Alive(int(n.res.Key), n.res.StartBoottimeNS) && !d.kernel.Inherits(n.spec()) {
 			dropped("its process has ended")
 			return
 		}

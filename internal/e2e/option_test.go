@@ -142,6 +142,7 @@ with socket.socket() as s:
 say("end")
 wait()
 `
+	const firstOfAll = "before, the first"
 	check := func(how string, begin testutil.Instant, bytes func(testutil.Instant) float64) {
 		t.Helper()
 		f.until(begin.Add(1050 * time.Millisecond))
@@ -149,8 +150,8 @@ wait()
 		t.Logf("%s: %.0f IP bytes in 0.15 s, %.3f of the limit in the first second", how, first, second/rate)
 		const early = 0.1*rate + 3000 // 0.1 s, and a chunk
 		// The first ten segments, which TCP does not pace, are within that: of the very
-		// first socket they go at once where the daemon is not there in time (cover.h).
-		if first > 0.15*rate+early {
+		// first socket they go at once if the daemon gets no CPU in time (cover.h).
+		if first > 0.15*rate+early || how != firstOfAll && first > 9*1500 {
 			t.Errorf("%s: %.0f IP bytes in the first 0.15 s", how, first)
 		}
 		if second > 1.05*rate+3000 || second < 0.8*rate && cpus.busy(begin, begin.Add(time.Second)) < 0.9 {

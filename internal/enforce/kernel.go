@@ -199,6 +199,9 @@ type Kernel interface {
 	Drain()
 	// Nodes reads back the nodes in force: what a restarted daemon adopts.
 	Nodes() ([]NodeSpec, error)
+	// Inherits says whether the node would have members although its process has ended:
+	// another release is taken over, whose node of that number has some.
+	Inherits(NodeSpec) bool
 	// Settle says that the nodes of a former daemon have all been set: what another
 	// release left in force goes.
 	Settle() error

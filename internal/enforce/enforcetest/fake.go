@@ -163,6 +163,9 @@ func (k *Kernel) RemoveNode(id uint32) error {
 	return nil
 }
 
+// Inherits implements enforce.Kernel.
+func (k *Kernel) Inherits(enforce.NodeSpec) bool { return false }
+
 // Settle implements enforce.Kernel.
 func (k *Kernel) Settle() error { return nil }
 

@@ -63,6 +63,7 @@ type Kernel struct {
 	epoch        uint32
 	subordinates uint32 // entries of it in the kernel
 	ranges       []enforce.Subordinates
+	former       map[uint32]bpf.FormerTree // of another release: see former.go
 	to           destinations
 	cover        cover
 	guard        Guard // nil = none yet
@@ -147,6 +148,7 @@ func (k *Kernel) start() error {
 		return fmt.Errorf("open the event buffer: %w", err)
 	}
 	k.reader = r
+	k.carryTrees()
 	if err := errors.Join(k.carryRates(), k.followRates()); err != nil {
 		return errors.Join(err, r.Close())
 	}
@@ -245,7 +247,7 @@ func (k *Kernel) Settle() error {
 		return nil
 	}
 	k.opts.Logger.Info("limits of another release are taken over", "nodes", len(k.nodes))
-	err := errors.Join(k.carryRates(), k.lookAtRates()) // what was set meanwhile
+	err := errors.Join(k.carryLate(), k.carryRates(), k.lookAtRates()) // what came and was set meanwhile
 	if k.rates {
 		err = errors.Join(err, k.adoptConnections(false)) // while what is on them is the former's
 	}

@@ -40,6 +40,9 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	case n.Kind == bpf.KindTree:
 		n.Parent = spec.Parent
 	}
+	if outer, ok := k.formerOuter(spec.ID, n); ok && n.Subject != 0 {
+		n.Parent = outer
+	}
 	if err := k.create(spec.ID, n); err != nil {
 		return errors.Join(err, k.remove(spec.ID))
 	}
@@ -60,16 +63,21 @@ func (k *Kernel) create(id uint32, n bpf.Node) error {
 	if err := k.obj.Attach(false); err != nil {
 		return err
 	}
-	switch {
-	case n.Kind == bpf.KindDestination: // SetDestinations says where
+	switch n.Kind {
+	case bpf.KindDestination: // SetDestinations says where
 		if err := k.coverNode(n, nil); err != nil {
 			return err
 		}
 		return k.writePolicy()
-	case n.Kind == bpf.KindTree && n.Subject == 0:
-		return k.putPolicy() // nobody is in it yet
-	case n.Kind == bpf.KindTree:
-		return k.enlist(id, n, uint32(n.Subject))
+	case bpf.KindTree:
+		roots := k.formerMembers(id, n)
+		if len(roots) == 0 && n.Subject == 0 {
+			return k.putPolicy() // nobody is in it yet
+		}
+		if len(roots) == 0 {
+			roots = []uint32{uint32(n.Subject)}
+		}
+		return k.enlist(id, n, roots...)
 	}
 	if err := k.coverNode(n, nil); err != nil {
 		return err
@@ -83,12 +91,12 @@ func (k *Kernel) create(id uint32, n bpf.Node) error {
 	return k.adoptConnections(n.Kind == bpf.KindHost)
 }
 
-// enlist makes a process and its descendants members of a tree, and what they have
+// enlist makes processes and their descendants members of a tree, and what they have
 // open obey.
-func (k *Kernel) enlist(id uint32, n bpf.Node, root uint32) error {
+func (k *Kernel) enlist(id uint32, n bpf.Node, roots ...uint32) error {
 	// The members are marked before the epoch changes: a path that a sender
 	// makes in between must not pass for one of the new epoch.
-	adopted, err := k.obj.AdoptTasks(root, id, n.Parent)
+	adopted, err := k.mark(id, n.Parent, roots)
 	if err != nil {
 		return err
 	}
@@ -132,7 +140,7 @@ func (k *Kernel) enlist(id uint32, n bpf.Node, root uint32) error {
 		return nil
 	}
 	// Where its connections are, most likely.
-	k.nearby = fmt.Sprintf("/proc/%d/ns/net", root)
+	k.nearby = fmt.Sprintf("/proc/%d/ns/net", roots[0])
 	defer func() { k.nearby = "" }()
 	// Among whom an outer limit is divided is counted at the next tick.
 	if err := k.putStatics(map[uint32]uint32{id: busyAt(list)[id]}); err != nil {

@@ -24,8 +24,11 @@ func (k *Kernel) Join(id uint32, pid int) error {
 func (k *Kernel) Trees(pid int) []uint32 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var list []uint32
-	for at := k.treeOf(uint32(pid)); at != 0 && len(list) < bpf.TreesDeep; {
+	return k.trees(uint32(pid))
+}
+
+func (k *Kernel) trees(tgid uint32) (list []uint32) {
+	for at := k.treeOf(tgid); at != 0 && len(list) < bpf.TreesDeep; {
 		n, ok := k.nodes[at]
 		if !ok || n.Kind != bpf.KindTree {
 			break

@@ -89,6 +89,16 @@ func (c class) wide(looks int) class {
 	return c
 }
 
+// phased is the class of one of many slow sockets: those that begin together would
+// let their segments through at the same moments for ever. So the queue of each begins
+// up to one turn further on, the next one's by the golden section later.
+func (c class) phased(node uint32) class {
+	part := float64(node*0x9e3779b1) / (1 << 32)
+	ticks := float64(c.bufferTicks) + part*leastBurst/float64(c.rate)*1e9/tickNS
+	c.bufferTicks = uint32(min(ticks, math.MaxInt32))
+	return c
+}
+
 // usualShare is the part of HTB's bytes that are IP's, as long as no packet has
 // been seen.
 const usualShare = float64(usualPacket) / (usualPacket + linkHeader)

@@ -64,3 +64,28 @@ func TestMix(t *testing.T) {
 		t.Errorf("share %v, want %v; aside %d, want 20000", m.share, want, m.aside)
 	}
 }
+
+// Slow sockets' queues begin at different times, spread over one turn; fast ones at
+// once, as good as.
+func TestPhased(t *testing.T) {
+	c := classOf(3000, 0, usualShare, 0)
+	var parts [4]int
+	for node := uint32(1); node <= 100; node++ {
+		p := c.phased(node)
+		more := float64(p.bufferTicks-c.bufferTicks) * tickNS / 1e9 * float64(c.rate) / leastBurst
+		if more < 0 || more >= 1 {
+			t.Fatalf("node %d begins %.3f turns further on", node, more)
+		}
+		parts[int(more*4)]++
+	}
+	for _, n := range parts {
+		if n < 23 || n > 27 {
+			t.Errorf("quarters of a turn have %v of 100 nodes", parts)
+			break
+		}
+	}
+	fast := classOf(100e6, 0, usualShare, 0)
+	if p := fast.phased(1); float64(p.bufferTicks) > float64(fast.bufferTicks)*1.01 {
+		t.Errorf("at 100 MB/s %d ticks became %d", fast.bufferTicks, p.bufferTicks)
+	}
+}

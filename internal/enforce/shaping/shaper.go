@@ -128,7 +128,11 @@ func (n *limited) wanted() class {
 	if n.due != 0 {
 		rate = min(rate, n.due)
 	}
-	return classOf(rate, burst, n.mix.share, n.mix.aside)
+	c := classOf(rate, burst, n.mix.share, n.mix.aside)
+	if n.spec.Kind == enforce.KindSocket {
+		c = c.phased(n.spec.ID)
+	}
+	return c
 }
 
 // set makes room for a node's packets, or changes its rate.

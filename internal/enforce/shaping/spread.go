@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -19,15 +20,6 @@ import (
 // inOrder switches that on for the return device, or off before it goes: the kernel
 // itself would leave a part of it on. What cannot be set is as good as it was.
 func inOrder(link netlink.Link, pinDir string, on bool) {
-	dir := filepath.Join("/sys/class/net", link.Attrs().Name)
-	index, err := os.ReadFile(filepath.Join(dir, "ifindex"))
-	if err != nil || strings.TrimSpace(string(index)) != strconv.Itoa(link.Attrs().Index) {
-		return // another namespace's
-	}
-	of, err := os.ReadFile(filepath.Join(dir, "ifalias"))
-	if err != nil || strings.TrimSpace(string(of)) != alias(pinDir) {
-		return
-	}
 	mask := "0"
 	if on {
 		var cpus unix.CPUSet
@@ -36,7 +28,40 @@ func inOrder(link netlink.Link, pinDir string, on bool) {
 		}
 		mask = cpuMask(&cpus)
 	}
-	_ = os.WriteFile(filepath.Join(dir, "queues/rx-0/rps_cpus"), []byte(mask), 0)
+	if !steer(link, pinDir, mask) {
+		withOwnDevices(func() { steer(link, pinDir, mask) })
+	}
+}
+
+// steer writes the mask, unless the device that /sys has by that name is another
+// namespace's.
+func steer(link netlink.Link, pinDir, mask string) bool {
+	dir := filepath.Join("/sys/class/net", link.Attrs().Name)
+	index, err := os.ReadFile(filepath.Join(dir, "ifindex"))
+	if err != nil || strings.TrimSpace(string(index)) != strconv.Itoa(link.Attrs().Index) {
+		return false
+	}
+	of, err := os.ReadFile(filepath.Join(dir, "ifalias"))
+	if err != nil || strings.TrimSpace(string(of)) != alias(pinDir) {
+		return false
+	}
+	return os.WriteFile(filepath.Join(dir, "queues/rx-0/rps_cpus"), []byte(mask), 0) == nil
+}
+
+// withOwnDevices calls fn where /sys has the devices of the daemon's own network
+// namespace: as a rule it has them, but not for a daemon that was started in another.
+func withOwnDevices(fn func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends, and what it mounts goes with it
+		if unix.Unshare(unix.CLONE_NEWNS) == nil &&
+			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") == nil &&
+			unix.Mount("sysfs", "/sys", "sysfs", 0, "") == nil {
+			fn()
+		}
+	}()
+	<-done
 }
 
 // cpuMask writes a set as sysfs reads it: words of 32 bits, the highest first.

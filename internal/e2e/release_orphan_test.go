@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Descendants of limited processes that have ended keep their limits when another
+// release takes over, one in the other: those that run for long, and those that fork
+// while it does, and end.
+func TestAnotherReleaseOrphans(t *testing.T) {
+	t.Parallel()
+	const outer, inner, step = 2e6, 500e3, 100 * time.Millisecond
+	f := newField(upStage(t))
+	a := f.ports + 1
+	b, c := a+1, a+2
+	x := f.python(options{in: f.A}, `
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+def child(f):
+    pid = os.fork()
+    if pid == 0:
+        f()
+        os._exit(0)
+    return pid
+def hops():
+    say("pid", os.getpid())
+    signal.sigwait({signal.SIGUSR1})
+    while True:
+        try:
+            with connect(sys.argv[3]) as s:
+                for _ in range(3):
+                    s.sendall(bytes(3000))
+                    time.sleep(0.005)
+        except OSError:
+            time.sleep(0.01)
+        if os.fork():
+            os._exit(0)
+def second():
+    say("pid", os.getpid())
+    child(lambda: flood(connect(sys.argv[2])))
+    signal.pause()
+def first():
+    say("pid", os.getpid())
+    child(lambda: flood(connect(sys.argv[1])))
+    child(second)
+    wait()
+    child(hops)
+    signal.pause()
+child(first)
+signal.pause()
+`, f.to(a), f.to(b), f.to(c))
+	first, second := x.read("pid"), x.read("pid")
+	x.tell("hop")
+	hops := x.read("pid")
+	send := func(sig syscall.Signal, pid string) {
+		t.Helper()
+		number, err := strconv.Atoi(pid)
+		if err == nil {
+			err = syscall.Kill(number, sig)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.must("set", "--pid", second, "--up", "500kB/s")
+	at := f.must("set", "--pid", first, "--up", "2MB/s")
+	send(syscall.SIGUSR1, hops)
+	f.holds("before", at, outer, a, b, c)
+	for _, pid := range []string{first, second} { // whose limits stay
+		send(syscall.SIGKILL, pid)
+	}
+	f.holds("orphans", testutil.Now(), outer, a, b, c)
+	f.holds("orphans of the inner one", testutil.Now(), inner, b)
+
+	since := testutil.Now()
+	f.daemons[0].kill()
+	f.otherLayout("/sys/fs/bpf/netnice/unknown")
+	f.daemon()
+	up := testutil.Now().Add(time.Second)
+	f.until(up)
+	most := 0.0
+	for at := since; at.Add(step) < up; at = at.Add(step / 2) {
+		most = max(most, f.rate(at, at.Add(step), a, b, c))
+	}
+	t.Logf("at most %.3f of the limit in %s, from release to release", most/outer, step)
+	if most > 1.5*outer {
+		t.Errorf("at most %.1f MB/s in %s, from release to release", most/1e6, step)
+	}
+	f.holds("orphans, in the second release", up, outer, a, b, c)
+	f.holds("orphans of the inner one, in the second release", up, inner, b)
+	nodes := f.nodes()
+	if len(nodes) != 2 || nodes["pid:"+second].Parent != nodes["pid:"+first].ID || nodes["pid:"+second].Processes != 1 {
+		t.Errorf("of the limits there are left: %+v", nodes)
+	}
+	if got := nodes["pid:"+first].Processes; got < 3 {
+		t.Errorf("%d processes are in the outer tree", got)
+	}
+}
