@@ -27,7 +27,7 @@ static __always_inline int nn_static_judge(struct __sk_buff *skb, __u32 state,
 		.now_ns = bpf_ktime_get_ns(),
 		.loopback = s->flags & NN_SOCK_LOOPBACK,
 		.empty = 1,
-		.slack_ns = NN_HOLD_NS,
+		.slack_ns = s->flags & NN_SOCK_STATIC ? NN_HOLD_NS : NN_IDLE_NS,
 		.wire_bytes = skb->len,
 	};
 

@@ -146,9 +146,11 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 
 	if (s->flags & NN_SOCK_STARTED) {
 		due = s->depart_ns;
-		/* TCP's timer is set then. But after two minutes TCP sends the
-		 * chunk as a window probe, whatever the timer. */
+		/* TCP's timer is set then, but for an adopted connection's
+		 * first. And after two minutes TCP sends the chunk as a window
+		 * probe, whatever the timer. */
 		if (ctx->data_segs_out >= NN_UNPACED_SEGMENTS &&
+		    !(s->flags & NN_SOCK_ADOPTED) &&
 		    due < x->now_ns + NN_NSEC_PER_SEC)
 			return false;
 		if (!nn_far(x, due))
@@ -265,6 +267,8 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	x.now_ns = bpf_ktime_get_ns();
 	x.loopback = s->flags & NN_SOCK_LOOPBACK;
 	x.slack_ns = s->flags & NN_SOCK_STARTED ? NN_HOLD_NS : NN_HOLD_FIRST_NS;
+	if (s->flags & NN_SOCK_ADOPTED)
+		x.slack_ns = NN_IDLE_NS;
 	bytes = len + segments * (nn_headers(s, tp) + option);
 	x.wire_bytes = bytes;
 	if (!len) {
