@@ -166,7 +166,8 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 		return false;
 	if (!nn_egress_sees(s, &tp->inet_conn.icsk_inet.sk))
 		return false;
-	if (x->newborn_ns)
+	/* whose connection ran before the limit is no newcomer */
+	if (x->newborn_ns && !(s->flags & NN_SOCK_ADOPTED))
 		s->flags |= NN_SOCK_NEWBORN;
 	nn_path_walk(s, x, NN_RESERVE);
 	s->due_ns = due;
