@@ -15,9 +15,13 @@ import (
 const (
 	slowMany = 100
 	slowRate = 3000.0
+	// Whole periods of those that send a segment in 0.5 s, and of those that get two and
+	// a part in 1.08 s: in step or not, each window is in it as often as any.
+	slowQuarters = 26
+	slowSeconds  = slowQuarters / 4.0
 )
 
-// slowSockets sends or receives; what receives counts in quarters of a second for 6 s,
+// slowSockets sends or receives; what receives counts in quarters of a second for slowSeconds,
 // after the last argument's seconds.
 const slowSockets = `
 import selectors
@@ -43,15 +47,15 @@ for i, s in enumerate(sockets):
         s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32 << 10)
     chosen.register(s, selectors.EVENT_WRITE if sends else selectors.EVENT_READ, i)
 say("connected")
-each, spans, begin = [0] * 100, [0] * 24, time.monotonic()
-while (now := time.monotonic() - begin) < settle + 6:
+each, spans, begin = [0] * 100, [0] * 26, time.monotonic()
+while (now := time.monotonic() - begin) < settle + 6.5:
     for key, _ in chosen.select(0.1):
         if sends:
             key.fileobj.send(bytes(4096))
             continue
         n = len(key.fileobj.recv(1 << 16))
         at = int((time.monotonic() - begin - settle) // 0.25)
-        if 0 <= at < 24:
+        if 0 <= at < 26:
             each[key.data] += n
             spans[at] += n
 if not sends:
@@ -75,7 +79,7 @@ func slowOnes(t *testing.T, words string) (g slowFigures) {
 		}
 		all = append(all, n)
 	}
-	if len(all) != slowMany+24 {
+	if len(all) != slowMany+slowQuarters {
 		t.Fatalf("%d figures", len(all))
 	}
 	each := all[:slowMany]
@@ -99,17 +103,17 @@ func TestSocketOptionMany(t *testing.T) {
 	g := slowOnes(t, y.read("got"))
 	uneven := 0
 	for _, n := range g.quarters {
-		if n < g.sum/24*0.75 || n > g.sum/24*1.25 {
+		if n < g.sum/slowQuarters*0.75 || n > g.sum/slowQuarters*1.25 {
 			uneven++
 		}
 	}
-	t.Logf("each %.3f to %.3f of its rate; in each quarter of a second: %v", g.least/6/slowRate*perByte, g.most/6/slowRate*perByte, g.quarters)
+	t.Logf("each %.3f to %.3f of its rate; in each quarter of a second: %v", g.least/slowSeconds/slowRate*perByte, g.most/slowSeconds/slowRate*perByte, g.quarters)
 	// A reader that was late counts what came before, too.
 	excuse := cpus.excuse(begin, testutil.Now())
-	switch err := compare("in sum", g.sum/6*perByte, slowRate*slowMany, 0.03); {
+	switch err := compare("in sum", g.sum/slowSeconds*perByte, slowRate*slowMany, 0.03); {
 	case err == nil && uneven <= 8:
 	case excuse == "":
-		t.Errorf("%v; %d of 24 quarters of a second are uneven", err, uneven)
+		t.Errorf("%v; %d of 26 quarters of a second are uneven", err, uneven)
 	default:
 		t.Logf("%v, %d uneven: says nothing, since %s", err, uneven, excuse)
 	}
@@ -129,17 +133,17 @@ func TestSocketOptionManyReceive(t *testing.T) {
 	g := slowOnes(t, y.read("got"))
 	squares := 0.0
 	for _, n := range g.quarters {
-		squares += (n - g.sum/24) * (n - g.sum/24)
+		squares += (n - g.sum/slowQuarters) * (n - g.sum/slowQuarters)
 	}
-	deviation := math.Sqrt(squares/24) / (g.sum / 24)
+	deviation := math.Sqrt(squares/slowQuarters) / (g.sum / 24)
 	t.Logf("each %.3f to %.3f of its rate; standard deviation of quarters of a second %.3f: %v",
-		g.least/6/slowRate*perByte, g.most/6/slowRate*perByte, deviation, g.quarters)
+		g.least/slowSeconds/slowRate*perByte, g.most/slowSeconds/slowRate*perByte, deviation, g.quarters)
 	// Windows of 3 KB are two segments and a part: more headers than perByte has.
 	const headers = (3072 + 3*52.0) / 3072 / perByte
 	// A reader that was late counts what came before, too.
 	excuse := cpus.excuse(begin, testutil.Now())
 	// 0.15 to 0.36 was seen, 0.92 without phases, 4.3 with large first windows too
-	switch err := compare("in sum", g.sum/6*perByte*headers, slowRate*slowMany, 0.03); {
+	switch err := compare("in sum", g.sum/slowSeconds*perByte*headers, slowRate*slowMany, 0.03); {
 	case err == nil && deviation <= 0.5:
 	case excuse == "":
 		t.Errorf("%v; standard deviation %.3f", err, deviation)
