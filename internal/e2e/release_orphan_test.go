@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -99,5 +100,33 @@ signal.pause()
 	}
 	if got := nodes["pid:"+first].Processes; got < 3 {
 		t.Errorf("%d processes are in the outer tree", got)
+	}
+}
+
+// So do those of processes that a rule holds together.
+func TestAnotherReleaseOrphansOfRule(t *testing.T) {
+	t.Parallel()
+	const limit = 1e6
+	r := newRuled(t, strings.Replace(sessions("session"), "up", "share = 'all'\nup", 1))
+	session, free := copyFrom(t, "/bin/sh", "session"), copyAs(t, "free")
+	a := r.ports + 1
+	b := a + 1
+	for i, p := range []uint16{a, b} {
+		x := r.script(options{in: r.A, uid: spare + uint32(i)}, session, "-c",
+			"read start; "+strings.Join([]string{free, agentName, agentFlood, r.to(p)}, " ")+" & read end")
+		r.soon("the rule holds", 2*time.Second, func() bool { return r.ruleMembers("all session sessions") == i+1 })
+		x.tell("start")
+		r.soon("its child, too", 2*time.Second, func() bool { return r.ruleMembers("all session sessions") == i+2 })
+		if err := syscall.Kill(x.cmd.Process.Pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.holds("orphans", testutil.Now().Add(500*time.Millisecond), limit, a, b)
+	r.daemons[0].kill()
+	r.otherLayout("/sys/fs/bpf/netnice/unknown")
+	r.daemon()
+	r.holds("orphans, in the second release", testutil.Now().Add(500*time.Millisecond), limit, a, b)
+	if got := r.ruleMembers("all session sessions"); got != 2 {
+		t.Errorf("the rule holds for %d processes", got)
 	}
 }

@@ -51,6 +51,17 @@ func (r *ruled) write(text string) {
 	}
 }
 
+// ruleMembers is how many processes a rule holds together, 0 if it does not stand.
+func (r *ruled) ruleMembers(rule string) int {
+	r.t.Helper()
+	var list api.NodeList
+	res := r.netnice("show", "rule:"+rule, "--json")
+	if json.Unmarshal([]byte(res.out), &list) != nil || len(list.Nodes) != 1 {
+		return 0
+	}
+	return list.Nodes[0].Processes
+}
+
 // copyAs copies this program under a name that rules know, and returns its path.
 func copyAs(t *testing.T, name string) string {
 	t.Helper()
@@ -262,11 +273,7 @@ func TestRuleForAllTogether(t *testing.T) {
 	p := r.ports
 	r.floods(scp, spare, p+1)
 	y, _ := r.floods(scp, spare+1, p+2, p+3)
-	r.soon("the rule holds for three", 2*time.Second, func() bool {
-		var list api.NodeList
-		res := r.netnice("show", "rule:all sftp sessions", "--json")
-		return json.Unmarshal([]byte(res.out), &list) == nil && len(list.Nodes) == 1 && list.Nodes[0].Processes == 3
-	})
+	r.soon("the rule holds for three", 2*time.Second, func() bool { return r.ruleMembers("all sftp sessions") == 3 })
 	// Each has had a segment of 64 KB under way, which is paid for first.
 	r.holds("three of two users", testutil.Now().Add(time.Second), 1e6, p+1, p+2, p+3)
 	// Nobody leaves a limit of their own by a rule.
