@@ -118,7 +118,7 @@ while True:
 	f.receivesByQueue()
 	holds("the first release")
 	f.daemon.kill()
-	f.otherLayout("/sys/fs/bpf/netnice/unknown")
+	f.otherLayout()
 	f.daemon = f.daemonIn(f.A)
 	f.receivesByQueue()
 	holds("the second release")

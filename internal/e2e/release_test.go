@@ -32,7 +32,7 @@ func TestAnotherRelease(t *testing.T) {
 	made := objectsOf(t, first.cmd.Process.Pid)
 	since := testutil.Now()
 	first.kill()
-	s.otherLayout("/sys/fs/bpf/netnice/unknown")
+	s.otherLayout()
 
 	second := s.daemon()
 	up := testutil.Now().Add(time.Second)
@@ -62,8 +62,9 @@ func TestAnotherRelease(t *testing.T) {
 }
 
 // otherLayout pins a map of another layout in the place of one.
-func (s *stage) otherLayout(pin string) {
+func (s *stage) otherLayout() {
 	s.t.Helper()
+	const pin = "/sys/fs/bpf/netnice/unknown"
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 24, MaxEntries: 1})
 	if err != nil {
 		s.t.Fatal(err)
