@@ -7,6 +7,7 @@
 #define NETNICE_CHARGE_H
 
 #include "clock.h"
+#include "guarantee.h"
 #include "identity.h"
 
 #define NN_SOCKET_BURST_NS 10000000ULL
@@ -37,27 +38,30 @@ enum nn_walk {
 struct nn_transmit {
 	__u64 now_ns;
 	__u64 wire_bytes;
-	__u64 next_ns;	 /* when all clocks are paid, this one included */
-	__u64 before_ns; /* when they were, without it */
-	__u64 sent_ns;	 /* and without 0.1 s of what is reserved */
-	__u64 left_ns;	 /* and without all of it */
-	__u64 limit;	 /* lowest ceiling, ~0 = none */
-	__u64 child;	 /* below the present hop */
-	__u32 weight;	 /* of that child */
-	__u32 loopback;
+	__u64 next_ns;	  /* when all clocks are paid, this one included */
+	__u64 before_ns;  /* when they were, without it */
+	__u64 sent_ns;	  /* and without 0.1 s of what is reserved */
+	__u64 left_ns;	  /* and without all of it */
+	__u64 limit;	  /* lowest ceiling, ~0 = none */
+	__u64 child;	  /* below the present hop */
+	__u64 guarantee;  /* of every limit from here on, bytes/s, 0 = none */
+	__u32 guaranteed; /* the node that has it */
+	__u32 promised;	  /* limit at the socket's chunk before, 1024 bytes/s */
+	__u16 weight;	  /* of the child */
+	__u8 loopback;
+	__u8 mode;	   /* enum nn_walk */
+	__u8 empty;	   /* no data: never waits */
+	__u8 odd;	   /* no chunk as this socket's others will be */
+	__u8 calls;	   /* after which a clock was still behind now */
+	__u8 light;	   /* of a class of little weight */
 	__u64 reserved_ns; /* worth of what is reserved by held chunks */
 	__u64 slack_ns;	   /* that a turn may be away without being far off */
 	__u64 newborn_ns;  /* when this is paid, in a class without history */
 	__u64 crowd_ns;	   /* latest turn of those like it */
 	__u64 young_ns;	   /* worth of it, in a class with little history */
 	__u64 share;	   /* of the class, at least, bytes/s, if empty */
-	enum nn_walk mode;
-	__u16 empty;	/* no data: never waits */
-	__u16 odd;	/* no chunk as this socket's others will be */
-	__u32 calls;	/* after which a clock was still behind now */
-	__u32 promised; /* limit at the socket's chunk before, 1024 bytes/s */
-	__u64 apart;	/* NN_CHILD_...: a class of its own beside the child's,
-			 * that no pacing follows */
+	__u64 apart; /* NN_CHILD_...: a class of its own beside the child's,
+		      * that no pacing follows */
 };
 
 /* Moving average of a class's chunks, weighted by bytes. */
@@ -96,7 +100,8 @@ static __always_inline void nn_later(__u64 *at_ns, __u64 than_ns)
  * reserved by chunks that are held. */
 static __always_inline void nn_hop_look(struct nn_transmit *x,
 					const struct nn_clock *c,
-					struct nn_class *k, __u32 weight,
+					struct nn_class *k,
+					const struct nn_class *g, __u32 weight,
 					__u64 rate)
 {
 	__u64 paid = nn_class_paid_ns(c, k, weight, rate), sent = paid,
@@ -111,24 +116,23 @@ static __always_inline void nn_hop_look(struct nn_transmit *x,
 		nn_later(&x->reserved_ns,
 			 k->reserved_bytes * NN_NSEC_PER_SEC / rate);
 	}
-	nn_later(&x->before_ns, paid);
-	nn_later(&x->sent_ns, sent);
-	nn_later(&x->left_ns, left);
+	nn_later(&x->before_ns, nn_guarantee_sooner(c, g, paid, x->now_ns));
+	nn_later(&x->sent_ns, nn_guarantee_sooner(c, g, sent, x->now_ns));
+	nn_later(&x->left_ns, nn_guarantee_sooner(c, g, left, x->now_ns));
 }
 
 /* Programs that come, send once and go are paid for by nobody's wait: the first
  * chunk of each is due when it is paid itself. */
-static __always_inline void nn_hop_newborn(struct nn_transmit *x,
-					   struct nn_clock *c,
-					   const struct nn_class *k,
-					   __u32 weight, __u32 active,
-					   __u64 rate)
+static __always_inline void nn_hop_newborn(
+	struct nn_transmit *x, struct nn_clock *c, const struct nn_class *k,
+	const struct nn_class *g, __u32 weight, __u32 active, __u64 rate)
 {
 	__u64 paid =
 		c->time_ns + nn_serve_ns(nn_ahead(k->finish, c->vtime) +
 						 nn_span(x->wire_bytes, weight),
 					 active, rate);
 
+	paid = nn_guarantee_sooner(c, g, paid, x->now_ns);
 	nn_later(&x->newborn_ns, paid);
 	if (x->mode == NN_RESERVE)
 		nn_later(&c->newborn_due_ns, paid);
@@ -139,7 +143,8 @@ static __always_inline void nn_hop_newborn(struct nn_transmit *x,
  * size of its chunks. */
 static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 					 struct nn_clock *c, struct nn_class *k,
-					 __u32 weight, __u64 rate,
+					 struct nn_class *g, __u32 weight,
+					 __u64 rate, __u64 left,
 					 __u64 burst_bytes, __u64 *mean)
 {
 	__u64 cost = nn_clock_cost(c, x->wire_bytes, rate, x->now_ns), paid;
@@ -149,13 +154,19 @@ static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 	if (cost == x->wire_bytes && x->promised > rate >> 10 &&
 	    nn_clock_settles(c, x->now_ns))
 		cost = cost * (rate >> 10) / x->promised;
-	nn_class_charge(c, k, weight, cost, rate, burst_bytes);
+	if (!g || !nn_guarantee_charge(
+			  c, g, nn_guarantee_of(x->guarantee, rate), cost, rate,
+			  nn_class_paid_ns(c, k, weight, left), x->now_ns)) {
+		nn_class_charge(c, k, weight, cost, rate, burst_bytes);
+		if (x->mode == NN_RESERVE &&
+		    k->reserved_bytes < NN_BYTES_MAX / 2)
+			k->reserved_bytes += cost;
+	}
 	k->bytes += x->wire_bytes;
 	c->bytes += x->wire_bytes;
 	c->chunks++;
-	if (x->mode == NN_RESERVE && k->reserved_bytes < NN_BYTES_MAX / 2)
-		k->reserved_bytes += cost;
-	paid = nn_class_paid_ns(c, k, weight, rate);
+	paid = nn_guarantee_sooner(c, g, nn_class_paid_ns(c, k, weight, left),
+				   x->now_ns);
 	if (!x->empty) {
 		/* Weighed by the chunks of a former rate, which were larger,
 		 * those of a lowered one would be waited for too shortly. */
@@ -170,6 +181,24 @@ static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 	return paid;
 }
 
+/* Not on the stack, which has no room for it. */
+static const struct nn_class nn_class_fresh;
+
+/* A new class has nothing to pay after finish. */
+static __always_inline struct nn_class *nn_class_get(
+	const struct nn_class_key *key, __u64 finish)
+{
+	struct nn_class *k = bpf_map_lookup_elem(&classes, key);
+
+	if (k)
+		return k;
+	bpf_map_update_elem(&classes, key, &nn_class_fresh, BPF_NOEXIST);
+	k = bpf_map_lookup_elem(&classes, key);
+	if (k && !k->bytes)
+		k->finish = finish;
+	return k;
+}
+
 /* Ask one clock, and charge it. Not static: the verifier then looks at it once,
  * not once for each hop of each caller. 1: the clock was far behind and is
  * nearer to now; once more. */
@@ -179,8 +208,8 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 	struct nn_clock_key ck = {.node = node, .direction = direction};
 	struct nn_class_key kk = {.node = node, .direction = direction};
 	struct nn_clock *c;
-	struct nn_class *k;
-	__u64 paid, own, burst_ns = 0, mean = 0;
+	struct nn_class *k, *g = NULL;
+	__u64 paid, own, left, burst_ns = 0, mean = 0;
 	__u32 weight, active;
 	bool young;
 
@@ -195,16 +224,14 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 		nn_fault(NN_FAULT_CLOCK_MISSING);
 		return 0;
 	}
-	k = bpf_map_lookup_elem(&classes, &kk);
+	k = nn_class_get(&kk, c->vtime);
 	if (!k) {
-		struct nn_class fresh = {.finish = c->vtime};
-
-		bpf_map_update_elem(&classes, &kk, &fresh, BPF_NOEXIST);
-		k = bpf_map_lookup_elem(&classes, &kk);
-		if (!k) {
-			nn_fault(NN_FAULT_CLASS_FULL);
-			return 0;
-		}
+		nn_fault(NN_FAULT_CLASS_FULL);
+		return 0;
+	}
+	if (x->guarantee) {
+		kk.child = NN_CHILD_GUARANTEE | x->guaranteed;
+		g = nn_class_get(&kk, x->now_ns);
 	}
 	if (burst_bytes)
 		burst_ns = burst_bytes * NN_NSEC_PER_SEC / rate;
@@ -217,17 +244,27 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 		return 1;
 	}
 	x->calls = 0;
-	nn_hop_look(x, c, k, weight, rate);
+	left = nn_guarantee_left(c, rate, x->now_ns);
+	nn_hop_look(x, c, k, g, weight, left);
 	active = c->active_weight + (nn_class_stands(c, k) ? 0 : weight);
-	if (x->empty && !(rate >> 48) && rate * weight / active < x->share)
-		x->share = rate * weight / active;
+	if (x->empty && !(rate >> 48)) {
+		__u64 share = left * weight / active;
+
+		if (g)
+			share += nn_guarantee_of(x->guarantee, rate - share);
+		x->share = nn_least(x->share, share);
+	}
 	if (!k->mean_bytes)
-		nn_hop_newborn(x, c, k, weight, active, rate);
+		nn_hop_newborn(x, c, k, g, weight, active, left);
 	if (x->mode == NN_REDEEM)
 		k->reserved_bytes -= k->reserved_bytes > x->wire_bytes
 					     ? x->wire_bytes
 					     : k->reserved_bytes;
-	own = nn_serve_ns(nn_span(x->wire_bytes, weight), active, rate);
+	own = nn_serve_ns(nn_span(x->wire_bytes, weight), active, left);
+	if (g)
+		own = nn_least(own,
+			       x->wire_bytes * NN_NSEC_PER_SEC /
+				       nn_guarantee_of(x->guarantee, rate));
 	young = k->bytes < NN_YOUNG_BYTES;
 	if (young)
 		nn_later(&x->young_ns, own);
@@ -235,7 +272,7 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 		bpf_spin_unlock(&c->lock);
 		goto seen;
 	}
-	paid = nn_hop_take(x, c, k, weight, rate, burst_bytes, &mean);
+	paid = nn_hop_take(x, c, k, g, weight, rate, left, burst_bytes, &mean);
 	bpf_spin_unlock(&c->lock);
 
 	if (paid > x->now_ns && !x->empty && !x->odd)
@@ -283,6 +320,8 @@ static __always_inline __u64 nn_phase_ns(struct nn_socket *s, __u64 rate)
 __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 			    enum nn_walk mode)
 {
+	__u64 guarantee;
+
 	if (!s || !x)
 		return 0;
 	x->next_ns = 0;
@@ -299,6 +338,8 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 		s->limit_bytes_per_sec >> 42 ? 0 : s->limit_bytes_per_sec >> 10;
 	x->child = s->child;
 	x->weight = NN_WEIGHT_DEFAULT;
+	x->guarantee = 0;
+	x->light = 0;
 	x->mode = mode;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		__u32 index = s->path[i].node;
@@ -327,6 +368,12 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 			continue;
 		x->child = nn_child_node(index, n->generation);
 		x->weight = n->weight;
+		x->light |= n->weight <= NN_WEIGHT_LIGHT;
+		guarantee = n->limits[NN_OWNER_ADMIN][NN_UP].min_bytes_per_sec;
+		if (guarantee) {
+			x->guarantee = guarantee;
+			x->guaranteed = index;
+		}
 	}
 	if (s->rate_bytes_per_sec) {
 		__u64 rate = s->rate_bytes_per_sec, at = s->rate_clock_ns;

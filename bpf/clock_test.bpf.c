@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <bpf/bpf_helpers.h>
 #include "clock.h"
+#include "guarantee.h"
 
 char LICENSE[] SEC("license")
 = "Dual BSD/GPL";
@@ -23,6 +24,7 @@ struct nn_test_op {
 	__u64 burst_bytes;
 	__u64 wire_bytes;
 	__u64 child;
+	__u64 guarantee; /* of the child, bytes/s, 0 = none */
 	__u32 node;
 	__u32 weight;
 	__u32 mode;
@@ -75,13 +77,25 @@ struct nn_test_op op;
 struct nn_test_result result;
 struct nn_test_bench bench;
 
+static __always_inline struct nn_class *nn_test_class(
+	const struct nn_class_key *key, __u64 finish)
+{
+	struct nn_class *k = bpf_map_lookup_elem(&classes, key);
+	struct nn_class fresh = {.finish = finish};
+
+	if (k)
+		return k;
+	bpf_map_update_elem(&classes, key, &fresh, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&classes, key);
+}
+
 __noinline int nn_test_turn(struct nn_test_op *o)
 {
 	struct nn_class_key kk = {};
 	struct nn_test_result r = {};
 	struct nn_clock *c;
-	struct nn_class *k;
-	__u64 rate, burst_ns, cost;
+	struct nn_class *k, *g = NULL;
+	__u64 rate, left, burst_ns, cost;
 	__u32 weight;
 
 	if (!o || !o->rate)
@@ -94,13 +108,13 @@ __noinline int nn_test_turn(struct nn_test_op *o)
 	c = bpf_map_lookup_elem(&clocks, &kk.node);
 	if (!c)
 		goto out;
-	k = bpf_map_lookup_elem(&classes, &kk);
-	if (!k) {
-		struct nn_class fresh = {.finish = c->vtime};
-
-		bpf_map_update_elem(&classes, &kk, &fresh, BPF_NOEXIST);
-		k = bpf_map_lookup_elem(&classes, &kk);
-		if (!k)
+	k = nn_test_class(&kk, c->vtime);
+	if (!k)
+		goto out;
+	if (o->guarantee) {
+		kk.child |= NN_CHILD_GUARANTEE;
+		g = nn_test_class(&kk, o->now_ns);
+		if (!g)
 			goto out;
 	}
 	r.missing = 0;
@@ -113,21 +127,32 @@ __noinline int nn_test_turn(struct nn_test_op *o)
 		bpf_spin_unlock(&c->lock);
 		return 1;
 	}
-	r.before_ns = nn_class_paid_ns(c, k, weight, rate);
+	left = nn_guarantee_left(c, rate, o->now_ns);
+	r.before_ns = nn_guarantee_sooner(
+		c, g, nn_class_paid_ns(c, k, weight, left), o->now_ns);
 	nn_class_forget(c, k, weight);
-	r.sent_ns = nn_class_sent_ns(c, k, weight, rate, rate / 10);
-	r.left_ns = nn_class_sent_ns(c, k, weight, rate, NN_BYTES_MAX);
+	r.sent_ns = nn_class_sent_ns(c, k, weight, left, rate / 10);
+	r.left_ns = nn_class_sent_ns(c, k, weight, left, NN_BYTES_MAX);
 	if (o->mode == NN_TEST_REDEEM)
 		k->reserved_bytes -= k->reserved_bytes > o->wire_bytes
 					     ? o->wire_bytes
 					     : k->reserved_bytes;
 	if (o->mode == NN_TEST_CHARGE || o->mode == NN_TEST_RESERVE) {
 		cost = nn_clock_cost(c, o->wire_bytes, rate, o->now_ns);
-		nn_class_charge(c, k, weight, cost, rate, o->burst_bytes);
+		if (g &&
+		    nn_guarantee_charge(
+			    c, g, nn_guarantee_of(o->guarantee, rate), cost,
+			    rate, nn_class_paid_ns(c, k, weight, left),
+			    o->now_ns))
+			cost = 0;
+		else
+			nn_class_charge(c, k, weight, cost, rate,
+					o->burst_bytes);
 		if (o->mode == NN_TEST_RESERVE)
 			k->reserved_bytes += cost;
 	}
-	r.paid_ns = nn_class_paid_ns(c, k, weight, rate);
+	r.paid_ns = nn_guarantee_sooner(
+		c, g, nn_class_paid_ns(c, k, weight, left), o->now_ns);
 	if (o->mode != NN_TEST_ASK && o->mode != NN_TEST_REDEEM &&
 	    r.paid_ns > c->depart_ns)
 		c->depart_ns = r.paid_ns;

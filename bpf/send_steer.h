@@ -89,8 +89,11 @@ static __always_inline struct nn_lane *nn_lane(struct nn_outflow *f, __u32 i)
  * the node that comes before. */
 struct nn_send_hop {
 	__u64 child;
+	__u64 guarantee;  /* of every limit from here on, bytes/s */
+	__u32 guaranteed; /* the node that has it */
 	__u32 weight;
 	__u32 node; /* 0 = there is none, or it has gone */
+	__u32 unused;
 };
 
 __noinline int nn_send_hop(const struct nn_socket *s, __u32 hop,
@@ -100,6 +103,7 @@ __noinline int nn_send_hop(const struct nn_socket *s, __u32 hop,
 		return 0;
 	at->child = s->child;
 	at->weight = NN_WEIGHT_DEFAULT;
+	at->guarantee = 0;
 	at->node = 0;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		__u32 node = s->path[i].node;
@@ -117,6 +121,11 @@ __noinline int nn_send_hop(const struct nn_socket *s, __u32 hop,
 			continue;
 		at->child = nn_child_node(node, n->generation);
 		at->weight = n->weight;
+		if (n->limits[NN_OWNER_ADMIN][NN_UP].min_bytes_per_sec) {
+			at->guarantee = n->limits[NN_OWNER_ADMIN][NN_UP]
+						.min_bytes_per_sec;
+			at->guaranteed = node;
+		}
 	}
 	return 0;
 }
@@ -376,6 +385,8 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
 	nn_send_hop(s, hop, &at);
 	x.child = at.child;
 	x.weight = at.weight;
+	x.guarantee = at.guarantee;
+	x.guaranteed = at.guaranteed;
 	n = bpf_map_lookup_elem(&nodes, &at.node);
 	f = at.node ? nn_outflow(netns, at.node) : NULL;
 	if (!n || !f)

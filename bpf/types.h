@@ -19,9 +19,11 @@
 #define NN_CHILD_DATAGRAMS (1ULL << 31)
 /* The class of all that is received below a node; no program has tgid 0. */
 #define NN_CHILD_INFLOW (1ULL << 61)
-#define NN_PATH_MAX	8  /* nodes that may hold for one socket */
-#define NN_TREES_DEEP	16 /* trees of processes around each other */
-#define NN_SUBORDINATES 4096
+/* What a clock knows of a node's guarantee: with the node's index. */
+#define NN_CHILD_GUARANTEE (1ULL << 60)
+#define NN_PATH_MAX	   8  /* nodes that may hold for one socket */
+#define NN_TREES_DEEP	   16 /* trees of processes around each other */
+#define NN_SUBORDINATES	   4096
 /* Rules for destinations: prefixes of all files, rules of one file for one
  * prefix, and rules in force for a tree or for everybody. */
 #define NN_DESTINATIONS	       131072
@@ -33,6 +35,8 @@
 #define NN_RULE_EVERYBODY (1U << 31)
 #define NN_WEIGHT_DEFAULT 100
 #define NN_WEIGHT_MAX	  10000
+/* Up to here a class is one of the background. */
+#define NN_WEIGHT_LIGHT 10
 
 /* The system virtual time of a clock counts 2^-20 bytes per unit of weight. */
 #define NN_VTIME_SHIFT 20
@@ -84,7 +88,7 @@ enum nn_node_flags {
 /* One owner's wish in one direction. */
 struct nn_limit {
 	__u64 ceiling_bytes_per_sec; /* 0 = none */
-	__u64 min_bytes_per_sec;     /* guarantee, 0 = none */
+	__u64 min_bytes_per_sec;     /* guarantee, 0 = none; up, of the admin */
 	__u64 burst_bytes;	     /* unused credit that may be made up for */
 	__u32 weight;		     /* of the rest, 0 = the node's */
 	__u32 priority;
@@ -134,6 +138,9 @@ struct nn_clock {
 	__u64 former_until_ns; /* departures up to here were promised at that */
 	__u64 rest;	       /* of time_ns, in 2^-16 ns */
 	__u64 newborn_due_ns;  /* latest turn of a held chunk of a new class */
+	__u64 taken_bytes_per_sec; /* of the rate by guarantees, at taken_at_ns
+				    */
+	__u64 taken_at_ns;
 	__u64 occupied[NN_WHEEL_LEVELS]; /* a bit for each slot in use */
 	__u32 wheel[NN_WHEEL_LEVELS][NN_WHEEL_SLOTS];
 };
@@ -146,7 +153,8 @@ struct nn_class_key {
 
 /* What a clock knows of one child. Guarded by the clock's lock. */
 struct nn_class {
-	__u64 finish;	  /* virtual time at which all its bytes are paid */
+	__u64 finish;	  /* virtual time at which all its bytes are paid; of a
+			   * guarantee (NN_CHILD_GUARANTEE) the time in ns */
 	__u64 until;	  /* virtual time to which it counts as active,
 			   * and in the low bits the wheel's level */
 	__u32 weight;	  /* with which it stands there, 0 = not there */
@@ -188,6 +196,7 @@ enum nn_socket_flags {
 	NN_SOCK_REFUSED = 1 << 14, /* its first SYN went back */
 	NN_SOCK_STRAY = 1 << 15, /* the daemon was asked to cover it: cover.h */
 	NN_SOCK_PHASED = 1 << 17,  /* its own rate has begun: charge.h */
+	NN_SOCK_LIGHT = 1 << 18,   /* of a class of little weight */
 	NN_SOCK_CHANGED = 1 << 16, /* an MPTCP socket: its rates are not its
 				    * subflows' yet */
 };

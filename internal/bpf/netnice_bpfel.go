@@ -49,22 +49,24 @@ type netniceNnClock struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	ActiveWeight  uint32
-	TimeNs        uint64
-	Vtime         uint64
-	Bytes         uint64
-	Chunks        uint64
-	Held          uint64
-	Dropped       uint64
-	DepartNs      uint64
-	Rate          uint64
-	IdleNs        uint64
-	FormerRate    uint64
-	FormerUntilNs uint64
-	Rest          uint64
-	NewbornDueNs  uint64
-	Occupied      [5]uint64
-	Wheel         [5][64]uint32
+	ActiveWeight     uint32
+	TimeNs           uint64
+	Vtime            uint64
+	Bytes            uint64
+	Chunks           uint64
+	Held             uint64
+	Dropped          uint64
+	DepartNs         uint64
+	Rate             uint64
+	IdleNs           uint64
+	FormerRate       uint64
+	FormerUntilNs    uint64
+	Rest             uint64
+	NewbornDueNs     uint64
+	TakenBytesPerSec uint64
+	TakenAtNs        uint64
+	Occupied         [5]uint64
+	Wheel            [5][64]uint32
 }
 
 type netniceNnClockKey struct {
@@ -345,6 +347,7 @@ const (
 	netniceNnSocketFlagsNN_SOCK_REFUSED   netniceNnSocketFlags = 16384
 	netniceNnSocketFlagsNN_SOCK_STRAY     netniceNnSocketFlags = 32768
 	netniceNnSocketFlagsNN_SOCK_PHASED    netniceNnSocketFlags = 131072
+	netniceNnSocketFlagsNN_SOCK_LIGHT     netniceNnSocketFlags = 262144
 	netniceNnSocketFlagsNN_SOCK_CHANGED   netniceNnSocketFlags = 65536
 )
 

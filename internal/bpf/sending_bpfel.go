@@ -61,22 +61,24 @@ type sendingNnClock struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	ActiveWeight  uint32
-	TimeNs        uint64
-	Vtime         uint64
-	Bytes         uint64
-	Chunks        uint64
-	Held          uint64
-	Dropped       uint64
-	DepartNs      uint64
-	Rate          uint64
-	IdleNs        uint64
-	FormerRate    uint64
-	FormerUntilNs uint64
-	Rest          uint64
-	NewbornDueNs  uint64
-	Occupied      [5]uint64
-	Wheel         [5][64]uint32
+	ActiveWeight     uint32
+	TimeNs           uint64
+	Vtime            uint64
+	Bytes            uint64
+	Chunks           uint64
+	Held             uint64
+	Dropped          uint64
+	DepartNs         uint64
+	Rate             uint64
+	IdleNs           uint64
+	FormerRate       uint64
+	FormerUntilNs    uint64
+	Rest             uint64
+	NewbornDueNs     uint64
+	TakenBytesPerSec uint64
+	TakenAtNs        uint64
+	Occupied         [5]uint64
+	Wheel            [5][64]uint32
 }
 
 type sendingNnClockKey struct {

@@ -42,22 +42,24 @@ type shapingNnClock struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	ActiveWeight  uint32
-	TimeNs        uint64
-	Vtime         uint64
-	Bytes         uint64
-	Chunks        uint64
-	Held          uint64
-	Dropped       uint64
-	DepartNs      uint64
-	Rate          uint64
-	IdleNs        uint64
-	FormerRate    uint64
-	FormerUntilNs uint64
-	Rest          uint64
-	NewbornDueNs  uint64
-	Occupied      [5]uint64
-	Wheel         [5][64]uint32
+	ActiveWeight     uint32
+	TimeNs           uint64
+	Vtime            uint64
+	Bytes            uint64
+	Chunks           uint64
+	Held             uint64
+	Dropped          uint64
+	DepartNs         uint64
+	Rate             uint64
+	IdleNs           uint64
+	FormerRate       uint64
+	FormerUntilNs    uint64
+	Rest             uint64
+	NewbornDueNs     uint64
+	TakenBytesPerSec uint64
+	TakenAtNs        uint64
+	Occupied         [5]uint64
+	Wheel            [5][64]uint32
 }
 
 type shapingNnClockKey struct {
@@ -324,19 +326,22 @@ type shapingNnTransmit struct {
 	LeftNs     uint64
 	Limit      uint64
 	Child      uint64
-	Weight     uint32
-	Loopback   uint32
+	Guarantee  uint64
+	Guaranteed uint32
+	Promised   uint32
+	Weight     uint16
+	Loopback   uint8
+	Mode       uint8
+	Empty      uint8
+	Odd        uint8
+	Calls      uint8
+	Light      uint8
 	ReservedNs uint64
 	SlackNs    uint64
 	NewbornNs  uint64
 	CrowdNs    uint64
 	YoungNs    uint64
 	Share      uint64
-	Mode       uint32
-	Empty      uint16
-	Odd        uint16
-	Calls      uint32
-	Promised   uint32
 	Apart      uint64
 }
 

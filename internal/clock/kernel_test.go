@@ -100,9 +100,15 @@ func (b *bench) state() clocktest.State {
 
 func (b *bench) do(mode uint32, class uint64, weight uint32, bytes, now uint64) clocktest.Result {
 	b.t.Helper()
+	return b.doGuaranteed(mode, class, weight, bytes, now, 0)
+}
+
+// doGuaranteed is do for a class with a guarantee in bytes/s, 0 = none.
+func (b *bench) doGuaranteed(mode uint32, class uint64, weight uint32, bytes, now, guarantee uint64) clocktest.Result {
+	b.t.Helper()
 	res, err := b.r.Do(clocktest.Op{
 		NowNs: now, Rate: b.rate, BurstBytes: b.burst, WireBytes: bytes,
-		Child: class, Node: b.node, Weight: weight, Mode: mode,
+		Child: class, Node: b.node, Weight: weight, Mode: mode, Guarantee: guarantee,
 	})
 	if err != nil {
 		b.t.Fatalf("%v", err)
@@ -121,13 +127,14 @@ func (b *bench) charge(class uint64, weight uint32, bytes, now uint64) uint64 {
 // sender is a socket that always has something to send: it returns when its
 // last chunk is paid, or late by what late says.
 type sender struct {
-	class  uint64
-	weight uint32
-	chunk  func() uint64 // bytes
-	late   func() uint64 // ns, nil = never
-	next   uint64        // ns
-	bytes  uint64
-	order  int
+	class     uint64
+	weight    uint32
+	guarantee uint64        // bytes/s
+	chunk     func() uint64 // bytes
+	late      func() uint64 // ns, nil = never
+	next      uint64        // ns
+	bytes     uint64
+	order     int
 }
 
 // fixed returns a source of chunks of one size.
@@ -170,7 +177,7 @@ func (b *bench) run(senders []*sender, until uint64, chunks int) []sent {
 		now, n := s.next, s.chunk()
 		s.bytes += n
 		s.order = i // after those that were there before it
-		s.next = b.charge(s.class, s.weight, n, now)
+		s.next = max(b.doGuaranteed(clocktest.Charge, s.class, s.weight, n, now, s.guarantee).PaidNs, now)
 		if s.late != nil {
 			s.next += s.late()
 		}

@@ -37,6 +37,10 @@ type Clock struct {
 	Rate uint64
 	// Classes are those that were ever charged.
 	Classes map[uint64]*Class
+	// Taken is a mean of what guarantees take of the rate, in bytes/s, at TakenAt, in ns.
+	Taken, TakenAt *big.Rat
+	// Guarantees has, of those who have one, when all that it pays for is paid, in ns.
+	Guarantees map[uint64]*big.Rat
 }
 
 // Wheel returns the resolutions that clock.h has.
@@ -50,7 +54,7 @@ const reach = 64
 func New(slots []uint64, timeNS uint64) *Clock {
 	return &Clock{
 		Slots: slots, Time: ratOf(timeNS), Virtual: new(big.Rat),
-		Classes: map[uint64]*Class{},
+		Classes: map[uint64]*Class{}, Guarantees: map[uint64]*big.Rat{}, Taken: new(big.Rat), TakenAt: new(big.Rat),
 	}
 }
 
@@ -257,6 +261,11 @@ func (c *Clock) Clone() *Clock {
 	out := &Clock{
 		Slots: c.Slots, Time: new(big.Rat).Set(c.Time), Virtual: new(big.Rat).Set(c.Virtual),
 		Rate: c.Rate, Classes: make(map[uint64]*Class, len(c.Classes)),
+		Guarantees: make(map[uint64]*big.Rat, len(c.Guarantees)),
+		Taken:      new(big.Rat).Set(c.Taken), TakenAt: new(big.Rat).Set(c.TakenAt),
+	}
+	for id, at := range c.Guarantees {
+		out.Guarantees[id] = new(big.Rat).Set(at)
 	}
 	for id, k := range c.Classes {
 		out.Classes[id] = &Class{Finish: new(big.Rat).Set(k.Finish), Until: new(big.Rat).Set(k.Until), Weight: k.Weight}

@@ -58,6 +58,7 @@ type NodeSpec struct {
 	StartBoottimeNS uint64 // KindTree: the process's start, so that a reused pid is another subject
 	Parent          uint32 // KindTree with Subject 0: the tree around it when it is made, 0 = none
 	Weight          uint32 // 1..10000, 100 by default
+	Guarantee       uint64 // bytes/s that it may send at least, of every limit around it; 0 = none
 	Loopback        bool
 	MeterOff        bool // received bytes do not count against the total
 	Own             bool // only its user wants it: it yields to others where too many hold

@@ -36,22 +36,24 @@ type clockNnClock struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	ActiveWeight  uint32
-	TimeNs        uint64
-	Vtime         uint64
-	Bytes         uint64
-	Chunks        uint64
-	Held          uint64
-	Dropped       uint64
-	DepartNs      uint64
-	Rate          uint64
-	IdleNs        uint64
-	FormerRate    uint64
-	FormerUntilNs uint64
-	Rest          uint64
-	NewbornDueNs  uint64
-	Occupied      [5]uint64
-	Wheel         [5][64]uint32
+	ActiveWeight     uint32
+	TimeNs           uint64
+	Vtime            uint64
+	Bytes            uint64
+	Chunks           uint64
+	Held             uint64
+	Dropped          uint64
+	DepartNs         uint64
+	Rate             uint64
+	IdleNs           uint64
+	FormerRate       uint64
+	FormerUntilNs    uint64
+	Rest             uint64
+	NewbornDueNs     uint64
+	TakenBytesPerSec uint64
+	TakenAtNs        uint64
+	Occupied         [5]uint64
+	Wheel            [5][64]uint32
 }
 
 type clockNnTestBench struct {
@@ -63,6 +65,7 @@ type clockNnTestBench struct {
 		BurstBytes uint64
 		WireBytes  uint64
 		Child      uint64
+		Guarantee  uint64
 		Node       uint32
 		Weight     uint32
 		Mode       uint32
@@ -89,6 +92,7 @@ type clockNnTestOp struct {
 	BurstBytes uint64
 	WireBytes  uint64
 	Child      uint64
+	Guarantee  uint64
 	Node       uint32
 	Weight     uint32
 	Mode       uint32

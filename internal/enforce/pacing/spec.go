@@ -23,6 +23,7 @@ func nodeOf(spec enforce.NodeSpec) bpf.Node {
 	if spec.Own {
 		n.Flags |= bpf.NodeOwn
 	}
+	n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec = spec.Guarantee
 	for o := range spec.Ceilings {
 		for d, c := range spec.Ceilings[o] {
 			n.Limits[o][d].CeilingBytesPerSec = c.BytesPerSec
@@ -60,6 +61,8 @@ func specOf(id uint32, n bpf.Node) enforce.NodeSpec {
 		Weight: n.Weight, Loopback: n.Flags&bpf.NodeLoopback != 0,
 		MeterOff: n.Flags&bpf.NodeMeterOff != 0,
 		Own:      n.Flags&bpf.NodeOwn != 0,
+
+		Guarantee: n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec,
 	}
 	if n.Kind == bpf.KindTree && n.Subject == 0 {
 		s.Parent = n.Parent

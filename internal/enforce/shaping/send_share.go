@@ -184,23 +184,23 @@ func (s *share) lanes(base *bpf.Object, key bpf.ClassKey, limit uint64, children
 		if err := base.Classes.Lookup(key, &k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil, false, fmt.Errorf("read what %d owes to the clock of node %d: %w", child, key.Node, err)
 		}
-		weight := weightOf(base, child)
+		weight, guarantee := weightOf(base, child)
 		for _, p := range parts {
 			p.weight = weight
 		}
-		rates[child] = divide(went.due(clock, k, weight, limit, nowNS), parts)
+		rates[child] = divide(went.due(clock, k, weight, guarantee, limit, nowNS), parts)
 	}
 	return rates, true, nil
 }
 
-// weightOf is that of a child: a node has one, programs are equal. The class does not
-// tell while it is not ahead of its clock.
-func weightOf(base *bpf.Object, child uint64) uint32 {
+// weightOf is that of a child, and its guarantee in bytes/s: a node has them, programs are
+// equal. The class does not tell while it is not ahead of its clock.
+func weightOf(base *bpf.Object, child uint64) (weight uint32, guarantee uint64) {
 	var n bpf.Node
 	if child>>63 == 0 || base.Nodes.Lookup(uint32(child), &n) != nil || n.Weight == 0 {
-		return usualWeight
+		return usualWeight, 0
 	}
-	return n.Weight
+	return n.Weight, n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec
 }
 
 // rate is what all lanes in a place may send, given what each may.

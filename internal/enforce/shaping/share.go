@@ -51,7 +51,7 @@ func (s *share) due(clock bpf.Clock, k bpf.Class, limit uint64, nowNS uint64) fl
 			s.weight = usualWeight
 		}
 	}
-	return went.due(clock, k, s.weight, limit, nowNS)
+	return went.due(clock, k, s.weight, 0, limit, nowNS)
 }
 
 // passage is how a clock went between two looks; spanNS is 0 if there was none
@@ -70,12 +70,12 @@ func (s *share) went(clock bpf.Clock) (w passage) {
 	return w
 }
 
-// due is the same of one of several classes.
-func (w passage) due(clock bpf.Clock, k bpf.Class, of uint32, limit uint64, nowNS uint64) float64 {
+// due is the same of one of several classes, of that weight and guarantee.
+func (w passage) due(clock bpf.Clock, k bpf.Class, of uint32, guarantee, limit, nowNS uint64) float64 {
 	rate, weight := float64(limit), float64(of)
 	due := rate
 	if w.spanNS > 0 {
-		due = min(max((w.virtual*weight+w.idleNS/1e9*rate)/w.spanNS*1e9, rate/100), rate)
+		due = min(max((w.virtual*weight+w.idleNS/1e9*rate)/w.spanNS*1e9, rate/100)+float64(guarantee), rate)
 	}
 	ahead := 0.0
 	if d := int64(k.Finish - clock.Vtime); d > 0 {

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * A guarantee, pure: at least so much of a clock, whatever others want of it.
+ *
+ * It is a virtual clock of its own (GCRA) beside the class of who has it. A
+ * chunk leaves when the first of both is paid, and is charged to that one, so
+ * that its owner gets the guarantee and a fair part of what is left, with one
+ * socket or with many. What the guarantee pays for is taken from all: the
+ * clock's own time is pushed forward, as for burst credit.
+ */
+#ifndef NETNICE_GUARANTEE_H
+#define NETNICE_GUARANTEE_H
+
+#include "clock.h"
+
+/* So late a chunk may leave without losing of its guarantee: TCP's timers. */
+#define NN_GUARANTEE_CREDIT_NS 10000000ULL
+/* So far ahead of now guarantees may push the clock's time; then all share. */
+#define NN_GUARANTEE_OWED_NS 200000000ULL
+
+/* What a clock can keep of a guarantee, bytes/s: a twentieth is for others. */
+static __always_inline __u64 nn_guarantee_of(__u64 guarantee, __u64 rate)
+{
+	__u64 most = rate - rate / 20;
+
+	return guarantee < most ? guarantee : most;
+}
+
+/* What guarantees take of a clock, a mean over this time, the others have to
+ * reckon with: else they would be ahead by as many times more. */
+#define NN_TAKEN_NS 200000000ULL
+
+/* The rate that is left for the classes, bytes/s, a twentieth at least. */
+static __always_inline __u64 nn_guarantee_left(struct nn_clock *c, __u64 rate,
+					       __u64 now_ns)
+{
+	__u64 dt = (now_ns - c->taken_at_ns) >> 10;
+	__u64 twice = 2 * NN_TAKEN_NS >> 10;
+
+	if (!c->taken_bytes_per_sec || now_ns < c->taken_at_ns)
+		return rate - nn_guarantee_of(c->taken_bytes_per_sec, rate);
+	if (dt > twice)
+		dt = twice;
+	/* exponential, by the trapezoidal rule */
+	c->taken_bytes_per_sec =
+		c->taken_bytes_per_sec * (twice - dt) / (twice + dt);
+	c->taken_at_ns = now_ns;
+	return rate - nn_guarantee_of(c->taken_bytes_per_sec, rate);
+}
+
+/* Can the clock pay? Else more has been guaranteed than there is. */
+static __always_inline bool nn_guarantee_good(const struct nn_clock *c,
+					      __u64 now_ns)
+{
+	return (__s64)(c->time_ns - now_ns) <= (__s64)NN_GUARANTEE_OWED_NS;
+}
+
+/* When the first of both is paid. Of a guarantee, finish is a time in ns. */
+static __always_inline __u64 nn_guarantee_sooner(const struct nn_clock *c,
+						 const struct nn_class *g,
+						 __u64 paid_ns, __u64 now_ns)
+{
+	if (!g || g->finish >= paid_ns || !nn_guarantee_good(c, now_ns))
+		return paid_ns;
+	return g->finish;
+}
+
+/* Charge a chunk to the guarantee, if the class, which is paid at paid_ns,
+ * would have it wait for longer; nn_clock_advance has been called. */
+static __always_inline bool nn_guarantee_charge(struct nn_clock *c,
+						struct nn_class *g,
+						__u64 guarantee, __u64 cost,
+						__u64 rate, __u64 paid_ns,
+						__u64 now_ns)
+{
+	__u64 at = g->finish;
+
+	if (paid_ns <= now_ns || at >= paid_ns || !nn_guarantee_good(c, now_ns))
+		return false;
+	if (at + NN_GUARANTEE_CREDIT_NS < now_ns)
+		at = now_ns - NN_GUARANTEE_CREDIT_NS;
+	g->finish = at + cost * NN_NSEC_PER_SEC / guarantee;
+	g->bytes += cost;
+	c->time_ns += nn_serve(nn_span(cost, 1), 1, rate, &c->rest);
+	if (!c->taken_bytes_per_sec)
+		c->taken_at_ns = now_ns;
+	if (c->taken_bytes_per_sec < rate * 2)
+		c->taken_bytes_per_sec +=
+			cost * (NN_NSEC_PER_SEC / NN_TAKEN_NS);
+	return true;
+}
+
+#endif
