@@ -35,6 +35,7 @@ type Rule struct {
 	UpBytesPerSec    *uint64  `json:"up_bytes_per_sec,omitempty"`
 	DownBytesPerSec  *uint64  `json:"down_bytes_per_sec,omitempty"`
 	TotalBytesPerSec *uint64  `json:"total_bytes_per_sec,omitempty"`
+	MinBytesPerSec   uint64   `json:"min_bytes_per_sec,omitempty"`
 	Weight           uint32   `json:"weight,omitempty"`
 	Share            string   `json:"share"` // "each" or "all"
 	Also             bool     `json:"also,omitempty"`

@@ -45,6 +45,7 @@ const (
 	LiftOthers         // lift another's wish
 	Scope              // move a process into a cgroup of its own
 	RaiseWeight        // above the default
+	Guarantee          // a rate at least, to which others give way
 	TestRules          // see which rules match a process
 	Measure            // see what a process's connections wait for
 	ReadRules          // see the rules of a user's own file, and have it read again
@@ -99,6 +100,7 @@ func Table() []Right {
 		{"measure which limit binds its connections (netnice why)", []Action{Measure}, enforce.KindTree, Owners},
 		{"see a user's own rules, and have them read again", []Action{ReadRules}, 0, Owners},
 		{"raise a weight above 100", []Action{RaiseWeight}, 0, Administrators},
+		{"guarantee a rate (--min)", []Action{Guarantee}, 0, Administrators},
 		{"lift a wish of somebody else's", []Action{LiftOthers}, 0, Administrators},
 		{"lift everything (netnice down)", []Action{Down}, 0, Administrators},
 	}
@@ -115,6 +117,8 @@ func Check(a Actor, act Action, t Target) error {
 		return Denied("only the administrator may lift all limits", "sudo netnice down")
 	case RaiseWeight:
 		return Denied("only the administrator may raise a weight above 100", Command(Set, t.Subject, t.Wish))
+	case Guarantee:
+		return Denied("only the administrator may guarantee a rate, to which others give way", Command(Set, t.Subject, t.Wish))
 	case LiftOthers:
 		return Denied(fmt.Sprintf("the limit on %s was set by somebody else", t.Subject), Command(Remove, t.Subject, api.Wish{}))
 	case Measure:
@@ -165,7 +169,7 @@ func Command(act Action, s api.Subject, w api.Wish) string {
 	for _, d := range []struct {
 		flag string
 		rate *uint64
-	}{{"--up", w.UpBytesPerSec}, {"--down", w.DownBytesPerSec}, {"--total", w.TotalBytesPerSec}} {
+	}{{"--up", w.UpBytesPerSec}, {"--down", w.DownBytesPerSec}, {"--total", w.TotalBytesPerSec}, {"--min", w.MinBytesPerSec}} {
 		if d.rate != nil {
 			words = append(words, d.flag, rateText(*d.rate))
 		}

@@ -100,8 +100,8 @@ func (r ruled) warnings(owner enforce.Owner) (list []string) {
 	return list
 }
 
-// ruledWishOf puts rules together: the lowest rate of each direction and the lowest
-// weight hold. Rules that want none of that are left out.
+// ruledWishOf puts rules together: the lowest rate of each direction, the lowest
+// weight and the highest guarantee hold. Rules that want none of that are left out.
 func ruledWishOf(list []*rules.Rule) (out ruledWish) {
 	for _, r := range list {
 		from, counts := originOf(r), false
@@ -117,6 +117,10 @@ func ruledWishOf(list []*rules.Rule) (out ruledWish) {
 		lower(enforce.Up, &out.Wish.Up, r.Limits.UpBytesPerSec)
 		lower(enforce.Down, &out.Wish.Down, r.Limits.DownBytesPerSec)
 		lower(enforce.Total, &out.Wish.Total, r.Limits.TotalBytesPerSec)
+		if least := r.Limits.MinBytesPerSec; least != 0 {
+			counts = true
+			out.Wish.Min = max(out.Wish.Min, least)
+		}
 		if weight := r.Limits.Weight; weight != 0 {
 			counts = true
 			if out.Wish.Weight == 0 || weight < out.Wish.Weight {

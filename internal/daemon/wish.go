@@ -23,6 +23,7 @@ type wish struct {
 	Total    uint64 `json:"total_bytes_per_sec,omitempty"`
 	BurstNS  uint64 `json:"burst_ns,omitempty"` // 0 = defaultBurst
 	Weight   uint32 `json:"weight,omitempty"`   // 0 = not said
+	Min      uint64 `json:"min_bytes_per_sec,omitempty"`
 	Loopback bool   `json:"loopback,omitempty"`
 	MeterOff bool   `json:"input_meter_off,omitempty"` // received bytes do not count in total
 	// UntilReboot is not there after one; since version 4 of the state.
@@ -38,11 +39,15 @@ func (w wish) rates() [enforce.Directions]uint64 {
 
 // empty reports whether nothing is wanted that would need a node: burst,
 // loopback and the input meter only qualify a rate.
-func (w wish) empty() bool { return w.rates() == [enforce.Directions]uint64{} && w.Weight == 0 }
+func (w wish) empty() bool {
+	return w.rates() == [enforce.Directions]uint64{} && w.Weight == 0 && w.Min == 0
+}
 
 // over returns w, and what another says where w says nothing.
 func (w wish) over(other wish) wish {
-	for _, r := range []struct{ to, from *uint64 }{{&w.Up, &other.Up}, {&w.Down, &other.Down}, {&w.Total, &other.Total}} {
+	for _, r := range []struct{ to, from *uint64 }{
+		{&w.Up, &other.Up}, {&w.Down, &other.Down}, {&w.Total, &other.Total}, {&w.Min, &other.Min},
+	} {
 		if *r.to == 0 {
 			*r.to = *r.from
 		}
@@ -53,8 +58,8 @@ func (w wish) over(other wish) wish {
 	return w
 }
 
-// merge returns w with what change says put over it. Lifting the last rate
-// lifts the whole wish, weight included.
+// merge returns w with what change says put over it. Lifting the last rate or
+// guarantee lifts the whole wish, weight included.
 func (w wish) merge(change api.Wish) wish {
 	lifts := false
 	setRate := func(to *uint64, from *uint64) {
@@ -66,6 +71,7 @@ func (w wish) merge(change api.Wish) wish {
 	setRate(&w.Up, change.UpBytesPerSec)
 	setRate(&w.Down, change.DownBytesPerSec)
 	setRate(&w.Total, change.TotalBytesPerSec)
+	setRate(&w.Min, change.MinBytesPerSec)
 	if change.BurstNS != nil {
 		w.BurstNS = *change.BurstNS
 	}
@@ -81,7 +87,7 @@ func (w wish) merge(change api.Wish) wish {
 	if change.Persist != nil {
 		w.UntilReboot = !*change.Persist
 	}
-	if lifts && w.rates() == [enforce.Directions]uint64{} && (change.Weight == nil || *change.Weight == 0) {
+	if lifts && w.rates() == [enforce.Directions]uint64{} && w.Min == 0 && (change.Weight == nil || *change.Weight == 0) {
 		return wish{}
 	}
 	if w.empty() {
@@ -98,7 +104,7 @@ func checkWish(by auth.Actor, req api.SetRequest) error {
 	}
 	switch {
 	case w == api.Wish{}:
-		return bad("nothing to set: give a rate or a weight")
+		return bad("nothing to set: give a rate, a guarantee or a weight")
 	case w.Weight != nil && *w.Weight > maxWeight:
 		return bad("weight %d: want 1 to %d, or 0 for the default of %d", *w.Weight, maxWeight, defaultWeight)
 	case w.BurstNS != nil && *w.BurstNS > maxBurst:
@@ -106,6 +112,8 @@ func checkWish(by auth.Actor, req api.SetRequest) error {
 			time.Duration(min(*w.BurstNS, 1<<62)), time.Duration(maxBurst), time.Duration(defaultBurst))
 	case w.Weight != nil && *w.Weight > defaultWeight && !by.Root():
 		return auth.Check(by, auth.RaiseWeight, auth.Target{Subject: req.Subject, Wish: w})
+	case w.MinBytesPerSec != nil && *w.MinBytesPerSec > 0:
+		return auth.Check(by, auth.Guarantee, auth.Target{Subject: req.Subject, Wish: w})
 	}
 	return nil
 }
@@ -135,6 +143,9 @@ func (w wishes) weight() uint32 {
 	}
 	return weight
 }
+
+// guarantee is the administrator's: others would have to give way to it.
+func (w wishes) guarantee() uint64 { return w[enforce.OwnerAdmin].Min }
 
 // loopback holds if any owner asks for it: a limit may only get tighter by it.
 func (w wishes) loopback() bool {
@@ -193,6 +204,7 @@ func wishesOf(spec enforce.NodeSpec) (w wishes) {
 	if spec.Weight != defaultWeight {
 		w[whose].Weight = spec.Weight
 	}
+	w[enforce.OwnerAdmin].Min = spec.Guarantee
 	w[whose].Loopback = spec.Loopback
 	for owner := range w {
 		w[owner].MeterOff = spec.MeterOff && w[owner].Total != 0

@@ -29,6 +29,7 @@ type Limits struct {
 	UpBytesPerSec    *uint64
 	DownBytesPerSec  *uint64
 	TotalBytesPerSec *uint64
+	MinBytesPerSec   uint64 // of every limit around it; 0 = not said
 	Weight           uint32 // 0 = not said
 }
 

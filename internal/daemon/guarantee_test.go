@@ -1,0 +1,93 @@
+package daemon
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+)
+
+func atLeast(rate uint64) api.Wish { return api.Wish{MinBytesPerSec: &rate} }
+
+// Of a limit 95% may be guaranteed, and what is more is refused with the figures.
+func TestAdmission(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	h.mustSet(root, "host", up(10e6))
+	one := h.mustSet(root, "user:4242", atLeast(5e6))
+	require.EqualValues(t, 5e6, one.MinBytesPerSec)
+	spec, _ := fake.Spec(one.ID)
+	require.EqualValues(t, 5e6, spec.Guarantee)
+
+	_, err := h.set(root, "user:4243", atLeast(5e6))
+	require.Equal(t, "a guarantee of 5 MB/s does not fit into the limit of 10 MB/s on host: 9.5 MB/s of it may be guaranteed, 5 MB/s are already, 4.5 MB/s are left",
+		requireFault(t, api.CodeConflict, err).Message)
+	h.mustSet(root, "user:4243", atLeast(4.5e6))
+	h.mustSet(root, "user:4242", atLeast(4e6)) // less
+	_, err = h.set(root, "user:4243", atLeast(5.6e6))
+	requireCode(t, api.CodeConflict, err)
+	h.mustSet(root, "user:4243", atLeast(5.5e6)) // what was given back
+
+	// what is lifted is there again
+	_, err = h.remove(root, "user:4242")
+	require.NoError(t, err)
+	h.mustSet(root, "user:4244", atLeast(4e6))
+	answer, err := h.set(root, "user:4244", atLeast(0))
+	require.NoError(t, err)
+	require.Nil(t, answer.Node, "nothing else is wanted of it")
+}
+
+// A guarantee inside another is a part of that, not of what is around it.
+func TestAdmissionNested(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	proc := sleeper(t) // root's
+	h.mustSet(root, "host", up(10e6))
+	h.mustSet(root, "user:0", api.Wish{UpBytesPerSec: ptr(uint64(8e6)), MinBytesPerSec: ptr(uint64(6e6))})
+	h.mustSet(root, pidSubject(proc), atLeast(5e6))
+	h.mustSet(root, "user:4242", atLeast(3.5e6))
+	_, err := h.set(root, "user:4242", atLeast(4e6))
+	require.Contains(t, requireFault(t, api.CodeConflict, err).Message, "6 MB/s are already")
+	_, err = h.set(root, pidSubject(proc), atLeast(7.7e6))
+	require.Contains(t, requireFault(t, api.CodeConflict, err).Message, "on user:root: 7.6 MB/s of it")
+}
+
+func TestGuaranteeRefusedAndNoted(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	bob := auth.Actor{UID: 4242}
+	_, err := h.set(bob, "user:4242", atLeast(1e6))
+	require.Equal(t, "sudo netnice set --user 4242 --min 1MB/s", requireFault(t, api.CodeDenied, err).Hint)
+	_, err = h.set(root, "host", atLeast(1e6))
+	require.Contains(t, requireFault(t, api.CodeBadRequest, err).Message, "nothing around it")
+
+	answer, err := h.set(root, "user:4242", atLeast(1e6))
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(answer.Warnings), "no limit on sending stands around it")
+	answer, err = h.set(root, "user:4242", up(5e5))
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(answer.Warnings), "the guarantee of 1 MB/s is more than the limit")
+	h.mustSet(root, "host", up(10e6))
+	answer, err = h.set(root, "host", up(1e6))
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(answer.Warnings), "1 MB/s are guaranteed inside it, which do not fit any more")
+}
+
+// A guarantee outlives the daemon, and the last rate that is lifted.
+func TestGuaranteeLasts(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	h := start(t, fake, opts)
+	h.mustSet(root, "user:4242", api.Wish{UpBytesPerSec: ptr(uint64(5e6)), MinBytesPerSec: ptr(uint64(1e6))})
+	node := h.mustSet(root, "user:4242", up(0))
+	require.EqualValues(t, 1e6, node.MinBytesPerSec)
+	require.NoError(t, h.stop())
+	again := start(t, fake, opts)
+	nodes, err := again.nodesFor("user:4242")
+	require.NoError(t, err)
+	require.EqualValues(t, 1e6, nodes[0].MinBytesPerSec)
+}
