@@ -29,7 +29,7 @@ const (
 	KindUnit      Kind = "unit"      // a systemd unit, by its cgroup
 	KindHost      Kind = "host"      // the machine
 	KindContainer Kind = "container" // a container, by its name or id
-	KindGroup     Kind = "group"     // a named set of subjects
+	KindGroup     Kind = "group"     // processes that share a limit, by the name of the group
 	KindTo        Kind = "to"        // a destination prefix
 	KindRule      Kind = "rule"      // what a rule holds for; to be shown, not set
 )
@@ -63,7 +63,7 @@ func ParseSubject(text string) (Subject, error) {
 		}
 		return Subject{Kind: k, ID: id}, nil
 	}
-	return Subject{}, fmt.Errorf("subject %q: want pid:N, user:NAME, cgroup:PATH, unit:NAME, container:NAME or host", text)
+	return Subject{}, fmt.Errorf("subject %q: want pid:N, user:NAME, cgroup:PATH, unit:NAME, container:NAME, group:NAME or host", text)
 }
 
 // Direction of traffic, seen from the machine.
@@ -84,7 +84,10 @@ type Wish struct {
 	TotalBytesPerSec *uint64 `json:"total_bytes_per_sec,omitempty"`
 	BurstNS          *uint64 `json:"burst_ns,omitempty"` // 0 = the default, 10 ms
 	Weight           *uint32 `json:"weight,omitempty"`   // 1..10000; 0 = the default, 100
-	Loopback         *bool   `json:"loopback,omitempty"` // limit traffic of the machine to itself too
+	// MinBytesPerSec guarantees the subject so much of every limit on sending that stands
+	// around it, whatever others send; 0 lifts. Administrators only.
+	MinBytesPerSec *uint64 `json:"min_bytes_per_sec,omitempty"`
+	Loopback       *bool   `json:"loopback,omitempty"` // limit traffic of the machine to itself too
 	// InputMeter says whether received bytes count against the total; so they do
 	// unless it is false.
 	InputMeter *bool `json:"input_meter,omitempty"`
@@ -98,12 +101,21 @@ type Wish struct {
 type SetRequest struct {
 	Subject Subject `json:"subject"`
 	Wish    Wish    `json:"wish"`
+	// Members, of a group only, are taken into it; the first make it. Each is, with its
+	// descendants, one of those who share the group's limit.
+	Members []Member `json:"members,omitempty"`
 	// Scope asks the daemon to move the process (Subject must be a pid) into a
 	// cgroup of its own, a systemd scope where systemd runs, and to limit that:
 	// for programs whose children escape the process tree.
 	Scope bool `json:"scope,omitempty"`
 	// DryRun says what would change and changes nothing.
 	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// Member is a process in a group.
+type Member struct {
+	PID    int    `json:"pid"`
+	Weight uint32 `json:"weight,omitempty"` // 1..10000 beside the others, 0 = as it is, or 100
 }
 
 // SetResponse answers PUT and DELETE /v1/limits.
@@ -133,12 +145,15 @@ type Node struct {
 	ID      uint32  `json:"id"`
 	Subject Subject `json:"subject"`
 	// Parent is the node that encloses this one, 0 if none does.
-	Parent   uint32  `json:"parent,omitempty"`
-	Name     string  `json:"name"` // command, user or unit name, for people
-	UID      uint32  `json:"uid"`  // whose process it is
-	Limits   []Limit `json:"limits"`
-	Weight   uint32  `json:"weight"`
-	Loopback bool    `json:"loopback,omitempty"`
+	Parent uint32  `json:"parent,omitempty"`
+	Name   string  `json:"name"` // command, user or unit name, for people
+	UID    uint32  `json:"uid"`  // whose process it is
+	Limits []Limit `json:"limits"`
+	Weight uint32  `json:"weight"`
+	Group  string  `json:"group,omitempty"` // that it is a member of
+	// MinBytesPerSec is what it may send at least, 0 if nothing is guaranteed.
+	MinBytesPerSec uint64 `json:"min_bytes_per_sec,omitempty"`
+	Loopback       bool   `json:"loopback,omitempty"`
 	// MeterOff: received bytes do not count against the total.
 	MeterOff bool `json:"input_meter_off,omitempty"`
 

@@ -254,6 +254,9 @@ func apply(n *api.Node, w api.Wish) {
 	}
 	set(api.Up, w.UpBytesPerSec, true)
 	set(api.Total, w.TotalBytesPerSec, true)
+	if w.MinBytesPerSec != nil {
+		n.MinBytesPerSec = *w.MinBytesPerSec
+	}
 	if w.Weight != nil {
 		n.Weight = *w.Weight
 	}

@@ -12,8 +12,10 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// defaultWeight is not worth a word.
-const defaultWeight = 100
+const (
+	defaultWeight    = 100 // not worth a word
+	backgroundWeight = 1
+)
 
 // printable replaces what could move a terminal's cursor: names of processes
 // and cgroups are chosen by whoever made them.
@@ -69,10 +71,18 @@ func (a *App) nodeText(n *api.Node) string {
 	for _, l := range lowest(n.Limits) {
 		parts = append(parts, a.limitText(l))
 	}
-	if n.Weight != 0 && n.Weight != defaultWeight {
+	if n.MinBytesPerSec != 0 {
+		parts = append(parts, "at least "+units.FormatRate(n.MinBytesPerSec, a.units)+" up")
+	}
+	if n.Weight == backgroundWeight {
+		parts = append(parts, "in the background")
+	} else if n.Weight != 0 && n.Weight != defaultWeight {
 		parts = append(parts, fmt.Sprintf("weight %d", n.Weight))
 	}
-	if len(parts) == 0 {
+	switch {
+	case len(parts) == 0 && n.Group != "":
+		return "its share"
+	case len(parts) == 0:
 		return "no limit"
 	}
 	return strings.Join(parts, ", ")

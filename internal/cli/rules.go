@@ -149,6 +149,9 @@ func (a *App) ruleText(r *api.Rule) string {
 			parts = append(parts, units.FormatRate(*d.rate, a.units)+" "+string(d.name))
 		}
 	}
+	if r.MinBytesPerSec != 0 {
+		parts = append(parts, "at least "+units.FormatRate(r.MinBytesPerSec, a.units)+" up")
+	}
 	if r.Weight != 0 {
 		parts = append(parts, fmt.Sprintf("weight %d", r.Weight))
 	}

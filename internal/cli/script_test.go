@@ -211,6 +211,9 @@ func wishText(r api.SetRequest) string {
 	if r.Wish.Weight != nil {
 		fmt.Fprintf(&b, " weight=%d", *r.Wish.Weight)
 	}
+	if r.Wish.MinBytesPerSec != nil {
+		fmt.Fprintf(&b, " min=%d", *r.Wish.MinBytesPerSec)
+	}
 	if r.Wish.Loopback != nil {
 		fmt.Fprintf(&b, " loopback=%v", *r.Wish.Loopback)
 	}

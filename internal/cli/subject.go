@@ -29,8 +29,9 @@ const subjectHelp = `SUBJECT is one of
   --cgroup PATH  every process in a cgroup v2 and below it
   --unit NAME    a systemd unit
   --container C  a container of Docker, Podman, containerd, LXC or nspawn, by name or id
+  --group NAME   processes that netnice fair has put together
   --host         the whole machine
-or the same as ls prints it: pid:P, user:U, cgroup:PATH, unit:NAME, container:NAME, host.`
+or the same as ls prints it: pid:P, user:U, cgroup:PATH, unit:NAME, container:NAME, group:NAME, host.`
 
 // subject adds the flags and completes a subject in words.
 func (f *subjectFlags) add(a *App, cmd *cobra.Command) {
@@ -41,12 +42,10 @@ func (f *subjectFlags) add(a *App, cmd *cobra.Command) {
 	flags.StringVar(&f.unit, "unit", "", "a systemd `unit`")
 	flags.StringVar(&f.container, "container", "", "a `container`, by name or id")
 	flags.BoolVar(&f.host, "host", false, "the whole machine")
-	flags.StringVar(&f.group, "group", "", "a named group (a later release)")
+	flags.StringVar(&f.group, "group", "", "processes that netnice fair has put together, by the group's `name`")
 	flags.StringVar(&f.to, "to", "", "a destination `prefix[:port]` (a later release)")
 	cmd.ValidArgsFunction = a.completeSubjects
-	for _, name := range []string{"group", "to"} {
-		_ = flags.MarkHidden(name)
-	}
+	_ = flags.MarkHidden("to")
 }
 
 // subject reads the one subject that flags or words name.
@@ -93,8 +92,6 @@ func checkSubject(s api.Subject) (api.Subject, error) {
 			return api.Subject{}, err
 		}
 		return pidSubject(pid), nil
-	case api.KindGroup:
-		return api.Subject{}, fail("limit each of its members, or their cgroup, with netnice set", "groups come with a later release")
 	case api.KindTo:
 		return api.Subject{}, fail("netnice set --host limits traffic to all destinations", "limits on a destination come with a later release")
 	}

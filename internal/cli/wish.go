@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -11,12 +12,12 @@ import (
 
 // wishFlags are the flags that state what is wanted of a subject.
 type wishFlags struct {
-	up, down, total, burst optional[uint64]
-	weight                 optional[uint32]
-	min                    string
-	loopback, meter        bool
-	persist                *bool
-	cmd                    *cobra.Command
+	up, down, total, burst, min optional[uint64]
+	weight                      optional[uint32]
+	background                  bool
+	loopback, meter             bool
+	persist                     *bool
+	cmd                         *cobra.Command
 }
 
 const rateHelp = `A RATE needs a unit: 10MB/s (bytes), 10mbit (bits), 512K (1024 bytes); 0, none
@@ -25,7 +26,7 @@ or unlimited lift. It counts bytes of IP packets, headers included.`
 func (f *wishFlags) add(cmd *cobra.Command) {
 	f.cmd = cmd
 	f.up = optional[uint64]{parse: units.ParseRate, kind: "rate"}
-	f.down, f.total = f.up, f.up
+	f.down, f.total, f.min = f.up, f.up, f.up
 	f.burst = optional[uint64]{parse: units.ParseDuration, kind: "time"}
 	f.weight = optional[uint32]{parse: parseWeight, kind: "n"}
 	flags := cmd.Flags()
@@ -36,19 +37,21 @@ func (f *wishFlags) add(cmd *cobra.Command) {
 	flags.Var(&f.weight, "weight", "share beside its siblings, 1..10000; 0 = the default, 100")
 	flags.BoolVar(&f.loopback, "loopback", false, "limit traffic of the machine to itself too")
 	flags.BoolVar(&f.meter, "input-meter", true, "count what is received in the total; =false: only what is sent")
-	flags.StringVar(&f.min, "min", "", "guarantee a `rate` (a later release)")
-	_ = flags.MarkHidden("min")
+	flags.Var(&f.min, "min", "send so much at least, of every limit around it, whatever others send; 0 lifts")
+	flags.BoolVar(&f.background, "background", false, fmt.Sprintf("send only what others leave: --weight %d", backgroundWeight))
+	cmd.MarkFlagsMutuallyExclusive("weight", "background")
 }
 
 // wish returns what the flags say; example completes the remedy when they say
 // nothing.
 func (f *wishFlags) wish(example string) (api.Wish, error) {
-	if f.min != "" {
-		return api.Wish{}, fail("--weight N divides a limit by weight today", "--min comes with guarantees, in a later release")
-	}
 	w := api.Wish{
 		UpBytesPerSec: f.up.value, DownBytesPerSec: f.down.value, TotalBytesPerSec: f.total.value,
-		BurstNS: f.burst.value, Weight: f.weight.value, Persist: f.persist,
+		BurstNS: f.burst.value, Weight: f.weight.value, MinBytesPerSec: f.min.value, Persist: f.persist,
+	}
+	if f.background {
+		weight := uint32(backgroundWeight)
+		w.Weight = &weight
 	}
 	if f.cmd.Flags().Changed("loopback") {
 		w.Loopback = &f.loopback

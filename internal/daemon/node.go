@@ -19,6 +19,7 @@ type node struct {
 	userName string
 	since    time.Time
 	scope    *scope
+	group    string // that it was taken into, "" = none
 
 	applied bool // the kernel has the node
 	// drift is what the kernel said last instead of what it had been told; it
@@ -48,6 +49,7 @@ func (n *node) spec() enforce.NodeSpec {
 		StartBoottimeNS: n.res.StartBoottimeNS,
 		Parent:          n.ruled.Outer,
 		Weight:          n.holding().weight(),
+		Guarantee:       n.holding().guarantee(),
 		Loopback:        n.holding().loopback(),
 		MeterOff:        n.holding().meterOff(),
 		Own:             n.own(),

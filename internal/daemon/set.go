@@ -16,8 +16,17 @@ import (
 
 // Set implements apiserver.Backend.
 func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error) {
-	if err := checkWish(by, req); err != nil {
-		return api.SetResponse{}, err
+	group := req.Subject.Kind == api.KindGroup
+	if len(req.Members) > 0 && !group {
+		return api.SetResponse{}, badGroup("only a group has members")
+	}
+	if !group || req.Wish != (api.Wish{}) || len(req.Members) == 0 {
+		if err := checkWish(by, req); err != nil {
+			return api.SetResponse{}, err
+		}
+	}
+	if group {
+		return d.setGroup(ctx, by, req)
 	}
 	if err := nobodys(by, auth.Set, req.Subject, req.Wish); err != nil {
 		return api.SetResponse{}, err
@@ -58,7 +67,7 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 			return api.SetResponse{}, err
 		}
 	}
-	answer, err := d.setLocked(by, req, n, res, sc)
+	answer, err := d.setLocked(by, req, n, node{res: res, scope: sc, since: time.Now()})
 	lifted = err == nil && answer.Changed && liftsOnly(req.Wish)
 	if err != nil && sc != nil && n == nil {
 		d.leaveScope(&node{res: res, scope: sc})
@@ -66,11 +75,10 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 	return answer, err
 }
 
-// setLocked stores one owner's wish on n, or on a new node for res.
-func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res identity.Resolved, sc *scope) (api.SetResponse, error) {
+// setLocked stores one owner's wish on n, or on a new node.
+func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node) (api.SetResponse, error) {
 	answer := api.SetResponse{Version: api.Version}
 	owner := by.Owner()
-	next := node{res: res, scope: sc, since: time.Now()}
 	if n != nil {
 		next = *n
 	}
@@ -102,6 +110,11 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 	if owner == enforce.OwnerUser {
 		next.setUser(by.UID)
 	}
+	if want.Min > had.Min {
+		if err := d.admit(&next); err != nil {
+			return answer, err
+		}
+	}
 	answer.Changed = n == nil || want != had
 	answer.Warnings = append(answer.Warnings, d.warnings(req, n, &next, want)...)
 	if !req.DryRun && answer.Changed {
@@ -112,7 +125,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 		}
 		var err error
 		if next.empty() {
-			err = d.drop(n)
+			err = d.end(n)
 		} else if n, err = d.commit(n, &next); err == nil {
 			next = *n
 		}
@@ -121,7 +134,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 		}
 		d.tellSet(before, next.ifAny(), actorName(by))
 		d.log.Info("limit set", "subject", next.res.Subject.String(), "by", by.UID, "node", next.id,
-			"up", want.Up, "down", want.Down, "total", want.Total, "weight", want.Weight)
+			"up", want.Up, "down", want.Down, "total", want.Total, "weight", want.Weight, "min", want.Min)
 	}
 	if want.empty() {
 		answer.Warnings = append(answer.Warnings, next.ruled.warnings(owner)...)
@@ -130,6 +143,14 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, res ident
 		answer.Node = d.show(&next, req.DryRun)
 	}
 	return answer, nil
+}
+
+// end lifts a node of which nobody wants anything any more.
+func (d *Daemon) end(n *node) error {
+	if n.res.Subject.Kind == api.KindGroup {
+		return d.dissolve(n)
+	}
+	return d.drop(n)
 }
 
 // show shows a node as it is, or would be.
@@ -146,8 +167,8 @@ func (d *Daemon) show(n *node, dryRun bool) *api.Node {
 // liftsOnly reports whether a wish asks for nothing but rates of 0.
 func liftsOnly(w api.Wish) bool {
 	zero := func(p *uint64) bool { return p == nil || *p == 0 }
-	asks := w.UpBytesPerSec != nil || w.DownBytesPerSec != nil || w.TotalBytesPerSec != nil || w.Weight != nil
-	return asks && zero(w.UpBytesPerSec) && zero(w.DownBytesPerSec) && zero(w.TotalBytesPerSec)
+	asks := w.UpBytesPerSec != nil || w.DownBytesPerSec != nil || w.TotalBytesPerSec != nil || w.MinBytesPerSec != nil || w.Weight != nil
+	return asks && zero(w.UpBytesPerSec) && zero(w.DownBytesPerSec) && zero(w.TotalBytesPerSec) && zero(w.MinBytesPerSec)
 }
 
 // warnings tells what the caller may not expect.
@@ -160,6 +181,7 @@ func (d *Daemon) warnings(req api.SetRequest, old, next *node, want wish) (list 
 			list = append(list, "it comes back after a reboot as soon as a netnice daemon is started: "+text)
 		}
 	}
+	list = append(list, d.guaranteeWarnings(req, next)...)
 	if next.res.Pending() {
 		list = append(list, fmt.Sprintf("%s does not run; the limit holds as soon as it does", next.res.Subject))
 	}
@@ -237,7 +259,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		before := *n
 		var err error
 		if next.empty() {
-			err = d.drop(n)
+			err = d.end(n)
 		} else {
 			_, err = d.commit(n, &next)
 		}

@@ -80,6 +80,7 @@ type savedNode struct {
 	UserUID uint32       `json:"user_uid,omitempty"`
 	Since   time.Time    `json:"since"`
 	Scope   *scope       `json:"scope,omitempty"`
+	Group   string       `json:"group,omitempty"`
 	Rules   *ruled       `json:"rules,omitempty"` // since version 3
 }
 
@@ -88,9 +89,9 @@ func (n *node) saved() savedNode {
 		ID: n.id, Subject: n.res.Subject, Kind: n.res.Kind, Key: n.res.Key, StartNS: n.res.StartBoottimeNS,
 		UID: n.res.UID, Name: n.res.Name, Dir: n.res.Dir,
 		Admin: n.wishes[enforce.OwnerAdmin], User: n.wishes[enforce.OwnerUser], UserUID: n.userUID,
-		Since: n.since, Scope: n.scope,
+		Since: n.since, Scope: n.scope, Group: n.group,
 	}
-	if !n.ruled.empty() {
+	if !n.ruled.empty() || n.ruled.Outer != 0 {
 		s.Rules = &n.ruled
 	}
 	return s
@@ -106,6 +107,7 @@ func (s savedNode) node() *node {
 		wishes: wishes{enforce.OwnerAdmin: s.Admin, enforce.OwnerUser: s.User},
 		since:  s.Since,
 		scope:  s.Scope,
+		group:  s.Group,
 	}
 	if s.Rules != nil {
 		n.ruled = *s.Rules

@@ -139,7 +139,9 @@ func (r *Resolver) Resolve(ctx context.Context, s api.Subject) (Resolved, error)
 		return Host(), nil
 	case api.KindRule:
 		return Resolved{}, badSubject(s, "a rule's limit is set in its file", "netnice rules list; netnice show "+s.String())
-	case api.KindGroup, api.KindTo:
+	case api.KindGroup: // which only the daemon knows
+		return Resolved{}, notFound(fmt.Sprintf("there is no group %s", s.ID), "netnice ls; netnice fair --help")
+	case api.KindTo:
 		return Resolved{}, &api.Error{
 			Code:    api.CodeNotSupported,
 			Message: fmt.Sprintf("subject %q: %s subjects come with a later release", s, s.Kind),

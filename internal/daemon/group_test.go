@@ -1,0 +1,118 @@
+package daemon
+
+import (
+	"context"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+)
+
+func (h *harness) group(by auth.Actor, name string, w api.Wish, members ...api.Member) (api.SetResponse, error) {
+	return h.Set(context.Background(), by, api.SetRequest{
+		Subject: api.Subject{Kind: api.KindGroup, ID: name}, Wish: w, Members: members,
+	})
+}
+
+func memberOf(cmd *exec.Cmd, weight uint32) api.Member {
+	return api.Member{PID: cmd.Process.Pid, Weight: weight}
+}
+
+// A group's members are nodes of their own inside its node, by their weights; it is changed,
+// joined and dissolved, and outlives the daemon.
+func TestGroup(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	h := start(t, fake, opts)
+	a, b, c := sleeper(t), sleeper(t), sleeper(t)
+	h.mustSet(root, pidSubject(b), up(1e6)) // a limit of its own stays
+
+	answer, err := h.group(root, "backups", up(10e6), memberOf(a, 300), memberOf(b, 0))
+	require.NoError(t, err)
+	require.True(t, answer.Changed)
+	require.Equal(t, "group:backups", answer.Node.Subject.String())
+	require.EqualValues(t, 10e6, answer.Node.Limits[0].BytesPerSec)
+	spec, _ := fake.Spec(answer.Node.ID)
+	require.Equal(t, enforce.KindTree, spec.Kind)
+	require.Zero(t, spec.Subject)
+	require.Equal(t, 2, fake.Calls("Join"))
+	weights := func() map[string]uint32 {
+		list, err := h.Nodes(context.Background())
+		require.NoError(t, err)
+		out := map[string]uint32{}
+		for _, n := range list.Nodes {
+			if n.Group == "backups" {
+				out[n.Subject.String()] = n.Weight
+			}
+		}
+		return out
+	}
+	require.Equal(t, map[string]uint32{pidSubject(a): 300, pidSubject(b): 100}, weights())
+
+	_, err = h.group(root, "backups", api.Wish{}, memberOf(c, 1), memberOf(a, 200))
+	require.NoError(t, err)
+	require.Equal(t, 3, fake.Calls("Join"), "who is in it does not join again")
+	require.Equal(t, map[string]uint32{pidSubject(a): 200, pidSubject(b): 100, pidSubject(c): 1}, weights())
+	require.EqualValues(t, 5e6, h.mustSet(root, "group:backups", up(5e6)).Limits[0].BytesPerSec)
+
+	require.NoError(t, h.stop())
+	h = start(t, fake, opts)
+	nodes, err := h.nodesFor("group:backups")
+	require.NoError(t, err)
+	require.EqualValues(t, 5e6, nodes[0].Limits[0].BytesPerSec)
+	require.Len(t, weights(), 3)
+
+	_, err = h.remove(root, "group:backups")
+	require.NoError(t, err)
+	require.Empty(t, weights())
+	nodes, err = h.nodesFor(pidSubject(b))
+	require.NoError(t, err)
+	require.EqualValues(t, 1e6, nodes[0].Limits[0].BytesPerSec)
+	_, err = h.remove(root, "group:backups")
+	requireCode(t, api.CodeNotFound, err)
+}
+
+func TestGroupRefused(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	a, b := sleeper(t), sleeper(t)
+	bob := auth.Actor{UID: 4242}
+	for name, c := range map[string]struct {
+		by      auth.Actor
+		group   string
+		wish    api.Wish
+		members []api.Member
+		code    string
+		says    string
+	}{
+		"nobody":           {root, "g", up(1e6), nil, api.CodeNotFound, "no group g"},
+		"no rate":          {root, "g", api.Wish{}, []api.Member{memberOf(a, 0)}, api.CodeBadRequest, "needs a rate"},
+		"a name":           {root, "a/b", up(1e6), []api.Member{memberOf(a, 0)}, api.CodeBadRequest, "no name"},
+		"another's":        {bob, "g", up(1e6), []api.Member{memberOf(a, 0)}, api.CodeDenied, "another user"},
+		"the machine":      {root, "g", up(1e6), []api.Member{{PID: 1}}, api.CodeBadRequest, "whole machine"},
+		"a heavy member":   {root, "g", up(1e6), []api.Member{memberOf(a, 10001)}, api.CodeBadRequest, "weight"},
+		"a dead process":   {root, "g", up(1e6), []api.Member{{PID: 1 << 22}}, api.CodeNotFound, "no process"},
+		"users and weight": {bob, "g", up(1e6), []api.Member{memberOf(a, 200)}, api.CodeDenied, "weight"},
+	} {
+		_, err := h.group(c.by, c.group, c.wish, c.members...)
+		require.Contains(t, requireFault(t, c.code, err).Message, c.says, name)
+	}
+	_, err := h.Set(context.Background(), root, api.SetRequest{Subject: api.Subject{Kind: api.KindUser, ID: "4242"}, Wish: up(1), Members: []api.Member{{PID: 2}}})
+	requireCode(t, api.CodeBadRequest, err)
+	require.Zero(t, fake.Calls("SetNode"))
+
+	_, err = h.group(root, "g", up(1e6), memberOf(a, 0))
+	require.NoError(t, err)
+	_, err = h.group(root, "other", up(1e6), memberOf(a, 0))
+	require.Contains(t, requireFault(t, api.CodeBadRequest, err).Message, "is in group:g already")
+	_, err = h.group(bob, "g", up(1e6), memberOf(b, 0))
+	requireCode(t, api.CodeDenied, err)
+	list, err := h.Nodes(context.Background())
+	require.NoError(t, err)
+	require.Len(t, list.Nodes, 2, "the group and its member")
+}
