@@ -252,7 +252,8 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 
 		if (g)
 			share += nn_guarantee_of(x->guarantee, rate - share);
-		x->share = nn_least(x->share, share);
+		if (share < x->share)
+			x->share = share;
 	}
 	if (!k->mean_bytes)
 		nn_hop_newborn(x, c, k, g, weight, active, left);

@@ -66,7 +66,7 @@ flood(s)
 	c.read("ready")
 	at := f.must("fair", "--group", "three", "--up", "8MB/s", a.pid(), b.pid(), c.pid())
 	third := 1.0 / 3
-	f.parts("equal, the third with a child", at.Add(300*time.Millisecond),
+	f.parts("equal, the third with a child", at.Add(1200*time.Millisecond),
 		map[uint16]float64{a.port: third, b.port: third, c1: third / 2, c2: third / 2})
 
 	at = f.must("fair", "--group", "three", a.pid()+"=300", b.pid()+"=50", c.pid()+"=50")

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/bench"
+)
+
+const (
+	firstPort = 6000
+	otherPort = 5999 // of who is not limited
+	window    = 2 * time.Second
+	step      = 500 * time.Millisecond
+	settle    = 4 * time.Second
+	mss       = 1448
+	// ipFactor is IP bytes per byte of payload in full segments of IPv4 with time stamps.
+	ipFactor = 1500.0 / mss
+)
+
+func (c *cell) measure(ctx context.Context, b *bed.Bed, interval time.Duration) (f figures, err error) {
+	f = figures{Name: c.name(), Limiter: c.limiter, Rate: c.rate, Programs: c.programs, Weighted: c.weighted, Loss: c.loss}
+	if c.rtt > 0 {
+		f.RTT = c.rtt.String()
+	}
+	if c.limiter == limiterNetnice {
+		if err := b.Up(ctx); err != nil {
+			return f, err
+		}
+		defer func() { err = errors.Join(err, b.Down(ctx)) }()
+	}
+	site, err := bench.Open(bench.Cell{RTT: c.rtt, Loss: c.loss}, false)
+	if err != nil {
+		return f, err
+	}
+	defer func() { err = errors.Join(err, site.Close()) }()
+	if err := c.populate(site); err != nil {
+		return f, err
+	}
+	if err := c.limit(ctx, b, site); err != nil {
+		return f, err
+	}
+	var begin testutil.Instant
+	for _, tx := range site.TX {
+		if begin, err = tx.Start(); err != nil {
+			return f, err
+		}
+	}
+	wait := settle
+	if c.rtt > 0 {
+		wait += 40 * c.rtt // slow start
+	}
+	begin = begin.Add(wait)
+	if err := testutil.Sleep(ctx, begin.Sub(testutil.Now())); err != nil {
+		return f, err
+	}
+	machineBefore, err := testutil.ReadMachineCPU()
+	if err != nil {
+		return f, err
+	}
+	end := begin.Add(interval)
+	if err := testutil.Sleep(ctx, end.Sub(testutil.Now())); err != nil {
+		return f, err
+	}
+	machine, err := testutil.ReadMachineCPU()
+	if err != nil {
+		return f, err
+	}
+	if err := testutil.Sleep(ctx, 100*time.Millisecond); err != nil { // for the last sample
+		return f, err
+	}
+	c.compute(&f, site.RX, begin, end)
+	f.CPUPerGB = machine.Sub(machineBefore).Busy / (f.Sum * float64(c.rate) * interval.Seconds() / 1e9)
+	round := site.TX[len(site.TX)-1].(*testutil.Sender).Latency(begin, end)
+	f.OtherP50, f.OtherP99 = testutil.Percentile(round, 50).Microseconds(), testutil.Percentile(round, 99).Microseconds()
+	c.judge(&f)
+	return f, nil
+}
+
+// populate starts a receiver and the programs; the last is the bystander, who sends small
+// requests.
+func (c *cell) populate(site *bench.Site) error {
+	cfg := testutil.ReceiverConfig{
+		Interval: 20 * time.Millisecond,
+		Ports:    []testutil.Port{{Number: otherPort, RequestBytes: 100, ReplyBytes: 100}},
+	}
+	for i := range c.programs {
+		cfg.Ports = append(cfg.Ports, testutil.Port{Number: firstPort + uint16(i)})
+	}
+	if err := site.Receive(cfg); err != nil {
+		return err
+	}
+	for i := range c.programs {
+		if _, err := site.Send(firstPort+uint16(i), testutil.SenderConfig{Connections: c.connections(i), Congestion: "cubic"}); err != nil {
+			return err
+		}
+	}
+	_, err := site.Send(otherPort, testutil.SenderConfig{Mode: testutil.Request, RequestBytes: 100, ReplyBytes: 100, Pause: 5 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	for i, tx := range site.TX {
+		if err := tx.Connect(); err != nil {
+			return fmt.Errorf("program %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// limit divides the limit among the programs.
+func (c *cell) limit(ctx context.Context, b *bed.Bed, site *bench.Site) error {
+	if c.limiter == limiterHTB {
+		var shares []testutil.HTBShare
+		for i := range c.programs {
+			shares = append(shares, testutil.HTBShare{Port: firstPort + uint16(i), Weight: c.weight(i)})
+		}
+		return testutil.ShapeHTBShares(site.Pair.A, c.rate, shares)
+	}
+	args := []string{"fair", "--group", "share", "--up", fmt.Sprintf("%dB/s", c.rate)}
+	for i := range c.programs {
+		args = append(args, fmt.Sprintf("%d=%d", site.TX[i].PID(), c.weight(i)))
+	}
+	_, err := b.Netnice(ctx, args...)
+	return err
+}
+
+func (c *cell) compute(f *figures, rx bench.Receiver, begin, end testutil.Instant) {
+	// HTB counts Ethernet's headers, too: what it gives is measured by what arrives.
+	limit := float64(c.rate)
+	if c.limiter == limiterHTB {
+		limit *= 1500.0 / 1514
+	}
+	over := func(from, to testutil.Instant) (least, most, sum float64) {
+		least = math.Inf(1)
+		for i := range c.programs {
+			rate := rx.Goodput(firstPort+uint16(i), from, to) * ipFactor
+			sum += rate
+			got := rate / (limit * c.part(i))
+			least, most = min(least, got), max(most, got)
+		}
+		return least, most, sum / float64(c.rate)
+	}
+	f.LeastMean, f.MostMean, f.Sum = over(begin, end)
+	f.Least, f.LeastSum = math.Inf(1), math.Inf(1)
+	for from := begin; from.Add(window).Sub(end) <= 0; from = from.Add(step) {
+		least, most, sum := over(from, from.Add(window))
+		f.Least, f.Most, f.LeastSum = min(f.Least, least), max(f.Most, most), min(f.LeastSum, sum)
+	}
+}
+
+// judge notes which wanted figures netnice misses.
+func (c *cell) judge(f *figures) {
+	if c.limiter != limiterNetnice {
+		return
+	}
+	// Two segments of each connection may lie on either side of a window's edge.
+	tolerance := 0.03
+	if c.rate <= 1_250_000 {
+		tolerance = 0.05
+	}
+	for i := range c.programs {
+		bytes := window.Seconds() * float64(c.rate) * c.part(i)
+		tolerance = max(tolerance, float64(2*mss*c.connections(i))/bytes)
+	}
+	if f.Least < 1-tolerance || f.Most > 1+tolerance {
+		f.Missed = append(f.Missed, "part")
+	}
+	if f.LeastSum < 0.97 {
+		f.Missed = append(f.Missed, "sum")
+	}
+	if c.rate >= 12_500_000 && c.rtt == 0 && f.OtherP99 > 3000 {
+		f.Missed = append(f.Missed, "bystander")
+	}
+}
