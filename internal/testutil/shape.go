@@ -23,6 +23,54 @@ func ShapeHTB(n *NetNS, bytesPerSec uint64) error {
 	return addHTB(n, link, bytesPerSec)
 }
 
+// HTBShare is who sends to a TCP port of IPv4, and with what weight.
+type HTBShare struct {
+	Port   uint16
+	Weight uint32
+}
+
+// ShapeHTBShares limits a namespace's device as ShapeHTB, divided among who sends to which
+// port: each has a class whose rate is its part by weight, and which may borrow all.
+func ShapeHTBShares(n *NetNS, bytesPerSec uint64, shares []HTBShare) error {
+	link, err := unshaped(n)
+	if err != nil {
+		return err
+	}
+	if err := addHTB(n, link, bytesPerSec); err != nil {
+		return err
+	}
+	sum := uint64(0)
+	for _, s := range shares {
+		sum += uint64(s.Weight)
+	}
+	device := link.Attrs().Index
+	for i, s := range shares {
+		handle := netlink.MakeHandle(1, uint16(10+i))
+		part := float64(s.Weight) / float64(sum)
+		class := netlink.NewHtbClass(
+			netlink.ClassAttrs{LinkIndex: device, Parent: netlink.MakeHandle(1, 1), Handle: handle},
+			netlink.HtbClassAttrs{
+				Rate: max(uint64(float64(bytesPerSec)*8*part), 8), Ceil: bytesPerSec * 8,
+				Buffer: 64 << 10, Cbuffer: 64 << 10, Quantum: uint32(min(max(float64(len(shares))*1514*part*4, 1514), 200_000)),
+			})
+		if err := n.link.ClassAdd(class); err != nil {
+			return fmt.Errorf("add htb class of port %d: %w", s.Port, err)
+		}
+		filter := &netlink.U32{
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: device, Parent: netlink.MakeHandle(1, 0), Priority: 1, Protocol: unix.ETH_P_IP},
+			ClassId:     handle,
+			Sel: &netlink.TcU32Sel{
+				Nkeys: 1, Flags: netlink.TC_U32_TERMINAL,
+				Keys: []netlink.TcU32Key{{Mask: 0xffff, Val: uint32(s.Port), Off: 20}}, // an IP header without options
+			},
+		}
+		if err := n.link.FilterAdd(filter); err != nil {
+			return fmt.Errorf("lead port %d to its class: %w", s.Port, err)
+		}
+	}
+	return nil
+}
+
 // addHTB gives a device the one class.
 func addHTB(n *NetNS, link netlink.Link, bytesPerSec uint64) error {
 	root := netlink.NewHtb(netlink.QdiscAttrs{
