@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/internal/shell"
+)
+
+func (a *App) shellInit() *cobra.Command {
+	names := slices.Sorted(maps.Keys(shell.Dialects()))
+	return &cobra.Command{
+		Use:   "shell-init bash|zsh|fish",
+		Short: "Print what has a shell understand: ftp ftp.foo.com @128Kbyte/sec",
+		Long: `Print what an interactive shell is to evaluate at its start. Then a command whose last
+word is @RATE runs, with its children, under a limit on what it sends and receives
+together: in pipelines and loops, in the background, with redirections; functions,
+builtins and aliases, too. A line of @RATE alone limits the shell itself, @none lifts
+that. Quoted, or as \@, it is a word like others, and so is what is no rate.`,
+		Example:   "  eval \"$(netnice shell-init bash)\"      # in ~/.bashrc; likewise zsh\n  netnice shell-init fish | source      # in ~/.config/fish/config.fish",
+		ValidArgs: names,
+		Args:      between(1, 1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			d, err := dialect(args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(a.Out, shell.Init(d))
+			return err
+		},
+	}
+}
+
+// shellLine is what the shells call.
+func (a *App) shellLine() *cobra.Command {
+	return &cobra.Command{
+		Use:                "shell-line SHELL LINE",
+		Short:              "Print a line as a shell is to run it",
+		Hidden:             true,
+		DisableFlagParsing: true, // the line may begin like one
+		Args:               between(2, 2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			d, err := dialect(args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(a.Out, shell.Rewrite(args[1], d))
+			return err
+		},
+	}
+}
+
+func dialect(name string) (shell.Dialect, error) {
+	d, known := shell.Dialects()[name]
+	if !known {
+		return 0, fail("netnice shell-init "+strings.Join(slices.Sorted(maps.Keys(shell.Dialects())), "|"), "no such shell is known: %q", name)
+	}
+	return d, nil
+}

@@ -1,0 +1,115 @@
+package shell
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRewrite(t *testing.T) {
+	at := func(rate string) string { return "NETNICE_AT='" + rate + "' netnice_at " }
+	for line, want := range map[string]string{
+		// the paper's
+		"ftp ftp.foo.com @128Kbyte/sec": at("128Kbyte/sec") + "ftp ftp.foo.com",
+		// pipelines, lists, jobs
+		"curl a @1MB/s | tar x":             at("1MB/s") + "curl a | tar x",
+		"tar c . | ssh b 'cat >x' @1MB/s":   "tar c . | " + at("1MB/s") + "ssh b 'cat >x'",
+		"a @1M | b @2M":                     at("1M") + "a | " + at("2M") + "b",
+		"a @1M && b @2M || c; d @3M&":       at("1M") + "a && " + at("2M") + "b || c; " + at("3M") + "d&",
+		"a|&b @1M":                          "a|&" + at("1M") + "b",
+		"(cd x; wget y @1M)":                "(cd x; " + at("1M") + "wget y)",
+		"for i in 1 2; do get $i @1M; done": "for i in 1 2; do " + at("1M") + "get $i; done",
+		"if a @1M; then b; else c @2M; fi":  "if " + at("1M") + "a; then b; else " + at("2M") + "c; fi",
+		"! a @1M":                           "! " + at("1M") + "a",
+		"time a @1M":                        "time " + at("1M") + "a",
+		"{ a @1M; }":                        "{ " + at("1M") + "a; }",
+		// assignments, redirections, comments
+		"A=b LANG=C a @1M":       "A=b LANG=C " + at("1M") + "a",
+		"a @1M >out 2>&1":        at("1M") + "a >out 2>&1",
+		"a >out @1M":             at("1M") + "a >out",
+		"a < in >> out 2>&1 @1M": at("1M") + "a < in >> out 2>&1",
+		"a &>out @1M":            at("1M") + "a &>out",
+		">out a @1M":             ">out " + at("1M") + "a",
+		"a @1M # slowly @2M":     at("1M") + "a # slowly @2M",
+		// quoting
+		`a "x; y" 'z @1M' @2M`:     at("2M") + `a "x; y" 'z @1M'`,
+		`a b\ c @1M`:               at("1M") + `a b\ c`,
+		`a $(b | c @1M) @2M`:       at("2M") + `a $(b | c @1M)`,
+		"a `b @1M` @2M":            at("2M") + "a `b @1M`",
+		`a "$(b "c)" )" @1M`:       at("1M") + `a "$(b "c)" )"`,
+		`a <(b @1M) @2M`:           at("2M") + `a <(b @1M)`,
+		`x=(a b); c "${x[@]}" @1M`: `x=(a b); ` + at("1M") + `c "${x[@]}"`,
+		`"my program" a @1M`:       at("1M") + `"my program" a`,
+		// the shell itself
+		"@1MB/s":   "command netnice $$ '1MB/s'",
+		"@none":    "command netnice $$ 'none'",
+		" @1MB/s ": " command netnice $$ '1MB/s' ",
+		// left alone
+		`a \@1M`:         `a \@1M`,
+		`a '@1M'`:        `a '@1M'`,
+		`a "@1M"`:        `a "@1M"`,
+		`a @1M b`:        `a @1M b`,
+		`mail bob @home`: `mail bob @home`,
+		`ssh bob@1MB/s`:  `ssh bob@1MB/s`,
+		`a @1000`:        `a @1000`,
+		`a 'b @1M`:       `a 'b @1M`,
+		`a $(b @1M`:      `a $(b @1M`,
+		"a <<E @1M":      "a <<E @1M",
+		"# a @1M":        "# a @1M",
+		"a; @1M":         "a; @1M",
+		"no rate at all": "no rate at all",
+		"":               "",
+	} {
+		require.Equal(t, want, Rewrite(line, Bash), line)
+		require.Equal(t, want, Rewrite(line, Zsh), line)
+	}
+}
+
+func TestRewriteFish(t *testing.T) {
+	for line, want := range map[string]string{
+		"ftp ftp.foo.com @128Kbyte/sec": "netnice_at '128Kbyte/sec' ftp ftp.foo.com",
+		"a (b; c @1M) @2M":              "netnice_at '2M' a (b; c @1M)",
+		"a @1M; and b @2M":              "netnice_at '1M' a; and netnice_at '2M' b",
+		"a @1M | b &":                   "netnice_at '1M' a | b &",
+		`a 'it\'s' @1M`:                 `netnice_at '1M' a 'it\'s'`,
+		"a ^err 2>x @1M":                "netnice_at '1M' a ^err 2>x",
+		"@1M":                           "command netnice $fish_pid '1M'",
+		`a \@1M`:                        `a \@1M`,
+		"a ` @1M":                       "netnice_at '1M' a `",
+	} {
+		require.Equal(t, want, Rewrite(line, Fish), line)
+	}
+}
+
+func TestInit(t *testing.T) {
+	for name, d := range Dialects() {
+		text := Init(d)
+		require.Contains(t, text, "netnice shell-line "+name)
+		require.Contains(t, text, function)
+	}
+}
+
+// Whatever is typed, nothing of it is lost but rates, and a line without any stays.
+func FuzzRewrite(f *testing.F) {
+	for _, line := range []string{"a @1M", `a "$(b 'c' @2M)" > d @1M # e`, "@1M", "a <(b) `c` \\@1M", "for i in x; do a @1M; done &"} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		for _, d := range Dialects() {
+			got := Rewrite(line, d)
+			if !strings.Contains(got, "netnice") && got != line {
+				t.Fatalf("%q became %q", line, got)
+			}
+			rest := strings.NewReplacer("NETNICE_AT=", "", function, "", "command netnice", "").Replace(got)
+			for _, c := range line {
+				if strings.ContainsRune(" \t@'$", c) {
+					continue
+				}
+				if strings.Count(rest, string(c)) < strings.Count(line, string(c)) && !strings.Contains(line, "netnice") && !strings.Contains(line, "NETNICE") {
+					t.Fatalf("%q lost %q: %q", line, c, got)
+				}
+			}
+		}
+	})
+}
