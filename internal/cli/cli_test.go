@@ -162,7 +162,7 @@ func TestFlagsOfEveryCommand(t *testing.T) {
 		"netnice": "json dry-run", "set": "json dry-run", "unset": "json dry-run", "fair": "json dry-run", "nlimit": "json dry-run",
 		"run": "dry-run", "up": "dry-run", "down": "dry-run", "daemon": "", "metrics": "listen", // whose text is Prometheus's
 		"rules": "", "check": "json", "list": "json", "test": "json", "reload": "json",
-		"ls": "json", "show": "json", "why": "json", "monitor": "json", "status": "json", "doctor": "json", "demo": "json", "version": "json",
+		"ls": "json", "show": "json", "why": "json", "monitor": "json", "status": "json", "doctor": "json", "demo": "json", "version": "json", "shell-init": "", "inetd": "", // a text for shells; a server
 	}
 	eachCommand(app.root(), func(c *cobra.Command) {
 		names, ok := want[c.Name()]

@@ -1,0 +1,227 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"os/user"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/inetd"
+	"github.com/netnice/netnice/internal/units"
+)
+
+func (a *App) inetd() *cobra.Command {
+	var most int
+	var verbose, check bool
+	rate := optional[uint64]{parse: units.ParseRate, kind: "rate"}
+	up, down, total := rate, rate, rate
+	cmd := &cobra.Command{
+		Use:   "inetd [--total RATE] [--up RATE] [--down RATE] [--sessions N] [--check] CONF",
+		Short: "Serve what a file like inetd.conf says, with limits on sessions and on all together",
+		Long: `Listen, and start a program for each connection, as inetd does, from a file with
+a line for each service:
+
+  ftp    stream tcp nowait    root /usr/sbin/ftpd ftpd -l @128Kbyte/sec
+  tftp   dgram  udp wait      nobody /usr/sbin/tftpd tftpd /srv
+  echo   stream tcp nowait    root internal
+
+A rate as the last word limits each session of the service, with all that it starts, in and out together.
+With --total all sessions share a limit: each has an equal part, or, if that is less, its
+service's rate; what one does not use the others have at once. A changed file is
+read with SIGHUP; sessions go on, also when inetd ends. Sockets that systemd has opened
+(LISTEN_FDS) are used.`,
+		Example: "  sudo netnice inetd --total 512Kbyte/sec /etc/inetd.conf",
+		Args:    between(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			services, err := readServices(args[0])
+			if err != nil {
+				return err
+			}
+			if check {
+				fmt.Fprintf(a.Out, "%s: %s, no problem\n", args[0], count(len(services), "service"))
+				return nil
+			}
+			if a.System.EUID() != 0 {
+				return fail("sudo netnice inetd ...", "only root can start the programs of other users")
+			}
+			level := slog.LevelInfo
+			if verbose {
+				level = slog.LevelDebug
+			}
+			server := &inetd.Server{
+				Log: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: level})), Most: most, Inherited: inetd.Activated(),
+				Session: func(s inetd.Service) *exec.Cmd { return a.sessionCommand(s) },
+			}
+			w := api.Wish{UpBytesPerSec: up.value, DownBytesPerSec: down.value, TotalBytesPerSec: total.value}
+			if w != (api.Wish{}) {
+				if _, err := a.send(cmd.Context(), api.SetRequest{Subject: pidSubject(os.Getpid()), Wish: w}); err != nil {
+					return err
+				}
+			}
+			return serveServices(cmd.Context(), server, services, args[0])
+		},
+	}
+	flags := cmd.Flags()
+	flags.Var(&up, "up", "limit what all sessions send together")
+	flags.Var(&down, "down", "limit what they receive together")
+	flags.Var(&total, "total", "limit both together")
+	flags.IntVar(&most, "sessions", 1000, "at a time, at most `N`; others wait; 0 = any number")
+	flags.BoolVar(&check, "check", false, "only look for mistakes in the file")
+	flags.BoolVarP(&verbose, "verbose", "v", false, "log each session, too")
+	return cmd
+}
+
+func readServices(path string) ([]inetd.Service, error) {
+	f, err := os.Open(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fail("netnice inetd --help has an example", "there is no file %s", path)
+	case err != nil:
+		return nil, err
+	}
+	defer f.Close()
+	services, err := inetd.Parse(f)
+	if err != nil {
+		return nil, fail("netnice inetd --check "+path+" when it is mended", "%s: %v", path, err)
+	}
+	return services, nil
+}
+
+// serveServices serves until it is interrupted, and reads the file again with SIGHUP.
+func serveServices(ctx context.Context, server *inetd.Server, services []inetd.Service, path string) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, syscall.SIGHUP)
+	defer signal.Stop(again)
+	if err := server.Serve(ctx, services); err != nil {
+		return errors.Join(err, server.Close())
+	}
+	server.Log.Info("serving", "services", len(services), "file", path)
+	for {
+		select {
+		case <-ctx.Done():
+			return server.Close()
+		case <-again:
+		}
+		services, err := readServices(path)
+		if err == nil {
+			err = server.Serve(ctx, services)
+		}
+		if err != nil {
+			server.Log.Error("the file was read again, with mistakes", "err", err)
+			continue
+		}
+		server.Log.Info("read again", "services", len(services), "file", path)
+	}
+}
+
+// sessionCommand is netnice itself, which limits itself, becomes the service's user, and then
+// its program.
+func (a *App) sessionCommand(s inetd.Service) *exec.Cmd {
+	args := []string{"--socket", a.socket, "inetd-session", strconv.FormatUint(s.RateBytesPerSec, 10), s.User, s.Group, s.Server}
+	cmd := exec.Command("/proc/self/exe", append(args, s.Args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals of inetd's are not the sessions'
+	return cmd
+}
+
+// inetdSession is what a session begins as.
+func (a *App) inetdSession() *cobra.Command {
+	session := &cobra.Command{
+		Use:    "inetd-session BYTES-PER-SECOND USER GROUP PROGRAM ARGV...",
+		Short:  "Begin a session of netnice inetd",
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.Err = io.Discard // is the client's connection
+			const fixed = 4
+			if len(args) <= fixed {
+				return fail("netnice inetd --help", "this is how netnice inetd starts programs")
+			}
+			rate, err := strconv.ParseUint(args[0], 10, 64)
+			if err != nil {
+				return err
+			}
+			a.limitSession(cmd.Context(), rate)
+			if err := become(args[1], args[2]); err != nil {
+				return err
+			}
+			return unix.Exec(args[3], args[fixed:], os.Environ())
+		},
+	}
+	session.Flags().SetInterspersed(false) // others are the program's
+	return session
+}
+
+// limitSession has this process share what is around it as one of the sessions, and limits
+// it. Where that fails the limit of all holds.
+func (a *App) limitSession(ctx context.Context, rate uint64) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	weight := uint32(defaultWeight)
+	request := api.SetRequest{Subject: pidSubject(os.Getpid()), Wish: api.Wish{Weight: &weight}}
+	if rate != 0 {
+		request.Wish.TotalBytesPerSec = &rate
+	}
+	_, _ = a.send(ctx, request) // or it goes without
+}
+
+// become changes the user and group of this process for good.
+func become(name, group string) error {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return err
+	}
+	uid, err := strconv.Atoi(u.Uid)
+	if err != nil {
+		return err
+	}
+	gid, err := strconv.Atoi(u.Gid)
+	if err != nil {
+		return err
+	}
+	ids, err := u.GroupIds()
+	if err != nil {
+		return err
+	}
+	if group != "" {
+		g, err := user.LookupGroup(group)
+		if err != nil {
+			return err
+		}
+		if gid, err = strconv.Atoi(g.Gid); err != nil {
+			return err
+		}
+	}
+	groups := []int{gid}
+	for _, id := range ids {
+		if n, err := strconv.Atoi(id); err == nil && n != gid {
+			groups = append(groups, n)
+		}
+	}
+	if uid == 0 && os.Getuid() == 0 && gid == os.Getgid() {
+		return nil
+	}
+	if err := syscall.Setgroups(groups); err != nil {
+		return fmt.Errorf("take the groups of %s: %w", name, err)
+	}
+	if err := syscall.Setgid(gid); err != nil {
+		return fmt.Errorf("take the group of %s: %w", name, err)
+	}
+	if err := syscall.Setuid(uid); err != nil {
+		return fmt.Errorf("become %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+// Package inetd serves what a file in the manner of inetd.conf(5) says: it listens, and starts
+// a program for each connection. Limits are its caller's: a service may have a rate, as its last
+// word, which is handed to whoever starts the program.
+package inetd
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/netnice/netnice/internal/units"
+)
+
+// Internal is the Server of services that are built in.
+const Internal = "internal"
+
+// Service is one line of the file.
+type Service struct {
+	Line    int
+	Name    string // as written: "ftp", "8021", "127.0.0.1:ftp"
+	Network string // "tcp", "tcp4", "tcp6", "udp", "udp4", "udp6"
+	Address string // host:port, the host empty for any
+	Wait    bool   // the program gets the socket itself, one at a time
+	// PerMinute and Children bound how many programs are started in a minute, and run at a
+	// time; 0 = any number.
+	PerMinute, Children int
+	User, Group         string // Group "" = the user's own
+	Server              string
+	Args                []string // the program's, its name first
+	RateBytesPerSec     uint64   // of each session, in and out together; 0 = none
+}
+
+// Datagrams says whether it is UDP.
+func (s Service) Datagrams() bool { return strings.HasPrefix(s.Network, "udp") }
+
+// key tells whether a service of another reading listens to the same.
+func (s Service) key() string { return s.Network + " " + s.Address }
+
+// Problem is a mistake in the file.
+type Problem struct {
+	Line   int
+	Text   string
+	Remedy string
+}
+
+func (p Problem) Error() string { return fmt.Sprintf("line %d: %s\n  %s", p.Line, p.Text, p.Remedy) }
+
+const usual = "ftp stream tcp nowait root /usr/sbin/ftpd ftpd -l @128Kbyte/sec"
+
+// Parse reads a file; the error joins all Problems.
+func Parse(r io.Reader) (services []Service, err error) {
+	var problems []error
+	in := bufio.NewScanner(r)
+	for line := 1; in.Scan(); line++ {
+		text, _, _ := strings.Cut(in.Text(), "#")
+		words := strings.Fields(text)
+		if len(words) == 0 {
+			continue
+		}
+		s, err := parseLine(words)
+		s.Line = line
+		if err == nil && slices.ContainsFunc(services, func(o Service) bool { return o.key() == s.key() }) {
+			err = bad("another line of this file has it", "%s is served already", s.Name)
+		}
+		var p Problem
+		if errors.As(err, &p) {
+			p.Line = line
+			problems = append(problems, p)
+			continue
+		}
+		services = append(services, s)
+	}
+	if err := in.Err(); err != nil {
+		return nil, fmt.Errorf("read services: %w", err)
+	}
+	return services, errors.Join(problems...)
+}
+
+func bad(remedy, format string, args ...any) error {
+	return Problem{Text: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+func parseLine(words []string) (s Service, err error) {
+	if len(words) < 6 {
+		return s, bad("a line is such as: "+usual, "%d words, want at least 6", len(words))
+	}
+	s.Name = words[0]
+	if err := s.parseSocket(words[1], words[2]); err != nil {
+		return s, err
+	}
+	if err := s.parseWait(words[3]); err != nil {
+		return s, err
+	}
+	if err := s.parseUser(words[4]); err != nil {
+		return s, err
+	}
+	s.Server, s.Args = words[5], words[6:]
+	if last := len(s.Args) - 1; last >= 0 && strings.HasPrefix(s.Args[last], "@") {
+		rate, err := units.ParseRate(s.Args[last][1:])
+		var parse *units.ParseError
+		if errors.As(err, &parse) {
+			return s, bad("such as @128Kbyte/sec: "+parse.Remedy, "%s: %v", s.Args[last], err)
+		}
+		s.RateBytesPerSec, s.Args = rate, s.Args[:last]
+	}
+	if s.Server == Internal {
+		return s, s.checkInternal()
+	}
+	if !strings.HasPrefix(s.Server, "/") {
+		return s, bad("such as /usr/sbin/ftpd, or "+Internal, "the program %q is no path", s.Server)
+	}
+	if len(s.Args) == 0 {
+		s.Args = []string{s.Server[strings.LastIndex(s.Server, "/")+1:]}
+	}
+	return s, nil
+}
+
+// parseSocket reads type and protocol, and the port by them.
+func (s *Service) parseSocket(kind, protocol string) error {
+	networks := map[string][]string{"stream": {"tcp", "tcp4", "tcp6", "tcp46"}, "dgram": {"udp", "udp4", "udp6", "udp46"}}
+	known, ok := networks[kind]
+	if !ok {
+		return bad("stream, for TCP, or dgram, for UDP", "no such type of socket is served: %q", kind)
+	}
+	if !slices.Contains(known, protocol) {
+		return bad(strings.Join(known, ", "), "%s sockets have no protocol %q", kind, protocol)
+	}
+	s.Network = strings.TrimSuffix(protocol, "46")
+	host, service := "", s.Name
+	if i := strings.LastIndex(s.Name, ":"); i >= 0 {
+		host, service = strings.Trim(s.Name[:i], "[]"), s.Name[i+1:]
+		if host == "*" {
+			host = ""
+		}
+		if host != "" && net.ParseIP(host) == nil {
+			return bad("an address, such as 127.0.0.1:ftp or [::1]:ftp", "%q is no address", host)
+		}
+	}
+	port, err := net.LookupPort(s.Network, service)
+	if err != nil || port == 0 {
+		return bad("a name of /etc/services, or a number", "no service is called %q", service)
+	}
+	s.Address = net.JoinHostPort(host, strconv.Itoa(port))
+	return nil
+}
+
+// parseWait reads wait or nowait, and how many: nowait.40 in a minute, nowait/10 at a time.
+func (s *Service) parseWait(text string) error {
+	const remedy = "wait, nowait, nowait.40 for at most 40 in a minute, nowait/10 for at most 10 at a time"
+	word, children, hasChildren := strings.Cut(text, "/")
+	word, minute, hasMinute := strings.Cut(word, ".")
+	for _, n := range []struct {
+		there bool
+		text  string
+		to    *int
+	}{{hasMinute, minute, &s.PerMinute}, {hasChildren, children, &s.Children}} {
+		if !n.there {
+			continue
+		}
+		v, err := strconv.Atoi(n.text)
+		if err != nil || v < 1 {
+			return bad(remedy, "%q has no number of programs", text)
+		}
+		*n.to = v
+	}
+	if word != "wait" && word != "nowait" {
+		return bad(remedy, "neither wait nor nowait: %q", text)
+	}
+	s.Wait = word == "wait"
+	return nil
+}
+
+// parseUser reads user, user:group or user.group.
+func (s *Service) parseUser(text string) error {
+	name, group, both := strings.Cut(text, ":")
+	if !both {
+		if _, err := user.Lookup(text); err != nil { // a name may have a dot
+			name, group, _ = strings.Cut(text, ".")
+		}
+	}
+	if _, err := user.Lookup(name); err != nil {
+		return bad("a name of /etc/passwd", "there is no user %q", name)
+	}
+	if group != "" {
+		if _, err := user.LookupGroup(group); err != nil {
+			return bad("a name of /etc/group", "there is no group %q", group)
+		}
+	}
+	s.User, s.Group = name, group
+	return nil
+}
+
+func (s *Service) checkInternal() error {
+	service := s.Name[strings.LastIndex(s.Name, ":")+1:]
+	if len(s.Args) > 0 { // the name, where the port is another
+		service = s.Args[0]
+	}
+	if !slices.Contains(builtIn(), service) {
+		return bad(strings.Join(builtIn(), ", ")+"; for another port: "+Internal+" NAME", "%q is not built in", service)
+	}
+	if s.RateBytesPerSec != 0 {
+		return bad("netnice inetd --total RATE limits all together", "a service that is built in has no rate of its own")
+	}
+	s.Args = []string{service}
+	return nil
+}

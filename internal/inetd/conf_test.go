@@ -1,0 +1,89 @@
+package inetd
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParse(t *testing.T) {
+	services, err := Parse(strings.NewReader(`
+# the third configuration of the paper
+ftp     stream  tcp     nowait          root            /usr/sbin/ftpd     ftpd -l
+login   stream  tcp     nowait.40/10    root            /usr/sbin/rlogind  rlogind  @32Kbyte/sec
+telnet  stream  tcp6    nowait/5        nobody:root     /usr/sbin/telnetd  telnetd @32Kbyte/sec # slowly
+tftp    dgram   udp46   wait            nobody.root     /usr/sbin/tftpd
+127.0.0.1:8021 stream tcp4 wait root /bin/ftpd ftpd
+[::1]:7007 stream tcp nowait root internal echo
+chargen dgram   udp     wait            root            internal
+`))
+	require.NoError(t, err)
+	require.Equal(t, []Service{
+		{Line: 3, Name: "ftp", Network: "tcp", Address: ":21", User: "root", Server: "/usr/sbin/ftpd", Args: []string{"ftpd", "-l"}},
+		{Line: 4, Name: "login", Network: "tcp", Address: ":513", PerMinute: 40, Children: 10, User: "root", Server: "/usr/sbin/rlogind", Args: []string{"rlogind"}, RateBytesPerSec: 32 << 10},
+		{Line: 5, Name: "telnet", Network: "tcp6", Address: ":23", Children: 5, User: "nobody", Group: "root", Server: "/usr/sbin/telnetd", Args: []string{"telnetd"}, RateBytesPerSec: 32 << 10},
+		{Line: 6, Name: "tftp", Network: "udp", Address: ":69", Wait: true, User: "nobody", Group: "root", Server: "/usr/sbin/tftpd", Args: []string{"tftpd"}},
+		{Line: 7, Name: "127.0.0.1:8021", Network: "tcp4", Address: "127.0.0.1:8021", Wait: true, User: "root", Server: "/bin/ftpd", Args: []string{"ftpd"}},
+		{Line: 8, Name: "[::1]:7007", Network: "tcp", Address: "[::1]:7007", User: "root", Server: Internal, Args: []string{"echo"}},
+		{Line: 9, Name: "chargen", Network: "udp", Address: ":19", Wait: true, User: "root", Server: Internal, Args: []string{"chargen"}},
+	}, services)
+}
+
+func TestParseRefuses(t *testing.T) {
+	for line, says := range map[string]string{
+		"ftp stream tcp nowait root":                                  "5 words",
+		"ftp raw tcp nowait root /x":                                  "type of socket",
+		"ftp stream udp nowait root /x":                               `no protocol "udp"`,
+		"no-such-service stream tcp nowait root /x":                   "no service is called",
+		"0 stream tcp nowait root /x":                                 "no service is called",
+		"a.b:ftp stream tcp nowait root /x":                           "no address",
+		"ftp stream tcp sometimes root /x":                            "neither wait nor nowait",
+		"ftp stream tcp nowait.0 root /x":                             "no number",
+		"ftp stream tcp nowait nobody-is-called-so /x":                "no user",
+		"ftp stream tcp nowait root:nobody-is-called-so /x":           "no group",
+		"ftp stream tcp nowait root ftpd":                             "no path",
+		"ftp stream tcp nowait root /ftpd ftpd @128":                  "has no unit",
+		"ftp stream tcp nowait root internal":                         "not built in",
+		"echo stream tcp nowait root internal @1MB/s":                 "no rate of its own",
+		"ftp stream tcp nowait root /a\n21 stream tcp nowait root /b": "line 2: 21 is served already",
+	} {
+		_, err := Parse(strings.NewReader(line))
+		require.ErrorContains(t, err, says, line)
+	}
+	_, err := Parse(strings.NewReader("a\nb"))
+	require.ErrorContains(t, err, "line 1")
+	require.ErrorContains(t, err, "line 2")
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("ftp stream tcp nowait.40/10 root:root /usr/sbin/ftpd ftpd -l @32Kbyte/sec # x")
+	f.Add("[::1]:7 dgram udp6 wait root internal echo")
+	f.Fuzz(func(t *testing.T, text string) {
+		services, err := Parse(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		for _, s := range services {
+			if _, _, err := net.SplitHostPort(s.Address); err != nil || s.Server == "" || len(s.Args) == 0 || s.User == "" {
+				t.Fatalf("%q gives %+v", text, s)
+			}
+		}
+	})
+}
+
+func TestAnswer(t *testing.T) {
+	from := &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 5000}
+	require.Equal(t, "hello", string(answer("echo", []byte("hello"), from, 0)))
+	require.Nil(t, answer("discard", []byte("hello"), from, 0))
+	require.Len(t, answer("chargen", nil, from, 94), chargenLine+2)
+	require.NotEqual(t, answer("chargen", nil, from, 0), answer("chargen", nil, from, 1))
+	_, err := time.Parse(time.ANSIC+"\r\n", string(answer("daytime", nil, from, 0)))
+	require.NoError(t, err)
+	// two that answer each other would never end
+	for _, port := range []int{7, 13, 19} {
+		require.Nil(t, answer("echo", []byte("hello"), &net.UDPAddr{Port: port}, 0))
+	}
+}

@@ -1,0 +1,382 @@
+package inetd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// NotStarted is the exit code of a Session whose program could not be run.
+const NotStarted = 125
+
+// Server serves services until its context ends. What it has started then goes on.
+type Server struct {
+	Log *slog.Logger
+	// Session is the program of a session, not started, without its standard files.
+	Session func(Service) *exec.Cmd
+	// Most is how many sessions there may be at a time; 0 = any number. Others wait.
+	Most int
+	// Inherited are sockets that are listened to already, by Service's network and address.
+	Inherited func(network, address string) *os.File
+
+	mu       sync.Mutex
+	serving  map[string]*post
+	sessions int
+	room     *sync.Cond
+}
+
+// post is a service that is listened to.
+type post struct {
+	service Service
+	end     context.CancelFunc
+	done    chan struct{}
+
+	mu       sync.Mutex
+	children int
+	minute   time.Time
+	inMinute int
+	refused  bool // said so in this minute
+}
+
+// Serve makes the services be served instead of those before. Those that cannot be
+// listened to are named in the error, the others are served. Those that stay keep their sockets.
+func (s *Server) Serve(ctx context.Context, services []Service) error {
+	s.mu.Lock()
+	if s.room == nil {
+		s.room, s.serving = sync.NewCond(&s.mu), map[string]*post{}
+	}
+	wanted := map[string]Service{}
+	for _, service := range services {
+		wanted[service.key()] = service
+	}
+	var gone []*post
+	for key, p := range s.serving {
+		if now, stays := wanted[key]; stays && now.Wait == p.service.Wait && (now.Server == Internal) == (p.service.Server == Internal) {
+			p.mu.Lock()
+			p.service = now
+			p.mu.Unlock()
+			delete(wanted, key)
+			continue
+		}
+		delete(s.serving, key)
+		gone = append(gone, p)
+	}
+	s.mu.Unlock()
+	for _, p := range gone {
+		p.end()
+		<-p.done // its port is free
+	}
+	var errs []error
+	for key, service := range wanted {
+		p, err := s.open(ctx, service)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("line %d: serve %s: %w", service.Line, service.Name, err))
+			continue
+		}
+		s.mu.Lock()
+		s.serving[key] = p
+		s.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// Close serves nothing any more.
+func (s *Server) Close() error { return s.Serve(context.Background(), nil) }
+
+// open listens, and serves in the background.
+func (s *Server) open(ctx context.Context, service Service) (*post, error) {
+	ctx, end := context.WithCancel(ctx)
+	p := &post{service: service, end: end, done: make(chan struct{})}
+	var serve func()
+	if service.Datagrams() {
+		conn, err := s.packets(ctx, service)
+		if err != nil {
+			end()
+			return nil, err
+		}
+		context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+		serve = func() { defer conn.Close(); s.datagrams(ctx, p, conn) }
+	} else {
+		l, err := s.listen(ctx, service)
+		if err != nil {
+			end()
+			return nil, err
+		}
+		context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })
+		serve = func() { defer l.Close(); s.streams(ctx, p, l) }
+	}
+	go func() {
+		defer close(p.done)
+		serve()
+	}()
+	return p, nil
+}
+
+func (s *Server) listen(ctx context.Context, service Service) (*net.TCPListener, error) {
+	var l net.Listener
+	var err error
+	if f := s.inherited(service); f != nil {
+		defer f.Close()
+		l, err = net.FileListener(f)
+	} else {
+		l, err = new(net.ListenConfig).Listen(ctx, service.Network, service.Address)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.TCPListener), nil
+}
+
+func (s *Server) packets(ctx context.Context, service Service) (*net.UDPConn, error) {
+	var c net.PacketConn
+	var err error
+	if f := s.inherited(service); f != nil {
+		defer f.Close()
+		c, err = net.FilePacketConn(f)
+	} else {
+		c, err = new(net.ListenConfig).ListenPacket(ctx, service.Network, service.Address)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UDPConn), nil
+}
+
+func (s *Server) inherited(service Service) *os.File {
+	if s.Inherited == nil {
+		return nil
+	}
+	return s.Inherited(service.Network, service.Address)
+}
+
+func (p *post) now() Service {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.service
+}
+
+// streams accepts connections, or hands the listening socket on.
+func (s *Server) streams(ctx context.Context, p *post, l *net.TCPListener) {
+	for ctx.Err() == nil {
+		service := p.now()
+		if !s.enter(ctx, p) {
+			return
+		}
+		if service.Wait {
+			if !s.hand(ctx, p, l) {
+				s.leave(p)
+				return
+			}
+			continue
+		}
+		conn, err := l.AcceptTCP()
+		if err != nil {
+			s.leave(p)
+			if ctx.Err() == nil {
+				s.Log.Warn("a connection was not accepted", "service", service.Name, "err", err)
+				s.pause(ctx)
+			}
+			continue
+		}
+		if !p.may(time.Now()) {
+			s.refuse(p, conn.RemoteAddr())
+			s.leave(p)
+			_ = conn.Close() // which is what it is told
+			continue
+		}
+		if service.Server == Internal {
+			go func() {
+				defer s.leave(p)
+				converse(service.Args[0], conn)
+			}()
+			continue
+		}
+		f, err := conn.File() // blocking, as programs expect it
+		_ = conn.Close()
+		if err == nil {
+			_, err = s.start(p, service, f)
+		}
+		if err != nil {
+			s.Log.Error("a session was not started", "service", service.Name, "err", err)
+			s.leave(p)
+		}
+	}
+}
+
+// datagrams answers them, or hands the socket on.
+func (s *Server) datagrams(ctx context.Context, p *post, conn *net.UDPConn) {
+	buf := make([]byte, 65536)
+	for line := 0; ctx.Err() == nil; line++ {
+		service := p.now()
+		if service.Server != Internal {
+			if !s.enter(ctx, p) {
+				return
+			}
+			if !s.hand(ctx, p, conn) {
+				s.leave(p)
+				return
+			}
+			continue
+		}
+		n, from, err := conn.ReadFrom(buf)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.pause(ctx)
+			}
+			continue
+		}
+		if out := answer(service.Args[0], buf[:n], from, line); out != nil {
+			_, _ = conn.WriteTo(out, from) // as datagrams are
+		}
+	}
+}
+
+// shared is a socket that a program gets itself.
+type shared interface {
+	File() (*os.File, error)
+}
+
+// hand waits until something comes to a socket, starts a program with it, and waits: until
+// that has ended, or, of datagrams with nowait, has read what came. False: ctx has ended.
+func (s *Server) hand(ctx context.Context, p *post, socket shared) bool {
+	f, err := socket.File()
+	if err != nil {
+		s.Log.Error("a socket cannot be handed on", "service", p.now().Name, "err", err)
+		s.pause(ctx)
+		return false
+	}
+	defer f.Close()
+	for !readable(f, 100*time.Millisecond) {
+		if ctx.Err() != nil {
+			return false
+		}
+	}
+	service := p.now()
+	if !p.may(time.Now()) {
+		s.refuse(p, nil)
+		s.leave(p)
+		s.pause(ctx)
+		return true
+	}
+	given, err := socket.File()
+	var ended <-chan struct{}
+	if err == nil {
+		ended, err = s.start(p, service, given)
+	}
+	if err != nil {
+		s.Log.Error("a session was not started", "service", service.Name, "err", err)
+		s.leave(p)
+		s.pause(ctx)
+		return true
+	}
+	for {
+		select {
+		case <-ended:
+			return true
+		case <-ctx.Done():
+			return true // it has the socket
+		case <-time.After(10 * time.Millisecond):
+			if !service.Wait && !readable(f, 0) {
+				return true
+			}
+		}
+	}
+}
+
+func readable(f *os.File, within time.Duration) bool {
+	fds := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, int(within.Milliseconds()))
+	return err == nil && n > 0
+}
+
+// start runs a session with a file as its standard input, output and error. Its end is told
+// by closing the channel, and makes room.
+func (s *Server) start(p *post, service Service, f *os.File) (<-chan struct{}, error) {
+	defer f.Close()
+	cmd := s.Session(service)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = f, f, f
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	s.Log.Debug("session", "service", service.Name, "pid", cmd.Process.Pid)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		err := cmd.Wait()
+		level := slog.LevelDebug
+		if cmd.ProcessState.ExitCode() == NotStarted {
+			level = slog.LevelWarn
+		}
+		s.Log.Log(context.Background(), level, "session has ended", "service", service.Name, "pid", cmd.Process.Pid, "err", err)
+		s.leave(p)
+	}()
+	return ended, nil
+}
+
+// enter waits until there may be one session more. False: ctx has ended.
+func (s *Server) enter(ctx context.Context, p *post) bool {
+	stop := context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.room.Broadcast()
+	})
+	defer stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		most := p.now().Children
+		switch {
+		case ctx.Err() != nil:
+			return false
+		case (s.Most == 0 || s.sessions < s.Most) && (most == 0 || p.children < most):
+			s.sessions++
+			p.children++
+			return true
+		}
+		s.room.Wait()
+	}
+}
+
+func (s *Server) leave(p *post) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sessions--
+	p.children--
+	s.room.Broadcast()
+}
+
+// may counts a session in this minute, and says whether there may be one more.
+func (p *post) may(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Sub(p.minute) >= time.Minute {
+		p.minute, p.inMinute, p.refused = now, 0, false
+	}
+	p.inMinute++
+	return p.service.PerMinute == 0 || p.inMinute <= p.service.PerMinute
+}
+
+func (s *Server) refuse(p *post, from net.Addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.refused {
+		s.Log.Warn("more sessions in a minute than there may be: others are refused", "service", p.service.Name, "from", from)
+	}
+	p.refused = true
+}
+
+// pause keeps a fault from taking the CPU.
+func (s *Server) pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(100 * time.Millisecond):
+	}
+}
