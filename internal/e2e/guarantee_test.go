@@ -85,6 +85,33 @@ func TestGuarantee(t *testing.T) {
 	f.near("what the guaranteed program has left", since, f.charged("user:"+itoa(user), 2*time.Second), limit, 0.02)
 }
 
+// What is sent by UDP is guaranteed, too, also while it waits in a queue; and what a program
+// without a limit of its own sends is shown.
+func TestGuaranteeUDP(t *testing.T) {
+	t.Parallel()
+	f := newField(upStage(t))
+	const limit, guarantee = 5e6, 2e6
+	user := spare + 47
+	f.must("set", "--user", itoa(user), "--up", "5MB/s")
+	for range 3 {
+		f.send(testutil.SenderConfig{UID: user, Connections: 16})
+	}
+	f.ports++
+	x := f.python(options{in: f.A, uid: user}, udpFlood, f.to(f.ports))
+	x.read("ready")
+	f.must("set", "--pid", x.pid(), "--weight", "99")
+	time.Sleep(3 * time.Second)
+	t.Logf("without a guarantee: %.3f of the limit, fair 0.25", f.charged("pid:"+x.pid(), 2*time.Second)/limit)
+	f.must("set", "--pid", x.pid(), "--min", "2MB/s")
+	time.Sleep(2 * time.Second)
+	begin := testutil.Now()
+	got := f.charged("pid:"+x.pid(), 3*time.Second)
+	all := f.charged("user:"+itoa(user), time.Second)
+	t.Logf("guaranteed: %.3f of the guarantee, all %.4f of the limit", got/guarantee, all/limit)
+	f.near("datagrams with a guarantee", begin, min(got, guarantee), guarantee, 0.02)
+	f.near("all", begin, all, limit, 0.02)
+}
+
 // A guarantee holds of every limit around it, and is the administrator's to give.
 func TestGuaranteeOfHost(t *testing.T) {
 	machineAlone(t)

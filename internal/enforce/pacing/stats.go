@@ -86,7 +86,63 @@ func (k *Kernel) counters(id uint32) (enforce.NodeStats, error) {
 			s.WaitNS = max(s.WaitNS, c.DepartNs-now)
 		}
 	}
+	if !limitsSending(n) {
+		s.Bytes = k.asChild(id, n)
+	}
 	return s, nil
+}
+
+// limitsSending reports whether a node has a limit on what is sent.
+func limitsSending(n bpf.Node) bool {
+	for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
+		if rate, _ := holding(n, d); rate != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// mostAround is how many nodes are looked at for the one around a node that is no tree.
+const mostAround = 16
+
+// asChild is what a node without a limit has been charged where it is a child: a member of a
+// group, whoever has a guarantee or a weight. Of several limits around it the one that knows most.
+func (k *Kernel) asChild(id uint32, n bpf.Node) (most uint64) {
+	look := func(outer uint32) {
+		for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
+			if k.noClock[bpf.ClockKey{Node: outer, Direction: d}] {
+				continue
+			}
+			sum := uint64(0)
+			for _, apart := range []uint64{0, bpf.ChildDatagrams} {
+				var class bpf.Class
+				key := bpf.ClassKey{Node: outer, Direction: d, Child: childOfNode(id, n.Generation) | apart}
+				if k.obj.Classes.Lookup(key, &class) == nil { // else it has sent nothing
+					sum += class.Bytes
+				}
+			}
+			most = max(most, sum)
+		}
+	}
+	for at, deep := n.Parent, 0; at != 0 && deep < bpf.TreesDeep; deep++ {
+		look(at)
+		at = k.nodes[at].Parent
+	}
+	if most != 0 || n.Weight == defaultWeight && n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec == 0 {
+		return most
+	}
+	looked := 0
+	for outer, o := range k.nodes {
+		wide := o.Kind == bpf.KindUser || o.Kind == bpf.KindCgroup || o.Kind == bpf.KindHost
+		if !wide || outer == id || !limitsSending(o) {
+			continue
+		}
+		look(outer)
+		if looked++; looked == mostAround {
+			break
+		}
+	}
+	return most
 }
 
 // Unknown implements enforce.Kernel.
