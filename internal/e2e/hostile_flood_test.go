@@ -267,10 +267,19 @@ time.sleep(600)
 		if !within(10*time.Second, ended) {
 			h.t.Errorf("limits of processes that have ended: %d nodes", len(h.nodes()))
 		}
-		before := h.usage()
-		time.Sleep(time.Second)
-		if now := h.usage(); now.cpu-before.cpu > 300*time.Millisecond || now.rss > mostRSS {
-			h.t.Errorf("at rest the daemon uses %v a second, and has %d MB", now.cpu-before.cpu, now.rss>>20)
+		// It tidies up for up to a second: the queues of so many namespaces.
+		var took time.Duration
+		var now usage
+		for range 5 {
+			before := h.usage()
+			time.Sleep(time.Second)
+			now = h.usage()
+			if took = now.cpu - before.cpu; took <= 100*time.Millisecond {
+				break
+			}
+		}
+		if took > 100*time.Millisecond || now.rss > mostRSS {
+			h.t.Errorf("at rest the daemon uses %v a second, and has %d MB", took, now.rss>>20)
 		}
 	})
 }
