@@ -220,33 +220,9 @@ func (o *bench) change(ctx context.Context, on bool) error {
 		}
 	}
 	if on {
-		return o.quiet(ctx)
+		return o.Quiet(ctx)
 	}
 	return testutil.Sleep(ctx, 200*time.Millisecond) // what that needed is over
-}
-
-// quiet waits until the daemon takes no CPU time any more: what it may need later it
-// loads in the background.
-func (o *bench) quiet(ctx context.Context) error {
-	const (
-		look = 200 * time.Millisecond
-		idle = 0.02 // seconds of CPU time, two of the clock's ticks
-	)
-	before := 0.0
-	for deadline := testutil.Now().Add(10 * time.Second); testutil.Now().Sub(deadline) < 0; {
-		if err := testutil.Sleep(ctx, look); err != nil {
-			return err
-		}
-		now, err := o.CPU()
-		if err != nil {
-			return err
-		}
-		if now-before < idle {
-			return nil
-		}
-		before = now
-	}
-	return nil // it has its work; the figures show it
 }
 
 // pass measures every cell in one state.

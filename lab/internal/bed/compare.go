@@ -28,7 +28,7 @@ func (b *Bed) set(ctx context.Context, on bool, other *exec.Cmd) error {
 	if err := b.LimitPID(ctx, other.Process.Pid, 1e6); err != nil {
 		return err
 	}
-	return testutil.Sleep(ctx, 100*time.Millisecond) // what the command itself needed is over
+	return b.Quiet(ctx) // what the command needed, and the daemon loads in the background, is over
 }
 
 // Comparison is of the same measurement without and with netnice.

@@ -169,6 +169,30 @@ func (d *Daemon) CPU() (float64, error) {
 	return stat.CPUTime(), nil
 }
 
+// Quiet waits until the daemon takes no CPU time any more, 10 s at most: what it may need later
+// it loads in the background.
+func (d *Daemon) Quiet(ctx context.Context) error {
+	const (
+		look = 200 * time.Millisecond
+		idle = 0.02 // seconds of CPU time, two of the clock's ticks
+	)
+	before := 0.0
+	for range 10 * time.Second / look {
+		if err := testutil.Sleep(ctx, look); err != nil {
+			return err
+		}
+		now, err := d.CPU()
+		if err != nil {
+			return err
+		}
+		if now-before < idle {
+			return nil
+		}
+		before = now
+	}
+	return nil // it has its work; the figures show it
+}
+
 // Cost is what the kernel counted for one of the daemon's programs. It counts
 // only while kernel statistics are on (ebpf.EnableStats).
 type Cost struct {
