@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// Remove implements apiserver.Backend. Root lifts every owner's wishes, a user
+// their own.
+func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error) {
+	if err := nobodys(by, auth.Remove, s, api.Wish{}); err != nil {
+		return api.SetResponse{}, err
+	}
+	res, resErr := d.resolver.Resolve(ctx, s)
+	if resErr != nil && !identity.IsNotFound(resErr) {
+		return api.SetResponse{}, resErr
+	}
+	lifted := false
+	defer func() { d.drain(lifted) }()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isDown {
+		return api.SetResponse{}, leaving()
+	}
+	n := d.find(res, s, resErr)
+	if n == nil && resErr != nil {
+		return api.SetResponse{}, resErr
+	}
+	if n == nil {
+		if n = d.scopeOf(res); n == nil {
+			return api.SetResponse{}, &api.Error{
+				Code:    api.CodeNoLimit,
+				Message: fmt.Sprintf("no limit stands on %s", s), Hint: "netnice ls",
+			}
+		}
+	}
+	if err := auth.Check(by, auth.Remove, target(n, n.res, s, api.Wish{})); err != nil {
+		return api.SetResponse{}, err
+	}
+	answer := api.SetResponse{Version: api.Version, Changed: true}
+	next := *n
+	if n.wishes.empty() { // all is rules'
+		answer.Changed = false
+		for owner := range n.ruled.Owners {
+			answer.Warnings = append(answer.Warnings, n.ruled.warnings(enforce.Owner(owner))...)
+		}
+		answer.Node = d.show(n, dryRun)
+		return answer, nil
+	}
+	admin, user := n.wishes[enforce.OwnerAdmin], n.wishes[enforce.OwnerUser]
+	switch {
+	case by.Root():
+		next.wishes = wishes{}
+		if !user.empty() {
+			answer.Warnings = append(answer.Warnings, fmt.Sprintf("the limit that %s had set was lifted too", n.userName))
+		}
+	case user.empty():
+		return api.SetResponse{}, auth.Denied(fmt.Sprintf("the limit on %s was set by the administrator", s),
+			auth.Command(auth.Remove, s, api.Wish{}))
+	default:
+		if err := d.others(by, n, s); err != nil {
+			return api.SetResponse{}, err
+		}
+		next.wishes[enforce.OwnerUser] = wish{}
+		if !admin.empty() {
+			answer.Warnings = append(answer.Warnings, "the limit that the administrator set stays")
+		}
+	}
+	if !dryRun {
+		before := *n
+		var err error
+		if next.empty() {
+			err = d.end(n)
+		} else {
+			_, err = d.commit(n, &next)
+		}
+		lifted = err == nil
+		if err != nil {
+			return api.SetResponse{}, kernelError(s, err)
+		}
+		d.tellSet(&before, next.ifAny(), actorName(by))
+		d.log.Info("limit lifted", "subject", n.res.Subject.String(), "by", by.UID, "node", n.id)
+	}
+	for owner := range next.ruled.Owners {
+		answer.Warnings = append(answer.Warnings, next.ruled.warnings(enforce.Owner(owner))...)
+	}
+	if !next.empty() {
+		answer.Node = d.show(&next, dryRun)
+	}
+	return answer, nil
+}
