@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * One clock on the way of a transmit: it is asked when it will be paid, and
+ * charged.
+ */
+#ifndef NETNICE_HOP_H
+#define NETNICE_HOP_H
+
+#include "clock.h"
+#include "guarantee.h"
+#include "identity.h"
+
+#define NN_MEAN_WINDOW	 (1U << 18)
+#define NN_MEAN_SETTLING (1U << 13)
+/* A chunk may leave this long before its turn where TCP's timer was not set. */
+#define NN_HOLD_NS 100000000ULL
+/* The same for a connection's first: no sooner would TCP try again. */
+#define NN_HOLD_FIRST_NS 200000000ULL
+/* With what has left paid within this, the time would soon be idle. */
+#define NN_IDLE_NS 20000000ULL
+/* So much reserved is a crowd: what one is late by, another has used. */
+#define NN_CROWD_NS 200000000ULL
+/* Until it has sent so much a class pays before it sends, not after: of many
+ * that come and go each would be a chunk ahead. */
+#define NN_YOUNG_BYTES 65536
+#define NN_UNLIMITED   (~0ULL)
+
+enum nn_walk {
+	NN_ASK, /* only look */
+	NN_CHARGE,
+	NN_RESERVE, /* charge for a chunk that is held */
+	NN_REDEEM,  /* it leaves now */
+};
+
+/* A transmit on its way along the path. */
+struct nn_transmit {
+	__u64 now_ns;
+	__u64 wire_bytes;
+	__u64 next_ns;	  /* when all clocks are paid, this one included */
+	__u64 before_ns;  /* when they were, without it */
+	__u64 sent_ns;	  /* and without 0.1 s of what is reserved */
+	__u64 left_ns;	  /* and without all of it */
+	__u64 limit;	  /* lowest ceiling, ~0 = none */
+	__u64 child;	  /* below the present hop */
+	__u64 guarantee;  /* of every limit from here on, bytes/s, 0 = none */
+	__u32 guaranteed; /* the node that has it */
+	__u32 promised;	  /* limit at the socket's chunk before, 1024 bytes/s */
+	__u16 weight;	  /* of the child */
+	__u8 loopback;
+	__u8 mode;	   /* enum nn_walk */
+	__u8 empty;	   /* no data: never waits */
+	__u8 odd;	   /* no chunk as this socket's others will be */
+	__u8 calls;	   /* after which a clock was still behind now */
+	__u8 light;	   /* of a class of little weight */
+	__u64 reserved_ns; /* worth of what is reserved by held chunks */
+	__u64 slack_ns;	   /* that a turn may be away without being far off */
+	__u64 newborn_ns;  /* when this is paid, in a class without history */
+	__u64 crowd_ns;	   /* latest turn of those like it */
+	__u64 young_ns;	   /* worth of it, in a class with little history */
+	__u64 share;	   /* of the class, at least, bytes/s, if empty */
+	__u64 apart; /* NN_CHILD_...: a class of its own beside the child's,
+		      * that no pacing follows */
+};
+
+/* Moving average of a class's chunks, weighted by bytes. */
+static __always_inline __u64 nn_mean(__u64 mean, __u64 bytes, __u64 window)
+{
+	if (!mean || bytes >= window)
+		return bytes;
+	return (mean * (window - bytes) + bytes * bytes) / window;
+}
+
+/* Weigh the wait by the chunk's size against the class's mean, so that the
+ * sockets of one program get equal bytes, not equal numbers of chunks. */
+static __always_inline __u64 nn_wait_weighed(__u64 mean, __u64 bytes,
+					     __u64 wait_ns, __u64 own_ns)
+{
+	__u64 w;
+
+	if (wait_ns <= own_ns || !mean)
+		return wait_ns;
+	w = bytes * 256 / mean;
+	if (w > 1024)
+		w = 1024;
+	if (w < 16)
+		w = 16;
+	w = (wait_ns >> 8) * w;
+	return w > own_ns ? w : own_ns;
+}
+
+static __always_inline void nn_later(__u64 *at_ns, __u64 than_ns)
+{
+	if (than_ns > *at_ns)
+		*at_ns = than_ns;
+}
+
+/* When the class is paid for what it was charged before, and without what is
+ * reserved by chunks that are held. */
+static __always_inline void nn_hop_look(struct nn_transmit *x,
+					const struct nn_clock *c,
+					struct nn_class *k,
+					const struct nn_class *g, __u32 weight,
+					__u64 rate)
+{
+	__u64 paid = nn_class_paid_ns(c, k, weight, rate), sent = paid,
+	      left = paid;
+
+	if (k->reserved_bytes) {
+		nn_class_forget(c, k, weight);
+		/* More than 0.1 s of it would let everybody pass while many
+		 * wait. */
+		sent = nn_class_sent_ns(c, k, weight, rate, rate / 10);
+		left = nn_class_sent_ns(c, k, weight, rate, NN_BYTES_MAX);
+		nn_later(&x->reserved_ns,
+			 k->reserved_bytes * NN_NSEC_PER_SEC / rate);
+	}
+	nn_later(&x->before_ns, nn_guarantee_sooner(c, g, paid, x->now_ns));
+	nn_later(&x->sent_ns, nn_guarantee_sooner(c, g, sent, x->now_ns));
+	nn_later(&x->left_ns, nn_guarantee_sooner(c, g, left, x->now_ns));
+}
+
+/* Programs that come, send once and go are paid for by nobody's wait: the first
+ * chunk of each is due when it is paid itself. */
+static __always_inline void nn_hop_newborn(
+	struct nn_transmit *x, struct nn_clock *c, const struct nn_class *k,
+	const struct nn_class *g, __u32 weight, __u32 active, __u64 rate)
+{
+	__u64 paid =
+		c->time_ns + nn_serve_ns(nn_ahead(k->finish, c->vtime) +
+						 nn_span(x->wire_bytes, weight),
+					 active, rate);
+
+	paid = nn_guarantee_sooner(c, g, paid, x->now_ns);
+	nn_later(&x->newborn_ns, paid);
+	if (x->mode == NN_RESERVE)
+		nn_later(&c->newborn_due_ns, paid);
+	nn_later(&x->crowd_ns, c->newborn_due_ns);
+}
+
+/* Charge the chunk; returns when the class will be paid for it, and in mean the
+ * size of its chunks. */
+static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
+					 struct nn_clock *c, struct nn_class *k,
+					 struct nn_class *g, __u32 weight,
+					 __u64 rate, __u64 left,
+					 __u64 burst_bytes, __u64 *mean)
+{
+	__u64 cost = nn_clock_cost(c, x->wire_bytes, rate, x->now_ns), paid;
+
+	/* Its departure was promised at a limit that this clock is below now:
+	 * the socket's first since then. */
+	if (cost == x->wire_bytes && x->promised > rate >> 10 &&
+	    nn_clock_settles(c, x->now_ns))
+		cost = cost * (rate >> 10) / x->promised;
+	if (!g || !nn_guarantee_charge(
+			  c, g, nn_guarantee_of(x->guarantee, rate), cost, rate,
+			  nn_class_paid_ns(c, k, weight, left), x->now_ns)) {
+		nn_class_charge(c, k, weight, cost, rate, burst_bytes);
+		if (x->mode == NN_RESERVE &&
+		    k->reserved_bytes < NN_BYTES_MAX / 2)
+			k->reserved_bytes += cost;
+	}
+	k->bytes += x->wire_bytes;
+	c->bytes += x->wire_bytes;
+	c->chunks++;
+	paid = nn_guarantee_sooner(c, g, nn_class_paid_ns(c, k, weight, left),
+				   x->now_ns);
+	if (!x->empty) {
+		/* Weighed by the chunks of a former rate, which were larger,
+		 * those of a lowered one would be waited for too shortly. */
+		*mean = nn_mean(k->mean_bytes, x->wire_bytes,
+				nn_clock_settles(c, x->now_ns)
+					? NN_MEAN_SETTLING
+					: NN_MEAN_WINDOW);
+		k->mean_bytes = *mean;
+	}
+	if (!x->apart) /* which nobody was promised a departure */
+		nn_later(&c->depart_ns, paid);
+	return paid;
+}
+
+/* Not on the stack, which has no room for it. */
+static const struct nn_class nn_class_fresh;
+
+/* A new class has nothing to pay after finish. */
+static __always_inline struct nn_class *nn_class_get(
+	const struct nn_class_key *key, __u64 finish)
+{
+	struct nn_class *k = bpf_map_lookup_elem(&classes, key);
+
+	if (k)
+		return k;
+	bpf_map_update_elem(&classes, key, &nn_class_fresh, BPF_NOEXIST);
+	k = bpf_map_lookup_elem(&classes, key);
+	if (k && !k->bytes)
+		k->finish = finish;
+	return k;
+}
+
+/* Ask one clock, and charge it. Not static: the verifier then looks at it once,
+ * not once for each hop of each caller. 1: the clock was far behind and is
+ * nearer to now; once more. */
+__noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
+			   __u64 rate, __u64 burst_bytes)
+{
+	struct nn_clock_key ck = {.node = node, .direction = direction};
+	struct nn_class_key kk = {.node = node, .direction = direction};
+	struct nn_clock *c;
+	struct nn_class *k, *g = NULL;
+	__u64 paid, own, left, burst_ns = 0, mean = 0;
+	__u32 weight, active;
+	bool young;
+
+	if (!x || !rate)
+		return 0;
+	weight = x->weight;
+	if (!weight)
+		weight = NN_WEIGHT_DEFAULT;
+	kk.child = x->child | x->apart;
+	c = bpf_map_lookup_elem(&clocks, &ck);
+	if (!c) {
+		nn_fault(NN_FAULT_CLOCK_MISSING);
+		return 0;
+	}
+	k = nn_class_get(&kk, c->vtime);
+	if (!k) {
+		nn_fault(NN_FAULT_CLASS_FULL);
+		return 0;
+	}
+	if (x->guarantee) {
+		kk.child = NN_CHILD_GUARANTEE | x->guaranteed;
+		g = nn_class_get(&kk, x->now_ns);
+	}
+	if (burst_bytes)
+		burst_ns = burst_bytes * NN_NSEC_PER_SEC / rate;
+
+	bpf_spin_lock(&c->lock);
+	nn_clock_rate(c, k, weight, rate);
+	if (nn_clock_advance(c, rate, burst_ns, x->now_ns) &&
+	    x->calls++ < NN_ADVANCE_CALLS) {
+		bpf_spin_unlock(&c->lock);
+		return 1;
+	}
+	x->calls = 0;
+	left = nn_guarantee_left(c, rate, x->now_ns);
+	nn_hop_look(x, c, k, g, weight, left);
+	active = c->active_weight + (nn_class_stands(c, k) ? 0 : weight);
+	if (x->empty && !(rate >> 48)) {
+		__u64 share = left * weight / active;
+
+		if (g)
+			share += nn_guarantee_of(x->guarantee, rate - share);
+		if (share < x->share)
+			x->share = share;
+	}
+	if (!k->mean_bytes)
+		nn_hop_newborn(x, c, k, g, weight, active, left);
+	if (x->mode == NN_REDEEM)
+		k->reserved_bytes -= k->reserved_bytes > x->wire_bytes
+					     ? x->wire_bytes
+					     : k->reserved_bytes;
+	own = nn_serve_ns(nn_span(x->wire_bytes, weight), active, left);
+	if (g)
+		own = nn_least(own,
+			       x->wire_bytes * NN_NSEC_PER_SEC /
+				       nn_guarantee_of(x->guarantee, rate));
+	young = k->bytes < NN_YOUNG_BYTES;
+	if (young)
+		nn_later(&x->young_ns, own);
+	if (x->mode != NN_CHARGE && x->mode != NN_RESERVE) {
+		bpf_spin_unlock(&c->lock);
+		goto seen;
+	}
+	paid = nn_hop_take(x, c, k, g, weight, rate, left, burst_bytes, &mean);
+	bpf_spin_unlock(&c->lock);
+
+	if (paid > x->now_ns && !x->empty && !x->odd)
+		paid = x->now_ns + nn_wait_weighed(mean, x->wire_bytes,
+						   paid - x->now_ns, own);
+	if (young && !x->empty)
+		paid += own;
+	nn_later(&x->next_ns, paid);
+seen:
+	if (rate < x->limit)
+		x->limit = rate;
+	return 0;
+}
+
+static __always_inline void nn_hop_charge(struct nn_transmit *x, __u32 node,
+					  __u32 direction, __u64 rate,
+					  __u64 burst_bytes)
+{
+	for (int i = 0; i <= NN_ADVANCE_CALLS; i++)
+		if (!nn_hop_turn(x, node, direction, rate, burst_bytes))
+			break;
+}
+
+#endif
