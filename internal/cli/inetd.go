@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"os/user"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -94,10 +95,16 @@ func readServices(path string) ([]inetd.Service, error) {
 	}
 	defer f.Close()
 	services, err := inetd.Parse(f)
-	if err != nil {
-		return nil, fail("netnice inetd --check "+path+" when it is mended", "%s: %v", path, err)
+	var problems inetd.Problems
+	if errors.As(err, &problems) {
+		const shown = 10
+		var remedy strings.Builder
+		for _, p := range problems[:min(len(problems), shown)] {
+			fmt.Fprintf(&remedy, "%s:%d: %s\n  %s\n", path, p.Line, printable(p.Text), p.Remedy)
+		}
+		return nil, fail(remedy.String()+"netnice inetd --check "+path+" when it is mended", "%s: %v", path, problems)
 	}
-	return services, nil
+	return services, err
 }
 
 // serveServices serves until it is interrupted, and reads the file again with SIGHUP.

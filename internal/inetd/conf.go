@@ -49,13 +49,23 @@ type Problem struct {
 	Remedy string
 }
 
-func (p Problem) Error() string { return fmt.Sprintf("line %d: %s\n  %s", p.Line, p.Text, p.Remedy) }
+func (p Problem) Error() string { return fmt.Sprintf("line %d: %s", p.Line, p.Text) }
+
+// Problems are all of a file's, in the order of its lines.
+type Problems []Problem
+
+func (p Problems) Error() string {
+	if len(p) == 1 {
+		return p[0].Error()
+	}
+	return fmt.Sprintf("%d mistakes, the first in %v", len(p), p[0])
+}
 
 const usual = "ftp stream tcp nowait root /usr/sbin/ftpd ftpd -l @128Kbyte/sec"
 
-// Parse reads a file; the error joins all Problems.
+// Parse reads a file; the error may be Problems.
 func Parse(r io.Reader) (services []Service, err error) {
-	var problems []error
+	var problems Problems
 	in := bufio.NewScanner(r)
 	for line := 1; in.Scan(); line++ {
 		text, _, _ := strings.Cut(in.Text(), "#")
@@ -79,7 +89,10 @@ func Parse(r io.Reader) (services []Service, err error) {
 	if err := in.Err(); err != nil {
 		return nil, fmt.Errorf("read services: %w", err)
 	}
-	return services, errors.Join(problems...)
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	return services, nil
 }
 
 func bad(remedy, format string, args ...any) error {

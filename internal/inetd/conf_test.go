@@ -54,8 +54,10 @@ func TestParseRefuses(t *testing.T) {
 		require.ErrorContains(t, err, says, line)
 	}
 	_, err := Parse(strings.NewReader("a\nb"))
-	require.ErrorContains(t, err, "line 1")
-	require.ErrorContains(t, err, "line 2")
+	var all Problems
+	require.ErrorAs(t, err, &all)
+	require.Len(t, all, 2)
+	require.Equal(t, []int{1, 2}, []int{all[0].Line, all[1].Line})
 }
 
 func FuzzParse(f *testing.F) {
