@@ -25,8 +25,9 @@ case $- in
 *i*)
 	for _netnice_map in emacs vi-insert vi-command; do
 		bind -m "$_netnice_map" -x '"\C-x\C-_": _netnice_line'
-		bind -m "$_netnice_map" '"\C-j": accept-line'
-		bind -m "$_netnice_map" '"\C-m": "\C-x\C-_\C-j"'
+		bind -m "$_netnice_map" '"\C-x\C-j": accept-line'
+		bind -m "$_netnice_map" '"\C-m": "\C-x\C-_\C-x\C-j"'
+		bind -m "$_netnice_map" '"\C-j": "\C-x\C-_\C-x\C-j"' # what was typed ahead ends so
 	done
 	unset -v _netnice_map
 	;;
