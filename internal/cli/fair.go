@@ -8,14 +8,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/api"
-	"github.com/netnice/netnice/internal/units"
 )
 
 func (a *App) fair() *cobra.Command {
 	var group string
 	var asJSON, dryRun bool
-	rate := optional[uint64]{parse: units.ParseRate, kind: "rate"}
-	up, down, total := rate, rate, rate
+	var rates rateFlags
 	cmd := &cobra.Command{
 		Use:   "fair [--group NAME] [--up RATE] [--down RATE] [--total RATE] PID[=WEIGHT]...",
 		Short: "Divide a limit among running processes, fairly or by weight",
@@ -44,15 +42,13 @@ any more; the group ends with its last one, or by netnice unset --group NAME. Wi
 			}
 			return a.apply(cmd.Context(), api.SetRequest{
 				Subject: api.Subject{Kind: api.KindGroup, ID: group}, Members: members, DryRun: dryRun,
-				Wish: api.Wish{UpBytesPerSec: up.value, DownBytesPerSec: down.value, TotalBytesPerSec: total.value},
+				Wish: rates.wish(),
 			}, asJSON)
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&group, "group", "", "`name` of the group, a new one or one that there is")
-	flags.Var(&up, "up", "limit what they send together")
-	flags.Var(&down, "down", "limit what they receive together")
-	flags.Var(&total, "total", "limit both together")
+	rates.add(cmd, "they")
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)
 	return cmd

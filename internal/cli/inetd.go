@@ -21,14 +21,12 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/inetd"
-	"github.com/netnice/netnice/internal/units"
 )
 
 func (a *App) inetd() *cobra.Command {
 	var most int
 	var verbose, check bool
-	rate := optional[uint64]{parse: units.ParseRate, kind: "rate"}
-	up, down, total := rate, rate, rate
+	var rates rateFlags
 	cmd := &cobra.Command{
 		Use:   "inetd [--total RATE] [--up RATE] [--down RATE] [--sessions N] [--check] CONF",
 		Short: "Serve what a file like inetd.conf says, with limits on sessions and on all together",
@@ -66,8 +64,7 @@ read with SIGHUP; sessions go on, also when inetd ends. Sockets that systemd has
 				Log: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: level})), Most: most, Inherited: inetd.Activated(),
 				Session: func(s inetd.Service) *exec.Cmd { return a.sessionCommand(s) },
 			}
-			w := api.Wish{UpBytesPerSec: up.value, DownBytesPerSec: down.value, TotalBytesPerSec: total.value}
-			if w != (api.Wish{}) {
+			if w := rates.wish(); w != (api.Wish{}) {
 				if _, err := a.send(cmd.Context(), api.SetRequest{Subject: pidSubject(os.Getpid()), Wish: w}); err != nil {
 					return err
 				}
@@ -76,9 +73,7 @@ read with SIGHUP; sessions go on, also when inetd ends. Sockets that systemd has
 		},
 	}
 	flags := cmd.Flags()
-	flags.Var(&up, "up", "limit what all sessions send together")
-	flags.Var(&down, "down", "limit what they receive together")
-	flags.Var(&total, "total", "limit both together")
+	rates.add(cmd, "all sessions")
 	flags.IntVar(&most, "sessions", 1000, "at a time, at most `N`; others wait; 0 = any number")
 	flags.BoolVar(&check, "check", false, "only look for mistakes in the file")
 	flags.BoolVarP(&verbose, "verbose", "v", false, "log each session, too")

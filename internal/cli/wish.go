@@ -65,6 +65,23 @@ func (f *wishFlags) wish(example string) (api.Wish, error) {
 	return w, nil
 }
 
+// rateFlags are the limits of several processes together.
+type rateFlags struct{ up, down, total optional[uint64] }
+
+// add adds the flags; whose is who sends and receives, such as "they".
+func (f *rateFlags) add(cmd *cobra.Command, whose string) {
+	rate := optional[uint64]{parse: units.ParseRate, kind: "rate"}
+	f.up, f.down, f.total = rate, rate, rate
+	flags := cmd.Flags()
+	flags.Var(&f.up, "up", "limit what "+whose+" send together")
+	flags.Var(&f.down, "down", "limit what "+whose+" receive together")
+	flags.Var(&f.total, "total", "limit both together")
+}
+
+func (f *rateFlags) wish() api.Wish {
+	return api.Wish{UpBytesPerSec: f.up.value, DownBytesPerSec: f.down.value, TotalBytesPerSec: f.total.value}
+}
+
 // optional is a flag value that knows whether it was given.
 type optional[T uint32 | uint64] struct {
 	value *T
