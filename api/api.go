@@ -30,12 +30,15 @@ const (
 	KindHost      Kind = "host"      // the machine
 	KindContainer Kind = "container" // a container, by its name or id
 	KindGroup     Kind = "group"     // processes that share a limit, by the name of the group
+	KindLink      Kind = "link"      // a network device, by its name
 	KindTo        Kind = "to"        // a destination prefix
 	KindRule      Kind = "rule"      // what a rule holds for; to be shown, not set
 )
 
 // Subject names who a limit is for. Its text form is "kind:id": "pid:123",
-// "user:bob", "cgroup:/system.slice/x.service", "unit:nginx.service", "container:web", "host".
+// "user:bob", "cgroup:/system.slice/x.service", "unit:nginx.service", "container:web",
+// "link:eth0", "host". Of a link in another network namespace than the daemon's the inode number of
+// that stands after it: "link:eth0@4026532301".
 type Subject struct {
 	Kind Kind   `json:"kind"`
 	ID   string `json:"id,omitempty"`
@@ -57,13 +60,13 @@ func ParseSubject(text string) (Subject, error) {
 			return Subject{}, fmt.Errorf("subject %q: host takes no name", text)
 		}
 		return Subject{Kind: k}, nil
-	case KindPID, KindUser, KindCgroup, KindUnit, KindContainer, KindGroup, KindTo, KindRule:
+	case KindPID, KindUser, KindCgroup, KindUnit, KindContainer, KindGroup, KindLink, KindTo, KindRule:
 		if id == "" {
 			return Subject{}, fmt.Errorf("subject %q: %s needs a name, for instance %s:NAME", text, k, k)
 		}
 		return Subject{Kind: k, ID: id}, nil
 	}
-	return Subject{}, fmt.Errorf("subject %q: want pid:N, user:NAME, cgroup:PATH, unit:NAME, container:NAME, group:NAME or host", text)
+	return Subject{}, fmt.Errorf("subject %q: want pid:N, user:NAME, cgroup:PATH, unit:NAME, container:NAME, group:NAME, link:DEVICE or host", text)
 }
 
 // Direction of traffic, seen from the machine.

@@ -180,7 +180,7 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 			return;
 	}
 	n = nn_path_make(p, t, &w, &path);
-	if (!s && !n && !(p->kinds & 1 << NN_NODE_DESTINATION))
+	if (!s && !n && !nn_kinds_later(p))
 		return;
 	s = nn_socket_give(sk, s, &w, &path);
 	if (!s)
@@ -329,10 +329,12 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 	if (bpf_core_field_exists(tp->is_mptcp) && tp->is_mptcp)
 		s = nn_subflow_adopt(tp, s);
 	if ((!s || (!s->tgid && s->epoch != p->epoch)) &&
-	    p->kinds & (1 << NN_NODE_HOST | 1 << NN_NODE_DESTINATION))
+	    (p->kinds & 1 << NN_NODE_HOST || nn_kinds_later(p)))
 		s = nn_adopt_nobodys(tp);
 	if (!s)
 		return;
+	nn_leaves_by(s, tp);
+	nn_port_of(s, skc->skc_num);
 	if (release_rates)
 		s->rate_bytes_per_sec = s->receive_bytes_per_sec = 0;
 	on = tp->bpf_sock_ops_cb_flags;

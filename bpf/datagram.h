@@ -159,8 +159,6 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 	};
 	__u8 protocol = 0;
 
-	if (s->out_ifindex != skb->ifindex)
-		s->out_ifindex = skb->ifindex;
 	if (skb->sk) /* which it may have got just now */
 		nn_port_of(s, skb->sk->src_port);
 	nn_datagram_wanted(s, x.wire_bytes);

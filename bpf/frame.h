@@ -39,6 +39,19 @@ static __always_inline __u32 nn_packet_netns(struct __sk_buff *skb)
 	return netns;
 }
 
+/* What the packet's device puts before IP, in bytes. */
+static __always_inline __u32 nn_packet_header(struct __sk_buff *skb)
+{
+	struct sk_buff *b = (void *)skb; /* as above */
+	struct net_device *dev = NULL;
+	unsigned short bytes = 0;
+
+	if (bpf_core_read(&dev, sizeof(dev), &b->dev) ||
+	    bpf_core_read(&bytes, sizeof(bytes), &dev->hard_header_len))
+		return 0;
+	return bytes;
+}
+
 /* A device's packets whose link has no MAC header get one for the pair; the
  * kernel takes it off where they come back. */
 static __always_inline bool nn_header_add(struct __sk_buff *skb)

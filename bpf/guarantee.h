@@ -65,6 +65,19 @@ static __always_inline __u64 nn_guarantee_sooner(const struct nn_clock *c,
 	return g->finish;
 }
 
+/* Take bytes off the clock before all classes, to which it is pushed forward;
+ * nn_clock_advance has been called. */
+static __always_inline void nn_clock_take(struct nn_clock *c, __u64 cost,
+					  __u64 rate, __u64 now_ns)
+{
+	c->time_ns += nn_serve(nn_span(cost, 1), 1, rate, &c->rest);
+	if (!c->taken_bytes_per_sec)
+		c->taken_at_ns = now_ns;
+	if (c->taken_bytes_per_sec < rate * 2)
+		c->taken_bytes_per_sec +=
+			cost * (NN_NSEC_PER_SEC / NN_TAKEN_NS);
+}
+
 /* Charge a chunk to the guarantee, if the class, which is paid at paid_ns,
  * would have it wait for longer; nn_clock_advance has been called. */
 static __always_inline bool nn_guarantee_charge(struct nn_clock *c,
@@ -81,12 +94,7 @@ static __always_inline bool nn_guarantee_charge(struct nn_clock *c,
 		at = now_ns - NN_GUARANTEE_CREDIT_NS;
 	g->finish = at + cost * NN_NSEC_PER_SEC / guarantee;
 	g->bytes += cost;
-	c->time_ns += nn_serve(nn_span(cost, 1), 1, rate, &c->rest);
-	if (!c->taken_bytes_per_sec)
-		c->taken_at_ns = now_ns;
-	if (c->taken_bytes_per_sec < rate * 2)
-		c->taken_bytes_per_sec +=
-			cost * (NN_NSEC_PER_SEC / NN_TAKEN_NS);
+	nn_clock_take(c, cost, rate, now_ns);
 	return true;
 }
 

@@ -10,7 +10,7 @@
 #ifndef NETNICE_IDENTITY_H
 #define NETNICE_IDENTITY_H
 
-#include "destination.h"
+#include "link.h"
 #include "ports.h"
 
 /* Whether the path still holds for its user; what no node depends on is not
@@ -50,7 +50,9 @@ static __always_inline void nn_socket_assign(struct nn_socket *s,
 		for (__u32 i = 0; i < NN_PATH_MAX; i++)
 			s->path[i] = path->hops[i];
 	}
+	s->link.node = 0;
 	nn_destined(s);
+	nn_linked(s);
 }
 
 /* The lower of two ceilings; 0 = none. */
@@ -104,7 +106,9 @@ static __always_inline void nn_subflow_assign(struct nn_socket *s,
 	s->to[NN_OWNER_ADMIN].node = s->to[NN_OWNER_USER].node = 0;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++)
 		s->path[i] = from->path[i];
+	s->link = from->link;
 	nn_destined(s); /* each has its own peer */
+	nn_linked(s);	/* and device */
 	s->rate_bytes_per_sec = from->rate_bytes_per_sec;
 	s->receive_bytes_per_sec = from->receive_bytes_per_sec;
 	s->flags |= NN_SOCK_SUBFLOW;
@@ -259,9 +263,7 @@ static __always_inline void nn_socket_made(void *sk)
 
 	if (!nn_kinds(p))
 		return;
-	/* It may get a peer that a rule for everybody is for. */
-	if (!nn_path_of_caller(&w, &path) &&
-	    !(nn_kinds(p) & 1 << NN_NODE_DESTINATION))
+	if (!nn_path_of_caller(&w, &path) && !nn_kinds_later(p))
 		return;
 	s = nn_socket_give(sk, NULL, &w, &path);
 	if (s)

@@ -171,6 +171,12 @@ typedef struct {
 
 struct net_device {
 	possible_net_t nd_net;
+	int ifindex;
+	unsigned short hard_header_len;
+} __core;
+
+struct dst_entry {
+	struct net_device *dev;
 } __core;
 
 struct sock;
@@ -210,6 +216,7 @@ struct sock {
 	refcount_t sk_wmem_alloc;
 	int sk_sndbuf;
 	int sk_wmem_queued;
+	struct dst_entry *sk_dst_cache;
 	struct socket *sk_socket;
 	struct socket_wq *sk_wq;
 	__u8 sk_userlocks : 4;

@@ -106,6 +106,17 @@ struct {
 	__type(value, struct nn_hop);
 } destination_uses SEC(".maps");
 
+/* Devices that are limited: see link.h. The user side writes them with the
+ * node.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_LINKS);
+	__type(key, struct nn_link_key);
+	__type(value, __u32);
+} links SEC(".maps");
+
 /* Sorted, none overlap; the policy says how many there are. Written by the user
  * side, from /etc/subuid: those of 4096 users, 64 KB. */
 struct {

@@ -6,6 +6,7 @@
 #include "egress.h"
 #include "exec.h"
 #include "follow.h"
+#include "meter.h"
 #include "option.h"
 #include "socket.h"
 
@@ -185,6 +186,15 @@ int nn_sendmsg6(struct bpf_sock_addr *ctx)
 {
 	nn_datagrams_to6(ctx);
 	return 1;
+}
+
+/* --- attached to a device while a limit stands on it --- */
+
+SEC("tc")
+int nn_meter(struct __sk_buff *skb)
+{
+	nn_meter_leaves(skb);
+	return TC_ACT_UNSPEC;
 }
 
 /* --- attached while the daemon follows rules, and not pinned --- */

@@ -43,20 +43,20 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 		s = nn_subflow(sk);
 	if (!s)
 		return;
-	if (ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB || !s->peer_known) {
+	if (ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB || !s->peer_known)
 		nn_peer_connected(
 			s, sk, ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB);
-		nn_port_of(s, sk->src_port);
-	}
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return;
+	nn_leaves_by(s, tp);
 	if (!nn_socket_limited(s))
 		return;
+	nn_port_of(s, sk->src_port);
 	/* It is limited by its listener's node until it has its own. */
 	if (s->receive_bytes_per_sec &&
 	    ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		nn_egress_event(NN_EVENT_RATE, 0);
-	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp)
-		return;
 	nn_ends_of(s, sk);
 	if (s->receive_bytes_per_sec && !(s->flags & NN_SOCK_LOOPBACK))
 		nn_receive_begin(ctx, s, tp);
@@ -91,6 +91,7 @@ static __always_inline void nn_connecting(struct bpf_sock_ops *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
 	struct nn_socket *s;
+	struct tcp_sock *tp;
 
 	if (!sk)
 		return;
@@ -98,6 +99,9 @@ static __always_inline void nn_connecting(struct bpf_sock_ops *ctx)
 	if (!s)
 		return;
 	nn_peer_connected(s, sk, false);
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (tp)
+		nn_leaves_by(s, tp);
 	nn_port_of(s, sk->src_port);
 }
 

@@ -52,6 +52,12 @@ static __always_inline __u32 nn_kinds(const struct nn_policy *p)
 	return p ? p->kinds & ~(1U << NN_NODE_SOCKET) : 0;
 }
 
+/* A socket without a node may get one later: by its peer, or its device. */
+static __always_inline bool nn_kinds_later(const struct nn_policy *p)
+{
+	return nn_kinds(p) & (1 << NN_NODE_DESTINATION | 1 << NN_NODE_LINK);
+}
+
 /* The node that stands at the index, if it is the one that was meant. */
 static __always_inline struct nn_node *nn_node_get(__u32 index,
 						   __u32 generation)

@@ -37,7 +37,7 @@ static __always_inline void nn_adopt_datagrams(struct task_struct *t,
 	if (s && s->tgid && s->tgid != w.tgid && s->path[0].node)
 		return;
 	n = nn_path_make(p, t, &w, &path);
-	if (!s && !n && !(p->kinds & 1 << NN_NODE_DESTINATION))
+	if (!s && !n && !nn_kinds_later(p))
 		return;
 	s = nn_socket_give(sk, s, &w, &path);
 	if (s && p->destinations)

@@ -29,6 +29,7 @@
 #define NN_DESTINATIONS	       131072
 #define NN_DESTINATION_ENTRIES 16
 #define NN_DESTINATION_USES    65536
+#define NN_LINKS	       1024
 /* The administrator's rules; others are those of the user of that id. */
 #define NN_BOOK_ADMIN (~0U)
 /* Of a rule's number: it is for everybody whom its owner may limit. */
@@ -241,14 +242,16 @@ struct nn_socket {
 	__u32 queue_epoch;    /* the policy's, then */
 	__u64 queued_ns;      /* when a packet came into the queue or left it */
 	__u32 queued_packets; /* that wait there */
-	__u32 out_ifindex;    /* device by which it sent last, 0 = none yet */
+	__u32 out_ifindex;    /* device by which it sends, 0 = none yet */
 	__u32 queued_bytes;   /* that wait there */
 	__u32 largest_bytes;  /* of its datagrams, with the segments they stand
 				 for */
 
-	__u32 met_walk; /* in which its user was seen to have it, 0 = none yet:
-			   see follow.h */
-	__u32 pad_walk;
+	__u32 met_walk;	 /* in which its user was seen to have it, 0 = none yet:
+			    see follow.h */
+	__u32 out_netns; /* inode number of that device's network namespace */
+	struct nn_hop link; /* of that device, the last of the path: see link.h
+			     */
 };
 
 /* The send buffer of a socket that is no TCP's, while the user side keeps it
@@ -300,6 +303,12 @@ struct nn_destination {
 struct nn_destination_use {
 	__u32 rule;
 	__u32 scope; /* node of the tree, 0 for everybody */
+};
+
+/* A device whose traffic is limited, by which a socket's node is found. */
+struct nn_link_key {
+	__u32 netns; /* inode number */
+	__u32 ifindex;
 };
 
 /* User ids that were given to a user, for namespaces: they count as theirs. */

@@ -35,6 +35,7 @@ type Object struct {
 	netniceObjects
 	opts  Options
 	links map[string]link.Link
+	meters pins // attachments to limited devices
 	execs link.Link // see exec.go; nil = not attached
 	lock  *os.File  // of the pin folder
 	// programs of the objects that are loaded beside it that this kernel has no
@@ -192,7 +193,7 @@ func Load(opts Options) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &Object{opts: opts, links: map[string]link.Link{}, lock: lock, missing: beside}
+	o := &Object{opts: opts, meters: newPins(opts.PinDir, ""), links: map[string]link.Link{}, lock: lock, missing: beside}
 	coll, err := loadInParts(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: opts.PinDir}})
 	if err != nil {
 		_ = lock.Close()
@@ -225,7 +226,7 @@ func (o *Object) take(c *ebpf.Collection) {
 		NnFork: p["nn_fork"], NnExec: p["nn_exec"], NnAdoptTasks: p["nn_adopt_tasks"], NnReleaseTasks: p["nn_release_tasks"],
 		NnListTasks: p["nn_list_tasks"], NnAdoptFiles: p["nn_adopt_files"],
 		NnAdoptConnections: p["nn_adopt_connections"], NnFollowFiles: p["nn_follow_files"], NnListSockets: p["nn_list_sockets"], NnAssignSockets: p["nn_assign_sockets"],
-		NnCarryRates: p["nn_carry_rates"],
+		NnCarryRates: p["nn_carry_rates"], NnMeter: p["nn_meter"],
 	}
 	if users := p["nn_egress_users"]; users != nil {
 		o.NnEgress = users
@@ -234,7 +235,7 @@ func (o *Object) take(c *ebpf.Collection) {
 		Nodes: m["nodes"], Clocks: m["clocks"], Classes: m["classes"], Sockets: m["sockets"], Tasks: m["tasks"],
 		Users: m["users"], Cgroups: m["cgroups"], SocketNodes: m["socket_nodes"], Policy: m["policy"], Subordinates: m["subordinates"], Faults: m["faults"], Events: m["events"],
 		PortsSeen: m["ports_seen"], FreeCgroups: m["free_cgroups"], Buffers: m["buffers"], Unknown: m["unknown"], Execs: m["execs"],
-		Destinations: m["destinations"], DestinationUses: m["destination_uses"],
+		Destinations: m["destinations"], DestinationUses: m["destination_uses"], Links: m["links"],
 		Requests: m["requests"], Answers: m["answers"], Asked: m["asked"], Askers: m["askers"],
 	}
 	o.netniceVariables = netniceVariables{
@@ -372,14 +373,14 @@ func (o *Object) Remove() error {
 
 // Close lets go of everything and leaves pins and attachments as they are.
 func (o *Object) Close() error {
-	errs := []error{o.AttachExecs(false)}
+	errs := []error{o.AttachExecs(false), o.meters.closeLinks()}
 	for _, l := range o.links {
 		errs = append(errs, l.Close())
 	}
 	for _, p := range []*ebpf.Program{
 		o.NnSockops, o.NnSetsockopt, o.NnGetsockopt, o.NnSockCreate, o.NnEgress, o.NnSendTp, o.NnSendFentry,
 		o.NnSendpagesFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnExec, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnAdoptFiles,
-		o.NnFollowFiles, o.NnAdoptConnections, o.NnListSockets, o.NnAssignSockets, o.NnCarryRates,
+		o.NnFollowFiles, o.NnAdoptConnections, o.NnListSockets, o.NnAssignSockets, o.NnCarryRates, o.NnMeter,
 		o.NnConnect4, o.NnConnect6, o.NnSendmsg4, o.NnSendmsg6,
 		o.NnUdpSendmsg, o.NnUdpv6Sendmsg, o.NnRawSendmsg, o.NnRawv6Sendmsg, o.NnPingV4Sendmsg, o.NnPingV6Sendmsg,
 	} {

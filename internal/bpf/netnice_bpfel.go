@@ -180,6 +180,12 @@ type netniceNnLimit struct {
 	Priority           uint32
 }
 
+type netniceNnLinkKey struct {
+	_       structs.HostLayout
+	Netns   uint32
+	Ifindex uint32
+}
+
 type netniceNnMemberRecord struct {
 	_      structs.HostLayout
 	Cgroup uint64
@@ -324,7 +330,8 @@ type netniceNnSocket struct {
 	QueuedBytes        uint32
 	LargestBytes       uint32
 	MetWalk            uint32
-	PadWalk            uint32
+	OutNetns           uint32
+	Link               netniceNnHop
 }
 
 type netniceNnSocketFlags uint32
@@ -430,6 +437,7 @@ const (
 	netniceMapExecs               = "execs"
 	netniceMapFaults              = "faults"
 	netniceMapFreeCgroups         = "free_cgroups"
+	netniceMapLinks               = "links"
 	netniceMapNodes               = "nodes"
 	netniceMapPolicy              = "policy"
 	netniceMapPortsSeen           = "ports_seen"
@@ -457,6 +465,7 @@ const (
 	netniceProgNnListSockets      = "nn_list_sockets"
 	netniceProgNnListTasks        = "nn_list_tasks"
 	netniceProgNnListenFentry     = "nn_listen_fentry"
+	netniceProgNnMeter            = "nn_meter"
 	netniceProgNnPingV4Sendmsg    = "nn_ping_v4_sendmsg"
 	netniceProgNnPingV6Sendmsg    = "nn_ping_v6_sendmsg"
 	netniceProgNnRawSendmsg       = "nn_raw_sendmsg"
@@ -565,6 +574,7 @@ type netniceProgramSpecs struct {
 	NnListSockets      *ebpf.ProgramSpec `ebpf:"nn_list_sockets"`
 	NnListTasks        *ebpf.ProgramSpec `ebpf:"nn_list_tasks"`
 	NnListenFentry     *ebpf.ProgramSpec `ebpf:"nn_listen_fentry"`
+	NnMeter            *ebpf.ProgramSpec `ebpf:"nn_meter"`
 	NnPingV4Sendmsg    *ebpf.ProgramSpec `ebpf:"nn_ping_v4_sendmsg"`
 	NnPingV6Sendmsg    *ebpf.ProgramSpec `ebpf:"nn_ping_v6_sendmsg"`
 	NnRawSendmsg       *ebpf.ProgramSpec `ebpf:"nn_raw_sendmsg"`
@@ -599,6 +609,7 @@ type netniceMapSpecs struct {
 	Execs           *ebpf.MapSpec `ebpf:"execs"`
 	Faults          *ebpf.MapSpec `ebpf:"faults"`
 	FreeCgroups     *ebpf.MapSpec `ebpf:"free_cgroups"`
+	Links           *ebpf.MapSpec `ebpf:"links"`
 	Nodes           *ebpf.MapSpec `ebpf:"nodes"`
 	Policy          *ebpf.MapSpec `ebpf:"policy"`
 	PortsSeen       *ebpf.MapSpec `ebpf:"ports_seen"`
@@ -682,6 +693,7 @@ type netniceMaps struct {
 	Execs           *ebpf.Map `ebpf:"execs"`
 	Faults          *ebpf.Map `ebpf:"faults"`
 	FreeCgroups     *ebpf.Map `ebpf:"free_cgroups"`
+	Links           *ebpf.Map `ebpf:"links"`
 	Nodes           *ebpf.Map `ebpf:"nodes"`
 	Policy          *ebpf.Map `ebpf:"policy"`
 	PortsSeen       *ebpf.Map `ebpf:"ports_seen"`
@@ -709,6 +721,7 @@ func (m *netniceMaps) Close() error {
 		m.Execs,
 		m.Faults,
 		m.FreeCgroups,
+		m.Links,
 		m.Nodes,
 		m.Policy,
 		m.PortsSeen,
@@ -781,6 +794,7 @@ type netnicePrograms struct {
 	NnListSockets      *ebpf.Program `ebpf:"nn_list_sockets"`
 	NnListTasks        *ebpf.Program `ebpf:"nn_list_tasks"`
 	NnListenFentry     *ebpf.Program `ebpf:"nn_listen_fentry"`
+	NnMeter            *ebpf.Program `ebpf:"nn_meter"`
 	NnPingV4Sendmsg    *ebpf.Program `ebpf:"nn_ping_v4_sendmsg"`
 	NnPingV6Sendmsg    *ebpf.Program `ebpf:"nn_ping_v6_sendmsg"`
 	NnRawSendmsg       *ebpf.Program `ebpf:"nn_raw_sendmsg"`
@@ -817,6 +831,7 @@ func (p *netnicePrograms) Close() error {
 		p.NnListSockets,
 		p.NnListTasks,
 		p.NnListenFentry,
+		p.NnMeter,
 		p.NnPingV4Sendmsg,
 		p.NnPingV6Sendmsg,
 		p.NnRawSendmsg,

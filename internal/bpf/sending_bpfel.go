@@ -138,6 +138,12 @@ type sendingNnLane struct {
 	PaidNs    uint64
 }
 
+type sendingNnLinkKey struct {
+	_       structs.HostLayout
+	Netns   uint32
+	Ifindex uint32
+}
+
 type sendingNnNode struct {
 	_               structs.HostLayout
 	Kind            uint32
@@ -263,7 +269,8 @@ type sendingNnSocket struct {
 	QueuedBytes        uint32
 	LargestBytes       uint32
 	MetWalk            uint32
-	PadWalk            uint32
+	OutNetns           uint32
+	Link               sendingNnHop
 }
 
 type sendingNnSubordinate struct {
@@ -300,6 +307,7 @@ const (
 	sendingMapFaults             = "faults"
 	sendingMapFreeCgroups        = "free_cgroups"
 	sendingMapLanes              = "lanes"
+	sendingMapLinks              = "links"
 	sendingMapNodes              = "nodes"
 	sendingMapOutflows           = "outflows"
 	sendingMapPolicy             = "policy"
@@ -386,6 +394,7 @@ type sendingMapSpecs struct {
 	Faults          *ebpf.MapSpec `ebpf:"faults"`
 	FreeCgroups     *ebpf.MapSpec `ebpf:"free_cgroups"`
 	Lanes           *ebpf.MapSpec `ebpf:"lanes"`
+	Links           *ebpf.MapSpec `ebpf:"links"`
 	Nodes           *ebpf.MapSpec `ebpf:"nodes"`
 	Outflows        *ebpf.MapSpec `ebpf:"outflows"`
 	Policy          *ebpf.MapSpec `ebpf:"policy"`
@@ -442,6 +451,7 @@ type sendingMaps struct {
 	Faults          *ebpf.Map `ebpf:"faults"`
 	FreeCgroups     *ebpf.Map `ebpf:"free_cgroups"`
 	Lanes           *ebpf.Map `ebpf:"lanes"`
+	Links           *ebpf.Map `ebpf:"links"`
 	Nodes           *ebpf.Map `ebpf:"nodes"`
 	Outflows        *ebpf.Map `ebpf:"outflows"`
 	Policy          *ebpf.Map `ebpf:"policy"`
@@ -470,6 +480,7 @@ func (m *sendingMaps) Close() error {
 		m.Faults,
 		m.FreeCgroups,
 		m.Lanes,
+		m.Links,
 		m.Nodes,
 		m.Outflows,
 		m.Policy,

@@ -162,6 +162,12 @@ type shapingNnKept struct {
 	Netns    uint32
 }
 
+type shapingNnLinkKey struct {
+	_       structs.HostLayout
+	Netns   uint32
+	Ifindex uint32
+}
+
 type shapingNnListening struct {
 	_           structs.HostLayout
 	NetnsCookie uint64
@@ -299,7 +305,8 @@ type shapingNnSocket struct {
 	QueuedBytes        uint32
 	LargestBytes       uint32
 	MetWalk            uint32
-	PadWalk            uint32
+	OutNetns           uint32
+	Link               shapingNnHop
 }
 
 type shapingNnSubordinate struct {
@@ -373,6 +380,7 @@ const (
 	shapingMapFreeCgroups       = "free_cgroups"
 	shapingMapInflows           = "inflows"
 	shapingMapKept              = "kept"
+	shapingMapLinks             = "links"
 	shapingMapListeners         = "listeners"
 	shapingMapNodes             = "nodes"
 	shapingMapPlaces            = "places"
@@ -488,6 +496,7 @@ type shapingMapSpecs struct {
 	FreeCgroups     *ebpf.MapSpec `ebpf:"free_cgroups"`
 	Inflows         *ebpf.MapSpec `ebpf:"inflows"`
 	Kept            *ebpf.MapSpec `ebpf:"kept"`
+	Links           *ebpf.MapSpec `ebpf:"links"`
 	Listeners       *ebpf.MapSpec `ebpf:"listeners"`
 	Nodes           *ebpf.MapSpec `ebpf:"nodes"`
 	Places          *ebpf.MapSpec `ebpf:"places"`
@@ -553,6 +562,7 @@ type shapingMaps struct {
 	FreeCgroups     *ebpf.Map `ebpf:"free_cgroups"`
 	Inflows         *ebpf.Map `ebpf:"inflows"`
 	Kept            *ebpf.Map `ebpf:"kept"`
+	Links           *ebpf.Map `ebpf:"links"`
 	Listeners       *ebpf.Map `ebpf:"listeners"`
 	Nodes           *ebpf.Map `ebpf:"nodes"`
 	Places          *ebpf.Map `ebpf:"places"`
@@ -587,6 +597,7 @@ func (m *shapingMaps) Close() error {
 		m.FreeCgroups,
 		m.Inflows,
 		m.Kept,
+		m.Links,
 		m.Listeners,
 		m.Nodes,
 		m.Places,

@@ -30,6 +30,7 @@ type (
 	Destination      = netniceNnDestination
 	DestinationEntry = netniceNnDestinationEntry
 	DestinationUse   = netniceNnDestinationUse
+	LinkKey          = netniceNnLinkKey
 	formerSocket     = netniceNnFormerSocket
 )
 
@@ -60,6 +61,7 @@ const (
 	KindTree   = uint32(netniceNnNodeKindNN_NODE_TREE)
 	KindCgroup = uint32(netniceNnNodeKindNN_NODE_CGROUP)
 	KindUser   = uint32(netniceNnNodeKindNN_NODE_USER)
+	KindLink   = uint32(netniceNnNodeKindNN_NODE_LINK)
 	KindHost   = uint32(netniceNnNodeKindNN_NODE_HOST)
 
 	KindDestination = uint32(netniceNnNodeKindNN_NODE_DESTINATION)

@@ -12,11 +12,12 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/netnamespace"
 )
 
 // subjectFlags are the ways to name a subject.
 type subjectFlags struct {
-	pid, user, cgroup, unit, container, group, to string
+	pid, user, cgroup, unit, container, group, link, to string
 	host                                          bool
 }
 
@@ -30,8 +31,10 @@ const subjectHelp = `SUBJECT is one of
   --unit NAME    a systemd unit
   --container C  a container of Docker, Podman, containerd, LXC or nspawn, by name or id
   --group NAME   processes that netnice fair has put together
+  --link DEVICE  what leaves or comes by a network device
   --host         the whole machine
-or the same as ls prints it: pid:P, user:U, cgroup:PATH, unit:NAME, container:NAME, group:NAME, host.`
+or the same as ls prints it: pid:P, user:U, cgroup:PATH, unit:NAME, container:NAME, group:NAME,
+link:DEVICE, host.`
 
 // subject adds the flags and completes a subject in words.
 func (f *subjectFlags) add(a *App, cmd *cobra.Command) {
@@ -43,6 +46,7 @@ func (f *subjectFlags) add(a *App, cmd *cobra.Command) {
 	flags.StringVar(&f.container, "container", "", "a `container`, by name or id")
 	flags.BoolVar(&f.host, "host", false, "the whole machine")
 	flags.StringVar(&f.group, "group", "", "processes that netnice fair has put together, by the group's `name`")
+	flags.StringVar(&f.link, "link", "", "what leaves or comes by a network `device`")
 	flags.StringVar(&f.to, "to", "", "a destination `prefix[:port]` (a later release)")
 	cmd.ValidArgsFunction = a.completeSubjects
 	_ = flags.MarkHidden("to")
@@ -58,6 +62,7 @@ func (f *subjectFlags) subject(words []string) (api.Subject, error) {
 		{Kind: api.KindUnit, ID: f.unit},
 		{Kind: api.KindContainer, ID: f.container},
 		{Kind: api.KindGroup, ID: f.group},
+		{Kind: api.KindLink, ID: f.link},
 		{Kind: api.KindTo, ID: f.to},
 	} {
 		if s.ID != "" {
@@ -92,10 +97,23 @@ func checkSubject(s api.Subject) (api.Subject, error) {
 			return api.Subject{}, err
 		}
 		return pidSubject(pid), nil
+	case api.KindLink:
+		return linkHere(s), nil
 	case api.KindTo:
 		return api.Subject{}, fail("netnice set --host limits traffic to all destinations", "limits on a destination come with a later release")
 	}
 	return s, nil
+}
+
+// linkHere adds to a device's name the network namespace of this process: the daemon, which
+// looks for it, may be in another.
+func linkHere(s api.Subject) api.Subject {
+	here, err := netnamespace.Of("self")
+	if err != nil || strings.Contains(s.ID, "@") {
+		return s
+	}
+	s.ID += "@" + strconv.FormatUint(uint64(here), 10)
+	return s
 }
 
 // parsePID reads a process id, 1..maxPID.

@@ -81,7 +81,7 @@ func asNumber(n *api.Node) int {
 }
 
 func kindOrder(k api.Kind) int {
-	order := []api.Kind{api.KindHost, api.KindTo, api.KindUser, api.KindGroup, api.KindUnit, api.KindContainer, api.KindCgroup, api.KindPID}
+	order := []api.Kind{api.KindLink, api.KindHost, api.KindTo, api.KindUser, api.KindGroup, api.KindUnit, api.KindContainer, api.KindCgroup, api.KindPID}
 	if i := slices.Index(order, k); i >= 0 {
 		return i
 	}

@@ -92,6 +92,15 @@ func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
 		if !sameBoot {
 			return // it follows from the rules
 		}
+	case enforce.KindLink:
+		if identity.LinkGone(n.res.Subject) {
+			dropped("its network namespace has gone")
+			return
+		}
+		n.res.Key = 0 // until the device is found: followNames
+		if res, err := d.resolver.Resolve(ctx, n.res.Subject); err == nil {
+			n.res = res
+		}
 	case enforce.KindCgroup:
 		if n.scope != nil && !sameBoot {
 			dropped("its process has ended")
@@ -132,6 +141,8 @@ func (d *Daemon) stranger(ctx context.Context, spec enforce.NodeSpec) *node {
 		n.res.StartBoottimeNS = spec.StartBoottimeNS
 	case enforce.KindCgroup:
 		n.res, n.scope = d.strangerCgroup(spec.Subject)
+	case enforce.KindLink:
+		n.res = d.resolver.StrangeLink(spec.Subject)
 	case enforce.KindDestination:
 		return nil // it follows from the rules, which make it anew
 	case enforce.KindSocket:

@@ -26,6 +26,12 @@ func mostGuaranteed(limit uint64) uint64 {
 	return v.Div(v, big.NewInt(guaranteedOf)).Uint64()
 }
 
+// outermost reports whether no limit stands around the node of which it could have a part. The
+// host sends by several links.
+func (n *node) outermost() bool {
+	return n.res.Kind == enforce.KindHost || n.res.Kind == enforce.KindLink
+}
+
 // sendingLimit is the lowest limit of what a node sends, 0 = none.
 func (n *node) sendingLimit() (rate uint64) {
 	for _, w := range n.holding() {
@@ -46,7 +52,7 @@ func (d *Daemon) limitsAround(n *node) (list []*node) {
 		inner = append(inner, d.nodes[n.id])
 	}
 	for _, around := range d.around(inner, n.res, sample{}) {
-		if around.id == n.id || n.res.Kind == enforce.KindHost {
+		if around.id == n.id || n.outermost() {
 			continue
 		}
 		if around.sendingLimit() != 0 {
@@ -77,10 +83,10 @@ func (d *Daemon) guaranteedIn(outer, but *node) (sum uint64) {
 
 // admit refuses a guarantee that cannot be kept. The caller holds d.mu.
 func (d *Daemon) admit(n *node) error {
-	if n.res.Kind == enforce.KindHost {
+	if n.outermost() {
 		return &api.Error{
 			Code:    api.CodeBadRequest,
-			Message: "the host has nothing around it of which a part could be guaranteed",
+			Message: fmt.Sprintf("%s has nothing around it of which a part could be guaranteed", n.res.Subject),
 			Hint:    "netnice set --user NAME --min RATE",
 		}
 	}

@@ -106,6 +106,7 @@ func (d *Daemon) around(list []*node, res identity.Resolved, now sample) []*node
 	}
 	add(func(n *node) bool { return knowsUser && n.res.Kind == enforce.KindUser && n.res.UID == user })
 	add(func(n *node) bool { return n.res.Kind == enforce.KindHost })
+	add(func(n *node) bool { return n.res.Kind == enforce.KindLink })
 	return list
 }
 
@@ -172,7 +173,7 @@ func (d *Daemon) enclosures() enclosures {
 
 func (e enclosures) of(n *node) uint32 {
 	switch n.res.Kind {
-	case enforce.KindHost:
+	case enforce.KindHost, enforce.KindLink:
 		return 0
 	case enforce.KindCgroup:
 		if id := e.around(path.Dir(n.res.Dir)); id != 0 {

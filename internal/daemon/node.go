@@ -83,9 +83,9 @@ func (n *node) holding() (w wishes) {
 	return w
 }
 
-// restarted reports whether res is what the node's unit runs in by now.
+// restarted reports whether res is what the node's unit runs in by now, or its device.
 func (n *node) restarted(res identity.Resolved) bool {
-	return n.res.Subject == res.Subject && n.res.Kind == enforce.KindCgroup && !res.Pending() && n.res.Key != res.Key
+	return n.res.Subject == res.Subject && n.res.Renewed() && !res.Pending() && n.res.Key != res.Key
 }
 
 func (n *node) setUser(uid uint32) {

@@ -94,7 +94,7 @@ func (d *Daemon) unapply(n *node) error {
 func (d *Daemon) rebind(n *node, res identity.Resolved) error {
 	for _, other := range d.nodes {
 		if other != n && !other.res.Pending() && other.res.Same(res) {
-			return fmt.Errorf("%s runs in the cgroup of %s, whose limit holds", n.res.Subject, other.res.Subject)
+			return fmt.Errorf("%s is by now the same as %s, whose limit holds", n.res.Subject, other.res.Subject)
 		}
 	}
 	if err := d.unapply(n); err != nil {
@@ -148,7 +148,7 @@ func (d *Daemon) keepHouse(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			d.followCgroups(ctx)
+			d.followNames(ctx)
 			d.readSubordinates()
 			d.look(true)
 			if pause != 0 && time.Since(told) >= pause-d.opts.Tick {
@@ -193,13 +193,17 @@ func (d *Daemon) keepArmed(ctx context.Context) {
 	}
 }
 
-// followCgroups finds units and containers that restarted and cgroups that appeared. systemd
-// is asked without the lock.
-func (d *Daemon) followCgroups(ctx context.Context) {
+// followNames finds units and containers that restarted, and cgroups and devices that appeared.
+// systemd is asked without the lock.
+func (d *Daemon) followNames(ctx context.Context) {
 	subjects := make(map[uint32]api.Subject)
 	d.mu.Lock()
 	for id, n := range d.nodes {
-		if n.res.Kind != enforce.KindCgroup || !n.res.Named() && !n.res.Pending() {
+		switch {
+		case n.res.Kind == enforce.KindLink:
+			subjects[id] = n.res.Subject
+			continue
+		case n.res.Kind != enforce.KindCgroup || !n.res.Named() && !n.res.Pending():
 			continue
 		}
 		if key, err := identity.CgroupID(n.res.Dir); err != nil || key != n.res.Key {
@@ -298,7 +302,7 @@ func (d *Daemon) compare() {
 // known reports whether nodes of this kind are the daemon's.
 func known(k enforce.Kind) bool {
 	switch k {
-	case enforce.KindTree, enforce.KindCgroup, enforce.KindUser, enforce.KindHost, enforce.KindDestination:
+	case enforce.KindTree, enforce.KindCgroup, enforce.KindUser, enforce.KindLink, enforce.KindHost, enforce.KindDestination:
 		return true
 	}
 	return false
@@ -388,6 +392,8 @@ func (d *Daemon) subjectGone(n *node) bool {
 		return n.watch.ended()
 	case n.res.Kind == enforce.KindTree:
 		return !d.resolver.Alive(int(n.res.Key), n.res.StartBoottimeNS)
+	case n.res.Kind == enforce.KindLink:
+		return identity.LinkGone(n.res.Subject)
 	case n.res.Kind != enforce.KindCgroup || n.res.Pending() || n.res.Named():
 		return false
 	case n.scope != nil && n.scope.Made && emptyCgroup(n.res.Dir):

@@ -144,7 +144,7 @@ func (f *inbound) devices() string {
 
 // join adds another pair of devices between the namespaces, with addresses 1 and
 // 2 of a prefix, and returns what removes it.
-func (f *inbound) join(name, prefix string) (remove func()) {
+func (f *field) join(name, prefix string) (remove func()) {
 	f.t.Helper()
 	far, err := os.Open(f.B.Path())
 	if err != nil {

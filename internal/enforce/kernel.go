@@ -17,11 +17,19 @@ const (
 	KindTree   Kind = 2 // Subject = tgid, StartBoottimeNS = its start; 0 = of those who Join
 	KindCgroup Kind = 3 // Subject = cgroup v2 id (inode of its folder)
 	KindUser   Kind = 5 // Subject = uid
+	KindLink   Kind = 7 // Subject = LinkSubject of a device: what sockets send by it, and receive
 	KindHost   Kind = 8 // Subject = 0
 
 	// KindDestination: Subject is of the daemon's choice; it holds where SetDestinations says.
 	KindDestination Kind = 6
 )
+
+// LinkSubject is the Subject of a device, by the inode number of its network namespace and
+// its index there.
+func LinkSubject(netns, ifindex uint32) uint64 { return uint64(netns)<<32 | uint64(ifindex) }
+
+// LinkOf is the inverse.
+func LinkOf(subject uint64) (netns, ifindex uint32) { return uint32(subject >> 32), uint32(subject) }
 
 // Owner of a limit; the lower of the owners' ceilings holds.
 type Owner int

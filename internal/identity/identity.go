@@ -28,7 +28,7 @@ type Resolved struct {
 	Subject api.Subject
 	Kind    enforce.Kind
 	// Key is enforce.NodeSpec.Subject: tgid, cgroup id, uid, or 0 for the host.
-	// It is 0 for a unit or a container that is not running.
+	// It is 0 for a unit or a container that is not running, and for a link that is not there.
 	Key uint64
 	// StartBoottimeNS is the process's start, rounded down to TickNS.
 	StartBoottimeNS uint64
@@ -41,13 +41,16 @@ type Resolved struct {
 }
 
 // Pending reports whether the subject exists in name only: a unit or a container
-// that is not running has no cgroup yet.
-func (r Resolved) Pending() bool { return r.Kind == enforce.KindCgroup && r.Key == 0 }
+// that is not running has no cgroup yet, and a device may come.
+func (r Resolved) Pending() bool { return r.Renewed() && r.Key == 0 }
 
-// Named reports whether the subject is a name that outlives its cgroup: what has
+// Renewed reports whether the same subject may have another Key later.
+func (r Resolved) Renewed() bool { return r.Kind == enforce.KindCgroup || r.Kind == enforce.KindLink }
+
+// Named reports whether the subject is a name that outlives its cgroup or device: what has
 // it next is meant, too.
 func (r Resolved) Named() bool {
-	return r.Subject.Kind == api.KindUnit || r.Subject.Kind == api.KindContainer
+	return r.Subject.Kind == api.KindUnit || r.Subject.Kind == api.KindContainer || r.Kind == enforce.KindLink
 }
 
 // Same reports whether both mean the same subject to the kernel.
@@ -137,6 +140,8 @@ func (r *Resolver) Resolve(ctx context.Context, s api.Subject) (Resolved, error)
 			return Resolved{}, badSubject(s, "host takes no name", "netnice show --host")
 		}
 		return Host(), nil
+	case api.KindLink:
+		return r.link(s.ID)
 	case api.KindRule:
 		return Resolved{}, badSubject(s, "a rule's limit is set in its file", "netnice rules list; netnice show "+s.String())
 	case api.KindGroup: // which only the daemon knows
@@ -145,10 +150,10 @@ func (r *Resolver) Resolve(ctx context.Context, s api.Subject) (Resolved, error)
 		return Resolved{}, &api.Error{
 			Code:    api.CodeNotSupported,
 			Message: fmt.Sprintf("subject %q: %s subjects come with a later release", s, s.Kind),
-			Hint:    "use --pid, --user, --cgroup, --unit, --container or --host",
+			Hint:    "use --pid, --user, --cgroup, --unit, --container, --link or --host",
 		}
 	}
-	return Resolved{}, badSubject(s, "unknown kind", "use --pid, --user, --cgroup, --unit, --container or --host")
+	return Resolved{}, badSubject(s, "unknown kind", "use --pid, --user, --cgroup, --unit, --container, --link or --host")
 }
 
 // Canonical returns the one form in which Resolve would return s, as far as
@@ -161,6 +166,8 @@ func (r *Resolver) Canonical(s api.Subject) api.Subject {
 		}
 	case api.KindUnit:
 		s.ID = unitName(s.ID)
+	case api.KindLink:
+		s.ID = linkID(s.ID)
 	case api.KindCgroup:
 		if root, err := r.CgroupRoot(); err == nil {
 			s.ID = belowMount(root, s.ID)

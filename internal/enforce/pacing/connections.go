@@ -3,14 +3,11 @@ package pacing
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"runtime"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/netnamespace"
 )
 
 // Maintain implements enforce.Kernel: sockets whose callbacks another program
@@ -74,8 +71,8 @@ func (k *Kernel) toVisit(list []bpf.SocketRecord) map[uint32]bool {
 // visit goes through the connections of these namespaces, nil = all.
 func (k *Kernel) visit(wanted map[uint32]bool) error {
 	var errs []error
-	for _, path := range Namespaces(wanted, k.nearby) {
-		errs = append(errs, InNamespace(path, k.obj.AdoptConnections))
+	for _, path := range netnamespace.Paths(wanted, k.nearby) {
+		errs = append(errs, netnamespace.Within(path, k.obj.AdoptConnections))
 	}
 	return errors.Join(errs...)
 }
@@ -151,80 +148,4 @@ func (k *Kernel) limited(r bpf.SocketRecord) bool {
 		}
 	}
 	return false
-}
-
-// Namespaces returns a path for each network namespace of the wanted inode
-// numbers (nil: for every one that a process is in or that has a name). Those
-// that are given first are looked at first.
-func Namespaces(wanted map[uint32]bool, first ...string) []string {
-	found := map[string]string{}
-	done := func() bool { return wanted != nil && len(found) == len(wanted) }
-	look := func(path string) {
-		var st unix.Stat_t
-		if unix.Stat(path, &st) != nil || wanted != nil && !wanted[uint32(st.Ino)] {
-			return
-		}
-		key := fmt.Sprint(st.Ino)
-		if _, ok := found[key]; !ok {
-			found[key] = path
-		}
-	}
-	for _, path := range first {
-		look(path)
-	}
-	look("/proc/self/ns/net")
-	for _, dir := range []string{"/run/netns", "/run/docker/netns"} {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			continue // none there
-		}
-		for _, e := range entries {
-			look(filepath.Join(dir, e.Name()))
-		}
-	}
-	if !done() {
-		entries, _ := os.ReadDir("/proc")
-		for _, e := range entries {
-			if done() {
-				break
-			}
-			if strings.Trim(e.Name(), "0123456789") == "" {
-				look(filepath.Join("/proc", e.Name(), "ns/net"))
-			}
-		}
-	}
-	out := make([]string, 0, len(found))
-	for _, p := range found {
-		out = append(out, p)
-	}
-	return out
-}
-
-// InNamespace runs f on a thread of its own in the network namespace at path.
-// A namespace that has gone meanwhile is no error.
-func InNamespace(path string, f func() error) error {
-	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			// The first thread does not end: it would stay there, and keep the
-			// namespace alive. It is kept busy meanwhile.
-			defer runtime.UnlockOSThread()
-			result <- InNamespace(path, f)
-			return
-		}
-		// Never unlocked: the thread ends with the goroutine.
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			result <- nil
-			return
-		}
-		defer unix.Close(fd)
-		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
-			result <- fmt.Errorf("enter %s: %w", path, err)
-			return
-		}
-		result <- f()
-	}()
-	return <-result
 }

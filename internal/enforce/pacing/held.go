@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/netnamespace"
 )
 
 // The first chunks of a connection that have to wait go back to TCP, which tries
@@ -91,8 +92,8 @@ func (k *Kernel) pushDue() (next time.Duration, some bool, err error) {
 		return next, some, nil
 	}
 	var errs []error
-	for _, path := range Namespaces(due) {
-		errs = append(errs, InNamespace(path, k.obj.AdoptConnections))
+	for _, path := range netnamespace.Paths(due) {
+		errs = append(errs, netnamespace.Within(path, k.obj.AdoptConnections))
 	}
 	return next, some, errors.Join(errs...)
 }

@@ -239,6 +239,14 @@ func (k *Kernel) Nodes() ([]enforce.NodeSpec, error) {
 	return out, nil
 }
 
+// Node is one of them.
+func (k *Kernel) Node(id uint32) (spec enforce.NodeSpec, known bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n, known := k.nodes[id]
+	return specOf(id, n), known
+}
+
 // Settle implements enforce.Kernel.
 func (k *Kernel) Settle() error {
 	k.mu.Lock()

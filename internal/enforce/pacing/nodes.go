@@ -88,7 +88,7 @@ func (k *Kernel) create(id uint32, n bpf.Node) error {
 	if err := k.obj.AdoptFiles(nil); err != nil {
 		return err
 	}
-	return k.adoptConnections(n.Kind == bpf.KindHost)
+	return k.adoptConnections(n.Kind == bpf.KindHost || n.Kind == bpf.KindLink)
 }
 
 // enlist makes processes and their descendants members of a tree, and what they have
@@ -225,6 +225,9 @@ func (k *Kernel) index(id uint32, n bpf.Node, enter bool) error {
 		m, key = k.obj.Users, uint32(n.Subject)
 	case bpf.KindCgroup:
 		m, key = k.obj.Cgroups, n.Subject
+	case bpf.KindLink:
+		netns, ifindex := enforce.LinkOf(n.Subject)
+		m, key = k.obj.Links, bpf.LinkKey{Netns: netns, Ifindex: ifindex}
 	default:
 		return nil
 	}

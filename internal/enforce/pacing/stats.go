@@ -133,7 +133,7 @@ func (k *Kernel) asChild(id uint32, n bpf.Node) (most uint64) {
 	}
 	looked := 0
 	for outer, o := range k.nodes {
-		wide := o.Kind == bpf.KindUser || o.Kind == bpf.KindCgroup || o.Kind == bpf.KindHost
+		wide := o.Kind == bpf.KindUser || o.Kind == bpf.KindCgroup || o.Kind == bpf.KindHost || o.Kind == bpf.KindLink
 		if !wide || outer == id || !limitsSending(o) {
 			continue
 		}

@@ -89,6 +89,9 @@ func (k *Kernel) resume() error {
 			return err
 		}
 	}
+	if err := k.resumeMeters(); err != nil {
+		return err
+	}
 	if !k.Object().IsShaping() {
 		return nil
 	}
@@ -191,7 +194,7 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	if err := k.setReceiving(spec); err != nil {
 		return err
 	}
-	return k.setSending(spec)
+	return errors.Join(k.setSending(spec), k.meter(spec))
 }
 
 // setReceiving sets the node, and what it limits of what comes in.
@@ -284,10 +287,14 @@ func (k *Kernel) Join(id uint32, pid int) error {
 func (k *Kernel) RemoveNode(id uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	spec, known := k.Node(id)
 	if err := k.Kernel.RemoveNode(id); err != nil {
 		return err
 	}
 	err := k.sendsNoMore(id)
+	if known {
+		err = errors.Join(err, k.unmeter(spec))
+	}
 	if k.on == nil || k.on.nodes[id] == nil {
 		return err
 	}

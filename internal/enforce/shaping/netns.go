@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/enforce"
-	"github.com/netnice/netnice/internal/enforce/pacing"
+	"github.com/netnice/netnice/internal/netnamespace"
 )
 
 // namespace is a network namespace that is entered. What is held of it, a file and
@@ -91,24 +91,5 @@ func (n *namespace) within(f func() error) error {
 	if n.isHome() {
 		return f()
 	}
-	return pacing.InNamespace(fmt.Sprintf("/proc/self/fd/%d", n.file.Fd()), f)
-}
-
-// netnsOf is the inode number of the network namespace of a process, by its
-// name below /proc.
-func netnsOf(process string) (uint32, error) {
-	var st unix.Stat_t
-	if err := unix.Stat("/proc/"+process+"/ns/net", &st); err != nil {
-		return 0, fmt.Errorf("look at the network namespace: %w", err)
-	}
-	return uint32(st.Ino), nil
-}
-
-// pathOf is a path of a namespace that a process is in or that has a name, "" if
-// there is none.
-func pathOf(ns uint32) string {
-	for _, path := range pacing.Namespaces(map[uint32]bool{ns: true}) {
-		return path
-	}
-	return ""
+	return netnamespace.Within(fmt.Sprintf("/proc/self/fd/%d", n.file.Fd()), f)
 }

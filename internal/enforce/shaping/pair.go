@@ -9,7 +9,7 @@ import (
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
-	"github.com/netnice/netnice/internal/enforce/pacing"
+	"github.com/netnice/netnice/internal/netnamespace"
 )
 
 // The names of the two devices are netnice0q and netnice0r, or with the next
@@ -156,8 +156,8 @@ func removeByAlias(pinDir string) error {
 // removeEverywhere does so in every network namespace.
 func removeEverywhere(pinDir string) error {
 	var errs []error
-	for _, path := range pacing.Namespaces(nil) {
-		errs = append(errs, pacing.InNamespace(path, func() error { return removeByAlias(pinDir) }))
+	for _, path := range netnamespace.Paths(nil) {
+		errs = append(errs, netnamespace.Within(path, func() error { return removeByAlias(pinDir) }))
 	}
 	return errors.Join(errs...)
 }

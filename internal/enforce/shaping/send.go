@@ -8,6 +8,7 @@ import (
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/netnamespace"
 )
 
 // What is sent and is no TCP goes by a pair of devices of its own, in each network
@@ -69,7 +70,7 @@ func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 	s.short.quiet = shortLooks
 	s.changed = func(p *sendPlace) { k.sendDevicesChanged(p) }
 	var err error
-	if s.home, err = netnsOf("thread-self"); err != nil {
+	if s.home, err = netnamespace.Of("thread-self"); err != nil {
 		return nil, errors.Join(err, s.obj.Close())
 	}
 	if err := s.obj.Pin(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/netnamespace"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -223,7 +224,7 @@ func counted(t *testing.T, k *Kernel, in *testutil.NetNS) (bytes int64) {
 	t.Helper()
 	var ns uint32
 	must(t, in.Do(func() (err error) {
-		ns, err = netnsOf("thread-self")
+		ns, err = netnamespace.Of("thread-self")
 		return err
 	}))
 	k.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/netnamespace"
 )
 
 const (
@@ -28,7 +29,7 @@ func (s *sender) openPlace(ns, tgid uint32) error {
 	delete(s.failed, ns)
 	p, err := s.newPlace(ns, fmt.Sprintf("/proc/%d/ns/net", tgid))
 	if p == nil && err == nil { // its socket is there, and it is elsewhere
-		if path := pathOf(ns); path != "" {
+		if path := netnamespace.PathOf(ns); path != "" {
 			p, err = s.newPlace(ns, path)
 		}
 	}
@@ -58,7 +59,7 @@ func (s *sender) look() error {
 			errs = append(errs, err)
 			continue
 		}
-		if idle > sendLeft && pathOf(p.ns) == "" {
+		if idle > sendLeft && netnamespace.PathOf(p.ns) == "" {
 			errs = append(errs, p.remove())
 			continue
 		}
@@ -101,7 +102,7 @@ func (s *sender) resume() error {
 	}
 	var lost []uint32
 	for ns, entry := range entries {
-		p, err := s.newPlace(ns, pathOf(ns))
+		p, err := s.newPlace(ns, netnamespace.PathOf(ns))
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/netnamespace"
 )
 
 var errTooMany = errors.New("too many")
@@ -52,7 +53,7 @@ type shaper struct {
 func newShaper(base *bpf.Object, obj *bpf.Shaping, pinDir string, log *slog.Logger) (*shaper, error) {
 	s := &shaper{log: log, base: base, obj: obj, stop: make(chan struct{}), nodes: map[uint32]*limited{}, places: map[uint32]*place{}, sockets: base.Sockets}
 	var err error
-	if s.home, err = netnsOf("thread-self"); err != nil {
+	if s.home, err = netnamespace.Of("thread-self"); err != nil {
 		return nil, errors.Join(err, s.obj.Close())
 	}
 	if s.pair.nl, err = netlink.NewHandle(); err != nil {

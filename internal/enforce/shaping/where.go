@@ -9,7 +9,7 @@ import (
 
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
-	"github.com/netnice/netnice/internal/enforce/pacing"
+	"github.com/netnice/netnice/internal/netnamespace"
 )
 
 const (
@@ -45,7 +45,13 @@ func (s *shaper) look() error {
 	}
 	for ns := range strays {
 		if paths[ns] == "" {
-			paths[ns] = pathOf(ns)
+			paths[ns] = netnamespace.PathOf(ns)
+		}
+	}
+	links := s.linkPlaces()
+	for ns, path := range links {
+		if s.places[ns] == nil {
+			paths[ns] = path
 		}
 	}
 	var errs []error
@@ -71,7 +77,7 @@ func (s *shaper) look() error {
 			continue
 		}
 		switch {
-		case entry.Look == s.looks:
+		case entry.Look == s.looks || links[p.ns] != "":
 			p.seen = now
 		case now.Sub(p.seen) > placeIdle:
 			errs = append(errs, p.remove())
@@ -82,6 +88,29 @@ func (s *shaper) look() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// linkPlaces are the namespaces of limited devices, with a path of each: whatever lives there
+// may receive by one.
+func (s *shaper) linkPlaces() map[uint32]string {
+	paths := map[uint32]string{}
+	for _, n := range s.nodes {
+		if n.spec.Kind != enforce.KindLink {
+			continue
+		}
+		ns, _ := enforce.LinkOf(n.spec.Subject)
+		switch {
+		case ns == s.home:
+			paths[ns] = "/proc/self/ns/net"
+		case s.places[ns] != nil:
+			paths[ns] = fmt.Sprintf("/proc/self/fd/%d", s.places[ns].file.Fd())
+		default:
+			if path := netnamespace.PathOf(ns); path != "" {
+				paths[ns] = path
+			}
+		}
+	}
+	return paths
 }
 
 // begin makes everything that is needed in a place, or gives it up for a while.
@@ -99,7 +128,7 @@ func (s *shaper) brokenFor(spec enforce.NodeSpec) error {
 	if spec.Kind != enforce.KindTree {
 		return nil
 	}
-	ns, err := netnsOf(fmt.Sprint(spec.Subject))
+	ns, err := netnamespace.Of(fmt.Sprint(spec.Subject))
 	if err != nil {
 		return nil //nolint:nilerr // it has ended; its children live on
 	}
@@ -125,7 +154,7 @@ func (s *shaper) resumePlaces(was bpf.Shaper) error {
 	moved := was.Netns != 0 && was.Netns != s.home
 	var errs []error
 	for ns, entry := range entries {
-		p, err := s.newPlace(ns, pathOf(ns))
+		p, err := s.newPlace(ns, netnamespace.PathOf(ns))
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -165,11 +194,11 @@ func (s *shaper) unpinLost() error {
 
 // leaveHome removes the pair from the namespace of an earlier process.
 func (s *shaper) leaveHome(ns uint32) error {
-	path := pathOf(ns)
+	path := netnamespace.PathOf(ns)
 	if path == "" {
 		return nil // it went with the namespace
 	}
-	return pacing.InNamespace(path, func() error { return removeByAlias(s.pair.pinDir) })
+	return netnamespace.Within(path, func() error { return removeByAlias(s.pair.pinDir) })
 }
 
 // forget removes what is known of a namespace that cannot be entered any more.

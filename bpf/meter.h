@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What leaves a limited device and is no limited socket's: forwarded, answered
+ * by the kernel, packed by tunnels. It does not wait here; what it takes is
+ * taken off what programs may send by the device.
+ */
+#ifndef NETNICE_METER_H
+#define NETNICE_METER_H
+
+#include "link.h"
+#include "queued.h"
+
+#define NN_TCP_HEADERS 52 /* of IPv4 and TCP, with its usual options */
+
+/* Take bytes off a node's clock of a direction; 1: once more, as nn_hop_turn.
+ * Not static, as that. */
+__noinline int nn_meter_turn(__u32 node, __u32 direction, __u64 rate,
+			     __u64 bytes, __u32 calls)
+{
+	struct nn_clock_key key = {.node = node, .direction = direction};
+	__u64 now_ns = bpf_ktime_get_ns();
+	struct nn_clock *c;
+	int again;
+
+	c = bpf_map_lookup_elem(&clocks, &key);
+	if (!c || !rate)
+		return 0;
+	bpf_spin_lock(&c->lock);
+	again = nn_clock_advance(c, rate, NN_SOCKET_BURST_NS, now_ns) &&
+		calls < NN_ADVANCE_CALLS;
+	if (!again) {
+		/* Else it takes more than there is: the others have a
+		 * twentieth. */
+		if (nn_guarantee_good(c, now_ns))
+			nn_clock_take(c, bytes, rate, now_ns);
+		c->bytes += bytes;
+	}
+	bpf_spin_unlock(&c->lock);
+	return again;
+}
+
+static __always_inline void nn_meter_charge(const struct nn_node *n, __u32 node,
+					    __u32 direction, __u64 bytes)
+{
+	__u64 rate = nn_ceiling(n, direction);
+
+	if (!rate)
+		return;
+	for (__u32 i = 0; i <= NN_ADVANCE_CALLS; i++)
+		if (!nn_meter_turn(node, direction, rate, bytes, i))
+			break;
+}
+
+/* At the egress of a limited device. */
+static __always_inline void nn_meter_leaves(struct __sk_buff *skb)
+{
+	struct nn_link_key key = {.ifindex = skb->ifindex};
+	struct bpf_sock *sk = skb->sk;
+	struct nn_node *n;
+	__u32 *node, header;
+	__u64 bytes;
+
+	if (sk) {
+		struct nn_socket *s = bpf_sk_storage_get(&sockets, sk, 0, 0);
+
+		/* it is charged as all that its path is */
+		if (s && s->link.node && s->out_ifindex == skb->ifindex)
+			return;
+	}
+	key.netns = nn_packet_netns(skb);
+	node = bpf_map_lookup_elem(&links, &key);
+	n = node ? bpf_map_lookup_elem(&nodes, node) : NULL;
+	if (!n || !(n->flags & NN_NODE_LIVE))
+		return;
+	bytes = skb->len;
+	header = nn_packet_header(skb);
+	if (bytes > header)
+		bytes -= header;
+	if (skb->gso_segs > 1)
+		bytes += (__u64)(skb->gso_segs - 1) * NN_TCP_HEADERS;
+	nn_meter_charge(n, *node, NN_UP, bytes);
+	nn_meter_charge(n, *node, NN_TOTAL, bytes);
+}
+
+#endif

@@ -1,0 +1,279 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// linkOf names a device of a namespace as the daemon does that is in another.
+func linkOf(t *testing.T, n *testutil.NetNS, device string) string {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(n.Path(), &st); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("link:%s@%d", device, st.Ino)
+}
+
+// What programs send by a device is limited to its rate, each having its part: those whose
+// connections were open and those that come, IPv4, IPv6 and UDP. A new rate holds at once, so
+// does the end.
+func TestLink(t *testing.T) {
+	t.Parallel()
+	f := newField(upStage(t))
+	link := linkOf(t, f.A, testutil.Device)
+	const limit = 8e6
+	x := f.send(testutil.SenderConfig{})
+	y := f.send(testutil.SenderConfig{To: "6", Connections: 16})
+	f.free("before", testutil.Now(), 20e6, x.port, y.port)
+
+	r := f.run(f.command("link", testutil.Device, "--up", "8MB/s"), f.A)
+	if r.code != 0 || !strings.Contains(r.out, link) {
+		t.Fatalf("limit a link: %v", r)
+	}
+	at := testutil.Now()
+	f.holds("two programs", at.Add(time.Second), limit, x.port, y.port)
+	f.parts("1 and 16 connections", at.Add(time.Second), map[uint16]float64{x.port: 0.5, y.port: 0.5})
+
+	z := f.send(testutil.SenderConfig{Connections: 4})
+	f.must("set", "--pid", x.pid(), "--weight", "200")
+	f.parts("by weight", testutil.Now().Add(500*time.Millisecond), map[uint16]float64{x.port: 0.5, y.port: 0.25, z.port: 0.25})
+
+	f.ports++
+	flood := f.python(options{in: f.A}, udpFlood, f.to(f.ports))
+	flood.read("ready")
+	time.Sleep(2 * time.Second)
+	f.judge(testutil.Now(), 2*time.Second, func(from, to testutil.Instant) error {
+		tcp := f.rate(from, to, x.port, y.port, z.port)
+		all := f.charged(link, time.Second)
+		t.Logf("beside a flood of datagrams: TCP %.3f of the limit, all %.4f", tcp/limit, all/limit)
+		if err := compare("TCP", tcp, limit*0.8, 0.05); err != nil {
+			return err
+		}
+		return compare("all", all, limit, 0.02)
+	})
+	if err := flood.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+
+	at = f.must("set", link, "--up", "16MB/s")
+	f.holds("at another rate", at.Add(time.Second), 2*limit, x.port, y.port, z.port)
+	at = f.must("unset", link)
+	f.free("lifted", at.Add(500*time.Millisecond), 20e6, x.port, y.port, z.port)
+}
+
+// What comes in by a device is limited, too, by its name in the daemon's own namespace.
+func TestLinkDown(t *testing.T) {
+	t.Parallel()
+	f := newInbound(newStage(t), testutil.MustPairInOrder(t))
+	link := linkOf(t, f.A, testutil.Device)
+	f.must("set", link, "--down", "10MB/s")
+	x := f.sendTo(5001, false, testutil.SenderConfig{Connections: 4})
+	y := f.sendTo(5002, true, testutil.SenderConfig{})
+	f.receives("by a link", testutil.Now().Add(time.Second), 10e6, perByte, 5001, 5002)
+	f.lost(x, 0, 20*time.Millisecond)
+	f.lost(y, 0, 20*time.Millisecond)
+	if n, ok := f.nodes()["link:"+testutil.Device]; !ok || n.Down.RateBytesPerSec < 9e6 {
+		t.Errorf("the link is shown as %+v", n)
+	}
+}
+
+// Connections that are accepted, and that send little and go, are within the limit.
+func TestLinkServer(t *testing.T) {
+	t.Parallel()
+	f := newField(upStage(t))
+	f.segmented()
+	server := f.python(options{in: f.A}, `
+import socketserver
+class Answer(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.recv(100)
+        self.request.sendall(bytes(12000))
+class Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    request_queue_size = 128
+    daemon_threads = True
+server = Server(("", 8080), Answer)
+say("ready")
+server.serve_forever()
+`)
+	server.read("ready")
+	const limit = 1e6
+	f.must("set", linkOf(t, f.A, testutil.Device), "--up", "1MB/s")
+	begin := f.wire()
+	clients := f.python(options{in: f.B}, `
+def ask():
+    while True:
+        try:
+            s = socket.create_connection((sys.argv[1], 8080))
+            s.sendall(b"x")
+            while s.recv(65536):
+                pass
+            s.close()
+        except OSError:
+            time.sleep(0.01)
+import threading
+for _ in range(8):
+    threading.Thread(target=ask, daemon=True).start()
+say("ready")
+wait()
+`, f.A4.String())
+	clients.read("ready")
+	time.Sleep(4 * time.Second)
+	end := f.wire()
+	rate, _ := end.since(begin)
+	t.Logf("connections of 12 KB: %.3f of the limit", rate/limit)
+	if err := end.within(begin, limit, evadeBurst+evadeEarly); err != nil {
+		t.Error(err)
+	}
+	if rate < 0.8*limit && cpus.excuse(begin.at, end.at) == "" {
+		t.Errorf("%.0f bytes/s, want %.0f", rate, limit)
+	}
+}
+
+// A connection follows its route from one device to another, of which each has its limit or none; a
+// device that comes back by the same name is limited again, and a device that there is not, lo
+// and a user's wish are refused.
+func TestLinkRoute(t *testing.T) {
+	t.Parallel()
+	f := newField(upStage(t))
+	const second = "nn2"
+	remove := f.join(second, "10.97.0")
+	x := f.send(testutil.SenderConfig{})
+	link := linkOf(t, f.A, testutil.Device)
+	f.must("set", link, "--up", "2MB/s")
+	f.holds("by the limited device", testutil.Now().Add(500*time.Millisecond), 2e6, x.port)
+
+	to := net.IPNet{IP: f.B4.AsSlice(), Mask: net.CIDRMask(32, 32)}
+	index := func() int {
+		l, err := f.A.Netlink().LinkByName(second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Attrs().Index
+	}
+	if err := f.A.Netlink().RouteReplace(&netlink.Route{Dst: &to, LinkIndex: index()}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	now := testutil.Now()
+	free := f.arrived(now, now.Add(time.Second), x.port)
+	t.Logf("by the other device: %.0f MB/s", free/1e6)
+	if free < 20e6 {
+		t.Errorf("by a device without a limit: %.0f bytes/s", free)
+	}
+
+	f.must("set", linkOf(t, f.A, second), "--up", "4MB/s")
+	held := func(what string) {
+		t.Helper()
+		f.judge(testutil.Now().Add(time.Second), span, func(from, to testutil.Instant) error {
+			got := f.arrived(from, to, x.port) * perByte
+			t.Logf("%s: %.4f of 4 MB/s", what, got/4e6)
+			return compare(what, got, 4e6, 0.03)
+		})
+	}
+	held("by the other device, limited")
+	remove()
+	time.Sleep(1500 * time.Millisecond)
+	f.holds("by the first again", testutil.Now().Add(time.Second), 2e6, x.port)
+	f.join(second, "10.97.0")
+	time.Sleep(1500 * time.Millisecond) // the daemon looks once a second
+	if err := f.A.Netlink().RouteReplace(&netlink.Route{Dst: &to, LinkIndex: index()}); err != nil {
+		t.Fatal(err)
+	}
+	held("by the device that came back")
+
+	f.refused(f.netnice("set", "--link", "nosuch", "--up", "1MB/s"), "there is no network device nosuch", "ip link")
+	f.refused(f.netnice("link", "lo", "--rate", "1MB/s"), "lo carries what the machine sends to itself", "--loopback")
+	f.refused(f.asUser("set", link, "--up", "1GB/s"), "only the administrator", "sudo netnice set")
+	f.refused(f.netnice("set", link, "--min", "1MB/s"), "has nothing around it", "netnice set")
+	f.refused(f.netnice("link", testutil.Device), "no rate given", "netnice link nn0 --rate")
+}
+
+// What the machine forwards does not wait, and is taken off what its programs may send by the
+// device: all together are the limit.
+func TestLinkForwards(t *testing.T) {
+	t.Parallel()
+	f := newField(upStage(t))
+	f.segmented()
+	behind, err := testutil.NewNetNS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = behind.Close() })
+	f.behind(behind)
+	link := linkOf(t, f.A, testutil.Device)
+	x := f.send(testutil.SenderConfig{Connections: 4})
+	f.must("set", link, "--up", "5MB/s")
+	f.holds("alone", testutil.Now().Add(time.Second), 5e6, x.port)
+	f.ports++
+	other := f.python(options{in: behind}, `
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((sys.argv[1], int(sys.argv[2])))
+say("ready")
+begin, n = time.monotonic(), 0
+while True:
+    if n * 1428 < (time.monotonic() - begin) * 2e6:
+        try:
+            s.send(bytes(1400))
+        except OSError:
+            pass
+        n += 1
+    else:
+        time.sleep(0.0005)
+`, f.B4.String(), itoa(uint32(f.ports)))
+	other.read("ready")
+	time.Sleep(2 * time.Second)
+	f.judge(testutil.Now(), 2*time.Second, func(from, to testutil.Instant) error {
+		begin := f.wire()
+		own := f.rate(from, to, x.port)
+		all, _ := f.wire().since(begin)
+		t.Logf("own %.3f, all %.3f of 5 MB/s", own/5e6, all/5e6)
+		if err := compare("own", own, 3e6, 0.05); err != nil {
+			return err
+		}
+		return compare("all", all, 5e6, 0.03)
+	})
+	if n := f.nodes()[link]; n.Up.RateBytesPerSec < 4.5e6 {
+		t.Errorf("the link is shown as %+v", n)
+	}
+}
+
+// behind puts a namespace behind A, which forwards for it.
+func (f *field) behind(n *testutil.NetNS) {
+	f.t.Helper()
+	near, err := os.Open(f.A.Path())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer near.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "nn1"
+	fail := func(err error) {
+		f.t.Helper()
+		if err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	fail(n.Netlink().LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "nn1", PeerNamespace: netlink.NsFd(int(near.Fd()))}))
+	for i, ns := range []*testutil.NetNS{f.A, n} {
+		l, err := ns.Netlink().LinkByName("nn1")
+		fail(err)
+		fail(ns.Netlink().AddrAdd(l, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 96, 0, byte(i+1)).To4(), Mask: net.CIDRMask(24, 32)}}))
+		fail(ns.Netlink().LinkSetUp(l))
+	}
+	fail(n.Netlink().RouteAdd(&netlink.Route{Gw: net.IPv4(10, 96, 0, 1)}))
+	b, err := f.B.Netlink().LinkByName(testutil.Device)
+	fail(err)
+	fail(f.B.Netlink().RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4(10, 96, 0, 0).To4(), Mask: net.CIDRMask(24, 32)}, LinkIndex: b.Attrs().Index, Gw: f.A4.AsSlice()}))
+	fail(f.A.Sysctl("net/ipv4/ip_forward", "1"))
+}

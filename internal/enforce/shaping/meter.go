@@ -1,0 +1,65 @@
+package shaping
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/netnamespace"
+)
+
+// What leaves a limited device, and no limited socket is charged for, is metered there by a
+// program (bpf/meter.h), while what is sent by the device is limited.
+
+const meterPrefix = "meter_device_"
+
+func meterPin(ns, index uint32) string { return fmt.Sprintf("%s%d_%d", meterPrefix, ns, index) }
+
+// meter attaches the program, or takes it off, as the node wants it. On kernels that do not let
+// programs be attached beside others (before 6.6) such traffic is not counted.
+func (k *Kernel) meter(spec enforce.NodeSpec) error {
+	if spec.Kind != enforce.KindLink {
+		return nil
+	}
+	ns, index := enforce.LinkOf(spec.Subject)
+	if upCeiling(spec) == 0 {
+		return k.unmeter(spec)
+	}
+	path := netnamespace.PathOf(ns)
+	if path == "" {
+		return nil // it has gone with its devices
+	}
+	err := netnamespace.Within(path, func() error { return k.Object().MeterDevice(int(index), meterPin(ns, index)) })
+	switch {
+	case errors.Is(err, ebpf.ErrNotSupported):
+		return nil
+	case err != nil:
+		return fmt.Errorf("count what leaves by a link: %w", err)
+	}
+	return nil
+}
+
+func (k *Kernel) unmeter(spec enforce.NodeSpec) error {
+	if spec.Kind != enforce.KindLink {
+		return nil
+	}
+	return k.Object().Unmeter(meterPin(enforce.LinkOf(spec.Subject)))
+}
+
+// resumeMeters takes over what a former process attached, and removes what has no node.
+func (k *Kernel) resumeMeters() error {
+	specs, err := k.Nodes()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, spec := range specs {
+		errs = append(errs, k.meter(spec))
+	}
+	for _, name := range k.Object().StaleMeters(meterPrefix) {
+		errs = append(errs, k.Object().UnpinMeter(name))
+	}
+	return errors.Join(errs...)
+}
