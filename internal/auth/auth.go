@@ -94,7 +94,7 @@ func Table() []Right {
 		{"set, change and lift a wish of one's own on a process", wish, enforce.KindTree, Owners},
 		{"the same on a user", wish, enforce.KindUser, Owners},
 		{"the same on a cgroup that --scope made", wish, enforce.KindCgroup, Owners},
-		{"the same on the host, and any other cgroup, unit or container", wish, enforce.KindHost, Administrators},
+		{"the same on the host, a network device, and any other cgroup, unit or container", wish, enforce.KindHost, Administrators},
 		{"move a process into a cgroup of its own (--scope)", []Action{Scope}, enforce.KindTree, Owners},
 		{"see which rules match a process", []Action{TestRules}, enforce.KindTree, Owners},
 		{"measure which limit binds its connections (netnice why)", []Action{Measure}, enforce.KindTree, Owners},

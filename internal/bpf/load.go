@@ -33,11 +33,11 @@ type Options struct {
 // attached in groups by Attach and pinned too.
 type Object struct {
 	netniceObjects
-	opts  Options
-	links map[string]link.Link
-	meters pins // attachments to limited devices
-	execs link.Link // see exec.go; nil = not attached
-	lock  *os.File  // of the pin folder
+	opts   Options
+	links  map[string]link.Link
+	meters pins      // attachments to limited devices
+	execs  link.Link // see exec.go; nil = not attached
+	lock   *os.File  // of the pin folder
 	// programs of the objects that are loaded beside it that this kernel has no
 	// place for
 	missing map[string]bool

@@ -18,7 +18,7 @@ import (
 // subjectFlags are the ways to name a subject.
 type subjectFlags struct {
 	pid, user, cgroup, unit, container, group, link, to string
-	host                                          bool
+	host                                                bool
 }
 
 // maxPID is the kernel's own bound (PID_MAX_LIMIT on 64 bits).
