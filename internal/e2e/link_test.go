@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
 // linkOf names a device of a namespace as the daemon does that is in another.
@@ -245,6 +246,46 @@ while True:
 	})
 	if n := f.nodes()[link]; n.Up.RateBytesPerSec < 4.5e6 {
 		t.Errorf("the link is shown as %+v", n)
+	}
+}
+
+// Programs keep a line of 100 Mbit/s busy, with a modem that has room for 0.1 s of it. With a limit of
+// 98% on the device what somebody else asks over it is answered as over an idle line, which is
+// as busy as before.
+func TestLinkModem(t *testing.T) {
+	t.Parallel()
+	const line, rtt = 12.5e6, 20 * time.Millisecond
+	path := relay.RoundTrip(rtt)
+	path.AtoB.Rate = line
+	f := newField(upStage(t))
+	_ = f.meter.Close()
+	f.Pair = testutil.MustDistantPair(t, path)
+	f.rx = f.receiver(f.B, testutil.ReceiverConfig{Interval: 10 * time.Millisecond, Ports: []testutil.Port{
+		{Number: 5001}, {Number: 5002}, {Number: requestPort, RequestBytes: 600, ReplyBytes: 100},
+	}})
+	x := f.send(testutil.SenderConfig{Connections: 8, Congestion: "cubic"})
+	y := f.send(testutil.SenderConfig{Congestion: "cubic"})
+	asks := f.send(testutil.SenderConfig{Mode: testutil.Request, RequestBytes: 600, ReplyBytes: 100, Pause: 10 * time.Millisecond})
+	look := func(from, to testutil.Instant) (busy float64, median time.Duration) {
+		busy = f.arrived(from, to, x.port, y.port) * perByte / line
+		return busy, testutil.Percentile(asks.Latency(from, to), 50)
+	}
+	time.Sleep(3 * time.Second)
+	from := testutil.Now()
+	busy, before := look(from, from.Add(2*time.Second))
+	t.Logf("without a limit: %.3f of the line, an answer takes %v", busy, before.Round(100*time.Microsecond))
+
+	at := f.must("set", linkOf(t, f.A, testutil.Device), "--up", "98mbit")
+	f.judge(at.Add(3*time.Second), 2*time.Second, func(from, to testutil.Instant) error {
+		busy, median := look(from, to)
+		t.Logf("98%% of it: %.3f of the line, an answer takes %v", busy, median.Round(100*time.Microsecond))
+		if median > rtt+5*time.Millisecond {
+			return fmt.Errorf("an answer takes %v over a path of %v", median, rtt)
+		}
+		return compare("all", busy, 0.98, 0.015)
+	})
+	if before < 2*rtt {
+		t.Errorf("without a limit an answer takes %v: the line was not full", before)
 	}
 }
 
