@@ -54,7 +54,7 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 	x->child = s->child;
 	x->weight = NN_WEIGHT_DEFAULT;
 	x->guarantee = 0;
-	x->light = 0;
+	x->small = 0;
 	x->mode = mode;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		__u32 index = s->path[i].node;
@@ -75,15 +75,19 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 			__u64 burst =
 				nn_lower(admin->burst_bytes, user->burst_bytes);
 
-			if (rate)
-				nn_hop_charge(x, index, d, rate, burst);
+			if (!rate)
+				continue;
+			nn_hop_charge(x, index, d, rate, burst);
+			/* a chunk comes to the modem at once, and stands in its
+			 * queue */
+			x->small |= n->kind == NN_NODE_LINK;
 		}
 		/* they are their program's part of all else */
 		if (n->kind == NN_NODE_SOCKET || n->kind == NN_NODE_DESTINATION)
 			continue;
 		x->child = nn_child_node(index, n->generation);
 		x->weight = n->weight;
-		x->light |= n->weight <= NN_WEIGHT_LIGHT;
+		x->small |= n->weight <= NN_WEIGHT_LIGHT;
 		guarantee = n->limits[NN_OWNER_ADMIN][NN_UP].min_bytes_per_sec;
 		if (guarantee) {
 			x->guarantee = guarantee;

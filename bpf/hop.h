@@ -47,11 +47,11 @@ struct nn_transmit {
 	__u32 promised;	  /* limit at the socket's chunk before, 1024 bytes/s */
 	__u16 weight;	  /* of the child */
 	__u8 loopback;
-	__u8 mode;	   /* enum nn_walk */
-	__u8 empty;	   /* no data: never waits */
-	__u8 odd;	   /* no chunk as this socket's others will be */
-	__u8 calls;	   /* after which a clock was still behind now */
-	__u8 light;	   /* of a class of little weight */
+	__u8 mode;  /* enum nn_walk */
+	__u8 empty; /* no data: never waits */
+	__u8 odd;   /* no chunk as this socket's others will be */
+	__u8 calls; /* after which a clock was still behind now */
+	__u8 small; /* chunks: of a class of little weight, or on a link */
 	__u64 reserved_ns; /* worth of what is reserved by held chunks */
 	__u64 slack_ns;	   /* that a turn may be away without being far off */
 	__u64 newborn_ns;  /* when this is paid, in a class without history */

@@ -74,8 +74,8 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 	nn_path_walk(s, &x, NN_CHARGE);
 	s->limit_bytes_per_sec = x.limit;
 	s->share_bytes_per_sec = x.share;
-	if (x.light)
-		s->flags |= NN_SOCK_LIGHT;
+	if (x.small)
+		s->flags |= NN_SOCK_SMALL;
 	if (x.limit == NN_UNLIMITED)
 		return;
 	nn_pacing_set(ctx, s, x.limit * 2);
@@ -309,10 +309,10 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		x.odd = !!(s->flags & NN_SOCK_ADOPTED);
 		nn_path_walk(s, &x, NN_CHARGE);
 		if (s->limit_bytes_per_sec != x.limit ||
-		    !(s->flags & NN_SOCK_LIGHT) != !x.light) {
-			s->flags &= ~NN_SOCK_LIGHT;
-			if (x.light)
-				s->flags |= NN_SOCK_LIGHT;
+		    !(s->flags & NN_SOCK_SMALL) != !x.small) {
+			s->flags &= ~NN_SOCK_SMALL;
+			if (x.small)
+				s->flags |= NN_SOCK_SMALL;
 			s->limit_bytes_per_sec = x.limit;
 			nn_clamp(ctx, s, tp);
 		}

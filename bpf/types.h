@@ -197,7 +197,7 @@ enum nn_socket_flags {
 	NN_SOCK_REFUSED = 1 << 14, /* its first SYN went back */
 	NN_SOCK_STRAY = 1 << 15, /* the daemon was asked to cover it: cover.h */
 	NN_SOCK_PHASED = 1 << 17,  /* its own rate has begun: charge.h */
-	NN_SOCK_LIGHT = 1 << 18,   /* of a class of little weight */
+	NN_SOCK_SMALL = 1 << 18,   /* chunks: of little weight, or on a link */
 	NN_SOCK_CHANGED = 1 << 16, /* an MPTCP socket: its rates are not its
 				    * subflows' yet */
 };

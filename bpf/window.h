@@ -11,7 +11,7 @@
 #define NN_MSS		    1448 /* of a connection that does not know its own */
 #define NN_CHUNK_NS	    8000000ULL	/* of the limit in one chunk */
 #define NN_AHEAD_NS	    40000000ULL /* of a socket's share in one chunk */
-#define NN_LIGHT_CHUNKS	    2500	/* a second of the background's */
+#define NN_SMALL_CHUNKS	    2500	/* a second, of NN_SOCK_SMALL */
 #define NN_CHUNK_SEGMENTS   2		/* but these at least */
 #define NN_PAIR_SHARE	    30000	/* bytes/s: two segments in 0.1 s */
 #define NN_CHUNK_MAX	    60000 /* from here on TCP's own size will do */
@@ -97,8 +97,8 @@ static __always_inline void nn_clamp(void *ctx, struct nn_socket *s,
 	most = share / (NN_NSEC_PER_SEC / NN_AHEAD_NS);
 	/* Who comes leaves the background a hundredth, for which it would wait
 	 * with large chunks for seconds, also after the others have gone. */
-	if (s->flags & NN_SOCK_LIGHT && most > limit / NN_LIGHT_CHUNKS)
-		most = limit / NN_LIGHT_CHUNKS;
+	if (s->flags & NN_SOCK_SMALL && most > limit / NN_SMALL_CHUNKS)
+		most = limit / NN_SMALL_CHUNKS;
 	if (most < NN_CHUNK_SEGMENTS * mss)
 		most = NN_CHUNK_SEGMENTS * mss;
 	if (chunk > most)

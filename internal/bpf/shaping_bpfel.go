@@ -342,7 +342,7 @@ type shapingNnTransmit struct {
 	Empty      uint8
 	Odd        uint8
 	Calls      uint8
-	Light      uint8
+	Small      uint8
 	ReservedNs uint64
 	SlackNs    uint64
 	NewbornNs  uint64

@@ -13,7 +13,8 @@ const (
 // cell is a measurement.
 type cell struct {
 	limiter  string
-	rate     uint64 // bytes/s
+	rate     uint64 // bytes/s; of a line what it carries
+	line     bool   // 98% of what a line carries, behind a modem, for all who use it; else a limit of some
 	programs int
 	weighted bool
 	rtt      time.Duration
@@ -42,7 +43,29 @@ func allCells() (list []*cell) {
 		path.rate, path.programs, path.weighted = 12_500_000, 10, true
 		add(path)
 	}
+	for _, c := range []cell{
+		{rate: 1_250_000, programs: 2}, {rate: 1_250_000, programs: 10, weighted: true},
+		{rate: 12_500_000, programs: 2}, {rate: 12_500_000, programs: 10}, {rate: 12_500_000, programs: 10, weighted: true},
+		{rate: 12_500_000, programs: 100}, {rate: 125_000_000, programs: 10, weighted: true},
+		{rate: 12_500_000, programs: 10, weighted: true, rtt: 20 * time.Millisecond},
+		{rate: 12_500_000, programs: 10, weighted: true, rtt: 100 * time.Millisecond},
+		{rate: 12_500_000, programs: 10, weighted: true, rtt: 20 * time.Millisecond, loss: 0.01},
+	} {
+		c.line = true
+		add(c)
+	}
 	return list
+}
+
+// lineUsed is the part of a line that is given to programs.
+const lineUsed = 0.98
+
+// limit is what programs may send together, bytes/s.
+func (c *cell) limit() float64 {
+	if c.line {
+		return lineUsed * float64(c.rate)
+	}
+	return float64(c.rate)
 }
 
 // connections of the i-th program: 1 to 64, fewer where the limit is too low for more.
@@ -84,6 +107,9 @@ func (c *cell) part(i int) float64 {
 
 func (c *cell) name() string {
 	name := fmt.Sprintf("%s %gMB/s x%d", c.limiter, float64(c.rate)/1e6, c.programs)
+	if c.line {
+		name += " line"
+	}
 	if c.weighted {
 		name += " weighted"
 	}

@@ -1,4 +1,4 @@
-// Command bench-share has programs of 1 to 64 connections share one limit, equally and by
+// Command bench-share has programs of 1 to 64 connections share one limit, or a line, equally and by
 // weight, and looks how near each comes to its part in any two seconds, beside HTB with
 // a class for each.
 package main
@@ -39,6 +39,7 @@ type figures struct {
 	Name     string  `json:"name"`
 	Limiter  string  `json:"limiter"`
 	Rate     uint64  `json:"limit_bytes_per_sec"`
+	Line     bool    `json:"line,omitempty"`
 	Programs int     `json:"programs"`
 	Weighted bool    `json:"weighted"`
 	RTT      string  `json:"round_trip,omitempty"`

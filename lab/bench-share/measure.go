@@ -24,7 +24,7 @@ const (
 )
 
 func (c *cell) measure(ctx context.Context, b *bed.Bed, interval time.Duration) (f figures, err error) {
-	f = figures{Name: c.name(), Limiter: c.limiter, Rate: c.rate, Programs: c.programs, Weighted: c.weighted, Loss: c.loss}
+	f = figures{Name: c.name(), Limiter: c.limiter, Rate: c.rate, Line: c.line, Programs: c.programs, Weighted: c.weighted, Loss: c.loss}
 	if c.rtt > 0 {
 		f.RTT = c.rtt.String()
 	}
@@ -34,7 +34,11 @@ func (c *cell) measure(ctx context.Context, b *bed.Bed, interval time.Duration) 
 		}
 		defer func() { err = errors.Join(err, b.Down(ctx)) }()
 	}
-	site, err := bench.Open(bench.Cell{RTT: c.rtt, Loss: c.loss}, false)
+	path := bench.Cell{RTT: c.rtt, Loss: c.loss}
+	if c.line {
+		path.Line = c.rate
+	}
+	site, err := bench.Open(path, false)
 	if err != nil {
 		return f, err
 	}
@@ -42,7 +46,7 @@ func (c *cell) measure(ctx context.Context, b *bed.Bed, interval time.Duration) 
 	if err := c.populate(site); err != nil {
 		return f, err
 	}
-	if err := c.limit(ctx, b, site); err != nil {
+	if err := c.divide(ctx, b, site); err != nil {
 		return f, err
 	}
 	var begin testutil.Instant
@@ -100,7 +104,7 @@ func (c *cell) populate(site *bench.Site) error {
 			return err
 		}
 	}
-	_, err := site.Send(otherPort, testutil.SenderConfig{Mode: testutil.Request, RequestBytes: 100, ReplyBytes: 100, Pause: 5 * time.Millisecond})
+	_, err := site.Send(otherPort, testutil.SenderConfig{Mode: testutil.Request, RequestBytes: 100, ReplyBytes: 100, Pause: c.pause()})
 	if err != nil {
 		return err
 	}
@@ -112,16 +116,31 @@ func (c *cell) populate(site *bench.Site) error {
 	return nil
 }
 
-// limit divides the limit among the programs.
-func (c *cell) limit(ctx context.Context, b *bed.Bed, site *bench.Site) error {
+// pause between a bystander's requests: what they take of a slow line is not to count.
+func (c *cell) pause() time.Duration {
+	if c.rate < 12_500_000 {
+		return 20 * time.Millisecond
+	}
+	return 5 * time.Millisecond
+}
+
+// divide divides the limit among the programs; on a line the bystander is one of them.
+func (c *cell) divide(ctx context.Context, b *bed.Bed, site *bench.Site) error {
+	limit := uint64(c.limit())
 	if c.limiter == limiterHTB {
 		var shares []testutil.HTBShare
 		for i := range c.programs {
 			shares = append(shares, testutil.HTBShare{Port: firstPort + uint16(i), Weight: c.weight(i)})
 		}
-		return testutil.ShapeHTBShares(site.Pair.A, c.rate, shares)
+		if c.line {
+			shares = append(shares, testutil.HTBShare{Port: otherPort, Weight: 100})
+		}
+		return testutil.ShapeHTBShares(site.Pair.A, limit, shares)
 	}
-	args := []string{"fair", "--group", "share", "--up", fmt.Sprintf("%dB/s", c.rate)}
+	if c.line {
+		return c.divideLine(ctx, b, site, limit)
+	}
+	args := []string{"fair", "--group", "share", "--up", fmt.Sprintf("%dB/s", limit)}
 	for i := range c.programs {
 		args = append(args, fmt.Sprintf("%d=%d", site.TX[i].PID(), c.weight(i)))
 	}
@@ -129,10 +148,23 @@ func (c *cell) limit(ctx context.Context, b *bed.Bed, site *bench.Site) error {
 	return err
 }
 
+func (c *cell) divideLine(ctx context.Context, b *bed.Bed, site *bench.Site, limit uint64) error {
+	for i := range c.programs {
+		_, err := b.Netnice(ctx, "set", "--pid", fmt.Sprint(site.TX[i].PID()), "--weight", fmt.Sprint(c.weight(i)))
+		if err != nil {
+			return err
+		}
+	}
+	return site.Pair.A.Do(func() error { // the command means the device of its namespace
+		_, err := b.Netnice(ctx, "link", testutil.Device, "--up", fmt.Sprintf("%dB/s", limit))
+		return err
+	})
+}
+
 func (c *cell) compute(f *figures, rx bench.Receiver, begin, end testutil.Instant) {
 	// HTB counts Ethernet's headers, too: what it gives is measured by what arrives.
-	limit := float64(c.rate)
-	if c.limiter == limiterHTB {
+	limit := c.limit()
+	if c.limiter == limiterHTB && !c.line { // whose device has none
 		limit *= 1500.0 / 1514
 	}
 	over := func(from, to testutil.Instant) (least, most, sum float64) {

@@ -27,6 +27,7 @@ type Cell struct {
 	// trip each way, losing that part of what is sent, at WireRate.
 	RTT      time.Duration
 	Loss     float64
+	Line     uint64 // that it carries instead, bytes/s, behind a buffer of 0.1 s; 0 = as above
 	Interval time.Duration
 	Datagrams
 }
@@ -53,7 +54,7 @@ const (
 const WireRate = 125_000_000
 
 // Distant says whether a relay stands between sender and receiver.
-func (c Cell) Distant() bool { return c.RTT > 0 || c.Loss > 0 }
+func (c Cell) Distant() bool { return c.RTT > 0 || c.Loss > 0 || c.Line > 0 }
 
 // Settle is the time after which figures are steady: a second, or what slow
 // start needs to reach the limit (or a tenth of the path without one), with a

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -54,7 +55,7 @@ func Open(c Cell, quickAck bool) (*Site, error) {
 	var err error
 	if c.Distant() {
 		path := relay.RoundTrip(c.RTT)
-		path.AtoB.Loss, path.AtoB.Rate, path.Seed = c.Loss, WireRate, 1
+		path.AtoB.Loss, path.AtoB.Rate, path.Seed = c.Loss, cmp.Or(c.Line, WireRate), 1
 		s.Pair, err = testutil.NewDistantPair(path)
 	} else {
 		s.Pair, err = testutil.NewPairInOrder()
