@@ -25,6 +25,8 @@ struct nn_test_op {
 	__u64 wire_bytes;
 	__u64 child;
 	__u64 guarantee; /* of the child, bytes/s, 0 = none */
+	__u64 period_ns; /* in which it is given, 0 = evenly */
+	__u64 only;	 /* 1: no more than it */
 	__u32 node;
 	__u32 weight;
 	__u32 mode;
@@ -116,6 +118,7 @@ __noinline int nn_test_turn(struct nn_test_op *o)
 		g = nn_test_class(&kk, o->now_ns);
 		if (!g)
 			goto out;
+		g->weight = o->only;
 	}
 	r.missing = 0;
 	burst_ns = o->burst_bytes * NN_NSEC_PER_SEC / rate;
@@ -141,9 +144,9 @@ __noinline int nn_test_turn(struct nn_test_op *o)
 		cost = nn_clock_cost(c, o->wire_bytes, rate, o->now_ns);
 		if (g &&
 		    nn_guarantee_charge(
-			    c, g, nn_guarantee_of(o->guarantee, rate), cost,
-			    rate, nn_class_paid_ns(c, k, weight, left),
-			    o->now_ns))
+			    c, g, nn_guarantee_of(o->guarantee, rate),
+			    o->period_ns, cost, rate,
+			    nn_class_paid_ns(c, k, weight, left), o->now_ns))
 			cost = 0;
 		else
 			nn_class_charge(c, k, weight, cost, rate,

@@ -11,7 +11,7 @@
 #ifndef NETNICE_GUARANTEE_H
 #define NETNICE_GUARANTEE_H
 
-#include "clock.h"
+#include "reservation.h"
 
 /* So late a chunk may leave without losing of its guarantee: TCP's timers. */
 #define NN_GUARANTEE_CREDIT_NS 10000000ULL
@@ -55,12 +55,19 @@ static __always_inline bool nn_guarantee_good(const struct nn_clock *c,
 	return (__s64)(c->time_ns - now_ns) <= (__s64)NN_GUARANTEE_OWED_NS;
 }
 
-/* When the first of both is paid. Of a guarantee, finish is a time in ns. */
+/* When the first of both is paid; without extra when the reservation is. Of a
+ * guarantee, finish is a time in ns. */
 static __always_inline __u64 nn_guarantee_sooner(const struct nn_clock *c,
 						 const struct nn_class *g,
 						 __u64 paid_ns, __u64 now_ns)
 {
-	if (!g || g->finish >= paid_ns || !nn_guarantee_good(c, now_ns))
+	if (!g)
+		return paid_ns;
+	if (g->weight)
+		return nn_guarantee_good(c, now_ns) || g->finish > paid_ns
+			       ? g->finish
+			       : paid_ns;
+	if (g->finish >= paid_ns || !nn_guarantee_good(c, now_ns))
 		return paid_ns;
 	return g->finish;
 }
@@ -79,23 +86,29 @@ static __always_inline void nn_clock_take(struct nn_clock *c, __u64 cost,
 }
 
 /* Charge a chunk to the guarantee, if the class, which is paid at paid_ns,
- * would have it wait for longer; nn_clock_advance has been called. */
-static __always_inline bool nn_guarantee_charge(struct nn_clock *c,
-						struct nn_class *g,
-						__u64 guarantee, __u64 cost,
-						__u64 rate, __u64 paid_ns,
-						__u64 now_ns)
+ * would have it wait for longer, or if it is a reservation without extra;
+ * nn_clock_advance has been called. period_ns is that of a reservation, else 0.
+ */
+static __always_inline bool nn_guarantee_charge(
+	struct nn_clock *c, struct nn_class *g, __u64 guarantee,
+	__u64 period_ns, __u64 cost, __u64 rate, __u64 paid_ns, __u64 now_ns)
 {
+	bool good = nn_guarantee_good(c, now_ns);
 	__u64 at = g->finish;
 
-	if (paid_ns <= now_ns || at >= paid_ns || !nn_guarantee_good(c, now_ns))
+	if (!g->weight && (paid_ns <= now_ns || at >= paid_ns || !good))
 		return false;
-	if (at + NN_GUARANTEE_CREDIT_NS < now_ns)
-		at = now_ns - NN_GUARANTEE_CREDIT_NS;
-	g->finish = at + cost * NN_NSEC_PER_SEC / guarantee;
-	g->bytes += cost;
-	nn_clock_take(c, cost, rate, now_ns);
-	return true;
+	if (period_ns) {
+		nn_period_charge(g, guarantee, period_ns, cost, rate, now_ns);
+	} else {
+		if (at + NN_GUARANTEE_CREDIT_NS < now_ns)
+			at = now_ns - NN_GUARANTEE_CREDIT_NS;
+		g->finish = at + cost * NN_NSEC_PER_SEC / guarantee;
+		g->bytes += cost;
+	}
+	if (good)
+		nn_clock_take(c, cost, rate, now_ns);
+	return good;
 }
 
 #endif

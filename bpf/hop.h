@@ -143,7 +143,8 @@ static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 					 struct nn_clock *c, struct nn_class *k,
 					 struct nn_class *g, __u32 weight,
 					 __u64 rate, __u64 left,
-					 __u64 burst_bytes, __u64 *mean)
+					 __u64 burst_bytes, __u64 period_ns,
+					 __u64 *mean)
 {
 	__u64 cost = nn_clock_cost(c, x->wire_bytes, rate, x->now_ns), paid;
 
@@ -152,9 +153,10 @@ static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 	if (cost == x->wire_bytes && x->promised > rate >> 10 &&
 	    nn_clock_settles(c, x->now_ns))
 		cost = cost * (rate >> 10) / x->promised;
-	if (!g || !nn_guarantee_charge(
-			  c, g, nn_guarantee_of(x->guarantee, rate), cost, rate,
-			  nn_class_paid_ns(c, k, weight, left), x->now_ns)) {
+	if (!g ||
+	    !nn_guarantee_charge(
+		    c, g, nn_guarantee_of(x->guarantee, rate), period_ns, cost,
+		    rate, nn_class_paid_ns(c, k, weight, left), x->now_ns)) {
 		nn_class_charge(c, k, weight, cost, rate, burst_bytes);
 		if (x->mode == NN_RESERVE &&
 		    k->reserved_bytes < NN_BYTES_MAX / 2)
@@ -207,7 +209,7 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 	struct nn_class_key kk = {.node = node, .direction = direction};
 	struct nn_clock *c;
 	struct nn_class *k, *g = NULL;
-	__u64 paid, own, left, burst_ns = 0, mean = 0;
+	__u64 paid, own, left, burst_ns = 0, mean = 0, period_ns = 0;
 	__u32 weight, active;
 	bool young;
 
@@ -228,8 +230,16 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 		return 0;
 	}
 	if (x->guarantee) {
+		struct nn_node *who =
+			bpf_map_lookup_elem(&nodes, &x->guaranteed);
+
 		kk.child = NN_CHILD_GUARANTEE | x->guaranteed;
-		g = nn_class_get(&kk, x->now_ns);
+		if (who && (!who->scope_id || who->scope_id == node))
+			g = nn_class_get(&kk, x->now_ns);
+		if (g) {
+			period_ns = who->period_ns;
+			g->weight = !!(who->flags & NN_NODE_SLICE_ONLY);
+		}
 	}
 	if (burst_bytes)
 		burst_ns = burst_bytes * NN_NSEC_PER_SEC / rate;
@@ -248,6 +258,8 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 	if (x->empty && !(rate >> 48)) {
 		__u64 share = left * weight / active;
 
+		if (g && g->weight)
+			share = 0;
 		if (g)
 			share += nn_guarantee_of(x->guarantee, rate - share);
 		if (share < x->share)
@@ -271,16 +283,23 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 		bpf_spin_unlock(&c->lock);
 		goto seen;
 	}
-	paid = nn_hop_take(x, c, k, g, weight, rate, left, burst_bytes, &mean);
+	paid = nn_hop_take(x, c, k, g, weight, rate, left, burst_bytes,
+			   period_ns, &mean);
 	bpf_spin_unlock(&c->lock);
 
+	/* a slice is given when its period begins */
+	if (period_ns && paid == g->finish)
+		goto taken;
 	if (paid > x->now_ns && !x->empty && !x->odd)
 		paid = x->now_ns + nn_wait_weighed(mean, x->wire_bytes,
 						   paid - x->now_ns, own);
 	if (young && !x->empty)
 		paid += own;
+taken:
 	nn_later(&x->next_ns, paid);
 seen:
+	if (g && g->weight)
+		rate = nn_guarantee_of(x->guarantee, rate);
 	if (rate < x->limit)
 		x->limit = rate;
 	return 0;

@@ -84,6 +84,7 @@ enum nn_node_flags {
 		1 << 1, /* limits the machine's traffic to itself too */
 	NN_NODE_METER_OFF = 1 << 2, /* received bytes do not count in total */
 	NN_NODE_OWN = 1 << 3, /* only its user wants it: yields to others */
+	NN_NODE_SLICE_ONLY = 1 << 4, /* no more by that link than is reserved */
 };
 
 /* One owner's wish in one direction. */
@@ -109,9 +110,11 @@ struct nn_node {
 	__u32 weight;	      /* as a child of its enclosing nodes, 1..10000 */
 	__u32 static_sockets; /* among which it is divided where callbacks
 				 cannot be had */
+	__u64 period_ns;      /* in which its guarantee is given, 0 = evenly;
+				 scope_id      is the link then, whose alone it is */
 	struct nn_limit limits[NN_OWNERS][NN_DIRECTIONS];
 };
-_Static_assert(sizeof(struct nn_node) == 48 + 6 * 32, "nn_node");
+_Static_assert(sizeof(struct nn_node) == 56 + 6 * 32, "nn_node");
 
 struct nn_clock_key {
 	__u32 node;

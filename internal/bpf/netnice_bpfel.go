@@ -205,16 +205,18 @@ type netniceNnNode struct {
 	ScopeId         uint32
 	Weight          uint32
 	StaticSockets   uint32
+	PeriodNs        uint64
 	Limits          [2][3]netniceNnLimit
 }
 
 type netniceNnNodeFlags uint32
 
 const (
-	netniceNnNodeFlagsNN_NODE_LIVE      netniceNnNodeFlags = 1
-	netniceNnNodeFlagsNN_NODE_LOOPBACK  netniceNnNodeFlags = 2
-	netniceNnNodeFlagsNN_NODE_METER_OFF netniceNnNodeFlags = 4
-	netniceNnNodeFlagsNN_NODE_OWN       netniceNnNodeFlags = 8
+	netniceNnNodeFlagsNN_NODE_LIVE       netniceNnNodeFlags = 1
+	netniceNnNodeFlagsNN_NODE_LOOPBACK   netniceNnNodeFlags = 2
+	netniceNnNodeFlagsNN_NODE_METER_OFF  netniceNnNodeFlags = 4
+	netniceNnNodeFlagsNN_NODE_OWN        netniceNnNodeFlags = 8
+	netniceNnNodeFlagsNN_NODE_SLICE_ONLY netniceNnNodeFlags = 16
 )
 
 type netniceNnNodeKind uint32

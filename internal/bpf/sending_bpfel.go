@@ -156,6 +156,7 @@ type sendingNnNode struct {
 	ScopeId         uint32
 	Weight          uint32
 	StaticSockets   uint32
+	PeriodNs        uint64
 	Limits          [2][3]struct {
 		_                  structs.HostLayout
 		CeilingBytesPerSec uint64

@@ -44,6 +44,8 @@ type bench struct {
 	burst   uint64 // bytes
 	last    clocktest.Result
 	classes map[uint64]bool
+
+	reserved reserved
 }
 
 // newBench makes a clock whose virtual time begins at vtime.
@@ -106,10 +108,14 @@ func (b *bench) do(mode uint32, class uint64, weight uint32, bytes, now uint64) 
 // doGuaranteed is do for a class with a guarantee in bytes/s, 0 = none.
 func (b *bench) doGuaranteed(mode uint32, class uint64, weight uint32, bytes, now, guarantee uint64) clocktest.Result {
 	b.t.Helper()
-	res, err := b.r.Do(clocktest.Op{
+	op := clocktest.Op{
 		NowNs: now, Rate: b.rate, BurstBytes: b.burst, WireBytes: bytes,
 		Child: class, Node: b.node, Weight: weight, Mode: mode, Guarantee: guarantee,
-	})
+	}
+	if b.reserved.class == class || b.reserved.class == 0 {
+		op.PeriodNs, op.Only = b.reserved.period, b.reserved.only
+	}
+	res, err := b.r.Do(op)
 	if err != nil {
 		b.t.Fatalf("%v", err)
 	}
@@ -123,6 +129,10 @@ func (b *bench) charge(class uint64, weight uint32, bytes, now uint64) uint64 {
 	b.t.Helper()
 	return max(b.do(clocktest.Charge, class, weight, bytes, now).PaidNs, now)
 }
+
+// reserved is how the guarantee of a class is given, 0 = of each: in a period in ns, and with
+// only 1 no more than it.
+type reserved struct{ period, only, class uint64 }
 
 // sender is a socket that always has something to send: it returns when its
 // last chunk is paid, or late by what late says.

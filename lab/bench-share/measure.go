@@ -56,6 +56,9 @@ func (c *cell) measure(ctx context.Context, b *bed.Bed, interval time.Duration) 
 		}
 	}
 	wait := settle
+	if c.line { // what comes too fast at first leaves the modem with what is left of the line
+		wait *= 2
+	}
 	if c.rtt > 0 {
 		wait += 40 * c.rtt // slow start
 	}

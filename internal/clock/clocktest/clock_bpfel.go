@@ -66,6 +66,8 @@ type clockNnTestBench struct {
 		WireBytes  uint64
 		Child      uint64
 		Guarantee  uint64
+		PeriodNs   uint64
+		Only       uint64
 		Node       uint32
 		Weight     uint32
 		Mode       uint32
@@ -93,6 +95,8 @@ type clockNnTestOp struct {
 	WireBytes  uint64
 	Child      uint64
 	Guarantee  uint64
+	PeriodNs   uint64
+	Only       uint64
 	Node       uint32
 	Weight     uint32
 	Mode       uint32

@@ -1,0 +1,114 @@
+package clock
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/netnice/netnice/internal/clock/clocktest"
+)
+
+// The kernel's reservation without extra is the model's, to the nanosecond.
+func TestKernelReservationIsModel(t *testing.T) {
+	chunks := 0
+	checkBench(t, 0, func(t *rapid.T, b *bench) {
+		b.rate = max(b.rate, 50_000_000) // what it may owe is no matter here
+		period := rapid.Uint64Range(1_000_000, 1_000_000_000).Draw(t, "period")
+		guarantee := rapid.Uint64Range(b.rate/100, b.rate/2).Draw(t, "guarantee")
+		b.reserved = reserved{period: period, only: 1}
+		model := &Reservation{PeriodNS: period, SliceBytes: SliceBytes(guarantee, period), Rate: b.rate}
+		now := uint64(bootNS)
+		for range rapid.IntRange(1, 40).Draw(t, "chunks") {
+			bytes := min(chunkSizes().Draw(t, "bytes"), b.rate/10)
+			want := model.Charge(bytes, now)
+			got := b.doGuaranteed(clocktest.Charge, 1, 100, bytes, now, guarantee).PaidNs
+			if got != want {
+				t.Fatalf("after %d ns: the kernel says %d, the model %d ns later", now-bootNS, int64(got-now), int64(want-now))
+			}
+			chunks++
+			switch rapid.IntRange(0, 3).Draw(t, "next") {
+			case 0: // late
+				now = max(now, got) + rapid.Uint64Range(0, 3*period).Draw(t, "late")
+			case 1: // by another connection of the same program
+				now += rapid.Uint64Range(0, period/4).Draw(t, "beside")
+			default:
+				now = max(now, got)
+			}
+		}
+	})
+	t.Logf("%d chunks compared", chunks)
+}
+
+// The figures of the paper's 10 Mbit/s Ethernet, packets of 1500 bytes: 2.4 ms of 50 are two
+// packets in each period, 3 ms two and three by turns; beside others of any weight, who have
+// the rest, and all together the rate.
+func TestReservation(t *testing.T) {
+	r := open(t)
+	const rate, packet = 1_250_000, 1500
+	for _, c := range []struct {
+		name          string
+		slice, period uint64 // us
+		want          []int  // packets in a period
+	}{{"2.4 of 50 ms", 2400, 50_000, []int{2}}, {"3 of 50 ms", 3000, 50_000, []int{2, 3}}, {"3.6 of 200 ms", 3600, 200_000, []int{3}}, {"6 of 10 ms", 6000, 10_000, []int{5}}} {
+		for _, others := range []int{0, 8} {
+			b := newBench(t, r, rate, rate/100, clocktest.FirstVirtualTime)
+			guarantee := rate * c.slice / c.period
+			b.reserved = reserved{period: c.period * 1000, only: 1, class: 1}
+			x := &sender{class: 1, weight: 1, chunk: fixed(packet), next: bootNS, guarantee: guarantee}
+			all := []*sender{x}
+			for i := range others {
+				all = append(all, &sender{class: uint64(10 + i), weight: 10000, chunk: fixed(packet), next: bootNS})
+			}
+			b.run(all, bootNS+2e9, math.MaxInt)
+			for _, s := range all {
+				s.bytes = 0
+			}
+			const periods = 40
+			var each []int
+			at := uint64(bootNS + 2e9)
+			for range periods {
+				before := x.bytes
+				at += c.period * 1000
+				b.run(all, at, math.MaxInt)
+				each = append(each, int(x.bytes-before)/packet)
+			}
+			sum := uint64(0)
+			for _, s := range all {
+				sum += s.bytes
+			}
+			span := float64(periods*c.period) / 1e6
+			b.close()
+			for _, n := range each {
+				require.Contains(t, c.want, n, "%s beside %d: %v", c.name, others, each)
+			}
+			require.InEpsilon(t, span*float64(guarantee), x.bytes, 0.02, "%s beside %d", c.name, others)
+			t.Logf("%s beside %d: %.4f of the reservation, all %.4f", c.name, others, float64(x.bytes)/span/float64(guarantee), float64(sum)/span/rate)
+			if others > 0 {
+				require.InEpsilon(t, span*rate, sum, 0.02, "%s beside %d: all", c.name, others)
+			}
+		}
+	}
+}
+
+// With extra it has its part of the rest, too; and what it leaves the others have.
+func TestReservationExtra(t *testing.T) {
+	r := open(t)
+	const rate, packet = 1_250_000, 1500
+	b := newBench(t, r, rate, rate/100, clocktest.FirstVirtualTime)
+	defer b.close()
+	b.reserved = reserved{period: 10_000_000, class: 1}
+	x := &sender{class: 1, weight: 100, chunk: fixed(packet), next: bootNS, guarantee: rate * 4 / 10}
+	y := &sender{class: 2, weight: 100, chunk: fixed(packet), next: bootNS}
+	all := []*sender{x, y}
+	b.run(all, bootNS+2e9, math.MaxInt)
+	x.bytes, y.bytes = 0, 0
+	b.run(all, bootNS+7e9, math.MaxInt)
+	t.Logf("%.4f and %.4f of the rate", float64(x.bytes)/5/rate, float64(y.bytes)/5/rate)
+	require.InEpsilon(t, 5*0.7*rate, x.bytes, 0.02)
+	require.InEpsilon(t, 5*0.3*rate, y.bytes, 0.02)
+	y.bytes = 0
+	b.run([]*sender{y}, bootNS+12e9, math.MaxInt)
+	require.InEpsilon(t, 5*rate, y.bytes, 0.02, "alone")
+}
