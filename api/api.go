@@ -90,7 +90,9 @@ type Wish struct {
 	// MinBytesPerSec guarantees the subject so much of every limit on sending that stands
 	// around it, whatever others send; 0 lifts. Administrators only.
 	MinBytesPerSec *uint64 `json:"min_bytes_per_sec,omitempty"`
-	Loopback       *bool   `json:"loopback,omitempty"` // limit traffic of the machine to itself too
+	// Reserve reserves sending time of a link, instead of a guarantee; administrators only.
+	Reserve  *Reservation `json:"reserve,omitempty"`
+	Loopback *bool        `json:"loopback,omitempty"` // limit traffic of the machine to itself too
 	// InputMeter says whether received bytes count against the total; so they do
 	// unless it is false.
 	InputMeter *bool `json:"input_meter,omitempty"`
@@ -98,6 +100,15 @@ type Wish struct {
 	// reboot. So it is unless it is false, but for processes, which do not outlive one: of
 	// them, and by a daemon that was started on demand, true is refused.
 	Persist *bool `json:"persist,omitempty"`
+}
+
+// Reservation is a slice of a link's time in each period: what the link's limit on sending
+// carries in that time. It is there as the period begins; what is not used of it is lost.
+type Reservation struct {
+	Link     string `json:"link"`            // the id of its subject, such as eth0; a limit has to stand on it
+	PeriodNS uint64 `json:"period_ns"`       // 1 ms to 1 s
+	SliceNS  uint64 `json:"slice_ns"`        // up to the period; 0 releases
+	Extra    bool   `json:"extra,omitempty"` // a share of what is left, too; else no more by that link
 }
 
 // SetRequest is the body of PUT /v1/limits.
@@ -156,7 +167,9 @@ type Node struct {
 	Group  string  `json:"group,omitempty"` // that it is a member of
 	// MinBytesPerSec is what it may send at least, 0 if nothing is guaranteed.
 	MinBytesPerSec uint64 `json:"min_bytes_per_sec,omitempty"`
-	Loopback       bool   `json:"loopback,omitempty"`
+	// Reserved is what MinBytesPerSec is reserved by; nil if it is no reservation.
+	Reserved *Reservation `json:"reserved,omitempty"`
+	Loopback bool         `json:"loopback,omitempty"`
 	// MeterOff: received bytes do not count against the total.
 	MeterOff bool `json:"input_meter_off,omitempty"`
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
@@ -100,7 +101,7 @@ func Table() []Right {
 		{"measure which limit binds its connections (netnice why)", []Action{Measure}, enforce.KindTree, Owners},
 		{"see a user's own rules, and have them read again", []Action{ReadRules}, 0, Owners},
 		{"raise a weight above 100", []Action{RaiseWeight}, 0, Administrators},
-		{"guarantee a rate (--min)", []Action{Guarantee}, 0, Administrators},
+		{"guarantee a rate (--min), or reserve a link's time", []Action{Guarantee}, 0, Administrators},
 		{"lift a wish of somebody else's", []Action{LiftOthers}, 0, Administrators},
 		{"lift everything (netnice down)", []Action{Down}, 0, Administrators},
 	}
@@ -156,8 +157,11 @@ func Denied(message, hint string) error {
 // Command returns the command line by which the administrator does what act asks.
 func Command(act Action, s api.Subject, w api.Wish) string {
 	verb := "set"
-	if act == Remove {
+	switch {
+	case act == Remove:
 		verb = "unset"
+	case w.Reserve != nil:
+		verb = "reserve"
 	}
 	words := []string{"sudo netnice", verb, "--" + string(s.Kind)}
 	if s.ID != "" {
@@ -173,6 +177,9 @@ func Command(act Action, s api.Subject, w api.Wish) string {
 		if d.rate != nil {
 			words = append(words, d.flag, rateText(*d.rate))
 		}
+	}
+	if r := w.Reserve; r != nil {
+		words = append(words, "--link", r.Link, "--period", time.Duration(r.PeriodNS).String(), "--slice", time.Duration(r.SliceNS).String())
 	}
 	if w.Weight != nil {
 		words = append(words, "--weight", fmt.Sprint(*w.Weight))

@@ -46,6 +46,8 @@ const (
 	NodeMeterOff = uint32(netniceNnNodeFlagsNN_NODE_METER_OFF)
 	NodeOwn      = uint32(netniceNnNodeFlagsNN_NODE_OWN)
 
+	NodeSliceOnly = uint32(netniceNnNodeFlagsNN_NODE_SLICE_ONLY)
+
 	SocketArmed    = uint32(netniceNnSocketFlagsNN_SOCK_ARMED)
 	SocketSubflows = uint32(netniceNnSocketFlagsNN_SOCK_SUBFLOWS)
 	SocketChanged  = uint32(netniceNnSocketFlagsNN_SOCK_CHANGED)

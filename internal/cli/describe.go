@@ -71,8 +71,11 @@ func (a *App) nodeText(n *api.Node) string {
 	for _, l := range lowest(n.Limits) {
 		parts = append(parts, a.limitText(l))
 	}
-	if n.MinBytesPerSec != 0 {
-		parts = append(parts, "at least "+units.FormatRate(n.MinBytesPerSec, a.units)+" up")
+	switch {
+	case n.Reserved != nil:
+		parts = append(parts, a.reservedText(n))
+	case n.MinBytesPerSec != 0:
+		parts = append(parts, a.leastText(n.MinBytesPerSec))
 	}
 	if n.Weight == backgroundWeight {
 		parts = append(parts, "in the background")
@@ -86,6 +89,25 @@ func (a *App) nodeText(n *api.Node) string {
 		return "no limit"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// leastText prints a guarantee.
+func (a *App) leastText(bytesPerSec uint64) string {
+	return "at least " + units.FormatRate(bytesPerSec, a.units) + " up"
+}
+
+// reservedText prints a reservation: "2.4 ms of each 50 ms of eth0".
+func (a *App) reservedText(n *api.Node) string {
+	r := n.Reserved
+	text := fmt.Sprintf("%s of each %s of %s", units.FormatDuration(r.SliceNS), units.FormatDuration(r.PeriodNS), printable(r.Link))
+	if n.MinBytesPerSec == 0 {
+		return text + " (which has no limit now)"
+	}
+	text += ", " + units.FormatRate(n.MinBytesPerSec, a.units)
+	if r.Extra {
+		text += " at least"
+	}
+	return text
 }
 
 // tightest finds the lowest limit on sending among nodes, and where it stands.

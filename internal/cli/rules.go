@@ -150,7 +150,7 @@ func (a *App) ruleText(r *api.Rule) string {
 		}
 	}
 	if r.MinBytesPerSec != 0 {
-		parts = append(parts, "at least "+units.FormatRate(r.MinBytesPerSec, a.units)+" up")
+		parts = append(parts, a.leastText(r.MinBytesPerSec))
 	}
 	if r.Weight != 0 {
 		parts = append(parts, fmt.Sprintf("weight %d", r.Weight))

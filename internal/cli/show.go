@@ -76,7 +76,9 @@ func (a *App) paragraph(n *api.Node) string {
 		}
 		line("limit", "%s, by %s%s, burst %s%s", a.limitText(l), printable(l.Owner), from, units.FormatDuration(l.BurstNS), until)
 	}
-	if n.MinBytesPerSec != 0 {
+	if n.Reserved != nil {
+		line("reserved", "%s", a.reservedText(n))
+	} else if n.MinBytesPerSec != 0 {
 		line("at least", "%s up, of every limit around it", units.FormatRate(n.MinBytesPerSec, a.units))
 	}
 	line("weight", "%d", n.Weight)

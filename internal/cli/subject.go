@@ -36,8 +36,14 @@ const subjectHelp = `SUBJECT is one of
 or the same as ls prints it: pid:P, user:U, cgroup:PATH, unit:NAME, container:NAME, group:NAME,
 link:DEVICE, host.`
 
-// subject adds the flags and completes a subject in words.
+// add adds the flags and completes a subject in words.
 func (f *subjectFlags) add(a *App, cmd *cobra.Command) {
+	f.addWho(a, cmd)
+	cmd.Flags().StringVar(&f.link, "link", "", "what leaves or comes by a network `device`")
+}
+
+// addWho is add without the flag of links.
+func (f *subjectFlags) addWho(a *App, cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.pid, "pid", "p", "", "a `process` and its running descendants")
 	flags.StringVarP(&f.user, "user", "u", "", "a `user`, by name or id")
@@ -46,7 +52,6 @@ func (f *subjectFlags) add(a *App, cmd *cobra.Command) {
 	flags.StringVar(&f.container, "container", "", "a `container`, by name or id")
 	flags.BoolVar(&f.host, "host", false, "the whole machine")
 	flags.StringVar(&f.group, "group", "", "processes that netnice fair has put together, by the group's `name`")
-	flags.StringVar(&f.link, "link", "", "what leaves or comes by a network `device`")
 	flags.StringVar(&f.to, "to", "", "a destination `prefix[:port]` (a later release)")
 	cmd.ValidArgsFunction = a.completeSubjects
 	_ = flags.MarkHidden("to")

@@ -47,6 +47,9 @@ func (n *node) sendingLimit() (rate uint64) {
 // limitsAround are the nodes with a limit on sending of which n's guarantee is a part,
 // innermost first. The caller holds d.mu.
 func (d *Daemon) limitsAround(n *node) (list []*node) {
+	if link := d.nodes[n.reserved.link]; link != nil {
+		return []*node{link}
+	}
 	inner := []*node{}
 	if d.nodes[n.id] != nil {
 		inner = append(inner, d.nodes[n.id])
@@ -58,7 +61,7 @@ func (d *Daemon) limitsAround(n *node) (list []*node) {
 		if around.sendingLimit() != 0 {
 			list = append(list, around)
 		}
-		if around.holding().guarantee() != 0 {
+		if around.promised() != 0 {
 			break
 		}
 	}
@@ -69,12 +72,12 @@ func (d *Daemon) limitsAround(n *node) (list []*node) {
 // caller holds d.mu.
 func (d *Daemon) guaranteedIn(outer, but *node) (sum uint64) {
 	for _, n := range d.sorted() {
-		if n.id == but.id || n.id == outer.id || n.holding().guarantee() == 0 {
+		if n.id == but.id || n.id == outer.id || n.promised() == 0 {
 			continue
 		}
 		for _, limit := range d.limitsAround(n) {
 			if limit.id == outer.id {
-				sum += n.holding().guarantee()
+				sum += n.promised()
 			}
 		}
 	}
@@ -90,7 +93,7 @@ func (d *Daemon) admit(n *node) error {
 			Hint:    "netnice set --user NAME --min RATE",
 		}
 	}
-	want := n.holding().guarantee()
+	want := n.promised()
 	for _, limit := range d.limitsAround(n) {
 		rate := limit.sendingLimit()
 		most, taken := mostGuaranteed(rate), d.guaranteedIn(limit, n)
@@ -98,10 +101,14 @@ func (d *Daemon) admit(n *node) error {
 		if want <= left {
 			continue
 		}
+		what := "a guarantee"
+		if n.reserved.link != 0 {
+			what = "a reservation"
+		}
 		return &api.Error{
 			Code: api.CodeConflict,
-			Message: fmt.Sprintf("a guarantee of %s does not fit into the limit of %s on %s: %s of it may be guaranteed, %s are already, %s are left",
-				rateText(want), rateText(rate), limit.res.Subject, rateText(most), rateText(taken), rateText(left)),
+			Message: fmt.Sprintf("%s of %s does not fit into the limit of %s on %s: %s of it may be guaranteed, %s are already, %s are left",
+				what, rateText(want), rateText(rate), limit.res.Subject, rateText(most), rateText(taken), rateText(left)),
 			Hint: "ask for what is left, or raise that limit: netnice show --" + flagsOf(limit.res),
 		}
 	}
@@ -116,7 +123,7 @@ func (d *Daemon) guaranteeWarnings(req api.SetRequest, n *node) (list []string) 
 	if req.Wish.UpBytesPerSec == nil && req.Wish.TotalBytesPerSec == nil {
 		return list
 	}
-	if own := n.holding().guarantee(); own != 0 && n.sendingLimit() != 0 && own > n.sendingLimit() {
+	if own := n.promised(); own != 0 && n.sendingLimit() != 0 && own > n.sendingLimit() {
 		list = append(list, fmt.Sprintf("the guarantee of %s is more than the limit", rateText(own)))
 	}
 	if rate := n.sendingLimit(); rate != 0 && d.nodes[n.id] != nil {

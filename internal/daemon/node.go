@@ -21,6 +21,8 @@ type node struct {
 	scope    *scope
 	group    string // that it was taken into, "" = none
 
+	reserved reserved // what its reservation is worth now
+
 	applied bool // the kernel has the node
 	// drift is what the kernel said last instead of what it had been told; it
 	// is told again only when that changes.
@@ -42,19 +44,24 @@ type point struct {
 
 // spec is the node as the kernel should have it.
 func (n *node) spec() enforce.NodeSpec {
-	return enforce.NodeSpec{
+	spec := enforce.NodeSpec{
 		ID:              n.id,
 		Kind:            n.res.Kind,
 		Subject:         n.res.Key,
 		StartBoottimeNS: n.res.StartBoottimeNS,
 		Parent:          n.ruled.Outer,
 		Weight:          n.holding().weight(),
-		Guarantee:       n.holding().guarantee(),
+		Guarantee:       n.promised(),
 		Loopback:        n.holding().loopback(),
 		MeterOff:        n.holding().meterOff(),
 		Own:             n.own(),
 		Ceilings:        n.holding().ceilings(),
 	}
+	if n.reserved.link != 0 {
+		s := n.holding().reservation()
+		spec.PeriodNS, spec.Link, spec.SliceOnly = s.PeriodNS, n.reserved.link, !s.Extra
+	}
+	return spec
 }
 
 // empty reports whether nobody wants anything of the node, neither by a command nor

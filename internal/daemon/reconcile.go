@@ -70,6 +70,9 @@ func (d *Daemon) drop(n *node) error {
 	if n.destined() {
 		defer d.followDestinations()
 	}
+	if n.res.Kind == enforce.KindLink {
+		defer d.followReservations()
+	}
 	if err := d.saveChange(n.lasting(), record{Gone: n.id}); err != nil {
 		d.nodes[n.id] = n
 		return errors.Join(err, d.apply(n))
@@ -287,6 +290,7 @@ func (d *Daemon) compare() {
 			}
 		}
 	}
+	d.followReservations()
 	for _, n := range d.nodes {
 		have, ok := inForce[n.id]
 		if n.res.Pending() || ok && sameSpec(have, n.spec()) || ok && have == n.drift {

@@ -84,6 +84,9 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 	}
 	had := next.wishes[owner]
 	want := had.merge(req.Wish)
+	if want.Reserve.Link != "" {
+		want.Reserve.Link = d.resolver.Canonical(api.Subject{Kind: api.KindLink, ID: want.Reserve.Link}).ID
+	}
 	if want.empty() && had.empty() {
 		if !liftsOnly(req.Wish) {
 			return answer, &api.Error{
@@ -110,7 +113,13 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 	if owner == enforce.OwnerUser {
 		next.setUser(by.UID)
 	}
-	if want.Min > had.Min {
+	next.reserved = d.worth(next.holding().reservation())
+	if want.Reserve != had.Reserve {
+		if err := d.checkReserve(&next); err != nil {
+			return answer, err
+		}
+	}
+	if want.Min > had.Min || want.Reserve != had.Reserve && next.reserved.link != 0 {
 		if err := d.admit(&next); err != nil {
 			return answer, err
 		}
@@ -132,9 +141,12 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 		if err != nil {
 			return api.SetResponse{}, kernelError(req.Subject, err)
 		}
+		if next.res.Kind == enforce.KindLink {
+			d.followReservations()
+		}
 		d.tellSet(before, next.ifAny(), actorName(by))
 		d.log.Info("limit set", "subject", next.res.Subject.String(), "by", by.UID, "node", next.id,
-			"up", want.Up, "down", want.Down, "total", want.Total, "weight", want.Weight, "min", want.Min)
+			"up", want.Up, "down", want.Down, "total", want.Total, "weight", want.Weight, "min", want.Min, "slice", time.Duration(want.Reserve.SliceNS), "period", time.Duration(want.Reserve.PeriodNS))
 	}
 	if want.empty() {
 		answer.Warnings = append(answer.Warnings, next.ruled.warnings(owner)...)
@@ -167,8 +179,8 @@ func (d *Daemon) show(n *node, dryRun bool) *api.Node {
 // liftsOnly reports whether a wish asks for nothing but rates of 0.
 func liftsOnly(w api.Wish) bool {
 	zero := func(p *uint64) bool { return p == nil || *p == 0 }
-	asks := w.UpBytesPerSec != nil || w.DownBytesPerSec != nil || w.TotalBytesPerSec != nil || w.MinBytesPerSec != nil || w.Weight != nil
-	return asks && zero(w.UpBytesPerSec) && zero(w.DownBytesPerSec) && zero(w.TotalBytesPerSec) && zero(w.MinBytesPerSec)
+	asks := w.UpBytesPerSec != nil || w.DownBytesPerSec != nil || w.TotalBytesPerSec != nil || w.MinBytesPerSec != nil || w.Reserve != nil || w.Weight != nil
+	return asks && zero(w.UpBytesPerSec) && zero(w.DownBytesPerSec) && zero(w.TotalBytesPerSec) && zero(w.MinBytesPerSec) && (w.Reserve == nil || w.Reserve.SliceNS == 0)
 }
 
 // warnings tells what the caller may not expect.

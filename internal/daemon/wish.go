@@ -14,6 +14,9 @@ const (
 	maxWeight     = 10000
 	defaultBurst  = uint64(10 * time.Millisecond)
 	maxBurst      = uint64(time.Minute)
+
+	leastPeriodNS = uint64(time.Millisecond)
+	mostPeriodNS  = uint64(time.Second)
 )
 
 // wish is what one owner wants of a node. The zero value wants nothing.
@@ -24,6 +27,7 @@ type wish struct {
 	BurstNS  uint64 `json:"burst_ns,omitempty"` // 0 = defaultBurst
 	Weight   uint32 `json:"weight,omitempty"`   // 0 = not said
 	Min      uint64 `json:"min_bytes_per_sec,omitempty"`
+	Reserve  slice  `json:"reserve,omitzero"` // instead of Min; since version 6 of the state
 	Loopback bool   `json:"loopback,omitempty"`
 	MeterOff bool   `json:"input_meter_off,omitempty"` // received bytes do not count in total
 	// UntilReboot is not there after one; since version 4 of the state.
@@ -40,7 +44,7 @@ func (w wish) rates() [enforce.Directions]uint64 {
 // empty reports whether nothing is wanted that would need a node: burst,
 // loopback and the input meter only qualify a rate.
 func (w wish) empty() bool {
-	return w.rates() == [enforce.Directions]uint64{} && w.Weight == 0 && w.Min == 0
+	return w.rates() == [enforce.Directions]uint64{} && w.Weight == 0 && w.Min == 0 && w.Reserve == slice{}
 }
 
 // over returns w, and what another says where w says nothing.
@@ -72,6 +76,16 @@ func (w wish) merge(change api.Wish) wish {
 	setRate(&w.Down, change.DownBytesPerSec)
 	setRate(&w.Total, change.TotalBytesPerSec)
 	setRate(&w.Min, change.MinBytesPerSec)
+	if change.MinBytesPerSec != nil && w.Min != 0 {
+		w.Reserve = slice{}
+	}
+	if r := change.Reserve; r != nil {
+		w.Reserve = sliceOf(*r)
+		lifts = lifts || r.SliceNS == 0
+		if r.SliceNS != 0 {
+			w.Min = 0
+		}
+	}
 	if change.BurstNS != nil {
 		w.BurstNS = *change.BurstNS
 	}
@@ -87,7 +101,7 @@ func (w wish) merge(change api.Wish) wish {
 	if change.Persist != nil {
 		w.UntilReboot = !*change.Persist
 	}
-	if lifts && w.rates() == [enforce.Directions]uint64{} && w.Min == 0 && (change.Weight == nil || *change.Weight == 0) {
+	if lifts && w.rates() == [enforce.Directions]uint64{} && w.Min == 0 && w.Reserve == (slice{}) && (change.Weight == nil || *change.Weight == 0) {
 		return wish{}
 	}
 	if w.empty() {
@@ -112,6 +126,13 @@ func checkWish(by auth.Actor, req api.SetRequest) error {
 			time.Duration(min(*w.BurstNS, 1<<62)), time.Duration(maxBurst), time.Duration(defaultBurst))
 	case w.Weight != nil && *w.Weight > defaultWeight && !by.Root():
 		return auth.Check(by, auth.RaiseWeight, auth.Target{Subject: req.Subject, Wish: w})
+	case w.Reserve != nil && w.Reserve.SliceNS != 0 && (w.Reserve.PeriodNS < leastPeriodNS || w.Reserve.PeriodNS > mostPeriodNS || w.Reserve.SliceNS > w.Reserve.PeriodNS):
+		return bad("a slice of %v in each %v: want a period of %v to %v, and a slice that is not longer", time.Duration(min(w.Reserve.SliceNS, 1<<62)),
+			time.Duration(min(w.Reserve.PeriodNS, 1<<62)), time.Duration(leastPeriodNS), time.Duration(mostPeriodNS))
+	case w.Reserve != nil && w.Reserve.SliceNS != 0 && w.MinBytesPerSec != nil && *w.MinBytesPerSec != 0:
+		return bad("a guarantee and a reservation at once: give one of them")
+	case w.Reserve != nil && w.Reserve.SliceNS > 0:
+		return auth.Check(by, auth.Guarantee, auth.Target{Subject: req.Subject, Wish: w})
 	case w.MinBytesPerSec != nil && *w.MinBytesPerSec > 0:
 		return auth.Check(by, auth.Guarantee, auth.Target{Subject: req.Subject, Wish: w})
 	}
@@ -204,7 +225,9 @@ func wishesOf(spec enforce.NodeSpec) (w wishes) {
 	if spec.Weight != defaultWeight {
 		w[whose].Weight = spec.Weight
 	}
-	w[enforce.OwnerAdmin].Min = spec.Guarantee
+	if spec.PeriodNS == 0 { // of which link a reservation was is not known
+		w[enforce.OwnerAdmin].Min = spec.Guarantee
+	}
 	w[whose].Loopback = spec.Loopback
 	for owner := range w {
 		w[owner].MeterOff = spec.MeterOff && w[owner].Total != 0

@@ -67,6 +67,9 @@ type NodeSpec struct {
 	Parent          uint32 // KindTree with Subject 0: the tree around it when it is made, 0 = none
 	Weight          uint32 // 1..10000, 100 by default
 	Guarantee       uint64 // bytes/s that it may send at least, of every limit around it; 0 = none
+	PeriodNS        uint64 // in which Guarantee is given as a slice; 0 = evenly
+	Link            uint32 // the node of whose limit alone Guarantee is a part; 0 = of all
+	SliceOnly       bool   // and it gets no more of that
 	Loopback        bool
 	MeterOff        bool // received bytes do not count against the total
 	Own             bool // only its user wants it: it yields to others where too many hold

@@ -24,6 +24,13 @@ func nodeOf(spec enforce.NodeSpec) bpf.Node {
 		n.Flags |= bpf.NodeOwn
 	}
 	n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec = spec.Guarantee
+	n.PeriodNs = spec.PeriodNS
+	if spec.Link != 0 {
+		n.ScopeKind, n.ScopeId = bpf.KindLink, spec.Link
+	}
+	if spec.SliceOnly {
+		n.Flags |= bpf.NodeSliceOnly
+	}
 	for o := range spec.Ceilings {
 		for d, c := range spec.Ceilings[o] {
 			n.Limits[o][d].CeilingBytesPerSec = c.BytesPerSec
@@ -63,6 +70,7 @@ func specOf(id uint32, n bpf.Node) enforce.NodeSpec {
 		Own:      n.Flags&bpf.NodeOwn != 0,
 
 		Guarantee: n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec,
+		PeriodNS:  n.PeriodNs, Link: n.ScopeId, SliceOnly: n.Flags&bpf.NodeSliceOnly != 0,
 	}
 	if n.Kind == bpf.KindTree && n.Subject == 0 {
 		s.Parent = n.Parent

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/units"
+)
+
+func (a *App) reserve() *cobra.Command {
+	var subject subjectFlags
+	var link string
+	var extra, release, asJSON, dryRun bool
+	period := optional[uint64]{parse: units.ParseDuration, kind: "time"}
+	slice := period
+	cmd := &cobra.Command{
+		Use:   "reserve SUBJECT --link DEVICE --period TIME --slice TIME [--extra] | SUBJECT --release",
+		Short: "Reserve a slice of a link's time in each period",
+		Long: `Reserve what a link carries in a slice of time, anew in each period: it is there for the
+subject as the period begins, whatever others send. What is not used of it is lost to the
+subject, and others have it. With --extra the subject has its part of what is left, too;
+without, no more than the slice by that link.
+
+The link needs a limit on what is sent, of which 95% may be reserved or guaranteed: netnice
+link DEVICE --up RATE. A slice of 2.4ms in each 50ms of a link of 10mbit are two packets of
+1500 bytes every 50 ms. Periods are from 1ms to 1s.
+
+` + subjectHelp,
+		Example: "  sudo netnice reserve --pid 4711 --link eth0 --period 10ms --slice 2ms --extra\n  sudo netnice reserve --pid 4711 --release",
+		Args:    between(0, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := subject.subject(args)
+			if err != nil {
+				return err
+			}
+			r := api.Reservation{Link: linkHere(api.Subject{Kind: api.KindLink, ID: link}).ID, Extra: extra}
+			switch {
+			case release && (period.value != nil || slice.value != nil || extra):
+				return fail("netnice reserve "+s.String()+" --release", "--release takes no slice")
+			case release:
+				r = api.Reservation{}
+			case link == "" || period.value == nil || slice.value == nil || *slice.value == 0:
+				return fail("netnice reserve "+s.String()+" --link eth0 --period 10ms --slice 2ms", "a reservation needs a link, a period and a slice")
+			default:
+				r.PeriodNS, r.SliceNS = *period.value, *slice.value
+			}
+			return a.apply(cmd.Context(), api.SetRequest{Subject: s, Wish: api.Wish{Reserve: &r}, DryRun: dryRun}, asJSON)
+		},
+	}
+	subject.addWho(a, cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&link, "link", "", "the network `device` whose time it is")
+	flags.Var(&period, "period", "in each of which the slice is given")
+	flags.Var(&slice, "slice", "how much of it")
+	flags.BoolVar(&extra, "extra", false, "a part of what is left, too")
+	flags.BoolVar(&release, "release", false, "give the reservation back")
+	jsonFlag(cmd, &asJSON)
+	dryRunFlag(cmd, &dryRun)
+	return cmd
+}
