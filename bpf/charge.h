@@ -55,6 +55,7 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 	x->weight = NN_WEIGHT_DEFAULT;
 	x->guarantee = 0;
 	x->small = 0;
+	x->slice = 0;
 	x->mode = mode;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		__u32 index = s->path[i].node;

@@ -51,6 +51,7 @@ struct nn_transmit {
 	__u8 empty; /* no data: never waits */
 	__u8 odd;   /* no chunk as this socket's others will be */
 	__u8 calls; /* after which a clock was still behind now */
+	__u8 slice; /* reserved in each period */
 	__u8 small; /* chunks: of a class of little weight, or on a link */
 	__u64 reserved_ns; /* worth of what is reserved by held chunks */
 	__u64 slack_ns;	   /* that a turn may be away without being far off */
@@ -230,8 +231,8 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 		return 0;
 	}
 	if (x->guarantee) {
-		struct nn_node *who =
-			bpf_map_lookup_elem(&nodes, &x->guaranteed);
+		__u32 whose = x->guaranteed; /* 6.1: a key is on the stack */
+		struct nn_node *who = bpf_map_lookup_elem(&nodes, &whose);
 
 		kk.child = NN_CHILD_GUARANTEE | x->guaranteed;
 		if (who && (!who->scope_id || who->scope_id == node))
@@ -239,6 +240,7 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 		if (g) {
 			period_ns = who->period_ns;
 			g->weight = !!(who->flags & NN_NODE_SLICE_ONLY);
+			x->slice |= !!period_ns;
 		}
 	}
 	if (burst_bytes)

@@ -27,6 +27,20 @@ static __always_inline __u32 nn_headers(const struct nn_socket *s,
 	       (s->flags & NN_SOCK_V6 ? 40 : 20);
 }
 
+/* Note what chunks suit the socket's path; true: others than before. */
+static __always_inline bool nn_chunks_of(struct nn_socket *s,
+					 const struct nn_transmit *x)
+{
+	__u32 before = s->flags;
+
+	s->flags &= ~(NN_SOCK_SMALL | NN_SOCK_SLICE);
+	if (x->small)
+		s->flags |= NN_SOCK_SMALL;
+	if (x->slice)
+		s->flags |= NN_SOCK_SLICE;
+	return s->flags != before;
+}
+
 /* A new connection of a limited program: switch the callbacks on. */
 static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 {
@@ -74,8 +88,7 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 	nn_path_walk(s, &x, NN_CHARGE);
 	s->limit_bytes_per_sec = x.limit;
 	s->share_bytes_per_sec = x.share;
-	if (x.small)
-		s->flags |= NN_SOCK_SMALL;
+	nn_chunks_of(s, &x);
 	if (x.limit == NN_UNLIMITED)
 		return;
 	nn_pacing_set(ctx, s, x.limit * 2);
@@ -124,8 +137,10 @@ static __always_inline void nn_acked(struct bpf_sock_ops *ctx)
 	if (!s->limit_bytes_per_sec || s->limit_bytes_per_sec == NN_UNLIMITED)
 		return;
 	pacing = s->limit_bytes_per_sec * 2;
+	if (s->flags & NN_SOCK_SLICE)
+		pacing = NN_UNLIMITED; /* it waits for its period, then not */
 	/* By this rate TCP sizes its chunks, to 1 ms of it. */
-	if (s->share_bytes_per_sec && s->share_bytes_per_sec < pacing / 8)
+	else if (s->share_bytes_per_sec && s->share_bytes_per_sec < pacing / 8)
 		pacing = s->share_bytes_per_sec * 8;
 	nn_pacing_set(ctx, s, pacing);
 	/* the timer's true setting */
@@ -308,11 +323,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 			return;
 		x.odd = !!(s->flags & NN_SOCK_ADOPTED);
 		nn_path_walk(s, &x, NN_CHARGE);
-		if (s->limit_bytes_per_sec != x.limit ||
-		    !(s->flags & NN_SOCK_SMALL) != !x.small) {
-			s->flags &= ~NN_SOCK_SMALL;
-			if (x.small)
-				s->flags |= NN_SOCK_SMALL;
+		if (nn_chunks_of(s, &x) || s->limit_bytes_per_sec != x.limit) {
 			s->limit_bytes_per_sec = x.limit;
 			nn_clamp(ctx, s, tp);
 		}

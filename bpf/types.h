@@ -201,6 +201,7 @@ enum nn_socket_flags {
 	NN_SOCK_STRAY = 1 << 15, /* the daemon was asked to cover it: cover.h */
 	NN_SOCK_PHASED = 1 << 17,  /* its own rate has begun: charge.h */
 	NN_SOCK_SMALL = 1 << 18,   /* chunks: of little weight, or on a link */
+	NN_SOCK_SLICE = 1 << 19,   /* reserved in each period: sent at once */
 	NN_SOCK_CHANGED = 1 << 16, /* an MPTCP socket: its rates are not its
 				    * subflows' yet */
 };

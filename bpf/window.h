@@ -114,7 +114,10 @@ static __always_inline void nn_clamp(void *ctx, struct nn_socket *s,
 		/* Two segments are acknowledged at once, one only when the next
 		 * comes: send two, unless that makes long pauses. */
 		if (segments < 2)
-			segments = share > NN_PAIR_SHARE ? 2 : 1;
+			segments = share > NN_PAIR_SHARE ||
+						   s->flags & NN_SOCK_SLICE
+					   ? 2
+					   : 1;
 		bdp = share / 1000 * rtt_us / 1000 / mss;
 		want = 2 * segments + 2 * bdp;
 	}

@@ -158,10 +158,8 @@ func (c *cell) divideLine(ctx context.Context, b *bed.Bed, site *bench.Site, lim
 			return err
 		}
 	}
-	return site.Pair.A.Do(func() error { // the command means the device of its namespace
-		_, err := b.Netnice(ctx, "link", testutil.Device, "--up", fmt.Sprintf("%dB/s", limit))
-		return err
-	})
+	_, err := b.NetniceIn(ctx, site.Pair.A, "link", testutil.Device, "--up", fmt.Sprintf("%dB/s", limit))
+	return err
 }
 
 func (c *cell) compute(f *figures, rx bench.Receiver, begin, end testutil.Instant) {

@@ -135,6 +135,26 @@ func (d *Daemon) Netnice(ctx context.Context, args ...string) ([]byte, error) {
 	return d.command.Output(ctx, append([]string{"--socket", d.Socket()}, args...)...)
 }
 
+// NetniceIn is Netnice in a namespace, whose devices are meant by their names.
+func (d *Daemon) NetniceIn(ctx context.Context, n *testutil.NetNS, args ...string) ([]byte, error) {
+	var out []byte
+	err := n.Do(func() (err error) {
+		out, err = d.Netnice(ctx, args...)
+		return err
+	})
+	return out, err
+}
+
+// Reserve reserves a slice of a pair's device for a process, on top of a limit on the device.
+func (d *Daemon) Reserve(ctx context.Context, n *testutil.NetNS, pid int, period, slice time.Duration, extra bool) error {
+	args := []string{"reserve", "--pid", strconv.Itoa(pid), "--link", testutil.Device, "--period", period.String(), "--slice", slice.String()}
+	if extra {
+		args = append(args, "--extra")
+	}
+	_, err := d.NetniceIn(ctx, n, args...)
+	return err
+}
+
 // LimitPID limits what a process and its children send, as its users do.
 func (d *Daemon) LimitPID(ctx context.Context, pid int, bytesPerSec uint64) error {
 	_, err := d.Netnice(ctx, "set", "--pid", strconv.Itoa(pid), "--up", fmt.Sprintf("%dB/s", bytesPerSec))

@@ -1,0 +1,148 @@
+// Command e19-reservations re-runs Nemesis' Figure 5: three TCP connections on a link of 10 Mbit/s,
+// one after another: (200 ms, 3.6 ms, no extra), (10 ms, 1.2 ms, extra) and (10 ms, 6 ms, no extra).
+package main
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/capture"
+	"github.com/netnice/netnice/lab/internal/chart"
+	"github.com/netnice/netnice/lab/internal/stat"
+)
+
+func main() { bed.Main("e19-reservations", run) }
+
+const (
+	line      = 1_250_000 // bytes/s
+	firstPort = testutil.DefaultPort
+	settled   = time.Second
+)
+
+type reservation struct {
+	period, slice time.Duration
+	extra         bool
+}
+
+// phase is the time in which the same connections run.
+type phase struct {
+	Connections int           `json:"connections"`
+	Mbit        []stat.Spread `json:"mbit_per_sec"` // of each in each second
+	Wanted      []float64     `json:"wanted_mbit_per_sec"`
+}
+
+type figures struct {
+	Phases []phase     `json:"phases"`
+	Series [][]float64 `json:"series_per_second"`
+}
+
+func run(ctx context.Context, b *bed.Bed) error {
+	reservations := []reservation{
+		{200 * time.Millisecond, 3600 * time.Microsecond, false},
+		{10 * time.Millisecond, 1200 * time.Microsecond, true},
+		{10 * time.Millisecond, 6 * time.Millisecond, false},
+	}
+	apart := b.Length(8*time.Second, 3*time.Second)
+	if err := b.Up(ctx); err != nil {
+		return err
+	}
+	pair, err := b.Pair()
+	if err != nil {
+		return err
+	}
+	if err := capture.Segment(pair.A); err != nil {
+		return err
+	}
+	cfg := testutil.ReceiverConfig{}
+	var ports []uint16
+	for i := range reservations {
+		ports = append(ports, firstPort+uint16(i))
+		cfg.Ports = append(cfg.Ports, testutil.Port{Number: ports[i]})
+	}
+	if _, err := b.Receiver(pair.B, cfg); err != nil {
+		return err
+	}
+	if _, err := b.NetniceIn(ctx, pair.A, "link", testutil.Device, "--up", "10mbit"); err != nil {
+		return err
+	}
+	var senders []*testutil.Sender
+	for i, r := range reservations {
+		tx, err := b.Sender(pair.A, testutil.SenderConfig{To: netip.AddrPortFrom(pair.B4, ports[i]).String(), Congestion: "cubic"})
+		if err != nil {
+			return err
+		}
+		if err := b.Reserve(ctx, pair.A, tx.PID(), r.period, r.slice, r.extra); err != nil {
+			return err
+		}
+		senders = append(senders, tx)
+	}
+	c, err := capture.Start(pair.B)
+	if err != nil {
+		return err
+	}
+	begin := testutil.Now()
+	for i, tx := range senders {
+		if err := testutil.Sleep(ctx, begin.Add(time.Duration(i)*apart).Sub(testutil.Now())); err != nil {
+			return err
+		}
+		if _, err := tx.Start(); err != nil {
+			return err
+		}
+	}
+	end := begin.Add(time.Duration(len(senders)) * apart)
+	if err := testutil.Sleep(ctx, end.Sub(testutil.Now())); err != nil {
+		return err
+	}
+	packets, err := c.Stop()
+	if err != nil {
+		return err
+	}
+	// Of the line: the first's, what is left for the second, the third's.
+	wanted := [][]float64{{0.018}, {0.018, 0.982}, {0.018, 0.382, 0.6}}
+	f := figures{Series: flowsOf(packets, ports, begin, end)}
+	for i := range reservations {
+		p := phase{Connections: i + 1}
+		from := begin.Add(time.Duration(i) * apart)
+		b.Printf("%d connections: ", i+1)
+		for j := range i + 1 {
+			rates := capture.Rates(packets, from.Add(settled), from.Add(apart), time.Second, func(q capture.Packet) bool { return q.To == ports[j] })
+			for k := range rates {
+				rates[k] *= 8 / 1e6
+			}
+			s := stat.Of(rates)
+			want := wanted[i][j] * line * 8 / 1e6
+			p.Mbit, p.Wanted = append(p.Mbit, s), append(p.Wanted, want)
+			b.Printf(" c%d %.3f Mbit/s (%.3f..%.3f), wanted %.3f;", j+1, s.Mean, s.Min, s.Max, want)
+		}
+		b.Printf("\n")
+		f.Phases = append(f.Phases, p)
+	}
+	b.Printf("paper: 0.17; 7.5, then 3.5; 4.2 of a guaranteed 5.6 Mbit/s (payload)\n")
+	if err := draw(b, f); err != nil {
+		return err
+	}
+	return b.Write(f)
+}
+
+func flowsOf(packets []capture.Packet, ports []uint16, from, to testutil.Instant) [][]float64 {
+	var list [][]float64
+	for _, port := range ports {
+		list = append(list, capture.Rates(packets, from, to, time.Second, func(q capture.Packet) bool { return q.To == port }))
+	}
+	return list
+}
+
+func draw(b *bed.Bed, f figures) error {
+	c := chart.Chart{Title: "Three reservations on a link of 10 Mbit/s, one after another", X: "seconds", Y: "Mbit/s (IP, per second)"}
+	for i, rates := range f.Series {
+		curve := chart.Curve{Name: []string{"c1 (200 ms, 3.6 ms)", "c2 (10 ms, 1.2 ms, extra)", "c3 (10 ms, 6 ms)"}[i]}
+		for s, rate := range rates {
+			curve.Points = append(curve.Points, chart.XY{X: float64(s) + 0.5, Y: rate * 8 / 1e6})
+		}
+		c.Curves = append(c.Curves, curve)
+	}
+	return b.Draw("", c)
+}

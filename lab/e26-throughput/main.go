@@ -1,0 +1,105 @@
+// Command e26-throughput re-runs Nemesis' last measurement: what TCP sends at most over a link with the
+// mechanism and without: over a line of 100 Mbit/s, with the sender reserving half of it, and as
+// fast as the machine can.
+package main
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testutil/relay"
+	"github.com/netnice/netnice/lab/internal/bed"
+)
+
+func main() { bed.Main("e26-throughput", run) }
+
+type link struct {
+	Name   string         `json:"link"`
+	Result bed.Comparison `json:"ours"`
+	rate   string
+	pair   func() (*testutil.Pair, error)
+}
+
+func run(ctx context.Context, b *bed.Bed) error {
+	rounds, length := 4, b.Length(4*time.Second, 2*time.Second)
+	if b.Quick {
+		rounds = 1
+	}
+	links := []link{
+		{Name: "a line of 100 Mbit/s", rate: "99mbit", pair: func() (*testutil.Pair, error) {
+			path := relay.RoundTrip(2 * time.Millisecond)
+			path.AtoB.Rate = 12_500_000
+			p, err := testutil.NewDistantPair(path)
+			if err == nil {
+				b.Defer(p.Close)
+			}
+			return p, err
+		}},
+		{Name: "veth", rate: "100gbit", pair: b.Pair},
+	}
+	for i := range links {
+		l := &links[i]
+		pair, err := l.pair()
+		if err != nil {
+			return err
+		}
+		rx, err := b.Receiver(pair.B, testutil.ReceiverConfig{Interval: 20 * time.Millisecond})
+		if err != nil {
+			return err
+		}
+		// While no process is in a namespace without a name it counts as gone, and its links with it.
+		if _, err := b.Start(pair.A, "sleep", "infinity"); err != nil {
+			return err
+		}
+		var on bool
+		change := func(up bool) error {
+			if on = up; !up {
+				return b.Down(ctx)
+			}
+			if err := b.Up(ctx); err != nil {
+				return err
+			}
+			_, err := b.NetniceIn(ctx, pair.A, "link", testutil.Device, "--up", l.rate)
+			return err
+		}
+		once := func() (float64, error) { return send(ctx, b, pair, rx, on, length) }
+		without, with, err := bed.Quads(ctx, rounds, change, once)
+		if err != nil {
+			return err
+		}
+		l.Result = bed.Compare(without, with)
+		b.Printf("%-22s %s\n", l.Name, l.Result)
+	}
+	b.Printf("paper: 58 Mbit/s with it, 81 on plain Linux: ratio 0.72\n")
+	return b.Write(links)
+}
+
+// send is what one connection sends, bytes/s of payload, with half of the link reserved if it is
+// limited.
+func send(ctx context.Context, b *bed.Bed, pair *testutil.Pair, rx *testutil.Receiver, reserve bool, length time.Duration) (float64, error) {
+	tx, err := testutil.StartSender(pair.A, testutil.SenderConfig{To: netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String(), Congestion: "cubic"})
+	if err != nil {
+		return 0, err
+	}
+	defer tx.Close()
+	if reserve {
+		if err := b.Reserve(ctx, pair.A, tx.PID(), 10*time.Millisecond, 5*time.Millisecond, true); err != nil {
+			return 0, err
+		}
+	}
+	begin, err := tx.Start()
+	if err != nil {
+		return 0, err
+	}
+	if err := testutil.Sleep(ctx, length); err != nil {
+		return 0, err
+	}
+	end := testutil.Now()
+	if err := testutil.Sleep(ctx, 60*time.Millisecond); err != nil { // for the last sample
+		return 0, err
+	}
+	_, err = tx.Stop()
+	return rx.Goodput(0, begin.Add(length/4), end), err
+}
