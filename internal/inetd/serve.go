@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -165,22 +166,21 @@ func (p *post) now() Service {
 
 // streams accepts connections, or hands the listening socket on.
 func (s *Server) streams(ctx context.Context, p *post, l *net.TCPListener) {
-	for ctx.Err() == nil {
-		service := p.now()
-		if !s.enter(ctx, p) {
-			return
-		}
-		if service.Wait {
+	// Who waits for a connection has no session yet.
+	for comes(ctx, l) && s.enter(ctx, p) {
+		if p.now().Wait {
 			if !s.hand(ctx, p, l) {
 				s.leave(p)
 				return
 			}
 			continue
 		}
+		_ = l.SetDeadline(time.Now().Add(time.Second)) // it may have gone meanwhile
 		conn, err := l.AcceptTCP()
+		service := p.now()
 		if err != nil {
 			s.leave(p)
-			if ctx.Err() == nil {
+			if ctx.Err() == nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 				s.Log.Warn("a connection was not accepted", "service", service.Name, "err", err)
 				s.pause(ctx)
 			}
@@ -217,7 +217,7 @@ func (s *Server) datagrams(ctx context.Context, p *post, conn *net.UDPConn) {
 	for line := 0; ctx.Err() == nil; line++ {
 		service := p.now()
 		if service.Server != Internal {
-			if !s.enter(ctx, p) {
+			if !comes(ctx, conn) || !s.enter(ctx, p) {
 				return
 			}
 			if !s.hand(ctx, p, conn) {
@@ -291,10 +291,25 @@ func (s *Server) hand(ctx context.Context, p *post, socket shared) bool {
 	}
 }
 
-func readable(f *os.File, within time.Duration) bool {
-	fds := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}}
+func readable(f *os.File, within time.Duration) bool { return polled(f.Fd(), within) }
+
+func polled(fd uintptr, within time.Duration) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, int(within.Milliseconds()))
 	return err == nil && n > 0
+}
+
+// comes waits until something has come to a socket, which is left to whoever reads it. False: ctx
+// has ended, or the socket is closed.
+func comes(ctx context.Context, socket syscall.Conn) bool {
+	raw, err := socket.SyscallConn()
+	for ready := false; err == nil && ctx.Err() == nil; {
+		err = raw.Control(func(fd uintptr) { ready = polled(fd, 100*time.Millisecond) })
+		if ready {
+			return true
+		}
+	}
+	return false
 }
 
 // start runs a session with a file as its standard input, output and error. Its end is told
