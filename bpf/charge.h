@@ -54,8 +54,7 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 	x->child = s->child;
 	x->weight = NN_WEIGHT_DEFAULT;
 	x->guarantee = 0;
-	x->small = 0;
-	x->slice = 0;
+	x->chunks = 0;
 	x->mode = mode;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		__u32 index = s->path[i].node;
@@ -81,14 +80,16 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 			nn_hop_charge(x, index, d, rate, burst);
 			/* a chunk comes to the modem at once, and stands in its
 			 * queue */
-			x->small |= n->kind == NN_NODE_LINK;
+			if (n->kind == NN_NODE_LINK)
+				x->chunks |= NN_CHUNKS_SMALL;
 		}
 		/* they are their program's part of all else */
 		if (n->kind == NN_NODE_SOCKET || n->kind == NN_NODE_DESTINATION)
 			continue;
 		x->child = nn_child_node(index, n->generation);
 		x->weight = n->weight;
-		x->small |= n->weight <= NN_WEIGHT_LIGHT;
+		if (n->weight <= NN_WEIGHT_LIGHT)
+			x->chunks |= NN_CHUNKS_SMALL;
 		guarantee = n->limits[NN_OWNER_ADMIN][NN_UP].min_bytes_per_sec;
 		if (guarantee) {
 			x->guarantee = guarantee;

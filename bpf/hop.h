@@ -32,6 +32,13 @@ enum nn_walk {
 	NN_REDEEM,  /* it leaves now */
 };
 
+/* What chunks suit the path. */
+enum nn_chunks {
+	NN_CHUNKS_SMALL = 1
+			  << 0, /* of a class of little weight, or on a link */
+	NN_CHUNKS_SLICE = 1 << 1, /* reserved in each period */
+};
+
 /* A transmit on its way along the path. */
 struct nn_transmit {
 	__u64 now_ns;
@@ -47,12 +54,11 @@ struct nn_transmit {
 	__u32 promised;	  /* limit at the socket's chunk before, 1024 bytes/s */
 	__u16 weight;	  /* of the child */
 	__u8 loopback;
-	__u8 mode;  /* enum nn_walk */
-	__u8 empty; /* no data: never waits */
-	__u8 odd;   /* no chunk as this socket's others will be */
-	__u8 calls; /* after which a clock was still behind now */
-	__u8 slice; /* reserved in each period */
-	__u8 small; /* chunks: of a class of little weight, or on a link */
+	__u8 mode;	   /* enum nn_walk */
+	__u8 empty;	   /* no data: never waits */
+	__u8 odd;	   /* no chunk as this socket's others will be */
+	__u8 calls;	   /* after which a clock was still behind now */
+	__u8 chunks;	   /* bits of enum nn_chunks */
 	__u64 reserved_ns; /* worth of what is reserved by held chunks */
 	__u64 slack_ns;	   /* that a turn may be away without being far off */
 	__u64 newborn_ns;  /* when this is paid, in a class without history */
@@ -240,7 +246,8 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 		if (g) {
 			period_ns = who->period_ns;
 			g->weight = !!(who->flags & NN_NODE_SLICE_ONLY);
-			x->slice |= !!period_ns;
+			if (period_ns)
+				x->chunks |= NN_CHUNKS_SLICE;
 		}
 	}
 	if (burst_bytes)

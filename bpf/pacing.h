@@ -34,9 +34,9 @@ static __always_inline bool nn_chunks_of(struct nn_socket *s,
 	__u32 before = s->flags;
 
 	s->flags &= ~(NN_SOCK_SMALL | NN_SOCK_SLICE);
-	if (x->small)
+	if (x->chunks & NN_CHUNKS_SMALL)
 		s->flags |= NN_SOCK_SMALL;
-	if (x->slice)
+	if (x->chunks & NN_CHUNKS_SLICE)
 		s->flags |= NN_SOCK_SLICE;
 	return s->flags != before;
 }

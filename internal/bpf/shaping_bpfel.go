@@ -343,9 +343,7 @@ type shapingNnTransmit struct {
 	Empty      uint8
 	Odd        uint8
 	Calls      uint8
-	Slice      uint8
-	Small      uint8
-	_          [7]byte
+	Chunks     uint8
 	ReservedNs uint64
 	SlackNs    uint64
 	NewbornNs  uint64
