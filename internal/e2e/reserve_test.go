@@ -33,7 +33,11 @@ func TestReserve(t *testing.T) {
 			for x, part := range want {
 				got := f.rate(from, to, x.port)
 				t.Logf("%s: port %d %.4f of the line, wanted %.4f", what, x.port, got/line, part)
-				if err := compare(what, got, part*line, max(0.02, 0.002/part)); err != nil {
+				tolerance := max(0.02, 0.002/part) // a packet at the edge
+				if x.port > c3.port {
+					tolerance = 0.06 // of what others leave, by 32 connections of two packets
+				}
+				if err := compare(what, got, part*line, tolerance); err != nil {
 					return err
 				}
 			}
