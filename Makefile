@@ -15,7 +15,7 @@ TEST_PACKAGES := iperf3 curl python3 wget rsync openssh-server openssh-client ip
 TEST_FILES    := cc:gcc,libc6-dev rustc:rustc node:nodejs,libnode-dev /usr/include/node/node_api.h:libnode-dev
 VM_PACKAGES   := qemu-system-x86 xz-utils nftables wireguard-tools iptables debootstrap e2fsprogs
 GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
-EXPERIMENTS   := e01-overhead e02-change e03-input e04-fair-inetd e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency
+EXPERIMENTS   := e01-overhead e02-change e03-input e04-fair-inetd e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency e18-slices e19-reservations e26-throughput
 export CGO_ENABLED := 0
 
 .PHONY: help build demo test test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share lab lint generate check-generated install uninstall package clean deps-test deps-vm deps-lint
@@ -76,11 +76,11 @@ bench-scale: build ## 10,000 sockets, 1,000 processes, 1,000 limits
 	$(GO) build -o bin/bench-scale ./lab/bench-scale
 	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-scale
 
-bench-share: build ## shares of 2 to 100 programs, equal and by weight, beside HTB (9 minutes)
+bench-share: build ## shares of 2 to 100 programs of a limit and of a line, beside HTB (13 minutes)
 	$(GO) build -o bin/bench-share ./lab/bench-share
 	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-share $(BENCH_ARGS)
 
-lab: deps-test build bench bench-overhead bench-calls bench-scale bench-share ## every experiment and bench, into lab/out (45 minutes)
+lab: deps-test build bench bench-overhead bench-calls bench-scale bench-share ## every experiment and bench, into lab/out (60 minutes)
 	@for e in $(EXPERIMENTS); do $(GO) build -o bin/lab-$$e ./lab/$$e && NETNICE=$(CURDIR)/$(BIN) ./bin/lab-$$e $(LAB_ARGS) || exit 1; done
 
 lint: deps-lint check-generated ## formatting, vet, linters, generated code

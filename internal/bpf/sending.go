@@ -29,6 +29,8 @@ type (
 const (
 	ChildDatagrams = 1 << 31
 	ChildInflow    = 1 << 61
+	// ChildGuarantee and a node's index is what a clock knows of that node's guarantee.
+	ChildGuarantee = 1 << 60
 )
 
 // Minor numbers of the HTB classes of lanes: see bpf/send_types.h.

@@ -15,6 +15,8 @@ import (
 const (
 	defaultWeight    = 100 // not worth a word
 	backgroundWeight = 1
+	// interactiveWeight is the most that there is.
+	interactiveWeight = 10000
 )
 
 // printable replaces what could move a terminal's cursor: names of processes
@@ -77,9 +79,13 @@ func (a *App) nodeText(n *api.Node) string {
 	case n.MinBytesPerSec != 0:
 		parts = append(parts, a.leastText(n.MinBytesPerSec))
 	}
-	if n.Weight == backgroundWeight {
+	switch n.Weight {
+	case 0, defaultWeight:
+	case backgroundWeight:
 		parts = append(parts, "in the background")
-	} else if n.Weight != 0 && n.Weight != defaultWeight {
+	case interactiveWeight:
+		parts = append(parts, "before others")
+	default:
 		parts = append(parts, fmt.Sprintf("weight %d", n.Weight))
 	}
 	switch {

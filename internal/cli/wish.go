@@ -14,7 +14,7 @@ import (
 type wishFlags struct {
 	up, down, total, burst, min optional[uint64]
 	weight                      optional[uint32]
-	background                  bool
+	background, interactive     bool
 	loopback, meter             bool
 	persist                     *bool
 	cmd                         *cobra.Command
@@ -39,7 +39,8 @@ func (f *wishFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.meter, "input-meter", true, "count what is received in the total; =false: only what is sent")
 	flags.Var(&f.min, "min", "send so much at least, of every limit around it, whatever others send; 0 lifts")
 	flags.BoolVar(&f.background, "background", false, fmt.Sprintf("send only what others leave: --weight %d", backgroundWeight))
-	cmd.MarkFlagsMutuallyExclusive("weight", "background")
+	flags.BoolVar(&f.interactive, "interactive", false, fmt.Sprintf("send before others: --weight %d", interactiveWeight))
+	cmd.MarkFlagsMutuallyExclusive("weight", "background", "interactive")
 }
 
 // wish returns what the flags say; example completes the remedy when they say
@@ -49,9 +50,10 @@ func (f *wishFlags) wish(example string) (api.Wish, error) {
 		UpBytesPerSec: f.up.value, DownBytesPerSec: f.down.value, TotalBytesPerSec: f.total.value,
 		BurstNS: f.burst.value, Weight: f.weight.value, MinBytesPerSec: f.min.value, Persist: f.persist,
 	}
-	if f.background {
-		weight := uint32(backgroundWeight)
-		w.Weight = &weight
+	for asked, weight := range map[*bool]uint32{&f.background: backgroundWeight, &f.interactive: interactiveWeight} {
+		if *asked {
+			w.Weight = &weight
+		}
 	}
 	if f.cmd.Flags().Changed("loopback") {
 		w.Loopback = &f.loopback

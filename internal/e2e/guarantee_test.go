@@ -170,3 +170,30 @@ func TestBackground(t *testing.T) {
 		t.Errorf("the background program is shown as %+v", n)
 	}
 }
+
+// What is interactive has what it wants before others, however many, and they what it leaves.
+func TestInteractive(t *testing.T) {
+	t.Parallel()
+	f := newField(upStage(t))
+	const limit = 10e6
+	user := spare + 48
+	f.must("set", "--user", itoa(user), "--up", "10MB/s")
+	x := f.send(testutil.SenderConfig{UID: user})
+	ports := []uint16{}
+	for range 3 {
+		ports = append(ports, f.send(testutil.SenderConfig{UID: user, Connections: 8}).port)
+	}
+	at := f.must("set", "--pid", x.pid(), "--interactive")
+	f.judge(at.Add(time.Second), 2*time.Second, func(from, to testutil.Instant) error {
+		got, others := f.rate(from, to, x.port)/limit, f.rate(from, to, ports...)/limit
+		t.Logf("interactive %.4f of the limit, the others %.4f", got, others)
+		if got < 0.95 {
+			return fmt.Errorf("the interactive program has %.4f of the limit", got)
+		}
+		return compare("all", (got+others)*limit, limit, 0.02)
+	})
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f.holds("what it leaves", f.drained(x.port).Add(200*time.Millisecond), limit, ports...)
+}

@@ -44,9 +44,13 @@ func allCells() (list []*cell) {
 		add(path)
 	}
 	for _, c := range []cell{
-		{rate: 1_250_000, programs: 2}, {rate: 1_250_000, programs: 10, weighted: true},
-		{rate: 12_500_000, programs: 2}, {rate: 12_500_000, programs: 10}, {rate: 12_500_000, programs: 10, weighted: true},
-		{rate: 12_500_000, programs: 100}, {rate: 125_000_000, programs: 10, weighted: true},
+		{rate: 1_250_000, programs: 2},
+		{rate: 1_250_000, programs: 10, weighted: true},
+		{rate: 12_500_000, programs: 2},
+		{rate: 12_500_000, programs: 10},
+		{rate: 12_500_000, programs: 10, weighted: true},
+		{rate: 12_500_000, programs: 100},
+		{rate: 125_000_000, programs: 10, weighted: true},
 		{rate: 12_500_000, programs: 10, weighted: true, rtt: 20 * time.Millisecond},
 		{rate: 12_500_000, programs: 10, weighted: true, rtt: 100 * time.Millisecond},
 		{rate: 12_500_000, programs: 10, weighted: true, rtt: 20 * time.Millisecond, loss: 0.01},

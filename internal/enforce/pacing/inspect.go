@@ -66,7 +66,7 @@ func (k *Kernel) turns(r bpf.SocketRecord) (list []enforce.Turn) {
 	if r.Protocol != unix.IPPROTO_TCP {
 		apart = bpf.ChildDatagrams
 	}
-	child, weight := r.State.Child, uint32(defaultWeight)
+	child, weight, promised := r.State.Child, uint32(defaultWeight), uint32(0)
 	for _, h := range r.State.Path {
 		n, ok := k.nodes[h.Node]
 		if !ok || n.Generation != h.Generation {
@@ -75,6 +75,7 @@ func (k *Kernel) turns(r bpf.SocketRecord) (list []enforce.Turn) {
 		for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
 			if turn, ok := k.turn(h.Node, n, d, child|apart, weight); ok &&
 				(r.State.Flags&bpf.SocketLoopback == 0 || n.Flags&bpf.NodeLoopback != 0) {
+				turn.Ahead = k.promisedAhead(turn, promised)
 				if n.Kind == bpf.KindSocket {
 					turn.Node = 0
 				}
@@ -85,8 +86,30 @@ func (k *Kernel) turns(r bpf.SocketRecord) (list []enforce.Turn) {
 			continue
 		}
 		child, weight = childOfNode(h.Node, n.Generation), max(n.Weight, 1)
+		if n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec != 0 {
+			promised = h.Node
+		}
 	}
 	return list
+}
+
+// promisedAhead is how far a clock is ahead for whoever has a guarantee, or a reservation, from
+// a node on the way to it: nn_guarantee_sooner.
+func (k *Kernel) promisedAhead(t enforce.Turn, node uint32) time.Duration {
+	n, ok := k.nodes[node]
+	if !ok || n.ScopeId != 0 && n.ScopeId != t.Node {
+		return t.Ahead
+	}
+	var g bpf.Class
+	key := bpf.ClassKey{Node: t.Node, Direction: uint32(t.Direction), Child: bpf.ChildGuarantee | uint64(node)}
+	if k.obj.Classes.Lookup(key, &g) != nil {
+		return t.Ahead // it has paid for nothing yet
+	}
+	ahead := max(time.Duration(int64(g.Finish-monotonicNS())), -t.Burst)
+	if n.Flags&bpf.NodeSliceOnly != 0 {
+		return ahead
+	}
+	return min(ahead, t.Ahead)
 }
 
 // childOfNode is the class of a node below another: nn_child_node.
