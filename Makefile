@@ -18,7 +18,7 @@ GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e03-input e04-fair-inetd e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency e18-slices e19-reservations e26-throughput
 export CGO_ENABLED := 0
 
-.PHONY: help build demo test test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share lab lint generate check-generated install uninstall package clean deps-test deps-vm deps-lint
+.PHONY: help build demo test test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve lab lint generate check-generated install uninstall package clean deps-test deps-vm deps-lint
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,7 +80,11 @@ bench-share: build ## shares of 2 to 100 programs of a limit and of a line, besi
 	$(GO) build -o bin/bench-share ./lab/bench-share
 	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-share $(BENCH_ARGS)
 
-lab: deps-test build bench bench-overhead bench-calls bench-scale bench-share ## every experiment and bench, into lab/out (60 minutes)
+bench-reserve: build ## up to 50 guarantees and reservations of a link beside 512 connections and a flood (5 minutes)
+	$(GO) build -o bin/bench-reserve ./lab/bench-reserve
+	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-reserve $(BENCH_ARGS)
+
+lab: deps-test build bench bench-overhead bench-calls bench-scale bench-share bench-reserve ## every experiment and bench, into lab/out (60 minutes)
 	@for e in $(EXPERIMENTS); do $(GO) build -o bin/lab-$$e ./lab/$$e && NETNICE=$(CURDIR)/$(BIN) ./bin/lab-$$e $(LAB_ARGS) || exit 1; done
 
 lint: deps-lint check-generated ## formatting, vet, linters, generated code

@@ -90,6 +90,9 @@ type Wish struct {
 	// MinBytesPerSec guarantees the subject so much of every limit on sending that stands
 	// around it, whatever others send; 0 lifts. Administrators only.
 	MinBytesPerSec *uint64 `json:"min_bytes_per_sec,omitempty"`
+	// DSCP, 0 to 63, is the mark of its packets where they leave by a link that is limited, for
+	// the network beyond; -1 lifts.
+	DSCP *int `json:"dscp,omitempty"`
 	// Reserve reserves sending time of a link, instead of a guarantee; administrators only.
 	Reserve  *Reservation `json:"reserve,omitempty"`
 	Loopback *bool        `json:"loopback,omitempty"` // limit traffic of the machine to itself too
@@ -167,6 +170,7 @@ type Node struct {
 	Group  string  `json:"group,omitempty"` // that it is a member of
 	// MinBytesPerSec is what it may send at least, 0 if nothing is guaranteed.
 	MinBytesPerSec uint64 `json:"min_bytes_per_sec,omitempty"`
+	DSCP           *int   `json:"dscp,omitempty"` // nil: the programs' own
 	// Reserved is what MinBytesPerSec is reserved by; nil if it is no reservation.
 	Reserved *Reservation `json:"reserved,omitempty"`
 	Loopback bool         `json:"loopback,omitempty"`

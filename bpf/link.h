@@ -11,6 +11,13 @@
 #include "destination.h"
 #include "frame.h"
 
+static __always_inline __u32 nn_hop_dscp(__u32 node)
+{
+	struct nn_node *n = bpf_map_lookup_elem(&nodes, &node);
+
+	return n && n->flags & NN_NODE_LIVE ? n->dscp : 0;
+}
+
 /* Put the node of a socket's device on its path, instead of the former's. What
  * runs meanwhile may miss a node, for one packet. */
 __noinline int nn_linked(struct nn_socket *s)
@@ -44,8 +51,12 @@ __noinline int nn_linked(struct nn_socket *s)
 		if (hop.node == *node)
 			s->link = hop;
 	}
-	for (__u32 i = 0; i < NN_PATH_MAX; i++)
+	s->dscp = 0;
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		s->path[i] = path.hops[i];
+		if (!s->dscp && s->link.node)
+			s->dscp = nn_hop_dscp(path.hops[i].node);
+	}
 	return 1;
 }
 

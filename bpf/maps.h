@@ -5,7 +5,7 @@
 
 #include "types.h"
 
-/* Nodes by index. The user side writes; adopt_tasks sets parents. 248 bytes
+/* Nodes by index. The user side writes; adopt_tasks sets parents. 256 bytes
  * each, 4 MB: allocated once so that the hot path needs no hash. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -2,7 +2,8 @@
 /*
  * What leaves a limited device and is no limited socket's: forwarded, answered
  * by the kernel, packed by tunnels. It does not wait here; what it takes is
- * taken off what programs may send by the device.
+ * taken off what programs may send by the device. And what is a limited
+ * socket's carries the mark that its subject has (DSCP, RFC 2474).
  */
 #ifndef NETNICE_METER_H
 #define NETNICE_METER_H
@@ -10,6 +11,7 @@
 #include "link.h"
 #include "queued.h"
 
+#define NN_IP_CHECKSUM 10 /* where it is in the header */
 #define NN_TCP_HEADERS 52 /* of IPv4 and TCP, with its usual options */
 
 /* Take bytes off a node's clock of a direction; 1: once more, as nn_hop_turn.
@@ -51,6 +53,34 @@ static __always_inline void nn_meter_charge(const struct nn_node *n, __u32 node,
 			break;
 }
 
+/* Give a packet another DSCP; its ECN bits stay. */
+static __always_inline void nn_mark(struct __sk_buff *skb, __u32 dscp)
+{
+	__u32 at = nn_packet_header(skb);
+	__be16 begin, marked;
+	__u32 word, class;
+	__u8 tos;
+
+	if (bpf_skb_load_bytes(skb, at, &begin, sizeof(begin)))
+		return;
+	word = bpf_ntohs(begin);
+	if (skb->protocol == bpf_htons(ETH_P_IP) && word >> 12 == 4) {
+		tos = dscp << 2 | (word & 3);
+		marked = bpf_htons((word & 0xff00) | tos);
+		if (marked == begin)
+			return;
+		bpf_l3_csum_replace(skb, at + NN_IP_CHECKSUM, begin, marked,
+				    sizeof(marked));
+		bpf_skb_store_bytes(skb, at + 1, &tos, sizeof(tos), 0);
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6) && word >> 12 == 6) {
+		class = dscp << 2 | (word >> 4 & 3);
+		marked = bpf_htons((word & 0xf00f) | class << 4);
+		if (marked != begin)
+			bpf_skb_store_bytes(skb, at, &marked, sizeof(marked),
+					    0);
+	}
+}
+
 /* At the egress of a limited device. */
 static __always_inline void nn_meter_leaves(struct __sk_buff *skb)
 {
@@ -64,8 +94,11 @@ static __always_inline void nn_meter_leaves(struct __sk_buff *skb)
 		struct nn_socket *s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 
 		/* it is charged as all that its path is */
-		if (s && s->link.node && s->out_ifindex == skb->ifindex)
+		if (s && s->link.node && s->out_ifindex == skb->ifindex) {
+			if (s->dscp)
+				nn_mark(skb, s->dscp - 1);
 			return;
+		}
 	}
 	key.netns = nn_packet_netns(skb);
 	node = bpf_map_lookup_elem(&links, &key);

@@ -110,11 +110,14 @@ struct nn_node {
 	__u32 weight;	      /* as a child of its enclosing nodes, 1..10000 */
 	__u32 static_sockets; /* among which it is divided where callbacks
 				 cannot be had */
-	__u64 period_ns;      /* in which its guarantee is given, 0 = evenly;
-				 scope_id      is the link then, whose alone it is */
+	__u32 dscp; /* and 1, of what is sent by a link; 0 = its own */
+	__u32 pad;
+	__u64 period_ns; /* in which its guarantee is given, 0 = evenly;
+				 scope_id      is the link then, whose alone it
+			    is */
 	struct nn_limit limits[NN_OWNERS][NN_DIRECTIONS];
 };
-_Static_assert(sizeof(struct nn_node) == 56 + 6 * 32, "nn_node");
+_Static_assert(sizeof(struct nn_node) == 64 + 6 * 32, "nn_node");
 
 struct nn_clock_key {
 	__u32 node;
@@ -234,7 +237,8 @@ struct nn_socket {
 	__u8 peer[16];		     /* IPv4 as ::ffff:a.b.c.d */
 	__u16 service_port;	     /* the peer's, or its own if it accepted */
 	__u8 peer_known;
-	__u8 pad[5];
+	__u8 dscp; /* of the innermost node that has one, and 1: see meter.h */
+	__u8 pad[4];
 	__u64 rate_clock_ns;
 	__u32 prepaid_bytes;	   /* charged when they were held */
 	__u32 clamp_segments;	   /* of the congestion window, 0 = none */

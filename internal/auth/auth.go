@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -180,6 +181,9 @@ func Command(act Action, s api.Subject, w api.Wish) string {
 	}
 	if r := w.Reserve; r != nil {
 		words = append(words, "--link", r.Link, "--period", time.Duration(r.PeriodNS).String(), "--slice", time.Duration(r.SliceNS).String())
+	}
+	if w.DSCP != nil {
+		words = append(words, "--dscp", strconv.Itoa(*w.DSCP))
 	}
 	if w.Weight != nil {
 		words = append(words, "--weight", fmt.Sprint(*w.Weight))

@@ -205,6 +205,8 @@ type netniceNnNode struct {
 	ScopeId         uint32
 	Weight          uint32
 	StaticSockets   uint32
+	Dscp            uint32
+	Pad             uint32
 	PeriodNs        uint64
 	Limits          [2][3]netniceNnLimit
 }
@@ -318,7 +320,8 @@ type netniceNnSocket struct {
 	Peer               [16]uint8
 	ServicePort        uint16
 	PeerKnown          uint8
-	Pad                [5]uint8
+	Dscp               uint8
+	Pad                [4]uint8
 	RateClockNs        uint64
 	PrepaidBytes       uint32
 	ClampSegments      uint32

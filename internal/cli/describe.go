@@ -79,6 +79,9 @@ func (a *App) nodeText(n *api.Node) string {
 	case n.MinBytesPerSec != 0:
 		parts = append(parts, a.leastText(n.MinBytesPerSec))
 	}
+	if n.DSCP != nil {
+		parts = append(parts, "dscp "+dscpText(*n.DSCP))
+	}
 	switch n.Weight {
 	case 0, defaultWeight:
 	case backgroundWeight:

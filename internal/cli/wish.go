@@ -14,6 +14,7 @@ import (
 type wishFlags struct {
 	up, down, total, burst, min optional[uint64]
 	weight                      optional[uint32]
+	dscp                        optional[int]
 	background, interactive     bool
 	loopback, meter             bool
 	persist                     *bool
@@ -29,6 +30,7 @@ func (f *wishFlags) add(cmd *cobra.Command) {
 	f.down, f.total, f.min = f.up, f.up, f.up
 	f.burst = optional[uint64]{parse: units.ParseDuration, kind: "time"}
 	f.weight = optional[uint32]{parse: parseWeight, kind: "n"}
+	f.dscp = optional[int]{parse: parseDSCP, kind: "mark"}
 	flags := cmd.Flags()
 	flags.Var(&f.up, "up", "limit what is sent")
 	flags.Var(&f.down, "down", "limit what is received")
@@ -39,6 +41,7 @@ func (f *wishFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.meter, "input-meter", true, "count what is received in the total; =false: only what is sent")
 	flags.Var(&f.min, "min", "send so much at least, of every limit around it, whatever others send; 0 lifts")
 	flags.BoolVar(&f.background, "background", false, fmt.Sprintf("send only what others leave: --weight %d", backgroundWeight))
+	flags.Var(&f.dscp, "dscp", "mark packets where they leave by a limited link: 0..63, cs1, af41, ef, ...; none lifts")
 	flags.BoolVar(&f.interactive, "interactive", false, fmt.Sprintf("send before others: --weight %d", interactiveWeight))
 	cmd.MarkFlagsMutuallyExclusive("weight", "background", "interactive")
 }
@@ -48,7 +51,7 @@ func (f *wishFlags) add(cmd *cobra.Command) {
 func (f *wishFlags) wish(example string) (api.Wish, error) {
 	w := api.Wish{
 		UpBytesPerSec: f.up.value, DownBytesPerSec: f.down.value, TotalBytesPerSec: f.total.value,
-		BurstNS: f.burst.value, Weight: f.weight.value, MinBytesPerSec: f.min.value, Persist: f.persist,
+		BurstNS: f.burst.value, Weight: f.weight.value, MinBytesPerSec: f.min.value, DSCP: f.dscp.value, Persist: f.persist,
 	}
 	for asked, weight := range map[*bool]uint32{&f.background: backgroundWeight, &f.interactive: interactiveWeight} {
 		if *asked {
@@ -85,7 +88,7 @@ func (f *rateFlags) wish() api.Wish {
 }
 
 // optional is a flag value that knows whether it was given.
-type optional[T uint32 | uint64] struct {
+type optional[T uint32 | uint64 | int] struct {
 	value *T
 	text  string
 	kind  string

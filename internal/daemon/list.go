@@ -214,7 +214,7 @@ func (d *Daemon) render(n *node, now sample) api.Node {
 	up, down := n.history.rates(pointOf(now.at, stats), d.opts.Tick/2)
 	shown := api.Node{
 		ID: n.id, Subject: n.res.Subject, Parent: stats.Parent, Name: n.res.Name, UID: n.res.UID,
-		Limits: n.limits(), Weight: n.holding().weight(), MinBytesPerSec: n.promised(), Reserved: n.holding().reservation().api(), Loopback: n.holding().loopback(), MeterOff: n.holding().meterOff(),
+		Limits: n.limits(), Weight: n.holding().weight(), MinBytesPerSec: n.promised(), Reserved: n.holding().reservation().api(), DSCP: dscpOf(n.holding().dscp()), Loopback: n.holding().loopback(), MeterOff: n.holding().meterOff(),
 		Group:     n.group,
 		Processes: stats.Processes, Sockets: queue.sockets, PID: n.pid(), Since: n.since,
 		Up: api.Usage{

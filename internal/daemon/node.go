@@ -52,6 +52,7 @@ func (n *node) spec() enforce.NodeSpec {
 		Parent:          n.ruled.Outer,
 		Weight:          n.holding().weight(),
 		Guarantee:       n.promised(),
+		DSCP:            n.holding().dscp(),
 		Loopback:        n.holding().loopback(),
 		MeterOff:        n.holding().meterOff(),
 		Own:             n.own(),

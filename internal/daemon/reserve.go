@@ -75,6 +75,25 @@ func (d *Daemon) linkOf(s slice) *node {
 	return nil
 }
 
+// hasLink reports whether there is any. The caller holds d.mu.
+func (d *Daemon) hasLink() bool {
+	for _, n := range d.nodes {
+		if n.res.Kind == enforce.KindLink {
+			return true
+		}
+	}
+	return false
+}
+
+// dscpOf is a mark as clients see it, of what is one more.
+func dscpOf(and1 uint8) *int {
+	if and1 == 0 {
+		return nil
+	}
+	dscp := int(and1) - 1
+	return &dscp
+}
+
 // checkReserve refuses a reservation of what has no limit. The caller holds d.mu.
 func (d *Daemon) checkReserve(n *node) error {
 	s := n.holding().reservation()

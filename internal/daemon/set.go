@@ -179,8 +179,8 @@ func (d *Daemon) show(n *node, dryRun bool) *api.Node {
 // liftsOnly reports whether a wish asks for nothing but rates of 0.
 func liftsOnly(w api.Wish) bool {
 	zero := func(p *uint64) bool { return p == nil || *p == 0 }
-	asks := w.UpBytesPerSec != nil || w.DownBytesPerSec != nil || w.TotalBytesPerSec != nil || w.MinBytesPerSec != nil || w.Reserve != nil || w.Weight != nil
-	return asks && zero(w.UpBytesPerSec) && zero(w.DownBytesPerSec) && zero(w.TotalBytesPerSec) && zero(w.MinBytesPerSec) && (w.Reserve == nil || w.Reserve.SliceNS == 0)
+	asks := w.UpBytesPerSec != nil || w.DownBytesPerSec != nil || w.TotalBytesPerSec != nil || w.MinBytesPerSec != nil || w.Reserve != nil || w.DSCP != nil || w.Weight != nil
+	return asks && zero(w.UpBytesPerSec) && zero(w.DownBytesPerSec) && zero(w.TotalBytesPerSec) && zero(w.MinBytesPerSec) && (w.Reserve == nil || w.Reserve.SliceNS == 0) && (w.DSCP == nil || *w.DSCP < 0)
 }
 
 // warnings tells what the caller may not expect.
@@ -194,6 +194,9 @@ func (d *Daemon) warnings(req api.SetRequest, old, next *node, want wish) (list 
 		}
 	}
 	list = append(list, d.guaranteeWarnings(req, next)...)
+	if req.Wish.DSCP != nil && *req.Wish.DSCP >= 0 && !d.hasLink() {
+		list = append(list, "packets are marked where they leave by a limited link, of which there is none: netnice link DEVICE --up RATE")
+	}
 	if next.res.Pending() {
 		list = append(list, fmt.Sprintf("%s does not run; the limit holds as soon as it does", next.res.Subject))
 	}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -15,6 +16,8 @@ const (
 	defaultBurst  = uint64(10 * time.Millisecond)
 	maxBurst      = uint64(time.Minute)
 
+	mostDSCP = 63
+
 	leastPeriodNS = uint64(time.Millisecond)
 	mostPeriodNS  = uint64(time.Second)
 )
@@ -27,7 +30,8 @@ type wish struct {
 	BurstNS  uint64 `json:"burst_ns,omitempty"` // 0 = defaultBurst
 	Weight   uint32 `json:"weight,omitempty"`   // 0 = not said
 	Min      uint64 `json:"min_bytes_per_sec,omitempty"`
-	Reserve  slice  `json:"reserve,omitzero"` // instead of Min; since version 6 of the state
+	Reserve  slice  `json:"reserve,omitzero"`     // instead of Min; since version 6 of the state
+	DSCP     uint8  `json:"dscp_and_1,omitempty"` // 0 = none
 	Loopback bool   `json:"loopback,omitempty"`
 	MeterOff bool   `json:"input_meter_off,omitempty"` // received bytes do not count in total
 	// UntilReboot is not there after one; since version 4 of the state.
@@ -44,7 +48,7 @@ func (w wish) rates() [enforce.Directions]uint64 {
 // empty reports whether nothing is wanted that would need a node: burst,
 // loopback and the input meter only qualify a rate.
 func (w wish) empty() bool {
-	return w.rates() == [enforce.Directions]uint64{} && w.Weight == 0 && w.Min == 0 && w.Reserve == slice{}
+	return w.rates() == [enforce.Directions]uint64{} && w.Weight == 0 && w.Min == 0 && w.Reserve == slice{} && w.DSCP == 0
 }
 
 // over returns w, and what another says where w says nothing.
@@ -79,6 +83,10 @@ func (w wish) merge(change api.Wish) wish {
 	if change.MinBytesPerSec != nil && w.Min != 0 {
 		w.Reserve = slice{}
 	}
+	if change.DSCP != nil {
+		w.DSCP = uint8(*change.DSCP + 1)
+		lifts = lifts || w.DSCP == 0
+	}
 	if r := change.Reserve; r != nil {
 		w.Reserve = sliceOf(*r)
 		lifts = lifts || r.SliceNS == 0
@@ -101,7 +109,7 @@ func (w wish) merge(change api.Wish) wish {
 	if change.Persist != nil {
 		w.UntilReboot = !*change.Persist
 	}
-	if lifts && w.rates() == [enforce.Directions]uint64{} && w.Min == 0 && w.Reserve == (slice{}) && (change.Weight == nil || *change.Weight == 0) {
+	if lifts && w.rates() == [enforce.Directions]uint64{} && w.Min == 0 && w.Reserve == (slice{}) && w.DSCP == 0 && (change.Weight == nil || *change.Weight == 0) {
 		return wish{}
 	}
 	if w.empty() {
@@ -126,6 +134,8 @@ func checkWish(by auth.Actor, req api.SetRequest) error {
 			time.Duration(min(*w.BurstNS, 1<<62)), time.Duration(maxBurst), time.Duration(defaultBurst))
 	case w.Weight != nil && *w.Weight > defaultWeight && !by.Root():
 		return auth.Check(by, auth.RaiseWeight, auth.Target{Subject: req.Subject, Wish: w})
+	case w.DSCP != nil && (*w.DSCP < -1 || *w.DSCP > mostDSCP):
+		return bad("a DSCP of %d: want 0 to %d, or -1 for none", *w.DSCP, mostDSCP)
 	case w.Reserve != nil && w.Reserve.SliceNS != 0 && (w.Reserve.PeriodNS < leastPeriodNS || w.Reserve.PeriodNS > mostPeriodNS || w.Reserve.SliceNS > w.Reserve.PeriodNS):
 		return bad("a slice of %v in each %v: want a period of %v to %v, and a slice that is not longer", time.Duration(min(w.Reserve.SliceNS, 1<<62)),
 			time.Duration(min(w.Reserve.PeriodNS, 1<<62)), time.Duration(leastPeriodNS), time.Duration(mostPeriodNS))
@@ -167,6 +177,9 @@ func (w wishes) weight() uint32 {
 
 // guarantee is the administrator's: others would have to give way to it.
 func (w wishes) guarantee() uint64 { return w[enforce.OwnerAdmin].Min }
+
+// dscp is the administrator's, or else the user's; and 1.
+func (w wishes) dscp() uint8 { return cmp.Or(w[enforce.OwnerAdmin].DSCP, w[enforce.OwnerUser].DSCP) }
 
 // loopback holds if any owner asks for it: a limit may only get tighter by it.
 func (w wishes) loopback() bool {
@@ -228,7 +241,7 @@ func wishesOf(spec enforce.NodeSpec) (w wishes) {
 	if spec.PeriodNS == 0 { // of which link a reservation was is not known
 		w[enforce.OwnerAdmin].Min = spec.Guarantee
 	}
-	w[whose].Loopback = spec.Loopback
+	w[whose].Loopback, w[whose].DSCP = spec.Loopback, spec.DSCP
 	for owner := range w {
 		w[owner].MeterOff = spec.MeterOff && w[owner].Total != 0
 	}

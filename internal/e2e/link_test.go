@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"strings"
@@ -70,6 +71,44 @@ func TestLink(t *testing.T) {
 	f.holds("at another rate", at.Add(time.Second), 2*limit, x.port, y.port, z.port)
 	at = f.must("unset", link)
 	f.free("lifted", at.Add(500*time.Millisecond), 20e6, x.port, y.port, z.port)
+}
+
+// The daemon is killed: a link's limit, a reservation and a mark hold, the next one takes them over, and nothing is
+// left of them after down.
+func TestLinkKilledDaemon(t *testing.T) {
+	s := newStage(t)
+	before := ours(t)
+	f := newField(s)
+	first := s.daemon()
+	link := linkOf(t, f.A, testutil.Device)
+	x, y := f.send(testutil.SenderConfig{}), f.send(testutil.SenderConfig{Connections: 4})
+	f.must("set", link, "--up", "8MB/s")
+	f.must("reserve", "--pid", x.pid(), "--link", link[len("link:"):], "--period", "20ms", "--slice", "15ms")
+	f.must("set", "--pid", y.pid(), "--dscp", "cs1")
+	parts := map[uint16]float64{x.port: 0.75, y.port: 0.25}
+	f.parts("with a daemon", testutil.Now().Add(time.Second), parts)
+	made := objectsOf(t, first.cmd.Process.Pid)
+	first.kill()
+	f.parts("without a daemon", testutil.Now(), parts)
+	z := f.send(testutil.SenderConfig{})
+	f.parts("one more", testutil.Now().Add(time.Second), map[uint16]float64{x.port: 0.75, y.port: 0.125, z.port: 0.125})
+	second := s.daemon()
+	f.parts("adopted", testutil.Now().Add(time.Second), map[uint16]float64{x.port: 0.75, y.port: 0.125, z.port: 0.125})
+	nodes := s.nodes()
+	if n := nodes["pid:"+x.pid()]; n.Reserved == nil || n.MinBytesPerSec != 6e6 {
+		t.Errorf("the second daemon adopted a reservation as %+v", n)
+	}
+	if n := nodes["pid:"+y.pid()]; n.DSCP == nil || *n.DSCP != 8 {
+		t.Errorf("the second daemon adopted a mark as %+v", n)
+	}
+	f.must("set", link, "--up", "16MB/s")
+	f.judge(testutil.Now().Add(time.Second), 2*time.Second, func(from, to testutil.Instant) error {
+		return compare("of a faster link", f.rate(from, to, x.port), 12e6, 0.03)
+	})
+	maps.Copy(made, objectsOf(t, second.cmd.Process.Pid))
+	f.free("after down", s.must("down"), 20e6, x.port, y.port, z.port)
+	<-second.ended
+	s.leaves(made, before)
 }
 
 // What comes in by a device is limited, too, by its name in the daemon's own namespace.
@@ -253,7 +292,6 @@ while True:
 // 98% on the device what somebody else asks over it is answered as over an idle line, which is
 // as busy as before.
 func TestLinkModem(t *testing.T) {
-	t.Parallel()
 	const line, rtt = 12.5e6, 20 * time.Millisecond
 	path := relay.RoundTrip(rtt)
 	path.AtoB.Rate = line

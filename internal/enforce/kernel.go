@@ -70,6 +70,7 @@ type NodeSpec struct {
 	PeriodNS        uint64 // in which Guarantee is given as a slice; 0 = evenly
 	Link            uint32 // the node of whose limit alone Guarantee is a part; 0 = of all
 	SliceOnly       bool   // and it gets no more of that
+	DSCP            uint8  // and 1, of what it sends by a link; 0 = the program's own
 	Loopback        bool
 	MeterOff        bool // received bytes do not count against the total
 	Own             bool // only its user wants it: it yields to others where too many hold

@@ -27,7 +27,10 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	if exists {
 		n.Generation, n.Parent, n.StartBoottimeNs = old.Generation, old.Parent, old.StartBoottimeNs
 		n.StaticSockets = old.StaticSockets
-		return k.putNode(spec.ID, n)
+		if err := k.putNode(spec.ID, n); err != nil || n.Dscp == old.Dscp {
+			return err
+		}
+		return k.remark(spec.ID)
 	}
 	var before bpf.Node
 	if err := k.obj.Nodes.Lookup(spec.ID, &before); err != nil {
@@ -47,6 +50,21 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 		return errors.Join(err, k.remove(spec.ID))
 	}
 	return nil
+}
+
+// remark has sockets look for their mark again.
+func (k *Kernel) remark(id uint32) error {
+	if err := k.putPolicy(); err != nil {
+		return err
+	}
+	var members []uint32 // of other kinds all are looked at
+	if k.nodes[id].Kind == bpf.KindTree {
+		var err error
+		if members, err = k.members(id); err != nil {
+			return err
+		}
+	}
+	return k.obj.AdoptFiles(members)
 }
 
 // create brings a node into force and makes what runs already obey.

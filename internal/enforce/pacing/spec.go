@@ -24,7 +24,7 @@ func nodeOf(spec enforce.NodeSpec) bpf.Node {
 		n.Flags |= bpf.NodeOwn
 	}
 	n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec = spec.Guarantee
-	n.PeriodNs = spec.PeriodNS
+	n.PeriodNs, n.Dscp = spec.PeriodNS, uint32(spec.DSCP)
 	if spec.Link != 0 {
 		n.ScopeKind, n.ScopeId = bpf.KindLink, spec.Link
 	}
@@ -70,6 +70,7 @@ func specOf(id uint32, n bpf.Node) enforce.NodeSpec {
 		Own:      n.Flags&bpf.NodeOwn != 0,
 
 		Guarantee: n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec,
+		DSCP:      uint8(n.Dscp),
 		PeriodNS:  n.PeriodNs, Link: n.ScopeId, SliceOnly: n.Flags&bpf.NodeSliceOnly != 0,
 	}
 	if n.Kind == bpf.KindTree && n.Subject == 0 {

@@ -11,7 +11,7 @@ import (
 )
 
 // What leaves a limited device, and no limited socket is charged for, is metered there by a
-// program (bpf/meter.h), while what is sent by the device is limited.
+// program (bpf/meter.h), which also marks what limited sockets send.
 
 const meterPrefix = "meter_device_"
 
@@ -24,9 +24,6 @@ func (k *Kernel) meter(spec enforce.NodeSpec) error {
 		return nil
 	}
 	ns, index := enforce.LinkOf(spec.Subject)
-	if upCeiling(spec) == 0 {
-		return k.unmeter(spec)
-	}
 	path := netnamespace.PathOf(ns)
 	if path == "" {
 		return nil // it has gone with its devices
