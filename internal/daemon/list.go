@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/netnamespace"
 )
 
 // Nodes implements apiserver.Backend. Everybody sees all nodes.
@@ -106,7 +108,14 @@ func (d *Daemon) around(list []*node, res identity.Resolved, now sample) []*node
 	}
 	add(func(n *node) bool { return knowsUser && n.res.Kind == enforce.KindUser && n.res.UID == user })
 	add(func(n *node) bool { return n.res.Kind == enforce.KindHost })
-	add(func(n *node) bool { return n.res.Kind == enforce.KindLink })
+	there := uint32(0)
+	if res.Kind == enforce.KindTree {
+		there, _ = netnamespace.Of(strconv.Itoa(int(res.Key))) // of one that has ended all
+	}
+	add(func(n *node) bool {
+		ns, _ := enforce.LinkOf(n.res.Key)
+		return n.res.Kind == enforce.KindLink && (there == 0 || ns == there)
+	})
 	return list
 }
 
