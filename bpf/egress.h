@@ -95,9 +95,10 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 	if (!sk)
 		return NN_EGRESS_PASS;
 	if (sk->protocol != IPPROTO_TCP) {
-		if (users && nn_another_sends(s))
+		if (users && nn_another_sends(s)) {
 			s = nn_sent_by_caller(skb, sk, s);
-		nn_sends_by(skb, s); /* which it may have got just now */
+			nn_sends_by(skb, s); /* which it may have now only */
+		}
 		if (!s || !nn_socket_limited(s))
 			return nn_unlimited_sent(skb, s);
 		return nn_datagram_judge(skb, s) ? NN_EGRESS_PASS

@@ -11,11 +11,11 @@
 #include "destination.h"
 #include "frame.h"
 
-static __always_inline __u32 nn_hop_dscp(__u32 node)
+static __always_inline __u32 nn_hop_dscp(const struct nn_hop *hop)
 {
-	struct nn_node *n = bpf_map_lookup_elem(&nodes, &node);
+	struct nn_node *n = nn_node_get(hop->node, hop->generation);
 
-	return n && n->flags & NN_NODE_LIVE ? n->dscp : 0;
+	return n ? n->dscp : 0;
 }
 
 /* Put the node of a socket's device on its path, instead of the former's. What
@@ -55,7 +55,7 @@ __noinline int nn_linked(struct nn_socket *s)
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		s->path[i] = path.hops[i];
 		if (!s->dscp && s->link.node)
-			s->dscp = nn_hop_dscp(path.hops[i].node);
+			s->dscp = nn_hop_dscp(&path.hops[i]);
 	}
 	return 1;
 }

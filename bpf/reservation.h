@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * A reservation, pure: a slice of the clock's time in each period, as Nemesis
- * has it (Braun, Einsiedler, Voigt: period, slice, extra), where a guarantee
+ * has it (Voigt, Ahlgren: period, slice, extra), where a guarantee
  * is the same bytes spread evenly. What a slice is worth is there as the period
  * begins; it is sent at the clock's rate until it is used up, and what is not
  * used of it is lost. A chunk that is begun is finished: what it takes too
@@ -15,8 +15,6 @@
 #define NETNICE_RESERVATION_H
 
 #include "clock.h"
-
-#define NN_PERIOD_MAX_NS NN_NSEC_PER_SEC
 
 /* What a slice is worth, of a reservation of so many bytes/s: to the byte up to
  * 18 GB/s, by thousands beyond. */
@@ -48,9 +46,7 @@ static __always_inline void nn_period_begin(struct nn_class *r, __u64 slice,
 	if (left >= 0 || periods > (__u64)-left / slice + 1)
 		left = slice;
 	else
-		left += periods * slice;
-	if (left > (__s64)slice)
-		left = slice;
+		left += periods * slice; /* a slice at most */
 	r->reserved_bytes = left;
 }
 

@@ -112,9 +112,8 @@ struct nn_node {
 				 cannot be had */
 	__u32 dscp; /* and 1, of what is sent by a link; 0 = its own */
 	__u32 pad;
-	__u64 period_ns; /* in which its guarantee is given, 0 = evenly;
-				 scope_id      is the link then, whose alone it
-			    is */
+	__u64 period_ns; /* in which its guarantee is given as a slice, at the
+			    link scope_id alone; 0 = evenly, everywhere */
 	struct nn_limit limits[NN_OWNERS][NN_DIRECTIONS];
 };
 _Static_assert(sizeof(struct nn_node) == 64 + 6 * 32, "nn_node");
