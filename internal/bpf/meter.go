@@ -1,8 +1,6 @@
 package bpf
 
 import (
-	"fmt"
-
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 )
@@ -12,17 +10,7 @@ import (
 // a former process is taken over. A kernel without tcx (before 6.6) answers
 // ebpf.ErrNotSupported.
 func (o *Object) MeterDevice(ifindex int, name string) error {
-	if o.meters.links[name] != nil {
-		return nil
-	}
-	p := o.NnMeter
-	err := o.meters.attached(name, p, true, func() (link.Link, error) {
-		return link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: p, Attach: ebpf.AttachTCXEgress})
-	})
-	if err != nil {
-		return fmt.Errorf("attach to device %d: %w", ifindex, err)
-	}
-	return nil
+	return o.meters.attachedTCX(name, link.TCXOptions{Interface: ifindex, Program: o.NnMeter, Attach: ebpf.AttachTCXEgress})
 }
 
 // Unmeter ends what MeterDevice began; the device may have gone.

@@ -129,6 +129,19 @@ func (p *pins) attached(name string, program *ebpf.Program, updates bool, attach
 	return nil
 }
 
+// attachedTCX is attached for a device in the namespace of the calling thread, unless that is
+// done. A kernel without tcx (before 6.6) answers ebpf.ErrNotSupported.
+func (p *pins) attachedTCX(name string, o link.TCXOptions) error {
+	if p.links[name] != nil {
+		return nil
+	}
+	err := p.attached(name, o.Program, true, func() (link.Link, error) { return link.AttachTCX(o) })
+	if err != nil {
+		return fmt.Errorf("attach to device %d: %w", o.Interface, err)
+	}
+	return nil
+}
+
 // Detach takes a program off; what it is on may have gone.
 func (p *pins) Detach(name string) error {
 	l := p.links[name]

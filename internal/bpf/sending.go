@@ -119,17 +119,7 @@ func (s *Sending) FollowShort(wanted bool) error {
 // AttachDevice attaches to what a device in the namespace of the calling thread
 // sends. A kernel without tcx (before 6.6) answers ebpf.ErrNotSupported.
 func (s *Sending) AttachDevice(ifindex int, name string) error {
-	if s.links[name] != nil {
-		return nil
-	}
-	p := s.NnSendOut
-	err := s.attached(name, p, true, func() (link.Link, error) {
-		return link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: p, Attach: ebpf.AttachTCXEgress, Anchor: link.Head()})
-	})
-	if err != nil {
-		return fmt.Errorf("attach to device %d: %w", ifindex, err)
-	}
-	return nil
+	return s.attachedTCX(name, link.TCXOptions{Interface: ifindex, Program: s.NnSendOut, Attach: ebpf.AttachTCXEgress, Anchor: link.Head()})
 }
 
 // Attached says which programs that need no device are attached.

@@ -189,18 +189,7 @@ func (s *Shaping) AttachHooks() error {
 // AttachDevice attaches a program to what a device in the namespace of the calling
 // thread receives. A kernel without tcx (before 6.6) answers ebpf.ErrNotSupported.
 func (s *Shaping) AttachDevice(ifindex int, name string, p *ebpf.Program) error {
-	if s.links[name] != nil {
-		return nil
-	}
-	err := s.attached(name, p, true, func() (link.Link, error) {
-		return link.AttachTCX(link.TCXOptions{
-			Interface: ifindex, Program: p, Attach: ebpf.AttachTCXIngress, Anchor: link.Head(),
-		})
-	})
-	if err != nil {
-		return fmt.Errorf("attach to device %d: %w", ifindex, err)
-	}
-	return nil
+	return s.attachedTCX(name, link.TCXOptions{Interface: ifindex, Program: p, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 }
 
 // IsShaping says whether a shaping object is pinned in the folder.
