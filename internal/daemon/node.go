@@ -22,6 +22,7 @@ type node struct {
 	group    string // that it was taken into, "" = none
 
 	reserved reserved // what its reservation is worth now
+	nowhere  bool     // a link whose network namespace has gone: followNames
 
 	applied bool // the kernel has the node
 	// drift is what the kernel said last instead of what it had been told; it

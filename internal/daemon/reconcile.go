@@ -215,6 +215,14 @@ func (d *Daemon) followNames(ctx context.Context) {
 	}
 	d.mu.Unlock()
 	for id, subject := range subjects {
+		if subject.Kind == api.KindLink {
+			gone := identity.LinkGone(subject) // which may look at all of /proc
+			d.mu.Lock()
+			if n := d.nodes[id]; n != nil {
+				n.nowhere = gone
+			}
+			d.mu.Unlock()
+		}
 		ctx, cancel := context.WithTimeout(ctx, d.opts.Tick)
 		res, err := d.resolver.Resolve(ctx, subject)
 		cancel()
@@ -397,7 +405,7 @@ func (d *Daemon) subjectGone(n *node) bool {
 	case n.res.Kind == enforce.KindTree:
 		return !d.resolver.Alive(int(n.res.Key), n.res.StartBoottimeNS)
 	case n.res.Kind == enforce.KindLink:
-		return identity.LinkGone(n.res.Subject)
+		return n.nowhere
 	case n.res.Kind != enforce.KindCgroup || n.res.Pending() || n.res.Named():
 		return false
 	case n.scope != nil && n.scope.Made && emptyCgroup(n.res.Dir):

@@ -66,9 +66,8 @@ func (d *Daemon) linkOf(s slice) *node {
 	if s == (slice{}) {
 		return nil
 	}
-	subject := d.resolver.Canonical(api.Subject{Kind: api.KindLink, ID: s.Link})
 	for _, n := range d.nodes {
-		if n.res.Subject == subject {
+		if n.res.Kind == enforce.KindLink && n.res.Subject.ID == s.Link {
 			return n
 		}
 	}

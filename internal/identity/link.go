@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
@@ -84,17 +83,15 @@ func linkIn(name string, ns uint32, home bool) (netlink.Link, error) {
 	if path == "" {
 		return nil, netlink.LinkNotFoundError{}
 	}
-	at, err := netns.GetFromPath(path)
-	if err != nil {
-		return nil, fmt.Errorf("open network namespace %d: %w", ns, err)
+	var l netlink.Link
+	err := netnamespace.Within(path, func() (err error) {
+		l, err = netlink.LinkByName(name)
+		return err
+	})
+	if err == nil && l == nil { // the namespace has gone meanwhile
+		err = netlink.LinkNotFoundError{}
 	}
-	defer at.Close()
-	nl, err := netlink.NewHandleAt(at)
-	if err != nil {
-		return nil, fmt.Errorf("open netlink in network namespace %d: %w", ns, err)
-	}
-	defer nl.Close()
-	return nl.LinkByName(name)
+	return l, err
 }
 
 // linkID leaves out the daemon's own network namespace.
