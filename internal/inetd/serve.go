@@ -244,7 +244,7 @@ type shared interface {
 	File() (*os.File, error)
 }
 
-// hand waits until something comes to a socket, starts a program with it, and waits: until
+// hand starts a program with a socket to which something has come, and waits: until
 // that has ended, or, of datagrams with nowait, has read what came. False: ctx has ended.
 func (s *Server) hand(ctx context.Context, p *post, socket shared) bool {
 	f, err := socket.File()
@@ -254,10 +254,9 @@ func (s *Server) hand(ctx context.Context, p *post, socket shared) bool {
 		return false
 	}
 	defer f.Close()
-	for !readable(f, 100*time.Millisecond) {
-		if ctx.Err() != nil {
-			return false
-		}
+	if !readable(f) { // somebody else has read it
+		s.leave(p)
+		return true
 	}
 	service := p.now()
 	if !p.may(time.Now()) {
@@ -284,14 +283,14 @@ func (s *Server) hand(ctx context.Context, p *post, socket shared) bool {
 		case <-ctx.Done():
 			return true // it has the socket
 		case <-time.After(10 * time.Millisecond):
-			if !service.Wait && !readable(f, 0) {
+			if !service.Wait && !readable(f) {
 				return true
 			}
 		}
 	}
 }
 
-func readable(f *os.File, within time.Duration) bool { return polled(f.Fd(), within) }
+func readable(f *os.File) bool { return polled(f.Fd(), 0) }
 
 func polled(fd uintptr, within time.Duration) bool {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
