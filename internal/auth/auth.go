@@ -181,6 +181,9 @@ func Command(act Action, s api.Subject, w api.Wish) string {
 	}
 	if r := w.Reserve; r != nil {
 		words = append(words, "--link", r.Link, "--period", time.Duration(r.PeriodNS).String(), "--slice", time.Duration(r.SliceNS).String())
+		if r.Extra {
+			words = append(words, "--extra")
+		}
 	}
 	if w.DSCP != nil {
 		words = append(words, "--dscp", strconv.Itoa(*w.DSCP))

@@ -195,3 +195,11 @@ func TestListenerAnswersOneTooMany(t *testing.T) {
 	require.Equal(t, api.CodeBusy, e.Code)
 	require.NotEmpty(t, e.Hint)
 }
+
+func TestCommandOfReservation(t *testing.T) {
+	r := api.Reservation{Link: "eth0", PeriodNS: 10e6, SliceNS: 2e6, Extra: true}
+	got := Command(Set, api.Subject{Kind: api.KindPID, ID: "7"}, api.Wish{Reserve: &r})
+	if want := "sudo netnice reserve --pid 7 --link eth0 --period 10ms --slice 2ms --extra"; got != want {
+		t.Errorf("the remedy is %q, want %q", got, want)
+	}
+}
