@@ -32,7 +32,6 @@ type pattern struct {
 	EveryMS stat.Spread   `json:"between_their_beginnings_ms"`
 	Rate    float64       `json:"over_reserved"`
 	packets []capture.Packet
-	from    testutil.Instant
 }
 
 type figures struct {
@@ -41,24 +40,11 @@ type figures struct {
 }
 
 func run(ctx context.Context, b *bed.Bed) error {
-	if err := b.Up(ctx); err != nil {
-		return err
-	}
-	pair, err := b.Pair()
+	pair, err := b.LinkedPair(ctx, "10mbit")
 	if err != nil {
 		return err
 	}
-	if err := capture.Segment(pair.A); err != nil {
-		return err
-	}
 	if _, err := b.Receiver(pair.B, testutil.ReceiverConfig{}); err != nil {
-		return err
-	}
-	if _, err := b.NetniceIn(ctx, pair.A, "link", testutil.Device, "--up", "10mbit"); err != nil {
-		return err
-	}
-	// While no process is in a namespace without a name it counts as gone, and its links with it.
-	if _, err := b.Start(pair.A, "sleep", "infinity"); err != nil {
 		return err
 	}
 	var f figures
@@ -101,8 +87,7 @@ func look(ctx context.Context, b *bed.Bed, pair *testutil.Pair, period, slice, l
 	if err := b.Reserve(ctx, pair.A, tx.PID(), period, slice, false); err != nil {
 		return p, err
 	}
-	begin, err := tx.Start()
-	if err != nil {
+	if _, err := tx.Start(); err != nil {
 		return p, err
 	}
 	if err := testutil.Sleep(ctx, begun); err != nil {
@@ -119,8 +104,7 @@ func look(ctx context.Context, b *bed.Bed, pair *testutil.Pair, period, slice, l
 	if err != nil {
 		return p, err
 	}
-	p.from = begin.Add(begun)
-	var last, first testutil.Instant
+	var last testutil.Instant
 	var begins []testutil.Instant
 	count, bytes := 0, 0
 	for _, q := range packets {
@@ -141,7 +125,7 @@ func look(ctx context.Context, b *bed.Bed, pair *testutil.Pair, period, slice, l
 		return p, fmt.Errorf("%d bursts were seen in %v", len(begins), length)
 	}
 	// From the first burst to the last one, which is not counted.
-	first = begins[0]
+	first := begins[0]
 	for _, q := range p.packets {
 		if q.T >= first && q.T < begins[len(begins)-1] {
 			bytes += q.Bytes

@@ -46,14 +46,8 @@ func run(ctx context.Context, b *bed.Bed) error {
 		{10 * time.Millisecond, 6 * time.Millisecond, false},
 	}
 	apart := b.Length(8*time.Second, 3*time.Second)
-	if err := b.Up(ctx); err != nil {
-		return err
-	}
-	pair, err := b.Pair()
+	pair, err := b.LinkedPair(ctx, "10mbit")
 	if err != nil {
-		return err
-	}
-	if err := capture.Segment(pair.A); err != nil {
 		return err
 	}
 	cfg := testutil.ReceiverConfig{}
@@ -63,9 +57,6 @@ func run(ctx context.Context, b *bed.Bed) error {
 		cfg.Ports = append(cfg.Ports, testutil.Port{Number: ports[i]})
 	}
 	if _, err := b.Receiver(pair.B, cfg); err != nil {
-		return err
-	}
-	if _, err := b.NetniceIn(ctx, pair.A, "link", testutil.Device, "--up", "10mbit"); err != nil {
 		return err
 	}
 	var senders []*testutil.Sender

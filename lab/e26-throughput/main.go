@@ -49,8 +49,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 		if err != nil {
 			return err
 		}
-		// While no process is in a namespace without a name it counts as gone, and its links with it.
-		if _, err := b.Start(pair.A, "sleep", "infinity"); err != nil {
+		if err := b.Inhabit(pair.A); err != nil {
 			return err
 		}
 		var on bool

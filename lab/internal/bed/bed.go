@@ -113,6 +113,30 @@ func (b *Bed) Pair() (*testutil.Pair, error) {
 	return p, nil
 }
 
+// Inhabit has a process stay in a namespace for as long as the experiment runs: one without a name
+// that nobody is in counts as gone, and the links that are limited there with it.
+func (b *Bed) Inhabit(n *testutil.NetNS) error {
+	_, err := b.Start(n, "sleep", "infinity")
+	return err
+}
+
+// LinkedPair is a daemon, and a pair whose A sends packets as a wire would carry them, by a
+// device that is limited to that rate.
+func (b *Bed) LinkedPair(ctx context.Context, rate string) (*testutil.Pair, error) {
+	if err := b.Up(ctx); err != nil {
+		return nil, err
+	}
+	pair, err := b.Pair()
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(capture.Segment(pair.A), b.Inhabit(pair.A)); err != nil {
+		return nil, err
+	}
+	_, err = b.NetniceIn(ctx, pair.A, "link", testutil.Device, "--up", rate)
+	return pair, err
+}
+
 // ShapedPair makes a pair whose A sends packets as a wire would carry them,
 // shaped to that rate.
 func (b *Bed) ShapedPair(shape func(n *testutil.NetNS, bytesPerSec uint64) error, bytesPerSec uint64) (*testutil.Pair, error) {
