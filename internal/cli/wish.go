@@ -109,9 +109,8 @@ func (o *optional[T]) Set(text string) error {
 
 // parseWeight reads 0..10000; 0 is the default.
 func parseWeight(text string) (uint32, error) {
-	const most = 10000
 	n, err := strconv.ParseUint(text, 10, 32)
-	if err != nil || n > most {
+	if err != nil || n > interactiveWeight {
 		return 0, fail("write 1..10000; 100 is the default", "weight %q is out of range", text)
 	}
 	return uint32(n), nil
