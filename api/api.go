@@ -93,9 +93,12 @@ type Wish struct {
 	// DSCP, 0 to 63, is the mark of its packets where they leave by a link that is limited, for
 	// the network beyond; -1 lifts.
 	DSCP *int `json:"dscp,omitempty"`
-	// Reserve reserves sending time of a link, instead of a guarantee; administrators only.
-	Reserve  *Reservation `json:"reserve,omitempty"`
-	Loopback *bool        `json:"loopback,omitempty"` // limit traffic of the machine to itself too
+	// Reserve reserves sending time of a link, instead of a guarantee; administrators, and users
+	// for what is theirs within what they were granted.
+	Reserve *Reservation `json:"reserve,omitempty"`
+	// Grant says what a user may reserve of a link; administrators only.
+	Grant    *Grant `json:"grant,omitempty"`
+	Loopback *bool  `json:"loopback,omitempty"` // limit traffic of the machine to itself too
 	// InputMeter says whether received bytes count against the total; so they do
 	// unless it is false.
 	InputMeter *bool `json:"input_meter,omitempty"`
@@ -112,6 +115,15 @@ type Reservation struct {
 	PeriodNS uint64 `json:"period_ns"`       // 1 ms to 1 s
 	SliceNS  uint64 `json:"slice_ns"`        // up to the period; 0 releases
 	Extra    bool   `json:"extra,omitempty"` // a share of what is left, too; else no more by that link
+	// ForNS is how long it stands from now on; 0 = until it is released. In answers it is
+	// what is left of that.
+	ForNS uint64 `json:"for_ns,omitempty"`
+}
+
+// Grant is what a user may reserve, for processes and connections of theirs.
+type Grant struct {
+	Link string `json:"link"`     // the id of its subject
+	PPM  uint32 `json:"part_ppm"` // of the link's limit on sending, up to 1000000; 0 = nothing
 }
 
 // SetRequest is the body of PUT /v1/limits.
@@ -173,7 +185,12 @@ type Node struct {
 	DSCP           *int   `json:"dscp,omitempty"` // nil: the programs' own
 	// Reserved is what MinBytesPerSec is reserved by; nil if it is no reservation.
 	Reserved *Reservation `json:"reserved,omitempty"`
-	Loopback bool         `json:"loopback,omitempty"`
+	Granted  *Grant       `json:"granted,omitempty"` // to the user
+	// PromisedBytesPerSec is what is guaranteed or reserved inside a link's limit on sending, of
+	// PromisableBytesPerSec that may be.
+	PromisedBytesPerSec   uint64 `json:"promised_bytes_per_sec,omitempty"`
+	PromisableBytesPerSec uint64 `json:"promisable_bytes_per_sec,omitempty"`
+	Loopback              bool   `json:"loopback,omitempty"`
 	// MeterOff: received bytes do not count against the total.
 	MeterOff bool `json:"input_meter_off,omitempty"`
 

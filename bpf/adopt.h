@@ -333,7 +333,7 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 		s = nn_adopt_nobodys(tp);
 	if (!s)
 		return;
-	nn_leaves_by(s, tp);
+	nn_leaves_by(s, (struct sock *)tp);
 	nn_port_of(s, skc->skc_num);
 	if (release_rates)
 		s->rate_bytes_per_sec = s->receive_bytes_per_sec = 0;
@@ -400,7 +400,8 @@ static __always_inline void nn_socket_record(struct seq_file *seq,
 	r.protocol = sk->sk_protocol;
 	if (!tp && r.protocol != IPPROTO_MPTCP && !list_others &&
 	    (r.protocol != IPPROTO_UDP ||
-	     (!s->rate_bytes_per_sec && !s->receive_bytes_per_sec)))
+	     (!s->rate_bytes_per_sec && !s->receive_bytes_per_sec &&
+	      !s->reserve_asked)))
 		return;
 	r.inode = BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
 	r.state = *s;

@@ -83,14 +83,13 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 			if (n->kind == NN_NODE_LINK)
 				x->chunks |= NN_CHUNKS_SMALL;
 		}
-		/* they are their program's part of all else */
-		if (n->kind == NN_NODE_SOCKET || n->kind == NN_NODE_DESTINATION)
+		guarantee = n->limits[NN_OWNER_ADMIN][NN_UP].min_bytes_per_sec;
+		if (nn_part_of_program(n, guarantee))
 			continue;
 		x->child = nn_child_node(index, n->generation);
 		x->weight = n->weight;
 		if (n->weight <= NN_WEIGHT_LIGHT)
 			x->chunks |= NN_CHUNKS_SMALL;
-		guarantee = n->limits[NN_OWNER_ADMIN][NN_UP].min_bytes_per_sec;
 		if (guarantee) {
 			x->guarantee = guarantee;
 			x->guaranteed = index;

@@ -73,14 +73,14 @@ static __always_inline void nn_sends_by(struct __sk_buff *skb,
 
 /* The device of a connection's route, before its first packet. */
 static __noinline __attribute__((unused)) int nn_leaves_by(struct nn_socket *s,
-							   struct tcp_sock *tp)
+							   struct sock *sk)
 {
 	struct net_device *dev;
 	__u32 ifindex;
 
-	if (!s || !tp)
+	if (!s || !sk)
 		return 0;
-	dev = BPF_CORE_READ(tp, inet_conn.icsk_inet.sk.sk_dst_cache, dev);
+	dev = BPF_CORE_READ(sk, sk_dst_cache, dev);
 	if (!dev)
 		return 0;
 	ifindex = BPF_CORE_READ(dev, ifindex);

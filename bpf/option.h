@@ -58,6 +58,16 @@ static __always_inline bool nn_daemon_there(const struct nn_policy *p,
 	return now_ns - silence->since_ns < NN_DAEMON_SILENT_NS;
 }
 
+/* Of which protocol the option is, is the socket. */
+static __always_inline bool nn_option_level(const struct bpf_sockopt *ctx,
+					    const struct bpf_sock *sk)
+{
+	if (ctx->level == IPPROTO_TCP)
+		return sk->protocol == IPPROTO_TCP ||
+		       sk->protocol == IPPROTO_MPTCP;
+	return ctx->level == IPPROTO_UDP && sk->protocol == IPPROTO_UDP;
+}
+
 /* Is it one of our options, on a socket that can have it? Of others the kernel
  * says so itself. */
 static __always_inline bool nn_option_ours(const struct bpf_sockopt *ctx,
@@ -65,10 +75,7 @@ static __always_inline bool nn_option_ours(const struct bpf_sockopt *ctx,
 {
 	if (ctx->optname != TCP_SNDRATE && ctx->optname != TCP_RCVRATE)
 		return false;
-	if (ctx->level == IPPROTO_TCP)
-		return sk->protocol == IPPROTO_TCP ||
-		       sk->protocol == IPPROTO_MPTCP;
-	return ctx->level == IPPROTO_UDP && sk->protocol == IPPROTO_UDP;
+	return nn_option_level(ctx, sk);
 }
 
 /* A program's own SO_MAX_PACING_RATE holds beside ours. */
@@ -228,6 +235,58 @@ static __always_inline int nn_option_answer(struct bpf_sockopt *ctx,
 	return 1;
 }
 
+/* NETNICE_RESERVE: a slice of the link's time for this socket. */
+static __always_inline bool nn_option_reserves(const struct bpf_sockopt *ctx,
+					       const struct bpf_sock *sk)
+{
+	return ctx->optname == NETNICE_RESERVE && nn_option_level(ctx, sk);
+}
+
+static __always_inline int nn_option_reserve(struct bpf_sockopt *ctx,
+					     struct bpf_sock *sk,
+					     struct nn_policy *p)
+{
+	struct nn_reservation_asked *a = ctx->optval;
+	struct nn_socket *s;
+	int err;
+
+	if (ctx->optlen != sizeof(*a) || (void *)(a + 1) > ctx->optval_end)
+		return nn_option_fail(EINVAL);
+	/* its subflows send */
+	if (sk->protocol == IPPROTO_MPTCP ||
+	    !nn_daemon_there(p, &requests, &requests_silence))
+		return nn_option_fail(EOPNOTSUPP);
+	s = bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!s)
+		return nn_option_fail(ENOMEM);
+	nn_option_user(p, s);
+	err = nn_reserve_put(sk, a, s);
+	if (err)
+		return nn_option_fail(err);
+	ctx->optlen = -1;
+	return 1;
+}
+
+static __always_inline int nn_option_reserved(struct bpf_sockopt *ctx,
+					      struct bpf_sock *sk)
+{
+	struct nn_reservation_asked *a = ctx->optval;
+	int err = EINVAL;
+
+	if (!ctx->retval)
+		return 1; /* a second netnice's */
+	if (ctx->optlen >= (int)sizeof(*a) &&
+	    (void *)(a + 1) <= ctx->optval_end)
+		err = nn_reserve_get(sk, a);
+	if (err)
+		return nn_option_fail(err);
+	ctx->optlen = sizeof(*a);
+	/* as above */
+	asm volatile("" ::: "memory");
+	ctx->retval = 0;
+	return 1;
+}
+
 static __always_inline int nn_option_set(struct bpf_sockopt *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
@@ -249,13 +308,16 @@ static __always_inline int nn_option_set(struct bpf_sockopt *ctx)
 		nn_buffer_set(sk, ctx->optval, ctx->optval_end);
 		return 1;
 	}
-	if (!nn_option_ours(ctx, sk) && !nn_option_asks(ctx, sk))
+	if (!nn_option_ours(ctx, sk) && !nn_option_asks(ctx, sk) &&
+	    !nn_option_reserves(ctx, sk))
 		return 1; /* the kernel's own ENOPROTOOPT */
 	p = nn_policy();
 	if (!p)
 		return 1;
 	if (nn_option_asks(ctx, sk))
 		return nn_option_ask(ctx, sk, p);
+	if (nn_option_reserves(ctx, sk))
+		return nn_option_reserve(ctx, sk, p);
 	if (!nn_option_rate(ctx, &rate))
 		return nn_option_fail(EINVAL);
 	receive = ctx->optname == TCP_RCVRATE;
@@ -341,6 +403,8 @@ static __always_inline int nn_option_get(struct bpf_sockopt *ctx)
 	}
 	if (nn_option_asks(ctx, sk))
 		return nn_option_answer(ctx, sk);
+	if (nn_option_reserves(ctx, sk))
+		return nn_option_reserved(ctx, sk);
 	if (!nn_option_ours(ctx, sk))
 		return 1;
 	if (!ctx->retval)

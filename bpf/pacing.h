@@ -63,7 +63,7 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return;
-	nn_leaves_by(s, tp);
+	nn_leaves_by(s, (struct sock *)tp);
 	if (!nn_socket_limited(s))
 		return;
 	nn_port_of(s, sk->src_port);
@@ -114,7 +114,7 @@ static __always_inline void nn_connecting(struct bpf_sock_ops *ctx)
 	nn_peer_connected(s, sk, false);
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (tp)
-		nn_leaves_by(s, tp);
+		nn_leaves_by(s, (struct sock *)tp);
 	nn_port_of(s, sk->src_port);
 }
 

@@ -72,6 +72,15 @@ static __always_inline struct nn_node *nn_node_get(__u32 index,
 	return n;
 }
 
+/* A socket with a limit of its own, and what goes to a destination, is its
+ * program's part of all else; a socket with a reservation is one by itself. */
+static __always_inline bool nn_part_of_program(const struct nn_node *n,
+					       __u64 guarantee)
+{
+	return n->kind == NN_NODE_DESTINATION ||
+	       (n->kind == NN_NODE_SOCKET && !guarantee);
+}
+
 /* Without any storage there is no entry: two loads, where the helpers take two
  * calls. This is where the sends of all unlimited programs end. */
 static __always_inline bool nn_task_bare(struct task_struct *t)

@@ -3,7 +3,7 @@
  * Limits of processes and users by a socket option, for programs that have
  * nothing but setsockopt: the hook hands the request to the daemon, with who
  * asks, and getsockopt reads the daemon's answer. The hook cannot sleep, so the
- * program asks until the answer is there.
+ * program asks until the answer is there. Reservations of a socket likewise.
  */
 #ifndef NETNICE_REQUEST_H
 #define NETNICE_REQUEST_H
@@ -14,7 +14,7 @@
  * asking. Room for 250; the next is told to try again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 16384);
+	__uint(max_entries, 32768);
 } requests SEC(".maps");
 
 /* The daemon's answers, by number. Of those that nobody has read the least
@@ -103,19 +103,15 @@ static __always_inline bool nn_request_may(const struct task_struct *t,
 	return true;
 }
 
-/* Returns a number of errno. */
-static __always_inline int nn_request_put(struct bpf_sock *sk,
-					  const struct nn_limit_asked *a)
+/* Begin a question on a socket; returns a number of errno. */
+static __always_inline int nn_request_begin(struct bpf_sock *sk,
+					    struct nn_request **request)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct nn_request *r;
 	__u32 uid = BPF_CORE_READ(t, cred, euid.val);
 	bool admin;
 
-	if ((a->which != PRIO_NET && a->which != PRIO_NET_USER) ||
-	    a->direction >= NN_DIRECTIONS ||
-	    (a->bytes_per_sec >> 63 && a->bytes_per_sec != NETNICE_ASK))
-		return EINVAL;
 	admin = nn_request_admin((__u64)BPF_CORE_READ(t, cred));
 	if (!admin && !nn_request_may(t, uid))
 		return EAGAIN;
@@ -129,10 +125,34 @@ static __always_inline int nn_request_put(struct bpf_sock *sk,
 	r->uid = uid;
 	r->gid = BPF_CORE_READ(t, cred, egid.val);
 	r->admin = admin;
-	r->asked = *a;
+	*request = r;
+	return 0;
+}
+
+static __always_inline int nn_request_send(struct nn_request *r)
+{
 	if (bpf_ringbuf_output(&requests, r, sizeof(*r), BPF_RB_FORCE_WAKEUP))
 		return EAGAIN;
 	return 0;
+}
+
+/* Returns a number of errno. */
+static __always_inline int nn_request_put(struct bpf_sock *sk,
+					  const struct nn_limit_asked *a)
+{
+	struct nn_request *r;
+	int err;
+
+	if ((a->which != PRIO_NET && a->which != PRIO_NET_USER) ||
+	    a->direction >= NN_DIRECTIONS ||
+	    (a->bytes_per_sec >> 63 && a->bytes_per_sec != NETNICE_ASK))
+		return EINVAL;
+	err = nn_request_begin(sk, &r);
+	if (err)
+		return err;
+	r->reserves = 0;
+	r->asked = *a;
+	return nn_request_send(r);
 }
 
 static __always_inline int nn_request_get(struct bpf_sock *sk,
@@ -141,12 +161,56 @@ static __always_inline int nn_request_get(struct bpf_sock *sk,
 	struct nn_request *r = bpf_sk_storage_get(&asked, sk, 0, 0);
 	struct nn_answer *answer;
 
-	if (!r)
+	if (!r || r->reserves)
 		return EINVAL; /* nothing was asked */
 	*a = r->asked;
 	answer = bpf_map_lookup_elem(&answers, &r->number);
 	a->error = answer ? answer->error : EINPROGRESS;
 	a->bytes_per_sec = answer ? answer->bytes_per_sec : 0;
+	return 0;
+}
+
+/* --- a reservation of the socket itself --- */
+
+/* Only the daemon knows by which link it sends, and what is left of that. */
+static __always_inline int nn_reserve_put(struct bpf_sock *sk,
+					  const struct nn_reservation_asked *a,
+					  struct nn_socket *s)
+{
+	struct nn_request *r;
+	int err;
+
+	if (a->slice_ns != NETNICE_ASK && a->slice_ns > a->period_ns)
+		return EINVAL;
+	err = nn_request_begin(sk, &r);
+	if (err)
+		return err;
+	r->reserves = 1;
+	r->reserve = *a;
+	s->reserve_asked = r->number;
+	return nn_request_send(r);
+}
+
+static __always_inline int nn_reserve_get(struct bpf_sock *sk,
+					  struct nn_reservation_asked *a)
+{
+	struct nn_request *r = bpf_sk_storage_get(&asked, sk, 0, 0);
+	struct nn_answer *answer;
+
+	if (!r || !r->reserves)
+		return EINVAL; /* nothing was asked */
+	__builtin_memset(a, 0, sizeof(*a));
+	answer = bpf_map_lookup_elem(&answers, &r->number);
+	if (!answer) {
+		a->error = EINPROGRESS;
+		return 0;
+	}
+	a->period_ns = answer->period_ns;
+	a->slice_ns = answer->slice_ns;
+	a->extra = answer->extra;
+	a->error = answer->error;
+	a->bytes_per_sec = answer->bytes_per_sec;
+	a->left_bytes_per_sec = answer->left_bytes_per_sec;
 	return 0;
 }
 

@@ -89,19 +89,23 @@ static __always_inline struct nn_lane *nn_lane(struct nn_outflow *f, __u32 i)
  * the node that comes before. */
 struct nn_send_hop {
 	__u64 child;
+	__u64 lane;	  /* whose: of the guaranteed one if that holds here */
 	__u64 guarantee;  /* of every limit from here on, bytes/s */
 	__u32 guaranteed; /* the node that has it */
 	__u32 weight;
 	__u32 node; /* 0 = there is none, or it has gone */
-	__u32 unused;
+	__u32 only; /* the node that it is of alone, 0 = of all */
 };
 
 __noinline int nn_send_hop(const struct nn_socket *s, __u32 hop,
 			   struct nn_send_hop *at)
 {
+	__u64 guarantee;
+
 	if (!s || !at)
 		return 0;
 	at->child = s->child;
+	at->lane = 0;
 	at->weight = NN_WEIGHT_DEFAULT;
 	at->guarantee = 0;
 	at->node = 0;
@@ -114,47 +118,46 @@ __noinline int nn_send_hop(const struct nn_socket *s, __u32 hop,
 		n = nn_node_get(node, s->path[i].generation);
 		if (i == hop) {
 			at->node = n ? node : 0;
+			if (!at->lane || (at->only && at->only != node))
+				at->lane = at->child;
 			break;
 		}
-		if (!n || n->kind == NN_NODE_SOCKET ||
-		    n->kind == NN_NODE_DESTINATION)
+		if (!n)
+			continue;
+		guarantee = n->limits[NN_OWNER_ADMIN][NN_UP].min_bytes_per_sec;
+		if (nn_part_of_program(n, guarantee))
 			continue;
 		at->child = nn_child_node(node, n->generation);
 		at->weight = n->weight;
-		if (n->limits[NN_OWNER_ADMIN][NN_UP].min_bytes_per_sec) {
-			at->guarantee = n->limits[NN_OWNER_ADMIN][NN_UP]
-						.min_bytes_per_sec;
+		if (guarantee) {
+			at->guarantee = guarantee;
 			at->guaranteed = node;
+			at->only = n->scope_id;
+			at->lane = at->child;
 		}
 	}
 	return 0;
 }
 
-/* Whom a packet is of there, alone. */
-__noinline __u64 nn_send_child(const struct nn_socket *s, __u32 hop)
+/* A packet comes into the lane of whom it is of there; returns the minor number
+ * of its class, or 0 for that of the first. Not static, as above. */
+__noinline __u32 nn_lane_join(struct nn_outflow *f, const struct nn_socket *s,
+			      __u32 hop, __u64 bytes, __u64 now_ns)
 {
 	struct nn_send_hop at = {};
-
-	nn_send_hop(s, hop, &at);
-	return at.child;
-}
-
-/* A packet comes into the lane of a child; returns the minor number of its
- * class, or 0 for that of the first. Not static, as above. */
-__noinline __u32 nn_lane_join(struct nn_outflow *f, __u64 child, __u64 bytes,
-			      __u64 now_ns)
-{
-	__u32 lane = nn_lane_of(f, child, now_ns, true);
 	struct nn_outflow_key key;
 	struct nn_lane *l;
-	__u32 *minor;
+	__u32 *minor, lane;
 
-	if (!f)
+	if (!f || !s)
 		return 0;
+	nn_send_hop(s, hop, &at);
+	lane = nn_lane_of(f, at.lane, now_ns, true);
 	key = f->key;
 	l = nn_lane(f, lane);
 	if (!lane)
-		l->child = child; /* that of the last stands for all */
+		l->child = at.lane; /* that of the last stands for all */
+	l->class = at.child;
 	if (nn_lane_empty(l, now_ns))
 		l->left_bytes = l->came_bytes;
 	l->used_ns = now_ns;
@@ -298,7 +301,7 @@ static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 	struct nn_outflow *f;
 	struct nn_device *d;
 	struct nn_transmit x = {.empty = 1, .apart = NN_CHILD_DATAGRAMS};
-	__u64 bytes, rate, now_ns, child;
+	__u64 bytes, rate, now_ns;
 
 	/* of a VLAN on this device, which has a device of its own */
 	if ((skb->tc_index & NN_MARK_MASK) == NN_SEND_MARK || skb->vlan_present)
@@ -338,8 +341,7 @@ static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 		return TC_ACT_UNSPEC;
 	}
 	nn_send_queued(s, bytes, now_ns);
-	child = nn_send_child(s, hop);
-	return nn_send_enqueue(skb, q, nn_lane_join(f, child, bytes, now_ns),
+	return nn_send_enqueue(skb, q, nn_lane_join(f, s, hop, bytes, now_ns),
 			       node, hop, d->slot, now_ns);
 }
 
@@ -391,7 +393,7 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
 	f = at.node ? nn_outflow(netns, at.node) : NULL;
 	if (!n || !f)
 		return true; /* the limit has gone */
-	l = nn_lane(f, nn_lane_of(f, x.child, x.now_ns, false));
+	l = nn_lane(f, nn_lane_of(f, at.lane, x.now_ns, false));
 	l->used_ns = x.now_ns;
 	__sync_fetch_and_add(&l->left_bytes, bytes);
 	if (!nn_queued_leaves(&l->paid_ns, x.now_ns)) {
@@ -425,7 +427,7 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 	struct nn_outflow *f;
 	struct nn_socket *s;
 	struct bpf_sock *sk;
-	__u64 bytes, rate, child, now_ns = bpf_ktime_get_ns();
+	__u64 bytes, rate, now_ns = bpf_ktime_get_ns();
 	bool prepaid;
 
 	/* nothing of ours: nobody else has to send here */
@@ -451,9 +453,8 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 	f = node ? nn_outflow(netns, node) : NULL;
 	q = bpf_map_lookup_elem(&sender, &netns);
 	if (f && q) {
-		child = nn_send_child(s, hop);
 		return nn_send_enqueue(skb, q,
-				       nn_lane_join(f, child, bytes, now_ns),
+				       nn_lane_join(f, s, hop, bytes, now_ns),
 				       node, hop, slot, now_ns);
 	}
 	nn_send_unqueued(s, bytes);

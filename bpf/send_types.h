@@ -54,6 +54,8 @@ struct nn_lane {
 	__u64 left_bytes;
 	__u64 used_ns;
 	__u64 paid_ns; /* when the clock is paid for what has left */
+	__u64 class;   /* what pays: child, or the node around whom something is
+			* promised in it */
 };
 
 /* What a node sends in a namespace but TCP. Counters grow from the class's
@@ -72,7 +74,7 @@ struct nn_outflow {
 	__u32 pad;
 	struct nn_lane lane[NN_LANES];
 };
-_Static_assert(sizeof(struct nn_outflow) == 72 + NN_LANES * 40, "nn_outflow");
+_Static_assert(sizeof(struct nn_outflow) == 72 + NN_LANES * 48, "nn_outflow");
 
 /* Reasons for which a packet passed although it should have been held. */
 enum nn_send_fault {

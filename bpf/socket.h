@@ -94,8 +94,11 @@ static __always_inline void nn_own_assign(struct sock *sk, struct nn_socket *s)
 	struct nn_hop none = {}, *own;
 	__u64 cookie;
 
-	if (!s->own.node && !s->rate_bytes_per_sec && !s->receive_bytes_per_sec)
+	if (!s->own.node && !s->rate_bytes_per_sec &&
+	    !s->receive_bytes_per_sec && !s->reserve_asked)
 		return;
+	if (s->reserve_asked)
+		nn_leaves_by(s, sk); /* of which link it is */
 	cookie = bpf_get_socket_cookie(sk);
 	own = bpf_map_lookup_elem(&socket_nodes, &cookie);
 	if (!own)

@@ -114,9 +114,10 @@ struct nn_node {
 	__u32 pad;
 	__u64 period_ns; /* in which its guarantee is given as a slice, at the
 			    link scope_id alone; 0 = evenly, everywhere */
+	__u64 slice_ns;	 /* of that link's time, as was asked for */
 	struct nn_limit limits[NN_OWNERS][NN_DIRECTIONS];
 };
-_Static_assert(sizeof(struct nn_node) == 64 + 6 * 32, "nn_node");
+_Static_assert(sizeof(struct nn_node) == 72 + 6 * 32, "nn_node");
 
 struct nn_clock_key {
 	__u32 node;
@@ -254,6 +255,8 @@ struct nn_socket {
 	__u32 largest_bytes;  /* of its datagrams, with the segments they stand
 				 for */
 
+	__u64 reserve_asked; /* number of its last question for a reservation,
+				0 = none */
 	__u32 met_walk;	 /* in which its user was seen to have it, 0 = none yet:
 			    see follow.h */
 	__u32 out_netns; /* inode number of that device's network namespace */
@@ -389,20 +392,37 @@ struct nn_limit_asked {
 	__u64 bytes_per_sec;
 };
 
+/* A reservation that a program asks for, or about, by the option
+ * NETNICE_RESERVE, whose struct is the same. */
+struct nn_reservation_asked {
+	__u64 period_ns;
+	__u64 slice_ns;
+	__u32 extra;
+	__u32 error;
+	__u64 bytes_per_sec;
+	__u64 left_bytes_per_sec;
+};
+
 /* The same for the daemon, with who asks: by the kernel's word. */
 struct nn_request {
 	__u64 number; /* of the answer */
 	__u32 tgid;
 	__u32 uid; /* effective */
 	__u32 gid;
-	__u32 admin; /* root, or of the administrators' group */
+	__u32 admin;	/* root, or of the administrators' group */
+	__u32 reserves; /* the socket by which it is asked, else a limit */
+	__u32 pad;
 	struct nn_limit_asked asked;
+	struct nn_reservation_asked reserve;
 };
 
 struct nn_answer {
 	__u64 bytes_per_sec;
+	__u64 left_bytes_per_sec; /* that could be reserved beside it */
+	__u64 period_ns;
+	__u64 slice_ns;
+	__u32 extra;
 	__u32 error; /* of errno */
-	__u32 pad;
 };
 
 /* A process that executes a program. */

@@ -22,7 +22,9 @@
 #define TCP_SNDRATE 7001
 /* Rate at which it receives; not what the machine sends to itself. */
 #define TCP_RCVRATE 7002
-/* 7003 and 7004 are kept for reservations. */
+/* A slice of its link's time for this socket: struct netnice_reservation. */
+#define NETNICE_RESERVE 7003
+/* 7004 is kept. */
 
 /* A limit of a process or a user, on any TCP socket, which it does not concern:
  * setsockopt asks with a struct netnice_limit, and getsockopt reads that back
@@ -37,7 +39,7 @@
 #define NETNICE_RECEIVE 1
 #define NETNICE_TOTAL	2 /* sent and received together */
 
-/* As the value: what is in force? Nothing is changed. */
+/* As the value, or as the slice: what is in force? Nothing is changed. */
 #define NETNICE_ASK (~0ULL)
 
 #ifndef __bpf__
@@ -73,10 +75,11 @@ static inline int netnice_limit_ask(struct netnice_limit *l)
 		failed = getsockopt(fd, IPPROTO_TCP, NETNICE_LIMIT, l, &size);
 		if (failed || l->error != EINPROGRESS)
 			break;
-		if (ms == NETNICE_ANSWER_MS)
+		if (ms == NETNICE_ANSWER_MS) {
 			l->error = ETIMEDOUT;
-		else
-			poll(0, 0, 1);
+			break;
+		}
+		poll(0, 0, 1);
 	}
 	if (!failed && l->error) {
 		errno = (int)l->error;
@@ -106,6 +109,53 @@ static inline int netnice_set(int which, unsigned int who, int direction,
 		return -1;
 	}
 	return netnice_limit_ask(&l);
+}
+
+/* A slice of the time of the link by which the connection leaves, anew in each
+ * period; what is not used of it is lost. */
+struct netnice_reservation {
+	uint64_t period_ns; /* 1 ms to 1 s */
+	uint64_t slice_ns;  /* up to the period; 0 releases */
+	uint32_t extra; /* a part of what is left, too; else no more by it */
+	uint32_t error; /* answer, as above */
+	uint64_t bytes_per_sec;	     /* answer: what it is worth */
+	uint64_t left_bytes_per_sec; /* answer: what could be had beside it */
+};
+
+/* Reserve for a connected socket, of TCP or UDP, or ask by a slice of
+ * NETNICE_ASK; the answer is put into r. It goes with the socket. 0, or -1 and
+ * errno: EPERM (nothing was granted), EBUSY (it does not fit: see what is
+ * left), ENODEV (it leaves by no link with a limit, or by none yet), EINVAL,
+ * ENOPROTOOPT, EOPNOTSUPP (MPTCP, or no daemon runs), EAGAIN (asked too
+ * often). */
+static inline int netnice_reserve(int fd, struct netnice_reservation *r)
+{
+	int level, ms, failed;
+	socklen_t size = sizeof(level);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &level, &size))
+		return -1;
+	if (level != IPPROTO_UDP)
+		level = IPPROTO_TCP;
+	r->error = 0;
+	if (setsockopt(fd, level, NETNICE_RESERVE, r, sizeof(*r)))
+		return -1;
+	for (ms = 0;; ms++) {
+		size = sizeof(*r);
+		failed = getsockopt(fd, level, NETNICE_RESERVE, r, &size);
+		if (failed || r->error != EINPROGRESS)
+			break;
+		if (ms == NETNICE_ANSWER_MS) {
+			r->error = ETIMEDOUT;
+			break;
+		}
+		poll(0, 0, 1);
+	}
+	if (!failed && r->error) {
+		errno = (int)r->error;
+		failed = -1;
+	}
+	return failed;
 }
 
 /* The limit that is in force on it, the lower of all owners'; 0 = none. */

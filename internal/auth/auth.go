@@ -47,7 +47,7 @@ const (
 	LiftOthers         // lift another's wish
 	Scope              // move a process into a cgroup of its own
 	RaiseWeight        // above the default
-	Guarantee          // a rate at least, to which others give way
+	Guarantee          // a rate at least, to which others give way; or to grant that
 	TestRules          // see which rules match a process
 	Measure            // see what a process's connections wait for
 	ReadRules          // see the rules of a user's own file, and have it read again
@@ -102,7 +102,7 @@ func Table() []Right {
 		{"measure which limit binds its connections (netnice why)", []Action{Measure}, enforce.KindTree, Owners},
 		{"see a user's own rules, and have them read again", []Action{ReadRules}, 0, Owners},
 		{"raise a weight above 100", []Action{RaiseWeight}, 0, Administrators},
-		{"guarantee a rate (--min), or reserve a link's time", []Action{Guarantee}, 0, Administrators},
+		{"guarantee a rate (--min), reserve more of a link's time than was granted, and grant (--grant)", []Action{Guarantee}, 0, Administrators},
 		{"lift a wish of somebody else's", []Action{LiftOthers}, 0, Administrators},
 		{"lift everything (netnice down)", []Action{Down}, 0, Administrators},
 	}

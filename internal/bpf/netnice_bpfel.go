@@ -14,10 +14,13 @@ import (
 )
 
 type netniceNnAnswer struct {
-	_           structs.HostLayout
-	BytesPerSec uint64
-	Error       uint32
-	Pad         uint32
+	_               structs.HostLayout
+	BytesPerSec     uint64
+	LeftBytesPerSec uint64
+	PeriodNs        uint64
+	SliceNs         uint64
+	Extra           uint32
+	Error           uint32
 }
 
 type netniceNnBuffer struct {
@@ -208,6 +211,7 @@ type netniceNnNode struct {
 	Dscp            uint32
 	Pad             uint32
 	PeriodNs        uint64
+	SliceNs         uint64
 	Limits          [2][3]netniceNnLimit
 }
 
@@ -273,19 +277,30 @@ type netniceNnQueueEvent struct {
 }
 
 type netniceNnRequest struct {
-	_      structs.HostLayout
-	Number uint64
-	Tgid   uint32
-	Uid    uint32
-	Gid    uint32
-	Admin  uint32
-	Asked  struct {
+	_        structs.HostLayout
+	Number   uint64
+	Tgid     uint32
+	Uid      uint32
+	Gid      uint32
+	Admin    uint32
+	Reserves uint32
+	Pad      uint32
+	Asked    struct {
 		_           structs.HostLayout
 		Which       uint32
 		Who         uint32
 		Direction   uint32
 		Error       uint32
 		BytesPerSec uint64
+	}
+	Reserve struct {
+		_               structs.HostLayout
+		PeriodNs        uint64
+		SliceNs         uint64
+		Extra           uint32
+		Error           uint32
+		BytesPerSec     uint64
+		LeftBytesPerSec uint64
 	}
 }
 
@@ -334,6 +349,7 @@ type netniceNnSocket struct {
 	OutIfindex         uint32
 	QueuedBytes        uint32
 	LargestBytes       uint32
+	ReserveAsked       uint64
 	MetWalk            uint32
 	OutNetns           uint32
 	Link               netniceNnHop

@@ -136,6 +136,7 @@ type sendingNnLane struct {
 	LeftBytes uint64
 	UsedNs    uint64
 	PaidNs    uint64
+	Class     uint64
 }
 
 type sendingNnLinkKey struct {
@@ -159,6 +160,7 @@ type sendingNnNode struct {
 	Dscp            uint32
 	Pad             uint32
 	PeriodNs        uint64
+	SliceNs         uint64
 	Limits          [2][3]struct {
 		_                  structs.HostLayout
 		CeilingBytesPerSec uint64
@@ -272,6 +274,7 @@ type sendingNnSocket struct {
 	OutIfindex         uint32
 	QueuedBytes        uint32
 	LargestBytes       uint32
+	ReserveAsked       uint64
 	MetWalk            uint32
 	OutNetns           uint32
 	Link               sendingNnHop

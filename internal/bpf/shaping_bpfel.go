@@ -191,6 +191,7 @@ type shapingNnNode struct {
 	Dscp            uint32
 	Pad             uint32
 	PeriodNs        uint64
+	SliceNs         uint64
 	Limits          [2][3]struct {
 		_                  structs.HostLayout
 		CeilingBytesPerSec uint64
@@ -308,6 +309,7 @@ type shapingNnSocket struct {
 	OutIfindex         uint32
 	QueuedBytes        uint32
 	LargestBytes       uint32
+	ReserveAsked       uint64
 	MetWalk            uint32
 	OutNetns           uint32
 	Link               shapingNnHop

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -79,6 +80,9 @@ func (a *App) nodeText(n *api.Node) string {
 	case n.MinBytesPerSec != 0:
 		parts = append(parts, a.leastText(n.MinBytesPerSec))
 	}
+	if n.Granted != nil {
+		parts = append(parts, "may reserve "+grantText(n.Granted))
+	}
 	if n.DSCP != nil {
 		parts = append(parts, "dscp "+dscpText(*n.DSCP))
 	}
@@ -116,7 +120,16 @@ func (a *App) reservedText(n *api.Node) string {
 	if r.Extra {
 		text += " at least"
 	}
+	if r.ForNS != 0 {
+		text += ", for " + units.FormatDuration(r.ForNS) + " more"
+	}
 	return text
+}
+
+// grantText prints what a user may reserve: "20% of eth0".
+func grantText(g *api.Grant) string {
+	const onePercent = 10_000
+	return strconv.FormatFloat(float64(g.PPM)/onePercent, 'f', -1, 64) + "% of " + printable(g.Link)
 }
 
 // tightest finds the lowest limit on sending among nodes, and where it stands.

@@ -1,6 +1,11 @@
 package cli
 
 import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/api"
@@ -12,9 +17,10 @@ func (a *App) reserve() *cobra.Command {
 	var link string
 	var extra, release, asJSON, dryRun bool
 	period := optional[uint64]{parse: units.ParseDuration, kind: "time"}
-	slice := period
+	slice, lasts := period, period
+	grant := optional[uint32]{parse: parsePart, kind: "percent"}
 	cmd := &cobra.Command{
-		Use:   "reserve SUBJECT --link DEVICE --period TIME --slice TIME [--extra] | SUBJECT --release",
+		Use:   "reserve SUBJECT --link DEVICE --period TIME --slice TIME [--extra] [--for TIME] | SUBJECT --release | --user NAME --link DEVICE --grant PERCENT",
 		Short: "Reserve a slice of a link's time in each period",
 		Long: `Reserve what a link carries in a slice of time, anew in each period: it is there for the
 subject as the period begins, whatever others send. What is not used of it is lost to the
@@ -23,7 +29,11 @@ without, no more than the slice by that link.
 
 The link needs a limit on what is sent, of which 95% may be reserved or guaranteed: netnice
 link DEVICE --up RATE. A slice of 2.4ms in each 50ms of a link of 10mbit are two packets of
-1500 bytes every 50 ms. Periods are from 1ms to 1s.
+1500 bytes every 50 ms. Periods are from 1ms to 1s. With --for the reservation ends by itself.
+
+Reserving is the administrator's, who can grant users a part of a link: these may then reserve
+so much of it in all, for their own processes by this command, and for connections by a socket
+option, NETNICE_RESERVE (netnice(3)). A grant keeps nothing free.
 
 ` + subjectHelp,
 		Example: "  sudo netnice reserve --pid 4711 --link eth0 --period 10ms --slice 2ms --extra\n  sudo netnice reserve --pid 4711 --release",
@@ -33,9 +43,12 @@ link DEVICE --up RATE. A slice of 2.4ms in each 50ms of a link of 10mbit are two
 			if err != nil {
 				return err
 			}
+			if grant.value != nil {
+				return a.grant(cmd, s, link, *grant.value, period.value != nil || slice.value != nil || lasts.value != nil || extra || release, dryRun, asJSON)
+			}
 			r := api.Reservation{Link: linkHere(api.Subject{Kind: api.KindLink, ID: link}).ID, Extra: extra}
 			switch {
-			case release && (period.value != nil || slice.value != nil || extra):
+			case release && (period.value != nil || slice.value != nil || lasts.value != nil || extra):
 				return fail("netnice reserve "+s.String()+" --release", "--release takes no slice")
 			case release:
 				r = api.Reservation{}
@@ -43,6 +56,9 @@ link DEVICE --up RATE. A slice of 2.4ms in each 50ms of a link of 10mbit are two
 				return fail("netnice reserve "+s.String()+" --link eth0 --period 10ms --slice 2ms", "a reservation needs a link, a period and a slice")
 			default:
 				r.PeriodNS, r.SliceNS = *period.value, *slice.value
+				if lasts.value != nil {
+					r.ForNS = *lasts.value
+				}
 			}
 			return a.apply(cmd.Context(), api.SetRequest{Subject: s, Wish: api.Wish{Reserve: &r}, DryRun: dryRun}, asJSON)
 		},
@@ -53,8 +69,34 @@ link DEVICE --up RATE. A slice of 2.4ms in each 50ms of a link of 10mbit are two
 	flags.Var(&period, "period", "in each of which the slice is given")
 	flags.Var(&slice, "slice", "how much of it")
 	flags.BoolVar(&extra, "extra", false, "a part of what is left, too")
+	flags.Var(&lasts, "for", "how long it stands; until it is released, if it is not said")
+	flags.Var(&grant, "grant", "so much of the link a user may reserve in all; 0 = nothing")
 	flags.BoolVar(&release, "release", false, "give the reservation back")
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)
 	return cmd
+}
+
+// grant says what a user may reserve of a link.
+func (a *App) grant(cmd *cobra.Command, s api.Subject, link string, ppm uint32, other, dryRun, asJSON bool) error {
+	switch {
+	case other:
+		return fail("netnice reserve --user NAME --link eth0 --grant 20%", "--grant takes no slice")
+	case s.Kind != api.KindUser:
+		return fail("netnice reserve --user NAME --link eth0 --grant 20%", "%s is no user", s)
+	case link == "":
+		return fail("netnice reserve "+s.String()+" --link eth0 --grant 20%", "a grant needs a link")
+	}
+	g := api.Grant{Link: linkHere(api.Subject{Kind: api.KindLink, ID: link}).ID, PPM: ppm}
+	return a.apply(cmd.Context(), api.SetRequest{Subject: s, Wish: api.Wish{Grant: &g}, DryRun: dryRun}, asJSON)
+}
+
+// parsePart reads a part of a whole in percent, such as 20% or 2.5, as millionths.
+func parsePart(text string) (uint32, error) {
+	const onePercent = 10_000
+	part, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+	if err != nil || !(part >= 0 && part <= 100) {
+		return 0, fmt.Errorf("%q: want 0 to 100 percent, such as 20%%", text)
+	}
+	return uint32(math.Round(part * onePercent)), nil
 }

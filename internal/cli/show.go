@@ -84,6 +84,13 @@ func (a *App) paragraph(n *api.Node) string {
 	} else if n.MinBytesPerSec != 0 {
 		line("at least", "%s up, of every limit around it", units.FormatRate(n.MinBytesPerSec, a.units))
 	}
+	if n.Granted != nil {
+		line("granted", "%s may be reserved", grantText(n.Granted))
+	}
+	if n.PromisedBytesPerSec != 0 {
+		line("promised", "%s, of %s that may be guaranteed or reserved inside it", units.FormatRate(n.PromisedBytesPerSec, a.units),
+			units.FormatRate(n.PromisableBytesPerSec, a.units))
+	}
 	line("weight", "%d", n.Weight)
 	if n.Loopback {
 		line("loopback", "limited too")

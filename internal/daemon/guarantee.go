@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"math/big"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
@@ -21,9 +20,7 @@ const (
 
 // mostGuaranteed is what may be guaranteed of a limit, in bytes/s.
 func mostGuaranteed(limit uint64) uint64 {
-	v := new(big.Int).SetUint64(limit)
-	v.Mul(v, big.NewInt(guaranteed))
-	return v.Div(v, big.NewInt(guaranteedOf)).Uint64()
+	return partOf(limit, guaranteed, guaranteedOf)
 }
 
 // outermost reports whether no limit stands around the node of which it could have a part. The
@@ -81,7 +78,21 @@ func (d *Daemon) guaranteedIn(outer, but *node) (sum uint64) {
 			}
 		}
 	}
+	for _, s := range d.reservedSockets() {
+		if s.Link == outer.id {
+			sum += s.BytesPerSec
+		}
+	}
 	return sum
+}
+
+// promises is what is promised of a link's limit on sending, of which so much may be. The
+// caller holds d.mu.
+func (d *Daemon) promises(n *node) (promised, most uint64) {
+	if n.res.Kind != enforce.KindLink || n.sendingLimit() == 0 {
+		return 0, 0
+	}
+	return d.guaranteedIn(n, n), mostGuaranteed(n.sendingLimit())
 }
 
 // admit refuses a guarantee that cannot be kept. The caller holds d.mu.

@@ -221,10 +221,12 @@ func (e enclosures) around(dir string) uint32 {
 func (d *Daemon) render(n *node, now sample) api.Node {
 	stats, queue := now.nodes[n.id], now.queues[n.id]
 	up, down := n.history.rates(pointOf(now.at, stats), d.opts.Tick/2)
+	promised, promisable := d.promises(n)
 	shown := api.Node{
 		ID: n.id, Subject: n.res.Subject, Parent: stats.Parent, Name: n.res.Name, UID: n.res.UID,
 		Limits: n.limits(), Weight: n.holding().weight(), MinBytesPerSec: n.promised(), Reserved: n.holding().reservation().api(), DSCP: dscpOf(n.holding().dscp()), Loopback: n.holding().loopback(), MeterOff: n.holding().meterOff(),
-		Group:     n.group,
+		Group:   n.group,
+		Granted: n.wishes[enforce.OwnerAdmin].Grant.api(), PromisedBytesPerSec: promised, PromisableBytesPerSec: promisable,
 		Processes: stats.Processes, Sockets: queue.sockets, PID: n.pid(), Since: n.since,
 		Up: api.Usage{
 			Bytes:           stats.Bytes,

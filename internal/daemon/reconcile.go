@@ -253,6 +253,7 @@ func (d *Daemon) look(tick bool) {
 		if tick {
 			d.compare()
 			d.sweepScopes()
+			d.endReservations(time.Now())
 		}
 		d.endGone()
 	}

@@ -23,18 +23,28 @@ func (d *Daemon) keepRequests(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case r := <-d.kernel.Requests():
-			holds, err := d.request(ctx, r)
-			if err := d.kernel.Answer(r.Number, errnoOf(err), holds); err != nil {
+			if err := d.kernel.Answer(r.Number, d.answer(ctx, r)); err != nil {
 				d.log.Warn("a program gets no answer", "pid", r.PID, "err", err)
 			}
 		}
 	}
 }
 
-// request does what a program asks for, and returns what holds then.
-func (d *Daemon) request(ctx context.Context, r enforce.Request) (holds uint64, err error) {
+func (d *Daemon) answer(ctx context.Context, r enforce.Request) (a enforce.Answer) {
 	d.inflight.Add(1)
 	defer d.inflight.Add(-1)
+	var err error
+	if r.Reserve != nil {
+		a, err = d.reserveSocket(r)
+	} else {
+		a.BytesPerSec, err = d.request(ctx, r)
+	}
+	a.Errno = errnoOf(err)
+	return a
+}
+
+// request does what a program asks for, and returns what holds then.
+func (d *Daemon) request(ctx context.Context, r enforce.Request) (holds uint64, err error) {
 	subject, err := d.asked(r)
 	if err != nil {
 		return 0, err

@@ -26,12 +26,12 @@ func TestRequests(t *testing.T) {
 	t.Cleanup(func() { end(own) })
 	others := sleeper(t)
 	number := uint64(0)
-	ask := func(r enforce.Request) enforcetest.Answer {
+	ask := func(r enforce.Request) enforce.Answer {
 		t.Helper()
 		number++
 		r.Number = number
 		fake.Request(r)
-		var a enforcetest.Answer
+		var a enforce.Answer
 		h.eventually("an answer", func() (ok bool) {
 			a, ok = fake.Answered(number)
 			return ok
@@ -67,7 +67,7 @@ func TestRequests(t *testing.T) {
 		{"lifted, its user", with(func(r *enforce.Request) { r.Kind, r.Direction = enforce.KindUser, enforce.Total }), 0, 0},
 	} {
 		got := ask(c.r)
-		require.Equal(t, enforcetest.Answer{Errno: uint32(c.errno), BytesPerSec: c.holds}, got, c.name)
+		require.Equal(t, enforce.Answer{Errno: uint32(c.errno), BytesPerSec: c.holds}, got, c.name)
 	}
 	require.Zero(t, h.count(), "nothing is left")
 }

@@ -1,10 +1,13 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
+	"time"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 )
 
@@ -14,22 +17,32 @@ type slice struct {
 	PeriodNS uint64 `json:"period_ns"`
 	SliceNS  uint64 `json:"slice_ns"`
 	Extra    bool   `json:"extra,omitempty"`
+	UntilNS  int64  `json:"until_unix_ns,omitempty"` // 0 = until it is released; since version 7 of the state
 }
 
 func sliceOf(r api.Reservation) slice {
 	if r.SliceNS == 0 {
 		return slice{}
 	}
-	return slice(r)
+	s := slice{Link: r.Link, PeriodNS: r.PeriodNS, SliceNS: r.SliceNS, Extra: r.Extra}
+	if r.ForNS != 0 {
+		s.UntilNS = time.Now().Add(time.Duration(r.ForNS)).UnixNano()
+	}
+	return s
 }
 
 func (s slice) api() *api.Reservation {
 	if s == (slice{}) {
 		return nil
 	}
-	r := api.Reservation(s)
+	r := api.Reservation{Link: s.Link, PeriodNS: s.PeriodNS, SliceNS: s.SliceNS, Extra: s.Extra}
+	if s.UntilNS != 0 {
+		r.ForNS = uint64(max(s.UntilNS-time.Now().UnixNano(), 1))
+	}
 	return &r
 }
+
+func (s slice) over(at time.Time) bool { return s.UntilNS != 0 && at.UnixNano() >= s.UntilNS }
 
 // reserved is what a reservation is worth while its link has a limit: so much of that.
 type reserved struct {
@@ -37,8 +50,14 @@ type reserved struct {
 	bytesPerSec uint64
 }
 
-// reservation is the administrator's, as guarantees are.
-func (w wishes) reservation() slice { return w[enforce.OwnerAdmin].Reserve }
+// reservation is the administrator's if they promise anything, or else the user's, within
+// what was granted.
+func (w wishes) reservation() slice {
+	if w.guarantee() != 0 {
+		return slice{}
+	}
+	return cmp.Or(w[enforce.OwnerAdmin].Reserve, w[enforce.OwnerUser].Reserve)
+}
 
 // promised is what the node may send at least, in bytes/s.
 func (n *node) promised() uint64 {
@@ -55,10 +74,14 @@ func (d *Daemon) worth(s slice) (r reserved) {
 	if link == nil || link.sendingLimit() == 0 {
 		return r
 	}
-	v := new(big.Int).SetUint64(link.sendingLimit())
-	v.Mul(v, new(big.Int).SetUint64(s.SliceNS))
-	v.Div(v, new(big.Int).SetUint64(s.PeriodNS))
-	return reserved{link: link.id, bytesPerSec: max(v.Uint64(), 1)}
+	return reserved{link: link.id, bytesPerSec: max(partOf(link.sendingLimit(), s.SliceNS, s.PeriodNS), 1)}
+}
+
+// partOf is rate * part / whole.
+func partOf(rate, part, whole uint64) uint64 {
+	v := new(big.Int).SetUint64(rate)
+	v.Mul(v, new(big.Int).SetUint64(part))
+	return v.Div(v, new(big.Int).SetUint64(whole)).Uint64()
 }
 
 // linkOf is the node of a reservation's link, nil if it has none. The caller holds d.mu.
@@ -93,11 +116,15 @@ func dscpOf(and1 uint8) *int {
 	return &dscp
 }
 
-// checkReserve refuses a reservation of what has no limit. The caller holds d.mu.
-func (d *Daemon) checkReserve(n *node) error {
-	s := n.holding().reservation()
-	if s == (slice{}) || n.reserved.link != 0 {
+// checkReserve refuses a reservation of what has no limit, and of more than was granted. The
+// caller holds d.mu.
+func (d *Daemon) checkReserve(by auth.Actor, n *node) error {
+	s := n.wishes[by.Owner()].Reserve
+	if s == (slice{}) {
 		return nil
+	}
+	if d.worth(s).link != 0 {
+		return d.checkGranted(by, n)
 	}
 	return &api.Error{
 		Code:    api.CodeConflict,
@@ -119,4 +146,41 @@ func (d *Daemon) followReservations() {
 			d.once(n, d.apply(n))
 		}
 	}
+	if err := d.followSockets(); err != nil {
+		d.log.Warn("reservations of sockets were not renewed", "err", err)
+	}
+}
+
+// endReservations releases those whose time is over. The caller holds d.mu.
+func (d *Daemon) endReservations(now time.Time) {
+	for _, n := range d.sorted() {
+		for owner := range n.wishes {
+			s := n.wishes[owner].Reserve
+			if !s.over(now) {
+				continue
+			}
+			if err := d.release(n, enforce.Owner(owner)); err != nil {
+				d.once(n, err)
+				continue
+			}
+			d.log.Info("the time of a reservation is over", "subject", n.res.Subject.String(), "link", s.Link)
+		}
+	}
+}
+
+// release takes an owner's reservation of a node back. The caller holds d.mu.
+func (d *Daemon) release(n *node, owner enforce.Owner) error {
+	next := *n
+	next.wishes[owner] = next.wishes[owner].merge(api.Wish{Reserve: &api.Reservation{}})
+	next.reserved = d.worth(next.holding().reservation())
+	before := *n
+	if next.empty() {
+		if err := d.end(n); err != nil {
+			return err
+		}
+	} else if _, err := d.commit(n, &next); err != nil {
+		return err
+	}
+	d.tellSet(&before, next.ifAny(), "the daemon")
+	return nil
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,8 +115,12 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 		next.setUser(by.UID)
 	}
 	next.reserved = d.worth(next.holding().reservation())
+	if want.Grant.Link != "" {
+		want.Grant.Link = d.resolver.Canonical(api.Subject{Kind: api.KindLink, ID: want.Grant.Link}).ID
+		next.wishes[owner] = want
+	}
 	if want.Reserve != had.Reserve {
-		if err := d.checkReserve(&next); err != nil {
+		if err := d.checkReserve(by, &next); err != nil {
 			return answer, err
 		}
 	}
@@ -143,6 +148,9 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 		}
 		if next.res.Kind == enforce.KindLink {
 			d.followReservations()
+		}
+		if want.Grant != had.Grant {
+			d.followGrant(uint32(next.res.Key), cmp.Or(had.Grant.Link, want.Grant.Link))
 		}
 		d.tellSet(before, next.ifAny(), actorName(by))
 		d.log.Info("limit set", "subject", next.res.Subject.String(), "by", by.UID, "node", next.id,
@@ -179,8 +187,8 @@ func (d *Daemon) show(n *node, dryRun bool) *api.Node {
 // liftsOnly reports whether a wish asks for nothing but rates of 0.
 func liftsOnly(w api.Wish) bool {
 	zero := func(p *uint64) bool { return p == nil || *p == 0 }
-	asks := w.UpBytesPerSec != nil || w.DownBytesPerSec != nil || w.TotalBytesPerSec != nil || w.MinBytesPerSec != nil || w.Reserve != nil || w.DSCP != nil || w.Weight != nil
-	return asks && zero(w.UpBytesPerSec) && zero(w.DownBytesPerSec) && zero(w.TotalBytesPerSec) && zero(w.MinBytesPerSec) && (w.Reserve == nil || w.Reserve.SliceNS == 0) && (w.DSCP == nil || *w.DSCP < 0)
+	asks := w.UpBytesPerSec != nil || w.DownBytesPerSec != nil || w.TotalBytesPerSec != nil || w.MinBytesPerSec != nil || w.Reserve != nil || w.Grant != nil || w.DSCP != nil || w.Weight != nil
+	return asks && zero(w.UpBytesPerSec) && zero(w.DownBytesPerSec) && zero(w.TotalBytesPerSec) && zero(w.MinBytesPerSec) && (w.Reserve == nil || w.Reserve.SliceNS == 0) && (w.Grant == nil || w.Grant.PPM == 0) && (w.DSCP == nil || *w.DSCP < 0)
 }
 
 // warnings tells what the caller may not expect.

@@ -25,7 +25,7 @@ const (
 	stateName = "state.json"
 	// stateVersion is the newest form of the file that is understood. A field
 	// more is a new version.
-	stateVersion = 6
+	stateVersion = 7
 )
 
 // state is what is wanted, as the file remembers it. Version 1 of the file was

@@ -20,6 +20,7 @@ const (
 
 	leastPeriodNS = uint64(time.Millisecond)
 	mostPeriodNS  = uint64(time.Second)
+	mostForNS     = uint64(10 * 365 * 24 * time.Hour)
 )
 
 // wish is what one owner wants of a node. The zero value wants nothing.
@@ -31,6 +32,7 @@ type wish struct {
 	Weight   uint32 `json:"weight,omitempty"`   // 0 = not said
 	Min      uint64 `json:"min_bytes_per_sec,omitempty"`
 	Reserve  slice  `json:"reserve,omitzero"`     // instead of Min; since version 6 of the state
+	Grant    grant  `json:"grant,omitzero"`       // since version 7
 	DSCP     uint8  `json:"dscp_and_1,omitempty"` // 0 = none
 	Loopback bool   `json:"loopback,omitempty"`
 	MeterOff bool   `json:"input_meter_off,omitempty"` // received bytes do not count in total
@@ -48,7 +50,7 @@ func (w wish) rates() [enforce.Directions]uint64 {
 // empty reports whether nothing is wanted that would need a node: burst,
 // loopback and the input meter only qualify a rate.
 func (w wish) empty() bool {
-	return w.rates() == [enforce.Directions]uint64{} && w.Weight == 0 && w.Min == 0 && w.Reserve == slice{} && w.DSCP == 0
+	return w.rates() == [enforce.Directions]uint64{} && w.Weight == 0 && w.Min == 0 && w.Reserve == slice{} && w.Grant == grant{} && w.DSCP == 0
 }
 
 // over returns w, and what another says where w says nothing.
@@ -94,6 +96,10 @@ func (w wish) merge(change api.Wish) wish {
 			w.Min = 0
 		}
 	}
+	if g := change.Grant; g != nil {
+		w.Grant = grantOf(*g)
+		lifts = lifts || g.PPM == 0
+	}
 	if change.BurstNS != nil {
 		w.BurstNS = *change.BurstNS
 	}
@@ -109,7 +115,7 @@ func (w wish) merge(change api.Wish) wish {
 	if change.Persist != nil {
 		w.UntilReboot = !*change.Persist
 	}
-	if lifts && w.rates() == [enforce.Directions]uint64{} && w.Min == 0 && w.Reserve == (slice{}) && w.DSCP == 0 && (change.Weight == nil || *change.Weight == 0) {
+	if lifts && w.rates() == [enforce.Directions]uint64{} && w.Min == 0 && w.Reserve == (slice{}) && w.Grant == (grant{}) && w.DSCP == 0 && (change.Weight == nil || *change.Weight == 0) {
 		return wish{}
 	}
 	if w.empty() {
@@ -141,7 +147,13 @@ func checkWish(by auth.Actor, req api.SetRequest) error {
 			time.Duration(min(w.Reserve.PeriodNS, 1<<62)), time.Duration(leastPeriodNS), time.Duration(mostPeriodNS))
 	case w.Reserve != nil && w.Reserve.SliceNS != 0 && w.MinBytesPerSec != nil && *w.MinBytesPerSec != 0:
 		return bad("a guarantee and a reservation at once: give one of them")
-	case w.Reserve != nil && w.Reserve.SliceNS > 0:
+	case w.Reserve != nil && w.Reserve.ForNS > mostForNS:
+		return bad("a reservation for %v: want at most %v, or 0 until it is released", time.Duration(min(w.Reserve.ForNS, 1<<62)), time.Duration(mostForNS))
+	case w.Grant != nil && w.Grant.PPM > wholePPM:
+		return bad("a grant of %d millionths: want at most %d", w.Grant.PPM, wholePPM)
+	case w.Grant != nil && req.Subject.Kind != api.KindUser:
+		return bad("%s is no user, who could be granted reservations", req.Subject)
+	case w.Grant != nil && !by.Root():
 		return auth.Check(by, auth.Guarantee, auth.Target{Subject: req.Subject, Wish: w})
 	case w.MinBytesPerSec != nil && *w.MinBytesPerSec > 0:
 		return auth.Check(by, auth.Guarantee, auth.Target{Subject: req.Subject, Wish: w})

@@ -68,6 +68,7 @@ type NodeSpec struct {
 	Weight          uint32 // 1..10000, 100 by default
 	Guarantee       uint64 // bytes/s that it may send at least, of every limit around it; 0 = none
 	PeriodNS        uint64 // in which Guarantee is given as a slice; 0 = evenly
+	SliceNS         uint64 // of Link's time, as it was asked for
 	Link            uint32 // the node of whose limit alone Guarantee is a part; 0 = of all
 	SliceOnly       bool   // and it gets no more of that
 	DSCP            uint8  // and 1, of what it sends by a link; 0 = the program's own
@@ -197,6 +198,32 @@ type Request struct {
 	Direction   Direction
 	Ask         bool   // what is in force; else it is to be
 	BytesPerSec uint64 // this, 0 = none
+
+	// Reserve is what a socket asks for itself, instead of the above but Ask.
+	Reserve *SocketSlice
+}
+
+// SocketSlice is a slice of a link's time that a socket reserves; a slice of 0 is none.
+type SocketSlice struct {
+	PeriodNS, SliceNS uint64
+	Extra             bool
+}
+
+// SocketReservation is the reservation of a socket, as it is in force.
+type SocketReservation struct {
+	SocketSlice
+	Cookie      uint64
+	UID         uint32 // whose the socket is, of those that count for all of a user's
+	Link        uint32 // the node of which limit it is a part, that the socket sends by
+	BytesPerSec uint64 // what it is worth
+}
+
+// Answer is what a program is told.
+type Answer struct {
+	Errno           uint32
+	BytesPerSec     uint64 // the limit that holds, or what is reserved
+	LeftBytesPerSec uint64 // could be reserved, too
+	SocketSlice
 }
 
 // Kernel is the machine's enforcement state. All methods are safe for
@@ -252,7 +279,15 @@ type Kernel interface {
 	// Requests delivers what programs ask for by a socket option, each of which
 	// is to be answered: with a number of errno, and the limit that holds.
 	Requests() <-chan Request
-	Answer(number uint64, errno uint32, bytesPerSec uint64) error
+	Answer(number uint64, answer Answer) error
+	// Asker is the socket by which a reservation was asked for, by the number of the
+	// Request, with what it has reserved; false: it has gone.
+	Asker(number uint64) (SocketReservation, bool, error)
+	// Reserved lists the sockets with a reservation.
+	Reserved() ([]SocketReservation, error)
+	// Reserve gives the socket with that cookie a reservation, changes it, or takes it away. It
+	// goes with the socket.
+	Reserve(SocketReservation) error
 	// SetAdminGroup says whose Requests are an administrator's, beside root's; nil =
 	// nobody's.
 	SetAdminGroup(gid *uint32) error

@@ -26,7 +26,9 @@ type Kernel struct {
 	events       chan struct{}
 	execs        chan enforce.Exec
 	requests     chan enforce.Request
-	answers      map[uint64]Answer
+	answers      map[uint64]enforce.Answer
+	askers       map[uint64]enforce.SocketReservation // by the number of a request
+	reserved     map[uint64]enforce.SocketReservation // by cookie
 	following    bool
 	lost         uint64
 	trees        map[int][]uint32

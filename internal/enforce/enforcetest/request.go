@@ -1,12 +1,12 @@
 package enforcetest
 
-import "github.com/netnice/netnice/internal/enforce"
+import (
+	"cmp"
+	"maps"
+	"slices"
 
-// Answer is what the daemon answered to a request.
-type Answer struct {
-	Errno       uint32
-	BytesPerSec uint64
-}
+	"github.com/netnice/netnice/internal/enforce"
+)
 
 // Request has a program ask for a limit, or about one.
 func (k *Kernel) Request(r enforce.Request) {
@@ -15,7 +15,7 @@ func (k *Kernel) Request(r enforce.Request) {
 }
 
 // Answered returns the answer to a request, if there is one yet.
-func (k *Kernel) Answered(number uint64) (a Answer, ok bool) {
+func (k *Kernel) Answered(number uint64) (a enforce.Answer, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	a, ok = k.answers[number]
@@ -35,15 +35,60 @@ func (k *Kernel) requestChannel() chan enforce.Request {
 }
 
 // Answer implements enforce.Kernel.
-func (k *Kernel) Answer(number uint64, errno uint32, bytesPerSec uint64) error {
+func (k *Kernel) Answer(number uint64, answer enforce.Answer) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := k.enter("Answer"); err != nil {
 		return err
 	}
 	if k.answers == nil {
-		k.answers = make(map[uint64]Answer)
+		k.answers = make(map[uint64]enforce.Answer)
 	}
-	k.answers[number] = Answer{Errno: errno, BytesPerSec: bytesPerSec}
+	k.answers[number] = answer
+	return nil
+}
+
+// Socket has the socket by which a request is made be such a one.
+func (k *Kernel) Socket(number uint64, s enforce.SocketReservation) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.askers == nil {
+		k.askers = make(map[uint64]enforce.SocketReservation)
+	}
+	k.askers[number] = s
+}
+
+// Asker implements enforce.Kernel.
+func (k *Kernel) Asker(number uint64) (enforce.SocketReservation, bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s, ok := k.askers[number]
+	if r, has := k.reserved[s.Cookie]; has {
+		s = r
+	}
+	return s, ok, nil
+}
+
+// Reserved implements enforce.Kernel.
+func (k *Kernel) Reserved() ([]enforce.SocketReservation, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.SortedFunc(maps.Values(k.reserved), func(a, b enforce.SocketReservation) int { return cmp.Compare(a.Cookie, b.Cookie) }), nil
+}
+
+// Reserve implements enforce.Kernel.
+func (k *Kernel) Reserve(r enforce.SocketReservation) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.enter("Reserve"); err != nil {
+		return err
+	}
+	if k.reserved == nil {
+		k.reserved = make(map[uint64]enforce.SocketReservation)
+	}
+	k.reserved[r.Cookie] = r
+	if r.SliceNS == 0 {
+		delete(k.reserved, r.Cookie)
+	}
 	return nil
 }

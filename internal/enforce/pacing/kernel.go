@@ -72,9 +72,10 @@ type Kernel struct {
 	execs        execs
 	requests     requests
 	reader       *ringbuf.Reader
-	rates        bool // a socket has a rate of its own: see rates.go
-	going        bool // Down: they go
-	leaving      bool // nobody follows what sockets ask for any more
+	rates        bool   // a socket has a rate of its own: see rates.go
+	lastSocket   uint32 // number of the node that was made last for one
+	going        bool   // Down: they go
+	leaving      bool   // nobody follows what sockets ask for any more
 	// sockets may have come or gone that need a node: see sockets.go
 	sockets chan struct{}
 	// when it was last looked for one

@@ -71,7 +71,7 @@ func (k *Kernel) setRatesOf(list []bpf.SocketRecord) error {
 }
 
 func hasRate(r bpf.SocketRecord) bool {
-	return r.State.RateBytesPerSec > 0 || r.State.ReceiveBytesPerSec > 0
+	return r.State.RateBytesPerSec > 0 || r.State.ReceiveBytesPerSec > 0 || r.State.Own.Node != 0
 }
 
 // lastNodeWent detaches what is not needed without nodes.

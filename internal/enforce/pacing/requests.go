@@ -57,9 +57,16 @@ func (k *Kernel) readRequests() {
 
 func requestOf(r bpf.Request) enforce.Request {
 	out := enforce.Request{
-		Number: r.Number, PID: int(r.Tgid), UID: r.Uid, GID: r.Gid, Admin: r.Admin != 0, Kind: enforce.KindUser, Who: r.Asked.Who,
-		Direction: enforce.Direction(r.Asked.Direction), Ask: r.Asked.BytesPerSec == askOnly, BytesPerSec: r.Asked.BytesPerSec,
+		Number: r.Number, PID: int(r.Tgid), UID: r.Uid, GID: r.Gid, Admin: r.Admin != 0, Kind: enforce.KindUser,
 	}
+	if r.Reserves != 0 {
+		reserve := r.Reserve
+		out.Ask = reserve.SliceNs == askOnly
+		out.Reserve = &enforce.SocketSlice{PeriodNS: reserve.PeriodNs, SliceNS: reserve.SliceNs, Extra: reserve.Extra != 0}
+		return out
+	}
+	out.Who, out.Direction = r.Asked.Who, enforce.Direction(r.Asked.Direction)
+	out.BytesPerSec, out.Ask = r.Asked.BytesPerSec, r.Asked.BytesPerSec == askOnly
 	if r.Asked.Which == prioNet {
 		out.Kind = enforce.KindTree
 	}
@@ -70,8 +77,14 @@ func requestOf(r bpf.Request) enforce.Request {
 func (k *Kernel) Requests() <-chan enforce.Request { return k.requests.list }
 
 // Answer implements enforce.Kernel.
-func (k *Kernel) Answer(number uint64, errno uint32, bytesPerSec uint64) error {
-	answer := bpf.Answer{BytesPerSec: bytesPerSec, Error: errno}
+func (k *Kernel) Answer(number uint64, a enforce.Answer) error {
+	answer := bpf.Answer{
+		BytesPerSec: a.BytesPerSec, LeftBytesPerSec: a.LeftBytesPerSec,
+		PeriodNs: a.PeriodNS, SliceNs: a.SliceNS, Error: a.Errno,
+	}
+	if a.Extra {
+		answer.Extra = 1
+	}
 	if err := k.obj.Answers.Put(number, &answer); err != nil {
 		return fmt.Errorf("answer a program: %w", err)
 	}

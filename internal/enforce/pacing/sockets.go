@@ -18,6 +18,7 @@ import (
 type SocketWish struct {
 	Cookie, Up, Down uint64
 	UID              uint32 // whose it is
+	Reserved         bool   // it has a node already, for a reservation
 }
 
 // SocketsChanged delivers a value when sockets that need a node may have come,
@@ -48,8 +49,10 @@ func (k *Kernel) SocketWishes() ([]SocketWish, error) {
 		if r.Protocol == unix.IPPROTO_UDP {
 			w.Up = r.State.RateBytesPerSec
 		}
+		own := k.nodes[r.State.Own.Node]
+		w.Reserved = own.Kind == bpf.KindSocket && own.Generation == r.State.Own.Generation && own.PeriodNs != 0
 		// an MPTCP socket has subflows, which have nodes
-		if w.Up|w.Down != 0 && r.Cookie != 0 && r.Protocol != unix.IPPROTO_MPTCP && r.TcpState != tcpTimeWait {
+		if (w.Up|w.Down != 0 || w.Reserved) && r.Cookie != 0 && r.Protocol != unix.IPPROTO_MPTCP && r.TcpState != tcpTimeWait {
 			out = append(out, w)
 		}
 	}
@@ -79,15 +82,19 @@ func (k *Kernel) AssignSockets() error {
 	return k.adoptConnections(false)
 }
 
+// ErrTooManySockets says that no socket more may have a node.
+var ErrTooManySockets = fmt.Errorf("more sockets limit themselves than there may be: %d, of a user %d", enforce.MostSockets, enforce.MostSocketsOfUser)
+
 // FreeSocketNode returns the number of a node that is not in use, for a socket; 0
 // if there is none. It goes on from the last one.
-func (k *Kernel) FreeSocketNode(last uint32) uint32 {
+func (k *Kernel) FreeSocketNode() uint32 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	const many = enforce.MaxNodes - enforce.FirstSocketNode
 	for i := range uint32(many) {
-		id := enforce.FirstSocketNode + (max(last, enforce.FirstSocketNode)-enforce.FirstSocketNode+1+i)%many
+		id := enforce.FirstSocketNode + (max(k.lastSocket, enforce.FirstSocketNode)-enforce.FirstSocketNode+1+i)%many
 		if _, used := k.nodes[id]; !used {
+			k.lastSocket = id
 			return id
 		}
 	}

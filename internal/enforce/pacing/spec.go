@@ -24,7 +24,7 @@ func nodeOf(spec enforce.NodeSpec) bpf.Node {
 		n.Flags |= bpf.NodeOwn
 	}
 	n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec = spec.Guarantee
-	n.PeriodNs, n.Dscp = spec.PeriodNS, uint32(spec.DSCP)
+	n.PeriodNs, n.SliceNs, n.Dscp = spec.PeriodNS, spec.SliceNS, uint32(spec.DSCP)
 	if spec.Link != 0 {
 		n.ScopeKind, n.ScopeId = bpf.KindLink, spec.Link
 	}
@@ -71,7 +71,7 @@ func specOf(id uint32, n bpf.Node) enforce.NodeSpec {
 
 		Guarantee: n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec,
 		DSCP:      uint8(n.Dscp),
-		PeriodNS:  n.PeriodNs, Link: n.ScopeId, SliceOnly: n.Flags&bpf.NodeSliceOnly != 0,
+		PeriodNS:  n.PeriodNs, SliceNS: n.SliceNs, Link: n.ScopeId, SliceOnly: n.Flags&bpf.NodeSliceOnly != 0,
 	}
 	if n.Kind == bpf.KindTree && n.Subject == 0 {
 		s.Parent = n.Parent

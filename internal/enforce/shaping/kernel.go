@@ -34,7 +34,7 @@ type Kernel struct {
 	stop   chan struct{}
 	closed bool
 
-	lastSocket uint32 // node that was made last
+	reserving sync.Mutex // held while a socket's node is made that it has not asked for by a rate
 }
 
 var _ enforce.Kernel = (*Kernel)(nil)

@@ -133,6 +133,10 @@ func (p *sendPlace) weighLanes(id uint32, o *outlet) error {
 		if quantum == o.turn[i] || o.part[i].idle() {
 			continue
 		}
+		const near = 32 // of a rate, which is never quite the same
+		if off := int64(quantum) - int64(o.turn[i]); o.part[i].byRate && max(off, -off) < int64(o.turn[i]/near) {
+			continue
+		}
 		if err := p.pair.setLane(id, minor, quantum, false); err != nil {
 			return err
 		}

@@ -23,12 +23,14 @@ const partTime = 300 * time.Millisecond
 // part is what was seen of a lane.
 type part struct {
 	child      uint64
+	class      uint64 // of whom the rate is a part: child, or who is around it
 	at         time.Time
 	came, left uint64
 	sent       float64 // average, bytes/s
 	waits      bool    // there is more than it may send
 	quiet      int     // looks since something came
 	weight     uint32
+	byRate     bool // the weight is by what is due, where something is promised
 }
 
 // see counts what left the lane since the last look.
@@ -36,6 +38,7 @@ func (p *part) see(l bpf.Lane, now time.Time, nowNS uint64) {
 	if p.child != l.Child { // another's by now
 		*p = part{child: l.Child}
 	}
+	p.class = l.Class
 	span := now.Sub(p.at)
 	if p.came == l.CameBytes {
 		p.quiet++
@@ -178,29 +181,96 @@ func (s *share) lanes(base *bpf.Object, key bpf.ClassKey, limit uint64, children
 	}
 	went, nowNS := s.went(clock), monotonicNS()
 	rates = map[uint64]float64{}
+	shared := map[uint64][]*part{} // by who pays
+	promises := map[uint64]promise{}
 	for child, parts := range children {
-		var k bpf.Class
-		key.Child = child | bpf.ChildDatagrams
-		if err := base.Classes.Lookup(key, &k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return nil, false, fmt.Errorf("read what %d owes to the clock of node %d: %w", child, key.Node, err)
+		p := promiseOf(base, child, key.Node)
+		promises[child] = p
+		if !p.only {
+			shared[parts[0].class] = append(shared[parts[0].class], parts...)
+			continue
 		}
-		weight, guarantee := weightOf(base, child)
-		for _, p := range parts {
-			p.weight = weight
+		g, err := classOfChild(base, key, bpf.ChildGuarantee|uint64(uint32(child)))
+		if err != nil {
+			return nil, false, err
 		}
-		rates[child] = divide(went.due(clock, k, weight, guarantee, limit, nowNS), parts)
+		rates[child] = divide(p.due(g, limit, nowNS), parts)
 	}
+	for class, parts := range shared {
+		k, err := classOfChild(base, key, class|bpf.ChildDatagrams)
+		if err != nil {
+			return nil, false, err
+		}
+		of := promiseOf(base, class, key.Node)
+		rate := divide(went.due(clock, k, of.weight, of.bytesPerSec, limit, nowNS), parts)
+		for _, p := range parts {
+			p.weight = of.weight
+			rates[p.child] = rate
+			if p.child != class {
+				rates[p.child] = min(rate+float64(promises[p.child].bytesPerSec), float64(limit)*mostOfLimit)
+			}
+		}
+	}
+	weighByRate(children, promises, rates, limit)
 	return rates, true, nil
 }
 
-// weightOf is that of a child, and its guarantee in bytes/s: a node has them, programs are
-// equal. The class does not tell while it is not ahead of its clock.
-func weightOf(base *bpf.Object, child uint64) (weight uint32, guarantee uint64) {
+// weighByRate has lanes be served by what is due to each, if something is promised to one.
+func weighByRate(children map[uint64][]*part, promises map[uint64]promise, rates map[uint64]float64, limit uint64) {
+	const whole = 10000
+	promised := false
+	for _, p := range promises {
+		promised = promised || p.bytesPerSec != 0
+	}
+	for child, parts := range children {
+		for _, p := range parts {
+			p.byRate = promised
+			if promised {
+				p.weight = uint32(max(rates[child]/float64(limit)*whole, 1))
+			}
+		}
+	}
+}
+
+func classOfChild(base *bpf.Object, key bpf.ClassKey, child uint64) (k bpf.Class, err error) {
+	key.Child = child
+	if err := base.Classes.Lookup(key, &k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return k, fmt.Errorf("read what %d owes to the clock of node %d: %w", child, key.Node, err)
+	}
+	return k, nil
+}
+
+// promise is what a child may send by its weight and its guarantee. Programs are equal; the
+// class does not tell while it is not ahead of its clock.
+type promise struct {
+	weight      uint32
+	bytesPerSec uint64 // guaranteed or reserved, 0 = nothing
+	periodNS    uint64 // of a reservation
+	only        bool   // and no more
+}
+
+// promiseOf is that of a child below a node that limits it.
+func promiseOf(base *bpf.Object, child uint64, below uint32) promise {
 	var n bpf.Node
 	if child>>63 == 0 || base.Nodes.Lookup(uint32(child), &n) != nil || n.Weight == 0 {
-		return usualWeight, 0
+		return promise{weight: usualWeight}
 	}
-	return n.Weight, n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec
+	p := promise{weight: n.Weight}
+	if n.ScopeId == 0 || n.ScopeId == below {
+		p.bytesPerSec = n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec
+		p.periodNS, p.only = n.PeriodNs, n.Flags&bpf.NodeSliceOnly != 0 && p.bytesPerSec != 0
+	}
+	return p
+}
+
+// due is what may be sent by a reservation without extra, whose clock is kept as far ahead as
+// that of a class, and by a period.
+func (p promise) due(g bpf.Class, limit, nowNS uint64) float64 {
+	rate := float64(p.bytesPerSec)
+	aheadNS := max(float64(int64(g.Finish-nowNS)), 0)
+	wantNS := max(float64(shareAhead), 2*usualPacket/rate*1e9) + float64(p.periodNS)
+	factor := 1 + (wantNS-aheadNS)/float64(shareTime)
+	return min(rate*min(max(factor, leastOfDue), mostOfDue), float64(limit)*mostOfLimit)
 }
 
 // rate is what all lanes in a place may send, given what each may.

@@ -2,7 +2,6 @@ package shaping
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/pacing"
@@ -12,8 +11,6 @@ import (
 // pacing alone holds. What they receive, and datagrams that they send, need a
 // class in a queue, and so a node: it is made here when a socket asks for it, and
 // goes with the socket.
-
-var errTooManySockets = fmt.Errorf("more sockets limit themselves than there may be: %d, of a user %d", enforce.MostSockets, enforce.MostSocketsOfUser)
 
 // followSockets makes and removes the nodes of sockets.
 func (k *Kernel) followSockets() {
@@ -35,11 +32,14 @@ func (k *Kernel) followSockets() {
 }
 
 func (k *Kernel) settleSockets() error {
+	k.reserving.Lock() // or what is being made would be looked for in vain
 	wishes, err := k.SocketWishes()
 	if err != nil {
+		k.reserving.Unlock()
 		return k.unlessStopped(err)
 	}
 	lifted, err := k.liftSockets(wishes)
+	k.reserving.Unlock()
 	if !k.mu.TryLock() {
 		k.mu.Lock()
 		var again error // it may have been long ago
@@ -105,17 +105,15 @@ func (k *Kernel) setSockets(wishes []pacing.SocketWish) (changed bool, err error
 		spec, had := before[w.Cookie]
 		user := k.CountsAs(w.UID)
 		of[user]++
-		if up, down := socketRates(spec); had && up == w.Up && down == w.Down {
+		if up, down := socketRates(spec); up == w.Up && down == w.Down && (had || w.Reserved) {
 			continue
 		}
 		if !had {
-			id := k.FreeSocketNode(k.lastSocket)
-			if id == 0 || user != 0 && of[user] > enforce.MostSocketsOfUser {
-				full = errTooManySockets
+			spec = enforce.NodeSpec{ID: k.FreeSocketNode(), Kind: enforce.KindSocket, Subject: w.Cookie}
+			if spec.ID == 0 || user != 0 && of[user] > enforce.MostSocketsOfUser {
+				full = pacing.ErrTooManySockets
 				continue
 			}
-			k.lastSocket = id
-			spec = enforce.NodeSpec{ID: id, Kind: enforce.KindSocket, Subject: w.Cookie}
 		}
 		spec.Ceilings = [enforce.Owners][enforce.Directions]enforce.Ceiling{}
 		spec.Ceilings[enforce.OwnerUser][enforce.Up].BytesPerSec = w.Up
@@ -124,6 +122,18 @@ func (k *Kernel) setSockets(wishes []pacing.SocketWish) (changed bool, err error
 		errs = append(errs, k.setSocket(spec))
 	}
 	return changed, errors.Join(append(errs, full)...)
+}
+
+// Reserve implements enforce.Kernel.
+func (k *Kernel) Reserve(r enforce.SocketReservation) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return nil
+	}
+	k.reserving.Lock()
+	defer k.reserving.Unlock()
+	return k.Kernel.Reserve(r)
 }
 
 // socketRates is what a socket wanted when its node was made.

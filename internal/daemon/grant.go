@@ -1,0 +1,133 @@
+package daemon
+
+import (
+	"fmt"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// What a user may reserve of a link, for processes and connections of theirs, the administrator
+// grants. It is no promise: what is granted to several users may be more than there is.
+
+// grant is a part of a link's limit on sending. The zero value is none.
+type grant struct {
+	Link string `json:"link"`
+	PPM  uint32 `json:"part_ppm"`
+}
+
+const wholePPM = 1_000_000
+
+func grantOf(g api.Grant) grant {
+	if g.PPM == 0 {
+		return grant{}
+	}
+	return grant(g)
+}
+
+func (g grant) api() *api.Grant {
+	if g == (grant{}) {
+		return nil
+	}
+	a := api.Grant(g)
+	return &a
+}
+
+// grantedTo is what a user may reserve of a link in all, in bytes/s. The caller holds d.mu.
+func (d *Daemon) grantedTo(uid uint32, link *node) uint64 {
+	for _, n := range d.nodes {
+		if n.res.Kind != enforce.KindUser || d.countsAs(uint32(n.res.Key)) != uid {
+			continue
+		}
+		if g := n.wishes[enforce.OwnerAdmin].Grant; g.Link == link.res.Subject.ID {
+			return partOf(link.sendingLimit(), uint64(g.PPM), wholePPM)
+		}
+	}
+	return 0
+}
+
+// usersOwn is what a user has reserved for the node, of which link. The caller holds d.mu.
+func (d *Daemon) usersOwn(n *node) reserved { return d.worth(n.wishes[enforce.OwnerUser].Reserve) }
+
+// grantUsed is what a user has reserved of a link, but for a node and a socket. The caller
+// holds d.mu.
+func (d *Daemon) grantUsed(uid, link, butNode uint32, butCookie uint64) (sum uint64) {
+	for _, n := range d.nodes {
+		if own := d.usersOwn(n); n.id != butNode && own.link == link && d.countsAs(n.userUID) == uid {
+			sum += own.bytesPerSec
+		}
+	}
+	for _, s := range d.reservedSockets() {
+		if s.Cookie != butCookie && s.UID == uid && s.Link == link {
+			sum += s.BytesPerSec
+		}
+	}
+	return sum
+}
+
+// checkGranted refuses a user's reservation for a node beyond what was granted. The caller
+// holds d.mu.
+func (d *Daemon) checkGranted(by auth.Actor, n *node) error {
+	own := d.usersOwn(n)
+	if by.Root() || own.link == 0 {
+		return nil
+	}
+	uid, link := d.countsAs(by.UID), d.nodes[own.link]
+	most := d.grantedTo(uid, link)
+	used := d.grantUsed(uid, link.id, n.id, 0)
+	if own.bytesPerSec <= most-min(most, used) {
+		return nil
+	}
+	if most == 0 {
+		w := api.Wish{Reserve: n.wishes[enforce.OwnerUser].Reserve.api()}
+		return auth.Check(by, auth.Guarantee, auth.Target{Subject: n.res.Subject, Wish: w})
+	}
+	return auth.Denied(fmt.Sprintf("a reservation of %s is more than you were granted of %s: %s, of which %s are reserved already",
+		rateText(own.bytesPerSec), link.res.Subject, rateText(most), rateText(used)),
+		"ask for what is left, or the administrator for more: sudo netnice reserve --user NAME --link "+link.res.Subject.ID+" --grant PERCENT")
+}
+
+// followGrant releases what a user has reserved of a link beyond what they are granted now, the
+// latest first. The caller holds d.mu.
+func (d *Daemon) followGrant(uid uint32, link string) {
+	uid = d.countsAs(uid)
+	l := d.linkOf(slice{Link: link})
+	if l == nil {
+		return
+	}
+	most := d.grantedTo(uid, l)
+	for range len(d.nodes) + enforce.MostSocketsOfUser {
+		if d.grantUsed(uid, l.id, 0, 0) <= most {
+			return
+		}
+		if err := d.releaseLatest(uid, l); err != nil {
+			d.log.Warn("a reservation is more than is granted now", "user", uid, "err", err)
+			return
+		}
+	}
+}
+
+// releaseLatest releases a reservation of a user's that has one. The caller holds d.mu.
+func (d *Daemon) releaseLatest(uid uint32, link *node) error {
+	var latest enforce.SocketReservation
+	for _, s := range d.reservedSockets() {
+		if s.UID == uid && s.Link == link.id && s.Cookie > latest.Cookie {
+			latest = s
+		}
+	}
+	if latest.Cookie != 0 {
+		latest.SocketSlice = enforce.SocketSlice{}
+		return d.kernel.Reserve(latest)
+	}
+	var last *node
+	for _, n := range d.sorted() {
+		if d.usersOwn(n).link == link.id && d.countsAs(n.userUID) == uid {
+			last = n
+		}
+	}
+	if last == nil {
+		return nil
+	}
+	return d.release(last, enforce.OwnerUser)
+}

@@ -1,0 +1,103 @@
+package daemon
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// A program reserves for one of its sockets by an option (include/netnice.h). The kernel side
+// keeps the reservation, which goes with the socket.
+
+// reservedSockets lists the sockets that have reserved something.
+func (d *Daemon) reservedSockets() []enforce.SocketReservation {
+	list, err := d.kernel.Reserved()
+	if err != nil {
+		d.log.Warn("what sockets have reserved is not known", "err", err)
+	}
+	return list
+}
+
+// reserveSocket does what a program asks for its socket, and says what holds then.
+func (d *Daemon) reserveSocket(r enforce.Request) (a enforce.Answer, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isDown {
+		return a, unix.EOPNOTSUPP
+	}
+	s, found, err := d.kernel.Asker(r.Number)
+	if err != nil {
+		return a, err
+	}
+	link := d.nodes[s.Link]
+	if !found || link == nil || link.sendingLimit() == 0 {
+		return a, unix.ENODEV
+	}
+	want := s
+	if !r.Ask {
+		want.SocketSlice = *r.Reserve
+	}
+	if want.SliceNS == 0 {
+		want.PeriodNS = leastPeriodNS
+	}
+	if want.PeriodNS < leastPeriodNS || want.PeriodNS > mostPeriodNS || want.SliceNS > want.PeriodNS {
+		return a, unix.EINVAL
+	}
+	want.Link, want.BytesPerSec = link.id, partOf(link.sendingLimit(), want.SliceNS, want.PeriodNS)
+	left := d.leftFor(r, s, link)
+	fits := left >= want.BytesPerSec
+	switch {
+	case r.Ask:
+	case want.SliceNS != 0 && !r.Admin && (d.grantedTo(s.UID, link) == 0 || d.countsAs(r.UID) != s.UID):
+		err = unix.EPERM
+	case !fits:
+		err = unix.EBUSY
+	default:
+		if err = d.kernel.Reserve(want); err == nil {
+			d.log.Info("reserved by a socket", "pid", r.PID, "by", r.UID, "link", link.res.Subject.ID, "bytes_per_sec", want.BytesPerSec)
+		}
+	}
+	if err != nil {
+		want = s // which is in force
+	}
+	a = enforce.Answer{BytesPerSec: want.BytesPerSec, SocketSlice: want.SocketSlice, LeftBytesPerSec: left - min(left, want.BytesPerSec)}
+	if a.SliceNS == 0 {
+		a.SocketSlice = enforce.SocketSlice{}
+	}
+	return a, err
+}
+
+// leftFor is what a socket could have in all, with what it has. The caller holds d.mu.
+func (d *Daemon) leftFor(r enforce.Request, s enforce.SocketReservation, link *node) uint64 {
+	taken := d.guaranteedIn(link, link)
+	if s.SliceNS != 0 && s.Link == link.id {
+		taken -= min(taken, s.BytesPerSec)
+	}
+	most := mostGuaranteed(link.sendingLimit())
+	left := most - min(most, taken)
+	if !r.Admin {
+		granted := d.grantedTo(s.UID, link)
+		left = min(left, granted-min(granted, d.grantUsed(s.UID, link.id, 0, s.Cookie)))
+	}
+	return left
+}
+
+// followSockets renews what the reservations of sockets are worth after a link has changed;
+// those of a link without a limit end. The caller holds d.mu.
+func (d *Daemon) followSockets() error {
+	for _, s := range d.reservedSockets() {
+		next, link := s, d.nodes[s.Link]
+		if link == nil || link.res.Kind != enforce.KindLink || link.sendingLimit() == 0 {
+			next.SocketSlice = enforce.SocketSlice{}
+		} else {
+			next.BytesPerSec = max(partOf(link.sendingLimit(), s.SliceNS, s.PeriodNS), 1)
+		}
+		if next == s {
+			continue
+		}
+		if err := d.kernel.Reserve(next); err != nil {
+			return err
+		}
+	}
+	return nil
+}

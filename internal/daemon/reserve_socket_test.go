@@ -1,0 +1,110 @@
+package daemon
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/units"
+)
+
+// What sockets and processes of a user reserve fits into what the user was granted, and all of
+// it into what the link carries; what changes is renewed, and what is too much then goes.
+func TestReservedBySockets(t *testing.T) {
+	const uid = 61234
+	user := auth.Actor{UID: uid, GID: uid}
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	device := someDevice(t)
+	link := "link:" + device
+	number, id := uint64(0), uint32(0)
+	ask := func(cookie uint64, admin bool, sliceUS uint64) enforce.Answer {
+		t.Helper()
+		number++
+		s := enforce.SocketReservation{Cookie: cookie, UID: uid, Link: id}
+		if cookie != 0 {
+			fake.Socket(number, s)
+		}
+		r := enforce.Request{Number: number, PID: 4711, UID: uid, GID: uid, Admin: admin, Reserve: &enforce.SocketSlice{PeriodNS: 1e7, SliceNS: sliceUS * 1000}}
+		fake.Request(r)
+		var a enforce.Answer
+		h.eventually("an answer", func() (ok bool) {
+			a, ok = fake.Answered(number)
+			return ok
+		})
+		return a
+	}
+	answers := func(what string, a enforce.Answer, errno unix.Errno, worth, left uint64) {
+		t.Helper()
+		require.Equal(t, [3]uint64{uint64(errno), worth, left}, [3]uint64{uint64(a.Errno), a.BytesPerSec, a.LeftBytesPerSec}, what)
+	}
+	answers("no link", ask(1, false, 1000), unix.ENODEV, 0, 0)
+	id = h.mustSet(root, link, up(10e6)).ID
+	answers("no socket", ask(0, false, 1000), unix.ENODEV, 0, 0)
+	answers("nothing granted", ask(1, false, 1000), unix.EPERM, 0, 0)
+	answers("an administrator", ask(1, true, 1000), 0, 1e6, 8.5e6)
+	answers("released", ask(1, true, 0), 0, 0, 9.5e6)
+
+	grant := func(ppm uint32) {
+		t.Helper()
+		h.mustSet(root, "user:61234", api.Wish{Grant: &api.Grant{Link: device, PPM: ppm}})
+	}
+	grant(300_000)
+	answers("granted", ask(1, false, 1000), 0, 1e6, 2e6)
+	answers("too much", ask(2, false, 2100), unix.EBUSY, 0, 2e6)
+	answers("a slice longer than its period", ask(2, false, 11000), unix.EINVAL, 0, 0)
+	answers("another", ask(2, false, 2000), 0, 2e6, 0)
+	answers("less of it", ask(2, false, 500), 0, 5e5, 15e5)
+	node := h.mustSet(user, "user:61234", api.Wish{Reserve: &api.Reservation{Link: device, PeriodNS: 1e7, SliceNS: 15e5, ForNS: uint64(time.Second)}})
+	require.EqualValues(t, 15e5, node.MinBytesPerSec)
+	require.NotNil(t, node.Granted)
+	_, err := h.set(user, "user:61234", api.Wish{Reserve: &api.Reservation{Link: device, PeriodNS: 1e7, SliceNS: 2e6}})
+	require.ErrorContains(t, err, "more than you were granted of "+link+": "+units.FormatRate(3e6, units.Bytes))
+	_, err = h.set(user, "user:61234", api.Wish{Grant: &api.Grant{Link: device, PPM: 900_000}})
+	require.ErrorIs(t, err, auth.ErrDenied)
+
+	links, err := h.nodesFor(link)
+	require.NoError(t, err)
+	require.EqualValues(t, 3e6, links[0].PromisedBytesPerSec)
+	require.EqualValues(t, 9.5e6, links[0].PromisableBytesPerSec)
+	h.eventually("the time is over", func() bool {
+		list, err := h.nodesFor("user:61234")
+		return err == nil && list[0].Reserved == nil
+	})
+
+	h.mustSet(root, link, up(20e6))
+	reserved, err := fake.Reserved()
+	require.NoError(t, err)
+	require.EqualValues(t, []uint64{2e6, 1e6}, []uint64{reserved[0].BytesPerSec, reserved[1].BytesPerSec}, "the same part of a faster link")
+	grant(100_000)
+	reserved, err = fake.Reserved()
+	require.NoError(t, err)
+	require.Len(t, reserved, 1, "of the later socket it has gone")
+	_, err = h.remove(root, link)
+	require.NoError(t, err)
+	h.eventually("nothing is reserved of a link without a limit", func() bool {
+		reserved, err := fake.Reserved()
+		return err == nil && len(reserved) == 0
+	})
+}
+
+// someDevice is the name of a network device that carries something from the machine.
+func someDevice(t *testing.T) string {
+	t.Helper()
+	list, err := net.Interfaces()
+	require.NoError(t, err)
+	for _, i := range list {
+		if i.Flags&net.FlagLoopback == 0 {
+			return i.Name
+		}
+	}
+	t.Skip("the machine has no network device")
+	return ""
+}
