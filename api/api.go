@@ -90,6 +90,8 @@ type Wish struct {
 	// MinBytesPerSec guarantees the subject so much of every limit on sending that stands
 	// around it, whatever others send; 0 lifts. Administrators only.
 	MinBytesPerSec *uint64 `json:"min_bytes_per_sec,omitempty"`
+	// MinDownBytesPerSec is the same of what the subject receives by TCP.
+	MinDownBytesPerSec *uint64 `json:"min_down_bytes_per_sec,omitempty"`
 	// DSCP, 0 to 63, is the mark of its packets where they leave by a link that is limited, for
 	// the network beyond; -1 lifts.
 	DSCP *int `json:"dscp,omitempty"`
@@ -181,8 +183,9 @@ type Node struct {
 	Weight uint32  `json:"weight"`
 	Group  string  `json:"group,omitempty"` // that it is a member of
 	// MinBytesPerSec is what it may send at least, 0 if nothing is guaranteed.
-	MinBytesPerSec uint64 `json:"min_bytes_per_sec,omitempty"`
-	DSCP           *int   `json:"dscp,omitempty"` // nil: the programs' own
+	MinBytesPerSec     uint64 `json:"min_bytes_per_sec,omitempty"`
+	MinDownBytesPerSec uint64 `json:"min_down_bytes_per_sec,omitempty"` // the same of what it receives
+	DSCP               *int   `json:"dscp,omitempty"`                   // nil: the programs' own
 	// Reserved is what MinBytesPerSec is reserved by; nil if it is no reservation.
 	Reserved *Reservation `json:"reserved,omitempty"`
 	Granted  *Grant       `json:"granted,omitempty"` // to the user

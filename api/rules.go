@@ -36,11 +36,13 @@ type Rule struct {
 	DownBytesPerSec  *uint64  `json:"down_bytes_per_sec,omitempty"`
 	TotalBytesPerSec *uint64  `json:"total_bytes_per_sec,omitempty"`
 	MinBytesPerSec   uint64   `json:"min_bytes_per_sec,omitempty"`
-	Weight           uint32   `json:"weight,omitempty"`
-	Share            string   `json:"share"` // "each" or "all"
-	Also             bool     `json:"also,omitempty"`
-	Active           bool     `json:"active"` // by the time of the day and the week
-	Nodes            int      `json:"nodes"`  // on which it stands now
+	// MinDownBytesPerSec is the same of what is received.
+	MinDownBytesPerSec uint64 `json:"min_down_bytes_per_sec,omitempty"`
+	Weight             uint32 `json:"weight,omitempty"`
+	Share              string `json:"share"` // "each" or "all"
+	Also               bool   `json:"also,omitempty"`
+	Active             bool   `json:"active"` // by the time of the day and the week
+	Nodes              int    `json:"nodes"`  // on which it stands now
 }
 
 // RuleList answers GET /v1/rules and POST /v1/rules/reload.

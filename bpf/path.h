@@ -81,6 +81,12 @@ static __always_inline bool nn_part_of_program(const struct nn_node *n,
 	       (n->kind == NN_NODE_SOCKET && !guarantee);
 }
 
+/* What a node may receive at least, of every limit around it, bytes/s. */
+static __always_inline __u64 nn_guaranteed_down(const struct nn_node *n)
+{
+	return n->limits[NN_OWNER_ADMIN][NN_DOWN].min_bytes_per_sec;
+}
+
 /* Without any storage there is no entry: two loads, where the helpers take two
  * calls. This is where the sends of all unlimited programs end. */
 static __always_inline bool nn_task_bare(struct task_struct *t)

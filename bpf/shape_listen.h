@@ -204,7 +204,7 @@ static __always_inline int nn_window_asked(struct bpf_sock_ops *ctx)
 	}
 	if (!path || !path->hops[0].node || itself)
 		return -1;
-	share = nn_inbound_share(path->hops, span, NN_SHARE_OPENS);
+	share = nn_inbound_share_asked(path, span);
 	if (!share)
 		return -1;
 	return nn_window_for(share, NN_FIRST_US, NN_FIRST_MSS, true) /

@@ -50,6 +50,15 @@ struct {
 	__type(value, struct nn_inflow);
 } inflows SEC(".maps");
 
+/* Children of the nodes that limit what comes in. The least recently used goes,
+ * and begins anew. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct nn_sharer_key);
+	__type(value, struct nn_sharer);
+} sharers SEC(".maps");
+
 /* What a total limit leaves of itself for what comes in, bytes/s: the user side
  * writes it, for those nodes only. */
 struct {

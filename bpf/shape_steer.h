@@ -156,6 +156,9 @@ static __always_inline struct nn_span_count *nn_span_count(struct nn_inflow *f,
 		c->span = span;
 		c->receivers = 0;
 		c->opened = 0;
+		c->weight = 0;
+		c->promised = 0;
+		c->modest = 0;
 		c->bytes = 0;
 		c->offered = 0;
 	}

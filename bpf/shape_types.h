@@ -81,6 +81,28 @@ struct nn_span_count {
 	__u64 bytes;	 /* that left the queue */
 	__u64 offered;	 /* and that came, what was dropped included */
 	__u32 opened;	 /* connections that were asked for */
+	__u32 weight;	 /* of the children that want more than their part */
+	__u64 promised;	 /* guaranteed to these, bytes/s */
+	__u64 modest;	 /* set aside for the others, bytes/s */
+};
+
+/* A child of a node that limits what comes in: a program, or another node. */
+struct nn_sharer_key {
+	__u32 node;
+	__u32 generation;
+	__u64 child;
+};
+
+struct nn_sharer_count {
+	__u32 span;	 /* which one */
+	__u32 receivers; /* of its sockets */
+	__u64 bytes;	 /* that they received before it */
+};
+
+struct nn_sharer {
+	struct nn_sharer_count recent[NN_RECENT];
+	__u64 uses;  /* bytes/s, and a quarter, when it was counted last */
+	__u32 wants; /* 1: it is counted among those who want more */
 	__u32 pad;
 };
 
@@ -101,7 +123,7 @@ struct nn_inflow {
 	__u64 refused; /* packets dropped before the queue: see nn_fits */
 	struct nn_span_count recent[NN_RECENT];
 };
-_Static_assert(sizeof(struct nn_inflow) == 88 + NN_RECENT * 32, "nn_inflow");
+_Static_assert(sizeof(struct nn_inflow) == 88 + NN_RECENT * 48, "nn_inflow");
 
 /* A TCP socket whose window is kept short. */
 struct nn_receiver {

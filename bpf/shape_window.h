@@ -3,18 +3,16 @@
  * The receive windows of limited TCP sockets. What a sender may send ahead
  * stands in the limit's queue: so much that the path and 10 ms of queue are
  * full, and no more, keeps that queue short and lets nothing be lost. Each
- * receiver gets its share of the limit; the receivers are counted as they
- * receive.
+ * receiver gets its share of the limit (shape_share.h).
  */
 #ifndef NETNICE_SHAPE_WINDOW_H
 #define NETNICE_SHAPE_WINDOW_H
 
-#include "shape_steer.h"
+#include "shape_share.h"
 
 #define NN_RTT_UNKNOWN	  (~0U)
 #define NN_RTT_GUESS_US	  20000U
 #define NN_WINDOW_MAX	  (1U << 30)
-#define NN_SCALE_ONE	  256U
 #define NN_TCP_HEADER	  20U
 #define NN_QUEUE_LEAST_NS 3000000ULL
 #define NN_QUEUE_LARGE	  (96ULL << 10)
@@ -24,13 +22,6 @@ struct tcp_options_received {
 	__u16 rcv_wscale : 4;
 } __core;
 
-/* As what a socket asks for its share. */
-enum nn_share_of {
-	NN_SHARE_LOOK,	  /* it is counted already, or nothing came */
-	NN_SHARE_COUNTED, /* something came: it is a receiver */
-	NN_SHARE_OPENS,	  /* somebody asks for a connection */
-};
-
 /* What is looked at of a TCP socket beside what kernel.h has. */
 struct tcp_sock___receive {
 	__u64 bytes_received;
@@ -38,118 +29,6 @@ struct tcp_sock___receive {
 	__u16 advmss;
 	struct tcp_options_received rx_opt;
 } __core;
-
-/* Receivers of late: in this span of time, or in one of the last two. */
-static __always_inline __u32 nn_receivers(const struct nn_inflow *f, __u32 span)
-{
-	__u32 most = 1;
-
-	for (__u32 i = 0; i < NN_RECENT; i++) {
-		const struct nn_span_count *c = &f->recent[i];
-
-		if (span - c->span < NN_RECENT - 1 && c->receivers > most)
-			most = c->receivers;
-	}
-	return most;
-}
-
-/* Connections that were asked for of late. Whoever asks may never send anything
- * (a flood of SYNs): it takes nothing from those that receive. */
-static __always_inline __u32 nn_opening(const struct nn_inflow *f, __u32 span)
-{
-	__u32 sum = 0;
-
-	for (__u32 i = 0; i < NN_RECENT; i++) {
-		const struct nn_span_count *c = &f->recent[i];
-
-		if (span - c->span < NN_RECENT - 1)
-			sum += c->opened;
-	}
-	return sum;
-}
-
-/* Once in a span of time: not every receiver takes its share. While the limit
- * is not reached, and no more comes than before (connections that begin are no
- * reason), the shares grow, up to all of it for each. With a queue they shrink
- * again. */
-static __always_inline void nn_share_adapt(struct nn_inflow *f, __u64 rate,
-					   __u32 span)
-{
-	__u32 before = f->scale_span, most = nn_receivers(f, span);
-	const struct nn_span_count *last = &f->recent[(span - 1) & 3];
-	const struct nn_span_count *former = &f->recent[(span - 2) & 3];
-	__u64 full = rate * NN_SPAN_NS / NN_NSEC_PER_SEC, queued;
-	__u64 scale = f->share_scale, out;
-
-	if (before == span ||
-	    !__sync_bool_compare_and_swap(&f->scale_span, before, span))
-		return;
-	out = f->bytes - f->aside_bytes + f->dropped_bytes;
-	queued = f->came_bytes > out ? f->came_bytes - out : 0;
-	if (queued > rate / 66)
-		scale -= (scale - NN_SCALE_ONE) / 2;
-	else if (last->span == span - 1 && former->span == span - 2 &&
-		 last->bytes < full - full / 32 && queued < rate / 500 &&
-		 last->bytes < former->bytes + former->bytes / 16)
-		scale += scale / 8;
-	if (scale > most * NN_SCALE_ONE)
-		scale = most * NN_SCALE_ONE;
-	if (scale < NN_SCALE_ONE)
-		scale = NN_SCALE_ONE;
-	f->share_scale = scale;
-}
-
-/* A socket's share of one limit, in bytes/s; 0 without one. Not static: the
- * verifier then looks at it once, not once for each hop. */
-__noinline __u64 nn_node_share(__u32 node, __u32 generation, __u32 of,
-			       __u32 span)
-{
-	struct nn_hop hop = {.node = node, .generation = generation};
-	__u64 rate = nn_inbound_rate(&hop), share;
-	struct nn_span_count *c;
-	struct nn_inflow *f;
-	__u32 sharers;
-	__u64 *due;
-
-	if (!rate)
-		return 0;
-	f = nn_inflow(node);
-	if (!f)
-		return 0;
-	due = bpf_map_lookup_elem(&dues, &node);
-	if (due && *due < rate)
-		rate = *due;
-	c = nn_span_count(f, span);
-	if (of == NN_SHARE_COUNTED)
-		__sync_fetch_and_add(&c->receivers, 1);
-	if (of == NN_SHARE_OPENS)
-		__sync_fetch_and_add(&c->opened, 1);
-	nn_share_adapt(f, rate, span);
-	sharers = nn_receivers(f, span);
-	if (of == NN_SHARE_OPENS)
-		sharers += nn_opening(f, span);
-	share = rate / sharers * f->share_scale / NN_SCALE_ONE;
-	if (share > rate)
-		share = rate;
-	return share ? share : 1;
-}
-
-/* The least of its shares of the limits on its path. */
-static __always_inline __u64 nn_inbound_share(const struct nn_hop *path,
-					      __u32 span, __u32 of)
-{
-	__u64 least = 0, share;
-
-	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
-		if (!path[i].node)
-			break;
-		share = nn_node_share(path[i].node, path[i].generation, of,
-				      span);
-		if (share && (!least || share < least))
-			least = share;
-	}
-	return least;
-}
 
 /* Is there a queue for what the socket receives? Where something limited
  * appears the way to it is made some milliseconds later. */
@@ -205,7 +84,7 @@ static __always_inline int nn_window_first(struct bpf_sock *sk)
 		return -1;
 	if (s->flags & NN_SOCK_LOOPBACK)
 		return -1;
-	share = nn_inbound_share(s->path, span, NN_SHARE_COUNTED);
+	share = nn_inbound_share(s, span, NN_SHARE_COUNTED, 0);
 	if (!share)
 		return -1;
 	r = bpf_sk_storage_get(&receivers, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
@@ -234,9 +113,9 @@ static __always_inline void nn_window_keep(void *ctx, struct sock *sk,
 	counted = r ? r->span != span && r->bytes_received != rx->bytes_received
 		    : begins;
 	if (!(s->flags & NN_SOCK_LOOPBACK))
-		share = nn_inbound_share(s->path, span,
-					 counted ? NN_SHARE_COUNTED
-						 : NN_SHARE_LOOK);
+		share = nn_inbound_share(
+			s, span, counted ? NN_SHARE_COUNTED : NN_SHARE_LOOK,
+			r ? rx->bytes_received - r->bytes_received : 0);
 	if (!share) {
 		if (!r || !r->clamp)
 			return;

@@ -90,7 +90,8 @@ enum nn_node_flags {
 /* One owner's wish in one direction. */
 struct nn_limit {
 	__u64 ceiling_bytes_per_sec; /* 0 = none */
-	__u64 min_bytes_per_sec;     /* guarantee, 0 = none; up, of the admin */
+	__u64 min_bytes_per_sec;     /* guarantee, 0 = none; up and down, of the
+					admin */
 	__u64 burst_bytes;	     /* unused credit that may be made up for */
 	__u32 weight;		     /* of the rest, 0 = the node's */
 	__u32 priority;

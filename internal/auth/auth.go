@@ -102,7 +102,7 @@ func Table() []Right {
 		{"measure which limit binds its connections (netnice why)", []Action{Measure}, enforce.KindTree, Owners},
 		{"see a user's own rules, and have them read again", []Action{ReadRules}, 0, Owners},
 		{"raise a weight above 100", []Action{RaiseWeight}, 0, Administrators},
-		{"guarantee a rate (--min), reserve more of a link's time than was granted, and grant (--grant)", []Action{Guarantee}, 0, Administrators},
+		{"guarantee a rate (--min, --min-down), reserve more of a link's time than was granted, and grant (--grant)", []Action{Guarantee}, 0, Administrators},
 		{"lift a wish of somebody else's", []Action{LiftOthers}, 0, Administrators},
 		{"lift everything (netnice down)", []Action{Down}, 0, Administrators},
 	}
@@ -174,7 +174,7 @@ func Command(act Action, s api.Subject, w api.Wish) string {
 	for _, d := range []struct {
 		flag string
 		rate *uint64
-	}{{"--up", w.UpBytesPerSec}, {"--down", w.DownBytesPerSec}, {"--total", w.TotalBytesPerSec}, {"--min", w.MinBytesPerSec}} {
+	}{{"--up", w.UpBytesPerSec}, {"--down", w.DownBytesPerSec}, {"--total", w.TotalBytesPerSec}, {"--min", w.MinBytesPerSec}, {"--min-down", w.MinDownBytesPerSec}} {
 		if d.rate != nil {
 			words = append(words, d.flag, rateText(*d.rate))
 		}

@@ -144,7 +144,9 @@ type shapingNnInflow struct {
 		Bytes     uint64
 		Offered   uint64
 		Opened    uint32
-		Pad       uint32
+		Weight    uint32
+		Promised  uint64
+		Modest    uint64
 	}
 }
 
@@ -260,6 +262,26 @@ type shapingNnShaper struct {
 	ReturnIfindex uint32
 	Netns         uint32
 	PortsKnown    uint32
+}
+
+type shapingNnSharer struct {
+	_      structs.HostLayout
+	Recent [4]struct {
+		_         structs.HostLayout
+		Span      uint32
+		Receivers uint32
+		Bytes     uint64
+	}
+	Uses  uint64
+	Wants uint32
+	Pad   uint32
+}
+
+type shapingNnSharerKey struct {
+	_          structs.HostLayout
+	Node       uint32
+	Generation uint32
+	Child      uint64
 }
 
 type shapingNnSlot struct {
@@ -396,6 +418,7 @@ const (
 	shapingMapScratch           = "scratch"
 	shapingMapShapeFaults       = "shape_faults"
 	shapingMapShaper            = "shaper"
+	shapingMapSharers           = "sharers"
 	shapingMapSlots             = "slots"
 	shapingMapSocketNodes       = "socket_nodes"
 	shapingMapSockets           = "sockets"
@@ -512,6 +535,7 @@ type shapingMapSpecs struct {
 	Scratch         *ebpf.MapSpec `ebpf:"scratch"`
 	ShapeFaults     *ebpf.MapSpec `ebpf:"shape_faults"`
 	Shaper          *ebpf.MapSpec `ebpf:"shaper"`
+	Sharers         *ebpf.MapSpec `ebpf:"sharers"`
 	Slots           *ebpf.MapSpec `ebpf:"slots"`
 	SocketNodes     *ebpf.MapSpec `ebpf:"socket_nodes"`
 	Sockets         *ebpf.MapSpec `ebpf:"sockets"`
@@ -578,6 +602,7 @@ type shapingMaps struct {
 	Scratch         *ebpf.Map `ebpf:"scratch"`
 	ShapeFaults     *ebpf.Map `ebpf:"shape_faults"`
 	Shaper          *ebpf.Map `ebpf:"shaper"`
+	Sharers         *ebpf.Map `ebpf:"sharers"`
 	Slots           *ebpf.Map `ebpf:"slots"`
 	SocketNodes     *ebpf.Map `ebpf:"socket_nodes"`
 	Sockets         *ebpf.Map `ebpf:"sockets"`
@@ -613,6 +638,7 @@ func (m *shapingMaps) Close() error {
 		m.Scratch,
 		m.ShapeFaults,
 		m.Shaper,
+		m.Sharers,
 		m.Slots,
 		m.SocketNodes,
 		m.Sockets,

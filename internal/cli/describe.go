@@ -80,6 +80,9 @@ func (a *App) nodeText(n *api.Node) string {
 	case n.MinBytesPerSec != 0:
 		parts = append(parts, a.leastText(n.MinBytesPerSec))
 	}
+	if n.MinDownBytesPerSec != 0 {
+		parts = append(parts, a.leastDownText(n.MinDownBytesPerSec))
+	}
 	if n.Granted != nil {
 		parts = append(parts, "may reserve "+grantText(n.Granted))
 	}
@@ -107,6 +110,10 @@ func (a *App) nodeText(n *api.Node) string {
 // leastText prints a guarantee.
 func (a *App) leastText(bytesPerSec uint64) string {
 	return "at least " + units.FormatRate(bytesPerSec, a.units) + " up"
+}
+
+func (a *App) leastDownText(bytesPerSec uint64) string {
+	return "at least " + units.FormatRate(bytesPerSec, a.units) + " down"
 }
 
 // reservedText prints a reservation: "2.4 ms of each 50 ms of eth0".

@@ -152,6 +152,9 @@ func (a *App) ruleText(r *api.Rule) string {
 	if r.MinBytesPerSec != 0 {
 		parts = append(parts, a.leastText(r.MinBytesPerSec))
 	}
+	if r.MinDownBytesPerSec != 0 {
+		parts = append(parts, a.leastDownText(r.MinDownBytesPerSec))
+	}
 	if r.Weight != 0 {
 		parts = append(parts, fmt.Sprintf("weight %d", r.Weight))
 	}

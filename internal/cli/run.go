@@ -16,7 +16,7 @@ func (a *App) run() *cobra.Command {
 	var wish wishFlags
 	var scope, dryRun bool
 	cmd := &cobra.Command{
-		Use:   "run [--up RATE] [--down RATE] [--total RATE] [--min RATE] [--dscp MARK] [--weight N|--background|--interactive] [--scope] [--] CMD [ARGS]",
+		Use:   "run [--up RATE] [--down RATE] [--total RATE] [--min RATE] [--min-down RATE] [--dscp MARK] [--weight N|--background|--interactive] [--scope] [--] CMD [ARGS]",
 		Short: "Run a command under a limit",
 		Long: `Run a command, and whatever it starts, under a limit. netnice becomes the
 command, so that its exit status, its signals and its terminal are its own; the

@@ -84,6 +84,9 @@ func (a *App) paragraph(n *api.Node) string {
 	} else if n.MinBytesPerSec != 0 {
 		line("at least", "%s up, of every limit around it", units.FormatRate(n.MinBytesPerSec, a.units))
 	}
+	if n.MinDownBytesPerSec != 0 {
+		line("at least", "%s down, of every limit around it", units.FormatRate(n.MinDownBytesPerSec, a.units))
+	}
 	if n.Granted != nil {
 		line("granted", "%s may be reserved", grantText(n.Granted))
 	}

@@ -12,13 +12,13 @@ import (
 
 // wishFlags are the flags that state what is wanted of a subject.
 type wishFlags struct {
-	up, down, total, burst, min optional[uint64]
-	weight                      optional[uint32]
-	dscp                        optional[int]
-	background, interactive     bool
-	loopback, meter             bool
-	persist                     *bool
-	cmd                         *cobra.Command
+	up, down, total, burst, min, minDown optional[uint64]
+	weight                               optional[uint32]
+	dscp                                 optional[int]
+	background, interactive              bool
+	loopback, meter                      bool
+	persist                              *bool
+	cmd                                  *cobra.Command
 }
 
 const rateHelp = `A RATE needs a unit: 10MB/s (bytes), 10mbit (bits), 512K (1024 bytes); 0, none
@@ -27,7 +27,7 @@ or unlimited lift. It counts bytes of IP packets, headers included.`
 func (f *wishFlags) add(cmd *cobra.Command) {
 	f.cmd = cmd
 	f.up = optional[uint64]{parse: units.ParseRate, kind: "rate"}
-	f.down, f.total, f.min = f.up, f.up, f.up
+	f.down, f.total, f.min, f.minDown = f.up, f.up, f.up, f.up
 	f.burst = optional[uint64]{parse: units.ParseDuration, kind: "time"}
 	f.weight = optional[uint32]{parse: parseWeight, kind: "n"}
 	f.dscp = optional[int]{parse: parseDSCP, kind: "mark"}
@@ -40,6 +40,7 @@ func (f *wishFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.loopback, "loopback", false, "limit traffic of the machine to itself too")
 	flags.BoolVar(&f.meter, "input-meter", true, "count what is received in the total; =false: only what is sent")
 	flags.Var(&f.min, "min", "send so much at least, of every limit around it, whatever others send; 0 lifts")
+	flags.Var(&f.minDown, "min-down", "receive so much at least by TCP, of every limit around it; 0 lifts")
 	flags.BoolVar(&f.background, "background", false, fmt.Sprintf("send only what others leave: --weight %d", backgroundWeight))
 	flags.Var(&f.dscp, "dscp", "mark packets where they leave by a limited link: 0..63, cs1, af41, ef, ...; none lifts")
 	flags.BoolVar(&f.interactive, "interactive", false, fmt.Sprintf("send before others: --weight %d", interactiveWeight))
@@ -51,7 +52,7 @@ func (f *wishFlags) add(cmd *cobra.Command) {
 func (f *wishFlags) wish(example string) (api.Wish, error) {
 	w := api.Wish{
 		UpBytesPerSec: f.up.value, DownBytesPerSec: f.down.value, TotalBytesPerSec: f.total.value,
-		BurstNS: f.burst.value, Weight: f.weight.value, MinBytesPerSec: f.min.value, DSCP: f.dscp.value, Persist: f.persist,
+		BurstNS: f.burst.value, Weight: f.weight.value, MinBytesPerSec: f.min.value, MinDownBytesPerSec: f.minDown.value, DSCP: f.dscp.value, Persist: f.persist,
 	}
 	for asked, weight := range map[*bool]uint32{&f.background: backgroundWeight, &f.interactive: interactiveWeight} {
 		if *asked {

@@ -9,7 +9,7 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// A guarantee is a part of every limit on sending around a node. What is guaranteed inside a
+// A guarantee is a part of every limit on sending around a node, or on receiving. What is guaranteed inside a
 // limit may be 95% of it: the rest is for those without one. Where a node around
 // another has a guarantee itself, the inner one is a part of that.
 
@@ -30,9 +30,12 @@ func (n *node) outermost() bool {
 }
 
 // sendingLimit is the lowest limit of what a node sends, 0 = none.
-func (n *node) sendingLimit() (rate uint64) {
+func (n *node) sendingLimit() uint64 { return n.limitOn(enforce.Up) }
+
+// limitOn is the lowest limit of what a node sends or receives, 0 = none.
+func (n *node) limitOn(way enforce.Direction) (rate uint64) {
 	for _, w := range n.holding() {
-		for _, r := range []uint64{w.Up, w.Total} {
+		for _, r := range []uint64{w.rates()[way], w.Total} {
 			if r != 0 && (rate == 0 || r < rate) {
 				rate = r
 			}
@@ -41,10 +44,10 @@ func (n *node) sendingLimit() (rate uint64) {
 	return rate
 }
 
-// limitsAround are the nodes with a limit on sending of which n's guarantee is a part,
-// innermost first. The caller holds d.mu.
-func (d *Daemon) limitsAround(n *node) (list []*node) {
-	if link := d.nodes[n.reserved.link]; link != nil {
+// limitsAround are the nodes with a limit on sending, or receiving, of which n's guarantee is a
+// part, innermost first. The caller holds d.mu.
+func (d *Daemon) limitsAround(n *node, way enforce.Direction) (list []*node) {
+	if link := d.nodes[n.reserved.link]; link != nil && way == enforce.Up {
 		return []*node{link}
 	}
 	inner := []*node{}
@@ -55,10 +58,10 @@ func (d *Daemon) limitsAround(n *node) (list []*node) {
 		if around.id == n.id || n.outermost() {
 			continue
 		}
-		if around.sendingLimit() != 0 {
+		if around.limitOn(way) != 0 {
 			list = append(list, around)
 		}
-		if around.promised() != 0 {
+		if around.promisedOn(way) != 0 {
 			break
 		}
 	}
@@ -67,16 +70,19 @@ func (d *Daemon) limitsAround(n *node) (list []*node) {
 
 // guaranteedIn is what is guaranteed inside a node to others than one, in bytes/s. The
 // caller holds d.mu.
-func (d *Daemon) guaranteedIn(outer, but *node) (sum uint64) {
+func (d *Daemon) guaranteedIn(outer, but *node, way enforce.Direction) (sum uint64) {
 	for _, n := range d.sorted() {
-		if n.id == but.id || n.id == outer.id || n.promised() == 0 {
+		if n.id == but.id || n.id == outer.id || n.promisedOn(way) == 0 {
 			continue
 		}
-		for _, limit := range d.limitsAround(n) {
+		for _, limit := range d.limitsAround(n, way) {
 			if limit.id == outer.id {
-				sum += n.promised()
+				sum += n.promisedOn(way)
 			}
 		}
+	}
+	if way != enforce.Up {
+		return sum
 	}
 	for _, s := range d.reservedSockets() {
 		if s.Link == outer.id {
@@ -92,11 +98,11 @@ func (d *Daemon) promises(n *node) (promised, most uint64) {
 	if n.res.Kind != enforce.KindLink || n.sendingLimit() == 0 {
 		return 0, 0
 	}
-	return d.guaranteedIn(n, n), mostGuaranteed(n.sendingLimit())
+	return d.guaranteedIn(n, n, enforce.Up), mostGuaranteed(n.sendingLimit())
 }
 
 // admit refuses a guarantee that cannot be kept. The caller holds d.mu.
-func (d *Daemon) admit(n *node) error {
+func (d *Daemon) admit(n *node, way enforce.Direction) error {
 	if n.outermost() {
 		return &api.Error{
 			Code:    api.CodeBadRequest,
@@ -104,16 +110,16 @@ func (d *Daemon) admit(n *node) error {
 			Hint:    "netnice set --user NAME --min RATE",
 		}
 	}
-	want := n.promised()
-	for _, limit := range d.limitsAround(n) {
-		rate := limit.sendingLimit()
-		most, taken := mostGuaranteed(rate), d.guaranteedIn(limit, n)
+	want := n.promisedOn(way)
+	for _, limit := range d.limitsAround(n, way) {
+		rate := limit.limitOn(way)
+		most, taken := mostGuaranteed(rate), d.guaranteedIn(limit, n, way)
 		left := most - min(most, taken)
 		if want <= left {
 			continue
 		}
 		what := "a guarantee"
-		if n.reserved.link != 0 {
+		if n.reserved.link != 0 && way == enforce.Up {
 			what = "a reservation"
 		}
 		return &api.Error{
@@ -128,21 +134,37 @@ func (d *Daemon) admit(n *node) error {
 
 // guaranteeWarnings tell of guarantees what the caller may not expect. The caller holds d.mu.
 func (d *Daemon) guaranteeWarnings(req api.SetRequest, n *node) (list []string) {
-	if least := req.Wish.MinBytesPerSec; least != nil && *least != 0 && len(d.limitsAround(n)) == 0 {
-		list = append(list, "no limit on sending stands around it: there is nothing yet of which a part could be guaranteed")
-	}
-	if req.Wish.UpBytesPerSec == nil && req.Wish.TotalBytesPerSec == nil {
-		return list
-	}
-	if own := n.promised(); own != 0 && n.sendingLimit() != 0 && own > n.sendingLimit() {
-		list = append(list, fmt.Sprintf("the guarantee of %s is more than the limit", rateText(own)))
-	}
-	if rate := n.sendingLimit(); rate != 0 && d.nodes[n.id] != nil {
-		if sum := d.guaranteedIn(n, n); sum > mostGuaranteed(rate) {
+	for _, of := range []struct {
+		way          enforce.Direction
+		least, limit *uint64
+		what         string
+	}{
+		{enforce.Up, req.Wish.MinBytesPerSec, req.Wish.UpBytesPerSec, "sending"},
+		{enforce.Down, req.Wish.MinDownBytesPerSec, req.Wish.DownBytesPerSec, "receiving"},
+	} {
+		if of.least != nil && *of.least != 0 && len(d.limitsAround(n, of.way)) == 0 {
+			list = append(list, "no limit on "+of.what+" stands around it: there is nothing yet of which a part could be guaranteed")
+		}
+		rate := n.limitOn(of.way)
+		if of.limit == nil && req.Wish.TotalBytesPerSec == nil || rate == 0 {
+			continue
+		}
+		if own := n.promisedOn(of.way); own > rate {
+			list = append(list, fmt.Sprintf("the guarantee of %s is more than the limit", rateText(own)))
+		}
+		if sum := d.guaranteedIn(n, n, of.way); d.nodes[n.id] != nil && sum > mostGuaranteed(rate) {
 			list = append(list, fmt.Sprintf("%s are guaranteed inside it, which do not fit any more: they share it", rateText(sum)))
 		}
 	}
 	return list
+}
+
+// promisedOn is what the node may send, or receive, at least, in bytes/s.
+func (n *node) promisedOn(way enforce.Direction) uint64 {
+	if way == enforce.Down {
+		return n.holding()[enforce.OwnerAdmin].MinDown
+	}
+	return n.promised()
 }
 
 func rateText(bytesPerSec uint64) string { return units.FormatRate(bytesPerSec, units.Bytes) }

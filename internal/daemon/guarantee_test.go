@@ -41,6 +41,25 @@ func TestAdmission(t *testing.T) {
 	require.Nil(t, answer.Node, "nothing else is wanted of it")
 }
 
+// Of what is received it is a part of limits on that, and of both together.
+func TestAdmissionDown(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	least := func(rate uint64) api.Wish { return api.Wish{MinDownBytesPerSec: &rate} }
+	h.mustSet(root, "host", api.Wish{UpBytesPerSec: ptr(uint64(1e6)), DownBytesPerSec: ptr(uint64(20e6)), TotalBytesPerSec: ptr(uint64(10e6))})
+	one := h.mustSet(root, "user:4242", least(5e6))
+	require.EqualValues(t, 5e6, one.MinDownBytesPerSec)
+	spec, _ := fake.Spec(one.ID)
+	require.EqualValues(t, 5e6, spec.GuaranteeDown)
+	require.Zero(t, spec.Guarantee)
+	_, err := h.set(root, "user:4243", least(5e6))
+	require.Contains(t, requireFault(t, api.CodeConflict, err).Message, "9.5 MB/s of it may be guaranteed, 5 MB/s are already")
+	_, err = h.set(root, "user:4243", atLeast(1e6))
+	require.Contains(t, requireFault(t, api.CodeConflict, err).Message, "950 kB/s of it may be guaranteed, 0 B/s are already")
+	h.mustSet(root, "user:4242", least(4e6))
+	h.mustSet(root, "user:4243", least(5.5e6))
+}
+
 // A guarantee inside another is a part of that, not of what is around it.
 func TestAdmissionNested(t *testing.T) {
 	fake := &enforcetest.Kernel{}

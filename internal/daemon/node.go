@@ -53,6 +53,7 @@ func (n *node) spec() enforce.NodeSpec {
 		Parent:          n.ruled.Outer,
 		Weight:          n.holding().weight(),
 		Guarantee:       n.promised(),
+		GuaranteeDown:   n.promisedOn(enforce.Down),
 		DSCP:            n.holding().dscp(),
 		Loopback:        n.holding().loopback(),
 		MeterOff:        n.holding().meterOff(),

@@ -69,7 +69,7 @@ func (d *Daemon) reserveSocket(r enforce.Request) (a enforce.Answer, err error) 
 
 // leftFor is what a socket could have in all, with what it has. The caller holds d.mu.
 func (d *Daemon) leftFor(r enforce.Request, s enforce.SocketReservation, link *node) uint64 {
-	taken := d.guaranteedIn(link, link)
+	taken := d.guaranteedIn(link, link, enforce.Up)
 	if s.SliceNS != 0 && s.Link == link.id {
 		taken -= min(taken, s.BytesPerSec)
 	}

@@ -121,6 +121,10 @@ func ruledWishOf(list []*rules.Rule) (out ruledWish) {
 			counts = true
 			out.Wish.Min = max(out.Wish.Min, least)
 		}
+		if least := r.Limits.MinDownBytesPerSec; least != 0 {
+			counts = true
+			out.Wish.MinDown = max(out.Wish.MinDown, least)
+		}
 		if weight := r.Limits.Weight; weight != 0 {
 			counts = true
 			if out.Wish.Weight == 0 || weight < out.Wish.Weight {

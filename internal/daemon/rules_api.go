@@ -86,7 +86,7 @@ func (d *Daemon) renderRule(owner string, r *rules.Rule, standing map[string]int
 		RuleOrigin: api.RuleOrigin{Name: r.Name, File: r.File, Line: r.Line},
 		Owner:      owner, Conditions: r.Conditions(), Connections: r.Connections(),
 		UpBytesPerSec: r.Limits.UpBytesPerSec, DownBytesPerSec: r.Limits.DownBytesPerSec, TotalBytesPerSec: r.Limits.TotalBytesPerSec,
-		MinBytesPerSec: r.Limits.MinBytesPerSec, Weight: r.Limits.Weight, Share: string(r.Share), Also: r.Also, Active: r.Active(d.now()), Nodes: standing[r.Key()],
+		MinBytesPerSec: r.Limits.MinBytesPerSec, MinDownBytesPerSec: r.Limits.MinDownBytesPerSec, Weight: r.Limits.Weight, Share: string(r.Share), Also: r.Also, Active: r.Active(d.now()), Nodes: standing[r.Key()],
 	}
 }
 

@@ -125,7 +125,12 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 		}
 	}
 	if want.Min > had.Min || want.Reserve != had.Reserve && next.reserved.link != 0 {
-		if err := d.admit(&next); err != nil {
+		if err := d.admit(&next, enforce.Up); err != nil {
+			return answer, err
+		}
+	}
+	if want.MinDown > had.MinDown {
+		if err := d.admit(&next, enforce.Down); err != nil {
 			return answer, err
 		}
 	}
@@ -154,7 +159,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 		}
 		d.tellSet(before, next.ifAny(), actorName(by))
 		d.log.Info("limit set", "subject", next.res.Subject.String(), "by", by.UID, "node", next.id,
-			"up", want.Up, "down", want.Down, "total", want.Total, "weight", want.Weight, "min", want.Min, "slice", time.Duration(want.Reserve.SliceNS), "period", time.Duration(want.Reserve.PeriodNS))
+			"up", want.Up, "down", want.Down, "total", want.Total, "weight", want.Weight, "min", want.Min, "min_down", want.MinDown, "slice", time.Duration(want.Reserve.SliceNS), "period", time.Duration(want.Reserve.PeriodNS))
 	}
 	if want.empty() {
 		answer.Warnings = append(answer.Warnings, next.ruled.warnings(owner)...)
@@ -187,8 +192,8 @@ func (d *Daemon) show(n *node, dryRun bool) *api.Node {
 // liftsOnly reports whether a wish asks for nothing but rates of 0.
 func liftsOnly(w api.Wish) bool {
 	zero := func(p *uint64) bool { return p == nil || *p == 0 }
-	asks := w.UpBytesPerSec != nil || w.DownBytesPerSec != nil || w.TotalBytesPerSec != nil || w.MinBytesPerSec != nil || w.Reserve != nil || w.Grant != nil || w.DSCP != nil || w.Weight != nil
-	return asks && zero(w.UpBytesPerSec) && zero(w.DownBytesPerSec) && zero(w.TotalBytesPerSec) && zero(w.MinBytesPerSec) && (w.Reserve == nil || w.Reserve.SliceNS == 0) && (w.Grant == nil || w.Grant.PPM == 0) && (w.DSCP == nil || *w.DSCP < 0)
+	asks := w.UpBytesPerSec != nil || w.DownBytesPerSec != nil || w.TotalBytesPerSec != nil || w.MinBytesPerSec != nil || w.MinDownBytesPerSec != nil || w.Reserve != nil || w.Grant != nil || w.DSCP != nil || w.Weight != nil
+	return asks && zero(w.UpBytesPerSec) && zero(w.DownBytesPerSec) && zero(w.TotalBytesPerSec) && zero(w.MinBytesPerSec) && zero(w.MinDownBytesPerSec) && (w.Reserve == nil || w.Reserve.SliceNS == 0) && (w.Grant == nil || w.Grant.PPM == 0) && (w.DSCP == nil || *w.DSCP < 0)
 }
 
 // warnings tells what the caller may not expect.

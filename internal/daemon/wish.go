@@ -31,9 +31,10 @@ type wish struct {
 	BurstNS  uint64 `json:"burst_ns,omitempty"` // 0 = defaultBurst
 	Weight   uint32 `json:"weight,omitempty"`   // 0 = not said
 	Min      uint64 `json:"min_bytes_per_sec,omitempty"`
-	Reserve  slice  `json:"reserve,omitzero"`     // instead of Min; since version 6 of the state
-	Grant    grant  `json:"grant,omitzero"`       // since version 7
-	DSCP     uint8  `json:"dscp_and_1,omitempty"` // 0 = none
+	MinDown  uint64 `json:"min_down_bytes_per_sec,omitempty"` // since version 7 of the state
+	Reserve  slice  `json:"reserve,omitzero"`                 // instead of Min; since version 6 of the state
+	Grant    grant  `json:"grant,omitzero"`                   // since version 7
+	DSCP     uint8  `json:"dscp_and_1,omitempty"`             // 0 = none
 	Loopback bool   `json:"loopback,omitempty"`
 	MeterOff bool   `json:"input_meter_off,omitempty"` // received bytes do not count in total
 	// UntilReboot is not there after one; since version 4 of the state.
@@ -50,13 +51,13 @@ func (w wish) rates() [enforce.Directions]uint64 {
 // empty reports whether nothing is wanted that would need a node: burst,
 // loopback and the input meter only qualify a rate.
 func (w wish) empty() bool {
-	return w.rates() == [enforce.Directions]uint64{} && w.Weight == 0 && w.Min == 0 && w.Reserve == slice{} && w.Grant == grant{} && w.DSCP == 0
+	return w.rates() == [enforce.Directions]uint64{} && w.Weight == 0 && w.Min == 0 && w.MinDown == 0 && w.Reserve == slice{} && w.Grant == grant{} && w.DSCP == 0
 }
 
 // over returns w, and what another says where w says nothing.
 func (w wish) over(other wish) wish {
 	for _, r := range []struct{ to, from *uint64 }{
-		{&w.Up, &other.Up}, {&w.Down, &other.Down}, {&w.Total, &other.Total}, {&w.Min, &other.Min},
+		{&w.Up, &other.Up}, {&w.Down, &other.Down}, {&w.Total, &other.Total}, {&w.Min, &other.Min}, {&w.MinDown, &other.MinDown},
 	} {
 		if *r.to == 0 {
 			*r.to = *r.from
@@ -82,6 +83,7 @@ func (w wish) merge(change api.Wish) wish {
 	setRate(&w.Down, change.DownBytesPerSec)
 	setRate(&w.Total, change.TotalBytesPerSec)
 	setRate(&w.Min, change.MinBytesPerSec)
+	setRate(&w.MinDown, change.MinDownBytesPerSec)
 	if change.MinBytesPerSec != nil && w.Min != 0 {
 		w.Reserve = slice{}
 	}
@@ -115,7 +117,7 @@ func (w wish) merge(change api.Wish) wish {
 	if change.Persist != nil {
 		w.UntilReboot = !*change.Persist
 	}
-	if lifts && w.rates() == [enforce.Directions]uint64{} && w.Min == 0 && w.Reserve == (slice{}) && w.Grant == (grant{}) && w.DSCP == 0 && (change.Weight == nil || *change.Weight == 0) {
+	if lifts && w.rates() == [enforce.Directions]uint64{} && w.Min == 0 && w.MinDown == 0 && w.Reserve == (slice{}) && w.Grant == (grant{}) && w.DSCP == 0 && (change.Weight == nil || *change.Weight == 0) {
 		return wish{}
 	}
 	if w.empty() {
@@ -155,7 +157,7 @@ func checkWish(by auth.Actor, req api.SetRequest) error {
 		return bad("%s is no user, who could be granted reservations", req.Subject)
 	case w.Grant != nil && !by.Root():
 		return auth.Check(by, auth.Guarantee, auth.Target{Subject: req.Subject, Wish: w})
-	case w.MinBytesPerSec != nil && *w.MinBytesPerSec > 0:
+	case w.MinBytesPerSec != nil && *w.MinBytesPerSec > 0, w.MinDownBytesPerSec != nil && *w.MinDownBytesPerSec > 0:
 		return auth.Check(by, auth.Guarantee, auth.Target{Subject: req.Subject, Wish: w})
 	}
 	return nil
@@ -253,6 +255,7 @@ func wishesOf(spec enforce.NodeSpec) (w wishes) {
 	if spec.PeriodNS == 0 { // of which link a reservation was is not known
 		w[enforce.OwnerAdmin].Min = spec.Guarantee
 	}
+	w[enforce.OwnerAdmin].MinDown = spec.GuaranteeDown
 	w[whose].Loopback, w[whose].DSCP = spec.Loopback, spec.DSCP
 	for owner := range w {
 		w[owner].MeterOff = spec.MeterOff && w[owner].Total != 0

@@ -67,6 +67,7 @@ type NodeSpec struct {
 	Parent          uint32 // KindTree with Subject 0: the tree around it when it is made, 0 = none
 	Weight          uint32 // 1..10000, 100 by default
 	Guarantee       uint64 // bytes/s that it may send at least, of every limit around it; 0 = none
+	GuaranteeDown   uint64 // the same of what it receives by TCP
 	PeriodNS        uint64 // in which Guarantee is given as a slice; 0 = evenly
 	SliceNS         uint64 // of Link's time, as it was asked for
 	Link            uint32 // the node of whose limit alone Guarantee is a part; 0 = of all

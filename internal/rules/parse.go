@@ -45,7 +45,7 @@ const (
 func keysOfRule() []string {
 	return []string{
 		"name", "program", "command", "user", "cgroup", "unit", "parent", "to", "port", "time", "days",
-		"up", "down", "total", "min", "weight", "share", "also",
+		"up", "down", "total", "min", "min_down", "weight", "share", "also",
 	}
 }
 
@@ -179,7 +179,7 @@ func (o object) rule() *Rule {
 			o.problem("also", "remove the line", "also has no meaning for a part of the traffic: the first rule that matches a connection holds, beside what holds for its process")
 		}
 	}
-	for _, key := range []string{"weight", "min"} {
+	for _, key := range []string{"weight", "min", "min_down"} {
 		if _, there := o.keys[key]; there && r.Destined() {
 			o.problem(key, "set it in a rule without to and port", "%s has no meaning for a part of the traffic", key)
 		}
@@ -331,14 +331,18 @@ func (o object) limits(r *Rule) {
 			r.Limits.Weight = uint32(weight)
 		}
 	}
-	if least := rate("min"); least != nil {
-		if o.in.OfUser {
-			o.problem("min", "remove the line", "only the administrator may guarantee a rate, to which others give way")
+	for key, to := range map[string]*uint64{"min": &r.Limits.MinBytesPerSec, "min_down": &r.Limits.MinDownBytesPerSec} {
+		least := rate(key)
+		if least == nil {
+			continue
 		}
-		r.Limits.MinBytesPerSec = *least
+		if o.in.OfUser {
+			o.problem(key, "remove the line", "only the administrator may guarantee a rate, to which others give way")
+		}
+		*to = *least
 	}
-	if !slices.ContainsFunc([]string{"up", "down", "total", "min", "weight"}, func(key string) bool { return o.keys[key] != nil }) {
-		o.problem("", `such as: up = "1MB/s"; up = "none" frees what matches from the rules below`, "the rule sets nothing: neither up, down, total, min nor weight")
+	if !slices.ContainsFunc([]string{"up", "down", "total", "min", "min_down", "weight"}, func(key string) bool { return o.keys[key] != nil }) {
+		o.problem("", `such as: up = "1MB/s"; up = "none" frees what matches from the rules below`, "the rule sets nothing: neither up, down, total, min, min_down nor weight")
 	}
 }
 

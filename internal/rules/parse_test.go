@@ -147,6 +147,17 @@ func TestUsersOwnFile(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// Guarantees, of what is sent and received, are the administrator's.
+func TestGuarantees(t *testing.T) {
+	text := []byte("[[rule]]\nprogram = 'x'\nmin = '1MB/s'\nmin_down = '2MB/s'")
+	list, err := Parse("f", text, system)
+	require.NoError(t, err)
+	require.Equal(t, Limits{MinBytesPerSec: 1e6, MinDownBytesPerSec: 2e6}, list[0].Limits)
+	_, err = Parse("f", text, Context{OfUser: true, LookupUser: users})
+	require.ErrorContains(t, err, "f:3:1: only the administrator may guarantee")
+	require.ErrorContains(t, err, "f:4:1: only the administrator may guarantee")
+}
+
 // What a user's own file may cost the daemon is bounded.
 func TestUsersOwnFileIsBounded(t *testing.T) {
 	mine := Context{OfUser: true, LookupUser: users}

@@ -31,6 +31,8 @@ type Limits struct {
 	TotalBytesPerSec *uint64
 	MinBytesPerSec   uint64 // of every limit around it; 0 = not said
 	Weight           uint32 // 0 = not said
+	// MinDownBytesPerSec is MinBytesPerSec of what is received.
+	MinDownBytesPerSec uint64
 }
 
 // Rule is one [[rule]] of a file. Conditions of different kinds must all hold;

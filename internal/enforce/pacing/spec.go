@@ -24,6 +24,7 @@ func nodeOf(spec enforce.NodeSpec) bpf.Node {
 		n.Flags |= bpf.NodeOwn
 	}
 	n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec = spec.Guarantee
+	n.Limits[enforce.OwnerAdmin][enforce.Down].MinBytesPerSec = spec.GuaranteeDown
 	n.PeriodNs, n.SliceNs, n.Dscp = spec.PeriodNS, spec.SliceNS, uint32(spec.DSCP)
 	if spec.Link != 0 {
 		n.ScopeKind, n.ScopeId = bpf.KindLink, spec.Link
@@ -69,9 +70,10 @@ func specOf(id uint32, n bpf.Node) enforce.NodeSpec {
 		MeterOff: n.Flags&bpf.NodeMeterOff != 0,
 		Own:      n.Flags&bpf.NodeOwn != 0,
 
-		Guarantee: n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec,
-		DSCP:      uint8(n.Dscp),
-		PeriodNS:  n.PeriodNs, SliceNS: n.SliceNs, Link: n.ScopeId, SliceOnly: n.Flags&bpf.NodeSliceOnly != 0,
+		Guarantee:     n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec,
+		GuaranteeDown: n.Limits[enforce.OwnerAdmin][enforce.Down].MinBytesPerSec,
+		DSCP:          uint8(n.Dscp),
+		PeriodNS:      n.PeriodNs, SliceNS: n.SliceNs, Link: n.ScopeId, SliceOnly: n.Flags&bpf.NodeSliceOnly != 0,
 	}
 	if n.Kind == bpf.KindTree && n.Subject == 0 {
 		s.Parent = n.Parent

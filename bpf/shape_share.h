@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Who has what part of a limit on what comes in by TCP: programs (and nodes
+ * below the node) by weight and guarantee, whatever number of connections each
+ * has, and these equally. They are counted as they receive, in spans of 0.25 s.
+ */
+#ifndef NETNICE_SHAPE_SHARE_H
+#define NETNICE_SHAPE_SHARE_H
+
+#include "shape_steer.h"
+
+#define NN_SCALE_ONE 256U
+
+/* As what a socket asks for its share. */
+enum nn_share_of {
+	NN_SHARE_LOOK,	  /* it is counted already, or nothing came */
+	NN_SHARE_COUNTED, /* something came: it is a receiver */
+	NN_SHARE_OPENS,	  /* somebody asks for a connection */
+};
+
+/* Receivers of late: in this span of time, or in one of the last two. */
+static __always_inline __u32 nn_receivers(const struct nn_inflow *f, __u32 span)
+{
+	__u32 most = 1;
+
+	for (__u32 i = 0; i < NN_RECENT; i++) {
+		const struct nn_span_count *c = &f->recent[i];
+
+		if (span - c->span < NN_RECENT - 1 && c->receivers > most)
+			most = c->receivers;
+	}
+	return most;
+}
+
+/* Connections that were asked for of late. Whoever asks may never send anything
+ * (a flood of SYNs): it takes nothing from those that receive. */
+static __always_inline __u32 nn_opening(const struct nn_inflow *f, __u32 span)
+{
+	__u32 sum = 0;
+
+	for (__u32 i = 0; i < NN_RECENT; i++) {
+		const struct nn_span_count *c = &f->recent[i];
+
+		if (span - c->span < NN_RECENT - 1)
+			sum += c->opened;
+	}
+	return sum;
+}
+
+/* Once in a span of time: not every receiver takes its share. While the limit
+ * is not reached, and no more comes than before (connections that begin are no
+ * reason), the shares grow, up to all of it for each. With a queue they shrink
+ * again. */
+static __always_inline void nn_share_adapt(struct nn_inflow *f, __u64 rate,
+					   __u32 span)
+{
+	__u32 before = f->scale_span, most = nn_receivers(f, span);
+	const struct nn_span_count *last = &f->recent[(span - 1) & 3];
+	const struct nn_span_count *former = &f->recent[(span - 2) & 3];
+	__u64 full = rate * NN_SPAN_NS / NN_NSEC_PER_SEC, queued;
+	__u64 scale = f->share_scale, out;
+
+	if (before == span ||
+	    !__sync_bool_compare_and_swap(&f->scale_span, before, span))
+		return;
+	out = f->bytes - f->aside_bytes + f->dropped_bytes;
+	queued = f->came_bytes > out ? f->came_bytes - out : 0;
+	if (queued > rate / 66)
+		scale -= (scale - NN_SCALE_ONE) / 2;
+	else if (last->span == span - 1 && former->span == span - 2 &&
+		 last->bytes < full - full / 32 && queued < rate / 500 &&
+		 last->bytes < former->bytes + former->bytes / 16)
+		scale += scale / 8;
+	if (scale > most * NN_SCALE_ONE)
+		scale = most * NN_SCALE_ONE;
+	if (scale < NN_SCALE_ONE)
+		scale = NN_SCALE_ONE;
+	f->share_scale = scale;
+}
+
+/* --- programs share a limit, and the sockets of each its part --- */
+
+/* Who asks for a share of a limit: a child of its node. */
+struct nn_share_ask {
+	__u64 child;
+	__u64 bytes; /* that it received since it was counted last */
+	__u64 min;   /* guaranteed to it, bytes/s */
+	__u32 weight;
+	__u32 span;
+	__u32 of; /* enum nn_share_of */
+	__u32 pad;
+};
+
+static const struct nn_sharer nn_sharer_fresh;
+
+static __always_inline struct nn_sharer *nn_sharer(__u32 node, __u32 generation,
+						   __u64 child)
+{
+	struct nn_sharer_key key = {
+		.node = node, .generation = generation, .child = child};
+	struct nn_sharer *k = bpf_map_lookup_elem(&sharers, &key);
+
+	if (k)
+		return k;
+	bpf_map_update_elem(&sharers, &key, &nn_sharer_fresh, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&sharers, &key);
+}
+
+/* What all children together want of late: the most of the last spans. */
+struct nn_wanted {
+	__u64 weight, promised, modest;
+};
+
+static __always_inline void nn_wanted_of(const struct nn_inflow *f, __u32 span,
+					 struct nn_wanted *all)
+{
+	for (__u32 i = 0; i < NN_RECENT; i++) {
+		const struct nn_span_count *c = &f->recent[i];
+
+		if (span - c->span >= NN_RECENT - 1)
+			continue;
+		nn_later(&all->weight, c->weight);
+		nn_later(&all->promised, c->promised);
+		nn_later(&all->modest, c->modest);
+	}
+}
+
+/* The child's part of the limit, bytes/s: what it is guaranteed, and of the
+ * rest by its weight among those who want more. Those who take less than their
+ * part have that set aside, and a quarter more; the others have the rest. */
+static __always_inline __u64 nn_child_part(const struct nn_inflow *f,
+					   const struct nn_sharer *k,
+					   const struct nn_share_ask *a,
+					   __u64 rate)
+{
+	struct nn_wanted all = {};
+	__u64 rest;
+
+	nn_wanted_of(f, a->span, &all);
+	if (k->wants) {
+		nn_later(&all.weight, a->weight);
+		nn_later(&all.promised, a->min);
+	} else {
+		all.weight += a->weight;
+		all.promised += a->min;
+		all.modest -= nn_least(all.modest, k->uses);
+	}
+	rest = rate - nn_least(all.promised + all.modest, rate - rate / 20);
+	return a->min + rest / all.weight * a->weight;
+}
+
+/* A socket of the child is counted in a span: with the first of them the
+ * child is. It is modest if it used less than five eighths of its part in the
+ * last two spans. */
+static __always_inline void nn_child_counted(struct nn_span_count *c,
+					     struct nn_sharer *k,
+					     const struct nn_share_ask *a,
+					     __u64 part)
+{
+	struct nn_sharer_count *own = &k->recent[a->span & (NN_RECENT - 1)];
+	__u64 used = 0;
+	bool known = false;
+
+	__sync_fetch_and_add(&own->bytes, a->bytes);
+	if (__sync_fetch_and_add(&own->receivers, 1))
+		return;
+	for (__u32 i = 1; i < NN_RECENT - 1; i++) {
+		const struct nn_sharer_count *before =
+			&k->recent[(a->span - i) & (NN_RECENT - 1)];
+
+		if (before->span != a->span - i)
+			continue;
+		known = true;
+		nn_later(&used, before->bytes);
+	}
+	used *= NN_NSEC_PER_SEC / NN_SPAN_NS;
+	k->wants = !known || used >= part / 8 * 5;
+	k->uses = used + used / 4;
+	if (k->wants) {
+		__sync_fetch_and_add(&c->weight, a->weight);
+		__sync_fetch_and_add(&c->promised, a->min);
+	} else {
+		__sync_fetch_and_add(&c->modest, k->uses);
+	}
+}
+
+/* Of one child. */
+static __always_inline __u32 nn_child_receivers(const struct nn_sharer *k,
+						__u32 span)
+{
+	__u32 most = 1;
+
+	for (__u32 i = 0; i < NN_RECENT; i++) {
+		const struct nn_sharer_count *c = &k->recent[i];
+
+		if (span - c->span < NN_RECENT - 1 && c->receivers > most)
+			most = c->receivers;
+	}
+	return most;
+}
+
+/* A socket's share of one limit, in bytes/s; 0 without one. Not static: the
+ * verifier then looks at it once, not once for each hop. */
+__noinline __u64 nn_node_share(const struct nn_share_ask *a, __u32 node,
+			       __u32 generation)
+{
+	struct nn_hop hop = {.node = node, .generation = generation};
+	__u64 rate = nn_inbound_rate(&hop), share;
+	struct nn_sharer_count *own;
+	struct nn_span_count *c;
+	struct nn_sharer *k;
+	struct nn_inflow *f;
+	__u64 *due;
+
+	if (!rate || !a)
+		return 0;
+	f = nn_inflow(node);
+	if (!f)
+		return 0;
+	due = bpf_map_lookup_elem(&dues, &node);
+	if (due && *due < rate)
+		rate = *due;
+	c = nn_span_count(f, a->span);
+	if (a->of == NN_SHARE_COUNTED)
+		__sync_fetch_and_add(&c->receivers, 1);
+	if (a->of == NN_SHARE_OPENS)
+		__sync_fetch_and_add(&c->opened, 1);
+	nn_share_adapt(f, rate, a->span);
+	k = a->of == NN_SHARE_OPENS ? NULL
+				    : nn_sharer(node, generation, a->child);
+	if (!k) {
+		share = rate /
+			(nn_receivers(f, a->span) + nn_opening(f, a->span));
+	} else {
+		own = &k->recent[a->span & (NN_RECENT - 1)];
+		if (own->span != a->span) {
+			own->span = a->span;
+			own->receivers = 0;
+			own->bytes = 0;
+		}
+		share = nn_child_part(f, k, a, rate);
+		if (a->of == NN_SHARE_COUNTED)
+			nn_child_counted(c, k, a, share);
+		share /= nn_child_receivers(k, a->span);
+	}
+	share = share * f->share_scale / NN_SCALE_ONE;
+	if (share > rate)
+		share = rate;
+	return share ? share : 1;
+}
+
+/* The least of its shares of the limits on its path. bytes: what came since it
+ * was counted last. */
+static __always_inline __u64 nn_inbound_share(const struct nn_socket *s,
+					      __u32 span, __u32 of, __u64 bytes)
+{
+	struct nn_share_ask a = {
+		.child = s->child,
+		.bytes = bytes,
+		.weight = NN_WEIGHT_DEFAULT,
+		.span = span,
+		.of = of,
+	};
+	__u64 least = 0, share;
+
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		struct nn_node *n;
+
+		if (!s->path[i].node)
+			break;
+		share = nn_node_share(&a, s->path[i].node,
+				      s->path[i].generation);
+		if (share && (!least || share < least))
+			least = share;
+		n = nn_node_get(s->path[i].node, s->path[i].generation);
+		if (!n || nn_part_of_program(n, 0))
+			continue;
+		/* who is guaranteed something is one by itself, further out,
+		 * too */
+		if (a.min && !nn_guaranteed_down(n))
+			continue;
+		a.min = nn_guaranteed_down(n);
+		a.child = nn_child_node(s->path[i].node, s->path[i].generation);
+		a.weight = n->weight;
+	}
+	return least;
+}
+
+/* The same of a connection that is asked for, of which the listener's path is
+ * known. */
+static __always_inline __u64 nn_inbound_share_asked(const struct nn_path *path,
+						    __u32 span)
+{
+	struct nn_share_ask a = {.span = span, .of = NN_SHARE_OPENS};
+	__u64 least = 0, share;
+
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		if (!path->hops[i].node)
+			break;
+		share = nn_node_share(&a, path->hops[i].node,
+				      path->hops[i].generation);
+		if (share && (!least || share < least))
+			least = share;
+	}
+	return least;
+}
+
+#endif

@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testutil/relay"
+)
+
+// What a user receives is shared by programs, whatever number of connections each has: equally, by
+// weight, with a guarantee; what one does not take the others have. By windows, which at no
+// distance at all are two segments at least, and do not bind bbr: so at one.
+func TestDownShares(t *testing.T) {
+	t.Parallel()
+	f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(20*time.Millisecond)))
+	const limit = 8e6
+	uid := spare + 53
+	var rx [3]*testutil.Receiver
+	var port [3]uint16
+	for i := range rx {
+		f.ports += 16
+		rx[i], port[i] = f.reader(uid), f.ports+1
+	}
+	f.must("set", "--user", itoa(uid), "--down", "8MB/s")
+	pid := func(i int) string { return itoa(rx[i].PID()) }
+	x := f.sendTo(port[0], false, testutil.SenderConfig{})
+	f.sendTo(port[1], true, testutil.SenderConfig{Connections: 8})
+	begin := testutil.Now()
+	parts := func(what string, after testutil.Instant, tolerance float64, want ...float64) {
+		t.Helper()
+		f.judge(after.Add(time.Second), span, func(from, to testutil.Instant) error {
+			f.until(to.Add(15 * time.Millisecond))
+			sum := 0.0
+			var failed error
+			for i, part := range want {
+				per := perByte
+				if i == 1 {
+					per = perByte6
+				}
+				got := rx[i].Goodput(port[i], from, to) * per
+				sum += got
+				t.Logf("%s: program %d has %.4f of the limit, wanted %.4f", what, i, got/limit, part)
+				if err := compare(fmt.Sprintf("%s: program %d", what, i), got, part*limit, max(tolerance, 0.01/part)); err != nil && failed == nil {
+					failed = err
+				}
+			}
+			if failed != nil {
+				return failed
+			}
+			return compare(what+": all", sum, limit, 0.08)
+		})
+	}
+	parts("1 and 8 connections", begin, 0.1, 0.5, 0.5)
+	parts("by weight", f.must("set", "--pid", pid(0), "--weight", "300"), 0.1, 0.75, 0.25)
+	parts("in the background", f.must("set", "--pid", pid(0), "--background"), 0.1, 0.0099, 0.9901)
+	f.must("unset", "--pid", pid(0))
+	f.sendTo(port[2], false, testutil.SenderConfig{Connections: 4})
+	f.refused(f.netnice("set", "--pid", pid(0), "--min-down", "8MB/s"), "7.6 MB/s of it may be guaranteed", "ask for what is left")
+	guaranteed := f.must("set", "--pid", pid(0), "--min-down", "4MB/s")
+	f.judge(guaranteed.Add(5*time.Second), span, func(from, to testutil.Instant) error {
+		f.until(to.Add(15 * time.Millisecond))
+		var got [3]float64
+		for i := range got {
+			got[i] = rx[i].Goodput(port[i], from, to) * perByte
+		}
+		t.Logf("guaranteed: %.4f, %.4f and %.4f of the limit", got[0]/limit, got[1]/limit, got[2]/limit)
+		if got[0] < 4e6*0.97 {
+			return fmt.Errorf("of a guarantee of 4 MB/s there came %.2f", got[0]/1e6)
+		}
+		if got[1] < 4e5 || got[2] < 4e5 {
+			return fmt.Errorf("the others have %.2f and %.2f MB/s", got[1]/1e6, got[2]/1e6)
+		}
+		return compare("all", got[0]+got[1]+got[2], limit, 0.08)
+	})
+	if n := f.nodes()["pid:"+pid(0)]; n.MinDownBytesPerSec != 4e6 {
+		t.Errorf("a guarantee is shown as %+v", n)
+	}
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	parts("the guaranteed one has ended", testutil.Now().Add(2*time.Second), 0.12, 0, 0.5, 0.5)
+}
+
+// A program that takes little of its large part leaves the others the rest at once.
+func TestDownModest(t *testing.T) {
+	t.Parallel()
+	f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(20*time.Millisecond)))
+	const limit = 8e6
+	uid := spare + 54
+	f.ports += 16
+	a, at := f.reader(uid), f.ports+1
+	f.ports += 16
+	b, bt := f.reader(uid), f.ports+1
+	f.must("set", "--user", itoa(uid), "--down", "8MB/s")
+	f.must("set", "--pid", itoa(a.PID()), "--interactive")
+	// 0.2 of the limit
+	f.python(options{in: f.B}, `
+s = connect(sys.argv[1])
+say("ready")
+at = time.monotonic()
+while True:
+    s.sendall(bytes(16000))
+    at += 0.01
+    time.sleep(max(at - time.monotonic(), 0))
+`, fmt.Sprintf("%s:%d", f.A4, at)).read("ready")
+	f.sendTo(bt, false, testutil.SenderConfig{Connections: 2})
+	f.judge(testutil.Now().Add(1500*time.Millisecond), span, func(from, to testutil.Instant) error {
+		f.until(to.Add(15 * time.Millisecond))
+		little, rest := a.Goodput(at, from, to)*perByte, b.Goodput(bt, from, to)*perByte
+		t.Logf("modest %.4f of the limit, the other %.4f", little/limit, rest/limit)
+		if err := compare("modest", little, 1.6e6*perByte, 0.03); err != nil {
+			return err
+		}
+		return compare("all", little+rest, limit, 0.08)
+	})
+}
