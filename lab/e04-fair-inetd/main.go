@@ -5,11 +5,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -18,6 +15,7 @@ import (
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
 	"github.com/netnice/netnice/lab/internal/flows"
+	"github.com/netnice/netnice/lab/internal/ftp"
 	"github.com/netnice/netnice/lab/internal/stat"
 )
 
@@ -26,9 +24,6 @@ func main() { bed.Main("e04-fair-inetd", run) }
 const (
 	total    = 512 << 10 // bytes/s
 	sessions = 3
-	ftp      = 21
-	large    = 100_000 // bytes: a download's data connection, not its control connection
-	vsftpd   = "/usr/sbin/vsftpd"
 )
 
 // phase is a time in which the same sessions run.
@@ -56,14 +51,14 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err := b.UpIn(ctx, pair.A); err != nil { // a total limits what comes in, too
 		return err
 	}
-	server, conf, path, err := serve(b)
+	// the paper's third configuration
+	server, err := ftp.New(b, `login stream tcp nowait root /bin/cat cat @32Kbyte/sec
+telnet stream tcp nowait root /bin/cat cat @32Kbyte/sec
+`)
 	if err != nil {
 		return err
 	}
-	if _, err := b.Start(pair.A, b.Program(), "--socket", b.Socket(), "inetd", "--total", "512Kbyte/sec", conf); err != nil {
-		return err
-	}
-	if err := bed.WaitForPort(ctx, pair.A, ftp); err != nil {
+	if _, err := server.ByInetd(ctx, pair.A, "--total", "512Kbyte/sec"); err != nil {
 		return err
 	}
 	c, err := b.Captured(pair.B)
@@ -75,7 +70,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 		if err := testutil.Sleep(ctx, begin.Add(time.Duration(i)*apart).Sub(testutil.Now())); err != nil {
 			return err
 		}
-		_, err := b.Start(pair.B, "curl", "-sS", "-o", "/dev/null", "--max-time", fmt.Sprint(length.Seconds()), fmt.Sprintf("ftp://%s/%s", pair.A4, path))
+		_, err := b.Start(pair.B, "curl", "-sS", "-o", "/dev/null", "--max-time", fmt.Sprint(length.Seconds()), fmt.Sprintf("ftp://%s/%s", pair.A4, ftp.Path))
 		if err != nil {
 			return err
 		}
@@ -88,12 +83,12 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err != nil {
 		return err
 	}
-	ports := downloads(packets)
+	ports := ftp.Downloads(packets)
 	if len(ports) != sessions {
 		return fmt.Errorf("%d downloads were seen, not %d", len(ports), sessions)
 	}
-	f := figures{Server: server, Series: flows.Of(packets, ports, begin, end).Each}
-	b.Printf("%s; parts of the limit of 512 KB/s, IP bytes received\n", server)
+	f := figures{Server: ftp.Name, Series: flows.Of(packets, ports, begin, end).Each}
+	b.Printf("%s; parts of the limit of 512 KB/s, IP bytes received\n", ftp.Name)
 	for i, running := range [][]int{{1}, {1, 2}, {1, 2, 3}, {2, 3}, {3}} {
 		p := look(packets, ports, running, begin.Add(time.Duration(i)*apart), apart)
 		p.Seconds = [2]int{int(float64(i) * apart.Seconds()), int(float64(i+1) * apart.Seconds())}
@@ -109,52 +104,6 @@ func run(ctx context.Context, b *bed.Bed) error {
 		return err
 	}
 	return b.Write(f)
-}
-
-// serve writes the paper's third configuration, and says what serves FTP.
-func serve(b *bed.Bed) (server, conf, path string, err error) {
-	if _, err := os.Stat(vsftpd); err != nil {
-		return "", "", "", fmt.Errorf("%w (apt-get install vsftpd)", err)
-	}
-	dir, err := os.MkdirTemp("", "netnice-lab-ftp-")
-	if err != nil {
-		return "", "", "", fmt.Errorf("make folder to serve: %w", err)
-	}
-	b.Defer(func() error { return os.RemoveAll(dir) })
-	const size = 100 << 20
-	root, empty := filepath.Join(dir, "pub"), filepath.Join(dir, "empty")
-	err = errors.Join(os.Chmod(dir, 0o755), os.Mkdir(root, 0o555), os.Mkdir(empty, 0o555))
-	if err != nil {
-		return "", "", "", err
-	}
-	file, err := os.Create(filepath.Join(root, "file"))
-	if err == nil {
-		err = errors.Join(file.Truncate(size), file.Close())
-	}
-	settings := "listen=NO\nanonymous_enable=YES\nno_anon_password=YES\nanon_root=" + root + "\nsecure_chroot_dir=" + empty + "\nseccomp_sandbox=NO\n"
-	err = errors.Join(err, os.WriteFile(filepath.Join(dir, "vsftpd.conf"), []byte(settings), 0o600))
-	conf = filepath.Join(dir, "inetd.conf")
-	services := "ftp stream tcp nowait root " + vsftpd + " vsftpd " + filepath.Join(dir, "vsftpd.conf") + `
-login stream tcp nowait root /bin/cat cat @32Kbyte/sec
-telnet stream tcp nowait root /bin/cat cat @32Kbyte/sec
-`
-	return "vsftpd and curl", conf, "file", errors.Join(err, os.WriteFile(conf, []byte(services), 0o644))
-}
-
-// downloads are the senders' ports of large connections, in the order in which they began.
-func downloads(packets []capture.Packet) (ports []uint16) {
-	bytes := map[uint16]int{}
-	for _, p := range packets {
-		if p.From == ftp {
-			continue
-		}
-		before := bytes[p.From]
-		bytes[p.From] += p.Bytes
-		if before < large && bytes[p.From] >= large {
-			ports = append(ports, p.From)
-		}
-	}
-	return ports
 }
 
 func look(packets []capture.Packet, ports []uint16, running []int, from testutil.Instant, length time.Duration) (p phase) {

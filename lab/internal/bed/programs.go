@@ -139,40 +139,28 @@ func listening(port uint16) (bool, error) {
 	return false, nil
 }
 
-// FilePort is where a FileServer listens.
-const FilePort = 8000
+// filePort is where a FileServer listens.
+const filePort = 8000
 
 // FileServer starts Python's http.server with one file of that size (of zeros,
 // no disk is read), and returns the file's address for curl.
 func (b *Bed) FileServer(ctx context.Context, n *testutil.NetNS, at netip.Addr, size int64) (string, error) {
-	url, _, err := b.fileServer(ctx, n, at, size, "ThreadingMixIn")
-	return url, err
-}
-
-// ForkingFileServer is FileServer that has a process of its own for each
-// download, as servers that inetd starts; it returns the parent, too.
-func (b *Bed) ForkingFileServer(ctx context.Context, n *testutil.NetNS, at netip.Addr, size int64) (string, *exec.Cmd, error) {
-	return b.fileServer(ctx, n, at, size, "ForkingMixIn")
-}
-
-func (b *Bed) fileServer(ctx context.Context, n *testutil.NetNS, at netip.Addr, size int64, kind string) (string, *exec.Cmd, error) {
 	dir, err := os.MkdirTemp("", "netnice-lab-www-")
 	if err != nil {
-		return "", nil, fmt.Errorf("make folder to serve: %w", err)
+		return "", fmt.Errorf("make folder to serve: %w", err)
 	}
 	b.Defer(func() error { return os.RemoveAll(dir) })
 	file, err := os.Create(filepath.Join(dir, "file"))
 	if err != nil {
-		return "", nil, fmt.Errorf("make file to serve: %w", err)
+		return "", fmt.Errorf("make file to serve: %w", err)
 	}
 	if err := errors.Join(file.Truncate(size), file.Close()); err != nil {
-		return "", nil, fmt.Errorf("make file to serve: %w", err)
+		return "", fmt.Errorf("make file to serve: %w", err)
 	}
-	server, err := b.Start(n, "python3", "-c", fileServer, dir, strconv.Itoa(FilePort), kind)
-	if err != nil {
-		return "", nil, err
+	if _, err := b.Start(n, "python3", "-c", fileServer, dir, strconv.Itoa(filePort)); err != nil {
+		return "", err
 	}
-	return fmt.Sprintf("http://%s:%d/file", at, FilePort), server, WaitForPort(ctx, n, FilePort)
+	return fmt.Sprintf("http://%s:%d/file", at, filePort), WaitForPort(ctx, n, filePort)
 }
 
 // fileServer is `python3 -m http.server` without its log and with a copy
@@ -183,7 +171,7 @@ os.chdir(sys.argv[1])
 class H(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *a): pass
     def copyfile(self, source, out): shutil.copyfileobj(source, out, 1 << 20)
-class S(getattr(socketserver, sys.argv[3]), http.server.HTTPServer):
+class S(socketserver.ThreadingMixIn, http.server.HTTPServer):
     daemon_threads, request_queue_size = True, 64
     def handle_error(self, *a): pass
 S(("", int(sys.argv[2])), H).serve_forever()

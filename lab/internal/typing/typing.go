@@ -1,7 +1,7 @@
 // Package typing runs netnice's experiments with telnet (Figures 6 to 8):
 // somebody types, a byte every 100 ms, and waits for its echo, while two others
-// download by the same 10 Mbit/s; without netnice, and with one limit on the
-// server's processes. The experiments differ in who is where.
+// download by FTP by the same 10 Mbit/s; from a server by itself, and from one by fair-inetd
+// with a total of 512 KB/s. The experiments differ in who is where.
 package typing
 
 import (
@@ -16,6 +16,7 @@ import (
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
 	"github.com/netnice/netnice/lab/internal/echo"
+	"github.com/netnice/netnice/lab/internal/ftp"
 	"github.com/netnice/netnice/lab/internal/stat"
 )
 
@@ -26,7 +27,6 @@ const (
 	limit  = 512 << 10 // bytes/s, of both downloads together
 	pause  = 100 * time.Millisecond
 	settle = 600 * time.Millisecond // of the downloads
-	file   = 128 << 20              // bytes; nobody gets to its end
 )
 
 // Site is who is where.
@@ -56,10 +56,11 @@ type figures struct {
 
 // Run runs an experiment on a site.
 func Run(ctx context.Context, b *bed.Bed, site Site, title, paper string) error {
-	url, server, err := b.ForkingFileServer(ctx, site.Files, site.FilesAt, file)
+	server, err := ftp.New(b, "")
 	if err != nil {
 		return err
 	}
+	url := fmt.Sprintf("ftp://%s/%s", site.FilesAt, ftp.Path)
 	if _, err := b.Receiver(site.Echo, testutil.ReceiverConfig{Ports: []testutil.Port{echo.Port()}}); err != nil {
 		return err
 	}
@@ -67,11 +68,20 @@ func Run(ctx context.Context, b *bed.Bed, site Site, title, paper string) error 
 	if err != nil {
 		return err
 	}
+	var serves *exec.Cmd
 	change := func(on bool) error {
-		if err := b.Switch(ctx, on); err != nil || !on {
-			return err
+		if serves != nil {
+			if err := bed.Kill(serves); err != nil {
+				return err
+			}
 		}
-		return b.LimitPID(ctx, server.Process.Pid, limit)
+		err := b.Switch(ctx, on)
+		if err == nil && on {
+			serves, err = server.ByInetd(ctx, site.Files, "--up", "512Kbyte/sec")
+		} else if err == nil {
+			serves, err = server.Alone(ctx, site.Files)
+		}
+		return err
 	}
 	rounds := 5 // of A B B A
 	if b.Quick {
@@ -87,7 +97,7 @@ func Run(ctx context.Context, b *bed.Bed, site Site, title, paper string) error 
 	for _, c := range []struct {
 		name string
 		runs []measured
-	}{{"plain Linux", off}, {"netnice, 512 KB/s for the server", on}} {
+	}{{"plain Linux", off}, {"fair-inetd, 512 KB/s", on}} {
 		f, trips := compute(c.name, c.runs)
 		all = append(all, f)
 		curves = append(curves, echo.Dots(c.name, trips))
@@ -129,8 +139,12 @@ func one(ctx context.Context, b *bed.Bed, site Site, url string, length time.Dur
 		if err != nil {
 			return m, err
 		}
+		ports := ftp.Downloads(packets)
+		if len(ports) != 1 {
+			return m, fmt.Errorf("of download %d there were %d connections", i+1, len(ports))
+		}
 		m.rates = append(m.rates, capture.Rates(packets, begin, begin.Add(length), length, func(p capture.Packet) bool {
-			return p.From == bed.FilePort
+			return p.From == ports[0]
 		})...)
 		if m.rates[i] == 0 {
 			return m, fmt.Errorf("download %d got nothing", i+1)
