@@ -20,8 +20,9 @@ const (
 	size    = 128 << 20 // bytes of the file
 	large   = 100_000   // bytes: a download's data connection, not its control connection
 
-	// Path is the file's, and Name what serves and fetches it.
+	// Path is the file's.
 	Path = "file"
+	// Name is what serves and fetches it.
 	Name = "vsftpd and curl"
 )
 
