@@ -125,6 +125,13 @@ static __always_inline void nn_wanted_of(const struct nn_inflow *f, __u32 span,
 	}
 }
 
+/* Is the child among those who were counted of late? */
+static __always_inline bool nn_child_stands(const struct nn_sharer *k,
+					    __u32 span)
+{
+	return k->span && span - k->span < NN_RECENT - 1;
+}
+
 /* The child's part of the limit, bytes/s: what it is guaranteed, and of the
  * rest by its weight among those who want more. Those who take less than their
  * part have that set aside, and a quarter more; the others have the rest. */
@@ -137,16 +144,17 @@ static __always_inline __u64 nn_child_part(const struct nn_inflow *f,
 	__u64 rest;
 
 	nn_wanted_of(f, a->span, &all);
-	if (k->wants) {
+	if (nn_child_stands(k, a->span) && k->wants) {
 		nn_later(&all.weight, a->weight);
 		nn_later(&all.promised, a->min);
 	} else {
 		all.weight += a->weight;
 		all.promised += a->min;
-		all.modest -= nn_least(all.modest, k->uses);
+		if (nn_child_stands(k, a->span))
+			all.modest -= nn_least(all.modest, k->uses);
 	}
 	rest = rate - nn_least(all.promised + all.modest, rate - rate / 20);
-	return a->min + rest / all.weight * a->weight;
+	return a->min + rest * a->weight / all.weight;
 }
 
 /* A socket of the child is counted in a span: with the first of them the
@@ -176,6 +184,7 @@ static __always_inline void nn_child_counted(struct nn_span_count *c,
 	used *= NN_NSEC_PER_SEC / NN_SPAN_NS;
 	k->wants = !known || used >= part / 8 * 5;
 	k->uses = used + used / 4;
+	k->span = a->span;
 	if (k->wants) {
 		__sync_fetch_and_add(&c->weight, a->weight);
 		__sync_fetch_and_add(&c->promised, a->min);

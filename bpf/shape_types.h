@@ -102,8 +102,8 @@ struct nn_sharer_count {
 struct nn_sharer {
 	struct nn_sharer_count recent[NN_RECENT];
 	__u64 uses;  /* bytes/s, and a quarter, when it was counted last */
-	__u32 wants; /* 1: it is counted among those who want more */
-	__u32 pad;
+	__u32 wants; /* 1: it was counted among those who want more */
+	__u32 span;  /* then */
 };
 
 /* What a node receives. Counters grow from the node's creation; nobody holds a

@@ -274,7 +274,7 @@ type shapingNnSharer struct {
 	}
 	Uses  uint64
 	Wants uint32
-	Pad   uint32
+	Span  uint32
 }
 
 type shapingNnSharerKey struct {

@@ -71,6 +71,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 			answer.Warnings = append(answer.Warnings, "the limit that the administrator set stays")
 		}
 	}
+	next.reserved = d.worth(next.holding().reservation())
 	if !dryRun {
 		before := *n
 		var err error
@@ -82,6 +83,9 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		lifted = err == nil
 		if err != nil {
 			return api.SetResponse{}, kernelError(s, err)
+		}
+		if g := before.wishes[enforce.OwnerAdmin].Grant; g != next.wishes[enforce.OwnerAdmin].Grant {
+			d.followGrant(uint32(before.res.Key), g.Link)
 		}
 		d.tellSet(&before, next.ifAny(), actorName(by))
 		d.log.Info("limit lifted", "subject", n.res.Subject.String(), "by", by.UID, "node", n.id)

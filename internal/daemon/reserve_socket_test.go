@@ -87,6 +87,13 @@ func TestReservedBySockets(t *testing.T) {
 	reserved, err = fake.Reserved()
 	require.NoError(t, err)
 	require.Len(t, reserved, 1, "of the later socket it has gone")
+	_, err = h.remove(root, "user:61234")
+	require.NoError(t, err)
+	reserved, err = fake.Reserved()
+	require.NoError(t, err)
+	require.Empty(t, reserved, "nothing is granted any more")
+	grant(100_000)
+	answers("again", ask(1, false, 1000), 0, 2e6, 0)
 	_, err = h.remove(root, link)
 	require.NoError(t, err)
 	h.eventually("nothing is reserved of a link without a limit", func() bool {

@@ -105,7 +105,7 @@ func TestAnotherReleaseOrphansOfRule(t *testing.T) {
 	a := r.ports + 1
 	b := a + 1
 	for i, p := range []uint16{a, b} {
-		x := r.script(options{in: r.A, uid: spare + uint32(i)}, session, "-c",
+		x := r.script(options{in: r.A, uid: sessionUser + uint32(i)}, session, "-c",
 			"read start; "+strings.Join([]string{free, agentName, agentFlood, r.to(p)}, " ")+" & read end")
 		r.soon("the rule holds", 2*time.Second, func() bool { return r.ruleMembers("all session sessions") == i+1 })
 		x.tell("start")

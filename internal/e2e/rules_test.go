@@ -157,6 +157,10 @@ func (r *ruled) afterExec(pid string) time.Duration {
 	return d
 }
 
+// sessionUser, and the next one, run what rules of sessions are for: no other test's netnice
+// limits them meanwhile.
+var sessionUser = spare + 55
+
 // sessions is a rule for the programs of a name, of the users of this run of the
 // tests: other daemons of the machine follow rules of their own.
 func sessions(program string) string {
@@ -166,7 +170,7 @@ name = "all %s sessions"
 program = "%[1]s"
 user = [%d, %d]
 up = "1MB/s"
-`, program, spare, spare+1)
+`, program, sessionUser, sessionUser+1)
 }
 
 // All scp sessions, whoever starts them: a program of another user is limited within
@@ -176,8 +180,8 @@ func TestRuleHoldsAtExec(t *testing.T) {
 	r := newRuled(t, sessions("scp"))
 	scp, other := copyAs(t, "scp"), copyAs(t, "cp")
 	p := r.ports
-	x, at := r.floods(scp, spare, p+1, p+2)
-	y, _ := r.floods(scp, spare+1, p+4)
+	x, at := r.floods(scp, sessionUser, p+1, p+2)
+	y, _ := r.floods(scp, sessionUser+1, p+4)
 	for _, s := range []*script{x, y} {
 		after := r.afterExec(s.pid())
 		t.Logf("in force %v after exec", after)
@@ -188,7 +192,7 @@ func TestRuleHoldsAtExec(t *testing.T) {
 	at = testutil.Now()
 	r.holds("an scp and its child", at, 1e6, p+1, p+2)
 	r.holds("another user's", at, 1e6, p+4)
-	_, begin := r.floods(other, spare, p+3)
+	_, begin := r.floods(other, sessionUser, p+3)
 	r.free("no scp", begin, 100e6, p+3)
 	n := r.nodeOf(x.pid())
 	if n == nil || n.Processes != 2 || len(n.Limits) != 1 || n.Limits[0].Rule == nil || n.Limits[0].Rule.Name != "all scp sessions" || n.Limits[0].Rule.Line != 2 {
@@ -198,7 +202,7 @@ func TestRuleHoldsAtExec(t *testing.T) {
 		t.Errorf("rules test: %v", got)
 	}
 	// It goes with the process: at once where nothing waits to be sent.
-	z := r.script(options{in: r.A, uid: spare}, scp, agentName, agentIdle)
+	z := r.script(options{in: r.A, uid: sessionUser}, scp, agentName, agentIdle)
 	r.soon("an idle scp has a limit", 2*time.Second, func() bool { return r.nodeOf(z.pid()) != nil })
 	z.close()
 	r.soon("that of one that has ended is gone", 2*time.Second, func() bool { return r.nodeOf(z.pid()) == nil })
@@ -213,7 +217,7 @@ func TestRulesAreReadAgain(t *testing.T) {
 	rule := sessions(name)
 	scp := copyAs(t, name)
 	p := r.ports
-	x, begin := r.floods(scp, spare, p+1, p+2)
+	x, begin := r.floods(scp, sessionUser, p+1, p+2)
 	r.free("without rules", begin, 100e6, p+1, p+2)
 	r.write(rule)
 	r.holds("a rule for what runs", r.must("rules", "reload"), 1e6, p+1, p+2)
@@ -271,8 +275,8 @@ func TestRuleForAllTogether(t *testing.T) {
 	r := newRuled(t, strings.Replace(sessions(name), "up", "share = 'all'\nup", 1))
 	scp := copyAs(t, name)
 	p := r.ports
-	r.floods(scp, spare, p+1)
-	y, _ := r.floods(scp, spare+1, p+2, p+3)
+	r.floods(scp, sessionUser, p+1)
+	y, _ := r.floods(scp, sessionUser+1, p+2, p+3)
 	r.soon("the rule holds for three", 2*time.Second, func() bool { return r.ruleMembers("all sftp sessions") == 3 })
 	// Each has had a segment of 64 KB under way, which is paid for first.
 	r.holds("three of two users", testutil.Now().Add(time.Second), 1e6, p+1, p+2, p+3)

@@ -82,11 +82,12 @@ func (k *Kernel) turns(r bpf.SocketRecord) (list []enforce.Turn) {
 				list = append(list, turn)
 			}
 		}
-		if n.Kind == bpf.KindSocket || n.Kind == bpf.KindDestination {
+		guarantee := n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec
+		if n.Kind == bpf.KindDestination || n.Kind == bpf.KindSocket && guarantee == 0 { // nn_part_of_program
 			continue
 		}
 		child, weight = childOfNode(h.Node, n.Generation), max(n.Weight, 1)
-		if n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec != 0 {
+		if guarantee != 0 {
 			promised = h.Node
 		}
 	}
