@@ -61,33 +61,47 @@ struct netnice_limit {
 
 #define NETNICE_ANSWER_MS 5000
 
+/* Ask by an option, and wait until the answer is in the same struct, whose
+ * error it says. 0, or -1 and errno. */
+static inline int netnice_answered(int fd, int level, int option, void *asked,
+				   socklen_t size, uint32_t *error)
+{
+	int ms;
+
+	if (setsockopt(fd, level, option, asked, size))
+		return -1;
+	for (ms = 0;; ms++) {
+		socklen_t had = size;
+
+		if (getsockopt(fd, level, option, asked, &had))
+			return -1;
+		if (*error != EINPROGRESS)
+			break;
+		if (ms == NETNICE_ANSWER_MS) {
+			*error = ETIMEDOUT;
+			break;
+		}
+		poll(0, 0, 1);
+	}
+	if (!*error)
+		return 0;
+	errno = (int)*error;
+	return -1;
+}
+
 static inline int netnice_limit_ask(struct netnice_limit *l)
 {
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), ms, failed;
-	socklen_t size = sizeof(*l);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), failed, error;
 
 	if (fd < 0 && errno == EAFNOSUPPORT)
 		fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -1;
-	failed = setsockopt(fd, IPPROTO_TCP, NETNICE_LIMIT, l, sizeof(*l));
-	for (ms = 0; !failed; ms++) {
-		failed = getsockopt(fd, IPPROTO_TCP, NETNICE_LIMIT, l, &size);
-		if (failed || l->error != EINPROGRESS)
-			break;
-		if (ms == NETNICE_ANSWER_MS) {
-			l->error = ETIMEDOUT;
-			break;
-		}
-		poll(0, 0, 1);
-	}
-	if (!failed && l->error) {
-		errno = (int)l->error;
-		failed = -1;
-	}
-	ms = errno;
+	failed = netnice_answered(fd, IPPROTO_TCP, NETNICE_LIMIT, l, sizeof(*l),
+				  &l->error);
+	error = errno;
 	close(fd);
-	errno = ms;
+	errno = error;
 	return failed;
 }
 
@@ -130,32 +144,16 @@ struct netnice_reservation {
  * often). */
 static inline int netnice_reserve(int fd, struct netnice_reservation *r)
 {
-	int level, ms, failed;
-	socklen_t size = sizeof(level);
+	socklen_t size = sizeof(int);
+	int level;
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &level, &size))
 		return -1;
 	if (level != IPPROTO_UDP)
 		level = IPPROTO_TCP;
 	r->error = 0;
-	if (setsockopt(fd, level, NETNICE_RESERVE, r, sizeof(*r)))
-		return -1;
-	for (ms = 0;; ms++) {
-		size = sizeof(*r);
-		failed = getsockopt(fd, level, NETNICE_RESERVE, r, &size);
-		if (failed || r->error != EINPROGRESS)
-			break;
-		if (ms == NETNICE_ANSWER_MS) {
-			r->error = ETIMEDOUT;
-			break;
-		}
-		poll(0, 0, 1);
-	}
-	if (!failed && r->error) {
-		errno = (int)r->error;
-		failed = -1;
-	}
-	return failed;
+	return netnice_answered(fd, level, NETNICE_RESERVE, r, sizeof(*r),
+				&r->error);
 }
 
 /* The limit that is in force on it, the lower of all owners'; 0 = none. */
