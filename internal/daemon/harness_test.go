@@ -149,6 +149,17 @@ func (h *harness) eventually(what string, condition func() bool) {
 	require.Eventually(h.t, condition, soon, poll, what)
 }
 
+// ask has a program ask by a socket option, and returns what it is told.
+func (h *harness) ask(r enforce.Request) (a enforce.Answer) {
+	h.t.Helper()
+	h.fake.Request(r)
+	h.eventually("an answer", func() (ok bool) {
+		a, ok = h.fake.Answered(r.Number)
+		return ok
+	})
+	return a
+}
+
 func (h *harness) gone(id uint32) func() bool {
 	return func() bool { _, ok := h.fake.Spec(id); return !ok }
 }

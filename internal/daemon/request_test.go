@@ -30,13 +30,7 @@ func TestRequests(t *testing.T) {
 		t.Helper()
 		number++
 		r.Number = number
-		fake.Request(r)
-		var a enforce.Answer
-		h.eventually("an answer", func() (ok bool) {
-			a, ok = fake.Answered(number)
-			return ok
-		})
-		return a
+		return h.ask(r)
 	}
 	by := enforce.Request{PID: own.Process.Pid, UID: uid, GID: uid, Kind: enforce.KindTree}
 	with := func(change func(r *enforce.Request)) enforce.Request {

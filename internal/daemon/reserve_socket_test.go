@@ -32,14 +32,7 @@ func TestReservedBySockets(t *testing.T) {
 		if cookie != 0 {
 			fake.Socket(number, s)
 		}
-		r := enforce.Request{Number: number, PID: 4711, UID: uid, GID: uid, Admin: admin, Reserve: &enforce.SocketSlice{PeriodNS: 1e7, SliceNS: sliceUS * 1000}}
-		fake.Request(r)
-		var a enforce.Answer
-		h.eventually("an answer", func() (ok bool) {
-			a, ok = fake.Answered(number)
-			return ok
-		})
-		return a
+		return h.ask(enforce.Request{Number: number, PID: 4711, UID: uid, GID: uid, Admin: admin, Reserve: &enforce.SocketSlice{PeriodNS: 1e7, SliceNS: sliceUS * 1000}})
 	}
 	answers := func(what string, a enforce.Answer, errno unix.Errno, worth, left uint64) {
 		t.Helper()
