@@ -152,7 +152,10 @@ func (d *Daemon) guaranteeWarnings(req api.SetRequest, n *node) (list []string) 
 		if own := n.promisedOn(of.way); own > rate {
 			list = append(list, fmt.Sprintf("the guarantee of %s is more than the limit", rateText(own)))
 		}
-		if sum := d.guaranteedIn(n, n, of.way); d.nodes[n.id] != nil && sum > mostGuaranteed(rate) {
+		if d.nodes[n.id] == nil {
+			continue // nothing is inside it yet
+		}
+		if sum := d.guaranteedIn(n, n, of.way); sum > mostGuaranteed(rate) {
 			list = append(list, fmt.Sprintf("%s are guaranteed inside it, which do not fit any more: they share it", rateText(sum)))
 		}
 	}

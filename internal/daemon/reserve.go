@@ -74,7 +74,12 @@ func (d *Daemon) worth(s slice) (r reserved) {
 	if link == nil || link.sendingLimit() == 0 {
 		return r
 	}
-	return reserved{link: link.id, bytesPerSec: max(partOf(link.sendingLimit(), s.SliceNS, s.PeriodNS), 1)}
+	return reserved{link: link.id, bytesPerSec: link.slice(s.SliceNS, s.PeriodNS)}
+}
+
+// slice is what one of each period is worth of a link's limit on sending, in bytes/s.
+func (n *node) slice(sliceNS, periodNS uint64) uint64 {
+	return max(partOf(n.sendingLimit(), sliceNS, periodNS), 1)
 }
 
 // partOf is rate * part / whole.
@@ -153,7 +158,7 @@ func (d *Daemon) followReservations() {
 
 // endReservations releases those whose time is over. The caller holds d.mu.
 func (d *Daemon) endReservations(now time.Time) {
-	for _, n := range d.sorted() {
+	for _, n := range d.nodes {
 		for owner := range n.wishes {
 			s := n.wishes[owner].Reserve
 			if !s.over(now) {

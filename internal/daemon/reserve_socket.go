@@ -37,20 +37,21 @@ func (d *Daemon) reserveSocket(r enforce.Request) (a enforce.Answer, err error) 
 	if !r.Ask {
 		want.SocketSlice = *r.Reserve
 	}
-	if want.SliceNS == 0 {
-		want.PeriodNS = leastPeriodNS
-	}
-	if want.PeriodNS < leastPeriodNS || want.PeriodNS > mostPeriodNS || want.SliceNS > want.PeriodNS {
+	want.Link, want.BytesPerSec = link.id, 0
+	switch {
+	case want.SliceNS == 0:
+		want.SocketSlice = enforce.SocketSlice{}
+	case want.PeriodNS < leastPeriodNS || want.PeriodNS > mostPeriodNS || want.SliceNS > want.PeriodNS:
 		return a, unix.EINVAL
+	default:
+		want.BytesPerSec = link.slice(want.SliceNS, want.PeriodNS)
 	}
-	want.Link, want.BytesPerSec = link.id, partOf(link.sendingLimit(), want.SliceNS, want.PeriodNS)
 	left := d.leftFor(r, s, link)
-	fits := left >= want.BytesPerSec
 	switch {
 	case r.Ask:
 	case want.SliceNS != 0 && !r.Admin && (d.grantedTo(s.UID, link) == 0 || d.countsAs(r.UID) != s.UID):
 		err = unix.EPERM
-	case !fits:
+	case want.BytesPerSec > left:
 		err = unix.EBUSY
 	default:
 		if err = d.kernel.Reserve(want); err == nil {
@@ -60,11 +61,7 @@ func (d *Daemon) reserveSocket(r enforce.Request) (a enforce.Answer, err error) 
 	if err != nil {
 		want = s // which is in force
 	}
-	a = enforce.Answer{BytesPerSec: want.BytesPerSec, SocketSlice: want.SocketSlice, LeftBytesPerSec: left - min(left, want.BytesPerSec)}
-	if a.SliceNS == 0 {
-		a.SocketSlice = enforce.SocketSlice{}
-	}
-	return a, err
+	return enforce.Answer{BytesPerSec: want.BytesPerSec, SocketSlice: want.SocketSlice, LeftBytesPerSec: left - min(left, want.BytesPerSec)}, err
 }
 
 // leftFor is what a socket could have in all, with what it has. The caller holds d.mu.
@@ -90,7 +87,7 @@ func (d *Daemon) followSockets() error {
 		if link == nil || link.res.Kind != enforce.KindLink || link.sendingLimit() == 0 {
 			next.SocketSlice = enforce.SocketSlice{}
 		} else {
-			next.BytesPerSec = max(partOf(link.sendingLimit(), s.SliceNS, s.PeriodNS), 1)
+			next.BytesPerSec = link.slice(s.SliceNS, s.PeriodNS)
 		}
 		if next == s {
 			continue

@@ -85,8 +85,10 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 	}
 	had := next.wishes[owner]
 	want := had.merge(req.Wish)
-	if want.Reserve.Link != "" {
-		want.Reserve.Link = d.resolver.Canonical(api.Subject{Kind: api.KindLink, ID: want.Reserve.Link}).ID
+	for _, link := range []*string{&want.Reserve.Link, &want.Grant.Link} {
+		if *link != "" {
+			*link = d.resolver.Canonical(api.Subject{Kind: api.KindLink, ID: *link}).ID
+		}
 	}
 	if want.empty() && had.empty() {
 		if !liftsOnly(req.Wish) {
@@ -115,10 +117,6 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 		next.setUser(by.UID)
 	}
 	next.reserved = d.worth(next.holding().reservation())
-	if want.Grant.Link != "" {
-		want.Grant.Link = d.resolver.Canonical(api.Subject{Kind: api.KindLink, ID: want.Grant.Link}).ID
-		next.wishes[owner] = want
-	}
 	if want.Reserve != had.Reserve {
 		if err := d.checkReserve(by, &next); err != nil {
 			return answer, err
