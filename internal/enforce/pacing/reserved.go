@@ -53,8 +53,8 @@ func (k *Kernel) reservedOf(r bpf.SocketRecord) enforce.SocketReservation {
 	if link, ok := k.nodes[r.State.Link.Node]; ok && link.Generation == r.State.Link.Generation {
 		s.Link = r.State.Link.Node
 	}
-	own := k.nodes[r.State.Own.Node]
-	if own.Kind != bpf.KindSocket || own.Generation != r.State.Own.Generation || own.Subject != r.Cookie || own.PeriodNs == 0 {
+	own, reserves := k.reservingNode(r)
+	if !reserves {
 		return s
 	}
 	s.SocketSlice = enforce.SocketSlice{PeriodNS: own.PeriodNs, SliceNS: own.SliceNs, Extra: own.Flags&bpf.NodeSliceOnly == 0}
@@ -88,6 +88,12 @@ func (k *Kernel) Reserve(r enforce.SocketReservation) error {
 		}
 	}
 	return errors.Join(k.SetNode(spec), k.AssignSockets())
+}
+
+// reservingNode is a socket's own node, if that has a reservation. The caller holds k.mu.
+func (k *Kernel) reservingNode(r bpf.SocketRecord) (own bpf.Node, reserves bool) {
+	own = k.nodes[r.State.Own.Node]
+	return own, own.Kind == bpf.KindSocket && own.Generation == r.State.Own.Generation && own.Subject == r.Cookie && own.PeriodNs != 0
 }
 
 func (k *Kernel) hasReserved() bool {

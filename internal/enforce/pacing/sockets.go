@@ -49,8 +49,7 @@ func (k *Kernel) SocketWishes() ([]SocketWish, error) {
 		if r.Protocol == unix.IPPROTO_UDP {
 			w.Up = r.State.RateBytesPerSec
 		}
-		own := k.nodes[r.State.Own.Node]
-		w.Reserved = own.Kind == bpf.KindSocket && own.Generation == r.State.Own.Generation && own.PeriodNs != 0
+		_, w.Reserved = k.reservingNode(r)
 		// an MPTCP socket has subflows, which have nodes
 		if (w.Up|w.Down != 0 || w.Reserved) && r.Cookie != 0 && r.Protocol != unix.IPPROTO_MPTCP && r.TcpState != tcpTimeWait {
 			out = append(out, w)

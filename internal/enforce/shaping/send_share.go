@@ -266,11 +266,7 @@ func promiseOf(base *bpf.Object, child uint64, below uint32) promise {
 // due is what may be sent by a reservation without extra, whose clock is kept as far ahead as
 // that of a class, and by a period.
 func (p promise) due(g bpf.Class, limit, nowNS uint64) float64 {
-	rate := float64(p.bytesPerSec)
-	aheadNS := max(float64(int64(g.Finish-nowNS)), 0)
-	wantNS := max(float64(shareAhead), 2*usualPacket/rate*1e9) + float64(p.periodNS)
-	factor := 1 + (wantNS-aheadNS)/float64(shareTime)
-	return min(rate*min(max(factor, leastOfDue), mostOfDue), float64(limit)*mostOfLimit)
+	return paced(float64(p.bytesPerSec), float64(int64(g.Finish-nowNS)), float64(p.periodNS), float64(limit))
 }
 
 // rate is what all lanes in a place may send, given what each may.

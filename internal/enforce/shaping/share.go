@@ -83,9 +83,15 @@ func (w passage) due(clock bpf.Clock, k bpf.Class, of uint32, guarantee, limit, 
 	}
 	// virtual time has gone on since the last charge
 	aheadNS := ahead/due*1e9 - max(float64(int64(nowNS-clock.TimeNs)), 0)
-	wantNS := max(float64(shareAhead), 2*usualPacket/due*1e9)
+	return paced(due, aheadNS, 0, rate)
+}
+
+// paced is the rate, near what is due, at which what is ahead of its clock comes to be as far
+// ahead as it should, and by moreNS.
+func paced(due, aheadNS, moreNS, limit float64) float64 {
+	wantNS := max(float64(shareAhead), 2*usualPacket/due*1e9) + moreNS
 	factor := 1 + (wantNS-max(aheadNS, 0))/float64(shareTime)
-	return min(due*min(max(factor, leastOfDue), mostOfDue), rate*mostOfLimit)
+	return min(due*min(max(factor, leastOfDue), mostOfDue), limit*mostOfLimit)
 }
 
 // followShares keeps the queues' rates at what their classes are due.

@@ -105,7 +105,7 @@ func (k *Kernel) setSockets(wishes []pacing.SocketWish) (changed bool, err error
 		spec, had := before[w.Cookie]
 		user := k.CountsAs(w.UID)
 		of[user]++
-		if up, down := socketRates(spec); up == w.Up && down == w.Down && (had || w.Reserved) {
+		if up, down := socketRates(spec); up == w.Up && down == w.Down {
 			continue
 		}
 		if !had {
