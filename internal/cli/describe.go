@@ -18,6 +18,7 @@ const (
 	backgroundWeight = 1
 	// interactiveWeight is the most that there is.
 	interactiveWeight = 10000
+	onePercent        = 10_000 // millionths
 )
 
 // printable replaces what could move a terminal's cursor: names of processes
@@ -78,10 +79,10 @@ func (a *App) nodeText(n *api.Node) string {
 	case n.Reserved != nil:
 		parts = append(parts, a.reservedText(n))
 	case n.MinBytesPerSec != 0:
-		parts = append(parts, a.leastText(n.MinBytesPerSec))
+		parts = append(parts, a.leastText(n.MinBytesPerSec, api.Up))
 	}
 	if n.MinDownBytesPerSec != 0 {
-		parts = append(parts, a.leastDownText(n.MinDownBytesPerSec))
+		parts = append(parts, a.leastText(n.MinDownBytesPerSec, api.Down))
 	}
 	if n.Granted != nil {
 		parts = append(parts, "may reserve "+grantText(n.Granted))
@@ -108,12 +109,8 @@ func (a *App) nodeText(n *api.Node) string {
 }
 
 // leastText prints a guarantee.
-func (a *App) leastText(bytesPerSec uint64) string {
-	return "at least " + units.FormatRate(bytesPerSec, a.units) + " up"
-}
-
-func (a *App) leastDownText(bytesPerSec uint64) string {
-	return "at least " + units.FormatRate(bytesPerSec, a.units) + " down"
+func (a *App) leastText(bytesPerSec uint64, way api.Direction) string {
+	return "at least " + units.FormatRate(bytesPerSec, a.units) + " " + string(way)
 }
 
 // reservedText prints a reservation: "2.4 ms of each 50 ms of eth0".
@@ -135,7 +132,6 @@ func (a *App) reservedText(n *api.Node) string {
 
 // grantText prints what a user may reserve: "20% of eth0".
 func grantText(g *api.Grant) string {
-	const onePercent = 10_000
 	return strconv.FormatFloat(float64(g.PPM)/onePercent, 'f', -1, 64) + "% of " + printable(g.Link)
 }
 

@@ -79,11 +79,12 @@ option, NETNICE_RESERVE (netnice(3)). A grant keeps nothing free.
 
 // grant says what a user may reserve of a link.
 func (a *App) grant(cmd *cobra.Command, s api.Subject, link string, ppm uint32, other, dryRun, asJSON bool) error {
+	const usage = "netnice reserve --user NAME --link eth0 --grant 20%"
 	switch {
 	case other:
-		return fail("netnice reserve --user NAME --link eth0 --grant 20%", "--grant takes no slice")
+		return fail(usage, "--grant takes no slice")
 	case s.Kind != api.KindUser:
-		return fail("netnice reserve --user NAME --link eth0 --grant 20%", "%s is no user", s)
+		return fail(usage, "%s is no user", s)
 	case link == "":
 		return fail("netnice reserve "+s.String()+" --link eth0 --grant 20%", "a grant needs a link")
 	}
@@ -93,7 +94,6 @@ func (a *App) grant(cmd *cobra.Command, s api.Subject, link string, ppm uint32, 
 
 // parsePart reads a part of a whole in percent, such as 20% or 2.5, as millionths.
 func parsePart(text string) (uint32, error) {
-	const onePercent = 10_000
 	part, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
 	if err != nil || !(part >= 0 && part <= 100) {
 		return 0, fmt.Errorf("%q: want 0 to 100 percent, such as 20%%", text)

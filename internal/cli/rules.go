@@ -150,10 +150,10 @@ func (a *App) ruleText(r *api.Rule) string {
 		}
 	}
 	if r.MinBytesPerSec != 0 {
-		parts = append(parts, a.leastText(r.MinBytesPerSec))
+		parts = append(parts, a.leastText(r.MinBytesPerSec, api.Up))
 	}
 	if r.MinDownBytesPerSec != 0 {
-		parts = append(parts, a.leastDownText(r.MinDownBytesPerSec))
+		parts = append(parts, a.leastText(r.MinDownBytesPerSec, api.Down))
 	}
 	if r.Weight != 0 {
 		parts = append(parts, fmt.Sprintf("weight %d", r.Weight))
