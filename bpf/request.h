@@ -143,7 +143,8 @@ static __always_inline int nn_request_put(struct bpf_sock *sk,
 	struct nn_request *r;
 	int err;
 
-	if ((a->which != PRIO_NET && a->which != PRIO_NET_USER) ||
+	if ((a->which != PRIO_NET && a->which != PRIO_NET_USER &&
+	     a->which != PRIO_POWER) ||
 	    a->direction >= NN_DIRECTIONS ||
 	    (a->bytes_per_sec >> 63 && a->bytes_per_sec != NETNICE_ASK))
 		return EINVAL;

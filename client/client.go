@@ -92,6 +92,18 @@ func (c *Client) Unset(ctx context.Context, s api.Subject, dryRun bool) (*api.Se
 	return out, c.call(ctx, http.MethodDelete, "/v1/limits?"+query.Encode(), nil, out)
 }
 
+// SetPower says what a process and its descendants get of the processors.
+func (c *Client) SetPower(ctx context.Context, request api.PowerRequest) (*api.PowerResponse, error) {
+	out := new(api.PowerResponse)
+	return out, c.call(ctx, http.MethodPut, "/v1/power", request, out)
+}
+
+// Powers lists the processes that have a share of the processors.
+func (c *Client) Powers(ctx context.Context) (*api.PowerList, error) {
+	out := new(api.PowerList)
+	return out, c.call(ctx, http.MethodGet, "/v1/power", nil, out)
+}
+
 // Rules lists the rules that the daemon follows.
 func (c *Client) Rules(ctx context.Context) (*api.RuleList, error) {
 	out := new(api.RuleList)

@@ -34,6 +34,7 @@
 /* of what, beside the PRIO_PROCESS and PRIO_USER of getpriority */
 #define PRIO_NET	3 /* a process and its children, by its pid */
 #define PRIO_NET_USER	4 /* a user, by the uid */
+#define PRIO_POWER	5 /* no limit: a process's power, see set_power */
 
 #define NETNICE_SEND	0
 #define NETNICE_RECEIVE 1
@@ -49,7 +50,11 @@
 #include <poll.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 #include <unistd.h>
+
+/* Of PRIO_POWER the value is the power and this, so that it is none below 0. */
+#define NETNICE_POWER_0 256
 
 struct netnice_limit {
 	uint32_t which;
@@ -171,6 +176,47 @@ static inline int netnice_get(int which, unsigned int who, int direction,
 		return -1;
 	*bytes_per_sec = l.bytes_per_sec;
 	return 0;
+}
+
+static inline int netnice_power_ask(pid_t pid, uint64_t value, int *n)
+{
+	struct netnice_limit l;
+
+	l.which = PRIO_POWER;
+	l.who = (uint32_t)pid;
+	l.direction = 0;
+	l.error = 0;
+	l.bytes_per_sec = value;
+	if (netnice_limit_ask(&l))
+		return -1;
+	if (n)
+		*n = (int)l.bytes_per_sec - NETNICE_POWER_0;
+	return 0;
+}
+
+/* What a process and its children get of the processors: n from 1 to 100 is per
+ * cent of one, beyond that of several; -255 to -1 a priority below the
+ * ordinary, which is 0 and takes back what was set. pid 0 = the caller. Anybody
+ * may for what is theirs; set by an administrator n is guaranteed, too. 0, or
+ * -1 and errno: EPERM, ESRCH, EINVAL, EBUSY (so much cannot be guaranteed),
+ * ENOPROTOOPT, EOPNOTSUPP (no daemon runs, or the kernel cannot). */
+static inline int set_power(pid_t pid, int n)
+{
+	if (pid < 0 || n < -255) {
+		errno = EINVAL;
+		return -1;
+	}
+	return netnice_power_ask(pid, (uint64_t)(n + NETNICE_POWER_0), 0);
+}
+
+/* Read it back: what holds, the lower of what all owners set. */
+static inline int get_power(pid_t pid, int *n)
+{
+	if (pid < 0) {
+		errno = EINVAL;
+		return -1;
+	}
+	return netnice_power_ask(pid, NETNICE_ASK, n);
 }
 
 #endif

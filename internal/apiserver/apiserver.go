@@ -31,6 +31,9 @@ type Backend interface {
 	NodesFor(ctx context.Context, s api.Subject) (api.NodeList, error)
 	Set(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error)
 	Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error)
+	// SetPower says what a process gets of the processors, Powers lists what stands.
+	SetPower(ctx context.Context, by auth.Actor, req api.PowerRequest) (api.PowerResponse, error)
+	Powers(ctx context.Context) (api.PowerList, error)
 	Rules(ctx context.Context, by auth.Actor) (api.RuleList, error)
 	ReloadRules(ctx context.Context, by auth.Actor) (api.RuleList, error)
 	TestRules(ctx context.Context, by auth.Actor, pid int) (api.RuleTest, error)
@@ -75,6 +78,8 @@ func Handler(b Backend) http.Handler {
 	mux.HandleFunc("GET /v1/nodes", s.with(s.nodes))
 	mux.HandleFunc("PUT /v1/limits", s.with(s.set))
 	mux.HandleFunc("DELETE /v1/limits", s.with(s.remove))
+	mux.HandleFunc("PUT /v1/power", s.with(s.setPower))
+	mux.HandleFunc("GET /v1/power", s.with(s.powers))
 	mux.HandleFunc("GET /v1/rules", s.with(s.rules))
 	mux.HandleFunc("POST /v1/rules/reload", s.with(s.reloadRules))
 	mux.HandleFunc("GET /v1/rules/test", s.with(s.testRules))
@@ -144,18 +149,26 @@ func (s server) set(by auth.Actor, r *http.Request) (any, error) {
 		return nil, err
 	}
 	var req api.SetRequest
-	dec := json.NewDecoder(r.Body)
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&req); err != nil {
-		return nil, badRequest("the request's body: %v", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, badRequest("the request's body holds more than one object")
+	if err := readBody(r, &req); err != nil {
+		return nil, err
 	}
 	if len(req.Subject.ID) > auth.MaxName {
 		return nil, badRequest("the subject's name has more than %d bytes", auth.MaxName)
 	}
 	return s.Set(r.Context(), by, req)
+}
+
+// readBody reads the one JSON object that a request is.
+func readBody(r *http.Request, into any) error {
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return badRequest("the request's body: %v", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return badRequest("the request's body holds more than one object")
+	}
+	return nil
 }
 
 func (s server) remove(by auth.Actor, r *http.Request) (any, error) {

@@ -79,6 +79,16 @@ func (b *backend) Events(_ context.Context, by auth.Actor, _ func(), send func([
 	return send([]api.Event{{Type: api.EventHello}, {Type: api.EventMissed, Count: 3}})
 }
 
+func (b *backend) SetPower(_ context.Context, by auth.Actor, req api.PowerRequest) (api.PowerResponse, error) {
+	b.asked, b.by = fmt.Sprintf("power %d %d", req.PID, req.Power), by
+	return api.PowerResponse{}, b.err
+}
+
+func (b *backend) Powers(context.Context) (api.PowerList, error) {
+	b.asked = "powers"
+	return api.PowerList{}, b.err
+}
+
 func (b *backend) Down(_ context.Context, by auth.Actor) error {
 	b.asked, b.by = "down", by
 	return b.err

@@ -51,6 +51,8 @@ const (
 	TestRules          // see which rules match a process
 	Measure            // see what a process's connections wait for
 	ReadRules          // see the rules of a user's own file, and have it read again
+	Power              // set, change or lift what a process gets of the processors
+	ReservePower       // guarantee it that
 	Down               // lift everything and stop
 )
 
@@ -98,6 +100,8 @@ func Table() []Right {
 		{"the same on a cgroup that --scope made", wish, enforce.KindCgroup, Owners},
 		{"the same on the host, a network device, and any other cgroup, unit or container", wish, enforce.KindHost, Administrators},
 		{"move a process into a cgroup of its own (--scope)", []Action{Scope}, enforce.KindTree, Owners},
+		{"give it a share of the processors, at most, and lift it (netnice power)", []Action{Power}, enforce.KindTree, Owners},
+		{"guarantee that share (the administrator's netnice power, --cpu-slice)", []Action{ReservePower}, 0, Administrators},
 		{"see which rules match a process", []Action{TestRules}, enforce.KindTree, Owners},
 		{"measure which limit binds its connections (netnice why)", []Action{Measure}, enforce.KindTree, Owners},
 		{"see a user's own rules, and have them read again", []Action{ReadRules}, 0, Owners},
@@ -121,6 +125,10 @@ func Check(a Actor, act Action, t Target) error {
 		return Denied("only the administrator may raise a weight above 100", Command(Set, t.Subject, t.Wish))
 	case Guarantee:
 		return Denied("only the administrator may guarantee a rate, to which others give way", Command(Set, t.Subject, t.Wish))
+	case ReservePower:
+		return Denied("only the administrator may reserve the processors' time", "sudo netnice reserve --pid "+t.Subject.ID+" --cpu-period 20ms --cpu-slice 5ms; a ceiling is yours to set: netnice power "+t.Subject.ID+" 25")
+	case Power:
+		return Denied(reason(t), "sudo netnice power "+t.Subject.ID+" N")
 	case LiftOthers:
 		return Denied(fmt.Sprintf("the limit on %s was set by somebody else", t.Subject), Command(Remove, t.Subject, api.Wish{}))
 	case Measure:

@@ -23,6 +23,9 @@ const (
 	// each for itself; those after that share one limit for each rule.
 	MaxRuledPerUser = 512
 
+	// MaxPowersPerUser is on how many processes a user may have a share of the processors.
+	MaxPowersPerUser = 256
+
 	// MaxConnsPerUser bounds the connections to the daemon that are open at a time,
 	// MaxConnsOfUsers those of all users together.
 	MaxConnsPerUser = 64
@@ -69,6 +72,7 @@ func Quotas() []Quota {
 		{"limits on processes, around each other", fmt.Sprint(enforce.MostNested)},
 		{"of these, a user's own", fmt.Sprint(enforce.MostOwnNested)},
 		{"network namespaces of a user's making with queues, in each direction", fmt.Sprint(enforce.MostNamespaces)},
+		{"a user's processes with a power (netnice power) of the user's own", fmt.Sprint(MaxPowersPerUser)},
 		{"a user's processes under the administrator's rules, each for itself", fmt.Sprint(MaxRuledPerUser)},
 		{"connections to the daemon, of a user", fmt.Sprint(MaxConnsPerUser)},
 		{"connections of all users", fmt.Sprint(MaxConnsOfUsers)},

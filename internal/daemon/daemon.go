@@ -21,6 +21,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/apiserver"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 )
@@ -61,6 +62,9 @@ type Options struct {
 	// identity.SubordinatesFile.
 	Subordinates string
 
+	// OpenProcessors finds how the machine divides its processors; default: cpu.Find.
+	OpenProcessors func(cpu.Scopes) (Processors, error)
+
 	// AtBoot says what to do for a daemon to be started at boot, "" if one is; default: asks systemd's folders.
 	AtBoot func() string
 
@@ -94,6 +98,9 @@ func (o *Options) fill() error {
 	if o.Homes == nil {
 		o.Homes = func() (map[uint32]string, error) { return identity.Homes("/etc/passwd") }
 	}
+	if o.OpenProcessors == nil {
+		o.OpenProcessors = func(s cpu.Scopes) (Processors, error) { return cpu.Find(s) }
+	}
 	if o.AtBoot == nil {
 		o.AtBoot = func() string { return atBoot(systemdFolder, enabledUnits) }
 	}
@@ -118,6 +125,7 @@ type Daemon struct {
 	sampler  sampler
 	rules    ruleBook
 	events   hub
+	powers   powers
 	whys     askers
 	adopted  int     // limits that the start took over
 	setAgain int     // and set again
@@ -179,12 +187,12 @@ func Run(ctx context.Context, opts Options) (err error) {
 	clean = why != leftBySignal
 	switch {
 	case why == leftByDown:
-	case why == leftIdle || opts.OnDemand && (err == nil || d.count() == 0):
+	case why == leftIdle || opts.OnDemand && (err == nil || d.holds() == 0):
 		clean = true
 		err = errors.Join(err, d.bringDown())
 		d.log.Info("netnice leaves; no limit is in force")
 	default:
-		d.log.Info("netnice leaves; the limits stay in force until it is back, or until: netnice down", "nodes", d.count())
+		d.log.Info("netnice leaves; the limits stay in force until it is back, or until: netnice down", "nodes", d.count(), "powers", d.powerCount())
 	}
 	if d.down() {
 		return err // Down closed the kernel side too
@@ -220,10 +228,11 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		downc:   make(chan struct{}),
 	}
 	d.sampler.kernel = kernel
+	d.powers.list = make(map[int]*powered)
 	d.rules.users, d.rules.slow = make(map[uint32]*book), make(map[uint32]chan struct{})
 	d.readSubordinates()
 	d.admins = d.adminGroup()
-	if err := errors.Join(kernel.SetAdminGroup(d.admins), d.adopt(ctx, saved)); err != nil {
+	if err := errors.Join(kernel.SetAdminGroup(d.admins), d.adopt(ctx, saved), d.adoptPowers(ctx)); err != nil {
 		d.stopWatching()
 		return nil, errors.Join(err, kernel.Close())
 	}
@@ -258,7 +267,7 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 		why, err := d.serve(ctx)
 		// A request that was under way while the socket closed may have set a
 		// limit: then there is something to stay for.
-		if err != nil || why != leftIdle || d.count() == 0 {
+		if err != nil || why != leftIdle || d.holds() == 0 {
 			return why, err
 		}
 	}
@@ -341,7 +350,7 @@ func (d *Daemon) idle() bool {
 	if !d.opts.OnDemand {
 		return false
 	}
-	if d.inflight.Load() > 0 || d.count() > 0 {
+	if d.inflight.Load() > 0 || d.holds() > 0 {
 		d.lastBusy.Store(int64(time.Since(d.started)))
 		return false
 	}
@@ -372,8 +381,14 @@ func (d *Daemon) count() int {
 	return len(d.nodes)
 }
 
+// holds is how much there is that a daemon stays for.
+func (d *Daemon) holds() int { return d.count() + d.powerCount() }
+
 // bringDown lifts everything and removes what was stored.
 func (d *Daemon) bringDown() error {
+	if err := d.liftPowers(context.Background()); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.isDown {

@@ -154,6 +154,7 @@ func (d *Daemon) keepHouse(ctx context.Context) {
 			d.followNames(ctx)
 			d.readSubordinates()
 			d.look(true)
+			d.lookAtPowers(ctx)
 			if pause != 0 && time.Since(told) >= pause-d.opts.Tick {
 				d.tell(sdnotify.SdNotifyWatchdog)
 				told = time.Now()

@@ -34,9 +34,12 @@ func (d *Daemon) answer(ctx context.Context, r enforce.Request) (a enforce.Answe
 	d.inflight.Add(1)
 	defer d.inflight.Add(-1)
 	var err error
-	if r.Reserve != nil {
+	switch {
+	case r.Reserve != nil:
 		a, err = d.reserveSocket(r)
-	} else {
+	case r.OfPower:
+		a.BytesPerSec, err = d.requestPower(ctx, r)
+	default:
 		a.BytesPerSec, err = d.request(ctx, r)
 	}
 	a.Errno = errnoOf(err)
@@ -80,6 +83,32 @@ func (d *Daemon) request(ctx context.Context, r enforce.Request) (holds uint64, 
 		}
 	}
 	return holds, nil
+}
+
+// requestPower is request about what a process gets of the processors.
+func (d *Daemon) requestPower(ctx context.Context, r enforce.Request) (holds uint64, err error) {
+	subject, err := d.asked(r)
+	if err != nil {
+		return 0, err
+	}
+	res, err := d.resolver.Resolve(ctx, subject)
+	if err != nil {
+		return 0, err
+	}
+	pid := int(res.Key)
+	if !r.Ask {
+		by := auth.Actor{UID: r.UID, GID: r.GID, PID: r.PID, Admin: r.Admin}
+		if _, err := d.SetPower(ctx, by, api.PowerRequest{PID: pid, Power: r.Power}); err != nil {
+			return 0, err
+		}
+	}
+	d.powers.mu.Lock()
+	defer d.powers.mu.Unlock()
+	power := 0
+	if p := d.powers.list[pid]; p != nil && identity.SameStart(p.StartNS, res.StartBoottimeNS) {
+		power = p.power()
+	}
+	return uint64(power + enforce.Power0), nil
 }
 
 // asked is whom a program means.

@@ -49,14 +49,14 @@ func (d *Daemon) enterScope(ctx context.Context, by auth.Actor, proc identity.Re
 	sc := &scope{PID: pid, StartNS: proc.StartBoottimeNS, UID: by.UID}
 	var subject api.Subject
 	if systemd := d.resolver.Systemd(); systemd.Running() {
-		slice := outerSlice(origin)
+		slice := identity.OuterSlice(origin)
 		// In the slice of their own a user leaves no limit behind that others
 		// put on them.
 		if !by.Root() && slice != fmt.Sprintf("user-%d.slice", by.UID) {
 			return identity.Resolved{}, nil, scopeDenied(pid, origin)
 		}
 		name := fmt.Sprintf("run-netnice-%d.scope", pid)
-		if err := systemd.StartScope(ctx, name, slice, pid); err != nil {
+		if err := systemd.StartScope(ctx, name, slice, []int{pid}); err != nil {
 			return identity.Resolved{}, nil, err
 		}
 		rel, err := d.resolver.ProcessCgroup(pid)
@@ -92,20 +92,6 @@ func scopeDenied(pid int, origin string) error {
 	return auth.Denied(
 		fmt.Sprintf("process %d would leave the cgroup %s, and with it the limits that the administrator may have set there", pid, origin),
 		fmt.Sprintf("without --scope, or: %s", auth.Command(auth.Scope, identity.PIDSubject(pid), api.Wish{})+" --scope ..."))
-}
-
-// outerSlice returns the slice that encloses a cgroup path, as far as the
-// system's service manager owns it: "user-1000.slice" for
-// "/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope".
-func outerSlice(cgroup string) string {
-	slice := ""
-	for part := range strings.SplitSeq(strings.Trim(cgroup, "/"), "/") {
-		if !strings.HasSuffix(part, ".slice") {
-			break
-		}
-		slice = part
-	}
-	return slice
 }
 
 // makeScope makes the folder and moves the process into it.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	sdbus "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -121,7 +122,7 @@ type fakeSystemd struct {
 
 func (fakeSystemd) Running() bool { return true }
 
-func (f fakeSystemd) StartScope(_ context.Context, name, slice string, _ int) error {
+func (f fakeSystemd) StartScope(_ context.Context, name, slice string, _ []int, _ ...sdbus.Property) error {
 	f.asked <- [2]string{name, slice}
 	return unix.EIO
 }
@@ -137,16 +138,4 @@ func TestScopeBySystemd(t *testing.T) {
 	require.ErrorIs(t, err, unix.EIO)
 	require.Equal(t, fmt.Sprintf("run-netnice-%d.scope", proc.Process.Pid), (<-systemd.asked)[0])
 	require.Zero(t, fake.Calls("SetNode"))
-}
-
-func TestOuterSlice(t *testing.T) {
-	for cgroup, want := range map[string]string{
-		"/": "",
-		"/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope": "user-1000.slice",
-		"/user.slice/user-1000.slice/session-1.scope":                     "user-1000.slice",
-		"/system.slice/web.service":                                       "system.slice",
-		"/init.scope":                                                     "",
-	} {
-		require.Equal(t, want, outerSlice(cgroup), cgroup)
-	}
 }

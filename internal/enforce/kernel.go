@@ -187,6 +187,9 @@ type Exec struct {
 	TimeNS          uint64 // CLOCK_MONOTONIC
 }
 
+// Power0 is what an Answer has for a power of 0 (NETNICE_POWER_0 of include/netnice.h).
+const Power0 = 256
+
 // Request is a limit that a program asks for, or about, by a socket option. Who
 // asks is the kernel's word.
 type Request struct {
@@ -199,6 +202,10 @@ type Request struct {
 	Direction   Direction
 	Ask         bool   // what is in force; else it is to be
 	BytesPerSec uint64 // this, 0 = none
+
+	// OfPower: it is about what a process gets of the processors, which is Power.
+	OfPower bool
+	Power   int
 
 	// Reserve is what a socket asks for itself, instead of the above but Ask.
 	Reserve *SocketSlice

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"strconv"
 
+	sdbus "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/prometheus/procfs"
 
 	"github.com/netnice/netnice/api"
@@ -79,8 +80,10 @@ type Systemd interface {
 	// ControlGroup returns the cgroup of a unit below the cgroup v2 mount: ""
 	// for one that is not running. An unknown unit is ErrNotFound.
 	ControlGroup(ctx context.Context, unit string) (string, error)
-	// StartScope moves the process into a new scope unit; slice may be "".
-	StartScope(ctx context.Context, name, slice string, pid int) error
+	// StartScope moves processes into a new scope unit; slice may be "".
+	StartScope(ctx context.Context, name, slice string, pids []int, props ...sdbus.Property) error
+	// SetProperties changes a running unit until it ends.
+	SetProperties(ctx context.Context, unit string, props ...sdbus.Property) error
 }
 
 // Resolver resolves subjects. It is safe for concurrent use.

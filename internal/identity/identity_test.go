@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	sdbus "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -35,7 +36,11 @@ func (f fakeSystemd) ControlGroup(_ context.Context, unit string) (string, error
 	return "", ErrNotFound
 }
 
-func (f fakeSystemd) StartScope(context.Context, string, string, int) error {
+func (f fakeSystemd) StartScope(context.Context, string, string, []int, ...sdbus.Property) error {
+	return errors.ErrUnsupported
+}
+
+func (f fakeSystemd) SetProperties(context.Context, string, ...sdbus.Property) error {
 	return errors.ErrUnsupported
 }
 
@@ -359,4 +364,27 @@ func TestHomes(t *testing.T) {
 	homes, err := Homes(path)
 	require.NoError(t, err)
 	require.Equal(t, map[uint32]string{1000: "/home/bob"}, homes)
+}
+
+func TestOuterSlice(t *testing.T) {
+	for cgroup, want := range map[string]string{
+		"/": "",
+		"/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope": "user-1000.slice",
+		"/user.slice/user-1000.slice/session-1.scope":                     "user-1000.slice",
+		"/system.slice/web.service":                                       "system.slice",
+		"/init.scope":                                                     "",
+	} {
+		require.Equal(t, want, OuterSlice(cgroup), cgroup)
+	}
+}
+
+func TestSliceFolder(t *testing.T) {
+	for slice, want := range map[string]string{
+		"":                "/",
+		"-.slice":         "/",
+		"system.slice":    "/system.slice/",
+		"user-1000.slice": "/user.slice/user-1000.slice/",
+	} {
+		require.Equal(t, want, SliceFolder(slice), slice)
+	}
 }

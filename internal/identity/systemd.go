@@ -38,17 +38,18 @@ func (SystemBus) ControlGroup(ctx context.Context, unit string) (string, error) 
 	return path, nil
 }
 
-// StartScope implements Systemd; it returns when the process has been moved.
-func (SystemBus) StartScope(ctx context.Context, name, slice string, pid int) error {
+// StartScope implements Systemd; it returns when the processes have been moved.
+func (SystemBus) StartScope(ctx context.Context, name, slice string, pids []int, props ...sdbus.Property) error {
 	conn, err := sdbus.NewWithContext(ctx)
 	if err != nil {
 		return fmt.Errorf("connect to systemd: %w", err)
 	}
 	defer conn.Close()
-	props := []sdbus.Property{
-		sdbus.PropDescription(fmt.Sprintf("netnice: process %d", pid)),
-		sdbus.PropPids(uint32(pid)),
+	ids := make([]uint32, len(pids))
+	for i, pid := range pids {
+		ids[i] = uint32(pid)
 	}
+	props = append(props, sdbus.PropDescription(fmt.Sprintf("netnice: process %d", pids[0])), sdbus.PropPids(ids...))
 	if slice != "" {
 		props = append(props, sdbus.PropSlice(slice))
 	}
@@ -65,6 +66,47 @@ func (SystemBus) StartScope(ctx context.Context, name, slice string, pid int) er
 	case <-ctx.Done():
 		return fmt.Errorf("start %s: %w", name, ctx.Err())
 	}
+}
+
+// SetProperties changes a running unit until it ends or the machine is booted again.
+func (SystemBus) SetProperties(ctx context.Context, unit string, props ...sdbus.Property) error {
+	conn, err := sdbus.NewWithContext(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to systemd: %w", err)
+	}
+	defer conn.Close()
+	if err := conn.SetUnitPropertiesContext(ctx, unit, true, props...); err != nil {
+		return fmt.Errorf("change %s: %w", unit, err)
+	}
+	return nil
+}
+
+// OuterSlice returns the slice that encloses a cgroup path, as far as the
+// system's service manager owns it: "user-1000.slice" for
+// "/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope".
+func OuterSlice(cgroup string) string {
+	slice := ""
+	for part := range strings.SplitSeq(strings.Trim(cgroup, "/"), "/") {
+		if !strings.HasSuffix(part, ".slice") {
+			break
+		}
+		slice = part
+	}
+	return slice
+}
+
+// SliceFolder is where a slice is below the mount: "/user.slice/user-1000.slice" for
+// "user-1000.slice", whose name says what it is in.
+func SliceFolder(slice string) string {
+	name, folder := strings.TrimSuffix(slice, ".slice"), "/"
+	if name == "" || name == "-" {
+		return folder
+	}
+	parts := strings.Split(name, "-")
+	for i := range parts {
+		folder += strings.Join(parts[:i+1], "-") + ".slice/"
+	}
+	return folder
 }
 
 // unitType returns the D-Bus interface of a unit: Service for x.service.

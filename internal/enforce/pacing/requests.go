@@ -21,7 +21,9 @@ const (
 	mostRequests = 64 // that wait for the daemon; more wait in the kernel's buffer
 	// whose program has given up waiting, or asked a daemon before this one
 	requestPatience = 5 * time.Second
-	prioNet         = 3 // PRIO_NET of include/netnice.h
+	// of include/netnice.h
+	prioNetUser = 4
+	prioPower   = 5
 	askOnly         = ^uint64(0)
 )
 
@@ -67,8 +69,12 @@ func requestOf(r bpf.Request) enforce.Request {
 	}
 	out.Who, out.Direction = r.Asked.Who, enforce.Direction(r.Asked.Direction)
 	out.BytesPerSec, out.Ask = r.Asked.BytesPerSec, r.Asked.BytesPerSec == askOnly
-	if r.Asked.Which == prioNet {
+	if r.Asked.Which != prioNetUser {
 		out.Kind = enforce.KindTree
+	}
+	if r.Asked.Which == prioPower {
+		out.Power, out.BytesPerSec = int(r.Asked.BytesPerSec)-enforce.Power0, 0
+		out.OfPower = true
 	}
 	return out
 }

@@ -1,0 +1,57 @@
+package api
+
+import "time"
+
+// Power is what a process and its descendants get of the processors.
+type Power struct {
+	PID   int       `json:"pid"`
+	Name  string    `json:"name"` // its command
+	UID   uint32    `json:"uid"`  // whose process it is
+	Since time.Time `json:"since"`
+	// Power: from 1 on so many per cent of one processor at most, beyond 100 on more than one;
+	// -255 to -1 a priority below the ordinary, which is 0.
+	Power int `json:"power"`
+	// Guaranteed: they get it whatever others want.
+	Guaranteed bool `json:"guaranteed,omitempty"`
+	// SliceNS of processor time in each PeriodNS is what holds: how Power is kept, or what was
+	// reserved (Reserved); 0 = no ceiling.
+	PeriodNS uint64 `json:"period_ns,omitempty"`
+	SliceNS  uint64 `json:"slice_ns,omitempty"`
+	Reserved bool   `json:"reserved,omitempty"`
+	// Owners are whose wish it is: "admin", or the name of the user who set it.
+	Owners []string `json:"owners"`
+	// Percent of one processor that they had over the last second.
+	Percent   float64 `json:"percent"`
+	Processes int     `json:"processes"`
+	Group     string  `json:"group"` // where they are: a folder, or systemd's scope
+}
+
+// PowerRequest is the body of PUT /v1/power: Power, or a reservation.
+type PowerRequest struct {
+	PID int `json:"pid"`
+	// Power as in type Power; 0 takes back what the caller set, an administrator what anybody set.
+	Power int `json:"power"`
+	// Reserve is SliceNS of processor time in each PeriodNS, guaranteed, and no more;
+	// administrators only.
+	PeriodNS uint64 `json:"period_ns,omitempty"`
+	SliceNS  uint64 `json:"slice_ns,omitempty"`
+	DryRun   bool   `json:"dry_run,omitempty"`
+}
+
+// PowerResponse answers it.
+type PowerResponse struct {
+	Version  string   `json:"version"`
+	Power    *Power   `json:"power,omitempty"` // nil: nothing stands any more
+	Changed  bool     `json:"changed"`
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// PowerList answers GET /v1/power.
+type PowerList struct {
+	Version string    `json:"version"`
+	Time    time.Time `json:"time"`
+	Powers  []Power   `json:"powers"`
+	// GuaranteedPercent of one processor are promised, of CapacityPercent that the machine has.
+	GuaranteedPercent float64 `json:"guaranteed_percent"`
+	CapacityPercent   float64 `json:"capacity_percent"`
+}

@@ -1,0 +1,241 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/units"
+)
+
+const powerHelp = `N from 1 to 100 is per cent of a processor, for all of their threads together, and beyond that of
+several (250: two and a half): no more than that, and set by an administrator also no less, whatever
+else wants the processors. N from -255 to -1 is a priority below the ordinary, as nice 19 to 0, evenly:
+-255 has next to nothing where others want all. 0 is the ordinary priority: it takes back what was set.`
+
+func (a *App) power() *cobra.Command {
+	var asJSON, dryRun bool
+	cmd := &cobra.Command{
+		Use:   "power [PID [N]]",
+		Short: "Give a running process a share of the processors",
+		Long: `Say what a running process gets of the processors, with its threads, its running descendants and
+those to come.
+
+` + powerHelp + `
+
+The share is kept in every 20 ms (below 20, with 4 ms of running in every 400/N ms). It ends with
+the last of the processes, and stays when the daemon is killed. With PID only, print what holds; without,
+list all that have a share.
+
+A share of the processors is a poor knob for bandwidth: on today's machines 1% of a processor
+sends 100 Mbit/s. To limit that: netnice set.`,
+		Example: "  netnice power 4711 25\n  netnice power 4711 -100\n  netnice power 4711 0\n  netnice power",
+		Args:    between(0, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return a.listPowers(cmd.Context(), 0, asJSON)
+			}
+			pid, err := parsePID(args[0])
+			if err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				return a.listPowers(cmd.Context(), pid, asJSON)
+			}
+			n, err := parsePower(args[1])
+			if err != nil {
+				return err
+			}
+			return a.setPower(cmd.Context(), api.PowerRequest{PID: pid, Power: n, DryRun: dryRun}, asJSON)
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	dryRunFlag(cmd, &dryRun)
+	return cmd
+}
+
+func (a *App) exec() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "exec N CMD [ARGS]",
+		Short: "Run a command with a share of the processors",
+		Long: `Run a command, and whatever it starts, with a share of the processors. netnice becomes the command,
+as with netnice run.
+
+` + powerHelp,
+		Example: "  netnice exec 30 make -j8\n  netnice exec -255 updatedb",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			const usage = "netnice exec 30 CMD ARGS"
+			if len(args) < 2 {
+				return fail(usage, "exec needs a power and a command")
+			}
+			n, err := parsePower(args[0])
+			if err != nil {
+				return err
+			}
+			path, err := a.System.LookPath(args[1])
+			if err != nil {
+				return cannotRun(args[1], err)
+			}
+			response, err := a.sendPower(cmd.Context(), api.PowerRequest{PID: a.System.PID(), Power: n})
+			if err != nil {
+				return err
+			}
+			if n != 0 {
+				a.warn(response.Warnings)
+			}
+			return cannotRun(args[1], a.System.Exec(path, args[1:]))
+		},
+	}
+	cmd.Flags().SetInterspersed(false) // flags behind CMD are CMD's
+	return cmd
+}
+
+// aPriority marks a negative number, which is no flag.
+const aPriority = "\x00"
+
+var negative = regexp.MustCompile(`^-[0-9]+$`)
+
+// markPriorities marks negative numbers among the words of power, and the first of exec's.
+func markPriorities(args []string) []string {
+	out := append([]string{}, args...)
+	for i := 1; i < len(out); i++ {
+		if out[0] != "power" && (out[0] != "exec" || i > 1) {
+			break
+		}
+		if negative.MatchString(out[i]) {
+			out[i] = aPriority + out[i]
+		}
+	}
+	return out
+}
+
+// parsePower reads -255 and up; the daemon knows how many processors there are.
+func parsePower(text string) (int, error) {
+	text = strings.TrimPrefix(text, aPriority)
+	n, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
+	if err != nil {
+		return 0, fail("write 1 to 100 for per cent of a processor, -255 to 0 for a priority", "%q is no power", text)
+	}
+	return n, nil
+}
+
+func (a *App) setPower(ctx context.Context, request api.PowerRequest, asJSON bool) error {
+	response, err := a.sendPower(ctx, request)
+	switch {
+	case err != nil:
+		return err
+	case response == nil:
+		return nil // a dry run without a daemon
+	case asJSON:
+		return writeJSON(a.Out, response)
+	}
+	a.warn(response.Warnings)
+	would := ""
+	if request.DryRun {
+		would = "would be: "
+	}
+	if response.Power == nil {
+		fmt.Fprintf(a.Out, "%sprocess %d has the ordinary priority\n", would, request.PID)
+		return nil
+	}
+	fmt.Fprintf(a.Out, "%sprocess %d (%s): %s\n", would, response.Power.PID, printable(response.Power.Name), powerText(response.Power))
+	return nil
+}
+
+// sendPower checks what can be checked here and asks the daemon; nil for a dry run without one.
+func (a *App) sendPower(ctx context.Context, request api.PowerRequest) (response *api.PowerResponse, err error) {
+	subject := pidSubject(request.PID)
+	if request.Power != 0 || request.SliceNS != 0 {
+		if _, err := a.present(subject); err != nil {
+			return nil, err
+		}
+	}
+	call := func(ctx context.Context, c *client.Client) (err error) {
+		answer, err := c.SetPower(ctx, request)
+		if err == nil {
+			response = answer
+		}
+		return err
+	}
+	if request.DryRun {
+		err = a.rehearse(ctx, call, subject)
+	} else {
+		err = a.write(ctx, call)
+	}
+	return response, err
+}
+
+// listPowers prints the share of a process, or those of all (0).
+func (a *App) listPowers(ctx context.Context, pid int, asJSON bool) error {
+	var list *api.PowerList
+	err := a.read(ctx, func(ctx context.Context, c *client.Client) (err error) {
+		list, err = c.Powers(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if pid != 0 {
+		for i := range list.Powers {
+			switch p := &list.Powers[i]; {
+			case p.PID != pid:
+			case asJSON:
+				return writeJSON(a.Out, p)
+			default:
+				fmt.Fprintf(a.Out, "process %d (%s): %s\n", p.PID, printable(p.Name), powerText(p))
+				return nil
+			}
+		}
+		if asJSON {
+			return writeJSON(a.Out, api.Power{PID: pid})
+		}
+		if _, err := a.present(pidSubject(pid)); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.Out, "process %d has no power of its own: the ordinary priority\n", pid)
+		return nil
+	}
+	if asJSON {
+		return writeJSON(a.Out, list)
+	}
+	t := table{columns: []column{{title: "PID", right: true}, {title: "COMMAND", elastic: true}, {title: "POWER"}, {title: "USED", right: true}, {title: "PROCS", right: true, drop: 1}, {title: "BY", drop: 2}}}
+	for i := range list.Powers {
+		p := &list.Powers[i]
+		t.rows = append(t.rows, []string{
+			strconv.Itoa(p.PID), printable(p.Name), powerText(p), strconv.FormatFloat(p.Percent, 'f', 1, 64) + "%",
+			strconv.Itoa(p.Processes), printable(strings.Join(p.Owners, ", ")),
+		})
+	}
+	width, _ := a.System.Terminal(a.Out)
+	fmt.Fprint(a.Out, t.render(width))
+	fmt.Fprintf(a.Out, "guaranteed: %.4g of %.4g per cent of a processor\n", list.GuaranteedPercent, list.CapacityPercent)
+	return nil
+}
+
+func powerText(p *api.Power) string {
+	var text string
+	switch {
+	case p.Reserved:
+		text = fmt.Sprintf("%s of the processors in each %s", units.FormatDuration(p.SliceNS), units.FormatDuration(p.PeriodNS))
+	case p.Power > 0:
+		text = fmt.Sprintf("%d%% of a processor", p.Power)
+	default:
+		text = fmt.Sprintf("priority %d", p.Power)
+		if p.SliceNS != 0 {
+			text += fmt.Sprintf(", at most %.4g%% of a processor", float64(p.SliceNS)/float64(p.PeriodNS)*100)
+		}
+	}
+	if p.Guaranteed {
+		return text + ", guaranteed"
+	}
+	if p.SliceNS != 0 && p.Power > 0 {
+		text += " at most"
+	}
+	return text
+}

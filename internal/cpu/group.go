@@ -1,0 +1,376 @@
+package cpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// Group is where a process and its descendants have their share.
+type Group struct {
+	// Dir is the group's folder of the CPU controller: below the one in which the process was,
+	// so that what holds there holds on, or the one of Unit.
+	Dir string `json:"dir"`
+	// Enabled: the controller was switched on for Dir's neighbours too, and is switched off with
+	// the last of netnice's groups there.
+	Enabled bool `json:"enabled,omitempty"`
+	// Unit is a scope of systemd's, beside the unit in which the process was, whose folder
+	// was Origin; "" = a folder of netnice's own.
+	Unit   string `json:"unit,omitempty"`
+	Slice  string `json:"slice,omitempty"`
+	Origin string `json:"origin,omitempty"`
+}
+
+const groupPrefix = "netnice-cpu-"
+
+// Machine makes groups. Its methods may not be called side by side for one group.
+type Machine struct {
+	hierarchy
+	scopes Scopes
+}
+
+// Find looks how this machine divides its processors. The error of one that does not is
+// enforce.ErrNotSupported.
+func Find(scopes Scopes) (*Machine, error) {
+	h, err := findHierarchy()
+	if err != nil {
+		return nil, err
+	}
+	return &Machine{hierarchy: h, scopes: scopes}, nil
+}
+
+// Place says where a process's group will be, and makes nothing.
+func (m *Machine) Place(pid int) (Group, error) {
+	at, err := m.of(pid)
+	if err != nil {
+		return Group{}, err
+	}
+	name := groupPrefix + strconv.Itoa(pid)
+	if m.scopes.Running() && !inOurs(at) {
+		// Another name each time: systemd takes a while to forget the last.
+		name += "-" + strconv.FormatInt(time.Now().UnixMilli(), 36)
+		return m.scopeOf(name, at), nil
+	}
+	return Group{Dir: filepath.Join(at, name)}, nil
+}
+
+func inOurs(dir string) bool { return strings.Contains(dir, "/"+groupPrefix) }
+
+// Make makes the group, with the share, and moves the process and its running descendants into
+// it, but for those who are in other groups than the process, which it counts; and also others.
+// What is there already stays, so that what was cut short can be made again.
+func (m *Machine) Make(ctx context.Context, g *Group, pid int, s Share, also ...int) (elsewhere int, err error) {
+	if g.Unit != "" {
+		err = m.startScope(ctx, g, pid, s)
+	} else {
+		err = m.makeFolder(g, s)
+	}
+	if err == nil {
+		elsewhere, err = m.fill(g, pid, also)
+	}
+	if err != nil {
+		err = errors.Join(err, m.Dissolve(context.WithoutCancel(ctx), *g))
+	}
+	return elsewhere, err
+}
+
+func (m *Machine) makeFolder(g *Group, s Share) error {
+	if err := os.Mkdir(g.Dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make a group: %w", err)
+	}
+	if m.v2 {
+		if err := m.enable(g); err != nil {
+			return err
+		}
+	}
+	return m.set(*g, s)
+}
+
+// enable has the controller in a folder of version 2. Where other controllers want domains, or
+// it is not there, that cannot be.
+func (m *Machine) enable(g *Group) error {
+	parent := filepath.Dir(g.Dir)
+	if parent != m.mount {
+		// Processes may stay beside it only so, and what else holds for them holds on.
+		if err := write(g.Dir, "cgroup.type", "threaded"); err != nil {
+			return fmt.Errorf("divide the processors within %s: %w: %w", parent, err, enforce.ErrNotSupported)
+		}
+	}
+	if m.offers(parent, "cgroup.subtree_control") {
+		return nil
+	}
+	if !m.offers(parent, "cgroup.controllers") {
+		return fmt.Errorf("the CPU controller is not there in %s; whoever manages it has to switch it on (cgroup.subtree_control): %w", parent, enforce.ErrNotSupported)
+	}
+	if err := write(parent, "cgroup.subtree_control", "+cpu"); err != nil {
+		return fmt.Errorf("switch the CPU controller on in %s: %w: %w", parent, err, enforce.ErrNotSupported)
+	}
+	g.Enabled = true
+	return nil
+}
+
+// fill moves until nobody is left to be moved: who forks meanwhile leaves a child behind.
+func (m *Machine) fill(g *Group, pid int, also []int) (elsewhere int, err error) {
+	from := g.from()
+	const tries = 20
+	for range tries {
+		tree, err := Tree(pid)
+		if err != nil {
+			return 0, err
+		}
+		tree = append(tree, also...)
+		if len(tree) == 0 {
+			return 0, fmt.Errorf("process %d has ended: %w", pid, unix.ESRCH)
+		}
+		moved := 0
+		elsewhere = 0
+		for _, p := range tree {
+			at, err := m.of(p)
+			switch {
+			case err != nil || at == g.Dir || strings.HasPrefix(at, g.Dir+"/"): // it has ended, or is there
+			case at != from:
+				elsewhere++
+			default:
+				switch err := write(g.Dir, "cgroup.procs", strconv.Itoa(p)); {
+				case err == nil:
+					moved++
+				case !errors.Is(err, unix.ESRCH):
+					return 0, fmt.Errorf("move process %d: %w", p, err)
+				}
+			}
+		}
+		if moved == 0 {
+			break
+		}
+	}
+	return elsewhere, nil
+}
+
+// from is where the group's processes were.
+func (g *Group) from() string {
+	if g.Unit != "" {
+		return g.Origin
+	}
+	return filepath.Dir(g.Dir)
+}
+
+// Set changes a group's share.
+func (m *Machine) Set(ctx context.Context, g Group, s Share) error {
+	if g.Unit != "" {
+		return m.setScope(ctx, g, s)
+	}
+	return m.set(g, s)
+}
+
+func (m *Machine) set(g Group, s Share) error {
+	if m.v2 {
+		ceiling := "max 100000"
+		if s.SliceNS != 0 {
+			ceiling = fmt.Sprintf("%d %d", us(s.SliceNS), us(s.PeriodNS))
+		}
+		if err := write(g.Dir, "cpu.max", ceiling); err != nil {
+			return fmt.Errorf("set the ceiling: %w", err)
+		}
+		if err := write(g.Dir, "cpu.weight", strconv.FormatUint(weightV2(s.Weight), 10)); err != nil {
+			return fmt.Errorf("set the weight: %w", err)
+		}
+		return nil
+	}
+	if err := write(g.Dir, "cpu.shares", strconv.FormatUint(s.Weight, 10)); err != nil {
+		return fmt.Errorf("set the weight: %w", err)
+	}
+	// Version 1 checks each file for itself against the groups around: without a quota any
+	// period will do.
+	err := write(g.Dir, "cpu.cfs_quota_us", "-1")
+	if err == nil && s.SliceNS != 0 {
+		err = write(g.Dir, "cpu.cfs_period_us", strconv.FormatUint(us(s.PeriodNS), 10))
+		if err == nil {
+			err = write(g.Dir, "cpu.cfs_quota_us", strconv.FormatUint(us(s.SliceNS), 10))
+		}
+		if errors.Is(err, unix.EINVAL) && m.tighter(filepath.Dir(g.Dir), s) {
+			return nil // than version 1 allows in there; what is around it holds
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("set the ceiling: %w", err)
+	}
+	return nil
+}
+
+// tighter reports whether a group of version 1, or one around it, has a lower ceiling.
+func (m *Machine) tighter(dir string, s Share) bool {
+	for ; strings.HasPrefix(dir, m.mount); dir = filepath.Dir(dir) {
+		quota, err1 := number(dir, "cpu.cfs_quota_us")
+		period, err2 := number(dir, "cpu.cfs_period_us")
+		if err1 == nil && err2 == nil && quota > 0 && quota*int64(s.PeriodNS) <= period*int64(s.SliceNS) {
+			return true
+		}
+	}
+	return false
+}
+
+func number(dir, file string) (int64, error) {
+	text, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+}
+
+func us(ns uint64) uint64 { return max(ns/1000, 1) }
+
+// weightV2 is a weight in the unit of cgroup v2, whose ordinary one is 100.
+func weightV2(w uint64) uint64 { return min(max((w*100+OrdinaryWeight/2)/OrdinaryWeight, 1), 10000) }
+
+// Dissolve puts a group's processes back to where they were and removes it. A group that has
+// gone is no error.
+func (m *Machine) Dissolve(ctx context.Context, g Group) error {
+	to := g.from()
+	if g.Unit != "" && !isDir(to) {
+		// What they came from ended without them: they stay in their scope, free.
+		return m.freeScope(ctx, g)
+	}
+	const tries = 20
+	for range tries {
+		pids := procs(g.Dir)
+		if len(pids) == 0 {
+			break
+		}
+		for _, pid := range pids {
+			if err := write(to, "cgroup.procs", strconv.Itoa(pid)); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("put process %d back: %w", pid, err)
+			}
+		}
+	}
+	if g.Unit != "" {
+		return nil // systemd removes an empty scope
+	}
+	if err := os.Remove(g.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove a group: %w", err)
+	}
+	if g.Enabled && !m.wanted(to) {
+		if err := write(to, "cgroup.subtree_control", "-cpu"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("switch the CPU controller off in %s: %w", to, err)
+		}
+	}
+	return nil
+}
+
+func procs(dir string) (pids []int) {
+	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs")) // that of one that has gone has none
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		text, _ = os.ReadFile(filepath.Join(dir, "cgroup.threads")) // all that a threaded one tells
+	}
+	for line := range strings.Lines(string(text)) {
+		pid, err2 := strconv.Atoi(strings.TrimSpace(line))
+		if err2 != nil {
+			continue
+		}
+		if err != nil {
+			thread, err := procfs.NewProc(pid)
+			if err != nil {
+				continue
+			}
+			status, err := thread.NewStatus()
+			if err != nil {
+				continue
+			}
+			if pid = status.TGID; slices.Contains(pids, pid) {
+				continue
+			}
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// wanted reports whether a child of a folder of version 2 has a share of somebody's.
+func (m *Machine) wanted(dir string) bool {
+	children, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	for _, c := range children {
+		if !c.IsDir() {
+			continue
+		}
+		ceiling, err1 := os.ReadFile(filepath.Join(dir, c.Name(), "cpu.max"))
+		weight, err2 := os.ReadFile(filepath.Join(dir, c.Name(), "cpu.weight"))
+		if err1 == nil && !strings.HasPrefix(string(ceiling), "max") || err2 == nil && strings.TrimSpace(string(weight)) != "100" {
+			return true
+		}
+	}
+	return false
+}
+
+// Members are the processes in a group, and in those within it.
+func (m *Machine) Members(g Group) (pids []int) {
+	_ = filepath.WalkDir(g.Dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			pids = append(pids, procs(path)...)
+		}
+		return nil // it may go meanwhile
+	})
+	return pids
+}
+
+// Used is how much processor time a group's processes have had; before is what it was when it
+// was asked last. Version 1 without accounting beside it knows that only of those that live.
+func (m *Machine) Used(g Group, before uint64) (ns uint64) {
+	if text, err := os.ReadFile(filepath.Join(g.Dir, "cpuacct.usage")); err == nil {
+		ns, _ = strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+		return ns
+	}
+	text, _ := os.ReadFile(filepath.Join(g.Dir, "cpu.stat"))
+	for line := range strings.Lines(string(text)) {
+		if v, ok := strings.CutPrefix(line, "usage_usec "); ok {
+			ns, _ = strconv.ParseUint(strings.TrimSpace(v), 10, 64)
+			return ns * 1000
+		}
+	}
+	const tick = 10_000_000 // of /proc
+	for _, pid := range m.Members(g) {
+		proc, err := procfs.NewProc(pid)
+		if err != nil {
+			continue
+		}
+		if stat, err := proc.Stat(); err == nil {
+			ns += uint64(stat.UTime+stat.STime) * tick
+		}
+	}
+	return max(ns, before)
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// write writes a value to a file of the controller's; the error is the kernel's answer.
+func write(dir, file, value string) error {
+	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+// Online is how many processors there are.
+func Online() int { return runtime.NumCPU() }
+
+// CapacityPercent is what can be promised, in per cent of one processor.
+func (m *Machine) CapacityPercent() float64 { return float64(MostPower * Online()) }

@@ -1,0 +1,249 @@
+package cpu
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	sdbus "github.com/coreos/go-systemd/v22/dbus"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// threadsVariable has this program run on so many threads, and do nothing else.
+const threadsVariable = "NETNICE_TEST_SPIN"
+
+func TestMain(m *testing.M) {
+	if n, err := strconv.Atoi(os.Getenv(threadsVariable)); err == nil {
+		spin(n)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func spin(threads int) {
+	runtime.GOMAXPROCS(threads)
+	for range threads - 1 {
+		go func() {
+			for {
+				_ = spun()
+			}
+		}()
+	}
+	for {
+		_ = spun()
+	}
+}
+
+func spun() (sum int) {
+	for i := range 1_000_000 {
+		sum += i
+	}
+	return sum
+}
+
+// spinner starts a process that wants as many processors as it has threads.
+func spinner(t *testing.T, threads int) int {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", threadsVariable, threads))
+	return started(t, cmd)
+}
+
+func started(t *testing.T, cmd *exec.Cmd) int {
+	t.Helper()
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
+	// Pdeathsig is sent when the thread ends that started it.
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+		_ = cmd.Wait()
+	})
+	return cmd.Process.Pid
+}
+
+// used is how much processor time a process has had, in seconds.
+func used(t *testing.T, pid int) (sum float64) {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	require.NoError(t, err)
+	for _, path := range threads {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		ns, err := strconv.ParseFloat(strings.Fields(string(text))[0], 64)
+		require.NoError(t, err)
+		sum += ns / 1e9
+	}
+	return sum
+}
+
+// percent is what a process has of one processor over a while.
+func percent(t *testing.T, pid int, over time.Duration) float64 {
+	t.Helper()
+	before, begin := used(t, pid), time.Now()
+	time.Sleep(over)
+	return (used(t, pid) - before) / time.Since(begin).Seconds() * 100
+}
+
+// noScopes is a machine without systemd.
+type noScopes struct{}
+
+func (noScopes) Running() bool { return false }
+
+func (noScopes) StartScope(context.Context, string, string, []int, ...sdbus.Property) error {
+	return unix.ENOSYS
+}
+
+func (noScopes) SetProperties(context.Context, string, ...sdbus.Property) error { return unix.ENOSYS }
+
+func machine(t *testing.T) *Machine {
+	t.Helper()
+	testutil.RequireRoot(t)
+	m, err := Find(noScopes{})
+	require.NoError(t, err)
+	t.Logf("version 2: %t, at %s", m.v2, m.mount)
+	return m
+}
+
+// made makes the group of a process, until the test ends.
+func made(t *testing.T, m *Machine, pid int, s Share) Group {
+	t.Helper()
+	g, err := m.Place(pid)
+	require.NoError(t, err)
+	require.NoDirExists(t, g.Dir)
+	elsewhere, err := m.Make(t.Context(), &g, pid, s)
+	require.NoError(t, err)
+	require.Zero(t, elsewhere)
+	t.Cleanup(func() {
+		require.NoError(t, m.Dissolve(context.Background(), g))
+		require.NoDirExists(t, g.Dir)
+	})
+	return g
+}
+
+func TestGroupHasItsCeiling(t *testing.T) {
+	m := machine(t)
+	for _, threads := range []int{1, 4} {
+		pid := spinner(t, threads)
+		g := made(t, m, pid, Ceiling(30))
+		for _, n := range []int{2, 30, 75} {
+			require.NoError(t, m.Set(t.Context(), g, Ceiling(n)))
+			time.Sleep(100 * time.Millisecond)
+			got := percent(t, pid, 2*time.Second)
+			t.Logf("%d threads, n = %d: %.2f per cent", threads, n, got)
+			require.InDelta(t, n, got, 1.5, "%d threads", threads)
+		}
+		require.NoError(t, m.Dissolve(t.Context(), g))
+		require.Greater(t, percent(t, pid, time.Second), 85.0, "free again")
+		require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+	}
+}
+
+// Beside twice as many as there are processors, each of them of nice -10.
+func TestGroupHasWhatIsGuaranteed(t *testing.T) {
+	m := machine(t)
+	pid := spinner(t, 1)
+	for range 2 * Online() {
+		made(t, m, spinner(t, 1), Share{Weight: 9548}) // as of nice -10
+	}
+	g := made(t, m, pid, Ceiling(60))
+	time.Sleep(200 * time.Millisecond)
+	without := percent(t, pid, 2*time.Second)
+	s := Ceiling(60)
+	s.Weight = MostWeight
+	require.NoError(t, m.Set(t.Context(), g, s))
+	time.Sleep(200 * time.Millisecond)
+	with := percent(t, pid, 2*time.Second)
+	t.Logf("n = 60 beside %d others: %.1f per cent, guaranteed %.1f", 2*Online(), without, with)
+	require.Less(t, without, 55.0, "there is nothing to be guaranteed")
+	require.InDelta(t, 60, with, 1.5)
+}
+
+// A program that forks all the while is moved whole, and comes back whole.
+func TestGroupHasTheTree(t *testing.T) {
+	m := machine(t)
+	cmd := exec.Command("sh", "-c", "sleep 60 & (sleep 60 & wait) & echo ready; while :; do (:); done")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	pid := started(t, cmd)
+	_, err = bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	before, err := m.of(pid)
+	require.NoError(t, err)
+	g := made(t, m, pid, Ceiling(50))
+	members := func(where string) {
+		t.Helper()
+		tree, err := Tree(pid)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, len(tree), 4, "%v", tree)
+		for _, p := range tree {
+			if at, err := m.of(p); err == nil {
+				require.Equal(t, where, at, "process %d", p)
+			}
+		}
+	}
+	members(g.Dir)
+	require.GreaterOrEqual(t, len(m.Members(g)), 4)
+	require.NoError(t, m.Dissolve(t.Context(), g))
+	members(before)
+	require.NoDirExists(t, g.Dir)
+	require.NoError(t, m.Dissolve(t.Context(), g), "twice")
+}
+
+// The lower of two ceilings around a process holds, whichever is set first, and the rest of
+// what is inside the outer one is there for others.
+func TestGroupsWithinGroups(t *testing.T) {
+	m := machine(t)
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command("sh", "-c", `"$1" & echo $!; wait`, "sh", exe)
+	cmd.Env = append(os.Environ(), threadsVariable+"=1")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	outer := started(t, cmd)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	inner, err := strconv.Atoi(strings.TrimSpace(line))
+	require.NoError(t, err)
+
+	og := made(t, m, outer, Ceiling(20))
+	ig := made(t, m, inner, Ceiling(50))
+	require.Equal(t, og.Dir, filepath.Dir(ig.Dir))
+	time.Sleep(100 * time.Millisecond)
+	require.InDelta(t, 20, percent(t, inner, time.Second), 2, "the outer's")
+	require.NoError(t, m.Set(t.Context(), ig, Ceiling(10)))
+	time.Sleep(100 * time.Millisecond)
+	require.InDelta(t, 10, percent(t, inner, time.Second), 2, "the inner's")
+	require.Contains(t, m.Members(og), inner)
+}
+
+func TestGroupOfAProcessThatHasEnded(t *testing.T) {
+	m := machine(t)
+	pid := spinner(t, 1)
+	g, err := m.Place(pid)
+	require.NoError(t, err)
+	require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+	require.Eventually(t, func() bool { at, err := m.of(pid); return err != nil || at != "" && len(procs(at)) >= 0 && zombie(pid) }, 5*time.Second, 10*time.Millisecond)
+	_, _ = m.Make(t.Context(), &g, pid, Ceiling(20))
+	require.NoError(t, m.Dissolve(t.Context(), g))
+	require.NoDirExists(t, g.Dir)
+}
+
+func zombie(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || strings.Contains(string(text), ") Z ")
+}

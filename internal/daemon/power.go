@@ -1,0 +1,354 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/cpu"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// What processes get of the processors is apart from the limits on what they send and receive:
+// it stands on a process only, in groups of the CPU controller's, and in a file of its own.
+
+// Processors makes groups; cpu.Machine is the one of the running machine.
+type Processors interface {
+	Place(pid int) (cpu.Group, error)
+	Make(ctx context.Context, g *cpu.Group, pid int, s cpu.Share, also ...int) (elsewhere int, err error)
+	Set(ctx context.Context, g cpu.Group, s cpu.Share) error
+	Dissolve(ctx context.Context, g cpu.Group) error
+	Members(g cpu.Group) []int
+	Used(g cpu.Group, before uint64) (ns uint64)
+	CapacityPercent() float64
+}
+
+// powerWish is what one owner wants: power, or a reservation. The zero value wants nothing.
+type powerWish struct {
+	Power    int    `json:"power,omitempty"`
+	PeriodNS uint64 `json:"period_ns,omitempty"`
+	SliceNS  uint64 `json:"slice_ns,omitempty"`
+}
+
+// percent is the ceiling that it wants, in per cent of one processor; 0 = none.
+func (w powerWish) percent() float64 {
+	if w.SliceNS != 0 {
+		return float64(w.SliceNS) / float64(w.PeriodNS) * 100
+	}
+	return float64(max(w.Power, 0))
+}
+
+func (w powerWish) share() cpu.Share {
+	if w.SliceNS != 0 {
+		return cpu.Share{SliceNS: w.SliceNS, PeriodNS: w.PeriodNS, Weight: cpu.OrdinaryWeight}
+	}
+	return cpu.Ceiling(w.Power)
+}
+
+// powered is a process that has a share, with its descendants.
+type powered struct {
+	PID     int                       `json:"pid"`
+	StartNS uint64                    `json:"start_boottime_ns"`
+	UID     uint32                    `json:"uid"`
+	Name    string                    `json:"name"`
+	Wishes  [enforce.Owners]powerWish `json:"wishes"`
+	UserUID uint32                    `json:"user_uid,omitempty"` // whose the user's wish is
+	Group   cpu.Group                 `json:"group"`
+	Since   time.Time                 `json:"since"`
+
+	usedNS  uint64
+	usedAt  time.Time
+	percent float64 // of one processor, between the last two looks
+}
+
+func (p *powered) nothing() bool { return p.Wishes == [enforce.Owners]powerWish{} }
+
+// holding is the lower of the owners' ceilings, if there is one, and of their priorities.
+func (p *powered) holding() (ceiling powerWish, priority int) {
+	for _, w := range p.Wishes {
+		if at := w.percent(); at > 0 && (ceiling == powerWish{} || at < ceiling.percent()) {
+			ceiling = w
+		}
+		priority = min(priority, w.Power)
+	}
+	return ceiling, priority
+}
+
+// power is what holds, in one number: the ceiling, unless there is a priority.
+func (p *powered) power() int {
+	ceiling, priority := p.holding()
+	if ceiling != (powerWish{}) && priority == 0 {
+		return max(int(math.Round(ceiling.percent())), 1)
+	}
+	return priority
+}
+
+// guaranteed is what the administrator promised, in per cent of one processor.
+func (p *powered) guaranteed() float64 {
+	ceiling, priority := p.holding()
+	if priority < 0 {
+		return 0
+	}
+	return min(p.Wishes[enforce.OwnerAdmin].percent(), ceiling.percent())
+}
+
+// share is what the group is to have: who is guaranteed something comes first, up to the
+// ceiling, which keeps that from being more than was promised.
+func (p *powered) share() cpu.Share {
+	ceiling, priority := p.holding()
+	s := cpu.Priority(priority)
+	if ceiling != (powerWish{}) {
+		weight := s.Weight
+		s = ceiling.share()
+		s.Weight = weight
+	}
+	if p.guaranteed() > 0 {
+		s.Weight = cpu.MostWeight
+	}
+	return s
+}
+
+// powers are all of them.
+type powers struct {
+	mu         sync.Mutex
+	processors Processors // nil until they are needed
+	list       map[int]*powered
+	isDown     bool
+}
+
+// SetPower implements apiserver.Backend.
+func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerRequest) (api.PowerResponse, error) {
+	answer := api.PowerResponse{Version: api.Version}
+	if err := checkPower(req); err != nil {
+		return answer, err
+	}
+	res, err := d.resolver.Resolve(ctx, identity.PIDSubject(req.PID))
+	if err == nil && res.Kind != enforce.KindTree {
+		err = badPower("process 1 is the whole machine, which has all of its processors")
+	}
+	d.powers.mu.Lock()
+	defer d.powers.mu.Unlock()
+	old := d.powers.list[req.PID]
+	if identity.IsNotFound(err) && old != nil && req.Power == 0 && req.SliceNS == 0 {
+		// it has ended, and its descendants have its share
+		res, err = identity.Resolved{Kind: enforce.KindTree, Key: uint64(old.PID), StartBoottimeNS: old.StartNS, UID: old.UID, Name: old.Name}, nil
+	}
+	if err != nil {
+		return answer, err
+	}
+	pid := int(res.Key)
+	old = d.powers.list[pid]
+	if old != nil && !identity.SameStart(old.StartNS, res.StartBoottimeNS) {
+		return answer, &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("descendants of an earlier process %d still have its power", pid), Hint: "netnice power lists them; it ends with the last"}
+	}
+	target := auth.Target{Subject: identity.PIDSubject(pid), Kind: enforce.KindTree, UID: res.UID}
+	if err := auth.Check(by, auth.Power, target); err != nil {
+		return answer, err
+	}
+	next := powered{PID: pid, StartNS: res.StartBoottimeNS, UID: res.UID, Name: res.Name, Since: time.Now()}
+	if old != nil {
+		next = *old
+	}
+	if err := wantPower(by, &next, req, target); err != nil {
+		return answer, err
+	}
+	was := powered{}
+	if old != nil {
+		was = *old
+	}
+	answer.Changed = next.Wishes != was.Wishes
+	if old == nil && !answer.Changed {
+		answer.Warnings = append(answer.Warnings, fmt.Sprintf("no power of yours stands on process %d", pid))
+		return answer, nil
+	}
+	if err := d.admitPower(&was, &next); err != nil {
+		return answer, err
+	}
+	if answer.Changed && !req.DryRun {
+		warnings, err := d.commitPower(ctx, by, old, &next)
+		if err != nil {
+			return answer, powerError(pid, err)
+		}
+		answer.Warnings = append(answer.Warnings, warnings...)
+		d.log.Info("power set", "pid", pid, "by", by.UID, "power", req.Power, "slice", time.Duration(req.SliceNS), "period", time.Duration(req.PeriodNS))
+	}
+	if !next.nothing() {
+		shown := d.renderPower(&next)
+		answer.Power = &shown
+	}
+	return answer, nil
+}
+
+func checkPower(req api.PowerRequest) error {
+	most := cpu.MostPower * cpu.Online()
+	switch {
+	case req.SliceNS != 0 && req.Power != 0:
+		return badPower("a reservation is not a power too")
+	case req.PeriodNS != 0 && req.SliceNS == 0:
+		return badPower("a reservation needs a slice")
+	case req.SliceNS == 0 && (req.Power < cpu.LeastPower || req.Power > most):
+		return badPower(fmt.Sprintf("a power of %d is out of range: 1 to %d per cent of a processor, -255 to -1 a priority, 0 to lift it", req.Power, most))
+	case req.SliceNS != 0 && (req.PeriodNS < leastPeriodNS || req.PeriodNS > mostPeriodNS):
+		return badPower("a period of the processors lasts 1ms to 1s")
+	case req.SliceNS != 0 && (req.SliceNS < uint64(time.Millisecond) || req.SliceNS > req.PeriodNS*uint64(cpu.Online())):
+		return badPower(fmt.Sprintf("a slice lasts 1ms up to the period, on each of %d processors", cpu.Online()))
+	}
+	return nil
+}
+
+func badPower(text string) error {
+	return &api.Error{Code: api.CodeBadRequest, Message: text, Hint: "netnice power --help"}
+}
+
+// wantPower puts the caller's wish on p.
+func wantPower(by auth.Actor, p *powered, req api.PowerRequest, target auth.Target) error {
+	owner := by.Owner()
+	want := powerWish{Power: req.Power, PeriodNS: req.PeriodNS, SliceNS: req.SliceNS}
+	if owner == enforce.OwnerUser {
+		if p.Wishes[owner] != (powerWish{}) && p.UserUID != by.UID {
+			return auth.Check(by, auth.LiftOthers, target)
+		}
+		if want.SliceNS != 0 {
+			return auth.Check(by, auth.ReservePower, target)
+		}
+		p.UserUID = by.UID
+	} else if want == (powerWish{}) {
+		p.Wishes[enforce.OwnerUser] = want
+	}
+	p.Wishes[owner] = want
+	return nil
+}
+
+// admitPower refuses a guarantee that does not fit beside the others: the caller holds d.powers.mu.
+func (d *Daemon) admitPower(was, next *powered) error {
+	more := next.guaranteed()
+	if more <= was.guaranteed() {
+		return nil
+	}
+	processors, err := d.processors()
+	if err != nil {
+		return powerError(next.PID, err)
+	}
+	most := processors.CapacityPercent()
+	sum := d.guaranteedPercent(next.PID)
+	if outer := d.outerPower(next.PID); outer != nil {
+		// What is promised inside another's share is a part of that.
+		most, sum = outer.guaranteed(), 0
+		if ceiling, _ := outer.holding(); most == 0 {
+			most = ceiling.percent()
+		}
+		if most == 0 {
+			return nil
+		}
+		for _, p := range d.powers.list {
+			if p.PID != next.PID && d.outerPower(p.PID) == outer {
+				sum += p.guaranteed()
+			}
+		}
+	}
+	if sum+more <= most+1e-9 {
+		return nil
+	}
+	return &api.Error{
+		Code: api.CodeConflict,
+		Message: fmt.Sprintf("%s per cent of a processor cannot be guaranteed: %s of %s are promised already, %s are left",
+			percentText(more), percentText(sum), percentText(most), percentText(max(most-sum, 0))),
+		Hint: "netnice power lists who has what; netnice power PID 0 lifts one",
+	}
+}
+
+func percentText(p float64) string { return fmt.Sprint(math.Round(p*100) / 100) }
+
+// guaranteedPercent is what is promised to all but one process; what is inside another's share
+// is a part of that.
+func (d *Daemon) guaranteedPercent(but int) (sum float64) {
+	for _, p := range d.powers.list {
+		if p.PID != but && d.outerPower(p.PID) == nil {
+			sum += p.guaranteed()
+		}
+	}
+	return sum
+}
+
+// outerPower is the innermost share around that of a process, nil if there is none.
+func (d *Daemon) outerPower(pid int) *powered {
+	up := d.resolver.Ancestors(pid)
+	for _, a := range up[min(1, len(up)):] {
+		if p := d.powers.list[a.PID]; p != nil && identity.SameStart(p.StartNS, a.StartBoottimeNS) {
+			return p
+		}
+	}
+	return nil
+}
+
+// Powers implements apiserver.Backend.
+func (d *Daemon) Powers(context.Context) (api.PowerList, error) {
+	d.powers.mu.Lock()
+	defer d.powers.mu.Unlock()
+	list := api.PowerList{Version: api.Version, Time: time.Now(), Powers: []api.Power{}}
+	if processors, err := d.processors(); err == nil {
+		list.CapacityPercent = processors.CapacityPercent()
+	}
+	list.GuaranteedPercent = d.guaranteedPercent(0)
+	for _, p := range d.powers.list {
+		list.Powers = append(list.Powers, d.renderPower(p))
+	}
+	slices.SortFunc(list.Powers, func(a, b api.Power) int { return cmp.Compare(a.PID, b.PID) })
+	return list, nil
+}
+
+func (d *Daemon) renderPower(p *powered) api.Power {
+	ceiling, _ := p.holding()
+	share := p.share()
+	a := api.Power{
+		PID: p.PID, Name: p.Name, UID: p.UID, Since: p.Since,
+		Power: p.power(), Guaranteed: p.guaranteed() > 0,
+		PeriodNS: share.PeriodNS, SliceNS: share.SliceNS, Reserved: ceiling.SliceNS != 0,
+		Percent: p.percent, Group: cmp.Or(p.Group.Unit, p.Group.Dir),
+	}
+	if d.powers.processors != nil && p.Group.Dir != "" {
+		a.Processes = len(d.powers.processors.Members(p.Group))
+	}
+	for owner, name := range [enforce.Owners]string{"admin", identity.UserName(p.UserUID)} {
+		if p.Wishes[owner] != (powerWish{}) {
+			a.Owners = append(a.Owners, name)
+		}
+	}
+	return a
+}
+
+// processors finds how the machine divides them, when somebody asks first.
+func (d *Daemon) processors() (Processors, error) {
+	if d.powers.processors == nil {
+		found, err := d.opts.OpenProcessors(d.resolver.Systemd())
+		if err != nil {
+			return nil, err
+		}
+		d.powers.processors = found
+	}
+	return d.powers.processors, nil
+}
+
+// powerError tells a process that ended meanwhile from a fault.
+func powerError(pid int, err error) error {
+	var known *api.Error
+	switch {
+	case errors.As(err, &known):
+		return err
+	case errors.Is(err, unix.ESRCH):
+		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("process %d has ended", pid), Hint: "ps -e", Cause: err}
+	case errors.Is(err, enforce.ErrNotSupported):
+		return &api.Error{Code: api.CodeNotSupported, Message: err.Error(), Hint: "netnice doctor", Cause: err}
+	}
+	return fmt.Errorf("set the power of process %d: %w", pid, err)
+}

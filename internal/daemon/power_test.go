@@ -1,0 +1,367 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/cpu"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// fakeProcessors has groups in memory, of two processors. A process is where it was put last, or
+// where its parent is.
+type fakeProcessors struct {
+	mu     sync.Mutex
+	at     map[int]string // process -> group
+	shares map[string]cpu.Share
+	fail   error
+}
+
+func newProcessors() *fakeProcessors {
+	return &fakeProcessors{at: make(map[int]string), shares: make(map[string]cpu.Share)}
+}
+
+func (f *fakeProcessors) Place(pid int) (cpu.Group, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, err := os.Stat("/proc/" + strconv.Itoa(pid)); err != nil {
+		return cpu.Group{}, unix.ESRCH
+	}
+	return cpu.Group{Dir: filepath.Join("/", f.at[pid], strconv.Itoa(pid))}, nil
+}
+
+func (f *fakeProcessors) Make(_ context.Context, g *cpu.Group, pid int, s cpu.Share, also ...int) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fail != nil {
+		return 0, f.fail
+	}
+	tree, err := cpu.Tree(pid)
+	if err != nil {
+		return 0, err
+	}
+	f.shares[g.Dir] = s
+	for _, p := range append(tree, also...) {
+		if at := f.at[p]; filepath.Join("/", at) == filepath.Dir(g.Dir) {
+			f.at[p] = g.Dir
+		}
+	}
+	return 0, nil
+}
+
+func (f *fakeProcessors) Set(_ context.Context, g cpu.Group, s cpu.Share) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fail != nil {
+		return f.fail
+	}
+	f.shares[g.Dir] = s
+	return nil
+}
+
+func (f *fakeProcessors) Dissolve(_ context.Context, g cpu.Group) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for p, at := range f.at {
+		if at == g.Dir {
+			f.at[p] = strings.TrimSuffix(filepath.Dir(g.Dir), "/")
+		}
+	}
+	delete(f.shares, g.Dir)
+	return nil
+}
+
+func (f *fakeProcessors) Members(g cpu.Group) (pids []int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for p, at := range f.at {
+		if _, err := os.Stat("/proc/" + strconv.Itoa(p)); err == nil && (at == g.Dir || strings.HasPrefix(at, g.Dir+"/")) {
+			pids = append(pids, p)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+func (f *fakeProcessors) Used(cpu.Group, uint64) uint64 { return 0 }
+
+func (f *fakeProcessors) CapacityPercent() float64 { return 200 }
+
+func (f *fakeProcessors) share(dir string) (s cpu.Share, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s, ok = f.shares[dir]
+	return s, ok
+}
+
+func (f *fakeProcessors) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.shares)
+}
+
+func powerHarness(t *testing.T) (*harness, *fakeProcessors) {
+	t.Helper()
+	fake := newProcessors()
+	opts := testOptions(t, &enforcetest.Kernel{})
+	opts.OpenProcessors = func(cpu.Scopes) (Processors, error) { return fake, nil }
+	return start(t, &enforcetest.Kernel{}, opts), fake
+}
+
+func (h *harness) power(by auth.Actor, pid, n int) (api.PowerResponse, error) {
+	h.t.Helper()
+	return h.SetPower(context.Background(), by, api.PowerRequest{PID: pid, Power: n})
+}
+
+func (h *harness) mustPower(by auth.Actor, pid, n int) api.Power {
+	h.t.Helper()
+	answer, err := h.power(by, pid, n)
+	require.NoError(h.t, err)
+	require.NotNil(h.t, answer.Power)
+	return *answer.Power
+}
+
+func dirOf(pids ...int) (dir string) {
+	for _, pid := range pids {
+		dir += "/" + strconv.Itoa(pid)
+	}
+	return dir
+}
+
+func TestPower(t *testing.T) {
+	h, fake := powerHarness(t)
+	pid := sleeper(t).Process.Pid
+	p := h.mustPower(root, pid, 30)
+	require.Equal(t, 30, p.Power)
+	require.True(t, p.Guaranteed)
+	require.Equal(t, []string{"admin"}, p.Owners)
+	s, _ := fake.share(dirOf(pid))
+	require.Equal(t, cpu.Share{SliceNS: 6e6, PeriodNS: 20e6, Weight: cpu.MostWeight}, s)
+
+	require.Equal(t, -255, h.mustPower(root, pid, -255).Power)
+	s, _ = fake.share(dirOf(pid))
+	require.Equal(t, cpu.Priority(-255), s)
+
+	answer, err := h.power(root, pid, 0)
+	require.NoError(t, err)
+	require.Nil(t, answer.Power)
+	require.Zero(t, fake.count())
+	require.NoFileExists(t, h.powerPath())
+	answer, err = h.power(root, pid, 0)
+	require.NoError(t, err)
+	require.False(t, answer.Changed)
+	require.NotEmpty(t, answer.Warnings)
+}
+
+func TestPowerRefused(t *testing.T) {
+	h, fake := powerHarness(t)
+	pid := sleeper(t).Process.Pid
+	for _, n := range []int{-256, 100*cpu.Online() + 1} {
+		_, err := h.power(root, pid, n)
+		requireCode(t, api.CodeBadRequest, err)
+	}
+	for _, req := range []api.PowerRequest{
+		{PID: pid, Power: 5, PeriodNS: 20e6, SliceNS: 1e6},
+		{PID: pid, PeriodNS: 20e6},
+		{PID: pid, PeriodNS: 2e9, SliceNS: 1e6},
+		{PID: pid, PeriodNS: 20e6, SliceNS: 1},
+		{PID: 1, Power: 5},
+	} {
+		_, err := h.SetPower(t.Context(), root, req)
+		requireCode(t, api.CodeBadRequest, err)
+	}
+	_, err := h.power(root, 1<<22, 5)
+	requireCode(t, api.CodeNotFound, err)
+	_, err = h.power(auth.Actor{UID: 4242}, pid, 5)
+	requireCode(t, api.CodeDenied, err)
+	fake.fail = enforce.ErrNotSupported
+	_, err = h.power(root, pid, 5)
+	requireCode(t, api.CodeNotSupported, err)
+	require.Zero(t, h.powerCount())
+	require.NoFileExists(t, h.powerPath())
+}
+
+// The lower of the owners' wishes holds, and only the administrator's is guaranteed.
+func TestPowerOfOwners(t *testing.T) {
+	h, fake := powerHarness(t)
+	testutil.RequireRoot(t)
+	me := auth.Actor{UID: 4343}
+	cmd := exec.Command("sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: me.UID, Gid: me.UID}}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { end(cmd) })
+	proc := cmd.Process.Pid
+	p := h.mustPower(me, proc, 50)
+	require.False(t, p.Guaranteed)
+	s, _ := fake.share(dirOf(proc))
+	require.EqualValues(t, cpu.OrdinaryWeight, s.Weight)
+
+	p = h.mustPower(root, proc, 20)
+	require.Equal(t, 20, p.Power)
+	require.Len(t, p.Owners, 2)
+	require.Equal(t, 20, h.mustPower(me, proc, 80).Power, "what the administrator set stays")
+	p = h.mustPower(me, proc, 10)
+	require.Equal(t, 10, p.Power)
+	require.True(t, p.Guaranteed)
+	require.Equal(t, 10.0, h.powers.list[proc].guaranteed())
+	p = h.mustPower(me, proc, -100)
+	require.Equal(t, -100, p.Power)
+	require.False(t, p.Guaranteed, "its owner lets others first")
+	s, _ = fake.share(dirOf(proc))
+	require.Equal(t, cpu.Share{SliceNS: 4e6, PeriodNS: 20e6, Weight: cpu.Priority(-100).Weight}, s)
+
+	require.Equal(t, 20, h.mustPower(me, proc, 0).Power)
+	_, err := h.SetPower(t.Context(), me, api.PowerRequest{PID: proc, PeriodNS: 20e6, SliceNS: 5e6})
+	requireCode(t, api.CodeDenied, err)
+	h.mustPower(me, proc, 5)
+	answer, err := h.power(root, proc, 0)
+	require.NoError(t, err)
+	require.Nil(t, answer.Power, "the administrator lifts both")
+}
+
+func TestPowerAdmission(t *testing.T) {
+	h, _ := powerHarness(t)
+	a, b := sleeper(t).Process.Pid, sleeper(t).Process.Pid
+	answer, err := h.SetPower(t.Context(), root, api.PowerRequest{PID: a, PeriodNS: 10e6, SliceNS: 12e6})
+	if cpu.Online() > 1 {
+		require.NoError(t, err)
+		require.Equal(t, 120, answer.Power.Power)
+		require.True(t, answer.Power.Reserved)
+	} else {
+		requireCode(t, api.CodeBadRequest, err)
+		h.mustPower(root, a, 100)
+		h.mustPower(root, sleeper(t).Process.Pid, 20)
+	}
+	_, err = h.power(root, b, 81)
+	require.ErrorContains(t, err, "120 of 200 are promised already, 80 are left")
+	requireCode(t, api.CodeConflict, err)
+	h.mustPower(root, b, 80)
+	h.mustPower(root, b, 70)
+	_, err = h.power(root, b, 81)
+	requireCode(t, api.CodeConflict, err)
+	list, err := h.Powers(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 190.0, list.GuaranteedPercent)
+	require.Equal(t, 200.0, list.CapacityPercent)
+}
+
+// nested starts a shell with a child, which both sleep.
+func nested(t *testing.T) (outer, inner int) {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", "sleep 60 & echo $!; wait")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	buf := make([]byte, 32)
+	n, err := out.Read(buf)
+	require.NoError(t, err)
+	inner, err = strconv.Atoi(strings.TrimSpace(string(buf[:n])))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = unix.Kill(inner, unix.SIGKILL)
+		end(cmd)
+	})
+	return cmd.Process.Pid, inner
+}
+
+// A share inside another's is a group inside its group, in whatever order they were set.
+func TestPowerNested(t *testing.T) {
+	h, fake := powerHarness(t)
+	outer, inner := nested(t)
+	h.mustPower(root, inner, 40)
+	h.mustPower(root, outer, 50)
+	_, there := fake.share(dirOf(inner))
+	require.False(t, there)
+	_, there = fake.share(dirOf(outer, inner))
+	require.True(t, there, "%v", fake.shares)
+	_, err := h.power(root, inner, 60)
+	requireCode(t, api.CodeConflict, err) // more than is promised around it
+	h.mustPower(root, inner, 45)
+	require.Equal(t, 50.0, h.guaranteedPercent(0), "it is a part of the outer's")
+
+	_, err = h.power(root, outer, 0)
+	require.NoError(t, err)
+	s, there := fake.share(dirOf(inner))
+	require.True(t, there)
+	require.EqualValues(t, 9e6, s.SliceNS)
+	_, there = fake.share(dirOf(outer))
+	require.False(t, there)
+}
+
+func TestPowerSurvivesTheDaemon(t *testing.T) {
+	h, fake := powerHarness(t)
+	outer, inner := nested(t)
+	h.mustPower(root, outer, 50)
+	h.mustPower(root, inner, 25)
+	require.NoError(t, h.stop())
+	require.Equal(t, 2, fake.count(), "they hold on")
+
+	// one that ended before its group was made, and one whose process has
+	delete(fake.shares, dirOf(outer, inner))
+	fake.at[inner] = dirOf(outer)
+	again := start(t, &enforcetest.Kernel{}, h.opts)
+	s, there := fake.share(dirOf(outer, inner))
+	require.True(t, there)
+	require.EqualValues(t, 5e6, s.SliceNS)
+	require.Equal(t, 2, again.powerCount())
+	_ = unix.Kill(inner, unix.SIGKILL)
+	again.eventually("the share of a process that has ended", func() bool { return again.powerCount() == 1 })
+	require.NoError(t, again.Down(t.Context(), root))
+	require.NoError(t, again.wait())
+	require.Zero(t, fake.count())
+	require.NoFileExists(t, again.powerPath())
+}
+
+func TestPowerFileThatCannotBeRead(t *testing.T) {
+	h, _ := powerHarness(t)
+	h.mustPower(root, sleeper(t).Process.Pid, 50)
+	require.NoError(t, h.stop())
+	require.NoError(t, os.WriteFile(h.powerPath(), []byte(`{"version":99}`), 0o600))
+	require.ErrorContains(t, Run(t.Context(), h.opts), "its version is 99")
+}
+
+// A daemon on demand stays while somebody has a share.
+func TestPowerKeepsADaemonOnDemand(t *testing.T) {
+	fake := newProcessors()
+	opts := testOptions(t, &enforcetest.Kernel{})
+	opts.OnDemand = true
+	opts.OpenProcessors = func(cpu.Scopes) (Processors, error) { return fake, nil }
+	h := start(t, &enforcetest.Kernel{}, opts)
+	proc := sleeper(t)
+	h.mustPower(root, proc.Process.Pid, 50)
+	require.Never(t, func() bool { return len(h.done) > 0 }, 3*opts.IdleAfter, poll)
+	end(proc)
+	require.NoError(t, h.wait())
+	require.Zero(t, fake.count())
+}
+
+func TestPowerByASocketOption(t *testing.T) {
+	h, _ := powerHarness(t)
+	pid := sleeper(t).Process.Pid
+	ask := enforce.Request{PID: os.Getpid(), Admin: true, Kind: enforce.KindTree, Who: uint32(pid), OfPower: true}
+	ask.Number, ask.Power = 1, 35
+	a := h.answer(t.Context(), ask)
+	require.Zero(t, a.Errno)
+	require.EqualValues(t, 35+enforce.Power0, a.BytesPerSec)
+	ask.Number, ask.Power = 2, -300
+	require.EqualValues(t, unix.EINVAL, h.answer(t.Context(), ask).Errno)
+	ask.Number, ask.Power, ask.Ask = 3, 0, true
+	require.EqualValues(t, 35+enforce.Power0, h.answer(t.Context(), ask).BytesPerSec)
+	ask.Number, ask.Who = 4, 1<<22
+	require.EqualValues(t, unix.ESRCH, h.answer(t.Context(), ask).Errno)
+}
