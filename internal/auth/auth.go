@@ -41,19 +41,19 @@ type Action int
 
 // The actions.
 const (
-	Read        Action = iota
-	Set                // set, tighten or lift a wish of their own
-	Remove             // lift every wish of their own
-	LiftOthers         // lift another's wish
-	Scope              // move a process into a cgroup of its own
-	RaiseWeight        // above the default
-	Guarantee          // a rate at least, to which others give way; or to grant that
-	TestRules          // see which rules match a process
-	Measure            // see what a process's connections wait for
-	ReadRules          // see the rules of a user's own file, and have it read again
-	Power              // set, change or lift what a process gets of the processors
-	ReservePower       // guarantee it that
-	Down               // lift everything and stop
+	Read         Action = iota
+	Set                 // set, tighten or lift a wish of their own
+	Remove              // lift every wish of their own
+	LiftOthers          // lift another's wish
+	Scope               // move a process into a cgroup of its own
+	RaiseWeight         // above the default
+	Guarantee           // a rate at least, to which others give way; or to grant that
+	TestRules           // see which rules match a process
+	Measure             // see what a process's connections wait for
+	ReadRules           // see the rules of a user's own file, and have it read again
+	Power               // set, change or lift what a process gets of the processors
+	ReservePower        // guarantee it that
+	Down                // lift everything and stop
 )
 
 // Target is what the action is done to.

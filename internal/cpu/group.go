@@ -76,7 +76,7 @@ func (m *Machine) Make(ctx context.Context, g *Group, pid int, s Share, also ...
 	if g.Unit != "" {
 		err = m.startScope(ctx, g, pid, s)
 	} else {
-		err = m.makeFolder(g, s)
+		err = m.makeFolder(ctx, g, s)
 	}
 	if err == nil {
 		elsewhere, err = m.fill(g, pid, also)
@@ -87,7 +87,7 @@ func (m *Machine) Make(ctx context.Context, g *Group, pid int, s Share, also ...
 	return elsewhere, err
 }
 
-func (m *Machine) makeFolder(g *Group, s Share) error {
+func (m *Machine) makeFolder(ctx context.Context, g *Group, s Share) error {
 	if err := os.Mkdir(g.Dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make a group: %w", err)
 	}
@@ -96,7 +96,7 @@ func (m *Machine) makeFolder(g *Group, s Share) error {
 			return err
 		}
 	}
-	return m.set(*g, s)
+	return m.Set(ctx, *g, s)
 }
 
 // enable has the controller in a folder of version 2. Where other controllers want domains, or
@@ -169,10 +169,36 @@ func (g *Group) from() string {
 
 // Set changes a group's share.
 func (m *Machine) Set(ctx context.Context, g Group, s Share) error {
-	if g.Unit != "" {
-		return m.setScope(ctx, g, s)
+	// What may be made up for is no more than the slice at any time, or the kernel refuses.
+	if err := m.setMakeUp(g, 0); err != nil {
+		return err
 	}
-	return m.set(g, s)
+	var err error
+	if g.Unit != "" {
+		err = m.setScope(ctx, g, s)
+	} else {
+		err = m.set(g, s)
+	}
+	if err != nil {
+		return err
+	}
+	return m.setMakeUp(g, min(s.SliceNS, uint64(makeUp)))
+}
+
+// setMakeUp is without effect before Linux 5.14, and where a group around has a lower ceiling.
+func (m *Machine) setMakeUp(g Group, ns uint64) error {
+	file := "cpu.cfs_burst_us"
+	if m.v2 {
+		file = "cpu.max.burst"
+	}
+	err := write(g.Dir, file, strconv.FormatUint(ns/1000, 10))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EINVAL) && ns > 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("set the ceiling: %w", err)
+	}
+	return nil
 }
 
 func (m *Machine) set(g Group, s Share) error {

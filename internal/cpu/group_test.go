@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,46 +21,63 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// threadsVariable has this program run on so many threads, and do nothing else.
-const threadsVariable = "NETNICE_TEST_SPIN"
+// roleVariable has this program do something, and no tests: in an emulated kernel there is no other.
+const roleVariable = "NETNICE_TEST_CPU_ROLE"
 
 func TestMain(m *testing.M) {
-	if n, err := strconv.Atoi(os.Getenv(threadsVariable)); err == nil {
+	switch role := os.Getenv(roleVariable); role {
+	case "":
+		os.Exit(m.Run())
+	case "sleep":
+		time.Sleep(time.Minute)
+	case "end":
+	case "nest": // a child that spins
+		child := as("1")
+		if child.Start() == nil {
+			fmt.Println(child.Process.Pid)
+			_ = child.Wait()
+		}
+	case "tree": // children, of whom one has a child, and more and more of them
+		for _, role := range []string{"sleep", "nest"} {
+			if as(role).Start() != nil {
+				return
+			}
+		}
+		fmt.Println("ready")
+		for {
+			_ = as("end").Run()
+		}
+	default:
+		n, _ := strconv.Atoi(role)
 		spin(n)
-		return
 	}
-	os.Exit(m.Run())
+}
+
+// as is this program in a role.
+func as(role string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	return cmd
 }
 
 func spin(threads int) {
 	runtime.GOMAXPROCS(threads)
 	for range threads - 1 {
-		go func() {
-			for {
-				_ = spun()
-			}
-		}()
+		go spun()
 	}
-	for {
-		_ = spun()
-	}
+	spun()
 }
 
-func spun() (sum int) {
-	for i := range 1_000_000 {
-		sum += i
+func spun() {
+	for i := 0; ; i++ {
+		_ = math.Sqrt(float64(i))
 	}
-	return sum
 }
 
 // spinner starts a process that wants as many processors as it has threads.
 func spinner(t *testing.T, threads int) int {
 	t.Helper()
-	exe, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", threadsVariable, threads))
-	return started(t, cmd)
+	return started(t, as(strconv.Itoa(threads)))
 }
 
 func started(t *testing.T, cmd *exec.Cmd) int {
@@ -176,7 +194,7 @@ func TestGroupHasWhatIsGuaranteed(t *testing.T) {
 // A program that forks all the while is moved whole, and comes back whole.
 func TestGroupHasTheTree(t *testing.T) {
 	m := machine(t)
-	cmd := exec.Command("sh", "-c", "sleep 60 & (sleep 60 & wait) & echo ready; while :; do (:); done")
+	cmd := as("tree")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	pid := started(t, cmd)
@@ -208,10 +226,7 @@ func TestGroupHasTheTree(t *testing.T) {
 // what is inside the outer one is there for others.
 func TestGroupsWithinGroups(t *testing.T) {
 	m := machine(t)
-	exe, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.Command("sh", "-c", `"$1" & echo $!; wait`, "sh", exe)
-	cmd.Env = append(os.Environ(), threadsVariable+"=1")
+	cmd := as("nest")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	outer := started(t, cmd)
@@ -231,13 +246,48 @@ func TestGroupsWithinGroups(t *testing.T) {
 	require.Contains(t, m.Members(og), inner)
 }
 
+// The group is below the one in which the process is, where others may have set something.
+func TestGroupBelowAnother(t *testing.T) {
+	m := machine(t)
+	if m.v2 && !m.offers(m.mount, "cgroup.subtree_control") {
+		require.NoError(t, write(m.mount, "cgroup.subtree_control", "+cpu"))
+		t.Cleanup(func() { require.NoError(t, write(m.mount, "cgroup.subtree_control", "-cpu")) })
+	}
+	dir := filepath.Join(m.mount, fmt.Sprintf("test-below-%d", os.Getpid()))
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	pid := spinner(t, 1)
+	t.Cleanup(func() {
+		require.Eventually(t, func() bool {
+			_ = unix.Kill(pid, unix.SIGKILL)
+			return os.Remove(dir) == nil
+		}, 5*time.Second, 10*time.Millisecond)
+	})
+	require.NoError(t, write(dir, "cgroup.procs", strconv.Itoa(pid)))
+	controlled := func() string {
+		text, _ := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control")) // version 1 has none
+		return string(text)
+	}
+	before := controlled()
+	g := made(t, m, pid, Ceiling(25))
+	require.Equal(t, dir, filepath.Dir(g.Dir))
+	require.Equal(t, m.v2, g.Enabled)
+	require.Equal(t, []int{pid}, m.Members(g))
+	time.Sleep(100 * time.Millisecond)
+	require.InDelta(t, 25, percent(t, pid, time.Second), 2)
+	require.NoError(t, m.Dissolve(t.Context(), g))
+	at, err := m.of(pid)
+	require.NoError(t, err)
+	require.Equal(t, dir, at)
+	require.Equal(t, before, controlled())
+}
+
 func TestGroupOfAProcessThatHasEnded(t *testing.T) {
 	m := machine(t)
 	pid := spinner(t, 1)
 	g, err := m.Place(pid)
 	require.NoError(t, err)
 	require.NoError(t, unix.Kill(pid, unix.SIGKILL))
-	require.Eventually(t, func() bool { at, err := m.of(pid); return err != nil || at != "" && len(procs(at)) >= 0 && zombie(pid) }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return zombie(pid) }, 5*time.Second, 10*time.Millisecond)
 	_, _ = m.Make(t.Context(), &g, pid, Ceiling(20))
 	require.NoError(t, m.Dissolve(t.Context(), g))
 	require.NoDirExists(t, g.Dir)

@@ -36,7 +36,7 @@ func (m *Machine) scopeOf(name, at string) Group {
 // startScope starts the scope with all of the tree; those that fork meanwhile come after.
 func (m *Machine) startScope(ctx context.Context, g *Group, pid int, s Share) error {
 	if isDir(g.Dir) {
-		return m.setScope(ctx, *g, s)
+		return m.Set(ctx, *g, s)
 	}
 	tree, err := Tree(pid)
 	if err != nil {
@@ -53,7 +53,10 @@ func (m *Machine) startScope(ctx context.Context, g *Group, pid int, s Share) er
 	}
 	// Delegate: what is powered within it gets a folder there.
 	props := append(scopeProps(s), sdbus.Property{Name: "Delegate", Value: dbus.MakeVariant(true)})
-	return m.scopes.StartScope(ctx, g.Unit, g.Slice, pids, props...)
+	if err := m.scopes.StartScope(ctx, g.Unit, g.Slice, pids, props...); err != nil {
+		return err
+	}
+	return m.setMakeUp(*g, min(s.SliceNS, uint64(makeUp)))
 }
 
 func (m *Machine) setScope(ctx context.Context, g Group, s Share) error {

@@ -239,30 +239,36 @@ func (d *Daemon) admitPower(was, next *powered) error {
 	if err != nil {
 		return powerError(next.PID, err)
 	}
-	most := processors.CapacityPercent()
-	sum := d.guaranteedPercent(next.PID)
-	if outer := d.outerPower(next.PID); outer != nil {
+	most, left := processors.CapacityPercent(), 0.0
+	outer := d.outerPower(next.PID)
+	var promised []float64
+	sum := 0.0
+	for _, p := range d.powers.list {
+		if p.PID != next.PID && d.outerPower(p.PID) == outer {
+			promised = append(promised, p.guaranteed())
+			sum += p.guaranteed()
+		}
+	}
+	if outer == nil {
+		left = cpu.Left(promised, most)
+	} else {
 		// What is promised inside another's share is a part of that.
-		most, sum = outer.guaranteed(), 0
-		if ceiling, _ := outer.holding(); most == 0 {
+		if most = outer.guaranteed(); most == 0 {
+			ceiling, _ := outer.holding()
 			most = ceiling.percent()
 		}
 		if most == 0 {
 			return nil
 		}
-		for _, p := range d.powers.list {
-			if p.PID != next.PID && d.outerPower(p.PID) == outer {
-				sum += p.guaranteed()
-			}
-		}
+		left = max(most-sum, 0)
 	}
-	if sum+more <= most+1e-9 {
+	if more <= left+1e-9 {
 		return nil
 	}
 	return &api.Error{
 		Code: api.CodeConflict,
-		Message: fmt.Sprintf("%s per cent of a processor cannot be guaranteed: %s of %s are promised already, %s are left",
-			percentText(more), percentText(sum), percentText(most), percentText(max(most-sum, 0))),
+		Message: fmt.Sprintf("%s per cent of a processor cannot be guaranteed: %s of %s are promised already, %s are left for one more",
+			percentText(more), percentText(sum), percentText(most), percentText(left)),
 		Hint: "netnice power lists who has what; netnice power PID 0 lifts one",
 	}
 }

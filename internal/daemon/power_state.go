@@ -215,7 +215,7 @@ func (d *Daemon) takeOut(ctx context.Context, processors Processors, meant func(
 // end.
 func (d *Daemon) putIn(ctx context.Context, processors Processors, list []takenOut) {
 	for _, t := range list {
-		var failed error = fs.ErrNotExist
+		failed := fs.ErrNotExist
 		for _, pid := range append([]int{t.PID}, t.members...) {
 			var group cpu.Group
 			if group, failed = processors.Place(pid); failed != nil {

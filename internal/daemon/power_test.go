@@ -248,7 +248,7 @@ func TestPowerAdmission(t *testing.T) {
 		h.mustPower(root, sleeper(t).Process.Pid, 20)
 	}
 	_, err = h.power(root, b, 81)
-	require.ErrorContains(t, err, "120 of 200 are promised already, 80 are left")
+	require.ErrorContains(t, err, "120 of 200 are promised already, 80 are left for one more")
 	requireCode(t, api.CodeConflict, err)
 	h.mustPower(root, b, 80)
 	h.mustPower(root, b, 70)

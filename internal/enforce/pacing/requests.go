@@ -24,7 +24,7 @@ const (
 	// of include/netnice.h
 	prioNetUser = 4
 	prioPower   = 5
-	askOnly         = ^uint64(0)
+	askOnly     = ^uint64(0)
 )
 
 func (k *Kernel) startRequests() error {

@@ -1,0 +1,352 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/cpu"
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// These take the processors of the machine, and so run one after the other.
+
+// runner is a process that tests of power have started.
+type runner struct {
+	*exec.Cmd
+	t     *testing.T
+	lines *bufio.Reader
+}
+
+// runs starts a command, as a user (0: root), and ends all of it with the test.
+func (s *stage) runs(uid uint32, words ...string) *runner {
+	s.t.Helper()
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if uid != 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: uid}
+	}
+	if s.root != "" {
+		dir, err := os.Open(s.root)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		defer dir.Close()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.start(cmd, nil); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended
+		_ = cmd.Wait()
+	})
+	return &runner{Cmd: cmd, t: s.t, lines: bufio.NewReader(out)}
+}
+
+func (p *runner) pid() string { return itoa(p.Process.Pid) }
+
+func (p *runner) line() string {
+	p.t.Helper()
+	text, err := p.lines.ReadString('\n')
+	if err != nil {
+		p.t.Fatalf("read what %s says: %v", p.Path, err)
+	}
+	return strings.TrimSpace(text)
+}
+
+// percent is what the program, its children that live, and those that it has waited for have of
+// one processor over a while.
+func (p *runner) percent(over time.Duration) float64 {
+	p.t.Helper()
+	used := func() (ticks float64) {
+		tree, err := cpu.Tree(p.Process.Pid)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		for _, pid := range tree {
+			text, err := os.ReadFile(filepath.Join("/proc", itoa(pid), "stat"))
+			if err != nil {
+				continue // its parent has its time
+			}
+			_, rest, _ := strings.Cut(string(text), ") ")
+			for _, field := range strings.Fields(rest)[11:15] {
+				n, _ := strconv.ParseFloat(field, 64)
+				ticks += n
+			}
+		}
+		return ticks
+	}
+	const hz = 100
+	before, begin := used(), testutil.Now()
+	time.Sleep(over)
+	return (used() - before) / hz / testutil.Now().Sub(begin).Seconds() * 100
+}
+
+// has checks that, to within points.
+func (p *runner) has(what string, want, points float64) {
+	p.t.Helper()
+	time.Sleep(200 * time.Millisecond)
+	begin := testutil.Now()
+	got := p.percent(2 * time.Second)
+	p.t.Logf("%s: %.2f per cent, wanted %g", what, got, want)
+	if got < want-points || got > want+points {
+		p.t.Errorf("%s: %.2f per cent of a processor, want %g +- %g (%s)", what, got, want, points, cpus.excuse(begin, testutil.Now()))
+	}
+}
+
+func (s *stage) powers() api.PowerList {
+	s.t.Helper()
+	r := s.netnice("power", "--json")
+	if r.code != 0 {
+		s.t.Fatalf("netnice power: %v", r)
+	}
+	var list api.PowerList
+	if err := json.Unmarshal([]byte(r.out), &list); err != nil {
+		s.t.Fatal(err)
+	}
+	return list
+}
+
+// groupsLeft are the groups of processes that have a power, in every hierarchy.
+func groupsLeft(t *testing.T) (list []string) {
+	t.Helper()
+	for _, depth := range []string{"*", "*/*", "*/*/*"} {
+		found, err := filepath.Glob("/sys/fs/cgroup/" + depth + "/netnice-cpu-*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, found...)
+	}
+	return list
+}
+
+func (s *stage) noGroups() {
+	s.t.Helper()
+	if !within(5*time.Second, func() bool { return len(groupsLeft(s.t)) == 0 }) {
+		s.t.Errorf("groups are left: %q", groupsLeft(s.t))
+	}
+}
+
+const python = "/usr/bin/python3" // which every user may run
+
+const spinPython = `
+import os, sys
+for i in range(int(sys.argv[1]) - 1):
+    if os.fork() == 0:
+        break
+print("ready", flush=True)
+while True:
+    pass
+`
+
+// A running program of three processes has what it is given, changed and lifted as it runs,
+// without a daemon that was there before, and nothing is left of it.
+func TestPower(t *testing.T) {
+	s := newStage(t)
+	p := s.runs(0, python, "-c", spinPython, "3")
+	for range 3 {
+		p.line()
+	}
+	p.has("three processes", 100*float64(min(3, cpu.Online())), 25)
+	s.must("power", p.pid(), "40")
+	p.has("40", 40, 2)
+	list := s.powers()
+	if len(list.Powers) != 1 || list.Powers[0].Processes != 3 || list.Powers[0].Power != 40 || !list.Powers[0].Guaranteed || list.GuaranteedPercent != 40 {
+		t.Errorf("netnice power lists %+v", list)
+	}
+	if got := list.Powers[0].Percent; got < 36 || got > 44 {
+		t.Errorf("netnice power says that it uses %.1f per cent, want 40", got)
+	}
+	if r := s.netnice("power", p.pid(), "10", "--dry-run"); r.code != 0 || !strings.Contains(r.out, "would be") {
+		t.Errorf("a dry run: %v", r)
+	}
+	p.has("after a dry run", 40, 2)
+	s.must("power", p.pid(), "5")
+	p.has("5", 5, 1)
+	s.must("reserve", "--pid", p.pid(), "--cpu-period", "50ms", "--cpu-slice", "30ms")
+	p.has("30 ms of 50", 60, 2.5)
+	if r := s.netnice("power", p.pid(), itoa(100*cpu.Online()+1)); r.code == 0 || !strings.Contains(r.err, "out of range") {
+		t.Errorf("more than there is: %v", r)
+	}
+	s.must("reserve", "--pid", p.pid(), "--release")
+	p.has("released", 100*float64(min(3, cpu.Online())), 25)
+	s.noGroups()
+	if !within(10*time.Second, func() bool { return s.netnice("status").code == 1 }) {
+		t.Error("the daemon has not left with the last power")
+	}
+}
+
+// A command has its power from its first instruction, with all that it starts; a priority below
+// the ordinary gives way.
+func TestPowerExec(t *testing.T) {
+	s := upStage(t)
+	build := s.runs(0, program, "exec", "30", "sh", "-c", `echo ready; while :; do (i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done); done`)
+	build.line()
+	build.has("a build that forks", 30, 2)
+
+	low := s.runs(0, program, "exec", "-255", python, "-c", spinPython, "2")
+	low.line()
+	low.line()
+	high := s.runs(0, program, "exec", "60", python, "-c", spinPython, "1")
+	high.line()
+	high.has("guaranteed 60", 60, 3)
+	low.has("what the others leave", 100*float64(cpu.Online())-90, 8)
+	if r := s.netnice("exec", "5", "sh", "-c", "exit 7"); r.code != 7 {
+		t.Errorf("exit 7 under exec: %v", r)
+	}
+	for _, words := range [][]string{{"exec", "5"}, {"exec", "much", "true"}, {"exec", "-256", "true"}, {"power", "x", "3"}} {
+		if r := s.netnice(words...); r.code != 125 || r.err == "" {
+			t.Errorf("netnice %q: %v", words, r)
+		}
+	}
+	if r := s.netnice("exec", "5", "no-such-command"); r.code != 127 {
+		t.Errorf("no such command: %v", r)
+	}
+}
+
+// Users have a ceiling for what is theirs, below the administrator's, and guarantee nothing.
+func TestPowerOfUsers(t *testing.T) {
+	s := upStage(t)
+	uid := spare + 57
+	p := s.runs(uid, python, "-c", spinPython, "1")
+	p.line()
+	as := func(args ...string) result {
+		cmd := s.command(args...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		return s.run(cmd, nil)
+	}
+	if r := as("power", p.pid(), "20"); r.code != 0 || strings.Contains(r.out, "guaranteed") {
+		t.Errorf("a user's own: %v", r)
+	}
+	p.has("a user's own", 20, 2)
+	s.must("power", p.pid(), "10")
+	if r := as("power", p.pid(), "60"); r.code != 0 || !strings.Contains(r.out, "10%") {
+		t.Errorf("beside the administrator's: %v", r)
+	}
+	p.has("the lower", 10, 1.5)
+	others := s.runs(0, "sleep", "60")
+	for _, words := range [][]string{{"power", others.pid(), "10"}, {"reserve", "--pid", p.pid(), "--cpu-period", "20ms", "--cpu-slice", "5ms"}} {
+		if r := as(words...); r.code == 0 || !strings.Contains(r.err, "sudo netnice") {
+			t.Errorf("a user's netnice %q: %v", words, r)
+		}
+	}
+	s.must("power", p.pid(), "0")
+	s.noGroups()
+}
+
+const setPower = `
+#include <netnice.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+	int n = atoi(argv[1]), is = 1000;
+
+	if (set_power(0, n) || get_power(0, &is)) {
+		perror("set_power");
+		return 1;
+	}
+	printf("%d\n", is);
+	fflush(stdout);
+	for (;;)
+		;
+}
+`
+
+// A program sets its own speed by one call of the header, without privileges.
+func TestSetPower(t *testing.T) {
+	s := apartStage(t)
+	s.daemon()
+	dir := t.TempDir()
+	source, binary := filepath.Join(dir, "p.c"), filepath.Join(dir, "p")
+	if err := os.WriteFile(source, []byte(setPower), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cc", "-Wall", "-Werror", "-static", "-I../../include", "-o", binary, source).CombinedOutput(); err != nil {
+		t.Fatalf("compile: %v\n%s", err, out)
+	}
+	for _, path := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := s.runs(spare+58, binary, "15")
+	if got := own.line(); got != "15" {
+		t.Errorf("get_power says %q, want 15", got)
+	}
+	own.has("a program of its own will", 15, 1.5)
+	low := s.runs(spare+58, binary, "-20")
+	if got := low.line(); got != "-20" {
+		t.Errorf("get_power says %q, want -20", got)
+	}
+	_ = syscall.Kill(low.Process.Pid, syscall.SIGKILL)
+	refused := s.runs(spare+58, binary, "99999")
+	if err := refused.Wait(); err == nil {
+		t.Error("99999 was taken")
+	}
+	root := s.runs(0, binary, "25")
+	root.line()
+	if list := s.powers(); list.GuaranteedPercent != 25 {
+		t.Errorf("guaranteed: %g, want the administrator's 25", list.GuaranteedPercent)
+	}
+}
+
+// kill -9 of the daemon at any moment: what holds is what was there before the command or what
+// it asked for, the next daemon takes it up, no process stands still, and no group is left.
+func TestPowerKilledDaemon(t *testing.T) {
+	s := newStage(t)
+	p := s.runs(0, python, "-c", spinPython, "2")
+	p.line()
+	p.line()
+	before := groupOf(t, p.Process.Pid)
+	d := s.daemon()
+	s.must("power", p.pid(), "20")
+	d.kill()
+	p.has("without a daemon", 20, 1.5)
+	for i := range 12 {
+		d = s.daemon()
+		done := make(chan result, 1)
+		n := []int{0, 30, 60, -50}[i%4]
+		go func() { done <- s.netnice("power", p.pid(), itoa(n)) }()
+		time.Sleep(time.Duration(rand.IntN(25)) * time.Millisecond)
+		d.kill()
+		<-done // it may have started a daemon itself
+		_ = s.netnice("down")
+		if left := groupsLeft(t); len(left) > 0 {
+			t.Fatalf("round %d: groups are left: %q", i, left)
+		}
+		if at := groupOf(t, p.Process.Pid); at != before {
+			t.Fatalf("round %d: the process is in %s, not in %s", i, at, before)
+		}
+		if i%4 == 3 {
+			if got := p.percent(300 * time.Millisecond); got < 50 {
+				t.Errorf("round %d: it has %.1f per cent of a processor", i, got)
+			}
+		}
+	}
+}
+
+// groupOf is where a process is in every hierarchy.
+func groupOf(t *testing.T, pid int) string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,144 @@
+// Package load runs programs that want processors, and says what they have had of them. It owns
+// the programs; what is done to them is the experiments'.
+package load
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/cpu"
+)
+
+// Kind is what a program does.
+type Kind string
+
+// The kinds.
+const (
+	Spin Kind = "spin"  // threads that calculate
+	Fork Kind = "build" // a program that starts others, which calculate for some milliseconds each
+)
+
+const role = "NETNICE_LAB_LOAD"
+
+// MaybeRun is called first by every program of the lab that uses Start: it may be such a program.
+func MaybeRun() {
+	kind, threads, ok := strings.Cut(os.Getenv(role), ":")
+	if !ok {
+		return
+	}
+	n, _ := strconv.Atoi(threads)
+	const share, short = 50 * time.Microsecond, 5 * time.Millisecond
+	switch Kind(kind) {
+	case Spin:
+		runtime.GOMAXPROCS(max(n, 1))
+		for range n - 1 {
+			go spin(time.Duration(math.MaxInt64), share)
+		}
+		spin(time.Duration(math.MaxInt64), share)
+	case Fork:
+		for {
+			cmd := exec.Command("/proc/self/exe")
+			cmd.Env = append(os.Environ(), role+"=short:1")
+			if cmd.Run() != nil {
+				os.Exit(1)
+			}
+		}
+	case "short":
+		spin(short, share)
+	}
+	os.Exit(0)
+}
+
+func spin(long, step time.Duration) {
+	for begin := time.Now(); time.Since(begin) < long; {
+		for at := time.Now(); time.Since(at) < step; {
+			_ = math.Sqrt(float64(at.UnixNano()))
+		}
+	}
+}
+
+// Program is a running one.
+type Program struct {
+	Cmd  *exec.Cmd
+	kind Kind
+}
+
+// Start starts one, in a session of its own, as daemons and terminals are: the kernel's automatic
+// groups would have those of one session share as one.
+func Start(kind Kind, threads int) (*Program, error) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s:%d", role, kind, threads))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start a load: %w", err)
+	}
+	return &Program{cmd, kind}, nil
+}
+
+// PID is its process id.
+func (p *Program) PID() int { return p.Cmd.Process.Pid }
+
+// Close ends it with all that it has started.
+func (p *Program) Close() error {
+	if err := unix.Kill(-p.PID(), unix.SIGKILL); err != nil {
+		return fmt.Errorf("end a load: %w", err)
+	}
+	_ = p.Cmd.Wait() // it was killed
+	return nil
+}
+
+// Used is the processor time that it has had, in seconds: exact for threads, to some
+// milliseconds for what starts others.
+func (p *Program) Used() (sum float64, err error) {
+	if p.kind == Spin {
+		return Threads(p.PID())
+	}
+	tree, err := cpu.Tree(p.PID())
+	if err != nil {
+		return 0, err
+	}
+	for _, pid := range tree {
+		text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+		if err != nil {
+			continue // its parent has its time now
+		}
+		_, rest, _ := strings.Cut(string(text), ") ")
+		fields := strings.Fields(rest)
+		const first, last, hz = 11, 15, 100 // utime to cstime
+		for _, field := range fields[first:last] {
+			ticks, _ := strconv.ParseFloat(field, 64)
+			sum += ticks / hz
+		}
+	}
+	return sum, nil
+}
+
+// Threads is the processor time that the threads of a process have had, in seconds.
+func Threads(pid int) (sum float64, err error) {
+	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // a thread that has ended
+		}
+		ns, err := strconv.ParseFloat(strings.Fields(string(text))[0], 64)
+		if err != nil {
+			return 0, fmt.Errorf("read %s: %w", path, err)
+		}
+		sum += ns / 1e9
+	}
+	return sum, nil
+}
