@@ -18,12 +18,25 @@ type Power struct {
 	PeriodNS uint64 `json:"period_ns,omitempty"`
 	SliceNS  uint64 `json:"slice_ns,omitempty"`
 	Reserved bool   `json:"reserved,omitempty"`
+	// Auto is how the slice was found; nil if it was said.
+	Auto *PowerAuto `json:"auto,omitempty"`
 	// Owners are whose wish it is: "admin", or the name of the user who set it.
 	Owners []string `json:"owners"`
 	// Percent of one processor that they had over the last second.
 	Percent   float64 `json:"percent"`
 	Processes int     `json:"processes"`
 	Group     string  `json:"group"` // where they are: a folder, or systemd's scope
+}
+
+// PowerAuto is a reservation of the processors for what a program is to send.
+type PowerAuto struct {
+	RateBytesPerSec uint64 `json:"rate_bytes_per_sec"` // IP bytes
+	// PercentPerMbit of a processor were measured for each Mbit/s, as it sent MeasuredBytesPerSec by
+	// MeasuredPercent; 0 = nothing was measured yet.
+	PercentPerMbit      float64 `json:"percent_per_mbit"`
+	MeasuredBytesPerSec uint64  `json:"measured_bytes_per_sec"`
+	MeasuredPercent     float64 `json:"measured_percent"`
+	Margin              float64 `json:"margin"` // so many times what was measured is reserved
 }
 
 // PowerRequest is the body of PUT /v1/power: Power, or a reservation.
@@ -35,6 +48,8 @@ type PowerRequest struct {
 	// administrators only.
 	PeriodNS uint64 `json:"period_ns,omitempty"`
 	SliceNS  uint64 `json:"slice_ns,omitempty"`
+	// AutoBytesPerSec instead: as much as it needs to send so much, which is measured and corrected.
+	AutoBytesPerSec uint64 `json:"auto_bytes_per_sec,omitempty"`
 	DryRun   bool   `json:"dry_run,omitempty"`
 }
 

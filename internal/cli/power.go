@@ -39,14 +39,14 @@ sends 100 Mbit/s. To limit that: netnice set.`,
 		Args:    between(0, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return a.listPowers(cmd.Context(), 0, asJSON)
+				return a.listPowers(cmd.Context(), asJSON)
 			}
 			pid, err := parsePID(args[0])
 			if err != nil {
 				return err
 			}
 			if len(args) == 1 {
-				return a.listPowers(cmd.Context(), pid, asJSON)
+				return a.showPower(cmd.Context(), pid, asJSON)
 			}
 			n, err := parsePower(args[1])
 			if err != nil {
@@ -144,7 +144,7 @@ func (a *App) setPower(ctx context.Context, request api.PowerRequest, asJSON boo
 		fmt.Fprintf(a.Out, "%sprocess %d has the ordinary priority\n", would, request.PID)
 		return nil
 	}
-	fmt.Fprintf(a.Out, "%sprocess %d (%s): %s\n", would, response.Power.PID, printable(response.Power.Name), powerText(response.Power))
+	fmt.Fprintf(a.Out, "%sprocess %d (%s): %s\n", would, response.Power.PID, printable(response.Power.Name), a.powerText(response.Power))
 	return nil
 }
 
@@ -171,8 +171,32 @@ func (a *App) sendPower(ctx context.Context, request api.PowerRequest) (response
 	return response, err
 }
 
-// listPowers prints the share of a process, or those of all (0).
-func (a *App) listPowers(ctx context.Context, pid int, asJSON bool) error {
+// showPower prints the share of a process.
+func (a *App) showPower(ctx context.Context, pid int, asJSON bool) error {
+	p, err := a.powerOf(ctx, pid)
+	switch {
+	case err != nil:
+		return err
+	case p != nil && asJSON:
+		return writeJSON(a.Out, p)
+	case asJSON:
+		return writeJSON(a.Out, api.Power{PID: pid})
+	case p != nil:
+		fmt.Fprintf(a.Out, "process %d (%s): %s\n", p.PID, printable(p.Name), a.powerText(p))
+		if p.Auto != nil {
+			fmt.Fprintf(a.Out, "  %s\n", a.autoText(p))
+		}
+		return nil
+	}
+	if _, err := a.present(pidSubject(pid)); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Out, "process %d has no power of its own: the ordinary priority\n", pid)
+	return nil
+}
+
+// listPowers prints the shares of all.
+func (a *App) listPowers(ctx context.Context, asJSON bool) error {
 	var list *api.PowerList
 	err := a.read(ctx, func(ctx context.Context, c *client.Client) (err error) {
 		list, err = c.Powers(ctx)
@@ -181,26 +205,6 @@ func (a *App) listPowers(ctx context.Context, pid int, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	if pid != 0 {
-		for i := range list.Powers {
-			switch p := &list.Powers[i]; {
-			case p.PID != pid:
-			case asJSON:
-				return writeJSON(a.Out, p)
-			default:
-				fmt.Fprintf(a.Out, "process %d (%s): %s\n", p.PID, printable(p.Name), powerText(p))
-				return nil
-			}
-		}
-		if asJSON {
-			return writeJSON(a.Out, api.Power{PID: pid})
-		}
-		if _, err := a.present(pidSubject(pid)); err != nil {
-			return err
-		}
-		fmt.Fprintf(a.Out, "process %d has no power of its own: the ordinary priority\n", pid)
-		return nil
-	}
 	if asJSON {
 		return writeJSON(a.Out, list)
 	}
@@ -208,7 +212,7 @@ func (a *App) listPowers(ctx context.Context, pid int, asJSON bool) error {
 	for i := range list.Powers {
 		p := &list.Powers[i]
 		t.rows = append(t.rows, []string{
-			strconv.Itoa(p.PID), printable(p.Name), powerText(p), strconv.FormatFloat(p.Percent, 'f', 1, 64) + "%",
+			strconv.Itoa(p.PID), printable(p.Name), a.powerText(p), strconv.FormatFloat(p.Percent, 'f', 1, 64) + "%",
 			strconv.Itoa(p.Processes), printable(strings.Join(p.Owners, ", ")),
 		})
 	}
@@ -218,9 +222,11 @@ func (a *App) listPowers(ctx context.Context, pid int, asJSON bool) error {
 	return nil
 }
 
-func powerText(p *api.Power) string {
+func (a *App) powerText(p *api.Power) string {
 	var text string
 	switch {
+	case p.Auto != nil:
+		text = fmt.Sprintf("%.4g%% of a processor for %s", float64(p.SliceNS)/float64(p.PeriodNS)*100, units.FormatRate(p.Auto.RateBytesPerSec, a.units))
 	case p.Reserved:
 		text = fmt.Sprintf("%s of the processors in each %s", units.FormatDuration(p.SliceNS), units.FormatDuration(p.PeriodNS))
 	case p.Power > 0:

@@ -1,17 +1,14 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/api"
-	"github.com/netnice/netnice/client"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -21,10 +18,10 @@ func (a *App) reserve() *cobra.Command {
 	var extra, release, asJSON, dryRun bool
 	period := optional[uint64]{parse: units.ParseDuration, kind: "time"}
 	slice, lasts := period, period
-	cpuPeriod, cpuSlice := period, period
+	var processors cpuFlags
 	grant := optional[uint32]{parse: parsePart, kind: "percent"}
 	cmd := &cobra.Command{
-		Use:   "reserve SUBJECT --link DEVICE --period TIME --slice TIME [--extra] [--for TIME] | --pid P --cpu-period TIME --cpu-slice TIME | SUBJECT --release | --user NAME --link DEVICE --grant PERCENT",
+		Use:   "reserve SUBJECT --link DEVICE --period TIME --slice TIME [--extra] [--for TIME] | --pid P --cpu-period TIME --cpu-slice TIME | --pid P --rate RATE --cpu auto | SUBJECT --release | --user NAME --link DEVICE --grant PERCENT",
 		Short: "Reserve a slice of a link's time, or of the processors', in each period",
 		Long: `Reserve what a link carries in a slice of time, anew in each period: it is there for the
 subject as the period begins, whatever others send. What is not used of it is lost to the
@@ -41,11 +38,16 @@ option, NETNICE_RESERVE (netnice(3)). A grant keeps nothing free.
 
 With --cpu-slice a process and its descendants have so much time of the processors in each
 --cpu-period, whatever else wants them, and no more: of all processors together. So much is
-refused as is not left: netnice power lists it. Both may be said at once. --release gives
-back both.
+refused as is not left: netnice power lists it. Both may be said at once.
+
+With --rate and --cpu auto a process is to send at that rate whatever else wants the processors:
+it is limited to the rate, and guaranteed it of every limit around; what it needs of the
+processors for each Mbit/s is measured as it sends, reserved with a margin, watched and corrected.
+
+--release gives back all of these.
 
 ` + subjectHelp,
-		Example: "  sudo netnice reserve --pid 4711 --link eth0 --period 10ms --slice 2ms --extra\n  sudo netnice reserve --pid 4711 --cpu-period 20ms --cpu-slice 5ms\n  sudo netnice reserve --pid 4711 --release",
+		Example: "  sudo netnice reserve --pid 4711 --link eth0 --period 10ms --slice 2ms --extra\n  sudo netnice reserve --pid 4711 --cpu-period 20ms --cpu-slice 5ms\n  sudo netnice reserve --pid 4711 --rate 400mbit --cpu auto\n  sudo netnice reserve --pid 4711 --release",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := subject.subject(args)
@@ -55,8 +57,8 @@ back both.
 			if grant.value != nil {
 				return a.grant(cmd, s, link, *grant.value, period.value != nil || slice.value != nil || lasts.value != nil || extra || release, dryRun, asJSON)
 			}
-			if cpuPeriod.value != nil || cpuSlice.value != nil || release && s.Kind == api.KindPID {
-				done, err := a.reserveCPU(cmd.Context(), s, cpuPeriod.value, cpuSlice.value, release, dryRun, asJSON)
+			if processors.said() || release && s.Kind == api.KindPID {
+				done, err := a.reserveCPU(cmd.Context(), s, processors, release, dryRun, asJSON)
 				ofLink := link != "" || period.value != nil || slice.value != nil || release && a.reservesLink(cmd.Context(), s)
 				if err != nil || done && !ofLink {
 					return err
@@ -85,55 +87,13 @@ back both.
 	flags.Var(&period, "period", "in each of which the slice is given")
 	flags.Var(&slice, "slice", "how much of it")
 	flags.BoolVar(&extra, "extra", false, "a part of what is left, too")
-	flags.Var(&cpuPeriod, "cpu-period", "in each of which the processors' slice is given")
-	flags.Var(&cpuSlice, "cpu-slice", "so much time of the processors")
+	processors.add(cmd)
 	flags.Var(&lasts, "for", "how long it stands; until it is released, if it is not said")
 	flags.Var(&grant, "grant", "so much of the link a user may reserve in all; 0 = nothing")
 	flags.BoolVar(&release, "release", false, "give the reservation back")
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)
 	return cmd
-}
-
-// reserveCPU reserves time of the processors, or releases it. Done is false where nothing of
-// that kind was there to be released.
-func (a *App) reserveCPU(ctx context.Context, s api.Subject, period, slice *uint64, release, dryRun, asJSON bool) (done bool, err error) {
-	usage := "netnice reserve --pid P --cpu-period 20ms --cpu-slice 5ms"
-	if s.Kind != api.KindPID {
-		return false, fail(usage, "processors' time is reserved for a process: %s is none", s)
-	}
-	request := api.PowerRequest{DryRun: dryRun}
-	if request.PID, err = parsePID(s.ID); err != nil {
-		return false, err
-	}
-	switch {
-	case release && (period != nil || slice != nil):
-		return false, fail("netnice reserve "+s.String()+" --release", "--release takes no slice")
-	case release:
-		var list *api.PowerList
-		err := a.read(ctx, func(ctx context.Context, c *client.Client) (err error) {
-			list, err = c.Powers(ctx)
-			return err
-		})
-		if err != nil || !slices.ContainsFunc(list.Powers, func(p api.Power) bool { return p.PID == request.PID && p.Reserved }) {
-			return false, err
-		}
-	case period == nil || slice == nil || *slice == 0:
-		return false, fail(usage, "a reservation of the processors needs --cpu-period and --cpu-slice")
-	default:
-		request.PeriodNS, request.SliceNS = *period, *slice
-	}
-	return true, a.setPower(ctx, request, asJSON)
-}
-
-// reservesLink reports whether a subject has a link's time reserved.
-func (a *App) reservesLink(ctx context.Context, s api.Subject) bool {
-	var list *api.NodeList
-	err := a.read(ctx, func(ctx context.Context, c *client.Client) (err error) {
-		list, err = c.NodesFor(ctx, s)
-		return err
-	})
-	return err == nil && slices.ContainsFunc(list.Nodes, func(n api.Node) bool { return n.Subject == s && n.Reserved != nil })
 }
 
 // grant says what a user may reserve of a link.

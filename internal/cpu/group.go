@@ -367,17 +367,24 @@ func (m *Machine) Used(g Group, before uint64) (ns uint64) {
 			return ns * 1000
 		}
 	}
-	const tick = 10_000_000 // of /proc
 	for _, pid := range m.Members(g) {
-		proc, err := procfs.NewProc(pid)
-		if err != nil {
-			continue
-		}
-		if stat, err := proc.Stat(); err == nil {
-			ns += uint64(stat.UTime+stat.STime) * tick
-		}
+		ns += threadsUsed(pid)
 	}
 	return max(ns, before)
+}
+
+// threadsUsed is the processor time of the threads of a process that live.
+func threadsUsed(pid int) (ns uint64) {
+	dir := fmt.Sprintf("/proc/%d/task", pid)
+	threads, _ := os.ReadDir(dir) // one that has ended has none
+	for _, t := range threads {
+		text, err := os.ReadFile(filepath.Join(dir, t.Name(), "schedstat"))
+		if fields := strings.Fields(string(text)); err == nil && len(fields) > 0 {
+			n, _ := strconv.ParseUint(fields[0], 10, 64)
+			ns += n
+		}
+	}
+	return ns
 }
 
 func isDir(path string) bool {

@@ -38,6 +38,7 @@ type powerWish struct {
 	Power    int    `json:"power,omitempty"`
 	PeriodNS uint64 `json:"period_ns,omitempty"`
 	SliceNS  uint64 `json:"slice_ns,omitempty"`
+	Auto     auto   `json:"auto,omitzero"` // how the slice is found; administrators only
 }
 
 // percent is the ceiling that it wants, in per cent of one processor; 0 = none.
@@ -69,6 +70,7 @@ type powered struct {
 	usedNS  uint64
 	usedAt  time.Time
 	percent float64 // of one processor, between the last two looks
+	seen    autoSeen
 }
 
 func (p *powered) nothing() bool { return p.Wishes == [enforce.Owners]powerWish{} }
@@ -139,7 +141,7 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()
 	old := d.powers.list[req.PID]
-	if identity.IsNotFound(err) && old != nil && req.Power == 0 && req.SliceNS == 0 {
+	if identity.IsNotFound(err) && old != nil && req.Power == 0 && req.SliceNS == 0 && req.AutoBytesPerSec == 0 {
 		// it has ended, and its descendants have its share
 		res, err = identity.Resolved{Kind: enforce.KindTree, Key: uint64(old.PID), StartBoottimeNS: old.StartNS, UID: old.UID, Name: old.Name}, nil
 	}
@@ -159,12 +161,12 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 	if old != nil {
 		next = *old
 	}
-	if err := wantPower(by, &next, req, target); err != nil {
-		return answer, err
-	}
 	was := powered{}
 	if old != nil {
 		was = *old
+	}
+	if err := d.wantPower(by, &next, req, target); err != nil {
+		return answer, err
 	}
 	answer.Changed = next.Wishes != was.Wishes
 	if old == nil && !answer.Changed {
@@ -183,6 +185,7 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 		d.log.Info("power set", "pid", pid, "by", by.UID, "power", req.Power, "slice", time.Duration(req.SliceNS), "period", time.Duration(req.PeriodNS))
 	}
 	if !next.nothing() {
+		answer.Warnings = append(answer.Warnings, autoWarnings(&next)...)
 		shown := d.renderPower(&next)
 		answer.Power = &shown
 	}
@@ -192,6 +195,10 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 func checkPower(req api.PowerRequest) error {
 	most := cpu.MostPower * cpu.Online()
 	switch {
+	case req.AutoBytesPerSec != 0 && (req.SliceNS != 0 || req.Power != 0):
+		return badPower("a reservation for a rate is neither a slice nor a power")
+	case req.AutoBytesPerSec != 0:
+		return nil
 	case req.SliceNS != 0 && req.Power != 0:
 		return badPower("a reservation is not a power too")
 	case req.PeriodNS != 0 && req.SliceNS == 0:
@@ -211,9 +218,17 @@ func badPower(text string) error {
 }
 
 // wantPower puts the caller's wish on p.
-func wantPower(by auth.Actor, p *powered, req api.PowerRequest, target auth.Target) error {
+func (d *Daemon) wantPower(by auth.Actor, p *powered, req api.PowerRequest, target auth.Target) error {
 	owner := by.Owner()
 	want := powerWish{Power: req.Power, PeriodNS: req.PeriodNS, SliceNS: req.SliceNS}
+	if req.AutoBytesPerSec != 0 {
+		if had := p.Wishes[owner]; had.Auto.RateBytesPerSec == req.AutoBytesPerSec {
+			want = had
+		} else {
+			a := auto{RateBytesPerSec: req.AutoBytesPerSec}
+			want = wishFor(max(math.Floor(min(a.guess(), cpu.MostPower, d.leftBeside(p))), 1), a)
+		}
+	}
 	if owner == enforce.OwnerUser {
 		if p.Wishes[owner] != (powerWish{}) && p.UserUID != by.UID {
 			return auth.Check(by, auth.LiftOthers, target)
@@ -235,42 +250,55 @@ func (d *Daemon) admitPower(was, next *powered) error {
 	if more <= was.guaranteed() {
 		return nil
 	}
-	processors, err := d.processors()
-	if err != nil {
+	if _, err := d.processors(); err != nil {
 		return powerError(next.PID, err)
 	}
-	most, left := processors.CapacityPercent(), 0.0
-	outer := d.outerPower(next.PID)
-	var promised []float64
-	sum := 0.0
-	for _, p := range d.powers.list {
-		if p.PID != next.PID && d.outerPower(p.PID) == outer {
-			promised = append(promised, p.guaranteed())
-			sum += p.guaranteed()
-		}
-	}
-	if outer == nil {
-		left = cpu.Left(promised, most)
-	} else {
-		// What is promised inside another's share is a part of that.
-		if most = outer.guaranteed(); most == 0 {
-			ceiling, _ := outer.holding()
-			most = ceiling.percent()
-		}
-		if most == 0 {
-			return nil
-		}
-		left = max(most-sum, 0)
-	}
+	left := d.leftBeside(next)
 	if more <= left+1e-9 {
 		return nil
 	}
+	most, sum, _ := d.promisedBeside(next)
 	return &api.Error{
 		Code: api.CodeConflict,
 		Message: fmt.Sprintf("%s per cent of a processor cannot be guaranteed: %s of %s are promised already, %s are left for one more",
 			percentText(more), percentText(sum), percentText(most), percentText(left)),
 		Hint: "netnice power lists who has what; netnice power PID 0 lifts one",
 	}
+}
+
+// promisedBeside is what is promised to the others beside a process, of how much: of the
+// processors, or of the share around it (0: that has no bound). The caller holds d.powers.mu.
+func (d *Daemon) promisedBeside(p *powered) (most, sum float64, promised []float64) {
+	outer := d.outerPower(p.PID)
+	for _, q := range d.powers.list {
+		if q.PID != p.PID && d.outerPower(q.PID) == outer {
+			promised = append(promised, q.guaranteed())
+			sum += q.guaranteed()
+		}
+	}
+	if outer == nil {
+		if processors, err := d.processors(); err == nil {
+			most = processors.CapacityPercent()
+		}
+		return most, sum, promised
+	}
+	if most = outer.guaranteed(); most == 0 {
+		ceiling, _ := outer.holding()
+		most = ceiling.percent()
+	}
+	return most, sum, promised
+}
+
+// leftBeside is what can be promised to a process, all that it has included.
+func (d *Daemon) leftBeside(p *powered) float64 {
+	most, sum, promised := d.promisedBeside(p)
+	switch {
+	case d.outerPower(p.PID) == nil:
+		return cpu.Left(promised, most)
+	case most == 0:
+		return math.MaxInt32
+	}
+	return max(most-sum, 0)
 }
 
 func percentText(p float64) string { return fmt.Sprint(math.Round(p*100) / 100) }
@@ -320,6 +348,7 @@ func (d *Daemon) renderPower(p *powered) api.Power {
 		PID: p.PID, Name: p.Name, UID: p.UID, Since: p.Since,
 		Power: p.power(), Guaranteed: p.guaranteed() > 0,
 		PeriodNS: share.PeriodNS, SliceNS: share.SliceNS, Reserved: ceiling.SliceNS != 0,
+		Auto:    p.Wishes[enforce.OwnerAdmin].Auto.api(),
 		Percent: p.percent, Group: cmp.Or(p.Group.Unit, p.Group.Dir),
 	}
 	if d.powers.processors != nil && p.Group.Dir != "" {
@@ -358,3 +387,14 @@ func powerError(pid int, err error) error {
 	}
 	return fmt.Errorf("set the power of process %d: %w", pid, err)
 }
+
+// autoWarnings tells what is missing for a reservation for a rate.
+func autoWarnings(p *powered) []string {
+	if a := p.Wishes[enforce.OwnerAdmin].Auto; a.RateBytesPerSec != 0 && a.PercentPerMbit == 0 {
+		return []string{"what it needs is measured as soon as it sends; until then that is a guess"}
+	}
+	return nil
+}
+
+// administrator is who corrects reservations.
+var administrator = auth.Actor{UID: 0}

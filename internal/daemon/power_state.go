@@ -254,6 +254,7 @@ func (d *Daemon) lookAtPowers(ctx context.Context) {
 			p.percent = float64(used-p.usedNS) / float64(over) * 100
 		}
 		p.usedNS, p.usedAt = used, now
+		d.followAuto(ctx, p)
 	}
 	if changed {
 		if err := d.savePowers(); err != nil {

@@ -365,3 +365,66 @@ func TestPowerByASocketOption(t *testing.T) {
 	ask.Number, ask.Who = 4, 1<<22
 	require.EqualValues(t, unix.ESRCH, h.answer(t.Context(), ask).Errno)
 }
+
+// What is reserved for a rate follows what was measured, at whatever rate that was.
+func TestPowerFollowsARate(t *testing.T) {
+	const rate = 50_000_000 // bytes/s: 400 Mbit/s
+	w := wishFor(auto{RateBytesPerSec: rate}.guess(), auto{RateBytesPerSec: rate})
+	require.InDelta(t, 40, w.percent(), 0.1, "a guess")
+	var seen autoSeen
+	_, changed := w.follow(1000, 0.1, &seen)
+	require.False(t, changed, "it sends next to nothing")
+
+	w, changed = w.follow(rate/2, 8, &seen) // 16 for all of it
+	require.True(t, changed)
+	require.InDelta(t, 20, w.percent(), 1)
+	require.InDelta(t, 0.04, w.Auto.PercentPerMbit, 1e-9)
+	require.EqualValues(t, rate/2, w.Auto.MeasuredBytesPerSec)
+
+	_, changed = w.follow(rate, 16.3, &seen)
+	require.True(t, changed, "a little more")
+	_, changed = w.follow(rate, 15, &seen)
+	require.False(t, changed, "less is corrected later")
+
+	w, changed = w.follow(0.9*rate, w.percent(), &seen)
+	require.True(t, changed, "it could not do more with that")
+	require.Greater(t, w.percent(), 29.0)
+	for range autoLooks - 1 {
+		_, changed = w.follow(rate, 10, &seen)
+		require.False(t, changed)
+	}
+	w, changed = w.follow(rate, 10, &seen)
+	require.True(t, changed, "too much for long")
+	require.InDelta(t, 12.5, w.percent(), 1)
+}
+
+// A reservation for a rate is found from what the process sends and uses.
+func TestPowerForARate(t *testing.T) {
+	h, fake := powerHarness(t)
+	proc := sleeper(t)
+	pid := proc.Process.Pid
+	h.mustSet(root, pidSubject(proc), up(50e6))
+	ask := api.PowerRequest{PID: pid, AutoBytesPerSec: 50e6}
+	answer, err := h.SetPower(t.Context(), root, ask)
+	require.NoError(t, err)
+	require.NotEmpty(t, answer.Warnings, "nothing was measured")
+	require.Zero(t, answer.Power.Auto.PercentPerMbit)
+	again, err := h.SetPower(t.Context(), root, ask)
+	require.NoError(t, err)
+	require.False(t, again.Changed)
+	s, _ := fake.share(dirOf(pid))
+	require.EqualValues(t, 8e6, s.SliceNS, "the guess: 40 per cent")
+
+	for _, req := range []api.PowerRequest{
+		{PID: pid, AutoBytesPerSec: 5, Power: 5},
+		{PID: pid, AutoBytesPerSec: 5, PeriodNS: 20e6, SliceNS: 5e6},
+	} {
+		_, err := h.SetPower(t.Context(), root, req)
+		requireCode(t, api.CodeBadRequest, err)
+	}
+	_, err = h.SetPower(t.Context(), auth.Actor{UID: 4242}, ask)
+	requireCode(t, api.CodeDenied, err)
+	answer, err = h.power(root, pid, 0)
+	require.NoError(t, err)
+	require.Nil(t, answer.Power)
+}

@@ -3,6 +3,7 @@
 package load
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -76,9 +77,29 @@ type Program struct {
 // Start starts one, in a session of its own, as daemons and terminals are: the kernel's automatic
 // groups would have those of one session share as one.
 func Start(kind Kind, threads int) (*Program, error) {
+	return start(kind, threads, syscall.SysProcAttr{Setsid: true})
+}
+
+// StartHere is Start in the session of this program, where nice values count among all.
+func StartHere(kind Kind, threads, nice int) (*Program, error) {
+	p, err := start(kind, threads, syscall.SysProcAttr{Setpgid: true})
+	if err != nil {
+		return nil, err
+	}
+	tids, err := threadsOf(p.PID())
+	for _, tid := range tids {
+		err = errors.Join(err, unix.Setpriority(unix.PRIO_PROCESS, tid, nice))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("give a load its priority: %w", err), p.Close())
+	}
+	return p, nil
+}
+
+func start(kind Kind, threads int, attr syscall.SysProcAttr) (*Program, error) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s:%d", role, kind, threads))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.SysProcAttr = &attr
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a load: %w", err)
 	}
@@ -123,13 +144,27 @@ func (p *Program) Used() (sum float64, err error) {
 	return sum, nil
 }
 
+func threadsOf(pid int) (tids []int, err error) {
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return nil, fmt.Errorf("list threads: %w", err)
+	}
+	for _, e := range entries {
+		if tid, err := strconv.Atoi(e.Name()); err == nil {
+			tids = append(tids, tid)
+		}
+	}
+	return tids, nil
+}
+
 // Threads is the processor time that the threads of a process have had, in seconds.
 func Threads(pid int) (sum float64, err error) {
-	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	tids, err := threadsOf(pid)
 	if err != nil {
 		return 0, err
 	}
-	for _, path := range paths {
+	for _, tid := range tids {
+		path := fmt.Sprintf("/proc/%d/task/%d/schedstat", pid, tid)
 		text, err := os.ReadFile(path)
 		if err != nil {
 			continue // a thread that has ended

@@ -60,6 +60,36 @@ printf '[[rule]]\nname = "bulk"\nprogram = "rsync"\nup = "100kB/s"\n' >/home/bob
 chown -R bob: /home/bob/.config
 check rules within 10 sh -c 'netnice rules list | grep -q bulk'
 
+say "shares of the processors, in scopes beside the units"
+share() { # share PID LEAST MOST: in per cent of a processor, over 5 s
+	local at=$(awk '{ print $14 + $15 }' "/proc/$1/stat") used
+	sleep 5
+	used=$(($(awk '{ print $14 + $15 }' "/proc/$1/stat") - at))
+	[ $((used / 5)) -ge "$2" ] && [ $((used / 5)) -le "$3" ] || { echo "$used of 500"; return 1; }
+}
+systemd-run -q --unit spin sh -c 'while :; do :; done'
+pid=$(systemctl show -p MainPID --value spin)
+was=$(cat "/proc/$pid/cgroup")
+check power netnice power "$pid" 30
+check in_a_scope grep -q '/system.slice/netnice-cpu-.*\.scope$' "/proc/$pid/cgroup"
+check power_holds share "$pid" 27 33
+check still_active systemctl -q is-active spin
+check power_changed netnice power "$pid" 10
+check power_holds_changed share "$pid" 8 12
+kill -9 "$(systemctl show -p MainPID --value netnice)"
+check power_holds_alone share "$pid" 8 12
+check power_taken_up within 120 sh -c "netnice power | grep -q '10%'"
+check power_lifted netnice power "$pid" 0
+check back is "cat /proc/$pid/cgroup" "$was"
+check scope_gone within 20 sh -c '! systemctl list-units --all | grep netnice-cpu'
+check power_again netnice power "$pid" 20
+check power_of_stopped systemctl stop spin
+check ended within 10 sh -c "! kill -0 $pid"
+check scope_ended within 20 sh -c '! systemctl list-units --all | grep netnice-cpu'
+# a user in the user's own slice, and in somebody else's, whose limits would be left behind
+check users_own systemd-run -q --wait --slice "user-$(id -u bob).slice" -p User=bob netnice exec 50 true
+check users_refused sh -c 'systemd-run -q --wait --pipe -p User=bob netnice exec 50 true 2>&1 | grep -q "would leave"'
+
 journalctl --no-pager -u netnice.service -o cat | tail -60
 say "reboot"
 systemctl reboot

@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/units"
+)
+
+// cpuFlags say what is reserved of the processors.
+type cpuFlags struct {
+	period, slice, rate optional[uint64]
+	how                 string
+}
+
+func (f *cpuFlags) add(cmd *cobra.Command) {
+	f.period = optional[uint64]{parse: units.ParseDuration, kind: "time"}
+	f.slice = f.period
+	f.rate = optional[uint64]{parse: units.ParseRate, kind: "rate"}
+	flags := cmd.Flags()
+	flags.Var(&f.period, "cpu-period", "in each of which the processors' slice is given")
+	flags.Var(&f.slice, "cpu-slice", "so much time of the processors")
+	flags.Var(&f.rate, "rate", "what it is to send, with --cpu auto")
+	flags.StringVar(&f.how, "cpu", "", "auto: as much of the processors as the rate needs")
+}
+
+func (f *cpuFlags) said() bool {
+	return f.period.value != nil || f.slice.value != nil || f.rate.value != nil || f.how != ""
+}
+
+// reserveCPU reserves time of the processors, or releases it. Done is false where nothing of
+// that kind was there to be released.
+func (a *App) reserveCPU(ctx context.Context, s api.Subject, f cpuFlags, release, dryRun, asJSON bool) (done bool, err error) {
+	const usage = "netnice reserve --pid P --cpu-period 20ms --cpu-slice 5ms"
+	const usageAuto = "netnice reserve --pid P --rate 400mbit --cpu auto"
+	if s.Kind != api.KindPID {
+		return false, fail(usage, "processors' time is reserved for a process: %s is none", s)
+	}
+	request := api.PowerRequest{DryRun: dryRun}
+	if request.PID, err = parsePID(s.ID); err != nil {
+		return false, err
+	}
+	switch {
+	case release && f.said():
+		return false, fail("netnice reserve "+s.String()+" --release", "--release takes no slice")
+	case release:
+		had, err := a.powerOf(ctx, request.PID)
+		if err != nil || had == nil || !had.Reserved {
+			return false, err
+		}
+		if had.Auto != nil && !dryRun {
+			if _, err := a.send(ctx, api.SetRequest{Subject: s, Wish: rateWish(0)}); err != nil {
+				return false, err
+			}
+		}
+	case f.rate.value != nil || f.how != "":
+		if f.rate.value == nil || *f.rate.value == 0 || f.how != "auto" || f.period.value != nil || f.slice.value != nil {
+			return false, fail(usageAuto, "--rate and --cpu auto go together, without a slice of the processors")
+		}
+		request.AutoBytesPerSec = *f.rate.value
+		return true, a.reserveFor(ctx, s, request, asJSON)
+	case f.period.value == nil || f.slice.value == nil || *f.slice.value == 0:
+		return false, fail(usage, "a reservation of the processors needs --cpu-period and --cpu-slice")
+	default:
+		request.PeriodNS, request.SliceNS = *f.period.value, *f.slice.value
+	}
+	return true, a.setPower(ctx, request, asJSON)
+}
+
+// rateWish is what --rate means for what is sent.
+func rateWish(rate uint64) api.Wish { return api.Wish{UpBytesPerSec: &rate, MinBytesPerSec: &rate} }
+
+// autoPatience is how long a command waits for the first measurement.
+const autoPatience = 5 * time.Second
+
+// reserveFor has a process send at a rate: the limit and the guarantee first, for at that rate
+// it is measured.
+func (a *App) reserveFor(ctx context.Context, s api.Subject, request api.PowerRequest, asJSON bool) error {
+	rehearsal := request
+	rehearsal.DryRun = true
+	if _, err := a.sendPower(ctx, rehearsal); err != nil || request.DryRun {
+		if err == nil {
+			err = a.setPower(ctx, request, asJSON)
+		}
+		return err
+	}
+	limited, err := a.send(ctx, api.SetRequest{Subject: s, Wish: rateWish(request.AutoBytesPerSec)})
+	if err != nil {
+		return err
+	}
+	a.warn(limited.Warnings)
+	response, err := a.sendPower(ctx, request)
+	if err != nil {
+		return err
+	}
+	p := response.Power
+	for until := time.Now().Add(autoPatience); p != nil && p.Auto != nil && p.Auto.PercentPerMbit == 0 && time.Now().Before(until); {
+		time.Sleep(10 * pollInterval)
+		if p, err = a.powerOf(ctx, request.PID); err != nil {
+			return err
+		}
+	}
+	switch {
+	case p == nil || p.Auto == nil:
+		return fail("ps -e lists those that live", "process %d has ended", request.PID)
+	case asJSON:
+		return writeJSON(a.Out, p)
+	}
+	fmt.Fprintf(a.Out, "process %d (%s): %s\n  %s\n", p.PID, printable(p.Name), a.powerText(p), a.autoText(p))
+	return nil
+}
+
+// autoText says how a reservation was found.
+func (a *App) autoText(p *api.Power) string {
+	rate := units.FormatRate(p.Auto.RateBytesPerSec, a.units)
+	if p.Auto.PercentPerMbit == 0 {
+		return fmt.Sprintf("a guess for %s: it has sent nothing yet, and is measured as soon as it does", rate)
+	}
+	return fmt.Sprintf("it sent %s by %.4g%% of a processor, %.4g%% for each Mbit/s; reserved are %.4g times what %s need",
+		units.FormatRate(p.Auto.MeasuredBytesPerSec, a.units), p.Auto.MeasuredPercent, p.Auto.PercentPerMbit, p.Auto.Margin, rate)
+}
+
+// powerOf is what a process has of the processors, nil if nothing was set.
+func (a *App) powerOf(ctx context.Context, pid int) (found *api.Power, err error) {
+	err = a.read(ctx, func(ctx context.Context, c *client.Client) error {
+		list, err := c.Powers(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range list.Powers {
+			if list.Powers[i].PID == pid {
+				found = &list.Powers[i]
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// reservesLink reports whether a subject has a link's time reserved.
+func (a *App) reservesLink(ctx context.Context, s api.Subject) bool {
+	found := false
+	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {
+		list, err := c.NodesFor(ctx, s)
+		if err != nil {
+			return err
+		}
+		for i := range list.Nodes {
+			found = found || list.Nodes[i].Subject == s && list.Nodes[i].Reserved != nil
+		}
+		return nil
+	})
+	return err == nil && found
+}

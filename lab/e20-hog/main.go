@@ -1,0 +1,89 @@
+// Command e20-hog re-runs Nemesis' Figure 6: what a sender sends on a processor of which another
+// program has a share that grows.
+package main
+
+import (
+	"context"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/chart"
+	"github.com/netnice/netnice/lab/internal/load"
+)
+
+func main() {
+	load.MaybeRun()
+	bed.Main("e20-hog", run)
+}
+
+type row struct {
+	Hog int `json:"hog_percent"`
+	load.Sent
+	OfWhole float64 `json:"over_without"`
+}
+
+// processor is where both are: with another free the sender would go there.
+const processor = 1
+
+func run(ctx context.Context, b *bed.Bed) error {
+	shares := []int{0, 10, 20, 30, 40, 50, 60, 70, 80, 90}
+	if b.Quick {
+		shares = []int{0, 50, 90}
+	}
+	if err := b.Up(ctx); err != nil {
+		return err
+	}
+	pair, err := b.Pair()
+	if err != nil {
+		return err
+	}
+	rx, err := b.Receiver(pair.B, testutil.ReceiverConfig{Interval: 20 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	hog, err := load.Start(load.Spin, 1)
+	if err != nil {
+		return err
+	}
+	b.Defer(hog.Close)
+	if err := load.Pin(hog.PID(), processor); err != nil {
+		return err
+	}
+	config := testutil.SenderConfig{To: netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String(), WriteSize: 2048}
+	var rows []row
+	b.Printf("%6s  %10s %8s %10s\n", "hog %", "MB/s", "CPU %", "of whole")
+	curve := chart.Curve{Name: "sent"}
+	for _, share := range shares {
+		r := row{Hog: share}
+		r.Sent, err = load.Send(ctx, pair.A, rx, config, b.Length(4*time.Second, time.Second), func(pid int) error {
+			if err := load.Pin(pid, processor); err != nil {
+				return err
+			}
+			// without a share it would have half: at 0 it has next to nothing
+			n := share
+			if n == 0 {
+				n = -255
+			}
+			_, err := b.Netnice(ctx, "power", strconv.Itoa(hog.PID()), strconv.Itoa(n))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		rows = append(rows, r)
+		last := &rows[len(rows)-1]
+		last.OfWhole = last.BytesPerSec / rows[0].BytesPerSec
+		curve.Points = append(curve.Points, chart.XY{X: float64(share), Y: last.OfWhole})
+		b.Printf("%6d  %10.1f %8.1f %10.3f\n", share, last.BytesPerSec/1e6, last.Percent, last.OfWhole)
+	}
+	b.Printf("paper: it falls in proportion\n")
+	c := chart.Chart{Title: "A sender beside a program with a share of its processor", X: "the other's per cent", Y: "part of what it sends alone",
+		Curves: []chart.Curve{curve, {Name: "in proportion", Points: []chart.XY{{X: 0, Y: 1}, {X: 100, Y: 0}}}}}
+	if err := b.Draw("", c); err != nil {
+		return err
+	}
+	return b.Write(rows)
+}

@@ -1,0 +1,93 @@
+// Command e23-power re-runs tender's Figure 4: what a program sends by TCP that has n per cent of the
+// processor, in writes of 1024 and 2048 bytes; on a path that carries whatever comes, and on one of
+// 1 Gbit/s, where the share soon decides nothing.
+package main
+
+import (
+	"context"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/chart"
+	"github.com/netnice/netnice/lab/internal/load"
+)
+
+func main() { bed.Main("e23-power", run) }
+
+type row struct {
+	Line  string `json:"line"` // "" = none
+	Write int    `json:"write_bytes"`
+	N     int    `json:"n"`
+	load.Sent
+	OfWhole float64 `json:"over_n_100"` // of what it sends at n = 100
+}
+
+func run(ctx context.Context, b *bed.Bed) error {
+	numbers := []int{100, 90, 80, 70, 60, 50, 40, 30, 20, 10, 5}
+	if b.Quick {
+		numbers = []int{100, 50, 10}
+	}
+	if err := b.Up(ctx); err != nil {
+		return err
+	}
+	pair, err := b.Pair()
+	if err != nil {
+		return err
+	}
+	if err := b.Inhabit(pair.A); err != nil {
+		return err
+	}
+	rx, err := b.Receiver(pair.B, testutil.ReceiverConfig{Interval: 20 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	to := netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String()
+	var rows []row
+	b.Printf("%-8s %6s %5s  %10s %8s %12s\n", "line", "write", "n", "MB/s", "CPU %", "of n = 100")
+	for _, line := range []string{"", "1gbit"} {
+		if line != "" {
+			if _, err := b.NetniceIn(ctx, pair.A, "link", testutil.Device, "--up", line); err != nil {
+				return err
+			}
+		}
+		for _, size := range []int{1024, 2048} {
+			whole := 0.0
+			for _, n := range numbers {
+				r := row{Line: line, Write: size, N: n}
+				r.Sent, err = load.Send(ctx, pair.A, rx, testutil.SenderConfig{To: to, WriteSize: size}, b.Length(3*time.Second, time.Second), func(pid int) error {
+					_, err := b.Netnice(ctx, "power", strconv.Itoa(pid), strconv.Itoa(n))
+					return err
+				})
+				if err != nil {
+					return err
+				}
+				if n == 100 {
+					whole = r.BytesPerSec
+				}
+				r.OfWhole = r.BytesPerSec / whole
+				rows = append(rows, r)
+				b.Printf("%-8s %6d %5d  %10.1f %8.1f %12.3f\n", line, size, n, r.BytesPerSec/1e6, r.Percent, r.OfWhole)
+			}
+		}
+	}
+	b.Printf("paper: linear on the faster computer, with either size; not so on the slower one\n")
+	c := chart.Chart{Title: "What a program sends with n per cent of a processor", X: "n", Y: "part of what it sends at n = 100"}
+	for _, line := range []string{"", "1gbit"} {
+		for _, size := range []int{1024, 2048} {
+			curve := chart.Curve{Name: strconv.Itoa(size) + " bytes a write" + map[string]string{"1gbit": ", line of 1 Gbit/s"}[line]}
+			for _, r := range rows {
+				if r.Line == line && r.Write == size {
+					curve.Points = append(curve.Points, chart.XY{X: float64(r.N), Y: r.OfWhole})
+				}
+			}
+			c.Curves = append(c.Curves, curve)
+		}
+	}
+	if err := b.Draw("", c); err != nil {
+		return err
+	}
+	return b.Write(rows)
+}

@@ -1,0 +1,73 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Sent is what a sender had over a while.
+type Sent struct {
+	BytesPerSec float64 `json:"payload_bytes_per_sec"`
+	Percent     float64 `json:"percent"` // of one processor, what it does in the kernel included
+}
+
+const settle = 400 * time.Millisecond
+
+// Send has a sender of one connection do what prepare makes of it, and measures it for a while.
+func Send(ctx context.Context, n *testutil.NetNS, rx *testutil.Receiver, c testutil.SenderConfig, d time.Duration, prepare func(pid int) error) (s Sent, err error) {
+	tx, err := testutil.StartSender(n, c)
+	if err != nil {
+		return s, err
+	}
+	defer tx.Close()
+	if err := prepare(tx.PID()); err != nil {
+		return s, err
+	}
+	if _, err := tx.Start(); err != nil {
+		return s, err
+	}
+	if err := testutil.Sleep(ctx, settle); err != nil {
+		return s, err
+	}
+	before, err := Threads(tx.PID())
+	if err != nil {
+		return s, err
+	}
+	from := testutil.Now()
+	if err := testutil.Sleep(ctx, d); err != nil {
+		return s, err
+	}
+	after, err := Threads(tx.PID())
+	if err != nil {
+		return s, err
+	}
+	to := testutil.Now()
+	if err := testutil.Sleep(ctx, 100*time.Millisecond); err != nil { // for the last sample
+		return s, err
+	}
+	s.BytesPerSec = rx.Goodput(0, from, to)
+	s.Percent = (after - before) / to.Sub(from).Seconds() * 100
+	_, err = tx.Stop()
+	return s, err
+}
+
+// Pin keeps all threads of a process on one processor; those that it makes later inherit that.
+func Pin(pid, processor int) error {
+	var set unix.CPUSet
+	set.Set(processor)
+	threads, err := threadsOf(pid)
+	if err != nil {
+		return err
+	}
+	for _, tid := range threads {
+		if err := unix.SchedSetaffinity(tid, &set); err != nil && err != unix.ESRCH {
+			return fmt.Errorf("keep process %d on one processor: %w", pid, err)
+		}
+	}
+	return nil
+}
