@@ -350,3 +350,35 @@ func groupOf(t *testing.T, pid int) string {
 	}
 	return string(text)
 }
+
+// A sender is to have its rate whatever wants the processors: what it needs of them is measured,
+// reserved, and corrected as it comes to need more.
+func TestPowerForARate(t *testing.T) {
+	s := upStage(t)
+	f := newField(s)
+	tx := f.send(testutil.SenderConfig{WriteSize: 2048})
+	s.must("power", itoa(f.rx.PID()), "50") // it stands for another computer
+	for range 2 * cpu.Online() {
+		s.runs(0, python, "-c", spinPython, "1").line()
+	}
+	const rate = 25e6
+	at := s.must("reserve", "--pid", tx.pid(), "--rate", "25MB/s", "--cpu", "auto")
+	f.holds("25 MB/s beside programs that want all processors", at.Add(3*time.Second), rate, tx.port)
+	r := s.netnice("power", tx.pid())
+	if r.code != 0 || !strings.Contains(r.out, "for each Mbit/s; reserved are 1.25 times what 25 MB/s need") {
+		t.Errorf("how it was found: %v", r)
+	}
+	t.Log(r.out)
+	for _, p := range s.powers().Powers {
+		if part := float64(p.SliceNS) / float64(p.PeriodNS) * 100; p.PID == tx.PID() && (part < 2 || part > 60) {
+			t.Errorf("%.1f per cent of a processor are reserved", part)
+		}
+	}
+	s.must("reserve", "--pid", tx.pid(), "--release")
+	if list := s.powers(); len(list.Powers) != 1 {
+		t.Errorf("after its release %+v stand", list.Powers)
+	}
+	if nodes := s.nodes(); len(nodes) != 0 {
+		t.Errorf("after its release %+v stand", nodes)
+	}
+}
