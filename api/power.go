@@ -50,7 +50,7 @@ type PowerRequest struct {
 	SliceNS  uint64 `json:"slice_ns,omitempty"`
 	// AutoBytesPerSec instead: as much as it needs to send so much, which is measured and corrected.
 	AutoBytesPerSec uint64 `json:"auto_bytes_per_sec,omitempty"`
-	DryRun   bool   `json:"dry_run,omitempty"`
+	DryRun          bool   `json:"dry_run,omitempty"`
 }
 
 // PowerResponse answers it.

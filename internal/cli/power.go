@@ -104,8 +104,15 @@ var negative = regexp.MustCompile(`^-[0-9]+$`)
 // markPriorities marks negative numbers among the words of power, and the first of exec's.
 func markPriorities(args []string) []string {
 	out := append([]string{}, args...)
-	for i := 1; i < len(out); i++ {
-		if out[0] != "power" && (out[0] != "exec" || i > 1) {
+	verb := 0
+	for verb < len(out) && strings.HasPrefix(out[verb], "-") { // flags of every command
+		if out[verb] == "--socket" || out[verb] == "--units" {
+			verb++
+		}
+		verb++
+	}
+	for i := verb + 1; i < len(out); i++ {
+		if out[verb] != "power" && (out[verb] != "exec" || i > verb+1) {
 			break
 		}
 		if negative.MatchString(out[i]) {

@@ -80,8 +80,10 @@ func run(ctx context.Context, b *bed.Bed) error {
 		b.Printf("%6d  %10.1f %8.1f %10.3f\n", share, last.BytesPerSec/1e6, last.Percent, last.OfWhole)
 	}
 	b.Printf("paper: it falls in proportion\n")
-	c := chart.Chart{Title: "A sender beside a program with a share of its processor", X: "the other's per cent", Y: "part of what it sends alone",
-		Curves: []chart.Curve{curve, {Name: "in proportion", Points: []chart.XY{{X: 0, Y: 1}, {X: 100, Y: 0}}}}}
+	c := chart.Chart{
+		Title: "A sender beside a program with a share of its processor", X: "the other's per cent", Y: "part of what it sends alone",
+		Curves: []chart.Curve{curve, {Name: "in proportion", Points: []chart.XY{{X: 0, Y: 1}, {X: 100, Y: 0}}}},
+	}
 	if err := b.Draw("", c); err != nil {
 		return err
 	}
