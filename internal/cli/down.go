@@ -52,6 +52,14 @@ func (a *App) downByDaemon(ctx context.Context, c *client.Client, dryRun bool) e
 			n := &list.Nodes[i]
 			fmt.Fprintf(a.Out, "would lift %s: %s\n", printable(n.Subject.String()), a.nodeText(n))
 		}
+		powers, err := c.Powers(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range powers.Powers {
+			p := &powers.Powers[i]
+			fmt.Fprintf(a.Out, "would lift the power of process %d (%s): %s\n", p.PID, printable(p.Name), a.powerText(p))
+		}
 		fmt.Fprintf(a.Out, "would end the daemon, pid %d\n", status.PID)
 		return nil
 	}

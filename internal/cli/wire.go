@@ -82,13 +82,16 @@ func runDaemon(ctx context.Context, o DaemonOptions) error {
 }
 
 // downWithoutDaemon removes pins, and the state that would bring limits back.
-func downWithoutDaemon(_ context.Context, o DaemonOptions) error {
+func downWithoutDaemon(ctx context.Context, o DaemonOptions) error {
 	options, err := kernelOptions(o)
 	if err != nil {
 		return err
 	}
 	if err := shaping.Down(options); err != nil {
 		return fmt.Errorf("lift what stands in the kernel: %w", err)
+	}
+	if err := daemon.LiftPowers(ctx, o.StateDir); err != nil {
+		return err
 	}
 	err = os.Remove(filepath.Join(o.StateDir, "state.json"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -383,7 +383,7 @@ func powerError(pid int, err error) error {
 	case errors.Is(err, unix.ESRCH):
 		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("process %d has ended", pid), Hint: "ps -e", Cause: err}
 	case errors.Is(err, enforce.ErrNotSupported):
-		return &api.Error{Code: api.CodeNotSupported, Message: err.Error(), Hint: "netnice doctor", Cause: err}
+		return &api.Error{Code: api.CodeNotSupported, Message: err.Error(), Hint: "cat /proc/cgroups /sys/fs/cgroup/cgroup.controllers shows whether the CPU controller is there", Cause: err}
 	}
 	return fmt.Errorf("set the power of process %d: %w", pid, err)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
 )
 
 const (
@@ -315,14 +316,12 @@ func (d *Daemon) savePowers() error {
 	return nil
 }
 
-// adoptPowers takes up again what an earlier daemon of this boot left, and makes what it had not
-// finished. A file that cannot be read is an error that says what to do.
-func (d *Daemon) adoptPowers(ctx context.Context) error {
-	text, err := os.ReadFile(d.powerPath())
+// loadPowers reads the file; nothing without an error if there is none. An error says what to do.
+func loadPowers(path string) (s powerState, err error) {
+	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return s, nil
 	}
-	var s powerState
 	if err == nil {
 		err = strictly(text, &s)
 	}
@@ -330,14 +329,43 @@ func (d *Daemon) adoptPowers(ctx context.Context) error {
 		err = fmt.Errorf("its version is %d, this netnice knows %d", s.Version, powerStateVersion)
 	}
 	if err != nil {
-		return stateError(d.powerPath(), err)
+		return s, stateError(path, err)
+	}
+	return s, nil
+}
+
+// LiftPowers takes away what a daemon has left, where none can start. What is of an earlier
+// boot went with that.
+func LiftPowers(ctx context.Context, stateDir string) error {
+	path := filepath.Join(stateDir, powerName)
+	s, err := loadPowers(path)
+	if err != nil || s.Version == 0 {
+		return err
+	}
+	processors, err := cpu.Find(identity.SystemBus{})
+	if err != nil {
+		return err
+	}
+	for _, p := range slices.Backward(s.Powers) { // innermost first
+		err = errors.Join(err, processors.Dissolve(ctx, p.Group))
+	}
+	return errors.Join(err, os.Remove(path))
+}
+
+// adoptPowers takes up again what an earlier daemon of this boot left, and makes what it had not
+// finished.
+func (d *Daemon) adoptPowers(ctx context.Context) error {
+	s, err := loadPowers(d.powerPath())
+	if err != nil {
+		return err
 	}
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()
 	if s.BootID == d.boot && len(s.Powers) > 0 {
 		processors, err := d.processors()
 		if err != nil {
-			return err
+			d.log.Warn("shares of the processors are not taken up again", "err", err)
+			s.Powers = nil
 		}
 		for _, p := range s.Powers {
 			if d.adoptPower(ctx, processors, p) {

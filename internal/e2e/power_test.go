@@ -306,6 +306,9 @@ func TestSetPower(t *testing.T) {
 	}
 }
 
+// killsVariable says how often the daemon is killed, for those who have the time.
+const killsVariable = "NETNICE_TEST_KILLS"
+
 // kill -9 of the daemon at any moment: what holds is what was there before the command or what
 // it asked for, the next daemon takes it up, no process stands still, and no group is left.
 func TestPowerKilledDaemon(t *testing.T) {
@@ -318,7 +321,11 @@ func TestPowerKilledDaemon(t *testing.T) {
 	s.must("power", p.pid(), "20")
 	d.kill()
 	p.has("without a daemon", 20, 1.5)
-	for i := range 12 {
+	rounds := 12
+	if n, err := strconv.Atoi(os.Getenv(killsVariable)); err == nil {
+		rounds = n
+	}
+	for i := range rounds {
 		d = s.daemon()
 		done := make(chan result, 1)
 		n := []int{0, 30, 60, -50}[i%4]
