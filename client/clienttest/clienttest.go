@@ -21,6 +21,7 @@ type Daemon struct {
 	mu       sync.Mutex
 	status   api.Status
 	nodes    []api.Node // in the order in which they were made
+	powers   []api.Power
 	unknown  api.Unknown
 	requests []api.SetRequest
 	deny     *api.Error
@@ -44,6 +45,8 @@ func New() *Daemon {
 	d.mux.HandleFunc("GET /v1/nodes", d.getNodes)
 	d.mux.HandleFunc("PUT /v1/limits", d.putLimits)
 	d.mux.HandleFunc("DELETE /v1/limits", d.deleteLimits)
+	d.mux.HandleFunc("PUT /v1/power", d.putPower)
+	d.mux.HandleFunc("GET /v1/power", d.getPowers)
 	d.mux.HandleFunc("GET /v1/rules", d.getRules)
 	d.mux.HandleFunc("POST /v1/rules/reload", d.getRules)
 	d.mux.HandleFunc("GET /v1/rules/test", d.getRulesTest)

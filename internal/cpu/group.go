@@ -24,8 +24,8 @@ type Group struct {
 	// Dir is the group's folder of the CPU controller: below the one in which the process was,
 	// so that what holds there holds on, or the one of Unit.
 	Dir string `json:"dir"`
-	// Enabled: the controller was switched on for Dir's neighbours too, and is switched off with
-	// the last of netnice's groups there.
+	// Enabled: the controller has to be switched on for Dir and its neighbours, and is switched
+	// off with the last of netnice's groups there.
 	Enabled bool `json:"enabled,omitempty"`
 	// Unit is a scope of systemd's, beside the unit in which the process was, whose folder
 	// was Origin; "" = a folder of netnice's own.
@@ -64,7 +64,7 @@ func (m *Machine) Place(pid int) (Group, error) {
 		name += "-" + strconv.FormatInt(time.Now().UnixMilli(), 36)
 		return m.scopeOf(name, at), nil
 	}
-	return Group{Dir: filepath.Join(at, name)}, nil
+	return Group{Dir: filepath.Join(at, name), Enabled: m.v2 && !m.offers(at, "cgroup.subtree_control")}, nil
 }
 
 func inOurs(dir string) bool { return strings.Contains(dir, "/"+groupPrefix) }
@@ -92,7 +92,7 @@ func (m *Machine) makeFolder(ctx context.Context, g *Group, s Share) error {
 		return fmt.Errorf("make a group: %w", err)
 	}
 	if m.v2 {
-		if err := m.enable(g); err != nil {
+		if err := m.enable(*g); err != nil {
 			return err
 		}
 	}
@@ -101,7 +101,7 @@ func (m *Machine) makeFolder(ctx context.Context, g *Group, s Share) error {
 
 // enable has the controller in a folder of version 2. Where other controllers want domains, or
 // it is not there, that cannot be.
-func (m *Machine) enable(g *Group) error {
+func (m *Machine) enable(g Group) error {
 	parent := filepath.Dir(g.Dir)
 	if parent != m.mount {
 		// Processes may stay beside it only so, and what else holds for them holds on.
@@ -118,7 +118,6 @@ func (m *Machine) enable(g *Group) error {
 	if err := write(parent, "cgroup.subtree_control", "+cpu"); err != nil {
 		return fmt.Errorf("switch the CPU controller on in %s: %w: %w", parent, err, enforce.ErrNotSupported)
 	}
-	g.Enabled = true
 	return nil
 }
 

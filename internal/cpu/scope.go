@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	sdbus "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/godbus/dbus/v5"
@@ -21,6 +22,9 @@ type Scopes interface {
 	// SetProperties changes a unit until it ends.
 	SetProperties(ctx context.Context, unit string, props ...sdbus.Property) error
 }
+
+// patience bounds how long systemd may take.
+const patience = 10 * time.Second
 
 // scopeOf is the group of a process that is in the folder at.
 func (m *Machine) scopeOf(name, at string) Group {
@@ -53,6 +57,8 @@ func (m *Machine) startScope(ctx context.Context, g *Group, pid int, s Share) er
 	}
 	// Delegate: what is powered within it gets a folder there.
 	props := append(scopeProps(s), sdbus.Property{Name: "Delegate", Value: dbus.MakeVariant(true)})
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	if err := m.scopes.StartScope(ctx, g.Unit, g.Slice, pids, props...); err != nil {
 		return err
 	}
@@ -60,6 +66,8 @@ func (m *Machine) startScope(ctx context.Context, g *Group, pid int, s Share) er
 }
 
 func (m *Machine) setScope(ctx context.Context, g Group, s Share) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	return m.scopes.SetProperties(ctx, g.Unit, scopeProps(s)...)
 }
 

@@ -395,6 +395,7 @@ func (d *Daemon) bringDown() error {
 		return nil
 	}
 	if err := d.kernel.Down(); err != nil {
+		d.admitPowers()
 		return fmt.Errorf("take the kernel side down: %w", err)
 	}
 	d.isDown = true

@@ -150,6 +150,9 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 	}
 	pid := int(res.Key)
 	old = d.powers.list[pid]
+	if lifts := req.Power == 0 && req.SliceNS == 0 && req.AutoBytesPerSec == 0; lifts && old != nil {
+		res.StartBoottimeNS, res.UID = old.StartNS, old.UID // also of descendants that are left
+	}
 	if old != nil && !identity.SameStart(old.StartNS, res.StartBoottimeNS) {
 		return answer, &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("descendants of an earlier process %d still have its power", pid), Hint: "netnice power lists them; it ends with the last"}
 	}

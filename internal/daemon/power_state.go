@@ -275,7 +275,6 @@ func (d *Daemon) powerCount() int {
 func (d *Daemon) liftPowers(ctx context.Context) (err error) {
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()
-	d.powers.isDown = true
 	d.takeOut(ctx, d.powers.processors, func(*powered) bool { return true })
 	for pid, p := range d.powers.list {
 		if len(d.powers.processors.Members(p.Group)) > 0 {
@@ -286,7 +285,15 @@ func (d *Daemon) liftPowers(ctx context.Context) (err error) {
 	if remove := os.Remove(d.powerPath()); !errors.Is(remove, fs.ErrNotExist) {
 		err = errors.Join(err, remove)
 	}
+	d.powers.isDown = err == nil
 	return err
+}
+
+// admitPowers lets powers be set again, where going down has failed after all.
+func (d *Daemon) admitPowers() {
+	d.powers.mu.Lock()
+	defer d.powers.mu.Unlock()
+	d.powers.isDown = false
 }
 
 func (d *Daemon) powerPath() string { return filepath.Join(d.opts.StateDir, powerName) }
