@@ -34,6 +34,7 @@ func rules() []rule {
 		{folder: "internal/apiserver", never: kernel, why: "handlers know their backend only"},
 		{folder: "internal/auth", never: kernel, why: "rights follow from credentials"},
 		{folder: "internal/bpf", never: []string{module + "internal/daemon", module + "internal/cli", module + "api"}, why: "the kernel object knows nobody above it"},
+		{folder: "internal/cpu", never: append(kernel, module+"internal/daemon", module+"internal/cli", module+"internal/auth"), why: "groups know nobody above them, and no network"},
 		{folder: "internal/enforce", never: []string{module + "internal/daemon", module + "internal/cli", module + "api"}, why: "enforcement knows nobody above it"},
 	}
 }

@@ -88,7 +88,11 @@ func (m *Machine) Make(ctx context.Context, g *Group, pid int, s Share, also ...
 }
 
 func (m *Machine) makeFolder(ctx context.Context, g *Group, s Share) error {
-	if err := os.Mkdir(g.Dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	err := os.Mkdir(g.Dir, 0o755)
+	switch {
+	case errors.Is(err, unix.EROFS): // as in a container
+		return fmt.Errorf("make a group: %w: %w", err, enforce.ErrNotSupported)
+	case err != nil && !errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("make a group: %w", err)
 	}
 	if m.v2 {

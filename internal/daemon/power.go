@@ -141,7 +141,8 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()
 	old := d.powers.list[req.PID]
-	if identity.IsNotFound(err) && old != nil && req.Power == 0 && req.SliceNS == 0 && req.AutoBytesPerSec == 0 {
+	lifts := req.Power == 0 && req.SliceNS == 0 && req.AutoBytesPerSec == 0
+	if identity.IsNotFound(err) && old != nil && lifts {
 		// it has ended, and its descendants have its share
 		res, err = identity.Resolved{Kind: enforce.KindTree, Key: uint64(old.PID), StartBoottimeNS: old.StartNS, UID: old.UID, Name: old.Name}, nil
 	}
@@ -150,7 +151,7 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 	}
 	pid := int(res.Key)
 	old = d.powers.list[pid]
-	if lifts := req.Power == 0 && req.SliceNS == 0 && req.AutoBytesPerSec == 0; lifts && old != nil {
+	if lifts && old != nil {
 		res.StartBoottimeNS, res.UID = old.StartNS, old.UID // also of descendants that are left
 	}
 	if old != nil && !identity.SameStart(old.StartNS, res.StartBoottimeNS) {
@@ -160,13 +161,9 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 	if err := auth.Check(by, auth.Power, target); err != nil {
 		return answer, err
 	}
-	next := powered{PID: pid, StartNS: res.StartBoottimeNS, UID: res.UID, Name: res.Name, Since: time.Now()}
+	next, was := powered{PID: pid, StartNS: res.StartBoottimeNS, UID: res.UID, Name: res.Name, Since: time.Now()}, powered{}
 	if old != nil {
-		next = *old
-	}
-	was := powered{}
-	if old != nil {
-		was = *old
+		next, was = *old, *old
 	}
 	if err := d.wantPower(by, &next, req, target); err != nil {
 		return answer, err
