@@ -36,6 +36,7 @@ type PowerAuto struct {
 	PercentPerMbit      float64 `json:"percent_per_mbit"`
 	MeasuredBytesPerSec uint64  `json:"measured_bytes_per_sec"`
 	MeasuredPercent     float64 `json:"measured_percent"`
+	Short               bool    `json:"short,omitempty"` // it needs more, and that is not left
 	Margin              float64 `json:"margin"` // so many times what was measured is reserved
 }
 

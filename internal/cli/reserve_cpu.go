@@ -121,8 +121,12 @@ func (a *App) autoText(p *api.Power) string {
 	if p.Auto.PercentPerMbit == 0 {
 		return fmt.Sprintf("a guess for %s: it has sent nothing yet, and is measured as soon as it does", rate)
 	}
-	return fmt.Sprintf("it sent %s by %.4g%% of a processor, %.4g%% for each Mbit/s; reserved are %.4g times what %s need",
+	text := fmt.Sprintf("it sent %s by %.4g%% of a processor, %.4g%% for each Mbit/s; reserved are %.4g times what %s need",
 		units.FormatRate(p.Auto.MeasuredBytesPerSec, a.units), p.Auto.MeasuredPercent, p.Auto.PercentPerMbit, p.Auto.Margin, rate)
+	if p.Auto.Short {
+		text += "; that is more than is left"
+	}
+	return text
 }
 
 // powerOf is what a process has of the processors, nil if nothing was set.

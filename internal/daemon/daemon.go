@@ -385,17 +385,21 @@ func (d *Daemon) count() int {
 func (d *Daemon) holds() int { return d.count() + d.powerCount() }
 
 // bringDown lifts everything and removes what was stored.
-func (d *Daemon) bringDown() error {
+func (d *Daemon) bringDown() (err error) {
 	if err := d.liftPowers(context.Background()); err != nil {
 		return err
 	}
+	defer func() { // without d.mu, which is taken after that of the powers
+		if err != nil && !d.down() {
+			d.admitPowers()
+		}
+	}()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.isDown {
 		return nil
 	}
 	if err := d.kernel.Down(); err != nil {
-		d.admitPowers()
 		return fmt.Errorf("take the kernel side down: %w", err)
 	}
 	d.isDown = true

@@ -122,7 +122,7 @@ func (p *powered) share() cpu.Share {
 
 // powers are all of them.
 type powers struct {
-	mu         sync.Mutex
+	mu         sync.Mutex // guards what follows; taken before Daemon.mu where both are
 	processors Processors // nil until they are needed
 	list       map[int]*powered
 	isDown     bool
@@ -348,7 +348,7 @@ func (d *Daemon) renderPower(p *powered) api.Power {
 		PID: p.PID, Name: p.Name, UID: p.UID, Since: p.Since,
 		Power: p.power(), Guaranteed: p.guaranteed() > 0,
 		PeriodNS: share.PeriodNS, SliceNS: share.SliceNS, Reserved: ceiling.SliceNS != 0,
-		Auto:    p.Wishes[enforce.OwnerAdmin].Auto.api(),
+		Auto:    p.Wishes[enforce.OwnerAdmin].Auto.api(p.seen.short),
 		Percent: p.percent, Group: cmp.Or(p.Group.Unit, p.Group.Dir),
 	}
 	if d.powers.processors != nil && p.Group.Dir != "" {

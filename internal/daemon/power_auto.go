@@ -56,11 +56,12 @@ func (a auto) guess() float64 {
 	return max(autoGuess*mbit(float64(a.RateBytesPerSec)), autoGuessLeast)
 }
 
-func (a auto) api() *api.PowerAuto {
+func (a auto) api(short bool) *api.PowerAuto {
 	if a == (auto{}) {
 		return nil
 	}
 	return &api.PowerAuto{
+		Short: short,
 		RateBytesPerSec: a.RateBytesPerSec, PercentPerMbit: a.PercentPerMbit, Margin: autoMargin,
 		MeasuredBytesPerSec: a.MeasuredBytesPerSec, MeasuredPercent: a.MeasuredPercent,
 	}
@@ -68,15 +69,18 @@ func (a auto) api() *api.PowerAuto {
 
 // wishFor is a reservation of that many per cent of a processor.
 func wishFor(percent float64, a auto) powerWish {
-	c := cpu.Ceiling(int(math.Ceil(percent)))
+	c := cpu.Ceiling(max(int(math.Ceil(percent)), 1))
 	return powerWish{PeriodNS: c.PeriodNS, SliceNS: c.SliceNS, Auto: a}
 }
 
 // followAuto measures, and corrects the reservation. The caller holds d.powers.mu.
 func (d *Daemon) followAuto(ctx context.Context, p *powered) {
 	w := p.Wishes[enforce.OwnerAdmin]
+	if w.Auto == (auto{}) {
+		return
+	}
 	bytes, ok := d.sentBy(p)
-	if w.Auto.RateBytesPerSec == 0 || !ok {
+	if !ok {
 		return
 	}
 	now := autoSeen{bytes: bytes, usedNS: p.usedNS, at: p.usedAt, loose: p.seen.loose}
@@ -95,6 +99,9 @@ func (d *Daemon) followAuto(ctx context.Context, p *powered) {
 	if most := d.leftBeside(p); next.percent() > most {
 		next = wishFor(math.Floor(most), next.Auto)
 		p.seen.short = true
+	}
+	if next.SliceNS == w.SliceNS && next.PeriodNS == w.PeriodNS && w.Auto.PercentPerMbit != 0 {
+		return // there is no more
 	}
 	corrected := *p
 	corrected.Wishes[enforce.OwnerAdmin] = next

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -115,12 +116,15 @@ func (f *fakeProcessors) count() int {
 	return len(f.shares)
 }
 
-func powerHarness(t *testing.T) (*harness, *fakeProcessors) {
+func powerHarness(t *testing.T, change ...func(*Options)) (*harness, *fakeProcessors) {
 	t.Helper()
-	fake := newProcessors()
-	opts := testOptions(t, &enforcetest.Kernel{})
+	fake, kernel := newProcessors(), &enforcetest.Kernel{}
+	opts := testOptions(t, kernel)
 	opts.OpenProcessors = func(cpu.Scopes) (Processors, error) { return fake, nil }
-	return start(t, &enforcetest.Kernel{}, opts), fake
+	for _, f := range change {
+		f(&opts)
+	}
+	return start(t, kernel, opts), fake
 }
 
 func (h *harness) power(by auth.Actor, pid, n int) (api.PowerResponse, error) {
@@ -427,4 +431,40 @@ func TestPowerForARate(t *testing.T) {
 	answer, err = h.power(root, pid, 0)
 	require.NoError(t, err)
 	require.Nil(t, answer.Power)
+}
+
+// More than is left is not promised, and said to be missing; it is not asked for again and again.
+func TestPowerForARateThatIsNotLeft(t *testing.T) {
+	h, fake := powerHarness(t, func(o *Options) { o.Tick = time.Hour })
+	proc := sleeper(t)
+	pid := proc.Process.Pid
+	h.mustSet(root, pidSubject(proc), up(50e6))
+	for range 2 {
+		h.mustPower(root, sleeper(t).Process.Pid, 75)
+	}
+	answer, err := h.SetPower(t.Context(), root, api.PowerRequest{PID: pid, AutoBytesPerSec: 50e6})
+	require.NoError(t, err)
+	require.Equal(t, 25, answer.Power.Power, "all that is left for one more")
+	node := h.mustSet(root, pidSubject(proc), up(50e6)).ID
+	seen := func(seconds float64, bytes, usedNS uint64) {
+		h.fake.SetStats(enforce.NodeStats{ID: node, Bytes: bytes})
+		h.powers.mu.Lock()
+		defer h.powers.mu.Unlock()
+		p := h.powers.list[pid]
+		p.usedNS, p.usedAt = usedNS, time.Unix(0, int64(seconds*1e9))
+		h.followAuto(t.Context(), p)
+	}
+	seen(1, 0, 0)
+	seen(2, 25e6, 250e6) // half the rate, by all that it has
+	list, err := h.Powers(t.Context())
+	require.NoError(t, err)
+	for _, p := range list.Powers {
+		if p.PID == pid {
+			require.True(t, p.Auto.Short)
+			require.Equal(t, 25, p.Power)
+			require.InDelta(t, 0.125, p.Auto.PercentPerMbit, 1e-9)
+		}
+	}
+	s, _ := fake.share(dirOf(pid))
+	require.EqualValues(t, 5e6, s.SliceNS)
 }
