@@ -37,7 +37,7 @@ type PowerAuto struct {
 	MeasuredBytesPerSec uint64  `json:"measured_bytes_per_sec"`
 	MeasuredPercent     float64 `json:"measured_percent"`
 	Short               bool    `json:"short,omitempty"` // it needs more, and that is not left
-	Margin              float64 `json:"margin"` // so many times what was measured is reserved
+	Margin              float64 `json:"margin"`          // so many times what was measured is reserved
 }
 
 // PowerRequest is the body of PUT /v1/power: Power, or a reservation.

@@ -371,13 +371,13 @@ func (m *Machine) Used(g Group, before uint64) (ns uint64) {
 		}
 	}
 	for _, pid := range m.Members(g) {
-		ns += threadsUsed(pid)
+		ns += ThreadsUsed(pid)
 	}
 	return max(ns, before)
 }
 
-// threadsUsed is the processor time of the threads of a process that live.
-func threadsUsed(pid int) (ns uint64) {
+// ThreadsUsed is the processor time of the threads of a process that live.
+func ThreadsUsed(pid int) (ns uint64) {
 	dir := fmt.Sprintf("/proc/%d/task", pid)
 	threads, _ := os.ReadDir(dir) // one that has ended has none
 	for _, t := range threads {

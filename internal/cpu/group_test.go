@@ -94,27 +94,12 @@ func started(t *testing.T, cmd *exec.Cmd) int {
 	return cmd.Process.Pid
 }
 
-// used is how much processor time a process has had, in seconds.
-func used(t *testing.T, pid int) (sum float64) {
-	t.Helper()
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	require.NoError(t, err)
-	for _, path := range threads {
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		ns, err := strconv.ParseFloat(strings.Fields(string(text))[0], 64)
-		require.NoError(t, err)
-		sum += ns / 1e9
-	}
-	return sum
-}
-
 // percent is what a process has of one processor over a while.
 func percent(t *testing.T, pid int, over time.Duration) float64 {
 	t.Helper()
-	before, begin := used(t, pid), time.Now()
+	before, begin := ThreadsUsed(pid), time.Now()
 	time.Sleep(over)
-	return (used(t, pid) - before) / time.Since(begin).Seconds() * 100
+	return float64(ThreadsUsed(pid)-before) / float64(time.Since(begin)) * 100
 }
 
 // noScopes is a machine without systemd.

@@ -61,7 +61,7 @@ func (a auto) api(short bool) *api.PowerAuto {
 		return nil
 	}
 	return &api.PowerAuto{
-		Short: short,
+		Short:           short,
 		RateBytesPerSec: a.RateBytesPerSec, PercentPerMbit: a.PercentPerMbit, Margin: autoMargin,
 		MeasuredBytesPerSec: a.MeasuredBytesPerSec, MeasuredPercent: a.MeasuredPercent,
 	}

@@ -203,13 +203,7 @@ func (o *bench) hold(ctx context.Context, by string, pid, n int) (own func() flo
 	if err := cmd.Start(); err != nil {
 		return nil, nil, fmt.Errorf("start %s: %w", by, err)
 	}
-	own = func() float64 {
-		seconds, err := load.Threads(cmd.Process.Pid)
-		if err != nil {
-			return math.NaN()
-		}
-		return seconds
-	}
+	own = func() float64 { return load.Threads(cmd.Process.Pid) }
 	return own, func() error {
 		_ = cmd.Process.Signal(unix.SIGTERM) // it has its program go on
 		_ = cmd.Wait()

@@ -122,7 +122,7 @@ func (p *Program) Close() error {
 // milliseconds for what starts others.
 func (p *Program) Used() (sum float64, err error) {
 	if p.kind == Spin {
-		return Threads(p.PID())
+		return Threads(p.PID()), nil
 	}
 	tree, err := cpu.Tree(p.PID())
 	if err != nil {
@@ -158,22 +158,4 @@ func threadsOf(pid int) (tids []int, err error) {
 }
 
 // Threads is the processor time that the threads of a process have had, in seconds.
-func Threads(pid int) (sum float64, err error) {
-	tids, err := threadsOf(pid)
-	if err != nil {
-		return 0, err
-	}
-	for _, tid := range tids {
-		path := fmt.Sprintf("/proc/%d/task/%d/schedstat", pid, tid)
-		text, err := os.ReadFile(path)
-		if err != nil {
-			continue // a thread that has ended
-		}
-		ns, err := strconv.ParseFloat(strings.Fields(string(text))[0], 64)
-		if err != nil {
-			return 0, fmt.Errorf("read %s: %w", path, err)
-		}
-		sum += ns / 1e9
-	}
-	return sum, nil
-}
+func Threads(pid int) float64 { return float64(cpu.ThreadsUsed(pid)) / 1e9 }
