@@ -185,6 +185,9 @@ func (m *Machine) Set(ctx context.Context, g Group, s Share) error {
 	if err != nil {
 		return err
 	}
+	if s.Exact {
+		return nil
+	}
 	return m.setMakeUp(g, min(s.SliceNS, uint64(makeUp)))
 }
 

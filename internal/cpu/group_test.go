@@ -31,6 +31,8 @@ func TestMain(m *testing.M) {
 	case "sleep":
 		time.Sleep(time.Minute)
 	case "end":
+	case "time":
+		lookAtTheTime()
 	case "nest": // a child that spins
 		child := as("1")
 		if child.Start() == nil {

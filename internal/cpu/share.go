@@ -15,6 +15,8 @@ type Share struct {
 	SliceNS, PeriodNS uint64
 	// Weight beside others who want the same processor; OrdinaryWeight is a process's of nice 0.
 	Weight uint64
+	// Exact slices are over to within microseconds: a Driver has to see to that.
+	Exact bool
 }
 
 // Bounds of Share.Weight, in the kernel's unit.
@@ -50,6 +52,28 @@ func Ceiling(percent int) (s Share) {
 		slice, period = leastSlice, leastSlice*100/time.Duration(percent)
 	}
 	return Share{SliceNS: uint64(slice), PeriodNS: uint64(period), Weight: OrdinaryWeight}
+}
+
+// Bounds of a slot: the kernel's least quota, and the tenth of its longest period.
+const (
+	LeastSlot = time.Millisecond
+	MostSlot  = 10 * time.Millisecond
+)
+
+// Slots is percent of one processor, 1 to MostPower, in slots (tender, 2.1.2) as even as can be: one
+// of running to 100/percent - 1 of standing still, from 50 on percent/(100 - percent) to one.
+func Slots(percent int, slot time.Duration) Share {
+	s := Share{Weight: OrdinaryWeight, Exact: true}
+	switch {
+	case percent >= MostPower:
+		return Ceiling(percent)
+	case percent <= MostPower/2:
+		s.SliceNS, s.PeriodNS = uint64(slot), uint64(slot)*100/uint64(percent)
+	default:
+		s.PeriodNS = uint64(slot) * 100 / uint64(100-percent)
+		s.SliceNS = s.PeriodNS - uint64(slot)
+	}
+	return s
 }
 
 const lowestNice = 19

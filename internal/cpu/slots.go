@@ -1,0 +1,303 @@
+package cpu
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// Driver has the slices of groups end on time. The kernel sees that a quota is used up when a
+// processor schedules, which may be as late as its tick, 4 ms; so on every processor a thread that
+// precedes all others wakes up as slices begin and as they end, and sleeps on. Nothing is ever stopped by
+// that: groups stand still by their quota, and go on when it is renewed, whatever becomes of the
+// driver.
+type Driver struct {
+	mu    sync.Mutex
+	beats map[string]*beat // by the group's folder
+	// playing are those of which it is known when they begin, nil when there is nothing to do
+	// any more. It is read by the threads, and never changed once it is there.
+	playing atomic.Pointer[[]rhythm]
+	threads sync.WaitGroup
+	running bool
+}
+
+// rhythm is when slices begin and end: at phaseNS, a period later, and so on, on the monotonic clock.
+type rhythm struct{ phaseNS, periodNS, sliceNS uint64 }
+
+// beat is a group that has exact slices.
+type beat struct {
+	share   Share
+	stop    context.CancelFunc
+	phaseNS atomic.Uint64
+	known   atomic.Bool
+}
+
+const (
+	// late is when threads wake up behind the end of a slice, so that it is used up by then; and
+	// behind the beginning, which a timer of the kernel's makes.
+	late = 20 * time.Microsecond
+	// The threads look for groups that have come after so much sleep at the latest.
+	longestSleep = 20 * time.Millisecond
+	// A rhythm is found again now and then: the kernel may stretch periods that it cannot keep.
+	findAgain = 10 * time.Second
+)
+
+// Keep has the slices of these groups, by their folders, end on time, and of no others. The error of
+// a machine that does not let a thread precede others is enforce.ErrNotSupported.
+func (d *Driver) Keep(groups map[string]Share) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for dir, b := range d.beats {
+		if groups[dir] != b.share {
+			b.stop()
+			delete(d.beats, dir)
+		}
+	}
+	if len(groups) == 0 {
+		d.stop()
+		return nil
+	}
+	if err := d.start(); err != nil {
+		return err
+	}
+	for dir, s := range groups {
+		if d.beats[dir] == nil {
+			d.beats[dir] = d.begin(dir, s)
+		}
+	}
+	d.publish()
+	return nil
+}
+
+// start has the threads run: the caller holds d.mu.
+func (d *Driver) start() error {
+	if d.running {
+		return nil
+	}
+	d.beats = make(map[string]*beat)
+	d.publish()
+	n := Online()
+	ready := make(chan error, n)
+	for cpu := range n {
+		d.threads.Go(func() { d.wake(cpu, ready) })
+	}
+	var err error
+	for range n {
+		err = errors.Join(err, <-ready)
+	}
+	d.running = true
+	if err != nil {
+		d.stop()
+		return fmt.Errorf("have threads precede others, for slots: %w: %w", err, enforce.ErrNotSupported)
+	}
+	return nil
+}
+
+// stop ends the threads: the caller holds d.mu.
+func (d *Driver) stop() {
+	if !d.running {
+		return
+	}
+	d.playing.Store(nil)
+	d.threads.Wait()
+	d.running = false
+}
+
+// publish tells the threads what to do: the caller holds d.mu.
+func (d *Driver) publish() {
+	list := make([]rhythm, 0, len(d.beats))
+	for b := range maps.Values(d.beats) {
+		if b.known.Load() {
+			list = append(list, rhythm{phaseNS: b.phaseNS.Load(), periodNS: b.share.PeriodNS, sliceNS: b.share.SliceNS})
+		}
+	}
+	d.playing.Store(&list)
+}
+
+// wake is what the thread of a processor does.
+func (d *Driver) wake(cpu int, ready chan<- error) {
+	runtime.LockOSThread() // and no unlocking: the thread ends with this, and its priority with it
+	err := precede(cpu)
+	ready <- err
+	if err != nil {
+		return
+	}
+	for {
+		list := d.playing.Load()
+		if list == nil {
+			return
+		}
+		now := monotonicNS()
+		at := now + uint64(longestSleep)
+		for _, r := range *list {
+			at = min(at, r.next(now))
+		}
+		sleepUntil(at)
+	}
+}
+
+// precede binds the calling thread to a processor, on which it comes before others.
+func precede(cpu int) error {
+	var set unix.CPUSet
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil && !errors.Is(err, unix.EINVAL) { // one that is off
+		return fmt.Errorf("bind a thread to processor %d: %w", cpu, err)
+	}
+	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1, Flags: unix.SCHED_FLAG_RESET_ON_FORK}
+	if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
+		return fmt.Errorf("SCHED_FIFO: %w", err)
+	}
+	return nil
+}
+
+// next is when to wake up after now.
+func (r rhythm) next(nowNS uint64) uint64 {
+	begin := nowNS - (nowNS-r.phaseNS)%r.periodNS
+	for {
+		for _, at := range [...]uint64{begin, begin + r.sliceNS} {
+			if at += uint64(late); at > nowNS {
+				return at
+			}
+		}
+		begin += r.periodNS
+	}
+}
+
+func monotonicNS() uint64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // it is always there
+	return uint64(t.Nano())
+}
+
+func sleepUntil(ns uint64) {
+	t := unix.NsecToTimespec(int64(ns))
+	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &t, nil) // woken early by a signal: a beat too many
+}
+
+// begin looks for a group's rhythm, and again from time to time.
+func (d *Driver) begin(dir string, s Share) *beat {
+	ctx, stop := context.WithCancel(context.Background())
+	b := &beat{share: s, stop: stop}
+	go func() {
+		for {
+			again := findAgain
+			if phase, ok := findPhase(ctx, dir, s.PeriodNS); ok {
+				b.phaseNS.Store(phase)
+				b.known.Store(true)
+				d.retell(b)
+			} else {
+				again = time.Second / 10 // its processes sleep, or the group is not there yet
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(again):
+			}
+		}
+	}()
+	return b
+}
+
+// retell has the threads know what was found of a group, if it still counts.
+func (d *Driver) retell(b *beat) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for other := range maps.Values(d.beats) {
+		if other == b && d.running {
+			d.publish()
+		}
+	}
+}
+
+// How a rhythm is found: periods are counted in the group's statistics as they begin, and looks
+// come closer and closer to where the next one will.
+const (
+	closeEnough = 30 * time.Microsecond // between two looks, one before a period began and one after it
+	farEnough   = 300 * time.Microsecond
+	findTries   = 20
+	closer      = 8
+	ahead       = 100 * time.Microsecond // to wake up before a period begins
+)
+
+// findPhase says when a group's periods begin. Of one whose processes sleep none are counted.
+func findPhase(ctx context.Context, dir string, periodNS uint64) (phaseNS uint64, ok bool) {
+	stat, err := os.Open(filepath.Join(dir, "cpu.stat"))
+	if err != nil {
+		return 0, false
+	}
+	defer stat.Close()
+	best := periodNS
+	pause := periodNS / closer
+	for range findTries {
+		at, within, ok := nextPeriod(ctx, stat, pause, monotonicNS()+2*periodNS+uint64(longestSleep))
+		if !ok {
+			return phaseNS, best <= uint64(farEnough)
+		}
+		if within < best {
+			phaseNS, best = at, within
+		}
+		if best <= uint64(closeEnough) {
+			break
+		}
+		if pause = within / closer; pause < uint64(closeEnough) {
+			pause = 0
+		}
+		if periodNS > 2*uint64(ahead) {
+			sleepUntil(at + periodNS - uint64(ahead))
+		}
+	}
+	return phaseNS, best <= uint64(farEnough)
+}
+
+// nextPeriod looks until another period is counted: atNS is the last look before that, and
+// withinNS how much later the next one was.
+func nextPeriod(ctx context.Context, stat io.ReaderAt, pauseNS, untilNS uint64) (atNS, withinNS uint64, ok bool) {
+	var last uint64
+	for first := true; ; first = false {
+		before := monotonicNS()
+		if before > untilNS || ctx.Err() != nil {
+			return 0, 0, false
+		}
+		count, err := periods(stat)
+		if err != nil {
+			return 0, 0, false
+		}
+		if !first && count != last {
+			return atNS, monotonicNS() - atNS, true
+		}
+		atNS, last = before, count
+		if pauseNS > 0 {
+			sleepUntil(before + pauseNS)
+		}
+	}
+}
+
+// periods is how many a group has counted.
+func periods(stat io.ReaderAt) (uint64, error) {
+	var buffer [1024]byte
+	n, err := stat.ReadAt(buffer[:], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, err
+	}
+	_, rest, found := bytes.Cut(buffer[:n], []byte("nr_periods "))
+	number, _, _ := bytes.Cut(rest, []byte("\n"))
+	if !found {
+		return 0, fs.ErrNotExist
+	}
+	return strconv.ParseUint(string(number), 10, 64)
+}
