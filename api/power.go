@@ -18,6 +18,14 @@ type Power struct {
 	PeriodNS uint64 `json:"period_ns,omitempty"`
 	SliceNS  uint64 `json:"slice_ns,omitempty"`
 	Reserved bool   `json:"reserved,omitempty"`
+	// Extra: SliceNS in each PeriodNS is what they have at least; of the rest an ordinary share.
+	Extra bool `json:"extra,omitempty"`
+	// SlotNS: they run, and stand still, for so long at a time, or a multiple of it; 0 = as the
+	// kernel's ceiling has it.
+	SlotNS uint64 `json:"slot_ns,omitempty"`
+	// Strict: the deadline scheduler is to keep it; Deadline: it does, for there is one thread.
+	Strict   bool `json:"strict,omitempty"`
+	Deadline bool `json:"deadline,omitempty"`
 	// Auto is how the slice was found; nil if it was said.
 	Auto *PowerAuto `json:"auto,omitempty"`
 	// Owners are whose wish it is: "admin", or the name of the user who set it.
@@ -49,6 +57,12 @@ type PowerRequest struct {
 	// administrators only.
 	PeriodNS uint64 `json:"period_ns,omitempty"`
 	SliceNS  uint64 `json:"slice_ns,omitempty"`
+	// Extra with a reservation: of the rest an ordinary share, instead of no more.
+	Extra bool `json:"extra,omitempty"`
+	// SlotNS, 1 to 10 ms, with a Power of 1 to 100: in slots of that length. Strict: by the kernel's
+	// deadline scheduler where that fits, a process of one thread. Administrators only.
+	SlotNS uint64 `json:"slot_ns,omitempty"`
+	Strict bool   `json:"strict,omitempty"`
 	// AutoBytesPerSec instead: as much as it needs to send so much, which is measured and corrected.
 	AutoBytesPerSec uint64 `json:"auto_bytes_per_sec,omitempty"`
 	DryRun          bool   `json:"dry_run,omitempty"`

@@ -53,6 +53,7 @@ const (
 	ReadRules           // see the rules of a user's own file, and have it read again
 	Power               // set, change or lift what a process gets of the processors
 	ReservePower        // guarantee it that
+	SmoothPower         // say how that is kept: slots, a deadline
 	Down                // lift everything and stop
 )
 
@@ -102,6 +103,7 @@ func Table() []Right {
 		{"move a process into a cgroup of its own (--scope)", []Action{Scope}, enforce.KindTree, Owners},
 		{"give it a share of the processors, at most, and lift it (netnice power)", []Action{Power}, enforce.KindTree, Owners},
 		{"guarantee that share (the administrator's netnice power, --cpu-slice)", []Action{ReservePower}, 0, Administrators},
+		{"say how that share is kept (netnice power --slots, --strict)", []Action{SmoothPower}, 0, Administrators},
 		{"see which rules match a process", []Action{TestRules}, enforce.KindTree, Owners},
 		{"measure which limit binds its connections (netnice why)", []Action{Measure}, enforce.KindTree, Owners},
 		{"see a user's own rules, and have them read again", []Action{ReadRules}, 0, Owners},
@@ -127,6 +129,8 @@ func Check(a Actor, act Action, t Target) error {
 		return Denied("only the administrator may guarantee a rate, to which others give way", Command(Set, t.Subject, t.Wish))
 	case ReservePower:
 		return Denied("only the administrator may reserve the processors' time", "sudo netnice reserve --pid "+t.Subject.ID+" --cpu-period 20ms --cpu-slice 5ms; a ceiling is yours to set: netnice power "+t.Subject.ID+" 25")
+	case SmoothPower:
+		return Denied("only the administrator may have slots or deadlines, which every processor pays for", "sudo netnice power "+t.Subject.ID+" N --slots 1ms; a ceiling is yours to set: netnice power "+t.Subject.ID+" 25")
 	case Power:
 		return Denied(reason(t), "sudo netnice power "+t.Subject.ID+" N")
 	case LiftOthers:

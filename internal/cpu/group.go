@@ -40,6 +40,7 @@ const groupPrefix = "netnice-cpu-"
 type Machine struct {
 	hierarchy
 	scopes Scopes
+	driver driver
 }
 
 // Find looks how this machine divides its processors. The error of one that does not is
@@ -381,16 +382,33 @@ func (m *Machine) Used(g Group, before uint64) (ns uint64) {
 
 // ThreadsUsed is the processor time of the threads of a process that live.
 func ThreadsUsed(pid int) (ns uint64) {
+	ns, _ = threadsTime(pid)
+	return ns
+}
+
+// Waited is how long the threads of a group that live have waited for a processor.
+func (m *Machine) Waited(g Group) (ns uint64) {
+	for _, pid := range m.Members(g) {
+		_, waited := threadsTime(pid)
+		ns += waited
+	}
+	return ns
+}
+
+// threadsTime is how long the threads of a process that live have run, and waited to run.
+func threadsTime(pid int) (ranNS, waitedNS uint64) {
 	dir := fmt.Sprintf("/proc/%d/task", pid)
 	threads, _ := os.ReadDir(dir) // one that has ended has none
 	for _, t := range threads {
 		text, err := os.ReadFile(filepath.Join(dir, t.Name(), "schedstat"))
-		if fields := strings.Fields(string(text)); err == nil && len(fields) > 0 {
-			n, _ := strconv.ParseUint(fields[0], 10, 64)
-			ns += n
+		const ran, waited = 0, 1
+		if fields := strings.Fields(string(text)); err == nil && len(fields) > waited {
+			a, _ := strconv.ParseUint(fields[ran], 10, 64)
+			b, _ := strconv.ParseUint(fields[waited], 10, 64)
+			ranNS, waitedNS = ranNS+a, waitedNS+b
 		}
 	}
-	return ns
+	return ranNS, waitedNS
 }
 
 func isDir(path string) bool {

@@ -15,7 +15,7 @@ type Share struct {
 	SliceNS, PeriodNS uint64
 	// Weight beside others who want the same processor; OrdinaryWeight is a process's of nice 0.
 	Weight uint64
-	// Exact slices are over to within microseconds: a Driver has to see to that.
+	// Exact slices are over to within microseconds: KeepSlots has to see to that.
 	Exact bool
 }
 

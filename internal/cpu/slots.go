@@ -21,12 +21,12 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// Driver has the slices of groups end on time. The kernel sees that a quota is used up when a
+// driver has the slices of groups end on time. The kernel sees that a quota is used up when a
 // processor schedules, which may be as late as its tick, 4 ms; so on every processor a thread that
 // precedes all others wakes up as slices begin and as they end, and sleeps on. Nothing is ever stopped by
 // that: groups stand still by their quota, and go on when it is renewed, whatever becomes of the
 // driver.
-type Driver struct {
+type driver struct {
 	mu    sync.Mutex
 	beats map[string]*beat // by the group's folder
 	// playing are those of which it is known when they begin, nil when there is nothing to do
@@ -47,6 +47,10 @@ type beat struct {
 	known   atomic.Bool
 }
 
+// KeepSlots has the slices of these groups, by their folders, end on time, and of no others. The
+// error of a machine that does not let a thread precede others is enforce.ErrNotSupported.
+func (m *Machine) KeepSlots(groups map[string]Share) error { return m.driver.keep(groups) }
+
 const (
 	// late is when threads wake up behind the end of a slice, so that it is used up by then; and
 	// behind the beginning, which a timer of the kernel's makes.
@@ -57,9 +61,8 @@ const (
 	findAgain = 10 * time.Second
 )
 
-// Keep has the slices of these groups, by their folders, end on time, and of no others. The error of
-// a machine that does not let a thread precede others is enforce.ErrNotSupported.
-func (d *Driver) Keep(groups map[string]Share) error {
+// keep has the slices of these groups, by their folders, end on time, and of no others.
+func (d *driver) keep(groups map[string]Share) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for dir, b := range d.beats {
@@ -85,7 +88,7 @@ func (d *Driver) Keep(groups map[string]Share) error {
 }
 
 // start has the threads run: the caller holds d.mu.
-func (d *Driver) start() error {
+func (d *driver) start() error {
 	if d.running {
 		return nil
 	}
@@ -109,7 +112,7 @@ func (d *Driver) start() error {
 }
 
 // stop ends the threads: the caller holds d.mu.
-func (d *Driver) stop() {
+func (d *driver) stop() {
 	if !d.running {
 		return
 	}
@@ -119,7 +122,7 @@ func (d *Driver) stop() {
 }
 
 // publish tells the threads what to do: the caller holds d.mu.
-func (d *Driver) publish() {
+func (d *driver) publish() {
 	list := make([]rhythm, 0, len(d.beats))
 	for b := range maps.Values(d.beats) {
 		if b.known.Load() {
@@ -130,7 +133,7 @@ func (d *Driver) publish() {
 }
 
 // wake is what the thread of a processor does.
-func (d *Driver) wake(cpu int, ready chan<- error) {
+func (d *driver) wake(cpu int, ready chan<- error) {
 	runtime.LockOSThread() // and no unlocking: the thread ends with this, and its priority with it
 	err := precede(cpu)
 	ready <- err
@@ -190,7 +193,7 @@ func sleepUntil(ns uint64) {
 }
 
 // begin looks for a group's rhythm, and again from time to time.
-func (d *Driver) begin(dir string, s Share) *beat {
+func (d *driver) begin(dir string, s Share) *beat {
 	ctx, stop := context.WithCancel(context.Background())
 	b := &beat{share: s, stop: stop}
 	go func() {
@@ -214,7 +217,7 @@ func (d *Driver) begin(dir string, s Share) *beat {
 }
 
 // retell has the threads know what was found of a group, if it still counts.
-func (d *Driver) retell(b *beat) {
+func (d *driver) retell(b *beat) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for other := range maps.Values(d.beats) {

@@ -82,7 +82,7 @@ func lookAtTheTime() {
 
 // Whole slots, alone and beside as many others as want all, and nothing stands still for good when
 // the driver is gone.
-func TestDriverKeepsSlots(t *testing.T) {
+func TestSlotsAreKept(t *testing.T) {
 	m := machine(t)
 	cmd := as("time")
 	out, err := cmd.StdoutPipe()
@@ -90,8 +90,8 @@ func TestDriverKeepsSlots(t *testing.T) {
 	pid := started(t, cmd)
 	lines := json.NewDecoder(out)
 	g := made(t, m, pid, Slots(50, time.Millisecond))
-	var d Driver
-	t.Cleanup(func() { require.NoError(t, d.Keep(nil)) })
+	var d driver
+	t.Cleanup(func() { require.NoError(t, d.keep(nil)) })
 	next := func(seconds int) (seen gaps) {
 		t.Helper()
 		for range seconds {
@@ -107,13 +107,15 @@ func TestDriverKeepsSlots(t *testing.T) {
 			n       int
 			on, off time.Duration
 		}{
-			{50, time.Millisecond, time.Millisecond}, {25, time.Millisecond, 3 * time.Millisecond},
-			{10, time.Millisecond, 9 * time.Millisecond}, {75, 3 * time.Millisecond, time.Millisecond},
+			{50, time.Millisecond, time.Millisecond},
+			{25, time.Millisecond, 3 * time.Millisecond},
+			{10, time.Millisecond, 9 * time.Millisecond},
+			{75, 3 * time.Millisecond, time.Millisecond},
 		} {
 			s := Slots(c.n, time.Millisecond)
 			s.Weight = MostWeight
 			require.NoError(t, m.Set(t.Context(), g, s))
-			require.NoError(t, d.Keep(map[string]Share{g.Dir: s}))
+			require.NoError(t, d.keep(map[string]Share{g.Dir: s}))
 			var seen gaps
 			for range 3 { // a machine that is busy for a second says nothing
 				seen = next(2)
@@ -127,7 +129,7 @@ func TestDriverKeepsSlots(t *testing.T) {
 			require.InDelta(t, c.off, seen.OffNS, 3e5)
 		}
 	}
-	require.NoError(t, d.Keep(nil))
+	require.NoError(t, d.keep(nil))
 	seen := next(2)
 	t.Logf("without the driver: %+v", seen)
 	require.InDelta(t, 75, seen.Share, 20, "the quota holds on")

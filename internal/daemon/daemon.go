@@ -228,7 +228,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		downc:   make(chan struct{}),
 	}
 	d.sampler.kernel = kernel
-	d.powers.list = make(map[int]*powered)
+	d.powers.list, d.powers.extras = make(map[int]*powered), make(chan struct{}, 1)
 	d.rules.users, d.rules.slow = make(map[uint32]*book), make(map[uint32]chan struct{})
 	d.readSubordinates()
 	d.admins = d.adminGroup()
@@ -258,6 +258,7 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 	keepers.Go(func() { d.keepHouse(house) })
 	keepers.Go(func() { d.keepArmed(house) })
 	keepers.Go(func() { d.keepRequests(house) })
+	keepers.Go(func() { d.keepPowers(house) })
 	if d.followsRules() {
 		keepers.Go(func() { d.keepRules(house) })
 	}

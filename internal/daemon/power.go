@@ -30,30 +30,12 @@ type Processors interface {
 	Dissolve(ctx context.Context, g cpu.Group) error
 	Members(g cpu.Group) []int
 	Used(g cpu.Group, before uint64) (ns uint64)
+	Waited(g cpu.Group) (ns uint64)
+	KeepSlots(groups map[string]cpu.Share) error
+	PolicyOf(pid int) (cpu.Policy, error)
+	Strict(pid int, s cpu.Share) error
+	Loose(pid int, was cpu.Policy) error
 	CapacityPercent() float64
-}
-
-// powerWish is what one owner wants: power, or a reservation. The zero value wants nothing.
-type powerWish struct {
-	Power    int    `json:"power,omitempty"`
-	PeriodNS uint64 `json:"period_ns,omitempty"`
-	SliceNS  uint64 `json:"slice_ns,omitempty"`
-	Auto     auto   `json:"auto,omitzero"` // how the slice is found; administrators only
-}
-
-// percent is the ceiling that it wants, in per cent of one processor; 0 = none.
-func (w powerWish) percent() float64 {
-	if w.SliceNS != 0 {
-		return float64(w.SliceNS) / float64(w.PeriodNS) * 100
-	}
-	return float64(max(w.Power, 0))
-}
-
-func (w powerWish) share() cpu.Share {
-	if w.SliceNS != 0 {
-		return cpu.Share{SliceNS: w.SliceNS, PeriodNS: w.PeriodNS, Weight: cpu.OrdinaryWeight}
-	}
-	return cpu.Ceiling(w.Power)
 }
 
 // powered is a process that has a share, with its descendants.
@@ -66,59 +48,17 @@ type powered struct {
 	UserUID uint32                    `json:"user_uid,omitempty"` // whose the user's wish is
 	Group   cpu.Group                 `json:"group"`
 	Since   time.Time                 `json:"since"`
+	// Was is how the process was scheduled that has a deadline now; nil = it has none.
+	Was *cpu.Policy `json:"was,omitempty"`
 
 	usedNS  uint64
 	usedAt  time.Time
 	percent float64 // of one processor, between the last two looks
 	seen    autoSeen
+	extra   extraSeen
 }
 
 func (p *powered) nothing() bool { return p.Wishes == [enforce.Owners]powerWish{} }
-
-// holding is the lower of the owners' ceilings, if there is one, and of their priorities.
-func (p *powered) holding() (ceiling powerWish, priority int) {
-	for _, w := range p.Wishes {
-		if at := w.percent(); at > 0 && (ceiling == powerWish{} || at < ceiling.percent()) {
-			ceiling = w
-		}
-		priority = min(priority, w.Power)
-	}
-	return ceiling, priority
-}
-
-// power is what holds, in one number: the ceiling, unless there is a priority.
-func (p *powered) power() int {
-	ceiling, priority := p.holding()
-	if ceiling != (powerWish{}) && priority == 0 {
-		return max(int(math.Round(ceiling.percent())), 1)
-	}
-	return priority
-}
-
-// guaranteed is what the administrator promised, in per cent of one processor.
-func (p *powered) guaranteed() float64 {
-	ceiling, priority := p.holding()
-	if priority < 0 {
-		return 0
-	}
-	return min(p.Wishes[enforce.OwnerAdmin].percent(), ceiling.percent())
-}
-
-// share is what the group is to have: who is guaranteed something comes first, up to the
-// ceiling, which keeps that from being more than was promised.
-func (p *powered) share() cpu.Share {
-	ceiling, priority := p.holding()
-	s := cpu.Priority(priority)
-	if ceiling != (powerWish{}) {
-		weight := s.Weight
-		s = ceiling.share()
-		s.Weight = weight
-	}
-	if p.guaranteed() > 0 {
-		s.Weight = cpu.MostWeight
-	}
-	return s
-}
 
 // powers are all of them.
 type powers struct {
@@ -126,6 +66,7 @@ type powers struct {
 	processors Processors // nil until they are needed
 	list       map[int]*powered
 	isDown     bool
+	extras     chan struct{} // somebody has a share of the rest
 }
 
 // SetPower implements apiserver.Backend.
@@ -182,6 +123,9 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 			return answer, powerError(pid, err)
 		}
 		answer.Warnings = append(answer.Warnings, warnings...)
+		if p := d.powers.list[pid]; p != nil {
+			next = *p
+		}
 		d.log.Info("power set", "pid", pid, "by", by.UID, "power", req.Power, "slice", time.Duration(req.SliceNS), "period", time.Duration(req.PeriodNS))
 	}
 	if !next.nothing() {
@@ -192,35 +136,10 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 	return answer, nil
 }
 
-func checkPower(req api.PowerRequest) error {
-	most := cpu.MostPower * cpu.Online()
-	switch {
-	case req.AutoBytesPerSec != 0 && (req.SliceNS != 0 || req.Power != 0):
-		return badPower("a reservation for a rate is neither a slice nor a power")
-	case req.AutoBytesPerSec != 0:
-		return nil
-	case req.SliceNS != 0 && req.Power != 0:
-		return badPower("a reservation is not a power too")
-	case req.PeriodNS != 0 && req.SliceNS == 0:
-		return badPower("a reservation needs a slice")
-	case req.SliceNS == 0 && (req.Power < cpu.LeastPower || req.Power > most):
-		return badPower(fmt.Sprintf("a power of %d is out of range: 1 to %d per cent of a processor, -255 to -1 a priority, 0 to lift it", req.Power, most))
-	case req.SliceNS != 0 && (req.PeriodNS < leastPeriodNS || req.PeriodNS > mostPeriodNS):
-		return badPower("a period of the processors lasts 1ms to 1s")
-	case req.SliceNS != 0 && (req.SliceNS < uint64(time.Millisecond) || req.SliceNS > req.PeriodNS*uint64(cpu.Online())):
-		return badPower(fmt.Sprintf("a slice lasts 1ms up to the period, on each of %d processors", cpu.Online()))
-	}
-	return nil
-}
-
-func badPower(text string) error {
-	return &api.Error{Code: api.CodeBadRequest, Message: text, Hint: "netnice power --help"}
-}
-
 // wantPower puts the caller's wish on p.
 func (d *Daemon) wantPower(by auth.Actor, p *powered, req api.PowerRequest, target auth.Target) error {
 	owner := by.Owner()
-	want := powerWish{Power: req.Power, PeriodNS: req.PeriodNS, SliceNS: req.SliceNS}
+	want := powerWish{Power: req.Power, PeriodNS: req.PeriodNS, SliceNS: req.SliceNS, Extra: req.Extra, SlotNS: req.SlotNS, Strict: req.Strict}
 	if req.AutoBytesPerSec != 0 {
 		if had := p.Wishes[owner]; had.Auto.RateBytesPerSec == req.AutoBytesPerSec {
 			want = had
@@ -235,6 +154,9 @@ func (d *Daemon) wantPower(by auth.Actor, p *powered, req api.PowerRequest, targ
 		}
 		if want.SliceNS != 0 {
 			return auth.Check(by, auth.ReservePower, target)
+		}
+		if want.SlotNS != 0 || want.Strict {
+			return auth.Check(by, auth.SmoothPower, target)
 		}
 		p.UserUID = by.UID
 	} else if want == (powerWish{}) {
@@ -347,12 +269,16 @@ func (d *Daemon) renderPower(p *powered) api.Power {
 	a := api.Power{
 		PID: p.PID, Name: p.Name, UID: p.UID, Since: p.Since,
 		Power: p.power(), Guaranteed: p.guaranteed() > 0,
-		PeriodNS: share.PeriodNS, SliceNS: share.SliceNS, Reserved: ceiling.SliceNS != 0,
+		PeriodNS: share.PeriodNS, SliceNS: share.SliceNS, Reserved: p.reserved(),
+		SlotNS: ceiling.SlotNS, Strict: ceiling.Strict, Deadline: p.Was != nil,
 		Auto:    p.Wishes[enforce.OwnerAdmin].Auto.api(p.seen.short),
 		Percent: p.percent, Group: cmp.Or(p.Group.Unit, p.Group.Dir),
 	}
 	if d.powers.processors != nil && p.Group.Dir != "" {
 		a.Processes = len(d.powers.processors.Members(p.Group))
+	}
+	if admin := p.Wishes[enforce.OwnerAdmin]; admin.Extra {
+		a.Extra, a.SliceNS, a.PeriodNS = true, admin.SliceNS, admin.PeriodNS
 	}
 	for owner, name := range [enforce.Owners]string{"admin", identity.UserName(p.UserUID)} {
 		if p.Wishes[owner] != (powerWish{}) {

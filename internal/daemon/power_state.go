@@ -53,23 +53,41 @@ func (d *Daemon) commitPower(ctx context.Context, by auth.Actor, old, next *powe
 		if err != nil {
 			return nil, err
 		}
+		if err := d.keepSlots(); err != nil {
+			return nil, errors.Join(err, d.endPower(ctx, processors, d.powers.list[next.PID]))
+		}
 		if elsewhere > 0 {
 			warnings = append(warnings, fmt.Sprintf("%d of its descendants are in groups of their own, and stay as they are", elsewhere))
 		}
-		return warnings, nil
+		return append(warnings, d.smooth(processors, d.powers.list[next.PID])...), nil
 	case next.nothing():
 		return nil, d.endPower(ctx, processors, old)
 	}
 	before := *old
 	*old = *next
 	if err = d.setPower(ctx, processors, old); err == nil {
-		err = d.savePowers()
+		err = errors.Join(d.keepSlots(), d.savePowers())
 	}
 	if err != nil {
 		*old = before
-		return nil, errors.Join(err, d.setPower(ctx, processors, old))
+		return nil, errors.Join(err, d.setPower(ctx, processors, old), d.keepSlots())
 	}
-	return nil, nil
+	return d.smooth(processors, old), nil
+}
+
+// smooth does what a group does not, and says what it could not. The caller holds d.powers.mu.
+func (d *Daemon) smooth(processors Processors, p *powered) []string {
+	if ceiling, _ := p.holding(); ceiling == (powerWish{}) && p.guaranteed() > 0 {
+		d.hasExtra()
+	}
+	had := p.Was != nil
+	strict := d.keepStrict(processors, p)
+	if had != (p.Was != nil) {
+		if err := d.savePowers(); err != nil {
+			d.log.Warn("what is wanted of the processors is not written", "err", err)
+		}
+	}
+	return strictWarnings(strict)
 }
 
 // roomForPower refuses a user one group too many.
@@ -134,13 +152,16 @@ func (d *Daemon) inside(p *powered, pid int) bool {
 // endPower takes a process's group away; those inside it come to where it was.
 func (d *Daemon) endPower(ctx context.Context, processors Processors, p *powered) error {
 	inner := d.takeOut(ctx, processors, func(q *powered) bool { return within(q, p) })
-	err := processors.Dissolve(ctx, p.Group)
+	err := d.loosen(processors, p)
+	if err == nil {
+		err = processors.Dissolve(ctx, p.Group)
+	}
 	if err == nil {
 		delete(d.powers.list, p.PID)
 		d.passEnabled(p)
 	}
 	d.putIn(ctx, processors, inner)
-	return errors.Join(err, d.savePowers())
+	return errors.Join(err, d.keepSlots(), d.savePowers())
 }
 
 func within(q, p *powered) bool { return strings.HasPrefix(q.Group.Dir, p.Group.Dir+"/") }
@@ -250,6 +271,11 @@ func (d *Daemon) lookAtPowers(ctx context.Context) {
 			changed = true
 			continue
 		}
+		had := p.Was != nil
+		if err := d.keepStrict(processors, p); err != nil {
+			d.log.Debug("no deadline", "pid", p.PID, "err", err)
+		}
+		changed = changed || had != (p.Was != nil)
 		used := processors.Used(p.Group, p.usedNS)
 		if over := now.Sub(p.usedAt); !p.usedAt.IsZero() && over > 0 && used >= p.usedNS {
 			p.percent = float64(used-p.usedNS) / float64(over) * 100
@@ -258,6 +284,9 @@ func (d *Daemon) lookAtPowers(ctx context.Context) {
 		d.followAuto(ctx, p)
 	}
 	if changed {
+		if err := d.keepSlots(); err != nil {
+			d.log.Warn("slots are not kept", "err", err)
+		}
 		if err := d.savePowers(); err != nil {
 			d.log.Warn("what is wanted of the processors is not written", "err", err)
 		}
@@ -275,6 +304,9 @@ func (d *Daemon) powerCount() int {
 func (d *Daemon) liftPowers(ctx context.Context) (err error) {
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()
+	for _, p := range d.powers.list {
+		err = errors.Join(err, d.loosen(d.powers.processors, p))
+	}
 	d.takeOut(ctx, d.powers.processors, func(*powered) bool { return true })
 	for pid, p := range d.powers.list {
 		if len(d.powers.processors.Members(p.Group)) > 0 {
@@ -282,6 +314,7 @@ func (d *Daemon) liftPowers(ctx context.Context) (err error) {
 		}
 		delete(d.powers.list, pid)
 	}
+	err = errors.Join(err, d.keepSlots())
 	if remove := os.Remove(d.powerPath()); !errors.Is(remove, fs.ErrNotExist) {
 		err = errors.Join(err, remove)
 	}
@@ -354,6 +387,7 @@ func LiftPowers(ctx context.Context, stateDir string) error {
 		return err
 	}
 	for _, p := range slices.Backward(s.Powers) { // innermost first
+		err = errors.Join(err, takeBack(processors, p))
 		err = errors.Join(err, processors.Dissolve(ctx, p.Group))
 	}
 	return errors.Join(err, os.Remove(path))
@@ -383,6 +417,9 @@ func (d *Daemon) adoptPowers(ctx context.Context) error {
 	if len(d.powers.list) > 0 {
 		d.hadNodes.Store(true)
 	}
+	if err := d.keepSlots(); err != nil {
+		d.log.Warn("slots are not kept", "err", err)
+	}
 	return d.savePowers()
 }
 
@@ -402,5 +439,6 @@ func (d *Daemon) adoptPower(ctx context.Context, processors Processors, p *power
 		d.log.Warn("a share of the processors is not taken up again", "pid", p.PID, "err", err)
 		return false
 	}
+	d.hasExtra() // that is asked there
 	return true
 }

@@ -4,11 +4,8 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,98 +20,6 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/testutil"
 )
-
-// fakeProcessors has groups in memory, of two processors. A process is where it was put last, or
-// where its parent is.
-type fakeProcessors struct {
-	mu     sync.Mutex
-	at     map[int]string // process -> group
-	shares map[string]cpu.Share
-	fail   error
-}
-
-func newProcessors() *fakeProcessors {
-	return &fakeProcessors{at: make(map[int]string), shares: make(map[string]cpu.Share)}
-}
-
-func (f *fakeProcessors) Place(pid int) (cpu.Group, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, err := os.Stat("/proc/" + strconv.Itoa(pid)); err != nil {
-		return cpu.Group{}, unix.ESRCH
-	}
-	return cpu.Group{Dir: filepath.Join("/", f.at[pid], strconv.Itoa(pid))}, nil
-}
-
-func (f *fakeProcessors) Make(_ context.Context, g *cpu.Group, pid int, s cpu.Share, also ...int) (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.fail != nil {
-		return 0, f.fail
-	}
-	tree, err := cpu.Tree(pid)
-	if err != nil {
-		return 0, err
-	}
-	f.shares[g.Dir] = s
-	for _, p := range append(tree, also...) {
-		if at := f.at[p]; filepath.Join("/", at) == filepath.Dir(g.Dir) {
-			f.at[p] = g.Dir
-		}
-	}
-	return 0, nil
-}
-
-func (f *fakeProcessors) Set(_ context.Context, g cpu.Group, s cpu.Share) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.fail != nil {
-		return f.fail
-	}
-	f.shares[g.Dir] = s
-	return nil
-}
-
-func (f *fakeProcessors) Dissolve(_ context.Context, g cpu.Group) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for p, at := range f.at {
-		if at == g.Dir {
-			f.at[p] = strings.TrimSuffix(filepath.Dir(g.Dir), "/")
-		}
-	}
-	delete(f.shares, g.Dir)
-	return nil
-}
-
-func (f *fakeProcessors) Members(g cpu.Group) (pids []int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for p, at := range f.at {
-		if _, err := os.Stat("/proc/" + strconv.Itoa(p)); err == nil && (at == g.Dir || strings.HasPrefix(at, g.Dir+"/")) {
-			pids = append(pids, p)
-		}
-	}
-	slices.Sort(pids)
-	return pids
-}
-
-func (f *fakeProcessors) Used(cpu.Group, uint64) uint64 { return 0 }
-
-func (f *fakeProcessors) CapacityPercent() float64 { return 200 }
-
-func (f *fakeProcessors) share(dir string) (s cpu.Share, ok bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s, ok = f.shares[dir]
-	return s, ok
-}
-
-func (f *fakeProcessors) count() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.shares)
-}
 
 func powerHarness(t *testing.T, change ...func(*Options)) (*harness, *fakeProcessors) {
 	t.Helper()

@@ -1,0 +1,91 @@
+package cpu
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// Policy is how the kernel schedules a thread.
+type Policy struct {
+	Number   uint32 `json:"number"` // SCHED_*
+	Flags    uint64 `json:"flags,omitempty"`
+	Nice     int32  `json:"nice,omitempty"`
+	Priority uint32 `json:"priority,omitempty"` // of the real-time ones
+}
+
+// errNotAlone: a deadline is a thread's, and none that it starts has a part of it.
+var errNotAlone = errors.New("it has threads or children, and a deadline is one thread's")
+
+// PolicyOf is how a process is scheduled that has one thread and no children; of another, and of
+// one that has a deadline already, it is an error.
+func (m *Machine) PolicyOf(pid int) (Policy, error) {
+	if err := alone(pid); err != nil {
+		return Policy{}, err
+	}
+	attr, err := unix.SchedGetAttr(pid, 0)
+	switch {
+	case err != nil:
+		return Policy{}, fmt.Errorf("read how process %d is scheduled: %w", pid, err)
+	case attr.Policy == unix.SCHED_DEADLINE:
+		return Policy{}, fmt.Errorf("process %d has a deadline of its own: %w", pid, enforce.ErrNotSupported)
+	}
+	return Policy{Number: attr.Policy, Flags: attr.Flags, Nice: attr.Nice, Priority: attr.Priority}, nil
+}
+
+// alone is nil for a process of one thread without children.
+func alone(pid int) error {
+	tree, err := Tree(pid)
+	if err != nil {
+		return err
+	}
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	switch {
+	case err != nil:
+		return fmt.Errorf("process %d has ended: %w", pid, unix.ESRCH)
+	case len(tree) != 1 || len(threads) != 1:
+		return errNotAlone
+	}
+	return nil
+}
+
+// Strict has a process of one thread run by the kernel's deadline scheduler: a slice in each period
+// before all that has none, in whatever group that is. What it starts is scheduled as usual.
+func (m *Machine) Strict(pid int, s Share) error {
+	if err := alone(pid); err != nil {
+		return err
+	}
+	attr := unix.SchedAttr{
+		Size: unix.SizeofSchedAttr, Policy: unix.SCHED_DEADLINE, Flags: unix.SCHED_FLAG_RESET_ON_FORK,
+		Runtime: s.SliceNS, Deadline: s.PeriodNS, Period: s.PeriodNS,
+	}
+	err := unix.SchedSetAttr(pid, &attr, 0)
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("the kernel has no room for its deadline (deadlines have 95 per cent of the processors in all): %w", err)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("the kernel gives it no deadline: it may not be bound to some of the processors: %w", err)
+	case err != nil:
+		return fmt.Errorf("give process %d a deadline: %w", pid, err)
+	}
+	return nil
+}
+
+// Loose has a process scheduled as it was before Strict, if it has a deadline still.
+func (m *Machine) Loose(pid int, was Policy) error {
+	now, err := unix.SchedGetAttr(pid, 0)
+	if errors.Is(err, unix.ESRCH) || err == nil && now.Policy != unix.SCHED_DEADLINE {
+		return nil
+	}
+	if err == nil {
+		err = unix.SchedSetAttr(pid, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: was.Number, Flags: was.Flags, Nice: was.Nice, Priority: was.Priority}, 0)
+	}
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("schedule process %d as before: %w", pid, err)
+	}
+	return nil
+}

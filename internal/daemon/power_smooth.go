@@ -1,0 +1,86 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/cpu"
+)
+
+// How a power is kept, where an administrator chose that: in slots, for which somebody has to see to
+// their end, or by a deadline, which only a process of one thread can have.
+
+// keepSlots has the slots kept of those that have them. The caller holds d.powers.mu.
+func (d *Daemon) keepSlots() error {
+	if d.powers.processors == nil {
+		return nil
+	}
+	groups := make(map[string]cpu.Share)
+	for _, p := range d.powers.list {
+		if s := p.share(); s.Exact {
+			groups[p.Group.Dir] = s
+		}
+	}
+	return d.powers.processors.KeepSlots(groups)
+}
+
+// keepStrict gives a process its deadline, if it is to have one and can, or takes it back. The
+// state is written between asking how it was scheduled and changing that. The caller holds
+// d.powers.mu.
+func (d *Daemon) keepStrict(processors Processors, p *powered) error {
+	ceiling, priority := p.holding()
+	if !ceiling.Strict || priority < 0 {
+		return d.loosen(processors, p)
+	}
+	if !slices.Contains(processors.Members(p.Group), p.PID) {
+		return fmt.Errorf("process %d has ended: %w", p.PID, unix.ESRCH) // and another may have its number
+	}
+	if p.Was == nil {
+		was, err := processors.PolicyOf(p.PID)
+		if err != nil {
+			return err
+		}
+		p.Was = &was
+		if err := d.savePowers(); err != nil {
+			p.Was = nil
+			return err
+		}
+	}
+	if err := processors.Strict(p.PID, p.share()); err != nil {
+		if back := d.loosen(processors, p); back != nil {
+			d.log.Warn("a deadline is not taken back", "pid", p.PID, "err", back)
+		}
+		return err
+	}
+	return nil
+}
+
+// loosen takes a deadline back. The caller holds d.powers.mu, and writes the state.
+func (d *Daemon) loosen(processors Processors, p *powered) error {
+	if p.Was == nil {
+		return nil
+	}
+	if err := takeBack(processors, p); err != nil {
+		return err
+	}
+	p.Was = nil
+	return nil
+}
+
+// takeBack takes a deadline back from a process that lives.
+func takeBack(processors Processors, p *powered) error {
+	if p.Was == nil || !slices.Contains(processors.Members(p.Group), p.PID) {
+		return nil
+	}
+	return processors.Loose(p.PID, *p.Was)
+}
+
+// strictWarnings tells why a deadline that is wanted is not there.
+func strictWarnings(err error) []string {
+	if err == nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("it has no deadline, but the quota that others have: %v; that is looked at again each second", err)}
+}

@@ -1,0 +1,141 @@
+package daemon
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/cpu"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// powerWish is what one owner wants: power, or a reservation. The zero value wants nothing.
+type powerWish struct {
+	Power    int    `json:"power,omitempty"`
+	PeriodNS uint64 `json:"period_ns,omitempty"`
+	SliceNS  uint64 `json:"slice_ns,omitempty"`
+	Extra    bool   `json:"extra,omitempty"` // and a share of the rest: no ceiling
+	Auto     auto   `json:"auto,omitzero"`   // how the slice is found; administrators only
+	// How a power is kept: in slots of that length, or by the kernel's deadline scheduler where
+	// that fits.
+	SlotNS uint64 `json:"slot_ns,omitempty"`
+	Strict bool   `json:"strict,omitempty"`
+}
+
+// percent is what it is about, in per cent of one processor; 0 = a priority.
+func (w powerWish) percent() float64 {
+	if w.SliceNS != 0 {
+		return float64(w.SliceNS) / float64(w.PeriodNS) * 100
+	}
+	return float64(max(w.Power, 0))
+}
+
+// ceiling reports whether it is no more than that.
+func (w powerWish) ceiling() bool { return w.percent() > 0 && !w.Extra }
+
+func (w powerWish) share() cpu.Share {
+	switch {
+	case w.SliceNS != 0:
+		return cpu.Share{SliceNS: w.SliceNS, PeriodNS: w.PeriodNS, Weight: cpu.OrdinaryWeight}
+	case w.SlotNS != 0:
+		return cpu.Slots(w.Power, time.Duration(w.SlotNS))
+	}
+	return cpu.Ceiling(w.Power)
+}
+
+// holding is the lower of the owners' ceilings, if there is one, and of their priorities.
+func (p *powered) holding() (ceiling powerWish, priority int) {
+	for _, w := range p.Wishes {
+		if w.ceiling() && (ceiling == powerWish{} || w.percent() < ceiling.percent()) {
+			ceiling = w
+		}
+		priority = min(priority, w.Power)
+	}
+	return ceiling, priority
+}
+
+// power is what holds, in one number: what is promised or the ceiling, unless there is a
+// priority.
+func (p *powered) power() int {
+	ceiling, priority := p.holding()
+	at := ceiling.percent()
+	if at == 0 {
+		at = p.guaranteed()
+	}
+	if at > 0 && priority == 0 {
+		return max(int(math.Round(at)), 1)
+	}
+	return priority
+}
+
+// guaranteed is what the administrator promised, in per cent of one processor.
+func (p *powered) guaranteed() float64 {
+	ceiling, priority := p.holding()
+	promised := p.Wishes[enforce.OwnerAdmin].percent()
+	switch {
+	case priority < 0:
+		return 0
+	case ceiling == powerWish{}:
+		return promised
+	}
+	return min(promised, ceiling.percent())
+}
+
+// reserved reports whether what holds is a reservation.
+func (p *powered) reserved() bool {
+	ceiling, _ := p.holding()
+	return ceiling.SliceNS != 0 || ceiling == powerWish{} && p.Wishes[enforce.OwnerAdmin].Extra
+}
+
+// share is what the group is to have: who is guaranteed something comes first, up to the
+// ceiling, which keeps that from being more than was promised. Without one the weight does.
+func (p *powered) share() cpu.Share {
+	ceiling, priority := p.holding()
+	s := cpu.Priority(priority)
+	if ceiling != (powerWish{}) {
+		weight := s.Weight
+		s = ceiling.share()
+		s.Weight = weight
+	}
+	switch promised := p.guaranteed(); {
+	case promised > 0 && ceiling == powerWish{}:
+		s.Weight = p.extra.weightFor(promised)
+	case promised > 0:
+		s.Weight = cpu.MostWeight
+	}
+	return s
+}
+
+func checkPower(req api.PowerRequest) error {
+	most := cpu.MostPower * cpu.Online()
+	switch {
+	case req.AutoBytesPerSec != 0 && (req.SliceNS != 0 || req.Power != 0):
+		return badPower("a reservation for a rate is neither a slice nor a power")
+	case req.Extra && req.SliceNS == 0:
+		return badPower("a share of the rest goes with a reservation")
+	case (req.SlotNS != 0 || req.Strict) && (req.Power <= 0 || req.Power > cpu.MostPower):
+		return badPower(fmt.Sprintf("slots and deadlines are for a power from 1 to %d", cpu.MostPower))
+	case req.SlotNS != 0 && req.Strict:
+		return badPower("slots are kept by a quota, a deadline by the scheduler: not both")
+	case req.SlotNS != 0 && (req.SlotNS < uint64(cpu.LeastSlot) || req.SlotNS > uint64(cpu.MostSlot)):
+		return badPower(fmt.Sprintf("a slot lasts %s to %s", cpu.LeastSlot, cpu.MostSlot))
+	case req.AutoBytesPerSec != 0:
+		return nil
+	case req.SliceNS != 0 && req.Power != 0:
+		return badPower("a reservation is not a power too")
+	case req.PeriodNS != 0 && req.SliceNS == 0:
+		return badPower("a reservation needs a slice")
+	case req.SliceNS == 0 && (req.Power < cpu.LeastPower || req.Power > most):
+		return badPower(fmt.Sprintf("a power of %d is out of range: 1 to %d per cent of a processor, -255 to -1 a priority, 0 to lift it", req.Power, most))
+	case req.SliceNS != 0 && (req.PeriodNS < leastPeriodNS || req.PeriodNS > mostPeriodNS):
+		return badPower("a period of the processors lasts 1ms to 1s")
+	case req.SliceNS != 0 && (req.SliceNS < uint64(time.Millisecond) || req.SliceNS > req.PeriodNS*uint64(cpu.Online())):
+		return badPower(fmt.Sprintf("a slice lasts 1ms up to the period, on each of %d processors", cpu.Online()))
+	}
+	return nil
+}
+
+func badPower(text string) error {
+	return &api.Error{Code: api.CodeBadRequest, Message: text, Hint: "netnice power --help"}
+}
