@@ -20,6 +20,15 @@ struct nn_former_socket {
 	__u32 uid;
 } former_socket;
 
+/* The former's map, with values of its own size, for the programs that do not
+ * go through a map: the user side puts it there before it loads them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct nn_socket);
+} former_sockets SEC(".maps");
+
 #define NN_FORMER(to, value, field)                                            \
 	bpf_probe_read_kernel(&(to)->field, sizeof((to)->field),               \
 			      (value) + former_socket.field)

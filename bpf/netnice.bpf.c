@@ -3,6 +3,7 @@
 #include "kernel.h"
 #include "adopt.h"
 #include "carry.h"
+#include "each_socket.h"
 #include "egress.h"
 #include "exec.h"
 #include "follow.h"
@@ -292,35 +293,25 @@ int nn_adopt_connections(struct bpf_iter__tcp *ctx)
 	return 0;
 }
 
-SEC("iter/bpf_sk_storage_map")
-int nn_list_sockets(struct bpf_iter__bpf_sk_storage_map *ctx)
+static __always_inline void nn_list_socket(struct bpf_iter_meta *meta,
+					   struct sock *sk, struct nn_socket *s)
 {
-	struct nn_socket *s = ctx->value;
-	struct sock *sk = ctx->sk;
-
-	if (sk && s && (!list_node || nn_path_has(s, list_node)))
-		nn_socket_record(ctx->meta->seq, sk, s);
-	return 0;
+	if (!list_node || nn_path_has(s, list_node))
+		nn_socket_record(meta->seq, sk, s);
 }
+NN_EACH_SOCKET(list_sockets, sockets, nn_list_socket)
 
-SEC("iter/bpf_sk_storage_map")
-int nn_assign_sockets(struct bpf_iter__bpf_sk_storage_map *ctx)
+static __always_inline void nn_assign_socket(struct bpf_iter_meta *meta,
+					     struct sock *sk,
+					     struct nn_socket *s)
 {
-	struct nn_socket *s = ctx->value;
-	struct sock *sk = ctx->sk;
-
-	if (sk && s)
-		nn_own_assign(sk, s);
-	return 0;
+	nn_own_assign(sk, s);
 }
+NN_EACH_SOCKET(assign_sockets, sockets, nn_assign_socket)
 
-SEC("iter/bpf_sk_storage_map")
-int nn_carry_rates(struct bpf_iter__bpf_sk_storage_map *ctx)
+static __always_inline void nn_carry_rate(struct bpf_iter_meta *meta,
+					  struct sock *sk, void *former)
 {
-	void *former = ctx->value;
-	struct sock *sk = ctx->sk;
-
-	if (sk && former)
-		nn_carry_rates_of(sk, former);
-	return 0;
+	nn_carry_rates_of(sk, former);
 }
+NN_EACH_SOCKET(carry_rates, former_sockets, nn_carry_rate)

@@ -3,6 +3,7 @@
  * limited programs send more of it than their share. The logic is in the
  * headers; nodes, owners and clocks are those of netnice.bpf.c. */
 #include "kernel.h"
+#include "each_socket.h"
 #include "send_buffer.h"
 #include "send_steer.h"
 
@@ -34,13 +35,10 @@ int BPF_PROG(nn_send_short, struct sk_buff *skb)
 }
 
 /* Run by the user side: sockets of which something waits. */
-SEC("iter/bpf_sk_storage_map")
-int nn_list_buffers(struct bpf_iter__bpf_sk_storage_map *ctx)
+static __always_inline void nn_list_buffer(struct bpf_iter_meta *meta,
+					   struct sock *sk, struct nn_socket *s)
 {
-	struct nn_socket *s = ctx->value;
-	struct sock *sk = ctx->sk;
-
-	if (sk && s && nn_sends_datagrams(sk))
-		nn_buffer_record(ctx->meta->seq, sk, s);
-	return 0;
+	if (nn_sends_datagrams(sk))
+		nn_buffer_record(meta->seq, sk, s);
 }
+NN_EACH_SOCKET(list_buffers, sockets, nn_list_buffer)

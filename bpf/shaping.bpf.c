@@ -2,6 +2,7 @@
 /* Every hook of shaping, attached while a limit on what comes in stands. The
  * logic is in the headers; nodes and owners are those of netnice.bpf.c. */
 #include "kernel.h"
+#include "each_socket.h"
 #include "shape_listen.h"
 #include "shape_owner.h"
 #include "shape_place.h"
@@ -54,25 +55,20 @@ int nn_find_tasks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *t = ctx->task;
 
+	if (!ctx->meta->seq_num) /* before nn_find_sockets */
+		nn_ports_look();
 	if (t)
 		nn_place_of_task(ctx->meta->seq, t);
 	return 0;
 }
 
-SEC("iter/bpf_sk_storage_map")
-int nn_find_sockets(struct bpf_iter__bpf_sk_storage_map *ctx)
+static __always_inline void nn_find_socket(struct bpf_iter_meta *meta,
+					   struct sock *sk, struct nn_socket *s)
 {
-	struct nn_socket *s = ctx->value;
-	struct sock *sk = ctx->sk;
-
-	if (!ctx->meta->seq_num)
-		nn_ports_look();
-	if (sk && s) {
-		nn_port_of(s, sk->__sk_common.skc_num);
-		nn_place_of_socket(ctx->meta->seq, sk, s);
-	}
-	return 0;
+	nn_port_of(s, sk->__sk_common.skc_num);
+	nn_place_of_socket(meta->seq, sk, s);
 }
+NN_EACH_SOCKET(find_sockets, sockets, nn_find_socket)
 
 /* --- how much is on the way --- */
 

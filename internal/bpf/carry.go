@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 )
 
@@ -30,10 +32,55 @@ func (o *Object) CarryRates() error {
 	if err := o.FormerSocket.Set(at); err != nil {
 		return fmt.Errorf("set iterator argument: %w", err)
 	}
-	if _, err := run(o.NnCarryRates, sockets.m); err != nil {
+	each := o.carryRates
+	if each.ofMap == nil {
+		if each, err = o.loadCarryRates(sockets.m, at); err != nil {
+			return fmt.Errorf("take over the rates of sockets: %w", err)
+		}
+		defer each.Close()
+	}
+	if _, err := each.run(sockets.m, nil); err != nil {
 		return fmt.Errorf("take over the rates of sockets: %w", err)
 	}
 	return nil
+}
+
+// formerSocketsMap is in whose place another release's map comes.
+const formerSocketsMap = "former_sockets"
+
+// loadCarryRates loads the programs that look up what they find in that map.
+func (o *Object) loadCarryRates(former *ebpf.Map, at formerSocket) (each eachSocket, err error) {
+	spec, err := loadNetnice()
+	if err != nil {
+		return each, err
+	}
+	const name = "carry_rates"
+	_, files, connections := eachSocketNames(name)
+	used := map[string]bool{}
+	maps.DeleteFunc(spec.Programs, func(name string, p *ebpf.ProgramSpec) bool {
+		if name != files && name != connections {
+			return true
+		}
+		for _, ins := range p.Instructions {
+			used[ins.Reference()] = true
+		}
+		return false
+	})
+	maps.DeleteFunc(spec.Maps, func(name string, _ *ebpf.MapSpec) bool { return !used[name] })
+	if err := spec.Variables["former_socket"].Set(at); err != nil {
+		return each, fmt.Errorf("set iterator argument: %w", err)
+	}
+	clear(spec.Variables) // others' maps are not there
+	spec.Maps[formerSocketsMap].ValueSize, spec.Maps[formerSocketsMap].Flags = former.ValueSize(), former.Flags()
+	instead := o.shared()
+	maps.DeleteFunc(instead, func(name string, _ *ebpf.Map) bool { return !used[name] })
+	instead[formerSocketsMap] = former
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: instead})
+	if err != nil {
+		return each, err
+	}
+	defer coll.Close()
+	return eachSocket{files: coll.DetachProgram(files), connections: coll.DetachProgram(connections)}, nil
 }
 
 // formerSocketOf says where the fields are that CarryRates needs.

@@ -221,7 +221,7 @@ func (o *Object) AdoptConnections() error {
 // AssignSockets gives sockets the nodes of their own that SocketNodes has for them,
 // and takes others away.
 func (o *Object) AssignSockets() error {
-	if _, err := run(o.NnAssignSockets, o.Sockets); err != nil {
+	if _, err := o.assignSockets.run(o.Sockets, o.spaces.known()); err != nil {
 		return fmt.Errorf("give sockets their nodes: %w", err)
 	}
 	return nil
@@ -237,7 +237,11 @@ func (o *Object) ListSocketsOf(node uint32) ([]SocketRecord, error) {
 	if err := o.ListNode.Set(node); err != nil {
 		return nil, fmt.Errorf("set iterator argument: %w", err)
 	}
-	return records[SocketRecord](run(o.NnListSockets, o.Sockets))
+	list, err := o.listSockets.list(o.Sockets, &o.spaces, node != 0)
+	if err == nil && node == 0 {
+		o.spaces.set(list)
+	}
+	return list, err
 }
 
 // ListEverySocket returns every socket with state, those that are no TCP's, too.

@@ -42,6 +42,9 @@ type Object struct {
 	// place for
 	missing map[string]bool
 	former  bool // see former.go
+
+	listSockets, assignSockets, carryRates eachSocket
+	spaces                                 spaces
 }
 
 // A hook is a program with the way to attach it. Base hooks stand while netnice
@@ -134,6 +137,10 @@ func missing(spec *btf.Spec) (map[string]bool, error) {
 			out["nn_"+function] = true
 		}
 	}
+	if err := skipUnused(out, "list_sockets", "assign_sockets", "carry_rates"); err != nil {
+		return nil, err
+	}
+	out["nn_files_carry_rates"], out["nn_conns_carry_rates"] = true, true // loaded with the map that they are for
 	return out, nil
 }
 
@@ -180,6 +187,7 @@ func Load(opts Options) (*Object, error) {
 	for name := range skip {
 		delete(spec.Programs, name)
 	}
+	delete(spec.Maps, formerSocketsMap)
 	v := spec.Variables
 	if err := errors.Join(v["ask_every_ns"].Set(uint64(time.Second/enforce.AsksPerSec)), v["asks_at_once"].Set(uint64(enforce.AsksAtOnce))); err != nil {
 		return nil, fmt.Errorf("set how often a user may ask: %w", err)
@@ -225,9 +233,10 @@ func (o *Object) take(c *ebpf.Collection) {
 		NnPingV4Sendmsg: p["nn_ping_v4_sendmsg"], NnPingV6Sendmsg: p["nn_ping_v6_sendmsg"],
 		NnFork: p["nn_fork"], NnExec: p["nn_exec"], NnAdoptTasks: p["nn_adopt_tasks"], NnReleaseTasks: p["nn_release_tasks"],
 		NnListTasks: p["nn_list_tasks"], NnAdoptFiles: p["nn_adopt_files"],
-		NnAdoptConnections: p["nn_adopt_connections"], NnFollowFiles: p["nn_follow_files"], NnListSockets: p["nn_list_sockets"], NnAssignSockets: p["nn_assign_sockets"],
-		NnCarryRates: p["nn_carry_rates"], NnMeter: p["nn_meter"],
+		NnAdoptConnections: p["nn_adopt_connections"], NnFollowFiles: p["nn_follow_files"],
+		NnMeter: p["nn_meter"],
 	}
+	o.listSockets, o.assignSockets, o.carryRates = eachSocketOf(p, "list_sockets"), eachSocketOf(p, "assign_sockets"), eachSocketOf(p, "carry_rates")
 	if users := p["nn_egress_users"]; users != nil {
 		o.NnEgress = users
 	}
@@ -380,13 +389,16 @@ func (o *Object) Close() error {
 	for _, p := range []*ebpf.Program{
 		o.NnSockops, o.NnSetsockopt, o.NnGetsockopt, o.NnSockCreate, o.NnEgress, o.NnSendTp, o.NnSendFentry,
 		o.NnSendpagesFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnExec, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnAdoptFiles,
-		o.NnFollowFiles, o.NnAdoptConnections, o.NnListSockets, o.NnAssignSockets, o.NnCarryRates, o.NnMeter,
+		o.NnFollowFiles, o.NnAdoptConnections, o.NnMeter,
 		o.NnConnect4, o.NnConnect6, o.NnSendmsg4, o.NnSendmsg6,
 		o.NnUdpSendmsg, o.NnUdpv6Sendmsg, o.NnRawSendmsg, o.NnRawv6Sendmsg, o.NnPingV4Sendmsg, o.NnPingV6Sendmsg,
 	} {
 		if p != nil {
 			errs = append(errs, p.Close())
 		}
+	}
+	for _, each := range []eachSocket{o.listSockets, o.assignSockets, o.carryRates} {
+		errs = append(errs, each.Close())
 	}
 	errs = append(errs, o.netniceMaps.Close(), o.lock.Close())
 	return errors.Join(errs...)

@@ -446,95 +446,102 @@ type netniceNnVolume struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	netniceMapAnswers             = "answers"
-	netniceMapAsked               = "asked"
-	netniceMapAskers              = "askers"
-	netniceMapBuffers             = "buffers"
-	netniceMapCgroups             = "cgroups"
-	netniceMapClasses             = "classes"
-	netniceMapClocks              = "clocks"
-	netniceMapDestinationUses     = "destination_uses"
-	netniceMapDestinations        = "destinations"
-	netniceMapEvents              = "events"
-	netniceMapExecs               = "execs"
-	netniceMapFaults              = "faults"
-	netniceMapFreeCgroups         = "free_cgroups"
-	netniceMapLinks               = "links"
-	netniceMapNodes               = "nodes"
-	netniceMapPolicy              = "policy"
-	netniceMapPortsSeen           = "ports_seen"
-	netniceMapRequests            = "requests"
-	netniceMapSocketNodes         = "socket_nodes"
-	netniceMapSockets             = "sockets"
-	netniceMapSubordinates        = "subordinates"
-	netniceMapTasks               = "tasks"
-	netniceMapUnknown             = "unknown"
-	netniceMapUsers               = "users"
-	netniceProgNnAdoptConnections = "nn_adopt_connections"
-	netniceProgNnAdoptFiles       = "nn_adopt_files"
-	netniceProgNnAdoptTasks       = "nn_adopt_tasks"
-	netniceProgNnAssignSockets    = "nn_assign_sockets"
-	netniceProgNnCarryRates       = "nn_carry_rates"
-	netniceProgNnConnect4         = "nn_connect4"
-	netniceProgNnConnect6         = "nn_connect6"
-	netniceProgNnConnectFentry    = "nn_connect_fentry"
-	netniceProgNnEgress           = "nn_egress"
-	netniceProgNnEgressUsers      = "nn_egress_users"
-	netniceProgNnExec             = "nn_exec"
-	netniceProgNnFollowFiles      = "nn_follow_files"
-	netniceProgNnFork             = "nn_fork"
-	netniceProgNnGetsockopt       = "nn_getsockopt"
-	netniceProgNnListSockets      = "nn_list_sockets"
-	netniceProgNnListTasks        = "nn_list_tasks"
-	netniceProgNnListenFentry     = "nn_listen_fentry"
-	netniceProgNnMeter            = "nn_meter"
-	netniceProgNnPingV4Sendmsg    = "nn_ping_v4_sendmsg"
-	netniceProgNnPingV6Sendmsg    = "nn_ping_v6_sendmsg"
-	netniceProgNnRawSendmsg       = "nn_raw_sendmsg"
-	netniceProgNnRawv6Sendmsg     = "nn_rawv6_sendmsg"
-	netniceProgNnReleaseTasks     = "nn_release_tasks"
-	netniceProgNnSendFentry       = "nn_send_fentry"
-	netniceProgNnSendTp           = "nn_send_tp"
-	netniceProgNnSendmsg4         = "nn_sendmsg4"
-	netniceProgNnSendmsg6         = "nn_sendmsg6"
-	netniceProgNnSendpagesFentry  = "nn_sendpages_fentry"
-	netniceProgNnSetsockopt       = "nn_setsockopt"
-	netniceProgNnSockCreate       = "nn_sock_create"
-	netniceProgNnSockops          = "nn_sockops"
-	netniceProgNnUdpSendmsg       = "nn_udp_sendmsg"
-	netniceProgNnUdpv6Sendmsg     = "nn_udpv6_sendmsg"
-	netniceVarAdminGroup          = "admin_group"
-	netniceVarAdoptNode           = "adopt_node"
-	netniceVarAdoptOuter          = "adopt_outer"
-	netniceVarAdoptRootTgid       = "adopt_root_tgid"
-	netniceVarAskEveryNs          = "ask_every_ns"
-	netniceVarAsksAtOnce          = "asks_at_once"
-	netniceVarEventsSilence       = "events_silence"
-	netniceVarFollowWalk          = "follow_walk"
-	netniceVarFormerRelease       = "former_release"
-	netniceVarFormerSocket        = "former_socket"
-	netniceVarListNode            = "list_node"
-	netniceVarListOthers          = "list_others"
-	netniceVarNnKeepDestinations  = "nn_keep_destinations"
-	netniceVarNnKeepDirection     = "nn_keep_direction"
-	netniceVarNnKeepEgressEvent   = "nn_keep_egress_event"
-	netniceVarNnKeepEvent         = "nn_keep_event"
-	netniceVarNnKeepExecEvent     = "nn_keep_exec_event"
-	netniceVarNnKeepFault         = "nn_keep_fault"
-	netniceVarNnKeepKind          = "nn_keep_kind"
-	netniceVarNnKeepMemberRecord  = "nn_keep_member_record"
-	netniceVarNnKeepNodeFlags     = "nn_keep_node_flags"
-	netniceVarNnKeepOwner         = "nn_keep_owner"
-	netniceVarNnKeepQueueEvent    = "nn_keep_queue_event"
-	netniceVarNnKeepRequest       = "nn_keep_request"
-	netniceVarNnKeepSocketFlags   = "nn_keep_socket_flags"
-	netniceVarNnKeepSocketRecord  = "nn_keep_socket_record"
-	netniceVarNnKeepTaskRecord    = "nn_keep_task_record"
-	netniceVarNnKeepUnknown       = "nn_keep_unknown"
-	netniceVarPhase               = "phase"
-	netniceVarReleaseNode         = "release_node"
-	netniceVarReleaseRates        = "release_rates"
-	netniceVarRequestsSilence     = "requests_silence"
+	netniceMapAnswers               = "answers"
+	netniceMapAsked                 = "asked"
+	netniceMapAskers                = "askers"
+	netniceMapBuffers               = "buffers"
+	netniceMapCgroups               = "cgroups"
+	netniceMapClasses               = "classes"
+	netniceMapClocks                = "clocks"
+	netniceMapDestinationUses       = "destination_uses"
+	netniceMapDestinations          = "destinations"
+	netniceMapEvents                = "events"
+	netniceMapExecs                 = "execs"
+	netniceMapFaults                = "faults"
+	netniceMapFormerSockets         = "former_sockets"
+	netniceMapFreeCgroups           = "free_cgroups"
+	netniceMapLinks                 = "links"
+	netniceMapNodes                 = "nodes"
+	netniceMapPolicy                = "policy"
+	netniceMapPortsSeen             = "ports_seen"
+	netniceMapRequests              = "requests"
+	netniceMapSocketNodes           = "socket_nodes"
+	netniceMapSockets               = "sockets"
+	netniceMapSubordinates          = "subordinates"
+	netniceMapTasks                 = "tasks"
+	netniceMapUnknown               = "unknown"
+	netniceMapUsers                 = "users"
+	netniceProgNnAdoptConnections   = "nn_adopt_connections"
+	netniceProgNnAdoptFiles         = "nn_adopt_files"
+	netniceProgNnAdoptTasks         = "nn_adopt_tasks"
+	netniceProgNnAssignSockets      = "nn_assign_sockets"
+	netniceProgNnCarryRates         = "nn_carry_rates"
+	netniceProgNnConnect4           = "nn_connect4"
+	netniceProgNnConnect6           = "nn_connect6"
+	netniceProgNnConnectFentry      = "nn_connect_fentry"
+	netniceProgNnConnsAssignSockets = "nn_conns_assign_sockets"
+	netniceProgNnConnsCarryRates    = "nn_conns_carry_rates"
+	netniceProgNnConnsListSockets   = "nn_conns_list_sockets"
+	netniceProgNnEgress             = "nn_egress"
+	netniceProgNnEgressUsers        = "nn_egress_users"
+	netniceProgNnExec               = "nn_exec"
+	netniceProgNnFilesAssignSockets = "nn_files_assign_sockets"
+	netniceProgNnFilesCarryRates    = "nn_files_carry_rates"
+	netniceProgNnFilesListSockets   = "nn_files_list_sockets"
+	netniceProgNnFollowFiles        = "nn_follow_files"
+	netniceProgNnFork               = "nn_fork"
+	netniceProgNnGetsockopt         = "nn_getsockopt"
+	netniceProgNnListSockets        = "nn_list_sockets"
+	netniceProgNnListTasks          = "nn_list_tasks"
+	netniceProgNnListenFentry       = "nn_listen_fentry"
+	netniceProgNnMeter              = "nn_meter"
+	netniceProgNnPingV4Sendmsg      = "nn_ping_v4_sendmsg"
+	netniceProgNnPingV6Sendmsg      = "nn_ping_v6_sendmsg"
+	netniceProgNnRawSendmsg         = "nn_raw_sendmsg"
+	netniceProgNnRawv6Sendmsg       = "nn_rawv6_sendmsg"
+	netniceProgNnReleaseTasks       = "nn_release_tasks"
+	netniceProgNnSendFentry         = "nn_send_fentry"
+	netniceProgNnSendTp             = "nn_send_tp"
+	netniceProgNnSendmsg4           = "nn_sendmsg4"
+	netniceProgNnSendmsg6           = "nn_sendmsg6"
+	netniceProgNnSendpagesFentry    = "nn_sendpages_fentry"
+	netniceProgNnSetsockopt         = "nn_setsockopt"
+	netniceProgNnSockCreate         = "nn_sock_create"
+	netniceProgNnSockops            = "nn_sockops"
+	netniceProgNnUdpSendmsg         = "nn_udp_sendmsg"
+	netniceProgNnUdpv6Sendmsg       = "nn_udpv6_sendmsg"
+	netniceVarAdminGroup            = "admin_group"
+	netniceVarAdoptNode             = "adopt_node"
+	netniceVarAdoptOuter            = "adopt_outer"
+	netniceVarAdoptRootTgid         = "adopt_root_tgid"
+	netniceVarAskEveryNs            = "ask_every_ns"
+	netniceVarAsksAtOnce            = "asks_at_once"
+	netniceVarEventsSilence         = "events_silence"
+	netniceVarFollowWalk            = "follow_walk"
+	netniceVarFormerRelease         = "former_release"
+	netniceVarFormerSocket          = "former_socket"
+	netniceVarListNode              = "list_node"
+	netniceVarListOthers            = "list_others"
+	netniceVarNnKeepDestinations    = "nn_keep_destinations"
+	netniceVarNnKeepDirection       = "nn_keep_direction"
+	netniceVarNnKeepEgressEvent     = "nn_keep_egress_event"
+	netniceVarNnKeepEvent           = "nn_keep_event"
+	netniceVarNnKeepExecEvent       = "nn_keep_exec_event"
+	netniceVarNnKeepFault           = "nn_keep_fault"
+	netniceVarNnKeepKind            = "nn_keep_kind"
+	netniceVarNnKeepMemberRecord    = "nn_keep_member_record"
+	netniceVarNnKeepNodeFlags       = "nn_keep_node_flags"
+	netniceVarNnKeepOwner           = "nn_keep_owner"
+	netniceVarNnKeepQueueEvent      = "nn_keep_queue_event"
+	netniceVarNnKeepRequest         = "nn_keep_request"
+	netniceVarNnKeepSocketFlags     = "nn_keep_socket_flags"
+	netniceVarNnKeepSocketRecord    = "nn_keep_socket_record"
+	netniceVarNnKeepTaskRecord      = "nn_keep_task_record"
+	netniceVarNnKeepUnknown         = "nn_keep_unknown"
+	netniceVarPhase                 = "phase"
+	netniceVarReleaseNode           = "release_node"
+	netniceVarReleaseRates          = "release_rates"
+	netniceVarRequestsSilence       = "requests_silence"
 )
 
 // loadNetnice returns the embedded CollectionSpec for netnice.
@@ -579,39 +586,45 @@ type netniceSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type netniceProgramSpecs struct {
-	NnAdoptConnections *ebpf.ProgramSpec `ebpf:"nn_adopt_connections"`
-	NnAdoptFiles       *ebpf.ProgramSpec `ebpf:"nn_adopt_files"`
-	NnAdoptTasks       *ebpf.ProgramSpec `ebpf:"nn_adopt_tasks"`
-	NnAssignSockets    *ebpf.ProgramSpec `ebpf:"nn_assign_sockets"`
-	NnCarryRates       *ebpf.ProgramSpec `ebpf:"nn_carry_rates"`
-	NnConnect4         *ebpf.ProgramSpec `ebpf:"nn_connect4"`
-	NnConnect6         *ebpf.ProgramSpec `ebpf:"nn_connect6"`
-	NnConnectFentry    *ebpf.ProgramSpec `ebpf:"nn_connect_fentry"`
-	NnEgress           *ebpf.ProgramSpec `ebpf:"nn_egress"`
-	NnEgressUsers      *ebpf.ProgramSpec `ebpf:"nn_egress_users"`
-	NnExec             *ebpf.ProgramSpec `ebpf:"nn_exec"`
-	NnFollowFiles      *ebpf.ProgramSpec `ebpf:"nn_follow_files"`
-	NnFork             *ebpf.ProgramSpec `ebpf:"nn_fork"`
-	NnGetsockopt       *ebpf.ProgramSpec `ebpf:"nn_getsockopt"`
-	NnListSockets      *ebpf.ProgramSpec `ebpf:"nn_list_sockets"`
-	NnListTasks        *ebpf.ProgramSpec `ebpf:"nn_list_tasks"`
-	NnListenFentry     *ebpf.ProgramSpec `ebpf:"nn_listen_fentry"`
-	NnMeter            *ebpf.ProgramSpec `ebpf:"nn_meter"`
-	NnPingV4Sendmsg    *ebpf.ProgramSpec `ebpf:"nn_ping_v4_sendmsg"`
-	NnPingV6Sendmsg    *ebpf.ProgramSpec `ebpf:"nn_ping_v6_sendmsg"`
-	NnRawSendmsg       *ebpf.ProgramSpec `ebpf:"nn_raw_sendmsg"`
-	NnRawv6Sendmsg     *ebpf.ProgramSpec `ebpf:"nn_rawv6_sendmsg"`
-	NnReleaseTasks     *ebpf.ProgramSpec `ebpf:"nn_release_tasks"`
-	NnSendFentry       *ebpf.ProgramSpec `ebpf:"nn_send_fentry"`
-	NnSendTp           *ebpf.ProgramSpec `ebpf:"nn_send_tp"`
-	NnSendmsg4         *ebpf.ProgramSpec `ebpf:"nn_sendmsg4"`
-	NnSendmsg6         *ebpf.ProgramSpec `ebpf:"nn_sendmsg6"`
-	NnSendpagesFentry  *ebpf.ProgramSpec `ebpf:"nn_sendpages_fentry"`
-	NnSetsockopt       *ebpf.ProgramSpec `ebpf:"nn_setsockopt"`
-	NnSockCreate       *ebpf.ProgramSpec `ebpf:"nn_sock_create"`
-	NnSockops          *ebpf.ProgramSpec `ebpf:"nn_sockops"`
-	NnUdpSendmsg       *ebpf.ProgramSpec `ebpf:"nn_udp_sendmsg"`
-	NnUdpv6Sendmsg     *ebpf.ProgramSpec `ebpf:"nn_udpv6_sendmsg"`
+	NnAdoptConnections   *ebpf.ProgramSpec `ebpf:"nn_adopt_connections"`
+	NnAdoptFiles         *ebpf.ProgramSpec `ebpf:"nn_adopt_files"`
+	NnAdoptTasks         *ebpf.ProgramSpec `ebpf:"nn_adopt_tasks"`
+	NnAssignSockets      *ebpf.ProgramSpec `ebpf:"nn_assign_sockets"`
+	NnCarryRates         *ebpf.ProgramSpec `ebpf:"nn_carry_rates"`
+	NnConnect4           *ebpf.ProgramSpec `ebpf:"nn_connect4"`
+	NnConnect6           *ebpf.ProgramSpec `ebpf:"nn_connect6"`
+	NnConnectFentry      *ebpf.ProgramSpec `ebpf:"nn_connect_fentry"`
+	NnConnsAssignSockets *ebpf.ProgramSpec `ebpf:"nn_conns_assign_sockets"`
+	NnConnsCarryRates    *ebpf.ProgramSpec `ebpf:"nn_conns_carry_rates"`
+	NnConnsListSockets   *ebpf.ProgramSpec `ebpf:"nn_conns_list_sockets"`
+	NnEgress             *ebpf.ProgramSpec `ebpf:"nn_egress"`
+	NnEgressUsers        *ebpf.ProgramSpec `ebpf:"nn_egress_users"`
+	NnExec               *ebpf.ProgramSpec `ebpf:"nn_exec"`
+	NnFilesAssignSockets *ebpf.ProgramSpec `ebpf:"nn_files_assign_sockets"`
+	NnFilesCarryRates    *ebpf.ProgramSpec `ebpf:"nn_files_carry_rates"`
+	NnFilesListSockets   *ebpf.ProgramSpec `ebpf:"nn_files_list_sockets"`
+	NnFollowFiles        *ebpf.ProgramSpec `ebpf:"nn_follow_files"`
+	NnFork               *ebpf.ProgramSpec `ebpf:"nn_fork"`
+	NnGetsockopt         *ebpf.ProgramSpec `ebpf:"nn_getsockopt"`
+	NnListSockets        *ebpf.ProgramSpec `ebpf:"nn_list_sockets"`
+	NnListTasks          *ebpf.ProgramSpec `ebpf:"nn_list_tasks"`
+	NnListenFentry       *ebpf.ProgramSpec `ebpf:"nn_listen_fentry"`
+	NnMeter              *ebpf.ProgramSpec `ebpf:"nn_meter"`
+	NnPingV4Sendmsg      *ebpf.ProgramSpec `ebpf:"nn_ping_v4_sendmsg"`
+	NnPingV6Sendmsg      *ebpf.ProgramSpec `ebpf:"nn_ping_v6_sendmsg"`
+	NnRawSendmsg         *ebpf.ProgramSpec `ebpf:"nn_raw_sendmsg"`
+	NnRawv6Sendmsg       *ebpf.ProgramSpec `ebpf:"nn_rawv6_sendmsg"`
+	NnReleaseTasks       *ebpf.ProgramSpec `ebpf:"nn_release_tasks"`
+	NnSendFentry         *ebpf.ProgramSpec `ebpf:"nn_send_fentry"`
+	NnSendTp             *ebpf.ProgramSpec `ebpf:"nn_send_tp"`
+	NnSendmsg4           *ebpf.ProgramSpec `ebpf:"nn_sendmsg4"`
+	NnSendmsg6           *ebpf.ProgramSpec `ebpf:"nn_sendmsg6"`
+	NnSendpagesFentry    *ebpf.ProgramSpec `ebpf:"nn_sendpages_fentry"`
+	NnSetsockopt         *ebpf.ProgramSpec `ebpf:"nn_setsockopt"`
+	NnSockCreate         *ebpf.ProgramSpec `ebpf:"nn_sock_create"`
+	NnSockops            *ebpf.ProgramSpec `ebpf:"nn_sockops"`
+	NnUdpSendmsg         *ebpf.ProgramSpec `ebpf:"nn_udp_sendmsg"`
+	NnUdpv6Sendmsg       *ebpf.ProgramSpec `ebpf:"nn_udpv6_sendmsg"`
 }
 
 // netniceMapSpecs contains maps before they are loaded into the kernel.
@@ -630,6 +643,7 @@ type netniceMapSpecs struct {
 	Events          *ebpf.MapSpec `ebpf:"events"`
 	Execs           *ebpf.MapSpec `ebpf:"execs"`
 	Faults          *ebpf.MapSpec `ebpf:"faults"`
+	FormerSockets   *ebpf.MapSpec `ebpf:"former_sockets"`
 	FreeCgroups     *ebpf.MapSpec `ebpf:"free_cgroups"`
 	Links           *ebpf.MapSpec `ebpf:"links"`
 	Nodes           *ebpf.MapSpec `ebpf:"nodes"`
@@ -714,6 +728,7 @@ type netniceMaps struct {
 	Events          *ebpf.Map `ebpf:"events"`
 	Execs           *ebpf.Map `ebpf:"execs"`
 	Faults          *ebpf.Map `ebpf:"faults"`
+	FormerSockets   *ebpf.Map `ebpf:"former_sockets"`
 	FreeCgroups     *ebpf.Map `ebpf:"free_cgroups"`
 	Links           *ebpf.Map `ebpf:"links"`
 	Nodes           *ebpf.Map `ebpf:"nodes"`
@@ -742,6 +757,7 @@ func (m *netniceMaps) Close() error {
 		m.Events,
 		m.Execs,
 		m.Faults,
+		m.FormerSockets,
 		m.FreeCgroups,
 		m.Links,
 		m.Nodes,
@@ -799,39 +815,45 @@ type netniceVariables struct {
 //
 // It can be passed to loadNetniceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type netnicePrograms struct {
-	NnAdoptConnections *ebpf.Program `ebpf:"nn_adopt_connections"`
-	NnAdoptFiles       *ebpf.Program `ebpf:"nn_adopt_files"`
-	NnAdoptTasks       *ebpf.Program `ebpf:"nn_adopt_tasks"`
-	NnAssignSockets    *ebpf.Program `ebpf:"nn_assign_sockets"`
-	NnCarryRates       *ebpf.Program `ebpf:"nn_carry_rates"`
-	NnConnect4         *ebpf.Program `ebpf:"nn_connect4"`
-	NnConnect6         *ebpf.Program `ebpf:"nn_connect6"`
-	NnConnectFentry    *ebpf.Program `ebpf:"nn_connect_fentry"`
-	NnEgress           *ebpf.Program `ebpf:"nn_egress"`
-	NnEgressUsers      *ebpf.Program `ebpf:"nn_egress_users"`
-	NnExec             *ebpf.Program `ebpf:"nn_exec"`
-	NnFollowFiles      *ebpf.Program `ebpf:"nn_follow_files"`
-	NnFork             *ebpf.Program `ebpf:"nn_fork"`
-	NnGetsockopt       *ebpf.Program `ebpf:"nn_getsockopt"`
-	NnListSockets      *ebpf.Program `ebpf:"nn_list_sockets"`
-	NnListTasks        *ebpf.Program `ebpf:"nn_list_tasks"`
-	NnListenFentry     *ebpf.Program `ebpf:"nn_listen_fentry"`
-	NnMeter            *ebpf.Program `ebpf:"nn_meter"`
-	NnPingV4Sendmsg    *ebpf.Program `ebpf:"nn_ping_v4_sendmsg"`
-	NnPingV6Sendmsg    *ebpf.Program `ebpf:"nn_ping_v6_sendmsg"`
-	NnRawSendmsg       *ebpf.Program `ebpf:"nn_raw_sendmsg"`
-	NnRawv6Sendmsg     *ebpf.Program `ebpf:"nn_rawv6_sendmsg"`
-	NnReleaseTasks     *ebpf.Program `ebpf:"nn_release_tasks"`
-	NnSendFentry       *ebpf.Program `ebpf:"nn_send_fentry"`
-	NnSendTp           *ebpf.Program `ebpf:"nn_send_tp"`
-	NnSendmsg4         *ebpf.Program `ebpf:"nn_sendmsg4"`
-	NnSendmsg6         *ebpf.Program `ebpf:"nn_sendmsg6"`
-	NnSendpagesFentry  *ebpf.Program `ebpf:"nn_sendpages_fentry"`
-	NnSetsockopt       *ebpf.Program `ebpf:"nn_setsockopt"`
-	NnSockCreate       *ebpf.Program `ebpf:"nn_sock_create"`
-	NnSockops          *ebpf.Program `ebpf:"nn_sockops"`
-	NnUdpSendmsg       *ebpf.Program `ebpf:"nn_udp_sendmsg"`
-	NnUdpv6Sendmsg     *ebpf.Program `ebpf:"nn_udpv6_sendmsg"`
+	NnAdoptConnections   *ebpf.Program `ebpf:"nn_adopt_connections"`
+	NnAdoptFiles         *ebpf.Program `ebpf:"nn_adopt_files"`
+	NnAdoptTasks         *ebpf.Program `ebpf:"nn_adopt_tasks"`
+	NnAssignSockets      *ebpf.Program `ebpf:"nn_assign_sockets"`
+	NnCarryRates         *ebpf.Program `ebpf:"nn_carry_rates"`
+	NnConnect4           *ebpf.Program `ebpf:"nn_connect4"`
+	NnConnect6           *ebpf.Program `ebpf:"nn_connect6"`
+	NnConnectFentry      *ebpf.Program `ebpf:"nn_connect_fentry"`
+	NnConnsAssignSockets *ebpf.Program `ebpf:"nn_conns_assign_sockets"`
+	NnConnsCarryRates    *ebpf.Program `ebpf:"nn_conns_carry_rates"`
+	NnConnsListSockets   *ebpf.Program `ebpf:"nn_conns_list_sockets"`
+	NnEgress             *ebpf.Program `ebpf:"nn_egress"`
+	NnEgressUsers        *ebpf.Program `ebpf:"nn_egress_users"`
+	NnExec               *ebpf.Program `ebpf:"nn_exec"`
+	NnFilesAssignSockets *ebpf.Program `ebpf:"nn_files_assign_sockets"`
+	NnFilesCarryRates    *ebpf.Program `ebpf:"nn_files_carry_rates"`
+	NnFilesListSockets   *ebpf.Program `ebpf:"nn_files_list_sockets"`
+	NnFollowFiles        *ebpf.Program `ebpf:"nn_follow_files"`
+	NnFork               *ebpf.Program `ebpf:"nn_fork"`
+	NnGetsockopt         *ebpf.Program `ebpf:"nn_getsockopt"`
+	NnListSockets        *ebpf.Program `ebpf:"nn_list_sockets"`
+	NnListTasks          *ebpf.Program `ebpf:"nn_list_tasks"`
+	NnListenFentry       *ebpf.Program `ebpf:"nn_listen_fentry"`
+	NnMeter              *ebpf.Program `ebpf:"nn_meter"`
+	NnPingV4Sendmsg      *ebpf.Program `ebpf:"nn_ping_v4_sendmsg"`
+	NnPingV6Sendmsg      *ebpf.Program `ebpf:"nn_ping_v6_sendmsg"`
+	NnRawSendmsg         *ebpf.Program `ebpf:"nn_raw_sendmsg"`
+	NnRawv6Sendmsg       *ebpf.Program `ebpf:"nn_rawv6_sendmsg"`
+	NnReleaseTasks       *ebpf.Program `ebpf:"nn_release_tasks"`
+	NnSendFentry         *ebpf.Program `ebpf:"nn_send_fentry"`
+	NnSendTp             *ebpf.Program `ebpf:"nn_send_tp"`
+	NnSendmsg4           *ebpf.Program `ebpf:"nn_sendmsg4"`
+	NnSendmsg6           *ebpf.Program `ebpf:"nn_sendmsg6"`
+	NnSendpagesFentry    *ebpf.Program `ebpf:"nn_sendpages_fentry"`
+	NnSetsockopt         *ebpf.Program `ebpf:"nn_setsockopt"`
+	NnSockCreate         *ebpf.Program `ebpf:"nn_sock_create"`
+	NnSockops            *ebpf.Program `ebpf:"nn_sockops"`
+	NnUdpSendmsg         *ebpf.Program `ebpf:"nn_udp_sendmsg"`
+	NnUdpv6Sendmsg       *ebpf.Program `ebpf:"nn_udpv6_sendmsg"`
 }
 
 func (p *netnicePrograms) Close() error {
@@ -844,9 +866,15 @@ func (p *netnicePrograms) Close() error {
 		p.NnConnect4,
 		p.NnConnect6,
 		p.NnConnectFentry,
+		p.NnConnsAssignSockets,
+		p.NnConnsCarryRates,
+		p.NnConnsListSockets,
 		p.NnEgress,
 		p.NnEgressUsers,
 		p.NnExec,
+		p.NnFilesAssignSockets,
+		p.NnFilesCarryRates,
+		p.NnFilesListSockets,
 		p.NnFollowFiles,
 		p.NnFork,
 		p.NnGetsockopt,

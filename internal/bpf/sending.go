@@ -50,7 +50,8 @@ func SendFaultNames() []string {
 type Sending struct {
 	sendingObjects
 	pins
-	base *Object
+	base        *Object
+	listBuffers eachSocket
 }
 
 // sendingMark is the map whose pin says that there is a sending object.
@@ -77,8 +78,9 @@ func (o *Object) LoadSending() (*Sending, error) {
 	}
 	p, m := coll.Programs, coll.Maps
 	s.sendingPrograms = sendingPrograms{
-		NnSendOut: p["nn_send_out"], NnSendBack: p["nn_send_back"], NnListBuffers: p["nn_list_buffers"], NnSendShort: p["nn_send_short"],
+		NnSendOut: p["nn_send_out"], NnSendBack: p["nn_send_back"], NnSendShort: p["nn_send_short"],
 	}
+	s.listBuffers = eachSocketOf(p, "list_buffers")
 	s.sendingMaps = sendingMaps{
 		Sender: m["sender"], SendDevices: m["send_devices"], SendSlots: m["send_slots"],
 		Outflows: m["outflows"], Lanes: m["lanes"], SendFaults: m["send_faults"],
@@ -92,7 +94,11 @@ func (o *Object) IsSending() bool { return o.isPinned(sendingMark) }
 // ListBuffers returns the sockets that are no TCP's of which something waits, or whose
 // send buffer is kept small.
 func (s *Sending) ListBuffers() ([]BufferRecord, error) {
-	return records[BufferRecord](run(s.NnListBuffers, s.base.Sockets))
+	if s.listBuffers.ofMap != nil {
+		return records[BufferRecord](run(s.listBuffers.ofMap, s.base.Sockets))
+	}
+	list, err := records[BufferRecord](run(s.listBuffers.files, nil))
+	return once(list, func(r BufferRecord) uint64 { return r.Inode }), err
 }
 
 // FollowShort has it be noticed that a datagram does not fit in a buffer that was
@@ -144,4 +150,6 @@ func SendingPurposes() map[string]string {
 func (s *Sending) Remove() error { return errors.Join(s.removePins(), s.Close()) }
 
 // Close lets go of everything and leaves pins and attachments as they are.
-func (s *Sending) Close() error { return errors.Join(s.closeLinks(), s.sendingObjects.Close()) }
+func (s *Sending) Close() error {
+	return errors.Join(s.closeLinks(), s.listBuffers.Close(), s.sendingObjects.Close())
+}

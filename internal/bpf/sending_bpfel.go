@@ -304,39 +304,41 @@ type sendingNnVolume struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	sendingMapBuffers            = "buffers"
-	sendingMapCgroups            = "cgroups"
-	sendingMapClasses            = "classes"
-	sendingMapClocks             = "clocks"
-	sendingMapDestinationUses    = "destination_uses"
-	sendingMapDestinations       = "destinations"
-	sendingMapEvents             = "events"
-	sendingMapFaults             = "faults"
-	sendingMapFreeCgroups        = "free_cgroups"
-	sendingMapLanes              = "lanes"
-	sendingMapLinks              = "links"
-	sendingMapNodes              = "nodes"
-	sendingMapOutflows           = "outflows"
-	sendingMapPolicy             = "policy"
-	sendingMapPortsSeen          = "ports_seen"
-	sendingMapSendDevices        = "send_devices"
-	sendingMapSendFaults         = "send_faults"
-	sendingMapSendSlots          = "send_slots"
-	sendingMapSender             = "sender"
-	sendingMapSocketNodes        = "socket_nodes"
-	sendingMapSockets            = "sockets"
-	sendingMapSubordinates       = "subordinates"
-	sendingMapTasks              = "tasks"
-	sendingMapUnknown            = "unknown"
-	sendingMapUsers              = "users"
-	sendingProgNnListBuffers     = "nn_list_buffers"
-	sendingProgNnSendBack        = "nn_send_back"
-	sendingProgNnSendOut         = "nn_send_out"
-	sendingProgNnSendShort       = "nn_send_short"
-	sendingVarInsideKnown        = "inside_known"
-	sendingVarNnKeepBufferRecord = "nn_keep_buffer_record"
-	sendingVarNnKeepSendFault    = "nn_keep_send_fault"
-	sendingVarPhase              = "phase"
+	sendingMapBuffers             = "buffers"
+	sendingMapCgroups             = "cgroups"
+	sendingMapClasses             = "classes"
+	sendingMapClocks              = "clocks"
+	sendingMapDestinationUses     = "destination_uses"
+	sendingMapDestinations        = "destinations"
+	sendingMapEvents              = "events"
+	sendingMapFaults              = "faults"
+	sendingMapFreeCgroups         = "free_cgroups"
+	sendingMapLanes               = "lanes"
+	sendingMapLinks               = "links"
+	sendingMapNodes               = "nodes"
+	sendingMapOutflows            = "outflows"
+	sendingMapPolicy              = "policy"
+	sendingMapPortsSeen           = "ports_seen"
+	sendingMapSendDevices         = "send_devices"
+	sendingMapSendFaults          = "send_faults"
+	sendingMapSendSlots           = "send_slots"
+	sendingMapSender              = "sender"
+	sendingMapSocketNodes         = "socket_nodes"
+	sendingMapSockets             = "sockets"
+	sendingMapSubordinates        = "subordinates"
+	sendingMapTasks               = "tasks"
+	sendingMapUnknown             = "unknown"
+	sendingMapUsers               = "users"
+	sendingProgNnConnsListBuffers = "nn_conns_list_buffers"
+	sendingProgNnFilesListBuffers = "nn_files_list_buffers"
+	sendingProgNnListBuffers      = "nn_list_buffers"
+	sendingProgNnSendBack         = "nn_send_back"
+	sendingProgNnSendOut          = "nn_send_out"
+	sendingProgNnSendShort        = "nn_send_short"
+	sendingVarInsideKnown         = "inside_known"
+	sendingVarNnKeepBufferRecord  = "nn_keep_buffer_record"
+	sendingVarNnKeepSendFault     = "nn_keep_send_fault"
+	sendingVarPhase               = "phase"
 )
 
 // loadSending returns the embedded CollectionSpec for sending.
@@ -381,10 +383,12 @@ type sendingSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingProgramSpecs struct {
-	NnListBuffers *ebpf.ProgramSpec `ebpf:"nn_list_buffers"`
-	NnSendBack    *ebpf.ProgramSpec `ebpf:"nn_send_back"`
-	NnSendOut     *ebpf.ProgramSpec `ebpf:"nn_send_out"`
-	NnSendShort   *ebpf.ProgramSpec `ebpf:"nn_send_short"`
+	NnConnsListBuffers *ebpf.ProgramSpec `ebpf:"nn_conns_list_buffers"`
+	NnFilesListBuffers *ebpf.ProgramSpec `ebpf:"nn_files_list_buffers"`
+	NnListBuffers      *ebpf.ProgramSpec `ebpf:"nn_list_buffers"`
+	NnSendBack         *ebpf.ProgramSpec `ebpf:"nn_send_back"`
+	NnSendOut          *ebpf.ProgramSpec `ebpf:"nn_send_out"`
+	NnSendShort        *ebpf.ProgramSpec `ebpf:"nn_send_short"`
 }
 
 // sendingMapSpecs contains maps before they are loaded into the kernel.
@@ -519,14 +523,18 @@ type sendingVariables struct {
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingPrograms struct {
-	NnListBuffers *ebpf.Program `ebpf:"nn_list_buffers"`
-	NnSendBack    *ebpf.Program `ebpf:"nn_send_back"`
-	NnSendOut     *ebpf.Program `ebpf:"nn_send_out"`
-	NnSendShort   *ebpf.Program `ebpf:"nn_send_short"`
+	NnConnsListBuffers *ebpf.Program `ebpf:"nn_conns_list_buffers"`
+	NnFilesListBuffers *ebpf.Program `ebpf:"nn_files_list_buffers"`
+	NnListBuffers      *ebpf.Program `ebpf:"nn_list_buffers"`
+	NnSendBack         *ebpf.Program `ebpf:"nn_send_back"`
+	NnSendOut          *ebpf.Program `ebpf:"nn_send_out"`
+	NnSendShort        *ebpf.Program `ebpf:"nn_send_short"`
 }
 
 func (p *sendingPrograms) Close() error {
 	return _SendingClose(
+		p.NnConnsListBuffers,
+		p.NnFilesListBuffers,
 		p.NnListBuffers,
 		p.NnSendBack,
 		p.NnSendOut,

@@ -52,6 +52,8 @@ type Shaping struct {
 	pins
 	cgroupRoot string
 	natUnknown bool // it was loaded before connection tracking
+
+	findSockets eachSocket
 }
 
 // shapeHook is a program that needs no device.
@@ -96,8 +98,9 @@ func missingBeside(kernel *btf.Spec) (map[string]bool, error) {
 	if !created {
 		out["nn_datagram_create"], out["nn_bound4"], out["nn_bound6"] = true, true, true
 	}
-	out[sendShortProgram] = !created // there the calls themselves tell
-	return out, nil
+	out[sendShortProgram] = !created                                        // there the calls themselves tell
+	out["nn_conns_list_buffers"], out["nn_conns_find_sockets"] = true, true // files tell enough
+	return out, skipUnused(out, "find_sockets", "list_buffers")
 }
 
 // tracksConnections says whether the kernel's connection tracking, which is a module
@@ -159,8 +162,9 @@ func (s *Shaping) take(c *ebpf.Collection) {
 		NnBound4: p["nn_bound4"], NnBound6: p["nn_bound6"], NnBoundFexit: p["nn_bound_fexit"],
 		NnAdoptUdpFiles: p["nn_adopt_udp_files"], NnShapeHome: p["nn_shape_home"], NnShapeDeliver: p["nn_shape_deliver"],
 		NnPlaceExec: p["nn_place_exec"],
-		NnFindTasks: p["nn_find_tasks"], NnFindSockets: p["nn_find_sockets"],
+		NnFindTasks: p["nn_find_tasks"],
 	}
+	s.findSockets = eachSocketOf(p, "find_sockets")
 	s.shapingVariables = shapingVariables{Look: c.Variables["look"]}
 	s.shapingMaps = shapingMaps{
 		Shaper: m["shaper"], Places: m["places"], Devices: m["devices"], Slots: m["slots"], Inflows: m["inflows"],
@@ -232,7 +236,8 @@ func (s *Shaping) FindPlaces(look uint32, sockets *ebpf.Map) ([]Found, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look where limited processes are: %w", err)
 	}
-	others, err := records[Found](run(s.NnFindSockets, sockets))
+	// of sockets that nobody has open some listener has the port, or nobody receives by them
+	others, err := records[Found](s.findSockets.run(sockets, map[uint32]bool{}))
 	if err != nil {
 		return nil, fmt.Errorf("look where limited sockets are: %w", err)
 	}
@@ -266,5 +271,5 @@ func (s *Shaping) Remove() error {
 
 // Close lets go of everything and leaves pins and attachments as they are.
 func (s *Shaping) Close() error {
-	return errors.Join(s.closeLinks(), s.shapingObjects.Close())
+	return errors.Join(s.closeLinks(), s.findSockets.Close(), s.shapingObjects.Close())
 }

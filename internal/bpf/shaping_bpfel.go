@@ -395,59 +395,61 @@ type shapingNnVolume struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	shapingMapBuffers           = "buffers"
-	shapingMapCgroups           = "cgroups"
-	shapingMapClasses           = "classes"
-	shapingMapClocks            = "clocks"
-	shapingMapDestinationUses   = "destination_uses"
-	shapingMapDestinations      = "destinations"
-	shapingMapDevices           = "devices"
-	shapingMapDues              = "dues"
-	shapingMapEvents            = "events"
-	shapingMapFaults            = "faults"
-	shapingMapFreeCgroups       = "free_cgroups"
-	shapingMapInflows           = "inflows"
-	shapingMapKept              = "kept"
-	shapingMapLinks             = "links"
-	shapingMapListeners         = "listeners"
-	shapingMapNodes             = "nodes"
-	shapingMapPlaces            = "places"
-	shapingMapPolicy            = "policy"
-	shapingMapPortsSeen         = "ports_seen"
-	shapingMapReceivers         = "receivers"
-	shapingMapScratch           = "scratch"
-	shapingMapShapeFaults       = "shape_faults"
-	shapingMapShaper            = "shaper"
-	shapingMapSharers           = "sharers"
-	shapingMapSlots             = "slots"
-	shapingMapSocketNodes       = "socket_nodes"
-	shapingMapSockets           = "sockets"
-	shapingMapSubordinates      = "subordinates"
-	shapingMapTasks             = "tasks"
-	shapingMapUnknown           = "unknown"
-	shapingMapUnseen            = "unseen"
-	shapingMapUsers             = "users"
-	shapingProgNnAdoptUdpFiles  = "nn_adopt_udp_files"
-	shapingProgNnBound4         = "nn_bound4"
-	shapingProgNnBound6         = "nn_bound6"
-	shapingProgNnBoundFexit     = "nn_bound_fexit"
-	shapingProgNnDatagramCreate = "nn_datagram_create"
-	shapingProgNnFindSockets    = "nn_find_sockets"
-	shapingProgNnFindTasks      = "nn_find_tasks"
-	shapingProgNnPlaceExec      = "nn_place_exec"
-	shapingProgNnShapeBack      = "nn_shape_back"
-	shapingProgNnShapeDeliver   = "nn_shape_deliver"
-	shapingProgNnShapeHome      = "nn_shape_home"
-	shapingProgNnShapeIn        = "nn_shape_in"
-	shapingProgNnShapeWindow    = "nn_shape_window"
-	shapingProgNnShapeWindows   = "nn_shape_windows"
-	shapingVarInsideKnown       = "inside_known"
-	shapingVarLook              = "look"
-	shapingVarNatKnown          = "nat_known"
-	shapingVarNnKeepDeviceFlags = "nn_keep_device_flags"
-	shapingVarNnKeepFound       = "nn_keep_found"
-	shapingVarNnKeepShapeFault  = "nn_keep_shape_fault"
-	shapingVarPhase             = "phase"
+	shapingMapBuffers             = "buffers"
+	shapingMapCgroups             = "cgroups"
+	shapingMapClasses             = "classes"
+	shapingMapClocks              = "clocks"
+	shapingMapDestinationUses     = "destination_uses"
+	shapingMapDestinations        = "destinations"
+	shapingMapDevices             = "devices"
+	shapingMapDues                = "dues"
+	shapingMapEvents              = "events"
+	shapingMapFaults              = "faults"
+	shapingMapFreeCgroups         = "free_cgroups"
+	shapingMapInflows             = "inflows"
+	shapingMapKept                = "kept"
+	shapingMapLinks               = "links"
+	shapingMapListeners           = "listeners"
+	shapingMapNodes               = "nodes"
+	shapingMapPlaces              = "places"
+	shapingMapPolicy              = "policy"
+	shapingMapPortsSeen           = "ports_seen"
+	shapingMapReceivers           = "receivers"
+	shapingMapScratch             = "scratch"
+	shapingMapShapeFaults         = "shape_faults"
+	shapingMapShaper              = "shaper"
+	shapingMapSharers             = "sharers"
+	shapingMapSlots               = "slots"
+	shapingMapSocketNodes         = "socket_nodes"
+	shapingMapSockets             = "sockets"
+	shapingMapSubordinates        = "subordinates"
+	shapingMapTasks               = "tasks"
+	shapingMapUnknown             = "unknown"
+	shapingMapUnseen              = "unseen"
+	shapingMapUsers               = "users"
+	shapingProgNnAdoptUdpFiles    = "nn_adopt_udp_files"
+	shapingProgNnBound4           = "nn_bound4"
+	shapingProgNnBound6           = "nn_bound6"
+	shapingProgNnBoundFexit       = "nn_bound_fexit"
+	shapingProgNnConnsFindSockets = "nn_conns_find_sockets"
+	shapingProgNnDatagramCreate   = "nn_datagram_create"
+	shapingProgNnFilesFindSockets = "nn_files_find_sockets"
+	shapingProgNnFindSockets      = "nn_find_sockets"
+	shapingProgNnFindTasks        = "nn_find_tasks"
+	shapingProgNnPlaceExec        = "nn_place_exec"
+	shapingProgNnShapeBack        = "nn_shape_back"
+	shapingProgNnShapeDeliver     = "nn_shape_deliver"
+	shapingProgNnShapeHome        = "nn_shape_home"
+	shapingProgNnShapeIn          = "nn_shape_in"
+	shapingProgNnShapeWindow      = "nn_shape_window"
+	shapingProgNnShapeWindows     = "nn_shape_windows"
+	shapingVarInsideKnown         = "inside_known"
+	shapingVarLook                = "look"
+	shapingVarNatKnown            = "nat_known"
+	shapingVarNnKeepDeviceFlags   = "nn_keep_device_flags"
+	shapingVarNnKeepFound         = "nn_keep_found"
+	shapingVarNnKeepShapeFault    = "nn_keep_shape_fault"
+	shapingVarPhase               = "phase"
 )
 
 // loadShaping returns the embedded CollectionSpec for shaping.
@@ -492,20 +494,22 @@ type shapingSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type shapingProgramSpecs struct {
-	NnAdoptUdpFiles  *ebpf.ProgramSpec `ebpf:"nn_adopt_udp_files"`
-	NnBound4         *ebpf.ProgramSpec `ebpf:"nn_bound4"`
-	NnBound6         *ebpf.ProgramSpec `ebpf:"nn_bound6"`
-	NnBoundFexit     *ebpf.ProgramSpec `ebpf:"nn_bound_fexit"`
-	NnDatagramCreate *ebpf.ProgramSpec `ebpf:"nn_datagram_create"`
-	NnFindSockets    *ebpf.ProgramSpec `ebpf:"nn_find_sockets"`
-	NnFindTasks      *ebpf.ProgramSpec `ebpf:"nn_find_tasks"`
-	NnPlaceExec      *ebpf.ProgramSpec `ebpf:"nn_place_exec"`
-	NnShapeBack      *ebpf.ProgramSpec `ebpf:"nn_shape_back"`
-	NnShapeDeliver   *ebpf.ProgramSpec `ebpf:"nn_shape_deliver"`
-	NnShapeHome      *ebpf.ProgramSpec `ebpf:"nn_shape_home"`
-	NnShapeIn        *ebpf.ProgramSpec `ebpf:"nn_shape_in"`
-	NnShapeWindow    *ebpf.ProgramSpec `ebpf:"nn_shape_window"`
-	NnShapeWindows   *ebpf.ProgramSpec `ebpf:"nn_shape_windows"`
+	NnAdoptUdpFiles    *ebpf.ProgramSpec `ebpf:"nn_adopt_udp_files"`
+	NnBound4           *ebpf.ProgramSpec `ebpf:"nn_bound4"`
+	NnBound6           *ebpf.ProgramSpec `ebpf:"nn_bound6"`
+	NnBoundFexit       *ebpf.ProgramSpec `ebpf:"nn_bound_fexit"`
+	NnConnsFindSockets *ebpf.ProgramSpec `ebpf:"nn_conns_find_sockets"`
+	NnDatagramCreate   *ebpf.ProgramSpec `ebpf:"nn_datagram_create"`
+	NnFilesFindSockets *ebpf.ProgramSpec `ebpf:"nn_files_find_sockets"`
+	NnFindSockets      *ebpf.ProgramSpec `ebpf:"nn_find_sockets"`
+	NnFindTasks        *ebpf.ProgramSpec `ebpf:"nn_find_tasks"`
+	NnPlaceExec        *ebpf.ProgramSpec `ebpf:"nn_place_exec"`
+	NnShapeBack        *ebpf.ProgramSpec `ebpf:"nn_shape_back"`
+	NnShapeDeliver     *ebpf.ProgramSpec `ebpf:"nn_shape_deliver"`
+	NnShapeHome        *ebpf.ProgramSpec `ebpf:"nn_shape_home"`
+	NnShapeIn          *ebpf.ProgramSpec `ebpf:"nn_shape_in"`
+	NnShapeWindow      *ebpf.ProgramSpec `ebpf:"nn_shape_window"`
+	NnShapeWindows     *ebpf.ProgramSpec `ebpf:"nn_shape_windows"`
 }
 
 // shapingMapSpecs contains maps before they are loaded into the kernel.
@@ -667,20 +671,22 @@ type shapingVariables struct {
 //
 // It can be passed to loadShapingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type shapingPrograms struct {
-	NnAdoptUdpFiles  *ebpf.Program `ebpf:"nn_adopt_udp_files"`
-	NnBound4         *ebpf.Program `ebpf:"nn_bound4"`
-	NnBound6         *ebpf.Program `ebpf:"nn_bound6"`
-	NnBoundFexit     *ebpf.Program `ebpf:"nn_bound_fexit"`
-	NnDatagramCreate *ebpf.Program `ebpf:"nn_datagram_create"`
-	NnFindSockets    *ebpf.Program `ebpf:"nn_find_sockets"`
-	NnFindTasks      *ebpf.Program `ebpf:"nn_find_tasks"`
-	NnPlaceExec      *ebpf.Program `ebpf:"nn_place_exec"`
-	NnShapeBack      *ebpf.Program `ebpf:"nn_shape_back"`
-	NnShapeDeliver   *ebpf.Program `ebpf:"nn_shape_deliver"`
-	NnShapeHome      *ebpf.Program `ebpf:"nn_shape_home"`
-	NnShapeIn        *ebpf.Program `ebpf:"nn_shape_in"`
-	NnShapeWindow    *ebpf.Program `ebpf:"nn_shape_window"`
-	NnShapeWindows   *ebpf.Program `ebpf:"nn_shape_windows"`
+	NnAdoptUdpFiles    *ebpf.Program `ebpf:"nn_adopt_udp_files"`
+	NnBound4           *ebpf.Program `ebpf:"nn_bound4"`
+	NnBound6           *ebpf.Program `ebpf:"nn_bound6"`
+	NnBoundFexit       *ebpf.Program `ebpf:"nn_bound_fexit"`
+	NnConnsFindSockets *ebpf.Program `ebpf:"nn_conns_find_sockets"`
+	NnDatagramCreate   *ebpf.Program `ebpf:"nn_datagram_create"`
+	NnFilesFindSockets *ebpf.Program `ebpf:"nn_files_find_sockets"`
+	NnFindSockets      *ebpf.Program `ebpf:"nn_find_sockets"`
+	NnFindTasks        *ebpf.Program `ebpf:"nn_find_tasks"`
+	NnPlaceExec        *ebpf.Program `ebpf:"nn_place_exec"`
+	NnShapeBack        *ebpf.Program `ebpf:"nn_shape_back"`
+	NnShapeDeliver     *ebpf.Program `ebpf:"nn_shape_deliver"`
+	NnShapeHome        *ebpf.Program `ebpf:"nn_shape_home"`
+	NnShapeIn          *ebpf.Program `ebpf:"nn_shape_in"`
+	NnShapeWindow      *ebpf.Program `ebpf:"nn_shape_window"`
+	NnShapeWindows     *ebpf.Program `ebpf:"nn_shape_windows"`
 }
 
 func (p *shapingPrograms) Close() error {
@@ -689,7 +695,9 @@ func (p *shapingPrograms) Close() error {
 		p.NnBound4,
 		p.NnBound6,
 		p.NnBoundFexit,
+		p.NnConnsFindSockets,
 		p.NnDatagramCreate,
+		p.NnFilesFindSockets,
 		p.NnFindSockets,
 		p.NnFindTasks,
 		p.NnPlaceExec,

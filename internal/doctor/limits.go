@@ -66,12 +66,20 @@ func children(f *kernelfeatures.Features) api.Check {
 
 // running: how a limit reaches what runs already.
 func running(f *kernelfeatures.Features) api.Check {
-	return needs("running programs", "running processes and their connections can be limited",
+	check := needs("running programs", "running processes and their connections can be limited",
 		"A limit would only hold for programs that start after it was set.", f,
 		part{"iterator task", f.IterTask},
 		part{"iterator task_file", f.IterTaskFile},
-		part{"iterator tcp", f.IterTCP},
-		part{"iterator bpf_sk_storage_map", f.IterSKStorage})
+		part{"iterator tcp", f.IterTCP})
+	if check.State != OK {
+		return check
+	}
+	return either(f.IterSKStorage, check.Found, api.Check{
+		Name: check.Name, State: Degraded,
+		Found:  "the kernel, or a security module, does not let netnice list sockets by their state",
+		Means:  "They are looked for among the open files of all processes and the connections of each network namespace, which takes longer; UDP and raw sockets that no process has in its table of files (handed on by messages, io_uring's own) are not listed.",
+		Remedy: "none is needed for limits to hold; cat /sys/kernel/security/lsm names the modules",
+	})
 }
 
 // openConnections: how exactly a limit holds for a connection that was open
