@@ -23,9 +23,11 @@ type Power struct {
 	// SlotNS: they run, and stand still, for so long at a time, or a multiple of it; 0 = as the
 	// kernel's ceiling has it.
 	SlotNS uint64 `json:"slot_ns,omitempty"`
-	// Strict: the deadline scheduler is to keep it; Deadline: it does, for there is one thread.
-	Strict   bool `json:"strict,omitempty"`
-	Deadline bool `json:"deadline,omitempty"`
+	// Strict: the deadline scheduler is to keep it; Deadline: it does, for there is one thread;
+	// NoDeadline: why it does not, which is looked at again each second.
+	Strict     bool   `json:"strict,omitempty"`
+	Deadline   bool   `json:"deadline,omitempty"`
+	NoDeadline string `json:"no_deadline,omitempty"`
 	// Auto is how the slice was found; nil if it was said.
 	Auto *PowerAuto `json:"auto,omitempty"`
 	// Owners are whose wish it is: "admin", or the name of the user who set it.

@@ -35,6 +35,10 @@ func (d *Daemon) putPower(w http.ResponseWriter, r *http.Request) {
 		PID: req.PID, Name: "test", Power: req.Power, Owners: []string{"admin"}, Processes: 1, Percent: 12.34, Group: "/sys/fs/cgroup/cpu/netnice-cpu-1",
 		Since: time.Date(2026, 11, 21, 20, 0, 0, 0, time.UTC), Guaranteed: req.Power > 0 || req.SliceNS+req.AutoBytesPerSec > 0,
 		PeriodNS: req.PeriodNS, SliceNS: req.SliceNS, Reserved: req.SliceNS+req.AutoBytesPerSec > 0,
+		Extra: req.Extra, SlotNS: req.SlotNS, Strict: req.Strict,
+	}
+	if req.Strict {
+		p.NoDeadline = "it has 2 threads"
 	}
 	if req.Power > 0 {
 		p.PeriodNS, p.SliceNS = 20e6, uint64(req.Power)*200_000

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client"
@@ -19,10 +20,45 @@ several (250: two and a half): no more than that, and set by an administrator al
 else wants the processors. N from -255 to -1 is a priority below the ordinary, as nice 19 to 0, evenly:
 -255 has next to nothing where others want all. 0 is the ordinary priority: it takes back what was set.`
 
+const smoothHelp = `How it is kept is the administrator's to choose, for an N up to 100. With --slots 1ms they run for
+1 ms and then stand still for as many slots as make N of 100: 25 is one of four, 75 three of four. No
+process is stopped for that, and if netnice is killed the ceiling stays, in the kernel's measure. With
+--strict a process of one thread has N of each 100 slots by the kernel's deadline scheduler: before all
+others of the machine, whatever their priority, and no more than 95% of the processors for all that
+have that; what it starts has the ceiling alone. With more threads it has that, too.`
+
+// smoothFlags say how a power is kept.
+type smoothFlags struct {
+	slots  optional[uint64]
+	strict bool
+}
+
+func (f *smoothFlags) add(cmd *cobra.Command) {
+	f.slots = optional[uint64]{parse: units.ParseDuration, kind: "time"}
+	cmd.Flags().Var(&f.slots, "slots", "run and stand still by so much at a time, 1ms to 10ms")
+	cmd.Flags().BoolVar(&f.strict, "strict", false, "by the deadline scheduler, for a process of one thread")
+	cmd.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "slot" {
+			name = "slots"
+		}
+		return pflag.NormalizedName(name)
+	})
+}
+
+func (f *smoothFlags) said() bool { return f.slots.value != nil || f.strict }
+
+func (f *smoothFlags) put(on *api.PowerRequest) {
+	on.Strict = f.strict
+	if f.slots.value != nil {
+		on.SlotNS = *f.slots.value
+	}
+}
+
 func (a *App) power() *cobra.Command {
 	var asJSON, dryRun bool
+	var smooth smoothFlags
 	cmd := &cobra.Command{
-		Use:   "power [PID [N]]",
+		Use:   "power [PID [N [--slots TIME | --strict]]]",
 		Short: "Give a running process a share of the processors",
 		Long: `Say what a running process gets of the processors, with its threads, its running descendants and
 those to come.
@@ -33,11 +69,16 @@ The share is kept in every 20 ms (below 20, with 4 ms of running in every 400/N 
 the last of the processes, and stays when the daemon is killed. With PID only, print what holds; without,
 list all that have a share.
 
+` + smoothHelp + `
+
 A share of the processors is a poor knob for bandwidth: on today's machines 1% of a processor
 sends 100 Mbit/s. To limit that: netnice set.`,
-		Example: "  netnice power 4711 25\n  netnice power 4711 -100\n  netnice power 4711 0\n  netnice power",
+		Example: "  netnice power 4711 25\n  netnice power 4711 -100\n  netnice power 4711 0\n  netnice power 4711 40 --slots 1ms\n  netnice power",
 		Args:    between(0, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 && smooth.said() {
+				return fail("netnice power PID 40 --slots 1ms", "--slots and --strict say how a power is kept, and none is given")
+			}
 			if len(args) == 0 {
 				return a.listPowers(cmd.Context(), asJSON)
 			}
@@ -52,23 +93,29 @@ sends 100 Mbit/s. To limit that: netnice set.`,
 			if err != nil {
 				return err
 			}
-			return a.setPower(cmd.Context(), api.PowerRequest{PID: pid, Power: n, DryRun: dryRun}, asJSON)
+			request := api.PowerRequest{PID: pid, Power: n, DryRun: dryRun}
+			smooth.put(&request)
+			return a.setPower(cmd.Context(), request, asJSON)
 		},
 	}
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)
+	smooth.add(cmd)
 	return cmd
 }
 
 func (a *App) exec() *cobra.Command {
+	var smooth smoothFlags
 	cmd := &cobra.Command{
-		Use:   "exec N CMD [ARGS]",
+		Use:   "exec [--slots TIME | --strict] N CMD [ARGS]",
 		Short: "Run a command with a share of the processors",
 		Long: `Run a command, and whatever it starts, with a share of the processors. netnice becomes the command,
 as with netnice run.
 
-` + powerHelp,
-		Example: "  netnice exec 30 make -j8\n  netnice exec -255 updatedb",
+` + powerHelp + `
+
+` + smoothHelp,
+		Example: "  netnice exec 30 make -j8\n  netnice exec -255 updatedb\n  sudo netnice exec --slots 1ms 50 ./sender",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			const usage = "netnice exec 30 CMD ARGS"
 			if len(args) < 2 {
@@ -82,7 +129,9 @@ as with netnice run.
 			if err != nil {
 				return cannotRun(args[1], err)
 			}
-			response, err := a.sendPower(cmd.Context(), api.PowerRequest{PID: a.System.PID(), Power: n})
+			request := api.PowerRequest{PID: a.System.PID(), Power: n}
+			smooth.put(&request)
+			response, err := a.sendPower(cmd.Context(), request)
 			if err != nil {
 				return err
 			}
@@ -92,6 +141,7 @@ as with netnice run.
 			return cannotRun(args[1], a.System.Exec(path, args[1:]))
 		},
 	}
+	smooth.add(cmd)
 	cmd.Flags().SetInterspersed(false) // flags behind CMD are CMD's
 	return cmd
 }
@@ -111,10 +161,22 @@ func markPriorities(args []string) []string {
 		}
 		verb++
 	}
-	for i := verb + 1; i < len(out); i++ {
-		if out[verb] != "power" && (out[verb] != "exec" || i > verb+1) {
-			break
+	first, last := verb+1, len(out)
+	switch {
+	case verb == len(out):
+		return out
+	case out[verb] == "exec":
+		for first < len(out) && strings.HasPrefix(out[first], "--") {
+			if out[first] == "--slots" || out[first] == "--slot" {
+				first++
+			}
+			first++
 		}
+		last = min(first+1, last)
+	case out[verb] != "power":
+		return out
+	}
+	for i := first; i < last; i++ {
 		if negative.MatchString(out[i]) {
 			out[i] = aPriority + out[i]
 		}
@@ -152,7 +214,16 @@ func (a *App) setPower(ctx context.Context, request api.PowerRequest, asJSON boo
 		return nil
 	}
 	fmt.Fprintf(a.Out, "%sprocess %d (%s): %s\n", would, response.Power.PID, printable(response.Power.Name), a.powerText(response.Power))
+	a.warn(noDeadline(response.Power))
 	return nil
+}
+
+// noDeadline tells why the deadline that is wanted is not there.
+func noDeadline(p *api.Power) []string {
+	if p.NoDeadline == "" {
+		return nil
+	}
+	return []string{fmt.Sprintf("it has no deadline, but the ceiling that others have: %s; that is looked at again each second", printable(p.NoDeadline))}
 }
 
 // sendPower checks what can be checked here and asks the daemon; nil for a dry run without one.
@@ -193,6 +264,7 @@ func (a *App) showPower(ctx context.Context, pid int, asJSON bool) error {
 		if p.Auto != nil {
 			fmt.Fprintf(a.Out, "  %s\n", a.autoText(p))
 		}
+		a.warn(noDeadline(p))
 		return nil
 	}
 	if _, err := a.present(pidSubject(pid)); err != nil {
@@ -236,6 +308,9 @@ func (a *App) powerText(p *api.Power) string {
 		text = fmt.Sprintf("%.4g%% of a processor for %s", float64(p.SliceNS)/float64(p.PeriodNS)*100, units.FormatRate(p.Auto.RateBytesPerSec, a.units))
 	case p.Reserved:
 		text = fmt.Sprintf("%s of the processors in each %s", units.FormatDuration(p.SliceNS), units.FormatDuration(p.PeriodNS))
+		if p.Extra {
+			text += " at least, and a share of the rest"
+		}
 	case p.Power > 0:
 		text = fmt.Sprintf("%d%% of a processor", p.Power)
 	default:
@@ -243,6 +318,12 @@ func (a *App) powerText(p *api.Power) string {
 		if p.SliceNS != 0 {
 			text += fmt.Sprintf(", at most %.4g%% of a processor", float64(p.SliceNS)/float64(p.PeriodNS)*100)
 		}
+	}
+	switch {
+	case p.SlotNS != 0:
+		text += " in slots of " + units.FormatDuration(p.SlotNS)
+	case p.Deadline:
+		text += " by a deadline"
 	}
 	if p.Guaranteed {
 		return text + ", guaranteed"

@@ -21,7 +21,7 @@ func (a *App) reserve() *cobra.Command {
 	var processors cpuFlags
 	grant := optional[uint32]{parse: parsePart, kind: "percent"}
 	cmd := &cobra.Command{
-		Use:   "reserve SUBJECT --link DEVICE --period TIME --slice TIME [--extra] [--for TIME] | --pid P --cpu-period TIME --cpu-slice TIME | --pid P --rate RATE --cpu auto | SUBJECT --release | --user NAME --link DEVICE --grant PERCENT",
+		Use:   "reserve SUBJECT --link DEVICE --period TIME --slice TIME [--extra] [--for TIME] | --pid P --cpu-period TIME --cpu-slice TIME [--cpu-extra] | --pid P --rate RATE --cpu auto | SUBJECT --release | --user NAME --link DEVICE --grant PERCENT",
 		Short: "Reserve a slice of a link's time, or of the processors', in each period",
 		Long: `Reserve what a link carries in a slice of time, anew in each period: it is there for the
 subject as the period begins, whatever others send. What is not used of it is lost to the
@@ -37,8 +37,9 @@ so much of it in all, for their own processes by this command, and for connectio
 option, NETNICE_RESERVE (netnice(3)). A grant keeps nothing free.
 
 With --cpu-slice a process and its descendants have so much time of the processors in each
---cpu-period, whatever else wants them, and no more: of all processors together. So much is
-refused as is not left: netnice power lists it. Both may be said at once.
+--cpu-period, whatever else wants them, and no more: of all processors together; with --cpu-extra
+no less, and of what is left as much as another of ordinary priority. So much is refused as is not
+left: netnice power lists it. A link and processors may be said at once.
 
 With --rate and --cpu auto a process is to send at that rate whatever else wants the processors:
 it is limited to the rate, and guaranteed it of every limit around; what it needs of the

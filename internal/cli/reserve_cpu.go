@@ -16,6 +16,7 @@ import (
 type cpuFlags struct {
 	period, slice, rate optional[uint64]
 	how                 string
+	extra               bool
 }
 
 func (f *cpuFlags) add(cmd *cobra.Command) {
@@ -25,12 +26,13 @@ func (f *cpuFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Var(&f.period, "cpu-period", "in each of which the processors' slice is given")
 	flags.Var(&f.slice, "cpu-slice", "so much time of the processors")
+	flags.BoolVar(&f.extra, "cpu-extra", false, "of what is left of the processors a share, too")
 	flags.Var(&f.rate, "rate", "what it is to send, with --cpu auto")
 	flags.StringVar(&f.how, "cpu", "", "auto: as much of the processors as the rate needs")
 }
 
 func (f *cpuFlags) said() bool {
-	return f.period.value != nil || f.slice.value != nil || f.rate.value != nil || f.how != ""
+	return f.period.value != nil || f.slice.value != nil || f.rate.value != nil || f.how != "" || f.extra
 }
 
 // reserveCPU reserves time of the processors, or releases it. Done is false where nothing of
@@ -59,7 +61,7 @@ func (a *App) reserveCPU(ctx context.Context, s api.Subject, f cpuFlags, release
 			}
 		}
 	case f.rate.value != nil || f.how != "":
-		if f.rate.value == nil || *f.rate.value == 0 || f.how != "auto" || f.period.value != nil || f.slice.value != nil {
+		if f.rate.value == nil || *f.rate.value == 0 || f.how != "auto" || f.period.value != nil || f.slice.value != nil || f.extra {
 			return false, fail(usageAuto, "--rate and --cpu auto go together, without a slice of the processors")
 		}
 		request.AutoBytesPerSec = *f.rate.value
@@ -67,7 +69,7 @@ func (a *App) reserveCPU(ctx context.Context, s api.Subject, f cpuFlags, release
 	case f.period.value == nil || f.slice.value == nil || *f.slice.value == 0:
 		return false, fail(usage, "a reservation of the processors needs --cpu-period and --cpu-slice")
 	default:
-		request.PeriodNS, request.SliceNS = *f.period.value, *f.slice.value
+		request.PeriodNS, request.SliceNS, request.Extra = *f.period.value, *f.slice.value, f.extra
 	}
 	return true, a.setPower(ctx, request, asJSON)
 }

@@ -56,6 +56,8 @@ type powered struct {
 	percent float64 // of one processor, between the last two looks
 	seen    autoSeen
 	extra   extraSeen
+
+	noDeadline error // why the one that is wanted is not there
 }
 
 func (p *powered) nothing() bool { return p.Wishes == [enforce.Owners]powerWish{} }
@@ -279,6 +281,9 @@ func (d *Daemon) renderPower(p *powered) api.Power {
 	}
 	if admin := p.Wishes[enforce.OwnerAdmin]; admin.Extra {
 		a.Extra, a.SliceNS, a.PeriodNS = true, admin.SliceNS, admin.PeriodNS
+	}
+	if p.noDeadline != nil {
+		a.NoDeadline = p.noDeadline.Error()
 	}
 	for owner, name := range [enforce.Owners]string{"admin", identity.UserName(p.UserUID)} {
 		if p.Wishes[owner] != (powerWish{}) {

@@ -77,10 +77,22 @@ func takeBack(processors Processors, p *powered) error {
 	return processors.Loose(p.PID, *p.Was)
 }
 
-// strictWarnings tells why a deadline that is wanted is not there.
-func strictWarnings(err error) []string {
-	if err == nil {
-		return nil
+// keepDeadline notes why a deadline that is wanted is not there, and reports whether one came or
+// went: then the state is to be written.
+func (d *Daemon) keepDeadline(processors Processors, p *powered) (changed bool) {
+	had := p.Was != nil
+	p.noDeadline = d.keepStrict(processors, p)
+	return had != (p.Was != nil)
+}
+
+// smooth does for a share what its group does not. The caller holds d.powers.mu.
+func (d *Daemon) smooth(processors Processors, p *powered) {
+	if ceiling, _ := p.holding(); ceiling == (powerWish{}) && p.guaranteed() > 0 {
+		d.hasExtra()
 	}
-	return []string{fmt.Sprintf("it has no deadline, but the quota that others have: %v; that is looked at again each second", err)}
+	if d.keepDeadline(processors, p) {
+		if err := d.savePowers(); err != nil {
+			d.log.Warn("what is wanted of the processors is not written", "err", err)
+		}
+	}
 }

@@ -86,7 +86,7 @@ func TestPowerStrict(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, answer.Power.Strict)
 	require.False(t, answer.Power.Deadline)
-	require.Len(t, answer.Warnings, 1)
+	require.NotEmpty(t, answer.Power.NoDeadline)
 	require.False(t, has())
 
 	fake.change(func() { fake.refuse = nil })

@@ -1,0 +1,303 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/cpu"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// commitPower makes next what holds for a process, for old if that has something. The caller
+// holds d.powers.mu.
+func (d *Daemon) commitPower(ctx context.Context, by auth.Actor, old, next *powered) (warnings []string, err error) {
+	if d.powers.isDown {
+		return nil, leaving()
+	}
+	processors, err := d.processors()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case old == nil:
+		if err := d.roomForPower(by); err != nil {
+			return nil, err
+		}
+		elsewhere, err := d.beginPower(ctx, by, processors, next)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.keepSlots(); err != nil {
+			return nil, errors.Join(err, d.endPower(ctx, processors, d.powers.list[next.PID]))
+		}
+		if elsewhere > 0 {
+			warnings = append(warnings, fmt.Sprintf("%d of its descendants are in groups of their own, and stay as they are", elsewhere))
+		}
+		d.smooth(processors, d.powers.list[next.PID])
+		return warnings, nil
+	case next.nothing():
+		return nil, d.endPower(ctx, processors, old)
+	}
+	before := *old
+	*old = *next
+	if err = d.setPower(ctx, processors, old); err == nil {
+		err = errors.Join(d.keepSlots(), d.savePowers())
+	}
+	if err != nil {
+		*old = before
+		return nil, errors.Join(err, d.setPower(ctx, processors, old), d.keepSlots())
+	}
+	d.smooth(processors, old)
+	return nil, nil
+}
+
+// roomForPower refuses a user one group too many.
+func (d *Daemon) roomForPower(by auth.Actor) error {
+	if by.Root() {
+		return nil
+	}
+	own := 0
+	for _, p := range d.powers.list {
+		if p.Wishes[enforce.OwnerUser] != (powerWish{}) && d.countsAs(p.UserUID) == d.countsAs(by.UID) {
+			own++
+		}
+	}
+	if own >= auth.MaxPowersPerUser {
+		return full("you have set as many powers as", auth.MaxPowersPerUser, "lift some first: netnice power")
+	}
+	return nil
+}
+
+// beginPower makes the group of a process that has none. Shares inside its own are taken out
+// meanwhile: their groups come into the new one.
+func (d *Daemon) beginPower(ctx context.Context, by auth.Actor, processors Processors, next *powered) (elsewhere int, err error) {
+	group, err := processors.Place(next.PID)
+	if err != nil {
+		return 0, err
+	}
+	// In the slice of their own a user leaves no limit behind that others put on them.
+	if group.Unit != "" && !by.Root() && group.Slice != fmt.Sprintf("user-%d.slice", by.UID) {
+		return 0, auth.Denied(fmt.Sprintf("process %d would leave %s, and with it the limits that the administrator may have set there", next.PID, group.Origin),
+			fmt.Sprintf("sudo netnice power %d N", next.PID))
+	}
+	p := *next
+	p.Group = group
+	d.powers.list[p.PID] = &p
+	if err := d.savePowers(); err != nil {
+		delete(d.powers.list, p.PID)
+		return 0, err
+	}
+	inner := d.takeOut(ctx, processors, func(q *powered) bool { return d.inside(q, p.PID) })
+	if elsewhere, err = processors.Make(ctx, &p.Group, p.PID, p.share()); err != nil {
+		delete(d.powers.list, p.PID)
+	}
+	d.putIn(ctx, processors, inner)
+	err = errors.Join(err, d.savePowers())
+	*next = p
+	return elsewhere, err
+}
+
+// inside reports whether a share is that of a descendant of a process.
+func (d *Daemon) inside(p *powered, pid int) bool {
+	if p.PID == pid {
+		return false
+	}
+	for _, a := range d.resolver.Ancestors(p.PID) {
+		if a.PID == pid {
+			return true
+		}
+	}
+	return false
+}
+
+// endPower takes a process's group away; those inside it come to where it was.
+func (d *Daemon) endPower(ctx context.Context, processors Processors, p *powered) error {
+	inner := d.takeOut(ctx, processors, func(q *powered) bool { return within(q, p) })
+	err := d.loosen(processors, p)
+	if err == nil {
+		err = processors.Dissolve(ctx, p.Group)
+	}
+	if err == nil {
+		delete(d.powers.list, p.PID)
+		d.passEnabled(p)
+	}
+	d.putIn(ctx, processors, inner)
+	return errors.Join(err, d.keepSlots(), d.savePowers())
+}
+
+func within(q, p *powered) bool { return strings.HasPrefix(q.Group.Dir, p.Group.Dir+"/") }
+
+// passEnabled has another group beside p's see to the controller when it goes.
+func (d *Daemon) passEnabled(p *powered) {
+	if !p.Group.Enabled {
+		return
+	}
+	for _, q := range d.powers.list {
+		if filepath.Dir(q.Group.Dir) == filepath.Dir(p.Group.Dir) {
+			q.Group.Enabled = true
+			return
+		}
+	}
+}
+
+// setPower sets the share of a group that is there. Those inside are set anew: where a ceiling
+// may not be higher than the one around it, none stands until that one is set.
+func (d *Daemon) setPower(ctx context.Context, processors Processors, p *powered) error {
+	var inner []*powered
+	for _, q := range d.powers.list {
+		if within(q, p) {
+			inner = append(inner, q)
+		}
+	}
+	outermostFirst(inner)
+	var err error
+	for _, q := range inner {
+		err = errors.Join(err, processors.Set(ctx, q.Group, cpu.Share{Weight: q.share().Weight}))
+	}
+	for _, q := range append([]*powered{p}, inner...) {
+		err = errors.Join(err, processors.Set(ctx, q.Group, q.share()))
+	}
+	return err
+}
+
+func outermostFirst(list []*powered) {
+	slices.SortFunc(list, func(a, b *powered) int {
+		return cmp.Or(cmp.Compare(len(a.Group.Dir), len(b.Group.Dir)), cmp.Compare(a.PID, b.PID))
+	})
+}
+
+// takenOut is a share whose group is being moved.
+type takenOut struct {
+	*powered
+	members []int
+}
+
+// takeOut dissolves the groups of those that are meant, innermost first.
+func (d *Daemon) takeOut(ctx context.Context, processors Processors, meant func(*powered) bool) (out []takenOut) {
+	var list []*powered
+	for _, q := range d.powers.list {
+		if meant(q) {
+			list = append(list, q)
+		}
+	}
+	outermostFirst(list)
+	for _, q := range slices.Backward(list) {
+		t := takenOut{powered: q, members: processors.Members(q.Group)}
+		if err := processors.Dissolve(ctx, q.Group); err != nil {
+			d.log.Warn("a share of the processors is not moved", "pid", q.PID, "err", err)
+			continue
+		}
+		d.passEnabled(q)
+		out = append(out, t)
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// putIn makes their groups again where their processes are now. Those whose processes have ended
+// end.
+func (d *Daemon) putIn(ctx context.Context, processors Processors, list []takenOut) {
+	for _, t := range list {
+		failed := fs.ErrNotExist
+		for _, pid := range append([]int{t.PID}, t.members...) {
+			var group cpu.Group
+			if group, failed = processors.Place(pid); failed != nil {
+				continue // it has ended
+			}
+			t.Group = group
+			_, failed = processors.Make(ctx, &t.Group, t.PID, t.share(), t.members...)
+			break
+		}
+		if failed != nil {
+			delete(d.powers.list, t.PID)
+			d.log.Warn("a share of the processors has ended", "pid", t.PID, "err", failed)
+		}
+	}
+}
+
+// lookAtPowers ends the shares of which no process is left, and notes what the others use.
+func (d *Daemon) lookAtPowers(ctx context.Context) {
+	d.powers.mu.Lock()
+	defer d.powers.mu.Unlock()
+	processors, now := d.powers.processors, time.Now()
+	changed := false
+	for pid, p := range d.powers.list {
+		if len(processors.Members(p.Group)) == 0 {
+			if !d.dissolveEmpty(ctx, processors, p) {
+				continue
+			}
+			delete(d.powers.list, pid)
+			d.passEnabled(p)
+			changed = true
+			continue
+		}
+		changed = d.keepDeadline(processors, p) || changed
+		used := processors.Used(p.Group, p.usedNS)
+		if over := now.Sub(p.usedAt); !p.usedAt.IsZero() && over > 0 && used >= p.usedNS {
+			p.percent = float64(used-p.usedNS) / float64(over) * 100
+		}
+		p.usedNS, p.usedAt = used, now
+		d.followAuto(ctx, p)
+	}
+	if changed {
+		if err := d.keepSlots(); err != nil {
+			d.log.Warn("slots are not kept", "err", err)
+		}
+		if err := d.savePowers(); err != nil {
+			d.log.Warn("what is wanted of the processors is not written", "err", err)
+		}
+	}
+}
+
+func (d *Daemon) dissolveEmpty(ctx context.Context, processors Processors, p *powered) bool {
+	err := processors.Dissolve(ctx, p.Group)
+	if err != nil {
+		d.log.Warn("an empty group is left", "group", p.Group.Dir, "err", err)
+	}
+	return err == nil
+}
+
+// powerCount is how many processes have a share.
+func (d *Daemon) powerCount() int {
+	d.powers.mu.Lock()
+	defer d.powers.mu.Unlock()
+	return len(d.powers.list)
+}
+
+// liftPowers takes all groups away.
+func (d *Daemon) liftPowers(ctx context.Context) (err error) {
+	d.powers.mu.Lock()
+	defer d.powers.mu.Unlock()
+	for _, p := range d.powers.list {
+		err = errors.Join(err, d.loosen(d.powers.processors, p))
+	}
+	d.takeOut(ctx, d.powers.processors, func(*powered) bool { return true })
+	for pid, p := range d.powers.list {
+		if len(d.powers.processors.Members(p.Group)) > 0 {
+			err = errors.Join(err, fmt.Errorf("process %d keeps its share of the processors, in %s", pid, p.Group.Dir))
+		}
+		delete(d.powers.list, pid)
+	}
+	err = errors.Join(err, d.keepSlots())
+	if remove := os.Remove(d.powerPath()); !errors.Is(remove, fs.ErrNotExist) {
+		err = errors.Join(err, remove)
+	}
+	d.powers.isDown = err == nil
+	return err
+}
+
+// admitPowers lets powers be set again, where going down has failed after all.
+func (d *Daemon) admitPowers() {
+	d.powers.mu.Lock()
+	defer d.powers.mu.Unlock()
+	d.powers.isDown = false
+}
