@@ -8,6 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+
+	"github.com/netnice/netnice/internal/netnamespace"
 )
 
 // CarryRates takes the rates that programs have set on their sockets out of the map of
@@ -39,7 +41,7 @@ func (o *Object) CarryRates() error {
 		}
 		defer each.Close()
 	}
-	if _, err := each.run(sockets.m, nil); err != nil {
+	if _, err := each.run(sockets.m, netnamespace.Paths(nil)); err != nil {
 		return fmt.Errorf("take over the rates of sockets: %w", err)
 	}
 	return nil
@@ -70,7 +72,7 @@ func (o *Object) loadCarryRates(former *ebpf.Map, at formerSocket) (each eachSoc
 	if err := spec.Variables["former_socket"].Set(at); err != nil {
 		return each, fmt.Errorf("set iterator argument: %w", err)
 	}
-	clear(spec.Variables) // others' maps are not there
+	maps.DeleteFunc(spec.Variables, func(name string, _ *ebpf.VariableSpec) bool { return name != "former_socket" }) // others' maps are not there
 	spec.Maps[formerSocketsMap].ValueSize, spec.Maps[formerSocketsMap].Flags = former.ValueSize(), former.Flags()
 	instead := o.shared()
 	maps.DeleteFunc(instead, func(name string, _ *ebpf.Map) bool { return !used[name] })

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -64,8 +65,8 @@ var listsMaps = sync.OnceValues(func() (bool, error) {
 
 // run goes through the sockets that have state in m, and returns what was written: of some
 // sockets more than once. Where it may not go through m, it finds of those that nobody has in a
-// table of files only TCP's, in these namespaces (nil: all).
-func (e eachSocket) run(m *ebpf.Map, namespaces map[uint32]bool) ([]byte, error) {
+// table of files only TCP's, in the namespaces at these paths.
+func (e eachSocket) run(m *ebpf.Map, namespaces []string) ([]byte, error) {
 	if e.ofMap != nil {
 		return run(e.ofMap, m)
 	}
@@ -73,15 +74,12 @@ func (e eachSocket) run(m *ebpf.Map, namespaces map[uint32]bool) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	more, err := e.inNamespaces(namespaces)
+	more, err := e.in(namespaces)
 	return append(out, more...), err
 }
 
-func (e eachSocket) inNamespaces(wanted map[uint32]bool) (out []byte, err error) {
-	if wanted != nil && len(wanted) == 0 {
-		return nil, nil
-	}
-	for _, path := range netnamespace.Paths(wanted) {
+func (e eachSocket) in(namespaces []string) (out []byte, err error) {
+	for _, path := range namespaces {
 		err := netnamespace.Within(path, func() error {
 			more, err := run(e.connections, nil)
 			out = append(out, more...)
@@ -107,58 +105,22 @@ func (e eachSocket) Close() error {
 // spaces are the network namespaces in which sockets with state were found last. One that nobody
 // has in a table of files any more was found there before: to go through the connections of
 // every namespace takes as long as the machine's table of them for each, 2 ms where that is
-// of 262,144 entries. So that is not done again in walkRest times what it took last, and what
-// was found then stands meanwhile.
+// of 262,144 entries. So that is not done again in walkRest times what it takes, and what
+// was found then stands meanwhile. They are held open, for what has been left to the kernel to
+// send may be all that is in one; the next look lets go of those in which nothing was found.
 type spaces struct {
 	mu     sync.Mutex
-	last   map[uint32]bool
+	last   map[uint32]*os.File
 	found  []SocketRecord
 	walked time.Time
-	took   time.Duration
+	each   time.Duration // what one takes, on an idle machine
 }
 
 const walkRest = 20
 
-// walk is what is found among the connections of namespaces.
-func (s *spaces) walk(e eachSocket, wanted map[uint32]bool, anew bool) ([]SocketRecord, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.Copy(wanted, s.last)
-	begin := time.Now()
-	if !anew && begin.Sub(s.walked) < walkRest*s.took {
-		return s.found, nil
-	}
-	list, err := records[SocketRecord](e.inNamespaces(wanted))
-	if err == nil && !anew {
-		s.found, s.walked, s.took = list, time.Now(), time.Since(begin)
-	}
-	return list, err
-}
-
-func (s *spaces) known() map[uint32]bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := map[uint32]bool{}
-	maps.Copy(out, s.last)
-	return out
-}
-
-func (s *spaces) set(list []SocketRecord) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last = spacesOf(list)
-}
-
-func spacesOf(list []SocketRecord) map[uint32]bool {
-	out := map[uint32]bool{}
-	for _, r := range list {
-		out[r.Netns] = true
-	}
-	return out
-}
-
-// list is run for records, of each socket one; anew: of a part of the sockets only.
-func (e eachSocket) list(m *ebpf.Map, s *spaces, anew bool) ([]SocketRecord, error) {
+// list runs the program for records, of each socket one: of those on whose path the node is that the
+// program was told of, 0 = all.
+func (s *spaces) list(e eachSocket, m *ebpf.Map, node uint32) ([]SocketRecord, error) {
 	if e.ofMap != nil {
 		return records[SocketRecord](run(e.ofMap, m))
 	}
@@ -166,8 +128,107 @@ func (e eachSocket) list(m *ebpf.Map, s *spaces, anew bool) ([]SocketRecord, err
 	if err != nil {
 		return nil, err
 	}
-	more, err := s.walk(e, spacesOf(list), anew)
-	return once(append(list, more...), func(r SocketRecord) uint64 { return r.Cookie }), err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hold(list)
+	if node == 0 && time.Since(s.walked) >= walkRest*s.each*time.Duration(len(s.last)) {
+		if err := s.walk(e); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range s.found {
+		if node == 0 || slices.ContainsFunc(r.State.Path[:], func(h Hop) bool { return h.Node == node }) {
+			list = append(list, r)
+		}
+	}
+	list = once(list, func(r SocketRecord) uint64 { return r.Cookie })
+	if node == 0 {
+		s.release(list)
+	}
+	return list, nil
+}
+
+// walk goes through the connections of all of them.
+func (s *spaces) walk(e eachSocket) (err error) {
+	begin := time.Now()
+	if s.found, err = records[SocketRecord](e.in(s.paths())); err != nil || len(s.last) == 0 {
+		return err
+	}
+	s.walked = time.Now()
+	each := s.walked.Sub(begin) / time.Duration(len(s.last))
+	if s.each == 0 {
+		s.each = each
+	}
+	s.each = min(each, 3*s.each/2) // others may have had the processors meanwhile
+	return nil
+}
+
+// hold opens the namespaces of these sockets that are not open yet.
+func (s *spaces) hold(list []SocketRecord) {
+	missing := map[uint32]bool{}
+	for _, r := range list {
+		if isLimited(r) && s.last[r.Netns] == nil {
+			missing[r.Netns] = true
+		}
+	}
+	if len(missing) == 0 {
+		return
+	}
+	if s.last == nil {
+		s.last = map[uint32]*os.File{}
+	}
+	for _, path := range netnamespace.Paths(missing) {
+		f, err := os.Open(path)
+		if err != nil {
+			continue // it has gone
+		}
+		var st unix.Stat_t
+		if unix.Fstat(int(f.Fd()), &st) != nil || s.last[uint32(st.Ino)] != nil {
+			_ = f.Close()
+			continue
+		}
+		s.last[uint32(st.Ino)] = f
+	}
+}
+
+func isLimited(r SocketRecord) bool {
+	return r.State.Path[0].Node != 0 || r.State.RateBytesPerSec != 0 || r.State.ReceiveBytesPerSec != 0
+}
+
+// release closes those in which none of these sockets is.
+func (s *spaces) release(list []SocketRecord) {
+	used := map[uint32]bool{}
+	for _, r := range list {
+		used[r.Netns] = used[r.Netns] || isLimited(r)
+	}
+	maps.DeleteFunc(s.last, func(ns uint32, f *os.File) bool {
+		if !used[ns] {
+			_ = f.Close()
+		}
+		return !used[ns]
+	})
+}
+
+func (s *spaces) paths() (list []string) {
+	for _, f := range s.last {
+		list = append(list, fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	}
+	return list
+}
+
+// run runs the program on every socket, where that is not of records.
+func (s *spaces) run(e eachSocket, m *ebpf.Map) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return e.run(m, s.paths())
+}
+
+// close lets go of all of them.
+func (s *spaces) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.release(nil)
+	s.found = nil
 }
 
 // once leaves out what is of a socket that was there already: each has another key.

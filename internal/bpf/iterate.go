@@ -221,7 +221,7 @@ func (o *Object) AdoptConnections() error {
 // AssignSockets gives sockets the nodes of their own that SocketNodes has for them,
 // and takes others away.
 func (o *Object) AssignSockets() error {
-	if _, err := o.assignSockets.run(o.Sockets, o.spaces.known()); err != nil {
+	if _, err := o.spaces.run(o.assignSockets, o.Sockets); err != nil {
 		return fmt.Errorf("give sockets their nodes: %w", err)
 	}
 	return nil
@@ -237,12 +237,11 @@ func (o *Object) ListSocketsOf(node uint32) ([]SocketRecord, error) {
 	if err := o.ListNode.Set(node); err != nil {
 		return nil, fmt.Errorf("set iterator argument: %w", err)
 	}
-	list, err := o.listSockets.list(o.Sockets, &o.spaces, node != 0)
-	if err == nil && node == 0 {
-		o.spaces.set(list)
-	}
-	return list, err
+	return o.spaces.list(o.listSockets, o.Sockets, node)
 }
+
+// ForgetSockets lets go of what listing sockets has opened: no node is left that they could be of.
+func (o *Object) ForgetSockets() { o.spaces.close() }
 
 // ListEverySocket returns every socket with state, those that are no TCP's, too.
 func (o *Object) ListEverySocket() (list []SocketRecord, err error) {

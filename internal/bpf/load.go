@@ -400,6 +400,7 @@ func (o *Object) Close() error {
 	for _, each := range []eachSocket{o.listSockets, o.assignSockets, o.carryRates} {
 		errs = append(errs, each.Close())
 	}
+	o.spaces.close()
 	errs = append(errs, o.netniceMaps.Close(), o.lock.Close())
 	return errors.Join(errs...)
 }

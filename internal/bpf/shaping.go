@@ -237,7 +237,7 @@ func (s *Shaping) FindPlaces(look uint32, sockets *ebpf.Map) ([]Found, error) {
 		return nil, fmt.Errorf("look where limited processes are: %w", err)
 	}
 	// of sockets that nobody has open some listener has the port, or nobody receives by them
-	others, err := records[Found](s.findSockets.run(sockets, map[uint32]bool{}))
+	others, err := records[Found](s.findSockets.run(sockets, nil))
 	if err != nil {
 		return nil, fmt.Errorf("look where limited sockets are: %w", err)
 	}

@@ -72,11 +72,11 @@ func TestPowerSlots(t *testing.T) {
 	before := groupOf(t, p.Process.Pid)
 	d := s.daemon()
 	s.must("power", p.pid(), "50", "--slots", "1ms")
-	p.has("one slot of two", 50, 2)
 	p.standsStill("one slot of two", 1, 1)
+	p.has("one slot of two", 50, 2)
 	s.must("power", p.pid(), "25", "--slot", "2ms")
-	p.has("one of four, of 2 ms", 25, 2)
 	p.standsStill("one of four, of 2 ms", 2, 6)
+	p.has("one of four, of 2 ms", 25, 2)
 
 	s.must("power", p.pid(), "50", "--slots", "1ms")
 	d.kill()

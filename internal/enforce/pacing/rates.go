@@ -87,6 +87,7 @@ func (k *Kernel) lastNodeWent() error {
 
 func (k *Kernel) detachForNodes() error {
 	k.cover = cover{}
+	k.obj.ForgetSockets()
 	return k.obj.Detach(false)
 }
 
