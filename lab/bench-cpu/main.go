@@ -1,6 +1,6 @@
 // Command bench-cpu measures shares of the processors: programs of 1 and 4 threads and one that
 // starts others, held to n per cent of a processor, alone and beside four that want everything, by
-// netnice, by a quota in a group as containers and services have it, and by cpulimit. By nice: what
+// netnice, by netnice in slots of 1 ms, by a quota in a group as containers and services have it, and by cpulimit. By nice: what
 // it gives, for it knows no per cent.
 //
 //	go run ./lab/bench-cpu
@@ -32,6 +32,8 @@ const (
 	hogs    = 4
 	settle  = 300 * time.Millisecond
 	quotaUS = 100_000 // the period that systemd and containers have
+
+	inSlots = "slots" // netnice power --slots 1ms
 )
 
 // workload is what is held.
@@ -87,7 +89,7 @@ func (o *bench) run(ctx context.Context) error {
 	if err := o.Up(ctx); err != nil {
 		return err
 	}
-	mechanisms := []string{"netnice", "cpu quota"}
+	mechanisms := []string{"netnice", inSlots, "cpu quota"}
 	if _, err := exec.LookPath("cpulimit"); err == nil {
 		mechanisms = append(mechanisms, "cpulimit")
 	} else {
@@ -178,8 +180,12 @@ func (o *bench) measure(ctx context.Context, by string, w workload, beside, n in
 func (o *bench) hold(ctx context.Context, by string, pid, n int) (own func() float64, end func() error, err error) {
 	none := func() float64 { return 0 }
 	switch by {
-	case "netnice":
-		if _, err := o.Netnice(ctx, "power", strconv.Itoa(pid), strconv.Itoa(n)); err != nil {
+	case "netnice", inSlots:
+		words := []string{"power", strconv.Itoa(pid), strconv.Itoa(n)}
+		if by == inSlots {
+			words = append(words, "--slots", "1ms")
+		}
+		if _, err := o.Netnice(ctx, words...); err != nil {
 			return nil, nil, err
 		}
 		own = func() float64 {

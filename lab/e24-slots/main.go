@@ -1,0 +1,267 @@
+// Command e24-slots re-runs tender's Figures 5 to 12: when the packets of a program arrive that has n
+// per cent of the processor in slots of 1 ms, with writes of 1024 and 2048 bytes. The paper's
+// machine just filled its 100 Mbit/s at n = 100; so this one's sender calculates for each byte
+// as long as that took. A sender that does not is there too, through a line: what a socket
+// holds hides the slots then.
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/capture"
+	"github.com/netnice/netnice/lab/internal/chart"
+)
+
+const (
+	slot = time.Millisecond
+	// perByte is what 100 Mbit/s, and the paper's computer, take for a byte.
+	perByte = 80 * time.Nanosecond
+	role    = "NETNICE_LAB_SENDER"
+)
+
+func main() {
+	if words := strings.Fields(os.Getenv(role)); len(words) == 3 {
+		if err := send(words[0], words[1], words[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	bed.Main("e24-slots", run)
+}
+
+// send writes by TCP, size bytes at a time, and calculates so long for each.
+func send(to, size, perByteNS string) error {
+	at, err := netip.ParseAddrPort(to)
+	if err != nil {
+		return err
+	}
+	bytes, err := strconv.Atoi(size)
+	if err != nil {
+		return err
+	}
+	each, err := strconv.Atoi(perByteNS)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		return err
+	}
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}); err != nil {
+		return err
+	}
+	unit := perMicrosecond()
+	for buf := make([]byte, bytes); ; {
+		calculate(unit * bytes * each / 1000)
+		if _, err := unix.Write(fd, buf); err != nil {
+			return err
+		}
+	}
+}
+
+// perMicrosecond is how much it calculates in one of its own time, not of the clock on the wall.
+func perMicrosecond() int {
+	const much = 50_000_000
+	begin := cpuTime()
+	calculate(much)
+	return int(much / max((cpuTime()-begin).Microseconds(), 1))
+}
+
+func cpuTime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t) // it is always there
+	return time.Duration(t.Nano())
+}
+
+var sink float64
+
+func calculate(n int) {
+	x := sink
+	for range n {
+		x = math.FMA(x, 0.5, 1)
+	}
+	sink = x
+}
+
+type row struct {
+	Line        string  `json:"line"` // "" = none
+	Write       int     `json:"write_bytes"`
+	N           int     `json:"n"`
+	BytesPerSec float64 `json:"bytes_per_sec"` // of IP
+	Packets     int     `json:"packets"`
+	// Under100us of the packets came so soon after another; Slots says of those that came after half
+	// a slot or later how many, of all of these, after one slot, two, and so on: rounded.
+	Under100us float64         `json:"under_100us"`
+	Slots      map[int]float64 `json:"slots"`
+	// DelayedTime is the part of the time that is in such gaps: 1 - n/100, if it stands still so
+	// and nothing hides it.
+	DelayedTime float64 `json:"delayed_time"`
+	gaps        []float64
+}
+
+func run(ctx context.Context, b *bed.Bed) error {
+	numbers := []int{100, 75, 50, 25, 10}
+	if b.Quick {
+		numbers = []int{100, 50, 25}
+	}
+	if err := b.Up(ctx); err != nil {
+		return err
+	}
+	pair, err := b.Pair()
+	if err != nil {
+		return err
+	}
+	if err := capture.Segment(pair.A); err != nil {
+		return err
+	}
+	if err := b.Inhabit(pair.A); err != nil {
+		return err
+	}
+	if _, err := b.Receiver(pair.B, testutil.ReceiverConfig{Interval: 20 * time.Millisecond}); err != nil {
+		return err
+	}
+	to := netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String()
+	var rows []row
+	b.Printf("%-8s %6s %5s %8s %10s  %10s  %-32s %12s\n", "line", "write", "n", "MB/s", "packets", "< 100 us", "gaps of 1, 2, 3 ... slots", "time in them")
+	for _, c := range []struct {
+		line  string
+		write int
+		each  time.Duration
+	}{{"", 1024, perByte}, {"", 2048, perByte}, {"100mbit", 2048, 0}} {
+		if c.line != "" {
+			if _, err := b.NetniceIn(ctx, pair.A, "link", testutil.Device, "--up", c.line); err != nil {
+				return err
+			}
+		}
+		for _, n := range numbers {
+			r, err := look(ctx, b, pair, to, n, c.write, c.each)
+			if err != nil {
+				return err
+			}
+			r.Line = c.line
+			rows = append(rows, r)
+			b.Printf("%-8s %6d %5d %8.2f %10d %10.1f%%  %-32s %11.1f%%\n", r.Line, r.Write, r.N, r.BytesPerSec/1e6, r.Packets, 100*r.Under100us, r.slots(), 100*r.DelayedTime)
+		}
+	}
+	b.Printf("paper: gaps of whole slots, of which there are the more the smaller n is; of writes of 2048 bytes 20%% came within 100 us, of 1024 2%%\n")
+	for _, write := range []int{1024, 2048} {
+		c := chart.Chart{Title: fmt.Sprintf("When packets arrive, writes of %d bytes in slots of 1 ms", write), X: "ms since the one before", Y: "per cent of those after half a slot, up to there"}
+		for _, r := range rows {
+			if r.Line == "" && r.Write == write && r.N < 100 {
+				c.Curves = append(c.Curves, chart.Curve{Name: fmt.Sprintf("n = %d", r.N), Points: r.distribution()})
+			}
+		}
+		if err := b.Draw(strconv.Itoa(write), c); err != nil {
+			return err
+		}
+	}
+	return b.Write(rows)
+}
+
+// look starts a sender, gives it its slots, and looks what arrives.
+func look(ctx context.Context, b *bed.Bed, pair *testutil.Pair, to string, n, write int, each time.Duration) (r row, err error) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d", role, to, write, each.Nanoseconds()))
+	cmd.SysProcAttr, cmd.Stderr = &syscall.SysProcAttr{Setsid: true}, os.Stderr
+	if err := pair.A.Start(cmd); err != nil {
+		return r, fmt.Errorf("start a sender: %w", err)
+	}
+	defer func() {
+		if kill := bed.Kill(cmd); err == nil {
+			err = kill
+		}
+	}()
+	if err := testutil.Sleep(ctx, time.Second/2); err != nil { // it finds out how fast it is
+		return r, err
+	}
+	if n < 100 {
+		if _, err := b.Netnice(ctx, "power", strconv.Itoa(cmd.Process.Pid), strconv.Itoa(n), "--slots", slot.String()); err != nil {
+			return r, err
+		}
+	}
+	if err := testutil.Sleep(ctx, 4*time.Second); err != nil { // the rhythm is found
+		return r, err
+	}
+	c, err := capture.Start(pair.B)
+	if err != nil {
+		return r, err
+	}
+	length := b.Length(10*time.Second, 3*time.Second)
+	if err := testutil.Sleep(ctx, length); err != nil {
+		return r, err
+	}
+	packets, err := c.Stop()
+	if err != nil {
+		return r, err
+	}
+	r = row{Write: write, N: n, Slots: map[int]float64{}}
+	var last testutil.Instant
+	bytes, soon, late := 0, 0, 0
+	for _, p := range packets {
+		if p.To != testutil.DefaultPort {
+			continue
+		}
+		if r.Packets++; last != 0 {
+			gap := p.T.Sub(last)
+			switch {
+			case gap < 100*time.Microsecond:
+				soon++
+			case gap >= slot/2:
+				late++
+				r.Slots[int(math.Round(float64(gap)/float64(slot)))]++
+				r.DelayedTime += gap.Seconds() / length.Seconds()
+				r.gaps = append(r.gaps, gap.Seconds()*1e3)
+			}
+		}
+		last, bytes = p.T, bytes+p.Bytes
+	}
+	for k := range r.Slots {
+		r.Slots[k] /= float64(late)
+	}
+	r.BytesPerSec, r.Under100us = float64(bytes)/length.Seconds(), float64(soon)/float64(max(r.Packets-1, 1))
+	return r, nil
+}
+
+// slots are the most frequent lengths of gaps.
+func (r row) slots() string {
+	var list []string
+	for k := range 13 {
+		if part := r.Slots[k]; part >= 0.02 {
+			list = append(list, fmt.Sprintf("%d: %.0f%%", k, 100*part))
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// distribution is how many of the gaps are no longer, for a plot.
+func (r row) distribution() (out []chart.XY) {
+	gaps := slices.Sorted(slices.Values(r.gaps))
+	const most = 12 // ms
+	for i, gap := range gaps {
+		if gap > most {
+			break
+		}
+		if i%max(len(gaps)/500, 1) == 0 {
+			out = append(out, chart.XY{X: gap, Y: 100 * float64(i+1) / float64(len(gaps))})
+		}
+	}
+	return out
+}
