@@ -274,6 +274,7 @@ type Status struct {
 	OnDemand bool              `json:"on_demand"` // leaves by itself when the last limit goes
 	Kernel   string            `json:"kernel"`
 	Nodes    int               `json:"nodes"`
+	Powers   int               `json:"powers,omitempty"` // processes with a share of the processors
 	Programs []Program         `json:"programs"`
 	Unknown  Unknown           `json:"unknown"`
 	Counters map[string]uint64 `json:"counters"` // faults that failed open, by name

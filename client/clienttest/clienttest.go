@@ -111,7 +111,7 @@ func (d *Daemon) IsDown() bool {
 func (d *Daemon) getStatus(w http.ResponseWriter, _ *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.status.Nodes = len(d.nodes)
+	d.status.Nodes, d.status.Powers = len(d.nodes), len(d.powers)
 	answer(w, http.StatusOK, d.status)
 }
 

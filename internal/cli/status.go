@@ -54,6 +54,9 @@ func (a *App) statusText(s *api.Status) string {
 	line("release", "%s", printable(s.Release))
 	line("kernel", "%s", printable(s.Kernel))
 	line("limits", "on %s", count(s.Nodes, "subject"))
+	if s.Powers > 0 {
+		line("powers", "%s with a share of the processors (netnice power)", count(s.Powers, "process"))
+	}
 	t := table{columns: []column{{title: "PROGRAM"}, {title: "STATE"}, {title: "FOR"}}}
 	told := slices.ContainsFunc(s.Programs, func(p api.Program) bool { return p.For != "" })
 	if !told {

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -57,6 +58,10 @@ const (
 	late = 20 * time.Microsecond
 	// The threads look for groups that have come after so much sleep at the latest.
 	longestSleep = 20 * time.Millisecond
+	// Of shorter sleeps the Go runtime is not told: to hand on what the thread has of it and to take it
+	// back takes twice as long as the sleep itself. Others may wait for so long when it
+	// collects garbage.
+	shortSleep = 2 * time.Millisecond
 	// A rhythm is found again now and then: the kernel may stretch periods that it cannot keep.
 	findAgain = 10 * time.Second
 )
@@ -95,6 +100,7 @@ func (d *driver) start() error {
 	d.beats = make(map[string]*beat)
 	d.publish()
 	n := Online()
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n) // what naps is not there for others
 	ready := make(chan error, n)
 	for cpu := range n {
 		d.threads.Go(func() { d.wake(cpu, ready) })
@@ -118,6 +124,7 @@ func (d *driver) stop() {
 	}
 	d.playing.Store(nil)
 	d.threads.Wait()
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0)-Online(), 1))
 	d.running = false
 }
 
@@ -150,7 +157,11 @@ func (d *driver) wake(cpu int, ready chan<- error) {
 		for _, r := range *list {
 			at = min(at, r.next(now))
 		}
-		sleepUntil(at)
+		if at-now < uint64(shortSleep) {
+			napUntil(at)
+		} else {
+			sleepUntil(at)
+		}
 	}
 }
 
@@ -190,6 +201,12 @@ func monotonicNS() uint64 {
 func sleepUntil(ns uint64) {
 	t := unix.NsecToTimespec(int64(ns))
 	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &t, nil) // woken early by a signal: a beat too many
+}
+
+// napUntil is sleepUntil without the runtime's knowledge.
+func napUntil(ns uint64) {
+	t := unix.NsecToTimespec(int64(ns))
+	_, _, _ = unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&t)), 0, 0, 0) // as there
 }
 
 // begin looks for a group's rhythm, and again from time to time.

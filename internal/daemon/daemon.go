@@ -429,7 +429,7 @@ func (d *Daemon) Status(context.Context) (api.Status, error) {
 	d.mu.Unlock()
 	return api.Status{
 		Version: api.Version, Release: d.opts.Release, PID: os.Getpid(), Since: d.started,
-		OnDemand: d.opts.OnDemand, Kernel: d.resolver.KernelRelease(), Nodes: d.count(),
+		OnDemand: d.opts.OnDemand, Kernel: d.resolver.KernelRelease(), Nodes: d.count(), Powers: d.powerCount(),
 		Programs: d.programs(), Unknown: unknown, Counters: counters,
 	}, nil
 }

@@ -59,9 +59,14 @@ func TestPowerSmoothRefused(t *testing.T) {
 	h, _ := powerHarness(t)
 	pid := sleeper(t).Process.Pid
 	for _, req := range []api.PowerRequest{
-		{PID: pid, Power: -5, SlotNS: 1e6}, {PID: pid, SlotNS: 1e6}, {PID: pid, Power: 101, SlotNS: 1e6},
-		{PID: pid, Power: 5, SlotNS: 1e5}, {PID: pid, Power: 5, SlotNS: 11e6}, {PID: pid, Power: 5, SlotNS: 1e6, Strict: true},
-		{PID: pid, PeriodNS: 20e6, SliceNS: 5e6, Strict: true}, {PID: pid, Power: 5, Extra: true},
+		{PID: pid, Power: -5, SlotNS: 1e6},
+		{PID: pid, SlotNS: 1e6},
+		{PID: pid, Power: 101, SlotNS: 1e6},
+		{PID: pid, Power: 5, SlotNS: 1e5},
+		{PID: pid, Power: 5, SlotNS: 11e6},
+		{PID: pid, Power: 5, SlotNS: 1e6, Strict: true},
+		{PID: pid, PeriodNS: 20e6, SliceNS: 5e6, Strict: true},
+		{PID: pid, Power: 5, Extra: true},
 		{PID: pid, AutoBytesPerSec: 1e6, Strict: true},
 	} {
 		_, err := h.SetPower(t.Context(), root, req)

@@ -35,16 +35,13 @@ const (
 
 func main() {
 	if words := strings.Fields(os.Getenv(role)); len(words) == 3 {
-		if err := send(words[0], words[1], words[2]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
+		fmt.Fprintln(os.Stderr, send(words[0], words[1], words[2]))
+		os.Exit(1)
 	}
 	bed.Main("e24-slots", run)
 }
 
-// send writes by TCP, size bytes at a time, and calculates so long for each.
+// send writes by TCP, size bytes at a time, and calculates so long for each, until that fails.
 func send(to, size, perByteNS string) error {
 	at, err := netip.ParseAddrPort(to)
 	if err != nil {
