@@ -23,9 +23,9 @@ else wants the processors. N from -255 to -1 is a priority below the ordinary, a
 const smoothHelp = `How it is kept is the administrator's to choose, for an N up to 100. With --slots 1ms they run for
 1 ms and then stand still for as many slots as make N of 100: 25 is one of four, 75 three of four. No
 process is stopped for that, and if netnice is killed the ceiling stays, in the kernel's measure. With
---strict a process of one thread has N of each 100 slots by the kernel's deadline scheduler: before all
-others of the machine, whatever their priority, and no more than 95% of the processors for all that
-have that; what it starts has the ceiling alone. With more threads it has that, too.`
+--strict a process of one thread has N per cent by the kernel's deadline scheduler: before all others of
+the machine, whatever their priority, and no more than 95% of the processors for all that have that.
+While it has more threads, or children, they all have the ceiling, as without it.`
 
 // smoothFlags say how a power is kept.
 type smoothFlags struct {
