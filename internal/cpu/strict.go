@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -59,6 +61,48 @@ func (m *Machine) Strict(pid int, s Share) error {
 	if err := alone(pid); err != nil {
 		return err
 	}
+	was, err := unix.SchedGetAttr(pid, 0)
+	if err == nil && was.Policy == unix.SCHED_DEADLINE {
+		return deadline(pid, s)
+	}
+	// A kernel (6.18) may lose a process that is out of its group's quota just then: it is ready, and
+	// never runs until it is scheduled as usual again.
+	for range deadlineTries {
+		if err != nil {
+			return fmt.Errorf("read how process %d is scheduled: %w", pid, err)
+		}
+		if err := deadline(pid, s); err != nil || runs(pid, s) {
+			return err
+		}
+		err = unix.SchedSetAttr(pid, was, 0)
+	}
+	return errors.Join(err, errors.New("the kernel gives it a deadline, and no time by that"))
+}
+
+const deadlineTries = 10
+
+// runs reports whether a process that has a deadline gets time by that, or sleeps.
+func runs(pid int, s Share) bool {
+	before, _ := threadsTime(pid)
+	for until := time.Now().Add(time.Duration(s.PeriodNS) + sure); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		if now, _ := threadsTime(pid); now != before || !ready(pid) {
+			return true
+		}
+	}
+	return false
+}
+
+// sure is how much longer than a period to wait.
+const sure = 20 * time.Millisecond
+
+// ready reports whether a process could run.
+func ready(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	at := strings.LastIndex(string(text), ") ") // behind its name
+	return err == nil && at >= 0 && strings.HasPrefix(string(text[at+2:]), "R")
+}
+
+func deadline(pid int, s Share) error {
 	attr := unix.SchedAttr{
 		Size: unix.SizeofSchedAttr, Policy: unix.SCHED_DEADLINE, Flags: unix.SCHED_FLAG_RESET_ON_FORK,
 		Runtime: s.SliceNS, Deadline: s.PeriodNS, Period: s.PeriodNS,

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"errors"
+	"math/rand/v2"
 	"os/exec"
 	"testing"
 	"time"
@@ -45,4 +46,24 @@ func TestStrict(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, was, now)
 	require.Less(t, percent(t, pid, time.Second), 30.0, "it comes last again")
+}
+
+// A process that is out of its quota as it gets its deadline runs by that all the same.
+func TestStrictRunsAtOnce(t *testing.T) {
+	m := machine(t)
+	pid := started(t, exec.Command("sh", "-c", "while :; do :; done"))
+	for range 2 * Online() {
+		spinner(t, 1)
+	}
+	few, more := Ceiling(20), Ceiling(60)
+	few.Weight, more.Weight = MostWeight, MostWeight
+	g := made(t, m, pid, few)
+	for i := range 30 {
+		require.NoError(t, m.Set(t.Context(), g, more))
+		require.NoError(t, m.Strict(pid, more))
+		require.Greater(t, percent(t, pid, 60*time.Millisecond), 10.0, "time %d", i)
+		require.NoError(t, m.Set(t.Context(), g, few))
+		require.NoError(t, m.Loose(pid, Policy{}))
+		time.Sleep(time.Duration(rand.IntN(80)) * time.Millisecond)
+	}
 }

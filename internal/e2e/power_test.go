@@ -328,8 +328,8 @@ func TestPowerKilledDaemon(t *testing.T) {
 	for i := range rounds {
 		d = s.daemon()
 		done := make(chan result, 1)
-		n := []int{0, 30, 60, -50}[i%4]
-		go func() { done <- s.netnice("power", p.pid(), itoa(n)) }()
+		words := [][]string{{"0"}, {"30", "--slots", "1ms"}, {"60"}, {"-50"}}[i%4]
+		go func() { done <- s.netnice(append([]string{"power", p.pid()}, words...)...) }()
 		time.Sleep(time.Duration(rand.IntN(25)) * time.Millisecond)
 		d.kill()
 		<-done // it may have started a daemon itself

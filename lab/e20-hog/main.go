@@ -33,14 +33,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if b.Quick {
 		shares = []int{0, 50, 90}
 	}
-	if err := b.Up(ctx); err != nil {
-		return err
-	}
-	pair, err := b.Pair()
-	if err != nil {
-		return err
-	}
-	rx, err := b.Receiver(pair.B, testutil.ReceiverConfig{Interval: 20 * time.Millisecond})
+	pair, rx, err := b.Senders(ctx)
 	if err != nil {
 		return err
 	}

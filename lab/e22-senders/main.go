@@ -46,14 +46,7 @@ type row struct {
 }
 
 func run(ctx context.Context, b *bed.Bed) error {
-	if err := b.Up(ctx); err != nil {
-		return err
-	}
-	pair, err := b.Pair()
-	if err != nil {
-		return err
-	}
-	rx, err := b.Receiver(pair.B, testutil.ReceiverConfig{Ports: ports(), Interval: 20 * time.Millisecond})
+	pair, rx, err := b.Senders(ctx, ports()...)
 	if err != nil {
 		return err
 	}

@@ -30,18 +30,11 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if b.Quick {
 		numbers = []int{100, 50, 10}
 	}
-	if err := b.Up(ctx); err != nil {
-		return err
-	}
-	pair, err := b.Pair()
+	pair, rx, err := b.Senders(ctx)
 	if err != nil {
 		return err
 	}
 	if err := b.Inhabit(pair.A); err != nil {
-		return err
-	}
-	rx, err := b.Receiver(pair.B, testutil.ReceiverConfig{Interval: 20 * time.Millisecond})
-	if err != nil {
 		return err
 	}
 	to := netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String()

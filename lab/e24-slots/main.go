@@ -119,10 +119,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if b.Quick {
 		numbers = []int{100, 50, 25}
 	}
-	if err := b.Up(ctx); err != nil {
-		return err
-	}
-	pair, err := b.Pair()
+	pair, _, err := b.Senders(ctx)
 	if err != nil {
 		return err
 	}
@@ -130,9 +127,6 @@ func run(ctx context.Context, b *bed.Bed) error {
 		return err
 	}
 	if err := b.Inhabit(pair.A); err != nil {
-		return err
-	}
-	if _, err := b.Receiver(pair.B, testutil.ReceiverConfig{Interval: 20 * time.Millisecond}); err != nil {
 		return err
 	}
 	to := netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String()

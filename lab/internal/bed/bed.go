@@ -113,6 +113,20 @@ func (b *Bed) Pair() (*testutil.Pair, error) {
 	return p, nil
 }
 
+// Senders is where experiments on sending are: the daemon is up, and behind a pair a receiver looks
+// every 20 ms at these ports (none: the default one).
+func (b *Bed) Senders(ctx context.Context, ports ...testutil.Port) (*testutil.Pair, *testutil.Receiver, error) {
+	if err := b.Up(ctx); err != nil {
+		return nil, nil, err
+	}
+	pair, err := b.Pair()
+	if err != nil {
+		return nil, nil, err
+	}
+	rx, err := b.Receiver(pair.B, testutil.ReceiverConfig{Ports: ports, Interval: 20 * time.Millisecond})
+	return pair, rx, err
+}
+
 // Inhabit has a process stay in a namespace for as long as the experiment runs: one without a name
 // that nobody is in counts as gone, and the links that are limited there with it.
 func (b *Bed) Inhabit(n *testutil.NetNS) error {
