@@ -206,7 +206,7 @@ func TestGroupHasTheTree(t *testing.T) {
 		}
 	}
 	members(g.Dir)
-	require.GreaterOrEqual(t, len(m.Members(g)), 4)
+	require.Eventually(t, func() bool { return len(m.Members(g)) >= 4 }, time.Second, time.Millisecond)
 	require.NoError(t, m.Dissolve(t.Context(), g))
 	members(before)
 	require.NoDirExists(t, g.Dir)
