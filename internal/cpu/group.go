@@ -268,6 +268,9 @@ func us(ns uint64) uint64 { return max(ns/1000, 1) }
 // weightV2 is a weight in the unit of cgroup v2, whose ordinary one is 100.
 func weightV2(w uint64) uint64 { return min(max((w*100+OrdinaryWeight/2)/OrdinaryWeight, 1), 10000) }
 
+// leaving is how often it is looked whether the last have ended that are in a group.
+const leaving = 100
+
 // Dissolve puts a group's processes back to where they were and removes it. A group that has
 // gone is no error.
 func (m *Machine) Dissolve(ctx context.Context, g Group) error {
@@ -291,7 +294,15 @@ func (m *Machine) Dissolve(ctx context.Context, g Group) error {
 	if g.Unit != "" {
 		return nil // systemd removes an empty scope
 	}
-	if err := os.Remove(g.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err := os.Remove(g.Dir)
+	for range leaving {
+		if !errors.Is(err, unix.EBUSY) || len(procs(g.Dir)) > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond) // one that ends is in it still, and in no list any more
+		err = os.Remove(g.Dir)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove a group: %w", err)
 	}
 	if g.Enabled && !m.wanted(to) {
