@@ -268,17 +268,8 @@ func us(ns uint64) uint64 { return max(ns/1000, 1) }
 // weightV2 is a weight in the unit of cgroup v2, whose ordinary one is 100.
 func weightV2(w uint64) uint64 { return min(max((w*100+OrdinaryWeight/2)/OrdinaryWeight, 1), 10000) }
 
-// leaving is how often it is looked whether the last have ended that are in a group.
-const leaving = 100
-
-// Dissolve puts a group's processes back to where they were and removes it. A group that has
-// gone is no error.
-func (m *Machine) Dissolve(ctx context.Context, g Group) error {
-	to := g.from()
-	if g.Unit != "" && !isDir(to) {
-		// What they came from ended without them: they stay in their scope, free.
-		return m.freeScope(ctx, g)
-	}
+// putBack moves a group's processes to where they came from.
+func (m *Machine) putBack(g Group, to string) error {
 	const tries = 20
 	for range tries {
 		pids := procs(g.Dir)
@@ -291,15 +282,35 @@ func (m *Machine) Dissolve(ctx context.Context, g Group) error {
 			}
 		}
 	}
+	return nil
+}
+
+// leaving is how often it is looked whether the last have ended that are in a group.
+const leaving = 100
+
+// Dissolve puts a group's processes back to where they were and removes it. A group that has
+// gone is no error.
+func (m *Machine) Dissolve(ctx context.Context, g Group) error {
+	to := g.from()
+	if g.Unit != "" && !isDir(to) {
+		// What they came from ended without them: they stay in their scope, free.
+		return m.freeScope(ctx, g)
+	}
+	if err := m.putBack(g, to); err != nil {
+		return err
+	}
 	if g.Unit != "" {
 		return nil // systemd removes an empty scope
 	}
 	err := os.Remove(g.Dir)
 	for range leaving {
-		if !errors.Is(err, unix.EBUSY) || len(procs(g.Dir)) > 0 {
+		if !errors.Is(err, unix.EBUSY) {
 			break
 		}
 		time.Sleep(time.Millisecond) // one that ends is in it still, and in no list any more
+		if err := m.putBack(g, to); err != nil {
+			return err
+		}
 		err = os.Remove(g.Dir)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
