@@ -304,7 +304,7 @@ func (m *Machine) Dissolve(ctx context.Context, g Group) error {
 	}
 	err := os.Remove(g.Dir)
 	for range leaving {
-		if !errors.Is(err, unix.EBUSY) {
+		if !errors.Is(err, unix.EBUSY) && !isDir(g.Dir) {
 			break
 		}
 		time.Sleep(time.Millisecond) // one that ends is in it still, and in no list any more
