@@ -127,6 +127,15 @@ func either(feature kernelfeatures.Feature, found string, lacking api.Check) api
 	return lacking
 }
 
+// better is a check that is OK, unless what it would be better with is lacking.
+func better(check api.Check, with kernelfeatures.Feature, lacking api.Check) api.Check {
+	if check.State != OK {
+		return check
+	}
+	lacking.Name = check.Name
+	return either(with, check.Found, lacking)
+}
+
 // remedy says which kernel has what is absent.
 func (g gaps) remedy(f *kernelfeatures.Features) string {
 	if newer(g.since, f.Release) {

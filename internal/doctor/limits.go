@@ -71,11 +71,8 @@ func running(f *kernelfeatures.Features) api.Check {
 		part{"iterator task", f.IterTask},
 		part{"iterator task_file", f.IterTaskFile},
 		part{"iterator tcp", f.IterTCP})
-	if check.State != OK {
-		return check
-	}
-	return either(f.IterSKStorage, check.Found, api.Check{
-		Name: check.Name, State: Degraded,
+	return better(check, f.IterSKStorage, api.Check{
+		State:  Degraded,
 		Found:  "the kernel, or a security module, does not let netnice list sockets by their state",
 		Means:  "They are looked for among the open files of all processes and the connections of each network namespace, which takes longer; UDP and raw sockets that no process has in its table of files (handed on by messages, io_uring's own) are not listed.",
 		Remedy: "none is needed for limits to hold; cat /sys/kernel/security/lsm names the modules",
@@ -98,11 +95,8 @@ func socketOption(f *kernelfeatures.Features) api.Check {
 	check := needs("socket option", "programs can set TCP_SNDRATE and TCP_RCVRATE on their own sockets",
 		"netnice cannot load its programs.", f,
 		part{"cgroup/setsockopt programs", f.CgroupSockopt})
-	if check.State != OK {
-		return check
-	}
-	return either(f.SetRetval, check.Found, api.Check{
-		Name: check.Name, State: Degraded,
+	return better(check, f.SetRetval, api.Check{
+		State:  Degraded,
 		Found:  "TCP_SNDRATE and TCP_RCVRATE work, but every refusal is EPERM",
 		Means:  "A program that asks for something wrong is told \"operation not permitted\" instead of what was wrong.",
 		Remedy: "Linux " + f.SetRetval.MinKernel + " or newer",
