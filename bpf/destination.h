@@ -40,6 +40,14 @@ __noinline int nn_destination_used(struct nn_path *path, __u32 rule,
 	return 0;
 }
 
+/* Whether a rule is for the protocol of a socket. */
+static __always_inline bool nn_destination_speaks(__u32 rule, __u8 protocol)
+{
+	if (rule & NN_RULE_TCP)
+		return protocol == IPPROTO_TCP;
+	return !(rule & NN_RULE_UDP) || protocol == IPPROTO_UDP;
+}
+
 /* The node of the first of an owner's rules that matches, none = 0. Not static:
  * the verifier then looks at it once. */
 __noinline int nn_destination_find(struct nn_socket *s, struct nn_path *path,
@@ -61,7 +69,8 @@ __noinline int nn_destination_find(struct nn_socket *s, struct nn_path *path,
 		if (!e->rule)
 			break;
 		if (s->service_port < e->port_from ||
-		    s->service_port > e->port_to)
+		    s->service_port > e->port_to ||
+		    !nn_destination_speaks(e->rule, s->protocol))
 			continue;
 		if (nn_destination_used(path, e->rule, found))
 			return 1;
@@ -171,6 +180,7 @@ static __always_inline void nn_peer_connected(struct nn_socket *s,
 		nn_peer_mapped(s->peer, sk->dst_ip4);
 	}
 	s->service_port = accepted ? sk->src_port : bpf_ntohs(sk->dst_port);
+	s->protocol = IPPROTO_TCP;
 	s->peer_known = 1;
 	nn_destined(s);
 }
@@ -183,12 +193,13 @@ static __always_inline bool nn_peer_called(struct nn_socket *s,
 	__u32 before[4];
 
 	__builtin_memcpy(before, s->peer, sizeof(before));
-	if (s->peer_known && s->service_port == port && before[0] == words[0] &&
-	    before[1] == words[1] && before[2] == words[2] &&
-	    before[3] == words[3])
+	if (s->peer_known && s->protocol && s->service_port == port &&
+	    before[0] == words[0] && before[1] == words[1] &&
+	    before[2] == words[2] && before[3] == words[3])
 		return false;
 	__builtin_memcpy(s->peer, words, sizeof(before));
 	s->service_port = port;
+	s->protocol = IPPROTO_UDP;
 	s->peer_known = 1;
 	nn_destined(s);
 	return true;
@@ -212,7 +223,7 @@ static __noinline int nn_peer_found(struct nn_socket *s, struct sock *sk)
 {
 	__u16 protocol, port;
 
-	if (!s || s->peer_known)
+	if (!s || (s->peer_known && s->protocol))
 		return 0;
 	protocol = BPF_CORE_READ(sk, sk_protocol);
 	port = BPF_CORE_READ(sk, __sk_common.skc_dport);
@@ -226,6 +237,7 @@ static __noinline int nn_peer_found(struct nn_socket *s, struct sock *sk)
 	s->service_port = bpf_ntohs(port);
 	if (protocol == IPPROTO_TCP && nn_was_accepted(sk))
 		s->service_port = BPF_CORE_READ(sk, __sk_common.skc_num);
+	s->protocol = protocol;
 	s->peer_known = 1;
 	nn_destined(s);
 	return 1;

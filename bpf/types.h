@@ -34,6 +34,9 @@
 #define NN_BOOK_ADMIN (~0U)
 /* Of a rule's number: it is for everybody whom its owner may limit. */
 #define NN_RULE_EVERYBODY (1U << 31)
+/* Or for one protocol only, else for both. */
+#define NN_RULE_TCP (1U << 30)
+#define NN_RULE_UDP (1U << 29)
 #define NN_WEIGHT_DEFAULT 100
 #define NN_WEIGHT_MAX	  10000
 /* Up to here a class is one of the background. */
@@ -239,7 +242,8 @@ struct nn_socket {
 	__u16 service_port;	     /* the peer's, or its own if it accepted */
 	__u8 peer_known;
 	__u8 dscp; /* of the innermost node that has one, and 1: see meter.h */
-	__u8 pad[4];
+	__u8 protocol; /* TCP's or UDP's, 0 = not known */
+	__u8 pad[3];
 	__u64 rate_clock_ns;
 	__u32 prepaid_bytes;	   /* charged when they were held */
 	__u32 clamp_segments;	   /* of the congestion window, 0 = none */

@@ -261,7 +261,8 @@ type sendingNnSocket struct {
 	ServicePort        uint16
 	PeerKnown          uint8
 	Dscp               uint8
-	Pad                [4]uint8
+	Protocol           uint8
+	Pad                [3]uint8
 	RateClockNs        uint64
 	PrepaidBytes       uint32
 	ClampSegments      uint32

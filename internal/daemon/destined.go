@@ -87,15 +87,27 @@ func (to *destined) number(book uint32, r *rules.Rule) uint32 {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%d %s", book, key.key)
 	for n := h.Sum32(); ; n++ {
-		n &^= enforce.RuleEverybody
+		n &^= enforce.RuleFlags
 		if r.Everybody() {
 			n |= enforce.RuleEverybody
 		}
-		if _, used := to.rules[n]; !used && n&^enforce.RuleEverybody != 0 {
+		n |= protocolFlag(r.Protocol())
+		if _, used := to.rules[n]; !used && n&^enforce.RuleFlags != 0 {
 			to.rules[n], to.numbers[key] = destinedRule{r, book}, n
 			return n
 		}
 	}
+}
+
+// protocolFlag says of a rule's number for what it is.
+func protocolFlag(p rules.Protocol) uint32 {
+	switch p {
+	case rules.TCP:
+		return enforce.RuleTCP
+	case rules.UDP:
+		return enforce.RuleUDP
+	}
+	return 0
 }
 
 // wanted is a node that has to be, and where.

@@ -308,3 +308,60 @@ func TestRuleToOfTwoOwners(t *testing.T) {
 	write("9MB/s")
 	r.holds("a user's own, higher", r.must("rules", "reload"), 1e6, 5001, 5003)
 }
+
+// A rule for one protocol: the other to the same place is free, over IPv4 and IPv6.
+func TestRuleToProtocol(t *testing.T) {
+	t.Parallel()
+	hosts := []string{far4, far6}
+	var rules strings.Builder
+	for i, host := range hosts {
+		fmt.Fprintf(&rules, `
+[[rule]]
+name = "datagrams%[1]d"
+user = %[2]d
+to = "%[3]s"
+port = 730%[1]d
+protocol = "udp"
+up = "1MB/s"
+
+[[rule]]
+name = "connections%[1]d"
+user = %[2]d
+to = "%[3]s"
+port = 731%[1]d
+protocol = "tcp"
+up = "2MB/s"
+`, i, spare+43, host)
+	}
+	r := newRuledTo(t, rules.String())
+	var receives []string
+	for i := range hosts {
+		for _, port := range []int{7300 + i, 7310 + i} {
+			receives = append(receives, fmt.Sprintf("listen %d receive", port), fmt.Sprintf("sink %d", port))
+		}
+	}
+	far := r.ends(r.B, 0, receives...)
+	x := r.ends(r.A, spare+43)
+	for i, host := range hosts {
+		for _, does := range []string{"connect %s 731%d send", "flood %s 731%d 3e6"} {
+			x.tell(fmt.Sprintf(does, host, i))
+			x.read("ready")
+		}
+		holds := func(rule string, limit float64) {
+			r.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
+				r.until(from)
+				got := r.charged("rule:"+rule, to.Sub(from))
+				t.Logf("%s to %s: %.4f of the limit", rule, host, got/limit)
+				return compare(rule+" to "+host, got, limit, 0.05)
+			})
+		}
+		holds(fmt.Sprint("connections", i), 2e6)
+		r.exceeds("and UDP", far, fmt.Sprint(7310+i), 4e6) // beside TCP's 2e6
+		for _, does := range []string{"connect %s 730%d send", "flood %s 730%d 3e6"} {
+			x.tell(fmt.Sprintf(does, host, i))
+			x.read("ready")
+		}
+		holds(fmt.Sprint("datagrams", i), 1e6)
+		r.exceeds("and TCP", far, fmt.Sprint(7300+i), 6e6)
+	}
+}

@@ -19,7 +19,7 @@ type DestinationPrefix struct {
 
 // DestinationRule is a rule for some ports of a prefix.
 type DestinationRule struct {
-	Rule             uint32 // its number; RuleEverybody is a bit of it
+	Rule             uint32 // its number; RuleFlags are bits of it
 	PortFrom, PortTo uint16
 }
 
@@ -35,6 +35,11 @@ const (
 	BookAdmin = ^uint32(0)
 	// RuleEverybody in a rule's number: it holds for all whom its owner may limit.
 	RuleEverybody = uint32(1) << 31
+	// RuleTCP and RuleUDP likewise: it is for that protocol only, else for both.
+	RuleTCP = uint32(1) << 30
+	RuleUDP = uint32(1) << 29
+	// RuleFlags are all that a rule's number says of it.
+	RuleFlags = RuleEverybody | RuleTCP | RuleUDP
 	// MostDestinationRules may cover one prefix.
 	MostDestinationRules = 16
 	// MostDestinationPrefixes there may be in all.

@@ -32,8 +32,20 @@ type ports struct{ from, to uint16 }
 
 const lastPort = 65535
 
+// Protocol is one of those that have ports.
+type Protocol string
+
+// The zero value is both.
+const (
+	TCP Protocol = "tcp"
+	UDP Protocol = "udp"
+)
+
 // Destined reports whether a rule is for a part of the traffic only.
-func (r *Rule) Destined() bool { return len(r.to)+len(r.ports) > 0 }
+func (r *Rule) Destined() bool { return len(r.to)+len(r.ports) > 0 || r.protocol != "" }
+
+// Protocol is what it is for only, "" = for both.
+func (r *Rule) Protocol() Protocol { return r.protocol }
 
 // Everybody reports whether a rule is for a part of the traffic of all whom its owner may
 // limit, and not of certain processes.
@@ -44,7 +56,8 @@ func (r *Rule) Everybody() bool {
 // Connections are the conditions that are on connections, as text.
 func (r *Rule) Connections() []string {
 	return slices.DeleteFunc(r.Conditions(), func(text string) bool {
-		return !strings.HasPrefix(text, "to ") && !strings.HasPrefix(text, "port ")
+		kind, _, _ := strings.Cut(text, " ")
+		return kind != "to" && kind != "port" && kind != "protocol"
 	})
 }
 
@@ -115,9 +128,15 @@ func (o object) destination(r *Rule, say func(string, []string)) {
 		r.ports = append(r.ports, one)
 	}
 	say("port", texts)
+	if text, ok := o.text("protocol"); ok {
+		if r.protocol = Protocol(text); r.protocol != TCP && r.protocol != UDP {
+			o.problem("protocol", `"tcp" or "udp"; without the line, both`, "protocol is %q", text)
+		}
+		say("protocol", []string{text})
+	}
 }
 
-// reaches is r.to, or everything for a rule that names ports only.
+// reaches is r.to, or everything for a rule that names ports or a protocol only.
 func (r *Rule) reaches() []reach {
 	if len(r.to) > 0 {
 		return r.to

@@ -11,7 +11,7 @@ import (
 )
 
 // slowlyReaches is what to means, said another way.
-func slowlyReaches(r *Rule, a netip.Addr, port uint16) bool {
+func slowlyReaches(r *Rule, a netip.Addr, port uint16, protocol Protocol) bool {
 	longest, except := -1, false
 	for _, one := range r.reaches() {
 		switch {
@@ -26,11 +26,11 @@ func slowlyReaches(r *Rule, a netip.Addr, port uint16) bool {
 	for _, p := range r.ports {
 		held = held || p.from <= port && port <= p.to
 	}
-	return longest >= 0 && !except && held
+	return longest >= 0 && !except && held && (r.protocol == "" || r.protocol == protocol)
 }
 
 // lookup is what the kernel side does: IPv4 among IPv6.
-func lookup(list []Destination, a netip.Addr, port uint16) *Rule {
+func lookup(list []Destination, a netip.Addr, port uint16, protocol Protocol) *Rule {
 	var best *Destination
 	length := -1
 	for i, d := range list {
@@ -46,7 +46,7 @@ func lookup(list []Destination, a netip.Addr, port uint16) *Rule {
 		return nil
 	}
 	for _, r := range best.Rules {
-		if r.From <= port && port <= r.To {
+		if r.From <= port && port <= r.To && (r.Rule.Protocol() == "" || r.Rule.Protocol() == protocol) {
 			return r.Rule
 		}
 	}
@@ -69,6 +69,9 @@ func TestDestinations(t *testing.T) {
 			} else {
 				text.WriteString("port = 443\n")
 			}
+			if p := rapid.SampledFrom([]Protocol{"", TCP, UDP}).Draw(t, "protocol"); p != "" {
+				fmt.Fprintf(&text, "protocol = %q\n", p)
+			}
 		}
 		list, err := Parse("f", []byte(text.String()), system)
 		require.NoError(t, err)
@@ -76,13 +79,15 @@ func TestDestinations(t *testing.T) {
 		for _, address := range addresses {
 			for _, port := range []uint16{443, 80, 8000, 8101} {
 				a := netip.MustParseAddr(address)
-				var want *Rule
-				for _, r := range list {
-					if want == nil && slowlyReaches(r, a, port) {
-						want = r
+				for _, protocol := range []Protocol{TCP, UDP} {
+					var want *Rule
+					for _, r := range list {
+						if want == nil && slowlyReaches(r, a, port, protocol) {
+							want = r
+						}
 					}
+					require.Same(t, want, lookup(found, a, port, protocol), "%s %s port %d of\n%s", address, protocol, port, text.String())
 				}
-				require.Same(t, want, lookup(found, a, port), "%s port %d of\n%s", address, port, text.String())
 			}
 		}
 	})
@@ -119,4 +124,13 @@ func TestTooManyForOneDestination(t *testing.T) {
 	}
 	_, err := Parse("f", []byte(text.String()), system)
 	require.ErrorContains(t, err, "f:65:1: more than 16 rules are for 10.0.0.0/8, each range of ports counted")
+}
+
+func TestProtocolAlone(t *testing.T) {
+	r := parse(t, "[[rule]]\nprotocol = 'udp'\nup = '1MB/s'\n")[0]
+	require.True(t, r.Everybody())
+	require.Equal(t, UDP, r.Protocol())
+	require.Equal(t, []string{"protocol udp"}, r.Connections())
+	_, err := Parse("f", []byte("[[rule]]\nto = '10.0.0.0/8'\nprotocol = 'sctp'\nup = '1MB/s'\n"), system)
+	require.ErrorContains(t, err, `f:3:1: protocol is "sctp"`)
 }

@@ -44,7 +44,7 @@ const (
 // keysOfRule are those that a rule may have.
 func keysOfRule() []string {
 	return []string{
-		"name", "program", "command", "user", "cgroup", "unit", "parent", "to", "port", "time", "days",
+		"name", "program", "command", "user", "cgroup", "unit", "parent", "to", "port", "protocol", "time", "days",
 		"up", "down", "total", "min", "min_down", "weight", "share", "also",
 	}
 }
@@ -181,7 +181,7 @@ func (o object) rule() *Rule {
 	}
 	for _, key := range []string{"weight", "min", "min_down"} {
 		if _, there := o.keys[key]; there && r.Destined() {
-			o.problem(key, "set it in a rule without to and port", "%s has no meaning for a part of the traffic", key)
+			o.problem(key, "set it in a rule without to, port and protocol", "%s has no meaning for a part of the traffic", key)
 		}
 	}
 	return r
@@ -250,7 +250,7 @@ func (o object) conditions(r *Rule) {
 	o.destination(r, say)
 	o.when(r, say)
 	if len(r.said) == 0 && len(o.problems) == 0 {
-		o.problem("", "say whom: program, command, user, cgroup, unit or parent; which connections: to, port; for the machine: netnice set --host", "the rule is for every process")
+		o.problem("", "say whom: program, command, user, cgroup, unit or parent; which connections: to, port, protocol; for the machine: netnice set --host", "the rule is for every process")
 	}
 }
 
@@ -296,7 +296,7 @@ func (o object) when(r *Rule, say func(string, []string)) {
 	}
 	// Nobody is meant by a time alone.
 	if len(r.said) == 0 && len(times)+len(days) > 0 {
-		o.problem("", "say whom: program, command, user, cgroup, unit or parent; or which connections: to, port", "the rule is for every process")
+		o.problem("", "say whom: program, command, user, cgroup, unit or parent; or which connections: to, port, protocol", "the rule is for every process")
 	}
 	say("time", times)
 	say("days", days)

@@ -53,6 +53,7 @@ type Rule struct {
 	parents  []program
 	to       []reach
 	ports    []ports
+	protocol Protocol
 	window   window
 	said     []string // the conditions as they were written, for people and for Key
 }
