@@ -1,0 +1,13 @@
+package probe_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+func TestMain(m *testing.M) {
+	testutil.MaybeRunTraffic()
+	os.Exit(m.Run())
+}

@@ -1,0 +1,388 @@
+package probe
+
+import (
+	cryptorand "crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits of a prober.
+const (
+	DefaultTimeout = time.Second
+	// MaxSize is the largest probe packet in IP bytes, whatever the device's MTU.
+	MaxSize = 9000
+	// mostWaiting is how many packets may wait for their answer at a time.
+	mostWaiting = 1 << 15
+)
+
+// Config says where probe packets go.
+type Config struct {
+	To netip.Addr
+	// Port of the reflector, for UDP.
+	Port uint16
+	Kind Kind
+	// Namespace is a path of the network namespace to send from, "" for the caller's.
+	Namespace string
+	// Timeout after which a packet counts as lost, 0 for one second.
+	Timeout time.Duration
+}
+
+// Reply is what became of a packet.
+type Reply struct {
+	Seq        uint64 // counts a prober's packets from 0
+	Size       int    // IP bytes of the packet
+	SentNS     int64  // CLOCK_REALTIME just before the packet was given to the kernel
+	ReceivedNS int64  // CLOCK_REALTIME when the kernel received the answer; 0 if lost
+	PeerNS     int64  // when a reflector received the packet, by its own clock; 0 if no one says
+	Lost       bool   // no answer within the timeout
+}
+
+// RoundTrip of a packet that was answered.
+func (r Reply) RoundTrip() time.Duration { return time.Duration(r.ReceivedNS - r.SentNS) }
+
+// Arrived is when the packet, or its answer, came: by the peer's clock where it says, else by ours.
+func (r Reply) Arrived() int64 {
+	if r.PeerNS != 0 {
+		return r.PeerNS
+	}
+	return r.ReceivedNS
+}
+
+// Counters of a prober, in packets.
+type Counters struct {
+	Sent, Answered, Lost uint64
+	SentBytes            uint64 // IP bytes
+	// Refused packets came and are no answer that was waited for: forged, malformed,
+	// duplicated, or later than the timeout.
+	Refused uint64
+}
+
+// Prober sends probe packets to one host. Its methods may be called from any goroutine.
+type Prober struct {
+	cfg     Config
+	v6      bool
+	socket  *socket
+	id      uint16
+	session reflectPacket // what UDP probes say
+	ended   chan struct{}
+
+	mu       sync.Mutex
+	random   *rand.Rand
+	waiting  map[uint16]*flight
+	order    []*flight // by sending time; those that are answered stay until their turn
+	next     uint64
+	timer    *time.Timer
+	counters Counters
+	reported error // what the network said about the host, at last
+	closed   bool
+}
+
+type flight struct {
+	reply    Reply
+	cookie   uint64
+	deadline time.Time
+	done     bool
+	tell     func(Reply)
+}
+
+// Open opens a socket for probe packets; Close ends it. For UDP it asks the reflector for a
+// cookie first, which takes up to three timeouts if there is none (ErrSilent). ErrDenied
+// where the caller may not.
+func Open(cfg Config) (*Prober, error) {
+	cfg.To = cfg.To.Unmap()
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	s, err := openSocket(cfg.Namespace, cfg.Kind, netip.AddrPortFrom(cfg.To, cfg.Port))
+	if err != nil {
+		return nil, err
+	}
+	var seed [32]byte
+	_, _ = cryptorand.Read(seed[:]) // never fails
+	p := &Prober{
+		cfg: cfg, v6: cfg.To.Is6(), socket: s, ended: make(chan struct{}),
+		random: rand.New(rand.NewChaCha8(seed)), waiting: map[uint16]*flight{},
+	}
+	p.id = uint16(p.random.Uint32())
+	if !s.raw {
+		p.id = s.local.Port() // the kernel puts it there, and compares it
+	}
+	if cfg.Kind == UDP {
+		if err := p.greet(); err != nil {
+			return nil, errors.Join(err, s.file.Close())
+		}
+	}
+	p.timer = time.AfterFunc(time.Hour, p.expire)
+	go p.receive()
+	return p, nil
+}
+
+func (c Config) check() error {
+	switch {
+	case !c.To.IsValid() || c.To.IsUnspecified() || c.To.IsMulticast():
+		return fmt.Errorf("probe %s: no address of one host", c.To)
+	case c.Kind != Timestamp && c.Kind != Echo && c.Kind != UDP:
+		return fmt.Errorf("probe packets of the kind %q: write %s, %s or %s", c.Kind, Timestamp, Echo, UDP)
+	case c.Kind == Timestamp && c.To.Is6():
+		return fmt.Errorf("probe %s: IPv6 has no %s, use %s", c.To, Timestamp, Echo)
+	case c.Kind == UDP && c.Port == 0:
+		return fmt.Errorf("probe %s: the reflector's port is missing", c.To)
+	}
+	return nil
+}
+
+// MinSize is the smallest packet in IP bytes.
+func (p *Prober) MinSize() int { return MinSize(p.cfg.Kind, p.v6) }
+
+// Largest is the largest packet in IP bytes that goes to the host unfragmented, as far as is known.
+func (p *Prober) Largest() (int, error) {
+	mtu, err := p.socket.mtu(p.v6)
+	if err != nil {
+		return 0, err
+	}
+	return min(mtu, MaxSize), nil
+}
+
+// Kind of the packets.
+func (p *Prober) Kind() Kind { return p.cfg.Kind }
+
+// Send sends one packet of size IP bytes. tell is called once, soon, from another goroutine, with
+// what became of it, in order of the answers; not if Send fails or the prober is closed
+// before. It must not block.
+func (p *Prober) Send(size int, tell func(Reply)) (seq uint64, err error) {
+	f, packet, err := p.prepare(size, tell)
+	if err != nil {
+		return 0, err
+	}
+	if err := p.socket.send(packet, p.cfg.Timeout); err != nil {
+		p.forget(f)
+		return 0, p.sendError(size, err)
+	}
+	return f.reply.Seq, nil
+}
+
+func (p *Prober) sendError(size int, err error) error {
+	if errors.Is(err, unix.EMSGSIZE) {
+		return fmt.Errorf("send a probe packet of %d bytes to %s, more than the way carries: %w", size, p.cfg.To, err)
+	}
+	return fmt.Errorf("send a probe packet to %s: %w", p.cfg.To, err)
+}
+
+// prepare makes a packet that is waited for from now on: the answer may be there before the
+// call that sends it returns.
+func (p *Prober) prepare(size int, tell func(Reply)) (*flight, []byte, error) {
+	if size < p.MinSize() || size > MaxSize {
+		return nil, nil, fmt.Errorf("probe packet of %d bytes: write %d to %d", size, p.MinSize(), MaxSize)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, nil, fs.ErrClosed
+	}
+	if len(p.waiting) >= mostWaiting {
+		return nil, nil, fmt.Errorf("%d probe packets wait for their answers, no more may", len(p.waiting))
+	}
+	for p.waiting[uint16(p.next)] != nil { // since 65536 packets, which were answered sooner
+		p.next++
+	}
+	f := &flight{reply: Reply{Seq: p.next, Size: size}, cookie: p.random.Uint64(), tell: tell}
+	packet, err := p.packet(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.next++
+	p.waiting[uint16(f.reply.Seq)] = f
+	if len(p.order) == 0 {
+		p.timer.Reset(p.cfg.Timeout)
+	}
+	p.order = append(p.order, f)
+	p.counters.Sent++
+	p.counters.SentBytes += uint64(size)
+	now := time.Now()
+	f.deadline, f.reply.SentNS = now.Add(p.cfg.Timeout), now.UnixNano()
+	return f, packet, nil
+}
+
+func (p *Prober) packet(f *flight) ([]byte, error) {
+	seq, length := uint16(f.reply.Seq), f.reply.Size-headers(p.cfg.Kind, p.v6)
+	switch p.cfg.Kind {
+	case Timestamp:
+		f.cookie = f.cookie&(nonStandard-1) | nonStandard
+		return timestampRequest(length, p.id, seq, f.cookie)
+	case Echo:
+		return echoRequest(p.v6, length, p.id, seq, f.cookie)
+	default:
+		packet := make([]byte, length)
+		probe := p.session
+		probe.nonce, probe.seq = f.cookie, seq
+		probe.put(packet)
+		return packet, nil
+	}
+}
+
+func (p *Prober) forget(f *flight) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !f.done {
+		f.done = true
+		delete(p.waiting, uint16(f.reply.Seq))
+		p.counters.Sent--
+		p.counters.SentBytes -= uint64(f.reply.Size)
+	}
+}
+
+// receive runs until the socket is closed.
+func (p *Prober) receive() {
+	defer close(p.ended)
+	buf, control := make([]byte, MaxSize), make([]byte, 256)
+	for {
+		n, at, err := p.socket.receive(buf, control)
+		if err != nil {
+			p.mu.Lock()
+			closed := p.closed
+			if !closed {
+				p.reported = err // an ICMP error; more may come
+			}
+			p.mu.Unlock()
+			if closed || !networkSaid(err) {
+				return
+			}
+			continue
+		}
+		a, err := p.parse(buf[:n])
+		if f := p.match(a, err, at); f != nil && f.tell != nil {
+			f.tell(f.reply)
+		}
+	}
+}
+
+// networkSaid tells what ICMP reports from what ends a socket.
+func networkSaid(err error) bool {
+	for _, e := range []error{
+		unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EPROTO, unix.EACCES, unix.EPERM,
+		unix.EMSGSIZE, unix.ENOPROTOOPT, unix.EHOSTDOWN, unix.EOPNOTSUPP, unix.ENONET, unix.EINTR, unix.ENOBUFS,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Prober) parse(b []byte) (answer, error) {
+	if p.cfg.Kind == UDP {
+		r, err := parseReflect(b)
+		if err != nil {
+			return answer{}, err
+		}
+		if r.message != replyMessage {
+			return answer{}, ErrMalformed
+		}
+		return answer{id: p.id, seq: r.seq, cookie: r.nonce, peerNS: r.receivedNS}, nil
+	}
+	if p.socket.raw && !p.v6 {
+		var err error
+		if b, err = withoutIPv4(b); err != nil {
+			return answer{}, err
+		}
+	}
+	return parseICMP(p.cfg.Kind, p.v6, b)
+}
+
+// match finds the packet that an answer is for, nil if it is for none.
+func (p *Prober) match(a answer, err error, at int64) *flight {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.waiting[a.seq]
+	if err != nil || a.id != p.id || f == nil || f.cookie != a.cookie {
+		// Other programs' answers come to a raw socket, too.
+		if err != nil || a.id == p.id {
+			p.counters.Refused++
+		}
+		return nil
+	}
+	delete(p.waiting, a.seq)
+	f.done, f.reply.ReceivedNS, f.reply.PeerNS = true, at, a.peerNS
+	p.counters.Answered++
+	return f
+}
+
+// expire tells of packets whose time is over, and sets the timer for the next.
+func (p *Prober) expire() {
+	var lost []*flight
+	p.mu.Lock()
+	now := time.Now()
+	for len(p.order) > 0 && (p.order[0].done || !p.order[0].deadline.After(now)) {
+		f := p.order[0]
+		p.order = p.order[1:]
+		if !f.done {
+			f.done, f.reply.Lost = true, true
+			delete(p.waiting, uint16(f.reply.Seq))
+			p.counters.Lost++
+			lost = append(lost, f)
+		}
+	}
+	if len(p.order) > 0 && !p.closed {
+		p.timer.Reset(time.Until(p.order[0].deadline))
+	}
+	p.mu.Unlock()
+	for _, f := range lost {
+		if f.tell != nil {
+			f.tell(f.reply)
+		}
+	}
+}
+
+// Counters so far.
+func (p *Prober) Counters() Counters {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.counters
+}
+
+// Err is what the network last reported about the host (unreachable, refused), nil if nothing.
+func (p *Prober) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reported
+}
+
+// Close ends the prober; packets that wait are not told of. Closing twice is harmless.
+func (p *Prober) Close() error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil
+	}
+	p.closed = true
+	p.timer.Stop()
+	p.mu.Unlock()
+	err := p.socket.file.Close()
+	<-p.ended
+	if err != nil {
+		return fmt.Errorf("close the probe socket: %w", err)
+	}
+	return nil
+}
+
+const sizeofTimespec = int(unsafe.Sizeof(unix.Timespec{}))
+
+func timespecNS(b []byte) int64 {
+	half := sizeofTimespec / 2
+	if half == 8 {
+		return int64(binary.NativeEndian.Uint64(b))*1e9 + int64(binary.NativeEndian.Uint64(b[8:]))
+	}
+	return int64(binary.NativeEndian.Uint32(b))*1e9 + int64(binary.NativeEndian.Uint32(b[4:]))
+}

@@ -1,0 +1,161 @@
+package probe
+
+import (
+	"context"
+	"crypto/hmac"
+	cryptorand "crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultPort of a reflector, UDP.
+const DefaultPort = 7077
+
+// Reflector answers probe packets with the time at which they came. It says nothing to anything
+// else, answers with 40 bytes where no request has less, and no probe before its sender has shown
+// that he receives at his address.
+type Reflector struct {
+	file   *os.File
+	fd     int
+	local  netip.AddrPort
+	secret [32]byte
+	limits sources
+}
+
+// Listen opens the reflector's socket; Serve answers, Close ends it.
+func Listen(at netip.AddrPort) (*Reflector, error) {
+	domain := unix.AF_INET
+	if at.Addr().Is6() {
+		domain = unix.AF_INET6 // the unspecified address takes IPv4, too
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open a UDP socket: %w", err)
+	}
+	r := &Reflector{fd: fd, limits: newSources()}
+	if err := r.bind(at); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen on %s: %w", at, err), unix.Close(fd))
+	}
+	_, _ = cryptorand.Read(r.secret[:]) // never fails
+	r.file = os.NewFile(uintptr(fd), "reflector")
+	return r, nil
+}
+
+func (r *Reflector) bind(at netip.AddrPort) error {
+	if err := unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
+		return fmt.Errorf("ask for the kernel's time stamps: %w", err)
+	}
+	const buffer = 8 << 20
+	if unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer) != nil {
+		_ = unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, buffer) // less will do
+	}
+	address, err := sockaddr(at)
+	if err != nil {
+		return err
+	}
+	if err := unix.Bind(r.fd, address); err != nil {
+		return err
+	}
+	r.local, err = localAddress(r.fd)
+	return err
+}
+
+// Addr is where it listens.
+func (r *Reflector) Addr() netip.AddrPort { return r.local }
+
+// Close ends Serve.
+func (r *Reflector) Close() error { return r.file.Close() }
+
+// Serve answers until the context ends or the reflector is closed.
+func (r *Reflector) Serve(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = r.file.SetReadDeadline(time.Now()) })
+	defer stop()
+	conn, err := r.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	buf, control := make([]byte, MaxSize), make([]byte, 256)
+	out := make([]byte, reflectLength)
+	for {
+		var n, controlLength int
+		var from unix.Sockaddr
+		var result error
+		err := conn.Read(func(fd uintptr) bool {
+			n, controlLength, _, from, result = unix.Recvmsg(int(fd), buf, control, unix.MSG_DONTWAIT)
+			return !errors.Is(result, unix.EAGAIN)
+		})
+		if ctx.Err() != nil || errors.Is(err, os.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("receive probe packets: %w", err)
+		}
+		source, ok := source(from)
+		if result != nil || !ok {
+			continue // an ICMP error about an answer
+		}
+		if r.answer(buf[:n], source, stampOf(control[:controlLength]), time.Now(), out) {
+			// An answer that cannot be sent is one that is lost.
+			_ = unix.Sendto(r.fd, out, unix.MSG_DONTWAIT, from)
+		}
+	}
+}
+
+func source(from unix.Sockaddr) (netip.AddrPort, bool) {
+	switch a := from.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)), true
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port)), true
+	}
+	return netip.AddrPort{}, false
+}
+
+// answer puts the answer to a packet into out, which is 40 bytes, and says whether there is one.
+func (r *Reflector) answer(packet []byte, from netip.AddrPort, receivedNS int64, now time.Time, out []byte) bool {
+	p, err := parseReflect(packet)
+	if err != nil {
+		return false
+	}
+	switch p.message {
+	case helloMessage:
+		if !r.limits.hello(from.Addr(), now) {
+			return false
+		}
+		reflectPacket{message: challengeMessage, nonce: p.nonce, cookie: r.cookie(from, now)}.put(out)
+		return true
+	case probeMessage:
+		if p.cookie != r.cookie(from, now) && p.cookie != r.cookie(from, now.Add(-cookieLife)) {
+			return false
+		}
+		if !r.limits.probe(from.Addr(), now) {
+			return false
+		}
+		reflectPacket{message: replyMessage, nonce: p.nonce, seq: p.seq, receivedNS: receivedNS}.put(out)
+		return true
+	default:
+		return false
+	}
+}
+
+// cookieLife is how long a cookie holds at least; at most twice that.
+const cookieLife = 2 * time.Minute
+
+// cookie of an address at a time. Nothing is remembered of who asked.
+func (r *Reflector) cookie(from netip.AddrPort, now time.Time) uint64 {
+	mac := hmac.New(sha256.New, r.secret[:])
+	address := from.Addr().As16()
+	mac.Write(address[:])
+	var rest [10]byte
+	binary.BigEndian.PutUint16(rest[:], from.Port())
+	binary.BigEndian.PutUint64(rest[2:], uint64(now.UnixNano()/int64(cookieLife)))
+	mac.Write(rest[:])
+	return binary.BigEndian.Uint64(mac.Sum(nil))
+}
