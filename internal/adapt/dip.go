@@ -1,0 +1,75 @@
+package adapt
+
+import "time"
+
+// dip is a short while in which hardly anything is sent, to see whether others take what that
+// leaves: then they would take everything.
+type dip struct {
+	on                bool
+	begun             time.Duration
+	until             time.Duration
+	rate, avail, sent float64 // before
+	looks             int     // in the second half, and how many of them met a queue
+	queued            int
+	regular           bool // one was made without a suspicion
+	ended             time.Duration
+	settled           time.Duration // when its end shows in what is measured
+}
+
+// dipDue: now and then it is done without a suspicion. Where others filled the queue from the
+// start, the round trip without one is not known.
+func (l *Law) dipDue(p Probe) bool {
+	wait := max(8*time.Second, 10*l.shortDip())
+	if l.dip.regular {
+		wait = max(25*time.Second, 50*l.shortDip())
+	}
+	if p.At-l.dip.ended < wait {
+		return false
+	}
+	l.dip.regular = true
+	return true
+}
+
+func (l *Law) shortDip() time.Duration {
+	return max(2*l.srtt, 100*time.Millisecond, l.packets(4), 4*l.every)
+}
+
+// suspect looks whether others let the queue stand, although less and less is sent here.
+func (l *Law) suspect(p Probe) {
+	if l.pressed < pressing || l.rate > 0.9*l.path() {
+		return
+	}
+	before := p.At - l.dip.ended
+	switch {
+	case l.remembers(), before < remembered && l.dip.rate > 0 && l.rate < 0.85*l.dip.rate:
+		l.share(p)
+	case before > max(3*time.Second, l.packets(20)):
+		l.beginDip(p, max(l.shortDip(), 3*l.srtt, 500*time.Millisecond))
+	}
+}
+
+func (l *Law) beginDip(p Probe, length time.Duration) {
+	l.dip = dip{on: true, begun: p.At, until: p.At + length, rate: l.rate, avail: l.available, sent: l.sent, regular: l.dip.regular}
+	l.rate = min(l.rate, given*l.path())
+}
+
+// goOn is a step within a dip, or its end.
+func (l *Law) goOn(p Probe) {
+	d := &l.dip
+	if p.At < d.until {
+		if p.At > (d.begun+d.until)/2 && p.RTT > 0 {
+			d.looks++
+			if p.RTT-l.base > l.aim()/2 {
+				d.queued++
+			}
+		}
+		return
+	}
+	d.on, d.ended, l.pressed, l.drift = false, p.At, 0, 0
+	if d.looks > 0 && 2*d.queued > d.looks {
+		l.share(p)
+		return
+	}
+	l.available, l.rate, l.sent = d.avail, min(d.rate, d.avail), d.sent
+	d.settled = p.At + l.srtt + 2*l.every
+}

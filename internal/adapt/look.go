@@ -1,0 +1,78 @@
+package adapt
+
+import (
+	"slices"
+	"time"
+)
+
+// look learns of the path from a probe.
+func (l *Law) look(p Probe, dt time.Duration) {
+	for i := range 2 {
+		l.lost = append(l.lost, i < p.Lost)
+	}
+	l.lost = newest(l.lost, lossesKept)
+	if p.RTT == 0 {
+		return
+	}
+	l.lookAtBase(p)
+	if l.srtt == 0 {
+		l.srtt = p.RTT
+	}
+	l.srtt += (p.RTT - l.srtt) / 8
+	queue := p.RTT - l.base
+	if dt > 0 {
+		l.drift += ((queue-l.lastQueue).Seconds()/dt.Seconds() - l.drift) * part(dt, max(200*time.Millisecond, l.packets(4)))
+	}
+	l.lastQueue = queue
+	l.queue += (queue - l.queue) / 3
+	if p.Gap > 0 && queue > l.busyFrom() {
+		l.lookAtPair(p)
+	}
+}
+
+// lookAtBase takes the least round trip of one to two periods for that of the empty path.
+func (l *Law) lookAtBase(p Probe) {
+	if p.At-l.baseSince > baseFor {
+		l.base, l.baseNext, l.baseSince = l.baseNext, 0, p.At
+	}
+	if l.base == 0 || p.RTT < l.base {
+		l.base = p.RTT
+	}
+	if l.baseNext == 0 || p.RTT < l.baseNext {
+		l.baseNext = p.RTT
+	}
+}
+
+// lookAtPair learns the capacity. Two packets that wait in a busy path come out as far apart
+// as it takes to send the second, also behind a token bucket: that is empty then.
+func (l *Law) lookAtPair(p Probe) {
+	l.pairs = newest(append(l.pairs, float64(p.Bytes)/p.Gap.Seconds()), pairsKept)
+	if len(l.pairs) >= 3 {
+		sorted := slices.Sorted(slices.Values(l.pairs))
+		l.capacity = sorted[len(sorted)/2]
+	}
+}
+
+// lossRate is the part of the newest probes that was lost.
+func (l *Law) lossRate() float64 {
+	n := 0
+	for _, lost := range l.lost {
+		if lost {
+			n++
+		}
+	}
+	return float64(n) / lossesKept
+}
+
+// dark: of the newest probes none came back.
+func (l *Law) dark() bool {
+	const probes = 10
+	return len(l.lost) >= 2*probes && !slices.Contains(l.lost[len(l.lost)-2*probes:], false)
+}
+
+func newest[T any](list []T, n int) []T {
+	if over := len(list) - n; over > 0 {
+		return slices.Delete(list, 0, over)
+	}
+	return list
+}

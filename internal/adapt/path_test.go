@@ -1,0 +1,214 @@
+package adapt
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// link is a bottleneck with a queue, by the millisecond, and who else uses it.
+type link struct {
+	capacity float64 // bytes/s
+	buffer   float64 // bytes that the queue holds
+	base     time.Duration
+	steady   float64 // bytes/s of others that do not react
+	elastic  bool    // beside a sender with a window, which it halves at a loss
+
+	now     time.Duration
+	queue   float64
+	window  float64 // bytes under way of the elastic one
+	rested  time.Duration
+	history []float64 // queueing delays by the ms, for what is under way
+
+	sent, lost, used, offered, theirs, busy float64 // of ours, of all that came out; the elastic one's
+}
+
+const tick = time.Millisecond
+
+// step lets a millisecond pass in which we send at a rate.
+func (l *link) step(rate float64) {
+	dt := tick.Seconds()
+	ours, steady, theirs := rate*dt, l.steady*dt, 0.0
+	delay := l.queue / l.capacity
+	if l.elastic {
+		if l.window == 0 {
+			l.window = 4 * packet
+		}
+		rtt := l.base.Seconds() + delay + 0.001
+		theirs = l.window / rtt * dt
+		l.window += packet * dt / rtt
+	}
+	in := ours + steady + theirs
+	l.queue += in
+	out := math.Min(l.queue, l.capacity*dt)
+	l.queue -= out
+	l.sent += ours
+	l.busy += out
+	if over := l.queue - l.buffer; over > 0 {
+		l.queue = l.buffer
+		l.lost += over * ours / in
+		ours -= over * ours / in
+		if l.elastic && l.now-l.rested > l.base+time.Duration(delay*1e9) {
+			l.window, l.rested = max(l.window/2, 2*packet), l.now
+		}
+		theirs -= over * theirs / in
+	}
+	l.used += ours
+	l.theirs += theirs
+	l.offered += l.capacity * dt
+	l.history = append(l.history, l.queue/l.capacity)
+	l.now += tick
+}
+
+// reset begins to count anew.
+func (l *link) reset() { l.sent, l.lost, l.used, l.offered, l.theirs, l.busy = 0, 0, 0, 0, 0, 0 }
+
+// follow runs a law over the link; a sender wants all that it may, at most want.
+func (l *link) follow(law *Law, over time.Duration, want float64) {
+	const every = 50 * time.Millisecond
+	from := l.now
+	allowed := law.State().Rate
+	for l.now-from < over {
+		probed := l.now
+		for l.now-probed < every {
+			l.step(min(allowed, want))
+		}
+		// what is known now was sent a round trip ago
+		back := int((l.base + time.Duration(l.queue/l.capacity*1e9)) / tick)
+		delay := l.history[max(len(l.history)-1-back, 0)]
+		p := Probe{At: l.now, Bytes: 300, RTT: l.base + time.Duration(delay*1e9) + time.Microsecond, Gap: 10 * time.Microsecond}
+		if delay > 0 {
+			p.Gap = time.Duration(300 / l.capacity * 1e9)
+		}
+		if l.queue >= l.buffer-1 {
+			p.Lost = 1
+		}
+		allowed = law.Step(p, min(allowed, want))
+	}
+}
+
+func config(start float64) Config { return Config{Start: start, Least: 1000, Share: 0.5} }
+
+func TestAloneFillsThePath(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		capacity, buffer float64
+		base             time.Duration
+	}{
+		{"1 Mbit/s", 125e3, 16e3, 0},
+		{"10 Mbit/s", 1.25e6, 60e3, 0},
+		{"10 Mbit/s over 50 ms", 1.25e6, 60e3, 50 * time.Millisecond},
+		{"100 Mbit/s", 12.5e6, 500e3, 10 * time.Millisecond},
+		{"1 Gbit/s", 125e6, 5e6, 0},
+		{"a short buffer", 1.25e6, 4e3, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := &link{capacity: c.capacity, buffer: c.buffer, base: c.base}
+			law := New(config(c.capacity / 4))
+			l.follow(law, 15*time.Second, math.Inf(1))
+			l.reset()
+			l.follow(law, 60*time.Second, math.Inf(1))
+			t.Logf("%.3f of it used, %.4f lost, %+v", l.used/l.offered, l.lost/l.sent, law.State())
+			require.Greater(t, l.used/l.offered, 0.95)
+			require.Less(t, l.lost/l.sent, 0.01)
+			require.Equal(t, ModeDelay, law.State().Mode)
+		})
+	}
+}
+
+func TestLeavesOthersWhatTheySend(t *testing.T) {
+	for _, part := range []float64{0.3, 0.5, 0.7} {
+		l := &link{capacity: 1.25e6, buffer: 60e3, base: 5 * time.Millisecond, steady: part * 1.25e6}
+		law := New(config(1e6))
+		l.follow(law, 10*time.Second, math.Inf(1))
+		l.reset()
+		l.follow(law, 60*time.Second, math.Inf(1))
+		t.Logf("beside %.1f: %.3f used, %.4f lost", part, l.used/l.offered, l.lost/l.sent)
+		require.Greater(t, l.used/l.offered, (1-part)*0.93)
+		require.Less(t, l.lost/l.sent, 0.01)
+	}
+}
+
+func TestKeepsItsShareBesideWhoFillsThePath(t *testing.T) {
+	for _, base := range []time.Duration{2 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
+		for _, share := range []float64{0.3, 0.5} {
+			l := &link{capacity: 1.25e6, buffer: 125e3, base: base, elastic: true}
+			for l.now < 5*time.Second { // it is there before
+				l.step(0)
+			}
+			c := config(0.6e6)
+			c.Share = share
+			law := New(c)
+			l.follow(law, 20*time.Second, math.Inf(1))
+			l.reset()
+			l.follow(law, 60*time.Second, math.Inf(1))
+			t.Logf("over %v, %.0f%%: %.3f ours, %.3f theirs, %.4f lost, %+v", base, share*100, l.used/l.offered, l.theirs/l.offered, l.lost/l.sent, law.State())
+			require.InDelta(t, share, l.used/l.offered, 0.15)
+			require.Greater(t, l.theirs/l.offered, 0.35)
+			require.Less(t, l.lost/l.sent, 0.1)
+			l.elastic, l.window = false, 0
+			l.follow(law, 8*time.Second, math.Inf(1))
+			l.reset()
+			l.follow(law, 10*time.Second, math.Inf(1))
+			require.Greater(t, l.used/l.offered, 0.93, "it takes all when the other has ended")
+		}
+	}
+}
+
+func TestFollowsAChangedCapacity(t *testing.T) {
+	for _, times := range []float64{0.5, 2} {
+		l := &link{capacity: 1.25e6, buffer: 60e3, base: 10 * time.Millisecond}
+		law := New(config(1e6))
+		l.follow(law, 20*time.Second, math.Inf(1))
+		l.capacity *= times
+		l.follow(law, 5*time.Second, math.Inf(1))
+		l.reset()
+		l.follow(law, 5*time.Second, math.Inf(1))
+		t.Logf("times %.1f: %.3f used, %.4f lost", times, l.used/l.offered, l.lost/l.sent)
+		require.Greater(t, l.used/l.offered, 0.93)
+		require.Less(t, l.lost/l.sent, 0.01)
+	}
+}
+
+func TestWhoSendsLittleRaisesNothing(t *testing.T) {
+	l := &link{capacity: 1.25e6, buffer: 60e3, base: 5 * time.Millisecond}
+	law := New(config(0.5e6))
+	l.follow(law, 30*time.Second, 20e3)
+	require.InDelta(t, 0.5e6, law.State().Rate, 1, "nothing was learned")
+}
+
+func TestBounds(t *testing.T) {
+	l := &link{capacity: 1.25e6, buffer: 60e3}
+	c := config(0.1e6)
+	c.Most = 0.4e6
+	law := New(c)
+	l.follow(law, 20*time.Second, math.Inf(1))
+	require.InDelta(t, 0.4e6, law.State().Rate, 1)
+	l.steady = 2.5e6
+	c.Most, c.Least = 0, 0.2e6
+	law = New(c)
+	l.follow(law, 20*time.Second, math.Inf(1))
+	require.GreaterOrEqual(t, law.State().Rate, 0.2e6)
+}
+
+func TestSilenceChangesNothing(t *testing.T) {
+	l := &link{capacity: 1.25e6, buffer: 60e3, base: 5 * time.Millisecond}
+	law := New(config(1e6))
+	l.follow(law, 10*time.Second, math.Inf(1))
+	at := l.now
+	for range 12 {
+		at += 50 * time.Millisecond
+		law.Step(Probe{At: at, Lost: 2}, 1e6)
+	}
+	require.True(t, law.State().Dark)
+	before := law.State().Rate
+	for range 100 {
+		at += 50 * time.Millisecond
+		require.InDelta(t, before, law.Step(Probe{At: at, Lost: 2}, 1e6), 0)
+	}
+	require.Greater(t, before, 0.3e6, "a moment of silence is no reason to fall silent")
+	law.Step(Probe{At: at + time.Millisecond, Bytes: 300, RTT: 5 * time.Millisecond, Gap: time.Millisecond}, 1e6)
+	require.False(t, law.State().Dark)
+}

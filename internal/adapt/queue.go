@@ -1,0 +1,94 @@
+package adapt
+
+import "time"
+
+// keepQueue steers to a short queue.
+func (l *Law) keepQueue(p Probe, dt time.Duration) {
+	if p.At < l.dip.settled {
+		return
+	}
+	l.press(dt)
+	switch {
+	case p.Lost > 0 && l.answersLoss(p):
+	case l.queue < l.busyFrom():
+		l.findMore(p, dt)
+	default:
+		l.idleSince = never
+		l.steer(dt)
+		l.suspect(p)
+	}
+	if !l.dip.on && l.dipDue(p) {
+		l.beginDip(p, l.shortDip())
+	}
+}
+
+// answersLoss makes the aim shorter where packets are lost although the queue is about as
+// short as wanted: the path holds no more.
+func (l *Law) answersLoss(p Probe) bool {
+	if l.lossAt != never && p.At-l.lossAt < max(l.srtt, 300*time.Millisecond, l.packets(2)) {
+		return false
+	}
+	l.lossAt = p.At
+	if l.queue > l.aim()*3/2 {
+		return false // others filled it
+	}
+	l.lowered = max(time.Millisecond, min(l.aim(), l.queue*6/10))
+	l.rate *= 0.93
+	l.available = min(l.available, l.rate)
+	return true
+}
+
+// findMore raises the rate while there is no queue.
+func (l *Law) findMore(p Probe, dt time.Duration) {
+	if l.idleSince == never {
+		l.idleSince = p.At
+	}
+	if l.lowered > 0 && p.At-l.lossAt > 10*time.Second {
+		l.lowered += time.Duration(float64(l.lowered) * 0.05 * dt.Seconds())
+	}
+	if l.sent < 0.8*l.rate {
+		return // what was not sent says nothing
+	}
+	grow := l.aim().Seconds() / l.tau().Seconds()
+	if idle := p.At - l.idleSince; idle > max(3*l.srtt, 500*time.Millisecond, l.packets(4)) {
+		grow = 0.3
+		if l.capacity > 0 && l.rate > 0.95*l.capacity && idle < max(2*time.Second, l.packets(12)) {
+			grow = 0.06 // it may be that the queue is only not seen
+		}
+	}
+	l.rate *= 1 + grow*dt.Seconds()/l.tau().Seconds()
+	l.available = l.rate
+	if l.capacity > 0 && l.sent > 1.05*l.capacity { // it is more by now
+		l.capacity, l.pairs = l.sent, l.pairs[:0]
+	}
+}
+
+// steer sends what the others leave, and so much more or less that the queue comes to the aim
+// within tau.
+func (l *Law) steer(dt time.Duration) {
+	if l.queue < l.aim() && l.sent < 0.8*l.rate {
+		return // who sends less than they may are not what the queue follows
+	}
+	if l.capacity > 0 && l.drift < 0.01 {
+		l.capacity = max(l.capacity, 0.98*l.sent)
+	}
+	capacity := l.path()
+	left := min(max(l.sent-capacity*l.drift, 0), capacity)
+	l.available += (left - l.available) * part(dt, l.tau()/2)
+	l.rate = l.available + capacity*(l.aim()-l.queue).Seconds()/l.tau().Seconds()
+	l.rate = min(l.rate, capacity*1.05, l.sent*faster+capacity*0.02)
+	least := given
+	if l.remembers() {
+		least = l.cfg.Share
+	}
+	l.rate = max(l.rate, least*capacity)
+}
+
+// press counts the time with a queue beyond the aim.
+func (l *Law) press(dt time.Duration) {
+	beyond := 0.0
+	if l.queue > l.aim()*6/5 {
+		beyond = 1
+	}
+	l.pressed += (beyond - l.pressed) * part(dt, max(2*l.srtt, 1500*time.Millisecond, l.packets(10)))
+}

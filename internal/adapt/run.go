@@ -1,0 +1,216 @@
+package adapt
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Answer is what became of a probe packet.
+type Answer struct {
+	RoundTrip time.Duration
+	Received  time.Time // when the answer came, as exactly as it is known
+	Lost      bool
+}
+
+// Path sends probe packets to the destination.
+type Path interface {
+	// Send sends one of size IP bytes. tell is called once at most, from any goroutine.
+	Send(size int, tell func(Answer)) error
+	// MinSize is the size of the smallest, MaxSize of the largest that is not divided on its way.
+	MinSize() int
+	MaxSize() int
+}
+
+// Traffic is what is sent to the destination.
+type Traffic interface {
+	// SentBytes is how much it was by now, in IP bytes.
+	SentBytes() (uint64, error)
+	// SetRate says how fast it may be from now on.
+	SetRate(bytesPerSec uint64) error
+}
+
+const (
+	// probing is the part of the rate that probes may cost, probingSlow where no less lets the
+	// queue be seen.
+	probing, probingSlow = 0.02, 0.05
+	soonest, latest      = 50 * time.Millisecond, 2 * time.Second
+	usualSecond          = 300  // bytes: link headers count little beside it
+	largestSecond        = 1000 // bytes
+	smallestSecond       = 128
+	// quiet is how often the path is probed while nothing is sent.
+	quiet = time.Second
+	// overdue is for answers beyond twice the round trip.
+	overdue = 200 * time.Millisecond
+	look    = 10 * time.Millisecond
+)
+
+// Run follows the path until ctx ends or the traffic cannot be told or limited any more. tell
+// is called after each step, from this goroutine.
+func Run(ctx context.Context, cfg Config, path Path, traffic Traffic, tell func(State)) error {
+	r := runner{law: New(cfg), path: path, traffic: traffic, tell: tell, answers: make(chan answered, 64), begun: time.Now()}
+	return r.run(ctx)
+}
+
+type runner struct {
+	law     *Law
+	path    Path
+	traffic Traffic
+	tell    func(State)
+	answers chan answered
+	begun   time.Time
+
+	waiting []*pair
+	sent    uint64
+	sentAt  time.Time
+	set     uint64
+}
+
+// pair is two probe packets under way.
+type pair struct {
+	at    time.Time
+	bytes int
+	got   [2]*Answer
+}
+
+type answered struct {
+	of *pair
+	i  int
+	Answer
+}
+
+func (r *runner) run(ctx context.Context) (err error) {
+	if r.sent, err = r.traffic.SentBytes(); err != nil {
+		return fmt.Errorf("see what is sent: %w", err)
+	}
+	r.sentAt = time.Now()
+	next := time.Now()
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case a := <-r.answers:
+			r.answer(a)
+		case now := <-ticker.C:
+			if !now.Before(next) {
+				next = now.Add(r.probe())
+			}
+		}
+		if err := r.settle(); err != nil {
+			return err
+		}
+	}
+}
+
+// probe sends two packets, and returns when to send the next.
+func (r *runner) probe() time.Duration {
+	first, second, wait := r.plan()
+	p := &pair{at: time.Now(), bytes: second}
+	for i, size := range []int{first, second} {
+		err := r.path.Send(size, func(a Answer) {
+			select {
+			case r.answers <- answered{p, i, a}:
+			default: // it counts as lost
+			}
+		})
+		if err != nil { // no route just now, or no memory: as if the path had lost it
+			p.got[i] = &Answer{Lost: true}
+		}
+	}
+	r.waiting = append(r.waiting, p)
+	return wait
+}
+
+// plan is how large the next two packets are, and when those after them follow.
+func (r *runner) plan() (first, second int, wait time.Duration) {
+	s := r.law.State()
+	rate := s.Rate
+	least := r.path.MinSize()
+	most := min(largestSecond, r.path.MaxSize())
+	wait, second = soonest, int(rate*probing*soonest.Seconds())-least
+	if second < usualSecond {
+		second = usualSecond
+		wait = after(least+second, rate*probing)
+	}
+	if wait > 4*soonest {
+		wait = 4 * soonest
+		second = int(rate*probing*wait.Seconds()) - least
+	}
+	if second < smallestSecond {
+		second = smallestSecond
+		wait = min(after(least+second, rate*probingSlow), latest)
+	}
+	if s.Sent < rate*probing { // nobody wants the rate
+		wait = max(wait, quiet)
+	}
+	return least, max(min(second, most), least), wait
+}
+
+func after(bytes int, bytesPerSec float64) time.Duration {
+	return time.Duration(float64(bytes) / bytesPerSec * 1e9)
+}
+
+func (r *runner) answer(a answered) {
+	if a.of.got[a.i] == nil {
+		a.of.got[a.i] = &a.Answer
+	}
+}
+
+// settle takes steps for pairs of which all is known, or that are overdue, in their order.
+func (r *runner) settle() error {
+	s := r.law.State()
+	patience := 2*(s.Base+s.Queue) + overdue + after(10*packet, max(s.Rate, 1))
+	for len(r.waiting) > 0 {
+		p := r.waiting[0]
+		if (p.got[0] == nil || p.got[1] == nil) && time.Since(p.at) < patience {
+			return nil
+		}
+		r.waiting = r.waiting[1:]
+		if err := r.step(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *runner) step(p *pair) error {
+	now := time.Now()
+	probe := Probe{At: now.Sub(r.begun), Bytes: p.bytes}
+	for _, a := range p.got {
+		switch {
+		case a == nil || a.Lost:
+			probe.Lost++
+		case probe.RTT == 0:
+			probe.RTT = max(a.RoundTrip, 1)
+		}
+	}
+	if probe.Lost == 0 {
+		probe.Gap = p.got[1].Received.Sub(p.got[0].Received)
+	}
+	bytes, err := r.traffic.SentBytes()
+	if err != nil {
+		return fmt.Errorf("see what is sent: %w", err)
+	}
+	over := max(now.Sub(r.sentAt), 5*time.Millisecond)
+	rate := r.law.Step(probe, float64(bytes-min(r.sent, bytes))/over.Seconds())
+	r.sent, r.sentAt = bytes, now
+	if err := r.limit(uint64(max(rate, 1))); err != nil {
+		return err
+	}
+	r.tell(r.law.State())
+	return nil
+}
+
+// limit sets the rate, if it is another by more than nothing.
+func (r *runner) limit(bytesPerSec uint64) error {
+	if diff := max(bytesPerSec, r.set) - min(bytesPerSec, r.set); diff <= r.set/256 {
+		return nil
+	}
+	if err := r.traffic.SetRate(bytesPerSec); err != nil {
+		return fmt.Errorf("limit what is sent: %w", err)
+	}
+	r.set = bytesPerSec
+	return nil
+}

@@ -1,0 +1,106 @@
+package adapt
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// tokens is a path whose answers come late by a queue that what is sent fills, in real time.
+type tokens struct {
+	mu       sync.Mutex
+	capacity float64
+	rate     float64
+	queue    float64 // bytes
+	at       time.Time
+	bytes    float64
+	silent   bool
+	probed   int
+	gone     bool
+}
+
+func (p *tokens) advance() {
+	now := time.Now()
+	over := now.Sub(p.at).Seconds()
+	p.at = now
+	p.bytes += p.rate * over
+	p.queue = min(max(p.queue+(p.rate-p.capacity)*over, 0), 100e3)
+}
+
+func (p *tokens) MinSize() int { return 40 }
+func (p *tokens) MaxSize() int { return 1500 }
+
+func (p *tokens) Send(size int, tell func(Answer)) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.advance()
+	p.queue += float64(size)
+	p.probed += size
+	if p.silent {
+		return nil
+	}
+	begun, wait := time.Now(), time.Duration(p.queue/p.capacity*1e9)
+	time.AfterFunc(wait, func() { tell(Answer{RoundTrip: wait, Received: begun.Add(wait)}) })
+	return nil
+}
+
+func (p *tokens) SentBytes() (uint64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.advance()
+	if p.gone {
+		return 0, errGone
+	}
+	return uint64(p.bytes), nil
+}
+
+func (p *tokens) SetRate(bytesPerSec uint64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.advance()
+	p.rate = float64(bytesPerSec)
+	return nil
+}
+
+var errGone = errors.New("gone")
+
+func TestRunFindsTheRate(t *testing.T) {
+	t.Parallel()
+	p := &tokens{capacity: 500e3, rate: 100e3, at: time.Now()}
+	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+	defer cancel()
+	var last State
+	steps := 0
+	require.NoError(t, Run(ctx, config(100e3), p, p, func(s State) { last, steps = s, steps+1 }))
+	t.Logf("%d steps, %+v, %d bytes of probes", steps, last, p.probed)
+	require.InDelta(t, 500e3, p.rate, 50e3)
+	require.Less(t, float64(p.probed), 0.03*p.bytes+5e3)
+}
+
+func TestRunEndsWithTheLimit(t *testing.T) {
+	t.Parallel()
+	p := &tokens{capacity: 500e3, rate: 100e3, at: time.Now()}
+	time.AfterFunc(300*time.Millisecond, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.gone = true
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	require.ErrorIs(t, Run(ctx, config(100e3), p, p, func(State) {}), errGone)
+}
+
+func TestRunBearsSilence(t *testing.T) {
+	t.Parallel()
+	p := &tokens{capacity: 500e3, rate: 400e3, at: time.Now(), silent: true}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	var last State
+	require.NoError(t, Run(ctx, config(400e3), p, p, func(s State) { last = s }))
+	require.True(t, last.Dark)
+	require.Greater(t, last.Rate, 100e3)
+}

@@ -1,0 +1,33 @@
+package adapt
+
+import "time"
+
+// share begins to keep the share.
+func (l *Law) share(p Probe) {
+	l.mode, l.shareSince, l.pressed, l.idleSince = ModeShare, p.At, 0, never
+	l.lost = l.lost[:0]
+	l.keepShare(p)
+}
+
+// remembers: not long ago others took whatever was left.
+func (l *Law) remembers() bool { return l.shareEnded != never && l.last-l.shareEnded < remembered }
+
+// keepShare keeps to the share, as long as others fill the path, and give way to it.
+func (l *Law) keepShare(p Probe) {
+	l.rate = l.cfg.Share * l.path()
+	l.available = l.rate
+	if l.queue >= l.aim()/2 {
+		l.idleSince = never
+	} else if l.idleSince == never {
+		l.idleSince = p.At
+	}
+	switch {
+	case l.idleSince != never && p.At-l.idleSince > max(3*l.srtt, time.Second, l.packets(6)):
+		l.mode, l.shareEnded, l.patience, l.dip.ended = ModeDelay, p.At, firstPatience, p.At
+	case p.At-l.shareSince > 2*time.Second && p.At > l.retryAt && l.lossRate() > lossy:
+		l.mode, l.shareEnded = ModeDelay, never
+		l.rate = given * l.path()
+		l.available = l.rate
+		l.retryAt, l.patience = p.At+l.patience, min(2*l.patience, time.Minute)
+	}
+}
