@@ -35,8 +35,8 @@
 /* Of a rule's number: it is for everybody whom its owner may limit. */
 #define NN_RULE_EVERYBODY (1U << 31)
 /* Or for one protocol only, else for both. */
-#define NN_RULE_TCP (1U << 30)
-#define NN_RULE_UDP (1U << 29)
+#define NN_RULE_TCP	  (1U << 30)
+#define NN_RULE_UDP	  (1U << 29)
 #define NN_WEIGHT_DEFAULT 100
 #define NN_WEIGHT_MAX	  10000
 /* Up to here a class is one of the background. */

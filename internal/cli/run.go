@@ -14,9 +14,10 @@ import (
 
 func (a *App) run() *cobra.Command {
 	var wish wishFlags
+	var to toFlags
 	var scope, dryRun bool
 	cmd := &cobra.Command{
-		Use:   "run [--up RATE] [--down RATE] [--total RATE] [--min RATE] [--min-down RATE] [--dscp MARK] [--weight N|--background|--interactive] [--scope] [--] CMD [ARGS]",
+		Use:   "run [--up RATE] [--down RATE] [--total RATE] [--min RATE] [--min-down RATE] [--dscp MARK] [--weight N|--background|--interactive] [--scope] [--to PREFIX[:PORT] [--except PREFIX] [--protocol tcp|udp]] [--] CMD [ARGS]",
 		Short: "Run a command under a limit",
 		Long: `Run a command, and whatever it starts, under a limit. netnice becomes the
 command, so that its exit status, its signals and its terminal are its own; the
@@ -27,7 +28,7 @@ Exit codes: 125 netnice failed, 126 the command cannot be run, 127 it was not
 found, else the command's.
 
 ` + rateHelp,
-		Example: "  netnice run --up 500kB/s -- rsync -a ~/photos backup:\n  netnice run --down 2MB/s -- curl -O https://example.org/large.iso\n  netnice run --total 20mbit --scope -- firefox",
+		Example: "  netnice run --up 500kB/s -- rsync -a ~/photos backup:\n  netnice run --down 2MB/s -- curl -O https://example.org/large.iso\n  netnice run --total 20mbit --scope -- firefox\n  netnice run --to any --except 192.168.0.0/16 --down 2MB/s -- firefox",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w, err := wish.wish("netnice run --up 10MB/s -- CMD ARGS")
 			if err != nil {
@@ -36,11 +37,17 @@ found, else the command's.
 			if len(args) == 0 {
 				return fail("netnice run --up 10MB/s -- CMD ARGS", "no command given")
 			}
+			subject := pidSubject(a.System.PID())
+			if to.given() {
+				if subject, err = to.subject([]api.Subject{subject}); err != nil {
+					return err
+				}
+			}
 			path, err := a.System.LookPath(args[0])
 			if err != nil {
 				return cannotRun(args[0], err)
 			}
-			request := api.SetRequest{Subject: pidSubject(a.System.PID()), Wish: w, Scope: scope, DryRun: dryRun}
+			request := api.SetRequest{Subject: subject, Wish: w, Scope: scope, DryRun: dryRun}
 			if dryRun {
 				return a.apply(cmd.Context(), request, false)
 			}
@@ -54,6 +61,7 @@ found, else the command's.
 	}
 	cmd.Flags().SetInterspersed(false) // flags behind CMD are CMD's
 	wish.add(cmd)
+	to.add(cmd)
 	cmd.Flags().BoolVar(&scope, "scope", false, "limit a cgroup of its own, for programs whose children leave the process tree")
 	dryRunFlag(cmd, &dryRun)
 	return cmd

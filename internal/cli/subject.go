@@ -17,8 +17,9 @@ import (
 
 // subjectFlags are the ways to name a subject.
 type subjectFlags struct {
-	pid, user, cgroup, unit, container, group, link, to string
-	host                                                bool
+	pid, user, cgroup, unit, container, group, link string
+	host                                            bool
+	to                                              toFlags
 }
 
 // maxPID is the kernel's own bound (PID_MAX_LIMIT on 64 bits).
@@ -33,16 +34,18 @@ const subjectHelp = `SUBJECT is one of
   --group NAME   processes that netnice fair has put together
   --link DEVICE  what leaves or comes by a network device
   --host         the whole machine
+  --to PREFIX[:PORT]  what goes to, and comes from, addresses; beside one of the others, of that
 or the same as ls prints it: pid:P, user:U, cgroup:PATH, unit:NAME, container:NAME, group:NAME,
-link:DEVICE, host.`
+link:DEVICE, host, to:PREFIX[:PORT][@SUBJECT].`
 
 // add adds the flags and completes a subject in words.
 func (f *subjectFlags) add(a *App, cmd *cobra.Command) {
 	f.addWho(a, cmd)
 	cmd.Flags().StringVar(&f.link, "link", "", "what leaves or comes by a network `device`")
+	f.to.add(cmd)
 }
 
-// addWho is add without the flag of links.
+// addWho is add without the flags of links and of parts of the traffic.
 func (f *subjectFlags) addWho(a *App, cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.pid, "pid", "p", "", "a `process` and its running descendants")
@@ -52,9 +55,7 @@ func (f *subjectFlags) addWho(a *App, cmd *cobra.Command) {
 	flags.StringVar(&f.container, "container", "", "a `container`, by name or id")
 	flags.BoolVar(&f.host, "host", false, "the whole machine")
 	flags.StringVar(&f.group, "group", "", "processes that netnice fair has put together, by the group's `name`")
-	flags.StringVar(&f.to, "to", "", "a destination `prefix[:port]` (a later release)")
 	cmd.ValidArgsFunction = a.completeSubjects
-	_ = flags.MarkHidden("to")
 }
 
 // subject reads the one subject that flags or words name.
@@ -68,7 +69,6 @@ func (f *subjectFlags) subject(words []string) (api.Subject, error) {
 		{Kind: api.KindContainer, ID: f.container},
 		{Kind: api.KindGroup, ID: f.group},
 		{Kind: api.KindLink, ID: f.link},
-		{Kind: api.KindTo, ID: f.to},
 	} {
 		if s.ID != "" {
 			found = append(found, s)
@@ -84,10 +84,12 @@ func (f *subjectFlags) subject(words []string) (api.Subject, error) {
 		}
 		found = append(found, s)
 	}
-	switch len(found) {
-	case 0:
+	switch {
+	case f.to.given() && len(found) <= 1:
+		return f.to.subject(found)
+	case len(found) == 0:
 		return api.Subject{}, fail(subjectHelp, "no subject given")
-	case 1:
+	case len(found) == 1:
 		return checkSubject(found[0])
 	}
 	return api.Subject{}, fail("give one of them", "more than one subject given: %s and %s", found[0], found[1])
@@ -105,7 +107,7 @@ func checkSubject(s api.Subject) (api.Subject, error) {
 	case api.KindLink:
 		return linkHere(s), nil
 	case api.KindTo:
-		return api.Subject{}, fail("netnice set --host limits traffic to all destinations", "limits on a destination come with a later release")
+		return toSubject(s.ID)
 	}
 	return s, nil
 }
@@ -140,6 +142,9 @@ func pidSubject(pid int) api.Subject {
 // present refuses a process that does not exist, before a daemon is started or
 // asked. It returns the process's name, "" for other subjects.
 func (a *App) present(s api.Subject) (string, error) {
+	if under := underOf(s); under.Kind == api.KindPID {
+		s = under
+	}
 	if s.Kind != api.KindPID {
 		return "", nil
 	}

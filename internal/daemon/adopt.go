@@ -31,9 +31,11 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 	sameBoot := saved.BootID == d.boot
 
 	var lost []*node
+	byID := make(map[uint32]*node)
 	for _, s := range saved.Nodes {
 		n := s.node()
-		if !sameBoot && n.forgetBoot() && n.empty() {
+		byID[s.ID] = n
+		if !sameBoot && n.forgetBoot() && n.empty() && !n.marker {
 			d.log.Info("a stored limit is dropped", "subject", n.res.Subject.String(), "why", "it was for the time until a reboot")
 			continue
 		}
@@ -64,6 +66,7 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 		d.startWatch(n)
 	}
 	d.compare()
+	d.adoptToward(byID)
 	if err := d.kernel.Settle(); err != nil {
 		d.log.Warn("what another release left in force is not removed", "err", err)
 	}
@@ -89,7 +92,7 @@ func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
 			return
 		}
 	case enforce.KindDestination:
-		if !sameBoot {
+		if !sameBoot && n.to == nil {
 			return // it follows from the rules
 		}
 	case enforce.KindLink:

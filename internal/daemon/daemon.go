@@ -135,6 +135,7 @@ type Daemon struct {
 	nodes        map[uint32]*node
 	nextID       uint32
 	destined     destined
+	commanded    commanded
 	dirty        bool // the state file is behind
 	file         stateFile
 	isDown       bool // Down was called; nothing may be set any more

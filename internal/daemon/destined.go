@@ -18,7 +18,7 @@ import (
 // Rules for a part of the traffic have nodes of their own: one for each tree of processes
 // that a rule matches, or one for all. The node of the tree, which may have no limit,
 // tells the kernel side whose connections are meant. All of it follows from the rules and
-// the trees, and is brought into force as a whole.
+// the trees, and is brought into force as a whole, with what commands want: toward.go.
 
 // destined is what the rules for a part of the traffic say now.
 type destined struct {
@@ -76,6 +76,7 @@ func (d *Daemon) learnDestinations(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.destined = next
+	d.outdateDestinations()
 }
 
 // number is that of a rule, the same for each daemon.
@@ -185,17 +186,34 @@ func (n *node) destined() bool {
 	return n.res.Kind == enforce.KindTree && slices.ContainsFunc(n.ruled.Owners[:], func(w ruledWish) bool { return len(w.To) > 0 })
 }
 
-// followDestinations brings nodes for parts of the traffic into force, and where they
-// hold; new ones stand before old ones go. The caller holds d.mu.
+// followDestinations is bringDestinations where nobody waits for it.
 func (d *Daemon) followDestinations() {
-	if !d.destined.known || d.isDown {
-		return
+	if err := d.bringDestinations(); err != nil {
+		d.sampler.complain(d.log, err)
+	}
+}
+
+// bringDestinations brings nodes for parts of the traffic into force, and where they
+// hold; new ones stand before old ones go. The caller holds d.mu.
+func (d *Daemon) bringDestinations() error {
+	if !d.bindDestinations() || d.isDown {
+		return nil
+	}
+	if !d.commanded.known {
+		made, over := d.compileDestinations(nil)
+		if len(made.prefixes) > enforce.MostDestinationPrefixes {
+			return fmt.Errorf("limits and rules name %d prefixes in all: there may be %d", len(made.prefixes), enforce.MostDestinationPrefixes)
+		}
+		if len(over) > 0 {
+			d.sampler.complain(d.log, fmt.Errorf("more than %d limits and rules are for %v: the last do not hold there", enforce.MostDestinationRules, over[0]))
+		}
+		d.commanded = made
 	}
 	want, uses := d.wantedDestinations()
 	var old []*node
 	have := map[uint64]*node{}
 	for _, n := range d.sorted() {
-		if n.res.Kind != enforce.KindDestination {
+		if n.res.Kind != enforce.KindDestination || n.to != nil {
 			continue
 		}
 		if have[n.res.Key] = n; want[n.res.Key] == nil {
@@ -213,9 +231,9 @@ func (d *Daemon) followDestinations() {
 			uses = append(uses, use)
 		}
 	}
-	if err := d.kernel.SetDestinations(enforce.Destinations{Prefixes: d.destined.prefixes, Uses: uses}); err != nil {
-		d.sampler.complain(d.log, fmt.Errorf("limit by destinations: %w", err))
-		return
+	uses = append(uses, d.usesToward()...)
+	if err := d.kernel.SetDestinations(enforce.Destinations{Prefixes: d.commanded.prefixes, Uses: uses}); err != nil {
+		return fmt.Errorf("limit by destinations: %w", err)
 	}
 	for _, n := range old {
 		before := *n
@@ -226,6 +244,7 @@ func (d *Daemon) followDestinations() {
 		d.tellSet(&before, nil, byRule)
 		d.log.Info("a rule's limit was changed", "subject", n.res.Subject.String(), "node", n.id, "lifted", true)
 	}
+	return nil
 }
 
 // setDestined makes a node, or gives it the rule's present rates. It returns nil if it
@@ -284,6 +303,9 @@ func destinedSubject(r destinedRule, key uint64, scope *node) identity.Resolved 
 // concerns reports whether the node of a rule for a part of the traffic is for what the
 // processes of a tree do.
 func (n *node) concerns(tree *node) bool {
+	if n.to != nil {
+		return n.to.scope == tree
+	}
 	if n.ruled.Destined == 0 || uint32(n.res.Key) != 0 && uint32(n.res.Key) != tree.id {
 		return false
 	}
@@ -299,11 +321,11 @@ func (n *node) concerns(tree *node) bool {
 
 // concernsUser reports whether it is for what all processes of a user do.
 func (n *node) concernsUser(uid uint32) bool {
-	return n.ruled.Destined&enforce.RuleEverybody != 0 && (n.own() && n.userUID == uid || !n.own())
+	return (n.to != nil && n.to.scope == nil || n.ruled.Destined&enforce.RuleEverybody != 0) && (n.own() && n.userUID == uid || !n.own())
 }
 
 // marks reports whether a node is there for others only: it tells whose connections are
 // meant.
 func (n *node) marks() bool {
-	return n.destined() && len(n.limits()) == 0 && n.holding().weight() == defaultWeight
+	return (n.destined() || n.holds > 0) && len(n.limits()) == 0 && n.holding().weight() == defaultWeight
 }

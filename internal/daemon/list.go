@@ -31,6 +31,9 @@ func (d *Daemon) NodesFor(ctx context.Context, s api.Subject) (api.NodeList, err
 	if s.Kind == api.KindRule {
 		return d.nodesOfRule(s)
 	}
+	if s.Kind == api.KindTo {
+		return d.nodesToward(s)
+	}
 	res, resErr := d.resolver.Resolve(ctx, s)
 	if resErr != nil && !identity.IsNotFound(resErr) {
 		return api.NodeList{}, resErr
@@ -112,6 +115,9 @@ func (d *Daemon) around(list []*node, res identity.Resolved, now sample) []*node
 	if res.Kind == enforce.KindTree {
 		there, _ = netnamespace.Of(strconv.Itoa(int(res.Key))) // of one that has ended all
 	}
+	for _, outer := range slices.Clone(list) {
+		add(func(n *node) bool { return n.to != nil && n.to.scope == outer })
+	}
 	add(func(n *node) bool {
 		ns, _ := enforce.LinkOf(n.res.Key)
 		return n.res.Kind == enforce.KindLink && (there == 0 || ns == there)
@@ -127,6 +133,9 @@ func (d *Daemon) list(nodes []*node, now sample) api.NodeList {
 		shown := d.render(n, now)
 		if shown.Parent == 0 {
 			shown.Parent = enclosing.of(n)
+			if n.to != nil && n.to.scope != nil && !n.to.scope.marks() {
+				shown.Parent = n.to.scope.id
+			}
 		}
 		switch n.res.Kind {
 		case enforce.KindUser, enforce.KindHost:

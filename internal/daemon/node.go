@@ -21,6 +21,11 @@ type node struct {
 	scope    *scope
 	group    string // that it was taken into, "" = none
 
+	to      *toward // for which part of the traffic, by a command; nil for other nodes
+	holds   int     // how many such are under this one
+	scopeID uint32  // under which it was, as the state file says
+	marker  bool    // it was there for others only, as the file says
+
 	reserved reserved // what its reservation is worth now
 	nowhere  bool     // a link whose network namespace has gone: followNames
 
@@ -68,8 +73,8 @@ func (n *node) spec() enforce.NodeSpec {
 }
 
 // empty reports whether nobody wants anything of the node, neither by a command nor
-// by a rule.
-func (n *node) empty() bool { return n.wishes.empty() && n.ruled.empty() }
+// by a rule, nor of what is under it.
+func (n *node) empty() bool { return n.wishes.empty() && n.ruled.empty() && n.holds == 0 }
 
 // ifAny is the node, nil if nobody wants anything of it.
 func (n *node) ifAny() *node {

@@ -393,6 +393,7 @@ func (d *Daemon) endGone() {
 	if destined {
 		d.followDestinations()
 	}
+	d.endToward()
 	if err := d.saveChange(false, ended...); err != nil {
 		d.dirty = true
 		d.sampler.complain(d.log, err)

@@ -13,6 +13,9 @@ import (
 // Remove implements apiserver.Backend. Root lifts every owner's wishes, a user
 // their own.
 func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error) {
+	if s.Kind == api.KindTo {
+		return d.removeToward(ctx, by, s, dryRun)
+	}
 	if err := nobodys(by, auth.Remove, s, api.Wish{}); err != nil {
 		return api.SetResponse{}, err
 	}
@@ -31,7 +34,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 	if n == nil && resErr != nil {
 		return api.SetResponse{}, resErr
 	}
-	if n == nil {
+	if n == nil || n.wishes.empty() && n.ruled.empty() {
 		if n = d.scopeOf(res); n == nil {
 			return api.SetResponse{}, &api.Error{
 				Code:    api.CodeNoLimit,

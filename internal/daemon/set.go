@@ -29,6 +29,9 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 	if group {
 		return d.setGroup(ctx, by, req)
 	}
+	if req.Subject.Kind == api.KindTo {
+		return d.setToward(ctx, by, req)
+	}
 	if err := nobodys(by, auth.Set, req.Subject, req.Wish); err != nil {
 		return api.SetResponse{}, err
 	}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 )
@@ -25,7 +26,7 @@ const (
 	stateName = "state.json"
 	// stateVersion is the newest form of the file that is understood. A field
 	// more is a new version.
-	stateVersion = 7
+	stateVersion = 8
 )
 
 // state is what is wanted, as the file remembers it. Version 1 of the file was
@@ -82,6 +83,9 @@ type savedNode struct {
 	Scope   *scope       `json:"scope,omitempty"`
 	Group   string       `json:"group,omitempty"`
 	Rules   *ruled       `json:"rules,omitempty"` // since version 3
+	To      *savedToward `json:"to,omitempty"`    // since version 8, as what follows
+	// Marker says that others are under the node, for a part of the traffic.
+	Marker bool `json:"marker,omitempty"`
 }
 
 func (n *node) saved() savedNode {
@@ -94,6 +98,13 @@ func (n *node) saved() savedNode {
 	if !n.ruled.empty() || n.ruled.Outer != 0 {
 		s.Rules = &n.ruled
 	}
+	if n.to != nil {
+		s.To = &savedToward{}
+		if n.to.scope != nil {
+			s.To.Scope = n.to.scope.id
+		}
+	}
+	s.Marker = n.holds > 0
 	return s
 }
 
@@ -108,6 +119,11 @@ func (s savedNode) node() *node {
 		since:  s.Since,
 		scope:  s.Scope,
 		group:  s.Group,
+		marker: s.Marker,
+	}
+	if s.To != nil {
+		n.to, n.scopeID = &toward{}, s.To.Scope
+		n.to.selector, _, _ = destination.Parse(s.Subject.ID) // check has done so
 	}
 	if s.Rules != nil {
 		n.ruled = *s.Rules
@@ -226,10 +242,15 @@ func (s *state) check() error {
 		switch {
 		case n.ID == 0 || n.ID >= enforce.MaxNodes || seen[n.ID]:
 			return fmt.Errorf("node id %d is out of range or there twice", n.ID)
-		case n.Admin.empty() && n.User.empty() && n.Rules == nil:
+		case n.Admin.empty() && n.User.empty() && n.Rules == nil && !n.Marker:
 			return fmt.Errorf("node %d wants nothing", n.ID)
 		case !known(n.Kind):
 			return fmt.Errorf("node %d is of the unknown kind %d", n.ID, n.Kind)
+		}
+		if n.To != nil {
+			if _, _, err := destination.Parse(n.Subject.ID); err != nil {
+				return fmt.Errorf("node %d: %w", n.ID, err)
+			}
 		}
 		seen[n.ID] = true
 	}
@@ -334,6 +355,9 @@ func (n *node) change() record {
 
 // lasting reports whether the wish outlives this boot: a process does not.
 func (n *node) lasting() bool {
+	if n.to != nil {
+		return n.to.scope == nil || n.to.scope.lasting()
+	}
 	return n.res.Kind != enforce.KindTree && n.res.Kind != enforce.KindDestination
 }
 

@@ -88,11 +88,19 @@ const far4, far6 = "10.98.0.66", "fd00:98::66"
 func newRuledTo(t *testing.T, rules string) *ruled {
 	t.Helper()
 	r := newRuled(t, rules)
+	r.addresses(far4, far6)
+	return r
+}
+
+// addresses gives B more of them.
+func (r *ruled) addresses(v4, v6 string) {
+	t := r.t
+	t.Helper()
 	link, err := r.B.Netlink().LinkByName(testutil.Device)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{far4 + "/24", far6 + "/64"} {
+	for _, text := range []string{v4 + "/24", v6 + "/64"} {
 		a, err := netlink.ParseAddr(text)
 		if err != nil {
 			t.Fatal(err)
@@ -104,7 +112,6 @@ func newRuledTo(t *testing.T, rules string) *ruled {
 			t.Fatal(err)
 		}
 	}
-	return r
 }
 
 // ends starts that program, as a user if uid is not 0.

@@ -150,11 +150,7 @@ func (r *Resolver) Resolve(ctx context.Context, s api.Subject) (Resolved, error)
 	case api.KindGroup: // which only the daemon knows
 		return Resolved{}, notFound(fmt.Sprintf("there is no group %s", s.ID), "netnice ls; netnice fair --help")
 	case api.KindTo:
-		return Resolved{}, &api.Error{
-			Code:    api.CodeNotSupported,
-			Message: fmt.Sprintf("subject %q: %s subjects come with a later release", s, s.Kind),
-			Hint:    "use --pid, --user, --cgroup, --unit, --container, --link or --host",
-		}
+		return Resolved{}, badSubject(s, "a part of the traffic is no process, user or cgroup", "use --pid, --user, --cgroup, --unit, --container, --link or --host")
 	}
 	return Resolved{}, badSubject(s, "unknown kind", "use --pid, --user, --cgroup, --unit, --container, --link or --host")
 }

@@ -1,0 +1,334 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/destination"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/rules"
+)
+
+// part is the part of the traffic that a request is about, and under whom.
+type part struct {
+	subject  api.Subject // in its one form
+	selector destination.Selector
+	under    identity.Resolved // the host: everybody
+	missing  error             // there is no such process, user or cgroup
+}
+
+func (p part) everybody() bool { return p.under.Kind == enforce.KindHost }
+
+func badDestination(format string, args ...any) error {
+	return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: "such as: netnice set --to 10.0.0.0/8:443 --up 10MB/s; netnice set --user bob --to any --except 10.0.0.0/8 --down 5MB/s"}
+}
+
+// partOf reads what a subject of the kind "to" means, said by somebody.
+func (d *Daemon) partOf(ctx context.Context, by auth.Actor, act auth.Action, s api.Subject, w api.Wish) (p part, err error) {
+	selector, under, err := destination.Parse(s.ID)
+	if err != nil {
+		return p, badDestination("%v", err)
+	}
+	if under == (api.Subject{}) {
+		under = identity.Host().Subject
+		if !by.Root() {
+			under = identity.User(by.UID).Subject
+		}
+	}
+	switch under.Kind {
+	case api.KindLink, api.KindGroup, api.KindRule, api.KindTo:
+		return p, badDestination("%s: a part of the traffic is of the host, or of a process, user, cgroup, unit or container", under)
+	}
+	if err := nobodys(by, act, under, w); err != nil {
+		return p, err
+	}
+	p.selector = selector
+	p.under, err = d.resolver.Resolve(ctx, under)
+	if identity.IsNotFound(err) {
+		p.missing = err
+		p.under = identity.Resolved{Subject: d.resolver.Canonical(under)}
+	} else if err != nil {
+		return p, err
+	}
+	p.subject = selector.Subject(p.under.Subject)
+	if p.everybody() {
+		p.subject = selector.Subject(api.Subject{})
+	}
+	if p.missing == nil {
+		err = auth.Check(by, act, target(nil, p.under, p.subject, w))
+	}
+	return p, err
+}
+
+// toward finds the node of an owner for a part of the traffic. The caller holds d.mu.
+func (d *Daemon) toward(s api.Subject, owner enforce.Owner, uid uint32) *node {
+	for _, n := range d.nodes {
+		if n.to != nil && n.res.Subject == s && n.owner() == owner && (owner == enforce.OwnerAdmin || n.userUID == uid) {
+			return n
+		}
+	}
+	return nil
+}
+
+// checkToward refuses what a part of the traffic cannot have.
+func checkToward(req api.SetRequest) error {
+	w := req.Wish
+	switch {
+	case req.Scope:
+		return badDestination("a part of the traffic has no scope: name the cgroup, or leave --scope out")
+	case w.MinBytesPerSec != nil || w.MinDownBytesPerSec != nil || w.Weight != nil || w.DSCP != nil || w.Reserve != nil || w.Grant != nil:
+		return badDestination("guarantees, reservations, weights and marks have no meaning for a part of the traffic: give rates")
+	}
+	return nil
+}
+
+// setToward stores one owner's wish for a part of the traffic.
+func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error) {
+	answer := api.SetResponse{Version: api.Version}
+	if err := checkToward(req); err != nil {
+		return answer, err
+	}
+	p, err := d.partOf(ctx, by, auth.Set, req.Subject, req.Wish)
+	if err == nil {
+		err = p.missing
+	}
+	if err != nil {
+		return answer, err
+	}
+	lifted := false
+	defer func() { d.drain(lifted) }()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isDown {
+		return answer, leaving()
+	}
+	if !d.bindDestinations() {
+		return answer, &api.Error{
+			Code: api.CodeConflict, Message: "the files of rules are wrong, and what they said before about destinations stands until they are read",
+			Hint: "netnice rules check; netnice rules reload",
+		}
+	}
+	owner := by.Owner()
+	n := d.toward(p.subject, owner, by.UID)
+	var before *node
+	next := d.newToward(by, p)
+	if n != nil {
+		was := *n
+		before, next = &was, *n
+	}
+	had := next.wishes[owner]
+	want := had.merge(req.Wish)
+	if want.empty() && had.empty() {
+		if !liftsOnly(req.Wish) {
+			return answer, badDestination("%s has no limit of yours to which burst, loopback, the input meter or persist could apply: give a rate too", p.subject)
+		}
+		answer.Warnings = append(answer.Warnings, fmt.Sprintf("no limit of yours stands on %s", p.subject))
+		return answer, nil
+	}
+	if err := d.checkPersist(req, p.under, nil); err != nil {
+		return answer, err
+	}
+	next.wishes[owner] = want
+	if n == nil {
+		if err := d.room(by, true); err != nil {
+			return answer, err
+		}
+		if err := d.roomToward(&next, p); err != nil {
+			return answer, err
+		}
+	}
+	answer.Changed = n == nil || want != had
+	answer.Warnings = append(answer.Warnings, d.warnings(req, nil, &next, want)...)
+	if !req.DryRun && answer.Changed {
+		switch {
+		case next.empty():
+			err = d.liftToward(n)
+			lifted = err == nil
+		case n != nil:
+			_, err = d.commit(n, &next)
+		default:
+			n, err = d.addToward(&next, p)
+		}
+		if err != nil {
+			return api.SetResponse{}, kernelError(p.subject, err)
+		}
+		if !next.empty() {
+			next = *n
+		}
+		d.tellSet(before, next.ifAny(), actorName(by))
+		d.log.Info("limit set", "subject", p.subject.String(), "by", by.UID, "node", next.id, "up", want.Up, "down", want.Down, "total", want.Total)
+	}
+	if !next.empty() {
+		answer.Node = d.show(&next, req.DryRun)
+	}
+	return answer, nil
+}
+
+// newToward is a node as it would be, with nothing wanted of it yet.
+func (d *Daemon) newToward(by auth.Actor, p part) node {
+	n := node{
+		res:   identity.Resolved{Subject: p.subject, Kind: enforce.KindDestination, UID: p.under.UID, Name: p.under.Name},
+		since: time.Now(), to: &toward{selector: p.selector},
+	}
+	book := enforce.BookAdmin
+	if p.everybody() {
+		n.res.Name = ""
+	}
+	if !by.Root() {
+		book = by.UID
+		n.setUser(by.UID)
+	}
+	n.res.Key = towardKey(book, p.subject, p.under)
+	return n
+}
+
+// alone reports whether a node needs none of whom it is under: what a user has of the
+// kernel side is for their own processes only.
+func (p part) alone(n *node) bool {
+	return p.everybody() || n.own() && p.under.Kind == enforce.KindUser && p.under.UID == n.userUID
+}
+
+// roomToward refuses one more than the kernel side can compare or hold. The caller holds d.mu.
+func (d *Daemon) roomToward(n *node, p part) error {
+	if !p.alone(n) {
+		n.to.scope = &node{res: p.under} // as it will be
+		defer func() { n.to.scope = nil }()
+	}
+	made, over := d.compileDestinations(n)
+	if len(over) > 0 {
+		return &api.Error{
+			Code:    api.CodeConflict,
+			Message: fmt.Sprintf("more than %d limits and rules would be for %v, each range of ports counted", enforce.MostDestinationRules, over[0]),
+			Hint:    "lift some first (netnice ls), or name smaller prefixes",
+		}
+	}
+	own := 0
+	for _, list := range made.prefixes {
+		if list.Book == n.userUID && n.own() {
+			own++
+		}
+	}
+	if own > rules.MaxUserDestinations {
+		return full("you name as many prefixes in", rules.MaxUserDestinations, "lift some first: netnice ls")
+	}
+	if len(made.prefixes) > enforce.MostDestinationPrefixes {
+		return full("as many prefixes are named in", enforce.MostDestinationPrefixes, "lift some first: netnice ls")
+	}
+	return nil
+}
+
+// addToward brings a new node into force, under one that stands or is made for it. After an
+// error all is as before. The caller holds d.mu.
+func (d *Daemon) addToward(next *node, p part) (*node, error) {
+	var scope *node
+	if !p.alone(next) {
+		var err error
+		if scope = d.find(p.under, p.under.Subject, nil); scope == nil {
+			scope, err = d.commit(nil, &node{res: p.under, since: time.Now(), holds: 1})
+		} else {
+			scope.holds++
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	next.to = &toward{selector: p.selector, scope: scope}
+	n, err := d.commit(nil, next)
+	if err != nil {
+		return nil, errors.Join(err, d.letGo(scope))
+	}
+	d.outdateDestinations()
+	if err := d.bringDestinations(); err != nil {
+		n.to.leaving = true
+		d.outdateDestinations()
+		return nil, errors.Join(err, d.bringDestinations(), d.drop(n), d.letGo(scope))
+	}
+	return n, nil
+}
+
+// removeToward takes wishes for a part of the traffic back: a user their own, root
+// everybody's.
+func (d *Daemon) removeToward(ctx context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error) {
+	answer := api.SetResponse{Version: api.Version, Changed: true}
+	p, err := d.partOf(ctx, by, auth.Remove, s, api.Wish{})
+	if err != nil {
+		return api.SetResponse{}, err
+	}
+	lifted := false
+	defer func() { d.drain(lifted) }()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isDown {
+		return api.SetResponse{}, leaving()
+	}
+	others := false
+	var list []*node
+	for _, n := range d.sorted() {
+		switch {
+		case n.to == nil || n.res.Subject != p.subject:
+		case by.Root() || n.own() && n.userUID == by.UID:
+			list = append(list, n)
+		default:
+			others = true
+		}
+	}
+	switch {
+	case len(list) == 0 && others:
+		return api.SetResponse{}, auth.Denied(fmt.Sprintf("the limit on %s was set by the administrator", p.subject), auth.Command(auth.Remove, p.subject, api.Wish{}))
+	case len(list) == 0:
+		return api.SetResponse{}, &api.Error{Code: api.CodeNoLimit, Message: fmt.Sprintf("no limit stands on %s", p.subject), Hint: "netnice ls"}
+	}
+	for _, n := range list {
+		if n.own() && by.Root() {
+			answer.Warnings = append(answer.Warnings, fmt.Sprintf("the limit that %s had set was lifted", n.userName))
+		}
+		if dryRun {
+			continue
+		}
+		before := *n
+		if err := d.liftToward(n); err != nil {
+			return api.SetResponse{}, kernelError(p.subject, err)
+		}
+		lifted = true
+		d.tellSet(&before, nil, actorName(by))
+		d.log.Info("limit lifted", "subject", p.subject.String(), "by", by.UID, "node", n.id)
+	}
+	if others {
+		answer.Warnings = append(answer.Warnings, "the limit that the administrator set stays")
+	}
+	return answer, nil
+}
+
+// nodesToward lists the nodes for a part of the traffic: those under the subject that is
+// named, or under any if none is.
+func (d *Daemon) nodesToward(s api.Subject) (api.NodeList, error) {
+	selector, under, err := destination.Parse(s.ID)
+	if err != nil {
+		return api.NodeList{}, badDestination("%v", err)
+	}
+	now, err := d.sampler.full()
+	if err != nil {
+		return api.NodeList{}, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var holding []*node
+	for _, n := range d.sorted() {
+		if n.to == nil || n.to.selector.String() != selector.String() {
+			continue
+		}
+		_, its, _ := destination.Parse(n.res.Subject.ID)
+		if under == (api.Subject{}) || d.resolver.Canonical(under) == its {
+			holding = append(holding, n)
+		}
+	}
+	if len(holding) == 0 {
+		return api.NodeList{}, &api.Error{Code: api.CodeNoLimit, Message: fmt.Sprintf("no limit stands on %s", selector.Subject(under)), Hint: "netnice ls"}
+	}
+	return d.list(holding, now), nil
+}

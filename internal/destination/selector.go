@@ -1,0 +1,256 @@
+// Package destination reads and writes which part of the traffic a limit that a command
+// sets is for, and lists for each prefix which of them hold there. It looks no name up
+// and sets no limit.
+package destination
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/netnice/netnice/api"
+)
+
+// Selector is a part of the traffic: what goes to, or comes from, some addresses.
+type Selector struct {
+	Prefixes []netip.Prefix // sorted, as Except, Names
+	Except   []netip.Prefix // are left out; of an address the longest prefix counts
+	Names    []string       // stand for the addresses that they have now
+	// PortFrom to PortTo are the service's ports; 0 to 0 for all of them.
+	PortFrom, PortTo uint16
+	Protocol         string // "tcp" or "udp", "" for both
+}
+
+const (
+	everything = "any"
+	lastPort   = 65535
+)
+
+func everywhere() []netip.Prefix {
+	return []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+}
+
+// Parse reads the id of a subject of the kind "to", and under whom it is, the zero value
+// for everybody: "10.0.0.0/8:443", "[2001:db8::/32]:443/udp", "any,!10.0.0.0/8",
+// "example.com@user:bob".
+func Parse(id string) (s Selector, under api.Subject, err error) {
+	text, whose, isUnder := strings.Cut(id, "@")
+	if isUnder {
+		if under, err = api.ParseSubject(whose); err != nil {
+			return s, under, err
+		}
+	}
+	if before, ok := strings.CutSuffix(text, "/tcp"); ok {
+		text, s.Protocol = before, "tcp"
+	} else if before, ok := strings.CutSuffix(text, "/udp"); ok {
+		text, s.Protocol = before, "udp"
+	}
+	for _, piece := range strings.Split(text, ",") {
+		if err := s.add(piece); err != nil {
+			return s, under, err
+		}
+	}
+	return s, under, s.tidy()
+}
+
+// FromFlags makes one of what a command line says in pieces.
+func FromFlags(to, except []string, protocol string) (s Selector, under api.Subject, err error) {
+	pieces := slices.Clone(to)
+	for _, text := range except {
+		for _, piece := range strings.Split(text, ",") {
+			pieces = append(pieces, "!"+strings.TrimPrefix(piece, "!"))
+		}
+	}
+	text, whose, isUnder := strings.Cut(strings.Join(pieces, ","), "@")
+	if protocol != "" {
+		if protocol != "tcp" && protocol != "udp" {
+			return s, under, fmt.Errorf("there is no protocol %q here: tcp or udp; without it, both", protocol)
+		}
+		text += "/" + protocol
+	}
+	if isUnder {
+		text += "@" + whose
+	}
+	return Parse(text)
+}
+
+// add reads one of the pieces between commas.
+func (s *Selector) add(piece string) error {
+	text, except := strings.CutPrefix(strings.TrimSpace(piece), "!")
+	place, ports := text, ""
+	switch {
+	case strings.HasPrefix(text, "["):
+		inside, behind, closed := strings.Cut(text[1:], "]")
+		if !closed || behind != "" && !strings.HasPrefix(behind, ":") {
+			return fmt.Errorf("%q: write an IPv6 prefix and a port as [2001:db8::/32]:443", piece)
+		}
+		place, ports = inside, strings.TrimPrefix(behind, ":")
+		if behind == ":" {
+			return fmt.Errorf("%q ends before its port", piece)
+		}
+	case strings.Count(text, ":") == 1:
+		place, ports, _ = strings.Cut(text, ":")
+		if ports == "" {
+			return fmt.Errorf("%q ends before its port", piece)
+		}
+		if place == "" {
+			place = everything
+		}
+	}
+	if ports != "" {
+		if err := s.setPorts(ports); err != nil {
+			return err
+		}
+	}
+	if place == everything && !except {
+		s.Prefixes = append(s.Prefixes, everywhere()...)
+		return nil
+	}
+	prefix, err := ParsePrefix(place)
+	switch {
+	case err == nil && except:
+		s.Except = append(s.Except, prefix)
+	case err == nil:
+		s.Prefixes = append(s.Prefixes, prefix)
+	case !isName(place):
+		return err
+	case except:
+		return fmt.Errorf("%q: only addresses and prefixes can be left out", piece)
+	default:
+		s.Names = append(s.Names, strings.ToLower(strings.TrimSuffix(place, ".")))
+	}
+	return nil
+}
+
+func (s *Selector) setPorts(text string) error {
+	first, last, isRange := strings.Cut(text, "-")
+	if !isRange {
+		last = first
+	}
+	from, err := strconv.ParseUint(first, 10, 16)
+	to, err2 := strconv.ParseUint(last, 10, 16)
+	switch {
+	case err != nil || err2 != nil || from == 0 || to == 0:
+		return fmt.Errorf("%q is no port: they are 1 to %d", text, lastPort)
+	case from > to:
+		return fmt.Errorf("the range of ports %q ends before it begins", text)
+	case s.PortTo != 0 && (s.PortFrom != uint16(from) || s.PortTo != uint16(to)):
+		return fmt.Errorf("ports %d-%d and %s: a limit is for one range of them; set another", s.PortFrom, s.PortTo, text)
+	}
+	s.PortFrom, s.PortTo = uint16(from), uint16(to)
+	return nil
+}
+
+func (s *Selector) tidy() error {
+	for _, list := range []*[]netip.Prefix{&s.Prefixes, &s.Except} {
+		slices.SortFunc(*list, netip.Prefix.Compare)
+		*list = slices.Compact(*list)
+	}
+	slices.Sort(s.Names)
+	s.Names = slices.Compact(s.Names)
+	if len(s.Prefixes)+len(s.Names) == 0 {
+		return fmt.Errorf("all is left out: say of what, such as any")
+	}
+	return nil
+}
+
+// ParsePrefix reads an address or a prefix.
+func ParsePrefix(text string) (netip.Prefix, error) {
+	var p netip.Prefix
+	a, err := netip.ParseAddr(text)
+	if err == nil {
+		p = netip.PrefixFrom(a.WithZone(""), a.BitLen())
+	} else if p, err = netip.ParsePrefix(text); err != nil {
+		return p, fmt.Errorf("%q is neither an address, a prefix nor a name", text)
+	}
+	if a.Zone() != "" {
+		return p, fmt.Errorf("%q: an address with a zone means another one on each device", text)
+	}
+	if masked := p.Masked(); masked != p {
+		return p, fmt.Errorf("%q has more bits than its length of %d: %v?", text, p.Bits(), masked)
+	}
+	const mapped = 96
+	if p.Addr().Is4In6() && p.Bits() >= mapped {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mapped)
+	}
+	return p, nil
+}
+
+// isName reports whether a text may be a host's name: its last part is no number.
+func isName(text string) bool {
+	const longest, longestLabel = 253, 63
+	text = strings.TrimSuffix(text, ".")
+	if text == "" || len(text) > longest {
+		return false
+	}
+	labels := strings.Split(text, ".")
+	for _, label := range labels {
+		if label == "" || len(label) > longestLabel || label[0] == '-' || strings.ContainsFunc(label, func(r rune) bool {
+			return r != '-' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+		}) {
+			return false
+		}
+	}
+	return strings.ContainsFunc(labels[len(labels)-1], func(r rune) bool { return r < '0' || r > '9' })
+}
+
+// String is the one text of what Parse reads, without under whom.
+func (s Selector) String() string {
+	var pieces []string
+	all := everywhere()
+	all4and6 := slices.Contains(s.Prefixes, all[0]) && slices.Contains(s.Prefixes, all[1])
+	if all4and6 {
+		pieces = append(pieces, everything)
+	}
+	for _, p := range s.Prefixes {
+		if !all4and6 || !slices.Contains(all, p) {
+			pieces = append(pieces, s.prefixText(p))
+		}
+	}
+	pieces = append(pieces, s.Names...)
+	for _, p := range s.Except {
+		pieces = append(pieces, "!"+s.prefixText(p))
+	}
+	text := strings.Join(pieces, ",")
+	switch {
+	case s.PortTo == 0:
+	case s.PortFrom == s.PortTo:
+		text += fmt.Sprintf(":%d", s.PortFrom)
+	default:
+		text += fmt.Sprintf(":%d-%d", s.PortFrom, s.PortTo)
+	}
+	if s.Protocol != "" {
+		text += "/" + s.Protocol
+	}
+	return text
+}
+
+func (s Selector) prefixText(p netip.Prefix) string {
+	text := p.String()
+	if p.IsSingleIP() {
+		text = p.Addr().String()
+	}
+	if p.Addr().Is6() && s.PortTo != 0 {
+		return "[" + text + "]"
+	}
+	return text
+}
+
+// Subject is the one subject of a selector and under whom it is.
+func (s Selector) Subject(under api.Subject) api.Subject {
+	id := s.String()
+	if under != (api.Subject{}) {
+		id += "@" + under.String()
+	}
+	return api.Subject{Kind: api.KindTo, ID: id}
+}
+
+// Ports are the first and the last.
+func (s Selector) Ports() (from, to uint16) {
+	if s.PortTo == 0 {
+		return 0, lastPort
+	}
+	return s.PortFrom, s.PortTo
+}

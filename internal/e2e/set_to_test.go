@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Limits for a part of the traffic by commands: of everybody, of a user, of a process; as
+// they come, change and go, with open connections, over IPv4 and IPv6.
+func TestSetToDestinations(t *testing.T) {
+	t.Parallel()
+	r := newRuledTo(t, "")
+	// Others' daemons limit everybody's, too.
+	const all4, all6 = "10.98.0.68", "fd00:98::6f"
+	r.addresses(all4, all6)
+	uid := spare + 44
+	x := r.ends(r.A, uid, "connect "+all4+" 5001 send", "connect "+all6+" 5002 send",
+		fmt.Sprintf("connect %s 5003 send", r.B4), fmt.Sprintf("connect %s 5004 send", r.B6))
+	r.ends(r.A, spare+45, "connect "+all4+" 5005 send", fmt.Sprintf("connect %s 5006 send", r.B4))
+	r.free("without limits", testutil.Now(), 6e6, 5001, 5002, 5003)
+
+	at := r.must("set", "--to", all4+",fd00:98::6e/127", "--up", "2MB/s")
+	r.holds("everybody's, over both", at, 2e6, 5001, 5002, 5005)
+	r.free("to elsewhere", at, 6e6, 5003, 5004, 5006)
+
+	at = r.must("set", "--user", itoa(uid), "--to", "any", "--except", all4+"/32", "--except", all6, "--up", "1MB/s")
+	r.holds("a user's, but for what is left out", at, 1e6, 5003, 5004)
+	r.holds("which is everybody's still", at, 2e6, 5001, 5002, 5005)
+	r.free("another user's", at, 6e6, 5006)
+
+	at = r.must("set", "--pid", x.pid(), "--to", fmt.Sprintf("[%s]:5004", r.B6), "--up", "3MB/s")
+	r.holds("a longer prefix, of a process", at, 3e6, 5004)
+	r.holds("the user's other", at, 1e6, 5003)
+
+	for _, want := range []string{"to:" + all4 + ",fd00:98::6e/127", "@user:", "@pid:" + x.pid()} {
+		if got := r.netnice("ls"); !strings.Contains(got.out, want) {
+			t.Errorf("ls does not have %s: %v", want, got)
+		}
+	}
+	if got := r.netnice("show", "--pid", x.pid()); got.code != 0 || strings.Count(got.out, "to:") != 3 {
+		t.Errorf("show: %v", got)
+	}
+	if got := r.netnice("why", x.pid()); got.code != 0 || !strings.Contains(got.out, "to:") {
+		t.Errorf("why: %v", got)
+	}
+	r.d.kill()
+	r.holds("without a daemon", testutil.Now(), 1e6, 5003)
+	r.d = r.daemon()
+	r.holds("taken over", testutil.Now(), 1e6, 5003)
+	r.holds("taken over, everybody's", testutil.Now(), 2e6, 5001, 5002, 5005)
+
+	at = r.must("set", "--to", all4+",fd00:98::6e/127", "--up", "4MB/s")
+	r.holds("another rate", at, 4e6, 5001, 5002, 5005)
+	at = r.must("unset", "--pid", x.pid(), "--to", fmt.Sprintf("[%s]:5004", r.B6))
+	r.holds("the user's again", at, 1e6, 5003, 5004)
+	r.must("unset", "--user", itoa(uid), "--to", "any", "--except", all4, "--except", all6)
+	at = r.must("unset", "--to", all4+",fd00:98::6e/127")
+	r.free("all have gone", at, 6e6, 5001, 5002, 5003, 5004)
+	if n := len(r.nodes()); n != 0 {
+		t.Errorf("%d limits stand", n)
+	}
+}
+
+// What is received, by TCP, and datagrams of one protocol only, likewise; a user's own
+// limit is of their processes.
+func TestSetToReceivesAndDatagrams(t *testing.T) {
+	t.Parallel()
+	r := newRuledTo(t, "")
+	uid := spare + 46
+	far := r.ends(r.B, 0, "listen 7401 send", "listen 7402 send", "sink 7403", "sink 7404", "listen 7403 receive")
+	x := r.ends(r.A, uid, fmt.Sprintf("connect %s 7401 receive", far4), fmt.Sprintf("connect %s 7402 receive", r.B6),
+		"flood "+far6+" 7403 3e6", "flood "+far6+" 7404 3e6", "connect "+far6+" 7403 send")
+	r.must("set", "--user", itoa(uid), "--to", far4, "--down", "2MB/s")
+	r.keeps("received", x, "7401", 2e6, perByte)
+	r.exceeds("received from elsewhere, over IPv6", x, "7402", 6e6)
+	r.must("set", "--user", itoa(uid), "--to", "["+far6+"]:7403", "--protocol", "udp", "--up", "1MB/s")
+	r.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
+		r.until(from)
+		got := r.charged("to:["+far6+"]:7403/udp@user:"+itoa(uid), to.Sub(from))
+		t.Logf("datagrams: %.4f of the limit", got/1e6)
+		return compare("datagrams", got, 1e6, 0.05)
+	})
+	r.exceeds("datagrams to another port", far, "7404", 2.5e6)
+	r.exceeds("TCP to the port", far, "7403", 6e6)
+	r.must("set", "--user", itoa(uid), "--to", fmt.Sprintf("[%s]", r.B6), "--down", "1MB/s")
+	r.keeps("received over IPv6", x, "7402", 1e6, perByte)
+	r.must("down")
+	r.exceeds("after down", x, "7401", 6e6)
+}
