@@ -21,6 +21,15 @@ type outgoing struct {
 	share share
 	began uint64             // rate of its class in a place that is new, in IP bytes per second
 	rates map[uint64]float64 // what each child may send in a place
+	times float64            // what the limit is of what it was before; 0 = there was no such one
+}
+
+// by is in which direction a node limits what is sent: that of its lower ceiling.
+func (n *outgoing) by() uint32 {
+	if up := directionCeiling(n.spec, enforce.Up); up == 0 || upCeiling(n.spec) < up {
+		return bpf.DirectionTotal
+	}
+	return bpf.DirectionUp
 }
 
 // sender is what exists while there are queues for what is sent: in each network
@@ -103,8 +112,14 @@ func (s *sender) know(spec enforce.NodeSpec) *outgoing {
 	if n == nil {
 		n = &outgoing{}
 	}
+	before, was := upCeiling(n.spec), n.by()
 	// TCP may want its half at once; the first look is soon.
-	n.spec, n.share, n.began, n.rates = spec, share{}, max(upCeiling(spec)/2, 1), nil
+	n.spec, n.began, n.rates, n.times = spec, max(upCeiling(spec)/2, 1), nil, 0
+	if before != 0 && n.by() == was { // who shares it is known
+		n.times = float64(upCeiling(spec)) / float64(before)
+	} else {
+		n.share = share{}
+	}
 	s.nodes[spec.ID] = n
 	return n
 }

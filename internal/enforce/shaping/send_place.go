@@ -27,7 +27,8 @@ type sendPlace struct {
 
 // outlet is a node's class in one place.
 type outlet struct {
-	class   class // as HTB was told
+	class   class  // as HTB was told
+	rate    uint64 // the same in IP bytes/s
 	mix     mix
 	lanes   uint32        // of what number on their classes are, 0 = there is one
 	unlaned bool          // it cannot have more
@@ -137,7 +138,11 @@ func (p *sendPlace) set(id uint32, n *outgoing) error {
 			return fmt.Errorf("read the lanes of node %d: %w", id, err)
 		}
 	}
-	c := sendClass(n.began, o.mix.share)
+	rate := n.began
+	if !fresh && n.times != 0 { // its part of the limit is as it was
+		rate = max(uint64(float64(o.rate)*n.times), 1)
+	}
+	c := sendClass(rate, o.mix.share)
 	if err := p.pair.setRate(id, c); err != nil {
 		return err
 	}
@@ -150,7 +155,7 @@ func (p *sendPlace) set(id uint32, n *outgoing) error {
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return fmt.Errorf("count what node %d sends: %w", id, err)
 	}
-	o.class = c
+	o.class, o.rate = c, rate
 	p.outlets[id] = o
 	return nil
 }

@@ -287,7 +287,7 @@ func TestLaneRates(t *testing.T) {
 	} {
 		var o outlet
 		copy(o.part[:], c.parts)
-		if got := o.rate(rates, limit); got != c.want {
+		if got := o.due(rates, limit); got != c.want {
 			t.Errorf("%+v: %d, want %d", c.parts, got, c.want)
 		}
 	}

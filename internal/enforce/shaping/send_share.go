@@ -151,18 +151,15 @@ func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 	if !n.share.came(came) {
 		return errors.Join(errs...)
 	}
-	limit, direction := upCeiling(n.spec), bpf.DirectionUp
-	if limit < directionCeiling(n.spec, enforce.Up) || directionCeiling(n.spec, enforce.Up) == 0 {
-		direction = bpf.DirectionTotal
-	}
-	rates, known, err := n.share.lanes(s.base, bpf.ClassKey{Node: id, Direction: direction}, limit, children)
+	limit := upCeiling(n.spec)
+	rates, known, err := n.share.lanes(s.base, bpf.ClassKey{Node: id, Direction: n.by()}, limit, children)
 	if err != nil || !known {
 		return errors.Join(append(errs, err)...)
 	}
 	n.rates = rates
 	for _, p := range busy {
 		if o := p.outlets[id]; o != nil {
-			errs = append(errs, p.adapt(id, o, o.rate(rates, limit), seen[o], now), p.weighLanes(id, o))
+			errs = append(errs, p.adapt(id, o, o.due(rates, limit), seen[o], now), p.weighLanes(id, o))
 		}
 	}
 	return errors.Join(errs...)
@@ -269,8 +266,8 @@ func (p promise) due(g bpf.Class, limit, nowNS uint64) float64 {
 	return paced(float64(p.bytesPerSec), float64(int64(g.Finish-nowNS)), float64(p.periodNS), float64(limit))
 }
 
-// rate is what all lanes in a place may send, given what each may.
-func (o *outlet) rate(rates map[uint64]float64, limit uint64) uint64 {
+// due is what all lanes in a place may send, given what each may.
+func (o *outlet) due(rates map[uint64]float64, limit uint64) uint64 {
 	all, needed, waits := 0.0, 0.0, false
 	for i := range o.part {
 		p := &o.part[i]
@@ -304,6 +301,6 @@ func (p *sendPlace) adapt(id uint32, o *outlet, rate uint64, f bpf.Outflow, now 
 	if err := p.pair.setRate(id, c); err != nil {
 		return err
 	}
-	o.class.rate, o.class.bufferTicks = c.rate, c.bufferTicks
+	o.class.rate, o.class.bufferTicks, o.rate = c.rate, c.bufferTicks, rate
 	return nil
 }
