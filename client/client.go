@@ -98,6 +98,18 @@ func (c *Client) SetPower(ctx context.Context, request api.PowerRequest) (*api.P
 	return out, c.call(ctx, http.MethodPut, "/v1/power", request, out)
 }
 
+// SetAdapt has what is sent to a host follow what the path there carries, or not any more.
+func (c *Client) SetAdapt(ctx context.Context, request api.AdaptRequest) (*api.AdaptList, error) {
+	out := new(api.AdaptList)
+	return out, c.call(ctx, http.MethodPut, "/v1/adapt", request, out)
+}
+
+// Adapted lists the addresses to which that is done.
+func (c *Client) Adapted(ctx context.Context) (*api.AdaptList, error) {
+	out := new(api.AdaptList)
+	return out, c.call(ctx, http.MethodGet, "/v1/adapt", nil, out)
+}
+
 // Powers lists the processes that have a share of the processors.
 func (c *Client) Powers(ctx context.Context) (*api.PowerList, error) {
 	out := new(api.PowerList)

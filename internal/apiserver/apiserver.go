@@ -34,6 +34,10 @@ type Backend interface {
 	// SetPower says what a process gets of the processors, Powers lists what stands.
 	SetPower(ctx context.Context, by auth.Actor, req api.PowerRequest) (api.PowerResponse, error)
 	Powers(ctx context.Context) (api.PowerList, error)
+	// SetAdapt has what is sent to a host follow what the path carries, Adapted lists where
+	// that is done.
+	SetAdapt(ctx context.Context, by auth.Actor, req api.AdaptRequest) (api.AdaptList, error)
+	Adapted(ctx context.Context) (api.AdaptList, error)
 	Rules(ctx context.Context, by auth.Actor) (api.RuleList, error)
 	ReloadRules(ctx context.Context, by auth.Actor) (api.RuleList, error)
 	TestRules(ctx context.Context, by auth.Actor, pid int) (api.RuleTest, error)
@@ -80,6 +84,8 @@ func Handler(b Backend) http.Handler {
 	mux.HandleFunc("DELETE /v1/limits", s.with(s.remove))
 	mux.HandleFunc("PUT /v1/power", s.with(s.setPower))
 	mux.HandleFunc("GET /v1/power", s.with(s.powers))
+	mux.HandleFunc("PUT /v1/adapt", s.with(s.setAdapt))
+	mux.HandleFunc("GET /v1/adapt", s.with(s.adapted))
 	mux.HandleFunc("GET /v1/rules", s.with(s.rules))
 	mux.HandleFunc("POST /v1/rules/reload", s.with(s.reloadRules))
 	mux.HandleFunc("GET /v1/rules/test", s.with(s.testRules))

@@ -84,6 +84,16 @@ func (b *backend) SetPower(_ context.Context, by auth.Actor, req api.PowerReques
 	return api.PowerResponse{}, b.err
 }
 
+func (b *backend) SetAdapt(_ context.Context, by auth.Actor, req api.AdaptRequest) (api.AdaptList, error) {
+	b.asked, b.by = fmt.Sprintf("adapt %s %v", req.Host, req.Off), by
+	return api.AdaptList{}, b.err
+}
+
+func (b *backend) Adapted(context.Context) (api.AdaptList, error) {
+	b.asked = "adapted"
+	return api.AdaptList{}, b.err
+}
+
 func (b *backend) Powers(context.Context) (api.PowerList, error) {
 	b.asked = "powers"
 	return api.PowerList{}, b.err

@@ -54,6 +54,7 @@ const (
 	Power               // set, change or lift what a process gets of the processors
 	ReservePower        // guarantee it that
 	SmoothPower         // say how that is kept: slots, a deadline
+	Adapt               // have a limit to a host follow the path
 	Down                // lift everything and stop
 )
 
@@ -109,6 +110,7 @@ func Table() []Right {
 		{"see a user's own rules, and have them read again", []Action{ReadRules}, 0, Owners},
 		{"raise a weight above 100", []Action{RaiseWeight}, 0, Administrators},
 		{"guarantee a rate (--min, --min-down), reserve more of a link's time than was granted, and grant (--grant)", []Action{Guarantee}, 0, Administrators},
+		{"have what is sent to a host follow what the path carries (netnice adapt)", []Action{Adapt}, 0, Administrators},
 		{"lift a wish of somebody else's", []Action{LiftOthers}, 0, Administrators},
 		{"lift everything (netnice down)", []Action{Down}, 0, Administrators},
 	}
@@ -131,6 +133,8 @@ func Check(a Actor, act Action, t Target) error {
 		return Denied("only the administrator may reserve the processors' time", "sudo netnice reserve --pid "+t.Subject.ID+" --cpu-period 20ms --cpu-slice 5ms; a ceiling is yours to set: netnice power "+t.Subject.ID+" 25")
 	case SmoothPower:
 		return Denied("only the administrator may have slots or deadlines, which every processor pays for", "sudo netnice power "+t.Subject.ID+" N --slots 1ms; a ceiling is yours to set: netnice power "+t.Subject.ID+" 25")
+	case Adapt:
+		return Denied("only the administrator may have limits follow a path: it is probed, and everybody's traffic held", "sudo netnice adapt "+t.Subject.ID)
 	case Power:
 		return Denied(reason(t), "sudo netnice power "+t.Subject.ID+" N")
 	case LiftOthers:

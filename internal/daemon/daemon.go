@@ -65,6 +65,9 @@ type Options struct {
 	// OpenProcessors finds how the machine divides its processors; default: cpu.Find.
 	OpenProcessors func(cpu.Scopes) (Processors, error)
 
+	// OpenPath opens the path to a host, for probes; default: the network.
+	OpenPath func(PathConfig) (Path, error)
+
 	// AtBoot says what to do for a daemon to be started at boot, "" if one is; default: asks systemd's folders.
 	AtBoot func() string
 
@@ -101,6 +104,9 @@ func (o *Options) fill() error {
 	if o.OpenProcessors == nil {
 		o.OpenProcessors = func(s cpu.Scopes) (Processors, error) { return cpu.Find(s) }
 	}
+	if o.OpenPath == nil {
+		o.OpenPath = openPath
+	}
 	if o.AtBoot == nil {
 		o.AtBoot = func() string { return atBoot(systemdFolder, enabledUnits) }
 	}
@@ -126,6 +132,7 @@ type Daemon struct {
 	rules    ruleBook
 	events   hub
 	powers   powers
+	adapts   adapts
 	whys     askers
 	adopted  int     // limits that the start took over
 	setAgain int     // and set again
@@ -230,10 +237,11 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	}
 	d.sampler.kernel = kernel
 	d.powers.list, d.powers.extras = make(map[int]*powered), make(chan struct{}, 1)
+	d.adapts.list, d.adapts.wake = make(map[adaptKey]*adapted), make(chan struct{}, 1)
 	d.rules.users, d.rules.slow = make(map[uint32]*book), make(map[uint32]chan struct{})
 	d.readSubordinates()
 	d.admins = d.adminGroup()
-	if err := errors.Join(kernel.SetAdminGroup(d.admins), d.adopt(ctx, saved), d.adoptPowers(ctx)); err != nil {
+	if err := errors.Join(kernel.SetAdminGroup(d.admins), d.adopt(ctx, saved), d.adoptPowers(ctx), d.adoptAdapts()); err != nil {
 		d.stopWatching()
 		return nil, errors.Join(err, kernel.Close())
 	}
@@ -260,6 +268,7 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 	keepers.Go(func() { d.keepArmed(house) })
 	keepers.Go(func() { d.keepRequests(house) })
 	keepers.Go(func() { d.keepPowers(house) })
+	keepers.Go(func() { d.keepAdapts(house) })
 	if d.followsRules() {
 		keepers.Go(func() { d.keepRules(house) })
 	}
@@ -396,6 +405,9 @@ func (d *Daemon) bringDown() (err error) {
 			d.admitPowers()
 		}
 	}()
+	if err := d.forgetAdapts(); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.isDown {

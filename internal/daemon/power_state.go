@@ -2,15 +2,12 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-
-	"github.com/google/renameio/v2"
 
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/identity"
@@ -34,26 +31,12 @@ func (d *Daemon) powerPath() string { return filepath.Join(d.opts.StateDir, powe
 // savePowers writes the file; without anything in it there is none. The caller holds
 // d.powers.mu.
 func (d *Daemon) savePowers() error {
-	path := d.powerPath()
-	if len(d.powers.list) == 0 {
-		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
-	}
 	s := powerState{Version: powerStateVersion, BootID: d.boot}
 	for _, p := range d.powers.list {
 		s.Powers = append(s.Powers, p)
 	}
 	outermostFirst(s.Powers)
-	text, err := json.Marshal(s)
-	if err != nil {
-		return fmt.Errorf("write the powers: %w", err)
-	}
-	if err := renameio.WriteFile(path, append(text, '\n'), 0o600, renameio.WithTempDir(d.opts.StateDir)); err != nil {
-		return writeError(path, err)
-	}
-	return nil
+	return d.saveBeside(d.powerPath(), len(s.Powers) == 0, s)
 }
 
 // loadPowers reads the file; nothing without an error if there is none. An error says what to do.

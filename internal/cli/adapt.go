@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/netnamespace"
+	"github.com/netnice/netnice/internal/units"
+)
+
+func (a *App) adapt() *cobra.Command {
+	var asJSON, dryRun, tcp bool
+	var share string
+	var port uint16
+	rate := func() optional[uint64] { return optional[uint64]{parse: units.ParseRate, kind: "rate"} }
+	start, least, most := rate(), rate(), rate()
+	cmd := &cobra.Command{
+		Use:   "adapt [HOST [off]]",
+		Short: "Have what is sent to a host follow what the path carries",
+		Long: `Traffic without a congestion control of its own, UDP, is sent to a host as fast as the path there
+carries it: more waits here, and is dropped here, not in the network. It is found out by small probes
+(ICMP Timestamp, else echo; 2% of the rate, up to 5% below 100 kbit/s), by their delay in the queue of
+the bottleneck, which is kept short. Beside traffic that fills that queue whatever is sent here, such as TCP,
+a share of the path's capacity is kept. Each address has its own rate; all else is untouched.
+
+The rate is that of a limit like others, on the destination: netnice ls shows it, and it stays as it is
+while no daemon runs. With HOST off that ends; without HOST, all are listed.`,
+		Example: "  netnice adapt 192.0.2.7\n  netnice adapt video.example.com --share 30% --most 20mbit\n  netnice adapt 192.0.2.7 off\n  netnice adapt",
+		Args:    between(0, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				if cmd.Flags().Changed("share") || tcp || start.value != nil || least.value != nil || most.value != nil || port != 0 {
+					return fail("netnice adapt 192.0.2.7 --share 30%", "no host is named")
+				}
+				return a.listAdapted(cmd.Context(), asJSON)
+			}
+			request := api.AdaptRequest{Host: args[0], TCP: tcp, ReflectorPort: port, DryRun: dryRun}
+			for _, r := range []struct {
+				from optional[uint64]
+				to   *uint64
+			}{{start, &request.StartBytesPerSec}, {least, &request.LeastBytesPerSec}, {most, &request.MostBytesPerSec}} {
+				if r.from.value != nil {
+					*r.to = *r.from.value
+				}
+			}
+			var err error
+			if cmd.Flags().Changed("share") {
+				if request.SharePPM, err = parseShare(share); err != nil {
+					return err
+				}
+			}
+			if len(args) == 2 {
+				if args[1] != "off" {
+					return fail("netnice adapt "+args[0]+" off", "%q is not off", args[1])
+				}
+				request = api.AdaptRequest{Host: args[0], Off: true, DryRun: dryRun}
+			}
+			if request.Netns, err = netnamespace.Of("self"); err != nil {
+				return err
+			}
+			return a.setAdapt(cmd.Context(), request, asJSON)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&share, "share", "50%", "of the path's capacity, kept beside traffic that fills the path: `10%` to 100%")
+	flags.BoolVar(&tcp, "tcp", false, "pace what TCP sends there, too")
+	flags.Var(&start, "start", "begin with this, instead of measuring")
+	flags.Var(&least, "least", "never less (8 kbit/s)")
+	flags.Var(&most, "most", "never more")
+	flags.Uint16Var(&port, "reflector", 0, "UDP `port` of a netnice probe --reflect there, instead of ICMP")
+	jsonFlag(cmd, &asJSON)
+	dryRunFlag(cmd, &dryRun)
+	return cmd
+}
+
+// parseShare reads per cent, as parts of a million.
+func parseShare(text string) (uint32, error) {
+	percent, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+	if err != nil || !strings.HasSuffix(text, "%") || math.IsNaN(percent) || percent < 10 || percent > 100 {
+		return 0, fail("--share 50%", "%q is no share: write 10%% to 100%%", text)
+	}
+	return uint32(percent * 10_000), nil
+}
+
+func (a *App) setAdapt(ctx context.Context, request api.AdaptRequest, asJSON bool) error {
+	var list *api.AdaptList
+	call := func(ctx context.Context, c *client.Client) (err error) {
+		list, err = c.SetAdapt(ctx, request)
+		return err
+	}
+	var err error
+	if request.DryRun {
+		err = a.rehearse(ctx, call, api.Subject{Kind: api.KindTo, ID: request.Host})
+	} else {
+		err = a.write(ctx, call)
+	}
+	switch {
+	case err != nil:
+		return err
+	case list == nil:
+		return nil // a dry run without a daemon
+	case asJSON:
+		return writeJSON(a.Out, list)
+	}
+	a.warn(list.Warnings)
+	would := ""
+	if request.DryRun {
+		would = "would be: "
+	}
+	if request.Off {
+		fmt.Fprintf(a.Out, "%swhat is sent to %s follows the path no more\n", would, printable(request.Host))
+		return nil
+	}
+	for i := range list.Adapted {
+		t := &list.Adapted[i]
+		if request.DryRun {
+			fmt.Fprintf(a.Out, "%swhat is sent to %s follows the path\n", would, t.Address)
+			continue
+		}
+		fmt.Fprintf(a.Out, "what is sent to %s follows the path: %s to begin with, probed by %s\n", t.Address, units.FormatRate(t.RateBytesPerSec, a.units), t.By)
+	}
+	return nil
+}
+
+// listAdapted prints all of them.
+func (a *App) listAdapted(ctx context.Context, asJSON bool) error {
+	var list *api.AdaptList
+	err := a.read(ctx, func(ctx context.Context, c *client.Client) (err error) {
+		list, err = c.Adapted(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(a.Out, list)
+	}
+	t := table{columns: []column{
+		{title: "HOST", elastic: true}, {title: "ADDRESS"}, {title: "MODE"}, {title: "RATE", right: true}, {title: "SENT", right: true},
+		{title: "PATH", right: true}, {title: "QUEUE", right: true, drop: 1}, {title: "RTT", right: true, drop: 2}, {title: "LOST", right: true, drop: 3}, {title: "BY", drop: 4},
+	}}
+	for i := range list.Adapted {
+		x := &list.Adapted[i]
+		path := "-"
+		if x.CapacityBytesPerSec != 0 {
+			path = units.FormatRate(x.CapacityBytesPerSec, a.units)
+		}
+		t.rows = append(t.rows, []string{
+			printable(x.Host), x.Address, x.Mode, units.FormatRate(x.RateBytesPerSec, a.units), units.FormatRate(x.SentBytesPerSec, a.units),
+			path, units.FormatDuration(x.QueueNS), units.FormatDuration(x.BaseNS), strconv.FormatFloat(float64(x.ProbesLostPPM)/1e4, 'f', 0, 64) + "%", x.By,
+		})
+	}
+	width, _ := a.System.Terminal(a.Out)
+	fmt.Fprint(a.Out, t.render(width))
+	return nil
+}

@@ -1,0 +1,360 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/adapt"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/destination"
+	"github.com/netnice/netnice/internal/netnamespace"
+)
+
+// A host to which what is sent follows what the path carries has a limit like others, the
+// administrator's on that destination; what is more is that its rate is set anew all the time.
+
+const (
+	adaptShare      = 500_000 // ppm
+	adaptShareLeast = 100_000
+	adaptLeast      = 1000 // bytes/s
+	// adaptStartMost is the most to begin with that was only measured: a token bucket may have let
+	// the train pass. From there it doubles in a second.
+	adaptStartMost = 1_250_000
+	mostAdapted    = 64
+	mostAddresses  = 8 // of one name
+	adaptPatience  = 20 * time.Second
+)
+
+// adaptKey is an address as it is reached from a network namespace; 0 = the daemon's.
+type adaptKey struct {
+	address netip.Addr
+	netns   uint32
+}
+
+// adapted is one of them.
+type adapted struct {
+	Host          string     `json:"host"`
+	Address       netip.Addr `json:"address"`
+	Netns         uint32     `json:"netns,omitempty"`
+	SharePPM      uint32     `json:"share_ppm"`
+	TCP           bool       `json:"tcp,omitempty"`
+	Start         uint64     `json:"start_bytes_per_sec,omitempty"`
+	Least         uint64     `json:"least_bytes_per_sec"`
+	Most          uint64     `json:"most_bytes_per_sec,omitempty"`
+	ReflectorPort uint16     `json:"reflector_port,omitempty"`
+	Since         time.Time  `json:"since"`
+
+	path  Path // nil until it is followed
+	end   context.CancelFunc
+	ended chan struct{}
+	state adapt.State
+	fault string    // logged already
+	retry time.Time // not before that it is tried again
+}
+
+func (a *adapted) key() adaptKey { return adaptKey{a.Address, a.Netns} }
+
+// subject is whose limit is set.
+func (a *adapted) subject() api.Subject {
+	s := destination.Selector{Prefixes: []netip.Prefix{netip.PrefixFrom(a.Address, a.Address.BitLen())}}
+	if !a.TCP {
+		s.Protocol = "udp"
+	}
+	return s.Subject(api.Subject{})
+}
+
+// adapts are all of them.
+type adapts struct {
+	mu     sync.Mutex // guards what follows; taken before Daemon.mu where both are
+	list   map[adaptKey]*adapted
+	wake   chan struct{} // somebody came
+	isDown bool
+}
+
+func badAdapt(format string, args ...any) error {
+	return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: "such as: netnice adapt 192.0.2.7 --share 50%; netnice adapt 192.0.2.7 off"}
+}
+
+// SetAdapt implements apiserver.Backend.
+func (d *Daemon) SetAdapt(ctx context.Context, by auth.Actor, req api.AdaptRequest) (api.AdaptList, error) {
+	answer := api.AdaptList{Version: api.Version, Time: time.Now(), Adapted: []api.Adapted{}}
+	if err := auth.Check(by, auth.Adapt, auth.Target{Subject: api.Subject{ID: req.Host}}); err != nil {
+		return answer, err
+	}
+	if err := checkAdapt(&req); err != nil {
+		return answer, err
+	}
+	if home, err := netnamespace.Of("self"); err == nil && home == req.Netns {
+		req.Netns = 0
+	}
+	if req.Off {
+		return d.endAdapt(ctx, req)
+	}
+	ctx, cancel := context.WithTimeout(ctx, adaptPatience)
+	defer cancel()
+	addresses, err := d.addressesOf(ctx, req.Host, req.Netns)
+	if err != nil {
+		return answer, err
+	}
+	var began int
+	var failed error
+	for _, address := range addresses {
+		a := &adapted{
+			Host: req.Host, Address: address, Netns: req.Netns, SharePPM: req.SharePPM, TCP: req.TCP, Start: req.StartBytesPerSec,
+			Least: req.LeastBytesPerSec, Most: req.MostBytesPerSec, ReflectorPort: req.ReflectorPort, Since: time.Now(),
+		}
+		if req.DryRun {
+			answer.Adapted = append(answer.Adapted, a.api())
+			continue
+		}
+		if err := d.beginAdapt(ctx, a); err != nil {
+			failed = err
+			if len(addresses) > 1 {
+				answer.Warnings = append(answer.Warnings, fmt.Sprintf("%s: %v", address, strings.SplitN(err.Error(), "\n", 2)[0]))
+			}
+			continue
+		}
+		began++
+		answer.Adapted = append(answer.Adapted, d.renderAdapted(a))
+	}
+	if began == 0 && failed != nil {
+		return api.AdaptList{}, failed
+	}
+	answer.Changed = began > 0 || req.DryRun
+	return answer, nil
+}
+
+// checkAdapt refuses what makes no sense, and fills in what was not said.
+func checkAdapt(req *api.AdaptRequest) error {
+	if req.Host == "" || len(req.Host) > 253 {
+		return badAdapt("no host is named")
+	}
+	if req.Off {
+		return nil
+	}
+	if req.SharePPM == 0 {
+		req.SharePPM = adaptShare
+	}
+	if req.LeastBytesPerSec == 0 {
+		req.LeastBytesPerSec = adaptLeast
+		if req.MostBytesPerSec != 0 {
+			req.LeastBytesPerSec = min(adaptLeast, req.MostBytesPerSec)
+		}
+	}
+	switch {
+	case req.SharePPM < adaptShareLeast || req.SharePPM > 1_000_000:
+		return badAdapt("a share of %g%% cannot be kept: write 10%% to 100%%", float64(req.SharePPM)/10_000)
+	case req.MostBytesPerSec != 0 && req.MostBytesPerSec < req.LeastBytesPerSec:
+		return badAdapt("at most %d bytes/s is less than at least %d", req.MostBytesPerSec, req.LeastBytesPerSec)
+	}
+	return nil
+}
+
+// addressesOf is what a host stands for, looked up from a network namespace.
+func (d *Daemon) addressesOf(ctx context.Context, host string, netns uint32) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		a = a.Unmap()
+		if a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() {
+			return nil, badAdapt("%s is no address of another host", host)
+		}
+		return []netip.Addr{a}, nil
+	}
+	if strings.Contains(host, "/") {
+		return nil, badAdapt("%q is a prefix: a path leads to a host, so name each", host)
+	}
+	path, err := namespacePath(netns)
+	if err != nil {
+		return nil, err
+	}
+	var list []netip.Addr
+	look := func() (err error) {
+		list, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		return err
+	}
+	if path == "" {
+		err = look()
+	} else {
+		err = netnamespace.Within(path, look)
+	}
+	if err != nil {
+		return nil, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("look %q up: %v", host, err), Hint: "give an address, or a name that the resolver knows", Cause: err}
+	}
+	for i := range list {
+		list[i] = list[i].Unmap()
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	list = slices.Compact(list)
+	return list[:min(len(list), mostAddresses)], nil
+}
+
+// namespacePath is "" for the daemon's own.
+func namespacePath(netns uint32) (string, error) {
+	if netns == 0 {
+		return "", nil
+	}
+	path := netnamespace.PathOf(netns)
+	if path == "" {
+		return "", &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("no network namespace %d is found", netns), Hint: "a process has to be in it, or it has to have a name: ip netns"}
+	}
+	return path, nil
+}
+
+// beginAdapt measures the path, sets the limit, and has it followed. Where it is followed
+// already, that goes on as it is asked for now.
+func (d *Daemon) beginAdapt(ctx context.Context, a *adapted) error {
+	path, err := d.openPath(a)
+	if err != nil {
+		return err
+	}
+	rate, err := d.firstRate(ctx, a, path)
+	if err != nil {
+		return errors.Join(err, path.Close())
+	}
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	old := d.adapts.list[a.key()]
+	switch {
+	case d.adapts.isDown:
+		return errors.Join(leaving(), path.Close())
+	case old == nil && len(d.adapts.list) >= mostAdapted:
+		return errors.Join(full("as many hosts are followed", mostAdapted, "end some first: netnice adapt"), path.Close())
+	}
+	if old != nil {
+		d.haltAdapt(old)
+		if old.subject() != a.subject() {
+			if err := d.liftAdapt(ctx, old); err != nil {
+				return errors.Join(err, path.Close())
+			}
+		}
+	}
+	if _, err := d.Set(ctx, auth.Actor{}, api.SetRequest{Subject: a.subject(), Wish: api.Wish{UpBytesPerSec: &rate}}); err != nil {
+		delete(d.adapts.list, a.key())
+		return errors.Join(err, path.Close(), d.saveAdapts())
+	}
+	a.path, a.state = path, adapt.State{Mode: adapt.ModeDelay, Rate: float64(rate)}
+	d.adapts.list[a.key()] = a
+	if err := d.saveAdapts(); err != nil {
+		delete(d.adapts.list, a.key())
+		return errors.Join(err, path.Close(), d.liftAdapt(ctx, a))
+	}
+	d.log.Info("limit follows a path", "host", a.Host, "address", a.Address.String(), "by", path.Kind(), "start", rate)
+	d.wakeAdapts()
+	return nil
+}
+
+// firstRate is what to begin with: what was asked for, what is known already, or what is
+// measured.
+func (d *Daemon) firstRate(ctx context.Context, a *adapted, path Path) (rate uint64, err error) {
+	rate = a.Start
+	if rate == 0 {
+		d.adapts.mu.Lock()
+		if old := d.adapts.list[a.key()]; old != nil {
+			rate = uint64(old.state.Rate)
+		}
+		d.adapts.mu.Unlock()
+	}
+	if rate == 0 {
+		if rate, err = path.Measure(ctx); err != nil {
+			return 0, adaptError(a, err)
+		}
+		rate = min(rate, adaptStartMost)
+	}
+	rate = max(rate, a.Least)
+	if a.Most > 0 {
+		rate = min(rate, a.Most)
+	}
+	return rate, nil
+}
+
+func adaptError(a *adapted, err error) error {
+	var known *api.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("the path to %s cannot be measured: %v", a.Address, err), Hint: "give a rate to begin with: netnice adapt " + a.Address.String() + " --start 1mbit", Cause: err}
+}
+
+// endAdapt ends what follows the path to a host, and its limit.
+func (d *Daemon) endAdapt(ctx context.Context, req api.AdaptRequest) (api.AdaptList, error) {
+	answer := api.AdaptList{Version: api.Version, Time: time.Now(), Adapted: []api.Adapted{}}
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	address, _ := netip.ParseAddr(req.Host)
+	for key, a := range d.adapts.list {
+		if a.Host != req.Host && key.address != address.Unmap() || key.netns != req.Netns {
+			continue
+		}
+		answer.Changed = true
+		if req.DryRun {
+			continue
+		}
+		d.haltAdapt(a)
+		if err := d.liftAdapt(ctx, a); err != nil {
+			d.wakeAdapts()
+			return answer, err
+		}
+		delete(d.adapts.list, key)
+		d.log.Info("limit follows a path no more", "host", a.Host, "address", a.Address.String())
+	}
+	if !answer.Changed {
+		return answer, &api.Error{Code: api.CodeNoLimit, Message: fmt.Sprintf("no limit follows the path to %s", req.Host), Hint: "netnice adapt"}
+	}
+	if req.DryRun {
+		return answer, nil
+	}
+	return answer, d.saveAdapts()
+}
+
+// liftAdapt takes the limit back, if it is still there.
+func (d *Daemon) liftAdapt(ctx context.Context, a *adapted) error {
+	_, err := d.Remove(ctx, auth.Actor{}, a.subject(), false)
+	var known *api.Error
+	if errors.As(err, &known) && (known.Code == api.CodeNoLimit || known.Code == api.CodeNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Adapted implements apiserver.Backend.
+func (d *Daemon) Adapted(context.Context) (api.AdaptList, error) {
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	list := api.AdaptList{Version: api.Version, Time: time.Now(), Adapted: []api.Adapted{}}
+	for _, a := range d.adapts.list {
+		list.Adapted = append(list.Adapted, a.api())
+	}
+	slices.SortFunc(list.Adapted, func(a, b api.Adapted) int { return a.Since.Compare(b.Since) })
+	return list, nil
+}
+
+func (d *Daemon) renderAdapted(a *adapted) api.Adapted {
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	return a.api()
+}
+
+// api is what it is, for clients. The caller holds d.adapts.mu, if others know it.
+func (a *adapted) api() api.Adapted {
+	s := a.state
+	out := api.Adapted{
+		Host: a.Host, Address: a.Address.String(), Netns: a.Netns, Subject: a.subject(), SharePPM: a.SharePPM, TCP: a.TCP, Since: a.Since,
+		Mode: string(s.Mode), RateBytesPerSec: uint64(s.Rate), SentBytesPerSec: uint64(s.Sent), CapacityBytesPerSec: uint64(s.Capacity),
+		LeastBytesPerSec: a.Least, MostBytesPerSec: a.Most,
+		BaseNS: uint64(s.Base), QueueNS: uint64(max(s.Queue, 0)), AimNS: uint64(s.Aim), ProbesLostPPM: uint32(s.Lost * 1e6),
+	}
+	if s.Dark {
+		out.Mode = "silent"
+	}
+	if a.path != nil {
+		out.By, out.ProbedBytes = a.path.Kind(), a.path.SentBytes()
+	}
+	return out
+}

@@ -1,0 +1,160 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/adapt"
+	"github.com/netnice/netnice/internal/probe"
+)
+
+// Path is a path that can be probed.
+type Path interface {
+	adapt.Path
+	// Measure is about how fast packets come out of it, in bytes/s.
+	Measure(ctx context.Context) (bytesPerSec uint64, err error)
+	Kind() string      // of the probes
+	SentBytes() uint64 // what they have cost
+	Close() error
+}
+
+// PathConfig says where to.
+type PathConfig struct {
+	To        netip.Addr
+	Port      uint16 // of a reflector, 0 = there is none
+	Namespace string // path of the network namespace, "" = the daemon's
+}
+
+func (d *Daemon) openPath(a *adapted) (Path, error) {
+	namespace, err := namespacePath(a.Netns)
+	if err != nil {
+		return nil, err
+	}
+	return d.opts.OpenPath(PathConfig{To: a.Address, Port: a.ReflectorPort, Namespace: namespace})
+}
+
+const (
+	// answerWithin is how long probes are waited for at all; the law has a shorter patience.
+	answerWithin = 10 * time.Second
+	// A train that measures: of what comes out, the second half counts.
+	trainPackets, trainBytes, trainPatience = 20, 1000, 4 * time.Second
+)
+
+// openPath finds a kind of probes that the host answers.
+func openPath(c PathConfig) (Path, error) {
+	kinds := []probe.Kind{probe.Timestamp, probe.Echo}
+	switch {
+	case c.Port != 0:
+		kinds = []probe.Kind{probe.UDP}
+	case c.To.Is6():
+		kinds = []probe.Kind{probe.Echo}
+	}
+	var tried []string
+	for _, kind := range kinds {
+		p := &probedPath{cfg: probe.Config{To: c.To, Port: c.Port, Kind: kind, Namespace: c.Namespace, Timeout: answerWithin}}
+		var err error
+		if p.Prober, err = probe.Open(p.cfg); err != nil {
+			if errors.Is(err, probe.ErrSilent) {
+				tried = append(tried, string(kind))
+				continue
+			}
+			return nil, fmt.Errorf("probe %s: %w", c.To, err)
+		}
+		if p.answers() {
+			return p, nil
+		}
+		_ = p.Close() // nothing of it is of use
+		tried = append(tried, string(kind))
+	}
+	return nil, &api.Error{
+		Code:    api.CodeNotFound,
+		Message: fmt.Sprintf("%s answers no probe (%s): what the path carries cannot be told", c.To, strings.Join(tried, ", ")),
+		Hint:    "let it answer pings, or run there: netnice probe --reflect, and here: netnice adapt " + c.To.String() + " --reflector PORT; or set a limit by hand: netnice set --to " + c.To.String() + " --protocol udp --up 1mbit",
+	}
+}
+
+// probedPath is a Path by a prober.
+type probedPath struct {
+	*probe.Prober
+	cfg probe.Config
+}
+
+// answers reports whether the host does, to one of a few probes.
+func (p *probedPath) answers() bool {
+	const tries, apart, patience = 3, 200 * time.Millisecond, 2 * time.Second
+	came := make(chan bool, tries)
+	for range tries {
+		_, err := p.Prober.Send(p.MinSize(), func(r probe.Reply) { came <- !r.Lost })
+		if err != nil {
+			return false
+		}
+		select {
+		case <-came:
+			return true
+		case <-time.After(apart):
+		}
+	}
+	select {
+	case ok := <-came:
+		return ok
+	case <-time.After(patience):
+		return false
+	}
+}
+
+// Send implements adapt.Path.
+func (p *probedPath) Send(size int, tell func(adapt.Answer)) error {
+	_, err := p.Prober.Send(size, func(r probe.Reply) {
+		tell(adapt.Answer{RoundTrip: r.RoundTrip(), Received: time.Unix(0, r.Arrived()), Lost: r.Lost})
+	})
+	return err
+}
+
+// MaxSize implements adapt.Path.
+func (p *probedPath) MaxSize() int {
+	n, err := p.Largest()
+	if err != nil {
+		return p.MinSize()
+	}
+	return n
+}
+
+// Kind implements Path.
+func (p *probedPath) Kind() string { return string(p.cfg.Kind) }
+
+// SentBytes implements Path.
+func (p *probedPath) SentBytes() uint64 { return p.Counters().SentBytes }
+
+// Measure implements Path.
+func (p *probedPath) Measure(ctx context.Context) (uint64, error) {
+	cfg := p.cfg
+	cfg.Timeout = trainPatience
+	other, err := probe.Open(cfg)
+	if err != nil {
+		return 0, err
+	}
+	size := max(min(trainBytes, p.MaxSize()), p.MinSize())
+	train, err := other.Train(ctx, trainPackets, size, 0)
+	if err := errors.Join(err, other.Close()); err != nil {
+		return 0, err
+	}
+	var at []int64
+	for _, r := range train.Replies {
+		if !r.Lost {
+			at = append(at, r.Arrived())
+		}
+	}
+	slices.Sort(at)
+	at = at[len(at)/2:]
+	if len(at) < 3 || at[len(at)-1] == at[0] {
+		return adaptLeast * 8, nil // hardly anything came through: begin low
+	}
+	over := time.Duration(at[len(at)-1] - at[0])
+	return uint64(float64((len(at)-1)*size) / over.Seconds()), nil
+}

@@ -1,0 +1,202 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/netnice/netnice/internal/adapt"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// errLifted ends what follows a path: somebody has lifted the limit.
+var errLifted = errors.New("the limit was lifted")
+
+// adaptRetry is when a path is tried again that could not be followed.
+const adaptRetry = 5 * time.Second
+
+// adaptSave is how often a rate that has changed is written down, for the next daemon.
+const adaptSave = 10 * time.Second
+
+func (d *Daemon) wakeAdapts() {
+	select {
+	case d.adapts.wake <- struct{}{}:
+	default:
+	}
+}
+
+// keepAdapts follows the paths of all, and begins again where that failed.
+func (d *Daemon) keepAdapts(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for {
+		d.startAdapts(ctx, &running)
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.adapts.wake:
+		case <-again.C:
+		}
+	}
+}
+
+// startAdapts starts those that are not followed.
+func (d *Daemon) startAdapts(ctx context.Context, running *sync.WaitGroup) {
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	for _, a := range d.adapts.list {
+		if a.ended != nil || d.adapts.isDown || ctx.Err() != nil || time.Now().Before(a.retry) {
+			continue
+		}
+		its, end := context.WithCancel(ctx)
+		a.end, a.ended = end, make(chan struct{})
+		running.Go(func() { d.followPath(its, a) })
+	}
+}
+
+func (d *Daemon) complainOfAdapt(a *adapted, err error) {
+	if text := err.Error(); text != a.fault {
+		a.fault = text
+		d.log.Warn("the path to a host is not followed; the rate stays", "host", a.Host, "address", a.Address.String(), "err", err)
+	}
+}
+
+// haltAdapt ends what follows a path, and waits for that; the limit stays. The caller holds
+// d.adapts.mu.
+func (d *Daemon) haltAdapt(a *adapted) {
+	if end, ended := a.end, a.ended; end != nil {
+		end()
+		d.adapts.mu.Unlock()
+		<-ended
+		d.adapts.mu.Lock()
+	}
+	a.end, a.ended = nil, nil
+	d.closePath(a)
+}
+
+func (d *Daemon) closePath(a *adapted) {
+	if a.path == nil {
+		return
+	}
+	if err := a.path.Close(); err != nil {
+		d.log.Warn("close the socket of probes", "err", err)
+	}
+	a.path = nil
+}
+
+// followPath does so until ctx ends or it fails.
+func (d *Daemon) followPath(ctx context.Context, a *adapted) {
+	defer close(a.ended)
+	err := d.followed(ctx, a)
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	d.closePath(a)
+	if ctx.Err() != nil {
+		return // whoever ended it does the rest
+	}
+	a.end, a.ended, a.retry = nil, nil, time.Now().Add(adaptRetry)
+	if errors.Is(err, errLifted) {
+		d.log.Info("limit follows a path no more: it was lifted", "host", a.Host, "address", a.Address.String())
+		delete(d.adapts.list, a.key())
+		err = d.saveAdapts()
+	}
+	if err != nil {
+		d.complainOfAdapt(a, err)
+	}
+}
+
+func (d *Daemon) followed(ctx context.Context, a *adapted) error {
+	d.adapts.mu.Lock()
+	path := a.path
+	d.adapts.mu.Unlock()
+	if path == nil {
+		var err error
+		if path, err = d.openPath(a); err != nil {
+			return err
+		}
+		d.adapts.mu.Lock()
+		a.path = path
+		d.adapts.mu.Unlock()
+	}
+	t := &adaptTraffic{d: d, a: a}
+	if err := t.find(); err != nil {
+		return err
+	}
+	cfg := adapt.Config{Start: float64(t.saved), Least: float64(a.Least), Most: float64(a.Most), Share: float64(a.SharePPM) / 1e6}
+	return adapt.Run(ctx, cfg, path, t, func(s adapt.State) {
+		d.adapts.mu.Lock()
+		a.state, a.fault = s, ""
+		d.adapts.mu.Unlock()
+	})
+}
+
+// adaptTraffic is what is sent to such a host.
+type adaptTraffic struct {
+	d       *Daemon
+	a       *adapted
+	id      uint32
+	saved   uint64 // the rate that is in the file
+	savedAt time.Time
+}
+
+// find looks for the node of the limit.
+func (t *adaptTraffic) find() error {
+	t.d.mu.Lock()
+	defer t.d.mu.Unlock()
+	subject := t.a.subject()
+	for _, n := range t.d.nodes {
+		if n.res.Subject == subject && n.wishes[enforce.OwnerAdmin].Up != 0 {
+			t.id, t.saved, t.savedAt = n.id, n.wishes[enforce.OwnerAdmin].Up, time.Now()
+			return nil
+		}
+	}
+	return errLifted
+}
+
+// SentBytes implements adapt.Traffic.
+func (t *adaptTraffic) SentBytes() (uint64, error) {
+	stats, _, err := t.d.kernel.Look(t.id)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", errLifted, err)
+	}
+	return stats.Bytes, nil
+}
+
+// SetRate implements adapt.Traffic. The file follows from time to time only: the rate of
+// a moment ago is as good for the next daemon.
+func (t *adaptTraffic) SetRate(bytesPerSec uint64) error {
+	t.d.mu.Lock()
+	defer t.d.mu.Unlock()
+	n := t.d.nodes[t.id]
+	if n == nil || n.res.Subject != t.a.subject() || n.wishes[enforce.OwnerAdmin].Up == 0 {
+		return errLifted
+	}
+	if t.d.isDown {
+		return nil
+	}
+	n.wishes[enforce.OwnerAdmin].Up = bytesPerSec
+	if err := t.d.apply(n); err != nil {
+		return err
+	}
+	if bytesPerSec == t.saved || time.Since(t.savedAt) < adaptSave {
+		return nil
+	}
+	t.saved, t.savedAt = bytesPerSec, time.Now()
+	return t.d.saveChange(n.lasting(), n.change())
+}
+
+// forgetAdapts ends all of it before the limits go.
+func (d *Daemon) forgetAdapts() error {
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	d.adapts.isDown = true
+	for key, a := range d.adapts.list {
+		delete(d.adapts.list, key)
+		d.haltAdapt(a)
+	}
+	return d.saveAdapts()
+}

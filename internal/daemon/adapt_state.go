@@ -1,0 +1,85 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/netnice/netnice/internal/adapt"
+)
+
+const (
+	adaptName         = "adapt.json"
+	adaptStateVersion = 1
+)
+
+// adaptState is the file: which hosts' paths are followed. Their limits are with the others.
+type adaptState struct {
+	Version int        `json:"version"`
+	Adapted []*adapted `json:"adapted"`
+}
+
+func (d *Daemon) adaptPath() string { return filepath.Join(d.opts.StateDir, adaptName) }
+
+// saveAdapts writes the file; without anything in it there is none. The caller holds
+// d.adapts.mu.
+func (d *Daemon) saveAdapts() error {
+	s := adaptState{Version: adaptStateVersion}
+	for _, a := range d.adapts.list {
+		s.Adapted = append(s.Adapted, a)
+	}
+	return d.saveBeside(d.adaptPath(), len(s.Adapted) == 0, s)
+}
+
+// saveBeside writes a file of its own beside that of the limits, or removes it.
+func (d *Daemon) saveBeside(path string, empty bool, content any) error {
+	if empty {
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	text, err := json.Marshal(content)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := renameio.WriteFile(path, append(text, '\n'), 0o600, renameio.WithTempDir(d.opts.StateDir)); err != nil {
+		return writeError(path, err)
+	}
+	return nil
+}
+
+// adoptAdapts takes up again what an earlier daemon followed.
+func (d *Daemon) adoptAdapts() error {
+	path := d.adaptPath()
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var s adaptState
+	if err == nil {
+		err = strictly(text, &s)
+	}
+	if err == nil && s.Version != adaptStateVersion {
+		err = fmt.Errorf("its version is %d, this netnice knows %d", s.Version, adaptStateVersion)
+	}
+	if err != nil {
+		return stateError(path, err)
+	}
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	for _, a := range s.Adapted {
+		t := adaptTraffic{d: d, a: a}
+		if t.find() != nil {
+			continue // its limit did not come back
+		}
+		a.state = adapt.State{Mode: adapt.ModeDelay, Rate: float64(t.saved)}
+		d.adapts.list[a.key()] = a
+	}
+	return d.saveAdapts()
+}

@@ -1,0 +1,318 @@
+// Command bench-adapt sends UDP without a congestion control through bottlenecks, as fast as the
+// sender may, with and without netnice adapt: how much of the bottleneck is used, what is lost in the
+// network, and what a TCP connection beside it gets; and how soon a changed bottleneck is followed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/chart"
+	"github.com/netnice/netnice/lab/internal/datagram"
+	"github.com/netnice/netnice/lab/internal/routed"
+)
+
+func main() {
+	datagram.MaybeRun()
+	only := flag.String("only", "", "only cells whose name matches this `REGEXP`")
+	bed.Main("bench-adapt", func(ctx context.Context, b *bed.Bed) error { return run(ctx, b, *only) })
+}
+
+const (
+	payload = 1400
+	packet  = payload + 28 // IP bytes
+	udpPort = 6000
+)
+
+// cell is one run.
+type cell struct {
+	name  string
+	rate  float64 // of the bottleneck, IP bytes/s
+	burst int     // bytes of its bucket
+	queue int     // bytes that wait before it
+	adapt bool
+	tcp   string  // a connection beside, by its congestion control; "" = none
+	times float64 // what the capacity becomes in the middle, 0 = as it was
+	share string
+	v6    bool
+	// length until it counts, and of what counts
+	settle, over time.Duration
+}
+
+func cells(b *bed.Bed) (list []cell) {
+	for _, bottleneck := range []struct {
+		name         string
+		rate         float64
+		burst, queue int
+		slow         time.Duration
+	}{
+		{"28kbit", 3500, 4750, 4925, 60 * time.Second},
+		{"1mbit", 125e3, 1600, 16e3, 10 * time.Second},
+		{"10mbit", 1.25e6, 1600, 60e3, 8 * time.Second},
+		{"10mbit 64KB bucket", 1.25e6, 64 << 10, 60e3 + 64<<10, 8 * time.Second},
+		{"10mbit short queue", 1.25e6, 1600, 8e3, 8 * time.Second},
+		{"100mbit", 12.5e6, 16e3, 500e3, 8 * time.Second},
+		{"1gbit", 125e6, 128e3, 4e6, 12 * time.Second},
+	} {
+		c := cell{name: bottleneck.name, rate: bottleneck.rate, burst: bottleneck.burst, queue: bottleneck.queue}
+		c.settle, c.over = b.Length(bottleneck.slow, bottleneck.slow/2), b.Length(max(bottleneck.slow, 15*time.Second), 6*time.Second)
+		for _, tcp := range []string{"", "cubic"} {
+			for _, adapt := range []bool{false, true} {
+				with := c
+				with.adapt, with.tcp = adapt, tcp
+				list = append(list, with)
+			}
+		}
+	}
+	ten := cell{name: "10mbit", rate: 1.25e6, burst: 1600, queue: 60e3, adapt: true, settle: b.Length(12*time.Second, 8*time.Second), over: b.Length(10*time.Second, 6*time.Second)}
+	for _, change := range []func(*cell){
+		func(c *cell) { c.tcp = "bbr" },
+		func(c *cell) { c.tcp, c.share = "cubic", "30%" },
+		func(c *cell) { c.v6 = true },
+		func(c *cell) { c.v6, c.tcp = true, "cubic" },
+		func(c *cell) { c.times = 0.5 },
+		func(c *cell) { c.times = 2 },
+	} {
+		with := ten
+		change(&with)
+		list = append(list, with)
+	}
+	return list
+}
+
+func (c cell) String() string {
+	s := "unpaced"
+	if c.adapt {
+		s = "adapt"
+	}
+	s += " " + c.name
+	if c.v6 {
+		s += " IPv6"
+	}
+	if c.tcp != "" {
+		s += " beside " + c.tcp
+	}
+	if c.share != "" {
+		s += " share " + c.share
+	}
+	if c.times != 0 {
+		s += fmt.Sprintf(" then x%g", c.times)
+	}
+	return s
+}
+
+// figures of a cell; parts are of the bottleneck.
+type figures struct {
+	Name    string    `json:"name"`
+	UDP     float64   `json:"udp"`     // arrived
+	TCP     float64   `json:"tcp"`     // arrived, payload made IP
+	Arrived float64   `json:"arrived"` // of the datagrams that were sent
+	Lost    int64     `json:"lost"`
+	Mode    string    `json:"mode,omitempty"`
+	QueueMS float64   `json:"queue_ms,omitempty"`
+	Probes  float64   `json:"probes"` // of the bottleneck
+	Settled float64   `json:"settled_after_s,omitempty"`
+	Rates   []float64 `json:"udp_by_second"`
+}
+
+func (f figures) String() string {
+	line := fmt.Sprintf("%-34s %7.3f %7.3f %9.4f %8d %7.3f", f.Name, f.UDP, f.TCP, f.Arrived, f.Lost, f.Probes)
+	if f.Mode != "" {
+		line += fmt.Sprintf("  %-5s %6.1f ms", f.Mode, f.QueueMS)
+	}
+	if f.Settled != 0 {
+		line += fmt.Sprintf("  settled after %.0f s", f.Settled)
+	}
+	return line
+}
+
+func run(ctx context.Context, b *bed.Bed, only string) error {
+	wanted, err := regexp.Compile(only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	if err := b.Up(ctx); err != nil {
+		return err
+	}
+	var all []figures
+	var curves []chart.Curve
+	b.Printf("%-34s %7s %7s %9s %8s %7s\n", "parts of the bottleneck", "UDP", "TCP", "arrived", "lost", "probes")
+	for _, c := range cells(b) {
+		if !wanted.MatchString(c.String()) {
+			continue
+		}
+		f, err := measure(ctx, b, c)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c, err)
+		}
+		all = append(all, f)
+		b.Printf("%s\n", f)
+		if c.times != 0 {
+			curve := chart.Curve{Name: c.String()}
+			for i, r := range f.Rates {
+				curve.Points = append(curve.Points, chart.XY{X: float64(i), Y: r * c.rate / 1e6})
+			}
+			curves = append(curves, curve)
+		}
+	}
+	if len(curves) > 0 {
+		if err := b.Draw("", chart.Chart{Title: "UDP under adapt, the bottleneck halved and doubled", X: "s", Y: "MB/s that arrive", Curves: curves}); err != nil {
+			return err
+		}
+	}
+	return b.Write(all)
+}
+
+func measure(ctx context.Context, b *bed.Bed, c cell) (f figures, err error) {
+	f.Name = c.String()
+	s, err := routed.Open()
+	if err != nil {
+		return f, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.Shape(c.rate, c.burst, c.queue); err != nil {
+		return f, err
+	}
+	sink := s.Sink4
+	if c.v6 {
+		sink = s.Sink6
+	}
+	at := netip.AddrPortFrom(sink, udpPort)
+	rx, err := datagram.StartReceiver(s.Sink, at)
+	if err != nil {
+		return f, err
+	}
+	defer rx.Close()
+	tcp, err := testutil.StartReceiver(s.Sink, testutil.ReceiverConfig{})
+	if err != nil {
+		return f, err
+	}
+	defer tcp.Close()
+	if c.tcp != "" {
+		other, err := testutil.StartSender(s.Others, testutil.SenderConfig{To: netip.AddrPortFrom(sink, testutil.DefaultPort).String(), Congestion: c.tcp})
+		if err != nil {
+			return f, err
+		}
+		defer other.Close()
+		if _, err := other.Start(); err != nil {
+			return f, err
+		}
+		if err := testutil.Sleep(ctx, 2*time.Second); err != nil {
+			return f, err
+		}
+	}
+	tx, err := datagram.StartSender(s.Source, datagram.SenderConfig{To: at, PayloadBytes: payload, Remote: true})
+	if err != nil {
+		return f, err
+	}
+	defer tx.Close()
+	if c.adapt {
+		args := []string{"adapt", sink.String()}
+		if c.share != "" {
+			args = append(args, "--share", c.share)
+		}
+		if _, err := b.NetniceIn(ctx, s.Source, args...); err != nil {
+			return f, err
+		}
+		defer func() {
+			_, off := b.NetniceIn(context.WithoutCancel(ctx), s.Source, "adapt", sink.String(), "off")
+			err = errors.Join(err, off)
+		}()
+	}
+	if err := tx.Start(); err != nil {
+		return f, err
+	}
+	return f, f.watch(ctx, b, c, s, rx, tcp)
+}
+
+// watch looks at what arrives once all is settled, and at what follows a change.
+func (f *figures) watch(ctx context.Context, b *bed.Bed, c cell, s *routed.Site, rx *datagram.Receiver, tcp *testutil.Receiver) error {
+	begin := testutil.Now()
+	if err := testutil.Sleep(ctx, c.settle); err != nil {
+		return err
+	}
+	rate := c.rate
+	if c.times != 0 {
+		rate *= c.times
+		if err := s.Shape(rate, c.burst, c.queue); err != nil {
+			return err
+		}
+	}
+	from := testutil.Now()
+	probed, err := probedBytes(ctx, b)
+	if err != nil {
+		return err
+	}
+	if err := testutil.Sleep(ctx, c.over); err != nil {
+		return err
+	}
+	to := testutil.Now()
+	if c.times != 0 {
+		from = from.Add(5 * time.Second) // that long it may take
+	}
+	if err := testutil.Sleep(ctx, 100*time.Millisecond); err != nil { // for the last sample
+		return err
+	}
+	a, err := rx.Arrived(from, to, 1)
+	if err != nil {
+		return err
+	}
+	over := to.Sub(from).Seconds()
+	f.UDP = float64(a.Count) * packet / over / rate
+	f.TCP = tcp.Goodput(0, from, to) * 1500 / 1448 / rate
+	f.Lost = a.Lost
+	f.Arrived = float64(a.Count) / max(float64(int64(a.Count)+a.Lost), 1)
+	for t := begin; t < to; t = t.Add(time.Second) {
+		one, err := rx.Arrived(t, t.Add(time.Second), 1)
+		if err != nil {
+			return err
+		}
+		f.Rates = append(f.Rates, float64(one.Count)*packet/c.rate)
+	}
+	if c.times != 0 {
+		f.Settled = settled(f.Rates, int(c.settle.Seconds()), c.times)
+	}
+	if !c.adapt {
+		return nil
+	}
+	list, err := b.Client.Adapted(ctx)
+	if err != nil || len(list.Adapted) == 0 {
+		return errors.Join(err, errors.New("nothing is adapted"))
+	}
+	f.Mode, f.QueueMS = list.Adapted[0].Mode, float64(list.Adapted[0].QueueNS)/1e6
+	f.Probes = (float64(list.Adapted[0].ProbedBytes) - probed) / c.over.Seconds() / rate
+	return nil
+}
+
+// probedBytes is what probes have cost by now.
+func probedBytes(ctx context.Context, b *bed.Bed) (float64, error) {
+	list, err := b.Client.Adapted(ctx)
+	if err != nil || len(list.Adapted) == 0 {
+		return 0, err
+	}
+	return float64(list.Adapted[0].ProbedBytes), nil
+}
+
+// settled is after how many seconds the rate is within a tenth of what it came to be, for good but
+// for the second in which the law looks whether others take what it leaves.
+func settled(rates []float64, at int, want float64) float64 {
+	for i := at; i < len(rates)-1; i++ {
+		away := 0
+		for _, r := range rates[i : len(rates)-1] {
+			if r < 0.9*want*0.95 || r > 1.1*want {
+				away++
+			}
+		}
+		if away <= 1 {
+			return float64(i - at + 1)
+		}
+	}
+	return float64(len(rates) - at)
+}

@@ -1,0 +1,176 @@
+// Package routed makes paths with a bottleneck: a router with a token bucket between two sources and
+// a sink. It owns the topology and sends nothing.
+package routed
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Site is
+//
+//	source  10.97.1.2 ---\
+//	                      router --- token bucket --- sink  10.97.3.2
+//	others  10.97.2.2 ---/
+//
+// and the same with fd00:97:1::2 and so on. The devices have an MTU of 1500.
+type Site struct {
+	Source, Others, Router, Sink *testutil.NetNS
+	Sink4, Sink6                 netip.Addr
+}
+
+// Open makes it, without a bottleneck. Close removes it.
+func Open() (s *Site, err error) {
+	s = &Site{Sink4: netip.MustParseAddr("10.97.3.2"), Sink6: netip.MustParseAddr("fd00:97:3::2")}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	for _, n := range []**testutil.NetNS{&s.Source, &s.Others, &s.Router, &s.Sink} {
+		if *n, err = testutil.NewNetNS(); err != nil {
+			return s, err
+		}
+	}
+	for _, f := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
+		if err := s.Router.Sysctl(f, "1"); err != nil {
+			return s, err
+		}
+	}
+	for i, n := range []*testutil.NetNS{s.Source, s.Others, s.Sink} {
+		if err := s.join(i+1, n); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// join makes the veth pair number i from the router, where it is called toI, to a namespace.
+func (s *Site) join(i int, n *testutil.NetNS) error {
+	file, err := os.Open(n.Path())
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.TxQLen = fmt.Sprintf("to%d", i), 1500, 1000
+	err = s.Router.Netlink().LinkAdd(&netlink.Veth{
+		LinkAttrs: attrs, PeerName: testutil.Device, PeerMTU: 1500, PeerNamespace: netlink.NsFd(int(file.Fd())),
+	})
+	if err != nil {
+		return fmt.Errorf("add veth pair: %w", err)
+	}
+	for _, end := range []struct {
+		n      *testutil.NetNS
+		device string
+		host   int
+	}{{s.Router, attrs.Name, 1}, {n, testutil.Device, 2}} {
+		h := end.n.Netlink()
+		link, err := h.LinkByName(end.device)
+		if err != nil {
+			return err
+		}
+		// A packet is what a wire would carry.
+		if err := h.LinkSetGSOMaxSegs(link, 1); err != nil {
+			return fmt.Errorf("switch segmentation off: %w", err)
+		}
+		for _, a := range []string{fmt.Sprintf("10.97.%d.%d/24", i, end.host), fmt.Sprintf("fd00:97:%d::%d/64", i, end.host)} {
+			addr, err := netlink.ParseAddr(a)
+			if err != nil {
+				return err
+			}
+			if strings.Contains(a, "::") {
+				addr.Flags = unix.IFA_F_NODAD
+			}
+			if err := h.AddrAdd(link, addr); err != nil {
+				return fmt.Errorf("add address %s: %w", a, err)
+			}
+		}
+		if err := h.LinkSetUp(link); err != nil {
+			return err
+		}
+	}
+	for _, gw := range []string{fmt.Sprintf("10.97.%d.1", i), fmt.Sprintf("fd00:97:%d::1", i)} {
+		if err := n.Netlink().RouteAdd(&netlink.Route{Gw: net.ParseIP(gw)}); err != nil {
+			return fmt.Errorf("add route by %s: %w", gw, err)
+		}
+	}
+	return nil
+}
+
+// Shape puts a token bucket in place, or changes it: rate in IP bytes/s of packets of 1500 bytes,
+// burst and the queue before it in bytes.
+func (s *Site) Shape(rate float64, burst, queue int) error {
+	h, link, err := s.out()
+	if err != nil {
+		return err
+	}
+	bytesPerSec := uint64(rate * 1514 / 1500)
+	err = h.QdiscReplace(&netlink.Tbf{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
+		Rate:       bytesPerSec, Limit: uint32(queue), Buffer: ticks(bytesPerSec, burst),
+	})
+	if err != nil {
+		return fmt.Errorf("add tbf: %w", err)
+	}
+	return nil
+}
+
+func (s *Site) out() (*netlink.Handle, netlink.Link, error) {
+	link, err := s.Router.Netlink().LinkByName("to3")
+	return s.Router.Netlink(), link, err
+}
+
+// Dropped is how many packets the bottleneck has dropped by now, whosoever they were.
+func (s *Site) Dropped() (uint64, error) {
+	h, link, err := s.out()
+	if err != nil {
+		return 0, err
+	}
+	list, err := h.QdiscList(link)
+	if err != nil {
+		return 0, fmt.Errorf("look at the bottleneck: %w", err)
+	}
+	for _, q := range list {
+		if stats := q.Attrs().Statistics; q.Type() == "tbf" && stats != nil && stats.Queue != nil {
+			return uint64(stats.Queue.Drops), nil
+		}
+	}
+	return 0, errors.New("there is no bottleneck")
+}
+
+// ticks of 64 ns that so many bytes take; in whole microseconds, as usual, 1600 bytes at 1 Gbit/s
+// would come out as less than a packet.
+func ticks(bytesPerSec uint64, bytes int) uint32 {
+	return uint32(float64(bytes) / float64(bytesPerSec) * 1e9 / 64)
+}
+
+// FromOthers is how many IP bytes have come from the others.
+func (s *Site) FromOthers() (float64, error) {
+	link, err := s.Router.Netlink().LinkByName("to2")
+	if err != nil {
+		return 0, err
+	}
+	c := link.Attrs().Statistics
+	return float64(c.RxBytes) - 14*float64(c.RxPackets), nil
+}
+
+// Close removes everything.
+func (s *Site) Close() error {
+	var errs []error
+	for _, n := range []*testutil.NetNS{s.Source, s.Others, s.Router, s.Sink} {
+		if n != nil {
+			errs = append(errs, n.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
