@@ -52,6 +52,9 @@ func (l *Law) findMore(p Probe, dt time.Duration) {
 	grow := l.aim().Seconds() / l.tau().Seconds()
 	if idle := p.At - l.idleSince; idle > max(3*l.srtt, 500*time.Millisecond, l.packets(4)) {
 		grow = 0.3
+		if l.capacity == 0 {
+			grow = 0.7 // it was never reached
+		}
 		if l.capacity > 0 && l.rate > 0.95*l.capacity && idle < max(2*time.Second, l.packets(12)) {
 			grow = 0.06 // it may be that the queue is only not seen
 		}

@@ -30,7 +30,14 @@ func (d *Daemon) wakeAdapts() {
 // keepAdapts follows the paths of all, and begins again where that failed.
 func (d *Daemon) keepAdapts(ctx context.Context) {
 	var running sync.WaitGroup
-	defer running.Wait()
+	defer func() {
+		running.Wait()
+		d.adapts.mu.Lock()
+		defer d.adapts.mu.Unlock()
+		for _, a := range d.adapts.list {
+			d.closePath(a) // one that was just opened
+		}
+	}()
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for {

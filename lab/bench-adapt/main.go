@@ -115,6 +115,7 @@ type figures struct {
 	TCP     float64   `json:"tcp"`     // arrived, payload made IP
 	Arrived float64   `json:"arrived"` // of the datagrams that were sent
 	Lost    int64     `json:"lost"`
+	Late    uint64    `json:"late,omitempty"` // behind one that was sent after them
 	Mode    string    `json:"mode,omitempty"`
 	QueueMS float64   `json:"queue_ms,omitempty"`
 	Probes  float64   `json:"probes"` // of the bottleneck
@@ -126,6 +127,9 @@ func (f figures) String() string {
 	line := fmt.Sprintf("%-34s %7.3f %7.3f %9.4f %8d %7.3f", f.Name, f.UDP, f.TCP, f.Arrived, f.Lost, f.Probes)
 	if f.Mode != "" {
 		line += fmt.Sprintf("  %-5s %6.1f ms", f.Mode, f.QueueMS)
+	}
+	if f.Late != 0 {
+		line += fmt.Sprintf("  %d late", f.Late)
 	}
 	if f.Settled != 0 {
 		line += fmt.Sprintf("  settled after %.0f s", f.Settled)
@@ -208,7 +212,11 @@ func measure(ctx context.Context, b *bed.Bed, c cell) (f figures, err error) {
 			return f, err
 		}
 	}
-	tx, err := datagram.StartSender(s.Source, datagram.SenderConfig{To: at, PayloadBytes: payload, Remote: true})
+	flood := datagram.SenderConfig{To: at, PayloadBytes: payload} // as fast as it may
+	if !c.adapt {
+		flood.Remote, flood.Rate = true, 10*c.rate // a processor's worth of it would be no more than lost
+	}
+	tx, err := datagram.StartSender(s.Source, flood)
 	if err != nil {
 		return f, err
 	}
@@ -267,7 +275,7 @@ func (f *figures) watch(ctx context.Context, b *bed.Bed, c cell, s *routed.Site,
 	over := to.Sub(from).Seconds()
 	f.UDP = float64(a.Count) * packet / over / rate
 	f.TCP = tcp.Goodput(0, from, to) * 1500 / 1448 / rate
-	f.Lost = a.Lost
+	f.Lost, f.Late = a.Lost, a.Late
 	f.Arrived = float64(a.Count) / max(float64(int64(a.Count)+a.Lost), 1)
 	for t := begin; t < to; t = t.Add(time.Second) {
 		one, err := rx.Arrived(t, t.Add(time.Second), 1)

@@ -21,6 +21,8 @@ type Arrivals struct {
 	PerSecond float64 `json:"per_second"`
 	// Lost is how many are missing between the first and the last.
 	Lost int64 `json:"lost"`
+	// Late is how many came behind one that was sent after them.
+	Late uint64 `json:"late"`
 
 	// Gaps between each datagram of a group and the one before that group.
 	Group     int           `json:"group"`
@@ -49,8 +51,15 @@ func count(all []arrival, from, to testutil.Instant, group int) Arrivals {
 	}
 	first, last := came[0], came[len(came)-1]
 	f.PerSecond = float64(len(came)-1) / last.at.Sub(first.at).Seconds()
-	f.Lost = int64(last.sequence-first.sequence) + 1 - int64(len(came))
 	var gaps []time.Duration
+	newest := first.sequence
+	for _, a := range came {
+		if a.sequence < newest {
+			f.Late++
+		}
+		newest = max(newest, a.sequence)
+	}
+	f.Lost = int64(newest-first.sequence) + 1 - int64(len(came))
 	for i := 1; i < len(came); i++ {
 		f.Longest = max(f.Longest, came[i].at.Sub(came[i-1].at))
 		if i%group == 0 {

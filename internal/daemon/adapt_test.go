@@ -1,0 +1,208 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/adapt"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+)
+
+// fakePath answers at once, as an empty path does.
+type fakePath struct {
+	open     *atomic.Int32
+	measured uint64
+	failing  error
+	closed   sync.Once
+}
+
+func (p *fakePath) MinSize() int                            { return 40 }
+func (p *fakePath) MaxSize() int                            { return 1500 }
+func (p *fakePath) Kind() string                            { return "fake" }
+func (p *fakePath) SentBytes() uint64                       { return 1234 }
+func (p *fakePath) Measure(context.Context) (uint64, error) { return p.measured, p.failing }
+
+func (p *fakePath) Send(_ int, tell func(adapt.Answer)) error {
+	tell(adapt.Answer{RoundTrip: 10 * time.Millisecond, Received: time.Now()})
+	return nil
+}
+
+func (p *fakePath) Close() error {
+	p.closed.Do(func() { p.open.Add(-1) })
+	return nil
+}
+
+// paths makes them, and counts those that are open.
+type paths struct {
+	open     atomic.Int32
+	measured uint64
+	silent   bool
+	failing  error
+	asked    []PathConfig
+	mu       sync.Mutex
+}
+
+func (p *paths) OpenPath(c PathConfig) (Path, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = append(p.asked, c)
+	if p.silent {
+		return nil, &api.Error{Code: api.CodeNotFound, Message: "silent"}
+	}
+	p.open.Add(1)
+	return &fakePath{open: &p.open, measured: p.measured, failing: p.failing}, nil
+}
+
+func adaptHarness(t *testing.T) (*harness, *paths, *enforcetest.Kernel) {
+	fake, p := &enforcetest.Kernel{}, &paths{measured: 500e3}
+	opts := testOptions(t, fake)
+	opts.OpenPath = p.OpenPath
+	return start(t, fake, opts), p, fake
+}
+
+func (h *harness) adapt(by auth.Actor, req api.AdaptRequest) (api.AdaptList, error) {
+	h.t.Helper()
+	return h.SetAdapt(context.Background(), by, req)
+}
+
+// toward is the limit in force on a destination, 0 = none.
+func (h *harness) upTo(subject string) uint64 {
+	h.t.Helper()
+	list, err := h.Nodes(context.Background())
+	require.NoError(h.t, err)
+	for _, n := range list.Nodes {
+		if n.Subject.String() != subject {
+			continue
+		}
+		spec, ok := h.fake.Spec(n.ID)
+		require.True(h.t, ok)
+		require.Equal(h.t, enforce.KindDestination, spec.Kind)
+		return spec.Ceilings[enforce.OwnerAdmin][enforce.Up].BytesPerSec
+	}
+	return 0
+}
+
+func TestAdaptBeginsAndEnds(t *testing.T) {
+	h, p, _ := adaptHarness(t)
+	got, err := h.adapt(root, api.AdaptRequest{Host: "192.0.2.7", LeastBytesPerSec: 400e3})
+	require.NoError(t, err)
+	require.True(t, got.Changed)
+	require.Len(t, got.Adapted, 1)
+	require.Equal(t, "to:192.0.2.7/udp", got.Adapted[0].Subject.String())
+	require.EqualValues(t, 500e3, h.upTo("to:192.0.2.7/udp"), "as it was measured")
+	require.Eventually(t, func() bool {
+		list, err := h.Adapted(context.Background())
+		return err == nil && len(list.Adapted) == 1 && list.Adapted[0].BaseNS == 10e6 && list.Adapted[0].By == "fake"
+	}, soon, poll)
+	require.EqualValues(t, 1, p.open.Load())
+
+	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7", StartBytesPerSec: 3e6, MostBytesPerSec: 2e6, TCP: true})
+	require.NoError(t, err)
+	require.Zero(t, h.upTo("to:192.0.2.7/udp"))
+	require.EqualValues(t, 2e6, h.upTo("to:192.0.2.7"), "TCP, too")
+	require.EqualValues(t, 1, p.open.Load(), "the former path is closed")
+
+	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7", Off: true, DryRun: true})
+	require.NoError(t, err)
+	require.NotZero(t, h.upTo("to:192.0.2.7"))
+	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7", Off: true})
+	require.NoError(t, err)
+	require.Zero(t, h.upTo("to:192.0.2.7"))
+	require.Zero(t, p.open.Load())
+	require.NoFileExists(t, h.adaptPath())
+	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7", Off: true})
+	require.ErrorContains(t, err, "no limit follows the path to 192.0.2.7")
+}
+
+func TestAdaptRefuses(t *testing.T) {
+	h, p, _ := adaptHarness(t)
+	for _, c := range []struct {
+		req  api.AdaptRequest
+		want string
+	}{
+		{api.AdaptRequest{}, "no host is named"},
+		{api.AdaptRequest{Host: "192.0.2.0/24"}, "is a prefix"},
+		{api.AdaptRequest{Host: "127.0.0.1"}, "no address of another host"},
+		{api.AdaptRequest{Host: "::"}, "no address of another host"},
+		{api.AdaptRequest{Host: "192.0.2.7", SharePPM: 50_000}, "a share of 5% cannot be kept"},
+		{api.AdaptRequest{Host: "192.0.2.7", LeastBytesPerSec: 2e6, MostBytesPerSec: 1e6}, "less than at least"},
+		{api.AdaptRequest{Host: "192.0.2.7", Netns: 1}, "no network namespace 1"},
+	} {
+		_, err := h.adapt(root, c.req)
+		require.ErrorContains(t, err, c.want)
+	}
+	_, err := h.adapt(auth.Actor{UID: 1000}, api.AdaptRequest{Host: "192.0.2.7"})
+	require.ErrorContains(t, err, "only the administrator")
+	p.silent = true
+	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7"})
+	require.ErrorContains(t, err, "silent")
+	p.silent, p.failing = false, errors.New("no train")
+	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7"})
+	require.ErrorContains(t, err, "no train")
+	require.Zero(t, p.open.Load())
+	list, err := h.Adapted(context.Background())
+	require.NoError(t, err)
+	require.Empty(t, list.Adapted)
+	require.NoFileExists(t, h.adaptPath())
+}
+
+// Who lifts the limit by hand ends what follows the path.
+func TestAdaptEndsWithItsLimit(t *testing.T) {
+	h, p, _ := adaptHarness(t)
+	_, err := h.adapt(root, api.AdaptRequest{Host: "2001:db8::7"})
+	require.NoError(t, err)
+	s, err := api.ParseSubject("to:2001:db8::7/udp")
+	require.NoError(t, err)
+	_, err = h.Remove(context.Background(), root, s, false)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		list, err := h.Adapted(context.Background())
+		return err == nil && len(list.Adapted) == 0 && p.open.Load() == 0
+	}, soon, poll)
+	require.NoFileExists(t, h.adaptPath())
+}
+
+// The next daemon goes on where the last one was; without one the rate stays.
+func TestAdaptOutlivesTheDaemon(t *testing.T) {
+	h, p, fake := adaptHarness(t)
+	_, err := h.adapt(root, api.AdaptRequest{Host: "192.0.2.7", SharePPM: 300_000})
+	require.NoError(t, err)
+	require.NoError(t, h.stop())
+	require.Zero(t, p.open.Load())
+	require.FileExists(t, h.adaptPath())
+	again := start(t, fake, h.opts)
+	require.Eventually(t, func() bool {
+		list, err := again.Adapted(context.Background())
+		return err == nil && len(list.Adapted) == 1 && list.Adapted[0].SharePPM == 300_000 && list.Adapted[0].BaseNS == 10e6
+	}, soon, poll)
+	require.NotZero(t, again.upTo("to:192.0.2.7/udp"))
+	require.NoError(t, again.Down(context.Background(), root))
+	require.Eventually(t, func() bool { return p.open.Load() == 0 }, soon, poll)
+	require.NoFileExists(t, h.adaptPath())
+}
+
+func TestAdaptReadsNoOtherFile(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	require.NoError(t, os.MkdirAll(opts.StateDir, 0o755))
+	require.NoError(t, os.WriteFile(opts.StateDir+"/"+adaptName, []byte(`{"version":9}`), 0o600))
+	require.ErrorContains(t, Run(context.Background(), opts), "version")
+}
+
+func TestAdaptSubject(t *testing.T) {
+	a := &adapted{Address: netip.MustParseAddr("2001:db8::7")}
+	require.Equal(t, "to:2001:db8::7/udp", a.subject().String())
+	a.TCP = true
+	require.Equal(t, "to:2001:db8::7", a.subject().String())
+}

@@ -1,0 +1,126 @@
+package e2e
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testutil/relay"
+)
+
+// adapted is the one host whose path is followed.
+func (s *stage) adapted() api.Adapted {
+	s.t.Helper()
+	r := s.netnice("adapt", "--json")
+	var list api.AdaptList
+	if err := json.Unmarshal([]byte(r.out), &list); err != nil || r.code != 0 || len(list.Adapted) != 1 {
+		s.t.Fatalf("netnice adapt: %v: %v", err, r)
+	}
+	return list.Adapted[0]
+}
+
+// A flood of datagrams over a path with a bottleneck: it is used, and hardly anything is lost
+// in it; also by the next daemon. Lifted, all is as it was.
+func TestAdapt(t *testing.T) {
+	t.Parallel()
+	for _, v6 := range []bool{false, true} {
+		t.Run(map[bool]string{false: "IPv4", true: "IPv6"}[v6], func(t *testing.T) {
+			t.Parallel()
+			const capacity = 400e3
+			way := relay.Path{Delay: 5 * time.Millisecond, Rate: capacity, Buffer: 30e3}
+			p := testutil.MustDistantPair(t, relay.Config{AtoB: way, BtoA: relay.Path{Delay: 5 * time.Millisecond}})
+			s := newStage(t)
+			home := newNetNS(t)
+			f := newInboundFrom(s, p, home)
+			d := f.datagramsTo(6001, 1000, 4*capacity, v6, nil)
+			dropped := func(over time.Duration) (part float64) {
+				before, _, err := p.Relay.Counters()
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(over)
+				after, _, err := p.Relay.Counters()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return float64(after.Dropped-before.Dropped) / max(float64(after.PacketsIn-before.PacketsIn), 1)
+			}
+			if part := dropped(time.Second); part < 0.5 {
+				t.Fatalf("without a limit %.2f of what is sent is lost", part)
+			}
+			host := p.B4.String()
+			if v6 {
+				host = p.B6.String()
+			}
+			follow := func(args ...string) result { return s.run(s.command(append([]string{"adapt", host}, args...)...), p.A) }
+			if r := follow(); r.code != 0 || !strings.Contains(r.out, "follows the path") {
+				t.Fatal(r)
+			}
+			holds := func(when string) {
+				t.Helper()
+				f.judge(testutil.Now(), 3*time.Second, func(from, to testutil.Instant) error {
+					f.until(from)
+					before, _, err := p.Relay.Counters()
+					if err != nil {
+						return err
+					}
+					perSec, _ := d.rate(to.Sub(from))
+					after, _, err := p.Relay.Counters()
+					lost := float64(after.Dropped-before.Dropped) / max(float64(after.PacketsIn-before.PacketsIn), 1)
+					t.Logf("%s: %.3f of the path used, %.4f lost, %+v", when, perSec/capacity, lost, s.adapted())
+					if err == nil && (perSec < 0.85*capacity || lost > 0.02) {
+						err = compare(when, perSec, capacity, 0.15)
+					}
+					return err
+				})
+			}
+			time.Sleep(5 * time.Second)
+			holds("followed")
+			if a := s.adapted(); a.Mode != "delay" || a.BaseNS < 9e6 || a.CapacityBytesPerSec < 0.8*capacity || a.CapacityBytesPerSec > 1.2*capacity {
+				t.Errorf("%+v", a)
+			}
+			f.daemon.kill()
+			perSec, _ := d.rate(2 * time.Second)
+			if perSec > 1.02*capacity || perSec < 0.05*capacity {
+				t.Errorf("without a daemon %.3f of the path", perSec/capacity)
+			}
+			s.daemonIn(home)
+			time.Sleep(5 * time.Second)
+			holds("taken up again")
+			if r := follow("off"); r.code != 0 {
+				t.Fatal(r)
+			}
+			time.Sleep(300 * time.Millisecond)
+			if part := dropped(time.Second); part < 0.5 {
+				t.Errorf("lifted, %.2f of what is sent is lost", part)
+			}
+			for _, n := range s.list().Nodes {
+				if n.Subject.Kind == api.KindTo {
+					t.Errorf("it is still there: %+v", n)
+				}
+			}
+		})
+	}
+}
+
+func TestAdaptRefuses(t *testing.T) {
+	t.Parallel()
+	s := upStage(t)
+	s.refused(s.netnice("adapt", "10.0.0.0/8"), "prefix", "netnice adapt")
+	s.refused(s.netnice("adapt", "127.0.0.1"), "no address of another host", "netnice adapt")
+	s.refused(s.netnice("adapt", "192.0.2.7", "--share", "5%"), "no share", "--share 50%")
+	s.refused(s.netnice("adapt", "192.0.2.7", "on"), "is not off", "netnice adapt 192.0.2.7 off")
+	s.refused(s.netnice("adapt", "192.0.2.7", "off"), "no limit follows", "netnice adapt")
+	s.refused(s.asUser("adapt", "192.0.2.7"), "only the administrator", "sudo netnice adapt 192.0.2.7")
+	// a host that never answers
+	p := testutil.MustPair(t)
+	begin := time.Now()
+	r := s.run(s.command("adapt", "10.98.0.77"), p.A)
+	s.refused(r, "answers no probe", "netnice set --to 10.98.0.77")
+	if took := time.Since(begin); took > 15*time.Second {
+		t.Errorf("it took %v to say so", took)
+	}
+}

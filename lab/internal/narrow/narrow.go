@@ -1,0 +1,272 @@
+// Package narrow runs the transfers of topp's experiments: through a token bucket of 28 kbit/s, alone or
+// beside a TCP connection from another host, as they are or as netnice adapt has them.
+package narrow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/chart"
+	"github.com/netnice/netnice/lab/internal/datagram"
+	"github.com/netnice/netnice/lab/internal/routed"
+)
+
+// The paper's bottleneck: tc qdisc add dev eth0 tbf burst 4750 rate 28kbit latency 50ms.
+const (
+	bitsPerSec  = 28_000
+	linkBytes   = bitsPerSec / 8
+	burst       = 4750
+	queue       = burst + linkBytes/20
+	payload     = 1400 // of a datagram
+	udpPort     = 6000
+	offered     = 40_000 // payload bytes/s of who has no congestion control: ten times what there is
+	segment     = 1448
+	step        = 5 * time.Second // of the curves, as in the paper
+	settle      = 20 * time.Second
+	settleQuick = 5 * time.Second
+)
+
+// Transfer is one of them.
+type Transfer struct {
+	Name string
+	// UDP, or TCP.
+	UDP bool
+	// Beside a TCP connection from another host.
+	Beside bool
+	// Adapt: it is sent as the path carries it. AdaptBeside: so is the other.
+	Adapt, AdaptBeside bool
+}
+
+// Figures of a transfer, over the time that was looked at.
+type Figures struct {
+	Name        string    `json:"name"`
+	Seconds     float64   `json:"seconds"`
+	BitsPerSec  float64   `json:"payload_bits_per_sec"` // that arrived
+	Sent        uint64    `json:"packets_sent"`
+	Arrived     uint64    `json:"packets_arrived"`
+	Again       int       `json:"segments_sent_again,omitempty"`
+	BesideBits  float64   `json:"beside_bits_per_sec,omitempty"`
+	Dropped     uint64    `json:"dropped_by_the_bottleneck"`
+	Mode        string    `json:"mode,omitempty"`
+	Rates       []float64 `json:"bits_per_sec_by_5_s"`
+	BesideRates []float64 `json:"beside_by_5_s,omitempty"`
+}
+
+// ArrivedPart is the part of what was sent that arrived.
+func (f Figures) ArrivedPart() float64 { return float64(f.Arrived) / max(float64(f.Sent), 1) }
+
+func (f Figures) String() string {
+	line := fmt.Sprintf("%-22s %6.2f kbit/s, %5d of %5d packets arrived (%.3f), %4d dropped", f.Name, f.BitsPerSec/1000, f.Arrived, f.Sent, f.ArrivedPart(), f.Dropped)
+	if f.Again > 0 {
+		line += fmt.Sprintf(", %d sent again", f.Again)
+	}
+	if len(f.BesideRates) > 0 {
+		line += fmt.Sprintf("; beside %6.2f kbit/s", f.BesideBits/1000)
+	}
+	if f.Mode != "" {
+		line += " (" + f.Mode + ")"
+	}
+	return line
+}
+
+// Run runs transfers at the same time, each with a bottleneck of its own: they are slow, and take
+// next to no processor.
+func Run(ctx context.Context, b *bed.Bed, over time.Duration, list ...Transfer) ([]Figures, error) {
+	if err := b.Up(ctx); err != nil {
+		return nil, err
+	}
+	found, problems := make([]Figures, len(list)), make([]error, len(list))
+	var group sync.WaitGroup
+	for i, t := range list {
+		group.Go(func() {
+			if found[i], problems[i] = run(ctx, b, t, over); problems[i] != nil {
+				problems[i] = fmt.Errorf("%s: %w", t.Name, problems[i])
+			}
+		})
+	}
+	group.Wait()
+	for _, f := range found {
+		b.Printf("%s\n", f)
+	}
+	return found, errors.Join(problems...)
+}
+
+// Draw draws what arrived of each, and of who was beside.
+func Draw(b *bed.Bed, title string, list []Figures) error {
+	c := chart.Chart{Title: title, X: "s", Y: "kbit/s that arrive"}
+	add := func(name string, rates []float64) {
+		curve := chart.Curve{Name: name}
+		for i, r := range rates {
+			curve.Points = append(curve.Points, chart.XY{X: float64(i) * step.Seconds(), Y: r / 1000})
+		}
+		c.Curves = append(c.Curves, curve)
+	}
+	for _, f := range list {
+		add(f.Name, f.Rates)
+		if len(f.BesideRates) > 0 {
+			add("beside "+f.Name, f.BesideRates)
+		}
+	}
+	return b.Draw("", c)
+}
+
+func run(ctx context.Context, b *bed.Bed, t Transfer, over time.Duration) (f Figures, err error) {
+	f.Name = t.Name
+	s, err := routed.Open()
+	if err != nil {
+		return f, err
+	}
+	b.Defer(s.Close)
+	if err := s.Shape(linkBytes*1500/1514, burst, queue); err != nil {
+		return f, err
+	}
+	ports := []testutil.Port{{Number: testutil.DefaultPort}, {Number: testutil.DefaultPort + 1}}
+	tcp, err := b.Receiver(s.Sink, testutil.ReceiverConfig{Ports: ports})
+	if err != nil {
+		return f, err
+	}
+	for _, one := range []struct {
+		on   bool
+		from *testutil.NetNS
+	}{{t.Adapt, s.Source}, {t.AdaptBeside, s.Others}} {
+		if !one.on {
+			continue
+		}
+		if err := b.Inhabit(one.from); err != nil {
+			return f, err
+		}
+		args := []string{"adapt", s.Sink4.String()}
+		if !t.UDP || one.from == s.Others {
+			args = append(args, "--tcp")
+		}
+		if _, err := b.NetniceIn(ctx, one.from, args...); err != nil {
+			return f, err
+		}
+	}
+	if t.Beside {
+		other, err := b.Sender(s.Others, testutil.SenderConfig{To: netip.AddrPortFrom(s.Sink4, testutil.DefaultPort+1).String(), Congestion: "cubic"})
+		if err != nil {
+			return f, err
+		}
+		if _, err := other.Start(); err != nil {
+			return f, err
+		}
+	}
+	if t.UDP {
+		return f, f.datagrams(ctx, b, s, tcp, t, over)
+	}
+	return f, f.segments(ctx, b, s, tcp, t, over)
+}
+
+func pause(b *bed.Bed) time.Duration { return b.Length(settle, settleQuick) }
+
+func (f *Figures) datagrams(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *testutil.Receiver, t Transfer, over time.Duration) error {
+	at := netip.AddrPortFrom(s.Sink4, udpPort)
+	rx, err := datagram.StartReceiver(s.Sink, at)
+	if err != nil {
+		return err
+	}
+	b.Defer(rx.Close)
+	tx, err := datagram.StartSender(s.Source, datagram.SenderConfig{To: at, PayloadBytes: payload, Rate: offered, Remote: !t.Adapt})
+	if err != nil {
+		return err
+	}
+	b.Defer(tx.Close)
+	if err := tx.Start(); err != nil {
+		return err
+	}
+	return f.watch(ctx, b, s, tcp, t, over, func(from, to testutil.Instant) (float64, error) {
+		a, err := rx.Arrived(from, to, 1)
+		f.Arrived, f.Sent = a.Count, uint64(int64(a.Count)+max(a.Lost, 0))
+		return float64(a.Count) * payload, err
+	})
+}
+
+func (f *Figures) segments(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *testutil.Receiver, t Transfer, over time.Duration) error {
+	tx, err := b.Sender(s.Source, testutil.SenderConfig{To: netip.AddrPortFrom(s.Sink4, testutil.DefaultPort).String(), Congestion: "cubic"})
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Start(); err != nil {
+		return err
+	}
+	if err := testutil.Sleep(ctx, pause(b)); err != nil {
+		return err
+	}
+	before, _, err := tx.Info()
+	if err != nil || len(before) == 0 {
+		return errors.Join(err, errors.New("no connection"))
+	}
+	err = f.watch(ctx, b, s, tcp, t, over, func(from, to testutil.Instant) (float64, error) {
+		return tcp.Goodput(testutil.DefaultPort, from, to) * to.Sub(from).Seconds(), nil
+	})
+	if err != nil {
+		return err
+	}
+	after, _, err := tx.Info()
+	if err != nil || len(after) == 0 {
+		return errors.Join(err, errors.New("no connection"))
+	}
+	f.Sent = uint64(after[0].DataSegments - before[0].DataSegments)
+	f.Again = int(after[0].Retransmits) - int(before[0].Retransmits)
+	f.Arrived = uint64(f.BitsPerSec / 8 * f.Seconds / segment)
+	return nil
+}
+
+// watch waits, and looks at what arrived meanwhile.
+func (f *Figures) watch(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *testutil.Receiver, t Transfer, over time.Duration, payloadOf func(from, to testutil.Instant) (float64, error)) error {
+	if t.UDP { // TCP has waited
+		if err := testutil.Sleep(ctx, pause(b)); err != nil {
+			return err
+		}
+	}
+	dropped, err := s.Dropped()
+	if err != nil {
+		return err
+	}
+	from := testutil.Now()
+	if err := testutil.Sleep(ctx, over); err != nil {
+		return err
+	}
+	to := testutil.Now()
+	if err := testutil.Sleep(ctx, 200*time.Millisecond); err != nil { // for the last sample
+		return err
+	}
+	after, err := s.Dropped()
+	if err != nil {
+		return err
+	}
+	f.Dropped, f.Seconds = after-dropped, to.Sub(from).Seconds()
+	for at := from; at.Add(step) <= to; at = at.Add(step) {
+		bytes, err := payloadOf(at, at.Add(step))
+		if err != nil {
+			return err
+		}
+		f.Rates = append(f.Rates, bytes*8/step.Seconds())
+		if t.Beside {
+			f.BesideRates = append(f.BesideRates, tcp.Goodput(testutil.DefaultPort+1, at, at.Add(step))*8)
+		}
+	}
+	bytes, err := payloadOf(from, to)
+	if err != nil {
+		return err
+	}
+	f.BitsPerSec = bytes * 8 / f.Seconds
+	if t.Beside {
+		f.BesideBits = tcp.Goodput(testutil.DefaultPort+1, from, to) * 8
+	}
+	return nil
+}
+
+// Compare says what part of the time and of the packets the second of two transfers takes, for the
+// same file.
+func Compare(a, b Figures) (seconds, packets float64) {
+	perByte := func(f Figures) float64 { return float64(f.Sent) / max(f.BitsPerSec*f.Seconds, 1) }
+	return a.BitsPerSec / max(b.BitsPerSec, 1), perByte(b) / max(perByte(a), 1e-12)
+}
