@@ -135,6 +135,9 @@ type SetRequest struct {
 	// Members, of a group only, are taken into it; the first make it. Each is, with its
 	// descendants, one of those who share the group's limit.
 	Members []Member `json:"members,omitempty"`
+	// Leave takes Members out of the group instead, each with its descendants; a Subject
+	// without an ID is the group that each is in. Nothing else may be asked for then.
+	Leave bool `json:"leave,omitempty"`
 	// Scope asks the daemon to move the process (Subject must be a pid) into a
 	// cgroup of its own, a systemd scope where systemd runs, and to limit that:
 	// for programs whose children escape the process tree.
@@ -155,6 +158,13 @@ type SetResponse struct {
 	Node     *Node    `json:"node,omitempty"`
 	Changed  bool     `json:"changed"`
 	Warnings []string `json:"warnings,omitempty"` // such as: the process does not run
+	Left     []Left   `json:"left,omitempty"`     // who has left a group, or would
+}
+
+// Left is a process that has left a group.
+type Left struct {
+	PID   int    `json:"pid"`
+	Group string `json:"group"`
 }
 
 // Limit is what one owner has set on a node and what holds.

@@ -26,7 +26,10 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 			return api.SetResponse{}, err
 		}
 	}
-	if group {
+	switch {
+	case req.Leave:
+		return d.leaveGroup(ctx, by, req)
+	case group:
 		return d.setGroup(ctx, by, req)
 	}
 	if err := nobodys(by, auth.Set, req.Subject, req.Wish); err != nil {

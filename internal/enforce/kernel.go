@@ -277,6 +277,10 @@ type Kernel interface {
 	// Join makes a process and its descendants members of a node of KindTree whose
 	// Subject is 0. What encloses the process has to enclose the node.
 	Join(id uint32, pid int) error
+	// Leave takes a node of KindTree, with all that is in it, out of the one to join that
+	// is directly around it: it is in what is around that from now on, and its open
+	// connections obey at once.
+	Leave(id uint32) error
 	// Trees lists the nodes of KindTree that a process is in, innermost first.
 	Trees(pid int) []uint32
 	// SetSubordinates says which user ids count as another's: sorted, and none in two.

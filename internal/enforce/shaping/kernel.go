@@ -283,6 +283,16 @@ func (k *Kernel) Join(id uint32, pid int) error {
 	return k.adopt(k.on.nodes[id].spec)
 }
 
+// Leave implements enforce.Kernel.
+func (k *Kernel) Leave(id uint32) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.Kernel.Leave(id); err != nil || k.on == nil {
+		return err
+	}
+	return k.on.visitWindows()
+}
+
 // RemoveNode implements enforce.Kernel.
 func (k *Kernel) RemoveNode(id uint32) error {
 	k.mu.Lock()
