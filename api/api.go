@@ -266,6 +266,8 @@ type NodeList struct {
 	Time    time.Time `json:"time"`
 	Nodes   []Node    `json:"nodes"`
 	Unknown Unknown   `json:"unknown"`
+	// Powers are the shares of the processors, by pid; with all nodes only, not with a subject's.
+	Powers []Power `json:"powers,omitempty"`
 }
 
 // Program is a kernel program of netnice's and whether it is attached now.

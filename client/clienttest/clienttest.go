@@ -122,6 +122,7 @@ func (d *Daemon) getNodes(w http.ResponseWriter, r *http.Request) {
 	text := r.URL.Query().Get("subject")
 	if text == "" {
 		list.Nodes = append(list.Nodes, d.nodes...)
+		list.Powers = d.sortedPowers()
 		answer(w, http.StatusOK, list)
 		return
 	}

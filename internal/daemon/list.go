@@ -21,9 +21,12 @@ func (d *Daemon) Nodes(context.Context) (api.NodeList, error) {
 	if err != nil {
 		return api.NodeList{}, err
 	}
+	powers := d.shownPowers()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.list(slices.DeleteFunc(d.sorted(), (*node).marks), now), nil
+	list := d.list(slices.DeleteFunc(d.sorted(), (*node).marks), now)
+	list.Powers = powers
+	return list, nil
 }
 
 // NodesFor implements apiserver.Backend.
