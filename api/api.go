@@ -98,6 +98,8 @@ type Wish struct {
 	// Reserve reserves sending time of a link, instead of a guarantee; administrators, and users
 	// for what is theirs within what they were granted.
 	Reserve *Reservation `json:"reserve,omitempty"`
+	// Line is what a link's line carries beside IP packets, instead of what was said before.
+	Line *Line `json:"line,omitempty"`
 	// Grant says what a user may reserve of a link; administrators only.
 	Grant    *Grant `json:"grant,omitempty"`
 	Loopback *bool  `json:"loopback,omitempty"` // limit traffic of the machine to itself too
@@ -120,6 +122,14 @@ type Reservation struct {
 	// ForNS is how long it stands from now on; 0 = until it is released. In answers it is
 	// what is left of that.
 	ForNS uint64 `json:"for_ns,omitempty"`
+}
+
+// Line is what a line carries for a packet; limits on its link then count that. The zero value
+// is IP packets alone.
+type Line struct {
+	OverheadBytes uint32 `json:"overhead_bytes"`        // more than its IP bytes, up to 255
+	LeastBytes    uint32 `json:"least_bytes,omitempty"` // at least so many, up to 1500
+	ATM           bool   `json:"atm,omitempty"`         // in cells of 53 bytes, 48 of them payload
 }
 
 // Grant is what a user may reserve, for processes and connections of theirs.
@@ -199,6 +209,9 @@ type Node struct {
 	// Reserved is what MinBytesPerSec is reserved by; nil if it is no reservation.
 	Reserved *Reservation `json:"reserved,omitempty"`
 	Granted  *Grant       `json:"granted,omitempty"` // to the user
+	// Line is what a link's line carries beside; its limits and figures count that, what it sent
+	// by TCP included. nil: IP bytes alone.
+	Line *Line `json:"line,omitempty"`
 	// PromisedBytesPerSec is what is guaranteed or reserved inside a link's limit on sending, of
 	// PromisableBytesPerSec that may be.
 	PromisedBytesPerSec   uint64 `json:"promised_bytes_per_sec,omitempty"`

@@ -111,6 +111,7 @@ static __always_inline void nn_meter_leaves(struct __sk_buff *skb)
 		bytes -= header;
 	if (skb->gso_segs > 1)
 		bytes += (__u64)(skb->gso_segs - 1) * NN_TCP_HEADERS;
+	bytes = nn_line_bytes(n, bytes, nn_counted(skb->gso_segs));
 	nn_meter_charge(n, *node, NN_UP, bytes);
 	nn_meter_charge(n, *node, NN_TOTAL, bytes);
 }

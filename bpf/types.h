@@ -112,7 +112,11 @@ struct nn_node {
 	__u32 static_sockets; /* among which it is divided where callbacks
 				 cannot be had */
 	__u32 dscp; /* and 1, of what is sent by a link; 0 = its own */
-	__u32 pad;
+	/* A device's line carries that many bytes more for a packet, so many
+	 * at least, and all in ATM's cells: see line.h. */
+	__u16 line_least;
+	__u8 line_overhead;
+	__u8 line_cells;
 	__u64 period_ns; /* in which its guarantee is given as a slice, at the
 			    link scope_id alone; 0 = evenly, everywhere */
 	__u64 slice_ns;	 /* of that link's time, as was asked for */

@@ -209,7 +209,9 @@ type netniceNnNode struct {
 	Weight          uint32
 	StaticSockets   uint32
 	Dscp            uint32
-	Pad             uint32
+	LineLeast       uint16
+	LineOverhead    uint8
+	LineCells       uint8
 	PeriodNs        uint64
 	SliceNs         uint64
 	Limits          [2][3]netniceNnLimit

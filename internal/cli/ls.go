@@ -148,7 +148,7 @@ func (a *App) tree(list *api.NodeList, width int) string {
 			column{title: "RECEIVED", right: true, drop: 3})
 	}
 	powers := powersByProcess(list.Powers)
-	power := func(p *api.Power) []string { return nil }
+	power := func(*api.Power) []string { return nil }
 	if len(powers) > 0 {
 		t.columns = append(t.columns, column{title: "POWER", drop: 2, elastic: true}, column{title: "CPU", right: true, drop: 4})
 		power = a.powerCells

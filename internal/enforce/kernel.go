@@ -73,10 +73,18 @@ type NodeSpec struct {
 	Link            uint32 // the node of whose limit alone Guarantee is a part; 0 = of all
 	SliceOnly       bool   // and it gets no more of that
 	DSCP            uint8  // and 1, of what it sends by a link; 0 = the program's own
+	Line            Line   // KindLink: its limits count that
 	Loopback        bool
 	MeterOff        bool // received bytes do not count against the total
 	Own             bool // only its user wants it: it yields to others where too many hold
 	Ceilings        [Owners][Directions]Ceiling
+}
+
+// Line is what a device's line carries for a packet beside its IP bytes.
+type Line struct {
+	OverheadBytes uint8
+	LeastBytes    uint16 // with the overhead
+	Cells         bool   // ATM's
 }
 
 // MaxNodes bounds NodeSpec.ID, FirstSocketNode those that the daemon chooses.
