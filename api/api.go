@@ -92,8 +92,7 @@ type Wish struct {
 	MinBytesPerSec *uint64 `json:"min_bytes_per_sec,omitempty"`
 	// MinDownBytesPerSec is the same of what the subject receives by TCP.
 	MinDownBytesPerSec *uint64 `json:"min_down_bytes_per_sec,omitempty"`
-	// DSCP, 0 to 63, is the mark of its packets where they leave by a link that is limited, for
-	// the network beyond; -1 lifts.
+	// DSCP, 0 to 63, is the mark of its packets as they leave, for the network beyond; -1 lifts.
 	DSCP *int `json:"dscp,omitempty"`
 	// Reserve reserves sending time of a link, instead of a guarantee; administrators, and users
 	// for what is theirs within what they were granted.

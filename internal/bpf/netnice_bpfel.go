@@ -260,7 +260,7 @@ type netniceNnPolicy struct {
 	Subordinates uint32
 	Daemon       uint32
 	Destinations uint32
-	Pad          uint32
+	Marks        uint32
 }
 
 type netniceNnPortsSeen struct {

@@ -204,7 +204,7 @@ type sendingNnPolicy struct {
 	Subordinates uint32
 	Daemon       uint32
 	Destinations uint32
-	Pad          uint32
+	Marks        uint32
 }
 
 type sendingNnPortsSeen struct {

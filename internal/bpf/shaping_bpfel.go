@@ -229,7 +229,7 @@ type shapingNnPolicy struct {
 	Subordinates uint32
 	Daemon       uint32
 	Destinations uint32
-	Pad          uint32
+	Marks        uint32
 }
 
 type shapingNnPortsSeen struct {

@@ -208,9 +208,6 @@ func (d *Daemon) warnings(req api.SetRequest, old, next *node, want wish) (list 
 		}
 	}
 	list = append(list, d.guaranteeWarnings(req, next)...)
-	if req.Wish.DSCP != nil && *req.Wish.DSCP >= 0 && !d.hasLink() {
-		list = append(list, "packets are marked where they leave by a limited link, of which there is none: netnice link DEVICE --up RATE")
-	}
 	if next.res.Pending() {
 		list = append(list, fmt.Sprintf("%s does not run; the limit holds as soon as it does", next.res.Subject))
 	}

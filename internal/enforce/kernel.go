@@ -72,7 +72,7 @@ type NodeSpec struct {
 	SliceNS         uint64 // of Link's time, as it was asked for
 	Link            uint32 // the node of whose limit alone Guarantee is a part; 0 = of all
 	SliceOnly       bool   // and it gets no more of that
-	DSCP            uint8  // and 1, of what it sends by a link; 0 = the program's own
+	DSCP            uint8  // and 1, of what it sends; 0 = the program's own
 	Line            Line   // KindLink: its limits count that
 	Loopback        bool
 	MeterOff        bool // received bytes do not count against the total
