@@ -92,12 +92,13 @@ type Wish struct {
 	MinBytesPerSec *uint64 `json:"min_bytes_per_sec,omitempty"`
 	// MinDownBytesPerSec is the same of what the subject receives by TCP.
 	MinDownBytesPerSec *uint64 `json:"min_down_bytes_per_sec,omitempty"`
-	// DSCP, 0 to 63, is the mark of its packets where they leave by a link that is limited, for
-	// the network beyond; -1 lifts.
+	// DSCP, 0 to 63, is the mark of its packets as they leave, for the network beyond; -1 lifts.
 	DSCP *int `json:"dscp,omitempty"`
 	// Reserve reserves sending time of a link, instead of a guarantee; administrators, and users
 	// for what is theirs within what they were granted.
 	Reserve *Reservation `json:"reserve,omitempty"`
+	// Line is what a link's line carries beside IP packets, instead of what was said before.
+	Line *Line `json:"line,omitempty"`
 	// Grant says what a user may reserve of a link; administrators only.
 	Grant    *Grant `json:"grant,omitempty"`
 	Loopback *bool  `json:"loopback,omitempty"` // limit traffic of the machine to itself too
@@ -122,6 +123,14 @@ type Reservation struct {
 	ForNS uint64 `json:"for_ns,omitempty"`
 }
 
+// Line is what a line carries for a packet; limits on its link then count that. The zero value
+// is IP packets alone.
+type Line struct {
+	OverheadBytes uint32 `json:"overhead_bytes"`        // more than its IP bytes, up to 255
+	LeastBytes    uint32 `json:"least_bytes,omitempty"` // at least so many, up to 1500
+	ATM           bool   `json:"atm,omitempty"`         // in cells of 53 bytes, 48 of them payload
+}
+
 // Grant is what a user may reserve, for processes and connections of theirs.
 type Grant struct {
 	Link string `json:"link"`     // the id of its subject
@@ -135,6 +144,9 @@ type SetRequest struct {
 	// Members, of a group only, are taken into it; the first make it. Each is, with its
 	// descendants, one of those who share the group's limit.
 	Members []Member `json:"members,omitempty"`
+	// Leave takes Members out of the group instead, each with its descendants; a Subject
+	// without an ID is the group that each is in. Nothing else may be asked for then.
+	Leave bool `json:"leave,omitempty"`
 	// Scope asks the daemon to move the process (Subject must be a pid) into a
 	// cgroup of its own, a systemd scope where systemd runs, and to limit that:
 	// for programs whose children escape the process tree.
@@ -155,6 +167,13 @@ type SetResponse struct {
 	Node     *Node    `json:"node,omitempty"`
 	Changed  bool     `json:"changed"`
 	Warnings []string `json:"warnings,omitempty"` // such as: the process does not run
+	Left     []Left   `json:"left,omitempty"`     // who has left a group, or would
+}
+
+// Left is a process that has left a group.
+type Left struct {
+	PID   int    `json:"pid"`
+	Group string `json:"group"`
 }
 
 // Limit is what one owner has set on a node and what holds.
@@ -189,6 +208,9 @@ type Node struct {
 	// Reserved is what MinBytesPerSec is reserved by; nil if it is no reservation.
 	Reserved *Reservation `json:"reserved,omitempty"`
 	Granted  *Grant       `json:"granted,omitempty"` // to the user
+	// Line is what a link's line carries beside; its limits and figures count that, what it sent
+	// by TCP included. nil: IP bytes alone.
+	Line *Line `json:"line,omitempty"`
 	// PromisedBytesPerSec is what is guaranteed or reserved inside a link's limit on sending, of
 	// PromisableBytesPerSec that may be.
 	PromisedBytesPerSec   uint64 `json:"promised_bytes_per_sec,omitempty"`
@@ -256,6 +278,8 @@ type NodeList struct {
 	Time    time.Time `json:"time"`
 	Nodes   []Node    `json:"nodes"`
 	Unknown Unknown   `json:"unknown"`
+	// Powers are the shares of the processors, by pid; with all nodes only, not with a subject's.
+	Powers []Power `json:"powers,omitempty"`
 }
 
 // Program is a kernel program of netnice's and whether it is attached now.

@@ -35,6 +35,15 @@ const (
 	// EventDropsBegan: packets of a Direction are dropped, after a while without; Drops are
 	// those since the last look, a second ago.
 	EventDropsBegan EventType = "drops_began"
+	// EventPowerSet: a process (Subject, PID) that had no share of the processors has one: Power, By.
+	EventPowerSet EventType = "power_set"
+	// EventPowerChanged: Power is what it has now. By is "auto" where a reservation for a rate was
+	// corrected.
+	EventPowerChanged EventType = "power_changed"
+	// EventPowerLifted: it was taken back; Power is what it was.
+	EventPowerLifted EventType = "power_lifted"
+	// EventPowerEnded: the last process that had it has ended.
+	EventPowerEnded EventType = "power_ended"
 	// EventDaemonLeaves comes last; LimitsStay says whether they do.
 	EventDaemonLeaves EventType = "daemon_leaves"
 	// EventMissed: the reader was too slow for Count events, which would have been here.
@@ -51,7 +60,7 @@ type Event struct {
 	Subject *Subject `json:"subject,omitempty"`
 	Node    uint32   `json:"node,omitempty"`
 	Name    string   `json:"name,omitempty"` // of the subject, for people
-	// By is who did it: "admin", a user's name, or "rule".
+	// By is who did it: "admin", a user's name, "rule", or "auto".
 	By     string  `json:"by,omitempty"`
 	Limits []Limit `json:"limits,omitempty"`
 
@@ -61,6 +70,7 @@ type Event struct {
 	Rules   []RuleOrigin `json:"rules,omitempty"`
 	PID     int          `json:"pid,omitempty"`
 	Program string       `json:"program,omitempty"`
+	Power   *Power       `json:"power,omitempty"`
 
 	Owner    string        `json:"owner,omitempty"`
 	Count    uint64        `json:"count,omitempty"`

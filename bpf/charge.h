@@ -67,6 +67,8 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 			continue;
 		if (x->loopback && !(n->flags & NN_NODE_LOOPBACK))
 			continue;
+		if (n->kind == NN_NODE_LINK && nn_line_adds(n))
+			nn_line_on(x, index);
 		for (__u32 d = NN_UP; d <= NN_TOTAL; d += NN_TOTAL - NN_UP) {
 			struct nn_limit *admin = &n->limits[NN_OWNER_ADMIN][d];
 			struct nn_limit *user = &n->limits[NN_OWNER_USER][d];
@@ -83,6 +85,7 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 			if (n->kind == NN_NODE_LINK)
 				x->chunks |= NN_CHUNKS_SMALL;
 		}
+		nn_line_off(x);
 		guarantee = n->limits[NN_OWNER_ADMIN][NN_UP].min_bytes_per_sec;
 		if (nn_part_of_program(n, guarantee))
 			continue;

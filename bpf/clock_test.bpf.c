@@ -7,6 +7,7 @@
 #include <bpf/bpf_helpers.h>
 #include "clock.h"
 #include "guarantee.h"
+#include "line.h"
 
 char LICENSE[] SEC("license")
 = "Dual BSD/GPL";
@@ -47,6 +48,15 @@ struct nn_test_result {
 	__u32 missing; /* no clock, or no room for the class */
 };
 
+/* What a line carries. */
+struct nn_test_line {
+	__u64 bytes; /* in, then out */
+	__u32 segments;
+	__u16 least;
+	__u8 overhead;
+	__u8 cells;
+};
+
 struct nn_test_bench {
 	struct nn_test_op op;
 	__u64 classes;
@@ -78,6 +88,7 @@ enum nn_test_mode *nn_keep_mode __attribute__((unused));
 struct nn_test_op op;
 struct nn_test_result result;
 struct nn_test_bench bench;
+struct nn_test_line line;
 
 static __always_inline struct nn_class *nn_test_class(
 	const struct nn_class_key *key, __u64 finish)
@@ -198,5 +209,19 @@ int nn_test_bench_step(struct __sk_buff *skb)
 	o.child = bench.classes ? n % bench.classes : 0;
 	o.now_ns += n * bench.step_ns;
 	nn_test_hop(&o);
+	return 0;
+}
+
+/* What a line carries for a packet, or for several. */
+SEC("tc")
+int nn_test_line_step(struct __sk_buff *skb)
+{
+	struct nn_node n = {
+		.line_least = line.least,
+		.line_overhead = line.overhead,
+		.line_cells = line.cells,
+	};
+
+	line.bytes = nn_line_bytes(&n, line.bytes, line.segments);
 	return 0;
 }

@@ -155,10 +155,11 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 		.wire_bytes = nn_datagram_bytes(skb, 0, &segments),
 		.loopback = skb->ifindex == LOOPBACK_IFINDEX,
 		.empty = 1,
-		.apart = NN_CHILD_DATAGRAMS,
+		.apart = NN_APART_DATAGRAMS,
 	};
 	__u8 protocol = 0;
 
+	x.segments = nn_counted(segments);
 	if (skb->sk) /* which it may have got just now */
 		nn_port_of(s, skb->sk->src_port);
 	nn_datagram_wanted(s, x.wire_bytes);

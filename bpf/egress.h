@@ -48,8 +48,10 @@ static __always_inline int nn_static_judge(struct __sk_buff *skb, __u32 state,
 			return NN_EGRESS_BACK;
 		}
 	}
-	if (skb->gso_segs > 1)
+	if (skb->gso_segs > 1) {
 		x.wire_bytes += (skb->gso_segs - 1) * headers;
+		x.segments = nn_counted(skb->gso_segs);
+	}
 	nn_path_walk(s, &x, NN_CHARGE);
 	nn_unknown_sent(s, &x, x.wire_bytes,
 			skb->gso_segs > 1 ? skb->gso_segs : 1);

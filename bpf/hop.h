@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "guarantee.h"
 #include "identity.h"
+#include "line.h"
 
 #define NN_MEAN_WINDOW	 (1U << 18)
 #define NN_MEAN_SETTLING (1U << 13)
@@ -39,6 +40,13 @@ enum nn_chunks {
 	NN_CHUNKS_SLICE = 1 << 1, /* reserved in each period */
 };
 
+/* In a class of its own beside the child's, that no pacing follows. */
+enum nn_apart {
+	NN_APART_NOT,
+	NN_APART_DATAGRAMS,
+	NN_APART_INFLOW,
+};
+
 /* A transmit on its way along the path. */
 struct nn_transmit {
 	__u64 now_ns;
@@ -50,23 +58,26 @@ struct nn_transmit {
 	__u64 limit;	  /* lowest ceiling, ~0 = none */
 	__u64 child;	  /* below the present hop */
 	__u64 guarantee;  /* of every limit from here on, bytes/s, 0 = none */
-	__u32 guaranteed; /* the node that has it */
 	__u32 promised;	  /* limit at the socket's chunk before, 1024 bytes/s */
+	__u16 guaranteed; /* the node that has it */
 	__u16 weight;	  /* of the child */
 	__u8 loopback;
-	__u8 mode;	   /* enum nn_walk */
-	__u8 empty;	   /* no data: never waits */
-	__u8 odd;	   /* no chunk as this socket's others will be */
-	__u8 calls;	   /* after which a clock was still behind now */
-	__u8 chunks;	   /* bits of enum nn_chunks */
+	__u8 mode;   /* enum nn_walk */
+	__u8 empty;  /* no data: never waits */
+	__u8 odd;    /* no chunk as this socket's others will be */
+	__u8 calls;  /* after which a clock was still behind now */
+	__u8 chunks; /* bits of enum nn_chunks */
+	__u8 apart;  /* enum nn_apart */
+	__u8 pad;
+	__u32 segments;	   /* of its packets: IP bytes of a full one, or with
+			    * NN_COUNTED their number, 0: it is one packet */
+	__u32 line_bytes;  /* of wire_bytes, that the present hop's line adds */
 	__u64 reserved_ns; /* worth of what is reserved by held chunks */
 	__u64 slack_ns;	   /* that a turn may be away without being far off */
 	__u64 newborn_ns;  /* when this is paid, in a class without history */
 	__u64 crowd_ns;	   /* latest turn of those like it */
 	__u64 young_ns;	   /* worth of it, in a class with little history */
 	__u64 share;	   /* of the class, at least, bytes/s, if empty */
-	__u64 apart; /* NN_CHILD_...: a class of its own beside the child's,
-		      * that no pacing follows */
 };
 
 /* Moving average of a class's chunks, weighted by bytes. */
@@ -99,6 +110,28 @@ static __always_inline void nn_later(__u64 *at_ns, __u64 than_ns)
 {
 	if (than_ns > *at_ns)
 		*at_ns = than_ns;
+}
+
+/* What the line of a link carries for a transmit is charged on its clock alone.
+ * Not inline, and with nothing kept on the stack of the walk: that of old
+ * kernels is full. */
+__noinline int nn_line_on(struct nn_transmit *x, __u32 node)
+{
+	struct nn_node *n = bpf_map_lookup_elem(&nodes, &node);
+	__u64 line;
+
+	if (!x || !n)
+		return 0;
+	line = nn_line_bytes(n, x->wire_bytes, x->segments);
+	x->line_bytes = line - x->wire_bytes;
+	x->wire_bytes = line;
+	return 0;
+}
+
+static __always_inline void nn_line_off(struct nn_transmit *x)
+{
+	x->wire_bytes -= x->line_bytes;
+	x->line_bytes = 0;
 }
 
 /* When the class is paid for what it was charged before, and without what is
@@ -225,7 +258,10 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 	weight = x->weight;
 	if (!weight)
 		weight = NN_WEIGHT_DEFAULT;
-	kk.child = x->child | x->apart;
+	kk.child = x->child;
+	if (x->apart)
+		kk.child |= x->apart == NN_APART_INFLOW ? NN_CHILD_INFLOW
+							: NN_CHILD_DATAGRAMS;
 	c = bpf_map_lookup_elem(&clocks, &ck);
 	if (!c) {
 		nn_fault(NN_FAULT_CLOCK_MISSING);

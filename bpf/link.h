@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Limits on a device: its node comes last on the paths of the sockets that send
- * by it. By which device a socket sends is looked at where the path is made, as
- * a connection is set up, and at each packet in the egress hook, by one
+ * by it. The mark that a socket's packets carry (DSCP) is noted with that. By
+ * which device a socket sends is looked at where the path is made, as a
+ * connection is set up, and at each packet in the egress hook, by one
  * comparison. What comes in counts by the device that answers leave by.
  */
 #ifndef NETNICE_LINK_H
@@ -30,7 +31,8 @@ __noinline int nn_linked(struct nn_socket *s)
 
 	if (!s || !p)
 		return 0;
-	if (!s->link.node && !(p->kinds & 1 << NN_NODE_LINK))
+	if (!s->link.node && !(p->kinds & 1 << NN_NODE_LINK) && !p->marks &&
+	    !s->dscp)
 		return 0;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		hop = s->path[i];
@@ -54,7 +56,7 @@ __noinline int nn_linked(struct nn_socket *s)
 	s->dscp = 0;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		s->path[i] = path.hops[i];
-		if (!s->dscp && s->link.node)
+		if (!s->dscp && p->marks)
 			s->dscp = nn_hop_dscp(&path.hops[i]);
 	}
 	return 1;

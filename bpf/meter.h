@@ -2,8 +2,9 @@
 /*
  * What leaves a limited device and is no limited socket's: forwarded, answered
  * by the kernel, packed by tunnels. It does not wait here; what it takes is
- * taken off what programs may send by the device. And what is a limited
- * socket's carries the mark that its subject has (DSCP, RFC 2474).
+ * taken off what programs may send by the device. And what is a socket's whose
+ * subject has a mark (DSCP, RFC 2474) carries that: on every device while there
+ * is one.
  */
 #ifndef NETNICE_METER_H
 #define NETNICE_METER_H
@@ -81,7 +82,7 @@ static __always_inline void nn_mark(struct __sk_buff *skb, __u32 dscp)
 	}
 }
 
-/* At the egress of a limited device. */
+/* At the egress of a limited device, or of any while there are marks. */
 static __always_inline void nn_meter_leaves(struct __sk_buff *skb)
 {
 	struct nn_link_key key = {.ifindex = skb->ifindex};
@@ -93,11 +94,14 @@ static __always_inline void nn_meter_leaves(struct __sk_buff *skb)
 	if (sk) {
 		struct nn_socket *s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 
-		/* it is charged as all that its path is */
-		if (s && s->link.node && s->out_ifindex == skb->ifindex) {
+		/* what a tunnel packs has the socket still, and the mark in it
+		 */
+		if (s && s->out_ifindex == skb->ifindex) {
 			if (s->dscp)
 				nn_mark(skb, s->dscp - 1);
-			return;
+			/* it is charged as all that its path is */
+			if (s->link.node)
+				return;
 		}
 	}
 	key.netns = nn_packet_netns(skb);
@@ -111,6 +115,7 @@ static __always_inline void nn_meter_leaves(struct __sk_buff *skb)
 		bytes -= header;
 	if (skb->gso_segs > 1)
 		bytes += (__u64)(skb->gso_segs - 1) * NN_TCP_HEADERS;
+	bytes = nn_line_bytes(n, bytes, nn_counted(skb->gso_segs));
 	nn_meter_charge(n, *node, NN_UP, bytes);
 	nn_meter_charge(n, *node, NN_TOTAL, bytes);
 }

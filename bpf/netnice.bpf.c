@@ -189,7 +189,8 @@ int nn_sendmsg6(struct bpf_sock_addr *ctx)
 	return 1;
 }
 
-/* --- attached to a device while a limit stands on it --- */
+/* --- attached to a device while a limit stands on it, and to all while there
+ * are marks --- */
 
 SEC("tc")
 int nn_meter(struct __sk_buff *skb)

@@ -293,6 +293,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		x.slack_ns = NN_IDLE_NS;
 	bytes = len + segments * (nn_headers(s, tp) + option);
 	x.wire_bytes = bytes;
+	x.segments = mss + nn_headers(s, tp) + option;
 	if (!len) {
 		/* Acknowledgements are charged, never held. */
 		x.empty = 1;

@@ -41,9 +41,13 @@ static __always_inline void nn_queued_charge(struct nn_transmit *x,
 	struct nn_limit *user = &n->limits[NN_OWNER_USER][direction];
 	__u64 rate = nn_ceiling(n, direction);
 
-	if (rate)
-		nn_hop_charge(x, node, direction, rate,
-			      nn_lower(admin->burst_bytes, user->burst_bytes));
+	if (!rate)
+		return;
+	if (nn_line_adds(n))
+		nn_line_on(x, node);
+	nn_hop_charge(x, node, direction, rate,
+		      nn_lower(admin->burst_bytes, user->burst_bytes));
+	nn_line_off(x);
 }
 
 #endif

@@ -300,7 +300,9 @@ static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 	struct nn_policy *policy;
 	struct nn_outflow *f;
 	struct nn_device *d;
-	struct nn_transmit x = {.empty = 1, .apart = NN_CHILD_DATAGRAMS};
+	struct nn_transmit x = {.empty = 1,
+				.apart = NN_APART_DATAGRAMS,
+				.segments = nn_counted(skb->gso_segs)};
 	__u64 bytes, rate, now_ns;
 
 	/* of a VLAN on this device, which has a device of its own */
@@ -376,7 +378,7 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
 		.limit = NN_UNLIMITED,
 		.mode = NN_CHARGE,
 		.empty = 1,
-		.apart = NN_CHILD_DATAGRAMS,
+		.apart = NN_APART_DATAGRAMS,
 	};
 	struct nn_send_hop at =
 		{}; /* Linux 5.15 has it written before a call */
@@ -384,6 +386,7 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
 	struct nn_node *n;
 	struct nn_lane *l;
 
+	x.segments = nn_counted(segments);
 	nn_send_hop(s, hop, &at);
 	x.child = at.child;
 	x.weight = at.weight;

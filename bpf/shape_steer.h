@@ -34,7 +34,7 @@ static __always_inline __u64 nn_inbound_rate(const struct nn_hop *hop)
  * ahead of what that pays. */
 static __always_inline bool nn_total_charge(const struct nn_hop *hop,
 					    struct nn_inflow *f, __u64 bytes,
-					    bool aside)
+					    __u32 segments, bool aside)
 {
 	struct nn_node *n = nn_node_get(hop->node, hop->generation);
 	__u64 now_ns = bpf_ktime_get_ns();
@@ -54,11 +54,12 @@ static __always_inline bool nn_total_charge(const struct nn_hop *hop,
 	__builtin_memset(x, 0, sizeof(*x));
 	x->now_ns = now_ns;
 	x->wire_bytes = bytes;
+	x->segments = nn_counted(segments);
 	x->limit = NN_UNLIMITED;
 	x->weight = NN_WEIGHT_DEFAULT;
 	x->mode = NN_CHARGE;
 	x->empty = 1;
-	x->apart = NN_CHILD_INFLOW;
+	x->apart = NN_APART_INFLOW;
 	nn_queued_charge(x, n, hop->node, NN_TOTAL);
 	f->paid_ns = x->next_ns;
 	return true;
@@ -124,7 +125,7 @@ static __always_inline void nn_aside(const struct nn_path *path, __u64 bytes)
 		if (f && nn_inbound_rate(&path->hops[i])) {
 			__sync_fetch_and_add(&f->aside_bytes, bytes);
 			__sync_fetch_and_add(&f->bytes, bytes);
-			nn_total_charge(&path->hops[i], f, bytes, true);
+			nn_total_charge(&path->hops[i], f, bytes, 1, true);
 		}
 	}
 }
@@ -315,7 +316,7 @@ static __always_inline bool nn_left_queue(const struct nn_hop *hop, __u64 bytes,
 
 	if (!f)
 		return true;
-	if (!nn_total_charge(hop, f, bytes, false))
+	if (!nn_total_charge(hop, f, bytes, segments, false))
 		return false;
 	__sync_fetch_and_add(&f->bytes, bytes);
 	__sync_fetch_and_add(&f->packets, segments);

@@ -114,8 +114,12 @@ struct nn_node {
 	__u32 weight;	      /* as a child of its enclosing nodes, 1..10000 */
 	__u32 static_sockets; /* among which it is divided where callbacks
 				 cannot be had */
-	__u32 dscp; /* and 1, of what is sent by a link; 0 = its own */
-	__u32 pad;
+	__u32 dscp; /* and 1, of what is sent; 0 = its own */
+	/* A device's line carries that many bytes more for a packet, so many
+	 * at least, and all in ATM's cells: see line.h. */
+	__u16 line_least;
+	__u8 line_overhead;
+	__u8 line_cells;
 	__u64 period_ns; /* in which its guarantee is given as a slice, at the
 			    link scope_id alone; 0 = evenly, everywhere */
 	__u64 slice_ns;	 /* of that link's time, as was asked for */
@@ -286,7 +290,7 @@ struct nn_policy {
 	__u32 subordinates; /* entries of the map of that name */
 	__u32 daemon;	    /* 1: one runs, unless it was killed */
 	__u32 destinations; /* enum nn_destinations_flags */
-	__u32 pad;
+	__u32 marks;	    /* 1: some node has a DSCP */
 };
 
 enum nn_destinations_flags {

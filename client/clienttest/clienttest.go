@@ -4,6 +4,7 @@
 package clienttest
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -122,6 +123,7 @@ func (d *Daemon) getNodes(w http.ResponseWriter, r *http.Request) {
 	text := r.URL.Query().Get("subject")
 	if text == "" {
 		list.Nodes = append(list.Nodes, d.nodes...)
+		list.Powers = d.sortedPowers()
 		answer(w, http.StatusOK, list)
 		return
 	}
@@ -153,6 +155,14 @@ func (d *Daemon) putLimits(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d.requests = append(d.requests, request)
+	if request.Leave {
+		left := api.SetResponse{Version: api.Version, Changed: true}
+		for _, m := range request.Members {
+			left.Left = append(left.Left, api.Left{PID: m.PID, Group: cmp.Or(request.Subject.ID, "fair-1")})
+		}
+		answer(w, http.StatusOK, left)
+		return
+	}
 	node, i := api.Node{ID: uint32(len(d.nodes) + 1), Subject: request.Subject, Weight: 100}, d.find(request.Subject)
 	if i >= 0 {
 		node = d.nodes[i]
@@ -240,6 +250,11 @@ func (d *Daemon) parent(i int) int {
 }
 
 func apply(n *api.Node, w api.Wish) {
+	if w.Line != nil {
+		if n.Line = w.Line; *w.Line == (api.Line{}) {
+			n.Line = nil
+		}
+	}
 	set := func(direction api.Direction, rate *uint64, enforced bool) {
 		if rate == nil {
 			return

@@ -62,12 +62,15 @@ func (d *Daemon) putPower(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, out)
 }
 
+func (d *Daemon) sortedPowers() []api.Power {
+	return slices.SortedFunc(slices.Values(d.powers), func(a, b api.Power) int { return cmp.Compare(a.PID, b.PID) })
+}
+
 func (d *Daemon) getPowers(w http.ResponseWriter, _ *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list := api.PowerList{Version: api.Version, Time: time.Date(2026, 11, 21, 21, 0, 0, 0, time.UTC), Powers: []api.Power{}, CapacityPercent: capacity}
-	list.Powers = append(list.Powers, d.powers...)
-	slices.SortFunc(list.Powers, func(a, b api.Power) int { return cmp.Compare(a.PID, b.PID) })
+	list.Powers = append(list.Powers, d.sortedPowers()...)
 	for _, p := range list.Powers {
 		if p.Guaranteed {
 			list.GuaranteedPercent += float64(p.SliceNS) / float64(p.PeriodNS) * 100

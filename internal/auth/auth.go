@@ -181,6 +181,9 @@ func Command(act Action, s api.Subject, w api.Wish) string {
 		verb = "reserve"
 	}
 	words := []string{"sudo netnice", verb, "--" + string(s.Kind)}
+	if w.Line != nil {
+		words = []string{"sudo netnice link"}
+	}
 	if s.ID != "" {
 		words = append(words, s.ID)
 	}
@@ -199,6 +202,12 @@ func Command(act Action, s api.Subject, w api.Wish) string {
 		words = append(words, "--link", r.Link, "--period", time.Duration(r.PeriodNS).String(), "--slice", time.Duration(r.SliceNS).String())
 		if r.Extra {
 			words = append(words, "--extra")
+		}
+	}
+	if l := w.Line; l != nil {
+		words = append(words, "--overhead", fmt.Sprint(l.OverheadBytes), "--mpu", fmt.Sprint(l.LeastBytes))
+		if l.ATM {
+			words = append(words, "--atm")
 		}
 	}
 	if w.DSCP != nil {

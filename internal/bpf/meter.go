@@ -16,6 +16,9 @@ func (o *Object) MeterDevice(ifindex int, name string) error {
 // Unmeter ends what MeterDevice began; the device may have gone.
 func (o *Object) Unmeter(name string) error { return o.meters.Detach(name) }
 
+// Metered reports whether MeterDevice has attached something by that name.
+func (o *Object) Metered(name string) bool { return o.meters.links[name] != nil }
+
 // StaleMeters lists the attachments of former processes that were not taken over.
 func (o *Object) StaleMeters(prefix string) []string { return o.meters.Stale(prefix) }
 

@@ -209,7 +209,9 @@ type netniceNnNode struct {
 	Weight          uint32
 	StaticSockets   uint32
 	Dscp            uint32
-	Pad             uint32
+	LineLeast       uint16
+	LineOverhead    uint8
+	LineCells       uint8
 	PeriodNs        uint64
 	SliceNs         uint64
 	Limits          [2][3]netniceNnLimit
@@ -258,7 +260,7 @@ type netniceNnPolicy struct {
 	Subordinates uint32
 	Daemon       uint32
 	Destinations uint32
-	Pad          uint32
+	Marks        uint32
 }
 
 type netniceNnPortsSeen struct {

@@ -158,7 +158,9 @@ type sendingNnNode struct {
 	Weight          uint32
 	StaticSockets   uint32
 	Dscp            uint32
-	Pad             uint32
+	LineLeast       uint16
+	LineOverhead    uint8
+	LineCells       uint8
 	PeriodNs        uint64
 	SliceNs         uint64
 	Limits          [2][3]struct {
@@ -202,7 +204,7 @@ type sendingNnPolicy struct {
 	Subordinates uint32
 	Daemon       uint32
 	Destinations uint32
-	Pad          uint32
+	Marks        uint32
 }
 
 type sendingNnPortsSeen struct {

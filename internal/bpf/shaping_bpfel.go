@@ -191,7 +191,9 @@ type shapingNnNode struct {
 	Weight          uint32
 	StaticSockets   uint32
 	Dscp            uint32
-	Pad             uint32
+	LineLeast       uint16
+	LineOverhead    uint8
+	LineCells       uint8
 	PeriodNs        uint64
 	SliceNs         uint64
 	Limits          [2][3]struct {
@@ -227,7 +229,7 @@ type shapingNnPolicy struct {
 	Subordinates uint32
 	Daemon       uint32
 	Destinations uint32
-	Pad          uint32
+	Marks        uint32
 }
 
 type shapingNnPortsSeen struct {
@@ -363,8 +365,8 @@ type shapingNnTransmit struct {
 	Limit      uint64
 	Child      uint64
 	Guarantee  uint64
-	Guaranteed uint32
 	Promised   uint32
+	Guaranteed uint16
 	Weight     uint16
 	Loopback   uint8
 	Mode       uint8
@@ -372,13 +374,16 @@ type shapingNnTransmit struct {
 	Odd        uint8
 	Calls      uint8
 	Chunks     uint8
+	Apart      uint8
+	Pad        uint8
+	Segments   uint32
+	LineBytes  uint32
 	ReservedNs uint64
 	SlackNs    uint64
 	NewbornNs  uint64
 	CrowdNs    uint64
 	YoungNs    uint64
 	Share      uint64
-	Apart      uint64
 }
 
 type shapingNnUnseen struct {

@@ -90,6 +90,9 @@ func (a *App) nodeText(n *api.Node) string {
 	if n.DSCP != nil {
 		parts = append(parts, "dscp "+dscpText(*n.DSCP))
 	}
+	if n.Line != nil {
+		parts = append(parts, lineText(n.Line))
+	}
 	switch n.Weight {
 	case 0, defaultWeight:
 	case backgroundWeight:
@@ -106,6 +109,18 @@ func (a *App) nodeText(n *api.Node) string {
 		return "no limit"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// lineText prints what a line carries beside IP packets: "with 10 bytes a packet, in ATM cells".
+func lineText(l *api.Line) string {
+	text := fmt.Sprintf("with %d bytes a packet", l.OverheadBytes)
+	if l.LeastBytes != 0 {
+		text += fmt.Sprintf(", %d at least", l.LeastBytes)
+	}
+	if l.ATM {
+		text += ", in ATM cells"
+	}
+	return text
 }
 
 // leastText prints a guarantee.

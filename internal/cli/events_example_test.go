@@ -12,6 +12,7 @@ func exampleEvents() []api.Event {
 	rsync := api.Subject{Kind: api.KindPID, ID: "4711"}
 	limits := []api.Limit{{Owner: "admin", Direction: api.Up, BytesPerSec: 5e6, Enforced: true}}
 	rule := api.RuleOrigin{Name: "backups", File: "/etc/netnice/netnice.toml", Line: 7}
+	power := api.Power{PID: 4711, Power: 30, SliceNS: 6e6, PeriodNS: 20e6, Guaranteed: true}
 	list := []api.Event{
 		{Type: api.EventHello, PID: 12, Release: "test", Adopted: 2, SetAgain: 1},
 		{Type: api.EventLimitSet, Subject: &rsync, Node: 3, Name: "rsync\x1b[2J", Limits: limits, By: "bob", Processes: 2, Sockets: 1},
@@ -25,6 +26,10 @@ func exampleEvents() []api.Event {
 		{Type: api.EventQueueMade, Direction: api.Up, Netns: 4026531840},
 		{Type: api.EventQueueGone, Direction: api.Down, Netns: 4026531840},
 		{Type: api.EventDropsBegan, Subject: &bob, Direction: api.Down, Drops: &api.Drops{QueueFull: 9}},
+		{Type: api.EventPowerSet, Subject: &rsync, PID: 4711, Name: "rsync", By: "admin", Power: &power},
+		{Type: api.EventPowerChanged, Subject: &rsync, PID: 4711, Name: "rsync", By: "auto", Power: &power},
+		{Type: api.EventPowerLifted, Subject: &rsync, PID: 4711, Name: "rsync", By: "bob", Power: &power},
+		{Type: api.EventPowerEnded, Subject: &rsync, PID: 4711, Name: "rsync", Power: &power},
 		{Type: api.EventMissed, Count: 12},
 		{Type: "of_later", Subject: &bob},
 		{Type: api.EventDaemonLeaves, PID: 12, LimitsStay: true},

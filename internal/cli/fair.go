@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,25 +13,30 @@ import (
 
 func (a *App) fair() *cobra.Command {
 	var group string
-	var asJSON, dryRun bool
+	var asJSON, dryRun, leave bool
 	var rates rateFlags
 	cmd := &cobra.Command{
-		Use:   "fair [--group NAME] [--up RATE] [--down RATE] [--total RATE] PID[=WEIGHT]...",
+		Use:   "fair [--group NAME] [--leave | --up RATE] [--down RATE] [--total RATE] PID[=WEIGHT]...",
 		Short: "Divide a limit among running processes, fairly or by weight",
 		Long: `Put running processes into a group with a limit, of which each has, with its
 descendants, an equal share, or by its weight (100 is the usual), whatever number
 of processes and connections it has. What one does not use the others have at once.
 
-More may join later: netnice fair --group NAME PID. A member that has ended is none
-any more; the group ends with its last one, or by netnice unset --group NAME. Without
---group it is called after the first process.
+More may join later: netnice fair --group NAME PID. Members leave by netnice fair
+--leave PID, each with its descendants: what is around the group holds for them then,
+and limits of their own stay. A member that has ended is none any more; the group ends
+with its last one, or by netnice unset --group NAME. Without --group it is called
+after the first process.
 
 ` + rateHelp,
-		Example: "  netnice fair --total 10MB/s 4711 4712 4713\n  netnice fair --group backups --up 20mbit 4711=300 4712 4713=1",
+		Example: "  netnice fair --total 10MB/s 4711 4712 4713\n  netnice fair --group backups --up 20mbit 4711=300 4712 4713=1\n  netnice fair --leave 4712",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			members, err := parseMembers(args)
 			if err != nil {
 				return err
+			}
+			if leave {
+				return a.leave(cmd.Context(), group, members, rates.wish(), dryRun, asJSON)
 			}
 			if group == "" {
 				group = fmt.Sprintf("fair-%d", members[0].PID)
@@ -48,10 +54,42 @@ any more; the group ends with its last one, or by netnice unset --group NAME. Wi
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&group, "group", "", "`name` of the group, a new one or one that there is")
+	flags.BoolVar(&leave, "leave", false, "take the processes out of their group, or of the one with that name")
 	rates.add(cmd, "they")
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)
 	return cmd
+}
+
+// leave takes processes out of a group; "" = of the one that each is in.
+func (a *App) leave(ctx context.Context, group string, members []api.Member, wish api.Wish, dryRun, asJSON bool) error {
+	if wish != (api.Wish{}) {
+		return fail("netnice fair --leave PID, and netnice fair --group NAME --up RATE", "--leave and a rate at once")
+	}
+	for _, m := range members {
+		if m.Weight != 0 {
+			return fail(fmt.Sprintf("netnice fair --leave %d", m.PID), "who leaves has no weight in the group")
+		}
+	}
+	subject := api.Subject{Kind: api.KindGroup, ID: group}
+	response, err := a.send(ctx, api.SetRequest{Subject: subject, Members: members, Leave: true, DryRun: dryRun})
+	switch {
+	case err != nil:
+		return err
+	case response == nil:
+		return nil // a dry run without a daemon; send has said all
+	case asJSON:
+		return writeJSON(a.Out, response)
+	}
+	what := "has left"
+	if dryRun {
+		what = "would leave"
+	}
+	for _, m := range response.Left {
+		fmt.Fprintf(a.Out, "%s: %s %s\n", pidSubject(m.PID), what, printable("group:"+m.Group))
+	}
+	a.warn(response.Warnings)
+	return nil
 }
 
 // parseMembers reads PID or PID=WEIGHT.

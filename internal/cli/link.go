@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"fmt"
+	"strconv"
+
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/api"
@@ -10,9 +13,10 @@ import (
 func (a *App) link() *cobra.Command {
 	var rates rateFlags
 	both := optional[uint64]{parse: units.ParseRate, kind: "rate"}
+	var line lineFlags
 	var asJSON, dryRun bool
 	cmd := &cobra.Command{
-		Use:   "link DEVICE [--rate RATE] [--up RATE] [--down RATE] [--total RATE]",
+		Use:   "link DEVICE [--rate RATE] [--up RATE] [--down RATE] [--total RATE] [--overhead BYTES [--mpu BYTES] [--atm]]",
 		Short: "Keep what leaves and comes by a network device to what the line carries",
 		Long: `Limit what the programs of this machine send and receive by a network device, so
 that what has to wait does so here, where each program has its part by weight and
@@ -23,11 +27,23 @@ again; netnice unset --link DEVICE lifts it.
 What the machine forwards, and what the kernel sends itself, does not wait; what is
 sent so is taken off what the programs may send.
 
+With --overhead the limits of the link count what the line carries: that many bytes
+more for each packet, at least --mpu, and with --atm in cells. Give the line's own rate
+then, and it is kept with small packets too. Beside the IP packet a line carries for
+instance 18 bytes (cable, --mpu 64), 38 (Ethernet, --mpu 84), 22 (VDSL) or 30 (VDSL
+with PPPoE), 10 (ADSL, PPPoA VC-MUX, --atm), 40 (ADSL, PPPoE LLC, --atm). What is not
+given of the three is none; --overhead 0 counts IP packets alone again. What comes in is
+counted so by the mean size of its packets.
+
 ` + rateHelp,
-		Example: "  sudo netnice link eth0 --up 38mbit --down 190mbit\n  sudo netnice link wlan0 --rate 50mbit",
+		Example: "  sudo netnice link eth0 --up 38mbit --down 190mbit\n  sudo netnice link wlan0 --rate 50mbit\n  sudo netnice link ppp0 --up 10mbit --overhead 30",
 		Args:    between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w := rates.wish()
+			var err error
+			if w.Line, err = line.line(args[0]); err != nil {
+				return err
+			}
 			if both.value != nil {
 				w.UpBytesPerSec, w.DownBytesPerSec = both.value, both.value
 			}
@@ -41,9 +57,50 @@ sent so is taken off what the programs may send.
 	flags := cmd.Flags()
 	flags.Var(&both, "rate", "limit each way to that")
 	rates.add(cmd, "programs")
+	line.add(cmd)
 	cmd.MarkFlagsMutuallyExclusive("rate", "up")
 	cmd.MarkFlagsMutuallyExclusive("rate", "down")
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)
 	return cmd
+}
+
+// lineFlags say what the line adds to a packet.
+type lineFlags struct {
+	overhead, least optional[uint32]
+	atm             bool
+	cmd             *cobra.Command
+}
+
+func (f *lineFlags) add(cmd *cobra.Command) {
+	f.cmd = cmd
+	f.overhead = optional[uint32]{kind: "bytes", parse: func(text string) (uint32, error) { return parseBytes(text, "overhead", 255) }}
+	f.least = optional[uint32]{kind: "bytes", parse: func(text string) (uint32, error) { return parseBytes(text, "least size", 1500) }}
+	cmd.Flags().Var(&f.overhead, "overhead", "bytes that the line carries for a packet beside its IP bytes, 0..255")
+	cmd.Flags().Var(&f.least, "mpu", "bytes that it carries for a packet at least, 0..1500")
+	cmd.Flags().BoolVar(&f.atm, "atm", false, "it carries them in ATM's cells")
+}
+
+// line returns what the flags say, nil for nothing.
+func (f *lineFlags) line(device string) (*api.Line, error) {
+	if f.overhead.value == nil {
+		if f.least.value != nil || f.cmd.Flags().Changed("atm") {
+			return nil, fail("netnice link "+device+" --overhead 10 --atm", "--mpu and --atm go with --overhead")
+		}
+		return nil, nil
+	}
+	l := &api.Line{OverheadBytes: *f.overhead.value, ATM: f.atm}
+	if f.least.value != nil {
+		l.LeastBytes = *f.least.value
+	}
+	return l, nil
+}
+
+// parseBytes reads 0..most; less than nothing no line carries.
+func parseBytes(text, what string, most uint64) (uint32, error) {
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || n > most {
+		return 0, fail(fmt.Sprintf("write 0..%d", most), "%s %q is out of range", what, text)
+	}
+	return uint32(n), nil
 }

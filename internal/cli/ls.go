@@ -24,7 +24,7 @@ func (a *App) ls() *cobra.Command {
 	var interval time.Duration
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List limits as a tree, with rates, volumes and what waits",
+		Short: "List limits as a tree, with rates, volumes and what waits; and shares of the processors",
 		Long: `List every subject that has a limit, below the one that encloses it.
 
   RATE      what it sends now, over the last second
@@ -34,8 +34,10 @@ func (a *App) ls() *cobra.Command {
   PROCS, SOCKS   members now, and TCP sockets whose traffic counts here
   DOWN, RECEIVED what comes in now, and IP bytes since the limit was set: where
                  a limit on that stands
+  POWER, CPU     the share of the processors (netnice power), and what of a
+                 processor was used over the last second: where one has a share
 
-The last line, "unknown", is traffic of which no process is known, since netnice
+Processes that have a share of the processors and no limit come below the tree. The last line, "unknown", is traffic of which no process is known, since netnice
 came up; netnice status tells of what kind. It is counted while a limit stands on
 the host; what comes in, while one on that stands, too.
 
@@ -124,7 +126,7 @@ func cut(text string, height int) string {
 // tree prints nodes as ls does, no line wider than width (0 = any).
 func (a *App) tree(list *api.NodeList, width int) string {
 	nodes := list.Nodes
-	if len(nodes) == 0 {
+	if len(nodes)+len(list.Powers) == 0 {
 		return "no limits\n"
 	}
 	t := table{columns: []column{
@@ -145,6 +147,12 @@ func (a *App) tree(list *api.NodeList, width int) string {
 			column{title: "DOWN", right: true, drop: 1},
 			column{title: "RECEIVED", right: true, drop: 3})
 	}
+	powers := powersByProcess(list.Powers)
+	power := func(*api.Power) []string { return nil }
+	if len(powers) > 0 {
+		t.columns = append(t.columns, column{title: "POWER", drop: 2, elastic: true}, column{title: "CPU", right: true, drop: 4})
+		power = a.powerCells
+	}
 	for _, branch := range branches(nodes, unicodeLocale(a.Getenv)) {
 		n := branch.node
 		longest := "-"
@@ -162,7 +170,20 @@ func (a *App) tree(list *api.NodeList, width int) string {
 		case down:
 			row = append(row, "-", "-")
 		}
-		t.rows = append(t.rows, row)
+		subject := n.Subject.String()
+		t.rows = append(t.rows, append(row, power(powers[subject])...))
+		delete(powers, subject)
+	}
+	for _, p := range list.Powers {
+		subject := pidSubject(p.PID).String()
+		if powers[subject] == nil { // it has a limit, too
+			continue
+		}
+		row := []string{subject, printable(p.Name), "-", "-", "-", "-", "-", strconv.Itoa(p.Processes), "-"}
+		if down {
+			row = append(row, "-", "-")
+		}
+		t.rows = append(t.rows, append(row, power(&p)...))
 	}
 	if unknown.Up.Bytes > 0 || unknown.Down.Bytes > 0 {
 		row := []string{
@@ -172,7 +193,24 @@ func (a *App) tree(list *api.NodeList, width int) string {
 		if down {
 			row = append(row, units.FormatRate(unknown.Down.RateBytesPerSec, a.units), units.FormatBytes(unknown.Down.Bytes, a.units))
 		}
-		t.rows = append(t.rows, row)
+		t.rows = append(t.rows, append(row, power(nil)...))
 	}
 	return t.render(width)
+}
+
+// powersByProcess are shares of the processors by the subject whose they are.
+func powersByProcess(list []api.Power) map[string]*api.Power {
+	powers := make(map[string]*api.Power, len(list))
+	for i := range list {
+		powers[pidSubject(list[i].PID).String()] = &list[i]
+	}
+	return powers
+}
+
+// powerCells are what ls shows of a share of the processors, nil = none.
+func (a *App) powerCells(p *api.Power) []string {
+	if p == nil {
+		return []string{"-", "-"}
+	}
+	return []string{a.powerText(p), usedText(p)}
 }

@@ -26,9 +26,9 @@ func (a *App) monitor() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "monitor [--json]",
-		Short: "Print what happens: limits set and gone, rules, queues, drops",
+		Short: "Print what happens: limits and powers set and gone, rules, queues, drops",
 		Long: `Print events as they happen, until interrupted: limits that are set, changed,
-lifted, and that end with their subject; rules that match and files of rules that
+lifted, and that end with their subject; shares of the processors likewise; rules that match and files of rules that
 are read; queues that are made and let go of; the beginning of drops; the daemon's
 leaving. With --json one object a line, as the API has it.
 
@@ -151,6 +151,8 @@ func (a *App) eventText(e api.Event) string {
 			u = api.Usage{Dropped: e.Drops.QueueFull + e.Drops.NoQueue + e.Drops.Ahead, DroppedFor: *e.Drops}
 		}
 		return fmt.Sprintf("drops begin    %s %s: %s", who, printable(string(e.Direction)), dropText(u))
+	case api.EventPowerSet, api.EventPowerChanged, api.EventPowerLifted, api.EventPowerEnded:
+		return a.powerEventText(e, who, by)
 	case api.EventDaemonLeaves:
 		if e.LimitsStay {
 			return "daemon leaves  the limits stay in force"
@@ -160,4 +162,25 @@ func (a *App) eventText(e api.Event) string {
 		return fmt.Sprintf("missed         %s: this reader was too slow", count(int(e.Count), "event"))
 	}
 	return strings.TrimSpace(printable(string(e.Type)) + " " + who)
+}
+
+// powerEventText says what became of a share of the processors.
+func (a *App) powerEventText(e api.Event, who, by string) string {
+	power := "?"
+	if e.Power != nil {
+		power = a.powerText(e.Power)
+	}
+	switch e.Type {
+	case api.EventPowerSet:
+		return fmt.Sprintf("power set      %s: %s%s", who, power, by)
+	case api.EventPowerChanged:
+		return fmt.Sprintf("power changed  %s: %s%s", who, power, by)
+	case api.EventPowerLifted:
+		return fmt.Sprintf("power lifted   %s: it was %s%s", who, power, by)
+	}
+	why := "it is gone"
+	if e.Message != "" {
+		why = printable(e.Message)
+	}
+	return fmt.Sprintf("power ended    %s: %s", who, why)
 }

@@ -291,7 +291,7 @@ func (a *App) listPowers(ctx context.Context, asJSON bool) error {
 	for i := range list.Powers {
 		p := &list.Powers[i]
 		t.rows = append(t.rows, []string{
-			strconv.Itoa(p.PID), printable(p.Name), a.powerText(p), strconv.FormatFloat(p.Percent, 'f', 1, 64) + "%",
+			strconv.Itoa(p.PID), printable(p.Name), a.powerText(p), usedText(p),
 			strconv.Itoa(p.Processes), printable(strings.Join(p.Owners, ", ")),
 		})
 	}
@@ -300,6 +300,9 @@ func (a *App) listPowers(ctx context.Context, asJSON bool) error {
 	fmt.Fprintf(a.Out, "guaranteed: %.4g of %.4g per cent of a processor\n", list.GuaranteedPercent, list.CapacityPercent)
 	return nil
 }
+
+// usedText is what of one processor was used.
+func usedText(p *api.Power) string { return strconv.FormatFloat(p.Percent, 'f', 1, 64) + "%" }
 
 func (a *App) powerText(p *api.Power) string {
 	var text string

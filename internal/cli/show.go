@@ -77,7 +77,7 @@ func (a *App) paragraph(n *api.Node) string {
 		line("limit", "%s, by %s%s, burst %s%s", a.limitText(l), printable(l.Owner), from, units.FormatDuration(l.BurstNS), until)
 	}
 	if n.DSCP != nil {
-		line("dscp", "%s (%d), where it leaves by a limited link", dscpText(*n.DSCP), *n.DSCP)
+		line("dscp", "%s (%d), on packets as they leave", dscpText(*n.DSCP), *n.DSCP)
 	}
 	if n.Reserved != nil {
 		line("reserved", "%s", a.reservedText(n))

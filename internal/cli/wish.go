@@ -42,7 +42,7 @@ func (f *wishFlags) add(cmd *cobra.Command) {
 	flags.Var(&f.min, "min", "send so much at least, of every limit around it, whatever others send; 0 lifts")
 	flags.Var(&f.minDown, "min-down", "receive so much at least by TCP, of every limit around it; 0 lifts")
 	flags.BoolVar(&f.background, "background", false, fmt.Sprintf("send only what others leave: --weight %d", backgroundWeight))
-	flags.Var(&f.dscp, "dscp", "mark packets where they leave by a limited link: 0..63, cs1, af41, ef, ...; none lifts")
+	flags.Var(&f.dscp, "dscp", "mark packets for the network beyond: 0..63, cs1, af41, ef, ...; none lifts")
 	flags.BoolVar(&f.interactive, "interactive", false, fmt.Sprintf("send before others: --weight %d", interactiveWeight))
 	cmd.MarkFlagsMutuallyExclusive("weight", "background", "interactive")
 }

@@ -219,13 +219,7 @@ func (d *Daemon) dissolve(group *node) error {
 		if n.group != group.res.Subject.ID {
 			continue
 		}
-		next := *n
-		next.group = ""
-		for owner := range next.wishes {
-			if next.wishes[owner].Weight == defaultWeight {
-				next.wishes[owner].Weight = 0
-			}
-		}
+		next := n.alone()
 		if next.empty() {
 			errs = append(errs, d.drop(n))
 		} else {

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os/exec"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 func (h *harness) group(by auth.Actor, name string, w api.Wish, members ...api.Member) (api.SetResponse, error) {
@@ -115,4 +118,135 @@ func TestGroupRefused(t *testing.T) {
 	list, err := h.Nodes(context.Background())
 	require.NoError(t, err)
 	require.Len(t, list.Nodes, 2, "the group and its member")
+}
+
+func (h *harness) leave(by auth.Actor, name string, pids ...int) (api.SetResponse, error) {
+	req := api.SetRequest{Subject: api.Subject{Kind: api.KindGroup, ID: name}, Leave: true}
+	for _, pid := range pids {
+		req.Members = append(req.Members, api.Member{PID: pid})
+	}
+	return h.Set(context.Background(), by, req)
+}
+
+// Members leave a group, with what else is wanted of them; the group ends with its last one.
+func TestGroupLeft(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	h := start(t, fake, opts)
+	a, b, c := sleeper(t), sleeper(t), sleeper(t)
+	h.mustSet(root, pidSubject(b), up(1e6))
+	_, err := h.group(root, "g", up(10e6), memberOf(a, 0), memberOf(b, 0), memberOf(c, 300))
+	require.NoError(t, err)
+	members := func() (list []string) {
+		nodes, err := h.Nodes(context.Background())
+		require.NoError(t, err)
+		for _, n := range nodes.Nodes {
+			if n.Group != "" {
+				list = append(list, n.Subject.String())
+			}
+		}
+		return list
+	}
+	before := members()
+	require.Len(t, before, 3)
+
+	req := api.SetRequest{Subject: api.Subject{Kind: api.KindGroup}, Members: []api.Member{memberOf(a, 0)}, Leave: true, DryRun: true}
+	answer, err := h.Set(context.Background(), root, req)
+	require.NoError(t, err)
+	require.Equal(t, []api.Left{{PID: a.Process.Pid, Group: "g"}}, answer.Left)
+	require.Equal(t, before, members(), "a dry run changes nothing")
+
+	// One that is none of it: nobody leaves.
+	other := sleeper(t)
+	_, err = h.leave(root, "g", a.Process.Pid, other.Process.Pid)
+	require.Contains(t, requireFault(t, api.CodeNotFound, err).Message, "is no member of group:g")
+	_, err = h.leave(root, "h", a.Process.Pid)
+	require.Contains(t, requireFault(t, api.CodeNotFound, err).Message, "is no member of group:h")
+	req.DryRun, req.Wish = false, up(1)
+	_, err = h.Set(context.Background(), root, req)
+	requireCode(t, api.CodeBadRequest, err)
+	req.Wish, req.Members = api.Wish{}, []api.Member{memberOf(a, 7)}
+	_, err = h.Set(context.Background(), root, req)
+	requireCode(t, api.CodeBadRequest, err)
+	require.Equal(t, before, members())
+
+	answer, err = h.leave(root, "", a.Process.Pid, b.Process.Pid, b.Process.Pid)
+	require.NoError(t, err)
+	require.True(t, answer.Changed)
+	require.Equal(t, []string{pidSubject(c)}, members())
+	require.Equal(t, 2, fake.Calls("Leave"))
+	_, err = h.nodesFor(pidSubject(a))
+	requireCode(t, api.CodeNoLimit, err)
+	nodes, err := h.nodesFor(pidSubject(b))
+	require.NoError(t, err)
+	require.EqualValues(t, 1e6, nodes[0].Limits[0].BytesPerSec, "its own limit stays")
+
+	// The kernel refuses: all is as it was, also after a restart.
+	fake.Fail("Leave", errors.New("no"))
+	_, err = h.leave(root, "g", c.Process.Pid)
+	require.Error(t, err)
+	fake.Fail("Leave", nil)
+	require.NoError(t, h.stop())
+	h = start(t, fake, opts)
+	require.Equal(t, []string{pidSubject(c)}, members())
+
+	_, err = h.leave(root, "g", c.Process.Pid)
+	require.NoError(t, err)
+	require.Empty(t, members())
+	_, err = h.nodesFor("group:g")
+	requireCode(t, api.CodeNotFound, err)
+	nodes, err = h.nodesFor(pidSubject(c))
+	require.NoError(t, err)
+	require.EqualValues(t, 300, nodes[0].Weight, "as after unset --group")
+	require.Equal(t, 3, fake.Calls("Leave")-1, "one failed")
+}
+
+// Who is in a group with what is around them leaves with that, or not at all.
+func TestGroupLeftInside(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	a, b := sleeper(t), sleeper(t)
+	_, err := h.group(root, "g", up(10e6), memberOf(a, 0), memberOf(b, 0))
+	require.NoError(t, err)
+	id := func(cmd *exec.Cmd) uint32 {
+		nodes, err := h.nodesFor(pidSubject(cmd))
+		require.NoError(t, err)
+		return nodes[0].ID
+	}
+	fake.SetStats(enforce.NodeStats{ID: id(b), Parent: id(a), Processes: 1})
+	_, err = h.leave(root, "", a.Process.Pid, b.Process.Pid)
+	require.Contains(t, requireFault(t, api.CodeConflict, err).Message, pidSubject(a)+", which is around it")
+	require.Zero(t, fake.Calls("Leave"))
+}
+
+// A user takes out what is theirs, of groups that are theirs alone.
+func TestGroupLeftByUsers(t *testing.T) {
+	testutil.RequireRoot(t)
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	const uid = 4242
+	bob := auth.Actor{UID: uid}
+	a, b, admins := sleeperAs(t, uid), sleeperAs(t, uid), sleeper(t)
+	_, err := h.group(bob, "bobs", up(1e6), memberOf(a, 0), memberOf(b, 0))
+	require.NoError(t, err)
+	_, err = h.leave(auth.Actor{UID: 4243}, "", a.Process.Pid)
+	require.Contains(t, requireFault(t, api.CodeDenied, err).Message, "belongs to another user")
+	_, err = h.leave(bob, "", a.Process.Pid)
+	require.NoError(t, err)
+
+	_, err = h.group(root, "bobs", up(5e5))
+	require.NoError(t, err)
+	_, err = h.leave(bob, "", b.Process.Pid)
+	fault := requireFault(t, api.CodeDenied, err)
+	require.Contains(t, fault.Message, "set by the administrator")
+	require.Equal(t, fmt.Sprintf("sudo netnice fair --leave %d", b.Process.Pid), fault.Hint)
+
+	_, err = h.group(root, "admins", up(1e6), memberOf(admins, 0), memberOf(a, 0))
+	require.NoError(t, err)
+	for _, cmd := range []*exec.Cmd{admins, a} {
+		_, err = h.leave(bob, "", cmd.Process.Pid)
+		requireCode(t, api.CodeDenied, err)
+	}
+	_, err = h.leave(root, "", a.Process.Pid, b.Process.Pid)
+	require.NoError(t, err)
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -168,6 +169,16 @@ func (h *harness) gone(id uint32) func() bool {
 func sleeper(t *testing.T) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "60")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { end(cmd) })
+	return cmd
+}
+
+// sleeperAs is another user's.
+func sleeperAs(t *testing.T, uid uint32) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { end(cmd) })
 	return cmd

@@ -21,9 +21,12 @@ func (d *Daemon) Nodes(context.Context) (api.NodeList, error) {
 	if err != nil {
 		return api.NodeList{}, err
 	}
+	powers := d.shownPowers()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.list(slices.DeleteFunc(d.sorted(), (*node).marks), now), nil
+	list := d.list(slices.DeleteFunc(d.sorted(), (*node).marks), now)
+	list.Powers = powers
+	return list, nil
 }
 
 // NodesFor implements apiserver.Backend.
@@ -235,6 +238,7 @@ func (d *Daemon) render(n *node, now sample) api.Node {
 		ID: n.id, Subject: n.res.Subject, Parent: stats.Parent, Name: n.res.Name, UID: n.res.UID,
 		Limits: n.limits(), Weight: n.holding().weight(), MinBytesPerSec: n.promised(), MinDownBytesPerSec: n.promisedOn(enforce.Down), Reserved: n.holding().reservation().api(), DSCP: dscpOf(n.holding().dscp()), Loopback: n.holding().loopback(), MeterOff: n.holding().meterOff(),
 		Group:   n.group,
+		Line:    n.wishes[enforce.OwnerAdmin].Line.api(),
 		Granted: n.wishes[enforce.OwnerAdmin].Grant.api(), PromisedBytesPerSec: promised, PromisableBytesPerSec: promisable,
 		Processes: stats.Processes, Sockets: queue.sockets, PID: n.pid(), Since: n.since,
 		Up: api.Usage{

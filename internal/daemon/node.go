@@ -60,6 +60,7 @@ func (n *node) spec() enforce.NodeSpec {
 		Guarantee:       n.promised(),
 		GuaranteeDown:   n.promisedOn(enforce.Down),
 		DSCP:            n.holding().dscp(),
+		Line:            n.wishes[enforce.OwnerAdmin].Line.enforced(),
 		Loopback:        n.holding().loopback(),
 		MeterOff:        n.holding().meterOff(),
 		Own:             n.own(),

@@ -128,6 +128,7 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 		if p := d.powers.list[pid]; p != nil {
 			next = *p
 		}
+		d.tellPowerSet(&was, &next, actorName(by))
 		d.log.Info("power set", "pid", pid, "by", by.UID, "power", req.Power, "slice", time.Duration(req.SliceNS), "period", time.Duration(req.PeriodNS))
 	}
 	if !next.nothing() {
@@ -253,16 +254,29 @@ func (d *Daemon) outerPower(pid int) *powered {
 func (d *Daemon) Powers(context.Context) (api.PowerList, error) {
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()
-	list := api.PowerList{Version: api.Version, Time: time.Now(), Powers: []api.Power{}}
+	list := api.PowerList{Version: api.Version, Time: time.Now()}
 	if processors, err := d.processors(); err == nil {
 		list.CapacityPercent = processors.CapacityPercent()
 	}
 	list.GuaranteedPercent = d.guaranteedPercent(0)
-	for _, p := range d.powers.list {
-		list.Powers = append(list.Powers, d.renderPower(p))
-	}
-	slices.SortFunc(list.Powers, func(a, b api.Power) int { return cmp.Compare(a.PID, b.PID) })
+	list.Powers = d.renderPowers()
 	return list, nil
+}
+
+// shownPowers are all of them, by pid.
+func (d *Daemon) shownPowers() []api.Power {
+	d.powers.mu.Lock()
+	defer d.powers.mu.Unlock()
+	return d.renderPowers()
+}
+
+func (d *Daemon) renderPowers() []api.Power {
+	list := []api.Power{}
+	for _, p := range d.powers.list {
+		list = append(list, d.renderPower(p))
+	}
+	slices.SortFunc(list, func(a, b api.Power) int { return cmp.Compare(a.PID, b.PID) })
+	return list
 }
 
 func (d *Daemon) renderPower(p *powered) api.Power {

@@ -109,6 +109,7 @@ func (d *Daemon) followAuto(ctx context.Context, p *powered) {
 		d.log.Warn("a reservation of the processors is not corrected", "pid", p.PID, "err", err)
 		return
 	}
+	d.tellPowerSet(p, p, byMeasuring)
 	d.log.Info("reservation of the processors corrected", "pid", p.PID, "percent", next.percent(), "was", w.percent(),
 		"sent_bytes_per_sec", uint64(rate), "percent_per_mbit", next.Auto.PercentPerMbit)
 }

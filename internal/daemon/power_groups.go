@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/enforce"
@@ -219,6 +220,7 @@ func (d *Daemon) putIn(ctx context.Context, processors Processors, list []takenO
 		}
 		if failed != nil {
 			delete(d.powers.list, t.PID)
+			d.tellPower(api.EventPowerEnded, t.powered, "", failed.Error())
 			d.log.Warn("a share of the processors has ended", "pid", t.PID, "err", failed)
 		}
 	}
@@ -237,6 +239,7 @@ func (d *Daemon) lookAtPowers(ctx context.Context) {
 			}
 			delete(d.powers.list, pid)
 			d.passEnabled(p)
+			d.tellPower(api.EventPowerEnded, p, "", "")
 			changed = true
 			continue
 		}

@@ -102,16 +102,6 @@ func (d *Daemon) linkOf(s slice) *node {
 	return nil
 }
 
-// hasLink reports whether there is any. The caller holds d.mu.
-func (d *Daemon) hasLink() bool {
-	for _, n := range d.nodes {
-		if n.res.Kind == enforce.KindLink {
-			return true
-		}
-	}
-	return false
-}
-
 // dscpOf is a mark as clients see it, of what is one more.
 func dscpOf(and1 uint8) *int {
 	if and1 == 0 {

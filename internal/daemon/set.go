@@ -26,7 +26,10 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 			return api.SetResponse{}, err
 		}
 	}
-	if group {
+	switch {
+	case req.Leave:
+		return d.leaveGroup(ctx, by, req)
+	case group:
 		return d.setGroup(ctx, by, req)
 	}
 	if req.Subject.Kind == api.KindTo {
@@ -208,9 +211,6 @@ func (d *Daemon) warnings(req api.SetRequest, old, next *node, want wish) (list 
 		}
 	}
 	list = append(list, d.guaranteeWarnings(req, next)...)
-	if req.Wish.DSCP != nil && *req.Wish.DSCP >= 0 && !d.hasLink() {
-		list = append(list, "packets are marked where they leave by a limited link, of which there is none: netnice link DEVICE --up RATE")
-	}
 	if next.res.Pending() {
 		list = append(list, fmt.Sprintf("%s does not run; the limit holds as soon as it does", next.res.Subject))
 	}

@@ -42,7 +42,10 @@ func actorName(by auth.Actor) string {
 	return identity.UserName(by.UID)
 }
 
-const byRule = "rule"
+const (
+	byRule      = "rule"
+	byMeasuring = "auto"
+)
 
 // tellSet tells what became of a node by a command or a rule: before is nil for a new
 // one, now is nil if it was lifted. The caller holds d.mu.

@@ -35,6 +35,7 @@ type wish struct {
 	Reserve  slice  `json:"reserve,omitzero"`                 // instead of Min; since version 6 of the state
 	Grant    grant  `json:"grant,omitzero"`                   // since version 7
 	DSCP     uint8  `json:"dscp_and_1,omitempty"`             // 0 = none
+	Line     line   `json:"line,omitzero"`                    // of a link
 	Loopback bool   `json:"loopback,omitempty"`
 	MeterOff bool   `json:"input_meter_off,omitempty"` // received bytes do not count in total
 	// UntilReboot is not there after one; since version 4 of the state.
@@ -102,6 +103,9 @@ func (w wish) merge(change api.Wish) wish {
 		w.Grant = grantOf(*g)
 		lifts = lifts || g.PPM == 0
 	}
+	if change.Line != nil {
+		w.Line = lineOf(*change.Line)
+	}
 	if change.BurstNS != nil {
 		w.BurstNS = *change.BurstNS
 	}
@@ -131,6 +135,9 @@ func checkWish(by auth.Actor, req api.SetRequest) error {
 	w := req.Wish
 	bad := func(format string, args ...any) error {
 		return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: "netnice set --help"}
+	}
+	if err := checkLine(by, req); err != nil {
+		return err
 	}
 	switch {
 	case w == api.Wish{}:
@@ -256,6 +263,7 @@ func wishesOf(spec enforce.NodeSpec) (w wishes) {
 		w[enforce.OwnerAdmin].Min = spec.Guarantee
 	}
 	w[enforce.OwnerAdmin].MinDown = spec.GuaranteeDown
+	w[enforce.OwnerAdmin].Line = line{Overhead: spec.Line.OverheadBytes, Least: spec.Line.LeastBytes, ATM: spec.Line.Cells}
 	w[whose].Loopback, w[whose].DSCP = spec.Loopback, spec.DSCP
 	for owner := range w {
 		w[owner].MeterOff = spec.MeterOff && w[owner].Total != 0

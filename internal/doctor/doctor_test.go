@@ -23,6 +23,7 @@ func complete() *features {
 		Release: "6.18.1", Arch: "amd64",
 		BPFFSPath: "/sys/fs/bpf", CgroupPath: "/sys/fs/cgroup", CgroupLayout: kernelfeatures.CgroupLayoutV2,
 		Lockdown: "none", UnprivilegedBPF: "2", Congestion: []string{"cubic", "bbr"},
+		CPULayout: kernelfeatures.CgroupLayoutV2, CPUPath: "/sys/fs/cgroup",
 	}
 	setAll(f, kernelfeatures.Feature{Have: true})
 	return f
@@ -204,6 +205,32 @@ func TestChecks(t *testing.T) {
 		{
 			"no systemd", func(f *features) { f.Systemd = absent("") },
 			"systemd", Degraded, "not running", "--unit", "",
+		},
+		{
+			"systemd has the processors", func(*features) {},
+			"shares of the processors", OK, "scopes of systemd's, in cgroup v2, at /sys/fs/cgroup; bursts; SCHED_DEADLINE", "", "",
+		},
+		{
+			"groups of version 1", func(f *features) {
+				f.Systemd, f.CPULayout, f.CPUPath = absent(""), kernelfeatures.CgroupLayoutV1, "/sys/fs/cgroup/cpu"
+			},
+			"shares of the processors", OK, "groups in cgroup v1, at /sys/fs/cgroup/cpu", "", "",
+		},
+		{
+			"no CPU controller", func(f *features) { f.CPUController = absent("") },
+			"shares of the processors", Degraded, "no mounted cgroup", "netnice power, exec", "/proc/cgroups",
+		},
+		{
+			"no bursts", func(f *features) { f.CPUBurst, f.Release = absent("5.14"), "5.10.1" },
+			"shares of the processors", Degraded, "not there: bursts", "an eighth less", "Linux 5.14 or newer",
+		},
+		{
+			"no deadlines", func(f *features) { f.Deadline = absent("3.14") },
+			"shares of the processors", Degraded, "not there: SCHED_DEADLINE", "as without it", "sched_rt_runtime_us",
+		},
+		{
+			"no ceilings", func(f *features) { f.CPUQuota = absent("") },
+			"shares of the processors", Degraded, "CONFIG_CFS_BANDWIDTH", "only priorities", "stock kernel",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

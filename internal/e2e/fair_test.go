@@ -83,6 +83,19 @@ flood(s)
 	}
 	f.refused(f.netnice("fair", "--up", "1MB/s", d.pid()), "is in group:three already", "netnice fair")
 
+	// Who leaves has what is around the group, with its child and in the middle of its
+	// transfers; the others have what it leaves.
+	f.must("set", "--pid", d.pid(), "--up", "3MB/s")
+	at = f.must("fair", "--leave", c.pid(), d.pid())
+	f.parts("two have left", at.Add(500*time.Millisecond), map[uint16]float64{a.port: 6.0 / 7, b.port: 1.0 / 7})
+	f.holds("has left, with a limit of its own", at.Add(200*time.Millisecond), 3e6, d.port)
+	f.free("has left, and its child", at.Add(200*time.Millisecond), 20e6, c1, c2)
+	f.refused(f.netnice("fair", "--leave", c.pid()), "is no member of a group", "netnice ls")
+	f.must("set", "--pid", d.pid(), "--up", "none")
+	at = f.must("fair", "--group", "three", c.pid()+"=50", d.pid()+"=100")
+	f.parts("both are back", at.Add(500*time.Millisecond),
+		map[uint16]float64{a.port: 0.6, b.port: 0.1, c1: 0.05, c2: 0.05, d.port: 0.2})
+
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -37,20 +37,9 @@ while True:
     say("marks", json.dumps(seen))
 `
 
-// What a subject sends by TCP and UDP, IPv4 and IPv6, carries its mark where it leaves by a limited link,
-// from connections that were open, too; ECN bits stay, others' packets are as they were, and so
-// are the subject's when the mark is lifted.
-func TestMark(t *testing.T) {
-	t.Parallel()
-	f := newField(upStage(t))
-	link := linkOf(t, f.A, testutil.Device)
-	x, y := f.send(testutil.SenderConfig{}), f.send(testutil.SenderConfig{})
-	f.must("set", link, "--up", "4MB/s")
-	f.ports++
-	v6 := f.ports
-	f.ports++
-	udp := f.ports
-	both := f.python(options{in: f.A}, `
+// sendsBoth sends by TCP over IPv6 to one place, and by UDP over IPv4, with a class and an ECN bit of
+// its own, to another.
+const sendsBoth = `
 s = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
 host, port = sys.argv[1].rsplit(":", 1)
 s.connect((host.strip("[]"), int(port)))
@@ -66,24 +55,45 @@ while True:
     except OSError:
         pass
     time.sleep(0.01)
-`, fmt.Sprintf("[%s]:%d", f.B6, v6), f.to(udp))
+`
+
+// classes checks the traffic classes of what a script of that sort sees, a moment from now.
+func (f *field) classes(watch *script, what string, want map[uint16]uint8) {
+	f.t.Helper()
+	time.Sleep(300 * time.Millisecond)
+	watch.tell("look")
+	seen := map[uint16]map[uint8]int{}
+	if err := json.Unmarshal([]byte(watch.read("marks")), &seen); err != nil {
+		f.t.Fatal(err)
+	}
+	for port, tos := range want {
+		f.t.Logf("%s: port %d has %v", what, port, seen[port])
+		if len(seen[port]) != 1 || seen[port][tos] == 0 {
+			f.t.Errorf("%s: packets to port %d have the classes %v, want %#x alone", what, port, seen[port], tos)
+		}
+	}
+}
+
+// What a subject sends by TCP and UDP, IPv4 and IPv6, carries its mark as it leaves, by a limited link and without one,
+// from connections that were open, too; ECN bits stay, others' packets are as they were, and so
+// are the subject's when the mark is lifted.
+func TestMark(t *testing.T) {
+	t.Parallel()
+	f := newField(upStage(t))
+	link := linkOf(t, f.A, testutil.Device)
+	x, y := f.send(testutil.SenderConfig{}), f.send(testutil.SenderConfig{})
+	f.must("set", link, "--up", "4MB/s")
+	f.ports++
+	v6 := f.ports
+	f.ports++
+	udp := f.ports
+	both := f.python(options{in: f.A}, sendsBoth, fmt.Sprintf("[%s]:%d", f.B6, v6), f.to(udp))
 	both.read("ready")
 	watch := f.python(options{in: f.B}, marks, testutil.Device)
 	watch.read("ready")
 	look := func(what string, want map[uint16]uint8) {
 		t.Helper()
-		time.Sleep(300 * time.Millisecond)
-		watch.tell("look")
-		seen := map[uint16]map[uint8]int{}
-		if err := json.Unmarshal([]byte(watch.read("marks")), &seen); err != nil {
-			t.Fatal(err)
-		}
-		for port, tos := range want {
-			t.Logf("%s: port %d has %v", what, port, seen[port])
-			if len(seen[port]) != 1 || seen[port][tos] == 0 {
-				t.Errorf("%s: packets to port %d have the classes %v, want %#x alone", what, port, seen[port], tos)
-			}
-		}
+		f.classes(watch, what, want)
 	}
 	look("without a mark", map[uint16]uint8{x.port: 0, y.port: 0, v6: 0, udp: 0x22})
 	f.must("set", "--pid", x.pid(), "--dscp", "af41")
@@ -97,6 +107,8 @@ while True:
 	f.must("set", "--pid", both.pid(), "--dscp", "none")
 	look("another, and none", map[uint16]uint8{x.port: 8 << 2, y.port: 0, v6: 0, udp: 0x22})
 	f.must("unset", link)
-	look("without the link", map[uint16]uint8{x.port: 0})
+	look("without the link", map[uint16]uint8{x.port: 8 << 2, y.port: 0})
+	f.must("set", "--pid", x.pid(), "--dscp", "none")
+	look("none", map[uint16]uint8{x.port: 0})
 	f.refused(f.netnice("set", "--pid", x.pid(), "--dscp", "64"), "is no DSCP", "0..63")
 }

@@ -72,11 +72,19 @@ type NodeSpec struct {
 	SliceNS         uint64 // of Link's time, as it was asked for
 	Link            uint32 // the node of whose limit alone Guarantee is a part; 0 = of all
 	SliceOnly       bool   // and it gets no more of that
-	DSCP            uint8  // and 1, of what it sends by a link; 0 = the program's own
+	DSCP            uint8  // and 1, of what it sends; 0 = the program's own
+	Line            Line   // KindLink: its limits count that
 	Loopback        bool
 	MeterOff        bool // received bytes do not count against the total
 	Own             bool // only its user wants it: it yields to others where too many hold
 	Ceilings        [Owners][Directions]Ceiling
+}
+
+// Line is what a device's line carries for a packet beside its IP bytes.
+type Line struct {
+	OverheadBytes uint8
+	LeastBytes    uint16 // with the overhead
+	Cells         bool   // ATM's
 }
 
 // MaxNodes bounds NodeSpec.ID, FirstSocketNode those that the daemon chooses.
@@ -277,6 +285,10 @@ type Kernel interface {
 	// Join makes a process and its descendants members of a node of KindTree whose
 	// Subject is 0. What encloses the process has to enclose the node.
 	Join(id uint32, pid int) error
+	// Leave takes a node of KindTree, with all that is in it, out of the one to join that
+	// is directly around it: it is in what is around that from now on, and its open
+	// connections obey at once.
+	Leave(id uint32) error
 	// Trees lists the nodes of KindTree that a process is in, innermost first.
 	Trees(pid int) []uint32
 	// SetSubordinates says which user ids count as another's: sorted, and none in two.

@@ -112,6 +112,15 @@ type Features struct {
 	HTB          Feature // queueing discipline htb
 	Clsact       Feature // queueing discipline clsact
 	SockLookup   Feature // a sched_cls program can find the socket of a packet
+
+	// Shares of the processors.
+	CPUController Feature // the CPU controller is in a mounted cgroup hierarchy
+	CPUQuota      Feature // groups can have a ceiling
+	CPUBurst      Feature // and make up for what of it they did not use
+	Deadline      Feature // scheduling policy SCHED_DEADLINE
+
+	CPUPath   string // where CPUController is mounted
+	CPULayout string // CgroupLayoutV1 or CgroupLayoutV2, of that
 }
 
 // Ways in which cgroups can be mounted.

@@ -62,5 +62,10 @@ func (f *Features) List() []Named {
 		{"HTB", "queueing discipline htb", f.HTB},
 		{"Clsact", "queueing discipline clsact", f.Clsact},
 		{"SockLookup", "bpf_sk_lookup_tcp", f.SockLookup},
+
+		{"CPUController", "cgroup controller cpu", f.CPUController},
+		{"CPUQuota", "ceiling of a CPU group", f.CPUQuota},
+		{"CPUBurst", "burst of a CPU group", f.CPUBurst},
+		{"Deadline", "SCHED_DEADLINE", f.Deadline},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -100,6 +101,10 @@ func (p *prober) attempts(f *Features) []attempt {
 		{&f.HTB, "", p.traffic.qdisc("htb")},
 		{&f.Clsact, "", p.traffic.module("sch_ingress", p.traffic.tryClsact)},
 		{&f.SockLookup, "4.20", p.helper(cls, asm.FnSkLookupTcp)},
+
+		{&f.CPUQuota, "", p.field("cfs_bandwidth", "quota")},
+		{&f.CPUBurst, "5.14", p.field("cfs_bandwidth", "burst")},
+		{&f.Deadline, "3.14", haveDeadline},
 	}
 }
 
@@ -185,6 +190,20 @@ func (p *prober) member(union, name string) func() error {
 			}
 		}
 		return fmt.Errorf("member %s of %s: %w", name, union, btf.ErrNotFound)
+	})
+}
+
+// field looks for a member of a struct.
+func (p *prober) field(of, name string) func() error {
+	return p.typed(func() error {
+		var s *btf.Struct
+		if err := p.types.TypeByName(of, &s); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(s.Members, func(m btf.Member) bool { return m.Name == name }) {
+			return fmt.Errorf("member %s of %s: %w", name, of, btf.ErrNotFound)
+		}
+		return nil
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -77,6 +78,7 @@ func probeFiles(f *Features, root fs.FS) {
 		f.BPFFS.set(err)
 		f.CgroupV2.set(err)
 		f.CgroupRoot.set(err)
+		f.CPUController.set(err)
 	} else {
 		probeMounts(f, root, mounts)
 	}
@@ -95,12 +97,14 @@ type mount struct {
 	kind string // of file system
 	at   string // mount point
 	root string // the folder of the file system that is mounted
+	with string // options of the file system: of cgroup v1, its controllers
 }
 
 func probeMounts(f *Features, root fs.FS, mounts []mount) {
 	f.BPFFS.set(fmt.Errorf("%w: no bpf file system mounted", ErrAbsent))
 	f.CgroupV2.set(fmt.Errorf("%w: no cgroup2 file system mounted", ErrAbsent))
 	f.CgroupRoot.set(fmt.Errorf("%w: no cgroup2 file system mounted", ErrUnknown))
+	probeProcessors(f, root, mounts)
 	v1 := false
 	for _, m := range mounts {
 		switch {
@@ -125,6 +129,37 @@ func probeMounts(f *Features, root fs.FS, mounts []mount) {
 	default:
 		f.CgroupLayout = CgroupLayoutNone
 	}
+}
+
+// probeProcessors finds the CPU controller, in version 1 first: it is in one of them only.
+func probeProcessors(f *Features, root fs.FS, mounts []mount) {
+	f.CPUController.set(fmt.Errorf("%w: no mounted cgroup hierarchy has the CPU controller", ErrAbsent))
+	for _, m := range mounts {
+		if m.kind == "cgroup" && slices.Contains(strings.Split(m.with, ","), "cpu") {
+			f.CPUController.set(nil)
+			f.CPULayout, f.CPUPath = CgroupLayoutV1, m.at
+			return
+		}
+	}
+	for _, m := range mounts {
+		if m.kind == "cgroup2" && slices.Contains(strings.Fields(readLine(root, path.Join(strings.TrimPrefix(m.at, "/"), "cgroup.controllers"))), "cpu") {
+			f.CPUController.set(nil)
+			f.CPULayout, f.CPUPath = CgroupLayoutV2, m.at
+			return
+		}
+	}
+}
+
+// haveDeadline asks whether the kernel has SCHED_DEADLINE and time for it; trying it could cost a
+// thread its time.
+func haveDeadline() error {
+	if _, _, errno := unix.Syscall(unix.SYS_SCHED_GET_PRIORITY_MAX, unix.SCHED_DEADLINE, 0, 0); errno != 0 {
+		return fmt.Errorf("%w: %w", ErrAbsent, errno)
+	}
+	if text := readLine(os.DirFS("/"), "proc/sys/kernel/sched_rt_runtime_us"); text == "0" {
+		return fmt.Errorf("%w: kernel.sched_rt_runtime_us is 0", ErrAbsent)
+	}
+	return nil
 }
 
 // showsRoot says whether a cgroup v2 mount shows the machine's root cgroup: the
@@ -153,7 +188,11 @@ func readMounts(root fs.FS) ([]mount, error) {
 		if !found || len(first) < 5 || len(last) < 1 {
 			continue
 		}
-		mounts = append(mounts, mount{kind: last[0], root: unescape(first[3]), at: unescape(first[4])})
+		m := mount{kind: last[0], root: unescape(first[3]), at: unescape(first[4])}
+		if len(last) > 2 {
+			m.with = last[2]
+		}
+		mounts = append(mounts, m)
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read mounts: %w", err)

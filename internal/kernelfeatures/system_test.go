@@ -52,6 +52,27 @@ func TestMounts(t *testing.T) {
 	}
 }
 
+func TestCPUController(t *testing.T) {
+	const lineOther = "34 24 0:30 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset,cpuacct\n"
+	for _, c := range []struct{ name, mountinfo, controllers, layout, at string }{
+		{"v1 beside v2", lineUnified + lineOther + lineV1, "memory", CgroupLayoutV1, "/sys/fs/cgroup/cpu"},
+		{"v2", lineV2, "cpuset cpu io", CgroupLayoutV2, "/sys/fs/cgroup"},
+		{"v2 without it", lineV2 + lineOther, "cpuset io", "", ""},
+		{"nothing", "", "", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := &Features{}
+			probeFiles(f, fstest.MapFS{
+				"proc/self/mountinfo":              {Data: []byte(c.mountinfo)},
+				"sys/fs/cgroup/cgroup.controllers": {Data: []byte(c.controllers + "\n")},
+			})
+			require.Equal(t, c.layout, f.CPULayout)
+			require.Equal(t, c.at, f.CPUPath)
+			require.Equal(t, c.at != "", f.CPUController.Have)
+		})
+	}
+}
+
 func TestSettings(t *testing.T) {
 	f := &Features{}
 	probeFiles(f, fstest.MapFS{

@@ -78,6 +78,15 @@ type clockNnTestBench struct {
 	Runs    uint64
 }
 
+type clockNnTestLine struct {
+	_        structs.HostLayout
+	Bytes    uint64
+	Segments uint32
+	Least    uint16
+	Overhead uint8
+	Cells    uint8
+}
+
 type clockNnTestMode uint32
 
 const (
@@ -125,8 +134,10 @@ const (
 	clockMapClasses          = "classes"
 	clockMapClocks           = "clocks"
 	clockProgNnTestBenchStep = "nn_test_bench_step"
+	clockProgNnTestLineStep  = "nn_test_line_step"
 	clockProgNnTestStep      = "nn_test_step"
 	clockVarBench            = "bench"
+	clockVarLine             = "line"
 	clockVarNnKeepMode       = "nn_keep_mode"
 	clockVarOp               = "op"
 	clockVarResult           = "result"
@@ -175,6 +186,7 @@ type clockSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type clockProgramSpecs struct {
 	NnTestBenchStep *ebpf.ProgramSpec `ebpf:"nn_test_bench_step"`
+	NnTestLineStep  *ebpf.ProgramSpec `ebpf:"nn_test_line_step"`
 	NnTestStep      *ebpf.ProgramSpec `ebpf:"nn_test_step"`
 }
 
@@ -191,6 +203,7 @@ type clockMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type clockVariableSpecs struct {
 	Bench      *ebpf.VariableSpec `ebpf:"bench"`
+	Line       *ebpf.VariableSpec `ebpf:"line"`
 	NnKeepMode *ebpf.VariableSpec `ebpf:"nn_keep_mode"`
 	Op         *ebpf.VariableSpec `ebpf:"op"`
 	Result     *ebpf.VariableSpec `ebpf:"result"`
@@ -232,6 +245,7 @@ func (m *clockMaps) Close() error {
 // It can be passed to loadClockObjects or ebpf.CollectionSpec.LoadAndAssign.
 type clockVariables struct {
 	Bench      *ebpf.Variable `ebpf:"bench"`
+	Line       *ebpf.Variable `ebpf:"line"`
 	NnKeepMode *ebpf.Variable `ebpf:"nn_keep_mode"`
 	Op         *ebpf.Variable `ebpf:"op"`
 	Result     *ebpf.Variable `ebpf:"result"`
@@ -242,12 +256,14 @@ type clockVariables struct {
 // It can be passed to loadClockObjects or ebpf.CollectionSpec.LoadAndAssign.
 type clockPrograms struct {
 	NnTestBenchStep *ebpf.Program `ebpf:"nn_test_bench_step"`
+	NnTestLineStep  *ebpf.Program `ebpf:"nn_test_line_step"`
 	NnTestStep      *ebpf.Program `ebpf:"nn_test_step"`
 }
 
 func (p *clockPrograms) Close() error {
 	return _ClockClose(
 		p.NnTestBenchStep,
+		p.NnTestLineStep,
 		p.NnTestStep,
 	)
 }

@@ -18,6 +18,8 @@ type (
 	Op = clockNnTestOp
 	// Result is what the call answered, and the state after it.
 	Result = clockNnTestResult
+	// Line is a question for what a line carries: see clock.Line.
+	Line = clockNnTestLine
 )
 
 // What an Op does beside advancing the clock, see enum nn_walk.
@@ -107,6 +109,20 @@ func (r *Runner) RemoveClass(node uint32, child uint64) error {
 		return fmt.Errorf("remove class %d of clock %d: %w", child, node, err)
 	}
 	return nil
+}
+
+// Line asks what a line carries.
+func (r *Runner) Line(l Line) (bytes uint64, err error) {
+	if err := r.obj.Line.Set(&l); err != nil {
+		return 0, fmt.Errorf("pass the question: %w", err)
+	}
+	if _, err := r.obj.NnTestLineStep.Run(&ebpf.RunOptions{Data: r.packet}); err != nil {
+		return 0, fmt.Errorf("run the question: %w", err)
+	}
+	if err := r.obj.Line.Get(&l); err != nil {
+		return 0, fmt.Errorf("read the answer: %w", err)
+	}
+	return l.Bytes, nil
 }
 
 // Do makes one call.

@@ -127,6 +127,9 @@ func (k *Kernel) set(spec enforce.NodeSpec) {
 		stats := enforce.NodeStats{ID: spec.ID}
 		if spec.Kind == enforce.KindTree && spec.Subject != 0 {
 			stats.Processes = 1
+			if joined := k.trees[int(spec.Subject)]; len(joined) > 0 {
+				stats.Parent = joined[0]
+			}
 		}
 		k.stats[spec.ID] = stats
 	}
@@ -299,6 +302,34 @@ func (k *Kernel) Join(id uint32, pid int) error {
 	stats.Processes++
 	k.stats[id] = stats
 	k.trees[pid] = append(k.trees[pid], id)
+	for own, spec := range k.nodes {
+		if stats := k.stats[own]; spec.Kind == enforce.KindTree && spec.Subject == uint64(pid) && stats.Parent == 0 {
+			stats.Parent = id
+			k.stats[own] = stats
+		}
+	}
+	return nil
+}
+
+// Leave implements enforce.Kernel.
+func (k *Kernel) Leave(id uint32) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.enter("Leave"); err != nil {
+		return err
+	}
+	own := k.stats[id]
+	group, ok := k.nodes[own.Parent]
+	if !ok || group.Kind != enforce.KindTree || group.Subject != 0 {
+		return fmt.Errorf("node %d is directly in none that it could leave", id)
+	}
+	stats := k.stats[group.ID]
+	stats.Processes--
+	k.stats[group.ID] = stats
+	pid := int(k.nodes[id].Subject)
+	k.trees[pid] = slices.DeleteFunc(k.trees[pid], func(at uint32) bool { return at == group.ID })
+	own.Parent = group.Parent
+	k.stats[id] = own
 	return nil
 }
 

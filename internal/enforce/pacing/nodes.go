@@ -281,6 +281,9 @@ func (k *Kernel) writePolicy() error {
 			continue // of no concern to those without trees, unless:
 		}
 		p.Kinds |= 1 << n.Kind
+		if n.Dscp != 0 {
+			p.Marks = 1
+		}
 		if n.Kind == bpf.KindHost {
 			p.HostNode = id
 		}

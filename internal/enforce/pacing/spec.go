@@ -26,6 +26,10 @@ func nodeOf(spec enforce.NodeSpec) bpf.Node {
 	n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec = spec.Guarantee
 	n.Limits[enforce.OwnerAdmin][enforce.Down].MinBytesPerSec = spec.GuaranteeDown
 	n.PeriodNs, n.SliceNs, n.Dscp = spec.PeriodNS, spec.SliceNS, uint32(spec.DSCP)
+	n.LineOverhead, n.LineLeast = spec.Line.OverheadBytes, spec.Line.LeastBytes
+	if spec.Line.Cells {
+		n.LineCells = 1
+	}
 	if spec.Link != 0 {
 		n.ScopeKind, n.ScopeId = bpf.KindLink, spec.Link
 	}
@@ -75,6 +79,7 @@ func specOf(id uint32, n bpf.Node) enforce.NodeSpec {
 		DSCP:          uint8(n.Dscp),
 		PeriodNS:      n.PeriodNs, SliceNS: n.SliceNs, Link: n.ScopeId, SliceOnly: n.Flags&bpf.NodeSliceOnly != 0,
 	}
+	s.Line = enforce.Line{OverheadBytes: n.LineOverhead, LeastBytes: n.LineLeast, Cells: n.LineCells != 0}
 	if n.Kind == bpf.KindTree && n.Subject == 0 {
 		s.Parent = n.Parent
 	}

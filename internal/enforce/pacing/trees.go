@@ -20,6 +20,36 @@ func (k *Kernel) Join(id uint32, pid int) error {
 	return k.enlist(id, n, uint32(pid))
 }
 
+// Leave implements enforce.Kernel. Processes keep their mark, which is the node's that leaves.
+func (k *Kernel) Leave(id uint32) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n, ok := k.nodes[id]
+	group, around := k.nodes[n.Parent]
+	if !ok || !around || n.Kind != bpf.KindTree || group.Kind != bpf.KindTree || group.Subject != 0 {
+		return fmt.Errorf("node %d is directly in none that it could leave", id)
+	}
+	members, err := k.members(id)
+	if err != nil {
+		return err
+	}
+	left := n.Parent
+	n.Parent = group.Parent
+	if err := k.obj.Nodes.Put(id, &n); err != nil {
+		return fmt.Errorf("write node %d: %w", id, err)
+	}
+	k.nodes[id] = n
+	k.processes[left] = max(0, k.processes[left]-len(members))
+	if err := k.putPolicy(); err != nil {
+		return err
+	}
+	if err := k.obj.AdoptFiles(members); err != nil {
+		return err
+	}
+	k.cover.stale = true
+	return k.adoptConnections(false)
+}
+
 // Trees implements enforce.Kernel.
 func (k *Kernel) Trees(pid int) []uint32 {
 	k.mu.Lock()

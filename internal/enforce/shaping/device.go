@@ -285,6 +285,11 @@ func (p *place) detachFilter(index int, d bpf.Device) error {
 // removeFilter takes ours off, by its name, and counts those of others on both
 // sides of the device.
 func removeFilter(nl *netlink.Handle, index int, at uint32, name string) (others int, err error) {
+	return removeFilterOf(nl, filterAttrs(index, at), name)
+}
+
+func removeFilterOf(nl *netlink.Handle, own netlink.FilterAttrs, name string) (others int, err error) {
+	index, at := own.LinkIndex, own.Parent
 	link := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}
 	ours := false
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
@@ -304,7 +309,7 @@ func removeFilter(nl *netlink.Handle, index int, at uint32, name string) (others
 	if !ours {
 		return others, nil
 	}
-	err = nl.FilterDel(&netlink.BpfFilter{FilterAttrs: filterAttrs(index, at)})
+	err = nl.FilterDel(&netlink.BpfFilter{FilterAttrs: own})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return others, fmt.Errorf("take the filter off device %d: %w", index, err)
 	}

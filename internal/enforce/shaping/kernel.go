@@ -31,6 +31,7 @@ type Kernel struct {
 	ahead  ahead
 	follow follow
 	drains drains
+	marks  marker
 	stop   chan struct{}
 	closed bool
 
@@ -194,7 +195,11 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	if err := k.setReceiving(spec); err != nil {
 		return err
 	}
-	return errors.Join(k.setSending(spec), k.meter(spec))
+	err := errors.Join(k.setSending(spec), k.meter(spec))
+	if spec.DSCP != 0 || k.marks.any() {
+		err = errors.Join(err, k.lookAtMarks())
+	}
+	return err
 }
 
 // setReceiving sets the node, and what it limits of what comes in.
@@ -283,6 +288,16 @@ func (k *Kernel) Join(id uint32, pid int) error {
 	return k.adopt(k.on.nodes[id].spec)
 }
 
+// Leave implements enforce.Kernel.
+func (k *Kernel) Leave(id uint32) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.Kernel.Leave(id); err != nil || k.on == nil {
+		return err
+	}
+	return k.on.visitWindows()
+}
+
 // RemoveNode implements enforce.Kernel.
 func (k *Kernel) RemoveNode(id uint32) error {
 	k.mu.Lock()
@@ -294,6 +309,9 @@ func (k *Kernel) RemoveNode(id uint32) error {
 	err := k.sendsNoMore(id)
 	if known {
 		err = errors.Join(err, k.unmeter(spec))
+	}
+	if k.marks.any() {
+		err = errors.Join(err, k.lookAtMarks())
 	}
 	if k.on == nil || k.on.nodes[id] == nil {
 		return err
@@ -311,8 +329,11 @@ func (k *Kernel) Maintain() error {
 
 // tend looks after queues and where they are needed.
 func (k *Kernel) tend() (err error) {
+	if k.marks.any() {
+		err = k.lookAtMarks()
+	}
 	if k.send != nil {
-		err = k.send.look()
+		err = errors.Join(err, k.send.look())
 	}
 	if k.on != nil {
 		err = errors.Join(err, k.renew())
@@ -348,7 +369,7 @@ func (k *Kernel) Close() error {
 		k.send = nil
 	}
 	k.end()
-	return errors.Join(err, k.dropAhead(), k.Kernel.Close())
+	return errors.Join(err, k.marks.close(), k.dropAhead(), k.Kernel.Close())
 }
 
 // end ends the wait for datagrams.
@@ -367,6 +388,7 @@ func (k *Kernel) Down() error {
 	if k.send != nil {
 		errs = append(errs, k.send.giveBuffersBack())
 	}
+	errs = append(errs, k.marks.remove())
 	if err := errors.Join(k.dropAhead(), k.Kernel.Down()); err != nil {
 		return errors.Join(append(errs, err)...)
 	}

@@ -42,7 +42,11 @@ func (k *Kernel) unmeter(spec enforce.NodeSpec) error {
 	if spec.Kind != enforce.KindLink {
 		return nil
 	}
-	return k.Object().Unmeter(meterPin(enforce.LinkOf(spec.Subject)))
+	ns, index := enforce.LinkOf(spec.Subject)
+	if k.marks.has(ns, int(index)) {
+		return nil
+	}
+	return k.Object().Unmeter(meterPin(ns, index))
 }
 
 // resumeMeters takes over what a former process attached, and removes what has no node.
@@ -55,6 +59,7 @@ func (k *Kernel) resumeMeters() error {
 	for _, spec := range specs {
 		errs = append(errs, k.meter(spec))
 	}
+	errs = append(errs, k.lookAtMarks())
 	for _, name := range k.Object().StaleMeters(meterPrefix) {
 		errs = append(errs, k.Object().UnpinMeter(name))
 	}

@@ -105,10 +105,34 @@ const usualShare = float64(usualPacket) / (usualPacket + linkHeader)
 
 // mix is what a node's traffic consists of, as measured between two looks.
 type mix struct {
-	at    time.Time
-	last  bpf.Inflow
-	share float64 // of IP in the queue's bytes
-	aside uint64  // bytes per second beside the queue
+	at     time.Time
+	last   bpf.Inflow
+	share  float64 // of IP in the queue's bytes
+	packet float64 // IP bytes of one
+	aside  uint64  // bytes per second beside the queue
+}
+
+// freshMix is that of a node of which nothing has come yet.
+func freshMix() mix { return mix{at: time.Now(), share: usualShare, packet: usualPacket} }
+
+// on is the part of the queue's bytes that count on a line which carries more than IP bytes: 1 or
+// more of them.
+func (m *mix) on(l enforce.Line) float64 {
+	if l == (enforce.Line{}) {
+		return m.share
+	}
+	return m.share * lineBytes(l, m.packet) / m.packet
+}
+
+// lineBytes is what a line carries for a packet of so many IP bytes; of packets whose mean that
+// is, half a cell is empty in the mean.
+func lineBytes(l enforce.Line, packet float64) float64 {
+	const payload, cell = 48, 53
+	at := max(packet+float64(l.OverheadBytes), float64(l.LeastBytes))
+	if l.Cells {
+		at = math.Ceil(at/payload) * cell
+	}
+	return at
 }
 
 // leastMeasured is how much has to have come through for its mix to count.
@@ -123,7 +147,11 @@ func (m *mix) update(now bpf.Inflow, at time.Time) {
 	}
 	aside := now.AsideBytes - m.last.AsideBytes
 	if link >= leastMeasured {
-		m.share = float64(now.Bytes-m.last.Bytes-aside) / float64(link)
+		inside := float64(now.Bytes - m.last.Bytes - aside)
+		m.share = inside / float64(link)
+		if packets := (float64(link) - inside) / linkHeader; packets >= 1 {
+			m.packet = inside / packets
+		}
 	}
 	m.aside = uint64(float64(aside) / span.Seconds())
 	m.at, m.last = at, now

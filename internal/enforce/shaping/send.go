@@ -320,6 +320,14 @@ func (k *Kernel) receiving(ns uint32) *place {
 	return k.on.places[ns]
 }
 
+// sendingAt is a namespace as a place for what is sent and queued, nil if it is none.
+func (k *Kernel) sendingAt(ns uint32) *sendPlace {
+	if k.send == nil {
+		return nil
+	}
+	return k.send.places[ns]
+}
+
 // setSending sets a node's class, or takes it away: after the limit has been changed.
 func (k *Kernel) setSending(spec enforce.NodeSpec) error {
 	switch {

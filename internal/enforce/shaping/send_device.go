@@ -148,3 +148,16 @@ func (p *place) inheritClsact(index int) error {
 	d.Flags |= bpf.DeviceClsact
 	return p.putDevice(index, d)
 }
+
+func (p *sendPlace) madeClsact(index int) bool {
+	return p != nil && p.devices[index].Flags&bpf.DeviceClsact != 0
+}
+
+func (p *sendPlace) inheritClsact(index int) error {
+	if p == nil || !p.attached[index] {
+		return nil
+	}
+	d := p.devices[index]
+	d.Flags |= bpf.DeviceClsact
+	return p.putDevice(index, d)
+}

@@ -132,7 +132,7 @@ func (p *sendPlace) ensurePair() error {
 func (p *sendPlace) set(id uint32, n *outgoing) error {
 	o, fresh := p.outlets[id], false
 	if o == nil {
-		o, fresh = &outlet{mix: mix{at: time.Now(), share: usualShare}, quantum: leastQuantum}, true
+		o, fresh = &outlet{mix: freshMix(), quantum: leastQuantum}, true
 		err := p.s.obj.Lanes.Lookup(p.key(id), &o.lanes) // an earlier process's
 		if err := gone(err); err != nil {
 			return fmt.Errorf("read the lanes of node %d: %w", id, err)
@@ -142,7 +142,7 @@ func (p *sendPlace) set(id uint32, n *outgoing) error {
 	if !fresh && n.times != 0 { // its part of the limit is as it was
 		rate = max(uint64(float64(o.rate)*n.times), 1)
 	}
-	c := sendClass(rate, o.mix.share)
+	c := sendClass(rate, o.mix.on(n.spec.Line))
 	if err := p.pair.setRate(id, c); err != nil {
 		return err
 	}

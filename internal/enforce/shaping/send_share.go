@@ -159,7 +159,7 @@ func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 	n.rates = rates
 	for _, p := range busy {
 		if o := p.outlets[id]; o != nil {
-			errs = append(errs, p.adapt(id, o, o.due(rates, limit), seen[o], now), p.weighLanes(id, o))
+			errs = append(errs, p.adapt(n, o, o.due(rates, limit), seen[o], now), p.weighLanes(id, o))
 		}
 	}
 	return errors.Join(errs...)
@@ -291,14 +291,14 @@ func (o *outlet) due(rates map[uint64]float64, limit uint64) uint64 {
 }
 
 // adapt sets a class's rate, unless it has it nearly.
-func (p *sendPlace) adapt(id uint32, o *outlet, rate uint64, f bpf.Outflow, now time.Time) error {
+func (p *sendPlace) adapt(n *outgoing, o *outlet, rate uint64, f bpf.Outflow, now time.Time) error {
 	o.mix.update(bpf.Inflow{Bytes: f.Bytes, LinkBytes: f.LinkBytes, AsideBytes: f.AsideBytes}, now)
-	c := sendClass(rate, o.mix.share)
+	c := sendClass(rate, o.mix.on(n.spec.Line))
 	c.queueBytes = 0 // as it is
 	if off := math.Abs(float64(c.rate)-float64(o.class.rate)) / float64(o.class.rate); off < 0.002 {
 		return nil
 	}
-	if err := p.pair.setRate(id, c); err != nil {
+	if err := p.pair.setRate(n.spec.ID, c); err != nil {
 		return err
 	}
 	o.class.rate, o.class.bufferTicks, o.rate = c.rate, c.bufferTicks, rate

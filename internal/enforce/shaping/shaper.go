@@ -129,7 +129,7 @@ func (n *limited) wanted() class {
 	if n.due != 0 {
 		rate = min(rate, n.due)
 	}
-	c := classOf(rate, burst, n.mix.share, n.mix.aside)
+	c := classOf(rate, burst, n.mix.on(n.spec.Line), n.mix.aside)
 	if n.spec.Kind == enforce.KindSocket {
 		c = c.phased(n.spec.ID)
 	}
@@ -140,7 +140,7 @@ func (n *limited) wanted() class {
 func (s *shaper) set(spec enforce.NodeSpec) error {
 	n := s.nodes[spec.ID]
 	if n == nil {
-		n = &limited{mix: mix{at: time.Now(), share: usualShare}}
+		n = &limited{mix: freshMix()}
 	}
 	n.spec = spec
 	if err := s.setTotal(spec.ID, n); err != nil {

@@ -1,0 +1,56 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Who leaves a group receives, and sends by UDP, without its limit at once; who stays has it
+// all.
+func TestFairLeaves(t *testing.T) {
+	t.Parallel()
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	f.ports += 16
+	other := f.reader(0)
+	port := f.ports + 1
+	f.sendTo(testutil.DefaultPort, false, testutil.SenderConfig{Connections: 2})
+	f.sendTo(port, true, testutil.SenderConfig{})
+	const limit = 8e6
+	pid, leaver := itoa(f.rx.PID()), itoa(other.PID())
+	at := f.must("fair", "--group", "down", "--down", "8MB/s", pid, leaver)
+	f.judge(at.Add(time.Second), span, func(from, to testutil.Instant) error {
+		got := f.arrived(from, to, testutil.DefaultPort)*perByte + other.Goodput(port, from, to)*perByte6
+		t.Logf("both receive %.4f of the limit", got/limit)
+		return compare("both", got, limit, 0.05)
+	})
+	at = f.must("fair", "--leave", leaver)
+	f.receives("who stays", at.Add(time.Second), limit, perByte, testutil.DefaultPort)
+	now := testutil.Now()
+	time.Sleep(span)
+	if got := other.Goodput(port, now, now.Add(span-50*time.Millisecond)); got < 3*limit {
+		t.Errorf("who has left receives %.0f bytes/s", got)
+	}
+
+	stays := f.datagramsTo(6001, 1400, 0, false, nil)
+	leaves := f.datagramsTo(6002, 1400, 0, true, nil)
+	f.must("fair", "--group", "up", "--up", "2MB/s", stays.tx.pid(), leaves.tx.pid())
+	f.queued()
+	time.Sleep(1500 * time.Millisecond)
+	now = testutil.Now()
+	a, _ := stays.rate(2 * time.Second)
+	f.near("one of two sends", now, a, 1e6, 0.05)
+	f.must("fair", "--leave", leaves.tx.pid())
+	now = testutil.Now()
+	if b, _ := leaves.rate(time.Second); b < 6e6 {
+		t.Errorf("who has left sends %.0f bytes/s", b)
+	}
+	a, _ = stays.rate(2 * time.Second)
+	f.near("who stays sends", now, a, 2e6, 0.05)
+
+	f.must("fair", "--leave", stays.tx.pid(), pid)
+	for subject := range f.nodes() {
+		t.Errorf("%s has a limit still", subject)
+	}
+}

@@ -1,0 +1,325 @@
+package shaping
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/netnamespace"
+)
+
+// While a mark stands (DSCP) the program that meters limited devices (bpf/meter.h) is on all devices
+// of the namespaces in which something marked lives, and of the daemon's: it writes the mark as
+// packets leave. Guarded by Kernel.mu.
+
+// marker is where that is so.
+type marker struct {
+	home   uint32
+	places map[uint32]*markPlace // by namespace
+}
+
+// markPlace is one of the namespaces.
+type markPlace struct {
+	namespace
+	k       *Kernel
+	watch   *watcher
+	devices map[int]bpf.Device // with DeviceClsact where a filter hangs on a qdisc of ours
+}
+
+func (m *marker) any() bool { return len(m.places) > 0 }
+
+// has reports whether the program is on a device for a mark's sake.
+func (m *marker) has(ns uint32, index int) bool {
+	p := m.places[ns]
+	if p == nil {
+		return false
+	}
+	_, on := p.devices[index]
+	return on
+}
+
+// lookAtMarks puts the program where it is needed by now, and takes it off elsewhere.
+func (k *Kernel) lookAtMarks() error {
+	specs, err := k.Nodes()
+	if err != nil {
+		return err
+	}
+	marked := false
+	for _, s := range specs {
+		marked = marked || s.DSCP != 0
+	}
+	if !marked {
+		return k.marks.remove()
+	}
+	if k.marks.home == 0 {
+		if k.marks.home, err = netnamespace.Of("thread-self"); err != nil {
+			return err
+		}
+		k.marks.places = map[uint32]*markPlace{}
+	}
+	paths, err := k.markedNamespaces(specs)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for ns, p := range k.marks.places {
+		if _, wanted := paths[ns]; !wanted {
+			errs = append(errs, p.remove())
+		}
+	}
+	for ns, path := range paths {
+		p := k.marks.places[ns]
+		if p == nil {
+			if p, err = k.newMarkPlace(ns, path); err != nil || p == nil {
+				errs = append(errs, err)
+				continue
+			}
+			k.marks.places[ns] = p
+		}
+		errs = append(errs, p.ensure())
+	}
+	return errors.Join(errs...)
+}
+
+// markedNamespaces are those in which marked processes live, or sockets are that are marked, with a
+// path of each; and the daemon's.
+func (k *Kernel) markedNamespaces(specs []enforce.NodeSpec) (paths map[uint32]string, err error) {
+	paths = map[uint32]string{k.marks.home: "/proc/thread-self/ns/net"}
+	for _, s := range specs {
+		if s.DSCP == 0 || s.Kind != enforce.KindTree {
+			continue
+		}
+		members, err := k.Members(s.ID)
+		if err != nil {
+			return nil, err
+		}
+		for _, pid := range members {
+			ns, err := netnamespace.Of(fmt.Sprint(pid))
+			if err == nil && paths[ns] == "" { // else it has ended
+				paths[ns] = fmt.Sprintf("/proc/%d/ns/net", pid)
+			}
+		}
+	}
+	sockets, err := k.Object().ListSockets()
+	if err != nil {
+		return nil, fmt.Errorf("list marked sockets: %w", err)
+	}
+	for _, s := range sockets {
+		if s.State.Dscp == 0 || paths[s.Netns] != "" {
+			continue
+		}
+		if path := netnamespace.PathOf(s.Netns); path != "" {
+			paths[s.Netns] = path
+		}
+	}
+	return paths, nil
+}
+
+// newMarkPlace opens a namespace; nil without an error if it has gone, or its owner has too many.
+func (k *Kernel) newMarkPlace(ns uint32, path string) (*markPlace, error) {
+	p := &markPlace{k: k, devices: map[int]bpf.Device{}}
+	if ns == k.marks.home {
+		handle, err := netlink.NewHandle()
+		if err != nil {
+			return nil, fmt.Errorf("open netlink: %w", err)
+		}
+		p.namespace = namespace{ns: ns, nl: handle}
+		return p, nil
+	}
+	n, err := openNamespace(ns, path, func(owner uint32) (count int) {
+		for _, o := range k.marks.places {
+			if o.owner == owner {
+				count++
+			}
+		}
+		return count
+	})
+	if errors.Is(err, errTooMany) {
+		return nil, nil //nolint:nilnil // as if it had gone
+	}
+	if n == nil {
+		return nil, err
+	}
+	p.namespace = *n
+	return p, nil
+}
+
+// ensure follows the devices that are there.
+func (p *markPlace) ensure() error {
+	if p.watch == nil {
+		err := p.within(func() (err error) {
+			p.watch, err = watchDevices(func() { p.k.markDevicesChanged(p) })
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	links, err := p.nl.LinkList()
+	if err != nil {
+		return fmt.Errorf("list devices: %w", err)
+	}
+	return followLinks(p.nl, links, p.devices, p.enter, p.leave)
+}
+
+func (k *Kernel) markDevicesChanged(p *markPlace) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.marks.places[p.ns] != p {
+		return
+	}
+	if err := p.ensure(); err != nil {
+		k.log.Warn("what leaves by a device is not marked", "netns", p.ns, "err", err)
+	}
+}
+
+func (p *markPlace) enter(l netlink.Link, flags uint32) error {
+	index := l.Attrs().Index
+	if _, on := p.devices[index]; on {
+		return nil
+	}
+	d := bpf.Device{Flags: flags}
+	err := p.within(func() error { return p.k.Object().MeterDevice(index, meterPin(p.ns, uint32(index))) })
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		err = p.attachFilter(index, &d)
+	}
+	if err != nil {
+		return fmt.Errorf("mark what %s sends: %w", l.Attrs().Name, err)
+	}
+	p.devices[index] = d
+	return nil
+}
+
+// leave takes the program off, but from a device whose limit needs it.
+func (p *markPlace) leave(index int, there bool) error {
+	d := p.devices[index]
+	delete(p.devices, index)
+	var errs []error
+	if there {
+		errs = append(errs, p.detachFilter(index, d))
+	}
+	specs, err := p.k.Nodes()
+	errs = append(errs, err)
+	for _, s := range specs {
+		if s.Kind == enforce.KindLink && s.Subject == enforce.LinkSubject(p.ns, uint32(index)) && there {
+			return errors.Join(errs...)
+		}
+	}
+	return errors.Join(append(errs, p.k.Object().Unmeter(meterPin(p.ns, uint32(index))))...)
+}
+
+// The filter of kernels before 6.6 comes after those of queues. Its name says whether the qdisc that
+// it hangs on is netnice's, which an earlier process may have made.
+const (
+	markFilterName     = "netnice-mark"
+	markFilterOurs     = markFilterName + "+"
+	markFilterPriority = 2
+)
+
+func markFilterAttrs(index int) netlink.FilterAttrs {
+	attrs := filterAttrs(index, netlink.HANDLE_MIN_EGRESS)
+	attrs.Priority = markFilterPriority
+	return attrs
+}
+
+func (p *markPlace) attachFilter(index int, d *bpf.Device) error {
+	ours, err := p.hasOurs(index)
+	if err != nil {
+		return err
+	}
+	made, err := addClsact(p.nl, index)
+	if err != nil {
+		return err
+	}
+	name := markFilterName
+	if ours || made || p.k.receiving(p.ns).madeClsact(index) || p.k.sendingAt(p.ns).madeClsact(index) {
+		name = markFilterOurs
+		d.Flags |= bpf.DeviceClsact
+	}
+	err = p.nl.FilterReplace(&netlink.BpfFilter{
+		FilterAttrs: markFilterAttrs(index), Fd: p.k.Object().NnMeter.FD(), Name: name, DirectAction: true,
+	})
+	if err != nil {
+		return fmt.Errorf("add a filter: %w", err)
+	}
+	return nil
+}
+
+// hasOurs reports whether an earlier process's filter hangs on a qdisc that netnice made.
+func (p *markPlace) hasOurs(index int) (bool, error) {
+	list, err := p.nl.FilterList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}, netlink.HANDLE_MIN_EGRESS)
+	if err != nil {
+		return false, fmt.Errorf("list the filters of device %d: %w", index, err)
+	}
+	for _, f := range list {
+		if b, is := f.(*netlink.BpfFilter); is && strings.HasPrefix(b.Name, markFilterOurs) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// detachFilter takes off what attachFilter added: the qdisc too, unless others use it by now.
+func (p *markPlace) detachFilter(index int, d bpf.Device) error {
+	if d.Flags&bpf.DeviceClsact == 0 && p.k.Object().Metered(meterPin(p.ns, uint32(index))) {
+		return nil // no filter, but a link
+	}
+	others, err := removeFilterOf(p.nl, markFilterAttrs(index), markFilterName)
+	if err != nil || d.Flags&bpf.DeviceClsact == 0 {
+		return err
+	}
+	if others > 0 { // who goes last takes it off
+		return errors.Join(p.k.receiving(p.ns).inheritClsact(index), p.k.sendingAt(p.ns).inheritClsact(index))
+	}
+	return removeClsact(p.nl, index)
+}
+
+// close leaves everything as it is for a successor.
+func (p *markPlace) close() error {
+	if p.watch != nil {
+		p.watch.close()
+		p.watch = nil
+	}
+	p.nl.Close()
+	if p.isHome() {
+		return nil
+	}
+	return p.file.Close()
+}
+
+// remove leaves nothing.
+func (p *markPlace) remove() error {
+	links, err := p.nl.LinkList()
+	errs := []error{err}
+	there := map[int]bool{}
+	for _, l := range links {
+		there[l.Attrs().Index] = true
+	}
+	for index := range p.devices {
+		errs = append(errs, p.leave(index, there[index]))
+	}
+	delete(p.k.marks.places, p.ns)
+	return errors.Join(append(errs, p.close())...)
+}
+
+func (m *marker) close() error {
+	var errs []error
+	for ns, p := range m.places {
+		errs = append(errs, p.close())
+		delete(m.places, ns)
+	}
+	return errors.Join(errs...)
+}
+
+func (m *marker) remove() error {
+	var errs []error
+	for _, p := range m.places {
+		errs = append(errs, p.remove())
+	}
+	return errors.Join(errs...)
+}
