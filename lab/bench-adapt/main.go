@@ -166,12 +166,19 @@ func run(ctx context.Context, b *bed.Bed, only string) error {
 			curves = append(curves, curve)
 		}
 	}
+	speaking, err := calls(ctx, b, wanted.MatchString)
+	if err != nil {
+		return err
+	}
 	if len(curves) > 0 {
 		if err := b.Draw("", chart.Chart{Title: "UDP under adapt, the bottleneck halved and doubled", X: "s", Y: "MB/s that arrive", Curves: curves}); err != nil {
 			return err
 		}
 	}
-	return b.Write(all)
+	return b.Write(struct {
+		Bulk  []figures     `json:"bulk"`
+		Calls []callFigures `json:"calls"`
+	}{all, speaking})
 }
 
 func measure(ctx context.Context, b *bed.Bed, c cell) (f figures, err error) {

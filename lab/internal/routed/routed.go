@@ -148,6 +148,16 @@ func (s *Site) Dropped() (uint64, error) {
 	return 0, errors.New("there is no bottleneck")
 }
 
+// Carried is how many IP bytes have come out of the bottleneck.
+func (s *Site) Carried() (float64, error) {
+	_, link, err := s.out()
+	if err != nil {
+		return 0, err
+	}
+	c := link.Attrs().Statistics
+	return float64(c.TxBytes) - 14*float64(c.TxPackets), nil
+}
+
 // ticks of 64 ns that so many bytes take; in whole microseconds, as usual, 1600 bytes at 1 Gbit/s
 // would come out as less than a packet.
 func ticks(bytesPerSec uint64, bytes int) uint32 {
