@@ -1,0 +1,44 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// A limit that somebody follows a path with changes all the time: what is sent and is no TCP has
+// all of it meanwhile.
+func TestUpUDPChangedOften(t *testing.T) {
+	t.Parallel()
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	d := f.datagramsTo(6001, 1400, 0, false, nil)
+	const mean = 1e6
+	set := func(i int) {
+		f.must("set", "--pid", d.tx.pid(), "--up", fmt.Sprintf("%dB/s", int(mean)+(i%2*2-1)*50_000))
+	}
+	set(0)
+	f.queued()
+	time.Sleep(time.Second)
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(30 * time.Millisecond):
+				_ = f.netnice("set", "--pid", d.tx.pid(), "--up", fmt.Sprintf("%dB/s", int(mean)+(i%2*2-1)*50_000))
+			}
+		}
+	}()
+	f.judge(testutil.Now(), 3*time.Second, func(from, to testutil.Instant) error {
+		f.until(from)
+		got, _ := d.rate(to.Sub(from))
+		t.Logf("%.4f of the mean", got/mean)
+		return compare("changed often", got, mean, 0.06)
+	})
+	close(stop)
+	<-ended
+}
