@@ -189,6 +189,8 @@ type Node struct {
 	// Reserved is what MinBytesPerSec is reserved by; nil if it is no reservation.
 	Reserved *Reservation `json:"reserved,omitempty"`
 	Granted  *Grant       `json:"granted,omitempty"` // to the user
+	// Names are those that a destination is called by, and what they stand for.
+	Names []NameAddresses `json:"names,omitempty"`
 	// PromisedBytesPerSec is what is guaranteed or reserved inside a link's limit on sending, of
 	// PromisableBytesPerSec that may be.
 	PromisedBytesPerSec   uint64 `json:"promised_bytes_per_sec,omitempty"`
@@ -203,6 +205,14 @@ type Node struct {
 	Down      Usage     `json:"down"` // counted while a limit on what comes in stands
 	PID       int       `json:"pid,omitempty"`
 	Since     time.Time `json:"since"`
+}
+
+// NameAddresses is what a name stands for.
+type NameAddresses struct {
+	Name      string   `json:"name"`
+	Addresses []string `json:"addresses"`
+	// Problem says why the last look found nothing: the addresses are those of an earlier one.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Usage counts one direction of a node.

@@ -152,6 +152,11 @@ func tightest(nodes []api.Node) (*api.Node, *api.Limit) {
 
 // ownName is a node's name where that is not in its subject already.
 func ownName(n *api.Node) string {
+	for _, name := range n.Names {
+		if name.Problem != "" {
+			return printable(name.Name) + " not found now: as before"
+		}
+	}
 	if n.Name == n.Subject.ID || n.Name == string(n.Subject.Kind) {
 		return ""
 	}

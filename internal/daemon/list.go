@@ -131,6 +131,7 @@ func (d *Daemon) list(nodes []*node, now sample) api.NodeList {
 	enclosing := d.enclosures()
 	for _, n := range nodes {
 		shown := d.render(n, now)
+		shown.Names = d.shownNames(n)
 		if shown.Parent == 0 {
 			shown.Parent = enclosing.of(n)
 			if n.to != nil && n.to.scope != nil && !n.to.scope.marks() {

@@ -100,6 +100,10 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 	if err != nil {
 		return answer, err
 	}
+	names, err := d.newNames(ctx, p)
+	if err != nil {
+		return answer, err
+	}
 	lifted := false
 	defer func() { d.drain(lifted) }()
 	d.mu.Lock()
@@ -135,6 +139,10 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 	}
 	next.wishes[owner] = want
 	if n == nil {
+		for name, f := range names {
+			d.names[name] = f // else nobody has it
+		}
+		next.to.learn(d.names)
 		if err := d.room(by, true); err != nil {
 			return answer, err
 		}
@@ -167,6 +175,19 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 		answer.Node = d.show(&next, req.DryRun)
 	}
 	return answer, nil
+}
+
+// newNames looks up what a part of the traffic is called by and nobody has looked up yet.
+func (d *Daemon) newNames(ctx context.Context, p part) (map[string]found, error) {
+	var unknown []string
+	d.mu.Lock()
+	for _, name := range p.selector.Names {
+		if len(d.names[name].addresses) == 0 {
+			unknown = append(unknown, name)
+		}
+	}
+	d.mu.Unlock()
+	return d.learnNames(ctx, unknown)
 }
 
 // newToward is a node as it would be, with nothing wanted of it yet.
@@ -237,7 +258,7 @@ func (d *Daemon) addToward(next *node, p part) (*node, error) {
 			return nil, err
 		}
 	}
-	next.to = &toward{selector: p.selector, scope: scope}
+	next.to.scope = scope
 	n, err := d.commit(nil, next)
 	if err != nil {
 		return nil, errors.Join(err, d.letGo(scope))
