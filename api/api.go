@@ -135,6 +135,9 @@ type SetRequest struct {
 	// Members, of a group only, are taken into it; the first make it. Each is, with its
 	// descendants, one of those who share the group's limit.
 	Members []Member `json:"members,omitempty"`
+	// Prefixes are what the file lists that a destination names (file:PATH), as the caller has
+	// read it; needed for the first limit by it, and where it has changed.
+	Prefixes []string `json:"prefixes,omitempty"`
 	// Scope asks the daemon to move the process (Subject must be a pid) into a
 	// cgroup of its own, a systemd scope where systemd runs, and to limit that:
 	// for programs whose children escape the process tree.
@@ -155,6 +158,9 @@ type SetResponse struct {
 	Node     *Node    `json:"node,omitempty"`
 	Changed  bool     `json:"changed"`
 	Warnings []string `json:"warnings,omitempty"` // such as: the process does not run
+	// LoadedPrefixes are those of a file that are in force since, and LoadNS is how long that took.
+	LoadedPrefixes int    `json:"loaded_prefixes,omitempty"`
+	LoadNS         uint64 `json:"load_ns,omitempty"`
 }
 
 // Limit is what one owner has set on a node and what holds.
@@ -191,6 +197,8 @@ type Node struct {
 	Granted  *Grant       `json:"granted,omitempty"` // to the user
 	// Names are those that a destination is called by, and what they stand for.
 	Names []NameAddresses `json:"names,omitempty"`
+	// ListedPrefixes is how many a destination's file lists.
+	ListedPrefixes int `json:"listed_prefixes,omitempty"`
 	// PromisedBytesPerSec is what is guaranteed or reserved inside a link's limit on sending, of
 	// PromisableBytesPerSec that may be.
 	PromisedBytesPerSec   uint64 `json:"promised_bytes_per_sec,omitempty"`

@@ -182,6 +182,9 @@ func count(n int, what string) string {
 	if stem, ok := strings.CutSuffix(what, "s"); ok { // process
 		return fmt.Sprintf("%d %sses", n, stem)
 	}
+	if strings.HasSuffix(what, "x") { // prefix
+		return fmt.Sprintf("%d %ses", n, what)
+	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
@@ -201,6 +204,9 @@ func (a *App) changed(response *api.SetResponse, subject api.Subject, dryRun boo
 		fmt.Fprintf(a.Out, "%s: would become: %s\n", name, text)
 	default:
 		fmt.Fprintf(a.Out, "%s: %s\n", name, text)
+	}
+	if response.LoadedPrefixes > 0 {
+		fmt.Fprintf(a.Out, "  %s loaded in %s\n", count(response.LoadedPrefixes, "prefix"), units.FormatDuration(response.LoadNS))
 	}
 	a.warn(response.Warnings)
 }

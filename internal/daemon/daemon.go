@@ -147,7 +147,8 @@ type Daemon struct {
 	destined     destined
 	commanded    commanded
 	names        map[string]found // that limits are for
-	dirty        bool // the state file is behind
+	lists        map[listKey][]netip.Prefix
+	dirty        bool             // the state file is behind
 	file         stateFile
 	isDown       bool // Down was called; nothing may be set any more
 	headcount    headcount
@@ -236,6 +237,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		started: time.Now(),
 		nodes:   make(map[uint32]*node),
 		names:   make(map[string]found),
+		lists:   make(map[listKey][]netip.Prefix),
 		nextID:  1,
 		check:   make(chan struct{}, 1),
 		downc:   make(chan struct{}),
@@ -424,6 +426,7 @@ func (d *Daemon) bringDown() (err error) {
 		d.leaveScope(n)
 		delete(d.nodes, id)
 	}
+	d.dropLists()
 	d.sweepScopes()
 	return d.forget()
 }

@@ -204,3 +204,50 @@ func TestSetToChangesNothingWhereItCannot(t *testing.T) {
 	require.True(t, dry.Changed)
 	require.Equal(t, enforce.MostDestinationRules, h.count())
 }
+
+func TestSetToFile(t *testing.T) {
+	fake := new(enforcetest.Kernel)
+	opts := testOptions(t, fake)
+	h := start(t, fake, opts)
+	const subject = "file:/lan.txt@user:root"
+	set := func(w api.Wish, prefixes ...string) (api.SetResponse, error) {
+		return h.Set(t.Context(), root, api.SetRequest{Subject: api.Subject{Kind: api.KindTo, ID: subject}, Wish: w, Prefixes: prefixes})
+	}
+	_, err := set(up(1e6))
+	requireCode(t, api.CodeBadRequest, err)
+	_, err = set(up(1e6), "10.0.0.0/8", "10.0.0.0/99")
+	requireCode(t, api.CodeBadRequest, err)
+	require.Zero(t, h.count(), "nothing is changed")
+	holds := func(address string) bool {
+		return h.holdsTo(enforce.BookAdmin, address, h.scopeFor("user:root")) == "to:"+subject
+	}
+	answer, err := set(up(1e6), "10.0.0.0/8", "2001:db8::/32")
+	require.NoError(t, err)
+	require.Equal(t, 2, answer.LoadedPrefixes)
+	require.Equal(t, 2, answer.Node.ListedPrefixes)
+	require.True(t, holds("10.0.0.1") && holds("2001:db8::1"))
+	require.False(t, holds("192.0.2.1"))
+
+	answer, err = set(up(2e6))
+	require.NoError(t, err)
+	require.Zero(t, answer.LoadedPrefixes, "another rate needs none")
+	fake.Fail("SetDestinations", fmt.Errorf("no memory"))
+	_, err = set(up(2e6), "192.0.2.0/24")
+	require.Error(t, err)
+	fake.Fail("SetDestinations", nil)
+	require.NoError(t, h.stop())
+	h = start(t, fake, opts)
+	require.True(t, holds("10.0.0.1"), "the next daemon has read what was in force")
+	require.False(t, holds("192.0.2.1"))
+
+	answer, err = set(up(2e6), "192.0.2.0/24")
+	require.NoError(t, err)
+	require.True(t, answer.Changed)
+	require.True(t, holds("192.0.2.1"))
+	require.False(t, holds("10.0.0.1"))
+	_, err = h.remove(root, "to:"+subject)
+	require.NoError(t, err)
+	left, err := os.ReadDir(opts.StateDir + "/lists")
+	require.NoError(t, err)
+	require.Empty(t, left)
+}

@@ -23,7 +23,7 @@ import (
 type toward struct {
 	selector destination.Selector
 	names    map[string][]netip.Addr // their addresses, as the state file has them
-	scope    *node // under whom; nil = everybody whom the owner may limit
+	scope    *node                   // under whom; nil = everybody whom the owner may limit
 	leaving  bool
 }
 
@@ -101,7 +101,7 @@ func (d *Daemon) compileDestinations(extra *node) (made commanded, over []netip.
 		}
 		number := d.numberToward(n, used)
 		made.numbers[n.id] = number
-		books[n.book()][number] = destination.Limit{Selector: d.resolved(n.to.selector), Rule: number, Rank: n.to.rank()}
+		books[n.book()][number] = destination.Limit{Selector: d.resolved(n.to.selector), Listed: d.listed(n), Rule: number, Rank: n.to.rank()}
 	}
 	files := map[uint32][]enforce.DestinationPrefix{}
 	for _, p := range d.destined.prefixes {
@@ -185,6 +185,7 @@ func (d *Daemon) liftToward(n *node) error {
 		d.outdateDestinations()
 		return err
 	}
+	d.dropLists()
 	return d.letGo(n.to.scope)
 }
 
@@ -222,6 +223,7 @@ func (d *Daemon) endToward() {
 		d.events.tell(n.audience(), n.event(api.EventLimitEnded, ""))
 		d.log.Info("limit ended with its subject", "subject", n.res.Subject.String(), "node", n.id)
 	}
+	d.dropLists()
 }
 
 // adoptToward connects the nodes of commands with those that they are under; byID are
@@ -253,6 +255,7 @@ func (d *Daemon) adoptToward(byID map[uint32]*node) {
 			}
 		}
 	}
+	d.loadLists()
 	if some {
 		d.followDestinations()
 	}
