@@ -39,10 +39,10 @@ const (
 	MaxMeasuredOfUsers = 8
 
 	// MaxBody and MaxHeader bound a request, in bytes.
-	MaxBody   = 64 << 10
+	MaxBody = 64 << 10
 	// MaxAdminBody is an administrator's: a list of prefixes may be that long.
 	MaxAdminBody = 16 << 20
-	MaxHeader = 16 << 10
+	MaxHeader    = 16 << 10
 	// MaxName bounds a subject's name in a request, in bytes.
 	MaxName = 4096
 

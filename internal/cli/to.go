@@ -32,7 +32,9 @@ func (f *toFlags) add(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("except", cobra.NoFileCompletions)
 }
 
-func (f *toFlags) given() bool { return len(f.to)+len(f.except) > 0 || f.protocol != "" || f.file != "" }
+func (f *toFlags) given() bool {
+	return len(f.to)+len(f.except) > 0 || f.protocol != "" || f.file != ""
+}
 
 // subject is the part of the traffic of one whom other flags or words name, or of everybody.
 func (f *toFlags) subject(whose []api.Subject) (api.Subject, error) {

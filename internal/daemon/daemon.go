@@ -148,7 +148,7 @@ type Daemon struct {
 	commanded    commanded
 	names        map[string]found // that limits are for
 	lists        map[listKey][]netip.Prefix
-	dirty        bool             // the state file is behind
+	dirty        bool // the state file is behind
 	file         stateFile
 	isDown       bool // Down was called; nothing may be set any more
 	headcount    headcount

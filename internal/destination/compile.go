@@ -13,7 +13,7 @@ type Limit struct {
 	Selector
 	Listed []netip.Prefix // by its file
 	Rule   uint32
-	Rank int // of several for the same the lowest is tried first
+	Rank   int // of several for the same the lowest is tried first
 }
 
 // Compile lists the prefixes that the limits of a book name, and the rules of its files,
