@@ -147,6 +147,9 @@ type SetRequest struct {
 	// Leave takes Members out of the group instead, each with its descendants; a Subject
 	// without an ID is the group that each is in. Nothing else may be asked for then.
 	Leave bool `json:"leave,omitempty"`
+	// Prefixes are what the file lists that a destination names (file:PATH), as the caller has
+	// read it; needed for the first limit by it, and where it has changed.
+	Prefixes []string `json:"prefixes,omitempty"`
 	// Scope asks the daemon to move the process (Subject must be a pid) into a
 	// cgroup of its own, a systemd scope where systemd runs, and to limit that:
 	// for programs whose children escape the process tree.
@@ -168,6 +171,9 @@ type SetResponse struct {
 	Changed  bool     `json:"changed"`
 	Warnings []string `json:"warnings,omitempty"` // such as: the process does not run
 	Left     []Left   `json:"left,omitempty"`     // who has left a group, or would
+	// LoadedPrefixes are those of a file that are in force since, and LoadNS is how long that took.
+	LoadedPrefixes int    `json:"loaded_prefixes,omitempty"`
+	LoadNS         uint64 `json:"load_ns,omitempty"`
 }
 
 // Left is a process that has left a group.
@@ -211,6 +217,10 @@ type Node struct {
 	// Line is what a link's line carries beside; its limits and figures count that, what it sent
 	// by TCP included. nil: IP bytes alone.
 	Line *Line `json:"line,omitempty"`
+	// Names are those that a destination is called by, and what they stand for.
+	Names []NameAddresses `json:"names,omitempty"`
+	// ListedPrefixes is how many a destination's file lists.
+	ListedPrefixes int `json:"listed_prefixes,omitempty"`
 	// PromisedBytesPerSec is what is guaranteed or reserved inside a link's limit on sending, of
 	// PromisableBytesPerSec that may be.
 	PromisedBytesPerSec   uint64 `json:"promised_bytes_per_sec,omitempty"`
@@ -225,6 +235,14 @@ type Node struct {
 	Down      Usage     `json:"down"` // counted while a limit on what comes in stands
 	PID       int       `json:"pid,omitempty"`
 	Since     time.Time `json:"since"`
+}
+
+// NameAddresses is what a name stands for.
+type NameAddresses struct {
+	Name      string   `json:"name"`
+	Addresses []string `json:"addresses"`
+	// Problem says why the last look found nothing: the addresses are those of an earlier one.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Usage counts one direction of a node.

@@ -22,6 +22,9 @@ const (
 	EventLimitEnded EventType = "limit_ended"
 	// EventLimitFailed: a limit does not hold; Message says why.
 	EventLimitFailed EventType = "limit_failed"
+	// EventNameChanged: a name that the limit is for has other addresses, or is not found and
+	// keeps those that it had; Message says which.
+	EventNameChanged EventType = "name_changed"
 	// EventRuleMatched: Rules are for the process PID, which has just executed Program.
 	EventRuleMatched EventType = "rule_matched"
 	// EventRulesRead: files of rules were read, those of Owner; Count rules are in force.

@@ -119,7 +119,11 @@ func (server) with(f func(auth.Actor, *http.Request) (any, error)) http.HandlerF
 			writeError(w, auth.Denied("the caller is unknown", "connect to the daemon's unix socket"))
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, auth.MaxBody)
+		most := int64(auth.MaxBody)
+		if actor.Root() {
+			most = auth.MaxAdminBody
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, most)
 		answer, err := f(actor, r)
 		if err != nil {
 			writeError(w, err)

@@ -165,7 +165,7 @@ func TestBadCalls(t *testing.T) {
 		{"PUT", "/v1/limits", `{}{}`, 400},
 		{"PUT", "/v1/limits", `{"subject":{"kind":"user","id":"` + strings.Repeat("x", auth.MaxName+1) + `"}}`, 400},
 		{"GET", "/v1/nodes?subject=user:" + strings.Repeat("x", auth.MaxName+1), "", 400},
-		{"PUT", "/v1/limits", `{"subject":{"kind":"` + strings.Repeat("x", auth.MaxBody) + `"}}`, 400},
+		{"PUT", "/v1/limits", `{"subject":{"kind":"` + strings.Repeat("x", auth.MaxAdminBody) + `"}}`, 400},
 	} {
 		b := &backend{}
 		status, e := call(b, c.method, c.target, c.body)

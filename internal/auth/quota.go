@@ -39,8 +39,10 @@ const (
 	MaxMeasuredOfUsers = 8
 
 	// MaxBody and MaxHeader bound a request, in bytes.
-	MaxBody   = 64 << 10
-	MaxHeader = 16 << 10
+	MaxBody = 64 << 10
+	// MaxAdminBody is an administrator's: a list of prefixes may be that long.
+	MaxAdminBody = 16 << 20
+	MaxHeader    = 16 << 10
 	// MaxName bounds a subject's name in a request, in bytes.
 	MaxName = 4096
 
@@ -84,7 +86,9 @@ func Quotas() []Quota {
 		{"questions of a user by a socket option (NETNICE_LIMIT), a second", fmt.Sprint(enforce.AsksPerSec)},
 		{"questions at once", fmt.Sprint(enforce.AsksAtOnce)},
 		{"bytes of a request", fmt.Sprint(MaxBody)},
+		{"bytes of an administrator's request", fmt.Sprint(MaxAdminBody)},
 		{"bytes of its header", fmt.Sprint(MaxHeader)},
+		{"prefixes of a user's limits for destinations", fmt.Sprint(rules.MaxUserDestinations)},
 		{"bytes of a user's file of rules", fmt.Sprint(rules.MaxUserBytes)},
 		{"rules in it", fmt.Sprint(rules.MaxUserRules)},
 		{"bytes of a text in it, and texts in a list", fmt.Sprint(rules.MaxUserText)},

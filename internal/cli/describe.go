@@ -167,6 +167,11 @@ func tightest(nodes []api.Node) (*api.Node, *api.Limit) {
 
 // ownName is a node's name where that is not in its subject already.
 func ownName(n *api.Node) string {
+	for _, name := range n.Names {
+		if name.Problem != "" {
+			return printable(name.Name) + " not found now: as before"
+		}
+	}
 	if n.Name == n.Subject.ID || n.Name == string(n.Subject.Kind) {
 		return ""
 	}
@@ -192,6 +197,9 @@ func count(n int, what string) string {
 	if stem, ok := strings.CutSuffix(what, "s"); ok { // process
 		return fmt.Sprintf("%d %sses", n, stem)
 	}
+	if strings.HasSuffix(what, "x") { // prefix
+		return fmt.Sprintf("%d %ses", n, what)
+	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
@@ -211,6 +219,9 @@ func (a *App) changed(response *api.SetResponse, subject api.Subject, dryRun boo
 		fmt.Fprintf(a.Out, "%s: would become: %s\n", name, text)
 	default:
 		fmt.Fprintf(a.Out, "%s: %s\n", name, text)
+	}
+	if response.LoadedPrefixes > 0 {
+		fmt.Fprintf(a.Out, "  %s loaded in %s\n", count(response.LoadedPrefixes, "prefix"), units.FormatDuration(response.LoadNS))
 	}
 	a.warn(response.Warnings)
 }

@@ -20,6 +20,7 @@ func exampleEvents() []api.Event {
 		{Type: api.EventLimitLifted, Subject: &bob, Node: 4, Name: "bob", Limits: limits, By: "admin"},
 		{Type: api.EventLimitEnded, Subject: &rsync, Node: 3, Name: "rsync"},
 		{Type: api.EventLimitFailed, Subject: &bob, Node: 4, Message: "no memory"},
+		{Type: api.EventNameChanged, Subject: &api.Subject{Kind: api.KindTo, ID: "example.org"}, Node: 9, Message: "example.org: 192.0.2.1"},
 		{Type: api.EventRuleMatched, Subject: &rsync, Name: "rsync", PID: 4711, Program: "/usr/bin/rsync", Rules: []api.RuleOrigin{rule}},
 		{Type: api.EventRulesRead, Owner: "admin", Count: 3},
 		{Type: api.EventRulesRefused, Owner: "uid 1000", Problems: []api.RuleProblem{{Message: "bad"}}},

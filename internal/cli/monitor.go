@@ -131,6 +131,8 @@ func (a *App) eventText(e api.Event) string {
 		return fmt.Sprintf("limit ended    %s: it is gone", who)
 	case api.EventLimitFailed:
 		return fmt.Sprintf("limit fails    %s: %s", who, printable(e.Message))
+	case api.EventNameChanged:
+		return fmt.Sprintf("name changed   %s: %s", who, printable(e.Message))
 	case api.EventRuleMatched:
 		var names []string
 		for _, r := range e.Rules {

@@ -17,7 +17,7 @@ func (a *App) run() *cobra.Command {
 	var to toFlags
 	var scope, dryRun bool
 	cmd := &cobra.Command{
-		Use:   "run [--up RATE] [--down RATE] [--total RATE] [--min RATE] [--min-down RATE] [--dscp MARK] [--weight N|--background|--interactive] [--scope] [--to PREFIX[:PORT] [--except PREFIX] [--protocol tcp|udp]] [--] CMD [ARGS]",
+		Use:   "run [--up RATE] [--down RATE] [--total RATE] [--min RATE] [--min-down RATE] [--dscp MARK] [--weight N|--background|--interactive] [--scope] [--to PREFIX[:PORT]|--to-file FILE [--except PREFIX] [--protocol tcp|udp]] [--] CMD [ARGS]",
 		Short: "Run a command under a limit",
 		Long: `Run a command, and whatever it starts, under a limit. netnice becomes the
 command, so that its exit status, its signals and its terminal are its own; the
@@ -47,7 +47,11 @@ found, else the command's.
 			if err != nil {
 				return cannotRun(args[0], err)
 			}
-			request := api.SetRequest{Subject: subject, Wish: w, Scope: scope, DryRun: dryRun}
+			prefixes, err := a.prefixes(to)
+			if err != nil {
+				return err
+			}
+			request := api.SetRequest{Subject: subject, Wish: w, Scope: scope, Prefixes: prefixes, DryRun: dryRun}
 			if dryRun {
 				return a.apply(cmd.Context(), request, false)
 			}

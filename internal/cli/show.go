@@ -76,6 +76,16 @@ func (a *App) paragraph(n *api.Node) string {
 		}
 		line("limit", "%s, by %s%s, burst %s%s", a.limitText(l), printable(l.Owner), from, units.FormatDuration(l.BurstNS), until)
 	}
+	if n.ListedPrefixes > 0 {
+		line("file", "%s", count(n.ListedPrefixes, "prefix"))
+	}
+	for _, name := range n.Names {
+		text := strings.Join(name.Addresses, ", ")
+		if name.Problem != "" {
+			text += " (as before: " + name.Problem + ")"
+		}
+		line("name", "%s is %s", printable(name.Name), printable(text))
+	}
 	if n.DSCP != nil {
 		line("dscp", "%s (%d), on packets as they leave", dscpText(*n.DSCP), *n.DSCP)
 	}

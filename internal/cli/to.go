@@ -1,6 +1,11 @@
 package cli
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/api"
@@ -13,11 +18,13 @@ const toHelp = "such as --to 10.0.0.0/8:443, --to '[2001:db8::/32]:443', --to an
 type toFlags struct {
 	to, except []string
 	protocol   string
+	file       string
 }
 
 func (f *toFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.to, "to", nil, "what goes to, and comes from, a `prefix[:port[-port]]`, or any; several have one limit together")
+	flags.StringVar(&f.file, "to-file", "", "the same for the prefixes that a `file` lists, one a line")
 	flags.StringArrayVar(&f.except, "except", nil, "with --to: but not a `prefix` in it")
 	flags.StringVar(&f.protocol, "protocol", "", "with --to: `tcp` or udp only")
 	_ = cmd.RegisterFlagCompletionFunc("protocol", cobra.FixedCompletions([]string{"tcp", "udp"}, cobra.ShellCompDirectiveNoFileComp))
@@ -25,14 +32,27 @@ func (f *toFlags) add(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("except", cobra.NoFileCompletions)
 }
 
-func (f *toFlags) given() bool { return len(f.to)+len(f.except) > 0 || f.protocol != "" }
+func (f *toFlags) given() bool {
+	return len(f.to)+len(f.except) > 0 || f.protocol != "" || f.file != ""
+}
 
 // subject is the part of the traffic of one whom other flags or words name, or of everybody.
 func (f *toFlags) subject(whose []api.Subject) (api.Subject, error) {
-	if len(f.to) == 0 {
+	to := slices.Clone(f.to)
+	if f.file != "" {
+		path, err := filepath.Abs(f.file)
+		if err == nil {
+			err = destination.ListPath(path)
+		}
+		if err != nil {
+			return api.Subject{}, fail(toHelp, "--to-file: %v", err)
+		}
+		to = append(to, "file:"+path)
+	}
+	if len(to) == 0 {
 		return api.Subject{}, fail(toHelp, "--except and --protocol say of what --to is for: give that, too")
 	}
-	s, under, err := destination.FromFlags(f.to, f.except, f.protocol)
+	s, under, err := destination.FromFlags(to, f.except, f.protocol)
 	if err != nil {
 		return api.Subject{}, fail(toHelp, "--to: %v", err)
 	}
@@ -43,6 +63,35 @@ func (f *toFlags) subject(whose []api.Subject) (api.Subject, error) {
 		under = whose[0]
 	}
 	return ofWhom(s, under)
+}
+
+// prefixes reads the file of prefixes, if one is named.
+func (a *App) prefixes(f toFlags) ([]string, error) {
+	if f.file == "" {
+		return nil, nil
+	}
+	file, err := os.Open(f.file)
+	if err != nil {
+		return nil, fail("it has an address or a prefix a line; # begins a comment", "--to-file: %v", err)
+	}
+	defer file.Close()
+	list, mistakes, err := destination.ReadList(file)
+	switch {
+	case err != nil:
+		return nil, fail("it has an address or a prefix a line; # begins a comment", "--to-file: %s: %v", f.file, err)
+	case len(mistakes) > 0:
+		for _, m := range mistakes {
+			fmt.Fprintf(a.Err, "%s:%d: %s\n", printable(f.file), m.Line, printable(m.Text))
+		}
+		return nil, fail("correct them; nothing was changed", "--to-file: %s", count(len(mistakes), "mistake"))
+	case len(list) == 0:
+		return nil, fail("it has an address or a prefix a line; # begins a comment", "--to-file: %s lists nothing", f.file)
+	}
+	texts := make([]string, len(list))
+	for i, p := range list {
+		texts[i] = p.String()
+	}
+	return texts, nil
 }
 
 // toSubject reads the id of such a subject.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -29,7 +28,7 @@ const (
 	// the train pass. From there it doubles in a second.
 	adaptStartMost = 1_250_000
 	mostAdapted    = 64
-	mostAddresses  = 8 // of one name
+	mostFollowed   = 8 // of the addresses of one name
 	adaptPatience  = 20 * time.Second
 )
 
@@ -100,7 +99,7 @@ func (d *Daemon) SetAdapt(ctx context.Context, by auth.Actor, req api.AdaptReque
 	}
 	ctx, cancel := context.WithTimeout(ctx, adaptPatience)
 	defer cancel()
-	addresses, err := d.addressesOf(ctx, req.Host, req.Netns)
+	addresses, err := d.addressesOf(ctx, req.Host)
 	if err != nil {
 		return answer, err
 	}
@@ -158,8 +157,8 @@ func checkAdapt(req *api.AdaptRequest) error {
 	return nil
 }
 
-// addressesOf is what a host stands for, looked up from a network namespace.
-func (d *Daemon) addressesOf(ctx context.Context, host string, netns uint32) ([]netip.Addr, error) {
+// addressesOf is what a host stands for, by the resolver of the machine.
+func (d *Daemon) addressesOf(ctx context.Context, host string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		a = a.Unmap()
 		if a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() {
@@ -170,29 +169,12 @@ func (d *Daemon) addressesOf(ctx context.Context, host string, netns uint32) ([]
 	if strings.Contains(host, "/") {
 		return nil, badAdapt("%q is a prefix: a path leads to a host, so name each", host)
 	}
-	path, err := namespacePath(netns)
+	known, err := d.learnNames(ctx, []string{host})
 	if err != nil {
 		return nil, err
 	}
-	var list []netip.Addr
-	look := func() (err error) {
-		list, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-		return err
-	}
-	if path == "" {
-		err = look()
-	} else {
-		err = netnamespace.Within(path, look)
-	}
-	if err != nil {
-		return nil, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("look %q up: %v", host, err), Hint: "give an address, or a name that the resolver knows", Cause: err}
-	}
-	for i := range list {
-		list[i] = list[i].Unmap()
-	}
-	slices.SortFunc(list, netip.Addr.Compare)
-	list = slices.Compact(list)
-	return list[:min(len(list), mostAddresses)], nil
+	list := known[host].addresses
+	return list[:min(len(list), mostFollowed)], nil
 }
 
 // namespacePath is "" for the daemon's own.

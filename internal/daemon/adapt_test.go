@@ -68,6 +68,12 @@ func adaptHarness(t *testing.T) (*harness, *paths, *enforcetest.Kernel) {
 	fake, p := &enforcetest.Kernel{}, &paths{measured: 500e3}
 	opts := testOptions(t, fake)
 	opts.OpenPath = p.OpenPath
+	opts.LookupNames = func(_ context.Context, name string) ([]netip.Addr, error) {
+		if name != "far.example" {
+			return nil, errors.New("no such host")
+		}
+		return []netip.Addr{netip.MustParseAddr("2001:db8::7"), netip.MustParseAddr("192.0.2.7")}, nil
+	}
 	return start(t, fake, opts), p, fake
 }
 
@@ -155,6 +161,22 @@ func TestAdaptRefuses(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, list.Adapted)
 	require.NoFileExists(t, h.adaptPath())
+}
+
+// Each address of a name has a rate of its own.
+func TestAdaptName(t *testing.T) {
+	h, p, _ := adaptHarness(t)
+	_, err := h.adapt(root, api.AdaptRequest{Host: "near.example"})
+	require.ErrorContains(t, err, "near.example")
+	got, err := h.adapt(root, api.AdaptRequest{Host: "far.example"})
+	require.NoError(t, err)
+	require.Len(t, got.Adapted, 2)
+	require.NotZero(t, h.upTo("to:192.0.2.7/udp"))
+	require.NotZero(t, h.upTo("to:2001:db8::7/udp"))
+	_, err = h.adapt(root, api.AdaptRequest{Host: "far.example", Off: true})
+	require.NoError(t, err)
+	require.Zero(t, h.upTo("to:192.0.2.7/udp")+h.upTo("to:2001:db8::7/udp"))
+	require.Zero(t, p.open.Load())
 }
 
 // Who lifts the limit by hand ends what follows the path.

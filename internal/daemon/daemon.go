@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -62,6 +63,11 @@ type Options struct {
 	// identity.SubordinatesFile.
 	Subordinates string
 
+	// LookupNames finds the addresses of a name that a limit is for, NamesEvery so often;
+	// default: the machine's resolver, a minute.
+	LookupNames func(ctx context.Context, name string) ([]netip.Addr, error)
+	NamesEvery  time.Duration
+
 	// OpenProcessors finds how the machine divides its processors; default: cpu.Find.
 	OpenProcessors func(cpu.Scopes) (Processors, error)
 
@@ -110,6 +116,10 @@ func (o *Options) fill() error {
 	if o.AtBoot == nil {
 		o.AtBoot = func() string { return atBoot(systemdFolder, enabledUnits) }
 	}
+	if o.LookupNames == nil {
+		o.LookupNames = lookupNames
+	}
+	span(&o.NamesEvery, namesEvery)
 	span(&o.Tick, time.Second)
 	span(&o.IdleAfter, time.Second)
 	span(&o.FirstWait, 10*time.Second)
@@ -143,6 +153,8 @@ type Daemon struct {
 	nextID       uint32
 	destined     destined
 	commanded    commanded
+	names        map[string]found // that limits are for
+	lists        map[listKey][]netip.Prefix
 	dirty        bool // the state file is behind
 	file         stateFile
 	isDown       bool // Down was called; nothing may be set any more
@@ -231,6 +243,8 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		pid:     os.Getpid(),
 		started: time.Now(),
 		nodes:   make(map[uint32]*node),
+		names:   make(map[string]found),
+		lists:   make(map[listKey][]netip.Prefix),
 		nextID:  1,
 		check:   make(chan struct{}, 1),
 		downc:   make(chan struct{}),
@@ -269,6 +283,7 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 	keepers.Go(func() { d.keepRequests(house) })
 	keepers.Go(func() { d.keepPowers(house) })
 	keepers.Go(func() { d.keepAdapts(house) })
+	keepers.Go(func() { d.keepNames(house) })
 	if d.followsRules() {
 		keepers.Go(func() { d.keepRules(house) })
 	}
@@ -423,6 +438,7 @@ func (d *Daemon) bringDown() (err error) {
 		d.leaveScope(n)
 		delete(d.nodes, id)
 	}
+	d.dropLists()
 	d.sweepScopes()
 	return d.forget()
 }

@@ -134,6 +134,7 @@ func (d *Daemon) list(nodes []*node, now sample) api.NodeList {
 	enclosing := d.enclosures()
 	for _, n := range nodes {
 		shown := d.render(n, now)
+		shown.Names, shown.ListedPrefixes = d.shownNames(n), len(d.listed(n))
 		if shown.Parent == 0 {
 			shown.Parent = enclosing.of(n)
 			if n.to != nil && n.to.scope != nil && !n.to.scope.marks() {

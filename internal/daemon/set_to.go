@@ -100,6 +100,18 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 	if err != nil {
 		return answer, err
 	}
+	if len(req.Prefixes) > 0 && p.selector.List == "" {
+		return answer, badDestination("prefixes come with a subject that has a file: to:file:PATH")
+	}
+	list, err := readPrefixes(req.Prefixes)
+	if err != nil {
+		return answer, err
+	}
+	names, err := d.newNames(ctx, p)
+	if err != nil {
+		return answer, err
+	}
+	began := time.Now()
 	lifted := false
 	defer func() { d.drain(lifted) }()
 	d.mu.Lock()
@@ -135,30 +147,61 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 	}
 	next.wishes[owner] = want
 	if n == nil {
+		for name, f := range names {
+			d.names[name] = f // else nobody has it
+		}
+		next.to.learn(d.names)
 		if err := d.room(by, true); err != nil {
 			return answer, err
 		}
+	}
+	undo, err := d.takeList(&next, list)
+	if err != nil {
+		return answer, err
+	}
+	stored := false
+	defer func() {
+		if !stored {
+			undo()
+		}
+	}()
+	if n == nil || len(list) > 0 {
 		if err := d.roomToward(&next, p); err != nil {
 			return answer, err
 		}
 	}
-	answer.Changed = n == nil || want != had
+	answer.Changed = n == nil || want != had || len(list) > 0
 	answer.Warnings = append(answer.Warnings, d.warnings(req, nil, &next, want)...)
 	if !req.DryRun && answer.Changed {
 		switch {
 		case next.empty():
 			err = d.liftToward(n)
 			lifted = err == nil
+		case n != nil && len(list) > 0:
+			if err = d.keepList(next.listKey(), list); err == nil {
+				_, err = d.commit(n, &next)
+			}
+			if d.outdateDestinations(); err == nil {
+				err = d.bringDestinations()
+			}
 		case n != nil:
 			_, err = d.commit(n, &next)
 		default:
-			n, err = d.addToward(&next, p)
+			if len(list) > 0 {
+				err = d.keepList(next.listKey(), list)
+			}
+			if err == nil {
+				n, err = d.addToward(&next, p)
+			}
 		}
 		if err != nil {
 			return api.SetResponse{}, kernelError(p.subject, err)
 		}
-		if !next.empty() {
+		if stored = true; !next.empty() {
 			next = *n
+		}
+		if len(list) > 0 {
+			answer.LoadedPrefixes, answer.LoadNS = len(list), uint64(time.Since(began))
 		}
 		d.tellSet(before, next.ifAny(), actorName(by))
 		d.log.Info("limit set", "subject", p.subject.String(), "by", by.UID, "node", next.id, "up", want.Up, "down", want.Down, "total", want.Total)
@@ -167,6 +210,19 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 		answer.Node = d.show(&next, req.DryRun)
 	}
 	return answer, nil
+}
+
+// newNames looks up what a part of the traffic is called by and nobody has looked up yet.
+func (d *Daemon) newNames(ctx context.Context, p part) (map[string]found, error) {
+	var unknown []string
+	d.mu.Lock()
+	for _, name := range p.selector.Names {
+		if len(d.names[name].addresses) == 0 {
+			unknown = append(unknown, name)
+		}
+	}
+	d.mu.Unlock()
+	return d.learnNames(ctx, unknown)
 }
 
 // newToward is a node as it would be, with nothing wanted of it yet.
@@ -195,11 +251,15 @@ func (p part) alone(n *node) bool {
 
 // roomToward refuses one more than the kernel side can compare or hold. The caller holds d.mu.
 func (d *Daemon) roomToward(n *node, p part) error {
-	if !p.alone(n) {
+	if !p.alone(n) && n.to.scope == nil {
 		n.to.scope = &node{res: p.under} // as it will be
 		defer func() { n.to.scope = nil }()
 	}
-	made, over := d.compileDestinations(n)
+	extra := n
+	if d.nodes[n.id] != nil {
+		extra = nil // it is among them
+	}
+	made, over := d.compileDestinations(extra)
 	if len(over) > 0 {
 		return &api.Error{
 			Code:    api.CodeConflict,
@@ -237,7 +297,7 @@ func (d *Daemon) addToward(next *node, p part) (*node, error) {
 			return nil, err
 		}
 	}
-	next.to = &toward{selector: p.selector, scope: scope}
+	next.to.scope = scope
 	n, err := d.commit(nil, next)
 	if err != nil {
 		return nil, errors.Join(err, d.letGo(scope))

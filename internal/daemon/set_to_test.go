@@ -17,7 +17,7 @@ import (
 
 // holdsTo is the subject whose limit holds for an address, of those with the nodes of a
 // path: what the kernel side makes of the maps. "" = none.
-func (h *harness) holdsTo(book uint32, address string, port uint16, path ...uint32) string {
+func (h *harness) holdsTo(book uint32, address string, path ...uint32) string {
 	h.t.Helper()
 	to := h.fake.Destinations()
 	a := netip.MustParseAddr(address)
@@ -31,8 +31,8 @@ func (h *harness) holdsTo(book uint32, address string, port uint16, path ...uint
 		return ""
 	}
 	for _, r := range best.Rules {
-		if port < r.PortFrom || port > r.PortTo {
-			continue
+		if r.PortFrom != 0 {
+			continue // no port of a test's
 		}
 		scopes := path
 		if r.Rule&enforce.RuleEverybody != 0 {
@@ -77,13 +77,13 @@ func TestSetTo(t *testing.T) {
 	tree, user := h.scopeFor(of), h.scopeFor("user:root")
 	check := func(h *harness) {
 		t.Helper()
-		require.Equal(t, "to:10.1.0.0/16@"+of, h.holdsTo(enforce.BookAdmin, "10.1.2.3", 80, tree, user), "the longest prefix")
-		require.Equal(t, "to:any,!10.9.0.0/16@"+of, h.holdsTo(enforce.BookAdmin, "192.0.2.1", 80, tree, user), "of two the innermost")
-		require.Equal(t, "to:any,!10.9.0.0/16@"+of, h.holdsTo(enforce.BookAdmin, "2001:db8::1", 80, tree, user))
-		require.Equal(t, "to:10.0.0.0/8", h.holdsTo(enforce.BookAdmin, "10.9.2.3", 80, tree, user), "left out there")
-		require.Equal(t, "to:any@user:root", h.holdsTo(enforce.BookAdmin, "192.0.2.1", 80, user))
-		require.Equal(t, "to:10.0.0.0/8", h.holdsTo(enforce.BookAdmin, "10.1.2.3", 80), "others")
-		require.Empty(t, h.holdsTo(enforce.BookAdmin, "192.0.2.1", 80), "others")
+		require.Equal(t, "to:10.1.0.0/16@"+of, h.holdsTo(enforce.BookAdmin, "10.1.2.3", tree, user), "the longest prefix")
+		require.Equal(t, "to:any,!10.9.0.0/16@"+of, h.holdsTo(enforce.BookAdmin, "192.0.2.1", tree, user), "of two the innermost")
+		require.Equal(t, "to:any,!10.9.0.0/16@"+of, h.holdsTo(enforce.BookAdmin, "2001:db8::1", tree, user))
+		require.Equal(t, "to:10.0.0.0/8", h.holdsTo(enforce.BookAdmin, "10.9.2.3", tree, user), "left out there")
+		require.Equal(t, "to:any@user:root", h.holdsTo(enforce.BookAdmin, "192.0.2.1", user))
+		require.Equal(t, "to:10.0.0.0/8", h.holdsTo(enforce.BookAdmin, "10.1.2.3"), "others")
+		require.Empty(t, h.holdsTo(enforce.BookAdmin, "192.0.2.1"), "others")
 	}
 	check(h)
 
@@ -121,7 +121,7 @@ func TestSetTo(t *testing.T) {
 	_, err = h.remove(root, "to:any@user:root")
 	require.NoError(t, err)
 	require.Zero(t, h.scopeFor("user:root"))
-	require.Empty(t, h.holdsTo(enforce.BookAdmin, "192.0.2.1", 80, user))
+	require.Empty(t, h.holdsTo(enforce.BookAdmin, "192.0.2.1", user))
 
 	// Those of a process end with it.
 	fake.SetStats(enforce.NodeStats{ID: tree})
@@ -142,8 +142,8 @@ func TestSetToOfTwoOwners(t *testing.T) {
 	require.Equal(t, "to:10.0.0.0/8@user:12345", node.Subject.String(), "of their own processes")
 	h.mustSet(root, "to:10.0.0.0/8@user:12345", up(2e6))
 	h.mustSet(root, "to:10.0.0.0/8", up(3e6))
-	require.Equal(t, node.Subject.String(), h.holdsTo(bob.UID, "10.0.0.1", 80))
-	require.Equal(t, node.Subject.String(), h.holdsTo(enforce.BookAdmin, "10.0.0.1", 80, h.scopeFor("user:12345")))
+	require.Equal(t, node.Subject.String(), h.holdsTo(bob.UID, "10.0.0.1"))
+	require.Equal(t, node.Subject.String(), h.holdsTo(enforce.BookAdmin, "10.0.0.1", h.scopeFor("user:12345")))
 	require.Equal(t, 4, h.count(), "one each, and the user")
 	_, err := h.remove(auth.Actor{UID: 54321}, "to:10.0.0.0/8@user:12345")
 	requireCode(t, api.CodeDenied, err)
@@ -180,8 +180,8 @@ func TestSetToComesBackAfterABoot(t *testing.T) {
 	opts.OpenKernel = fake.Open
 	h = start(t, fake, opts)
 	require.Equal(t, 3, h.count())
-	require.Equal(t, "to:any@user:root", h.holdsTo(enforce.BookAdmin, "192.0.2.1", 80, h.scopeFor("user:root")))
-	require.Equal(t, "to:10.0.0.0/8", h.holdsTo(enforce.BookAdmin, "10.0.0.1", 80))
+	require.Equal(t, "to:any@user:root", h.holdsTo(enforce.BookAdmin, "192.0.2.1", h.scopeFor("user:root")))
+	require.Equal(t, "to:10.0.0.0/8", h.holdsTo(enforce.BookAdmin, "10.0.0.1"))
 	require.Zero(t, h.scopeFor("user:12345"))
 }
 
@@ -203,4 +203,51 @@ func TestSetToChangesNothingWhereItCannot(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, dry.Changed)
 	require.Equal(t, enforce.MostDestinationRules, h.count())
+}
+
+func TestSetToFile(t *testing.T) {
+	fake := new(enforcetest.Kernel)
+	opts := testOptions(t, fake)
+	h := start(t, fake, opts)
+	const subject = "file:/lan.txt@user:root"
+	set := func(w api.Wish, prefixes ...string) (api.SetResponse, error) {
+		return h.Set(t.Context(), root, api.SetRequest{Subject: api.Subject{Kind: api.KindTo, ID: subject}, Wish: w, Prefixes: prefixes})
+	}
+	_, err := set(up(1e6))
+	requireCode(t, api.CodeBadRequest, err)
+	_, err = set(up(1e6), "10.0.0.0/8", "10.0.0.0/99")
+	requireCode(t, api.CodeBadRequest, err)
+	require.Zero(t, h.count(), "nothing is changed")
+	holds := func(address string) bool {
+		return h.holdsTo(enforce.BookAdmin, address, h.scopeFor("user:root")) == "to:"+subject
+	}
+	answer, err := set(up(1e6), "10.0.0.0/8", "2001:db8::/32")
+	require.NoError(t, err)
+	require.Equal(t, 2, answer.LoadedPrefixes)
+	require.Equal(t, 2, answer.Node.ListedPrefixes)
+	require.True(t, holds("10.0.0.1") && holds("2001:db8::1"))
+	require.False(t, holds("192.0.2.1"))
+
+	answer, err = set(up(2e6))
+	require.NoError(t, err)
+	require.Zero(t, answer.LoadedPrefixes, "another rate needs none")
+	fake.Fail("SetDestinations", fmt.Errorf("no memory"))
+	_, err = set(up(2e6), "192.0.2.0/24")
+	require.Error(t, err)
+	fake.Fail("SetDestinations", nil)
+	require.NoError(t, h.stop())
+	h = start(t, fake, opts)
+	require.True(t, holds("10.0.0.1"), "the next daemon has read what was in force")
+	require.False(t, holds("192.0.2.1"))
+
+	answer, err = set(up(2e6), "192.0.2.0/24")
+	require.NoError(t, err)
+	require.True(t, answer.Changed)
+	require.True(t, holds("192.0.2.1"))
+	require.False(t, holds("10.0.0.1"))
+	_, err = h.remove(root, "to:"+subject)
+	require.NoError(t, err)
+	left, err := os.ReadDir(opts.StateDir + "/lists")
+	require.NoError(t, err)
+	require.Empty(t, left)
 }

@@ -99,7 +99,7 @@ func (n *node) saved() savedNode {
 		s.Rules = &n.ruled
 	}
 	if n.to != nil {
-		s.To = &savedToward{}
+		s.To = &savedToward{Names: n.to.names}
 		if n.to.scope != nil {
 			s.To.Scope = n.to.scope.id
 		}
@@ -122,7 +122,7 @@ func (s savedNode) node() *node {
 		marker: s.Marker,
 	}
 	if s.To != nil {
-		n.to, n.scopeID = &toward{}, s.To.Scope
+		n.to, n.scopeID = &toward{names: s.To.Names}, s.To.Scope
 		n.to.selector, _, _ = destination.Parse(s.Subject.ID) // check has done so
 	}
 	if s.Rules != nil {

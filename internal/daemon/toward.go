@@ -22,13 +22,16 @@ import (
 // toward is for which part of the traffic a node is that a command set.
 type toward struct {
 	selector destination.Selector
-	scope    *node // under whom; nil = everybody whom the owner may limit
+	names    map[string][]netip.Addr // their addresses, as the state file has them
+	scope    *node                   // under whom; nil = everybody whom the owner may limit
 	leaving  bool
 }
 
 // savedToward is a toward as the state file has it; what it is for is the node's subject.
 type savedToward struct {
 	Scope uint32 `json:"scope,omitempty"` // the node under which it is
+	// Names are the addresses that they had last.
+	Names map[string][]netip.Addr `json:"names,omitempty"`
 }
 
 // owner is whose wish a node is that has one owner only.
@@ -98,7 +101,7 @@ func (d *Daemon) compileDestinations(extra *node) (made commanded, over []netip.
 		}
 		number := d.numberToward(n, used)
 		made.numbers[n.id] = number
-		books[n.book()][number] = destination.Limit{Selector: n.to.selector, Rule: number, Rank: n.to.rank()}
+		books[n.book()][number] = destination.Limit{Selector: d.resolved(n.to.selector), Listed: d.listed(n), Rule: number, Rank: n.to.rank()}
 	}
 	files := map[uint32][]enforce.DestinationPrefix{}
 	for _, p := range d.destined.prefixes {
@@ -182,6 +185,7 @@ func (d *Daemon) liftToward(n *node) error {
 		d.outdateDestinations()
 		return err
 	}
+	d.dropLists()
 	return d.letGo(n.to.scope)
 }
 
@@ -219,6 +223,7 @@ func (d *Daemon) endToward() {
 		d.events.tell(n.audience(), n.event(api.EventLimitEnded, ""))
 		d.log.Info("limit ended with its subject", "subject", n.res.Subject.String(), "node", n.id)
 	}
+	d.dropLists()
 }
 
 // adoptToward connects the nodes of commands with those that they are under; byID are
@@ -230,6 +235,9 @@ func (d *Daemon) adoptToward(byID map[uint32]*node) {
 			continue
 		}
 		some = true
+		for name, addresses := range n.to.names {
+			d.names[name] = found{addresses: addresses}
+		}
 		if n.scopeID == 0 {
 			continue
 		}
@@ -247,6 +255,7 @@ func (d *Daemon) adoptToward(byID map[uint32]*node) {
 			}
 		}
 	}
+	d.loadLists()
 	if some {
 		d.followDestinations()
 	}

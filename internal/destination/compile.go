@@ -11,8 +11,9 @@ import (
 // Limit is a selector whose names are looked up, with its number on the kernel side.
 type Limit struct {
 	Selector
-	Rule uint32
-	Rank int // of several for the same the lowest is tried first
+	Listed []netip.Prefix // by its file
+	Rule   uint32
+	Rank   int // of several for the same the lowest is tried first
 }
 
 // Compile lists the prefixes that the limits of a book name, and the rules of its files,
@@ -69,8 +70,10 @@ func marksOf(limits []Limit, files []enforce.DestinationPrefix) []mark {
 	// IPv4 addresses are looked for among IPv6 ones: ::/0 is not to have them.
 	marks := []mark{{prefix: netip.PrefixFrom(netip.IPv4Unspecified(), 0), limit: noLimit}}
 	for i, l := range limits {
-		for _, p := range l.Prefixes {
-			marks = append(marks, mark{prefix: p, limit: i})
+		for _, list := range [][]netip.Prefix{l.Prefixes, l.Listed} {
+			for _, p := range list {
+				marks = append(marks, mark{prefix: p, limit: i})
+			}
 		}
 		for _, p := range l.Except {
 			marks = append(marks, mark{prefix: p, limit: i, except: true})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/netnice/netnice/api"
 )
@@ -18,6 +19,7 @@ type Selector struct {
 	Prefixes []netip.Prefix // sorted, as Except, Names
 	Except   []netip.Prefix // are left out; of an address the longest prefix counts
 	Names    []string       // stand for the addresses that they have now
+	List     string         // path of a file that lists prefixes, "" = none
 	// PortFrom to PortTo are the service's ports; 0 to 0 for all of them.
 	PortFrom, PortTo uint16
 	Protocol         string // "tcp" or "udp", "" for both
@@ -79,6 +81,9 @@ func FromFlags(to, except []string, protocol string) (s Selector, under api.Subj
 // add reads one of the pieces between commas.
 func (s *Selector) add(piece string) error {
 	text, except := strings.CutPrefix(strings.TrimSpace(piece), "!")
+	if path, ok := strings.CutPrefix(text, listPrefix); ok {
+		return s.addList(path, except)
+	}
 	place, ports := text, ""
 	switch {
 	case strings.HasPrefix(text, "["):
@@ -124,6 +129,33 @@ func (s *Selector) add(piece string) error {
 	return nil
 }
 
+const listPrefix = "file:"
+
+func (s *Selector) addList(text string, except bool) error {
+	path, ports, hasPorts := strings.Cut(text, ":")
+	switch {
+	case except:
+		return fmt.Errorf("what a file lists cannot be left out: name prefixes")
+	case s.List != "" && s.List != path:
+		return fmt.Errorf("%s and %s: a limit is for one file", s.List, path)
+	case !strings.HasPrefix(path, "/"), strings.ContainsFunc(path, unicode.IsControl):
+		return fmt.Errorf("%q is no absolute path of a file", path)
+	}
+	s.List = path
+	if hasPorts {
+		return s.setPorts(ports)
+	}
+	return nil
+}
+
+// ListPath is a path as it can be in a subject.
+func ListPath(path string) error {
+	if strings.ContainsAny(path, ":,@") || strings.HasSuffix(path, "/tcp") || strings.HasSuffix(path, "/udp") {
+		return fmt.Errorf("the path %q has a character that stands between others' names here (: , @), or ends like a protocol: give the file another name", path)
+	}
+	return nil
+}
+
 func (s *Selector) setPorts(text string) error {
 	first, last, isRange := strings.Cut(text, "-")
 	if !isRange {
@@ -145,12 +177,11 @@ func (s *Selector) setPorts(text string) error {
 
 func (s *Selector) tidy() error {
 	for _, list := range []*[]netip.Prefix{&s.Prefixes, &s.Except} {
-		slices.SortFunc(*list, netip.Prefix.Compare)
-		*list = slices.Compact(*list)
+		*list = Tidy(*list)
 	}
 	slices.Sort(s.Names)
 	s.Names = slices.Compact(s.Names)
-	if len(s.Prefixes)+len(s.Names) == 0 {
+	if len(s.Prefixes)+len(s.Names) == 0 && s.List == "" {
 		return fmt.Errorf("all is left out: say of what, such as any")
 	}
 	return nil
@@ -210,6 +241,9 @@ func (s Selector) String() string {
 		}
 	}
 	pieces = append(pieces, s.Names...)
+	if s.List != "" {
+		pieces = append(pieces, listPrefix+s.List)
+	}
 	for _, p := range s.Except {
 		pieces = append(pieces, "!"+s.prefixText(p))
 	}

@@ -139,11 +139,11 @@ func (r *ruled) comes(x *script, port string, over time.Duration) float64 {
 }
 
 // keeps checks the rate of what comes against a limit in IP bytes.
-func (r *ruled) keeps(what string, x *script, port string, limit, per float64) {
+func (r *ruled) keeps(what string, x *script, port string, limit float64) {
 	r.t.Helper()
 	r.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
 		r.until(from)
-		got := r.comes(x, port, to.Sub(from)) * per
+		got := r.comes(x, port, to.Sub(from)) * perByte
 		r.t.Logf("%s: %.4f of %.0f bytes/s", what, got/limit, limit)
 		if got < limit*1.1 { // a receiver that was late reads what it missed, too
 			got = min(got, limit)
@@ -253,7 +253,7 @@ up = "1MB/s"
 		x.tell(does)
 		x.read("ready")
 	}
-	r.keeps("received", x, "7201", 2e6, perByte)
+	r.keeps("received", x, "7201", 2e6)
 	r.exceeds("received from elsewhere", x, "7202", 6e6)
 	// By netnice's own count: a receiver that was late reads all that it missed.
 	r.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
@@ -268,7 +268,7 @@ up = "1MB/s"
 		far.tell(does)
 		far.read("ready")
 	}
-	r.keeps("what a server sends", far, "7101", 1e6, perByte)
+	r.keeps("what a server sends", far, "7101", 1e6)
 	r.exceeds("another server", far, "7102", 6e6)
 }
 

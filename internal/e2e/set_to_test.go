@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -74,7 +78,7 @@ func TestSetToReceivesAndDatagrams(t *testing.T) {
 	x := r.ends(r.A, uid, fmt.Sprintf("connect %s 7401 receive", far4), fmt.Sprintf("connect %s 7402 receive", r.B6),
 		"flood "+far6+" 7403 3e6", "flood "+far6+" 7404 3e6", "connect "+far6+" 7403 send")
 	r.must("set", "--user", itoa(uid), "--to", far4, "--down", "2MB/s")
-	r.keeps("received", x, "7401", 2e6, perByte)
+	r.keeps("received", x, "7401", 2e6)
 	r.exceeds("received from elsewhere, over IPv6", x, "7402", 6e6)
 	r.must("set", "--user", itoa(uid), "--to", "["+far6+"]:7403", "--protocol", "udp", "--up", "1MB/s")
 	r.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
@@ -86,7 +90,45 @@ func TestSetToReceivesAndDatagrams(t *testing.T) {
 	r.exceeds("datagrams to another port", far, "7404", 2.5e6)
 	r.exceeds("TCP to the port", far, "7403", 6e6)
 	r.must("set", "--user", itoa(uid), "--to", fmt.Sprintf("[%s]", r.B6), "--down", "1MB/s")
-	r.keeps("received over IPv6", x, "7402", 1e6, perByte)
+	r.keeps("received over IPv6", x, "7402", 1e6)
 	r.must("down")
 	r.exceeds("after down", x, "7401", 6e6)
+}
+
+// The Internet is limited and the local network is not, each by a link of its own: sent and
+// received, over IPv4 and IPv6.
+func TestSetToTwoLinks(t *testing.T) {
+	t.Parallel()
+	r := newRuledTo(t, "")
+	uid := spare + 49
+	const lan4, lan6 = "10.94.0.2", "fd00:94::2"
+	defer r.join("lan0", "10.94.0")()
+	for i, ns := range []*testutil.NetNS{r.A, r.B} {
+		link, err := ns.Netlink().LinkByName("lan0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := netlink.ParseAddr(fmt.Sprintf("fd00:94::%d/64", i+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Flags = unix.IFA_F_NODAD
+		if err := ns.Netlink().AddrAdd(link, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	far := r.ends(r.B, 0, "listen 7501 receive", "listen 7502 receive", "listen 7511 send", "listen 7512 send", "listen 7513 send", "listen 7514 send")
+	x := r.ends(r.A, uid, "connect "+lan4+" 7501 send", "connect "+lan6+" 7502 send", "connect "+lan4+" 7511 receive", "connect "+lan6+" 7512 receive",
+		"connect "+far4+" 5001 send", "connect "+far6+" 5002 send", "connect "+far4+" 7513 receive", "connect "+far6+" 7514 receive")
+	at := r.must("set", "--user", itoa(uid), "--to", "any", "--except", "10.94.0.0/16", "--except", "fd00:94::/64", "--up", "1MB/s", "--down", "2MB/s")
+	r.holds("to the Internet", at.Add(time.Second), 1e6, 5001, 5002)
+	r.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
+		r.until(from)
+		got := (r.comes(x, "7513", to.Sub(from)/2) + r.comes(x, "7514", to.Sub(from)/2)) * perByte
+		t.Logf("from the Internet: %.4f of the limit", got/2e6)
+		return compare("from the Internet", got, 2e6, 0.07)
+	})
+	for port, who := range map[string]*script{"7501": far, "7502": far, "7511": x, "7512": x} {
+		r.exceeds("to and from the local network, port "+port, who, port, 3e6)
+	}
 }

@@ -1,0 +1,158 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/netnice/netnice/internal/destination"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// Prefixes that a file lists come with the request, are read by who asks, and are kept in a
+// file of the daemon's own each: the state has one line for each change, and these are long.
+
+const listsFolder = "lists"
+
+// listKey names a list: one of an owner's.
+type listKey struct {
+	book uint32
+	path string // as the owner calls it
+}
+
+func (d *Daemon) listFile(key listKey) string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %s", key.book, key.path)
+	return filepath.Join(d.opts.StateDir, listsFolder, fmt.Sprintf("%016x", h.Sum64()))
+}
+
+// readPrefixes reads those of a request.
+func readPrefixes(texts []string) ([]netip.Prefix, error) {
+	if len(texts) > enforce.MostDestinationPrefixes {
+		return nil, badDestination("%d prefixes: there may be %d in all", len(texts), enforce.MostDestinationPrefixes)
+	}
+	list := make([]netip.Prefix, 0, len(texts))
+	for i, text := range texts {
+		p, err := destination.ParsePrefix(text)
+		if err != nil {
+			return nil, badDestination("prefix %d: %v", i+1, err)
+		}
+		list = append(list, p)
+	}
+	return destination.Tidy(list), nil
+}
+
+// keepList stores a list for the next daemon.
+func (d *Daemon) keepList(key listKey, list []netip.Prefix) error {
+	path := d.listFile(key)
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return writeError(path, err)
+	}
+	var text strings.Builder
+	for _, p := range list {
+		fmt.Fprintln(&text, p)
+	}
+	if err := renameio.WriteFile(path, []byte(text.String()), 0o600, renameio.WithTempDir(filepath.Dir(path))); err != nil {
+		return writeError(path, err)
+	}
+	return nil
+}
+
+// loadLists reads those of the limits that were stored. One that cannot be read is told:
+// its limit holds for nothing until it is set again.
+func (d *Daemon) loadLists() {
+	for _, n := range d.nodes {
+		if n.to == nil || n.to.selector.List == "" {
+			continue
+		}
+		key := listKey{n.book(), n.to.selector.List}
+		if _, ok := d.lists[key]; ok {
+			continue
+		}
+		list, err := readListFile(d.listFile(key))
+		if err != nil {
+			d.once(n, fmt.Errorf("the prefixes of %s are not known any more (set it again): %w", key.path, err))
+		}
+		d.lists[key] = list
+	}
+}
+
+func readListFile(path string) ([]netip.Prefix, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	list, mistakes, err := destination.ReadList(f)
+	if len(mistakes) > 0 {
+		return nil, fmt.Errorf("%s:%d: %s", path, mistakes[0].Line, mistakes[0].Text)
+	}
+	return list, err
+}
+
+// dropLists forgets those that no limit is for any more. The caller holds d.mu.
+func (d *Daemon) dropLists() {
+	wanted := map[listKey]bool{}
+	for _, n := range d.nodes {
+		if n.to != nil && n.to.selector.List != "" {
+			wanted[listKey{n.book(), n.to.selector.List}] = true
+		}
+	}
+	for key := range d.lists {
+		if wanted[key] {
+			continue
+		}
+		delete(d.lists, key)
+		if err := os.Remove(d.listFile(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			d.sampler.complain(d.log, err)
+		}
+	}
+}
+
+// listed are the prefixes that a node's file lists.
+func (d *Daemon) listed(n *node) []netip.Prefix {
+	if n.to == nil || n.to.selector.List == "" {
+		return nil
+	}
+	return d.lists[listKey{n.book(), n.to.selector.List}]
+}
+
+func (n *node) listKey() listKey { return listKey{n.book(), n.to.selector.List} }
+
+// takeList has a node's list be another, not stored yet; undo puts back what was. Nothing
+// to take is an error if there is none yet.
+func (d *Daemon) takeList(n *node, list []netip.Prefix) (undo func(), err error) {
+	if n.to.selector.List == "" || n.empty() {
+		return func() {}, nil
+	}
+	key := n.listKey()
+	was, known := d.lists[key]
+	if len(list) == 0 {
+		if !known {
+			return nil, badDestination("%s: its prefixes are not known, or there are none: netnice set --to-file %s ...", key.path, key.path)
+		}
+		return func() {}, nil
+	}
+	d.lists[key] = list
+	return func() {
+		delete(d.lists, key)
+		var err error
+		if known {
+			d.lists[key] = was
+			err = d.keepList(key, was)
+		} else if err = os.Remove(d.listFile(key)); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		if err != nil {
+			d.sampler.complain(d.log, err)
+		}
+		d.outdateDestinations()
+	}, nil
+}

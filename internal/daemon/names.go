@@ -1,0 +1,213 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/destination"
+)
+
+const (
+	// namesEvery is how often names are looked up again: no connection waits for that.
+	namesEvery = time.Minute
+	// namePatience is for how long one lookup may take.
+	namePatience = 5 * time.Second
+	// mostNames bounds those of one limit, mostAddresses those that one name may have.
+	mostNames, mostAddresses = 16, 64
+)
+
+// found are the addresses of a name; never changed in place.
+type found struct {
+	addresses []netip.Addr
+	problem   string // why they are those of an earlier time, "" = they are not
+}
+
+// lookupNames asks the machine's resolver for IPv4 and IPv6 addresses.
+func lookupNames(ctx context.Context, name string) ([]netip.Addr, error) {
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+}
+
+// lookup looks a name up once; its addresses are in an order of their own.
+func (d *Daemon) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, namePatience)
+	defer cancel()
+	list, err := d.opts.LookupNames(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	for i, a := range list {
+		list[i] = a.Unmap().WithZone("")
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	list = slices.Compact(list)
+	switch {
+	case len(list) == 0:
+		return nil, fmt.Errorf("%s has no address", name)
+	case len(list) > mostAddresses:
+		return nil, fmt.Errorf("%s has %d addresses, more than the %d that a limit follows", name, len(list), mostAddresses)
+	}
+	return list, nil
+}
+
+// learnNames looks names up that are not known yet, without the lock. It changes nothing
+// in force.
+func (d *Daemon) learnNames(ctx context.Context, names []string) (map[string]found, error) {
+	if len(names) > mostNames {
+		return nil, badDestination("%d names: one limit may have %d", len(names), mostNames)
+	}
+	list := map[string]found{}
+	for _, name := range names {
+		addresses, err := d.lookup(ctx, name)
+		if err != nil {
+			return nil, &api.Error{
+				Code: api.CodeNotFound, Message: fmt.Sprintf("the name %s is not found: %v", name, err),
+				Hint: "getent ahosts " + name + "; or name addresses: --to 192.0.2.7", Cause: err,
+			}
+		}
+		list[name] = found{addresses: addresses}
+	}
+	return list, nil
+}
+
+// resolved is a selector with the addresses of its names. The caller holds d.mu.
+func (d *Daemon) resolved(s destination.Selector) destination.Selector {
+	if len(s.Names) == 0 {
+		return s
+	}
+	s.Prefixes = slices.Clone(s.Prefixes)
+	for _, name := range s.Names {
+		for _, a := range d.names[name].addresses {
+			s.Prefixes = append(s.Prefixes, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	return s
+}
+
+// keepNames looks names up again from time to time, until ctx ends.
+func (d *Daemon) keepNames(ctx context.Context) {
+	tick := time.NewTicker(d.opts.NamesEvery)
+	defer tick.Stop()
+	for {
+		d.lookAtNames(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// namesWanted are those of limits that stand. The caller holds d.mu.
+func (d *Daemon) namesWanted() map[string]bool {
+	wanted := map[string]bool{}
+	for _, n := range d.nodes {
+		if n.to == nil {
+			continue
+		}
+		for _, name := range n.to.selector.Names {
+			wanted[name] = true
+		}
+	}
+	return wanted
+}
+
+// lookAtNames looks all names up that limits are for. What is not found keeps the
+// addresses that it had.
+func (d *Daemon) lookAtNames(ctx context.Context) {
+	d.mu.Lock()
+	wanted := d.namesWanted()
+	for name := range d.names {
+		if !wanted[name] {
+			delete(d.names, name)
+		}
+	}
+	d.mu.Unlock()
+	for name := range wanted {
+		addresses, err := d.lookup(ctx, name)
+		if ctx.Err() != nil {
+			return
+		}
+		d.nameFound(name, addresses, err)
+	}
+}
+
+// nameFound takes the answer for a name, and has the limits for it follow.
+func (d *Daemon) nameFound(name string, addresses []netip.Addr, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was, known := d.names[name]
+	if d.isDown || !d.namesWanted()[name] {
+		return
+	}
+	is := found{addresses: addresses}
+	if err != nil {
+		is = found{addresses: was.addresses, problem: err.Error()}
+	}
+	if known && slices.Equal(is.addresses, was.addresses) && (is.problem == "") == (was.problem == "") {
+		return
+	}
+	d.names[name] = is
+	if !slices.Equal(is.addresses, was.addresses) {
+		d.outdateDestinations()
+		d.followDestinations()
+	}
+	for _, n := range d.sorted() {
+		if n.to == nil || !slices.Contains(n.to.selector.Names, name) {
+			continue
+		}
+		n.to.learn(d.names)
+		e := n.event(api.EventNameChanged, "")
+		e.Message = name + ": " + is.text()
+		d.events.tell(n.audience(), e)
+		if err := d.saveChange(false, n.change()); err != nil {
+			d.sampler.complain(d.log, err)
+		}
+	}
+	d.log.Info("a name was looked up", "name", name, "addresses", len(is.addresses), "problem", is.problem)
+}
+
+// text says for people what a name stands for.
+func (f found) text() string {
+	texts := make([]string, len(f.addresses))
+	for i, a := range f.addresses {
+		texts[i] = a.String()
+	}
+	out := strings.Join(texts, ", ")
+	switch {
+	case f.problem != "" && out == "":
+		return "no address known: " + f.problem
+	case f.problem != "":
+		return out + ", as before: " + f.problem
+	}
+	return out
+}
+
+// shownNames is what the names of a node stand for. The caller holds d.mu.
+func (d *Daemon) shownNames(n *node) (list []api.NameAddresses) {
+	if n.to == nil {
+		return nil
+	}
+	for _, name := range n.to.selector.Names {
+		f := d.names[name]
+		one := api.NameAddresses{Name: name, Problem: f.problem, Addresses: []string{}}
+		for _, a := range f.addresses {
+			one.Addresses = append(one.Addresses, a.String())
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// learn notes what a node's names stand for, for the next daemon.
+func (t *toward) learn(names map[string]found) {
+	t.names = map[string][]netip.Addr{}
+	for _, name := range t.selector.Names {
+		t.names[name] = names[name].addresses
+	}
+}

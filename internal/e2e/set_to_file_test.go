@@ -1,0 +1,155 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// meets is a program that says how many connections it sets up in a second of its
+// processor time, and how many datagrams it sends by one socket to two addresses in turn.
+const meets = `
+import socket, sys, threading, time
+port = int(sys.argv[1])
+addresses = sys.argv[2:]
+
+def accept(l):
+    while True:
+        l.accept()[0].close()
+
+l = socket.create_server((addresses[0], port), backlog=4096)
+threading.Thread(target=accept, args=(l,), daemon=True).start()
+def connections(seconds):
+    n, end = 0, time.thread_time() + seconds
+    while time.thread_time() < end:
+        s = socket.create_connection((addresses[0], port))
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        s.close()
+        n += 1
+    return n / seconds
+
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+def datagrams(seconds):
+    n, end = 0, time.thread_time() + seconds
+    to = [(a, 9) for a in addresses]
+    while time.thread_time() < end:
+        for _ in range(100):
+            for a in to:
+                try:
+                    u.sendto(b"x", a)
+                except OSError:
+                    pass
+        n += 200
+    return n / seconds
+
+say("ready")
+while True:
+    what, seconds = wait().split()
+    say("rate", globals()[what](float(seconds)))
+`
+
+// writePrefixes writes a file of so many prefixes of 100.64.0.0/10 and elsewhere, which has
+// others, too.
+func writePrefixes(t *testing.T, name string, n int, others ...string) string {
+	t.Helper()
+	var text strings.Builder
+	text.WriteString("# made by a test\n" + strings.Join(others, "\n") + "\n")
+	for i := range n {
+		fmt.Fprintf(&text, "100.%d.%d.%d/32\n", 64+i>>16, i>>8&255, i&255)
+	}
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A hundred thousand prefixes of a file have one limit, over IPv4 and IPv6; its rate
+// changes without the file, and the next daemon has it.
+func TestSetToFile(t *testing.T) {
+	t.Parallel()
+	r := newRuledTo(t, "")
+	uid := spare + 47
+	r.ends(r.A, uid, "connect "+far4+" 5001 send", "connect "+far6+" 5002 send", fmt.Sprintf("connect %s 5003 send", r.B4))
+	file := writePrefixes(t, "many", 100_000, far4, "fd00:98::66")
+	args := []string{"set", "--user", itoa(uid), "--to-file", file, "--up", "2MB/s"}
+	at := testutil.Now()
+	got := r.netnice(args...)
+	if got.code != 0 || !strings.Contains(got.out, "100002 prefixes loaded in ") {
+		t.Fatalf("%v: %v", args, got)
+	}
+	t.Log(got.out)
+	r.holds("what the file lists", max(at, testutil.Now()), 2e6, 5001, 5002)
+	r.free("what it does not", testutil.Now(), 6e6, 5003)
+	r.d.kill()
+	r.d = r.daemon()
+	r.holds("taken over", testutil.Now(), 2e6, 5001, 5002)
+	at = r.must("set", "to:file:"+file+"@user:"+itoa(uid), "--up", "1MB/s")
+	r.holds("another rate", at, 1e6, 5001, 5002)
+	r.free("what it does not list, still", testutil.Now(), 6e6, 5003)
+	if got := r.netnice("show", "--user", itoa(uid), "--to-file", file); !strings.Contains(got.out, "100002 prefixes") {
+		t.Errorf("show: %v", got)
+	}
+	at = r.must("unset", "--user", itoa(uid), "--to-file", file)
+	r.free("it has gone", at, 6e6, 5001, 5002)
+}
+
+// What a connection and a datagram to another address than the last cost is the same for
+// ten prefixes as for a hundred thousand, within what a busy machine lets see.
+func TestSetToFileCosts(t *testing.T) {
+	r := newRuledTo(t, "")
+	uid := spare + 48
+	link, err := r.A.Netlink().LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := []string{"100.64.0.3", "100.64.0.7"} // by both files, and deep in the tree of the longer one
+	for _, text := range listed {
+		a, err := netlink.ParseAddr(text + "/32")
+		if err == nil {
+			err = r.A.Netlink().AddrAdd(link, a)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	x := r.python(options{in: r.A, uid: uid}, meets, append([]string{"5601"}, listed...)...)
+	x.read("ready")
+	few, many := writePrefixes(t, "few", 10), writePrefixes(t, "many", 100_000)
+	rate := func(what string) (rate float64) {
+		x.tell(what + " 0.3")
+		if _, err := fmt.Sscan(x.read("rate"), &rate); err != nil {
+			t.Fatal(err)
+		}
+		return rate
+	}
+	ratios := map[string][]float64{}
+	for range 9 {
+		got := map[string]float64{}
+		for _, file := range []string{few, many} {
+			r.must("set", "--user", itoa(uid), "--to-file", file, "--up", "1GB/s", "--loopback")
+			for _, what := range []string{"connections", "datagrams"} {
+				now := rate(what)
+				if file == many {
+					ratios[what] = append(ratios[what], now/got[what])
+				}
+				got[what] = now
+			}
+			r.must("unset", "--user", itoa(uid), "--to-file", file)
+		}
+	}
+	for what, list := range ratios {
+		slices.Sort(list)
+		t.Logf("%s a second with 100,000 prefixes, of those with 10: median %.3f of %.3f", what, list[len(list)/2], list)
+		if list[len(list)/2] < 0.9 {
+			t.Errorf("%s: %.3f of the rate with ten prefixes", what, list[len(list)/2])
+		}
+	}
+}
