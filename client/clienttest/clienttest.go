@@ -23,6 +23,7 @@ type Daemon struct {
 	status   api.Status
 	nodes    []api.Node // in the order in which they were made
 	powers   []api.Power
+	adapted  []api.Adapted
 	unknown  api.Unknown
 	requests []api.SetRequest
 	deny     *api.Error
@@ -48,6 +49,8 @@ func New() *Daemon {
 	d.mux.HandleFunc("DELETE /v1/limits", d.deleteLimits)
 	d.mux.HandleFunc("PUT /v1/power", d.putPower)
 	d.mux.HandleFunc("GET /v1/power", d.getPowers)
+	d.mux.HandleFunc("PUT /v1/adapt", d.putAdapt)
+	d.mux.HandleFunc("GET /v1/adapt", d.getAdapted)
 	d.mux.HandleFunc("GET /v1/rules", d.getRules)
 	d.mux.HandleFunc("POST /v1/rules/reload", d.getRules)
 	d.mux.HandleFunc("GET /v1/rules/test", d.getRulesTest)
