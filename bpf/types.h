@@ -114,7 +114,7 @@ struct nn_node {
 	__u32 weight;	      /* as a child of its enclosing nodes, 1..10000 */
 	__u32 static_sockets; /* among which it is divided where callbacks
 				 cannot be had */
-	__u32 dscp; /* and 1, of what is sent; 0 = its own */
+	__u32 dscp;	      /* and 1, of what is sent; 0 = its own */
 	/* A device's line carries that many bytes more for a packet, so many
 	 * at least, and all in ATM's cells: see line.h. */
 	__u16 line_least;

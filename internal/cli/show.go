@@ -89,6 +89,9 @@ func (a *App) paragraph(n *api.Node) string {
 	if n.DSCP != nil {
 		line("dscp", "%s (%d), on packets as they leave", dscpText(*n.DSCP), *n.DSCP)
 	}
+	if n.Line != nil {
+		line("line", "limits and figures %s", lineText(n.Line))
+	}
 	if n.Reserved != nil {
 		line("reserved", "%s", a.reservedText(n))
 	} else if n.MinBytesPerSec != 0 {

@@ -37,10 +37,10 @@ func TestMarkEverywhere(t *testing.T) {
 	f.classes(watch, "marked", map[uint16]uint8{x.port: 0, v6: 46 << 2, udp: 46<<2 | 2})
 
 	// A device that comes, and one that has a limit, too.
-	remove := f.join("nn1", "10.98.0")
+	remove := f.join("nn1", "10.96.0")
 	wide := f.python(options{in: f.B}, marks, "nn1")
 	wide.read("ready")
-	more := f.python(options{in: f.A}, sendsBoth, fmt.Sprintf("[%s]:%d", f.B6, v6), fmt.Sprintf("10.98.0.2:%d", later))
+	more := f.python(options{in: f.A}, sendsBoth, fmt.Sprintf("[%s]:%d", f.B6, v6), fmt.Sprintf("10.96.0.2:%d", later))
 	more.read("ready")
 	f.must("set", "--pid", more.pid(), "--dscp", "cs1")
 	f.classes(wide, "a device that came", map[uint16]uint8{later: 8<<2 | 2})
