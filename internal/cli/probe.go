@@ -150,7 +150,7 @@ func (a *App) measurePath(ctx context.Context, host string, f probeFlags) error 
 	if err != nil {
 		return err
 	}
-	tcp, _ := probe.Connections("", to) // a figure more; without it the others stand
+	tcp, _ := probe.Connections(ctx, "", to) // a figure more; without it the others stand
 	finish := func() {}
 	if width, _ := a.System.Terminal(a.Err); width > 0 {
 		options.Progress = func(p probe.Progress) { a.showProgress(host, p) }
