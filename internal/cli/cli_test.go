@@ -163,7 +163,7 @@ func TestFlagsOfEveryCommand(t *testing.T) {
 		"exec": "",                                                                               // nothing may stand between it and the command
 		"run":  "dry-run", "up": "dry-run", "down": "dry-run", "daemon": "", "metrics": "listen", // whose text is Prometheus's
 		"rules": "", "check": "json", "list": "json", "test": "json", "reload": "json",
-		"ls": "json", "show": "json", "why": "json", "monitor": "json", "status": "json", "doctor": "json", "demo": "json", "version": "json", "shell-init": "", "inetd": "", // a text for shells; a server
+		"ls": "json", "show": "json", "why": "json", "monitor": "json", "status": "json", "doctor": "json", "demo": "json", "version": "json", "shell-init": "", "inetd": "", "probe": "json", // a text for shells; a server
 	}
 	eachCommand(app.root(), func(c *cobra.Command) {
 		names, ok := want[c.Name()]

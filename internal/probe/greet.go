@@ -24,7 +24,7 @@ func (p *Prober) greet() error {
 		if err := p.socket.send(packet, p.cfg.Timeout); err != nil {
 			return p.sendError(len(packet)+headers(UDP, p.v6), err)
 		}
-		if err := p.socket.file.SetReadDeadline(time.Now().Add(p.cfg.Timeout)); err != nil {
+		if err := p.socket.file.SetReadDeadline(time.Now().Add(min(p.cfg.Timeout, time.Second))); err != nil {
 			return err
 		}
 		for {
@@ -40,7 +40,7 @@ func (p *Prober) greet() error {
 			}
 		}
 		if !errors.Is(last, os.ErrDeadlineExceeded) {
-			time.Sleep(p.cfg.Timeout / 10) // refused: it may be about to start
+			time.Sleep(min(p.cfg.Timeout, time.Second) / 10) // refused: it may be about to start
 		}
 	}
 	to := netip.AddrPortFrom(p.cfg.To, p.cfg.Port)
@@ -54,7 +54,7 @@ func (p *Prober) greet() error {
 // ErrSilent if none comes.
 func (p *Prober) Ping(ctx context.Context) (Reply, error) {
 	for range 3 {
-		t, err := p.Train(ctx, 1, max(p.MinSize(), 64), 0)
+		t, err := p.train(ctx, plan{packets: 1, size: max(p.MinSize(), 64), quiet: min(p.cfg.Timeout, time.Second)})
 		if err != nil {
 			return Reply{}, err
 		}

@@ -166,11 +166,20 @@ func (p *Prober) Send(size int, tell func(Reply)) (seq uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	return f.reply.Seq, p.launch(f, packet)
+}
+
+// launch sends a packet that was prepared, and notes when.
+func (p *Prober) launch(f *flight, packet []byte) error {
+	p.mu.Lock()
+	now := time.Now()
+	f.deadline, f.reply.SentNS = now.Add(p.cfg.Timeout), now.UnixNano()
+	p.mu.Unlock()
 	if err := p.socket.send(packet, p.cfg.Timeout); err != nil {
 		p.forget(f)
-		return 0, p.sendError(size, err)
+		return p.sendError(f.reply.Size, err)
 	}
-	return f.reply.Seq, nil
+	return nil
 }
 
 func (p *Prober) sendError(size int, err error) error {
@@ -210,8 +219,8 @@ func (p *Prober) prepare(size int, tell func(Reply)) (*flight, []byte, error) {
 	p.order = append(p.order, f)
 	p.counters.Sent++
 	p.counters.SentBytes += uint64(size)
-	now := time.Now()
-	f.deadline, f.reply.SentNS = now.Add(p.cfg.Timeout), now.UnixNano()
+	// A train's packets are prepared together, and launched later.
+	f.deadline = time.Now().Add(p.cfg.Timeout)
 	return f, packet, nil
 }
 

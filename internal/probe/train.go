@@ -16,32 +16,60 @@ type Train struct {
 	Replies []Reply // in order of sending
 }
 
+// plan is a train to be sent: first packets back to back, then packets at a rate.
+type plan struct {
+	first       int
+	packets     int
+	size        int     // IP bytes of each
+	bytesPerSec float64 // of the packets, 0 = back to back, too
+	// quiet is how long no answer need come, all being sent, until the rest counts as
+	// lost; 0 for the prober's timeout.
+	quiet time.Duration
+}
+
 // Train sends n packets of size IP bytes at bytesPerSec, 0 for back to back, and returns when each
 // is answered or lost. It is sent on a thread of its own that waits exactly, by looking at the clock
 // for the last 100 microseconds of each gap.
 func (p *Prober) Train(ctx context.Context, n, size int, bytesPerSec float64) (Train, error) {
+	return p.train(ctx, plan{packets: n, size: size, bytesPerSec: bytesPerSec})
+}
+
+func (p *Prober) train(ctx context.Context, pl plan) (Train, error) {
+	n := pl.first + pl.packets
 	if n < 1 || n > MaxTrain {
 		return Train{}, fmt.Errorf("train of %d packets: write 1 to %d", n, MaxTrain)
 	}
-	if bytesPerSec < 0 || bytesPerSec > 0 && bytesPerSec < 1 {
-		return Train{}, fmt.Errorf("train at %g bytes/s: write at least 1, or 0 for back to back", bytesPerSec)
+	if pl.bytesPerSec < 0 || pl.bytesPerSec > 0 && pl.bytesPerSec < 1 {
+		return Train{}, fmt.Errorf("train at %g bytes/s: write at least 1, or 0 for back to back", pl.bytesPerSec)
 	}
 	type indexed struct {
 		i     int
 		reply Reply
 	}
 	done := make(chan indexed, n)
-	err := p.sendTrain(ctx, n, size, bytesPerSec, func(i int) func(Reply) {
+	t := Train{Size: pl.size, Replies: make([]Reply, n)}
+	for i := range t.Replies {
+		t.Replies[i] = Reply{Size: pl.size, Lost: true}
+	}
+	err := p.sendTrain(ctx, pl, func(i int) func(Reply) {
 		return func(r Reply) { done <- indexed{i, r} }
 	})
 	if err != nil {
 		return Train{}, err
 	}
-	t := Train{Size: size, Replies: make([]Reply, n)}
+	quiet := pl.quiet
+	if quiet <= 0 {
+		quiet = 2 * p.cfg.Timeout // never: each is told of before
+	}
+	timer := time.NewTimer(quiet)
+	defer timer.Stop()
 	for range n {
 		select {
 		case r := <-done:
 			t.Replies[r.i] = r.reply
+			timer.Reset(quiet)
+		case <-timer.C:
+			return t, nil
 		case <-ctx.Done():
 			return Train{}, ctx.Err()
 		case <-p.ended:
@@ -51,23 +79,54 @@ func (p *Prober) Train(ctx context.Context, n, size int, bytesPerSec float64) (T
 	return t, nil
 }
 
-func (p *Prober) sendTrain(ctx context.Context, n, size int, bytesPerSec float64, tell func(i int) func(Reply)) error {
+func (p *Prober) sendTrain(ctx context.Context, pl plan, tell func(i int) func(Reply)) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	type prepared struct {
+		flight *flight
+		packet []byte
+	}
+	ready := make([]prepared, 0, pl.first+pl.packets)
+	for i := range pl.first + pl.packets {
+		f, packet, err := p.prepare(pl.size, tell(i))
+		if err != nil {
+			for _, rest := range ready {
+				p.forget(rest.flight)
+			}
+			return err
+		}
+		ready = append(ready, prepared{f, packet})
+	}
+	defer first()()
 	begin := time.Now()
-	for i := range n {
-		if bytesPerSec > 0 {
-			at := begin.Add(time.Duration(float64(i) * float64(size) / bytesPerSec * 1e9))
+	for i, r := range ready {
+		if i == pl.first {
+			begin = time.Now()
+		}
+		if i > pl.first && pl.bytesPerSec > 0 {
+			at := begin.Add(time.Duration(float64(i-pl.first) * float64(pl.size) / pl.bytesPerSec * 1e9))
 			if err := waitUntil(ctx, at); err != nil {
+				for _, rest := range ready[i:] {
+					p.forget(rest.flight)
+				}
 				return err
 			}
 		}
-		if _, err := p.Send(size, tell(i)); err != nil {
+		if err := p.launch(r.flight, r.packet); err != nil {
+			for _, rest := range ready[i+1:] {
+				p.forget(rest.flight)
+			}
 			return err
 		}
 	}
 	return nil
 }
+
+func (p *Prober) sleep(ctx context.Context, d time.Duration) error {
+	return waitUntil(ctx, time.Now().Add(d))
+}
+
+func (p *Prober) now() time.Time { return time.Now() }
 
 // waitUntil sleeps, and looks at the clock at the end: a sleep ends some 60 us late.
 func waitUntil(ctx context.Context, at time.Time) error {

@@ -1,0 +1,265 @@
+package probe
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+)
+
+// tail is the end of a train that was sent faster than it came: there the packets came as the
+// bottleneck let them through.
+type tail struct {
+	bytesPerSec float64
+	// spread is half the difference between the rates of the tail's halves.
+	spread  float64
+	packets int
+	spanNS  int64
+	// free is how many bytes came before the tail, which a token bucket let pass at once.
+	free int
+	// queued says that a queue grew: without it the rate is only that of sending.
+	queued bool
+}
+
+// arrivals are the packets of a train that were answered, in order of sending.
+func (t Train) arrivals() (sent, came []int64) {
+	for _, r := range t.Replies {
+		if !r.Lost {
+			sent, came = append(sent, r.SentNS), append(came, r.Arrived())
+		}
+	}
+	return sent, came
+}
+
+// Lost is the part of the train that was not answered.
+func (t Train) Lost() float64 {
+	n := 0
+	for _, r := range t.Replies {
+		if r.Lost {
+			n++
+		}
+	}
+	return float64(n) / float64(max(len(t.Replies), 1))
+}
+
+func (t Train) bytes() int { return t.Size * len(t.Replies) }
+
+// tail finds the knee in the arrivals of a train sent back to back, and the rate after it.
+// Behind a token bucket the arrivals are a steep line, as long as there are tokens, and then a
+// flat one; the knee is where the curve is farthest from the chord between its ends.
+func (t Train) tail() tail {
+	sent, came := t.arrivals()
+	n := len(came)
+	if n < 4 {
+		return tail{}
+	}
+	span := float64(came[n-1] - came[0])
+	if span <= 0 {
+		return tail{}
+	}
+	knee, far := 0, 0.0
+	for i := range came {
+		chord := span * float64(i) / float64(n-1)
+		if d := chord - float64(came[i]-came[0]); d > far {
+			knee, far = i, d
+		}
+	}
+	if far < 0.1*span {
+		knee = 0
+	}
+	// Where the queue was empty the sender decided, who may have been interrupted.
+	least := came[0] - sent[0]
+	for i := range came {
+		least = min(least, came[i]-sent[i])
+	}
+	service := span / float64(n-1)
+	last := knee
+	for i := n - 1; i > knee; i-- {
+		if float64(came[i]-sent[i]-least) < 0.5*service {
+			last = i
+			break
+		}
+	}
+	// A little after it: the first packet behind the knee waited for part of a token only.
+	begin := min(last+1+(n-last)/16, n-3)
+	result := tail{packets: n - begin, spanNS: came[n-1] - came[begin]}
+	if result.spanNS <= 0 {
+		return tail{}
+	}
+	result.bytesPerSec = slope(came[begin:], t.Size)
+	// Where the tail's line would have begun.
+	result.free = max(0, (begin-1)*t.Size-int(result.bytesPerSec*float64(came[begin]-came[0])/1e9))
+	half := begin + (n-begin)/2
+	if n-half >= 3 && half-begin >= 3 {
+		result.spread = math.Abs(slope(came[begin:half+1], t.Size)-slope(came[half:], t.Size)) / 2
+	}
+	grew := (came[n-1] - sent[n-1]) - (came[begin] - sent[begin])
+	result.queued = result.bytesPerSec < 0.8*slope(sent[begin:], t.Size) && grew > 0
+	return result
+}
+
+// arrived is the rate at which a whole train came, 0 if that cannot be told.
+func (t Train) arrived() float64 {
+	_, came := t.arrivals()
+	n := len(came)
+	if n < 4 || came[n-1] <= came[0] {
+		return 0
+	}
+	return float64(n-1) * float64(t.Size) * 1e9 / float64(came[n-1]-came[0])
+}
+
+// slope of packets of one size that came at those times, bytes/s, by least squares: one end that
+// is late does not decide.
+func slope(came []int64, size int) float64 {
+	n := float64(len(came))
+	meanI, meanT := (n-1)/2, 0.0
+	for _, c := range came {
+		meanT += float64(c-came[0]) / n
+	}
+	var cov, variance float64
+	for i, c := range came {
+		d := float64(i) - meanI
+		cov += d * (float64(c-came[0]) - meanT)
+		variance += d * d
+	}
+	if cov <= 0 {
+		return math.Inf(1)
+	}
+	return float64(size) * 1e9 * variance / cov
+}
+
+// trend is what a train at a rate says about the traffic beside it.
+type trend struct {
+	// leftBytesPerSec is what the bottleneck carries beside the others' traffic.
+	leftBytesPerSec float64
+	seconds         float64 // that it stands on
+	// bound says that it is no figure but a bound: at least (the queue ran empty at once), or at
+	// most (packets were lost at once).
+	atLeast, atMost bool
+}
+
+// trend reads a train of which the first packets filled a queue, and the rest came at
+// offered bytes/s. While the queue is not empty the bottleneck is always busy, so the
+// delay grows by (offered + others' - capacity) / capacity: what is left is
+// offered - capacity x growth. base is the delay without a queue, in nanoseconds.
+func (t Train) trend(first int, offered, capacity float64, base int64) trend {
+	service := float64(t.Size) / capacity * 1e9
+	end, empty := len(t.Replies), false
+	for i := first; i < len(t.Replies); i++ {
+		r := t.Replies[i]
+		if !r.Lost && float64(r.Arrived()-r.SentNS-base) < 0.5*service {
+			end, empty = i, true
+			break
+		}
+	}
+	part := Train{Size: t.Size, Replies: t.Replies[first:end]}
+	sent, came := part.arrivals()
+	if len(came) < 4 || empty && len(came) < (len(t.Replies)-first)/3 {
+		return trend{leftBytesPerSec: offered, atLeast: empty, atMost: !empty}
+	}
+	some := max(1, len(came)/20)
+	sentSpan := mean(sent[len(sent)-some:], sent[0]) - mean(sent[:some], sent[0])
+	cameSpan := mean(came[len(came)-some:], came[0]) - mean(came[:some], came[0])
+	if sentSpan <= 0 || cameSpan <= 0 {
+		return trend{leftBytesPerSec: offered, atLeast: true}
+	}
+	// Others' packets that came to the queue in the time of sending left it in the time of
+	// arrival; of both sorts the same part was dropped.
+	ours := float64(len(came)-some) * float64(t.Size) * 1e9
+	others := max(capacity*cameSpan-ours, 0) / sentSpan / (1 - part.Lost())
+	left := capacity - others
+	if growing := offered - capacity*(cameSpan/sentSpan-1); part.Lost() == 0 {
+		left = growing // the same, without what is rounded in the number of packets
+	}
+	seconds := sentSpan / 1e9
+	if part.Lost() > 0 {
+		seconds /= 5 // that both lose alike holds on average at best
+	}
+	return trend{leftBytesPerSec: min(max(left, 0), capacity), seconds: seconds}
+}
+
+// waited says whether a packet waited in a queue, or was dropped at its end.
+func (t Train) waited(i int, base int64, capacity float64) bool {
+	r := t.Replies[i]
+	return r.Lost || float64(r.Arrived()-r.SentNS-base) > 1.5*float64(t.Size)/capacity*1e9
+}
+
+func mean(values []int64, zero int64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += float64(v - zero) // differences keep the digits of a float
+	}
+	return sum / float64(len(values))
+}
+
+// leastDelay of a train's packets, ns; false if none was answered.
+func (t Train) leastDelay() (int64, bool) {
+	least, ok := int64(math.MaxInt64), false
+	for _, r := range t.Replies {
+		if !r.Lost {
+			least, ok = min(least, r.Arrived()-r.SentNS), true
+		}
+	}
+	return least, ok
+}
+
+// Pairs is the method of the paper's module, for comparison: the median rate of n pairs of packets
+// back to back.
+func (p *Prober) Pairs(ctx context.Context, n, size int) (bytesPerSec float64, err error) {
+	var rates []float64
+	for range n {
+		t, err := p.Train(ctx, 2, size, 0)
+		if err != nil {
+			return 0, err
+		}
+		a, b := t.Replies[0], t.Replies[1]
+		if gap := b.Arrived() - a.Arrived(); !a.Lost && !b.Lost && gap > 0 {
+			rates = append(rates, float64(size)*1e9/float64(gap))
+		}
+		// A pair is to meet the path as it is without us.
+		if err := p.sleep(ctx, 10*time.Millisecond+2*max(a.RoundTrip(), b.RoundTrip(), 0)); err != nil {
+			return 0, err
+		}
+	}
+	return median(rates), nil
+}
+
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(values))
+	if n := len(s); n%2 == 0 {
+		return (s[n/2-1] + s[n/2]) / 2
+	}
+	return s[len(s)/2]
+}
+
+// trimmed is the mean, weighted by seconds, without the lowest and the highest of five or more, and
+// its standard error.
+func trimmed(trends []trend) (mean, deviation float64) {
+	s := slices.SortedFunc(slices.Values(trends), func(a, b trend) int {
+		switch {
+		case a.leftBytesPerSec < b.leftBytesPerSec:
+			return -1
+		case a.leftBytesPerSec > b.leftBytesPerSec:
+			return 1
+		}
+		return 0
+	})
+	if len(s) >= 5 {
+		s = s[1 : len(s)-1]
+	}
+	var sum, weight float64
+	for _, t := range s {
+		sum, weight = sum+t.leftBytesPerSec*t.seconds, weight+t.seconds
+	}
+	if weight == 0 {
+		return 0, 0
+	}
+	mean = sum / weight
+	for _, t := range s {
+		deviation += (t.leftBytesPerSec - mean) * (t.leftBytesPerSec - mean) * t.seconds / weight
+	}
+	return mean, math.Sqrt(deviation / float64(max(len(s)-1, 1)))
+}

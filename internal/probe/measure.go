@@ -1,0 +1,342 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// Bounds and defaults of a measurement.
+const (
+	DefaultShare    = 0.5
+	DefaultDuration = 30 * time.Second
+	DefaultBytes    = 32 << 20
+	trainsLeft      = 16   // that tell what is left, at most
+	secondsLeft     = 0.15 // that each of them lasts, about
+	longestTrain    = 2048 // packets
+	firstTrain      = 8
+)
+
+// Options of a measurement.
+type Options struct {
+	// Share of the path's capacity that probe packets may use on average, 0..1; 0 for a half.
+	// Trains that do not yet fill a queue come before it is known.
+	Share float64
+	// Duration after which no train is begun, 0 for 30 s.
+	Duration time.Duration
+	// Bytes are the IP bytes beyond which no train is begun, 0 for 32 MiB.
+	Bytes uint64
+	// Size of packets in IP bytes, 0 for 1500 or the route's MTU.
+	Size int
+	// Progress is told what happens; may be nil.
+	Progress func(Progress)
+}
+
+// Progress of a measurement.
+type Progress struct {
+	Step        string  // "reaching", "capacity", "available"
+	Trains      int     // so far
+	SentBytes   uint64  // so far
+	BytesPerSec float64 // the latest figure, 0 while there is none
+}
+
+// Figure with its uncertainty, both in IP bytes/s.
+type Figure struct {
+	BytesPerSec float64 `json:"bytes_per_sec"`
+	// PlusMinus is about one standard error.
+	PlusMinus float64 `json:"plus_minus_bytes_per_sec"`
+	// AtLeast says that the figure is a lower bound only.
+	AtLeast bool `json:"at_least,omitempty"`
+}
+
+// Result of a measurement.
+type Result struct {
+	Kind      Kind   `json:"kind"`
+	Capacity  Figure `json:"capacity"`
+	Available Figure `json:"available"`
+	// BurstBytes came at once before the bottleneck's rate held: a token bucket's depth, about.
+	BurstBytes int           `json:"burst_bytes"`
+	RoundTrip  time.Duration `json:"round_trip_ns"` // the least
+	Trains     int           `json:"trains"`
+	SentBytes  uint64        `json:"sent_bytes"`
+	Took       time.Duration `json:"took_ns"`
+	Lost       int           `json:"lost_packets"`
+	Size       int           `json:"packet_bytes"`
+	// Train is the one that the capacity is from.
+	Train Train `json:"-"`
+}
+
+// path sends trains; the real one is a Prober.
+type path interface {
+	train(ctx context.Context, p plan) (Train, error)
+	sleep(ctx context.Context, d time.Duration) error
+	now() time.Time
+}
+
+// Measure finds what the path to the prober's host carries, and what of that others leave. The
+// prober's timeout should be some seconds: a slow path's queue is long.
+func Measure(ctx context.Context, p *Prober, o Options) (Result, error) {
+	if o.Share == 0 {
+		o.Share = DefaultShare
+	}
+	if o.Duration == 0 {
+		o.Duration = DefaultDuration
+	}
+	if o.Bytes == 0 {
+		o.Bytes = DefaultBytes
+	}
+	if o.Share < 0.01 || o.Share > 1 {
+		return Result{}, fmt.Errorf("share %g of the path: write 0.01 to 1", o.Share)
+	}
+	largest, err := p.Largest()
+	if err != nil {
+		return Result{}, err
+	}
+	if o.Size == 0 {
+		o.Size = min(1500, largest)
+	}
+	if o.Size < p.MinSize() || o.Size > largest {
+		return Result{}, fmt.Errorf("packets of %d bytes: write %d to %d", o.Size, p.MinSize(), largest)
+	}
+	m := &measurement{path: p, o: o, result: Result{Kind: p.Kind()}}
+	m.tell("reaching", 0)
+	if _, err := p.Ping(ctx); err != nil {
+		return Result{}, err
+	}
+	if err := m.run(ctx); err != nil {
+		return Result{}, err
+	}
+	return m.result, nil
+}
+
+type measurement struct {
+	path   path
+	o      Options
+	result Result
+	begin  time.Time
+	base   map[int]int64 // least delay of a packet, by size, ns
+	quiet  time.Duration
+}
+
+func (m *measurement) tell(step string, rate float64) {
+	if m.o.Progress != nil {
+		m.o.Progress(Progress{Step: step, Trains: m.result.Trains, SentBytes: m.result.SentBytes, BytesPerSec: rate})
+	}
+}
+
+var errSpent = errors.New("spent")
+
+// send sends a train, if it is within the bounds.
+func (m *measurement) send(ctx context.Context, p plan) (Train, error) {
+	bytes := uint64((p.first + p.packets) * p.size)
+	if m.result.Trains > 0 && (m.path.now().Sub(m.begin) > m.o.Duration || m.result.SentBytes+bytes > m.o.Bytes) {
+		return Train{}, errSpent
+	}
+	p.quiet = m.quiet
+	t, err := m.path.train(ctx, p)
+	if err != nil {
+		return Train{}, err
+	}
+	if d, ok := t.leastDelay(); ok {
+		if known, is := m.base[p.size]; !is || d < known {
+			m.base[p.size] = d
+		}
+	}
+	m.result.Trains++
+	m.result.SentBytes += bytes
+	for _, r := range t.Replies {
+		if r.Lost {
+			m.result.Lost++
+		} else if m.result.RoundTrip == 0 || r.RoundTrip() < m.result.RoundTrip {
+			m.result.RoundTrip = r.RoundTrip()
+		}
+	}
+	return t, nil
+}
+
+func (m *measurement) run(ctx context.Context) error {
+	m.begin, m.base, m.quiet = m.path.now(), map[int]int64{}, 3*time.Second
+	m.result.Size = m.o.Size
+	err := m.capacity(ctx)
+	if err == nil && !m.result.Capacity.AtLeast {
+		err = m.available(ctx)
+	}
+	if errors.Is(err, errSpent) {
+		err = nil
+	}
+	m.result.Took = m.path.now().Sub(m.begin)
+	if err == nil && m.result.Capacity.BytesPerSec == 0 {
+		return fmt.Errorf("of %d probe packets %d were lost, too many to tell a rate: %w", int(m.result.SentBytes)/m.o.Size, m.result.Lost, ErrSilent)
+	}
+	if m.result.Capacity.AtLeast || m.result.Available.BytesPerSec == 0 && m.result.Available.PlusMinus == 0 {
+		m.result.Available = Figure{BytesPerSec: 0, AtLeast: true}
+	}
+	return err
+}
+
+// enough says whether a tail gives a rate: some packets for the slope, and longer than what timers
+// and interrupts do to single packets.
+func (t tail) enough() bool {
+	span := time.Duration(t.spanNS)
+	return t.queued && (t.packets >= 6 && span >= 200*time.Millisecond || t.packets >= 12 && span >= 8*time.Millisecond)
+}
+
+// capacity sends trains back to back, each twice as long as the one before, until the end of one
+// waited in a queue for long enough; then some more of that length.
+func (m *measurement) capacity(ctx context.Context) error {
+	var best tail
+	n := firstTrain
+	for {
+		t, err := m.send(ctx, plan{packets: n, size: m.o.Size})
+		if err != nil {
+			return err
+		}
+		last := t.tail()
+		// Where much is lost, the queue is short, and longer trains tell no more.
+		found := last.enough() || last.queued && last.packets >= 4 && t.Lost() > 0.3
+		if rate := t.arrived(); found || rate > 0 {
+			m.result.Train = t
+			m.result.Capacity = Figure{BytesPerSec: rate, AtLeast: true}
+		}
+		if found {
+			best = last
+			m.result.Capacity = Figure{BytesPerSec: last.bytesPerSec, PlusMinus: last.spread}
+			m.result.BurstBytes = last.free
+		}
+		m.tell("capacity", m.result.Capacity.BytesPerSec)
+		if found || n >= longestTrain || t.Lost() > 0.3 {
+			break
+		}
+		n *= 2
+	}
+	if !best.queued {
+		return nil
+	}
+	m.quiet = max(500*time.Millisecond, 3*m.result.RoundTrip, 8*m.serviceTime(m.o.Size))
+	return m.again(ctx, n, best)
+}
+
+// again repeats the last train where that is cheap, and takes the median. A bucket that has
+// refilled meanwhile takes longer trains than when it was found.
+func (m *measurement) again(ctx context.Context, n int, first tail) error {
+	const most, tries = 5, 7
+	rates := []float64{first.bytesPerSec}
+	for attempts := 0; attempts < tries && len(rates) < most && time.Duration(first.spanNS) < 200*time.Millisecond; attempts++ {
+		if err := m.pause(ctx, n*m.o.Size); err != nil {
+			return err
+		}
+		t, err := m.send(ctx, plan{packets: n, size: m.o.Size})
+		if err != nil {
+			return err
+		}
+		last := t.tail()
+		if !last.enough() {
+			if t.Lost() < 0.1 {
+				n = min(2*n, longestTrain, m.longest())
+			}
+			continue
+		}
+		rates = append(rates, last.bytesPerSec)
+		m.result.BurstBytes = max(m.result.BurstBytes, last.free)
+		c := median(rates)
+		var distances []float64
+		for _, r := range rates {
+			distances = append(distances, math.Abs(r-c))
+		}
+		m.result.Capacity = Figure{BytesPerSec: c, PlusMinus: max(median(distances), slices.Max(distances)/float64(len(rates)))}
+		m.tell("capacity", c)
+		if len(rates) >= 3 && m.result.Capacity.PlusMinus < 0.005*c {
+			break
+		}
+	}
+	return nil
+}
+
+// longest train, in packets, that fills the bucket and then a queue of a third of a second.
+func (m *measurement) longest() int {
+	return (2*m.result.BurstBytes+int(m.result.Capacity.BytesPerSec/3))/m.o.Size + firstTrain
+}
+
+func (m *measurement) serviceTime(size int) time.Duration {
+	return time.Duration(float64(size) / m.result.Capacity.BytesPerSec * 1e9)
+}
+
+// pause keeps to the share after that many bytes were sent.
+func (m *measurement) pause(ctx context.Context, bytes int) error {
+	d := time.Duration(float64(bytes) / (m.o.Share * m.result.Capacity.BytesPerSec) * 1e9)
+	sent := time.Duration(float64(bytes) / m.result.Capacity.BytesPerSec * 1e9)
+	return m.path.sleep(ctx, min(max(d-sent, 20*time.Millisecond), m.o.Duration))
+}
+
+// available sends trains whose first packets fill a small queue, and looks whether it grows.
+func (m *measurement) available(ctx context.Context) error {
+	capacity := m.result.Capacity.BytesPerSec
+	size := m.o.Size
+	for size > 600 && m.serviceTime(size) > 100*time.Millisecond {
+		size /= 2
+	}
+	least, most := 0.0, capacity
+	offered := 0.6 * capacity
+	var trends []trend
+	lossy := m.result.Lost > 0 // the queue is short
+	more := 1.0
+	last, sent := m.path.now(), m.result.Train.bytes()
+	for tries := 0; len(trends) < trainsLeft && tries < 2*trainsLeft; tries++ {
+		if err := m.pause(ctx, sent); err != nil {
+			return err
+		}
+		n := min(max(int(secondsLeft*offered)/size, 30), longestTrain)
+		// The bucket has refilled meanwhile, as far as others left it.
+		refilled := m.path.now().Sub(last).Seconds() * max(m.result.Available.BytesPerSec, 0.3*capacity)
+		fill, step := 6, 0.3
+		if lossy {
+			fill, step = 2, 0.15
+		}
+		first := fill + int(min(float64(m.result.BurstBytes)*more, refilled*more))/size
+		t, err := m.send(ctx, plan{first: first, packets: n, size: size, bytesPerSec: offered})
+		if err != nil {
+			return err
+		}
+		last, sent = m.path.now(), t.bytes()
+		lossy = lossy || t.Lost() > 0
+		if !t.waited(first-1, m.base[size], capacity) && more < 16 {
+			more *= 2 // there were more tokens, and the train says nothing
+			continue
+		}
+		found := t.trend(first, offered, capacity, m.base[size])
+		switch {
+		case found.atLeast:
+			least = max(least, offered)
+		case found.atMost:
+			most = min(most, offered)
+		default:
+			trends = append(trends, found)
+		}
+		m.summarize(trends, least, most)
+		a := m.result.Available.BytesPerSec
+		offered = min(max(a+step*(capacity-a), 0.1*capacity), capacity)
+		if found.atLeast {
+			offered = min(max(offered, least+0.75*(capacity-least)), capacity)
+		}
+		if len(trends) >= 4 && m.result.Available.PlusMinus < max(0.04*m.result.Available.BytesPerSec, 0.005*capacity) {
+			break
+		}
+	}
+	return nil
+}
+
+func (m *measurement) summarize(trends []trend, least, most float64) {
+	capacity := m.result.Capacity.BytesPerSec
+	mean, deviation := trimmed(trends)
+	switch {
+	case len(trends) == 0 && least > 0:
+		mean, deviation = least, (capacity-least)/2
+	case len(trends) == 0:
+		mean, deviation = most/2, most/2
+	}
+	m.result.Available = Figure{BytesPerSec: mean, PlusMinus: deviation}
+	m.tell("available", mean)
+}

@@ -1,0 +1,184 @@
+package probe_test
+
+import (
+	"errors"
+	"math"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/probe"
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testutil/relay"
+)
+
+func TestReachFallsBack(t *testing.T) {
+	p := testutil.MustPair(t)
+	cfg := probe.Config{To: p.B4, Port: probe.DefaultPort, Namespace: p.A.Path()}
+	kind := func(kinds ...probe.Kind) probe.Kind {
+		t.Helper()
+		prober, err := probe.Reach(t.Context(), cfg, kinds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer prober.Close()
+		return prober.Kind()
+	}
+	if k := kind(probe.UDP, probe.Timestamp, probe.Echo); k != probe.Timestamp {
+		t.Errorf("without a reflector: %s", k)
+	}
+	cfg.Port = reflector(t, p, false).Port()
+	if k := kind(probe.UDP, probe.Timestamp, probe.Echo); k != probe.UDP {
+		t.Errorf("with a reflector: %s", k)
+	}
+	if err := p.B.Sysctl("net/ipv4/icmp_echo_ignore_all", "1"); err != nil {
+		t.Fatal(err)
+	}
+	if k := kind(probe.Echo, probe.Timestamp); k != probe.Timestamp {
+		t.Errorf("where echo is refused: %s", k)
+	}
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	p := testutil.MustDistantPair(t, relay.Config{BtoA: relay.Path{Loss: 1}})
+	cfg := probe.Config{To: p.B4, Port: probe.DefaultPort, Namespace: p.A.Path(), Timeout: 20 * time.Second}
+	begin := time.Now()
+	_, err := probe.Reach(t.Context(), cfg, []probe.Kind{probe.UDP, probe.Timestamp, probe.Echo})
+	if d := time.Since(begin); d > 8*time.Second {
+		t.Errorf("it took %v", d)
+	}
+	var silent *probe.UnreachableError
+	if !errors.As(err, &silent) || !errors.Is(err, probe.ErrSilent) || len(silent.Attempts) != 3 {
+		t.Fatalf("%v", err)
+	}
+	for _, word := range []string{p.B4.String(), "udp", "icmp-timestamp", "icmp-echo"} {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%q does not say %q", err, word)
+		}
+	}
+	if !strings.Contains(silent.Hint(), "netnice probe --reflect") {
+		t.Errorf("hint %q", silent.Hint())
+	}
+}
+
+// Each kind of packet, over a path of 20 Mbit/s and 10 ms.
+func TestMeasure(t *testing.T) {
+	const rate = 2_500_000
+	path := relay.Path{Delay: 5 * time.Millisecond, Rate: rate}
+	p := testutil.MustDistantPair(t, relay.Config{AtoB: path, BtoA: relay.Path{Delay: 5 * time.Millisecond}})
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			steps := map[string]bool{}
+			r, err := probe.Measure(t.Context(), open(t, p, k.kind, k.v6), probe.Options{
+				Progress: func(p probe.Progress) { steps[p.Step] = true },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e := r.Capacity.BytesPerSec/rate - 1; math.Abs(e) > 0.1 || r.Capacity.AtLeast {
+				t.Errorf("capacity %+v", r.Capacity)
+			}
+			if e := r.Available.BytesPerSec/rate - 1; math.Abs(e) > 0.25 {
+				t.Errorf("available %+v", r.Available)
+			}
+			if r.RoundTrip < 10*time.Millisecond || r.SentBytes > probe.DefaultBytes || r.Took > probe.DefaultDuration+10*time.Second {
+				t.Errorf("%+v", r)
+			}
+			if !steps["reaching"] || !steps["capacity"] || !steps["available"] {
+				t.Errorf("told of %v", steps)
+			}
+			var picture, text strings.Builder
+			if err := r.Train.SVG(&picture, "a < b"); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Train.Draw(&text, 80); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(picture.String(), "a &lt; b") || strings.Count(picture.String(), "<circle") < 2*8 {
+				t.Errorf("picture %.300s", picture.String())
+			}
+			if strings.Count(text.String(), "o") < 8 || strings.Count(text.String(), "\n") != 15 {
+				t.Errorf("plot\n%s", text.String())
+			}
+		})
+	}
+}
+
+// What a connection that runs already says: its rate through a path of 20 Mbit/s.
+func TestConnections(t *testing.T) {
+	const rate = 2_500_000
+	p := testutil.MustDistantPair(t, relay.Config{AtoB: relay.Path{Delay: 5 * time.Millisecond, Rate: rate}, BtoA: relay.Path{Delay: 5 * time.Millisecond}})
+	for _, v6 := range []bool{false, true} {
+		to := p.B4
+		if v6 {
+			to = p.B6
+		}
+		none, err := probe.Connections(t.Context(), p.A.Path(), to)
+		if err != nil || none.Connections != 0 {
+			t.Fatalf("before: %+v, %v", none, err)
+		}
+		end := bulk(t, p, to)
+		time.Sleep(2 * time.Second)
+		c, err := probe.Connections(t.Context(), p.A.Path(), to)
+		end()
+		if err != nil || c.Connections != 1 || c.AppLimited != 0 {
+			t.Fatalf("%s: %+v, %v", to, c, err)
+		}
+		if c.DeliveryBytesPerSec < 0.5*rate || c.DeliveryBytesPerSec > 1.3*rate || c.LeastRTT < 10*time.Millisecond || c.LeastRTT > 60*time.Millisecond {
+			t.Errorf("%s: %+v", to, c)
+		}
+	}
+}
+
+// bulk sends by TCP from A to an address of B until end is called.
+func bulk(t *testing.T, p *testutil.Pair, to netip.Addr) (end func()) {
+	t.Helper()
+	var l net.Listener
+	err := p.B.Do(func() (err error) {
+		l, err = net.Listen("tcp", netip.AddrPortFrom(to, 0).String())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conn net.Conn
+	err = p.A.Do(func() (err error) {
+		conn, err = net.Dial("tcp", l.Addr().String())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{}, 2)
+	go func() {
+		defer func() { ended <- struct{}{} }()
+		buf := make([]byte, 64<<10)
+		for {
+			if _, err := other.Read(buf); err != nil {
+				return
+			}
+		}
+	}()
+	go func() {
+		defer func() { ended <- struct{}{} }()
+		buf := make([]byte, 64<<10)
+		for {
+			if _, err := conn.Write(buf); err != nil {
+				return
+			}
+		}
+	}()
+	return func() {
+		conn.Close()
+		other.Close()
+		l.Close()
+		<-ended
+		<-ended
+	}
+}
