@@ -80,6 +80,7 @@ type Law struct {
 	last            time.Duration // of the last step
 	every           time.Duration // between steps
 	sent, available float64       // smoothed: what is sent, what the others leave
+	answered        float64       // what was sent when an answer came at last
 	lowered         time.Duration // an aim below the usual one, since the path's buffer is small; 0 = none
 	lossAt          time.Duration // when a loss was answered; never = not yet
 	idleSince       time.Duration // since when there is no queue; never = there is one
@@ -109,7 +110,7 @@ type State struct {
 	Capacity         float64 // of the path; 0 = not known yet
 	Base, Queue, Aim time.Duration
 	Lost             float64 // part of the newest probes
-	Dark             bool    // nothing comes back: the rate stays as it is
+	Dark             bool    // nothing comes back
 }
 
 // State returns it.
@@ -132,13 +133,16 @@ func (l *Law) Step(p Probe, sent float64) float64 {
 	}
 	switch {
 	case l.dark():
-		// it is not known whether the path is down, or only hides: the rate stays
+		l.keepDark()
 	case l.dip.on:
 		l.goOn(p)
 	case l.mode == ModeShare:
 		l.keepShare(p)
 	default:
 		l.keepQueue(p, dt)
+	}
+	if p.RTT > 0 {
+		l.answered = l.sent
 	}
 	l.rate = max(l.rate, l.cfg.Least)
 	if l.cfg.Most > 0 {

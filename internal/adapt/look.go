@@ -70,6 +70,13 @@ func (l *Law) dark() bool {
 	return len(l.lost) >= 2*probes && !slices.Contains(l.lost[len(l.lost)-2*probes:], false)
 }
 
+// keepDark: the path may be down, or hide what it did not hide before; or it is what is sent
+// here that leaves no room. So it is half of what was sent when answers came.
+func (l *Law) keepDark() {
+	l.rate = min(l.rate, max(l.answered/2, l.cfg.Least))
+	l.available = l.rate
+}
+
 func newest[T any](list []T, n int) []T {
 	if over := len(list) - n; over > 0 {
 		return slices.Delete(list, 0, over)

@@ -29,6 +29,11 @@ func (l *Law) answersLoss(p Probe) bool {
 		return false
 	}
 	l.lossAt = p.At
+	if p.Lost == 2 && l.capacity == 0 { // too fast from the start
+		l.rate *= 0.5
+		l.available = l.rate
+		return true
+	}
 	if l.queue > l.aim()*3/2 {
 		return false // others filled it
 	}

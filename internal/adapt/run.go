@@ -3,6 +3,7 @@ package adapt
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -42,7 +43,9 @@ const (
 	quiet = time.Second
 	// overdue is for answers beyond twice the round trip.
 	overdue = 200 * time.Millisecond
-	look    = 10 * time.Millisecond
+	// overtaken is how long an answer is waited for after one to a later pair: paths keep the order.
+	overtaken = 50 * time.Millisecond
+	look      = 10 * time.Millisecond
 )
 
 // Run follows the path until ctx ends or the traffic cannot be told or limited any more. tell
@@ -71,7 +74,10 @@ type pair struct {
 	at    time.Time
 	bytes int
 	got   [2]*Answer
+	done  time.Time // when the second answer came
 }
+
+func (p *pair) complete() bool { return p.got[0] != nil && p.got[1] != nil }
 
 type answered struct {
 	of *pair
@@ -155,6 +161,9 @@ func after(bytes int, bytesPerSec float64) time.Duration {
 func (r *runner) answer(a answered) {
 	if a.of.got[a.i] == nil {
 		a.of.got[a.i] = &a.Answer
+		if a.of.complete() {
+			a.of.done = time.Now()
+		}
 	}
 }
 
@@ -164,7 +173,9 @@ func (r *runner) settle() error {
 	patience := 2*(s.Base+s.Queue) + overdue + after(10*packet, max(s.Rate, 1))
 	for len(r.waiting) > 0 {
 		p := r.waiting[0]
-		if (p.got[0] == nil || p.got[1] == nil) && time.Since(p.at) < patience {
+		if !p.complete() && time.Since(p.at) < patience && !slices.ContainsFunc(r.waiting[1:], func(later *pair) bool {
+			return !later.done.IsZero() && !later.got[0].Lost && time.Since(later.done) > overtaken
+		}) {
 			return nil
 		}
 		r.waiting = r.waiting[1:]

@@ -206,6 +206,11 @@ func (d *Daemon) beginAdapt(ctx context.Context, a *adapted) error {
 	switch {
 	case d.adapts.isDown:
 		return errors.Join(leaving(), path.Close())
+	case d.followedElsewhere(a):
+		return errors.Join(&api.Error{
+			Code: api.CodeConflict, Message: fmt.Sprintf("the path to %s is followed from another network namespace, and limits on a destination are for all who send there", a.Address),
+			Hint: "end that first, there: netnice adapt " + a.Address.String() + " off",
+		}, path.Close())
 	case old == nil && len(d.adapts.list) >= mostAdapted:
 		return errors.Join(full("as many hosts are followed", mostAdapted, "end some first: netnice adapt"), path.Close())
 	}
@@ -230,6 +235,16 @@ func (d *Daemon) beginAdapt(ctx context.Context, a *adapted) error {
 	d.log.Info("limit follows a path", "host", a.Host, "address", a.Address.String(), "by", path.Kind(), "start", rate)
 	d.wakeAdapts()
 	return nil
+}
+
+// followedElsewhere: an address has one limit, so only one path leads there.
+func (d *Daemon) followedElsewhere(a *adapted) bool {
+	for key := range d.adapts.list {
+		if key.address == a.Address && key.netns != a.Netns {
+			return true
+		}
+	}
+	return false
 }
 
 // firstRate is what to begin with: what was asked for, what is known already, or what is

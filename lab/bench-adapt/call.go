@@ -158,7 +158,7 @@ func calls(ctx context.Context, b *bed.Bed, wanted func(string) bool) (all []cal
 
 func callBeside(ctx context.Context, b *bed.Bed, kind string, adapt bool) (f callFigures, err error) {
 	const rate = 1.25e6
-	s, err := routed.Open()
+	s, err := routed.Open(2)
 	if err != nil {
 		return f, err
 	}

@@ -183,7 +183,7 @@ func run(ctx context.Context, b *bed.Bed, only string) error {
 
 func measure(ctx context.Context, b *bed.Bed, c cell) (f figures, err error) {
 	f.Name = c.String()
-	s, err := routed.Open()
+	s, err := routed.Open(1)
 	if err != nil {
 		return f, err
 	}

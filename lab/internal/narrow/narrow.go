@@ -85,7 +85,7 @@ func Run(ctx context.Context, b *bed.Bed, over time.Duration, list ...Transfer) 
 	var group sync.WaitGroup
 	for i, t := range list {
 		group.Go(func() {
-			if found[i], problems[i] = run(ctx, b, t, over); problems[i] != nil {
+			if found[i], problems[i] = run(ctx, b, t, 10+i, over); problems[i] != nil {
 				problems[i] = fmt.Errorf("%s: %w", t.Name, problems[i])
 			}
 		})
@@ -116,9 +116,9 @@ func Draw(b *bed.Bed, title string, list []Figures) error {
 	return b.Draw("", c)
 }
 
-func run(ctx context.Context, b *bed.Bed, t Transfer, over time.Duration) (f Figures, err error) {
+func run(ctx context.Context, b *bed.Bed, t Transfer, number int, over time.Duration) (f Figures, err error) {
 	f.Name = t.Name
-	s, err := routed.Open()
+	s, err := routed.Open(number)
 	if err != nil {
 		return f, err
 	}
@@ -134,14 +134,15 @@ func run(ctx context.Context, b *bed.Bed, t Transfer, over time.Duration) (f Fig
 	for _, one := range []struct {
 		on   bool
 		from *testutil.NetNS
-	}{{t.Adapt, s.Source}, {t.AdaptBeside, s.Others}} {
+		to   netip.Addr
+	}{{t.Adapt, s.Source, s.Sink4}, {t.AdaptBeside, s.Others, s.Other4}} {
 		if !one.on {
 			continue
 		}
 		if err := b.Inhabit(one.from); err != nil {
 			return f, err
 		}
-		args := []string{"adapt", s.Sink4.String()}
+		args := []string{"adapt", one.to.String()}
 		if !t.UDP || one.from == s.Others {
 			args = append(args, "--tcp")
 		}
@@ -150,7 +151,7 @@ func run(ctx context.Context, b *bed.Bed, t Transfer, over time.Duration) (f Fig
 		}
 	}
 	if t.Beside {
-		other, err := b.Sender(s.Others, testutil.SenderConfig{To: netip.AddrPortFrom(s.Sink4, testutil.DefaultPort+1).String(), Congestion: "cubic"})
+		other, err := b.Sender(s.Others, testutil.SenderConfig{To: netip.AddrPortFrom(s.Other4, testutil.DefaultPort+1).String(), Congestion: "cubic"})
 		if err != nil {
 			return f, err
 		}

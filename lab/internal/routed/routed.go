@@ -18,19 +18,23 @@ import (
 
 // Site is
 //
-//	source  10.97.1.2 ---\
-//	                      router --- token bucket --- sink  10.97.3.2
-//	others  10.97.2.2 ---/
+//	source  10.96.N.2  ---\
+//	                       router --- token bucket --- sink  10.98.N.2, and .3
+//	others  10.97.N.2  ---/
 //
-// and the same with fd00:97:1::2 and so on. The devices have an MTU of 1500.
+// and the same with fd00:96:N::2 and so on. N tells sites apart: limits on a destination are for
+// all who send there. The devices have an MTU of 1500.
 type Site struct {
 	Source, Others, Router, Sink *testutil.NetNS
 	Sink4, Sink6                 netip.Addr
+	Other4                       netip.Addr // another of the sink's
+	number                       int
 }
 
-// Open makes it, without a bottleneck. Close removes it.
-func Open() (s *Site, err error) {
-	s = &Site{Sink4: netip.MustParseAddr("10.97.3.2"), Sink6: netip.MustParseAddr("fd00:97:3::2")}
+// Open makes that of a number, 1 to 255, without a bottleneck. Close removes it.
+func Open(number int) (s *Site, err error) {
+	at := func(format string) netip.Addr { return netip.MustParseAddr(fmt.Sprintf(format, number)) }
+	s = &Site{Sink4: at("10.98.%d.2"), Other4: at("10.98.%d.3"), Sink6: at("fd00:98:%x::2"), number: number}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -83,7 +87,11 @@ func (s *Site) join(i int, n *testutil.NetNS) error {
 		if err := h.LinkSetGSOMaxSegs(link, 1); err != nil {
 			return fmt.Errorf("switch segmentation off: %w", err)
 		}
-		for _, a := range []string{fmt.Sprintf("10.97.%d.%d/24", i, end.host), fmt.Sprintf("fd00:97:%d::%d/64", i, end.host)} {
+		addresses := []string{fmt.Sprintf("10.%d.%d.%d/24", 95+i, s.number, end.host), fmt.Sprintf("fd00:%d:%x::%d/64", 95+i, s.number, end.host)}
+		if end.n == s.Sink {
+			addresses = append(addresses, s.Other4.String()+"/24")
+		}
+		for _, a := range addresses {
 			addr, err := netlink.ParseAddr(a)
 			if err != nil {
 				return err
@@ -99,7 +107,7 @@ func (s *Site) join(i int, n *testutil.NetNS) error {
 			return err
 		}
 	}
-	for _, gw := range []string{fmt.Sprintf("10.97.%d.1", i), fmt.Sprintf("fd00:97:%d::1", i)} {
+	for _, gw := range []string{fmt.Sprintf("10.%d.%d.1", 95+i, s.number), fmt.Sprintf("fd00:%d:%x::1", 95+i, s.number)} {
 		if err := n.Netlink().RouteAdd(&netlink.Route{Gw: net.ParseIP(gw)}); err != nil {
 			return fmt.Errorf("add route by %s: %w", gw, err)
 		}
