@@ -151,7 +151,6 @@ func (d *Daemon) endMembership(by auth.Actor, m leavingMember) error {
 		}
 		return err
 	}
-	d.tellSet(&before, next.ifAny(), actorName(by))
 	d.log.Info("taken out of a group", "subject", before.res.Subject.String(), "group", before.group, "by", by.UID)
 	return nil
 }
