@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
@@ -65,6 +66,9 @@ func (d *Daemon) leaveGroup(ctx context.Context, by auth.Actor, req api.SetReque
 		if err != nil {
 			return answer, err
 		}
+		if slices.ContainsFunc(list, func(m leavingMember) bool { return m.node == one.node }) {
+			continue // named twice
+		}
 		list = append(list, one)
 		answer.Left = append(answer.Left, api.Left{PID: m.PID, Group: one.group.res.Subject.ID})
 	}
@@ -73,9 +77,6 @@ func (d *Daemon) leaveGroup(ctx context.Context, by auth.Actor, req api.SetReque
 		return answer, nil
 	}
 	for _, one := range list {
-		if one.node.group == "" { // named twice
-			continue
-		}
 		if err := d.endMembership(by, one); err != nil {
 			return api.SetResponse{}, kernelError(one.node.res.Subject, err)
 		}
@@ -122,7 +123,7 @@ func (d *Daemon) whoLeaves(by auth.Actor, pid int, n *node, name string, parents
 			return none, &api.Error{
 				Code:    api.CodeConflict,
 				Message: fmt.Sprintf("process %d is in %s with %s, which is around it", pid, group.res.Subject, d.nameOf(at)),
-				Hint:    "netnice ls --tree; it leaves with what is around it, or with the whole group: netnice unset --group " + n.group,
+				Hint:    "it leaves with what is around it (netnice ls), or with the whole group: netnice unset --group " + n.group,
 			}
 		}
 	}
@@ -151,7 +152,6 @@ func (d *Daemon) endMembership(by auth.Actor, m leavingMember) error {
 		}
 		return err
 	}
-	d.tellSet(&before, next.ifAny(), actorName(by))
 	d.log.Info("taken out of a group", "subject", before.res.Subject.String(), "group", before.group, "by", by.UID)
 	return nil
 }

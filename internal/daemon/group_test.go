@@ -170,9 +170,10 @@ func TestGroupLeft(t *testing.T) {
 	requireCode(t, api.CodeBadRequest, err)
 	require.Equal(t, before, members())
 
-	answer, err = h.leave(root, "", a.Process.Pid, b.Process.Pid, b.Process.Pid)
+	answer, err = h.leave(root, "", a.Process.Pid, b.Process.Pid, a.Process.Pid)
 	require.NoError(t, err)
 	require.True(t, answer.Changed)
+	require.Len(t, answer.Left, 2, "one is named twice")
 	require.Equal(t, []string{pidSubject(c)}, members())
 	require.Equal(t, 2, fake.Calls("Leave"))
 	_, err = h.nodesFor(pidSubject(a))
