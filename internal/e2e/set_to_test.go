@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
@@ -176,5 +178,46 @@ func TestSetToUnder(t *testing.T) {
 	}
 	if got := by("set", "--user", "root", "--to", "any", "--up", "1MB/s"); got.code != 125 {
 		t.Errorf("a user limits another: %v", got)
+	}
+}
+
+// A name stands for the addresses that the machine's resolver has for it.
+func TestSetToName(t *testing.T) {
+	t.Parallel()
+	r := newRuledTo(t, "")
+	uid := spare + 51
+	far := r.ends(r.A, 0, "listen 7601 receive", "listen 7602 receive", "listen 7603 receive")
+	r.ends(r.A, uid, "connect 127.0.0.1 7601 send", "connect ::1 7602 send", "connect 127.0.0.2 7603 send")
+	if got := r.netnice("set", "--to", "no-such-name.invalid", "--up", "1MB/s"); got.code != 125 || !strings.Contains(got.err, "is not found") {
+		t.Errorf("a name that there is not: %v", got)
+	}
+	r.must("set", "--user", itoa(uid), "--to", "localhost", "--up", "2MB/s", "--loopback")
+	has, err := net.DefaultResolver.LookupNetIP(t.Context(), "ip", "localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := r.netnice("show", "--user", itoa(uid), "--to", "localhost")
+	ports := []string{}
+	for _, a := range has {
+		if !strings.Contains(shown.out, a.Unmap().String()) {
+			t.Errorf("localhost has %s, and what is limited not: %v", a, shown)
+		}
+		if a == netip.IPv6Loopback() {
+			ports = append(ports, "7602")
+		} else {
+			ports = append(ports, "7601")
+		}
+	}
+	r.judge(testutil.Now().Add(time.Second), span, func(from, to testutil.Instant) error {
+		r.until(from)
+		got := r.charged("to:localhost@user:"+itoa(uid), to.Sub(from))
+		t.Logf("to the name: %.4f of the limit", got/2e6)
+		return compare("to the name", got, 2e6, 0.05)
+	})
+	r.exceeds("to another address", far, "7603", 6e6)
+	for _, port := range ports {
+		if got := r.comes(far, port, span/2); got < 2e5 || got > 2.2e6 {
+			t.Errorf("port %s: %.0f bytes/s of 2 MB/s for both", port, got)
+		}
 	}
 }
