@@ -114,6 +114,9 @@ func (d *Daemon) dropLists() {
 			d.sampler.complain(d.log, err)
 		}
 	}
+	if len(d.lists) == 0 {
+		_ = os.Remove(filepath.Join(d.opts.StateDir, listsFolder)) // not there, most often
+	}
 }
 
 // listed are the prefixes that a node's file lists.

@@ -2,7 +2,10 @@ package e2e
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -130,5 +133,91 @@ func TestSetToTwoLinks(t *testing.T) {
 	})
 	for port, who := range map[string]*script{"7501": far, "7502": far, "7511": x, "7512": x} {
 		r.exceeds("to and from the local network, port "+port, who, port, 3e6)
+	}
+}
+
+// Under a command of its own, a cgroup and, by themselves, a user.
+func TestSetToUnder(t *testing.T) {
+	t.Parallel()
+	r := newRuledTo(t, "")
+	run := r.python(options{in: r.A, under: []string{program, "run", "--to", far4 + "," + far6, "--up", "1MB/s", "--"}}, ends,
+		"connect "+far4+" 5001 send", "connect "+far6+" 5002 send", fmt.Sprintf("connect %s 5003 send", r.B4))
+	run.read("ready")
+	r.holds("run --to", testutil.Now(), 1e6, 5001, 5002)
+	r.free("to elsewhere", testutil.Now(), 6e6, 5003)
+	run.close()
+	r.soon("the limit ends with its command", 10*time.Second, func() bool { return len(r.nodes()) == 0 })
+
+	group, path := cgroup(t, "to")
+	x := r.python(options{in: r.A, cgroup: group}, ends, "connect "+far4+" 5004 send", "connect "+far6+" 5005 send", fmt.Sprintf("connect %s 5006 send", r.B4))
+	x.read("ready")
+	at := r.must("set", "--cgroup", path, "--to", "10.98.0.64/28,fd00:98::60/124", "--up", "2MB/s")
+	r.holds("of a cgroup", at, 2e6, 5004, 5005)
+	r.free("to elsewhere", testutil.Now(), 6e6, 5006)
+	at = r.must("unset", "--cgroup", path, "--to", "fd00:98::60/124", "--to", "10.98.0.64/28")
+	r.free("lifted", at, 6e6, 5004, 5005)
+	x.close()
+
+	uid := spare + 50
+	own := r.python(options{in: r.A, uid: uid}, ends, "connect "+far4+" 5007 send", "connect "+far6+" 5008 send")
+	own.read("ready")
+	by := func(args ...string) result {
+		cmd := r.command(args...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		return r.run(cmd, nil)
+	}
+	if got := by("set", "--to", far4+","+far6, "--up", "1MB/s"); got.code != 0 {
+		t.Fatal(got)
+	}
+	// What was under way is paid for first.
+	r.holds("a user's own", testutil.Now().Add(time.Second), 1e6, 5007, 5008)
+	r.must("set", "--user", itoa(uid), "--to", "any", "--up", "500kB/s")
+	r.holds("and the administrator's, lower", testutil.Now().Add(time.Second), 5e5, 5007, 5008)
+	if got := by("unset", "--user", itoa(uid), "--to", "any"); got.code != 125 || !strings.Contains(got.err, "administrator") {
+		t.Errorf("a user lifts the administrator's: %v", got)
+	}
+	if got := by("set", "--user", "root", "--to", "any", "--up", "1MB/s"); got.code != 125 {
+		t.Errorf("a user limits another: %v", got)
+	}
+}
+
+// A name stands for the addresses that the machine's resolver has for it.
+func TestSetToName(t *testing.T) {
+	t.Parallel()
+	r := newRuledTo(t, "")
+	uid := spare + 51
+	far := r.ends(r.A, 0, "listen 7601 receive", "listen 7602 receive", "listen 7603 receive")
+	r.ends(r.A, uid, "connect 127.0.0.1 7601 send", "connect ::1 7602 send", "connect 127.0.0.2 7603 send")
+	if got := r.netnice("set", "--to", "no-such-name.invalid", "--up", "1MB/s"); got.code != 125 || !strings.Contains(got.err, "is not found") {
+		t.Errorf("a name that there is not: %v", got)
+	}
+	r.must("set", "--user", itoa(uid), "--to", "localhost", "--up", "2MB/s", "--loopback")
+	has, err := net.DefaultResolver.LookupNetIP(t.Context(), "ip", "localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := r.netnice("show", "--user", itoa(uid), "--to", "localhost")
+	ports := []string{}
+	for _, a := range has {
+		if !strings.Contains(shown.out, a.Unmap().String()) {
+			t.Errorf("localhost has %s, and what is limited not: %v", a, shown)
+		}
+		if a == netip.IPv6Loopback() {
+			ports = append(ports, "7602")
+		} else {
+			ports = append(ports, "7601")
+		}
+	}
+	r.judge(testutil.Now().Add(time.Second), span, func(from, to testutil.Instant) error {
+		r.until(from)
+		got := r.charged("to:localhost@user:"+itoa(uid), to.Sub(from))
+		t.Logf("to the name: %.4f of the limit", got/2e6)
+		return compare("to the name", got, 2e6, 0.05)
+	})
+	r.exceeds("to another address", far, "7603", 6e6)
+	for _, port := range ports {
+		if got := r.comes(far, port, span/2); got < 2e5 || got > 2.2e6 {
+			t.Errorf("port %s: %.0f bytes/s of 2 MB/s for both", port, got)
+		}
 	}
 }
