@@ -143,8 +143,16 @@ func (a *App) listAdapted(ctx context.Context, asJSON bool) error {
 		return writeJSON(a.Out, list)
 	}
 	t := table{columns: []column{
-		{title: "HOST", elastic: true}, {title: "ADDRESS"}, {title: "MODE"}, {title: "RATE", right: true}, {title: "SENT", right: true},
-		{title: "PATH", right: true}, {title: "QUEUE", right: true, drop: 1}, {title: "RTT", right: true, drop: 2}, {title: "LOST", right: true, drop: 3}, {title: "BY", drop: 4},
+		{title: "HOST", elastic: true},
+		{title: "ADDRESS"},
+		{title: "MODE"},
+		{title: "RATE", right: true},
+		{title: "SENT", right: true},
+		{title: "PATH", right: true},
+		{title: "QUEUE", right: true, drop: 1},
+		{title: "RTT", right: true, drop: 2},
+		{title: "LOST", right: true, drop: 3},
+		{title: "BY", drop: 4},
 	}}
 	for i := range list.Adapted {
 		x := &list.Adapted[i]

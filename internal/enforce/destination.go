@@ -35,8 +35,9 @@ const (
 	BookAdmin = ^uint32(0)
 	// RuleEverybody in a rule's number: it holds for all whom its owner may limit.
 	RuleEverybody = uint32(1) << 31
-	// RuleTCP and RuleUDP likewise: it is for that protocol only, else for both.
+	// RuleTCP likewise: it is for that protocol only. Without one of these it is for both.
 	RuleTCP = uint32(1) << 30
+	// RuleUDP is the same for UDP.
 	RuleUDP = uint32(1) << 29
 	// RuleFlags are all that a rule's number says of it.
 	RuleFlags = RuleEverybody | RuleTCP | RuleUDP
