@@ -36,7 +36,7 @@ test: deps-test $(TESTSUM) build ## all tests, those in network namespaces inclu
 	@mkdir -p $(dir $(TWICE)) && : > $(TWICE)
 	NETNICE_MUST_RUN_PRIVILEGED=1 $(TESTSUM) --format pkgname \
 		--rerun-fails=1 --rerun-fails-max-failures=6 --rerun-fails-run-root-test --rerun-fails-report=$(TWICE) \
-		--packages ./... -- -count=1 -timeout 20m -p 1 -parallel 4
+		--packages ./... -- -count=1 -timeout 30m -p 1 -parallel 4
 	@if [ -s $(TWICE) ]; then echo "run twice:"; cat $(TWICE); fi
 
 test-vm: deps-vm build ## limits on Debian's stock kernels, emulated (4 minutes)
