@@ -29,18 +29,23 @@ func (c *clerk) of(kind enforce.Kind) map[uint64]enforce.NodeSpec {
 	return out
 }
 
-// towards is the limit of what goes from a process to an address, 0 = none: what the
-// kernel side makes of the maps.
-func (c *clerk) towards(pid int, book uint32, address string, port uint16) uint64 {
-	c.t.Helper()
-	to := c.fake.Destinations()
+// longest is the longest prefix of a book that has an address, nil if none has.
+func longest(to enforce.Destinations, book uint32, address string) (best *enforce.DestinationPrefix) {
 	a := netip.MustParseAddr(address)
-	var best *enforce.DestinationPrefix
 	for i, p := range to.Prefixes {
 		if p.Book == book && p.Prefix.Contains(a) && (best == nil || p.Prefix.Bits() > best.Prefix.Bits()) {
 			best = &to.Prefixes[i]
 		}
 	}
+	return best
+}
+
+// towards is the limit of what goes from a process to an address, 0 = none: what the
+// kernel side makes of the maps.
+func (c *clerk) towards(pid int, book uint32, address string, port uint16) uint64 {
+	c.t.Helper()
+	to := c.fake.Destinations()
+	best := longest(to, book, address)
 	if best == nil {
 		return 0
 	}

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -20,13 +19,7 @@ import (
 func (h *harness) holdsTo(book uint32, address string, path ...uint32) string {
 	h.t.Helper()
 	to := h.fake.Destinations()
-	a := netip.MustParseAddr(address)
-	var best *enforce.DestinationPrefix
-	for i, p := range to.Prefixes {
-		if p.Book == book && p.Prefix.Contains(a) && (best == nil || p.Prefix.Bits() > best.Prefix.Bits()) {
-			best = &to.Prefixes[i]
-		}
-	}
+	best := longest(to, book, address)
 	if best == nil {
 		return ""
 	}

@@ -4,29 +4,18 @@
 package main
 
 import (
-	"context"
+	"fmt"
 	"time"
 
-	"github.com/netnice/netnice/lab/internal/bed"
-	"github.com/netnice/netnice/lab/internal/datagram"
 	"github.com/netnice/netnice/lab/internal/narrow"
 )
 
 func main() {
-	datagram.MaybeRun()
-	bed.Main("e14-path", run)
-}
-
-func run(ctx context.Context, b *bed.Bed) error {
-	found, err := narrow.Run(ctx, b, b.Length(180*time.Second, 30*time.Second),
-		narrow.Transfer{Name: "as it is", UDP: true},
-		narrow.Transfer{Name: "adapt", UDP: true, Adapt: true})
-	if err != nil {
-		return err
-	}
-	b.Printf("adapt %.3f of as it is; paper: 24.56 -> 25.58 kbit/s (1.042), in runs of 415 to 428 and 400 to 407 s\n", found[1].BitsPerSec/found[0].BitsPerSec)
-	if err := narrow.Draw(b, "UDP through 28 kbit/s", found); err != nil {
-		return err
-	}
-	return b.Write(found)
+	narrow.Main(narrow.Experiment{
+		Name: "e14-path", Title: "UDP through 28 kbit/s", Over: 180 * time.Second,
+		Transfers: [2]narrow.Transfer{{Name: "as it is", UDP: true}, {Name: "adapt", UDP: true, Adapt: true}},
+		Compare: func(before, after narrow.Figures) string {
+			return fmt.Sprintf("adapt %.3f of as it is; paper: 24.56 -> 25.58 kbit/s (1.042), in runs of 415 to 428 and 400 to 407 s", after.BitsPerSec/before.BitsPerSec)
+		},
+	})
 }

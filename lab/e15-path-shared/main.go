@@ -3,29 +3,18 @@
 package main
 
 import (
-	"context"
+	"fmt"
 	"time"
 
-	"github.com/netnice/netnice/lab/internal/bed"
-	"github.com/netnice/netnice/lab/internal/datagram"
 	"github.com/netnice/netnice/lab/internal/narrow"
 )
 
 func main() {
-	datagram.MaybeRun()
-	bed.Main("e15-path-shared", run)
-}
-
-func run(ctx context.Context, b *bed.Bed) error {
-	found, err := narrow.Run(ctx, b, b.Length(240*time.Second, 40*time.Second),
-		narrow.Transfer{Name: "as it is", UDP: true, Beside: true},
-		narrow.Transfer{Name: "adapt", UDP: true, Beside: true, Adapt: true})
-	if err != nil {
-		return err
-	}
-	b.Printf("arrived %.3f -> %.3f of what was sent; paper: less than 0.01 -> 0.67\n", found[0].ArrivedPart(), found[1].ArrivedPart())
-	if err := narrow.Draw(b, "UDP through 28 kbit/s, beside TCP", found); err != nil {
-		return err
-	}
-	return b.Write(found)
+	narrow.Main(narrow.Experiment{
+		Name: "e15-path-shared", Title: "UDP through 28 kbit/s, beside TCP", Over: 240 * time.Second,
+		Transfers: [2]narrow.Transfer{{Name: "as it is", UDP: true, Beside: true}, {Name: "adapt", UDP: true, Beside: true, Adapt: true}},
+		Compare: func(before, after narrow.Figures) string {
+			return fmt.Sprintf("arrived %.3f -> %.3f of what was sent; paper: less than 0.01 -> 0.67", before.ArrivedPart(), after.ArrivedPart())
+		},
+	})
 }

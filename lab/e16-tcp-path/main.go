@@ -5,30 +5,19 @@
 package main
 
 import (
-	"context"
+	"fmt"
 	"time"
 
-	"github.com/netnice/netnice/lab/internal/bed"
-	"github.com/netnice/netnice/lab/internal/datagram"
 	"github.com/netnice/netnice/lab/internal/narrow"
 )
 
 func main() {
-	datagram.MaybeRun()
-	bed.Main("e16-tcp-path", run)
-}
-
-func run(ctx context.Context, b *bed.Bed) error {
-	found, err := narrow.Run(ctx, b, b.Length(300*time.Second, 40*time.Second),
-		narrow.Transfer{Name: "as it is", Beside: true},
-		narrow.Transfer{Name: "adapt", Beside: true, Adapt: true})
-	if err != nil {
-		return err
-	}
-	seconds, packets := narrow.Compare(found[0], found[1])
-	b.Printf("the same file: %.3f of the time, %.3f of the packets; paper: 2465 -> 2457 s (0.997), 2748 -> 2651 packets (0.965)\n", seconds, packets)
-	if err := narrow.Draw(b, "TCP through 28 kbit/s, beside TCP", found); err != nil {
-		return err
-	}
-	return b.Write(found)
+	narrow.Main(narrow.Experiment{
+		Name: "e16-tcp-path", Title: "TCP through 28 kbit/s, beside TCP", Over: 300 * time.Second,
+		Transfers: [2]narrow.Transfer{{Name: "as it is", Beside: true}, {Name: "adapt", Beside: true, Adapt: true}},
+		Compare: func(before, after narrow.Figures) string {
+			seconds, packets := narrow.Compare(before, after)
+			return fmt.Sprintf("the same file: %.3f of the time, %.3f of the packets; paper: 2465 -> 2457 s (0.997), 2748 -> 2651 packets (0.965)", seconds, packets)
+		},
+	})
 }

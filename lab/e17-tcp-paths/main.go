@@ -3,32 +3,21 @@
 package main
 
 import (
-	"context"
+	"fmt"
 	"time"
 
-	"github.com/netnice/netnice/lab/internal/bed"
-	"github.com/netnice/netnice/lab/internal/datagram"
 	"github.com/netnice/netnice/lab/internal/narrow"
 )
 
 func main() {
-	datagram.MaybeRun()
-	bed.Main("e17-tcp-paths", run)
-}
-
-func run(ctx context.Context, b *bed.Bed) error {
-	found, err := narrow.Run(ctx, b, b.Length(300*time.Second, 40*time.Second),
-		narrow.Transfer{Name: "as they are", Beside: true},
-		narrow.Transfer{Name: "both adapt", Beside: true, Adapt: true, AdaptBeside: true})
-	if err != nil {
-		return err
-	}
-	seconds, packets := narrow.Compare(found[0], found[1])
-	b.Printf("the same file: %.3f of the time, %.3f of the packets; paper: 2465 -> 1661 s (0.674), 2748 -> 2348 packets (0.854)\n", seconds, packets)
-	share := found[1].BitsPerSec / (found[1].BitsPerSec + found[1].BesideBits)
-	b.Printf("shares with both: %.3f : %.3f; paper: fair (a figure without numbers)\n", share, 1-share)
-	if err := narrow.Draw(b, "Two TCP transfers through 28 kbit/s", found); err != nil {
-		return err
-	}
-	return b.Write(found)
+	narrow.Main(narrow.Experiment{
+		Name: "e17-tcp-paths", Title: "Two TCP transfers through 28 kbit/s", Over: 300 * time.Second,
+		Transfers: [2]narrow.Transfer{{Name: "as they are", Beside: true}, {Name: "both adapt", Beside: true, Adapt: true, AdaptBeside: true}},
+		Compare: func(before, after narrow.Figures) string {
+			seconds, packets := narrow.Compare(before, after)
+			share := after.BitsPerSec / (after.BitsPerSec + after.BesideBits)
+			return fmt.Sprintf("the same file: %.3f of the time, %.3f of the packets; paper: 2465 -> 1661 s (0.674), 2748 -> 2348 packets (0.854)\nshares with both: %.3f : %.3f; paper: fair (a figure without numbers)",
+				seconds, packets, share, 1-share)
+		},
+	})
 }

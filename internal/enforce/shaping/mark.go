@@ -280,26 +280,12 @@ func (p *markPlace) detachFilter(index int, d bpf.Device) error {
 }
 
 // close leaves everything as it is for a successor.
-func (p *markPlace) close() error {
-	if p.watch != nil {
-		p.watch.close()
-		p.watch = nil
-	}
-	p.nl.Close()
-	if p.isHome() {
-		return nil
-	}
-	return p.file.Close()
-}
+func (p *markPlace) close() error { return p.shut(&p.watch) }
 
 // remove leaves nothing.
 func (p *markPlace) remove() error {
-	links, err := p.nl.LinkList()
+	there, err := p.present()
 	errs := []error{err}
-	there := map[int]bool{}
-	for _, l := range links {
-		there[l.Attrs().Index] = true
-	}
 	for index := range p.devices {
 		errs = append(errs, p.leave(index, there[index]))
 	}

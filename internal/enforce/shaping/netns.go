@@ -86,6 +86,29 @@ func ownerOf(file *os.File) (uint32, error) {
 
 func (n *namespace) isHome() bool { return n.file == nil }
 
+// shut ends what was opened to look at it.
+func (n *namespace) shut(w **watcher) error {
+	if *w != nil {
+		(*w).close()
+		*w = nil
+	}
+	n.nl.Close()
+	if n.isHome() {
+		return nil
+	}
+	return n.file.Close()
+}
+
+// present are the devices that are there, by their index.
+func (n *namespace) present() (map[int]bool, error) {
+	links, err := n.nl.LinkList()
+	there := map[int]bool{}
+	for _, l := range links {
+		there[l.Attrs().Index] = true
+	}
+	return there, err
+}
+
 // within runs f on a thread in the namespace.
 func (n *namespace) within(f func() error) error {
 	if n.isHome() {

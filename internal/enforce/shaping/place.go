@@ -109,12 +109,8 @@ func (p *place) close() error {
 // remove leaves nothing.
 func (p *place) remove() error {
 	errs := []error{gone(p.s.obj.Places.Delete(p.ns))}
-	links, err := p.nl.LinkList()
+	there, err := p.present()
 	errs = append(errs, err)
-	there := map[int]bool{}
-	for _, l := range links {
-		there[l.Attrs().Index] = true
-	}
 	for index := range p.devices {
 		errs = append(errs, p.leave(index, there[index]))
 	}

@@ -211,27 +211,13 @@ func (p *sendPlace) clear(id uint32) error {
 }
 
 // close leaves everything as it is for a successor.
-func (p *sendPlace) close() error {
-	if p.watch != nil {
-		p.watch.close()
-		p.watch = nil
-	}
-	p.nl.Close()
-	if p.isHome() {
-		return nil
-	}
-	return p.file.Close()
-}
+func (p *sendPlace) close() error { return p.shut(&p.watch) }
 
 // remove leaves nothing. Sockets here are judged by the egress hook again, once it
 // is told that a queue has gone.
 func (p *sendPlace) remove() error {
-	links, err := p.nl.LinkList()
+	there, err := p.present()
 	errs := []error{err}
-	there := map[int]bool{}
-	for _, l := range links {
-		there[l.Attrs().Index] = true
-	}
 	for index := range p.devices {
 		errs = append(errs, p.leave(index, there[index]))
 	}

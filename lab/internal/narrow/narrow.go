@@ -75,6 +75,31 @@ func (f Figures) String() string {
 	return line
 }
 
+// Experiment is two transfers that are compared.
+type Experiment struct {
+	Name, Title string
+	Over        time.Duration // what is looked at; a sixth of it in the quick version
+	Transfers   [2]Transfer
+	// Compare says what came out, and what the paper found.
+	Compare func(before, after Figures) string
+}
+
+// Main runs an experiment as a program.
+func Main(e Experiment) {
+	datagram.MaybeRun()
+	bed.Main(e.Name, func(ctx context.Context, b *bed.Bed) error {
+		found, err := Run(ctx, b, b.Length(e.Over, e.Over/6), e.Transfers[:]...)
+		if err != nil {
+			return err
+		}
+		b.Printf("%s\n", e.Compare(found[0], found[1]))
+		if err := draw(b, e.Title, found); err != nil {
+			return err
+		}
+		return b.Write(found)
+	})
+}
+
 // Run runs transfers at the same time, each with a bottleneck of its own: they are slow, and take
 // next to no processor.
 func Run(ctx context.Context, b *bed.Bed, over time.Duration, list ...Transfer) ([]Figures, error) {
@@ -97,8 +122,8 @@ func Run(ctx context.Context, b *bed.Bed, over time.Duration, list ...Transfer) 
 	return found, errors.Join(problems...)
 }
 
-// Draw draws what arrived of each, and of who was beside.
-func Draw(b *bed.Bed, title string, list []Figures) error {
+// draw draws what arrived of each, and of who was beside.
+func draw(b *bed.Bed, title string, list []Figures) error {
 	c := chart.Chart{Title: title, X: "s", Y: "kbit/s that arrive"}
 	add := func(name string, rates []float64) {
 		curve := chart.Curve{Name: name}
