@@ -15,18 +15,18 @@ import (
 
 // site is
 //
-//	source  10.97.1.2 ---\
-//	                      router --- token bucket --- sink  10.97.3.2
-//	others  10.97.2.2 ---/
+//	source  10.94.1.2 ---\
+//	                      router --- token bucket --- sink  10.94.3.2
+//	others  10.94.2.2 ---/
 //
-// and the same with fd00:97:1::2 and so on. The devices have an MTU of 1500.
+// and the same with fd00:94:1::2 and so on. The devices have an MTU of 1500.
 type site struct {
 	source, others, router, sink *testutil.NetNS
 	sink4, sink6                 netip.Addr
 }
 
 func openSite() (s *site, err error) {
-	s = &site{sink4: netip.MustParseAddr("10.97.3.2"), sink6: netip.MustParseAddr("fd00:97:3::2")}
+	s = &site{sink4: netip.MustParseAddr("10.94.3.2"), sink6: netip.MustParseAddr("fd00:94:3::2")}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -79,7 +79,7 @@ func (s *site) join(i int, n *testutil.NetNS) error {
 		if err := h.LinkSetGSOMaxSegs(link, 1); err != nil {
 			return fmt.Errorf("switch segmentation off: %w", err)
 		}
-		for _, a := range []string{fmt.Sprintf("10.97.%d.%d/24", i, end.host), fmt.Sprintf("fd00:97:%d::%d/64", i, end.host)} {
+		for _, a := range []string{fmt.Sprintf("10.94.%d.%d/24", i, end.host), fmt.Sprintf("fd00:94:%d::%d/64", i, end.host)} {
 			addr, err := netlink.ParseAddr(a)
 			if err != nil {
 				return err
@@ -95,7 +95,7 @@ func (s *site) join(i int, n *testutil.NetNS) error {
 			return err
 		}
 	}
-	for _, gw := range []string{fmt.Sprintf("10.97.%d.1", i), fmt.Sprintf("fd00:97:%d::1", i)} {
+	for _, gw := range []string{fmt.Sprintf("10.94.%d.1", i), fmt.Sprintf("fd00:94:%d::1", i)} {
 		if err := n.Netlink().RouteAdd(&netlink.Route{Gw: net.ParseIP(gw)}); err != nil {
 			return fmt.Errorf("add route by %s: %w", gw, err)
 		}
