@@ -341,6 +341,11 @@ func (m *measurement) summarize(trends []trend, least, most float64) {
 	case len(trends) == 0:
 		mean, deviation = most/2, most/2
 	}
+	// A single train, or bounds that contradict, tell little.
+	if len(trends) == 1 {
+		deviation = max(deviation, capacity/4)
+	}
+	deviation = max(deviation, min(least, capacity)-mean)
 	m.result.Available = Figure{BytesPerSec: mean, PlusMinus: deviation}
 	m.tell("available", mean)
 }
