@@ -282,28 +282,32 @@ func (m *measurement) available(ctx context.Context) error {
 	offered := 0.6 * capacity
 	var trends []trend
 	lossy := m.result.Lost > 0 // the queue is short
-	more := 1.0
+	full, more := false, 1.0
 	last, sent := m.path.now(), m.result.Train.bytes()
 	for tries := 0; len(trends) < trainsLeft && tries < 2*trainsLeft; tries++ {
 		if err := m.pause(ctx, sent); err != nil {
 			return err
 		}
-		n := min(max(int(secondsLeft*offered)/size, 30), longestTrain)
+		n := min(max(int(secondsLeft*offered)/size, 24), longestTrain)
 		// The bucket has refilled meanwhile, as far as others left it.
 		refilled := m.path.now().Sub(last).Seconds() * max(m.result.Available.BytesPerSec, 0.3*capacity)
+		if full {
+			refilled = float64(m.result.BurstBytes)
+		}
 		fill, step := 6, 0.3
 		if lossy {
 			fill, step = 2, 0.15
 		}
-		first := fill + int(min(float64(m.result.BurstBytes)*more, refilled*more))/size
+		first := fill + int(min(float64(m.result.BurstBytes), refilled)*more)/size
 		t, err := m.send(ctx, plan{first: first, packets: n, size: size, bytesPerSec: offered})
 		if err != nil {
 			return err
 		}
 		last, sent = m.path.now(), t.bytes()
 		lossy = lossy || t.Lost() > 0
-		if !t.waited(first-1, m.base[size], capacity) && more < 16 {
-			more *= 2 // there were more tokens, and the train says nothing
+		if !t.waited(first-1, m.base[size], capacity) && more < 3 {
+			// There were more tokens, and the train says nothing.
+			full, more = true, more*1.3
 			continue
 		}
 		found := t.trend(first, offered, capacity, m.base[size])
@@ -337,6 +341,11 @@ func (m *measurement) summarize(trends []trend, least, most float64) {
 	case len(trends) == 0:
 		mean, deviation = most/2, most/2
 	}
+	// A single train, or bounds that contradict, tell little.
+	if len(trends) == 1 {
+		deviation = max(deviation, capacity/4)
+	}
+	deviation = max(deviation, min(least, capacity)-mean)
 	m.result.Available = Figure{BytesPerSec: mean, PlusMinus: deviation}
 	m.tell("available", mean)
 }
