@@ -23,7 +23,7 @@ const (
 	linkBytes   = bitsPerSec / 8
 	burst       = 4750
 	queue       = burst + linkBytes/20
-	payload     = 1400 // of a datagram
+	payload     = 516 // of a datagram: TFTP's, with 512 bytes of a file
 	udpPort     = 6000
 	offered     = 40_000 // payload bytes/s of who has no congestion control: ten times what there is
 	segment     = 1448
