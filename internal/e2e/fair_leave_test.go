@@ -28,7 +28,8 @@ func TestFairLeaves(t *testing.T) {
 		return compare("both", got, limit, 0.05)
 	})
 	at = f.must("fair", "--leave", leaver)
-	f.receives("who stays", at.Add(time.Second), limit, perByte, testutil.DefaultPort)
+	// windows take their time: 0.5 to 1.5 of it by the half second, in the first two
+	f.receives("who stays", at.Add(2500*time.Millisecond), limit, perByte, testutil.DefaultPort)
 	now := testutil.Now()
 	time.Sleep(span)
 	f.near("who has left receives", now, other.Goodput(port, now, now.Add(span-50*time.Millisecond))*perByte6, 4*limit, 0.1)
@@ -51,7 +52,5 @@ func TestFairLeaves(t *testing.T) {
 
 	f.must("fair", "--leave", stays.tx.pid(), pid)
 	f.must("unset", "--pid", leaver)
-	for subject := range f.nodes() {
-		t.Errorf("%s has a limit still", subject)
-	}
+	f.soon("no limit is left", 10*time.Second, func() bool { return len(f.nodes()) == 0 })
 }
