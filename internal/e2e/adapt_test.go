@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,9 @@ func TestAdapt(t *testing.T) {
 			const capacity = 400e3
 			way := relay.Path{Delay: 5 * time.Millisecond, Rate: capacity, Buffer: 30e3}
 			p := testutil.MustDistantPair(t, relay.Config{AtoB: way, BtoA: relay.Path{Delay: 5 * time.Millisecond}})
+			const own4, own6 = "10.98.0.90", "fd00:98::5a"
+			moreAddresses(t, p.B, own4, own6)
+			p.B4, p.B6 = netip.MustParseAddr(own4), netip.MustParseAddr(own6)
 			s := newStage(t)
 			home := newNetNS(t)
 			f := newInboundFrom(s, p, home)

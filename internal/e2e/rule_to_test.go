@@ -94,9 +94,15 @@ func newRuledTo(t *testing.T, rules string) *ruled {
 
 // addresses gives B more of them.
 func (r *ruled) addresses(v4, v6 string) {
-	t := r.t
+	r.t.Helper()
+	moreAddresses(r.t, r.B, v4, v6)
+}
+
+// moreAddresses are those of a namespace's device that no other test uses: a limit on a
+// destination is for everybody who sends there.
+func moreAddresses(t *testing.T, n *testutil.NetNS, v4, v6 string) {
 	t.Helper()
-	link, err := r.B.Netlink().LinkByName(testutil.Device)
+	link, err := n.Netlink().LinkByName(testutil.Device)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +114,7 @@ func (r *ruled) addresses(v4, v6 string) {
 		if a.IP.To4() == nil {
 			a.Flags = unix.IFA_F_NODAD
 		}
-		if err := r.B.Netlink().AddrAdd(link, a); err != nil {
+		if err := n.Netlink().AddrAdd(link, a); err != nil {
 			t.Fatal(err)
 		}
 	}
