@@ -101,7 +101,6 @@ func TestSetToReceivesAndDatagrams(t *testing.T) {
 // The Internet is limited and the local network is not, each by a link of its own: sent and
 // received, over IPv4 and IPv6.
 func TestSetToTwoLinks(t *testing.T) {
-	t.Parallel()
 	r := newRuledTo(t, "")
 	uid := spare + 49
 	const lan4, lan6 = "10.94.0.2", "fd00:94::2"
