@@ -8,22 +8,19 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
 	"runtime"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/routed"
 )
 
 const (
 	crossPacket = 1500 // IP bytes of the others' datagrams
 	crossPort   = 9000
 )
-
-func openFile(n *testutil.NetNS) (*os.File, error) { return os.Open(n.Path()) }
 
 // cross is the traffic beside the probe.
 type cross struct {
@@ -34,7 +31,7 @@ type cross struct {
 }
 
 // startCross sends rate IP bytes/s of a kind: "constant", "poisson", "tcp", or "flood" for all that goes.
-func startCross(s *site, kind string, rate float64) (*cross, error) {
+func startCross(s *routed.Site, kind string, rate float64) (*cross, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &cross{stop: stop}
 	var err error
@@ -49,10 +46,10 @@ func startCross(s *site, kind string, rate float64) (*cross, error) {
 	return c, nil
 }
 
-func (c *cross) datagrams(ctx context.Context, s *site, kind string, rate float64) error {
+func (c *cross) datagrams(ctx context.Context, s *routed.Site, kind string, rate float64) error {
 	// Nobody reads: what comes is dropped at the full buffer, which costs least.
-	err := s.sink.Do(func() error {
-		l, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(s.sink4, crossPort)))
+	err := s.Sink.Do(func() error {
+		l, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(s.Sink4, crossPort)))
 		if err == nil {
 			c.closers = append(c.closers, l)
 		}
@@ -62,8 +59,8 @@ func (c *cross) datagrams(ctx context.Context, s *site, kind string, rate float6
 		return err
 	}
 	var conn *net.UDPConn
-	err = s.others.Do(func() (err error) {
-		conn, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(s.sink4, crossPort)))
+	err = s.Others.Do(func() (err error) {
+		conn, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(s.Sink4, crossPort)))
 		return err
 	})
 	if err != nil {
@@ -81,7 +78,7 @@ func sendDatagrams(ctx context.Context, conn *net.UDPConn, kind string, rate flo
 	random := rand.New(rand.NewPCG(1, uint64(rate)))
 	gap := crossPacket / rate * 1e9
 	at := float64(time.Now().UnixNano())
-	for within(ctx) {
+	for ctx.Err() == nil {
 		if _, err := conn.Write(payload); err != nil && !errors.Is(err, unix.ENOBUFS) {
 			return fmt.Errorf("send beside the probe: %w", err)
 		}
@@ -93,7 +90,7 @@ func sendDatagrams(ctx context.Context, conn *net.UDPConn, kind string, rate flo
 		default:
 			at += gap
 		}
-		for d := at - float64(time.Now().UnixNano()); d > 0 && within(ctx); d = at - float64(time.Now().UnixNano()) {
+		for d := at - float64(time.Now().UnixNano()); d > 0 && ctx.Err() == nil; d = at - float64(time.Now().UnixNano()) {
 			if d > 150e3 {
 				time.Sleep(min(time.Duration(d-100e3), 100*time.Millisecond))
 			}
@@ -103,10 +100,10 @@ func sendDatagrams(ctx context.Context, conn *net.UDPConn, kind string, rate flo
 }
 
 // tcp is a connection that the kernel paces at the rate.
-func (c *cross) tcp(s *site, rate float64) error {
+func (c *cross) tcp(s *routed.Site, rate float64) error {
 	var l net.Listener
-	err := s.sink.Do(func() (err error) {
-		l, err = net.Listen("tcp4", netip.AddrPortFrom(s.sink4, crossPort).String())
+	err := s.Sink.Do(func() (err error) {
+		l, err = net.Listen("tcp4", netip.AddrPortFrom(s.Sink4, crossPort).String())
 		return err
 	})
 	if err != nil {
@@ -122,7 +119,7 @@ func (c *cross) tcp(s *site, rate float64) error {
 		_, _ = io.Copy(io.Discard, conn)
 	})
 	var conn net.Conn
-	err = s.others.Do(func() (err error) {
+	err = s.Others.Do(func() (err error) {
 		conn, err = net.Dial("tcp4", l.Addr().String())
 		return err
 	})

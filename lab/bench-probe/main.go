@@ -16,6 +16,7 @@ import (
 	"github.com/netnice/netnice/internal/probe"
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/routed"
 )
 
 type options struct {
@@ -174,17 +175,18 @@ func summary(b *bed.Bed, all []figures) {
 
 func (c cell) measure(ctx context.Context) (f figures, err error) {
 	f = figures{Name: c.name(), Capacity: c.rate}
-	s, err := openSite()
+	s, err := routed.Open(3)
 	if err != nil {
 		return f, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.shape(c.rate, c.burst); err != nil {
+	// room for the bucket and 0.1 s, but for ten packets at least
+	if err := s.Shape(c.rate, c.burst, c.burst+max(int(c.rate/10), 15140)); err != nil {
 		return f, err
 	}
-	cfg := probe.Config{To: s.sink4, Kind: c.probe, Namespace: s.source.Path(), Timeout: 20 * time.Second}
+	cfg := probe.Config{To: s.Sink4, Kind: c.probe, Namespace: s.Source.Path(), Timeout: 20 * time.Second}
 	if c.v6 {
-		cfg.To = s.sink6
+		cfg.To = s.Sink6
 	}
 	if c.probe == probe.UDP {
 		end, port, err := reflect(s, cfg.To)
@@ -209,7 +211,7 @@ func (c cell) measure(ctx context.Context) (f figures, err error) {
 		return f, err
 	}
 	defer p.Close()
-	before, err := s.crossed()
+	before, err := s.FromOthers()
 	if err != nil {
 		return f, err
 	}
@@ -218,7 +220,7 @@ func (c cell) measure(ctx context.Context) (f figures, err error) {
 	if err != nil {
 		return f, err
 	}
-	after, err := s.crossed()
+	after, err := s.FromOthers()
 	if err != nil {
 		return f, err
 	}
@@ -239,7 +241,7 @@ func (c cell) measure(ctx context.Context) (f figures, err error) {
 }
 
 // passive has a TCP connection fill the path, and looks at what the kernel says of it.
-func (f *figures) passive(ctx context.Context, s *site) (err error) {
+func (f *figures) passive(ctx context.Context, s *routed.Site) (err error) {
 	x, err := startCross(s, "tcp", 1e10)
 	if err != nil {
 		return err
@@ -248,7 +250,7 @@ func (f *figures) passive(ctx context.Context, s *site) (err error) {
 	if err := testutil.Sleep(ctx, 3*time.Second); err != nil {
 		return err
 	}
-	c, err := probe.Connections(ctx, s.others.Path(), s.sink4)
+	c, err := probe.Connections(ctx, s.Others.Path(), s.Sink4)
 	if err != nil {
 		return err
 	}
@@ -258,9 +260,9 @@ func (f *figures) passive(ctx context.Context, s *site) (err error) {
 }
 
 // reflect runs a reflector in the sink.
-func reflect(s *site, at netip.Addr) (end func() error, port uint16, err error) {
+func reflect(s *routed.Site, at netip.Addr) (end func() error, port uint16, err error) {
 	var r *probe.Reflector
-	err = s.sink.Do(func() (err error) {
+	err = s.Sink.Do(func() (err error) {
 		r, err = probe.Listen(netip.AddrPortFrom(at, 0))
 		return err
 	})
