@@ -185,7 +185,7 @@ wait()
 		}
 		look := func(want [5]float64) {
 			t.Helper()
-			time.Sleep(time.Second)
+			time.Sleep(2500 * time.Millisecond) // a socket is found within a second or so, and then its node is made
 			begin := testutil.Now()
 			t0, n0 := sample()
 			time.Sleep(2 * time.Second)

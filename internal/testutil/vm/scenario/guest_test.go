@@ -14,14 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const (
-	megabyte = 1e6
-	// under and over are how far the data that arrive may be from the limit:
-	// headers take a part of it, an emulated machine cannot always keep up, and
-	// the window of a measurement cuts through packets.
-	under = 0.92
-	over  = 1.03
-)
+const megabyte = 1e6
 
 // TestGuest is what runs in the guest; on the host it does nothing.
 func TestGuest(t *testing.T) {
@@ -38,13 +31,13 @@ func TestGuest(t *testing.T) {
 
 	t.Run("a limit from the start, 4 connections", func(t *testing.T) {
 		r := receive(t)
-		start(t, r.sender(4, 1, "netnice", "run", "--up", "2MB/s", "--loopback", "--"))
-		r.holds(t, 2*megabyte, 2*time.Second)
+		start(t, r.sender(4, 1, "netnice", "run", "--up", "1MB/s", "--loopback", "--"))
+		r.holds(t, megabyte, 2*time.Second)
 	})
 	t.Run("a child shares the limit", func(t *testing.T) {
 		r := receive(t)
-		start(t, r.sender(1, 3, "netnice", "run", "--up", "2MB/s", "--loopback", "--"))
-		r.holds(t, 2*megabyte, 2*time.Second)
+		start(t, r.sender(1, 3, "netnice", "run", "--up", "1MB/s", "--loopback", "--"))
+		r.holds(t, megabyte, 2*time.Second)
 		require.EqualValues(t, 3, r.connections.Load(), "one a process")
 	})
 	t.Run("set, changed and lifted while it sends", func(t *testing.T) {
@@ -52,25 +45,24 @@ func TestGuest(t *testing.T) {
 		sender := start(t, r.sender(1, 1))
 		pid := strconv.Itoa(sender.Process.Pid)
 		free := r.rate(time.Second)
-		require.Greater(t, free, 10*megabyte, "the emulated machine is too slow for this test")
-		netnice(t, "set", "--pid", pid, "--up", "2MB/s", "--loopback")
-		r.holds(t, 2*megabyte, 3*time.Second)
+		require.Greater(t, free, 2*megabyte, "the emulated machine is too slow for this test")
+		netnice(t, "set", "--pid", pid, "--up", "1MB/s", "--loopback")
+		r.holds(t, megabyte, 3*time.Second)
 		why, err := exec.Command("netnice", "why", pid).CombinedOutput()
 		require.NoError(t, err, string(why))
 		require.Contains(t, string(why), "pid:"+pid+" up binds", string(why))
-		netnice(t, "set", "--pid", pid, "--up", "1MB/s", "--loopback")
-		r.holds(t, megabyte, time.Second)
+		netnice(t, "set", "--pid", pid, "--up", "500kB/s", "--loopback")
+		r.holds(t, megabyte/2, time.Second)
 		netnice(t, "unset", "--pid", pid)
-		time.Sleep(time.Second)
-		require.Greater(t, r.rate(time.Second), free/3)
+		require.Eventually(t, func() bool { return r.rate(time.Second) > free/3 }, 20*time.Second, time.Millisecond, "it does not send freely again")
 	})
 	t.Run("the limit outlives the daemon", func(t *testing.T) {
 		r := receive(t)
-		start(t, r.sender(2, 1, "netnice", "run", "--up", "1MB/s", "--loopback", "--"))
-		r.holds(t, megabyte, 2*time.Second)
+		start(t, r.sender(2, 1, "netnice", "run", "--up", "500kB/s", "--loopback", "--"))
+		r.holds(t, megabyte/2, 2*time.Second)
 		require.NoError(t, daemon.Process.Kill())
 		_ = daemon.Wait()
-		r.holds(t, megabyte, time.Second)
+		r.holds(t, megabyte/2, time.Second)
 	})
 	netnice(t, "down")
 	require.Eventually(t, func() bool { return netniceState(t) == before }, 5*time.Second, 200*time.Millisecond,
@@ -154,11 +146,10 @@ func (r *receiver) rate(window time.Duration) float64 {
 // holds checks that the rate is what the limit allows, after a time to settle.
 func (r *receiver) holds(t *testing.T, limit float64, settle time.Duration) {
 	t.Helper()
-	time.Sleep(settle)
-	got := r.rate(4 * time.Second)
-	t.Logf("limit %.1f MB/s: %.3f MB/s of data", limit/megabyte, got/megabyte)
-	require.Greater(t, got, under*limit)
-	require.Less(t, got, over*limit)
+	rated(t, limit, func(*testing.T) float64 {
+		time.Sleep(settle)
+		return r.rate(4 * time.Second)
+	})
 }
 
 // sender is a command that sends over some connections, from each of a chain of
