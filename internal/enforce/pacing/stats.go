@@ -196,7 +196,6 @@ func (k *Kernel) Sockets() ([]enforce.SocketStats, error) {
 }
 
 func (k *Kernel) socketStats(list []bpf.SocketRecord) (out []enforce.SocketStats) {
-	now := monotonicNS()
 	for _, r := range list {
 		if r.Protocol == unix.IPPROTO_MPTCP {
 			continue // its subflows count
@@ -215,8 +214,9 @@ func (k *Kernel) socketStats(list []bpf.SocketRecord) (out []enforce.SocketStats
 			continue
 		}
 		if s.UnsentBytes > 0 {
-			if due := max(r.State.DepartNs, r.State.DueNs); due > now {
-				s.WaitNS = due - now
+			// as it was when the socket was seen: of one that no process has, some ago
+			if due := max(r.State.DepartNs, r.State.DueNs); due > r.TimeNs {
+				s.WaitNS = due - r.TimeNs
 			}
 		}
 		out = append(out, s)
