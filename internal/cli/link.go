@@ -15,8 +15,9 @@ func (a *App) link() *cobra.Command {
 	both := optional[uint64]{parse: units.ParseRate, kind: "rate"}
 	var line lineFlags
 	var asJSON, dryRun bool
+	var host string
 	cmd := &cobra.Command{
-		Use:   "link DEVICE [--rate RATE] [--up RATE] [--down RATE] [--total RATE] [--overhead BYTES [--mpu BYTES] [--atm]]",
+		Use:   "link DEVICE [--rate RATE | --measure HOST] [--up RATE] [--down RATE] [--total RATE] [--overhead BYTES [--mpu BYTES] [--atm]]",
 		Short: "Keep what leaves and comes by a network device to what the line carries",
 		Long: `Limit what the programs of this machine send and receive by a network device, so
 that what has to wait does so here, where each program has its part by weight and
@@ -27,6 +28,11 @@ again; netnice unset --link DEVICE lifts it.
 What the machine forwards, and what the kernel sends itself, does not wait; what is
 sent so is taken off what the programs may send.
 
+With --measure what the line carries towards a host is found by a measurement (netnice
+probe), and what leaves gets 98% of it: name a host near to it, such as the provider's
+gateway, and do it while nobody else uses the line. A limit that stands on what leaves is
+off for these seconds, and back if the measurement fails.
+
 With --overhead the limits of the link count what the line carries: that many bytes
 more for each packet, at least --mpu, and with --atm in cells. Give the line's own rate
 then, and it is kept with small packets too. Beside the IP packet a line carries for
@@ -36,7 +42,7 @@ given of the three is none; --overhead 0 counts IP packets alone again. What com
 counted so by the mean size of its packets.
 
 ` + rateHelp,
-		Example: "  sudo netnice link eth0 --up 38mbit --down 190mbit\n  sudo netnice link wlan0 --rate 50mbit\n  sudo netnice link ppp0 --up 10mbit --overhead 30",
+		Example: "  sudo netnice link eth0 --up 38mbit --down 190mbit\n  sudo netnice link wlan0 --rate 50mbit\n  sudo netnice link ppp0 --up 10mbit --overhead 30\n  sudo netnice link eth0 --measure gateway.example.net --down 190mbit",
 		Args:    between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w := rates.wish()
@@ -48,6 +54,9 @@ counted so by the mean size of its packets.
 				w.UpBytesPerSec, w.DownBytesPerSec = both.value, both.value
 			}
 			s := linkHere(api.Subject{Kind: api.KindLink, ID: args[0]})
+			if host != "" {
+				return a.measureLink(cmd.Context(), args[0], host, api.SetRequest{Subject: s, Wish: w}, asJSON)
+			}
 			if w == (api.Wish{}) {
 				return fail("netnice link "+args[0]+" --rate 50mbit, or netnice show --link "+args[0], "no rate given")
 			}
@@ -56,8 +65,12 @@ counted so by the mean size of its packets.
 	}
 	flags := cmd.Flags()
 	flags.Var(&both, "rate", "limit each way to that")
+	flags.StringVar(&host, "measure", "", "limit what leaves to what the path to this `HOST` is measured to carry")
 	rates.add(cmd, "programs")
 	line.add(cmd)
+	for _, name := range []string{"rate", "up", "dry-run"} {
+		defer cmd.MarkFlagsMutuallyExclusive("measure", name)
+	}
 	cmd.MarkFlagsMutuallyExclusive("rate", "up")
 	cmd.MarkFlagsMutuallyExclusive("rate", "down")
 	jsonFlag(cmd, &asJSON)

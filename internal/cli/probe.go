@@ -146,25 +146,10 @@ func (a *App) measurePath(ctx context.Context, host string, f probeFlags) error 
 	if err != nil {
 		return err
 	}
-	kinds, err := f.kinds(to)
+	tcp, _ := probe.Connections(ctx, "", to) // a figure more; without it the others stand
+	result, err := a.probePath(ctx, host, to, f, options)
 	if err != nil {
 		return err
-	}
-	tcp, _ := probe.Connections(ctx, "", to) // a figure more; without it the others stand
-	finish := func() {}
-	if width, _ := a.System.Terminal(a.Err); width > 0 {
-		options.Progress = func(p probe.Progress) { a.showProgress(host, p) }
-		finish = func() { fmt.Fprint(a.Err, "\r\x1b[K") }
-	}
-	p, err := probe.Reach(ctx, probe.Config{To: to, Port: f.port, Timeout: 20 * time.Second}, kinds)
-	if err != nil {
-		return interrupted(ctx, err)
-	}
-	defer p.Close()
-	result, err := probe.Measure(ctx, p, options)
-	finish()
-	if err != nil {
-		return interrupted(ctx, err)
 	}
 	if f.svg != "" {
 		if err := writeTrain(f.svg, result.Train, fmt.Sprintf("a train to %s", host)); err != nil {
@@ -178,8 +163,29 @@ func (a *App) measurePath(ctx context.Context, host string, f probeFlags) error 
 	return a.printProbe(answer, result)
 }
 
+// probePath measures the path to an address of a host, by packets to which it answers.
+func (a *App) probePath(ctx context.Context, host string, to netip.Addr, f probeFlags, options probe.Options) (probe.Result, error) {
+	kinds, err := f.kinds(to)
+	if err != nil {
+		return probe.Result{}, err
+	}
+	finish := func() {}
+	if width, _ := a.System.Terminal(a.Err); width > 0 {
+		options.Progress = func(p probe.Progress) { a.showProgress(host, p) }
+		finish = func() { fmt.Fprint(a.Err, "\r\x1b[K") }
+	}
+	p, err := probe.Reach(ctx, probe.Config{To: to, Port: f.port, Timeout: 20 * time.Second}, kinds)
+	if err != nil {
+		return probe.Result{}, interrupted(ctx, err)
+	}
+	defer p.Close()
+	result, err := probe.Measure(ctx, p, options)
+	finish()
+	return result, interrupted(ctx, err)
+}
+
 func interrupted(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return fail("nothing is left behind; run it again", "interrupted")
 	}
 	return err

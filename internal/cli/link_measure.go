@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"syscall"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/probe"
+	"github.com/netnice/netnice/internal/units"
+)
+
+const (
+	// measuredPart of what the line carries is the link's limit: a queue that has come about
+	// in the modem goes away by the rest, and what was measured is within 0.5%.
+	measuredPart = 0.98
+	// whileMeasured is a link's limit meanwhile, in bytes a second: none, and the link is there
+	// still, with what is reserved of it.
+	whileMeasured = 100_000_000_000
+	// others are many if they leave less of the path: then it is not the line that was measured.
+	quietPart = 0.9
+)
+
+// measureLink measures the path to a host that is reached by the link's device and limits what leaves
+// by that to what it carries. What stood before stands again if that fails.
+func (a *App) measureLink(ctx context.Context, device, host string, request api.SetRequest, asJSON bool) (err error) {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	to, err := lookUp(ctx, host, probeFlags{})
+	if err != nil {
+		return err
+	}
+	if by, err := probe.Device(to); err != nil {
+		return &failure{message: err.Error(), hint: "ip route get " + to.String(), cause: err}
+	} else if by != device {
+		return fail("name a host that is reached by "+device+"; ip route get ADDRESS shows by what", "%s is reached by %s, not by %s", printable(host), by, device)
+	}
+	line, before, err := a.linkNow(ctx, request.Subject)
+	if err != nil {
+		return err
+	}
+	if request.Wish.Line != nil {
+		line = *request.Wish.Line
+	}
+	setBack, err := a.openLink(ctx, device, request.Subject, before)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(setBack(err == nil), err) }()
+	result, err := a.probePath(ctx, host, to, probeFlags{packets: "any", port: probe.DefaultPort}, probe.Options{})
+	if err != nil {
+		return err
+	}
+	if result.Capacity.AtLeast {
+		return fail("netnice link "+device+" --rate, with what the provider says", "%s carries %s at least, and more than this machine can measure", device,
+			units.FormatRate(uint64(result.Capacity.BytesPerSec), a.units))
+	}
+	measured := result.Capacity.BytesPerSec * float64(lineBytes(line, result.Size)) / float64(result.Size)
+	rate := uint64(measured * measuredPart)
+	way := "the way there"
+	if result.Kind == probe.Echo {
+		way = "the narrower of both ways"
+	}
+	fmt.Fprintf(a.Err, "the path to %s by %s carries %s ± %s of IP packets of %d bytes (%s, %s; %s in %s)\n", printable(host), device,
+		units.FormatRate(uint64(result.Capacity.BytesPerSec), a.units), units.FormatRate(uint64(result.Capacity.PlusMinus), a.units), result.Size,
+		result.Kind, way, units.FormatBytes(result.SentBytes, a.units), count(result.Trains, "train"))
+	if left := result.Available; !left.AtLeast && left.BytesPerSec < quietPart*result.Capacity.BytesPerSec {
+		fmt.Fprintf(a.Err, "  others used a part of it, so that may be too low: measure again while the line is quiet\n")
+	}
+	request.Wish.UpBytesPerSec = &rate
+	return a.apply(ctx, request, asJSON)
+}
+
+// openLink takes off what stands on a link for what leaves, so that the line decides. What it returns
+// sets that back: all, or what a new limit on what leaves does not replace.
+func (a *App) openLink(ctx context.Context, device string, link api.Subject, before api.Wish) (setBack func(replaced bool) error, err error) {
+	if before == (api.Wish{}) {
+		return func(bool) error { return nil }, nil
+	}
+	open := uint64(whileMeasured)
+	set := func(ctx context.Context, up, total *uint64) error {
+		if before.TotalBytesPerSec == nil {
+			total = nil
+		}
+		if up == nil && total == nil {
+			return nil
+		}
+		_, err := a.send(ctx, api.SetRequest{Subject: link, Wish: api.Wish{UpBytesPerSec: up, TotalBytesPerSec: total}})
+		return err
+	}
+	return func(replaced bool) error {
+		up := before.UpBytesPerSec
+		if replaced {
+			up = nil
+		} else if up == nil {
+			up = new(uint64)
+		}
+		if err := set(context.WithoutCancel(ctx), up, before.TotalBytesPerSec); err != nil {
+			return &failure{message: fmt.Sprintf("%s has no limit now, to set back what it had failed: %v", device, err), hint: "netnice link " + device + " --rate 50mbit", cause: err}
+		}
+		return nil
+	}, set(ctx, &open, &open)
+}
+
+// linkNow is what the line of a link adds to packets, and what stands on it for what leaves.
+func (a *App) linkNow(ctx context.Context, link api.Subject) (line api.Line, limits api.Wish, err error) {
+	list, err := a.nodesFor(ctx, link)
+	if err != nil {
+		return line, limits, err
+	}
+	for _, n := range list.Nodes {
+		if n.Subject.Kind != api.KindLink || n.Line == nil && len(n.Limits) == 0 {
+			continue
+		}
+		if n.Line != nil {
+			line = *n.Line
+		}
+		for _, l := range n.Limits {
+			rate := l.BytesPerSec
+			switch {
+			case l.Owner != "admin":
+			case l.Direction == api.Up:
+				limits.UpBytesPerSec = &rate
+			case l.Direction == api.Total:
+				limits.TotalBytesPerSec = &rate
+			}
+		}
+	}
+	return line, limits, nil
+}
+
+// lineBytes is what a line carries for a packet of so many IP bytes: bpf/line.h.
+func lineBytes(l api.Line, size int) int {
+	const cell, payload = 53, 48
+	n := max(size+int(l.OverheadBytes), int(l.LeastBytes))
+	if l.ATM {
+		n = (n + payload - 1) / payload * cell
+	}
+	return n
+}

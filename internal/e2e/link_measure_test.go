@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testutil/relay"
+)
+
+// The limit of a link is what its line is measured to carry, also where a lower one stood; a
+// measurement that fails leaves what stood.
+func TestLinkMeasured(t *testing.T) {
+	t.Parallel()
+	const rate = 1_250_000
+	s := upStage(t)
+	p := testutil.MustDistantPair(t, relay.Config{
+		AtoB: relay.Path{Delay: 5 * time.Millisecond, Rate: rate}, BtoA: relay.Path{Delay: 5 * time.Millisecond},
+	})
+	link := linkOf(t, p.A, testutil.Device)
+	ups := func() (got float64) {
+		t.Helper()
+		for _, l := range s.nodes()[link].Limits {
+			if l.Direction == api.Up {
+				got = float64(l.BytesPerSec)
+			}
+		}
+		return got
+	}
+	refused := func(hint string, args ...string) {
+		t.Helper()
+		if r := s.run(s.command(append([]string{"link"}, args...)...), p.A); r.code != 125 || !strings.Contains(r.err, hint) {
+			t.Errorf("%v: %v", args, r)
+		}
+	}
+	refused("is reached by "+testutil.Device+", not by lo", "lo", "--measure", p.B4.String())
+	refused("none of the others can be", testutil.Device, "--measure", p.B4.String(), "--rate", "1MB/s")
+	if got := ups(); got != 0 {
+		t.Errorf("refused, and there is a limit of %.0f", got)
+	}
+	for _, c := range []struct{ to, line string }{{p.B4.String(), ""}, {p.B6.String(), "--overhead=38"}} {
+		args := []string{testutil.Device, "--measure", c.to}
+		want := 0.98 * rate
+		if c.line != "" {
+			args, want = append(args, c.line), want*1538/1500
+		}
+		r := s.run(s.command(append([]string{"link"}, args...)...), p.A)
+		t.Logf("%s%s", r.err, r.out)
+		if got := ups(); r.code != 0 || math.Abs(got/want-1) > 0.1 || !strings.Contains(r.err, "carries") {
+			t.Errorf("%v: a limit of %.0f, want %.0f", r, got, want)
+		}
+		if r := s.run(s.command("link", testutil.Device, "--up", "300kB/s"), p.A); r.code != 0 {
+			t.Fatal(r)
+		}
+	}
+	refused("answers to no probe packet", testutil.Device, "--measure", "10.98.0.200")
+	if got := ups(); got != 300e3 {
+		t.Errorf("after a measurement that failed a limit of %.0f", got)
+	}
+}
