@@ -35,8 +35,10 @@ a line for each service:
 
   ftp    stream tcp nowait    root /usr/sbin/ftpd ftpd -l @128Kbyte/sec
   tftp   dgram  udp wait      nobody /usr/sbin/tftpd tftpd /srv
-  echo   stream tcp nowait    root internal
+  echo   stream tcp nowait/9  root internal
 
+nowait.40 starts 40 programs in a minute at most; nowait/10 has 10 at a time, and nowait/10/20/2
+of each client starts 20 in a minute and has 2 at a time.
 A rate as the last word limits each session of the service, with all that it starts, in and out together.
 With --total all sessions share a limit: each has an equal part, or, if that is less, its
 service's rate; what one does not use the others have at once. A changed file is

@@ -30,10 +30,12 @@ type Service struct {
 	// PerMinute and Children bound how many programs are started in a minute, and run at a
 	// time; 0 = any number.
 	PerMinute, Children int
-	User, Group         string // Group "" = the user's own
-	Server              string
-	Args                []string // the program's, its name first
-	RateBytesPerSec     uint64   // of each session, in and out together; 0 = none
+	// ClientPerMinute and ClientChildren bound the same for each client.
+	ClientPerMinute, ClientChildren int
+	User, Group                     string // Group "" = the user's own
+	Server                          string
+	Args                            []string // the program's, its name first
+	RateBytesPerSec                 uint64   // of each session, in and out together; 0 = none
 }
 
 // Datagrams says whether it is UDP.
@@ -163,29 +165,43 @@ func (s *Service) parseSocket(kind, protocol string) error {
 	return nil
 }
 
-// parseWait reads wait or nowait, and how many: nowait.40 in a minute, nowait/10 at a time.
+// parseWait reads wait or nowait, and how many: nowait.40 in a minute, nowait/10 at a time,
+// nowait/10/20/2 and of each client 20 in a minute and 2 at a time, 0 being any number there.
 func (s *Service) parseWait(text string) error {
-	const remedy = "wait, nowait, nowait.40 for at most 40 in a minute, nowait/10 for at most 10 at a time"
-	word, children, hasChildren := strings.Cut(text, "/")
+	const remedy = "wait, nowait, nowait.40 for at most 40 in a minute, nowait/10 for at most 10 at a time, nowait/10/20/2 and for each client 20 in a minute and 2 at a time"
+	word, most, bounded := strings.Cut(text, "/")
 	word, minute, hasMinute := strings.Cut(word, ".")
-	for _, n := range []struct {
-		there bool
-		text  string
-		to    *int
-	}{{hasMinute, minute, &s.PerMinute}, {hasChildren, children, &s.Children}} {
-		if !n.there {
-			continue
-		}
-		v, err := strconv.Atoi(n.text)
-		if err != nil || v < 1 {
-			return bad(remedy, "%q has no number of programs", text)
-		}
-		*n.to = v
+	var numbers []string
+	if bounded {
+		numbers = strings.Split(most, "/")
+	}
+	bounds := []*int{&s.Children, &s.ClientPerMinute, &s.ClientChildren}
+	if len(numbers) > len(bounds) {
+		return bad(remedy, "%q has too many numbers", text)
+	}
+	least := 0 // any number, where another is given
+	if len(numbers) == 1 {
+		least = 1
+	}
+	read := func(text string, least int, to *int) (ok bool) {
+		v, err := strconv.Atoi(text)
+		*to = v
+		return err == nil && v >= least
+	}
+	ok := !hasMinute || read(minute, 1, &s.PerMinute)
+	for i, n := range numbers {
+		ok = ok && read(n, least, bounds[i])
+	}
+	if !ok {
+		return bad(remedy, "%q has no number of programs", text)
 	}
 	if word != "wait" && word != "nowait" {
 		return bad(remedy, "neither wait nor nowait: %q", text)
 	}
 	s.Wait = word == "wait"
+	if (s.Wait || s.Datagrams()) && (s.ClientPerMinute != 0 || s.ClientChildren != 0) {
+		return bad("nowait of a stream, or no numbers of each client", "whose program gets the socket itself does not know its clients: %q", text)
+	}
 	return nil
 }
 

@@ -17,7 +17,7 @@ login   stream  tcp     nowait.40/10    root            /usr/sbin/rlogind  rlogi
 telnet  stream  tcp6    nowait/5        nobody:root     /usr/sbin/telnetd  telnetd @32Kbyte/sec # slowly
 tftp    dgram   udp46   wait            nobody.root     /usr/sbin/tftpd
 127.0.0.1:8021 stream tcp4 wait root /bin/ftpd ftpd
-[::1]:7007 stream tcp nowait root internal echo
+[::1]:7007 stream tcp nowait/0/20/2 root internal echo
 chargen dgram   udp     wait            root            internal
 `))
 	require.NoError(t, err)
@@ -27,7 +27,7 @@ chargen dgram   udp     wait            root            internal
 		{Line: 5, Name: "telnet", Network: "tcp6", Address: ":23", Children: 5, User: "nobody", Group: "root", Server: "/usr/sbin/telnetd", Args: []string{"telnetd"}, RateBytesPerSec: 32 << 10},
 		{Line: 6, Name: "tftp", Network: "udp", Address: ":69", Wait: true, User: "nobody", Group: "root", Server: "/usr/sbin/tftpd", Args: []string{"tftpd"}},
 		{Line: 7, Name: "127.0.0.1:8021", Network: "tcp4", Address: "127.0.0.1:8021", Wait: true, User: "root", Server: "/bin/ftpd", Args: []string{"ftpd"}},
-		{Line: 8, Name: "[::1]:7007", Network: "tcp", Address: "[::1]:7007", User: "root", Server: Internal, Args: []string{"echo"}},
+		{Line: 8, Name: "[::1]:7007", Network: "tcp", Address: "[::1]:7007", ClientPerMinute: 20, ClientChildren: 2, User: "root", Server: Internal, Args: []string{"echo"}},
 		{Line: 9, Name: "chargen", Network: "udp", Address: ":19", Wait: true, User: "root", Server: Internal, Args: []string{"chargen"}},
 	}, services)
 }
@@ -42,6 +42,11 @@ func TestParseRefuses(t *testing.T) {
 		"a.b:ftp stream tcp nowait root /x":                           "no address",
 		"ftp stream tcp sometimes root /x":                            "neither wait nor nowait",
 		"ftp stream tcp nowait.0 root /x":                             "no number",
+		"ftp stream tcp nowait/0 root /x":                             "no number",
+		"ftp stream tcp nowait/1/-1 root /x":                          "no number",
+		"ftp stream tcp nowait/1/2/3/4 root /x":                       "too many numbers",
+		"ftp stream tcp wait/1/2/3 root /x":                           "does not know its clients",
+		"tftp dgram udp nowait/1/0/3 root /x":                         "does not know its clients",
 		"ftp stream tcp nowait nobody-is-called-so /x":                "no user",
 		"ftp stream tcp nowait root:nobody-is-called-so /x":           "no group",
 		"ftp stream tcp nowait root ftpd":                             "no path",

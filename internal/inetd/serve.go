@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"sync"
@@ -45,6 +46,7 @@ type post struct {
 	minute   time.Time
 	inMinute int
 	refused  bool // said so in this minute
+	clients  clients
 }
 
 // Serve makes the services be served instead of those before. Those that cannot be
@@ -186,15 +188,20 @@ func (s *Server) streams(ctx context.Context, p *post, l *net.TCPListener) {
 			}
 			continue
 		}
-		if !p.may(time.Now()) {
+		client := clientOf(conn.RemoteAddr())
+		if !p.may(time.Now()) || !p.mayClient(client, time.Now()) {
 			s.refuse(p, conn.RemoteAddr())
 			s.leave(p)
 			_ = conn.Close() // which is what it is told
 			continue
 		}
+		leave := func() {
+			p.clientLeaves(client)
+			s.leave(p)
+		}
 		if service.Server == Internal {
 			go func() {
-				defer s.leave(p)
+				defer leave()
 				converse(service.Args[0], conn)
 			}()
 			continue
@@ -202,11 +209,11 @@ func (s *Server) streams(ctx context.Context, p *post, l *net.TCPListener) {
 		f, err := conn.File() // blocking, as programs expect it
 		_ = conn.Close()
 		if err == nil {
-			_, err = s.start(p, service, f)
+			_, err = s.start(service, f, leave)
 		}
 		if err != nil {
 			s.Log.Error("a session was not started", "service", service.Name, "err", err)
-			s.leave(p)
+			leave()
 		}
 	}
 }
@@ -268,7 +275,7 @@ func (s *Server) hand(ctx context.Context, p *post, socket shared) bool {
 	given, err := socket.File()
 	var ended <-chan struct{}
 	if err == nil {
-		ended, err = s.start(p, service, given)
+		ended, err = s.start(service, given, func() { s.leave(p) })
 	}
 	if err != nil {
 		s.Log.Error("a session was not started", "service", service.Name, "err", err)
@@ -312,8 +319,8 @@ func comes(ctx context.Context, socket syscall.Conn) bool {
 }
 
 // start runs a session with a file as its standard input, output and error. Its end is told
-// by closing the channel, and makes room.
-func (s *Server) start(p *post, service Service, f *os.File) (<-chan struct{}, error) {
+// by closing the channel, and makes room by leave.
+func (s *Server) start(service Service, f *os.File, leave func()) (<-chan struct{}, error) {
 	defer f.Close()
 	cmd := s.Session(service)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = f, f, f
@@ -330,7 +337,7 @@ func (s *Server) start(p *post, service Service, f *os.File) (<-chan struct{}, e
 			level = slog.LevelWarn
 		}
 		s.Log.Log(context.Background(), level, "session has ended", "service", service.Name, "pid", cmd.Process.Pid, "err", err)
-		s.leave(p)
+		leave()
 	}()
 	return ended, nil
 }
@@ -378,11 +385,24 @@ func (p *post) may(now time.Time) bool {
 	return p.service.PerMinute == 0 || p.inMinute <= p.service.PerMinute
 }
 
+// mayClient is may for one client, and of those at a time.
+func (p *post) mayClient(who netip.Prefix, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.clients.enter(who, p.service.ClientPerMinute, p.service.ClientChildren, now)
+}
+
+func (p *post) clientLeaves(who netip.Prefix) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clients.leave(who)
+}
+
 func (s *Server) refuse(p *post, from net.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.refused {
-		s.Log.Warn("more sessions in a minute than there may be: others are refused", "service", p.service.Name, "from", from)
+		s.Log.Warn("more sessions than there may be: others are refused", "service", p.service.Name, "from", from)
 	}
 	p.refused = true
 }

@@ -70,3 +70,53 @@ func TestServedByTheNewLine(t *testing.T) {
 	require.NoError(t, s.Serve(context.Background(), []Service{x}))
 	require.Equal(t, "after\n", ask(t, x))
 }
+
+// Of each client so many at a time: more are refused, others' are not, and who leaves makes room.
+func TestClients(t *testing.T) {
+	s := serve(t, 0)
+	s.Session = func(Service) *exec.Cmd { return exec.Command("/bin/cat") }
+	x := service(t, "word")
+	x.ClientChildren = 2
+	require.NoError(t, s.Serve(context.Background(), []Service{x}))
+	open := func(from byte) (conn net.Conn, served bool) {
+		t.Helper()
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, from)}}
+		conn, err := d.Dial(x.Network, x.Address)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+		_, _ = conn.Write([]byte("a")) // a refused one may have gone already
+		n, _ := conn.Read(make([]byte, 1))
+		return conn, n == 1
+	}
+	first, served := open(1)
+	require.True(t, served)
+	for _, c := range []struct {
+		from   byte
+		served bool
+	}{{1, true}, {1, false}, {2, true}, {2, true}, {2, false}} {
+		_, served := open(c.from)
+		require.Equal(t, c.served, served, "%+v", c)
+	}
+	require.NoError(t, first.Close())
+	require.Eventually(t, func() bool { _, served := open(1); return served }, 10*time.Second, 50*time.Millisecond)
+}
+
+func TestClientsAreCounted(t *testing.T) {
+	var c clients
+	now := time.Now()
+	who := clientOf(&net.TCPAddr{IP: net.ParseIP("2001:db8::1")})
+	require.Equal(t, who, clientOf(&net.TCPAddr{IP: net.ParseIP("2001:db8::2")}), "one site")
+	require.NotEqual(t, who, clientOf(&net.TCPAddr{IP: net.ParseIP("2001:db8:0:1::1")}))
+	require.Equal(t, clientOf(&net.TCPAddr{IP: net.ParseIP("::ffff:192.0.2.1")}), clientOf(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}))
+	for i := range 4 {
+		require.Equal(t, i < 3, c.enter(who, 3, 0, now))
+	}
+	now = now.Add(time.Minute)
+	require.True(t, c.enter(who, 3, 0, now), "another minute")
+	for range 4 {
+		c.leave(who)
+	}
+	require.True(t, c.enter(clientOf(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}), 3, 0, now.Add(time.Minute)))
+	require.Len(t, c.of, 1, "who has gone is forgotten")
+}
