@@ -194,10 +194,10 @@ static __always_inline void nn_kept_key(struct __sk_buff *skb,
 static __always_inline bool nn_path_kept(struct __sk_buff *skb,
 					 const struct nn_packet *p,
 					 const struct nn_slot *slot,
-					 struct nn_path *path)
+					 struct nn_whose *path)
 {
 	struct nn_kept k = {};
-	struct nn_path *known;
+	struct nn_whose *known;
 
 	nn_kept_key(skb, p, slot, &k);
 	known = bpf_map_lookup_elem(&kept, &k);
@@ -211,7 +211,7 @@ static __always_inline bool nn_path_kept(struct __sk_buff *skb,
  * host; true: so it is. */
 static __always_inline bool nn_path_of(const struct nn_packet *p,
 				       struct bpf_sock *sk,
-				       struct nn_path *path)
+				       struct nn_whose *path)
 {
 	struct nn_socket *s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	struct nn_policy *policy;
@@ -220,6 +220,7 @@ static __always_inline bool nn_path_of(const struct nn_packet *p,
 	if (s) {
 		for (int i = 0; i < NN_PATH_MAX; i++)
 			path->hops[i] = s->path[i];
+		path->child = s->child;
 		return nn_socket_nobodys(s);
 	}
 	if (nn_socket_tunnel(p, sk))
@@ -239,7 +240,7 @@ static __always_inline bool nn_path_of(const struct nn_packet *p,
 static __always_inline bool nn_path_found(struct __sk_buff *skb,
 					  struct nn_packet *p,
 					  const struct nn_slot *slot,
-					  struct nn_path *path, bool *keep)
+					  struct nn_whose *path, bool *keep)
 {
 	struct bpf_sock_tuple t = {};
 	__u32 size = nn_packet_tuple(p, &t);
@@ -291,7 +292,7 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 static __always_inline bool nn_packet_path(struct __sk_buff *skb,
 					   struct nn_packet *p,
 					   const struct nn_slot *slot,
-					   struct nn_path *path)
+					   struct nn_whose *path)
 {
 	bool keep = p->more;
 

@@ -93,7 +93,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
 	__type(key, struct nn_kept);
-	__type(value, struct nn_path);
+	__type(value, struct nn_whose);
 } kept SEC(".maps");
 
 /* Whose a listener is: a connection that is asked for knows none of it. The

@@ -7,7 +7,7 @@
 #ifndef NETNICE_SHAPE_SHARE_H
 #define NETNICE_SHAPE_SHARE_H
 
-#include "shape_steer.h"
+#include "shape_span.h"
 
 #define NN_SCALE_ONE 256U
 

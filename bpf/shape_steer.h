@@ -9,26 +9,11 @@
 #ifndef NETNICE_SHAPE_STEER_H
 #define NETNICE_SHAPE_STEER_H
 
-#include "queued.h"
+#include "shape_datagram.h"
 #include "shape_for.h"
 
 #define PACKET_OTHERHOST  3
 #define NN_QUEUE_EMPTY_NS 2000000000ULL
-
-/* The ceiling of a node on what comes in, alone or with what is sent; 0 = none.
- */
-static __always_inline __u64 nn_inbound_rate(const struct nn_hop *hop)
-{
-	struct nn_node *n = nn_node_get(hop->node, hop->generation);
-	__u64 down;
-
-	if (!n)
-		return 0;
-	down = nn_ceiling(n, NN_DOWN);
-	if (n->flags & NN_NODE_METER_OFF)
-		return down;
-	return nn_lower(down, nn_ceiling(n, NN_TOTAL));
-}
 
 /* What comes in counts against a limit on both directions. False: it is too far
  * ahead of what that pays. */
@@ -66,7 +51,7 @@ static __always_inline bool nn_total_charge(const struct nn_hop *hop,
 }
 
 /* The next node on the path that limits what comes in, from a hop on. */
-static __always_inline __u32 nn_inbound_next(const struct nn_path *path,
+static __always_inline __u32 nn_inbound_next(const struct nn_whose *path,
 					     __u32 from, __u32 *at)
 {
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
@@ -108,13 +93,8 @@ static __always_inline int nn_send_back(const struct nn_slot *slot)
 	return bpf_redirect(slot->ifindex, BPF_F_INGRESS);
 }
 
-static __always_inline struct nn_inflow *nn_inflow(__u32 node)
-{
-	return bpf_map_lookup_elem(&inflows, &node);
-}
-
 /* Charge empty segments, which the queue does not see. */
-static __always_inline void nn_aside(const struct nn_path *path, __u64 bytes)
+static __always_inline void nn_aside(const struct nn_whose *path, __u64 bytes)
 {
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		struct nn_inflow *f;
@@ -141,29 +121,6 @@ static __always_inline void nn_joins_queue(struct nn_inflow *f, __u64 bytes)
 		f->left_ns = now_ns;
 	}
 	__sync_fetch_and_add(&f->came_bytes, bytes);
-}
-
-static __always_inline __u32 nn_span_now(__u64 now_ns)
-{
-	return now_ns / NN_SPAN_NS;
-}
-
-static __always_inline struct nn_span_count *nn_span_count(struct nn_inflow *f,
-							   __u32 span)
-{
-	struct nn_span_count *c = &f->recent[span & (NN_RECENT - 1)];
-
-	if (c->span != span) {
-		c->span = span;
-		c->receivers = 0;
-		c->opened = 0;
-		c->weight = 0;
-		c->promised = 0;
-		c->modest = 0;
-		c->bytes = 0;
-		c->offered = 0;
-	}
-	return c;
 }
 
 /* Does a datagram in parts fit in the queue, of which this is the first? A full
@@ -215,14 +172,17 @@ __noinline int nn_fits(struct nn_inflow *f, __u32 node, __u64 bytes,
 static __always_inline void nn_refuse(struct __sk_buff *skb,
 				      const struct nn_packet *p,
 				      const struct nn_slot *slot,
-				      struct nn_path *path, struct nn_inflow *f)
+				      struct nn_whose *path,
+				      struct nn_inflow *f)
 {
 	struct nn_kept k = {};
 
+	__sync_fetch_and_add(&f->refused, 1);
+	if (!p->more)
+		return;
 	nn_kept_key(skb, p, slot, &k);
 	path->hops[0].node |= NN_KEPT_DROPPED;
 	bpf_map_update_elem(&kept, &k, path, BPF_ANY);
-	__sync_fetch_and_add(&f->refused, 1);
 }
 
 /* A packet that a limit may concern. */
@@ -230,7 +190,7 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 					    struct nn_shaper *q)
 {
 	struct nn_packet p = {};
-	struct nn_path path = {};
+	struct nn_whose path = {};
 	struct nn_device_key key = {};
 	struct nn_device *d;
 	struct nn_inflow *f;
@@ -266,7 +226,9 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 		return TC_ACT_UNSPEC;
 	}
 	first = p.more && !p.fragment_offset;
-	if (!nn_fits(f, node, bytes, first)) {
+	if (!nn_fits(f, node, bytes, first) ||
+	    (p.protocol == IPPROTO_UDP &&
+	     !nn_datagram_fits(&path, hop, bytes, !p.fragment_offset))) {
 		nn_refuse(skb, &p, NULL, &path, f);
 		return TC_ACT_SHOT;
 	}
@@ -327,17 +289,6 @@ static __always_inline bool nn_left_queue(const struct nn_hop *hop, __u64 bytes,
 	return true;
 }
 
-static __always_inline struct nn_hop nn_path_hop(const struct nn_path *path,
-						 __u32 hop)
-{
-	struct nn_hop none = {};
-
-	for (__u32 i = 0; i < NN_PATH_MAX; i++)
-		if (i == hop)
-			return path->hops[i];
-	return none;
-}
-
 /* The slot that a packet of ours carries. Nobody else has to send here. */
 static __always_inline struct nn_slot *nn_marked_slot(struct __sk_buff *skb)
 {
@@ -361,7 +312,7 @@ static __always_inline int nn_shape_released(struct __sk_buff *skb)
 	struct nn_slot *slot = nn_marked_slot(skb);
 	__u32 hop = nn_marked_hop(skb), node, segments;
 	struct nn_packet p = {};
-	struct nn_path path = {};
+	struct nn_whose path = {};
 	struct nn_shaper *q;
 	struct nn_inflow *f;
 	struct nn_hop at;
@@ -377,7 +328,7 @@ static __always_inline int nn_shape_released(struct __sk_buff *skb)
 	if (nn_packet_path(skb, &p, slot, &path)) {
 		dropped = path.hops[0].node & NN_KEPT_DROPPED;
 		path.hops[0].node &= ~NN_KEPT_DROPPED;
-		at = nn_path_hop(&path, hop);
+		at = nn_whose_hop(&path, hop);
 		if (!nn_left_queue(&at, bytes, segments))
 			return TC_ACT_SHOT;
 		node = nn_inbound_next(&path, hop + 1, &hop);
@@ -385,7 +336,10 @@ static __always_inline int nn_shape_released(struct __sk_buff *skb)
 		if (f && q) {
 			/* what fits in one queue may not in the next */
 			if (!nn_fits(f, node, bytes,
-				     p.more && !p.fragment_offset)) {
+				     p.more && !p.fragment_offset) ||
+			    (p.protocol == IPPROTO_UDP &&
+			     !nn_datagram_fits(&path, hop, bytes,
+					       !p.fragment_offset))) {
 				nn_refuse(skb, &p, slot, &path, f);
 				return TC_ACT_SHOT;
 			}

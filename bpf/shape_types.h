@@ -101,9 +101,10 @@ struct nn_sharer_count {
 
 struct nn_sharer {
 	struct nn_sharer_count recent[NN_RECENT];
-	__u64 uses;  /* bytes/s, and a quarter, when it was counted last */
-	__u32 wants; /* 1: it was counted among those who want more */
-	__u32 span;  /* then */
+	__u64 uses;   /* bytes/s, and a quarter, when it was counted last */
+	__u32 wants;  /* 1: it was counted among those who want more */
+	__u32 span;   /* then */
+	__u64 due_ns; /* of datagrams: when what was let in is paid for */
 };
 
 /* What a node receives. Counters grow from the node's creation; nobody holds a
@@ -137,6 +138,13 @@ struct nn_receiver {
 struct nn_ports {
 	__be16 source;
 	__be16 destination;
+};
+
+/* Whose a packet is that came in: the nodes that hold for it, and the program.
+ */
+struct nn_whose {
+	struct nn_hop hops[NN_PATH_MAX];
+	__u64 child; /* 0: unknown */
 };
 
 /* Packets whose path is kept, as their socket is not found by them: fragments,

@@ -277,6 +277,7 @@ type shapingNnSharer struct {
 	Uses  uint64
 	Wants uint32
 	Span  uint32
+	DueNs uint64
 }
 
 type shapingNnSharerKey struct {
@@ -395,6 +396,12 @@ type shapingNnVolume struct {
 	_       structs.HostLayout
 	Bytes   uint64
 	Packets uint64
+}
+
+type shapingNnWhose struct {
+	_     structs.HostLayout
+	Hops  [8]shapingNnHop
+	Child uint64
 }
 
 // Names of all BPF objects in the ELF.

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Datagrams that come in have no window that says how many may: where others
+ * share the limit a program's get its part, and what is more is dropped before
+ * the queue, so that neither waits for it there nor is dropped instead.
+ */
+#ifndef NETNICE_SHAPE_DATAGRAM_H
+#define NETNICE_SHAPE_DATAGRAM_H
+
+#include "shape_share.h"
+
+/* So much may be made up for: 50 ms of the part, and some large datagrams. */
+#define NN_DATAGRAM_BURST_NS	50000000ULL
+#define NN_DATAGRAM_BURST_BYTES 16384
+
+/* What datagrams are a part of at a hop: as of another program than the one
+ * that also receives by TCP, or another node. Guarantees are TCP's. */
+static __always_inline void nn_datagram_ask(const struct nn_whose *w, __u32 hop,
+					    struct nn_share_ask *a)
+{
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		__u32 node = w->hops[i].node;
+		struct nn_node *n;
+
+		if (!node || i == hop)
+			break;
+		n = nn_node_get(node, w->hops[i].generation);
+		if (!n || nn_part_of_program(n, 0))
+			continue;
+		a->child = nn_child_node(node, w->hops[i].generation);
+		a->weight = n->weight;
+	}
+	a->child |= NN_CHILD_DATAGRAMS;
+}
+
+static __always_inline struct nn_hop nn_whose_hop(const struct nn_whose *w,
+						  __u32 hop)
+{
+	struct nn_hop none = {};
+
+	for (__u32 i = 0; i < NN_PATH_MAX; i++)
+		if (i == hop)
+			return w->hops[i];
+	return none;
+}
+
+/* Is the datagram within its program's part of the limit of that hop? first: or
+ * a part of it that was let in, and is paid for. Counts what comes, let in or
+ * not. Not static: it has its own stack then. */
+__noinline int nn_datagram_fits(const struct nn_whose *w, __u32 hop,
+				__u64 bytes, __u32 first)
+{
+	__u64 now_ns = bpf_ktime_get_ns(), rate, part, burst_ns, *due;
+	struct nn_share_ask a = {
+		.bytes = bytes,
+		.weight = NN_WEIGHT_DEFAULT,
+		.span = nn_span_now(now_ns),
+		.of = NN_SHARE_COUNTED,
+	};
+	struct nn_sharer_count *own;
+	struct nn_sharer *k;
+	struct nn_inflow *f;
+	struct nn_hop at;
+
+	if (!w)
+		return 1;
+	a.child = w->child;
+	nn_datagram_ask(w, hop, &a);
+	at = nn_whose_hop(w, hop);
+	rate = nn_inbound_rate(&at);
+	f = nn_inflow(at.node);
+	if (!rate || !f)
+		return 1;
+	due = bpf_map_lookup_elem(&dues, &at.node);
+	if (due)
+		rate = nn_lower(rate, *due);
+	nn_share_adapt(f, rate, a.span);
+	k = nn_sharer(at.node, at.generation, a.child);
+	if (!k)
+		return 1;
+	own = &k->recent[a.span & (NN_RECENT - 1)];
+	if (own->span != a.span) {
+		own->span = a.span;
+		own->receivers = 0;
+		own->bytes = 0;
+	}
+	part = nn_child_part(f, k, &a, rate);
+	nn_child_counted(nn_span_count(f, a.span), k, &a, part);
+	part = part * f->share_scale / NN_SCALE_ONE;
+	if (!part || part >= rate)
+		return 1;
+	burst_ns = NN_DATAGRAM_BURST_BYTES * NN_NSEC_PER_SEC / part;
+	nn_later(&burst_ns, NN_DATAGRAM_BURST_NS);
+	if (first && k->due_ns > now_ns + burst_ns)
+		return 0;
+	nn_later(&k->due_ns, now_ns);
+	k->due_ns += bytes * NN_NSEC_PER_SEC / part;
+	return 1;
+}
+
+#endif
