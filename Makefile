@@ -40,7 +40,7 @@ test: deps-test $(TESTSUM) build ## all tests, those in network namespaces inclu
 	@if [ -s $(TWICE) ]; then echo "run twice:"; cat $(TWICE); fi
 
 test-vm: deps-vm build ## limits on Debian's stock kernels, emulated (4 minutes)
-	NETNICE_TEST_VM=1 $(GO) test -count=1 -timeout 20m ./internal/testutil/vm/...
+	NETNICE_TEST_VM=1 $(GO) test -count=1 -timeout 40m ./internal/testutil/vm/...
 
 test-systemd: deps-vm package ## the package and units on a Debian with systemd, emulated (5 to 15 minutes)
 	NETNICE_TEST_SYSTEMD=1 NETNICE_DEB=$$(ls -t $(CURDIR)/bin/package/*.deb | head -1) $(GO) test -count=1 -v -timeout 40m ./internal/testutil/vm/systemd

@@ -54,7 +54,7 @@ func sinkHere(t *testing.T, address string) (*net.UDPAddr, *atomic.Int64) {
 func queuedIn(t *testing.T, n *testutil.NetNS, free []string) {
 	t.Helper()
 	for begin := time.Now(); len(devicesIn(t, n)) <= len(free)+2; time.Sleep(10 * time.Millisecond) {
-		if time.Since(begin) > 20*time.Second {
+		if time.Since(begin) > patient(20*time.Second) {
 			t.Fatal("no queue")
 		}
 	}

@@ -83,7 +83,7 @@ func queued(t *testing.T, k *Kernel) {
 	t.Helper()
 	begin := time.Now()
 	for !k.Attached()["send_out"] {
-		if time.Since(begin) > 20*time.Second {
+		if time.Since(begin) > patient(20*time.Second) {
 			t.Fatal("no queue")
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -119,7 +119,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.CPUs = 1
 	}
 	if c.Timeout == 0 {
-		c.Timeout = 5 * time.Minute
+		c.Timeout = 10 * time.Minute
 	}
 	if c.Cache == "" {
 		base, err := os.UserCacheDir()

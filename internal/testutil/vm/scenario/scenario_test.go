@@ -46,6 +46,20 @@ func TestNetnice(t *testing.T) {
 	}
 }
 
+// TestShares has each kernel divide what is sent: by weight, by guarantee, by reservation.
+func TestShares(t *testing.T) {
+	vm.Require(t)
+	program := build(t)
+	for _, series := range kernels() {
+		t.Run(filepath.Base(series), func(t *testing.T) {
+			vm.RunTests(t, vm.Config{
+				Kernel: series,
+				Files:  map[string]string{"/bin/netnice": program},
+			}, ".", "^TestGuestShares$")
+		})
+	}
+}
+
 // TestFeatures asks each kernel what it offers, and checks the answer.
 func TestFeatures(t *testing.T) {
 	vm.Require(t)

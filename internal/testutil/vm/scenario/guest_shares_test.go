@@ -1,0 +1,82 @@
+package scenario
+
+import (
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// TestGuestShares is what runs in the guest; on the host it does nothing.
+func TestGuestShares(t *testing.T) {
+	if os.Getenv("NETNICE_VM") != "1" {
+		return
+	}
+	const limit = 800e3
+	p := testutil.MustPair(t)
+	daemon := start(t, exec.Command("netnice", "daemon"))
+	require.Eventually(t, func() bool { return exec.Command("netnice", "status").Run() == nil }, time.Minute, 200*time.Millisecond)
+	ports := []uint16{testutil.DefaultPort, testutil.DefaultPort + 1}
+	rx, err := testutil.StartReceiver(p.B, testutil.ReceiverConfig{
+		Interval: 50 * time.Millisecond, Ports: []testutil.Port{{Number: ports[0]}, {Number: ports[1]}},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = rx.Close() })
+	var pids [2]string
+	for i, connections := range []int{1, 4} {
+		tx, err := testutil.StartSender(p.A, testutil.SenderConfig{To: netip.AddrPortFrom(p.B4, ports[i]).String(), Connections: connections})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = tx.Close() })
+		_, err = tx.Start()
+		require.NoError(t, err)
+		pids[i] = strconv.Itoa(tx.PID())
+	}
+	// parts waits for what has changed, and looks whether all of the limit is used and each has
+	// its part of it.
+	parts := func(t *testing.T, wait time.Duration, first, second float64) {
+		t.Helper()
+		rated(t, limit, func(t *testing.T) float64 {
+			time.Sleep(wait)
+			from := testutil.Now()
+			time.Sleep(4 * time.Second)
+			to := testutil.Now()
+			time.Sleep(100 * time.Millisecond)
+			const perByte = 1 + 52.0/1448
+			a, b := rx.Goodput(ports[0], from, to)*perByte, rx.Goodput(ports[1], from, to)*perByte
+			t.Logf("%.4f and %.4f of the limit, wanted %.2f and %.2f", a/limit, b/limit, first, second)
+			require.InDelta(t, first, a/(a+b), 0.06)
+			require.InDelta(t, second, b/(a+b), 0.06)
+			return a + b
+		})
+	}
+	t.Run("by weight", func(t *testing.T) {
+		netnice(t, "fair", "--group", "both", "--up", "800kB/s", pids[0], pids[1]+"=300")
+		parts(t, 2*time.Second, 0.25, 0.75)
+	})
+	t.Run("guaranteed", func(t *testing.T) {
+		// half of the limit, and of the rest a quarter
+		netnice(t, "set", "--pid", pids[0], "--min", "400kB/s")
+		parts(t, 2*time.Second, 0.625, 0.375)
+		netnice(t, "unset", "--pid", pids[0])
+		netnice(t, "unset", "--group", "both")
+	})
+	t.Run("reserved of a link", func(t *testing.T) {
+		in := func(args ...string) {
+			t.Helper()
+			t.Logf("%s", tool(t, p.A, "", append([]string{"netnice"}, args...)...))
+		}
+		in("link", testutil.Device, "--up", "800kB/s")
+		in("reserve", "--pid", pids[0], "--link", testutil.Device, "--period", "50ms", "--slice", "15ms")
+		parts(t, 2*time.Second, 0.3, 0.7)
+	})
+	require.NoError(t, daemon.Process.Kill())
+	_ = daemon.Wait()
+	t.Run("by nobody looked after", func(t *testing.T) { parts(t, time.Second, 0.3, 0.7) })
+	netnice(t, "down")
+}
