@@ -191,11 +191,24 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 	nn_port_of(s, sk->__sk_common.skc_num);
 }
 
-/* A connection whose callbacks cannot be switched on gets an equal part of each
- * limit on its path; the user side counts them. */
-static __always_inline __u64 nn_static_rate(struct nn_socket *s, __u32 loopback)
+/* Rates of connections whose callbacks cannot be switched on, bytes/s, by
+ * cookie: the user side divides limits among them, once a second. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, __u64);
+} fixed_rates SEC(".maps");
+
+/* A connection whose callbacks cannot be switched on gets the part of its
+ * limits that the user side has found; until then an equal part of each on its
+ * path, among as many as the user side has counted. */
+static __always_inline __u64 nn_static_rate(struct nn_socket *s, __u32 loopback,
+					    __u64 cookie)
 {
 	__u64 least = s->rate_bytes_per_sec;
+	__u64 *fixed = bpf_map_lookup_elem(&fixed_rates, &cookie);
 
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		struct nn_node *n;
@@ -211,12 +224,12 @@ static __always_inline __u64 nn_static_rate(struct nn_socket *s, __u32 loopback)
 						.ceiling_bytes_per_sec,
 					n->limits[NN_OWNER_USER][d]
 						.ceiling_bytes_per_sec);
-			if (rate && n->static_sockets > 1)
+			if (rate && n->static_sockets > 1 && !fixed)
 				rate /= n->static_sockets;
 			least = nn_lower(least, rate);
 		}
 	}
-	return least;
+	return fixed ? nn_lower(least, *fixed) : least;
 }
 
 /* A subflow that was there before the limit. No helper leads from it to its
@@ -366,7 +379,9 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 	if (bpf_setsockopt(skc, SOL_TCP, NN_TCP_BPF_CB_FLAGS, &want,
 			   sizeof(want)) &&
 	    (on & NN_CALLBACKS) != NN_CALLBACKS) {
-		__u64 rate = nn_static_rate(s, x.loopback);
+		__u64 rate = nn_static_rate(
+			s, x.loopback,
+			bpf_get_socket_cookie((struct sock *)tp));
 
 		s->flags |= NN_SOCK_STATIC;
 		nn_pacing_set(skc, s, rate ? rate : NN_UNLIMITED);

@@ -461,6 +461,7 @@ const (
 	netniceMapEvents                = "events"
 	netniceMapExecs                 = "execs"
 	netniceMapFaults                = "faults"
+	netniceMapFixedRates            = "fixed_rates"
 	netniceMapFormerSockets         = "former_sockets"
 	netniceMapFreeCgroups           = "free_cgroups"
 	netniceMapLinks                 = "links"
@@ -646,6 +647,7 @@ type netniceMapSpecs struct {
 	Events          *ebpf.MapSpec `ebpf:"events"`
 	Execs           *ebpf.MapSpec `ebpf:"execs"`
 	Faults          *ebpf.MapSpec `ebpf:"faults"`
+	FixedRates      *ebpf.MapSpec `ebpf:"fixed_rates"`
 	FormerSockets   *ebpf.MapSpec `ebpf:"former_sockets"`
 	FreeCgroups     *ebpf.MapSpec `ebpf:"free_cgroups"`
 	Links           *ebpf.MapSpec `ebpf:"links"`
@@ -731,6 +733,7 @@ type netniceMaps struct {
 	Events          *ebpf.Map `ebpf:"events"`
 	Execs           *ebpf.Map `ebpf:"execs"`
 	Faults          *ebpf.Map `ebpf:"faults"`
+	FixedRates      *ebpf.Map `ebpf:"fixed_rates"`
 	FormerSockets   *ebpf.Map `ebpf:"former_sockets"`
 	FreeCgroups     *ebpf.Map `ebpf:"free_cgroups"`
 	Links           *ebpf.Map `ebpf:"links"`
@@ -760,6 +763,7 @@ func (m *netniceMaps) Close() error {
 		m.Events,
 		m.Execs,
 		m.Faults,
+		m.FixedRates,
 		m.FormerSockets,
 		m.FreeCgroups,
 		m.Links,

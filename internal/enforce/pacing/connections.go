@@ -52,6 +52,9 @@ func (k *Kernel) adoptConnections(everywhere bool) error {
 		if err := k.putStatics(statics); err != nil {
 			return err
 		}
+		if err := k.putFixed(list); err != nil {
+			return err
+		}
 	}
 	return k.visit(wanted)
 }
@@ -93,7 +96,7 @@ func busyAt(list []bpf.SocketRecord) map[uint32]uint32 {
 
 // putStatics tells nodes how many connections have something to send. Where the
 // kernel cannot switch an open connection's callbacks on, that one gets an equal
-// part of the limit.
+// part of the limit until its own is found (fixed.go).
 func (k *Kernel) putStatics(statics map[uint32]uint32) error {
 	for id, sockets := range statics {
 		n, ok := k.nodes[id]

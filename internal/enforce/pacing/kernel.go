@@ -58,6 +58,7 @@ type Kernel struct {
 	nodes map[uint32]bpf.Node // those in use
 	// what Stats counted last, or the adoption since
 	processes    map[uint32]int
+	fixed        map[uint64]bool // cookies of connections that have a rate in FixedRates
 	noClock      map[bpf.ClockKey]bool // known to be missing
 	nearby       string                // network namespace to look at first, if any
 	epoch        uint32
@@ -112,7 +113,7 @@ func Open(opts Options) (*Kernel, error) {
 	}
 	k := &Kernel{
 		opts: opts, obj: obj, nodes: map[uint32]bpf.Node{},
-		processes: map[uint32]int{}, noClock: map[bpf.ClockKey]bool{},
+		processes: map[uint32]int{}, fixed: map[uint64]bool{}, noClock: map[bpf.ClockKey]bool{},
 		events: make(chan struct{}, 1), sockets: make(chan struct{}, 1), datagrams: newDatagrams(), execs: newExecs(), done: make(chan struct{}),
 		held: make(chan struct{}, 1), heldDone: make(chan struct{}), stop: make(chan struct{}),
 	}
@@ -124,7 +125,7 @@ func Open(opts Options) (*Kernel, error) {
 }
 
 func (k *Kernel) start() error {
-	if err := errors.Join(k.readNodes(), k.readDestinations()); err != nil {
+	if err := errors.Join(k.readNodes(), k.readDestinations(), k.readFixed()); err != nil {
 		return err
 	}
 	if err := k.obj.Attach(true); err != nil {

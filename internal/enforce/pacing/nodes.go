@@ -161,6 +161,9 @@ func (k *Kernel) enlist(id uint32, n bpf.Node, roots ...uint32) error {
 	k.nearby = fmt.Sprintf("/proc/%d/ns/net", roots[0])
 	defer func() { k.nearby = "" }()
 	// Among whom an outer limit is divided is counted at the next tick.
+	if err := k.dropFixed(list); err != nil {
+		return err
+	}
 	if err := k.putStatics(map[uint32]uint32{id: busyAt(list)[id]}); err != nil {
 		return err
 	}
