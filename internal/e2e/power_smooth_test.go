@@ -10,10 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/cpu"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // gapsPython wants a processor, and tells each second how long it ran at a time and how long it
-// stood still then, in milliseconds: the medians.
+// stood still then, in milliseconds: the medians, and from when on.
 const gapsPython = `
 import time
 now = time.monotonic
@@ -29,20 +30,24 @@ while True:
         if at - end > 1:
             ran.sort()
             stood.sort()
-            print(len(ran), 1000*ran[len(ran)//2], 1000*stood[len(stood)//2], flush=True)
+            print(len(ran), 1000*ran[len(ran)//2], 1000*stood[len(stood)//2], end, flush=True)
             ran, stood, end = [], [], at
     last = at
 `
 
-// gaps is the next thing that such a program tells.
+// gaps is the next thing that such a program tells of a second that begins now or later.
 func (p *runner) gaps() (times, ran, stood float64) {
 	p.t.Helper()
-	var list []float64
-	text := p.line()
-	if err := json.Unmarshal([]byte("["+strings.ReplaceAll(text, " ", ",")+"]"), &list); err != nil || len(list) != 3 {
-		p.t.Fatalf("of gaps it says %q", text)
+	for now := testutil.Now(); ; {
+		var list []float64
+		text := p.line()
+		if err := json.Unmarshal([]byte("["+strings.ReplaceAll(text, " ", ",")+"]"), &list); err != nil || len(list) != 4 {
+			p.t.Fatalf("of gaps it says %q", text)
+		}
+		if testutil.Instant(list[3]*1e9) >= now {
+			return list[0], list[1], list[2]
+		}
 	}
-	return list[0], list[1], list[2]
 }
 
 // standsStill checks how long it runs, and stands still, at a time, in milliseconds: in one of
