@@ -5,7 +5,9 @@ import "time"
 // AdaptRequest is the body of PUT /v1/adapt: what is sent to a host is to follow what the path
 // there carries. Administrators only.
 type AdaptRequest struct {
-	Host string `json:"host"` // an address, or a name that stands for some
+	// Host is an address, a name that stands for some, or prefixes, and "any": of these each
+	// address to which something is sent, as long as it is. Those that begin with ! are left out.
+	Host string `json:"host"`
 	// Netns is the inode number of the network namespace that it is reached from, 0 = the
 	// daemon's.
 	Netns uint32 `json:"netns,omitempty"`
@@ -47,13 +49,26 @@ type Adapted struct {
 	ProbesLostPPM       uint32    `json:"probes_lost_ppm"`
 	ProbedBytes         uint64    `json:"probed_bytes"` // what probes have cost
 	Since               time.Time `json:"since"`
+	Area                string    `json:"area,omitempty"` // the prefixes by which it was found
+}
+
+// AdaptArea is prefixes of which each host is followed to which something is sent.
+type AdaptArea struct {
+	Host        string    `json:"host"` // as a destination is written
+	Netns       uint32    `json:"netns,omitempty"`
+	Subject     Subject   `json:"subject"` // whose limit, which is never reached, tells the hosts
+	SharePPM    uint32    `json:"share_ppm"`
+	TCP         bool      `json:"tcp,omitempty"`
+	SilentHosts int       `json:"silent_hosts"` // that answer no probe, and are not limited
+	Since       time.Time `json:"since"`
 }
 
 // AdaptList answers GET and PUT /v1/adapt: all, or what the request was about.
 type AdaptList struct {
-	Version  string    `json:"version"`
-	Time     time.Time `json:"time"`
-	Adapted  []Adapted `json:"adapted"`
-	Changed  bool      `json:"changed,omitempty"`
-	Warnings []string  `json:"warnings,omitempty"`
+	Version  string      `json:"version"`
+	Time     time.Time   `json:"time"`
+	Adapted  []Adapted   `json:"adapted"`
+	Areas    []AdaptArea `json:"areas,omitempty"`
+	Changed  bool        `json:"changed,omitempty"`
+	Warnings []string    `json:"warnings,omitempty"`
 }

@@ -16,25 +16,35 @@ import (
 )
 
 func (a *App) adapt() *cobra.Command {
-	var asJSON, dryRun, tcp bool
+	var asJSON, dryRun, tcp, all bool
 	var share string
 	var port uint16
 	rate := func() optional[uint64] { return optional[uint64]{parse: units.ParseRate, kind: "rate"} }
 	start, least, most := rate(), rate(), rate()
 	cmd := &cobra.Command{
-		Use:   "adapt [HOST [off]]",
-		Short: "Have what is sent to a host follow what the path carries",
+		Use:   "adapt [HOST|PREFIX[,!PREFIX]|--to-all [off]]",
+		Short: "Have what is sent to a host, or to many, follow what the path carries",
 		Long: `Traffic without a congestion control of its own, UDP, is sent to a host as fast as the path there
 carries it: more waits here, and is dropped here, not in the network. It is found out by small probes
 (ICMP Timestamp, else echo; 2% of the rate, up to 5% below 100 kbit/s), by their delay in the queue of
 the bottleneck, which is kept short. Beside traffic that fills that queue whatever is sent here, such as TCP,
 a share of the path's capacity is kept. Each address has its own rate; all else is untouched.
 
+Of a prefix, or with --to-all (or any,!10.0.0.0/8: all but these), each host to which something is sent is
+found within a second or two, and has a rate of its own until a minute after the last packet. Hosts that answer
+no probe are not limited. 64 hosts may be followed at a time.
+
 The rate is that of a limit like others, on the destination: netnice ls shows it, and it stays as it is
 while no daemon runs. With HOST off that ends; without HOST, all are listed.`,
-		Example: "  netnice adapt 192.0.2.7\n  netnice adapt video.example.com --share 30% --most 20mbit\n  netnice adapt 192.0.2.7 off\n  netnice adapt",
+		Example: "  netnice adapt 192.0.2.7\n  netnice adapt video.example.com --share 30% --most 20mbit\n  netnice adapt any,!192.168.0.0/16\n  netnice adapt 192.0.2.7 off\n  netnice adapt",
 		Args:    between(0, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if all {
+				args = append([]string{"any"}, args...)
+			}
+			if len(args) > 2 {
+				return fail("netnice adapt --to-all, or netnice adapt "+args[1], "--to-all takes no host")
+			}
 			if len(args) == 0 {
 				if cmd.Flags().Changed("share") || tcp || start.value != nil || least.value != nil || most.value != nil || port != 0 {
 					return fail("netnice adapt 192.0.2.7 --share 30%", "no host is named")
@@ -75,6 +85,7 @@ while no daemon runs. With HOST off that ends; without HOST, all are listed.`,
 	flags.Var(&least, "least", "never less (8 kbit/s)")
 	flags.Var(&most, "most", "never more")
 	flags.Uint16Var(&port, "reflector", 0, "UDP `port` of a netnice probe --reflect there, instead of ICMP")
+	flags.BoolVar(&all, "to-all", false, "every host to which something is sent")
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)
 	return cmd
@@ -118,6 +129,9 @@ func (a *App) setAdapt(ctx context.Context, request api.AdaptRequest, asJSON boo
 		fmt.Fprintf(a.Out, "%swhat is sent to %s follows the path no more\n", would, printable(request.Host))
 		return nil
 	}
+	for _, area := range list.Areas {
+		fmt.Fprintf(a.Out, "%swhat is sent to each host of %s follows the path there\n", would, printable(area.Host))
+	}
 	for i := range list.Adapted {
 		t := &list.Adapted[i]
 		if request.DryRun {
@@ -154,6 +168,13 @@ func (a *App) listAdapted(ctx context.Context, asJSON bool) error {
 		{title: "LOST", right: true, drop: 3},
 		{title: "BY", drop: 4},
 	}}
+	for _, x := range list.Areas {
+		mode := "its hosts"
+		if x.SilentHosts > 0 {
+			mode += ", " + strconv.Itoa(x.SilentHosts) + " silent"
+		}
+		t.rows = append(t.rows, []string{printable(x.Host), "-", mode, "-", "-", "-", "-", "-", "-", "-"})
+	}
 	for i := range list.Adapted {
 		x := &list.Adapted[i]
 		path := "-"

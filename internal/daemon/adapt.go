@@ -50,13 +50,15 @@ type adapted struct {
 	Most          uint64     `json:"most_bytes_per_sec,omitempty"`
 	ReflectorPort uint16     `json:"reflector_port,omitempty"`
 	Since         time.Time  `json:"since"`
+	Area          string     `json:"area,omitempty"` // by which it was found
 
-	path  Path // nil until it is followed
-	end   context.CancelFunc
-	ended chan struct{}
-	state adapt.State
-	fault string    // logged already
-	retry time.Time // not before that it is tried again
+	busyAt time.Time // of an area's: when something was sent there last
+	path   Path      // nil until it is followed
+	end    context.CancelFunc
+	ended  chan struct{}
+	state  adapt.State
+	fault  string    // logged already
+	retry  time.Time // not before that it is tried again
 }
 
 func (a *adapted) key() adaptKey { return adaptKey{a.Address, a.Netns} }
@@ -74,6 +76,8 @@ func (a *adapted) subject() api.Subject {
 type adapts struct {
 	mu     sync.Mutex // guards what follows; taken before Daemon.mu where both are
 	list   map[adaptKey]*adapted
+	areas  map[areaKey]*adaptArea
+	home   uint32        // the daemon's network namespace
 	wake   chan struct{} // somebody came
 	isDown bool
 }
@@ -93,6 +97,16 @@ func (d *Daemon) SetAdapt(ctx context.Context, by auth.Actor, req api.AdaptReque
 	}
 	if home, err := netnamespace.Of("self"); err == nil && home == req.Netns {
 		req.Netns = 0
+	}
+	if isArea(req.Host) {
+		var err error
+		if req.Host, err = parseArea(req.Host); err != nil {
+			return answer, err
+		}
+		if req.Off {
+			return d.endArea(ctx, req)
+		}
+		return d.setArea(ctx, req)
 	}
 	if req.Off {
 		return d.endAdapt(ctx, req)
@@ -166,9 +180,6 @@ func (d *Daemon) addressesOf(ctx context.Context, host string) ([]netip.Addr, er
 		}
 		return []netip.Addr{a}, nil
 	}
-	if strings.Contains(host, "/") {
-		return nil, badAdapt("%q is a prefix: a path leads to a host, so name each", host)
-	}
 	known, err := d.learnNames(ctx, []string{host})
 	if err != nil {
 		return nil, err
@@ -217,7 +228,7 @@ func (d *Daemon) beginAdapt(ctx context.Context, a *adapted) error {
 	if old != nil {
 		d.haltAdapt(old)
 		if old.subject() != a.subject() {
-			if err := d.liftAdapt(ctx, old); err != nil {
+			if err := d.liftAdapt(ctx, old.subject()); err != nil {
 				return errors.Join(err, path.Close())
 			}
 		}
@@ -230,7 +241,7 @@ func (d *Daemon) beginAdapt(ctx context.Context, a *adapted) error {
 	d.adapts.list[a.key()] = a
 	if err := d.saveAdapts(); err != nil {
 		delete(d.adapts.list, a.key())
-		return errors.Join(err, path.Close(), d.liftAdapt(ctx, a))
+		return errors.Join(err, path.Close(), d.liftAdapt(ctx, a.subject()))
 	}
 	d.log.Info("limit follows a path", "host", a.Host, "address", a.Address.String(), "by", path.Kind(), "start", rate)
 	d.wakeAdapts()
@@ -294,7 +305,7 @@ func (d *Daemon) endAdapt(ctx context.Context, req api.AdaptRequest) (api.AdaptL
 			continue
 		}
 		d.haltAdapt(a)
-		if err := d.liftAdapt(ctx, a); err != nil {
+		if err := d.liftAdapt(ctx, a.subject()); err != nil {
 			d.wakeAdapts()
 			return answer, err
 		}
@@ -311,8 +322,8 @@ func (d *Daemon) endAdapt(ctx context.Context, req api.AdaptRequest) (api.AdaptL
 }
 
 // liftAdapt takes the limit back, if it is still there.
-func (d *Daemon) liftAdapt(ctx context.Context, a *adapted) error {
-	_, err := d.Remove(ctx, auth.Actor{}, a.subject(), false)
+func (d *Daemon) liftAdapt(ctx context.Context, subject api.Subject) error {
+	_, err := d.Remove(ctx, auth.Actor{}, subject, false)
 	var known *api.Error
 	if errors.As(err, &known) && (known.Code == api.CodeNoLimit || known.Code == api.CodeNotFound) {
 		return nil
@@ -329,6 +340,10 @@ func (d *Daemon) Adapted(context.Context) (api.AdaptList, error) {
 		list.Adapted = append(list.Adapted, a.api())
 	}
 	slices.SortFunc(list.Adapted, func(a, b api.Adapted) int { return a.Since.Compare(b.Since) })
+	for _, a := range d.adapts.areas {
+		list.Areas = append(list.Areas, a.api())
+	}
+	slices.SortFunc(list.Areas, func(a, b api.AdaptArea) int { return a.Since.Compare(b.Since) })
 	return list, nil
 }
 
@@ -342,7 +357,7 @@ func (d *Daemon) renderAdapted(a *adapted) api.Adapted {
 func (a *adapted) api() api.Adapted {
 	s := a.state
 	out := api.Adapted{
-		Host: a.Host, Address: a.Address.String(), Netns: a.Netns, Subject: a.subject(), SharePPM: a.SharePPM, TCP: a.TCP, Since: a.Since,
+		Host: a.Host, Address: a.Address.String(), Netns: a.Netns, Subject: a.subject(), SharePPM: a.SharePPM, TCP: a.TCP, Since: a.Since, Area: a.Area,
 		Mode: string(s.Mode), RateBytesPerSec: uint64(s.Rate), SentBytesPerSec: uint64(s.Sent), CapacityBytesPerSec: uint64(s.Capacity),
 		LeastBytesPerSec: a.Least, MostBytesPerSec: a.Most,
 		BaseNS: uint64(s.Base), QueueNS: uint64(max(s.Queue, 0)), AimNS: uint64(s.Aim), ProbesLostPPM: uint32(s.Lost * 1e6),

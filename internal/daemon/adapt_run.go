@@ -41,6 +41,7 @@ func (d *Daemon) keepAdapts(ctx context.Context) {
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for {
+		d.lookAtAreas(ctx, &running)
 		d.startAdapts(ctx, &running)
 		select {
 		case <-ctx.Done():
@@ -205,5 +206,6 @@ func (d *Daemon) forgetAdapts() error {
 		delete(d.adapts.list, key)
 		d.haltAdapt(a)
 	}
+	clear(d.adapts.areas)
 	return d.saveAdapts()
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/google/renameio/v2"
 
@@ -15,13 +17,14 @@ import (
 
 const (
 	adaptName         = "adapt.json"
-	adaptStateVersion = 1
+	adaptStateVersion = 2 // 1 had no areas
 )
 
 // adaptState is the file: which hosts' paths are followed. Their limits are with the others.
 type adaptState struct {
-	Version int        `json:"version"`
-	Adapted []*adapted `json:"adapted"`
+	Version int          `json:"version"`
+	Adapted []*adapted   `json:"adapted"`
+	Areas   []*adaptArea `json:"areas,omitempty"`
 }
 
 func (d *Daemon) adaptPath() string { return filepath.Join(d.opts.StateDir, adaptName) }
@@ -33,7 +36,10 @@ func (d *Daemon) saveAdapts() error {
 	for _, a := range d.adapts.list {
 		s.Adapted = append(s.Adapted, a)
 	}
-	return d.saveBeside(d.adaptPath(), len(s.Adapted) == 0, s)
+	for _, a := range d.adapts.areas {
+		s.Areas = append(s.Areas, a)
+	}
+	return d.saveBeside(d.adaptPath(), len(s.Adapted)+len(s.Areas) == 0, s)
 }
 
 // saveBeside writes a file of its own beside that of the limits, or removes it.
@@ -65,7 +71,7 @@ func (d *Daemon) adoptAdapts() error {
 	if err == nil {
 		err = strictly(text, &s)
 	}
-	if err == nil && s.Version != adaptStateVersion {
+	if err == nil && (s.Version < 1 || s.Version > adaptStateVersion) {
 		err = fmt.Errorf("its version is %d, this netnice knows %d", s.Version, adaptStateVersion)
 	}
 	if err != nil {
@@ -78,8 +84,15 @@ func (d *Daemon) adoptAdapts() error {
 		if t.find() != nil {
 			continue // its limit did not come back
 		}
-		a.state = adapt.State{Mode: adapt.ModeDelay, Rate: float64(t.saved)}
+		a.state, a.busyAt = adapt.State{Mode: adapt.ModeDelay, Rate: float64(t.saved)}, time.Now()
 		d.adapts.list[a.key()] = a
+	}
+	for _, a := range s.Areas {
+		if _, ok := d.limitOn(a.subject()); !ok {
+			continue
+		}
+		a.began, a.silent = map[netip.Addr]bool{}, map[netip.Addr]time.Time{}
+		d.adapts.areas[a.key()] = a
 	}
 	return d.saveAdapts()
 }

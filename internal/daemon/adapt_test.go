@@ -138,7 +138,10 @@ func TestAdaptRefuses(t *testing.T) {
 		want string
 	}{
 		{api.AdaptRequest{}, "no host is named"},
-		{api.AdaptRequest{Host: "192.0.2.0/24"}, "is a prefix"},
+		{api.AdaptRequest{Host: "192.0.2.0/24,example.com"}, "neither a host nor prefixes alone"},
+		{api.AdaptRequest{Host: "192.0.2.0/24:53"}, "neither a host nor prefixes alone"},
+		{api.AdaptRequest{Host: "192.0.2.0/99"}, "192.0.2.0/99"},
+		{api.AdaptRequest{Host: "192.0.2.0/24", Off: true}, "no limits follow the paths to 192.0.2.0/24"},
 		{api.AdaptRequest{Host: "127.0.0.1"}, "no address of another host"},
 		{api.AdaptRequest{Host: "::"}, "no address of another host"},
 		{api.AdaptRequest{Host: "192.0.2.7", SharePPM: 50_000}, "a share of 5% cannot be kept"},

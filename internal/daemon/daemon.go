@@ -18,13 +18,13 @@ import (
 	"time"
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
-
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/apiserver"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/netnamespace"
 )
 
 // Where a system's daemon keeps its things.
@@ -251,7 +251,8 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	}
 	d.sampler.kernel = kernel
 	d.powers.list, d.powers.extras = make(map[int]*powered), make(chan struct{}, 1)
-	d.adapts.list, d.adapts.wake = make(map[adaptKey]*adapted), make(chan struct{}, 1)
+	d.adapts.list, d.adapts.areas, d.adapts.wake = make(map[adaptKey]*adapted), make(map[areaKey]*adaptArea), make(chan struct{}, 1)
+	d.adapts.home, _ = netnamespace.Of("self") // 0: no area of this namespace finds its hosts
 	d.rules.users, d.rules.slow = make(map[uint32]*book), make(map[uint32]chan struct{})
 	d.readSubordinates()
 	d.admins = d.adminGroup()

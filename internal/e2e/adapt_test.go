@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -110,10 +111,75 @@ func TestAdapt(t *testing.T) {
 	}
 }
 
+// Of prefixes each host that is sent to is found, and has a rate of its own; none is left
+// when that ends.
+func TestAdaptPrefixes(t *testing.T) {
+	t.Parallel()
+	const capacity = 400e3
+	way := relay.Path{Delay: 5 * time.Millisecond, Rate: capacity, Buffer: 30e3}
+	p := testutil.MustDistantPair(t, relay.Config{AtoB: way, BtoA: relay.Path{Delay: 5 * time.Millisecond}})
+	const prefixes, own4, own6 = "10.98.0.96/30,fd00:98::60/126", "10.98.0.97", "fd00:98::61"
+	moreAddresses(t, p.B, own4, own6)
+	p.B4, p.B6 = netip.MustParseAddr(own4), netip.MustParseAddr(own6)
+	s := newStage(t)
+	f := newInboundFrom(s, p, newNetNS(t))
+	list := func() (got api.AdaptList) {
+		t.Helper()
+		r := s.netnice("adapt", "--json")
+		if err := json.Unmarshal([]byte(r.out), &got); err != nil || r.code != 0 {
+			t.Fatalf("netnice adapt: %v: %v", err, r)
+		}
+		return got
+	}
+	follow := func(args ...string) {
+		t.Helper()
+		if r := s.run(s.command(append([]string{"adapt", prefixes}, args...)...), p.A); r.code != 0 || !strings.Contains(r.out, "10.98.0.96/30") {
+			t.Fatal(r)
+		}
+	}
+	follow()
+	if got := list(); len(got.Areas) != 1 || len(got.Adapted) != 0 {
+		t.Errorf("nothing is sent yet: %+v", got)
+	}
+	v4, v6 := f.datagramsTo(6001, 1000, 2*capacity, false, nil), f.datagramsTo(6002, 1000, 2*capacity, true, nil)
+	f.soon("both hosts are followed", 20*time.Second, func() bool { return len(list().Adapted) == 2 })
+	time.Sleep(8 * time.Second)
+	f.judge(testutil.Now(), 3*time.Second, func(from, to testutil.Instant) error {
+		f.until(from)
+		before, _, err := p.Relay.Counters()
+		if err != nil {
+			return err
+		}
+		one, _ := v4.rate(to.Sub(from))
+		after, _, err := p.Relay.Counters()
+		if err != nil {
+			return err
+		}
+		lost := float64(after.Dropped-before.Dropped) / max(float64(after.PacketsIn-before.PacketsIn), 1)
+		two, _ := v6.rate(time.Second)
+		t.Logf("%.3f and %.3f of the path, %.4f lost", one/capacity, two/capacity, lost)
+		if lost > 0.05 || one < 0.1*capacity || two < 0.1*capacity {
+			return fmt.Errorf("%.3f and %.3f of the path, %.3f lost", one/capacity, two/capacity, lost)
+		}
+		return nil
+	})
+	follow("off")
+	if got := list(); len(got.Areas)+len(got.Adapted) != 0 {
+		t.Errorf("ended, and there are %+v", got)
+	}
+	for _, n := range s.list().Nodes {
+		if n.Subject.Kind == api.KindTo {
+			t.Errorf("it is still there: %+v", n)
+		}
+	}
+}
+
 func TestAdaptRefuses(t *testing.T) {
 	t.Parallel()
 	s := upStage(t)
-	s.refused(s.netnice("adapt", "10.0.0.0/8"), "prefix", "netnice adapt")
+	s.refused(s.netnice("adapt", "10.0.0.0/8:53"), "prefixes alone", "netnice adapt")
+	s.refused(s.netnice("adapt", "10.0.0.0/8", "off"), "no limits follow", "netnice adapt")
+	s.refused(s.netnice("adapt", "--to-all", "192.0.2.7", "off"), "takes no host", "netnice adapt 192.0.2.7")
 	s.refused(s.netnice("adapt", "127.0.0.1"), "no address of another host", "netnice adapt")
 	s.refused(s.netnice("adapt", "192.0.2.7", "--share", "5%"), "no share", "--share 50%")
 	s.refused(s.netnice("adapt", "192.0.2.7", "on"), "is not off", "netnice adapt 192.0.2.7 off")

@@ -3,7 +3,10 @@
 // implementation for TCP is in enforce/pacing.
 package enforce
 
-import "errors"
+import (
+	"errors"
+	"net/netip"
+)
 
 // ErrNotSupported says that this kernel cannot do what was asked.
 var ErrNotSupported = errors.New("not supported by this kernel")
@@ -242,6 +245,12 @@ type Answer struct {
 	SocketSlice
 }
 
+// Peer is an address that is sent to.
+type Peer struct {
+	Address netip.Addr
+	Netns   uint32 // inode number of the network namespace that it is sent from
+}
+
 // Kernel is the machine's enforcement state. All methods are safe for
 // concurrent use and idempotent; an error leaves what was in force in force.
 type Kernel interface {
@@ -271,6 +280,8 @@ type Kernel interface {
 	// Inspect says how the sockets stand that wanted picks, by the inode of their
 	// file and the process that used them last; only those for which a limit holds.
 	Inspect(wanted func(inode uint64, pid uint32) bool) ([]SocketLook, error)
+	// Peers are those to whom sockets sent last for which the node holds.
+	Peers(id uint32) ([]Peer, error)
 	// Queues lists where packets may wait now.
 	Queues() ([]Queue, error)
 	// Maintain re-arms sockets whose callbacks others erased and adopts sockets

@@ -19,6 +19,7 @@ type Kernel struct {
 	destinations enforce.Destinations
 	sockets      []enforce.SocketStats
 	looks        []enforce.SocketLook
+	peers        []enforce.Peer
 	packetQueues []enforce.Queue
 	unknown      enforce.UnknownStats
 	fail         map[string]error

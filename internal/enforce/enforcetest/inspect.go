@@ -1,6 +1,10 @@
 package enforcetest
 
-import "github.com/netnice/netnice/internal/enforce"
+import (
+	"slices"
+
+	"github.com/netnice/netnice/internal/enforce"
+)
 
 // SetLooks replaces what Inspect says.
 func (k *Kernel) SetLooks(list ...enforce.SocketLook) {
@@ -22,6 +26,20 @@ func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) (out []enfo
 		}
 	}
 	return out, nil
+}
+
+// SetPeers replaces what Peers says of every node.
+func (k *Kernel) SetPeers(list ...enforce.Peer) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.peers = list
+}
+
+// Peers implements enforce.Kernel.
+func (k *Kernel) Peers(uint32) ([]enforce.Peer, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.peers), k.enter("Peers")
 }
 
 // SetQueues replaces what Queues says.

@@ -2,6 +2,9 @@ package pacing
 
 import (
 	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,6 +47,24 @@ func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) (out []enfo
 		out = append(out, s)
 	}
 	return out, nil
+}
+
+// Peers implements enforce.Kernel.
+func (k *Kernel) Peers(id uint32) ([]enforce.Peer, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	list, err := k.obj.ListEverySocket()
+	if err != nil {
+		return nil, fmt.Errorf("list sockets: %w", err)
+	}
+	n, ok := k.nodes[id]
+	seen := map[enforce.Peer]bool{}
+	for _, r := range list {
+		if ok && r.State.PeerKnown != 0 && slices.Contains(r.State.Path[:], bpf.Hop{Node: id, Generation: n.Generation}) {
+			seen[enforce.Peer{Address: netip.AddrFrom16(r.State.Peer).Unmap(), Netns: r.Netns}] = true
+		}
+	}
+	return slices.Collect(maps.Keys(seen)), nil
 }
 
 // ownNode is the node that a socket has by itself, 0 = none.

@@ -58,7 +58,7 @@ type Kernel struct {
 	nodes map[uint32]bpf.Node // those in use
 	// what Stats counted last, or the adoption since
 	processes    map[uint32]int
-	fixed        map[uint64]bool // cookies of connections that have a rate in FixedRates
+	fixed        map[uint64]bool       // cookies of connections that have a rate in FixedRates
 	noClock      map[bpf.ClockKey]bool // known to be missing
 	nearby       string                // network namespace to look at first, if any
 	epoch        uint32

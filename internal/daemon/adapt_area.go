@@ -1,0 +1,306 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/destination"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// An area is many addresses, of which each to which something is sent is followed as a host, as
+// long as that goes on. A limit on all of them, which is never reached, tells which these are.
+
+const (
+	areaLimit = 100_000_000_000 // bytes/s
+	mostAreas = 16
+	// areaIdle is when a host to which nothing is sent any more is let go of, areaSilent when one
+	// that could not be followed is tried again.
+	areaIdle, areaSilent = time.Minute, 30 * time.Second
+	// areaAtOnce is how many hosts are measured at a time.
+	areaAtOnce = 8
+)
+
+type areaKey struct {
+	host  string
+	netns uint32
+}
+
+// adaptArea is one of them: as each of its hosts is followed.
+type adaptArea struct {
+	Host          string    `json:"host"` // as a destination is written
+	Netns         uint32    `json:"netns,omitempty"`
+	SharePPM      uint32    `json:"share_ppm"`
+	TCP           bool      `json:"tcp,omitempty"`
+	Start         uint64    `json:"start_bytes_per_sec,omitempty"`
+	Least         uint64    `json:"least_bytes_per_sec"`
+	Most          uint64    `json:"most_bytes_per_sec,omitempty"`
+	ReflectorPort uint16    `json:"reflector_port,omitempty"`
+	Since         time.Time `json:"since"`
+
+	began  map[netip.Addr]bool      // are measured now
+	silent map[netip.Addr]time.Time // when they could not be followed
+}
+
+func (a *adaptArea) key() areaKey { return areaKey{a.Host, a.Netns} }
+
+func (a *adaptArea) api() api.AdaptArea {
+	return api.AdaptArea{Host: a.Host, Netns: a.Netns, Subject: a.subject(), SharePPM: a.SharePPM, TCP: a.TCP, SilentHosts: len(a.silent), Since: a.Since}
+}
+
+func (a *adaptArea) subject() api.Subject {
+	s, _, _ := destination.Parse(a.Host) // it was read before
+	if !a.TCP {
+		s.Protocol = "udp"
+	}
+	return s.Subject(api.Subject{})
+}
+
+// isArea reports whether many addresses are meant.
+func isArea(host string) bool { return strings.ContainsAny(host, "/,") || host == "any" }
+
+// parseArea reads prefixes, and those that are left out.
+func parseArea(text string) (string, error) {
+	s, under, err := destination.Parse(text)
+	if err != nil {
+		return "", badAdapt("%v", err)
+	}
+	if len(s.Names) > 0 || s.List != "" || s.PortFrom != 0 || s.Protocol != "" || under != (api.Subject{}) || len(s.Prefixes) == 0 {
+		return "", badAdapt("%q is neither a host nor prefixes alone, such as 203.0.113.0/24 or any,!10.0.0.0/8", text)
+	}
+	return s.Subject(api.Subject{}).ID, nil
+}
+
+// setArea begins with an area, or changes how it is followed.
+func (d *Daemon) setArea(ctx context.Context, req api.AdaptRequest) (api.AdaptList, error) {
+	answer := api.AdaptList{Version: api.Version, Time: time.Now(), Adapted: []api.Adapted{}}
+	a := &adaptArea{
+		Host: req.Host, Netns: req.Netns, SharePPM: req.SharePPM, TCP: req.TCP, Start: req.StartBytesPerSec, Least: req.LeastBytesPerSec,
+		Most: req.MostBytesPerSec, ReflectorPort: req.ReflectorPort, Since: time.Now(), began: map[netip.Addr]bool{}, silent: map[netip.Addr]time.Time{},
+	}
+	answer.Areas, answer.Changed = []api.AdaptArea{a.api()}, true
+	if req.DryRun {
+		return answer, nil
+	}
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	old := d.adapts.areas[a.key()]
+	switch {
+	case d.adapts.isDown:
+		return answer, leaving()
+	case old == nil && len(d.adapts.areas) >= mostAreas:
+		return answer, full("as many prefixes are followed", mostAreas, "end some first: netnice adapt")
+	case old != nil:
+		if err := d.dropArea(ctx, old); err != nil {
+			return answer, err
+		}
+	}
+	limit := uint64(areaLimit)
+	if _, err := d.Set(ctx, auth.Actor{}, api.SetRequest{Subject: a.subject(), Wish: api.Wish{UpBytesPerSec: &limit}}); err != nil {
+		return answer, err
+	}
+	d.adapts.areas[a.key()] = a
+	if err := d.saveAdapts(); err != nil {
+		return answer, err
+	}
+	d.log.Info("limits follow paths to many hosts", "to", a.Host)
+	d.wakeAdapts()
+	return answer, nil
+}
+
+// endArea ends it, and all of its hosts.
+func (d *Daemon) endArea(ctx context.Context, req api.AdaptRequest) (api.AdaptList, error) {
+	answer := api.AdaptList{Version: api.Version, Time: time.Now(), Adapted: []api.Adapted{}}
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	a := d.adapts.areas[areaKey{req.Host, req.Netns}]
+	if a == nil {
+		return answer, &api.Error{Code: api.CodeNoLimit, Message: fmt.Sprintf("no limits follow the paths to %s", req.Host), Hint: "netnice adapt"}
+	}
+	answer.Areas, answer.Changed = []api.AdaptArea{a.api()}, true
+	if req.DryRun {
+		return answer, nil
+	}
+	if err := d.dropArea(ctx, a); err != nil {
+		return answer, err
+	}
+	d.log.Info("limits follow paths no more", "to", a.Host)
+	return answer, d.saveAdapts()
+}
+
+// dropArea takes its limits back. The caller holds d.adapts.mu.
+func (d *Daemon) dropArea(ctx context.Context, a *adaptArea) error {
+	for key, host := range d.adapts.list {
+		if host.Area != a.Host || host.Netns != a.Netns {
+			continue
+		}
+		d.haltAdapt(host)
+		if err := d.liftAdapt(ctx, host.subject()); err != nil {
+			return err
+		}
+		delete(d.adapts.list, key)
+	}
+	delete(d.adapts.areas, a.key())
+	return d.liftAdapt(ctx, a.subject())
+}
+
+// lookAtAreas begins with hosts to which something is sent now, and ends others.
+func (d *Daemon) lookAtAreas(ctx context.Context, running *sync.WaitGroup) {
+	d.adapts.mu.Lock()
+	areas := make([]*adaptArea, 0, len(d.adapts.areas))
+	for _, a := range d.adapts.areas {
+		areas = append(areas, a)
+	}
+	d.adapts.mu.Unlock()
+	for _, a := range areas {
+		id, ok := d.limitOn(a.subject())
+		if !ok {
+			d.areaLifted(ctx, a)
+			continue
+		}
+		peers, err := d.kernel.Peers(id)
+		if err != nil {
+			d.log.Debug("the hosts of an area are not known", "to", a.Host, "err", err)
+			continue
+		}
+		for _, address := range d.newHosts(a, peers) {
+			running.Go(func() { d.beginHost(ctx, a, address) })
+		}
+	}
+	d.endIdleHosts(ctx)
+}
+
+// limitOn is the node of what is sent to a destination.
+func (d *Daemon) limitOn(s api.Subject) (id uint32, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, n := range d.nodes {
+		if n.res.Subject == s && n.wishes[enforce.OwnerAdmin].Up != 0 {
+			return n.id, true
+		}
+	}
+	return 0, false
+}
+
+// areaLifted: somebody has taken back the limit that tells its hosts, which ends it.
+func (d *Daemon) areaLifted(ctx context.Context, a *adaptArea) {
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	if d.adapts.areas[a.key()] != a || d.adapts.isDown || ctx.Err() != nil {
+		return
+	}
+	d.log.Info("limits follow paths no more: that on all was lifted", "to", a.Host)
+	if err := d.dropArea(ctx, a); err != nil {
+		d.log.Warn("the limits on hosts stay", "to", a.Host, "err", err)
+	}
+	if err := d.saveAdapts(); err != nil {
+		d.log.Warn("paths are not written down", "err", err)
+	}
+}
+
+// newHosts are those of these that are to be followed, and are not.
+func (d *Daemon) newHosts(a *adaptArea, peers []enforce.Peer) (list []netip.Addr) {
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	if d.adapts.areas[a.key()] != a || d.adapts.isDown {
+		return nil
+	}
+	room := min(areaAtOnce-len(a.began), mostAdapted-len(d.adapts.list)-len(a.began))
+	slices.SortFunc(peers, func(x, y enforce.Peer) int {
+		return cmp.Or(x.Address.Compare(y.Address), cmp.Compare(x.Netns, y.Netns))
+	})
+	for _, p := range peers {
+		switch {
+		case room <= len(list) || !d.inNamespace(p.Netns, a.Netns) || p.Address.IsLoopback() || p.Address.IsMulticast() || p.Address.IsUnspecified():
+			continue
+		case d.adapts.list[adaptKey{p.Address, a.Netns}] != nil || a.began[p.Address] || slices.Contains(list, p.Address):
+			continue
+		case time.Since(a.silent[p.Address]) < areaSilent:
+			continue
+		}
+		list = append(list, p.Address)
+	}
+	for _, address := range list {
+		a.began[address] = true
+	}
+	return list
+}
+
+// inNamespace: of the daemon's own 0 is the number in what it keeps.
+func (d *Daemon) inNamespace(netns, wanted uint32) bool {
+	if wanted == 0 {
+		wanted = d.adapts.home
+	}
+	return netns == wanted
+}
+
+// beginHost follows one.
+func (d *Daemon) beginHost(ctx context.Context, a *adaptArea, address netip.Addr) {
+	ctx, cancel := context.WithTimeout(ctx, adaptPatience)
+	defer cancel()
+	host := &adapted{
+		Host: address.String(), Address: address, Netns: a.Netns, SharePPM: a.SharePPM, TCP: a.TCP, Start: a.Start,
+		Least: a.Least, Most: a.Most, ReflectorPort: a.ReflectorPort, Since: time.Now(), Area: a.Host, busyAt: time.Now(),
+	}
+	err := d.beginAdapt(ctx, host)
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	delete(a.began, address)
+	delete(a.silent, address)
+	if err == nil && d.adapts.areas[a.key()] != a && d.adapts.list[host.key()] == host { // it has ended meanwhile
+		d.haltAdapt(host)
+		delete(d.adapts.list, host.key())
+		if err := errors.Join(d.liftAdapt(context.WithoutCancel(ctx), host.subject()), d.saveAdapts()); err != nil {
+			d.log.Warn("the limit on a host stays", "address", address.String(), "err", err)
+		}
+	}
+	if err != nil && d.adapts.areas[a.key()] == a {
+		for old, at := range a.silent {
+			if time.Since(at) > areaIdle {
+				delete(a.silent, old)
+			}
+		}
+		a.silent[address] = time.Now()
+		d.log.Info("the path to a host is not followed", "address", address.String(), "of", a.Host, "err", err)
+	}
+}
+
+// endIdleHosts lets go of areas' hosts to which nothing is sent.
+func (d *Daemon) endIdleHosts(ctx context.Context) {
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	ended := false
+	for key, a := range d.adapts.list {
+		if a.Area == "" || d.adapts.isDown {
+			continue
+		}
+		if a.state.Sent > 0 {
+			a.busyAt = time.Now()
+		}
+		if time.Since(a.busyAt) < areaIdle {
+			continue
+		}
+		d.haltAdapt(a)
+		if err := d.liftAdapt(ctx, a.subject()); err != nil {
+			d.log.Warn("the limit on a host stays", "address", a.Address.String(), "err", err)
+			continue
+		}
+		delete(d.adapts.list, key)
+		d.log.Info("limit follows a path no more: nothing is sent there", "address", a.Address.String(), "of", a.Area)
+		ended = true
+	}
+	if ended {
+		if err := d.saveAdapts(); err != nil {
+			d.log.Warn("paths are not written down", "err", err)
+		}
+	}
+}

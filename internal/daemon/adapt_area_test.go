@@ -1,0 +1,97 @@
+package daemon
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/netnamespace"
+)
+
+// followed are the addresses that are.
+func (h *harness) followed() (list []string) {
+	h.t.Helper()
+	all, err := h.Adapted(context.Background())
+	require.NoError(h.t, err)
+	for _, a := range all.Adapted {
+		list = append(list, a.Address)
+	}
+	return list
+}
+
+func here(t *testing.T, addresses ...string) (list []enforce.Peer) {
+	t.Helper()
+	home, err := netnamespace.Of("self")
+	require.NoError(t, err)
+	for _, text := range addresses {
+		list = append(list, enforce.Peer{Address: netip.MustParseAddr(text), Netns: home})
+	}
+	return list
+}
+
+// Of a prefix each host to which something is sent is followed, and all end with it.
+func TestAdaptArea(t *testing.T) {
+	h, p, fake := adaptHarness(t)
+	fake.SetPeers(append(here(t, "192.0.2.7", "192.0.2.9", "127.0.0.1", "224.0.0.1"),
+		enforce.Peer{Address: netip.MustParseAddr("192.0.2.8"), Netns: 1})...) // by another namespace
+	got, err := h.adapt(root, api.AdaptRequest{Host: "192.0.2.0/24,!192.0.2.128/25", SharePPM: 300_000, DryRun: true})
+	require.NoError(t, err)
+	require.Len(t, got.Areas, 1)
+	require.Zero(t, h.upTo("to:192.0.2.0/24,!192.0.2.128/25/udp"))
+	got, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.0/24,!192.0.2.128/25", SharePPM: 300_000})
+	require.NoError(t, err)
+	require.Equal(t, "to:192.0.2.0/24,!192.0.2.128/25/udp", got.Areas[0].Subject.String())
+	require.EqualValues(t, areaLimit, h.upTo("to:192.0.2.0/24,!192.0.2.128/25/udp"), "which is never reached")
+	require.Eventually(t, func() bool { return len(h.followed()) == 2 }, soon, poll)
+	require.ElementsMatch(t, []string{"192.0.2.7", "192.0.2.9"}, h.followed())
+	require.EqualValues(t, 500e3, h.upTo("to:192.0.2.9/udp"))
+	all, err := h.Adapted(context.Background())
+	require.NoError(t, err)
+	require.EqualValues(t, 300_000, all.Adapted[0].SharePPM)
+	require.Equal(t, "192.0.2.0/24,!192.0.2.128/25", all.Adapted[0].Area)
+
+	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.0/24,!192.0.2.128/25", Off: true})
+	require.NoError(t, err)
+	require.Empty(t, h.followed())
+	require.Zero(t, h.upTo("to:192.0.2.9/udp")+h.upTo("to:192.0.2.0/24,!192.0.2.128/25/udp"))
+	require.Zero(t, p.open.Load())
+	require.NoFileExists(t, h.adaptPath())
+}
+
+// Who answers no probe is not limited, and tried again later.
+func TestAdaptAreaOfTheSilent(t *testing.T) {
+	h, p, fake := adaptHarness(t)
+	p.silent = true
+	fake.SetPeers(here(t, "192.0.2.7", "2001:db8::7")...)
+	_, err := h.adapt(root, api.AdaptRequest{Host: "any"})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		all, err := h.Adapted(context.Background())
+		return err == nil && all.Areas[0].SilentHosts == 2
+	}, soon, poll)
+	require.Empty(t, h.followed())
+}
+
+// The next daemon goes on; who lifts the limit on all ends all.
+func TestAdaptAreaOutlivesTheDaemon(t *testing.T) {
+	h, p, fake := adaptHarness(t)
+	fake.SetPeers(here(t, "192.0.2.7")...)
+	_, err := h.adapt(root, api.AdaptRequest{Host: "any"})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(h.followed()) == 1 }, soon, poll)
+	require.NoError(t, h.stop())
+	fake.SetPeers(here(t, "192.0.2.7", "192.0.2.8")...)
+	again := start(t, fake, h.opts)
+	require.Eventually(t, func() bool { return len(again.followed()) == 2 }, soon, poll)
+	s, err := api.ParseSubject("to:any/udp")
+	require.NoError(t, err)
+	_, err = again.Remove(context.Background(), root, s, false)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(again.followed()) == 0 && p.open.Load() == 0 }, soon, poll)
+	require.Zero(t, again.upTo("to:192.0.2.7/udp"))
+	require.NoFileExists(t, h.adaptPath())
+}
