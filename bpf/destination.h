@@ -117,6 +117,17 @@ __noinline int nn_path_begin(struct nn_path *path, __u32 node, __u32 generation,
 	return 1;
 }
 
+/* The user side makes a node for the peer, if it is a new one. */
+static __always_inline void nn_each_met(const struct nn_hop *hop)
+{
+	struct nn_node *n = nn_node_get(hop->node, hop->generation);
+	__u32 event = NN_EVENT_ARM;
+
+	if (n && n->flags & NN_NODE_EACH &&
+	    bpf_ringbuf_output(&events, &event, sizeof(event), 0))
+		nn_fault(NN_FAULT_EVENT_LOST);
+}
+
 /* Put what holds for a socket's peer on its path, instead of what did. What
  * runs meanwhile may miss a node, for one packet. */
 __noinline int nn_destined(struct nn_socket *s)
@@ -154,6 +165,8 @@ __noinline int nn_destined(struct nn_socket *s)
 	s->to[NN_OWNER_USER] = user;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++)
 		s->path[i] = path.hops[i];
+	nn_each_met(&admin);
+	nn_each_met(&user);
 	return 1;
 }
 

@@ -88,6 +88,7 @@ enum nn_node_flags {
 	NN_NODE_METER_OFF = 1 << 2, /* received bytes do not count in total */
 	NN_NODE_OWN = 1 << 3, /* only its user wants it: yields to others */
 	NN_NODE_SLICE_ONLY = 1 << 4, /* no more by that link than is reserved */
+	NN_NODE_EACH = 1 << 5, /* the user side asks whose peers it holds for */
 };
 
 /* One owner's wish in one direction. */

@@ -225,6 +225,7 @@ const (
 	netniceNnNodeFlagsNN_NODE_METER_OFF  netniceNnNodeFlags = 4
 	netniceNnNodeFlagsNN_NODE_OWN        netniceNnNodeFlags = 8
 	netniceNnNodeFlagsNN_NODE_SLICE_ONLY netniceNnNodeFlags = 16
+	netniceNnNodeFlagsNN_NODE_EACH       netniceNnNodeFlags = 32
 )
 
 type netniceNnNodeKind uint32

@@ -45,6 +45,7 @@ const (
 	NodeLoopback = uint32(netniceNnNodeFlagsNN_NODE_LOOPBACK)
 	NodeMeterOff = uint32(netniceNnNodeFlagsNN_NODE_METER_OFF)
 	NodeOwn      = uint32(netniceNnNodeFlagsNN_NODE_OWN)
+	NodeEach     = uint32(netniceNnNodeFlagsNN_NODE_EACH)
 
 	NodeSliceOnly = uint32(netniceNnNodeFlagsNN_NODE_SLICE_ONLY)
 

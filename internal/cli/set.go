@@ -16,7 +16,7 @@ func (a *App) set() *cobra.Command {
 	var wish wishFlags
 	var asJSON, dryRun, persist bool
 	cmd := &cobra.Command{
-		Use:     "set SUBJECT [--up RATE] [--down RATE] [--total RATE] [--burst TIME] [--min RATE] [--min-down RATE] [--dscp MARK] [--weight N|--background|--interactive] [--loopback] [--input-meter=false] [--persist=false] [--to PREFIX[:PORT]|--to-file FILE [--except PREFIX] [--protocol tcp|udp]]",
+		Use:     "set SUBJECT [--up RATE] [--down RATE] [--total RATE] [--burst TIME] [--min RATE] [--min-down RATE] [--dscp MARK] [--weight N|--background|--interactive] [--loopback] [--input-meter=false] [--persist=false] [--to PREFIX[:PORT]|--to-file FILE [--except PREFIX] [--protocol tcp|udp] [--each-peer]]",
 		Short:   "Limit a process, a user, a cgroup, a unit, the host, or what they exchange with an address",
 		Long:    "Set limits of a subject, also in the middle of its transfers. What is not named stays.\n\n" + subjectHelp + "\n\n" + rateHelp,
 		Example: "  sudo netnice set --user bob --up 10MB/s --down 50MB/s\n  netnice set --pid 4711 --up none\n  sudo netnice set --user bob --to any --except 10.0.0.0/8 --down 5MB/s\n  sudo netnice set --to '[2001:db8::/32]:443' --total 20mbit",

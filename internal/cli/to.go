@@ -19,6 +19,7 @@ type toFlags struct {
 	to, except []string
 	protocol   string
 	file       string
+	each       bool
 }
 
 func (f *toFlags) add(cmd *cobra.Command) {
@@ -27,13 +28,14 @@ func (f *toFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.file, "to-file", "", "the same for the prefixes that a `file` lists, one a line")
 	flags.StringArrayVar(&f.except, "except", nil, "with --to: but not a `prefix` in it")
 	flags.StringVar(&f.protocol, "protocol", "", "with --to: `tcp` or udp only")
+	flags.BoolVar(&f.each, "each-peer", false, "with --to: for each address by itself (of IPv6 each /64), not for all together")
 	_ = cmd.RegisterFlagCompletionFunc("protocol", cobra.FixedCompletions([]string{"tcp", "udp"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions([]string{"any"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("except", cobra.NoFileCompletions)
 }
 
 func (f *toFlags) given() bool {
-	return len(f.to)+len(f.except) > 0 || f.protocol != "" || f.file != ""
+	return len(f.to)+len(f.except) > 0 || f.protocol != "" || f.file != "" || f.each
 }
 
 // subject is the part of the traffic of one whom other flags or words name, or of everybody.
@@ -50,12 +52,13 @@ func (f *toFlags) subject(whose []api.Subject) (api.Subject, error) {
 		to = append(to, "file:"+path)
 	}
 	if len(to) == 0 {
-		return api.Subject{}, fail(toHelp, "--except and --protocol say of what --to is for: give that, too")
+		return api.Subject{}, fail(toHelp, "--except, --protocol and --each-peer say of what --to is for: give that, too")
 	}
 	s, under, err := destination.FromFlags(to, f.except, f.protocol)
 	if err != nil {
 		return api.Subject{}, fail(toHelp, "--to: %v", err)
 	}
+	s.Each = s.Each || f.each
 	if len(whose) == 1 {
 		if under != (api.Subject{}) && under != whose[0] {
 			return api.Subject{}, fail("give one of them", "more than one subject given: %s and %s", under, whose[0])

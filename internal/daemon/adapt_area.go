@@ -74,7 +74,7 @@ func parseArea(text string) (string, error) {
 	if err != nil {
 		return "", badAdapt("%v", err)
 	}
-	if len(s.Names) > 0 || s.List != "" || s.PortFrom != 0 || s.Protocol != "" || under != (api.Subject{}) || len(s.Prefixes) == 0 {
+	if len(s.Names) > 0 || s.List != "" || s.PortFrom != 0 || s.Protocol != "" || s.Each || under != (api.Subject{}) || len(s.Prefixes) == 0 {
 		return "", badAdapt("%q is neither a host nor prefixes alone, such as 203.0.113.0/24 or any,!10.0.0.0/8", text)
 	}
 	return s.Subject(api.Subject{}).ID, nil

@@ -143,6 +143,7 @@ type Daemon struct {
 	events   hub
 	powers   powers
 	adapts   adapts
+	eachMet  chan struct{} // addresses are met, or what is wanted of them changed
 	whys     askers
 	adopted  int     // limits that the start took over
 	setAgain int     // and set again
@@ -250,6 +251,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		downc:   make(chan struct{}),
 	}
 	d.sampler.kernel = kernel
+	d.eachMet = make(chan struct{}, 1)
 	d.powers.list, d.powers.extras = make(map[int]*powered), make(chan struct{}, 1)
 	d.adapts.list, d.adapts.areas, d.adapts.wake = make(map[adaptKey]*adapted), make(map[areaKey]*adaptArea), make(chan struct{}, 1)
 	d.adapts.home, _ = netnamespace.Of("self") // 0: no area of this namespace finds its hosts
@@ -284,6 +286,7 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 	keepers.Go(func() { d.keepRequests(house) })
 	keepers.Go(func() { d.keepPowers(house) })
 	keepers.Go(func() { d.keepAdapts(house) })
+	keepers.Go(func() { d.keepEach(house) })
 	keepers.Go(func() { d.keepNames(house) })
 	if d.followsRules() {
 		keepers.Go(func() { d.keepRules(house) })

@@ -66,6 +66,9 @@ func (n *node) spec() enforce.NodeSpec {
 		Own:             n.own(),
 		Ceilings:        n.holding().ceilings(),
 	}
+	if n.isEach() {
+		spec.Ceilings, spec.Each = never(spec.Ceilings), true
+	}
 	if n.reserved.link != 0 {
 		s := n.holding().reservation()
 		spec.PeriodNS, spec.Link, spec.SliceOnly = s.PeriodNS, n.reserved.link, !s.Extra

@@ -185,6 +185,7 @@ func (d *Daemon) keepArmed(ctx context.Context) {
 				events = nil
 				continue
 			}
+			d.wakeEach()
 		}
 		err := d.kernel.Maintain()
 		switch {

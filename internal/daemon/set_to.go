@@ -203,6 +203,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 		if len(list) > 0 {
 			answer.LoadedPrefixes, answer.LoadNS = len(list), uint64(time.Since(began))
 		}
+		d.wakeEach()
 		d.tellSet(before, next.ifAny(), actorName(by))
 		d.log.Info("limit set", "subject", p.subject.String(), "by", by.UID, "node", next.id, "up", want.Up, "down", want.Down, "total", want.Total)
 	}
@@ -355,6 +356,7 @@ func (d *Daemon) removeToward(ctx context.Context, by auth.Actor, s api.Subject,
 			return api.SetResponse{}, kernelError(p.subject, err)
 		}
 		lifted = true
+		d.wakeEach()
 		d.tellSet(&before, nil, actorName(by))
 		d.log.Info("limit lifted", "subject", p.subject.String(), "by", by.UID, "node", n.id)
 	}

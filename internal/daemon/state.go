@@ -26,7 +26,7 @@ const (
 	stateName = "state.json"
 	// stateVersion is the newest form of the file that is understood. A field
 	// more is a new version.
-	stateVersion = 8
+	stateVersion = 9
 )
 
 // state is what is wanted, as the file remembers it. Version 1 of the file was
@@ -99,7 +99,7 @@ func (n *node) saved() savedNode {
 		s.Rules = &n.ruled
 	}
 	if n.to != nil {
-		s.To = &savedToward{Names: n.to.names}
+		s.To = &savedToward{Names: n.to.names, Each: n.to.each}
 		if n.to.scope != nil {
 			s.To.Scope = n.to.scope.id
 		}
@@ -122,7 +122,7 @@ func (s savedNode) node() *node {
 		marker: s.Marker,
 	}
 	if s.To != nil {
-		n.to, n.scopeID = &toward{names: s.To.Names}, s.To.Scope
+		n.to, n.scopeID = &toward{names: s.To.Names, each: s.To.Each}, s.To.Scope
 		n.to.selector, _, _ = destination.Parse(s.Subject.ID) // check has done so
 	}
 	if s.Rules != nil {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/destination"
@@ -25,6 +26,10 @@ type toward struct {
 	names    map[string][]netip.Addr // their addresses, as the state file has them
 	scope    *node                   // under whom; nil = everybody whom the owner may limit
 	leaving  bool
+
+	each   uint32    // whose limit for each address it is one of, 0 = it was set by itself
+	volume uint64    // of such: what it had when it was looked at, in bytes
+	usedAt time.Time // and when that was another
 }
 
 // savedToward is a toward as the state file has it; what it is for is the node's subject.
@@ -32,6 +37,7 @@ type savedToward struct {
 	Scope uint32 `json:"scope,omitempty"` // the node under which it is
 	// Names are the addresses that they had last.
 	Names map[string][]netip.Addr `json:"names,omitempty"`
+	Each  uint32                  `json:"each,omitempty"` // since version 9
 }
 
 // owner is whose wish a node is that has one owner only.

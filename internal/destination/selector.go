@@ -23,6 +23,8 @@ type Selector struct {
 	// PortFrom to PortTo are the service's ports; 0 to 0 for all of them.
 	PortFrom, PortTo uint16
 	Protocol         string // "tcp" or "udp", "" for both
+	// Each says that what is wanted is wanted for each address by itself, of IPv6 for each 64 bits.
+	Each bool
 }
 
 const (
@@ -44,6 +46,7 @@ func Parse(id string) (s Selector, under api.Subject, err error) {
 			return s, under, err
 		}
 	}
+	text, s.Each = strings.CutSuffix(text, eachSuffix)
 	if before, ok := strings.CutSuffix(text, "/tcp"); ok {
 		text, s.Protocol = before, "tcp"
 	} else if before, ok := strings.CutSuffix(text, "/udp"); ok {
@@ -129,7 +132,10 @@ func (s *Selector) add(piece string) error {
 	return nil
 }
 
-const listPrefix = "file:"
+const (
+	listPrefix = "file:"
+	eachSuffix = "/each"
+)
 
 func (s *Selector) addList(text string, except bool) error {
 	path, ports, hasPorts := strings.Cut(text, ":")
@@ -150,7 +156,7 @@ func (s *Selector) addList(text string, except bool) error {
 
 // ListPath is a path as it can be in a subject.
 func ListPath(path string) error {
-	if strings.ContainsAny(path, ":,@") || strings.HasSuffix(path, "/tcp") || strings.HasSuffix(path, "/udp") {
+	if strings.ContainsAny(path, ":,@") || strings.HasSuffix(path, "/tcp") || strings.HasSuffix(path, "/udp") || strings.HasSuffix(path, eachSuffix) {
 		return fmt.Errorf("the path %q has a character that stands between others' names here (: , @), or ends like a protocol: give the file another name", path)
 	}
 	return nil
@@ -258,8 +264,19 @@ func (s Selector) String() string {
 	if s.Protocol != "" {
 		text += "/" + s.Protocol
 	}
+	if s.Each {
+		text += eachSuffix
+	}
 	return text
 }
+
+// Peer is the part of a selector for one address, by itself: of IPv6 for the 64 bits that a site has.
+func (s Selector) Peer(a netip.Addr) Selector {
+	p, _ := a.Prefix(min(a.BitLen(), peerBits)) // never too long
+	return Selector{Prefixes: []netip.Prefix{p}, PortFrom: s.PortFrom, PortTo: s.PortTo, Protocol: s.Protocol}
+}
+
+const peerBits = 64
 
 func (s Selector) prefixText(p netip.Prefix) string {
 	text := p.String()

@@ -79,6 +79,7 @@ type NodeSpec struct {
 	Line            Line   // KindLink: its limits count that
 	Loopback        bool
 	MeterOff        bool // received bytes do not count against the total
+	Each            bool // Peers is asked for it: Events tells when a socket with a new one is there
 	Own             bool // only its user wants it: it yields to others where too many hold
 	Ceilings        [Owners][Directions]Ceiling
 }

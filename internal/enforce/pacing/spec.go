@@ -20,6 +20,9 @@ func nodeOf(spec enforce.NodeSpec) bpf.Node {
 	if spec.MeterOff {
 		n.Flags |= bpf.NodeMeterOff
 	}
+	if spec.Each {
+		n.Flags |= bpf.NodeEach
+	}
 	if spec.Own {
 		n.Flags |= bpf.NodeOwn
 	}
@@ -73,6 +76,7 @@ func specOf(id uint32, n bpf.Node) enforce.NodeSpec {
 		Weight: n.Weight, Loopback: n.Flags&bpf.NodeLoopback != 0,
 		MeterOff: n.Flags&bpf.NodeMeterOff != 0,
 		Own:      n.Flags&bpf.NodeOwn != 0,
+		Each:     n.Flags&bpf.NodeEach != 0,
 
 		Guarantee:     n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec,
 		GuaranteeDown: n.Limits[enforce.OwnerAdmin][enforce.Down].MinBytesPerSec,

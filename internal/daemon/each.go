@@ -1,0 +1,212 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/destination"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// A limit for each address of a part of the traffic ("/each") is one that is never reached on all of
+// them, which tells who they are, and a node for each that is met, with what is wanted for each. The
+// kernel side says when one is met; it goes a minute after its last connection and byte.
+
+const (
+	eachNever = 100_000_000_000 // bytes/s
+	eachIdle  = time.Minute
+	// mostEach is how many addresses may have nodes for one limit; of others nothing is held.
+	mostEach = 2048
+	// eachPause is the least time between two looks.
+	eachPause = 20 * time.Millisecond
+)
+
+// never is the ceilings of the limit on all: those that are wanted for each, out of reach.
+func never(c [enforce.Owners][enforce.Directions]enforce.Ceiling) [enforce.Owners][enforce.Directions]enforce.Ceiling {
+	for owner := range c {
+		for dir := range c[owner] {
+			if c[owner][dir].BytesPerSec != 0 {
+				c[owner][dir] = enforce.Ceiling{BytesPerSec: eachNever}
+			}
+		}
+	}
+	return c
+}
+
+// isEach reports whether a node is for each address by itself.
+func (n *node) isEach() bool { return n.to != nil && n.to.selector.Each }
+
+func (d *Daemon) wakeEach() {
+	select {
+	case d.eachMet <- struct{}{}:
+	default:
+	}
+}
+
+// keepEach makes nodes for addresses that are met, and lets go of others.
+func (d *Daemon) keepEach(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	failing := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-d.eachMet:
+		}
+		err := d.lookAtEach()
+		switch {
+		case err == nil:
+			failing = ""
+		case err.Error() != failing:
+			failing = err.Error()
+			d.log.Warn("limits for each address were not looked after", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(eachPause):
+		}
+	}
+}
+
+func (d *Daemon) lookAtEach() error {
+	peers := map[uint32][]enforce.Peer{}
+	d.mu.Lock()
+	some := false
+	for id, n := range d.nodes {
+		some = some || n.isEach() || n.to != nil && n.to.each != 0
+		if n.isEach() && !n.to.leaving {
+			peers[id] = nil
+		}
+	}
+	d.mu.Unlock()
+	if !some {
+		return nil
+	}
+	var errs []error
+	for id := range peers {
+		list, err := d.kernel.Peers(id)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		peers[id] = list
+	}
+	now, err := d.sampler.full()
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isDown {
+		return nil
+	}
+	errs = append(errs, d.tendEach(now))
+	for id, list := range peers {
+		if n := d.nodes[id]; n != nil && n.isEach() && !n.to.leaving {
+			errs = append(errs, d.meetEach(n, list))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tendEach has those that there are obey what is wanted now, and ends those that are not used. The
+// caller holds d.mu.
+func (d *Daemon) tendEach(now sample) error {
+	var errs []error
+	for _, n := range d.sorted() {
+		if n.to == nil || n.to.each == 0 {
+			continue
+		}
+		of := d.nodes[n.to.each]
+		stats, known := now.nodes[n.id]
+		if volume := stats.Bytes + stats.Down.Bytes; !known || volume != n.to.volume || now.queues[n.id].sockets > 0 || n.to.usedAt.IsZero() {
+			n.to.volume, n.to.usedAt = volume, time.Now()
+		}
+		if of == nil || !of.isEach() || of.to.leaving || time.Since(n.to.usedAt) > eachIdle {
+			errs = append(errs, d.liftToward(n))
+			continue
+		}
+		if want := of.wishes[of.owner()]; n.wishes[of.owner()] != want {
+			next := *n
+			next.wishes[of.owner()] = want
+			_, err := d.commit(n, &next)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// meetEach makes nodes for addresses that have none. The caller holds d.mu.
+func (d *Daemon) meetEach(of *node, peers []enforce.Peer) error {
+	count := 0
+	for _, n := range d.nodes {
+		if n.to != nil && n.to.each == of.id {
+			count++
+		}
+	}
+	met := map[netip.Prefix]bool{}
+	var errs []error
+	for _, p := range peers {
+		selector := of.to.selector.Peer(p.Address)
+		if met[selector.Prefixes[0]] || p.Address.IsUnspecified() {
+			continue
+		}
+		met[selector.Prefixes[0]] = true
+		if count >= mostEach {
+			errs = append(errs, full("as many addresses are met", mostEach, "name a smaller prefix: netnice ls"))
+			break
+		}
+		made, err := d.addEach(of, selector)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if made {
+			count++
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// addEach makes the node of one address, unless there is one. The caller holds d.mu.
+func (d *Daemon) addEach(of *node, selector destination.Selector) (made bool, err error) {
+	p := part{selector: selector, under: identity.Host(), subject: selector.Subject(d.underEach(of))}
+	by := auth.Actor{}
+	if of.own() {
+		by = auth.Actor{UID: of.userUID}
+		p.under = identity.User(of.userUID)
+	}
+	if of.to.scope != nil {
+		p.under = of.to.scope.res
+	}
+	if d.toward(p.subject, of.owner(), of.userUID) != nil {
+		return false, nil
+	}
+	if err := d.room(by, true); err != nil {
+		return false, err
+	}
+	next := d.newToward(by, p)
+	next.wishes[of.owner()] = of.wishes[of.owner()]
+	next.to.each, next.to.usedAt = of.id, time.Now()
+	if err := d.roomToward(&next, p); err != nil {
+		return false, err
+	}
+	n, err := d.addToward(&next, p)
+	if err != nil {
+		return false, err
+	}
+	d.log.Debug("address met", "subject", n.res.Subject.String(), "of", of.res.Subject.String(), "node", n.id)
+	return true, nil
+}
+
+// underEach is under whom a limit for each is, as its subject has it.
+func (d *Daemon) underEach(of *node) (under api.Subject) {
+	_, under, _ = destination.Parse(of.res.Subject.ID) // it was read before
+	return under
+}

@@ -1,0 +1,95 @@
+package daemon
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+)
+
+func (h *harness) setEach(by auth.Actor, subject string, w api.Wish) {
+	h.t.Helper()
+	s, err := api.ParseSubject(subject)
+	require.NoError(h.t, err)
+	_, err = h.Set(context.Background(), by, api.SetRequest{Subject: s, Wish: w})
+	require.NoError(h.t, err)
+}
+
+// Of each address that is met there is a node with what is wanted, and none of others.
+func TestEach(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	fake.SetPeers(here(t, "192.0.2.7", "2001:db8::7", "2001:db8::8")...)
+	up, down := uint64(1e6), uint64(2e6)
+	h.setEach(root, "to:any:443/tcp/each", api.Wish{UpBytesPerSec: &up, DownBytesPerSec: &down})
+	require.Eventually(t, func() bool { return h.upTo("to:192.0.2.7:443/tcp") == 1e6 && h.upTo("to:[2001:db8::/64]:443/tcp") == 1e6 }, soon, poll)
+	require.EqualValues(t, eachNever, h.upTo("to:any:443/tcp/each"), "of all together nothing is held")
+	list, err := h.Nodes(context.Background())
+	require.NoError(t, err)
+	require.Len(t, list.Nodes, 3)
+	for _, n := range list.Nodes {
+		require.EqualValues(t, 1e6, n.Limits[0].BytesPerSec, "it is shown as it was wanted")
+		spec, ok := fake.Spec(n.ID)
+		require.True(t, ok)
+		require.Equal(t, n.Subject.String() == "to:any:443/tcp/each", spec.Each)
+	}
+
+	up = 3e6
+	h.setEach(root, "to:any:443/tcp/each", api.Wish{UpBytesPerSec: &up})
+	require.Eventually(t, func() bool { return h.upTo("to:192.0.2.7:443/tcp") == 3e6 }, soon, poll)
+
+	require.NoError(t, h.stop())
+	again := start(t, fake, h.opts)
+	require.EqualValues(t, 3e6, again.upTo("to:192.0.2.7:443/tcp"), "the next daemon has them")
+
+	s, err := api.ParseSubject("to:any:443/tcp/each")
+	require.NoError(t, err)
+	_, err = again.Remove(context.Background(), root, s, false)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		list, err := again.Nodes(context.Background())
+		return err == nil && len(list.Nodes) == 0
+	}, soon, poll)
+}
+
+// What was set for an address by itself stays as it is.
+func TestEachLeavesOthers(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	fake.SetPeers(here(t, "192.0.2.7", "192.0.2.8")...)
+	up := uint64(5e6)
+	h.setEach(root, "to:192.0.2.7", api.Wish{UpBytesPerSec: &up})
+	up = 1e6
+	h.setEach(root, "to:192.0.2.0/24/each", api.Wish{UpBytesPerSec: &up})
+	require.Eventually(t, func() bool { return h.upTo("to:192.0.2.8") == 1e6 }, soon, poll)
+	require.EqualValues(t, 5e6, h.upTo("to:192.0.2.7"))
+	s, err := api.ParseSubject("to:192.0.2.0/24/each")
+	require.NoError(t, err)
+	_, err = h.Remove(context.Background(), root, s, false)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return h.upTo("to:192.0.2.8") == 0 }, soon, poll)
+	require.EqualValues(t, 5e6, h.upTo("to:192.0.2.7"))
+}
+
+// A node that nothing uses goes after its time.
+func TestEachForgets(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	fake.SetPeers(here(t, "192.0.2.7")...)
+	up := uint64(1e6)
+	h.setEach(root, "to:any/each", api.Wish{UpBytesPerSec: &up})
+	require.Eventually(t, func() bool { return h.upTo("to:192.0.2.7") == 1e6 }, soon, poll)
+	fake.SetPeers()
+	h.mu.Lock()
+	for _, n := range h.nodes {
+		n.to.usedAt = time.Now().Add(-2 * eachIdle)
+	}
+	h.mu.Unlock()
+	h.wakeEach()
+	require.Eventually(t, func() bool { return h.upTo("to:192.0.2.7") == 0 }, soon, poll)
+}

@@ -1,0 +1,57 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Each address has the limit by itself, of IPv6 each 64 bits: those that connections are open to,
+// and those that are met later, at once. It is changed and lifted for all together.
+func TestSetToEachPeer(t *testing.T) {
+	t.Parallel()
+	r := newRuledTo(t, "")
+	const all4, all6 = "10.98.0.71", "fd00:98::71"
+	r.addresses(all4, all6)
+	uid := spare + 58
+	b4 := func(port int) string { return fmt.Sprintf("connect %s %d send", r.B4, port) }
+	r.ends(r.A, uid, "connect "+all4+" 5001 send", "connect "+all4+" 5002 send", b4(5003), "connect "+all6+" 5004 send", fmt.Sprintf("connect %s 5005 send", r.B6))
+	r.free("without limits", testutil.Now(), 6e6, 5001, 5002, 5003)
+	each := func(args ...string) testutil.Instant {
+		return r.must(append([]string{"set", "--user", itoa(uid), "--to", "any", "--each-peer"}, args...)...)
+	}
+	at := each("--up", "1MB/s").Add(100 * time.Millisecond) // a node for each is made meanwhile
+	r.holds("two connections to one", at, 1e6, 5001, 5002)
+	r.holds("one to another", at, 1e6, 5003)
+	r.holds("two addresses of one IPv6 network", at, 1e6, 5004, 5005)
+	at = each("--up", "2MB/s").Add(100 * time.Millisecond)
+	r.holds("another rate, two connections", at, 2e6, 5001, 5002)
+	r.holds("another rate, another address", at, 2e6, 5003)
+
+	r.d.kill()
+	r.holds("without a daemon", testutil.Now(), 2e6, 5001, 5002)
+	r.d = r.daemon()
+	r.holds("taken over", testutil.Now().Add(time.Second), 2e6, 5001, 5002)
+
+	other := spare + 59
+	r.must("set", "--user", itoa(other), "--to", "any", "--each-peer", "--up", "1MB/s")
+	r.ends(r.A, other, "connect "+all4+" 5006 send", b4(5007))
+	now := testutil.Now().Add(100 * time.Millisecond)
+	r.holds("met later", now, 1e6, 5006)
+	r.holds("met later, another", now, 1e6, 5007)
+
+	out := r.netnice("ls").out
+	for _, want := range []string{"to:any/each@user:", "to:" + all4 + "@user:", "to:fd00:98::/64@user:"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("ls does not have %s:\n%s", want, out)
+		}
+	}
+	for _, u := range []uint32{uid, other} {
+		at = r.must("unset", "--user", itoa(u), "--to", "any", "--each-peer")
+	}
+	r.free("all have gone", at.Add(100*time.Millisecond), 6e6, 5001, 5002, 5003, 5006)
+	r.soon("no limit stands", 3*time.Second, func() bool { return len(r.nodes()) == 0 })
+}
