@@ -58,6 +58,7 @@ __noinline int nn_datagram_fits(const struct nn_whose *w, __u32 hop,
 		.of = NN_SHARE_COUNTED,
 	};
 	struct nn_sharer_count *own;
+	__u32 before;
 	struct nn_sharer *k;
 	struct nn_inflow *f;
 	struct nn_hop at;
@@ -85,7 +86,12 @@ __noinline int nn_datagram_fits(const struct nn_whose *w, __u32 hop,
 		own->bytes = 0;
 	}
 	part = nn_child_part(f, k, &a, rate);
-	nn_child_counted(nn_span_count(f, a.span), k, &a, part);
+	__sync_fetch_and_add(&own->bytes, bytes);
+	/* packets come on several CPUs at a time: it has one weight for all */
+	before = k->span;
+	if (before != a.span &&
+	    __sync_bool_compare_and_swap(&k->span, before, a.span))
+		nn_child_counts(nn_span_count(f, a.span), k, &a, part);
 	part = part * f->share_scale / NN_SCALE_ONE;
 	if (!part || part >= rate)
 		return 1;

@@ -157,21 +157,16 @@ static __always_inline __u64 nn_child_part(const struct nn_inflow *f,
 	return a->min + rest * a->weight / all.weight;
 }
 
-/* A socket of the child is counted in a span: with the first of them the
- * child is. It is modest if it used less than five eighths of its part in the
- * last two spans. */
-static __always_inline void nn_child_counted(struct nn_span_count *c,
-					     struct nn_sharer *k,
-					     const struct nn_share_ask *a,
-					     __u64 part)
+/* The child is counted in a span, once. It is modest if it used less than five
+ * eighths of its part in the last two spans. */
+static __always_inline void nn_child_counts(struct nn_span_count *c,
+					    struct nn_sharer *k,
+					    const struct nn_share_ask *a,
+					    __u64 part)
 {
-	struct nn_sharer_count *own = &k->recent[a->span & (NN_RECENT - 1)];
 	__u64 used = 0;
 	bool known = false;
 
-	__sync_fetch_and_add(&own->bytes, a->bytes);
-	if (__sync_fetch_and_add(&own->receivers, 1))
-		return;
 	for (__u32 i = 1; i < NN_RECENT - 1; i++) {
 		const struct nn_sharer_count *before =
 			&k->recent[(a->span - i) & (NN_RECENT - 1)];
@@ -191,6 +186,20 @@ static __always_inline void nn_child_counted(struct nn_span_count *c,
 	} else {
 		__sync_fetch_and_add(&c->modest, k->uses);
 	}
+}
+
+/* A socket of the child is counted in a span: with the first of them the child
+ * is. */
+static __always_inline void nn_child_counted(struct nn_span_count *c,
+					     struct nn_sharer *k,
+					     const struct nn_share_ask *a,
+					     __u64 part)
+{
+	struct nn_sharer_count *own = &k->recent[a->span & (NN_RECENT - 1)];
+
+	__sync_fetch_and_add(&own->bytes, a->bytes);
+	if (!__sync_fetch_and_add(&own->receivers, 1))
+		nn_child_counts(c, k, a, part);
 }
 
 /* Of one child. */
