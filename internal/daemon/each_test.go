@@ -27,7 +27,9 @@ func TestEach(t *testing.T) {
 	fake.SetPeers(here(t, "192.0.2.7", "2001:db8::7", "2001:db8::8")...)
 	up, down := uint64(1e6), uint64(2e6)
 	h.setEach(root, "to:any:443/tcp/each", api.Wish{UpBytesPerSec: &up, DownBytesPerSec: &down})
-	require.Eventually(t, func() bool { return h.upTo("to:192.0.2.7:443/tcp") == 1e6 && h.upTo("to:[2001:db8::/64]:443/tcp") == 1e6 }, soon, poll)
+	require.Eventually(t, func() bool {
+		return h.upTo("to:192.0.2.7:443/tcp") == 1e6 && h.upTo("to:[2001:db8::/64]:443/tcp") == 1e6
+	}, soon, poll)
 	require.EqualValues(t, eachNever, h.upTo("to:any:443/tcp/each"), "of all together nothing is held")
 	list, err := h.Nodes(context.Background())
 	require.NoError(t, err)

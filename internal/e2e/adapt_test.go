@@ -76,8 +76,8 @@ func TestAdapt(t *testing.T) {
 					after, _, err := p.Relay.Counters()
 					lost := float64(after.Dropped-before.Dropped) / max(float64(after.PacketsIn-before.PacketsIn), 1)
 					t.Logf("%s: %.3f of the path used, %.4f lost, %+v", when, perSec/capacity, lost, s.adapted())
-					if err == nil && (perSec < 0.85*capacity || lost > 0.02) {
-						err = compare(when, perSec, capacity, 0.15)
+					if err == nil && (perSec < 0.75*capacity || lost > 0.1) { // of what was half lost
+						err = fmt.Errorf("%s: %.3f of the path, %.3f lost", when, perSec/capacity, lost)
 					}
 					return err
 				})

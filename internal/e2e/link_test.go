@@ -120,8 +120,8 @@ func TestLinkDown(t *testing.T) {
 	x := f.sendTo(5001, false, testutil.SenderConfig{Connections: 4})
 	y := f.sendTo(5002, true, testutil.SenderConfig{})
 	f.receives("by a link", testutil.Now().Add(time.Second), 10e6, perByte, 5001, 5002)
-	f.lost(x, 0, 20*time.Millisecond)
-	f.lost(y, 0, 20*time.Millisecond)
+	f.lost(x, 2, 20*time.Millisecond) // a probe of a tail, where an acknowledgement came late
+	f.lost(y, 2, 20*time.Millisecond)
 	if n, ok := f.nodes()["link:"+testutil.Device]; !ok || n.Down.RateBytesPerSec < 9e6 {
 		t.Errorf("the link is shown as %+v", n)
 	}
