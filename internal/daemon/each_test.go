@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -94,4 +95,21 @@ func TestEachForgets(t *testing.T) {
 	h.mu.Unlock()
 	h.wakeEach()
 	require.Eventually(t, func() bool { return h.upTo("to:192.0.2.7") == 0 }, soon, poll)
+}
+
+// Many that are met at a time all have nodes soon.
+func TestEachOfMany(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	var addresses []string
+	for i := range 3 * eachAtOnce {
+		addresses = append(addresses, fmt.Sprintf("10.0.%d.%d", i/250, 1+i%250))
+	}
+	fake.SetPeers(here(t, addresses...)...)
+	up := uint64(1e6)
+	h.setEach(root, "to:any/each", api.Wish{UpBytesPerSec: &up})
+	require.Eventually(t, func() bool {
+		list, err := h.Nodes(context.Background())
+		return err == nil && len(list.Nodes) == len(addresses)+1
+	}, 10*soon, poll)
 }
