@@ -21,7 +21,7 @@ func TestFairLeaves(t *testing.T) {
 	f.within = 0.05
 	f.must("set", "--pid", leaver, "--down", "32MB/s") // which stays, and leaves the machine some time
 	at := f.must("fair", "--group", "down", "--down", "8MB/s", pid, leaver)
-	f.judge(at.Add(time.Second), span, func(from, to testutil.Instant) error {
+	f.judge(at.Add(2*time.Second), span, func(from, to testutil.Instant) error {
 		got := f.arrived(from, to, testutil.DefaultPort)*perByte + other.Goodput(port, from, to)*perByte6
 		t.Logf("both receive %.4f of the limit", got/limit)
 		return compare("both", got, limit, 0.05)
