@@ -81,5 +81,4 @@ func TestGuestShares(t *testing.T) {
 	require.NoError(t, daemon.Process.Kill())
 	_ = daemon.Wait()
 	t.Run("by nobody looked after", func(t *testing.T) { parts(t, time.Second, 0.3, 0.7) })
-	netnice(t, "down")
 }
