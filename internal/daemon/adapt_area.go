@@ -183,12 +183,20 @@ func (d *Daemon) lookAtAreas(ctx context.Context, running *sync.WaitGroup) {
 func (d *Daemon) limitOn(s api.Subject) (id uint32, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, n := range d.nodes {
-		if n.res.Subject == s && n.wishes[enforce.OwnerAdmin].Up != 0 {
-			return n.id, true
-		}
+	if n := d.limiting(s); n != nil {
+		return n.id, true
 	}
 	return 0, false
+}
+
+// limiting is that node itself, nil if there is none. The caller holds d.mu.
+func (d *Daemon) limiting(s api.Subject) *node {
+	for _, n := range d.nodes {
+		if n.res.Subject == s && n.wishes[enforce.OwnerAdmin].Up != 0 {
+			return n
+		}
+	}
+	return nil
 }
 
 // areaLifted: somebody has taken back the limit that tells its hosts, which ends it.

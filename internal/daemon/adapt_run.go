@@ -155,14 +155,12 @@ type adaptTraffic struct {
 func (t *adaptTraffic) find() error {
 	t.d.mu.Lock()
 	defer t.d.mu.Unlock()
-	subject := t.a.subject()
-	for _, n := range t.d.nodes {
-		if n.res.Subject == subject && n.wishes[enforce.OwnerAdmin].Up != 0 {
-			t.id, t.saved, t.savedAt = n.id, n.wishes[enforce.OwnerAdmin].Up, time.Now()
-			return nil
-		}
+	n := t.d.limiting(t.a.subject())
+	if n == nil {
+		return errLifted
 	}
-	return errLifted
+	t.id, t.saved, t.savedAt = n.id, n.wishes[enforce.OwnerAdmin].Up, time.Now()
+	return nil
 }
 
 // SentBytes implements adapt.Traffic.

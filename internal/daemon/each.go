@@ -64,13 +64,7 @@ func (d *Daemon) keepEach(ctx context.Context) {
 		began := time.Now()
 		err := d.lookAtEach()
 		pause := max(eachPause, eachRest*time.Since(began))
-		switch {
-		case err == nil:
-			failing = ""
-		case err.Error() != failing:
-			failing = err.Error()
-			d.log.Warn("limits for each address were not looked after", "err", err)
-		}
+		d.complainOnce(&failing, "limits for each address were not looked after", err)
 		select {
 		case <-ctx.Done():
 			return

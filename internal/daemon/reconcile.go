@@ -187,14 +187,18 @@ func (d *Daemon) keepArmed(ctx context.Context) {
 			}
 			d.wakeEach()
 		}
-		err := d.kernel.Maintain()
-		switch {
-		case err == nil:
-			failing = ""
-		case err.Error() != failing:
-			failing = err.Error()
-			d.log.Warn("connections were not looked after", "err", err)
-		}
+		d.complainOnce(&failing, "connections were not looked after", d.kernel.Maintain())
+	}
+}
+
+// complainOnce logs what keeps failing once; last is what was said, "" = nothing fails.
+func (d *Daemon) complainOnce(last *string, what string, err error) {
+	switch {
+	case err == nil:
+		*last = ""
+	case err.Error() != *last:
+		*last = err.Error()
+		d.log.Warn(what, "err", err)
 	}
 }
 

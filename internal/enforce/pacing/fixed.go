@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
-	"github.com/netnice/netnice/internal/enforce"
 )
 
 // Kernels before 6.12 cannot switch the callbacks of an open connection on: it is paced at a fixed
@@ -135,12 +134,7 @@ func (k *Kernel) sharing(r bpf.SocketRecord) (*sharing, bool) {
 	if own := r.State.RateBytesPerSec; own > 0 {
 		s.want = float64(own)
 	}
-	child, weight, promised := r.State.Child, uint32(defaultWeight), uint32(0)
-	for _, hop := range r.State.Path {
-		n, ok := k.nodes[hop.Node]
-		if !ok || n.Generation != hop.Generation {
-			continue
-		}
+	k.climb(r, func(hop bpf.Hop, n bpf.Node, child uint64, weight, promised uint32) {
 		rate := uint64(0)
 		for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
 			if r, _ := holding(n, d); r > 0 && (rate == 0 || r < rate) {
@@ -157,18 +151,9 @@ func (k *Kernel) sharing(r bpf.SocketRecord) (*sharing, bool) {
 			}
 			s.hops = append(s.hops, h)
 		}
-		if n.Kind == bpf.KindDestination || n.Kind == bpf.KindSocket && minUp(n) == 0 { // nn_part_of_program
-			continue
-		}
-		child, weight = childOfNode(hop.Node, n.Generation), max(n.Weight, 1)
-		if minUp(n) != 0 {
-			promised = hop.Node
-		}
-	}
+	})
 	return s, len(s.hops) > 0
 }
-
-func minUp(n bpf.Node) uint64 { return n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec }
 
 // putFixed writes the rates of those of these sockets, which are all, that have a fixed one.
 func (k *Kernel) putFixed(list []bpf.SocketRecord) error {

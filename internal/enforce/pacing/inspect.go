@@ -87,12 +87,7 @@ func (k *Kernel) turns(r bpf.SocketRecord) (list []enforce.Turn) {
 	if r.Protocol != unix.IPPROTO_TCP {
 		apart = bpf.ChildDatagrams
 	}
-	child, weight, promised := r.State.Child, uint32(defaultWeight), uint32(0)
-	for _, h := range r.State.Path {
-		n, ok := k.nodes[h.Node]
-		if !ok || n.Generation != h.Generation {
-			continue
-		}
+	k.climb(r, func(h bpf.Hop, n bpf.Node, child uint64, weight, promised uint32) {
 		for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
 			if turn, ok := k.turn(h.Node, n, d, child|apart, weight); ok &&
 				(r.State.Flags&bpf.SocketLoopback == 0 || n.Flags&bpf.NodeLoopback != 0) {
@@ -103,7 +98,21 @@ func (k *Kernel) turns(r bpf.SocketRecord) (list []enforce.Turn) {
 				list = append(list, turn)
 			}
 		}
-		guarantee := n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec
+	})
+	return list
+}
+
+// climb visits the nodes on a socket's path, innermost first, with who shares there, its weight, and the
+// node, 0 = none, that has a guarantee on the way: nn_path_walk.
+func (k *Kernel) climb(r bpf.SocketRecord, visit func(h bpf.Hop, n bpf.Node, child uint64, weight, promised uint32)) {
+	child, weight, promised := r.State.Child, uint32(defaultWeight), uint32(0)
+	for _, h := range r.State.Path {
+		n, ok := k.nodes[h.Node]
+		if !ok || n.Generation != h.Generation {
+			continue
+		}
+		visit(h, n, child, weight, promised)
+		guarantee := minUp(n)
 		if n.Kind == bpf.KindDestination || n.Kind == bpf.KindSocket && guarantee == 0 { // nn_part_of_program
 			continue
 		}
@@ -112,8 +121,9 @@ func (k *Kernel) turns(r bpf.SocketRecord) (list []enforce.Turn) {
 			promised = h.Node
 		}
 	}
-	return list
 }
+
+func minUp(n bpf.Node) uint64 { return n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec }
 
 // promisedAhead is how far a clock is ahead for whoever has a guarantee, or a reservation, from
 // a node on the way to it: nn_guarantee_sooner.

@@ -60,7 +60,7 @@ type Config struct {
 	MemoryMiB int           // 1024 by default
 	CPUs      int           // 1 by default
 	Accel     string        // qemu's accelerator; $NETNICE_VM_ACCEL, else "tcg", by default
-	Timeout   time.Duration // for the program, in whole seconds; 5 minutes by default
+	Timeout   time.Duration // for the program, in whole seconds; 10 minutes by default
 	Cache     string        // folder for kernels; netnice-vm in the user's cache by default
 
 	Stdout, Stderr io.Writer // copies of the program's output, live; nil for none

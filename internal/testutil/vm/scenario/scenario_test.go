@@ -33,7 +33,11 @@ func kernels() []string {
 }
 
 // TestNetnice runs TestGuest on each kernel.
-func TestNetnice(t *testing.T) {
+func TestNetnice(t *testing.T) { inGuests(t, "^TestGuest$") }
+
+// inGuests runs a test of this package on each kernel, where netnice is installed.
+func inGuests(t *testing.T, test string) {
+	t.Helper()
 	vm.Require(t)
 	program := build(t)
 	for _, series := range kernels() {
@@ -41,24 +45,13 @@ func TestNetnice(t *testing.T) {
 			vm.RunTests(t, vm.Config{
 				Kernel: series,
 				Files:  map[string]string{"/bin/netnice": program},
-			}, ".", "^TestGuest$")
+			}, ".", test)
 		})
 	}
 }
 
 // TestShares has each kernel divide what is sent: by weight, by guarantee, by reservation.
-func TestShares(t *testing.T) {
-	vm.Require(t)
-	program := build(t)
-	for _, series := range kernels() {
-		t.Run(filepath.Base(series), func(t *testing.T) {
-			vm.RunTests(t, vm.Config{
-				Kernel: series,
-				Files:  map[string]string{"/bin/netnice": program},
-			}, ".", "^TestGuestShares$")
-		})
-	}
-}
+func TestShares(t *testing.T) { inGuests(t, "^TestGuestShares$") }
 
 // TestFeatures asks each kernel what it offers, and checks the answer.
 func TestFeatures(t *testing.T) {
