@@ -89,10 +89,11 @@ func (l *cpuLog) busy(from, to testutil.Instant) float64 {
 }
 
 // excuse says what of the machine may have kept a rate low between two
-// instants; "" if nothing. No excuse is one for a rate above its limit.
+// instants; "" if nothing. No excuse is one for a rate above its limit. One relay
+// or sender alone has a processor busy at half of two.
 func (l *cpuLog) excuse(from, to testutil.Instant) string {
 	busy, paused := l.busy(from, to), l.paused(from, to)
-	if busy < 0.9 && paused.Seconds() < 0.01*to.Sub(from).Seconds() {
+	if busy < 0.7 && paused.Seconds() < 0.01*to.Sub(from).Seconds() {
 		return ""
 	}
 	return fmt.Sprintf("the CPUs were %.0f%% busy, and for %v nobody woke up", 100*busy, paused.Round(time.Millisecond))

@@ -24,7 +24,7 @@ const (
 	totalPort  = 5017
 )
 
-func newTotals(t *testing.T, p *testutil.Pair, user uint32, connections int) *totals {
+func newTotals(t *testing.T, p *testutil.Pair, user uint32, connections int, congestion string) *totals {
 	t.Helper()
 	f := &totals{inbound: newInbound(newStage(t), p), user: user}
 	f.ports += 16
@@ -32,7 +32,7 @@ func newTotals(t *testing.T, p *testutil.Pair, user uint32, connections int) *to
 	f.out = f.receiver(f.B, testutil.ReceiverConfig{Interval: 10 * time.Millisecond})
 	var err error
 	f.up, err = testutil.StartSender(f.A, testutil.SenderConfig{
-		To: fmt.Sprintf("%s:%d", f.B4, testutil.DefaultPort), Connections: connections, UID: user,
+		To: fmt.Sprintf("%s:%d", f.B4, testutil.DefaultPort), Connections: connections, UID: user, Congestion: congestion,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func (f *totals) sum(what string, least float64) {
 // Bulk both ways comes out at the limit, and neither way is starved, also while no
 // daemon runs. What one way leaves the other has.
 func TestTotal(t *testing.T) {
-	f := newTotals(t, testutil.MustPair(t), spare+20, 3)
+	f := newTotals(t, testutil.MustPair(t), spare+20, 3, "")
 	f.must("set", "--user", itoa(f.user), "--total", "8MB/s")
 	down := f.sendTo(totalPort, false, testutil.SenderConfig{Connections: 2})
 	time.Sleep(1500 * time.Millisecond)
@@ -89,7 +89,8 @@ func TestTotal(t *testing.T) {
 func TestTotalWithoutInputMeter(t *testing.T) {
 	line := relay.RoundTrip(4 * time.Millisecond)
 	line.BtoA.Rate = 5 * totalLimit
-	f := newTotals(t, testutil.MustDistantPair(t, line), spare+21, 2)
+	// Acknowledgements wait behind what comes in: bbr takes that for less of a path.
+	f := newTotals(t, testutil.MustDistantPair(t, line), spare+21, 2, "cubic")
 	f.must("set", "--user", itoa(f.user), "--total", "8MB/s", "--input-meter=false")
 	f.sendTo(totalPort, false, testutil.SenderConfig{Connections: 2})
 	if _, err := f.up.Start(); err != nil {
