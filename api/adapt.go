@@ -54,13 +54,15 @@ type Adapted struct {
 
 // AdaptArea is prefixes of which each host is followed to which something is sent.
 type AdaptArea struct {
-	Host        string    `json:"host"` // as a destination is written
-	Netns       uint32    `json:"netns,omitempty"`
-	Subject     Subject   `json:"subject"` // whose limit, which is never reached, tells the hosts
-	SharePPM    uint32    `json:"share_ppm"`
-	TCP         bool      `json:"tcp,omitempty"`
-	SilentHosts int       `json:"silent_hosts"` // that answer no probe, and are not limited
-	Since       time.Time `json:"since"`
+	Host            string      `json:"host"` // as a destination is written
+	Netns           uint32      `json:"netns,omitempty"`
+	Subject         Subject     `json:"subject"` // whose limit, which is never reached, tells the hosts
+	SharePPM        uint32      `json:"share_ppm"`
+	TCP             bool        `json:"tcp,omitempty"`
+	MostBytesPerSec uint64      `json:"most_bytes_per_sec,omitempty"`
+	Rule            *RuleOrigin `json:"rule,omitempty"` // by which that is, nil = a command
+	SilentHosts     int         `json:"silent_hosts"`   // that answer no probe, and are not limited
+	Since           time.Time   `json:"since"`
 }
 
 // AdaptList answers GET and PUT /v1/adapt: all, or what the request was about.

@@ -39,10 +39,13 @@ type Rule struct {
 	// MinDownBytesPerSec is the same of what is received.
 	MinDownBytesPerSec uint64 `json:"min_down_bytes_per_sec,omitempty"`
 	Weight             uint32 `json:"weight,omitempty"`
-	Share              string `json:"share"` // "each" or "all"
-	Also               bool   `json:"also,omitempty"`
-	Active             bool   `json:"active"` // by the time of the day and the week
-	Nodes              int    `json:"nodes"`  // on which it stands now
+	// AdaptSharePPM: what is sent follows the path to each host, and keeps that part of its
+	// capacity beside others, at most UpBytesPerSec; 0 = the rule sets a limit.
+	AdaptSharePPM uint32 `json:"adapt_share_ppm,omitempty"`
+	Share         string `json:"share"` // "each" or "all"
+	Also          bool   `json:"also,omitempty"`
+	Active        bool   `json:"active"` // by the time of the day and the week
+	Nodes         int    `json:"nodes"`  // on which it stands now
 }
 
 // RuleList answers GET /v1/rules and POST /v1/rules/reload.

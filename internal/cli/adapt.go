@@ -173,6 +173,9 @@ func (a *App) listAdapted(ctx context.Context, asJSON bool) error {
 		if x.SilentHosts > 0 {
 			mode += ", " + strconv.Itoa(x.SilentHosts) + " silent"
 		}
+		if x.Rule != nil {
+			mode += ", rule " + printable(x.Rule.Name)
+		}
 		t.rows = append(t.rows, []string{printable(x.Host), "-", mode, "-", "-", "-", "-", "-", "-", "-"})
 	}
 	for i := range list.Adapted {

@@ -43,7 +43,8 @@ func (a *App) rulesList() *cobra.Command {
 		Long: `List the administrator's rules and your own (root: everybody's) in the order in
 which they are looked at.
 
-  ON        on how many processes, with their children, it stands now
+  ON        on how many processes, with their children, it stands now; of one
+            that adapts, how many hosts are followed
   STATE     "also": holds besides the first that matches; "not now": by the time
             of the day or the week`,
 		Args: between(0, 0),
@@ -137,6 +138,13 @@ func (a *App) ruleTable(list []api.Rule, width int) string {
 // ruleText prints what a rule sets.
 func (a *App) ruleText(r *api.Rule) string {
 	var parts []string
+	if r.AdaptSharePPM != 0 {
+		text := fmt.Sprintf("adapt %g%%", float64(r.AdaptSharePPM)/1e4)
+		if most := r.UpBytesPerSec; most != nil && *most != 0 {
+			text += ", at most " + units.FormatRate(*most, a.units)
+		}
+		return text
+	}
 	for _, d := range []struct {
 		rate *uint64
 		name api.Direction

@@ -27,6 +27,8 @@ const (
 	// adaptStartMost is the most to begin with that was only measured: a token bucket may have let
 	// the train pass. From there it doubles in a second.
 	adaptStartMost = 1_250_000
+	// adaptStartFull is for a path of which nothing is known but that its queue is full.
+	adaptStartFull = 8000
 	mostAdapted    = 64
 	mostFollowed   = 8 // of the addresses of one name
 	adaptPatience  = 20 * time.Second
@@ -38,24 +40,37 @@ type adaptKey struct {
 	netns   uint32
 }
 
+// adaptHow is how a path is followed.
+type adaptHow struct {
+	SharePPM      uint32 `json:"share_ppm"`
+	TCP           bool   `json:"tcp,omitempty"`
+	Start         uint64 `json:"start_bytes_per_sec,omitempty"`
+	Least         uint64 `json:"least_bytes_per_sec"`
+	Most          uint64 `json:"most_bytes_per_sec,omitempty"`
+	ReflectorPort uint16 `json:"reflector_port,omitempty"`
+}
+
+func howOf(req *api.AdaptRequest) adaptHow {
+	return adaptHow{
+		SharePPM: req.SharePPM, TCP: req.TCP, Start: req.StartBytesPerSec,
+		Least: req.LeastBytesPerSec, Most: req.MostBytesPerSec, ReflectorPort: req.ReflectorPort,
+	}
+}
+
 // adapted is one of them.
 type adapted struct {
-	Host          string     `json:"host"`
-	Address       netip.Addr `json:"address"`
-	Netns         uint32     `json:"netns,omitempty"`
-	SharePPM      uint32     `json:"share_ppm"`
-	TCP           bool       `json:"tcp,omitempty"`
-	Start         uint64     `json:"start_bytes_per_sec,omitempty"`
-	Least         uint64     `json:"least_bytes_per_sec"`
-	Most          uint64     `json:"most_bytes_per_sec,omitempty"`
-	ReflectorPort uint16     `json:"reflector_port,omitempty"`
-	Since         time.Time  `json:"since"`
-	Area          string     `json:"area,omitempty"` // by which it was found
+	Host    string     `json:"host"`
+	Address netip.Addr `json:"address"`
+	Netns   uint32     `json:"netns,omitempty"`
+	adaptHow
+	Since time.Time `json:"since"`
+	Area  string    `json:"area,omitempty"` // by which it was found
 
 	busyAt time.Time // of an area's: when something was sent there last
 	path   Path      // nil until it is followed
 	end    context.CancelFunc
 	ended  chan struct{}
+	full   bool // the path's queue was, when it was measured
 	state  adapt.State
 	fault  string    // logged already
 	retry  time.Time // not before that it is tried again
@@ -77,6 +92,7 @@ type adapts struct {
 	mu     sync.Mutex // guards what follows; taken before Daemon.mu where both are
 	list   map[adaptKey]*adapted
 	areas  map[areaKey]*adaptArea
+	ruled  ruledAreas
 	home   uint32        // the daemon's network namespace
 	wake   chan struct{} // somebody came
 	isDown bool
@@ -120,10 +136,7 @@ func (d *Daemon) SetAdapt(ctx context.Context, by auth.Actor, req api.AdaptReque
 	var began int
 	var failed error
 	for _, address := range addresses {
-		a := &adapted{
-			Host: req.Host, Address: address, Netns: req.Netns, SharePPM: req.SharePPM, TCP: req.TCP, Start: req.StartBytesPerSec,
-			Least: req.LeastBytesPerSec, Most: req.MostBytesPerSec, ReflectorPort: req.ReflectorPort, Since: time.Now(),
-		}
+		a := &adapted{Host: req.Host, Address: address, Netns: req.Netns, adaptHow: howOf(&req), Since: time.Now()}
 		if req.DryRun {
 			answer.Adapted = append(answer.Adapted, a.api())
 			continue
@@ -273,7 +286,11 @@ func (d *Daemon) firstRate(ctx context.Context, a *adapted, path Path) (rate uin
 		if rate, err = path.Measure(ctx); err != nil {
 			return 0, adaptError(a, err)
 		}
+		a.full = rate == 0
 		rate = min(rate, adaptStartMost)
+		if a.full {
+			rate = adaptStartFull
+		}
 	}
 	rate = max(rate, a.Least)
 	if a.Most > 0 {

@@ -37,24 +37,33 @@ type areaKey struct {
 
 // adaptArea is one of them: as each of its hosts is followed.
 type adaptArea struct {
-	Host          string    `json:"host"` // as a destination is written
-	Netns         uint32    `json:"netns,omitempty"`
-	SharePPM      uint32    `json:"share_ppm"`
-	TCP           bool      `json:"tcp,omitempty"`
-	Start         uint64    `json:"start_bytes_per_sec,omitempty"`
-	Least         uint64    `json:"least_bytes_per_sec"`
-	Most          uint64    `json:"most_bytes_per_sec,omitempty"`
-	ReflectorPort uint16    `json:"reflector_port,omitempty"`
-	Since         time.Time `json:"since"`
+	Host  string `json:"host"` // as a destination is written
+	Netns uint32 `json:"netns,omitempty"`
+	adaptHow
+	Since time.Time `json:"since"`
+	Rule  *origin   `json:"rule,omitempty"` // that wants it; nil = a command
 
 	began  map[netip.Addr]bool      // are measured now
 	silent map[netip.Addr]time.Time // when they could not be followed
 }
 
+func newArea(host string, netns uint32, how adaptHow, rule *origin) *adaptArea {
+	return &adaptArea{
+		Host: host, Netns: netns, adaptHow: how, Since: time.Now(), Rule: rule,
+		began: map[netip.Addr]bool{}, silent: map[netip.Addr]time.Time{},
+	}
+}
+
 func (a *adaptArea) key() areaKey { return areaKey{a.Host, a.Netns} }
 
 func (a *adaptArea) api() api.AdaptArea {
-	return api.AdaptArea{Host: a.Host, Netns: a.Netns, Subject: a.subject(), SharePPM: a.SharePPM, TCP: a.TCP, SilentHosts: len(a.silent), Since: a.Since}
+	out := api.AdaptArea{
+		Host: a.Host, Netns: a.Netns, Subject: a.subject(), SharePPM: a.SharePPM, TCP: a.TCP, MostBytesPerSec: a.Most, SilentHosts: len(a.silent), Since: a.Since,
+	}
+	if a.Rule != nil {
+		out.Rule = a.Rule.api()
+	}
+	return out
 }
 
 func (a *adaptArea) subject() api.Subject {
@@ -83,38 +92,41 @@ func parseArea(text string) (string, error) {
 // setArea begins with an area, or changes how it is followed.
 func (d *Daemon) setArea(ctx context.Context, req api.AdaptRequest) (api.AdaptList, error) {
 	answer := api.AdaptList{Version: api.Version, Time: time.Now(), Adapted: []api.Adapted{}}
-	a := &adaptArea{
-		Host: req.Host, Netns: req.Netns, SharePPM: req.SharePPM, TCP: req.TCP, Start: req.StartBytesPerSec, Least: req.LeastBytesPerSec,
-		Most: req.MostBytesPerSec, ReflectorPort: req.ReflectorPort, Since: time.Now(), began: map[netip.Addr]bool{}, silent: map[netip.Addr]time.Time{},
-	}
+	a := newArea(req.Host, req.Netns, howOf(&req), nil)
 	answer.Areas, answer.Changed = []api.AdaptArea{a.api()}, true
 	if req.DryRun {
 		return answer, nil
 	}
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
+	return answer, d.beginArea(ctx, a)
+}
+
+// beginArea begins with an area, in place of one that is followed otherwise. The caller holds
+// d.adapts.mu.
+func (d *Daemon) beginArea(ctx context.Context, a *adaptArea) error {
 	old := d.adapts.areas[a.key()]
 	switch {
 	case d.adapts.isDown:
-		return answer, leaving()
+		return leaving()
 	case old == nil && len(d.adapts.areas) >= mostAreas:
-		return answer, full("as many prefixes are followed", mostAreas, "end some first: netnice adapt")
+		return full("as many prefixes are followed", mostAreas, "end some first: netnice adapt")
 	case old != nil:
 		if err := d.dropArea(ctx, old); err != nil {
-			return answer, err
+			return err
 		}
 	}
 	limit := uint64(areaLimit)
 	if _, err := d.Set(ctx, auth.Actor{}, api.SetRequest{Subject: a.subject(), Wish: api.Wish{UpBytesPerSec: &limit}}); err != nil {
-		return answer, err
+		return err
 	}
 	d.adapts.areas[a.key()] = a
 	if err := d.saveAdapts(); err != nil {
-		return answer, err
+		return err
 	}
 	d.log.Info("limits follow paths to many hosts", "to", a.Host)
 	d.wakeAdapts()
-	return answer, nil
+	return nil
 }
 
 // endArea ends it, and all of its hosts.
@@ -126,7 +138,13 @@ func (d *Daemon) endArea(ctx context.Context, req api.AdaptRequest) (api.AdaptLi
 	if a == nil {
 		return answer, &api.Error{Code: api.CodeNoLimit, Message: fmt.Sprintf("no limits follow the paths to %s", req.Host), Hint: "netnice adapt"}
 	}
+	if a.Rule != nil && d.followsRules() {
+		return answer, &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("%v has the paths to %s followed", a.Rule, req.Host), Hint: "change it there"}
+	}
 	answer.Areas, answer.Changed = []api.AdaptArea{a.api()}, true
+	if w := d.adapts.byRule(a.key()); w != nil {
+		answer.Warnings = append(answer.Warnings, fmt.Sprintf("%v has them followed again", w.Rule))
+	}
 	if req.DryRun {
 		return answer, nil
 	}
@@ -256,8 +274,7 @@ func (d *Daemon) beginHost(ctx context.Context, a *adaptArea, address netip.Addr
 	ctx, cancel := context.WithTimeout(ctx, adaptPatience)
 	defer cancel()
 	host := &adapted{
-		Host: address.String(), Address: address, Netns: a.Netns, SharePPM: a.SharePPM, TCP: a.TCP, Start: a.Start,
-		Least: a.Least, Most: a.Most, ReflectorPort: a.ReflectorPort, Since: time.Now(), Area: a.Host, busyAt: time.Now(),
+		Host: address.String(), Address: address, Netns: a.Netns, adaptHow: a.adaptHow, Since: time.Now(), Area: a.Host, busyAt: time.Now(),
 	}
 	err := d.beginAdapt(ctx, host)
 	d.adapts.mu.Lock()

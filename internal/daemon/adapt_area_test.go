@@ -9,6 +9,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
@@ -60,6 +61,51 @@ func TestAdaptArea(t *testing.T) {
 	require.Zero(t, h.upTo("to:192.0.2.9/udp")+h.upTo("to:192.0.2.0/24,!192.0.2.128/25/udp"))
 	require.Zero(t, p.open.Load())
 	require.NoFileExists(t, h.adaptPath())
+}
+
+// Rules have prefixes followed for as long as they say so; a command's own wish comes before.
+func TestAdaptByRules(t *testing.T) {
+	fake, p := &enforcetest.Kernel{}, &paths{measured: 500e3}
+	const to, text = "192.0.2.0/24", "[[rule]]\nname = 'paths'\nto = '192.0.2.0/24'\nprotocol = 'udp'\nadapt = '30%'\nup = '1MB/s'\n"
+	fake.SetPeers(here(t, "192.0.2.7", "192.0.2.9")...)
+	c := newClerk(t, fake, text, func(o *Options) { o.OpenPath = p.OpenPath })
+	c.eventually("both are followed", func() bool { return len(c.followed()) == 2 })
+	require.EqualValues(t, 500e3, c.upTo("to:192.0.2.9/udp"))
+	all, err := c.Adapted(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, "paths", all.Areas[0].Rule.Name)
+	require.EqualValues(t, 300_000, all.Adapted[0].SharePPM)
+	require.EqualValues(t, 1e6, all.Adapted[0].MostBytesPerSec)
+	list := c.reload()
+	require.Equal(t, 2, list.Rules[0].Nodes, "hosts that are followed")
+	require.EqualValues(t, 300_000, list.Rules[0].AdaptSharePPM)
+	_, err = c.adapt(root, api.AdaptRequest{Host: to, Off: true})
+	requireCode(t, api.CodeConflict, err)
+	require.ErrorContains(t, err, "netnice.toml:1")
+
+	_, err = c.adapt(root, api.AdaptRequest{Host: to, SharePPM: 700_000})
+	require.NoError(t, err)
+	c.eventually("as the command says", func() bool {
+		all, err := c.Adapted(context.Background())
+		return err == nil && len(all.Adapted) == 2 && all.Adapted[0].SharePPM == 700_000 && all.Areas[0].Rule == nil
+	})
+	got, err := c.adapt(root, api.AdaptRequest{Host: to, Off: true})
+	require.NoError(t, err)
+	require.Len(t, got.Warnings, 1, "that the rule comes back")
+	c.eventually("as the rule says", func() bool {
+		all, err := c.Adapted(context.Background())
+		return err == nil && len(all.Adapted) == 2 && all.Adapted[0].SharePPM == 300_000
+	})
+
+	require.NoError(t, c.stop())
+	again := start(t, fake, c.opts)
+	again.eventually("the next daemon goes on", func() bool { return len(again.followed()) == 2 })
+	c.write("")
+	_, err = again.ReloadRules(context.Background(), root)
+	require.NoError(t, err)
+	again.eventually("it ends with the rule", func() bool { return len(again.followed()) == 0 && p.open.Load() == 0 })
+	require.Zero(t, again.upTo("to:192.0.2.9/udp")+again.upTo("to:192.0.2.0/24/udp"))
+	require.NoFileExists(t, again.adaptPath())
 }
 
 // Who answers no probe is not limited, and tried again later.

@@ -17,7 +17,8 @@ import (
 // Path is a path that can be probed.
 type Path interface {
 	adapt.Path
-	// Measure is about how fast packets come out of it, in bytes/s.
+	// Measure is about how fast packets come out of it, in bytes/s; 0 if hardly any does, since
+	// its queue is full.
 	Measure(ctx context.Context) (bytesPerSec uint64, err error)
 	Kind() string      // of the probes
 	SentBytes() uint64 // what they have cost
@@ -153,7 +154,7 @@ func (p *probedPath) Measure(ctx context.Context) (uint64, error) {
 	slices.Sort(at)
 	at = at[len(at)/2:]
 	if len(at) < 3 || at[len(at)-1] == at[0] {
-		return adaptLeast * 8, nil // hardly anything came through: begin low
+		return 0, nil
 	}
 	over := time.Duration(at[len(at)-1] - at[0])
 	return uint64(float64((len(at)-1)*size) / over.Seconds()), nil

@@ -17,6 +17,9 @@ var errLifted = errors.New("the limit was lifted")
 // adaptRetry is when a path is tried again that could not be followed.
 const adaptRetry = 5 * time.Second
 
+// adaptDrain is how long a full queue in the path is given to become empty.
+const adaptDrain = 500 * time.Millisecond
+
 // adaptSave is how often a rate that has changed is written down, for the next daemon.
 const adaptSave = 10 * time.Second
 
@@ -41,6 +44,7 @@ func (d *Daemon) keepAdapts(ctx context.Context) {
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for {
+		d.followRules(ctx)
 		d.lookAtAreas(ctx, &running)
 		d.startAdapts(ctx, &running)
 		select {
@@ -134,12 +138,47 @@ func (d *Daemon) followed(ctx context.Context, a *adapted) error {
 	if err := t.find(); err != nil {
 		return err
 	}
+	if err := d.measureAgain(ctx, a, path, t); err != nil {
+		return err
+	}
 	cfg := adapt.Config{Start: float64(t.saved), Least: float64(a.Least), Most: float64(a.Most), Share: float64(a.SharePPM) / 1e6}
 	return adapt.Run(ctx, cfg, path, t, func(s adapt.State) {
 		d.adapts.mu.Lock()
 		a.state, a.fault = s, ""
 		d.adapts.mu.Unlock()
 	})
+}
+
+// measureAgain does so where the path's queue was full, now that little is sent.
+func (d *Daemon) measureAgain(ctx context.Context, a *adapted, path Path, t *adaptTraffic) error {
+	d.adapts.mu.Lock()
+	full := a.full
+	a.full = false
+	d.adapts.mu.Unlock()
+	if !full {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(adaptDrain):
+	}
+	rate, err := path.Measure(ctx)
+	if err != nil {
+		return err
+	}
+	if rate = min(rate, adaptStartMost); a.Most > 0 {
+		rate = min(rate, a.Most)
+	}
+	if rate <= t.saved {
+		return nil
+	}
+	d.log.Debug("a path was measured again that was full", "address", a.Address.String(), "start", rate)
+	if err := t.SetRate(rate); err != nil {
+		return err
+	}
+	t.saved = rate
+	return nil
 }
 
 // adaptTraffic is what is sent to such a host.

@@ -17,7 +17,7 @@ import (
 
 const (
 	adaptName         = "adapt.json"
-	adaptStateVersion = 2 // 1 had no areas
+	adaptStateVersion = 3 // 1 had no areas, 2 none of rules
 )
 
 // adaptState is the file: which hosts' paths are followed. Their limits are with the others.

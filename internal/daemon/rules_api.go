@@ -68,6 +68,7 @@ func (d *Daemon) listRules(by auth.Actor) api.RuleList {
 
 // standing counts the nodes on which each rule stands, by key.
 func (d *Daemon) standing() map[string]int {
+	hosts := d.ruledHosts()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	count := make(map[string]int)
@@ -78,6 +79,9 @@ func (d *Daemon) standing() map[string]int {
 			}
 		}
 	}
+	for _, a := range hosts {
+		count[a.Key]++
+	}
 	return count
 }
 
@@ -87,6 +91,7 @@ func (d *Daemon) renderRule(owner string, r *rules.Rule, standing map[string]int
 		Owner:      owner, Conditions: r.Conditions(), Connections: r.Connections(),
 		UpBytesPerSec: r.Limits.UpBytesPerSec, DownBytesPerSec: r.Limits.DownBytesPerSec, TotalBytesPerSec: r.Limits.TotalBytesPerSec,
 		MinBytesPerSec: r.Limits.MinBytesPerSec, MinDownBytesPerSec: r.Limits.MinDownBytesPerSec, Weight: r.Limits.Weight, Share: string(r.Share), Also: r.Also, Active: r.Active(d.now()), Nodes: standing[r.Key()],
+		AdaptSharePPM: r.Limits.AdaptSharePPM,
 	}
 }
 

@@ -77,6 +77,7 @@ func (d *Daemon) executed(ctx context.Context, e enforce.Exec) {
 // wants any more. New limits stand before old ones go. The caller holds d.rules.mu.
 func (d *Daemon) applyToAll(now time.Time) {
 	d.learnDestinations(now)
+	d.learnAdapts(now)
 	looked := make(map[*node]bool)
 	if d.rules.any() {
 		processes, err := d.resolver.Processes()

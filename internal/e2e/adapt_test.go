@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -167,6 +168,46 @@ func TestAdaptPrefixes(t *testing.T) {
 	if got := list(); len(got.Areas)+len(got.Adapted) != 0 {
 		t.Errorf("ended, and there are %+v", got)
 	}
+	for _, n := range s.list().Nodes {
+		if n.Subject.Kind == api.KindTo {
+			t.Errorf("it is still there: %+v", n)
+		}
+	}
+}
+
+// A rule has the paths to all of a prefix followed, and ends that when it is gone.
+func TestAdaptByRule(t *testing.T) {
+	t.Parallel()
+	const capacity, own4, own6 = 400e3, "10.98.0.101", "fd00:98::65"
+	way := relay.Path{Delay: 5 * time.Millisecond, Rate: capacity, Buffer: 30e3}
+	p := testutil.MustDistantPair(t, relay.Config{AtoB: way, BtoA: relay.Path{Delay: 5 * time.Millisecond}})
+	moreAddresses(t, p.B, own4, own6)
+	p.B4, p.B6 = netip.MustParseAddr(own4), netip.MustParseAddr(own6)
+	s := newStage(t)
+	dir, err := os.MkdirTemp(work, "rules-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.config = dir
+	r := &ruled{field: &field{stage: s, Pair: p}, dir: dir}
+	r.write("[[rule]]\nname = 'paths'\nto = ['10.98.0.100/30', 'fd00:98::64/126']\nprotocol = 'udp'\nadapt = true\nup = '200kB/s'\n")
+	f := newInboundFrom(s, p, p.A)
+	d := f.datagramsTo(6001, 1000, 2*capacity, true, nil)
+	f.soon("its host is followed", 20*time.Second, func() bool { return strings.Contains(s.netnice("adapt").out, own6) })
+	time.Sleep(3 * time.Second)
+	f.judge(testutil.Now(), 2*time.Second, func(from, to testutil.Instant) error {
+		f.until(from)
+		perSec, _ := d.rate(to.Sub(from))
+		t.Logf("%.3f of the rule's most", perSec/200e3)
+		return compare("to the host", perSec, 200e3, 0.05)
+	})
+	if r := s.netnice("rules", "list"); !strings.Contains(r.out, "adapt 50%, at most 200 kB/s") {
+		t.Error(r)
+	}
+	s.refused(s.run(s.command("adapt", "10.98.0.100/30,fd00:98::64/126", "off"), p.A), `rule "paths"`, "change it there")
+	r.write("")
+	s.must("rules", "reload")
+	f.soon("it ends with the rule", 5*time.Second, func() bool { return !strings.Contains(s.netnice("adapt").out, own6) })
 	for _, n := range s.list().Nodes {
 		if n.Subject.Kind == api.KindTo {
 			t.Errorf("it is still there: %+v", n)

@@ -159,7 +159,7 @@ type DestinationRule struct {
 
 // Destinations lists the prefixes that the rules which hold at a time name, each with all
 // rules that cover it: whoever looks for the longest prefix of an address finds all that
-// matters there.
+// matters there. Rules that adapt are not among them.
 func (s *Set) Destinations(now time.Time) []Destination {
 	return destinationsOf(s.rules, func(r *Rule) bool { return r.Active(now) })
 }
@@ -171,7 +171,7 @@ func destinationsOf(list []*Rule, holds func(*Rule) bool) []Destination {
 	}
 	at := map[netip.Prefix][]named{}
 	for i, r := range list {
-		if !r.Destined() || !holds(r) {
+		if !r.Destined() || r.Adapts() || !holds(r) {
 			continue
 		}
 		for _, one := range r.reaches() {

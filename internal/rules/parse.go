@@ -45,7 +45,7 @@ const (
 func keysOfRule() []string {
 	return []string{
 		"name", "program", "command", "user", "cgroup", "unit", "parent", "to", "port", "protocol", "time", "days",
-		"up", "down", "total", "min", "min_down", "weight", "share", "also",
+		"up", "down", "total", "min", "min_down", "weight", "adapt", "share", "also",
 	}
 }
 
@@ -184,6 +184,7 @@ func (o object) rule() *Rule {
 			o.problem(key, "set it in a rule without to, port and protocol", "%s has no meaning for a part of the traffic", key)
 		}
 	}
+	o.adapts(r)
 	return r
 }
 
@@ -341,8 +342,8 @@ func (o object) limits(r *Rule) {
 		}
 		*to = *least
 	}
-	if !slices.ContainsFunc([]string{"up", "down", "total", "min", "min_down", "weight"}, func(key string) bool { return o.keys[key] != nil }) {
-		o.problem("", `such as: up = "1MB/s"; up = "none" frees what matches from the rules below`, "the rule sets nothing: neither up, down, total, min, min_down nor weight")
+	if !slices.ContainsFunc([]string{"up", "down", "total", "min", "min_down", "weight", "adapt"}, func(key string) bool { return o.keys[key] != nil }) {
+		o.problem("", `such as: up = "1MB/s"; up = "none" frees what matches from the rules below`, "the rule sets nothing: neither up, down, total, min, min_down, weight nor adapt")
 	}
 }
 

@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"regexp"
 	"strings"
@@ -72,6 +73,22 @@ total = "10mbit"
 	require.Equal(t, ShareEach, list[1].Share)
 }
 
+// A rule that adapts names hosts, and is no limit on a part of the traffic.
+func TestParseAdapt(t *testing.T) {
+	list := parse(t, "[[rule]]\nto = ['10.0.0.0/8', '!10.1.0.0/16']\nadapt = '30%'\nup = '1MB/s'\n[[rule]]\nto = '2001:db8::/32'\nprotocol = 'udp'\ntime = '08:00-09:00'\nadapt = true\n")
+	require.True(t, list[0].Adapts())
+	require.True(t, list[0].Everybody())
+	require.EqualValues(t, 300_000, list[0].Limits.AdaptSharePPM)
+	require.EqualValues(t, 500_000, list[1].Limits.AdaptSharePPM)
+	prefixes, except := list[0].Reach()
+	require.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, prefixes)
+	require.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, except)
+	require.Empty(t, Compile(list).Destinations(time.Now()))
+
+	_, err := Parse("f", []byte("[[rule]]\nto = '10.0.0.0/8'\nadapt = true\n"), Context{LookupUser: users, OfUser: true})
+	require.ErrorContains(t, err, "only the administrator")
+}
+
 // Every problem names its line and column and a remedy.
 func TestProblems(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
@@ -111,6 +128,14 @@ func TestProblems(t *testing.T) {
 		{"[[rule]]\ncgroup = '/sys/fs/cgroup'\nup = '1MB/s'", "the root cgroup is every process"},
 		{"[[rule]]\nunit = 'a/b'\nup = '1MB/s'", `"a/b" is no unit's name`},
 		{"[[rule]]\nname = ''\nprogram = 'x'\nup = '1MB/s'", "a name has 1 to 64 characters"},
+		{"[[rule]]\nto = '10.0.0.0/8'\nadapt = false", "netnice.toml:3:1: adapt is neither true nor a share"},
+		{"[[rule]]\nto = '10.0.0.0/8'\nadapt = '5%'", "netnice.toml:3:1: adapt is neither true nor a share"},
+		{"[[rule]]\nto = '10.0.0.0/8'\nadapt = '0.5'", "netnice.toml:3:1: adapt is neither true nor a share"},
+		{"[[rule]]\nprotocol = 'udp'\nadapt = true", "netnice.toml:3:1: adapt does not say to whom"},
+		{"[[rule]]\nto = '10.0.0.0/8'\nprotocol = 'tcp'\nadapt = true", "netnice.toml:3:1: adapt is not for TCP alone"},
+		{"[[rule]]\nto = '10.0.0.0/8'\nport = 53\nadapt = true", "netnice.toml:3:1: port has no meaning beside adapt"},
+		{"[[rule]]\nto = '10.0.0.0/8'\nprogram = 'x'\nadapt = true", "netnice.toml:3:1: program has no meaning beside adapt"},
+		{"[[rule]]\nto = '10.0.0.0/8'\nadapt = true\ndown = '1MB/s'", "netnice.toml:4:1: down has no meaning beside adapt"},
 		{"rule = [{program = 'x', up = '1'}]", `netnice.toml:1:1: up: rate "1"`},
 	} {
 		list, err := Parse("netnice.toml", []byte(c.text), system)

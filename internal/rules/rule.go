@@ -33,6 +33,9 @@ type Limits struct {
 	Weight           uint32 // 0 = not said
 	// MinDownBytesPerSec is MinBytesPerSec of what is received.
 	MinDownBytesPerSec uint64
+	// AdaptSharePPM is the part of a path's capacity that is kept beside others, of a rule
+	// by which what is sent follows the path to each host; 0 for other rules.
+	AdaptSharePPM uint32
 }
 
 // Rule is one [[rule]] of a file. Conditions of different kinds must all hold;

@@ -1,0 +1,109 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/netnice/netnice/internal/destination"
+	"github.com/netnice/netnice/internal/rules"
+)
+
+// Rules that adapt are areas like those that a command asks for, which come and go with the rule.
+
+// ruledAreas is what rules want to be followed.
+type ruledAreas struct {
+	known  bool // rules were read; until then what is followed stays
+	list   []*adaptArea
+	failed string // logged already
+}
+
+// learnAdapts reads which rules adapt now. The caller holds d.rules.mu.
+func (d *Daemon) learnAdapts(now time.Time) {
+	set := d.rules.system.set
+	next := ruledAreas{known: set != nil}
+	if set != nil {
+		for _, r := range set.Rules() {
+			if r.Adapts() && r.Active(now) {
+				next.list = append(next.list, ruledArea(r))
+			}
+		}
+	}
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	next.failed = d.adapts.ruled.failed
+	d.adapts.ruled = next
+	d.wakeAdapts()
+}
+
+func ruledArea(r *rules.Rule) *adaptArea {
+	var to destination.Selector
+	to.Prefixes, to.Except = r.Reach()
+	to.Prefixes, to.Except = destination.Tidy(to.Prefixes), destination.Tidy(to.Except)
+	how := adaptHow{SharePPM: r.Limits.AdaptSharePPM, TCP: r.Protocol() != rules.UDP, Least: adaptLeast}
+	if most := r.Limits.UpBytesPerSec; most != nil && *most != 0 {
+		how.Most, how.Least = *most, min(*most, adaptLeast)
+	}
+	from := originOf(r)
+	return newArea(to.String(), 0, how, &from)
+}
+
+// byRule is the rule that wants an area, nil if none does. The caller holds d.adapts.mu.
+func (a *adapts) byRule(key areaKey) *adaptArea {
+	at := slices.IndexFunc(a.ruled.list, func(w *adaptArea) bool { return w.key() == key })
+	if at < 0 {
+		return nil
+	}
+	return a.ruled.list[at]
+}
+
+// followRules begins with what rules want, and ends what none wants any more. What a
+// command has asked for itself is its own.
+func (d *Daemon) followRules(ctx context.Context) {
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	if !d.adapts.ruled.known || d.adapts.isDown {
+		return
+	}
+	failing := d.adapts.ruled.failed
+	defer func() { d.adapts.ruled.failed = failing }()
+	var failed error
+	for key, a := range d.adapts.areas {
+		if a.Rule == nil {
+			continue
+		}
+		w := d.adapts.byRule(key)
+		if w != nil && w.adaptHow == a.adaptHow {
+			a.Rule = w.Rule
+			continue
+		}
+		err := d.dropArea(ctx, a)
+		failed = errors.Join(failed, err, d.saveAdapts())
+		if err == nil {
+			d.log.Info("limits follow paths no more: the rule has changed", "to", a.Host, "rule", a.Rule.Name)
+		}
+	}
+	for _, w := range d.adapts.ruled.list {
+		if d.adapts.areas[w.key()] != nil {
+			continue
+		}
+		if err := d.beginArea(ctx, newArea(w.Host, w.Netns, w.adaptHow, w.Rule)); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%v: %w", w.Rule, err))
+		}
+	}
+	d.complainOnce(&failing, "what rules adapt is not all followed", failed)
+}
+
+// ruledHosts are the rules by which hosts are followed now, once for each.
+func (d *Daemon) ruledHosts() (list []origin) {
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	for _, host := range d.adapts.list {
+		if a := d.adapts.areas[areaKey{host.Area, host.Netns}]; a != nil && a.Rule != nil {
+			list = append(list, *a.Rule)
+		}
+	}
+	return list
+}

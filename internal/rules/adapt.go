@@ -1,0 +1,69 @@
+package rules
+
+import (
+	"math"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+const (
+	defaultAdaptShare = 500_000 // ppm
+	leastAdaptShare   = 10      // per cent
+)
+
+// adapts reads by what a rule has rates follow paths. Such a rule sets no limit itself: who
+// is sent to is seen as it happens.
+func (o object) adapts(r *Rule) {
+	value, there := o.keys["adapt"]
+	if !there {
+		return
+	}
+	share, ok := adaptShare(value)
+	if !ok {
+		o.problem("adapt", `adapt = true, or a share of the path beside others: adapt = "30%"`, "adapt is neither true nor a share of 10%% to 100%%")
+	}
+	r.Limits.AdaptSharePPM = share
+	if o.in.OfUser {
+		o.problem("adapt", "remove the rule, and ask the administrator", "only the administrator may have paths probed")
+	}
+	if len(r.to) == 0 {
+		o.problem("adapt", `such as: to = ["0.0.0.0/0", "::/0", "!10.0.0.0/8"]`, "adapt does not say to whom")
+	}
+	if r.protocol == TCP {
+		o.problem("protocol", `protocol = "udp", or without the line, which paces TCP, too`, "adapt is not for TCP alone")
+	}
+	for _, key := range []string{"program", "command", "user", "cgroup", "unit", "parent", "port", "down", "total", "share", "also"} {
+		if _, there := o.keys[key]; there {
+			o.problem(key, "remove the line", "%s has no meaning beside adapt, which is for what everybody sends to a host", key)
+		}
+	}
+}
+
+// adaptShare reads the part of a path that is to be kept, in parts of a million.
+func adaptShare(value any) (ppm uint32, ok bool) {
+	switch v := value.(type) {
+	case bool:
+		return defaultAdaptShare, v
+	case string:
+		percent, err := strconv.ParseFloat(strings.TrimSuffix(v, "%"), 64)
+		ok = err == nil && strings.HasSuffix(v, "%") && !math.IsNaN(percent) && percent >= leastAdaptShare && percent <= 100
+		return uint32(percent * 10_000), ok
+	}
+	return defaultAdaptShare, false
+}
+
+// Adapts reports whether by the rule what is sent follows the path to each host.
+func (r *Rule) Adapts() bool { return r.Limits.AdaptSharePPM != 0 }
+
+// Reach is what a rule is for, and what it leaves out.
+func (r *Rule) Reach() (prefixes, except []netip.Prefix) {
+	for _, one := range r.reaches() {
+		if one.except {
+			except = append(except, one.prefix)
+		} else {
+			prefixes = append(prefixes, one.prefix)
+		}
+	}
+	return prefixes, except
+}
