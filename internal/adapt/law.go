@@ -38,6 +38,8 @@ const (
 	// for the path to be always busy, at the resolution of time and of packets that there is.
 	shortest      = 4 * time.Millisecond
 	queuedPackets = 1.25
+	// giveWay is how much longer the queue may be, in parts, for who has nothing of the path.
+	giveWay = 2
 	// given is the part of the capacity that is sent while it is tried what others take.
 	given = 0.1
 	// faster bounds how much more than before is sent at a time.
@@ -172,9 +174,11 @@ func (l *Law) path() float64 {
 	return max(l.rate, 1)
 }
 
-// aim is the queueing delay that is steered to.
+// aim is the queueing delay that is steered to, longer for who has less of the path: of several
+// laws that share a bottleneck, and so its queue, who has more then gives way to who has less.
 func (l *Law) aim() time.Duration {
-	want := max(shortest, l.packets(queuedPackets))
+	left := 1 - min(l.sent/l.path(), 1)
+	want := time.Duration(float64(max(shortest, l.packets(queuedPackets))) * (1 + giveWay*left*left))
 	if l.lowered > 0 {
 		want = min(want, l.lowered)
 	}

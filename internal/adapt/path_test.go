@@ -89,6 +89,85 @@ func (l *link) follow(law *Law, over time.Duration, want float64) {
 	}
 }
 
+// followAll runs several laws over the link, one for each host behind it, and returns which
+// part of it each has used.
+func (l *link) followAll(laws []*Law, over time.Duration) []float64 {
+	const every = 50 * time.Millisecond
+	allowed, used, next := make([]float64, len(laws)), make([]float64, len(laws)), make([]time.Duration, len(laws))
+	for i, law := range laws {
+		allowed[i], next[i] = law.State().Rate, l.now+every*time.Duration(i+1)/time.Duration(len(laws))
+	}
+	from, offered := l.now, 0.0
+	for l.now-from < over {
+		sum := 0.0
+		for _, rate := range allowed {
+			sum += rate
+		}
+		before := l.used
+		l.step(sum)
+		offered += l.capacity * tick.Seconds()
+		for i, law := range laws {
+			used[i] += (l.used - before) * allowed[i] / sum
+			if l.now < next[i] {
+				continue
+			}
+			next[i] += every
+			back := int((l.base + time.Duration(l.queue/l.capacity*1e9)) / tick)
+			delay := l.history[max(len(l.history)-1-back, 0)]
+			p := Probe{At: l.now, Bytes: 300, RTT: l.base + time.Duration(delay*1e9) + time.Microsecond, Gap: 10 * time.Microsecond}
+			if delay > 0 {
+				p.Gap = time.Duration(300 / l.capacity * 1e9)
+			}
+			if l.queue >= l.buffer-1 {
+				p.Lost = 1
+			}
+			allowed[i] = law.Step(p, allowed[i])
+		}
+	}
+	for i := range used {
+		used[i] /= offered
+	}
+	return used
+}
+
+// Hosts behind one bottleneck come to equal parts of it, wherever they began.
+func TestSeveralShareThePath(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		base   time.Duration
+		starts []float64 // parts of the path
+	}{
+		{"two", 10 * time.Millisecond, []float64{0.15, 0.8}},
+		{"two at a distance", 80 * time.Millisecond, []float64{0.15, 0.8}},
+		{"four", 10 * time.Millisecond, []float64{0.1, 0.1, 0.1, 0.7}},
+		{"eight", 20 * time.Millisecond, []float64{0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.6}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const capacity = 1.25e6
+			l := &link{capacity: capacity, buffer: 125e3, base: c.base}
+			var laws []*Law
+			for _, start := range c.starts {
+				laws = append(laws, New(config(start*capacity)))
+			}
+			for range 4 {
+				t.Logf("%.3f", l.followAll(laws, 10*time.Second))
+			}
+			l.reset()
+			parts := l.followAll(laws, 30*time.Second)
+			var modes []Mode
+			for _, law := range laws {
+				modes = append(modes, law.State().Mode)
+			}
+			t.Logf("%.3f of it used, %.4f lost: %.3f, %v, aim %v", l.used/l.offered, l.lost/l.sent, parts, modes, laws[0].State().Aim)
+			require.Greater(t, l.used/l.offered, 0.95)
+			require.Less(t, l.lost/l.sent, 0.01)
+			for _, part := range parts {
+				require.InEpsilon(t, 1/float64(len(parts)), part, 0.15)
+			}
+		})
+	}
+}
+
 func config(start float64) Config { return Config{Start: start, Least: 1000, Share: 0.5} }
 
 func TestAloneFillsThePath(t *testing.T) {
