@@ -48,7 +48,7 @@ const (
 	// be suspected of filling it.
 	pressing = 0.6
 	// lossy is the part of the probes that is lost where those who fill the queue do not give
-	// way to the share.
+	// way to the share, or more is sent than the path carries, whatever its delay seems to be.
 	lossy = 0.12
 	// remembered is how long it counts that others took whatever was left.
 	remembered = 20 * time.Second

@@ -290,6 +290,18 @@ func TestTooFastFromTheStart(t *testing.T) {
 	require.Greater(t, l.used/l.offered, 0.85)
 }
 
+// A full queue does not grow: what is lost tells that more is sent than comes through.
+func TestTooFastIntoAShortBuffer(t *testing.T) {
+	l := &link{capacity: 1.25e6, buffer: 8e3}
+	law := New(config(2 * 1.25e6))
+	l.follow(law, 4*time.Second, math.Inf(1))
+	l.reset()
+	l.follow(law, 10*time.Second, math.Inf(1))
+	t.Logf("%.3f used, %.4f lost, %+v", l.used/l.offered, l.lost/l.sent, law.State())
+	require.Greater(t, l.used/l.offered, 0.9)
+	require.Less(t, l.lost/l.sent, 0.01)
+}
+
 func TestSilenceHalves(t *testing.T) {
 	l := &link{capacity: 1.25e6, buffer: 60e3, base: 5 * time.Millisecond}
 	law := New(config(1e6))

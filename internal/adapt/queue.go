@@ -37,6 +37,11 @@ func (l *Law) answersLoss(p Probe) bool {
 	if l.queue > l.aim()*3/2 {
 		return false // others filled it
 	}
+	if loss := l.lossRate(); loss > lossy { // it was full from the start, so its delay is not seen
+		l.rate = max(min(l.rate, l.sent*(1-loss)*0.8), given*l.capacity)
+		l.available = l.rate
+		return true
+	}
 	l.lowered = max(time.Millisecond, min(l.aim(), l.queue*6/10))
 	l.rate *= 0.93
 	l.available = min(l.available, l.rate)
@@ -51,8 +56,8 @@ func (l *Law) findMore(p Probe, dt time.Duration) {
 	if l.lowered > 0 && p.At-l.lossAt > 10*time.Second {
 		l.lowered += time.Duration(float64(l.lowered) * 0.05 * dt.Seconds())
 	}
-	if l.sent < 0.8*l.rate {
-		return // what was not sent says nothing
+	if l.sent < 0.8*l.rate || l.lossRate() > lossy {
+		return // what was not sent says nothing, nor what does not arrive
 	}
 	grow := l.aim().Seconds() / l.tau().Seconds()
 	if idle := p.At - l.idleSince; idle > max(3*l.srtt, 500*time.Millisecond, l.packets(4)) {
@@ -77,11 +82,16 @@ func (l *Law) steer(dt time.Duration) {
 	if l.queue < l.aim() && l.sent < 0.8*l.rate {
 		return // who sends less than they may are not what the queue follows
 	}
+	// A queue that does not grow is one that is full, if packets are lost.
+	through := l.sent
+	if l.queue > l.aim()*3/2 {
+		through *= 1 - l.lossRate()
+	}
 	if l.capacity > 0 && l.drift < 0.01 {
-		l.capacity = max(l.capacity, 0.98*l.sent)
+		l.capacity = max(l.capacity, 0.98*through)
 	}
 	capacity := l.path()
-	left := min(max(l.sent-capacity*l.drift, 0), capacity)
+	left := min(max(through-capacity*l.drift, 0), capacity)
 	l.available += (left - l.available) * part(dt, l.tau()/2)
 	l.rate = l.available + capacity*(l.aim()-l.queue).Seconds()/l.tau().Seconds()
 	l.rate = min(l.rate, capacity*1.05, l.sent*faster+capacity*0.02)
