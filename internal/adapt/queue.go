@@ -42,7 +42,7 @@ func (l *Law) answersLoss(p Probe) bool {
 		l.available = l.rate
 		return true
 	}
-	l.lowered = max(time.Millisecond, min(l.aim(), l.queue*6/10))
+	l.lowered = max(time.Millisecond, l.packets(0.4), min(l.aim(), l.queue*6/10))
 	l.rate *= 0.93
 	l.available = min(l.available, l.rate)
 	return true
@@ -54,7 +54,7 @@ func (l *Law) findMore(p Probe, dt time.Duration) {
 		l.idleSince = p.At
 	}
 	if l.lowered > 0 && p.At-l.lossAt > 10*time.Second {
-		l.lowered += time.Duration(float64(l.lowered) * 0.05 * dt.Seconds())
+		l.lowered += time.Duration(float64(l.lowered) * 0.2 * dt.Seconds())
 	}
 	if l.sent < 0.8*l.rate || l.lossRate() > lossy {
 		return // what was not sent says nothing, nor what does not arrive
