@@ -137,7 +137,7 @@ __noinline int nn_destined(struct nn_socket *s)
 	struct nn_path path = {};
 	bool own;
 
-	if (!s || !p || !s->peer_known)
+	if (!s || !p || !s->peer_known || s->flags & NN_SOCK_PROBES)
 		return 0;
 	if (!p->destinations && !s->to[NN_OWNER_ADMIN].node &&
 	    !s->to[NN_OWNER_USER].node)

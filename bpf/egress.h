@@ -7,6 +7,7 @@
 #define NETNICE_EGRESS_H
 
 #include "datagram.h"
+#include "packet_peer.h"
 #include "pacing.h"
 #include "sent_by.h"
 
@@ -89,6 +90,8 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 	if (!sk)
 		return NN_EGRESS_PASS;
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	if (s)
+		nn_packet_destined(skb, sk, s);
 	nn_sends_by(skb, s);
 	limited = s && nn_socket_limited(s);
 	if (!limited && !users)

@@ -28,6 +28,7 @@
 #define TCP_NODELAY	   1
 #define TCP_WINDOW_CLAMP   10
 #define SOCK_STREAM	   1
+#define SOCK_RAW	   3
 #define SOCK_BINDPORT_LOCK 8
 #define LOOPBACK_IFINDEX   1
 #define TCP_SYN_SENT	   2

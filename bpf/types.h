@@ -214,6 +214,8 @@ enum nn_socket_flags {
 	NN_SOCK_PHASED = 1 << 17,  /* its own rate has begun: charge.h */
 	NN_SOCK_SMALL = 1 << 18,   /* chunks: of little weight, or on a link */
 	NN_SOCK_SLICE = 1 << 19,   /* reserved in each period: sent at once */
+	NN_SOCK_PROBES = 1 << 20,  /* the daemon's, by which it follows a path:
+				    * free of limits on destinations */
 	NN_SOCK_CHANGED = 1 << 16, /* an MPTCP socket: its rates are not its
 				    * subflows' yet */
 };

@@ -381,6 +381,7 @@ const (
 	netniceNnSocketFlagsNN_SOCK_PHASED    netniceNnSocketFlags = 131072
 	netniceNnSocketFlagsNN_SOCK_SMALL     netniceNnSocketFlags = 262144
 	netniceNnSocketFlagsNN_SOCK_SLICE     netniceNnSocketFlags = 524288
+	netniceNnSocketFlagsNN_SOCK_PROBES    netniceNnSocketFlags = 1048576
 	netniceNnSocketFlagsNN_SOCK_CHANGED   netniceNnSocketFlags = 65536
 )
 

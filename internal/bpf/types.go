@@ -54,6 +54,7 @@ const (
 	SocketChanged  = uint32(netniceNnSocketFlagsNN_SOCK_CHANGED)
 	SocketLoopback = uint32(netniceNnSocketFlagsNN_SOCK_LOOPBACK)
 	SocketStatic   = uint32(netniceNnSocketFlagsNN_SOCK_STATIC)
+	SocketProbes   = uint32(netniceNnSocketFlagsNN_SOCK_PROBES)
 
 	EventRate  = uint32(netniceNnEventNN_EVENT_RATE)
 	EventHeld  = uint32(netniceNnEventNN_EVENT_HELD)

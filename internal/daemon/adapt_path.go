@@ -30,6 +30,8 @@ type PathConfig struct {
 	To        netip.Addr
 	Port      uint16 // of a reflector, 0 = there is none
 	Namespace string // path of the network namespace, "" = the daemon's
+	// Prepare is given each socket before it sends.
+	Prepare func(fd int) error
 }
 
 func (d *Daemon) openPath(a *adapted) (Path, error) {
@@ -37,7 +39,7 @@ func (d *Daemon) openPath(a *adapted) (Path, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.opts.OpenPath(PathConfig{To: a.Address, Port: a.ReflectorPort, Namespace: namespace})
+	return d.opts.OpenPath(PathConfig{To: a.Address, Port: a.ReflectorPort, Namespace: namespace, Prepare: d.kernel.Probes})
 }
 
 const (
@@ -58,7 +60,7 @@ func openPath(c PathConfig) (Path, error) {
 	}
 	var tried []string
 	for _, kind := range kinds {
-		p := &probedPath{cfg: probe.Config{To: c.To, Port: c.Port, Kind: kind, Namespace: c.Namespace, Timeout: answerWithin}}
+		p := &probedPath{cfg: probe.Config{To: c.To, Port: c.Port, Kind: kind, Namespace: c.Namespace, Timeout: answerWithin, Prepare: c.Prepare}}
 		var err error
 		if p.Prober, err = probe.Open(p.cfg); err != nil {
 			if errors.Is(err, probe.ErrSilent) {

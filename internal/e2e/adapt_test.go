@@ -235,3 +235,57 @@ func TestAdaptRefuses(t *testing.T) {
 		t.Errorf("it took %v to say so", took)
 	}
 }
+
+// A limit on all protocols, and probes by UDP, to an address that is not the host's first: they
+// are not charged to the limit that follows what they say.
+func TestAdaptChargesNoProbes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, own4, own6 string
+		args             []string
+		reflector        bool
+	}{
+		{name: "all protocols", own4: "10.98.0.108", own6: "fd00:98::6c", args: []string{"--tcp"}},
+		{name: "by UDP", own4: "10.98.0.109", own6: "fd00:98::6d", args: []string{"--reflector", "7077"}, reflector: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			const capacity = 400e3
+			way := relay.Path{Delay: 5 * time.Millisecond, Rate: capacity, Buffer: 30e3}
+			p := testutil.MustDistantPair(t, relay.Config{AtoB: way, BtoA: relay.Path{Delay: 5 * time.Millisecond}})
+			moreAddresses(t, p.B, c.own4, c.own6)
+			p.B4, p.B6 = netip.MustParseAddr(c.own4), netip.MustParseAddr(c.own6)
+			s := newStage(t)
+			f := newInboundFrom(s, p, newNetNS(t))
+			if c.reflector {
+				reflector := s.command("probe", "--reflect")
+				if err := s.start(reflector, p.B); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _, _ = reflector.Process.Kill(), reflector.Wait() })
+				time.Sleep(time.Second)
+			}
+			if r := s.run(s.command(append([]string{"adapt", c.own4}, c.args...)...), p.A); r.code != 0 {
+				t.Fatal(r)
+			}
+			f.soon("it is probed", 5*time.Second, func() bool { return s.adapted().ProbedBytes > 300 })
+			for _, n := range s.list().Nodes {
+				if n.Up.Bytes != 0 {
+					t.Errorf("%s is charged %d bytes of probes", n.Subject, n.Up.Bytes)
+				}
+			}
+			d := f.datagramsTo(6001, 1000, 2*capacity, false, nil)
+			time.Sleep(6 * time.Second)
+			f.judge(testutil.Now(), 3*time.Second, func(from, to testutil.Instant) error {
+				f.until(from)
+				perSec, _ := d.rate(to.Sub(from))
+				a := s.adapted()
+				t.Logf("%.3f of the path used, %+v", perSec/capacity, a)
+				if perSec < 0.75*capacity || a.QueueNS > 60e6 || a.Mode != "delay" {
+					return fmt.Errorf("%.3f of the path used, mode %s, %v in its queue", perSec/capacity, a.Mode, time.Duration(a.QueueNS))
+				}
+				return nil
+			})
+		})
+	}
+}

@@ -283,6 +283,9 @@ type Kernel interface {
 	Inspect(wanted func(inode uint64, pid uint32) bool) ([]SocketLook, error)
 	// Peers are those to whom sockets sent last for which the node holds.
 	Peers(id uint32) ([]Peer, error)
+	// Probes says that a socket of this process, which has sent nothing yet, is one by which
+	// a path is followed: limits on destinations are not for it.
+	Probes(fd int) error
 	// Queues lists where packets may wait now.
 	Queues() ([]Queue, error)
 	// Maintain re-arms sockets whose callbacks others erased and adopts sockets

@@ -34,6 +34,8 @@ type Config struct {
 	Namespace string
 	// Timeout after which a packet counts as lost, 0 for one second.
 	Timeout time.Duration
+	// Prepare is called with the socket before anything is sent, if it is not nil.
+	Prepare func(fd int) error
 }
 
 // Reply is what became of a packet.
@@ -105,7 +107,7 @@ func Open(cfg Config) (*Prober, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	s, err := openSocket(cfg.Namespace, cfg.Kind, netip.AddrPortFrom(cfg.To, cfg.Port))
+	s, err := openSocket(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -52,6 +52,13 @@ func (r *Reflector) bind(at netip.AddrPort) error {
 	if err := unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
 		return fmt.Errorf("ask for the kernel's time stamps: %w", err)
 	}
+	level, option := unix.IPPROTO_IP, unix.IP_PKTINFO
+	if at.Addr().Is6() {
+		level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
+	}
+	if err := unix.SetsockoptInt(r.fd, level, option, 1); err != nil {
+		return fmt.Errorf("ask for the address that is asked: %w", err)
+	}
 	const buffer = 8 << 20
 	if unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer) != nil {
 		_ = unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, buffer) // less will do
@@ -103,9 +110,27 @@ func (r *Reflector) Serve(ctx context.Context) error {
 		}
 		if r.answer(buf[:n], source, stampOf(control[:controlLength]), time.Now(), out) {
 			// An answer that cannot be sent is one that is lost.
-			_ = unix.Sendto(r.fd, out, unix.MSG_DONTWAIT, from)
+			_ = unix.Sendmsg(r.fd, out, askedAt(control[:controlLength]), from, unix.MSG_DONTWAIT)
 		}
 	}
+}
+
+// askedAt is what has an answer sent from the address that a packet was for: a host may have
+// several, and who asked waits for an answer from that one. Nil where it is not known.
+func askedAt(control []byte) []byte {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return nil
+	}
+	for _, m := range messages {
+		switch {
+		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO && len(m.Data) >= unix.SizeofInet4Pktinfo:
+			return unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: [4]byte(m.Data[4:8])})
+		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) >= unix.SizeofInet6Pktinfo:
+			return unix.PktInfo6(&unix.Inet6Pktinfo{Addr: [16]byte(m.Data[:16])})
+		}
+	}
+	return nil
 }
 
 func source(from unix.Sockaddr) (netip.AddrPort, bool) {

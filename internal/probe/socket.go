@@ -36,10 +36,11 @@ type socket struct {
 	local netip.AddrPort
 }
 
-// openSocket opens a socket in the namespace at path ("" for the caller's).
-func openSocket(namespace string, kind Kind, to netip.AddrPort) (*socket, error) {
+// openSocket opens a socket in the network namespace from which probes are sent.
+func openSocket(cfg Config) (*socket, error) {
 	s := &socket{fd: -1}
-	open := func() error { return s.open(kind, to) }
+	open := func() error { return s.open(cfg) }
+	namespace := cfg.Namespace
 	var err error
 	if namespace == "" {
 		err = open()
@@ -55,9 +56,10 @@ func openSocket(namespace string, kind Kind, to netip.AddrPort) (*socket, error)
 	return s, nil
 }
 
-func (s *socket) open(kind Kind, to netip.AddrPort) (err error) {
+func (s *socket) open(cfg Config) (err error) {
+	to := netip.AddrPortFrom(cfg.To, cfg.Port)
 	v6 := to.Addr().Is6()
-	if s.fd, s.raw, err = newSocket(kind, v6); err != nil {
+	if s.fd, s.raw, err = newSocket(cfg.Kind, v6); err != nil {
 		return err
 	}
 	defer func() {
@@ -65,8 +67,13 @@ func (s *socket) open(kind Kind, to netip.AddrPort) (err error) {
 			_ = unix.Close(s.fd)
 		}
 	}()
-	if err := s.settings(kind, v6); err != nil {
+	if err := s.settings(cfg.Kind, v6); err != nil {
 		return err
+	}
+	if cfg.Prepare != nil {
+		if err := cfg.Prepare(s.fd); err != nil {
+			return err
+		}
 	}
 	address, err := sockaddr(to)
 	if err != nil {

@@ -42,6 +42,13 @@ func (k *Kernel) Peers(uint32) ([]enforce.Peer, error) {
 	return slices.Clone(k.peers), k.enter("Peers")
 }
 
+// Probes implements enforce.Kernel.
+func (k *Kernel) Probes(int) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.enter("Probes")
+}
+
 // SetQueues replaces what Queues says.
 func (k *Kernel) SetQueues(list ...enforce.Queue) {
 	k.mu.Lock()

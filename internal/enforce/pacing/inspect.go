@@ -1,12 +1,14 @@
 package pacing
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
@@ -65,6 +67,21 @@ func (k *Kernel) Peers(id uint32) ([]enforce.Peer, error) {
 		}
 	}
 	return slices.Collect(maps.Keys(seen)), nil
+}
+
+// Probes implements enforce.Kernel.
+func (k *Kernel) Probes(fd int) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var s bpf.Socket
+	if err := k.obj.Sockets.Lookup(uint32(fd), &s); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("look at a socket's state: %w", err)
+	}
+	s.Flags |= bpf.SocketProbes
+	if err := k.obj.Sockets.Put(uint32(fd), &s); err != nil {
+		return fmt.Errorf("write a socket's state: %w", err)
+	}
+	return nil
 }
 
 // ownNode is the node that a socket has by itself, 0 = none.

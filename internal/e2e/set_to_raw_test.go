@@ -1,0 +1,109 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// A limit on a destination is for what is neither TCP nor UDP, too: pings by sockets of both
+// kinds, over IPv4 and IPv6.
+func TestSetToRawSockets(t *testing.T) {
+	t.Parallel()
+	const (
+		own4, own6 = "10.98.0.104", "fd00:98::68"
+		limit      = 100e3
+		perSec     = 400 // of 1400 bytes, to each host
+		over       = 2
+	)
+	r := newRuledTo(t, "")
+	moreAddresses(t, r.B, own4, own6)
+	for _, c := range []struct {
+		kind, family, limited, free string
+		header                      float64
+	}{
+		{"raw", "4", own4, r.B4.String(), 20},
+		{"raw", "6", own6, r.B6.String(), 40},
+		{"ping", "4", own4, r.B4.String(), 20},
+		{"ping", "6", own6, r.B6.String(), 40},
+	} {
+		what := c.kind + " IPv" + c.family
+		x := r.python(options{in: r.A}, echoes, c.kind, c.family, c.limited, c.free, itoa(perSec), itoa(over))
+		x.read("ready")
+		count := func() (limited, free float64) {
+			t.Helper()
+			var a, b float64
+			x.tell("on")
+			if _, err := fmt.Sscan(x.read("answered"), &a, &b); err != nil {
+				t.Fatal(err)
+			}
+			bytes := 1400 + c.header
+			return a * bytes / over, b * bytes / over
+		}
+		full := perSec * (1400 + c.header)
+		if limited, free := count(); limited < 0.8*full || free < 0.8*full {
+			t.Errorf("%s: without a limit %.0f and %.0f bytes/s", what, limited, free)
+		}
+		r.must("set", "--to", own4+","+own6, "--up", "100kB/s")
+		r.judge(testutil.Now(), over*time.Second, func(testutil.Instant, testutil.Instant) error {
+			limited, free := count()
+			t.Logf("%s: %.3f of the limit, %.3f of what is sent to another host", what, limited/limit, free/full)
+			if free < 0.8*full {
+				return fmt.Errorf("%s: to another host %.0f bytes/s", what, free)
+			}
+			return compare(what, limited, limit, 0.1)
+		})
+		r.must("unset", "--to", own4+","+own6)
+		if limited, _ := count(); limited < 0.8*full {
+			t.Errorf("%s: lifted, %.0f bytes/s", what, limited)
+		}
+	}
+}
+
+// echoes sends echo requests of 1400 bytes to two hosts, by a socket for each, and says how many
+// were answered in some seconds.
+const echoes = `
+kind, family, hosts, rate, over = sys.argv[1], sys.argv[2], sys.argv[3:5], int(sys.argv[5]), int(sys.argv[6])
+six = family == "6"
+if kind == "ping":
+    with open("/proc/sys/net/ipv4/ping_group_range", "w") as f:
+        f.write("0 2147483647")
+def open_one():
+    s = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_RAW if kind == "raw" else socket.SOCK_DGRAM,
+                      socket.IPPROTO_ICMPV6 if six else socket.IPPROTO_ICMP)
+    s.setblocking(False)
+    return s
+sockets = [open_one() for _ in hosts]
+asks, answers, skip = (128, 129, 0) if six else (8, 0, 20 if kind == "raw" else 0)
+data = bytes(1392)
+def checksum(b):
+    n = sum(struct.unpack("!%dH" % (len(b) // 2), b))
+    while n >> 16:
+        n = (n & 0xffff) + (n >> 16)
+    return ~n & 0xffff
+head = struct.pack("!BBHHH", asks, 0, 0, 4712, 1)
+request = struct.pack("!BBHHH", asks, 0, checksum(head + data), 4712, 1) + data
+say("ready")
+while wait():
+    counts, begin = [0, 0], time.monotonic()
+    begin += 1  # of what was sent before, or waits for its turn
+    next = time.monotonic()
+    while time.monotonic() < begin + over:
+        for i, s in enumerate(sockets):
+            try:
+                s.sendto(request, (hosts[i], 0))
+            except OSError:
+                pass  # its buffer is full
+            try:
+                while True:
+                    got, peer = s.recvfrom(2000)
+                    if peer[0] == hosts[i] and got[skip] == answers and time.monotonic() > begin:
+                        counts[i] += 1
+            except BlockingIOError:
+                pass
+        next += 1 / rate
+        time.sleep(max(next - time.monotonic(), 0))
+    say("answered", *counts)
+`
