@@ -46,7 +46,7 @@ const (
 	// answerWithin is how long probes are waited for at all; the law has a shorter patience.
 	answerWithin = 10 * time.Second
 	// A train that measures: of what comes out, the second half counts.
-	trainPackets, trainBytes, trainPatience = 20, 1000, 4 * time.Second
+	trainPackets, trainBytes, trainPatience = 20, 1000, 2500 * time.Millisecond
 )
 
 // openPath finds a kind of probes that the host answers.
