@@ -50,12 +50,10 @@ static __always_inline struct nn_hop nn_whose_hop(const struct nn_whose *w,
 __noinline int nn_datagram_fits(const struct nn_whose *w, __u32 hop,
 				__u64 bytes, __u32 first)
 {
-	__u64 now_ns = bpf_ktime_get_ns(), rate, part, burst_ns, *due;
+	__u64 now_ns = bpf_ktime_get_ns(), rate, part, burst_ns;
 	struct nn_share_ask a = {
-		.bytes = bytes,
 		.weight = NN_WEIGHT_DEFAULT,
 		.span = nn_span_now(now_ns),
-		.of = NN_SHARE_COUNTED,
 	};
 	struct nn_sharer_count *own;
 	__u32 before;
@@ -68,23 +66,15 @@ __noinline int nn_datagram_fits(const struct nn_whose *w, __u32 hop,
 	a.child = w->child;
 	nn_datagram_ask(w, hop, &a);
 	at = nn_whose_hop(w, hop);
-	rate = nn_inbound_rate(&at);
+	rate = nn_divided_rate(&at);
 	f = nn_inflow(at.node);
 	if (!rate || !f)
 		return 1;
-	due = bpf_map_lookup_elem(&dues, &at.node);
-	if (due)
-		rate = nn_lower(rate, *due);
 	nn_share_adapt(f, rate, a.span);
 	k = nn_sharer(at.node, at.generation, a.child);
 	if (!k)
 		return 1;
-	own = &k->recent[a.span & (NN_RECENT - 1)];
-	if (own->span != a.span) {
-		own->span = a.span;
-		own->receivers = 0;
-		own->bytes = 0;
-	}
+	own = nn_sharer_span(k, a.span);
 	part = nn_child_part(f, k, &a, rate);
 	__sync_fetch_and_add(&own->bytes, bytes);
 	/* packets come on several CPUs at a time: it has one weight for all */

@@ -217,27 +217,46 @@ static __always_inline __u32 nn_child_receivers(const struct nn_sharer *k,
 	return most;
 }
 
+/* What is divided of a limit on what comes in: all of it, or what is due of one
+ * that is for what is sent, too; 0 = it is none. */
+static __always_inline __u64 nn_divided_rate(const struct nn_hop *hop)
+{
+	__u64 rate = nn_inbound_rate(hop), *due;
+
+	due = rate ? bpf_map_lookup_elem(&dues, &hop->node) : NULL;
+	return due ? nn_least(rate, *due ? *due : 1) : rate;
+}
+
+/* What is counted of a child in this span. */
+static __always_inline struct nn_sharer_count *nn_sharer_span(
+	struct nn_sharer *k, __u32 span)
+{
+	struct nn_sharer_count *own = &k->recent[span & (NN_RECENT - 1)];
+
+	if (own->span != span) {
+		own->span = span;
+		own->receivers = 0;
+		own->bytes = 0;
+	}
+	return own;
+}
+
 /* A socket's share of one limit, in bytes/s; 0 without one. Not static: the
  * verifier then looks at it once, not once for each hop. */
 __noinline __u64 nn_node_share(const struct nn_share_ask *a, __u32 node,
 			       __u32 generation)
 {
 	struct nn_hop hop = {.node = node, .generation = generation};
-	__u64 rate = nn_inbound_rate(&hop), share;
-	struct nn_sharer_count *own;
+	__u64 rate = nn_divided_rate(&hop), share;
 	struct nn_span_count *c;
 	struct nn_sharer *k;
 	struct nn_inflow *f;
-	__u64 *due;
 
 	if (!rate || !a)
 		return 0;
 	f = nn_inflow(node);
 	if (!f)
 		return 0;
-	due = bpf_map_lookup_elem(&dues, &node);
-	if (due && *due < rate)
-		rate = *due;
 	c = nn_span_count(f, a->span);
 	if (a->of == NN_SHARE_COUNTED)
 		__sync_fetch_and_add(&c->receivers, 1);
@@ -250,12 +269,7 @@ __noinline __u64 nn_node_share(const struct nn_share_ask *a, __u32 node,
 		share = rate /
 			(nn_receivers(f, a->span) + nn_opening(f, a->span));
 	} else {
-		own = &k->recent[a->span & (NN_RECENT - 1)];
-		if (own->span != a->span) {
-			own->span = a->span;
-			own->receivers = 0;
-			own->bytes = 0;
-		}
+		nn_sharer_span(k, a->span);
 		share = nn_child_part(f, k, a, rate);
 		if (a->of == NN_SHARE_COUNTED)
 			nn_child_counted(c, k, a, share);

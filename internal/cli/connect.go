@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"strings"
@@ -18,7 +19,9 @@ import (
 const (
 	readTimeout  = 10 * time.Second
 	writeTimeout = 60 * time.Second
-	startTimeout = 30 * time.Second
+	startTimeout = 2 * time.Minute
+	startSlow    = 10 * time.Second // after which it is said that a daemon is waited for
+	downTimeout  = 3 * time.Minute
 	rivalTimeout = 3 * time.Second // for the one that came first to answer
 	pollInterval = 20 * time.Millisecond
 )
@@ -114,8 +117,12 @@ func (a *App) start(ctx context.Context, c *client.Client, flags ...string) erro
 	if err != nil {
 		return err
 	}
-	ended := time.Time{}
+	began, ended, told := time.Now(), time.Time{}, false
 	for {
+		if !told && time.Since(began) > startSlow {
+			told = true
+			a.warn([]string{fmt.Sprintf("the daemon (pid %d) is coming up; %s says what it does", pid, a.LogPath)})
+		}
 		alive := a.System.Alive(pid) // before the question: it may be another's daemon that answers
 		_, err := c.Status(ctx)
 		switch {
@@ -133,7 +140,7 @@ func (a *App) start(ctx context.Context, c *client.Client, flags ...string) erro
 		}
 		select {
 		case <-ctx.Done():
-			return fail("look at "+a.LogPath, "the daemon (pid %d) did not answer within %v", pid, startTimeout)
+			return fail("look at "+a.LogPath, "the daemon (pid %d) did not answer within %v", pid, time.Since(began).Round(time.Second))
 		case <-time.After(pollInterval):
 		}
 	}

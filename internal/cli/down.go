@@ -21,7 +21,7 @@ func (a *App) down() *cobra.Command {
 has died and left limits in the kernel, lift those. Where nothing is, do nothing.`,
 		Args: between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), writeTimeout)
+			ctx, cancel := context.WithTimeout(cmd.Context(), downTimeout)
 			defer cancel()
 			c := client.New(a.socket)
 			defer c.Close()

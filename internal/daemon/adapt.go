@@ -230,6 +230,8 @@ func (d *Daemon) beginAdapt(ctx context.Context, a *adapted) error {
 	switch {
 	case d.adapts.isDown:
 		return errors.Join(leaving(), path.Close())
+	case a.Area != "" && d.adapts.areas[areaKey{a.Area, a.Netns}] == nil:
+		return errors.Join(fmt.Errorf("%s is not followed any more", a.Area), path.Close())
 	case d.followedElsewhere(a):
 		return errors.Join(&api.Error{
 			Code: api.CodeConflict, Message: fmt.Sprintf("the path to %s is followed from another network namespace, and limits on a destination are for all who send there", a.Address),

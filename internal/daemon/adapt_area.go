@@ -155,8 +155,15 @@ func (d *Daemon) endArea(ctx context.Context, req api.AdaptRequest) (api.AdaptLi
 	return answer, d.saveAdapts()
 }
 
-// dropArea takes its limits back. The caller holds d.adapts.mu.
-func (d *Daemon) dropArea(ctx context.Context, a *adaptArea) error {
+// dropArea takes its limits back. The caller holds d.adapts.mu, without which hosts end: no
+// further one begins meanwhile.
+func (d *Daemon) dropArea(ctx context.Context, a *adaptArea) (err error) {
+	delete(d.adapts.areas, a.key())
+	defer func() {
+		if err != nil {
+			d.adapts.areas[a.key()] = a
+		}
+	}()
 	for key, host := range d.adapts.list {
 		if host.Area != a.Host || host.Netns != a.Netns {
 			continue
@@ -167,7 +174,6 @@ func (d *Daemon) dropArea(ctx context.Context, a *adaptArea) error {
 		}
 		delete(d.adapts.list, key)
 	}
-	delete(d.adapts.areas, a.key())
 	return d.liftAdapt(ctx, a.subject())
 }
 
