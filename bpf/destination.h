@@ -117,15 +117,27 @@ __noinline int nn_path_begin(struct nn_path *path, __u32 node, __u32 generation,
 	return 1;
 }
 
-/* The user side makes a node for the peer, if it is a new one. */
-static __always_inline void nn_each_met(const struct nn_hop *hop)
+/* The user side makes a node for the peer, if it is a new one. A socket may
+ * have sent to many until it looks. */
+static __noinline int nn_each_met(const struct nn_socket *s,
+				  const struct nn_hop *hop)
 {
 	struct nn_node *n = nn_node_get(hop->node, hop->generation);
-	__u32 event = NN_EVENT_ARM;
+	__u32 event = NN_EVENT_ARM, words[4];
+	struct nn_peer_met met = {.node = hop->node,
+				  .generation = hop->generation};
 
-	if (n && n->flags & NN_NODE_EACH &&
+	if (!n || !(n->flags & NN_NODE_EACH))
+		return 0;
+	__builtin_memcpy(words, s->peer, sizeof(words));
+	if (words[0] || words[1] || words[2] != bpf_htonl(0xffff))
+		words[2] = words[3] = 0;
+	__builtin_memcpy(met.peer, words, sizeof(words));
+	/* it was told of one that is there already */
+	if (!bpf_map_update_elem(&peers_met, &met, &event, BPF_NOEXIST) &&
 	    bpf_ringbuf_output(&events, &event, sizeof(event), 0))
 		nn_fault(NN_FAULT_EVENT_LOST);
+	return 0;
 }
 
 /* Put what holds for a socket's peer on its path, instead of what did. What
@@ -165,8 +177,8 @@ __noinline int nn_destined(struct nn_socket *s)
 	s->to[NN_OWNER_USER] = user;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++)
 		s->path[i] = path.hops[i];
-	nn_each_met(&admin);
-	nn_each_met(&user);
+	nn_each_met(s, &admin);
+	nn_each_met(s, &user);
 	return 1;
 }
 

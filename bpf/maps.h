@@ -106,6 +106,16 @@ struct {
 	__type(value, struct nn_hop);
 } destination_uses SEC(".maps");
 
+/* Addresses that were met since the user side looked, which takes them out: see
+ * destination.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_PEERS_MET);
+	__type(key, struct nn_peer_met);
+	__type(value, __u32);
+} peers_met SEC(".maps");
+
 /* Devices that are limited: see link.h. The user side writes them with the
  * node.
  */

@@ -29,6 +29,7 @@
 #define NN_DESTINATIONS	       131072
 #define NN_DESTINATION_ENTRIES 16
 #define NN_DESTINATION_USES    65536
+#define NN_PEERS_MET	       4096
 #define NN_LINKS	       1024
 /* The administrator's rules; others are those of the user of that id. */
 #define NN_BOOK_ADMIN (~0U)
@@ -325,6 +326,13 @@ struct nn_destination {
 struct nn_destination_use {
 	__u32 rule;
 	__u32 scope; /* node of the tree, 0 for everybody */
+};
+
+/* An address that was met, for which the node wants one of its own. */
+struct nn_peer_met {
+	__u32 node;
+	__u32 generation;
+	__u8 peer[16]; /* of IPv6 the 64 bits of a site */
 };
 
 /* A device whose traffic is limited, by which a socket's node is found. */

@@ -251,6 +251,13 @@ const (
 	netniceNnOwnerNN_OWNERS      netniceNnOwner = 2
 )
 
+type netniceNnPeerMet struct {
+	_          structs.HostLayout
+	Node       uint32
+	Generation uint32
+	Peer       [16]uint8
+}
+
 type netniceNnPolicy struct {
 	_            structs.HostLayout
 	Epoch        uint32
@@ -468,6 +475,7 @@ const (
 	netniceMapFreeCgroups           = "free_cgroups"
 	netniceMapLinks                 = "links"
 	netniceMapNodes                 = "nodes"
+	netniceMapPeersMet              = "peers_met"
 	netniceMapPolicy                = "policy"
 	netniceMapPortsSeen             = "ports_seen"
 	netniceMapRequests              = "requests"
@@ -654,6 +662,7 @@ type netniceMapSpecs struct {
 	FreeCgroups     *ebpf.MapSpec `ebpf:"free_cgroups"`
 	Links           *ebpf.MapSpec `ebpf:"links"`
 	Nodes           *ebpf.MapSpec `ebpf:"nodes"`
+	PeersMet        *ebpf.MapSpec `ebpf:"peers_met"`
 	Policy          *ebpf.MapSpec `ebpf:"policy"`
 	PortsSeen       *ebpf.MapSpec `ebpf:"ports_seen"`
 	Requests        *ebpf.MapSpec `ebpf:"requests"`
@@ -740,6 +749,7 @@ type netniceMaps struct {
 	FreeCgroups     *ebpf.Map `ebpf:"free_cgroups"`
 	Links           *ebpf.Map `ebpf:"links"`
 	Nodes           *ebpf.Map `ebpf:"nodes"`
+	PeersMet        *ebpf.Map `ebpf:"peers_met"`
 	Policy          *ebpf.Map `ebpf:"policy"`
 	PortsSeen       *ebpf.Map `ebpf:"ports_seen"`
 	Requests        *ebpf.Map `ebpf:"requests"`
@@ -770,6 +780,7 @@ func (m *netniceMaps) Close() error {
 		m.FreeCgroups,
 		m.Links,
 		m.Nodes,
+		m.PeersMet,
 		m.Policy,
 		m.PortsSeen,
 		m.Requests,

@@ -194,6 +194,13 @@ type sendingNnOutflowKey struct {
 	Node  uint32
 }
 
+type sendingNnPeerMet struct {
+	_          structs.HostLayout
+	Node       uint32
+	Generation uint32
+	Peer       [16]uint8
+}
+
 type sendingNnPolicy struct {
 	_            structs.HostLayout
 	Epoch        uint32
@@ -320,6 +327,7 @@ const (
 	sendingMapLinks               = "links"
 	sendingMapNodes               = "nodes"
 	sendingMapOutflows            = "outflows"
+	sendingMapPeersMet            = "peers_met"
 	sendingMapPolicy              = "policy"
 	sendingMapPortsSeen           = "ports_seen"
 	sendingMapSendDevices         = "send_devices"
@@ -411,6 +419,7 @@ type sendingMapSpecs struct {
 	Links           *ebpf.MapSpec `ebpf:"links"`
 	Nodes           *ebpf.MapSpec `ebpf:"nodes"`
 	Outflows        *ebpf.MapSpec `ebpf:"outflows"`
+	PeersMet        *ebpf.MapSpec `ebpf:"peers_met"`
 	Policy          *ebpf.MapSpec `ebpf:"policy"`
 	PortsSeen       *ebpf.MapSpec `ebpf:"ports_seen"`
 	SendDevices     *ebpf.MapSpec `ebpf:"send_devices"`
@@ -468,6 +477,7 @@ type sendingMaps struct {
 	Links           *ebpf.Map `ebpf:"links"`
 	Nodes           *ebpf.Map `ebpf:"nodes"`
 	Outflows        *ebpf.Map `ebpf:"outflows"`
+	PeersMet        *ebpf.Map `ebpf:"peers_met"`
 	Policy          *ebpf.Map `ebpf:"policy"`
 	PortsSeen       *ebpf.Map `ebpf:"ports_seen"`
 	SendDevices     *ebpf.Map `ebpf:"send_devices"`
@@ -497,6 +507,7 @@ func (m *sendingMaps) Close() error {
 		m.Links,
 		m.Nodes,
 		m.Outflows,
+		m.PeersMet,
 		m.Policy,
 		m.PortsSeen,
 		m.SendDevices,

@@ -211,6 +211,13 @@ type shapingNnPath struct {
 	Hops [8]shapingNnHop
 }
 
+type shapingNnPeerMet struct {
+	_          structs.HostLayout
+	Node       uint32
+	Generation uint32
+	Peer       [16]uint8
+}
+
 type shapingNnPlace struct {
 	_           structs.HostLayout
 	LinkIfindex uint32
@@ -424,6 +431,7 @@ const (
 	shapingMapLinks               = "links"
 	shapingMapListeners           = "listeners"
 	shapingMapNodes               = "nodes"
+	shapingMapPeersMet            = "peers_met"
 	shapingMapPlaces              = "places"
 	shapingMapPolicy              = "policy"
 	shapingMapPortsSeen           = "ports_seen"
@@ -545,6 +553,7 @@ type shapingMapSpecs struct {
 	Links           *ebpf.MapSpec `ebpf:"links"`
 	Listeners       *ebpf.MapSpec `ebpf:"listeners"`
 	Nodes           *ebpf.MapSpec `ebpf:"nodes"`
+	PeersMet        *ebpf.MapSpec `ebpf:"peers_met"`
 	Places          *ebpf.MapSpec `ebpf:"places"`
 	Policy          *ebpf.MapSpec `ebpf:"policy"`
 	PortsSeen       *ebpf.MapSpec `ebpf:"ports_seen"`
@@ -612,6 +621,7 @@ type shapingMaps struct {
 	Links           *ebpf.Map `ebpf:"links"`
 	Listeners       *ebpf.Map `ebpf:"listeners"`
 	Nodes           *ebpf.Map `ebpf:"nodes"`
+	PeersMet        *ebpf.Map `ebpf:"peers_met"`
 	Places          *ebpf.Map `ebpf:"places"`
 	Policy          *ebpf.Map `ebpf:"policy"`
 	PortsSeen       *ebpf.Map `ebpf:"ports_seen"`
@@ -648,6 +658,7 @@ func (m *shapingMaps) Close() error {
 		m.Links,
 		m.Listeners,
 		m.Nodes,
+		m.PeersMet,
 		m.Places,
 		m.Policy,
 		m.PortsSeen,

@@ -30,6 +30,7 @@ type (
 	Destination      = netniceNnDestination
 	DestinationEntry = netniceNnDestinationEntry
 	DestinationUse   = netniceNnDestinationUse
+	PeerMet          = netniceNnPeerMet
 	LinkKey          = netniceNnLinkKey
 	formerSocket     = netniceNnFormerSocket
 )

@@ -55,3 +55,54 @@ func TestSetToEachPeer(t *testing.T) {
 	r.free("all have gone", at.Add(100*time.Millisecond), 6e6, 5001, 5002, 5003, 5006)
 	r.soon("no limit stands", 3*time.Second, func() bool { return len(r.nodes()) == 0 })
 }
+
+// One socket that sends to many addresses in turn, as a server's does: each of them is met.
+func TestSetToEachPeerBySocket(t *testing.T) {
+	t.Parallel()
+	const hosts = 14 // of 10.98.0.112/28, and as many sites
+	r := newRuledTo(t, "")
+	uid := spare + 60
+	r.must("set", "--user", itoa(uid), "--to", "10.98.0.112/28,2001:db8:98::/48", "--each-peer", "--up", "1MB/s")
+	x := r.python(options{in: r.A, uid: uid}, tours, itoa(hosts), "10.98.0.%d", "112")
+	y := r.python(options{in: r.A, uid: uid}, tours, itoa(hosts), "2001:db8:98:%x::7", "1")
+	for _, s := range []*script{x, y} {
+		s.read("ready")
+		s.tell("on")
+		s.read("sent")
+	}
+	count := func(part string) (n int) {
+		for subject := range r.nodes() {
+			if strings.Contains(subject, part) && !strings.Contains(subject, "/each") {
+				n++
+			}
+		}
+		return n
+	}
+	r.soon("all have limits", 2*time.Second, func() bool {
+		return count("to:10.98.0.1") == hosts && count("to:2001:db8:98:") == hosts
+	})
+	for _, s := range []*script{x, y} {
+		s.tell("on") // and are not met again
+		s.read("sent")
+	}
+	time.Sleep(500 * time.Millisecond)
+	if n := count("to:"); n != 2*hosts {
+		t.Errorf("%d addresses have limits", n)
+	}
+	r.must("unset", "--user", itoa(uid), "--to", "10.98.0.112/28,2001:db8:98::/48", "--each-peer")
+	r.soon("no limit stands", 3*time.Second, func() bool { return len(r.nodes()) == 0 })
+}
+
+// tours sends a datagram to each of some addresses, by one socket.
+const tours = `
+hosts, form, first = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+s = socket.socket(socket.AF_INET6 if ":" in form else socket.AF_INET, socket.SOCK_DGRAM)
+say("ready")
+while wait():
+    for i in range(hosts):
+        try:
+            s.sendto(b"x" * 100, (form % (first + i), 9))
+        except OSError:
+            pass  # no route leads there; it was asked for all the same
+    say("sent")
+`

@@ -87,6 +87,10 @@ function inside; sh -c "netnice; true"; end
 			}
 			s := upStage(t)
 			home := t.TempDir()
+			// Or fish makes completions of all man pages there, still while it is removed.
+			if err := os.MkdirAll(filepath.Join(home, ".local/share/fish/generated_completions"), 0o755); err != nil {
+				t.Fatal(err)
+			}
 			rc := filepath.Join(home, sh.rc)
 			if err := os.MkdirAll(filepath.Dir(rc), 0o755); err != nil {
 				t.Fatal(err)

@@ -281,7 +281,8 @@ type Kernel interface {
 	// Inspect says how the sockets stand that wanted picks, by the inode of their
 	// file and the process that used them last; only those for which a limit holds.
 	Inspect(wanted func(inode uint64, pid uint32) bool) ([]SocketLook, error)
-	// Peers are those to whom sockets sent last for which the node holds.
+	// Peers are those to whom sockets sent last for which the node holds; of one with Each also
+	// those that were met since the last call, in whatever namespace (0).
 	Peers(id uint32) ([]Peer, error)
 	// Probes says that a socket of this process, which has sent nothing yet, is one by which
 	// a path is followed: limits on destinations are not for it.

@@ -10,6 +10,7 @@ import (
 const (
 	defaultAdaptShare = 500_000 // ppm
 	leastAdaptShare   = 10      // per cent
+	mostAdaptPrefixes = 64      // they are the name of a limit
 )
 
 // adapts reads by what a rule has rates follow paths. Such a rule sets no limit itself: who
@@ -29,6 +30,9 @@ func (o object) adapts(r *Rule) {
 	}
 	if len(r.to) == 0 {
 		o.problem("adapt", `such as: to = ["0.0.0.0/0", "::/0", "!10.0.0.0/8"]`, "adapt does not say to whom")
+	}
+	if len(r.to) > mostAdaptPrefixes {
+		o.problem("to", "name fewer, shorter prefixes", "a rule that adapts names more than %d prefixes", mostAdaptPrefixes)
 	}
 	if r.protocol == TCP {
 		o.problem("protocol", `protocol = "udp", or without the line, which paces TCP, too`, "adapt is not for TCP alone")
