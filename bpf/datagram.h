@@ -66,7 +66,8 @@ static __always_inline void nn_datagrams_to(struct bpf_sock_addr *ctx,
 	if (!sk || ctx->protocol != IPPROTO_UDP)
 		return;
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
-	if (s && nn_peer_called(s, peer, bpf_ntohs(ctx->user_port)))
+	if (s &&
+	    nn_peer_called(s, peer, bpf_ntohs(ctx->user_port), IPPROTO_UDP))
 		nn_port_of(s, sk->src_port);
 }
 

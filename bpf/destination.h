@@ -211,20 +211,23 @@ static __always_inline void nn_peer_connected(struct nn_socket *s,
 }
 
 /* Of a UDP socket, in the hooks of its calls: it connects, or sends to
- * somebody; true = to another than before. */
+ * somebody; or of another by its packet (packet_peer.h). True = to another than
+ * before. */
 static __always_inline bool nn_peer_called(struct nn_socket *s,
-					   const __u32 *words, __u16 port)
+					   const __u32 *words, __u16 port,
+					   __u8 protocol)
 {
 	__u32 before[4];
 
 	__builtin_memcpy(before, s->peer, sizeof(before));
-	if (s->peer_known && s->protocol && s->service_port == port &&
-	    before[0] == words[0] && before[1] == words[1] &&
-	    before[2] == words[2] && before[3] == words[3])
+	if (s->peer_known && s->protocol == protocol &&
+	    s->service_port == port && before[0] == words[0] &&
+	    before[1] == words[1] && before[2] == words[2] &&
+	    before[3] == words[3])
 		return false;
 	__builtin_memcpy(s->peer, words, sizeof(before));
 	s->service_port = port;
-	s->protocol = IPPROTO_UDP;
+	s->protocol = protocol;
 	s->peer_known = 1;
 	nn_destined(s);
 	return true;

@@ -15,7 +15,7 @@
 /* The address that a packet is for is that of its socket from now on. */
 static __noinline int nn_packet_peer(struct __sk_buff *skb, struct nn_socket *s)
 {
-	__u32 words[4] = {0, 0, bpf_htonl(0xffff)}, before[4];
+	__u32 words[4] = {0, 0, bpf_htonl(0xffff)};
 	long err;
 
 	if (!s)
@@ -24,18 +24,8 @@ static __noinline int nn_packet_peer(struct __sk_buff *skb, struct nn_socket *s)
 		err = bpf_skb_load_bytes(skb, 24, words, sizeof(words));
 	else
 		err = bpf_skb_load_bytes(skb, 16, &words[3], sizeof(words[3]));
-	if (err)
-		return 0;
-	__builtin_memcpy(before, s->peer, sizeof(before));
-	if (s->peer_known && s->protocol == NN_PROTOCOL_OTHER &&
-	    before[0] == words[0] && before[1] == words[1] &&
-	    before[2] == words[2] && before[3] == words[3])
-		return 0;
-	__builtin_memcpy(s->peer, words, sizeof(words));
-	s->service_port = 0; /* which no range of them has */
-	s->protocol = NN_PROTOCOL_OTHER;
-	s->peer_known = 1;
-	return nn_destined(s);
+	/* and port 0, which no range of them has */
+	return !err && nn_peer_called(s, words, 0, NN_PROTOCOL_OTHER);
 }
 
 /* A packet of a socket with state, before it is asked what holds for it. */

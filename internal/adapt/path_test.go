@@ -65,6 +65,20 @@ func (l *link) step(rate float64) {
 // reset begins to count anew.
 func (l *link) reset() { l.sent, l.lost, l.used, l.offered, l.theirs, l.busy = 0, 0, 0, 0, 0, 0 }
 
+// probe is what becomes of one now; what is known was sent a round trip ago.
+func (l *link) probe() Probe {
+	back := int((l.base + time.Duration(l.queue/l.capacity*1e9)) / tick)
+	delay := l.history[max(len(l.history)-1-back, 0)]
+	p := Probe{At: l.now, Bytes: 300, RTT: l.base + time.Duration(delay*1e9) + time.Microsecond, Gap: 10 * time.Microsecond}
+	if delay > 0 {
+		p.Gap = time.Duration(300 / l.capacity * 1e9)
+	}
+	if l.queue >= l.buffer-1 {
+		p.Lost = 1
+	}
+	return p
+}
+
 // follow runs a law over the link; a sender wants all that it may, at most want.
 func (l *link) follow(law *Law, over time.Duration, want float64) {
 	const every = 50 * time.Millisecond
@@ -75,17 +89,7 @@ func (l *link) follow(law *Law, over time.Duration, want float64) {
 		for l.now-probed < every {
 			l.step(min(allowed, want))
 		}
-		// what is known now was sent a round trip ago
-		back := int((l.base + time.Duration(l.queue/l.capacity*1e9)) / tick)
-		delay := l.history[max(len(l.history)-1-back, 0)]
-		p := Probe{At: l.now, Bytes: 300, RTT: l.base + time.Duration(delay*1e9) + time.Microsecond, Gap: 10 * time.Microsecond}
-		if delay > 0 {
-			p.Gap = time.Duration(300 / l.capacity * 1e9)
-		}
-		if l.queue >= l.buffer-1 {
-			p.Lost = 1
-		}
-		allowed = law.Step(p, min(allowed, want))
+		allowed = law.Step(l.probe(), min(allowed, want))
 	}
 }
 
@@ -112,16 +116,7 @@ func (l *link) followAll(laws []*Law, over time.Duration) []float64 {
 				continue
 			}
 			next[i] += every
-			back := int((l.base + time.Duration(l.queue/l.capacity*1e9)) / tick)
-			delay := l.history[max(len(l.history)-1-back, 0)]
-			p := Probe{At: l.now, Bytes: 300, RTT: l.base + time.Duration(delay*1e9) + time.Microsecond, Gap: 10 * time.Microsecond}
-			if delay > 0 {
-				p.Gap = time.Duration(300 / l.capacity * 1e9)
-			}
-			if l.queue >= l.buffer-1 {
-				p.Lost = 1
-			}
-			allowed[i] = law.Step(p, allowed[i])
+			allowed[i] = law.Step(l.probe(), allowed[i])
 		}
 	}
 	for i := range used {

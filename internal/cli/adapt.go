@@ -3,9 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
-	"math"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -93,11 +91,11 @@ while no daemon runs. With HOST off that ends; without HOST, all are listed.`,
 
 // parseShare reads per cent, as parts of a million.
 func parseShare(text string) (uint32, error) {
-	percent, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
-	if err != nil || !strings.HasSuffix(text, "%") || math.IsNaN(percent) || percent < 10 || percent > 100 {
+	ppm, ok := units.ParseShare(text)
+	if !ok {
 		return 0, fail("--share 50%", "%q is no share: write 10%% to 100%%", text)
 	}
-	return uint32(percent * 10_000), nil
+	return ppm, nil
 }
 
 func (a *App) setAdapt(ctx context.Context, request api.AdaptRequest, asJSON bool) error {

@@ -166,6 +166,18 @@ func checkAdapt(req *api.AdaptRequest) error {
 	if req.Off {
 		return nil
 	}
+	fillAdapt(req)
+	switch {
+	case req.SharePPM < adaptShareLeast || req.SharePPM > 1_000_000:
+		return badAdapt("a share of %g%% cannot be kept: write 10%% to 100%%", float64(req.SharePPM)/10_000)
+	case req.MostBytesPerSec != 0 && req.MostBytesPerSec < req.LeastBytesPerSec:
+		return badAdapt("at most %d bytes/s is less than at least %d", req.MostBytesPerSec, req.LeastBytesPerSec)
+	}
+	return nil
+}
+
+// fillAdapt puts in what was not said.
+func fillAdapt(req *api.AdaptRequest) {
 	if req.SharePPM == 0 {
 		req.SharePPM = adaptShare
 	}
@@ -175,13 +187,6 @@ func checkAdapt(req *api.AdaptRequest) error {
 			req.LeastBytesPerSec = min(adaptLeast, req.MostBytesPerSec)
 		}
 	}
-	switch {
-	case req.SharePPM < adaptShareLeast || req.SharePPM > 1_000_000:
-		return badAdapt("a share of %g%% cannot be kept: write 10%% to 100%%", float64(req.SharePPM)/10_000)
-	case req.MostBytesPerSec != 0 && req.MostBytesPerSec < req.LeastBytesPerSec:
-		return badAdapt("at most %d bytes/s is less than at least %d", req.MostBytesPerSec, req.LeastBytesPerSec)
-	}
-	return nil
 }
 
 // addressesOf is what a host stands for, by the resolver of the machine.

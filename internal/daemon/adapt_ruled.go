@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/rules"
 )
@@ -15,9 +16,8 @@ import (
 
 // ruledAreas is what rules want to be followed.
 type ruledAreas struct {
-	known  bool // rules were read; until then what is followed stays
-	list   []*adaptArea
-	failed string // logged already
+	known bool // rules were read; until then what is followed stays
+	list  []*adaptArea
 }
 
 // learnAdapts reads which rules adapt now. The caller holds d.rules.mu.
@@ -33,7 +33,6 @@ func (d *Daemon) learnAdapts(now time.Time) {
 	}
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
-	next.failed = d.adapts.ruled.failed
 	d.adapts.ruled = next
 	d.wakeAdapts()
 }
@@ -42,12 +41,13 @@ func ruledArea(r *rules.Rule) *adaptArea {
 	var to destination.Selector
 	to.Prefixes, to.Except = r.Reach()
 	to.Prefixes, to.Except = destination.Tidy(to.Prefixes), destination.Tidy(to.Except)
-	how := adaptHow{SharePPM: r.Limits.AdaptSharePPM, TCP: r.Protocol() != rules.UDP, Least: adaptLeast}
-	if most := r.Limits.UpBytesPerSec; most != nil && *most != 0 {
-		how.Most, how.Least = *most, min(*most, adaptLeast)
+	req := api.AdaptRequest{Host: to.String(), SharePPM: r.Limits.AdaptSharePPM, TCP: r.Protocol() != rules.UDP}
+	if most := r.Limits.UpBytesPerSec; most != nil {
+		req.MostBytesPerSec = *most
 	}
+	fillAdapt(&req)
 	from := originOf(r)
-	return newArea(to.String(), 0, how, &from)
+	return newArea(req.Host, 0, howOf(&req), &from)
 }
 
 // byRule is the rule that wants an area, nil if none does. The caller holds d.adapts.mu.
@@ -61,15 +61,12 @@ func (a *adapts) byRule(key areaKey) *adaptArea {
 
 // followRules begins with what rules want, and ends what none wants any more. What a
 // command has asked for itself is its own.
-func (d *Daemon) followRules(ctx context.Context) {
+func (d *Daemon) followRules(ctx context.Context) (failed error) {
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
 	if !d.adapts.ruled.known || d.adapts.isDown {
-		return
+		return nil
 	}
-	failing := d.adapts.ruled.failed
-	defer func() { d.adapts.ruled.failed = failing }()
-	var failed error
 	for key, a := range d.adapts.areas {
 		if a.Rule == nil {
 			continue
@@ -93,7 +90,7 @@ func (d *Daemon) followRules(ctx context.Context) {
 			failed = errors.Join(failed, fmt.Errorf("%v: %w", w.Rule, err))
 		}
 	}
-	d.complainOnce(&failing, "what rules adapt is not all followed", failed)
+	return failed
 }
 
 // ruledHosts are the rules by which hosts are followed now, once for each.

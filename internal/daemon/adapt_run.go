@@ -43,8 +43,9 @@ func (d *Daemon) keepAdapts(ctx context.Context) {
 	}()
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
+	failing := ""
 	for {
-		d.followRules(ctx)
+		d.complainOnce(&failing, "what rules adapt is not all followed", d.followRules(ctx))
 		d.lookAtAreas(ctx, &running)
 		d.startAdapts(ctx, &running)
 		select {

@@ -54,6 +54,12 @@ func (s *stage) python(o options, text string, args ...string) *script {
 const prelude = `
 import errno, os, signal, socket, struct, subprocess, sys, threading, time
 
+def checksum(b):
+    n = sum(struct.unpack("!%dH" % (len(b) // 2), b))
+    while n >> 16:
+        n = (n & 0xffff) + (n >> 16)
+    return ~n & 0xffff
+
 def connect(to):
     host, port = to.rsplit(":", 1)
     return socket.create_connection((host.strip("[]"), int(port)))

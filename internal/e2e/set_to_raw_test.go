@@ -78,11 +78,6 @@ def open_one():
 sockets = [open_one() for _ in hosts]
 asks, answers, skip = (128, 129, 0) if six else (8, 0, 20 if kind == "raw" else 0)
 data = bytes(1392)
-def checksum(b):
-    n = sum(struct.unpack("!%dH" % (len(b) // 2), b))
-    while n >> 16:
-        n = (n & 0xffff) + (n >> 16)
-    return ~n & 0xffff
 head = struct.pack("!BBHHH", asks, 0, 0, 4712, 1)
 request = struct.pack("!BBHHH", asks, 0, checksum(head + data), 4712, 1) + data
 say("ready")

@@ -216,11 +216,6 @@ const pings = `
 s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
 s.settimeout(1)
 data = bytes(1000)
-def checksum(b):
-    n = sum(struct.unpack("!%dH" % (len(b) // 2), b))
-    while n >> 16:
-        n = (n & 0xffff) + (n >> 16)
-    return ~n & 0xffff
 say("ready")
 wait()
 for i in range(200):

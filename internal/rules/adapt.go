@@ -1,15 +1,13 @@
 package rules
 
 import (
-	"math"
 	"net/netip"
-	"strconv"
-	"strings"
+
+	"github.com/netnice/netnice/internal/units"
 )
 
 const (
 	defaultAdaptShare = 500_000 // ppm
-	leastAdaptShare   = 10      // per cent
 	mostAdaptPrefixes = 64      // they are the name of a limit
 )
 
@@ -50,9 +48,7 @@ func adaptShare(value any) (ppm uint32, ok bool) {
 	case bool:
 		return defaultAdaptShare, v
 	case string:
-		percent, err := strconv.ParseFloat(strings.TrimSuffix(v, "%"), 64)
-		ok = err == nil && strings.HasSuffix(v, "%") && !math.IsNaN(percent) && percent >= leastAdaptShare && percent <= 100
-		return uint32(percent * 10_000), ok
+		return units.ParseShare(v)
 	}
 	return defaultAdaptShare, false
 }
