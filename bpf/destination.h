@@ -117,26 +117,66 @@ __noinline int nn_path_begin(struct nn_path *path, __u32 node, __u32 generation,
 	return 1;
 }
 
-/* The user side makes a node for the peer, if it is a new one. A socket may
- * have sent to many until it looks. */
-static __noinline int nn_each_met(const struct nn_socket *s,
-				  const struct nn_hop *hop)
+/* Take a node that is in store for an address; its generation, 0 = none is
+ * there. Of several that find the same one, one deletes it. */
+__noinline int nn_store_take(struct nn_hop *each, struct nn_hop *taken)
 {
-	struct nn_node *n = nn_node_get(hop->node, hop->generation);
-	__u32 event = NN_EVENT_ARM, words[4];
-	struct nn_peer_met met = {.node = hop->node,
-				  .generation = hop->generation};
+	struct nn_stored at = {};
+	struct nn_hop *hop;
 
+	if (!each || !taken)
+		return 0;
+	at.node = each->node;
+	at.generation = each->generation;
+	for (__u32 i = 0; i < NN_STORE; i++) {
+		at.slot = i;
+		hop = bpf_map_lookup_elem(&stored, &at);
+		if (!hop)
+			continue;
+		*taken = *hop;
+		if (!bpf_map_delete_elem(&stored, &at))
+			return 1;
+	}
+	taken->node = taken->generation = 0;
+	return 0;
+}
+
+/* Of a node that is for each address by itself, that of this one: the one that
+ * it got when it was met, at once if some were in store. Then the user side
+ * makes a limit like others of it, and puts another one in store. */
+__noinline int nn_each_own(struct nn_socket *s, struct nn_hop *hop)
+{
+	struct nn_peer_met met = {};
+	struct nn_hop own = {}, *had;
+	__u32 event = NN_EVENT_ARM, words[4];
+	struct nn_node *n;
+
+	if (!s || !hop)
+		return 0;
+	n = nn_node_get(hop->node, hop->generation);
 	if (!n || !(n->flags & NN_NODE_EACH))
 		return 0;
+	met.node = hop->node;
+	met.generation = hop->generation;
 	__builtin_memcpy(words, s->peer, sizeof(words));
 	if (words[0] || words[1] || words[2] != bpf_htonl(0xffff))
 		words[2] = words[3] = 0;
 	__builtin_memcpy(met.peer, words, sizeof(words));
-	/* it was told of one that is there already */
-	if (!bpf_map_update_elem(&peers_met, &met, &event, BPF_NOEXIST) &&
-	    bpf_ringbuf_output(&events, &event, sizeof(event), 0))
-		nn_fault(NN_FAULT_EVENT_LOST);
+	had = bpf_map_lookup_elem(&peers_met, &met);
+	if (!had) {
+		nn_store_take(hop, &own);
+		/* who was second here: the user side finds the one taken */
+		if (!bpf_map_update_elem(&peers_met, &met, &own, BPF_NOEXIST)) {
+			if (!own.node)
+				nn_fault(NN_FAULT_STORE_EMPTY);
+			if (bpf_ringbuf_output(&events, &event, sizeof(event),
+					       0))
+				nn_fault(NN_FAULT_EVENT_LOST);
+		}
+		had = bpf_map_lookup_elem(&peers_met, &met);
+	}
+	if (had && nn_node_get(had->node, had->generation))
+		*hop = *had;
 	return 0;
 }
 
@@ -163,6 +203,8 @@ __noinline int nn_destined(struct nn_socket *s)
 	}
 	if (user.node == admin.node)
 		user.node = 0;
+	nn_each_own(s, &admin);
+	nn_each_own(s, &user);
 	if (!nn_path_begin(&path, user.node, user.generation, NN_OWNER_USER))
 		user.node = 0;
 	if (!nn_path_begin(&path, admin.node, admin.generation, NN_OWNER_ADMIN))
@@ -177,8 +219,6 @@ __noinline int nn_destined(struct nn_socket *s)
 	s->to[NN_OWNER_USER] = user;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++)
 		s->path[i] = path.hops[i];
-	nn_each_met(s, &admin);
-	nn_each_met(s, &user);
 	return 1;
 }
 

@@ -106,14 +106,23 @@ struct {
 	__type(value, struct nn_hop);
 } destination_uses SEC(".maps");
 
-/* Addresses that were met since the user side looked, which takes them out: see
- * destination.h. */
+/* Nodes in store, which the datapath takes out: see destination.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_STORED);
+	__type(key, struct nn_stored);
+	__type(value, struct nn_hop);
+} stored SEC(".maps");
+
+/* Addresses that were met, with the node from the store that each got, 0 if
+ * none was there; the user side takes them out when they are found without. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, NN_PEERS_MET);
 	__type(key, struct nn_peer_met);
-	__type(value, __u32);
+	__type(value, struct nn_hop);
 } peers_met SEC(".maps");
 
 /* Devices that are limited: see link.h. The user side writes them with the

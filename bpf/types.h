@@ -30,7 +30,10 @@
 #define NN_DESTINATION_ENTRIES 16
 #define NN_DESTINATION_USES    65536
 #define NN_PEERS_MET	       4096
-#define NN_LINKS	       1024
+/* Nodes in store for the addresses that one node is for, and for all. */
+#define NN_STORE  64
+#define NN_STORED 4096
+#define NN_LINKS  1024
 /* The administrator's rules; others are those of the user of that id. */
 #define NN_BOOK_ADMIN (~0U)
 /* Of a rule's number: it is for everybody whom its owner may limit. */
@@ -89,7 +92,9 @@ enum nn_node_flags {
 	NN_NODE_METER_OFF = 1 << 2, /* received bytes do not count in total */
 	NN_NODE_OWN = 1 << 3, /* only its user wants it: yields to others */
 	NN_NODE_SLICE_ONLY = 1 << 4, /* no more by that link than is reserved */
-	NN_NODE_EACH = 1 << 5, /* the user side asks whose peers it holds for */
+	NN_NODE_EACH = 1 << 5,	     /* each address gets a node by itself: see
+				      * destination.h */
+	NN_NODE_STORED = 1 << 6,     /* for one that its parent will meet */
 };
 
 /* One owner's wish in one direction. */
@@ -328,6 +333,13 @@ struct nn_destination_use {
 	__u32 scope; /* node of the tree, 0 for everybody */
 };
 
+/* A node in store for an address that another will meet. */
+struct nn_stored {
+	__u32 node;
+	__u32 generation;
+	__u32 slot; /* 0..NN_STORE-1 */
+};
+
 /* An address that was met, for which the node wants one of its own. */
 struct nn_peer_met {
 	__u32 node;
@@ -356,7 +368,8 @@ enum nn_fault {
 	NN_FAULT_TASK_STORAGE,
 	NN_FAULT_SOCKET_STORAGE,
 	NN_FAULT_EVENT_LOST,
-	NN_FAULT_PATH_FULL, /* a ninth node: a user's own does not hold */
+	NN_FAULT_PATH_FULL,   /* a ninth node: a user's own does not hold */
+	NN_FAULT_STORE_EMPTY, /* an address waits for the user side's node */
 	NN_FAULTS,
 };
 

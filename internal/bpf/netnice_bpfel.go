@@ -154,7 +154,8 @@ const (
 	netniceNnFaultNN_FAULT_SOCKET_STORAGE netniceNnFault = 3
 	netniceNnFaultNN_FAULT_EVENT_LOST     netniceNnFault = 4
 	netniceNnFaultNN_FAULT_PATH_FULL      netniceNnFault = 5
-	netniceNnFaultNN_FAULTS               netniceNnFault = 6
+	netniceNnFaultNN_FAULT_STORE_EMPTY    netniceNnFault = 6
+	netniceNnFaultNN_FAULTS               netniceNnFault = 7
 )
 
 type netniceNnFormerSocket struct {
@@ -226,6 +227,7 @@ const (
 	netniceNnNodeFlagsNN_NODE_OWN        netniceNnNodeFlags = 8
 	netniceNnNodeFlagsNN_NODE_SLICE_ONLY netniceNnNodeFlags = 16
 	netniceNnNodeFlagsNN_NODE_EACH       netniceNnNodeFlags = 32
+	netniceNnNodeFlagsNN_NODE_STORED     netniceNnNodeFlags = 64
 )
 
 type netniceNnNodeKind uint32
@@ -416,6 +418,13 @@ type netniceNnSocketRecord struct {
 	Pad           uint32
 }
 
+type netniceNnStored struct {
+	_          structs.HostLayout
+	Node       uint32
+	Generation uint32
+	Slot       uint32
+}
+
 type netniceNnSubordinate struct {
 	_     structs.HostLayout
 	First uint32
@@ -481,6 +490,7 @@ const (
 	netniceMapRequests              = "requests"
 	netniceMapSocketNodes           = "socket_nodes"
 	netniceMapSockets               = "sockets"
+	netniceMapStored                = "stored"
 	netniceMapSubordinates          = "subordinates"
 	netniceMapTasks                 = "tasks"
 	netniceMapUnknown               = "unknown"
@@ -668,6 +678,7 @@ type netniceMapSpecs struct {
 	Requests        *ebpf.MapSpec `ebpf:"requests"`
 	SocketNodes     *ebpf.MapSpec `ebpf:"socket_nodes"`
 	Sockets         *ebpf.MapSpec `ebpf:"sockets"`
+	Stored          *ebpf.MapSpec `ebpf:"stored"`
 	Subordinates    *ebpf.MapSpec `ebpf:"subordinates"`
 	Tasks           *ebpf.MapSpec `ebpf:"tasks"`
 	Unknown         *ebpf.MapSpec `ebpf:"unknown"`
@@ -755,6 +766,7 @@ type netniceMaps struct {
 	Requests        *ebpf.Map `ebpf:"requests"`
 	SocketNodes     *ebpf.Map `ebpf:"socket_nodes"`
 	Sockets         *ebpf.Map `ebpf:"sockets"`
+	Stored          *ebpf.Map `ebpf:"stored"`
 	Subordinates    *ebpf.Map `ebpf:"subordinates"`
 	Tasks           *ebpf.Map `ebpf:"tasks"`
 	Unknown         *ebpf.Map `ebpf:"unknown"`
@@ -786,6 +798,7 @@ func (m *netniceMaps) Close() error {
 		m.Requests,
 		m.SocketNodes,
 		m.Sockets,
+		m.Stored,
 		m.Subordinates,
 		m.Tasks,
 		m.Unknown,

@@ -290,6 +290,13 @@ type sendingNnSocket struct {
 	Link               sendingNnHop
 }
 
+type sendingNnStored struct {
+	_          structs.HostLayout
+	Node       uint32
+	Generation uint32
+	Slot       uint32
+}
+
 type sendingNnSubordinate struct {
 	_     structs.HostLayout
 	First uint32
@@ -336,6 +343,7 @@ const (
 	sendingMapSender              = "sender"
 	sendingMapSocketNodes         = "socket_nodes"
 	sendingMapSockets             = "sockets"
+	sendingMapStored              = "stored"
 	sendingMapSubordinates        = "subordinates"
 	sendingMapTasks               = "tasks"
 	sendingMapUnknown             = "unknown"
@@ -428,6 +436,7 @@ type sendingMapSpecs struct {
 	Sender          *ebpf.MapSpec `ebpf:"sender"`
 	SocketNodes     *ebpf.MapSpec `ebpf:"socket_nodes"`
 	Sockets         *ebpf.MapSpec `ebpf:"sockets"`
+	Stored          *ebpf.MapSpec `ebpf:"stored"`
 	Subordinates    *ebpf.MapSpec `ebpf:"subordinates"`
 	Tasks           *ebpf.MapSpec `ebpf:"tasks"`
 	Unknown         *ebpf.MapSpec `ebpf:"unknown"`
@@ -486,6 +495,7 @@ type sendingMaps struct {
 	Sender          *ebpf.Map `ebpf:"sender"`
 	SocketNodes     *ebpf.Map `ebpf:"socket_nodes"`
 	Sockets         *ebpf.Map `ebpf:"sockets"`
+	Stored          *ebpf.Map `ebpf:"stored"`
 	Subordinates    *ebpf.Map `ebpf:"subordinates"`
 	Tasks           *ebpf.Map `ebpf:"tasks"`
 	Unknown         *ebpf.Map `ebpf:"unknown"`
@@ -516,6 +526,7 @@ func (m *sendingMaps) Close() error {
 		m.Sender,
 		m.SocketNodes,
 		m.Sockets,
+		m.Stored,
 		m.Subordinates,
 		m.Tasks,
 		m.Unknown,

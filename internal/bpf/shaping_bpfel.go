@@ -348,6 +348,13 @@ type shapingNnSocket struct {
 	Link               shapingNnHop
 }
 
+type shapingNnStored struct {
+	_          structs.HostLayout
+	Node       uint32
+	Generation uint32
+	Slot       uint32
+}
+
 type shapingNnSubordinate struct {
 	_     structs.HostLayout
 	First uint32
@@ -443,6 +450,7 @@ const (
 	shapingMapSlots               = "slots"
 	shapingMapSocketNodes         = "socket_nodes"
 	shapingMapSockets             = "sockets"
+	shapingMapStored              = "stored"
 	shapingMapSubordinates        = "subordinates"
 	shapingMapTasks               = "tasks"
 	shapingMapUnknown             = "unknown"
@@ -565,6 +573,7 @@ type shapingMapSpecs struct {
 	Slots           *ebpf.MapSpec `ebpf:"slots"`
 	SocketNodes     *ebpf.MapSpec `ebpf:"socket_nodes"`
 	Sockets         *ebpf.MapSpec `ebpf:"sockets"`
+	Stored          *ebpf.MapSpec `ebpf:"stored"`
 	Subordinates    *ebpf.MapSpec `ebpf:"subordinates"`
 	Tasks           *ebpf.MapSpec `ebpf:"tasks"`
 	Unknown         *ebpf.MapSpec `ebpf:"unknown"`
@@ -633,6 +642,7 @@ type shapingMaps struct {
 	Slots           *ebpf.Map `ebpf:"slots"`
 	SocketNodes     *ebpf.Map `ebpf:"socket_nodes"`
 	Sockets         *ebpf.Map `ebpf:"sockets"`
+	Stored          *ebpf.Map `ebpf:"stored"`
 	Subordinates    *ebpf.Map `ebpf:"subordinates"`
 	Tasks           *ebpf.Map `ebpf:"tasks"`
 	Unknown         *ebpf.Map `ebpf:"unknown"`
@@ -670,6 +680,7 @@ func (m *shapingMaps) Close() error {
 		m.Slots,
 		m.SocketNodes,
 		m.Sockets,
+		m.Stored,
 		m.Subordinates,
 		m.Tasks,
 		m.Unknown,

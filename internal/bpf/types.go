@@ -31,6 +31,7 @@ type (
 	DestinationEntry = netniceNnDestinationEntry
 	DestinationUse   = netniceNnDestinationUse
 	PeerMet          = netniceNnPeerMet
+	Stored           = netniceNnStored
 	LinkKey          = netniceNnLinkKey
 	formerSocket     = netniceNnFormerSocket
 )
@@ -47,6 +48,7 @@ const (
 	NodeMeterOff = uint32(netniceNnNodeFlagsNN_NODE_METER_OFF)
 	NodeOwn      = uint32(netniceNnNodeFlagsNN_NODE_OWN)
 	NodeEach     = uint32(netniceNnNodeFlagsNN_NODE_EACH)
+	NodeStored   = uint32(netniceNnNodeFlagsNN_NODE_STORED)
 
 	NodeSliceOnly = uint32(netniceNnNodeFlagsNN_NODE_SLICE_ONLY)
 
@@ -86,7 +88,7 @@ const (
 
 // FaultNames are the counters of the faults map, by index.
 func FaultNames() []string {
-	return []string{"clock_missing", "class_table_full", "task_storage", "socket_storage", FaultEventLost, "path_full"}
+	return []string{"clock_missing", "class_table_full", "task_storage", "socket_storage", FaultEventLost, "path_full", "store_empty"}
 }
 
 // FaultEventLost counts the events for which there was no room.
@@ -103,4 +105,6 @@ const (
 	RuleEverybody = uint32(1) << 31
 	// MaxSubordinates bounds the entries of that map.
 	MaxSubordinates = 4096
+	// StoreSize is how many nodes may be in store for one node.
+	StoreSize = 64
 )

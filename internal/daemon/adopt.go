@@ -52,6 +52,10 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 		inForce = slices.Delete(inForce, i, i+1)
 	}
 	for _, spec := range inForce {
+		if spec.Store != 0 {
+			d.stock[spec.ID] = spec
+			continue
+		}
 		if n := d.stranger(ctx, spec); n != nil {
 			d.nodes[n.id] = n
 			d.log.Warn("a limit in force that no file knows is adopted as the administrator's",
@@ -121,7 +125,7 @@ func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
 			n.res.Key, n.res.Dir = 0, ""
 		}
 	}
-	if _, used := d.nodes[n.id]; used || n.id >= enforce.FirstSocketNode {
+	if d.used(n.id) || n.id >= enforce.FirstSocketNode {
 		n.id = d.freeID()
 	}
 	d.nodes[n.id] = n

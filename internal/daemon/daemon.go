@@ -151,6 +151,7 @@ type Daemon struct {
 
 	mu           sync.Mutex // guards what follows
 	nodes        map[uint32]*node
+	stock        map[uint32]enforce.NodeSpec // nodes in store for addresses, by their ids: stock.go
 	nextID       uint32
 	destined     destined
 	commanded    commanded
@@ -244,6 +245,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		pid:     os.Getpid(),
 		started: time.Now(),
 		nodes:   make(map[uint32]*node),
+		stock:   make(map[uint32]enforce.NodeSpec),
 		names:   make(map[string]found),
 		lists:   make(map[listKey][]netip.Prefix),
 		nextID:  1,

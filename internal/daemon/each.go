@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/netnice/netnice/api"
@@ -15,7 +16,8 @@ import (
 
 // A limit for each address of a part of the traffic ("/each") is one that is never reached on all of
 // them, which tells who they are, and a node for each that is met, with what is wanted for each. The
-// kernel side says when one is met; it goes a minute after its last connection and byte.
+// kernel side gives it one out of the store (stock.go) and says so; it goes a minute after its last
+// connection and byte.
 
 const (
 	eachNever = 100_000_000_000 // bytes/s
@@ -76,7 +78,7 @@ func (d *Daemon) keepEach(ctx context.Context) {
 func (d *Daemon) lookAtEach() error {
 	peers := map[uint32][]enforce.Peer{}
 	d.mu.Lock()
-	some := false
+	some := len(d.stock) > 0
 	for id, n := range d.nodes {
 		some = some || n.isEach() || n.to != nil && n.to.each != 0
 		if n.isEach() && !n.to.leaving {
@@ -107,7 +109,7 @@ func (d *Daemon) lookAtEach() error {
 	errs = append(errs, d.tendEach(now))
 	for id, list := range peers {
 		if n := d.nodes[id]; n != nil && n.isEach() && !n.to.leaving {
-			errs = append(errs, d.meetEach(n, list))
+			errs = append(errs, d.meetEach(n, list), d.stockUp(n))
 		}
 	}
 	return errors.Join(errs...)
@@ -116,7 +118,7 @@ func (d *Daemon) lookAtEach() error {
 // tendEach has those that there are obey what is wanted now, and ends those that are not used. The
 // caller holds d.mu.
 func (d *Daemon) tendEach(now sample) error {
-	var errs []error
+	errs := []error{d.sellOff()}
 	for _, n := range d.sorted() {
 		if n.to == nil || n.to.each == 0 {
 			continue
@@ -149,18 +151,19 @@ func (d *Daemon) meetEach(of *node, peers []enforce.Peer) error {
 		}
 	}
 	met := map[netip.Prefix]bool{}
+	slices.SortFunc(peers, func(a, b enforce.Peer) int { return int(b.Node) - int(a.Node) }) // what there is already
 	var errs []error
 	for _, p := range peers {
 		selector := of.to.selector.Peer(p.Address)
 		if met[selector.Prefixes[0]] || p.Address.IsUnspecified() {
-			continue
+			continue // the next look has those of the store, if it is one
 		}
 		met[selector.Prefixes[0]] = true
 		if count >= mostEach {
 			errs = append(errs, full("as many addresses are met", mostEach, "name a smaller prefix: netnice ls"))
 			break
 		}
-		made, err := d.addEach(of, selector)
+		made, err := d.addEach(of, selector, p.Node)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -176,8 +179,9 @@ func (d *Daemon) meetEach(of *node, peers []enforce.Peer) error {
 	return errors.Join(errs...)
 }
 
-// addEach makes the node of one address, unless there is one. The caller holds d.mu.
-func (d *Daemon) addEach(of *node, selector destination.Selector) (made bool, err error) {
+// addEach makes the node of one address, unless there is one, of the one that it got. The caller
+// holds d.mu.
+func (d *Daemon) addEach(of *node, selector destination.Selector, got uint32) (made bool, err error) {
 	p := part{selector: selector, under: identity.Host(), subject: selector.Subject(d.underEach(of))}
 	by := auth.Actor{}
 	if of.own() {
@@ -188,7 +192,7 @@ func (d *Daemon) addEach(of *node, selector destination.Selector) (made bool, er
 		p.under = of.to.scope.res
 	}
 	if d.toward(p.subject, of.owner(), of.userUID) != nil {
-		return false, nil
+		return false, d.unstock(got)
 	}
 	if err := d.room(by, true); err != nil {
 		return false, err
@@ -198,6 +202,10 @@ func (d *Daemon) addEach(of *node, selector destination.Selector) (made bool, er
 	next.to.each, next.to.usedAt = of.id, time.Now()
 	if err := d.roomToward(&next, p); err != nil {
 		return false, err
+	}
+	if _, ok := d.stock[got]; ok {
+		next.id = got
+		delete(d.stock, got)
 	}
 	n, err := d.addToward(&next, p)
 	if err != nil {

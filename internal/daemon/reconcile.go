@@ -20,7 +20,9 @@ func (d *Daemon) commit(old, next *node) (*node, error) {
 	defer d.sampler.outdate()
 	if old == nil {
 		n := *next
-		n.id = d.freeID()
+		if n.id == 0 {
+			n.id = d.freeID()
+		}
 		n.history.record(point{at: n.since})
 		if err := d.apply(&n); err != nil {
 			return nil, err
@@ -116,10 +118,15 @@ func (d *Daemon) freeID() uint32 {
 		if d.nextID++; d.nextID >= enforce.FirstSocketNode {
 			d.nextID = 1
 		}
-		if _, used := d.nodes[id]; !used && id != 0 && id < enforce.FirstSocketNode {
+		if !d.used(id) && id != 0 && id < enforce.FirstSocketNode {
 			return id
 		}
 	}
+}
+
+func (d *Daemon) used(id uint32) bool {
+	_, stocked := d.stock[id]
+	return stocked || d.nodes[id] != nil
 }
 
 // startWatch watches the root process of a tree. Where it cannot be watched the
@@ -298,11 +305,16 @@ func (d *Daemon) compare() {
 	inForce := make(map[uint32]enforce.NodeSpec, len(specs))
 	for _, spec := range specs {
 		inForce[spec.ID] = spec
-		if _, wanted := d.nodes[spec.ID]; !wanted && known(spec.Kind) {
+		if !d.used(spec.ID) && known(spec.Kind) {
 			d.log.Warn("a node that nobody asked for is lifted", "node", spec.ID)
 			if err := d.kernel.RemoveNode(spec.ID); err != nil {
 				d.sampler.complain(d.log, err)
 			}
+		}
+	}
+	for id := range d.stock {
+		if _, ok := inForce[id]; !ok {
+			delete(d.stock, id) // and another is put there
 		}
 	}
 	d.followReservations()

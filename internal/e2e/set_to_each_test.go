@@ -106,3 +106,46 @@ while wait():
             pass  # no route leads there; it was asked for all the same
     say("sent")
 `
+
+// Who is met while no daemon runs has the limit by itself at once, both ways; and the next
+// daemon makes limits like others of it.
+func TestSetToEachPeerUnattended(t *testing.T) {
+	t.Parallel()
+	r := newRuledTo(t, "")
+	const all4, all6 = "10.98.0.72", "fd00:98::1:72"
+	r.addresses(all4, all6)
+	uid := spare + 61
+	b4 := func(port int, way string) string { return fmt.Sprintf("connect %s %d %s", r.B4, port, way) }
+	r.ends(r.B, 0, "listen 7711 send", "listen 7712 send", "listen 7713 send")
+	// What comes in is held in network namespaces in which one with the limit was seen.
+	r.ends(r.A, uid, "connect "+far4+" 7713 receive")
+	r.must("set", "--user", itoa(uid), "--to", "any", "--each-peer", "--up", "1MB/s", "--down", "1.5MB/s")
+	time.Sleep(time.Second) // nodes are put in store
+	r.d.kill()
+
+	began := testutil.Now()
+	x := r.ends(r.A, uid, "connect "+all4+" 5001 send", "connect "+all4+" 5002 send", b4(5003, "send"), "connect "+all6+" 5004 send",
+		"connect "+all4+" 7711 receive", b4(7712, "receive"))
+	r.holds("without a daemon, two connections to one", began.Add(100*time.Millisecond), 1e6, 5001, 5002)
+	r.holds("without a daemon, another", began.Add(100*time.Millisecond), 1e6, 5003)
+	r.holds("without a daemon, over IPv6", began.Add(100*time.Millisecond), 1e6, 5004)
+	r.keeps("received without a daemon", x, "7711", 1.5e6)
+	r.keeps("received without a daemon, from another", x, "7712", 1.5e6)
+	if first := r.rate(began, began.Add(500*time.Millisecond), 5003); first > 1.15e6 {
+		t.Errorf("the first half second: %.3f of the limit", first/1e6)
+	}
+
+	r.d = r.daemon()
+	r.soon("they have limits like others", 5*time.Second, func() bool {
+		nodes := fmt.Sprint(r.nodes())
+		return strings.Contains(nodes, "to:"+all4+"@user:") && strings.Contains(nodes, "to:"+r.B4.String()+"@user:") &&
+			strings.Contains(nodes, "to:fd00:98::/64@user:")
+	})
+	r.holds("taken over", testutil.Now(), 1e6, 5001, 5002)
+	r.keeps("received, taken over", x, "7711", 1.5e6)
+	at := r.must("set", "--user", itoa(uid), "--to", "any", "--each-peer", "--up", "2MB/s").Add(100 * time.Millisecond)
+	r.holds("another rate", at, 2e6, 5001, 5002)
+	r.must("unset", "--user", itoa(uid), "--to", "any", "--each-peer")
+	r.soon("no limit stands", 3*time.Second, func() bool { return len(r.nodes()) == 0 })
+	r.free("all have gone", testutil.Now(), 6e6, 5001, 5002, 5003)
+}

@@ -79,9 +79,12 @@ type NodeSpec struct {
 	Line            Line   // KindLink: its limits count that
 	Loopback        bool
 	MeterOff        bool // received bytes do not count against the total
-	Each            bool // Peers is asked for it: Events tells when a socket with a new one is there
-	Own             bool // only its user wants it: it yields to others where too many hold
-	Ceilings        [Owners][Directions]Ceiling
+	Each            bool // each address gets a node by itself: Events tells when Peers has new ones
+	// Store is the node with Each that this one is in store for, 0 = none: the kernel side gives it
+	// to an address that is met, then the daemon sets it anew without, with the Subject of its choice.
+	Store    uint32
+	Own      bool // only its user wants it: it yields to others where too many hold
+	Ceilings [Owners][Directions]Ceiling
 }
 
 // Line is what a device's line carries for a packet beside its IP bytes.
@@ -250,7 +253,11 @@ type Answer struct {
 type Peer struct {
 	Address netip.Addr
 	Netns   uint32 // inode number of the network namespace that it is sent from
+	Node    uint32 // that the address got out of the store, 0 = none
 }
+
+// MostStored is how many nodes may be in store for one.
+const MostStored = 64
 
 // Kernel is the machine's enforcement state. All methods are safe for
 // concurrent use and idempotent; an error leaves what was in force in force.
@@ -282,7 +289,8 @@ type Kernel interface {
 	// file and the process that used them last; only those for which a limit holds.
 	Inspect(wanted func(inode uint64, pid uint32) bool) ([]SocketLook, error)
 	// Peers are those to whom sockets sent last for which the node holds; of one with Each also
-	// those that were met since the last call, in whatever namespace (0).
+	// those that were met since the last call, in whatever namespace (0), and that have nodes of
+	// the store still.
 	Peers(id uint32) ([]Peer, error)
 	// Probes says that a socket of this process, which has sent nothing yet, is one by which
 	// a path is followed: limits on destinations are not for it.

@@ -149,6 +149,9 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	}
 	for id, have := range k.nodes {
 		same := have.Kind == spec.Kind && have.Subject == spec.Subject
+		if have.Store != 0 {
+			same = id == spec.ID && have.Kind == spec.Kind // it may get another
+		}
 		if id == spec.ID && !same || id != spec.ID && same && have.StartBoottimeNS == spec.StartBoottimeNS {
 			return fmt.Errorf("node %d: kind %d, subject %d clashes with node %d", spec.ID, spec.Kind, spec.Subject, id)
 		}

@@ -207,7 +207,16 @@ func (k *Kernel) removeDestination(id uint32, n bpf.Node) error {
 	if err := k.obj.Nodes.Put(id, &n); err != nil {
 		return fmt.Errorf("write node %d: %w", id, err)
 	}
-	if err := errors.Join(k.writePolicy(), k.adoptConnections(false), k.clear(id, n.Generation)); err != nil {
+	if n.Flags&bpf.NodeEach != 0 {
+		if err := k.forgetMet(id, n.Generation); err != nil {
+			return err
+		}
+	}
+	unused, err := k.unstore(id, n)
+	if err == nil && !unused {
+		err = k.adoptConnections(false)
+	}
+	if err := errors.Join(err, k.writePolicy(), k.clear(id, n.Generation)); err != nil {
 		return err
 	}
 	if len(k.nodes) == 0 {

@@ -3,9 +3,6 @@ package pacing
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -49,55 +46,6 @@ func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) (out []enfo
 		out = append(out, s)
 	}
 	return out, nil
-}
-
-// Peers implements enforce.Kernel.
-func (k *Kernel) Peers(id uint32) ([]enforce.Peer, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	list, err := k.obj.ListEverySocket()
-	if err != nil {
-		return nil, fmt.Errorf("list sockets: %w", err)
-	}
-	n, ok := k.nodes[id]
-	seen, err := k.peersMet(id)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range list {
-		if ok && r.State.PeerKnown != 0 && slices.Contains(r.State.Path[:], bpf.Hop{Node: id, Generation: n.Generation}) {
-			seen[enforce.Peer{Address: netip.AddrFrom16(r.State.Peer).Unmap(), Netns: r.Netns}] = true
-		}
-	}
-	return slices.Collect(maps.Keys(seen)), nil
-}
-
-// peersMet takes what the kernel side has noted out, of a node and of those that are gone.
-func (k *Kernel) peersMet(id uint32) (map[enforce.Peer]bool, error) {
-	seen := map[enforce.Peer]bool{}
-	var done []bpf.PeerMet
-	var met bpf.PeerMet
-	var value uint32
-	it := k.obj.PeersMet.Iterate()
-	for it.Next(&met, &value) {
-		n, ok := k.nodes[met.Node]
-		stands := ok && n.Generation == met.Generation
-		if stands && met.Node != id {
-			continue
-		}
-		if done = append(done, met); stands {
-			seen[enforce.Peer{Address: netip.AddrFrom16(met.Peer).Unmap()}] = true
-		}
-	}
-	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) { // the rest comes the next time
-		return nil, fmt.Errorf("read the addresses that were met: %w", err)
-	}
-	for _, met := range done {
-		if err := gone(k.obj.PeersMet.Delete(met)); err != nil {
-			return nil, fmt.Errorf("take an address out that was met: %w", err)
-		}
-	}
-	return seen, nil
 }
 
 // Probes implements enforce.Kernel.

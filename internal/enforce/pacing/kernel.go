@@ -56,6 +56,7 @@ type Kernel struct {
 	mu    sync.Mutex
 	obj   *bpf.Object
 	nodes map[uint32]bpf.Node // those in use
+	lost  map[uint32]bool     // of these, in no store and nobody's at the last look
 	// what Stats counted last, or the adoption since
 	processes    map[uint32]int
 	fixed        map[uint64]bool       // cookies of connections that have a rate in FixedRates
@@ -112,7 +113,7 @@ func Open(opts Options) (*Kernel, error) {
 		return nil, err
 	}
 	k := &Kernel{
-		opts: opts, obj: obj, nodes: map[uint32]bpf.Node{},
+		opts: opts, obj: obj, nodes: map[uint32]bpf.Node{}, lost: map[uint32]bool{},
 		processes: map[uint32]int{}, fixed: map[uint64]bool{}, noClock: map[bpf.ClockKey]bool{},
 		events: make(chan struct{}, 1), sockets: make(chan struct{}, 1), datagrams: newDatagrams(), execs: newExecs(), done: make(chan struct{}),
 		held: make(chan struct{}, 1), heldDone: make(chan struct{}), stop: make(chan struct{}),

@@ -20,12 +20,15 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	old, exists := k.nodes[spec.ID]
-	if exists && (old.Kind != uint32(spec.Kind) || old.Subject != spec.Subject) {
+	if exists && (old.Kind != uint32(spec.Kind) || old.Subject != spec.Subject && old.Flags&bpf.NodeStored == 0) {
 		return fmt.Errorf("node %d stands for another subject", spec.ID)
 	}
 	n := nodeOf(spec)
 	if exists {
-		n.Generation, n.Parent, n.StartBoottimeNs = old.Generation, old.Parent, old.StartBoottimeNs
+		if n.Kind != bpf.KindDestination { // which names it
+			n.Parent = old.Parent
+		}
+		n.Generation, n.StartBoottimeNs = old.Generation, old.StartBoottimeNs
 		n.StaticSockets = old.StaticSockets
 		if err := k.putNode(spec.ID, n); err != nil || n.Dscp == old.Dscp {
 			return err
@@ -86,7 +89,7 @@ func (k *Kernel) create(id uint32, n bpf.Node) error {
 		if err := k.coverNode(n, nil); err != nil {
 			return err
 		}
-		return k.writePolicy()
+		return errors.Join(k.writePolicy(), k.store(id, n))
 	case bpf.KindTree:
 		roots := k.formerMembers(id, n)
 		if len(roots) == 0 && n.Subject == 0 {

@@ -23,6 +23,10 @@ func nodeOf(spec enforce.NodeSpec) bpf.Node {
 	if spec.Each {
 		n.Flags |= bpf.NodeEach
 	}
+	if spec.Store != 0 {
+		n.Flags |= bpf.NodeStored
+		n.Parent = spec.Store
+	}
 	if spec.Own {
 		n.Flags |= bpf.NodeOwn
 	}
@@ -86,6 +90,9 @@ func specOf(id uint32, n bpf.Node) enforce.NodeSpec {
 	s.Line = enforce.Line{OverheadBytes: n.LineOverhead, LeastBytes: n.LineLeast, Cells: n.LineCells != 0}
 	if n.Kind == bpf.KindTree && n.Subject == 0 {
 		s.Parent = n.Parent
+	}
+	if n.Flags&bpf.NodeStored != 0 {
+		s.Store = n.Parent
 	}
 	for o := range s.Ceilings {
 		for d := range s.Ceilings[o] {

@@ -55,8 +55,12 @@ func (k *Kernel) followDrains(done chan struct{}) {
 // when there are no more.
 func (k *Kernel) endDrains(now time.Time) (over bool, err error) {
 	var errs []error
+	var received map[uint32]standing
+	if k.on != nil {
+		received, _ = k.on.pair.standings() // what cannot be asked has gone
+	}
 	for id, until := range k.drains.until {
-		if now.Before(until) && k.waits(id) {
+		if now.Before(until) && k.waits(id, received) {
 			continue
 		}
 		delete(k.drains.until, id)
@@ -69,11 +73,11 @@ func (k *Kernel) endDrains(now time.Time) (over bool, err error) {
 	return true, errors.Join(append(errs, k.settleSending(), k.settle())...)
 }
 
-// waits says whether something waits of a node; what cannot be asked has gone.
-func (k *Kernel) waits(id uint32) bool {
+// waits says whether something waits of a node.
+func (k *Kernel) waits(id uint32, received map[uint32]standing) bool {
 	packets := uint32(0)
 	if k.on != nil && k.on.nodes[id] == nil {
-		packets += k.on.waiting(id)
+		packets += received[id].packets
 	}
 	if k.send != nil && k.send.nodes[id] == nil {
 		packets += k.send.waiting(id)

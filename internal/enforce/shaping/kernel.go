@@ -233,6 +233,9 @@ func (k *Kernel) setReceiving(spec enforce.NodeSpec) error {
 		}
 		return errors.Join(err, k.lift(spec.ID))
 	}
+	if spec.Store != 0 {
+		return nil // nobody has it, and devices are looked at for the node that it is in store for
+	}
 	if err := k.settle(); err != nil {
 		return err
 	}
@@ -313,8 +316,12 @@ func (k *Kernel) RemoveNode(id uint32) error {
 	if k.marks.any() {
 		err = errors.Join(err, k.lookAtMarks())
 	}
-	if k.on == nil || k.on.nodes[id] == nil {
+	switch {
+	case k.on == nil || k.on.nodes[id] == nil:
 		return err
+	case known && spec.Store != 0: // no window was kept for it
+		k.drain(id)
+		return errors.Join(err, k.on.release(id))
 	}
 	return errors.Join(err, k.lift(id))
 }

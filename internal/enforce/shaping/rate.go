@@ -82,10 +82,13 @@ func classOf(rate, burstNS uint64, share float64, aside uint64) class {
 	return c
 }
 
+// narrow is after how many looks the queue of a limit is as short as it gets.
+const narrow = 31
+
 // wide is the class with the queue of a limit that began some looks ago.
 func (c class) wide(looks int) class {
 	most := uint32(min(max(float64(c.rate)*wideTime.Seconds(), leastWideQueue), mostQueue))
-	c.queueBytes = max(c.queueBytes, most>>min(looks, 31))
+	c.queueBytes = max(c.queueBytes, most>>min(looks, narrow))
 	return c
 }
 

@@ -150,6 +150,9 @@ func (s *shaper) set(spec enforce.NodeSpec) error {
 	if n.class.rate == 0 || c.rate < n.class.rate {
 		n.looks, n.looked = 0, time.Now()
 	}
+	if spec.Store != 0 {
+		n.looks = narrow // nobody was promised windows without it
+	}
 	c = c.wide(n.looks)
 	if err := s.pair.setClass(spec.ID, c); err != nil {
 		return err
@@ -184,12 +187,6 @@ func (s *shaper) release(id uint32) error {
 	return err
 }
 
-// waiting counts the packets that wait of a node.
-func (s *shaper) waiting(id uint32) uint32 {
-	now, _ := s.pair.standings() // what cannot be asked has gone
-	return now[id].packets
-}
-
 // awaitEmpty waits until nothing waits of any node, for a while.
 func (s *shaper) awaitEmpty() {
 	for until := time.Now().Add(drainTime); time.Now().Before(until); time.Sleep(drainPoll) {
@@ -213,6 +210,9 @@ func (s *shaper) tune() error {
 	now := time.Now()
 	var errs []error
 	for id, n := range s.nodes {
+		if n.spec.Store != 0 {
+			continue // nobody's yet
+		}
 		var f bpf.Inflow
 		if err := s.obj.Inflows.Lookup(id, &f); err != nil {
 			errs = append(errs, fmt.Errorf("read what node %d received: %w", id, err))

@@ -1,0 +1,105 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// For addresses that a limit for each will meet, nodes are in store, ready to hold: so the first
+// byte to a new one is limited, and also while no daemon runs. They are no limits yet: nobody
+// sees them, no file has them, and the next daemon takes them from what is in force.
+
+const (
+	// stockOfAdmin is how many there are for one limit of the administrator's, stockOfUser of a
+	// user's; stockPerUser and mostStock for all of theirs.
+	stockOfAdmin, stockOfUser = enforce.MostStored, enforce.MostStored / 4
+	stockPerUser, mostStock   = 64, 2048
+	// stockAtOnce is how many one look puts there.
+	stockAtOnce = 16
+)
+
+// stockSpec is a node in store for a limit, without an id.
+func (n *node) stockSpec() enforce.NodeSpec {
+	spec := n.spec()
+	spec.ID, spec.Subject, spec.Store, spec.Each = 0, 0, n.id, false
+	spec.Ceilings = n.holding().ceilings()
+	return spec
+}
+
+// stockSize is how many nodes a limit may have in store, beside others.
+func (d *Daemon) stockSize(of *node) int {
+	room, most := mostStock, stockOfAdmin
+	if of.own() {
+		room, most = min(room, stockPerUser), stockOfUser
+	}
+	for _, spec := range d.stock {
+		n := d.nodes[spec.Store]
+		if spec.Store != of.id && (!of.own() || n != nil && n.own() && d.countsAs(n.userUID) == d.countsAs(of.userUID)) {
+			room--
+		}
+	}
+	return min(most, max(room, 0))
+}
+
+// stockUp has what is in store for a limit be as many as there may be, with what is wanted now.
+// The caller holds d.mu.
+func (d *Daemon) stockUp(of *node) error {
+	want := of.stockSpec()
+	have := 0
+	for id, spec := range d.stock {
+		if spec.Store != of.id {
+			continue
+		}
+		have++
+		if want.ID = id; spec == want {
+			continue
+		}
+		if err := d.kernel.SetNode(want); err != nil {
+			return fmt.Errorf("change what is in store for %s: %w", of.res.Subject, err)
+		}
+		d.stock[id] = want
+	}
+	size := d.stockSize(of)
+	for n := 0; have < size; n++ {
+		if n == stockAtOnce {
+			d.wakeEach() // others wait for the lock
+			break
+		}
+		if len(d.nodes)+len(d.stock) >= auth.MaxNodes {
+			break
+		}
+		want.ID = d.freeID()
+		if err := d.kernel.SetNode(want); err != nil {
+			return fmt.Errorf("put a node in store for %s: %w", of.res.Subject, err)
+		}
+		d.stock[want.ID] = want
+		have++
+	}
+	return nil
+}
+
+// sellOff lifts what is in store for a limit that has gone. The caller holds d.mu.
+func (d *Daemon) sellOff() error {
+	var errs []error
+	for id, spec := range d.stock {
+		if of := d.nodes[spec.Store]; of == nil || !of.isEach() || of.to.leaving {
+			errs = append(errs, d.unstock(id))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// unstock lifts a node, if it is in store.
+func (d *Daemon) unstock(id uint32) error {
+	if _, ok := d.stock[id]; !ok {
+		return nil
+	}
+	if err := d.kernel.RemoveNode(id); err != nil {
+		return fmt.Errorf("lift node %d, which is in store: %w", id, err)
+	}
+	delete(d.stock, id)
+	return nil
+}
