@@ -21,6 +21,9 @@ type Probe struct {
 	LostPackets int    `json:"lost_packets"`
 	TookNS      uint64 `json:"took_ns"`
 	PacketBytes int    `json:"packet_bytes"`
+	// Fragments is how many packets were one to be answered, in fragments, where the machine could
+	// not send single ones much faster than the path carries them; missing where they were single.
+	Fragments int `json:"fragments,omitempty"`
 	// TCP is what connections to the host say that have sent lately, missing if there are none.
 	TCP *ProbeTCP `json:"tcp,omitempty"`
 }

@@ -240,7 +240,7 @@ func probeAnswer(host string, to netip.Addr, r probe.Result, tcp probe.Passive) 
 	answer := &api.Probe{
 		Version: api.Version, Host: host, Address: to.String(), Packets: string(r.Kind), OneWay: r.Kind != probe.Echo,
 		Capacity: figure(r.Capacity), BurstBytes: uint64(r.BurstBytes), RoundTripNS: uint64(r.RoundTrip),
-		Trains: r.Trains, SentBytes: r.SentBytes, LostPackets: r.Lost, TookNS: uint64(r.Took), PacketBytes: r.Size,
+		Trains: r.Trains, SentBytes: r.SentBytes, LostPackets: r.Lost, TookNS: uint64(r.Took), PacketBytes: r.Size, Fragments: r.Fragments,
 	}
 	if !r.Available.AtLeast {
 		left := figure(r.Available)
@@ -267,7 +267,11 @@ func (a *App) printProbe(p *api.Probe, r probe.Result) error {
 		way = "the narrower of both ways"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (%s), by %s packets of %d bytes: %s\n", printable(p.Host), p.Address, p.Packets, p.PacketBytes, way)
+	together := ""
+	if p.Fragments > 0 {
+		together = fmt.Sprintf(", %d at a time as fragments", p.Fragments)
+	}
+	fmt.Fprintf(&b, "%s (%s), by %s packets of %d bytes%s: %s\n", printable(p.Host), p.Address, p.Packets, p.PacketBytes, together, way)
 	fmt.Fprintf(&b, "  capacity    %s\n", a.figureText(p.Capacity))
 	switch {
 	case p.Available != nil:

@@ -10,7 +10,8 @@ import (
 // tail is the end of a train that was sent faster than it came: there the packets came as the
 // bottleneck let them through.
 type tail struct {
-	bytesPerSec float64
+	bytesPerSec     float64
+	sentBytesPerSec float64 // at which it was sent
 	// spread is half the difference between the rates of the tail's halves.
 	spread  float64
 	packets int
@@ -67,15 +68,29 @@ func (t Train) tail() tail {
 	if far < 0.1*span {
 		knee = 0
 	}
+	service := span / float64(n-1)
+	result := t.tailBehind(sent, came, knee, 0.5*service)
+	result.queued = result.queued && result.bytesPerSec < 0.8*result.sentBytesPerSec
+	if result.queued {
+		return result
+	}
+	// Sent hardly faster than it came: what waited all the time, for longer than a busy machine
+	// explains, came as the bottleneck let it.
+	return t.tailBehind(sent, came, knee, max(4*service, 200e3))
+}
+
+// tailBehind is the end of a train, behind a packet, that waited for more than some ns in a queue; what
+// is said of a queue holds if all of it did.
+func (t Train) tailBehind(sent, came []int64, knee int, waiting float64) tail {
+	n := len(came)
 	// Where the queue was empty the sender decided, who may have been interrupted.
 	least := came[0] - sent[0]
 	for i := range came {
 		least = min(least, came[i]-sent[i])
 	}
-	service := span / float64(n-1)
 	last := knee
 	for i := n - 1; i > knee; i-- {
-		if float64(came[i]-sent[i]-least) < 0.5*service {
+		if float64(came[i]-sent[i]-least) < waiting {
 			last = i
 			break
 		}
@@ -94,7 +109,8 @@ func (t Train) tail() tail {
 		result.spread = math.Abs(slope(came[begin:half+1], t.Size)-slope(came[half:], t.Size)) / 2
 	}
 	grew := (came[n-1] - sent[n-1]) - (came[begin] - sent[begin])
-	result.queued = result.bytesPerSec < 0.8*slope(sent[begin:], t.Size) && grew > 0
+	result.sentBytesPerSec = slope(sent[begin:], t.Size)
+	result.queued = grew > 0 && begin > last
 	return result
 }
 
@@ -133,6 +149,9 @@ type trend struct {
 	// leftBytesPerSec is what the bottleneck carries beside the others' traffic.
 	leftBytesPerSec float64
 	seconds         float64 // that it stands on
+	// growth is the time in which the train came by that in which it was sent, at sentBytesPerSec; 0
+	// where packets were lost.
+	growth, sentBytesPerSec float64
 	// bound says that it is no figure but a bound: at least (the queue ran empty at once), or at
 	// most (packets were lost at once).
 	atLeast, atMost bool
@@ -171,11 +190,37 @@ func (t Train) trend(first int, offered, capacity float64, base int64) trend {
 	if growing := offered - capacity*(cameSpan/sentSpan-1); part.Lost() == 0 {
 		left = growing // the same, without what is rounded in the number of packets
 	}
-	seconds := sentSpan / 1e9
+	result := trend{leftBytesPerSec: min(max(left, 0), capacity), seconds: sentSpan / 1e9}
 	if part.Lost() > 0 {
-		seconds /= 5 // that both lose alike holds on average at best
+		result.seconds /= 5 // that both lose alike holds on average at best
+	} else {
+		result.growth, result.sentBytesPerSec = cameSpan/sentSpan, offered
 	}
-	return trend{leftBytesPerSec: min(max(left, 0), capacity), seconds: seconds}
+	return result
+}
+
+// beside corrects the rate of a tail for what others sent meanwhile, which came among it: of a
+// train that is sent at s the tail comes at s x capacity / (s + others'), less than the capacity where s
+// is not far above it. Another train that is sent at another rate tells both: the times in which they
+// came, by those in which they were sent, are (s + others') / capacity.
+func (t tail) beside(trends []trend) (capacity float64) {
+	var growth, sent, weight float64
+	for _, r := range trends {
+		if r.growth > 0 {
+			growth, sent, weight = growth+r.growth*r.seconds, sent+r.sentBytesPerSec*r.seconds, weight+r.seconds
+		}
+	}
+	if weight == 0 {
+		return t.bytesPerSec
+	}
+	growth, sent = growth/weight, sent/weight
+	slower, faster := t.sentBytesPerSec-sent, t.sentBytesPerSec/t.bytesPerSec-growth
+	if slower < 0.3*t.sentBytesPerSec || faster <= 0 {
+		return t.bytesPerSec // too like each other
+	}
+	// Others' are 0 at least, and the capacity at most.
+	most := t.bytesPerSec * t.sentBytesPerSec / (t.sentBytesPerSec - t.bytesPerSec)
+	return min(max(slower/faster, t.bytesPerSec), most)
 }
 
 // waited says whether a packet waited in a queue, or was dropped at its end.

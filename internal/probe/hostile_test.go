@@ -49,7 +49,7 @@ func TestOnlyHonestAnswersCount(t *testing.T) {
 		var told []Reply
 		var answers [][]byte
 		for range 20 {
-			_, packet, err := p.prepare(200, func(r Reply) { told = append(told, r) })
+			_, packet, err := p.prepare(200, 0, func(r Reply) { told = append(told, r) })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,7 +106,7 @@ func TestLateAnswersAreRefused(t *testing.T) {
 	p := offline(Echo, false)
 	p.cfg.Timeout = 0
 	lost := 0
-	_, packet, err := p.prepare(100, func(r Reply) {
+	_, packet, err := p.prepare(100, 0, func(r Reply) {
 		if r.Lost {
 			lost++
 		}
@@ -138,7 +138,7 @@ func FuzzParseICMP(f *testing.F) {
 		for _, kind := range []Kind{Timestamp, Echo} {
 			for _, v6 := range []bool{false, kind == Echo} {
 				p := offline(kind, v6)
-				if _, _, err := p.prepare(200, nil); err != nil {
+				if _, _, err := p.prepare(200, 0, nil); err != nil {
 					t.Fatal(err)
 				}
 				a, err := p.parse(b)

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,9 @@ const (
 	trainsLeft      = 16   // that tell what is left, at most
 	secondsLeft     = 0.15 // that each of them lasts, about
 	longestTrain    = 2048 // packets
-	firstTrain      = 8
+	// fragments of a packet where the machine cannot send single ones fast enough.
+	fragments  = 11
+	firstTrain = 8
 )
 
 // Options of a measurement.
@@ -65,6 +68,8 @@ type Result struct {
 	Took       time.Duration `json:"took_ns"`
 	Lost       int           `json:"lost_packets"`
 	Size       int           `json:"packet_bytes"`
+	// Fragments of Size that answers were asked for together, 0 for packets of their own.
+	Fragments int `json:"fragments,omitempty"`
 	// Train is the one that the capacity is from.
 	Train Train `json:"-"`
 }
@@ -102,6 +107,11 @@ func Measure(ctx context.Context, p *Prober, o Options) (Result, error) {
 		return Result{}, fmt.Errorf("packets of %d bytes: write %d to %d", o.Size, p.MinSize(), largest)
 	}
 	m := &measurement{path: p, o: o, result: Result{Kind: p.Kind()}}
+	if o.Size == largest {
+		if m.divided, err = p.divided(fragments); err != nil {
+			return Result{}, err
+		}
+	}
 	m.tell("reaching", 0)
 	if _, err := p.Ping(ctx); err != nil {
 		return Result{}, err
@@ -118,7 +128,13 @@ type measurement struct {
 	result Result
 	begin  time.Time
 	base   map[int]int64 // least delay of a packet, by size, ns
-	quiet  time.Duration
+	// tail is the one that the capacity is from, before it is corrected for others.
+	tail tail
+	// filtered packets were lost because fragments do not pass.
+	filtered int
+	// divided is the size of a packet in fragments, 0 if there may be none.
+	divided int
+	quiet   time.Duration
 }
 
 func (m *measurement) tell(step string, rate float64) {
@@ -135,7 +151,7 @@ func (m *measurement) send(ctx context.Context, p plan) (Train, error) {
 	if m.result.Trains > 0 && (m.path.now().Sub(m.begin) > m.o.Duration || m.result.SentBytes+bytes > m.o.Bytes) {
 		return Train{}, errSpent
 	}
-	p.quiet = m.quiet
+	p.quiet, p.fragments = m.quiet, m.result.Fragments
 	t, err := m.path.train(ctx, p)
 	if err != nil {
 		return Train{}, err
@@ -161,6 +177,9 @@ func (m *measurement) run(ctx context.Context) error {
 	m.begin, m.base, m.quiet = m.path.now(), map[int]int64{}, 3*time.Second
 	m.result.Size = m.o.Size
 	err := m.capacity(ctx)
+	if err == nil && m.divided != 0 && m.slow() {
+		err = m.faster(ctx)
+	}
 	if err == nil && !m.result.Capacity.AtLeast {
 		err = m.available(ctx)
 	}
@@ -175,6 +194,31 @@ func (m *measurement) run(ctx context.Context) error {
 		m.result.Available = Figure{BytesPerSec: 0, AtLeast: true}
 	}
 	return err
+}
+
+// slow says that trains are not sent much faster than the path carries.
+func (m *measurement) slow() bool {
+	return m.result.Capacity.AtLeast || m.tail.sentBytesPerSec < 2*m.tail.bytesPerSec
+}
+
+// faster tries packets in fragments, of which a machine sends more bytes in the same time, where it
+// sent none faster than the path carries. Where fragments do not pass all is as it was.
+func (m *measurement) faster(ctx context.Context) error {
+	before, tail, size := m.result, m.tail, m.o.Size
+	m.o.Size, m.result.Fragments = m.divided, fragments
+	m.result.Capacity = Figure{}
+	err := m.capacity(ctx)
+	if now := m.result.Capacity; now.BytesPerSec == 0 || now.AtLeast && (!before.Capacity.AtLeast || now.BytesPerSec < before.Capacity.BytesPerSec) {
+		m.tail, m.filtered = tail, m.result.Lost-before.Lost
+		m.o.Size, m.result.Fragments = size, 0
+		m.result.Capacity, m.result.BurstBytes, m.result.Train = before.Capacity, before.BurstBytes, before.Train
+	}
+	return err
+}
+
+// longestTrain in packets.
+func (m *measurement) longestTrain() int {
+	return longestTrain / max(1, m.result.Fragments)
 }
 
 // enough says whether a tail gives a rate: some packets for the slope, and longer than what timers
@@ -202,12 +246,12 @@ func (m *measurement) capacity(ctx context.Context) error {
 			m.result.Capacity = Figure{BytesPerSec: rate, AtLeast: true}
 		}
 		if found {
-			best = last
+			best, m.tail = last, last
 			m.result.Capacity = Figure{BytesPerSec: last.bytesPerSec, PlusMinus: last.spread}
 			m.result.BurstBytes = last.free
 		}
 		m.tell("capacity", m.result.Capacity.BytesPerSec)
-		if found || n >= longestTrain || t.Lost() > 0.3 {
+		if found || n >= m.longestTrain() || t.Lost() > 0.3 {
 			break
 		}
 		n *= 2
@@ -223,7 +267,7 @@ func (m *measurement) capacity(ctx context.Context) error {
 // refilled meanwhile takes longer trains than when it was found.
 func (m *measurement) again(ctx context.Context, n int, first tail) error {
 	const most, tries = 5, 7
-	rates := []float64{first.bytesPerSec}
+	rates, tails := []float64{first.bytesPerSec}, []tail{first}
 	for attempts := 0; attempts < tries && len(rates) < most && time.Duration(first.spanNS) < 200*time.Millisecond; attempts++ {
 		if err := m.pause(ctx, n*m.o.Size); err != nil {
 			return err
@@ -235,13 +279,15 @@ func (m *measurement) again(ctx context.Context, n int, first tail) error {
 		last := t.tail()
 		if !last.enough() {
 			if t.Lost() < 0.1 {
-				n = min(2*n, longestTrain, m.longest())
+				n = min(2*n, m.longestTrain(), m.longest())
 			}
 			continue
 		}
-		rates = append(rates, last.bytesPerSec)
+		rates, tails = append(rates, last.bytesPerSec), append(tails, last)
 		m.result.BurstBytes = max(m.result.BurstBytes, last.free)
 		c := median(rates)
+		slices.SortFunc(tails, func(a, b tail) int { return cmp.Compare(a.bytesPerSec, b.bytesPerSec) })
+		m.tail = tails[len(tails)/2]
 		var distances []float64
 		for _, r := range rates {
 			distances = append(distances, math.Abs(r-c))
@@ -281,14 +327,14 @@ func (m *measurement) available(ctx context.Context) error {
 	least, most := 0.0, capacity
 	offered := 0.6 * capacity
 	var trends []trend
-	lossy := m.result.Lost > 0 // the queue is short
+	lossy := m.result.Lost > m.filtered // the queue is short
 	full, more := false, 1.0
 	last, sent := m.path.now(), m.result.Train.bytes()
 	for tries := 0; len(trends) < trainsLeft && tries < 2*trainsLeft; tries++ {
 		if err := m.pause(ctx, sent); err != nil {
 			return err
 		}
-		n := min(max(int(secondsLeft*offered)/size, 24), longestTrain)
+		n := min(max(int(secondsLeft*offered)/size, 24), m.longestTrain())
 		// The bucket has refilled meanwhile, as far as others left it.
 		refilled := m.path.now().Sub(last).Seconds() * max(m.result.Available.BytesPerSec, 0.3*capacity)
 		if full {
@@ -310,6 +356,9 @@ func (m *measurement) available(ctx context.Context) error {
 			full, more = true, more*1.3
 			continue
 		}
+		capacity = m.tail.beside(trends)
+		m.result.Capacity.PlusMinus *= capacity / m.result.Capacity.BytesPerSec
+		m.result.Capacity.BytesPerSec = capacity
 		found := t.trend(first, offered, capacity, m.base[size])
 		switch {
 		case found.atLeast:

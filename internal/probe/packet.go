@@ -58,6 +58,16 @@ func headers(kind Kind, v6 bool) int {
 	return n
 }
 
+const ipv6FragmentHeader = 8
+
+// fragmentHeaders is the length of IP's headers of a fragment.
+func fragmentHeaders(v6 bool) int {
+	if v6 {
+		return ipv6Header + ipv6FragmentHeader
+	}
+	return ipv4Header
+}
+
 // MinSize is the smallest packet of a kind in IP bytes.
 func MinSize(kind Kind, v6 bool) int {
 	n := headers(kind, v6)

@@ -75,7 +75,9 @@ type Prober struct {
 	socket  *socket
 	id      uint16
 	session reflectPacket // what UDP probes say
-	ended   chan struct{}
+	// dividing says that the kernel divides packets that are larger than the MTU.
+	dividing bool
+	ended    chan struct{}
 
 	mu       sync.Mutex
 	random   *rand.Rand
@@ -157,6 +159,16 @@ func (p *Prober) Largest() (int, error) {
 	return min(mtu, MaxSize), nil
 }
 
+// divided is the size in IP bytes of a packet that goes in so many full fragments.
+func (p *Prober) divided(fragments int) (size int, err error) {
+	largest, err := p.Largest()
+	if err != nil {
+		return 0, err
+	}
+	h := fragmentHeaders(p.v6)
+	return fragments * (h + (largest-h)&^7), nil
+}
+
 // Kind of the packets.
 func (p *Prober) Kind() Kind { return p.cfg.Kind }
 
@@ -164,7 +176,7 @@ func (p *Prober) Kind() Kind { return p.cfg.Kind }
 // what became of it, in order of the answers; not if Send fails or the prober is closed
 // before. It must not block.
 func (p *Prober) Send(size int, tell func(Reply)) (seq uint64, err error) {
-	f, packet, err := p.prepare(size, tell)
+	f, packet, err := p.prepare(size, 0, tell)
 	if err != nil {
 		return 0, err
 	}
@@ -193,8 +205,8 @@ func (p *Prober) sendError(size int, err error) error {
 
 // prepare makes a packet that is waited for from now on: the answer may be there before the
 // call that sends it returns.
-func (p *Prober) prepare(size int, tell func(Reply)) (*flight, []byte, error) {
-	if size < p.MinSize() || size > MaxSize {
+func (p *Prober) prepare(size, fragments int, tell func(Reply)) (*flight, []byte, error) {
+	if size < p.MinSize() || size > MaxSize && fragments == 0 {
 		return nil, nil, fmt.Errorf("probe packet of %d bytes: write %d to %d", size, p.MinSize(), MaxSize)
 	}
 	p.mu.Lock()
@@ -209,7 +221,7 @@ func (p *Prober) prepare(size int, tell func(Reply)) (*flight, []byte, error) {
 		p.next++
 	}
 	f := &flight{reply: Reply{Seq: p.next, Size: size}, cookie: p.random.Uint64(), tell: tell}
-	packet, err := p.packet(f)
+	packet, err := p.packet(f, fragments)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -226,8 +238,14 @@ func (p *Prober) prepare(size int, tell func(Reply)) (*flight, []byte, error) {
 	return f, packet, nil
 }
 
-func (p *Prober) packet(f *flight) ([]byte, error) {
+func (p *Prober) packet(f *flight, fragments int) ([]byte, error) {
 	seq, length := uint16(f.reply.Seq), f.reply.Size-headers(p.cfg.Kind, p.v6)
+	if fragments > 0 { // each has IP's headers
+		length -= fragments*fragmentHeaders(p.v6) - fragmentHeaders(p.v6)
+		if p.v6 {
+			length -= ipv6FragmentHeader
+		}
+	}
 	switch p.cfg.Kind {
 	case Timestamp:
 		f.cookie = f.cookie&(nonStandard-1) | nonStandard

@@ -16,6 +16,7 @@ type simulated struct {
 	burst    float64 // the bucket's depth, bytes
 	buffer   float64 // of the queue, bytes
 	line     float64 // how fast we send at most, bytes/s
+	divided  float64 // and in fragments, 0: they do not pass
 	others   float64 // bytes/s
 	poisson  bool
 	random   *rand.Rand
@@ -73,6 +74,9 @@ func (a *arrivals) Pop() any          { x := (*a)[len(*a)-1]; *a = (*a)[:len(*a)
 func (s *simulated) train(_ context.Context, p plan) (Train, error) {
 	var times arrivals
 	gap := float64(p.size) / s.line
+	if p.fragments > 0 {
+		gap = float64(p.size) / max(s.divided, s.line)
+	}
 	at := s.clock
 	for i := range p.first + p.packets {
 		heap.Push(&times, at)
@@ -88,7 +92,7 @@ func (s *simulated) train(_ context.Context, p plan) (Train, error) {
 		s.until(at)
 		s.sent += float64(p.size)
 		r := Reply{Seq: uint64(i), Size: p.size, SentNS: int64(at * 1e9)}
-		if leave := s.arrive(at, float64(p.size)); math.IsNaN(leave) {
+		if leave := s.arrive(at, float64(p.size)); math.IsNaN(leave) || p.fragments > 0 && s.divided == 0 {
 			r.Lost = true
 		} else {
 			r.ReceivedNS = int64((leave + simulatedDelay) * 1e9)
@@ -111,7 +115,7 @@ func (s *simulated) now() time.Time { return time.Unix(0, int64(s.clock*1e9)) }
 func measured(t *testing.T, s *simulated) Result {
 	t.Helper()
 	s.random, s.tokens = rand.New(rand.NewPCG(3, 4)), s.burst
-	m := &measurement{path: s, o: Options{Share: 0.5, Duration: 2 * time.Minute, Bytes: 32 << 20, Size: 1500}}
+	m := &measurement{path: s, o: Options{Share: 0.5, Duration: 2 * time.Minute, Bytes: 32 << 20, Size: 1500}, divided: fragments * 1500}
 	if err := m.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -172,6 +176,23 @@ func TestNoBottleneck(t *testing.T) {
 	}
 	if !r.Available.AtLeast {
 		t.Errorf("%+v", r.Available)
+	}
+}
+
+// Where single packets are sent too slowly, those in fragments tell.
+func TestInFragments(t *testing.T) {
+	for _, others := range []float64{0, 0.5} {
+		s := &simulated{rate: 125e6, burst: 64 << 10, buffer: 125e5, line: 0.9 * 125e6, divided: 3 * 125e6, others: others * 125e6, poisson: true}
+		r := measured(t, s)
+		if e := r.Capacity.BytesPerSec/125e6 - 1; math.Abs(e) > 0.02 || r.Capacity.AtLeast || r.Fragments != fragments {
+			t.Errorf("capacity %+v is off by %.3f", r.Capacity, e)
+		}
+		if e := r.Available.BytesPerSec/(125e6*(1-others)) - 1; math.Abs(e) > 0.15 {
+			t.Errorf("available %+v is off by %.3f", r.Available, e)
+		}
+		if r.SentBytes > 32<<20 {
+			t.Errorf("%d bytes were sent", r.SentBytes)
+		}
 	}
 }
 

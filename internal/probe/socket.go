@@ -131,11 +131,7 @@ func (s *socket) settings(kind Kind, v6 bool) error {
 		}
 	}
 	// A packet in fragments would be two at the bottleneck.
-	level, option, value := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO
-	if v6 {
-		level, option, value = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO
-	}
-	if err := unix.SetsockoptInt(s.fd, level, option, value); err != nil {
+	if err := s.discoverMTU(v6, true); err != nil {
 		return fmt.Errorf("forbid fragments: %w", err)
 	}
 	if !s.raw {
@@ -159,6 +155,25 @@ func (s *socket) settings(kind Kind, v6 bool) error {
 	const icmpFilter = 1
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_RAW, icmpFilter, int(^wanted)); err != nil {
 		return fmt.Errorf("filter ICMP: %w", err)
+	}
+	return nil
+}
+
+func (s *socket) discoverMTU(v6, on bool) error {
+	level, option, value := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT
+	if on {
+		value = unix.IP_PMTUDISC_DO
+	}
+	if v6 { // the values are the same
+		level, option = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER
+	}
+	return unix.SetsockoptInt(s.fd, level, option, value)
+}
+
+// allowFragments has the kernel divide packets that are larger than the MTU.
+func (s *socket) allowFragments(v6 bool) error {
+	if err := s.discoverMTU(v6, false); err != nil {
+		return fmt.Errorf("allow fragments: %w", err)
 	}
 	return nil
 }

@@ -22,6 +22,8 @@ type plan struct {
 	packets     int
 	size        int     // IP bytes of each
 	bytesPerSec float64 // of the packets, 0 = back to back, too
+	// fragments that each is sent in, of size in all; 0 for packets of their own.
+	fragments int
 	// quiet is how long no answer need come, all being sent, until the rest counts as
 	// lost; 0 for the prober's timeout.
 	quiet time.Duration
@@ -38,6 +40,12 @@ func (p *Prober) train(ctx context.Context, pl plan) (Train, error) {
 	n := pl.first + pl.packets
 	if n < 1 || n > MaxTrain {
 		return Train{}, fmt.Errorf("train of %d packets: write 1 to %d", n, MaxTrain)
+	}
+	if pl.fragments > 0 && !p.dividing {
+		if err := p.socket.allowFragments(p.v6); err != nil {
+			return Train{}, err
+		}
+		p.dividing = true
 	}
 	if pl.bytesPerSec < 0 || pl.bytesPerSec > 0 && pl.bytesPerSec < 1 {
 		return Train{}, fmt.Errorf("train at %g bytes/s: write at least 1, or 0 for back to back", pl.bytesPerSec)
@@ -88,7 +96,7 @@ func (p *Prober) sendTrain(ctx context.Context, pl plan, tell func(i int) func(R
 	}
 	ready := make([]prepared, 0, pl.first+pl.packets)
 	for i := range pl.first + pl.packets {
-		f, packet, err := p.prepare(pl.size, tell(i))
+		f, packet, err := p.prepare(pl.size, pl.fragments, tell(i))
 		if err != nil {
 			for _, rest := range ready {
 				p.forget(rest.flight)
