@@ -202,7 +202,8 @@ func (t Train) trend(first int, offered, capacity float64, base int64) trend {
 // beside corrects the rate of a tail for what others sent meanwhile, which came among it: of a
 // train that is sent at s the tail comes at s x capacity / (s + others'), less than the capacity where s
 // is not far above it. Another train that is sent at another rate tells both: the times in which they
-// came, by those in which they were sent, are (s + others') / capacity.
+// came, by those in which they were sent, are (s + others') / capacity. A train that is much faster is
+// over before others send as much as that says (at ten times the capacity: 4% too much).
 func (t tail) beside(trends []trend) (capacity float64) {
 	var growth, sent, weight float64
 	for _, r := range trends {
@@ -210,7 +211,7 @@ func (t tail) beside(trends []trend) (capacity float64) {
 			growth, sent, weight = growth+r.growth*r.seconds, sent+r.sentBytesPerSec*r.seconds, weight+r.seconds
 		}
 	}
-	if weight == 0 {
+	if weight == 0 || t.sentBytesPerSec > 5*t.bytesPerSec {
 		return t.bytesPerSec
 	}
 	growth, sent = growth/weight, sent/weight

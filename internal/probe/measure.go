@@ -186,6 +186,10 @@ func (m *measurement) run(ctx context.Context) error {
 	if errors.Is(err, errSpent) {
 		err = nil
 	}
+	// With others, what came of a train that was hardly faster is their part, too.
+	if m.tail.sentBytesPerSec < 1.5*m.tail.bytesPerSec && m.result.Available.BytesPerSec < 0.9*m.result.Capacity.BytesPerSec {
+		m.result.Capacity.AtLeast = true
+	}
 	m.result.Took = m.path.now().Sub(m.begin)
 	if err == nil && m.result.Capacity.BytesPerSec == 0 {
 		return fmt.Errorf("of %d probe packets %d were lost, too many to tell a rate: %w", int(m.result.SentBytes)/m.o.Size, m.result.Lost, ErrSilent)
