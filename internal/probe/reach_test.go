@@ -106,6 +106,41 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
+// A path that is faster than the machine sends: packets go as fragments, each counted by its IP
+// bytes, and are answered.
+func TestMeasureInFragments(t *testing.T) {
+	p := testutil.MustPair(t)
+	sent := func() float64 {
+		link, err := p.A.Netlink().LinkByName(testutil.Device)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const header = 14 // of Ethernet
+		s := link.Attrs().Statistics
+		return float64(s.TxBytes) - header*float64(s.TxPackets)
+	}
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			prober := open(t, p, k.kind, k.v6)
+			before := sent()
+			r, err := probe.Measure(t.Context(), prober, probe.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%.0f MB/s, at least: %v; %d fragments, %d lost", r.Capacity.BytesPerSec/1e6, r.Capacity.AtLeast, r.Fragments, r.Lost)
+			if r.Fragments == 0 || r.Size != 1500 || r.Capacity.BytesPerSec < 20e6 {
+				t.Errorf("%+v", r.Capacity)
+			}
+			if r.Lost > 20 {
+				t.Errorf("%d packets were not answered", r.Lost)
+			}
+			if off := float64(r.SentBytes)/(sent()-before) - 1; math.Abs(off) > 0.02 {
+				t.Errorf("%d bytes were sent, it says: off by %.3f", r.SentBytes, off)
+			}
+		})
+	}
+}
+
 // What a connection that runs already says: its rate through a path of 20 Mbit/s.
 func TestConnections(t *testing.T) {
 	const rate = 2_500_000
