@@ -50,6 +50,8 @@ const (
 	// lossy is the part of the probes that is lost where those who fill the queue do not give
 	// way to the share, or more is sent than the path carries, whatever its delay seems to be.
 	lossy = 0.12
+	// lossyShort is that part where fewer than fewPackets wait.
+	lossyShort, fewPackets = 0.25, 6
 	// remembered is how long it counts that others took whatever was left.
 	remembered = 20 * time.Second
 	// baseFor is after how long a round trip that was not seen again is forgotten, twice at most.

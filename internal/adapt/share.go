@@ -9,6 +9,15 @@ func (l *Law) share(p Probe) {
 	l.keepShare(p)
 }
 
+// doubtful is the part of the probes that is lost where others do not give way to the share. In a
+// queue of few packets TCP lives with losses, and so does who is beside it.
+func (l *Law) doubtful() float64 {
+	if l.queue < l.packets(fewPackets) {
+		return lossyShort
+	}
+	return lossy
+}
+
 // remembers: not long ago others took whatever was left.
 func (l *Law) remembers() bool { return l.shareEnded != never && l.last-l.shareEnded < remembered }
 
@@ -24,7 +33,7 @@ func (l *Law) keepShare(p Probe) {
 	switch {
 	case l.idleSince != never && p.At-l.idleSince > max(3*l.srtt, time.Second, l.packets(6)):
 		l.mode, l.shareEnded, l.patience, l.dip.ended = ModeDelay, p.At, firstPatience, p.At
-	case p.At-l.shareSince > 2*time.Second && p.At > l.retryAt && l.lossRate() > lossy:
+	case p.At-l.shareSince > 2*time.Second && p.At > l.retryAt && l.lossRate() > l.doubtful():
 		l.mode, l.shareEnded = ModeDelay, never
 		l.rate = given * l.path()
 		l.available = l.rate
