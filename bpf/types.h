@@ -29,6 +29,7 @@
 #define NN_DESTINATIONS	       131072
 #define NN_DESTINATION_ENTRIES 16
 #define NN_DESTINATION_USES    65536
+#define NN_DESTINATION_MEMOS   16384
 #define NN_PEERS_MET	       4096
 #define NN_LINKS	       1024
 /* The administrator's rules; others are those of the user of that id. */
@@ -327,6 +328,17 @@ struct nn_destination_use {
 	__u32 rule;
 	__u32 scope; /* node of the tree, 0 for everybody */
 };
+
+/* What was found for a peer of a socket with that path: a cache line. */
+struct nn_destination_memo {
+	__u64 sum; /* of the other words */
+	__u64 peer[2];
+	__u64 path[2];	   /* 16 bits for each node, without those found */
+	__u64 who;	   /* epoch, uid */
+	__u64 answer;	   /* port, protocol; nodes that hold, by owner */
+	__u64 generations; /* of these */
+};
+_Static_assert(sizeof(struct nn_destination_memo) == 64, "nn_destination_memo");
 
 /* An address that was met, for which the node wants one of its own. */
 struct nn_peer_met {
