@@ -8,18 +8,18 @@
 #ifndef NETNICE_DESTINATION_H
 #define NETNICE_DESTINATION_H
 
-#include "path.h"
+#include "destination_memo.h"
 
 #define NN_DESTINATION_BITS (32 + 128)
 
 /* The node of a rule, if it holds for a process of that path. */
-__noinline int nn_destination_used(struct nn_path *path, __u32 rule,
+__noinline int nn_destination_used(struct nn_asked *a, __u32 rule,
 				   struct nn_hop *found)
 {
 	struct nn_destination_use use = {.rule = rule};
 	struct nn_hop *hop;
 
-	if (!path || !found)
+	if (!a || !found)
 		return 0;
 	if (rule & NN_RULE_EVERYBODY) {
 		hop = bpf_map_lookup_elem(&destination_uses, &use);
@@ -28,7 +28,7 @@ __noinline int nn_destination_used(struct nn_path *path, __u32 rule,
 		return !!hop;
 	}
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
-		use.scope = path->hops[i].node;
+		use.scope = a->node[i];
 		if (!use.scope)
 			break;
 		hop = bpf_map_lookup_elem(&destination_uses, &use);
@@ -50,16 +50,16 @@ static __always_inline bool nn_destination_speaks(__u32 rule, __u8 protocol)
 
 /* The node of the first of an owner's rules that matches, none = 0. Not static:
  * the verifier then looks at it once. */
-__noinline int nn_destination_find(struct nn_socket *s, struct nn_path *path,
-				   __u32 book, struct nn_hop *found)
+__noinline int nn_destination_find(struct nn_asked *a, __u32 book,
+				   struct nn_hop *found)
 {
 	struct nn_destination_key key = {.prefixlen = NN_DESTINATION_BITS,
 					 .book = book};
 	struct nn_destination *d;
 
-	if (!s || !path || !found)
+	if (!a || !found)
 		return 0;
-	__builtin_memcpy(key.addr, s->peer, sizeof(key.addr));
+	__builtin_memcpy(key.addr, a->peer, sizeof(key.addr));
 	d = bpf_map_lookup_elem(&destinations, &key);
 	if (!d)
 		return 0;
@@ -68,19 +68,18 @@ __noinline int nn_destination_find(struct nn_socket *s, struct nn_path *path,
 
 		if (!e->rule)
 			break;
-		if (s->service_port < e->port_from ||
-		    s->service_port > e->port_to ||
-		    !nn_destination_speaks(e->rule, s->protocol))
+		if (a->service_port < e->port_from ||
+		    a->service_port > e->port_to ||
+		    !nn_destination_speaks(e->rule, a->protocol))
 			continue;
-		if (nn_destination_used(path, e->rule, found))
+		if (nn_destination_used(a, e->rule, found))
 			return 1;
 	}
 	return 0;
 }
 
-/* The path as it follows from the process alone. */
-static __always_inline void nn_path_plain(struct nn_socket *s,
-					  struct nn_path *path)
+/* Where the path begins that follows from the process alone. */
+static __always_inline __u32 nn_path_skip(const struct nn_socket *s)
 {
 	__u32 skip = 0;
 
@@ -89,6 +88,14 @@ static __always_inline void nn_path_plain(struct nn_socket *s,
 	for (__u32 o = 0; o < NN_OWNERS; o++)
 		if (s->to[o].node && s->path[skip].node == s->to[o].node)
 			skip++;
+	return skip;
+}
+
+static __always_inline void nn_path_plain(struct nn_socket *s,
+					  struct nn_path *path)
+{
+	__u32 skip = nn_path_skip(s);
+
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
 		__u32 at = i + skip;
 
@@ -96,6 +103,26 @@ static __always_inline void nn_path_plain(struct nn_socket *s,
 			break;
 		path->hops[i] = s->path[at & (NN_PATH_MAX - 1)];
 	}
+}
+
+static __always_inline void nn_destined_ask(const struct nn_socket *s,
+					    const struct nn_policy *p,
+					    struct nn_asked *a)
+{
+	__u32 skip = nn_path_skip(s);
+
+	__builtin_memcpy(a->peer, s->peer, sizeof(a->peer));
+	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
+		__u32 at = i + skip;
+
+		a->node[i] = at < NN_PATH_MAX
+				     ? s->path[at & (NN_PATH_MAX - 1)].node
+				     : 0;
+	}
+	a->epoch = *(volatile const __u32 *)&p->epoch;
+	a->book = s->tgid ? s->uid : NN_BOOK_ADMIN;
+	a->service_port = s->service_port;
+	a->protocol = s->protocol;
 }
 
 /* Put a node before the others. Of too many one that only a user wants goes, if
@@ -186,7 +213,10 @@ __noinline int nn_destined(struct nn_socket *s)
 {
 	struct nn_policy *p = nn_policy();
 	struct nn_hop admin = {}, user = {};
-	struct nn_path path = {};
+	union { /* one after the other: stacks are short */
+		struct nn_asked asked;
+		struct nn_path path;
+	} u = {};
 	bool own;
 
 	if (!s || !p || !s->peer_known || s->flags & NN_SOCK_PROBES)
@@ -195,30 +225,34 @@ __noinline int nn_destined(struct nn_socket *s)
 	    !s->to[NN_OWNER_USER].node)
 		return 0;
 	own = s->own.node && s->path[0].node == s->own.node;
-	nn_path_plain(s, &path);
-	if (p->destinations) {
-		nn_destination_find(s, &path, NN_BOOK_ADMIN, &admin);
-		if (s->tgid) /* else it is nobody's */
-			nn_destination_find(s, &path, s->uid, &user);
+	nn_destined_ask(s, p, &u.asked);
+	if (p->destinations && !nn_memo_get(&u.asked, &admin, &user)) {
+		nn_destination_find(&u.asked, NN_BOOK_ADMIN, &admin);
+		if (u.asked.book != NN_BOOK_ADMIN)
+			nn_destination_find(&u.asked, u.asked.book, &user);
+		nn_memo_put(&u.asked, &admin, &user);
 	}
+	__builtin_memset(&u.path, 0, sizeof(u.path));
+	nn_path_plain(s, &u.path);
 	if (user.node == admin.node)
 		user.node = 0;
 	nn_each_own(s, &admin);
 	nn_each_own(s, &user);
-	if (!nn_path_begin(&path, user.node, user.generation, NN_OWNER_USER))
+	if (!nn_path_begin(&u.path, user.node, user.generation, NN_OWNER_USER))
 		user.node = 0;
-	if (!nn_path_begin(&path, admin.node, admin.generation, NN_OWNER_ADMIN))
+	if (!nn_path_begin(&u.path, admin.node, admin.generation,
+			   NN_OWNER_ADMIN))
 		admin.node = 0;
 	/* a user's that had to go was the first */
-	if (admin.node && user.node && path.hops[1].node != user.node)
+	if (admin.node && user.node && u.path.hops[1].node != user.node)
 		user.node = 0;
-	if (own && !nn_path_begin(&path, s->own.node, s->own.generation,
+	if (own && !nn_path_begin(&u.path, s->own.node, s->own.generation,
 				  NN_OWNER_USER))
 		own = false;
 	s->to[NN_OWNER_ADMIN] = admin;
 	s->to[NN_OWNER_USER] = user;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++)
-		s->path[i] = path.hops[i];
+		s->path[i] = u.path.hops[i];
 	return 1;
 }
 

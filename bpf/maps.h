@@ -106,6 +106,17 @@ struct {
 	__type(value, struct nn_hop);
 } destination_uses SEC(".maps");
 
+/* What was found by these two, written by the datapath: see destination_memo.h.
+ * 1 MB. What may be mapped begins at a page, so that a value is a cache line;
+ * nobody maps it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, NN_DESTINATION_MEMOS);
+	__type(key, __u32);
+	__type(value, struct nn_destination_memo);
+} destination_memos SEC(".maps");
+
 /* Nodes in store, which the datapath takes out: see destination.h. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -29,6 +29,7 @@
 #define NN_DESTINATIONS	       131072
 #define NN_DESTINATION_ENTRIES 16
 #define NN_DESTINATION_USES    65536
+#define NN_DESTINATION_MEMOS   16384
 #define NN_PEERS_MET	       4096
 /* Nodes in store for the addresses that one node is for, and for all. */
 #define NN_STORE  64
@@ -339,6 +340,17 @@ struct nn_stored {
 	__u32 generation;
 	__u32 slot; /* 0..NN_STORE-1 */
 };
+
+/* What was found for a peer of a socket with that path: a cache line. */
+struct nn_destination_memo {
+	__u64 sum; /* of the other words */
+	__u64 peer[2];
+	__u64 path[2];	   /* 16 bits for each node, without those found */
+	__u64 who;	   /* epoch, uid */
+	__u64 answer;	   /* port, protocol; nodes that hold, by owner */
+	__u64 generations; /* of these */
+};
+_Static_assert(sizeof(struct nn_destination_memo) == 64, "nn_destination_memo");
 
 /* An address that was met, for which the node wants one of its own. */
 struct nn_peer_met {

@@ -97,6 +97,16 @@ type netniceNnDestinationKey struct {
 	Addr      [16]uint8
 }
 
+type netniceNnDestinationMemo struct {
+	_           structs.HostLayout
+	Sum         uint64
+	Peer        [2]uint64
+	Path        [2]uint64
+	Who         uint64
+	Answer      uint64
+	Generations uint64
+}
+
 type netniceNnDestinationUse struct {
 	_     structs.HostLayout
 	Rule  uint32
@@ -474,6 +484,7 @@ const (
 	netniceMapCgroups               = "cgroups"
 	netniceMapClasses               = "classes"
 	netniceMapClocks                = "clocks"
+	netniceMapDestinationMemos      = "destination_memos"
 	netniceMapDestinationUses       = "destination_uses"
 	netniceMapDestinations          = "destinations"
 	netniceMapEvents                = "events"
@@ -655,34 +666,35 @@ type netniceProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type netniceMapSpecs struct {
-	Answers         *ebpf.MapSpec `ebpf:"answers"`
-	Asked           *ebpf.MapSpec `ebpf:"asked"`
-	Askers          *ebpf.MapSpec `ebpf:"askers"`
-	Buffers         *ebpf.MapSpec `ebpf:"buffers"`
-	Cgroups         *ebpf.MapSpec `ebpf:"cgroups"`
-	Classes         *ebpf.MapSpec `ebpf:"classes"`
-	Clocks          *ebpf.MapSpec `ebpf:"clocks"`
-	DestinationUses *ebpf.MapSpec `ebpf:"destination_uses"`
-	Destinations    *ebpf.MapSpec `ebpf:"destinations"`
-	Events          *ebpf.MapSpec `ebpf:"events"`
-	Execs           *ebpf.MapSpec `ebpf:"execs"`
-	Faults          *ebpf.MapSpec `ebpf:"faults"`
-	FixedRates      *ebpf.MapSpec `ebpf:"fixed_rates"`
-	FormerSockets   *ebpf.MapSpec `ebpf:"former_sockets"`
-	FreeCgroups     *ebpf.MapSpec `ebpf:"free_cgroups"`
-	Links           *ebpf.MapSpec `ebpf:"links"`
-	Nodes           *ebpf.MapSpec `ebpf:"nodes"`
-	PeersMet        *ebpf.MapSpec `ebpf:"peers_met"`
-	Policy          *ebpf.MapSpec `ebpf:"policy"`
-	PortsSeen       *ebpf.MapSpec `ebpf:"ports_seen"`
-	Requests        *ebpf.MapSpec `ebpf:"requests"`
-	SocketNodes     *ebpf.MapSpec `ebpf:"socket_nodes"`
-	Sockets         *ebpf.MapSpec `ebpf:"sockets"`
-	Stored          *ebpf.MapSpec `ebpf:"stored"`
-	Subordinates    *ebpf.MapSpec `ebpf:"subordinates"`
-	Tasks           *ebpf.MapSpec `ebpf:"tasks"`
-	Unknown         *ebpf.MapSpec `ebpf:"unknown"`
-	Users           *ebpf.MapSpec `ebpf:"users"`
+	Answers          *ebpf.MapSpec `ebpf:"answers"`
+	Asked            *ebpf.MapSpec `ebpf:"asked"`
+	Askers           *ebpf.MapSpec `ebpf:"askers"`
+	Buffers          *ebpf.MapSpec `ebpf:"buffers"`
+	Cgroups          *ebpf.MapSpec `ebpf:"cgroups"`
+	Classes          *ebpf.MapSpec `ebpf:"classes"`
+	Clocks           *ebpf.MapSpec `ebpf:"clocks"`
+	DestinationMemos *ebpf.MapSpec `ebpf:"destination_memos"`
+	DestinationUses  *ebpf.MapSpec `ebpf:"destination_uses"`
+	Destinations     *ebpf.MapSpec `ebpf:"destinations"`
+	Events           *ebpf.MapSpec `ebpf:"events"`
+	Execs            *ebpf.MapSpec `ebpf:"execs"`
+	Faults           *ebpf.MapSpec `ebpf:"faults"`
+	FixedRates       *ebpf.MapSpec `ebpf:"fixed_rates"`
+	FormerSockets    *ebpf.MapSpec `ebpf:"former_sockets"`
+	FreeCgroups      *ebpf.MapSpec `ebpf:"free_cgroups"`
+	Links            *ebpf.MapSpec `ebpf:"links"`
+	Nodes            *ebpf.MapSpec `ebpf:"nodes"`
+	PeersMet         *ebpf.MapSpec `ebpf:"peers_met"`
+	Policy           *ebpf.MapSpec `ebpf:"policy"`
+	PortsSeen        *ebpf.MapSpec `ebpf:"ports_seen"`
+	Requests         *ebpf.MapSpec `ebpf:"requests"`
+	SocketNodes      *ebpf.MapSpec `ebpf:"socket_nodes"`
+	Sockets          *ebpf.MapSpec `ebpf:"sockets"`
+	Stored           *ebpf.MapSpec `ebpf:"stored"`
+	Subordinates     *ebpf.MapSpec `ebpf:"subordinates"`
+	Tasks            *ebpf.MapSpec `ebpf:"tasks"`
+	Unknown          *ebpf.MapSpec `ebpf:"unknown"`
+	Users            *ebpf.MapSpec `ebpf:"users"`
 }
 
 // netniceVariableSpecs contains global variables before they are loaded into the kernel.
@@ -743,34 +755,35 @@ func (o *netniceObjects) Close() error {
 //
 // It can be passed to loadNetniceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type netniceMaps struct {
-	Answers         *ebpf.Map `ebpf:"answers"`
-	Asked           *ebpf.Map `ebpf:"asked"`
-	Askers          *ebpf.Map `ebpf:"askers"`
-	Buffers         *ebpf.Map `ebpf:"buffers"`
-	Cgroups         *ebpf.Map `ebpf:"cgroups"`
-	Classes         *ebpf.Map `ebpf:"classes"`
-	Clocks          *ebpf.Map `ebpf:"clocks"`
-	DestinationUses *ebpf.Map `ebpf:"destination_uses"`
-	Destinations    *ebpf.Map `ebpf:"destinations"`
-	Events          *ebpf.Map `ebpf:"events"`
-	Execs           *ebpf.Map `ebpf:"execs"`
-	Faults          *ebpf.Map `ebpf:"faults"`
-	FixedRates      *ebpf.Map `ebpf:"fixed_rates"`
-	FormerSockets   *ebpf.Map `ebpf:"former_sockets"`
-	FreeCgroups     *ebpf.Map `ebpf:"free_cgroups"`
-	Links           *ebpf.Map `ebpf:"links"`
-	Nodes           *ebpf.Map `ebpf:"nodes"`
-	PeersMet        *ebpf.Map `ebpf:"peers_met"`
-	Policy          *ebpf.Map `ebpf:"policy"`
-	PortsSeen       *ebpf.Map `ebpf:"ports_seen"`
-	Requests        *ebpf.Map `ebpf:"requests"`
-	SocketNodes     *ebpf.Map `ebpf:"socket_nodes"`
-	Sockets         *ebpf.Map `ebpf:"sockets"`
-	Stored          *ebpf.Map `ebpf:"stored"`
-	Subordinates    *ebpf.Map `ebpf:"subordinates"`
-	Tasks           *ebpf.Map `ebpf:"tasks"`
-	Unknown         *ebpf.Map `ebpf:"unknown"`
-	Users           *ebpf.Map `ebpf:"users"`
+	Answers          *ebpf.Map `ebpf:"answers"`
+	Asked            *ebpf.Map `ebpf:"asked"`
+	Askers           *ebpf.Map `ebpf:"askers"`
+	Buffers          *ebpf.Map `ebpf:"buffers"`
+	Cgroups          *ebpf.Map `ebpf:"cgroups"`
+	Classes          *ebpf.Map `ebpf:"classes"`
+	Clocks           *ebpf.Map `ebpf:"clocks"`
+	DestinationMemos *ebpf.Map `ebpf:"destination_memos"`
+	DestinationUses  *ebpf.Map `ebpf:"destination_uses"`
+	Destinations     *ebpf.Map `ebpf:"destinations"`
+	Events           *ebpf.Map `ebpf:"events"`
+	Execs            *ebpf.Map `ebpf:"execs"`
+	Faults           *ebpf.Map `ebpf:"faults"`
+	FixedRates       *ebpf.Map `ebpf:"fixed_rates"`
+	FormerSockets    *ebpf.Map `ebpf:"former_sockets"`
+	FreeCgroups      *ebpf.Map `ebpf:"free_cgroups"`
+	Links            *ebpf.Map `ebpf:"links"`
+	Nodes            *ebpf.Map `ebpf:"nodes"`
+	PeersMet         *ebpf.Map `ebpf:"peers_met"`
+	Policy           *ebpf.Map `ebpf:"policy"`
+	PortsSeen        *ebpf.Map `ebpf:"ports_seen"`
+	Requests         *ebpf.Map `ebpf:"requests"`
+	SocketNodes      *ebpf.Map `ebpf:"socket_nodes"`
+	Sockets          *ebpf.Map `ebpf:"sockets"`
+	Stored           *ebpf.Map `ebpf:"stored"`
+	Subordinates     *ebpf.Map `ebpf:"subordinates"`
+	Tasks            *ebpf.Map `ebpf:"tasks"`
+	Unknown          *ebpf.Map `ebpf:"unknown"`
+	Users            *ebpf.Map `ebpf:"users"`
 }
 
 func (m *netniceMaps) Close() error {
@@ -782,6 +795,7 @@ func (m *netniceMaps) Close() error {
 		m.Cgroups,
 		m.Classes,
 		m.Clocks,
+		m.DestinationMemos,
 		m.DestinationUses,
 		m.Destinations,
 		m.Events,

@@ -104,6 +104,16 @@ type sendingNnDestinationKey struct {
 	Addr      [16]uint8
 }
 
+type sendingNnDestinationMemo struct {
+	_           structs.HostLayout
+	Sum         uint64
+	Peer        [2]uint64
+	Path        [2]uint64
+	Who         uint64
+	Answer      uint64
+	Generations uint64
+}
+
 type sendingNnDestinationUse struct {
 	_     structs.HostLayout
 	Rule  uint32
@@ -325,6 +335,7 @@ const (
 	sendingMapCgroups             = "cgroups"
 	sendingMapClasses             = "classes"
 	sendingMapClocks              = "clocks"
+	sendingMapDestinationMemos    = "destination_memos"
 	sendingMapDestinationUses     = "destination_uses"
 	sendingMapDestinations        = "destinations"
 	sendingMapEvents              = "events"
@@ -414,33 +425,34 @@ type sendingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingMapSpecs struct {
-	Buffers         *ebpf.MapSpec `ebpf:"buffers"`
-	Cgroups         *ebpf.MapSpec `ebpf:"cgroups"`
-	Classes         *ebpf.MapSpec `ebpf:"classes"`
-	Clocks          *ebpf.MapSpec `ebpf:"clocks"`
-	DestinationUses *ebpf.MapSpec `ebpf:"destination_uses"`
-	Destinations    *ebpf.MapSpec `ebpf:"destinations"`
-	Events          *ebpf.MapSpec `ebpf:"events"`
-	Faults          *ebpf.MapSpec `ebpf:"faults"`
-	FreeCgroups     *ebpf.MapSpec `ebpf:"free_cgroups"`
-	Lanes           *ebpf.MapSpec `ebpf:"lanes"`
-	Links           *ebpf.MapSpec `ebpf:"links"`
-	Nodes           *ebpf.MapSpec `ebpf:"nodes"`
-	Outflows        *ebpf.MapSpec `ebpf:"outflows"`
-	PeersMet        *ebpf.MapSpec `ebpf:"peers_met"`
-	Policy          *ebpf.MapSpec `ebpf:"policy"`
-	PortsSeen       *ebpf.MapSpec `ebpf:"ports_seen"`
-	SendDevices     *ebpf.MapSpec `ebpf:"send_devices"`
-	SendFaults      *ebpf.MapSpec `ebpf:"send_faults"`
-	SendSlots       *ebpf.MapSpec `ebpf:"send_slots"`
-	Sender          *ebpf.MapSpec `ebpf:"sender"`
-	SocketNodes     *ebpf.MapSpec `ebpf:"socket_nodes"`
-	Sockets         *ebpf.MapSpec `ebpf:"sockets"`
-	Stored          *ebpf.MapSpec `ebpf:"stored"`
-	Subordinates    *ebpf.MapSpec `ebpf:"subordinates"`
-	Tasks           *ebpf.MapSpec `ebpf:"tasks"`
-	Unknown         *ebpf.MapSpec `ebpf:"unknown"`
-	Users           *ebpf.MapSpec `ebpf:"users"`
+	Buffers          *ebpf.MapSpec `ebpf:"buffers"`
+	Cgroups          *ebpf.MapSpec `ebpf:"cgroups"`
+	Classes          *ebpf.MapSpec `ebpf:"classes"`
+	Clocks           *ebpf.MapSpec `ebpf:"clocks"`
+	DestinationMemos *ebpf.MapSpec `ebpf:"destination_memos"`
+	DestinationUses  *ebpf.MapSpec `ebpf:"destination_uses"`
+	Destinations     *ebpf.MapSpec `ebpf:"destinations"`
+	Events           *ebpf.MapSpec `ebpf:"events"`
+	Faults           *ebpf.MapSpec `ebpf:"faults"`
+	FreeCgroups      *ebpf.MapSpec `ebpf:"free_cgroups"`
+	Lanes            *ebpf.MapSpec `ebpf:"lanes"`
+	Links            *ebpf.MapSpec `ebpf:"links"`
+	Nodes            *ebpf.MapSpec `ebpf:"nodes"`
+	Outflows         *ebpf.MapSpec `ebpf:"outflows"`
+	PeersMet         *ebpf.MapSpec `ebpf:"peers_met"`
+	Policy           *ebpf.MapSpec `ebpf:"policy"`
+	PortsSeen        *ebpf.MapSpec `ebpf:"ports_seen"`
+	SendDevices      *ebpf.MapSpec `ebpf:"send_devices"`
+	SendFaults       *ebpf.MapSpec `ebpf:"send_faults"`
+	SendSlots        *ebpf.MapSpec `ebpf:"send_slots"`
+	Sender           *ebpf.MapSpec `ebpf:"sender"`
+	SocketNodes      *ebpf.MapSpec `ebpf:"socket_nodes"`
+	Sockets          *ebpf.MapSpec `ebpf:"sockets"`
+	Stored           *ebpf.MapSpec `ebpf:"stored"`
+	Subordinates     *ebpf.MapSpec `ebpf:"subordinates"`
+	Tasks            *ebpf.MapSpec `ebpf:"tasks"`
+	Unknown          *ebpf.MapSpec `ebpf:"unknown"`
+	Users            *ebpf.MapSpec `ebpf:"users"`
 }
 
 // sendingVariableSpecs contains global variables before they are loaded into the kernel.
@@ -473,33 +485,34 @@ func (o *sendingObjects) Close() error {
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingMaps struct {
-	Buffers         *ebpf.Map `ebpf:"buffers"`
-	Cgroups         *ebpf.Map `ebpf:"cgroups"`
-	Classes         *ebpf.Map `ebpf:"classes"`
-	Clocks          *ebpf.Map `ebpf:"clocks"`
-	DestinationUses *ebpf.Map `ebpf:"destination_uses"`
-	Destinations    *ebpf.Map `ebpf:"destinations"`
-	Events          *ebpf.Map `ebpf:"events"`
-	Faults          *ebpf.Map `ebpf:"faults"`
-	FreeCgroups     *ebpf.Map `ebpf:"free_cgroups"`
-	Lanes           *ebpf.Map `ebpf:"lanes"`
-	Links           *ebpf.Map `ebpf:"links"`
-	Nodes           *ebpf.Map `ebpf:"nodes"`
-	Outflows        *ebpf.Map `ebpf:"outflows"`
-	PeersMet        *ebpf.Map `ebpf:"peers_met"`
-	Policy          *ebpf.Map `ebpf:"policy"`
-	PortsSeen       *ebpf.Map `ebpf:"ports_seen"`
-	SendDevices     *ebpf.Map `ebpf:"send_devices"`
-	SendFaults      *ebpf.Map `ebpf:"send_faults"`
-	SendSlots       *ebpf.Map `ebpf:"send_slots"`
-	Sender          *ebpf.Map `ebpf:"sender"`
-	SocketNodes     *ebpf.Map `ebpf:"socket_nodes"`
-	Sockets         *ebpf.Map `ebpf:"sockets"`
-	Stored          *ebpf.Map `ebpf:"stored"`
-	Subordinates    *ebpf.Map `ebpf:"subordinates"`
-	Tasks           *ebpf.Map `ebpf:"tasks"`
-	Unknown         *ebpf.Map `ebpf:"unknown"`
-	Users           *ebpf.Map `ebpf:"users"`
+	Buffers          *ebpf.Map `ebpf:"buffers"`
+	Cgroups          *ebpf.Map `ebpf:"cgroups"`
+	Classes          *ebpf.Map `ebpf:"classes"`
+	Clocks           *ebpf.Map `ebpf:"clocks"`
+	DestinationMemos *ebpf.Map `ebpf:"destination_memos"`
+	DestinationUses  *ebpf.Map `ebpf:"destination_uses"`
+	Destinations     *ebpf.Map `ebpf:"destinations"`
+	Events           *ebpf.Map `ebpf:"events"`
+	Faults           *ebpf.Map `ebpf:"faults"`
+	FreeCgroups      *ebpf.Map `ebpf:"free_cgroups"`
+	Lanes            *ebpf.Map `ebpf:"lanes"`
+	Links            *ebpf.Map `ebpf:"links"`
+	Nodes            *ebpf.Map `ebpf:"nodes"`
+	Outflows         *ebpf.Map `ebpf:"outflows"`
+	PeersMet         *ebpf.Map `ebpf:"peers_met"`
+	Policy           *ebpf.Map `ebpf:"policy"`
+	PortsSeen        *ebpf.Map `ebpf:"ports_seen"`
+	SendDevices      *ebpf.Map `ebpf:"send_devices"`
+	SendFaults       *ebpf.Map `ebpf:"send_faults"`
+	SendSlots        *ebpf.Map `ebpf:"send_slots"`
+	Sender           *ebpf.Map `ebpf:"sender"`
+	SocketNodes      *ebpf.Map `ebpf:"socket_nodes"`
+	Sockets          *ebpf.Map `ebpf:"sockets"`
+	Stored           *ebpf.Map `ebpf:"stored"`
+	Subordinates     *ebpf.Map `ebpf:"subordinates"`
+	Tasks            *ebpf.Map `ebpf:"tasks"`
+	Unknown          *ebpf.Map `ebpf:"unknown"`
+	Users            *ebpf.Map `ebpf:"users"`
 }
 
 func (m *sendingMaps) Close() error {
@@ -508,6 +521,7 @@ func (m *sendingMaps) Close() error {
 		m.Cgroups,
 		m.Classes,
 		m.Clocks,
+		m.DestinationMemos,
 		m.DestinationUses,
 		m.Destinations,
 		m.Events,

@@ -85,6 +85,16 @@ type shapingNnDestinationKey struct {
 	Addr      [16]uint8
 }
 
+type shapingNnDestinationMemo struct {
+	_           structs.HostLayout
+	Sum         uint64
+	Peer        [2]uint64
+	Path        [2]uint64
+	Who         uint64
+	Answer      uint64
+	Generations uint64
+}
+
 type shapingNnDestinationUse struct {
 	_     structs.HostLayout
 	Rule  uint32
@@ -426,6 +436,7 @@ const (
 	shapingMapCgroups             = "cgroups"
 	shapingMapClasses             = "classes"
 	shapingMapClocks              = "clocks"
+	shapingMapDestinationMemos    = "destination_memos"
 	shapingMapDestinationUses     = "destination_uses"
 	shapingMapDestinations        = "destinations"
 	shapingMapDevices             = "devices"
@@ -545,40 +556,41 @@ type shapingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type shapingMapSpecs struct {
-	Buffers         *ebpf.MapSpec `ebpf:"buffers"`
-	Cgroups         *ebpf.MapSpec `ebpf:"cgroups"`
-	Classes         *ebpf.MapSpec `ebpf:"classes"`
-	Clocks          *ebpf.MapSpec `ebpf:"clocks"`
-	DestinationUses *ebpf.MapSpec `ebpf:"destination_uses"`
-	Destinations    *ebpf.MapSpec `ebpf:"destinations"`
-	Devices         *ebpf.MapSpec `ebpf:"devices"`
-	Dues            *ebpf.MapSpec `ebpf:"dues"`
-	Events          *ebpf.MapSpec `ebpf:"events"`
-	Faults          *ebpf.MapSpec `ebpf:"faults"`
-	FreeCgroups     *ebpf.MapSpec `ebpf:"free_cgroups"`
-	Inflows         *ebpf.MapSpec `ebpf:"inflows"`
-	Kept            *ebpf.MapSpec `ebpf:"kept"`
-	Links           *ebpf.MapSpec `ebpf:"links"`
-	Listeners       *ebpf.MapSpec `ebpf:"listeners"`
-	Nodes           *ebpf.MapSpec `ebpf:"nodes"`
-	PeersMet        *ebpf.MapSpec `ebpf:"peers_met"`
-	Places          *ebpf.MapSpec `ebpf:"places"`
-	Policy          *ebpf.MapSpec `ebpf:"policy"`
-	PortsSeen       *ebpf.MapSpec `ebpf:"ports_seen"`
-	Receivers       *ebpf.MapSpec `ebpf:"receivers"`
-	Scratch         *ebpf.MapSpec `ebpf:"scratch"`
-	ShapeFaults     *ebpf.MapSpec `ebpf:"shape_faults"`
-	Shaper          *ebpf.MapSpec `ebpf:"shaper"`
-	Sharers         *ebpf.MapSpec `ebpf:"sharers"`
-	Slots           *ebpf.MapSpec `ebpf:"slots"`
-	SocketNodes     *ebpf.MapSpec `ebpf:"socket_nodes"`
-	Sockets         *ebpf.MapSpec `ebpf:"sockets"`
-	Stored          *ebpf.MapSpec `ebpf:"stored"`
-	Subordinates    *ebpf.MapSpec `ebpf:"subordinates"`
-	Tasks           *ebpf.MapSpec `ebpf:"tasks"`
-	Unknown         *ebpf.MapSpec `ebpf:"unknown"`
-	Unseen          *ebpf.MapSpec `ebpf:"unseen"`
-	Users           *ebpf.MapSpec `ebpf:"users"`
+	Buffers          *ebpf.MapSpec `ebpf:"buffers"`
+	Cgroups          *ebpf.MapSpec `ebpf:"cgroups"`
+	Classes          *ebpf.MapSpec `ebpf:"classes"`
+	Clocks           *ebpf.MapSpec `ebpf:"clocks"`
+	DestinationMemos *ebpf.MapSpec `ebpf:"destination_memos"`
+	DestinationUses  *ebpf.MapSpec `ebpf:"destination_uses"`
+	Destinations     *ebpf.MapSpec `ebpf:"destinations"`
+	Devices          *ebpf.MapSpec `ebpf:"devices"`
+	Dues             *ebpf.MapSpec `ebpf:"dues"`
+	Events           *ebpf.MapSpec `ebpf:"events"`
+	Faults           *ebpf.MapSpec `ebpf:"faults"`
+	FreeCgroups      *ebpf.MapSpec `ebpf:"free_cgroups"`
+	Inflows          *ebpf.MapSpec `ebpf:"inflows"`
+	Kept             *ebpf.MapSpec `ebpf:"kept"`
+	Links            *ebpf.MapSpec `ebpf:"links"`
+	Listeners        *ebpf.MapSpec `ebpf:"listeners"`
+	Nodes            *ebpf.MapSpec `ebpf:"nodes"`
+	PeersMet         *ebpf.MapSpec `ebpf:"peers_met"`
+	Places           *ebpf.MapSpec `ebpf:"places"`
+	Policy           *ebpf.MapSpec `ebpf:"policy"`
+	PortsSeen        *ebpf.MapSpec `ebpf:"ports_seen"`
+	Receivers        *ebpf.MapSpec `ebpf:"receivers"`
+	Scratch          *ebpf.MapSpec `ebpf:"scratch"`
+	ShapeFaults      *ebpf.MapSpec `ebpf:"shape_faults"`
+	Shaper           *ebpf.MapSpec `ebpf:"shaper"`
+	Sharers          *ebpf.MapSpec `ebpf:"sharers"`
+	Slots            *ebpf.MapSpec `ebpf:"slots"`
+	SocketNodes      *ebpf.MapSpec `ebpf:"socket_nodes"`
+	Sockets          *ebpf.MapSpec `ebpf:"sockets"`
+	Stored           *ebpf.MapSpec `ebpf:"stored"`
+	Subordinates     *ebpf.MapSpec `ebpf:"subordinates"`
+	Tasks            *ebpf.MapSpec `ebpf:"tasks"`
+	Unknown          *ebpf.MapSpec `ebpf:"unknown"`
+	Unseen           *ebpf.MapSpec `ebpf:"unseen"`
+	Users            *ebpf.MapSpec `ebpf:"users"`
 }
 
 // shapingVariableSpecs contains global variables before they are loaded into the kernel.
@@ -614,40 +626,41 @@ func (o *shapingObjects) Close() error {
 //
 // It can be passed to loadShapingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type shapingMaps struct {
-	Buffers         *ebpf.Map `ebpf:"buffers"`
-	Cgroups         *ebpf.Map `ebpf:"cgroups"`
-	Classes         *ebpf.Map `ebpf:"classes"`
-	Clocks          *ebpf.Map `ebpf:"clocks"`
-	DestinationUses *ebpf.Map `ebpf:"destination_uses"`
-	Destinations    *ebpf.Map `ebpf:"destinations"`
-	Devices         *ebpf.Map `ebpf:"devices"`
-	Dues            *ebpf.Map `ebpf:"dues"`
-	Events          *ebpf.Map `ebpf:"events"`
-	Faults          *ebpf.Map `ebpf:"faults"`
-	FreeCgroups     *ebpf.Map `ebpf:"free_cgroups"`
-	Inflows         *ebpf.Map `ebpf:"inflows"`
-	Kept            *ebpf.Map `ebpf:"kept"`
-	Links           *ebpf.Map `ebpf:"links"`
-	Listeners       *ebpf.Map `ebpf:"listeners"`
-	Nodes           *ebpf.Map `ebpf:"nodes"`
-	PeersMet        *ebpf.Map `ebpf:"peers_met"`
-	Places          *ebpf.Map `ebpf:"places"`
-	Policy          *ebpf.Map `ebpf:"policy"`
-	PortsSeen       *ebpf.Map `ebpf:"ports_seen"`
-	Receivers       *ebpf.Map `ebpf:"receivers"`
-	Scratch         *ebpf.Map `ebpf:"scratch"`
-	ShapeFaults     *ebpf.Map `ebpf:"shape_faults"`
-	Shaper          *ebpf.Map `ebpf:"shaper"`
-	Sharers         *ebpf.Map `ebpf:"sharers"`
-	Slots           *ebpf.Map `ebpf:"slots"`
-	SocketNodes     *ebpf.Map `ebpf:"socket_nodes"`
-	Sockets         *ebpf.Map `ebpf:"sockets"`
-	Stored          *ebpf.Map `ebpf:"stored"`
-	Subordinates    *ebpf.Map `ebpf:"subordinates"`
-	Tasks           *ebpf.Map `ebpf:"tasks"`
-	Unknown         *ebpf.Map `ebpf:"unknown"`
-	Unseen          *ebpf.Map `ebpf:"unseen"`
-	Users           *ebpf.Map `ebpf:"users"`
+	Buffers          *ebpf.Map `ebpf:"buffers"`
+	Cgroups          *ebpf.Map `ebpf:"cgroups"`
+	Classes          *ebpf.Map `ebpf:"classes"`
+	Clocks           *ebpf.Map `ebpf:"clocks"`
+	DestinationMemos *ebpf.Map `ebpf:"destination_memos"`
+	DestinationUses  *ebpf.Map `ebpf:"destination_uses"`
+	Destinations     *ebpf.Map `ebpf:"destinations"`
+	Devices          *ebpf.Map `ebpf:"devices"`
+	Dues             *ebpf.Map `ebpf:"dues"`
+	Events           *ebpf.Map `ebpf:"events"`
+	Faults           *ebpf.Map `ebpf:"faults"`
+	FreeCgroups      *ebpf.Map `ebpf:"free_cgroups"`
+	Inflows          *ebpf.Map `ebpf:"inflows"`
+	Kept             *ebpf.Map `ebpf:"kept"`
+	Links            *ebpf.Map `ebpf:"links"`
+	Listeners        *ebpf.Map `ebpf:"listeners"`
+	Nodes            *ebpf.Map `ebpf:"nodes"`
+	PeersMet         *ebpf.Map `ebpf:"peers_met"`
+	Places           *ebpf.Map `ebpf:"places"`
+	Policy           *ebpf.Map `ebpf:"policy"`
+	PortsSeen        *ebpf.Map `ebpf:"ports_seen"`
+	Receivers        *ebpf.Map `ebpf:"receivers"`
+	Scratch          *ebpf.Map `ebpf:"scratch"`
+	ShapeFaults      *ebpf.Map `ebpf:"shape_faults"`
+	Shaper           *ebpf.Map `ebpf:"shaper"`
+	Sharers          *ebpf.Map `ebpf:"sharers"`
+	Slots            *ebpf.Map `ebpf:"slots"`
+	SocketNodes      *ebpf.Map `ebpf:"socket_nodes"`
+	Sockets          *ebpf.Map `ebpf:"sockets"`
+	Stored           *ebpf.Map `ebpf:"stored"`
+	Subordinates     *ebpf.Map `ebpf:"subordinates"`
+	Tasks            *ebpf.Map `ebpf:"tasks"`
+	Unknown          *ebpf.Map `ebpf:"unknown"`
+	Unseen           *ebpf.Map `ebpf:"unseen"`
+	Users            *ebpf.Map `ebpf:"users"`
 }
 
 func (m *shapingMaps) Close() error {
@@ -656,6 +669,7 @@ func (m *shapingMaps) Close() error {
 		m.Cgroups,
 		m.Classes,
 		m.Clocks,
+		m.DestinationMemos,
 		m.DestinationUses,
 		m.Destinations,
 		m.Devices,

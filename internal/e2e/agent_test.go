@@ -17,6 +17,7 @@ const agentName = "netnice-e2e-agent"
 const (
 	agentURing      = "uring"       // ADDRESS plain|sqpoll: send by io_uring
 	agentOptions    = "options"     // print what the kernel says to others' socket options
+	agentInTurn     = "in-turn"     // ADDRESS PORT: send to addresses from that one on in turn, as lines say
 	agentFlood      = "flood"       // ADDRESS...: send to the first, and by children to the others
 	agentIdle       = "idle"        // wait for a line
 	agentExec       = "exec"        // PROGRAM ARGS...: wait for a line, and become that
@@ -47,6 +48,8 @@ func maybeRunAgent() {
 	case agentExec:
 		awaitWord()
 		err = unix.Exec(args[0], args, os.Environ())
+	case agentInTurn:
+		err = sendInTurn(args[0], args[1])
 	case agentFlood:
 		err = floodAgent(args...)
 	case agentQUICServer:

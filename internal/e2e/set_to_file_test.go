@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -99,6 +101,76 @@ func TestSetToFile(t *testing.T) {
 	}
 	at = r.must("unset", "--user", itoa(uid), "--to-file", file)
 	r.free("it has gone", at, 6e6, 5001, 5002)
+}
+
+// What a datagram to another address than the last costs a sender that does nothing else, to
+// few and to many in turn, likewise.
+func TestSetToFileCostsInTurn(t *testing.T) {
+	r := newRuledTo(t, "")
+	uid := spare + 65
+	link, err := r.A.Netlink().LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, all, err := net.ParseCIDR("100.64.0.0/10")
+	if err == nil { // all of them are the machine's own
+		err = r.A.Netlink().RouteAdd(&netlink.Route{
+			LinkIndex: link.Attrs().Index, Dst: all,
+			Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST,
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := r.script(options{in: r.A, uid: uid}, agentArgs(agentInTurn, "100.64.0.0", "5602")...)
+	x.read("ready")
+	few, many := writePrefixes(t, "few", 8, "100.64.0.0/15", "100.66.0.0/16"), writePrefixes(t, "many", turnAmong)
+	among := []int{2, 64, 10_000}
+	took := map[string][]float64{}
+	// What a datagram takes, of what one by a connected socket does at the same moment: the
+	// machine's speed is another from one second to the next.
+	parts := map[string][]float64{}
+	for i := range 9 {
+		files := []string{few, many}
+		if i%2 == 1 {
+			slices.Reverse(files)
+		}
+		for _, file := range files {
+			r.must("set", "--user", itoa(uid), "--to-file", file, "--up", "1GB/s", "--loopback")
+			for _, n := range among {
+				name := fmt.Sprint(n, file)
+				var three []float64
+				for range 3 {
+					var ns, connected float64
+					x.tell(fmt.Sprint(n, " 0.1"))
+					if _, err := fmt.Sscan(x.read("took"), &ns, &connected); err != nil {
+						t.Fatal(err)
+					}
+					three, took[name] = append(three, ns/connected), append(took[name], ns)
+				}
+				parts[name] = append(parts[name], middle(three))
+			}
+			r.must("unset", "--user", itoa(uid), "--to-file", file)
+		}
+	}
+	for _, n := range among {
+		few, many := fmt.Sprint(n, few), fmt.Sprint(n, many)
+		var ratios []float64
+		for i, part := range parts[many] {
+			ratios = append(ratios, parts[few][i]/part)
+		}
+		slices.Sort(ratios)
+		t.Logf("datagrams to %d addresses in turn in a second with 100,000 prefixes, of those with 10: median %.3f of %.3f; medians of %.0f and %.0f ns, %.3f and %.3f of a connected socket's",
+			n, middle(ratios), ratios, middle(took[many]), middle(took[few]), middle(parts[many]), middle(parts[few]))
+		if middle(ratios) < 0.9 {
+			t.Errorf("to %d addresses: %.3f of the rate with ten prefixes", n, middle(ratios))
+		}
+	}
+}
+
+func middle(list []float64) float64 {
+	list = slices.Sorted(slices.Values(list))
+	return list[len(list)/2]
 }
 
 // What a connection and a datagram to another address than the last cost is the same for

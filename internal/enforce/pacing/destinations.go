@@ -116,7 +116,9 @@ func (k *Kernel) SetDestinations(d enforce.Destinations) error {
 	return k.putDestinations(next)
 }
 
-// putDestinations writes what is new before what is old goes.
+// putDestinations writes what is new before what is old goes, and then another epoch: what
+// the datapath has found by the former rules holds for the former one
+// (bpf/destination_memo.h), so also if not all could be written.
 func (k *Kernel) putDestinations(next destinations) error {
 	some := len(next.uses) > 0
 	if some {
@@ -149,7 +151,7 @@ func (k *Kernel) putDestinations(next destinations) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return errors.Join(fmt.Errorf("write the destinations: %w", err), k.readDestinations())
+		return errors.Join(fmt.Errorf("write the destinations: %w", err), k.readDestinations(), k.putPolicy())
 	}
 	if err := k.putPolicy(); err != nil {
 		return err

@@ -155,6 +155,9 @@ func (k *Kernel) start() error {
 	if err := errors.Join(k.carryRates(), k.followRates()); err != nil {
 		return errors.Join(err, r.Close())
 	}
+	if len(k.to.prefixes) > 0 {
+		k.epoch++ // a former daemon may have been killed between a change of these and of that
+	}
 	if err := k.writePolicy(); err != nil { // a daemon is here
 		return errors.Join(err, r.Close())
 	}
