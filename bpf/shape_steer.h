@@ -11,6 +11,7 @@
 
 #include "shape_datagram.h"
 #include "shape_for.h"
+#include "shape_other.h"
 
 #define PACKET_OTHERHOST  3
 #define NN_QUEUE_EMPTY_NS 2000000000ULL
@@ -201,10 +202,11 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 	if (!nn_parse(skb, &p)) {
 		if (nn_is_control(p.protocol))
 			nn_unknown_came(skb, &p, NN_UNKNOWN_CAME_KERNEL);
+		if (!nn_other_path(skb, &p, &path, false))
+			return TC_ACT_UNSPEC;
+	} else if (!nn_packet_path(skb, &p, NULL, &path)) {
 		return TC_ACT_UNSPEC;
 	}
-	if (!nn_packet_path(skb, &p, NULL, &path))
-		return TC_ACT_UNSPEC;
 	dropped = path.hops[0].node & NN_KEPT_DROPPED;
 	path.hops[0].node &= ~NN_KEPT_DROPPED;
 	node = nn_inbound_next(&path, 0, &hop);
@@ -317,15 +319,15 @@ static __always_inline int nn_shape_released(struct __sk_buff *skb)
 	struct nn_inflow *f;
 	struct nn_hop at;
 	__u64 bytes;
-	bool dropped;
+	bool dropped, known;
 
 	if (!slot)
 		return TC_ACT_SHOT; /* its device has gone, or it is not ours */
 	q = nn_shaper();
-	if (!nn_parse(skb, &p))
-		return nn_send_back(slot);
+	known = nn_parse(skb, &p) ? nn_packet_path(skb, &p, slot, &path)
+				  : nn_other_path(skb, &p, &path, true);
 	bytes = nn_packet_bytes(skb, &p, ETH_HLEN, &segments);
-	if (nn_packet_path(skb, &p, slot, &path)) {
+	if (known) {
 		dropped = path.hops[0].node & NN_KEPT_DROPPED;
 		path.hops[0].node &= ~NN_KEPT_DROPPED;
 		at = nn_whose_hop(&path, hop);
