@@ -2,8 +2,12 @@ package e2e
 
 import (
 	"fmt"
+	"net"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -112,3 +116,46 @@ while wait():
         time.sleep(max(next - time.monotonic(), 0))
     say("answered", *counts)
 `
+
+// What is only forwarded is nobody's here: pings through this machine pass, and those to it do not.
+func TestSetToForwarded(t *testing.T) {
+	t.Parallel()
+	const (
+		limit  = 100e3
+		perSec = 400
+		over   = 2
+		full   = perSec * 1420
+	)
+	r := newInbound(newStage(t), testutil.MustPair(t))
+	own := "10.98.0.105"
+	moreAddresses(t, r.B, own, "fd00:98::69")
+	c, there := forwardedTo(t, r)
+	link, err := there.Netlink().LinkByName("behind")
+	if err == nil {
+		err = there.Netlink().AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(c), Mask: net.CIDRMask(32, 32)}})
+	}
+	if err == nil { // and so it answers
+		err = there.Netlink().RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, Gw: net.ParseIP("10.97.0.1")})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.python(options{in: r.A}, `say("ready"); wait()`).read("ready") // somebody who receives there
+	x := r.python(options{in: r.B}, strings.Replace(echoes, "s.setblocking(False)", `s.setblocking(False); s.bind(("`+own+`", 0))`, 1),
+		"raw", "4", r.A4.String(), c, itoa(perSec), itoa(over))
+	x.read("ready")
+	r.must("set", "--to", own, "--down", "100kB/s")
+	r.judge(testutil.Now(), over*time.Second, func(testutil.Instant, testutil.Instant) error {
+		var here, through float64
+		x.tell("on")
+		if _, err := fmt.Sscan(x.read("answered"), &here, &through); err != nil {
+			t.Fatal(err)
+		}
+		here, through = here*1420/over, through*1420/over
+		t.Logf("%.3f of the limit, and %.3f of what is forwarded", here/limit, through/full)
+		if through < 0.8*full {
+			return fmt.Errorf("through the machine %.0f bytes/s", through)
+		}
+		return compare("to it", here, limit, 0.1)
+	})
+}

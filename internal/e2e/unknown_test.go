@@ -21,7 +21,7 @@ func TestUnknown(t *testing.T) {
 	machineAlone(t)
 	s := newStage(t)
 	f := newInbound(s, testutil.MustPair(t))
-	c := forwardedTo(t, f)
+	c, _ := forwardedTo(t, f)
 	u := &unknown{inbound: f}
 
 	// Left behind with data by a program that has ended, before the limit.
@@ -107,7 +107,7 @@ func (u *unknown) grows(what string, do func() float64, counter func(api.Unknown
 
 // forwardedTo makes a third namespace behind A, without any process, and returns
 // an address there that nobody has.
-func forwardedTo(t *testing.T, f *inbound) string {
+func forwardedTo(t *testing.T, f *inbound) (address string, there *testutil.NetNS) {
 	t.Helper()
 	c, err := testutil.NewNetNS()
 	if err != nil {
@@ -165,7 +165,7 @@ func forwardedTo(t *testing.T, f *inbound) string {
 			t.Fatal(err)
 		}
 	}
-	return "10.96.0.7"
+	return "10.96.0.7", c
 }
 
 // leaves sends what the buffer takes, and ends.
