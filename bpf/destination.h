@@ -217,6 +217,7 @@ __noinline int nn_destined(struct nn_socket *s)
 		struct nn_asked asked;
 		struct nn_path path;
 	} u = {};
+	__u32 epoch;
 	bool own;
 
 	if (!s || !p || !s->peer_known || s->flags & NN_SOCK_PROBES)
@@ -224,6 +225,7 @@ __noinline int nn_destined(struct nn_socket *s)
 	if (!p->destinations && !s->to[NN_OWNER_ADMIN].node &&
 	    !s->to[NN_OWNER_USER].node)
 		return 0;
+	epoch = *(volatile __u32 *)&s->epoch;
 	own = s->own.node && s->path[0].node == s->own.node;
 	nn_destined_ask(s, p, &u.asked);
 	if (p->destinations && !nn_memo_get(&u.asked, &admin, &user)) {
@@ -249,6 +251,10 @@ __noinline int nn_destined(struct nn_socket *s)
 	if (own && !nn_path_begin(&u.path, s->own.node, s->own.generation,
 				  NN_OWNER_USER))
 		own = false;
+	/* Made anew meanwhile, by later rules than these: who calls may have
+	 * been interrupted. */
+	if (*(volatile __u32 *)&s->epoch != epoch)
+		return 0;
 	s->to[NN_OWNER_ADMIN] = admin;
 	s->to[NN_OWNER_USER] = user;
 	for (__u32 i = 0; i < NN_PATH_MAX; i++)

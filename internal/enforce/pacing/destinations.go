@@ -215,10 +215,11 @@ func (k *Kernel) removeDestination(id uint32, n bpf.Node) error {
 		}
 	}
 	unused, err := k.unstore(id, n)
-	if err == nil && !unused {
-		err = k.adoptConnections(false)
+	err = errors.Join(err, k.writePolicy())
+	if !unused {
+		err = errors.Join(err, k.adoptConnections(false))
 	}
-	if err := errors.Join(err, k.writePolicy(), k.clear(id, n.Generation)); err != nil {
+	if err := errors.Join(err, k.clear(id, n.Generation)); err != nil {
 		return err
 	}
 	if len(k.nodes) == 0 {
