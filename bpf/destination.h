@@ -144,8 +144,8 @@ __noinline int nn_path_begin(struct nn_path *path, __u32 node, __u32 generation,
 	return 1;
 }
 
-/* Take a node that is in store for an address; its generation, 0 = none is
- * there. Of several that find the same one, one deletes it. */
+/* Take a node that is in store for an address, 0 = none is there. Of several
+ * that find the same one, one deletes it. */
 __noinline int nn_store_take(struct nn_hop *each, struct nn_hop *taken)
 {
 	struct nn_stored at = {};

@@ -68,16 +68,13 @@ static __noinline int nn_is_local(struct __sk_buff *skb, struct nn_packet *p)
 static __noinline int nn_other_from(struct nn_packet *p, struct nn_hop *found)
 {
 	struct nn_asked a = {.protocol = NN_PROTOCOL_OTHER};
-	__u32 words[4] = {0, 0, bpf_htonl(0xffff), 0};
 
 	if (!p || !found)
 		return 0;
 	if (p->v6)
 		__builtin_memcpy(a.peer, p->source, sizeof(a.peer));
-	else {
-		words[3] = p->source[0];
-		__builtin_memcpy(a.peer, words, sizeof(a.peer));
-	}
+	else
+		nn_peer_mapped((__u8 *)a.peer, p->source[0]);
 	return nn_destination_find(&a, NN_BOOK_ADMIN, found);
 }
 

@@ -105,6 +105,4 @@ const (
 	RuleEverybody = uint32(1) << 31
 	// MaxSubordinates bounds the entries of that map.
 	MaxSubordinates = 4096
-	// StoreSize is how many nodes may be in store for one node.
-	StoreSize = 64
 )

@@ -256,7 +256,7 @@ type Peer struct {
 	Node    uint32 // that the address got out of the store, 0 = none
 }
 
-// MostStored is how many nodes may be in store for one.
+// MostStored is how many nodes may be in store for one: NN_STORE in bpf/types.h.
 const MostStored = 64
 
 // Kernel is the machine's enforcement state. All methods are safe for

@@ -22,7 +22,7 @@ func (p *Prober) greet() error {
 		packet := make([]byte, reflectLength)
 		hello.put(packet)
 		if err := p.socket.send(packet, p.cfg.Timeout); err != nil {
-			return p.sendError(len(packet)+headers(UDP, p.v6), err)
+			return p.sendError(len(packet)+headers(UDP, p.v6, 0), err)
 		}
 		if err := p.socket.file.SetReadDeadline(time.Now().Add(min(p.cfg.Timeout, time.Second))); err != nil {
 			return err

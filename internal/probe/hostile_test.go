@@ -64,7 +64,7 @@ func TestOnlyHonestAnswersCount(t *testing.T) {
 		first := answers[0]
 		whole := MinSize(k.kind, k.v6) // with the headers that the socket does not show
 		if k.v6 || k.kind == UDP {
-			whole -= headers(k.kind, k.v6)
+			whole -= headers(k.kind, k.v6, 0)
 		}
 		for cut := range whole {
 			if take(first[:cut]) {

@@ -235,7 +235,7 @@ func (t tail) enough() bool {
 // capacity sends trains back to back, each twice as long as the one before, until the end of one
 // waited in a queue for long enough; then some more of that length.
 func (m *measurement) capacity(ctx context.Context) error {
-	var best tail
+	m.tail = tail{}
 	n := firstTrain
 	for {
 		t, err := m.send(ctx, plan{packets: n, size: m.o.Size})
@@ -250,7 +250,7 @@ func (m *measurement) capacity(ctx context.Context) error {
 			m.result.Capacity = Figure{BytesPerSec: rate, AtLeast: true}
 		}
 		if found {
-			best, m.tail = last, last
+			m.tail = last
 			m.result.Capacity = Figure{BytesPerSec: last.bytesPerSec, PlusMinus: last.spread}
 			m.result.BurstBytes = last.free
 		}
@@ -260,17 +260,18 @@ func (m *measurement) capacity(ctx context.Context) error {
 		}
 		n *= 2
 	}
-	if !best.queued {
+	if !m.tail.queued {
 		return nil
 	}
 	m.quiet = max(500*time.Millisecond, 3*m.result.RoundTrip, 8*m.serviceTime(m.o.Size))
-	return m.again(ctx, n, best)
+	return m.again(ctx, n)
 }
 
 // again repeats the last train where that is cheap, and takes the median. A bucket that has
 // refilled meanwhile takes longer trains than when it was found.
-func (m *measurement) again(ctx context.Context, n int, first tail) error {
+func (m *measurement) again(ctx context.Context, n int) error {
 	const most, tries = 5, 7
+	first := m.tail
 	rates, tails := []float64{first.bytesPerSec}, []tail{first}
 	for attempts := 0; attempts < tries && len(rates) < most && time.Duration(first.spanNS) < 200*time.Millisecond; attempts++ {
 		if err := m.pause(ctx, n*m.o.Size); err != nil {

@@ -46,11 +46,14 @@ type answer struct {
 }
 
 // headers is the length of everything in a packet that is before the ICMP message or the
-// UDP payload.
-func headers(kind Kind, v6 bool) int {
+// UDP payload, of all fragments if it goes in some.
+func headers(kind Kind, v6 bool, fragments int) int {
 	n := ipv4Header
 	if v6 {
 		n = ipv6Header
+	}
+	if fragments > 0 { // each has IP's
+		n = fragments * fragmentHeaders(v6)
 	}
 	if kind == UDP {
 		n += udpHeader
@@ -70,7 +73,7 @@ func fragmentHeaders(v6 bool) int {
 
 // MinSize is the smallest packet of a kind in IP bytes.
 func MinSize(kind Kind, v6 bool) int {
-	n := headers(kind, v6)
+	n := headers(kind, v6, 0)
 	switch kind {
 	case Timestamp:
 		return n + timestampLength

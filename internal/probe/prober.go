@@ -75,9 +75,7 @@ type Prober struct {
 	socket  *socket
 	id      uint16
 	session reflectPacket // what UDP probes say
-	// dividing says that the kernel divides packets that are larger than the MTU.
-	dividing bool
-	ended    chan struct{}
+	ended   chan struct{}
 
 	mu       sync.Mutex
 	random   *rand.Rand
@@ -239,13 +237,7 @@ func (p *Prober) prepare(size, fragments int, tell func(Reply)) (*flight, []byte
 }
 
 func (p *Prober) packet(f *flight, fragments int) ([]byte, error) {
-	seq, length := uint16(f.reply.Seq), f.reply.Size-headers(p.cfg.Kind, p.v6)
-	if fragments > 0 { // each has IP's headers
-		length -= fragments*fragmentHeaders(p.v6) - fragmentHeaders(p.v6)
-		if p.v6 {
-			length -= ipv6FragmentHeader
-		}
-	}
+	seq, length := uint16(f.reply.Seq), f.reply.Size-headers(p.cfg.Kind, p.v6, fragments)
 	switch p.cfg.Kind {
 	case Timestamp:
 		f.cookie = f.cookie&(nonStandard-1) | nonStandard

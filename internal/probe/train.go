@@ -41,11 +41,10 @@ func (p *Prober) train(ctx context.Context, pl plan) (Train, error) {
 	if n < 1 || n > MaxTrain {
 		return Train{}, fmt.Errorf("train of %d packets: write 1 to %d", n, MaxTrain)
 	}
-	if pl.fragments > 0 && !p.dividing {
+	if pl.fragments > 0 {
 		if err := p.socket.allowFragments(p.v6); err != nil {
 			return Train{}, err
 		}
-		p.dividing = true
 	}
 	if pl.bytesPerSec < 0 || pl.bytesPerSec > 0 && pl.bytesPerSec < 1 {
 		return Train{}, fmt.Errorf("train at %g bytes/s: write at least 1, or 0 for back to back", pl.bytesPerSec)

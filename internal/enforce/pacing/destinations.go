@@ -210,7 +210,8 @@ func (k *Kernel) removeDestination(id uint32, n bpf.Node) error {
 		return fmt.Errorf("write node %d: %w", id, err)
 	}
 	if n.Flags&bpf.NodeEach != 0 {
-		if err := k.forgetMet(id, n.Generation); err != nil {
+		met, err := k.met(id, n.Generation)
+		if err := errors.Join(err, k.forget(met)); err != nil {
 			return err
 		}
 	}

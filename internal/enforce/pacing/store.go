@@ -42,31 +42,22 @@ func (k *Kernel) Peers(id uint32) ([]enforce.Peer, error) {
 // peersMet adds what the kernel side has noted. What has no node, or one that is in store no
 // more, is taken out. Stored nodes that nobody got, and that are in no slot, go back.
 func (k *Kernel) peersMet(id uint32, seen map[enforce.Peer]bool) error {
+	met, err := k.met(id, k.nodes[id].Generation)
+	if err != nil {
+		return err
+	}
 	given := map[uint32]bool{}
-	var done []bpf.PeerMet
-	var met bpf.PeerMet
-	var own bpf.Hop
-	it := k.obj.PeersMet.Iterate()
-	for it.Next(&met, &own) {
-		if met.Node != id || met.Generation != k.nodes[id].Generation {
-			continue
-		}
-		p := enforce.Peer{Address: netip.AddrFrom16(met.Peer).Unmap()}
+	for key, own := range met {
+		p := enforce.Peer{Address: netip.AddrFrom16(key.Peer).Unmap()}
 		if n, ok := k.at(own); ok && n.Flags&bpf.NodeStored != 0 {
 			p.Node = own.Node
 			given[own.Node] = true
-		} else {
-			done = append(done, met)
+			delete(met, key) // which stays
 		}
 		seen[p] = true
 	}
-	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) { // the rest comes the next time
-		return fmt.Errorf("read the addresses that were met: %w", err)
-	}
-	for _, met := range done {
-		if err := gone(k.obj.PeersMet.Delete(met)); err != nil {
-			return fmt.Errorf("take an address out that was met: %w", err)
-		}
+	if err := k.forget(met); err != nil {
+		return err
 	}
 	return k.putBack(id, given)
 }
@@ -77,21 +68,33 @@ func (k *Kernel) at(h bpf.Hop) (bpf.Node, bool) {
 	return n, ok && n.Generation == h.Generation
 }
 
-// slots lists what is in store for a node, by the slot.
-func (k *Kernel) slots(each uint32) (map[uint32]bpf.Hop, error) {
-	out := map[uint32]bpf.Hop{}
-	at := bpf.Stored{Node: each, Generation: k.nodes[each].Generation}
-	for at.Slot = range uint32(bpf.StoreSize) {
-		var hop bpf.Hop
-		err := k.obj.Stored.Lookup(at, &hop)
-		switch {
-		case err == nil:
-			out[at.Slot] = hop
-		case !errors.Is(err, ebpf.ErrKeyNotExist):
-			return nil, fmt.Errorf("read what is in store for node %d: %w", each, err)
+// met lists whom a node of that generation has met, with what each got out of the store.
+func (k *Kernel) met(id, generation uint32) (map[bpf.PeerMet]bpf.Hop, error) {
+	out := map[bpf.PeerMet]bpf.Hop{}
+	var met bpf.PeerMet
+	var own bpf.Hop
+	it := k.obj.PeersMet.Iterate()
+	for it.Next(&met, &own) {
+		if met.Node == id && met.Generation == generation {
+			out[met] = own
 		}
 	}
+	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) { // the rest comes the next time
+		return nil, fmt.Errorf("read the addresses that were met: %w", err)
+	}
 	return out, nil
+}
+
+// forget takes out who was met.
+func (k *Kernel) forget(met map[bpf.PeerMet]bpf.Hop) error {
+	var errs []error
+	for key := range met {
+		errs = append(errs, gone(k.obj.PeersMet.Delete(key)))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("take addresses out that were met: %w", err)
+	}
+	return nil
 }
 
 // store puts a node that is for it into the store.
@@ -99,21 +102,17 @@ func (k *Kernel) store(id uint32, n bpf.Node) error {
 	if n.Flags&bpf.NodeStored == 0 {
 		return nil
 	}
-	full, err := k.slots(n.Parent)
-	if err != nil {
-		return err
-	}
 	at := bpf.Stored{Node: n.Parent, Generation: k.nodes[n.Parent].Generation}
-	for at.Slot = range uint32(bpf.StoreSize) {
-		if _, taken := full[at.Slot]; taken {
-			continue
-		}
-		if err := k.obj.Stored.Put(at, bpf.Hop{Node: id, Generation: n.Generation}); err != nil {
+	for at.Slot = range uint32(enforce.MostStored) {
+		err := k.obj.Stored.Update(at, bpf.Hop{Node: id, Generation: n.Generation}, ebpf.UpdateNoExist)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, ebpf.ErrKeyExist):
 			return fmt.Errorf("put node %d in store: %w", id, err)
 		}
-		return nil
 	}
-	return fmt.Errorf("node %d: there are %d in store for node %d", id, bpf.StoreSize, n.Parent)
+	return fmt.Errorf("node %d: there are %d in store for node %d", id, enforce.MostStored, n.Parent)
 }
 
 // unstore takes a node out of the store, and reports whether it was there.
@@ -141,12 +140,13 @@ func (k *Kernel) unstore(id uint32, n bpf.Node) (found bool, err error) {
 // putBack puts nodes for that store into it that were taken out for nothing: two sockets met
 // an address at once, or a daemon ended before it did.
 func (k *Kernel) putBack(each uint32, given map[uint32]bool) error {
-	full, err := k.slots(each)
-	if err != nil {
-		return err
-	}
-	for _, hop := range full {
-		given[hop.Node] = true
+	at := bpf.Stored{Node: each, Generation: k.nodes[each].Generation}
+	for at.Slot = range uint32(enforce.MostStored) {
+		var hop bpf.Hop
+		if err := gone(k.obj.Stored.Lookup(at, &hop)); err != nil {
+			return fmt.Errorf("read what is in store for node %d: %w", each, err)
+		}
+		given[hop.Node] = true // 0: the slot is empty
 	}
 	for id, n := range k.nodes {
 		if n.Flags&bpf.NodeStored == 0 || n.Parent != each {
@@ -162,22 +162,4 @@ func (k *Kernel) putBack(each uint32, given map[uint32]bool) error {
 		}
 	}
 	return nil
-}
-
-// forgetMet takes out whom a node has met that goes.
-func (k *Kernel) forgetMet(id, generation uint32) error {
-	var done []bpf.PeerMet
-	var met bpf.PeerMet
-	var own bpf.Hop
-	it := k.obj.PeersMet.Iterate()
-	for it.Next(&met, &own) {
-		if met.Node == id && met.Generation == generation {
-			done = append(done, met)
-		}
-	}
-	var errs []error
-	for _, met := range done {
-		errs = append(errs, gone(k.obj.PeersMet.Delete(met)))
-	}
-	return errors.Join(errs...)
 }
