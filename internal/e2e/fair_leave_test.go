@@ -21,7 +21,9 @@ func TestFairLeaves(t *testing.T) {
 	f.within = 0.05
 	f.must("set", "--pid", leaver, "--down", "32MB/s") // which stays, and leaves the machine some time
 	at := f.must("fair", "--group", "down", "--down", "8MB/s", pid, leaver)
-	f.judge(at.Add(2*time.Second), span, func(from, to testutil.Instant) error {
+	// What was on its way at some GB/s is more than the queue holds: while its holes are filled data
+	// come in jumps (0.78 of the limit in the fourth second, 1.22 in the fifth).
+	f.judge(at.Add(time.Second), 6*time.Second, func(from, to testutil.Instant) error {
 		got := f.arrived(from, to, testutil.DefaultPort)*perByte + other.Goodput(port, from, to)*perByte6
 		t.Logf("both receive %.4f of the limit", got/limit)
 		return compare("both", got, limit, 0.05)
