@@ -21,6 +21,9 @@ type Path interface {
 	// MinSize is the size of the smallest, MaxSize of the largest that is not divided on its way.
 	MinSize() int
 	MaxSize() int
+	// RoundTrip is how long the latest answer took, also one that came before or too late; 0 while
+	// there is none.
+	RoundTrip() time.Duration
 }
 
 // Traffic is what is sent to the destination.
@@ -170,7 +173,7 @@ func (r *runner) answer(a answered) {
 // settle takes steps for pairs of which all is known, or that are overdue, in their order.
 func (r *runner) settle() error {
 	s := r.law.State()
-	patience := 2*(s.Base+s.Queue) + overdue + after(10*packet, max(s.Rate, 1))
+	patience := 2*max(s.Base+s.Queue, r.path.RoundTrip()) + overdue + after(10*packet, max(s.Rate, 1))
 	for len(r.waiting) > 0 {
 		p := r.waiting[0]
 		if !p.complete() && time.Since(p.at) < patience && !slices.ContainsFunc(r.waiting[1:], func(later *pair) bool {

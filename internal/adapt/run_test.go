@@ -18,6 +18,7 @@ type tokens struct {
 	queue    float64 // bytes
 	at       time.Time
 	bytes    float64
+	far      time.Duration // round trip without a queue of ours
 	silent   bool
 	every    int // how many-th packet is lost, 0 = none
 	sends    int
@@ -33,8 +34,9 @@ func (p *tokens) advance() {
 	p.queue = min(max(p.queue+(p.rate-p.capacity)*over, 0), 100e3)
 }
 
-func (p *tokens) MinSize() int { return 40 }
-func (p *tokens) MaxSize() int { return 1500 }
+func (p *tokens) MinSize() int             { return 40 }
+func (p *tokens) MaxSize() int             { return 1500 }
+func (p *tokens) RoundTrip() time.Duration { return p.far }
 
 func (p *tokens) Send(size int, tell func(Answer)) error {
 	p.mu.Lock()
@@ -46,7 +48,7 @@ func (p *tokens) Send(size int, tell func(Answer)) error {
 	if p.silent || p.every > 0 && p.sends%p.every == 0 {
 		return nil
 	}
-	begun, wait := time.Now(), time.Duration(p.queue/p.capacity*1e9)
+	begun, wait := time.Now(), p.far+time.Duration(p.queue/p.capacity*1e9)
 	time.AfterFunc(wait, func() { tell(Answer{RoundTrip: wait, Received: begun.Add(wait)}) })
 	return nil
 }
@@ -118,4 +120,21 @@ func TestRunBearsSilence(t *testing.T) {
 	var last State
 	require.NoError(t, Run(ctx, config(400e3), p, p, func(s State) { last = s }))
 	require.Less(t, last.Rate, 100e3, "as it was never answered")
+}
+
+// Of a path whose queue others have filled for seconds no more is known at first than how long an
+// answer took.
+func TestRunWaitsForAnswers(t *testing.T) {
+	t.Parallel()
+	const far = 3 * time.Second
+	p := &tokens{capacity: 500e3, rate: 100e3, at: time.Now(), far: far}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var last State
+	require.NoError(t, Run(ctx, config(100e3), p, p, func(s State) {
+		last = s
+		require.GreaterOrEqual(t, s.Rate, 100e3, "nothing was lost")
+	}))
+	require.InDelta(t, far.Seconds(), last.Base.Seconds(), 0.3)
+	require.Less(t, last.Lost, 0.5)
 }

@@ -31,7 +31,9 @@ const (
 	adaptStartFull = 8000
 	mostAdapted    = 64
 	mostFollowed   = 8 // of the addresses of one name
-	adaptPatience  = 20 * time.Second
+	// adaptPatience is for one address: a first answer takes eight seconds at most, and a train
+	// behind it two and a half more than twice that.
+	adaptPatience = 30 * time.Second
 )
 
 // adaptKey is an address as it is reached from a network namespace; 0 = the daemon's.
@@ -127,8 +129,6 @@ func (d *Daemon) SetAdapt(ctx context.Context, by auth.Actor, req api.AdaptReque
 	if req.Off {
 		return d.endAdapt(ctx, req)
 	}
-	ctx, cancel := context.WithTimeout(ctx, adaptPatience)
-	defer cancel()
 	addresses, err := d.addressesOf(ctx, req.Host)
 	if err != nil {
 		return answer, err
@@ -141,7 +141,7 @@ func (d *Daemon) SetAdapt(ctx context.Context, by auth.Actor, req api.AdaptReque
 			answer.Adapted = append(answer.Adapted, a.api())
 			continue
 		}
-		if err := d.beginAdapt(ctx, a); err != nil {
+		if err := d.beginAdaptSoon(ctx, a); err != nil {
 			failed = err
 			if len(addresses) > 1 {
 				answer.Warnings = append(answer.Warnings, fmt.Sprintf("%s: %v", address, strings.SplitN(err.Error(), "\n", 2)[0]))
@@ -218,10 +218,17 @@ func namespacePath(netns uint32) (string, error) {
 	return path, nil
 }
 
+// beginAdaptSoon does so, or gives up.
+func (d *Daemon) beginAdaptSoon(ctx context.Context, a *adapted) error {
+	ctx, cancel := context.WithTimeout(ctx, adaptPatience)
+	defer cancel()
+	return d.beginAdapt(ctx, a)
+}
+
 // beginAdapt measures the path, sets the limit, and has it followed. Where it is followed
 // already, that goes on as it is asked for now.
 func (d *Daemon) beginAdapt(ctx context.Context, a *adapted) error {
-	path, err := d.openPath(a)
+	path, err := d.openPath(ctx, a)
 	if err != nil {
 		return err
 	}

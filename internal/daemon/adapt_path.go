@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/netnice/netnice/api"
@@ -34,12 +33,12 @@ type PathConfig struct {
 	Prepare func(fd int) error
 }
 
-func (d *Daemon) openPath(a *adapted) (Path, error) {
+func (d *Daemon) openPath(ctx context.Context, a *adapted) (Path, error) {
 	namespace, err := namespacePath(a.Netns)
 	if err != nil {
 		return nil, err
 	}
-	return d.opts.OpenPath(PathConfig{To: a.Address, Port: a.ReflectorPort, Namespace: namespace, Prepare: d.kernel.Probes})
+	return d.opts.OpenPath(ctx, PathConfig{To: a.Address, Port: a.ReflectorPort, Namespace: namespace, Prepare: d.kernel.Probes})
 }
 
 const (
@@ -50,7 +49,7 @@ const (
 )
 
 // openPath finds a kind of probes that the host answers.
-func openPath(c PathConfig) (Path, error) {
+func openPath(ctx context.Context, c PathConfig) (Path, error) {
 	kinds := []probe.Kind{probe.Timestamp, probe.Echo}
 	switch {
 	case c.Port != 0:
@@ -58,57 +57,29 @@ func openPath(c PathConfig) (Path, error) {
 	case c.To.Is6():
 		kinds = []probe.Kind{probe.Echo}
 	}
-	var tried []string
-	for _, kind := range kinds {
-		p := &probedPath{cfg: probe.Config{To: c.To, Port: c.Port, Kind: kind, Namespace: c.Namespace, Timeout: answerWithin, Prepare: c.Prepare}}
-		var err error
-		if p.Prober, err = probe.Open(p.cfg); err != nil {
-			if errors.Is(err, probe.ErrSilent) {
-				tried = append(tried, string(kind))
-				continue
-			}
-			return nil, fmt.Errorf("probe %s: %w", c.To, err)
+	p := &probedPath{cfg: probe.Config{To: c.To, Port: c.Port, Namespace: c.Namespace, Timeout: answerWithin, Prepare: c.Prepare}}
+	var err error
+	p.Prober, err = probe.Reach(ctx, p.cfg, kinds)
+	var silent *probe.UnreachableError
+	switch {
+	case errors.As(err, &silent):
+		return nil, &api.Error{
+			Code:    api.CodeNotFound,
+			Message: fmt.Sprintf("%v: what the path carries cannot be told", silent),
+			Hint:    "let it answer pings, or run there: netnice probe --reflect, and here: netnice adapt " + c.To.String() + " --reflector PORT; or set a limit by hand: netnice set --to " + c.To.String() + " --protocol udp --up 1mbit",
+			Cause:   err,
 		}
-		if p.answers() {
-			return p, nil
-		}
-		_ = p.Close() // nothing of it is of use
-		tried = append(tried, string(kind))
+	case err != nil:
+		return nil, fmt.Errorf("probe %s: %w", c.To, err)
 	}
-	return nil, &api.Error{
-		Code:    api.CodeNotFound,
-		Message: fmt.Sprintf("%s answers no probe (%s): what the path carries cannot be told", c.To, strings.Join(tried, ", ")),
-		Hint:    "let it answer pings, or run there: netnice probe --reflect, and here: netnice adapt " + c.To.String() + " --reflector PORT; or set a limit by hand: netnice set --to " + c.To.String() + " --protocol udp --up 1mbit",
-	}
+	p.cfg.Kind = p.Prober.Kind()
+	return p, nil
 }
 
 // probedPath is a Path by a prober.
 type probedPath struct {
 	*probe.Prober
 	cfg probe.Config
-}
-
-// answers reports whether the host does, to one of a few probes.
-func (p *probedPath) answers() bool {
-	const tries, apart, patience = 3, 200 * time.Millisecond, 2 * time.Second
-	came := make(chan bool, tries)
-	for range tries {
-		_, err := p.Prober.Send(p.MinSize(), func(r probe.Reply) { came <- !r.Lost })
-		if err != nil {
-			return false
-		}
-		select {
-		case <-came:
-			return true
-		case <-time.After(apart):
-		}
-	}
-	select {
-	case ok := <-came:
-		return ok
-	case <-time.After(patience):
-		return false
-	}
 }
 
 // Send implements adapt.Path.
@@ -137,8 +108,8 @@ func (p *probedPath) SentBytes() uint64 { return p.Counters().SentBytes }
 // Measure implements Path.
 func (p *probedPath) Measure(ctx context.Context) (uint64, error) {
 	cfg := p.cfg
-	cfg.Timeout = trainPatience
-	other, err := probe.Open(cfg)
+	cfg.Timeout = trainPatience + 2*p.RoundTrip()
+	other, err := probe.Open(ctx, cfg)
 	if err != nil {
 		return 0, err
 	}

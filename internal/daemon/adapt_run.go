@@ -128,7 +128,7 @@ func (d *Daemon) followed(ctx context.Context, a *adapted) error {
 	d.adapts.mu.Unlock()
 	if path == nil {
 		var err error
-		if path, err = d.openPath(a); err != nil {
+		if path, err = d.openPath(ctx, a); err != nil {
 			return err
 		}
 		d.adapts.mu.Lock()

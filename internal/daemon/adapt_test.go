@@ -29,6 +29,7 @@ type fakePath struct {
 
 func (p *fakePath) MinSize() int                            { return 40 }
 func (p *fakePath) MaxSize() int                            { return 1500 }
+func (p *fakePath) RoundTrip() time.Duration                { return 0 }
 func (p *fakePath) Kind() string                            { return "fake" }
 func (p *fakePath) SentBytes() uint64                       { return 1234 }
 func (p *fakePath) Measure(context.Context) (uint64, error) { return p.measured, p.failing }
@@ -53,7 +54,7 @@ type paths struct {
 	mu       sync.Mutex
 }
 
-func (p *paths) OpenPath(c PathConfig) (Path, error) {
+func (p *paths) OpenPath(_ context.Context, c PathConfig) (Path, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = append(p.asked, c)

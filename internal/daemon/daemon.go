@@ -72,7 +72,7 @@ type Options struct {
 	OpenProcessors func(cpu.Scopes) (Processors, error)
 
 	// OpenPath opens the path to a host, for probes; default: the network.
-	OpenPath func(PathConfig) (Path, error)
+	OpenPath func(context.Context, PathConfig) (Path, error)
 
 	// AtBoot says what to do for a daemon to be started at boot, "" if one is; default: asks systemd's folders.
 	AtBoot func() string

@@ -230,7 +230,7 @@ func TestAdaptRefuses(t *testing.T) {
 	p := testutil.MustPair(t)
 	begin := time.Now()
 	r := s.run(s.command("adapt", "10.98.0.77"), p.A)
-	s.refused(r, "answers no probe", "netnice set --to 10.98.0.77")
+	s.refused(r, "answers to no probe packet", "netnice set --to 10.98.0.77")
 	if took := time.Since(begin); took > 15*time.Second {
 		t.Errorf("it took %v to say so", took)
 	}

@@ -12,35 +12,44 @@ import (
 // ErrSilent says that nothing answered.
 var ErrSilent = errors.New("no answer")
 
-// greet asks the reflector for the cookie of our address, three times at most.
-func (p *Prober) greet() error {
-	const attempts = 3
-	buf, control := make([]byte, MaxSize), make([]byte, 256)
+const (
+	// answerWithin is how long a first answer is waited for: the queue of a slow path may be
+	// seconds long, and hosts behind it are not silent.
+	answerWithin = 8 * time.Second
+	// askEvery is how often it is asked for meanwhile.
+	askEvery = time.Second
+	// refusals are how often the network may say that nobody is there.
+	refusals = 3
+)
+
+// patience is for a first answer: how often it is asked for, and how long.
+func (p *Prober) patience() (every, within time.Duration) {
+	return min(p.cfg.Timeout, askEvery), min(3*p.cfg.Timeout, answerWithin)
+}
+
+// greet asks the reflector for the cookie of our address.
+func (p *Prober) greet(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { _ = p.socket.file.SetReadDeadline(time.Now()) })()
+	hello := reflectPacket{message: helloMessage, nonce: p.random.Uint64()}
+	packet := make([]byte, reflectLength)
+	hello.put(packet)
+	every, within := p.patience()
+	refused := 0
 	var last error
-	for range attempts {
-		hello := reflectPacket{message: helloMessage, nonce: p.random.Uint64()}
-		packet := make([]byte, reflectLength)
-		hello.put(packet)
+	for end := time.Now().Add(within); time.Now().Before(end) && refused < refusals; {
 		if err := p.socket.send(packet, p.cfg.Timeout); err != nil {
 			return p.sendError(len(packet)+headers(UDP, p.v6, 0), err)
 		}
-		if err := p.socket.file.SetReadDeadline(time.Now().Add(min(p.cfg.Timeout, time.Second))); err != nil {
+		until := time.Now().Add(every)
+		if last = p.challenged(ctx, hello.nonce, until); last == nil {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
 			return err
 		}
-		for {
-			n, _, err := p.socket.receive(buf, control)
-			if err != nil {
-				last = err
-				break
-			}
-			r, err := parseReflect(buf[:n])
-			if err == nil && r.message == challengeMessage && r.nonce == hello.nonce {
-				p.session = reflectPacket{message: probeMessage, cookie: r.cookie}
-				return p.socket.file.SetReadDeadline(time.Time{})
-			}
-		}
 		if !errors.Is(last, os.ErrDeadlineExceeded) {
-			time.Sleep(min(p.cfg.Timeout, time.Second) / 10) // refused: it may be about to start
+			refused++
+			time.Sleep(every / 10) // it may be about to start
 		}
 	}
 	to := netip.AddrPortFrom(p.cfg.To, p.cfg.Port)
@@ -50,20 +59,73 @@ func (p *Prober) greet() error {
 	return fmt.Errorf("reach a netnice that reflects at %s: %w: %w", to, ErrSilent, last)
 }
 
-// Ping sends up to three small packets, one after the other, and returns the first answer;
-// ErrSilent if none comes.
-func (p *Prober) Ping(ctx context.Context) (Reply, error) {
-	for range 3 {
-		t, err := p.train(ctx, plan{packets: 1, size: max(p.MinSize(), 64), quiet: min(p.cfg.Timeout, time.Second)})
+// challenged waits for the reflector's answer, to whichever of the hellos it is.
+func (p *Prober) challenged(ctx context.Context, nonce uint64, until time.Time) error {
+	if err := p.socket.file.SetReadDeadline(until); err != nil {
+		return err
+	}
+	buf, control := make([]byte, MaxSize), make([]byte, 256)
+	for ctx.Err() == nil {
+		n, _, err := p.socket.receive(buf, control)
 		if err != nil {
-			return Reply{}, err
+			return err
 		}
-		if !t.Replies[0].Lost {
-			return t.Replies[0], nil
+		r, err := parseReflect(buf[:n])
+		if err == nil && r.message == challengeMessage && r.nonce == nonce {
+			p.session = reflectPacket{message: probeMessage, cookie: r.cookie}
+			return p.socket.file.SetReadDeadline(time.Time{})
 		}
 	}
+	return ctx.Err()
+}
+
+// Ping sends small packets, one a second, until one is answered, for eight seconds at most, and
+// returns that answer; ErrSilent if none comes. With a timeout of less than a second it is one
+// for each timeout, three at most.
+func (p *Prober) Ping(ctx context.Context) (Reply, error) {
+	every, within := p.patience()
+	answers := make(chan Reply, 1)
+	tell := func(r Reply) {
+		if r.Lost {
+			return
+		}
+		select {
+		case answers <- r:
+		default:
+		}
+	}
+	end := time.NewTimer(within)
+	defer end.Stop()
+	again := time.NewTicker(every)
+	defer again.Stop()
+	for sent := 0; ; {
+		if sent == 0 || time.Duration(sent)*every < within {
+			if _, err := p.Send(max(p.MinSize(), 64), tell); err != nil {
+				return Reply{}, err
+			}
+			sent++
+		}
+		select {
+		case r := <-answers:
+			return r, nil
+		case <-ctx.Done():
+			return Reply{}, ctx.Err()
+		case <-p.ended:
+			return Reply{}, fmt.Errorf("probe %s: the socket was closed", p.cfg.To)
+		case <-end.C:
+			return Reply{}, p.silence()
+		case <-again.C:
+			if sent >= refusals && p.Err() != nil {
+				return Reply{}, p.silence()
+			}
+		}
+	}
+}
+
+// silence is ErrSilent, with what the network said.
+func (p *Prober) silence() error {
 	if said := p.Err(); said != nil {
-		return Reply{}, fmt.Errorf("%w: %w", ErrSilent, said)
+		return fmt.Errorf("%w: %w", ErrSilent, said)
 	}
-	return Reply{}, ErrSilent
+	return ErrSilent
 }

@@ -113,9 +113,11 @@ func Measure(ctx context.Context, p *Prober, o Options) (Result, error) {
 		}
 	}
 	m.tell("reaching", 0)
-	if _, err := p.Ping(ctx); err != nil {
+	first, err := p.Ping(ctx)
+	if err != nil {
 		return Result{}, err
 	}
+	m.quiet = 2 * first.RoundTrip()
 	if err := m.run(ctx); err != nil {
 		return Result{}, err
 	}
@@ -134,7 +136,8 @@ type measurement struct {
 	filtered int
 	// divided is the size of a packet in fragments, 0 if there may be none.
 	divided int
-	quiet   time.Duration
+	// quiet is how long nothing need come, all being sent, until the rest counts as lost.
+	quiet time.Duration
 }
 
 func (m *measurement) tell(step string, rate float64) {
@@ -174,7 +177,7 @@ func (m *measurement) send(ctx context.Context, p plan) (Train, error) {
 }
 
 func (m *measurement) run(ctx context.Context) error {
-	m.begin, m.base, m.quiet = m.path.now(), map[int]int64{}, 3*time.Second
+	m.begin, m.base, m.quiet = m.path.now(), map[int]int64{}, max(3*time.Second, m.quiet)
 	m.result.Size = m.o.Size
 	err := m.capacity(ctx)
 	if err == nil && m.divided != 0 && m.slow() {

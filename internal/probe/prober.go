@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"context"
 	cryptorand "crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -85,6 +86,7 @@ type Prober struct {
 	timer    *time.Timer
 	counters Counters
 	reported error // what the network said about the host, at last
+	latest   time.Duration
 	closed   bool
 }
 
@@ -97,9 +99,9 @@ type flight struct {
 }
 
 // Open opens a socket for probe packets; Close ends it. For UDP it asks the reflector for a
-// cookie first, which takes up to three timeouts if there is none (ErrSilent). ErrDenied
-// where the caller may not.
-func Open(cfg Config) (*Prober, error) {
+// cookie first, which takes up to three timeouts, or eight seconds, if there is none (ErrSilent), or
+// until ctx ends. ErrDenied where the caller may not.
+func Open(ctx context.Context, cfg Config) (*Prober, error) {
 	cfg.To = cfg.To.Unmap()
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = DefaultTimeout
@@ -122,7 +124,7 @@ func Open(cfg Config) (*Prober, error) {
 		p.id = s.local.Port() // the kernel puts it there, and compares it
 	}
 	if cfg.Kind == UDP {
-		if err := p.greet(); err != nil {
+		if err := p.greet(ctx); err != nil {
 			return nil, errors.Join(err, s.file.Close())
 		}
 	}
@@ -337,6 +339,7 @@ func (p *Prober) match(a answer, err error, at int64) *flight {
 	delete(p.waiting, a.seq)
 	f.done, f.reply.ReceivedNS, f.reply.PeerNS = true, at, a.peerNS
 	p.counters.Answered++
+	p.latest = f.reply.RoundTrip()
 	return f
 }
 
@@ -371,6 +374,13 @@ func (p *Prober) Counters() Counters {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.counters
+}
+
+// RoundTrip is how long the latest answer took, 0 while there is none.
+func (p *Prober) RoundTrip() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.latest
 }
 
 // Err is what the network last reported about the host (unreachable, refused), nil if nothing.

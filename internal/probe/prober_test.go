@@ -49,7 +49,7 @@ func open(t *testing.T, p *testutil.Pair, kind probe.Kind, v6 bool) *probe.Probe
 	if kind == probe.UDP {
 		cfg.Port = reflector(t, p, v6).Port()
 	}
-	prober, err := probe.Open(cfg)
+	prober, err := probe.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestPing(t *testing.T) {
 func TestNoReflector(t *testing.T) {
 	p := testutil.MustPair(t)
 	for _, to := range []netip.Addr{p.B4, p.B6} {
-		_, err := probe.Open(probe.Config{
+		_, err := probe.Open(t.Context(), probe.Config{
 			To: to, Port: 9, Kind: probe.UDP, Namespace: p.A.Path(), Timeout: 100 * time.Millisecond,
 		})
 		if !errors.Is(err, probe.ErrSilent) {
@@ -176,7 +176,7 @@ func TestRefusedConfigurations(t *testing.T) {
 		{To: netip.MustParseAddr("127.0.0.1"), Kind: "pigeon"},
 		{Kind: probe.Echo},
 	} {
-		if p, err := probe.Open(c); err == nil {
+		if p, err := probe.Open(t.Context(), c); err == nil {
 			p.Close()
 			t.Errorf("%+v: no error", c)
 		}

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
+	"time"
 )
 
 // Attempt is a way that was tried to have answers, and why there were none.
@@ -42,47 +43,74 @@ func (e *UnreachableError) Hint() string {
 // Unwrap says that it is silence.
 func (e *UnreachableError) Unwrap() error { return ErrSilent }
 
+// preferFor is how much longer than twice the answer's round trip an earlier kind is waited for once a
+// later one was answered: a packet of it may have been lost, and is sent again after a second.
+const preferFor = 1200 * time.Millisecond
+
 // Reach opens a prober of the first of the kinds that the host answers to. All are tried at the same
-// time, for up to three seconds.
+// time, for up to eight seconds.
 func Reach(ctx context.Context, cfg Config, kinds []Kind) (*Prober, error) {
+	trying, enough := context.WithCancel(ctx)
+	defer enough()
 	type outcome struct {
+		i      int
 		prober *Prober
 		err    error
 	}
-	outcomes := make([]outcome, len(kinds))
-	var group sync.WaitGroup
+	ended := make(chan outcome, len(kinds))
 	for i, kind := range kinds {
-		group.Go(func() {
-			one := cfg
-			one.Kind = kind
-			p, err := Open(one)
-			if err == nil {
-				if _, err = p.Ping(ctx); err != nil {
-					_ = p.Close()
-					p = nil
-				}
+		one := cfg
+		one.Kind = kind
+		go func() {
+			p, err := openAnswered(trying, one)
+			ended <- outcome{i, p, err}
+		}()
+	}
+	probers, attempts := make([]*Prober, len(kinds)), make([]Attempt, len(kinds))
+	var best *Prober
+	var patience <-chan time.Time
+	for remaining := len(kinds); remaining > 0; {
+		select {
+		case o := <-ended:
+			remaining--
+			probers[o.i], attempts[o.i] = o.prober, Attempt{kinds[o.i], o.err}
+			if o.prober != nil && patience == nil {
+				patience = time.After(preferFor + 2*o.prober.RoundTrip())
 			}
-			outcomes[i] = outcome{p, err}
-		})
+			if o.prober != nil && !slices.ContainsFunc(attempts[:o.i], func(a Attempt) bool { return a.Kind == "" }) {
+				enough() // those before it have ended
+			}
+		case <-patience:
+			enough()
+		}
 	}
-	group.Wait()
-	var chosen *Prober
-	var attempts []Attempt
-	for i, o := range outcomes {
+	for _, p := range probers {
 		switch {
-		case o.err != nil:
-			attempts = append(attempts, Attempt{kinds[i], o.err})
-		case chosen == nil:
-			chosen = o.prober
+		case p == nil:
+		case best == nil:
+			best = p
 		default:
-			_ = o.prober.Close()
+			_ = p.Close()
 		}
 	}
-	if chosen == nil {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		return nil, &UnreachableError{cfg.To.String(), attempts}
+	if best != nil {
+		return best, nil
 	}
-	return chosen, nil
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return nil, &UnreachableError{cfg.To.String(), attempts}
+}
+
+// openAnswered opens a prober whose packets are answered.
+func openAnswered(ctx context.Context, cfg Config) (*Prober, error) {
+	p, err := Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := p.Ping(ctx); err != nil {
+		_ = p.Close() // nothing of it is of use
+		return nil, err
+	}
+	return p, nil
 }

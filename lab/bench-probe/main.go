@@ -206,7 +206,7 @@ func (c cell) measure(ctx context.Context) (f figures, err error) {
 			return f, err
 		}
 	}
-	p, err := probe.Open(cfg)
+	p, err := probe.Open(ctx, cfg)
 	if err != nil {
 		return f, err
 	}
