@@ -168,6 +168,17 @@ __noinline int nn_store_take(struct nn_hop *each, struct nn_hop *taken)
 	return 0;
 }
 
+/* Note who is sent to. By a socket that sends to several it is the last that is
+ * seen of it. */
+static __always_inline void nn_peer_note(const struct nn_peer_met *met,
+					 __u32 netns)
+{
+	__u32 *noted = bpf_map_lookup_elem(&peers_noted, met);
+
+	if (!noted || (netns && *noted != netns))
+		bpf_map_update_elem(&peers_noted, met, &netns, BPF_ANY);
+}
+
 /* Of a node that is for each address by itself, that of this one: the one that
  * it got when it was met, at once if some were in store. Then the user side
  * makes a limit like others of it, and puts another one in store. */
@@ -181,11 +192,16 @@ __noinline int nn_each_own(struct nn_socket *s, struct nn_hop *hop)
 	if (!s || !hop)
 		return 0;
 	n = nn_node_get(hop->node, hop->generation);
-	if (!n || !(n->flags & NN_NODE_EACH))
+	if (!n || !(n->flags & (NN_NODE_EACH | NN_NODE_NOTES)))
 		return 0;
 	met.node = hop->node;
 	met.generation = hop->generation;
 	__builtin_memcpy(words, s->peer, sizeof(words));
+	if (n->flags & NN_NODE_NOTES) {
+		__builtin_memcpy(met.peer, words, sizeof(words));
+		nn_peer_note(&met, s->out_netns);
+		return 0;
+	}
 	if (words[0] || words[1] || words[2] != bpf_htonl(0xffff))
 		words[2] = words[3] = 0;
 	__builtin_memcpy(met.peer, words, sizeof(words));

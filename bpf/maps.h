@@ -136,6 +136,16 @@ struct {
 	__type(value, struct nn_hop);
 } peers_met SEC(".maps");
 
+/* Addresses that nodes met which note them, with the network namespace that was
+ * sent from, 0 = not known yet. Of too many those that were sent to last; the
+ * user side takes out what it has read. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, NN_PEERS_NOTED);
+	__type(key, struct nn_peer_met);
+	__type(value, __u32);
+} peers_noted SEC(".maps");
+
 /* Devices that are limited: see link.h. The user side writes them with the
  * node.
  */

@@ -31,6 +31,7 @@
 #define NN_DESTINATION_USES    65536
 #define NN_DESTINATION_MEMOS   16384
 #define NN_PEERS_MET	       4096
+#define NN_PEERS_NOTED	       1024
 /* Nodes in store for the addresses that one node is for, and for all. */
 #define NN_STORE  64
 #define NN_STORED 4096
@@ -96,6 +97,7 @@ enum nn_node_flags {
 	NN_NODE_EACH = 1 << 5,	     /* each address gets a node by itself: see
 				      * destination.h */
 	NN_NODE_STORED = 1 << 6,     /* for one that its parent will meet */
+	NN_NODE_NOTES = 1 << 7,	     /* addresses that are met are noted */
 };
 
 /* One owner's wish in one direction. */

@@ -81,7 +81,7 @@ func (l *link) probe() Probe {
 
 // follow runs a law over the link; a sender wants all that it may, at most want.
 func (l *link) follow(law *Law, over time.Duration, want float64) {
-	const every = 50 * time.Millisecond
+	every := max(50*time.Millisecond, after(168, 0.05*l.capacity))
 	from := l.now
 	allowed := law.State().Rate
 	for l.now-from < over {
@@ -171,6 +171,7 @@ func TestAloneFillsThePath(t *testing.T) {
 		capacity, buffer float64
 		base             time.Duration
 	}{
+		{"28 kbit/s", 3500, 15e3, 0},
 		{"1 Mbit/s", 125e3, 16e3, 0},
 		{"10 Mbit/s", 1.25e6, 60e3, 0},
 		{"10 Mbit/s over 50 ms", 1.25e6, 60e3, 50 * time.Millisecond},
@@ -181,9 +182,10 @@ func TestAloneFillsThePath(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l := &link{capacity: c.capacity, buffer: c.buffer, base: c.base}
 			law := New(config(c.capacity / 4))
-			l.follow(law, 15*time.Second, math.Inf(1))
+			slow := max(1, time.Duration(15e3/c.capacity))
+			l.follow(law, slow*15*time.Second, math.Inf(1))
 			l.reset()
-			l.follow(law, 60*time.Second, math.Inf(1))
+			l.follow(law, slow*60*time.Second, math.Inf(1))
 			t.Logf("%.3f of it used, %.4f lost, %+v", l.used/l.offered, l.lost/l.sent, law.State())
 			require.Greater(t, l.used/l.offered, 0.95)
 			require.Less(t, l.lost/l.sent, 0.01)

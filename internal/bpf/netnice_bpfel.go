@@ -238,6 +238,7 @@ const (
 	netniceNnNodeFlagsNN_NODE_SLICE_ONLY netniceNnNodeFlags = 16
 	netniceNnNodeFlagsNN_NODE_EACH       netniceNnNodeFlags = 32
 	netniceNnNodeFlagsNN_NODE_STORED     netniceNnNodeFlags = 64
+	netniceNnNodeFlagsNN_NODE_NOTES      netniceNnNodeFlags = 128
 )
 
 type netniceNnNodeKind uint32
@@ -496,6 +497,7 @@ const (
 	netniceMapLinks                 = "links"
 	netniceMapNodes                 = "nodes"
 	netniceMapPeersMet              = "peers_met"
+	netniceMapPeersNoted            = "peers_noted"
 	netniceMapPolicy                = "policy"
 	netniceMapPortsSeen             = "ports_seen"
 	netniceMapRequests              = "requests"
@@ -685,6 +687,7 @@ type netniceMapSpecs struct {
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	Nodes            *ebpf.MapSpec `ebpf:"nodes"`
 	PeersMet         *ebpf.MapSpec `ebpf:"peers_met"`
+	PeersNoted       *ebpf.MapSpec `ebpf:"peers_noted"`
 	Policy           *ebpf.MapSpec `ebpf:"policy"`
 	PortsSeen        *ebpf.MapSpec `ebpf:"ports_seen"`
 	Requests         *ebpf.MapSpec `ebpf:"requests"`
@@ -774,6 +777,7 @@ type netniceMaps struct {
 	Links            *ebpf.Map `ebpf:"links"`
 	Nodes            *ebpf.Map `ebpf:"nodes"`
 	PeersMet         *ebpf.Map `ebpf:"peers_met"`
+	PeersNoted       *ebpf.Map `ebpf:"peers_noted"`
 	Policy           *ebpf.Map `ebpf:"policy"`
 	PortsSeen        *ebpf.Map `ebpf:"ports_seen"`
 	Requests         *ebpf.Map `ebpf:"requests"`
@@ -807,6 +811,7 @@ func (m *netniceMaps) Close() error {
 		m.Links,
 		m.Nodes,
 		m.PeersMet,
+		m.PeersNoted,
 		m.Policy,
 		m.PortsSeen,
 		m.Requests,

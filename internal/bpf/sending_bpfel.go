@@ -346,6 +346,7 @@ const (
 	sendingMapNodes               = "nodes"
 	sendingMapOutflows            = "outflows"
 	sendingMapPeersMet            = "peers_met"
+	sendingMapPeersNoted          = "peers_noted"
 	sendingMapPolicy              = "policy"
 	sendingMapPortsSeen           = "ports_seen"
 	sendingMapSendDevices         = "send_devices"
@@ -440,6 +441,7 @@ type sendingMapSpecs struct {
 	Nodes            *ebpf.MapSpec `ebpf:"nodes"`
 	Outflows         *ebpf.MapSpec `ebpf:"outflows"`
 	PeersMet         *ebpf.MapSpec `ebpf:"peers_met"`
+	PeersNoted       *ebpf.MapSpec `ebpf:"peers_noted"`
 	Policy           *ebpf.MapSpec `ebpf:"policy"`
 	PortsSeen        *ebpf.MapSpec `ebpf:"ports_seen"`
 	SendDevices      *ebpf.MapSpec `ebpf:"send_devices"`
@@ -500,6 +502,7 @@ type sendingMaps struct {
 	Nodes            *ebpf.Map `ebpf:"nodes"`
 	Outflows         *ebpf.Map `ebpf:"outflows"`
 	PeersMet         *ebpf.Map `ebpf:"peers_met"`
+	PeersNoted       *ebpf.Map `ebpf:"peers_noted"`
 	Policy           *ebpf.Map `ebpf:"policy"`
 	PortsSeen        *ebpf.Map `ebpf:"ports_seen"`
 	SendDevices      *ebpf.Map `ebpf:"send_devices"`
@@ -532,6 +535,7 @@ func (m *sendingMaps) Close() error {
 		m.Nodes,
 		m.Outflows,
 		m.PeersMet,
+		m.PeersNoted,
 		m.Policy,
 		m.PortsSeen,
 		m.SendDevices,

@@ -450,6 +450,7 @@ const (
 	shapingMapListeners           = "listeners"
 	shapingMapNodes               = "nodes"
 	shapingMapPeersMet            = "peers_met"
+	shapingMapPeersNoted          = "peers_noted"
 	shapingMapPlaces              = "places"
 	shapingMapPolicy              = "policy"
 	shapingMapPortsSeen           = "ports_seen"
@@ -574,6 +575,7 @@ type shapingMapSpecs struct {
 	Listeners        *ebpf.MapSpec `ebpf:"listeners"`
 	Nodes            *ebpf.MapSpec `ebpf:"nodes"`
 	PeersMet         *ebpf.MapSpec `ebpf:"peers_met"`
+	PeersNoted       *ebpf.MapSpec `ebpf:"peers_noted"`
 	Places           *ebpf.MapSpec `ebpf:"places"`
 	Policy           *ebpf.MapSpec `ebpf:"policy"`
 	PortsSeen        *ebpf.MapSpec `ebpf:"ports_seen"`
@@ -644,6 +646,7 @@ type shapingMaps struct {
 	Listeners        *ebpf.Map `ebpf:"listeners"`
 	Nodes            *ebpf.Map `ebpf:"nodes"`
 	PeersMet         *ebpf.Map `ebpf:"peers_met"`
+	PeersNoted       *ebpf.Map `ebpf:"peers_noted"`
 	Places           *ebpf.Map `ebpf:"places"`
 	Policy           *ebpf.Map `ebpf:"policy"`
 	PortsSeen        *ebpf.Map `ebpf:"ports_seen"`
@@ -683,6 +686,7 @@ func (m *shapingMaps) Close() error {
 		m.Listeners,
 		m.Nodes,
 		m.PeersMet,
+		m.PeersNoted,
 		m.Places,
 		m.Policy,
 		m.PortsSeen,

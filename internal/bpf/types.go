@@ -48,6 +48,7 @@ const (
 	NodeMeterOff = uint32(netniceNnNodeFlagsNN_NODE_METER_OFF)
 	NodeOwn      = uint32(netniceNnNodeFlagsNN_NODE_OWN)
 	NodeEach     = uint32(netniceNnNodeFlagsNN_NODE_EACH)
+	NodeNotes    = uint32(netniceNnNodeFlagsNN_NODE_NOTES)
 	NodeStored   = uint32(netniceNnNodeFlagsNN_NODE_STORED)
 
 	NodeSliceOnly = uint32(netniceNnNodeFlagsNN_NODE_SLICE_ONLY)

@@ -69,6 +69,8 @@ func (n *node) spec() enforce.NodeSpec {
 	if n.isEach() {
 		spec.Ceilings, spec.Each = never(spec.Ceilings), true
 	}
+	// A limit that is never reached is there to tell whom it meets.
+	spec.Notes = n.to != nil && n.wishes[enforce.OwnerAdmin].Up >= areaLimit
 	if n.reserved.link != 0 {
 		s := n.holding().reservation()
 		spec.PeriodNS, spec.Link, spec.SliceOnly = s.PeriodNS, n.reserved.link, !s.Extra

@@ -3,9 +3,11 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -172,6 +174,59 @@ func TestAdaptPrefixes(t *testing.T) {
 		if n.Subject.Kind == api.KindTo {
 			t.Errorf("it is still there: %+v", n)
 		}
+	}
+}
+
+// One socket that sends to many hosts in turn: each is found.
+func TestAdaptManyByOneSocket(t *testing.T) {
+	t.Parallel()
+	const each, prefixes = 8, "10.98.0.128/28,fd00:98::80/124"
+	p := testutil.MustPair(t)
+	hosts := map[bool][]netip.AddrPort{}
+	for i := byte(1); i <= each; i++ {
+		v4, v6 := netip.AddrFrom4([4]byte{10, 98, 0, 128 + i}), netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x98, 15: 0x80 + i})
+		moreAddresses(t, p.B, v4.String(), v6.String())
+		hosts[false], hosts[true] = append(hosts[false], netip.AddrPortFrom(v4, 9)), append(hosts[true], netip.AddrPortFrom(v6, 9))
+	}
+	s := newStage(t)
+	f := newInboundFrom(s, p, newNetNS(t))
+	end := make(chan struct{})
+	var senders sync.WaitGroup
+	defer senders.Wait()
+	defer close(end)
+	for v6, hosts := range hosts {
+		var socket *net.UDPConn
+		err := p.A.Do(func() (err error) {
+			socket, err = net.ListenUDP(map[bool]string{false: "udp4", true: "udp6"}[v6], nil)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer socket.Close()
+		senders.Go(func() {
+			tick := time.NewTicker(2 * time.Millisecond)
+			defer tick.Stop()
+			for i := 0; ; i++ {
+				select {
+				case <-end:
+					return
+				case <-tick.C:
+					_, _ = socket.WriteToUDPAddrPort(make([]byte, 100), hosts[i%each]) // refused: nobody is there
+				}
+			}
+		})
+	}
+	if r := s.run(s.command("adapt", prefixes), p.A); r.code != 0 {
+		t.Fatal(r)
+	}
+	f.soon("all are followed", 20*time.Second, func() bool {
+		var got api.AdaptList
+		r := s.netnice("adapt", "--json")
+		return r.code == 0 && json.Unmarshal([]byte(r.out), &got) == nil && len(got.Adapted) == 2*each
+	})
+	if r := s.run(s.command("adapt", prefixes, "off"), p.A); r.code != 0 {
+		t.Fatal(r)
 	}
 }
 

@@ -80,6 +80,7 @@ type NodeSpec struct {
 	Loopback        bool
 	MeterOff        bool // received bytes do not count against the total
 	Each            bool // each address gets a node by itself: Events tells when Peers has new ones
+	Notes           bool // Peers has all whom it met, also those of whom a socket sent to others since
 	// Store is the node with Each that this one is in store for, 0 = none: the kernel side gives it
 	// to an address that is met, then the daemon sets it anew without, with the Subject of its choice.
 	Store    uint32
@@ -290,7 +291,7 @@ type Kernel interface {
 	Inspect(wanted func(inode uint64, pid uint32) bool) ([]SocketLook, error)
 	// Peers are those to whom sockets sent last for which the node holds; of one with Each also
 	// those that were met since the last call, in whatever namespace (0), and that have nodes of
-	// the store still.
+	// the store still; of one with Notes all that were met since the last call.
 	Peers(id uint32) ([]Peer, error)
 	// Probes says that a socket of this process, which has sent nothing yet, is one by which
 	// a path is followed: limits on destinations are not for it.

@@ -23,6 +23,9 @@ func nodeOf(spec enforce.NodeSpec) bpf.Node {
 	if spec.Each {
 		n.Flags |= bpf.NodeEach
 	}
+	if spec.Notes {
+		n.Flags |= bpf.NodeNotes
+	}
 	if spec.Store != 0 {
 		n.Flags |= bpf.NodeStored
 		n.Parent = spec.Store
@@ -81,6 +84,7 @@ func specOf(id uint32, n bpf.Node) enforce.NodeSpec {
 		MeterOff: n.Flags&bpf.NodeMeterOff != 0,
 		Own:      n.Flags&bpf.NodeOwn != 0,
 		Each:     n.Flags&bpf.NodeEach != 0,
+		Notes:    n.Flags&bpf.NodeNotes != 0,
 
 		Guarantee:     n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec,
 		GuaranteeDown: n.Limits[enforce.OwnerAdmin][enforce.Down].MinBytesPerSec,

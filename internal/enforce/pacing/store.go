@@ -36,7 +36,38 @@ func (k *Kernel) Peers(id uint32) ([]enforce.Peer, error) {
 			return nil, err
 		}
 	}
+	if ok && n.Flags&bpf.NodeNotes != 0 {
+		if err := k.peersNoted(id, seen); err != nil {
+			return nil, err
+		}
+	}
 	return slices.Collect(maps.Keys(seen)), nil
+}
+
+// peersNoted adds those whom a node noted, and takes them out: who is sent to still is noted anew.
+func (k *Kernel) peersNoted(id uint32, seen map[enforce.Peer]bool) error {
+	var noted bpf.PeerMet
+	var netns uint32
+	var read []bpf.PeerMet
+	it := k.obj.PeersNoted.Iterate()
+	for it.Next(&noted, &netns) {
+		if noted.Node != id {
+			continue
+		}
+		read = append(read, noted)
+		if noted.Generation == k.nodes[id].Generation && netns != 0 {
+			seen[enforce.Peer{Address: netip.AddrFrom16(noted.Peer).Unmap(), Netns: netns}] = true
+		}
+	}
+	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) { // the rest comes the next time
+		return fmt.Errorf("read the addresses that were noted: %w", err)
+	}
+	for _, key := range read {
+		if err := gone(k.obj.PeersNoted.Delete(key)); err != nil {
+			return fmt.Errorf("take an address out that was noted: %w", err)
+		}
+	}
+	return nil
 }
 
 // peersMet adds what the kernel side has noted. What has no node, or one that is in store no
