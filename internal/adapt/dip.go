@@ -21,7 +21,7 @@ type dip struct {
 func (l *Law) dipDue(p Probe) bool {
 	wait := max(8*time.Second, 10*l.shortDip())
 	if l.dip.regular {
-		wait = max(25*time.Second, 50*l.shortDip())
+		wait = l.dipEvery()
 	}
 	if p.At-l.dip.ended < wait {
 		return false
@@ -30,13 +30,20 @@ func (l *Law) dipDue(p Probe) bool {
 	return true
 }
 
+// dipEvery is how often that is done.
+func (l *Law) dipEvery() time.Duration { return max(25*time.Second, 50*l.shortDip()) }
+
 func (l *Law) shortDip() time.Duration {
 	return max(2*l.srtt, 100*time.Millisecond, l.packets(4), 4*l.every)
 }
 
 // suspect looks whether others let the queue stand, although less and less is sent here.
 func (l *Law) suspect(p Probe) {
-	if l.pressed < pressing || l.rate > 0.9*l.path() {
+	if l.sent > tooFast*l.path() {
+		l.overshot = p.At
+	}
+	ours := l.overshot != never && p.At-l.overshot < max(time.Second, l.packets(20))
+	if l.pressed < pressing || l.rate > 0.9*l.path() || ours {
 		return
 	}
 	before := p.At - l.dip.ended

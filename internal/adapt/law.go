@@ -16,6 +16,9 @@ type Config struct {
 	Start float64 // to begin with, as it was measured or guessed
 	Least float64 // never less
 	Most  float64 // never more; 0 = any
+	// RoundTrip is one that was seen lately, 0 = none: what was sent to measure may wait in the
+	// path's queue still, and would be taken for its length.
+	RoundTrip time.Duration
 	// Share is the part of the path's capacity that is kept beside traffic which takes
 	// whatever is left, such as TCP; 0.1 to 1.
 	Share float64
@@ -42,6 +45,13 @@ const (
 	giveWay = 2
 	// given is the part of the capacity that is sent while it is tried what others take.
 	given = 0.1
+	// unseen is how much more than the path's capacity is sent while a token bucket may hide that:
+	// one of mostSaved bytes, or of what the path carries in savedFor.
+	unseen    = 1.2
+	mostSaved = 64e3
+	savedFor  = 4 * time.Second
+	// tooFast is how much more than the capacity is sent where the queue that follows is our own.
+	tooFast = 1.2
 	// faster bounds how much more than before is sent at a time.
 	faster = 1.25
 	// pressing is the part of the time that a queue beyond the aim has to stand, for others to
@@ -84,6 +94,8 @@ type Law struct {
 	last            time.Duration // of the last step
 	every           time.Duration // between steps
 	sent, available float64       // smoothed: what is sent, what the others leave
+	saved           float64       // bytes that a token bucket may hold
+	overshot        time.Duration // when more was sent than the path carries; never = not yet
 	answered        float64       // what was sent when an answer came at last
 	lowered         time.Duration // an aim below the usual one, since the path's buffer is small; 0 = none
 	lossAt          time.Duration // when a loss was answered; never = not yet
@@ -99,8 +111,8 @@ type Law struct {
 // New returns a law that begins with cfg.Start.
 func New(cfg Config) *Law {
 	return &Law{
-		cfg: cfg, mode: ModeDelay, rate: cfg.Start, available: cfg.Start,
-		lossAt: never, idleSince: never, shareEnded: never, patience: firstPatience,
+		cfg: cfg, mode: ModeDelay, rate: cfg.Start, available: cfg.Start, base: cfg.RoundTrip,
+		lossAt: never, idleSince: never, overshot: never, shareEnded: never, patience: firstPatience,
 	}
 }
 
@@ -132,6 +144,7 @@ func (l *Law) Step(p Probe, sent float64) float64 {
 	l.last = p.At
 	l.every += (dt - l.every) / 8
 	l.look(p, dt)
+	l.save(sent, dt)
 	if p.At >= l.dip.settled {
 		l.sent += (sent - l.sent) * part(dt, l.tau()/2)
 	}

@@ -32,7 +32,7 @@ func (l *Law) look(p Probe, dt time.Duration) {
 
 // lookAtBase takes the least round trip of one to two periods for that of the empty path.
 func (l *Law) lookAtBase(p Probe) {
-	if p.At-l.baseSince > baseFor {
+	if p.At-l.baseSince > max(baseFor, l.dipEvery()*5/4) { // a dip shows it again
 		l.base, l.baseNext, l.baseSince = l.baseNext, 0, p.At
 	}
 	if l.base == 0 || p.RTT < l.base {

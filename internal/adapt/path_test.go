@@ -12,12 +12,14 @@ import (
 type link struct {
 	capacity float64 // bytes/s
 	buffer   float64 // bytes that the queue holds
+	bucket   float64 // bytes that pass at once after a pause
 	base     time.Duration
 	steady   float64 // bytes/s of others that do not react
 	elastic  bool    // beside a sender with a window, which it halves at a loss
 
 	now     time.Duration
 	queue   float64
+	tokens  float64
 	window  float64 // bytes under way of the elastic one
 	rested  time.Duration
 	history []float64 // queueing delays by the ms, for what is under way
@@ -42,8 +44,10 @@ func (l *link) step(rate float64) {
 	}
 	in := ours + steady + theirs
 	l.queue += in
-	out := math.Min(l.queue, l.capacity*dt)
+	l.tokens = math.Min(l.tokens, l.bucket) + l.capacity*dt
+	out := math.Min(l.queue, l.tokens)
 	l.queue -= out
+	l.tokens -= out
 	l.sent += ours
 	l.busy += out
 	if over := l.queue - l.buffer; over > 0 {
@@ -169,18 +173,21 @@ func TestAloneFillsThePath(t *testing.T) {
 	for _, c := range []struct {
 		name             string
 		capacity, buffer float64
+		bucket           float64
 		base             time.Duration
 	}{
-		{"28 kbit/s", 3500, 15e3, 0},
-		{"1 Mbit/s", 125e3, 16e3, 0},
-		{"10 Mbit/s", 1.25e6, 60e3, 0},
-		{"10 Mbit/s over 50 ms", 1.25e6, 60e3, 50 * time.Millisecond},
-		{"100 Mbit/s", 12.5e6, 500e3, 10 * time.Millisecond},
-		{"1 Gbit/s", 125e6, 5e6, 0},
-		{"a short buffer", 1.25e6, 4e3, 0},
+		{"28 kbit/s", 3500, 15e3, 0, 0},
+		{"28 kbit/s, a bucket", 3500, 15e3, 4750, 0},
+		{"1 Mbit/s", 125e3, 16e3, 0, 0},
+		{"10 Mbit/s", 1.25e6, 60e3, 0, 0},
+		{"10 Mbit/s, a bucket", 1.25e6, 60e3, 64e3, 0},
+		{"10 Mbit/s over 50 ms", 1.25e6, 60e3, 0, 50 * time.Millisecond},
+		{"100 Mbit/s", 12.5e6, 500e3, 0, 10 * time.Millisecond},
+		{"1 Gbit/s", 125e6, 5e6, 0, 0},
+		{"a short buffer", 1.25e6, 4e3, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := &link{capacity: c.capacity, buffer: c.buffer, base: c.base}
+			l := &link{capacity: c.capacity, buffer: c.buffer, bucket: c.bucket, tokens: c.bucket, base: c.base}
 			law := New(config(c.capacity / 4))
 			slow := max(1, time.Duration(15e3/c.capacity))
 			l.follow(law, slow*15*time.Second, math.Inf(1))

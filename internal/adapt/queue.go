@@ -48,6 +48,17 @@ func (l *Law) answersLoss(p Probe) bool {
 	return true
 }
 
+// save counts what a token bucket in the path may have kept of what was not sent: until that is used
+// up no queue tells that more is sent than the path carries.
+func (l *Law) save(sent float64, dt time.Duration) {
+	if l.capacity == 0 || l.queue >= l.busyFrom() {
+		l.saved = 0
+		return
+	}
+	most := min(mostSaved, savedFor.Seconds()*l.capacity)
+	l.saved = min(max(l.saved+(l.capacity-sent)*dt.Seconds(), 0), most)
+}
+
 // findMore raises the rate while there is no queue.
 func (l *Law) findMore(p Probe, dt time.Duration) {
 	if l.idleSince == never {
@@ -69,9 +80,13 @@ func (l *Law) findMore(p Probe, dt time.Duration) {
 			grow = 0.06 // it may be that the queue is only not seen
 		}
 	}
-	l.rate *= 1 + grow*dt.Seconds()/l.tau().Seconds()
+	more := l.rate * grow * dt.Seconds() / l.tau().Seconds()
+	if l.saved > 0 {
+		more = max(min(more, l.capacity*unseen-l.rate), 0)
+	}
+	l.rate += more
 	l.available = l.rate
-	if l.capacity > 0 && l.sent > 1.05*l.capacity { // it is more by now
+	if l.saved <= 0 && l.capacity > 0 && l.sent > 1.05*l.capacity { // it is more by now
 		l.capacity, l.pairs = l.sent, l.pairs[:0]
 	}
 }

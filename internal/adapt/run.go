@@ -54,6 +54,7 @@ const (
 // Run follows the path until ctx ends or the traffic cannot be told or limited any more. tell
 // is called after each step, from this goroutine.
 func Run(ctx context.Context, cfg Config, path Path, traffic Traffic, tell func(State)) error {
+	cfg.RoundTrip = path.RoundTrip()
 	r := runner{law: New(cfg), path: path, traffic: traffic, tell: tell, answers: make(chan answered, 64), begun: time.Now()}
 	return r.run(ctx)
 }
