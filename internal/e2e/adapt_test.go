@@ -220,7 +220,7 @@ func TestAdaptManyByOneSocket(t *testing.T) {
 	if r := s.run(s.command("adapt", prefixes), p.A); r.code != 0 {
 		t.Fatal(r)
 	}
-	f.soon("all are followed", 20*time.Second, func() bool {
+	f.soon("all are followed", 6*time.Second, func() bool {
 		var got api.AdaptList
 		r := s.netnice("adapt", "--json")
 		return r.code == 0 && json.Unmarshal([]byte(r.out), &got) == nil && len(got.Adapted) == 2*each
