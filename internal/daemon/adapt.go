@@ -297,13 +297,12 @@ func (d *Daemon) firstRate(ctx context.Context, a *adapted, path Path) (rate uin
 		d.adapts.mu.Unlock()
 	}
 	if rate == 0 {
-		if rate, err = path.Measure(ctx); err != nil {
+		if rate, a.full, err = path.Measure(ctx); err != nil {
 			return 0, adaptError(a, err)
 		}
-		a.full = rate == 0
 		rate = min(rate, adaptStartMost)
 		if a.full {
-			rate = adaptStartFull
+			rate = max(rate, adaptStartFull)
 		}
 	}
 	rate = max(rate, a.Least)

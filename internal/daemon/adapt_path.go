@@ -16,9 +16,9 @@ import (
 // Path is a path that can be probed.
 type Path interface {
 	adapt.Path
-	// Measure is about how fast packets come out of it, in bytes/s; 0 if hardly any does, since
-	// its queue is full.
-	Measure(ctx context.Context) (bytesPerSec uint64, err error)
+	// Measure is about how fast packets come out of it, in bytes/s. If hardly any does, since its
+	// queue is full, it is a part of what it carries in all, 0 if that cannot be told.
+	Measure(ctx context.Context) (bytesPerSec uint64, full bool, err error)
 	Kind() string      // of the probes
 	SentBytes() uint64 // what they have cost
 	Close() error
@@ -46,6 +46,10 @@ const (
 	answerWithin = 10 * time.Second
 	// A train that measures: of what comes out, the second half counts.
 	trainPackets, trainBytes, trainPatience = 20, 1000, 2500 * time.Millisecond
+	trainQuiet                              = 1200 * time.Millisecond
+	// Pairs that tell what a path carries whose queue is full, which is less than others have of
+	// it: a quarter is what to begin with.
+	pairsSent, pairBytes, pairsApart, pairsQuiet, pairsPart = 20, 500, 25 * time.Millisecond, 300 * time.Millisecond, 4
 )
 
 // openPath finds a kind of probes that the host answers.
@@ -106,17 +110,18 @@ func (p *probedPath) Kind() string { return string(p.cfg.Kind) }
 func (p *probedPath) SentBytes() uint64 { return p.Counters().SentBytes }
 
 // Measure implements Path.
-func (p *probedPath) Measure(ctx context.Context) (uint64, error) {
+func (p *probedPath) Measure(ctx context.Context) (bytesPerSec uint64, full bool, err error) {
 	cfg := p.cfg
 	cfg.Timeout = trainPatience + 2*p.RoundTrip()
 	other, err := probe.Open(ctx, cfg)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
+	defer func() { err = errors.Join(err, other.Close()) }()
 	size := max(min(trainBytes, p.MaxSize()), p.MinSize())
-	train, err := other.Train(ctx, trainPackets, size, 0)
-	if err := errors.Join(err, other.Close()); err != nil {
-		return 0, err
+	train, err := other.TrainUntilQuiet(ctx, trainPackets, size, 0, trainQuiet+2*p.RoundTrip())
+	if err != nil {
+		return 0, false, err
 	}
 	var at []int64
 	for _, r := range train.Replies {
@@ -127,8 +132,58 @@ func (p *probedPath) Measure(ctx context.Context) (uint64, error) {
 	slices.Sort(at)
 	at = at[len(at)/2:]
 	if len(at) < 3 || at[len(at)-1] == at[0] {
-		return 0, nil
+		rate, err := p.measurePairs(ctx, other)
+		return rate / pairsPart, true, err
 	}
 	over := time.Duration(at[len(at)-1] - at[0])
-	return uint64(float64((len(at)-1)*size) / over.Seconds()), nil
+	return uint64(float64((len(at)-1)*size) / over.Seconds()), false, nil
+}
+
+// measurePairs sends a small packet and a larger one right behind it, some times. Where both find
+// room in a queue that is full they come out as far apart as it takes to send the second. It returns
+// the median, in bytes/s, 0 if fewer than three did.
+func (p *probedPath) measurePairs(ctx context.Context, by *probe.Prober) (uint64, error) {
+	type answer struct {
+		pair, i int
+		probe.Reply
+	}
+	size := max(min(pairBytes, p.MaxSize()), p.MinSize())
+	answers := make(chan answer, 2*pairsSent)
+	for pair := range pairsSent {
+		for i, size := range []int{p.MinSize(), size} {
+			if _, err := by.Send(size, func(r probe.Reply) { answers <- answer{pair, i, r} }); err != nil {
+				return 0, err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(pairsApart):
+		}
+	}
+	var arrived [pairsSent][2]int64
+	quiet := time.After(pairsQuiet + 2*p.RoundTrip())
+	for open := true; open; {
+		select {
+		case a := <-answers:
+			if !a.Lost {
+				arrived[a.pair][a.i] = a.Arrived()
+			}
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-quiet:
+			open = false
+		}
+	}
+	var rates []float64
+	for _, at := range arrived {
+		if at[0] != 0 && at[1] > at[0] {
+			rates = append(rates, float64(size)*1e9/float64(at[1]-at[0]))
+		}
+	}
+	if len(rates) < 3 {
+		return 0, nil
+	}
+	slices.Sort(rates)
+	return uint64(rates[len(rates)/2]), nil
 }

@@ -164,7 +164,7 @@ func (d *Daemon) measureAgain(ctx context.Context, a *adapted, path Path, t *ada
 		return ctx.Err()
 	case <-time.After(adaptDrain):
 	}
-	rate, err := path.Measure(ctx)
+	rate, _, err := path.Measure(ctx)
 	if err != nil {
 		return err
 	}

@@ -27,12 +27,15 @@ type fakePath struct {
 	closed   sync.Once
 }
 
-func (p *fakePath) MinSize() int                            { return 40 }
-func (p *fakePath) MaxSize() int                            { return 1500 }
-func (p *fakePath) RoundTrip() time.Duration                { return 0 }
-func (p *fakePath) Kind() string                            { return "fake" }
-func (p *fakePath) SentBytes() uint64                       { return 1234 }
-func (p *fakePath) Measure(context.Context) (uint64, error) { return p.measured, p.failing }
+func (p *fakePath) MinSize() int             { return 40 }
+func (p *fakePath) MaxSize() int             { return 1500 }
+func (p *fakePath) RoundTrip() time.Duration { return 0 }
+func (p *fakePath) Kind() string             { return "fake" }
+func (p *fakePath) SentBytes() uint64        { return 1234 }
+
+func (p *fakePath) Measure(context.Context) (uint64, bool, error) {
+	return p.measured, p.measured == 0, p.failing
+}
 
 func (p *fakePath) Send(_ int, tell func(adapt.Answer)) error {
 	tell(adapt.Answer{RoundTrip: 10 * time.Millisecond, Received: time.Now()})

@@ -177,6 +177,45 @@ func TestAdaptPrefixes(t *testing.T) {
 	}
 }
 
+// Beside TCP that has filled a short queue before: what the path carries is told by the few probes
+// that find room, and what is sent does not begin at next to nothing.
+func TestAdaptBesideTCP(t *testing.T) {
+	t.Parallel()
+	const capacity, own4, own6 = 1.25e6, "10.98.0.110", "fd00:98::110"
+	p := testutil.MustDistantPair(t, relay.Config{AtoB: relay.Path{Delay: 2 * time.Millisecond, Rate: capacity, Buffer: 8e3}, BtoA: relay.Path{Delay: 2 * time.Millisecond}})
+	moreAddresses(t, p.B, own4, own6)
+	s := newStage(t)
+	newInboundFrom(s, p, newNetNS(t))
+	rx, err := testutil.StartReceiver(p.B, testutil.ReceiverConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rx.Close()
+	tcp, err := testutil.StartSender(p.A, testutil.SenderConfig{To: netip.AddrPortFrom(p.B4, testutil.DefaultPort).String(), Congestion: "cubic"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	if _, err := tcp.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second)
+	r := s.run(s.command("adapt", own4), p.A)
+	var rate float64
+	var unit string
+	if _, err := fmt.Sscanf(strings.TrimPrefix(r.out, "what is sent to "+own4+" follows the path: "), "%f %s to begin with", &rate, &unit); r.code != 0 || err != nil {
+		t.Fatalf("%v: %v", err, r)
+	}
+	rate *= map[string]float64{"B/s": 1, "kB/s": 1e3, "MB/s": 1e6}[unit]
+	t.Logf("it begins with %.3f of the path", rate/capacity)
+	if rate < 0.08*capacity || rate > 1.1*capacity {
+		t.Errorf("it begins with %.0f bytes/s", rate)
+	}
+	if r := s.run(s.command("adapt", own4, "off"), p.A); r.code != 0 {
+		t.Fatal(r)
+	}
+}
+
 // One socket that sends to many hosts in turn: each is found.
 func TestAdaptManyByOneSocket(t *testing.T) {
 	t.Parallel()

@@ -36,6 +36,12 @@ func (p *Prober) Train(ctx context.Context, n, size int, bytesPerSec float64) (T
 	return p.train(ctx, plan{packets: n, size: size, bytesPerSec: bytesPerSec})
 }
 
+// TrainUntilQuiet is the same, but when no answer has come for as long as quiet, all being sent,
+// those that are not answered count as lost.
+func (p *Prober) TrainUntilQuiet(ctx context.Context, n, size int, bytesPerSec float64, quiet time.Duration) (Train, error) {
+	return p.train(ctx, plan{packets: n, size: size, bytesPerSec: bytesPerSec, quiet: quiet})
+}
+
 func (p *Prober) train(ctx context.Context, pl plan) (Train, error) {
 	n := pl.first + pl.packets
 	if n < 1 || n > MaxTrain {
