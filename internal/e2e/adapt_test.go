@@ -288,7 +288,7 @@ func TestAdaptByRule(t *testing.T) {
 	f := newInboundFrom(s, p, p.A)
 	d := f.datagramsTo(6001, 1000, 2*capacity, true, nil)
 	f.soon("its host is followed", 20*time.Second, func() bool { return strings.Contains(s.netnice("adapt").out, own6) })
-	time.Sleep(3 * time.Second)
+	time.Sleep(6 * time.Second) // the first look at others is after three
 	f.judge(testutil.Now(), 2*time.Second, func(from, to testutil.Instant) error {
 		f.until(from)
 		perSec, _ := d.rate(to.Sub(from))
