@@ -132,58 +132,10 @@ func (p *probedPath) Measure(ctx context.Context) (bytesPerSec uint64, full bool
 	slices.Sort(at)
 	at = at[len(at)/2:]
 	if len(at) < 3 || at[len(at)-1] == at[0] {
-		rate, err := p.measurePairs(ctx, other)
-		return rate / pairsPart, true, err
+		size = max(min(pairBytes, p.MaxSize()), p.MinSize())
+		rate, err := other.BusyPairs(ctx, pairsSent, size, pairsApart, pairsQuiet+2*p.RoundTrip())
+		return uint64(rate / pairsPart), true, err
 	}
 	over := time.Duration(at[len(at)-1] - at[0])
 	return uint64(float64((len(at)-1)*size) / over.Seconds()), false, nil
-}
-
-// measurePairs sends a small packet and a larger one right behind it, some times. Where both find
-// room in a queue that is full they come out as far apart as it takes to send the second. It returns
-// the median, in bytes/s, 0 if fewer than three did.
-func (p *probedPath) measurePairs(ctx context.Context, by *probe.Prober) (uint64, error) {
-	type answer struct {
-		pair, i int
-		probe.Reply
-	}
-	size := max(min(pairBytes, p.MaxSize()), p.MinSize())
-	answers := make(chan answer, 2*pairsSent)
-	for pair := range pairsSent {
-		for i, size := range []int{p.MinSize(), size} {
-			if _, err := by.Send(size, func(r probe.Reply) { answers <- answer{pair, i, r} }); err != nil {
-				return 0, err
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-time.After(pairsApart):
-		}
-	}
-	var arrived [pairsSent][2]int64
-	quiet := time.After(pairsQuiet + 2*p.RoundTrip())
-	for open := true; open; {
-		select {
-		case a := <-answers:
-			if !a.Lost {
-				arrived[a.pair][a.i] = a.Arrived()
-			}
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-quiet:
-			open = false
-		}
-	}
-	var rates []float64
-	for _, at := range arrived {
-		if at[0] != 0 && at[1] > at[0] {
-			rates = append(rates, float64(size)*1e9/float64(at[1]-at[0]))
-		}
-	}
-	if len(rates) < 3 {
-		return 0, nil
-	}
-	slices.Sort(rates)
-	return uint64(rates[len(rates)/2]), nil
 }

@@ -270,6 +270,51 @@ func (p *Prober) Pairs(ctx context.Context, n, size int) (bytesPerSec float64, e
 	return median(rates), nil
 }
 
+// BusyPairs sends n pairs, so far apart: a small packet and one of size bytes right behind it. Where
+// both find room in a path that is busy, they come out as far apart as it takes to send the second. It
+// returns the median of those that came until quiet after the last, 0 of fewer than three.
+func (p *Prober) BusyPairs(ctx context.Context, n, size int, apart, quiet time.Duration) (bytesPerSec float64, err error) {
+	type answer struct {
+		pair, i int
+		Reply
+	}
+	answers := make(chan answer, 2*n)
+	for pair := range n {
+		for i, size := range []int{p.MinSize(), size} {
+			if _, err := p.Send(size, func(r Reply) { answers <- answer{pair, i, r} }); err != nil {
+				return 0, err
+			}
+		}
+		if err := p.sleep(ctx, apart); err != nil {
+			return 0, err
+		}
+	}
+	arrived := make([][2]int64, n)
+	over := time.After(quiet)
+	for open := true; open; {
+		select {
+		case a := <-answers:
+			if !a.Lost {
+				arrived[a.pair][a.i] = a.Arrived()
+			}
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-over:
+			open = false
+		}
+	}
+	var rates []float64
+	for _, at := range arrived {
+		if at[0] != 0 && at[1] > at[0] {
+			rates = append(rates, float64(size)*1e9/float64(at[1]-at[0]))
+		}
+	}
+	if len(rates) < 3 {
+		return 0, nil
+	}
+	return median(rates), nil
+}
+
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0

@@ -211,7 +211,7 @@ func (k *Kernel) removeDestination(id uint32, n bpf.Node) error {
 	}
 	if n.Flags&bpf.NodeEach != 0 {
 		met, err := k.met(id, n.Generation)
-		if err := errors.Join(err, k.forget(met)); err != nil {
+		if err := errors.Join(err, forget(k.obj.PeersMet, maps.Keys(met))); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package pacing
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -62,12 +63,7 @@ func (k *Kernel) peersNoted(id uint32, seen map[enforce.Peer]bool) error {
 	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) { // the rest comes the next time
 		return fmt.Errorf("read the addresses that were noted: %w", err)
 	}
-	for _, key := range read {
-		if err := gone(k.obj.PeersNoted.Delete(key)); err != nil {
-			return fmt.Errorf("take an address out that was noted: %w", err)
-		}
-	}
-	return nil
+	return forget(k.obj.PeersNoted, slices.Values(read))
 }
 
 // peersMet adds what the kernel side has noted. What has no node, or one that is in store no
@@ -87,7 +83,7 @@ func (k *Kernel) peersMet(id uint32, seen map[enforce.Peer]bool) error {
 		}
 		seen[p] = true
 	}
-	if err := k.forget(met); err != nil {
+	if err := forget(k.obj.PeersMet, maps.Keys(met)); err != nil {
 		return err
 	}
 	return k.putBack(id, given)
@@ -117,10 +113,10 @@ func (k *Kernel) met(id, generation uint32) (map[bpf.PeerMet]bpf.Hop, error) {
 }
 
 // forget takes out who was met.
-func (k *Kernel) forget(met map[bpf.PeerMet]bpf.Hop) error {
+func forget(m *ebpf.Map, met iter.Seq[bpf.PeerMet]) error {
 	var errs []error
 	for key := range met {
-		errs = append(errs, gone(k.obj.PeersMet.Delete(key)))
+		errs = append(errs, gone(m.Delete(key)))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("take addresses out that were met: %w", err)
