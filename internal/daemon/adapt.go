@@ -31,9 +31,9 @@ const (
 	adaptStartFull = 8000
 	mostAdapted    = 64
 	mostFollowed   = 8 // of the addresses of one name
-	// adaptPatience is for one address: a first answer takes eight seconds at most, and a train
-	// behind it two and a half more than twice that.
-	adaptPatience = 30 * time.Second
+	// adaptPatience is for one address: a first answer takes eight seconds at most, with a reflector
+	// twice that, and the train and the pairs behind it each wait for twice a round trip.
+	adaptPatience = time.Minute
 )
 
 // adaptKey is an address as it is reached from a network namespace; 0 = the daemon's.
