@@ -43,9 +43,10 @@ type Adapted struct {
 	CapacityBytesPerSec uint64    `json:"capacity_bytes_per_sec,omitempty"`
 	LeastBytesPerSec    uint64    `json:"least_bytes_per_sec"`
 	MostBytesPerSec     uint64    `json:"most_bytes_per_sec,omitempty"`
-	BaseNS              uint64    `json:"base_ns"`  // round trip of the empty path
-	QueueNS             uint64    `json:"queue_ns"` // beyond that, now
-	AimNS               uint64    `json:"aim_ns"`   // that is steered to
+	BaseNS              uint64    `json:"base_ns"`                  // round trip of the empty path
+	QueueNS             uint64    `json:"queue_ns"`                 // beyond that, now
+	WindowPackets       int       `json:"window_packets,omitempty"` // that may be on their way at a time, 0 = any number
+	AimNS               uint64    `json:"aim_ns"`                   // that is steered to
 	ProbesLostPPM       uint32    `json:"probes_lost_ppm"`
 	ProbedBytes         uint64    `json:"probed_bytes"` // what probes have cost
 	Since               time.Time `json:"since"`

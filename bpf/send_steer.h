@@ -13,7 +13,7 @@
 #include "frame.h"
 #include "inside.h"
 #include "queued.h"
-#include "send_types.h"
+#include "send_gate.h"
 
 #define NN_SEND_USED_NS 100000000ULL
 
@@ -43,98 +43,6 @@ static __always_inline __u32 nn_outbound_next(const struct nn_socket *s,
 			continue;
 		*at = i;
 		return s->path[i].node;
-	}
-	return 0;
-}
-
-static __always_inline bool nn_lane_empty(const struct nn_lane *l, __u64 now_ns)
-{
-	return (__s64)(l->came_bytes - l->left_bytes) <= 0 ||
-	       now_ns > l->used_ns + NN_LANE_EMPTY_NS;
-}
-
-/* The lane of a child, which is given one if there is a free one and take says
- * so; 0 = that of those without. Not static: the verifier then looks at it
- * once. */
-__noinline __u32 nn_lane_of(struct nn_outflow *f, __u64 child, __u64 now_ns,
-			    __u32 take)
-{
-	__u32 unused = 0;
-
-	if (!f)
-		return 0;
-	for (__u32 i = 1; i < NN_LANES; i++) {
-		struct nn_lane *l = &f->lane[i];
-
-		if (l->child == child)
-			return i;
-		if (!unused && nn_lane_empty(l, now_ns))
-			unused = i;
-	}
-	if (!take || !unused || unused >= NN_LANES)
-		return 0;
-	f->lane[unused].child = child;
-	f->lane[unused].came_bytes = 0;
-	f->lane[unused].left_bytes = 0;
-	f->lane[unused].paid_ns = 0;
-	return unused;
-}
-
-static __always_inline struct nn_lane *nn_lane(struct nn_outflow *f, __u32 i)
-{
-	return &f->lane[i & (NN_LANES - 1)];
-}
-
-/* A hop of the path: its node, and who a packet is of there: the program, or
- * the node that comes before. */
-struct nn_send_hop {
-	__u64 child;
-	__u64 lane;	  /* whose: of the guaranteed one if that holds here */
-	__u64 guarantee;  /* of every limit from here on, bytes/s */
-	__u32 guaranteed; /* the node that has it */
-	__u32 weight;
-	__u32 node; /* 0 = there is none, or it has gone */
-	__u32 only; /* the node that it is of alone, 0 = of all */
-};
-
-__noinline int nn_send_hop(const struct nn_socket *s, __u32 hop,
-			   struct nn_send_hop *at)
-{
-	__u64 guarantee;
-
-	if (!s || !at)
-		return 0;
-	at->child = s->child;
-	at->lane = 0;
-	at->weight = NN_WEIGHT_DEFAULT;
-	at->guarantee = 0;
-	at->node = 0;
-	for (__u32 i = 0; i < NN_PATH_MAX; i++) {
-		__u32 node = s->path[i].node;
-		struct nn_node *n;
-
-		if (!node)
-			break;
-		n = nn_node_get(node, s->path[i].generation);
-		if (i == hop) {
-			at->node = n ? node : 0;
-			if (!at->lane || (at->only && at->only != node))
-				at->lane = at->child;
-			break;
-		}
-		if (!n)
-			continue;
-		guarantee = n->limits[NN_OWNER_ADMIN][NN_UP].min_bytes_per_sec;
-		if (nn_part_of_program(n, guarantee))
-			continue;
-		at->child = nn_child_node(node, n->generation);
-		at->weight = n->weight;
-		if (guarantee) {
-			at->guarantee = guarantee;
-			at->guaranteed = node;
-			at->only = n->scope_id;
-			at->lane = at->child;
-		}
 	}
 	return 0;
 }
@@ -334,7 +242,7 @@ static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 	x.wire_bytes = bytes;
 	if ((nn_send_control(skb) &&
 	     nn_control_passes(f, rate, bytes, now_ns)) ||
-	    nn_send_passes(s, &x)) {
+	    (!nn_gate_at(key.netns, node, now_ns) && nn_send_passes(s, &x))) {
 		nn_send_aside(s, key.netns, &x);
 		return TC_ACT_UNSPEC;
 	}
@@ -431,6 +339,7 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 	struct nn_socket *s;
 	struct bpf_sock *sk;
 	__u64 bytes, rate, now_ns = bpf_ktime_get_ns();
+	__u32 gate, round;
 	bool prepaid;
 
 	/* nothing of ours: nobody else has to send here */
@@ -448,13 +357,23 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 	bytes = nn_datagram_bytes(skb, ETH_HLEN, &segments);
 	prepaid = s->prepaid_bytes >= bytes;
 	s->queued_ns = now_ns;
+	node = s->path[hop].node;
+	q = bpf_map_lookup_elem(&sender, &netns);
+	gate = nn_gate_at(netns, node, now_ns);
+	if (gate == NN_GATE_SHUT && q) {
+		round = nn_gate_round(s, netns, hop, now_ns);
+		if (round)
+			return nn_send_enqueue(skb, q, round, node, hop, slot,
+					       now_ns);
+	}
 	if (!nn_send_left(s, netns, hop, bytes, segments, prepaid)) {
 		nn_send_unqueued(s, bytes);
 		return TC_ACT_SHOT;
 	}
+	if (gate)
+		nn_gate_passed(netns, node);
 	node = nn_outbound_next(s, hop + 1, &hop, &rate);
 	f = node ? nn_outflow(netns, node) : NULL;
-	q = bpf_map_lookup_elem(&sender, &netns);
 	if (f && q) {
 		return nn_send_enqueue(skb, q,
 				       nn_lane_join(f, s, hop, bytes, now_ns),

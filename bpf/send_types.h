@@ -44,6 +44,9 @@ struct nn_outflow_key {
 /* Minor numbers of their classes, those of nodes being below: of the first lane
  * this and the node, of the others from that in lanes on. */
 #define NN_LANE_FIRST 0x8000
+/* The number before a node's own lanes is that of the class in which the packet
+ * waits that is next to leave, while the gate is shut. */
+#define NN_GATES 1024
 /* A lane of which nothing came or left for so long is empty: what should be in
  * it was dropped. */
 #define NN_LANE_EMPTY_NS 2000000000ULL
@@ -75,6 +78,13 @@ struct nn_outflow {
 	struct nn_lane lane[NN_LANES];
 };
 _Static_assert(sizeof(struct nn_outflow) == 72 + NN_LANES * 48, "nn_outflow");
+
+/* What a node sends in a namespace leaves only up to a count: to a path whose
+ * queue has few places one packet for each that has come out of it. */
+struct nn_gate {
+	__u64 allowed_bytes; /* of nn_outflow.bytes */
+	__u64 until_ns;	     /* then it is open: nobody looks after it */
+};
 
 /* Reasons for which a packet passed although it should have been held. */
 enum nn_send_fault {
@@ -131,6 +141,15 @@ struct {
 	__type(key, struct nn_outflow_key);
 	__type(value, __u32);
 } lanes SEC(".maps");
+
+/* The user side makes and removes them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_GATES);
+	__type(key, struct nn_outflow_key);
+	__type(value, struct nn_gate);
+} gates SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -412,10 +412,11 @@ enum nn_event {
 	NN_EVENT_COVER, /* a limited socket is outside the egress hook's cgroup
 			 */
 	NN_EVENT_QUEUE, /* datagrams of a limited socket need a queue */
+	NN_EVENT_GATE,	/* something has left by a gate (send_gate.h) */
 };
 
 /* What NN_EVENT_RATE and NN_EVENT_COVER come with, and below what
- * NN_EVENT_QUEUE does; others are a word. */
+ * NN_EVENT_QUEUE and NN_EVENT_GATE do; others are a word. */
 struct nn_egress_event {
 	__u32 kind;
 	__u32 pad;
@@ -424,9 +425,9 @@ struct nn_egress_event {
 
 struct nn_queue_event {
 	__u32 kind;
-	__u32 netns; /* inode number of the namespace that it is needed in */
+	__u32 netns; /* inode number of the namespace that it is in */
 	__u32 tgid;  /* who used the socket last, there most likely */
-	__u32 pad;
+	__u32 node;  /* whose gate it is */
 };
 
 /* A limit that a program asks for, or about, by the option NETNICE_LIMIT, whose

@@ -127,6 +127,7 @@ type State struct {
 	Base, Queue, Aim time.Duration
 	Lost             float64 // part of the newest probes
 	Dark             bool    // nothing comes back
+	Window           int     // packets that may be on their way at a time, 0 = any number
 }
 
 // State returns it.

@@ -32,6 +32,8 @@ type Traffic interface {
 	SentBytes() (uint64, error)
 	// SetRate says how fast it may be from now on.
 	SetRate(bytesPerSec uint64) error
+	// Gate has it wait at a gate, which looks every so often whether the next packet may leave.
+	Gate(every time.Duration) (Gate, error)
 }
 
 const (
@@ -42,6 +44,8 @@ const (
 	usualSecond          = 300  // bytes: link headers count little beside it
 	largestSecond        = 1000 // bytes
 	smallestSecond       = 128
+	// rarer is how many times longer it is to the next pair beside a window.
+	rarer = 3
 	// quiet is how often the path is probed while nothing is sent.
 	quiet = time.Second
 	// overdue is for answers beyond twice the round trip.
@@ -55,7 +59,8 @@ const (
 // is called after each step, from this goroutine.
 func Run(ctx context.Context, cfg Config, path Path, traffic Traffic, tell func(State)) error {
 	cfg.RoundTrip = path.RoundTrip()
-	r := runner{law: New(cfg), path: path, traffic: traffic, tell: tell, answers: make(chan answered, 64), begun: time.Now()}
+	r := runner{law: New(cfg), path: path, traffic: traffic, tell: tell, answers: make(chan answered, 64), out: make(chan mark, 64), begun: time.Now()}
+	defer r.release()
 	return r.run(ctx)
 }
 
@@ -71,6 +76,10 @@ type runner struct {
 	sent    uint64
 	sentAt  time.Time
 	set     uint64
+
+	held      *held     // nil = it leaves by the rate alone
+	out       chan mark // probes of its window that came back
+	holdAgain time.Duration
 }
 
 // pair is two probe packets under way.
@@ -103,6 +112,10 @@ func (r *runner) run(ctx context.Context) (err error) {
 			return nil
 		case a := <-r.answers:
 			r.answer(a)
+		case <-r.moved():
+			r.follow()
+		case m := <-r.out:
+			r.came(m)
 		case now := <-ticker.C:
 			if !now.Before(next) {
 				next = now.Add(r.probe())
@@ -111,6 +124,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 		if err := r.settle(); err != nil {
 			return err
 		}
+		r.tend()
 	}
 }
 
@@ -151,6 +165,9 @@ func (r *runner) plan() (first, second int, wait time.Duration) {
 	if second < smallestSecond {
 		second = smallestSecond
 		wait = min(after(least+second, rate*probingSlow), latest)
+	}
+	if r.held != nil { // whose probes tell about the queue
+		wait = min(rarer*wait, latest)
 	}
 	if s.Sent < rate*probing { // nobody wants the rate
 		wait = max(wait, quiet)
@@ -211,10 +228,15 @@ func (r *runner) step(p *pair) error {
 	over := max(now.Sub(r.sentAt), 5*time.Millisecond)
 	rate := r.law.Step(probe, float64(bytes-min(r.sent, bytes))/over.Seconds())
 	r.sent, r.sentAt = bytes, now
+	state := r.law.State()
+	if r.held != nil {
+		rate *= mostOver
+		state.Window = r.held.window.packets
+	}
 	if err := r.limit(uint64(max(rate, 1))); err != nil {
 		return err
 	}
-	r.tell(r.law.State())
+	r.tell(state)
 	return nil
 }
 

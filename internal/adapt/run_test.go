@@ -71,6 +71,8 @@ func (p *tokens) SetRate(bytesPerSec uint64) error {
 	return nil
 }
 
+func (p *tokens) Gate(time.Duration) (Gate, error) { return nil, ErrNoGate }
+
 var errGone = errors.New("gone")
 
 func TestRunFindsTheRate(t *testing.T) {

@@ -20,6 +20,15 @@ func QueueEvent(sample []byte) (wanted QueueWanted, ok bool) {
 	return list[0], true
 }
 
+// GateEvent returns by whose gate something has left, if an event says so.
+func GateEvent(sample []byte) (key OutflowKey, ok bool) {
+	list, _ := records[QueueWanted](sample, nil) // which has no error without one
+	if len(list) == 0 || list[0].Kind != EventGate {
+		return OutflowKey{}, false
+	}
+	return OutflowKey{Netns: list[0].Netns, Node: list[0].Node}, true
+}
+
 // RequestOf decodes a record of Requests.
 func RequestOf(sample []byte) (r Request, ok bool) {
 	list, _ := records[Request](sample, nil) // which has no error without one

@@ -145,6 +145,7 @@ const (
 	netniceNnEventNN_EVENT_HELD  netniceNnEvent = 3
 	netniceNnEventNN_EVENT_COVER netniceNnEvent = 4
 	netniceNnEventNN_EVENT_QUEUE netniceNnEvent = 5
+	netniceNnEventNN_EVENT_GATE  netniceNnEvent = 6
 )
 
 type netniceNnExecEvent struct {
@@ -296,7 +297,7 @@ type netniceNnQueueEvent struct {
 	Kind  uint32
 	Netns uint32
 	Tgid  uint32
-	Pad   uint32
+	Node  uint32
 }
 
 type netniceNnRequest struct {

@@ -18,6 +18,7 @@ type (
 	SendPlace  = sendingNnSendPlace
 	SendSlot   = sendingNnSendSlot
 	Lane       = sendingNnLane
+	Gate       = sendingNnGate
 
 	BufferRecord = sendingNnBufferRecord
 )
@@ -83,7 +84,7 @@ func (o *Object) LoadSending() (*Sending, error) {
 	s.listBuffers = eachSocketOf(p, "list_buffers")
 	s.sendingMaps = sendingMaps{
 		Sender: m["sender"], SendDevices: m["send_devices"], SendSlots: m["send_slots"],
-		Outflows: m["outflows"], Lanes: m["lanes"], SendFaults: m["send_faults"],
+		Outflows: m["outflows"], Lanes: m["lanes"], Gates: m["gates"], SendFaults: m["send_faults"],
 	}
 	return s, nil
 }

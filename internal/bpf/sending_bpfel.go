@@ -133,6 +133,12 @@ type sendingNnDeviceKey struct {
 	Ifindex uint32
 }
 
+type sendingNnGate struct {
+	_            structs.HostLayout
+	AllowedBytes uint64
+	UntilNs      uint64
+}
+
 type sendingNnHop struct {
 	_          structs.HostLayout
 	Node       uint32
@@ -341,6 +347,7 @@ const (
 	sendingMapEvents              = "events"
 	sendingMapFaults              = "faults"
 	sendingMapFreeCgroups         = "free_cgroups"
+	sendingMapGates               = "gates"
 	sendingMapLanes               = "lanes"
 	sendingMapLinks               = "links"
 	sendingMapNodes               = "nodes"
@@ -436,6 +443,7 @@ type sendingMapSpecs struct {
 	Events           *ebpf.MapSpec `ebpf:"events"`
 	Faults           *ebpf.MapSpec `ebpf:"faults"`
 	FreeCgroups      *ebpf.MapSpec `ebpf:"free_cgroups"`
+	Gates            *ebpf.MapSpec `ebpf:"gates"`
 	Lanes            *ebpf.MapSpec `ebpf:"lanes"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	Nodes            *ebpf.MapSpec `ebpf:"nodes"`
@@ -497,6 +505,7 @@ type sendingMaps struct {
 	Events           *ebpf.Map `ebpf:"events"`
 	Faults           *ebpf.Map `ebpf:"faults"`
 	FreeCgroups      *ebpf.Map `ebpf:"free_cgroups"`
+	Gates            *ebpf.Map `ebpf:"gates"`
 	Lanes            *ebpf.Map `ebpf:"lanes"`
 	Links            *ebpf.Map `ebpf:"links"`
 	Nodes            *ebpf.Map `ebpf:"nodes"`
@@ -530,6 +539,7 @@ func (m *sendingMaps) Close() error {
 		m.Events,
 		m.Faults,
 		m.FreeCgroups,
+		m.Gates,
 		m.Lanes,
 		m.Links,
 		m.Nodes,

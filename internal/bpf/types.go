@@ -64,6 +64,7 @@ const (
 	EventHeld  = uint32(netniceNnEventNN_EVENT_HELD)
 	EventQueue = uint32(netniceNnEventNN_EVENT_QUEUE)
 	EventCover = uint32(netniceNnEventNN_EVENT_COVER)
+	EventGate  = uint32(netniceNnEventNN_EVENT_GATE)
 
 	KindSocket = uint32(netniceNnNodeKindNN_NODE_SOCKET)
 	KindTree   = uint32(netniceNnNodeKindNN_NODE_TREE)

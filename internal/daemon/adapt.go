@@ -390,7 +390,7 @@ func (a *adapted) api() api.Adapted {
 		Host: a.Host, Address: a.Address.String(), Netns: a.Netns, Subject: a.subject(), SharePPM: a.SharePPM, TCP: a.TCP, Since: a.Since, Area: a.Area,
 		Mode: string(s.Mode), RateBytesPerSec: uint64(s.Rate), SentBytesPerSec: uint64(s.Sent), CapacityBytesPerSec: uint64(s.Capacity),
 		LeastBytesPerSec: a.Least, MostBytesPerSec: a.Most,
-		BaseNS: uint64(s.Base), QueueNS: uint64(max(s.Queue, 0)), AimNS: uint64(s.Aim), ProbesLostPPM: uint32(s.Lost * 1e6),
+		BaseNS: uint64(s.Base), QueueNS: uint64(max(s.Queue, 0)), AimNS: uint64(s.Aim), WindowPackets: s.Window, ProbesLostPPM: uint32(s.Lost * 1e6),
 	}
 	if s.Dark {
 		out.Mode = "silent"

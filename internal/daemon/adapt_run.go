@@ -235,6 +235,19 @@ func (t *adaptTraffic) SetRate(bytesPerSec uint64) error {
 	return t.d.saveChange(n.lasting(), n.change())
 }
 
+// Gate implements adapt.Traffic.
+func (t *adaptTraffic) Gate(every time.Duration) (adapt.Gate, error) {
+	if t.a.TCP {
+		return nil, adapt.ErrNoGate // TCP does not wait at one
+	}
+	gate, err := t.d.kernel.Gate(t.id, every)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", adapt.ErrNoGate, err)
+	}
+	t.d.log.Debug("what is sent leaves by a window", "address", t.a.Address.String())
+	return gate, nil
+}
+
 // forgetAdapts ends all of it before the limits go.
 func (d *Daemon) forgetAdapts() error {
 	d.adapts.mu.Lock()

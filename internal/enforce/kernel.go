@@ -6,6 +6,7 @@ package enforce
 import (
 	"errors"
 	"net/netip"
+	"time"
 )
 
 // ErrNotSupported says that this kernel cannot do what was asked.
@@ -257,6 +258,22 @@ type Peer struct {
 	Node    uint32 // that the address got out of the store, 0 = none
 }
 
+// Gate is one that a node's packets wait at, each until fewer bytes have left than are allowed. It
+// is open when nothing was allowed for GateTime; rates hold in either case.
+type Gate interface {
+	// Left is how many IP bytes have left since any fixed moment.
+	Left() (uint64, error)
+	// Allow lets packets leave until it is so many, and one beyond.
+	Allow(bytes uint64) error
+	// Moved delivers a value whenever something has left.
+	Moved() <-chan struct{}
+	// Close opens it for good.
+	Close() error
+}
+
+// GateTime is how long a gate stays as it was told.
+const GateTime = 3 * time.Second
+
 // MostStored is how many nodes may be in store for one: NN_STORE in bpf/types.h.
 const MostStored = 64
 
@@ -296,6 +313,10 @@ type Kernel interface {
 	// Probes says that a socket of this process, which has sent nothing yet, is one by which
 	// a path is followed: limits on destinations are not for it.
 	Probes(fd int) error
+	// Gate has what the node sends and is no TCP leave only as the gate is told, which looks every
+	// so often whether the next packet may. ErrNotSupported: it does not wait anywhere now, or in
+	// several network namespaces.
+	Gate(id uint32, every time.Duration) (Gate, error)
 	// Queues lists where packets may wait now.
 	Queues() ([]Queue, error)
 	// Maintain re-arms sockets whose callbacks others erased and adopts sockets

@@ -119,6 +119,7 @@ type figures struct {
 	Late    uint64    `json:"late,omitempty"` // behind one that was sent after them
 	Mode    string    `json:"mode,omitempty"`
 	QueueMS float64   `json:"queue_ms,omitempty"`
+	Window  int       `json:"window,omitempty"` // packets
 	Probes  float64   `json:"probes"` // of the bottleneck
 	Settled float64   `json:"settled_after_s,omitempty"`
 	Rates   []float64 `json:"udp_by_second"`
@@ -128,6 +129,9 @@ func (f figures) String() string {
 	line := fmt.Sprintf("%-34s %7.3f %7.3f %9.4f %8d %7.3f", f.Name, f.UDP, f.TCP, f.Arrived, f.Lost, f.Probes)
 	if f.Mode != "" {
 		line += fmt.Sprintf("  %-5s %6.1f ms", f.Mode, f.QueueMS)
+	}
+	if f.Window != 0 {
+		line += fmt.Sprintf("  window %d", f.Window)
 	}
 	if f.Late != 0 {
 		line += fmt.Sprintf("  %d late", f.Late)
@@ -303,6 +307,7 @@ func (f *figures) watch(ctx context.Context, b *bed.Bed, c cell, s *routed.Site,
 		return errors.Join(err, errors.New("nothing is adapted"))
 	}
 	f.Mode, f.QueueMS = list.Adapted[0].Mode, float64(list.Adapted[0].QueueNS)/1e6
+	f.Window = list.Adapted[0].WindowPackets
 	f.Probes = (float64(list.Adapted[0].ProbedBytes) - probed) / c.over.Seconds() / rate
 	return nil
 }

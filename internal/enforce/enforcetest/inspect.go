@@ -1,7 +1,9 @@
 package enforcetest
 
 import (
+	"errors"
 	"slices"
+	"time"
 
 	"github.com/netnice/netnice/internal/enforce"
 )
@@ -47,6 +49,13 @@ func (k *Kernel) Probes(int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.enter("Probes")
+}
+
+// Gate implements enforce.Kernel.
+func (k *Kernel) Gate(uint32, time.Duration) (enforce.Gate, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return nil, errors.Join(k.enter("Gate"), enforce.ErrNotSupported)
 }
 
 // SetQueues replaces what Queues says.

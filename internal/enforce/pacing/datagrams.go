@@ -1,6 +1,13 @@
 package pacing
 
-import "github.com/netnice/netnice/internal/bpf"
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
+)
 
 // What is no TCP is charged to the clocks here, and needs a queue once it is more
 // than its share: somebody else's, who is told so.
@@ -8,7 +15,8 @@ import "github.com/netnice/netnice/internal/bpf"
 // datagrams is what this package knows of such queues.
 type datagrams struct {
 	wanted chan bpf.QueueWanted
-	epoch  uint32 // of the queues, as the datapath knows it; 0 = none
+	epoch  uint32   // of the queues, as the datapath knows it; 0 = none
+	gates  sync.Map // of bpf.OutflowKey: chan struct{}, who wants to know what leaves by a gate
 }
 
 // mostWanted bounds the namespaces in which a queue is wanted at a time: the rest
@@ -27,6 +35,29 @@ func (d *datagrams) ask(wanted bpf.QueueWanted) {
 // QueueWanted delivers a value whenever what a limited socket sends, and is no
 // TCP, needs a queue where it is; once a second while it is missing.
 func (k *Kernel) QueueWanted() <-chan bpf.QueueWanted { return k.datagrams.wanted }
+
+// Gate implements enforce.Kernel: nothing waits here.
+func (k *Kernel) Gate(id uint32, _ time.Duration) (enforce.Gate, error) {
+	return nil, fmt.Errorf("what node %d sends does not wait: %w", id, enforce.ErrNotSupported)
+}
+
+// FollowGate delivers a value whenever something has left by a gate, until forget is called.
+func (k *Kernel) FollowGate(key bpf.OutflowKey) (left <-chan struct{}, forget func()) {
+	c := make(chan struct{}, 1)
+	k.datagrams.gates.Store(key, c)
+	return c, func() { k.datagrams.gates.CompareAndDelete(key, c) }
+}
+
+func (d *datagrams) moved(key bpf.OutflowKey) {
+	c, ok := d.gates.Load(key)
+	if !ok {
+		return
+	}
+	select {
+	case c.(chan struct{}) <- struct{}{}:
+	default: // it is known already
+	}
+}
 
 // SetQueues tells the datapath whether there are queues: where one takes a
 // socket's packets it leaves them to it.

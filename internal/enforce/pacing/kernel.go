@@ -198,6 +198,10 @@ func (k *Kernel) wait() {
 			k.datagrams.ask(wanted)
 			continue
 		}
+		if key, ok := bpf.GateEvent(event.RawSample); ok {
+			k.datagrams.moved(key)
+			continue
+		}
 		wake := k.events
 		if isEvent(event.RawSample, bpf.EventHeld) {
 			wake = k.held

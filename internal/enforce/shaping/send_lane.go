@@ -29,6 +29,8 @@ const (
 	laneEmpty = 2 * time.Second
 	// a lane's own bounds bound nothing
 	laneRate, laneCeil = 1, drained
+	// What goes round by a gate is served before all lanes.
+	gatePriority, lanePriority = 0, 1
 )
 
 // minors are the numbers of the classes below a node's.
@@ -40,11 +42,25 @@ func (o *outlet) minors(id uint32) []uint32 {
 	return out
 }
 
+// below are the numbers of all classes below a node's: of its lanes, and of what goes round.
+func (o *outlet) below(id uint32) []uint32 {
+	out := o.minors(id)
+	if o.lanes != 0 {
+		out = append(out, o.lanes)
+	}
+	return out
+}
+
 // setLane makes a lane, or changes what it sends in a turn.
 func (p *pair) setLane(node, minor, quantum uint32, queue bool) error {
+	return p.setBelow(node, minor, quantum, lanePriority, queue)
+}
+
+// setBelow makes or changes a class below a node's.
+func (p *pair) setBelow(node, minor, quantum, priority uint32, queue bool) error {
 	err := p.nl.ClassReplace(&netlink.HtbClass{
 		ClassAttrs: p.attrs(classHandle(node), minor),
-		Rate:       laneRate, Ceil: laneCeil, Buffer: 1, Cbuffer: 1 << 20, Quantum: quantum,
+		Rate:       laneRate, Ceil: laneCeil, Buffer: 1, Cbuffer: 1 << 20, Quantum: quantum, Prio: priority,
 	})
 	if err == nil && queue {
 		err = p.setQueue(minor, sendQueue)
@@ -161,7 +177,7 @@ func (p *sendPlace) freeLanes() uint32 {
 
 // standing sums up what HTB says of a node's lanes.
 func (o *outlet) standing(id uint32, queues map[uint32]standing) (sum standing) {
-	for _, minor := range o.minors(id) {
+	for _, minor := range o.below(id) {
 		q := queues[minor]
 		sum.backlog += q.backlog
 		sum.packets += q.packets

@@ -35,6 +35,7 @@ type outlet struct {
 	quantum uint32        // what a lane of the least weight sends in a turn
 	turn    [lanes]uint32 // and what each does
 	part    [lanes]part
+	gate    *gate // what has left waits at, nil = there is none
 }
 
 // newPlace opens a namespace for sending; nil without an error if it has gone.
@@ -121,7 +122,11 @@ func (p *sendPlace) ensurePair() error {
 	}
 	p.entered = true
 	for id, o := range p.outlets {
-		if err := errors.Join(p.pair.setRate(id, o.class), p.setLanes(id, o, true)); err != nil {
+		err := errors.Join(p.pair.setRate(id, o.class), p.setLanes(id, o, true))
+		if o.gate != nil {
+			err = errors.Join(err, p.setRound(id, o))
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -142,11 +147,14 @@ func (p *sendPlace) set(id uint32, n *outgoing) error {
 	if !fresh && n.times != 0 { // its part of the limit is as it was
 		rate = max(uint64(float64(o.rate)*n.times), 1)
 	}
-	c := sendClass(rate, o.mix.on(n.spec.Line))
+	c := o.gated(sendClass(rate, o.mix.on(n.spec.Line)))
 	if err := p.pair.setRate(id, c); err != nil {
 		return err
 	}
 	if fresh {
+		if err := gone(p.s.obj.Gates.Delete(p.key(id))); err != nil { // an earlier process's
+			return fmt.Errorf("open the gate of node %d: %w", id, err)
+		}
 		if err := p.setLanes(id, o, true); err != nil {
 			return err
 		}
@@ -203,8 +211,8 @@ func (p *sendPlace) clear(id uint32) error {
 		return nil
 	}
 	delete(p.outlets, id)
-	errs := []error{gone(p.s.obj.Lanes.Delete(p.key(id)))}
-	for _, minor := range o.minors(id) {
+	errs := []error{gone(p.s.obj.Gates.Delete(p.key(id))), gone(p.s.obj.Lanes.Delete(p.key(id)))}
+	for _, minor := range o.below(id) {
 		errs = append(errs, p.pair.removeLane(id, minor))
 	}
 	return errors.Join(append(errs, p.pair.removeClass(id), gone(p.s.obj.Outflows.Delete(p.key(id))))...)

@@ -1,0 +1,165 @@
+package shaping
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// While a node has a gate, its class has the rate at which the packet that is next goes round until
+// it may leave (bpf/send_gate.h), which is far above the node's limit. That holds still, by the clock;
+// so who closes the gate has to stay below it, as who opens one does by what is allowed.
+
+const (
+	// A gate is looked at so often at most and at least.
+	gateSoonest, gateLatest = 250 * time.Microsecond, 10 * time.Millisecond
+	leastGatePacket         = 128 // bytes: smaller ones go round as often
+)
+
+// gate is that of a node where it sends.
+type gate struct {
+	k      *Kernel
+	id     uint32
+	at     *sendPlace
+	every  time.Duration
+	moved  <-chan struct{}
+	forget func()
+	once   sync.Once
+}
+
+var _ enforce.Gate = (*gate)(nil)
+
+// Gate implements enforce.Kernel.
+func (k *Kernel) Gate(id uint32, every time.Duration) (enforce.Gate, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p, o := k.whereSent(id)
+	if o == nil || o.lanes == 0 || o.gate != nil {
+		return nil, fmt.Errorf("what node %d sends does not wait in one place: %w", id, enforce.ErrNotSupported)
+	}
+	g := &gate{k: k, id: id, at: p, every: min(max(every, gateSoonest), gateLatest)}
+	if err := p.setRound(id, o); err != nil {
+		return nil, err
+	}
+	// older lanes than this release's are not behind it
+	if err := p.setLanes(id, o, false); err != nil {
+		return nil, err
+	}
+	o.gate = g
+	g.moved, g.forget = k.FollowGate(p.key(id))
+	left, err := g.Left()
+	if err == nil {
+		err = g.Allow(left)
+	}
+	if err == nil {
+		err = p.retime(id, o)
+	}
+	if err != nil {
+		return nil, errors.Join(err, g.close())
+	}
+	return g, nil
+}
+
+// whereSent is the one place in which something of a node waits, nil if there are several.
+func (k *Kernel) whereSent(id uint32) (at *sendPlace, o *outlet) {
+	if k.send == nil {
+		return nil, nil
+	}
+	for _, p := range k.send.places {
+		if in := p.outlets[id]; in != nil && in.busy() {
+			if at != nil {
+				return nil, nil
+			}
+			at, o = p, in
+		}
+	}
+	return at, o
+}
+
+func (o *outlet) busy() bool {
+	for i := range o.part {
+		if !o.part[i].idle() {
+			return true
+		}
+	}
+	return false
+}
+
+// setRound makes the class of what goes round.
+func (p *sendPlace) setRound(id uint32, o *outlet) error {
+	return p.within(func() error { return p.pair.setBelow(id, o.lanes, o.quantum, gatePriority, true) })
+}
+
+// gated is a node's class, or the one that goes with its gate.
+func (o *outlet) gated(c class) class {
+	if o.gate == nil {
+		return c
+	}
+	packet := max(o.mix.packet, leastGatePacket) + linkHeader
+	c.rate = max(uint64(packet/o.gate.every.Seconds()), 4*c.rate)
+	c.bufferTicks = 1 // never two at a time: the second would be ahead of the first
+	return c
+}
+
+// retime has a node's class follow that its gate has been opened for good, or is there.
+func (p *sendPlace) retime(id uint32, o *outlet) error {
+	n := p.s.nodes[id]
+	if n == nil {
+		return nil
+	}
+	c := o.gated(sendClass(max(o.rate, 1), o.mix.on(n.spec.Line)))
+	if err := p.pair.setRate(id, c); err != nil {
+		return err
+	}
+	o.class.rate, o.class.bufferTicks = c.rate, c.bufferTicks
+	return nil
+}
+
+// Left implements enforce.Gate.
+func (g *gate) Left() (uint64, error) {
+	var f bpf.Outflow
+	if err := g.at.s.obj.Outflows.Lookup(g.at.key(g.id), &f); err != nil {
+		return 0, fmt.Errorf("read what has left by the gate of node %d: %w", g.id, err)
+	}
+	return f.Bytes, nil
+}
+
+// Allow implements enforce.Gate.
+func (g *gate) Allow(bytes uint64) error {
+	to := bpf.Gate{AllowedBytes: bytes, UntilNs: monotonicNS() + uint64(enforce.GateTime)}
+	if err := g.at.s.obj.Gates.Put(g.at.key(g.id), &to); err != nil {
+		return fmt.Errorf("let packets by the gate of node %d: %w", g.id, err)
+	}
+	return nil
+}
+
+// Moved implements enforce.Gate.
+func (g *gate) Moved() <-chan struct{} { return g.moved }
+
+// Close implements enforce.Gate.
+func (g *gate) Close() (err error) {
+	g.once.Do(func() {
+		g.k.mu.Lock()
+		defer g.k.mu.Unlock()
+		err = g.close()
+	})
+	return err
+}
+
+// close first has the class be as slow as the limit, so that nothing gets ahead of it.
+func (g *gate) close() error {
+	g.forget()
+	o := g.at.outlets[g.id]
+	if o == nil || o.gate != g {
+		return nil // the place or the limit has gone, and its entry
+	}
+	o.gate = nil
+	if g.k.send != g.at.s {
+		return nil
+	}
+	return errors.Join(g.at.retime(g.id, o), gone(g.at.s.obj.Gates.Delete(g.at.key(g.id))))
+}
