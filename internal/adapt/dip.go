@@ -19,7 +19,7 @@ type dip struct {
 // dipDue: now and then it is done without a suspicion. Where others filled the queue from the
 // start, the round trip without one is not known.
 func (l *Law) dipDue(p Probe) bool {
-	wait := max(3*time.Second, 10*l.shortDip())
+	wait := max(3*time.Second, min(10*l.shortDip(), 15*time.Second), 2*l.shortDip())
 	if l.dip.regular {
 		wait = l.dipEvery()
 	}

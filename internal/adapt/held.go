@@ -37,6 +37,7 @@ func (r *runner) tend() {
 		r.holdAgain = now + max(windowPause, r.law.packets(12))
 		return
 	}
+	h.window.more(now)
 	r.allow(now)
 }
 
@@ -89,11 +90,35 @@ func (r *runner) allow(now time.Duration) {
 	if allowed == h.allowed && now-h.at < gateRenew {
 		return
 	}
+	if m := h.window.leads(now); m != nil {
+		r.mark(m)
+	}
 	if h.gate.Allow(allowed) != nil {
 		r.release()
 		return
 	}
 	h.allowed, h.at = allowed, now
+}
+
+// mark sends a probe of the window's. One that cannot be sent is as one that is lost.
+func (r *runner) mark(m *mark) {
+	w := r.held.window
+	_ = r.path.Send(r.path.MinSize(), func(a Answer) {
+		if a.Lost {
+			return
+		}
+		select {
+		case r.out <- came{w, m, m.at + a.RoundTrip}:
+		default:
+		}
+	})
+}
+
+// came is a probe that has come back.
+type came struct {
+	of   *window
+	mark *mark
+	at   time.Duration
 }
 
 // moved delivers a value when something has left by the gate.
@@ -112,28 +137,16 @@ func (r *runner) follow() {
 		r.release()
 		return
 	}
-	if !h.window.leave(left) {
-		return
+	if m := h.window.follows(left, time.Since(r.begun)); m != nil {
+		r.mark(m)
 	}
-	m := mark{left, time.Since(r.begun)}
-	h.window.probe(m.at)
-	_ = r.path.Send(r.path.MinSize(), func(a Answer) { // what cannot be sent is as if it were lost
-		if a.Lost {
-			return
-		}
-		select {
-		case r.out <- m:
-		default:
-		}
-	})
 }
 
-// came is that such a probe has come back.
-func (r *runner) came(m mark) {
-	if r.held == nil {
+// cameOut notes that a probe has come back.
+func (r *runner) cameOut(c came) {
+	if r.held == nil || r.held.window != c.of {
 		return
 	}
-	now := time.Since(r.begun)
-	r.held.window.answer(m, now)
-	r.allow(now)
+	c.of.answer(c.mark, c.at)
+	r.allow(time.Since(r.begun))
 }

@@ -65,7 +65,9 @@ const (
 	// remembered is how long it counts that others took whatever was left.
 	remembered = 20 * time.Second
 	// baseFor is after how long a round trip that was not seen again is forgotten, twice at most.
-	baseFor    = 30 * time.Second
+	baseFor = 30 * time.Second
+	// longest is the round trip of the longest path there is, by two satellites: what takes longer waits.
+	longest    = time.Second
 	pairsKept  = 16
 	lossesKept = 40
 )
@@ -110,10 +112,14 @@ type Law struct {
 
 // New returns a law that begins with cfg.Start.
 func New(cfg Config) *Law {
-	return &Law{
+	l := &Law{
 		cfg: cfg, mode: ModeDelay, rate: cfg.Start, available: cfg.Start, base: cfg.RoundTrip,
 		lossAt: never, idleSince: never, overshot: never, shareEnded: never, patience: firstPatience,
 	}
+	if cfg.RoundTrip > longest { // before anything was sent: others have filled the queue
+		l.mode, l.rate = ModeShare, cfg.Share*cfg.Start
+	}
+	return l
 }
 
 const firstPatience = 10 * time.Second

@@ -41,6 +41,7 @@ func (l *Law) lookAtBase(p Probe) {
 	if l.baseNext == 0 || p.RTT < l.baseNext {
 		l.baseNext = p.RTT
 	}
+	l.base = min(l.base, longest)
 }
 
 // lookAtPair learns the capacity. Two packets that wait in a busy path come out as far apart

@@ -59,7 +59,7 @@ const (
 // is called after each step, from this goroutine.
 func Run(ctx context.Context, cfg Config, path Path, traffic Traffic, tell func(State)) error {
 	cfg.RoundTrip = path.RoundTrip()
-	r := runner{law: New(cfg), path: path, traffic: traffic, tell: tell, answers: make(chan answered, 64), out: make(chan mark, 64), begun: time.Now()}
+	r := runner{law: New(cfg), path: path, traffic: traffic, tell: tell, answers: make(chan answered, 64), out: make(chan came, 64), begun: time.Now()}
 	defer r.release()
 	return r.run(ctx)
 }
@@ -78,7 +78,7 @@ type runner struct {
 	set     uint64
 
 	held      *held     // nil = it leaves by the rate alone
-	out       chan mark // probes of its window that came back
+	out       chan came // probes of its window that came back
 	holdAgain time.Duration
 }
 
@@ -114,8 +114,8 @@ func (r *runner) run(ctx context.Context) (err error) {
 			r.answer(a)
 		case <-r.moved():
 			r.follow()
-		case m := <-r.out:
-			r.came(m)
+		case c := <-r.out:
+			r.cameOut(c)
 		case now := <-ticker.C:
 			if !now.Before(next) {
 				next = now.Add(r.probe())
@@ -231,7 +231,7 @@ func (r *runner) step(p *pair) error {
 	state := r.law.State()
 	if r.held != nil {
 		rate *= mostOver
-		state.Window = r.held.window.packets
+		state.Window = r.held.window.want
 	}
 	if err := r.limit(uint64(max(rate, 1))); err != nil {
 		return err

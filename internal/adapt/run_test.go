@@ -133,10 +133,10 @@ func TestRunWaitsForAnswers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	var last State
-	require.NoError(t, Run(ctx, config(100e3), p, p, func(s State) {
-		last = s
-		require.GreaterOrEqual(t, s.Rate, 100e3, "nothing was lost")
-	}))
-	require.InDelta(t, far.Seconds(), last.Base.Seconds(), 0.3)
+	require.NoError(t, Run(ctx, config(100e3), p, p, func(s State) { last = s }))
+	require.Equal(t, longest, last.Base, "no path is as long")
+	require.Equal(t, ModeShare, last.Mode, "so others have filled it")
+	require.InDelta(t, (far - longest).Seconds(), last.Queue.Seconds(), 0.3)
 	require.Less(t, last.Lost, 0.5)
+	require.False(t, last.Dark)
 }

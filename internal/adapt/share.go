@@ -23,7 +23,9 @@ func (l *Law) remembers() bool { return l.shareEnded != never && l.last-l.shareE
 
 // keepShare keeps to the share, as long as others fill the path, and give way to it.
 func (l *Law) keepShare(p Probe) {
-	l.rate = l.cfg.Share * l.path()
+	if l.capacity > 0 {
+		l.rate = l.cfg.Share * l.capacity
+	}
 	l.available = l.rate
 	if l.queue >= l.aim()/2 {
 		l.idleSince = never
