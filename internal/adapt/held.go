@@ -14,7 +14,7 @@ const (
 	// gateLooks is how often a gate is looked at while the path sends a packet.
 	gateLooks = 8
 	// gateRenew is how often it is told the same again, so that it knows that somebody is there.
-	gateRenew = time.Second
+	gateRenew = 200 * time.Millisecond
 	// A window that ended is not tried again before, nor one that there was no gate for.
 	windowPause, gatePause = 3 * time.Second, 2 * time.Second
 )

@@ -66,8 +66,9 @@ const (
 	remembered = 20 * time.Second
 	// baseFor is after how long a round trip that was not seen again is forgotten, twice at most.
 	baseFor = 30 * time.Second
-	// longest is the round trip of the longest path there is, by two satellites: what takes longer waits.
-	longest    = time.Second
+	// longest is the round trip of the longest path there is, by two geostationary satellites, which have
+	// 1.0 to 1.1 s: what takes longer waits.
+	longest    = 1200 * time.Millisecond
 	pairsKept  = 16
 	lossesKept = 40
 )

@@ -178,12 +178,15 @@ func (a *App) listAdapted(ctx context.Context, asJSON bool) error {
 	}
 	for i := range list.Adapted {
 		x := &list.Adapted[i]
-		path := "-"
+		path, mode := "-", x.Mode
+		if x.WindowPackets != 0 {
+			mode += ", window " + strconv.Itoa(x.WindowPackets)
+		}
 		if x.CapacityBytesPerSec != 0 {
 			path = units.FormatRate(x.CapacityBytesPerSec, a.units)
 		}
 		t.rows = append(t.rows, []string{
-			printable(x.Host), x.Address, x.Mode, units.FormatRate(x.RateBytesPerSec, a.units), units.FormatRate(x.SentBytesPerSec, a.units),
+			printable(x.Host), x.Address, mode, units.FormatRate(x.RateBytesPerSec, a.units), units.FormatRate(x.SentBytesPerSec, a.units),
 			path, units.FormatDuration(x.QueueNS), units.FormatDuration(x.BaseNS), strconv.FormatFloat(float64(x.ProbesLostPPM)/1e4, 'f', 0, 64) + "%", x.By,
 		})
 	}

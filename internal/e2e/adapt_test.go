@@ -216,6 +216,82 @@ func TestAdaptBesideTCP(t *testing.T) {
 	}
 }
 
+// In a queue of few packets that TCP fills, datagrams leave by a window: they arrive, and both have a
+// part. TCP's end ends that; and so does the daemon's, whose limit stays.
+func TestAdaptShortQueue(t *testing.T) {
+	t.Parallel()
+	for _, v6 := range []bool{false, true} {
+		t.Run(map[bool]string{false: "IPv4", true: "IPv6"}[v6], func(t *testing.T) {
+			t.Parallel()
+			const capacity, own4, own6 = 125e3, "10.98.0.111", "fd00:98::6f:1"
+			p := testutil.MustDistantPair(t, relay.Config{AtoB: relay.Path{Delay: 10 * time.Millisecond, Rate: capacity, Buffer: 12e3}, BtoA: relay.Path{Delay: 10 * time.Millisecond}})
+			moreAddresses(t, p.B, own4, own6)
+			s := newStage(t)
+			f := newInboundFrom(s, p, newNetNS(t))
+			rx, err := testutil.StartReceiver(p.B, testutil.ReceiverConfig{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer rx.Close()
+			tcp, err := testutil.StartSender(p.A, testutil.SenderConfig{To: netip.AddrPortFrom(p.B4, testutil.DefaultPort).String(), Congestion: "cubic"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tcp.Close()
+			if _, err := tcp.Start(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+			p.B4, p.B6 = netip.MustParseAddr(own4), netip.MustParseAddr(own6)
+			host := p.B4.String()
+			if v6 {
+				host = p.B6.String()
+			}
+			if r := s.run(s.command("adapt", host), p.A); r.code != 0 {
+				t.Fatal(r)
+			}
+			d := f.datagramsTo(6001, 1000, 4*capacity, v6, nil)
+			f.soon("a window", 40*time.Second, func() bool { return s.adapted().WindowPackets > 0 })
+			time.Sleep(4 * time.Second)
+			f.judge(testutil.Now(), 8*time.Second, func(from, to testutil.Instant) error {
+				f.until(from)
+				ours, lost := d.rate(to.Sub(from))
+				theirs := rx.Goodput(0, from, to) * 1500 / 1448
+				t.Logf("%.3f of the path, TCP %.3f, %.3f lost, %+v", ours/capacity, theirs/capacity, lost, s.adapted())
+				if ours < 0.3*capacity || theirs < 0.25*capacity || lost > 0.12 {
+					return fmt.Errorf("%.3f of the path, TCP %.3f, %.3f lost", ours/capacity, theirs/capacity, lost)
+				}
+				return nil
+			})
+			if v6 {
+				f.daemon.kill()
+				perSec, _ := d.rate(4 * time.Second)
+				if t.Logf("without a daemon %.3f of the path", perSec/capacity); perSec > 0.75*capacity || perSec < 0.2*capacity {
+					t.Errorf("without a daemon %.3f of the path", perSec/capacity)
+				}
+				return
+			}
+			if err := tcp.Close(); err != nil {
+				t.Fatal(err)
+			}
+			f.soon("the window ends", 20*time.Second, func() bool { a := s.adapted(); return a.WindowPackets == 0 && a.Mode == "delay" })
+			time.Sleep(4 * time.Second)
+			f.judge(testutil.Now(), 4*time.Second, func(from, to testutil.Instant) error {
+				f.until(from)
+				alone, lost := d.rate(to.Sub(from))
+				t.Logf("alone %.3f of the path, %.3f lost, %+v", alone/capacity, lost, s.adapted())
+				if alone < 0.8*capacity || lost > 0.05 {
+					return fmt.Errorf("alone %.3f of the path, %.3f lost", alone/capacity, lost)
+				}
+				return nil
+			})
+			if r := s.run(s.command("adapt", host, "off"), p.A); r.code != 0 {
+				t.Fatal(r)
+			}
+		})
+	}
+}
+
 // One socket that sends to many hosts in turn: each is found.
 func TestAdaptManyByOneSocket(t *testing.T) {
 	t.Parallel()

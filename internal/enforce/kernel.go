@@ -272,7 +272,7 @@ type Gate interface {
 }
 
 // GateTime is how long a gate stays as it was told.
-const GateTime = 3 * time.Second
+const GateTime = time.Second
 
 // MostStored is how many nodes may be in store for one: NN_STORE in bpf/types.h.
 const MostStored = 64

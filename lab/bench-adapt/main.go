@@ -119,7 +119,7 @@ type figures struct {
 	Late    uint64    `json:"late,omitempty"` // behind one that was sent after them
 	Mode    string    `json:"mode,omitempty"`
 	QueueMS float64   `json:"queue_ms,omitempty"`
-	Window  int       `json:"window,omitempty"` // packets
+	Window  int       `json:"window,omitempty"`
 	Probes  float64   `json:"probes"` // of the bottleneck
 	Settled float64   `json:"settled_after_s,omitempty"`
 	Rates   []float64 `json:"udp_by_second"`
