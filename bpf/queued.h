@@ -12,6 +12,8 @@
  * it far below that by the queue's rate; without one the rest is dropped, so
  * that TCP gets its share and the sum stays at the limit. */
 #define NN_QUEUED_AHEAD_NS 500000000ULL
+/* Or so many packets, which of a low limit are more. */
+#define NN_QUEUED_AHEAD_PACKETS 8
 
 /* The lower of a node's ceilings in one direction, 0 = none. */
 static __always_inline __u64 nn_ceiling(const struct nn_node *n,
@@ -22,10 +24,19 @@ static __always_inline __u64 nn_ceiling(const struct nn_node *n,
 		n->limits[NN_OWNER_USER][direction].ceiling_bytes_per_sec);
 }
 
-/* May it leave? paid_ns: when what left before is paid for. */
-static __always_inline bool nn_queued_leaves(__u64 *paid_ns, __u64 now_ns)
+/* May packets of that size leave, given a limit? paid_ns: when what left before
+ * is paid for. */
+static __always_inline bool nn_queued_leaves(__u64 *paid_ns, __u64 now_ns,
+					     __u64 packet, __u64 rate)
 {
-	if (*paid_ns <= now_ns + NN_QUEUED_AHEAD_NS)
+	__u64 ahead_ns = NN_QUEUED_AHEAD_NS, packets_ns = 0;
+
+	if (rate)
+		packets_ns = NN_QUEUED_AHEAD_PACKETS * packet *
+			     NN_NSEC_PER_SEC / rate;
+	if (packets_ns > ahead_ns)
+		ahead_ns = packets_ns;
+	if (*paid_ns <= now_ns + ahead_ns)
 		return true;
 	/* nobody charges it, so it gets nearer as others send */
 	*paid_ns -= (*paid_ns - now_ns) >> 6;

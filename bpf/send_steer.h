@@ -307,7 +307,9 @@ static __always_inline bool nn_send_left(struct nn_socket *s, __u32 netns,
 	l = nn_lane(f, nn_lane_of(f, at.lane, x.now_ns, false));
 	l->used_ns = x.now_ns;
 	__sync_fetch_and_add(&l->left_bytes, bytes);
-	if (!nn_queued_leaves(&l->paid_ns, x.now_ns)) {
+	if (!nn_queued_leaves(&l->paid_ns, x.now_ns,
+			      bytes / (segments ? segments : 1),
+			      nn_outbound_rate(n))) {
 		__sync_fetch_and_add(&f->dropped, 1);
 		return false;
 	}

@@ -29,7 +29,7 @@ static __always_inline bool nn_total_charge(const struct nn_hop *hop,
 
 	if (!n || n->flags & NN_NODE_METER_OFF || !nn_ceiling(n, NN_TOTAL))
 		return true;
-	if (!aside && !nn_queued_leaves(&f->paid_ns, now_ns)) {
+	if (!aside && !nn_queued_leaves(&f->paid_ns, now_ns, 0, 0)) {
 		__sync_fetch_and_add(&f->policed, 1);
 		__sync_fetch_and_add(&f->dropped_bytes, bytes);
 		return false;

@@ -280,7 +280,7 @@ func TestAdaptShortQueue(t *testing.T) {
 				f.until(from)
 				alone, lost := d.rate(to.Sub(from))
 				t.Logf("alone %.3f of the path, %.3f lost, %+v", alone/capacity, lost, s.adapted())
-				if alone < 0.8*capacity || lost > 0.05 {
+				if alone < 0.7*capacity || lost > 0.05 {
 					return fmt.Errorf("alone %.3f of the path, %.3f lost", alone/capacity, lost)
 				}
 				return nil
