@@ -30,13 +30,13 @@ func TestSentByAGate(t *testing.T) {
 	left, err := g.Left()
 	must(t, err)
 	must(t, g.Allow(left))
-	time.Sleep(50 * time.Millisecond)
+	time.Sleep(patient(50 * time.Millisecond))
 	left, err = g.Left()
 	must(t, err)
 	arrived := came.Load()
 	for range 10 {
 		must(t, g.Allow(left))
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(patient(50 * time.Millisecond))
 	}
 	if now, err := g.Left(); err != nil || now != left || came.Load() != arrived {
 		t.Errorf("a shut gate lets %d bytes leave, and %d arrive: %v", now-left, came.Load()-arrived, err)
