@@ -31,6 +31,7 @@ func (r *runner) tend() {
 		r.release()
 		return
 	}
+	h.window.share, h.window.path = r.share(), r.law.path()
 	h.window.expire(now)
 	if h.window.judge(now) {
 		r.release()
@@ -48,8 +49,7 @@ func (r *runner) hold(now time.Duration) {
 		l.last-l.shareSince < 2*l.srtt || l.queue < l.aim()/2 || l.sent < 0.5*l.rate {
 		return
 	}
-	share := l.cfg.Share * l.path()
-	packets := windowFor(share, l.srtt.Seconds())
+	packets := windowFor(r.share(), l.srtt.Seconds())
 	if packets > mostWindow {
 		return
 	}
@@ -63,11 +63,31 @@ func (r *runner) hold(now time.Duration) {
 		r.drop(gate)
 		return
 	}
-	r.held = &held{gate: gate, window: newWindow(packets, share, l.path(), left, l.srtt, now)}
+	r.held = &held{gate: gate, window: newWindow(packets, r.share(), l.path(), left, l.srtt, now)}
 	r.allow(now)
-	if r.held != nil && r.limit(uint64(l.rate*mostOver)) != nil {
+	if r.held != nil && r.limit(r.ceiling(l.rate)) != nil {
 		r.release() // the next step tells
 	}
+}
+
+// share is what the window should give, in bytes/s.
+func (r *runner) share() float64 {
+	share := r.law.cfg.Share * r.law.path()
+	if most := r.law.cfg.Most; most > 0 {
+		share = min(share, most)
+	}
+	return share
+}
+
+// ceiling is how fast the traffic may be at most, given the law's rate.
+func (r *runner) ceiling(rate float64) uint64 {
+	if r.held != nil {
+		rate *= mostOver
+	}
+	if most := r.law.cfg.Most; most > 0 {
+		rate = min(rate, most)
+	}
+	return uint64(max(rate, 1))
 }
 
 // release lets the traffic leave by its rate again.

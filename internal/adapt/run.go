@@ -230,10 +230,9 @@ func (r *runner) step(p *pair) error {
 	r.sent, r.sentAt = bytes, now
 	state := r.law.State()
 	if r.held != nil {
-		rate *= mostOver
 		state.Window = r.held.window.want
 	}
-	if err := r.limit(uint64(max(rate, 1))); err != nil {
+	if err := r.limit(r.ceiling(rate)); err != nil {
 		return err
 	}
 	r.tell(state)

@@ -140,3 +140,18 @@ func TestRunWaitsForAnswers(t *testing.T) {
 	require.Less(t, last.Lost, 0.5)
 	require.False(t, last.Dark)
 }
+
+// A window's rate is above the share, and never above what was asked for.
+func TestCeiling(t *testing.T) {
+	c := config(100e3)
+	c.Most = 60e3
+	r := runner{law: New(c)}
+	r.law.capacity = 100e3
+	require.Equal(t, uint64(40e3), r.ceiling(40e3))
+	require.InDelta(t, 50e3, r.share(), 0)
+	r.held = &held{}
+	require.Equal(t, uint64(54e3), r.ceiling(40e3))
+	require.Equal(t, uint64(60e3), r.ceiling(50e3))
+	r.law.cfg.Share = 0.9
+	require.InDelta(t, 60e3, r.share(), 0)
+}

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
 )
@@ -53,7 +55,7 @@ func (k *Kernel) Gate(id uint32, every time.Duration) (enforce.Gate, error) {
 	g.moved, g.forget = k.FollowGate(p.key(id))
 	left, err := g.Left()
 	if err == nil {
-		err = g.Allow(left)
+		err = g.allow(left, ebpf.UpdateAny)
 	}
 	if err == nil {
 		err = p.retime(id, o)
@@ -100,7 +102,7 @@ func (o *outlet) gated(c class) class {
 		return c
 	}
 	packet := max(o.mix.packet, leastGatePacket) + linkHeader
-	c.rate = max(uint64(packet/o.gate.every.Seconds()), 4*c.rate)
+	c.rate = max(uint64(packet/o.gate.every.Seconds()), c.rate*3/2)
 	c.bufferTicks = 1 // never two at a time: the second would be ahead of the first
 	return c
 }
@@ -129,9 +131,12 @@ func (g *gate) Left() (uint64, error) {
 }
 
 // Allow implements enforce.Gate.
-func (g *gate) Allow(bytes uint64) error {
+func (g *gate) Allow(bytes uint64) error { return g.allow(bytes, ebpf.UpdateExist) }
+
+// allow does so, unless the gate has gone with its place.
+func (g *gate) allow(bytes uint64, how ebpf.MapUpdateFlags) error {
 	to := bpf.Gate{AllowedBytes: bytes, UntilNs: monotonicNS() + uint64(enforce.GateTime)}
-	if err := g.at.s.obj.Gates.Put(g.at.key(g.id), &to); err != nil {
+	if err := g.at.s.obj.Gates.Update(g.at.key(g.id), &to, how); err != nil {
 		return fmt.Errorf("let packets by the gate of node %d: %w", g.id, err)
 	}
 	return nil
@@ -161,5 +166,13 @@ func (g *gate) close() error {
 	if g.k.send != g.at.s {
 		return nil
 	}
-	return errors.Join(g.at.retime(g.id, o), gone(g.at.s.obj.Gates.Delete(g.at.key(g.id))))
+	return errors.Join(g.at.retime(g.id, o), g.at.openGate(g.id))
+}
+
+// openGate opens a node's gate for good, if it has one.
+func (p *sendPlace) openGate(id uint32) error {
+	if err := gone(p.s.obj.Gates.Delete(p.key(id))); err != nil {
+		return fmt.Errorf("open the gate of node %d: %w", id, err)
+	}
+	return nil
 }

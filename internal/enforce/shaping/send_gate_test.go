@@ -76,8 +76,24 @@ func TestSentByAGate(t *testing.T) {
 	must(t, g.Close())
 	time.Sleep(3 * time.Second) // what was ahead of the clock is made up for
 	rate("closed", 1)
+	// lifted, what is before a shut gate goes with the rest
+	if g, err = k.Gate(7, time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(patient(50 * time.Millisecond))
+	begin := time.Now()
 	must(t, k.RemoveNode(7))
 	k.Drain()
+	if took := time.Since(begin); took > patient(3*time.Second) {
+		t.Errorf("lifted after %v", took)
+	}
+	if err := g.Allow(1 << 40); err == nil {
+		t.Error("the gate is still there")
+	}
+	must(t, g.Close())
+	if faults, err := k.Counters(); err != nil || faults["send_class"]+faults["send_socket"] != 0 {
+		t.Errorf("%v %v", faults, err)
+	}
 	if now := devices(t); !slices.Equal(now, before) {
 		t.Errorf("devices were %q and are %q", before, now)
 	}

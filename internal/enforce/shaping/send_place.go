@@ -152,8 +152,8 @@ func (p *sendPlace) set(id uint32, n *outgoing) error {
 		return err
 	}
 	if fresh {
-		if err := gone(p.s.obj.Gates.Delete(p.key(id))); err != nil { // an earlier process's
-			return fmt.Errorf("open the gate of node %d: %w", id, err)
+		if err := p.openGate(id); err != nil { // an earlier process's
+			return err
 		}
 		if err := p.setLanes(id, o, true); err != nil {
 			return err
@@ -175,6 +175,10 @@ func (p *sendPlace) empty(id uint32) error {
 	o := p.outlets[id]
 	if o == nil {
 		return nil
+	}
+	o.gate = nil // at that rate what is before it would go round without a pause
+	if err := p.openGate(id); err != nil {
+		return err
 	}
 	return p.pair.setRate(id, class{rate: drained, bufferTicks: o.class.bufferTicks})
 }
@@ -211,7 +215,7 @@ func (p *sendPlace) clear(id uint32) error {
 		return nil
 	}
 	delete(p.outlets, id)
-	errs := []error{gone(p.s.obj.Gates.Delete(p.key(id))), gone(p.s.obj.Lanes.Delete(p.key(id)))}
+	errs := []error{p.openGate(id), gone(p.s.obj.Lanes.Delete(p.key(id)))}
 	for _, minor := range o.below(id) {
 		errs = append(errs, p.pair.removeLane(id, minor))
 	}
