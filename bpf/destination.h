@@ -168,8 +168,8 @@ __noinline int nn_store_take(struct nn_hop *each, struct nn_hop *taken)
 	return 0;
 }
 
-/* Note who is sent to. By a socket that sends to several it is the last that is
- * seen of it. */
+/* Note an address that is sent to, for the user side: a socket that sends to
+ * several has only the last one in its own state. */
 static __always_inline void nn_peer_note(const struct nn_peer_met *met,
 					 __u32 netns)
 {
