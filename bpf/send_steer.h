@@ -77,14 +77,19 @@ __noinline __u32 nn_lane_join(struct nn_outflow *f, const struct nn_socket *s,
 	return lane && minor ? *minor + lane : 0;
 }
 
+/* Not at each packet: others read beside it. */
+static __always_inline void nn_send_used(struct nn_send_place *q, __u64 now_ns)
+{
+	if (now_ns > q->used_ns + NN_SEND_USED_NS)
+		q->used_ns = now_ns;
+}
+
 static __always_inline int nn_send_enqueue(struct __sk_buff *skb,
 					   struct nn_send_place *q, __u32 minor,
 					   __u32 node, __u32 hop, __u32 slot,
 					   __u64 now_ns)
 {
-	/* not at each packet: others read beside it */
-	if (now_ns > q->used_ns + NN_SEND_USED_NS)
-		q->used_ns = now_ns;
+	nn_send_used(q, now_ns);
 	skb->priority =
 		NN_SHAPE_HANDLE | (minor ? minor : NN_LANE_FIRST + node);
 	skb->tc_index = NN_SEND_MARK | hop << NN_MARK_HOP | slot;
@@ -361,6 +366,8 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 	s->queued_ns = now_ns;
 	node = s->path[hop].node;
 	q = bpf_map_lookup_elem(&sender, &netns);
+	if (q)
+		nn_send_used(q, now_ns);
 	gate = nn_gate_at(netns, node, now_ns);
 	if (gate == NN_GATE_SHUT && q) {
 		round = nn_gate_round(s, netns, hop, now_ns);

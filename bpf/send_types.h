@@ -23,7 +23,7 @@
 struct nn_send_place {
 	__u32 queue_ifindex;  /* HTB is here */
 	__u32 return_ifindex; /* and what left it comes back here */
-	__u64 used_ns; /* when something came into the queue, or nearly */
+	__u64 used_ns;	      /* when something moved in the queue, or nearly */
 };
 
 /* The way out of a device. */

@@ -121,7 +121,7 @@ func (n *outgoing) waitsLong(id uint32, busy []*sendPlace) bool {
 func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 	now := time.Now()
 	nowNS := monotonicNS()
-	var came uint64
+	var moved uint64
 	children := map[uint64][]*part{} // by whose they are
 	seen := map[*outlet]bpf.Outflow{}
 	var errs []error
@@ -137,7 +137,7 @@ func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 		if f.CameBytes != 0 {
 			errs = append(errs, p.tuneLanes(n, o, &f))
 		}
-		came += f.CameBytes
+		moved += f.CameBytes + f.Bytes // what waits may last for minutes
 		for i := range f.Lane {
 			if part := &o.part[i]; f.Lane[i].Child != 0 {
 				part.see(f.Lane[i], now, nowNS)
@@ -148,7 +148,7 @@ func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 		}
 		seen[o] = f
 	}
-	if !n.share.came(came) {
+	if !n.share.came(moved) {
 		return errors.Join(errs...)
 	}
 	limit := upCeiling(n.spec)

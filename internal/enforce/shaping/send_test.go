@@ -303,3 +303,24 @@ func refused(t *testing.T, fd int, buf []byte, to unix.Sockaddr) (again int) {
 	must(t, unix.SetNonblock(fd, false))
 	return again
 }
+
+// Of a low limit what waits in a socket's buffer is enough for minutes, in which nothing more comes:
+// it leaves at the limit all the same, also where it began by being ahead.
+func TestSentSlowly(t *testing.T) {
+	const limit, size = 3500, 1400
+	far := elsewhere(t)
+	k := opened(t)
+	defer func() { must(t, k.Down()) }()
+	to, came := sink(t, far, theirs4)
+	must(t, k.SetNode(sending(limit)))
+	flood(t, to, size, 0)
+	queued(t, k)
+	time.Sleep(patient(5 * time.Second))
+	begin, before := time.Now(), came.Load()
+	time.Sleep(20 * time.Second)
+	perSec := float64(came.Load()-before) * (size + udpHeaders4) / size / time.Since(begin).Seconds()
+	t.Logf("%.3f of the limit", perSec/limit)
+	if off := tolerance(0.05); perSec < limit*(1-off) || perSec > limit*(1+off) {
+		t.Errorf("%.3f of the limit", perSec/limit)
+	}
+}

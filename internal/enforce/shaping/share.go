@@ -115,7 +115,7 @@ func (k *Kernel) followShares(what string, stop <-chan struct{}, adapt func() er
 	}
 }
 
-// came says whether something came into the queue of late.
+// came says whether something came into the queue of late, or moved in it.
 func (s *share) came(bytes uint64) bool {
 	if bytes != s.bytes {
 		s.bytes, s.quiet = bytes, 0
