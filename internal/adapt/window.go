@@ -37,6 +37,9 @@ const (
 	judged, soonJudged, judgedFor = 24, 8, time.Second
 	// tooLittle and tooMuch bound what it gives, in parts of the share.
 	tooLittle, tooMuch = 0.85, 1.3
+	// One in lostMost packets that is lost is too many, where it gives tooLossy of the share; then the
+	// window is not enlarged for as many times as it is judged.
+	lostMost, tooLossy, settledFor = 12, 0.65, 10
 	// alone is the part of what is not the share that who is beside others does not get.
 	alone = 0.7
 	// mostOver is how much more than the share the rate may be: the window bounds it.
@@ -77,6 +80,8 @@ type window struct {
 	arrived uint64
 	answers int
 	full    int // answers that came while the window was full
+	lost    int
+	settled int // times that it is judged before it may become larger again
 }
 
 // mark is a probe.
@@ -148,6 +153,7 @@ func (w *window) answer(m *mark, came time.Duration) {
 		w.full++
 	}
 	if b := m.before; b != nil && b.came != 0 && (came-b.came).Seconds() < arrives*float64(m.bytes)/w.path {
+		w.lost++
 		w.have = max(w.have-1, 1)
 		w.pause = min(max(shortPause, 2*w.pause), longPause)
 		w.moreAt, w.good = came, 0
@@ -217,13 +223,17 @@ func (w *window) judge(now time.Duration) (end bool) {
 	if w.answers < judged {
 		return false
 	}
+	w.settled = max(w.settled-1, 0)
 	switch {
 	case given > tooMuch*w.share && w.want > 1:
 		w.want--
-		w.have = min(w.have, w.want)
-	case given < tooLittle*w.share && w.have == w.want && 4*w.full > 3*w.answers && w.want < mostWindow:
+	case w.lost*lostMost > w.answers && given > tooLossy*w.share && w.want > 1: // it does not pay
+		w.want--
+		w.settled = settledFor
+	case given < tooLittle*w.share && w.settled == 0 && w.have == w.want && 4*w.full > 3*w.answers && w.want < mostWindow:
 		w.want++
 	}
-	w.since, w.arrived, w.answers, w.full = now, 0, 0, 0
+	w.have = min(w.have, w.want)
+	w.since, w.arrived, w.answers, w.full, w.lost = now, 0, 0, 0, 0
 	return false
 }
