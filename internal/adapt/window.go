@@ -39,7 +39,9 @@ const (
 	tooLittle, tooMuch = 0.85, 1.3
 	// One in lostMost packets that is lost is too many, where it gives tooLossy of the share; then the
 	// window is not enlarged for as many times as it is judged.
-	lostMost, tooLossy, settledFor = 12, 0.65, 10
+	lostMost, tooLossy, settledFor = 12, 0.6, 10
+	// lostSoon of them, and a quarter, are so at once.
+	lostSoon = 4
 	// alone is the part of what is not the share that who is beside others does not get.
 	alone = 0.7
 	// mostOver is how much more than the share the rate may be: the window bounds it.
@@ -220,7 +222,7 @@ func (w *window) judge(now time.Duration) (end bool) {
 	if given > w.share+alone*(w.path-w.share) {
 		return true
 	}
-	if w.answers < judged {
+	if w.answers < judged && (w.lost < lostSoon || 4*w.lost < w.answers) {
 		return false
 	}
 	w.settled = max(w.settled-1, 0)
