@@ -58,6 +58,8 @@ const (
 	// shortPause and longPause are how long it is from one packet too many to the next one more, in
 	// round trips: who waits longer never gets what others, who try in each, have taken.
 	shortPause, longPause = 1, 2
+	// starving is the part of the share below which it is hungryPause.
+	starving, hungryPause = 0.6, 0.5
 )
 
 // window decides how much may have left, by what is known to have come out of the path.
@@ -158,6 +160,9 @@ func (w *window) answer(m *mark, came time.Duration) {
 		w.lost++
 		w.have = max(w.have-1, 1)
 		w.pause = min(max(shortPause, 2*w.pause), longPause)
+		if float64(w.have)*packet < starving*w.share*w.rtt.Seconds() {
+			w.pause = hungryPause
+		}
 		w.moreAt, w.good = came, 0
 	} else if m.left > w.answered {
 		w.arrived += m.left - w.answered
