@@ -3,6 +3,7 @@ package adapt
 import (
 	"errors"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -113,7 +114,7 @@ func (w *window) allowed() uint64 {
 	return w.answered + uint64((float64(w.have)-0.5)*packet)
 }
 
-// full says that nothing may leave now.
+// isFull says that nothing may leave now.
 func (w *window) isFull() bool { return w.left >= w.allowed() }
 
 // leads is a probe to be sent before the packet that may leave next, nil if there is one or none may.
@@ -149,7 +150,7 @@ func (w *window) answer(m *mark, came time.Duration) {
 	w.newest = rtt
 	w.rtt += (rtt - w.rtt) / 8
 	w.high = max(rtt, w.high-(w.high-rtt)/32)
-	if m.bytes == 0 && m.before == nil && !w.isUnder(m) {
+	if m.bytes == 0 && m.before == nil && !slices.Contains(w.under, m) {
 		return // it led
 	}
 	w.answers++
@@ -171,15 +172,6 @@ func (w *window) answer(m *mark, came time.Duration) {
 		}
 	}
 	w.out(m.left)
-}
-
-func (w *window) isUnder(m *mark) bool {
-	for _, u := range w.under {
-		if u == m {
-			return true
-		}
-	}
-	return false
 }
 
 // more lets one packet more be on its way, if it is time.

@@ -177,6 +177,26 @@ func TestAdaptPrefixes(t *testing.T) {
 	}
 }
 
+// cubicBefore has a TCP connection fill the path for two seconds, and go on until the test ends.
+func cubicBefore(t *testing.T, p *testutil.Pair) (*testutil.Receiver, *testutil.Sender) {
+	t.Helper()
+	rx, err := testutil.StartReceiver(p.B, testutil.ReceiverConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = rx.Close() })
+	tcp, err := testutil.StartSender(p.A, testutil.SenderConfig{To: netip.AddrPortFrom(p.B4, testutil.DefaultPort).String(), Congestion: "cubic"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tcp.Close() })
+	if _, err := tcp.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second)
+	return rx, tcp
+}
+
 // Beside TCP that has filled a short queue before: what the path carries is told by the few probes
 // that find room, and what is sent does not begin at next to nothing.
 func TestAdaptBesideTCP(t *testing.T) {
@@ -186,20 +206,7 @@ func TestAdaptBesideTCP(t *testing.T) {
 	moreAddresses(t, p.B, own4, own6)
 	s := newStage(t)
 	newInboundFrom(s, p, newNetNS(t))
-	rx, err := testutil.StartReceiver(p.B, testutil.ReceiverConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rx.Close()
-	tcp, err := testutil.StartSender(p.A, testutil.SenderConfig{To: netip.AddrPortFrom(p.B4, testutil.DefaultPort).String(), Congestion: "cubic"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tcp.Close()
-	if _, err := tcp.Start(); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(2 * time.Second)
+	cubicBefore(t, p)
 	r := s.run(s.command("adapt", own4), p.A)
 	var rate float64
 	var unit string
@@ -228,20 +235,7 @@ func TestAdaptShortQueue(t *testing.T) {
 			moreAddresses(t, p.B, own4, own6)
 			s := newStage(t)
 			f := newInboundFrom(s, p, newNetNS(t))
-			rx, err := testutil.StartReceiver(p.B, testutil.ReceiverConfig{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer rx.Close()
-			tcp, err := testutil.StartSender(p.A, testutil.SenderConfig{To: netip.AddrPortFrom(p.B4, testutil.DefaultPort).String(), Congestion: "cubic"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer tcp.Close()
-			if _, err := tcp.Start(); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(2 * time.Second)
+			rx, tcp := cubicBefore(t, p)
 			p.B4, p.B6 = netip.MustParseAddr(own4), netip.MustParseAddr(own6)
 			host := p.B4.String()
 			if v6 {
