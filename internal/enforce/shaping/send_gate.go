@@ -96,8 +96,9 @@ func (p *sendPlace) setRound(id uint32, o *outlet) error {
 	return p.within(func() error { return p.pair.setBelow(id, o.lanes, o.quantum, gatePriority, true) })
 }
 
-// gated is a node's class, or the one that goes with its gate.
-func (o *outlet) gated(c class) class {
+// classAt is a node's class at a rate in IP bytes per second, or the one that goes with its gate.
+func (o *outlet) classAt(rate uint64, n *outgoing) class {
+	c := sendClass(rate, o.mix.on(n.spec.Line))
 	if o.gate == nil {
 		return c
 	}
@@ -113,7 +114,7 @@ func (p *sendPlace) retime(id uint32, o *outlet) error {
 	if n == nil {
 		return nil
 	}
-	c := o.gated(sendClass(max(o.rate, 1), o.mix.on(n.spec.Line)))
+	c := o.classAt(max(o.rate, 1), n)
 	if err := p.pair.setRate(id, c); err != nil {
 		return err
 	}

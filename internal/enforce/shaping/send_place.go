@@ -147,7 +147,7 @@ func (p *sendPlace) set(id uint32, n *outgoing) error {
 	if !fresh && n.times != 0 { // its part of the limit is as it was
 		rate = max(uint64(float64(o.rate)*n.times), 1)
 	}
-	c := o.gated(sendClass(rate, o.mix.on(n.spec.Line)))
+	c := o.classAt(rate, n)
 	if err := p.pair.setRate(id, c); err != nil {
 		return err
 	}

@@ -293,7 +293,7 @@ func (o *outlet) due(rates map[uint64]float64, limit uint64) uint64 {
 // adapt sets a class's rate, unless it has it nearly.
 func (p *sendPlace) adapt(n *outgoing, o *outlet, rate uint64, f bpf.Outflow, now time.Time) error {
 	o.mix.update(bpf.Inflow{Bytes: f.Bytes, LinkBytes: f.LinkBytes, AsideBytes: f.AsideBytes}, now)
-	c := o.gated(sendClass(rate, o.mix.on(n.spec.Line)))
+	c := o.classAt(rate, n)
 	c.queueBytes = 0 // as it is
 	if off := math.Abs(float64(c.rate)-float64(o.class.rate)) / float64(o.class.rate); off < 0.002 {
 		return nil
