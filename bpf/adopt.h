@@ -389,7 +389,7 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 	}
 	if (x.limit == NN_UNLIMITED)
 		return;
-	nn_pacing_set(skc, s, x.limit);
+	nn_pacing_between(skc, s, x.limit);
 	nn_clamp(skc, s, tp);
 	nn_push(skc, tp);
 }

@@ -32,6 +32,27 @@ static __always_inline void nn_pacing_set(void *ctx, const struct nn_socket *s,
 	bpf_setsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &v, sizeof(v));
 }
 
+/* TCP sizes its chunks by its pacing rate: no fewer than two segments, of which
+ * BBR makes one below 1.2 Mbit/s. */
+#define NN_PACING_ONE_SEGMENT  149999ULL
+#define NN_PACING_TWO_SEGMENTS 1000000ULL
+
+/* For the time until the next transmit sets its own: the rate that a connection
+ * has if the limit is lifted before, which no program can raise, until TCP
+ * sends and hears of it. So it is as high as the size of chunks allows: else a
+ * chunk of 64 KB would wait for minutes after a limit of some hundred bytes/s.
+ */
+static __always_inline void nn_pacing_between(void *ctx,
+					      const struct nn_socket *s,
+					      __u64 rate)
+{
+	if (rate < NN_PACING_ONE_SEGMENT)
+		rate = NN_PACING_ONE_SEGMENT;
+	else if (rate < NN_PACING_TWO_SEGMENTS)
+		rate = NN_PACING_TWO_SEGMENTS;
+	nn_pacing_set(ctx, s, rate);
+}
+
 /* Note what arming changes; returns the callback flags to set. */
 static __always_inline __u32 nn_arm(struct nn_socket *s, __u32 on,
 				    __u64 own_pacing)

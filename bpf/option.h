@@ -101,6 +101,7 @@ static __always_inline void nn_option_arm(struct bpf_sock *sk,
 {
 	__u32 on = 0, own = ~0U, want;
 	__u64 rate = s->rate_bytes_per_sec;
+	long failed;
 
 	if (sk->state != TCP_ESTABLISHED || sk->protocol != IPPROTO_TCP)
 		return;
@@ -114,12 +115,14 @@ static __always_inline void nn_option_arm(struct bpf_sock *sk,
 		s->flags |= NN_SOCK_STARTED | NN_SOCK_ADOPTED;
 		s->depart_ns = 0;
 		s->limit_bytes_per_sec = rate;
-		bpf_setsockopt(sk, SOL_TCP, NN_TCP_BPF_CB_FLAGS, &want,
-			       sizeof(want));
-		if (rate)
+		failed = bpf_setsockopt(sk, SOL_TCP, NN_TCP_BPF_CB_FLAGS, &want,
+					sizeof(want));
+		if (rate && failed)
 			nn_pacing_set(sk, s, rate);
+		else if (rate)
+			nn_pacing_between(sk, s, rate);
 	}
-	/* Callbacks cannot be switched on here: see nn_adopt_connection. */
+	/* Callbacks may not be switched on here: see nn_adopt_connection. */
 	nn_socket_ask(s);
 }
 

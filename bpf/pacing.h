@@ -91,7 +91,7 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 	nn_chunks_of(s, &x);
 	if (x.limit == NN_UNLIMITED)
 		return;
-	nn_pacing_set(ctx, s, x.limit * 2);
+	nn_pacing_between(ctx, s, x.limit * 2);
 	nn_clamp(ctx, s, tp);
 	iw = nn_window_begin(s);
 	if (iw)
@@ -142,7 +142,7 @@ static __always_inline void nn_acked(struct bpf_sock_ops *ctx)
 	/* By this rate TCP sizes its chunks, to 1 ms of it. */
 	else if (s->share_bytes_per_sec && s->share_bytes_per_sec < pacing / 8)
 		pacing = s->share_bytes_per_sec * 8;
-	nn_pacing_set(ctx, s, pacing);
+	nn_pacing_between(ctx, s, pacing);
 	/* the timer's true setting */
 	if (ctx->data_segs_out >= NN_UNPACED_SEGMENTS)
 		s->depart_ns = tp->tcp_wstamp_ns;

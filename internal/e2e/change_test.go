@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -78,5 +79,55 @@ func TestSetAndUnsetAgain(t *testing.T) {
 		if got := f.rate(at.Add(settle), at.Add(settle+200*time.Millisecond), x.port); got < 200e6 {
 			t.Errorf("%.0f bytes/s after the limit", got)
 		}
+	}
+}
+
+// A connection of keystrokes, or none, under a low limit is free at once when that is
+// lifted, whatever rate TCP has learned meanwhile: a megabyte comes as if there had
+// been no limit.
+func TestLiftAfterKeystrokes(t *testing.T) {
+	for _, c := range []struct {
+		name, control string
+		typed         int
+	}{{"cubic", "cubic", 40}, {"bbr", "bbr", 40}, {"cubic, idle", "cubic", 0}, {"bbr, idle", "bbr", 0}} {
+		t.Run(c.name, func(t *testing.T) {
+			const size = 1 << 20
+			f := newField(upStage(t))
+			ports := []uint16{f.ports + 1, f.ports + 2}
+			x := f.python(options{in: f.A}, `
+peers = []
+for to in sys.argv[2:4]:
+    s = connect(to)
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, sys.argv[1].encode())
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    peers.append(s)
+say("ready")
+wait()
+for i in range(int(sys.argv[4])):
+    for s in peers: s.send(b"x")
+    time.sleep(0.05)
+say("typed")
+wait()
+for s in peers: s.sendall(bytes(int(sys.argv[5])))
+wait()
+`, c.control, f.to(ports[0]), fmt.Sprintf("[%s]:%d", f.B6, ports[1]), itoa(c.typed), itoa(size))
+			x.read("ready")
+			f.must("set", "--pid", x.pid(), "--up", "300B/s")
+			x.tell("type")
+			x.read("typed")
+			f.must("unset", "--pid", x.pid())
+			begin := testutil.Now()
+			x.tell("go")
+			came := within(10*time.Second, func() bool {
+				now := testutil.Now()
+				return f.rx.Bytes(ports[0], now) >= size && f.rx.Bytes(ports[1], now) >= size
+			})
+			end := testutil.Now()
+			t.Logf("%v after the limit was lifted", end.Sub(begin))
+			// 10 ms without a limit; the last keystroke may wait for its turn still
+			if !came || end.Sub(begin) > time.Second && cpus.excuse(begin, end) == "" {
+				t.Errorf("%.0f and %.0f bytes of %d came", f.rx.Bytes(ports[0], end), f.rx.Bytes(ports[1], end), size)
+			}
+		})
 	}
 }
