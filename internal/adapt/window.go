@@ -56,6 +56,9 @@ const (
 	shorter = 0.7
 	// sooner is how many times sooner a packet more is tried then.
 	sooner = 4
+	// roomFor is how many packets the share is at least where such room lets the window become larger
+	// at once: of fewer one more is too large a part for what is beside.
+	roomFor = 3
 	// shortPause and longPause are how long it is from one packet too many to the next one more, in
 	// round trips: who waits longer never gets what others, who try in each, have taken.
 	shortPause, longPause = 1, 2
@@ -176,17 +179,18 @@ func (w *window) answer(m *mark, came time.Duration) {
 
 // more lets one packet more be on its way, if it is time.
 func (w *window) more(now time.Duration) {
-	if w.have >= w.want || !w.isFull() {
-		return
-	}
-	pause := w.pause
+	pause, want := w.pause, w.want
 	if (w.high - w.newest).Seconds() > shorter*packet/w.path {
 		pause /= sooner
+		if of := w.share * w.high.Seconds() / packet; of >= roomFor {
+			want = max(want, min(w.want+1, int(math.Round(of))))
+		}
 	}
-	if (now - w.moreAt).Seconds() < pause*w.rtt.Seconds() {
+	if w.have >= want || !w.isFull() || (now-w.moreAt).Seconds() < pause*w.rtt.Seconds() {
 		return
 	}
 	w.have++
+	w.want = max(w.want, w.have)
 	w.moreAt = now
 }
 

@@ -226,6 +226,31 @@ func TestWindowInAShortQueue(t *testing.T) {
 	}
 }
 
+// A window that has become smaller than its share takes the room that others leave when they lose.
+func TestWindowTakesRoom(t *testing.T) {
+	b := &bottleneck{
+		capacity: 3500, buffer: 15e3, stayed: true, cwnd: 2, random: rand.New(rand.NewPCG(1, 2)), //nolint:gosec // the same each time
+	}
+	b.beside()
+	b.run(40 * time.Second)
+	w := newWindow(2, 1750, b.capacity, 0, 4*time.Second, b.now)
+	w.settled = 1000
+	b.ours(w, 1428, 0)
+	for range 400 {
+		b.run(b.now + time.Second)
+		w.judge(b.now)
+		if b.now < 140*time.Second {
+			b.reset()
+		}
+	}
+	all := (b.now - 140*time.Second).Seconds() * b.capacity
+	ours, theirs := b.arrived*1428/all, b.theirs*1500/all
+	t.Logf("%.3f ours, %.3f theirs, %.3f arrived, window %d", ours, theirs, b.arrived/b.sent, w.want)
+	require.Greater(t, b.arrived/b.sent, 0.9)
+	require.InDelta(t, 0.5, ours, 0.15)
+	require.InDelta(t, 0.5, theirs, 0.15)
+}
+
 // When nobody is beside it any more, a window gives all of the path, and so ends.
 func TestWindowEndsAlone(t *testing.T) {
 	b := &bottleneck{capacity: 125e3, buffer: 16e3, stayed: true, cwnd: 2}

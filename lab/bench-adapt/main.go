@@ -54,7 +54,7 @@ func cells(b *bed.Bed) (list []cell) {
 		slow         time.Duration
 	}{
 		{"28kbit", 3500, 4750, 4925, 60 * time.Second},
-		{"28kbit 15KB queue", 3500, 4750, 15e3, 60 * time.Second},
+		{"28kbit 15KB queue", 3500, 4750, 15e3, 100 * time.Second},
 		{"1mbit", 125e3, 1600, 16e3, 10 * time.Second},
 		{"10mbit", 1.25e6, 1600, 60e3, 8 * time.Second},
 		{"10mbit 64KB bucket", 1.25e6, 64 << 10, 60e3 + 64<<10, 8 * time.Second},
