@@ -9,25 +9,29 @@ type dip struct {
 	begun             time.Duration
 	until             time.Duration
 	rate, avail, sent float64 // before
-	looks             int     // in the second half, and how many of them met a queue
+	queue             time.Duration
+	looks             int // in the second half, and how many of them met a queue
 	queued            int
 	regular           bool // one was made without a suspicion
 	ended             time.Duration
 	settled           time.Duration // when its end shows in what is measured
 }
 
-// dipDue: now and then it is done without a suspicion. Where others filled the queue from the
-// start, the round trip without one is not known.
-func (l *Law) dipDue(p Probe) bool {
-	wait := max(3*time.Second, min(10*l.shortDip(), 15*time.Second), 2*l.shortDip())
+// dipDue is how long a dip without a suspicion should be now, 0 = none is due. Where others filled the
+// queue from the start, the round trip without one is not known: if there is room for that in the one
+// that is taken for it, the first is a long one.
+func (l *Law) dipDue(p Probe) time.Duration {
+	wait, length := max(3*time.Second, min(10*l.shortDip(), 15*time.Second), 2*l.shortDip()), l.shortDip()
 	if l.dip.regular {
 		wait = l.dipEvery()
+	} else if l.base > l.least() {
+		length = l.longDip()
 	}
 	if p.At-l.dip.ended < wait {
-		return false
+		return 0
 	}
 	l.dip.regular = true
-	return true
+	return length
 }
 
 // dipEvery is how often that is done.
@@ -51,13 +55,28 @@ func (l *Law) suspect(p Probe) {
 	case l.remembers(), before < remembered && l.dip.rate > 0 && l.rate < 0.85*l.dip.rate:
 		l.share(p)
 	case before > max(3*time.Second, l.packets(20)):
-		l.beginDip(p, max(l.shortDip(), 3*l.srtt, 500*time.Millisecond))
+		l.beginDip(p, l.longDip())
 	}
 }
 
+func (l *Law) longDip() time.Duration { return max(l.shortDip(), 3*l.srtt, 500*time.Millisecond) }
+
 func (l *Law) beginDip(p Probe, length time.Duration) {
-	l.dip = dip{on: true, begun: p.At, until: p.At + length, rate: l.rate, avail: l.available, sent: l.sent, regular: l.dip.regular}
+	l.dip = dip{on: true, begun: p.At, until: p.At + length, rate: l.rate, avail: l.available, sent: l.sent, queue: l.queue, regular: l.dip.regular}
 	l.rate = min(l.rate, given*l.path())
+}
+
+// stands is the queue beyond which others fill it, within a dip. What was not sent may be far more than
+// waited before: then none would be left of it but for who takes that place, and half of what is usually
+// aimed at is too much to ask. For a queue that was full from the start is known by its upper part only.
+func (l *Law) stands(p Probe) time.Duration {
+	d := &l.dip
+	usual := l.aim() / 2
+	over := p.At - d.begun - l.srtt
+	if unsent := time.Duration((d.sent - l.rate) / l.path() * float64(over)); unsent < drained*d.queue {
+		return usual
+	}
+	return min(usual, max(l.least(), d.queue)/3)
 }
 
 // goOn is a step within a dip, or its end.
@@ -66,7 +85,7 @@ func (l *Law) goOn(p Probe) {
 	if p.At < d.until {
 		if p.At > (d.begun+d.until)/2 && p.RTT > 0 {
 			d.looks++
-			if p.RTT-l.base > l.aim()/2 {
+			if p.RTT-l.base > l.stands(p) {
 				d.queued++
 			}
 		}

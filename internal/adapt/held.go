@@ -31,6 +31,9 @@ func (r *runner) tend() {
 		r.release()
 		return
 	}
+	if r.follow(); r.held == nil { // what moved may have been told to nobody
+		return
+	}
 	h.window.share, h.window.path = r.share(), r.law.path()
 	h.window.expire(now)
 	if h.window.judge(now) {

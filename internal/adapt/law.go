@@ -62,6 +62,9 @@ const (
 	lossy = 0.12
 	// lossyShort is that part where fewer than fewPackets wait.
 	lossyShort, fewPackets = 0.25, 6
+	// drained is how many times what waited has to go unsent to tell that others fill the queue, if some
+	// waits still.
+	drained = 2
 	// remembered is how long it counts that others took whatever was left.
 	remembered = 20 * time.Second
 	// baseFor is after how long a round trip that was not seen again is forgotten, twice at most.
@@ -201,12 +204,15 @@ func (l *Law) path() float64 {
 // laws that share a bottleneck, and so its queue, who has more then gives way to who has less.
 func (l *Law) aim() time.Duration {
 	left := 1 - min(l.sent/l.path(), 1)
-	want := time.Duration(float64(max(shortest, l.packets(queuedPackets))) * (1 + giveWay*left*left))
+	want := time.Duration(float64(l.least()) * (1 + giveWay*left*left))
 	if l.lowered > 0 {
 		want = min(want, l.lowered)
 	}
 	return want
 }
+
+// least is the aim of who has all of the path.
+func (l *Law) least() time.Duration { return max(shortest, l.packets(queuedPackets)) }
 
 // busyFrom is the delay from which on a packet has waited for others.
 func (l *Law) busyFrom() time.Duration { return max(time.Millisecond, l.aim()/3) }

@@ -17,8 +17,11 @@ func (l *Law) keepQueue(p Probe, dt time.Duration) {
 		l.steer(dt)
 		l.suspect(p)
 	}
-	if !l.dip.on && l.dipDue(p) {
-		l.beginDip(p, l.shortDip())
+	if l.dip.on {
+		return
+	}
+	if length := l.dipDue(p); length > 0 {
+		l.beginDip(p, length)
 	}
 }
 

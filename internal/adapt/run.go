@@ -112,8 +112,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 			return nil
 		case a := <-r.answers:
 			r.answer(a)
-		case <-r.moved():
-			r.follow()
+		case <-r.moved(): // see below
 		case c := <-r.out:
 			r.cameOut(c)
 		case now := <-ticker.C:

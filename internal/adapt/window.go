@@ -90,6 +90,8 @@ type window struct {
 	full    int // answers that came while the window was full
 	lost    int
 	settled int // times that it is judged before it may become larger again
+
+	little bool // it gave too little when it was judged last
 }
 
 // mark is a probe.
@@ -182,8 +184,8 @@ func (w *window) more(now time.Duration) {
 	pause, want := w.pause, w.want
 	if (w.high - w.newest).Seconds() > shorter*packet/w.path {
 		pause /= sooner
-		if of := w.share * w.high.Seconds() / packet; of >= roomFor {
-			want = max(want, min(w.want+1, int(math.Round(of))))
+		if of := w.share * w.high.Seconds() / packet; w.little && of >= roomFor {
+			want = max(want, min(w.want+1, int(math.Round(of)), mostWindow))
 		}
 	}
 	if w.have >= want || !w.isFull() || (now-w.moreAt).Seconds() < pause*w.rtt.Seconds() {
@@ -227,13 +229,14 @@ func (w *window) judge(now time.Duration) (end bool) {
 		return false
 	}
 	w.settled = max(w.settled-1, 0)
+	w.little = given < tooLittle*w.share
 	switch {
 	case given > tooMuch*w.share && w.want > 1:
 		w.want--
 	case w.lost*lostMost > w.answers && given > tooLossy*w.share && w.want > 1: // it does not pay
 		w.want--
 		w.settled = settledFor
-	case given < tooLittle*w.share && w.settled == 0 && w.have == w.want && 4*w.full > 3*w.answers && w.want < mostWindow:
+	case w.little && w.settled == 0 && w.have == w.want && 4*w.full > 3*w.answers && w.want < mostWindow:
 		w.want++
 	}
 	w.have = min(w.have, w.want)
