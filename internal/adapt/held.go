@@ -31,9 +31,6 @@ func (r *runner) tend() {
 		r.release()
 		return
 	}
-	if r.follow(); r.held == nil { // what moved may have been told to nobody
-		return
-	}
 	h.window.share, h.window.path = r.share(), r.law.path()
 	h.window.expire(now)
 	if h.window.judge(now) {
@@ -52,7 +49,7 @@ func (r *runner) hold(now time.Duration) {
 		l.last-l.shareSince < 2*l.srtt || l.queue < l.aim()/2 || l.sent < 0.5*l.rate {
 		return
 	}
-	packets := windowFor(r.share(), l.srtt.Seconds())
+	packets := windowFor(r.share(), l.srtt)
 	if packets > mostWindow {
 		return
 	}
@@ -155,6 +152,9 @@ func (r *runner) moved() <-chan struct{} {
 // follow sends a probe behind what has left.
 func (r *runner) follow() {
 	h := r.held
+	if h == nil {
+		return
+	}
 	left, err := h.gate.Left()
 	if err != nil || left < h.window.left { // it is another by now
 		r.release()

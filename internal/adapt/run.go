@@ -112,10 +112,12 @@ func (r *runner) run(ctx context.Context) (err error) {
 			return nil
 		case a := <-r.answers:
 			r.answer(a)
-		case <-r.moved(): // see below
+		case <-r.moved():
+			r.follow()
 		case c := <-r.out:
 			r.cameOut(c)
 		case now := <-ticker.C:
+			r.follow() // nobody may have been told
 			if !now.Before(next) {
 				next = now.Add(r.probe())
 			}

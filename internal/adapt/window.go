@@ -89,9 +89,9 @@ type window struct {
 	answers int
 	full    int // answers that came while the window was full
 	lost    int
-	settled int // times that it is judged before it may become larger again
 
-	little bool // it gave too little when it was judged last
+	settled int  // times that it is judged before it may become larger again
+	little  bool // it gave too little when it was judged last
 }
 
 // mark is a probe.
@@ -103,8 +103,13 @@ type mark struct {
 	before *mark         // nil = what is between them is not known
 }
 
-// windowFor is how many packets of the path's queue, and of what is on its way, are the share.
-func windowFor(share, rtt float64) int { return max(int(math.Round(share*rtt/packet)), 1) }
+// packetsOf is how many packets of the path's queue, and of what is on its way, are the share.
+func packetsOf(share float64, rtt time.Duration) float64 { return share * rtt.Seconds() / packet }
+
+// windowFor is the window nearest to that.
+func windowFor(share float64, rtt time.Duration) int {
+	return max(int(math.Round(packetsOf(share, rtt))), 1)
+}
 
 // newWindow begins with what has left by now; what is on its way counts as if it had come out.
 func newWindow(packets int, share, path float64, left uint64, rtt, now time.Duration) *window {
@@ -181,14 +186,17 @@ func (w *window) answer(m *mark, came time.Duration) {
 
 // more lets one packet more be on its way, if it is time.
 func (w *window) more(now time.Duration) {
+	if !w.isFull() {
+		return
+	}
 	pause, want := w.pause, w.want
 	if (w.high - w.newest).Seconds() > shorter*packet/w.path {
 		pause /= sooner
-		if of := w.share * w.high.Seconds() / packet; w.little && of >= roomFor {
-			want = max(want, min(w.want+1, int(math.Round(of)), mostWindow))
+		if w.little && packetsOf(w.share, w.high) >= roomFor {
+			want = max(want, min(w.want+1, windowFor(w.share, w.high), mostWindow))
 		}
 	}
-	if w.have >= want || !w.isFull() || (now-w.moreAt).Seconds() < pause*w.rtt.Seconds() {
+	if w.have >= want || (now-w.moreAt).Seconds() < pause*w.rtt.Seconds() {
 		return
 	}
 	w.have++

@@ -179,6 +179,15 @@ func (b *bottleneck) jitter() time.Duration {
 
 func (b *bottleneck) reset() { b.sent, b.arrived, b.theirs = 0, 0, 0 }
 
+// parts are those of the capacity that came out since then, when it was reset.
+func (b *bottleneck) parts(t *testing.T, since time.Duration, w *window) (ours, theirs float64) {
+	t.Helper()
+	all := (b.now - since).Seconds() * b.capacity
+	ours, theirs = b.arrived*1428/all, b.theirs*1500/all
+	t.Logf("%.3f ours, %.3f theirs, %.3f arrived, window %d", ours, theirs, b.arrived/b.sent, w.want)
+	return ours, theirs
+}
+
 // In a short queue that another fills, what is sent arrives, and both have about their half.
 func TestWindowInAShortQueue(t *testing.T) {
 	for _, c := range []struct {
@@ -205,7 +214,7 @@ func TestWindowInAShortQueue(t *testing.T) {
 			b.beside()
 			b.run(100 * one)
 			rtt := c.far + time.Duration(float64(c.buffer)/c.capacity*1e9)
-			w := newWindow(windowFor(0.5*c.capacity, rtt.Seconds()), 0.5*c.capacity, c.capacity, 0, rtt, b.now)
+			w := newWindow(windowFor(0.5*c.capacity, rtt), 0.5*c.capacity, c.capacity, 0, rtt, b.now)
 			b.ours(w, 1428, c.lost)
 			ended := false
 			for range 1000 { // as long as 3,000 packets take
@@ -215,9 +224,7 @@ func TestWindowInAShortQueue(t *testing.T) {
 					b.reset()
 				}
 			}
-			all := (b.now - 400*one).Seconds() * c.capacity
-			ours, theirs := b.arrived*1428/all, b.theirs*1500/all
-			t.Logf("%.3f ours, %.3f theirs, %.3f arrived, window %d", ours, theirs, b.arrived/b.sent, w.want)
+			ours, theirs := b.parts(t, 400*one, w)
 			require.Greater(t, b.arrived/b.sent, 0.9)
 			require.InDelta(t, 0.5, ours, 0.17)
 			require.InDelta(t, 0.5, theirs, 0.17)
@@ -243,9 +250,7 @@ func TestWindowTakesRoom(t *testing.T) {
 			b.reset()
 		}
 	}
-	all := (b.now - 140*time.Second).Seconds() * b.capacity
-	ours, theirs := b.arrived*1428/all, b.theirs*1500/all
-	t.Logf("%.3f ours, %.3f theirs, %.3f arrived, window %d", ours, theirs, b.arrived/b.sent, w.want)
+	ours, theirs := b.parts(t, 140*time.Second, w)
 	require.Greater(t, b.arrived/b.sent, 0.9)
 	require.InDelta(t, 0.5, ours, 0.15)
 	require.InDelta(t, 0.5, theirs, 0.15)
