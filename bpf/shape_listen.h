@@ -243,7 +243,7 @@ static __always_inline bool nn_window_visit(struct sock_common *skc)
 	}
 	if (!s)
 		return false;
-	nn_window_keep(skc, (struct sock *)tp, tp, s, false);
+	nn_window_keep(skc, (struct sock *)tp, tp, s, NN_WINDOW_VISIT);
 	r = bpf_sk_storage_get(&receivers, (struct sock *)tp, 0, 0);
 	return r && r->clamp &&
 	       !(tp->bpf_sock_ops_cb_flags &

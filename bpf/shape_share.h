@@ -9,7 +9,8 @@
 
 #include "shape_span.h"
 
-#define NN_SCALE_ONE 256U
+#define NN_SCALE_ONE	256U
+#define NN_HELD_MOST_US 1000000U
 
 /* As what a socket asks for its share. */
 enum nn_share_of {
@@ -47,6 +48,14 @@ static __always_inline __u32 nn_opening(const struct nn_inflow *f, __u32 span)
 	return sum;
 }
 
+/* As far as is known: what was dropped may be counted later, or not at all. */
+static __always_inline __u64 nn_inflow_queued(const struct nn_inflow *f)
+{
+	__u64 out = f->bytes - f->aside_bytes + f->dropped_bytes;
+
+	return f->came_bytes > out ? f->came_bytes - out : 0;
+}
+
 /* Once in a span of time: not every receiver takes its share. While the limit
  * is not reached, and no more comes than before (connections that begin are no
  * reason), the shares grow, up to all of it for each. With a queue they shrink
@@ -58,13 +67,12 @@ static __always_inline void nn_share_adapt(struct nn_inflow *f, __u64 rate,
 	const struct nn_span_count *last = &f->recent[(span - 1) & 3];
 	const struct nn_span_count *former = &f->recent[(span - 2) & 3];
 	__u64 full = rate * NN_SPAN_NS / NN_NSEC_PER_SEC, queued;
-	__u64 scale = f->share_scale, out;
+	__u64 scale = f->share_scale;
 
 	if (before == span ||
 	    !__sync_bool_compare_and_swap(&f->scale_span, before, span))
 		return;
-	out = f->bytes - f->aside_bytes + f->dropped_bytes;
-	queued = f->came_bytes > out ? f->came_bytes - out : 0;
+	queued = nn_inflow_queued(f);
 	if (queued > rate / 66)
 		scale -= (scale - NN_SCALE_ONE) / 2;
 	else if (last->span == span - 1 && former->span == span - 2 &&
@@ -78,6 +86,26 @@ static __always_inline void nn_share_adapt(struct nn_inflow *f, __u64 rate,
 	f->share_scale = scale;
 }
 
+/* How long a limit holds what comes in, in us; 0 = it has room: no queue, and
+ * less came than it lets through, for two spans: with the first it may begin.
+ */
+static __always_inline __u32 nn_held_us(const struct nn_inflow *f, __u64 rate,
+					__u32 span)
+{
+	const struct nn_span_count *last = &f->recent[(span - 1) & 3];
+	const struct nn_span_count *former = &f->recent[(span - 2) & 3];
+	__u64 full = rate * NN_SPAN_NS / NN_NSEC_PER_SEC;
+	__u64 queued = nn_inflow_queued(f), us;
+
+	full -= full / 32;
+	if (queued < rate / 500 && last->span == span - 1 &&
+	    last->bytes < full && former->span == span - 2 &&
+	    former->bytes < full)
+		return 0;
+	us = queued * 1000 / (rate / 1000 + 1);
+	return us ? nn_least(us, NN_HELD_MOST_US) : 1;
+}
+
 /* --- programs share a limit, and the sockets of each its part --- */
 
 /* Who asks for a share of a limit: a child of its node. */
@@ -87,8 +115,8 @@ struct nn_share_ask {
 	__u64 min;   /* guaranteed to it, bytes/s */
 	__u32 weight;
 	__u32 span;
-	__u32 of; /* enum nn_share_of */
-	__u32 pad;
+	__u32 of;      /* enum nn_share_of */
+	__u32 held_us; /* answer: the longest that a limit on the path holds */
 };
 
 static const struct nn_sharer nn_sharer_fresh;
@@ -106,30 +134,38 @@ static __always_inline struct nn_sharer *nn_sharer(__u32 node, __u32 generation,
 	return bpf_map_lookup_elem(&sharers, &key);
 }
 
-/* What all children together want of late: the most of the last spans. */
+/* What the other children together want of late: the most of the last spans. */
 struct nn_wanted {
 	__u64 weight, promised, modest;
 };
 
-static __always_inline void nn_wanted_of(const struct nn_inflow *f, __u32 span,
-					 struct nn_wanted *all)
+/* Of each span without what this child had in it. One that is now modest and
+ * now is not, as its sender makes pauses, would be met by itself otherwise:
+ * with half of what nobody else wants it took less than five eighths, and so
+ * on. */
+static __always_inline void nn_wanted_by_others(const struct nn_inflow *f,
+						const struct nn_sharer *k,
+						__u32 span,
+						struct nn_wanted *others)
 {
 	for (__u32 i = 0; i < NN_RECENT; i++) {
 		const struct nn_span_count *c = &f->recent[i];
+		const struct nn_sharer_count *own = &k->recent[i];
+		struct nn_wanted w = {.weight = c->weight,
+				      .promised = c->promised,
+				      .modest = c->modest};
 
 		if (span - c->span >= NN_RECENT - 1)
 			continue;
-		nn_later(&all->weight, c->weight);
-		nn_later(&all->promised, c->promised);
-		nn_later(&all->modest, c->modest);
+		if (own->span == c->span) {
+			w.weight -= nn_least(w.weight, own->weight);
+			w.promised -= nn_least(w.promised, own->promised);
+			w.modest -= nn_least(w.modest, own->modest);
+		}
+		nn_later(&others->weight, w.weight);
+		nn_later(&others->promised, w.promised);
+		nn_later(&others->modest, w.modest);
 	}
-}
-
-/* Is the child among those who were counted of late? */
-static __always_inline bool nn_child_stands(const struct nn_sharer *k,
-					    __u32 span)
-{
-	return k->span && span - k->span < NN_RECENT - 1;
 }
 
 /* The child's part of the limit, bytes/s: what it is guaranteed, and of the
@@ -140,21 +176,13 @@ static __always_inline __u64 nn_child_part(const struct nn_inflow *f,
 					   const struct nn_share_ask *a,
 					   __u64 rate)
 {
-	struct nn_wanted all = {};
+	struct nn_wanted others = {};
 	__u64 rest;
 
-	nn_wanted_of(f, a->span, &all);
-	if (nn_child_stands(k, a->span) && k->wants) {
-		nn_later(&all.weight, a->weight);
-		nn_later(&all.promised, a->min);
-	} else {
-		all.weight += a->weight;
-		all.promised += a->min;
-		if (nn_child_stands(k, a->span))
-			all.modest -= nn_least(all.modest, k->uses);
-	}
-	rest = rate - nn_least(all.promised + all.modest, rate - rate / 20);
-	return a->min + rest * a->weight / all.weight;
+	nn_wanted_by_others(f, k, a->span, &others);
+	rest = rate - nn_least(others.promised + a->min + others.modest,
+			       rate - rate / 20);
+	return a->min + rest * a->weight / (others.weight + a->weight);
 }
 
 /* The child is counted in a span, once. It is modest if it used less than five
@@ -164,6 +192,7 @@ static __always_inline void nn_child_counts(struct nn_span_count *c,
 					    const struct nn_share_ask *a,
 					    __u64 part)
 {
+	struct nn_sharer_count *own = &k->recent[a->span & (NN_RECENT - 1)];
 	__u64 used = 0;
 	bool known = false;
 
@@ -177,14 +206,15 @@ static __always_inline void nn_child_counts(struct nn_span_count *c,
 		nn_later(&used, before->bytes);
 	}
 	used *= NN_NSEC_PER_SEC / NN_SPAN_NS;
-	k->wants = !known || used >= part / 8 * 5;
-	k->uses = used + used / 4;
 	k->span = a->span;
-	if (k->wants) {
-		__sync_fetch_and_add(&c->weight, a->weight);
-		__sync_fetch_and_add(&c->promised, a->min);
+	if (!known || used >= part / 8 * 5) {
+		own->weight = a->weight;
+		own->promised = a->min;
+		__sync_fetch_and_add(&c->weight, own->weight);
+		__sync_fetch_and_add(&c->promised, own->promised);
 	} else {
-		__sync_fetch_and_add(&c->modest, k->uses);
+		own->modest = used + used / 4;
+		__sync_fetch_and_add(&c->modest, own->modest);
 	}
 }
 
@@ -237,17 +267,21 @@ static __always_inline struct nn_sharer_count *nn_sharer_span(
 		own->span = span;
 		own->receivers = 0;
 		own->bytes = 0;
+		own->weight = 0;
+		own->promised = 0;
+		own->modest = 0;
 	}
 	return own;
 }
 
 /* A socket's share of one limit, in bytes/s; 0 without one. Not static: the
  * verifier then looks at it once, not once for each hop. */
-__noinline __u64 nn_node_share(const struct nn_share_ask *a, __u32 node,
+__noinline __u64 nn_node_share(struct nn_share_ask *a, __u32 node,
 			       __u32 generation)
 {
 	struct nn_hop hop = {.node = node, .generation = generation};
 	__u64 rate = nn_divided_rate(&hop), share;
+	__u32 held_us;
 	struct nn_span_count *c;
 	struct nn_sharer *k;
 	struct nn_inflow *f;
@@ -263,6 +297,9 @@ __noinline __u64 nn_node_share(const struct nn_share_ask *a, __u32 node,
 	if (a->of == NN_SHARE_OPENS)
 		__sync_fetch_and_add(&c->opened, 1);
 	nn_share_adapt(f, rate, a->span);
+	held_us = nn_held_us(f, rate, a->span);
+	if (held_us > a->held_us)
+		a->held_us = held_us;
 	k = a->of == NN_SHARE_OPENS ? NULL
 				    : nn_sharer(node, generation, a->child);
 	if (!k) {
@@ -282,9 +319,10 @@ __noinline __u64 nn_node_share(const struct nn_share_ask *a, __u32 node,
 }
 
 /* The least of its shares of the limits on its path. bytes: what came since it
- * was counted last. */
+ * was counted last. held_us may be NULL. */
 static __always_inline __u64 nn_inbound_share(const struct nn_socket *s,
-					      __u32 span, __u32 of, __u64 bytes)
+					      __u32 span, __u32 of, __u64 bytes,
+					      __u32 *held_us)
 {
 	struct nn_share_ask a = {
 		.child = s->child,
@@ -315,6 +353,8 @@ static __always_inline __u64 nn_inbound_share(const struct nn_socket *s,
 		a.child = nn_child_node(s->path[i].node, s->path[i].generation);
 		a.weight = n->weight;
 	}
+	if (held_us)
+		*held_us = a.held_us;
 	return least;
 }
 

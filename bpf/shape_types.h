@@ -97,13 +97,17 @@ struct nn_sharer_count {
 	__u32 span;	 /* which one */
 	__u32 receivers; /* of its sockets */
 	__u64 bytes;	 /* that they received before it */
+	/* as what it is counted in the node's (nn_span_count): */
+	__u32 weight;
+	__u32 pad;
+	__u64 promised;
+	__u64 modest;
 };
 
 struct nn_sharer {
 	struct nn_sharer_count recent[NN_RECENT];
-	__u64 uses;   /* bytes/s, and a quarter, when it was counted last */
-	__u32 wants;  /* 1: it was counted among those who want more */
-	__u32 span;   /* then */
+	__u32 span; /* in which it was counted last */
+	__u32 pad;
 	__u64 due_ns; /* of datagrams: when what was let in is paid for */
 };
 
@@ -132,7 +136,13 @@ struct nn_receiver {
 	__u32 span;	 /* in which it was counted last */
 	__u32 clamp;	 /* that we set, 0 = none */
 	__u32 own_clamp; /* to be given back */
-	__u32 pad;
+	/* shape_trip.h: */
+	__u32 trip_us;	 /* the path's round trip, 0 = not known by windows */
+	__u32 edge;	 /* end of a window that was promised */
+	__u32 edge_ms;	 /* when, by TCP's clock; 0 = there is none */
+	__u32 acked_ms;	 /* when something was acknowledged last */
+	__u32 echoed_ms; /* the shortest way of an echo since the promise */
+	__u32 held_us;	 /* and the longest that a limit held something */
 };
 
 struct nn_ports {

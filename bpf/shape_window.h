@@ -8,7 +8,7 @@
 #ifndef NETNICE_SHAPE_WINDOW_H
 #define NETNICE_SHAPE_WINDOW_H
 
-#include "shape_share.h"
+#include "shape_trip.h"
 
 #define NN_RTT_UNKNOWN	  (~0U)
 #define NN_RTT_GUESS_US	  20000U
@@ -17,18 +17,6 @@
 #define NN_QUEUE_LEAST_NS 3000000ULL
 #define NN_QUEUE_LARGE	  (96ULL << 10)
 #define NN_SLACK	  16 /* part of the queue that may be off */
-
-struct tcp_options_received {
-	__u16 rcv_wscale : 4;
-} __core;
-
-/* What is looked at of a TCP socket beside what kernel.h has. */
-struct tcp_sock___receive {
-	__u64 bytes_received;
-	__u32 window_clamp;
-	__u16 advmss;
-	struct tcp_options_received rx_opt;
-} __core;
 
 /* Is there a queue for what the socket receives? Where something limited
  * appears the way to it is made some milliseconds later. */
@@ -68,6 +56,13 @@ static __always_inline __u32 nn_window_for(__u64 share, __u32 rtt_us, __u32 mss,
 	return window;
 }
 
+/* As of what a window is looked at. */
+enum nn_window_at {
+	NN_WINDOW_BEGINS, /* the connection is set up */
+	NN_WINDOW_ACKS,	  /* something leaves, with the window in it */
+	NN_WINDOW_VISIT,
+};
+
 /* The window that a connection is opened with, in segments. It counts as a
  * receiver: of many that are opened at once each gets less. */
 static __always_inline int nn_window_first(struct bpf_sock *sk)
@@ -84,7 +79,7 @@ static __always_inline int nn_window_first(struct bpf_sock *sk)
 		return -1;
 	if (s->flags & NN_SOCK_LOOPBACK)
 		return -1;
-	share = nn_inbound_share(s, span, NN_SHARE_COUNTED, 0);
+	share = nn_inbound_share(s, span, NN_SHARE_COUNTED, 0, NULL);
 	if (!share)
 		return -1;
 	r = bpf_sk_storage_get(&receivers, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
@@ -100,22 +95,24 @@ static __always_inline int nn_window_first(struct bpf_sock *sk)
  * before. ctx is what bpf_setsockopt takes here. */
 static __always_inline void nn_window_keep(void *ctx, struct sock *sk,
 					   struct tcp_sock *tp,
-					   struct nn_socket *s, bool begins)
+					   struct nn_socket *s,
+					   enum nn_window_at at)
 {
 	struct nn_receiver *r = bpf_sk_storage_get(&receivers, sk, 0, 0);
 	const struct tcp_sock___receive *rx = (void *)tp;
 	const struct tcp_options_received *options = &rx->rx_opt;
 	__u32 span = nn_span_now(bpf_ktime_get_ns()), want, now, rtt_us, unit,
-	      mss;
+	      mss, held_us = 0;
 	__u64 share = 0, slack;
 	bool counted;
 
 	counted = r ? r->span != span && r->bytes_received != rx->bytes_received
-		    : begins;
+		    : at == NN_WINDOW_BEGINS;
 	if (!(s->flags & NN_SOCK_LOOPBACK))
 		share = nn_inbound_share(
 			s, span, counted ? NN_SHARE_COUNTED : NN_SHARE_LOOK,
-			r ? rx->bytes_received - r->bytes_received : 0);
+			r ? rx->bytes_received - r->bytes_received : 0,
+			&held_us);
 	if (!share) {
 		if (!r || !r->clamp)
 			return;
@@ -140,6 +137,10 @@ static __always_inline void nn_window_keep(void *ctx, struct sock *sk,
 	rtt_us = tp->rtt_min.s[0].v;
 	if (rtt_us == NN_RTT_UNKNOWN)
 		rtt_us = NN_RTT_GUESS_US;
+	if (at == NN_WINDOW_ACKS)
+		nn_trip_acked(r, rx, rtt_us, held_us);
+	if (r->trip_us)
+		rtt_us = r->trip_us;
 	mss = rx->advmss;
 	/* what its options leave of a segment */
 	if (tp->tcp_header_len > NN_TCP_HEADER && mss > tp->tcp_header_len)
@@ -176,7 +177,7 @@ static __always_inline void nn_window_keep(void *ctx, struct sock *sk,
 }
 
 static __always_inline void nn_window_called(struct bpf_sock_ops *ctx,
-					     bool begins)
+					     enum nn_window_at at)
 {
 	struct bpf_sock *sk = ctx->sk;
 	struct nn_socket *s;
@@ -186,9 +187,9 @@ static __always_inline void nn_window_called(struct bpf_sock_ops *ctx,
 	tp = s ? bpf_skc_to_tcp_sock(sk) : NULL;
 	if (!tp)
 		return;
-	if (begins)
+	if (at == NN_WINDOW_BEGINS)
 		nn_port_of(s, ctx->local_port);
-	nn_window_keep(ctx, (struct sock *)tp, tp, s, begins);
+	nn_window_keep(ctx, (struct sock *)tp, tp, s, at);
 }
 
 #endif

@@ -88,11 +88,11 @@ int nn_shape_window(struct bpf_sock_ops *ctx)
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
-		nn_window_called(ctx, true);
+		nn_window_called(ctx, NN_WINDOW_BEGINS);
 		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
 		if (ctx->args[0] != BPF_WRITE_HDR_TCP_CURRENT_MSS)
-			nn_window_called(ctx, false);
+			nn_window_called(ctx, NN_WINDOW_ACKS);
 		break;
 	}
 	return 1;

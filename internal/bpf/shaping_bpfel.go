@@ -262,7 +262,13 @@ type shapingNnReceiver struct {
 	Span          uint32
 	Clamp         uint32
 	OwnClamp      uint32
-	Pad           uint32
+	TripUs        uint32
+	Edge          uint32
+	EdgeMs        uint32
+	AckedMs       uint32
+	EchoedMs      uint32
+	HeldUs        uint32
+	_             [4]byte
 }
 
 type shapingNnShapeFault uint32
@@ -290,10 +296,13 @@ type shapingNnSharer struct {
 		Span      uint32
 		Receivers uint32
 		Bytes     uint64
+		Weight    uint32
+		Pad       uint32
+		Promised  uint64
+		Modest    uint64
 	}
-	Uses  uint64
-	Wants uint32
 	Span  uint32
+	Pad   uint32
 	DueNs uint64
 }
 

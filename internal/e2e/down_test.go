@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
@@ -49,4 +50,73 @@ func TestDownAtADistance(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The path gets longer by others' queues, or a radio that is slow: windows follow it, and with it
+// getting shorter again the queue is as short as it was.
+func TestDownLongerPath(t *testing.T) {
+	t.Parallel()
+	const (
+		limit     = 4e6
+		near, far = 20 * time.Millisecond, 60 * time.Millisecond
+		queue     = 40 * time.Millisecond
+	)
+	for _, c := range []struct {
+		name        string
+		v6          bool
+		connections int
+		cc          string
+	}{{"IPv4", false, 1, "cubic"}, {"IPv6", true, 1, "cubic"}, {"four", false, 4, "cubic"}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(near)))
+			f.must("set", "--pid", itoa(f.rx.PID()), "--down", "4MB/s")
+			per := perByte
+			if c.v6 {
+				per = perByte6
+			}
+			x := f.sendTo(5001, c.v6, testutil.SenderConfig{Connections: c.connections, Congestion: c.cc})
+			for _, rtt := range []time.Duration{near, far, near} {
+				if err := f.Relay.Set(relay.RoundTrip(rtt)); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(3 * time.Second)
+				f.receives(rtt.String(), testutil.Now(), limit, per, 5001)
+				f.lost(x, 20, rtt+queue)
+			}
+		})
+	}
+}
+
+// A sender that pauses, since the path stands still or, like bbr each 10 s, to see how long the path is,
+// has all of its limit again at once: nobody else wants it.
+func TestDownPauses(t *testing.T) {
+	t.Parallel()
+	const (
+		limit = 5e6
+		rtt   = 100 * time.Millisecond
+	)
+	f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(rtt)))
+	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "5MB/s")
+	begin := testutil.Now()
+	x := f.sendTo(5001, false, testutil.SenderConfig{Congestion: "bbr"})
+	time.Sleep(3 * time.Second)
+	for range 2 {
+		if err := syscall.Kill(f.Relay.PID(), syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(800 * time.Millisecond)
+		if err := syscall.Kill(f.Relay.PID(), syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		f.receives("after a pause", testutil.Now().Add(time.Second), limit, perByte, 5001)
+	}
+	// Its own pause is some 0.4 s of the ten.
+	f.judge(begin.Add(12*time.Second), 9*time.Second, func(from, to testutil.Instant) error {
+		f.until(to)
+		got := f.arrived(from, to, 5001) * perByte
+		t.Logf("with bbr's own pauses: %.4f", got/limit)
+		return compare("with bbr's own pauses", got, 0.95*limit, 0.06)
+	})
+	f.lost(x, 100, rtt+40*time.Millisecond)
 }
