@@ -190,12 +190,17 @@ func (f *field) judge(after testutil.Instant, length time.Duration, look func(fr
 	for try := 1; ; try++ {
 		from := after.Add(settle)
 		to := from.Add(length)
+		before := f.relayStalled()
 		err := look(from, to)
 		if err == nil {
 			return
 		}
-		excuse := cpus.excuse(from, to)
-		stalled = stalled && cpus.paused(from, to) > to.Sub(from)/20
+		excuse, paused := cpus.excuse(from, to), cpus.paused(from, to)
+		if away := f.relayStalled() - before; away > length/100 {
+			excuse = strings.TrimPrefix(fmt.Sprintf("%s, and the path stood still for %v", excuse, away), ", and ")
+			paused = max(paused, away)
+		}
+		stalled = stalled && paused > to.Sub(from)/20
 		if try == tries && stalled && !errors.Is(err, errTooFast) {
 			f.t.Logf("%v, but %s: given up", err, excuse)
 			return
@@ -208,6 +213,18 @@ func (f *field) judge(after testutil.Instant, length time.Duration, look func(fr
 		f.t.Logf("%v, but %s: once more", err, excuse)
 		after = testutil.Now()
 	}
+}
+
+// relayStalled is for how long the path, if it is emulated, has stood still so far since nobody ran it.
+func (f *field) relayStalled() time.Duration {
+	if f.Pair == nil || f.Relay == nil {
+		return 0
+	}
+	a, _, err := f.Relay.Counters()
+	if err != nil {
+		return 0
+	}
+	return a.Stalled
 }
 
 // explain logs what left A from one instant to another, bit by bit, and what the

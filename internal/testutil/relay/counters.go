@@ -24,6 +24,9 @@ type Counters struct {
 	// How late packets were delivered: the relay waited for a processor.
 	MostLate time.Duration `json:"most_late_ns"`
 	MeanLate time.Duration `json:"mean_late_ns"`
+	// For how long something was due and the relay had no processor, pauses of more than 5 ms
+	// together, in both directions.
+	Stalled time.Duration `json:"stalled_ns"`
 }
 
 // Unwanted counts what the relay lost without being told to.

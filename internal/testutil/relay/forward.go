@@ -11,6 +11,8 @@ const (
 	chunkMax  = vnetLen + 65536 + 256
 	readBatch = 16 // chunks, before what is due is delivered
 	sendBatch = 64 // packets, before the clock is read again
+
+	leastStall = 5 * time.Millisecond
 )
 
 // direction moves packets from one device to the other.
@@ -61,6 +63,15 @@ func (d *direction) read(now int64) error {
 		}
 	}
 	return nil
+}
+
+// stalled says for how long the relay let a packet wait that was due, since it was here before.
+func (d *direction) stalled(before, now int64) time.Duration {
+	_, due, ok := d.queue.head()
+	if wait := now - max(due, before); ok && wait > int64(leastStall) {
+		return time.Duration(wait)
+	}
+	return 0
 }
 
 func (d *direction) packet(now int64, headers, payload []byte) {
@@ -126,10 +137,14 @@ func forward(both [2]*direction, control int, orders func() error) error {
 		{Fd: int32(both[1].from), Events: unix.POLLIN},
 		{Fd: int32(control), Events: unix.POLLIN},
 	}
+	before := monotonic()
 	for {
 		now := monotonic()
+		stalled := max(both[0].stalled(before, now), both[1].stalled(before, now))
+		before = now
 		var next int64
 		for _, d := range both {
+			d.count.Stalled += stalled
 			due := d.deliver(now)
 			if due > 0 && (next == 0 || due < next) {
 				next = due

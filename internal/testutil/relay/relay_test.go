@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -96,6 +97,32 @@ func TestDelay(t *testing.T) {
 		if least < 27*ms || median > 28*ms {
 			t.Errorf("round trips from %v, median %v, want 27 ms and at most 1 ms more", least, median)
 		}
+	}
+}
+
+// What no processor was there for is told from the path's own delay.
+func TestStalled(t *testing.T) {
+	p := testutil.MustDistantPair(t, relay.Config{AtoB: relay.Path{Delay: 20 * ms}})
+	a, b := sockets(t, p, false)
+	if got := stream(t, a, b, 10, 100, 0); len(got) != 10 {
+		t.Fatalf("%d of 10 packets came", len(got))
+	}
+	before, _ := counters(t, p)
+	if err := b.SetReadDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		time.Sleep(10 * ms)
+		_ = syscall.Kill(p.Relay.PID(), syscall.SIGSTOP)
+		time.Sleep(80 * ms)
+		_ = syscall.Kill(p.Relay.PID(), syscall.SIGCONT)
+	}()
+	if got := stream(t, a, b, 10, 100, 0); len(got) != 10 {
+		t.Fatalf("%d of 10 packets came", len(got))
+	}
+	after, back := counters(t, p)
+	if got := after.Stalled - before.Stalled; got < 60*ms || got > 120*ms || back.Stalled != after.Stalled {
+		t.Errorf("of a pause of 80 ms, 10 before something was due, %v and %v are counted", got, back.Stalled-before.Stalled)
 	}
 }
 
