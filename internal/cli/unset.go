@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -60,6 +61,9 @@ func (a *App) lift(ctx context.Context, s api.Subject, dryRun, asJSON bool) erro
 		return nil
 	case !response.Changed:
 		fmt.Fprintf(a.Out, "%s: no limit (unchanged)\n", name)
+		for _, other := range a.narrower(ctx, s) {
+			fmt.Fprintf(a.Out, "  there is: %s\n", printable(other.String()))
+		}
 	case dryRun:
 		fmt.Fprintf(a.Out, "%s: would be lifted\n", name)
 	default:
@@ -67,6 +71,30 @@ func (a *App) lift(ctx context.Context, s api.Subject, dryRun, asJSON bool) erro
 	}
 	a.warn(response.Warnings)
 	return nil
+}
+
+// narrower lists what is limited of destinations that begin as s does: of to:any for instance
+// to:any,!10.0.0.0/8, which is another limit, and may be what was meant.
+func (a *App) narrower(ctx context.Context, s api.Subject) []api.Subject {
+	var others []api.Subject
+	if s.Kind != api.KindTo {
+		return nil
+	}
+	where, whose, _ := strings.Cut(s.ID, "@")
+	_ = a.read(ctx, func(ctx context.Context, c *client.Client) error {
+		list, err := c.Nodes(ctx)
+		if err != nil {
+			return err
+		}
+		for _, n := range list.Nodes {
+			rest, same := strings.CutPrefix(n.Subject.ID, where)
+			if n.Subject.Kind == api.KindTo && len(n.Limits) > 0 && same && strings.HasSuffix(rest, whose) && strings.IndexAny(rest, ",/@:") == 0 {
+				others = append(others, n.Subject)
+			}
+		}
+		return nil
+	})
+	return others
 }
 
 // callLift runs the call and starts a daemon for it only where limits may stand

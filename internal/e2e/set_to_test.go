@@ -42,6 +42,9 @@ func TestSetToDestinations(t *testing.T) {
 	r.holds("a longer prefix, of a process", at, 3e6, 5004)
 	r.holds("the user's other", at, 1e6, 5003)
 
+	if got := r.netnice("unset", "--user", itoa(uid), "--to", "any"); got.code != 0 || !strings.Contains(got.out, "unchanged") || !strings.Contains(got.out, "there is: to:any,!") {
+		t.Errorf("lifted without its exceptions: %v", got)
+	}
 	for _, want := range []string{"to:" + all4 + ",fd00:98::6e/127", "@user:", "@pid:" + x.pid()} {
 		if got := r.netnice("ls"); !strings.Contains(got.out, want) {
 			t.Errorf("ls does not have %s: %v", want, got)
