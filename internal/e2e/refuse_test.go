@@ -240,3 +240,17 @@ func TestRefusedMachine(t *testing.T) {
 		})
 	}
 }
+
+// What ip netns exec runs sees another sysfs, without cgroups: pins made there would go with it.
+func TestRefusedWhereHidden(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	cmd := s.command("up")
+	cmd.Args = []string{"unshare", "--mount", "sh", "-c", `umount -l /sys && mount -t sysfs none /sys && exec "$@"`, "sh", cmd.Path, "up"}
+	path, err := exec.LookPath(cmd.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Path = path
+	s.refused(s.run(cmd, nil), "cgroup v2 is hidden", "nsenter")
+}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/procfs"
@@ -27,15 +28,13 @@ func (r *Resolver) CgroupRoot() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read the mount table: %w", err)
 	}
-	best, bestWhole := "", false
-	for _, m := range mounts {
-		if m.FSType != "cgroup2" || !isCgroup2(m.MountPoint) {
-			continue
-		}
-		// The whole tree rather than a part of it that is bound elsewhere.
-		whole := m.Root == "/"
-		if best == "" || whole && !bestWhole || whole == bestWhole && len(m.MountPoint) < len(best) {
-			best, bestWhole = m.MountPoint, whole
+	best := wholeCgroup2(mounts)
+	if best == "" && hidden() {
+		return "", &api.Error{
+			Code:    api.CodeNotSupported,
+			Message: "cgroup v2 is hidden from this program (ip netns exec does so), not from the machine's other programs",
+			Hint:    "sudo netnice up, outside of it, first; or: sudo nsenter --net=/run/netns/NAME netnice ...",
+			Cause:   enforce.ErrNotSupported,
 		}
 	}
 	if best == "" {
@@ -47,6 +46,28 @@ func (r *Resolver) CgroupRoot() (string, error) {
 		}
 	}
 	return best, nil
+}
+
+// hidden: the machine's first process sees a cgroup v2.
+func hidden() bool {
+	mounts, err := procfs.GetProcMounts(1)
+	return err == nil && slices.ContainsFunc(mounts, func(m *procfs.MountInfo) bool { return m.FSType == "cgroup2" })
+}
+
+// wholeCgroup2 returns where cgroup v2 is mounted, "" = nowhere.
+func wholeCgroup2(mounts []*procfs.MountInfo) string {
+	best, bestWhole := "", false
+	for _, m := range mounts {
+		if m.FSType != "cgroup2" || !isCgroup2(m.MountPoint) {
+			continue
+		}
+		// The whole tree rather than a part of it that is bound elsewhere.
+		whole := m.Root == "/"
+		if best == "" || whole && !bestWhole || whole == bestWhole && len(m.MountPoint) < len(best) {
+			best, bestWhole = m.MountPoint, whole
+		}
+	}
+	return best
 }
 
 func isCgroup2(dir string) bool {
