@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
 
@@ -53,7 +54,7 @@ const (
 )
 
 // openPath finds a kind of probes that the host answers.
-func openPath(ctx context.Context, c PathConfig) (Path, error) {
+func openPath(ctx context.Context, c PathConfig) (_ Path, err error) {
 	kinds := []probe.Kind{probe.Timestamp, probe.Echo}
 	switch {
 	case c.Port != 0:
@@ -62,7 +63,18 @@ func openPath(ctx context.Context, c PathConfig) (Path, error) {
 		kinds = []probe.Kind{probe.Echo}
 	}
 	p := &probedPath{cfg: probe.Config{To: c.To, Port: c.Port, Namespace: c.Namespace, Timeout: answerWithin, Prepare: c.Prepare}}
-	var err error
+	if c.Namespace != "" {
+		// Its path may be that of a process which ends, such as the command that asked for this.
+		if p.namespace, err = os.Open(c.Namespace); err != nil {
+			return nil, fmt.Errorf("open the network namespace: %w", err)
+		}
+		p.cfg.Namespace = fmt.Sprintf("/proc/self/fd/%d", p.namespace.Fd())
+		defer func() {
+			if err != nil {
+				p.namespace.Close()
+			}
+		}()
+	}
 	p.Prober, err = probe.Reach(ctx, p.cfg, kinds)
 	var silent *probe.UnreachableError
 	switch {
@@ -83,7 +95,17 @@ func openPath(ctx context.Context, c PathConfig) (Path, error) {
 // probedPath is a Path by a prober.
 type probedPath struct {
 	*probe.Prober
-	cfg probe.Config
+	cfg       probe.Config
+	namespace *os.File // nil: the daemon's
+}
+
+// Close implements Path.
+func (p *probedPath) Close() error {
+	err := p.Prober.Close()
+	if p.namespace != nil {
+		err = errors.Join(err, p.namespace.Close())
+	}
+	return err
 }
 
 // Send implements adapt.Path.

@@ -1,0 +1,36 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// A network namespace is found by some process in it, which may be the command that asked, and
+// ends: what is measured later is measured there all the same.
+func TestPathFromWhereAProcessHasEnded(t *testing.T) {
+	p := testutil.MustPair(t)
+	cmd := exec.Command("sleep", "60")
+	if err := p.A.Do(cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	path, err := openPath(ctx, PathConfig{To: p.B4, Namespace: fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)})
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rate, _, err := path.Measure(ctx)
+	if err != nil || rate == 0 {
+		t.Errorf("measured %d bytes/s: %v", rate, err)
+	}
+	if err := path.Close(); err != nil {
+		t.Error(err)
+	}
+}
