@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -224,12 +225,21 @@ func TestRefusedMachine(t *testing.T) {
 			s.dead = true // nothing can be taken down
 			before := ours(t)
 			s.do(c.change)
-			r := s.netnice(append([]string{"daemon"}, c.flags...)...)
+			netnice := func(args ...string) result {
+				cmd := s.command(args...)
+				// no first process whose mounts show a cgroup v2
+				cmd.Args = slices.Concat([]string{"unshare", "--pid", "--fork", "--mount-proc", cmd.Path}, args)
+				if cmd.Path, cmd.Err = exec.LookPath(cmd.Args[0]); cmd.Err != nil {
+					t.Fatal(cmd.Err)
+				}
+				return s.run(cmd, nil)
+			}
+			r := netnice(append([]string{"daemon"}, c.flags...)...)
 			if r.code != 125 || !strings.Contains(r.err, c.why) || !strings.Contains(r.err, c.remedy) {
 				t.Errorf("want %q and %q: %v", c.why, c.remedy, r)
 			}
 			if len(c.flags) == 0 {
-				s.refused(s.netnice("set", "--user", itoa(spare), "--up", "1MB/s"), c.why, c.remedy)
+				s.refused(netnice("set", "--user", itoa(spare), "--up", "1MB/s"), c.why, c.remedy)
 			}
 			for o := range added(t, before) {
 				t.Errorf("%v is left", o)
