@@ -56,6 +56,26 @@ static __always_inline __u64 nn_inflow_queued(const struct nn_inflow *f)
 	return f->came_bytes > out ? f->came_bytes - out : 0;
 }
 
+/* What comes in a span of time if a limit is reached, but for a little. */
+static __always_inline __u64 nn_reached(__u64 rate)
+{
+	__u64 full = rate * NN_SPAN_NS / NN_NSEC_PER_SEC;
+
+	return full - full / 32;
+}
+
+/* No queue, and less came in the last span than the limit lets through. */
+static __always_inline bool nn_has_room(const struct nn_inflow *f, __u64 rate,
+					__u32 span)
+{
+	const struct nn_span_count *last = &f->recent[(span - 1) & 3];
+	const struct nn_span_count *former = &f->recent[(span - 2) & 3];
+
+	return last->span == span - 1 && former->span == span - 2 &&
+	       last->bytes < nn_reached(rate) &&
+	       nn_inflow_queued(f) < rate / 500;
+}
+
 /* Once in a span of time: not every receiver takes its share. While the limit
  * is not reached, and no more comes than before (connections that begin are no
  * reason), the shares grow, up to all of it for each. With a queue they shrink
@@ -66,17 +86,14 @@ static __always_inline void nn_share_adapt(struct nn_inflow *f, __u64 rate,
 	__u32 before = f->scale_span, most = nn_receivers(f, span);
 	const struct nn_span_count *last = &f->recent[(span - 1) & 3];
 	const struct nn_span_count *former = &f->recent[(span - 2) & 3];
-	__u64 full = rate * NN_SPAN_NS / NN_NSEC_PER_SEC, queued;
 	__u64 scale = f->share_scale;
 
 	if (before == span ||
 	    !__sync_bool_compare_and_swap(&f->scale_span, before, span))
 		return;
-	queued = nn_inflow_queued(f);
-	if (queued > rate / 66)
+	if (nn_inflow_queued(f) > rate / 66)
 		scale -= (scale - NN_SCALE_ONE) / 2;
-	else if (last->span == span - 1 && former->span == span - 2 &&
-		 last->bytes < full - full / 32 && queued < rate / 500 &&
+	else if (nn_has_room(f, rate, span) &&
 		 last->bytes < former->bytes + former->bytes / 16)
 		scale += scale / 8;
 	if (scale > most * NN_SCALE_ONE)
@@ -92,17 +109,12 @@ static __always_inline void nn_share_adapt(struct nn_inflow *f, __u64 rate,
 static __always_inline __u32 nn_held_us(const struct nn_inflow *f, __u64 rate,
 					__u32 span)
 {
-	const struct nn_span_count *last = &f->recent[(span - 1) & 3];
 	const struct nn_span_count *former = &f->recent[(span - 2) & 3];
-	__u64 full = rate * NN_SPAN_NS / NN_NSEC_PER_SEC;
-	__u64 queued = nn_inflow_queued(f), us;
+	__u64 us;
 
-	full -= full / 32;
-	if (queued < rate / 500 && last->span == span - 1 &&
-	    last->bytes < full && former->span == span - 2 &&
-	    former->bytes < full)
+	if (nn_has_room(f, rate, span) && former->bytes < nn_reached(rate))
 		return 0;
-	us = queued * 1000 / (rate / 1000 + 1);
+	us = nn_inflow_queued(f) * 1000 / (rate / 1000 + 1);
 	return us ? nn_least(us, NN_HELD_MOST_US) : 1;
 }
 
@@ -206,7 +218,6 @@ static __always_inline void nn_child_counts(struct nn_span_count *c,
 		nn_later(&used, before->bytes);
 	}
 	used *= NN_NSEC_PER_SEC / NN_SPAN_NS;
-	k->span = a->span;
 	if (!known || used >= part / 8 * 5) {
 		own->weight = a->weight;
 		own->promised = a->min;

@@ -16,9 +16,7 @@
 
 #include "shape_share.h"
 
-#define NN_TRIP_WAITED                                                         \
-	2 /* part of a window's time that the echo may be off                  \
-	   */
+#define NN_TRIP_WAITED	   2 /* 1/n of a window's time: the echo may be off */
 #define NN_TRIP_HELD_US	   15000U /* that a limit holds: its queue is too long */
 #define NN_TRIP_LONGEST_MS 2000U
 

@@ -106,7 +106,7 @@ struct nn_sharer_count {
 
 struct nn_sharer {
 	struct nn_sharer_count recent[NN_RECENT];
-	__u32 span; /* in which it was counted last */
+	__u32 span; /* of datagrams: in which they were counted last */
 	__u32 pad;
 	__u64 due_ns; /* of datagrams: when what was let in is paid for */
 };
