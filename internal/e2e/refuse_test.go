@@ -5,7 +5,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -226,12 +225,9 @@ func TestRefusedMachine(t *testing.T) {
 			before := ours(t)
 			s.do(c.change)
 			netnice := func(args ...string) result {
-				cmd := s.command(args...)
 				// no first process whose mounts show a cgroup v2
-				cmd.Args = slices.Concat([]string{"unshare", "--pid", "--fork", "--mount-proc", cmd.Path}, args)
-				if cmd.Path, cmd.Err = exec.LookPath(cmd.Args[0]); cmd.Err != nil {
-					t.Fatal(cmd.Err)
-				}
+				cmd := exec.Command("unshare", append([]string{"--pid", "--fork", "--mount-proc", program}, args...)...)
+				cmd.Env = s.env
 				return s.run(cmd, nil)
 			}
 			r := netnice(append([]string{"daemon"}, c.flags...)...)
@@ -255,12 +251,7 @@ func TestRefusedMachine(t *testing.T) {
 func TestRefusedWhereHidden(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	cmd := s.command("up")
-	cmd.Args = []string{"unshare", "--mount", "sh", "-c", `umount -l /sys && mount -t sysfs none /sys && exec "$@"`, "sh", cmd.Path, "up"}
-	path, err := exec.LookPath(cmd.Args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Path = path
+	cmd := exec.Command("unshare", "--mount", "sh", "-c", `umount -l /sys && mount -t sysfs none /sys && exec "$@"`, "sh", program, "up")
+	cmd.Env = s.env
 	s.refused(s.run(cmd, nil), "cgroup v2 is hidden", "nsenter")
 }
