@@ -59,10 +59,13 @@ static __always_inline __u32 nn_arm(struct nn_socket *s, __u32 on,
 {
 	__u32 before = on;
 
-	/* What that has set is not the program's own. */
-	if (former_release && (on & NN_CALLBACKS) == NN_CALLBACKS) {
-		before &= ~NN_CALLBACKS;
+	/* Another netnice, beside this one or before it, limits the connection:
+	 * the rate is not the program's own, and would stay for good. */
+	if ((on & NN_CALLBACKS) == NN_CALLBACKS) {
 		own_pacing = NN_UNLIMITED;
+		/* and so are they the former's */
+		if (former_release)
+			before &= ~NN_CALLBACKS;
 	}
 	if (!(s->flags & NN_SOCK_OWN_KNOWN))
 		s->own_pacing = own_pacing;

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -74,4 +75,31 @@ func TestRefusedBesideAtOnce(t *testing.T) {
 	if results[0].code != 0 || results[1].code == 0 || !strings.Contains(results[1].err, "netnice is up already") {
 		t.Errorf("want one that is up and one that is refused:\n%v\n%v", results[0], results[1])
 	}
+}
+
+// Two netnices limit the same connection: each takes its own limit away, and what it
+// leaves is not what the other had set.
+func TestLiftedBeside(t *testing.T) {
+	t.Parallel()
+	f := newField(upStage(t))
+	other := upStage(t)
+	const first, second, most = 400e3, 5e6, 100e6
+	uid := spare + 66
+	user := itoa(uid)
+	x := f.send(testutil.SenderConfig{UID: uid})
+	set := func(s *stage, rate string) testutil.Instant {
+		t.Helper()
+		return s.must("set", "--user", user, "--up", rate)
+	}
+
+	set(f.stage, "400kB/s")
+	f.holds("the second's, which is higher", set(other, "5MB/s"), first, x.port)
+	f.until(f.must("unset", "--user", user).Add(2 * time.Second)) // when the second has seen that it was disarmed
+	f.holds("the first's lifted", testutil.Now(), second, x.port)
+	f.free("both lifted", other.must("unset", "--user", user), most, x.port)
+
+	f.until(set(f.stage, "400kB/s").Add(time.Second)) // it comes from 2 GB/s
+	set(other, "5MB/s")
+	f.holds("the second's lifted", other.must("unset", "--user", user), first, x.port)
+	f.free("both lifted again", f.must("unset", "--user", user), most, x.port)
 }
