@@ -16,8 +16,10 @@ type link struct {
 	base     time.Duration
 	steady   float64 // bytes/s of others that do not react
 	elastic  bool    // beside a sender with a window, which it halves at a loss
+	between  int     // of so many pairs that met a queue one has no other packet in between, 0 = all
 
 	now     time.Duration
+	pairs   int
 	queue   float64
 	tokens  float64
 	window  float64 // bytes under way of the elastic one
@@ -76,6 +78,9 @@ func (l *link) probe() Probe {
 	p := Probe{At: l.now, Bytes: 300, RTT: l.base + time.Duration(delay*1e9) + time.Microsecond, Gap: 10 * time.Microsecond}
 	if delay > 0 {
 		p.Gap = time.Duration(300 / l.capacity * 1e9)
+		if l.pairs++; l.between > 0 && l.pairs%l.between > 0 {
+			p.Gap *= 2
+		}
 	}
 	if l.queue >= l.buffer-1 {
 		p.Lost = 1
@@ -198,6 +203,27 @@ func TestAloneFillsThePath(t *testing.T) {
 			require.Less(t, l.lost/l.sent, 0.01)
 			require.Equal(t, ModeDelay, law.State().Mode)
 		})
+	}
+}
+
+// A path is as wide as what comes through, also where packets come between those of the pairs.
+func TestPacketsBetweenPairs(t *testing.T) {
+	for _, capacity := range []float64{1.25e6, 12.5e6} {
+		l := &link{capacity: capacity, buffer: 0.04 * capacity, between: 3}
+		law := New(config(capacity / 4))
+		l.follow(law, 5*time.Second, math.Inf(1))
+		l.reset()
+		l.follow(law, 60*time.Second, math.Inf(1))
+		t.Logf("%.0f bytes/s: %.3f used, %.4f lost, %+v", capacity, l.used/l.offered, l.lost/l.sent, law.State())
+		require.Greater(t, l.used/l.offered, 0.96)
+		require.Less(t, l.lost/l.sent, 0.01)
+		l.capacity /= 2
+		l.follow(law, 5*time.Second, math.Inf(1))
+		l.reset()
+		l.follow(law, 5*time.Second, math.Inf(1))
+		t.Logf("halved: %.3f used, %.4f lost", l.used/l.offered, l.lost/l.sent)
+		require.Greater(t, l.used/l.offered, 0.93)
+		require.Less(t, l.lost/l.sent, 0.01)
 	}
 }
 
