@@ -187,7 +187,7 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 		return;
 	if (p->destinations)
 		nn_peer_found(s, sk);
-	s->flags &= ~NN_SOCK_SUBFLOWS;
+	nn_subflows_forget(s);
 	nn_port_of(s, sk->__sk_common.skc_num);
 }
 

@@ -81,7 +81,7 @@ static __always_inline bool nn_follow_file(struct task_struct *t,
 	if (p->destinations)
 		nn_peer_found(s, sk);
 	s->met_walk = follow_walk;
-	s->flags &= ~NN_SOCK_SUBFLOWS;
+	nn_subflows_forget(s);
 	nn_port_of(s, sk->__sk_common.skc_num);
 	if (n)
 		nn_cover_tell(p, s, nn_sock_cgroup(sk));

@@ -114,6 +114,15 @@ static __always_inline void nn_subflow_assign(struct nn_socket *s,
 	s->flags |= NN_SOCK_SUBFLOW;
 }
 
+/* Its path has changed: the user side tells its subflows. Written without the
+ * socket's lock, and so only to an MPTCP socket, which is never armed: else a
+ * flag that is set meanwhile would be lost. */
+static __always_inline void nn_subflows_forget(struct nn_socket *s)
+{
+	if (s->flags & NN_SOCK_SUBFLOWS)
+		s->flags &= ~NN_SOCK_SUBFLOWS;
+}
+
 static __always_inline struct nn_socket *nn_subflow(struct bpf_sock *sk)
 {
 	struct nn_socket *from, *s;
