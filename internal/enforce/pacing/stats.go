@@ -31,15 +31,11 @@ func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	slices.SortFunc(tasks, func(a, b bpf.TaskRecord) int {
-		if a.Tgid != b.Tgid {
-			return int(a.Tgid) - int(b.Tgid)
-		}
-		return int(a.Node) - int(b.Node)
-	})
+	slices.SortFunc(tasks, func(a, b bpf.TaskRecord) int { return int(a.Tgid) - int(b.Tgid) })
+	counted := map[uint32]bool{} // nodes that count the present process
 	for i, t := range tasks {
-		if i > 0 && tasks[i-1].Tgid == t.Tgid && tasks[i-1].Node == t.Node {
-			continue // another thread of the same process
+		if i > 0 && tasks[i-1].Tgid != t.Tgid {
+			clear(counted)
 		}
 		node := t.Node
 		for range bpf.TreesDeep { // the trees around count it too
@@ -47,7 +43,10 @@ func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
 			if !ok {
 				break
 			}
-			out[j].Processes++
+			if !counted[node] { // its threads may be in several trees
+				counted[node] = true
+				out[j].Processes++
+			}
 			if k.nodes[node].Kind != bpf.KindTree {
 				break
 			}
