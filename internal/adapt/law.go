@@ -22,6 +22,8 @@ type Config struct {
 	// Share is the part of the path's capacity that is kept beside traffic which takes
 	// whatever is left, such as TCP; 0.1 to 1.
 	Share float64
+	// Yields: what is sent gives way to loss by itself, as TCP does.
+	Yields bool
 }
 
 // Mode is what the law does.
@@ -112,13 +114,14 @@ type Law struct {
 	shareEnded      time.Duration // never = not yet, or it was a mistake
 	retryAt         time.Duration // not before that the share is doubted
 	patience        time.Duration
+	average, raised float64 // of what yields, in share mode: bytes/s, and times the share that it may send
 }
 
 // New returns a law that begins with cfg.Start.
 func New(cfg Config) *Law {
 	l := &Law{
 		cfg: cfg, mode: ModeDelay, rate: cfg.Start, available: cfg.Start, base: cfg.RoundTrip,
-		lossAt: never, idleSince: never, overshot: never, shareEnded: never, patience: firstPatience,
+		lossAt: never, idleSince: never, overshot: never, shareEnded: never, patience: firstPatience, raised: 1,
 	}
 	if cfg.RoundTrip > longest { // before anything was sent: others have filled the queue
 		l.mode, l.rate = ModeShare, cfg.Share*cfg.Start
@@ -172,6 +175,7 @@ func (l *Law) Step(p Probe, sent float64) float64 {
 	if p.RTT > 0 {
 		l.answered = l.sent
 	}
+	l.even(sent, dt)
 	l.rate = max(l.rate, l.cfg.Least)
 	if l.cfg.Most > 0 {
 		l.rate = min(l.rate, l.cfg.Most)

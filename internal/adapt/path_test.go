@@ -98,7 +98,7 @@ func (l *link) follow(law *Law, over time.Duration, want float64) {
 		for l.now-probed < every {
 			l.step(min(allowed, want))
 		}
-		allowed = law.Step(l.probe(), min(allowed, want))
+		allowed = law.ceiling(law.Step(l.probe(), min(allowed, want)))
 	}
 }
 

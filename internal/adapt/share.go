@@ -42,3 +42,30 @@ func (l *Law) keepShare(p Probe) {
 		l.retryAt, l.patience = p.At+l.patience, min(2*l.patience, time.Minute)
 	}
 }
+
+const (
+	// evenFor is over how long what yields is to come to the share on average: some of its turns.
+	evenFor, evenPackets = 3 * time.Second, 24
+	// mostRaised is how much faster than the path it may be meanwhile: what TCP sends at once has room then.
+	mostRaised = 2
+)
+
+// even lets what yields send faster than the share at times: it is slower at others, and would have far
+// less than the share by a ceiling there.
+func (l *Law) even(sent float64, dt time.Duration) {
+	if !l.cfg.Yields || l.mode != ModeShare || l.capacity == 0 {
+		return
+	}
+	share, over := l.cfg.Share*l.capacity, max(evenFor, l.packets(evenPackets))
+	l.average += (min(sent, l.capacity) - l.average) * part(dt, over)
+	l.raised *= 1 + (1-l.average/share)*part(dt, over)
+	l.raised = min(max(l.raised, 1), mostRaised/l.cfg.Share)
+}
+
+// ceiling is how fast may be sent while the law says rate.
+func (l *Law) ceiling(rate float64) float64 {
+	if l.mode == ModeShare {
+		rate *= l.raised
+	}
+	return rate
+}

@@ -142,7 +142,7 @@ func (d *Daemon) followed(ctx context.Context, a *adapted) error {
 	if err := d.measureAgain(ctx, a, path, t); err != nil {
 		return err
 	}
-	cfg := adapt.Config{Start: float64(t.saved), Least: float64(a.Least), Most: float64(a.Most), Share: float64(a.SharePPM) / 1e6}
+	cfg := adapt.Config{Start: float64(t.saved), Least: float64(a.Least), Most: float64(a.Most), Share: float64(a.SharePPM) / 1e6, Yields: a.TCP}
 	return adapt.Run(ctx, cfg, path, t, func(s adapt.State) {
 		d.adapts.mu.Lock()
 		a.state, a.fault = s, ""
