@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -196,25 +197,29 @@ func TestSetToFileCosts(t *testing.T) {
 	x.read("ready")
 	few, many := writePrefixes(t, "few", 10), writePrefixes(t, "many", 100_000)
 	rate := func(what string) (rate float64) {
-		x.tell(what + " 0.3")
+		x.tell(what + " 0.8")
 		if _, err := fmt.Sscan(x.read("rate"), &rate); err != nil {
 			t.Fatal(err)
 		}
 		return rate
 	}
 	ratios := map[string][]float64{}
-	for range 9 {
-		got := map[string]float64{}
-		for _, file := range []string{few, many} {
+	for i := range 9 {
+		got := map[string]map[string]float64{few: {}, many: {}}
+		files := []string{few, many}
+		if i%2 == 1 {
+			slices.Reverse(files)
+		}
+		for _, file := range files {
 			r.must("set", "--user", itoa(uid), "--to-file", file, "--up", "1GB/s", "--loopback")
+			time.Sleep(300 * time.Millisecond) // the daemon has read the file, and cleans up what it took
 			for _, what := range []string{"connections", "datagrams"} {
-				now := rate(what)
-				if file == many {
-					ratios[what] = append(ratios[what], now/got[what])
-				}
-				got[what] = now
+				got[file][what] = rate(what)
 			}
 			r.must("unset", "--user", itoa(uid), "--to-file", file)
+		}
+		for what, now := range got[many] {
+			ratios[what] = append(ratios[what], now/got[few][what])
 		}
 	}
 	for what, list := range ratios {
