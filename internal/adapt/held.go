@@ -81,7 +81,6 @@ func (r *runner) share() float64 {
 
 // ceiling is how fast the traffic may be at most, given the law's rate.
 func (r *runner) ceiling(rate float64) uint64 {
-	rate = r.law.ceiling(rate)
 	if r.held != nil {
 		rate *= mostOver
 	}

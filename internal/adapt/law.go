@@ -175,12 +175,11 @@ func (l *Law) Step(p Probe, sent float64) float64 {
 	if p.RTT > 0 {
 		l.answered = l.sent
 	}
-	l.even(sent, dt)
 	l.rate = max(l.rate, l.cfg.Least)
 	if l.cfg.Most > 0 {
 		l.rate = min(l.rate, l.cfg.Most)
 	}
-	return l.rate
+	return l.rate * l.even(sent, dt)
 }
 
 // part is how much of a deviation a smoothed figure follows in dt.

@@ -15,15 +15,14 @@ type link struct {
 	bucket   float64 // bytes that pass at once after a pause
 	base     time.Duration
 	steady   float64 // bytes/s of others that do not react
-	elastic  bool    // beside a sender with a window, which it halves at a loss
+	elastic  bool    // beside a sender with a window
 	between  int     // of so many pairs that met a queue one has no other packet in between, 0 = all
 
 	now     time.Duration
 	pairs   int
 	queue   float64
 	tokens  float64
-	window  float64 // bytes under way of the elastic one
-	rested  time.Duration
+	other   windowed  // the elastic one
 	history []float64 // queueing delays by the ms, for what is under way
 
 	sent, lost, used, offered, theirs, busy float64 // of ours, of all that came out; the elastic one's
@@ -31,18 +30,37 @@ type link struct {
 
 const tick = time.Millisecond
 
+// windowed is a sender with a window, which it halves at a loss.
+type windowed struct {
+	bytes  float64 // under way
+	rested time.Duration
+}
+
+// grow lets a tick pass in which all of it was in use.
+func (w *windowed) grow(rtt float64) { w.bytes += packet * tick.Seconds() / rtt }
+
+// halve answers a loss, once in a round trip.
+func (w *windowed) halve(now, roundTrip time.Duration) {
+	if now-w.rested > roundTrip {
+		w.bytes, w.rested = max(w.bytes/2, 2*packet), now
+	}
+}
+
+// roundTrip is how long a packet takes now, and its answer, in seconds.
+func (l *link) roundTrip() float64 { return l.base.Seconds() + l.queue/l.capacity + 0.001 }
+
 // step lets a millisecond pass in which we send at a rate.
 func (l *link) step(rate float64) {
 	dt := tick.Seconds()
 	ours, steady, theirs := rate*dt, l.steady*dt, 0.0
 	delay := l.queue / l.capacity
 	if l.elastic {
-		if l.window == 0 {
-			l.window = 4 * packet
+		if l.other.bytes == 0 {
+			l.other.bytes = 4 * packet
 		}
-		rtt := l.base.Seconds() + delay + 0.001
-		theirs = l.window / rtt * dt
-		l.window += packet * dt / rtt
+		rtt := l.roundTrip()
+		theirs = l.other.bytes / rtt * dt
+		l.other.grow(rtt)
 	}
 	in := ours + steady + theirs
 	l.queue += in
@@ -56,8 +74,8 @@ func (l *link) step(rate float64) {
 		l.queue = l.buffer
 		l.lost += over * ours / in
 		ours -= over * ours / in
-		if l.elastic && l.now-l.rested > l.base+time.Duration(delay*1e9) {
-			l.window, l.rested = max(l.window/2, 2*packet), l.now
+		if l.elastic {
+			l.other.halve(l.now, l.base+time.Duration(delay*1e9))
 		}
 		theirs -= over * theirs / in
 	}
@@ -98,7 +116,7 @@ func (l *link) follow(law *Law, over time.Duration, want float64) {
 		for l.now-probed < every {
 			l.step(min(allowed, want))
 		}
-		allowed = law.ceiling(law.Step(l.probe(), min(allowed, want)))
+		allowed = law.Step(l.probe(), min(allowed, want))
 	}
 }
 
@@ -257,7 +275,7 @@ func TestKeepsItsShareBesideWhoFillsThePath(t *testing.T) {
 			require.InDelta(t, share, l.used/l.offered, 0.15)
 			require.Greater(t, l.theirs/l.offered, 0.35)
 			require.Less(t, l.lost/l.sent, 0.1)
-			l.elastic, l.window = false, 0
+			l.elastic, l.other.bytes = false, 0
 			l.follow(law, 8*time.Second, math.Inf(1))
 			l.reset()
 			l.follow(law, 10*time.Second, math.Inf(1))

@@ -50,22 +50,18 @@ const (
 	mostRaised = 2
 )
 
-// even lets what yields send faster than the share at times: it is slower at others, and would have far
-// less than the share by a ceiling there.
-func (l *Law) even(sent float64, dt time.Duration) {
-	if !l.cfg.Yields || l.mode != ModeShare || l.capacity == 0 {
-		return
+// even is how many times the share what yields may be for now: it is slower at other times, and would have
+// far less than the share by a ceiling there.
+func (l *Law) even(sent float64, dt time.Duration) float64 {
+	if !l.cfg.Yields || l.mode != ModeShare {
+		return 1
+	}
+	if l.capacity == 0 {
+		return l.raised
 	}
 	share, over := l.cfg.Share*l.capacity, max(evenFor, l.packets(evenPackets))
 	l.average += (min(sent, l.capacity) - l.average) * part(dt, over)
 	l.raised *= 1 + (1-l.average/share)*part(dt, over)
 	l.raised = min(max(l.raised, 1), mostRaised/l.cfg.Share)
-}
-
-// ceiling is how fast may be sent while the law says rate.
-func (l *Law) ceiling(rate float64) float64 {
-	if l.mode == ModeShare {
-		rate *= l.raised
-	}
-	return rate
+	return l.raised
 }
