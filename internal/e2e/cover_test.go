@@ -128,7 +128,7 @@ func (g *grove) set(x *script, rate string) testutil.Instant {
 // It goes up when a limited process goes elsewhere, before its first connection
 // there is set up, and comes down when the limit is lifted.
 func TestEgressFollows(t *testing.T) {
-	t.Parallel()
+	machineAlone(t) // the host is limited
 	s := newStage(t)
 	before := ours(t)
 	g := newGrove(s)
