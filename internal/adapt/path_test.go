@@ -306,6 +306,19 @@ func TestWhoSendsLittleRaisesNothing(t *testing.T) {
 	require.InDelta(t, 0.5e6, law.State().Rate, 1, "nothing was learned")
 }
 
+// While nothing is sent the path is probed once a second: who begins then at what the path carries is not
+// sent far beyond it by the first step.
+func TestBeginsAfterAPause(t *testing.T) {
+	law := New(config(1.25e6))
+	at := time.Duration(0)
+	for range 5 {
+		at += time.Second
+		law.Step(Probe{At: at, Bytes: 300, RTT: time.Millisecond, Gap: 10 * time.Microsecond}, 0)
+	}
+	at += time.Second
+	require.LessOrEqual(t, law.Step(Probe{At: at, Bytes: 300, RTT: time.Millisecond, Gap: 10 * time.Microsecond}, 1.25e6), faster*1.25e6)
+}
+
 func TestBounds(t *testing.T) {
 	l := &link{capacity: 1.25e6, buffer: 60e3}
 	c := config(0.1e6)

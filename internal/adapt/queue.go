@@ -83,7 +83,8 @@ func (l *Law) findMore(p Probe, dt time.Duration) {
 			grow = 0.06 // it may be that the queue is only not seen
 		}
 	}
-	more := l.rate * grow * dt.Seconds() / l.tau().Seconds()
+	// Also where the last probe was long ago, since nothing was sent.
+	more := l.rate * min(grow*dt.Seconds()/l.tau().Seconds(), faster-1)
 	if l.saved > 0 {
 		more = max(min(more, l.capacity*unseen-l.rate), 0)
 	}
