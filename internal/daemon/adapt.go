@@ -70,6 +70,7 @@ type adapted struct {
 
 	busyAt time.Time // of an area's: when something was sent there last
 	path   Path      // nil until it is followed
+	unhold func()    // lets go of the queue for what is sent there; nil = it is not held
 	end    context.CancelFunc
 	ended  chan struct{}
 	full   bool // the path's queue was, when it was measured
@@ -264,11 +265,13 @@ func (d *Daemon) beginAdapt(ctx context.Context, a *adapted) error {
 		delete(d.adapts.list, a.key())
 		return errors.Join(err, path.Close(), d.saveAdapts())
 	}
+	d.holdQueue(a)
 	a.path, a.state = path, adapt.State{Mode: adapt.ModeDelay, Rate: float64(rate)}
 	d.adapts.list[a.key()] = a
 	if err := d.saveAdapts(); err != nil {
 		delete(d.adapts.list, a.key())
-		return errors.Join(err, path.Close(), d.liftAdapt(ctx, a.subject()))
+		d.closePath(a)
+		return errors.Join(err, d.liftAdapt(ctx, a.subject()))
 	}
 	d.log.Info("limit follows a path", "host", a.Host, "address", a.Address.String(), "by", path.Kind(), "start", rate)
 	d.wakeAdapts()

@@ -91,7 +91,24 @@ func (d *Daemon) haltAdapt(a *adapted) {
 	d.closePath(a)
 }
 
+// holdQueue has what is sent there find a queue from its first packet on: to make one takes longer than
+// what is sent to a path that is narrow may go by the clock alone. The caller holds d.adapts.mu.
+func (d *Daemon) holdQueue(a *adapted) {
+	if a.TCP || a.unhold != nil {
+		return
+	}
+	var err error
+	if a.unhold, err = d.kernel.HoldQueue(a.Netns); err != nil {
+		d.log.Warn("the first packets to a host may be lost: they have no queue yet", "address", a.Address.String(), "err", err)
+	}
+}
+
+// closePath lets go of all that follows it. The caller holds d.adapts.mu.
 func (d *Daemon) closePath(a *adapted) {
+	if a.unhold != nil {
+		a.unhold()
+		a.unhold = nil
+	}
 	if a.path == nil {
 		return
 	}
@@ -139,6 +156,9 @@ func (d *Daemon) followed(ctx context.Context, a *adapted) error {
 	if err := t.find(); err != nil {
 		return err
 	}
+	d.adapts.mu.Lock()
+	d.holdQueue(a)
+	d.adapts.mu.Unlock()
 	if err := d.measureAgain(ctx, a, path, t); err != nil {
 		return err
 	}

@@ -317,6 +317,10 @@ type Kernel interface {
 	// so often whether the next packet may. ErrNotSupported: it does not wait anywhere now, or in
 	// several network namespaces.
 	Gate(id uint32, every time.Duration) (Gate, error)
+	// HoldQueue has a queue be there for what is sent from a network namespace (0: the daemon's) and
+	// is no TCP, before anything of that is more than its share, until release is called. Some node
+	// has to limit what is sent.
+	HoldQueue(netns uint32) (release func(), err error)
 	// Queues lists where packets may wait now.
 	Queues() ([]Queue, error)
 	// Maintain re-arms sockets whose callbacks others erased and adopts sockets

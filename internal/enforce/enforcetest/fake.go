@@ -21,6 +21,7 @@ type Kernel struct {
 	looks        []enforce.SocketLook
 	peers        []enforce.Peer
 	packetQueues []enforce.Queue
+	held         map[uint32]int // queues, by namespace
 	unknown      enforce.UnknownStats
 	fail         map[string]error
 	calls        map[string]int
@@ -56,6 +57,7 @@ func (k *Kernel) enter(method string) error {
 		k.nodes = make(map[uint32]enforce.NodeSpec)
 		k.stats = make(map[uint32]enforce.NodeStats)
 		k.trees = make(map[int][]uint32)
+		k.held = make(map[uint32]int)
 	}
 	k.calls[method]++
 	return k.fail[method]

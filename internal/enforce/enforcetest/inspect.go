@@ -51,6 +51,28 @@ func (k *Kernel) Probes(int) error {
 	return k.enter("Probes")
 }
 
+// HoldQueue implements enforce.Kernel.
+func (k *Kernel) HoldQueue(netns uint32) (release func(), err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.enter("HoldQueue"); err != nil {
+		return nil, err
+	}
+	k.held[netns]++
+	return func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.held[netns]--
+	}, nil
+}
+
+// HeldQueues counts who holds the queue of a network namespace.
+func (k *Kernel) HeldQueues(netns uint32) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.held[netns]
+}
+
 // Gate implements enforce.Kernel.
 func (k *Kernel) Gate(uint32, time.Duration) (enforce.Gate, error) {
 	k.mu.Lock()

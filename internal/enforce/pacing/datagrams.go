@@ -41,6 +41,11 @@ func (k *Kernel) Gate(id uint32, _ time.Duration) (enforce.Gate, error) {
 	return nil, fmt.Errorf("what node %d sends does not wait: %w", id, enforce.ErrNotSupported)
 }
 
+// HoldQueue implements enforce.Kernel: there are no queues here.
+func (k *Kernel) HoldQueue(uint32) (release func(), err error) {
+	return nil, fmt.Errorf("hold a queue: %w", enforce.ErrNotSupported)
+}
+
 // FollowGate delivers a value whenever something has left by a gate, until forget is called.
 func (k *Kernel) FollowGate(key bpf.OutflowKey) (left <-chan struct{}, forget func()) {
 	c := make(chan struct{}, 1)

@@ -46,8 +46,8 @@ func (s *sender) openPlace(ns, tgid uint32) error {
 }
 
 // look lets go of the namespaces in which nothing limited sends any more than its
-// share.
-func (s *sender) look() error {
+// share, unless somebody holds their queues.
+func (s *sender) look(held held) error {
 	var errs []error
 	now := monotonicNS()
 	for _, p := range s.places {
@@ -63,7 +63,7 @@ func (s *sender) look() error {
 			errs = append(errs, p.remove())
 			continue
 		}
-		if idle <= sendIdle {
+		if idle <= sendIdle || held[p.ns] > 0 {
 			continue
 		}
 		if waiting, err := p.waiting(0); err != nil || waiting == 0 {
