@@ -14,8 +14,11 @@ type Probe struct {
 // Config is what the law goes by. Rates are in bytes/s.
 type Config struct {
 	Start float64 // to begin with, as it was measured or guessed
-	Least float64 // never less
-	Most  float64 // never more; 0 = any
+	// Capacity is the path's behind a token bucket that was seen, 0 = not known: a bucket hides for long
+	// that more is sent.
+	Capacity float64
+	Least    float64 // never less
+	Most     float64 // never more; 0 = any
 	// RoundTrip is one that was seen lately, 0 = none: what was sent to measure may wait in the
 	// path's queue still, and would be taken for its length.
 	RoundTrip time.Duration
@@ -120,7 +123,7 @@ type Law struct {
 // New returns a law that begins with cfg.Start.
 func New(cfg Config) *Law {
 	l := &Law{
-		cfg: cfg, mode: ModeDelay, rate: cfg.Start, available: cfg.Start, base: cfg.RoundTrip,
+		cfg: cfg, mode: ModeDelay, rate: cfg.Start, available: cfg.Start, capacity: cfg.Capacity, base: cfg.RoundTrip,
 		lossAt: never, idleSince: never, overshot: never, shareEnded: never, patience: firstPatience, raised: 1,
 	}
 	if cfg.RoundTrip > longest { // before anything was sent: others have filled the queue

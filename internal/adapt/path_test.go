@@ -224,6 +224,21 @@ func TestAloneFillsThePath(t *testing.T) {
 	}
 }
 
+// Who begins behind a full token bucket, of which the path's capacity is known, does not send what the
+// bucket lets pass so fast that the queue behind it overflows.
+func TestBeginsBehindABucket(t *testing.T) {
+	for _, capacity := range []float64{125e3, 1.25e6} {
+		l := &link{capacity: capacity, buffer: 15e3, bucket: 64e3, tokens: 64e3}
+		c := config(capacity)
+		c.Capacity = capacity
+		law := New(c)
+		l.follow(law, 10*time.Second, math.Inf(1))
+		t.Logf("%.0f bytes/s: %.3f used, %.4f lost", capacity, l.used/l.offered, l.lost/l.sent)
+		require.Greater(t, l.used/l.offered, 0.85)
+		require.Less(t, l.lost/l.sent, 0.01)
+	}
+}
+
 // A path is as wide as what comes through, also where packets come between those of the pairs.
 func TestPacketsBetweenPairs(t *testing.T) {
 	for _, capacity := range []float64{1.25e6, 12.5e6} {

@@ -46,8 +46,9 @@ const (
 	smallestSecond       = 128
 	// rarer is how many times longer it is to the next pair beside a window.
 	rarer = 3
-	// quiet is how often the path is probed while nothing is sent.
-	quiet = time.Second
+	// quiet is how often the path is probed while next to nothing is sent, wakeful how often it is
+	// looked whether that is so still.
+	quiet, wakeful = time.Second, 50 * time.Millisecond
 	// overdue is for answers beyond twice the round trip.
 	overdue = 200 * time.Millisecond
 	// overtaken is how long an answer is waited for after one to a later pair: paths keep the order.
@@ -77,6 +78,9 @@ type runner struct {
 	sentAt  time.Time
 	set     uint64
 
+	sleeps    bool   // next to nothing is sent
+	slept     uint64 // bytes sent when that was seen
+	wakeAt    time.Time
 	held      *held     // nil = it leaves by the rate alone
 	out       chan came // probes of its window that came back
 	holdAgain time.Duration
@@ -87,7 +91,7 @@ type pair struct {
 	at    time.Time
 	bytes int
 	got   [2]*Answer
-	done  time.Time // when the second answer came
+	came  time.Time // when the first answer did
 }
 
 func (p *pair) complete() bool { return p.got[0] != nil && p.got[1] != nil }
@@ -118,8 +122,8 @@ func (r *runner) run(ctx context.Context) (err error) {
 			r.cameOut(c)
 		case now := <-ticker.C:
 			r.follow() // nobody may have been told
-			if !now.Before(next) {
-				next = now.Add(r.probe())
+			if woken := r.wakes(now); woken || !now.Before(next) {
+				next = now.Add(r.probe(woken))
 			}
 		}
 		if err := r.settle(); err != nil {
@@ -130,7 +134,8 @@ func (r *runner) run(ctx context.Context) (err error) {
 }
 
 // probe sends two packets, and returns when to send the next.
-func (r *runner) probe() time.Duration {
+func (r *runner) probe(woken bool) time.Duration {
+	r.sleep(!woken)
 	first, second, wait := r.plan()
 	p := &pair{at: time.Now(), bytes: second}
 	for i, size := range []int{first, second} {
@@ -170,10 +175,32 @@ func (r *runner) plan() (first, second int, wait time.Duration) {
 	if r.held != nil { // whose probes tell about the queue
 		wait = min(rarer*wait, latest)
 	}
-	if s.Sent < rate*probing { // nobody wants the rate
+	if r.sleeps {
 		wait = max(wait, quiet)
 	}
 	return least, max(min(second, most), least), wait
+}
+
+// sleep notes whether nobody wants the rate.
+func (r *runner) sleep(may bool) {
+	s := r.law.State()
+	if r.sleeps = may && s.Sent < s.Rate*probing; r.sleeps {
+		r.slept, _ = r.traffic.SentBytes() // the next step fails if this does
+	}
+}
+
+// wakes says that somebody has begun to send since the path was probed, for whom the next time would be
+// too late: more than the path carries may be on its way by then.
+func (r *runner) wakes(now time.Time) bool {
+	if !r.sleeps || now.Before(r.wakeAt) {
+		return false
+	}
+	r.wakeAt = now.Add(wakeful)
+	bytes, err := r.traffic.SentBytes()
+	if err != nil {
+		return false // the next step says so
+	}
+	return float64(bytes-min(r.slept, bytes)) > r.law.State().Rate*probing*quiet.Seconds()
 }
 
 func after(bytes int, bytesPerSec float64) time.Duration {
@@ -183,8 +210,8 @@ func after(bytes int, bytesPerSec float64) time.Duration {
 func (r *runner) answer(a answered) {
 	if a.of.got[a.i] == nil {
 		a.of.got[a.i] = &a.Answer
-		if a.of.complete() {
-			a.of.done = time.Now()
+		if a.of.came.IsZero() && !a.Lost {
+			a.of.came = time.Now()
 		}
 	}
 }
@@ -196,7 +223,7 @@ func (r *runner) settle() error {
 	for len(r.waiting) > 0 {
 		p := r.waiting[0]
 		if !p.complete() && time.Since(p.at) < patience && !slices.ContainsFunc(r.waiting[1:], func(later *pair) bool {
-			return !later.done.IsZero() && !later.got[0].Lost && time.Since(later.done) > overtaken
+			return !later.came.IsZero() && time.Since(later.came) > overtaken
 		}) {
 			return nil
 		}

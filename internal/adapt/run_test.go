@@ -18,6 +18,8 @@ type tokens struct {
 	queue    float64 // bytes
 	at       time.Time
 	bytes    float64
+	wanted   float64 // bytes/s, 0 = whatever may be sent
+	sentAt   []time.Time
 	far      time.Duration // round trip without a queue of ours
 	silent   bool
 	every    int // how many-th packet is lost, 0 = none
@@ -30,8 +32,12 @@ func (p *tokens) advance() {
 	now := time.Now()
 	over := now.Sub(p.at).Seconds()
 	p.at = now
-	p.bytes += p.rate * over
-	p.queue = min(max(p.queue+(p.rate-p.capacity)*over, 0), 100e3)
+	rate := p.rate
+	if p.wanted > 0 {
+		rate = min(rate, p.wanted)
+	}
+	p.bytes += rate * over
+	p.queue = min(max(p.queue+(rate-p.capacity)*over, 0), 100e3)
 }
 
 func (p *tokens) MinSize() int             { return 40 }
@@ -45,6 +51,7 @@ func (p *tokens) Send(size int, tell func(Answer)) error {
 	p.queue += float64(size)
 	p.probed += size
 	p.sends++
+	p.sentAt = append(p.sentAt, time.Now())
 	if p.silent || p.every > 0 && p.sends%p.every == 0 {
 		return nil
 	}
@@ -112,6 +119,35 @@ func TestRunSeesLosses(t *testing.T) {
 	require.NoError(t, Run(ctx, config(100e3), p, p, func(s State) { last, steps = s, steps+1 }))
 	require.Greater(t, steps, 15)
 	require.InDelta(t, 0.33, last.Lost, 0.2)
+}
+
+// While nothing is sent the path is probed once a second, and at once when somebody begins.
+func TestRunWakes(t *testing.T) {
+	t.Parallel()
+	p := &tokens{capacity: 500e3, rate: 400e3, wanted: 1, at: time.Now()}
+	ctx, cancel := context.WithTimeout(t.Context(), 3600*time.Millisecond)
+	defer cancel()
+	var began time.Time
+	time.AfterFunc(2300*time.Millisecond, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.advance()
+		p.wanted, began = 0, time.Now()
+	})
+	require.NoError(t, Run(ctx, config(400e3), p, p, func(State) {}))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, soon := 0, 0
+	for _, at := range p.sentAt {
+		switch since := at.Sub(began); {
+		case since < 0:
+			before++
+		case since < 250*time.Millisecond:
+			soon++
+		}
+	}
+	require.LessOrEqual(t, before, 2*3, "a pair a second")
+	require.GreaterOrEqual(t, soon, 2, "a pair soon after somebody has begun")
 }
 
 func TestRunBearsSilence(t *testing.T) {

@@ -73,7 +73,7 @@ type adapted struct {
 	unhold func()    // lets go of the queue for what is sent there; nil = it is not held
 	end    context.CancelFunc
 	ended  chan struct{}
-	full   bool // the path's queue was, when it was measured
+	first  Measured // before it was followed
 	state  adapt.State
 	fault  string    // logged already
 	retry  time.Time // not before that it is tried again
@@ -300,11 +300,11 @@ func (d *Daemon) firstRate(ctx context.Context, a *adapted, path Path) (rate uin
 		d.adapts.mu.Unlock()
 	}
 	if rate == 0 {
-		if rate, a.full, err = path.Measure(ctx); err != nil {
+		if a.first, err = path.Measure(ctx); err != nil {
 			return 0, adaptError(a, err)
 		}
-		rate = min(rate, adaptStartMost)
-		if a.full {
+		rate = min(a.first.BytesPerSec, adaptStartMost)
+		if a.first.Full {
 			rate = max(rate, adaptStartFull)
 		}
 	}

@@ -17,12 +17,21 @@ import (
 // Path is a path that can be probed.
 type Path interface {
 	adapt.Path
-	// Measure is about how fast packets come out of it, in bytes/s. If hardly any does, since its
-	// queue is full, it is a part of what it carries in all, 0 if that cannot be told.
-	Measure(ctx context.Context) (bytesPerSec uint64, full bool, err error)
+	// Measure is what can be told of it at once.
+	Measure(ctx context.Context) (Measured, error)
 	Kind() string      // of the probes
 	SentBytes() uint64 // what they have cost
 	Close() error
+}
+
+// Measured is what can be told of a path at once.
+type Measured struct {
+	// BytesPerSec is about how fast packets come out of it. If hardly any does, since its queue is
+	// Full, it is a part of what it carries in all, 0 if that cannot be told.
+	BytesPerSec uint64
+	Full        bool
+	// Sustained: packets were let pass faster at first, so that is what the path carries.
+	Sustained bool
 }
 
 // PathConfig says where to.
@@ -48,6 +57,10 @@ const (
 	// A train that measures: of what comes out, the second half counts.
 	trainPackets, trainBytes, trainPatience = 20, 1000, 2500 * time.Millisecond
 	trainQuiet                              = 1200 * time.Millisecond
+	// Where the median of the gaps at its end is so many times what they are in its second half, a token
+	// bucket is empty by then. If it is fast to its end, there may be a larger one: a train of
+	// longPackets tells, unless it would take longer than trainLongest.
+	trainEnd, bucketSeen, longPackets, trainLongest = 5, 2, 70, 500 * time.Millisecond
 	// Pairs that tell what a path carries whose queue is full, which is less than others have of
 	// it: a quarter is what to begin with.
 	pairsSent, pairBytes, pairsApart, pairsQuiet, pairsPart = 20, 500, 25 * time.Millisecond, 300 * time.Millisecond, 4
@@ -132,16 +145,39 @@ func (p *probedPath) Kind() string { return string(p.cfg.Kind) }
 func (p *probedPath) SentBytes() uint64 { return p.Counters().SentBytes }
 
 // Measure implements Path.
-func (p *probedPath) Measure(ctx context.Context) (bytesPerSec uint64, full bool, err error) {
+func (p *probedPath) Measure(ctx context.Context) (m Measured, err error) {
 	cfg := p.cfg
 	cfg.Timeout = trainPatience + 2*p.RoundTrip()
 	other, err := probe.Open(ctx, cfg)
 	if err != nil {
-		return 0, false, err
+		return Measured{}, err
 	}
 	defer func() { err = errors.Join(err, other.Close()) }()
 	size := max(min(trainBytes, p.MaxSize()), p.MinSize())
-	train, err := other.TrainUntilQuiet(ctx, trainPackets, size, 0, trainQuiet+2*p.RoundTrip())
+	rate, emptied, err := p.train(ctx, other, trainPackets, size)
+	if err != nil {
+		return Measured{}, err
+	}
+	if rate == 0 {
+		size = max(min(pairBytes, p.MaxSize()), p.MinSize())
+		rate, err := other.BusyPairs(ctx, pairsSent, size, pairsApart, pairsQuiet+2*p.RoundTrip())
+		return Measured{BytesPerSec: uint64(rate / pairsPart), Full: true}, err
+	}
+	if fast := rate*trainLongest.Seconds() > float64(longPackets*size); fast && (!emptied || rate > adaptStartMost) {
+		again, isEmpty, err := p.train(ctx, other, longPackets, size)
+		if err != nil {
+			return Measured{}, err
+		}
+		if again > 0 {
+			rate, emptied = min(rate, again), isEmpty
+		}
+	}
+	return Measured{BytesPerSec: uint64(rate), Sustained: emptied}, nil
+}
+
+// train is how fast one comes out; emptied says that a token bucket had let its first packets pass.
+func (p *probedPath) train(ctx context.Context, by *probe.Prober, packets, size int) (rate float64, emptied bool, err error) {
+	train, err := by.TrainUntilQuiet(ctx, packets, size, 0, trainQuiet+2*p.RoundTrip())
 	if err != nil {
 		return 0, false, err
 	}
@@ -152,12 +188,31 @@ func (p *probedPath) Measure(ctx context.Context) (bytesPerSec uint64, full bool
 		}
 	}
 	slices.Sort(at)
+	rate, emptied = trainRate(at, size)
+	return rate, emptied, nil
+}
+
+// trainRate is how fast the second half of a train came out, in bytes/s, or its end if that was far
+// slower; 0 if too few packets came. at is when each did, in ns.
+func trainRate(at []int64, size int) (rate float64, emptied bool) {
 	at = at[len(at)/2:]
-	if len(at) < 3 || at[len(at)-1] == at[0] {
-		size = max(min(pairBytes, p.MaxSize()), p.MinSize())
-		rate, err := other.BusyPairs(ctx, pairsSent, size, pairsApart, pairsQuiet+2*p.RoundTrip())
-		return uint64(rate / pairsPart), true, err
+	last := len(at) - 1
+	if last < 2 || at[last] == at[0] {
+		return 0, false
 	}
-	over := time.Duration(at[len(at)-1] - at[0])
-	return uint64(float64((len(at)-1)*size) / over.Seconds()), false, nil
+	rate = float64(last*size) / time.Duration(at[last]-at[0]).Seconds()
+	var gaps []int64
+	for i := max(1, len(at)-trainEnd); i <= last; i++ {
+		gaps = append(gaps, at[i]-at[i-1])
+	}
+	slices.Sort(gaps)
+	usual := gaps[len(gaps)/2]
+	if time.Duration(usual).Seconds()*rate < bucketSeen*float64(size) {
+		return rate, false
+	}
+	from := last - len(gaps)/2
+	for from > 0 && at[from]-at[from-1] > usual/2 {
+		from--
+	}
+	return float64((last-from)*size) / time.Duration(at[last]-at[from]).Seconds(), true
 }

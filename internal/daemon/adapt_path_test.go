@@ -26,9 +26,9 @@ func TestPathFromWhereAProcessHasEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rate, _, err := path.Measure(ctx)
-	if err != nil || rate == 0 {
-		t.Errorf("measured %d bytes/s: %v", rate, err)
+	m, err := path.Measure(ctx)
+	if err != nil || m.BytesPerSec == 0 {
+		t.Errorf("measured %d bytes/s: %v", m.BytesPerSec, err)
 	}
 	if err := path.Close(); err != nil {
 		t.Error(err)

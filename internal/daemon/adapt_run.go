@@ -162,7 +162,14 @@ func (d *Daemon) followed(ctx context.Context, a *adapted) error {
 	if err := d.measureAgain(ctx, a, path, t); err != nil {
 		return err
 	}
+	d.adapts.mu.Lock()
+	first := a.first
+	a.first = Measured{} // the path may be another when it is followed again
+	d.adapts.mu.Unlock()
 	cfg := adapt.Config{Start: float64(t.saved), Least: float64(a.Least), Most: float64(a.Most), Share: float64(a.SharePPM) / 1e6, Yields: a.TCP}
+	if first.Sustained {
+		cfg.Capacity = float64(first.BytesPerSec)
+	}
 	return adapt.Run(ctx, cfg, path, t, func(s adapt.State) {
 		d.adapts.mu.Lock()
 		a.state, a.fault = s, ""
@@ -173,8 +180,7 @@ func (d *Daemon) followed(ctx context.Context, a *adapted) error {
 // measureAgain does so where the path's queue was full, now that little is sent.
 func (d *Daemon) measureAgain(ctx context.Context, a *adapted, path Path, t *adaptTraffic) error {
 	d.adapts.mu.Lock()
-	full := a.full
-	a.full = false
+	full := a.first.Full
 	d.adapts.mu.Unlock()
 	if !full {
 		return nil
@@ -184,13 +190,17 @@ func (d *Daemon) measureAgain(ctx context.Context, a *adapted, path Path, t *ada
 		return ctx.Err()
 	case <-time.After(adaptDrain):
 	}
-	rate, _, err := path.Measure(ctx)
+	again, err := path.Measure(ctx)
 	if err != nil {
 		return err
 	}
-	if rate = min(rate, adaptStartMost); a.Most > 0 {
+	rate := min(again.BytesPerSec, adaptStartMost)
+	if a.Most > 0 {
 		rate = min(rate, a.Most)
 	}
+	d.adapts.mu.Lock()
+	a.first = again
+	d.adapts.mu.Unlock()
 	if rate <= t.saved {
 		return nil
 	}

@@ -33,8 +33,8 @@ func (p *fakePath) RoundTrip() time.Duration { return 0 }
 func (p *fakePath) Kind() string             { return "fake" }
 func (p *fakePath) SentBytes() uint64        { return 1234 }
 
-func (p *fakePath) Measure(context.Context) (uint64, bool, error) {
-	return p.measured, p.measured == 0, p.failing
+func (p *fakePath) Measure(context.Context) (Measured, error) {
+	return Measured{BytesPerSec: p.measured, Full: p.measured == 0}, p.failing
 }
 
 func (p *fakePath) Send(_ int, tell func(adapt.Answer)) error {

@@ -114,6 +114,63 @@ func TestAdapt(t *testing.T) {
 	}
 }
 
+// Whoever begins to send, and again after a pause, loses next to nothing from the first datagram on: the
+// queue is there, and what the path carries is known.
+func TestAdaptFromTheFirst(t *testing.T) {
+	t.Parallel()
+	const capacity, own4, own6 = 400e3, "10.98.0.106", "fd00:98::6a"
+	for _, v6 := range []bool{false, true} {
+		t.Run(map[bool]string{false: "IPv4", true: "IPv6"}[v6], func(t *testing.T) {
+			t.Parallel()
+			way := relay.Path{Delay: 10 * time.Millisecond, Rate: capacity, Buffer: 20e3}
+			p := testutil.MustDistantPair(t, relay.Config{AtoB: way, BtoA: relay.Path{Delay: 10 * time.Millisecond}})
+			moreAddresses(t, p.B, own4, own6)
+			p.B4, p.B6 = netip.MustParseAddr(own4), netip.MustParseAddr(own6)
+			s := newStage(t)
+			f := newInboundFrom(s, p, newNetNS(t))
+			host := p.B4.String()
+			if v6 {
+				host = p.B6.String()
+			}
+			if r := s.run(s.command("adapt", host), p.A); r.code != 0 {
+				t.Fatal(r)
+			}
+			counters := func() (dropped, came uint64) {
+				t.Helper()
+				c, _, err := p.Relay.Counters()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, n := range s.list().Nodes {
+					dropped += n.Up.Dropped
+				}
+				return dropped + c.Dropped, c.PacketsIn
+			}
+			port := 6001
+			begins := func() (lost float64) {
+				before, from := counters()
+				d := f.datagramsTo(port, 1000, 5*capacity, v6, nil)
+				port++
+				time.Sleep(3 * time.Second)
+				after, to := counters()
+				d.tx.close()
+				return float64(after-before) / max(float64(to-from), 1)
+			}
+			f.judge(testutil.Now(), 11*time.Second, func(testutil.Instant, testutil.Instant) error {
+				for _, when := range []string{"at first", "after a pause"} {
+					lost := begins()
+					t.Logf("%s %.4f of what is sent in 3 s is lost", when, lost)
+					if lost > 0.03 {
+						return fmt.Errorf("%s %.3f of what is sent in 3 s is lost", when, lost)
+					}
+					time.Sleep(2500 * time.Millisecond)
+				}
+				return nil
+			})
+		})
+	}
+}
+
 // Of prefixes each host that is sent to is found, and has a rate of its own; none is left
 // when that ends.
 func TestAdaptPrefixes(t *testing.T) {
