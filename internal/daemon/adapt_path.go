@@ -58,9 +58,9 @@ const (
 	trainPackets, trainBytes, trainPatience = 20, 1000, 2500 * time.Millisecond
 	trainQuiet                              = 1200 * time.Millisecond
 	// Where the median of the gaps at its end is so many times what they are in its second half, a token
-	// bucket is empty by then. If it is fast to its end, there may be a larger one: a train of
-	// longPackets tells, unless it would take longer than trainLongest.
-	trainEnd, bucketSeen, longPackets, trainLongest = 5, 2, 70, 500 * time.Millisecond
+	// bucket is empty by then. If it is faster to its end than is begun with, there may be a larger one:
+	// a train of longPackets tells.
+	trainEnd, bucketSeen, longPackets, longQuiet = 5, 2, 70, 500 * time.Millisecond
 	// Pairs that tell what a path carries whose queue is full, which is less than others have of
 	// it: a quarter is what to begin with.
 	pairsSent, pairBytes, pairsApart, pairsQuiet, pairsPart = 20, 500, 25 * time.Millisecond, 300 * time.Millisecond, 4
@@ -154,7 +154,7 @@ func (p *probedPath) Measure(ctx context.Context) (m Measured, err error) {
 	}
 	defer func() { err = errors.Join(err, other.Close()) }()
 	size := max(min(trainBytes, p.MaxSize()), p.MinSize())
-	rate, emptied, err := p.train(ctx, other, trainPackets, size)
+	rate, emptied, err := p.train(ctx, other, trainPackets, size, trainQuiet)
 	if err != nil {
 		return Measured{}, err
 	}
@@ -163,8 +163,8 @@ func (p *probedPath) Measure(ctx context.Context) (m Measured, err error) {
 		rate, err := other.BusyPairs(ctx, pairsSent, size, pairsApart, pairsQuiet+2*p.RoundTrip())
 		return Measured{BytesPerSec: uint64(rate / pairsPart), Full: true}, err
 	}
-	if fast := rate*trainLongest.Seconds() > float64(longPackets*size); fast && (!emptied || rate > adaptStartMost) {
-		again, isEmpty, err := p.train(ctx, other, longPackets, size)
+	if rate > adaptStartMost {
+		again, isEmpty, err := p.train(ctx, other, longPackets, size, longQuiet)
 		if err != nil {
 			return Measured{}, err
 		}
@@ -176,8 +176,8 @@ func (p *probedPath) Measure(ctx context.Context) (m Measured, err error) {
 }
 
 // train is how fast one comes out; emptied says that a token bucket had let its first packets pass.
-func (p *probedPath) train(ctx context.Context, by *probe.Prober, packets, size int) (rate float64, emptied bool, err error) {
-	train, err := by.TrainUntilQuiet(ctx, packets, size, 0, trainQuiet+2*p.RoundTrip())
+func (p *probedPath) train(ctx context.Context, by *probe.Prober, packets, size int, quiet time.Duration) (rate float64, emptied bool, err error) {
+	train, err := by.TrainUntilQuiet(ctx, packets, size, 0, quiet+2*p.RoundTrip())
 	if err != nil {
 		return 0, false, err
 	}
