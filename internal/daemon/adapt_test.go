@@ -104,9 +104,10 @@ func (h *harness) upTo(subject string) uint64 {
 }
 
 func TestAdaptBeginsAndEnds(t *testing.T) {
-	h, p, _ := adaptHarness(t)
+	h, p, fake := adaptHarness(t)
 	got, err := h.adapt(root, api.AdaptRequest{Host: "192.0.2.7", LeastBytesPerSec: 400e3})
 	require.NoError(t, err)
+	require.Equal(t, 1, fake.HeldQueues(0), "the first datagram finds a queue")
 	require.True(t, got.Changed)
 	require.Len(t, got.Adapted, 1)
 	require.Equal(t, "to:192.0.2.7/udp", got.Adapted[0].Subject.String())
@@ -122,6 +123,12 @@ func TestAdaptBeginsAndEnds(t *testing.T) {
 	require.Zero(t, h.upTo("to:192.0.2.7/udp"))
 	require.EqualValues(t, 2e6, h.upTo("to:192.0.2.7"), "TCP, too")
 	require.EqualValues(t, 1, p.open.Load(), "the former path is closed")
+	require.Zero(t, fake.HeldQueues(0), "TCP needs none")
+	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7"})
+	require.NoError(t, err)
+	require.Equal(t, 1, fake.HeldQueues(0))
+	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7", StartBytesPerSec: 3e6, MostBytesPerSec: 2e6, TCP: true})
+	require.NoError(t, err)
 
 	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7", Off: true, DryRun: true})
 	require.NoError(t, err)
@@ -130,6 +137,7 @@ func TestAdaptBeginsAndEnds(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, h.upTo("to:192.0.2.7"))
 	require.Zero(t, p.open.Load())
+	require.Zero(t, fake.HeldQueues(0))
 	require.NoFileExists(t, h.adaptPath())
 	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7", Off: true})
 	require.ErrorContains(t, err, "no limit follows the path to 192.0.2.7")

@@ -116,6 +116,7 @@ type figures struct {
 	TCP     float64   `json:"tcp"`     // arrived, payload made IP
 	Arrived float64   `json:"arrived"` // of the datagrams that were sent
 	Lost    int64     `json:"lost"`
+	First   float64   `json:"first"`          // arrived of what was sent first, in 5 s or of 50 packets
 	Late    uint64    `json:"late,omitempty"` // behind one that was sent after them
 	Mode    string    `json:"mode,omitempty"`
 	QueueMS float64   `json:"queue_ms,omitempty"`
@@ -126,7 +127,7 @@ type figures struct {
 }
 
 func (f figures) String() string {
-	line := fmt.Sprintf("%-34s %7.3f %7.3f %9.4f %8d %7.3f", f.Name, f.UDP, f.TCP, f.Arrived, f.Lost, f.Probes)
+	line := fmt.Sprintf("%-34s %7.3f %7.3f %9.4f %8d %8.4f %7.3f", f.Name, f.UDP, f.TCP, f.Arrived, f.Lost, f.First, f.Probes)
 	if f.Mode != "" {
 		line += fmt.Sprintf("  %-5s %6.1f ms", f.Mode, f.QueueMS)
 	}
@@ -152,7 +153,7 @@ func run(ctx context.Context, b *bed.Bed, only string) error {
 	}
 	var all []figures
 	var curves []chart.Curve
-	b.Printf("%-34s %7s %7s %9s %8s %7s\n", "parts of the bottleneck", "UDP", "TCP", "arrived", "lost", "probes")
+	b.Printf("%-34s %7s %7s %9s %8s %8s %7s\n", "parts of the bottleneck", "UDP", "TCP", "arrived", "lost", "at first", "probes")
 	for _, c := range cells(b) {
 		if !wanted.MatchString(c.String()) {
 			continue
@@ -258,6 +259,11 @@ func (f *figures) watch(ctx context.Context, b *bed.Bed, c cell, s *routed.Site,
 	if err := testutil.Sleep(ctx, c.settle); err != nil {
 		return err
 	}
+	first, err := rx.Arrived(begin, begin.Add(max(5*time.Second, time.Duration(50*packet/c.rate*1e9))), 1)
+	if err != nil {
+		return err
+	}
+	f.First = float64(first.Count) / max(float64(int64(first.Count)+first.Lost), 1)
 	rate := c.rate
 	if c.times != 0 {
 		rate *= c.times

@@ -28,7 +28,7 @@ type Kernel struct {
 	on *shaper // while a limit on what comes in stands
 
 	send   *sender // while there are queues for what is sent and is no TCP
-	held   held
+	holds  holds
 	ahead  ahead
 	follow follow
 	drains drains
@@ -47,7 +47,7 @@ func Open(opts pacing.Options) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kernel{Kernel: inner, log: opts.Logger, stays: opts.Stays, held: held{}, stop: make(chan struct{})}
+	k := &Kernel{Kernel: inner, log: opts.Logger, stays: opts.Stays, holds: holds{}, stop: make(chan struct{})}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}
@@ -341,7 +341,7 @@ func (k *Kernel) tend() (err error) {
 		err = k.lookAtMarks()
 	}
 	if k.send != nil {
-		err = errors.Join(err, k.send.look(k.held))
+		err = errors.Join(err, k.send.look(k.holds))
 	}
 	if k.on != nil {
 		err = errors.Join(err, k.renew())

@@ -8,8 +8,8 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// held counts who wants the queues of namespaces to be there, whether they are used or not.
-type held map[uint32]int
+// holds counts who wants the queues of namespaces to be there, whether they are used or not.
+type holds map[uint32]int
 
 // HoldQueue implements enforce.Kernel. Where a queue cannot be made it is asked for by what is sent.
 func (k *Kernel) HoldQueue(netns uint32) (release func(), err error) {
@@ -23,12 +23,12 @@ func (k *Kernel) HoldQueue(netns uint32) (release func(), err error) {
 	if err := k.startSending(&bpf.QueueWanted{Netns: netns}); err != nil {
 		return nil, fmt.Errorf("hold a queue: %w", err)
 	}
-	k.held[netns]++
+	k.holds[netns]++
 	return sync.OnceFunc(func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		if k.held[netns]--; k.held[netns] == 0 {
-			delete(k.held, netns)
+		if k.holds[netns]--; k.holds[netns] == 0 {
+			delete(k.holds, netns)
 		}
 	}), nil
 }

@@ -47,7 +47,7 @@ func (s *sender) openPlace(ns, tgid uint32) error {
 
 // look lets go of the namespaces in which nothing limited sends any more than its
 // share, unless somebody holds their queues.
-func (s *sender) look(held held) error {
+func (s *sender) look(by holds) error {
 	var errs []error
 	now := monotonicNS()
 	for _, p := range s.places {
@@ -63,7 +63,7 @@ func (s *sender) look(held held) error {
 			errs = append(errs, p.remove())
 			continue
 		}
-		if idle <= sendIdle || held[p.ns] > 0 {
+		if idle <= sendIdle || by[p.ns] > 0 {
 			continue
 		}
 		if waiting, err := p.waiting(0); err != nil || waiting == 0 {
