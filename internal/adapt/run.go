@@ -108,9 +108,13 @@ func (r *runner) run(ctx context.Context) (err error) {
 	}
 	r.sentAt = time.Now()
 	next := time.Now()
-	ticker := time.NewTicker(look)
+	ticker, every := time.NewTicker(look), look
 	defer ticker.Stop()
 	for {
+		if now := r.looksEvery(); now != every {
+			every = now
+			ticker.Reset(every)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -181,6 +185,14 @@ func (r *runner) plan() (first, second int, wait time.Duration) {
 	return least, max(min(second, most), least), wait
 }
 
+// looksEvery is how often it is looked what is to be done: seldom while next to nothing is sent.
+func (r *runner) looksEvery() time.Duration {
+	if r.sleeps && len(r.waiting) == 0 && r.held == nil {
+		return wakeful
+	}
+	return look
+}
+
 // sleep notes whether nobody wants the rate.
 func (r *runner) sleep(may bool) {
 	s := r.law.State()
@@ -192,7 +204,7 @@ func (r *runner) sleep(may bool) {
 // wakes says that somebody has begun to send since the path was probed, for whom the next time would be
 // too late: more than the path carries may be on its way by then.
 func (r *runner) wakes(now time.Time) bool {
-	if !r.sleeps || now.Before(r.wakeAt) {
+	if !r.sleeps || len(r.waiting) > 0 && now.Before(r.wakeAt) {
 		return false
 	}
 	r.wakeAt = now.Add(wakeful)

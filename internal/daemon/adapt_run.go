@@ -235,11 +235,11 @@ func (t *adaptTraffic) find() error {
 
 // SentBytes implements adapt.Traffic.
 func (t *adaptTraffic) SentBytes() (uint64, error) {
-	stats, _, err := t.d.kernel.Look(t.id)
+	bytes, err := t.d.kernel.SentBytes(t.id)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", errLifted, err)
 	}
-	return stats.Bytes, nil
+	return bytes, nil
 }
 
 // SetRate implements adapt.Traffic. The file follows from time to time only: the rate of

@@ -303,6 +303,8 @@ type Kernel interface {
 	// Look is Stats and Sockets of one node, at a cost that does not grow with
 	// the others; its processes are those of the last Stats or change.
 	Look(id uint32) (NodeStats, []SocketStats, error)
+	// SentBytes is Bytes of Stats for one node, which may be asked for many times a second.
+	SentBytes(id uint32) (uint64, error)
 	// Inspect says how the sockets stand that wanted picks, by the inode of their
 	// file and the process that used them last; only those for which a limit holds.
 	Inspect(wanted func(inode uint64, pid uint32) bool) ([]SocketLook, error)

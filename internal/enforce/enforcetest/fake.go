@@ -247,6 +247,13 @@ func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, erro
 	return k.stats[id], list, nil
 }
 
+// SentBytes implements enforce.Kernel.
+func (k *Kernel) SentBytes(id uint32) (uint64, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.stats[id].Bytes, k.enter("SentBytes")
+}
+
 // Maintain implements enforce.Kernel.
 func (k *Kernel) Maintain() error {
 	k.mu.Lock()

@@ -183,6 +183,14 @@ func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, erro
 	return s, k.socketStats(streams(list)), nil
 }
 
+// SentBytes implements enforce.Kernel.
+func (k *Kernel) SentBytes(id uint32) (uint64, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s, err := k.counters(id)
+	return s.Bytes, err
+}
+
 // Sockets implements enforce.Kernel.
 func (k *Kernel) Sockets() ([]enforce.SocketStats, error) {
 	k.mu.Lock()
