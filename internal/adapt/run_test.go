@@ -142,7 +142,7 @@ func TestRunWakes(t *testing.T) {
 		switch since := at.Sub(began); {
 		case since < 0:
 			before++
-		case since < 250*time.Millisecond:
+		case since < 500*time.Millisecond:
 			soon++
 		}
 	}
