@@ -128,20 +128,26 @@ func (r *ruled) ends(in *testutil.NetNS, uid uint32, does ...string) *script {
 	return x
 }
 
-// comes is what such a program receives by a port, in payload per second.
-func (r *ruled) comes(x *script, port string, over time.Duration) float64 {
+// comes is what such a program receives by some ports in the same time, in payload per second.
+func (r *ruled) comes(x *script, over time.Duration, ports ...string) (perSec float64) {
 	r.t.Helper()
-	read := func() (bytes, at float64) {
-		x.tell("count " + port)
-		if _, err := fmt.Sscan(x.read("got"), &bytes, &at); err != nil {
-			r.t.Fatal(err)
+	read := func() (bytes, at []float64) {
+		bytes, at = make([]float64, len(ports)), make([]float64, len(ports))
+		for i, port := range ports {
+			x.tell("count " + port)
+			if _, err := fmt.Sscan(x.read("got"), &bytes[i], &at[i]); err != nil {
+				r.t.Fatal(err)
+			}
 		}
 		return bytes, at
 	}
 	before, from := read()
 	time.Sleep(over)
 	after, to := read()
-	return (after - before) / (to - from)
+	for i := range ports {
+		perSec += (after[i] - before[i]) / (to[i] - from[i])
+	}
+	return perSec
 }
 
 // keeps checks the rate of what comes against a limit in IP bytes.
@@ -149,7 +155,7 @@ func (r *ruled) keeps(what string, x *script, port string, limit float64) {
 	r.t.Helper()
 	r.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
 		r.until(from)
-		got := r.comes(x, port, to.Sub(from)) * perByte
+		got := r.comes(x, to.Sub(from), port) * perByte
 		r.t.Logf("%s: %.4f of %.0f bytes/s", what, got/limit, limit)
 		if got < limit*1.1 { // a receiver that was late reads what it missed, too
 			got = min(got, limit)
@@ -163,7 +169,7 @@ func (r *ruled) exceeds(what string, x *script, port string, least float64) {
 	r.t.Helper()
 	r.judge(testutil.Now(), span/2, func(from, to testutil.Instant) error {
 		r.until(from)
-		if got := r.comes(x, port, to.Sub(from)); got < least {
+		if got := r.comes(x, to.Sub(from), port); got < least {
 			return fmt.Errorf("%s: %.0f bytes/s, want more than %.0f", what, got, least)
 		}
 		return nil

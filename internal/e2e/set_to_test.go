@@ -129,7 +129,7 @@ func TestSetToTwoLinks(t *testing.T) {
 	r.holds("to the Internet", at.Add(time.Second), 1e6, 5001, 5002)
 	r.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
 		r.until(from)
-		got := (r.comes(x, "7513", to.Sub(from)/2) + r.comes(x, "7514", to.Sub(from)/2)) * perByte
+		got := r.comes(x, to.Sub(from), "7513", "7514") * perByte
 		t.Logf("from the Internet: %.4f of the limit", got/2e6)
 		return compare("from the Internet", got, 2e6, 0.07)
 	})
@@ -218,7 +218,7 @@ func TestSetToName(t *testing.T) {
 	})
 	r.exceeds("to another address", far, "7603", 6e6)
 	for _, port := range ports {
-		if got := r.comes(far, port, span/2); got < 2e5 || got > 2.2e6 {
+		if got := r.comes(far, span/2, port); got < 2e5 || got > 2.2e6 {
 			t.Errorf("port %s: %.0f bytes/s of 2 MB/s for both", port, got)
 		}
 	}
