@@ -303,16 +303,27 @@ func (d *Daemon) firstRate(ctx context.Context, a *adapted, path Path) (rate uin
 		if a.first, err = path.Measure(ctx); err != nil {
 			return 0, adaptError(a, err)
 		}
-		rate = min(a.first.BytesPerSec, adaptStartMost)
-		if a.first.Full {
-			rate = max(rate, adaptStartFull)
-		}
+		rate = a.first.start()
 	}
-	rate = max(rate, a.Least)
-	if a.Most > 0 {
-		rate = min(rate, a.Most)
+	return a.bounded(rate), nil
+}
+
+// start is what to begin with where a path was measured, in bytes/s.
+func (m Measured) start() uint64 {
+	rate := min(m.BytesPerSec, adaptStartMost)
+	if m.Full {
+		rate = max(rate, adaptStartFull)
 	}
-	return rate, nil
+	return rate
+}
+
+// bounded is a rate within what was asked for.
+func (h *adaptHow) bounded(rate uint64) uint64 {
+	rate = max(rate, h.Least)
+	if h.Most > 0 {
+		rate = min(rate, h.Most)
+	}
+	return rate
 }
 
 func adaptError(a *adapted, err error) error {

@@ -158,14 +158,15 @@ func (d *Daemon) followed(ctx context.Context, a *adapted) error {
 	}
 	d.adapts.mu.Lock()
 	d.holdQueue(a)
-	d.adapts.mu.Unlock()
-	if err := d.measureAgain(ctx, a, path, t); err != nil {
-		return err
-	}
-	d.adapts.mu.Lock()
 	first := a.first
 	a.first = Measured{} // the path may be another when it is followed again
 	d.adapts.mu.Unlock()
+	if first.Full {
+		var err error
+		if first, err = d.measureAgain(ctx, a, path, t); err != nil {
+			return err
+		}
+	}
 	cfg := adapt.Config{Start: float64(t.saved), Least: float64(a.Least), Most: float64(a.Most), Share: float64(a.SharePPM) / 1e6, Yields: a.TCP}
 	if first.Sustained {
 		cfg.Capacity = float64(first.BytesPerSec)
@@ -178,38 +179,25 @@ func (d *Daemon) followed(ctx context.Context, a *adapted) error {
 }
 
 // measureAgain does so where the path's queue was full, now that little is sent.
-func (d *Daemon) measureAgain(ctx context.Context, a *adapted, path Path, t *adaptTraffic) error {
-	d.adapts.mu.Lock()
-	full := a.first.Full
-	d.adapts.mu.Unlock()
-	if !full {
-		return nil
-	}
+func (d *Daemon) measureAgain(ctx context.Context, a *adapted, path Path, t *adaptTraffic) (m Measured, err error) {
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return m, ctx.Err()
 	case <-time.After(adaptDrain):
 	}
-	again, err := path.Measure(ctx)
-	if err != nil {
-		return err
+	if m, err = path.Measure(ctx); err != nil {
+		return m, err
 	}
-	rate := min(again.BytesPerSec, adaptStartMost)
-	if a.Most > 0 {
-		rate = min(rate, a.Most)
-	}
-	d.adapts.mu.Lock()
-	a.first = again
-	d.adapts.mu.Unlock()
+	rate := a.bounded(m.start())
 	if rate <= t.saved {
-		return nil
+		return m, nil
 	}
 	d.log.Debug("a path was measured again that was full", "address", a.Address.String(), "start", rate)
 	if err := t.SetRate(rate); err != nil {
-		return err
+		return m, err
 	}
 	t.saved = rate
-	return nil
+	return m, nil
 }
 
 // adaptTraffic is what is sent to such a host.
