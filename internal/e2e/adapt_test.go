@@ -147,21 +147,24 @@ func TestAdaptFromTheFirst(t *testing.T) {
 				return dropped + c.Dropped, c.PacketsIn
 			}
 			port := 6001
-			begins := func() (lost float64) {
+			begins := func(when string) error {
 				before, from := counters()
 				d := f.datagramsTo(port, 1000, 5*capacity, v6, nil)
 				port++
 				time.Sleep(3 * time.Second)
 				after, to := counters()
 				d.tx.close()
-				return float64(after-before) / max(float64(to-from), 1)
+				lost, used := float64(after-before)/max(float64(to-from), 1), float64(to-from)*1000/(3*capacity)
+				t.Logf("%s %.4f of what is sent in 3 s is lost, %.3f of the path used", when, lost, used)
+				if lost > 0.03 || used < 0.3 { // of nothing none is lost
+					return fmt.Errorf("%s %.3f of what is sent in 3 s is lost, %.3f of the path used", when, lost, used)
+				}
+				return nil
 			}
 			f.judge(testutil.Now(), 11*time.Second, func(testutil.Instant, testutil.Instant) error {
 				for _, when := range []string{"at first", "after a pause"} {
-					lost := begins()
-					t.Logf("%s %.4f of what is sent in 3 s is lost", when, lost)
-					if lost > 0.03 {
-						return fmt.Errorf("%s %.3f of what is sent in 3 s is lost", when, lost)
+					if err := begins(when); err != nil {
+						return err
 					}
 					time.Sleep(2500 * time.Millisecond)
 				}

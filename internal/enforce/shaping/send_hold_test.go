@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/bpf"
-	"github.com/netnice/netnice/internal/netnamespace"
 )
 
 // A queue that is held is there before anything is sent, so that no flood loses its first packets; and
@@ -20,11 +19,7 @@ func TestSentToAQueueThatIsHeld(t *testing.T) {
 	k := opened(t)
 	defer func() { must(t, k.Down()) }()
 	must(t, k.SetNode(sending(limit)))
-	var ns uint32
-	must(t, far.Do(func() (err error) {
-		ns, err = netnamespace.Of("thread-self")
-		return err
-	}))
+	ns := numberOf(t, far)
 	release, err := k.HoldQueue(ns)
 	must(t, err)
 	if now := devicesIn(t, far); slices.Equal(now, there) {

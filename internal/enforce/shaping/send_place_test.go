@@ -219,14 +219,20 @@ func TestSentInTwoPlaces(t *testing.T) {
 	}
 }
 
-// counted is what waits in a namespace by the lanes' counts, on which shares depend.
-func counted(t *testing.T, k *Kernel, in *testutil.NetNS) (bytes int64) {
+// numberOf is by which the kernel side knows a namespace.
+func numberOf(t *testing.T, n *testutil.NetNS) (ns uint32) {
 	t.Helper()
-	var ns uint32
-	must(t, in.Do(func() (err error) {
+	must(t, n.Do(func() (err error) {
 		ns, err = netnamespace.Of("thread-self")
 		return err
 	}))
+	return ns
+}
+
+// counted is what waits in a namespace by the lanes' counts, on which shares depend.
+func counted(t *testing.T, k *Kernel, in *testutil.NetNS) (bytes int64) {
+	t.Helper()
+	ns := numberOf(t, in)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var f bpf.Outflow
