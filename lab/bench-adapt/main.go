@@ -263,7 +263,7 @@ func (f *figures) watch(ctx context.Context, b *bed.Bed, c cell, s *routed.Site,
 	if err != nil {
 		return err
 	}
-	f.First = float64(first.Count) / max(float64(int64(first.Count)+first.Lost), 1)
+	f.First = first.Part()
 	rate := c.rate
 	if c.times != 0 {
 		rate *= c.times
@@ -294,7 +294,7 @@ func (f *figures) watch(ctx context.Context, b *bed.Bed, c cell, s *routed.Site,
 	f.UDP = float64(a.Count) * packet / over / rate
 	f.TCP = tcp.Goodput(0, from, to) * 1500 / 1448 / rate
 	f.Lost, f.Late = a.Lost, a.Late
-	f.Arrived = float64(a.Count) / max(float64(int64(a.Count)+a.Lost), 1)
+	f.Arrived = a.Part()
 	for t := begin; t < to; t = t.Add(time.Second) {
 		one, err := rx.Arrived(t, t.Add(time.Second), 1)
 		if err != nil {

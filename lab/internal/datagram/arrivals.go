@@ -36,6 +36,11 @@ type Arrivals struct {
 	CPU     float64 `json:"cpu_seconds"` // of the process
 }
 
+// Part is how much came of what was sent between the first and the last, 0 of nothing.
+func (a Arrivals) Part() float64 {
+	return float64(a.Count) / max(float64(int64(a.Count)+a.Lost), 1)
+}
+
 // count makes the figures of what came between two instants.
 func count(all []arrival, from, to testutil.Instant, group int) Arrivals {
 	var came []arrival
