@@ -20,7 +20,8 @@ func (a *App) shellInit() *cobra.Command {
 word is @RATE runs, with its children, under a limit on what it sends and receives
 together: in pipelines and loops, in the background, with redirections; functions,
 builtins and aliases, too. A line of @RATE alone limits the shell itself, @none lifts
-that. Quoted, or as \@, it is a word like others, and so is what is no rate.`,
+that. Quoted, or as \@, it is a word like others, and so is what is no rate. In bash
+@RATE stands on the first line of a command: on a later one the command is refused.`,
 		Example:   "  eval \"$(netnice shell-init bash)\"      # in ~/.bashrc; likewise zsh\n  netnice shell-init fish | source      # in ~/.config/fish/config.fish",
 		ValidArgs: names,
 		Args:      between(1, 1),
