@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/internal/shell"
+	"github.com/netnice/netnice/internal/units"
 )
 
 func (a *App) shellInit() *cobra.Command {
@@ -20,8 +22,9 @@ func (a *App) shellInit() *cobra.Command {
 word is @RATE runs, with its children, under a limit on what it sends and receives
 together: in pipelines and loops, in the background, with redirections; functions,
 builtins and aliases, too. A line of @RATE alone limits the shell itself, @none lifts
-that. Quoted, or as \@, it is a word like others, and so is what is no rate. In bash
-@RATE stands on the first line of a command: on a later one the command is refused.`,
+that. Quoted, or as \@, it is a word like others; what looks like a rate but is none is
+refused. Where a command has several lines, bash refuses an @RATE that is not on the
+first; Up brings the command back in one piece, and Enter runs it under the limit.`,
 		Example:   "  eval \"$(netnice shell-init bash)\"      # in ~/.bashrc; likewise zsh\n  netnice shell-init fish | source      # in ~/.config/fish/config.fish",
 		ValidArgs: names,
 		Args:      between(1, 1),
@@ -49,7 +52,15 @@ func (a *App) shellLine() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprint(a.Out, shell.Rewrite(args[1], d))
+			line, err := shell.Rewrite(args[1], d)
+			var parse *units.ParseError
+			if errors.As(err, &parse) {
+				return fail(parse.Remedy+`, or \@`+parse.Text+" for a word that is no rate", "not run: %v", err)
+			}
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(a.Out, line)
 			return err
 		},
 	}

@@ -10,17 +10,27 @@ netnice_at() {
 	fi
 }
 alias netnice_at='netnice_at ' # so that the command may be an alias, too
+# _netnice_line is what Enter calls on the first line of a command.
 _netnice_line() {
-	_netnice_bind_enter plain
-	case $READLINE_LINE in
-	*@*)
-		local line
-		if line=$(command netnice shell-line bash "$READLINE_LINE" && printf .); then
-			READLINE_LINE=${line%.}
-			READLINE_POINT=${#READLINE_LINE}
-		fi
+	local line=$READLINE_LINE
+	bind '"\C-x\C-j": accept-line'
+	case $line in
+	*@*) line=$(command netnice shell-line bash "$line" && printf .) ;;
+	*) line=$line. ;;
+	esac
+	case $?,$line in
+	125,*) # said why: the line stays to be mended
+		bind '"\C-x\C-j": redraw-current-line'
+		return
+		;;
+	0,"$READLINE_LINE".) ;;
+	0,*)
+		_netnice_typed=$READLINE_LINE _netnice_ran=${line%.}
+		READLINE_LINE=${line%.}
+		READLINE_POINT=${#READLINE_LINE}
 		;;
 	esac
+	_netnice_bind_enter plain
 }
 # bash 5.2 corrupts its memory if a key's command runs while the parser is inside a
 # quoted word. So only the first line of a command is rewritten: Enter is an ordinary
@@ -37,24 +47,52 @@ _netnice_bind_enter() {
 		fi
 	done
 }
-# bash calls _netnice_prompt before each primary prompt, never before a continuation line.
+# _netnice_prompt is called before each primary prompt, never before a continuation line.
 _netnice_prompt() {
 	local status=$?
 	_netnice_bind_enter rewriting
+	[ -z "${_netnice_ran-}" ] || _netnice_keep_typed
+	_netnice_more=
+	if shopt -q promptvars; then
+		# A continuation line's prompt notes that there is one, and what is shown before
+		# the whole command runs looks at it then: neither costs another command anything.
+		case $PS2 in *_netnice_more*) ;; *) PS2+='${_netnice_none[_netnice_more=1]-}' ;; esac
+		case ${PS0-} in *_netnice_more*) ;; *) PS0='${_netnice_more:+$(_netnice_whole)}'${PS0-} ;; esac
+	fi
 	return "$status"
 }
-# bash calls _netnice_refuse before each command that was typed. An @RATE that is still
-# there came on a later line of its command, which would run without a limit: SIGINT
-# ends the whole command, as Ctrl-C does.
-_netnice_refuse() {
-	case $BASH_COMMAND in
-	*[[:blank:]]@[0-9]*) ;;
+# _netnice_last sets number and text of the newest command in the history.
+_netnice_last() {
+	text=$(HISTTIMEFORMAT='' builtin history 1)
+	text=${text#"${text%%[0-9]*}"}
+	number=${text%%[!0-9]*}
+	text=${text#"$number"}
+	text=${text#? }
+}
+# _netnice_keep_typed has the history say what was typed, not what it became.
+_netnice_keep_typed() {
+	local number text ran=${_netnice_ran%\\}
+	_netnice_last
+	if [ "${text#"$ran"}" != "$text" ]; then
+		builtin history -d "$number"
+		builtin history -s -- "${_netnice_typed%\\}${text#"$ran"}"
+	fi
+	_netnice_ran=
+}
+# _netnice_whole looks at a command of several lines before it runs, in a subshell. What
+# is to be limited there would run without a limit: SIGINT ends the command, as Ctrl-C does.
+_netnice_whole() {
+	local number text line
+	_netnice_last
+	case $text in *[[:blank:]]@*) ;; *) return ;; esac
+	line=$(command netnice shell-line bash "$text")
+	case $?,$line in
+	0,"$text") return ;;
+	0,*) printf 'netnice: not run: an @RATE of a command typed in several lines\n  bring the command back with Up, in one piece, and press Enter\n' >&2 ;;
+	125,*) ;; # said why
 	*) return ;;
 	esac
-	if [ "$(command netnice shell-line bash "$BASH_COMMAND" 2>/dev/null)" != "$BASH_COMMAND" ]; then
-		printf 'netnice: not run: @RATE is read on the first line of a command only; write it there: %s\n' "$BASH_COMMAND" >&2
-		kill -INT "$BASHPID"
-	fi
+	kill -INT "$$"
 }
 case $- in
 *i*)
@@ -63,12 +101,12 @@ case $- in
 		bind -m "$_netnice_map" '"\C-x\C-j": accept-line'
 	done
 	unset -v _netnice_map
+	# First, so that the history is right when others write it to a file; and last, because
+	# a later PROMPT_COMMAND=... sets element 0 only.
 	if [ "${BASH_VERSINFO[0]}${BASH_VERSINFO[1]}" -ge 51 ]; then
-		# A later PROMPT_COMMAND=... sets element 0 and leaves this one.
-		PROMPT_COMMAND=("${PROMPT_COMMAND[@]:-:}" _netnice_prompt)
+		PROMPT_COMMAND=(_netnice_prompt "${PROMPT_COMMAND[@]}" _netnice_prompt)
 	else
-		PROMPT_COMMAND="${PROMPT_COMMAND:+$PROMPT_COMMAND; }_netnice_prompt"
+		PROMPT_COMMAND="_netnice_prompt${PROMPT_COMMAND:+; $PROMPT_COMMAND}"
 	fi
-	[ -n "$(trap -p DEBUG)" ] || trap _netnice_refuse DEBUG
 	;;
 esac

@@ -13,8 +13,15 @@ end
 function _netnice_line
     set -l line (commandline | string collect)
     if string match -q '*@*' -- $line
-        set -l new (command netnice shell-line fish $line | string collect)
-        and commandline -r -- $new
+        set -l new (command netnice shell-line fish $line 2>&1)
+        switch $status
+            case 0
+                commandline -r -- (string join \n -- $new)
+            case 125 # the line stays to be mended
+                printf '\n%s' $new
+                commandline -f repaint
+                return
+        end
     end
     commandline -f execute
 end

@@ -4,6 +4,7 @@
 package shell
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/netnice/netnice/internal/units"
@@ -22,6 +23,9 @@ const (
 // function is what a rewritten command begins with: the shells' snippets define it.
 const function = "netnice_at"
 
+// joined is between two lines that are read as one.
+const joined = "\\\n"
+
 // word is a part of a line without blanks.
 type word struct {
 	begin, end int
@@ -31,14 +35,16 @@ type word struct {
 
 // Rewrite returns the line with every command that ends with an unquoted @RATE begun by a
 // function that runs it under that limit; a line of @RATE alone limits the shell. What
-// is no rate is left alone, and so is a line that it cannot read to its end.
-func Rewrite(line string, d Dialect) string {
+// is no rate is left alone, and so is a line that it cannot read to its end. A last word
+// that looks like a rate but is none is an error, a [units.ParseError]: the command would
+// run without a limit.
+func Rewrite(line string, d Dialect) (string, error) {
 	if !strings.Contains(line, "@") {
-		return line
+		return line, nil
 	}
 	commands, ok := split(line, d)
 	if !ok {
-		return line
+		return line, nil
 	}
 	var out strings.Builder
 	done := 0
@@ -48,22 +54,24 @@ func Rewrite(line string, d Dialect) string {
 			continue
 		}
 		at := words[last]
-		rate, ok := rateOf(line, at)
+		rate, ok, err := rateOf(line, at)
 		switch {
+		case err != nil:
+			return "", err
 		case !ok:
 			continue
 		case first == last && len(commands) == 1 && len(words) == 1:
-			return line[:at.begin] + ownLimit(d) + quoted(rate) + line[at.end:]
+			return line[:at.begin] + ownLimit(d) + quoted(rate) + line[at.end:], nil
 		case first == last:
 			continue // a limit, of nothing
 		}
 		out.WriteString(line[done:words[first].begin])
 		out.WriteString(begin(rate, d))
-		out.WriteString(strings.TrimRight(line[words[first].begin:at.begin], " \t"))
+		out.WriteString(strings.TrimRight(line[words[first].begin:at.begin], " \t"+joined))
 		done = at.end
 	}
 	out.WriteString(line[done:])
-	return out.String()
+	return out.String(), nil
 }
 
 // quoted is a rate for a shell: it has no quotes itself.
@@ -127,17 +135,27 @@ func leads(text string, d Dialect) bool {
 	return true
 }
 
-// rateOf reads @RATE.
-func rateOf(line string, w word) (string, bool) {
+// meantAsRate matches what is written for a rate, be it a rate or not: @10, @10mbps, @1,5MB/s.
+var meantAsRate = regexp.MustCompile(`^[0-9]+([.,][0-9]+)?[A-Za-z]*(/s[a-z]*)?$`)
+
+// timeOfDay matches what date -d and touch -d take for a time: seconds since 1970.
+var timeOfDay = regexp.MustCompile(`^[0-9]{9,}([.,][0-9]+)?$`)
+
+// rateOf reads @RATE; false if the word is another.
+func rateOf(line string, w word) (rate string, ok bool, err error) {
 	text := line[w.begin:w.end]
 	if w.quoted || !strings.HasPrefix(text, "@") {
-		return "", false
+		return "", false, nil
 	}
-	rate := text[1:]
-	if _, err := units.ParseRate(rate); err != nil || strings.ContainsAny(rate, "'\\$`\"") {
-		return "", false
+	rate = text[1:]
+	_, err = units.ParseRate(rate)
+	switch {
+	case err == nil:
+		return rate, !strings.ContainsAny(rate, "'\\$`\""), nil
+	case meantAsRate.MatchString(rate) && !timeOfDay.MatchString(rate):
+		return "", false, err
 	}
-	return rate, true
+	return "", false, nil
 }
 
 // split finds the words of each simple command; false where a quote or a bracket does not
@@ -146,11 +164,16 @@ func split(line string, d Dialect) (commands [][]word, ok bool) {
 	var words []word
 	var now word
 	inside, redirects := false, false
+	var documents []document // whose text begins after this line
+	startsDocument := false
 	endWord := func(at int) {
 		if inside {
 			now.end, now.redirects = at, redirects
 			words = append(words, now)
-			redirects = false
+			if startsDocument {
+				documents[len(documents)-1].end = unquoted(line[now.begin:at])
+			}
+			redirects, startsDocument = false, false
 		}
 		inside = false
 	}
@@ -164,6 +187,10 @@ func split(line string, d Dialect) (commands [][]word, ok bool) {
 	}
 	for i := 0; i < len(line); i++ {
 		c := line[i]
+		if !inside && strings.HasPrefix(line[i:], joined) && d != Fish {
+			i += len(joined) - 1
+			continue
+		}
 		if !inside && !strings.ContainsRune(" \t\n;&|()<>#", rune(c)) || !inside && c == '(' && d == Fish {
 			inside, now = true, word{begin: i}
 		}
@@ -193,13 +220,18 @@ func split(line string, d Dialect) (commands [][]word, ok bool) {
 		case c == ' ' || c == '\t':
 			endWord(i)
 		case c == '<' || c == '>':
-			if strings.HasPrefix(line[i:], "<<") && !strings.HasPrefix(line[i:], "<<<") {
-				return nil, false // more lines follow
-			}
 			if inside && isNumber(line[now.begin:i]) {
 				inside = false // a descriptor
 			}
 			endWord(i)
+			if strings.HasPrefix(line[i:], "<<") && !strings.HasPrefix(line[i:], "<<<") && d != Fish {
+				startsDocument = true
+				tabs := strings.HasPrefix(line[i:], "<<-")
+				documents = append(documents, document{tabs: tabs})
+				if i++; tabs {
+					i++
+				}
+			}
 			for i+1 < len(line) && strings.ContainsRune("<>&|?", rune(line[i+1])) {
 				i++
 			}
@@ -209,15 +241,45 @@ func split(line string, d Dialect) (commands [][]word, ok bool) {
 			redirects = true
 		case strings.ContainsRune("\n;&|", rune(c)), (c == '(' || c == ')') && d != Fish:
 			endCommand(i)
+			if c == '\n' {
+				i = documentsEnd(line, i, documents)
+				documents = nil
+			}
 		case c == '#' && !inside:
-			for i < len(line) && line[i] != '\n' {
+			for i+1 < len(line) && line[i+1] != '\n' {
 				i++
 			}
-			endCommand(min(i, len(line)))
 		}
 	}
 	endCommand(len(line))
 	return commands, true
+}
+
+// document is a here-document: text up to a line that is its end.
+type document struct {
+	end  string
+	tabs bool // may stand before the end
+}
+
+// documentsEnd is the last byte of the documents that begin after the newline at i.
+func documentsEnd(line string, i int, documents []document) int {
+	for _, doc := range documents {
+		for i+1 < len(line) {
+			text, _, _ := strings.Cut(line[i+1:], "\n")
+			i += 1 + len(text)
+			if doc.tabs {
+				text = strings.TrimLeft(text, "\t")
+			}
+			if text == doc.end {
+				break
+			}
+		}
+	}
+	return min(i, len(line)-1)
+}
+
+func unquoted(text string) string {
+	return strings.NewReplacer(`'`, "", `"`, "", `\`, "").Replace(text)
 }
 
 func isNumber(text string) bool {

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/internal/units"
 )
 
 func TestRewrite(t *testing.T) {
@@ -45,24 +47,38 @@ func TestRewrite(t *testing.T) {
 		"@1MB/s":   "command netnice $$ '1MB/s'",
 		"@none":    "command netnice $$ 'none'",
 		" @1MB/s ": " command netnice $$ '1MB/s' ",
-		// left alone
+		// words like others
 		`a \@1M`:         `a \@1M`,
 		`a '@1M'`:        `a '@1M'`,
 		`a "@1M"`:        `a "@1M"`,
 		`a @1M b`:        `a @1M b`,
 		`mail bob @home`: `mail bob @home`,
 		`ssh bob@1MB/s`:  `ssh bob@1MB/s`,
-		`a @1000`:        `a @1000`,
-		`a 'b @1M`:       `a 'b @1M`,
-		`a $(b @1M`:      `a $(b @1M`,
-		"a <<E @1M":      "a <<E @1M",
-		"# a @1M":        "# a @1M",
-		"a; @1M":         "a; @1M",
-		"no rate at all": "no rate at all",
-		"":               "",
+		// several lines
+		"for i in 1 2\ndo\n\tget $i @1M\ndone": "for i in 1 2\ndo\n\t" + at("1M") + "get $i\ndone",
+		"a 'b\nc' @1M":                         at("1M") + "a 'b\nc'",
+		"a \\\n  b \\\n  @1M\nc":               at("1M") + "a \\\n  b\nc",
+		"a <<E @1M":                            at("1M") + "a <<E",
+		"a <<'E' @1M\nb @2M\nE\nc @3M":         at("1M") + "a <<'E'\nb @2M\nE\n" + at("3M") + "c",
+		"a <<-E <<F\n\tE\nb @1M\nF\nc @2M":     "a <<-E <<F\n\tE\nb @1M\nF\n" + at("2M") + "c",
+		"a # b @1M\nc @2M":                     "a # b @1M\n" + at("2M") + "c",
+		// left alone
+		`a 'b @1M`:              `a 'b @1M`,
+		`a $(b @1M`:             `a $(b @1M`,
+		"a <<E\nb @1M":          "a <<E\nb @1M",
+		"npm i @3d/view":        "npm i @3d/view",
+		"date -d @1767222000":   "date -d @1767222000",
+		"date -d @1767222000.5": "date -d @1767222000.5",
+		"# a @1M":               "# a @1M",
+		"a; @1M":                "a; @1M",
+		"no rate at all":        "no rate at all",
+		"":                      "",
 	} {
-		require.Equal(t, want, Rewrite(line, Bash), line)
-		require.Equal(t, want, Rewrite(line, Zsh), line)
+		for _, d := range []Dialect{Bash, Zsh} {
+			got, err := Rewrite(line, d)
+			require.NoError(t, err, line)
+			require.Equal(t, want, got, line)
+		}
 	}
 }
 
@@ -78,7 +94,30 @@ func TestRewriteFish(t *testing.T) {
 		`a \@1M`:                        `a \@1M`,
 		"a ` @1M":                       "netnice_at '1M' a `",
 	} {
-		require.Equal(t, want, Rewrite(line, Fish), line)
+		got, err := Rewrite(line, Fish)
+		require.NoError(t, err, line)
+		require.Equal(t, want, got, line)
+	}
+}
+
+// What was meant for a rate and is none does not run without a limit.
+func TestRewriteRefuses(t *testing.T) {
+	for line, want := range map[string]string{
+		"a @10":                "has no unit",
+		"a @10mbps":            "",
+		"a @1,5MB/s":           "not a comma",
+		"a @1M; b @5XB/s":      "",
+		"@10":                  "has no unit",
+		"a\nb @20000000 | c":   "has no unit",
+		"for i in 1; do\na @3": "has no unit",
+	} {
+		for _, d := range Dialects() {
+			got, err := Rewrite(line, d)
+			var parse *units.ParseError
+			require.ErrorAs(t, err, &parse, line)
+			require.Contains(t, err.Error()+parse.Remedy, want, line)
+			require.Empty(t, got)
+		}
 	}
 }
 
@@ -97,7 +136,10 @@ func FuzzRewrite(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line string) {
 		for _, d := range Dialects() {
-			got := Rewrite(line, d)
+			got, err := Rewrite(line, d)
+			if err != nil {
+				continue
+			}
 			if !strings.Contains(got, "netnice") && got != line {
 				t.Fatalf("%q became %q", line, got)
 			}
