@@ -8,7 +8,6 @@ LINT    := $(TOOLS)/golangci-lint-2.15.0
 TESTSUM := $(TOOLS)/gotestsum-1.13.0
 NFPM    := $(TOOLS)/nfpm-2.43.0
 PREFIX  ?= /usr/local
-TWICE   := $(CURDIR)/bin/run-twice.txt
 # Test programs and the compiler of the kernel object, from Debian's packages.
 TEST_PACKAGES := iperf3 curl python3 wget rsync openssh-server openssh-client iputils-ping nftables zsh fish vsftpd
 # What the examples need, file:packages: taken as it is where it is there already.
@@ -18,7 +17,7 @@ GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e03-input e04-fair-inetd e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency e14-path e15-path-shared e16-tcp-path e17-tcp-paths e18-slices e19-reservations e20-hog e21-share-per-rate e22-senders e23-power e24-slots e26-throughput
 export CGO_ENABLED := 0
 
-.PHONY: help build demo test test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt lab lint generate check-generated install uninstall package clean deps-test deps-vm deps-lint
+.PHONY: help build demo quick test test-all test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt lab lint generate check-generated install uninstall package clean deps-test deps-vm deps-lint
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,15 +28,32 @@ build: ## build bin/netnice (Go only; the kernel object is committed)
 demo: build ## watch a running program being limited, live (45 s)
 	./$(BIN) demo
 
-# A test that fails is run again, at most twice, with nothing beside it, and named
-# at the end: figures are measured on machines that others use too. A third failure,
-# or more than ten tests and subtests that fail, is a failure.
-test: deps-test $(TESTSUM) build ## all tests, those in network namespaces included
-	@mkdir -p $(dir $(TWICE)) && : > $(TWICE)
-	NETNICE_MUST_RUN_PRIVILEGED=1 $(TESTSUM) --format pkgname \
-		--rerun-fails=2 --rerun-fails-max-failures=10 --rerun-fails-run-root-test --rerun-fails-report=$(TWICE) \
-		--packages ./... -- -count=1 -timeout 30m -p 1 -parallel 4
-	@if [ -s $(TWICE) ]; then echo "run again:"; cat $(TWICE); fi
+# Three stages, each with the one before: docs/internals/testing.md.
+# What goes beside others is told by -parallel: tests of one package share the machine,
+# packages do not, since they measure rates.
+RESULTS := $(CURDIR)/bin/test
+QUIET   := $(shell $(GO) list ./... | grep -v -e /internal/e2e$$ -e /internal/testutil/vm)
+REPORT  := $(GO) run ./internal/testutil/cmd/testreport
+
+quick: ## tests without root and traffic: pure code, models, fakes, the CLI's scripts (a minute)
+	@mkdir -p $(RESULTS)
+	NETNICE_TEST_STAGE=quick $(GO) test -json -count=1 $(QUIET) >$(RESULTS)/quick.json; \
+	$(REPORT) $(RESULTS)/quick.json
+
+test: deps-test $(TESTSUM) build ## each behaviour once, end to end in network namespaces as well (8 minutes)
+	@mkdir -p $(RESULTS)
+	NETNICE_TEST_STAGE=test NETNICE_MUST_RUN_PRIVILEGED=1 $(TESTSUM) --format pkgname --jsonfile $(RESULTS)/test.json \
+		--packages ./... -- -count=1 -timeout 20m -p 1 -parallel 6; code=$$?; \
+	$(REPORT) -strict $(RESULTS)/test.json && exit $$code
+
+# .ci/run alone sets TWICE, where what failed is run once more with nothing beside it, and named.
+test-all: deps-test $(TESTSUM) build ## all tests; those without root also under the race detector (30 minutes)
+	@mkdir -p $(RESULTS)
+	NETNICE_MUST_RUN_PRIVILEGED=1 $(TESTSUM) --format pkgname --jsonfile $(RESULTS)/all.json \
+		$(if $(TWICE),--rerun-fails=1 --rerun-fails-max-failures=10 --rerun-fails-run-root-test --rerun-fails-report=$(TWICE)) \
+		--packages ./... -- -count=1 -timeout 30m -p 1 -parallel 6; code=$$?; \
+	$(REPORT) -strict $(RESULTS)/all.json && exit $$code
+	CGO_ENABLED=1 NETNICE_TEST_STAGE=quick $(GO) test -race -count=1 $(QUIET)
 
 test-vm: deps-vm build ## limits on Debian's stock kernels, emulated (4 minutes)
 	NETNICE_TEST_VM=1 $(GO) test -count=1 -timeout 40m ./internal/testutil/vm/...

@@ -27,6 +27,7 @@ const roleVariable = "NETNICE_TEST_CPU_ROLE"
 func TestMain(m *testing.M) {
 	switch role := os.Getenv(roleVariable); role {
 	case "":
+		testutil.Supervise()
 		os.Exit(m.Run())
 	case "sleep":
 		time.Sleep(time.Minute)

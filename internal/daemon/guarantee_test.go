@@ -9,6 +9,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 func atLeast(rate uint64) api.Wish { return api.Wish{MinBytesPerSec: &rate} }
@@ -62,9 +63,10 @@ func TestAdmissionDown(t *testing.T) {
 
 // A guarantee inside another is a part of that, not of what is around it.
 func TestAdmissionNested(t *testing.T) {
+	testutil.RequireRoot(t) // its process is to be root's
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
-	proc := sleeper(t) // root's
+	proc := sleeper(t)
 	h.mustSet(root, "host", up(10e6))
 	h.mustSet(root, "user:0", api.Wish{UpBytesPerSec: ptr(uint64(8e6)), MinBytesPerSec: ptr(uint64(6e6))})
 	h.mustSet(root, pidSubject(proc), atLeast(5e6))

@@ -12,6 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // holdsTo is the subject whose limit holds for an address, of those with the nodes of a
@@ -58,6 +59,7 @@ func (h *harness) scopeFor(subject string) uint32 {
 }
 
 func TestSetTo(t *testing.T) {
+	testutil.RequireRoot(t) // its processes are to be root's
 	fake := new(enforcetest.Kernel)
 	opts := testOptions(t, fake)
 	h := start(t, fake, opts)

@@ -16,6 +16,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testutil.MaybeRunTraffic()
+	testutil.Supervise()
 	os.Exit(m.Run())
 }
 

@@ -14,6 +14,7 @@ import (
 // A second netnice with pins of its own is refused and changes nothing, unless
 // it is told that this is on purpose; and no daemon is refused its own pins.
 func TestRefusedBeside(t *testing.T) {
+	t.Parallel()
 	f := newField(upStage(t))
 	first := f.daemons[0]
 	x := f.send(testutil.SenderConfig{})
@@ -81,6 +82,7 @@ func TestRefusedBesideAtOnce(t *testing.T) {
 // leaves is not what the other had set.
 func TestLiftedBeside(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	f := newField(upStage(t))
 	other := upStage(t)
 	const first, second, most = 400e3, 5e6, 100e6

@@ -12,6 +12,7 @@ import (
 // rate within 100 ms after the command returned.
 
 func TestChangeInMidTransfer(t *testing.T) {
+	t.Parallel()
 	for name, connections := range map[string]int{"1 connection": 1, "16 connections": 16} {
 		t.Run(name, func(t *testing.T) {
 			f := newField(upStage(t))
@@ -24,13 +25,15 @@ func TestChangeInMidTransfer(t *testing.T) {
 				at := f.must("set", "--pid", x.pid(), "--up", step.say)
 				f.holds(step.say, at, step.rate, x.port)
 			}
-			f.free("lifted", f.must("unset", "--pid", x.pid()), 200e6, x.port)
+			f.free("lifted", f.must("unset", "--pid", x.pid()), freely, x.port)
 		})
 	}
 }
 
 // Tree and user level at once: the lower one holds, whichever it is.
 func TestChangeOnTwoLevels(t *testing.T) {
+	t.Parallel()
+	spare := newUsers()
 	for name, connections := range map[string]int{"1 connection": 1, "16 connections": 16} {
 		t.Run(name, func(t *testing.T) {
 			f := newField(upStage(t))
@@ -43,7 +46,7 @@ func TestChangeOnTwoLevels(t *testing.T) {
 			f.must("set", "--user", user, "--up", "50MB/s")
 			f.holds("tree 80, user 50", f.must("set", "--pid", x.pid(), "--up", "80MB/s"), 50e6, x.port)
 			f.holds("tree lifted, user 50", f.must("unset", "--pid", x.pid()), 50e6, x.port)
-			f.free("lifted", f.must("unset", "--user", user), 200e6, x.port)
+			f.free("lifted", f.must("unset", "--user", user), freely, x.port)
 		})
 	}
 }
@@ -51,6 +54,7 @@ func TestChangeOnTwoLevels(t *testing.T) {
 // A process inside one blocking send obeys. The limit at the start makes the
 // send last.
 func TestChangeInsideOneSend(t *testing.T) {
+	t.Parallel()
 	f := newField(upStage(t))
 	x := f.sender(testutil.SenderConfig{Mode: testutil.BigSend, Bytes: 0x7ffff000}) // the most that one call takes
 	f.must("set", "--pid", x.pid(), "--up", "60MB/s")
@@ -62,12 +66,13 @@ func TestChangeInsideOneSend(t *testing.T) {
 		t.Error("the send has ended, so that this showed nothing")
 	default:
 	}
-	f.free("lifted", f.must("unset", "--pid", x.pid()), 200e6, x.port)
+	f.free("lifted", f.must("unset", "--pid", x.pid()), freely, x.port)
 }
 
 // Limits come and go: each one holds, and each time the connection is free
 // again.
 func TestSetAndUnsetAgain(t *testing.T) {
+	t.Parallel()
 	f := newField(upStage(t))
 	x := f.send(testutil.SenderConfig{Connections: 2})
 	for range 4 {
@@ -76,7 +81,7 @@ func TestSetAndUnsetAgain(t *testing.T) {
 		// 200 ms to send again.
 		f.holdsFor("limited", at.Add(200*time.Millisecond), 400*time.Millisecond, 4e6, 0.07, x.port)
 		at = f.must("unset", "--pid", x.pid())
-		if got := f.rate(at.Add(settle), at.Add(settle+200*time.Millisecond), x.port); got < 200e6 {
+		if got := f.rate(at.Add(settle), at.Add(settle+200*time.Millisecond), x.port); got < freely {
 			t.Errorf("%.0f bytes/s after the limit", got)
 		}
 	}
@@ -86,6 +91,7 @@ func TestSetAndUnsetAgain(t *testing.T) {
 // lifted, whatever rate TCP has learned meanwhile: a megabyte comes as if there had
 // been no limit.
 func TestLiftAfterKeystrokes(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, control string
 		typed         int

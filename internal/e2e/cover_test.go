@@ -129,18 +129,19 @@ func (g *grove) set(x *script, rate string) testutil.Instant {
 // there is set up, and comes down when the limit is lifted.
 func TestEgressFollows(t *testing.T) {
 	machineAlone(t) // the host is limited
+	spare := newUsers()
 	s := newStage(t)
 	before := ours(t)
 	g := newGrove(s)
 	d := s.daemon()
 	x, a := g.opener(g.inner)
 	stranger, b := g.opener(g.y)
-	g.free("a stranger", open(stranger), 100e6, b)
+	g.free("a stranger", open(stranger), freely, b)
 	open(x)
 	at := g.set(x, "5MB/s")
 	g.egressOn("a process with a connection", d, g.inner, false)
 	g.holds("in its cgroup", at, 5e6, a)
-	g.free("a stranger beside it", at, 100e6, b)
+	g.free("a stranger beside it", at, freely, b)
 
 	g.move(x.pid(), g.two)
 	at = open(x)
@@ -151,7 +152,7 @@ func TestEgressFollows(t *testing.T) {
 	at = open(x)
 	g.egressOn("moved again", d, cgroupMount(), true)
 	g.holds("moved again, three connections", at, 5e6, a)
-	g.free("a stranger in the same cgroup", at, 100e6, b)
+	g.free("a stranger in the same cgroup", at, freely, b)
 
 	y, c := g.opener(g.one)
 	open(y)
@@ -199,12 +200,14 @@ func TestEgressOfCgroups(t *testing.T) {
 // From the first byte: short connections send no more than their limit after
 // their process has gone elsewhere.
 func TestEgressFollowsShortConnections(t *testing.T) {
+	t.Parallel()
 	shortFromElsewhere(t, false)
 }
 
 // Nor without a daemon: nobody follows, so its guard has put the program on the
 // root.
 func TestEgressGuarded(t *testing.T) {
+	t.Parallel()
 	shortFromElsewhere(t, true)
 }
 
@@ -308,6 +311,7 @@ while s.recv(1 << 16): pass
 // Without a daemon nobody moves it: the rate holds all the same, nothing stalls,
 // and the next daemon makes up for it.
 func TestEgressOutlivesDaemon(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	before := ours(t)
 	g := newGrove(s)
@@ -340,6 +344,7 @@ func TestEgressOutlivesDaemon(t *testing.T) {
 
 // A socket with a rate of its own may be in any cgroup.
 func TestEgressForSocketOption(t *testing.T) {
+	t.Parallel()
 	alone(t)
 	g := newGrove(upStage(t))
 	d := g.daemons[0]

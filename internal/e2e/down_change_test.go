@@ -29,7 +29,7 @@ func TestDownChanged(t *testing.T) {
 	y := f.sendTo(5002, true, testutil.SenderConfig{Connections: 2})
 	defer func() { _, _ = x.Stop() }()
 	defer func() { _, _ = y.Stop() }()
-	f.free("before", testutil.Now(), 300e6, 5001, 5002)
+	f.free("before", testutil.Now(), freely, 5001, 5002)
 	pid := itoa(f.rx.PID())
 	at := f.must("set", "--pid", pid, "--down", "10MB/s")
 	f.near("let through at once", at, f.letThrough("pid:"+pid), 10e6, 0.03)
@@ -38,7 +38,7 @@ func TestDownChanged(t *testing.T) {
 	at = f.must("set", "--pid", pid, "--down", "40MB/s")
 	f.near("let through, raised", at, f.letThrough("pid:"+pid), 40e6, 0.03) // holes are filled still
 	f.receives("lowered", f.must("set", "--pid", pid, "--down", "5MB/s"), 5e6, both, 5001, 5002)
-	f.free("lifted", f.must("set", "--pid", pid, "--down", "none"), 300e6, 5001, 5002)
+	f.free("lifted", f.must("set", "--pid", pid, "--down", "none"), freely, 5001, 5002)
 }
 
 // The host is the processes in all its namespaces.
@@ -51,12 +51,12 @@ func TestDownHost(t *testing.T) {
 	g.field.rx = g.rx
 	f.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
 	g.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
-	f.free("before", testutil.Now(), 150e6, 5001)
+	f.free("before", testutil.Now(), freely, 5001)
 	at := f.must("set", "--host", "--down", "10MB/s")
 	f.near("let through at once", at, f.letThrough("host"), 10e6, 0.1)
 	at = f.must("unset", "--host")
-	f.free("unset", at, 150e6, 5001)
-	g.free("unset there", at, 150e6, 5001)
+	f.free("unset", at, freely, 5001)
+	g.free("unset there", at, freely, 5001)
 	if after := devicesIn(t, g.A); strings.Contains(after, "netnice") {
 		t.Errorf("devices are %q", after)
 	}
@@ -64,6 +64,7 @@ func TestDownHost(t *testing.T) {
 
 // What nobody limits is as fast as before.
 func TestDownNeighbour(t *testing.T) {
+	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	f.ports += 32
 	other := f.reader(0)
@@ -78,7 +79,7 @@ func TestDownNeighbour(t *testing.T) {
 		return compare("the limited one beside it", f.arrived(from, to, 5001)*perByte, 10e6, downTolerance)
 	})
 	now := testutil.Now()
-	if got := other.Goodput(5033, now.Add(-time.Second), now.Add(-20*time.Millisecond)); got < 300e6 {
+	if got := other.Goodput(5033, now.Add(-time.Second), now.Add(-20*time.Millisecond)); got < freely {
 		t.Errorf("the neighbour receives %.0f bytes/s", got)
 	}
 }
@@ -86,6 +87,7 @@ func TestDownNeighbour(t *testing.T) {
 // A process with a limit of its own in that of its user.
 func TestDownLevels(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	f.ports += 16
 	other := f.reader(spare + 26)
@@ -135,7 +137,7 @@ func TestDownKilledDaemon(t *testing.T) {
 	}
 	maps.Copy(made, objectsOf(t, second.cmd.Process.Pid))
 	f.receives("changed", f.must("set", "--pid", pid, "--down", "20MB/s"), 20e6, perByte, 5001)
-	f.free("down", f.must("down"), 300e6, 5001)
+	f.free("down", f.must("down"), freely, 5001)
 	<-second.ended
 	s.leaves(made, before)
 	if got := f.devices(); got != links {
@@ -161,7 +163,7 @@ func TestDownDownAfterKill(t *testing.T) {
 	if r := s.run(s.command("down"), f.A); r.code != 0 {
 		t.Fatal(r)
 	}
-	f.free("after down", testutil.Now(), 300e6, 5001)
+	f.free("after down", testutil.Now(), freely, 5001)
 	if got := f.devices() + f.qdiscs(); got != links+qdiscs {
 		t.Errorf("were\n%s%s\nand are\n%s", links, qdiscs, got)
 	}

@@ -150,6 +150,7 @@ func (f *inbound) sendOver(address string, port uint16) *testutil.Sender {
 // holds for both together, and what is forwarded to the container counts once.
 func TestDownContainer(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	user := spare + 12 // nobody else's in these tests
 	s := newStage(t)
 	f := newInbound(s, testutil.MustPair(t)) // A is the machine
@@ -256,6 +257,7 @@ func TestDownBesideProgram(t *testing.T) {
 // not when that has left the queue: every limit on its path holds all the same.
 func TestDownBoundToDevice(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	for _, away := range []bool{false, true} {
 		t.Run(fmt.Sprintf("elsewhere=%t", away), func(t *testing.T) {
 			t.Parallel()

@@ -159,6 +159,7 @@ func TestDownEnters(t *testing.T) {
 // One limit for what a user's processes in two namespaces receive together.
 func TestDownTwoNamespaces(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	user := spare + 11 // nobody else's in these tests
 	s := newStage(t)
 	f := newInbound(s, testutil.MustPair(t))

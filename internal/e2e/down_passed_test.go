@@ -12,6 +12,7 @@ import (
 // reader's within some seconds, and stays the maker's while that has it.
 func TestDownPassedSockets(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	const made = `
 how, port, wanted = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 got = 0

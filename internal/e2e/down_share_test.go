@@ -16,6 +16,7 @@ import (
 // distance at all are two segments at least, and do not bind bbr: so at one.
 func TestDownShares(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(20*time.Millisecond)))
 	const limit = 8e6
 	uid := spare + 53
@@ -88,6 +89,7 @@ func TestDownShares(t *testing.T) {
 // A program that takes little of its large part leaves the others the rest at once.
 func TestDownModest(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(20*time.Millisecond)))
 	const limit = 8e6
 	uid := spare + 54
@@ -123,6 +125,7 @@ while True:
 // weight, and what that leaves; little of it all comes. Alone it has the limit.
 func TestDownSharesDatagrams(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(20*time.Millisecond)))
 	const limit = 8e6
 	uid := spare + 57

@@ -16,6 +16,7 @@ import (
 const downTolerance = 0.02
 
 func TestDownTCP(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		limit       float64
 		connections int
@@ -28,7 +29,7 @@ func TestDownTCP(t *testing.T) {
 				per = perByte6
 			}
 			f.must("set", "--pid", itoa(f.rx.PID()), "--down", fmt.Sprintf("%.0fB/s", c.limit))
-			x := f.sendTo(5001, c.v6, testutil.SenderConfig{Connections: c.connections})
+			x := f.sendTo(5001, c.v6, testutil.SenderConfig{Connections: c.connections, UpToBytesPerSec: 10 * c.limit})
 			f.receives("in", testutil.Now(), c.limit, per, 5001)
 			f.lost(x, 0, 20*time.Millisecond)
 		})

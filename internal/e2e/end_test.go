@@ -21,6 +21,7 @@ func (s *stage) gone(subject string) {
 
 // A family's limit outlives its root and ends with its last member.
 func TestLimitEndsWithFamily(t *testing.T) {
+	t.Parallel()
 	f := newField(upStage(t))
 	a := f.ports + 1
 	x := f.python(options{in: f.A}, `
@@ -100,6 +101,7 @@ s.sendall(bytes(int(sys.argv[2])))
 // A process that happens to get a limited one's pid is not limited, also when
 // no daemon runs that could have noticed.
 func TestReusedPID(t *testing.T) {
+	// Not parallel: it chooses the next process id of the machine.
 	const last = "/proc/sys/kernel/ns_last_pid"
 	if w, err := os.OpenFile(last, os.O_WRONLY, 0); err == nil {
 		_ = w.Close()
@@ -144,8 +146,8 @@ os.wait()
 	}
 	x.tell("go")
 	f.begins(b)
-	f.free("another process of the same pid", testutil.Now(), 100e6, b)
+	f.free("another process of the same pid", testutil.Now(), freely, b)
 	f.daemon()
-	f.free("with a daemon again", testutil.Now(), 100e6, b)
+	f.free("with a daemon again", testutil.Now(), freely, b)
 	f.gone("pid:" + first.pid())
 }

@@ -160,6 +160,7 @@ threads(16, some)
 
 // A high rate that a program sets on its own socket lifts nobody's limit.
 func TestEvadeBySocketOption(t *testing.T) {
+	t.Parallel()
 	alone(t)
 	f := newField(upStage(t))
 	f.segmented()

@@ -131,6 +131,8 @@ processes(4, hop)
 // A tree in a cgroup, and that among a user's processes: each limit on the path
 // holds for all that is below it.
 func TestTreeInCgroupOfUser(t *testing.T) {
+	t.Parallel()
+	spare := newUsers()
 	f := newField(upStage(t))
 	dir, path := cgroup(t, "path")
 	const text = `
@@ -168,6 +170,8 @@ flood(connect(sys.argv[1]))
 
 // A tree with processes of several users, who have processes outside it too.
 func TestTreeAcrossUsers(t *testing.T) {
+	t.Parallel()
+	spare := newUsers()
 	f := newField(upStage(t))
 	const text = `
 def child(to, uid):

@@ -10,6 +10,7 @@ import (
 // Who leaves a group receives, and sends by UDP, without its limit at once; who stays has it
 // all.
 func TestFairLeaves(t *testing.T) {
+	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	f.ports += 16
 	other := f.reader(0)

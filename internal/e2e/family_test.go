@@ -10,6 +10,7 @@ import (
 // Whatever a limited program starts shares its limit. In each of these the
 // program first waits to be limited, then two senders come to life.
 func TestFamilySharesLimit(t *testing.T) {
+	t.Parallel()
 	for name, text := range map[string]string{
 		"fork": `
 wait()
@@ -133,6 +134,7 @@ wait()
 
 // A sibling, and the parent, of a limited process are not limited.
 func TestFamilyEndsAtItsRoot(t *testing.T) {
+	t.Parallel()
 	f := newField(upStage(t))
 	a := f.ports + 1
 	b, c := a+1, a+2
@@ -159,6 +161,7 @@ flood(connect(sys.argv[3]))
 // use them, does not hold them; what it uses itself it has the limit for, though
 // its parent has it, too.
 func TestInheritedConnection(t *testing.T) {
+	t.Parallel()
 	f := newField(upStage(t))
 	a := f.ports + 1
 	x := f.python(options{in: f.A}, `

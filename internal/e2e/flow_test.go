@@ -7,14 +7,19 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// spare is a user that no machine has, nor another run of these tests; so are
-// those after it.
-var spare = 1_000_000_000 + 16*uint32(os.Getpid())
+// newUsers returns the first of a hundred users that no machine has, no other test of this
+// run and no other run at the same time.
+func newUsers() uint32 {
+	return 1_000_000_000 + 100_000*(uint32(os.Getpid())%20_000) + 100*users.Add(1)
+}
+
+var users atomic.Uint32 // hundreds of them that were given
 
 // perByte is what IP and TCP add to a byte of payload on the way from A to B,
 // whose segments have 1448 bytes, where only the payload is known.
@@ -48,6 +53,11 @@ func newField(s *stage) *field {
 	s.t.Cleanup(func() { _ = f.meter.Close() })
 	return f
 }
+
+// unlimited is how fast a sender goes that nothing limits, in bytes per second; freely is
+// what is seen of that at least. Thirty times as much is what a machine can, and would take
+// the processors from other tests.
+const unlimited, freely = 100e6, 60e6
 
 const (
 	readers     = 16   // ports, from DefaultPort on
@@ -84,6 +94,9 @@ func (f *field) sender(cfg testutil.SenderConfig) *flow {
 		cfg.To = fmt.Sprintf("%s:%d", f.B4, x.port)
 	case cfg.To == "6":
 		cfg.To = fmt.Sprintf("[%s]:%d", f.B6, x.port)
+	}
+	if cfg.UpToBytesPerSec == 0 {
+		cfg.UpToBytesPerSec = unlimited
 	}
 	var err error
 	if x.Sender, err = testutil.StartSender(f.A, cfg); err != nil {

@@ -36,6 +36,7 @@ func (f *field) eachSecond(after testutil.Instant, seconds int, rate float64, po
 // it, it has its fair part; what it leaves the others have at once.
 func TestGuarantee(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	f := newField(upStage(t))
 	const limit, guarantee, others, seconds = 5e6, 2e6, 4, 4
 	user := spare + 43 // nobody else's in these tests
@@ -89,6 +90,7 @@ func TestGuarantee(t *testing.T) {
 // without a limit of its own sends is shown.
 func TestGuaranteeUDP(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	f := newField(upStage(t))
 	const limit, guarantee = 5e6, 2e6
 	user := spare + 47
@@ -115,6 +117,7 @@ func TestGuaranteeUDP(t *testing.T) {
 // A guarantee holds of every limit around it, and is the administrator's to give.
 func TestGuaranteeOfHost(t *testing.T) {
 	machineAlone(t)
+	spare := newUsers()
 	f := newField(upStage(t))
 	user := spare + 44
 	x := f.send(testutil.SenderConfig{UID: user})
@@ -141,6 +144,7 @@ func TestGuaranteeOfHost(t *testing.T) {
 // of a second after they stop; they have the limit within 100 ms after they begin.
 func TestBackground(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	f := newField(upStage(t))
 	const limit = 10e6
 	user := spare + 46
@@ -174,6 +178,7 @@ func TestBackground(t *testing.T) {
 // What is interactive has what it wants before others, however many, and they what it leaves.
 func TestInteractive(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	f := newField(upStage(t))
 	const limit = 10e6
 	user := spare + 48

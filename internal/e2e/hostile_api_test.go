@@ -15,7 +15,8 @@ import (
 // anybody else.
 func TestHostileCommands(t *testing.T) {
 	t.Parallel()
-	h := newHostile(t, "")
+	spare := newUsers()
+	h := newHostile(t, spare, "")
 	mine, hers, roots := h.sleeper(h.mallory), h.sleeper(h.alice), h.sleeper(0)
 	h.must("set", "--pid", mine.pid(), "--total", "2MB/s")
 	if r := h.as(h.alice, "set", "--pid", hers.pid(), "--up", "4MB/s"); r.code != 0 {
@@ -104,7 +105,8 @@ wait()
 // What mallory may reach of the daemon but by its socket, by the kernel and by files.
 func TestHostileReach(t *testing.T) {
 	t.Parallel()
-	h := newHostile(t, "")
+	spare := newUsers()
+	h := newHostile(t, spare, "")
 	pid := h.d.cmd.Process.Pid
 	var errs map[string]string
 	h.program(&errs, `
@@ -188,7 +190,8 @@ say("answer", s.recv(1 << 16).split()[1].decode())
 // Requests that are none, or too large.
 func TestHostileRequests(t *testing.T) {
 	t.Parallel()
-	h := newHostile(t, "")
+	spare := newUsers()
+	h := newHostile(t, spare, "")
 	var got map[string]int
 	before := h.usage()
 	h.program(&got, `
@@ -235,10 +238,11 @@ say("answer", json.dumps(answers))
 // Files of rules that lead elsewhere, or cost too much.
 func TestHostileRules(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	const both = 1e6
 	scp := fmt.Sprintf("nnh%d", os.Getpid()%100000)
 	rule := fmt.Sprintf("[[rule]]\nname = 'slow'\nprogram = '%s'\nuser = [%d, %d]\nup = '1MB/s'\n", scp, spare+30, spare+31)
-	h := newHostile(t, rule)
+	h := newHostile(t, spare, rule)
 	slow, free := copyAs(t, scp), copyAs(t, scp+"free")
 	file := filepath.Join(h.home, ".config/netnice/netnice.toml")
 	secret := filepath.Join(h.dir, "secret")

@@ -47,8 +47,10 @@ def counted(status):
 // Mallory floods the daemon, and the kernel's side of it, in many ways: what alice is
 // limited to holds, she and root are served, and the daemon uses little.
 func TestHostileFloods(t *testing.T) {
+	// Not parallel: it floods the machine.
+	spare := newUsers()
 	rule := fmt.Sprintf("nnf%d", os.Getpid()%100000)
-	h := newHostile(t, fmt.Sprintf("[[rule]]\nname = 'hers'\nprogram = '%s'\nuser = %d\nup = '2MB/s'\n", rule, spare+31))
+	h := newHostile(t, spare, fmt.Sprintf("[[rule]]\nname = 'hers'\nprogram = '%s'\nuser = %d\nup = '2MB/s'\n", rule, spare+31))
 	const limit = 2e6
 	hers := h.ports + 1
 	h.python(options{in: h.A, uid: h.alice}, "flood(connect(sys.argv[1]))", h.to(hers))

@@ -34,7 +34,7 @@ type hostile struct {
 
 const malloryLimit = 3e6 // bytes/s, the administrator's
 
-func newHostile(t *testing.T, rules string) *hostile {
+func newHostile(t *testing.T, spare uint32, rules string) *hostile {
 	t.Helper()
 	s := newStage(t)
 	h := &hostile{mallory: spare + 30, alice: spare + 31, sub: spare + 8}

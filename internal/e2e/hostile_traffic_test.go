@@ -216,7 +216,9 @@ func (h *hostile) begin(l leaving, port uint16) *script {
 
 // Whatever mallory does, the administrator's limit holds for all of it together.
 func TestHostileTraffic(t *testing.T) {
-	h := newHostile(t, "")
+	t.Parallel()
+	spare := newUsers()
+	h := newHostile(t, spare, "")
 	list := leavings()
 	running := make([]*script, len(list))
 	var ports []uint16
@@ -269,6 +271,7 @@ func TestHostileTraffic(t *testing.T) {
 // A tree may be deeper than what is looked at upwards.
 func TestHostileDeepTree(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	f := newField(upStage(t))
 	port := f.ports + 1
 	x := f.python(options{in: f.A, uid: spare + 23}, `

@@ -33,6 +33,8 @@ func (s *stage) attachedNow() (base, others []string) {
 // Without a limit, nothing stands in the way of traffic but what options and
 // new connections need; that comes with the first limit and goes with the last.
 func TestNothingAttachedWithoutLimit(t *testing.T) {
+	// Not parallel: it counts what the whole machine holds.
+	spare := newUsers()
 	s := newStage(t)
 	before := attached(t)
 	d := s.daemon()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,25 +27,32 @@ type object struct {
 func objectsOf(t *testing.T, pid int) map[object]bool {
 	t.Helper()
 	found := map[object]bool{}
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no open files of process %d: %v", pid, err)
+	if !holds(fmt.Sprintf("/proc/%d", pid), found) {
+		t.Fatalf("no open files of process %d", pid)
 	}
+	return found
+}
+
+// holds adds what a process holds, by its folder in /proc, and says whether it has any file
+// open.
+func holds(process string, found map[object]bool) bool {
+	files, _ := filepath.Glob(process + "/fdinfo/*")
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			continue // closed meanwhile
 		}
 		for line := range strings.Lines(string(text)) {
-			for _, kind := range []string{"prog", "map", "link"} {
-				var id uint32
-				if _, err := fmt.Sscanf(line, kind+"_id:%d", &id); err == nil {
-					found[object{kind, id}] = true
-				}
+			kind, rest, ok := strings.Cut(line, "_id:")
+			if !ok || kind != "prog" && kind != "map" && kind != "link" {
+				continue
+			}
+			if id, err := strconv.ParseUint(strings.TrimSpace(rest), 10, 32); err == nil {
+				found[object{kind, uint32(id)}] = true
 			}
 		}
 	}
-	return found
+	return len(files) > 0
 }
 
 // exists says whether the kernel has the object still.
@@ -144,8 +152,9 @@ func (s *stage) leaves(made, before map[object]bool) {
 	suspect := added(s.t, before)
 	maps.Copy(suspect, made)
 	if !within(20*time.Second, func() bool {
+		others := elsewhere()
 		for o := range suspect {
-			if !o.exists() || !made[o] && elsewhere(o) {
+			if !o.exists() || !made[o] && others[o] {
 				delete(suspect, o)
 			}
 		}
@@ -167,20 +176,19 @@ func (s *stage) leaves(made, before map[object]bool) {
 // other daemons of the machine have.
 func added(t *testing.T, before map[object]bool) map[object]bool {
 	t.Helper()
-	return oursBut(t, func(program object) bool { return before[program] || elsewhere(program) })
+	others := elsewhere()
+	return oursBut(t, func(program object) bool { return before[program] || others[program] })
 }
 
-// elsewhere says whether some other process holds the object: another daemon
-// of the machine, in whose affairs a test has no say.
-func elsewhere(o object) bool {
-	files, _ := filepath.Glob("/proc/[0-9]*/fdinfo/*")
-	want := fmt.Sprintf("%s_id:\t%d\n", o.kind, o.id)
-	for _, f := range files {
-		if text, err := os.ReadFile(f); err == nil && strings.Contains(string(text), want) {
-			return true
-		}
+// elsewhere lists what processes hold: other daemons of the machine, in whose affairs a test
+// has no say.
+func elsewhere() map[object]bool {
+	found := map[object]bool{}
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range processes {
+		holds(p, found)
 	}
-	return false
+	return found
 }
 
 // files lists what there is in the folders that begin empty on a stage, but

@@ -168,6 +168,8 @@ func (s *stage) iterate(objects map[object]bool, program, over string) []byte {
 // limits of their own. Nothing of them stays: no entry, no state, no file, no memory of
 // the daemon's.
 func TestLeaks(t *testing.T) {
+	// Not parallel: it counts what the whole machine holds.
+	spare := newUsers()
 	n := 5000
 	if text := os.Getenv(leaksEnv); text != "" {
 		var err error

@@ -76,6 +76,7 @@ func TestLink(t *testing.T) {
 // The daemon is killed: a link's limit, a reservation and a mark hold, the next one takes them over, and nothing is
 // left of them after down.
 func TestLinkKilledDaemon(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	before := ours(t)
 	f := newField(s)
@@ -292,6 +293,7 @@ while True:
 // 98% on the device what somebody else asks over it is answered as over an idle line, which is
 // as busy as before.
 func TestLinkModem(t *testing.T) {
+	t.Parallel()
 	const line, rtt = 12.5e6, 20 * time.Millisecond
 	path := relay.RoundTrip(rtt)
 	path.AtoB.Rate = line

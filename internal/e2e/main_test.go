@@ -26,6 +26,7 @@ var work string
 func TestMain(m *testing.M) {
 	testutil.MaybeRunTraffic()
 	maybeRunAgent()
+	testutil.Supervise()
 	flag.Parse()
 	code, err := run(m)
 	if err != nil {
@@ -70,7 +71,7 @@ func run(m *testing.M) (code int, err error) {
 	if err := os.Setenv(name, value); err != nil {
 		return 0, err
 	}
-	if work, err = os.MkdirTemp("", "netnice-e2e-"); err != nil {
+	if work, err = os.MkdirTemp("", testutil.RunName()); err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()

@@ -36,6 +36,7 @@ func (x *script) until(t *testing.T, kind api.EventType, subject string) api.Eve
 // that is killed; somebody else hears nothing of it.
 func TestMonitor(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	s := upStage(t)
 	f := newField(s)
 	all := f.script(options{}, program, "monitor", "--json")

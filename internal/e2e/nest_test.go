@@ -67,6 +67,8 @@ func TestNestedTrees(t *testing.T) {
 // A tree may cross users, as fair-inetd's does: its limit holds for all of it,
 // and each user's for what is theirs.
 func TestTreeCrossesUsers(t *testing.T) {
+	t.Parallel()
+	spare := newUsers()
 	f := newField(upStage(t))
 	a := f.ports + 1
 	b := a + 1

@@ -11,6 +11,7 @@ import (
 // API, whichever of their groups it is, and nobody else.
 func TestSocketOptionAdministrators(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	group := spare + 4321
 	s := apartStage(t)
 	s.admins = itoa(group)

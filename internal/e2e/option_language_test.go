@@ -48,6 +48,7 @@ var optionUnknown = []string{"tcp4:send:8:1000000", "tcp6:receive:4:5", "udp4:se
 // The examples, in five languages, without privileges.
 func TestSocketOptionLanguages(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	s := apartStage(t)
 	languages := examples(t)
 	ask := func(language string, cases []string) map[string]string {

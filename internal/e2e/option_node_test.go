@@ -49,6 +49,7 @@ while True:
 // A UDP socket's own rate: the sender waits, as at a slow device.
 func TestSocketOptionUDP(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	f := newInbound(apartStage(t), testutil.MustPair(t))
 	before := f.devices()
 	for i, host := range []string{f.B4.String(), f.B6.String()} {
@@ -99,6 +100,7 @@ func TestSocketOptionUDP(t *testing.T) {
 // listener for those that it accepts.
 func TestSocketOptionReceives(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	f := newInbound(apartStage(t), testutil.MustPair(t))
 	before := f.devices()
 	const reads = option + `

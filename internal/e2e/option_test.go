@@ -45,6 +45,8 @@ func alone(t *testing.T) {
 // A program limits its own sockets: before it connects, on an open connection,
 // on a listener for those that it accepts; anyone may, without privileges.
 func TestSocketOption(t *testing.T) {
+	t.Parallel()
+	spare := newUsers()
 	f := newField(apartStage(t))
 	f.daemon()
 	a := f.ports + 1
@@ -112,6 +114,7 @@ wait()
 // the listener or on the connection. What that needs is attached as long as a
 // socket has a rate.
 func TestSocketOptionFromFirstByte(t *testing.T) {
+	t.Parallel()
 	f := newField(apartStage(t))
 	f.daemon()
 	holds := func() bool {
@@ -213,6 +216,7 @@ func instant(t *testing.T, text string) testutil.Instant {
 
 // Accepted sockets inherit a listener's rate, each for itself.
 func TestSocketOptionOnListener(t *testing.T) {
+	t.Parallel()
 	f := newField(apartStage(t))
 	f.daemon()
 	f.python(options{in: f.A}, option+`
@@ -241,6 +245,7 @@ say("reading")
 
 // The option holds beside limits that others set: the lower one does.
 func TestSocketOptionUnderLimit(t *testing.T) {
+	t.Parallel()
 	f := newField(apartStage(t))
 	f.daemon()
 	a := f.ports + 1
@@ -272,6 +277,7 @@ wait()
 // The option survives what becomes of the daemon, and what it refuses it
 // refuses as other options do.
 func TestSocketOptionErrors(t *testing.T) {
+	t.Parallel()
 	alone(t)
 	s := newStage(t)
 	const text = option + `

@@ -64,5 +64,5 @@ while True:
 	says("get", 30e6)
 	paces("its own 30, lifted", own(30e6))
 	says(strconv.FormatUint(none, 10), none)
-	f.free("none of its own, lifted", testutil.Now(), 100e6, a)
+	f.free("none of its own, lifted", testutil.Now(), freely, a)
 }

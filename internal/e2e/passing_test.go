@@ -19,6 +19,7 @@ func words(line string) []string { return strings.Fields(line) }
 // A connection is charged to the process that sends on it, whoever made it:
 // here two processes pass one to and fro.
 func TestDescriptorPassing(t *testing.T) {
+	t.Parallel()
 	f := newField(upStage(t))
 	a := f.ports + 1
 	x := f.python(options{in: f.A}, `
@@ -74,18 +75,19 @@ os._exit(0)
 	f.must("set", "--pid", child, "--up", "5MB/s")
 	for range 2 {
 		x.read("parent")
-		f.free("sent by the unlimited one", testutil.Now(), 100e6, a)
+		f.free("sent by the unlimited one", testutil.Now(), freely, a)
 		x.tell("give")
 		x.read("child")
 		f.holds("sent by the limited one", testutil.Now(), 5e6, a)
 		x.tell("take")
 	}
 	x.read("parent")
-	f.free("sent by the unlimited one", testutil.Now(), 100e6, a)
+	f.free("sent by the unlimited one", testutil.Now(), freely, a)
 }
 
 // sendfile and splice send without a send.
 func TestSendfileAndSplice(t *testing.T) {
+	t.Parallel()
 	for name, text := range map[string]string{
 		"sendfile": `
 with open(sys.argv[2], "rb") as file:
@@ -195,6 +197,7 @@ func TestAccept(t *testing.T) {
 
 // iperf3 is a program as users have it: its own figure says the same.
 func TestIperf(t *testing.T) {
+	t.Parallel()
 	iperf, err := exec.LookPath("iperf3")
 	if err != nil {
 		t.Skipf("%v (apt-get install iperf3)", err)
@@ -224,6 +227,7 @@ func TestIperf(t *testing.T) {
 
 // io_uring sends from threads of the kernel's.
 func TestIOUring(t *testing.T) {
+	t.Parallel()
 	for name, arg := range map[string]string{"submitted": "plain", "polled by a kernel thread": "sqpoll"} {
 		t.Run(name, func(t *testing.T) {
 			f := newField(upStage(t))

@@ -89,6 +89,7 @@ func newForeign(t *testing.T, cgroup string, port uint16) *foreign {
 // Another sockops program's callback flags survive ours, and ours survive that
 // it assigns its own: on new connections within a second.
 func TestForeignSockops(t *testing.T) {
+	// Not parallel: its programs answer for every process of the machine.
 	for name, where := range map[string]func(t *testing.T) string{
 		"behind ours": func(*testing.T) string { return cgroupMount() },
 		"before ours": func(t *testing.T) string { dir, _ := cgroup(t, "foreign"); return dir },
@@ -114,7 +115,7 @@ wait()
 			at := testutil.Now().Add(1100 * time.Millisecond)
 			f.holds("after a second", at, 5e6, port)
 			f.holds("changed", f.must("set", "--pid", x.pid(), "--up", "2MB/s"), 2e6, port)
-			f.free("lifted", f.must("unset", "--pid", x.pid()), 100e6, port)
+			f.free("lifted", f.must("unset", "--pid", x.pid()), freely, port)
 			if n := foreign.counted(t); n != 0 {
 				t.Errorf("%d changes of state were told before there was one", n)
 			}
@@ -130,6 +131,8 @@ wait()
 // Socket options of others, above all those larger than a page, do the same
 // with netnice as without it.
 func TestForeignOptions(t *testing.T) {
+	// Not parallel: its programs answer for every process of the machine.
+	spare := newUsers()
 	f := newField(newStage(t))
 	const many = 2000
 	if err := f.A.Sysctl("net/ipv4/igmp_max_msf", itoa(many)); err != nil {

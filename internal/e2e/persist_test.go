@@ -58,6 +58,7 @@ func (s *stage) reboot() {
 // daemon answers, also after kill -9, unless it was said that it should not be.
 func TestPersist(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	s := upStage(t)
 	users := make([]string, 4)
 	for i := range users {
@@ -104,6 +105,7 @@ func TestPersist(t *testing.T) {
 // A daemon on demand cannot promise that; without any, one that stays is started.
 func TestPersistOnDemand(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	s := newStage(t)
 	name := itoa(spare + 7)
 	s.must("set", "--user", name, "--up", "1MB/s")
@@ -122,6 +124,7 @@ func TestPersistOnDemand(t *testing.T) {
 // nothing is there.
 func TestKilledWhileWriting(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	s := newStage(t)
 	const writers, rounds = 3, 6
 	var mu sync.Mutex
@@ -176,6 +179,7 @@ func TestKilledWhileWriting(t *testing.T) {
 // On a full disk a command fails, says why, and leaves what was wanted and what is in force.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	s := newStage(t)
 	s.do(func() error {
 		if err := os.MkdirAll(stateFolder, 0o755); err != nil {

@@ -68,6 +68,8 @@ func (p *runner) standsStill(what string, ran, stood float64) {
 // A running program has its share in slots, beside programs that want all processors. A daemon that
 // is killed leaves the ceiling and nobody standing, and the next one keeps the slots again.
 func TestPowerSlots(t *testing.T) {
+	// Not parallel: it needs the processors.
+	spare := newUsers()
 	s := newStage(t)
 	p := s.runs(0, python, "-c", gapsPython)
 	p.line()
@@ -150,6 +152,7 @@ func policy(t *testing.T, pid int) uint32 {
 // A program of one thread has its share by a deadline, which nobody's priority is before, and what it
 // starts does not; one of two threads has the ceiling, and is told why. Nothing is left of it.
 func TestPowerStrict(t *testing.T) {
+	// Not parallel: it needs the processors.
 	s := newStage(t)
 	p := s.runs(0, python, "-c", spinPython, "1")
 	p.line()
@@ -206,6 +209,7 @@ func TestPowerStrict(t *testing.T) {
 
 // A deadline outlives the daemon, the next one knows that it is there, and takes it back.
 func TestPowerStrictKilledDaemon(t *testing.T) {
+	// Not parallel: it needs the processors.
 	s := newStage(t)
 	p := s.runs(0, python, "-c", spinPython, "1")
 	p.line()
@@ -227,6 +231,7 @@ func TestPowerStrictKilledDaemon(t *testing.T) {
 // A reservation with a share of the rest is no ceiling, and beside others it is the slice and
 // something of what is left.
 func TestPowerExtra(t *testing.T) {
+	// Not parallel: it needs the processors.
 	s := newStage(t)
 	p := s.runs(0, python, "-c", spinPython, "1")
 	p.line()

@@ -157,6 +157,7 @@ while True:
 // A running program of three processes has what it is given, changed and lifted as it runs,
 // without a daemon that was there before, and nothing is left of it.
 func TestPower(t *testing.T) {
+	// Not parallel: it needs the processors.
 	s := newStage(t)
 	p := s.runs(0, python, "-c", spinPython, "3")
 	for range 3 {
@@ -194,6 +195,7 @@ func TestPower(t *testing.T) {
 // A command has its power from its first instruction, with all that it starts; a priority below
 // the ordinary gives way.
 func TestPowerExec(t *testing.T) {
+	// Not parallel: it needs the processors.
 	s := upStage(t)
 	build := s.runs(0, program, "exec", "30", "sh", "-c", `echo ready; while :; do (i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done); done`)
 	build.line()
@@ -221,6 +223,8 @@ func TestPowerExec(t *testing.T) {
 
 // Users have a ceiling for what is theirs, below the administrator's, and guarantee nothing.
 func TestPowerOfUsers(t *testing.T) {
+	// Not parallel: it needs the processors.
+	spare := newUsers()
 	s := upStage(t)
 	uid := spare + 57
 	p := s.runs(uid, python, "-c", spinPython, "1")
@@ -270,6 +274,8 @@ int main(int argc, char **argv)
 
 // A program sets its own speed by one call of the header, without privileges.
 func TestSetPower(t *testing.T) {
+	// Not parallel: it needs the processors.
+	spare := newUsers()
 	s := apartStage(t)
 	s.daemon()
 	dir := t.TempDir()
@@ -312,6 +318,7 @@ const killsVariable = "NETNICE_TEST_KILLS"
 // kill -9 of the daemon at any moment: what holds is what was there before the command or what
 // it asked for, the next daemon takes it up, no process stands still, and no group is left.
 func TestPowerKilledDaemon(t *testing.T) {
+	// Not parallel: it needs the processors.
 	s := newStage(t)
 	p := s.runs(0, python, "-c", spinPython, "2")
 	p.line()
@@ -361,6 +368,7 @@ func groupOf(t *testing.T, pid int) string {
 // A sender is to have its rate whatever wants the processors: what it needs of them is measured,
 // reserved, and corrected as it comes to need more.
 func TestPowerForARate(t *testing.T) {
+	// Not parallel: it needs the processors.
 	s := upStage(t)
 	f := newField(s)
 	tx := f.send(testutil.SenderConfig{WriteSize: 2048})

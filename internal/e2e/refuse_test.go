@@ -53,6 +53,7 @@ func zombie(t *testing.T) int {
 
 // What is wrong is refused before anything happens, with and without a daemon.
 func TestRefusedInput(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	before := ours(t)
 	dead := itoa(zombie(t))
@@ -96,6 +97,8 @@ func TestRefusedInput(t *testing.T) {
 
 // Who may not is told what would do.
 func TestRefusedUser(t *testing.T) {
+	t.Parallel()
+	spare := newUsers()
 	s := newStage(t)
 	self := itoa(os.Getpid())
 	s.refused(s.asUser("set", "--pid", self, "--up", "1MB/s"), "only root can start one", "sudo netnice up")
@@ -135,6 +138,7 @@ func TestRefusedUser(t *testing.T) {
 
 // A second daemon is refused and does not disturb the first.
 func TestRefusedSecondDaemon(t *testing.T) {
+	t.Parallel()
 	f := newField(upStage(t))
 	x := f.send(testutil.SenderConfig{})
 	f.must("set", "--pid", x.pid(), "--up", "5MB/s")
@@ -154,6 +158,7 @@ func TestRefusedSecondDaemon(t *testing.T) {
 
 // A state that cannot be read stops a daemon, and not the limits in force.
 func TestRefusedState(t *testing.T) {
+	t.Parallel()
 	const path = "/var/lib/netnice/state.json"
 	f := newField(newStage(t))
 	made := map[object]bool{}
@@ -190,7 +195,7 @@ func TestRefusedState(t *testing.T) {
 			if n := f.nodes()["pid:"+x.pid()]; len(n.Limits) != 1 || n.Limits[0].BytesPerSec != 5e6 {
 				t.Errorf("adopted %+v", n.Limits)
 			}
-			f.free("after down", f.must("down"), 100e6, x.port)
+			f.free("after down", f.must("down"), freely, x.port)
 			<-d.ended
 			f.do(func() error { return os.RemoveAll(path + ".bad") })
 		})
@@ -199,6 +204,8 @@ func TestRefusedState(t *testing.T) {
 
 // A machine without what netnice needs is told what it lacks.
 func TestRefusedMachine(t *testing.T) {
+	// Not parallel: it takes mounts away.
+	spare := newUsers()
 	for name, c := range map[string]struct {
 		change      func() error
 		flags       []string

@@ -13,6 +13,7 @@ import (
 // release: what they send by TCP, as datagrams, and what they receive.
 func TestAnotherReleaseOptions(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	f := newInbound(apartStage(t), testutil.MustPair(t))
 	// By the kernel's word, as who reads may be late.
 	const came = `

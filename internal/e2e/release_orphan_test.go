@@ -99,8 +99,9 @@ signal.pause()
 // So do those of processes that a rule holds together.
 func TestAnotherReleaseOrphansOfRule(t *testing.T) {
 	t.Parallel()
+	sessionUser := newUsers()
 	const limit = 1e6
-	r := newRuled(t, strings.Replace(sessions("session"), "up", "share = 'all'\nup", 1))
+	r := newRuled(t, strings.Replace(sessions("session", sessionUser), "up", "share = 'all'\nup", 1))
 	session, free := copyFrom(t, "/bin/sh", "session"), copyAs(t, "free")
 	a := r.ports + 1
 	b := a + 1

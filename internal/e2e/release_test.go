@@ -17,6 +17,8 @@ import (
 // one: a map is pinned in another size in the place of one; what is attached goes
 // on with the maps that it has.
 func TestAnotherRelease(t *testing.T) {
+	t.Parallel()
+	spare := newUsers()
 	const sent, received = 5e6, 30e6
 	s := newStage(t)
 	before := ours(t)
@@ -49,7 +51,7 @@ func TestAnotherRelease(t *testing.T) {
 	// What the first has set on the connections is not taken for their own.
 	s.must("unset", "--user", itoa(spare))
 	s.must("unset", "--pid", itoa(f.rx.PID()))
-	f.free("lifted", s.must("unset", "--pid", x.pid()), 200e6, x.port)
+	f.free("lifted", s.must("unset", "--pid", x.pid()), freely, x.port)
 	s.must("down")
 	s.leaves(made, before)
 }

@@ -70,6 +70,7 @@ while True:
 // and it goes with the connection.
 func TestReserveSocket(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	for i, c := range []struct{ name, kind, host string }{{"TCP", "tcp", "4"}, {"TCP over IPv6", "tcp", "6"}, {"UDP", "udp", "4"}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -180,6 +180,7 @@ func (r *ruled) exceeds(what string, x *script, port string, least float64) {
 // over IPv4 and IPv6; as rules come, change and go, and without a daemon.
 func TestRuleToDestinations(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	rules := fmt.Sprintf(`
 [[rule]]
 name = "there"
@@ -233,6 +234,7 @@ up = "2MB/s"
 // Datagrams of unconnected sockets, and what is received, likewise.
 func TestRuleToReceivesAndDatagrams(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	r := newRuledTo(t, fmt.Sprintf(`
 [[rule]]
 name = "from there"
@@ -288,7 +290,8 @@ up = "1MB/s"
 // lower holds.
 func TestRuleToOfTwoOwners(t *testing.T) {
 	t.Parallel()
-	h := newHostile(t, fmt.Sprintf("[[rule]]\nname = 'everybody'\nto = '%s'\nup = '1MB/s'\n", "10.98.0.67"))
+	spare := newUsers()
+	h := newHostile(t, spare, fmt.Sprintf("[[rule]]\nname = 'everybody'\nto = '%s'\nup = '1MB/s'\n", "10.98.0.67"))
 	r := &ruled{field: h.field, dir: h.dir, d: h.d}
 	link, err := r.B.Netlink().LinkByName(testutil.Device)
 	if err != nil {
@@ -331,6 +334,7 @@ func TestRuleToOfTwoOwners(t *testing.T) {
 // A rule for one protocol: the other to the same place is free, over IPv4 and IPv6.
 func TestRuleToProtocol(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	hosts := []string{far4, far6}
 	var rules strings.Builder
 	for i, host := range hosts {

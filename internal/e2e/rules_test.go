@@ -157,27 +157,24 @@ func (r *ruled) afterExec(pid string) time.Duration {
 	return d
 }
 
-// sessionUser, and the next one, run what rules of sessions are for: no other test's netnice
-// limits them meanwhile.
-var sessionUser = spare + 55
-
-// sessions is a rule for the programs of a name, of the users of this run of the
-// tests: other daemons of the machine follow rules of their own.
-func sessions(program string) string {
+// sessions is a rule for the programs of a name, of a user and the next one: other daemons
+// of the machine follow rules of their own.
+func sessions(program string, user uint32) string {
 	return fmt.Sprintf(`
 [[rule]]
 name = "all %s sessions"
 program = "%[1]s"
 user = [%d, %d]
 up = "1MB/s"
-`, program, sessionUser, sessionUser+1)
+`, program, user, user+1)
 }
 
 // All scp sessions, whoever starts them: a program of another user is limited within
 // 50 ms of its exec, with its children, and each session by itself.
 func TestRuleHoldsAtExec(t *testing.T) {
 	t.Parallel()
-	r := newRuled(t, sessions("scp"))
+	sessionUser := newUsers()
+	r := newRuled(t, sessions("scp", sessionUser))
 	scp, other := copyAs(t, "scp"), copyAs(t, "cp")
 	p := r.ports
 	x, at := r.floods(scp, sessionUser, p+1, p+2)
@@ -193,7 +190,7 @@ func TestRuleHoldsAtExec(t *testing.T) {
 	r.holds("an scp and its child", at, 1e6, p+1, p+2)
 	r.holds("another user's", at, 1e6, p+4)
 	_, begin := r.floods(other, sessionUser, p+3)
-	r.free("no scp", begin, 100e6, p+3)
+	r.free("no scp", begin, freely, p+3)
 	n := r.nodeOf(x.pid())
 	if n == nil || n.Processes != 2 || len(n.Limits) != 1 || n.Limits[0].Rule == nil || n.Limits[0].Rule.Name != "all scp sessions" || n.Limits[0].Rule.Line != 2 {
 		t.Errorf("the limit of an scp is shown as %+v", n)
@@ -212,13 +209,14 @@ func TestRuleHoldsAtExec(t *testing.T) {
 // changes nothing, and what runs obeys the new ones.
 func TestRulesAreReadAgain(t *testing.T) {
 	t.Parallel()
+	sessionUser := newUsers()
 	r := newRuled(t, "")
 	const name = "rsync"
-	rule := sessions(name)
+	rule := sessions(name, sessionUser)
 	scp := copyAs(t, name)
 	p := r.ports
 	x, begin := r.floods(scp, sessionUser, p+1, p+2)
-	r.free("without rules", begin, 100e6, p+1, p+2)
+	r.free("without rules", begin, freely, p+1, p+2)
 	r.write(rule)
 	r.holds("a rule for what runs", r.must("rules", "reload"), 1e6, p+1, p+2)
 
@@ -265,14 +263,15 @@ func TestRulesAreReadAgain(t *testing.T) {
 	r.holds("a command", r.must("set", "--pid", x.pid(), "--up", "5MB/s"), 5e6, p+1, p+2)
 	r.holds("taken back", r.must("unset", "--pid", x.pid()), 3e6, p+1, p+2)
 	r.write("")
-	r.free("the rule is gone", r.must("rules", "reload"), 100e6, p+1, p+2)
+	r.free("the rule is gone", r.must("rules", "reload"), freely, p+1, p+2)
 }
 
 // One limit for all that match, of two users and in another tree with a limit.
 func TestRuleForAllTogether(t *testing.T) {
 	t.Parallel()
+	sessionUser := newUsers()
 	const name = "sftp"
-	r := newRuled(t, strings.Replace(sessions(name), "up", "share = 'all'\nup", 1))
+	r := newRuled(t, strings.Replace(sessions(name, sessionUser), "up", "share = 'all'\nup", 1))
 	scp := copyAs(t, name)
 	p := r.ports
 	r.floods(scp, sessionUser, p+1)

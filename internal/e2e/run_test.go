@@ -38,6 +38,7 @@ func (s *stage) cleared(daemon int, made, before map[object]bool, limit time.Dur
 
 // `netnice run` without a daemon brings up what it needs and cleans up after.
 func TestRunWithoutDaemon(t *testing.T) {
+	t.Parallel()
 	f := newField(newStage(t))
 	before := ours(t)
 	a := f.ports + 1
@@ -84,6 +85,7 @@ func TestRunWithDaemon(t *testing.T) {
 
 // What the command returns is what netnice run returns.
 func TestRunPassesStatus(t *testing.T) {
+	t.Parallel()
 	s := upStage(t)
 	data := filepath.Join(work, "data")
 	if err := os.WriteFile(data, []byte("no program"), 0o644); err != nil {
@@ -117,6 +119,7 @@ func TestRunPassesStatus(t *testing.T) {
 // --scope holds a program's children in a cgroup of their own, which goes with
 // the last of them.
 func TestRunScope(t *testing.T) {
+	t.Parallel()
 	f := newField(newStage(t))
 	before := ours(t)
 	a := f.ports + 1
@@ -171,6 +174,8 @@ flood(connect(sys.argv[1]))
 
 // `netnice up`, set, `down`: as an administrator does it.
 func TestUpAndDown(t *testing.T) {
+	t.Parallel()
+	spare := newUsers()
 	f := newField(newStage(t))
 	before := ours(t)
 	r := f.netnice("up")
@@ -189,21 +194,22 @@ func TestUpAndDown(t *testing.T) {
 	if r := f.netnice(x.pid()); r.code != 0 || !strings.Contains(r.out, "5 MB/s") {
 		t.Errorf("netnice PID: %v", r)
 	}
-	f.free("netnice PID 0", f.must(x.pid(), "0"), 100e6, x.port)
+	f.free("netnice PID 0", f.must(x.pid(), "0"), freely, x.port)
 	f.holds("nlimit", f.must("nlimit", "-p", x.pid(), "-o", "4000000"), 4e6, x.port)
 	made := objectsOf(t, status.PID)
-	f.free("after down", f.must("down"), 100e6, x.port)
+	f.free("after down", f.must("down"), freely, x.port)
 	f.cleared(status.PID, made, before, 2*time.Second)
 }
 
 // A limit without a daemon: one comes, and leaves with the limit.
 func TestSetWithoutDaemon(t *testing.T) {
+	t.Parallel()
 	f := newField(newStage(t))
 	before := ours(t)
 	x := f.send(testutil.SenderConfig{})
 	f.holds("set", f.must("set", "--pid", x.pid(), "--up", "5MB/s"), 5e6, x.port)
 	status := f.status()
 	made := objectsOf(t, status.PID)
-	f.free("unset", f.must("unset", "--pid", x.pid()), 100e6, x.port)
+	f.free("unset", f.must("unset", "--pid", x.pid()), freely, x.port)
 	f.cleared(status.PID, made, before, 3*time.Second)
 }

@@ -64,10 +64,15 @@ def connect(to):
     host, port = to.rsplit(":", 1)
     return socket.create_connection((host.strip("[]"), int(port)))
 
-def flood(s, data=bytes(1 << 16)):
+def flood(s, data=bytes(1 << 16), up_to=100e6):
+    due = 0
     try:
         while True:
             s.sendall(data)
+            now = time.monotonic()
+            due = max(due, now - 0.01) + len(data) / up_to
+            if due > now + 0.001:
+                time.sleep(due - now)
     except OSError:
         pass
 

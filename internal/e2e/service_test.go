@@ -82,6 +82,8 @@ func TestService(t *testing.T) {
 
 // Another program takes the place of a running daemon: no gap.
 func TestReplaced(t *testing.T) {
+	t.Parallel()
+	spare := newUsers()
 	s := newStage(t)
 	f := newField(s)
 	x := f.send(testutil.SenderConfig{Connections: 2, UID: spare + 22})

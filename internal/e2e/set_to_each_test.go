@@ -13,6 +13,7 @@ import (
 // and those that are met later, at once. It is changed and lifted for all together.
 func TestSetToEachPeer(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	r := newRuledTo(t, "")
 	const all4, all6 = "10.98.0.71", "fd00:98::71"
 	r.addresses(all4, all6)
@@ -59,6 +60,7 @@ func TestSetToEachPeer(t *testing.T) {
 // One socket that sends to many addresses in turn, as a server's does: each of them is met.
 func TestSetToEachPeerBySocket(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	const hosts = 14 // of 10.98.0.112/28, and as many sites
 	r := newRuledTo(t, "")
 	uid := spare + 60
@@ -111,6 +113,7 @@ while wait():
 // daemon makes limits like others of it.
 func TestSetToEachPeerUnattended(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	r := newRuledTo(t, "")
 	const all4, all6 = "10.98.0.72", "fd00:98::1:72"
 	r.addresses(all4, all6)

@@ -78,6 +78,7 @@ func writePrefixes(t *testing.T, name string, n int, others ...string) string {
 // changes without the file, and the next daemon has it.
 func TestSetToFile(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	r := newRuledTo(t, "")
 	uid := spare + 47
 	r.ends(r.A, uid, "connect "+far4+" 5001 send", "connect "+far6+" 5002 send", fmt.Sprintf("connect %s 5003 send", r.B4))
@@ -107,6 +108,8 @@ func TestSetToFile(t *testing.T) {
 // What a datagram to another address than the last costs a sender that does nothing else, to
 // few and to many in turn, likewise.
 func TestSetToFileCostsInTurn(t *testing.T) {
+	// Not parallel: it compares times.
+	spare := newUsers()
 	r := newRuledTo(t, "")
 	uid := spare + 65
 	link, err := r.A.Netlink().LinkByName("lo")
@@ -177,6 +180,8 @@ func middle(list []float64) float64 {
 // What a connection and a datagram to another address than the last cost is the same for
 // ten prefixes as for a hundred thousand, within what a busy machine lets see.
 func TestSetToFileCosts(t *testing.T) {
+	// Not parallel: it compares times.
+	spare := newUsers()
 	r := newRuledTo(t, "")
 	uid := spare + 48
 	link, err := r.A.Netlink().LinkByName("lo")

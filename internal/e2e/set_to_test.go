@@ -19,6 +19,7 @@ import (
 // they come, change and go, with open connections, over IPv4 and IPv6.
 func TestSetToDestinations(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	r := newRuledTo(t, "")
 	// Others' daemons limit everybody's, too.
 	const all4, all6 = "10.98.0.68", "fd00:98::6f"
@@ -78,6 +79,7 @@ func TestSetToDestinations(t *testing.T) {
 // limit is of their processes.
 func TestSetToReceivesAndDatagrams(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	r := newRuledTo(t, "")
 	uid := spare + 46
 	far := r.ends(r.B, 0, "listen 7401 send", "listen 7402 send", "sink 7403", "sink 7404", "listen 7403 receive")
@@ -104,6 +106,8 @@ func TestSetToReceivesAndDatagrams(t *testing.T) {
 // The Internet is limited and the local network is not, each by a link of its own: sent and
 // received, over IPv4 and IPv6.
 func TestSetToTwoLinks(t *testing.T) {
+	t.Parallel()
+	spare := newUsers()
 	r := newRuledTo(t, "")
 	uid := spare + 49
 	const lan4, lan6 = "10.94.0.2", "fd00:94::2"
@@ -141,6 +145,7 @@ func TestSetToTwoLinks(t *testing.T) {
 // Under a command of its own, a cgroup and, by themselves, a user.
 func TestSetToUnder(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	r := newRuledTo(t, "")
 	run := r.python(options{in: r.A, under: []string{program, "run", "--to", far4 + "," + far6, "--up", "1MB/s", "--"}}, ends,
 		"connect "+far4+" 5001 send", "connect "+far6+" 5002 send", fmt.Sprintf("connect %s 5003 send", r.B4))
@@ -186,6 +191,7 @@ func TestSetToUnder(t *testing.T) {
 // A name stands for the addresses that the machine's resolver has for it.
 func TestSetToName(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	r := newRuledTo(t, "")
 	uid := spare + 51
 	far := r.ends(r.A, 0, "listen 7601 receive", "listen 7602 receive", "listen 7603 receive")

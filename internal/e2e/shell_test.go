@@ -55,6 +55,7 @@ os.close(fd)
 // What a person types at real shells runs under the limit that its last word says: programs,
 // aliases, functions, in pipelines, loops and the background; and a shell itself.
 func TestShells(t *testing.T) {
+	t.Parallel()
 	for _, sh := range []struct {
 		name, command, rc, marker string
 		text                      string

@@ -77,6 +77,7 @@ wait()
 // request of 600 bytes comes through within twice its fair wait, that is a
 // round in which each connection sends a segment, and half a second.
 func TestNewcomer(t *testing.T) {
+	t.Parallel()
 	for _, limit := range []struct {
 		say  string
 		rate float64

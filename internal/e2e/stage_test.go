@@ -405,7 +405,7 @@ func (s *stage) soon(what string, limit time.Duration, f func() bool) bool {
 func cgroup(t *testing.T, name string) (dir, path string) {
 	t.Helper()
 	root := cgroupMount()
-	path = fmt.Sprintf("/netnice-e2e-%d-%d-%s", os.Getpid(), cgroups.Add(1), name)
+	path = fmt.Sprintf("/%s%d-%s", testutil.RunName(), cgroups.Add(1), name)
 	dir = filepath.Join(root, path)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatalf("make a cgroup: %v", err)

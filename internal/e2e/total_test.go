@@ -64,6 +64,8 @@ func (f *totals) sum(what string, least float64) {
 // Bulk both ways comes out at the limit, and neither way is starved, also while no
 // daemon runs. What one way leaves the other has.
 func TestTotal(t *testing.T) {
+	t.Parallel()
+	spare := newUsers()
 	f := newTotals(t, testutil.MustPair(t), spare+20, 3, "")
 	f.must("set", "--user", itoa(f.user), "--total", "8MB/s")
 	down := f.sendTo(totalPort, false, testutil.SenderConfig{Connections: 2})
@@ -87,6 +89,8 @@ func TestTotal(t *testing.T) {
 
 // With the input meter off only what is sent counts.
 func TestTotalWithoutInputMeter(t *testing.T) {
+	t.Parallel()
+	spare := newUsers()
 	line := relay.RoundTrip(4 * time.Millisecond)
 	line.BtoA.Rate = 5 * totalLimit
 	// Acknowledgements wait behind what comes in: bbr takes that for less of a path.

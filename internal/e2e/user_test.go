@@ -31,6 +31,8 @@ func (f *field) halves(what string, after testutil.Instant, a, b uint16) {
 // processes together, and gives the one with 16 connections what it gives the
 // one with a single connection.
 func TestUser(t *testing.T) {
+	t.Parallel()
+	spare := newUsers()
 	f := newField(upStage(t))
 	name := itoa(spare)
 	f.must("set", "--user", name, "--up", "10MB/s")
@@ -47,15 +49,16 @@ func TestUser(t *testing.T) {
 	}
 	f.halves("1 and 16 connections", testutil.Now().Add(300*time.Millisecond), one.port, two.port)
 	other := f.send(testutil.SenderConfig{UID: spare + 1, Connections: 4})
-	f.free("another user", testutil.Now(), 100e6, other.port)
+	f.free("another user", testutil.Now(), freely, other.port)
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
-	f.free("lifted", f.must("unset", "--user", name), 100e6, one.port, two.port)
+	f.free("lifted", f.must("unset", "--user", name), freely, one.port, two.port)
 }
 
 // root is a user like others. Short: the machine's own traffic is limited.
 func TestUserRoot(t *testing.T) {
+	spare := newUsers()
 	root, err := user.LookupId("0")
 	if err != nil {
 		t.Skipf("uid 0 has no name: %v", err)
@@ -64,15 +67,15 @@ func TestUserRoot(t *testing.T) {
 	f := newField(upStage(t))
 	x := f.send(testutil.SenderConfig{})
 	y := f.send(testutil.SenderConfig{UID: spare})
-	at := f.must("set", "--user", root.Username, "--up", "50MB/s")
+	at := f.must("set", "--user", root.Username, "--up", "20MB/s")
 	// What came at gigabytes per second before takes its receiver a while.
 	calm := at.Add(settle + 200*time.Millisecond)
 	f.until(calm)
 	all := f.charged("user:"+root.Username, 500*time.Millisecond)
 	to := testutil.Now()
 	f.must("unset", "--user", "0")
-	f.shares("root", at, all, f.rate(at.Add(settle), to, x.port), 50e6)
-	if free := f.rate(at.Add(settle), to, y.port); free < 100e6 {
+	f.shares("root", at, all, f.rate(at.Add(settle), to, x.port), 20e6)
+	if free := f.rate(at.Add(settle), to, y.port); free < freely {
 		t.Errorf("another user than root is at %.0f bytes/s", free)
 	}
 }
@@ -91,6 +94,7 @@ func (f *field) shares(what string, since testutil.Instant, all, seen, limit flo
 // Processes in a cgroup and below it share its limit, also those that come in
 // later.
 func TestCgroup(t *testing.T) {
+	t.Parallel()
 	f := newField(upStage(t))
 	dir, path := cgroup(t, "limit")
 	inner := filepath.Join(dir, "inner")
@@ -124,25 +128,26 @@ flood(s)
 	if n.Processes != 3 || n.Sockets != 3 {
 		t.Errorf("%d processes with %d sockets, want 3 and 3", n.Processes, n.Sockets)
 	}
-	f.free("lifted", f.must("unset", "--cgroup", path), 100e6, a, b, c)
+	f.free("lifted", f.must("unset", "--cgroup", path), freely, a, b, c)
 }
 
 // The host's limit holds for everybody together. Short, since that is so.
 func TestHost(t *testing.T) {
 	machineAlone(t)
+	spare := newUsers()
 	f := newField(upStage(t))
 	x := f.send(testutil.SenderConfig{UID: spare})
 	y := f.send(testutil.SenderConfig{})
 	time.Sleep(100 * time.Millisecond)
-	at := f.must("set", "--host", "--up", "50MB/s")
+	at := f.must("set", "--host", "--up", "20MB/s")
 	// What came at gigabytes per second before takes its receiver a while.
 	calm := at.Add(settle + 200*time.Millisecond)
 	f.until(calm)
 	all := f.charged("host", 500*time.Millisecond)
 	to := testutil.Now()
 	lifted := f.must("unset", "--host")
-	f.shares("host", at, all, f.rate(calm, to, x.port, y.port), 50e6)
-	f.free("lifted", lifted, 200e6, x.port, y.port)
+	f.shares("host", at, all, f.rate(calm, to, x.port, y.port), 20e6)
+	f.free("lifted", lifted, freely, x.port, y.port)
 	// pid 1 stands for the host.
 	r := f.netnice("set", "--pid", "1", "--up", "100GB/s", "--dry-run")
 	if r.code != 0 || !strings.Contains(r.out, "host") {
@@ -152,6 +157,7 @@ func TestHost(t *testing.T) {
 
 // Traffic of the machine to itself is not limited unless that is asked for.
 func TestLoopback(t *testing.T) {
+	t.Parallel()
 	f := newField(upStage(t))
 	const first = testutil.DefaultPort
 	self := f.receiver(f.A, testutil.ReceiverConfig{
@@ -166,7 +172,7 @@ func TestLoopback(t *testing.T) {
 				return self.Goodput(port, from, to)
 			}
 			at := f.must("set", "--pid", x.pid(), "--up", "5MB/s").Add(settle)
-			if got := measure(at, at.Add(span/3)); got < 100e6 {
+			if got := measure(at, at.Add(span/3)); got < freely {
 				t.Errorf("loopback is at %.0f bytes/s under a limit that is not for it", got)
 			}
 			f.judge(f.must("set", "--pid", x.pid(), "--loopback", "--up", "5MB/s"), span, func(from, to testutil.Instant) error {
@@ -174,7 +180,7 @@ func TestLoopback(t *testing.T) {
 				return compare("--loopback", measure(from, to), 5e6, 0.05)
 			})
 			at = f.must("set", "--pid", x.pid(), "--loopback=false").Add(settle)
-			if got := measure(at, at.Add(span/3)); got < 100e6 {
+			if got := measure(at, at.Add(span/3)); got < freely {
 				t.Errorf("loopback is at %.0f bytes/s after --loopback=false", got)
 			}
 			f.must("unset", "--pid", x.pid())
@@ -187,6 +193,7 @@ func TestLoopback(t *testing.T) {
 
 // That such a connection is one is known before its first packet.
 func TestLoopbackOfIdleConnections(t *testing.T) {
+	t.Parallel()
 	f := newField(upStage(t))
 	x := f.python(options{in: f.A}, `
 pairs = []
@@ -224,6 +231,8 @@ for s, c in pairs:
 
 // IPv4 and IPv6 share a limit, whose bytes are those of IP packets.
 func TestIPv6(t *testing.T) {
+	t.Parallel()
+	spare := newUsers()
 	f := newField(upStage(t))
 	x := f.send(testutil.SenderConfig{To: "6", UID: spare})
 	y := f.send(testutil.SenderConfig{UID: spare})

@@ -60,6 +60,7 @@ func binding(s api.WhySocket) string {
 // receiver does not read.
 func TestWhy(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	f := newField(upStage(t))
 	a := f.ports + 1
 	deaf := f.python(options{in: f.B}, `
@@ -177,6 +178,7 @@ wait()
 // its file and line.
 func TestWhyReceiving(t *testing.T) {
 	t.Parallel()
+	spare := newUsers()
 	s := newStage(t)
 	dir, err := os.MkdirTemp(work, "rules-")
 	if err != nil {

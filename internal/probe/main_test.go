@@ -9,5 +9,6 @@ import (
 
 func TestMain(m *testing.M) {
 	testutil.MaybeRunTraffic()
+	testutil.Supervise()
 	os.Exit(m.Run())
 }

@@ -38,6 +38,7 @@ type sending struct {
 	ended    []ConnInfo       // connections that wrote all their Bytes
 	latency  []Point
 	children []*Sender
+	due      Instant // when what was written may have been, by UpToBytesPerSec
 }
 
 // runSender is the sender process; it ends after the order to stop, or when

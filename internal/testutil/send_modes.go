@@ -27,7 +27,25 @@ func (s *sending) bulk(fd int) {
 			s.end(fd)
 			return
 		}
+		time.Sleep(s.ahead(n))
 	}
+}
+
+// ahead counts n bytes that were written, and is how long to wait so that no more than
+// UpToBytesPerSec are. What was not written for longer than a moment is not made up for.
+func (s *sending) ahead(n int) time.Duration {
+	if s.cfg.UpToBytesPerSec == 0 {
+		return 0
+	}
+	const moment = 10 * time.Millisecond
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := Now()
+	s.due = max(s.due, now.Add(-moment)).Add(time.Duration(float64(n) / s.cfg.UpToBytesPerSec * 1e9))
+	if wait := s.due.Sub(now); wait > time.Millisecond { // less is not worth a sleep
+		return wait
+	}
+	return 0
 }
 
 // end keeps a last look at a connection that wrote everything, and closes it.

@@ -27,6 +27,10 @@ type SenderConfig struct {
 	Congestion  string `json:"congestion"`  // "cubic", "bbr", "reno"; "" = the namespace's default
 	Mode        Mode   `json:"mode"`        // "" = Bulk
 
+	// UpToBytesPerSec is how fast all bulk connections together write where nothing
+	// else limits them; 0 = as fast as the machine can.
+	UpToBytesPerSec float64 `json:"up_to_bytes_per_sec"`
+
 	WriteSize int   `json:"write_size"` // of one write, in bytes; 0 = 64 KB
 	Bytes     int64 `json:"bytes"`      // per connection, then it closes and drains; 0 = endless
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // grove is cgroups that this test's own process, which is limited, moves among.
@@ -23,17 +24,18 @@ type grove struct {
 	k    *Kernel
 }
 
-const egressPins = "/sys/fs/bpf/nn-test-egress"
+var egressPins = "/sys/fs/bpf/" + testutil.RunName() + "egress"
 
 func newGrove(t *testing.T) *grove {
 	t.Helper()
+	testutil.RequireRoot(t)
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, home, _ := strings.Cut(string(text), "0::")
 	home, _, _ = strings.Cut(home, "\n")
-	g := &grove{t: t, root: filepath.Join(cgroupRoot(), "netnice-test-"+strconv.Itoa(os.Getpid()))}
+	g := &grove{t: t, root: filepath.Join(cgroupRoot(), testutil.RunName()+"grove")}
 	for _, dir := range []string{"", "a", "a/b", "a/c", "d"} {
 		if err := os.Mkdir(filepath.Join(g.root, dir), 0o755); err != nil {
 			t.Fatal(err)

@@ -18,24 +18,16 @@ func thisTest(t *testing.T, env string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, "-test.run=^TestNap$")
+	cmd := exec.Command(path)
 	cmd.Env = append(os.Environ(), env)
 	return cmd
-}
-
-// TestNap is a process that sleeps, for other tests.
-func TestNap(t *testing.T) {
-	if os.Getenv("NETNICE_TEST_NAP") == "" {
-		t.Skip("for other tests")
-	}
-	time.Sleep(time.Minute)
 }
 
 // openRules opens a kernel side of this test's own.
 func openRules(t *testing.T) *Kernel {
 	t.Helper()
 	testutil.RequireRoot(t)
-	k, err := Open(Options{PinDir: "/sys/fs/bpf/nn-test-rules", CgroupRoot: cgroupRoot(), Beside: true})
+	k, err := Open(Options{PinDir: "/sys/fs/bpf/" + testutil.RunName() + "rules", CgroupRoot: cgroupRoot(), Beside: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +58,7 @@ func started(t *testing.T, k *Kernel, pid int) enforce.Exec {
 func TestExecsAreTold(t *testing.T) {
 	k := openRules(t)
 	run := func() int {
-		cmd := thisTest(t, "NETNICE_TEST_NAP=")
+		cmd := thisTest(t, napEnv+"=0s")
 		if err := cmd.Run(); err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +96,7 @@ func TestExecsAreTold(t *testing.T) {
 func TestJoin(t *testing.T) {
 	k := openRules(t)
 	sleep := func() int {
-		cmd := thisTest(t, "NETNICE_TEST_NAP=1")
+		cmd := thisTest(t, napEnv+"=1m")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

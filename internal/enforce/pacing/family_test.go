@@ -9,16 +9,26 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 const familyEnv = "NETNICE_TEST_FAMILY"
 
-// TestMain makes the test's program a parent of so many, for family.
+// napEnv is how long a process that a test starts is to sleep.
+const napEnv = "NETNICE_TEST_NAP"
+
+// TestMain makes the test's program a parent of so many, for family, or one that sleeps.
 func TestMain(m *testing.M) {
+	if nap, err := time.ParseDuration(os.Getenv(napEnv)); err == nil {
+		time.Sleep(nap)
+		os.Exit(0)
+	}
 	n, err := strconv.Atoi(os.Getenv(familyEnv))
 	if err != nil {
+		testutil.Supervise()
 		os.Exit(m.Run())
 	}
 	for range n {
@@ -92,7 +102,8 @@ func whose(t *testing.T, k *Kernel) map[uint32][]uint32 {
 }
 
 func TestFamilies(t *testing.T) {
-	k, err := Open(Options{PinDir: "/sys/fs/bpf/nn-test-family", CgroupRoot: cgroupRoot(), Beside: true})
+	testutil.RequireRoot(t)
+	k, err := Open(Options{PinDir: "/sys/fs/bpf/" + testutil.RunName() + "family", CgroupRoot: cgroupRoot(), Beside: true})
 	if err != nil {
 		t.Fatal(err)
 	}

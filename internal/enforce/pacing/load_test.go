@@ -6,10 +6,13 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 func TestOpenDown(t *testing.T) {
-	k, err := Open(Options{PinDir: "/sys/fs/bpf/nn-test", CgroupRoot: cgroupRoot(), Beside: true})
+	testutil.RequireRoot(t)
+	k, err := Open(Options{PinDir: "/sys/fs/bpf/" + testutil.RunName() + "open", CgroupRoot: cgroupRoot(), Beside: true})
 	var ve *ebpf.VerifierError
 	if errors.As(err, &ve) {
 		t.Fatalf("%-.6000v", ve)

@@ -6,10 +6,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,28 +20,13 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-const apartEnv = "NETNICE_TEST_APART"
-
-// TestMain runs the tests in a network namespace of their own: they limit what
-// comes in by every device there.
+// TestMain runs the tests in network namespaces of their own: they limit what comes in by
+// every device there.
 func TestMain(m *testing.M) {
 	testutil.MaybeRunTraffic()
-	if os.Getenv(apartEnv) != "" || testutil.Privileged() != nil {
-		os.Exit(m.Run())
-	}
-	cmd := exec.Command(os.Args[0], os.Args[1:]...)
-	cmd.Env = append(os.Environ(), apartEnv+"=1")
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	err := cmd.Run()
-	var exit *exec.ExitError
-	switch {
-	case errors.As(err, &exit):
-		os.Exit(exit.ExitCode())
-	case err != nil:
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	testutil.Supervise()
+	testutil.RunApart(4)
+	os.Exit(m.Run())
 }
 
 func options() pacing.Options {
@@ -51,7 +34,7 @@ func options() pacing.Options {
 	if _, err := os.Stat(root + "/unified/cgroup.procs"); err == nil {
 		root += "/unified"
 	}
-	return pacing.Options{PinDir: fmt.Sprintf("/sys/fs/bpf/nn-shaping-%d", os.Getpid()), CgroupRoot: root, Beside: true}
+	return pacing.Options{PinDir: fmt.Sprintf("/sys/fs/bpf/%sshaping-%d", testutil.RunName(), os.Getpid()), CgroupRoot: root, Beside: true}
 }
 
 // opened opens the kernel side in the test's namespace.

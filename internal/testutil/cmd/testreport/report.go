@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// event is one line of `go test -json`.
+type event struct {
+	Time    time.Time
+	Action  string
+	Package string
+	Test    string
+	Elapsed float64
+	Output  string
+}
+
+// test is one of a package, by both names.
+type test struct{ pkg, name string }
+
+func (t test) String() string {
+	return strings.TrimPrefix(t.pkg, "github.com/netnice/netnice/") + " " + t.name
+}
+
+// again begins what a test logs of a window that it measures once more, since the machine
+// disturbed it.
+const again = "measured again: "
+
+// report is what a stage came to.
+type report struct {
+	passed, failed, skipped, again int
+	first, last                    time.Time
+	slowest                        []timed  // longest first
+	unwanted                       []string // skipped without an allowed reason
+	twice                          []test   // that failed, and passed at the second run
+	lost                           []test   // that failed for good
+}
+
+type timed struct {
+	test
+	seconds float64
+}
+
+// allowed are the reasons for which a test may be skipped where it could run.
+var allowed = []string{
+	"in make test-all; meanwhile: ",
+	"boots another kernel: ",
+	"boots a whole Debian under emulation: ",
+	"this kernel has no ",
+}
+
+// read sums up what `go test -json` said.
+func read(in io.Reader) (report, error) {
+	var r report
+	last := make(map[test]string) // how each ended
+	failedOnce := make(map[test]bool)
+	output := make(map[test][]string)
+	times := make(map[test]float64)
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			continue // what a program printed between
+		}
+		if !e.Time.IsZero() {
+			if r.first.IsZero() {
+				r.first = e.Time
+			}
+			r.last = e.Time
+		}
+		if e.Test == "" {
+			continue
+		}
+		t := test{e.Package, e.Test}
+		switch e.Action {
+		case "output":
+			r.again += strings.Count(e.Output, again)
+			output[t] = append(output[t], e.Output)
+		case "pass", "fail", "skip":
+			last[t] = e.Action
+			failedOnce[t] = failedOnce[t] || e.Action == "fail"
+			times[t] = max(times[t], e.Elapsed)
+		}
+	}
+	for t, end := range last {
+		switch end {
+		case "pass":
+			r.passed++
+			if failedOnce[t] {
+				r.twice = append(r.twice, t)
+			}
+		case "fail":
+			r.failed++
+			r.lost = append(r.lost, t)
+		case "skip":
+			r.skipped++
+			said := strings.Join(output[t], "")
+			if !slices.ContainsFunc(allowed, func(reason string) bool { return strings.Contains(said, reason) }) {
+				r.unwanted = append(r.unwanted, fmt.Sprintf("%s: %s", t, strings.TrimSpace(said)))
+			}
+		}
+		if !strings.Contains(t.name, "/") {
+			r.slowest = append(r.slowest, timed{t, times[t]})
+		}
+	}
+	slices.SortFunc(r.slowest, func(a, b timed) int { return cmp.Compare(b.seconds, a.seconds) })
+	slices.SortFunc(r.twice, func(a, b test) int { return cmp.Compare(a.String(), b.String()) })
+	slices.SortFunc(r.lost, func(a, b test) int { return cmp.Compare(a.String(), b.String()) })
+	slices.Sort(r.unwanted)
+	return r, lines.Err()
+}
+
+// print says it; strict has a skipped test be a failure.
+func (r report) print(w io.Writer, strict bool) (ok bool) {
+	ok = true
+	fmt.Fprintln(w, "ten slowest:")
+	for _, t := range r.slowest[:min(10, len(r.slowest))] {
+		fmt.Fprintf(w, "  %6.1f s  %s\n", t.seconds, t.test)
+	}
+	for _, t := range r.lost {
+		fmt.Fprintf(w, "failed: %s\n", t)
+		ok = false
+	}
+	for _, t := range r.twice {
+		fmt.Fprintf(w, "failed at first, to be mended in the next change: %s\n", t)
+	}
+	if strict {
+		for _, t := range r.unwanted {
+			fmt.Fprintf(w, "skipped, and must not be: %s\n", t)
+			ok = false
+		}
+	}
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped, %d windows measured again, %.0f s\n",
+		r.passed, r.failed, r.skipped, r.again, r.last.Sub(r.first).Seconds())
+	return ok
+}

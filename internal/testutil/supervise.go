@@ -1,0 +1,165 @@
+package testutil
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// runVariable is in the environment of all that a test program starts: the process id of
+// its supervisor.
+const runVariable = "NETNICE_TEST_RUN"
+
+// Supervise runs this test program in a process of its own, waits for it, and ends whatever
+// it leaves, however it ended: a panic, a kill, Ctrl-C. It first ends what earlier runs left
+// whose supervisor was killed, too. It returns in the inner process only. Call it as the
+// first thing in TestMain, after what other programs of the test are.
+func Supervise() {
+	if os.Getenv(runVariable) != "" || Privileged() != nil {
+		return // nothing can be left without root
+	}
+	code, err := supervise()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "supervise the tests:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func supervise() (code int, err error) {
+	runtime.LockOSThread() // PDEATHSIG is about this thread
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return 0, fmt.Errorf("adopt what the tests leave: %w", err)
+	}
+	sweep(func(run int) bool { return !alive(run) })
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
+	self := os.Getpid()
+	inner, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{
+		Env:   append(os.Environ(), runVariable+"="+strconv.Itoa(self)),
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+	})
+	if err != nil {
+		return 0, err
+	}
+	go func() {
+		for s := range signals {
+			_ = inner.Signal(s) // gone already is as good
+		}
+	}()
+	// Whoever loses its parent becomes a child of this process and is waited for, as by init.
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, 0, nil)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return 0, fmt.Errorf("wait for the tests: %w", err)
+		case pid != inner.Pid:
+			continue
+		case status.Signaled():
+			fmt.Fprintf(os.Stderr, "the tests were ended by: %v\n", status.Signal())
+			code = 1
+		default:
+			code = status.ExitStatus()
+		}
+		break
+	}
+	if n := sweep(func(run int) bool { return run == self }); n > 0 {
+		fmt.Fprintf(os.Stderr, "%d processes that the tests had left were ended\n", n)
+	}
+	return code, nil
+}
+
+func alive(pid int) bool { return unix.Kill(pid, 0) == nil }
+
+// sweep ends all processes of runs, and removes their folders and cgroups. It returns how
+// many processes it ended.
+func sweep(of func(run int) bool) (ended int) {
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		found := 0
+		files, _ := filepath.Glob("/proc/[0-9]*/environ")
+		for _, file := range files {
+			pid, _ := strconv.Atoi(strings.Split(file, "/")[2])
+			text, err := os.ReadFile(file)
+			run := runIn(text)
+			if err != nil || run == 0 || pid == os.Getpid() || !of(run) {
+				continue
+			}
+			if unix.Kill(pid, unix.SIGKILL) == nil {
+				found++
+			}
+		}
+		if found == 0 {
+			break
+		}
+		ended = max(ended, found)
+		for { // those that were adopted
+			if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); err != nil || pid == 0 {
+				break
+			}
+		}
+	}
+	for _, pattern := range []string{
+		filepath.Join(os.TempDir(), runFolder+"*"),
+		"/sys/fs/bpf/" + runFolder + "*", "/sys/fs/cgroup/" + runFolder + "*", "/sys/fs/cgroup/unified/" + runFolder + "*",
+	} {
+		found, _ := filepath.Glob(pattern)
+		for _, path := range found {
+			name, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), runFolder), "-")
+			if run, err := strconv.Atoi(name); err == nil && of(run) {
+				removeTree(path)
+			}
+		}
+	}
+	return ended
+}
+
+// runIn is the run that a process's environment names, 0 if none.
+func runIn(environ []byte) int {
+	for v := range bytes.SplitSeq(environ, []byte{0}) {
+		if text, ok := bytes.CutPrefix(v, []byte(runVariable+"=")); ok {
+			run, _ := strconv.Atoi(string(text))
+			return run
+		}
+	}
+	return 0
+}
+
+// removeTree removes a folder, or a cgroup, whose files go with it.
+func removeTree(path string) {
+	if !strings.HasPrefix(path, "/sys/fs/cgroup/") {
+		_ = os.RemoveAll(path) // what stays is found by the next sweep
+		return
+	}
+	entries, _ := os.ReadDir(path)
+	for _, e := range entries {
+		if e.IsDir() {
+			removeTree(filepath.Join(path, e.Name()))
+		}
+	}
+	_ = os.Remove(path)
+}
+
+const runFolder = "netnice-test-"
+
+// RunName begins the names of folders and cgroups that a test makes outside its own
+// temporary folder, so that the supervisor finds them.
+func RunName() string {
+	run := os.Getenv(runVariable)
+	if run == "" {
+		run = strconv.Itoa(os.Getpid())
+	}
+	return runFolder + run + "-"
+}
