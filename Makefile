@@ -42,21 +42,26 @@ quick: ## tests without root and traffic: pure code, models, fakes, the CLI's sc
 
 test: deps-test $(TESTSUM) build ## each behaviour once, end to end in network namespaces as well (8 minutes)
 	@mkdir -p $(RESULTS)
-	NETNICE_TEST_STAGE=test NETNICE_MUST_RUN_PRIVILEGED=1 $(TESTSUM) --format pkgname --jsonfile $(RESULTS)/test.json \
+	rm -rf $(RESULTS)/failures
+	NETNICE_TEST_FAILURES=$(RESULTS)/failures NETNICE_TEST_STAGE=test NETNICE_MUST_RUN_PRIVILEGED=1 $(TESTSUM) --format pkgname --jsonfile $(RESULTS)/test.json \
 		--packages ./... -- -count=1 -timeout 20m -p 1 -parallel 6; code=$$?; \
 	$(REPORT) -strict $(RESULTS)/test.json && exit $$code
 
 # .ci/run alone sets TWICE, where what failed is run once more with nothing beside it, and named.
 test-all: deps-test $(TESTSUM) build ## all tests; those without root also under the race detector (30 minutes)
 	@mkdir -p $(RESULTS)
-	NETNICE_MUST_RUN_PRIVILEGED=1 $(TESTSUM) --format pkgname --jsonfile $(RESULTS)/all.json \
+	rm -rf $(RESULTS)/failures
+	NETNICE_TEST_FAILURES=$(RESULTS)/failures NETNICE_MUST_RUN_PRIVILEGED=1 $(TESTSUM) --format pkgname --jsonfile $(RESULTS)/all.json \
 		$(if $(TWICE),--rerun-fails=1 --rerun-fails-max-failures=10 --rerun-fails-run-root-test --rerun-fails-report=$(TWICE)) \
 		--packages ./... -- -count=1 -timeout 30m -p 1 -parallel 6; code=$$?; \
 	$(REPORT) -strict $(RESULTS)/all.json && exit $$code
 	CGO_ENABLED=1 NETNICE_TEST_STAGE=quick $(GO) test -race -count=1 $(QUIET)
 
-test-vm: deps-vm build ## limits on Debian's stock kernels, emulated (4 minutes)
-	NETNICE_TEST_VM=1 $(GO) test -count=1 -timeout 40m ./internal/testutil/vm/...
+test-vm: deps-vm $(TESTSUM) build ## limits on Debian's stock kernels, emulated (4 minutes)
+	@mkdir -p $(RESULTS)
+	NETNICE_TEST_VM=1 $(TESTSUM) --format testname --jsonfile $(RESULTS)/vm.json \
+		--packages ./internal/testutil/vm/... -- -count=1 -timeout 40m; code=$$?; \
+	$(REPORT) -strict -show verifier: $(RESULTS)/vm.json && exit $$code
 
 test-systemd: deps-vm package ## the package and units on a Debian with systemd, emulated (5 to 15 minutes)
 	NETNICE_TEST_SYSTEMD=1 NETNICE_DEB=$$(ls -t $(CURDIR)/bin/package/*.deb | head -1) $(GO) test -count=1 -v -timeout 40m ./internal/testutil/vm/systemd

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// tokens is a path whose answers come late by a queue that what is sent fills, in real time.
+// tokens is a path whose answers come late by a queue that what is sent fills, by the clock of synctest.
 type tokens struct {
 	mu       sync.Mutex
 	capacity float64
@@ -83,98 +84,104 @@ func (p *tokens) Gate(time.Duration) (Gate, error) { return nil, ErrNoGate }
 var errGone = errors.New("gone")
 
 func TestRunFindsTheRate(t *testing.T) {
-	t.Parallel()
-	p := &tokens{capacity: 500e3, rate: 100e3, at: time.Now()}
-	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
-	defer cancel()
-	var last State
-	steps := 0
-	require.NoError(t, Run(ctx, config(100e3), p, p, func(s State) { last, steps = s, steps+1 }))
-	t.Logf("%d steps, %+v, %d bytes of probes", steps, last, p.probed)
-	require.InDelta(t, 500e3, p.rate, 50e3)
-	require.Less(t, float64(p.probed), 0.03*p.bytes+5e3)
+	synctest.Test(t, func(t *testing.T) {
+		p := &tokens{capacity: 500e3, rate: 100e3, at: time.Now()}
+		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+		defer cancel()
+		var last State
+		steps := 0
+		require.NoError(t, Run(ctx, config(100e3), p, p, func(s State) { last, steps = s, steps+1 }))
+		t.Logf("%d steps, %+v, %d bytes of probes", steps, last, p.probed)
+		require.InDelta(t, 500e3, p.rate, 50e3)
+		require.Less(t, float64(p.probed), 0.03*p.bytes+5e3)
+	})
 }
 
 func TestRunEndsWithTheLimit(t *testing.T) {
-	t.Parallel()
-	p := &tokens{capacity: 500e3, rate: 100e3, at: time.Now()}
-	time.AfterFunc(300*time.Millisecond, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.gone = true
+	synctest.Test(t, func(t *testing.T) {
+		p := &tokens{capacity: 500e3, rate: 100e3, at: time.Now()}
+		time.AfterFunc(300*time.Millisecond, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.gone = true
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		require.ErrorIs(t, Run(ctx, config(100e3), p, p, func(State) {}), errGone)
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	require.ErrorIs(t, Run(ctx, config(100e3), p, p, func(State) {}), errGone)
 }
 
 // What is lost holds nobody up who was answered.
 func TestRunSeesLosses(t *testing.T) {
-	t.Parallel()
-	p := &tokens{capacity: 500e3, rate: 100e3, at: time.Now(), every: 3}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-	defer cancel()
-	var last State
-	steps := 0
-	require.NoError(t, Run(ctx, config(100e3), p, p, func(s State) { last, steps = s, steps+1 }))
-	require.Greater(t, steps, 15)
-	require.InDelta(t, 0.33, last.Lost, 0.2)
+	synctest.Test(t, func(t *testing.T) {
+		p := &tokens{capacity: 500e3, rate: 100e3, at: time.Now(), every: 3}
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+		defer cancel()
+		var last State
+		steps := 0
+		require.NoError(t, Run(ctx, config(100e3), p, p, func(s State) { last, steps = s, steps+1 }))
+		require.Greater(t, steps, 15)
+		require.InDelta(t, 0.33, last.Lost, 0.2)
+	})
 }
 
 // While nothing is sent the path is probed once a second, and at once when somebody begins.
 func TestRunWakes(t *testing.T) {
-	t.Parallel()
-	p := &tokens{capacity: 500e3, rate: 400e3, wanted: 1, at: time.Now()}
-	ctx, cancel := context.WithTimeout(t.Context(), 3600*time.Millisecond)
-	defer cancel()
-	var began time.Time
-	time.AfterFunc(2300*time.Millisecond, func() {
+	synctest.Test(t, func(t *testing.T) {
+		p := &tokens{capacity: 500e3, rate: 400e3, wanted: 1, at: time.Now()}
+		ctx, cancel := context.WithTimeout(t.Context(), 3600*time.Millisecond)
+		defer cancel()
+		var began time.Time
+		time.AfterFunc(2300*time.Millisecond, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.advance()
+			p.wanted, began = 0, time.Now()
+		})
+		require.NoError(t, Run(ctx, config(400e3), p, p, func(State) {}))
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.advance()
-		p.wanted, began = 0, time.Now()
-	})
-	require.NoError(t, Run(ctx, config(400e3), p, p, func(State) {}))
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	before, soon := 0, 0
-	for _, at := range p.sentAt {
-		switch since := at.Sub(began); {
-		case since < 0:
-			before++
-		case since < 500*time.Millisecond:
-			soon++
+		before, soon := 0, 0
+		for _, at := range p.sentAt {
+			switch since := at.Sub(began); {
+			case since < 0:
+				before++
+			case since < 500*time.Millisecond:
+				soon++
+			}
 		}
-	}
-	require.LessOrEqual(t, before, 2*3, "a pair a second")
-	require.GreaterOrEqual(t, soon, 2, "a pair soon after somebody has begun")
+		require.LessOrEqual(t, before, 2*3, "a pair a second")
+		require.GreaterOrEqual(t, soon, 2, "a pair soon after somebody has begun")
+	})
 }
 
 func TestRunBearsSilence(t *testing.T) {
-	t.Parallel()
-	p := &tokens{capacity: 500e3, rate: 400e3, at: time.Now(), silent: true}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	var last State
-	require.NoError(t, Run(ctx, config(400e3), p, p, func(s State) { last = s }))
-	require.Less(t, last.Rate, 100e3, "as it was never answered")
+	synctest.Test(t, func(t *testing.T) {
+		p := &tokens{capacity: 500e3, rate: 400e3, at: time.Now(), silent: true}
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		var last State
+		require.NoError(t, Run(ctx, config(400e3), p, p, func(s State) { last = s }))
+		require.Less(t, last.Rate, 100e3, "as it was never answered")
+	})
 }
 
 // Of a path whose queue others have filled for seconds no more is known at first than how long an
 // answer took.
 func TestRunWaitsForAnswers(t *testing.T) {
-	t.Parallel()
-	const far = 3 * time.Second
-	p := &tokens{capacity: 500e3, rate: 100e3, at: time.Now(), far: far}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	var last State
-	require.NoError(t, Run(ctx, config(100e3), p, p, func(s State) { last = s }))
-	require.Equal(t, longest, last.Base, "no path is as long")
-	require.Equal(t, ModeShare, last.Mode, "so others have filled it")
-	require.InDelta(t, (far - longest).Seconds(), last.Queue.Seconds(), 0.3)
-	require.Less(t, last.Lost, 0.5)
-	require.False(t, last.Dark)
+	synctest.Test(t, func(t *testing.T) {
+		const far = 3 * time.Second
+		p := &tokens{capacity: 500e3, rate: 100e3, at: time.Now(), far: far}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var last State
+		require.NoError(t, Run(ctx, config(100e3), p, p, func(s State) { last = s }))
+		require.Equal(t, longest, last.Base, "no path is as long")
+		require.Equal(t, ModeShare, last.Mode, "so others have filled it")
+		require.InDelta(t, (far - longest).Seconds(), last.Queue.Seconds(), 0.3)
+		require.Less(t, last.Lost, 0.5)
+		require.False(t, last.Dark)
+	})
 }
 
 // A window's rate is above the share, and never above what was asked for.

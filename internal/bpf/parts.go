@@ -28,6 +28,9 @@ var processors = sync.OnceValue(func() int {
 	return n
 })
 
+// verified, if a test sets it, is told what the verifier says of each program.
+var verified func(program, log string)
+
 // loadInParts loads an object as ebpf.NewCollectionWithOptions does, but the
 // programs on all CPUs: the kernel verifies each by itself.
 func loadInParts(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.Collection, error) {
@@ -35,6 +38,9 @@ func loadInParts(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.
 		if err := v.Set(uint32(1)); err != nil {
 			return nil, fmt.Errorf("prepare to read packets: %w", err)
 		}
+	}
+	if verified != nil {
+		opts.Programs.LogLevel |= ebpf.LogLevelStats
 	}
 	parts := partition(spec.Programs, min(mostParts, processors()))
 	without := spec.Copy()
@@ -66,6 +72,9 @@ func loadInParts(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.
 		}
 		for _, name := range parts[i] {
 			coll.Programs[name] = c.DetachProgram(name)
+			if verified != nil {
+				verified(name, coll.Programs[name].VerifierLog)
+			}
 		}
 		c.Close() // its maps are further descriptors
 	}

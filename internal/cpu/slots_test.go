@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 func TestSlots(t *testing.T) {
@@ -103,7 +105,7 @@ func TestSlotsAreKept(t *testing.T) {
 		for range others {
 			spinner(t, 1)
 		}
-		for _, c := range []struct {
+		for _, c := range testutil.Picked([]struct {
 			n       int
 			on, off time.Duration
 		}{
@@ -111,7 +113,7 @@ func TestSlotsAreKept(t *testing.T) {
 			{25, time.Millisecond, 3 * time.Millisecond},
 			{10, time.Millisecond, 9 * time.Millisecond},
 			{75, 3 * time.Millisecond, time.Millisecond},
-		} {
+		}, 1) {
 			s := Slots(c.n, time.Millisecond)
 			s.Weight = MostWeight
 			require.NoError(t, m.Set(t.Context(), g, s))

@@ -14,7 +14,7 @@ import (
 // A second netnice with pins of its own is refused and changes nothing, unless
 // it is told that this is on purpose; and no daemon is refused its own pins.
 func TestRefusedBeside(t *testing.T) {
-	t.Parallel()
+	// Not parallel: it counts what the whole machine holds.
 	f := newField(upStage(t))
 	first := f.daemons[0]
 	x := f.send(testutil.SenderConfig{})
@@ -81,6 +81,7 @@ func TestRefusedBesideAtOnce(t *testing.T) {
 // Two netnices limit the same connection: each takes its own limit away, and what it
 // leaves is not what the other had set.
 func TestLiftedBeside(t *testing.T) {
+	testutil.OnlyInAll(t, "TestRefusedBeside")
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))

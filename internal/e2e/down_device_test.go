@@ -22,7 +22,7 @@ import (
 func add(t *testing.T, n *testutil.NetNS, link netlink.Link, address string) {
 	t.Helper()
 	if err := n.Netlink().LinkAdd(link); err != nil {
-		t.Skipf("no %s devices here: %v", link.Type(), err)
+		t.Skipf("this kernel has no %s devices: %v", link.Type(), err)
 	}
 	up(t, n, link.Attrs().Name, address)
 }

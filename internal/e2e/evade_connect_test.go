@@ -1,9 +1,14 @@
 package e2e
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
 
 // New connections in every rhythm: none is early enough to matter.
 func TestEvadeByConnections(t *testing.T) {
+	testutil.OnlyInAll(t, "TestShortConnections and TestForgottenConnections")
 	evade(t, func(f *field) {
 		for key, value := range map[string]string{"A": "0x5", "B": "0x602"} {
 			ns := f.A

@@ -53,7 +53,10 @@ func evade(t *testing.T, set func(f *field), escapes []escape) {
 	if set != nil {
 		set(f)
 	}
-	for _, e := range escapes {
+	for i, e := range escapes {
+		if !testutil.All() && i%3 != 0 {
+			continue
+		}
 		t.Run(e.name, func(t *testing.T) {
 			sub := *f // fails, and cleans up, by itself
 			stage := &stage{t: t, mounts: s.mounts}

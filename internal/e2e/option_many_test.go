@@ -112,6 +112,7 @@ func slowRun(t *testing.T, connects, accepts, option, settle string) (g slowFigu
 
 // Many slow sockets of a program: each has its rate, and in sum they are smooth.
 func TestSocketOptionMany(t *testing.T) {
+	testutil.OnlyInAll(t, "TestSocketOption")
 	t.Parallel()
 	g, excuse := slowRun(t, "send", "receive", "7001", "4")
 	uneven := 0
@@ -133,6 +134,7 @@ func TestSocketOptionMany(t *testing.T) {
 // Many slow receivers of a program that begin together: each gets its rate, and in
 // sum they are smooth.
 func TestSocketOptionManyReceive(t *testing.T) {
+	testutil.OnlyInAll(t, "TestSocketOptionReceives")
 	t.Parallel()
 	g, excuse := slowRun(t, "receive", "send", "7002", "6")
 	mean, squares := g.sum/slowQuarters, 0.0

@@ -227,7 +227,7 @@ func TestIperf(t *testing.T) {
 
 // io_uring sends from threads of the kernel's.
 func TestIOUring(t *testing.T) {
-	t.Parallel()
+	// Not parallel: it has a thread of the kernel spin.
 	for name, arg := range map[string]string{"submitted": "plain", "polled by a kernel thread": "sqpoll"} {
 		t.Run(name, func(t *testing.T) {
 			f := newField(upStage(t))

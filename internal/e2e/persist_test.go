@@ -16,6 +16,8 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client"
+
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 const (
@@ -123,6 +125,7 @@ func TestPersistOnDemand(t *testing.T) {
 // kill -9 at any moment: of what was answered nothing is lost, of the rest all or
 // nothing is there.
 func TestKilledWhileWriting(t *testing.T) {
+	testutil.OnlyInAll(t, "internal/daemon TestKilledBetweenChanges")
 	t.Parallel()
 	spare := newUsers()
 	s := newStage(t)

@@ -27,6 +27,7 @@ import (
 // netnice's in it.
 type stage struct {
 	t      *testing.T
+	begun  testutil.Instant
 	mounts *os.File
 	dead   bool
 	env    []string // of commands; nil = that of the tests
@@ -46,7 +47,7 @@ var private = []string{"/run", "/var/lib", "/var/log"}
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	testutil.RequireRoot(t)
-	s := &stage{t: t}
+	s := &stage{t: t, begun: testutil.Now()}
 	t.Cleanup(machineShared(t))
 	err := apart(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
@@ -85,6 +86,10 @@ func upStage(t *testing.T) *stage {
 
 // strike takes down what the test left, and complains if that is not possible.
 func (s *stage) strike() {
+	failed := s.t.Failed()
+	if failed {
+		s.explainFailure()
+	}
 	if !s.dead {
 		if r := s.netnice("down"); r.code != 0 {
 			s.t.Errorf("netnice down at the end: %v", r)
@@ -92,12 +97,10 @@ func (s *stage) strike() {
 	}
 	for _, d := range s.daemons {
 		d.kill()
-		if s.t.Failed() {
-			s.t.Logf("log of the daemon %d:\n%s", d.cmd.Process.Pid, d.log.String())
-		}
 	}
-	if s.t.Failed() {
-		s.t.Logf("other daemons on this machine: %q", foreignDaemons())
+	if s.t.Failed() && !failed {
+		s.dead = true // what is left of it
+		s.explainFailure()
 	}
 	_ = s.mounts.Close() // nothing was written
 }
@@ -349,8 +352,25 @@ func (s *stage) daemonOf(cmd *exec.Cmd, in *testutil.NetNS) *daemon {
 
 // kill ends a daemon without a word of warning.
 func (d *daemon) kill() {
-	_ = d.cmd.Process.Kill() // gone already is as good
-	<-d.ended
+	err := d.cmd.Process.Kill() // gone already is as good
+	select {
+	case <-d.ended:
+	case <-time.After(20 * time.Second):
+		panic(fmt.Sprintf("daemon %d was killed (%v) and does not end:\n%s", d.cmd.Process.Pid, err, threads(d.cmd.Process.Pid)))
+	}
+}
+
+// threads says what those of a process do in the kernel.
+func threads(pid int) string {
+	var out strings.Builder
+	for _, name := range []string{"status", "wchan", "stack"} {
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/%s", pid, name))
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			fmt.Fprintf(&out, "%s: %s%v\n", file, text, err)
+		}
+	}
+	return out.String()
 }
 
 type lockedBuffer struct {

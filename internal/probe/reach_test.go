@@ -43,6 +43,7 @@ func TestReachFallsBack(t *testing.T) {
 }
 
 func TestNobodyAnswers(t *testing.T) {
+	t.Parallel()
 	p := testutil.MustDistantPair(t, relay.Config{BtoA: relay.Path{Loss: 1}})
 	cfg := probe.Config{To: p.B4, Port: probe.DefaultPort, Namespace: p.A.Path(), Timeout: 20 * time.Second}
 	begin := time.Now()
@@ -67,6 +68,8 @@ func TestNobodyAnswers(t *testing.T) {
 // Behind a queue of four seconds a host is not silent, and one that answers nothing else by then is not
 // waited for.
 func TestReachWaits(t *testing.T) {
+	testutil.OnlyInAll(t, "TestReachEnds")
+	t.Parallel()
 	p := testutil.MustDistantPair(t, relay.RoundTrip(4300*time.Millisecond))
 	if err := p.B.Sysctl("net/ipv4/icmp_echo_ignore_all", "1"); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,19 @@ func OnlyInAll(t TB, elsewhere string) {
 	}
 }
 
+// Picked is some of the cases of a table, by index: those that `make test` runs. In
+// `make test-all` it is all of them.
+func Picked[T any](cases []T, indices ...int) []T {
+	if All() {
+		return cases
+	}
+	var picked []T
+	for _, i := range indices {
+		picked = append(picked, cases[i])
+	}
+	return picked
+}
+
 // All says whether everything is to be tested: every case of a table, every repetition.
 func All() bool {
 	stage := os.Getenv(StageVariable)

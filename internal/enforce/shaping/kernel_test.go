@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) {
 	testutil.MaybeRunTraffic()
 	testutil.Supervise()
-	testutil.RunApart(4)
+	testutil.RunApart(6)
 	os.Exit(m.Run())
 }
 

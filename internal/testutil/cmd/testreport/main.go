@@ -12,6 +12,7 @@ import (
 
 func main() {
 	strict := flag.Bool("strict", false, "a skipped test is a failure but for the reasons that are allowed")
+	show := flag.String("show", "", "print the lines that tests wrote and that have this in them")
 	flag.Parse()
 	var all []io.Reader
 	for _, name := range flag.Args() {
@@ -23,7 +24,7 @@ func main() {
 		defer f.Close()
 		all = append(all, f)
 	}
-	r, err := read(io.MultiReader(all...))
+	r, err := read(io.MultiReader(all...), *show)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)

@@ -40,6 +40,7 @@ type report struct {
 	unwanted                       []string // skipped without an allowed reason
 	twice                          []test   // that failed, and passed at the second run
 	lost                           []test   // that failed for good
+	shown                          []string // lines that were asked for
 }
 
 type timed struct {
@@ -55,8 +56,9 @@ var allowed = []string{
 	"this kernel has no ",
 }
 
-// read sums up what `go test -json` said.
-func read(in io.Reader) (report, error) {
+// read sums up what `go test -json` said, and keeps the lines that have some text in them, if
+// that is not "".
+func read(in io.Reader, show string) (report, error) {
 	var r report
 	last := make(map[test]string) // how each ended
 	failedOnce := make(map[test]bool)
@@ -83,6 +85,9 @@ func read(in io.Reader) (report, error) {
 		case "output":
 			r.again += strings.Count(e.Output, again)
 			output[t] = append(output[t], e.Output)
+			if show != "" && strings.Contains(e.Output, show) {
+				r.shown = append(r.shown, t.name+": "+strings.TrimSpace(e.Output))
+			}
 		case "pass", "fail", "skip":
 			last[t] = e.Action
 			failedOnce[t] = failedOnce[t] || e.Action == "fail"
@@ -120,6 +125,9 @@ func read(in io.Reader) (report, error) {
 // print says it; strict has a skipped test be a failure.
 func (r report) print(w io.Writer, strict bool) (ok bool) {
 	ok = true
+	for _, line := range r.shown {
+		fmt.Fprintln(w, line)
+	}
 	fmt.Fprintln(w, "ten slowest:")
 	for _, t := range r.slowest[:min(10, len(r.slowest))] {
 		fmt.Fprintf(w, "  %6.1f s  %s\n", t.seconds, t.test)

@@ -21,7 +21,7 @@ not JSON
 `
 
 func TestReport(t *testing.T) {
-	r, err := read(strings.NewReader(run))
+	r, err := read(strings.NewReader(run), "")
 	require.NoError(t, err)
 	var out strings.Builder
 	require.True(t, r.print(&out, true))
@@ -41,7 +41,7 @@ func TestReportFails(t *testing.T) {
 		`{"Action":"skip","Package":"p","Test":"TestA"}`:                                                                        "skipped, and must not be: p TestA",
 		`{"Action":"output","Package":"p","Test":"T","Output":"no root"}` + "\n" + `{"Action":"skip","Package":"p","Test":"T"}`: "must not be: p T: no root",
 	} {
-		r, err := read(strings.NewReader(line))
+		r, err := read(strings.NewReader(line), "")
 		require.NoError(t, err)
 		var out strings.Builder
 		require.False(t, r.print(&out, true), line)

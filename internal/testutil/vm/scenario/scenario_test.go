@@ -76,6 +76,16 @@ func TestShaping(t *testing.T) {
 	}
 }
 
+// TestVerifierBudget has each kernel's verifier say how much of each program it had to look at.
+func TestVerifierBudget(t *testing.T) {
+	vm.Require(t)
+	for _, series := range kernels() {
+		t.Run(filepath.Base(series), func(t *testing.T) {
+			vm.RunTests(t, vm.Config{Kernel: series}, "github.com/netnice/netnice/internal/bpf", "^TestVerifierBudget$")
+		})
+	}
+}
+
 // TestBadPlaces runs netnice's own check of the machine where something is
 // missing that only another way of booting takes away.
 func TestBadPlaces(t *testing.T) {

@@ -1,0 +1,65 @@
+package bpf
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// instructionsBudget is half of what the kernel's verifier looks at before it gives up
+// (1,000,000 instructions, BPF_COMPLEXITY_LIMIT_INSNS).
+const instructionsBudget = 500_000
+
+// What the verifier has to look at for each program stays within half of what it allows, so
+// that the next kernel, which may look at more, loads it, too.
+func TestVerifierBudget(t *testing.T) {
+	testutil.RequireRoot(t)
+	stats := regexp.MustCompile(`processed (\d+) insns .*total_states (\d+)`)
+	var lines []string
+	verified = func(program, log string) {
+		m := stats.FindStringSubmatch(log)
+		if m == nil {
+			t.Errorf("%s: the verifier says %q", program, log)
+			return
+		}
+		instructions, _ := strconv.Atoi(m[1])
+		lines = append(lines, fmt.Sprintf("verifier: %7d instructions, %6s states, %s", instructions, m[2], program))
+		if instructions > instructionsBudget {
+			t.Errorf("%s: %d instructions, of %d that it may have", program, instructions, instructionsBudget)
+		}
+	}
+	defer func() { verified = nil }()
+	pins := filepath.Join("/sys/fs/bpf", testutil.RunName()+"verifier")
+	defer func() {
+		if err := RemovePins(pins); err != nil {
+			t.Error(err)
+		}
+	}()
+	o, err := Load(Options{PinDir: pins, CgroupRoot: "/sys/fs/cgroup"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	in, err := o.LoadShaping()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := o.LoadSending()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	slices.Sort(lines)
+	slices.Reverse(lines)
+	t.Logf("\n%s", strings.Join(lines, "\n"))
+	if len(lines) < 30 {
+		t.Errorf("%d programs were looked at", len(lines))
+	}
+}

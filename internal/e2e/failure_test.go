@@ -1,0 +1,70 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// failuresVariable names the environment variable with the folder in which each failed test
+// gets one; without it that is in the system's temporary folder.
+const failuresVariable = "NETNICE_TEST_FAILURES"
+
+// explainFailure keeps what says why the test may have failed, before the stage is taken
+// down: what is limited and what binds each process, the daemons' logs, the fault counters
+// and what the machine did. All of it is logged, too, so that a log alone has it.
+func (s *stage) explainFailure() {
+	done := make(chan struct{})
+	go func() { // what ends the test in the midst of it must not keep the stage from being taken down
+		defer close(done)
+		s.keepFailure()
+	}()
+	<-done
+}
+
+func (s *stage) keepFailure() {
+	base := os.Getenv(failuresVariable)
+	if base == "" {
+		base = filepath.Join(os.TempDir(), "netnice-failures")
+	}
+	dir := filepath.Join(base, strings.ReplaceAll(s.t.Name(), "/", "."))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		s.t.Logf("what explains the failure is only here: %v", err)
+		dir = ""
+	}
+	keep := func(name, text string) {
+		if strings.TrimSpace(text) == "" {
+			return
+		}
+		s.t.Logf("%s:\n%s", name, text)
+		if dir != "" {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+				s.t.Log(err)
+			}
+		}
+	}
+	if !s.dead {
+		keep("ls", s.netnice("ls").String())
+		keep("status", s.netnice("status", "--json").out) // the fault counters are in it
+		var why strings.Builder
+		for subject := range s.nodes() {
+			if pid, ok := strings.CutPrefix(subject, "pid:"); ok {
+				fmt.Fprintln(&why, s.netnice("why", pid).String())
+			}
+		}
+		keep("why", why.String())
+	}
+	for i, d := range s.daemons {
+		keep(fmt.Sprintf("daemon-%d.log", i+1), d.log.String())
+	}
+	now := testutil.Now()
+	load, _ := os.ReadFile("/proc/loadavg")
+	keep("machine", fmt.Sprintf("since the test began: CPUs %.0f%% busy, for %v nobody woke up; load %sother daemons: %q\n",
+		100*cpus.busy(s.begun, now), cpus.paused(s.begun, now), load, foreignDaemons()))
+	if dir != "" {
+		s.t.Logf("the same is in %s", dir)
+	}
+}
