@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) {
 	testutil.MaybeRunTraffic()
 	testutil.Supervise()
-	testutil.RunApart(6)
+	testutil.RunSharded(5, "^TestDestinations")
 	os.Exit(m.Run())
 }
 

@@ -1,0 +1,97 @@
+package testutil
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// shardVariable is in the environment of a process that runs a part of a package's tests.
+const shardVariable = "NETNICE_TEST_SHARD"
+
+// RunSharded runs the tests of a package in several processes in parallel, each in a network
+// namespace of its own. It is for tests that limit their own process, so that one process can
+// run one of them at a time. Tests that limit all processes run last, in one process: alone
+// matches their names. The output of each process is printed when it has ended. RunSharded
+// returns in those processes, and without root; elsewhere it ends the program.
+func RunSharded(processes int, alone string) {
+	if os.Getenv(shardVariable) != "" || Privileged() != nil {
+		return
+	}
+	code, err := runSharded(processes, regexp.MustCompile(alone))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "run the tests in several processes:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runSharded(processes int, alone *regexp.Regexp) (code int, err error) {
+	flag.Parse()
+	wanted := flag.Lookup("test.run").Value.String()
+	var last []string
+	shards := make([][]string, processes)
+	whole := strings.Contains(wanted, "/") || flag.Lookup("test.list").Value.String() != ""
+	if whole {
+		return runShards([][]string{nil}), nil
+	}
+	if wanted == "" {
+		wanted = "."
+	}
+	out, err := exec.Command("/proc/self/exe", "-test.list", wanted).Output()
+	if err != nil {
+		return 0, fmt.Errorf("list the tests: %w", err)
+	}
+	i := 0
+	for name := range strings.FieldsSeq(string(out)) {
+		switch {
+		case !strings.HasPrefix(name, "Test") && !strings.HasPrefix(name, "Fuzz"):
+		case alone.MatchString(name):
+			last = append(last, name)
+		default:
+			shards[i%processes] = append(shards[i%processes], name)
+			i++
+		}
+	}
+	empty := func(names []string) bool { return len(names) == 0 }
+	code = runShards(slices.DeleteFunc(shards, empty))
+	return max(code, runShards(slices.DeleteFunc([][]string{last}, empty))), nil
+}
+
+// runShards runs lists of tests in processes in parallel, and returns the highest exit code.
+// The list nil stands for what the command line says.
+func runShards(shards [][]string) (code int) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for _, names := range shards {
+		args := os.Args[1:]
+		if names != nil {
+			args = append(args[:len(args):len(args)], "-test.run=^("+strings.Join(names, "|")+")$") // the last counts
+		}
+		wg.Go(func() {
+			var out bytes.Buffer
+			cmd := exec.Command("/proc/self/exe", args...)
+			cmd.Args[0] = os.Args[0]
+			cmd.Env = append(os.Environ(), shardVariable+"=1")
+			cmd.Stdout, cmd.Stderr = &out, &out
+			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+			err := cmd.Run()
+			mu.Lock()
+			defer mu.Unlock()
+			_, _ = io.Copy(os.Stdout, &out)
+			if err != nil {
+				code = max(code, cmd.ProcessState.ExitCode(), 1)
+			}
+		})
+	}
+	wg.Wait()
+	return code
+}
