@@ -39,6 +39,7 @@ type DaemonOptions struct {
 	PinDir     string
 	CgroupRoot string // "" = where cgroup v2 is mounted
 	OnDemand   bool
+	Preload    bool   // all kernel programs are loaded at the start
 	AdminGroup string // whose members may do what root may
 	Beside     bool   // another netnice may be up
 	ConfigDir  string // of rules

@@ -67,7 +67,7 @@ func (f *daemonFlags) args() []string {
 
 func (a *App) daemon() *cobra.Command {
 	var where daemonFlags
-	var onDemand, verbose, background bool
+	var onDemand, preload, verbose, background bool
 	var log, adminGroup string
 	cmd := &cobra.Command{
 		Use:   "daemon",
@@ -96,7 +96,7 @@ SIGHUP has it read the files of rules again.`,
 			err := a.Parts.Daemon(ctx, DaemonOptions{
 				SocketPath: a.socket, StateDir: where.stateDir, PinDir: a.PinDir, CgroupRoot: where.cgroupRoot,
 				AdminGroup: adminGroup,
-				OnDemand:   onDemand, Beside: where.beside, ConfigDir: where.configDir, Hangup: hangup, Release: a.Release, Logger: logger,
+				OnDemand:   onDemand, Preload: preload && !onDemand, Beside: where.beside, ConfigDir: where.configDir, Hangup: hangup, Release: a.Release, Logger: logger,
 			})
 			if isCode(err, api.CodeConflict) {
 				logger.Warn("netnice does not start", "code", api.CodeConflict) // start looks for it
@@ -109,6 +109,7 @@ SIGHUP has it read the files of rules again.`,
 	where.addConfig(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&onDemand, "on-demand", false, "end when the last limit is gone")
+	flags.BoolVar(&preload, "preload", true, "load the kernel programs for received and for non-TCP traffic at the start, not with the first limit that needs them; never with --on-demand")
 	flags.StringVar(&adminGroup, "admin-group", DefaultAdminGroup, "`group` whose members may do what root may; \"\" for none")
 	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")
 	flags.BoolVar(&background, "background", false, "start it detached, print its pid, and end")
@@ -123,7 +124,7 @@ SIGHUP has it read the files of rules again.`,
 // detached; see Machine.StartDetached.
 func (a *App) background(cmd *cobra.Command, log string) error {
 	args := []string{"daemon", "--socket", a.socket, "--pin-dir", a.PinDir}
-	for _, name := range []string{"state-dir", "cgroup-root", "config-dir", "admin-group", "on-demand", "beside", "verbose"} {
+	for _, name := range []string{"state-dir", "cgroup-root", "config-dir", "admin-group", "on-demand", "preload", "beside", "verbose"} {
 		if f := cmd.Flags().Lookup(name); f.Changed {
 			args = append(args, "--"+name+"="+f.Value.String())
 		}

@@ -117,7 +117,7 @@ func kernelOptions(o DaemonOptions) (pacing.Options, error) {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	return pacing.Options{
-		PinDir: o.PinDir, CgroupRoot: root, Beside: o.Beside, Stays: !o.OnDemand, Logger: logger,
+		PinDir: o.PinDir, CgroupRoot: root, Beside: o.Beside, Preload: o.Preload, Logger: logger,
 		StartGuard: func() (pacing.Guard, error) { return startGuard(o.PinDir, root) },
 	}, nil
 }

@@ -26,14 +26,15 @@ import (
 // stage is where a test runs netnice: a mount namespace with nothing of
 // netnice's in it.
 type stage struct {
-	t      *testing.T
-	begun  testutil.Instant
-	mounts *os.File
-	dead   bool
-	env    []string // of commands; nil = that of the tests
-	config string   // folder of rules; "" = none
-	admins string   // the administrators' group; "" = the usual
-	root   string   // cgroup that netnice and scripts are in; "" = all there are
+	t       *testing.T
+	begun   testutil.Instant
+	mounts  *os.File
+	dead    bool
+	preload bool     // daemons load all programs at their start
+	env     []string // of commands; nil = that of the tests
+	config  string   // folder of rules; "" = none
+	admins  string   // the administrators' group; "" = the usual
+	root    string   // cgroup that netnice and scripts are in; "" = all there are
 
 	mu      sync.Mutex
 	daemons []*daemon
@@ -315,6 +316,9 @@ func (s *stage) daemonIn(in *testutil.NetNS) *daemon {
 		config = "/run/no-rules" // not the machine's own
 	}
 	args := []string{"daemon", "--verbose", "--config-dir", config}
+	if !s.preload {
+		args = append(args, "--preload=false") // half of what a start takes of the processors
+	}
 	if s.root != "" {
 		args = append(args, "--cgroup-root", s.root)
 	}

@@ -47,7 +47,9 @@ say("got", *sorted(got))
 // there, and nothing after.
 func TestUpUDPFirst(t *testing.T) {
 	t.Parallel()
-	f := newInbound(newStage(t), testutil.MustPair(t))
+	s := newStage(t)
+	s.preload = true
+	f := newInbound(s, testutil.MustPair(t))
 	rx := f.python(options{in: f.B}, numberedReceiver, "6001")
 	rx.read("ready")
 	time.Sleep(1500 * time.Millisecond) // the daemon has loaded what it may need

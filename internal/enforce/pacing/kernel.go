@@ -41,7 +41,7 @@ type Options struct {
 	CgroupRoot string // mount point of cgroup v2
 	Beside     bool   // come up although another netnice is: for tests
 	Leaving    bool   // comes up to lift everything: takes over nothing of another release
-	Stays      bool   // has time to load what limits may need, before one does
+	Preload    bool   // load what limits may need, before one does
 	// StartGuard starts a guard; nil = there is none, for tests.
 	StartGuard func() (Guard, error)
 	Logger     *slog.Logger

@@ -15,7 +15,7 @@ func staying(t *testing.T) *Kernel {
 	t.Helper()
 	testutil.RequireRoot(t)
 	opts := options()
-	opts.Stays = true
+	opts.Preload = true
 	k, err := Open(opts)
 	must(t, err)
 	return k

@@ -21,8 +21,8 @@ const DefaultBurst = 10 * time.Millisecond
 // called concurrently.
 type Kernel struct {
 	*pacing.Kernel
-	log   *slog.Logger
-	stays bool // so that what may be needed is loaded ahead
+	log     *slog.Logger
+	preload bool // what limits may need is loaded before they do
 
 	mu sync.Mutex
 	on *shaper // while a limit on what comes in stands
@@ -47,7 +47,7 @@ func Open(opts pacing.Options) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kernel{Kernel: inner, log: opts.Logger, stays: opts.Stays, holds: holds{}, stop: make(chan struct{})}
+	k := &Kernel{Kernel: inner, log: opts.Logger, preload: opts.Preload, holds: holds{}, stop: make(chan struct{})}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}
@@ -59,7 +59,7 @@ func Open(opts pacing.Options) (*Kernel, error) {
 		return nil, errors.Join(err, k.Close())
 	}
 	k.mu.Lock()
-	k.loadAhead(k.stays, k.stays)
+	k.loadAhead(k.preload, k.preload)
 	k.mu.Unlock()
 	go k.awaitDatagrams()
 	go k.followSockets()
@@ -155,7 +155,7 @@ func (k *Kernel) settle() error {
 		}
 		k.on = nil
 		err := on.remove()
-		k.loadAhead(k.stays, false) // for the next limit
+		k.loadAhead(k.preload, false) // for the next limit
 		return err
 	}
 	if on.watch == nil {
@@ -421,7 +421,7 @@ func Down(opts pacing.Options) error {
 	if _, err := os.Stat(opts.PinDir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	opts.Beside, opts.Leaving, opts.Stays = true, true, false
+	opts.Beside, opts.Leaving, opts.Preload = true, true, false
 	k, err := Open(opts)
 	if errors.Is(err, bpf.ErrLayout) {
 		return errors.Join(pacing.Down(opts), removeEverywhere(opts.PinDir))

@@ -280,7 +280,7 @@ func (k *Kernel) settleSending() error {
 		}
 		k.send = nil
 		err := errors.Join(k.SetQueues(false), s.remove())
-		k.loadAhead(false, k.stays)
+		k.loadAhead(false, k.preload)
 		return err
 	}
 	if len(s.places) > 0 {
