@@ -28,8 +28,8 @@ var processors = sync.OnceValue(func() int {
 	return n
 })
 
-// verified, if a test sets it, is told what the verifier says of each program.
-var verified func(program, log string)
+// onVerified, if a test sets it, receives the verifier's statistics of each loaded program.
+var onVerified func(program, log string)
 
 // loadInParts loads an object as ebpf.NewCollectionWithOptions does, but the
 // programs on all CPUs: the kernel verifies each by itself.
@@ -39,7 +39,7 @@ func loadInParts(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.
 			return nil, fmt.Errorf("prepare to read packets: %w", err)
 		}
 	}
-	if verified != nil {
+	if onVerified != nil {
 		opts.Programs.LogLevel |= ebpf.LogLevelStats
 	}
 	parts := partition(spec.Programs, min(mostParts, processors()))
@@ -72,8 +72,8 @@ func loadInParts(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.
 		}
 		for _, name := range parts[i] {
 			coll.Programs[name] = c.DetachProgram(name)
-			if verified != nil {
-				verified(name, coll.Programs[name].VerifierLog)
+			if onVerified != nil {
+				onVerified(name, coll.Programs[name].VerifierLog)
 			}
 		}
 		c.Close() // its maps are further descriptors

@@ -16,13 +16,13 @@ import (
 // (1,000,000 instructions, BPF_COMPLEXITY_LIMIT_INSNS).
 const instructionsBudget = 500_000
 
-// What the verifier has to look at for each program stays within half of what it allows, so
-// that the next kernel, which may look at more, loads it, too.
+// The verifier processes at most half of its limit for each program, so that another kernel,
+// which may process more, loads them too.
 func TestVerifierBudget(t *testing.T) {
 	testutil.RequireRoot(t)
 	stats := regexp.MustCompile(`processed (\d+) insns .*total_states (\d+)`)
 	var lines []string
-	verified = func(program, log string) {
+	onVerified = func(program, log string) {
 		m := stats.FindStringSubmatch(log)
 		if m == nil {
 			t.Errorf("%s: the verifier says %q", program, log)
@@ -34,7 +34,7 @@ func TestVerifierBudget(t *testing.T) {
 			t.Errorf("%s: %d instructions, of %d that it may have", program, instructions, instructionsBudget)
 		}
 	}
-	defer func() { verified = nil }()
+	defer func() { onVerified = nil }()
 	pins := filepath.Join("/sys/fs/bpf", testutil.RunName()+"verifier")
 	defer func() {
 		if err := RemovePins(pins); err != nil {

@@ -106,7 +106,7 @@ func TestSlotsAreKept(t *testing.T) {
 		for range others {
 			spinner(t, 1)
 		}
-		for _, c := range testutil.Picked([]struct {
+		for _, c := range testutil.Subset([]struct {
 			n       int
 			on, off time.Duration
 		}{

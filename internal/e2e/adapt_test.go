@@ -117,7 +117,7 @@ func TestAdapt(t *testing.T) {
 // Whoever begins to send, and again after a pause, loses next to nothing from the first datagram on: the
 // queue is there, and what the path carries is known.
 func TestAdaptFromTheFirst(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/adapt TestBeginsAfterAPause, TestTooFastFromTheStart")
+	testutil.SkipUnlessAll(t, "internal/adapt TestBeginsAfterAPause, TestTooFastFromTheStart")
 	t.Parallel()
 	const capacity, own4, own6 = 400e3, "10.98.0.106", "fd00:98::6a"
 	for _, v6 := range []bool{false, true} {
@@ -178,7 +178,7 @@ func TestAdaptFromTheFirst(t *testing.T) {
 // Of prefixes each host that is sent to is found, and has a rate of its own; none is left
 // when that ends.
 func TestAdaptPrefixes(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/daemon TestAdaptArea, TestAdaptAreaOutlivesTheDaemon")
+	testutil.SkipUnlessAll(t, "internal/daemon TestAdaptArea, TestAdaptAreaOutlivesTheDaemon")
 	t.Parallel()
 	const capacity = 400e3
 	way := relay.Path{Delay: 5 * time.Millisecond, Rate: capacity, Buffer: 30e3}
@@ -262,7 +262,7 @@ func cubicBefore(t *testing.T, p *testutil.Pair) (*testutil.Receiver, *testutil.
 // Beside TCP that has filled a short queue before: what the path carries is told by the few probes
 // that find room, and what is sent does not begin at next to nothing.
 func TestAdaptBesideTCP(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/adapt TestBeginsBehindABucket, TestWhatYieldsHasItsShare")
+	testutil.SkipUnlessAll(t, "internal/adapt TestBeginsBehindABucket, TestWhatYieldsHasItsShare")
 	t.Parallel()
 	const capacity, own4, own6 = 1.25e6, "10.98.0.110", "fd00:98::110"
 	p := testutil.MustDistantPair(t, relay.Config{AtoB: relay.Path{Delay: 2 * time.Millisecond, Rate: capacity, Buffer: 8e3}, BtoA: relay.Path{Delay: 2 * time.Millisecond}})
@@ -289,7 +289,7 @@ func TestAdaptBesideTCP(t *testing.T) {
 // In a queue of few packets that TCP fills, datagrams leave by a window: they arrive, and both have a
 // part. TCP's end ends that; and so does the daemon's, whose limit stays.
 func TestAdaptShortQueue(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/adapt TestWindowInAShortQueue")
+	testutil.SkipUnlessAll(t, "internal/adapt TestWindowInAShortQueue")
 	t.Parallel()
 	for _, v6 := range []bool{false, true} {
 		t.Run(map[bool]string{false: "IPv4", true: "IPv6"}[v6], func(t *testing.T) {
@@ -352,7 +352,7 @@ func TestAdaptShortQueue(t *testing.T) {
 
 // One socket that sends to many hosts in turn: each is found.
 func TestAdaptManyByOneSocket(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/daemon TestAdaptArea")
+	testutil.SkipUnlessAll(t, "internal/daemon TestAdaptArea")
 	t.Parallel()
 	const each, prefixes = 8, "10.98.0.128/28,fd00:98::80/124"
 	p := testutil.MustPair(t)
@@ -406,7 +406,7 @@ func TestAdaptManyByOneSocket(t *testing.T) {
 
 // A rule has the paths to all of a prefix followed, and ends that when it is gone.
 func TestAdaptByRule(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/daemon TestAdaptByRules")
+	testutil.SkipUnlessAll(t, "internal/daemon TestAdaptByRules")
 	t.Parallel()
 	const capacity, own4, own6 = 400e3, "10.98.0.101", "fd00:98::65"
 	way := relay.Path{Delay: 5 * time.Millisecond, Rate: capacity, Buffer: 30e3}

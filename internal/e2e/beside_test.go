@@ -81,7 +81,7 @@ func TestRefusedBesideAtOnce(t *testing.T) {
 // Two netnices limit the same connection: each takes its own limit away, and what it
 // leaves is not what the other had set.
 func TestLiftedBeside(t *testing.T) {
-	testutil.OnlyInAll(t, "TestRefusedBeside")
+	testutil.SkipUnlessAll(t, "TestRefusedBeside")
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))

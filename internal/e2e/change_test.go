@@ -13,7 +13,7 @@ import (
 
 func TestChangeInMidTransfer(t *testing.T) {
 	t.Parallel()
-	for _, connections := range testutil.Picked([]int{1, 16}, 1) {
+	for _, connections := range testutil.Subset([]int{1, 16}, 1) {
 		t.Run(fmt.Sprintf("%d connections", connections), func(t *testing.T) {
 			f := newField(upStage(t))
 			x := f.send(testutil.SenderConfig{Connections: connections})
@@ -34,7 +34,7 @@ func TestChangeInMidTransfer(t *testing.T) {
 func TestChangeOnTwoLevels(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
-	for _, connections := range testutil.Picked([]int{1, 16}, 1) {
+	for _, connections := range testutil.Subset([]int{1, 16}, 1) {
 		t.Run(fmt.Sprintf("%d connections", connections), func(t *testing.T) {
 			f := newField(upStage(t))
 			user := itoa(spare)
@@ -91,7 +91,7 @@ func TestSetAndUnsetAgain(t *testing.T) {
 // lifted, whatever rate TCP has learned meanwhile: a megabyte comes as if there had
 // been no limit.
 func TestLiftAfterKeystrokes(t *testing.T) {
-	testutil.OnlyInAll(t, "TestChangeInMidTransfer")
+	testutil.SkipUnlessAll(t, "TestChangeInMidTransfer")
 	t.Parallel()
 	for _, c := range []struct {
 		name, control string

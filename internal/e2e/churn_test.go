@@ -294,7 +294,7 @@ func (c *churn) spin(cycles, first int, longest time.Duration) {
 // is mostly the wait in the end for what waits still, up to 0.3 s: a packet of 32 KB
 // at 200 KB/s takes half of that.
 func TestChurn(t *testing.T) {
-	testutil.OnlyInAll(t, "TestSetAndUnsetAgain and internal/daemon TestSetChangeLift")
+	testutil.SkipUnlessAll(t, "TestSetAndUnsetAgain and internal/daemon TestSetChangeLift")
 	t.Parallel()
 	warm, cycles, longest := 8, 40, 80*time.Millisecond
 	if os.Getenv("NETNICE_TEST_LONG") == "1" {

@@ -244,7 +244,7 @@ func shortFromElsewhere(t *testing.T, killed bool) {
 // A limited process uses sockets that another made in another cgroup: a
 // connection, one that is not connected yet, and what comes to a listener.
 func TestEgressOfPassedSockets(t *testing.T) {
-	testutil.OnlyInAll(t, "TestEgressFollows and internal/enforce/pacing TestEgressFollowsSockets")
+	testutil.SkipUnlessAll(t, "TestEgressFollows and internal/enforce/pacing TestEgressFollowsSockets")
 	t.Parallel()
 	const made = `
 def address(text):
@@ -312,7 +312,7 @@ while s.recv(1 << 16): pass
 // Without a daemon nobody moves it: the rate holds all the same, nothing stalls,
 // and the next daemon makes up for it.
 func TestEgressOutlivesDaemon(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/enforce/pacing TestEgressWithoutDaemon and TestEgressGuarded")
+	testutil.SkipUnlessAll(t, "internal/enforce/pacing TestEgressWithoutDaemon and TestEgressGuarded")
 	t.Parallel()
 	s := newStage(t)
 	before := ours(t)

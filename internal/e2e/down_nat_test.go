@@ -154,7 +154,7 @@ for n in range(10**9):
 // What passes for a port that NAT leads to a limited program, until one of its packets is
 // looked after, is bounded.
 func TestDownTranslatedBurst(t *testing.T) {
-	testutil.OnlyInAll(t, "TestDownTranslated")
+	testutil.SkipUnlessAll(t, "TestDownTranslated")
 	t.Parallel()
 	const limit, burst, unseen = 100e3, 3e6, 65536
 	f := newInbound(newStage(t), testutil.MustPair(t))

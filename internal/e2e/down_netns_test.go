@@ -158,7 +158,7 @@ func TestDownEnters(t *testing.T) {
 
 // One limit for what a user's processes in two namespaces receive together.
 func TestDownTwoNamespaces(t *testing.T) {
-	testutil.OnlyInAll(t, "TestDownElsewhere and internal/enforce/shaping TestTwoPlaces")
+	testutil.SkipUnlessAll(t, "TestDownElsewhere and internal/enforce/shaping TestTwoPlaces")
 	t.Parallel()
 	spare := newUsers()
 	user := spare + 11 // nobody else's in these tests

@@ -51,7 +51,7 @@ func TestDownQueueOfAccepted(t *testing.T) {
 
 // Windows are told in units that suit a low limit, also where buffers may be large.
 func TestDownQueueAtADistance(t *testing.T) {
-	testutil.OnlyInAll(t, "TestDownQueueOfAccepted")
+	testutil.SkipUnlessAll(t, "TestDownQueueOfAccepted")
 	t.Parallel()
 	const rtt = 20 * time.Millisecond
 	f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(rtt)))

@@ -124,7 +124,7 @@ while True:
 // A flood of datagrams gets its program's part of what a user receives, beside one that receives by TCP, by
 // weight, and what that leaves; little of it all comes. Alone it has the limit.
 func TestDownSharesDatagrams(t *testing.T) {
-	testutil.OnlyInAll(t, "TestDownShares and internal/clock TestShareByWeight")
+	testutil.SkipUnlessAll(t, "TestDownShares and internal/clock TestShareByWeight")
 	t.Parallel()
 	spare := newUsers()
 	f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(20*time.Millisecond)))

@@ -17,7 +17,7 @@ const downTolerance = 0.02
 
 func TestDownTCP(t *testing.T) {
 	t.Parallel()
-	for _, c := range testutil.Picked([]struct {
+	for _, c := range testutil.Subset([]struct {
 		limit       float64
 		connections int
 		v6          bool
@@ -38,8 +38,8 @@ func TestDownTCP(t *testing.T) {
 
 func TestDownAtADistance(t *testing.T) {
 	t.Parallel()
-	for _, rtt := range testutil.Picked([]time.Duration{20 * time.Millisecond, 100 * time.Millisecond}, 1) {
-		for _, connections := range testutil.Picked([]int{1, 4}, 1) {
+	for _, rtt := range testutil.Subset([]time.Duration{20 * time.Millisecond, 100 * time.Millisecond}, 1) {
+		for _, connections := range testutil.Subset([]int{1, 4}, 1) {
 			t.Run(fmt.Sprintf("%v/%d", rtt, connections), func(t *testing.T) {
 				f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(rtt)))
 				const limit = 5e6
@@ -62,7 +62,7 @@ func TestDownLongerPath(t *testing.T) {
 		near, far = 20 * time.Millisecond, 60 * time.Millisecond
 		queue     = 40 * time.Millisecond
 	)
-	for _, c := range testutil.Picked([]struct {
+	for _, c := range testutil.Subset([]struct {
 		name        string
 		v6          bool
 		connections int
@@ -92,7 +92,7 @@ func TestDownLongerPath(t *testing.T) {
 // A sender that pauses, since the path stands still or, like bbr each 10 s, to see how long the path is,
 // has all of its limit again at once: nobody else wants it.
 func TestDownPauses(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/enforce/shaping TestReceived; bbr has no model here")
+	testutil.SkipUnlessAll(t, "internal/enforce/shaping TestReceived; bbr has no model here")
 	t.Parallel()
 	const (
 		limit = 5e6

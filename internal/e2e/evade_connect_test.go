@@ -8,7 +8,7 @@ import (
 
 // New connections in every rhythm: none is early enough to matter.
 func TestEvadeByConnections(t *testing.T) {
-	testutil.OnlyInAll(t, "TestShortConnections and TestForgottenConnections")
+	testutil.SkipUnlessAll(t, "TestShortConnections and TestForgottenConnections")
 	evade(t, func(f *field) {
 		for key, value := range map[string]string{"A": "0x5", "B": "0x602"} {
 			ns := f.A

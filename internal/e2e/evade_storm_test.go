@@ -12,7 +12,7 @@ import (
 // Thousands of processes, each of which sends a little on a connection of its
 // own; a hundred thousand with NETNICE_TEST_LONG=1.
 func TestEvadeByForkStorm(t *testing.T) {
-	testutil.OnlyInAll(t, "TestEvadeByProcesses and TestForksWhileLimitIsSet")
+	testutil.SkipUnlessAll(t, "TestEvadeByProcesses and TestForksWhileLimitIsSet")
 	// Not parallel: it floods the machine.
 	processes := 2500
 	if os.Getenv("NETNICE_TEST_LONG") == "1" {

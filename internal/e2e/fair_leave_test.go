@@ -10,7 +10,7 @@ import (
 // Who leaves a group receives, and sends by UDP, without its limit at once; who stays has it
 // all.
 func TestFairLeaves(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/daemon TestGroupLeft, TestGroupLeftInside")
+	testutil.SkipUnlessAll(t, "internal/daemon TestGroupLeft, TestGroupLeftInside")
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	f.ports += 16

@@ -192,38 +192,30 @@ func compare(what string, got, want, tolerance float64) error {
 	return nil
 }
 
-// judge looks at a window that begins when a command that returned at some
-// instant has to be in force. What falls short while others take the machine's
-// CPUs is looked at again; if nobody woke up in time over and over, it says
-// nothing.
-func (f *field) judge(after testutil.Instant, length time.Duration, look func(from, to testutil.Instant) error) {
+// judge measures a window that begins when a command that returned at `after` has to be in
+// force. A window that falls short while the machine was disturbed is measured again, once a
+// test; every other failure counts.
+func (f *field) judge(after testutil.Instant, length time.Duration, measure func(from, to testutil.Instant) error) {
 	f.t.Helper()
-	const tries = 8
-	stalled := true // in every window
-	for try := 1; ; try++ {
+	for {
 		from := after.Add(settle)
 		to := from.Add(length)
 		before := f.relayStalled()
-		err := look(from, to)
+		err := measure(from, to)
 		if err == nil {
 			return
 		}
-		excuse, paused := cpus.excuse(from, to), cpus.paused(from, to)
-		if away := f.relayStalled() - before; away > length/100 {
-			excuse = strings.TrimPrefix(fmt.Sprintf("%s, and the path stood still for %v", excuse, away), ", and ")
-			paused = max(paused, away)
+		disturbed := cpus.excuse(from, to)
+		if stalled := f.relayStalled() - before; stalled > length/100 {
+			disturbed = strings.TrimPrefix(fmt.Sprintf("%s, and the path stood still for %v", disturbed, stalled), ", and ")
 		}
-		stalled = stalled && paused > to.Sub(from)/20
-		if try == tries && stalled && !errors.Is(err, errTooFast) {
-			f.t.Logf("%v, but %s: given up", err, excuse)
-			return
-		}
-		if try == tries || excuse == "" || errors.Is(err, errTooFast) {
-			f.t.Errorf("%v (%s; CPUs %.0f%% busy)", err, excuse, 100*cpus.busy(from, to))
+		if disturbed == "" || errors.Is(err, errTooFast) || f.remeasured {
+			f.t.Errorf("%v (%s; CPUs %.0f%% busy)", err, disturbed, 100*cpus.busy(from, to))
 			f.explain(after, to)
 			return
 		}
-		f.t.Logf("%v, but %s: once more", err, excuse)
+		f.remeasured = true
+		f.t.Logf("measured again: %v, but %s", err, disturbed)
 		after = testutil.Now()
 	}
 }
@@ -303,7 +295,7 @@ func (f *field) near(what string, since testutil.Instant, got, want, tolerance f
 	switch excuse := cpus.excuse(since, now); {
 	case err == nil:
 	case excuse != "" && !errors.Is(err, errTooFast):
-		f.t.Logf("%v: says nothing, since %s", err, excuse)
+		f.t.Logf("not judged: %v, but %s", err, excuse)
 	default:
 		f.t.Errorf("%v (%s; CPUs %.0f%% busy)", err, excuse, 100*cpus.busy(since, now))
 	}

@@ -89,7 +89,7 @@ func TestGuarantee(t *testing.T) {
 // What is sent by UDP is guaranteed, too, also while it waits in a queue; and what a program
 // without a limit of its own sends is shown.
 func TestGuaranteeUDP(t *testing.T) {
-	testutil.OnlyInAll(t, "TestGuarantee and internal/clock TestKernelGuaranteeIsModel")
+	testutil.SkipUnlessAll(t, "TestGuarantee and internal/clock TestKernelGuaranteeIsModel")
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))

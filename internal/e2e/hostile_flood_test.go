@@ -47,7 +47,7 @@ def counted(status):
 // Mallory floods the daemon, and the kernel's side of it, in many ways: what alice is
 // limited to holds, she and root are served, and the daemon uses little.
 func TestHostileFloods(t *testing.T) {
-	testutil.OnlyInAll(t, "TestHostileTraffic and internal/daemon TestRequests")
+	testutil.SkipUnlessAll(t, "TestHostileTraffic and internal/daemon TestRequests")
 	// Not parallel: it floods the machine.
 	spare := newUsers()
 	rule := fmt.Sprintf("nnf%d", os.Getpid()%100000)

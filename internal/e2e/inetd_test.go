@@ -178,7 +178,7 @@ func TestInetdShares(t *testing.T) {
 // Many sessions at once, programs that crash, more connections than there may be, the file read
 // anew: nothing is stuck, no zombie, and inetd goes on.
 func TestInetdLasts(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/inetd TestClients, TestClientsAreCounted")
+	testutil.SkipUnlessAll(t, "internal/inetd TestClients, TestClientsAreCounted")
 	t.Parallel()
 	i := newInetd(t, `
 7001 stream tcp nowait root DIR/zeros zeros

@@ -14,7 +14,7 @@ import (
 // The limit of a link is what its line is measured to carry, also where a lower one stood; a
 // measurement that fails leaves what stood.
 func TestLinkMeasured(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/daemon TestTrainRate, TestLine")
+	testutil.SkipUnlessAll(t, "internal/daemon TestTrainRate, TestLine")
 	t.Parallel()
 	const rate = 1_250_000
 	s := upStage(t)

@@ -185,7 +185,7 @@ wait()
 // device that comes back by the same name is limited again, and a device that there is not, lo
 // and a user's wish are refused.
 func TestLinkRoute(t *testing.T) {
-	testutil.OnlyInAll(t, "TestLink")
+	testutil.SkipUnlessAll(t, "TestLink")
 	t.Parallel()
 	f := newField(upStage(t))
 	const second = "nn2"
@@ -292,7 +292,7 @@ while True:
 // 98% on the device what somebody else asks over it is answered as over an idle line, which is
 // as busy as before.
 func TestLinkModem(t *testing.T) {
-	testutil.OnlyInAll(t, "TestLink and internal/clock TestLineModel")
+	testutil.SkipUnlessAll(t, "TestLink and internal/clock TestLineModel")
 	// Not parallel: its path of 100 Mbit/s needs a processor.
 	const line, rtt = 12.5e6, 20 * time.Millisecond
 	path := relay.RoundTrip(rtt)

@@ -49,7 +49,7 @@ var optionUnknown = []string{"tcp4:send:8:1000000", "tcp6:receive:4:5", "udp4:se
 
 // The examples, in five languages, without privileges.
 func TestSocketOptionLanguages(t *testing.T) {
-	testutil.OnlyInAll(t, "TestSocketOption, in Python")
+	testutil.SkipUnlessAll(t, "TestSocketOption, in Python")
 	t.Parallel()
 	spare := newUsers()
 	s := apartStage(t)

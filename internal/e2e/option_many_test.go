@@ -112,7 +112,7 @@ func slowRun(t *testing.T, connects, accepts, option, settle string) (g slowFigu
 
 // Many slow sockets of a program: each has its rate, and in sum they are smooth.
 func TestSocketOptionMany(t *testing.T) {
-	testutil.OnlyInAll(t, "TestSocketOption")
+	testutil.SkipUnlessAll(t, "TestSocketOption")
 	t.Parallel()
 	g, excuse := slowRun(t, "send", "receive", "7001", "4")
 	uneven := 0
@@ -127,14 +127,14 @@ func TestSocketOptionMany(t *testing.T) {
 	case excuse == "":
 		t.Errorf("%v; %d of %d quarters of a second are uneven", err, uneven, slowQuarters)
 	default:
-		t.Logf("%v, %d uneven: says nothing, since %s", err, uneven, excuse)
+		t.Logf("not judged: %v, %d uneven, but %s", err, uneven, excuse)
 	}
 }
 
 // Many slow receivers of a program that begin together: each gets its rate, and in
 // sum they are smooth.
 func TestSocketOptionManyReceive(t *testing.T) {
-	testutil.OnlyInAll(t, "TestSocketOptionReceives")
+	testutil.SkipUnlessAll(t, "TestSocketOptionReceives")
 	t.Parallel()
 	g, excuse := slowRun(t, "receive", "send", "7002", "6")
 	mean, squares := g.sum/slowQuarters, 0.0
@@ -152,6 +152,6 @@ func TestSocketOptionManyReceive(t *testing.T) {
 	case excuse == "":
 		t.Errorf("%v; standard deviation %.3f", err, deviation)
 	default:
-		t.Logf("%v, deviation %.3f: says nothing, since %s", err, deviation, excuse)
+		t.Logf("not judged: %v, deviation %.3f, but %s", err, deviation, excuse)
 	}
 }

@@ -267,7 +267,7 @@ func (f *inbound) receivesByOption(x *script) {
 
 // What a socket receives as datagrams, of twice as much that comes.
 func TestSocketOptionReceivesUDP(t *testing.T) {
-	testutil.OnlyInAll(t, "TestSocketOptionReceives and internal/enforce/shaping TestSocketsLimitThemselves")
+	testutil.SkipUnlessAll(t, "TestSocketOptionReceives and internal/enforce/shaping TestSocketsLimitThemselves")
 	t.Parallel()
 	f := newInbound(apartStage(t), testutil.MustPair(t))
 	const limits = "s.setsockopt(socket.IPPROTO_UDP, 7002, struct.pack('I', 1_000_000))\n"

@@ -125,7 +125,7 @@ func TestPersistOnDemand(t *testing.T) {
 // kill -9 at any moment: of what was answered nothing is lost, of the rest all or
 // nothing is there.
 func TestKilledWhileWriting(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/daemon TestKilledBetweenChanges")
+	testutil.SkipUnlessAll(t, "internal/daemon TestKilledBetweenChanges")
 	t.Parallel()
 	spare := newUsers()
 	s := newStage(t)

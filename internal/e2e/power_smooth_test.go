@@ -68,7 +68,7 @@ func (p *runner) standsStill(what string, ran, stood float64) {
 // A running program has its share in slots, beside programs that want all processors. A daemon that
 // is killed leaves the ceiling and nobody standing, and the next one keeps the slots again.
 func TestPowerSlots(t *testing.T) {
-	testutil.OnlyInAll(t, "TestPower and internal/cpu TestSlots, TestRhythm")
+	testutil.SkipUnlessAll(t, "TestPower and internal/cpu TestSlots, TestRhythm")
 	// Not parallel: it needs the processors.
 	spare := newUsers()
 	s := newStage(t)
@@ -210,7 +210,7 @@ func TestPowerStrict(t *testing.T) {
 
 // A deadline outlives the daemon, the next one knows that it is there, and takes it back.
 func TestPowerStrictKilledDaemon(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/daemon TestPowerSurvivesTheDaemon")
+	testutil.SkipUnlessAll(t, "internal/daemon TestPowerSurvivesTheDaemon")
 	// Not parallel: it needs the processors.
 	s := newStage(t)
 	p := s.runs(0, python, "-c", spinPython, "1")
@@ -233,7 +233,7 @@ func TestPowerStrictKilledDaemon(t *testing.T) {
 // A reservation with a share of the rest is no ceiling, and beside others it is the slice and
 // something of what is left.
 func TestPowerExtra(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/daemon TestPowerExtra")
+	testutil.SkipUnlessAll(t, "internal/daemon TestPowerExtra")
 	// Not parallel: it needs the processors.
 	s := newStage(t)
 	p := s.runs(0, python, "-c", spinPython, "1")

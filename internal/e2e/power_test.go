@@ -318,7 +318,7 @@ const killsVariable = "NETNICE_TEST_KILLS"
 // kill -9 of the daemon at any moment: what holds is what was there before the command or what
 // it asked for, the next daemon takes it up, no process stands still, and no group is left.
 func TestPowerKilledDaemon(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/daemon TestPowerSurvivesTheDaemon")
+	testutil.SkipUnlessAll(t, "internal/daemon TestPowerSurvivesTheDaemon")
 	// Not parallel: it needs the processors.
 	s := newStage(t)
 	p := s.runs(0, python, "-c", spinPython, "2")
@@ -369,7 +369,7 @@ func groupOf(t *testing.T, pid int) string {
 // A sender is to have its rate whatever wants the processors: what it needs of them is measured,
 // reserved, and corrected as it comes to need more.
 func TestPowerForARate(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/daemon TestPowerForARate, TestPowerFollowsARate")
+	testutil.SkipUnlessAll(t, "internal/daemon TestPowerForARate, TestPowerFollowsARate")
 	// Not parallel: it needs the processors.
 	s := upStage(t)
 	f := newField(s)

@@ -95,7 +95,7 @@ func TestProbe(t *testing.T) {
 
 // A host that never answers: which ways were tried, what to do, in some seconds.
 func TestProbeOfNobody(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/probe TestNobodyAnswers, TestReachEnds")
+	testutil.SkipUnlessAll(t, "internal/probe TestNobodyAnswers, TestReachEnds")
 	t.Parallel()
 	p := testutil.MustDistantPair(t, relay.Config{BtoA: relay.Path{Loss: 1}})
 	for _, c := range []struct{ host, tried string }{

@@ -12,7 +12,7 @@ import (
 // The rates that programs have set on their sockets by options are taken over from another
 // release: what they send by TCP, as datagrams, and what they receive.
 func TestAnotherReleaseOptions(t *testing.T) {
-	testutil.OnlyInAll(t, "TestAnotherRelease")
+	testutil.SkipUnlessAll(t, "TestAnotherRelease")
 	t.Parallel()
 	spare := newUsers()
 	f := newInbound(apartStage(t), testutil.MustPair(t))

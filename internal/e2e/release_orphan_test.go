@@ -14,7 +14,7 @@ import (
 // release takes over, one in the other: those that run for long, and those that fork
 // while it does, and end.
 func TestAnotherReleaseOrphans(t *testing.T) {
-	testutil.OnlyInAll(t, "TestAnotherRelease and internal/daemon TestTreeOutlivesItsRoot")
+	testutil.SkipUnlessAll(t, "TestAnotherRelease and internal/daemon TestTreeOutlivesItsRoot")
 	t.Parallel()
 	const outer, inner = 2e6, 500e3
 	f := newField(upStage(t))
@@ -99,7 +99,7 @@ signal.pause()
 
 // So do those of processes that a rule holds together.
 func TestAnotherReleaseOrphansOfRule(t *testing.T) {
-	testutil.OnlyInAll(t, "TestAnotherRelease and internal/daemon TestRulesOutliveTheDaemon")
+	testutil.SkipUnlessAll(t, "TestAnotherRelease and internal/daemon TestRulesOutliveTheDaemon")
 	t.Parallel()
 	sessionUser := newUsers()
 	const limit = 1e6

@@ -12,7 +12,7 @@ import (
 // others of many connections; what a closed one leaves is had at once, and what does not fit
 // is refused.
 func TestReserve(t *testing.T) {
-	testutil.OnlyInAll(t, "TestReserveSocket and internal/clock TestReservation, TestKernelReservationIsModel")
+	testutil.SkipUnlessAll(t, "TestReserveSocket and internal/clock TestReservation, TestKernelReservationIsModel")
 	t.Parallel()
 	f := newField(upStage(t))
 	const line = 1.25e6

@@ -233,7 +233,7 @@ up = "2MB/s"
 
 // Datagrams of unconnected sockets, and what is received, likewise.
 func TestRuleToReceivesAndDatagrams(t *testing.T) {
-	testutil.OnlyInAll(t, "TestSetToReceivesAndDatagrams and internal/daemon TestDestinedRules")
+	testutil.SkipUnlessAll(t, "TestSetToReceivesAndDatagrams and internal/daemon TestDestinedRules")
 	t.Parallel()
 	spare := newUsers()
 	r := newRuledTo(t, fmt.Sprintf(`

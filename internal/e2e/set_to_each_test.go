@@ -112,7 +112,7 @@ while wait():
 // Who is met while no daemon runs has the limit by itself at once, both ways; and the next
 // daemon makes limits like others of it.
 func TestSetToEachPeerUnattended(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/daemon TestEach, TestEachOfMany")
+	testutil.SkipUnlessAll(t, "internal/daemon TestEach, TestEachOfMany")
 	t.Parallel()
 	spare := newUsers()
 	r := newRuledTo(t, "")

@@ -108,7 +108,7 @@ func TestSetToFile(t *testing.T) {
 // What a datagram to another address than the last costs a sender that does nothing else, to
 // few and to many in turn, likewise.
 func TestSetToFileCostsInTurn(t *testing.T) {
-	testutil.OnlyInAll(t, "TestSetToFile, that the file holds; what it costs is timed here only")
+	testutil.SkipUnlessAll(t, "TestSetToFile, that the file holds; what it costs is timed here only")
 	// Not parallel: it compares times.
 	spare := newUsers()
 	r := newRuledTo(t, "")
@@ -181,7 +181,7 @@ func middle(list []float64) float64 {
 // What a connection and a datagram to another address than the last cost is the same for
 // ten prefixes as for a hundred thousand, within what a busy machine lets see.
 func TestSetToFileCosts(t *testing.T) {
-	testutil.OnlyInAll(t, "TestSetToFile, that the file holds; what it costs is timed here only")
+	testutil.SkipUnlessAll(t, "TestSetToFile, that the file holds; what it costs is timed here only")
 	// Not parallel: it compares times.
 	spare := newUsers()
 	r := newRuledTo(t, "")

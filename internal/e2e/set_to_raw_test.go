@@ -26,7 +26,7 @@ func TestSetToRawSockets(t *testing.T) {
 	)
 	r := newRuledTo(t, "")
 	moreAddresses(t, r.B, own4, own6)
-	for _, c := range testutil.Picked([]struct {
+	for _, c := range testutil.Subset([]struct {
 		kind, family, limited, free string
 		header                      float64
 	}{

@@ -106,7 +106,7 @@ func TestSetToReceivesAndDatagrams(t *testing.T) {
 // The Internet is limited and the local network is not, each by a link of its own: sent and
 // received, over IPv4 and IPv6.
 func TestSetToTwoLinks(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/daemon TestSetTo, TestSetToOfTwoOwners")
+	testutil.SkipUnlessAll(t, "internal/daemon TestSetTo, TestSetToOfTwoOwners")
 	t.Parallel()
 	spare := newUsers()
 	r := newRuledTo(t, "")
@@ -145,7 +145,7 @@ func TestSetToTwoLinks(t *testing.T) {
 
 // Under a command of its own, a cgroup and, by themselves, a user.
 func TestSetToUnder(t *testing.T) {
-	testutil.OnlyInAll(t, "internal/daemon TestSetTo")
+	testutil.SkipUnlessAll(t, "internal/daemon TestSetTo")
 	t.Parallel()
 	spare := newUsers()
 	r := newRuledTo(t, "")

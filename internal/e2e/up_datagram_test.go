@@ -230,7 +230,7 @@ func TestUpUDPLoopback(t *testing.T) {
 
 // iperf3 sends as much as it is told to, whether it is acknowledged or not.
 func TestUpIperf(t *testing.T) {
-	testutil.OnlyInAll(t, "TestUpUDP and TestIperf")
+	testutil.SkipUnlessAll(t, "TestUpUDP and TestIperf")
 	t.Parallel()
 	iperf, err := exec.LookPath("iperf3")
 	if err != nil {

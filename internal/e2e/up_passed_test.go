@@ -10,7 +10,7 @@ import (
 // Datagrams are charged to the process that sends them, by a socket that another one
 // has made and keeps: here both have it, and send in turn.
 func TestUpPassedDatagrams(t *testing.T) {
-	testutil.OnlyInAll(t, "TestDescriptorPassing and TestDownPassedSockets")
+	testutil.SkipUnlessAll(t, "TestDescriptorPassing and TestDownPassedSockets")
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	rx := f.python(options{in: f.B}, datagramReceiver, "6001", "4")

@@ -68,7 +68,7 @@ func TestNobodyAnswers(t *testing.T) {
 // Behind a queue of four seconds a host is not silent, and one that answers nothing else by then is not
 // waited for.
 func TestReachWaits(t *testing.T) {
-	testutil.OnlyInAll(t, "TestReachEnds")
+	testutil.SkipUnlessAll(t, "TestReachEnds")
 	t.Parallel()
 	p := testutil.MustDistantPair(t, relay.RoundTrip(4300*time.Millisecond))
 	if err := p.B.Sysctl("net/ipv4/icmp_echo_ignore_all", "1"); err != nil {

@@ -38,7 +38,8 @@ type sending struct {
 	ended    []ConnInfo       // connections that wrote all their Bytes
 	latency  []Point
 	children []*Sender
-	due      Instant // when what was written may have been, by UpToBytesPerSec
+	// nextWriteAt is when UpToBytesPerSec allows the next write.
+	nextWriteAt Instant
 }
 
 // runSender is the sender process; it ends after the order to stop, or when

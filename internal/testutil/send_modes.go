@@ -27,22 +27,22 @@ func (s *sending) bulk(fd int) {
 			s.end(fd)
 			return
 		}
-		time.Sleep(s.ahead(n))
+		time.Sleep(s.pacingDelay(n))
 	}
 }
 
-// ahead counts n bytes that were written, and is how long to wait so that no more than
-// UpToBytesPerSec are. What was not written for longer than a moment is not made up for.
-func (s *sending) ahead(n int) time.Duration {
+// pacingDelay accounts for n written bytes and returns how long the caller must wait to keep
+// to UpToBytesPerSec. A sender that was blocked catches up on 10 ms at most.
+func (s *sending) pacingDelay(n int) time.Duration {
 	if s.cfg.UpToBytesPerSec == 0 {
 		return 0
 	}
-	const moment = 10 * time.Millisecond
+	const catchUp = 10 * time.Millisecond
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := Now()
-	s.due = max(s.due, now.Add(-moment)).Add(time.Duration(float64(n) / s.cfg.UpToBytesPerSec * 1e9))
-	if wait := s.due.Sub(now); wait > time.Millisecond { // less is not worth a sleep
+	s.nextWriteAt = max(s.nextWriteAt, now.Add(-catchUp)).Add(time.Duration(float64(n) / s.cfg.UpToBytesPerSec * 1e9))
+	if wait := s.nextWriteAt.Sub(now); wait > time.Millisecond { // less is not worth a sleep
 		return wait
 	}
 	return 0

@@ -8,29 +8,29 @@ const StageVariable = "NETNICE_TEST_STAGE"
 
 const stageQuick, stageTest = "quick", "test"
 
-// OnlyInAll skips a test that `make test` leaves to `make test-all`, and says where the
-// behaviour is tested meanwhile.
-func OnlyInAll(t TB, elsewhere string) {
+// SkipUnlessAll skips a test that runs in `make test-all` only. coveredBy names the tests that
+// check the behaviour in `make test`.
+func SkipUnlessAll(t TB, coveredBy string) {
 	t.Helper()
 	if !All() {
-		t.Skipf("in make test-all; meanwhile: %s", elsewhere)
+		t.Skipf("in make test-all; meanwhile: %s", coveredBy)
 	}
 }
 
-// Picked is some of the cases of a table, by index: those that `make test` runs. In
-// `make test-all` it is all of them.
-func Picked[T any](cases []T, indices ...int) []T {
+// Subset returns the cases of a table that `make test` runs, chosen by index, or all of them in
+// `make test-all`.
+func Subset[T any](cases []T, indices ...int) []T {
 	if All() {
 		return cases
 	}
-	var picked []T
+	var chosen []T
 	for _, i := range indices {
-		picked = append(picked, cases[i])
+		chosen = append(chosen, cases[i])
 	}
-	return picked
+	return chosen
 }
 
-// All says whether everything is to be tested: every case of a table, every repetition.
+// All reports whether this run includes every case of a table and every repetition.
 func All() bool {
 	stage := os.Getenv(StageVariable)
 	return stage != stageQuick && stage != stageTest

@@ -40,7 +40,7 @@ func supervise() (code int, err error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("adopt what the tests leave: %w", err)
 	}
-	sweep(func(run int) bool { return !alive(run) })
+	endLeftovers(func(run int) bool { return !alive(run) })
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
 	self := os.Getpid()
@@ -76,7 +76,7 @@ func supervise() (code int, err error) {
 		}
 		break
 	}
-	if n := sweep(func(run int) bool { return run == self }); n > 0 {
+	if n := endLeftovers(func(run int) bool { return run == self }); n > 0 {
 		fmt.Fprintf(os.Stderr, "%d processes that the tests had left were ended\n", n)
 	}
 	return code, nil
@@ -84,9 +84,9 @@ func supervise() (code int, err error) {
 
 func alive(pid int) bool { return unix.Kill(pid, 0) == nil }
 
-// sweep ends all processes of runs, and removes their folders and cgroups. It returns how
+// endLeftovers ends all processes of runs, and removes their folders and cgroups. It returns how
 // many processes it ended.
-func sweep(of func(run int) bool) (ended int) {
+func endLeftovers(of func(run int) bool) (ended int) {
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		found := 0
 		files, _ := filepath.Glob("/proc/[0-9]*/environ")
@@ -140,7 +140,7 @@ func runIn(environ []byte) int {
 // removeTree removes a folder, or a cgroup, whose files go with it.
 func removeTree(path string) {
 	if !strings.HasPrefix(path, "/sys/fs/cgroup/") {
-		_ = os.RemoveAll(path) // what stays is found by the next sweep
+		_ = os.RemoveAll(path) // what stays is found by the next run
 		return
 	}
 	entries, _ := os.ReadDir(path)

@@ -99,7 +99,7 @@ func TestJudge(t *testing.T) {
 
 // One cell of each peer, in full.
 func TestRun(t *testing.T) {
-	testutil.OnlyInAll(t, "what the bench measures with has tests of its own in this package")
+	testutil.SkipUnlessAll(t, "what the bench measures with has tests of its own in this package")
 	testutil.RequireRoot(t)
 	o := benchtest.Parse(t, program(), "-interval", "1.5s", "-limiters", "none,htb", "-only", "none x1 cubic$|htb 10MB/s x16\\+1|htb 1MB/s x4 cubic 20ms")
 	var out bytes.Buffer

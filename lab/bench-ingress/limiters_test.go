@@ -15,7 +15,7 @@ import (
 
 // What netnice is compared with must do its work.
 func TestPeersHoldTheirRate(t *testing.T) {
-	testutil.OnlyInAll(t, "what the bench measures with has tests of its own in this package")
+	testutil.SkipUnlessAll(t, "what the bench measures with has tests of its own in this package")
 	testutil.RequireRoot(t)
 	for name, peer := range map[string]struct {
 		interval time.Duration
@@ -94,7 +94,7 @@ func fakeNetnice(t *testing.T, set string) string {
 
 // A run in full, over both kinds of path; netnice refuses.
 func TestRun(t *testing.T) {
-	testutil.OnlyInAll(t, "what the bench measures with has tests of its own in this package")
+	testutil.SkipUnlessAll(t, "what the bench measures with has tests of its own in this package")
 	testutil.RequireRoot(t)
 	o := benchtest.Parse(t, program(), "-interval", "1.5s", "-netnice", fakeNetnice(t, "{ echo 'not in this release' >&2; exit 125; }"),
 		"-only", "none x1 cubic$|(ifb|netnice) 10MB/s x4 cubic 20ms|(police|netnice) 1MB/s x1 cubic$")
@@ -118,7 +118,7 @@ func TestRun(t *testing.T) {
 
 // A netnice that takes the limit and does nothing misses what is wanted.
 func TestRunJudges(t *testing.T) {
-	testutil.OnlyInAll(t, "what the bench measures with has tests of its own in this package")
+	testutil.SkipUnlessAll(t, "what the bench measures with has tests of its own in this package")
 	testutil.RequireRoot(t)
 	o := benchtest.Parse(t, program(), "-interval", "1.5s", "-netnice", fakeNetnice(t, "exit 0"), "-only", "netnice 1MB/s x1 cubic$")
 	var out bytes.Buffer

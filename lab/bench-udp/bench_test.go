@@ -89,7 +89,7 @@ func TestJudge(t *testing.T) {
 
 // One cell of each way, with the peers, in full.
 func TestRun(t *testing.T) {
-	testutil.OnlyInAll(t, "what the bench measures with has tests of its own in this package")
+	testutil.SkipUnlessAll(t, "what the bench measures with has tests of its own in this package")
 	testutil.RequireRoot(t)
 	o := benchtest.Parse(t, program(), "-all", "-interval", "1.5s", "-limiters", "none,htb,tbf",
 		"-only", "none up 1400B$|tbf 1MB/s up 200B$|htb 1MB/s down 1400B IPv6|htb 1MB/s mix 1400B 0.2x")

@@ -70,7 +70,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestDistance(t *testing.T) {
-	testutil.OnlyInAll(t, "what the bench measures with has tests of its own in this package")
+	testutil.SkipUnlessAll(t, "what the bench measures with has tests of its own in this package")
 	testutil.RequireRoot(t)
 	o, err := parse([]string{"-t", "1s", "-q", "-delay", "10ms", "-loss", "0.01", "-rate", "5e6", "-cc", "bbr"})
 	if err != nil {

@@ -28,19 +28,22 @@ func (t test) String() string {
 	return strings.TrimPrefix(t.pkg, "github.com/netnice/netnice/") + " " + t.name
 }
 
-// again begins what a test logs of a window that it measures once more, since the machine
-// disturbed it.
-const again = "measured again: "
+// remeasured begins the line that a test logs when it measures a disturbed window once more.
+const remeasured = "measured again: "
 
-// report is what a stage came to.
+// notJudged begins the line that a test logs instead of failing: the machine disturbed a
+// window that cannot be measured again.
+const notJudged = "not judged: "
+
+// report holds the totals of a stage.
 type report struct {
-	passed, failed, skipped, again int
-	first, last                    time.Time
-	slowest                        []timed  // longest first
-	unwanted                       []string // skipped without an allowed reason
-	twice                          []test   // that failed, and passed at the second run
-	lost                           []test   // that failed for good
-	shown                          []string // lines that were asked for
+	passed, failed, skipped, remeasured, notJudged int
+	first, last                                    time.Time
+	slowest                                        []timed  // longest first
+	unwanted                                       []string // skipped without an allowed reason
+	flaky                                          []test   // that failed, and passed at the second run
+	failures                                       []test   // that failed for good
+	matched                                        []string // lines that were asked for
 }
 
 type timed struct {
@@ -83,10 +86,11 @@ func read(in io.Reader, show string) (report, error) {
 		t := test{e.Package, e.Test}
 		switch e.Action {
 		case "output":
-			r.again += strings.Count(e.Output, again)
+			r.remeasured += strings.Count(e.Output, remeasured)
+			r.notJudged += strings.Count(e.Output, notJudged)
 			output[t] = append(output[t], e.Output)
 			if show != "" && strings.Contains(e.Output, show) {
-				r.shown = append(r.shown, t.name+": "+strings.TrimSpace(e.Output))
+				r.matched = append(r.matched, t.name+": "+strings.TrimSpace(e.Output))
 			}
 		case "pass", "fail", "skip":
 			last[t] = e.Action
@@ -99,11 +103,11 @@ func read(in io.Reader, show string) (report, error) {
 		case "pass":
 			r.passed++
 			if failedOnce[t] {
-				r.twice = append(r.twice, t)
+				r.flaky = append(r.flaky, t)
 			}
 		case "fail":
 			r.failed++
-			r.lost = append(r.lost, t)
+			r.failures = append(r.failures, t)
 		case "skip":
 			r.skipped++
 			said := strings.Join(output[t], "")
@@ -116,8 +120,8 @@ func read(in io.Reader, show string) (report, error) {
 		}
 	}
 	slices.SortFunc(r.slowest, func(a, b timed) int { return cmp.Compare(b.seconds, a.seconds) })
-	slices.SortFunc(r.twice, func(a, b test) int { return cmp.Compare(a.String(), b.String()) })
-	slices.SortFunc(r.lost, func(a, b test) int { return cmp.Compare(a.String(), b.String()) })
+	slices.SortFunc(r.flaky, func(a, b test) int { return cmp.Compare(a.String(), b.String()) })
+	slices.SortFunc(r.failures, func(a, b test) int { return cmp.Compare(a.String(), b.String()) })
 	slices.Sort(r.unwanted)
 	return r, lines.Err()
 }
@@ -125,18 +129,18 @@ func read(in io.Reader, show string) (report, error) {
 // print says it; strict has a skipped test be a failure.
 func (r report) print(w io.Writer, strict bool) (ok bool) {
 	ok = true
-	for _, line := range r.shown {
+	for _, line := range r.matched {
 		fmt.Fprintln(w, line)
 	}
 	fmt.Fprintln(w, "ten slowest:")
 	for _, t := range r.slowest[:min(10, len(r.slowest))] {
 		fmt.Fprintf(w, "  %6.1f s  %s\n", t.seconds, t.test)
 	}
-	for _, t := range r.lost {
+	for _, t := range r.failures {
 		fmt.Fprintf(w, "failed: %s\n", t)
 		ok = false
 	}
-	for _, t := range r.twice {
+	for _, t := range r.flaky {
 		fmt.Fprintf(w, "failed at first, to be mended in the next change: %s\n", t)
 	}
 	if strict {
@@ -145,7 +149,7 @@ func (r report) print(w io.Writer, strict bool) (ok bool) {
 			ok = false
 		}
 	}
-	fmt.Fprintf(w, "%d passed, %d failed, %d skipped, %d windows measured again, %.0f s\n",
-		r.passed, r.failed, r.skipped, r.again, r.last.Sub(r.first).Seconds())
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped, %d windows measured again and %d not judged, %.0f s\n",
+		r.passed, r.failed, r.skipped, r.remeasured, r.notJudged, r.last.Sub(r.first).Seconds())
 	return ok
 }

@@ -31,7 +31,7 @@ func TestReport(t *testing.T) {
      0.1 s  a TestQuick
      0.0 s  a TestLater
 failed at first, to be mended in the next change: b TestFlaky
-4 passed, 0 failed, 1 skipped, 1 windows measured again, 60 s
+4 passed, 0 failed, 1 skipped, 1 windows measured again and 0 not judged, 60 s
 `, out.String())
 }
 
