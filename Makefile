@@ -28,36 +28,32 @@ build: ## build bin/netnice (Go only; the kernel object is committed)
 demo: build ## watch a running program being limited, live (45 s)
 	./$(BIN) demo
 
-# Three stages, each with the one before: docs/internals/testing.md.
-# Tests of the processors have the machine alone. In `make test` the end-to-end tests, of which the
-# first run one at a time, run beside the other packages; in test-all every package runs alone.
+# Three stages, each with the one before: docs/internals/testing.md. Packages with tests that need
+# root run one after the other: what one limits, another would measure.
 RESULTS := $(CURDIR)/bin/test
-E2E     := ./internal/e2e
-CPU     := ./internal/cpu
-OTHERS   = $(shell $(GO) list ./... | grep -v -e /internal/e2e$$ -e /internal/cpu$$ -e /internal/testutil/vm)
+PURE     = $(shell $(GO) list ./... | grep -v -e /internal/testutil/vm -e /internal/e2e$$)
 REPORT  := $(GO) run ./internal/testutil/cmd/testreport
 SUM      = NETNICE_TEST_FAILURES=$(RESULTS)/failures NETNICE_MUST_RUN_PRIVILEGED=1 $(TESTSUM) --format pkgname
 
 quick: ## tests without root and traffic: pure code, models, fakes, the CLI's scripts (a minute)
 	@mkdir -p $(RESULTS)
-	NETNICE_TEST_STAGE=quick $(GO) test -json -count=1 $(OTHERS) $(CPU) >$(RESULTS)/quick.json; \
+	NETNICE_TEST_STAGE=quick $(GO) test -json -count=1 $(PURE) >$(RESULTS)/quick.json; \
 	$(REPORT) $(RESULTS)/quick.json
 
 test: export NETNICE_TEST_STAGE := test
 test: deps-test $(TESTSUM) build ## each behaviour once, end to end in network namespaces as well (8 minutes)
 	@mkdir -p $(RESULTS) && rm -rf $(RESULTS)/failures
-	$(SUM) --jsonfile $(RESULTS)/cpu.json --packages $(CPU) -- -count=1; one=$$?; \
-	$(SUM) --jsonfile $(RESULTS)/test.json --packages "$(E2E) $(OTHERS)" -- -count=1 -timeout 20m -p 2 -parallel 8; two=$$?; \
-	$(REPORT) -strict $(RESULTS)/cpu.json $(RESULTS)/test.json && exit $$((one + two))
+	$(SUM) --jsonfile $(RESULTS)/test.json --packages ./... -- -count=1 -timeout 20m -p 1 -parallel 6; code=$$?; \
+	$(REPORT) -strict $(RESULTS)/test.json && exit $$code
 
 # .ci/run alone sets TWICE, where what failed is run once more with nothing beside it, and named.
 test-all: deps-test $(TESTSUM) build ## all tests; those without root also under the race detector (30 minutes)
 	@mkdir -p $(RESULTS) && rm -rf $(RESULTS)/failures
 	$(SUM) --jsonfile $(RESULTS)/all.json \
 		$(if $(TWICE),--rerun-fails=1 --rerun-fails-max-failures=10 --rerun-fails-run-root-test --rerun-fails-report=$(TWICE)) \
-		--packages ./... -- -count=1 -timeout 30m -p 1 -parallel 8; code=$$?; \
+		--packages ./... -- -count=1 -timeout 30m -p 1 -parallel 6; code=$$?; \
 	$(REPORT) -strict $(RESULTS)/all.json && exit $$code
-	CGO_ENABLED=1 NETNICE_TEST_STAGE=quick $(GO) test -race -count=1 $(OTHERS) $(CPU)
+	CGO_ENABLED=1 NETNICE_TEST_STAGE=quick $(GO) test -race -count=1 $(PURE)
 
 test-vm: deps-vm $(TESTSUM) build ## limits on Debian's stock kernels, emulated (4 minutes)
 	@mkdir -p $(RESULTS)

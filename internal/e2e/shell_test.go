@@ -83,6 +83,7 @@ function inside; sh -c "netnice; true"; end
 		},
 	} {
 		t.Run(sh.name, func(t *testing.T) {
+			t.Parallel()
 			if _, err := exec.LookPath(sh.name); err != nil {
 				t.Fatalf("%v (apt-get install %s)", err, sh.name)
 			}

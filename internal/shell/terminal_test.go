@@ -17,6 +17,7 @@ import (
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/require"
 
+	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -41,7 +42,7 @@ func TestMain(m *testing.M) {
 // just as it would without netnice, under the limits that it names, or is refused aloud.
 func TestTypedInSeveralLines(t *testing.T) {
 	commands := 1000
-	if testing.Short() {
+	if !testutil.All() {
 		commands = 60
 	}
 	for _, c := range []struct {

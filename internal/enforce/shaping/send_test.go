@@ -307,6 +307,7 @@ func refused(t *testing.T, fd int, buf []byte, to unix.Sockaddr) (again int) {
 // Of a low limit what waits in a socket's buffer is enough for minutes, in which nothing more comes:
 // it leaves at the limit all the same, also where it began by being ahead.
 func TestSentSlowly(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestSentDatagrams, at a higher rate")
 	const limit, size = 3500, 1400
 	far := elsewhere(t)
 	k := opened(t)

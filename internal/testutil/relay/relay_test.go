@@ -199,23 +199,12 @@ func TestJitterKeepsOrder(t *testing.T) {
 
 func TestRateAndBuffer(t *testing.T) {
 	// The sender needs a CPU every 25 ms, or the buffer runs empty.
-	busy := true // all the time
 	for range 4 {
-		cpu, err := testutil.ReadMachineCPU()
-		if err != nil {
-			t.Fatal(err)
-		}
-		begin := time.Now()
-		if err = rateAndBuffer(t); err == nil {
+		err := rateAndBuffer(t)
+		if err == nil {
 			return
 		}
-		t.Log(err)
-		if after, err := testutil.ReadMachineCPU(); err == nil {
-			busy = busy && after.Sub(cpu).Busy > 0.9*time.Since(begin).Seconds()*float64(runtime.NumCPU())
-		}
-	}
-	if busy {
-		t.Skip("others take the CPUs")
+		t.Logf("measured again: %v", err)
 	}
 	t.Error("the rate is not what was asked for")
 }
