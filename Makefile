@@ -50,7 +50,7 @@ test: deps-test $(TESTSUM) build ## each behaviour once, end to end in network n
 test-all: deps-test $(TESTSUM) build ## all tests; those without root also under the race detector (30 minutes)
 	@mkdir -p $(RESULTS) && rm -rf $(RESULTS)/failures
 	$(SUM) --jsonfile $(RESULTS)/all.json \
-		$(if $(TWICE),--rerun-fails=1 --rerun-fails-max-failures=10 --rerun-fails-run-root-test --rerun-fails-report=$(TWICE)) \
+		$(if $(TWICE),--rerun-fails=1 --rerun-fails-max-failures=16 --rerun-fails-run-root-test --rerun-fails-report=$(TWICE)) \
 		--packages ./... -- -count=1 -timeout 30m -p 1 -parallel 6; code=$$?; \
 	$(REPORT) -strict $(RESULTS)/all.json && exit $$code
 	CGO_ENABLED=1 NETNICE_TEST_STAGE=quick $(GO) test -race -count=1 $(PURE)

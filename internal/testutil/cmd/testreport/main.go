@@ -1,12 +1,12 @@
 // Command testreport sums up the JSON lines of `go test -json`, which it reads from files: the
 // slowest tests, the totals, what failed and what was skipped without a good reason. Its exit
-// code is 1 if something failed, or was skipped with -strict.
+// code is 1 if something failed, or was skipped with -strict, and 2 if it cannot read.
 package main
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 )
 
@@ -14,17 +14,16 @@ func main() {
 	strict := flag.Bool("strict", false, "a skipped test is a failure but for the reasons that are allowed")
 	show := flag.String("show", "", "print the lines that tests wrote and that have this in them")
 	flag.Parse()
-	var all []io.Reader
+	var all bytes.Buffer
 	for _, name := range flag.Args() {
-		f, err := os.Open(name)
+		text, err := os.ReadFile(name)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(2)
 		}
-		defer f.Close()
-		all = append(all, f)
+		all.Write(text)
 	}
-	r, err := read(io.MultiReader(all...), *show)
+	r, err := read(&all, *show)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
