@@ -86,7 +86,7 @@ func TestLiftedBeside(t *testing.T) {
 	spare := newUsers()
 	f := newField(upStage(t))
 	other := upStage(t)
-	const first, second, most = 400e3, 5e6, 100e6
+	const first, second, most = 400e3, 5e6, freely
 	uid := spare + 66
 	user := itoa(uid)
 	x := f.send(testutil.SenderConfig{UID: uid})

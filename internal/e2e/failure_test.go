@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -48,7 +49,12 @@ func (s *stage) keepFailure() {
 	}
 	if !s.dead {
 		keep("ls", s.netnice("ls").String())
-		keep("status", s.netnice("status", "--json").out) // the fault counters are in it
+		var status struct {
+			Counters map[string]uint64 `json:"counters"`
+		}
+		if err := json.Unmarshal([]byte(s.netnice("status", "--json").out), &status); err == nil {
+			keep("faults", fmt.Sprint(status.Counters))
+		}
 		var why strings.Builder
 		for subject := range s.nodes() {
 			if pid, ok := strings.CutPrefix(subject, "pid:"); ok {
