@@ -37,7 +37,7 @@ SUM      = NETNICE_TEST_FAILURES=$(RESULTS)/failures NETNICE_MUST_RUN_PRIVILEGED
 
 quick: ## tests without root and traffic: pure code, models, fakes, the CLI's scripts (a minute)
 	@mkdir -p $(RESULTS)
-	NETNICE_TEST_STAGE=quick $(GO) test -json -count=1 $(PURE) >$(RESULTS)/quick.json; \
+	@NETNICE_TEST_STAGE=quick $(GO) test -json -count=1 $(PURE) >$(RESULTS)/quick.json; \
 	$(REPORT) $(RESULTS)/quick.json
 
 test: export NETNICE_TEST_STAGE := test

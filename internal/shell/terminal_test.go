@@ -144,7 +144,7 @@ func startShell(t *testing.T, name string, argv []string) *shellAtTerminal {
 	// show reports under which limit it runs and its arguments.
 	program("show", `r=${LIMIT:--}; for a; do r="$r|$a"; done; printf '%s\0' "$r" >>`+sh.reports)
 	program("netnice", `case $1 in
-shell-line) `+rewriter+`=$2 exec `+self+` "$3" ;;
+shell-line) GORACE=atexit_sleep_ms=0 `+rewriter+`=$2 exec `+self+` "$3" ;;
 run) LIMIT=$3; export LIMIT; shift 4; exec "$@" ;;
 *) LIMIT=$2; export LIMIT ;;
 esac`)
