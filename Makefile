@@ -58,7 +58,7 @@ test-all: deps-test $(TESTSUM) build ## all tests; those without root also under
 mutations: deps-test deps-lint $(TESTSUM) ## put faults into a copy of the code, one at a time: make test has to find each; goes on where it was stopped
 	$(GO) run ./internal/testutil/cmd/mutate -state $(RESULTS)/mutations.json
 
-test-vm: deps-vm $(TESTSUM) build ## limits on Debian's stock kernels, emulated (4 minutes)
+test-vm: deps-vm $(TESTSUM) build ## limits on Debian's stock kernels, emulated (9 minutes)
 	@mkdir -p $(RESULTS)
 	NETNICE_TEST_VM=1 $(TESTSUM) --format testname --jsonfile $(RESULTS)/vm.json \
 		--packages ./internal/testutil/vm/... -- -count=1 -timeout 40m; code=$$?; \

@@ -19,7 +19,7 @@ const failuresVariable = "NETNICE_TEST_FAILURES"
 // and what the machine did. All of it is logged, too, so that a log alone has it.
 func (s *stage) explainFailure() {
 	done := make(chan struct{})
-	go func() { // what ends the test in the midst of it must not keep the stage from being taken down
+	go func() { // t.Fatal in here ends this goroutine only, so that the stage is taken down all the same
 		defer close(done)
 		s.keepFailure()
 	}()

@@ -95,11 +95,19 @@ func (f *field) sender(cfg testutil.SenderConfig) *flow {
 	case cfg.To == "6":
 		cfg.To = fmt.Sprintf("[%s]:%d", f.B6, x.port)
 	}
+	x.Sender = f.startSender(f.A, cfg)
+	return x
+}
+
+// startSender starts a sender that ends with the test, and sends up to `unlimited` unless it
+// is told otherwise.
+func (f *field) startSender(in *testutil.NetNS, cfg testutil.SenderConfig) *testutil.Sender {
+	f.t.Helper()
 	if cfg.UpToBytesPerSec == 0 {
 		cfg.UpToBytesPerSec = unlimited
 	}
-	var err error
-	if x.Sender, err = testutil.StartSender(f.A, cfg); err != nil {
+	x, err := testutil.StartSender(in, cfg)
+	if err != nil {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() { _ = x.Close() })

@@ -55,14 +55,7 @@ func (f *inbound) sendTo(port uint16, v6 bool, cfg testutil.SenderConfig) *testu
 	if v6 {
 		cfg.To = fmt.Sprintf("[%s]:%d", f.A6, port)
 	}
-	if cfg.UpToBytesPerSec == 0 {
-		cfg.UpToBytesPerSec = unlimited
-	}
-	x, err := testutil.StartSender(f.B, cfg)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.t.Cleanup(func() { _ = x.Close() })
+	x := f.startSender(f.B, cfg)
 	if _, err := x.Start(); err != nil {
 		f.t.Fatal(err)
 	}

@@ -6,13 +6,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -36,34 +32,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// started has the daemons of all tests, by process id.
-var started sync.Map
-
-// endDaemonsInTime kills the daemons if the tests are about to be ended from
-// outside, when no test's own clean-up runs: they would hold the machine.
-func endDaemonsInTime() {
-	ended := make(chan os.Signal, 1)
-	signal.Notify(ended, syscall.SIGINT, syscall.SIGTERM)
-	var timeout <-chan time.Time
-	if d, err := time.ParseDuration(flag.Lookup("test.timeout").Value.String()); err == nil && d > 0 {
-		timeout = time.After(d - 2*time.Second)
-	}
-	select {
-	case <-ended:
-		defer os.Exit(1)
-	case <-timeout:
-	}
-	started.Range(func(_, d any) bool {
-		_ = d.(*daemon).cmd.Process.Kill() // gone already is as good
-		return true
-	})
-}
-
 func run(m *testing.M) (code int, err error) {
 	if testutil.Privileged() != nil {
 		return m.Run(), nil // every test skips or fails by RequireRoot
 	}
-	go endDaemonsInTime()
 	go cpus.watch()
 	go cpus.feel()
 	// Daemons of other runs, and the user's own, may be up.

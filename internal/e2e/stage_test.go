@@ -102,7 +102,7 @@ func (s *stage) strike() {
 		d.kill()
 	}
 	if s.t.Failed() && !failed {
-		s.dead = true // what is left of it
+		s.dead = true // only logs are left
 		s.explainFailure()
 	}
 	_ = s.mounts.Close() // nothing was written
@@ -338,9 +338,7 @@ func (s *stage) daemonOf(cmd *exec.Cmd, in *testutil.NetNS) *daemon {
 	if err := s.start(d.cmd, in); err != nil {
 		s.t.Fatalf("start the daemon: %v", err)
 	}
-	started.Store(d.cmd.Process.Pid, d)
 	go func() {
-		defer started.Delete(d.cmd.Process.Pid)
 		_ = d.cmd.Wait() // how it ended is in the log
 		close(d.ended)
 	}()

@@ -36,6 +36,8 @@ _netnice_line() {
 # quoted word. So only the first line of a command is rewritten: Enter is an ordinary
 # Enter from there to the next prompt.
 _netnice_bind_enter() {
+	[ "$1" != "${_netnice_enter-}" ] || return 0
+	_netnice_enter=$1
 	local map
 	for map in emacs vi-insert vi-command; do
 		if [ "$1" = rewriting ]; then

@@ -164,7 +164,7 @@ func split(line string, d Dialect) (commands [][]word, ok bool) {
 	var words []word
 	var now word
 	inside, redirects := false, false
-	var documents []document // whose text begins after this line
+	var documents []document // here-documents that begin after this line
 	startsDocument := false
 	endWord := func(at int) {
 		if inside {

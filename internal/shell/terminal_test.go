@@ -106,7 +106,7 @@ func TestTypedInOneLine(t *testing.T) {
 				require.Contains(t, sh.history(), line)
 			}
 			for _, line := range []string{"show a @10mbps", "show a @10", "show a; show @1,5MB/s"} {
-				got, said := sh.enter(line + "\r\x15") // what is refused stays in the line: ^U
+				got, said := sh.enter(line + "\r\x15") // ^U: a refused line stays in the editor
 				require.Empty(t, got, line)
 				require.Contains(t, said, "netnice: not run: rate", line)
 			}

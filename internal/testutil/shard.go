@@ -37,10 +37,7 @@ func RunSharded(processes int, alone string) {
 func runSharded(processes int, alone *regexp.Regexp) (code int, err error) {
 	flag.Parse()
 	wanted := flag.Lookup("test.run").Value.String()
-	var last []string
-	shards := make([][]string, processes)
-	whole := strings.Contains(wanted, "/") || flag.Lookup("test.list").Value.String() != ""
-	if whole {
+	if strings.Contains(wanted, "/") || flag.Lookup("test.list").Value.String() != "" {
 		return runShards([][]string{nil}), nil
 	}
 	if wanted == "" {
@@ -50,6 +47,8 @@ func runSharded(processes int, alone *regexp.Regexp) (code int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("list the tests: %w", err)
 	}
+	var last []string
+	shards := make([][]string, processes)
 	i := 0
 	for name := range strings.FieldsSeq(string(out)) {
 		switch {

@@ -140,7 +140,7 @@ func runIn(environ []byte) int {
 // removeTree removes a folder, or a cgroup, whose files go with it.
 func removeTree(path string) {
 	if !strings.HasPrefix(path, "/sys/fs/cgroup/") {
-		_ = os.RemoveAll(path) // what stays is found by the next run
+		_ = os.RemoveAll(path) // the next run tries again
 		return
 	}
 	entries, _ := os.ReadDir(path)

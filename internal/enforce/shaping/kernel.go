@@ -22,7 +22,7 @@ const DefaultBurst = 10 * time.Millisecond
 type Kernel struct {
 	*pacing.Kernel
 	log     *slog.Logger
-	preload bool // what limits may need is loaded before they do
+	preload bool // the objects are loaded before a limit needs them
 
 	mu sync.Mutex
 	on *shaper // while a limit on what comes in stands

@@ -72,7 +72,7 @@ func read(in io.Reader, show string) (report, error) {
 	for lines.Scan() {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			continue // what a program printed between
+			continue // output of a program
 		}
 		if !e.Time.IsZero() {
 			if r.first.IsZero() {
