@@ -31,7 +31,7 @@ func (s *stage) adapted() api.Adapted {
 // in it; also by the next daemon. Lifted, all is as it was.
 func TestAdapt(t *testing.T) {
 	t.Parallel()
-	for _, v6 := range []bool{false, true} {
+	for _, v6 := range testutil.Subset([]bool{false, true}, 1) {
 		t.Run(map[bool]string{false: "IPv4", true: "IPv6"}[v6], func(t *testing.T) {
 			t.Parallel()
 			const capacity = 400e3
@@ -470,14 +470,14 @@ func TestAdaptRefuses(t *testing.T) {
 // are not charged to the limit that follows what they say.
 func TestAdaptChargesNoProbes(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	for _, c := range testutil.Subset([]struct {
 		name, own4, own6 string
 		args             []string
 		reflector        bool
 	}{
 		{name: "all protocols", own4: "10.98.0.108", own6: "fd00:98::6c", args: []string{"--tcp"}},
 		{name: "by UDP", own4: "10.98.0.109", own6: "fd00:98::6d", args: []string{"--reflector", "7077"}, reflector: true},
-	} {
+	}, 0) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			const capacity = 400e3

@@ -207,6 +207,7 @@ func TestEgressFollowsShortConnections(t *testing.T) {
 // Nor without a daemon: nobody follows, so its guard has put the program on the
 // root.
 func TestEgressGuarded(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestEgressFollowsShortConnections")
 	t.Parallel()
 	shortFromElsewhere(t, true)
 }

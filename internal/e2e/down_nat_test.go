@@ -49,7 +49,7 @@ while time.time() < begin + 3:
 say("got", (got / (time.time() - begin)))
 wait()
 `
-	for name, c := range map[string]struct {
+	for name, c := range testutil.SubsetOf(map[string]struct {
 		rules, address, port string
 		away                 bool // another namespace than the daemon's
 	}{
@@ -65,7 +65,7 @@ wait()
 		"source changed": {away: true, address: "10.98.0.2", port: "8080", rules: `table ip nat {
 			chain out { type nat hook postrouting priority srcnat; tcp dport 8080 snat to 10.98.0.1:20000-20999; }
 		}`},
-	} {
+	}, "port redirected, elsewhere, IPv6", "destination changed") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := testutil.MustPair(t)

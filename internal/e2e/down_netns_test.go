@@ -61,7 +61,7 @@ func (f *inbound) faultless() {
 // limit outlives the daemon there, too, and leaves nothing.
 func TestDownElsewhere(t *testing.T) {
 	t.Parallel()
-	for _, distant := range []bool{false, true} {
+	for _, distant := range testutil.Subset([]bool{false, true}, 0) {
 		t.Run(fmt.Sprintf("TUN=%t", distant), func(t *testing.T) {
 			t.Parallel()
 			const limit = 5e6

@@ -62,9 +62,9 @@ sys.stdin.close()
 time.sleep(60)
 `
 	const limit, payload = 1e6, 0.97
-	for _, c := range []struct{ how, protocol string }{
+	for _, c := range testutil.Subset([]struct{ how, protocol string }{
 		{"passed", "UDP"}, {"passed", "TCP"}, {"user", "UDP"}, {"kept", "UDP"},
-	} {
+	}, 1, 2) {
 		t.Run(c.how+"/"+c.protocol, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)

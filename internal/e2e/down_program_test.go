@@ -73,11 +73,11 @@ while True:
 
 func TestDownUDP(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	for _, c := range testutil.Subset([]struct {
 		size   int
 		v6     bool
 		before bool // the socket is there before the limit
-	}{{1400, false, true}, {1400, true, false}, {200, false, false}, {4000, false, true}} {
+	}{{1400, false, true}, {1400, true, false}, {200, false, false}, {4000, false, true}}, 0, 1) {
 		t.Run(fmt.Sprintf("%d/v6=%t", c.size, c.v6), func(t *testing.T) {
 			t.Parallel()
 			f := newInbound(newStage(t), testutil.MustPair(t))
@@ -129,11 +129,11 @@ func TestDownUDP(t *testing.T) {
 // lost: one that comes without a part is of no use.
 func TestDownUDPFragments(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	for _, c := range testutil.Subset([]struct {
 		size  int
 		outer bool // another limit around it is the lower one
 		least float64
-	}{{4000, false, 0.85}, {16000, false, 0.85}, {16000, true, 0.7}} {
+	}{{4000, false, 0.85}, {16000, false, 0.85}, {16000, true, 0.7}}, 2) {
 		size := c.size
 		t.Run(fmt.Sprintf("%d/outer=%t", size, c.outer), func(t *testing.T) {
 			t.Parallel()

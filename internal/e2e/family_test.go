@@ -11,7 +11,7 @@ import (
 // program first waits to be limited, then two senders come to life.
 func TestFamilySharesLimit(t *testing.T) {
 	t.Parallel()
-	for name, text := range map[string]string{
+	for name, text := range testutil.SubsetOf(map[string]string{
 		"fork": `
 wait()
 for to in sys.argv[1:]:
@@ -74,7 +74,7 @@ for to in sys.argv[1:]:
 say("going")
 wait()
 `,
-	} {
+	}, "vfork and exec", "exec from a thread", "double fork") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newField(upStage(t))

@@ -115,8 +115,9 @@ func (f *inbound) lost(x *testutil.Sender, most int, queue time.Duration) {
 	}
 	mean := sum / time.Duration(max(len(rtts), 1))
 	f.t.Logf("%d segments sent again, mean round trip %v", again, mean.Round(10*time.Microsecond))
-	if again > most && f.remeasured {
-		f.t.Logf("not judged: %d segments sent again, but the machine disturbed a window before", again)
+	// TCP asks again when an answer is 20 ms late.
+	if paused := cpus.paused(f.begun, now); again > most && again <= most+100 && paused > 0 {
+		f.t.Logf("not judged: %d segments sent again, but for %v nobody woke up", again, paused)
 	} else if again > most {
 		f.t.Errorf("%d segments sent again, want at most %d", again, most)
 	}

@@ -76,6 +76,7 @@ func TestLink(t *testing.T) {
 // The daemon is killed: a link's limit, a reservation and a mark hold, the next one takes them over, and nothing is
 // left of them after down.
 func TestLinkKilledDaemon(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestKilledDaemon, TestPersist, TestLink")
 	t.Parallel()
 	s := newStage(t)
 	before := ours(t)
@@ -130,7 +131,7 @@ func TestLinkDown(t *testing.T) {
 
 // Connections that are accepted, and that send little and go, are within the limit.
 func TestLinkServer(t *testing.T) {
-	t.Parallel()
+	// Not parallel: as above; beside others 7% more than the limit left once.
 	f := newField(upStage(t))
 	f.segmented()
 	server := f.python(options{in: f.A}, `
@@ -244,7 +245,7 @@ func TestLinkRoute(t *testing.T) {
 // What the machine forwards does not wait, and is taken off what its programs may send by the
 // device: all together are the limit.
 func TestLinkForwards(t *testing.T) {
-	t.Parallel()
+	// Not parallel: as TestLink.
 	f := newField(upStage(t))
 	f.segmented()
 	behind, err := testutil.NewNetNS()

@@ -90,10 +90,10 @@ func newForeign(t *testing.T, cgroup string, port uint16) *foreign {
 // it assigns its own: on new connections within a second.
 func TestForeignSockops(t *testing.T) {
 	// Not parallel: its programs answer for every process of the machine.
-	for name, where := range map[string]func(t *testing.T) string{
+	for name, where := range testutil.SubsetOf(map[string]func(t *testing.T) string{
 		"behind ours": func(*testing.T) string { return cgroupMount() },
 		"before ours": func(t *testing.T) string { dir, _ := cgroup(t, "foreign"); return dir },
-	} {
+	}, "before ours") {
 		t.Run(name, func(t *testing.T) {
 			f := newField(upStage(t))
 			const port = testutil.DefaultPort + 15 // nobody else's

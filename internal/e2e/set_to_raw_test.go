@@ -34,7 +34,7 @@ func TestSetToRawSockets(t *testing.T) {
 		{"raw", "6", own6, r.B6.String(), 40},
 		{"ping", "4", own4, r.B4.String(), 20},
 		{"ping", "6", own6, r.B6.String(), 40},
-	}, 0, 3) {
+	}, 3) {
 		what := c.kind + " IPv" + c.family
 		echo := func(one, other string) func() (float64, float64) {
 			x := r.python(options{in: r.A}, echoes, c.kind, c.family, one, other, itoa(perSec), itoa(over))

@@ -330,11 +330,16 @@ func (s *stage) daemonIn(in *testutil.NetNS) *daemon {
 	return s.daemonOf(s.command(args...), in)
 }
 
+// starting has one daemon at a time load its programs, or no processor is left for who measures.
+var starting sync.RWMutex
+
 // daemonOf is daemonIn for a command that becomes a daemon.
 func (s *stage) daemonOf(cmd *exec.Cmd, in *testutil.NetNS) *daemon {
 	s.t.Helper()
 	d := &daemon{cmd: cmd, ended: make(chan struct{})}
 	d.cmd.Stderr = &d.log
+	starting.Lock()
+	defer starting.Unlock()
 	if err := s.start(d.cmd, in); err != nil {
 		s.t.Fatalf("start the daemon: %v", err)
 	}
@@ -345,7 +350,11 @@ func (s *stage) daemonOf(cmd *exec.Cmd, in *testutil.NetNS) *daemon {
 	s.mu.Lock()
 	s.daemons = append(s.daemons, d)
 	s.mu.Unlock()
+	begin := time.Now()
 	if !within(30*time.Second, func() bool { // others may load programs, too, and take the CPUs
+		if !strings.Contains(d.log.String(), "netnice is ready") && time.Since(begin) < time.Second {
+			return false // to ask takes processor time from the daemon
+		}
 		r := s.netnice("status", "--json")
 		return r.code == 0 && bytes.Contains([]byte(r.out), fmt.Appendf(nil, "\"pid\": %d", d.cmd.Process.Pid))
 	}) {

@@ -221,8 +221,8 @@ func TestUpUDPLoopback(t *testing.T) {
 	f.must("set", "--pid", d.tx.pid(), "--up", "1MB/s", "--loopback")
 	time.Sleep(500 * time.Millisecond)
 	begin = testutil.Now()
-	held, _ := d.rate(2 * time.Second)
-	f.near("to itself, limited", begin, held, 1e6, 0.03)
+	held, _ := d.rate(3 * time.Second)
+	f.near("to itself, limited", begin, held, 1e6, 0.04) // who was late may make up for 50 ms
 	if n := f.nodes()["pid:"+d.tx.pid()]; n.Up.Dropped == 0 || n.Up.DroppedFor.NoQueue != n.Up.Dropped {
 		t.Errorf("what has no queue is not counted as dropped for that: %+v", n)
 	}
@@ -335,7 +335,7 @@ func TestUpQUIC(t *testing.T) {
 // answered at once.
 func TestUpUDPBeside(t *testing.T) {
 	t.Parallel()
-	for _, limit := range []float64{64e3, 1e6} {
+	for _, limit := range testutil.Subset([]float64{64e3, 1e6}, 0) {
 		t.Run(fmt.Sprintf("%.0f", limit), func(t *testing.T) {
 			t.Parallel()
 			f := newInbound(newStage(t), testutil.MustPair(t))
@@ -382,14 +382,14 @@ func TestUpUDPShared(t *testing.T) {
 		time.Sleep(settle)
 		begin := testutil.Now()
 		one, from := d.ask(d.rx)
-		eight, _ := other.ask(other.rx)
+		eight, eightFrom := other.ask(other.rx)
 		time.Sleep(2500 * time.Millisecond)
 		oneThen, to := d.ask(d.rx)
-		eightThen, _ := other.ask(other.rx)
-		one, eight = (oneThen-one)/(to-from), (eightThen-eight)/(to-from)
+		eightThen, eightTo := other.ask(other.rx)
+		one, eight = (oneThen-one)/(to-from), (eightThen-eight)/(eightTo-eightFrom)
 		t.Logf("%s: one socket %.4f, eight %.4f of the limit", what, one/limit, eight/limit)
 		f.near(what+", both", begin, one+eight, limit, upTolerance)
-		f.near(what+", one socket", begin, one, want*limit, 0.1)
+		f.nearShare(what+", one socket", begin, one, want*limit, 0.1)
 	}
 	shares("equal", 1500*time.Millisecond, 0.5)
 	f.must("set", "--pid", pid, "--up", "100MB/s", "--weight", "300")

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,11 +16,11 @@ import (
 // shardVariable is in the environment of a process that runs a part of a package's tests.
 const shardVariable = "NETNICE_TEST_SHARD"
 
-// RunSharded runs the tests of a package in several processes in parallel, each in a network
-// namespace of its own. It is for tests that limit their own process, so that one process can
-// run one of them at a time. Tests that limit all processes run last, in one process: alone
-// matches their names. The output of each process is printed when it has ended. RunSharded
-// returns in those processes, and without root; elsewhere it ends the program.
+// RunSharded runs each test of a package in a process and a network namespace of its own, some
+// processes in parallel. It is for tests that limit their own process. Tests that limit all
+// processes run last, in one process: alone matches their names. The output of each process is
+// printed when it has ended. RunSharded returns in those processes, and without root; elsewhere
+// it ends the program.
 func RunSharded(processes int, alone string) {
 	if os.Getenv(shardVariable) != "" || Privileged() != nil {
 		return
@@ -38,7 +37,7 @@ func runSharded(processes int, alone *regexp.Regexp) (code int, err error) {
 	flag.Parse()
 	wanted := flag.Lookup("test.run").Value.String()
 	if strings.Contains(wanted, "/") || flag.Lookup("test.list").Value.String() != "" {
-		return runShards([][]string{nil}), nil
+		return runShards([][]string{nil}, 1), nil
 	}
 	if wanted == "" {
 		wanted = "."
@@ -48,34 +47,37 @@ func runSharded(processes int, alone *regexp.Regexp) (code int, err error) {
 		return 0, fmt.Errorf("list the tests: %w", err)
 	}
 	var last []string
-	shards := make([][]string, processes)
-	i := 0
+	var shards [][]string
 	for name := range strings.FieldsSeq(string(out)) {
 		switch {
 		case !strings.HasPrefix(name, "Test") && !strings.HasPrefix(name, "Fuzz"):
 		case alone.MatchString(name):
 			last = append(last, name)
 		default:
-			shards[i%processes] = append(shards[i%processes], name)
-			i++
+			shards = append(shards, []string{name})
 		}
 	}
-	empty := func(names []string) bool { return len(names) == 0 }
-	code = runShards(slices.DeleteFunc(shards, empty))
-	return max(code, runShards(slices.DeleteFunc([][]string{last}, empty))), nil
+	code = runShards(shards, processes)
+	if last != nil {
+		code = max(code, runShards([][]string{last}, 1))
+	}
+	return code, nil
 }
 
-// runShards runs lists of tests in processes in parallel, and returns the highest exit code.
-// The list nil stands for what the command line says.
-func runShards(shards [][]string) (code int) {
+// runShards runs each list of tests in a process, so many in parallel, and returns the highest
+// exit code. The list nil stands for what the command line says.
+func runShards(shards [][]string, processes int) (code int) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
+	free := make(chan struct{}, processes)
 	for _, names := range shards {
 		args := os.Args[1:]
 		if names != nil {
 			args = append(args[:len(args):len(args)], "-test.run=^("+strings.Join(names, "|")+")$") // the last counts
 		}
+		free <- struct{}{}
 		wg.Go(func() {
+			defer func() { <-free }()
 			var out bytes.Buffer
 			cmd := exec.Command("/proc/self/exe", args...)
 			cmd.Args[0] = os.Args[0]

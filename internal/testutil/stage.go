@@ -30,6 +30,22 @@ func Subset[T any](cases []T, indices ...int) []T {
 	return chosen
 }
 
+// SubsetOf does the same with a table whose cases have names.
+func SubsetOf[T any](cases map[string]T, names ...string) map[string]T {
+	if All() {
+		return cases
+	}
+	chosen := make(map[string]T, len(names))
+	for _, name := range names {
+		c, there := cases[name]
+		if !there {
+			panic("there is no case named " + name)
+		}
+		chosen[name] = c
+	}
+	return chosen
+}
+
 // All reports whether this run includes every case of a table and every repetition.
 func All() bool {
 	stage := os.Getenv(StageVariable)

@@ -67,12 +67,13 @@ func exchange(t *testing.T, to net.Addr, receives bool) *atomic.Int64 {
 	}
 	n := new(atomic.Int64)
 	go func() {
-		for buf := make([]byte, 16<<10); ; {
+		for buf := make([]byte, 64<<10); ; {
 			got, err := c.Write(buf)
 			n.Add(int64(got))
 			if err != nil {
 				return
 			}
+			rest(got)
 		}
 	}()
 	return n

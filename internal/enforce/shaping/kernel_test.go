@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) {
 	testutil.MaybeRunTraffic()
 	testutil.Supervise()
-	testutil.RunSharded(5, "^TestDestinations")
+	testutil.RunSharded(7, "^TestDestinations")
 	os.Exit(m.Run())
 }
 
@@ -156,10 +156,15 @@ func stream(t *testing.T, from *testutil.NetNS, address string) *atomic.Int64 {
 			if _, err := out.Write(buf); err != nil {
 				return
 			}
+			rest(len(buf))
 		}
 	}()
 	return count(in)
 }
+
+// rest keeps who has sent bytes, without a limit, from more than 100 MB/s: the others need the
+// processors.
+func rest(bytes int) { time.Sleep(time.Duration(bytes) * 10) }
 
 // datagrams sends so many bytes a second over UDP, 1000 at a time.
 func datagrams(t *testing.T, from *testutil.NetNS, address string, rate float64) *atomic.Int64 {
@@ -207,12 +212,12 @@ func TestReceived(t *testing.T) {
 	if os.Getenv("NETNICE_VM") != "" {
 		limit, least, inOrder = 1e6, 0.6, 0.4 // emulated machines are slow
 	}
-	for name, start := range map[string]func(*testing.T, *testutil.NetNS) *atomic.Int64{
+	for name, start := range testutil.SubsetOf(map[string]func(*testing.T, *testutil.NetNS) *atomic.Int64{
 		"TCP":           func(t *testing.T, from *testutil.NetNS) *atomic.Int64 { return stream(t, from, ours4) },
 		"TCP over IPv6": func(t *testing.T, from *testutil.NetNS) *atomic.Int64 { return stream(t, from, ours6) },
 		"UDP":           func(t *testing.T, from *testutil.NetNS) *atomic.Int64 { return datagrams(t, from, ours4, 2*limit) },
 		"UDP over IPv6": func(t *testing.T, from *testutil.NetNS) *atomic.Int64 { return datagrams(t, from, ours6, 2*limit) },
-	} {
+	}, "TCP over IPv6", "UDP") {
 		t.Run(name, func(t *testing.T) {
 			from := elsewhere(t)
 			k := opened(t)

@@ -221,6 +221,9 @@ func tcpFlood(t *testing.T, far *testutil.NetNS, address string, rate float64) *
 			if _, err := out.Write(buf); err != nil {
 				return
 			}
+			if rate == 0 {
+				rest(len(buf))
+			}
 		}
 	}()
 	return count(in)

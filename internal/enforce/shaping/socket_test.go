@@ -163,4 +163,7 @@ func TestSocketsLimitThemselves(t *testing.T) {
 // zeros has no end.
 type zeros struct{}
 
-func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+func (zeros) Read(b []byte) (int, error) {
+	rest(len(b))
+	return len(b), nil
+}
