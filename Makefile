@@ -17,7 +17,7 @@ GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e03-input e04-fair-inetd e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency e14-path e15-path-shared e16-tcp-path e17-tcp-paths e18-slices e19-reservations e20-hog e21-share-per-rate e22-senders e23-power e24-slots e26-throughput
 export CGO_ENABLED := 0
 
-.PHONY: help build demo quick test test-all mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt lab lint generate check-generated install uninstall package clean deps-test deps-vm deps-lint
+.PHONY: help build demo quick test test-all mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt lab lint generate check-generated install uninstall package clean deps-test deps-vm deps-lint deps-generate
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,7 +58,7 @@ test-all: deps-test $(TESTSUM) build ## all tests; those without root also under
 	$(REPORT) -strict $(RESULTS)/all.json && exit $$code
 	CGO_ENABLED=1 NETNICE_TEST_STAGE=quick $(GO) test -race -count=1 $(PURE)
 
-mutations: deps-test deps-lint $(TESTSUM) ## put faults into a copy of the code, one at a time: make test has to find each; goes on where it was stopped
+mutations: deps-test deps-generate $(TESTSUM) ## put faults into a copy of the code, one at a time: make test has to find each; goes on where it was stopped
 	$(GO) run ./internal/testutil/cmd/mutate -state $(RESULTS)/mutations.json
 
 test-vm: deps-vm $(TESTSUM) build ## limits on Debian's stock kernels, emulated (9 minutes)
@@ -131,11 +131,11 @@ lint: deps-lint check-generated ## formatting, vet, linters, generated code
 	$(GO) vet ./...
 	$(LINT) run ./...
 
-generate: ## compile the kernel object and regenerate what is committed
+generate: deps-generate ## compile the kernel object and regenerate what is committed
 	CPATH=/usr/include/$(shell uname -m)-linux-gnu $(GO) generate ./internal/... ./lab/...
 	$(GO) run ./cmd/netnice gen completions contrib/completions
 
-check-generated: deps-lint
+check-generated:
 	$(MAKE) generate
 	git diff --exit-code -- internal/bpf internal/clock 'lab/*_bpfel.*' contrib/completions
 
@@ -187,7 +187,9 @@ deps-test:
 deps-vm:
 	$(call need,$(VM_PACKAGES))
 
-deps-lint: $(LINT)
+deps-lint: $(LINT) deps-generate
+
+deps-generate:
 	$(call need,$(GEN_PACKAGES))
 
 $(LINT):

@@ -31,6 +31,7 @@ func TestDownTCP(t *testing.T) {
 			f.must("set", "--pid", itoa(f.rx.PID()), "--down", fmt.Sprintf("%.0fB/s", c.limit))
 			x := f.sendTo(5001, c.v6, testutil.SenderConfig{Connections: c.connections, UpToBytesPerSec: 10 * c.limit})
 			f.receives("in", testutil.Now(), c.limit, per, 5001)
+			f.once("pid:"+itoa(f.rx.PID()), c.limit, f.rx, per, 5001)
 			f.lost(x, 0, 20*time.Millisecond)
 		})
 	}

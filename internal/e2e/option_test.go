@@ -96,7 +96,7 @@ wait()
 	if got := x.read("set"); got != "2000000 1000000" {
 		t.Errorf("getsockopt returned %s", got)
 	}
-	f.holds("changed", testutil.Now(), 1e6, b)
+	f.holdsFor("changed", testutil.Now(), 2*span, 1e6, 0.02, b)
 	x.tell("go")
 	if got := x.read("set"); got != "0 0" {
 		t.Errorf("getsockopt returned %s after the removal", got)

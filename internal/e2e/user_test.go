@@ -57,6 +57,25 @@ func TestUser(t *testing.T) {
 	f.free("lifted", f.must("unset", "--user", name), freely, one.port, two.port)
 }
 
+// Of a user's own limit and the administrator's on the same process the lower one holds, whoever
+// set or lifted the other.
+func TestUserLimitsOwnProcess(t *testing.T) {
+	t.Parallel()
+	f := newField(upStage(t))
+	x := f.send(testutil.SenderConfig{UID: 65534, Connections: 2})
+	own := func(rate string) testutil.Instant {
+		t.Helper()
+		if r := f.asUser("set", "--pid", x.pid(), "--up", rate); r.code != 0 {
+			t.Fatalf("a user limits a process of theirs: %v", r)
+		}
+		return testutil.Now()
+	}
+	f.holds("the user's alone", own("2MB/s"), 2e6, x.port)
+	f.holds("the user's is the lower one", f.must("set", "--pid", x.pid(), "--up", "4MB/s"), 2e6, x.port)
+	f.holds("the administrator's is the lower one", own("8MB/s"), 4e6, x.port)
+	f.holds("the administrator's is lifted", f.must("unset", "--pid", x.pid()), 8e6, x.port)
+}
+
 // root is a user like others. Short: the machine's own traffic is limited.
 func TestUserRoot(t *testing.T) {
 	spare := newUsers()

@@ -21,7 +21,8 @@ import (
 type result struct {
 	Name    string `json:"name"`
 	Found   bool   `json:"found"`
-	By      string `json:"by"` // the first test that failed
+	By      string `json:"by"`  // the first test that failed
+	All     bool   `json:"all"` // all of `make test` was run
 	Seconds int    `json:"seconds"`
 }
 
@@ -50,25 +51,30 @@ func run(state string, only *regexp.Regexp) error {
 	if out, err := command(".", "git", "worktree", "add", "--detach", "--force", tree).CombinedOutput(); err != nil {
 		return fmt.Errorf("copy the code: %w\n%s", err, out)
 	}
-	var escaped []string
-	for _, m := range mutations {
-		if !only.MatchString(m.name) {
-			continue
-		}
-		r, done := known[m.name]
-		if !done {
+	for _, test := range []func(tree string, m mutation) *exec.Cmd{expected, all} {
+		for _, m := range mutations {
+			if _, done := known[m.name]; done || !only.MatchString(m.name) {
+				continue
+			}
 			begin := time.Now()
-			if r, err = try(tree, m); err != nil {
+			r, err := try(tree, m, test)
+			if err != nil {
 				return fmt.Errorf("%s: %w", m.name, err)
 			}
 			r.Seconds = int(time.Since(begin).Seconds())
+			fmt.Printf("%-5t %4d s  %-70s %s\n", r.Found, r.Seconds, m.name, r.By)
+			if !r.Found && !r.All {
+				continue // all tests are asked later
+			}
 			known[m.name] = r
 			if err := store(state, known); err != nil {
 				return err
 			}
 		}
-		fmt.Printf("%-5t %4d s  %-70s %s\n", r.Found, r.Seconds, m.name, r.By)
-		if !r.Found {
+	}
+	var escaped []string
+	for _, m := range mutations {
+		if r := known[m.name]; !r.Found && only.MatchString(m.name) {
 			escaped = append(escaped, m.name)
 		}
 	}
@@ -78,8 +84,18 @@ func run(state string, only *regexp.Regexp) error {
 	return nil
 }
 
-// try puts a fault into the tree, runs the expected test and, if that passes, all of `make test`.
-func try(tree string, m mutation) (result, error) {
+// expected is the test that is expected to find a fault.
+func expected(tree string, m mutation) *exec.Cmd {
+	cmd := command(tree, "go", "test", "-count=1", "-run", m.run, m.pkg)
+	cmd.Env = append(os.Environ(), "NETNICE_TEST_STAGE=test", "NETNICE_MUST_RUN_PRIVILEGED=1")
+	return cmd
+}
+
+// all is all of `make test`.
+func all(tree string, _ mutation) *exec.Cmd { return command(tree, "make", "test") }
+
+// try puts a fault into the tree and runs tests.
+func try(tree string, m mutation, test func(tree string, m mutation) *exec.Cmd) (result, error) {
 	defer func() { _ = command(tree, "git", "checkout", "-q", "--", ".").Run() }() // the next apply fails if it did not
 	path := filepath.Join(tree, m.file)
 	text, err := os.ReadFile(path)
@@ -100,13 +116,9 @@ func try(tree string, m mutation) (result, error) {
 	if out, err := command(tree, "go", "build", "./...").CombinedOutput(); err != nil {
 		return result{}, fmt.Errorf("build: %w\n%s", err, out)
 	}
-	one := command(tree, "go", "test", "-count=1", "-run", m.run, m.pkg)
-	one.Env = append(os.Environ(), "NETNICE_TEST_STAGE=test", "NETNICE_MUST_RUN_PRIVILEGED=1")
-	if out, err := one.CombinedOutput(); err != nil {
-		return result{Name: m.name, Found: true, By: firstFailed(out)}, nil
-	}
-	out, err := command(tree, "make", "test").CombinedOutput()
-	return result{Name: m.name, Found: err != nil, By: firstFailed(out)}, nil
+	cmd := test(tree, m)
+	out, err := cmd.CombinedOutput()
+	return result{Name: m.name, Found: err != nil, By: firstFailed(out), All: strings.HasSuffix(cmd.Path, "make")}, nil
 }
 
 // firstFailed returns the name of the first test that failed.
