@@ -73,7 +73,7 @@ func TestUserLimitsOwnProcess(t *testing.T) {
 	f.holds("the user's alone", own("2MB/s"), 2e6, x.port)
 	f.holds("the user's is the lower one", f.must("set", "--pid", x.pid(), "--up", "4MB/s"), 2e6, x.port)
 	f.holds("the administrator's is the lower one", own("8MB/s"), 4e6, x.port)
-	f.holds("the administrator's is lifted", f.must("unset", "--pid", x.pid()), 8e6, x.port)
+	f.holds("the administrator's is lifted", f.must("set", "--pid", x.pid(), "--up", "none"), 8e6, x.port)
 }
 
 // root is a user like others. Short: the machine's own traffic is limited.
