@@ -313,7 +313,7 @@ while s.recv(1 << 16): pass
 // Without a daemon nobody moves it: the rate holds all the same, nothing stalls,
 // and the next daemon makes up for it.
 func TestEgressOutlivesDaemon(t *testing.T) {
-	testutil.SkipUnlessAll(t, "internal/enforce/pacing TestEgressWithoutDaemon and TestEgressGuarded")
+	testutil.SkipUnlessAll(t, "internal/enforce/pacing TestEgressWithoutDaemon")
 	t.Parallel()
 	s := newStage(t)
 	before := ours(t)

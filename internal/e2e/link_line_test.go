@@ -27,7 +27,7 @@ func (f *inbound) carries(what string, tolerance float64, line func(bytes, packe
 // The line's own rate is kept with what it adds to each packet: small ones and large ones, UDP
 // and TCP, what goes and what comes.
 func TestLinkOverhead(t *testing.T) {
-	testutil.SkipUnlessAll(t, "internal/clock TestLineModel, TestLineIsTheModels and TestLinkModem")
+	testutil.SkipUnlessAll(t, "internal/clock TestLineModel and TestLineIsTheModels")
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	f.segmented()
