@@ -39,8 +39,8 @@ SUM      = NETNICE_TEST_FAILURES=$(RESULTS)/failures NETNICE_MUST_RUN_PRIVILEGED
 
 quick: ## tests without root and traffic: pure code, models, fakes, the CLI's scripts (a minute)
 	@mkdir -p $(RESULTS)
-	@NETNICE_TEST_STAGE=quick $(GO) test -json -count=1 $(PURE) >$(RESULTS)/quick.json; \
-	$(REPORT) $(RESULTS)/quick.json
+	@NETNICE_TEST_STAGE=quick $(GO) test -json -count=1 $(PURE) >$(RESULTS)/quick.json; code=$$?; \
+	$(REPORT) $(RESULTS)/quick.json && exit $$code
 
 test: export NETNICE_TEST_STAGE := test
 test: deps-test $(TESTSUM) build ## each behaviour once, end to end in network namespaces as well (9 minutes)
@@ -50,6 +50,7 @@ test: deps-test $(TESTSUM) build ## each behaviour once, end to end in network n
 	$(REPORT) -strict $(RESULTS)/test.json && exit $$code
 
 # .ci/run alone sets TWICE, where what failed is run once more with nothing beside it, and named.
+test-all: export NETNICE_TEST_STAGE := all
 test-all: deps-test $(TESTSUM) build ## all tests; those without root also under the race detector (30 minutes)
 	@mkdir -p $(RESULTS) && rm -rf $(RESULTS)/failures
 	$(SUM) --jsonfile $(RESULTS)/all.json \
@@ -58,7 +59,7 @@ test-all: deps-test $(TESTSUM) build ## all tests; those without root also under
 	$(REPORT) -strict $(RESULTS)/all.json && exit $$code
 	CGO_ENABLED=1 NETNICE_TEST_STAGE=quick $(GO) test -race -count=1 $(PURE)
 
-mutations: deps-test deps-generate $(TESTSUM) ## put faults into a copy of the code, one at a time: make test has to find each; goes on where it was stopped
+mutations: deps-test deps-generate $(TESTSUM) ## put faults into a copy of the code, one at a time, and look whether a test of make test finds each; goes on where it was stopped
 	$(GO) run ./internal/testutil/cmd/mutate -state $(RESULTS)/mutations.json
 
 test-vm: deps-vm $(TESTSUM) build ## limits on Debian's stock kernels, emulated (9 minutes)

@@ -30,8 +30,8 @@ const (
 	pauseLeast = 20 * time.Millisecond // that counts
 )
 
-// feel notes when a thread of its own wakes up late.
-func (l *cpuLog) feel() {
+// watchWakeups notes when a thread of its own wakes up late.
+func (l *cpuLog) watchWakeups() {
 	runtime.LockOSThread() // for the sake of the deadline only
 	for last := testutil.Now(); ; {
 		time.Sleep(pauseEvery)

@@ -206,10 +206,17 @@ func compare(what string, got, want, tolerance float64) error {
 func (f *field) judge(after testutil.Instant, length time.Duration, measure func(from, to testutil.Instant) error) {
 	f.t.Helper()
 	for {
+		resume := f.holdOffDaemonStarts()
 		from := after.Add(settle)
+		if f.distant() {
+			from = max(from, testutil.Now())
+		}
 		to := from.Add(length)
 		before := f.relayStalled()
-		err := f.quietly(func() error { return measure(from, to) })
+		err := func() error {
+			defer resume() // also of a test that ends within
+			return measure(from, to)
+		}()
 		if err == nil {
 			return
 		}
@@ -243,13 +250,14 @@ func (f *field) relayStalled() time.Duration {
 // distant says whether a relay is between A and B.
 func (f *field) distant() bool { return f.Pair != nil && f.Relay != nil }
 
-// quietly has no daemon start while a relay is measured, which would stand still meanwhile.
-func (f *field) quietly(measure func() error) error {
-	if f.distant() {
-		starting.RLock()
-		defer starting.RUnlock()
+// holdOffDaemonStarts has no daemon start while a relay is measured, which would stand still
+// meanwhile.
+func (f *field) holdOffDaemonStarts() (resume func()) {
+	if !f.distant() {
+		return func() {}
 	}
-	return measure()
+	daemonStart.RLock()
+	return daemonStart.RUnlock
 }
 
 // explain logs what left A from one instant to another, bit by bit, and what the
@@ -310,29 +318,29 @@ func (f *field) holdsFor(what string, after testutil.Instant, length time.Durati
 func (f *field) near(what string, since testutil.Instant, got, want, tolerance float64) {
 	f.t.Helper()
 	f.t.Logf("%s: %.3f of %.0f bytes/s", what, got/want, want)
-	f.excused(since, compare(what, got, want, tolerance))
+	f.failUnlessDisturbed(since, got/want, compare(what, got, want, tolerance))
 }
 
-// nearShare is near for a part of a limit: more than that is no excess where another did not
-// send for want of a processor.
+// nearShare is near for a part of a limit: up to half as much more is no excess where another did
+// not send for want of a processor.
 func (f *field) nearShare(what string, since testutil.Instant, got, want, tolerance float64) {
 	f.t.Helper()
 	f.t.Logf("%s: %.3f of %.0f bytes/s", what, got/want, want)
 	err := compare(what, got, want, tolerance)
-	if err != nil {
+	if err != nil && got < 1.5*want {
 		err = errors.New(err.Error())
 	}
-	f.excused(since, err)
+	f.failUnlessDisturbed(since, got/want, err)
 }
 
-// excused fails with err unless the machine has disturbed what was measured from some instant to
-// now, which excuses no rate above a limit.
-func (f *field) excused(since testutil.Instant, err error) {
+// failUnlessDisturbed fails with err unless the machine has disturbed what was measured from some
+// instant to now. That excuses no rate above a limit, and none of less than half of what was wanted.
+func (f *field) failUnlessDisturbed(since testutil.Instant, part float64, err error) {
 	f.t.Helper()
 	now := testutil.Now()
 	switch excuse := cpus.excuse(since, now); {
 	case err == nil:
-	case excuse != "" && !errors.Is(err, errTooFast):
+	case excuse != "" && part >= 0.5 && !errors.Is(err, errTooFast):
 		f.t.Logf("not judged: %v, but %s", err, excuse)
 	default:
 		f.t.Errorf("%v (%s; CPUs %.0f%% busy)", err, excuse, 100*cpus.busy(since, now))

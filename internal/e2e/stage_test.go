@@ -330,16 +330,16 @@ func (s *stage) daemonIn(in *testutil.NetNS) *daemon {
 	return s.daemonOf(s.command(args...), in)
 }
 
-// starting has one daemon at a time load its programs, or no processor is left for who measures.
-var starting sync.RWMutex
+// daemonStart has one daemon at a time load its programs, or no processor is left for who measures.
+var daemonStart sync.RWMutex
 
 // daemonOf is daemonIn for a command that becomes a daemon.
 func (s *stage) daemonOf(cmd *exec.Cmd, in *testutil.NetNS) *daemon {
 	s.t.Helper()
 	d := &daemon{cmd: cmd, ended: make(chan struct{})}
 	d.cmd.Stderr = &d.log
-	starting.Lock()
-	defer starting.Unlock()
+	daemonStart.Lock()
+	defer daemonStart.Unlock()
 	if err := s.start(d.cmd, in); err != nil {
 		s.t.Fatalf("start the daemon: %v", err)
 	}

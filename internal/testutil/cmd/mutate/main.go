@@ -1,5 +1,6 @@
-// Command mutate puts faults into a copy of the code, one at a time, and reports whether the
-// tests of `make test` find each. It writes each result as soon as it is known, so that it can
+// Command mutate puts faults into a copy of the last commit, one at a time, and reports whether the
+// tests of `make test` find each: first the test that is expected to, with nothing beside it, then, if
+// that passes, all of them. It writes each result as soon as it is known, so that it can
 // be stopped and goes on where it was. Its exit code is 1 if a fault was not found.
 package main
 
@@ -118,6 +119,9 @@ func try(tree string, m mutation, test func(tree string, m mutation) *exec.Cmd) 
 	}
 	cmd := test(tree, m)
 	out, err := cmd.CombinedOutput()
+	if err != nil && firstFailed(out) == "" {
+		return result{}, fmt.Errorf("no test failed, but %w:\n%s", err, out)
+	}
 	return result{Name: m.name, Found: err != nil, By: firstFailed(out), All: strings.HasSuffix(cmd.Path, "make")}, nil
 }
 

@@ -65,6 +65,7 @@ func read(in io.Reader, show string) (report, error) {
 	var r report
 	last := make(map[test]string) // how each ended
 	failedOnce := make(map[test]bool)
+	failedWithin := make(map[string]bool) // packages, since they began
 	output := make(map[test][]string)
 	times := make(map[test]float64)
 	lines := bufio.NewScanner(in)
@@ -80,10 +81,19 @@ func read(in io.Reader, show string) (report, error) {
 			}
 			r.last = e.Time
 		}
+		t := test{e.Package, e.Test}
 		if e.Test == "" {
+			switch {
+			case e.Action == "start":
+				delete(failedWithin, e.Package)
+			case e.Action == "fail" && !failedWithin[e.Package]:
+				// Its tests passed, but not what runs around them, or there are none: it does not
+				// compile. That such a package passes without its tests is no second try.
+				r.failed++
+				r.failures = append(r.failures, t)
+			}
 			continue
 		}
-		t := test{e.Package, e.Test}
 		switch e.Action {
 		case "output":
 			r.remeasured += strings.Count(e.Output, remeasured)
@@ -95,6 +105,7 @@ func read(in io.Reader, show string) (report, error) {
 		case "pass", "fail", "skip":
 			last[t] = e.Action
 			failedOnce[t] = failedOnce[t] || e.Action == "fail"
+			failedWithin[t.pkg] = failedWithin[t.pkg] || e.Action == "fail"
 			times[t] = max(times[t], e.Elapsed)
 		}
 	}
