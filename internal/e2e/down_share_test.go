@@ -55,7 +55,7 @@ func TestDownShares(t *testing.T) {
 			return failed
 		})
 	}
-	// One connection of 20 ms has its half a second after eight that began with it: 0.44 at first.
+	// At a distance of 20 ms one connection reaches its half later than eight do: 0.44 after a second.
 	parts("1 and 8 connections", begin.Add(2*time.Second), 0.1, 0.5, 0.5)
 	parts("by weight", f.must("set", "--pid", pid(0), "--weight", "300"), 0.1, 0.75, 0.25)
 	parts("in the background", f.must("set", "--pid", pid(0), "--background"), 0.1, 0.0099, 0.9901)
