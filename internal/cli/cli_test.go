@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/charmbracelet/x/ansi"
 	"github.com/spf13/cobra"
@@ -133,6 +137,21 @@ func TestMachine(t *testing.T) {
 	m := Machine{}
 	require.True(t, m.Alive(os.Getpid()))
 	require.False(t, m.Alive(maxPID))
+	headless := exec.Command("python3", "-c", `
+import ctypes, sys, threading, time
+threading.Thread(target=time.sleep, args=(60,)).start()
+ctypes.CDLL(None).syscall(int(sys.argv[1]), 0)  # the first thread ends
+`, strconv.Itoa(syscall.SYS_EXIT))
+	require.NoError(t, headless.Start())
+	stat := fmt.Sprintf("/proc/%d/stat", headless.Process.Pid)
+	require.Eventually(t, func() bool {
+		text, err := os.ReadFile(stat)
+		return err == nil && strings.Contains(string(text), ") Z ")
+	}, 10*time.Second, time.Millisecond)
+	require.True(t, m.Alive(headless.Process.Pid), "another thread runs")
+	require.NoError(t, headless.Process.Kill())
+	require.Eventually(t, func() bool { return !m.Alive(headless.Process.Pid) }, 10*time.Second, time.Millisecond)
+	require.Error(t, headless.Wait())
 	_, err := m.ProcessName(maxPID)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	name, err := m.ProcessName(os.Getpid())

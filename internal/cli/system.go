@@ -22,7 +22,7 @@ type System interface {
 	// ProcessName returns the command name of a process; the error is
 	// fs.ErrNotExist where there is none.
 	ProcessName(pid int) (string, error)
-	// Alive says whether a process exists and is no zombie.
+	// Alive says whether a process exists and has a thread that runs.
 	Alive(pid int) bool
 	Kill(pid int) error
 	LookPath(name string) (string, error)
@@ -62,7 +62,8 @@ func (Machine) ProcessName(pid int) (string, error) {
 	return strings.TrimSuffix(string(text), "\n"), nil
 }
 
-// Alive reads the state in /proc/PID/stat.
+// Alive reads the state in /proc/PID/stat. A process of several threads that is killed is a zombie as
+// soon as its first thread has ended, and holds its files and locks until the last has.
 func (Machine) Alive(pid int) bool {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -70,8 +71,12 @@ func (Machine) Alive(pid int) bool {
 	}
 	// "PID (comm) S ...": comm may hold anything, so count from its last ")".
 	rest := string(text[strings.LastIndexByte(string(text), ')')+1:])
-	state := strings.TrimSpace(rest)
-	return state != "" && state[0] != 'Z' && state[0] != 'X'
+	fields := strings.Fields(rest)
+	const state, threads = 0, 17
+	if len(fields) <= threads || fields[state] == "X" {
+		return false
+	}
+	return fields[state] != "Z" || fields[threads] != "0" && fields[threads] != "1"
 }
 
 // Kill sends SIGKILL.

@@ -9,6 +9,7 @@ import (
 
 // What becomes of the processes of a tree does not lead out of it.
 func TestEvadeByProcesses(t *testing.T) {
+	testutil.RequireRoot(t)
 	spare := newUsers()
 	other, err := testutil.NewNetNS()
 	if err != nil {

