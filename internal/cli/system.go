@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/identity"
 )
 
 // System is what commands ask of the machine. Tests put another in its place.
@@ -62,22 +64,9 @@ func (Machine) ProcessName(pid int) (string, error) {
 	return strings.TrimSuffix(string(text), "\n"), nil
 }
 
-// Alive reads the state in /proc/PID/stat. A process of several threads that is killed is a zombie as
+// Alive asks for its state and its threads. A process of several threads that is killed is a zombie as
 // soon as its first thread has ended, and holds its files and locks until the last has.
-func (Machine) Alive(pid int) bool {
-	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return false
-	}
-	// "PID (comm) S ...": comm may hold anything, so count from its last ")".
-	rest := string(text[strings.LastIndexByte(string(text), ')')+1:])
-	fields := strings.Fields(rest)
-	const state, threads = 0, 17
-	if len(fields) <= threads || fields[state] == "X" {
-		return false
-	}
-	return fields[state] != "Z" || fields[threads] != "0" && fields[threads] != "1"
-}
+func (Machine) Alive(pid int) bool { return identity.Runs(pid) }
 
 // Kill sends SIGKILL.
 func (Machine) Kill(pid int) error {

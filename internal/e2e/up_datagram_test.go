@@ -222,7 +222,7 @@ func TestUpUDPLoopback(t *testing.T) {
 	time.Sleep(500 * time.Millisecond)
 	begin = testutil.Now()
 	held, _ := d.rate(3 * time.Second)
-	f.near("to itself, limited", begin, held, 1e6, 0.04) // who was late may make up for 50 ms
+	f.near("to itself, limited", begin, held, 1e6, 0.04) // a sender that was late may make up for 50 ms
 	if n := f.nodes()["pid:"+d.tx.pid()]; n.Up.Dropped == 0 || n.Up.DroppedFor.NoQueue != n.Up.Dropped {
 		t.Errorf("what has no queue is not counted as dropped for that: %+v", n)
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
@@ -96,6 +97,16 @@ func PIDSubject(pid int) api.Subject {
 func (r *Resolver) Alive(pid int, startNS uint64) bool {
 	_, start, ok := r.ProcessName(pid)
 	return ok && SameStart(start, startNS)
+}
+
+// Runs reports whether a process exists and has a thread that runs.
+func Runs(pid int) bool {
+	proc, err := procfs.NewProc(pid)
+	if err != nil {
+		return false
+	}
+	stat, err := proc.Stat()
+	return err == nil && !ended(stat.State, stat.NumThreads)
 }
 
 // ProcessName returns command and start time (in ns, rounded to TickNS) of a
