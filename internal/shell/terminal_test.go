@@ -16,6 +16,7 @@ import (
 
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/internal/units"
@@ -106,7 +107,7 @@ func TestTypedInOneLine(t *testing.T) {
 				require.Contains(t, sh.history(), line)
 			}
 			for _, line := range []string{"show a @10mbps", "show a @10", "show a; show @1,5MB/s"} {
-				got, said := sh.enter(line + "\r\x15") // ^U: a refused line stays in the editor
+				got, said := sh.enter(line)
 				require.Empty(t, got, line)
 				require.Contains(t, said, "netnice: not run: rate", line)
 			}
@@ -174,7 +175,8 @@ esac`)
 		<-ended
 	})
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "init"), []byte(Init(Dialects()[name])), 0o644))
-	sh.line("HISTSIZE=100000 PS1='" + primary + "' PS2='" + secondary + "'; unsetopt prompt_cr prompt_sp 2>/dev/null")
+	sh.prompted("its start", func(screen string) bool { return strings.HasSuffix(screen, primary) })
+	sh.line("HISTSIZE=100000; unsetopt prompt_cr prompt_sp 2>/dev/null")
 	sh.enter(". " + dir + "/init")
 	return sh
 }
@@ -191,7 +193,7 @@ func (sh *shellAtTerminal) enter(text string) (reports []string, screen string) 
 	}
 	sh.n++
 	end := "end " + strconv.Itoa(sh.n)
-	sh.line("show " + end)
+	sh.line("\x15show " + end) // ^U: a refused line stays in the editor
 	data, err := os.ReadFile(sh.reports)
 	require.NoError(sh.t, err)
 	found := strings.Split(strings.TrimSuffix(string(data[sh.read:]), "\x00"), "\x00")
@@ -211,19 +213,35 @@ func (sh *shellAtTerminal) line(text string) string {
 	sh.mu.Unlock()
 	_, err := sh.tty.WriteString(text + "\r")
 	require.NoError(sh.t, err)
+	return sh.prompted(text, func(screen string) bool {
+		_, answer, _ := strings.Cut(screen, "\n")
+		return strings.HasSuffix(answer, primary) || strings.HasSuffix(answer, secondary) ||
+			strings.Contains(answer, "netnice: ") && strings.Contains(answer, primary)
+	})
+}
+
+// prompted waits until what is seen, without the marks of a paste, is a prompt for the next line, and
+// the shell reads each key, not the kernel, for which ^U is its own; and returns what is seen. What is
+// typed before a shell's first prompt is taken for answered by that.
+func (sh *shellAtTerminal) prompted(after string, prompt func(screen string) bool) string {
+	marks := strings.NewReplacer("\x1b[?2004h", "", "\x1b[?2004l", "")
 	for start := time.Now(); ; time.Sleep(time.Millisecond) {
 		sh.mu.Lock()
 		screen := sh.screen.String()
 		sh.mu.Unlock()
-		_, answer, _ := strings.Cut(strings.NewReplacer("\x1b[?2004h", "", "\x1b[?2004l", "").Replace(screen), "\n")
 		switch {
-		case strings.HasSuffix(answer, primary), strings.HasSuffix(answer, secondary),
-			strings.Contains(answer, "netnice: ") && strings.Contains(answer, primary):
+		case prompt(marks.Replace(screen)) && sh.readsKeys():
 			return screen
 		case time.Since(start) > 20*time.Second:
-			sh.t.Fatalf("the shell did not come back from %q, screen: %q", text, screen)
+			sh.t.Fatalf("the shell did not come back from %q, screen: %q", after, screen)
 		}
 	}
+}
+
+func (sh *shellAtTerminal) readsKeys() bool {
+	modes, err := unix.IoctlGetTermios(int(sh.tty.Fd()), unix.TCGETS)
+	require.NoError(sh.t, err)
+	return modes.Lflag&unix.ICANON == 0
 }
 
 func (sh *shellAtTerminal) history() string {
