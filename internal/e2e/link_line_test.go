@@ -28,7 +28,7 @@ func (f *inbound) carries(what string, tolerance float64, line func(bytes, packe
 // and TCP, what goes and what comes.
 func TestLinkOverhead(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/clock TestLineModel and TestLineIsTheModels")
-	t.Parallel()
+	// Not parallel: as TestLink.
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	f.segmented()
 	device := "link:" + testutil.Device

@@ -77,7 +77,7 @@ func TestLink(t *testing.T) {
 // left of them after down.
 func TestLinkKilledDaemon(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestKilledDaemon, TestPersist, TestLink")
-	t.Parallel()
+	// Not parallel: as above, and without a daemon nothing restores them.
 	s := newStage(t)
 	before := ours(t)
 	f := newField(s)
