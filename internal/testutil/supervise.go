@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/identity"
 )
 
 // runVariable is in the environment of all that a test program starts: the process id of
@@ -40,7 +42,7 @@ func supervise() (code int, err error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("adopt what the tests leave: %w", err)
 	}
-	endLeftovers(func(run int) bool { return !alive(run) })
+	endLeftovers(func(run int) bool { return !identity.Runs(run) })
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
 	self := os.Getpid()
@@ -82,8 +84,6 @@ func supervise() (code int, err error) {
 	return code, nil
 }
 
-func alive(pid int) bool { return unix.Kill(pid, 0) == nil }
-
 // endLeftovers ends all processes of runs, and removes their folders and cgroups. It returns how
 // many processes it ended.
 func endLeftovers(of func(run int) bool) (ended int) {
@@ -123,7 +123,22 @@ func endLeftovers(of func(run int) bool) (ended int) {
 			}
 		}
 	}
+	removeEmptyGroups()
 	return ended
+}
+
+// removeEmptyGroups removes the groups of powers whose process has ended and whose daemon was killed.
+func removeEmptyGroups() {
+	const prefix = "netnice-cpu-"
+	for _, depth := range []string{"*", "*/*", "*/*/*"} {
+		found, _ := filepath.Glob("/sys/fs/cgroup/" + depth + "/" + prefix + "*")
+		for _, dir := range found {
+			name, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), prefix), "-")
+			if pid, err := strconv.Atoi(name); err == nil && !identity.Runs(pid) {
+				_ = os.Remove(dir) // fails while somebody is in it
+			}
+		}
+	}
 }
 
 // runIn is the run that a process's environment names, 0 if none.
