@@ -407,7 +407,7 @@ static __always_inline void nn_socket_record(struct seq_file *seq,
 					     struct sock *sk,
 					     struct nn_socket *s)
 {
-	struct nn_socket_record r = {};
+	struct nn_socket_seen r = {};
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	struct nn_policy *p = nn_policy();
 	struct cgroup *g;
@@ -419,7 +419,6 @@ static __always_inline void nn_socket_record(struct seq_file *seq,
 	      !s->reserve_asked)))
 		return;
 	r.inode = BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
-	r.state = *s;
 	r.cookie = bpf_get_socket_cookie(sk);
 	r.time_ns = bpf_ktime_get_ns();
 	r.family = sk->__sk_common.skc_family;
@@ -447,6 +446,8 @@ static __always_inline void nn_socket_record(struct seq_file *seq,
 		r.armed = (tp->bpf_sock_ops_cb_flags & NN_CALLBACKS) ==
 			  NN_CALLBACKS;
 	}
+	/* in two: the stack has no room for all of it */
+	bpf_seq_write(seq, s, sizeof(*s));
 	bpf_seq_write(seq, &r, sizeof(r));
 }
 

@@ -113,6 +113,8 @@ static __always_inline void nn_ends_look(struct nn_socket *s, const __u32 *to,
 		lo |= (to[3] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
 	else
 		lo |= !to[0] && !to[1] && !to[2] && to[3] == bpf_htonl(1);
+	/* a socket may be connected to somebody else by now */
+	s->flags &= ~(NN_SOCK_V6 | NN_SOCK_LOOPBACK);
 	if (!v4)
 		s->flags |= NN_SOCK_V6;
 	if (lo)

@@ -69,19 +69,49 @@ static __always_inline __u64 nn_cgroup_id(const struct cgroup *g)
 	return BPF_CORE_READ(g, kn, id);
 }
 
-/* Is the cgroup the one of that id, or below it? The user side sees to it that
- * no more levels have to be looked at than here. */
-static __always_inline bool nn_cgroup_within(struct cgroup *g, __u64 id)
+/* Above a cgroup, whose users make as many levels as they like: a call looks at
+ * some of them, which the verifier follows once. */
+struct nn_climb {
+	__u64 at; /* struct cgroup_subsys_state, 0 = past the root */
+	__u64 id; /* that is looked for */
+	__u32 n;  /* of a path */
+	__u32 found;
+};
+
+static __always_inline __u64 nn_climb_on(struct nn_climb *c)
 {
 	/* self is the first field of a cgroup */
-	struct cgroup_subsys_state *css = (struct cgroup_subsys_state *)g;
+	struct cgroup *g = (struct cgroup *)c->at;
+	__u64 id = BPF_CORE_READ(g, kn, id);
 
-	for (int i = 0; i < NN_CGROUP_DEPTH && css; i++) {
-		if (nn_cgroup_id((struct cgroup *)css) == id)
-			return true;
-		css = BPF_CORE_READ(css, parent);
+	c->at = (__u64)BPF_CORE_READ(g, self.parent);
+	return id;
+}
+
+/* Returns whether to go on. Not static:
+ * the verifier then looks at it once. */
+__noinline int nn_climb_look(struct nn_climb *c)
+{
+	if (!c)
+		return 0;
+	for (int i = 0; i < NN_CGROUP_CLIMB && c->at; i++) {
+		if (nn_climb_on(c) == c->id) {
+			c->found = 1;
+			return 0;
+		}
 	}
-	return false;
+	return c->at != 0;
+}
+
+/* Is the cgroup the one of that id, or below it? */
+static __always_inline bool nn_cgroup_within(struct cgroup *g, __u64 id)
+{
+	struct nn_climb c = {.at = (__u64)g, .id = id};
+
+	for (int i = 0; i < NN_CGROUP_CLIMBS; i++)
+		if (!nn_climb_look(&c))
+			break;
+	return c.found;
 }
 
 /* A limited socket: have the hook see it. */

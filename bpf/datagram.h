@@ -25,6 +25,11 @@
 /* Control messages may be that much further ahead, so that they get through. */
 #define NN_CONTROL_AHEAD_NS 1000000000ULL
 #define NN_QUEUE_ASK_NS	    1000000000ULL
+/* Sockets that come and go ask no more often than that, in one namespace. */
+#define NN_QUEUE_ASK_AGAIN_NS 10000000ULL
+
+__u64 queue_asked_ns;
+__u32 queue_asked_netns;
 
 static __always_inline bool nn_of_internet(struct sock *sk)
 {
@@ -117,8 +122,13 @@ static __always_inline void nn_queue_ask(struct __sk_buff *skb,
 
 	if (s->queue_asked_ns && s->queue_asked_ns + NN_QUEUE_ASK_NS > now_ns)
 		return;
-	s->queue_asked_ns = now_ns;
 	event.netns = nn_packet_netns(skb);
+	if (queue_asked_netns == event.netns &&
+	    queue_asked_ns + NN_QUEUE_ASK_AGAIN_NS > now_ns)
+		return;
+	queue_asked_netns = event.netns;
+	queue_asked_ns = now_ns;
+	s->queue_asked_ns = now_ns;
 	if (bpf_ringbuf_output(&events, &event, sizeof(event),
 			       BPF_RB_FORCE_WAKEUP))
 		nn_fault(NN_FAULT_EVENT_LOST);
@@ -144,6 +154,14 @@ static __always_inline void nn_dropped_count(struct nn_socket *s)
 	}
 }
 
+static __always_inline bool nn_queue_before(struct __sk_buff *skb)
+{
+	struct nn_link_key key = {.ifindex = skb->ifindex};
+
+	key.netns = nn_packet_netns(skb);
+	return bpf_map_lookup_elem(&queued_devices, &key);
+}
+
 /* A packet of a limited socket at the egress hook; false = drop it. */
 static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 					      struct nn_socket *s)
@@ -167,18 +185,13 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 	if (!p)
 		return true;
 	if (p->queues && !x.loopback) {
-		/* It is charged where it leaves the queue. A socket's
-		 * devices are all of one namespace. */
+		/* It is charged where it leaves the queue. Of a socket that was
+		 * there the device tells. */
 		if (s->queue_epoch == p->queues &&
 		    s->queue_ifindex == skb->ifindex)
 			return true;
-		/* its first packet tells whether a queue takes it */
-		if (s->queue_epoch != p->queues) {
-			s->queue_epoch = p->queues;
-			s->queue_ifindex = 0;
-			s->prepaid_bytes = 0;
+		if (nn_queue_before(skb))
 			return true;
-		}
 	}
 	nn_path_walk(s, &x, NN_ASK);
 	if (x.limit == NN_UNLIMITED)

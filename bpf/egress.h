@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * The egress hook: what has to go back to TCP, which keeps the data and tries
- * again while the program sees nothing.
+ * again while the program sees nothing; and that what leaves was charged.
  */
 #ifndef NETNICE_EGRESS_H
 #define NETNICE_EGRESS_H
@@ -18,45 +18,145 @@ enum nn_egress_verdict {
 	NN_EGRESS_PASS_CN = 3, /* and TCP reduces its window */
 };
 
-/* A connection that no callback charges: it is charged here, and goes back to
- * TCP while its fixed part of the limit turns out to be too much. */
-static __always_inline int nn_static_judge(struct __sk_buff *skb, __u32 state,
-					   struct nn_socket *s)
+/* The callback is on; not yet if nobody has looked after the socket (see
+ * nn_socket_ask). */
+static __always_inline bool nn_armed(const struct nn_socket *s)
 {
-	__u32 headers = s->flags & NN_SOCK_V6 ? 72 : 52;
+	return s->flags & NN_SOCK_ARMED && !(s->flags & NN_SOCK_STATIC);
+}
+
+/* What a TCP packet is on the wire, and whether it has data. */
+struct nn_tcp_packet {
+	__u64 wire_bytes;
+	__u32 segments;
+	bool data;
+};
+
+static __always_inline void nn_tcp_look(struct __sk_buff *skb,
+					struct nn_tcp_packet *t)
+{
+	bool v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
+	__u32 headers = v6 ? 40 : 20;
+	__u8 first = 0, offset = 0;
+
+	if (!v6 && !bpf_skb_load_bytes(skb, 0, &first, 1))
+		headers = (first & 0xf) * 4;
+	/* behind extension headers it is some other byte */
+	if (!bpf_skb_load_bytes(skb, headers + 12, &offset, 1) && offset >= 0x50)
+		headers += (offset >> 4) * 4;
+	else
+		headers += 20;
+	t->segments = skb->gso_segs > 1 ? skb->gso_segs : 1;
+	t->wire_bytes = skb->len + (__u64)(t->segments - 1) * headers;
+	t->data = skb->len > headers;
+}
+
+/* Has a SYN to wait? TCP repeats it after a second; not longer, since TCP
+ * doubles the time. It goes back while connections wait for more than a second's
+ * worth of turns, or while what has left is paid only in a second. Programs that
+ * send for the first time wait until they are fewer, for their number is what
+ * makes each wait. */
+static __always_inline bool nn_syn_waits(struct nn_socket *s,
+					 const struct nn_transmit *x)
+{
+	__u64 second_ns = x->now_ns + NN_NSEC_PER_SEC;
+
+	if (x->crowd_ns > second_ns || x->left_ns > second_ns)
+		return true;
+	if (s->flags & NN_SOCK_REFUSED || x->reserved_ns <= NN_NSEC_PER_SEC)
+		return false;
+	s->flags |= NN_SOCK_REFUSED;
+	return true;
+}
+
+/* The same of a SYN that was charged: the socket had another connection. */
+static __noinline bool nn_syn_back(struct nn_socket *s)
+{
+	struct nn_transmit x = {
+		.now_ns = bpf_ktime_get_ns(),
+		.empty = 1,
+	};
+
+	x.loopback = s->flags & NN_SOCK_LOOPBACK;
+	nn_path_walk(s, &x, NN_ASK);
+	return nn_syn_waits(s, &x);
+}
+
+/* A connection that no callback charges, or a segment that none has: it is
+ * charged here, and goes back to TCP while its time has not come. */
+static __noinline int nn_here_judge(struct __sk_buff *skb, __u32 state,
+					 struct nn_socket *s,
+					 const struct nn_tcp_packet *t)
+{
+	bool armed = nn_armed(s);
 	struct nn_transmit x = {
 		.now_ns = bpf_ktime_get_ns(),
 		.loopback = s->flags & NN_SOCK_LOOPBACK,
 		.empty = 1,
 		.slack_ns = s->flags & NN_SOCK_STATIC ? NN_HOLD_NS : NN_IDLE_NS,
-		.wire_bytes = skb->len,
 	};
+	__u32 event = NN_EVENT_HELD;
 
+	if (armed && s->prepaid_bytes && s->unseen_bytes < 0) {
+		/* it was held when there was room for the callback */
+		s->unseen_bytes += s->prepaid_bytes;
+		x.wire_bytes = s->prepaid_bytes;
+		s->prepaid_bytes = 0;
+		nn_path_walk(s, &x, NN_REDEEM);
+		if (s->unseen_bytes >= 0)
+			return NN_EGRESS_PASS;
+	}
+	x.wire_bytes = armed ? -s->unseen_bytes : t->wire_bytes;
 	nn_path_walk(s, &x, NN_ASK);
-	if (skb->len > headers + 40 && nn_far(&x, x.before_ns))
-		return NN_EGRESS_BACK;
-	/* While connections wait for more than a second's worth of turns, a
-	 * further one waits for a second, after which TCP repeats the SYN; not
-	 * longer, since TCP doubles the time. Programs that send for the first
-	 * time wait until they are fewer, for their number is what makes each
-	 * wait. */
-	if (state == TCP_SYN_SENT) {
-		if (x.crowd_ns > x.now_ns + NN_NSEC_PER_SEC)
-			return NN_EGRESS_BACK;
-		if (!(s->flags & NN_SOCK_REFUSED) &&
-		    x.reserved_ns > NN_NSEC_PER_SEC) {
-			s->flags |= NN_SOCK_REFUSED;
-			return NN_EGRESS_BACK;
+	if (t->data && nn_far(&x, x.before_ns)) {
+		if (armed) { /* the daemon has it try again in time */
+			s->unseen_bytes += t->wire_bytes;
+			s->due_ns = x.before_ns - NN_IDLE_NS / 2;
+			s->held_ns = x.now_ns;
+			s->ahead_ns = NN_HOLD_NS;
+			nn_held_count(s);
+			bpf_ringbuf_output(&events, &event, sizeof(event), 0);
 		}
+		return NN_EGRESS_BACK;
 	}
-	if (skb->gso_segs > 1) {
-		x.wire_bytes += (skb->gso_segs - 1) * headers;
-		x.segments = nn_counted(skb->gso_segs);
+	if (state == TCP_SYN_SENT && nn_syn_waits(s, &x)) {
+		if (armed)
+			s->unseen_bytes += t->wire_bytes;
+		return NN_EGRESS_BACK;
 	}
+	x.segments = nn_counted(t->segments);
 	nn_path_walk(s, &x, NN_CHARGE);
-	nn_unknown_sent(s, &x, x.wire_bytes,
-			skb->gso_segs > 1 ? skb->gso_segs : 1);
+	nn_unknown_sent(s, &x, x.wire_bytes, t->segments);
+	if (!armed)
+		return NN_EGRESS_PASS;
+	s->unseen_bytes = 0;
+	s->due_ns = 0;
+	if (t->data) {
+		s->flags |= NN_SOCK_UNHEARD;
+		s->limit_bytes_per_sec = x.limit;
+		s->share_bytes_per_sec = x.share;
+		if (x.next_ns > x.now_ns)
+			s->share_bytes_per_sec = t->wire_bytes *
+						 NN_NSEC_PER_SEC /
+						 (x.next_ns - x.now_ns);
+	}
 	return NN_EGRESS_PASS;
+}
+
+/* Of an armed connection the callback has charged what leaves, but where TCP
+ * left no room for options: then it was not called. What it could not know
+ * (other options than usual) is charged with the next. */
+static __always_inline bool nn_charged(struct nn_socket *s,
+				       const struct nn_tcp_packet *t)
+{
+	s->unseen_bytes -= t->wire_bytes;
+	return s->unseen_bytes + (__s64)(t->wire_bytes / 2) >= 0;
+}
+
+/* Not inline: its stack is not on that of connections. */
+static __noinline int nn_other_judge(struct __sk_buff *skb, struct nn_socket *s)
+{
+	return nn_datagram_judge(skb, s) ? NN_EGRESS_PASS : NN_EGRESS_DROP;
 }
 
 /* A socket without a path. While a limit stands on the machine every process's
@@ -83,6 +183,7 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 {
 	struct bpf_sock *sk = skb->sk;
 	struct bpf_tcp_sock *tp;
+	struct nn_tcp_packet t;
 	struct nn_socket *s;
 	bool limited;
 
@@ -106,19 +207,30 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 		}
 		if (!s || !nn_socket_limited(s))
 			return nn_unlimited_sent(skb, s);
-		return nn_datagram_judge(skb, s) ? NN_EGRESS_PASS
-						 : NN_EGRESS_DROP;
+		return nn_other_judge(skb, s);
 	}
 	if (!limited)
 		return nn_unlimited_sent(skb, s);
-	if (skb->ifindex == LOOPBACK_IFINDEX)
+	nn_tcp_look(skb, &t);
+	if (skb->ifindex == LOOPBACK_IFINDEX) {
 		s->flags |= NN_SOCK_LOOPBACK;
-	/* not armed: nobody has looked after it yet (see nn_socket_ask) */
-	if (s->flags & NN_SOCK_STATIC || !(s->flags & NN_SOCK_ARMED))
-		return nn_static_judge(skb, sk->state, s);
+	} else if (s->flags & NN_SOCK_LOOPBACK) {
+		/* charged as what stays on the machine: not at all, most often
+		 */
+		s->flags &= ~NN_SOCK_LOOPBACK;
+		s->unseen_bytes = 0;
+	}
+	if (!nn_armed(s))
+		return nn_here_judge(skb, sk->state, s, &t);
 	if (s->flags & NN_SOCK_HOLD) {
 		s->flags &= ~NN_SOCK_HOLD;
 		nn_held_count(s);
+		return NN_EGRESS_BACK;
+	}
+	if (!nn_charged(s, &t))
+		return nn_here_judge(skb, sk->state, s, &t);
+	if (sk->state == TCP_SYN_SENT && nn_syn_back(s)) {
+		s->unseen_bytes += t.wire_bytes;
 		return NN_EGRESS_BACK;
 	}
 	/* An adopted connection's window may be far above the clamp, which TCP

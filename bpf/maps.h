@@ -157,6 +157,16 @@ struct {
 	__type(value, __u32);
 } links SEC(".maps");
 
+/* Devices before which there is a queue for what is no TCP, as long as each of
+ * their packets meets it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NN_QUEUED_DEVICES);
+	__type(key, struct nn_link_key);
+	__type(value, __u8);
+} queued_devices SEC(".maps");
+
 /* Sorted, none overlap; the policy says how many there are. Written by the user
  * side, from /etc/subuid: those of 4096 users, 64 KB. */
 struct {

@@ -30,7 +30,7 @@ struct nn_egress_event *nn_keep_egress_event __attribute__((unused));
 struct nn_queue_event *nn_keep_queue_event __attribute__((unused));
 struct nn_exec_event *nn_keep_exec_event __attribute__((unused));
 struct nn_request *nn_keep_request __attribute__((unused));
-struct nn_socket_record *nn_keep_socket_record __attribute__((unused));
+struct nn_socket_seen *nn_keep_socket_seen __attribute__((unused));
 
 /* --- always attached while netnice is up --- */
 

@@ -18,6 +18,10 @@
 #include "arm.h"
 #include "socket.h"
 
+/* So much is noted as charged of what has not come to the egress hook: it may
+ * wait at a firewall's queue, or be gone. */
+#define NN_UNSEEN_MAX 65536
+
 /* Headers of one segment: TCP's with its usual options, IP's with options or
  * extension headers that the program asked for. */
 static __always_inline __u32 nn_headers(const struct nn_socket *s,
@@ -112,6 +116,7 @@ static __always_inline void nn_connecting(struct bpf_sock_ops *ctx)
 	if (!s)
 		return;
 	nn_peer_connected(s, sk, false);
+	nn_ends_of(s, sk);
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (tp)
 		nn_leaves_by(s, (struct sock *)tp);
@@ -139,6 +144,8 @@ static __always_inline void nn_acked(struct bpf_sock_ops *ctx)
 	pacing = s->limit_bytes_per_sec * 2;
 	if (s->flags & NN_SOCK_SLICE)
 		pacing = NN_UNLIMITED; /* it waits for its period, then not */
+	else if (s->flags & NN_SOCK_UNHEARD)
+		pacing = s->share_bytes_per_sec; /* nothing else paces it */
 	/* By this rate TCP sizes its chunks, to 1 ms of it. */
 	else if (s->share_bytes_per_sec && s->share_bytes_per_sec < pacing / 8)
 		pacing = s->share_bytes_per_sec * 8;
@@ -280,6 +287,8 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		return;
 	}
 	nn_receive_keep(ctx, s, tp);
+	if (s->unseen_bytes > NN_UNSEEN_MAX)
+		s->unseen_bytes = NN_UNSEEN_MAX;
 	mss = nn_mss(tp);
 	if (s->flags & NN_SOCK_SUBFLOW) {
 		option = nn_subflow_option(sk);
@@ -292,6 +301,8 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	if (s->flags & NN_SOCK_ADOPTED)
 		x.slack_ns = NN_IDLE_NS;
 	bytes = len + segments * (nn_headers(s, tp) + option);
+	if (s->unseen_bytes < 0) /* what left before it, and was not charged */
+		bytes -= s->unseen_bytes;
 	x.wire_bytes = bytes;
 	x.segments = mss + nn_headers(s, tp) + option;
 	if (!len) {
@@ -299,8 +310,10 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		x.empty = 1;
 		nn_path_walk(s, &x, NN_CHARGE);
 		nn_unknown_sent(s, &x, bytes, segments);
+		s->unseen_bytes += bytes;
 		return;
 	}
+	s->flags &= ~NN_SOCK_UNHEARD;
 	if (s->due_ns) {
 		if (nn_egress_sees(s, &tp->inet_conn.icsk_inet.sk) &&
 		    nn_held_waits(ctx, s, &x)) {
@@ -335,6 +348,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 			s->prepaid_bytes ? x.now_ns : x.before_ns + x.young_ns;
 	}
 	nn_unknown_sent(s, &x, bytes, segments);
+	s->unseen_bytes += bytes;
 	if (!(s->flags & NN_SOCK_STARTED))
 		nn_window_open(ctx, s, tp, &x);
 	s->flags |= NN_SOCK_STARTED;

@@ -212,6 +212,22 @@ __noinline __u32 nn_trees_add(struct nn_path *path, __u32 at, __u32 generation)
 	return n;
 }
 
+/* Add some of the cgroups from there on upwards; returns whether there are
+ * more. Not static, as above. */
+__noinline int nn_cgroups_add(struct nn_path *path, struct nn_climb *c)
+{
+	if (!path || !c)
+		return 0;
+	for (int i = 0; i < NN_CGROUP_CLIMB && c->at; i++) {
+		__u64 id = nn_climb_on(c);
+		__u32 *node = bpf_map_lookup_elem(&cgroups, &id);
+
+		if (node)
+			c->n = nn_hop_add(path, c->n, *node);
+	}
+	return c->at != 0;
+}
+
 /* Fill an empty path, innermost first; returns how many nodes hold. */
 static __always_inline __u32 nn_path_make(struct nn_policy *p,
 					  struct task_struct *t,
@@ -227,19 +243,15 @@ static __always_inline __u32 nn_path_make(struct nn_policy *p,
 			n = nn_trees_add(path, e->node, e->generation);
 	}
 	if (p->kinds & 1 << NN_NODE_CGROUP) {
-		/* self is the first field of a cgroup */
-		struct cgroup_subsys_state *css =
-			(void *)BPF_CORE_READ(t, cgroups, dfl_cgrp);
+		struct nn_climb c = {
+			.at = (__u64)BPF_CORE_READ(t, cgroups, dfl_cgrp),
+			.n = n,
+		};
 
-		for (int i = 0; i < NN_CGROUP_DEPTH && css; i++) {
-			struct cgroup *g = (struct cgroup *)css;
-			__u64 id = BPF_CORE_READ(g, kn, id);
-
-			node = bpf_map_lookup_elem(&cgroups, &id);
-			if (node)
-				n = nn_hop_add(path, n, *node);
-			css = BPF_CORE_READ(css, parent);
-		}
+		for (int i = 0; i < NN_CGROUP_CLIMBS; i++)
+			if (!nn_cgroups_add(path, &c))
+				break;
+		n = c.n;
 	}
 	if (p->kinds & 1 << NN_NODE_USER) {
 		__u64 ns = (__u64)BPF_CORE_READ(t, real_cred, user_ns);

@@ -36,9 +36,43 @@ static __always_inline struct sock *nn_packet_sock(struct __sk_buff *skb)
 	return sk;
 }
 
+/* What a call's first argument is in, on each architecture. */
+struct pt_regs___x86 {
+	unsigned long di;
+} __core;
+
+struct user_pt_regs {
+	__u64 regs[31];
+} __core;
+
+struct pt_regs___arm64 {
+	struct user_pt_regs user_regs;
+} __core;
+
+/* The file by whose descriptor a process called the kernel, if that is what it
+ * called with: of all the calls that send, it is the first argument. */
+static __always_inline struct file *nn_called_file(struct task_struct *t)
+{
+	void *regs = (void *)bpf_task_pt_regs(t);
+	struct file **files, *file = NULL;
+	__u64 fd = ~0ULL;
+
+	if (bpf_core_field_exists(struct pt_regs___x86, di))
+		fd = BPF_CORE_READ((struct pt_regs___x86 *)regs, di);
+	else if (bpf_core_field_exists(struct pt_regs___arm64, user_regs))
+		fd = BPF_CORE_READ((struct pt_regs___arm64 *)regs,
+				   user_regs.regs[0]);
+	fd &= 0xffffffff;
+	if (fd >= BPF_CORE_READ(t, files, fdt, max_fds))
+		return NULL;
+	files = BPF_CORE_READ(t, files, fdt, fd);
+	bpf_probe_read_kernel(&file, sizeof(file), files + fd);
+	return file;
+}
+
 /* Does the calling process have the packet's socket open? Not inline: what it
  * needs of the stack is gone when paths are made. */
-static __noinline bool nn_caller_has(struct __sk_buff *skb)
+static __noinline bool nn_caller_has(struct __sk_buff *skb, bool looked)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct sock *sk = nn_packet_sock(skb);
@@ -50,12 +84,33 @@ static __noinline bool nn_caller_has(struct __sk_buff *skb)
 	h.file = BPF_CORE_READ(sk, sk_socket, file);
 	if (!h.file)
 		return false; /* the kernel's own, or closed */
+	if (nn_called_file(t) == h.file)
+		return true;
+	if (looked)
+		return false;
 	h.files = BPF_CORE_READ(t, files, fdt, fd);
 	n = BPF_CORE_READ(t, files, fdt, max_fds);
 	if (n > NN_FILES_LOOKED)
 		n = NN_FILES_LOOKED;
 	bpf_loop(n, nn_held_look, &h, 0);
 	return h.found;
+}
+
+/* It was found not to have it open: this is not looked for at each packet. */
+static __always_inline void nn_stranger(struct bpf_sock *sk,
+					struct nn_socket *s,
+					const struct nn_policy *p,
+					const struct task_struct *t)
+{
+	if (!s) {
+		s = bpf_sk_storage_get(&sockets, sk, 0,
+				       BPF_SK_STORAGE_GET_F_CREATE);
+		if (!s)
+			return;
+		s->epoch = p->epoch;
+	}
+	s->stranger = t->tgid;
+	s->stranger_epoch = p->epoch;
 }
 
 /* Another one runs here than who used the socket last, as far as is known. */
@@ -78,13 +133,21 @@ static __noinline struct nn_socket *nn_sent_by_caller(struct __sk_buff *skb,
 						      struct bpf_sock *sk,
 						      struct nn_socket *s)
 {
+	struct task_struct *t = bpf_get_current_task_btf();
 	struct nn_policy *p = nn_policy();
 	struct nn_path path = {};
 	struct nn_who w = {};
+	bool looked;
 	__u32 n;
 
-	if (!p || !nn_caller_has(skb))
+	if (!p)
 		return s;
+	looked = s && s->stranger == t->tgid && s->stranger_epoch == p->epoch;
+	if (!nn_caller_has(skb, looked)) {
+		if (!looked)
+			nn_stranger(sk, s, p, t);
+		return s;
+	}
 	n = nn_path_of_caller(&w, &path);
 	if (!n && !s && nn_finds_free(p)) {
 		nn_cgroup_found_free(&w);

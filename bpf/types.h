@@ -36,6 +36,7 @@
 #define NN_STORE  64
 #define NN_STORED 4096
 #define NN_LINKS  1024
+#define NN_QUEUED_DEVICES 4096
 /* The administrator's rules; others are those of the user of that id. */
 #define NN_BOOK_ADMIN (~0U)
 /* Of a rule's number: it is for everybody whom its owner may limit. */
@@ -227,6 +228,8 @@ enum nn_socket_flags {
 				    * free of limits on destinations */
 	NN_SOCK_CHANGED = 1 << 16, /* an MPTCP socket: its rates are not its
 				    * subflows' yet */
+	NN_SOCK_UNHEARD = 1 << 21, /* its segments leave no room for the
+				    * callback that charges: see egress.h */
 };
 
 /* State of one TCP socket; written under the socket's lock. */
@@ -283,6 +286,10 @@ struct nn_socket {
 	__u32 out_netns; /* inode number of that device's network namespace */
 	struct nn_hop link; /* of that device, the last of the path: see link.h
 			     */
+	__u32 stranger; /* process that sent on it and does not have it open, */
+	__u32 stranger_epoch; /* as it was found then: see sent_by.h */
+	__s64 unseen_bytes;   /* TCP: charged, and not seen leaving by the egress
+			       hook; below 0: left, and not charged */
 };
 
 /* The send buffer of a socket that is no TCP's, while the user side keeps it
@@ -495,8 +502,8 @@ struct nn_member_record {
 	__u32 far;   /* no member yet: whether it is one was too far to see */
 };
 
-struct nn_socket_record {
-	struct nn_socket state;
+/* What the iterators say of a socket, after its struct nn_socket. */
+struct nn_socket_seen {
 	__u8 local[16];
 	__u8 remote[16];
 	__u64 queued_bytes;

@@ -10,10 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CgroupDepth is how many levels from a socket's cgroup upwards the kernel side
-// looks for the one that the egress hook is on.
-const CgroupDepth = 12 // NN_CGROUP_DEPTH of bpf/kernel.h
-
 // kernfsHandle is the type of a file handle that is a cgroup's id (FILEID_KERNFS).
 const kernfsHandle = 0xfe
 

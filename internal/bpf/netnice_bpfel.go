@@ -378,6 +378,9 @@ type netniceNnSocket struct {
 	MetWalk            uint32
 	OutNetns           uint32
 	Link               netniceNnHop
+	Stranger           uint32
+	StrangerEpoch      uint32
+	UnseenBytes        int64
 }
 
 type netniceNnSocketFlags uint32
@@ -404,11 +407,11 @@ const (
 	netniceNnSocketFlagsNN_SOCK_SLICE     netniceNnSocketFlags = 524288
 	netniceNnSocketFlagsNN_SOCK_PROBES    netniceNnSocketFlags = 1048576
 	netniceNnSocketFlagsNN_SOCK_CHANGED   netniceNnSocketFlags = 65536
+	netniceNnSocketFlagsNN_SOCK_UNHEARD   netniceNnSocketFlags = 2097152
 )
 
-type netniceNnSocketRecord struct {
+type netniceNnSocketSeen struct {
 	_             structs.HostLayout
-	State         netniceNnSocket
 	Local         [16]uint8
 	Remote        [16]uint8
 	QueuedBytes   uint64
@@ -501,6 +504,7 @@ const (
 	netniceMapPeersNoted            = "peers_noted"
 	netniceMapPolicy                = "policy"
 	netniceMapPortsSeen             = "ports_seen"
+	netniceMapQueuedDevices         = "queued_devices"
 	netniceMapRequests              = "requests"
 	netniceMapSocketNodes           = "socket_nodes"
 	netniceMapSockets               = "sockets"
@@ -573,10 +577,12 @@ const (
 	netniceVarNnKeepQueueEvent      = "nn_keep_queue_event"
 	netniceVarNnKeepRequest         = "nn_keep_request"
 	netniceVarNnKeepSocketFlags     = "nn_keep_socket_flags"
-	netniceVarNnKeepSocketRecord    = "nn_keep_socket_record"
+	netniceVarNnKeepSocketSeen      = "nn_keep_socket_seen"
 	netniceVarNnKeepTaskRecord      = "nn_keep_task_record"
 	netniceVarNnKeepUnknown         = "nn_keep_unknown"
 	netniceVarPhase                 = "phase"
+	netniceVarQueueAskedNetns       = "queue_asked_netns"
+	netniceVarQueueAskedNs          = "queue_asked_ns"
 	netniceVarReleaseNode           = "release_node"
 	netniceVarReleaseRates          = "release_rates"
 	netniceVarRequestsSilence       = "requests_silence"
@@ -691,6 +697,7 @@ type netniceMapSpecs struct {
 	PeersNoted       *ebpf.MapSpec `ebpf:"peers_noted"`
 	Policy           *ebpf.MapSpec `ebpf:"policy"`
 	PortsSeen        *ebpf.MapSpec `ebpf:"ports_seen"`
+	QueuedDevices    *ebpf.MapSpec `ebpf:"queued_devices"`
 	Requests         *ebpf.MapSpec `ebpf:"requests"`
 	SocketNodes      *ebpf.MapSpec `ebpf:"socket_nodes"`
 	Sockets          *ebpf.MapSpec `ebpf:"sockets"`
@@ -730,10 +737,12 @@ type netniceVariableSpecs struct {
 	NnKeepQueueEvent   *ebpf.VariableSpec `ebpf:"nn_keep_queue_event"`
 	NnKeepRequest      *ebpf.VariableSpec `ebpf:"nn_keep_request"`
 	NnKeepSocketFlags  *ebpf.VariableSpec `ebpf:"nn_keep_socket_flags"`
-	NnKeepSocketRecord *ebpf.VariableSpec `ebpf:"nn_keep_socket_record"`
+	NnKeepSocketSeen   *ebpf.VariableSpec `ebpf:"nn_keep_socket_seen"`
 	NnKeepTaskRecord   *ebpf.VariableSpec `ebpf:"nn_keep_task_record"`
 	NnKeepUnknown      *ebpf.VariableSpec `ebpf:"nn_keep_unknown"`
 	Phase              *ebpf.VariableSpec `ebpf:"phase"`
+	QueueAskedNetns    *ebpf.VariableSpec `ebpf:"queue_asked_netns"`
+	QueueAskedNs       *ebpf.VariableSpec `ebpf:"queue_asked_ns"`
 	ReleaseNode        *ebpf.VariableSpec `ebpf:"release_node"`
 	ReleaseRates       *ebpf.VariableSpec `ebpf:"release_rates"`
 	RequestsSilence    *ebpf.VariableSpec `ebpf:"requests_silence"`
@@ -781,6 +790,7 @@ type netniceMaps struct {
 	PeersNoted       *ebpf.Map `ebpf:"peers_noted"`
 	Policy           *ebpf.Map `ebpf:"policy"`
 	PortsSeen        *ebpf.Map `ebpf:"ports_seen"`
+	QueuedDevices    *ebpf.Map `ebpf:"queued_devices"`
 	Requests         *ebpf.Map `ebpf:"requests"`
 	SocketNodes      *ebpf.Map `ebpf:"socket_nodes"`
 	Sockets          *ebpf.Map `ebpf:"sockets"`
@@ -815,6 +825,7 @@ func (m *netniceMaps) Close() error {
 		m.PeersNoted,
 		m.Policy,
 		m.PortsSeen,
+		m.QueuedDevices,
 		m.Requests,
 		m.SocketNodes,
 		m.Sockets,
@@ -855,10 +866,12 @@ type netniceVariables struct {
 	NnKeepQueueEvent   *ebpf.Variable `ebpf:"nn_keep_queue_event"`
 	NnKeepRequest      *ebpf.Variable `ebpf:"nn_keep_request"`
 	NnKeepSocketFlags  *ebpf.Variable `ebpf:"nn_keep_socket_flags"`
-	NnKeepSocketRecord *ebpf.Variable `ebpf:"nn_keep_socket_record"`
+	NnKeepSocketSeen   *ebpf.Variable `ebpf:"nn_keep_socket_seen"`
 	NnKeepTaskRecord   *ebpf.Variable `ebpf:"nn_keep_task_record"`
 	NnKeepUnknown      *ebpf.Variable `ebpf:"nn_keep_unknown"`
 	Phase              *ebpf.Variable `ebpf:"phase"`
+	QueueAskedNetns    *ebpf.Variable `ebpf:"queue_asked_netns"`
+	QueueAskedNs       *ebpf.Variable `ebpf:"queue_asked_ns"`
 	ReleaseNode        *ebpf.Variable `ebpf:"release_node"`
 	ReleaseRates       *ebpf.Variable `ebpf:"release_rates"`
 	RequestsSilence    *ebpf.Variable `ebpf:"requests_silence"`

@@ -304,6 +304,9 @@ type sendingNnSocket struct {
 	MetWalk            uint32
 	OutNetns           uint32
 	Link               sendingNnHop
+	Stranger           uint32
+	StrangerEpoch      uint32
+	UnseenBytes        int64
 }
 
 type sendingNnStored struct {
@@ -356,6 +359,7 @@ const (
 	sendingMapPeersNoted          = "peers_noted"
 	sendingMapPolicy              = "policy"
 	sendingMapPortsSeen           = "ports_seen"
+	sendingMapQueuedDevices       = "queued_devices"
 	sendingMapSendDevices         = "send_devices"
 	sendingMapSendFaults          = "send_faults"
 	sendingMapSendSlots           = "send_slots"
@@ -377,6 +381,8 @@ const (
 	sendingVarNnKeepBufferRecord  = "nn_keep_buffer_record"
 	sendingVarNnKeepSendFault     = "nn_keep_send_fault"
 	sendingVarPhase               = "phase"
+	sendingVarQueueAskedNetns     = "queue_asked_netns"
+	sendingVarQueueAskedNs        = "queue_asked_ns"
 )
 
 // loadSending returns the embedded CollectionSpec for sending.
@@ -452,6 +458,7 @@ type sendingMapSpecs struct {
 	PeersNoted       *ebpf.MapSpec `ebpf:"peers_noted"`
 	Policy           *ebpf.MapSpec `ebpf:"policy"`
 	PortsSeen        *ebpf.MapSpec `ebpf:"ports_seen"`
+	QueuedDevices    *ebpf.MapSpec `ebpf:"queued_devices"`
 	SendDevices      *ebpf.MapSpec `ebpf:"send_devices"`
 	SendFaults       *ebpf.MapSpec `ebpf:"send_faults"`
 	SendSlots        *ebpf.MapSpec `ebpf:"send_slots"`
@@ -473,6 +480,8 @@ type sendingVariableSpecs struct {
 	NnKeepBufferRecord *ebpf.VariableSpec `ebpf:"nn_keep_buffer_record"`
 	NnKeepSendFault    *ebpf.VariableSpec `ebpf:"nn_keep_send_fault"`
 	Phase              *ebpf.VariableSpec `ebpf:"phase"`
+	QueueAskedNetns    *ebpf.VariableSpec `ebpf:"queue_asked_netns"`
+	QueueAskedNs       *ebpf.VariableSpec `ebpf:"queue_asked_ns"`
 }
 
 // sendingObjects contains all objects after they have been loaded into the kernel.
@@ -514,6 +523,7 @@ type sendingMaps struct {
 	PeersNoted       *ebpf.Map `ebpf:"peers_noted"`
 	Policy           *ebpf.Map `ebpf:"policy"`
 	PortsSeen        *ebpf.Map `ebpf:"ports_seen"`
+	QueuedDevices    *ebpf.Map `ebpf:"queued_devices"`
 	SendDevices      *ebpf.Map `ebpf:"send_devices"`
 	SendFaults       *ebpf.Map `ebpf:"send_faults"`
 	SendSlots        *ebpf.Map `ebpf:"send_slots"`
@@ -548,6 +558,7 @@ func (m *sendingMaps) Close() error {
 		m.PeersNoted,
 		m.Policy,
 		m.PortsSeen,
+		m.QueuedDevices,
 		m.SendDevices,
 		m.SendFaults,
 		m.SendSlots,
@@ -570,6 +581,8 @@ type sendingVariables struct {
 	NnKeepBufferRecord *ebpf.Variable `ebpf:"nn_keep_buffer_record"`
 	NnKeepSendFault    *ebpf.Variable `ebpf:"nn_keep_send_fault"`
 	Phase              *ebpf.Variable `ebpf:"phase"`
+	QueueAskedNetns    *ebpf.Variable `ebpf:"queue_asked_netns"`
+	QueueAskedNs       *ebpf.Variable `ebpf:"queue_asked_ns"`
 }
 
 // sendingPrograms contains all programs after they have been loaded into the kernel.

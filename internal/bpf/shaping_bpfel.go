@@ -365,6 +365,9 @@ type shapingNnSocket struct {
 	MetWalk            uint32
 	OutNetns           uint32
 	Link               shapingNnHop
+	Stranger           uint32
+	StrangerEpoch      uint32
+	UnseenBytes        int64
 }
 
 type shapingNnStored struct {
@@ -463,6 +466,7 @@ const (
 	shapingMapPlaces              = "places"
 	shapingMapPolicy              = "policy"
 	shapingMapPortsSeen           = "ports_seen"
+	shapingMapQueuedDevices       = "queued_devices"
 	shapingMapReceivers           = "receivers"
 	shapingMapScratch             = "scratch"
 	shapingMapShapeFaults         = "shape_faults"
@@ -500,6 +504,8 @@ const (
 	shapingVarNnKeepFound         = "nn_keep_found"
 	shapingVarNnKeepShapeFault    = "nn_keep_shape_fault"
 	shapingVarPhase               = "phase"
+	shapingVarQueueAskedNetns     = "queue_asked_netns"
+	shapingVarQueueAskedNs        = "queue_asked_ns"
 )
 
 // loadShaping returns the embedded CollectionSpec for shaping.
@@ -588,6 +594,7 @@ type shapingMapSpecs struct {
 	Places           *ebpf.MapSpec `ebpf:"places"`
 	Policy           *ebpf.MapSpec `ebpf:"policy"`
 	PortsSeen        *ebpf.MapSpec `ebpf:"ports_seen"`
+	QueuedDevices    *ebpf.MapSpec `ebpf:"queued_devices"`
 	Receivers        *ebpf.MapSpec `ebpf:"receivers"`
 	Scratch          *ebpf.MapSpec `ebpf:"scratch"`
 	ShapeFaults      *ebpf.MapSpec `ebpf:"shape_faults"`
@@ -615,6 +622,8 @@ type shapingVariableSpecs struct {
 	NnKeepFound       *ebpf.VariableSpec `ebpf:"nn_keep_found"`
 	NnKeepShapeFault  *ebpf.VariableSpec `ebpf:"nn_keep_shape_fault"`
 	Phase             *ebpf.VariableSpec `ebpf:"phase"`
+	QueueAskedNetns   *ebpf.VariableSpec `ebpf:"queue_asked_netns"`
+	QueueAskedNs      *ebpf.VariableSpec `ebpf:"queue_asked_ns"`
 }
 
 // shapingObjects contains all objects after they have been loaded into the kernel.
@@ -659,6 +668,7 @@ type shapingMaps struct {
 	Places           *ebpf.Map `ebpf:"places"`
 	Policy           *ebpf.Map `ebpf:"policy"`
 	PortsSeen        *ebpf.Map `ebpf:"ports_seen"`
+	QueuedDevices    *ebpf.Map `ebpf:"queued_devices"`
 	Receivers        *ebpf.Map `ebpf:"receivers"`
 	Scratch          *ebpf.Map `ebpf:"scratch"`
 	ShapeFaults      *ebpf.Map `ebpf:"shape_faults"`
@@ -699,6 +709,7 @@ func (m *shapingMaps) Close() error {
 		m.Places,
 		m.Policy,
 		m.PortsSeen,
+		m.QueuedDevices,
 		m.Receivers,
 		m.Scratch,
 		m.ShapeFaults,
@@ -727,6 +738,8 @@ type shapingVariables struct {
 	NnKeepFound       *ebpf.Variable `ebpf:"nn_keep_found"`
 	NnKeepShapeFault  *ebpf.Variable `ebpf:"nn_keep_shape_fault"`
 	Phase             *ebpf.Variable `ebpf:"phase"`
+	QueueAskedNetns   *ebpf.Variable `ebpf:"queue_asked_netns"`
+	QueueAskedNs      *ebpf.Variable `ebpf:"queue_asked_ns"`
 }
 
 // shapingPrograms contains all programs after they have been loaded into the kernel.

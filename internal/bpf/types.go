@@ -11,7 +11,7 @@ type (
 	ClassKey     = netniceNnClassKey
 	Class        = netniceNnClass
 	Socket       = netniceNnSocket
-	SocketRecord = netniceNnSocketRecord
+	SocketSeen   = netniceNnSocketSeen
 	Buffer       = netniceNnBuffer
 	Task         = netniceNnTask
 	TaskRecord   = netniceNnTaskRecord
@@ -37,6 +37,12 @@ type (
 )
 
 //revive:enable:exported
+
+// SocketRecord is what the iterators say of a socket: its state, and what they see of it.
+type SocketRecord struct {
+	State Socket
+	SocketSeen
+}
 
 // MaxNodes is the number of node indexes; 0 is none.
 const MaxNodes = 16384

@@ -41,6 +41,7 @@ type escape struct {
 	open    bool          // a way around that the man page names
 	against string        // a program in B beside it; argv[1] is the address of A
 	args    []string
+	subject string // whose counter has to say what came
 }
 
 // evade runs these attempts one after the other, each in a tree limited to
@@ -86,7 +87,26 @@ func (f *field) evade(e escape) {
 		defer y.close()
 	}
 	defer x.close()
+	e.subject = "pid:" + root
 	f.contained(e, begin, evadeLimit)
+}
+
+// counted is what a subject was charged for sending, and when; nothing if it has gone.
+func (f *field) counted(subject string) (bytes uint64, at time.Time) {
+	f.t.Helper()
+	for try := 1; ; try++ {
+		begin := time.Now()
+		list := f.list()
+		if time.Since(begin) > 50*time.Millisecond && try < 5 {
+			continue // somebody had to wait: who knows when this was so
+		}
+		for _, n := range list.Nodes {
+			if n.Subject.String() == subject {
+				return n.Up.Bytes, list.Time
+			}
+		}
+		return 0, time.Time{}
+	}
 }
 
 // quiet waits until what closed connections had queued has come.
@@ -118,6 +138,7 @@ func (f *field) quiet() {
 func (f *field) contained(e escape, begin wired, limit float64) {
 	f.t.Helper()
 	time.Sleep(2 * settle)
+	count, counting := f.counted(e.subject)
 	settled := f.wire()
 	end := settled
 	var each []string // 100 ms, of the limit
@@ -129,7 +150,16 @@ func (f *field) contained(e escape, begin wired, limit float64) {
 		each = append(each, fmt.Sprintf("%.2f", rate/limit))
 	}
 	rate, packets := end.since(settled)
+	now, still := f.counted(e.subject)
 	f.t.Logf("%.3f of the limit in %.0f packets/s", rate/limit, packets)
+	if !counting.IsZero() && !still.IsZero() && !e.open {
+		// But for chunks that have their turn: a hundredth of a second.
+		charged := float64(now-count) / still.Sub(counting).Seconds()
+		f.t.Logf("charged %.4f of what came", charged/rate)
+		if off := charged - rate; off < -0.02*limit || off > 0.02*limit {
+			f.t.Errorf("%.0f bytes/s were charged of %.0f that came", charged, rate)
+		}
+	}
 	limit *= 1 + e.over
 	err := errors.Join(end.within(settled, limit, evadeBurst+e.ahead), end.within(begin, limit, evadeBurst+evadeEarly+e.ahead))
 	switch {

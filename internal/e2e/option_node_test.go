@@ -236,7 +236,7 @@ func (f *inbound) receivesByQueue() {
 	f.soon("a queue for what is received", 30*time.Second, func() bool {
 		return slices.ContainsFunc(f.status().Programs, func(p api.Program) bool { return p.Name == "shape_window" && p.Attached })
 	})
-	time.Sleep(1500 * time.Millisecond)
+	time.Sleep(3 * time.Second) // with 1.5 s, 1.16 of three limits in the next two on a busy machine
 }
 
 // receivesByOption asks which limits bind the sockets of TestSocketOptionReceives.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
 )
@@ -60,6 +62,9 @@ func (r *Resolver) container(name string) (Resolved, error) {
 		return Resolved{}, fmt.Errorf("search %s for container %s: %w", root, name, err)
 	}
 	dirs = outermost(dirs)
+	if own := engines(root, dirs); len(own) > 0 || len(ids) > 0 || r.engineHas(name) {
+		dirs = own
+	}
 	switch {
 	case len(dirs) == 1:
 		return res.at(dirs[0])
@@ -73,6 +78,29 @@ func (r *Resolver) container(name string) (Resolved, error) {
 		return res, nil // it does not run
 	}
 	return Resolved{}, notFound("no container is called "+name, "docker ps, podman ps, or systemd-cgls")
+}
+
+// engines are the folders that no user can have made, who names theirs as they like: of whom the
+// root's folder is, as all around them, and below no container.
+func engines(root string, dirs []string) []string {
+	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
+		for at := dir; at != root; at = filepath.Dir(at) {
+			if !sameOwner(root, at) || at != dir && isContainer(filepath.Base(at)) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func isContainer(base string) bool {
+	return containerCgroup.MatchString(base) || strings.HasPrefix(base, "lxc.payload.") || strings.HasPrefix(base, "machine-")
+}
+
+// sameOwner says whether two folders are the same user's; one that has gone is nobody's.
+func sameOwner(a, b string) bool {
+	var x, y unix.Stat_t
+	return unix.Lstat(a, &x) == nil && unix.Lstat(b, &y) == nil && x.Uid == y.Uid
 }
 
 // outermost leaves out folders that are below another: some engines make a
@@ -97,6 +125,16 @@ func (r *Resolver) containersNamed(name string) []string {
 	return slices.Compact(ids)
 }
 
+// engineHas says whether an engine of the machine's has written down a container whose id begins so.
+func (r *Resolver) engineHas(id string) bool {
+	if !containerID.MatchString(id) {
+		return false
+	}
+	return len(r.lists("docker/containers/"+id+"*")) > 0 || slices.ContainsFunc(r.podmanContainers(), func(c podmanContainer) bool {
+		return strings.HasPrefix(c.ID, id)
+	})
+}
+
 // lists returns the files below the engines' folder that a pattern matches, which is a
 // good one: a container's name has no signs of patterns.
 func (r *Resolver) lists(pattern string) []string {
@@ -114,19 +152,25 @@ func (r *Resolver) dockerIDs(name string) (ids []string) {
 	return ids
 }
 
-func (r *Resolver) podmanIDs(name string) (ids []string) {
+type podmanContainer struct {
+	ID    string
+	Names []string
+}
+
+func (r *Resolver) podmanContainers() (all []podmanContainer) {
 	for _, store := range r.lists("containers/storage/*-containers/*containers.json") {
-		var list []struct {
-			ID    string
-			Names []string
+		var list []podmanContainer
+		if readJSON(store, &list) == nil { // else it goes meanwhile, or has another layout
+			all = append(all, list...)
 		}
-		if readJSON(store, &list) != nil {
-			continue // one that goes meanwhile, or of another layout
-		}
-		for _, c := range list {
-			if slices.Contains(c.Names, name) {
-				ids = append(ids, c.ID)
-			}
+	}
+	return all
+}
+
+func (r *Resolver) podmanIDs(name string) (ids []string) {
+	for _, c := range r.podmanContainers() {
+		if slices.Contains(c.Names, name) {
+			ids = append(ids, c.ID)
 		}
 	}
 	return ids

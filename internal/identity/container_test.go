@@ -67,3 +67,43 @@ func TestContainer(t *testing.T) {
 		requireCode(t, code, err)
 	}
 }
+
+// Whoever may make cgroups names them as they like: what an engine of the machine's has made counts.
+func TestContainerOfItsName(t *testing.T) {
+	mount, lib := t.TempDir(), t.TempDir()
+	id := func(c string) string { return strings.Repeat(c, 64) }
+	known := filepath.Join(lib, "docker/containers", id("1"))
+	require.NoError(t, os.MkdirAll(known, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(known, "config.v2.json"), fmt.Appendf(nil, `{"ID":%q,"Name":"/web"}`, id("1")), 0o600))
+	within := "/system.slice/docker-" + id("9") + ".scope" // in a container whose root may make cgroups
+	for _, dir := range []string{
+		"/system.slice/docker-" + id("1") + ".scope", within + "/docker-" + id("1") + ".scope",
+		within + "/docker-" + id("2") + ".scope", within + "/lxc.payload.box", "/lxc.payload.box",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Join(mount, dir), 0o755))
+	}
+	r := newResolver(t, Options{CgroupRoot: mount, VarLib: lib})
+	for name, dir := range map[string]string{
+		"web": "/system.slice/docker-" + id("1") + ".scope", id("1"): "/system.slice/docker-" + id("1") + ".scope",
+		"box": "/lxc.payload.box", id("2"): within + "/docker-" + id("2") + ".scope", // the container's own
+	} {
+		res, err := resolve(t, r, "container:"+name)
+		require.NoError(t, err, name)
+		require.Equal(t, filepath.Join(mount, dir), res.Dir, name)
+	}
+	require.NoError(t, os.Remove(filepath.Join(mount, "/system.slice/docker-"+id("1")+".scope")))
+	res, err := resolve(t, r, "container:web")
+	require.NoError(t, err)
+	require.True(t, res.Pending(), "between two of its runs it is nobody else")
+	_, err = resolve(t, r, "container:"+id("1"))
+	requireCode(t, api.CodeNotFound, err)
+
+	if os.Getuid() == 0 {
+		user := filepath.Join(mount, "user.slice/docker-"+id("1")+".scope")
+		require.NoError(t, os.MkdirAll(user, 0o755))
+		require.NoError(t, os.Chown(filepath.Dir(user), 1000, 1000))
+		res, err := resolve(t, r, "container:web")
+		require.NoError(t, err)
+		require.True(t, res.Pending(), "a user's folder of its name")
+	}
+}

@@ -41,6 +41,9 @@ func (r *Resolver) unit(ctx context.Context, name string) (Resolved, error) {
 	if err != nil {
 		return Resolved{}, fmt.Errorf("search %s for %s: %w", root, name, err)
 	}
+	if own := engines(root, dirs); len(own) > 0 {
+		dirs = own // and not what a user calls so
+	}
 	switch len(dirs) {
 	case 0:
 		return Resolved{}, notFound(fmt.Sprintf("no unit is called %s", name), "systemctl list-units, or systemd-cgls")

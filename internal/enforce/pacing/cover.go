@@ -41,19 +41,13 @@ func levels(path string) []string {
 }
 
 // widened returns the cgroup that holds what is in one and the cgroups at the
-// given paths; "" holds nothing yet. It is the root if one of those is deeper
-// below than the kernel side looks.
+// given paths; "" holds nothing yet.
 func widened(from string, paths ...string) string {
 	for _, path := range paths {
 		if from == "" {
 			from = path
 		}
 		from = commonCgroup(from, path)
-	}
-	for _, path := range paths {
-		if len(levels(path))-len(levels(from)) >= bpf.CgroupDepth {
-			return rootCgroup
-		}
 	}
 	return from
 }

@@ -45,8 +45,8 @@ func TestWidened(t *testing.T) {
 		{"/a/b", []string{"/a/b/c", "/d"}, "/"},
 		{"", []string{deep(40)}, deep(40)},
 		{"/a", []string{deep(11)}, "/a"},
-		{"/a", []string{deep(12)}, "/"}, // deeper than the kernel side looks
-		{"", []string{deep(12), "/a"}, "/"},
+		{"/a", []string{deep(12)}, "/a"},
+		{"", []string{deep(12), "/a"}, "/a"},
 	} {
 		if got := widened(c.from, c.paths...); got != c.want {
 			t.Errorf("%q widened by %q: %q, want %q", c.from, c.paths, got, c.want)

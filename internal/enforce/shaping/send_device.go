@@ -57,8 +57,15 @@ func (p *sendPlace) enter(l netlink.Link, flags uint32) error {
 	if err != nil {
 		return fmt.Errorf("look at what %s sends: %w", l.Attrs().Name, err)
 	}
+	if err := p.s.base.QueuedDevices.Put(p.queuedKey(index), uint8(1)); err != nil {
+		return fmt.Errorf("say that %s has a queue: %w", l.Attrs().Name, err)
+	}
 	p.attached[index] = true
 	return nil
+}
+
+func (p *sendPlace) queuedKey(index int) bpf.LinkKey {
+	return bpf.LinkKey{Netns: p.ns, Ifindex: uint32(index)}
 }
 
 func (p *sendPlace) deviceKey(index int) bpf.DeviceKey {
@@ -89,7 +96,7 @@ func (s *sender) freeSlot() (uint32, error) {
 // leave lets go of a device. Packets of it that wait still go out by it.
 func (p *sendPlace) leave(index int, there bool) error {
 	d := p.devices[index]
-	errs := []error{p.s.obj.Detach(p.devicePin(index))}
+	errs := []error{gone(p.s.base.QueuedDevices.Delete(p.queuedKey(index))), p.s.obj.Detach(p.devicePin(index))}
 	if there {
 		errs = append(errs, p.detachFilter(index, d))
 	}

@@ -1,0 +1,176 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// What leaves is charged where it leaves: without the callback by which TCP is paced, by a
+// socket that was for this machine before, and with a connection that is only asked for.
+func TestEvadeUncharged(t *testing.T) {
+	evade(t, nil, []escape{
+		// Acknowledgements of both TCP and MPTCP, and the time, fill the options of each segment.
+		{name: "MPTCP in both directions", least: 0.7, text: `
+listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("", 8080))
+listener.listen()
+ready()
+while True:
+    s, _ = listener.accept()
+    threading.Thread(target=flood, args=(s,), daemon=True).start()
+`, against: `
+host, port = sys.argv[1].rsplit(":", 1)
+def some():
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as s:
+        s.connect((host, int(port)))
+        def send():
+            while True:
+                s.send(b"x")
+                time.sleep(0.01)
+        threading.Thread(target=send, daemon=True).start()
+        while s.recv(1 << 20):
+            pass
+for _ in range(8):
+    threading.Thread(target=some, daemon=True).start()
+signal.pause()
+`},
+		{name: "on this machine first", text: disconnect + `
+here = socket.create_server(("127.0.0.1", 0), backlog=128)
+ready()
+def some():
+    with socket.socket() as s:
+        s.connect(here.getsockname())
+        disconnect(s)
+        s.connect(there)
+        flood(s)
+threads(4, some)
+`},
+		{name: "a listener that was connected on this machine", text: disconnect + `
+here = socket.create_server(("127.0.0.1", 0), backlog=128)
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.connect(here.getsockname())
+disconnect(s)
+s.bind(("", 8080))
+s.listen()
+ready()
+while True:
+    c, _ = s.accept()
+    threading.Thread(target=flood, args=(c,), daemon=True).start()
+`, against: `
+host, port = sys.argv[1].rsplit(":", 1)
+def some():
+    with socket.create_connection((host, int(port))) as s:
+        while s.recv(1 << 20):
+            pass
+for _ in range(4):
+    threading.Thread(target=some, daemon=True).start()
+signal.pause()
+`},
+	})
+}
+
+// Who only asks for connections, and takes each back, has a second's worth of SYNs at most beside the
+// limit: TCP asks again.
+func TestEvadeByConnecting(t *testing.T) {
+	t.Parallel()
+	f := newField(upStage(t))
+	f.segmented()
+	const limit = 100e3
+	x := f.python(options{in: f.A}, evader+`
+ready()
+def some():
+    while True:
+        with socket.socket() as s:
+            s.setblocking(False)
+            s.connect_ex((there[0], 9))
+def several():
+    threads(2, some)
+processes(2, several)
+`, f.to(testutil.DefaultPort), f.to(testutil.DefaultPort))
+	x.read("ready")
+	f.must("set", "--pid", x.pid(), "--up", "100kB/s")
+	begin := f.wire()
+	x.tell("go")
+	x.read("going")
+	f.contained(escape{ahead: time.Second, subject: "pid:" + x.pid()}, begin, limit)
+}
+
+// A socket for each datagram is limited like one for all, while there is a queue elsewhere, too.
+func TestEvadeBySocketsOfOneDatagram(t *testing.T) {
+	t.Parallel()
+	f := newField(upStage(t))
+	f.segmented()
+	f.ports++
+	queued := f.python(options{in: f.B}, udpFlood, fmt.Sprintf("%s:%d", f.A4, f.ports))
+	queued.read("ready")
+	f.must("set", "--pid", queued.pid(), "--up", "1MB/s")
+	time.Sleep(settle)
+	for _, size := range []int{1400, 60000} {
+		f.evade(escape{
+			name: "a socket for each datagram", least: 0.5, args: []string{itoa(size)},
+			// nothing can hold the first packet of a socket but a drop
+			ahead: 150 * time.Millisecond,
+			text: `
+data = bytes(int(sys.argv[3]))
+ready()
+def some():
+    while True:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            try:
+                s.sendto(data, (there[0], 9))
+            except OSError:
+                pass
+threads(2, some)
+`})
+	}
+}
+
+// disconnect lets a socket forget its peer, as connect to AF_UNSPEC does.
+const disconnect = `
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def disconnect(s):
+    if libc.connect(s.fileno(), bytes(16), 16):
+        raise OSError(ctypes.get_errno(), "disconnect")
+`
+
+// However far below the limited cgroup somebody makes others, it limits what is there.
+func TestEvadeByDepth(t *testing.T) {
+	t.Parallel()
+	s := upStage(t)
+	f := newField(s)
+	f.segmented()
+	const below, port = 60, testutil.DefaultPort
+	limited, name := cgroup(t, "deep")
+	deepest := filepath.Join(limited, strings.Repeat("x/", below))
+	if err := os.MkdirAll(deepest, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for at := deepest; at != limited; at = filepath.Dir(at) {
+			if err := os.Remove(at); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	f.must("set", "--cgroup", name, "--up", "3MB/s")
+	x := f.python(options{in: f.A, cgroup: deepest}, evader+`
+ready()
+floods()
+`, f.to(port), f.to(port))
+	x.read("ready")
+	begin := f.wire()
+	x.tell("go")
+	x.read("going")
+	f.contained(escape{}, begin, evadeLimit)
+	x.close()
+	<-x.ended
+}
