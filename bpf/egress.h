@@ -42,7 +42,8 @@ static __always_inline void nn_tcp_look(struct __sk_buff *skb,
 	if (!v6 && !bpf_skb_load_bytes(skb, 0, &first, 1))
 		headers = (first & 0xf) * 4;
 	/* behind extension headers it is some other byte */
-	if (!bpf_skb_load_bytes(skb, headers + 12, &offset, 1) && offset >= 0x50)
+	if (!bpf_skb_load_bytes(skb, headers + 12, &offset, 1) &&
+	    offset >= 0x50)
 		headers += (offset >> 4) * 4;
 	else
 		headers += 20;
@@ -52,10 +53,10 @@ static __always_inline void nn_tcp_look(struct __sk_buff *skb,
 }
 
 /* Has a SYN to wait? TCP repeats it after a second; not longer, since TCP
- * doubles the time. It goes back while connections wait for more than a second's
- * worth of turns, or while what has left is paid only in a second. Programs that
- * send for the first time wait until they are fewer, for their number is what
- * makes each wait. */
+ * doubles the time. It goes back while connections wait for more than a
+ * second's worth of turns, or while what has left is paid only in a second.
+ * Programs that send for the first time wait until they are fewer, for their
+ * number is what makes each wait. */
 static __always_inline bool nn_syn_waits(struct nn_socket *s,
 					 const struct nn_transmit *x)
 {
@@ -85,8 +86,8 @@ static __noinline bool nn_syn_back(struct nn_socket *s)
 /* A connection that no callback charges, or a segment that none has: it is
  * charged here, and goes back to TCP while its time has not come. */
 static __noinline int nn_here_judge(struct __sk_buff *skb, __u32 state,
-					 struct nn_socket *s,
-					 const struct nn_tcp_packet *t)
+				    struct nn_socket *s,
+				    const struct nn_tcp_packet *t)
 {
 	bool armed = nn_armed(s);
 	struct nn_transmit x = {

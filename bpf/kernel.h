@@ -49,8 +49,8 @@
 #define NN_PAGE_SIZE	   4096
 /* Linux 6.12; older kernels answer -EINVAL. */
 #define NN_TCP_BPF_CB_FLAGS 1008
-#define NN_CGROUP_CLIMB	    16 /* levels upwards in one call */
-#define NN_CGROUP_CLIMBS    1024
+#define NN_CGROUP_CLIMB	    64 /* levels upwards in one call */
+#define NN_CGROUP_CLIMBS    256
 #define NN_USERNS_DEPTH	    34 /* the kernel allows 32 */
 
 #define __core		    __attribute__((preserve_access_index))

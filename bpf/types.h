@@ -33,9 +33,9 @@
 #define NN_PEERS_MET	       4096
 #define NN_PEERS_NOTED	       1024
 /* Nodes in store for the addresses that one node is for, and for all. */
-#define NN_STORE  64
-#define NN_STORED 4096
-#define NN_LINKS  1024
+#define NN_STORE	  64
+#define NN_STORED	  4096
+#define NN_LINKS	  1024
 #define NN_QUEUED_DEVICES 4096
 /* The administrator's rules; others are those of the user of that id. */
 #define NN_BOOK_ADMIN (~0U)
@@ -288,8 +288,8 @@ struct nn_socket {
 			     */
 	__u32 stranger; /* process that sent on it and does not have it open, */
 	__u32 stranger_epoch; /* as it was found then: see sent_by.h */
-	__s64 unseen_bytes;   /* TCP: charged, and not seen leaving by the egress
-			       hook; below 0: left, and not charged */
+	__s64 unseen_bytes; /* TCP: charged, and not seen leaving by the egress
+			     hook; below 0: left, and not charged */
 };
 
 /* The send buffer of a socket that is no TCP's, while the user side keeps it
