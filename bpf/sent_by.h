@@ -96,12 +96,18 @@ static __noinline bool nn_caller_has(struct __sk_buff *skb, bool looked)
 	return h.found;
 }
 
-/* It was found not to have it open: this is not looked for at each packet. */
-static __always_inline void nn_stranger(struct bpf_sock *sk,
+/* It was found not to have it open: this is not looked for at each packet. The
+ * kernel's own are no files, and not looked for at all. */
+static __always_inline void nn_stranger(struct __sk_buff *skb,
+					struct bpf_sock *sk,
 					struct nn_socket *s,
 					const struct nn_policy *p,
 					const struct task_struct *t)
 {
+	struct sock *of = nn_packet_sock(skb);
+
+	if (!of || !BPF_CORE_READ(of, sk_socket, file))
+		return;
 	if (!s) {
 		s = bpf_sk_storage_get(&sockets, sk, 0,
 				       BPF_SK_STORAGE_GET_F_CREATE);
@@ -145,7 +151,7 @@ static __noinline struct nn_socket *nn_sent_by_caller(struct __sk_buff *skb,
 	looked = s && s->stranger == t->tgid && s->stranger_epoch == p->epoch;
 	if (!nn_caller_has(skb, looked)) {
 		if (!looked)
-			nn_stranger(sk, s, p, t);
+			nn_stranger(skb, sk, s, p, t);
 		return s;
 	}
 	n = nn_path_of_caller(&w, &path);

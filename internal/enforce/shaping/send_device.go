@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/bpf"
 )
@@ -68,6 +69,15 @@ func (p *sendPlace) queuedKey(index int) bpf.LinkKey {
 	return bpf.LinkKey{Netns: p.ns, Ifindex: uint32(index)}
 }
 
+// notQueued has the egress hook judge what leaves by a device. With the limits the map has gone, too.
+func (s *sender) notQueued(d bpf.DeviceKey) error {
+	err := gone(s.base.QueuedDevices.Delete(bpf.LinkKey{Netns: d.Netns, Ifindex: d.Ifindex}))
+	if errors.Is(err, unix.EBADF) {
+		return nil
+	}
+	return err
+}
+
 func (p *sendPlace) deviceKey(index int) bpf.DeviceKey {
 	return bpf.DeviceKey{Netns: p.ns, Ifindex: uint32(index)}
 }
@@ -96,7 +106,7 @@ func (s *sender) freeSlot() (uint32, error) {
 // leave lets go of a device. Packets of it that wait still go out by it.
 func (p *sendPlace) leave(index int, there bool) error {
 	d := p.devices[index]
-	errs := []error{gone(p.s.base.QueuedDevices.Delete(p.queuedKey(index))), p.s.obj.Detach(p.devicePin(index))}
+	errs := []error{p.s.notQueued(p.deviceKey(index)), p.s.obj.Detach(p.devicePin(index))}
 	if there {
 		errs = append(errs, p.detachFilter(index, d))
 	}

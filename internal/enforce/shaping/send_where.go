@@ -174,8 +174,7 @@ func (s *sender) readDevices() error {
 	}
 	var errs []error
 	for key, d := range lost {
-		errs = append(errs, s.obj.SendSlots.Put(d.Slot, &bpf.SendSlot{}), gone(s.obj.SendDevices.Delete(key)),
-			gone(s.base.QueuedDevices.Delete(bpf.LinkKey{Netns: key.Netns, Ifindex: key.Ifindex})))
+		errs = append(errs, s.obj.SendSlots.Put(d.Slot, &bpf.SendSlot{}), gone(s.obj.SendDevices.Delete(key)), s.notQueued(key))
 	}
 	return errors.Join(errs...)
 }
