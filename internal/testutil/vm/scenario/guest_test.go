@@ -27,7 +27,18 @@ func TestGuest(t *testing.T) {
 	}
 	before := netniceState(t)
 	daemon := start(t, exec.Command("netnice", "daemon"))
-	require.Eventually(t, func() bool { return exec.Command("netnice", "status").Run() == nil }, 30*time.Second, 200*time.Millisecond)
+	began := time.Now()
+	var said []byte
+	ready := func() (is bool) {
+		var err error
+		said, err = exec.Command("netnice", "status").CombinedOutput()
+		return err == nil
+	}
+	for !ready() {
+		require.Less(t, time.Since(began), 90*time.Second, "netnice status: %s", said)
+		time.Sleep(200 * time.Millisecond)
+	}
+	t.Logf("the daemon answers after %v", time.Since(began))
 
 	t.Run("a limit from the start, 4 connections", func(t *testing.T) {
 		r := receive(t)
