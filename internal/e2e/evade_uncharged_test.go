@@ -113,12 +113,7 @@ func TestEvadeBySocketsOfOneDatagram(t *testing.T) {
 	queued.read("ready")
 	f.must("set", "--pid", queued.pid(), "--up", "1MB/s")
 	time.Sleep(settle)
-	for _, size := range []int{1400, 60000} {
-		f.evade(escape{
-			name: "a socket for each datagram", least: 0.5, args: []string{itoa(size)},
-			// nothing can hold the first packet of a socket but a drop
-			ahead: 150 * time.Millisecond,
-			text: `
+	const text = `
 data = bytes(int(sys.argv[3]))
 ready()
 def some():
@@ -129,7 +124,12 @@ def some():
             except OSError:
                 pass
 threads(2, some)
-`})
+`
+	for _, size := range []int{1400, 60000} {
+		f.evade(escape{
+			name: "a socket for each datagram", least: 0.5, args: []string{itoa(size)}, text: text,
+			ahead: 150 * time.Millisecond, // nothing can hold the first packet of a socket but a drop
+		})
 	}
 }
 
