@@ -190,8 +190,11 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 		if (s->queue_epoch == p->queues &&
 		    s->queue_ifindex == skb->ifindex)
 			return true;
-		if (nn_queue_before(skb))
+		if (nn_queue_before(skb)) {
+			/* paid for what left before the queue was there */
+			s->prepaid_bytes = 0;
 			return true;
+		}
 	}
 	nn_path_walk(s, &x, NN_ASK);
 	if (x.limit == NN_UNLIMITED)
