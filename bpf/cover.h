@@ -82,14 +82,13 @@ static __always_inline __u64 nn_climb_on(struct nn_climb *c)
 {
 	/* self is the first field of a cgroup */
 	struct cgroup *g = (struct cgroup *)c->at;
-	__u64 id = BPF_CORE_READ(g, kn, id);
+	__u64 id = nn_cgroup_id(g);
 
 	c->at = (__u64)BPF_CORE_READ(g, self.parent);
 	return id;
 }
 
-/* Returns whether to go on. Not static:
- * the verifier then looks at it once. */
+/* Returns whether to go on. Not static: the verifier then looks at it once. */
 __noinline int nn_climb_look(struct nn_climb *c)
 {
 	if (!c)

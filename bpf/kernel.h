@@ -297,6 +297,19 @@ struct socket {
 	struct file *file;
 } __core;
 
+/* What a call's first argument is in, on each architecture. */
+struct pt_regs___x86 {
+	unsigned long di;
+} __core;
+
+struct user_pt_regs {
+	__u64 regs[31];
+} __core;
+
+struct pt_regs___arm64 {
+	struct user_pt_regs user_regs;
+} __core;
+
 struct msghdr;
 
 struct seq_file;

@@ -301,7 +301,8 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	if (s->flags & NN_SOCK_ADOPTED)
 		x.slack_ns = NN_IDLE_NS;
 	bytes = len + segments * (nn_headers(s, tp) + option);
-	if (s->unseen_bytes < 0) /* what left before it, and was not charged */
+	/* This segment pays for what left before it and was not charged. */
+	if (s->unseen_bytes < 0)
 		bytes -= s->unseen_bytes;
 	x.wire_bytes = bytes;
 	x.segments = mss + nn_headers(s, tp) + option;

@@ -36,19 +36,6 @@ static __always_inline struct sock *nn_packet_sock(struct __sk_buff *skb)
 	return sk;
 }
 
-/* What a call's first argument is in, on each architecture. */
-struct pt_regs___x86 {
-	unsigned long di;
-} __core;
-
-struct user_pt_regs {
-	__u64 regs[31];
-} __core;
-
-struct pt_regs___arm64 {
-	struct user_pt_regs user_regs;
-} __core;
-
 /* The file by whose descriptor a process called the kernel, if that is what it
  * called with: of all the calls that send, it is the first argument. */
 static __always_inline struct file *nn_called_file(struct task_struct *t)

@@ -60,7 +60,12 @@ processes(4, serve)
 `},
 		{name: "another's listener", against: read, text: worker(128, 100_000)},
 		{name: "another's listener, a packet each", against: read, least: 0.3, ahead: evadeEarly, text: worker(500, 1400)},
-		{name: "MPTCP", against: read, text: `
+		{name: "MPTCP", against: read, text: mptcpServer},
+	})
+}
+
+// mptcpServer floods every MPTCP connection that it accepts.
+const mptcpServer = `
 listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 listener.bind(("", 8080))
@@ -69,6 +74,4 @@ ready()
 while True:
     s, _ = listener.accept()
     threading.Thread(target=flood, args=(s,), daemon=True).start()
-`},
-	})
-}
+`

@@ -42,7 +42,7 @@ type escape struct {
 	open    bool          // a way around that the man page names
 	against string        // a program in B beside it; argv[1] is the address of A
 	args    []string
-	subject string // whose counter has to say what came
+	subject string // its counter has to say what came
 }
 
 // evade runs these attempts one after the other, each in a tree limited to
@@ -90,24 +90,6 @@ func (f *field) evade(e escape) {
 	defer x.close()
 	e.subject = "pid:" + root
 	f.contained(e, begin, evadeLimit)
-}
-
-// counted is what a subject was charged for sending, and when; nothing if it has gone.
-func (f *field) counted(subject string) (bytes uint64, at time.Time) {
-	f.t.Helper()
-	for try := 1; ; try++ {
-		begin := time.Now()
-		list := f.list()
-		if time.Since(begin) > 50*time.Millisecond && try < 5 {
-			continue // somebody had to wait: who knows when this was so
-		}
-		for _, n := range list.Nodes {
-			if n.Subject.String() == subject {
-				return n.Up.Bytes, list.Time
-			}
-		}
-		return 0, time.Time{}
-	}
 }
 
 // quiet waits until what closed connections had queued has come.

@@ -16,16 +16,7 @@ import (
 func TestEvadeUncharged(t *testing.T) {
 	evade(t, nil, []escape{
 		// Acknowledgements of both TCP and MPTCP, and the time, fill the options of each segment.
-		{name: "MPTCP in both directions", least: 0.7, text: `
-listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
-listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-listener.bind(("", 8080))
-listener.listen()
-ready()
-while True:
-    s, _ = listener.accept()
-    threading.Thread(target=flood, args=(s,), daemon=True).start()
-`, against: `
+		{name: "MPTCP in both directions", least: 0.7, text: mptcpServer, against: `
 host, port = sys.argv[1].rsplit(":", 1)
 def some():
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as s:
@@ -145,8 +136,7 @@ def disconnect(s):
 // However far below the limited cgroup somebody makes others, it limits what is there.
 func TestEvadeByDepth(t *testing.T) {
 	t.Parallel()
-	s := upStage(t)
-	f := newField(s)
+	f := newField(upStage(t))
 	f.segmented()
 	const below, port = 60, testutil.DefaultPort
 	limited, name := cgroup(t, "deep")

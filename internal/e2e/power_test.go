@@ -133,23 +133,10 @@ func (s *stage) powers() api.PowerList {
 	return list
 }
 
-// groupsLeft are the groups of processes that have a power, in every hierarchy.
-func groupsLeft(t *testing.T) (list []string) {
-	t.Helper()
-	for _, depth := range []string{"*", "*/*", "*/*/*"} {
-		found, err := filepath.Glob("/sys/fs/cgroup/" + depth + "/netnice-cpu-*")
-		if err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, found...)
-	}
-	return list
-}
-
 func (s *stage) noGroups() {
 	s.t.Helper()
-	if !within(5*time.Second, func() bool { return len(groupsLeft(s.t)) == 0 }) {
-		s.t.Errorf("groups are left: %q", groupsLeft(s.t))
+	if !within(5*time.Second, func() bool { return len(testutil.PowerGroups()) == 0 }) {
+		s.t.Errorf("groups are left: %q", testutil.PowerGroups())
 	}
 }
 
@@ -353,7 +340,7 @@ func TestPowerKilledDaemon(t *testing.T) {
 		d.kill()
 		<-done // it may have started a daemon itself
 		_ = s.netnice("down")
-		if left := groupsLeft(t); len(left) > 0 {
+		if left := testutil.PowerGroups(); len(left) > 0 {
 			t.Fatalf("round %d: groups are left: %q", i, left)
 		}
 		if at := groupOf(t, p.Process.Pid); at != before {

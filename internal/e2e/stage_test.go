@@ -248,26 +248,31 @@ func (s *stage) nodes() map[string]api.Node {
 // from now, as netnice itself counts.
 func (s *stage) charged(subject string, over time.Duration) float64 {
 	s.t.Helper()
-	read := func() (uint64, time.Time) {
-		s.t.Helper()
-		for try := 1; ; try++ {
-			begin := time.Now()
-			list := s.list()
-			if time.Since(begin) > 50*time.Millisecond && try < 5 {
-				continue // somebody had to wait: who knows when this was so
-			}
-			for _, n := range list.Nodes {
-				if n.Subject.String() == subject {
-					return n.Up.Bytes, list.Time
-				}
-			}
-			s.t.Fatalf("%s is not in %+v", subject, list.Nodes)
-		}
-	}
-	before, from := read()
+	before, from := s.counted(subject)
 	time.Sleep(over)
-	after, to := read()
+	after, to := s.counted(subject)
+	if from.IsZero() || to.IsZero() {
+		s.t.Fatalf("%s is not in %+v", subject, s.list().Nodes)
+	}
 	return float64(after-before) / to.Sub(from).Seconds()
+}
+
+// counted is what a subject was charged for sending, and when; nothing if it is not there.
+func (s *stage) counted(subject string) (bytes uint64, at time.Time) {
+	s.t.Helper()
+	for try := 1; ; try++ {
+		begin := time.Now()
+		list := s.list()
+		if time.Since(begin) > 50*time.Millisecond && try < 5 {
+			continue // somebody had to wait: who knows when this was so
+		}
+		for _, n := range list.Nodes {
+			if n.Subject.String() == subject {
+				return n.Up.Bytes, list.Time
+			}
+		}
+		return 0, time.Time{}
+	}
 }
 
 func (s *stage) list() api.NodeList {

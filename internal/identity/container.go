@@ -62,7 +62,7 @@ func (r *Resolver) container(name string) (Resolved, error) {
 		return Resolved{}, fmt.Errorf("search %s for container %s: %w", root, name, err)
 	}
 	dirs = outermost(dirs)
-	if own := engines(root, dirs); len(own) > 0 || len(ids) > 0 || r.engineHas(name) {
+	if own := madeByOwner(root, dirs); len(own) > 0 || len(ids) > 0 || r.engineHas(name) {
 		dirs = own
 	}
 	switch {
@@ -80,9 +80,9 @@ func (r *Resolver) container(name string) (Resolved, error) {
 	return Resolved{}, notFound("no container is called "+name, "docker ps, podman ps, or systemd-cgls")
 }
 
-// engines are the folders that no user can have made, who names theirs as they like: of whom the
+// madeByOwner are the folders that no user can have made, who names theirs as they like: of whom the
 // root's folder is, as all around them, and below no container.
-func engines(root string, dirs []string) []string {
+func madeByOwner(root string, dirs []string) []string {
 	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
 		for at := dir; at != root; at = filepath.Dir(at) {
 			if !sameOwner(root, at) || at != dir && isContainer(filepath.Base(at)) {

@@ -41,7 +41,7 @@ func (r *Resolver) unit(ctx context.Context, name string) (Resolved, error) {
 	if err != nil {
 		return Resolved{}, fmt.Errorf("search %s for %s: %w", root, name, err)
 	}
-	if own := engines(root, dirs); len(own) > 0 {
+	if own := madeByOwner(root, dirs); len(own) > 0 {
 		dirs = own // and not what a user calls so
 	}
 	switch len(dirs) {

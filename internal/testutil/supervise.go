@@ -127,16 +127,23 @@ func endLeftovers(of func(run int) bool) (ended int) {
 	return ended
 }
 
+const powerGroup = "netnice-cpu-"
+
+// PowerGroups are the groups of processes that have a power, in every hierarchy.
+func PowerGroups() (dirs []string) {
+	for _, depth := range []string{"*", "*/*", "*/*/*"} {
+		found, _ := filepath.Glob("/sys/fs/cgroup/" + depth + "/" + powerGroup + "*") // a good pattern
+		dirs = append(dirs, found...)
+	}
+	return dirs
+}
+
 // removeEmptyGroups removes the groups of powers whose process has ended and whose daemon was killed.
 func removeEmptyGroups() {
-	const prefix = "netnice-cpu-"
-	for _, depth := range []string{"*", "*/*", "*/*/*"} {
-		found, _ := filepath.Glob("/sys/fs/cgroup/" + depth + "/" + prefix + "*")
-		for _, dir := range found {
-			name, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), prefix), "-")
-			if pid, err := strconv.Atoi(name); err == nil && !identity.Runs(pid) {
-				_ = os.Remove(dir) // fails while somebody is in it
-			}
+	for _, dir := range PowerGroups() {
+		name, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), powerGroup), "-")
+		if pid, err := strconv.Atoi(name); err == nil && !identity.Runs(pid) {
+			_ = os.Remove(dir) // fails while somebody is in it
 		}
 	}
 }

@@ -58,20 +58,18 @@ func (p *sendPlace) enter(l netlink.Link, flags uint32) error {
 	if err != nil {
 		return fmt.Errorf("look at what %s sends: %w", l.Attrs().Name, err)
 	}
-	if err := p.s.base.QueuedDevices.Put(p.queuedKey(index), uint8(1)); err != nil {
+	if err := p.s.base.QueuedDevices.Put(queuedKey(p.deviceKey(index)), uint8(1)); err != nil {
 		return fmt.Errorf("say that %s has a queue: %w", l.Attrs().Name, err)
 	}
 	p.attached[index] = true
 	return nil
 }
 
-func (p *sendPlace) queuedKey(index int) bpf.LinkKey {
-	return bpf.LinkKey{Netns: p.ns, Ifindex: uint32(index)}
-}
+func queuedKey(d bpf.DeviceKey) bpf.LinkKey { return bpf.LinkKey{Netns: d.Netns, Ifindex: d.Ifindex} }
 
 // notQueued has the egress hook judge what leaves by a device. With the limits the map has gone, too.
 func (s *sender) notQueued(d bpf.DeviceKey) error {
-	err := gone(s.base.QueuedDevices.Delete(bpf.LinkKey{Netns: d.Netns, Ifindex: d.Ifindex}))
+	err := gone(s.base.QueuedDevices.Delete(queuedKey(d)))
 	if errors.Is(err, unix.EBADF) {
 		return nil
 	}
