@@ -177,6 +177,14 @@ static __always_inline void nn_hop_newborn(
 	nn_later(&x->crowd_ns, c->newborn_due_ns);
 }
 
+/* It leaves: the counters say what left, not what is reserved. */
+static __always_inline void nn_hop_left(const struct nn_transmit *x,
+					struct nn_clock *c)
+{
+	c->bytes += x->wire_bytes;
+	c->chunks++;
+}
+
 /* Charge the chunk; returns when the class will be paid for it, and in mean the
  * size of its chunks. */
 static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
@@ -203,8 +211,8 @@ static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 			k->reserved_bytes += cost;
 	}
 	k->bytes += x->wire_bytes;
-	c->bytes += x->wire_bytes;
-	c->chunks++;
+	if (x->mode == NN_CHARGE)
+		nn_hop_left(x, c);
 	paid = nn_guarantee_sooner(c, g, nn_class_paid_ns(c, k, weight, left),
 				   x->now_ns);
 	if (!x->empty) {
@@ -312,10 +320,12 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 	}
 	if (!k->mean_bytes)
 		nn_hop_newborn(x, c, k, g, weight, active, left);
-	if (x->mode == NN_REDEEM)
+	if (x->mode == NN_REDEEM) {
 		k->reserved_bytes -= k->reserved_bytes > x->wire_bytes
 					     ? x->wire_bytes
 					     : k->reserved_bytes;
+		nn_hop_left(x, c);
+	}
 	own = nn_serve_ns(nn_span(x->wire_bytes, weight), active, left);
 	if (g)
 		own = nn_least(own,
