@@ -182,6 +182,8 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 	n = nn_path_make(p, t, &w, &path);
 	if (!s && !n && !nn_kinds_later(p))
 		return;
+	if (!s)
+		bpf_get_socket_cookie(sk);
 	s = nn_socket_give(sk, s, &w, &path);
 	if (!s)
 		return;
@@ -245,6 +247,8 @@ static __always_inline struct nn_socket *nn_subflow_adopt(struct tcp_sock *tp,
 	if (!msk || msk->sk_protocol != IPPROTO_MPTCP)
 		return s;
 	from = bpf_sk_storage_get(&sockets, msk, 0, 0);
+	if (!from && bare_noted)
+		from = nn_bare_look(msk);
 	if (!from)
 		return s;
 	if (!s)
@@ -252,6 +256,10 @@ static __always_inline struct nn_socket *nn_subflow_adopt(struct tcp_sock *tp,
 				       BPF_SK_STORAGE_GET_F_CREATE);
 	if (!s) {
 		nn_fault(NN_FAULT_SOCKET_STORAGE);
+		bpf_get_socket_cookie((struct sock *)tp);
+		s = nn_bare_make(tp);
+		if (s)
+			nn_subflow_assign(s, from);
 		return NULL;
 	}
 	nn_subflow_assign(s, from);

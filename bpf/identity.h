@@ -10,6 +10,7 @@
 #ifndef NETNICE_IDENTITY_H
 #define NETNICE_IDENTITY_H
 
+#include "bare.h"
 #include "link.h"
 #include "ports.h"
 
@@ -134,11 +135,16 @@ static __always_inline struct nn_socket *nn_subflow(struct bpf_sock *sk)
 	if (!msk)
 		return NULL;
 	from = bpf_sk_storage_get(&sockets, (struct sock *)msk, 0, 0);
+	if (!from && bare_noted)
+		from = nn_bare_look(msk);
 	if (!from)
 		return NULL;
 	s = bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!s) {
 		nn_fault(NN_FAULT_SOCKET_STORAGE);
+		s = nn_bare_make(sk);
+		if (s) /* it is left to the egress hook */
+			nn_subflow_assign(s, from);
 		return NULL;
 	}
 	nn_subflow_assign(s, from);
@@ -160,8 +166,9 @@ static __always_inline __u32 nn_subflow_option(struct bpf_sock *sk)
 	return msk->use_64bit_ack ? 28 : 24;
 }
 
-/* Assigns the path to a socket, whose state is made if there is none; NULL if
- * there is no memory for that. */
+/* Assigns the path to a socket, whose state is made if there is none. Where
+ * there is no room for that, it is noted by the cookie that the caller has
+ * asked for; NULL if that cannot be. */
 static __always_inline struct nn_socket *nn_socket_give(
 	void *sk, struct nn_socket *s, const struct nn_who *w,
 	const struct nn_path *path)
@@ -171,9 +178,10 @@ static __always_inline struct nn_socket *nn_socket_give(
 				       BPF_SK_STORAGE_GET_F_CREATE);
 	if (!s) {
 		nn_fault(NN_FAULT_SOCKET_STORAGE);
-		return NULL;
+		s = nn_bare_make(sk);
 	}
-	nn_socket_assign(s, w, path);
+	if (s)
+		nn_socket_assign(s, w, path);
 	return s;
 }
 
@@ -203,8 +211,11 @@ static __always_inline struct nn_socket *nn_socket_reassign(struct sock *sk,
 
 	if (!n && !s && nn_finds_free(p)) {
 		nn_cgroup_found_free(&w);
+		nn_bare_forget(sk);
 		return NULL;
 	}
+	if (!s)
+		bpf_get_socket_cookie(sk);
 	s = nn_socket_give(sk, s, &w, &path);
 	if (s && p->destinations)
 		nn_peer_found(s, sk);
@@ -274,6 +285,7 @@ static __always_inline void nn_socket_made(void *sk)
 		return;
 	if (!nn_path_of_caller(&w, &path) && !nn_kinds_later(p))
 		return;
+	bpf_get_socket_cookie(sk);
 	s = nn_socket_give(sk, NULL, &w, &path);
 	if (s)
 		nn_cover_ask(p, s, BPF_CORE_READ(t, cgroups, dfl_cgrp));

@@ -191,6 +191,10 @@ struct sk_buff {
 	unsigned char *head;
 } __core;
 
+typedef struct {
+	__s64 counter;
+} __core atomic64_t;
+
 struct sock_common {
 	__be32 skc_daddr;
 	__be32 skc_rcv_saddr;
@@ -201,6 +205,7 @@ struct sock_common {
 	possible_net_t skc_net;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
+	atomic64_t skc_cookie;
 } __core;
 
 struct socket;
@@ -216,6 +221,7 @@ typedef struct refcount_struct {
 struct sock {
 	struct sock_common __sk_common;
 	refcount_t sk_wmem_alloc;
+	atomic_t sk_omem_alloc;
 	int sk_sndbuf;
 	int sk_wmem_queued;
 	struct dst_entry *sk_dst_cache;

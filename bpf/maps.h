@@ -42,6 +42,15 @@ struct {
 	__type(value, struct nn_socket);
 } sockets SEC(".maps");
 
+/* The same of sockets that have no room for it, by cookie: see bare.h. The
+ * least recently used goes when it is full. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, NN_BARE_SOCKETS);
+	__type(key, __u64);
+	__type(value, struct nn_socket);
+} bare_sockets SEC(".maps");
+
 /* Sockets whose send buffer is kept small, as long as they live; the user side
  * writes. */
 struct {

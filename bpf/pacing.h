@@ -57,8 +57,11 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 	if (!sk)
 		return;
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
-	if (!s)
+	if (!s) {
+		if (bare_noted)
+			bpf_get_socket_cookie(ctx);
 		s = nn_subflow(sk);
+	}
 	if (!s)
 		return;
 	if (ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB || !s->peer_known)

@@ -146,6 +146,8 @@ static __noinline struct nn_socket *nn_sent_by_caller(struct __sk_buff *skb,
 		nn_cgroup_found_free(&w);
 		return NULL;
 	}
+	if (!s)
+		bpf_get_socket_cookie(skb);
 	s = nn_socket_give(sk, s, &w, &path);
 	if (s && p->destinations)
 		nn_peer_found(s, nn_packet_sock(skb));

@@ -217,6 +217,8 @@ static __always_inline bool nn_path_of(const struct nn_packet *p,
 	struct nn_policy *policy;
 	struct nn_node *n = NULL;
 
+	if (!s)
+		s = nn_bare_look(sk);
 	if (s) {
 		for (int i = 0; i < NN_PATH_MAX; i++)
 			path->hops[i] = s->path[i];

@@ -39,6 +39,8 @@ static __always_inline void nn_adopt_datagrams(struct task_struct *t,
 	n = nn_path_make(p, t, &w, &path);
 	if (!s && !n && !nn_kinds_later(p))
 		return;
+	if (!s)
+		bpf_get_socket_cookie(sk);
 	s = nn_socket_give(sk, s, &w, &path);
 	if (s && p->destinations)
 		nn_peer_found(s, sk);

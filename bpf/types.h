@@ -14,6 +14,7 @@
 #define NN_MAX_NODES	16384
 /* Nodes of single sockets come after those that the daemon numbers. */
 #define NN_SOCKET_NODES 4096
+#define NN_BARE_SOCKETS 4096
 /* A child's class for what it sends and is no TCP, beside that for TCP: a bit
  * of its number that tgids and indexes of nodes do not reach. */
 #define NN_CHILD_DATAGRAMS (1ULL << 31)
@@ -230,6 +231,7 @@ enum nn_socket_flags {
 				    * subflows' yet */
 	NN_SOCK_UNHEARD = 1 << 21, /* its segments leave no room for the
 				    * callback that charges: see egress.h */
+	NN_SOCK_BARE = 1 << 22,	   /* has no state of its own: see bare.h */
 };
 
 /* State of one TCP socket; written under the socket's lock. */

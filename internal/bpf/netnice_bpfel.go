@@ -408,6 +408,7 @@ const (
 	netniceNnSocketFlagsNN_SOCK_PROBES    netniceNnSocketFlags = 1048576
 	netniceNnSocketFlagsNN_SOCK_CHANGED   netniceNnSocketFlags = 65536
 	netniceNnSocketFlagsNN_SOCK_UNHEARD   netniceNnSocketFlags = 2097152
+	netniceNnSocketFlagsNN_SOCK_BARE      netniceNnSocketFlags = 4194304
 )
 
 type netniceNnSocketSeen struct {
@@ -485,6 +486,7 @@ const (
 	netniceMapAnswers               = "answers"
 	netniceMapAsked                 = "asked"
 	netniceMapAskers                = "askers"
+	netniceMapBareSockets           = "bare_sockets"
 	netniceMapBuffers               = "buffers"
 	netniceMapCgroups               = "cgroups"
 	netniceMapClasses               = "classes"
@@ -558,6 +560,7 @@ const (
 	netniceVarAdoptRootTgid         = "adopt_root_tgid"
 	netniceVarAskEveryNs            = "ask_every_ns"
 	netniceVarAsksAtOnce            = "asks_at_once"
+	netniceVarBareNoted             = "bare_noted"
 	netniceVarEventsSilence         = "events_silence"
 	netniceVarFollowWalk            = "follow_walk"
 	netniceVarFormerRelease         = "former_release"
@@ -678,6 +681,7 @@ type netniceMapSpecs struct {
 	Answers          *ebpf.MapSpec `ebpf:"answers"`
 	Asked            *ebpf.MapSpec `ebpf:"asked"`
 	Askers           *ebpf.MapSpec `ebpf:"askers"`
+	BareSockets      *ebpf.MapSpec `ebpf:"bare_sockets"`
 	Buffers          *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups          *ebpf.MapSpec `ebpf:"cgroups"`
 	Classes          *ebpf.MapSpec `ebpf:"classes"`
@@ -718,6 +722,7 @@ type netniceVariableSpecs struct {
 	AdoptRootTgid      *ebpf.VariableSpec `ebpf:"adopt_root_tgid"`
 	AskEveryNs         *ebpf.VariableSpec `ebpf:"ask_every_ns"`
 	AsksAtOnce         *ebpf.VariableSpec `ebpf:"asks_at_once"`
+	BareNoted          *ebpf.VariableSpec `ebpf:"bare_noted"`
 	EventsSilence      *ebpf.VariableSpec `ebpf:"events_silence"`
 	FollowWalk         *ebpf.VariableSpec `ebpf:"follow_walk"`
 	FormerRelease      *ebpf.VariableSpec `ebpf:"former_release"`
@@ -771,6 +776,7 @@ type netniceMaps struct {
 	Answers          *ebpf.Map `ebpf:"answers"`
 	Asked            *ebpf.Map `ebpf:"asked"`
 	Askers           *ebpf.Map `ebpf:"askers"`
+	BareSockets      *ebpf.Map `ebpf:"bare_sockets"`
 	Buffers          *ebpf.Map `ebpf:"buffers"`
 	Cgroups          *ebpf.Map `ebpf:"cgroups"`
 	Classes          *ebpf.Map `ebpf:"classes"`
@@ -806,6 +812,7 @@ func (m *netniceMaps) Close() error {
 		m.Answers,
 		m.Asked,
 		m.Askers,
+		m.BareSockets,
 		m.Buffers,
 		m.Cgroups,
 		m.Classes,
@@ -847,6 +854,7 @@ type netniceVariables struct {
 	AdoptRootTgid      *ebpf.Variable `ebpf:"adopt_root_tgid"`
 	AskEveryNs         *ebpf.Variable `ebpf:"ask_every_ns"`
 	AsksAtOnce         *ebpf.Variable `ebpf:"asks_at_once"`
+	BareNoted          *ebpf.Variable `ebpf:"bare_noted"`
 	EventsSilence      *ebpf.Variable `ebpf:"events_silence"`
 	FollowWalk         *ebpf.Variable `ebpf:"follow_walk"`
 	FormerRelease      *ebpf.Variable `ebpf:"former_release"`

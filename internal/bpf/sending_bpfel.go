@@ -340,6 +340,7 @@ type sendingNnVolume struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	sendingMapBareSockets         = "bare_sockets"
 	sendingMapBuffers             = "buffers"
 	sendingMapCgroups             = "cgroups"
 	sendingMapClasses             = "classes"
@@ -377,6 +378,7 @@ const (
 	sendingProgNnSendBack         = "nn_send_back"
 	sendingProgNnSendOut          = "nn_send_out"
 	sendingProgNnSendShort        = "nn_send_short"
+	sendingVarBareNoted           = "bare_noted"
 	sendingVarInsideKnown         = "inside_known"
 	sendingVarNnKeepBufferRecord  = "nn_keep_buffer_record"
 	sendingVarNnKeepSendFault     = "nn_keep_send_fault"
@@ -439,6 +441,7 @@ type sendingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingMapSpecs struct {
+	BareSockets      *ebpf.MapSpec `ebpf:"bare_sockets"`
 	Buffers          *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups          *ebpf.MapSpec `ebpf:"cgroups"`
 	Classes          *ebpf.MapSpec `ebpf:"classes"`
@@ -476,6 +479,7 @@ type sendingMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingVariableSpecs struct {
+	BareNoted          *ebpf.VariableSpec `ebpf:"bare_noted"`
 	InsideKnown        *ebpf.VariableSpec `ebpf:"inside_known"`
 	NnKeepBufferRecord *ebpf.VariableSpec `ebpf:"nn_keep_buffer_record"`
 	NnKeepSendFault    *ebpf.VariableSpec `ebpf:"nn_keep_send_fault"`
@@ -504,6 +508,7 @@ func (o *sendingObjects) Close() error {
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingMaps struct {
+	BareSockets      *ebpf.Map `ebpf:"bare_sockets"`
 	Buffers          *ebpf.Map `ebpf:"buffers"`
 	Cgroups          *ebpf.Map `ebpf:"cgroups"`
 	Classes          *ebpf.Map `ebpf:"classes"`
@@ -539,6 +544,7 @@ type sendingMaps struct {
 
 func (m *sendingMaps) Close() error {
 	return _SendingClose(
+		m.BareSockets,
 		m.Buffers,
 		m.Cgroups,
 		m.Classes,
@@ -577,6 +583,7 @@ func (m *sendingMaps) Close() error {
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingVariables struct {
+	BareNoted          *ebpf.Variable `ebpf:"bare_noted"`
 	InsideKnown        *ebpf.Variable `ebpf:"inside_known"`
 	NnKeepBufferRecord *ebpf.Variable `ebpf:"nn_keep_buffer_record"`
 	NnKeepSendFault    *ebpf.Variable `ebpf:"nn_keep_send_fault"`

@@ -444,6 +444,7 @@ type shapingNnWhose struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	shapingMapBareSockets         = "bare_sockets"
 	shapingMapBuffers             = "buffers"
 	shapingMapCgroups             = "cgroups"
 	shapingMapClasses             = "classes"
@@ -497,6 +498,7 @@ const (
 	shapingProgNnShapeIn          = "nn_shape_in"
 	shapingProgNnShapeWindow      = "nn_shape_window"
 	shapingProgNnShapeWindows     = "nn_shape_windows"
+	shapingVarBareNoted           = "bare_noted"
 	shapingVarInsideKnown         = "inside_known"
 	shapingVarLook                = "look"
 	shapingVarNatKnown            = "nat_known"
@@ -572,6 +574,7 @@ type shapingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type shapingMapSpecs struct {
+	BareSockets      *ebpf.MapSpec `ebpf:"bare_sockets"`
 	Buffers          *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups          *ebpf.MapSpec `ebpf:"cgroups"`
 	Classes          *ebpf.MapSpec `ebpf:"classes"`
@@ -615,6 +618,7 @@ type shapingMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type shapingVariableSpecs struct {
+	BareNoted         *ebpf.VariableSpec `ebpf:"bare_noted"`
 	InsideKnown       *ebpf.VariableSpec `ebpf:"inside_known"`
 	Look              *ebpf.VariableSpec `ebpf:"look"`
 	NatKnown          *ebpf.VariableSpec `ebpf:"nat_known"`
@@ -646,6 +650,7 @@ func (o *shapingObjects) Close() error {
 //
 // It can be passed to loadShapingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type shapingMaps struct {
+	BareSockets      *ebpf.Map `ebpf:"bare_sockets"`
 	Buffers          *ebpf.Map `ebpf:"buffers"`
 	Cgroups          *ebpf.Map `ebpf:"cgroups"`
 	Classes          *ebpf.Map `ebpf:"classes"`
@@ -687,6 +692,7 @@ type shapingMaps struct {
 
 func (m *shapingMaps) Close() error {
 	return _ShapingClose(
+		m.BareSockets,
 		m.Buffers,
 		m.Cgroups,
 		m.Classes,
@@ -731,6 +737,7 @@ func (m *shapingMaps) Close() error {
 //
 // It can be passed to loadShapingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type shapingVariables struct {
+	BareNoted         *ebpf.Variable `ebpf:"bare_noted"`
 	InsideKnown       *ebpf.Variable `ebpf:"inside_known"`
 	Look              *ebpf.Variable `ebpf:"look"`
 	NatKnown          *ebpf.Variable `ebpf:"nat_known"`

@@ -18,7 +18,7 @@ import (
 
 // A daemon that left may be replaced by another: it is looked for so long.
 const (
-	monitorPatience = 5 * time.Second
+	monitorPatience = 15 * time.Second
 	monitorPause    = 200 * time.Millisecond
 )
 
@@ -34,7 +34,7 @@ leaving. With --json one object a line, as the API has it.
 
 Users are told what concerns their processes, themselves, the host and the daemon,
 root everything. A reader that is too slow is told how many events it has missed.
-When the daemon leaves, the next one is waited for, 5 seconds at most.`,
+When the daemon leaves, the next one is waited for, 15 seconds at most.`,
 		Args: between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)

@@ -98,9 +98,11 @@ func (f *field) quiet() {
 	closing := map[string]bool{"04": true, "09": true, "0B": true} // FIN_WAIT1, LAST_ACK, CLOSING
 	if !within(10*time.Second, func() bool {
 		var table []byte
-		err := f.A.Do(func() (err error) {
-			table, err = os.ReadFile("/proc/thread-self/net/tcp")
-			return err
+		err := f.A.Do(func() error {
+			v4, err := os.ReadFile("/proc/thread-self/net/tcp")
+			v6, err6 := os.ReadFile("/proc/thread-self/net/tcp6")
+			table = append(v4, v6...)
+			return errors.Join(err, err6)
 		})
 		if err != nil {
 			f.t.Fatal(err)

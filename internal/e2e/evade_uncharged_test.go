@@ -164,3 +164,94 @@ floods()
 	x.close()
 	<-x.ended
 }
+
+// A socket whose memory for options is full before the limit has no room for its state. What holds for it is known
+// elsewhere.
+func TestEvadeWithoutState(t *testing.T) {
+	evade(t, nil, []escape{
+		{name: "TCP", least: 0.1, text: filled + `
+ss = [full() for _ in range(4)]
+ready()
+for s in ss:
+    s.connect(there)
+threads(4, lambda: flood(ss.pop()))
+`},
+		{name: "TCP, connected before", least: 0.1, text: filled + `
+ss = [full() for _ in range(4)]
+for s in ss:
+    s.connect(there)
+ready()
+threads(4, lambda: flood(ss.pop()))
+`},
+	})
+}
+
+// The same of all sockets, where the administrator gives them next to no memory for options.
+func TestEvadeWithoutRoom(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestEvadeWithoutState")
+	evade(t, func(f *field) {
+		if err := f.A.Sysctl("net/core/optmem_max", "256"); err != nil {
+			t.Fatal(err)
+		}
+	}, []escape{
+		{name: "UDP", least: 0.5, text: `
+ready()
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((there[0], 9))
+while True:
+    try:
+        s.send(bytes(1400))
+    except OSError:
+        pass
+`},
+		{name: "TCP", least: 0.1, text: `
+ready()
+floods()
+`},
+		{name: "MPTCP", least: 0.1, text: `
+ready()
+floods(protocol=262)
+`},
+		{name: "IPv6", least: 0.1, text: `
+ready()
+floods(to=there6)
+`},
+	})
+}
+
+// filled makes a socket that has keys for so many made-up peers that its memory for options is full.
+const filled = `
+import errno
+def full():
+    s = socket.socket()
+    for peer in range(1 << 16):
+        addr = struct.pack("!HH4s120x", 0, 0, struct.pack("!I", 0x0a800000 + peer))
+        addr = struct.pack("H", socket.AF_INET) + addr[2:]
+        try:
+            s.setsockopt(socket.IPPROTO_TCP, 14, addr + struct.pack("BBHI", 0, 0, 80, 0) + bytes(80))
+        except OSError as e:
+            if e.errno == errno.ENOMEM:
+                return s
+            raise
+    raise SystemExit("there is always room for another key")
+`
+
+// What such sockets receive is limited as well.
+func TestReceivesWithoutRoom(t *testing.T) {
+	t.Parallel()
+	f := newInbound(newStage(t), testutil.MustPairInOrder(t))
+	if err := f.A.Sysctl("net/core/optmem_max", "256"); err != nil {
+		t.Fatal(err)
+	}
+	f.within = 0.06 // windows of both families change for some seconds
+	subject := "pid:" + itoa(f.rx.PID())
+	f.sendTo(5001, false, testutil.SenderConfig{Connections: 2, UpToBytesPerSec: 50e6})
+	time.Sleep(500 * time.Millisecond)
+	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "5MB/s")
+	f.sendTo(5001, true, testutil.SenderConfig{Connections: 2, UpToBytesPerSec: 50e6})
+	time.Sleep(3 * time.Second) // windows that were promised before
+	f.receives("of sockets with no room for state", testutil.Now(), 5e6, perByte, 5001)
+	if got := f.letThrough(subject); got < 4.8e6 || got > 5.1e6 {
+		t.Errorf("%s: %.0f bytes/s were let through, want 5000000", subject, got)
+	}
+}

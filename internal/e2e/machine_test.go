@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,10 +53,45 @@ func machineShared(t *testing.T) (give func()) {
 	if _, alone := exclusive.Load(top); alone {
 		return func() {}
 	}
+	awaitRoom(top)
 	gate := lock(t, gateLock, unix.LOCK_SH)
 	machine := lock(t, machineLock, unix.LOCK_SH)
 	_ = gate.Close()
-	return func() { _ = machine.Close() }
+	sharing.Add(1)
+	return func() {
+		sharing.Add(-1)
+		_ = machine.Close()
+	}
+}
+
+// Who comes while the processors are busy waits before it begins: so on a slow machine fewer
+// tests run at once.
+var (
+	sharing  atomic.Int32 // stages
+	admitted sync.Map     // tests, by name
+	entrance sync.Mutex   // one at a time
+)
+
+const (
+	roomBusy  = 0.8                    // of the processors
+	roomLook  = 500 * time.Millisecond // and what began last is seen
+	roomAwait = 30 * time.Second       // at most
+)
+
+// awaitRoom has a test begin when the others leave the processors some time.
+func awaitRoom(test string) {
+	if _, already := admitted.LoadOrStore(test, true); already {
+		return
+	}
+	entrance.Lock()
+	defer entrance.Unlock()
+	for end := time.Now().Add(roomAwait); sharing.Load() > 0 && time.Now().Before(end); {
+		from := testutil.Now()
+		time.Sleep(roomLook)
+		if cpus.busy(from, testutil.Now()) < roomBusy {
+			return
+		}
+	}
 }
 
 // foreignDaemons lists the daemons of netnice that this run has not started: two of

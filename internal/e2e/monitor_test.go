@@ -89,7 +89,7 @@ func TestMonitor(t *testing.T) {
 		if code := all.cmd.ProcessState.ExitCode(); code != 1 {
 			t.Errorf("monitor ended with %d", code)
 		}
-	case <-time.After(15 * time.Second):
+	case <-time.After(25 * time.Second):
 		t.Error("monitor goes on without a daemon")
 	}
 }
