@@ -46,6 +46,7 @@
 #define EINPROGRESS	   115
 #define ENOBUFS		   105
 #define PF_KTHREAD	   0x00200000
+#define PF_IO_WORKER	   0x00000010 /* a thread of io_uring's */
 #define NN_PAGE_SIZE	   4096
 /* Linux 6.12; older kernels answer -EINVAL. */
 #define NN_TCP_BPF_CB_FLAGS 1008
@@ -139,6 +140,8 @@ struct nsproxy {
 	struct net *net_ns;
 } __core;
 
+struct io_uring_task;
+
 struct task_struct {
 	unsigned int flags;
 	int pid;
@@ -153,6 +156,7 @@ struct task_struct {
 	struct files_struct *files;
 	struct nsproxy *nsproxy;
 	struct bpf_local_storage *bpf_storage;
+	struct io_uring_task *io_uring;
 } __core;
 
 struct in6_addr {
@@ -230,6 +234,7 @@ struct sock {
 	__u8 sk_userlocks : 4;
 	__u16 sk_type;
 	__u16 sk_protocol;
+	kuid_t sk_uid;
 	unsigned long sk_pacing_rate;
 	unsigned long sk_max_pacing_rate;
 	struct bpf_local_storage *sk_bpf_storage;
@@ -289,13 +294,31 @@ struct mptcp_sock {
 	bool use_64bit_ack;
 } __core;
 
+struct super_block {
+	unsigned long s_magic;
+} __core;
+
 struct inode {
 	unsigned long i_ino;
+	struct super_block *i_sb;
+} __core;
+
+struct qstr {
+	const unsigned char *name;
+} __core;
+
+struct dentry {
+	struct qstr d_name;
+} __core;
+
+struct path {
+	struct dentry *dentry;
 } __core;
 
 struct file {
 	void *private_data;
 	struct inode *f_inode;
+	struct path f_path;
 } __core;
 
 struct socket {
@@ -342,6 +365,13 @@ struct bpf_iter__tcp {
 	struct bpf_iter_meta *meta;
 	struct sock_common *sk_common;
 	__u32 uid;
+};
+
+struct bpf_iter__udp {
+	struct bpf_iter_meta *meta;
+	struct udp_sock *udp_sk;
+	__u32 uid;
+	int bucket;
 };
 
 struct bpf_iter__bpf_sk_storage_map {

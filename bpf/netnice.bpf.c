@@ -9,6 +9,7 @@
 #include "follow.h"
 #include "meter.h"
 #include "option.h"
+#include "ring.h"
 #include "socket.h"
 
 char LICENSE[] SEC("license")
@@ -267,6 +268,39 @@ int nn_adopt_files(struct bpf_iter__task_file *ctx)
 
 	if (task && sk)
 		nn_adopt_file(task, file, ctx->fd, sk);
+	else if (task && file)
+		nn_ring_note(task, file);
+	return 0;
+}
+
+SEC("iter/task")
+int nn_adopt_rings(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+
+	if (task)
+		nn_rings_of_task(task);
+	return 0;
+}
+
+SEC("iter/tcp")
+int nn_adopt_ring_tcp(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *skc = ctx->sk_common;
+	struct tcp_sock *tp = skc ? bpf_skc_to_tcp_sock(skc) : NULL;
+
+	if (tp)
+		nn_ring_adopt(ctx->meta->seq, (struct sock *)tp);
+	return 0;
+}
+
+SEC("iter/udp")
+int nn_adopt_ring_udp(struct bpf_iter__udp *ctx)
+{
+	struct udp_sock *up = ctx->udp_sk;
+
+	if (up)
+		nn_ring_adopt(ctx->meta->seq, (struct sock *)up);
 	return 0;
 }
 

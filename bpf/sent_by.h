@@ -83,6 +83,20 @@ static __noinline bool nn_caller_has(struct __sk_buff *skb, bool looked)
 	return h.found;
 }
 
+/* It may have the socket registered with a ring of io_uring's alone, if it is
+ * its user's. */
+static __noinline bool nn_by_ring(struct __sk_buff *skb, struct task_struct *t)
+{
+	struct sock *sk = nn_packet_sock(skb);
+
+	if (!sk || !bpf_core_field_exists(t->io_uring) ||
+	    !(t->flags & PF_IO_WORKER || BPF_CORE_READ(t, io_uring)) ||
+	    !BPF_CORE_READ(sk, sk_socket, file))
+		return false;
+	return BPF_CORE_READ(sk, sk_uid.val) ==
+	       BPF_CORE_READ(t, real_cred, uid.val);
+}
+
 /* It was found not to have it open: this is not looked for at each packet. The
  * kernel's own are no files, and not looked for at all. */
 static __always_inline void nn_stranger(struct __sk_buff *skb,
@@ -136,7 +150,7 @@ static __noinline struct nn_socket *nn_sent_by_caller(struct __sk_buff *skb,
 	if (!p)
 		return s;
 	looked = s && s->stranger == t->tgid && s->stranger_epoch == p->epoch;
-	if (!nn_caller_has(skb, looked)) {
+	if (!nn_by_ring(skb, t) && !nn_caller_has(skb, looked)) {
 		if (!looked)
 			nn_stranger(skb, sk, s, p, t);
 		return s;

@@ -163,6 +163,14 @@ func (s *spaces) walk(e eachSocket) (err error) {
 	return nil
 }
 
+// add has the namespaces of these sockets gone through from now on.
+func (s *spaces) add(list []SocketRecord) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hold(list)
+	s.walked = time.Time{}
+}
+
 // hold opens the namespaces of these sockets that are not open yet.
 func (s *spaces) hold(list []SocketRecord) {
 	missing := map[uint32]bool{}

@@ -171,17 +171,56 @@ func (o *Object) ListTasks() ([]TaskRecord, error) {
 }
 
 // AdoptFiles makes the paths of the sockets that the given processes hold, or,
-// without any, of those that all processes hold.
-func (o *Object) AdoptFiles(tgids []uint32) error {
-	if tgids == nil {
-		if _, err := run(o.NnAdoptFiles, nil); err != nil {
-			return fmt.Errorf("adopt open sockets: %w", err)
-		}
-		return nil
+// without any, of those that all processes hold. rings says that some are held by rings of io_uring's alone:
+// then AdoptRings has to be called in each network namespace, and ForgetRings.
+func (o *Object) AdoptFiles(tgids []uint32) (rings bool, err error) {
+	if err := o.RingNoted.Set(uint32(0)); err != nil {
+		return false, fmt.Errorf("set iterator argument: %w", err)
 	}
-	for _, tgid := range tgids {
-		if _, _, err := runOfProcess(o.NnAdoptFiles, tgid); err != nil && !os.IsNotExist(err) {
-			return fmt.Errorf("adopt open sockets of process %d: %w", tgid, err)
+	for _, p := range []*ebpf.Program{o.NnAdoptFiles, o.NnAdoptRings} {
+		if tgids == nil {
+			if _, err := run(p, nil); err != nil {
+				return false, fmt.Errorf("adopt open sockets: %w", err)
+			}
+		}
+		for _, tgid := range tgids {
+			if _, _, err := runOfProcess(p, tgid); err != nil && !os.IsNotExist(err) {
+				return false, fmt.Errorf("adopt open sockets of process %d: %w", tgid, err)
+			}
+		}
+	}
+	var noted uint32
+	if err := o.RingNoted.Get(&noted); err != nil {
+		return false, fmt.Errorf("read what an iterator found: %w", err)
+	}
+	return noted > 0, nil
+}
+
+// AdoptRings makes the paths of the sockets of the calling thread's network namespace that rings alone hold.
+func (o *Object) AdoptRings() error {
+	for _, p := range []*ebpf.Program{o.NnAdoptRingTcp, o.NnAdoptRingUdp} {
+		list, err := records[SocketRecord](run(p, nil))
+		if err != nil {
+			return fmt.Errorf("adopt sockets of io_uring: %w", err)
+		}
+		o.spaces.add(list)
+	}
+	return nil
+}
+
+// ForgetRings forgets what AdoptFiles has noted of them.
+func (o *Object) ForgetRings() error {
+	var (
+		socket uint64
+		keys   []uint64
+		owner  netniceNnRingOwner
+	)
+	for it := o.RingSockets.Iterate(); it.Next(&socket, &owner); {
+		keys = append(keys, socket)
+	}
+	for _, k := range keys {
+		if err := o.RingSockets.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("forget a socket of io_uring: %w", err)
 		}
 	}
 	return nil

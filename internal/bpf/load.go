@@ -232,7 +232,8 @@ func (o *Object) take(c *ebpf.Collection) {
 		NnRawSendmsg: p["nn_raw_sendmsg"], NnRawv6Sendmsg: p["nn_rawv6_sendmsg"],
 		NnPingV4Sendmsg: p["nn_ping_v4_sendmsg"], NnPingV6Sendmsg: p["nn_ping_v6_sendmsg"],
 		NnFork: p["nn_fork"], NnExec: p["nn_exec"], NnAdoptTasks: p["nn_adopt_tasks"], NnReleaseTasks: p["nn_release_tasks"],
-		NnListTasks: p["nn_list_tasks"], NnAdoptFiles: p["nn_adopt_files"],
+		NnListTasks: p["nn_list_tasks"], NnAdoptFiles: p["nn_adopt_files"], NnAdoptRings: p["nn_adopt_rings"],
+		NnAdoptRingTcp: p["nn_adopt_ring_tcp"], NnAdoptRingUdp: p["nn_adopt_ring_udp"],
 		NnAdoptConnections: p["nn_adopt_connections"], NnFollowFiles: p["nn_follow_files"],
 		NnMeter: p["nn_meter"],
 	}
@@ -245,12 +246,13 @@ func (o *Object) take(c *ebpf.Collection) {
 		Users: m["users"], Cgroups: m["cgroups"], SocketNodes: m["socket_nodes"], BareSockets: m["bare_sockets"], Policy: m["policy"], Subordinates: m["subordinates"], Faults: m["faults"], Events: m["events"],
 		PortsSeen: m["ports_seen"], FreeCgroups: m["free_cgroups"], Buffers: m["buffers"], Unknown: m["unknown"], Execs: m["execs"],
 		Destinations: m["destinations"], DestinationUses: m["destination_uses"], DestinationMemos: m["destination_memos"], Links: m["links"], QueuedDevices: m["queued_devices"], PeersMet: m["peers_met"], Stored: m["stored"], PeersNoted: m["peers_noted"],
+		RingSockets: m["ring_sockets"],
 		Requests: m["requests"], Answers: m["answers"], Asked: m["asked"], Askers: m["askers"], FixedRates: m["fixed_rates"],
 	}
 	o.netniceVariables = netniceVariables{
 		AdoptRootTgid: v["adopt_root_tgid"], AdoptNode: v["adopt_node"],
 		AdoptOuter: v["adopt_outer"], ReleaseNode: v["release_node"], ListNode: v["list_node"],
-		FollowWalk: v["follow_walk"], ReleaseRates: v["release_rates"], FormerRelease: v["former_release"], ListOthers: v["list_others"], AdminGroup: v["admin_group"], FormerSocket: v["former_socket"],
+		FollowWalk: v["follow_walk"], RingNoted: v["ring_noted"], ReleaseRates: v["release_rates"], FormerRelease: v["former_release"], ListOthers: v["list_others"], AdminGroup: v["admin_group"], FormerSocket: v["former_socket"],
 	}
 }
 
@@ -389,7 +391,7 @@ func (o *Object) Close() error {
 	for _, p := range []*ebpf.Program{
 		o.NnSockops, o.NnSetsockopt, o.NnGetsockopt, o.NnSockCreate, o.NnEgress, o.NnSendTp, o.NnSendFentry,
 		o.NnSendpagesFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnExec, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnAdoptFiles,
-		o.NnFollowFiles, o.NnAdoptConnections, o.NnMeter,
+		o.NnFollowFiles, o.NnAdoptConnections, o.NnMeter, o.NnAdoptRings, o.NnAdoptRingTcp, o.NnAdoptRingUdp,
 		o.NnConnect4, o.NnConnect6, o.NnSendmsg4, o.NnSendmsg6,
 		o.NnUdpSendmsg, o.NnUdpv6Sendmsg, o.NnRawSendmsg, o.NnRawv6Sendmsg, o.NnPingV4Sendmsg, o.NnPingV6Sendmsg,
 	} {

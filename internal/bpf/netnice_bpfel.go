@@ -328,6 +328,24 @@ type netniceNnRequest struct {
 	}
 }
 
+type netniceNnRingOwner struct {
+	_   structs.HostLayout
+	Who struct {
+		_               structs.HostLayout
+		Child           uint64
+		StartBoottimeNs uint64
+		Cgroup          uint64
+		Tgid            uint32
+		Uid             uint32
+		Epoch           uint32
+		_               [4]byte
+	}
+	Path struct {
+		_    structs.HostLayout
+		Hops [8]netniceNnHop
+	}
+}
+
 type netniceNnSilence struct {
 	_       structs.HostLayout
 	Read    uint64
@@ -508,6 +526,7 @@ const (
 	netniceMapPortsSeen             = "ports_seen"
 	netniceMapQueuedDevices         = "queued_devices"
 	netniceMapRequests              = "requests"
+	netniceMapRingSockets           = "ring_sockets"
 	netniceMapSocketNodes           = "socket_nodes"
 	netniceMapSockets               = "sockets"
 	netniceMapStored                = "stored"
@@ -517,6 +536,9 @@ const (
 	netniceMapUsers                 = "users"
 	netniceProgNnAdoptConnections   = "nn_adopt_connections"
 	netniceProgNnAdoptFiles         = "nn_adopt_files"
+	netniceProgNnAdoptRingTcp       = "nn_adopt_ring_tcp"
+	netniceProgNnAdoptRingUdp       = "nn_adopt_ring_udp"
+	netniceProgNnAdoptRings         = "nn_adopt_rings"
 	netniceProgNnAdoptTasks         = "nn_adopt_tasks"
 	netniceProgNnAssignSockets      = "nn_assign_sockets"
 	netniceProgNnCarryRates         = "nn_carry_rates"
@@ -589,6 +611,7 @@ const (
 	netniceVarReleaseNode           = "release_node"
 	netniceVarReleaseRates          = "release_rates"
 	netniceVarRequestsSilence       = "requests_silence"
+	netniceVarRingNoted             = "ring_noted"
 )
 
 // loadNetnice returns the embedded CollectionSpec for netnice.
@@ -635,6 +658,9 @@ type netniceSpecs struct {
 type netniceProgramSpecs struct {
 	NnAdoptConnections   *ebpf.ProgramSpec `ebpf:"nn_adopt_connections"`
 	NnAdoptFiles         *ebpf.ProgramSpec `ebpf:"nn_adopt_files"`
+	NnAdoptRingTcp       *ebpf.ProgramSpec `ebpf:"nn_adopt_ring_tcp"`
+	NnAdoptRingUdp       *ebpf.ProgramSpec `ebpf:"nn_adopt_ring_udp"`
+	NnAdoptRings         *ebpf.ProgramSpec `ebpf:"nn_adopt_rings"`
 	NnAdoptTasks         *ebpf.ProgramSpec `ebpf:"nn_adopt_tasks"`
 	NnAssignSockets      *ebpf.ProgramSpec `ebpf:"nn_assign_sockets"`
 	NnCarryRates         *ebpf.ProgramSpec `ebpf:"nn_carry_rates"`
@@ -703,6 +729,7 @@ type netniceMapSpecs struct {
 	PortsSeen        *ebpf.MapSpec `ebpf:"ports_seen"`
 	QueuedDevices    *ebpf.MapSpec `ebpf:"queued_devices"`
 	Requests         *ebpf.MapSpec `ebpf:"requests"`
+	RingSockets      *ebpf.MapSpec `ebpf:"ring_sockets"`
 	SocketNodes      *ebpf.MapSpec `ebpf:"socket_nodes"`
 	Sockets          *ebpf.MapSpec `ebpf:"sockets"`
 	Stored           *ebpf.MapSpec `ebpf:"stored"`
@@ -751,6 +778,7 @@ type netniceVariableSpecs struct {
 	ReleaseNode        *ebpf.VariableSpec `ebpf:"release_node"`
 	ReleaseRates       *ebpf.VariableSpec `ebpf:"release_rates"`
 	RequestsSilence    *ebpf.VariableSpec `ebpf:"requests_silence"`
+	RingNoted          *ebpf.VariableSpec `ebpf:"ring_noted"`
 }
 
 // netniceObjects contains all objects after they have been loaded into the kernel.
@@ -798,6 +826,7 @@ type netniceMaps struct {
 	PortsSeen        *ebpf.Map `ebpf:"ports_seen"`
 	QueuedDevices    *ebpf.Map `ebpf:"queued_devices"`
 	Requests         *ebpf.Map `ebpf:"requests"`
+	RingSockets      *ebpf.Map `ebpf:"ring_sockets"`
 	SocketNodes      *ebpf.Map `ebpf:"socket_nodes"`
 	Sockets          *ebpf.Map `ebpf:"sockets"`
 	Stored           *ebpf.Map `ebpf:"stored"`
@@ -834,6 +863,7 @@ func (m *netniceMaps) Close() error {
 		m.PortsSeen,
 		m.QueuedDevices,
 		m.Requests,
+		m.RingSockets,
 		m.SocketNodes,
 		m.Sockets,
 		m.Stored,
@@ -883,6 +913,7 @@ type netniceVariables struct {
 	ReleaseNode        *ebpf.Variable `ebpf:"release_node"`
 	ReleaseRates       *ebpf.Variable `ebpf:"release_rates"`
 	RequestsSilence    *ebpf.Variable `ebpf:"requests_silence"`
+	RingNoted          *ebpf.Variable `ebpf:"ring_noted"`
 }
 
 // netnicePrograms contains all programs after they have been loaded into the kernel.
@@ -891,6 +922,9 @@ type netniceVariables struct {
 type netnicePrograms struct {
 	NnAdoptConnections   *ebpf.Program `ebpf:"nn_adopt_connections"`
 	NnAdoptFiles         *ebpf.Program `ebpf:"nn_adopt_files"`
+	NnAdoptRingTcp       *ebpf.Program `ebpf:"nn_adopt_ring_tcp"`
+	NnAdoptRingUdp       *ebpf.Program `ebpf:"nn_adopt_ring_udp"`
+	NnAdoptRings         *ebpf.Program `ebpf:"nn_adopt_rings"`
 	NnAdoptTasks         *ebpf.Program `ebpf:"nn_adopt_tasks"`
 	NnAssignSockets      *ebpf.Program `ebpf:"nn_assign_sockets"`
 	NnCarryRates         *ebpf.Program `ebpf:"nn_carry_rates"`
@@ -934,6 +968,9 @@ func (p *netnicePrograms) Close() error {
 	return _NetniceClose(
 		p.NnAdoptConnections,
 		p.NnAdoptFiles,
+		p.NnAdoptRingTcp,
+		p.NnAdoptRingUdp,
+		p.NnAdoptRings,
 		p.NnAdoptTasks,
 		p.NnAssignSockets,
 		p.NnCarryRates,

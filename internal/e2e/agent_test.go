@@ -15,7 +15,7 @@ const agentName = "netnice-e2e-agent"
 
 // What an agent may do, argv[1].
 const (
-	agentURing      = "uring"       // ADDRESS plain|sqpoll: send by io_uring
+	agentURing      = "uring"       // ADDRESS plain|sqpoll|fixed|unseen: send by io_uring
 	agentOptions    = "options"     // print what the kernel says to others' socket options
 	agentInTurn     = "in-turn"     // ADDRESS PORT: send to addresses from that one on in turn, as lines say
 	agentFlood      = "flood"       // ADDRESS...: send to the first, and by children to the others
@@ -40,7 +40,7 @@ func maybeRunAgent() {
 	var err error
 	switch role {
 	case agentURing:
-		err = sendByURing(args[0], args[1] == "sqpoll")
+		err = sendByURing(args[0], args[1])
 	case agentIdle:
 		awaitWord()
 	case agentOptions:
@@ -70,12 +70,12 @@ func maybeRunAgent() {
 func awaitWord() { _, _ = bufio.NewReader(os.Stdin).ReadString('\n') }
 
 // dial connects a blocking socket.
-func dial(to string) (int, error) {
+func dial(to string, kind int) (int, error) {
 	at, err := netip.ParseAddrPort(to)
 	if err != nil {
 		return -1, err
 	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}

@@ -225,6 +225,43 @@ func TestIperf(t *testing.T) {
 	f.near("iperf3's own figure", begin, rate*1024*perByte, 10e6, 0.05)
 }
 
+// A socket that only a ring of io_uring's holds is found as the limit is set, while a gigabyte is under way.
+func TestIOUringAlone(t *testing.T) {
+	t.Parallel()
+	for _, how := range testutil.Subset([]string{"fixed", "unseen"}, 1) {
+		t.Run(how, func(t *testing.T) {
+			f := newField(upStage(t))
+			a := f.ports + 1
+			x := f.script(options{in: f.A}, agentArgs(agentURing, f.to(a), how)...)
+			if why := x.read("uring"); why != "ready" {
+				t.Skipf("this kernel refuses io_uring: %s", why)
+			}
+			x.tell("go")
+			f.begins(a)
+			f.holds("by a ring alone", f.must("set", "--pid", x.pid(), "--up", "5MB/s").Add(100*time.Millisecond), 5e6, a)
+			if wrong := x.wrong.String(); wrong != "" {
+				t.Error(wrong)
+			}
+		})
+	}
+}
+
+func TestIOUringAloneDatagrams(t *testing.T) {
+	t.Parallel()
+	f := newField(upStage(t))
+	x := f.script(options{in: f.A}, agentArgs(agentURing, f.to(9), "datagrams")...)
+	if why := x.read("uring"); why != "ready" {
+		t.Skipf("this kernel refuses io_uring: %s", why)
+	}
+	x.tell("go")
+	time.Sleep(settle)
+	f.must("set", "--pid", x.pid(), "--up", "3MB/s")
+	f.contained(escape{least: 0.5, subject: "pid:" + x.pid()}, f.wire(), evadeLimit)
+	if wrong := x.wrong.String(); wrong != "" {
+		t.Error(wrong)
+	}
+}
+
 // io_uring sends from threads of the kernel's.
 func TestIOUring(t *testing.T) {
 	// Not parallel: it has a thread of the kernel spin.

@@ -119,7 +119,7 @@ func floodAgent(to ...string) error {
 			return err
 		}
 	}
-	fd, err := dial(to[0])
+	fd, err := dial(to[0], syscall.SOCK_STREAM)
 	if err != nil {
 		return err
 	}

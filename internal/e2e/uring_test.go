@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"math"
+	"runtime"
 	"sync/atomic"
 	"unsafe"
 
@@ -25,6 +27,13 @@ const (
 	sizeofSubmission = 64
 	sizeofUint32     = 4
 	uringIdle        = 1000 // ms after which the polling thread sleeps
+
+	uringFixedFile       = 1 << 0 // IOSQE_FIXED_FILE
+	uringRegisterFiles   = 2
+	uringRegisterRings   = 20
+	uringEnterRegistered = 1 << 4
+	uringAllBytes        = 1 << 30 // in one submission
+	uringDatagramBytes   = 1400
 )
 
 type uringSQOffsets struct {
@@ -54,9 +63,25 @@ type uringSubmission struct {
 	_             [3]uint64
 }
 
+func uringRegister(ring uintptr, what uintptr, arg unsafe.Pointer) error {
+	if _, _, errno := unix.Syscall6(unix.SYS_IO_URING_REGISTER, ring, what, uintptr(arg), 1, 0, 0); errno != 0 {
+		return fmt.Errorf("io_uring_register %d: %w", what, errno)
+	}
+	return nil
+}
+
 // sendByURing says "uring ready" or why it cannot, waits for a word, and sends
-// for ever.
-func sendByURing(to string, polled bool) error {
+// for ever. how is plain, sqpoll, fixed (the ring alone has the socket, and is told once to send a lot),
+// unseen (the ring has no descriptor either), or datagrams (like fixed).
+func sendByURing(to, how string) error {
+	polled, fixed, kind, bytes := how == "sqpoll", false, unix.SOCK_STREAM, uint32(uringBytes)
+	switch how {
+	case "fixed", "unseen":
+		fixed, bytes = true, uringAllBytes
+	case "datagrams":
+		fixed, kind, bytes = true, unix.SOCK_DGRAM, uringDatagramBytes
+	}
+	runtime.LockOSThread() // to which a ring without a descriptor belongs
 	var p uringParams
 	if polled {
 		p.Flags, p.SQThreadIdle = uringSetupSQPoll, uringIdle
@@ -66,7 +91,7 @@ func sendByURing(to string, polled bool) error {
 		fmt.Println("uring", errno)
 		return nil
 	}
-	fd, err := dial(to)
+	fd, err := dial(to, kind)
 	if err != nil {
 		return err
 	}
@@ -83,7 +108,33 @@ func sendByURing(to string, polled bool) error {
 		return fmt.Errorf("map the submissions: %w", err)
 	}
 	word := func(ring []byte, offset uint32) *uint32 { return (*uint32)(unsafe.Pointer(&ring[offset])) }
-	data := make([]byte, uringBytes)
+	enter := uintptr(uringEnterGet)
+	if fixed {
+		if err := uringRegister(ring, uringRegisterFiles, unsafe.Pointer(&[]int32{int32(fd)}[0])); err != nil {
+			return err
+		}
+		if err := unix.Close(fd); err != nil {
+			return fmt.Errorf("close the socket: %w", err)
+		}
+		fd = 0
+	}
+	if how == "unseen" {
+		update := struct {
+			offset, _ uint32
+			data      uint64
+		}{offset: math.MaxUint32, data: uint64(ring)}
+		if err := uringRegister(ring, uringRegisterRings, unsafe.Pointer(&update)); err != nil {
+			return err
+		}
+		if err := unix.Close(int(ring)); err != nil {
+			return fmt.Errorf("close the ring: %w", err)
+		}
+		ring, enter = uintptr(update.offset), enter|uringEnterRegistered
+	}
+	data, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return fmt.Errorf("map what is sent: %w", err)
+	}
 	fmt.Println("uring ready")
 	awaitWord()
 	for {
@@ -91,14 +142,17 @@ func sendByURing(to string, polled bool) error {
 		tail := atomic.LoadUint32(word(sq, p.SQ.Tail))
 		slot := tail & *word(sq, p.SQ.RingMask)
 		e := (*uringSubmission)(unsafe.Pointer(&entries[slot*sizeofSubmission]))
-		*e = uringSubmission{Opcode: uringOpSend, FD: int32(fd), Addr: uint64(uintptr(unsafe.Pointer(&data[0]))), Len: uringBytes}
+		*e = uringSubmission{Opcode: uringOpSend, FD: int32(fd), Addr: uint64(uintptr(unsafe.Pointer(&data[0]))), Len: bytes, OpFlags: unix.MSG_WAITALL}
 		if !polled {
 			e.Flags = uringAsync
+		}
+		if fixed {
+			e.Flags |= uringFixedFile
 		}
 		*word(sq, p.SQ.Array+slot*sizeofUint32) = slot
 		atomic.StoreUint32(word(sq, p.SQ.Tail), tail+1)
 
-		submit, flags := uintptr(1), uintptr(uringEnterGet)
+		submit, flags := uintptr(1), enter
 		if polled {
 			submit = 0
 			if atomic.LoadUint32(word(sq, p.SQ.Flags))&uringNeedWakeup != 0 {
@@ -110,8 +164,8 @@ func sendByURing(to string, polled bool) error {
 		}
 		for head := atomic.LoadUint32(word(cq, p.CQ.Head)); head != atomic.LoadUint32(word(cq, p.CQ.Tail)); head++ {
 			at := p.CQ.Cqes + (head&*word(cq, p.CQ.RingMask))*sizeofCompletion
-			if n := int32(*word(cq, at+8)); n < 0 {
-				return fmt.Errorf("send by io_uring: %w", unix.Errno(-n))
+			if n := unix.Errno(-int32(*word(cq, at+8))); n < 1<<12 && n > 0 && n != unix.ECONNREFUSED && n != unix.EPERM {
+				return fmt.Errorf("send by io_uring: %w", n)
 			}
 			atomic.StoreUint32(word(cq, p.CQ.Head), head+1)
 		}

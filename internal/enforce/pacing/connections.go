@@ -29,6 +29,21 @@ func (k *Kernel) Maintain() error {
 	return k.adoptConnections(false)
 }
 
+// adoptFiles makes the paths of the sockets that processes have, nil = all of them.
+func (k *Kernel) adoptFiles(processes []uint32) error {
+	rings, err := k.obj.AdoptFiles(processes)
+	if err != nil || !rings {
+		return err
+	}
+	errs := []error{}
+	for _, path := range netnamespace.Paths(nil, k.nearby) {
+		errs = append(errs, netnamespace.Within(path, func() error {
+			return errors.Join(k.obj.AdoptRings(), k.obj.AdoptConnections())
+		}))
+	}
+	return errors.Join(append(errs, k.obj.ForgetRings())...)
+}
+
 // adoptConnections visits the network namespaces that hold a connection to be
 // armed or released, or all of them.
 func (k *Kernel) adoptConnections(everywhere bool) error {

@@ -196,7 +196,7 @@ func (k *Kernel) destined(all bool, scopes map[uint32]bool) error {
 	if all {
 		members = nil
 	}
-	if err := k.obj.AdoptFiles(members); err != nil {
+	if err := k.adoptFiles(members); err != nil {
 		return err
 	}
 	return k.adoptConnections(all && k.to.everybody())

@@ -67,7 +67,7 @@ func (k *Kernel) remark(id uint32) error {
 			return err
 		}
 	}
-	return k.obj.AdoptFiles(members)
+	return k.adoptFiles(members)
 }
 
 // create brings a node into force and makes what runs already obey.
@@ -106,7 +106,7 @@ func (k *Kernel) create(id uint32, n bpf.Node) error {
 	if err := k.putPolicy(); err != nil {
 		return err
 	}
-	if err := k.obj.AdoptFiles(nil); err != nil {
+	if err := k.adoptFiles(nil); err != nil {
 		return err
 	}
 	return k.adoptConnections(n.Kind == bpf.KindHost || n.Kind == bpf.KindLink)
@@ -146,7 +146,7 @@ func (k *Kernel) enlist(id uint32, n bpf.Node, roots ...uint32) error {
 	if err := k.putPolicy(); err != nil {
 		return err
 	}
-	if err := k.obj.AdoptFiles(members); err != nil {
+	if err := k.adoptFiles(members); err != nil {
 		return err
 	}
 	// Only its own connections changed; most new limits find none.
@@ -369,7 +369,7 @@ func (k *Kernel) remove(id uint32) error {
 		return err
 	}
 	if len(k.nodes) > 0 {
-		if err := k.obj.AdoptFiles(members); err != nil {
+		if err := k.adoptFiles(members); err != nil {
 			return err
 		}
 	}

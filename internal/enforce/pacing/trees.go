@@ -43,7 +43,7 @@ func (k *Kernel) Leave(id uint32) error {
 	if err := k.putPolicy(); err != nil {
 		return err
 	}
-	if err := k.obj.AdoptFiles(members); err != nil {
+	if err := k.adoptFiles(members); err != nil {
 		return err
 	}
 	k.cover.stale = true

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Sockets that only a ring of io_uring's holds: a program may register them
+ * there, and close their descriptors. The rings of the processes that a limit
+ * concerns are looked through, what is found there is noted by address, and
+ * then each connection and UDP socket of the machine is looked up among these.
+ * Kernels before 5.17 cannot loop so often: there such a socket is found when
+ * another call uses it.
+ */
+#ifndef NETNICE_RING_H
+#define NETNICE_RING_H
+
+#include "adopt.h"
+
+#define NN_RING_FILES	 (1U << 20)
+#define NN_RINGS_OF_TASK 16 /* whose descriptors may be closed, too */
+#define NN_ANON_INODES	 0x09041934
+#define NN_SOCKETS	 0x534f434b
+/* The file's address has flags in its last bits. */
+#define NN_RING_FILE_FLAGS 7ULL
+
+struct io_rsrc_node {
+	unsigned long file_ptr;
+} __core;
+
+struct io_rsrc_data {
+	unsigned int nr;
+	struct io_rsrc_node **nodes;
+} __core;
+
+struct io_file_table___nodes {
+	struct io_rsrc_data data;
+} __core;
+
+struct io_ring_ctx___nodes { /* since 6.13 */
+	struct io_file_table___nodes file_table;
+} __core;
+
+struct io_fixed_file {
+	unsigned long file_ptr;
+} __core;
+
+struct io_file_table___files {
+	struct io_fixed_file *files;
+} __core;
+
+struct io_ring_ctx___files {
+	struct io_file_table___files file_table;
+	unsigned int nr_user_files;
+} __core;
+
+struct io_uring_task {
+	struct file *registered_rings[NN_RINGS_OF_TASK];
+} __core;
+
+/* Whose a socket is that a ring holds. */
+struct nn_ring_owner {
+	struct nn_who who;
+	struct nn_path path;
+};
+
+/* By the address of the socket; written and read in one go, see the user side.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, struct nn_ring_owner);
+} ring_sockets SEC(".maps");
+
+/* How many were noted since the user side has set it to 0. */
+__u32 ring_noted;
+
+struct nn_ring {
+	__u64 ctx;
+	struct nn_ring_owner owner;
+};
+
+static __always_inline bool nn_ring_known(void)
+{
+	return bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_loop);
+}
+
+static __always_inline __u32 nn_ring_size(__u64 ctx)
+{
+	struct io_ring_ctx___nodes *nodes = (void *)ctx;
+	struct io_ring_ctx___files *files = (void *)ctx;
+
+	if (bpf_core_field_exists(nodes->file_table.data.nr))
+		return BPF_CORE_READ(nodes, file_table.data.nr);
+	if (bpf_core_field_exists(files->nr_user_files))
+		return BPF_CORE_READ(files, nr_user_files);
+	return 0;
+}
+
+/* The address of the file that is registered as the i-th, 0 = none. */
+static __always_inline __u64 nn_ring_file(__u64 ctx, __u32 i)
+{
+	struct io_ring_ctx___nodes *nodes = (void *)ctx;
+	struct io_ring_ctx___files *files = (void *)ctx;
+	struct io_rsrc_node **at, *node = NULL;
+	struct io_fixed_file *fixed;
+
+	if (bpf_core_field_exists(nodes->file_table.data.nr)) {
+		at = BPF_CORE_READ(nodes, file_table.data.nodes);
+		bpf_probe_read_kernel(&node, sizeof(node), at + i);
+		return node ? BPF_CORE_READ(node, file_ptr) &
+				       ~NN_RING_FILE_FLAGS
+			    : 0;
+	}
+	if (!bpf_core_field_exists(files->file_table.files))
+		return 0;
+	fixed = (void *)BPF_CORE_READ(files, file_table.files) +
+		i * bpf_core_type_size(struct io_fixed_file);
+	return BPF_CORE_READ(fixed, file_ptr) & ~NN_RING_FILE_FLAGS;
+}
+
+static long nn_ring_look(__u32 i, struct nn_ring *r)
+{
+	struct file *f = (void *)nn_ring_file(r->ctx, i);
+	struct socket *socket;
+	struct sock *sk;
+	__u16 family;
+	__u64 key;
+
+	if (!f || BPF_CORE_READ(f, f_inode, i_sb, s_magic) != NN_SOCKETS)
+		return 0;
+	socket = BPF_CORE_READ(f, private_data);
+	sk = BPF_CORE_READ(socket, sk);
+	family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	if (family != AF_INET && family != AF_INET6)
+		return 0;
+	key = (__u64)sk;
+	bpf_map_update_elem(&ring_sockets, &key, &r->owner, BPF_ANY);
+	ring_noted++;
+	return 0;
+}
+
+/* Is the file a ring? The kernel alone makes files on that file system. */
+static __always_inline bool nn_is_ring(const struct file *f)
+{
+	static const char ring[] = "[io_uring]";
+	char name[sizeof(ring)] = {};
+
+	if (BPF_CORE_READ(f, f_inode, i_sb, s_magic) != NN_ANON_INODES)
+		return false;
+	bpf_probe_read_kernel_str(name, sizeof(name),
+				  BPF_CORE_READ(f, f_path.dentry, d_name.name));
+	for (__u32 i = 0; i < sizeof(ring); i++)
+		if (name[i] != ring[i])
+			return false;
+	return true;
+}
+
+/* Note the sockets that a ring of the task's holds. */
+static __noinline int nn_ring_note(struct task_struct *t, const struct file *f)
+{
+	struct nn_policy *p = nn_policy();
+	struct nn_ring r = {};
+	__u32 n;
+
+	if (!nn_ring_known() || !p || !f || !nn_is_ring(f))
+		return 0;
+	r.ctx = (__u64)BPF_CORE_READ(f, private_data);
+	n = nn_ring_size(r.ctx);
+	if (!n)
+		return 0;
+	nn_identify(t, p, &r.owner.who);
+	if (!nn_path_make(p, t, &r.owner.who, &r.owner.path))
+		return 0;
+	if (n > NN_RING_FILES)
+		n = NN_RING_FILES;
+	bpf_loop(n, nn_ring_look, &r, 0);
+	return 0;
+}
+
+/* Rings that a task has registered with itself, and closed. */
+static __always_inline void nn_rings_of_task(struct task_struct *t)
+{
+	struct io_uring_task *u;
+
+	if (!bpf_core_field_exists(t->io_uring))
+		return;
+	u = BPF_CORE_READ(t, io_uring);
+	if (!u)
+		return;
+	for (int i = 0; i < NN_RINGS_OF_TASK; i++)
+		nn_ring_note(t, BPF_CORE_READ(u, registered_rings[i]));
+}
+
+/* A socket of the machine: is it one of these? What it is then is written, for
+ * it may be all that is in its namespace. */
+static __always_inline void nn_ring_adopt(struct seq_file *seq, struct sock *sk)
+{
+	/* a subflow's is the MPTCP socket */
+	__u64 key = (__u64)BPF_CORE_READ(sk, sk_socket, sk);
+	struct nn_ring_owner *o;
+	struct nn_socket *s;
+
+	o = bpf_map_lookup_elem(&ring_sockets, &key);
+	if (!o)
+		return;
+	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	if (s && s->tgid && s->epoch == o->who.epoch)
+		return; /* somebody has it open, or has used it */
+	if (!s)
+		bpf_get_socket_cookie(sk);
+	s = nn_socket_give(sk, s, &o->who, &o->path);
+	if (!s)
+		return;
+	nn_peer_found(s, sk);
+	nn_port_of(s, sk->__sk_common.skc_num);
+	nn_socket_record(seq, sk, s);
+}
+
+#endif
