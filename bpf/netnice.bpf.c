@@ -269,7 +269,7 @@ int nn_adopt_files(struct bpf_iter__task_file *ctx)
 	if (task && sk)
 		nn_adopt_file(task, file, ctx->fd, sk);
 	else if (task && file)
-		nn_ring_note(task, file);
+		nn_ring_of_task(task, file);
 	return 0;
 }
 

@@ -77,6 +77,11 @@ struct nn_ring {
 	struct nn_ring_owner owner;
 };
 
+struct nn_rings {
+	struct file **files;
+	struct nn_ring ring;
+};
+
 static __always_inline bool nn_ring_known(void)
 {
 	return bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_loop);
@@ -153,40 +158,65 @@ static __always_inline bool nn_is_ring(const struct file *f)
 	return true;
 }
 
-/* Note the sockets that a ring of the task's holds. */
-static __noinline int nn_ring_note(struct task_struct *t, const struct file *f)
+/* Does a limit hold for the task? */
+static __noinline bool nn_ring_owned(struct task_struct *t,
+				     struct nn_ring_owner *o)
 {
 	struct nn_policy *p = nn_policy();
-	struct nn_ring r = {};
+
+	if (!p)
+		return false;
+	nn_identify(t, p, &o->who);
+	return nn_path_make(p, t, &o->who, &o->path) != 0;
+}
+
+/* Note the sockets that the ring holds. */
+static __always_inline void nn_ring_note(struct nn_ring *r, struct file *f)
+{
 	__u32 n;
 
-	if (!nn_ring_known() || !p || !f || !nn_is_ring(f))
-		return 0;
-	r.ctx = (__u64)BPF_CORE_READ(f, private_data);
-	n = nn_ring_size(r.ctx);
-	if (!n)
-		return 0;
-	nn_identify(t, p, &r.owner.who);
-	if (!nn_path_make(p, t, &r.owner.who, &r.owner.path))
-		return 0;
+	r->ctx = (__u64)BPF_CORE_READ(f, private_data);
+	n = nn_ring_size(r->ctx);
 	if (n > NN_RING_FILES)
 		n = NN_RING_FILES;
-	bpf_loop(n, nn_ring_look, &r, 0);
+	if (n)
+		bpf_loop(n, nn_ring_look, r, 0);
+}
+
+static __always_inline void nn_ring_of_task(struct task_struct *t,
+					    struct file *f)
+{
+	struct nn_ring r = {};
+
+	if (nn_ring_known() && nn_is_ring(f) && nn_ring_owned(t, &r.owner))
+		nn_ring_note(&r, f);
+}
+
+static long nn_ring_registered(__u32 i, struct nn_rings *w)
+{
+	struct file *f = NULL;
+
+	bpf_probe_read_kernel(&f, sizeof(f), w->files + i);
+	if (f)
+		nn_ring_note(&w->ring, f);
 	return 0;
 }
 
-/* Rings that a task has registered with itself, and closed. */
+/* Rings that a task has registered with itself; their descriptors may be
+ * closed. */
 static __always_inline void nn_rings_of_task(struct task_struct *t)
 {
+	struct nn_rings w = {};
 	struct io_uring_task *u;
 
-	if (!bpf_core_field_exists(t->io_uring))
+	if (!nn_ring_known() || !bpf_core_field_exists(t->io_uring))
 		return;
 	u = BPF_CORE_READ(t, io_uring);
-	if (!u)
+	if (!u || !nn_ring_owned(t, &w.ring.owner))
 		return;
-	for (int i = 0; i < NN_RINGS_OF_TASK; i++)
-		nn_ring_note(t, BPF_CORE_READ(u, registered_rings[i]));
+	w.files = (void *)u +
+		  bpf_core_field_offset(struct io_uring_task, registered_rings);
+	bpf_loop(NN_RINGS_OF_TASK, nn_ring_registered, &w, 0);
 }
 
 /* A socket of the machine: is it one of these? What it is then is written, for
