@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,7 +102,7 @@ func (f *field) quiet() {
 		err := f.A.Do(func() error {
 			v4, err := os.ReadFile("/proc/thread-self/net/tcp")
 			v6, err6 := os.ReadFile("/proc/thread-self/net/tcp6")
-			table = append(v4, v6...)
+			table = slices.Concat(v4, v6)
 			return errors.Join(err, err6)
 		})
 		if err != nil {
