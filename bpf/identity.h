@@ -296,13 +296,15 @@ static __always_inline void nn_task_forked(struct task_struct *parent,
 					   struct task_struct *child)
 {
 	struct nn_task *from = nn_task_of(parent), *to;
+	__u32 event = NN_EVENT_ARM;
 
 	if (!from || !from->node)
 		return;
 	to = bpf_task_storage_get(&tasks, child, 0,
 				  BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!to) {
+	if (!to) { /* the daemon makes up for it */
 		nn_fault(NN_FAULT_TASK_STORAGE);
+		bpf_ringbuf_output(&events, &event, sizeof(event), 0);
 		return;
 	}
 	*to = *from;

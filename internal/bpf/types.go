@@ -96,11 +96,15 @@ const (
 
 // FaultNames are the counters of the faults map, by index.
 func FaultNames() []string {
-	return []string{"clock_missing", "class_table_full", "task_storage", "socket_storage", FaultEventLost, "path_full", "store_empty"}
+	return []string{"clock_missing", "class_table_full", FaultTaskStorage, "socket_storage", FaultEventLost, "path_full", "store_empty"}
 }
 
-// FaultEventLost counts the events for which there was no room.
-const FaultEventLost = "event_lost"
+const (
+	// FaultEventLost counts the events for which there was no room.
+	FaultEventLost = "event_lost"
+	// FaultTaskStorage counts the threads that could not be marked as members of their tree.
+	FaultTaskStorage = "task_storage"
+)
 
 const (
 	// PathMax is how many nodes may hold for one process.

@@ -23,7 +23,7 @@ func (k *Kernel) Maintain() error {
 			return err
 		}
 	}
-	if err := k.coverAnew(); err != nil {
+	if err := errors.Join(k.coverAnew(), k.markAnew()); err != nil {
 		return err
 	}
 	return k.adoptConnections(false)

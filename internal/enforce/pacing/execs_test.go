@@ -7,6 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -170,4 +174,52 @@ func TestJoin(t *testing.T) {
 		t.Error("a process has joined the tree of another")
 	}
 	trees(c)
+}
+
+// A child that could not be marked when it was forked is a member at the next look.
+func TestUnmarkedChild(t *testing.T) {
+	k := openRules(t)
+	parent := thisTest(t, napEnv+"=1m")
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = parent.Process.Kill(); _ = parent.Wait() })
+	spec := enforce.NodeSpec{ID: 1, Kind: enforce.KindTree, Subject: uint64(os.Getpid())}
+	spec.Ceilings[0][enforce.Up].BytesPerSec = 1e9
+	if err := k.SetNode(spec); err != nil {
+		t.Fatal(err)
+	}
+	pid := parent.Process.Pid
+	if got := k.Trees(pid); !slices.Equal(got, []uint32{1}) {
+		t.Fatalf("a child is in the trees %d", got)
+	}
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pidfd)
+	if err := k.obj.Tasks.Delete(uint32(pidfd)); err != nil {
+		t.Fatal(err)
+	}
+	if got := k.Trees(pid); len(got) != 0 {
+		t.Fatalf("without its mark it is in the trees %d", got)
+	}
+	if err := k.Maintain(); err != nil {
+		t.Fatal(err)
+	}
+	if got := k.Trees(pid); len(got) != 0 {
+		t.Fatalf("no fork has failed: it is in the trees %d", got)
+	}
+	at := uint32(slices.Index(bpf.FaultNames(), bpf.FaultTaskStorage))
+	counts := make([]uint64, ebpf.MustPossibleCPU())
+	counts[0] = 1
+	if err := k.obj.Faults.Put(at, counts); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Maintain(); err != nil {
+		t.Fatal(err)
+	}
+	if got := k.Trees(pid); !slices.Equal(got, []uint32{1}) {
+		t.Errorf("after a fork has failed it is in the trees %d", got)
+	}
 }

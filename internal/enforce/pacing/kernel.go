@@ -75,6 +75,7 @@ type Kernel struct {
 	requests     requests
 	reader       *ringbuf.Reader
 	rates        bool   // a socket has a rate of its own: see rates.go
+	unmarked     uint64 // forks, so far: see unmarked.go
 	lastSocket   uint32 // number of the node that was made last for one
 	going        bool   // Down: they go
 	leaving      bool   // nobody follows what sockets ask for any more

@@ -1,0 +1,43 @@
+package pacing
+
+import (
+	"errors"
+
+	"github.com/netnice/netnice/internal/bpf"
+)
+
+// A fork marks the child as a member of its parent's tree. The kernel may have no room for that mark, or
+// may be in the middle of another one on that processor: then it counts a fault, and asks for a look.
+
+// markAnew marks the children that have no mark though their parent has one, if a fork has failed to since.
+func (k *Kernel) markAnew() error {
+	faults, err := bpf.ReadCounters(k.obj.Faults, bpf.FaultNames())
+	if err != nil {
+		return err
+	}
+	if faults[bpf.FaultTaskStorage] == k.unmarked {
+		return nil
+	}
+	for id, n := range k.nodes {
+		if n.Kind != bpf.KindTree {
+			continue
+		}
+		members, err := k.members(id)
+		if err != nil {
+			return err
+		}
+		for _, m := range members {
+			if _, err := k.obj.AdoptTasks(m, id, n.Parent); err != nil {
+				return err
+			}
+		}
+		if members, err = k.members(id); err != nil {
+			return err
+		}
+		if err := errors.Join(k.putPolicy(), k.adoptFiles(members)); err != nil {
+			return err
+		}
+	}
+	k.unmarked = faults[bpf.FaultTaskStorage]
+	return nil
+}
