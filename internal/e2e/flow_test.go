@@ -281,6 +281,15 @@ func (f *field) explain(from, to testutil.Instant) {
 	}
 }
 
+// comparePart is compare for a part of a limit: more than that is no excess where another did not come.
+func comparePart(what string, got, want, tolerance float64) error {
+	err := compare(what, got, want, tolerance)
+	if errors.Is(err, errTooFast) {
+		return errors.New(err.Error())
+	}
+	return err
+}
+
 // holds checks the rate of ports, together, for span after a command that
 // returned at some instant.
 func (f *field) holds(what string, after testutil.Instant, limit float64, ports ...uint16) {
