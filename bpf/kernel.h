@@ -14,42 +14,40 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_tracing.h>
 
-#define AF_INET		    2
-#define AF_INET6	    10
-#define AF_PACKET	    17
-#define IPPROTO_TCP	    6
-#define IPPROTO_UDP	    17
-#define IPPROTO_MPTCP	    262
-#define SOL_SOCKET	    1
-#define SOL_TCP		    6
-#define SOL_PACKET	    263
-#define PACKET_QDISC_BYPASS 20
-#define SO_SNDBUF	    7
-#define SO_SNDBUFFORCE	    32
-#define SO_MAX_PACING_RATE  47
-#define TCP_NODELAY	    1
-#define TCP_WINDOW_CLAMP    10
-#define SOCK_STREAM	    1
-#define SOCK_RAW	    3
-#define SOCK_BINDPORT_LOCK  8
-#define LOOPBACK_IFINDEX    1
-#define TCP_SYN_SENT	    2
-#define TCP_ESTABLISHED	    1
-#define TCP_TIME_WAIT	    6
-#define TCP_CLOSE	    7
-#define TCP_CLOSE_WAIT	    8
-#define TCP_LISTEN	    10
-#define TCP_NEW_SYN_RECV    12
-#define EPERM		    1
-#define EAGAIN		    11
-#define ENOMEM		    12
-#define EINVAL		    22
-#define EOPNOTSUPP	    95
-#define EINPROGRESS	    115
-#define ENOBUFS		    105
-#define PF_KTHREAD	    0x00200000
-#define PF_IO_WORKER	    0x00000010 /* a thread of io_uring's */
-#define NN_PAGE_SIZE	    4096
+#define AF_INET		   2
+#define AF_INET6	   10
+#define AF_PACKET	   17
+#define IPPROTO_TCP	   6
+#define IPPROTO_UDP	   17
+#define IPPROTO_MPTCP	   262
+#define SOL_SOCKET	   1
+#define SOL_TCP		   6
+#define SO_SNDBUF	   7
+#define SO_SNDBUFFORCE	   32
+#define SO_MAX_PACING_RATE 47
+#define TCP_NODELAY	   1
+#define TCP_WINDOW_CLAMP   10
+#define SOCK_STREAM	   1
+#define SOCK_RAW	   3
+#define SOCK_BINDPORT_LOCK 8
+#define LOOPBACK_IFINDEX   1
+#define TCP_SYN_SENT	   2
+#define TCP_ESTABLISHED	   1
+#define TCP_TIME_WAIT	   6
+#define TCP_CLOSE	   7
+#define TCP_CLOSE_WAIT	   8
+#define TCP_LISTEN	   10
+#define TCP_NEW_SYN_RECV   12
+#define EPERM		   1
+#define EAGAIN		   11
+#define ENOMEM		   12
+#define EINVAL		   22
+#define EOPNOTSUPP	   95
+#define EINPROGRESS	   115
+#define ENOBUFS		   105
+#define PF_KTHREAD	   0x00200000
+#define PF_IO_WORKER	   0x00000010 /* a thread of io_uring's */
+#define NN_PAGE_SIZE	   4096
 /* Linux 6.12; older kernels answer -EINVAL. */
 #define NN_TCP_BPF_CB_FLAGS 1008
 #define NN_CGROUP_CLIMB	    64 /* levels upwards in one call */

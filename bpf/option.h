@@ -290,21 +290,6 @@ static __always_inline int nn_option_reserved(struct bpf_sockopt *ctx,
 	return 1;
 }
 
-/* PACKET_QDISC_BYPASS leads around every hook at a device's egress. */
-static __always_inline bool nn_option_bypasses(const struct bpf_sockopt *ctx)
-{
-	return ctx->level == SOL_PACKET && ctx->optname == PACKET_QDISC_BYPASS;
-}
-
-/* Not inline: its stack is not on that of the others. */
-static __noinline bool nn_caller_limited(void)
-{
-	struct nn_path path = {};
-	struct nn_who w = {};
-
-	return nn_path_of_caller(&w, &path) != 0;
-}
-
 static __always_inline int nn_option_set(struct bpf_sockopt *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
@@ -324,11 +309,6 @@ static __always_inline int nn_option_set(struct bpf_sockopt *ctx)
 	if (ctx->level == SOL_SOCKET &&
 	    (ctx->optname == SO_SNDBUF || ctx->optname == SO_SNDBUFFORCE)) {
 		nn_buffer_set(sk, ctx->optval, ctx->optval_end);
-		return 1;
-	}
-	if (nn_option_bypasses(ctx)) {
-		if (nn_kinds(nn_policy()) && nn_caller_limited())
-			ctx->optlen = -1; /* taken, and nothing done */
 		return 1;
 	}
 	if (!nn_option_ours(ctx, sk) && !nn_option_asks(ctx, sk) &&

@@ -1,11 +1,6 @@
 package e2e
 
-import (
-	"testing"
-	"time"
-
-	"github.com/netnice/netnice/internal/testutil"
-)
+import "testing"
 
 // What a program may set on its sockets and how it may send does not help it.
 func TestEvadeByOptions(t *testing.T) {
@@ -178,39 +173,4 @@ if os.fork() == 0:
             set_rate(s, rate)
 flood(s)
 `})
-}
-
-// A packet socket may ask for a way around every queue; of a limited program that is taken, and not done. Where there is a
-// queue it is limited from about a second on.
-func TestEvadeByPacketSocket(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestEvadeByOptions")
-	t.Parallel()
-	for _, bypass := range []string{"1", "0"} {
-		f := newField(upStage(t))
-		f.segmented()
-		queued := f.python(options{in: f.A}, udpFlood, f.to(9))
-		queued.read("ready")
-		f.must("set", "--pid", queued.pid(), "--up", "300kB/s")
-		x := f.python(options{in: f.A}, evader+`
-source = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-source.connect((there[0], 9))
-packet = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 1400, 0, 0, 64, 17, 0,
-    socket.inet_aton(source.getsockname()[0]), socket.inet_aton(there[0])) + bytes(1380)
-ready()
-s = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
-s.setsockopt(263, 20, int(sys.argv[3]))
-while True:
-    try:
-        s.sendto(packet, (sys.argv[4], 0x800))
-    except OSError:
-        pass
-`, f.to(testutil.DefaultPort), f.to(testutil.DefaultPort), bypass, testutil.Device)
-		x.read("ready")
-		f.must("set", "--pid", x.pid(), "--up", "3MB/s")
-		x.tell("go")
-		x.read("going")
-		time.Sleep(3 * time.Second)
-		f.contained(escape{least: 0.5, over: 0.1}, f.wire(), evadeLimit) // and what makes the queue
-		x.close()
-	}
 }
