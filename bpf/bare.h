@@ -9,7 +9,7 @@
 #ifndef NETNICE_BARE_H
 #define NETNICE_BARE_H
 
-#include "maps.h"
+#include "cover.h"
 
 /* How many were noted: unlimited traffic pays one look at it. */
 __u32 bare_noted;
@@ -44,6 +44,24 @@ static __noinline __attribute__((unused)) struct nn_socket *nn_bare_look(
 	return bpf_map_lookup_elem(&bare_sockets, &cookie);
 }
 
+/* Where it was made. */
+static __always_inline __u64 nn_bare_cgroup(void *sk)
+{
+	return nn_cgroup_id(nn_sock_cgroup(nn_bare_address(sk)));
+}
+
+static __always_inline void nn_bare_count(void *sk)
+{
+	__u64 cgroup = nn_bare_cgroup(sk);
+	__u32 *n = bpf_map_lookup_elem(&bare_cgroups, &cgroup), one = 1;
+
+	__sync_fetch_and_add(&bare_noted, 1);
+	if (n)
+		__sync_fetch_and_add(n, 1);
+	else
+		bpf_map_update_elem(&bare_cgroups, &cgroup, &one, BPF_ANY);
+}
+
 /* The same, made if it is not there. */
 static __noinline __attribute__((unused)) struct nn_socket *nn_bare_make(
 	void *sk)
@@ -55,7 +73,7 @@ static __noinline __attribute__((unused)) struct nn_socket *nn_bare_make(
 		return s;
 	bpf_map_update_elem(&bare_sockets, &cookie, &nn_bare_fresh,
 			    BPF_NOEXIST);
-	__sync_fetch_and_add(&bare_noted, 1);
+	nn_bare_count(sk);
 	return bpf_map_lookup_elem(&bare_sockets, &cookie);
 }
 
@@ -71,16 +89,23 @@ static __always_inline void nn_bare_forget(void *sk)
 }
 
 /* May it be one of those that the table had no room for? Its options take
- * memory, and so many were noted that some were forgotten. */
-static __always_inline bool nn_bare_lost(void *sk)
+ * memory, and from its cgroup so many were noted that some were forgotten:
+ * nobody else's sockets suffer for them. */
+static __noinline __attribute__((unused)) bool nn_bare_lost(void *sk)
 {
 	struct sock *of = nn_bare_address(sk);
+	__u64 cgroup;
 	int taken = 0;
+	__u32 *n;
 
 	if (bare_noted < NN_BARE_SOCKETS / 2)
 		return false;
 	bpf_core_read(&taken, sizeof(taken), &of->sk_omem_alloc.counter);
-	return taken > 0;
+	if (taken <= 0)
+		return false;
+	cgroup = nn_bare_cgroup(sk);
+	n = bpf_map_lookup_elem(&bare_cgroups, &cgroup);
+	return n && *n >= NN_BARE_OF_CGROUP;
 }
 
 #endif

@@ -51,6 +51,14 @@ struct {
 	__type(value, struct nn_socket);
 } bare_sockets SEC(".maps");
 
+/* How many of them were noted, by the cgroup that each was made in. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64);
+	__type(value, __u32);
+} bare_cgroups SEC(".maps");
+
 /* Sockets whose send buffer is kept small, as long as they live; the user side
  * writes. */
 struct {

@@ -13,8 +13,9 @@
 #define NN_NSEC_PER_SEC 1000000000ULL
 #define NN_MAX_NODES	16384
 /* Nodes of single sockets come after those that the daemon numbers. */
-#define NN_SOCKET_NODES 4096
-#define NN_BARE_SOCKETS 4096
+#define NN_SOCKET_NODES	  4096
+#define NN_BARE_SOCKETS	  4096
+#define NN_BARE_OF_CGROUP 512
 /* A child's class for what it sends and is no TCP, beside that for TCP: a bit
  * of its number that tgids and indexes of nodes do not reach. */
 #define NN_CHILD_DATAGRAMS (1ULL << 31)

@@ -504,6 +504,7 @@ const (
 	netniceMapAnswers               = "answers"
 	netniceMapAsked                 = "asked"
 	netniceMapAskers                = "askers"
+	netniceMapBareCgroups           = "bare_cgroups"
 	netniceMapBareSockets           = "bare_sockets"
 	netniceMapBuffers               = "buffers"
 	netniceMapCgroups               = "cgroups"
@@ -707,6 +708,7 @@ type netniceMapSpecs struct {
 	Answers          *ebpf.MapSpec `ebpf:"answers"`
 	Asked            *ebpf.MapSpec `ebpf:"asked"`
 	Askers           *ebpf.MapSpec `ebpf:"askers"`
+	BareCgroups      *ebpf.MapSpec `ebpf:"bare_cgroups"`
 	BareSockets      *ebpf.MapSpec `ebpf:"bare_sockets"`
 	Buffers          *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups          *ebpf.MapSpec `ebpf:"cgroups"`
@@ -804,6 +806,7 @@ type netniceMaps struct {
 	Answers          *ebpf.Map `ebpf:"answers"`
 	Asked            *ebpf.Map `ebpf:"asked"`
 	Askers           *ebpf.Map `ebpf:"askers"`
+	BareCgroups      *ebpf.Map `ebpf:"bare_cgroups"`
 	BareSockets      *ebpf.Map `ebpf:"bare_sockets"`
 	Buffers          *ebpf.Map `ebpf:"buffers"`
 	Cgroups          *ebpf.Map `ebpf:"cgroups"`
@@ -841,6 +844,7 @@ func (m *netniceMaps) Close() error {
 		m.Answers,
 		m.Asked,
 		m.Askers,
+		m.BareCgroups,
 		m.BareSockets,
 		m.Buffers,
 		m.Cgroups,

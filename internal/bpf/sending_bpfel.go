@@ -340,6 +340,7 @@ type sendingNnVolume struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	sendingMapBareCgroups         = "bare_cgroups"
 	sendingMapBareSockets         = "bare_sockets"
 	sendingMapBuffers             = "buffers"
 	sendingMapCgroups             = "cgroups"
@@ -441,6 +442,7 @@ type sendingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingMapSpecs struct {
+	BareCgroups      *ebpf.MapSpec `ebpf:"bare_cgroups"`
 	BareSockets      *ebpf.MapSpec `ebpf:"bare_sockets"`
 	Buffers          *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups          *ebpf.MapSpec `ebpf:"cgroups"`
@@ -508,6 +510,7 @@ func (o *sendingObjects) Close() error {
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingMaps struct {
+	BareCgroups      *ebpf.Map `ebpf:"bare_cgroups"`
 	BareSockets      *ebpf.Map `ebpf:"bare_sockets"`
 	Buffers          *ebpf.Map `ebpf:"buffers"`
 	Cgroups          *ebpf.Map `ebpf:"cgroups"`
@@ -544,6 +547,7 @@ type sendingMaps struct {
 
 func (m *sendingMaps) Close() error {
 	return _SendingClose(
+		m.BareCgroups,
 		m.BareSockets,
 		m.Buffers,
 		m.Cgroups,

@@ -444,6 +444,7 @@ type shapingNnWhose struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	shapingMapBareCgroups         = "bare_cgroups"
 	shapingMapBareSockets         = "bare_sockets"
 	shapingMapBuffers             = "buffers"
 	shapingMapCgroups             = "cgroups"
@@ -574,6 +575,7 @@ type shapingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type shapingMapSpecs struct {
+	BareCgroups      *ebpf.MapSpec `ebpf:"bare_cgroups"`
 	BareSockets      *ebpf.MapSpec `ebpf:"bare_sockets"`
 	Buffers          *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups          *ebpf.MapSpec `ebpf:"cgroups"`
@@ -650,6 +652,7 @@ func (o *shapingObjects) Close() error {
 //
 // It can be passed to loadShapingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type shapingMaps struct {
+	BareCgroups      *ebpf.Map `ebpf:"bare_cgroups"`
 	BareSockets      *ebpf.Map `ebpf:"bare_sockets"`
 	Buffers          *ebpf.Map `ebpf:"buffers"`
 	Cgroups          *ebpf.Map `ebpf:"cgroups"`
@@ -692,6 +695,7 @@ type shapingMaps struct {
 
 func (m *shapingMaps) Close() error {
 	return _ShapingClose(
+		m.BareCgroups,
 		m.BareSockets,
 		m.Buffers,
 		m.Cgroups,

@@ -258,3 +258,66 @@ func TestReceivesWithoutRoom(t *testing.T) {
 		t.Errorf("%s: %.0f bytes/s were let through, want 5000000", subject, got)
 	}
 }
+
+// Who uses more sockets without state than there is room to note has those of the same cgroup stopped whose options take
+// memory: they may be forgotten ones. Nobody else has.
+func TestEvadeByForgottenState(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestEvadeWithoutState")
+	t.Parallel()
+	f := newField(upStage(t))
+	if err := f.A.Sysctl("net/core/optmem_max", "256"); err != nil {
+		t.Fatal(err)
+	}
+	const filtered = `
+import ctypes
+code = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0xffff))
+host, port = sys.argv[1].rsplit(":", 1)
+def sends():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.setsockopt(socket.SOL_SOCKET, 26, struct.pack("HxxxxxxQ", 1, ctypes.addressof(code)))
+        try:
+            s.sendto(b"x", (host, 9))
+        except OSError:
+            return "no"
+    return "yes"
+say("ready")
+while wait():
+    say(sends())
+`
+	inside, _ := cgroup(t, "forgets")
+	near := f.python(options{in: f.A, cgroup: inside}, filtered, f.to(9))
+	far := f.python(options{in: f.A}, filtered, f.to(9))
+	near.read("ready")
+	far.read("ready")
+	x := f.python(options{in: f.A, cgroup: inside}, `
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (8192, 8192))
+host, port = sys.argv[1].rsplit(":", 1)
+say("ready")
+wait()
+ss = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(3000)]
+for s in ss:
+    s.sendto(b"x", (host, 9))
+say("done")
+wait()
+`, f.to(9))
+	x.read("ready")
+	f.must("set", "--pid", x.pid(), "--up", "10MB/s")
+	for _, c := range []struct {
+		p    *script
+		want string
+	}{{near, "yes"}, {far, "yes"}} {
+		c.p.tell("go")
+		c.p.read(c.want)
+	}
+	x.tell("go")
+	x.read("done")
+	near.tell("go")
+	near.read("no")
+	far.tell("go")
+	far.read("yes")
+	for _, p := range []*script{near, far, x} {
+		p.close()
+		<-p.ended
+	}
+}
