@@ -39,7 +39,7 @@ func TestGuestPaths(t *testing.T) {
 	daemon.Stderr = os.Stderr
 	require.NoError(t, p.machine.Start(daemon))
 	defer func() { _ = daemon.Process.Kill(); _ = daemon.Wait() }()
-	require.Eventually(t, func() bool { return exec.Command("netnice", "status").Run() == nil }, time.Minute, 100*time.Millisecond)
+	answers(t)
 
 	netnice(t, "set", "--host", "--down", "20MB/s") // counts, and is never reached
 	idle(t, daemon.Process.Pid)
