@@ -182,9 +182,7 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 	n = nn_path_make(p, t, &w, &path);
 	if (!s && !n && !nn_kinds_later(p))
 		return;
-	if (!s)
-		bpf_get_socket_cookie(sk);
-	s = nn_socket_give(sk, s, &w, &path);
+	s = nn_sock_give(sk, s, &w, &path);
 	if (!s)
 		return;
 	if (p->destinations)
@@ -246,20 +244,15 @@ static __always_inline struct nn_socket *nn_subflow_adopt(struct tcp_sock *tp,
 
 	if (!msk || msk->sk_protocol != IPPROTO_MPTCP)
 		return s;
-	from = bpf_sk_storage_get(&sockets, msk, 0, 0);
-	if (!from && bare_noted)
-		from = nn_bare_look(msk);
+	from = nn_state_of(msk);
 	if (!from)
 		return s;
 	if (!s)
 		s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0,
 				       BPF_SK_STORAGE_GET_F_CREATE);
 	if (!s) {
-		nn_fault(NN_FAULT_SOCKET_STORAGE);
 		bpf_get_socket_cookie((struct sock *)tp);
-		s = nn_bare_make(tp);
-		if (s)
-			nn_subflow_assign(s, from);
+		nn_subflow_bare(tp, from);
 		return NULL;
 	}
 	nn_subflow_assign(s, from);

@@ -44,6 +44,14 @@ static __noinline __attribute__((unused)) struct nn_socket *nn_bare_look(
 	return bpf_map_lookup_elem(&bare_sockets, &cookie);
 }
 
+/* What holds for a socket, wherever that is noted. */
+static __always_inline struct nn_socket *nn_state_of(void *sk)
+{
+	struct nn_socket *s = bpf_sk_storage_get(&sockets, sk, 0, 0);
+
+	return s || !bare_noted ? s : nn_bare_look(sk);
+}
+
 /* Where it was made. */
 static __always_inline __u64 nn_bare_cgroup(void *sk)
 {

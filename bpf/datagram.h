@@ -184,7 +184,7 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 	nn_datagram_wanted(s, x.wire_bytes);
 	if (!p)
 		return true;
-	/* which finds no state of a socket that has none of its own */
+	/* A queue finds no state of a socket that has none of its own. */
 	if (p->queues && !x.loopback && !(s->flags & NN_SOCK_BARE)) {
 		/* It is charged where it leaves the queue. Of a socket that was
 		 * there the device tells. */

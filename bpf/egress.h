@@ -191,12 +191,9 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 	/* One look first that ends it for all that no limit concerns. */
 	if (!sk)
 		return NN_EGRESS_PASS;
-	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
-	if (!s && bare_noted) {
-		s = nn_bare_look(sk);
-		if (!s && nn_bare_lost(sk))
-			return NN_EGRESS_BACK;
-	}
+	s = nn_state_of(sk);
+	if (!s && bare_noted && nn_bare_lost(sk))
+		return NN_EGRESS_BACK;
 	if (s)
 		nn_packet_destined(skb, sk, s);
 	nn_sends_by(skb, s);

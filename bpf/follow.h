@@ -75,9 +75,7 @@ static __always_inline bool nn_follow_file(struct task_struct *t,
 		nn_cgroup_found_free(&w);
 	if (!s && !n)
 		return false;
-	if (!s)
-		bpf_get_socket_cookie(sk);
-	s = nn_socket_give(sk, s, &w, &path);
+	s = nn_sock_give(sk, s, &w, &path);
 	if (!s)
 		return false;
 	if (p->destinations)

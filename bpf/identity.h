@@ -115,6 +115,18 @@ static __always_inline void nn_subflow_assign(struct nn_socket *s,
 	s->flags |= NN_SOCK_SUBFLOW;
 }
 
+/* There is no room for a subflow's state: it is left to the egress hook. */
+static __always_inline void nn_subflow_bare(void *sk,
+					    const struct nn_socket *from)
+{
+	struct nn_socket *s;
+
+	nn_fault(NN_FAULT_SOCKET_STORAGE);
+	s = nn_bare_make(sk);
+	if (s)
+		nn_subflow_assign(s, from);
+}
+
 /* Its path has changed: the user side tells its subflows. Written without the
  * socket's lock, and so only to an MPTCP socket, which is never armed: else a
  * flag that is set meanwhile would be lost. */
@@ -134,17 +146,12 @@ static __always_inline struct nn_socket *nn_subflow(struct bpf_sock *sk)
 	msk = bpf_skc_to_mptcp_sock(sk);
 	if (!msk)
 		return NULL;
-	from = bpf_sk_storage_get(&sockets, (struct sock *)msk, 0, 0);
-	if (!from && bare_noted)
-		from = nn_bare_look(msk);
+	from = nn_state_of((struct sock *)msk);
 	if (!from)
 		return NULL;
 	s = bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!s) {
-		nn_fault(NN_FAULT_SOCKET_STORAGE);
-		s = nn_bare_make(sk);
-		if (s) /* it is left to the egress hook */
-			nn_subflow_assign(s, from);
+		nn_subflow_bare(sk, from);
 		return NULL;
 	}
 	nn_subflow_assign(s, from);
@@ -185,6 +192,16 @@ static __always_inline struct nn_socket *nn_socket_give(
 	return s;
 }
 
+/* The same of a socket that is at hand as the kernel has it. */
+static __always_inline struct nn_socket *nn_sock_give(
+	struct sock *sk, struct nn_socket *s, const struct nn_who *w,
+	const struct nn_path *path)
+{
+	if (!s)
+		bpf_get_socket_cookie(sk);
+	return nn_socket_give(sk, s, w, path);
+}
+
 /* The socket that a file is, if it is one. */
 static __always_inline struct sock *nn_file_socket(struct file *file)
 {
@@ -214,9 +231,7 @@ static __always_inline struct nn_socket *nn_socket_reassign(struct sock *sk,
 		nn_bare_forget(sk);
 		return NULL;
 	}
-	if (!s)
-		bpf_get_socket_cookie(sk);
-	s = nn_socket_give(sk, s, &w, &path);
+	s = nn_sock_give(sk, s, &w, &path);
 	if (s && p->destinations)
 		nn_peer_found(s, sk);
 	if (s && s->path[0].node) {

@@ -12,10 +12,11 @@
 
 #include "adopt.h"
 
-#define NN_RING_FILES	 (1U << 20)
-#define NN_RINGS_OF_TASK 16 /* whose descriptors may be closed, too */
-#define NN_ANON_INODES	 0x09041934
-#define NN_SOCKETS	 0x534f434b
+#define NN_RING_FILES (1U << 20)
+#define NN_RINGS_OF_TASK                                                       \
+	16 /* a ring that is registered may have no descriptor */
+#define NN_ANON_INODES 0x09041934
+#define NN_SOCKETS     0x534f434b
 /* The file's address has flags in its last bits. */
 #define NN_RING_FILE_FLAGS 7ULL
 
@@ -234,9 +235,7 @@ static __always_inline void nn_ring_adopt(struct seq_file *seq, struct sock *sk)
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (s && s->tgid && s->epoch == o->who.epoch)
 		return; /* somebody has it open, or has used it */
-	if (!s)
-		bpf_get_socket_cookie(sk);
-	s = nn_socket_give(sk, s, &o->who, &o->path);
+	s = nn_sock_give(sk, s, &o->who, &o->path);
 	if (!s)
 		return;
 	nn_peer_found(s, sk);

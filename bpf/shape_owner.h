@@ -39,9 +39,7 @@ static __always_inline void nn_adopt_datagrams(struct task_struct *t,
 	n = nn_path_make(p, t, &w, &path);
 	if (!s && !n && !nn_kinds_later(p))
 		return;
-	if (!s)
-		bpf_get_socket_cookie(sk);
-	s = nn_socket_give(sk, s, &w, &path);
+	s = nn_sock_give(sk, s, &w, &path);
 	if (s && p->destinations)
 		nn_peer_found(s, sk);
 	nn_port_of(s, sk->__sk_common.skc_num);
