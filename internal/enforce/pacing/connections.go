@@ -35,7 +35,7 @@ func (k *Kernel) adoptFiles(processes []uint32) error {
 	if err != nil || !rings {
 		return err
 	}
-	errs := []error{}
+	var errs []error
 	for _, path := range netnamespace.Paths(nil, k.nearby) {
 		errs = append(errs, netnamespace.Within(path, func() error {
 			return errors.Join(k.obj.AdoptRings(), k.obj.AdoptConnections())

@@ -11,13 +11,14 @@ import (
 
 // markAnew marks the children that have no mark though their parent has one, if a fork has failed to since.
 func (k *Kernel) markAnew() error {
-	faults, err := bpf.ReadCounters(k.obj.Faults, bpf.FaultNames())
+	faults, err := k.Counters()
 	if err != nil {
 		return err
 	}
 	if faults[bpf.FaultTaskStorage] == k.unmarked {
 		return nil
 	}
+	var all []uint32
 	for id, n := range k.nodes {
 		if n.Kind != bpf.KindTree {
 			continue
@@ -34,7 +35,10 @@ func (k *Kernel) markAnew() error {
 		if members, err = k.members(id); err != nil {
 			return err
 		}
-		if err := errors.Join(k.putPolicy(), k.adoptFiles(members)); err != nil {
+		all = append(all, members...)
+	}
+	if len(all) > 0 { // none: all processes would be looked at
+		if err := errors.Join(k.putPolicy(), k.adoptFiles(all)); err != nil {
 			return err
 		}
 	}
