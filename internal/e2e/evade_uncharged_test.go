@@ -303,12 +303,9 @@ wait()
 `, f.to(9))
 	x.read("ready")
 	f.must("set", "--pid", x.pid(), "--up", "10MB/s")
-	for _, c := range []struct {
-		p    *script
-		want string
-	}{{near, "yes"}, {far, "yes"}} {
-		c.p.tell("go")
-		c.p.read(c.want)
+	for _, p := range []*script{near, far} {
+		p.tell("go")
+		p.read("yes")
 	}
 	x.tell("go")
 	x.read("done")

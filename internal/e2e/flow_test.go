@@ -357,11 +357,11 @@ func (f *field) near(what string, since testutil.Instant, got, want, tolerance f
 func (f *field) nearShare(what string, since testutil.Instant, got, want, tolerance float64) {
 	f.t.Helper()
 	f.t.Logf("%s: %.3f of %.0f bytes/s", what, got/want, want)
-	err := compare(what, got, want, tolerance)
-	if err != nil && got < 1.5*want {
-		err = errors.New(err.Error())
+	judge := compare
+	if got < 1.5*want {
+		judge = comparePart
 	}
-	f.failUnlessDisturbed(since, got/want, err)
+	f.failUnlessDisturbed(since, got/want, judge(what, got, want, tolerance))
 }
 
 // failUnlessDisturbed fails with err unless the machine has disturbed what was measured from some

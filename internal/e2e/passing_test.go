@@ -225,6 +225,16 @@ func TestIperf(t *testing.T) {
 	f.near("iperf3's own figure", begin, rate*1024*perByte, 10e6, 0.05)
 }
 
+// uring starts a program that sends to a place by io_uring, when it is told to.
+func (f *field) uring(to, how string) *script {
+	f.t.Helper()
+	x := f.script(options{in: f.A}, agentArgs(agentURing, to, how)...)
+	if why := x.read("uring"); why != "ready" {
+		f.t.Skipf("this kernel refuses io_uring: %s", why)
+	}
+	return x
+}
+
 // A socket that only a ring of io_uring's holds is found as the limit is set, while a gigabyte is under way.
 func TestIOUringAlone(t *testing.T) {
 	t.Parallel()
@@ -232,10 +242,7 @@ func TestIOUringAlone(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			f := newField(upStage(t))
 			a := f.ports + 1
-			x := f.script(options{in: f.A}, agentArgs(agentURing, f.to(a), how)...)
-			if why := x.read("uring"); why != "ready" {
-				t.Skipf("this kernel refuses io_uring: %s", why)
-			}
+			x := f.uring(f.to(a), how)
 			x.tell("go")
 			f.begins(a)
 			f.holds("by a ring alone", f.must("set", "--pid", x.pid(), "--up", "5MB/s").Add(100*time.Millisecond), 5e6, a)
@@ -249,10 +256,7 @@ func TestIOUringAlone(t *testing.T) {
 func TestIOUringAloneDatagrams(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
-	x := f.script(options{in: f.A}, agentArgs(agentURing, f.to(9), "datagrams")...)
-	if why := x.read("uring"); why != "ready" {
-		t.Skipf("this kernel refuses io_uring: %s", why)
-	}
+	x := f.uring(f.to(9), "datagrams")
 	x.tell("go")
 	time.Sleep(settle)
 	f.must("set", "--pid", x.pid(), "--up", "3MB/s")
@@ -269,10 +273,7 @@ func TestIOUring(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newField(upStage(t))
 			a := f.ports + 1
-			x := f.script(options{in: f.A}, agentArgs(agentURing, f.to(a), arg)...)
-			if why := x.read("uring"); why != "ready" {
-				t.Skipf("this kernel refuses io_uring: %s", why)
-			}
+			x := f.uring(f.to(a), arg)
 			f.must("set", "--pid", x.pid(), "--up", "5MB/s")
 			x.tell("go")
 			f.begins(a)

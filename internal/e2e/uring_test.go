@@ -142,12 +142,13 @@ func sendByURing(to, how string) error {
 		tail := atomic.LoadUint32(word(sq, p.SQ.Tail))
 		slot := tail & *word(sq, p.SQ.RingMask)
 		e := (*uringSubmission)(unsafe.Pointer(&entries[slot*sizeofSubmission]))
-		*e = uringSubmission{Opcode: uringOpSend, FD: int32(fd), Addr: uint64(uintptr(unsafe.Pointer(&data[0]))), Len: bytes, OpFlags: unix.MSG_WAITALL}
+		*e = uringSubmission{Opcode: uringOpSend, FD: int32(fd), Addr: uint64(uintptr(unsafe.Pointer(&data[0]))), Len: bytes}
 		if !polled {
 			e.Flags = uringAsync
 		}
 		if fixed {
 			e.Flags |= uringFixedFile
+			e.OpFlags = unix.MSG_WAITALL
 		}
 		*word(sq, p.SQ.Array+slot*sizeofUint32) = slot
 		atomic.StoreUint32(word(sq, p.SQ.Tail), tail+1)
@@ -164,8 +165,10 @@ func sendByURing(to, how string) error {
 		}
 		for head := atomic.LoadUint32(word(cq, p.CQ.Head)); head != atomic.LoadUint32(word(cq, p.CQ.Tail)); head++ {
 			at := p.CQ.Cqes + (head&*word(cq, p.CQ.RingMask))*sizeofCompletion
-			if n := unix.Errno(-int32(*word(cq, at+8))); n < 1<<12 && n > 0 && n != unix.ECONNREFUSED && n != unix.EPERM {
-				return fmt.Errorf("send by io_uring: %w", n)
+			n := int32(*word(cq, at+8))
+			refused := kind == unix.SOCK_DGRAM && (n == -int32(unix.ECONNREFUSED) || n == -int32(unix.EPERM))
+			if n < 0 && !refused {
+				return fmt.Errorf("send by io_uring: %w", unix.Errno(-n))
 			}
 			atomic.StoreUint32(word(cq, p.CQ.Head), head+1)
 		}
