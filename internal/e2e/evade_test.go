@@ -3,7 +3,6 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -130,27 +129,32 @@ func (f *field) quiet() {
 func (f *field) contained(e escape, begin wired, limit float64) {
 	f.t.Helper()
 	time.Sleep(2 * settle)
+	before := f.wire()
 	count, counting := f.counted(e.subject)
 	settled := f.wire()
 	end := settled
 	var each []string // 100 ms, of the limit
 	for range 20 {
 		time.Sleep(100 * time.Millisecond)
-		before := end
+		last := end
 		end = f.wire()
-		rate, _ := end.since(before)
+		rate, _ := end.since(last)
 		each = append(each, fmt.Sprintf("%.2f", rate/limit))
 	}
 	rate, packets := end.since(settled)
 	now, still := f.counted(e.subject)
+	after := f.wire()
 	f.t.Logf("%.3f of the limit in %.0f packets/s", rate/limit, packets)
 	if !counting.IsZero() && !still.IsZero() && !e.open {
-		// But for chunks that have their turn, a hundredth of a second, and for handshakes, of which the
-		// kernel sends some without the socket.
-		charged := float64(now-count) / still.Sub(counting).Seconds()
-		f.t.Logf("charged %.4f of what came", charged/rate)
-		if off := math.Abs(charged - rate); off > 0.02*limit+64*packets+e.bursts/2 {
-			f.t.Errorf("%.0f bytes/s were charged of %.0f that came", charged, rate)
+		// The counter was read at instants between those at which the wire was. Beside that: chunks that
+		// have their turn, a hundredth of a second, and handshakes, of which the kernel sends some without
+		// the socket.
+		charged := float64(now - count)
+		least, most := float64(end.bytes-settled.bytes), float64(after.bytes-before.bytes)
+		f.t.Logf("charged %.4f to %.4f of what came", charged/most, charged/least)
+		slack := (0.02*limit + 64*packets + e.bursts/2) * end.at.Sub(settled.at).Seconds()
+		if charged < least-slack || charged > most+slack {
+			f.t.Errorf("%.0f bytes were charged, and %.0f to %.0f came", charged, least, most)
 		}
 	}
 	limit *= 1 + e.over

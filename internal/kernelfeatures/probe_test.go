@@ -39,7 +39,8 @@ func TestProbeThisKernel(t *testing.T) {
 	t.Logf("%s: bpffs %q, cgroup %q (%s), lockdown %q, unprivileged %q, congestion %v; took %s",
 		f.Release, f.BPFFSPath, f.CgroupPath, f.CgroupLayout, f.Lockdown, f.UnprivilegedBPF, f.Congestion, took)
 	if os.Getenv("NETNICE_VM") == "" { // an emulated kernel takes longer
-		require.Less(t, took, time.Second)
+		// 0.4 s at rest; 1.9 s were seen beside the race detector's compiler.
+		require.Less(t, took, 5*time.Second)
 	}
 	// Whatever kernel this is, these have to be right for the tests to run at all.
 	for _, must := range []Feature{f.Root, f.CapBPF, f.BPF, f.SockOps, f.CgroupSKB, f.LRUHash} {
