@@ -11,9 +11,6 @@
 
 #include "cover.h"
 
-/* How many were noted: unlimited traffic pays one look at it. */
-__u32 bare_noted;
-
 static const struct nn_socket nn_bare_fresh = {.flags = NN_SOCK_BARE};
 
 /* As an address: where packets are looked at, the verifier lets no field of the
@@ -44,30 +41,48 @@ static __noinline __attribute__((unused)) struct nn_socket *nn_bare_look(
 	return bpf_map_lookup_elem(&bare_sockets, &cookie);
 }
 
+static __always_inline __u32 *nn_bare_noted(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&bare_noted, &zero);
+}
+
+/* Are there any? */
+static __always_inline bool nn_bare_any(void)
+{
+	__u32 *n = nn_bare_noted();
+
+	return n && *n;
+}
+
 /* What holds for a socket, wherever that is noted. */
 static __always_inline struct nn_socket *nn_state_of(void *sk)
 {
 	struct nn_socket *s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 
-	return s || !bare_noted ? s : nn_bare_look(sk);
+	return s || !nn_bare_any() ? s : nn_bare_look(sk);
 }
 
-/* Where it was made. */
-static __always_inline __u64 nn_bare_cgroup(void *sk)
+static __always_inline __u32 nn_bare_user(void *sk)
 {
-	return nn_cgroup_id(nn_sock_cgroup(nn_bare_address(sk)));
+	struct sock *of = nn_bare_address(sk);
+	__u32 user = 0;
+
+	bpf_core_read(&user, sizeof(user), &of->sk_uid.val);
+	return user;
 }
 
 static __always_inline void nn_bare_count(void *sk)
 {
-	__u64 cgroup = nn_bare_cgroup(sk);
-	__u32 *n = bpf_map_lookup_elem(&bare_cgroups, &cgroup), one = 1;
+	__u32 user = nn_bare_user(sk), *n = nn_bare_noted();
+	__u8 some = 1;
 
-	__sync_fetch_and_add(&bare_noted, 1);
-	if (n)
-		__sync_fetch_and_add(n, 1);
-	else
-		bpf_map_update_elem(&bare_cgroups, &cgroup, &one, BPF_ANY);
+	if (!n)
+		return;
+	__sync_fetch_and_add(n, 1);
+	if (bpf_map_update_elem(&bare_users, &user, &some, BPF_ANY))
+		__sync_fetch_and_or(n, NN_BARE_OF_ALL);
 }
 
 /* The same, made if it is not there. */
@@ -90,30 +105,29 @@ static __always_inline void nn_bare_forget(void *sk)
 {
 	__u64 cookie;
 
-	if (!bare_noted)
+	if (!nn_bare_any())
 		return;
 	cookie = nn_bare_cookie(sk);
 	bpf_map_delete_elem(&bare_sockets, &cookie);
 }
 
-/* May it be one of those that the table had no room for? Its options take
- * memory, and from its cgroup so many were noted that some were forgotten:
- * nobody else's sockets suffer for them. */
+/* May it be one of those that the table had no room for? So many were noted
+ * that some were forgotten, some were its user's, and it has no room for state,
+ * which all but a few sockets have: nobody else's suffer for them. */
 static __noinline __attribute__((unused)) bool nn_bare_lost(void *sk)
 {
 	struct sock *of = nn_bare_address(sk);
-	__u64 cgroup;
+	__u32 *n = nn_bare_noted(), user;
 	int taken = 0;
-	__u32 *n;
 
-	if (bare_noted < NN_BARE_SOCKETS / 2)
+	if (!n || *n < NN_BARE_SOCKETS / 2)
 		return false;
 	bpf_core_read(&taken, sizeof(taken), &of->sk_omem_alloc.counter);
-	if (taken <= 0)
+	if (taken <= 0 ||
+	    bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE))
 		return false;
-	cgroup = nn_bare_cgroup(sk);
-	n = bpf_map_lookup_elem(&bare_cgroups, &cgroup);
-	return n && *n >= NN_BARE_OF_CGROUP;
+	user = nn_bare_user(sk);
+	return *n & NN_BARE_OF_ALL || bpf_map_lookup_elem(&bare_users, &user);
 }
 
 #endif

@@ -70,7 +70,7 @@ static __always_inline void nn_datagrams_to(struct bpf_sock_addr *ctx,
 
 	if (!sk || ctx->protocol != IPPROTO_UDP)
 		return;
-	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	s = nn_state_of(sk);
 	if (s &&
 	    nn_peer_called(s, peer, bpf_ntohs(ctx->user_port), IPPROTO_UDP))
 		nn_port_of(s, sk->src_port);
@@ -100,6 +100,34 @@ static __always_inline void nn_datagrams_to6(struct bpf_sock_addr *ctx)
 		nn_datagram_wanted(nn_socket_used(sk), bytes);                 \
 		return 0;                                                      \
 	}
+
+static __always_inline __u32 nn_packet_mtu(struct __sk_buff *skb)
+{
+	struct sk_buff *b = (void *)skb; /* which it is, once it is loaded */
+	struct net_device *dev = NULL;
+	__u32 mtu = 0;
+
+	bpf_core_read(&dev, sizeof(dev), &b->dev);
+	bpf_core_read(&mtu, sizeof(mtu), &dev->mtu);
+	return mtu;
+}
+
+/* Headers that a packet gets which is cut into fragments after the hook. Not
+ * inline: its stack is not among those of the walk along the path then. */
+static __noinline __attribute__((unused)) __u64 nn_fragment_headers(
+	struct __sk_buff *skb)
+{
+	bool v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
+	__u32 own = v6 ? 40 : 20, each = v6 ? own + 8 : own, room, mtu;
+
+	if (skb->gso_segs > 1 || skb->len <= 1280)
+		return 0;
+	mtu = nn_packet_mtu(skb);
+	if (skb->len <= mtu || mtu < 2 * each)
+		return 0;
+	room = (mtu - each) & ~7U;
+	return (__u64)((skb->len - own + room - 1) / room) * each - own;
+}
 
 /* IP bytes of a packet, or of all the segments that it stands for. */
 static __always_inline __u64 nn_datagram_bytes(const struct __sk_buff *skb,
@@ -171,7 +199,8 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 	__u32 segments;
 	struct nn_transmit x = {
 		.now_ns = bpf_ktime_get_ns(),
-		.wire_bytes = nn_datagram_bytes(skb, 0, &segments),
+		.wire_bytes = nn_fragment_headers(skb) +
+			      nn_datagram_bytes(skb, 0, &segments),
 		.loopback = skb->ifindex == LOOPBACK_IFINDEX,
 		.empty = 1,
 		.apart = NN_APART_DATAGRAMS,

@@ -57,8 +57,8 @@ static __always_inline void nn_tcp_look(struct __sk_buff *skb,
  * second's worth of turns, or while what has left is paid only in a second.
  * Programs that send for the first time wait until they are fewer, for their
  * number is what makes each wait. */
-static __always_inline bool nn_syn_waits(struct nn_socket *s,
-					 const struct nn_transmit *x)
+static __always_inline bool nn_syn_hold(struct nn_socket *s,
+					const struct nn_transmit *x)
 {
 	__u64 second_ns = x->now_ns + NN_NSEC_PER_SEC;
 
@@ -80,7 +80,7 @@ static __noinline bool nn_syn_back(struct nn_socket *s)
 
 	x.loopback = s->flags & NN_SOCK_LOOPBACK;
 	nn_path_walk(s, &x, NN_ASK);
-	return nn_syn_waits(s, &x);
+	return nn_syn_hold(s, &x);
 }
 
 /* A connection that no callback charges, or a segment that none has: it is
@@ -98,20 +98,20 @@ static __noinline int nn_here_judge(struct __sk_buff *skb, __u32 state,
 	};
 	__u32 event = NN_EVENT_HELD;
 
-	if (armed && s->prepaid_bytes && s->unseen_bytes < 0) {
+	if (armed && s->prepaid_bytes && s->unsettled_bytes < 0) {
 		/* it was held when there was room for the callback */
-		s->unseen_bytes += s->prepaid_bytes;
-		x.wire_bytes = s->prepaid_bytes;
+		s->unsettled_bytes += s->prepaid_bytes;
+		if (s->due_ns) /* else a part of it has left */
+			nn_held_leaves(s, &x);
 		s->prepaid_bytes = 0;
-		nn_path_walk(s, &x, NN_REDEEM);
-		if (s->unseen_bytes >= 0)
+		if (s->unsettled_bytes >= 0)
 			return NN_EGRESS_PASS;
 	}
-	x.wire_bytes = armed ? -s->unseen_bytes : t->wire_bytes;
+	x.wire_bytes = armed ? -s->unsettled_bytes : t->wire_bytes;
 	nn_path_walk(s, &x, NN_ASK);
 	if (t->data && nn_far(&x, x.before_ns)) {
 		if (armed) { /* the daemon has it try again in time */
-			s->unseen_bytes += t->wire_bytes;
+			s->unsettled_bytes += t->wire_bytes;
 			s->due_ns = x.before_ns - NN_IDLE_NS / 2;
 			s->held_ns = x.now_ns;
 			s->ahead_ns = NN_HOLD_NS;
@@ -120,9 +120,9 @@ static __noinline int nn_here_judge(struct __sk_buff *skb, __u32 state,
 		}
 		return NN_EGRESS_BACK;
 	}
-	if (state == TCP_SYN_SENT && nn_syn_waits(s, &x)) {
+	if (state == TCP_SYN_SENT && nn_syn_hold(s, &x)) {
 		if (armed)
-			s->unseen_bytes += t->wire_bytes;
+			s->unsettled_bytes += t->wire_bytes;
 		return NN_EGRESS_BACK;
 	}
 	x.segments = nn_counted(t->segments);
@@ -130,7 +130,7 @@ static __noinline int nn_here_judge(struct __sk_buff *skb, __u32 state,
 	nn_unknown_sent(s, &x, x.wire_bytes, t->segments);
 	if (!armed)
 		return NN_EGRESS_PASS;
-	s->unseen_bytes = 0;
+	s->unsettled_bytes = 0;
 	s->due_ns = 0;
 	if (t->data) {
 		s->flags |= NN_SOCK_UNHEARD;
@@ -147,11 +147,11 @@ static __noinline int nn_here_judge(struct __sk_buff *skb, __u32 state,
 /* Of an armed connection the callback has charged what leaves, but where TCP
  * left no room for options: then it was not called. What it could not know
  * (other options than usual) is charged with the next. */
-static __always_inline bool nn_charged(struct nn_socket *s,
-				       const struct nn_tcp_packet *t)
+static __always_inline bool nn_settle(struct nn_socket *s,
+				      const struct nn_tcp_packet *t)
 {
-	s->unseen_bytes -= t->wire_bytes;
-	return s->unseen_bytes + (__s64)(t->wire_bytes / 2) >= 0;
+	s->unsettled_bytes -= t->wire_bytes;
+	return s->unsettled_bytes + (__s64)(t->wire_bytes / 2) >= 0;
 }
 
 /* Not inline: its stack is not on that of connections. */
@@ -192,7 +192,7 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 	if (!sk)
 		return NN_EGRESS_PASS;
 	s = nn_state_of(sk);
-	if (!s && bare_noted && nn_bare_lost(sk))
+	if (!s && nn_bare_any() && nn_bare_lost(sk))
 		return NN_EGRESS_BACK;
 	if (s)
 		nn_packet_destined(skb, sk, s);
@@ -221,7 +221,7 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 		/* charged as what stays on the machine: not at all, most often
 		 */
 		s->flags &= ~NN_SOCK_LOOPBACK;
-		s->unseen_bytes = 0;
+		s->unsettled_bytes = 0;
 	}
 	if (!nn_armed(s))
 		return nn_here_judge(skb, sk->state, s, &t);
@@ -230,10 +230,10 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 		nn_held_count(s);
 		return NN_EGRESS_BACK;
 	}
-	if (!nn_charged(s, &t))
+	if (!nn_settle(s, &t))
 		return nn_here_judge(skb, sk->state, s, &t);
 	if (sk->state == TCP_SYN_SENT && nn_syn_back(s)) {
-		s->unseen_bytes += t.wire_bytes;
+		s->unsettled_bytes += t.wire_bytes;
 		return NN_EGRESS_BACK;
 	}
 	/* An adopted connection's window may be far above the clamp, which TCP

@@ -254,8 +254,11 @@ static __always_inline struct nn_socket *nn_socket_used(struct sock *sk)
 	t = bpf_get_current_task_btf();
 	/* which may be other BPF programs' */
 	s = sk->sk_bpf_storage ? bpf_sk_storage_get(&sockets, sk, 0, 0) : NULL;
-	if (!s && nn_task_free(p, t))
+	if (!s && nn_task_free(p, t)) {
+		if (!(t->flags & PF_KTHREAD))
+			nn_bare_forget(sk);
 		return NULL;
+	}
 	/* A kernel thread works for the socket's user. */
 	if (t->flags & PF_KTHREAD)
 		return s;

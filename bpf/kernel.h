@@ -178,6 +178,7 @@ typedef struct {
 struct net_device {
 	possible_net_t nd_net;
 	int ifindex;
+	unsigned int mtu;
 	unsigned short hard_header_len;
 } __core;
 

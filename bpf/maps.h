@@ -51,13 +51,22 @@ struct {
 	__type(value, struct nn_socket);
 } bare_sockets SEC(".maps");
 
-/* How many of them were noted, by the cgroup that each was made in. */
+/* How many of them were noted: unlimited traffic pays one look at it. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1024);
-	__type(key, __u64);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
 	__type(value, __u32);
-} bare_cgroups SEC(".maps");
+} bare_noted SEC(".maps");
+
+/* The user ids that made some. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, __u8);
+} bare_users SEC(".maps");
 
 /* Sockets whose send buffer is kept small, as long as they live; the user side
  * writes. */

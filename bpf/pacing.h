@@ -20,7 +20,7 @@
 
 /* So much is noted as charged of what has not come to the egress hook: it may
  * wait at a firewall's queue, or be gone. */
-#define NN_UNSEEN_MAX 65536
+#define NN_UNSETTLED_MAX 65536
 
 /* Headers of one segment: TCP's with its usual options, IP's with options or
  * extension headers that the program asked for. */
@@ -58,7 +58,7 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 		return;
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (!s) {
-		if (bare_noted)
+		if (nn_bare_any())
 			bpf_get_socket_cookie(ctx);
 		s = nn_subflow(sk);
 	}
@@ -115,7 +115,7 @@ static __always_inline void nn_connecting(struct bpf_sock_ops *ctx)
 
 	if (!sk)
 		return;
-	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	s = nn_state_of(sk);
 	if (!s)
 		return;
 	nn_peer_connected(s, sk, false);
@@ -290,8 +290,8 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		return;
 	}
 	nn_receive_keep(ctx, s, tp);
-	if (s->unseen_bytes > NN_UNSEEN_MAX)
-		s->unseen_bytes = NN_UNSEEN_MAX;
+	if (s->unsettled_bytes > NN_UNSETTLED_MAX)
+		s->unsettled_bytes = NN_UNSETTLED_MAX;
 	mss = nn_mss(tp);
 	if (s->flags & NN_SOCK_SUBFLOW) {
 		option = nn_subflow_option(sk);
@@ -305,8 +305,8 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		x.slack_ns = NN_IDLE_NS;
 	bytes = len + segments * (nn_headers(s, tp) + option);
 	/* This segment pays for what left before it and was not charged. */
-	if (s->unseen_bytes < 0)
-		bytes -= s->unseen_bytes;
+	if (s->unsettled_bytes < 0)
+		bytes -= s->unsettled_bytes;
 	x.wire_bytes = bytes;
 	x.segments = mss + nn_headers(s, tp) + option;
 	if (!len) {
@@ -314,7 +314,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		x.empty = 1;
 		nn_path_walk(s, &x, NN_CHARGE);
 		nn_unknown_sent(s, &x, bytes, segments);
-		s->unseen_bytes += bytes;
+		s->unsettled_bytes += bytes;
 		return;
 	}
 	s->flags &= ~NN_SOCK_UNHEARD;
@@ -352,7 +352,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 			s->prepaid_bytes ? x.now_ns : x.before_ns + x.young_ns;
 	}
 	nn_unknown_sent(s, &x, bytes, segments);
-	s->unseen_bytes += bytes;
+	s->unsettled_bytes += bytes;
 	if (!(s->flags & NN_SOCK_STARTED))
 		nn_window_open(ctx, s, tp, &x);
 	s->flags |= NN_SOCK_STARTED;

@@ -70,6 +70,16 @@ struct {
 	__type(value, struct nn_ring_owner);
 } ring_sockets SEC(".maps");
 
+/* Rings that were looked through, by address, so that each is once, however
+ * many descriptors lead to it. Emptied with the above. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, __u8);
+} rings_seen SEC(".maps");
+
 /* How many were noted since the user side has set it to 0. */
 __u32 ring_noted;
 
@@ -174,9 +184,13 @@ static __noinline bool nn_ring_owned(struct task_struct *t,
 /* Note the sockets that the ring holds. */
 static __always_inline void nn_ring_note(struct nn_ring *r, struct file *f)
 {
+	__u8 seen = 1;
 	__u32 n;
 
 	r->ctx = (__u64)BPF_CORE_READ(f, private_data);
+	if (bpf_map_lookup_elem(&rings_seen, &r->ctx))
+		return;
+	bpf_map_update_elem(&rings_seen, &r->ctx, &seen, BPF_ANY);
 	n = nn_ring_size(r->ctx);
 	if (n > NN_RING_FILES)
 		n = NN_RING_FILES;
@@ -208,9 +222,11 @@ static long nn_ring_registered(__u32 i, struct nn_rings *w)
 static __always_inline void nn_rings_of_task(struct task_struct *t)
 {
 	struct nn_rings w = {};
-	struct io_uring_task *u;
+	struct io_uring_task *u = NULL;
 
-	if (!nn_ring_known() || !bpf_core_field_exists(t->io_uring))
+	/* the latter since 5.18 */
+	if (!nn_ring_known() || !bpf_core_field_exists(t->io_uring) ||
+	    !bpf_core_field_exists(u->registered_rings))
 		return;
 	u = BPF_CORE_READ(t, io_uring);
 	if (!u || !nn_ring_owned(t, &w.ring.owner))

@@ -13,9 +13,10 @@
 #define NN_NSEC_PER_SEC 1000000000ULL
 #define NN_MAX_NODES	16384
 /* Nodes of single sockets come after those that the daemon numbers. */
-#define NN_SOCKET_NODES	  4096
-#define NN_BARE_SOCKETS	  4096
-#define NN_BARE_OF_CGROUP 512
+#define NN_SOCKET_NODES 4096
+#define NN_BARE_SOCKETS 4096
+/* Of bare_noted: more users had some than there is room for. */
+#define NN_BARE_OF_ALL (1U << 31)
 /* A child's class for what it sends and is no TCP, beside that for TCP: a bit
  * of its number that tgids and indexes of nodes do not reach. */
 #define NN_CHILD_DATAGRAMS (1ULL << 31)
@@ -290,9 +291,9 @@ struct nn_socket {
 	struct nn_hop link; /* of that device, the last of the path: see link.h
 			     */
 	__u32 stranger; /* process that sent on it and does not have it open, */
-	__u32 stranger_epoch; /* as it was found then: see sent_by.h */
-	__s64 unseen_bytes; /* TCP: charged, and not seen leaving by the egress
-			     hook; below 0: left, and not charged */
+	__u32 stranger_epoch;  /* as it was found then: see sent_by.h */
+	__s64 unsettled_bytes; /* TCP: charged, and not seen leaving by the
+			     egress hook; below 0: left, and not charged */
 };
 
 /* The send buffer of a socket that is no TCP's, while the user side keeps it

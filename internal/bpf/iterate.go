@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +26,18 @@ func run(p *ebpf.Program, m *ebpf.Map) ([]byte, error) {
 		return nil, fmt.Errorf("open iterator: %w", err)
 	}
 	defer r.Close()
-	return io.ReadAll(r)
+	return readToEnd(r)
+}
+
+// readToEnd returns all that an iterator writes. Its read ends with EAGAIN after a million objects of
+// which it had nothing to say, and the next goes on from there: anybody can have so many files open.
+func readToEnd(r io.Reader) ([]byte, error) {
+	var out bytes.Buffer
+	for {
+		if _, err := out.ReadFrom(r); !errors.Is(err, unix.EAGAIN) {
+			return out.Bytes(), err
+		}
+	}
 }
 
 // runOfProcess drives a task iterator over one thread group. cilium/ebpf's
@@ -60,7 +72,7 @@ func runOfProcess(p *ebpf.Program, tgid uint32) (out []byte, alone bool, err err
 	}
 	f := os.NewFile(itfd, "iterator")
 	defer f.Close()
-	out, err = io.ReadAll(f)
+	out, err = readToEnd(f)
 	return out, true, err
 }
 
@@ -174,6 +186,9 @@ func (o *Object) ListTasks() ([]TaskRecord, error) {
 // without any, of those that all processes hold. rings says that some are held by rings of io_uring's alone:
 // then AdoptRings has to be called in each network namespace, and ForgetRings.
 func (o *Object) AdoptFiles(tgids []uint32) (rings bool, err error) {
+	if err := o.ForgetRings(); err != nil { // what a daemon that was killed has left
+		return false, err
+	}
 	if err := o.RingNoted.Set(uint32(0)); err != nil {
 		return false, fmt.Errorf("set iterator argument: %w", err)
 	}
@@ -210,17 +225,29 @@ func (o *Object) AdoptRings() error {
 
 // ForgetRings forgets what AdoptFiles has noted of them.
 func (o *Object) ForgetRings() error {
+	var owner netniceNnRingOwner
+	if err := empty(o.RingSockets, &owner); err != nil {
+		return fmt.Errorf("forget sockets of io_uring: %w", err)
+	}
+	var seen uint8
+	if err := empty(o.RingsSeen, &seen); err != nil {
+		return fmt.Errorf("forget rings of io_uring: %w", err)
+	}
+	return nil
+}
+
+// empty takes everything out of a map whose keys are addresses; one has room for any of its values.
+func empty(m *ebpf.Map, one any) error {
 	var (
-		socket uint64
-		keys   []uint64
-		owner  netniceNnRingOwner
+		address uint64
+		keys    []uint64
 	)
-	for it := o.RingSockets.Iterate(); it.Next(&socket, &owner); {
-		keys = append(keys, socket)
+	for it := m.Iterate(); it.Next(&address, one); {
+		keys = append(keys, address)
 	}
 	for _, k := range keys {
-		if err := o.RingSockets.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("forget a socket of io_uring: %w", err)
+		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
 		}
 	}
 	return nil

@@ -243,11 +243,11 @@ func (o *Object) take(c *ebpf.Collection) {
 	}
 	o.netniceMaps = netniceMaps{
 		Nodes: m["nodes"], Clocks: m["clocks"], Classes: m["classes"], Sockets: m["sockets"], Tasks: m["tasks"],
-		Users: m["users"], Cgroups: m["cgroups"], SocketNodes: m["socket_nodes"], BareSockets: m["bare_sockets"], BareCgroups: m["bare_cgroups"], Policy: m["policy"], Subordinates: m["subordinates"], Faults: m["faults"], Events: m["events"],
+		Users: m["users"], Cgroups: m["cgroups"], SocketNodes: m["socket_nodes"], BareSockets: m["bare_sockets"], BareNoted: m["bare_noted"], BareUsers: m["bare_users"], Policy: m["policy"], Subordinates: m["subordinates"], Faults: m["faults"], Events: m["events"],
 		PortsSeen: m["ports_seen"], FreeCgroups: m["free_cgroups"], Buffers: m["buffers"], Unknown: m["unknown"], Execs: m["execs"],
 		Destinations: m["destinations"], DestinationUses: m["destination_uses"], DestinationMemos: m["destination_memos"], Links: m["links"], QueuedDevices: m["queued_devices"], PeersMet: m["peers_met"], Stored: m["stored"], PeersNoted: m["peers_noted"],
-		RingSockets: m["ring_sockets"],
-		Requests:    m["requests"], Answers: m["answers"], Asked: m["asked"], Askers: m["askers"], FixedRates: m["fixed_rates"],
+		RingSockets: m["ring_sockets"], RingsSeen: m["rings_seen"],
+		Requests: m["requests"], Answers: m["answers"], Asked: m["asked"], Askers: m["askers"], FixedRates: m["fixed_rates"],
 	}
 	o.netniceVariables = netniceVariables{
 		AdoptRootTgid: v["adopt_root_tgid"], AdoptNode: v["adopt_node"],

@@ -398,7 +398,7 @@ type netniceNnSocket struct {
 	Link               netniceNnHop
 	Stranger           uint32
 	StrangerEpoch      uint32
-	UnseenBytes        int64
+	UnsettledBytes     int64
 }
 
 type netniceNnSocketFlags uint32
@@ -504,8 +504,9 @@ const (
 	netniceMapAnswers               = "answers"
 	netniceMapAsked                 = "asked"
 	netniceMapAskers                = "askers"
-	netniceMapBareCgroups           = "bare_cgroups"
+	netniceMapBareNoted             = "bare_noted"
 	netniceMapBareSockets           = "bare_sockets"
+	netniceMapBareUsers             = "bare_users"
 	netniceMapBuffers               = "buffers"
 	netniceMapCgroups               = "cgroups"
 	netniceMapClasses               = "classes"
@@ -528,6 +529,7 @@ const (
 	netniceMapQueuedDevices         = "queued_devices"
 	netniceMapRequests              = "requests"
 	netniceMapRingSockets           = "ring_sockets"
+	netniceMapRingsSeen             = "rings_seen"
 	netniceMapSocketNodes           = "socket_nodes"
 	netniceMapSockets               = "sockets"
 	netniceMapStored                = "stored"
@@ -583,7 +585,6 @@ const (
 	netniceVarAdoptRootTgid         = "adopt_root_tgid"
 	netniceVarAskEveryNs            = "ask_every_ns"
 	netniceVarAsksAtOnce            = "asks_at_once"
-	netniceVarBareNoted             = "bare_noted"
 	netniceVarEventsSilence         = "events_silence"
 	netniceVarFollowWalk            = "follow_walk"
 	netniceVarFormerRelease         = "former_release"
@@ -708,8 +709,9 @@ type netniceMapSpecs struct {
 	Answers          *ebpf.MapSpec `ebpf:"answers"`
 	Asked            *ebpf.MapSpec `ebpf:"asked"`
 	Askers           *ebpf.MapSpec `ebpf:"askers"`
-	BareCgroups      *ebpf.MapSpec `ebpf:"bare_cgroups"`
+	BareNoted        *ebpf.MapSpec `ebpf:"bare_noted"`
 	BareSockets      *ebpf.MapSpec `ebpf:"bare_sockets"`
+	BareUsers        *ebpf.MapSpec `ebpf:"bare_users"`
 	Buffers          *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups          *ebpf.MapSpec `ebpf:"cgroups"`
 	Classes          *ebpf.MapSpec `ebpf:"classes"`
@@ -732,6 +734,7 @@ type netniceMapSpecs struct {
 	QueuedDevices    *ebpf.MapSpec `ebpf:"queued_devices"`
 	Requests         *ebpf.MapSpec `ebpf:"requests"`
 	RingSockets      *ebpf.MapSpec `ebpf:"ring_sockets"`
+	RingsSeen        *ebpf.MapSpec `ebpf:"rings_seen"`
 	SocketNodes      *ebpf.MapSpec `ebpf:"socket_nodes"`
 	Sockets          *ebpf.MapSpec `ebpf:"sockets"`
 	Stored           *ebpf.MapSpec `ebpf:"stored"`
@@ -751,7 +754,6 @@ type netniceVariableSpecs struct {
 	AdoptRootTgid      *ebpf.VariableSpec `ebpf:"adopt_root_tgid"`
 	AskEveryNs         *ebpf.VariableSpec `ebpf:"ask_every_ns"`
 	AsksAtOnce         *ebpf.VariableSpec `ebpf:"asks_at_once"`
-	BareNoted          *ebpf.VariableSpec `ebpf:"bare_noted"`
 	EventsSilence      *ebpf.VariableSpec `ebpf:"events_silence"`
 	FollowWalk         *ebpf.VariableSpec `ebpf:"follow_walk"`
 	FormerRelease      *ebpf.VariableSpec `ebpf:"former_release"`
@@ -806,8 +808,9 @@ type netniceMaps struct {
 	Answers          *ebpf.Map `ebpf:"answers"`
 	Asked            *ebpf.Map `ebpf:"asked"`
 	Askers           *ebpf.Map `ebpf:"askers"`
-	BareCgroups      *ebpf.Map `ebpf:"bare_cgroups"`
+	BareNoted        *ebpf.Map `ebpf:"bare_noted"`
 	BareSockets      *ebpf.Map `ebpf:"bare_sockets"`
+	BareUsers        *ebpf.Map `ebpf:"bare_users"`
 	Buffers          *ebpf.Map `ebpf:"buffers"`
 	Cgroups          *ebpf.Map `ebpf:"cgroups"`
 	Classes          *ebpf.Map `ebpf:"classes"`
@@ -830,6 +833,7 @@ type netniceMaps struct {
 	QueuedDevices    *ebpf.Map `ebpf:"queued_devices"`
 	Requests         *ebpf.Map `ebpf:"requests"`
 	RingSockets      *ebpf.Map `ebpf:"ring_sockets"`
+	RingsSeen        *ebpf.Map `ebpf:"rings_seen"`
 	SocketNodes      *ebpf.Map `ebpf:"socket_nodes"`
 	Sockets          *ebpf.Map `ebpf:"sockets"`
 	Stored           *ebpf.Map `ebpf:"stored"`
@@ -844,8 +848,9 @@ func (m *netniceMaps) Close() error {
 		m.Answers,
 		m.Asked,
 		m.Askers,
-		m.BareCgroups,
+		m.BareNoted,
 		m.BareSockets,
+		m.BareUsers,
 		m.Buffers,
 		m.Cgroups,
 		m.Classes,
@@ -868,6 +873,7 @@ func (m *netniceMaps) Close() error {
 		m.QueuedDevices,
 		m.Requests,
 		m.RingSockets,
+		m.RingsSeen,
 		m.SocketNodes,
 		m.Sockets,
 		m.Stored,
@@ -888,7 +894,6 @@ type netniceVariables struct {
 	AdoptRootTgid      *ebpf.Variable `ebpf:"adopt_root_tgid"`
 	AskEveryNs         *ebpf.Variable `ebpf:"ask_every_ns"`
 	AsksAtOnce         *ebpf.Variable `ebpf:"asks_at_once"`
-	BareNoted          *ebpf.Variable `ebpf:"bare_noted"`
 	EventsSilence      *ebpf.Variable `ebpf:"events_silence"`
 	FollowWalk         *ebpf.Variable `ebpf:"follow_walk"`
 	FormerRelease      *ebpf.Variable `ebpf:"former_release"`

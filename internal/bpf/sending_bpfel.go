@@ -306,7 +306,7 @@ type sendingNnSocket struct {
 	Link               sendingNnHop
 	Stranger           uint32
 	StrangerEpoch      uint32
-	UnseenBytes        int64
+	UnsettledBytes     int64
 }
 
 type sendingNnStored struct {
@@ -340,8 +340,9 @@ type sendingNnVolume struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	sendingMapBareCgroups         = "bare_cgroups"
+	sendingMapBareNoted           = "bare_noted"
 	sendingMapBareSockets         = "bare_sockets"
+	sendingMapBareUsers           = "bare_users"
 	sendingMapBuffers             = "buffers"
 	sendingMapCgroups             = "cgroups"
 	sendingMapClasses             = "classes"
@@ -379,7 +380,6 @@ const (
 	sendingProgNnSendBack         = "nn_send_back"
 	sendingProgNnSendOut          = "nn_send_out"
 	sendingProgNnSendShort        = "nn_send_short"
-	sendingVarBareNoted           = "bare_noted"
 	sendingVarInsideKnown         = "inside_known"
 	sendingVarNnKeepBufferRecord  = "nn_keep_buffer_record"
 	sendingVarNnKeepSendFault     = "nn_keep_send_fault"
@@ -442,8 +442,9 @@ type sendingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingMapSpecs struct {
-	BareCgroups      *ebpf.MapSpec `ebpf:"bare_cgroups"`
+	BareNoted        *ebpf.MapSpec `ebpf:"bare_noted"`
 	BareSockets      *ebpf.MapSpec `ebpf:"bare_sockets"`
+	BareUsers        *ebpf.MapSpec `ebpf:"bare_users"`
 	Buffers          *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups          *ebpf.MapSpec `ebpf:"cgroups"`
 	Classes          *ebpf.MapSpec `ebpf:"classes"`
@@ -481,7 +482,6 @@ type sendingMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingVariableSpecs struct {
-	BareNoted          *ebpf.VariableSpec `ebpf:"bare_noted"`
 	InsideKnown        *ebpf.VariableSpec `ebpf:"inside_known"`
 	NnKeepBufferRecord *ebpf.VariableSpec `ebpf:"nn_keep_buffer_record"`
 	NnKeepSendFault    *ebpf.VariableSpec `ebpf:"nn_keep_send_fault"`
@@ -510,8 +510,9 @@ func (o *sendingObjects) Close() error {
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingMaps struct {
-	BareCgroups      *ebpf.Map `ebpf:"bare_cgroups"`
+	BareNoted        *ebpf.Map `ebpf:"bare_noted"`
 	BareSockets      *ebpf.Map `ebpf:"bare_sockets"`
+	BareUsers        *ebpf.Map `ebpf:"bare_users"`
 	Buffers          *ebpf.Map `ebpf:"buffers"`
 	Cgroups          *ebpf.Map `ebpf:"cgroups"`
 	Classes          *ebpf.Map `ebpf:"classes"`
@@ -547,8 +548,9 @@ type sendingMaps struct {
 
 func (m *sendingMaps) Close() error {
 	return _SendingClose(
-		m.BareCgroups,
+		m.BareNoted,
 		m.BareSockets,
+		m.BareUsers,
 		m.Buffers,
 		m.Cgroups,
 		m.Classes,
@@ -587,7 +589,6 @@ func (m *sendingMaps) Close() error {
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingVariables struct {
-	BareNoted          *ebpf.Variable `ebpf:"bare_noted"`
 	InsideKnown        *ebpf.Variable `ebpf:"inside_known"`
 	NnKeepBufferRecord *ebpf.Variable `ebpf:"nn_keep_buffer_record"`
 	NnKeepSendFault    *ebpf.Variable `ebpf:"nn_keep_send_fault"`

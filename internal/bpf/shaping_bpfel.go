@@ -367,7 +367,7 @@ type shapingNnSocket struct {
 	Link               shapingNnHop
 	Stranger           uint32
 	StrangerEpoch      uint32
-	UnseenBytes        int64
+	UnsettledBytes     int64
 }
 
 type shapingNnStored struct {
@@ -444,8 +444,9 @@ type shapingNnWhose struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	shapingMapBareCgroups         = "bare_cgroups"
+	shapingMapBareNoted           = "bare_noted"
 	shapingMapBareSockets         = "bare_sockets"
+	shapingMapBareUsers           = "bare_users"
 	shapingMapBuffers             = "buffers"
 	shapingMapCgroups             = "cgroups"
 	shapingMapClasses             = "classes"
@@ -499,7 +500,6 @@ const (
 	shapingProgNnShapeIn          = "nn_shape_in"
 	shapingProgNnShapeWindow      = "nn_shape_window"
 	shapingProgNnShapeWindows     = "nn_shape_windows"
-	shapingVarBareNoted           = "bare_noted"
 	shapingVarInsideKnown         = "inside_known"
 	shapingVarLook                = "look"
 	shapingVarNatKnown            = "nat_known"
@@ -575,8 +575,9 @@ type shapingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type shapingMapSpecs struct {
-	BareCgroups      *ebpf.MapSpec `ebpf:"bare_cgroups"`
+	BareNoted        *ebpf.MapSpec `ebpf:"bare_noted"`
 	BareSockets      *ebpf.MapSpec `ebpf:"bare_sockets"`
+	BareUsers        *ebpf.MapSpec `ebpf:"bare_users"`
 	Buffers          *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups          *ebpf.MapSpec `ebpf:"cgroups"`
 	Classes          *ebpf.MapSpec `ebpf:"classes"`
@@ -620,7 +621,6 @@ type shapingMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type shapingVariableSpecs struct {
-	BareNoted         *ebpf.VariableSpec `ebpf:"bare_noted"`
 	InsideKnown       *ebpf.VariableSpec `ebpf:"inside_known"`
 	Look              *ebpf.VariableSpec `ebpf:"look"`
 	NatKnown          *ebpf.VariableSpec `ebpf:"nat_known"`
@@ -652,8 +652,9 @@ func (o *shapingObjects) Close() error {
 //
 // It can be passed to loadShapingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type shapingMaps struct {
-	BareCgroups      *ebpf.Map `ebpf:"bare_cgroups"`
+	BareNoted        *ebpf.Map `ebpf:"bare_noted"`
 	BareSockets      *ebpf.Map `ebpf:"bare_sockets"`
+	BareUsers        *ebpf.Map `ebpf:"bare_users"`
 	Buffers          *ebpf.Map `ebpf:"buffers"`
 	Cgroups          *ebpf.Map `ebpf:"cgroups"`
 	Classes          *ebpf.Map `ebpf:"classes"`
@@ -695,8 +696,9 @@ type shapingMaps struct {
 
 func (m *shapingMaps) Close() error {
 	return _ShapingClose(
-		m.BareCgroups,
+		m.BareNoted,
 		m.BareSockets,
+		m.BareUsers,
 		m.Buffers,
 		m.Cgroups,
 		m.Classes,
@@ -741,7 +743,6 @@ func (m *shapingMaps) Close() error {
 //
 // It can be passed to loadShapingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type shapingVariables struct {
-	BareNoted         *ebpf.Variable `ebpf:"bare_noted"`
 	InsideKnown       *ebpf.Variable `ebpf:"inside_known"`
 	Look              *ebpf.Variable `ebpf:"look"`
 	NatKnown          *ebpf.Variable `ebpf:"nat_known"`

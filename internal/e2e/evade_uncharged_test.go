@@ -106,19 +106,20 @@ func TestEvadeBySocketsOfOneDatagram(t *testing.T) {
 	time.Sleep(settle)
 	const text = `
 data = bytes(int(sys.argv[3]))
+to = there6 if sys.argv[4] == "6" else there
 ready()
 def some():
     while True:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        with socket.socket(socket.AF_INET6 if to is there6 else socket.AF_INET, socket.SOCK_DGRAM) as s:
             try:
-                s.sendto(data, (there[0], 9))
+                s.sendto(data, (to[0], 9))
             except OSError:
                 pass
 threads(2, some)
 `
-	for _, size := range []int{1400, 60000} {
+	for _, args := range [][]string{{"1400", "4"}, {"60000", "4"}, {"60000", "6"}} { // the last two in fragments
 		f.evade(escape{
-			name: "a socket for each datagram", least: 0.5, args: []string{itoa(size)}, text: text,
+			name: "a socket for each datagram", least: 0.5, args: args, text: text,
 			ahead: 150 * time.Millisecond, // nothing can hold the first packet of a socket but a drop
 		})
 	}
@@ -163,158 +164,4 @@ floods()
 	f.contained(escape{}, begin, evadeLimit)
 	x.close()
 	<-x.ended
-}
-
-// A socket whose memory for options is full before the limit has no room for its state. What holds for it is known
-// elsewhere.
-func TestEvadeWithoutState(t *testing.T) {
-	evade(t, nil, []escape{
-		{name: "TCP", least: 0.1, bursts: withoutState, text: filled + `
-ss = [full() for _ in range(4)]
-ready()
-for s in ss:
-    s.connect(there)
-threads(4, lambda: flood(ss.pop()))
-`},
-		{name: "TCP, connected before", least: 0.1, bursts: withoutState, text: filled + `
-ss = [full() for _ in range(4)]
-for s in ss:
-    s.connect(there)
-ready()
-threads(4, lambda: flood(ss.pop()))
-`},
-	})
-}
-
-// The same of all sockets, where the administrator gives them next to no memory for options.
-func TestEvadeWithoutRoom(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestEvadeWithoutState")
-	evade(t, func(f *field) {
-		if err := f.A.Sysctl("net/core/optmem_max", "256"); err != nil {
-			t.Fatal(err)
-		}
-	}, []escape{
-		{name: "UDP", least: 0.5, text: `
-ready()
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.connect((there[0], 9))
-while True:
-    try:
-        s.send(bytes(1400))
-    except OSError:
-        pass
-`},
-		{name: "TCP", least: 0.1, bursts: withoutState, text: `
-ready()
-floods()
-`},
-		{name: "MPTCP", least: 0.1, bursts: withoutState, text: `
-ready()
-floods(protocol=262)
-`},
-		{name: "IPv6", least: 0.1, bursts: withoutState, text: `
-ready()
-floods(to=there6)
-`},
-	})
-}
-
-// Of a socket without state TCP tries by its own timers, a chunk at once. That is of four.
-const withoutState = 4 * 65536
-
-// filled makes a socket that has keys for so many made-up peers that its memory for options is full.
-const filled = `
-import errno
-def full():
-    s = socket.socket()
-    for peer in range(1 << 16):
-        addr = struct.pack("!HH4s120x", 0, 0, struct.pack("!I", 0x0a800000 + peer))
-        addr = struct.pack("H", socket.AF_INET) + addr[2:]
-        try:
-            s.setsockopt(socket.IPPROTO_TCP, 14, addr + struct.pack("BBHI", 0, 0, 80, 0) + bytes(80))
-        except OSError as e:
-            if e.errno == errno.ENOMEM:
-                return s
-            raise
-    raise SystemExit("there is always room for another key")
-`
-
-// What such sockets receive is limited as well.
-func TestReceivesWithoutRoom(t *testing.T) {
-	t.Parallel()
-	f := newInbound(newStage(t), testutil.MustPairInOrder(t))
-	if err := f.A.Sysctl("net/core/optmem_max", "256"); err != nil {
-		t.Fatal(err)
-	}
-	f.within = 0.15 // no window follows the limit: the queue fills, and is emptied by drops
-	subject := "pid:" + itoa(f.rx.PID())
-	f.sendTo(5001, false, testutil.SenderConfig{Connections: 2, UpToBytesPerSec: 50e6})
-	time.Sleep(500 * time.Millisecond)
-	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "5MB/s")
-	f.sendTo(5001, true, testutil.SenderConfig{Connections: 2, UpToBytesPerSec: 50e6})
-	time.Sleep(3 * time.Second) // windows that were promised before
-	f.receives("of sockets with no room for state", testutil.Now(), 5e6, perByte, 5001)
-	if got := f.letThrough(subject); got < 4.8e6 || got > 5.1e6 {
-		t.Errorf("%s: %.0f bytes/s were let through, want 5000000", subject, got)
-	}
-}
-
-// Who uses more sockets without state than there is room to note has those of the same cgroup stopped whose options take
-// memory: they may be forgotten ones. Nobody else has.
-func TestEvadeByForgottenState(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestEvadeWithoutState")
-	t.Parallel()
-	f := newField(upStage(t))
-	if err := f.A.Sysctl("net/core/optmem_max", "256"); err != nil {
-		t.Fatal(err)
-	}
-	const filtered = `
-import ctypes
-code = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0xffff))
-host, port = sys.argv[1].rsplit(":", 1)
-def sends():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.setsockopt(socket.SOL_SOCKET, 26, struct.pack("HxxxxxxQ", 1, ctypes.addressof(code)))
-        try:
-            s.sendto(b"x", (host, 9))
-        except OSError:
-            return "no"
-    return "yes"
-say("ready")
-while wait():
-    say(sends())
-`
-	inside, _ := cgroup(t, "forgets")
-	near := f.python(options{in: f.A, cgroup: inside}, filtered, f.to(9))
-	far := f.python(options{in: f.A}, filtered, f.to(9))
-	near.read("ready")
-	far.read("ready")
-	x := f.python(options{in: f.A, cgroup: inside}, `
-import resource
-resource.setrlimit(resource.RLIMIT_NOFILE, (8192, 8192))
-host, port = sys.argv[1].rsplit(":", 1)
-say("ready")
-wait()
-ss = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(3000)]
-for s in ss:
-    s.sendto(b"x", (host, 9))
-say("done")
-wait()
-`, f.to(9))
-	x.read("ready")
-	f.must("set", "--pid", x.pid(), "--up", "10MB/s")
-	for _, p := range []*script{near, far} {
-		p.tell("go")
-		p.read("yes")
-	}
-	x.tell("go")
-	x.read("done")
-	near.tell("go")
-	near.read("no")
-	far.tell("go")
-	far.read("yes")
-	for _, p := range []*script{near, far, x} {
-		p.close()
-		<-p.ended
-	}
 }

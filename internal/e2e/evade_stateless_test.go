@@ -1,0 +1,288 @@
+package e2e
+
+import (
+	"errors"
+	"io/fs"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// A socket whose memory for options is full before the limit has no room for its state. What holds for it is known
+// elsewhere.
+func TestEvadeWithoutState(t *testing.T) {
+	evade(t, nil, []escape{
+		{name: "TCP", least: 0.1, bursts: withoutState, text: filled + `
+ss = [full() for _ in range(4)]
+ready()
+for s in ss:
+    s.connect(there)
+threads(4, lambda: flood(ss.pop()))
+`},
+		{name: "TCP, connected before", least: 0.1, bursts: withoutState, text: filled + `
+ss = [full() for _ in range(4)]
+for s in ss:
+    s.connect(there)
+ready()
+threads(4, lambda: flood(ss.pop()))
+`},
+	})
+}
+
+// The same of all sockets, where the administrator gives them next to no memory for options.
+func TestEvadeWithoutRoom(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestEvadeWithoutState")
+	evade(t, (*field).noRoom, []escape{
+		{name: "UDP", least: 0.5, text: `
+ready()
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((there[0], 9))
+while True:
+    try:
+        s.send(bytes(1400))
+    except OSError:
+        pass
+`},
+		{name: "large datagrams", least: 0.5, text: `
+ready()
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+while True:
+    try:
+        s.sendto(bytes(60000), (there6[0], 9))
+    except OSError:
+        pass
+`},
+		{name: "TCP", least: 0.1, bursts: withoutState, text: `
+ready()
+floods()
+`},
+		{name: "MPTCP", least: 0.1, bursts: withoutState, text: `
+ready()
+floods(protocol=262)
+`},
+		{name: "IPv6", least: 0.1, bursts: withoutState, text: `
+ready()
+floods(to=there6)
+`},
+	})
+}
+
+// Of a socket without state TCP tries by its own timers, a chunk at once. That is of four.
+const withoutState = 4 * 65536
+
+// filled makes a socket that has keys for so many made-up peers that its memory for options is full.
+const filled = `
+import errno
+def full():
+    s = socket.socket()
+    for peer in range(1 << 16):
+        addr = struct.pack("!HH4s120x", 0, 0, struct.pack("!I", 0x0a800000 + peer))
+        addr = struct.pack("H", socket.AF_INET) + addr[2:]
+        try:
+            s.setsockopt(socket.IPPROTO_TCP, 14, addr + struct.pack("BBHI", 0, 0, 80, 0) + bytes(80))
+        except OSError as e:
+            if e.errno == errno.ENOMEM:
+                return s
+            raise
+    raise SystemExit("there is always room for another key")
+`
+
+// What such sockets receive is limited as well.
+func TestReceivesWithoutRoom(t *testing.T) {
+	t.Parallel()
+	f := newInbound(newStage(t), testutil.MustPairInOrder(t))
+	f.noRoom()
+	f.within = 0.15 // no window follows the limit: the queue fills, and is emptied by drops
+	subject := "pid:" + itoa(f.rx.PID())
+	f.sendTo(5001, false, testutil.SenderConfig{Connections: 2, UpToBytesPerSec: 50e6})
+	time.Sleep(500 * time.Millisecond)
+	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "5MB/s")
+	f.sendTo(5001, true, testutil.SenderConfig{Connections: 2, UpToBytesPerSec: 50e6})
+	time.Sleep(3 * time.Second) // windows that were promised before
+	f.receives("of sockets with no room for state", testutil.Now(), 5e6, perByte, 5001)
+	if got := f.letThrough(subject); got < 4.8e6 || got > 5.1e6 {
+		t.Errorf("%s: %.0f bytes/s were let through, want 5000000", subject, got)
+	}
+}
+
+// Who uses more sockets without state than there is room to note has those stopped that may be forgotten ones: of
+// the same user, with no room for state. Nobody else has, and what is still noted is limited under the next daemon, too.
+func TestEvadeByForgottenState(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestEvadeWithoutState")
+	t.Parallel()
+	spare := newUsers()
+	s := newStage(t)
+	first := s.daemon()
+	f := newField(s)
+	f.segmented()
+	f.noRoom()
+	const filtered = `
+import ctypes
+code = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0xffff))
+host, port = sys.argv[1].rsplit(":", 1)
+def sends():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.setsockopt(socket.SOL_SOCKET, 26, struct.pack("HxxxxxxQ", 1, ctypes.addressof(code)))
+        try:
+            s.sendto(b"x", (host, 9))
+        except OSError:
+            return "no"
+    return "yes"
+say("ready")
+while wait():
+    say(sends())
+`
+	// More than the table holds, from many cgroups.
+	const count = 6000
+	near := f.python(options{in: f.A, uid: spare + 8}, filtered, f.to(9))
+	far := f.python(options{in: f.A, uid: spare + 9}, filtered, f.to(9))
+	near.read("ready")
+	far.read("ready")
+	x := f.python(options{in: f.A, uid: spare + 8}, `
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (8192, 8192))
+to = (sys.argv[1].rsplit(":", 1)[0], 9)
+say("ready")
+wait()
+ss = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(int(sys.argv[2]))]
+for s in ss:
+    try:
+        s.sendto(b"x", to)
+    except OSError:
+        pass
+say("done")
+wait()
+threading.Thread(target=lambda: (wait(), os._exit(0)), daemon=True).start()
+while True:
+    for s in ss:
+        try:
+            s.sendto(bytes(1400), to)
+        except OSError:
+            pass
+`, f.to(9), itoa(count))
+	x.read("ready")
+	f.must("set", "--pid", x.pid(), "--up", "3MB/s")
+	for _, p := range []*script{near, far} {
+		p.tell("go")
+		p.read("yes")
+	}
+	x.tell("go")
+	x.read("done")
+	near.tell("go")
+	near.read("no")
+	far.tell("go")
+	far.read("yes")
+	first.kill()
+	s.daemon()
+	begin := f.wire()
+	x.tell("go")
+	f.contained(escape{least: 0.5, subject: "pid:" + x.pid()}, begin, evadeLimit)
+	for _, p := range []*script{near, far, x} {
+		p.close()
+		<-p.ended
+	}
+}
+
+// What is noted of sockets without state is there for the next daemon's programs.
+func TestWithoutRoomOutlivesDaemon(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestEvadeWithoutState")
+	t.Parallel()
+	s := newStage(t)
+	first := s.daemon()
+	f := newField(s)
+	f.segmented()
+	f.noRoom()
+	x := f.python(options{in: f.A}, evader+`
+s = socket.create_connection(there)
+ready()
+flood(s)
+`, f.to(testutil.DefaultPort), f.to(testutil.DefaultPort))
+	x.read("ready")
+	f.must("set", "--pid", x.pid(), "--up", "3MB/s")
+	x.tell("go")
+	x.read("going")
+	time.Sleep(settle)
+	first.kill()
+	s.daemon()
+	f.contained(escape{least: 0.1, bursts: withoutState, subject: "pid:" + x.pid()}, f.wire(), evadeLimit)
+	x.close()
+}
+
+// A limit for a destination holds for sockets without state, by whatever call they say where to.
+func TestToWithoutRoom(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestEvadeWithoutState and TestSetToDestinations")
+	t.Parallel()
+	f := newField(upStage(t))
+	f.segmented()
+	f.noRoom()
+	for _, how := range []string{
+		"s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect((there[0], 9)); send = s.send",
+		"s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); send = lambda data: s.sendto(data, (there[0], 9))",
+		"s = socket.socket(socket.AF_INET, socket.SOCK_RAW, 255); s.setsockopt(0, 3, 0); send = lambda data: s.sendto(data, there[:1] + (0,))",
+		"s = socket.create_connection(there); send = s.send",
+	} {
+		x := f.python(options{in: f.A}, evader+"ready()\n"+how+`
+while True:
+    try:
+        send(bytes(1400))
+    except OSError:
+        pass
+`, f.to(testutil.DefaultPort), f.to(testutil.DefaultPort))
+		x.read("ready")
+		f.must("set", "--pid", x.pid(), "--to", f.B4.String(), "--up", "3MB/s")
+		begin := f.wire()
+		x.tell("go")
+		x.read("going")
+		f.contained(escape{least: 0.1, bursts: withoutState}, begin, evadeLimit)
+		x.close()
+	}
+}
+
+// A limit goes with the program, not with a socket without state that it passes on.
+func TestPassedWithoutRoom(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestEvadeWithoutState and TestDescriptorPassing")
+	t.Parallel()
+	f := newField(upStage(t))
+	f.segmented()
+	f.noRoom()
+	x := f.python(options{in: f.A}, `
+ours, theirs = socket.socketpair()
+child = os.fork()
+if child == 0:
+    theirs.recv(1)
+    s = connect(sys.argv[1])
+    s.send(b"x")
+    socket.send_fds(theirs, [b"x"], [s.fileno()])
+    signal.pause()
+say("ready", child)
+wait()
+ours.send(b"x")
+_, fds, _, _ = socket.recv_fds(ours, 1, 1)
+s = socket.socket(fileno=fds[0])
+say("going")
+flood(s)
+`, f.to(testutil.DefaultPort))
+	f.must("set", "--pid", x.read("ready"), "--up", "1MB/s")
+	x.tell("go")
+	x.read("going")
+	time.Sleep(settle)
+	begin := f.wire()
+	time.Sleep(time.Second)
+	if rate, _ := f.wire().since(begin); rate < 5e6 {
+		t.Errorf("a program without a limit sends %.0f bytes/s by the socket of one that has 1 MB/s", rate)
+	}
+	x.close()
+}
+
+// noRoom gives the sockets of A next to no memory for options.
+func (f *field) noRoom() {
+	f.t.Helper()
+	err := f.A.Sysctl("net/core/optmem_max", "256")
+	if errors.Is(err, fs.ErrNotExist) {
+		f.t.Skip("before Linux 6.8 it is the whole machine's")
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
