@@ -62,7 +62,7 @@ test-all: deps-test $(TESTSUM) build ## all tests; those without root also under
 mutations: deps-test deps-generate $(TESTSUM) ## put faults into a copy of the code, one at a time, and look whether a test of make test finds each; goes on where it was stopped
 	$(GO) run ./internal/testutil/cmd/mutate -state $(RESULTS)/mutations.json
 
-test-vm: deps-vm $(TESTSUM) build ## limits on Debian's stock kernels, emulated (9 minutes)
+test-vm: deps-vm $(TESTSUM) build ## limits on Debian's stock kernels, emulated (20 minutes)
 	@mkdir -p $(RESULTS)
 	NETNICE_TEST_VM=1 $(TESTSUM) --format testname --jsonfile $(RESULTS)/vm.json \
 		--packages ./internal/testutil/vm/... -- -count=1 -timeout 40m; code=$$?; \

@@ -124,9 +124,14 @@ func (c *receivedConn) look(ask bool) (asked bool) {
 	}
 	_ = c.raw.Control(func(fd uintptr) { // closed meanwhile: what was read is all
 		ti, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		const established = 1 // TCP_ESTABLISHED; later the sender's FIN counts as a byte
-		if err == nil && ti.State == established {
-			c.seen = max(c.seen, ti.Bytes_received)
+		if err != nil || ti.Bytes_received <= c.seen {
+			return
+		}
+		// In later states the sender's FIN counts as a byte; and the kernel looks at the state before it does at the bytes.
+		const established = 1 // TCP_ESTABLISHED
+		after, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err == nil && after.State == established {
+			c.seen = ti.Bytes_received
 		}
 	})
 	return true

@@ -1,0 +1,410 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/internal/testutil/trafficgen"
+)
+
+// These name environment variables: which seeds TestGenerated runs, FIRST:COUNT; or which single program, as JSON.
+const (
+	seedsVariable   = "NETNICE_TEST_SEEDS"
+	programVariable = "NETNICE_TEST_PROGRAM"
+)
+
+// Of a generated program: what it is limited to, and lowered to, bytes/s.
+const (
+	generatedLimit = 3e6
+	generatedLower = 1e6
+	generatedPeers = 7000 // its first port in B
+	generatedServe = 7100 // and in A
+)
+
+// Whatever a program does with the network: no more than its limit leaves, that is what it is charged, and
+// who has no limit sends as if it were not there.
+func TestGenerated(t *testing.T) {
+	t.Parallel()
+	g := newGenerated(t)
+	first, count := uint64(1), uint64(12)
+	if testutil.All() {
+		count = 100
+	}
+	if text := os.Getenv(seedsVariable); text != "" {
+		if _, err := fmt.Sscanf(text, "%d:%d", &first, &count); err != nil {
+			t.Fatalf("%s=%s: want FIRST:COUNT", seedsVariable, text)
+		}
+	}
+	if text := os.Getenv(programVariable); text != "" {
+		p, err := trafficgen.Parse([]byte(text))
+		if err == nil {
+			err = g.run(p)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	cover := trafficgen.NewCoverage()
+	for seed := first; seed < first+count && !t.Failed(); seed++ {
+		p := trafficgen.New(seed)
+		err := g.run(p)
+		cover.Add(p, g.refused)
+		if err == nil {
+			continue
+		}
+		small := trafficgen.Shrink(p, 40, func(p trafficgen.Program) bool { return g.run(p) != nil })
+		text, _ := json.Marshal(small) // maps of strings
+		t.Errorf("seed %d (%s=%d:1): %v\n%v\nis wrong, and so is: %v\n%s", seed, seedsVariable, seed, err, p, small, text)
+	}
+	t.Log(cover)
+}
+
+// Programs that once got around a limit.
+func TestGeneratedKept(t *testing.T) {
+	t.Parallel()
+	g := newGenerated(t)
+	kept, err := trafficgen.Kept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range kept {
+		if err := g.run(p); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// generated runs generated programs, one after the other.
+type generated struct {
+	*field
+	uid     uint32
+	peer    *script
+	free    *script         // sends a datagram now and then, without a limit,
+	heard   *script         // to this one
+	refused map[string]bool // what the last one was not allowed to do
+}
+
+func newGenerated(t *testing.T) *generated {
+	t.Helper()
+	g := &generated{uid: newUsers() + 61, field: newField(upStage(t))}
+	g.segmented()
+	if err := g.A.Sysctl("net/ipv4/ping_group_range", "0 2147483647"); err != nil {
+		t.Fatal(err)
+	}
+	to := fmt.Sprintf("%s:%d", g.B4, generatedPeers-1)
+	g.heard = g.python(options{in: g.B}, `
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", int(sys.argv[1].rsplit(":", 1)[1])))
+count = 0
+def listen():
+    global count
+    while True:
+        s.recv(100)
+        count += 1
+threading.Thread(target=listen, daemon=True).start()
+say("ready")
+while wait():
+    say("heard", count)
+`, to)
+	g.heard.read("ready")
+	g.free = g.python(options{in: g.A, uid: g.uid + 1}, `
+host, port = sys.argv[1].rsplit(":", 1)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((host, int(port)))
+count = 0
+def talk():
+    global count
+    while True:
+        s.send(bytes(72))
+        count += 1
+        time.sleep(0.02)
+threading.Thread(target=talk, daemon=True).start()
+say("ready")
+while wait():
+    say("sent", count)
+`, to)
+	g.free.read("ready")
+	return g
+}
+
+// others says how many datagrams the program without a limit has sent, and how many came.
+func (g *generated) others() (sent, came int) {
+	g.t.Helper()
+	ask := func(x *script, word string) int {
+		x.tell("?")
+		n, err := strconv.Atoi(x.read(word))
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		return n
+	}
+	sent = ask(g.free, "sent")
+	return sent, ask(g.heard, "heard")
+}
+
+// run returns what was wrong while a program ran, nil if nothing was.
+func (g *generated) run(p trafficgen.Program) error {
+	g.t.Helper()
+	g.refused = map[string]bool{}
+	before := g.status().Counters
+	x, pid, dir := g.begin(p)
+	defer g.end(p, x, dir)
+	subject, around := g.subjects(p, pid, dir)
+	limited := func(rate float64) {
+		g.must(slices.Concat([]string{"set"}, subject, []string{"--up", fmt.Sprintf("%.0fB/s", rate)})...)
+	}
+	if p.Limit["around"] != "nothing" {
+		g.must(slices.Concat([]string{"set"}, around, []string{"--up", fmt.Sprintf("%.0fB/s", 2*generatedLimit)})...)
+		defer g.netnice(append([]string{"unset"}, around...)...) // gone with its last process is as good
+	}
+	defer g.netnice(append([]string{"unset"}, subject...)...)
+	if p.Limit["when"] == "before" {
+		limited(generatedLimit)
+	}
+	x.tell("make")
+	g.hear(x, "made")
+	if p.Limit["when"] == "connected" {
+		limited(generatedLimit)
+	}
+	g.pull(p)
+	x.tell("go")
+	g.hear(x, "going")
+	if p.Limit["when"] == "sending" {
+		time.Sleep(500 * time.Millisecond)
+		limited(generatedLimit)
+	}
+	g.settle(p, p.Limit["when"] == "sending")
+	name := strings.TrimPrefix(subject[0], "--") + ":" + subject[1]
+	err := g.window(p, name, generatedLimit)
+	rate := float64(generatedLimit)
+	switch p.Limit["then"] {
+	case "lower":
+		rate = generatedLower
+		limited(rate)
+	case "again":
+		g.must(append([]string{"unset"}, subject...)...)
+		time.Sleep(100 * time.Millisecond)
+		limited(rate)
+	}
+	g.settle(p, p.Limit["then"] == "again")
+	err = errors.Join(err, g.window(p, name, rate))
+	fine := map[string]bool{
+		"socket_storage": p.Any("option", "md5_full", "filter") || p.Any("option2", "md5_full", "filter"),
+		// What is sent until a new limit has its class in a queue that others' made: decision 29, Left.
+		"send_class": p.Any("kind", "udp", "udplite", "ping", "raw"),
+	}
+	for fault, n := range g.status().Counters {
+		if n > before[fault] && !fine[fault] {
+			err = errors.Join(err, fmt.Errorf("fault %s: %d times", fault, n-before[fault]))
+		}
+	}
+	return err
+}
+
+// settle waits until a limit has to hold. What was closed before is nobody's any more, and goes on its way.
+func (g *generated) settle(p trafficgen.Program, wasFree bool) {
+	time.Sleep(2 * settle)
+	if wasFree && comesAndGoes(p) {
+		time.Sleep(700 * time.Millisecond)
+	}
+}
+
+// comesAndGoes says whether a program has connections that end.
+func comesAndGoes(p trafficgen.Program) bool {
+	return p.Any("life", "closes", "aborts", "crowd", "serves") || p.Any("peer", "resets")
+}
+
+// window measures for a second, and returns what was wrong.
+func (g *generated) window(p trafficgen.Program, subject string, limit float64) error {
+	g.t.Helper()
+	sent, came := g.others()
+	before := g.wire()
+	count, counting := g.counted(subject)
+	begin := g.wire()
+	end := begin
+	var each []string // 100 ms, of the limit
+	for range 10 {
+		time.Sleep(100 * time.Millisecond)
+		last := end
+		end = g.wire()
+		rate, _ := end.since(last)
+		each = append(each, fmt.Sprintf("%.2f", rate/limit))
+	}
+	now, still := g.counted(subject)
+	after := g.wire()
+	sentNow, cameNow := g.others()
+	burst := evadeBurst + evadeEarly
+	if comesAndGoes(p) {
+		burst += evadeForgotten
+	}
+	err := end.within(begin, limit, burst)
+	if lost := (sentNow - sent) - (cameNow - came); lost > 1 {
+		err = errors.Join(err, fmt.Errorf("of %d datagrams that another program sent %d did not come", sentNow-sent, lost))
+	}
+	if counting.IsZero() || still.IsZero() {
+		return errors.Join(err, fmt.Errorf("%s is not there: %s", subject, g.netnice("ls").out))
+	}
+	charged, least, most := float64(now-count), float64(end.bytes-begin.bytes), float64(after.bytes-before.bytes)
+	rate, packets := end.since(begin)
+	g.t.Logf("seed %d: %.3f of the limit in %.0f packets/s, charged %.4f to %.4f of what came", p.Seed, rate/limit, packets, charged/most, charged/least)
+	// Chunks that have their turn; handshakes, of which the kernel sends some without the socket; and of each
+	// connection 52 bytes beforehand.
+	slack := 0.02*limit + 2*packets
+	if charged < least-slack || charged > most+slack+64*packets {
+		err = errors.Join(err, fmt.Errorf("%.0f bytes were charged, and %.0f to %.0f came", charged, least, most))
+	}
+	if err != nil {
+		err = fmt.Errorf("%w; each 100 ms, of the limit: %s", err, strings.Join(each, " "))
+	}
+	return err
+}
+
+// begin starts a program in a cgroup of its own; it waits for what to do.
+func (g *generated) begin(p trafficgen.Program) (x *script, pid, dir string) {
+	g.t.Helper()
+	dir = filepath.Join(cgroupMount(), fmt.Sprintf("%s%d-generated", testutil.RunName(), cgroups.Add(1)))
+	depth, err := strconv.Atoi(p.Limit["depth"])
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	deepest := filepath.Join(dir, strings.Repeat("x/", depth))
+	if err := os.MkdirAll(deepest, 0o755); err != nil {
+		g.t.Fatal(err)
+	}
+	program, err := json.Marshal(p)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	net, err := json.Marshal(map[string]any{"4": g.B4.String(), "6": g.B6.String(), "port": generatedPeers, "serve": generatedServe})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	o := options{in: g.A, uid: g.uid, cgroup: deepest}
+	if p.Limit["user"] == "root" {
+		o.uid = 0
+	}
+	g.peer = g.python(options{in: g.B}, trafficgen.Peer, itoa(uint16(generatedPeers)))
+	g.peer.read("ready")
+	x = g.python(o, trafficgen.Sender, string(program), string(net))
+	return x, g.hear(x, "ready"), dir
+}
+
+// end ends it, and what it has left.
+func (g *generated) end(p trafficgen.Program, x *script, dir string) {
+	g.t.Helper()
+	x.close()
+	g.peer.close() // so that nothing is left to be sent to it
+	for line := range x.lines {
+		g.note(line)
+	}
+	if !within(5*time.Second, func() bool { return removeBelow(dir) == nil }) {
+		g.t.Errorf("%s is not empty: %v", dir, p)
+	}
+	g.quiet()
+}
+
+// removeBelow removes a cgroup and those below it.
+func removeBelow(dir string) error {
+	var all []string
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			all = append(all, path)
+		}
+		return err
+	})
+	for _, path := range slices.Backward(all) {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}
+
+// subjects are what is limited, and what is limited around it.
+func (g *generated) subjects(p trafficgen.Program, pid, dir string) (inner, around []string) {
+	of := map[string][]string{
+		"pid":    {"--pid", pid},
+		"user":   {"--user", itoa(g.uid)},
+		"cgroup": {"--cgroup", strings.TrimPrefix(dir, cgroupMount())},
+	}
+	around = of["cgroup"]
+	if p.Limit["subject"] == "cgroup" {
+		around = of["pid"]
+	}
+	return of[p.Limit["subject"]], around
+}
+
+// pull has the peers connect to those that serve.
+func (g *generated) pull(p trafficgen.Program) {
+	g.t.Helper()
+	for i, s := range p.Senders {
+		if s["life"] != "serves" {
+			continue
+		}
+		to := g.A4.String()
+		if s["family"] == "6" {
+			to = g.A6.String()
+		}
+		g.peer.tell(fmt.Sprintf("pull %s %d", to, generatedServe+i))
+	}
+}
+
+// hear is read for a program that says in between what it is not allowed to do.
+func (g *generated) hear(x *script, word string) (rest string) {
+	g.t.Helper()
+	for timeout := time.After(20 * time.Second); ; {
+		select {
+		case line, ok := <-x.lines:
+			got, rest, _ := strings.Cut(line, " ")
+			if got == word {
+				return rest
+			}
+			if !ok || !g.note(line) {
+				g.t.Fatalf("the program printed %q, want %q\n%s", line, word, x.wrong.String())
+			}
+		case <-timeout:
+			g.t.Fatalf("the program does not print %q\n%s", word, x.wrong.String())
+		}
+	}
+}
+
+func (g *generated) note(line string) bool {
+	choice, ok := strings.CutPrefix(line, "refused ")
+	if ok {
+		g.refused[choice] = true
+	}
+	return ok
+}
+
+// A generated program is refused few things: else it tests nothing.
+func TestGeneratedIsNotRefused(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestGenerated")
+	t.Parallel()
+	g := newGenerated(t)
+	refused := map[string]int{}
+	for seed := range uint64(40) {
+		p := trafficgen.New(seed)
+		x, _, dir := g.begin(p)
+		x.tell("make")
+		g.hear(x, "made")
+		g.pull(p)
+		x.tell("go")
+		g.hear(x, "going")
+		time.Sleep(300 * time.Millisecond)
+		g.refused = map[string]bool{}
+		g.end(p, x, dir)
+		for choice := range maps.Keys(g.refused) {
+			refused[choice]++
+		}
+	}
+	t.Logf("refused, of 40: %v", refused)
+}

@@ -1,0 +1,61 @@
+package trafficgen
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Coverage counts in how many programs each choice was, alone and together with each other one of the
+// same sender.
+type Coverage struct {
+	Programs int
+	Traits   map[string]int
+	Pairs    map[[2]string]int
+}
+
+// NewCoverage returns one of no program.
+func NewCoverage() *Coverage {
+	return &Coverage{Traits: map[string]int{}, Pairs: map[[2]string]int{}}
+}
+
+// Add counts a program; refused are choices, such as "option=bbr", that the kernel did not let it have.
+func (c *Coverage) Add(p Program, refused map[string]bool) {
+	c.Programs++
+	traits, pairs := map[string]bool{}, map[[2]string]bool{}
+	for _, s := range p.Senders {
+		var list []string
+		for _, t := range []Traits{p.Limit, s} {
+			for name, value := range t {
+				if trait := strings.TrimSuffix(name, "2") + "=" + value; !refused[trait] && !slices.Contains(list, trait) {
+					list = append(list, trait)
+				}
+			}
+		}
+		slices.Sort(list)
+		for i, a := range list {
+			traits[a] = true
+			for _, b := range list[i+1:] {
+				pairs[[2]string{a, b}] = true
+			}
+		}
+	}
+	for t := range traits {
+		c.Traits[t]++
+	}
+	for t := range pairs {
+		c.Pairs[t]++
+	}
+}
+
+// String says what was seldom.
+func (c *Coverage) String() string {
+	rarest := slices.SortedFunc(maps.Keys(c.Traits), func(a, b string) int { return c.Traits[a] - c.Traits[b] })
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d programs, %d choices, %d pairs of them; the rarest:", c.Programs, len(c.Traits), len(c.Pairs))
+	for _, t := range rarest[:min(5, len(rarest))] {
+		fmt.Fprintf(&b, " %s %d", t, c.Traits[t])
+	}
+	return b.String()
+}

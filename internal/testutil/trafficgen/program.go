@@ -1,0 +1,171 @@
+package trafficgen
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// Program is what one tree of processes does, and how it is limited.
+type Program struct {
+	Seed    uint64   `json:"seed"`
+	Limit   Traits   `json:"limit"`
+	Senders []Traits `json:"senders"`
+}
+
+// Traits has what was chosen for each dimension.
+type Traits map[string]string
+
+// dimension is something that is chosen, the first if there is no reason for another.
+type dimension struct {
+	name    string
+	choices []choice
+}
+
+// choice is one way; only says what else has to be chosen for it, nil is nothing.
+type choice struct {
+	value string
+	only  func(limit, sender Traits) bool
+}
+
+func anyway(values ...string) (list []choice) {
+	for _, v := range values {
+		list = append(list, choice{value: v})
+	}
+	return list
+}
+
+func with(only func(limit, sender Traits) bool, values ...string) (list []choice) {
+	for _, v := range values {
+		list = append(list, choice{v, only})
+	}
+	return list
+}
+
+func stream(_, s Traits) bool   { return s["kind"] == "tcp" || s["kind"] == "mptcp" }
+func plain(_, s Traits) bool    { return s["kind"] == "tcp" }
+func datagram(_, s Traits) bool { return !stream(nil, s) }
+func udp(_, s Traits) bool      { return s["kind"] == "udp" }
+func root(l, _ Traits) bool     { return l["user"] == "root" }
+
+// What a descriptor shows is done by who has the socket for itself.
+func single(_, s Traits) bool { return s["life"] == "keeps" || s["life"] == "shares" }
+
+// limits are the dimensions of how a program is limited.
+var limits = []dimension{
+	{"user", anyway("somebody", "somebody", "somebody", "root")},
+	{"subject", slices.Concat(anyway("pid", "cgroup"), with(func(l, _ Traits) bool { return l["user"] != "root" }, "user"))},
+	{"when", anyway("before", "connected", "sending")},
+	{"then", anyway("stays", "lower", "again")},
+	{"depth", anyway("0", "1", "14")},
+	{"around", anyway("nothing", "cgroup")},
+}
+
+// senders are those of each thread or process that sends. The order is that in which they are chosen.
+var senders = []dimension{
+	{"kind", slices.Concat(anyway("tcp", "tcp", "tcp", "mptcp", "mptcp", "udp", "udp", "udplite", "ping"), with(root, "raw"))},
+	{"family", anyway("4", "6", "mapped")},
+	{"life", slices.Concat(anyway("keeps", "keeps", "closes", "crowd", "shares"), with(stream, "aborts", "serves"))},
+	{"place", slices.Concat(anyway("thread", "child", "late", "executed", "namespace"),
+		// which no descendant is, if it was there before
+		with(func(l, _ Traits) bool { return l["subject"] != "pid" || l["when"] != "sending" && l["then"] != "again" }, "orphan"))},
+	{"past", slices.Concat(anyway("none", "bound", "reconnected"), with(plain, "loopback", "listened"))},
+	{"handle", slices.Concat(anyway("own"), with(single, "high", "copied", "passed", "kept"))},
+	{"option", options},
+	{"option2", options},
+	{"call", slices.Concat(anyway("send", "msg"), with(stream, "more", "urgent", "file", "splice", "zerocopy"), with(datagram, "sendto"), with(udp, "segments"))},
+	{"bytes", anyway("65536", "1", "100", "1400", "9000", "60000", "1048576")},
+	{"peer", slices.Concat(anyway("reads"), with(stream, "answers", "dawdles", "stalls", "resets", "small"))},
+}
+
+// options are what a program sets on its sockets; two of them.
+var options = slices.Concat(anyway("none", "sndbuf_small", "sndbuf_large", "pacing_low", "pacing_high", "tos", "filter", "priority", "ip_options"),
+	with(stream, "nodelay", "cork", "maxseg_100", "maxseg_536", "reno", "cubic", "bbr", "keepalive", "notsent_lowat", "user_timeout", "quickack", "fastopen"),
+	with(plain, "md5_full"))
+
+// Most is how many senders a program has at most.
+const Most = 4
+
+// New makes the program of a seed.
+func New(seed uint64) Program {
+	r := rand.New(rand.NewPCG(seed, 0x6e6e))
+	p := Program{Seed: seed, Limit: Traits{}}
+	for _, d := range limits {
+		p.Limit[d.name] = d.pick(r, p.Limit, nil)
+	}
+	for range 1 + r.IntN(Most) {
+		s := Traits{}
+		for _, d := range senders {
+			s[d.name] = d.pick(r, p.Limit, s)
+		}
+		p.Senders = append(p.Senders, s)
+	}
+	return p
+}
+
+func (d dimension) pick(r *rand.Rand, limit, sender Traits) string {
+	var fit []string
+	for _, c := range d.choices {
+		if c.only == nil || c.only(limit, sender) {
+			fit = append(fit, c.value)
+		}
+	}
+	return fit[r.IntN(len(fit))]
+}
+
+// valid says whether all that was chosen fits together.
+func (p Program) valid() bool {
+	fits := func(d dimension, t, limit, sender Traits) bool {
+		return slices.ContainsFunc(d.choices, func(c choice) bool {
+			return c.value == t[d.name] && (c.only == nil || c.only(limit, sender))
+		})
+	}
+	for _, d := range limits {
+		if !fits(d, p.Limit, p.Limit, nil) {
+			return false
+		}
+	}
+	for _, s := range p.Senders {
+		for _, d := range senders {
+			if !fits(d, s, p.Limit, s) {
+				return false
+			}
+		}
+	}
+	return len(p.Senders) > 0
+}
+
+// Any says whether a sender has chosen this.
+func (p Program) Any(name string, values ...string) bool {
+	return slices.ContainsFunc(p.Senders, func(s Traits) bool { return slices.Contains(values, s[name]) })
+}
+
+// String lists what is not as in the simplest program.
+func (p Program) String() string {
+	var b strings.Builder
+	p.Limit.write(&b, limits)
+	for _, s := range p.Senders {
+		b.WriteString(" |")
+		s.write(&b, senders)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+func (t Traits) write(b *strings.Builder, all []dimension) {
+	for i, d := range all {
+		if i == 0 || t[d.name] != d.choices[0].value {
+			b.WriteString(" " + d.name + "=" + t[d.name])
+		}
+	}
+}
+
+func (p Program) clone() Program {
+	c := p
+	c.Limit = maps.Clone(p.Limit)
+	c.Senders = nil
+	for _, s := range p.Senders {
+		c.Senders = append(c.Senders, maps.Clone(s))
+	}
+	return c
+}
