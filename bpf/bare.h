@@ -80,8 +80,11 @@ static __always_inline void nn_bare_count(void *sk)
 
 	if (!n)
 		return;
-	__sync_fetch_and_add(n, 1);
-	if (bpf_map_update_elem(&bare_users, &user, &some, BPF_ANY))
+	/* no more are told apart */
+	if ((*n & ~NN_BARE_OF_ALL) < NN_BARE_SOCKETS)
+		__sync_fetch_and_add(n, 1);
+	if (bpf_map_update_elem(&bare_users, &user, &some, BPF_ANY) ==
+	    -NN_E2BIG)
 		__sync_fetch_and_or(n, NN_BARE_OF_ALL);
 }
 
@@ -120,14 +123,16 @@ static __noinline __attribute__((unused)) bool nn_bare_lost(void *sk)
 	__u32 *n = nn_bare_noted(), user;
 	int taken = 0;
 
-	if (!n || *n < NN_BARE_SOCKETS / 2)
+	if (!n || (*n & ~NN_BARE_OF_ALL) < NN_BARE_SOCKETS / 2)
 		return false;
 	bpf_core_read(&taken, sizeof(taken), &of->sk_omem_alloc.counter);
-	if (taken <= 0 ||
-	    bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE))
+	if (taken <= 0)
 		return false;
 	user = nn_bare_user(sk);
-	return *n & NN_BARE_OF_ALL || bpf_map_lookup_elem(&bare_users, &user);
+	if (!(*n & NN_BARE_OF_ALL) && !bpf_map_lookup_elem(&bare_users, &user))
+		return false;
+	return !bpf_sk_storage_get(&sockets, sk, 0,
+				   BPF_SK_STORAGE_GET_F_CREATE);
 }
 
 #endif

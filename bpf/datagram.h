@@ -16,8 +16,8 @@
 #include "frame.h"
 #include "identity.h"
 
-#define NN_UDP_HEADERS	28 /* of IPv4 and UDP */
-#define NN_UDP6_HEADERS 48
+/* IPv6's least MTU; hardly a device has less. */
+#define NN_NEVER_CUT 1280
 /* So far ahead of its clock a sender needs a queue, and without one he is so
  * far ahead of it at most. */
 #define NN_QUEUE_NEEDED_NS   10000000ULL
@@ -112,33 +112,55 @@ static __always_inline __u32 nn_packet_mtu(struct __sk_buff *skb)
 	return mtu;
 }
 
-/* Headers that a packet gets which is cut into fragments after the hook. Not
- * inline: its stack is not among those of the walk along the path then. */
-static __noinline __attribute__((unused)) __u64 nn_fragment_headers(
-	struct __sk_buff *skb)
+/* Its IP header, with options or extension headers. */
+static __always_inline __u32 nn_packet_ip_header(struct __sk_buff *skb,
+						 __u32 least)
 {
-	bool v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
-	__u32 own = v6 ? 40 : 20, each = v6 ? own + 8 : own, room, mtu;
+	struct sk_buff *b = (void *)skb; /* which it is, once it is loaded */
+	__u16 network = 0, transport = 0, bytes;
 
-	if (skb->gso_segs > 1 || skb->len <= 1280)
-		return 0;
-	mtu = nn_packet_mtu(skb);
-	if (skb->len <= mtu || mtu < 2 * each)
-		return 0;
-	room = (mtu - each) & ~7U;
-	return (__u64)((skb->len - own + room - 1) / room) * each - own;
+	bpf_core_read(&network, sizeof(network), &b->network_header);
+	bpf_core_read(&transport, sizeof(transport), &b->transport_header);
+	bytes = transport - network;
+	/* it may not be known where it ends */
+	return bytes >= least && bytes < skb->len ? bytes : least;
 }
 
-/* IP bytes of a packet, or of all the segments that it stands for. */
-static __always_inline __u64 nn_datagram_bytes(const struct __sk_buff *skb,
+/* Headers that its segments repeat, or its fragments, into which it is cut
+ * after the hook. Not inline: its stack is not among those of the walk along
+ * the path then. */
+static __noinline __attribute__((unused)) __u64 nn_repeated_headers(
+	struct __sk_buff *skb, __u32 link_header)
+{
+	bool v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
+	__u32 bytes = skb->len - link_header, header, room, mtu;
+
+	if (skb->gso_segs <= 1 && bytes <= NN_NEVER_CUT)
+		return 0;
+	header = nn_packet_ip_header(skb, v6 ? 40 : 20);
+	if (skb->gso_segs > 1)
+		return (__u64)(skb->gso_segs - 1) * (header + 8);
+	mtu = nn_packet_mtu(skb);
+	if (v6)
+		header += 8; /* says which fragment it is */
+	if (bytes <= mtu || mtu < header + 8)
+		return 0;
+	room = (mtu - header) & ~7U;
+	if (v6)
+		return (__u64)((bytes - header + 8 + room - 1) / room) *
+			       header -
+		       (header - 8);
+	return (__u64)((bytes - header + room - 1) / room - 1) * header;
+}
+
+/* IP bytes of a packet, or of all the segments or fragments that it stands for.
+ */
+static __always_inline __u64 nn_datagram_bytes(struct __sk_buff *skb,
 					       __u32 link_header,
 					       __u32 *segments)
 {
-	__u32 headers = skb->protocol == bpf_htons(ETH_P_IPV6) ? NN_UDP6_HEADERS
-							       : NN_UDP_HEADERS;
-
 	*segments = skb->gso_segs > 1 ? skb->gso_segs : 1;
-	return skb->len - link_header + (__u64)(*segments - 1) * headers;
+	return skb->len - link_header + nn_repeated_headers(skb, link_header);
 }
 
 /* Ask the daemon for a queue in the device's namespace, once a second until it
@@ -190,27 +212,23 @@ static __always_inline bool nn_queue_before(struct __sk_buff *skb)
 	return bpf_map_lookup_elem(&queued_devices, &key);
 }
 
-/* A packet of a limited socket at the egress hook; false = drop it. */
+/* A packet of a limited socket at the egress hook, of so many IP bytes; false =
+ * drop it. */
 static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
-					      struct nn_socket *s)
+					      struct nn_socket *s, __u64 bytes)
 {
 	struct nn_policy *p = nn_policy();
 	__u64 ahead_ns = NN_DATAGRAM_AHEAD_NS;
-	__u32 segments;
 	struct nn_transmit x = {
 		.now_ns = bpf_ktime_get_ns(),
-		.wire_bytes = nn_fragment_headers(skb) +
-			      nn_datagram_bytes(skb, 0, &segments),
+		.wire_bytes = bytes,
 		.loopback = skb->ifindex == LOOPBACK_IFINDEX,
 		.empty = 1,
 		.apart = NN_APART_DATAGRAMS,
 	};
 	__u8 protocol = 0;
 
-	x.segments = nn_counted(segments);
-	if (skb->sk) /* which it may have got just now */
-		nn_port_of(s, skb->sk->src_port);
-	nn_datagram_wanted(s, x.wire_bytes);
+	x.segments = nn_counted(skb->gso_segs);
 	if (!p)
 		return true;
 	/* A queue finds no state of a socket that has none of its own. */

@@ -154,10 +154,25 @@ static __always_inline bool nn_settle(struct nn_socket *s,
 	return s->unsettled_bytes + (__s64)(t->wire_bytes / 2) >= 0;
 }
 
-/* Not inline: its stack is not on that of connections. */
-static __noinline int nn_other_judge(struct __sk_buff *skb, struct nn_socket *s)
+/* Note what a packet shows of its socket; returns its IP bytes. */
+static __noinline __u64 nn_other_look(struct __sk_buff *skb,
+				      struct nn_socket *s)
 {
-	return nn_datagram_judge(skb, s) ? NN_EGRESS_PASS : NN_EGRESS_DROP;
+	__u32 segments;
+	__u64 bytes = nn_datagram_bytes(skb, 0, &segments);
+
+	if (skb->sk) /* it may have got its port just now */
+		nn_port_of(s, skb->sk->src_port);
+	nn_datagram_wanted(s, bytes);
+	return bytes;
+}
+
+/* Not inline: its stack is not on that of connections. */
+static __noinline int nn_other_judge(struct __sk_buff *skb, struct nn_socket *s,
+				     __u64 bytes)
+{
+	return nn_datagram_judge(skb, s, bytes) ? NN_EGRESS_PASS
+						: NN_EGRESS_DROP;
 }
 
 /* A socket without a path. While a limit stands on the machine every process's
@@ -169,11 +184,15 @@ static __always_inline void nn_kernel_sent(struct __sk_buff *skb)
 		nn_unknown(NN_UNKNOWN_SENT_KERNEL, skb->len, 1);
 }
 
-static __always_inline int nn_unlimited_sent(struct __sk_buff *skb,
+/* A socket that nothing holds for, as far as is known. */
+static __always_inline int nn_unlimited_sent(struct __sk_buff *skb, void *sk,
 					     const struct nn_socket *s)
 {
-	if (!s)
-		nn_kernel_sent(skb);
+	if (s)
+		return NN_EGRESS_PASS;
+	if (nn_bare_any() && nn_bare_lost(sk))
+		return NN_EGRESS_BACK;
+	nn_kernel_sent(skb);
 	return NN_EGRESS_PASS;
 }
 
@@ -192,14 +211,12 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 	if (!sk)
 		return NN_EGRESS_PASS;
 	s = nn_state_of(sk);
-	if (!s && nn_bare_any() && nn_bare_lost(sk))
-		return NN_EGRESS_BACK;
 	if (s)
 		nn_packet_destined(skb, sk, s);
 	nn_sends_by(skb, s);
 	limited = s && nn_socket_limited(s);
 	if (!limited && !users)
-		return nn_unlimited_sent(skb, s);
+		return nn_unlimited_sent(skb, sk, s);
 	sk = bpf_sk_fullsock(sk);
 	if (!sk)
 		return NN_EGRESS_PASS;
@@ -209,11 +226,11 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 			nn_sends_by(skb, s); /* which it may have now only */
 		}
 		if (!s || !nn_socket_limited(s))
-			return nn_unlimited_sent(skb, s);
-		return nn_other_judge(skb, s);
+			return nn_unlimited_sent(skb, sk, s);
+		return nn_other_judge(skb, s, nn_other_look(skb, s));
 	}
 	if (!limited)
-		return nn_unlimited_sent(skb, s);
+		return nn_unlimited_sent(skb, sk, s);
 	nn_tcp_look(skb, &t);
 	if (skb->ifindex == LOOPBACK_IFINDEX) {
 		s->flags |= NN_SOCK_LOOPBACK;

@@ -184,6 +184,12 @@ static __always_inline struct nn_socket *nn_socket_give(
 		s = bpf_sk_storage_get(&sockets, sk, 0,
 				       BPF_SK_STORAGE_GET_F_CREATE);
 	if (!s) {
+		struct nn_policy *p = nn_policy();
+
+		if (!path->hops[0].node && (!p || !nn_kinds_later(p))) {
+			nn_bare_forget(sk); /* nothing has to be known */
+			return NULL;
+		}
 		nn_fault(NN_FAULT_SOCKET_STORAGE);
 		s = nn_bare_make(sk);
 	}

@@ -192,6 +192,7 @@ struct sk_buff {
 	struct net_device *dev;
 	struct sock *sk;
 	__u16 network_header;
+	__u16 transport_header;
 	__u32 tail;
 	unsigned char *head;
 } __core;

@@ -203,6 +203,25 @@ __noinline int nn_send_queued(struct nn_socket *s, __u64 bytes, __u64 now_ns)
 	return 0;
 }
 
+/* No class takes it, or none yet. The egress hook has left the charge to the
+ * queue, or has charged it, if it saw none. */
+static __always_inline int nn_send_classless(struct nn_socket *s,
+					     struct nn_transmit *x)
+{
+	if (s->prepaid_bytes >= x->wire_bytes) {
+		s->prepaid_bytes -= x->wire_bytes;
+		return TC_ACT_UNSPEC;
+	}
+	s->prepaid_bytes = 0;
+	nn_path_walk(s, x, NN_ASK);
+	if (x->before_ns > x->now_ns + NN_DATAGRAM_AHEAD_NS) {
+		nn_dropped_count(s);
+		return TC_ACT_SHOT;
+	}
+	nn_path_walk(s, x, NN_CHARGE);
+	return TC_ACT_UNSPEC;
+}
+
 /* A packet of a socket that some node holds for. */
 static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 					  struct nn_socket *s)
@@ -233,18 +252,17 @@ static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 	d = bpf_map_lookup_elem(&send_devices, &key);
 	f = nn_outflow(key.netns, node);
 	policy = nn_policy();
+	bytes = nn_datagram_bytes(skb, nn_packet_header(skb), &segments);
+	now_ns = bpf_ktime_get_ns();
+	x.now_ns = now_ns;
+	x.wire_bytes = bytes;
 	if (!q || !d || !f || !policy) {
 		nn_send_fault(d ? NN_SEND_FAULT_CLASS : NN_SEND_FAULT_DEVICE);
-		return TC_ACT_UNSPEC;
+		return nn_send_classless(s, &x);
 	}
 	/* the egress hook of the cgroup need not look at the next */
 	s->queue_ifindex = key.ifindex;
 	s->queue_epoch = policy->queues;
-	bytes = nn_datagram_bytes(skb, d->flags & NN_DEVICE_BARE ? 0 : ETH_HLEN,
-				  &segments);
-	now_ns = bpf_ktime_get_ns();
-	x.now_ns = now_ns;
-	x.wire_bytes = bytes;
 	if ((nn_send_control(skb) &&
 	     nn_control_passes(f, rate, bytes, now_ns)) ||
 	    (!nn_gate_at(key.netns, node, now_ns) && nn_send_passes(s, &x))) {
@@ -253,7 +271,7 @@ static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 	}
 	if (d->flags & NN_DEVICE_BARE && !nn_header_add(skb)) {
 		nn_send_fault(NN_SEND_FAULT_HEADER);
-		return TC_ACT_UNSPEC;
+		return nn_send_classless(s, &x);
 	}
 	nn_send_queued(s, bytes, now_ns);
 	return nn_send_enqueue(skb, q, nn_lane_join(f, s, hop, bytes, now_ns),

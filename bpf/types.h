@@ -17,6 +17,7 @@
 #define NN_BARE_SOCKETS 4096
 /* Of bare_noted: more users had some than there is room for. */
 #define NN_BARE_OF_ALL (1U << 31)
+#define NN_E2BIG       7
 /* A child's class for what it sends and is no TCP, beside that for TCP: a bit
  * of its number that tgids and indexes of nodes do not reach. */
 #define NN_CHILD_DATAGRAMS (1ULL << 31)

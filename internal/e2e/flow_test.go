@@ -227,6 +227,7 @@ func (f *field) judge(after testutil.Instant, length time.Duration, measure func
 		if f.distant() {
 			from = max(from, testutil.Now())
 		}
+		from = max(from, f.disturbed) // several may judge what one command did
 		to := from.Add(length)
 		before := f.relayStalled()
 		err := func() error {
@@ -254,6 +255,7 @@ func (f *field) judge(after testutil.Instant, length time.Duration, measure func
 		f.remeasured = true
 		f.t.Logf("measured again: %v, but %s", err, disturbed)
 		after = testutil.Now().Add(min(stalled, 3*time.Second)) // see excusedBy
+		f.disturbed = after
 	}
 }
 

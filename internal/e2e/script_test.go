@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ type script struct {
 	ended chan struct{}
 	err   error // how it ended
 	wrong lockedBuffer
+	once  sync.Once
 }
 
 // options of a script.
@@ -141,8 +143,10 @@ func (s *stage) script(o options, args ...string) *script {
 	return x
 }
 
-// close ends the program and everything in its process group.
-func (x *script) close() {
+// close ends the program and everything in its process group, whose number may be another's later.
+func (x *script) close() { x.once.Do(x.kill) }
+
+func (x *script) kill() {
 	_ = syscall.Kill(-x.cmd.Process.Pid, syscall.SIGKILL) // none left is as good
 	_ = x.stdin.Close()
 	select {

@@ -36,7 +36,8 @@ type stage struct {
 	admins  string   // the administrators' group; "" = the usual
 	root    string   // cgroup that netnice and scripts are in; "" = all there are
 
-	remeasured bool // a window that the machine disturbed was measured again
+	remeasured bool             // a window that the machine disturbed was measured again
+	disturbed  testutil.Instant // until then
 
 	mu      sync.Mutex
 	daemons []*daemon

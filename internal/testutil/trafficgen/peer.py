@@ -5,12 +5,12 @@ import os, select, socket, struct, sys, threading, time
 BEHAVIOURS = ["reads", "answers", "dawdles", "stalls", "resets", "small"]
 
 
-def read(c, _):
+def read(c):
     while c.recv(1 << 18):
         pass
 
 
-def answer(c, _):
+def answer(c):
     def talk():
         try:
             while True:
@@ -19,15 +19,15 @@ def answer(c, _):
         except OSError:
             pass
     threading.Thread(target=talk, daemon=True).start()
-    read(c, _)
+    read(c)
 
 
-def dawdle(c, _):
+def dawdle(c):
     while c.recv(16384):
         time.sleep(0.01)
 
 
-def stall(c, _):
+def stall(c):
     while True:
         until = time.monotonic() + 0.3
         while time.monotonic() < until:
@@ -36,7 +36,7 @@ def stall(c, _):
         time.sleep(0.3)
 
 
-def reset(c, _):
+def reset(c):
     got = 0
     while got < 200_000:
         n = len(c.recv(1 << 16))
@@ -53,7 +53,7 @@ def serve(listener, do):
     def one(c):
         try:
             with c:
-                do(c, None)
+                do(c)
         except OSError:
             pass
     while True:

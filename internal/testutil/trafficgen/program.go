@@ -17,7 +17,8 @@ type Program struct {
 // Traits has what was chosen for each dimension.
 type Traits map[string]string
 
-// dimension is something that is chosen, the first if there is no reason for another.
+// dimension is something that is chosen. The first choice is the one that Shrink goes back to; one that is listed
+// twice is chosen twice as often.
 type dimension struct {
 	name    string
 	choices []choice
@@ -29,14 +30,14 @@ type choice struct {
 	only  func(limit, sender Traits) bool
 }
 
-func anyway(values ...string) (list []choice) {
+func always(values ...string) (list []choice) {
 	for _, v := range values {
 		list = append(list, choice{value: v})
 	}
 	return list
 }
 
-func with(only func(limit, sender Traits) bool, values ...string) (list []choice) {
+func onlyIf(only func(limit, sender Traits) bool, values ...string) (list []choice) {
 	for _, v := range values {
 		list = append(list, choice{v, only})
 	}
@@ -44,45 +45,45 @@ func with(only func(limit, sender Traits) bool, values ...string) (list []choice
 }
 
 func stream(_, s Traits) bool   { return s["kind"] == "tcp" || s["kind"] == "mptcp" }
-func plain(_, s Traits) bool    { return s["kind"] == "tcp" }
+func isTCP(_, s Traits) bool    { return s["kind"] == "tcp" }
 func datagram(_, s Traits) bool { return !stream(nil, s) }
 func udp(_, s Traits) bool      { return s["kind"] == "udp" }
 func root(l, _ Traits) bool     { return l["user"] == "root" }
 
-// What a descriptor shows is done by who has the socket for itself.
-func single(_, s Traits) bool { return s["life"] == "keeps" || s["life"] == "shares" }
+// handle is for senders that keep one socket.
+func keepsOneSocket(_, s Traits) bool { return s["life"] == "keeps" || s["life"] == "shares" }
 
 // limits are the dimensions of how a program is limited.
 var limits = []dimension{
-	{"user", anyway("somebody", "somebody", "somebody", "root")},
-	{"subject", slices.Concat(anyway("pid", "cgroup"), with(func(l, _ Traits) bool { return l["user"] != "root" }, "user"))},
-	{"when", anyway("before", "connected", "sending")},
-	{"then", anyway("stays", "lower", "again")},
-	{"depth", anyway("0", "1", "14")},
-	{"around", anyway("nothing", "cgroup")},
+	{"user", always("somebody", "somebody", "somebody", "root")},
+	{"subject", slices.Concat(always("pid", "cgroup"), onlyIf(func(l, _ Traits) bool { return l["user"] != "root" }, "user"))},
+	{"when", always("before", "connected", "sending")},
+	{"then", always("stays", "lower", "again")},
+	{"depth", always("0", "1", "14")},
+	{"around", always("nothing", "cgroup")},
 }
 
 // senders are those of each thread or process that sends. The order is that in which they are chosen.
 var senders = []dimension{
-	{"kind", slices.Concat(anyway("tcp", "tcp", "tcp", "mptcp", "mptcp", "udp", "udp", "udplite", "ping"), with(root, "raw"))},
-	{"family", anyway("4", "6", "mapped")},
-	{"life", slices.Concat(anyway("keeps", "keeps", "closes", "crowd", "shares"), with(stream, "aborts", "serves"))},
-	{"place", slices.Concat(anyway("thread", "child", "late", "executed", "namespace"),
-		// which no descendant is, if it was there before
-		with(func(l, _ Traits) bool { return l["subject"] != "pid" || l["when"] != "sending" && l["then"] != "again" }, "orphan"))},
-	{"past", slices.Concat(anyway("none", "bound", "reconnected"), with(plain, "loopback", "listened"))},
-	{"handle", slices.Concat(anyway("own"), with(single, "high", "copied", "passed", "kept"))},
+	{"kind", slices.Concat(always("tcp", "tcp", "tcp", "mptcp", "mptcp", "udp", "udp", "udplite", "ping"), onlyIf(root, "raw"))},
+	{"family", always("4", "6", "mapped")},
+	{"life", slices.Concat(always("keeps", "keeps", "closes", "crowd", "shares"), onlyIf(stream, "aborts", "serves"))},
+	{"place", slices.Concat(always("thread", "child", "late", "executed", "user_namespace"),
+		// A process that has left the tree before the limit is set is not in it.
+		onlyIf(func(l, _ Traits) bool { return l["subject"] != "pid" || l["when"] != "sending" && l["then"] != "again" }, "orphan"))},
+	{"past", slices.Concat(always("none", "bound", "reconnected"), onlyIf(isTCP, "loopback", "listened"))},
+	{"handle", slices.Concat(always("own"), onlyIf(keepsOneSocket, "high", "copied", "passed", "kept"))},
 	{"option", options},
 	{"option2", options},
-	{"call", slices.Concat(anyway("send", "msg"), with(stream, "more", "urgent", "file", "splice", "zerocopy"), with(datagram, "sendto"), with(udp, "segments"))},
-	{"bytes", anyway("65536", "1", "100", "1400", "9000", "60000", "1048576")},
-	{"peer", slices.Concat(anyway("reads"), with(stream, "answers", "dawdles", "stalls", "resets", "small"))},
+	{"call", slices.Concat(always("send", "msg"), onlyIf(stream, "more", "urgent", "file", "splice", "zerocopy"), onlyIf(datagram, "sendto"), onlyIf(udp, "segments"))},
+	{"bytes", always("65536", "1", "100", "1400", "9000", "60000", "1048576")},
+	{"peer", slices.Concat(always("reads"), onlyIf(stream, "answers", "dawdles", "stalls", "resets", "small"))},
 }
 
 // options are what a program sets on its sockets; two of them.
-var options = slices.Concat(anyway("none", "sndbuf_small", "sndbuf_large", "pacing_low", "pacing_high", "tos", "filter", "priority", "ip_options"),
-	with(stream, "nodelay", "cork", "maxseg_100", "maxseg_536", "reno", "cubic", "bbr", "keepalive", "notsent_lowat", "user_timeout", "quickack", "fastopen"),
-	with(plain, "md5_full"))
+var options = slices.Concat(always("none", "sndbuf_small", "sndbuf_large", "pacing_low", "pacing_high", "tos", "filter", "priority", "ip_options"),
+	onlyIf(stream, "nodelay", "cork", "maxseg_100", "maxseg_536", "reno", "cubic", "bbr", "keepalive", "notsent_lowat", "user_timeout", "quickack", "fastopen"),
+	onlyIf(isTCP, "md5_full"))
 
 // Most is how many senders a program has at most.
 const Most = 4

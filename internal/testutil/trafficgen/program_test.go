@@ -70,12 +70,14 @@ func together(a, b string) bool {
 	for _, user := range []string{"somebody", "root"} {
 		for _, subject := range []string{"pid", "cgroup", "user"} {
 			for _, when := range []string{"before", "connected", "sending"} {
-				for _, kind := range senders[0].choices {
-					for _, life := range senders[2].choices {
-						limit := Traits{"user": user, "subject": subject, "when": when, "then": "stays"}
-						sender := Traits{"kind": kind.value, "life": life.value}
-						if has(limit, sender, a) && has(limit, sender, b) {
-							return true
+				for _, then := range []string{"stays", "lower", "again"} {
+					for _, kind := range senders[0].choices {
+						for _, life := range senders[2].choices {
+							limit := Traits{"user": user, "subject": subject, "when": when, "then": then}
+							sender := Traits{"kind": kind.value, "life": life.value}
+							if has(limit, sender, a) && has(limit, sender, b) {
+								return true
+							}
 						}
 					}
 				}

@@ -1,11 +1,11 @@
 # Carries out a Program: argv[1] is it as JSON, argv[2] how to reach its peers:
 # {"4": address, "6": address, "port": of the first of the peers' behaviours, "serve": first port to listen on}.
 # It says "ready PID", makes its sockets as it is told "make" and says "made", sends as it is told "go",
-# and says "refused NAME=VALUE" of what it may not do here.
-import array, ctypes, errno, json, os, signal, socket, struct, subprocess, sys, threading, time
+# and says "refused NAME=VALUE" of what it may not do here, and "sent N" as the Nth sender's first bytes go.
+import ctypes, errno, fcntl, json, os, signal, socket, struct, subprocess, sys, threading, time
 
 BEHAVIOURS = ["reads", "answers", "dawdles", "stalls", "resets", "small"]
-UP_TO = 40e6  # bytes/s of each sender, and
+UP_TO = 40e6  # bytes/s of each thread that sends, and
 CALLS = 10e3  # calls/s
 OPENS = 200   # sockets/s of those that close them
 DATAGRAMS = ("udp", "udplite", "ping", "raw")
@@ -28,8 +28,8 @@ class Phase:
         os.read(self.r, 1)
 
     def begin(self):
-        os.close(self.w)
         self.all.remove(self)
+        os.close(self.w)
 
 
 def fork():
@@ -38,56 +38,68 @@ def fork():
     if pid == 0:
         for phase in Phase.all:
             os.close(phase.w)
+        Phase.all.clear()
     return pid
 
 
 class Sender:
-    def __init__(self, traits, net, serve):
+    def __init__(self, traits, net, number):
         self.__dict__.update(traits)
-        self.traits, self.net, self.port = traits, net, serve
+        self.traits, self.net, self.number = traits, net, number
         self.bytes = int(self.bytes)
-        self.socket, self.file, self.pipe = None, None, None
-        self.refusals = set()
+        self.socket = None
+        self.own = threading.local()  # what each thread splices from
+        self.said = set()
 
     def refused(self, name):
-        trait = name.rstrip("2") + "=" + self.traits[name]
-        if trait not in self.refusals:
-            self.refusals.add(trait)
-            say("refused", trait)
+        self.say_once("refused", name.rstrip("2") + "=" + self.traits[name])
+
+    def say_once(self, *words):
+        if words not in self.said:
+            self.said.add(words)
+            say(*words)
 
     # Where to, and with what kind of socket.
 
-    def to(self):
+    def peer_address(self):
         port = self.net["port"] + BEHAVIOURS.index(self.peer)
         if self.kind in ("ping", "raw"):
             port = 0
         if self.family == "6":
             return (self.net["6"], port)
-        return (("::ffff:" if self.family == "mapped" else "") + self.net["4"], port)
+        mapped = self.family == "mapped" and self.kind not in ("ping", "raw")
+        return (("::ffff:" if mapped else "") + self.net["4"], port)
 
     def open(self):
         family = socket.AF_INET if self.family == "4" else socket.AF_INET6
-        if self.kind == "ping" and self.family == "mapped":
+        if self.kind in ("ping", "raw") and self.family == "mapped":
             family = socket.AF_INET
         six = family == socket.AF_INET6
-        s = socket.socket(family, *{
-            "tcp": (socket.SOCK_STREAM, 0),
-            "mptcp": (socket.SOCK_STREAM, 262),
-            "udp": (socket.SOCK_DGRAM, 0),
-            "udplite": (socket.SOCK_DGRAM, 136),
-            "ping": (socket.SOCK_DGRAM, socket.IPPROTO_ICMPV6 if six else socket.IPPROTO_ICMP),
-            "raw": (socket.SOCK_RAW, 253),
-        }[self.kind])
+        try:
+            s = socket.socket(family, *self.protocol(six))
+        except OSError:
+            self.refused("kind")
+            raise
         for name in ("option", "option2"):
             try:
                 self.set(s, self.traits[name])
             except (OSError, OverflowError):
                 self.refused(name)
         try:
-            self.live(s)
+            self.apply_past(s)
         except OSError:
             self.refused("past")
         return s
+
+    def protocol(self, six):
+        return {
+            "tcp": (socket.SOCK_STREAM, 0),
+            "mptcp": (socket.SOCK_STREAM, 262),
+            "udp": (socket.SOCK_DGRAM, 0),
+            "udplite": (socket.SOCK_DGRAM, 136),
+            "ping": (socket.SOCK_DGRAM, socket.IPPROTO_ICMPV6 if six else socket.IPPROTO_ICMP),
+            "raw": (socket.SOCK_RAW, 253),
+        }[self.kind]
 
     def set(self, s, option):
         tcp, sol = socket.IPPROTO_TCP, socket.SOL_SOCKET
@@ -112,6 +124,8 @@ class Sender:
             "pacing_low": (sol, 47, struct.pack("Q", 300_000)),
             "pacing_high": (sol, 47, struct.pack("Q", 1 << 33)),
         }
+        if option == "tos" and s.family == socket.AF_INET6:
+            s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, 0x88)
         if option in simple:
             s.setsockopt(*simple[option])
         elif option == "filter":
@@ -119,7 +133,12 @@ class Sender:
             s.setsockopt(sol, 26, struct.pack("HxxxxxxQ", 1, ctypes.addressof(code)))
         elif option == "md5_full":
             for peer in range(1 << 16):
-                address = struct.pack("=H", socket.AF_INET) + struct.pack("!H4s120x", 0, struct.pack("!I", 0x0a800000 + peer))
+                number = struct.pack("!I", 0x0a800000 + peer)
+                if s.family == socket.AF_INET:
+                    address = struct.pack("=H", socket.AF_INET) + struct.pack("!H4s120x", 0, number)
+                else:
+                    prefix = bytes(10) + b"\xff\xff" if self.family == "mapped" else b"\xfd\x0b" + bytes(10)
+                    address = struct.pack("=H", socket.AF_INET6) + struct.pack("!HI16s104x", 0, 0, prefix + number)
                 try:
                     s.setsockopt(tcp, 14, address + struct.pack("BBHI", 0, 0, 80, 0) + bytes(80))
                 except OSError as e:
@@ -129,13 +148,13 @@ class Sender:
 
     # What it was used for before.
 
-    def live(self, s):
+    def apply_past(self, s):
         any_ = "" if s.family == socket.AF_INET else "::"
         here = "127.0.0.1" if s.family == socket.AF_INET else "::ffff:127.0.0.1" if self.family == "mapped" else "::1"
         if self.past == "bound":
             s.bind((any_, 0))
         elif self.past == "reconnected":
-            s.connect(self.to())
+            s.connect(self.peer_address())
             self.disconnect(s)
         elif self.past == "loopback":
             with socket.create_server(("127.0.0.1", 0) if self.family != "6" else ("::1", 0), family=socket.AF_INET6 if self.family == "6" else socket.AF_INET) as listener:
@@ -153,17 +172,53 @@ class Sender:
 
     # How it sends.
 
-    def ready(self, s):
+    def connect(self, s):
         """Connects it, but where each call says where to."""
         if self.call != "sendto":
-            s.connect(self.to())
+            s.connect(self.peer_address())
 
-    def once(self, s):
+    def send_once(self, s):
         """One call; returns how many bytes it took."""
-        if self.call in ("file", "splice") and self.file is None:
-            self.file = os.memfd_create("sent")
-            os.truncate(self.file, self.bytes)
-            self.pipe = os.pipe()
+        try:
+            n = self.try_to_send(s)
+        except OSError as e:
+            datagram = self.kind in DATAGRAMS
+            if datagram and (e.errno == errno.EMSGSIZE or e.errno == errno.ENOBUFS and "sndbuf_small" in (self.option, self.option2)):
+                self.refused("bytes")
+                self.bytes = 1200
+            elif e.errno in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+                self.refused("call")
+                self.call = "send"
+            if not datagram:
+                raise
+            n = 0
+        if n > 0:
+            self.say_once("sent", self.number)
+        return n
+
+    def splice(self, s, n):
+        own = self.own
+        if getattr(own, "pipe", None) is None:
+            own.pipe = os.pipe()
+        try:
+            got = os.splice(self.file(), own.pipe[1], min(n, 65536), offset_src=0)
+            sent = 0
+            while sent < got:
+                sent += os.splice(own.pipe[0], s.fileno(), got - sent)
+            return got
+        except OSError:
+            os.close(own.pipe[0])  # with what is left in it
+            os.close(own.pipe[1])
+            own.pipe = None
+            raise
+
+    def file(self):
+        if getattr(self.own, "file", None) is None:
+            self.own.file = os.memfd_create("sent")
+            os.truncate(self.own.file, self.bytes)
+        return self.own.file
+
+    def try_to_send(self, s):
         n = self.bytes
         if self.kind in DATAGRAMS:
             n = max(min(n, 65000), 8)
@@ -171,7 +226,7 @@ class Sender:
         if self.kind == "ping":
             data = struct.pack("!BBHHH", 128 if s.family == socket.AF_INET6 else 8, 0, 0, 1, 1) + bytes(n - 8)
         if self.call == "sendto":
-            return s.sendto(data, self.to())
+            return s.sendto(data, self.peer_address())
         if self.call == "msg":
             return s.sendmsg([data[:n // 2], data[n // 2:]])
         if self.call == "more":
@@ -179,13 +234,9 @@ class Sender:
         if self.call == "urgent":
             return s.send(data, socket.MSG_OOB)
         if self.call == "file":
-            return os.sendfile(s.fileno(), self.file, 0, n)
+            return os.sendfile(s.fileno(), self.file(), 0, n)
         if self.call == "splice":
-            got = os.splice(self.file, self.pipe[1], min(n, 65536), offset_src=0)
-            sent = 0
-            while sent < got:
-                sent += os.splice(self.pipe[0], s.fileno(), got - sent)
-            return got
+            return self.splice(s, n)
         if self.call == "segments":
             part = min(max(n // 40, 1), 1200)
             return s.sendmsg([data[:min(n, part * 40)]], [(17, 103, struct.pack("H", part))])
@@ -206,18 +257,7 @@ class Sender:
     def flood(self, s, until=None):
         due = 0
         while until is None or time.monotonic() < until:
-            try:
-                n = self.once(s)
-            except OSError as e:
-                if e.errno in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMSGSIZE):
-                    self.refused("call")
-                    if self.kind in DATAGRAMS and e.errno == errno.EMSGSIZE:
-                        self.bytes = 1200
-                    else:
-                        self.call = "send"
-                if self.kind not in DATAGRAMS:
-                    raise
-                n = 0
+            n = self.send_once(s)
             now = time.monotonic()
             due = max(due, now - 0.01) + max(n / UP_TO, 1 / CALLS)
             if due > now + 0.001:
@@ -226,11 +266,11 @@ class Sender:
     # What becomes of its sockets.
 
     def make(self):
-        if self.life in ("keeps", "shares") or self.life == "crowd" and self.place in ("late", "executed", "orphan"):
+        if self.life in ("keeps", "shares"):
             if self.handle in ("passed", "kept"):
                 return self.from_another()
             s = self.open()
-            self.ready(s)
+            self.connect(s)
             return s
         if self.life == "serves":
             family = socket.AF_INET if self.family == "4" else socket.AF_INET6
@@ -241,7 +281,7 @@ class Sender:
                     self.set(s, self.traits[name])
                 except (OSError, OverflowError):
                     self.refused(name)
-            s.bind(("" if family == socket.AF_INET else "::", self.port))
+            s.bind(("" if family == socket.AF_INET else "::", self.net["serve"] + self.number))
             s.listen(64)
             return s
         return None
@@ -251,7 +291,7 @@ class Sender:
         if fork() == 0:
             try:
                 s = self.open()
-                self.ready(s)
+                self.connect(s)
                 socket.send_fds(theirs, [b"x"], [s.fileno()])
                 if self.handle == "kept":
                     signal.pause()
@@ -263,11 +303,15 @@ class Sender:
             raise OSError(errno.EPIPE, "no socket was passed")
         return socket.socket(fileno=fds[0])
 
-    def handled(self, s):
+    def move_descriptor(self, s):
         if self.handle == "high":
-            os.dup2(s.fileno(), 1500)
-            s.detach()
-            return socket.socket(fileno=1500)
+            try:
+                high = fcntl.fcntl(s.fileno(), fcntl.F_DUPFD, 1500)
+            except OSError:
+                self.refused("handle")
+                return s
+            s.close()
+            return socket.socket(fileno=high)
         if self.handle == "copied":
             c = s.dup()
             s.close()
@@ -290,11 +334,11 @@ class Sender:
             s = s or self.make()
             while True:
                 c, _ = s.accept()
-                threading.Thread(target=self.quietly, args=(c,), daemon=True).start()
+                threading.Thread(target=self.flood_ignoring_errors, args=(c,), daemon=True).start()
         if self.life in ("closes", "aborts"):
             self.opens_and_closes()
         if self.life == "crowd":
-            threads = [threading.Thread(target=self.quietly, args=(None, 1), daemon=True) for _ in range(12)]
+            threads = [threading.Thread(target=self.flood_ignoring_errors, args=(None, 1), daemon=True) for _ in range(12)]
             for t in threads:
                 t.start()
             for t in threads:
@@ -302,19 +346,19 @@ class Sender:
             return
         if s is None:
             s = self.open()
-            self.ready(s)
-        s = self.handled(s)
+            self.connect(s)
+        s = self.move_descriptor(s)
         if self.life == "shares":
             for _ in range(3):
-                threading.Thread(target=self.quietly, args=(s,), daemon=True).start()
+                threading.Thread(target=self.flood_ignoring_errors, args=(s,), daemon=True).start()
         with s:
             self.flood(s)
 
-    def quietly(self, s, seconds=None):
+    def flood_ignoring_errors(self, s, seconds=None):
         try:
             if s is None:
                 s = self.open()
-                self.ready(s)
+                self.connect(s)
             with s:
                 self.flood(s, seconds and time.monotonic() + seconds)
         except OSError:
@@ -328,14 +372,19 @@ class Sender:
                 if self.life == "aborts":
                     s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 try:
-                    self.ready(s)
+                    self.connect(s)
                     for _ in range(2):
-                        self.once(s)
+                        self.send_once(s)
                 except OSError:
                     pass
             time.sleep(max(begin + 1 / OPENS - time.monotonic(), 0))
 
     # Where it runs.
+
+    def let_go(self):
+        """Another process has the socket now."""
+        if self.socket is not None:
+            self.socket.close()
 
     def run(self, make, made, go):
         """In its own thread or process: those that have their sockets before the others begin."""
@@ -348,6 +397,7 @@ class Sender:
         go.wait()
         if self.place in ("late", "orphan"):
             if fork() != 0:
+                self.let_go()
                 return
             if self.place == "orphan" and fork() != 0:
                 os._exit(0)
@@ -357,8 +407,9 @@ class Sender:
             if self.socket is not None:
                 fd = self.socket.fileno()
                 os.set_inheritable(fd, True)
-            args = json.dumps({"traits": self.traits, "net": self.net, "serve": self.port, "fd": fd})
+            args = json.dumps({"traits": self.traits, "net": self.net, "number": self.number, "fd": fd})
             subprocess.Popen([sys.executable, sys.argv[0], "--executed", args], close_fds=False)
+            self.let_go()
             return
         self.send()
 
@@ -370,20 +421,20 @@ def main():
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     if sys.argv[1] == "--executed":
         x = json.loads(sys.argv[2])
-        s = Sender(x["traits"], x["net"], x["serve"])
+        s = Sender(x["traits"], x["net"], x["number"])
         if x["fd"] >= 0:
             s.socket = socket.socket(fileno=x["fd"])
         s.send()
     program, net = json.loads(sys.argv[1]), json.loads(sys.argv[2])
     make, go = Phase(), Phase()
     heard, made = os.pipe()
-    threads, all_ = [], [Sender(t, net, net["serve"] + i) for i, t in enumerate(program["senders"])]
+    threads, all_ = [], [Sender(t, net, i) for i, t in enumerate(program["senders"])]
     for s in all_:
-        if s.place not in ("child", "namespace"):
+        if s.place not in ("child", "user_namespace"):
             threads.append(s)
         elif fork() == 0:
             try:
-                if s.place == "namespace" and libc.unshare(0x10000000):
+                if s.place == "user_namespace" and libc.unshare(0x10000000):
                     s.refused("place")
                 s.run(make, made, go)
             finally:
