@@ -37,7 +37,7 @@ func run(m *testing.M) (code int, err error) {
 		return m.Run(), nil // every test skips or fails by RequireRoot
 	}
 	go cpus.watch()
-	go cpus.watchWakeups()
+	cpus.watchWakeups()
 	// Daemons of other runs, and the user's own, may be up.
 	name, value, _ := strings.Cut(testutil.Beside, "=")
 	if err := os.Setenv(name, value); err != nil {

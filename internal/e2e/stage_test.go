@@ -36,7 +36,7 @@ type stage struct {
 	admins  string   // the administrators' group; "" = the usual
 	root    string   // cgroup that netnice and scripts are in; "" = all there are
 
-	remeasured bool             // a window that the machine disturbed was measured again
+	remeasured int              // windows that the machine disturbed, and that were measured again
 	disturbed  testutil.Instant // until then
 
 	mu      sync.Mutex

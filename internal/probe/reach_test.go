@@ -168,6 +168,13 @@ func TestMeasureInFragments(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			// On a busy machine single packets may have gone faster than those in fragments.
+			for try := 1; r.Fragments == 0 && try < 4; try++ {
+				before = sent()
+				if r, err = probe.Measure(t.Context(), prober, probe.Options{}); err != nil {
+					t.Fatal(err)
+				}
+			}
 			t.Logf("%.0f MB/s, at least: %v; %d fragments, %d lost", r.Capacity.BytesPerSec/1e6, r.Capacity.AtLeast, r.Fragments, r.Lost)
 			if r.Fragments == 0 || r.Size != 1500 || r.Capacity.BytesPerSec < 20e6 {
 				t.Errorf("%+v", r.Capacity)
