@@ -103,7 +103,8 @@ static __always_inline void nn_datagrams_to6(struct bpf_sock_addr *ctx)
 
 static __always_inline __u32 nn_packet_mtu(struct __sk_buff *skb)
 {
-	struct sk_buff *b = (void *)skb; /* which it is, once it is loaded */
+	struct sk_buff *b =
+		(void *)skb; /* the same, once the program is loaded */
 	struct net_device *dev = NULL;
 	__u32 mtu = 0;
 
@@ -116,7 +117,7 @@ static __always_inline __u32 nn_packet_mtu(struct __sk_buff *skb)
 static __always_inline __u32 nn_packet_ip_header(struct __sk_buff *skb,
 						 __u32 least)
 {
-	struct sk_buff *b = (void *)skb; /* which it is, once it is loaded */
+	struct sk_buff *b = (void *)skb; /* the same, as above */
 	__u16 network = 0, transport = 0, bytes;
 
 	bpf_core_read(&network, sizeof(network), &b->network_header);
@@ -156,10 +157,8 @@ static __noinline __attribute__((unused)) __u64 nn_repeated_headers(
 /* IP bytes of a packet, or of all the segments or fragments that it stands for.
  */
 static __always_inline __u64 nn_datagram_bytes(struct __sk_buff *skb,
-					       __u32 link_header,
-					       __u32 *segments)
+					       __u32 link_header)
 {
-	*segments = skb->gso_segs > 1 ? skb->gso_segs : 1;
 	return skb->len - link_header + nn_repeated_headers(skb, link_header);
 }
 
@@ -228,7 +227,7 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 	};
 	__u8 protocol = 0;
 
-	x.segments = nn_counted(skb->gso_segs);
+	x.segments = nn_counted(nn_packet_segments(skb));
 	if (!p)
 		return true;
 	/* A queue finds no state of a socket that has none of its own. */

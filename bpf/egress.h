@@ -47,7 +47,7 @@ static __always_inline void nn_tcp_look(struct __sk_buff *skb,
 		headers += (offset >> 4) * 4;
 	else
 		headers += 20;
-	t->segments = skb->gso_segs > 1 ? skb->gso_segs : 1;
+	t->segments = nn_packet_segments(skb);
 	t->wire_bytes = skb->len + (__u64)(t->segments - 1) * headers;
 	t->data = skb->len > headers;
 }
@@ -158,8 +158,7 @@ static __always_inline bool nn_settle(struct nn_socket *s,
 static __noinline __u64 nn_other_look(struct __sk_buff *skb,
 				      struct nn_socket *s)
 {
-	__u32 segments;
-	__u64 bytes = nn_datagram_bytes(skb, 0, &segments);
+	__u64 bytes = nn_datagram_bytes(skb, 0);
 
 	if (skb->sk) /* it may have got its port just now */
 		nn_port_of(s, skb->sk->src_port);

@@ -227,14 +227,15 @@ static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 					  struct nn_socket *s)
 {
 	struct nn_device_key key = {.ifindex = skb->ifindex};
-	__u32 node, hop = 0, segments;
+	__u32 node, hop = 0;
 	struct nn_send_place *q;
 	struct nn_policy *policy;
 	struct nn_outflow *f;
 	struct nn_device *d;
 	struct nn_transmit x = {.empty = 1,
 				.apart = NN_APART_DATAGRAMS,
-				.segments = nn_counted(skb->gso_segs)};
+				.segments =
+					nn_counted(nn_packet_segments(skb))};
 	__u64 bytes, rate, now_ns;
 
 	/* of a VLAN on this device, which has a device of its own */
@@ -252,7 +253,7 @@ static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 	d = bpf_map_lookup_elem(&send_devices, &key);
 	f = nn_outflow(key.netns, node);
 	policy = nn_policy();
-	bytes = nn_datagram_bytes(skb, nn_packet_header(skb), &segments);
+	bytes = nn_datagram_bytes(skb, nn_packet_header(skb));
 	now_ns = bpf_ktime_get_ns();
 	x.now_ns = now_ns;
 	x.wire_bytes = bytes;
@@ -357,7 +358,7 @@ static __always_inline void nn_send_unqueued(struct nn_socket *s, __u64 bytes)
 static __always_inline int nn_send_released(struct __sk_buff *skb)
 {
 	__u32 mark = skb->tc_index, hop = mark >> NN_MARK_HOP & 7, netns;
-	__u32 slot = mark & (NN_MARK_DEVICES - 1), node, segments;
+	__u32 slot = mark & (NN_MARK_DEVICES - 1), node;
 	struct nn_send_place *q;
 	struct nn_send_slot *out;
 	struct nn_outflow *f;
@@ -379,7 +380,7 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 		nn_send_fault(NN_SEND_FAULT_SOCKET);
 		return bpf_redirect(out->ifindex, 0);
 	}
-	bytes = nn_datagram_bytes(skb, ETH_HLEN, &segments);
+	bytes = nn_datagram_bytes(skb, ETH_HLEN);
 	prepaid = s->prepaid_bytes >= bytes;
 	s->queued_ns = now_ns;
 	node = s->path[hop].node;
@@ -393,7 +394,8 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 			return nn_send_enqueue(skb, q, round, node, hop, slot,
 					       now_ns);
 	}
-	if (!nn_send_left(s, netns, hop, bytes, segments, prepaid)) {
+	if (!nn_send_left(s, netns, hop, bytes, nn_packet_segments(skb),
+			  prepaid)) {
 		nn_send_unqueued(s, bytes);
 		return TC_ACT_SHOT;
 	}

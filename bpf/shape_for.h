@@ -118,7 +118,7 @@ static __always_inline void nn_unknown_came(const struct __sk_buff *skb,
 					    const struct nn_packet *p,
 					    __u32 kind)
 {
-	__u32 segments = skb->gso_segs > 1 ? skb->gso_segs : 1;
+	__u32 segments = nn_packet_segments(skb);
 
 	if (!nn_host_limited())
 		return;

@@ -162,7 +162,7 @@ static __always_inline __u64 nn_packet_bytes(const struct __sk_buff *skb,
 {
 	__u64 bytes = skb->len - link_header;
 
-	*segments = skb->gso_segs > 1 ? skb->gso_segs : 1;
+	*segments = nn_packet_segments(skb);
 	return bytes +
 	       (__u64)(*segments - 1) * (p->offset + p->transport_bytes);
 }

@@ -186,7 +186,7 @@ func (o *Object) ListTasks() ([]TaskRecord, error) {
 // without any, of those that all processes hold. rings says that some are held by rings of io_uring's alone:
 // then AdoptRings has to be called in each network namespace, and ForgetRings.
 func (o *Object) AdoptFiles(tgids []uint32) (rings bool, err error) {
-	if err := o.ForgetRings(); err != nil { // what a daemon that was killed has left
+	if err := o.ForgetRings(); err != nil { // a daemon that was killed has left some
 		return false, err
 	}
 	if err := o.RingNoted.Set(uint32(0)); err != nil {
