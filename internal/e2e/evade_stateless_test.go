@@ -133,7 +133,7 @@ say("ready")
 while wait():
     say(sends())
 `
-	// More than the table holds, from many cgroups.
+	// The table holds 4,096.
 	const count = 6000
 	near := f.python(options{in: f.A, uid: spare + 8}, filtered, f.to(9))
 	far := f.python(options{in: f.A, uid: spare + 9}, filtered, f.to(9))

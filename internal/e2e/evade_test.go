@@ -130,32 +130,17 @@ func (f *field) quiet() {
 func (f *field) contained(e escape, begin wired, limit float64) {
 	f.t.Helper()
 	time.Sleep(2 * settle)
-	before := f.wire()
-	count, counting := f.counted(e.subject)
-	settled := f.wire()
-	end := settled
-	var each []string // 100 ms, of the limit
-	for range 20 {
-		time.Sleep(100 * time.Millisecond)
-		last := end
-		end = f.wire()
-		rate, _ := end.since(last)
-		each = append(each, fmt.Sprintf("%.2f", rate/limit))
-	}
+	m := f.charging(e.subject, limit, 20)
+	settled, end := m.begin, m.end
 	rate, packets := end.since(settled)
-	now, still := f.counted(e.subject)
-	after := f.wire()
 	f.t.Logf("%.3f of the limit in %.0f packets/s", rate/limit, packets)
-	if !counting.IsZero() && !still.IsZero() && !e.open {
-		// The counter was read at instants between those at which the wire was. Beside that: chunks that
-		// have their turn, a hundredth of a second, and handshakes, of which the kernel sends some without
-		// the socket.
-		charged := float64(now - count)
-		least, most := float64(end.bytes-settled.bytes), float64(after.bytes-before.bytes)
-		f.t.Logf("charged %.4f to %.4f of what came", charged/most, charged/least)
+	if m.there && !e.open {
+		f.t.Log(m)
+		// Chunks that have their turn, a hundredth of a second, and handshakes, of which the kernel sends some
+		// without the socket.
 		slack := (0.02*limit + 64*packets + e.bursts/2) * end.at.Sub(settled.at).Seconds()
-		if charged < least-slack || charged > most+slack {
-			f.t.Errorf("%.0f bytes were charged, and %.0f to %.0f came", charged, least, most)
+		if err := m.agrees(slack, slack); err != nil {
+			f.t.Error(err)
 		}
 	}
 	limit *= 1 + e.over
@@ -164,7 +149,7 @@ func (f *field) contained(e escape, begin wired, limit float64) {
 	case e.open && err == nil:
 		f.t.Error("this is no way around a limit any more: the man page names it")
 	case !e.open && err != nil:
-		f.t.Errorf("%v\neach 100 ms: %s\ncharged: %s", err, strings.Join(each, " "), f.netnice("ls", "--json").out)
+		f.t.Errorf("%v\neach 100 ms: %s\ncharged: %s", err, m.each, f.netnice("ls", "--json").out)
 	}
 	least := e.least
 	if least == 0 {
@@ -174,6 +159,51 @@ func (f *field) contained(e escape, begin wired, limit float64) {
 	if all, _ := end.since(begin); max(rate, all) < least*limit && cpus.excuse(settled.at, end.at) == "" {
 		f.t.Errorf("%.0f bytes/s, want %.2f of %.0f at least (CPUs %.0f%% busy)", rate, least, limit, 100*cpus.busy(settled.at, end.at))
 	}
+}
+
+// charging is what came over the wire while a counter grew. The counter was read before begin and after end.
+type charging struct {
+	begin, end  wired
+	there       bool // the subject, both times
+	bytes       float64
+	least, most float64 // bytes that came meanwhile
+	each        string  // 100 ms, of the limit
+}
+
+// charging measures for so many tenths of a second what comes, and what a subject is charged.
+func (f *field) charging(subject string, limit float64, tenths int) (m charging) {
+	f.t.Helper()
+	before := f.wire()
+	count, counting := f.counted(subject)
+	m.begin = f.wire()
+	m.end = m.begin
+	var each []string
+	for range tenths {
+		time.Sleep(100 * time.Millisecond)
+		last := m.end
+		m.end = f.wire()
+		rate, _ := m.end.since(last)
+		each = append(each, fmt.Sprintf("%.2f", rate/limit))
+	}
+	now, still := f.counted(subject)
+	after := f.wire()
+	m.there = !counting.IsZero() && !still.IsZero()
+	m.bytes = float64(now - count)
+	m.least, m.most = float64(m.end.bytes-m.begin.bytes), float64(after.bytes-before.bytes)
+	m.each = strings.Join(each, " ")
+	return m
+}
+
+func (m charging) String() string {
+	return fmt.Sprintf("charged %.4f to %.4f of what came", m.bytes/m.most, m.bytes/m.least)
+}
+
+// agrees returns an error if so much less, or more, was charged than came.
+func (m charging) agrees(less, more float64) error {
+	if m.bytes < m.least-less || m.bytes > m.most+more {
+		return fmt.Errorf("%.0f bytes were charged, and %.0f to %.0f came", m.bytes, m.least, m.most)
+	}
+	return nil
 }
 
 // wired is what came over the wire to B until an instant.

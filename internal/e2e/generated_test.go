@@ -93,8 +93,8 @@ type generated struct {
 	peer      *script
 	unlimited *script         // sends a datagram now and then, without a limit,
 	heard     *script         // to this one
-	refused   map[string]bool // what the last one was not allowed to do
-	sent      map[string]bool // which of its senders have, by number
+	refused   map[string]bool // choices that the kernel did not allow the last program
+	sent      map[string]bool // senders of the last program that sent something, by number
 }
 
 func newGenerated(t *testing.T) *generated {
@@ -179,7 +179,7 @@ func (g *generated) run(p trafficgen.Program) error {
 	}
 	fine := map[string]bool{
 		"socket_storage": p.Any("option", "md5_full") || p.Any("option2", "md5_full"),
-		// What is sent, and charged, before a new limit has its class in a queue that others' made.
+		// Packets that leave, and are charged, before a new limit has its class in a queue that others' made.
 		"send_class": p.Any("kind", "udp", "udplite", "ping", "raw"),
 	}
 	for fault, n := range g.status().Counters {
@@ -252,20 +252,7 @@ func comesAndGoes(p trafficgen.Program) bool {
 func (g *generated) window(p trafficgen.Program, subject string, limit float64) error {
 	g.t.Helper()
 	sent, came := g.others()
-	before := g.wire()
-	count, counting := g.counted(subject)
-	begin := g.wire()
-	end := begin
-	var each []string // 100 ms, of the limit
-	for range 10 {
-		time.Sleep(100 * time.Millisecond)
-		last := end
-		end = g.wire()
-		rate, _ := end.since(last)
-		each = append(each, fmt.Sprintf("%.2f", rate/limit))
-	}
-	now, still := g.counted(subject)
-	after := g.wire()
+	m := g.charging(subject, limit, 10)
 	sentNow, cameNow := g.others()
 	burst := evadeBurst + evadeEarly
 	if comesAndGoes(p) {
@@ -274,7 +261,7 @@ func (g *generated) window(p trafficgen.Program, subject string, limit float64) 
 	if p.Any("kind", "ping") { // control messages may be so far ahead
 		burst += time.Second
 	}
-	err := end.within(begin, limit, burst)
+	err := m.end.within(m.begin, limit, burst)
 	if sentNow-sent < 20 {
 		err = errors.Join(err, fmt.Errorf("another program sent %d datagrams, not 50", sentNow-sent))
 	}
@@ -282,23 +269,20 @@ func (g *generated) window(p trafficgen.Program, subject string, limit float64) 
 	if lost := (sentNow - sent) - (cameNow - came); lost > 1+(sentNow-sent)/20 {
 		err = errors.Join(err, fmt.Errorf("of %d datagrams that another program sent %d did not come", sentNow-sent, lost))
 	}
-	if counting.IsZero() || still.IsZero() {
+	if !m.there {
 		return errors.Join(err, fmt.Errorf("%s is not there: %s", subject, g.netnice("ls").out))
 	}
-	charged, least, most := float64(now-count), float64(end.bytes-begin.bytes), float64(after.bytes-before.bytes)
-	rate, packets := end.since(begin)
-	g.t.Logf("seed %d: %.3f of the limit in %.0f packets/s, charged %.4f to %.4f of what came", p.Seed, rate/limit, packets, charged/most, charged/least)
+	rate, packets := m.end.since(m.begin)
+	g.t.Logf("seed %d: %.3f of the limit in %.0f packets/s, %v", p.Seed, rate/limit, packets, m)
 	// Chunks that have their turn; handshakes, of which the kernel sends some without the socket.
 	slack := 0.02*limit + 2*packets
 	over := slack
 	if comesAndGoes(p) { // of each connection 52 bytes are charged beforehand
 		over += 64 * packets
 	}
-	if charged < least-slack || charged > most+over {
-		err = errors.Join(err, fmt.Errorf("%.0f bytes were charged, and %.0f to %.0f came", charged, least, most))
-	}
+	err = errors.Join(err, m.agrees(slack, over))
 	if err != nil {
-		err = fmt.Errorf("%w; each 100 ms, of the limit: %s", err, strings.Join(each, " "))
+		err = fmt.Errorf("%w; each 100 ms, of the limit: %s", err, m.each)
 	}
 	return err
 }

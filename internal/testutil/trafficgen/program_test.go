@@ -43,7 +43,7 @@ func TestCoverage(t *testing.T) {
 	for _, trait := range all() {
 		require.GreaterOrEqual(t, c.Traits[trait], count/100, trait)
 	}
-	// What cannot be together: two of one dimension, and what `only` keeps apart.
+	// Two choices of one dimension cannot be together, nor two that `only` keeps apart.
 	fit := 0
 	for i, a := range all() {
 		for _, b := range all()[i+1:] {

@@ -80,16 +80,19 @@ class Sender:
         except OSError:
             self.refused("kind")
             raise
-        for name in ("option", "option2"):
-            try:
-                self.set(s, self.traits[name])
-            except (OSError, OverflowError):
-                self.refused(name)
+        self.set_options(s)
         try:
             self.apply_past(s)
         except OSError:
             self.refused("past")
         return s
+
+    def set_options(self, s):
+        for name in ("option", "option2"):
+            try:
+                self.set(s, self.traits[name])
+            except (OSError, OverflowError):
+                self.refused(name)
 
     def protocol(self, six):
         return {
@@ -274,13 +277,9 @@ class Sender:
             return s
         if self.life == "serves":
             family = socket.AF_INET if self.family == "4" else socket.AF_INET6
-            s = socket.socket(family, socket.SOCK_STREAM, 262 if self.kind == "mptcp" else 0)
+            s = socket.socket(family, *self.protocol(family == socket.AF_INET6))
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            for name in ("option", "option2"):
-                try:
-                    self.set(s, self.traits[name])
-                except (OSError, OverflowError):
-                    self.refused(name)
+            self.set_options(s)
             s.bind(("" if family == socket.AF_INET else "::", self.net["serve"] + self.number))
             s.listen(64)
             return s
