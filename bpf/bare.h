@@ -10,6 +10,7 @@
 #define NETNICE_BARE_H
 
 #include "cover.h"
+#include "user.h"
 
 static const struct nn_socket nn_bare_fresh = {.flags = NN_SOCK_BARE};
 
@@ -64,13 +65,15 @@ static __always_inline struct nn_socket *nn_state_of(void *sk)
 	return s || !nn_bare_any() ? s : nn_bare_look(sk);
 }
 
+/* Who has given it to one of his subordinate ids has it still. */
 static __always_inline __u32 nn_bare_user(void *sk)
 {
 	struct sock *of = nn_bare_address(sk);
+	struct nn_policy *p = nn_policy();
 	__u32 user = 0;
 
 	bpf_core_read(&user, sizeof(user), &of->sk_uid.val);
-	return user;
+	return nn_uid_owner(user, p ? p->subordinates : 0);
 }
 
 static __always_inline void nn_bare_count(void *sk)

@@ -203,6 +203,39 @@ static __always_inline void nn_dropped_count(struct nn_socket *s)
 	}
 }
 
+static __always_inline struct nn_hooked *nn_hooked(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&hooked, &zero);
+}
+
+static __always_inline void nn_hooked_note(struct __sk_buff *skb,
+					   const struct nn_socket *s)
+{
+	struct nn_hooked *h = nn_hooked();
+
+	if (!h)
+		return;
+	h->socket = (__u64)s;
+	h->ifindex = skb->ifindex;
+}
+
+/* Does a packet of a socket come to its device from the egress hook? What a
+ * tunnel has packed does not, and was seen there for the tunnel's. That another
+ * thread sends by another device meanwhile does not matter: it does so on
+ * another processor. If something else came between, the socket's last device
+ * tells. */
+static __always_inline bool nn_comes_from_hook(struct __sk_buff *skb,
+					       const struct nn_socket *s)
+{
+	struct nn_hooked *h = nn_hooked();
+
+	if (h && h->socket == (__u64)s)
+		return h->ifindex == skb->ifindex;
+	return !s->out_ifindex || s->out_ifindex == skb->ifindex;
+}
+
 static __always_inline bool nn_queue_before(struct __sk_buff *skb)
 {
 	struct nn_link_key key = {.ifindex = skb->ifindex};
@@ -262,8 +295,10 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 		}
 	}
 	nn_path_walk(s, &x, NN_CHARGE);
-	/* A queue that takes it after this hook has not to charge it again. */
-	s->prepaid_bytes = x.wire_bytes;
+	/* A queue that takes it after this hook has not to charge it again;
+	 * before the loopback device there is none. */
+	if (!x.loopback)
+		s->prepaid_bytes = x.wire_bytes;
 	return true;
 }
 

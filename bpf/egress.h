@@ -162,6 +162,7 @@ static __noinline __u64 nn_other_look(struct __sk_buff *skb,
 
 	if (skb->sk) /* it may have got its port just now */
 		nn_port_of(s, skb->sk->src_port);
+	nn_hooked_note(skb, s);
 	nn_datagram_wanted(s, bytes);
 	return bytes;
 }

@@ -330,6 +330,7 @@ struct socket {
 
 /* What a call's first argument is in, on each architecture. */
 struct pt_regs___x86 {
+	unsigned long dx;
 	unsigned long di;
 } __core;
 

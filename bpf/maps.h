@@ -68,6 +68,15 @@ struct {
 	__type(value, __u8);
 } bare_users SEC(".maps");
 
+/* The datagram that passed the egress hook last on a processor: by it a device
+ * that packets meet next knows those that come from there. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct nn_hooked);
+} hooked SEC(".maps");
+
 /* Sockets whose send buffer is kept small, as long as they live; the user side
  * writes. */
 struct {

@@ -243,7 +243,7 @@ static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 		return TC_ACT_UNSPEC;
 	/* What a tunnel packs still has the sender's socket, and the mark is
 	 * lost; it does not come from the hook of the cgroup. */
-	if (s->out_ifindex && s->out_ifindex != skb->ifindex)
+	if (!nn_comes_from_hook(skb, s))
 		return TC_ACT_UNSPEC;
 	node = nn_outbound_next(s, 0, &hop, &rate);
 	if (!node)

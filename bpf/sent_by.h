@@ -36,25 +36,38 @@ static __always_inline struct sock *nn_packet_sock(struct __sk_buff *skb)
 	return sk;
 }
 
-/* The file by whose descriptor a process called the kernel, if that is what it
- * called with: of all the calls that send, it is the first argument. */
-static __always_inline struct file *nn_called_file(struct task_struct *t)
+/* Is this what a descriptor of the process's stands for? */
+static __always_inline bool nn_is_file(struct task_struct *t, __u64 fd,
+				       const struct file *wanted)
 {
-	void *regs = (void *)bpf_task_pt_regs(t);
 	struct file **files, *file = NULL;
-	__u64 fd = ~0ULL;
 
-	if (bpf_core_field_exists(struct pt_regs___x86, di))
-		fd = BPF_CORE_READ((struct pt_regs___x86 *)regs, di);
-	else if (bpf_core_field_exists(struct pt_regs___arm64, user_regs))
-		fd = BPF_CORE_READ((struct pt_regs___arm64 *)regs,
-				   user_regs.regs[0]);
 	fd &= 0xffffffff;
 	if (fd >= BPF_CORE_READ(t, files, fdt, max_fds))
-		return NULL;
+		return false;
 	files = BPF_CORE_READ(t, files, fdt, fd);
 	bpf_probe_read_kernel(&file, sizeof(file), files + fd);
-	return file;
+	return file == wanted;
+}
+
+/* Did the process call the kernel with a descriptor of that file? Of the calls
+ * that send it is the first argument, and of splice the third. */
+static __always_inline bool nn_called_with(struct task_struct *t,
+					   const struct file *file)
+{
+	void *regs = (void *)bpf_task_pt_regs(t);
+	__u64 first = ~0ULL, third = ~0ULL;
+
+	if (bpf_core_field_exists(struct pt_regs___x86, di)) {
+		first = BPF_CORE_READ((struct pt_regs___x86 *)regs, di);
+		third = BPF_CORE_READ((struct pt_regs___x86 *)regs, dx);
+	} else if (bpf_core_field_exists(struct pt_regs___arm64, user_regs)) {
+		first = BPF_CORE_READ((struct pt_regs___arm64 *)regs,
+				      user_regs.regs[0]);
+		third = BPF_CORE_READ((struct pt_regs___arm64 *)regs,
+				      user_regs.regs[2]);
+	}
+	return nn_is_file(t, first, file) || nn_is_file(t, third, file);
 }
 
 /* Does the calling process have the packet's socket open? Not inline: what it
@@ -71,7 +84,7 @@ static __noinline bool nn_caller_has(struct __sk_buff *skb, bool looked)
 	h.file = BPF_CORE_READ(sk, sk_socket, file);
 	if (!h.file)
 		return false; /* the kernel's own, or closed */
-	if (nn_called_file(t) == h.file)
+	if (nn_called_with(t, h.file))
 		return true;
 	if (looked)
 		return false;

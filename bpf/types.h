@@ -507,6 +507,13 @@ struct nn_member_record {
 	__u32 far;   /* no member yet: whether it is one was too far to see */
 };
 
+/* A packet that has passed the egress hook. */
+struct nn_hooked {
+	__u64 socket; /* the address of its struct nn_socket */
+	__u32 ifindex;
+	__u32 pad;
+};
+
 /* What the iterators say of a socket, after its struct nn_socket. */
 struct nn_socket_seen {
 	__u8 local[16];

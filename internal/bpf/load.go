@@ -243,7 +243,7 @@ func (o *Object) take(c *ebpf.Collection) {
 	}
 	o.netniceMaps = netniceMaps{
 		Nodes: m["nodes"], Clocks: m["clocks"], Classes: m["classes"], Sockets: m["sockets"], Tasks: m["tasks"],
-		Users: m["users"], Cgroups: m["cgroups"], SocketNodes: m["socket_nodes"], BareSockets: m["bare_sockets"], BareNoted: m["bare_noted"], BareUsers: m["bare_users"], Policy: m["policy"], Subordinates: m["subordinates"], Faults: m["faults"], Events: m["events"],
+		Users: m["users"], Cgroups: m["cgroups"], SocketNodes: m["socket_nodes"], BareSockets: m["bare_sockets"], BareNoted: m["bare_noted"], BareUsers: m["bare_users"], Hooked: m["hooked"], Policy: m["policy"], Subordinates: m["subordinates"], Faults: m["faults"], Events: m["events"],
 		PortsSeen: m["ports_seen"], FreeCgroups: m["free_cgroups"], Buffers: m["buffers"], Unknown: m["unknown"], Execs: m["execs"],
 		Destinations: m["destinations"], DestinationUses: m["destination_uses"], DestinationMemos: m["destination_memos"], Links: m["links"], QueuedDevices: m["queued_devices"], PeersMet: m["peers_met"], Stored: m["stored"], PeersNoted: m["peers_noted"],
 		RingSockets: m["ring_sockets"], RingsSeen: m["rings_seen"],

@@ -180,6 +180,13 @@ type netniceNnFormerSocket struct {
 	Uid                uint32
 }
 
+type netniceNnHooked struct {
+	_       structs.HostLayout
+	Socket  uint64
+	Ifindex uint32
+	Pad     uint32
+}
+
 type netniceNnHop struct {
 	_          structs.HostLayout
 	Node       uint32
@@ -520,6 +527,7 @@ const (
 	netniceMapFixedRates            = "fixed_rates"
 	netniceMapFormerSockets         = "former_sockets"
 	netniceMapFreeCgroups           = "free_cgroups"
+	netniceMapHooked                = "hooked"
 	netniceMapLinks                 = "links"
 	netniceMapNodes                 = "nodes"
 	netniceMapPeersMet              = "peers_met"
@@ -725,6 +733,7 @@ type netniceMapSpecs struct {
 	FixedRates       *ebpf.MapSpec `ebpf:"fixed_rates"`
 	FormerSockets    *ebpf.MapSpec `ebpf:"former_sockets"`
 	FreeCgroups      *ebpf.MapSpec `ebpf:"free_cgroups"`
+	Hooked           *ebpf.MapSpec `ebpf:"hooked"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	Nodes            *ebpf.MapSpec `ebpf:"nodes"`
 	PeersMet         *ebpf.MapSpec `ebpf:"peers_met"`
@@ -824,6 +833,7 @@ type netniceMaps struct {
 	FixedRates       *ebpf.Map `ebpf:"fixed_rates"`
 	FormerSockets    *ebpf.Map `ebpf:"former_sockets"`
 	FreeCgroups      *ebpf.Map `ebpf:"free_cgroups"`
+	Hooked           *ebpf.Map `ebpf:"hooked"`
 	Links            *ebpf.Map `ebpf:"links"`
 	Nodes            *ebpf.Map `ebpf:"nodes"`
 	PeersMet         *ebpf.Map `ebpf:"peers_met"`
@@ -864,6 +874,7 @@ func (m *netniceMaps) Close() error {
 		m.FixedRates,
 		m.FormerSockets,
 		m.FreeCgroups,
+		m.Hooked,
 		m.Links,
 		m.Nodes,
 		m.PeersMet,

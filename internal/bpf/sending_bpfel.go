@@ -139,6 +139,13 @@ type sendingNnGate struct {
 	UntilNs      uint64
 }
 
+type sendingNnHooked struct {
+	_       structs.HostLayout
+	Socket  uint64
+	Ifindex uint32
+	Pad     uint32
+}
+
 type sendingNnHop struct {
 	_          structs.HostLayout
 	Node       uint32
@@ -354,6 +361,7 @@ const (
 	sendingMapFaults              = "faults"
 	sendingMapFreeCgroups         = "free_cgroups"
 	sendingMapGates               = "gates"
+	sendingMapHooked              = "hooked"
 	sendingMapLanes               = "lanes"
 	sendingMapLinks               = "links"
 	sendingMapNodes               = "nodes"
@@ -456,6 +464,7 @@ type sendingMapSpecs struct {
 	Faults           *ebpf.MapSpec `ebpf:"faults"`
 	FreeCgroups      *ebpf.MapSpec `ebpf:"free_cgroups"`
 	Gates            *ebpf.MapSpec `ebpf:"gates"`
+	Hooked           *ebpf.MapSpec `ebpf:"hooked"`
 	Lanes            *ebpf.MapSpec `ebpf:"lanes"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	Nodes            *ebpf.MapSpec `ebpf:"nodes"`
@@ -524,6 +533,7 @@ type sendingMaps struct {
 	Faults           *ebpf.Map `ebpf:"faults"`
 	FreeCgroups      *ebpf.Map `ebpf:"free_cgroups"`
 	Gates            *ebpf.Map `ebpf:"gates"`
+	Hooked           *ebpf.Map `ebpf:"hooked"`
 	Lanes            *ebpf.Map `ebpf:"lanes"`
 	Links            *ebpf.Map `ebpf:"links"`
 	Nodes            *ebpf.Map `ebpf:"nodes"`
@@ -562,6 +572,7 @@ func (m *sendingMaps) Close() error {
 		m.Faults,
 		m.FreeCgroups,
 		m.Gates,
+		m.Hooked,
 		m.Lanes,
 		m.Links,
 		m.Nodes,

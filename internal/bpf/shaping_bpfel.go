@@ -127,6 +127,13 @@ type shapingNnFound struct {
 	Pid   uint32
 }
 
+type shapingNnHooked struct {
+	_       structs.HostLayout
+	Socket  uint64
+	Ifindex uint32
+	Pad     uint32
+}
+
 type shapingNnHop struct {
 	_          structs.HostLayout
 	Node       uint32
@@ -459,6 +466,7 @@ const (
 	shapingMapEvents              = "events"
 	shapingMapFaults              = "faults"
 	shapingMapFreeCgroups         = "free_cgroups"
+	shapingMapHooked              = "hooked"
 	shapingMapInflows             = "inflows"
 	shapingMapKept                = "kept"
 	shapingMapLinks               = "links"
@@ -590,6 +598,7 @@ type shapingMapSpecs struct {
 	Events           *ebpf.MapSpec `ebpf:"events"`
 	Faults           *ebpf.MapSpec `ebpf:"faults"`
 	FreeCgroups      *ebpf.MapSpec `ebpf:"free_cgroups"`
+	Hooked           *ebpf.MapSpec `ebpf:"hooked"`
 	Inflows          *ebpf.MapSpec `ebpf:"inflows"`
 	Kept             *ebpf.MapSpec `ebpf:"kept"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
@@ -667,6 +676,7 @@ type shapingMaps struct {
 	Events           *ebpf.Map `ebpf:"events"`
 	Faults           *ebpf.Map `ebpf:"faults"`
 	FreeCgroups      *ebpf.Map `ebpf:"free_cgroups"`
+	Hooked           *ebpf.Map `ebpf:"hooked"`
 	Inflows          *ebpf.Map `ebpf:"inflows"`
 	Kept             *ebpf.Map `ebpf:"kept"`
 	Links            *ebpf.Map `ebpf:"links"`
@@ -711,6 +721,7 @@ func (m *shapingMaps) Close() error {
 		m.Events,
 		m.Faults,
 		m.FreeCgroups,
+		m.Hooked,
 		m.Inflows,
 		m.Kept,
 		m.Links,
