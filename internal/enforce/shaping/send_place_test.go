@@ -272,8 +272,14 @@ func TestDivide(t *testing.T) {
 	for i := range uint64(20) {
 		p.see(bpf.Lane{Child: 5, CameBytes: 1e6 + i*40000, LeftBytes: i * 40000}, now.Add(time.Duration(i)*shareLook), 0)
 	}
-	if !p.waits || p.sent < 390_000 || p.sent > 400_000 {
+	if !p.waits || p.sent < 390_000 || p.sent > 400_000 || p.wants < 1e7 {
 		t.Errorf("of what sends 400,000 bytes/s and waits is seen: %+v", p)
+	}
+	for i := range uint64(20) {
+		p.see(bpf.Lane{Child: 6, CameBytes: 1500 + i*1000, LeftBytes: i * 1000}, now.Add(time.Duration(i)*shareLook), 0)
+	}
+	if !p.waits || p.wants < 34_000 || p.wants > 36_000 { // twice 10,000 bytes/s, and 1,500 bytes in a look
+		t.Errorf("of what sends 10,000 bytes/s by the queue is seen: %+v", p)
 	}
 }
 
@@ -285,9 +291,10 @@ func TestLaneRates(t *testing.T) {
 		parts []part
 		want  uint64
 	}{
-		{[]part{{child: 1, waits: true}, {child: 2, waits: true}}, 600},
-		{[]part{{child: 1, waits: true}, {child: 2, sent: 100}}, 400},
-		{[]part{{child: 1, waits: true}, {child: 2, sent: 100, quiet: shareQuiet + 1}}, 300},
+		{[]part{{child: 1, waits: true, wants: 900}, {child: 2, waits: true, wants: 300}}, 600},
+		{[]part{{child: 1, waits: true, wants: 900}, {child: 2, waits: true, wants: 50}}, 350}, // the rest of it passes beside
+		{[]part{{child: 1, waits: true, wants: 900}, {child: 2, sent: 100}}, 400},
+		{[]part{{child: 1, waits: true, wants: 900}, {child: 2, sent: 100, quiet: shareQuiet + 1}}, 300},
 		{[]part{{child: 1, sent: 10}, {child: 2, sent: 10}, {child: 3, sent: 10}}, 900},
 		{nil, limit},
 	} {

@@ -28,6 +28,7 @@ type part struct {
 	came, left uint64
 	sent       float64 // average, bytes/s
 	waits      bool    // there is more than it may send
+	wants      float64 // of the queue until the next look, bytes/s: what waits, and twice what came in the last
 	quiet      int     // looks since something came
 	weight     uint32
 	byRate     bool // the weight is by what is due, where something is promised
@@ -40,6 +41,10 @@ func (p *part) see(l bpf.Lane, now time.Time, nowNS uint64) {
 	}
 	p.class = l.Class
 	span := now.Sub(p.at)
+	p.wants = math.Inf(1)
+	if !p.at.IsZero() && span > 0 {
+		p.wants = 2*float64(l.CameBytes-p.came)/span.Seconds() + max(float64(int64(l.CameBytes-l.LeftBytes)), 0)/shareLook.Seconds()
+	}
 	if p.came == l.CameBytes {
 		p.quiet++
 	} else {
@@ -266,7 +271,8 @@ func (p promise) due(g bpf.Class, limit, nowNS uint64) float64 {
 	return paced(float64(p.bytesPerSec), float64(int64(g.Finish-nowNS)), float64(p.periodNS), float64(limit))
 }
 
-// due is what all lanes in a place may send, given what each may.
+// due is what all lanes in a place may send, given what each may. Who has little in the queue, and sends the
+// rest beside it, leaves that to no other lane: it is charged there.
 func (o *outlet) due(rates map[uint64]float64, limit uint64) uint64 {
 	all, needed, waits := 0.0, 0.0, false
 	for i := range o.part {
@@ -277,7 +283,7 @@ func (o *outlet) due(rates map[uint64]float64, limit uint64) uint64 {
 		}
 		all += rate
 		if p.waits {
-			needed, waits = needed+rate, true
+			needed, waits = needed+min(rate, p.wants), true
 		} else {
 			needed += min(p.sent, rate)
 		}
