@@ -217,9 +217,8 @@ func (g *generated) limit(p trafficgen.Program, x *script, pid, dir string) erro
 		time.Sleep(500 * time.Millisecond)
 		limited(generatedLimit)
 	}
-	g.awaitLimit(p, p.Limit["when"] == "sending")
-	name := strings.TrimPrefix(subject[0], "--") + ":" + subject[1]
-	err := g.window(p, name, generatedLimit)
+	g.awaitLimit(p, p.Limit["when"])
+	err := g.window(p, subject, around, p.Limit["when"], generatedLimit)
 	rate := float64(generatedLimit)
 	switch p.Limit["then"] {
 	case "lower":
@@ -230,27 +229,36 @@ func (g *generated) limit(p trafficgen.Program, x *script, pid, dir string) erro
 		time.Sleep(100 * time.Millisecond)
 		limited(rate)
 	}
-	g.awaitLimit(p, p.Limit["then"] == "again")
-	return errors.Join(err, g.window(p, name, rate))
+	g.awaitLimit(p, p.Limit["then"])
+	return errors.Join(err, g.window(p, subject, around, p.Limit["then"], rate))
 }
 
-// awaitLimit waits until a limit has to hold. Data of sockets that were closed before it belongs to no process, and is
-// not limited.
-func (g *generated) awaitLimit(p trafficgen.Program, wasFree bool) {
+// awaitLimit waits until a limit has to hold that is set in such a way. Data of sockets that were closed before it
+// belongs to no process, and is not limited; and the next segments of connections keep the turn that they had before a
+// limit was lowered, which is far away if there are hundreds.
+func (g *generated) awaitLimit(p trafficgen.Program, how string) {
 	time.Sleep(2 * settle)
-	if wasFree && comesAndGoes(p) {
+	if comesAndGoes(p) && (wasFree(how) || how == "lower") {
 		time.Sleep(700 * time.Millisecond)
 	}
 }
+
+// wasFree says whether a limit that is set in such a way is set on a program that sends without it.
+func wasFree(how string) bool { return how == "sending" || how == "again" }
 
 // comesAndGoes says whether a program has connections that end.
 func comesAndGoes(p trafficgen.Program) bool {
 	return p.Any("life", "closes", "aborts", "crowd", "serves") || p.Any("peer", "resets")
 }
 
-// window measures for a second, and returns what was wrong.
-func (g *generated) window(p trafficgen.Program, subject string, limit float64) error {
+// window measures for a second, and returns what was wrong. What a program has closed while it had no limit but the one
+// around it is held to that for as long as it takes: then it is that one which is looked at.
+func (g *generated) window(p trafficgen.Program, inner, around []string, how string, limit float64) error {
 	g.t.Helper()
+	if p.Limit["around"] != "nothing" && wasFree(how) && comesAndGoes(p) {
+		inner, limit = around, 2*generatedLimit
+	}
+	subject := strings.TrimPrefix(inner[0], "--") + ":" + inner[1]
 	sent, came := g.others()
 	m := g.charging(subject, limit, 10)
 	sentNow, cameNow := g.others()
