@@ -59,7 +59,7 @@ func TestGenerated(t *testing.T) {
 	for seed := first; seed < first+count && !t.Failed(); seed++ {
 		p := trafficgen.New(seed)
 		t.Logf("seed %d: %v", seed, p) // also if it cannot be run
-		err := g.run(p)
+		err := g.judged(p)
 		cover.Add(p, g.refused)
 		if err == nil {
 			continue
@@ -80,7 +80,7 @@ func TestGeneratedKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, p := range kept {
-		if err := g.run(p); err != nil {
+		if err := g.judged(p); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -164,6 +164,20 @@ func (g *generated) others() (sent, came int) {
 	return sent, ask(g.heard, "heard")
 }
 
+// judged is run, once more if the machine was disturbed meanwhile: a way around a limit is there again.
+func (g *generated) judged(p trafficgen.Program) error {
+	g.t.Helper()
+	begin := testutil.Now()
+	err := g.run(p)
+	disturbed := cpus.excuse(begin, testutil.Now())
+	if err == nil || disturbed == "" || g.remeasured == mostRemeasured {
+		return err
+	}
+	g.remeasured++
+	g.t.Logf("measured again: seed %d: %v, but %s", p.Seed, err, disturbed)
+	return g.run(p)
+}
+
 // run returns what was wrong while a program ran, nil if nothing was.
 func (g *generated) run(p trafficgen.Program) error {
 	g.t.Helper()
@@ -218,7 +232,8 @@ func (g *generated) limit(p trafficgen.Program, x *script, pid, dir string) erro
 		limited(generatedLimit)
 	}
 	g.awaitLimit(p, p.Limit["when"])
-	err := g.window(p, subject, around, p.Limit["when"], generatedLimit)
+	free := wasFree(p.Limit["when"])
+	err := g.window(p, subject, around, free, generatedLimit)
 	rate := float64(generatedLimit)
 	switch p.Limit["then"] {
 	case "lower":
@@ -230,7 +245,7 @@ func (g *generated) limit(p trafficgen.Program, x *script, pid, dir string) erro
 		limited(rate)
 	}
 	g.awaitLimit(p, p.Limit["then"])
-	return errors.Join(err, g.window(p, subject, around, p.Limit["then"], rate))
+	return errors.Join(err, g.window(p, subject, around, free || wasFree(p.Limit["then"]), rate))
 }
 
 // awaitLimit waits until a limit has to hold that is set in such a way. Data of sockets that were closed before it
@@ -251,11 +266,12 @@ func comesAndGoes(p trafficgen.Program) bool {
 	return p.Any("life", "closes", "aborts", "crowd", "serves") || p.Any("peer", "resets")
 }
 
-// window measures for a second, and returns what was wrong. What a program has closed while it had no limit but the one
-// around it is held to that for as long as it takes: then it is that one which is looked at.
-func (g *generated) window(p trafficgen.Program, inner, around []string, how string, limit float64) error {
+// window measures for a second, and returns what was wrong. What a program has closed while it was free but for the limit
+// around is held to that for as long as it takes: then it is that one which is looked at.
+func (g *generated) window(p trafficgen.Program, inner, around []string, wasFree bool, limit float64) error {
 	g.t.Helper()
-	if p.Limit["around"] != "nothing" && wasFree(how) && comesAndGoes(p) {
+	other := p.Limit["around"] != "nothing" && wasFree && comesAndGoes(p)
+	if other {
 		inner, limit = around, 2*generatedLimit
 	}
 	subject := strings.TrimPrefix(inner[0], "--") + ":" + inner[1]
@@ -287,6 +303,9 @@ func (g *generated) window(p trafficgen.Program, inner, around []string, how str
 	over := slack
 	if comesAndGoes(p) { // of each connection 52 bytes are charged beforehand
 		over += 64 * packets
+	}
+	if other { // it may be inside: what the inner limit's queue drops has left that of the other
+		over += limit
 	}
 	err = errors.Join(err, m.agrees(slack, over))
 	if err != nil {
@@ -337,6 +356,15 @@ func (g *generated) end(p trafficgen.Program, x *script, dir string) {
 		g.t.Errorf("%s is not empty: %v", dir, p)
 	}
 	g.quiet()
+	// Subflows of a closed MPTCP socket stay established while they send.
+	if !within(20*time.Second, func() bool {
+		begin := g.wire()
+		time.Sleep(300 * time.Millisecond)
+		rate, _ := g.wire().since(begin)
+		return rate < generatedLimit/100
+	}) {
+		g.t.Errorf("something is sent still after the end of: %v", p)
+	}
 }
 
 // removeBelow removes a cgroup and those below it.

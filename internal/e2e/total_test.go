@@ -20,7 +20,7 @@ type totals struct {
 }
 
 const (
-	totalLimit = 8e6
+	totalLimit = 4e6
 	totalPort  = 5017
 )
 
@@ -67,7 +67,7 @@ func TestTotal(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
 	f := newTotals(t, testutil.MustPair(t), spare+20, 3, "")
-	f.must("set", "--user", itoa(f.user), "--total", "8MB/s")
+	f.must("set", "--user", itoa(f.user), "--total", "4MB/s")
 	down := f.sendTo(totalPort, false, testutil.SenderConfig{Connections: 2})
 	time.Sleep(1500 * time.Millisecond)
 	f.sum("received alone", 0)
@@ -95,7 +95,7 @@ func TestTotalWithoutInputMeter(t *testing.T) {
 	line.BtoA.Rate = 5 * totalLimit
 	// Acknowledgements wait behind what comes in: bbr takes that for less of a path.
 	f := newTotals(t, testutil.MustDistantPair(t, line), spare+21, 2, "cubic")
-	f.must("set", "--user", itoa(f.user), "--total", "8MB/s", "--input-meter=false")
+	f.must("set", "--user", itoa(f.user), "--total", "4MB/s", "--input-meter=false")
 	f.sendTo(totalPort, false, testutil.SenderConfig{Connections: 2})
 	if _, err := f.up.Start(); err != nil {
 		t.Fatal(err)
