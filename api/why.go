@@ -13,6 +13,8 @@ type Why struct {
 	Sockets []WhySocket `json:"sockets"`
 	// Free is how many sockets without a limit it has open beside, unix sockets included.
 	Free int `json:"free"`
+	// Packet is how many of those are packet sockets: what is sent by them may leave past limits.
+	Packet int `json:"packet,omitempty"`
 }
 
 // WhySocket is one socket, and the limits on its path.

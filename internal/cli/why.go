@@ -98,6 +98,9 @@ func (a *App) whyText(why *api.Why) string {
 		}
 		fmt.Fprintf(&b, "  %s\n", verdictText(group))
 	}
+	if why.Packet > 0 {
+		fmt.Fprintf(&b, "\nWhat it sends by %s may leave past limits; netnice doctor says how to close that.\n", count(why.Packet, "packet socket"))
+	}
 	return b.String()
 }
 

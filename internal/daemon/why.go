@@ -206,9 +206,14 @@ func (w *whyLooks) render() api.Why {
 		answer.Sockets = append(answer.Sockets, w.socket(l))
 		held[l.last.Inode] = true
 	}
+	packet := w.daemon.resolver.PacketSockets(w.pid)
 	for inode := range w.inodes {
-		if !held[inode] {
-			answer.Free++
+		if held[inode] {
+			continue
+		}
+		answer.Free++
+		if packet[inode] {
+			answer.Packet++
 		}
 	}
 	slices.SortFunc(answer.Sockets, func(a, b api.WhySocket) int {

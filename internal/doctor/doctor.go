@@ -42,7 +42,7 @@ func checks() []func(*kernelfeatures.Features) api.Check {
 	return []func(*kernelfeatures.Features) api.Check{
 		privileges, kernelTypes, programs, bpfFileSystem, cgroups, wholeMachine,
 		pacing, whoSends, newSockets, children, running, openConnections, socketOption,
-		congestion, systemd, processors,
+		congestion, systemd, processors, packetSockets,
 	}
 }
 

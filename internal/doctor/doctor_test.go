@@ -349,3 +349,14 @@ func TestThisMachine(t *testing.T) {
 		}
 	}
 }
+
+func TestPacketSocketsAreNamed(t *testing.T) {
+	f := complete()
+	f.PacketSockets = []string{"a (1)", "b (2)", "c (3)", "d (4)", "e (5)", "f (6)", "g (7)"}
+	c := packetSockets(f)
+	require.Equal(t, OK, c.State)
+	require.Equal(t, "a (1), b (2), c (3), d (4), e (5) and 2 more", c.Found)
+	require.Contains(t, c.Remedy, "CAP_NET_RAW")
+	f.PacketSocketsErr = kernelfeatures.ErrUnknown
+	require.Equal(t, notLooked, packetSockets(f).Found)
+}

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/netnice/netnice/api"
@@ -168,5 +169,25 @@ func systemd(f *kernelfeatures.Features) api.Check {
 		Name: name, State: Degraded,
 		Found: "not running",
 		Means: "--unit has nothing to find, and run --scope makes a plain cgroup instead of a systemd scope. Everything else works.",
+	}
+}
+
+// packetSockets names who sends by devices themselves, where not every packet is seen.
+func packetSockets(f *kernelfeatures.Features) api.Check {
+	const name, most = "packet sockets", 5
+	if f.PacketSocketsErr != nil {
+		return unknown(name)
+	}
+	if len(f.PacketSockets) == 0 {
+		return api.Check{Name: name, State: OK, Found: "no program has any"}
+	}
+	found := strings.Join(f.PacketSockets[:min(most, len(f.PacketSockets))], ", ")
+	if more := len(f.PacketSockets) - most; more > 0 {
+		found += fmt.Sprintf(" and %d more", more)
+	}
+	return api.Check{
+		Name: name, State: OK, Found: found,
+		Means:  "What is sent by them is limited only where datagrams of a limited program wait, and not with PACKET_QDISC_BYPASS.",
+		Remedy: "take CAP_NET_RAW from who should be held: CapabilityBoundingSet=~CAP_NET_RAW in a unit, --cap-drop NET_RAW for a container",
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/netnamespace"
 )
 
 // Sockets lists the sockets that a process has open: inode to descriptors.
@@ -33,6 +34,11 @@ func (r *Resolver) Sockets(pid int) (map[uint64][]int, error) {
 		}
 	}
 	return out, nil
+}
+
+// PacketSockets has the inodes of the packet sockets in a process's network namespace.
+func (r *Resolver) PacketSockets(pid int) map[uint64]bool {
+	return netnamespace.PacketSockets(r.file(pid, ""))
 }
 
 // Socket returns the inode of the socket that a descriptor of a process is.

@@ -59,6 +59,9 @@ type Features struct {
 	HostPIDs    Feature // this process sees the machine's process numbers, not a container's
 	Systemd     Feature // systemd is the init system
 
+	PacketSockets    []string // the programs that have some, as "name (pid)"
+	PacketSocketsErr error    // why that is not known
+
 	BPFFSPath       string   // where BPFFS is mounted
 	CgroupPath      string   // where CgroupV2 is mounted
 	CgroupLayout    string   // one of the Cgroup constants
@@ -148,6 +151,7 @@ func Probe(ctx context.Context) *Features {
 		f.Release = unix.ByteSliceToString(name.Release[:])
 	}
 	probeSystem(f)
+	probePacketSockets(f)
 	p := newProber(f)
 	for _, a := range p.attempts(f) {
 		a.feature.MinKernel = a.since
