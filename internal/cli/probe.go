@@ -181,6 +181,12 @@ func (a *App) probePath(ctx context.Context, host string, to netip.Addr, f probe
 	defer p.Close()
 	result, err := probe.Measure(ctx, p, options)
 	finish()
+	if errors.Is(err, probe.ErrDropped) {
+		return result, &failure{
+			message: fmt.Sprintf("%s: %v (%d packets lost)", printable(host), err, result.Lost),
+			hint:    "--size 300: a short queue has room for more of them", cause: err,
+		}
+	}
 	return result, interrupted(ctx, err)
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,39 @@ def some():
 for _ in range(8):
     threading.Thread(target=some, daemon=True).start()
 signal.pause()
+`},
+		// As many selective acknowledgements as a segment has room for beside the time fill its options.
+		{name: "three holes in what it receives", least: 0.7, text: `
+ready()
+floods(to=there)
+`, against: `
+sees = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.ntohs(0x0800))
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+def checksum(data):
+    n = sum(struct.unpack("!%dH" % (len(data) // 2), data))
+    while n >> 16:
+        n = (n & 0xffff) + (n >> 16)
+    return ~n & 0xffff
+def answer(p, behind):
+    ihl = (p[0] & 15) * 4
+    to, at, seq, ack = struct.unpack("!HHII", p[ihl:ihl + 12])
+    stamp, echo = struct.unpack("!II", p[ihl + 24:ihl + 32])  # behind two bytes of padding, and kind and length
+    tcp = struct.pack("!HHIIBBHHH", at, to, (ack + behind) & 0xffffffff, seq, 8 << 4, 0x10, 0xffff, 0, 0) + struct.pack("!BBBBII", 1, 1, 8, 10, echo, stamp)
+    data = b"xx"
+    pseudo = p[16:20] + p[12:16] + struct.pack("!BBH", 0, 6, len(tcp) + len(data))
+    tcp = tcp[:16] + struct.pack("!H", checksum(pseudo + tcp + data)) + tcp[18:]
+    ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(tcp) + len(data), 0, 0, 64, 6, 0, p[16:20], p[12:16])
+    raw.sendto(ip + tcp + data, (socket.inet_ntoa(p[12:16]), 0))
+seen = set()
+while True:
+    p = sees.recv(65535)
+    ihl = (p[0] & 15) * 4
+    header = p[ihl:ihl + 32]
+    if p[9] != 6 or len(p) < ihl + 100 or header[2:4] != struct.pack("!H", ` + strconv.Itoa(testutil.DefaultPort) + `) or header[20:24] != bytes([1, 1, 8, 10]) or header[:2] in seen:
+        continue
+    seen.add(header[:2])
+    for behind in 2000, 4000, 6000:
+        answer(p, behind)
 `},
 		{name: "on this machine first", text: disconnect + `
 here = socket.create_server(("127.0.0.1", 0), backlog=128)

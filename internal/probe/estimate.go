@@ -58,13 +58,7 @@ func (t Train) tail() tail {
 	if span <= 0 {
 		return tail{}
 	}
-	knee, far := 0, 0.0
-	for i := range came {
-		chord := span * float64(i) / float64(n-1)
-		if d := chord - float64(came[i]-came[0]); d > far {
-			knee, far = i, d
-		}
-	}
+	knee, far := knee(came)
 	if far < 0.1*span {
 		knee = 0
 	}
@@ -77,6 +71,20 @@ func (t Train) tail() tail {
 	// Sent hardly faster than it came: what waited all the time, for longer than a busy machine
 	// explains, came as the bottleneck let it.
 	return t.tailBehind(sent, came, knee, max(4*service, 200e3))
+}
+
+// knee is the packet behind which they came at the rate of the bottleneck, and how far its arrival is from
+// the chord, ns. Without tokens in a bucket it is any.
+func knee(came []int64) (knee int, far float64) {
+	n := len(came)
+	span := float64(came[n-1] - came[0])
+	for i := range came {
+		chord := span * float64(i) / float64(n-1)
+		if d := chord - float64(came[i]-came[0]); d > far {
+			knee, far = i, d
+		}
+	}
+	return knee, far
 }
 
 // tailBehind is the end of a train, behind a packet, that waited for more than some ns in a queue; what

@@ -82,7 +82,8 @@ type path interface {
 }
 
 // Measure finds what the path to the prober's host carries, and what of that others leave. The
-// prober's timeout should be some seconds: a slow path's queue is long.
+// prober's timeout should be some seconds: a slow path's queue is long. After an error the result has
+// what it has cost; ErrDropped says that the path lets no rate be told.
 func Measure(ctx context.Context, p *Prober, o Options) (Result, error) {
 	if o.Share == 0 {
 		o.Share = DefaultShare
@@ -118,10 +119,8 @@ func Measure(ctx context.Context, p *Prober, o Options) (Result, error) {
 		return Result{}, err
 	}
 	m.quiet = 2 * first.RoundTrip()
-	if err := m.run(ctx); err != nil {
-		return Result{}, err
-	}
-	return m.result, nil
+	err = m.run(ctx)
+	return m.result, err
 }
 
 type measurement struct {
@@ -215,6 +214,9 @@ func (m *measurement) faster(ctx context.Context) error {
 	m.o.Size, m.result.Fragments = m.divided, fragments
 	m.result.Capacity = Figure{}
 	err := m.capacity(ctx)
+	if errors.Is(err, ErrDropped) {
+		err = nil
+	}
 	if now := m.result.Capacity; now.BytesPerSec == 0 || now.AtLeast && (!before.Capacity.AtLeast || now.BytesPerSec < before.Capacity.BytesPerSec) {
 		m.tail, m.filtered = tail, m.result.Lost-before.Lost
 		m.o.Size, m.result.Fragments = size, 0
@@ -246,9 +248,9 @@ func (m *measurement) capacity(ctx context.Context) error {
 			return err
 		}
 		last := t.tail()
-		// Where much is lost, the queue is short, and longer trains tell no more.
-		found := last.enough() || last.queued && last.packets >= 4 && t.Lost() > 0.3
-		if rate := t.arrived(); found || rate > 0 {
+		found := last.enough()
+		// Of a train that has lost some, it may be what was stored that came.
+		if rate := t.arrived(); found || rate > 0 && t.Lost() == 0 {
 			m.result.Train = t
 			m.result.Capacity = Figure{BytesPerSec: rate, AtLeast: true}
 		}
@@ -258,7 +260,10 @@ func (m *measurement) capacity(ctx context.Context) error {
 			m.result.BurstBytes = last.free
 		}
 		m.tell("capacity", m.result.Capacity.BytesPerSec)
-		if found || n >= m.longestTrain() || t.Lost() > 0.3 {
+		if !found && t.Lost() > 0.3 {
+			return m.shallow(ctx, t)
+		}
+		if found || n >= m.longestTrain() {
 			break
 		}
 		n *= 2

@@ -3,6 +3,7 @@ package probe
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -217,5 +218,36 @@ func TestShortQueue(t *testing.T) {
 	r := measured(t, &simulated{rate: 1_250_000, burst: 1600, buffer: 12_000, line: 1e9})
 	if e := r.Capacity.BytesPerSec/1_250_000 - 1; math.Abs(e) > 0.02 || r.Lost == 0 {
 		t.Errorf("%+v, %d lost", r.Capacity, r.Lost)
+	}
+}
+
+// A queue with room for a few packets, behind a bucket of three or of one: the rate is told, or that it is not known, and
+// never a bound that is wrong.
+func TestShallowQueue(t *testing.T) {
+	for _, rate := range []float64{3500, 25_000, 125_000, 1_250_000, 12_500_000} {
+		for _, burst := range []float64{1600, 4750, 10 * 1514} {
+			for _, buffer := range []float64{0, 0.005 * rate, 4750, 10 * 1514, 0.05 * rate} {
+				for _, others := range []float64{0, 0.2} {
+					s := &simulated{rate: rate, burst: burst, buffer: buffer, line: 10 * 125e6, others: others * rate, poisson: true, divided: 10 * 125e6}
+					s.random, s.tokens = rand.New(rand.NewPCG(3, 4)), s.burst
+					m := &measurement{path: s, o: Options{Share: 0.5, Duration: 30 * time.Second, Bytes: 32 << 20, Size: 1500}, divided: fragments * 1500}
+					err := m.run(t.Context())
+					c := m.result.Capacity
+					what := fmt.Sprintf("%.0f bytes/s, bucket %.0f, queue %.0f, others %.1f: %+v, %v", rate, burst, buffer, others, c, err)
+					switch {
+					case err != nil || c.BytesPerSec == 0:
+						if !errors.Is(err, ErrDropped) || buffer >= 4750 {
+							t.Error(what)
+						}
+					case c.AtLeast:
+						if c.BytesPerSec > 1.05*rate {
+							t.Error(what)
+						}
+					case others == 0 && math.Abs(c.BytesPerSec/rate-1) > 0.05, c.BytesPerSec > 1.1*rate:
+						t.Error(what)
+					}
+				}
+			}
+		}
 	}
 }

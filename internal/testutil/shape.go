@@ -99,18 +99,21 @@ func addHTB(n *NetNS, link netlink.Link, bytesPerSec uint64) error {
 // Device, with the burst of ShapeHTB and a queue of 50 ms, at least 64 KB.
 // bytesPerSec counts link bytes. A shaper that is there is replaced.
 func ShapeTBF(n *NetNS, bytesPerSec uint64) error {
+	burst := uint32(min(max(bytesPerSec/1000, 64<<10), math.MaxUint32))
+	return ShapeBucket(n, bytesPerSec, burst, burst+uint32(min(max(bytesPerSec/20, 64<<10), math.MaxInt32)))
+}
+
+// ShapeBucket is ShapeTBF with a bucket, and a queue, of so many bytes.
+func ShapeBucket(n *NetNS, bytesPerSec uint64, bucket, queue uint32) error {
 	link, err := unshaped(n)
 	if err != nil {
 		return err
 	}
-	burst := uint32(min(max(bytesPerSec/1000, 64<<10), math.MaxUint32))
 	err = n.link.QdiscAdd(&netlink.Tbf{
 		QdiscAttrs: netlink.QdiscAttrs{
 			LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
 		},
-		Rate:   bytesPerSec,
-		Limit:  burst + uint32(min(max(bytesPerSec/20, 64<<10), math.MaxInt32)),
-		Buffer: netlink.Xmittime(bytesPerSec, burst),
+		Rate: bytesPerSec, Limit: queue, Buffer: netlink.Xmittime(bytesPerSec, bucket),
 	})
 	if err != nil {
 		return fmt.Errorf("add tbf of %d bytes/s to %s: %w", bytesPerSec, Device, err)

@@ -35,6 +35,7 @@ func main() {
 type cell struct {
 	rate  float64 // of the bottleneck, IP bytes/s
 	burst int     // the token bucket's depth, bytes
+	room  int     // of the queue, packets; 0 for 0.1 s, and ten at least
 	part  float64 // of the rate that others use
 	kind  string  // of their traffic
 	probe probe.Kind
@@ -50,7 +51,11 @@ func (c cell) name() string {
 	if c.v6 {
 		way += "6"
 	}
-	return fmt.Sprintf("%gmbit %dB %s %s", c.rate*8/1e6, c.burst, beside, way)
+	queue := ""
+	if c.room > 0 {
+		queue = fmt.Sprintf(" room for %d", c.room)
+	}
+	return fmt.Sprintf("%gmbit %dB%s %s %s", c.rate*8/1e6, c.burst, queue, beside, way)
 }
 
 func (o options) cells() ([]cell, error) {
@@ -70,6 +75,11 @@ func (o options) cells() ([]cell, error) {
 						all = append(all, cell{rate: rate, burst: burst, part: part, kind: kind, probe: probe.Timestamp})
 					}
 				}
+			}
+		}
+		for _, room := range []int{3, 10} {
+			if rate < 1e8 {
+				all = append(all, cell{rate: rate, burst: 4750, room: room, probe: probe.Timestamp})
 			}
 		}
 		if !o.all && (rate < 1e6 || rate > 1e8) {
@@ -180,8 +190,12 @@ func (c cell) measure(ctx context.Context) (f figures, err error) {
 		return f, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	// room for the bucket and 0.1 s, but for ten packets at least
-	if err := s.Shape(c.rate, c.burst, c.burst+max(int(c.rate/10), 15140)); err != nil {
+	const packet = 1514
+	queue := c.burst + max(int(c.rate/10), 10*packet)
+	if c.room > 0 {
+		queue = c.room * packet
+	}
+	if err := s.Shape(c.rate, c.burst, queue); err != nil {
 		return f, err
 	}
 	cfg := probe.Config{To: s.Sink4, Kind: c.probe, Namespace: s.Source.Path(), Timeout: 20 * time.Second}

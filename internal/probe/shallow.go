@@ -1,0 +1,120 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+)
+
+// A path with room for a few packets loses most of a train: how fast the rest came at first is
+// what was stored, tokens of a bucket, and no rate, nor a bound of one. But those that waited came one
+// behind the other, as far apart as it takes to send one, however many were lost between them.
+
+// ErrDropped says that of what comes faster than the path carries nothing waits.
+var ErrDropped = errors.New("what comes too fast is dropped at once, and nothing waits: no rate can be told")
+
+const (
+	shallowTrains = 24    // at most
+	shallowLeast  = 4     // gaps, for a figure
+	shallowEnough = 40    // gaps: more tell no more
+	shallowAgree  = 12    // gaps, if their trains agree
+	shallowWithin = 0.005 // of the rate
+)
+
+// gaps are those of packets that waited, one behind the other, at the end of a train that was
+// sent at once: their number, and how long they are together.
+type gaps struct {
+	n      int
+	spanNS int64
+}
+
+// waitingGaps leaves out the gap behind the last that did not wait: a part of it is a token's.
+func (t Train) waitingGaps() gaps {
+	sent, came := t.arrivals()
+	n := len(came)
+	if n < 3 {
+		return gaps{}
+	}
+	slices.Sort(came)
+	begin, _ := knee(came)
+	begin++
+	if begin >= n-1 {
+		return gaps{}
+	}
+	g := gaps{n: n - 1 - begin, spanNS: came[n-1] - came[begin]}
+	// All was sent before the first of them came, or else it is the sender's gaps that were seen.
+	least := int64(math.MaxInt64)
+	for i := range came {
+		least = min(least, came[i]-sent[i])
+	}
+	if waited := came[begin+1] - sent[begin+1] - least; waited < g.spanNS/int64(2*g.n) {
+		return gaps{}
+	}
+	return g
+}
+
+// shallow finds the capacity of a path that loses packets of trains of n, and in whose queue few
+// have room.
+func (m *measurement) shallow(ctx context.Context, last Train) error {
+	n := max(2*int(math.Round(float64(len(last.Replies))*(1-last.Lost()))), firstTrain)
+	var rates []float64
+	var all gaps
+	sentBytesPerSec := math.Inf(1)
+	add := func(t Train) {
+		g := t.waitingGaps()
+		if g.n == 0 || g.spanNS <= 0 {
+			return
+		}
+		all = gaps{n: all.n + g.n, spanNS: all.spanNS + g.spanNS}
+		rates = append(rates, float64(g.n)*float64(t.Size)*1e9/float64(g.spanNS))
+		sent, _ := t.arrivals()
+		sentBytesPerSec = min(sentBytesPerSec, slope(sent, t.Size))
+		m.result.Train = t
+	}
+	add(last)
+	for t := last; m.result.Trains < shallowTrains; {
+		rate, off := around(rates)
+		if all.n >= shallowEnough || all.n >= shallowAgree && len(rates) > 2 && off < shallowWithin*rate {
+			break
+		}
+		if rate > 0 {
+			m.result.Capacity.BytesPerSec = rate
+			came, _ := t.arrivals() // the others did not use it
+			if err := m.pause(ctx, len(came)*m.o.Size); err != nil {
+				return err
+			}
+			m.tell("capacity", rate)
+		}
+		var err error
+		t, err = m.send(ctx, plan{packets: n, size: m.o.Size})
+		if errors.Is(err, errSpent) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		add(t)
+	}
+	m.result.Capacity = Figure{}
+	if all.n < shallowLeast {
+		return ErrDropped
+	}
+	rate, off := around(rates)
+	if sentBytesPerSec < 1.5*rate {
+		return nil
+	}
+	m.result.Capacity = Figure{BytesPerSec: rate, PlusMinus: off}
+	m.tail = tail{bytesPerSec: rate, sentBytesPerSec: sentBytesPerSec, packets: all.n, spanNS: all.spanNS, queued: true}
+	return nil
+}
+
+// around is the median of rates, and of how far they are from it.
+func around(rates []float64) (rate, off float64) {
+	rate = median(rates)
+	var distances []float64
+	for _, r := range rates {
+		distances = append(distances, math.Abs(r-rate))
+	}
+	return rate, median(distances)
+}
