@@ -116,7 +116,7 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 		answer.Warnings = append(answer.Warnings, fmt.Sprintf("no power of yours stands on process %d", pid))
 		return answer, nil
 	}
-	if err := d.admitPower(&was, &next); err != nil {
+	if err := d.admitPower(ctx, &was, &next); err != nil {
 		return answer, err
 	}
 	if answer.Changed && !req.DryRun {
@@ -169,8 +169,9 @@ func (d *Daemon) wantPower(by auth.Actor, p *powered, req api.PowerRequest, targ
 	return nil
 }
 
-// admitPower refuses a guarantee that does not fit beside the others: the caller holds d.powers.mu.
-func (d *Daemon) admitPower(was, next *powered) error {
+// admitPower refuses a guarantee that does not fit beside the others: the caller holds d.powers.mu. Before
+// somebody is refused, what ended programs had is free.
+func (d *Daemon) admitPower(ctx context.Context, was, next *powered) error {
 	more := next.guaranteed()
 	if more <= was.guaranteed() {
 		return nil
@@ -179,6 +180,10 @@ func (d *Daemon) admitPower(was, next *powered) error {
 		return powerError(next.PID, err)
 	}
 	left := d.leftBeside(next)
+	if more > left+1e-9 && d.endEmptyPowers(ctx, next.PID) {
+		d.powersChanged()
+		left = d.leftBeside(next)
+	}
 	if more <= left+1e-9 {
 		return nil
 	}

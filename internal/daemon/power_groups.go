@@ -231,18 +231,8 @@ func (d *Daemon) lookAtPowers(ctx context.Context) {
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()
 	processors, now := d.powers.processors, time.Now()
-	changed := false
-	for pid, p := range d.powers.list {
-		if len(processors.Members(p.Group)) == 0 {
-			if !d.dissolveEmpty(ctx, processors, p) {
-				continue
-			}
-			delete(d.powers.list, pid)
-			d.passEnabled(p)
-			d.tellPower(api.EventPowerEnded, p, "", "")
-			changed = true
-			continue
-		}
+	changed := d.endEmptyPowers(ctx, 0)
+	for _, p := range d.powers.list {
 		changed = d.keepDeadline(processors, p) || changed
 		used := processors.Used(p.Group, p.usedNS)
 		if over := now.Sub(p.usedAt); !p.usedAt.IsZero() && over > 0 && used >= p.usedNS {
@@ -252,12 +242,32 @@ func (d *Daemon) lookAtPowers(ctx context.Context) {
 		d.followAuto(ctx, p)
 	}
 	if changed {
-		if err := d.keepSlots(); err != nil {
-			d.log.Warn("slots are not kept", "err", err)
+		d.powersChanged()
+	}
+}
+
+// endEmptyPowers ends the shares of which no process is left, but for one process's; the caller holds
+// d.powers.mu.
+func (d *Daemon) endEmptyPowers(ctx context.Context, except int) (changed bool) {
+	for pid, p := range d.powers.list {
+		if pid == except || len(d.powers.processors.Members(p.Group)) > 0 || !d.dissolveEmpty(ctx, d.powers.processors, p) {
+			continue
 		}
-		if err := d.savePowers(); err != nil {
-			d.log.Warn("what is wanted of the processors is not written", "err", err)
-		}
+		delete(d.powers.list, pid)
+		d.passEnabled(p)
+		d.tellPower(api.EventPowerEnded, p, "", "")
+		changed = true
+	}
+	return changed
+}
+
+// powersChanged has slots and the file follow; the caller holds d.powers.mu.
+func (d *Daemon) powersChanged() {
+	if err := d.keepSlots(); err != nil {
+		d.log.Warn("slots are not kept", "err", err)
+	}
+	if err := d.savePowers(); err != nil {
+		d.log.Warn("what is wanted of the processors is not written", "err", err)
 	}
 }
 

@@ -143,6 +143,20 @@ func TestPowerOfOwners(t *testing.T) {
 	require.Nil(t, answer.Power, "the administrator lifts both")
 }
 
+// What a program had is free as soon as it has ended, not at the next look.
+func TestPowerOfEndedProgramsIsFree(t *testing.T) {
+	h, _ := powerHarness(t, func(o *Options) { o.Tick = time.Hour })
+	for range 4 {
+		ended := sleeper(t)
+		_, err := h.power(root, ended.Process.Pid, 90)
+		require.NoError(t, err)
+		end(ended)
+	}
+	list, err := h.Powers(t.Context())
+	require.NoError(t, err)
+	require.LessOrEqual(t, list.GuaranteedPercent, 180.0)
+}
+
 func TestPowerAdmission(t *testing.T) {
 	h, _ := powerHarness(t)
 	a, b := sleeper(t).Process.Pid, sleeper(t).Process.Pid
