@@ -28,7 +28,7 @@ func (a *App) inetd() *cobra.Command {
 	var verbose, check bool
 	var rates rateFlags
 	cmd := &cobra.Command{
-		Use:   "inetd [--total RATE] [--up RATE] [--down RATE] [--sessions N] [--check] CONF",
+		Use:   "inetd [@RATE] [--total RATE] [--up RATE] [--down RATE] [--sessions N] [--check] CONF",
 		Short: "Serve what a file like inetd.conf says, with limits on sessions and on all together",
 		Long: `Listen, and start a program for each connection, as inetd does, from a file with
 a line for each service:
@@ -40,13 +40,19 @@ a line for each service:
 nowait.40 starts 40 programs in a minute at most; nowait/10 has 10 at a time, and nowait/10/20/2
 of each client starts 20 in a minute and has 2 at a time.
 A rate as the last word limits each session of the service, with all that it starts, in and out together.
-With --total all sessions share a limit: each has an equal part, or, if that is less, its
+With --total, or @RATE, all sessions share a limit: each has an equal part, or, if that is less, its
 service's rate; what one does not use the others have at once. A changed file is
 read with SIGHUP; sessions go on, also when inetd ends. Sockets that systemd has opened
 (LISTEN_FDS) are used.`,
 		Example: "  sudo netnice inetd --total 512Kbyte/sec /etc/inetd.conf",
-		Args:    between(1, 1),
+		Args:    between(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				if err := rates.takeTotal(args[0]); err != nil {
+					return err
+				}
+				args = args[1:]
+			}
 			services, err := readServices(args[0])
 			if err != nil {
 				return err

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -86,6 +88,25 @@ func (f *rateFlags) add(cmd *cobra.Command, whose string) {
 
 func (f *rateFlags) wish() api.Wish {
 	return api.Wish{UpBytesPerSec: f.up.value, DownBytesPerSec: f.down.value, TotalBytesPerSec: f.total.value}
+}
+
+// takeTotal reads @RATE, which says the same as --total.
+func (f *rateFlags) takeTotal(word string) error {
+	text, at := strings.CutPrefix(word, "@")
+	if !at {
+		return fail("one file is served; a rate is such as @512Kbyte/sec", "%q is no rate", word)
+	}
+	if f.total.value != nil {
+		return fail("write one of both", "the rate is given twice: --total %s and %s", f.total.text, word)
+	}
+	if err := f.total.Set(text); err != nil {
+		var parse *units.ParseError
+		if errors.As(err, &parse) {
+			return fail("such as @512Kbyte/sec: "+parse.Remedy, "%s: %v", word, err)
+		}
+		return err
+	}
+	return nil
 }
 
 // optional is a flag value that knows whether it was given.
