@@ -292,7 +292,12 @@ func (f *Figures) watch(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *te
 
 // Compare says what part of the time and of the packets the second of two transfers takes, for the
 // same file.
-func Compare(a, b Figures) (seconds, packets float64) {
-	perByte := func(f Figures) float64 { return float64(f.Sent) / max(f.BitsPerSec*f.Seconds, 1) }
-	return a.BitsPerSec / max(b.BitsPerSec, 1), perByte(b) / max(perByte(a), 1e-12)
+func Compare(a, b Figures) string {
+	for what, f := range map[string]Figures{"the first": a, "the second": b} {
+		if f.BitsPerSec < 1 {
+			return "the same file: of " + what + " transfer nothing arrived, which tells no time"
+		}
+	}
+	perByte := func(f Figures) float64 { return float64(f.Sent) / (f.BitsPerSec * f.Seconds) }
+	return fmt.Sprintf("the same file: %.3f of the time, %.3f of the packets", a.BitsPerSec/b.BitsPerSec, perByte(b)/perByte(a))
 }
