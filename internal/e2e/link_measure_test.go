@@ -21,6 +21,7 @@ func TestLinkMeasured(t *testing.T) {
 	p := testutil.MustDistantPair(t, relay.Config{
 		AtoB: relay.Path{Delay: 5 * time.Millisecond, Rate: rate}, BtoA: relay.Path{Delay: 5 * time.Millisecond},
 	})
+	s.python(options{in: p.A}, "wait()") // a namespace in which nobody is has no device
 	link := linkOf(t, p.A, testutil.Device)
 	ups := func() (got float64) {
 		t.Helper()

@@ -121,10 +121,15 @@ func freshMix() mix { return mix{at: time.Now(), share: usualShare, packet: usua
 // on is the part of the queue's bytes that count on a line which carries more than IP bytes: 1 or
 // more of them.
 func (m *mix) on(l enforce.Line) float64 {
+	return m.share * m.perByte(l)
+}
+
+// perByte is what counts on a line of a byte of IP's, in the mean.
+func (m *mix) perByte(l enforce.Line) float64 {
 	if l == (enforce.Line{}) {
-		return m.share
+		return 1
 	}
-	return m.share * lineBytes(l, m.packet) / m.packet
+	return lineBytes(l, m.packet) / m.packet
 }
 
 // lineBytes is what a line carries for a packet of so many IP bytes; of packets whose mean that

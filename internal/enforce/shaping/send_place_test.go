@@ -270,15 +270,15 @@ func TestDivide(t *testing.T) {
 	}
 	p, now := part{}, time.Now()
 	for i := range uint64(20) {
-		p.see(bpf.Lane{Child: 5, CameBytes: 1e6 + i*40000, LeftBytes: i * 40000}, now.Add(time.Duration(i)*shareLook), 0)
+		p.see(bpf.Lane{Child: 5, CameBytes: 1e6 + i*40000, LeftBytes: i * 40000}, 1, now.Add(time.Duration(i)*shareLook), 0)
 	}
 	if !p.waits || p.sent < 390_000 || p.sent > 400_000 || p.wants < 1e7 {
 		t.Errorf("of what sends 400,000 bytes/s and waits is seen: %+v", p)
 	}
 	for i := range uint64(20) {
-		p.see(bpf.Lane{Child: 6, CameBytes: 1500 + i*1000, LeftBytes: i * 1000}, now.Add(time.Duration(i)*shareLook), 0)
+		p.see(bpf.Lane{Child: 6, CameBytes: 1500 + i*1000, LeftBytes: i * 1000}, 3, now.Add(time.Duration(i)*shareLook), 0)
 	}
-	if !p.waits || p.wants < 34_000 || p.wants > 36_000 { // twice 10,000 bytes/s, and 1,500 bytes in a look
+	if !p.waits || p.wants < 3*34_000 || p.wants > 3*36_000 { // twice 10,000 bytes/s, and 1,500 bytes in a look, three times on the line
 		t.Errorf("of what sends 10,000 bytes/s by the queue is seen: %+v", p)
 	}
 }

@@ -34,8 +34,9 @@ type part struct {
 	byRate     bool // the weight is by what is due, where something is promised
 }
 
-// see counts what left the lane since the last look.
-func (p *part) see(l bpf.Lane, now time.Time, nowNS uint64) {
+// see counts what left the lane since the last look. perByte is what counts of a byte: more than 1 on a line that
+// carries more than IP bytes.
+func (p *part) see(l bpf.Lane, perByte float64, now time.Time, nowNS uint64) {
 	if p.child != l.Child { // another's by now
 		*p = part{child: l.Child}
 	}
@@ -43,7 +44,7 @@ func (p *part) see(l bpf.Lane, now time.Time, nowNS uint64) {
 	span := now.Sub(p.at)
 	p.wants = math.Inf(1)
 	if !p.at.IsZero() && span > 0 {
-		p.wants = 2*float64(l.CameBytes-p.came)/span.Seconds() + max(float64(int64(l.CameBytes-l.LeftBytes)), 0)/shareLook.Seconds()
+		p.wants = perByte * (2*float64(l.CameBytes-p.came)/span.Seconds() + max(float64(int64(l.CameBytes-l.LeftBytes)), 0)/shareLook.Seconds())
 	}
 	if p.came == l.CameBytes {
 		p.quiet++
@@ -56,7 +57,7 @@ func (p *part) see(l bpf.Lane, now time.Time, nowNS uint64) {
 		p.sent = 0
 	case span > 0:
 		weight := min(span.Seconds()/partTime.Seconds(), 1)
-		p.sent += (float64(l.LeftBytes-p.left)/span.Seconds() - p.sent) * weight
+		p.sent += (perByte*float64(l.LeftBytes-p.left)/span.Seconds() - p.sent) * weight
 	}
 	p.at, p.came, p.left = now, l.CameBytes, l.LeftBytes
 	p.waits = int64(l.CameBytes-l.LeftBytes) > 0 && int64(nowNS-l.UsedNs) < int64(laneEmpty)
@@ -145,7 +146,7 @@ func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 		moved += f.CameBytes + f.Bytes // what waits may last for minutes
 		for i := range f.Lane {
 			if part := &o.part[i]; f.Lane[i].Child != 0 {
-				part.see(f.Lane[i], now, nowNS)
+				part.see(f.Lane[i], o.mix.perByte(n.spec.Line), now, nowNS)
 				if !part.idle() {
 					children[part.child] = append(children[part.child], part)
 				}
@@ -274,7 +275,7 @@ func (p promise) due(g bpf.Class, limit, nowNS uint64) float64 {
 // due is what all lanes in a place may send, given what each may. Who has little in the queue, and sends the
 // rest beside it, leaves that to no other lane: it is charged there.
 func (o *outlet) due(rates map[uint64]float64, limit uint64) uint64 {
-	all, needed, waits := 0.0, 0.0, false
+	all, wanted, sent, waiting, alone := 0.0, 0.0, 0.0, 0, 0.0
 	for i := range o.part {
 		p := &o.part[i]
 		rate, known := rates[p.child]
@@ -283,14 +284,18 @@ func (o *outlet) due(rates map[uint64]float64, limit uint64) uint64 {
 		}
 		all += rate
 		if p.waits {
-			needed, waits = needed+min(rate, p.wants), true
+			waiting++
+			wanted, alone = wanted+min(rate, p.wants), rate
 		} else {
-			needed += min(p.sent, rate)
+			sent += min(p.sent, rate)
 		}
 	}
-	if waits {
-		all = needed
-	} else if all == 0 {
+	switch {
+	case waiting == 1: // nobody would take what it does not use
+		all = alone + sent
+	case waiting > 1:
+		all = wanted + sent
+	case all == 0:
 		all = float64(limit)
 	}
 	return uint64(max(min(all, float64(limit)*mostOfLimit), float64(limit)/100, 1))
