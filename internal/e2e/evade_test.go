@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,7 @@ type escape struct {
 	args    []string
 	subject string  // its counter has to say what came
 	bursts  float64 // bytes that may come at once, all connections together
+	counted string  // a counter of A's TCP that grows, or the attempt was none
 }
 
 // evade runs these attempts one after the other, each in a tree limited to
@@ -92,6 +94,27 @@ func (f *field) evade(e escape) {
 	defer x.close()
 	e.subject = "pid:" + root
 	f.contained(e, begin, evadeLimit)
+	if e.counted != "" && f.tcpCounter(e.counted) == 0 {
+		f.t.Errorf("%s is 0: nothing was tried", e.counted)
+	}
+}
+
+// tcpCounter is one of A's counters in the file netstat.
+func (f *field) tcpCounter(name string) (n uint64) {
+	f.t.Helper()
+	err := f.A.Do(func() error {
+		text, err := os.ReadFile("/proc/thread-self/net/netstat")
+		lines := strings.Split(string(text), "\n")
+		if err != nil || len(lines) < 2 {
+			return fmt.Errorf("read netstat: %w", err)
+		}
+		n, err = strconv.ParseUint(words(lines[1])[slices.Index(words(lines[0]), name)], 10, 64)
+		return err
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return n
 }
 
 // quiet waits until what closed connections had queued has come.

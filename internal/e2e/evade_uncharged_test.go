@@ -34,7 +34,7 @@ for _ in range(8):
 signal.pause()
 `},
 		// As many selective acknowledgements as a segment has room for beside the time fill its options.
-		{name: "three holes in what it receives", least: 0.7, text: `
+		{name: "three holes in what it receives", least: 0.7, counted: "TCPOFOQueue", text: `
 ready()
 floods(to=there)
 `, against: `
@@ -49,7 +49,7 @@ def answer(p, behind):
     ihl = (p[0] & 15) * 4
     to, at, seq, ack = struct.unpack("!HHII", p[ihl:ihl + 12])
     stamp, echo = struct.unpack("!II", p[ihl + 24:ihl + 32])  # behind two bytes of padding, and kind and length
-    tcp = struct.pack("!HHIIBBHHH", at, to, (ack + behind) & 0xffffffff, seq, 8 << 4, 0x10, 0xffff, 0, 0) + struct.pack("!BBBBII", 1, 1, 8, 10, echo, stamp)
+    tcp = struct.pack("!HHIIBBHHH", at, to, (ack + behind) & 0xffffffff, seq, 8 << 4, 0x10, 0xffff, 0, 0) + struct.pack("!BBBBII", 1, 1, 8, 10, (echo + 1000) & 0xffffffff, stamp)
     data = b"xx"
     pseudo = p[16:20] + p[12:16] + struct.pack("!BBH", 0, 6, len(tcp) + len(data))
     tcp = tcp[:16] + struct.pack("!H", checksum(pseudo + tcp + data)) + tcp[18:]
