@@ -68,8 +68,8 @@ func (s *stage) keepFailure() {
 	}
 	now := testutil.Now()
 	load, _ := os.ReadFile("/proc/loadavg")
-	keep("machine", fmt.Sprintf("since the test began: CPUs %.0f%% busy, for %v a processor let nobody wake up; load %sother daemons: %q\n",
-		100*cpus.busy(s.begun, now), cpus.paused(s.begun, now), load, foreignDaemons()))
+	keep("machine", fmt.Sprintf("since the test began: CPUs %.0f%% busy, for %v a processor let nobody wake up, %d packets were dropped before they were received; load %sother daemons: %q\n",
+		100*cpus.busy(s.begun, now), cpus.paused(s.begun, now), cpus.lost(s.begun, now), load, foreignDaemons()))
 	if dir != "" {
 		s.t.Logf("the same is in %s", dir)
 	}

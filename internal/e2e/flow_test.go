@@ -247,6 +247,9 @@ func (f *field) judge(after testutil.Instant, length time.Duration, measure func
 		if disturbed == "" {
 			disturbed = cpus.excuse(from.Add(-aftermath), from)
 		}
+		if lost := cpus.lost(from.Add(-aftermath), to); disturbed == "" && lost > 0 {
+			disturbed = fmt.Sprintf("%d packets were dropped before they were received, of this or another test", lost)
+		}
 		stalled := max(f.relayStalled()-before, cpus.paused(from.Add(-aftermath), to))
 		if f.distant() && stalled > length/100 {
 			disturbed = strings.TrimPrefix(fmt.Sprintf("%s, and the path stood still for %v", disturbed, stalled), ", and ")

@@ -73,8 +73,8 @@ var (
 )
 
 const (
-	roomBusy  = 0.8                    // of the processors
-	roomLook  = 500 * time.Millisecond // and what began last is seen
+	roomBusy  = 0.7                    // of the processors
+	roomLook  = 700 * time.Millisecond // and what began last is seen
 	roomAwait = 30 * time.Second       // at most
 )
 
