@@ -14,6 +14,7 @@ import (
 // A bucket of three packets with room for hardly more behind it, as in the paper on topp: the rate, or that
 // it is not known.
 func TestShallowBucket(t *testing.T) {
+	t.Parallel()
 	for _, c := range testutil.Subset([]struct {
 		bytesPerSec float64
 		wait        time.Duration // for which there is room in the queue
@@ -22,6 +23,7 @@ func TestShallowBucket(t *testing.T) {
 		{125_000, 5 * time.Millisecond}, {1_250_000, time.Millisecond},
 	}, 0, 2, 4) {
 		t.Run(fmt.Sprintf("%.0f/%v", c.bytesPerSec, c.wait), func(t *testing.T) {
+			t.Parallel()
 			p := testutil.MustPair(t)
 			const bucket = 4750
 			if err := testutil.ShapeBucket(p.A, uint64(c.bytesPerSec), bucket, bucket+uint32(c.bytesPerSec*c.wait.Seconds())); err != nil {
