@@ -19,8 +19,11 @@ func TestShallowBucket(t *testing.T) {
 		bytesPerSec float64
 		wait        time.Duration // for which there is room in the queue
 	}{
-		{3500, 50 * time.Millisecond}, {3500, 5 * time.Millisecond}, {25_000, 50 * time.Millisecond},
-		{125_000, 5 * time.Millisecond}, {1_250_000, time.Millisecond},
+		{3500, 50 * time.Millisecond},
+		{3500, 5 * time.Millisecond},
+		{25_000, 50 * time.Millisecond},
+		{125_000, 5 * time.Millisecond},
+		{1_250_000, time.Millisecond},
 	}, 0, 2, 4) {
 		t.Run(fmt.Sprintf("%.0f/%v", c.bytesPerSec, c.wait), func(t *testing.T) {
 			t.Parallel()
