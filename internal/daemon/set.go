@@ -139,7 +139,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 		}
 	}
 	answer.Changed = n == nil || want != had
-	answer.Warnings = append(answer.Warnings, d.warnings(req, n, &next, want)...)
+	answer.Warnings = append(answer.Warnings, d.warnings(by, req, n, &next, want)...)
 	if !req.DryRun && answer.Changed {
 		var before *node
 		if n != nil {
@@ -201,7 +201,7 @@ func liftsOnly(w api.Wish) bool {
 }
 
 // warnings tells what the caller may not expect.
-func (d *Daemon) warnings(req api.SetRequest, old, next *node, want wish) (list []string) {
+func (d *Daemon) warnings(by auth.Actor, req api.SetRequest, old, next *node, want wish) (list []string) {
 	if want.Down != 0 && want.Loopback && (req.Wish.DownBytesPerSec != nil || req.Wish.Loopback != nil) {
 		list = append(list, "--loopback concerns what is sent: what comes from the machine itself is not limited by --down")
 	}
@@ -211,6 +211,7 @@ func (d *Daemon) warnings(req api.SetRequest, old, next *node, want wish) (list 
 		}
 	}
 	list = append(list, d.guaranteeWarnings(req, next)...)
+	list = append(list, overruled(by.Owner(), req.Wish, next)...)
 	if next.res.Pending() {
 		list = append(list, fmt.Sprintf("%s does not run; the limit holds as soon as it does", next.res.Subject))
 	}
@@ -219,6 +220,25 @@ func (d *Daemon) warnings(req api.SetRequest, old, next *node, want wish) (list 
 	}
 	if req.Subject.Kind == api.KindPID && next.res.Kind == enforce.KindHost {
 		list = append(list, "process 1 stands for the whole machine")
+	}
+	return list
+}
+
+// overruled tells of rates that have no effect: somebody else has set a lower one on the same subject.
+func overruled(owner enforce.Owner, asked api.Wish, n *node) (list []string) {
+	other, whose := enforce.OwnerAdmin, "the administrator's"
+	if owner == enforce.OwnerAdmin {
+		other, whose = enforce.OwnerUser, "the user's own"
+	}
+	holds := n.holding()[other]
+	for _, of := range []struct {
+		asked *uint64
+		lower uint64
+		what  string
+	}{{asked.UpBytesPerSec, holds.Up, "up"}, {asked.DownBytesPerSec, holds.Down, "down"}, {asked.TotalBytesPerSec, holds.Total, "total"}} {
+		if of.asked != nil && of.lower != 0 && *of.asked > of.lower {
+			list = append(list, fmt.Sprintf("%s limit of %s %s is lower, and holds", whose, rateText(of.lower), of.what))
+		}
 	}
 	return list
 }

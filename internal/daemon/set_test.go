@@ -57,6 +57,27 @@ func TestSetChangeLift(t *testing.T) {
 	require.NotEmpty(t, answer.Warnings)
 }
 
+// A rate that has no effect is said to have none.
+func TestOverruledRateIsSaid(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	me := auth.Actor{UID: uint32(os.Getuid())}
+	if me.UID == 0 {
+		me.UID = 4711
+	}
+	subject := fmt.Sprintf("user:%d", me.UID)
+	h.mustSet(root, subject, up(1e6))
+	answer, err := h.set(me, subject, up(5e6))
+	require.NoError(t, err)
+	require.Equal(t, []string{"the administrator's limit of 1 MB/s up is lower, and holds"}, answer.Warnings)
+	answer, err = h.set(me, subject, up(5e5))
+	require.NoError(t, err)
+	require.Empty(t, answer.Warnings)
+	answer, err = h.set(root, subject, up(2e6))
+	require.NoError(t, err)
+	require.Equal(t, []string{"the user's own limit of 500 kB/s up is lower, and holds"}, answer.Warnings)
+}
+
 func TestTotal(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))

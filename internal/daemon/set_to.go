@@ -171,7 +171,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 		}
 	}
 	answer.Changed = n == nil || want != had || len(list) > 0
-	answer.Warnings = append(answer.Warnings, d.warnings(req, nil, &next, want)...)
+	answer.Warnings = append(answer.Warnings, d.warnings(by, req, nil, &next, want)...)
 	if !req.DryRun && answer.Changed {
 		switch {
 		case next.empty():
