@@ -151,7 +151,7 @@ func (x *script) kill() {
 	_ = x.stdin.Close()
 	select {
 	case <-x.ended:
-	case <-time.After(5 * time.Second):
+	case <-time.After(20 * time.Second): // beside a busy loop 5 were too few, once
 		x.t.Errorf("%q does not end", x.cmd.Args)
 	}
 	if text := x.wrong.String(); text != "" && x.t.Failed() {
