@@ -328,7 +328,7 @@ struct socket {
 	struct file *file;
 } __core;
 
-/* What a call's first argument is in, on each architecture. */
+/* What a call's first and third arguments are in, on each architecture. */
 struct pt_regs___x86 {
 	unsigned long dx;
 	unsigned long di;

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
@@ -44,10 +45,22 @@ func packetSockets(proc string) (list []string, err error) {
 			in = netnamespace.PacketSockets(dir)
 			inodes[ns] = in
 		}
-		if len(in) > 0 && netnamespace.HasSocket(dir, in) {
+		if len(in) > 0 && hasSocket(dir+"/fd", in) {
 			name, _ := os.ReadFile(dir + "/comm") // it may end meanwhile
 			list = append(list, fmt.Sprintf("%s (%d)", strings.TrimSpace(string(name)), pid))
 		}
 	}
 	return list, nil
+}
+
+// hasSocket says whether one of these, by inode, is among the open files that a folder lists.
+func hasSocket(dir string, among map[uint64]bool) bool {
+	entries, _ := os.ReadDir(dir) // the process may end meanwhile
+	for _, e := range entries {
+		link, err := os.Readlink(dir + "/" + e.Name())
+		if inode, ok := enforce.SocketInode(link); err == nil && ok && among[inode] {
+			return true
+		}
+	}
+	return false
 }

@@ -36,3 +36,22 @@ func TestPacketSocketsOfPrograms(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
+
+func TestHasSocket(t *testing.T) {
+	dir, among := t.TempDir(), map[uint64]bool{51234: true, 51235: true}
+	if err := os.WriteFile(filepath.Join(dir, "0"), []byte("no link"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("socket:[51233]", filepath.Join(dir, "3")); err != nil {
+		t.Fatal(err)
+	}
+	if hasSocket(dir, among) {
+		t.Error("another socket is taken for one of them")
+	}
+	if err := os.Symlink("socket:[51235]", filepath.Join(dir, "4")); err != nil {
+		t.Fatal(err)
+	}
+	if !hasSocket(dir, among) {
+		t.Error("one that is open is not found")
+	}
+}

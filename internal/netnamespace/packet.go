@@ -1,7 +1,6 @@
 package netnamespace
 
 import (
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -29,20 +28,4 @@ func packetInodes(table string) map[uint64]bool {
 		}
 	}
 	return out
-}
-
-// HasSocket says whether a process has one of these open, by inode.
-func HasSocket(process string, among map[uint64]bool) bool {
-	entries, _ := os.ReadDir(process + "/fd") // it may end meanwhile
-	for _, e := range entries {
-		var inode uint64
-		link, err := os.Readlink(process + "/fd/" + e.Name())
-		if err != nil {
-			continue
-		}
-		if _, err := fmt.Sscanf(link, "socket:[%d]", &inode); err == nil && among[inode] {
-			return true
-		}
-	}
-	return false
 }

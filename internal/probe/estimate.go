@@ -334,6 +334,15 @@ func median(values []float64) float64 {
 	return s[len(s)/2]
 }
 
+// around is the median of rates, and how far each is from it.
+func around(rates []float64) (rate float64, distances []float64) {
+	rate = median(rates)
+	for _, r := range rates {
+		distances = append(distances, math.Abs(r-rate))
+	}
+	return rate, distances
+}
+
 // trimmed is the mean, weighted by seconds, without the lowest and the highest of five or more, and
 // its standard error.
 func trimmed(trends []trend) (mean, deviation float64) {

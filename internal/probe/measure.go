@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 )
@@ -298,13 +297,9 @@ func (m *measurement) again(ctx context.Context, n int) error {
 		}
 		rates, tails = append(rates, last.bytesPerSec), append(tails, last)
 		m.result.BurstBytes = max(m.result.BurstBytes, last.free)
-		c := median(rates)
+		c, distances := around(rates)
 		slices.SortFunc(tails, func(a, b tail) int { return cmp.Compare(a.bytesPerSec, b.bytesPerSec) })
 		m.tail = tails[len(tails)/2]
-		var distances []float64
-		for _, r := range rates {
-			distances = append(distances, math.Abs(r-c))
-		}
 		m.result.Capacity = Figure{BytesPerSec: c, PlusMinus: max(median(distances), slices.Max(distances)/float64(len(rates)))}
 		m.tell("capacity", c)
 		if len(rates) >= 3 && m.result.Capacity.PlusMinus < 0.005*c {

@@ -74,8 +74,8 @@ func (m *measurement) shallow(ctx context.Context, last Train) error {
 	}
 	add(last)
 	for t := last; m.result.Trains < shallowTrains; {
-		rate, off := around(rates)
-		if all.n >= shallowEnough || all.n >= shallowAgree && len(rates) > 2 && off < shallowWithin*rate {
+		rate, distances := around(rates)
+		if all.n >= shallowEnough || all.n >= shallowAgree && len(rates) > 2 && median(distances) < shallowWithin*rate {
 			break
 		}
 		if rate > 0 {
@@ -100,21 +100,11 @@ func (m *measurement) shallow(ctx context.Context, last Train) error {
 	if all.n < shallowLeast {
 		return ErrDropped
 	}
-	rate, off := around(rates)
+	rate, distances := around(rates)
 	if sentBytesPerSec < 1.5*rate {
 		return nil
 	}
-	m.result.Capacity = Figure{BytesPerSec: rate, PlusMinus: off}
+	m.result.Capacity = Figure{BytesPerSec: rate, PlusMinus: median(distances)}
 	m.tail = tail{bytesPerSec: rate, sentBytesPerSec: sentBytesPerSec, packets: all.n, spanNS: all.spanNS, queued: true}
 	return nil
-}
-
-// around is the median of rates, and of how far they are from it.
-func around(rates []float64) (rate, off float64) {
-	rate = median(rates)
-	var distances []float64
-	for _, r := range rates {
-		distances = append(distances, math.Abs(r-rate))
-	}
-	return rate, median(distances)
 }
