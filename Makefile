@@ -125,6 +125,7 @@ bench-adapt: build ## UDP through bottlenecks, as it is and as the path carries 
 
 lab: deps-test build bench bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt ## every experiment and bench, into lab/out (2 hours)
 	@for e in $(EXPERIMENTS); do $(GO) build -o bin/lab-$$e ./lab/$$e && NETNICE=$(CURDIR)/$(BIN) ./bin/lab-$$e $(LAB_ARGS) || exit 1; done
+	$(GO) run ./lab/verdicts -readme lab/README.md
 
 lint: deps-lint check-generated ## formatting, vet, linters, generated code
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run: gofmt -w"; exit 1; }

@@ -1,5 +1,6 @@
 // Command e20-hog re-runs Nemesis' Figure 6: what a sender sends on a processor of which another
-// program has a share that grows.
+// program has a share that grows. The sender calculates for each byte, as in e24-slots: then what it sends is
+// decided by its processor, as on the paper's computer.
 package main
 
 import (
@@ -45,13 +46,13 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err := load.Pin(hog.PID(), processor); err != nil {
 		return err
 	}
-	config := testutil.SenderConfig{To: netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String(), WriteSize: 2048}
+	tx := load.Calculating{To: netip.AddrPortFrom(pair.B4, testutil.DefaultPort), Write: 2048, PerByte: load.PerByte}
 	var rows []row
 	b.Printf("%6s  %10s %8s %10s\n", "hog %", "MB/s", "CPU %", "of whole")
 	curve := chart.Curve{Name: "sent"}
 	for _, share := range shares {
 		r := row{Hog: share}
-		r.Sent, err = load.Send(ctx, pair.A, rx, config, b.Length(4*time.Second, time.Second), func(pid int) error {
+		r.Sent, err = tx.Send(ctx, pair.A, rx, b.Length(4*time.Second, time.Second), func(pid int) error {
 			if err := load.Pin(pid, processor); err != nil {
 				return err
 			}

@@ -1,6 +1,6 @@
 // Command e23-power re-runs tender's Figure 4: what a program sends by TCP that has n per cent of the
-// processor, in writes of 1024 and 2048 bytes; on a path that carries whatever comes, and on one of
-// 1 Gbit/s, where the share soon decides nothing.
+// processor, and calculates for each byte as long as 100 Mbit/s take, in writes of 1024 and 2048 bytes; on a path that carries whatever comes, and on one of
+// 50 Mbit/s, where the share soon decides nothing.
 package main
 
 import (
@@ -15,7 +15,10 @@ import (
 	"github.com/netnice/netnice/lab/internal/load"
 )
 
-func main() { bed.Main("e23-power", run) }
+func main() {
+	load.MaybeRun()
+	bed.Main("e23-power", run)
+}
 
 type row struct {
 	Line  string `json:"line"` // "" = none
@@ -37,10 +40,10 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err := b.Inhabit(pair.A); err != nil {
 		return err
 	}
-	to := netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String()
+	to := netip.AddrPortFrom(pair.B4, testutil.DefaultPort)
 	var rows []row
 	b.Printf("%-8s %6s %5s  %10s %8s %12s\n", "line", "write", "n", "MB/s", "CPU %", "of n = 100")
-	for _, line := range []string{"", "1gbit"} {
+	for _, line := range []string{"", "50mbit"} {
 		if line != "" {
 			if _, err := b.NetniceIn(ctx, pair.A, "link", testutil.Device, "--up", line); err != nil {
 				return err
@@ -50,7 +53,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 			whole := 0.0
 			for _, n := range numbers {
 				r := row{Line: line, Write: size, N: n}
-				r.Sent, err = load.Send(ctx, pair.A, rx, testutil.SenderConfig{To: to, WriteSize: size}, b.Length(3*time.Second, time.Second), func(pid int) error {
+				r.Sent, err = load.Calculating{To: to, Write: size, PerByte: load.PerByte}.Send(ctx, pair.A, rx, b.Length(3*time.Second, time.Second), func(pid int) error {
 					_, err := b.Netnice(ctx, "power", strconv.Itoa(pid), strconv.Itoa(n))
 					return err
 				})
@@ -68,9 +71,9 @@ func run(ctx context.Context, b *bed.Bed) error {
 	}
 	b.Printf("paper: linear on the faster computer, with either size; not so on the slower one\n")
 	c := chart.Chart{Title: "What a program sends with n per cent of a processor", X: "n", Y: "part of what it sends at n = 100"}
-	for _, line := range []string{"", "1gbit"} {
+	for _, line := range []string{"", "50mbit"} {
 		for _, size := range []int{1024, 2048} {
-			curve := chart.Curve{Name: strconv.Itoa(size) + " bytes a write" + map[string]string{"1gbit": ", line of 1 Gbit/s"}[line]}
+			curve := chart.Curve{Name: strconv.Itoa(size) + " bytes a write" + map[string]string{"50mbit": ", line of 50 Mbit/s"}[line]}
 			for _, r := range rows {
 				if r.Line == line && r.Write == size {
 					curve.Points = append(curve.Points, chart.XY{X: float64(r.N), Y: r.OfWhole})

@@ -7,95 +7,27 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
-	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/lab/internal/bed"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
+	"github.com/netnice/netnice/lab/internal/load"
 )
 
-const (
-	slot = time.Millisecond
-	// perByte is what 100 Mbit/s, and the paper's computer, take for a byte.
-	perByte = 80 * time.Nanosecond
-	role    = "NETNICE_LAB_SENDER"
-)
+const slot = time.Millisecond
 
 func main() {
-	if words := strings.Fields(os.Getenv(role)); len(words) == 3 {
-		fmt.Fprintln(os.Stderr, send(words[0], words[1], words[2]))
-		os.Exit(1)
-	}
+	load.MaybeRun()
 	bed.Main("e24-slots", run)
-}
-
-// send writes by TCP, size bytes at a time, and calculates so long for each, until that fails.
-func send(to, size, perByteNS string) error {
-	at, err := netip.ParseAddrPort(to)
-	if err != nil {
-		return err
-	}
-	bytes, err := strconv.Atoi(size)
-	if err != nil {
-		return err
-	}
-	each, err := strconv.Atoi(perByteNS)
-	if err != nil {
-		return err
-	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
-		return err
-	}
-	if err := unix.Connect(fd, &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}); err != nil {
-		return err
-	}
-	unit := perMicrosecond()
-	for buf := make([]byte, bytes); ; {
-		calculate(unit * bytes * each / 1000)
-		if _, err := unix.Write(fd, buf); err != nil {
-			return err
-		}
-	}
-}
-
-// perMicrosecond is how much it calculates in one of its own time, not of the clock on the wall.
-func perMicrosecond() int {
-	const much = 50_000_000
-	begin := cpuTime()
-	calculate(much)
-	return int(much / max((cpuTime()-begin).Microseconds(), 1))
-}
-
-func cpuTime() time.Duration {
-	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t) // it is always there
-	return time.Duration(t.Nano())
-}
-
-var sink float64
-
-func calculate(n int) {
-	x := sink
-	for range n {
-		x = math.FMA(x, 0.5, 1)
-	}
-	sink = x
 }
 
 type row struct {
@@ -129,14 +61,14 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err := b.Inhabit(pair.A); err != nil {
 		return err
 	}
-	to := netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String()
+	to := netip.AddrPortFrom(pair.B4, testutil.DefaultPort)
 	var rows []row
 	b.Printf("%-8s %6s %5s %8s %10s  %10s  %-32s %12s\n", "line", "write", "n", "MB/s", "packets", "< 100 us", "gaps of 1, 2, 3 ... slots", "time in them")
 	for _, c := range []struct {
 		line  string
 		write int
 		each  time.Duration
-	}{{"", 1024, perByte}, {"", 2048, perByte}, {"100mbit", 2048, 0}} {
+	}{{"", 1024, load.PerByte}, {"", 2048, load.PerByte}, {"100mbit", 2048, 0}} {
 		if c.line != "" {
 			if _, err := b.NetniceIn(ctx, pair.A, "link", testutil.Device, "--up", c.line); err != nil {
 				return err
@@ -168,21 +100,12 @@ func run(ctx context.Context, b *bed.Bed) error {
 }
 
 // look starts a sender, gives it its slots, and looks what arrives.
-func look(ctx context.Context, b *bed.Bed, pair *testutil.Pair, to string, n, write int, each time.Duration) (r row, err error) {
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d", role, to, write, each.Nanoseconds()))
-	cmd.SysProcAttr, cmd.Stderr = &syscall.SysProcAttr{Setsid: true}, os.Stderr
-	if err := pair.A.Start(cmd); err != nil {
-		return r, fmt.Errorf("start a sender: %w", err)
-	}
-	defer func() {
-		if kill := bed.Kill(cmd); err == nil {
-			err = kill
-		}
-	}()
-	if err := testutil.Sleep(ctx, time.Second/2); err != nil { // it finds out how fast it is
+func look(ctx context.Context, b *bed.Bed, pair *testutil.Pair, to netip.AddrPort, n, write int, each time.Duration) (r row, err error) {
+	cmd, err := load.Calculating{To: to, Write: write, PerByte: each}.Start(ctx, pair.A)
+	if err != nil {
 		return r, err
 	}
+	defer func() { err = errors.Join(err, bed.Kill(cmd)) }()
 	if n < 100 {
 		if _, err := b.Netnice(ctx, "power", strconv.Itoa(cmd.Process.Pid), strconv.Itoa(n), "--slots", slot.String()); err != nil {
 			return r, err

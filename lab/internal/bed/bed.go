@@ -21,6 +21,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 	"github.com/netnice/netnice/lab/internal/capture"
 	"github.com/netnice/netnice/lab/internal/chart"
+	"github.com/netnice/netnice/lab/internal/verdict"
 )
 
 // Bed is one experiment's.
@@ -210,7 +211,11 @@ func (b *Bed) Write(figures any) error {
 	if err := os.WriteFile(path, append(text, '\n'), 0o644); err != nil {
 		return fmt.Errorf("write figures: %w", err)
 	}
-	b.Printf("\nfigures in %s\n", path)
+	b.Printf("\n")
+	for _, v := range verdict.Judge(b.Name, text) {
+		b.Printf("%v\n", v)
+	}
+	b.Printf("figures in %s\n", path)
 	return nil
 }
 

@@ -33,6 +33,7 @@ const role = "NETNICE_LAB_LOAD"
 
 // MaybeRun is called first by every program of the lab that uses Start: it may be such a program.
 func MaybeRun() {
+	maybeCalculate()
 	kind, threads, ok := strings.Cut(os.Getenv(role), ":")
 	if !ok {
 		return

@@ -31,23 +31,31 @@ func Send(ctx context.Context, n *testutil.NetNS, rx *testutil.Receiver, c testu
 	if _, err := tx.Start(); err != nil {
 		return s, err
 	}
+	if s, err = measure(ctx, rx, tx.PID(), d); err != nil {
+		return s, err
+	}
+	_, err = tx.Stop()
+	return s, err
+}
+
+// measure says what a sender has, and what arrives.
+func measure(ctx context.Context, rx *testutil.Receiver, pid int, d time.Duration) (s Sent, err error) {
 	if err := testutil.Sleep(ctx, settle); err != nil {
 		return s, err
 	}
-	before := Threads(tx.PID())
+	before := Threads(pid)
 	from := testutil.Now()
 	if err := testutil.Sleep(ctx, d); err != nil {
 		return s, err
 	}
-	after := Threads(tx.PID())
+	after := Threads(pid)
 	to := testutil.Now()
 	if err := testutil.Sleep(ctx, 100*time.Millisecond); err != nil { // for the last sample
 		return s, err
 	}
 	s.BytesPerSec = rx.Goodput(0, from, to)
 	s.Percent = (after - before) / to.Sub(from).Seconds() * 100
-	_, err = tx.Stop()
-	return s, err
+	return s, nil
 }
 
 // Pin keeps all threads of a process on one processor; those that it makes later inherit that.

@@ -1,0 +1,165 @@
+package verdict
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/tidwall/gjson"
+)
+
+var (
+	low  = math.Inf(-1)
+	high = math.Inf(1)
+)
+
+// criteria are all there are. A bound is changed before the run that it judges, never after.
+func criteria() []Criterion {
+	list := []Criterion{
+		{"e01-overhead", "E1", "file over lo, with netnice over without", "1.02", 0.97, high, "", at("loopback.with_over_without.median")},
+		{"e01-overhead", "E1", "file over veth, with netnice over without", "", 0.97, high, "", at("veth.with_over_without.median")},
+		{"e02-change", "E2", "sent after the limit, of it", "flat at it", 0.99, 1.01, "", at("#.after_over_limit")},
+		{"e02-change", "E2", "in force after the command's start, ms", "at once", 0, 200, "", scaled("#.settled_after_ns", 1e-6)},
+		{"e02-change", "E2", "fullest 100 ms, of the limit", "flat", low, 1.1, "", over("#.after.max", "#.limit")},
+		{"e03-input", "E3", "received in order after the limit, of it", "noisy", 0.96, 1.02, "", at(`#(limiter=="netnice")#.in_order_over_limit`)},
+		{"e03-input", "E3", "on the wire, of the limit", "noisy", 0.97, 1.03, "", at(`#(limiter=="netnice")#.after_over_limit`)},
+		{"e04-fair-inetd", "E4", "all sessions together, of 512 KB/s less their acknowledgements", "1", 0.95, 1.01, "", at("phases.#.sum_over_limit.mean")},
+		{"e04-fair-inetd", "E4", "each of two sessions, of it", "1/2", 0.47, 0.53, "", at("phases.1.shares.#.mean")},
+		{"e04-fair-inetd", "E4", "each of three sessions, of it", "1/3", 0.31, 0.36, "", at("phases.2.shares.#.mean")},
+		{"e04-fair-inetd", "E4", "a change is over after, ms", "quick", 0, 2000, "", at("phases.#.settled_after_ms")},
+		{"e05-hub", "E5", "round trip with fair-inetd, mean, ms", "0.49", low, 0.49, "", at("2.round_trip_ms.mean")},
+		{"e06-hub-two-servers", "E6", "round trip with fair-inetd, mean, ms", "0.37", low, 0.37, "", at("2.round_trip_ms.mean")},
+		{"e07-switch", "E7", "round trip with fair-inetd, mean, ms", "0.48", low, 0.48, "", at("2.round_trip_ms.mean")},
+		{"e08-smooth", "E8", "limited connection, deviation of 10 ms over their mean", "almost constant", low, 0.2, "", at(`#(connection=="limited").coefficient_of_variation`)},
+		{
+			"e08-smooth", "E8", "saturated connection over the limited one, of that", "much more", 2, high,
+			"today's TCP fills the link without a pause, and a link that is full is even; the paper's sender stood still between windows", over(`#(connection=="saturated").coefficient_of_variation`, `#(connection=="limited").coefficient_of_variation`),
+		},
+		{"e09-sockets", "E9", "each socket, of its 3 KB/s", "approximately right", 0.95, 1.05, "", at("mean_over_limit")},
+		{"e09-sockets", "E9", "all together in each second from the 7th on, of 24 KB/s", "very bursty", 0.85, 1.15, "", scaled("[sum_per_second_after_6s.min,sum_per_second_after_6s.max]", 1.0/24000)},
+		{"e10-process", "E10", "four connections together, of 12 KB/s", "flat", 0.98, 1.02, "", at("#.sum_over_limit")},
+		{"e10-process", "E10", "in each second from the 6th on, of it (a packet is 0.125)", "flat", 0.86, 1.14, "", both(scaled("#.sum_per_second_after_5s.min", 1.0/12000), scaled("#.sum_per_second_after_5s.max", 1.0/12000))},
+		{"e11-uplink", "E11", "echo beside 8 senders of 64 KB/s together, median, ms", "near its least", low, 60, "", at(`#(case%"8 x 64 KB/s*")#.round_trip_ms.median`)},
+		{"e11-uplink", "E11", "the same without a limit", "grows", 200, high, "", at(`#(case=="8 x no limit").round_trip_ms.median`)},
+		{"e12-throughput", "E12", "three programs without a limit, with netnice over without", "0.39, 0.59, 0.57", 0.97, high, "", at("#.ours.with_over_without.median")},
+		{"e13-latency", "E13", "round trip on an idle link, median, with netnice over without", "", low, 1.2, "", over("1.round_trip_ms.median", "0.round_trip_ms.median")},
+		{"e13-latency", "E13", "mean beside a transfer, limited over not", "0.58", low, 0.58, "", over("3.round_trip_ms.mean", "2.round_trip_ms.mean")},
+		{
+			"e14-path", "E14", "UDP that arrives, adapted over as it is", "1.04", 1, high,
+			"a flood keeps the link full as it is, and probes cost some per cent of it", over("1.payload_bits_per_sec", "0.payload_bits_per_sec"),
+		},
+		{"e15-path-shared", "E15", "part of the datagrams that arrives beside TCP, adapted", "0.67", 0.67, high, "", over("1.packets_arrived", "1.packets_sent")},
+		{
+			"e16-tcp-path", "E16", "time for the same file, adapted over as it is", "0.997", low, 1,
+			"a queue of three packets locks one of two connections out for minutes, whoever it is", over("0.payload_bits_per_sec", "1.payload_bits_per_sec"),
+		},
+		{"e17-tcp-paths", "E17", "time for the same file, both adapted over as they are", "0.674", low, 0.674, "", over("0.payload_bits_per_sec", "1.payload_bits_per_sec")},
+		{"e17-tcp-paths", "E17", "share of one of two that adapt", "fair", 0.45, 0.55, "", share("1.payload_bits_per_sec", "1.beside_bits_per_sec")},
+		{"e18-slices", "E18", "2.4 ms in each 50 ms: bursts of two packets, of all", "all", 0.95, 1, "", part("figure_4.0.bursts", "2")},
+		{"e18-slices", "E18", "between their beginnings, mean, ms", "50", 49.5, 50.5, "", at("figure_4.0.between_their_beginnings_ms.mean")},
+		{"e18-slices", "E25", "sent, of what is reserved, slices of 1.2 to 144 ms in each 200 ms", "almost 1 up to 9.6 ms", 0.97, 1.03, "", at("by_slice.#.over_reserved")},
+		{"e19-reservations", "E19", "the third connection, of its guarantee", "0.75", 0.98, 1.05, "", over("phases.2.mbit_per_sec.2.mean", "phases.2.wanted_mbit_per_sec.2")},
+		{"e19-reservations", "E19", "each of three, of what is due", "0.17, 3.5, 4.2 Mbit/s", 0.93, 1.07, "", over("phases.2.mbit_per_sec.#.mean", "phases.2.wanted_mbit_per_sec")},
+		{"e20-hog", "E20", "what a sender keeps beside a hog, less 1 - the hog's share", "in proportion", -0.1, 0.1, "", func(f gjson.Result) (list []float64) {
+			f.ForEach(func(_, row gjson.Result) bool {
+				list = append(list, row.Get("over_without").Float()-(1-row.Get("hog_percent").Float()/100))
+				return true
+			})
+			return list
+		}},
+		{"e21-share-per-rate", "E21", "processor per Mbit/s: r squared of a straight line", "linear", 0.98, 1, "", values("r_squared")},
+		{"e22-senders", "E22", "three senders with reservations beside four hogs, of 400, 400, 200 Mbit/s", "1.01, 1.01, 1.02", 0.99, high, "", over(`#(phase%"*auto")#.mbit_per_sec`, `#(phase%"*auto")#.aim_mbit_per_sec`)},
+		{"e23-power", "E23", "sent at n per cent of a processor, less n/100", "linear", -0.1, 0.1, "", func(f gjson.Result) (list []float64) {
+			f.ForEach(func(_, row gjson.Result) bool {
+				if row.Get("line").String() == "" {
+					list = append(list, row.Get("over_n_100").Float()-row.Get("n").Float()/100)
+				}
+				return true
+			})
+			return list
+		}},
+		{"e24-slots", "E24", "time in which nothing comes, less 1 - n/100", "follows n", -0.15, 0.15, "", func(f gjson.Result) (list []float64) {
+			f.ForEach(func(_, row gjson.Result) bool {
+				if row.Get("line").String() == "" && row.Get("n").Float() < 100 {
+					list = append(list, row.Get("delayed_time").Float()-(1-row.Get("n").Float()/100))
+				}
+				return true
+			})
+			return list
+		}},
+		{"e26-throughput", "E26", "TCP with half of the link reserved over plain Linux", "0.72", 0.97, high, "", at("#.ours.with_over_without.median")},
+	}
+	for i, c := range list {
+		if c.of == nil {
+			panic(fmt.Sprintf("criterion %d has no figure", i))
+		}
+	}
+	return list
+}
+
+// at are the numbers at a path of gjson's.
+func at(path string) func(gjson.Result) []float64 { return scaled(path, 1) }
+
+func scaled(path string, by float64) func(gjson.Result) []float64 {
+	return func(f gjson.Result) (list []float64) {
+		found := f.Get(path)
+		if !found.Exists() {
+			return nil
+		}
+		for _, r := range found.Array() {
+			list = append(list, by*r.Float())
+		}
+		return list
+	}
+}
+
+func both(a, b func(gjson.Result) []float64) func(gjson.Result) []float64 {
+	return func(f gjson.Result) []float64 { return append(a(f), b(f)...) }
+}
+
+// over divides one by one.
+func over(path, by string) func(gjson.Result) []float64 {
+	return func(f gjson.Result) []float64 {
+		a, b := at(path)(f), at(by)(f)
+		if len(a) != len(b) {
+			return nil
+		}
+		for i := range a {
+			a[i] /= b[i]
+		}
+		return a
+	}
+}
+
+func share(of, other string) func(gjson.Result) []float64 {
+	return func(f gjson.Result) []float64 {
+		a, b := f.Get(of), f.Get(other)
+		if !a.Exists() || !b.Exists() {
+			return nil
+		}
+		return []float64{a.Float() / (a.Float() + b.Float())}
+	}
+}
+
+// part is that of one key among all values of an object.
+func part(object, key string) func(gjson.Result) []float64 {
+	return func(f gjson.Result) []float64 {
+		sum := 0.0
+		for _, x := range values(object)(f) {
+			sum += x
+		}
+		if sum == 0 {
+			return nil
+		}
+		return []float64{f.Get(object+"."+key).Float() / sum}
+	}
+}
+
+func values(object string) func(gjson.Result) []float64 {
+	return func(f gjson.Result) (list []float64) {
+		f.Get(object).ForEach(func(_, v gjson.Result) bool {
+			list = append(list, v.Float())
+			return true
+		})
+		return list
+	}
+}
