@@ -14,6 +14,11 @@
  *received, and datagrams, need its daemon, which does not run).
  *
  *	netnice_set(PRIO_NET, 0, NETNICE_TOTAL, 500000);	// this process
+ *
+ * With NETNICE_SETPRIORITY defined before it is included, setpriority(2) and
+ * getpriority(2) know PRIO_NET and PRIO_NET_USER, too:
+ *
+ *	setpriority(PRIO_NET, 1234, 128 * 1024);
  */
 #ifndef NETNICE_H
 #define NETNICE_H
@@ -46,12 +51,20 @@
 #ifndef __bpf__
 
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <unistd.h>
+
+#ifdef __GLIBC__
+typedef __priority_which_t netnice_which;
+#else
+typedef int netnice_which;
+#endif
 
 /* Of PRIO_POWER the value is the power and this, so that it is none below 0. */
 #define NETNICE_POWER_0 256
@@ -178,6 +191,33 @@ static inline int netnice_get(int which, unsigned int who, int direction,
 	return 0;
 }
 
+/* setpriority(2), for which PRIO_NET and PRIO_NET_USER are limits of what is
+ * sent and received together, in bytes per second (the netnice paper's system
+ * call); all else is the kernel's. 0, or -1 and errno, as netnice_set. */
+static inline int netnice_setpriority(int which, id_t who, int value)
+{
+	if (which != PRIO_NET && which != PRIO_NET_USER)
+		return setpriority((netnice_which)which, who, value);
+	if (value < 0) {
+		errno = EINVAL;
+		return -1;
+	}
+	return netnice_set(which, who, NETNICE_TOTAL, (uint64_t)value);
+}
+
+/* getpriority(2), likewise: the limit in force, 0 = none, INT_MAX if it is more
+ * than that. Or -1 and errno. */
+static inline int netnice_getpriority(int which, id_t who)
+{
+	uint64_t bytes_per_sec;
+
+	if (which != PRIO_NET && which != PRIO_NET_USER)
+		return getpriority((netnice_which)which, who);
+	if (netnice_get(which, who, NETNICE_TOTAL, &bytes_per_sec))
+		return -1;
+	return bytes_per_sec > INT_MAX ? INT_MAX : (int)bytes_per_sec;
+}
+
 static inline int netnice_power_ask(pid_t pid, uint64_t value, int *n)
 {
 	struct netnice_limit l;
@@ -218,6 +258,11 @@ static inline int get_power(pid_t pid, int *n)
 	}
 	return netnice_power_ask(pid, NETNICE_ASK, n);
 }
+
+#ifdef NETNICE_SETPRIORITY
+#define setpriority netnice_setpriority
+#define getpriority netnice_getpriority
+#endif
 
 #endif
 #endif
