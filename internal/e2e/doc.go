@@ -8,7 +8,8 @@
 // nothing behind even if it is killed. Runs of these tests on one machine share
 // it by file locks, since limits of the host and of root hold for all.
 //
-// Rates are measured by a meter in the kernel. What falls short while the
-// machine was busy or stood still is looked at again; what is above its limit
-// has no excuse.
+// What TCP sends is measured by a meter in the kernel, what is received by the
+// receiver, what tries to get around a limit at the device. What falls short while
+// the machine was busy or stood still is looked at again; for holds and near what
+// is above its limit has no excuse. docs/internals/testing.md has the rest.
 package e2e

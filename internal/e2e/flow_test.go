@@ -256,7 +256,7 @@ func (f *field) judge(after testutil.Instant, length time.Duration, measure func
 		}
 		if disturbed == "" || errors.Is(err, errTooFast) || f.remeasured == mostRemeasured {
 			var slow *tooSlow
-			if errors.As(err, &slow) && slow.excusedBy(stalled, length) {
+			if disturbed != "" && errors.As(err, &slow) && slow.excusedBy(stalled, length) {
 				f.t.Logf("not judged: %v, but %s", err, disturbed)
 				return
 			}
@@ -337,8 +337,12 @@ func (f *field) holds(what string, after testutil.Instant, limit float64, ports 
 func (f *field) holdsFor(what string, after testutil.Instant, length time.Duration, limit, tolerance float64, ports ...uint16) {
 	f.t.Helper()
 	f.judge(after, length, func(from, to testutil.Instant) error {
+		first := f.chargesOf(limit)
 		got := f.rate(from, to, ports...)
 		f.t.Logf("%s: %.3f of %.0f bytes/s", what, got/limit, limit)
+		if err := f.allCharged(first, f.chargesOf(limit), ports...); err != nil {
+			f.t.Errorf("%s: %v", what, err)
+		}
 		err := compare(what, got, limit, tolerance)
 		if err != nil && got <= limit && got >= limit*(1-tolerance-recovery.Seconds()/length.Seconds()) {
 			f.t.Logf("%v: is it so after the start?", err)

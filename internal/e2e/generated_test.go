@@ -70,7 +70,7 @@ func TestGenerated(t *testing.T) { // not beside others: its floods take both pr
 	t.Log(cover)
 }
 
-// Programs that once got around a limit.
+// Programs that once failed TestGenerated.
 func TestGeneratedKept(t *testing.T) { // as above
 	g := newGenerated(t)
 	kept, err := trafficgen.Kept()
@@ -207,7 +207,7 @@ func (g *generated) limit(p trafficgen.Program, x *script, pid, dir string) erro
 	g.t.Helper()
 	subject, around := g.subjects(p, pid, dir)
 	limited := func(rate float64) {
-		g.must(slices.Concat([]string{"set"}, subject, []string{"--up", fmt.Sprintf("%.0fB/s", rate)})...)
+		g.must(slices.Concat([]string{"set"}, subject, []string{"--" + p.Limit["direction"], fmt.Sprintf("%.0fB/s", rate)})...)
 	}
 	if p.Limit["around"] != "nothing" {
 		g.must(slices.Concat([]string{"set"}, around, []string{"--up", fmt.Sprintf("%.0fB/s", 2*generatedLimit)})...)

@@ -50,6 +50,9 @@ func run(m *testing.M) (code int, err error) {
 	if err := os.Chmod(work, 0o755); err != nil { // other users run what is inside
 		return 0, err
 	}
+	if program = os.Getenv("NETNICE_TEST_BUILT"); program != "" { // in a guest, where no compiler is
+		return m.Run(), nil
+	}
 	program = filepath.Join(work, "netnice")
 	build := exec.Command("go", "build", "-o", program, "github.com/netnice/netnice/cmd/netnice")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

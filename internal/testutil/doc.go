@@ -9,7 +9,11 @@
 // It needs root and a kernel, no other program. Everything that it makes is
 // held by file descriptors and pipes of the calling process: when that process
 // ends, however it ends, namespaces, devices and traffic processes end too.
-// It never touches a namespace, a device or a process that it did not make.
+// It touches no namespace, device or process that it did not make; Supervise ends
+// what earlier runs of the same tests left.
+//
+// A test calls RequireRoot, SkipUnlessAll and Subset; a TestMain MaybeRunTraffic,
+// Supervise and RunSharded.
 //
 // A program that uses senders or receivers calls MaybeRunTraffic first of all
 // in main or TestMain, because traffic processes are that same program again.

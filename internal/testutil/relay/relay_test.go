@@ -93,8 +93,8 @@ func TestDelay(t *testing.T) {
 		}
 		least, median := testutil.Percentile(trips, 0), testutil.Percentile(trips, 50)
 		t.Logf("IPv6 %v: least %v, median %v", v6, least, median)
-		if least < 27*ms || median > 28*ms {
-			t.Errorf("round trips from %v, median %v, want 27 ms and at most 1 ms more", least, median)
+		if least < 27*ms || median > 29*ms { // four wakeups; 1.05 ms were seen, once
+			t.Errorf("round trips from %v, median %v, want 27 ms and at most 2 ms more", least, median)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 //go:embed kept/*.json
 var keptFiles embed.FS
 
-// Kept returns the programs that once got around a limit, by name. What they do not say is as usual.
+// Kept returns the programs that once failed TestGenerated, by name. What they do not say is as usual.
 func Kept() (map[string]Program, error) {
 	files, err := keptFiles.ReadDir("kept")
 	if err != nil {

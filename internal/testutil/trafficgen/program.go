@@ -48,9 +48,11 @@ func stream(_, s Traits) bool   { return s["kind"] == "tcp" || s["kind"] == "mpt
 func isTCP(_, s Traits) bool    { return s["kind"] == "tcp" }
 func datagram(_, s Traits) bool { return !stream(nil, s) }
 func udp(_, s Traits) bool      { return s["kind"] == "udp" }
-func root(l, _ Traits) bool     { return l["user"] == "root" }
+func ringSends(_, s Traits) bool {
+	return stream(nil, s) || s["kind"] == "udp" || s["kind"] == "udplite"
+}
+func root(l, _ Traits) bool { return l["user"] == "root" }
 
-// handle is for senders that keep one socket.
 func keepsOneSocket(_, s Traits) bool { return s["life"] == "keeps" || s["life"] == "shares" }
 
 // limits are the dimensions of how a program is limited.
@@ -61,6 +63,7 @@ var limits = []dimension{
 	{"then", always("stays", "lower", "again")},
 	{"depth", always("0", "1", "14")},
 	{"around", always("nothing", "cgroup")},
+	{"direction", always("up", "up", "total")},
 }
 
 // senders are those of each thread or process that sends. The order is that in which they are chosen.
@@ -68,14 +71,14 @@ var senders = []dimension{
 	{"kind", slices.Concat(always("tcp", "tcp", "tcp", "mptcp", "mptcp", "udp", "udp", "udplite", "ping"), onlyIf(root, "raw"))},
 	{"family", always("4", "6", "mapped")},
 	{"life", slices.Concat(always("keeps", "keeps", "closes", "crowd", "shares"), onlyIf(stream, "aborts", "serves"))},
-	{"place", slices.Concat(always("thread", "child", "late", "executed", "user_namespace"),
+	{"place", slices.Concat(always("thread", "child", "late", "executed", "user_namespace"), onlyIf(root, "other_user", "moved"),
 		// A process that has left the tree before the limit is set is not in it.
 		onlyIf(func(l, _ Traits) bool { return l["subject"] != "pid" || l["when"] != "sending" && l["then"] != "again" }, "orphan"))},
 	{"past", slices.Concat(always("none", "bound", "reconnected"), onlyIf(isTCP, "loopback", "listened"))},
 	{"handle", slices.Concat(always("own"), onlyIf(keepsOneSocket, "high", "copied", "passed", "kept"))},
 	{"option", options},
 	{"option2", options},
-	{"call", slices.Concat(always("send", "msg"), onlyIf(stream, "more", "urgent", "file", "splice", "zerocopy"), onlyIf(datagram, "sendto"), onlyIf(udp, "segments"))},
+	{"call", slices.Concat(always("send", "msg"), onlyIf(stream, "more", "urgent", "file", "splice", "zerocopy"), onlyIf(datagram, "sendto"), onlyIf(udp, "segments"), onlyIf(ringSends, "ring"))},
 	{"bytes", always("65536", "1", "100", "1400", "9000", "60000", "1048576")},
 	{"peer", slices.Concat(always("reads"), onlyIf(stream, "answers", "dawdles", "stalls", "resets", "small"))},
 }

@@ -71,6 +71,9 @@ func buildImage(ctx context.Context, c Config, kernel *Kernel, temp, image strin
 			return nil, err
 		}
 	}
+	if err := addNeeded(a, c.Libraries); err != nil {
+		return nil, err
+	}
 	for _, to := range sortedKeys(c.Files) {
 		a.tree(to, c.Files[to])
 	}

@@ -4,6 +4,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -17,6 +18,23 @@ func addProgram(a *archive, host, to string) error {
 	a.file(to, host)
 	done := map[string]bool{}
 	return addLibraries(a, host, done)
+}
+
+// addNeeded adds the libraries that these libraries, or all in these folders, need.
+func addNeeded(a *archive, of []string) error {
+	done := map[string]bool{}
+	for _, place := range of {
+		err := filepath.WalkDir(place, func(file string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			return addLibraries(a, file, done)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func addLibraries(a *archive, file string, done map[string]bool) error {

@@ -40,6 +40,8 @@ type Config struct {
 	// Programs are further host programs to put into /bin with the shared
 	// libraries that they need: paths or names in $PATH.
 	Programs []string
+	// Libraries are shared libraries, or folders of them, among Files, which need further ones that the guest then has, too.
+	Libraries []string
 	// Fetch are guest files to bring back into Result.Files.
 	Fetch []string
 

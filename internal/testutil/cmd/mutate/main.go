@@ -1,7 +1,8 @@
 // Command mutate puts faults into a copy of the last commit, one at a time, and reports whether the
 // tests of `make test` find each: first the test that is expected to, with nothing beside it, then, if
-// that passes, all of them. It writes each result as soon as it is known, so that it can
-// be stopped and goes on where it was. Its exit code is 1 if a fault was not found.
+// that passes, all of them. A test that fails without a fault finds nothing: each is run so before, and
+// has to pass. It writes each result as soon as it is known, so that it can be stopped and goes on where
+// it was; after another commit it begins anew. Its exit code is 1 if a fault was not found.
 package main
 
 import (
@@ -17,6 +18,13 @@ import (
 	"strings"
 	"time"
 )
+
+// results are those of one commit.
+type results struct {
+	Commit string            `json:"commit"`
+	Passes map[string]bool   `json:"passes"` // which expected tests pass without a fault
+	Faults map[string]result `json:"faults"`
+}
 
 // result is what became of a mutation.
 type result struct {
@@ -37,7 +45,11 @@ func main() {
 }
 
 func run(state string, only *regexp.Regexp) error {
-	known, err := load(state)
+	commit, err := command(".", "git", "rev-parse", "HEAD").Output()
+	if err != nil {
+		return fmt.Errorf("find the last commit: %w", err)
+	}
+	known, err := load(state, strings.TrimSpace(string(commit)))
 	if err != nil {
 		return err
 	}
@@ -46,15 +58,18 @@ func run(state string, only *regexp.Regexp) error {
 		return err
 	}
 	defer func() {
-		_ = command(".", "git", "worktree", "remove", "--force", tree).Run() // the next run prunes it
+		_ = command(".", "git", "worktree", "remove", "--force", tree).Run() // what a killed run left, git worktree prune removes
 	}()
-	if out, err := command(".", "git", "worktree", "add", "--detach", "--force", tree).CombinedOutput(); err != nil {
+	if out, err := command(".", "git", "worktree", "add", "--detach", "--force", tree, known.Commit).CombinedOutput(); err != nil {
 		return fmt.Errorf("copy the code: %w\n%s", err, out)
 	}
 	for i, test := range []func(tree string, m mutation) *exec.Cmd{expected, all} {
 		for _, m := range mutations {
-			if _, done := known[m.name]; done || !only.MatchString(m.name) {
+			if _, done := known.Faults[m.name]; done || !only.MatchString(m.name) {
 				continue
+			}
+			if err := known.unharmed(tree, m); err != nil {
+				return err
 			}
 			begin := time.Now()
 			r, err := try(tree, m, test)
@@ -66,7 +81,7 @@ func run(state string, only *regexp.Regexp) error {
 			if !r.Found && i == 0 {
 				continue // all tests are asked later
 			}
-			known[m.name] = r
+			known.Faults[m.name] = r
 			if err := store(state, known); err != nil {
 				return err
 			}
@@ -74,13 +89,26 @@ func run(state string, only *regexp.Regexp) error {
 	}
 	var escaped []string
 	for _, m := range mutations {
-		if r := known[m.name]; !r.Found && only.MatchString(m.name) {
+		if r := known.Faults[m.name]; !r.Found && only.MatchString(m.name) {
 			escaped = append(escaped, m.name)
 		}
 	}
 	if len(escaped) > 0 {
 		return fmt.Errorf("not found: %s", strings.Join(escaped, "; "))
 	}
+	return nil
+}
+
+// unharmed fails if the test that is expected to find m fails without a fault too.
+func (known *results) unharmed(tree string, m mutation) error {
+	name := m.pkg + " " + m.run
+	if known.Passes[name] {
+		return nil
+	}
+	if out, err := expected(tree, m).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s fails without a fault: %w\n%s", name, err, out)
+	}
+	known.Passes[name] = true
 	return nil
 }
 
@@ -138,19 +166,27 @@ func command(dir, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func load(file string) (map[string]result, error) {
-	known := map[string]result{}
+// load reads the results of that commit.
+func load(file, commit string) (*results, error) {
+	anew := &results{Commit: commit, Passes: map[string]bool{}, Faults: map[string]result{}}
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return known, nil
+		return anew, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return known, json.Unmarshal(text, &known)
+	known := *anew
+	if err := json.Unmarshal(text, &known); err != nil {
+		return nil, fmt.Errorf("read %s (remove it to begin anew): %w", file, err)
+	}
+	if known.Commit != commit {
+		return anew, nil
+	}
+	return &known, nil
 }
 
-func store(file string, known map[string]result) error {
+func store(file string, known *results) error {
 	text, err := json.MarshalIndent(known, "", "\t")
 	if err != nil {
 		return err

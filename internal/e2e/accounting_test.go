@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// What leaves under a limit is charged: holds and holdsFor compare both, where `ls` shows somebody with that
+// limit before and after.
+
+// chargedPart of what left has to be charged, but for 64 KiB of each port.
+const chargedPart = 0.99
+
+// charges is what those were charged who have a certain limit on what they send, at an instant.
+type charges struct {
+	bytes         map[string]uint64
+	before, after testutil.Instant // the counters were read in between
+}
+
+// chargesOf reads them; of nobody if no daemon answers.
+func (f *field) chargesOf(limit float64) (c charges) {
+	f.t.Helper()
+	c = charges{bytes: map[string]uint64{}, before: testutil.Now()}
+	r := f.netnice("ls", "--json")
+	c.after = testutil.Now()
+	var list api.NodeList
+	if r.code != 0 || json.Unmarshal([]byte(r.out), &list) != nil {
+		return c
+	}
+	for _, n := range list.Nodes {
+		for _, l := range n.Limits {
+			if float64(l.BytesPerSec) == limit && l.Direction != api.Down {
+				c.bytes[n.Subject.String()] = n.Up.Bytes
+			}
+		}
+	}
+	return c
+}
+
+// allCharged returns an error if less was charged since the first reading than left for the ports until the second began.
+func (f *field) allCharged(first, second charges, ports ...uint16) error {
+	f.t.Helper()
+	var charged float64
+	for subject, bytes := range second.bytes {
+		before, there := first.bytes[subject]
+		if !there {
+			return nil // it has come meanwhile
+		}
+		charged += float64(bytes - before)
+	}
+	if len(second.bytes) == 0 || len(second.bytes) != len(first.bytes) || second.before <= first.after {
+		return nil
+	}
+	left := f.rate(first.after, second.before, ports...) * second.before.Sub(first.after).Seconds()
+	f.t.Logf("charged: %.4f of what left", charged/left)
+	if charged < chargedPart*left-float64(len(ports))*(1<<16) {
+		return fmt.Errorf("%.0f bytes left, and %.0f were charged", left, charged)
+	}
+	return nil
+}

@@ -1,0 +1,24 @@
+package trafficgen
+
+// Way is a way around a limit that generated programs do not take, because it is known to lead around it.
+type Way struct {
+	Name string // as EVASION of netnice(1) has it
+	Not  string // what a program does not do for it
+}
+
+// LeftOut are all of them, compared by name with EVASION.
+var LeftOut = []Way{
+	{"Another network namespace", "configure the devices of its namespace"},
+	{"Other protocols", "send by packet sockets; receive by ICMP and raw sockets"},
+	{"Somebody else sends", "have a server, cron or D-Bus send for it"},
+	{"A descriptor is passed", "have a process that is not limited send by its sockets"},
+	{"Orphans from before the limit", "be an orphan as its process is limited"},
+	{"Another cgroup", "move out of the limited cgroup"},
+	{"Another user", "change its user where the user is limited"},
+	{"Handshakes and acknowledgements", "receive without a limit on that"},
+	{"Sockets without memory for options", "accept connections by such sockets"},
+	{"Files of io_uring alone", "close the descriptor of a ring's socket before Linux 5.17"},
+	{"Storms of connections", "count as an escape what connections that are closed at once send early: 0.3 s of the limit"},
+	{"The kernel", "have threads of the kernel, or a virtual machine, send"},
+	{"Privileges", "use CAP_BPF or CAP_NET_ADMIN"},
+}
