@@ -83,6 +83,7 @@ SIGHUP has it read the files of rules again.`,
 			if background {
 				return a.background(cmd, log)
 			}
+			nameProcess()
 			level := slog.LevelInfo
 			if verbose {
 				level = slog.LevelDebug

@@ -16,6 +16,11 @@ import (
 // self is this very program, also after its file was replaced.
 const self = "/proc/self/exe"
 
+// nameProcess has ps, top and pgrep show the program as netnice, although it was started as self.
+func nameProcess() {
+	_ = os.WriteFile("/proc/self/comm", []byte("netnice"), 0) // a name is all that is lost
+}
+
 // StartDetached runs `netnice ARGS --background`, which starts the real process
 // by way of Detach and ends. The real one thereby is nobody's child: `netnice
 // run` limits its own process tree, and the command that it becomes would not

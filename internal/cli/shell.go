@@ -68,6 +68,9 @@ func (a *App) shellLine() *cobra.Command {
 
 func dialect(name string) (shell.Dialect, error) {
 	d, known := shell.Dialects()[name]
+	if slices.Contains([]string{"sh", "dash", "ash", "ksh", "mksh"}, name) {
+		return 0, fail("netnice run --total RATE -- COMMAND", "%s has no means to change a line before it runs: @RATE is a word like others there", name)
+	}
 	if !known {
 		return 0, fail("netnice shell-init "+strings.Join(slices.Sorted(maps.Keys(shell.Dialects())), "|"), "no such shell is known: %q", name)
 	}
