@@ -252,7 +252,7 @@ static __always_inline struct nn_socket *nn_subflow_adopt(struct tcp_sock *tp,
 				       BPF_SK_STORAGE_GET_F_CREATE);
 	if (!s) {
 		bpf_get_socket_cookie((struct sock *)tp);
-		nn_subflow_bare(tp, from);
+		nn_subflow_stateless(tp, from);
 		return NULL;
 	}
 	nn_subflow_assign(s, from);

@@ -41,9 +41,9 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 		return 0;
 	x->next_ns = 0;
 	x->before_ns = 0;
-	x->sent_ns = 0;
+	x->less_held_ns = 0;
 	x->reserved_ns = 0;
-	x->left_ns = 0;
+	x->unheld_ns = 0;
 	x->crowd_ns = 0;
 	x->young_ns = 0;
 	x->newborn_ns = 0;
@@ -106,13 +106,13 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 			at = x->now_ns - NN_SOCKET_BURST_NS;
 		if (at > x->before_ns)
 			x->before_ns = at;
-		if (at > x->sent_ns)
-			x->sent_ns = at;
+		if (at > x->less_held_ns)
+			x->less_held_ns = at;
 		left = at;
 		if (s->due_ns)
 			left -= s->prepaid_bytes * NN_NSEC_PER_SEC / rate;
-		if (left > x->left_ns)
-			x->left_ns = left;
+		if (left > x->unheld_ns)
+			x->unheld_ns = left;
 		at += x->wire_bytes * NN_NSEC_PER_SEC / rate;
 		if (mode == NN_CHARGE || mode == NN_RESERVE) {
 			if (!x->empty && !(s->flags & NN_SOCK_PHASED))

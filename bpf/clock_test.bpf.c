@@ -129,7 +129,7 @@ __noinline int nn_test_turn(struct nn_test_op *o)
 		g = nn_test_class(&kk, o->now_ns);
 		if (!g)
 			goto out;
-		g->weight = o->only;
+		nn_slice_only_set(g, o->only);
 	}
 	r.missing = 0;
 	burst_ns = o->burst_bytes * NN_NSEC_PER_SEC / rate;

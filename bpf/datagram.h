@@ -264,7 +264,7 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 	if (!p)
 		return true;
 	/* A queue finds no state of a socket that has none of its own. */
-	if (p->queues && !x.loopback && !(s->flags & NN_SOCK_BARE)) {
+	if (p->queues && !x.loopback && !(s->flags & NN_SOCK_STATELESS)) {
 		/* It is charged where it leaves the queue. Of a socket that was
 		 * there the device tells. */
 		if (s->queue_epoch == p->queues &&
@@ -280,7 +280,7 @@ static __always_inline bool nn_datagram_judge(struct __sk_buff *skb,
 	if (x.limit == NN_UNLIMITED)
 		return true;
 	/* a socket that has its node still to get has no class in a queue */
-	if (!x.loopback && s->path[0].node && !(s->flags & NN_SOCK_BARE) &&
+	if (!x.loopback && s->path[0].node && !(s->flags & NN_SOCK_STATELESS) &&
 	    x.before_ns > x.now_ns + NN_QUEUE_NEEDED_NS)
 		nn_queue_ask(skb, s, x.now_ns);
 	if (x.before_ns > x.now_ns + ahead_ns) {

@@ -62,7 +62,7 @@ static __always_inline bool nn_syn_hold(struct nn_socket *s,
 {
 	__u64 second_ns = x->now_ns + NN_NSEC_PER_SEC;
 
-	if (x->crowd_ns > second_ns || x->left_ns > second_ns)
+	if (x->crowd_ns > second_ns || x->unheld_ns > second_ns)
 		return true;
 	if (s->flags & NN_SOCK_REFUSED || x->reserved_ns <= NN_NSEC_PER_SEC)
 		return false;
@@ -190,7 +190,7 @@ static __always_inline int nn_unlimited_sent(struct __sk_buff *skb, void *sk,
 {
 	if (s)
 		return NN_EGRESS_PASS;
-	if (nn_bare_any() && nn_bare_lost(sk))
+	if (nn_stateless_any() && nn_stateless_lost(sk))
 		return NN_EGRESS_BACK;
 	nn_kernel_sent(skb);
 	return NN_EGRESS_PASS;

@@ -18,6 +18,18 @@
 /* So far ahead of now guarantees may push the clock's time; then all share. */
 #define NN_GUARANTEE_OWED_NS 200000000ULL
 
+/* A guarantee has no weight: the field says whether it is a reservation whose
+ * owner has nothing else. */
+static __always_inline bool nn_slice_only(const struct nn_class *g)
+{
+	return g->weight;
+}
+
+static __always_inline void nn_slice_only_set(struct nn_class *g, bool only)
+{
+	g->weight = only;
+}
+
 /* What a clock can keep of a guarantee, bytes/s: a twentieth is for others. */
 static __always_inline __u64 nn_guarantee_of(__u64 guarantee, __u64 rate)
 {
@@ -63,7 +75,7 @@ static __always_inline __u64 nn_guarantee_sooner(const struct nn_clock *c,
 {
 	if (!g)
 		return paid_ns;
-	if (g->weight)
+	if (nn_slice_only(g))
 		return nn_guarantee_good(c, now_ns) || g->finish > paid_ns
 			       ? g->finish
 			       : paid_ns;
@@ -96,10 +108,11 @@ static __always_inline bool nn_guarantee_charge(
 	bool good = nn_guarantee_good(c, now_ns);
 	__u64 at = g->finish;
 
-	if (!g->weight && (paid_ns <= now_ns || at >= paid_ns || !good))
+	if (!nn_slice_only(g) && (paid_ns <= now_ns || at >= paid_ns || !good))
 		return false;
 	if (period_ns) {
-		nn_period_charge(g, guarantee, period_ns, cost, rate, now_ns);
+		nn_period_charge(c, g, guarantee, period_ns, cost, rate,
+				 now_ns);
 	} else {
 		if (at + NN_GUARANTEE_CREDIT_NS < now_ns)
 			at = now_ns - NN_GUARANTEE_CREDIT_NS;

@@ -51,13 +51,13 @@ enum nn_apart {
 struct nn_transmit {
 	__u64 now_ns;
 	__u64 wire_bytes;
-	__u64 next_ns;	  /* when all clocks are paid, this one included */
-	__u64 before_ns;  /* when they were, without it */
-	__u64 sent_ns;	  /* and without 0.1 s of what is reserved */
-	__u64 left_ns;	  /* and without all of it */
-	__u64 limit;	  /* lowest ceiling, ~0 = none */
-	__u64 child;	  /* below the present hop */
-	__u64 guarantee;  /* of every limit from here on, bytes/s, 0 = none */
+	__u64 next_ns;	    /* when all clocks are paid, this one included */
+	__u64 before_ns;    /* when they were, without it */
+	__u64 less_held_ns; /* and without 0.1 s of held chunks' reservations */
+	__u64 unheld_ns;    /* and without all of them */
+	__u64 limit;	    /* lowest ceiling, ~0 = none */
+	__u64 child;	    /* below the present hop */
+	__u64 guarantee;    /* of every limit from here on, bytes/s, 0 = none */
 	__u32 promised;	  /* limit at the socket's chunk before, 1024 bytes/s */
 	__u16 guaranteed; /* the node that has it */
 	__u16 weight;	  /* of the child */
@@ -155,8 +155,8 @@ static __always_inline void nn_hop_look(struct nn_transmit *x,
 			 k->reserved_bytes * NN_NSEC_PER_SEC / rate);
 	}
 	nn_later(&x->before_ns, nn_guarantee_sooner(c, g, paid, x->now_ns));
-	nn_later(&x->sent_ns, nn_guarantee_sooner(c, g, sent, x->now_ns));
-	nn_later(&x->left_ns, nn_guarantee_sooner(c, g, left, x->now_ns));
+	nn_later(&x->less_held_ns, nn_guarantee_sooner(c, g, sent, x->now_ns));
+	nn_later(&x->unheld_ns, nn_guarantee_sooner(c, g, left, x->now_ns));
 }
 
 /* Programs that come, send once and go are paid for by nobody's wait: the first
@@ -289,7 +289,7 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 			g = nn_class_get(&kk, x->now_ns);
 		if (g) {
 			period_ns = who->period_ns;
-			g->weight = !!(who->flags & NN_NODE_SLICE_ONLY);
+			nn_slice_only_set(g, who->flags & NN_NODE_SLICE_ONLY);
 			if (period_ns)
 				x->chunks |= NN_CHUNKS_SLICE;
 		}
@@ -311,7 +311,7 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 	if (x->empty && !(rate >> 48)) {
 		__u64 share = left * weight / active;
 
-		if (g && g->weight)
+		if (g && nn_slice_only(g))
 			share = 0;
 		if (g)
 			share += nn_guarantee_of(x->guarantee, rate - share);
@@ -353,7 +353,7 @@ __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 taken:
 	nn_later(&x->next_ns, paid);
 seen:
-	if (g && g->weight)
+	if (g && nn_slice_only(g))
 		rate = nn_guarantee_of(x->guarantee, rate);
 	if (rate < x->limit)
 		x->limit = rate;

@@ -10,7 +10,7 @@
 #ifndef NETNICE_IDENTITY_H
 #define NETNICE_IDENTITY_H
 
-#include "bare.h"
+#include "stateless.h"
 #include "link.h"
 #include "ports.h"
 
@@ -82,7 +82,7 @@ static __always_inline bool nn_socket_limited(const struct nn_socket *s)
 static __always_inline void nn_port_of(const struct nn_socket *s, __u32 port)
 {
 	if (s && s->path[0].node)
-		nn_port_limited(port);
+		nn_port_mark(port, s->flags & NN_SOCK_STATELESS);
 }
 
 /* Has the helper for it, and was built with MPTCP. */
@@ -116,13 +116,13 @@ static __always_inline void nn_subflow_assign(struct nn_socket *s,
 }
 
 /* There is no room for a subflow's state: it is left to the egress hook. */
-static __always_inline void nn_subflow_bare(void *sk,
-					    const struct nn_socket *from)
+static __always_inline void nn_subflow_stateless(void *sk,
+						 const struct nn_socket *from)
 {
 	struct nn_socket *s;
 
 	nn_fault(NN_FAULT_SOCKET_STORAGE);
-	s = nn_bare_make(sk);
+	s = nn_stateless_make(sk);
 	if (s)
 		nn_subflow_assign(s, from);
 }
@@ -151,7 +151,7 @@ static __always_inline struct nn_socket *nn_subflow(struct bpf_sock *sk)
 		return NULL;
 	s = bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!s) {
-		nn_subflow_bare(sk, from);
+		nn_subflow_stateless(sk, from);
 		return NULL;
 	}
 	nn_subflow_assign(s, from);
@@ -187,11 +187,11 @@ static __always_inline struct nn_socket *nn_socket_give(
 		struct nn_policy *p = nn_policy();
 
 		if (!path->hops[0].node && (!p || !nn_kinds_later(p))) {
-			nn_bare_forget(sk); /* nothing has to be known */
+			nn_stateless_forget(sk); /* nothing has to be known */
 			return NULL;
 		}
 		nn_fault(NN_FAULT_SOCKET_STORAGE);
-		s = nn_bare_make(sk);
+		s = nn_stateless_make(sk);
 	}
 	if (s)
 		nn_socket_assign(s, w, path);
@@ -234,14 +234,14 @@ static __always_inline struct nn_socket *nn_socket_reassign(struct sock *sk,
 
 	if (!n && !s && nn_finds_free(p)) {
 		nn_cgroup_found_free(&w);
-		nn_bare_forget(sk);
+		nn_stateless_forget(sk);
 		return NULL;
 	}
 	s = nn_sock_give(sk, s, &w, &path);
 	if (s && p->destinations)
 		nn_peer_found(s, sk);
 	if (s && s->path[0].node) {
-		nn_port_limited(sk->__sk_common.skc_num);
+		nn_port_of(s, sk->__sk_common.skc_num);
 		nn_cover_ask(p, s, nn_sock_cgroup(sk));
 	}
 	return s;
@@ -262,7 +262,7 @@ static __always_inline struct nn_socket *nn_socket_used(struct sock *sk)
 	s = sk->sk_bpf_storage ? bpf_sk_storage_get(&sockets, sk, 0, 0) : NULL;
 	if (!s && nn_task_free(p, t)) {
 		if (!(t->flags & PF_KTHREAD))
-			nn_bare_forget(sk);
+			nn_stateless_forget(sk);
 		return NULL;
 	}
 	/* A kernel thread works for the socket's user. */

@@ -42,14 +42,14 @@ struct {
 	__type(value, struct nn_socket);
 } sockets SEC(".maps");
 
-/* The same of sockets that have no room for it, by cookie: see bare.h. The
+/* The same of sockets that have no room for it, by cookie: see stateless.h. The
  * least recently used goes when it is full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, NN_BARE_SOCKETS);
+	__uint(max_entries, NN_STATELESS_SOCKETS);
 	__type(key, __u64);
 	__type(value, struct nn_socket);
-} bare_sockets SEC(".maps");
+} stateless_sockets SEC(".maps");
 
 /* How many of them were noted: unlimited traffic pays one look at it. */
 struct {
@@ -57,7 +57,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);
-} bare_noted SEC(".maps");
+} stateless_noted SEC(".maps");
 
 /* The user ids that made some. */
 struct {
@@ -66,7 +66,7 @@ struct {
 	__uint(max_entries, 65536);
 	__type(key, __u32);
 	__type(value, __u8);
-} bare_users SEC(".maps");
+} stateless_users SEC(".maps");
 
 /* The datagram that passed the egress hook last on a processor: by it a device
  * that packets meet next knows those that come from there. */

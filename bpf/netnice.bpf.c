@@ -6,10 +6,11 @@
 #include "each_socket.h"
 #include "egress.h"
 #include "exec.h"
+#include "file_table.h"
 #include "follow.h"
 #include "meter.h"
 #include "option.h"
-#include "ring.h"
+#include "uring.h"
 #include "socket.h"
 
 char LICENSE[] SEC("license")
@@ -27,6 +28,7 @@ enum nn_event *nn_keep_event __attribute__((unused));
 enum nn_unknown *nn_keep_unknown __attribute__((unused));
 struct nn_task_record *nn_keep_task_record __attribute__((unused));
 struct nn_member_record *nn_keep_member_record __attribute__((unused));
+struct nn_file_table_record *nn_keep_file_table __attribute__((unused));
 struct nn_egress_event *nn_keep_egress_event __attribute__((unused));
 struct nn_queue_event *nn_keep_queue_event __attribute__((unused));
 struct nn_exec_event *nn_keep_exec_event __attribute__((unused));
@@ -259,6 +261,17 @@ int nn_list_tasks(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+SEC("iter/task")
+int nn_list_file_tables(struct bpf_iter__task *ctx)
+{
+	struct nn_file_table_record r = {};
+	struct task_struct *t = ctx->task;
+
+	if (t && nn_file_table_of(t, &r))
+		bpf_seq_write(ctx->meta->seq, &r, sizeof(r));
+	return 0;
+}
+
 SEC("iter/task_file")
 int nn_adopt_files(struct bpf_iter__task_file *ctx)
 {
@@ -269,38 +282,38 @@ int nn_adopt_files(struct bpf_iter__task_file *ctx)
 	if (task && sk)
 		nn_adopt_file(task, file, ctx->fd, sk);
 	else if (task && file)
-		nn_ring_of_task(task, file);
+		nn_uring_of_task(task, file);
 	return 0;
 }
 
 SEC("iter/task")
-int nn_adopt_rings(struct bpf_iter__task *ctx)
+int nn_adopt_urings(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 
 	if (task)
-		nn_rings_of_task(task);
+		nn_urings_of_task(task);
 	return 0;
 }
 
 SEC("iter/tcp")
-int nn_adopt_ring_tcp(struct bpf_iter__tcp *ctx)
+int nn_adopt_uring_tcp(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *skc = ctx->sk_common;
 	struct tcp_sock *tp = skc ? bpf_skc_to_tcp_sock(skc) : NULL;
 
 	if (tp)
-		nn_ring_adopt(ctx->meta->seq, (struct sock *)tp);
+		nn_uring_adopt(ctx->meta->seq, (struct sock *)tp);
 	return 0;
 }
 
 SEC("iter/udp")
-int nn_adopt_ring_udp(struct bpf_iter__udp *ctx)
+int nn_adopt_uring_udp(struct bpf_iter__udp *ctx)
 {
 	struct udp_sock *up = ctx->udp_sk;
 
 	if (up)
-		nn_ring_adopt(ctx->meta->seq, (struct sock *)up);
+		nn_uring_adopt(ctx->meta->seq, (struct sock *)up);
 	return 0;
 }
 

@@ -58,7 +58,7 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 		return;
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (!s) {
-		if (nn_bare_any())
+		if (nn_stateless_any())
 			bpf_get_socket_cookie(ctx);
 		s = nn_subflow(sk);
 	}
@@ -193,7 +193,7 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 		if (x->newborn_ns > due)
 			due = x->newborn_ns;
 	}
-	if (!nn_far(x, due) || (!x->newborn_ns && !nn_far(x, x->sent_ns)))
+	if (!nn_far(x, due) || (!x->newborn_ns && !nn_far(x, x->less_held_ns)))
 		return false;
 	if (!nn_egress_sees(s, &tp->inet_conn.icsk_inet.sk))
 		return false;
@@ -205,8 +205,8 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 	s->held_ns = x->now_ns;
 	own = x->wire_bytes * NN_NSEC_PER_SEC / x->limit;
 	s->ahead_ns = NN_HOLD_NS;
-	if (x->left_ns > x->now_ns + s->ahead_ns + own)
-		s->ahead_ns = x->left_ns - x->now_ns - own;
+	if (x->unheld_ns > x->now_ns + s->ahead_ns + own)
+		s->ahead_ns = x->unheld_ns - x->now_ns - own;
 	s->prepaid_bytes = x->wire_bytes;
 	s->depart_ns = x->next_ns;
 	s->limit_bytes_per_sec = x->limit;
@@ -247,7 +247,7 @@ static __always_inline bool nn_held_waits(const struct bpf_sock_ops *ctx,
 	if (x->now_ns > s->due_ns &&
 	    (x->reserved_ns < NN_CROWD_NS || !nn_closed(ctx)))
 		ahead += x->now_ns - s->due_ns;
-	return x->left_ns > x->now_ns + ahead;
+	return x->unheld_ns > x->now_ns + ahead;
 }
 
 /* It leaves, on what was reserved for it. */

@@ -4,12 +4,16 @@
  * no socket to be looked for. A port is marked with the number of the look in
  * which one was seen: when a socket is found limited, or a limited one gets its
  * port, and once a second by the iterator over all. Two looks later it counts
- * no more. Namespaces are not told apart: a port too many costs a search.
+ * no more. The iterator does not see sockets without state: their ports stay
+ * marked. Namespaces are not told apart: a port too many costs a search.
  */
 #ifndef NETNICE_PORTS_H
 #define NETNICE_PORTS_H
 
 #include "maps.h"
+
+#define NN_LOOKS       254U /* are numbered from 1 on */
+#define NN_PORT_MARKED 255  /* for ever */
 
 static __always_inline struct nn_ports_seen *nn_ports_seen(void)
 {
@@ -18,16 +22,27 @@ static __always_inline struct nn_ports_seen *nn_ports_seen(void)
 	return bpf_map_lookup_elem(&ports_seen, &zero);
 }
 
-static __always_inline void nn_port_limited(__u32 port)
+static __always_inline void nn_port_mark(__u32 port, bool for_ever)
 {
 	struct nn_ports_seen *seen;
+	__u8 *mark;
 
 	if (!port || port >= NN_PORTS)
 		return;
 	seen = nn_ports_seen();
 	asm volatile("" : "+r"(port)); /* as below */
-	if (seen)
-		seen->in_look[port & (NN_PORTS - 1)] = seen->look;
+	if (!seen)
+		return;
+	mark = &seen->in_look[port & (NN_PORTS - 1)];
+	if (for_ever)
+		*mark = NN_PORT_MARKED;
+	else if (*mark != NN_PORT_MARKED)
+		*mark = seen->look;
+}
+
+static __always_inline void nn_port_limited(__u32 port)
+{
+	nn_port_mark(port, false);
 }
 
 /* The look that begins now. */
@@ -36,7 +51,7 @@ static __always_inline void nn_ports_look(void)
 	struct nn_ports_seen *seen = nn_ports_seen();
 
 	if (seen)
-		seen->look = seen->look % 255 + 1;
+		seen->look = seen->look % NN_LOOKS + 1;
 }
 
 /* No limited socket has this port. */
@@ -51,9 +66,9 @@ static __always_inline bool nn_port_free(__u32 port)
 	 * more: without this the compiler, that does, drops the bound. */
 	asm volatile("" : "+r"(port));
 	mark = seen->in_look[port & (NN_PORTS - 1)];
-	/* 255 comes before 1 */
-	return mark != seen->look &&
-	       mark != (seen->look > 1 ? seen->look - 1 : 255);
+	/* the last number comes before 1 */
+	return mark != NN_PORT_MARKED && mark != seen->look &&
+	       mark != (seen->look > 1 ? seen->look - 1 : NN_LOOKS);
 }
 
 #endif

@@ -7,6 +7,10 @@
  * used of it is lost. A chunk that is begun is finished: what it takes too
  * much is missing later. Without extra its owner gets no more than that.
  *
+ * Several that begin together take turns, chunk by chunk, as long as each has
+ * its slice before its period ends: so a slow line behind the clock has no more
+ * than a chunk of each to queue.
+ *
  * Its state is a class's: finish = when the next chunk may leave, until = when
  * the period began, reserved_bytes = what is left of its slice, signed; weight
  * = 1: without extra.
@@ -51,8 +55,11 @@ static __always_inline void nn_period_begin(struct nn_class *r, __u64 slice,
 }
 
 /* Charge a chunk to the slice of the period that now is in, or of later ones.
- */
-static __always_inline void nn_period_charge(struct nn_class *r,
+ * The next one of the slice leaves after the chunks of all reservations so far,
+ * but in time for the rest of the slice. (Stack is short here: finish stands
+ * for what a variable could.) */
+static __always_inline void nn_period_charge(struct nn_clock *c,
+					     struct nn_class *r,
 					     __u64 guarantee, __u64 period_ns,
 					     __u64 cost, __u64 rate,
 					     __u64 now_ns)
@@ -64,10 +71,23 @@ static __always_inline void nn_period_charge(struct nn_class *r,
 	left = r->reserved_bytes - cost;
 	r->reserved_bytes = left;
 	r->bytes += cost;
-	if (left > 0)
-		r->finish = now_ns + cost * NN_NSEC_PER_SEC / rate;
+	r->finish = r->until + period_ns;
+	if (left <= 0)
+		r->finish += period_ns * ((__u64)-left / slice);
+	cost = cost * NN_NSEC_PER_SEC / rate;
+	if (c->slices_ns < now_ns)
+		c->slices_ns = now_ns;
+	c->slices_ns += cost;
+	if (left <= 0)
+		return;
+	if (left >> 34) /* its time could not be computed */
+		r->finish = 0;
 	else
-		r->finish = r->until + period_ns * (1 + (__u64)-left / slice);
+		r->finish -= left * NN_NSEC_PER_SEC / rate;
+	if (r->finish > c->slices_ns)
+		r->finish = c->slices_ns;
+	if (r->finish < now_ns + cost)
+		r->finish = now_ns + cost;
 }
 
 #endif

@@ -98,7 +98,7 @@ static __noinline bool nn_caller_has(struct __sk_buff *skb, bool looked)
 
 /* It may have the socket registered with a ring of io_uring's alone, if it is
  * its user's. */
-static __noinline bool nn_by_ring(struct __sk_buff *skb, struct task_struct *t)
+static __noinline bool nn_by_uring(struct __sk_buff *skb, struct task_struct *t)
 {
 	struct sock *sk = nn_packet_sock(skb);
 
@@ -163,7 +163,7 @@ static __noinline struct nn_socket *nn_sent_by_caller(struct __sk_buff *skb,
 	if (!p)
 		return s;
 	looked = s && s->stranger == t->tgid && s->stranger_epoch == p->epoch;
-	if (!nn_by_ring(skb, t) && !nn_caller_has(skb, looked)) {
+	if (!nn_by_uring(skb, t) && !nn_caller_has(skb, looked)) {
 		if (!looked)
 			nn_stranger(skb, sk, s, p, t);
 		return s;

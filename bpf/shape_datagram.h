@@ -9,9 +9,9 @@
 
 #include "shape_share.h"
 
-/* So much may be made up for: 50 ms of the part, and some large datagrams. */
+/* So much of its datagrams may wait: 50 ms of the part, and two packets. */
 #define NN_DATAGRAM_BURST_NS	50000000ULL
-#define NN_DATAGRAM_BURST_BYTES 16384
+#define NN_DATAGRAM_BURST_BYTES 3000
 
 /* What datagrams are a part of at a hop: as of another program than the one
  * that also receives by TCP, or another node. Guarantees are TCP's. */
@@ -83,8 +83,8 @@ __noinline int nn_datagram_fits(const struct nn_whose *w, __u32 hop,
 	    __sync_bool_compare_and_swap(&k->span, before, a.span))
 		nn_child_counts(nn_span_count(f, a.span), k, &a, part);
 	part = part * f->share_scale / NN_SCALE_ONE;
-	if (!part || part >= rate)
-		return 1;
+	if (!part || part > rate) /* it is alone: its queue has a bound, too */
+		part = rate;
 	burst_ns = NN_DATAGRAM_BURST_BYTES * NN_NSEC_PER_SEC / part;
 	nn_later(&burst_ns, NN_DATAGRAM_BURST_NS);
 	if (first && k->due_ns > now_ns + burst_ns)

@@ -218,7 +218,7 @@ static __always_inline bool nn_path_of(const struct nn_packet *p,
 	struct nn_node *n = NULL;
 
 	if (!s)
-		s = nn_bare_look(sk);
+		s = nn_stateless_look(sk);
 	if (s) {
 		for (int i = 0; i < NN_PATH_MAX; i++)
 			path->hops[i] = s->path[i];
@@ -227,6 +227,11 @@ static __always_inline bool nn_path_of(const struct nn_packet *p,
 	}
 	if (nn_socket_tunnel(p, sk))
 		return false;
+	if (p->protocol == IPPROTO_UDP && nn_stateless_any() &&
+	    nn_stateless_lost(sk)) {
+		path->hops[0].node = NN_KEPT_DROPPED;
+		return false;
+	}
 	policy = nn_policy();
 	if (policy && policy->kinds & 1 << NN_NODE_HOST)
 		n = bpf_map_lookup_elem(&nodes, &policy->host_node);

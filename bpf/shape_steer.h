@@ -210,8 +210,8 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 	dropped = path.hops[0].node & NN_KEPT_DROPPED;
 	path.hops[0].node &= ~NN_KEPT_DROPPED;
 	node = nn_inbound_next(&path, 0, &hop);
-	if (!node)
-		return TC_ACT_UNSPEC;
+	if (!node) /* what holds for its socket may be forgotten */
+		return dropped ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 	key.netns = nn_packet_netns(skb);
 	key.ifindex = skb->ifindex;
 	d = bpf_map_lookup_elem(&devices, &key);

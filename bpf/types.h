@@ -13,11 +13,11 @@
 #define NN_NSEC_PER_SEC 1000000000ULL
 #define NN_MAX_NODES	16384
 /* Nodes of single sockets come after those that the daemon numbers. */
-#define NN_SOCKET_NODES 4096
-#define NN_BARE_SOCKETS 4096
-/* Of bare_noted: more users had some than there is room for. */
-#define NN_BARE_OF_ALL (1U << 31)
-#define NN_E2BIG       7
+#define NN_SOCKET_NODES	     4096
+#define NN_STATELESS_SOCKETS 4096
+/* Of stateless_noted: more users had some than there is room for. */
+#define NN_STATELESS_OF_ALL (1U << 31)
+#define NN_E2BIG	    7
 /* A child's class for what it sends and is no TCP, beside that for TCP: a bit
  * of its number that tgids and indexes of nodes do not reach. */
 #define NN_CHILD_DATAGRAMS (1ULL << 31)
@@ -171,6 +171,7 @@ struct nn_clock {
 	__u64 taken_bytes_per_sec; /* of the rate by guarantees, at taken_at_ns
 				    */
 	__u64 taken_at_ns;
+	__u64 slices_ns; /* when all chunks of reservations have been sent */
 	__u64 occupied[NN_WHEEL_LEVELS]; /* a bit for each slot in use */
 	__u32 wheel[NN_WHEEL_LEVELS][NN_WHEEL_SLOTS];
 };
@@ -234,7 +235,8 @@ enum nn_socket_flags {
 				    * subflows' yet */
 	NN_SOCK_UNHEARD = 1 << 21, /* its segments leave no room for the
 				    * callback that charges: see egress.h */
-	NN_SOCK_BARE = 1 << 22,	   /* has no state of its own: see bare.h */
+	NN_SOCK_STATELESS =
+		1 << 22, /* has no state of its own: see stateless.h */
 };
 
 /* State of one TCP socket; written under the socket's lock. */

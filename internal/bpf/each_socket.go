@@ -19,15 +19,18 @@ import (
 // eachSocket is a program that runs on every socket with state, in the ways to reach
 // them (bpf/each_socket.h): by the map of these, or, where that may not be gone through, by
 // processes' files and namespaces' connections. What is not needed is nil.
-type eachSocket struct{ ofMap, files, connections *ebpf.Program }
+type eachSocket struct {
+	ofMap, files, connections *ebpf.Program
+	tables                    *ebpf.Program // of the base object: which tables of files there are
+}
 
 func eachSocketNames(name string) (ofMap, files, connections string) {
 	return "nn_" + name, "nn_files_" + name, "nn_conns_" + name
 }
 
-func eachSocketOf(p map[string]*ebpf.Program, name string) eachSocket {
+func eachSocketOf(p map[string]*ebpf.Program, name string, tables *ebpf.Program) eachSocket {
 	ofMap, files, connections := eachSocketNames(name)
-	return eachSocket{p[ofMap], p[files], p[connections]}
+	return eachSocket{p[ofMap], p[files], p[connections], tables}
 }
 
 // skipUnused notes which ways the kernel does not need, or does not let us go.
@@ -70,7 +73,7 @@ func (e eachSocket) run(m *ebpf.Map, namespaces []string) ([]byte, error) {
 	if e.ofMap != nil {
 		return run(e.ofMap, m)
 	}
-	out, err := run(e.files, nil)
+	out, err := walkFiles(e.tables, e.files, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +127,7 @@ func (s *spaces) list(e eachSocket, m *ebpf.Map, node uint32) ([]SocketRecord, e
 	if e.ofMap != nil {
 		return records[SocketRecord](run(e.ofMap, m))
 	}
-	list, err := records[SocketRecord](run(e.files, nil))
+	list, err := records[SocketRecord](walkFiles(e.tables, e.files, nil))
 	if err != nil {
 		return nil, err
 	}

@@ -40,12 +40,11 @@ func readToEnd(r io.Reader) ([]byte, error) {
 	}
 }
 
-// runOfProcess drives a task iterator over one thread group. cilium/ebpf's
+// runOf drives a task iterator over one thread or thread group. cilium/ebpf's
 // IterOptions cannot say which, so the link is made by the system call.
 // Kernels before 6.1 do not know the filter: there all tasks are visited, and
 // alone is false.
-func runOfProcess(p *ebpf.Program, tgid uint32) (out []byte, alone bool, err error) {
-	info := [4]uint32{0, tgid, 0, 0} // union bpf_iter_link_info: task {tid, pid, pid_fd}
+func runOf(p *ebpf.Program, info [4]uint32) (out []byte, alone bool, err error) {
 	create := struct {
 		prog, target, attach, flags uint32
 		info                        uint64
@@ -62,7 +61,7 @@ func runOfProcess(p *ebpf.Program, tgid uint32) (out []byte, alone bool, err err
 		return out, false, err
 	}
 	if errno != 0 {
-		return nil, true, fmt.Errorf("attach iterator to process %d: %w", tgid, errno)
+		return nil, true, fmt.Errorf("attach iterator to one task: %w", errno)
 	}
 	defer unix.Close(int(fd))
 	open := [2]uint32{uint32(fd), 0}
@@ -140,7 +139,7 @@ func (o *Object) AdoptTasks(root, node, outer uint32) (a Adopted, err error) {
 	}
 	if hasChildren() {
 		a.Members, err = descend(root, fewProcesses, childrenOf("/proc"), func(tgid uint32) (bool, error) {
-			out, alone, err := runOfProcess(o.NnAdoptTasks, tgid)
+			out, alone, err := runOf(o.NnAdoptTasks, oneProcess(tgid))
 			a.add(out)
 			return alone, err
 		})
@@ -184,36 +183,30 @@ func (o *Object) ListTasks() ([]TaskRecord, error) {
 
 // AdoptFiles makes the paths of the sockets that the given processes hold, or,
 // without any, of those that all processes hold. rings says that some are held by rings of io_uring's alone:
-// then AdoptRings has to be called in each network namespace, and ForgetRings.
+// then AdoptUrings has to be called in each network namespace, and ForgetUrings.
 func (o *Object) AdoptFiles(tgids []uint32) (rings bool, err error) {
-	if err := o.ForgetRings(); err != nil { // a daemon that was killed has left some
+	if err := o.ForgetUrings(); err != nil { // a daemon that was killed has left some
 		return false, err
 	}
-	if err := o.RingNoted.Set(uint32(0)); err != nil {
+	if err := o.UringNoted.Set(uint32(0)); err != nil {
 		return false, fmt.Errorf("set iterator argument: %w", err)
 	}
-	for _, p := range []*ebpf.Program{o.NnAdoptFiles, o.NnAdoptRings} {
-		if tgids == nil {
-			if _, err := run(p, nil); err != nil {
-				return false, fmt.Errorf("adopt open sockets: %w", err)
-			}
-		}
-		for _, tgid := range tgids {
-			if _, _, err := runOfProcess(p, tgid); err != nil && !os.IsNotExist(err) {
-				return false, fmt.Errorf("adopt open sockets of process %d: %w", tgid, err)
-			}
-		}
+	if _, err := walkFiles(o.NnListFileTables, o.NnAdoptFiles, tgids); err != nil {
+		return false, fmt.Errorf("adopt open sockets: %w", err)
+	}
+	if _, err := walkTasks(o.NnAdoptUrings, tgids); err != nil {
+		return false, fmt.Errorf("adopt sockets of io_uring: %w", err)
 	}
 	var noted uint32
-	if err := o.RingNoted.Get(&noted); err != nil {
+	if err := o.UringNoted.Get(&noted); err != nil {
 		return false, fmt.Errorf("read what an iterator found: %w", err)
 	}
 	return noted > 0, nil
 }
 
-// AdoptRings makes the paths of the sockets of the calling thread's network namespace that rings alone hold.
-func (o *Object) AdoptRings() error {
-	for _, p := range []*ebpf.Program{o.NnAdoptRingTcp, o.NnAdoptRingUdp} {
+// AdoptUrings makes the paths of the sockets of the calling thread's network namespace that rings alone hold.
+func (o *Object) AdoptUrings() error {
+	for _, p := range []*ebpf.Program{o.NnAdoptUringTcp, o.NnAdoptUringUdp} {
 		list, err := records[SocketRecord](run(p, nil))
 		if err != nil {
 			return fmt.Errorf("adopt sockets of io_uring: %w", err)
@@ -223,14 +216,14 @@ func (o *Object) AdoptRings() error {
 	return nil
 }
 
-// ForgetRings forgets what AdoptFiles has noted of them.
-func (o *Object) ForgetRings() error {
-	var owner netniceNnRingOwner
-	if err := empty(o.RingSockets, &owner); err != nil {
+// ForgetUrings forgets what AdoptFiles has noted of them.
+func (o *Object) ForgetUrings() error {
+	var owner netniceNnUringOwner
+	if err := empty(o.UringSockets, &owner); err != nil {
 		return fmt.Errorf("forget sockets of io_uring: %w", err)
 	}
 	var seen uint8
-	if err := empty(o.RingsSeen, &seen); err != nil {
+	if err := empty(o.UringsSeen, &seen); err != nil {
 		return fmt.Errorf("forget rings of io_uring: %w", err)
 	}
 	return nil
@@ -260,7 +253,7 @@ func (o *Object) FollowFiles(walk uint32) (again bool, err error) {
 	if err := o.FollowWalk.Set(walk); err != nil {
 		return false, fmt.Errorf("set iterator argument: %w", err)
 	}
-	out, err := run(o.NnFollowFiles, nil)
+	out, err := walkFiles(o.NnListFileTables, o.NnFollowFiles, nil)
 	if err != nil {
 		return false, fmt.Errorf("look who has sockets: %w", err)
 	}

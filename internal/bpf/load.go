@@ -232,27 +232,27 @@ func (o *Object) take(c *ebpf.Collection) {
 		NnRawSendmsg: p["nn_raw_sendmsg"], NnRawv6Sendmsg: p["nn_rawv6_sendmsg"],
 		NnPingV4Sendmsg: p["nn_ping_v4_sendmsg"], NnPingV6Sendmsg: p["nn_ping_v6_sendmsg"],
 		NnFork: p["nn_fork"], NnExec: p["nn_exec"], NnAdoptTasks: p["nn_adopt_tasks"], NnReleaseTasks: p["nn_release_tasks"],
-		NnListTasks: p["nn_list_tasks"], NnAdoptFiles: p["nn_adopt_files"], NnAdoptRings: p["nn_adopt_rings"],
-		NnAdoptRingTcp: p["nn_adopt_ring_tcp"], NnAdoptRingUdp: p["nn_adopt_ring_udp"],
+		NnListTasks: p["nn_list_tasks"], NnListFileTables: p["nn_list_file_tables"], NnAdoptFiles: p["nn_adopt_files"], NnAdoptUrings: p["nn_adopt_urings"],
+		NnAdoptUringTcp: p["nn_adopt_uring_tcp"], NnAdoptUringUdp: p["nn_adopt_uring_udp"],
 		NnAdoptConnections: p["nn_adopt_connections"], NnFollowFiles: p["nn_follow_files"],
 		NnMeter: p["nn_meter"],
 	}
-	o.listSockets, o.assignSockets, o.carryRates = eachSocketOf(p, "list_sockets"), eachSocketOf(p, "assign_sockets"), eachSocketOf(p, "carry_rates")
+	o.listSockets, o.assignSockets, o.carryRates = eachSocketOf(p, "list_sockets", o.NnListFileTables), eachSocketOf(p, "assign_sockets", o.NnListFileTables), eachSocketOf(p, "carry_rates", o.NnListFileTables)
 	if users := p["nn_egress_users"]; users != nil {
 		o.NnEgress = users
 	}
 	o.netniceMaps = netniceMaps{
 		Nodes: m["nodes"], Clocks: m["clocks"], Classes: m["classes"], Sockets: m["sockets"], Tasks: m["tasks"],
-		Users: m["users"], Cgroups: m["cgroups"], SocketNodes: m["socket_nodes"], BareSockets: m["bare_sockets"], BareNoted: m["bare_noted"], BareUsers: m["bare_users"], Hooked: m["hooked"], Policy: m["policy"], Subordinates: m["subordinates"], Faults: m["faults"], Events: m["events"],
+		Users: m["users"], Cgroups: m["cgroups"], SocketNodes: m["socket_nodes"], StatelessSockets: m["stateless_sockets"], StatelessNoted: m["stateless_noted"], StatelessUsers: m["stateless_users"], Hooked: m["hooked"], Policy: m["policy"], Subordinates: m["subordinates"], Faults: m["faults"], Events: m["events"],
 		PortsSeen: m["ports_seen"], FreeCgroups: m["free_cgroups"], Buffers: m["buffers"], Unknown: m["unknown"], Execs: m["execs"],
 		Destinations: m["destinations"], DestinationUses: m["destination_uses"], DestinationMemos: m["destination_memos"], Links: m["links"], QueuedDevices: m["queued_devices"], PeersMet: m["peers_met"], Stored: m["stored"], PeersNoted: m["peers_noted"],
-		RingSockets: m["ring_sockets"], RingsSeen: m["rings_seen"],
+		UringSockets: m["uring_sockets"], UringsSeen: m["urings_seen"],
 		Requests: m["requests"], Answers: m["answers"], Asked: m["asked"], Askers: m["askers"], FixedRates: m["fixed_rates"],
 	}
 	o.netniceVariables = netniceVariables{
 		AdoptRootTgid: v["adopt_root_tgid"], AdoptNode: v["adopt_node"],
 		AdoptOuter: v["adopt_outer"], ReleaseNode: v["release_node"], ListNode: v["list_node"],
-		FollowWalk: v["follow_walk"], RingNoted: v["ring_noted"], ReleaseRates: v["release_rates"], FormerRelease: v["former_release"], ListOthers: v["list_others"], AdminGroup: v["admin_group"], FormerSocket: v["former_socket"],
+		FollowWalk: v["follow_walk"], UringNoted: v["uring_noted"], ReleaseRates: v["release_rates"], FormerRelease: v["former_release"], ListOthers: v["list_others"], AdminGroup: v["admin_group"], FormerSocket: v["former_socket"],
 	}
 }
 
@@ -390,8 +390,8 @@ func (o *Object) Close() error {
 	}
 	for _, p := range []*ebpf.Program{
 		o.NnSockops, o.NnSetsockopt, o.NnGetsockopt, o.NnSockCreate, o.NnEgress, o.NnSendTp, o.NnSendFentry,
-		o.NnSendpagesFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnExec, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnAdoptFiles,
-		o.NnFollowFiles, o.NnAdoptConnections, o.NnMeter, o.NnAdoptRings, o.NnAdoptRingTcp, o.NnAdoptRingUdp,
+		o.NnSendpagesFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnExec, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnListFileTables, o.NnAdoptFiles,
+		o.NnFollowFiles, o.NnAdoptConnections, o.NnMeter, o.NnAdoptUrings, o.NnAdoptUringTcp, o.NnAdoptUringUdp,
 		o.NnConnect4, o.NnConnect6, o.NnSendmsg4, o.NnSendmsg6,
 		o.NnUdpSendmsg, o.NnUdpv6Sendmsg, o.NnRawSendmsg, o.NnRawv6Sendmsg, o.NnPingV4Sendmsg, o.NnPingV6Sendmsg,
 	} {

@@ -68,6 +68,7 @@ type netniceNnClock struct {
 	NewbornDueNs     uint64
 	TakenBytesPerSec uint64
 	TakenAtNs        uint64
+	SlicesNs         uint64
 	Occupied         [5]uint64
 	Wheel            [5][64]uint32
 }
@@ -168,6 +169,16 @@ const (
 	netniceNnFaultNN_FAULT_STORE_EMPTY    netniceNnFault = 6
 	netniceNnFaultNN_FAULTS               netniceNnFault = 7
 )
+
+type netniceNnFileTableRecord struct {
+	_      structs.HostLayout
+	Table  uint64
+	Cgroup uint64
+	Tid    uint32
+	Tgid   uint32
+	Uid    uint32
+	Tree   uint32
+}
 
 type netniceNnFormerSocket struct {
 	_                  structs.HostLayout
@@ -335,24 +346,6 @@ type netniceNnRequest struct {
 	}
 }
 
-type netniceNnRingOwner struct {
-	_   structs.HostLayout
-	Who struct {
-		_               structs.HostLayout
-		Child           uint64
-		StartBoottimeNs uint64
-		Cgroup          uint64
-		Tgid            uint32
-		Uid             uint32
-		Epoch           uint32
-		_               [4]byte
-	}
-	Path struct {
-		_    structs.HostLayout
-		Hops [8]netniceNnHop
-	}
-}
-
 type netniceNnSilence struct {
 	_       structs.HostLayout
 	Read    uint64
@@ -433,7 +426,7 @@ const (
 	netniceNnSocketFlagsNN_SOCK_PROBES    netniceNnSocketFlags = 1048576
 	netniceNnSocketFlagsNN_SOCK_CHANGED   netniceNnSocketFlags = 65536
 	netniceNnSocketFlagsNN_SOCK_UNHEARD   netniceNnSocketFlags = 2097152
-	netniceNnSocketFlagsNN_SOCK_BARE      netniceNnSocketFlags = 4194304
+	netniceNnSocketFlagsNN_SOCK_STATELESS netniceNnSocketFlags = 4194304
 )
 
 type netniceNnSocketSeen struct {
@@ -498,6 +491,24 @@ const (
 	netniceNnUnknownNN_UNKNOWNS            netniceNnUnknown = 5
 )
 
+type netniceNnUringOwner struct {
+	_   structs.HostLayout
+	Who struct {
+		_               structs.HostLayout
+		Child           uint64
+		StartBoottimeNs uint64
+		Cgroup          uint64
+		Tgid            uint32
+		Uid             uint32
+		Epoch           uint32
+		_               [4]byte
+	}
+	Path struct {
+		_    structs.HostLayout
+		Hops [8]netniceNnHop
+	}
+}
+
 type netniceNnVolume struct {
 	_       structs.HostLayout
 	Bytes   uint64
@@ -511,9 +522,6 @@ const (
 	netniceMapAnswers               = "answers"
 	netniceMapAsked                 = "asked"
 	netniceMapAskers                = "askers"
-	netniceMapBareNoted             = "bare_noted"
-	netniceMapBareSockets           = "bare_sockets"
-	netniceMapBareUsers             = "bare_users"
 	netniceMapBuffers               = "buffers"
 	netniceMapCgroups               = "cgroups"
 	netniceMapClasses               = "classes"
@@ -536,21 +544,24 @@ const (
 	netniceMapPortsSeen             = "ports_seen"
 	netniceMapQueuedDevices         = "queued_devices"
 	netniceMapRequests              = "requests"
-	netniceMapRingSockets           = "ring_sockets"
-	netniceMapRingsSeen             = "rings_seen"
 	netniceMapSocketNodes           = "socket_nodes"
 	netniceMapSockets               = "sockets"
+	netniceMapStatelessNoted        = "stateless_noted"
+	netniceMapStatelessSockets      = "stateless_sockets"
+	netniceMapStatelessUsers        = "stateless_users"
 	netniceMapStored                = "stored"
 	netniceMapSubordinates          = "subordinates"
 	netniceMapTasks                 = "tasks"
 	netniceMapUnknown               = "unknown"
+	netniceMapUringSockets          = "uring_sockets"
+	netniceMapUringsSeen            = "urings_seen"
 	netniceMapUsers                 = "users"
 	netniceProgNnAdoptConnections   = "nn_adopt_connections"
 	netniceProgNnAdoptFiles         = "nn_adopt_files"
-	netniceProgNnAdoptRingTcp       = "nn_adopt_ring_tcp"
-	netniceProgNnAdoptRingUdp       = "nn_adopt_ring_udp"
-	netniceProgNnAdoptRings         = "nn_adopt_rings"
 	netniceProgNnAdoptTasks         = "nn_adopt_tasks"
+	netniceProgNnAdoptUringTcp      = "nn_adopt_uring_tcp"
+	netniceProgNnAdoptUringUdp      = "nn_adopt_uring_udp"
+	netniceProgNnAdoptUrings        = "nn_adopt_urings"
 	netniceProgNnAssignSockets      = "nn_assign_sockets"
 	netniceProgNnCarryRates         = "nn_carry_rates"
 	netniceProgNnConnect4           = "nn_connect4"
@@ -568,6 +579,7 @@ const (
 	netniceProgNnFollowFiles        = "nn_follow_files"
 	netniceProgNnFork               = "nn_fork"
 	netniceProgNnGetsockopt         = "nn_getsockopt"
+	netniceProgNnListFileTables     = "nn_list_file_tables"
 	netniceProgNnListSockets        = "nn_list_sockets"
 	netniceProgNnListTasks          = "nn_list_tasks"
 	netniceProgNnListenFentry       = "nn_listen_fentry"
@@ -605,6 +617,7 @@ const (
 	netniceVarNnKeepEvent           = "nn_keep_event"
 	netniceVarNnKeepExecEvent       = "nn_keep_exec_event"
 	netniceVarNnKeepFault           = "nn_keep_fault"
+	netniceVarNnKeepFileTable       = "nn_keep_file_table"
 	netniceVarNnKeepKind            = "nn_keep_kind"
 	netniceVarNnKeepMemberRecord    = "nn_keep_member_record"
 	netniceVarNnKeepNodeFlags       = "nn_keep_node_flags"
@@ -621,7 +634,7 @@ const (
 	netniceVarReleaseNode           = "release_node"
 	netniceVarReleaseRates          = "release_rates"
 	netniceVarRequestsSilence       = "requests_silence"
-	netniceVarRingNoted             = "ring_noted"
+	netniceVarUringNoted            = "uring_noted"
 )
 
 // loadNetnice returns the embedded CollectionSpec for netnice.
@@ -668,10 +681,10 @@ type netniceSpecs struct {
 type netniceProgramSpecs struct {
 	NnAdoptConnections   *ebpf.ProgramSpec `ebpf:"nn_adopt_connections"`
 	NnAdoptFiles         *ebpf.ProgramSpec `ebpf:"nn_adopt_files"`
-	NnAdoptRingTcp       *ebpf.ProgramSpec `ebpf:"nn_adopt_ring_tcp"`
-	NnAdoptRingUdp       *ebpf.ProgramSpec `ebpf:"nn_adopt_ring_udp"`
-	NnAdoptRings         *ebpf.ProgramSpec `ebpf:"nn_adopt_rings"`
 	NnAdoptTasks         *ebpf.ProgramSpec `ebpf:"nn_adopt_tasks"`
+	NnAdoptUringTcp      *ebpf.ProgramSpec `ebpf:"nn_adopt_uring_tcp"`
+	NnAdoptUringUdp      *ebpf.ProgramSpec `ebpf:"nn_adopt_uring_udp"`
+	NnAdoptUrings        *ebpf.ProgramSpec `ebpf:"nn_adopt_urings"`
 	NnAssignSockets      *ebpf.ProgramSpec `ebpf:"nn_assign_sockets"`
 	NnCarryRates         *ebpf.ProgramSpec `ebpf:"nn_carry_rates"`
 	NnConnect4           *ebpf.ProgramSpec `ebpf:"nn_connect4"`
@@ -689,6 +702,7 @@ type netniceProgramSpecs struct {
 	NnFollowFiles        *ebpf.ProgramSpec `ebpf:"nn_follow_files"`
 	NnFork               *ebpf.ProgramSpec `ebpf:"nn_fork"`
 	NnGetsockopt         *ebpf.ProgramSpec `ebpf:"nn_getsockopt"`
+	NnListFileTables     *ebpf.ProgramSpec `ebpf:"nn_list_file_tables"`
 	NnListSockets        *ebpf.ProgramSpec `ebpf:"nn_list_sockets"`
 	NnListTasks          *ebpf.ProgramSpec `ebpf:"nn_list_tasks"`
 	NnListenFentry       *ebpf.ProgramSpec `ebpf:"nn_listen_fentry"`
@@ -717,9 +731,6 @@ type netniceMapSpecs struct {
 	Answers          *ebpf.MapSpec `ebpf:"answers"`
 	Asked            *ebpf.MapSpec `ebpf:"asked"`
 	Askers           *ebpf.MapSpec `ebpf:"askers"`
-	BareNoted        *ebpf.MapSpec `ebpf:"bare_noted"`
-	BareSockets      *ebpf.MapSpec `ebpf:"bare_sockets"`
-	BareUsers        *ebpf.MapSpec `ebpf:"bare_users"`
 	Buffers          *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups          *ebpf.MapSpec `ebpf:"cgroups"`
 	Classes          *ebpf.MapSpec `ebpf:"classes"`
@@ -742,14 +753,17 @@ type netniceMapSpecs struct {
 	PortsSeen        *ebpf.MapSpec `ebpf:"ports_seen"`
 	QueuedDevices    *ebpf.MapSpec `ebpf:"queued_devices"`
 	Requests         *ebpf.MapSpec `ebpf:"requests"`
-	RingSockets      *ebpf.MapSpec `ebpf:"ring_sockets"`
-	RingsSeen        *ebpf.MapSpec `ebpf:"rings_seen"`
 	SocketNodes      *ebpf.MapSpec `ebpf:"socket_nodes"`
 	Sockets          *ebpf.MapSpec `ebpf:"sockets"`
+	StatelessNoted   *ebpf.MapSpec `ebpf:"stateless_noted"`
+	StatelessSockets *ebpf.MapSpec `ebpf:"stateless_sockets"`
+	StatelessUsers   *ebpf.MapSpec `ebpf:"stateless_users"`
 	Stored           *ebpf.MapSpec `ebpf:"stored"`
 	Subordinates     *ebpf.MapSpec `ebpf:"subordinates"`
 	Tasks            *ebpf.MapSpec `ebpf:"tasks"`
 	Unknown          *ebpf.MapSpec `ebpf:"unknown"`
+	UringSockets     *ebpf.MapSpec `ebpf:"uring_sockets"`
+	UringsSeen       *ebpf.MapSpec `ebpf:"urings_seen"`
 	Users            *ebpf.MapSpec `ebpf:"users"`
 }
 
@@ -775,6 +789,7 @@ type netniceVariableSpecs struct {
 	NnKeepEvent        *ebpf.VariableSpec `ebpf:"nn_keep_event"`
 	NnKeepExecEvent    *ebpf.VariableSpec `ebpf:"nn_keep_exec_event"`
 	NnKeepFault        *ebpf.VariableSpec `ebpf:"nn_keep_fault"`
+	NnKeepFileTable    *ebpf.VariableSpec `ebpf:"nn_keep_file_table"`
 	NnKeepKind         *ebpf.VariableSpec `ebpf:"nn_keep_kind"`
 	NnKeepMemberRecord *ebpf.VariableSpec `ebpf:"nn_keep_member_record"`
 	NnKeepNodeFlags    *ebpf.VariableSpec `ebpf:"nn_keep_node_flags"`
@@ -791,7 +806,7 @@ type netniceVariableSpecs struct {
 	ReleaseNode        *ebpf.VariableSpec `ebpf:"release_node"`
 	ReleaseRates       *ebpf.VariableSpec `ebpf:"release_rates"`
 	RequestsSilence    *ebpf.VariableSpec `ebpf:"requests_silence"`
-	RingNoted          *ebpf.VariableSpec `ebpf:"ring_noted"`
+	UringNoted         *ebpf.VariableSpec `ebpf:"uring_noted"`
 }
 
 // netniceObjects contains all objects after they have been loaded into the kernel.
@@ -817,9 +832,6 @@ type netniceMaps struct {
 	Answers          *ebpf.Map `ebpf:"answers"`
 	Asked            *ebpf.Map `ebpf:"asked"`
 	Askers           *ebpf.Map `ebpf:"askers"`
-	BareNoted        *ebpf.Map `ebpf:"bare_noted"`
-	BareSockets      *ebpf.Map `ebpf:"bare_sockets"`
-	BareUsers        *ebpf.Map `ebpf:"bare_users"`
 	Buffers          *ebpf.Map `ebpf:"buffers"`
 	Cgroups          *ebpf.Map `ebpf:"cgroups"`
 	Classes          *ebpf.Map `ebpf:"classes"`
@@ -842,14 +854,17 @@ type netniceMaps struct {
 	PortsSeen        *ebpf.Map `ebpf:"ports_seen"`
 	QueuedDevices    *ebpf.Map `ebpf:"queued_devices"`
 	Requests         *ebpf.Map `ebpf:"requests"`
-	RingSockets      *ebpf.Map `ebpf:"ring_sockets"`
-	RingsSeen        *ebpf.Map `ebpf:"rings_seen"`
 	SocketNodes      *ebpf.Map `ebpf:"socket_nodes"`
 	Sockets          *ebpf.Map `ebpf:"sockets"`
+	StatelessNoted   *ebpf.Map `ebpf:"stateless_noted"`
+	StatelessSockets *ebpf.Map `ebpf:"stateless_sockets"`
+	StatelessUsers   *ebpf.Map `ebpf:"stateless_users"`
 	Stored           *ebpf.Map `ebpf:"stored"`
 	Subordinates     *ebpf.Map `ebpf:"subordinates"`
 	Tasks            *ebpf.Map `ebpf:"tasks"`
 	Unknown          *ebpf.Map `ebpf:"unknown"`
+	UringSockets     *ebpf.Map `ebpf:"uring_sockets"`
+	UringsSeen       *ebpf.Map `ebpf:"urings_seen"`
 	Users            *ebpf.Map `ebpf:"users"`
 }
 
@@ -858,9 +873,6 @@ func (m *netniceMaps) Close() error {
 		m.Answers,
 		m.Asked,
 		m.Askers,
-		m.BareNoted,
-		m.BareSockets,
-		m.BareUsers,
 		m.Buffers,
 		m.Cgroups,
 		m.Classes,
@@ -883,14 +895,17 @@ func (m *netniceMaps) Close() error {
 		m.PortsSeen,
 		m.QueuedDevices,
 		m.Requests,
-		m.RingSockets,
-		m.RingsSeen,
 		m.SocketNodes,
 		m.Sockets,
+		m.StatelessNoted,
+		m.StatelessSockets,
+		m.StatelessUsers,
 		m.Stored,
 		m.Subordinates,
 		m.Tasks,
 		m.Unknown,
+		m.UringSockets,
+		m.UringsSeen,
 		m.Users,
 	)
 }
@@ -917,6 +932,7 @@ type netniceVariables struct {
 	NnKeepEvent        *ebpf.Variable `ebpf:"nn_keep_event"`
 	NnKeepExecEvent    *ebpf.Variable `ebpf:"nn_keep_exec_event"`
 	NnKeepFault        *ebpf.Variable `ebpf:"nn_keep_fault"`
+	NnKeepFileTable    *ebpf.Variable `ebpf:"nn_keep_file_table"`
 	NnKeepKind         *ebpf.Variable `ebpf:"nn_keep_kind"`
 	NnKeepMemberRecord *ebpf.Variable `ebpf:"nn_keep_member_record"`
 	NnKeepNodeFlags    *ebpf.Variable `ebpf:"nn_keep_node_flags"`
@@ -933,7 +949,7 @@ type netniceVariables struct {
 	ReleaseNode        *ebpf.Variable `ebpf:"release_node"`
 	ReleaseRates       *ebpf.Variable `ebpf:"release_rates"`
 	RequestsSilence    *ebpf.Variable `ebpf:"requests_silence"`
-	RingNoted          *ebpf.Variable `ebpf:"ring_noted"`
+	UringNoted         *ebpf.Variable `ebpf:"uring_noted"`
 }
 
 // netnicePrograms contains all programs after they have been loaded into the kernel.
@@ -942,10 +958,10 @@ type netniceVariables struct {
 type netnicePrograms struct {
 	NnAdoptConnections   *ebpf.Program `ebpf:"nn_adopt_connections"`
 	NnAdoptFiles         *ebpf.Program `ebpf:"nn_adopt_files"`
-	NnAdoptRingTcp       *ebpf.Program `ebpf:"nn_adopt_ring_tcp"`
-	NnAdoptRingUdp       *ebpf.Program `ebpf:"nn_adopt_ring_udp"`
-	NnAdoptRings         *ebpf.Program `ebpf:"nn_adopt_rings"`
 	NnAdoptTasks         *ebpf.Program `ebpf:"nn_adopt_tasks"`
+	NnAdoptUringTcp      *ebpf.Program `ebpf:"nn_adopt_uring_tcp"`
+	NnAdoptUringUdp      *ebpf.Program `ebpf:"nn_adopt_uring_udp"`
+	NnAdoptUrings        *ebpf.Program `ebpf:"nn_adopt_urings"`
 	NnAssignSockets      *ebpf.Program `ebpf:"nn_assign_sockets"`
 	NnCarryRates         *ebpf.Program `ebpf:"nn_carry_rates"`
 	NnConnect4           *ebpf.Program `ebpf:"nn_connect4"`
@@ -963,6 +979,7 @@ type netnicePrograms struct {
 	NnFollowFiles        *ebpf.Program `ebpf:"nn_follow_files"`
 	NnFork               *ebpf.Program `ebpf:"nn_fork"`
 	NnGetsockopt         *ebpf.Program `ebpf:"nn_getsockopt"`
+	NnListFileTables     *ebpf.Program `ebpf:"nn_list_file_tables"`
 	NnListSockets        *ebpf.Program `ebpf:"nn_list_sockets"`
 	NnListTasks          *ebpf.Program `ebpf:"nn_list_tasks"`
 	NnListenFentry       *ebpf.Program `ebpf:"nn_listen_fentry"`
@@ -988,10 +1005,10 @@ func (p *netnicePrograms) Close() error {
 	return _NetniceClose(
 		p.NnAdoptConnections,
 		p.NnAdoptFiles,
-		p.NnAdoptRingTcp,
-		p.NnAdoptRingUdp,
-		p.NnAdoptRings,
 		p.NnAdoptTasks,
+		p.NnAdoptUringTcp,
+		p.NnAdoptUringUdp,
+		p.NnAdoptUrings,
 		p.NnAssignSockets,
 		p.NnCarryRates,
 		p.NnConnect4,
@@ -1009,6 +1026,7 @@ func (p *netnicePrograms) Close() error {
 		p.NnFollowFiles,
 		p.NnFork,
 		p.NnGetsockopt,
+		p.NnListFileTables,
 		p.NnListSockets,
 		p.NnListTasks,
 		p.NnListenFentry,

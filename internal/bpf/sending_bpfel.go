@@ -77,6 +77,7 @@ type sendingNnClock struct {
 	NewbornDueNs     uint64
 	TakenBytesPerSec uint64
 	TakenAtNs        uint64
+	SlicesNs         uint64
 	Occupied         [5]uint64
 	Wheel            [5][64]uint32
 }
@@ -347,9 +348,6 @@ type sendingNnVolume struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	sendingMapBareNoted           = "bare_noted"
-	sendingMapBareSockets         = "bare_sockets"
-	sendingMapBareUsers           = "bare_users"
 	sendingMapBuffers             = "buffers"
 	sendingMapCgroups             = "cgroups"
 	sendingMapClasses             = "classes"
@@ -377,6 +375,9 @@ const (
 	sendingMapSender              = "sender"
 	sendingMapSocketNodes         = "socket_nodes"
 	sendingMapSockets             = "sockets"
+	sendingMapStatelessNoted      = "stateless_noted"
+	sendingMapStatelessSockets    = "stateless_sockets"
+	sendingMapStatelessUsers      = "stateless_users"
 	sendingMapStored              = "stored"
 	sendingMapSubordinates        = "subordinates"
 	sendingMapTasks               = "tasks"
@@ -450,9 +451,6 @@ type sendingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sendingMapSpecs struct {
-	BareNoted        *ebpf.MapSpec `ebpf:"bare_noted"`
-	BareSockets      *ebpf.MapSpec `ebpf:"bare_sockets"`
-	BareUsers        *ebpf.MapSpec `ebpf:"bare_users"`
 	Buffers          *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups          *ebpf.MapSpec `ebpf:"cgroups"`
 	Classes          *ebpf.MapSpec `ebpf:"classes"`
@@ -480,6 +478,9 @@ type sendingMapSpecs struct {
 	Sender           *ebpf.MapSpec `ebpf:"sender"`
 	SocketNodes      *ebpf.MapSpec `ebpf:"socket_nodes"`
 	Sockets          *ebpf.MapSpec `ebpf:"sockets"`
+	StatelessNoted   *ebpf.MapSpec `ebpf:"stateless_noted"`
+	StatelessSockets *ebpf.MapSpec `ebpf:"stateless_sockets"`
+	StatelessUsers   *ebpf.MapSpec `ebpf:"stateless_users"`
 	Stored           *ebpf.MapSpec `ebpf:"stored"`
 	Subordinates     *ebpf.MapSpec `ebpf:"subordinates"`
 	Tasks            *ebpf.MapSpec `ebpf:"tasks"`
@@ -519,9 +520,6 @@ func (o *sendingObjects) Close() error {
 //
 // It can be passed to loadSendingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sendingMaps struct {
-	BareNoted        *ebpf.Map `ebpf:"bare_noted"`
-	BareSockets      *ebpf.Map `ebpf:"bare_sockets"`
-	BareUsers        *ebpf.Map `ebpf:"bare_users"`
 	Buffers          *ebpf.Map `ebpf:"buffers"`
 	Cgroups          *ebpf.Map `ebpf:"cgroups"`
 	Classes          *ebpf.Map `ebpf:"classes"`
@@ -549,6 +547,9 @@ type sendingMaps struct {
 	Sender           *ebpf.Map `ebpf:"sender"`
 	SocketNodes      *ebpf.Map `ebpf:"socket_nodes"`
 	Sockets          *ebpf.Map `ebpf:"sockets"`
+	StatelessNoted   *ebpf.Map `ebpf:"stateless_noted"`
+	StatelessSockets *ebpf.Map `ebpf:"stateless_sockets"`
+	StatelessUsers   *ebpf.Map `ebpf:"stateless_users"`
 	Stored           *ebpf.Map `ebpf:"stored"`
 	Subordinates     *ebpf.Map `ebpf:"subordinates"`
 	Tasks            *ebpf.Map `ebpf:"tasks"`
@@ -558,9 +559,6 @@ type sendingMaps struct {
 
 func (m *sendingMaps) Close() error {
 	return _SendingClose(
-		m.BareNoted,
-		m.BareSockets,
-		m.BareUsers,
 		m.Buffers,
 		m.Cgroups,
 		m.Classes,
@@ -588,6 +586,9 @@ func (m *sendingMaps) Close() error {
 		m.Sender,
 		m.SocketNodes,
 		m.Sockets,
+		m.StatelessNoted,
+		m.StatelessSockets,
+		m.StatelessUsers,
 		m.Stored,
 		m.Subordinates,
 		m.Tasks,

@@ -58,6 +58,7 @@ type shapingNnClock struct {
 	NewbornDueNs     uint64
 	TakenBytesPerSec uint64
 	TakenAtNs        uint64
+	SlicesNs         uint64
 	Occupied         [5]uint64
 	Wheel            [5][64]uint32
 }
@@ -404,8 +405,8 @@ type shapingNnTransmit struct {
 	WireBytes  uint64
 	NextNs     uint64
 	BeforeNs   uint64
-	SentNs     uint64
-	LeftNs     uint64
+	LessHeldNs uint64
+	UnheldNs   uint64
 	Limit      uint64
 	Child      uint64
 	Guarantee  uint64
@@ -451,9 +452,6 @@ type shapingNnWhose struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	shapingMapBareNoted           = "bare_noted"
-	shapingMapBareSockets         = "bare_sockets"
-	shapingMapBareUsers           = "bare_users"
 	shapingMapBuffers             = "buffers"
 	shapingMapCgroups             = "cgroups"
 	shapingMapClasses             = "classes"
@@ -486,6 +484,9 @@ const (
 	shapingMapSlots               = "slots"
 	shapingMapSocketNodes         = "socket_nodes"
 	shapingMapSockets             = "sockets"
+	shapingMapStatelessNoted      = "stateless_noted"
+	shapingMapStatelessSockets    = "stateless_sockets"
+	shapingMapStatelessUsers      = "stateless_users"
 	shapingMapStored              = "stored"
 	shapingMapSubordinates        = "subordinates"
 	shapingMapTasks               = "tasks"
@@ -583,9 +584,6 @@ type shapingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type shapingMapSpecs struct {
-	BareNoted        *ebpf.MapSpec `ebpf:"bare_noted"`
-	BareSockets      *ebpf.MapSpec `ebpf:"bare_sockets"`
-	BareUsers        *ebpf.MapSpec `ebpf:"bare_users"`
 	Buffers          *ebpf.MapSpec `ebpf:"buffers"`
 	Cgroups          *ebpf.MapSpec `ebpf:"cgroups"`
 	Classes          *ebpf.MapSpec `ebpf:"classes"`
@@ -618,6 +616,9 @@ type shapingMapSpecs struct {
 	Slots            *ebpf.MapSpec `ebpf:"slots"`
 	SocketNodes      *ebpf.MapSpec `ebpf:"socket_nodes"`
 	Sockets          *ebpf.MapSpec `ebpf:"sockets"`
+	StatelessNoted   *ebpf.MapSpec `ebpf:"stateless_noted"`
+	StatelessSockets *ebpf.MapSpec `ebpf:"stateless_sockets"`
+	StatelessUsers   *ebpf.MapSpec `ebpf:"stateless_users"`
 	Stored           *ebpf.MapSpec `ebpf:"stored"`
 	Subordinates     *ebpf.MapSpec `ebpf:"subordinates"`
 	Tasks            *ebpf.MapSpec `ebpf:"tasks"`
@@ -661,9 +662,6 @@ func (o *shapingObjects) Close() error {
 //
 // It can be passed to loadShapingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type shapingMaps struct {
-	BareNoted        *ebpf.Map `ebpf:"bare_noted"`
-	BareSockets      *ebpf.Map `ebpf:"bare_sockets"`
-	BareUsers        *ebpf.Map `ebpf:"bare_users"`
 	Buffers          *ebpf.Map `ebpf:"buffers"`
 	Cgroups          *ebpf.Map `ebpf:"cgroups"`
 	Classes          *ebpf.Map `ebpf:"classes"`
@@ -696,6 +694,9 @@ type shapingMaps struct {
 	Slots            *ebpf.Map `ebpf:"slots"`
 	SocketNodes      *ebpf.Map `ebpf:"socket_nodes"`
 	Sockets          *ebpf.Map `ebpf:"sockets"`
+	StatelessNoted   *ebpf.Map `ebpf:"stateless_noted"`
+	StatelessSockets *ebpf.Map `ebpf:"stateless_sockets"`
+	StatelessUsers   *ebpf.Map `ebpf:"stateless_users"`
 	Stored           *ebpf.Map `ebpf:"stored"`
 	Subordinates     *ebpf.Map `ebpf:"subordinates"`
 	Tasks            *ebpf.Map `ebpf:"tasks"`
@@ -706,9 +707,6 @@ type shapingMaps struct {
 
 func (m *shapingMaps) Close() error {
 	return _ShapingClose(
-		m.BareNoted,
-		m.BareSockets,
-		m.BareUsers,
 		m.Buffers,
 		m.Cgroups,
 		m.Classes,
@@ -741,6 +739,9 @@ func (m *shapingMaps) Close() error {
 		m.Slots,
 		m.SocketNodes,
 		m.Sockets,
+		m.StatelessNoted,
+		m.StatelessSockets,
+		m.StatelessUsers,
 		m.Stored,
 		m.Subordinates,
 		m.Tasks,

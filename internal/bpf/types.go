@@ -34,6 +34,7 @@ type (
 	Stored           = netniceNnStored
 	LinkKey          = netniceNnLinkKey
 	formerSocket     = netniceNnFormerSocket
+	fileTable        = netniceNnFileTableRecord
 )
 
 //revive:enable:exported

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -8,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -43,6 +46,10 @@ func TestVerifierBudget(t *testing.T) {
 	}()
 	o, err := Load(Options{PinDir: pins, CgroupRoot: "/sys/fs/cgroup"})
 	if err != nil {
+		var said *ebpf.VerifierError
+		if errors.As(err, &said) {
+			t.Logf("%+v", said)
+		}
 		t.Fatal(err)
 	}
 	defer o.Close()

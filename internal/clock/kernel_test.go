@@ -46,6 +46,7 @@ type bench struct {
 	classes map[uint64]bool
 
 	reserved reserved
+	each     map[uint64]uint64 // periods in ns, by class: reservations without extra
 }
 
 // newBench makes a clock whose virtual time begins at vtime.
@@ -114,6 +115,9 @@ func (b *bench) doGuaranteed(mode uint32, class uint64, weight uint32, bytes, no
 	}
 	if b.reserved.class == class || b.reserved.class == 0 {
 		op.PeriodNs, op.Only = b.reserved.period, b.reserved.only
+	}
+	if period := b.each[class]; period != 0 {
+		op.PeriodNs, op.Only = period, 1
 	}
 	res, err := b.r.Do(op)
 	if err != nil {

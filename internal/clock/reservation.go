@@ -6,6 +6,8 @@ type Reservation struct {
 	PeriodNS   uint64
 	SliceBytes int64 // what a slice is worth
 	Rate       uint64
+	// Sent is when all chunks of the clock's reservations have been sent, which share it.
+	Sent *uint64
 
 	began   uint64 // the present period
 	left    int64  // bytes of its slice; below 0: what is missing of the next ones
@@ -28,8 +30,11 @@ func (r *Reservation) Charge(bytes, now uint64) uint64 {
 		r.left = min(r.left, 0) + r.SliceBytes // what was not used is lost
 	}
 	r.left -= int64(bytes)
-	if r.left > 0 {
-		return now + bytes*1_000_000_000/r.Rate
+	takes := bytes * 1_000_000_000 / r.Rate
+	*r.Sent = max(*r.Sent, now) + takes
+	if r.left > 0 { // others' turns, but in time for the rest of the slice
+		last := r.began + r.PeriodNS - uint64(r.left)*1_000_000_000/r.Rate
+		return max(min(*r.Sent, last), now+takes)
 	}
 	at := r.began
 	for left := r.left; left <= 0; left += r.SliceBytes {

@@ -18,7 +18,7 @@ func TestKernelReservationIsModel(t *testing.T) {
 		period := rapid.Uint64Range(1_000_000, 1_000_000_000).Draw(t, "period")
 		guarantee := rapid.Uint64Range(b.rate/100, b.rate/2).Draw(t, "guarantee")
 		b.reserved = reserved{period: period, only: 1}
-		model := &Reservation{PeriodNS: period, SliceBytes: SliceBytes(guarantee, period), Rate: b.rate}
+		model := &Reservation{PeriodNS: period, SliceBytes: SliceBytes(guarantee, period), Rate: b.rate, Sent: new(uint64)}
 		now := uint64(bootNS)
 		for range rapid.IntRange(1, 40).Draw(t, "chunks") {
 			bytes := min(chunkSizes().Draw(t, "bytes"), b.rate/10)
@@ -111,4 +111,44 @@ func TestReservationExtra(t *testing.T) {
 	y.bytes = 0
 	b.run([]*sender{y}, bootNS+12e9, math.MaxInt)
 	require.InEpsilon(t, 5*rate, y.bytes, 0.02, "alone")
+}
+
+// Reservations whose periods begin together take turns: what a line of the clock's rate has to queue is a packet of
+// each, and one; one more where a short period leaves no time to wait. Each has its slice, whatever the others' periods are.
+func TestReservationsTakeTurns(t *testing.T) {
+	r := open(t)
+	const rate, packet = 1_250_000, 1500
+	type slice struct{ slice, period uint64 } // us
+	for name, slices := range map[string][]slice{
+		"11 of 50 ms, four times":     {{11_000, 50_000}, {11_000, 50_000}, {11_000, 50_000}, {11_000, 50_000}},
+		"6 of 10 ms beside 36 of 200": {{6_000, 10_000}, {36_000, 200_000}},
+	} {
+		b := newBench(t, r, rate, rate/100, clocktest.FirstVirtualTime)
+		b.each = map[uint64]uint64{}
+		var all []*sender
+		for i, s := range slices {
+			class := uint64(1 + i)
+			b.each[class] = s.period * 1000
+			all = append(all, &sender{class: class, weight: 100, chunk: fixed(packet), next: bootNS, guarantee: rate * s.slice / s.period})
+		}
+		b.run(all, bootNS+2e9, math.MaxInt)
+		for _, s := range all {
+			s.bytes = 0
+		}
+		queued, most, last := 0.0, 0.0, uint64(bootNS+2e9)
+		for _, c := range b.run(all, bootNS+6e9, math.MaxInt) {
+			queued = max(queued-float64(c.at-last)*rate/1e9, 0) + float64(c.bytes)
+			most, last = max(most, queued), c.at
+		}
+		b.close()
+		t.Logf("%s: a line of that rate queues %.1f packets at most", name, most/packet)
+		spare := 1
+		if slices[0] != slices[1] {
+			spare = 2
+		}
+		require.LessOrEqual(t, most, float64(len(slices)+spare)*packet, name)
+		for i, s := range all {
+			require.InEpsilon(t, 4*float64(s.guarantee), s.bytes, 0.02, "%s: %v", name, slices[i])
+		}
+	}
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"io/fs"
+	"strconv"
 	"testing"
 	"time"
 
@@ -284,5 +285,66 @@ func (f *field) noRoom() {
 	}
 	if err != nil {
 		f.t.Fatal(err)
+	}
+}
+
+// What such a forgotten socket receives is dropped, if its memory is in use.
+func TestReceivesForgotten(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestReceivesWithoutRoom")
+	t.Parallel()
+	f := newField(upStage(t))
+	f.noRoom()
+	x := f.python(options{in: f.A, uid: newUsers() + 8}, `
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (8192, 8192))
+to = (sys.argv[1].rsplit(":", 1)[0], 9)
+ss = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(int(sys.argv[2]))]
+import ctypes
+code = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0xffff))  # fills the little memory that it has
+ss[0].setsockopt(socket.SOL_SOCKET, 26, struct.pack("HxxxxxxQ", 1, ctypes.addressof(code)))
+ss[0].bind(("0.0.0.0", 6001))
+ss[0].settimeout(0.1)
+def received(seconds):
+    n, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            n += len(ss[0].recv(2048))
+        except TimeoutError:
+            pass
+    return n
+say("came", received(1.5))
+wait()
+for s in ss:
+    try:
+        s.sendto(b"x", to)
+    except OSError:
+        pass
+received(0.5) # what its queue held
+say("came", received(3) / 2) # no look renews the mark of its port
+wait()
+say("came", received(1.5))
+`, f.to(9), "6000")
+	f.python(options{in: f.B}, datagramSender, f.A4.String(), "6001", "1400", "5e6", "remote")
+	got := func() float64 {
+		t.Helper()
+		n, err := strconv.ParseFloat(x.read("came"), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n / 1.5
+	}
+	if n := got(); n < 3e6 {
+		t.Fatalf("without a limit %.0f of 5000000 bytes/s came", n)
+	}
+	f.must("set", "--pid", x.pid(), "--down", "1MB/s")
+	time.Sleep(2 * time.Second) // the first limit on what comes in
+	x.tell("go")
+	if n := got(); n > 1.1e6 {
+		t.Errorf("%.0f bytes/s came in by a socket that was forgotten, want 1000000 at most", n)
+	}
+	f.must("unset", "--pid", x.pid())
+	x.tell("go")
+	if n := got(); n < 3e6 {
+		t.Errorf("lifted: %.0f of 5000000 bytes/s came", n)
 	}
 }

@@ -52,6 +52,7 @@ type clockNnClock struct {
 	NewbornDueNs     uint64
 	TakenBytesPerSec uint64
 	TakenAtNs        uint64
+	SlicesNs         uint64
 	Occupied         [5]uint64
 	Wheel            [5][64]uint32
 }

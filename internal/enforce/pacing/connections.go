@@ -38,10 +38,10 @@ func (k *Kernel) adoptFiles(processes []uint32) error {
 	var errs []error
 	for _, path := range netnamespace.Paths(nil, k.nearby) {
 		errs = append(errs, netnamespace.Within(path, func() error {
-			return errors.Join(k.obj.AdoptRings(), k.obj.AdoptConnections())
+			return errors.Join(k.obj.AdoptUrings(), k.obj.AdoptConnections())
 		}))
 	}
-	return errors.Join(append(errs, k.obj.ForgetRings())...)
+	return errors.Join(append(errs, k.obj.ForgetUrings())...)
 }
 
 // adoptConnections visits the network namespaces that hold a connection to be

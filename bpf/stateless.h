@@ -6,17 +6,17 @@
  * time that they are used. The egress hook charges them and sends back to TCP,
  * or drops, what has to wait, as with connections without our callbacks.
  */
-#ifndef NETNICE_BARE_H
-#define NETNICE_BARE_H
+#ifndef NETNICE_STATELESS_H
+#define NETNICE_STATELESS_H
 
 #include "cover.h"
 #include "user.h"
 
-static const struct nn_socket nn_bare_fresh = {.flags = NN_SOCK_BARE};
+static const struct nn_socket nn_stateless_fresh = {.flags = NN_SOCK_STATELESS};
 
 /* As an address: where packets are looked at, the verifier lets no field of the
  * kernel's be reached from a socket. */
-static __always_inline void *nn_bare_address(void *sk)
+static __always_inline void *nn_stateless_address(void *sk)
 {
 	void *at = NULL;
 
@@ -25,34 +25,34 @@ static __always_inline void *nn_bare_address(void *sk)
 }
 
 /* 0: nobody has asked for it, so nothing is noted by it. */
-static __always_inline __u64 nn_bare_cookie(void *sk)
+static __always_inline __u64 nn_stateless_cookie(void *sk)
 {
-	struct sock_common *skc = nn_bare_address(sk);
+	struct sock_common *skc = nn_stateless_address(sk);
 	__u64 cookie = 0;
 
 	bpf_core_read(&cookie, sizeof(cookie), &skc->skc_cookie);
 	return cookie;
 }
 
-static __noinline __attribute__((unused)) struct nn_socket *nn_bare_look(
+static __noinline __attribute__((unused)) struct nn_socket *nn_stateless_look(
 	void *sk)
 {
-	__u64 cookie = nn_bare_cookie(sk);
+	__u64 cookie = nn_stateless_cookie(sk);
 
-	return bpf_map_lookup_elem(&bare_sockets, &cookie);
+	return bpf_map_lookup_elem(&stateless_sockets, &cookie);
 }
 
-static __always_inline __u32 *nn_bare_noted(void)
+static __always_inline __u32 *nn_stateless_noted(void)
 {
 	__u32 zero = 0;
 
-	return bpf_map_lookup_elem(&bare_noted, &zero);
+	return bpf_map_lookup_elem(&stateless_noted, &zero);
 }
 
 /* Are there any? */
-static __always_inline bool nn_bare_any(void)
+static __always_inline bool nn_stateless_any(void)
 {
-	__u32 *n = nn_bare_noted();
+	__u32 *n = nn_stateless_noted();
 
 	return n && *n;
 }
@@ -62,13 +62,13 @@ static __always_inline struct nn_socket *nn_state_of(void *sk)
 {
 	struct nn_socket *s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 
-	return s || !nn_bare_any() ? s : nn_bare_look(sk);
+	return s || !nn_stateless_any() ? s : nn_stateless_look(sk);
 }
 
 /* Who has given it to one of his subordinate ids has it still. */
-static __always_inline __u32 nn_bare_user(void *sk)
+static __always_inline __u32 nn_stateless_user(void *sk)
 {
-	struct sock *of = nn_bare_address(sk);
+	struct sock *of = nn_stateless_address(sk);
 	struct nn_policy *p = nn_policy();
 	__u32 user = 0;
 
@@ -76,63 +76,64 @@ static __always_inline __u32 nn_bare_user(void *sk)
 	return nn_uid_owner(user, p ? p->subordinates : 0);
 }
 
-static __always_inline void nn_bare_count(void *sk)
+static __always_inline void nn_stateless_count(void *sk)
 {
-	__u32 user = nn_bare_user(sk), *n = nn_bare_noted();
+	__u32 user = nn_stateless_user(sk), *n = nn_stateless_noted();
 	__u8 some = 1;
 
 	if (!n)
 		return;
 	/* no more are told apart */
-	if ((*n & ~NN_BARE_OF_ALL) < NN_BARE_SOCKETS)
+	if ((*n & ~NN_STATELESS_OF_ALL) < NN_STATELESS_SOCKETS)
 		__sync_fetch_and_add(n, 1);
-	if (bpf_map_update_elem(&bare_users, &user, &some, BPF_ANY) ==
+	if (bpf_map_update_elem(&stateless_users, &user, &some, BPF_ANY) ==
 	    -NN_E2BIG)
-		__sync_fetch_and_or(n, NN_BARE_OF_ALL);
+		__sync_fetch_and_or(n, NN_STATELESS_OF_ALL);
 }
 
 /* The same, made if it is not there. */
-static __noinline __attribute__((unused)) struct nn_socket *nn_bare_make(
+static __noinline __attribute__((unused)) struct nn_socket *nn_stateless_make(
 	void *sk)
 {
-	__u64 cookie = nn_bare_cookie(sk);
-	struct nn_socket *s = bpf_map_lookup_elem(&bare_sockets, &cookie);
+	__u64 cookie = nn_stateless_cookie(sk);
+	struct nn_socket *s = bpf_map_lookup_elem(&stateless_sockets, &cookie);
 
 	if (s || !cookie)
 		return s;
-	bpf_map_update_elem(&bare_sockets, &cookie, &nn_bare_fresh,
+	bpf_map_update_elem(&stateless_sockets, &cookie, &nn_stateless_fresh,
 			    BPF_NOEXIST);
-	nn_bare_count(sk);
-	return bpf_map_lookup_elem(&bare_sockets, &cookie);
+	nn_stateless_count(sk);
+	return bpf_map_lookup_elem(&stateless_sockets, &cookie);
 }
 
 /* Nothing holds for it any more. */
-static __always_inline void nn_bare_forget(void *sk)
+static __always_inline void nn_stateless_forget(void *sk)
 {
 	__u64 cookie;
 
-	if (!nn_bare_any())
+	if (!nn_stateless_any())
 		return;
-	cookie = nn_bare_cookie(sk);
-	bpf_map_delete_elem(&bare_sockets, &cookie);
+	cookie = nn_stateless_cookie(sk);
+	bpf_map_delete_elem(&stateless_sockets, &cookie);
 }
 
 /* May it be one of those that the table had no room for? So many were noted
  * that some were forgotten, some were its user's, and it has no room for state,
  * which all but a few sockets have: nobody else's suffer for them. */
-static __noinline __attribute__((unused)) bool nn_bare_lost(void *sk)
+static __noinline __attribute__((unused)) bool nn_stateless_lost(void *sk)
 {
-	struct sock *of = nn_bare_address(sk);
-	__u32 *n = nn_bare_noted(), user;
+	struct sock *of = nn_stateless_address(sk);
+	__u32 *n = nn_stateless_noted(), user;
 	int taken = 0;
 
-	if (!n || (*n & ~NN_BARE_OF_ALL) < NN_BARE_SOCKETS / 2)
+	if (!n || (*n & ~NN_STATELESS_OF_ALL) < NN_STATELESS_SOCKETS / 2)
 		return false;
 	bpf_core_read(&taken, sizeof(taken), &of->sk_omem_alloc.counter);
 	if (taken <= 0)
 		return false;
-	user = nn_bare_user(sk);
-	if (!(*n & NN_BARE_OF_ALL) && !bpf_map_lookup_elem(&bare_users, &user))
+	user = nn_stateless_user(sk);
+	if (!(*n & NN_STATELESS_OF_ALL) &&
+	    !bpf_map_lookup_elem(&stateless_users, &user))
 		return false;
 	return !bpf_sk_storage_get(&sockets, sk, 0,
 				   BPF_SK_STORAGE_GET_F_CREATE);

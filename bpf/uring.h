@@ -7,18 +7,18 @@
  * Kernels before 5.17 cannot loop so often: there such a socket is found when
  * another call uses it.
  */
-#ifndef NETNICE_RING_H
-#define NETNICE_RING_H
+#ifndef NETNICE_URING_H
+#define NETNICE_URING_H
 
 #include "adopt.h"
 
-#define NN_RING_FILES (1U << 20)
-#define NN_RINGS_OF_TASK                                                       \
+#define NN_URING_FILES (1U << 20)
+#define NN_URINGS_OF_TASK                                                      \
 	16 /* a ring that is registered may have no descriptor */
 #define NN_ANON_INODES 0x09041934
 #define NN_SOCKETS     0x534f434b
 /* The file's address has flags in its last bits. */
-#define NN_RING_FILE_FLAGS 7ULL
+#define NN_URING_FILE_FLAGS 7ULL
 
 struct io_rsrc_node {
 	unsigned long file_ptr;
@@ -51,11 +51,11 @@ struct io_ring_ctx___files {
 } __core;
 
 struct io_uring_task {
-	struct file *registered_rings[NN_RINGS_OF_TASK];
+	struct file *registered_rings[NN_URINGS_OF_TASK];
 } __core;
 
 /* Whose a socket is that a ring holds. */
-struct nn_ring_owner {
+struct nn_uring_owner {
 	struct nn_who who;
 	struct nn_path path;
 };
@@ -67,8 +67,8 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 65536);
 	__type(key, __u64);
-	__type(value, struct nn_ring_owner);
-} ring_sockets SEC(".maps");
+	__type(value, struct nn_uring_owner);
+} uring_sockets SEC(".maps");
 
 /* Rings that were looked through, by address, so that each is once, however
  * many descriptors lead to it. Emptied with the above. */
@@ -78,27 +78,27 @@ struct {
 	__uint(max_entries, 65536);
 	__type(key, __u64);
 	__type(value, __u8);
-} rings_seen SEC(".maps");
+} urings_seen SEC(".maps");
 
 /* How many were noted since the user side has set it to 0. */
-__u32 ring_noted;
+__u32 uring_noted;
 
-struct nn_ring {
+struct nn_uring {
 	__u64 ctx;
-	struct nn_ring_owner owner;
+	struct nn_uring_owner owner;
 };
 
-struct nn_rings {
+struct nn_urings {
 	struct file **files;
-	struct nn_ring ring;
+	struct nn_uring ring;
 };
 
-static __always_inline bool nn_ring_known(void)
+static __always_inline bool nn_uring_known(void)
 {
 	return bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_loop);
 }
 
-static __always_inline __u32 nn_ring_size(__u64 ctx)
+static __always_inline __u32 nn_uring_size(__u64 ctx)
 {
 	struct io_ring_ctx___nodes *nodes = (void *)ctx;
 	struct io_ring_ctx___files *files = (void *)ctx;
@@ -111,7 +111,7 @@ static __always_inline __u32 nn_ring_size(__u64 ctx)
 }
 
 /* The address of the file that is registered as the i-th, 0 = none. */
-static __always_inline __u64 nn_ring_file(__u64 ctx, __u32 i)
+static __always_inline __u64 nn_uring_file(__u64 ctx, __u32 i)
 {
 	struct io_ring_ctx___nodes *nodes = (void *)ctx;
 	struct io_ring_ctx___files *files = (void *)ctx;
@@ -122,19 +122,19 @@ static __always_inline __u64 nn_ring_file(__u64 ctx, __u32 i)
 		at = BPF_CORE_READ(nodes, file_table.data.nodes);
 		bpf_probe_read_kernel(&node, sizeof(node), at + i);
 		return node ? BPF_CORE_READ(node, file_ptr) &
-				       ~NN_RING_FILE_FLAGS
+				       ~NN_URING_FILE_FLAGS
 			    : 0;
 	}
 	if (!bpf_core_field_exists(files->file_table.files))
 		return 0;
 	fixed = (void *)BPF_CORE_READ(files, file_table.files) +
 		i * bpf_core_type_size(struct io_fixed_file);
-	return BPF_CORE_READ(fixed, file_ptr) & ~NN_RING_FILE_FLAGS;
+	return BPF_CORE_READ(fixed, file_ptr) & ~NN_URING_FILE_FLAGS;
 }
 
-static long nn_ring_look(__u32 i, struct nn_ring *r)
+static long nn_uring_look(__u32 i, struct nn_uring *r)
 {
-	struct file *f = (void *)nn_ring_file(r->ctx, i);
+	struct file *f = (void *)nn_uring_file(r->ctx, i);
 	struct socket *socket;
 	struct sock *sk;
 	__u16 family;
@@ -148,13 +148,16 @@ static long nn_ring_look(__u32 i, struct nn_ring *r)
 	if (family != AF_INET && family != AF_INET6)
 		return 0;
 	key = (__u64)sk;
-	bpf_map_update_elem(&ring_sockets, &key, &r->owner, BPF_ANY);
-	ring_noted++;
+	if (bpf_map_update_elem(&uring_sockets, &key, &r->owner, BPF_ANY)) {
+		nn_fault(NN_FAULT_SOCKET_STORAGE); /* full: the rest is free */
+		return 1;
+	}
+	uring_noted++;
 	return 0;
 }
 
 /* Is the file a ring? The kernel alone makes files on that file system. */
-static __always_inline bool nn_is_ring(const struct file *f)
+static __always_inline bool nn_is_uring(const struct file *f)
 {
 	static const char ring[] = "[io_uring]";
 	char name[sizeof(ring)] = {};
@@ -170,8 +173,8 @@ static __always_inline bool nn_is_ring(const struct file *f)
 }
 
 /* Does a limit hold for the task? */
-static __noinline bool nn_ring_owned(struct task_struct *t,
-				     struct nn_ring_owner *o)
+static __noinline bool nn_uring_owned(struct task_struct *t,
+				      struct nn_uring_owner *o)
 {
 	struct nn_policy *p = nn_policy();
 
@@ -182,70 +185,71 @@ static __noinline bool nn_ring_owned(struct task_struct *t,
 }
 
 /* Note the sockets that the ring holds. */
-static __always_inline void nn_ring_note(struct nn_ring *r, struct file *f)
+static __always_inline void nn_uring_note(struct nn_uring *r, struct file *f)
 {
 	__u8 seen = 1;
 	__u32 n;
 
 	r->ctx = (__u64)BPF_CORE_READ(f, private_data);
-	if (bpf_map_lookup_elem(&rings_seen, &r->ctx))
+	if (bpf_map_lookup_elem(&urings_seen, &r->ctx))
 		return;
-	bpf_map_update_elem(&rings_seen, &r->ctx, &seen, BPF_ANY);
-	n = nn_ring_size(r->ctx);
-	if (n > NN_RING_FILES)
-		n = NN_RING_FILES;
+	bpf_map_update_elem(&urings_seen, &r->ctx, &seen, BPF_ANY);
+	n = nn_uring_size(r->ctx);
+	if (n > NN_URING_FILES)
+		n = NN_URING_FILES;
 	if (n)
-		bpf_loop(n, nn_ring_look, r, 0);
+		bpf_loop(n, nn_uring_look, r, 0);
 }
 
-static __always_inline void nn_ring_of_task(struct task_struct *t,
-					    struct file *f)
+static __always_inline void nn_uring_of_task(struct task_struct *t,
+					     struct file *f)
 {
-	struct nn_ring r = {};
+	struct nn_uring r = {};
 
-	if (nn_ring_known() && nn_is_ring(f) && nn_ring_owned(t, &r.owner))
-		nn_ring_note(&r, f);
+	if (nn_uring_known() && nn_is_uring(f) && nn_uring_owned(t, &r.owner))
+		nn_uring_note(&r, f);
 }
 
-static long nn_ring_registered(__u32 i, struct nn_rings *w)
+static long nn_uring_registered(__u32 i, struct nn_urings *w)
 {
 	struct file *f = NULL;
 
 	bpf_probe_read_kernel(&f, sizeof(f), w->files + i);
 	if (f)
-		nn_ring_note(&w->ring, f);
+		nn_uring_note(&w->ring, f);
 	return 0;
 }
 
 /* Rings that a task has registered with itself; their descriptors may be
  * closed. */
-static __always_inline void nn_rings_of_task(struct task_struct *t)
+static __always_inline void nn_urings_of_task(struct task_struct *t)
 {
-	struct nn_rings w = {};
+	struct nn_urings w = {};
 	struct io_uring_task *u = NULL;
 
 	/* the latter since 5.18 */
-	if (!nn_ring_known() || !bpf_core_field_exists(t->io_uring) ||
+	if (!nn_uring_known() || !bpf_core_field_exists(t->io_uring) ||
 	    !bpf_core_field_exists(u->registered_rings))
 		return;
 	u = BPF_CORE_READ(t, io_uring);
-	if (!u || !nn_ring_owned(t, &w.ring.owner))
+	if (!u || !nn_uring_owned(t, &w.ring.owner))
 		return;
 	w.files = (void *)u +
 		  bpf_core_field_offset(struct io_uring_task, registered_rings);
-	bpf_loop(NN_RINGS_OF_TASK, nn_ring_registered, &w, 0);
+	bpf_loop(NN_URINGS_OF_TASK, nn_uring_registered, &w, 0);
 }
 
 /* A socket of the machine: is it one of these? What it is then is written, for
  * it may be all that is in its namespace. */
-static __always_inline void nn_ring_adopt(struct seq_file *seq, struct sock *sk)
+static __always_inline void nn_uring_adopt(struct seq_file *seq,
+					   struct sock *sk)
 {
 	/* a subflow's is the MPTCP socket */
 	__u64 key = (__u64)BPF_CORE_READ(sk, sk_socket, sk);
-	struct nn_ring_owner *o;
+	struct nn_uring_owner *o;
 	struct nn_socket *s;
 
-	o = bpf_map_lookup_elem(&ring_sockets, &key);
+	o = bpf_map_lookup_elem(&uring_sockets, &key);
 	if (!o)
 		return;
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
