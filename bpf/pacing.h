@@ -116,6 +116,8 @@ static __always_inline void nn_connecting(struct bpf_sock_ops *ctx)
 	if (!sk)
 		return;
 	s = nn_state_of(sk);
+	if (!s) /* its SYN may have data */
+		s = nn_subflow(sk);
 	if (!s)
 		return;
 	nn_peer_connected(s, sk, false);

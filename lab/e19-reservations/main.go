@@ -1,5 +1,6 @@
 // Command e19-reservations re-runs Nemesis' Figure 5: three TCP connections on a link of 10 Mbit/s,
-// one after another: (200 ms, 3.6 ms, no extra), (10 ms, 1.2 ms, extra) and (10 ms, 6 ms, no extra).
+// one after another: (200 ms, 3.6 ms, no extra), (10 ms, 1.2 ms, extra) and (10 ms, 6 ms, no extra). Then, which the
+// paper's one transmit queue did by itself: what a modem of the link's rate has to queue of four of (50 ms, 11 ms, no extra).
 package main
 
 import (
@@ -37,6 +38,8 @@ type phase struct {
 type figures struct {
 	Phases []phase     `json:"phases"`
 	Series [][]float64 `json:"series_per_second"`
+	// Queue is what a line of the link's rate queues of four equal reservations, at each packet.
+	Queue stat.Spread `json:"queue_of_four_ms"`
 }
 
 func run(ctx context.Context, b *bed.Bed) error {
@@ -112,10 +115,64 @@ func run(ctx context.Context, b *bed.Bed) error {
 		f.Phases = append(f.Phases, p)
 	}
 	b.Printf("paper: 0.17; 7.5, then 3.5; 4.2 of a guaranteed 5.6 Mbit/s (payload)\n")
+	for _, tx := range senders {
+		if _, err := tx.Stop(); err != nil {
+			return err
+		}
+	}
+	if f.Queue, err = together(ctx, b, pair, ports[0]); err != nil {
+		return err
+	}
+	b.Printf("four of 11 ms in 50: a line of the link's rate queues %.1f ms (median), %.1f at most\n", f.Queue.Median, f.Queue.Max)
 	if err := draw(b, f); err != nil {
 		return err
 	}
 	return b.Write(f)
+}
+
+// together has four connections with the same reservation begin at the same moment.
+func together(ctx context.Context, b *bed.Bed, pair *testutil.Pair, port uint16) (queue stat.Spread, err error) {
+	var senders []*testutil.Sender
+	for range 4 {
+		tx, err := b.Sender(pair.A, testutil.SenderConfig{To: netip.AddrPortFrom(pair.B4, port).String(), Congestion: "cubic"})
+		if err != nil {
+			return queue, err
+		}
+		if err := b.Reserve(ctx, pair.A, tx.PID(), 50*time.Millisecond, 11*time.Millisecond, false); err != nil {
+			return queue, err
+		}
+		senders = append(senders, tx)
+	}
+	for _, tx := range senders {
+		if _, err := tx.Start(); err != nil {
+			return queue, err
+		}
+	}
+	if err := testutil.Sleep(ctx, settled); err != nil {
+		return queue, err
+	}
+	c, err := capture.Start(pair.B)
+	if err != nil {
+		return queue, err
+	}
+	if err := testutil.Sleep(ctx, b.Length(8*time.Second, 2*time.Second)); err != nil {
+		return queue, err
+	}
+	packets, err := c.Stop()
+	if err != nil {
+		return queue, err
+	}
+	var bytes float64
+	var each []float64
+	var last testutil.Instant
+	for _, p := range packets {
+		if p.To != port {
+			continue
+		}
+		bytes = max(bytes-p.T.Sub(last).Seconds()*line, 0) + float64(p.Bytes)
+		each, last = append(each, bytes/line*1e3), p.T
+	}
+	return stat.Of(each), nil
 }
 
 func flowsOf(packets []capture.Packet, ports []uint16, from, to testutil.Instant) [][]float64 {

@@ -59,6 +59,7 @@ func criteria() []Criterion {
 		{"e18-slices", "E25", "sent, of what is reserved, slices of 1.2 to 144 ms in each 200 ms", "almost 1 up to 9.6 ms", 0.97, 1.03, "", at("by_slice.#.over_reserved")},
 		{"e19-reservations", "E19", "the third connection, of its guarantee", "0.75", 0.98, 1.05, "", over("phases.2.mbit_per_sec.2.mean", "phases.2.wanted_mbit_per_sec.2")},
 		{"e19-reservations", "E19", "each of three, of what is due", "0.17, 3.5, 4.2 Mbit/s", 0.93, 1.07, "", over("phases.2.mbit_per_sec.#.mean", "phases.2.wanted_mbit_per_sec")},
+		{"e19-reservations", "E19", "queue of four of 11 ms in 50 at a line of that rate, most, ms (a chunk is two packets)", "one at a time", low, 10, "", at("queue_of_four_ms.max")},
 		{"e20-hog", "E20", "what a sender keeps beside a hog, less 1 - the hog's share", "in proportion", -0.1, 0.1, "", func(f gjson.Result) (list []float64) {
 			f.ForEach(func(_, row gjson.Result) bool {
 				list = append(list, row.Get("over_without").Float()-(1-row.Get("hog_percent").Float()/100))
