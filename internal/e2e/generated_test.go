@@ -29,6 +29,7 @@ const (
 	generatedLower = 1e6
 	generatedPeers = 7000 // its first port in B
 	generatedServe = 7100 // and in A
+	lowerAwait     = 5 * time.Second
 )
 
 // Whatever a program does with the network: no more than its limit leaves, that is what it is charged, and
@@ -251,8 +252,19 @@ func (g *generated) limit(p trafficgen.Program, x *script, pid, dir string) erro
 // limit was lowered, which is far away if there are hundreds.
 func (g *generated) awaitLimit(p trafficgen.Program, how string) {
 	time.Sleep(2 * settle)
-	if comesAndGoes(p) && (wasFree(how) || how == "lower") {
+	switch {
+	case !comesAndGoes(p):
+	case wasFree(how):
 		time.Sleep(700 * time.Millisecond)
+	case how == "lower":
+		begin := time.Now()
+		within(lowerAwait, func() bool {
+			before := g.wire()
+			time.Sleep(200 * time.Millisecond)
+			rate, _ := g.wire().since(before)
+			return rate < 1.1*generatedLower
+		})
+		g.t.Logf("seed %d: %v after it was lowered", p.Seed, time.Since(begin).Round(time.Millisecond))
 	}
 }
 
