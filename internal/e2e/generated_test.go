@@ -23,14 +23,15 @@ const (
 	programVariable = "NETNICE_TEST_PROGRAM"
 )
 
-// Of a generated program: what it is limited to, and lowered to, bytes/s.
 const (
-	generatedLimit = 3e6
-	generatedLower = 1e6
 	generatedPeers = 7000 // its first port in B
 	generatedServe = 7100 // and in A
 	lowerAwait     = 5 * time.Second
 )
+
+// Of a generated program: what it is limited to, and lowered to, bytes/s; a tenth on an emulated processor.
+func generatedLimit() float64 { return 3e6 / float64(patience) }
+func generatedLower() float64 { return 1e6 / float64(patience) }
 
 // Whatever a program does with the network: no more than its limit leaves, that is what it is charged, and
 // who has no limit sends as if it were not there.
@@ -211,32 +212,32 @@ func (g *generated) limit(p trafficgen.Program, x *script, pid, dir string) erro
 		g.must(slices.Concat([]string{"set"}, subject, []string{"--" + p.Limit["direction"], fmt.Sprintf("%.0fB/s", rate)})...)
 	}
 	if p.Limit["around"] != "nothing" {
-		g.must(slices.Concat([]string{"set"}, around, []string{"--up", fmt.Sprintf("%.0fB/s", 2*generatedLimit)})...)
+		g.must(slices.Concat([]string{"set"}, around, []string{"--up", fmt.Sprintf("%.0fB/s", 2*generatedLimit())})...)
 		defer g.netnice(append([]string{"unset"}, around...)...) // gone with its last process is as good
 	}
 	defer g.netnice(append([]string{"unset"}, subject...)...)
 	if p.Limit["when"] == "before" {
-		limited(generatedLimit)
+		limited(generatedLimit())
 	}
 	x.tell("make")
 	g.hear(x, "made")
 	if p.Limit["when"] == "connected" {
-		limited(generatedLimit)
+		limited(generatedLimit())
 	}
 	g.pull(p)
 	x.tell("go")
 	g.hear(x, "going")
 	if p.Limit["when"] == "sending" {
 		time.Sleep(500 * time.Millisecond)
-		limited(generatedLimit)
+		limited(generatedLimit())
 	}
 	g.awaitLimit(p, p.Limit["when"])
 	free := wasFree(p.Limit["when"])
-	err := g.window(p, subject, around, free, generatedLimit)
-	rate := float64(generatedLimit)
+	err := g.window(p, subject, around, free, generatedLimit())
+	rate := generatedLimit()
 	switch p.Limit["then"] {
 	case "lower":
-		rate = generatedLower
+		rate = generatedLower()
 		limited(rate)
 	case "again":
 		g.must(append([]string{"unset"}, subject...)...)
@@ -258,11 +259,11 @@ func (g *generated) awaitLimit(p trafficgen.Program, how string) {
 		time.Sleep(700 * time.Millisecond)
 	case how == "lower":
 		begin := time.Now()
-		within(lowerAwait, func() bool {
+		within(lowerAwait/patience, func() bool {
 			before := g.wire()
 			time.Sleep(200 * time.Millisecond)
 			rate, _ := g.wire().since(before)
-			return rate < 1.1*generatedLower
+			return rate < 1.1*generatedLower()
 		})
 		g.t.Logf("seed %d: %v after it was lowered", p.Seed, time.Since(begin).Round(time.Millisecond))
 	}
@@ -282,7 +283,7 @@ func (g *generated) window(p trafficgen.Program, inner, around []string, wasFree
 	g.t.Helper()
 	other := p.Limit["around"] != "nothing" && wasFree && comesAndGoes(p)
 	if other {
-		inner, limit = around, 2*generatedLimit
+		inner, limit = around, 2*generatedLimit()
 	}
 	subject := strings.TrimPrefix(inner[0], "--") + ":" + inner[1]
 	sent, came := g.others()
@@ -342,7 +343,7 @@ func (g *generated) begin(p trafficgen.Program) (x *script, pid, dir string) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	net, err := json.Marshal(map[string]any{"4": g.B4.String(), "6": g.B6.String(), "port": generatedPeers, "serve": generatedServe})
+	net, err := json.Marshal(map[string]any{"4": g.B4.String(), "6": g.B6.String(), "port": generatedPeers, "serve": generatedServe, "slower": int(patience)})
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -373,7 +374,7 @@ func (g *generated) end(p trafficgen.Program, x *script, dir string) {
 		begin := g.wire()
 		time.Sleep(300 * time.Millisecond)
 		rate, _ := g.wire().since(begin)
-		return rate < generatedLimit/100
+		return rate < generatedLimit()/100
 	}) {
 		g.t.Errorf("something is sent still after the end of: %v", p)
 	}
@@ -426,7 +427,7 @@ func (g *generated) pull(p trafficgen.Program) {
 // hear is read for a program that says in between what it is not allowed to do.
 func (g *generated) hear(x *script, word string) (rest string) {
 	g.t.Helper()
-	for timeout := time.After(20 * time.Second); ; {
+	for timeout := time.After(patience * 20 * time.Second); ; {
 		select {
 		case line, ok := <-x.lines:
 			got, rest, _ := strings.Cut(line, " ")

@@ -9,12 +9,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/netnice/netnice/internal/testutil"
 )
 
 // program is the netnice under test, built by TestMain.
 var program string
+
+// patience is how many times longer than usual is waited for what has to come: an emulated processor is slow.
+var patience time.Duration = 1
 
 // work is a folder that everybody may read; scripts and the program are in it.
 var work string
@@ -51,6 +55,7 @@ func run(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	if program = os.Getenv("NETNICE_TEST_BUILT"); program != "" { // in a guest, where no compiler is
+		patience = 10
 		return m.Run(), nil
 	}
 	program = filepath.Join(work, "netnice")

@@ -151,7 +151,7 @@ func (x *script) kill() {
 	_ = x.stdin.Close()
 	select {
 	case <-x.ended:
-	case <-time.After(20 * time.Second): // beside a busy loop 5 were too few, once
+	case <-time.After(patience * 20 * time.Second): // beside a busy loop 5 were too few, once
 		x.t.Errorf("%q does not end", x.cmd.Args)
 	}
 	if text := x.wrong.String(); text != "" && x.t.Failed() {
@@ -170,7 +170,7 @@ func (x *script) read(word string) string {
 			x.t.Fatalf("the program printed %q, want %q\n%s", line, word, x.wrong.String())
 		}
 		return rest
-	case <-time.After(40 * time.Second):
+	case <-time.After(patience * 40 * time.Second):
 		x.t.Fatalf("the program does not print %q\n%s", word, x.wrong.String())
 	}
 	return ""

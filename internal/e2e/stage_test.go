@@ -180,7 +180,12 @@ func (r result) String() string {
 // netnice runs netnice with these arguments.
 func (s *stage) netnice(args ...string) result {
 	s.t.Helper()
-	return s.run(s.command(args...), nil)
+	for try := time.Duration(1); ; try++ {
+		r := s.run(s.command(args...), nil)
+		if r.code == 0 || try >= patience || !strings.Contains(r.err, "did not answer") {
+			return r
+		}
+	}
 }
 
 // command prepares netnice with these arguments.
@@ -199,7 +204,7 @@ func (s *stage) run(cmd *exec.Cmd, in *testutil.NetNS) result {
 	if err := s.start(cmd, in); err != nil {
 		s.t.Fatalf("start %q: %v", cmd.Args, err)
 	}
-	timer := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	timer := time.AfterFunc(patience*30*time.Second, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
 	err := cmd.Wait()
 	r := result{args: cmd.Args[1:], out: out.String(), err: problem.String(), at: testutil.Now()}
@@ -374,7 +379,7 @@ func (d *daemon) kill() {
 	err := d.cmd.Process.Kill() // gone already is as good
 	select {
 	case <-d.ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience * 20 * time.Second):
 		panic(fmt.Sprintf("daemon %d was killed (%v) and does not end:\n%s", d.cmd.Process.Pid, err, threads(d.cmd.Process.Pid)))
 	}
 }
@@ -411,7 +416,7 @@ func (b *lockedBuffer) String() string {
 
 // within waits until f is true, and says whether it got so in time.
 func within(limit time.Duration, f func() bool) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), patience*limit)
 	defer cancel()
 	for {
 		if f() {

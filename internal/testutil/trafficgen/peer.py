@@ -76,7 +76,8 @@ def main():
     first = int(sys.argv[1])
     kept = []
     for i, name in enumerate(BEHAVIOURS):
-        s = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 262)
+        # MPTCP has no TCP_MAXSEG on older kernels
+        s = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0 if name == "small" else 262)
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         if name == "small":

@@ -1,5 +1,6 @@
 # Carries out a Program: argv[1] is it as JSON, argv[2] how to reach its peers:
-# {"4": address, "6": address, "port": of the first of the peers' behaviours, "serve": first port to listen on}.
+# {"4": address, "6": address, "port": of the first of the peers' behaviours, "serve": first port to listen on,
+# "slower": how many times}.
 # It says "ready PID", makes its sockets as it is told "make" and says "made", sends as it is told "go",
 # and says "refused NAME=VALUE" of what it may not do here, and "sent N" as the Nth sender's first bytes go.
 import ctypes, errno, fcntl, json, mmap, os, signal, socket, struct, subprocess, sys, threading, time
@@ -88,6 +89,8 @@ class Sender:
         self.__dict__.update(traits)
         self.traits, self.net, self.number = traits, net, number
         self.bytes = int(self.bytes)
+        slower = net.get("slower", 1)
+        self.up_to, self.calls, self.opens = UP_TO / slower, CALLS / slower, OPENS / slower
         self.socket = None
         self.own = threading.local()  # what each thread splices from
         self.said = set()
@@ -325,7 +328,7 @@ class Sender:
         while until is None or time.monotonic() < until:
             n = self.send_once(s)
             now = time.monotonic()
-            due = max(due, now - 0.01) + max(n / UP_TO, 1 / CALLS)
+            due = max(due, now - 0.01) + max(n / self.up_to, 1 / self.calls)
             if due > now + 0.001:
                 time.sleep(due - now)
 
@@ -439,7 +442,7 @@ class Sender:
                         self.send_once(s)
                 except OSError:
                     pass
-            time.sleep(max(begin + 1 / OPENS - time.monotonic(), 0))
+            time.sleep(max(begin + 1 / self.opens - time.monotonic(), 0))
 
     # Where it runs.
 

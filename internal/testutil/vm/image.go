@@ -88,7 +88,7 @@ func buildImage(ctx context.Context, c Config, kernel *Kernel, temp, image strin
 
 // addBase adds the folders and the few files that programs expect anywhere.
 func addBase(a *archive) {
-	for _, d := range []string{"bin", "dev", "etc", "lib", "proc", "root", "run", "sys", "tmp", "usr", "var/lib", "home/alice", "home/bob"} {
+	for _, d := range []string{"bin", "dev", "etc", "lib", "proc", "root", "run", "sys", "tmp", "usr", "var/lib", "var/log", "home/alice", "home/bob"} {
 		a.dir(d)
 	}
 	a.symlink("sbin", "bin")
