@@ -20,7 +20,7 @@ func TestSetPriority(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	call := filepath.Join(work, "setpriority")                                         // a folder that others may read
+	call := filepath.Join(work, "setpriority")                         // a folder that others may read
 	for _, standard := range []string{"-std=gnu11", "-D_GNU_SOURCE"} { // glibc's types differ
 		args := []string{standard, "-Wall", "-Wextra", "-Werror", "-I", filepath.Join(root, "include"), "-o", call, filepath.Join(root, "examples/c/setpriority.c")}
 		if out, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
