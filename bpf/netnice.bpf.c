@@ -6,7 +6,6 @@
 #include "each_socket.h"
 #include "egress.h"
 #include "exec.h"
-#include "file_table.h"
 #include "follow.h"
 #include "meter.h"
 #include "option.h"
@@ -28,7 +27,6 @@ enum nn_event *nn_keep_event __attribute__((unused));
 enum nn_unknown *nn_keep_unknown __attribute__((unused));
 struct nn_task_record *nn_keep_task_record __attribute__((unused));
 struct nn_member_record *nn_keep_member_record __attribute__((unused));
-struct nn_file_table_record *nn_keep_file_table __attribute__((unused));
 struct nn_egress_event *nn_keep_egress_event __attribute__((unused));
 struct nn_queue_event *nn_keep_queue_event __attribute__((unused));
 struct nn_exec_event *nn_keep_exec_event __attribute__((unused));
@@ -258,17 +256,6 @@ int nn_list_tasks(struct bpf_iter__task *ctx)
 	r.node = e->node;
 	r.cgroup = t->cgroups->dfl_cgrp->kn->id;
 	bpf_seq_write(ctx->meta->seq, &r, sizeof(r));
-	return 0;
-}
-
-SEC("iter/task")
-int nn_list_file_tables(struct bpf_iter__task *ctx)
-{
-	struct nn_file_table_record r = {};
-	struct task_struct *t = ctx->task;
-
-	if (t && nn_file_table_of(t, &r))
-		bpf_seq_write(ctx->meta->seq, &r, sizeof(r));
 	return 0;
 }
 

@@ -61,6 +61,8 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 		if (nn_stateless_any())
 			bpf_get_socket_cookie(ctx);
 		s = nn_subflow(sk);
+	} else if (s->flags & NN_SOCK_SUBFLOW && !nn_socket_limited(s)) {
+		nn_subflow(sk); /* a limit came while it was connecting */
 	}
 	if (!s)
 		return;
@@ -116,8 +118,11 @@ static __always_inline void nn_connecting(struct bpf_sock_ops *ctx)
 	if (!sk)
 		return;
 	s = nn_state_of(sk);
-	if (!s) /* its SYN may have data */
+	if (!s) { /* its SYN may have data */
+		if (nn_stateless_any())
+			bpf_get_socket_cookie(ctx);
 		s = nn_subflow(sk);
+	}
 	if (!s)
 		return;
 	nn_peer_connected(s, sk, false);

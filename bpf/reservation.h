@@ -77,6 +77,9 @@ static __always_inline void nn_period_charge(struct nn_clock *c,
 	cost = cost * NN_NSEC_PER_SEC / rate;
 	if (c->slices_ns < now_ns)
 		c->slices_ns = now_ns;
+	if (c->slices_ns >
+	    now_ns + period_ns) /* more is promised than there is */
+		c->slices_ns = now_ns + period_ns;
 	c->slices_ns += cost;
 	if (left <= 0)
 		return;

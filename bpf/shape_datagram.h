@@ -50,7 +50,7 @@ static __always_inline struct nn_hop nn_whose_hop(const struct nn_whose *w,
 __noinline int nn_datagram_fits(const struct nn_whose *w, __u32 hop,
 				__u64 bytes, __u32 first)
 {
-	__u64 now_ns = bpf_ktime_get_ns(), rate, part, burst_ns;
+	__u64 now_ns = bpf_ktime_get_ns(), rate, part, burst_ns, most;
 	struct nn_share_ask a = {
 		.weight = NN_WEIGHT_DEFAULT,
 		.span = nn_span_now(now_ns),
@@ -87,6 +87,10 @@ __noinline int nn_datagram_fits(const struct nn_whose *w, __u32 hop,
 		part = rate;
 	burst_ns = NN_DATAGRAM_BURST_BYTES * NN_NSEC_PER_SEC / part;
 	nn_later(&burst_ns, NN_DATAGRAM_BURST_NS);
+	/* a debt at a lower rate than now; a datagram has 64 KB at most */
+	most = now_ns + burst_ns + 65536 * NN_NSEC_PER_SEC / part;
+	if (k->due_ns > most)
+		k->due_ns = most;
 	if (first && k->due_ns > now_ns + burst_ns)
 		return 0;
 	nn_later(&k->due_ns, now_ns);

@@ -227,14 +227,15 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 		nn_aside(&path, bytes);
 		return TC_ACT_UNSPEC;
 	}
-	first = p.more && !p.fragment_offset;
+	/* of UDP the program's clock refuses: two in a row refuse too much */
+	first = p.more && !p.fragment_offset && p.protocol != IPPROTO_UDP;
 	if (!nn_fits(f, node, bytes, first) ||
-	    (p.protocol == IPPROTO_UDP &&
+	    (!dropped && p.protocol == IPPROTO_UDP &&
 	     !nn_datagram_fits(&path, hop, bytes, !p.fragment_offset))) {
 		nn_refuse(skb, &p, NULL, &path, f);
 		return TC_ACT_SHOT;
 	}
-	if (dropped) {
+	if (dropped) { /* and not charged: its first part was not */
 		__sync_fetch_and_add(&f->refused, 1);
 		return TC_ACT_SHOT;
 	}
@@ -338,8 +339,9 @@ static __always_inline int nn_shape_released(struct __sk_buff *skb)
 		if (f && q) {
 			/* what fits in one queue may not in the next */
 			if (!nn_fits(f, node, bytes,
-				     p.more && !p.fragment_offset) ||
-			    (p.protocol == IPPROTO_UDP &&
+				     p.more && !p.fragment_offset &&
+					     p.protocol != IPPROTO_UDP) ||
+			    (!dropped && p.protocol == IPPROTO_UDP &&
 			     !nn_datagram_fits(&path, hop, bytes,
 					       !p.fragment_offset))) {
 				nn_refuse(skb, &p, slot, &path, f);

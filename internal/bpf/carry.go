@@ -82,7 +82,7 @@ func (o *Object) loadCarryRates(former *ebpf.Map, at formerSocket) (each eachSoc
 		return each, err
 	}
 	defer coll.Close()
-	return eachSocket{files: coll.DetachProgram(files), connections: coll.DetachProgram(connections), tables: o.NnListFileTables}, nil
+	return eachSocket{files: coll.DetachProgram(files), connections: coll.DetachProgram(connections)}, nil
 }
 
 // formerSocketOf says where the fields are that CarryRates needs.

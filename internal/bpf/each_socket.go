@@ -19,18 +19,15 @@ import (
 // eachSocket is a program that runs on every socket with state, in the ways to reach
 // them (bpf/each_socket.h): by the map of these, or, where that may not be gone through, by
 // processes' files and namespaces' connections. What is not needed is nil.
-type eachSocket struct {
-	ofMap, files, connections *ebpf.Program
-	tables                    *ebpf.Program // of the base object: which tables of files there are
-}
+type eachSocket struct{ ofMap, files, connections *ebpf.Program }
 
 func eachSocketNames(name string) (ofMap, files, connections string) {
 	return "nn_" + name, "nn_files_" + name, "nn_conns_" + name
 }
 
-func eachSocketOf(p map[string]*ebpf.Program, name string, tables *ebpf.Program) eachSocket {
+func eachSocketOf(p map[string]*ebpf.Program, name string) eachSocket {
 	ofMap, files, connections := eachSocketNames(name)
-	return eachSocket{p[ofMap], p[files], p[connections], tables}
+	return eachSocket{p[ofMap], p[files], p[connections]}
 }
 
 // skipUnused notes which ways the kernel does not need, or does not let us go.
@@ -73,7 +70,7 @@ func (e eachSocket) run(m *ebpf.Map, namespaces []string) ([]byte, error) {
 	if e.ofMap != nil {
 		return run(e.ofMap, m)
 	}
-	out, err := walkFiles(e.tables, e.files, nil)
+	out, err := run(e.files, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +124,7 @@ func (s *spaces) list(e eachSocket, m *ebpf.Map, node uint32) ([]SocketRecord, e
 	if e.ofMap != nil {
 		return records[SocketRecord](run(e.ofMap, m))
 	}
-	list, err := records[SocketRecord](walkFiles(e.tables, e.files, nil))
+	list, err := records[SocketRecord](run(e.files, nil))
 	if err != nil {
 		return nil, err
 	}

@@ -40,11 +40,12 @@ func readToEnd(r io.Reader) ([]byte, error) {
 	}
 }
 
-// runOf drives a task iterator over one thread or thread group. cilium/ebpf's
+// runOfProcess drives a task iterator over one thread group. cilium/ebpf's
 // IterOptions cannot say which, so the link is made by the system call.
 // Kernels before 6.1 do not know the filter: there all tasks are visited, and
 // alone is false.
-func runOf(p *ebpf.Program, info [4]uint32) (out []byte, alone bool, err error) {
+func runOfProcess(p *ebpf.Program, tgid uint32) (out []byte, alone bool, err error) {
+	info := [4]uint32{0, tgid, 0, 0} // union bpf_iter_link_info: task {tid, pid, pid_fd}
 	create := struct {
 		prog, target, attach, flags uint32
 		info                        uint64
@@ -61,7 +62,7 @@ func runOf(p *ebpf.Program, info [4]uint32) (out []byte, alone bool, err error) 
 		return out, false, err
 	}
 	if errno != 0 {
-		return nil, true, fmt.Errorf("attach iterator to one task: %w", errno)
+		return nil, true, fmt.Errorf("attach iterator to process %d: %w", tgid, errno)
 	}
 	defer unix.Close(int(fd))
 	open := [2]uint32{uint32(fd), 0}
@@ -139,7 +140,7 @@ func (o *Object) AdoptTasks(root, node, outer uint32) (a Adopted, err error) {
 	}
 	if hasChildren() {
 		a.Members, err = descend(root, fewProcesses, childrenOf("/proc"), func(tgid uint32) (bool, error) {
-			out, alone, err := runOf(o.NnAdoptTasks, oneProcess(tgid))
+			out, alone, err := runOfProcess(o.NnAdoptTasks, tgid)
 			a.add(out)
 			return alone, err
 		})
@@ -191,11 +192,17 @@ func (o *Object) AdoptFiles(tgids []uint32) (rings bool, err error) {
 	if err := o.UringNoted.Set(uint32(0)); err != nil {
 		return false, fmt.Errorf("set iterator argument: %w", err)
 	}
-	if _, err := walkFiles(o.NnListFileTables, o.NnAdoptFiles, tgids); err != nil {
-		return false, fmt.Errorf("adopt open sockets: %w", err)
-	}
-	if _, err := walkTasks(o.NnAdoptUrings, tgids); err != nil {
-		return false, fmt.Errorf("adopt sockets of io_uring: %w", err)
+	for _, p := range []*ebpf.Program{o.NnAdoptFiles, o.NnAdoptUrings} {
+		if tgids == nil {
+			if _, err := run(p, nil); err != nil {
+				return false, fmt.Errorf("adopt open sockets: %w", err)
+			}
+		}
+		for _, tgid := range tgids {
+			if _, _, err := runOfProcess(p, tgid); err != nil && !os.IsNotExist(err) {
+				return false, fmt.Errorf("adopt open sockets of process %d: %w", tgid, err)
+			}
+		}
 	}
 	var noted uint32
 	if err := o.UringNoted.Get(&noted); err != nil {
@@ -253,7 +260,7 @@ func (o *Object) FollowFiles(walk uint32) (again bool, err error) {
 	if err := o.FollowWalk.Set(walk); err != nil {
 		return false, fmt.Errorf("set iterator argument: %w", err)
 	}
-	out, err := walkFiles(o.NnListFileTables, o.NnFollowFiles, nil)
+	out, err := run(o.NnFollowFiles, nil)
 	if err != nil {
 		return false, fmt.Errorf("look who has sockets: %w", err)
 	}

@@ -232,12 +232,12 @@ func (o *Object) take(c *ebpf.Collection) {
 		NnRawSendmsg: p["nn_raw_sendmsg"], NnRawv6Sendmsg: p["nn_rawv6_sendmsg"],
 		NnPingV4Sendmsg: p["nn_ping_v4_sendmsg"], NnPingV6Sendmsg: p["nn_ping_v6_sendmsg"],
 		NnFork: p["nn_fork"], NnExec: p["nn_exec"], NnAdoptTasks: p["nn_adopt_tasks"], NnReleaseTasks: p["nn_release_tasks"],
-		NnListTasks: p["nn_list_tasks"], NnListFileTables: p["nn_list_file_tables"], NnAdoptFiles: p["nn_adopt_files"], NnAdoptUrings: p["nn_adopt_urings"],
+		NnListTasks: p["nn_list_tasks"], NnAdoptFiles: p["nn_adopt_files"], NnAdoptUrings: p["nn_adopt_urings"],
 		NnAdoptUringTcp: p["nn_adopt_uring_tcp"], NnAdoptUringUdp: p["nn_adopt_uring_udp"],
 		NnAdoptConnections: p["nn_adopt_connections"], NnFollowFiles: p["nn_follow_files"],
 		NnMeter: p["nn_meter"],
 	}
-	o.listSockets, o.assignSockets, o.carryRates = eachSocketOf(p, "list_sockets", o.NnListFileTables), eachSocketOf(p, "assign_sockets", o.NnListFileTables), eachSocketOf(p, "carry_rates", o.NnListFileTables)
+	o.listSockets, o.assignSockets, o.carryRates = eachSocketOf(p, "list_sockets"), eachSocketOf(p, "assign_sockets"), eachSocketOf(p, "carry_rates")
 	if users := p["nn_egress_users"]; users != nil {
 		o.NnEgress = users
 	}
@@ -390,7 +390,7 @@ func (o *Object) Close() error {
 	}
 	for _, p := range []*ebpf.Program{
 		o.NnSockops, o.NnSetsockopt, o.NnGetsockopt, o.NnSockCreate, o.NnEgress, o.NnSendTp, o.NnSendFentry,
-		o.NnSendpagesFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnExec, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnListFileTables, o.NnAdoptFiles,
+		o.NnSendpagesFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnExec, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnAdoptFiles,
 		o.NnFollowFiles, o.NnAdoptConnections, o.NnMeter, o.NnAdoptUrings, o.NnAdoptUringTcp, o.NnAdoptUringUdp,
 		o.NnConnect4, o.NnConnect6, o.NnSendmsg4, o.NnSendmsg6,
 		o.NnUdpSendmsg, o.NnUdpv6Sendmsg, o.NnRawSendmsg, o.NnRawv6Sendmsg, o.NnPingV4Sendmsg, o.NnPingV6Sendmsg,

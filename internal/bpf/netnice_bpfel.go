@@ -170,16 +170,6 @@ const (
 	netniceNnFaultNN_FAULTS               netniceNnFault = 7
 )
 
-type netniceNnFileTableRecord struct {
-	_      structs.HostLayout
-	Table  uint64
-	Cgroup uint64
-	Tid    uint32
-	Tgid   uint32
-	Uid    uint32
-	Tree   uint32
-}
-
 type netniceNnFormerSocket struct {
 	_                  structs.HostLayout
 	RateBytesPerSec    uint32
@@ -579,7 +569,6 @@ const (
 	netniceProgNnFollowFiles        = "nn_follow_files"
 	netniceProgNnFork               = "nn_fork"
 	netniceProgNnGetsockopt         = "nn_getsockopt"
-	netniceProgNnListFileTables     = "nn_list_file_tables"
 	netniceProgNnListSockets        = "nn_list_sockets"
 	netniceProgNnListTasks          = "nn_list_tasks"
 	netniceProgNnListenFentry       = "nn_listen_fentry"
@@ -617,7 +606,6 @@ const (
 	netniceVarNnKeepEvent           = "nn_keep_event"
 	netniceVarNnKeepExecEvent       = "nn_keep_exec_event"
 	netniceVarNnKeepFault           = "nn_keep_fault"
-	netniceVarNnKeepFileTable       = "nn_keep_file_table"
 	netniceVarNnKeepKind            = "nn_keep_kind"
 	netniceVarNnKeepMemberRecord    = "nn_keep_member_record"
 	netniceVarNnKeepNodeFlags       = "nn_keep_node_flags"
@@ -702,7 +690,6 @@ type netniceProgramSpecs struct {
 	NnFollowFiles        *ebpf.ProgramSpec `ebpf:"nn_follow_files"`
 	NnFork               *ebpf.ProgramSpec `ebpf:"nn_fork"`
 	NnGetsockopt         *ebpf.ProgramSpec `ebpf:"nn_getsockopt"`
-	NnListFileTables     *ebpf.ProgramSpec `ebpf:"nn_list_file_tables"`
 	NnListSockets        *ebpf.ProgramSpec `ebpf:"nn_list_sockets"`
 	NnListTasks          *ebpf.ProgramSpec `ebpf:"nn_list_tasks"`
 	NnListenFentry       *ebpf.ProgramSpec `ebpf:"nn_listen_fentry"`
@@ -789,7 +776,6 @@ type netniceVariableSpecs struct {
 	NnKeepEvent        *ebpf.VariableSpec `ebpf:"nn_keep_event"`
 	NnKeepExecEvent    *ebpf.VariableSpec `ebpf:"nn_keep_exec_event"`
 	NnKeepFault        *ebpf.VariableSpec `ebpf:"nn_keep_fault"`
-	NnKeepFileTable    *ebpf.VariableSpec `ebpf:"nn_keep_file_table"`
 	NnKeepKind         *ebpf.VariableSpec `ebpf:"nn_keep_kind"`
 	NnKeepMemberRecord *ebpf.VariableSpec `ebpf:"nn_keep_member_record"`
 	NnKeepNodeFlags    *ebpf.VariableSpec `ebpf:"nn_keep_node_flags"`
@@ -932,7 +918,6 @@ type netniceVariables struct {
 	NnKeepEvent        *ebpf.Variable `ebpf:"nn_keep_event"`
 	NnKeepExecEvent    *ebpf.Variable `ebpf:"nn_keep_exec_event"`
 	NnKeepFault        *ebpf.Variable `ebpf:"nn_keep_fault"`
-	NnKeepFileTable    *ebpf.Variable `ebpf:"nn_keep_file_table"`
 	NnKeepKind         *ebpf.Variable `ebpf:"nn_keep_kind"`
 	NnKeepMemberRecord *ebpf.Variable `ebpf:"nn_keep_member_record"`
 	NnKeepNodeFlags    *ebpf.Variable `ebpf:"nn_keep_node_flags"`
@@ -979,7 +964,6 @@ type netnicePrograms struct {
 	NnFollowFiles        *ebpf.Program `ebpf:"nn_follow_files"`
 	NnFork               *ebpf.Program `ebpf:"nn_fork"`
 	NnGetsockopt         *ebpf.Program `ebpf:"nn_getsockopt"`
-	NnListFileTables     *ebpf.Program `ebpf:"nn_list_file_tables"`
 	NnListSockets        *ebpf.Program `ebpf:"nn_list_sockets"`
 	NnListTasks          *ebpf.Program `ebpf:"nn_list_tasks"`
 	NnListenFentry       *ebpf.Program `ebpf:"nn_listen_fentry"`
@@ -1026,7 +1010,6 @@ func (p *netnicePrograms) Close() error {
 		p.NnFollowFiles,
 		p.NnFork,
 		p.NnGetsockopt,
-		p.NnListFileTables,
 		p.NnListSockets,
 		p.NnListTasks,
 		p.NnListenFentry,

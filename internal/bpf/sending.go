@@ -81,7 +81,7 @@ func (o *Object) LoadSending() (*Sending, error) {
 	s.sendingPrograms = sendingPrograms{
 		NnSendOut: p["nn_send_out"], NnSendBack: p["nn_send_back"], NnSendShort: p["nn_send_short"],
 	}
-	s.listBuffers = eachSocketOf(p, "list_buffers", o.NnListFileTables)
+	s.listBuffers = eachSocketOf(p, "list_buffers")
 	s.sendingMaps = sendingMaps{
 		Sender: m["sender"], SendDevices: m["send_devices"], SendSlots: m["send_slots"],
 		Outflows: m["outflows"], Lanes: m["lanes"], Gates: m["gates"], SendFaults: m["send_faults"],

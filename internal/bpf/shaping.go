@@ -148,13 +148,13 @@ func (o *Object) LoadShaping() (*Shaping, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the object for what comes in: %w", err)
 	}
-	s.take(coll, o.NnListFileTables)
+	s.take(coll)
 	return s, nil
 }
 
 // take fills the generated struct; programs that were left out stay nil. Maps
 // that are shared belong to the other object.
-func (s *Shaping) take(c *ebpf.Collection, tables *ebpf.Program) {
+func (s *Shaping) take(c *ebpf.Collection) {
 	p, m := c.Programs, c.Maps
 	s.shapingPrograms = shapingPrograms{
 		NnShapeIn: p["nn_shape_in"], NnShapeBack: p["nn_shape_back"], NnShapeWindow: p["nn_shape_window"],
@@ -164,7 +164,7 @@ func (s *Shaping) take(c *ebpf.Collection, tables *ebpf.Program) {
 		NnPlaceExec: p["nn_place_exec"],
 		NnFindTasks: p["nn_find_tasks"],
 	}
-	s.findSockets = eachSocketOf(p, "find_sockets", tables)
+	s.findSockets = eachSocketOf(p, "find_sockets")
 	s.shapingVariables = shapingVariables{Look: c.Variables["look"]}
 	s.shapingMaps = shapingMaps{
 		Shaper: m["shaper"], Places: m["places"], Devices: m["devices"], Slots: m["slots"], Inflows: m["inflows"],
@@ -201,9 +201,15 @@ func (o *Object) IsShaping() bool { return o.isPinned(shapingMark) }
 
 // AdoptDatagrams makes the paths of the UDP sockets that the given processes
 // hold, or, with nil, of those that all processes hold.
-func (s *Shaping) AdoptDatagrams(base *Object, tgids []uint32) error {
-	if _, err := walkFiles(base.NnListFileTables, s.NnAdoptUdpFiles, tgids); err != nil {
-		return fmt.Errorf("adopt UDP sockets: %w", err)
+func (s *Shaping) AdoptDatagrams(tgids []uint32) error {
+	if tgids == nil {
+		_, err := run(s.NnAdoptUdpFiles, nil)
+		return err
+	}
+	for _, tgid := range tgids {
+		if _, _, err := runOfProcess(s.NnAdoptUdpFiles, tgid); err != nil && !os.IsNotExist(err) {
+			return fmt.Errorf("adopt UDP sockets of process %d: %w", tgid, err)
+		}
 	}
 	return nil
 }

@@ -34,7 +34,6 @@ type (
 	Stored           = netniceNnStored
 	LinkKey          = netniceNnLinkKey
 	formerSocket     = netniceNnFormerSocket
-	fileTable        = netniceNnFileTableRecord
 )
 
 //revive:enable:exported

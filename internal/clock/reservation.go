@@ -31,7 +31,7 @@ func (r *Reservation) Charge(bytes, now uint64) uint64 {
 	}
 	r.left -= int64(bytes)
 	takes := bytes * 1_000_000_000 / r.Rate
-	*r.Sent = max(*r.Sent, now) + takes
+	*r.Sent = min(max(*r.Sent, now), now+r.PeriodNS) + takes
 	if r.left > 0 { // others' turns, but in time for the rest of the slice
 		last := r.began + r.PeriodNS - uint64(r.left)*1_000_000_000/r.Rate
 		return max(min(*r.Sent, last), now+takes)

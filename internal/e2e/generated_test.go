@@ -39,7 +39,7 @@ func TestGenerated(t *testing.T) { // not beside others: its floods take both pr
 	g := newGenerated(t)
 	first, count, tries := uint64(1), uint64(12), 10
 	if testutil.All() {
-		count, tries = 50, 40
+		count, tries = 40, 40
 	}
 	if text := os.Getenv(seedsVariable); text != "" {
 		if _, err := fmt.Sscanf(text, "%d:%d", &first, &count); err != nil {

@@ -14,5 +14,5 @@ func (k *Kernel) SetDestinations(d enforce.Destinations) error {
 	if err := k.Kernel.SetDestinations(d); err != nil || k.on == nil {
 		return err
 	}
-	return errors.Join(k.on.obj.AdoptDatagrams(k.Object(), nil), k.settleReceiving())
+	return errors.Join(k.on.obj.AdoptDatagrams(nil), k.settleReceiving())
 }

@@ -261,7 +261,7 @@ func (k *Kernel) adopt(spec enforce.NodeSpec) error {
 			members = []uint32{}
 		}
 	}
-	if err := k.on.obj.AdoptDatagrams(k.Object(), members); err != nil {
+	if err := k.on.obj.AdoptDatagrams(members); err != nil {
 		return err
 	}
 	return k.on.visitWindows()
