@@ -9,7 +9,7 @@ import (
 // Who has a second account that nobody limits, and passes a connection to a process of it: what is sent counts for who
 // sends. The limited one gains nothing by another's holding the connection, or by its having sent on it.
 func TestEvadeBySecondAccount(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestUserLimitsOwnProcess, TestUpPassedDatagrams")
+	testutil.SkipUnlessAll(t, "TestUserLimitsOwnProcess")
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))
