@@ -45,6 +45,16 @@ static __always_inline bool nn_chunks_of(struct nn_socket *s,
 	return s->flags != before;
 }
 
+/* A subflow that has no state yet: it gets its own, or, where there is no room,
+ * is noted by the cookie that is asked for here. */
+static __always_inline struct nn_socket *nn_subflow_here(
+	struct bpf_sock_ops *ctx, struct bpf_sock *sk)
+{
+	if (nn_stateless_any())
+		bpf_get_socket_cookie(ctx);
+	return nn_subflow(sk);
+}
+
 /* A new connection of a limited program: switch the callbacks on. */
 static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 {
@@ -58,9 +68,7 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 		return;
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (!s) {
-		if (nn_stateless_any())
-			bpf_get_socket_cookie(ctx);
-		s = nn_subflow(sk);
+		s = nn_subflow_here(ctx, sk);
 	} else if (s->flags & NN_SOCK_SUBFLOW && !nn_socket_limited(s)) {
 		nn_subflow(sk); /* a limit came while it was connecting */
 	}
@@ -118,11 +126,8 @@ static __always_inline void nn_connecting(struct bpf_sock_ops *ctx)
 	if (!sk)
 		return;
 	s = nn_state_of(sk);
-	if (!s) { /* its SYN may have data */
-		if (nn_stateless_any())
-			bpf_get_socket_cookie(ctx);
-		s = nn_subflow(sk);
-	}
+	if (!s) /* the SYN of a subflow may have data */
+		s = nn_subflow_here(ctx, sk);
 	if (!s)
 		return;
 	nn_peer_connected(s, sk, false);

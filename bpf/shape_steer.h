@@ -186,6 +186,30 @@ static __always_inline void nn_refuse(struct __sk_buff *skb,
 	bpf_map_update_elem(&kept, &k, path, BPF_ANY);
 }
 
+/* Does a packet get into the queue of that hop? Of UDP the program's clock
+ * refuses whole datagrams, of all else the queue's rule: two in a row refuse
+ * too much. dropped: its datagram's first part was refused, so it is not
+ * charged. */
+static __always_inline bool nn_let_in(struct __sk_buff *skb,
+				      struct nn_packet *p,
+				      const struct nn_slot *slot,
+				      struct nn_whose *path,
+				      struct nn_inflow *f, __u32 node,
+				      __u32 hop, __u64 bytes, bool dropped)
+{
+	bool udp = p->protocol == IPPROTO_UDP;
+
+	if (!nn_fits(f, node, bytes, p->more && !p->fragment_offset && !udp) ||
+	    (!dropped && udp &&
+	     !nn_datagram_fits(path, hop, bytes, !p->fragment_offset))) {
+		nn_refuse(skb, p, slot, path, f);
+		return false;
+	}
+	if (dropped)
+		__sync_fetch_and_add(&f->refused, 1);
+	return !dropped;
+}
+
 /* A packet that a limit may concern. */
 static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 					    struct nn_shaper *q)
@@ -196,7 +220,7 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 	struct nn_device *d;
 	struct nn_inflow *f;
 	__u32 node, hop = 0, segments;
-	bool bare, first, dropped;
+	bool bare, dropped;
 	__u64 bytes;
 
 	if (!nn_parse(skb, &p)) {
@@ -210,7 +234,8 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 	dropped = path.hops[0].node & NN_KEPT_DROPPED;
 	path.hops[0].node &= ~NN_KEPT_DROPPED;
 	node = nn_inbound_next(&path, 0, &hop);
-	if (!node) /* what holds for its socket may be forgotten */
+	if (!node) /* the socket may be one that was forgotten: see nn_path_of
+		    */
 		return dropped ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 	key.netns = nn_packet_netns(skb);
 	key.ifindex = skb->ifindex;
@@ -227,18 +252,8 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 		nn_aside(&path, bytes);
 		return TC_ACT_UNSPEC;
 	}
-	/* of UDP the program's clock refuses: two in a row refuse too much */
-	first = p.more && !p.fragment_offset && p.protocol != IPPROTO_UDP;
-	if (!nn_fits(f, node, bytes, first) ||
-	    (!dropped && p.protocol == IPPROTO_UDP &&
-	     !nn_datagram_fits(&path, hop, bytes, !p.fragment_offset))) {
-		nn_refuse(skb, &p, NULL, &path, f);
+	if (!nn_let_in(skb, &p, NULL, &path, f, node, hop, bytes, dropped))
 		return TC_ACT_SHOT;
-	}
-	if (dropped) { /* and not charged: its first part was not */
-		__sync_fetch_and_add(&f->refused, 1);
-		return TC_ACT_SHOT;
-	}
 	if ((bare && !nn_header_add(skb)) ||
 	    (d->link_ifindex &&
 	     bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), node))) {
@@ -338,19 +353,9 @@ static __always_inline int nn_shape_released(struct __sk_buff *skb)
 		f = node ? nn_inflow(node) : NULL;
 		if (f && q) {
 			/* what fits in one queue may not in the next */
-			if (!nn_fits(f, node, bytes,
-				     p.more && !p.fragment_offset &&
-					     p.protocol != IPPROTO_UDP) ||
-			    (!dropped && p.protocol == IPPROTO_UDP &&
-			     !nn_datagram_fits(&path, hop, bytes,
-					       !p.fragment_offset))) {
-				nn_refuse(skb, &p, slot, &path, f);
+			if (!nn_let_in(skb, &p, slot, &path, f, node, hop,
+				       bytes, dropped))
 				return TC_ACT_SHOT;
-			}
-			if (dropped) {
-				__sync_fetch_and_add(&f->refused, 1);
-				return TC_ACT_SHOT;
-			}
 			nn_joins_queue(f, bytes);
 			return nn_enqueue(skb, q, node, hop,
 					  skb->tc_index &

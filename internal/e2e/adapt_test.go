@@ -85,7 +85,7 @@ func TestAdapt(t *testing.T) {
 					return err
 				})
 			}
-			time.Sleep(8 * time.Second) // after 5 it had 0.72 of the path, once
+			time.Sleep(5 * time.Second)
 			holds("followed")
 			if a := s.adapted(); a.Mode != "delay" || a.BaseNS < 9e6 || a.CapacityBytesPerSec < 0.8*capacity || a.CapacityBytesPerSec > 1.2*capacity {
 				t.Errorf("%+v", a)

@@ -3,7 +3,7 @@ package trafficgen
 // Way is a way around a limit that generated programs do not take, because it is known to lead around it.
 type Way struct {
 	Name string // as EVASION of netnice(1) has it
-	Not  string // what a program does not do for it
+	Not  string // the action that no program takes
 }
 
 // LeftOut are all of them, compared by name with EVASION.

@@ -60,33 +60,17 @@ func criteria() []Criterion {
 		{"e19-reservations", "E19", "the third connection, of its guarantee", "0.75", 0.98, 1.05, "", over("phases.2.mbit_per_sec.2.mean", "phases.2.wanted_mbit_per_sec.2")},
 		{"e19-reservations", "E19", "each of three, of what is due", "0.17, 3.5, 4.2 Mbit/s", 0.93, 1.07, "", over("phases.2.mbit_per_sec.#.mean", "phases.2.wanted_mbit_per_sec")},
 		{"e19-reservations", "E19", "queue of four of 11 ms in 50 at a line of that rate, most, ms (a chunk is two packets)", "one at a time", low, 10, "", at("queue_of_four_ms.max")},
-		{"e20-hog", "E20", "what a sender keeps beside a hog, less 1 - the hog's share", "in proportion", -0.1, 0.1, "", func(f gjson.Result) (list []float64) {
-			f.ForEach(func(_, row gjson.Result) bool {
-				list = append(list, row.Get("over_without").Float()-(1-row.Get("hog_percent").Float()/100))
-				return true
-			})
-			return list
-		}},
+		{"e20-hog", "E20", "what a sender keeps beside a hog, less 1 - the hog's share", "in proportion", -0.1, 0.1, "", eachRow(func(row gjson.Result) (float64, bool) {
+			return row.Get("over_without").Float() - (1 - row.Get("hog_percent").Float()/100), true
+		})},
 		{"e21-share-per-rate", "E21", "processor per Mbit/s: r squared of a straight line", "linear", 0.98, 1, "", values("r_squared")},
 		{"e22-senders", "E22", "three senders with reservations beside four hogs, of 400, 400, 200 Mbit/s", "1.01, 1.01, 1.02", 0.99, high, "", over(`#(phase%"*auto")#.mbit_per_sec`, `#(phase%"*auto")#.aim_mbit_per_sec`)},
-		{"e23-power", "E23", "sent at n per cent of a processor, less n/100", "linear", -0.1, 0.1, "", func(f gjson.Result) (list []float64) {
-			f.ForEach(func(_, row gjson.Result) bool {
-				if row.Get("line").String() == "" {
-					list = append(list, row.Get("over_n_100").Float()-row.Get("n").Float()/100)
-				}
-				return true
-			})
-			return list
-		}},
-		{"e24-slots", "E24", "time in which nothing comes, less 1 - n/100", "follows n", -0.15, 0.15, "", func(f gjson.Result) (list []float64) {
-			f.ForEach(func(_, row gjson.Result) bool {
-				if row.Get("line").String() == "" && row.Get("n").Float() < 100 {
-					list = append(list, row.Get("delayed_time").Float()-(1-row.Get("n").Float()/100))
-				}
-				return true
-			})
-			return list
-		}},
+		{"e23-power", "E23", "sent at n per cent of a processor, less n/100", "linear", -0.1, 0.1, "", eachRow(func(row gjson.Result) (float64, bool) {
+			return row.Get("over_n_100").Float() - row.Get("n").Float()/100, row.Get("line").String() == ""
+		})},
+		{"e24-slots", "E24", "time in which nothing comes, less 1 - n/100", "follows n", -0.15, 0.15, "", eachRow(func(row gjson.Result) (float64, bool) {
+			return row.Get("delayed_time").Float() - (1 - row.Get("n").Float()/100), row.Get("line").String() == "" && row.Get("n").Float() < 100
+		})},
 		{"e26-throughput", "E26", "TCP with half of the link reserved over plain Linux", "0.72", 0.97, high, "", at("#.ours.with_over_without.median")},
 	}
 	for i, c := range list {
@@ -152,6 +136,19 @@ func part(object, key string) func(gjson.Result) []float64 {
 			return nil
 		}
 		return []float64{f.Get(object+"."+key).Float() / sum}
+	}
+}
+
+// eachRow computes a value of each row that counts.
+func eachRow(of func(row gjson.Result) (value float64, counts bool)) func(gjson.Result) []float64 {
+	return func(f gjson.Result) (list []float64) {
+		f.ForEach(func(_, row gjson.Result) bool {
+			if value, counts := of(row); counts {
+				list = append(list, value)
+			}
+			return true
+		})
+		return list
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 // Criterion is what some figures of an experiment have to be.
 type Criterion struct {
 	Experiment string // the folder's name
-	Papers     string // what the papers call it: E2
+	Papers     string // the contract's number of the experiment: E2
 	What       string
-	Paper      string  // what the paper found, "" if it gives none
+	Paper      string  // the paper's figure, "" if it gives none
 	Least      float64 // bounds of each value; math.Inf: none
 	Most       float64
 	// Because says why the paper's figure is not to be had here, and what shows that. Then a miss is no failure.

@@ -22,7 +22,7 @@ import (
 // results are those of one commit.
 type results struct {
 	Commit string            `json:"commit"`
-	Passes map[string]bool   `json:"passes"` // which expected tests pass without a fault
+	Passes map[string]bool   `json:"passes"` // the expected tests that pass without a fault
 	Faults map[string]result `json:"faults"`
 }
 
@@ -58,7 +58,7 @@ func run(state string, only *regexp.Regexp) error {
 		return err
 	}
 	defer func() {
-		_ = command(".", "git", "worktree", "remove", "--force", tree).Run() // what a killed run left, git worktree prune removes
+		_ = command(".", "git", "worktree", "remove", "--force", tree).Run() // git worktree prune removes what a killed run left
 	}()
 	if out, err := command(".", "git", "worktree", "add", "--detach", "--force", tree, known.Commit).CombinedOutput(); err != nil {
 		return fmt.Errorf("copy the code: %w\n%s", err, out)
