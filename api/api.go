@@ -287,7 +287,7 @@ type UnknownUsage struct {
 type UnknownBytes struct {
 	Socket   uint64 `json:"socket"`    // a socket that no process has: closed before the limit, and draining
 	Kernel   uint64 `json:"kernel"`    // the kernel's own: answers to pings, resets; ICMP and the like that comes in
-	NoSocket uint64 `json:"no_socket"` // comes in for no socket here: forwarded, refused, for a connection that has ended
+	NoSocket uint64 `json:"no_socket"` // comes in for no socket here (forwarded, refused, for a connection that has ended), or for a group
 }
 
 // NodeList answers GET /v1/nodes.

@@ -403,6 +403,8 @@ static __always_inline bool nn_path_has(const struct nn_socket *s, __u32 node)
 	return false;
 }
 
+#define NN_IN_USE_US 1000000 /* since a connection's last segment */
+
 /* What `netnice ls` and the user side want to know of a socket. */
 static __always_inline void nn_socket_record(struct seq_file *seq,
 					     struct sock *sk,
@@ -438,6 +440,10 @@ static __always_inline void nn_socket_record(struct seq_file *seq,
 		*(__u32 *)r.remote = sk->__sk_common.skc_daddr;
 	}
 	if (tp) {
+		if (r.tcp_state != TCP_LISTEN &&
+		    r.time_ns / 1000 < tp->tcp_mstamp + NN_IN_USE_US)
+			r.promised_bytes =
+				tp->rcv_wup + tp->rcv_wnd - tp->rcv_nxt;
 		r.queued_bytes = tp->write_seq - tp->snd_una;
 		r.unsent_bytes = tp->write_seq - tp->snd_nxt;
 		r.sent_bytes = tp->bytes_sent +

@@ -11,24 +11,6 @@
 #include "kernel.h"
 #include "maps.h"
 
-#define NN_ATTACH_NS	3000000ULL
-#define NN_ATTACH_LOOKS (1U << 20)
-
-struct nn_attach_wait {
-	struct nn_policy *policy;
-	__u64 until_ns;
-	__u64 cover;
-	__u32 kinds;
-};
-
-static long nn_attach_look(__u32 i, struct nn_attach_wait *w)
-{
-	volatile struct nn_policy *p = w->policy;
-
-	return p->kinds != w->kinds || p->cover != w->cover ||
-	       bpf_ktime_get_ns() > w->until_ns;
-}
-
 static __always_inline void nn_egress_event(__u32 kind, __u64 cgroup)
 {
 	struct nn_egress_event event = {.kind = kind, .cgroup = cgroup};
@@ -36,25 +18,6 @@ static __always_inline void nn_egress_event(__u32 kind, __u64 cgroup)
 	if (bpf_ringbuf_output(&events, &event, sizeof(event),
 			       BPF_RB_FORCE_WAKEUP))
 		nn_fault(NN_FAULT_EVENT_LOST);
-}
-
-/* Ask the daemon for the egress hook where it is needed, and wait for that,
- * half a millisecond as a rule: a connection could have sent its first ten
- * segments before. kinds and cover are the policy's as the caller saw them.
- * With no daemon to read the event, or one that is busy, it goes without. */
-static __always_inline void nn_egress_ask(struct nn_policy *p, __u32 kind,
-					  __u64 cgroup, __u32 kinds,
-					  __u64 cover)
-{
-	struct nn_attach_wait w = {.policy = p, .kinds = kinds, .cover = cover};
-	bool alive = !bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA);
-
-	nn_egress_event(kind, cgroup);
-	if (!alive ||
-	    !bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_loop))
-		return;
-	w.until_ns = bpf_ktime_get_ns() + NN_ATTACH_NS;
-	bpf_loop(NN_ATTACH_LOOKS, nn_attach_look, &w, 0);
 }
 
 static __always_inline struct cgroup *nn_sock_cgroup(const struct sock *sk)
@@ -113,21 +76,11 @@ static __always_inline bool nn_cgroup_within(struct cgroup *g, __u64 id)
 	return c.found;
 }
 
-/* A limited socket: have the hook see it. */
+/* A limited socket: have the hook see it, which takes the daemon about a
+ * millisecond. Nobody waits for that in a call of his own: TCP's first window
+ * is small, and charged. */
 static __always_inline void nn_cover_ask(struct nn_policy *p,
 					 struct nn_socket *s, struct cgroup *g)
-{
-	__u64 cover = *(volatile __u64 *)&p->cover;
-
-	if (!cover || s->flags & NN_SOCK_STRAY || nn_cgroup_within(g, cover))
-		return;
-	s->flags |= NN_SOCK_STRAY;
-	nn_egress_ask(p, NN_EVENT_COVER, nn_cgroup_id(g), p->kinds, cover);
-}
-
-/* The same where nobody can wait for that. */
-static __always_inline void nn_cover_tell(struct nn_policy *p,
-					  struct nn_socket *s, struct cgroup *g)
 {
 	__u64 cover = *(volatile __u64 *)&p->cover;
 

@@ -84,7 +84,7 @@ static __always_inline bool nn_follow_file(struct task_struct *t,
 	nn_subflows_forget(s);
 	nn_port_of(s, sk->__sk_common.skc_num);
 	if (n)
-		nn_cover_tell(p, s, nn_sock_cgroup(sk));
+		nn_cover_ask(p, s, nn_sock_cgroup(sk));
 	if (sk->sk_protocol == IPPROTO_TCP &&
 	    sk->__sk_common.skc_state != TCP_LISTEN)
 		nn_socket_ask(s);

@@ -281,10 +281,14 @@ struct tcp_sock {
 	__u32 write_seq;
 	__u32 snd_nxt;
 	__u32 snd_una;
+	__u32 rcv_nxt;
+	__u32 rcv_wup;
+	__u32 rcv_wnd;
 	__u32 srtt_us;
 	__u32 snd_cwnd;
 	__u32 mss_cache;
 	__u64 tcp_wstamp_ns;
+	__u64 tcp_mstamp; /* us */
 	struct minmax rtt_min;
 	__u32 window_clamp;
 	bool is_mptcp;

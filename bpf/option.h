@@ -157,26 +157,12 @@ static __always_inline bool nn_option_rate(struct bpf_sockopt *ctx, __u64 *rate)
 	return !(*rate >> 63) && !(ctx->optlen == 4 && *rate == ~0U);
 }
 
-#define NN_SUBFLOWS_NS 10000000ULL
-
-struct nn_subflow_wait {
-	struct nn_socket *s;
-	__u64 until_ns;
-};
-
-static long nn_subflow_look(__u32 i, struct nn_subflow_wait *w)
-{
-	return !(*(volatile __u32 *)&w->s->flags & NN_SOCK_CHANGED) ||
-	       bpf_ktime_get_ns() > w->until_ns;
-}
-
 /* The subflows of an MPTCP socket that listens, or is open, and so what it
  * accepts: no helper leads to them here. The daemon's iterator finds them, in
- * some milliseconds as a rule; the program waits so long. */
+ * some milliseconds as a rule. */
 static __always_inline void nn_option_subflows(struct bpf_sock *sk,
 					       struct nn_socket *s)
 {
-	struct nn_subflow_wait w = {.s = s};
 	__u32 event = NN_EVENT_ARM;
 
 	if (sk->protocol != IPPROTO_MPTCP ||
@@ -186,10 +172,6 @@ static __always_inline void nn_option_subflows(struct bpf_sock *sk,
 	if (bpf_ringbuf_output(&events, &event, sizeof(event),
 			       BPF_RB_FORCE_WAKEUP))
 		nn_fault(NN_FAULT_EVENT_LOST);
-	if (!bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_loop))
-		return;
-	w.until_ns = bpf_ktime_get_ns() + NN_SUBFLOWS_NS;
-	bpf_loop(NN_ATTACH_LOOKS, nn_subflow_look, &w, 0);
 }
 
 /* NETNICE_LIMIT: see request.h. */
@@ -352,9 +334,7 @@ static __always_inline int nn_option_set(struct bpf_sockopt *ctx)
 		nn_option_user(p, s);
 	/* The egress hook, which holds a connection's first segments, is on the
 	 * root for sockets with a rate. The first asks for it. */
-	if (rate && !receive && (!kinds || cover))
-		nn_egress_ask(p, NN_EVENT_RATE, 0, kinds, cover);
-	else if (node && rate != before)
+	if ((rate && !receive && (!kinds || cover)) || (node && rate != before))
 		nn_egress_event(NN_EVENT_RATE, 0);
 	if (rate)
 		nn_option_arm(sk, s);

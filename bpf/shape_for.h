@@ -8,6 +8,7 @@
 
 #include "identity.h"
 #include "inside.h"
+#include "shape_group.h"
 #include "shape_nat.h"
 #include "shape_packet.h"
 
@@ -250,12 +251,19 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 					  struct nn_whose *path, bool *keep)
 {
 	struct bpf_sock_tuple t = {};
-	__u32 size = nn_packet_tuple(p, &t);
-	struct bpf_sock *sk =
-		nn_tuple_socket(skb, p->protocol, &t, size,
-				slot ? slot->netns_id : BPF_F_CURRENT_NETNS);
-	bool listens = sk && sk->state == TCP_LISTEN;
+	struct bpf_sock *sk;
+	bool listens;
+	__u32 size;
 
+	if (nn_for_group(skb, p)) {
+		if (!slot)
+			nn_unknown_came(skb, p, NN_UNKNOWN_CAME_NOBODY);
+		return nn_group_path(p, path);
+	}
+	size = nn_packet_tuple(p, &t);
+	sk = nn_tuple_socket(skb, p->protocol, &t, size,
+			     slot ? slot->netns_id : BPF_F_CURRENT_NETNS);
+	listens = sk && sk->state == TCP_LISTEN;
 	if (listens) {
 		bpf_sk_release(sk);
 		sk = NULL;

@@ -71,6 +71,10 @@ static __noinline int nn_other_from(struct nn_packet *p, struct nn_hop *found)
 
 	if (!p || !found)
 		return 0;
+	if (p->protocol == IPPROTO_UDP) { /* for a group */
+		a.protocol = IPPROTO_UDP;
+		a.service_port = bpf_ntohs(p->ports.destination);
+	}
 	if (p->v6)
 		__builtin_memcpy(a.peer, p->source, sizeof(a.peer));
 	else

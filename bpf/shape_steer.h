@@ -14,6 +14,7 @@
 #include "shape_other.h"
 
 #define PACKET_OTHERHOST  3
+#define PACKET_LOOPBACK	  5
 #define NN_QUEUE_EMPTY_NS 2000000000ULL
 
 /* What comes in counts against a limit on both directions. False: it is too far
@@ -280,6 +281,9 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 	/* of a VLAN on this device, or for another link address, such as that
 	 * of a macvlan: which have a device of their own */
 	if (skb->vlan_present || skb->pkt_type == PACKET_OTHERHOST)
+		return TC_ACT_UNSPEC;
+	/* what the machine sent to a group, and hears itself */
+	if (skb->pkt_type == PACKET_LOOPBACK)
 		return TC_ACT_UNSPEC;
 	q = nn_shaper();
 	if (q && q->ports_known && nn_packet_free(skb))

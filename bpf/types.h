@@ -408,8 +408,8 @@ enum nn_unknown {
 	NN_UNKNOWN_SENT_KERNEL, /* by the kernel itself: answers, resets */
 	NN_UNKNOWN_CAME_SOCKET, /* for a socket of which no process is known */
 	NN_UNKNOWN_CAME_KERNEL, /* ICMP and the like */
-	NN_UNKNOWN_CAME_NOBODY, /* for no socket: forwarded, refused, too late
-				 */
+	NN_UNKNOWN_CAME_NOBODY, /* for no socket: forwarded, refused, too late;
+				   or for a group, of whoever takes part */
 	NN_UNKNOWNS,
 };
 
@@ -536,7 +536,7 @@ struct nn_socket_seen {
 	__u8 armed;	/* our callback flag stands on the socket */
 	__u32 protocol; /* an MPTCP socket has subflows, which are armed */
 	__u32 stray;	/* the egress hook does not see it */
-	__u32 pad;
+	__u32 promised_bytes; /* TCP in use: that the other end may send yet */
 };
 
 /* Below whom a socket sends, at a node of its path. */

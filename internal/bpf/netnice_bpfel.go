@@ -439,7 +439,7 @@ type netniceNnSocketSeen struct {
 	Armed         uint8
 	Protocol      uint32
 	Stray         uint32
-	Pad           uint32
+	PromisedBytes uint32
 }
 
 type netniceNnStored struct {

@@ -169,7 +169,11 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 		answer.Warnings = append(answer.Warnings, next.ruled.warnings(owner)...)
 	}
 	if !next.empty() {
-		answer.Node = d.show(&next, req.DryRun)
+		now := d.lookAt(&next, req.DryRun)
+		answer.Node = d.show(&next, now)
+		if answer.Changed {
+			answer.Warnings = append(answer.Warnings, promisedWarnings(now, had, want)...)
+		}
 	}
 	return answer, nil
 }
@@ -182,16 +186,18 @@ func (d *Daemon) end(n *node) error {
 	return d.drop(n)
 }
 
-// show shows a node as it is, or would be.
-func (d *Daemon) show(n *node, dryRun bool) *api.Node {
-	now := sample{at: time.Now()}
+// lookAt reads what concerns a node that is there.
+func (d *Daemon) lookAt(n *node, dryRun bool) sample {
 	if !dryRun {
-		if of, err := d.sampler.of(n.id); err == nil { // else the limit holds all the same
-			now = of
+		if now, err := d.sampler.of(n.id); err == nil { // else the limit holds all the same
+			return now
 		}
 	}
-	return &d.list([]*node{n}, now).Nodes[0]
+	return sample{at: time.Now()}
 }
+
+// show shows a node as it is, or would be.
+func (d *Daemon) show(n *node, now sample) *api.Node { return &d.list([]*node{n}, now).Nodes[0] }
 
 // liftsOnly reports whether a wish asks for nothing but rates of 0.
 func liftsOnly(w api.Wish) bool {

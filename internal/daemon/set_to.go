@@ -208,7 +208,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 		d.log.Info("limit set", "subject", p.subject.String(), "by", by.UID, "node", next.id, "up", want.Up, "down", want.Down, "total", want.Total)
 	}
 	if !next.empty() {
-		answer.Node = d.show(&next, req.DryRun)
+		answer.Node = d.show(&next, d.lookAt(&next, req.DryRun))
 	}
 	return answer, nil
 }

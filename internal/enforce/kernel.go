@@ -193,8 +193,10 @@ type SocketStats struct {
 	QueuedBytes uint64 // in the send buffer: not sent yet, or not acknowledged
 	UnsentBytes uint64
 	WaitNS      uint64 // until its next planned departure; 0 = may send now
-	SocketRate  uint64 // TCP_SNDRATE of its own; 0 = none
-	ReceiveRate uint64 // TCP_RCVRATE likewise
+	// PromisedBytes is what its receive window lets the other end send yet, of a connection in use.
+	PromisedBytes uint64
+	SocketRate    uint64 // TCP_SNDRATE of its own; 0 = none
+	ReceiveRate   uint64 // TCP_RCVRATE likewise
 }
 
 // Exec is a process that has executed a program.

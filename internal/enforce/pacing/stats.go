@@ -210,7 +210,7 @@ func (k *Kernel) socketStats(list []bpf.SocketRecord) (out []enforce.SocketStats
 		s := enforce.SocketStats{
 			PID: r.State.Tgid, UID: r.State.Uid, Family: uint8(r.Family),
 			Local: r.Local, Remote: r.Remote, LocalPort: r.LocalPort, RemotePort: r.RemotePort,
-			QueuedBytes: r.QueuedBytes, UnsentBytes: r.UnsentBytes, SocketRate: r.State.RateBytesPerSec, ReceiveRate: r.State.ReceiveBytesPerSec,
+			QueuedBytes: r.QueuedBytes, UnsentBytes: r.UnsentBytes, PromisedBytes: uint64(r.PromisedBytes), SocketRate: r.State.RateBytesPerSec, ReceiveRate: r.State.ReceiveBytesPerSec,
 		}
 		for _, h := range r.State.Path {
 			if n, ok := k.nodes[h.Node]; ok && n.Generation == h.Generation && n.Kind != bpf.KindSocket {

@@ -10,6 +10,7 @@ type Way struct {
 var LeftOut = []Way{
 	{"Another network namespace", "configure the devices of its namespace"},
 	{"Other protocols", "send by packet sockets; receive by ICMP and raw sockets"},
+	{"Multicast and broadcast", "receive what is sent to a group"},
 	{"Somebody else sends", "have a server, cron or D-Bus send for it"},
 	{"A descriptor is passed", "have a process that is not limited send by its sockets"},
 	{"Orphans from before the limit", "be an orphan as its process is limited"},

@@ -1,0 +1,33 @@
+package daemon
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/netnice/netnice/internal/units"
+)
+
+// promisedLong is from when on it is worth a word that promised data holds the rest up.
+const promisedLong = time.Second
+
+// promisedWarnings tells what a new or lowered limit on what is received cannot hold back: TCP has promised to take as
+// much as its windows had room for, which may be on its way, comes first, and waits. now is of the limited node alone.
+func promisedWarnings(now sample, had, want wish) []string {
+	rate := want.Down
+	if want.Total != 0 && !want.MeterOff && (rate == 0 || want.Total < rate) {
+		rate = want.Total
+	}
+	if rate == 0 || want.Down == had.Down && want.Total == had.Total {
+		return nil
+	}
+	var promised uint64
+	for _, s := range now.sockets {
+		promised += s.PromisedBytes
+	}
+	seconds := float64(promised) / float64(rate)
+	if seconds < promisedLong.Seconds() {
+		return nil
+	}
+	return []string{fmt.Sprintf("its connections have promised to take %s, of which a part may be on its way: what they receive is late by up to %s at first",
+		units.FormatBytes(promised, units.Bytes), units.FormatDuration(uint64(seconds*1e9)))}
+}
