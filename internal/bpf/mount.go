@@ -31,6 +31,11 @@ func isBPFFS(dir string) (bool, error) {
 // parent where there is none yet.
 func ensurePinDir(dir string) error {
 	parent := filepath.Dir(dir)
+	unlock, err := lockMount(parent)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	ok, err := isBPFFS(parent)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %s does not exist; mount one: mount -t bpf bpf /sys/fs/bpf", ErrNoBPFFS, parent)
@@ -57,6 +62,22 @@ func ensurePinDir(dir string) error {
 		}
 	}
 	return nil
+}
+
+// lockMount keeps others of netnice from mounting and unmounting there: a second file system would hide what is pinned in
+// the first, and one that is unmounted the folder that somebody just made.
+func lockMount(dir string) (unlock func(), err error) {
+	above, err := os.Open(filepath.Dir(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() {}, nil // nor is there anything to mount on
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(above.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", above.Name(), err), above.Close())
+	}
+	return func() { _ = above.Close() }, nil
 }
 
 // RemovePins detaches every hook found below dir, removes all pins, and
@@ -94,6 +115,11 @@ func removePins(dir string) (ours bool, err error) {
 
 // unmount unmounts a BPF file system unless somebody pins there by now.
 func unmount(dir string) error {
+	unlock, err := lockMount(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	rest, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", dir, err)

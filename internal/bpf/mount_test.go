@@ -1,0 +1,71 @@
+package bpf
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Several that begin at once where no BPF file system is mounted mount one, in which all have their folder; and the one
+// that mounted it unmounts it when the last has gone.
+func TestMountedOnce(t *testing.T) {
+	testutil.RequireRoot(t)
+	const inner, parent = "NETNICE_TEST_MOUNTS", "/sys/fs/bpf"
+	if os.Getenv(inner) == "" {
+		cmd := exec.Command("/proc/self/exe", "-test.run=^TestMountedOnce$", "-test.v")
+		cmd.Env = append(os.Environ(), inner+"=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		return
+	}
+	require.NoError(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	for {
+		there, err := isBPFFS(parent)
+		require.NoError(t, err)
+		if !there {
+			break
+		}
+		require.NoError(t, unix.Unmount(parent, unix.MNT_DETACH))
+	}
+	const programs = 16
+	for range 10 {
+		folder := func(i int) string { return filepath.Join(parent, fmt.Sprintf("netnice-%d", i)) }
+		errs := make([]error, programs)
+		var wg sync.WaitGroup
+		for i := range programs {
+			wg.Go(func() { errs[i] = ensurePinDir(folder(i)) })
+		}
+		wg.Wait()
+		mounts, err := os.ReadFile("/proc/self/mounts")
+		require.NoError(t, err)
+		require.Equal(t, 1, strings.Count(string(mounts), " "+parent+" bpf "))
+		owners := 0
+		for i := range programs {
+			require.NoError(t, errs[i])
+			require.DirExists(t, folder(i))
+			if _, err := os.Stat(filepath.Join(folder(i), mounted)); err == nil {
+				owners++
+			}
+		}
+		require.Equal(t, 1, owners)
+		for i := range programs {
+			wg.Go(func() { errs[i] = RemovePins(folder(i)) })
+		}
+		wg.Wait()
+		for i := range programs {
+			require.NoError(t, errs[i])
+		}
+		_ = unix.Unmount(parent, 0) // where who mounted it was not the last
+	}
+}
