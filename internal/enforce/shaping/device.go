@@ -1,9 +1,11 @@
 package shaping
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -61,7 +63,7 @@ func (p *place) followDevices() error {
 	}
 	first, left := !p.entered, false
 	p.entered = true
-	err = followLinks(p.nl, links, p.devices, func(l netlink.Link, flags uint32) error {
+	p.refused, err = followLinks(p.nl, links, p.devices, func(l netlink.Link, flags uint32) error {
 		if first && l.Attrs().Flags&net.FlagUp == 0 && !p.known(l) {
 			left = true
 			return nil
@@ -75,16 +77,21 @@ func (p *place) followDevices() error {
 }
 
 // followLinks calls enter for the wanted ones of the links that are there, and leave
-// for the known devices that are not, or not wanted any more.
+// for the known devices that are not, or not wanted any more. Of more than there are slots for, those are refused by which a
+// machine is reached least likely.
 func followLinks(nl *netlink.Handle, links []netlink.Link, known map[int]bpf.Device,
 	enter func(l netlink.Link, flags uint32) error, leave func(index int, there bool) error,
-) error {
+) (refused int, err error) {
 	masters := map[int]string{}
 	for _, l := range links {
 		masters[l.Attrs().Index] = l.Type()
 	}
 	present := map[int]bool{}
 	var errs []error
+	if len(links) >= bpf.MaxDevices {
+		links = slices.Clone(links)
+		slices.SortStableFunc(links, func(a, b netlink.Link) int { return cmp.Compare(unlikely(a), unlikely(b)) })
+	}
 	for _, l := range links {
 		flags, ok := wanted(l, masters)
 		if !ok {
@@ -93,6 +100,10 @@ func followLinks(nl *netlink.Handle, links []netlink.Link, known map[int]bpf.Dev
 		present[l.Attrs().Index] = true
 		if err := enter(l, flags); err != nil {
 			var gone netlink.LinkNotFoundError
+			if errors.Is(err, errTooMany) {
+				refused++
+				continue
+			}
 			if _, lost := nl.LinkByIndex(l.Attrs().Index); errors.As(lost, &gone) {
 				continue // it went meanwhile
 			}
@@ -105,7 +116,18 @@ func followLinks(nl *netlink.Handle, links []netlink.Link, known map[int]bpf.Dev
 			errs = append(errs, leave(index, there))
 		}
 	}
-	return errors.Join(errs...)
+	return refused, errors.Join(errs...)
+}
+
+// unlikely orders devices: a veth's other end is one container's, and one that is down carries nothing.
+func unlikely(l netlink.Link) (rank int) {
+	if l.Type() == "veth" {
+		rank++
+	}
+	if l.Attrs().Flags&net.FlagUp == 0 {
+		rank += 2
+	}
+	return rank
 }
 
 // known says whether an earlier process had entered the device.

@@ -164,7 +164,8 @@ func (p *markPlace) ensure() error {
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
-	return followLinks(p.nl, links, p.devices, p.enter, p.leave)
+	_, err = followLinks(p.nl, links, p.devices, p.enter, p.leave)
+	return err
 }
 
 func (k *Kernel) markDevicesChanged(p *markPlace) {

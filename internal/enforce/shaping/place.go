@@ -17,6 +17,7 @@ type place struct {
 	linked   bool      // packets are led on from both ends of the link
 	devices  map[int]bpf.Device
 	attached map[int]bool
+	refused  int      // devices: no slot is left
 	entered  bool     // devices were followed before
 	watch    *watcher // at home the shaper has it
 	seen     time.Time

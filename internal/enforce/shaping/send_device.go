@@ -31,7 +31,8 @@ func (p *sendPlace) followDevices() error {
 	slices.SortStableFunc(links, func(a, b netlink.Link) int {
 		return int(b.Attrs().Flags&net.FlagUp) - int(a.Attrs().Flags&net.FlagUp)
 	})
-	return followLinks(p.nl, links, p.devices, p.enter, p.leave)
+	p.refused, err = followLinks(p.nl, links, p.devices, p.enter, p.leave)
+	return err
 }
 
 // enter gives a device a slot and attaches the program.

@@ -22,6 +22,7 @@ type sendPlace struct {
 	outlets  map[uint32]*outlet // by node
 	devices  map[int]bpf.Device
 	attached map[int]bool
+	refused  int // devices: no slot is left
 	watch    *watcher
 }
 

@@ -204,6 +204,7 @@ func TestSentInTwoPlaces(t *testing.T) {
 	// a slow one beside a flood
 	stop()
 	soon(t, "nothing waits of a flood that has ended", time.Second, func() bool { return counted(t, k, far) == 0 })
+	loses(t, k, far)
 	slow := dial(t, far, "udp", toHere.String())
 	go func() {
 		for buf := make([]byte, 1400); ; time.Sleep(7 * time.Millisecond) { // 0.2 MB/s
@@ -227,6 +228,22 @@ func numberOf(t *testing.T, n *testutil.NetNS) (ns uint32) {
 		return err
 	}))
 	return ns
+}
+
+// loses has a packet be lost on its way through the queue in a namespace in which nothing is sent just now.
+func loses(t *testing.T, k *Kernel, in *testutil.NetNS) {
+	t.Helper()
+	key := bpf.OutflowKey{Netns: numberOf(t, in), Node: 7}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var f bpf.Outflow
+	must(t, k.send.obj.Outflows.Lookup(key, &f))
+	for i := range f.Lane {
+		if f.Lane[i].CameBytes != 0 {
+			f.Lane[i].CameBytes += 1428
+		}
+	}
+	must(t, k.send.obj.Outflows.Put(key, f))
 }
 
 // counted is what waits in a namespace by the lanes' counts, on which shares depend.
@@ -274,6 +291,13 @@ func TestDivide(t *testing.T) {
 	}
 	if !p.waits || p.sent < 390_000 || p.sent > 400_000 || p.wants < 1e7 {
 		t.Errorf("of what sends 400,000 bytes/s and waits is seen: %+v", p)
+	}
+	p.lost = 1e6 // so it was never there
+	if p.see(bpf.Lane{Child: 5, CameBytes: 2e6, LeftBytes: 1e6}, 1, now.Add(20*shareLook), 0); p.waits || p.waiting != 0 {
+		t.Errorf("of what was lost is seen: %+v", p)
+	}
+	if p.see(bpf.Lane{Child: 5, CameBytes: 2e6, LeftBytes: 2e6}, 1, now.Add(21*shareLook), 0); p.lost != 0 {
+		t.Errorf("what was not lost after all: %+v", p)
 	}
 	for i := range uint64(20) {
 		p.see(bpf.Lane{Child: 6, CameBytes: 1500 + i*1000, LeftBytes: i * 1000}, 3, now.Add(time.Duration(i)*shareLook), 0)

@@ -26,8 +26,11 @@ type part struct {
 	class      uint64 // of whom the rate is a part: child, or who is around it
 	at         time.Time
 	came, left uint64
+	waiting    int64   // bytes in the queue
+	lost       uint64  // bytes that came and did not get into the queue, or out of it: as if they waited
 	sent       float64 // average, bytes/s
 	waits      bool    // there is more than it may send
+	waited     int     // looks in which something waited
 	wants      float64 // of the queue until the next look, bytes/s: what waits, and twice what came in the last
 	quiet      int     // looks since something came
 	weight     uint32
@@ -42,9 +45,12 @@ func (p *part) see(l bpf.Lane, perByte float64, now time.Time, nowNS uint64) {
 	}
 	p.class = l.Class
 	span := now.Sub(p.at)
+	p.waiting = max(int64(l.CameBytes-l.LeftBytes), 0)
+	p.lost = min(p.lost, uint64(p.waiting))
+	p.waiting -= int64(p.lost)
 	p.wants = math.Inf(1)
 	if !p.at.IsZero() && span > 0 {
-		p.wants = perByte * (2*float64(l.CameBytes-p.came)/span.Seconds() + max(float64(int64(l.CameBytes-l.LeftBytes)), 0)/shareLook.Seconds())
+		p.wants = perByte * (2*float64(l.CameBytes-p.came)/span.Seconds() + float64(p.waiting)/shareLook.Seconds())
 	}
 	if p.came == l.CameBytes {
 		p.quiet++
@@ -60,7 +66,12 @@ func (p *part) see(l bpf.Lane, perByte float64, now time.Time, nowNS uint64) {
 		p.sent += (perByte*float64(l.LeftBytes-p.left)/span.Seconds() - p.sent) * weight
 	}
 	p.at, p.came, p.left = now, l.CameBytes, l.LeftBytes
-	p.waits = int64(l.CameBytes-l.LeftBytes) > 0 && int64(nowNS-l.UsedNs) < int64(laneEmpty)
+	p.waits = p.waiting > 0 && int64(nowNS-l.UsedNs) < int64(laneEmpty)
+	if p.waits {
+		p.waited++
+	} else {
+		p.waited = 0
+	}
 }
 
 // idle says that there is nothing of it to be looked at.
@@ -116,7 +127,7 @@ func (n *outgoing) waitsLong(id uint32, busy []*sendPlace) bool {
 				continue
 			}
 			part := &o.part[i]
-			if due, known := n.rates[part.child]; known && float64(part.came-part.left) > due*(bufferTime+bufferTime/2).Seconds() {
+			if due, known := n.rates[part.child]; known && float64(part.waiting) > due*(bufferTime+bufferTime/2).Seconds() {
 				return true
 			}
 		}
@@ -152,6 +163,7 @@ func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 				}
 			}
 		}
+		errs = append(errs, p.findLost(id, o))
 		seen[o] = f
 	}
 	if !n.share.came(moved) {
@@ -169,6 +181,32 @@ func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// lostLooks is for how many looks something waits until the queue itself is asked whether it does.
+const lostLooks = 5
+
+// findLost finds what was lost on its way through the queue, at a moment when the machine dropped packets, say. A lane of
+// which something seems to wait keeps others from what it does not use, for as long as it sends at all.
+func (p *sendPlace) findLost(id uint32, o *outlet) error {
+	suspect := false
+	for i := range o.part {
+		suspect = suspect || o.part[i].waited%lostLooks == lostLooks-1
+	}
+	if !suspect {
+		return nil
+	}
+	queues, err := p.pair.standings()
+	if err != nil || o.lanes != 0 && queues[o.lanes].packets != 0 { // of any lane, by a gate
+		return err
+	}
+	for i, minor := range o.minors(id) {
+		if part := &o.part[i]; part.waited >= lostLooks-1 && queues[minor].packets == 0 {
+			part.lost += uint64(part.waiting)
+			part.waiting, part.waits, part.waited = 0, false, 0
+		}
+	}
+	return nil
 }
 
 // lanes is what each lane of a child may send, by child; false if nothing was charged

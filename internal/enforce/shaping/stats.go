@@ -114,6 +114,9 @@ func (k *Kernel) Counters() (map[string]uint64, error) {
 		if own, err = bpf.ReadCounters(k.send.obj.SendFaults, bpf.SendFaultNames()); err == nil {
 			maps.Copy(out, own)
 			out[refusedName] += k.send.refused
+			for _, p := range k.send.places {
+				out[devicesRefusedName] += uint64(p.refused)
+			}
 		}
 	}
 	if err != nil || k.on == nil {
@@ -125,8 +128,14 @@ func (k *Kernel) Counters() (map[string]uint64, error) {
 	}
 	maps.Copy(out, own)
 	out[refusedName] += k.on.refused
+	for _, p := range k.on.places {
+		out[devicesRefusedName] += uint64(p.refused)
+	}
 	return out, nil
 }
 
 // refusedName counts network namespaces without queues, as their owner has too many.
 const refusedName = "namespace_refused"
+
+// devicesRefusedName counts devices at which limits do not hold now: there are too many.
+const devicesRefusedName = "device_refused"

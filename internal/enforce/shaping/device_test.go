@@ -1,0 +1,42 @@
+package shaping
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+
+	"github.com/netnice/netnice/internal/bpf"
+)
+
+// Of more devices than there are slots for, those get one by which a machine is reached, and the rest is counted.
+func TestDevicesBeyondTheSlots(t *testing.T) {
+	var links []netlink.Link
+	link := func(index int, kind string) netlink.Link {
+		attrs := netlink.LinkAttrs{Index: index, EncapType: "ether", Flags: 1}
+		return &netlink.GenericLink{LinkAttrs: attrs, LinkType: kind}
+	}
+	const veths = bpf.MaxDevices + 10
+	for i := range veths {
+		links = append(links, link(i+1, "veth"))
+	}
+	links = append(links, link(veths+1, "device"), link(veths+2, "vlan"))
+
+	known, used := map[int]bpf.Device{}, map[uint32]bool{}
+	var next slotCounter
+	enter := func(l netlink.Link, _ uint32) error {
+		slot, err := next.free(used)
+		if err != nil {
+			return err
+		}
+		used[slot], known[l.Attrs().Index] = true, bpf.Device{Slot: slot}
+		return nil
+	}
+	leave := func(int, bool) error { return nil }
+	refused, err := followLinks(nil, links, known, enter, leave)
+	require.NoError(t, err)
+	require.Equal(t, veths+2-(bpf.MaxDevices-1), refused)
+	require.Len(t, known, bpf.MaxDevices-1)
+	require.Contains(t, known, veths+1)
+	require.Contains(t, known, veths+2)
+}
