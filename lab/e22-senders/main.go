@@ -1,6 +1,8 @@
 // Command e22-senders re-runs Nemesis' Table 1, scaled so that it bites: three senders that are to
 // send 400, 400 and 200 Mbit/s, in writes of 2 KB, beside four programs of nice -10 that want all
-// processors; held to their rates only, and with the processors reserved by --cpu auto.
+// processors; held to their rates only, and with the processors reserved by --cpu auto. Then the table as it is printed: its
+// rates, periods and slices on a link of 100 Mbit/s, with senders that need as much of a processor as the paper's did.
+// The receiver, which stands for another computer, has 70 per cent of a processor throughout.
 package main
 
 import (
@@ -30,6 +32,9 @@ const (
 	receiving  = 70 // per cent of a processor
 	firstPort  = testutil.DefaultPort
 )
+
+// headers are the IP bytes for a byte of payload, at an MSS of 1448.
+const headers = 1500.0 / 1448
 
 var aims = []int{400, 400, 200} // Mbit/s
 
@@ -70,6 +75,13 @@ func run(ctx context.Context, b *bed.Bed) error {
 		}
 		rows = append(rows, of...)
 	}
+	of, err := asPrinted(ctx, b)
+	if err != nil {
+		return err
+	}
+	for _, r := range of {
+		b.Printf("%-34s %6d %10.1f %10.3f %9.1f%% %7.1f%%\n", r.Phase, r.Aim, r.Sent, r.Least, r.Reserved, r.Used)
+	}
 	b.Printf("paper: 10.1, 10.1 and 5.1 of 10, 10 and 5 Mbit/s with reservations\n")
 	c := chart.Chart{Title: "Three senders beside four programs that want all processors", X: "seconds", Y: "Mbit/s"}
 	for _, r := range rows {
@@ -85,7 +97,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err := b.Draw("", c); err != nil {
 		return err
 	}
-	return b.Write(rows)
+	return b.Write(append(rows, of...))
 }
 
 func ports() (list []testutil.Port) {
@@ -126,8 +138,6 @@ func measure(ctx context.Context, b *bed.Bed, pair *testutil.Pair, rx *testutil.
 	if err := testutil.Sleep(ctx, b.Length(8*time.Second, 4*time.Second)); err != nil {
 		return nil, err
 	}
-	// IP bytes for a byte of payload, at an MSS of 1448.
-	const headers = 1500.0 / 1448
 	d := b.Length(10*time.Second, 3*time.Second)
 	from := testutil.Now()
 	used := make([]float64, len(aims))

@@ -25,6 +25,7 @@ const Slow = 10e6 / 8
 
 const (
 	limit  = 512 << 10 // bytes/s, of both downloads together
+	half   = limit / 2 // what a byte waits for is then on its way half as often
 	pause  = 100 * time.Millisecond
 	settle = 600 * time.Millisecond // of the downloads
 )
@@ -50,7 +51,7 @@ type figures struct {
 	// RunMeans are each run's mean, in milliseconds.
 	RunMeans  []float64   `json:"mean_of_each_run_ms"`
 	Downloads stat.Spread `json:"downloads"`          // both together, IP bytes/s, of each run
-	Ratio     float64     `json:"downloads_of_limit"` // their mean
+	Ratio     float64     `json:"downloads_of_limit"` // their mean, of 512 KB/s
 	Jain      float64     `json:"jain"`               // of the two downloads' means
 }
 
@@ -69,7 +70,7 @@ func Run(ctx context.Context, b *bed.Bed, site Site, title, paper string) error 
 		return err
 	}
 	var serves *exec.Cmd
-	change := func(on bool) error {
+	serve := func(on bool, rate int) error {
 		if serves != nil {
 			if err := bed.Kill(serves); err != nil {
 				return err
@@ -77,30 +78,45 @@ func Run(ctx context.Context, b *bed.Bed, site Site, title, paper string) error 
 		}
 		err := b.Switch(ctx, on)
 		if err == nil && on {
-			serves, err = server.ByInetd(ctx, site.Files, "--up", "512Kbyte/sec")
+			serves, err = server.ByInetd(ctx, site.Files, "--up", fmt.Sprintf("%dKbyte/sec", rate>>10))
 		} else if err == nil {
 			serves, err = server.Alone(ctx, site.Files)
 		}
 		return err
 	}
+	change := func(on bool) error { return serve(on, limit) }
 	rounds := 5 // of A B B A
 	if b.Quick {
 		rounds = 1
 	}
-	off, on, err := bed.Quads(ctx, rounds, change, func() (measured, error) {
+	run := func() (measured, error) {
 		return one(ctx, b, site, url, b.Length(2700*time.Millisecond, 1500*time.Millisecond))
-	})
+	}
+	off, on, err := bed.Quads(ctx, rounds, change, run)
 	if err != nil {
 		return err
+	}
+	if err := serve(true, half); err != nil {
+		return err
+	}
+	var slow []measured
+	for range 2 * rounds {
+		m, err := run()
+		if err != nil {
+			return err
+		}
+		slow = append(slow, m)
 	}
 	all, curves := []figures{{Figures: echo.Of("nobody downloads", idle)}}, []chart.Curve{}
 	for _, c := range []struct {
 		name string
 		runs []measured
-	}{{"plain Linux", off}, {"fair-inetd, 512 KB/s", on}} {
+	}{{"plain Linux", off}, {"fair-inetd, 512 KB/s", on}, {"fair-inetd, 256 KB/s", slow}} {
 		f, trips := compute(c.name, c.runs)
 		all = append(all, f)
-		curves = append(curves, echo.Dots(c.name, trips))
+		if len(curves) < 2 {
+			curves = append(curves, echo.Dots(c.name, trips))
+		}
 	}
 	for _, f := range all {
 		b.Printf("%s; downloads %.3f MB/s\n", f.Figures, f.Downloads.Mean/1e6)
