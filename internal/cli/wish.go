@@ -39,7 +39,7 @@ func (f *wishFlags) add(cmd *cobra.Command) {
 	flags.Var(&f.total, "total", "limit both together")
 	flags.Var(&f.burst, "burst", "unused time that may be made up for; 0 = the default, 10ms")
 	flags.Var(&f.weight, "weight", "share beside its siblings, 1..10000; 0 = the default, 100")
-	flags.BoolVar(&f.loopback, "loopback", false, "limit traffic of the machine to itself too")
+	flags.BoolVar(&f.loopback, "loopback", false, "limit traffic of the machine to itself too, such as that of a rootless container's published ports")
 	flags.BoolVar(&f.meter, "input-meter", true, "count what is received in the total; =false: only what is sent")
 	flags.Var(&f.min, "min", "send so much at least, of every limit around it, whatever others send; 0 lifts")
 	flags.Var(&f.minDown, "min-down", "receive so much at least by TCP, of every limit around it; 0 lifts")

@@ -42,6 +42,7 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 	if resErr != nil && !identity.IsNotFound(resErr) {
 		return api.SetResponse{}, resErr
 	}
+	relay := d.relayOf(by, req, res)
 	lifted := false
 	defer func() { d.drain(lifted) }()
 	d.mu.Lock()
@@ -75,6 +76,7 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 		}
 	}
 	answer, err := d.setLocked(by, req, n, node{res: res, scope: sc, since: time.Now()})
+	answer.Warnings = append(answer.Warnings, relayWarnings(relay, answer.Node)...)
 	lifted = err == nil && answer.Changed && liftsOnly(req.Wish)
 	if err != nil && sc != nil && n == nil {
 		d.leaveScope(&node{res: res, scope: sc})

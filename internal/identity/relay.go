@@ -1,0 +1,180 @@
+package identity
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Relay is a program by which an engine that runs without root (rootless Podman) hands connections to a container's published
+// ports over: inside the container's network namespace they come by its loopback device. Rootless Docker does so only for
+// containers that share the engine's own namespace; those of others come by their bridge.
+type Relay struct {
+	PID  int
+	Name string
+	// Local: only what this machine's own programs connect to goes that way; the rest comes by a tap device.
+	Local bool
+}
+
+const pasta = "pasta"
+
+// connectsInside says whether a program of this name has a process in the container's network namespace that connects to
+// 127.0.0.1 there, or to the container's own address. slirp4netns has none: what it hands over itself comes by its tap device.
+func connectsInside(name string) bool {
+	switch name {
+	case "rootlessport", "rootlesskit", "docker-proxy", "rootlesskit-docker-proxy":
+		return true
+	}
+	return false
+}
+
+// LoopbackRelay finds who hands connections over by the loopback device to the processes in a cgroup and below it. They
+// have to be in a network namespace that is not the machine's own. It looks at all processes.
+func (r *Resolver) LoopbackRelay(cgroup string) (Relay, bool) {
+	members := r.cgroupMembers(cgroup)
+	spaces := r.ownNamespaces(members)
+	if len(spaces) == 0 {
+		return Relay{}, false
+	}
+	all, err := r.proc.AllProcs()
+	if err != nil {
+		return Relay{}, false // a hint is all that is lost
+	}
+	for _, p := range all {
+		if slices.Contains(members, p.PID) {
+			continue // what it sends outside is charged to the cgroup
+		}
+		if relay, ok := r.relay(p.PID, spaces); ok {
+			return relay, true
+		}
+	}
+	return Relay{}, false
+}
+
+// relay says whether a process hands connections over into one of these network namespaces, each with a process in it.
+func (r *Resolver) relay(pid int, spaces map[string]int) (Relay, bool) {
+	file, comm, err := r.Program(pid)
+	if err != nil {
+		return Relay{}, false // it has ended, or is a thread of the kernel
+	}
+	program := path.Base(file) // comm is "exe" of one that runs itself again
+	if connectsInside(comm) || connectsInside(program) {
+		_, there := spaces[r.netnsOf(pid)]
+		return Relay{PID: pid, Name: program}, there
+	}
+	if !strings.HasPrefix(comm, pasta) && !strings.HasPrefix(program, pasta) { // it runs as pasta.avx2, too
+		return Relay{}, false
+	}
+	command, err := r.Command(pid)
+	words := strings.Fields(command)
+	if err != nil || !publishes(words) {
+		return Relay{}, false
+	}
+	return Relay{PID: pid, Name: pasta, Local: true}, r.pastaInto(pid, words[len(words)-1], spaces)
+}
+
+// pastaInto says whether pasta connects one of these network namespaces. The last word of its command line is a process in
+// it, or a path, which is known in its user's mount namespace only; then it counts that both are the same user's.
+func (r *Resolver) pastaInto(pid int, last string, spaces map[string]int) bool {
+	if into, err := strconv.Atoi(last); err == nil {
+		_, there := spaces[r.netnsOf(into)]
+		return there
+	}
+	uid, _, err := r.IDs(pid)
+	if err != nil {
+		return false
+	}
+	for _, member := range spaces {
+		if r.mapsUser(member, uid) {
+			return true
+		}
+	}
+	return false
+}
+
+// publishes says whether pasta's options leave it any port to hand over; without a word about them it does so with all.
+func publishes(words []string) bool {
+	if len(words) == 0 {
+		return false
+	}
+	tcp, udp := true, true
+	for i, word := range words {
+		option, value, given := strings.Cut(word, "=")
+		if !given && i+1 < len(words) {
+			value = words[i+1]
+		}
+		switch option {
+		case "-t", "--tcp-ports":
+			tcp = value != "none"
+		case "-u", "--udp-ports":
+			udp = value != "none"
+		}
+	}
+	return tcp || udp
+}
+
+// mapsUser says whether a process is in a user namespace of a user's, and that user's id is one of those in it.
+func (r *Resolver) mapsUser(pid int, uid uint32) bool {
+	text, err := readTrimmed(r.file(pid, "uid_map"))
+	if err != nil {
+		return false
+	}
+	mapped := false
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line) // first id inside, first outside, count
+		if len(fields) != 3 {
+			continue
+		}
+		first, err1 := strconv.ParseUint(fields[1], 10, 32)
+		count, err2 := strconv.ParseUint(fields[2], 10, 32)
+		if err1 != nil || err2 != nil {
+			continue
+		}
+		if first == 0 {
+			return false // root's own engine
+		}
+		mapped = mapped || uint64(uid) >= first && uint64(uid) < first+count
+	}
+	return mapped
+}
+
+// cgroupMembers lists the processes in a cgroup and below it.
+func (r *Resolver) cgroupMembers(dir string) (pids []int) {
+	// One that goes away meanwhile has none.
+	_ = walkCgroups(dir, func(d string) bool {
+		text, err := readTrimmed(filepath.Join(d, "cgroup.procs"))
+		if err != nil {
+			return true
+		}
+		for line := range strings.Lines(text) {
+			if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+		return true
+	})
+	return pids
+}
+
+// ownNamespaces are the network namespaces of processes but that of the machine, each with one of the processes.
+func (r *Resolver) ownNamespaces(pids []int) map[string]int {
+	spaces, host := make(map[string]int), r.netnsOf(1)
+	for _, pid := range pids {
+		if ns := r.netnsOf(pid); ns != "" && ns != host && spaces[ns] == 0 {
+			spaces[ns] = pid
+		}
+	}
+	return spaces
+}
+
+// netnsOf is the network namespace of a process as /proc names it, "" if it has ended.
+func (r *Resolver) netnsOf(pid int) string {
+	link, err := os.Readlink(r.file(pid, "ns/net"))
+	if err != nil {
+		return ""
+	}
+	return link
+}
