@@ -170,6 +170,7 @@ type Daemon struct {
 	hadNodes atomic.Bool
 
 	check chan struct{} // a watched process has ended
+	born  chan struct{} // a limit was set on a process, which may run another program soon
 	downc chan struct{} // closed when isDown gets true
 }
 
@@ -250,6 +251,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		lists:   make(map[listKey][]netip.Prefix),
 		nextID:  1,
 		check:   make(chan struct{}, 1),
+		born:    make(chan struct{}, 1),
 		downc:   make(chan struct{}),
 	}
 	d.sampler.kernel = kernel

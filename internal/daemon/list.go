@@ -235,8 +235,8 @@ func (d *Daemon) render(n *node, now sample) api.Node {
 	stats, queue := now.nodes[n.id], now.queues[n.id]
 	up, down := n.history.rates(pointOf(now.at, stats), d.opts.Tick/2)
 	promised, promisable := d.promises(n)
-	shown := api.Node{
-		ID: n.id, Subject: n.res.Subject, Parent: stats.Parent, Name: n.res.Name, UID: n.res.UID,
+	return api.Node{
+		ID: n.id, Subject: n.res.Subject, Parent: stats.Parent, Name: d.nodeName(n), UID: n.res.UID,
 		Limits: n.limits(), Weight: n.holding().weight(), MinBytesPerSec: n.promised(), MinDownBytesPerSec: n.promisedOn(enforce.Down), Reserved: n.holding().reservation().api(), DSCP: dscpOf(n.holding().dscp()), Loopback: n.holding().loopback(), MeterOff: n.holding().meterOff(),
 		Group:   n.group,
 		Line:    n.wishes[enforce.OwnerAdmin].Line.api(),
@@ -263,13 +263,6 @@ func (d *Daemon) render(n *node, now sample) api.Node {
 			DroppedFor:      drops(stats.Down.Dropped),
 		},
 	}
-	if n.res.Kind == enforce.KindTree {
-		// The command changes with exec.
-		if comm, start, ok := d.resolver.ProcessName(int(n.res.Key)); ok && identity.SameStart(start, n.res.StartBoottimeNS) {
-			shown.Name = comm
-		}
-	}
-	return shown
 }
 
 // drops shows drops as the API does.

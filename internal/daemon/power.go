@@ -288,7 +288,7 @@ func (d *Daemon) renderPower(p *powered) api.Power {
 	ceiling, _ := p.holding()
 	share := p.share()
 	a := api.Power{
-		PID: p.PID, Name: p.Name, UID: p.UID, Since: p.Since,
+		PID: p.PID, Name: d.programNow(p.PID, p.StartNS, p.Name), UID: p.UID, Since: p.Since,
 		Power: p.power(), Guaranteed: p.guaranteed() > 0,
 		PeriodNS: share.PeriodNS, SliceNS: share.SliceNS, Reserved: p.reserved(),
 		SlotNS: ceiling.SlotNS, Strict: ceiling.Strict, Deadline: p.Was != nil,

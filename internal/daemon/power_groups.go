@@ -239,6 +239,10 @@ func (d *Daemon) lookAtPowers(ctx context.Context) {
 			p.percent = float64(used-p.usedNS) / float64(over) * 100
 		}
 		p.usedNS, p.usedAt = used, now
+		// netnice exec becomes the command after it has asked for the share.
+		if name := d.programNow(p.PID, p.StartNS, p.Name); name != p.Name {
+			p.Name, changed = name, true
+		}
 		d.followAuto(ctx, p)
 	}
 	if changed {

@@ -34,6 +34,12 @@ func (d *Daemon) commit(old, next *node) (*node, error) {
 		}
 		d.hadNodes.Store(true)
 		d.startWatch(&n)
+		if pid, _ := n.rootProcess(); pid != 0 {
+			select {
+			case d.born <- struct{}{}:
+			default: // a look is due already
+			}
+		}
 		return &n, nil
 	}
 	before := *old
@@ -153,6 +159,7 @@ func (d *Daemon) keepHouse(ctx context.Context) {
 	tick := time.NewTicker(d.opts.Tick)
 	defer tick.Stop()
 	pause, told := watchdogPause(), time.Now()
+	var named <-chan time.Time // names of new nodes' programs are looked at then; nil = there are none
 	for {
 		select {
 		case <-ctx.Done():
@@ -161,6 +168,7 @@ func (d *Daemon) keepHouse(ctx context.Context) {
 			d.followNames(ctx)
 			d.readSubordinates()
 			d.look(true)
+			d.learnPrograms(0)
 			d.lookAtPowers(ctx)
 			if pause != 0 && time.Since(told) >= pause-d.opts.Tick {
 				d.tell(sdnotify.SdNotifyWatchdog)
@@ -168,6 +176,14 @@ func (d *Daemon) keepHouse(ctx context.Context) {
 			}
 		case <-d.check:
 			d.look(false)
+		case <-d.born:
+			if named == nil {
+				named = time.After(nameAfter)
+			}
+		case <-named:
+			if named = nil; d.learnPrograms(youngFor) {
+				named = time.After(nameAfter)
+			}
 		}
 	}
 }
@@ -360,6 +376,7 @@ func (d *Daemon) endGone() {
 	var gone []*node
 	for _, n := range d.nodes {
 		if d.subjectGone(n) {
+			d.learnProgram(n) // what it was called at its end
 			gone = append(gone, n)
 		}
 	}

@@ -15,6 +15,9 @@ type pidWatch struct {
 	file *os.File
 	over atomic.Bool
 	done chan struct{}
+	// lastName is the program that the process ran as it ended, "" if its parent was faster to wait for it. It is
+	// written before over.
+	lastName string
 }
 
 // watchPID watches the process pid that started at startNS; onEnd is called
@@ -48,6 +51,7 @@ func watchPID(r *identity.Resolver, pid int, startNS uint64, onEnd func()) (*pid
 			return err == nil && n > 0
 		})
 		if err == nil {
+			w.lastName, _ = r.LastName(pid, startNS)
 			w.over.Store(true)
 			onEnd()
 		}

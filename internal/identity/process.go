@@ -123,6 +123,20 @@ func (r *Resolver) ProcessName(pid int) (comm string, startNS uint64, ok bool) {
 	return stat.Comm, stat.Starttime * TickNS, true
 }
 
+// LastName returns the command of the process pid that started at startNS, also of one that has ended and that its
+// parent has not waited for yet.
+func (r *Resolver) LastName(pid int, startNS uint64) (comm string, ok bool) {
+	proc, err := r.proc.Proc(pid)
+	if err != nil {
+		return "", false
+	}
+	stat, err := proc.Stat()
+	if err != nil || !SameStart(stat.Starttime*TickNS, startNS) {
+		return "", false
+	}
+	return stat.Comm, true
+}
+
 // Ancestor is one process on the way from a process up to init.
 type Ancestor struct {
 	PID             int

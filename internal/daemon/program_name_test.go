@@ -1,0 +1,102 @@
+package daemon
+
+import (
+	"io"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+)
+
+// becomesSleep starts a shell that is sleep from the call on, as netnice run becomes its command.
+func becomesSleep(t *testing.T) (cmd *exec.Cmd, become func()) {
+	t.Helper()
+	cmd = exec.Command("sh", "-c", "read line; exec sleep 60")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { end(cmd) })
+	return cmd, func() {
+		_, err := io.WriteString(in, "\n")
+		require.NoError(t, err)
+	}
+}
+
+// noted is the name of a node's program as the daemon will have it when the process has ended.
+func (h *harness) noted(id uint32) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.nodes[id].res.Name
+}
+
+// shown is the name that is listed for a subject.
+func (h *harness) shown(subject string) string {
+	h.t.Helper()
+	nodes, err := h.nodesFor(subject)
+	require.NoError(h.t, err)
+	return nodes[0].Name
+}
+
+// A tree whose first process has ended has the name of the program that it ran last, not the one of the time of the
+// command, which is netnice for netnice run; also under the next daemon.
+func TestTreeIsNamedByItsLastProgram(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	proc, become := becomesSleep(t)
+	node := h.mustSet(root, pidSubject(proc), up(1e6))
+	require.Equal(t, "sh", node.Name)
+	become()
+	h.eventually("the name is noted while the process runs", func() bool { return h.noted(node.ID) == "sleep" })
+	end(proc)
+	require.Equal(t, "sleep", h.shown(pidSubject(proc)))
+	require.NoError(t, h.stop())
+	h = start(t, fake, h.opts)
+	require.Equal(t, "sleep", h.shown(pidSubject(proc)))
+}
+
+// A program that ends before the next look is asked at its end, if its parent has not waited for it by then.
+func TestTreeIsNamedAtItsEnd(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	opts.Tick = time.Minute
+	h := start(t, fake, opts)
+	proc, become := becomesSleep(t)
+	node := h.mustSet(root, pidSubject(proc), up(1e6))
+	become()
+	h.eventually("the shell is sleep", func() bool { return h.shown(pidSubject(proc)) == "sleep" })
+	require.NoError(t, proc.Process.Kill())
+	h.eventually("the end is known", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.nodes[node.ID].watch.ended()
+	})
+	end(proc)
+	h.eventually("the last name stays", func() bool { return h.shown(pidSubject(proc)) == "sleep" })
+}
+
+// What a command has limited to some addresses is called as the program is, too.
+func TestPartOfTheTrafficIsNamedByItsProgram(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	proc, become := becomesSleep(t)
+	subject := "to:10.0.0.0/8@" + pidSubject(proc)
+	require.Equal(t, "sh", h.mustSet(root, subject, up(1e6)).Name)
+	become()
+	h.eventually("the program's name", func() bool { return h.shown(subject) == "sleep" })
+}
+
+// netnice exec asks for a share of the processors before it becomes its command.
+func TestPowerIsNamedByItsLastProgram(t *testing.T) {
+	h, _ := powerHarness(t)
+	proc, become := becomesSleep(t)
+	require.Equal(t, "sh", h.mustPower(root, proc.Process.Pid, 30).Name)
+	become()
+	h.eventually("the name is noted while the process runs", func() bool {
+		h.powers.mu.Lock()
+		defer h.powers.mu.Unlock()
+		return h.powers.list[proc.Process.Pid].Name == "sleep"
+	})
+}
