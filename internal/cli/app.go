@@ -81,6 +81,7 @@ type App struct {
 	Release string
 
 	socket string
+	proc   string // where procfs is; "" = /proc
 	units  units.System
 }
 

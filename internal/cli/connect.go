@@ -38,7 +38,8 @@ func (a *App) readFor(ctx context.Context, most time.Duration, call func(context
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	err := call(ctx, c)
+	watch := a.watchDaemon(most)
+	err := watch.explain(call(ctx, c))
 	if errors.Is(err, client.ErrNoDaemon) {
 		return a.nobody(err)
 	}
@@ -77,6 +78,12 @@ func (a *App) writeStarting(ctx context.Context, flags []string, call func(conte
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
+	watch := a.watchDaemon(writeTimeout)
+	return watch.explain(a.askOrStart(ctx, c, flags, call))
+}
+
+// askOrStart calls, and starts a daemon where none answers.
+func (a *App) askOrStart(ctx context.Context, c *client.Client, flags []string, call func(context.Context, *client.Client) error) error {
 	err := a.ask(ctx, c, call)
 	// Twice, because a daemon on demand may leave just while it is asked.
 	for range 2 {

@@ -44,6 +44,9 @@ func (a *App) report(err error) int {
 	return code
 }
 
+// logHint is what helps wherever the daemon itself does not say.
+const logHint = "look at its log: journalctl -t netnice, or /var/log/netnice-daemon.log"
+
 // explain takes an error apart. The message stays on one line.
 func explain(err error) (message, hint string, code int) {
 	message, code = err.Error(), exitFailed
@@ -59,7 +62,7 @@ func explain(err error) (message, hint string, code int) {
 	case errors.As(err, &remote):
 		message, hint = remote.Message, remote.Hint
 	case errors.Is(err, context.DeadlineExceeded):
-		message, hint = "the daemon did not answer in time", "look at its log: journalctl -t netnice, or /var/log/netnice-daemon.log"
+		message, hint = "the daemon did not answer in time", logHint
 	case errors.As(err, &hinted):
 		hint = hinted.Hint()
 	}

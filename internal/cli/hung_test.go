@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// procOf makes a /proc with one process, in a state such as "T (stopped)".
+func procOf(t *testing.T, pid int, state string) string {
+	t.Helper()
+	proc := t.TempDir()
+	dir := filepath.Join(proc, strconv.Itoa(pid))
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	stat := fmt.Sprintf("%d (netnice) %c 1 7 7 0 -1 4194560 0 0 0 0 150 50 0 0 20 0 2 0 5 0 0 18446744073709551615 0 0 0 0 0 0 0 2147483647 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n", pid, state[0])
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "stat"), []byte(stat), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "status"), []byte("Name:\tnetnice\nState:\t"+state+"\nTracerPid:\t9\n"), 0o644))
+	return proc
+}
+
+// socketPath has room in its folder for a socket, whose path has at most 107 bytes.
+func socketPath(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "nn")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "netnice.sock")
+}
+
+// ask is a reading command that waits for a fifth of a second at most.
+func ask(t *testing.T, a *App) (message, hint string, code int) {
+	t.Helper()
+	begin := time.Now()
+	err := a.readFor(t.Context(), 200*time.Millisecond, func(ctx context.Context, c *client.Client) error {
+		_, err := c.Status(ctx)
+		return err
+	})
+	require.Error(t, err)
+	require.Less(t, time.Since(begin), 10*time.Second)
+	return explain(err)
+}
+
+// A daemon that takes calls and never answers: the kernel tells who listens, and /proc what that does.
+func TestSilentDaemon(t *testing.T) {
+	a, _ := testApp()
+	a.socket = socketPath(t)
+	l, err := net.Listen("unix", a.socket)
+	require.NoError(t, err)
+	defer l.Close()
+	pid := os.Getpid()
+	a.proc = procOf(t, pid, "T (stopped)")
+	message, hint, code := ask(t, a)
+	require.Equal(t, fmt.Sprintf("the daemon did not answer in time: its process %d is stopped (SIGSTOP, or ^Z in its terminal)", pid), message)
+	require.Contains(t, hint, fmt.Sprintf("sudo kill -CONT %d\n", pid))
+	require.Equal(t, exitFailed, code)
+
+	a.proc = t.TempDir() // which the caller may not read
+	message, hint, _ = ask(t, a)
+	require.Equal(t, "the daemon did not answer in time", message)
+	require.Equal(t, logHint, hint)
+}
+
+// One that takes no calls any more is found by its lock.
+func TestDaemonThatTakesNoCalls(t *testing.T) {
+	a, _ := testApp()
+	a.socket = socketPath(t)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: a.socket}))
+	require.NoError(t, unix.Listen(fd, 0)) // one may wait
+	first, err := net.Dial("unix", a.socket)
+	require.NoError(t, err)
+	defer first.Close()
+	a.proc = procOf(t, 4711, "t (tracing stop)")
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(a.socket), "netnice.lock"), []byte("4711\n"), 0o644))
+	message, _, _ := ask(t, a)
+	require.Equal(t, "so many calls wait for the daemon that it can take no more: its process 4711 is held by a debugger, process 9", message)
+}
+
+// What is said of a daemon, by what its threads did in two looks nine seconds apart.
+func TestDoing(t *testing.T) {
+	type threads = []identity.ThreadActivity
+	sleeps := identity.ThreadActivity{TID: 1, State: 'S', Switches: 5, Function: "futex_do_wait", Call: unix.SYS_FUTEX}
+	hangs := identity.ThreadActivity{TID: 2, State: 'D', Switches: 7, Function: "rtnl_lock", Call: unix.SYS_SENDTO, Path: []string{"rtnl_lock", "rtnetlink_rcv_msg"}}
+	works := hangs
+	works.Switches = 8
+	runs := identity.ThreadActivity{TID: 3, State: 'R', Call: -1}
+	at := time.Unix(1000, 0)
+	look := func(seconds int, busy time.Duration, list threads) identity.Activity {
+		return identity.Activity{PID: 123, At: at.Add(time.Duration(seconds) * time.Second), Busy: busy, State: 'S', Threads: list}
+	}
+	for name, c := range map[string]struct {
+		early, now threads
+		busy       time.Duration
+		does, hint string
+	}{
+		"hangs":            {threads{sleeps, hangs}, threads{sleeps, hangs}, 0, "waits in the kernel, in rtnl_lock (from rtnetlink_rcv_msg; system call sendto), for 9s at least", "sudo cat /proc/123/task/2/stack"},
+		"waits for a disk": {threads{sleeps, hangs}, threads{sleeps, works}, 0, "sleeps, as do all its threads (futex_do_wait, rtnl_lock): it waits for itself, or for an answer", "sudo kill -QUIT 123"},
+		"runs":             {threads{sleeps, runs}, threads{sleeps, runs}, 9 * time.Second, "runs: it used 100% of a processor in the last 9s", "sudo kill -QUIT 123"},
+		"starves":          {threads{sleeps, runs}, threads{sleeps, runs}, 90 * time.Millisecond, "wants to run, and had 1% of a processor in the last 9s", "top"},
+		"sleeps":           {threads{sleeps}, threads{sleeps}, 0, "sleeps, as do all its threads (futex_do_wait): it waits for itself, or for an answer", "sudo kill -QUIT 123"},
+		"of root's":        {threads{{TID: 1, State: 'S', Call: -1}}, threads{{TID: 1, State: 'S', Call: -1}}, 0, "sleeps", "sudo netnice status"},
+		"frozen":           {threads{{TID: 1, State: 'S', Function: "do_freezer_trap"}}, threads{{TID: 1, State: 'S', Function: "do_freezer_trap"}}, 0, "is frozen with its cgroup", "cgroup.freeze"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			early := look(0, time.Minute, c.early)
+			does, hint := doing(&early, look(9, time.Minute+c.busy, c.now))
+			require.Equal(t, c.does, does)
+			require.Contains(t, hint, c.hint)
+		})
+	}
+	does, _ := doing(nil, look(0, 0, threads{sleeps, works}))
+	require.Equal(t, "waits in the kernel, in rtnl_lock (from rtnetlink_rcv_msg; system call sendto)", does, "nobody looked before")
+	does, _ = doing(nil, identity.Activity{PID: 123, State: 'Z'})
+	require.Equal(t, "has ended, and its parent has not waited for it", does)
+}

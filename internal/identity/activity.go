@@ -1,0 +1,127 @@
+package identity
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Activity is what a process does at one time, as far as /proc tells the caller.
+type Activity struct {
+	PID  int
+	At   time.Time
+	Busy time.Duration // time of processors that it has used since its start
+	// State of its first thread, as in /proc/PID/status: R, S, D, T (stopped), t (held by Tracer), Z, X.
+	State   byte
+	Tracer  int
+	Threads []ThreadActivity
+}
+
+// ThreadActivity is what one thread does.
+type ThreadActivity struct {
+	TID      int
+	State    byte
+	Switches uint64 // how often it has begun to run or ceased to
+	// Function of the kernel's in which the thread waits, "" if it does not, or the caller may not know.
+	Function string
+	// Call is the number of the system call in which it is, -1 if it is in none, or the caller may not know.
+	Call int
+	// Path are the functions that led there, the innermost first; root may know.
+	Path []string
+}
+
+// Activity reads what a process does.
+func (r *Resolver) Activity(pid int) (Activity, error) {
+	a := Activity{PID: pid, At: time.Now()}
+	proc, err := r.proc.Proc(pid)
+	if err != nil {
+		return a, fmt.Errorf("look at process %d: %w", pid, err)
+	}
+	stat, err := proc.Stat()
+	if err != nil {
+		return a, fmt.Errorf("look at process %d: %w", pid, err)
+	}
+	a.Busy = time.Duration(stat.CPUTime() * float64(time.Second))
+	status, err := os.ReadFile(r.file(pid, "status"))
+	if err != nil {
+		return a, fmt.Errorf("look at process %d: %w", pid, err)
+	}
+	a.State = stateOf(string(status))
+	a.Tracer, _ = strconv.Atoi(statusField(string(status), "TracerPid")) // 0 without one
+	entries, err := os.ReadDir(r.file(pid, "task"))
+	if err != nil && !notThere(err) {
+		return a, fmt.Errorf("look at the threads of process %d: %w", pid, err)
+	}
+	for _, e := range entries {
+		tid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if t, err := r.thread(pid, tid); err == nil { // else it has ended
+			a.Threads = append(a.Threads, t)
+		}
+	}
+	return a, nil
+}
+
+func (r *Resolver) thread(pid, tid int) (ThreadActivity, error) {
+	folder := "task/" + strconv.Itoa(tid) + "/"
+	t := ThreadActivity{TID: tid, Call: -1}
+	status, err := os.ReadFile(r.file(pid, folder+"status"))
+	if err != nil {
+		return t, err
+	}
+	t.State = stateOf(string(status))
+	for _, name := range []string{"voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"} {
+		n, _ := strconv.ParseUint(statusField(string(status), name), 10, 64) // 0 where the kernel does not count
+		t.Switches += n
+	}
+	// What follows is for some only.
+	if text, err := readTrimmed(r.file(pid, folder+"wchan")); err == nil && text != "0" {
+		t.Function = text
+	}
+	if text, err := readTrimmed(r.file(pid, folder+"syscall")); err == nil {
+		word, _, _ := strings.Cut(text, " ")
+		if n, err := strconv.Atoi(word); err == nil { // not "running"
+			t.Call = n
+		}
+	}
+	if text, err := readTrimmed(r.file(pid, folder+"stack")); err == nil {
+		t.Path = functions(text)
+	}
+	if t.Function == "" && len(t.Path) > 0 {
+		t.Function = t.Path[0]
+	}
+	return t, nil
+}
+
+// functions reads the names of /proc/PID/stack, a line for each: [<0>] rtnl_lock+0x15/0x20.
+func functions(stack string) (names []string) {
+	for line := range strings.Lines(stack) {
+		_, name, found := strings.Cut(line, "] ")
+		if name, _, _ = strings.Cut(strings.TrimSpace(name), "+"); found && name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// statusField is a value of /proc/PID/status, "" if it is not there.
+func statusField(status, name string) string {
+	for line := range strings.Lines(status) {
+		if value, found := strings.CutPrefix(line, name+":"); found {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+func stateOf(status string) byte {
+	state := statusField(status, "State")
+	if state == "" {
+		return '?'
+	}
+	return state[0]
+}
