@@ -1,7 +1,7 @@
 // Command mutate puts faults into a copy of the last commit, one at a time, and reports whether the
 // tests of `make test` find each: first the test that is expected to, with nothing beside it, then, if
 // that passes, all of them. A test that fails without a fault finds nothing: the expected ones, and all of them before they are asked,
-// are run so before, and have to pass. It writes each result as soon as it is known, so that it can be stopped and goes on where
+// are run so before, and have to pass. It writes each result, also of these, as soon as it is known, so that it can be stopped and goes on where
 // it was; after another commit it begins anew. Its exit code is 1 if a fault was not found.
 package main
 
@@ -17,6 +17,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/google/renameio/v2"
 )
 
 // results are those of one commit.
@@ -68,7 +70,7 @@ func run(state string, only *regexp.Regexp) error {
 			if _, done := known.Faults[m.name]; done || !only.MatchString(m.name) {
 				continue
 			}
-			if err := known.unharmed(tree, m, i == 1); err != nil {
+			if err := known.unharmed(state, tree, m, i == 1); err != nil {
 				return err
 			}
 			begin := time.Now()
@@ -99,8 +101,9 @@ func run(state string, only *regexp.Regexp) error {
 	return nil
 }
 
-// unharmed fails if the test that is expected to find m, or any of all, fails without a fault too.
-func (known *results) unharmed(tree string, m mutation, every bool) error {
+// unharmed fails if the test that is expected to find m, or any of all, fails without a fault too. That it passed is
+// written down at once: all of them take as long as some faults together.
+func (known *results) unharmed(state, tree string, m mutation, every bool) error {
 	name, test := m.pkg+" "+m.run, expected
 	if every {
 		name, test = "make test", all
@@ -112,7 +115,7 @@ func (known *results) unharmed(tree string, m mutation, every bool) error {
 		return fmt.Errorf("%s fails without a fault: %w\n%s", name, err, out)
 	}
 	known.Passes[name] = true
-	return nil
+	return store(state, known)
 }
 
 // expected is the test that is expected to find a fault.
@@ -197,5 +200,5 @@ func store(file string, known *results) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(file, text, 0o644)
+	return renameio.WriteFile(file, text, 0o644) // whole, also if it is stopped meanwhile
 }

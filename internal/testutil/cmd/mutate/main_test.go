@@ -1,0 +1,52 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// toolThat puts a go and a make before those of the machine that end with such a code.
+func toolThat(t *testing.T, code string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"go", "make"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\nexit "+code+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir)
+}
+
+// Who stops before the first fault is judged has not run the tests without one in vain.
+func TestRunsWithoutAFaultAreRemembered(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "bin", "mutations.json")
+	known, err := load(state, "c0ffee")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := mutation{pkg: "./internal/x", run: "^TestX$"}
+	toolThat(t, "1")
+	if err := known.unharmed(state, t.TempDir(), m, false); err == nil {
+		t.Error("a test that fails without a fault finds nothing")
+	}
+	toolThat(t, "0")
+	for _, every := range []bool{false, true} {
+		if err := known.unharmed(state, t.TempDir(), m, every); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	toolThat(t, "1") // nothing is run again
+	if known, err = load(state, "c0ffee"); err != nil {
+		t.Fatal(err)
+	}
+	for _, every := range []bool{false, true} {
+		if err := known.unharmed(state, t.TempDir(), m, every); err != nil {
+			t.Errorf("it was run again: %v", err)
+		}
+	}
+	if known, err = load(state, "another"); err != nil || len(known.Passes) > 0 {
+		t.Errorf("after another commit %v, %v is known", known.Passes, err)
+	}
+}
