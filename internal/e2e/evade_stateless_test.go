@@ -119,12 +119,10 @@ func TestEvadeByForgottenState(t *testing.T) {
 	f.segmented()
 	f.noRoom()
 	const filtered = `
-import ctypes
-code = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0xffff))
 host, port = sys.argv[1].rsplit(":", 1)
 def sends():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.setsockopt(socket.SOL_SOCKET, 26, struct.pack("HxxxxxxQ", 1, ctypes.addressof(code)))
+        attach_filter(s)
         try:
             s.sendto(b"x", (host, 9))
         except OSError:
@@ -299,9 +297,7 @@ import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (8192, 8192))
 to = (sys.argv[1].rsplit(":", 1)[0], 9)
 ss = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(int(sys.argv[2]))]
-import ctypes
-code = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0xffff))  # fills the little memory that it has
-ss[0].setsockopt(socket.SOL_SOCKET, 26, struct.pack("HxxxxxxQ", 1, ctypes.addressof(code)))
+attach_filter(ss[0])  # fills the little memory that it has
 ss[0].bind(("0.0.0.0", 6001))
 ss[0].settimeout(0.1)
 def received(seconds):

@@ -8,7 +8,7 @@ package trafficgen
 
 import _ "embed"
 
-// Sender is the Python program that carries a Program out.
+// Sender is the Python program that carries a Program out, behind the prelude of internal/e2e.
 //
 //go:embed sender.py
 var Sender string

@@ -3,6 +3,7 @@
 # "slower": how many times}.
 # It says "ready PID", makes its sockets as it is told "make" and says "made", sends as it is told "go",
 # and says "refused NAME=VALUE" of what it may not do here, and "sent N" as the Nth sender's first bytes go.
+# It runs behind the prelude of internal/e2e, whose attach_filter it calls.
 import ctypes, errno, fcntl, json, mmap, os, signal, socket, struct, subprocess, sys, threading, time
 
 BEHAVIOURS = ["reads", "answers", "dawdles", "stalls", "resets", "small"]
@@ -177,8 +178,7 @@ class Sender:
         if option in simple:
             s.setsockopt(*simple[option])
         elif option == "filter":
-            code = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0xffff))
-            s.setsockopt(sol, 26, struct.pack("HxxxxxxQ", 1, ctypes.addressof(code)))
+            attach_filter(s)
         elif option == "md5_full":
             for peer in range(1 << 16):
                 number = struct.pack("!I", 0x0a800000 + peer)
