@@ -147,13 +147,44 @@ func (l *cpuLog) busy(from, to testutil.Instant) float64 {
 	return (l.seconds[last] - l.seconds[first]) / l.at[last].Sub(l.at[first]).Seconds() / float64(runtime.NumCPU())
 }
 
-// excuse says what of the machine may have kept a rate low between two
-// instants; "" if nothing. No excuse is one for a rate above its limit. One relay
-// or sender alone has a processor busy at half of two.
-func (l *cpuLog) excuse(from, to testutil.Instant) string {
+// From these parts of a span of time on it is disturbed: processors that are busy, and one that lets nobody wake up, or an
+// emulated path that nobody runs. One relay or sender alone has a processor busy at half of two.
+const (
+	disturbedBusy  = 0.7
+	disturbedStill = 0.01
+)
+
+// isDisturbed is the one definition of that: who does not judge what was measured in a span goes by it (excuse), and who
+// measures again (judge).
+func isDisturbed(busy float64, still, span time.Duration) bool {
+	return busy >= disturbedBusy || still.Seconds() >= disturbedStill*span.Seconds()
+}
+
+// disturbance says what may have kept a rate low between two instants, in which an emulated path stood still for so long; "" if
+// nothing. It is no excuse for a rate above its limit.
+func (l *cpuLog) disturbance(from, to testutil.Instant, stalled time.Duration) string {
 	busy, paused := l.busy(from, to), l.paused(from, to)
-	if busy < 0.7 && paused.Seconds() < 0.01*to.Sub(from).Seconds() {
+	if !isDisturbed(busy, max(paused, stalled), to.Sub(from)) {
 		return ""
 	}
-	return fmt.Sprintf("the CPUs were %.0f%% busy, and for %v a processor let nobody wake up", 100*busy, paused.Round(time.Millisecond))
+	text := fmt.Sprintf("the CPUs were %.0f%% busy, and for %v a processor let nobody wake up", 100*busy, paused.Round(time.Millisecond))
+	if stalled > 0 {
+		text += fmt.Sprintf(", and the path stood still for %v", stalled)
+	}
+	return text
+}
+
+// excuse is disturbance without an emulated path.
+func (l *cpuLog) excuse(from, to testutil.Instant) string { return l.disturbance(from, to, 0) }
+
+// aftereffect says what before or in a span may have TCP send less in it although the machine was not disturbed meanwhile: a
+// disturbed second before, or lost packets. That is a reason to measure again, and no excuse. "" = nothing.
+func (l *cpuLog) aftereffect(from, to testutil.Instant) string {
+	if earlier := l.excuse(from.Add(-aftermath), from); earlier != "" {
+		return "in the second before " + earlier
+	}
+	if lost := l.lost(from.Add(-aftermath), to); lost > 0 {
+		return fmt.Sprintf("%d packets were dropped before they were received, of this or another test", lost)
+	}
+	return ""
 }

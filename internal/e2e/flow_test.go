@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -222,9 +223,33 @@ const aftermath = time.Second
 // mostRemeasured is how many windows of a test are measured again at most.
 const mostRemeasured = 2
 
+// verdict is what becomes of a window in which something was wrong.
+type verdict int
+
+const (
+	windowFails     verdict = iota
+	windowAgain             // it is measured again
+	windowNotJudged         // its rate is too low only by as much as the machine stood still
+)
+
+// verdictOn decides by what was wrong, by what disturbed the window, and by what may have had an effect on it although
+// it was not disturbed; more says whether it may be measured again. If not, only a disturbed window is excused.
+func verdictOn(err error, disturbed, aftereffect string, more bool, stalled, length time.Duration) verdict {
+	var slow *tooSlow
+	switch {
+	case errors.Is(err, errTooFast):
+		return windowFails
+	case more && disturbed+aftereffect != "":
+		return windowAgain
+	case disturbed != "" && errors.As(err, &slow) && slow.excusedBy(stalled, length):
+		return windowNotJudged
+	}
+	return windowFails
+}
+
 // judge measures a window that begins when a command that returned at `after` has to be in
-// force. A window that falls short while the machine was disturbed is measured again; every other
-// failure counts.
+// force. A window that falls short while the machine was disturbed, or suffered from what was before, is measured again; every
+// other failure counts.
 func (f *field) judge(after testutil.Instant, length time.Duration, measure func(from, to testutil.Instant) error) {
 	f.t.Helper()
 	for {
@@ -243,31 +268,23 @@ func (f *field) judge(after testutil.Instant, length time.Duration, measure func
 		if err == nil {
 			return
 		}
-		disturbed := cpus.excuse(from, to)
-		if disturbed == "" {
-			disturbed = cpus.excuse(from.Add(-aftermath), from)
-		}
-		if lost := cpus.lost(from.Add(-aftermath), to); disturbed == "" && lost > 0 {
-			disturbed = fmt.Sprintf("%d packets were dropped before they were received, of this or another test", lost)
-		}
-		stalled := max(f.relayStalled()-before, cpus.paused(from.Add(-aftermath), to))
-		if f.distant() && stalled > length/100 {
-			disturbed = strings.TrimPrefix(fmt.Sprintf("%s, and the path stood still for %v", disturbed, stalled), ", and ")
-		}
-		if disturbed == "" || errors.Is(err, errTooFast) || f.remeasured == mostRemeasured {
-			var slow *tooSlow
-			if disturbed != "" && errors.As(err, &slow) && slow.excusedBy(stalled, length) {
-				f.t.Logf("not judged: %v, but %s", err, disturbed)
-				return
-			}
-			f.t.Errorf("%v (%s; CPUs %.0f%% busy)", err, disturbed, 100*cpus.busy(from, to))
+		path := f.relayStalled() - before
+		disturbed, aftereffect := cpus.disturbance(from, to, path), cpus.aftereffect(from, to)
+		stalled := max(path, cpus.paused(from.Add(-aftermath), to))
+		switch verdictOn(err, disturbed, aftereffect, f.remeasured < mostRemeasured, stalled, length) {
+		case windowNotJudged:
+			f.t.Logf("not judged: %v, but %s", err, disturbed)
+			return
+		case windowFails:
+			f.t.Errorf("%v (%s; CPUs %.0f%% busy)", err, cmp.Or(disturbed, aftereffect), 100*cpus.busy(from, to))
 			f.explain(after, to)
 			return
+		case windowAgain:
+			f.remeasured++
+			f.t.Logf("measured again: %v, but %s", err, cmp.Or(disturbed, aftereffect))
+			after = testutil.Now().Add(min(stalled, 3*time.Second)) // see excusedBy
+			f.disturbed = after
 		}
-		f.remeasured++
-		f.t.Logf("measured again: %v, but %s", err, disturbed)
-		after = testutil.Now().Add(min(stalled, 3*time.Second)) // see excusedBy
-		f.disturbed = after
 	}
 }
 
