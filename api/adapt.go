@@ -23,7 +23,10 @@ type AdaptRequest struct {
 	MostBytesPerSec  uint64 `json:"most_bytes_per_sec,omitempty"`
 	// ReflectorPort is the UDP port of a netnice there that reflects probes, 0 = none: ICMP.
 	ReflectorPort uint16 `json:"reflector_port,omitempty"`
-	Off           bool   `json:"off,omitempty"` // it is not to, any more
+	// BacklogNS is how long datagrams may wait here at the present rate, 10 ms to a minute: what
+	// comes beyond is dropped. 0 = a second.
+	BacklogNS uint64 `json:"backlog_ns,omitempty"`
+	Off       bool   `json:"off,omitempty"` // it is not to, any more
 	// DryRun says what would be, and sends nothing to the host.
 	DryRun bool `json:"dry_run,omitempty"`
 }
@@ -43,6 +46,7 @@ type Adapted struct {
 	CapacityBytesPerSec uint64    `json:"capacity_bytes_per_sec,omitempty"`
 	LeastBytesPerSec    uint64    `json:"least_bytes_per_sec"`
 	MostBytesPerSec     uint64    `json:"most_bytes_per_sec,omitempty"`
+	BacklogNS           uint64    `json:"backlog_ns"`               // that datagrams may wait here
 	BaseNS              uint64    `json:"base_ns"`                  // round trip of the empty path
 	QueueNS             uint64    `json:"queue_ns"`                 // beyond that, now
 	WindowPackets       int       `json:"window_packets,omitempty"` // that may be on their way at a time, 0 = any number
@@ -61,6 +65,7 @@ type AdaptArea struct {
 	SharePPM        uint32      `json:"share_ppm"`
 	TCP             bool        `json:"tcp,omitempty"`
 	MostBytesPerSec uint64      `json:"most_bytes_per_sec,omitempty"`
+	BacklogNS       uint64      `json:"backlog_ns"`     // that datagrams may wait here
 	Rule            *RuleOrigin `json:"rule,omitempty"` // by which that is, nil = a command
 	SilentHosts     int         `json:"silent_hosts"`   // that answer no probe, and are not limited
 	Since           time.Time   `json:"since"`

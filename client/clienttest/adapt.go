@@ -1,6 +1,7 @@
 package clienttest
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -29,7 +30,7 @@ func (d *Daemon) putAdapt(w http.ResponseWriter, r *http.Request) {
 	case !req.Off:
 		a := api.Adapted{
 			Host: req.Host, Address: req.Host, By: "icmp-echo", Mode: "share", SharePPM: req.SharePPM, TCP: req.TCP, RateBytesPerSec: 5e6, SentBytesPerSec: 4e6,
-			CapacityBytesPerSec: 10e6, LeastBytesPerSec: req.LeastBytesPerSec, MostBytesPerSec: req.MostBytesPerSec, BaseNS: 20e6, QueueNS: 4e6, AimNS: 4e6,
+			CapacityBytesPerSec: 10e6, LeastBytesPerSec: req.LeastBytesPerSec, MostBytesPerSec: req.MostBytesPerSec, BacklogNS: cmp.Or(req.BacklogNS, 1e9), BaseNS: 20e6, QueueNS: 4e6, AimNS: 4e6,
 			Since: time.Date(2026, 11, 21, 20, 0, 0, 0, time.UTC),
 		}
 		if req.StartBytesPerSec != 0 {

@@ -19,11 +19,12 @@ func (a *App) adapt() *cobra.Command {
 	var port uint16
 	rate := func() optional[uint64] { return optional[uint64]{parse: units.ParseRate, kind: "rate"} }
 	start, least, most := rate(), rate(), rate()
+	backlog := optional[uint64]{parse: parseBacklog, kind: "time"}
 	cmd := &cobra.Command{
 		Use:   "adapt [HOST|PREFIX[,!PREFIX]|--to-all [off]]",
 		Short: "Have what is sent to a host, or to many, follow what the path carries",
 		Long: `Traffic without a congestion control of its own, UDP, is sent to a host as fast as the path there
-carries it: more waits here, and is dropped here, not in the network. It is found out by small probes
+carries it: more waits here, a second at most, or is dropped here, not in the network. It is found out by small probes
 (ICMP Timestamp, else echo; 2% of the rate, up to 5% below 100 kbit/s), by their delay in the queue of
 the bottleneck, which is kept short. Beside traffic that fills that queue whatever is sent here, such as TCP,
 a share of the path's capacity is kept. Each address has its own rate; all else is untouched.
@@ -34,7 +35,7 @@ no probe are not limited. 64 hosts may be followed at a time.
 
 The rate is that of a limit like others, on the destination: netnice ls shows it, and it stays as it is
 while no daemon runs. With HOST off that ends; without HOST, all are listed.`,
-		Example: "  netnice adapt 192.0.2.7\n  netnice adapt video.example.com --share 30% --most 20mbit\n  netnice adapt any,!192.168.0.0/16\n  netnice adapt 192.0.2.7 off\n  netnice adapt",
+		Example: "  netnice adapt 192.0.2.7\n  netnice adapt video.example.com --share 30% --most 20mbit\n  netnice adapt voice.example.com --backlog 200ms\n  netnice adapt any,!192.168.0.0/16\n  netnice adapt 192.0.2.7 off\n  netnice adapt",
 		Args:    between(0, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if all {
@@ -44,7 +45,7 @@ while no daemon runs. With HOST off that ends; without HOST, all are listed.`,
 				return fail("netnice adapt --to-all, or netnice adapt "+args[1], "--to-all takes no host")
 			}
 			if len(args) == 0 {
-				if cmd.Flags().Changed("share") || tcp || start.value != nil || least.value != nil || most.value != nil || port != 0 {
+				if cmd.Flags().Changed("share") || tcp || start.value != nil || least.value != nil || most.value != nil || backlog.value != nil || port != 0 {
 					return fail("netnice adapt 192.0.2.7 --share 30%", "no host is named")
 				}
 				return a.listAdapted(cmd.Context(), asJSON)
@@ -53,7 +54,7 @@ while no daemon runs. With HOST off that ends; without HOST, all are listed.`,
 			for _, r := range []struct {
 				from optional[uint64]
 				to   *uint64
-			}{{start, &request.StartBytesPerSec}, {least, &request.LeastBytesPerSec}, {most, &request.MostBytesPerSec}} {
+			}{{start, &request.StartBytesPerSec}, {least, &request.LeastBytesPerSec}, {most, &request.MostBytesPerSec}, {backlog, &request.BacklogNS}} {
 				if r.from.value != nil {
 					*r.to = *r.from.value
 				}
@@ -82,6 +83,7 @@ while no daemon runs. With HOST off that ends; without HOST, all are listed.`,
 	flags.Var(&start, "start", "begin with this, instead of measuring")
 	flags.Var(&least, "least", "never less (8 kbit/s)")
 	flags.Var(&most, "most", "never more")
+	flags.Var(&backlog, "backlog", "datagrams wait here for so long at most, more are dropped: 10ms to 1m (1s)")
 	flags.Uint16Var(&port, "reflector", 0, "UDP `port` of a netnice probe --reflect there, instead of ICMP")
 	flags.BoolVar(&all, "to-all", false, "every host to which something is sent")
 	jsonFlag(cmd, &asJSON)
@@ -96,6 +98,15 @@ func parseShare(text string) (uint32, error) {
 		return 0, fail("--share 50%", "%q is no share: write 10%% to 100%%", text)
 	}
 	return ppm, nil
+}
+
+// parseBacklog reads how long datagrams may wait.
+func parseBacklog(text string) (uint64, error) {
+	ns, err := units.ParseDuration(text)
+	if err == nil && ns == 0 { // which would be the usual one
+		err = fail("--backlog 1s", "a backlog of 0 cannot be kept: write 10ms to 1m")
+	}
+	return ns, err
 }
 
 func (a *App) setAdapt(ctx context.Context, request api.AdaptRequest, asJSON bool) error {

@@ -50,12 +50,14 @@ type adaptHow struct {
 	Least         uint64 `json:"least_bytes_per_sec"`
 	Most          uint64 `json:"most_bytes_per_sec,omitempty"`
 	ReflectorPort uint16 `json:"reflector_port,omitempty"`
+	BacklogNS     uint64 `json:"backlog_ns"` // since version 4 of the file
 }
 
 func howOf(req *api.AdaptRequest) adaptHow {
 	return adaptHow{
 		SharePPM: req.SharePPM, TCP: req.TCP, Start: req.StartBytesPerSec,
 		Least: req.LeastBytesPerSec, Most: req.MostBytesPerSec, ReflectorPort: req.ReflectorPort,
+		BacklogNS: req.BacklogNS,
 	}
 }
 
@@ -173,6 +175,8 @@ func checkAdapt(req *api.AdaptRequest) error {
 		return badAdapt("a share of %g%% cannot be kept: write 10%% to 100%%", float64(req.SharePPM)/10_000)
 	case req.MostBytesPerSec != 0 && req.MostBytesPerSec < req.LeastBytesPerSec:
 		return badAdapt("at most %d bytes/s is less than at least %d", req.MostBytesPerSec, req.LeastBytesPerSec)
+	case req.BacklogNS < adaptBacklogLeast || req.BacklogNS > adaptBacklogMost:
+		return badAdapt("a backlog of %v cannot be kept: write 10ms to 1m", time.Duration(min(req.BacklogNS, 1<<62)))
 	}
 	return nil
 }
@@ -181,6 +185,9 @@ func checkAdapt(req *api.AdaptRequest) error {
 func fillAdapt(req *api.AdaptRequest) {
 	if req.SharePPM == 0 {
 		req.SharePPM = adaptShare
+	}
+	if req.BacklogNS == 0 {
+		req.BacklogNS = adaptBacklog
 	}
 	if req.LeastBytesPerSec == 0 {
 		req.LeastBytesPerSec = adaptLeast
@@ -264,6 +271,10 @@ func (d *Daemon) beginAdapt(ctx context.Context, a *adapted) error {
 	if _, err := d.Set(ctx, auth.Actor{}, api.SetRequest{Subject: a.subject(), Wish: api.Wish{UpBytesPerSec: &rate}}); err != nil {
 		delete(d.adapts.list, a.key())
 		return errors.Join(err, path.Close(), d.saveAdapts())
+	}
+	if err := d.boundBacklog(a.subject(), a.BacklogNS); err != nil {
+		delete(d.adapts.list, a.key())
+		return errors.Join(err, d.liftAdapt(ctx, a.subject()), path.Close(), d.saveAdapts())
 	}
 	d.holdQueue(a)
 	a.path, a.state = path, adapt.State{Mode: adapt.ModeDelay, Rate: float64(rate)}
@@ -403,7 +414,7 @@ func (a *adapted) api() api.Adapted {
 	out := api.Adapted{
 		Host: a.Host, Address: a.Address.String(), Netns: a.Netns, Subject: a.subject(), SharePPM: a.SharePPM, TCP: a.TCP, Since: a.Since, Area: a.Area,
 		Mode: string(s.Mode), RateBytesPerSec: uint64(s.Rate), SentBytesPerSec: uint64(s.Sent), CapacityBytesPerSec: uint64(s.Capacity),
-		LeastBytesPerSec: a.Least, MostBytesPerSec: a.Most,
+		LeastBytesPerSec: a.Least, MostBytesPerSec: a.Most, BacklogNS: a.BacklogNS,
 		BaseNS: uint64(s.Base), QueueNS: uint64(max(s.Queue, 0)), AimNS: uint64(s.Aim), WindowPackets: s.Window, ProbesLostPPM: uint32(s.Lost * 1e6),
 	}
 	if s.Dark {

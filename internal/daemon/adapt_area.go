@@ -58,7 +58,7 @@ func (a *adaptArea) key() areaKey { return areaKey{a.Host, a.Netns} }
 
 func (a *adaptArea) api() api.AdaptArea {
 	out := api.AdaptArea{
-		Host: a.Host, Netns: a.Netns, Subject: a.subject(), SharePPM: a.SharePPM, TCP: a.TCP, MostBytesPerSec: a.Most, SilentHosts: len(a.silent), Since: a.Since,
+		Host: a.Host, Netns: a.Netns, Subject: a.subject(), SharePPM: a.SharePPM, TCP: a.TCP, MostBytesPerSec: a.Most, BacklogNS: a.BacklogNS, SilentHosts: len(a.silent), Since: a.Since,
 	}
 	if a.Rule != nil {
 		out.Rule = a.Rule.api()

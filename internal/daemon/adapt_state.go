@@ -17,7 +17,7 @@ import (
 
 const (
 	adaptName         = "adapt.json"
-	adaptStateVersion = 3 // 1 had no areas, 2 none of rules
+	adaptStateVersion = 4 // 1 had no areas, 2 none of rules, 3 no bound of what waits
 )
 
 // adaptState is the file: which hosts' paths are followed. Their limits are with the others.
@@ -80,14 +80,19 @@ func (d *Daemon) adoptAdapts() error {
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
 	for _, a := range s.Adapted {
+		a.fillBacklog()
 		t := adaptTraffic{d: d, a: a}
 		if t.find() != nil {
 			continue // its limit did not come back
+		}
+		if err := d.boundBacklog(a.subject(), a.BacklogNS); err != nil {
+			d.log.Warn("what is sent to a host may wait for long", "address", a.Address.String(), "err", err)
 		}
 		a.state, a.busyAt = adapt.State{Mode: adapt.ModeDelay, Rate: float64(t.saved)}, time.Now()
 		d.adapts.list[a.key()] = a
 	}
 	for _, a := range s.Areas {
+		a.fillBacklog()
 		if _, ok := d.limitOn(a.subject()); !ok {
 			continue
 		}

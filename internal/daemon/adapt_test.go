@@ -86,8 +86,14 @@ func (h *harness) adapt(by auth.Actor, req api.AdaptRequest) (api.AdaptList, err
 	return h.SetAdapt(context.Background(), by, req)
 }
 
-// toward is the limit in force on a destination, 0 = none.
+// upTo is the limit in force on a destination, 0 = none.
 func (h *harness) upTo(subject string) uint64 {
+	h.t.Helper()
+	return h.specTo(subject).Ceilings[enforce.OwnerAdmin][enforce.Up].BytesPerSec
+}
+
+// specTo is the node in force for a destination, zero if there is none.
+func (h *harness) specTo(subject string) enforce.NodeSpec {
 	h.t.Helper()
 	list, err := h.Nodes(context.Background())
 	require.NoError(h.t, err)
@@ -98,9 +104,9 @@ func (h *harness) upTo(subject string) uint64 {
 		spec, ok := h.fake.Spec(n.ID)
 		require.True(h.t, ok)
 		require.Equal(h.t, enforce.KindDestination, spec.Kind)
-		return spec.Ceilings[enforce.OwnerAdmin][enforce.Up].BytesPerSec
+		return spec
 	}
-	return 0
+	return enforce.NodeSpec{}
 }
 
 func TestAdaptBeginsAndEnds(t *testing.T) {
@@ -158,6 +164,8 @@ func TestAdaptRefuses(t *testing.T) {
 		{api.AdaptRequest{Host: "::"}, "no address of another host"},
 		{api.AdaptRequest{Host: "192.0.2.7", SharePPM: 50_000}, "a share of 5% cannot be kept"},
 		{api.AdaptRequest{Host: "192.0.2.7", LeastBytesPerSec: 2e6, MostBytesPerSec: 1e6}, "less than at least"},
+		{api.AdaptRequest{Host: "192.0.2.7", BacklogNS: 5e6}, "a backlog of 5ms cannot be kept: write 10ms to 1m"},
+		{api.AdaptRequest{Host: "192.0.2.0/24", BacklogNS: 61e9}, "a backlog of 1m1s cannot be kept"},
 		{api.AdaptRequest{Host: "192.0.2.7", Netns: 1}, "no network namespace 1"},
 	} {
 		_, err := h.adapt(root, c.req)

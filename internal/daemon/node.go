@@ -27,6 +27,7 @@ type node struct {
 	marker  bool    // it was there for others only, as the file says
 
 	reserved reserved // what its reservation is worth now
+	backlog  uint64   // ns that what it sends may wait, of one that follows a path; 0 = not bounded
 	nowhere  bool     // a link whose network namespace has gone: followNames
 
 	applied bool // the kernel has the node
@@ -63,6 +64,7 @@ func (n *node) spec() enforce.NodeSpec {
 		Line:            n.wishes[enforce.OwnerAdmin].Line.enforced(),
 		Loopback:        n.holding().loopback(),
 		MeterOff:        n.holding().meterOff(),
+		BacklogNS:       n.backlog,
 		Own:             n.own(),
 		Ceilings:        n.holding().ceilings(),
 	}
@@ -197,8 +199,8 @@ func directionName(d enforce.Direction) api.Direction {
 }
 
 // sameSpec compares what is wanted with what the kernel reports. The kernel may
-// spell defaults out, may know a process's start more exactly, and keeps bursts
-// as bytes: they are not compared.
+// spell defaults out, may know a process's start more exactly, keeps bursts
+// as bytes, and does not tell what may wait: they are not compared.
 func sameSpec(a, b enforce.NodeSpec) bool {
 	return sameIdentity(a, b) && normal(a) == normal(b)
 }
@@ -209,7 +211,7 @@ func sameIdentity(a, b enforce.NodeSpec) bool {
 }
 
 func normal(s enforce.NodeSpec) enforce.NodeSpec {
-	s.StartBoottimeNS, s.Parent = 0, 0
+	s.StartBoottimeNS, s.Parent, s.BacklogNS = 0, 0, 0
 	if s.Weight == 0 {
 		s.Weight = defaultWeight
 	}

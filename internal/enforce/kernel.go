@@ -82,6 +82,9 @@ type NodeSpec struct {
 	MeterOff        bool // received bytes do not count against the total
 	Each            bool // each address gets a node by itself: Events tells when Peers has new ones
 	Notes           bool // Peers has all whom it met, also those of whom a socket sent to others since
+	// BacklogNS is how long what it sends and is no TCP may wait at its rate: what comes beyond is dropped.
+	// 0 = as long as its senders' buffers make it. Nodes does not tell.
+	BacklogNS uint64
 	// Store is the node with Each that this one is in store for, 0 = none: the kernel side gives it
 	// to an address that is met, then the daemon sets it anew without, with the Subject of its choice.
 	Store    uint32

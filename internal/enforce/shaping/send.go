@@ -41,6 +41,7 @@ type sender struct {
 	pinDir   string
 	home     uint32 // the daemon's namespace
 	nodes    map[uint32]*outgoing
+	bounded  map[uint32]bool       // those with a bound of what waits
 	places   map[uint32]*sendPlace // by namespace
 	failed   map[uint32]time.Time  // when one could not be made there
 	nextSlot slotCounter
@@ -71,7 +72,7 @@ func upCeiling(spec enforce.NodeSpec) (rate uint64) {
 // After an error the programs are closed.
 func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 	s := &sender{
-		log: k.log, base: k.Object(), obj: obj, pinDir: k.PinDir(), nodes: map[uint32]*outgoing{},
+		log: k.log, base: k.Object(), obj: obj, pinDir: k.PinDir(), nodes: map[uint32]*outgoing{}, bounded: map[uint32]bool{},
 		places: map[uint32]*sendPlace{}, failed: map[uint32]time.Time{}, stop: make(chan struct{}),
 		buffers: buffers{some: true}, // an earlier process may have set some
 		beside:  k.receiving, renew: k.RenewQueues, expect: func() error { return k.SetQueues(true) },
@@ -121,6 +122,10 @@ func (s *sender) know(spec enforce.NodeSpec) *outgoing {
 		n.share = share{}
 	}
 	s.nodes[spec.ID] = n
+	delete(s.bounded, spec.ID)
+	if spec.BacklogNS != 0 {
+		s.bounded[spec.ID] = true
+	}
 	return n
 }
 
@@ -138,6 +143,7 @@ func (s *sender) set(spec enforce.NodeSpec) error {
 // what set made. The node has to be off the packets' way already.
 func (s *sender) release(id uint32) error {
 	delete(s.nodes, id)
+	delete(s.bounded, id)
 	var errs []error
 	for _, p := range s.places {
 		errs = append(errs, p.empty(id))
@@ -362,39 +368,4 @@ func (k *Kernel) downSending() error {
 		}
 	}
 	return errors.Join(append(errs, s.remove())...)
-}
-
-// countSent adds what waits of the nodes' datagrams.
-func (k *Kernel) countSent(list []enforce.NodeStats) error {
-	if k.send == nil {
-		return nil
-	}
-	for _, p := range k.send.places {
-		queues, err := p.pair.standings()
-		if err != nil {
-			return err
-		}
-		for i := range list {
-			p.countSent(&list[i], queues)
-		}
-	}
-	return nil
-}
-
-func (p *sendPlace) countSent(stats *enforce.NodeStats, queues map[uint32]standing) {
-	o := p.outlets[stats.ID]
-	if o == nil {
-		return
-	}
-	var f bpf.Outflow
-	if p.s.obj.Outflows.Lookup(p.key(stats.ID), &f) != nil {
-		return // it is just being made or removed
-	}
-	q := o.standing(stats.ID, queues)
-	stats.Datagrams.QueuedBytes += uint64(q.backlog)
-	stats.Datagrams.Dropped.QueueFull += uint64(q.drops)
-	stats.Datagrams.Dropped.Ahead += f.Dropped
-	if o.class.rate > 0 {
-		stats.Datagrams.DelayNS = max(stats.Datagrams.DelayNS, uint64(float64(q.backlog)/float64(o.class.rate)*1e9))
-	}
 }

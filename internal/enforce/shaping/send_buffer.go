@@ -72,7 +72,7 @@ func sharersOf(list []bpf.BufferRecord) sharers {
 // bufferFor is the buffer that a socket should have, 0 = its own: what it may send
 // in bufferTime.
 func (s *sender) bufferFor(r *bpf.BufferRecord, among sharers) uint32 {
-	rate := math.Inf(1)
+	rate, room := math.Inf(1), math.Inf(1)
 	for _, h := range r.Hops {
 		n := s.nodes[h.Node]
 		if n == nil {
@@ -82,7 +82,11 @@ func (s *sender) bufferFor(r *bpf.BufferRecord, among sharers) uint32 {
 		if !known {
 			due = float64(upCeiling(n.spec))
 		}
-		rate = min(rate, due/float64(max(among[sharer{r.Netns, h.Node, h.Child}], 1)))
+		sockets := max(among[sharer{r.Netns, h.Node, h.Child}], 1)
+		rate = min(rate, due/float64(sockets))
+		if bound := n.spec.BacklogNS; bound != 0 {
+			room = min(room, roomIn(due, time.Duration(bound), s.shareAt(r.Netns, h.Node), sockets, r.LargestBytes))
+		}
 	}
 	if math.IsInf(rate, 1) {
 		return 0
@@ -95,7 +99,7 @@ func (s *sender) bufferFor(r *bpf.BufferRecord, among sharers) uint32 {
 	if r.LargestBytes <= wholePacket {
 		least = float64(r.LargestBytes) * leastPackets
 	}
-	want := max(max(rate*bufferTime.Seconds(), least)*memory, leastBuffer)
+	want := max(min(max(rate*bufferTime.Seconds(), least), room)*memory, leastBuffer)
 	own := r.OwnBytes
 	if own == 0 {
 		own = r.SizeBytes
@@ -110,7 +114,8 @@ func (s *sender) bufferFor(r *bpf.BufferRecord, among sharers) uint32 {
 func bufferDiffers(r *bpf.BufferRecord, want uint32) bool {
 	switch {
 	case r.OwnBytes == 0: // it need not wait in what is larger
-		return want != 0 && r.UsedBytes > want+want/2
+		// Of what was dropped in a queue the count stays; the sender has not waited.
+		return want != 0 && (r.UsedBytes > want+want/2 || r.QueuedBytes/2 > r.UsedBytes)
 	case want == 0:
 		return true
 	}
@@ -148,6 +153,7 @@ func (s *sender) setBuffers() (changed bool, err error) {
 	for i := range list {
 		r := &list[i]
 		s.buffers.some = s.buffers.some || r.OwnBytes != 0
+		s.noteLargest(r)
 		want := s.bufferFor(r, among)
 		if r.OwnBytes != 0 || want != 0 {
 			small = append(small, r)

@@ -93,7 +93,7 @@ func (o *outlet) busy() bool {
 
 // setRound makes the class of what goes round.
 func (p *sendPlace) setRound(id uint32, o *outlet) error {
-	return p.within(func() error { return p.pair.setBelow(id, o.lanes, o.quantum, gatePriority, true) })
+	return p.within(func() error { return p.pair.setBelow(id, o.lanes, o.quantum, gatePriority, sendQueue) })
 }
 
 // classAt is a node's class at a rate in IP bytes per second, or the one that goes with its gate.

@@ -52,18 +52,18 @@ func (o *outlet) below(id uint32) []uint32 {
 }
 
 // setLane makes a lane, or changes what it sends in a turn.
-func (p *pair) setLane(node, minor, quantum uint32, queue bool) error {
-	return p.setBelow(node, minor, quantum, lanePriority, queue)
+func (p *pair) setLane(node, minor, quantum, queueBytes uint32) error {
+	return p.setBelow(node, minor, quantum, lanePriority, queueBytes)
 }
 
-// setBelow makes or changes a class below a node's.
-func (p *pair) setBelow(node, minor, quantum, priority uint32, queue bool) error {
+// setBelow makes or changes a class below a node's, and its queue unless queueBytes is 0.
+func (p *pair) setBelow(node, minor, quantum, priority, queueBytes uint32) error {
 	err := p.nl.ClassReplace(&netlink.HtbClass{
 		ClassAttrs: p.attrs(classHandle(node), minor),
 		Rate:       laneRate, Ceil: laneCeil, Buffer: 1, Cbuffer: 1 << 20, Quantum: quantum, Prio: priority,
 	})
-	if err == nil && queue {
-		err = p.setQueue(minor, sendQueue)
+	if err == nil && queueBytes != 0 {
+		err = p.setQueue(minor, queueBytes)
 	}
 	if err != nil {
 		return fmt.Errorf("set a lane of node %d: %w", node, err)
@@ -85,8 +85,12 @@ func (p *pair) removeLane(node, minor uint32) error {
 func (p *sendPlace) setLanes(id uint32, o *outlet, queue bool) error {
 	set := func() error {
 		for i, minor := range o.minors(id) {
+			bytes := uint32(0) // as it is
+			if queue {
+				bytes = o.queueOf(i)
+			}
 			o.turn[i] = o.quantumOf(i)
-			if err := p.pair.setLane(id, minor, o.turn[i], queue); err != nil {
+			if err := p.pair.setLane(id, minor, o.turn[i], bytes); err != nil {
 				return err
 			}
 		}
@@ -108,22 +112,30 @@ func (p *sendPlace) tuneLanes(n *outgoing, o *outlet, f *bpf.Outflow) error {
 		o.quantum = min(f.LargestBytes+linkHeader, mostQuantum)
 	}
 	if o.lanes == 0 && !o.unlaned && n.spec.Kind != enforce.KindSocket {
-		o.lanes = p.freeLanes()
-		o.unlaned = o.lanes == 0
-		if o.lanes != 0 {
-			if err := p.setLanes(id, o, true); err != nil {
-				return err
-			}
-			if err := p.s.obj.Lanes.Put(p.key(id), o.lanes); err != nil {
-				return fmt.Errorf("enter the lanes of node %d: %w", id, err)
-			}
-			return nil
+		if err := p.giveLanes(id, o); err != nil || o.lanes != 0 {
+			return err
 		}
 	}
 	if !larger {
 		return nil
 	}
 	return p.setLanes(id, o, false)
+}
+
+// giveLanes gives a node lanes for each program, if there are some left.
+func (p *sendPlace) giveLanes(id uint32, o *outlet) error {
+	o.lanes = p.freeLanes()
+	o.unlaned = o.lanes == 0
+	if o.unlaned {
+		return nil
+	}
+	if err := p.setLanes(id, o, true); err != nil {
+		return err
+	}
+	if err := p.s.obj.Lanes.Put(p.key(id), o.lanes); err != nil {
+		return fmt.Errorf("enter the lanes of node %d: %w", id, err)
+	}
+	return nil
 }
 
 // quantumOf is what a lane sends in a turn, by the weight of whose it is: that of the
@@ -153,7 +165,7 @@ func (p *sendPlace) weighLanes(id uint32, o *outlet) error {
 		if off := int64(quantum) - int64(o.turn[i]); o.part[i].byRate && max(off, -off) < int64(o.turn[i]/near) {
 			continue
 		}
-		if err := p.pair.setLane(id, minor, quantum, false); err != nil {
+		if err := p.pair.setLane(id, minor, quantum, 0); err != nil {
 			return err
 		}
 		o.turn[i] = quantum

@@ -37,6 +37,10 @@ type outlet struct {
 	turn    [lanes]uint32 // and what each does
 	part    [lanes]part
 	gate    *gate // what has left waits at, nil = there is none
+
+	backlogNS uint64         // as was told, 0 = none
+	backlog   [lanes]backlog // of each lane
+	datagram  uint32         // bytes of the largest one, with headers, as it is known
 }
 
 // newPlace opens a namespace for sending; nil without an error if it has gone.
@@ -159,6 +163,9 @@ func (p *sendPlace) set(id uint32, n *outgoing) error {
 		if err := p.setLanes(id, o, true); err != nil {
 			return err
 		}
+	}
+	if err := p.boundAnew(id, o, n); err != nil {
+		return err
 	}
 	err := p.s.obj.Outflows.Update(p.key(id), &bpf.Outflow{Key: p.key(id)}, ebpf.UpdateNoExist)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {

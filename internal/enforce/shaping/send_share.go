@@ -115,6 +115,7 @@ func (s *sender) adapt() error {
 			tooLong = tooLong || n.waitsLong(id, busy)
 		}
 	}
+	errs = append(errs, s.boundBacklogs())
 	return errors.Join(append(errs, s.keepBuffers(tooLong))...)
 }
 

@@ -139,3 +139,38 @@ const refusedName = "namespace_refused"
 
 // devicesRefusedName counts devices at which limits do not hold now: there are too many.
 const devicesRefusedName = "device_refused"
+
+// countSent adds what waits of the nodes' datagrams.
+func (k *Kernel) countSent(list []enforce.NodeStats) error {
+	if k.send == nil {
+		return nil
+	}
+	for _, p := range k.send.places {
+		queues, err := p.pair.standings()
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			p.countSent(&list[i], queues)
+		}
+	}
+	return nil
+}
+
+func (p *sendPlace) countSent(stats *enforce.NodeStats, queues map[uint32]standing) {
+	o := p.outlets[stats.ID]
+	if o == nil {
+		return
+	}
+	var f bpf.Outflow
+	if p.s.obj.Outflows.Lookup(p.key(stats.ID), &f) != nil {
+		return // it is just being made or removed
+	}
+	q := o.standing(stats.ID, queues)
+	stats.Datagrams.QueuedBytes += uint64(q.backlog)
+	stats.Datagrams.Dropped.QueueFull += uint64(q.drops)
+	stats.Datagrams.Dropped.Ahead += f.Dropped
+	if o.class.rate > 0 {
+		stats.Datagrams.DelayNS = max(stats.Datagrams.DelayNS, uint64(float64(q.backlog)/float64(o.class.rate)*1e9))
+	}
+}
