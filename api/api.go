@@ -309,17 +309,18 @@ type Program struct {
 
 // Status answers GET /v1/status.
 type Status struct {
-	Version  string            `json:"version"`
-	Release  string            `json:"release"` // netnice's own version
-	PID      int               `json:"pid"`
-	Since    time.Time         `json:"since"`
-	OnDemand bool              `json:"on_demand"` // leaves by itself when the last limit goes
-	Kernel   string            `json:"kernel"`
-	Nodes    int               `json:"nodes"`
-	Powers   int               `json:"powers,omitempty"` // processes with a share of the processors
-	Programs []Program         `json:"programs"`
-	Unknown  Unknown           `json:"unknown"`
-	Counters map[string]uint64 `json:"counters"` // faults that failed open, by name
+	Version       string            `json:"version"`
+	Release       string            `json:"release"` // netnice's own version
+	PID           int               `json:"pid"`
+	Since         time.Time         `json:"since"`
+	OnDemand      bool              `json:"on_demand"` // leaves by itself when the last limit goes
+	Kernel        string            `json:"kernel"`
+	Nodes         int               `json:"nodes"`
+	Powers        int               `json:"powers,omitempty"` // processes with a share of the processors
+	InputMeterOff bool              `json:"input_meter_off"`  // what is received counts in no limit's total (netnice system)
+	Programs      []Program         `json:"programs"`
+	Unknown       Unknown           `json:"unknown"`
+	Counters      map[string]uint64 `json:"counters"` // faults that failed open, by name
 }
 
 // Check is one line of `netnice doctor`.

@@ -110,6 +110,18 @@ func (c *Client) Adapted(ctx context.Context) (*api.AdaptList, error) {
 	return out, c.call(ctx, http.MethodGet, "/v1/adapt", nil, out)
 }
 
+// SetSystem says what holds for the whole machine.
+func (c *Client) SetSystem(ctx context.Context, request api.SystemRequest) (*api.System, error) {
+	out := new(api.System)
+	return out, c.call(ctx, http.MethodPut, "/v1/system", request, out)
+}
+
+// System is what holds for the whole machine.
+func (c *Client) System(ctx context.Context) (*api.System, error) {
+	out := new(api.System)
+	return out, c.call(ctx, http.MethodGet, "/v1/system", nil, out)
+}
+
 // Powers lists the processes that have a share of the processors.
 func (c *Client) Powers(ctx context.Context) (*api.PowerList, error) {
 	out := new(api.PowerList)

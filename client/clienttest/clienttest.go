@@ -51,6 +51,8 @@ func New() *Daemon {
 	d.mux.HandleFunc("GET /v1/power", d.getPowers)
 	d.mux.HandleFunc("PUT /v1/adapt", d.putAdapt)
 	d.mux.HandleFunc("GET /v1/adapt", d.getAdapted)
+	d.mux.HandleFunc("PUT /v1/system", d.putSystem)
+	d.mux.HandleFunc("GET /v1/system", d.getSystem)
 	d.mux.HandleFunc("GET /v1/rules", d.getRules)
 	d.mux.HandleFunc("POST /v1/rules/reload", d.getRules)
 	d.mux.HandleFunc("GET /v1/rules/test", d.getRulesTest)

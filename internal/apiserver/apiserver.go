@@ -38,6 +38,9 @@ type Backend interface {
 	// that is done.
 	SetAdapt(ctx context.Context, by auth.Actor, req api.AdaptRequest) (api.AdaptList, error)
 	Adapted(ctx context.Context) (api.AdaptList, error)
+	// SetSystem says what holds for the whole machine, System what does.
+	SetSystem(ctx context.Context, by auth.Actor, req api.SystemRequest) (api.System, error)
+	System(ctx context.Context) (api.System, error)
 	Rules(ctx context.Context, by auth.Actor) (api.RuleList, error)
 	ReloadRules(ctx context.Context, by auth.Actor) (api.RuleList, error)
 	TestRules(ctx context.Context, by auth.Actor, pid int) (api.RuleTest, error)
@@ -86,6 +89,8 @@ func Handler(b Backend) http.Handler {
 	mux.HandleFunc("GET /v1/power", s.with(s.powers))
 	mux.HandleFunc("PUT /v1/adapt", s.with(s.setAdapt))
 	mux.HandleFunc("GET /v1/adapt", s.with(s.adapted))
+	mux.HandleFunc("PUT /v1/system", s.with(s.setSystem))
+	mux.HandleFunc("GET /v1/system", s.with(s.system))
 	mux.HandleFunc("GET /v1/rules", s.with(s.rules))
 	mux.HandleFunc("POST /v1/rules/reload", s.with(s.reloadRules))
 	mux.HandleFunc("GET /v1/rules/test", s.with(s.testRules))

@@ -94,6 +94,16 @@ func (b *backend) Adapted(context.Context) (api.AdaptList, error) {
 	return api.AdaptList{}, b.err
 }
 
+func (b *backend) SetSystem(_ context.Context, by auth.Actor, req api.SystemRequest) (api.System, error) {
+	b.asked, b.by = fmt.Sprintf("set system, meter %t", req.InputMeter != nil && *req.InputMeter), by
+	return api.System{}, b.err
+}
+
+func (b *backend) System(context.Context) (api.System, error) {
+	b.asked = "system"
+	return api.System{}, b.err
+}
+
 func (b *backend) Powers(context.Context) (api.PowerList, error) {
 	b.asked = "powers"
 	return api.PowerList{}, b.err
@@ -127,6 +137,8 @@ func TestCalls(t *testing.T) {
 		{"DELETE", "/v1/limits?subject=user:bob&dry_run=true", "", "remove user:bob true"},
 		{"GET", "/v1/why?pid=7", "", "why 7 -1 1s"},
 		{"GET", "/v1/why?pid=7&fd=3&over=250ms", "", "why 7 3 250ms"},
+		{"GET", "/v1/system", "", "system"},
+		{"PUT", "/v1/system", `{"input_meter":true}`, "set system, meter true"},
 		{"POST", "/v1/down", "", "down"},
 	} {
 		b := &backend{}

@@ -28,6 +28,7 @@ func FuzzRequests(f *testing.F) {
 		{"DELETE /v1/limits?subject=user:bob&dry_run=true", ""},
 		{"GET /v1/rules/test?pid=-0x5", ""},
 		{"POST /v1/rules/reload", ""},
+		{"PUT /v1/system", `{"input_meter":false,"dry_run":true}`},
 		{"POST /v1/down", "\x00"},
 		{"0 *", "0"},
 		{"DELETE /v1/limits?" + strings.Repeat("\xe3", 2000), ""},

@@ -55,6 +55,7 @@ const (
 	ReservePower        // guarantee it that
 	SmoothPower         // say how that is kept: slots, a deadline
 	Adapt               // have a limit to a host follow the path
+	Configure           // what holds for the whole machine
 	Down                // lift everything and stop
 )
 
@@ -111,6 +112,7 @@ func Table() []Right {
 		{"raise a weight above 100", []Action{RaiseWeight}, 0, Administrators},
 		{"guarantee a rate (--min, --min-down), reserve more of a link's time than was granted, and grant (--grant)", []Action{Guarantee}, 0, Administrators},
 		{"have what is sent to a host follow what the path carries (netnice adapt)", []Action{Adapt}, 0, Administrators},
+		{"switch the input meter of the whole machine (netnice system)", []Action{Configure}, 0, Administrators},
 		{"lift a wish of somebody else's", []Action{LiftOthers}, 0, Administrators},
 		{"lift everything (netnice down)", []Action{Down}, 0, Administrators},
 	}
@@ -125,6 +127,8 @@ func Check(a Actor, act Action, t Target) error {
 	switch act {
 	case Down:
 		return Denied("only the administrator may lift all limits", "sudo netnice down")
+	case Configure:
+		return Denied("only the administrator may set what holds for the whole machine", "sudo netnice system --input-meter=off")
 	case RaiseWeight:
 		return Denied("only the administrator may raise a weight above 100", Command(Set, t.Subject, t.Wish))
 	case Guarantee:

@@ -39,6 +39,7 @@ func TestTable(t *testing.T) {
 		{"root, any process", 0, Set, proc(bob), true},
 		{"root, host", 0, Set, host, true},
 		{"root, down", 0, Down, Target{}, true},
+		{"root, the whole machine", 0, Configure, Target{}, true},
 		{"own process", bob, Set, proc(bob), true},
 		{"own process, lift", bob, Remove, proc(bob), true},
 		{"own process, scope", bob, Scope, proc(bob), true},
@@ -54,6 +55,7 @@ func TestTable(t *testing.T) {
 		{"host", bob, Set, host, false},
 		{"host owned by nobody but root", bob, Set, Target{Kind: enforce.KindHost, UID: bob}, false},
 		{"down", bob, Down, Target{}, false},
+		{"the whole machine", bob, Configure, Target{}, false},
 		{"unknown action", bob, Action(99), proc(bob), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

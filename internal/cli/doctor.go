@@ -18,6 +18,7 @@ func (a *App) doctor() *cobra.Command {
 		Args:  between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report := a.Parts.Doctor(cmd.Context())
+			report.Checks = append(report.Checks, a.systemChecks(cmd.Context())...)
 			if asJSON {
 				if err := writeJSON(a.Out, report); err != nil {
 					return err

@@ -57,6 +57,9 @@ func (a *App) statusText(s *api.Status) string {
 	if s.Powers > 0 {
 		line("powers", "%s with a share of the processors (netnice power)", count(s.Powers, "process"))
 	}
+	if s.InputMeterOff {
+		line("meter", "%s (netnice system)", meterText(false))
+	}
 	t := table{columns: []column{{title: "PROGRAM"}, {title: "STATE"}, {title: "FOR"}}}
 	told := slices.ContainsFunc(s.Programs, func(p api.Program) bool { return p.For != "" })
 	if !told {

@@ -93,9 +93,11 @@ func downWithoutDaemon(ctx context.Context, o DaemonOptions) error {
 	if err := daemon.LiftPowers(ctx, o.StateDir); err != nil {
 		return err
 	}
-	err = os.Remove(filepath.Join(o.StateDir, "state.json"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("forget what was wanted: %w", err)
+	for _, name := range []string{"state.json", "system.json"} {
+		err := os.Remove(filepath.Join(o.StateDir, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("forget what was wanted: %w", err)
+		}
 	}
 	return nil
 }

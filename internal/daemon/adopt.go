@@ -134,6 +134,9 @@ func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
 // stranger makes a node of what is in force without being in the file; nil if
 // it is of a kind that this daemon does not know.
 func (d *Daemon) stranger(ctx context.Context, spec enforce.NodeSpec) *node {
+	if d.system.InputMeterOff {
+		spec.MeterOff = false // whose it was is not known
+	}
 	n := &node{id: spec.ID, wishes: wishesOf(spec), since: time.Now(), applied: true}
 	switch spec.Kind {
 	case enforce.KindHost:

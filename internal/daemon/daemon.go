@@ -157,6 +157,7 @@ type Daemon struct {
 	commanded    commanded
 	names        map[string]found // that limits are for
 	lists        map[listKey][]netip.Prefix
+	system       machineWide
 	dirty        bool // the state file is behind
 	file         stateFile
 	isDown       bool // Down was called; nothing may be set any more
@@ -229,6 +230,10 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
+	system, err := loadSystem(opts.StateDir)
+	if err != nil {
+		return nil, err
+	}
 	resolver, err := identity.New(opts.Identity)
 	if err != nil {
 		return nil, err
@@ -249,6 +254,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		stock:   make(map[uint32]enforce.NodeSpec),
 		names:   make(map[string]found),
 		lists:   make(map[listKey][]netip.Prefix),
+		system:  system,
 		nextID:  1,
 		check:   make(chan struct{}, 1),
 		born:    make(chan struct{}, 1),
@@ -462,11 +468,11 @@ func (d *Daemon) Status(context.Context) (api.Status, error) {
 		return api.Status{}, err
 	}
 	d.mu.Lock()
-	unknown := d.renderUnknown(now)
+	unknown, meterOff := d.renderUnknown(now), d.system.InputMeterOff
 	d.mu.Unlock()
 	return api.Status{
 		Version: api.Version, Release: d.opts.Release, PID: os.Getpid(), Since: d.started,
 		OnDemand: d.opts.OnDemand, Kernel: d.resolver.KernelRelease(), Nodes: d.count(), Powers: d.powerCount(),
-		Programs: d.programs(), Unknown: unknown, Counters: counters,
+		InputMeterOff: meterOff, Programs: d.programs(), Unknown: unknown, Counters: counters,
 	}, nil
 }

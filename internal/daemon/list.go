@@ -237,7 +237,7 @@ func (d *Daemon) render(n *node, now sample) api.Node {
 	promised, promisable := d.promises(n)
 	return api.Node{
 		ID: n.id, Subject: n.res.Subject, Parent: stats.Parent, Name: d.nodeName(n), UID: n.res.UID,
-		Limits: n.limits(), Weight: n.holding().weight(), MinBytesPerSec: n.promised(), MinDownBytesPerSec: n.promisedOn(enforce.Down), Reserved: n.holding().reservation().api(), DSCP: dscpOf(n.holding().dscp()), Loopback: n.holding().loopback(), MeterOff: n.holding().meterOff(),
+		Limits: n.limits(), Weight: n.holding().weight(), MinBytesPerSec: n.promised(), MinDownBytesPerSec: n.promisedOn(enforce.Down), Reserved: n.holding().reservation().api(), DSCP: dscpOf(n.holding().dscp()), Loopback: n.holding().loopback(), MeterOff: d.meterOff(n),
 		Group:   n.group,
 		Line:    n.wishes[enforce.OwnerAdmin].Line.api(),
 		Granted: n.wishes[enforce.OwnerAdmin].Grant.api(), PromisedBytesPerSec: promised, PromisableBytesPerSec: promisable,

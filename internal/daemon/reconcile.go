@@ -60,7 +60,7 @@ func (d *Daemon) apply(n *node) error {
 	if n.res.Pending() {
 		return nil
 	}
-	if err := d.kernel.SetNode(n.spec()); err != nil {
+	if err := d.kernel.SetNode(d.specOf(n)); err != nil {
 		return fmt.Errorf("limit %s: %w", n.res.Subject, err)
 	}
 	n.applied, n.drift = true, enforce.NodeSpec{}
@@ -336,7 +336,7 @@ func (d *Daemon) compare() {
 	d.followReservations()
 	for _, n := range d.nodes {
 		have, ok := inForce[n.id]
-		if n.res.Pending() || ok && sameSpec(have, n.spec()) || ok && have == n.drift {
+		if n.res.Pending() || ok && sameSpec(have, d.specOf(n)) || ok && have == n.drift {
 			continue
 		}
 		d.once(n, d.apply(n))

@@ -219,6 +219,7 @@ func (d *Daemon) warnings(by auth.Actor, req api.SetRequest, old, next *node, wa
 		}
 	}
 	list = append(list, d.guaranteeWarnings(req, next)...)
+	list = append(list, d.meterWarnings(req.Wish, want)...)
 	list = append(list, overruled(by.Owner(), req.Wish, next)...)
 	if next.res.Pending() {
 		list = append(list, fmt.Sprintf("%s does not run; the limit holds as soon as it does", next.res.Subject))
@@ -257,6 +258,9 @@ func (d *Daemon) Down(_ context.Context, by auth.Actor) error {
 		return err
 	}
 	if err := d.bringDown(); err != nil {
+		return err
+	}
+	if err := d.forgetSystem(); err != nil {
 		return err
 	}
 	d.log.Info("all limits lifted", "by", by.UID)

@@ -22,8 +22,8 @@ const (
 )
 
 // stockSpec is a node in store for a limit, without an id.
-func (n *node) stockSpec() enforce.NodeSpec {
-	spec := n.spec()
+func (d *Daemon) stockSpec(n *node) enforce.NodeSpec {
+	spec := d.specOf(n)
 	spec.ID, spec.Subject, spec.Store, spec.Each = 0, 0, n.id, false
 	spec.Ceilings = n.holding().ceilings()
 	return spec
@@ -47,7 +47,7 @@ func (d *Daemon) stockSize(of *node) int {
 // stockUp has what is in store for a limit be as many as there may be, with what is wanted now.
 // The caller holds d.mu.
 func (d *Daemon) stockUp(of *node) error {
-	want := of.stockSpec()
+	want := d.stockSpec(of)
 	have := 0
 	for id, spec := range d.stock {
 		if spec.Store != of.id {

@@ -283,7 +283,7 @@ func (l *whyLook) bind(limit *api.WhyLimit, d api.Direction, of int) bool {
 func (w *whyLooks) queues(limits []api.WhyLimit, i int) bool {
 	meterOff := false
 	if n := w.daemon.nodes[limits[i].Node]; n != nil {
-		meterOff = n.holding().meterOff()
+		meterOff = w.daemon.meterOff(n)
 	}
 	counts := func(l api.WhyLimit) bool {
 		return l.Holds && (l.Direction == api.Down || l.Direction == api.Total && !meterOff)

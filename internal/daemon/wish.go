@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/netnice/netnice/api"
@@ -226,6 +227,11 @@ func (w wishes) meterOff() bool {
 		off = true
 	}
 	return off
+}
+
+// hasTotal reports whether some owner limits both ways together.
+func (w wishes) hasTotal() bool {
+	return slices.ContainsFunc(w[:], func(w wish) bool { return w.Total != 0 })
 }
 
 func (w wishes) empty() bool {

@@ -1,0 +1,159 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// What an administrator sets for the whole machine holds whatever limits say, and is in a file of its own: it stays
+// when the daemon leaves, also one on demand with its last limit, and goes with netnice down.
+
+const (
+	systemName    = "system.json"
+	systemVersion = 1
+)
+
+// machineWide is what is set for the whole machine, zero = nothing.
+type machineWide struct {
+	InputMeterOff bool `json:"input_meter_off,omitempty"` // what is received counts in no total
+}
+
+// systemState is the file.
+type systemState struct {
+	Version int `json:"version"`
+	machineWide
+}
+
+func systemPath(stateDir string) string { return filepath.Join(stateDir, systemName) }
+
+// loadSystem reads the file. An error names it and what to do.
+func loadSystem(stateDir string) (machineWide, error) {
+	path := systemPath(stateDir)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return machineWide{}, nil
+	}
+	var s systemState
+	if err == nil {
+		err = strictly(text, &s)
+	}
+	if err == nil && s.Version != systemVersion {
+		err = fmt.Errorf("its version is %d, this netnice knows %d", s.Version, systemVersion)
+	}
+	if err != nil {
+		return machineWide{}, stateError(path, err)
+	}
+	return s.machineWide, nil
+}
+
+// saveSystem writes the file; while nothing is set there is none. The caller holds d.mu.
+func (d *Daemon) saveSystem() error {
+	return d.saveBeside(systemPath(d.opts.StateDir), d.system == machineWide{}, systemState{Version: systemVersion, machineWide: d.system})
+}
+
+// System implements apiserver.Backend.
+func (d *Daemon) System(context.Context) (api.System, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.system.api(), nil
+}
+
+func (m machineWide) api() api.System {
+	return api.System{Version: api.Version, InputMeter: !m.InputMeterOff}
+}
+
+// SetSystem implements apiserver.Backend.
+func (d *Daemon) SetSystem(_ context.Context, by auth.Actor, req api.SystemRequest) (api.System, error) {
+	if err := auth.Check(by, auth.Configure, auth.Target{}); err != nil {
+		return api.System{}, err
+	}
+	if req.InputMeter == nil {
+		return api.System{}, &api.Error{Code: api.CodeBadRequest, Message: "nothing to set for the whole machine", Hint: "netnice system --input-meter=off"}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isDown {
+		return api.System{}, leaving()
+	}
+	next := machineWide{InputMeterOff: !*req.InputMeter}
+	answer := next.api()
+	answer.Changed = next != d.system
+	if req.DryRun || !answer.Changed {
+		return answer, nil
+	}
+	if err := d.changeSystem(next); err != nil {
+		return api.System{}, err
+	}
+	d.log.Info("set for the whole machine", "input_meter", answer.InputMeter, "by", by.UID)
+	return answer, nil
+}
+
+// changeSystem has that hold from now on: in the kernel, then in the file. An error leaves both as they were. The
+// caller holds d.mu.
+func (d *Daemon) changeSystem(next machineWide) error {
+	defer d.sampler.outdate()
+	before := d.system
+	d.system = next
+	err := d.applyTotals()
+	if err == nil {
+		err = d.saveSystem()
+	}
+	if err != nil {
+		d.system = before
+		return errors.Join(err, d.applyTotals())
+	}
+	d.wakeEach() // nodes in store
+	return nil
+}
+
+// applyTotals tells the kernel of all nodes that limit both ways together. The caller holds d.mu.
+func (d *Daemon) applyTotals() error {
+	for _, n := range d.sorted() {
+		if !n.holding().hasTotal() {
+			continue
+		}
+		if err := d.apply(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetSystem has nothing be set for the whole machine any more.
+func (d *Daemon) forgetSystem() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.system = machineWide{}
+	return d.saveSystem()
+}
+
+// specOf is a node as the kernel should have it, with what holds for the whole machine. The caller holds d.mu.
+func (d *Daemon) specOf(n *node) enforce.NodeSpec {
+	spec := n.spec()
+	spec.MeterOff = d.meterOff(n)
+	return spec
+}
+
+// meterOff reports whether what a node receives does not count in its total: as its owners want, or for the whole
+// machine, whatever they want. The caller holds d.mu.
+func (d *Daemon) meterOff(n *node) bool {
+	w := n.holding()
+	return w.meterOff() || d.system.InputMeterOff && w.hasTotal()
+}
+
+// meterWarnings tells who sets a total, or has it count what is received, that it counts only what is sent.
+func (d *Daemon) meterWarnings(asked api.Wish, want wish) []string {
+	counts := asked.InputMeter != nil && *asked.InputMeter || asked.TotalBytesPerSec != nil && !want.MeterOff
+	if !d.system.InputMeterOff || want.Total == 0 || !counts {
+		return nil
+	}
+	return []string{"the input meter of the whole machine is off: only what is sent counts in the total, until: sudo netnice system --input-meter=on"}
+}

@@ -1,0 +1,195 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+)
+
+func total(rate uint64) api.Wish { return api.Wish{TotalBytesPerSec: &rate} }
+
+// meter switches that of the whole machine.
+func (h *harness) meter(on bool) api.System {
+	h.t.Helper()
+	answer, err := h.SetSystem(context.Background(), root, api.SystemRequest{InputMeter: &on})
+	require.NoError(h.t, err)
+	return answer
+}
+
+// metered reports whether what a node receives counts, for the kernel and for who lists it.
+func (h *harness) metered(id uint32) bool {
+	h.t.Helper()
+	spec, ok := h.fake.Spec(id)
+	require.True(h.t, ok)
+	list, err := h.Nodes(context.Background())
+	require.NoError(h.t, err)
+	for _, n := range list.Nodes {
+		if n.ID == id {
+			require.Equal(h.t, spec.MeterOff, n.MeterOff)
+		}
+	}
+	return !spec.MeterOff
+}
+
+func (h *harness) statusMeterOff() bool {
+	h.t.Helper()
+	s, err := h.Status(context.Background())
+	require.NoError(h.t, err)
+	return s.InputMeterOff
+}
+
+// The switch of the whole machine is over what limits say, at once and for those to come; with it on they have what
+// they said.
+func TestInputMeterOfTheMachine(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	yes, no := true, false
+	asks, never := total(5e6), total(6e6)
+	asks.InputMeter, never.InputMeter = &yes, &no
+	counts := h.mustSet(root, "host", asks).ID
+	not := h.mustSet(root, "user:4711", never).ID
+	sends := h.mustSet(root, "user:4712", up(1e6)).ID
+	require.True(t, h.metered(counts))
+	require.False(t, h.metered(not))
+	require.False(t, h.statusMeterOff())
+
+	before := fake.Calls("SetNode")
+	answer, err := h.SetSystem(context.Background(), root, api.SystemRequest{InputMeter: &no, DryRun: true})
+	require.NoError(t, err)
+	require.Equal(t, api.System{Version: api.Version, Changed: true}, answer)
+	require.Equal(t, before, fake.Calls("SetNode"), "nothing was changed")
+	require.True(t, h.meter(false).Changed)
+	require.Equal(t, before+2, fake.Calls("SetNode"), "what has no total is left alone")
+	require.False(t, h.meter(false).Changed, "it is off already")
+	require.False(t, h.metered(counts))
+	require.False(t, h.metered(not))
+	require.True(t, h.metered(sends))
+	require.True(t, h.statusMeterOff())
+	got, err := h.System(context.Background())
+	require.NoError(t, err)
+	require.False(t, got.InputMeter)
+
+	// What is set meanwhile does not win either, and is told so.
+	later, err := h.set(root, "user:4713", asks)
+	require.NoError(t, err)
+	require.False(t, h.metered(later.Node.ID))
+	require.True(t, later.Node.MeterOff)
+	require.Len(t, later.Warnings, 1)
+	require.Contains(t, later.Warnings[0], "sudo netnice system --input-meter=on")
+	said, err := h.set(root, "user:4714", never)
+	require.NoError(t, err)
+	require.Empty(t, said.Warnings, "it does as it was told")
+	// The kernel is as it should be: no look sets anything again.
+	before = fake.Calls("SetNode")
+	h.Daemon.mu.Lock()
+	h.compare()
+	h.Daemon.mu.Unlock()
+	require.Equal(t, before, fake.Calls("SetNode"))
+
+	h.meter(true)
+	require.True(t, h.metered(counts))
+	require.False(t, h.metered(not))
+	require.True(t, h.metered(later.Node.ID))
+	require.NoFileExists(t, systemPath(h.opts.StateDir))
+}
+
+func TestInputMeterOfTheMachineRefuses(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	off := false
+	_, err := h.SetSystem(context.Background(), auth.Actor{UID: 1000}, api.SystemRequest{InputMeter: &off})
+	requireCode(t, api.CodeDenied, err)
+	_, err = h.SetSystem(context.Background(), root, api.SystemRequest{})
+	requireCode(t, api.CodeBadRequest, err)
+
+	// An error leaves the kernel and the file as they were.
+	id := h.mustSet(root, "host", total(5e6)).ID
+	fake.Fail("SetNode", errors.New("no memory"))
+	_, err = h.SetSystem(context.Background(), root, api.SystemRequest{InputMeter: &off})
+	require.ErrorContains(t, err, "no memory")
+	fake.Fail("SetNode", nil)
+	require.True(t, h.metered(id))
+	require.False(t, h.statusMeterOff())
+	require.NoFileExists(t, systemPath(h.opts.StateDir))
+	require.NoError(t, os.Mkdir(systemPath(h.opts.StateDir), 0o755)) // where the file would be
+	_, err = h.SetSystem(context.Background(), root, api.SystemRequest{InputMeter: &off})
+	require.ErrorContains(t, err, "cannot be written")
+	require.True(t, h.metered(id))
+	require.False(t, h.statusMeterOff())
+	require.NoError(t, os.Remove(systemPath(h.opts.StateDir)))
+}
+
+// It stays when a daemon leaves, whether limits are in force or not, and goes with all of netnice.
+func TestInputMeterOutlivesTheDaemon(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	id := h.mustSet(root, "host", total(5e6)).ID
+	h.meter(false)
+	require.NoError(t, h.stop())
+	require.NoError(t, os.Remove(h.statePath())) // then what is in force is the administrator's
+	h = start(t, fake, h.opts)
+	require.False(t, h.metered(id))
+	require.True(t, h.statusMeterOff())
+	h.meter(true)
+	require.True(t, h.metered(id), "that it did not count was nobody's wish")
+	h.meter(false)
+
+	require.NoError(t, h.Down(context.Background(), root))
+	require.NoError(t, h.stop())
+	require.NoFileExists(t, systemPath(h.opts.StateDir))
+
+	opts := testOptions(t, fake)
+	opts.OnDemand = true
+	h = start(t, fake, opts)
+	h.meter(false)
+	require.NoError(t, h.wait(), "nothing is limited")
+	require.True(t, fake.IsDown())
+	h = start(t, fake, opts)
+	require.True(t, h.statusMeterOff())
+}
+
+func TestInputMeterReadsNoOtherFile(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	require.NoError(t, os.MkdirAll(opts.StateDir, 0o755))
+	for text, want := range map[string]string{`{"version":2}`: "its version is 2", `{"version":1,"meter":3}`: "unknown field"} {
+		require.NoError(t, os.WriteFile(systemPath(opts.StateDir), []byte(text), 0o600))
+		err := Run(context.Background(), opts)
+		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, systemPath(opts.StateDir))
+		require.False(t, fake.IsOpen(), "and what is in force stays")
+	}
+}
+
+// A node in store for an address has it, too.
+func TestInputMeterOfNodesInStore(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	h.setEach(root, "to:any/each", total(5e6))
+	stored := func(off bool) func() bool {
+		return func() bool {
+			specs, err := fake.Nodes()
+			if err != nil {
+				return false
+			}
+			n := 0
+			for _, spec := range specs {
+				if spec.Store != 0 && spec.MeterOff == off {
+					n++
+				}
+			}
+			return n == enforce.MostStored
+		}
+	}
+	require.Eventually(t, stored(false), soon, poll)
+	h.meter(false)
+	require.Eventually(t, stored(true), soon, poll)
+}
