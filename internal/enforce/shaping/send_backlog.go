@@ -172,6 +172,10 @@ func (s *sender) noteLargest(r *bpf.BufferRecord) {
 	}
 }
 
+// lostSome reports whether something of a socket was dropped in a queue, and so its sender did not wait: that is
+// still in the count of what waits.
+func lostSome(r *bpf.BufferRecord) bool { return r.QueuedBytes/2 > r.UsedBytes }
+
 // outletAt is a node's class in a network namespace, nil if it has none there.
 func (s *sender) outletAt(netns, node uint32) *outlet {
 	if p := s.places[netns]; p != nil {

@@ -170,6 +170,11 @@ func TestBufferFitsTheBound(t *testing.T) {
 	if !bufferDiffers(&r, 4608) {
 		t.Error("a sender whose datagrams are dropped goes on")
 	}
+	s := &sender{nodes: map[uint32]*outgoing{5: bounded(10_000, time.Second)}}
+	r.LargestBytes, r.Hops[0].Node, r.Hops[0].Child = packet, 5, 77
+	if got := s.bufferFor(&r, sharers{}); got != 5.5*packet {
+		t.Errorf("how much memory its datagrams take is not known, and its buffer is %d, want %.0f", got, 5.5*packet)
+	}
 	if r.QueuedBytes = 2856; bufferDiffers(&r, 4608) {
 		t.Error("a sender of which nothing is dropped gets another buffer")
 	}

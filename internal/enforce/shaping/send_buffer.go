@@ -91,15 +91,16 @@ func (s *sender) bufferFor(r *bpf.BufferRecord, among sharers) uint32 {
 	if math.IsInf(rate, 1) {
 		return 0
 	}
-	memory := usualMemory
-	if r.QueuedBytes > 0 {
+	memory, inRoom := usualMemory, leastMemory // until it is known: of too large a buffer some would be dropped
+	if r.QueuedBytes > 0 && !lostSome(r) {
 		memory = min(max(float64(r.UsedBytes)/float64(r.QueuedBytes), leastMemory), mostMemory)
+		inRoom = memory
 	}
 	least := float64(r.LargestBytes) * leastDatagrams
 	if r.LargestBytes <= wholePacket {
 		least = float64(r.LargestBytes) * leastPackets
 	}
-	want := max(min(max(rate*bufferTime.Seconds(), least), room)*memory, leastBuffer)
+	want := max(min(max(rate*bufferTime.Seconds(), least)*memory, room*inRoom), leastBuffer)
 	own := r.OwnBytes
 	if own == 0 {
 		own = r.SizeBytes
@@ -114,8 +115,7 @@ func (s *sender) bufferFor(r *bpf.BufferRecord, among sharers) uint32 {
 func bufferDiffers(r *bpf.BufferRecord, want uint32) bool {
 	switch {
 	case r.OwnBytes == 0: // it need not wait in what is larger
-		// Of what was dropped in a queue the count stays; the sender has not waited.
-		return want != 0 && (r.UsedBytes > want+want/2 || r.QueuedBytes/2 > r.UsedBytes)
+		return want != 0 && (r.UsedBytes > want+want/2 || lostSome(r))
 	case want == 0:
 		return true
 	}
