@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -67,5 +68,24 @@ func TestMountedOnce(t *testing.T) {
 			require.NoError(t, errs[i])
 		}
 		_ = unix.Unmount(parent, 0) // where who mounted it was not the last
+	}
+}
+
+// A daemon that may not unmount, as the service, lifts its limits all the same.
+func TestUnmountIsForbidden(t *testing.T) {
+	dir := t.TempDir()
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread has no capabilities any more, and ends
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var none [2]unix.CapUserData
+		if err := unix.Capset(&header, &none[0]); err != nil {
+			result <- err
+			return
+		}
+		result <- unmount(dir)
+	}()
+	if err := <-result; err != nil {
+		t.Error(err)
 	}
 }
