@@ -89,7 +89,7 @@ func (m *Machine) Make(ctx context.Context, g *Group, pid int, s Share, also ...
 }
 
 func (m *Machine) makeFolder(ctx context.Context, g *Group, s Share) error {
-	err := os.Mkdir(g.Dir, 0o755)
+	err := makeReadable(g.Dir)
 	switch {
 	case errors.Is(err, unix.EROFS): // as in a container
 		return fmt.Errorf("make a group: %w: %w", err, enforce.ErrNotSupported)
@@ -102,6 +102,16 @@ func (m *Machine) makeFolder(ctx context.Context, g *Group, s Share) error {
 		}
 	}
 	return m.Set(ctx, *g, s)
+}
+
+// makeReadable makes a folder that everybody may enter, whatever the umask: programs in a group read
+// its files, as to know how many processors they have.
+func makeReadable(dir string) error {
+	const mode = 0o755
+	if err := os.Mkdir(dir, mode); err != nil {
+		return err
+	}
+	return os.Chmod(dir, mode)
 }
 
 // enable has the controller in a folder of version 2. Where other controllers want domains, or

@@ -102,14 +102,29 @@ func (d *Daemon) makeScope(pid int) (api.Subject, error) {
 	}
 	rel := path.Join("/", d.opts.ScopeFolder, runPrefix+strconv.Itoa(pid))
 	dir := filepath.Join(root, rel)
-	if err := os.MkdirAll(dir, dirMode); err != nil {
-		return api.Subject{}, fmt.Errorf("make a cgroup: %w", err)
+	for _, folder := range []string{filepath.Dir(dir), dir} {
+		if err := makeCgroup(folder); err != nil {
+			return api.Subject{}, fmt.Errorf("make a cgroup: %w", err)
+		}
 	}
 	if err := moveTo(dir, pid); err != nil {
 		removeScope(dir)
 		return api.Subject{}, fmt.Errorf("move process %d into the cgroup %s: %w", pid, rel, err)
 	}
 	return api.Subject{Kind: api.KindCgroup, ID: rel}, nil
+}
+
+// makeCgroup makes a cgroup, if it is not there, that everybody may enter, whatever the umask: programs
+// read the files of their own.
+func makeCgroup(dir string) error {
+	err := os.Mkdir(dir, dirMode)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err == nil {
+		err = os.Chmod(dir, dirMode)
+	}
+	return err
 }
 
 func moveTo(dir string, pid int) error {

@@ -1,0 +1,21 @@
+package cpu
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// The service has a umask that shuts out others; programs in a group read its files all the same.
+func TestGroupsAreReadable(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "group")
+	defer unix.Umask(unix.Umask(0o077))
+	require.NoError(t, makeReadable(dir))
+	st, err := os.Stat(dir)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o755), st.Mode().Perm())
+	require.ErrorIs(t, makeReadable(dir), os.ErrExist)
+}
