@@ -82,6 +82,9 @@ check power_taken_up within 120 sh -c "netnice power | grep -q '10%'"
 check power_lifted netnice power "$pid" 0
 check back is "cat /proc/$pid/cgroup" "$was"
 check scope_gone within 20 sh -c '! systemctl list-units --all | grep netnice-cpu'
+check power_slots netnice power "$pid" 40 --slots 10ms
+check slots_on_time within 10 sh -c 'chrt -a -p "$(systemctl show -p MainPID --value netnice)" | grep -q SCHED_FIFO'
+check power_strict sh -c "netnice power $pid 20 --strict && chrt -p $pid | grep -q SCHED_DEADLINE"
 check power_again netnice power "$pid" 20
 check power_of_stopped systemctl stop spin
 check ended within 10 sh -c "! kill -0 $pid"
@@ -89,6 +92,22 @@ check scope_ended within 20 sh -c '! systemctl list-units --all | grep netnice-c
 # a user in the user's own slice, and in somebody else's, whose limits would be left behind
 check users_own systemd-run -q --wait --slice "user-$(id -u bob).slice" -p User=bob netnice exec 50 true
 check users_refused sh -c 'systemd-run -q --wait --pipe -p User=bob netnice exec 50 true 2>&1 | grep -q "would leave"'
+
+say "a path is probed by raw sockets"
+ip netns add far
+ip link add near type veth peer name far netns far
+ip addr add 10.77.0.1/24 dev near
+ip link set near up
+ip -n far addr add 10.77.0.2/24 dev far
+ip -n far link set far up
+check adapt within 10 sh -c 'netnice adapt 10.77.0.2 --start 1mbit | grep -q icmp-timestamp'
+check adapt_off netnice adapt 10.77.0.2 off
+ip netns del far
+
+say "what the service may do"
+check exposure systemd-analyze security --no-pager --threshold=55 netnice.service
+check filtered is "awk '/^Seccomp:/ { print \$2 }' /proc/$(systemctl show -p MainPID --value netnice)/status" 2
+check nothing_denied sh -c '! journalctl --no-pager -u netnice.service -o cat | grep -i "operation not permitted"'
 
 journalctl --no-pager -u netnice.service -o cat | tail -60
 say "reboot"
