@@ -161,6 +161,7 @@ func TestBadCalls(t *testing.T) {
 		{"GET", "/v2/status", "", 404},
 		{"GET", "/v1/nodes?subject=", "", 400},
 		{"GET", "/v1/why", "", 400},
+		{"GET", "/v1/events", "{", 400},
 		{"GET", "/v1/why?pid=-1", "", 400},
 		{"GET", "/v1/why?pid=7&fd=-3", "", 400},
 		{"GET", "/v1/why?pid=7&over=1h", "", 400},

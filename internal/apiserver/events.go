@@ -26,6 +26,10 @@ func (s server) events(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
+	if r.ContentLength != 0 { // it would be waited for without a limit of time
+		writeError(w, badRequest("events are asked for without a body"))
+		return
+	}
 	conn := http.NewResponseController(w)
 	// The server's time limits are for calls that end.
 	for _, err := range []error{conn.SetReadDeadline(time.Time{}), conn.SetWriteDeadline(time.Time{})} {

@@ -2,18 +2,26 @@ package apiserver
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 )
+
+// recorder has the times of a connection, which are for answers that go on.
+type recorder struct{ *httptest.ResponseRecorder }
+
+func (recorder) SetReadDeadline(time.Time) error  { return nil }
+func (recorder) SetWriteDeadline(time.Time) error { return nil }
 
 // Whatever a user sends: the answer is JSON with a code that is known, and the backend is
 // asked only for what the answer is to. The request is raw, so that lines and headers are
@@ -29,8 +37,20 @@ func FuzzRequests(f *testing.F) {
 		{"GET /v1/rules/test?pid=-0x5", ""},
 		{"POST /v1/rules/reload", ""},
 		{"PUT /v1/system", `{"input_meter":false,"dry_run":true}`},
+		{"PUT /v1/limits", `{"subject":{"kind":"group","id":"night"},"wish":{"total_bytes_per_sec":1},"members":[{"subject":{"kind":"pid","id":"5"},"weight":300}]}`},
+		{"GET /v1/power", ""},
+		{"PUT /v1/power", `{"pid":4711,"power":-20,"slot_ns":1000000,"strict":true}`},
+		{"GET /v1/adapt", ""},
+		{"PUT /v1/adapt", `{"host":"any,!10.0.0.0/8","share_ppm":300000,"least_bytes_per_sec":1000,"off":false}`},
+		{"GET /v1/why?pid=4711&fd=3&over=250ms", ""},
+		{"GET /v1/why?pid=1;over=1s", ""},
+		{"GET /v1/events", ""},
+		{"GET /v1/events", "{"},
+		{"GET /v1/rules?%zz", ""},
+		{"DELETE /v1/limits?subject=to:%5B2001:db8::%5D:443/tcp@user:bob&dry_run=T", ""},
 		{"POST /v1/down", "\x00"},
 		{"0 *", "0"},
+		{"CONNECT n:80", ""},
 		{"DELETE /v1/limits?" + strings.Repeat("\xe3", 2000), ""},
 	} {
 		f.Add(seed.line, seed.body)
@@ -41,17 +61,20 @@ func FuzzRequests(f *testing.F) {
 		if err != nil {
 			return // refused before it comes to us
 		}
-		r.Body = http.NoBody
+		r.Body, r.ContentLength = http.NoBody, 0
 		if body != "" {
+			r.ContentLength = -1
 			r.Body = httptest.NewRequest("PUT", "/", strings.NewReader(body)).Body
 		}
 		b := &backend{}
-		w := httptest.NewRecorder()
+		w := recorder{httptest.NewRecorder()}
 		Handler(b).ServeHTTP(w, r.WithContext(auth.WithActor(r.Context(), bob)))
 		switch {
 		case w.Code == http.StatusOK:
 			require.NotEmpty(t, b.asked)
-			require.True(t, json.Valid(w.Body.Bytes()))
+			for line := range bytes.Lines(w.Body.Bytes()) { // of events there are several
+				require.True(t, json.Valid(line))
+			}
 		case w.Code/100 == 3: // a path with dots is sent elsewhere
 			require.Empty(t, b.asked)
 		default:
@@ -63,7 +86,7 @@ func FuzzRequests(f *testing.F) {
 			require.Empty(t, b.asked)
 			require.Equal(t, api.HTTPStatus(e.Code), w.Code)
 		}
-		if b.asked != "" && !slices.Contains([]string{"status", "nodes"}, b.asked) && !strings.HasPrefix(b.asked, "nodes ") {
+		if b.asked != "" && !slices.Contains([]string{"status", "nodes", "powers", "adapted"}, b.asked) && !strings.HasPrefix(b.asked, "nodes ") {
 			require.Equal(t, bob, b.by, "in whose name")
 		}
 	})
