@@ -13,6 +13,8 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/netnice/netnice/internal/adapt"
+	"github.com/netnice/netnice/internal/destination"
+	"github.com/netnice/netnice/internal/units"
 )
 
 const (
@@ -69,10 +71,7 @@ func (d *Daemon) adoptAdapts() error {
 	}
 	var s adaptState
 	if err == nil {
-		err = strictly(text, &s)
-	}
-	if err == nil && (s.Version < 1 || s.Version > adaptStateVersion) {
-		err = fmt.Errorf("its version is %d, this netnice knows %d", s.Version, adaptStateVersion)
+		s, err = readAdapts(text)
 	}
 	if err != nil {
 		return stateError(path, err)
@@ -100,4 +99,44 @@ func (d *Daemon) adoptAdapts() error {
 		d.adapts.areas[a.key()] = a
 	}
 	return d.saveAdapts()
+}
+
+func readAdapts(text []byte) (s adaptState, err error) {
+	if err := strictly(text, &s); err != nil {
+		return s, err
+	}
+	if s.Version < 1 || s.Version > adaptStateVersion {
+		return s, fmt.Errorf("its version is %d, this netnice knows %d", s.Version, adaptStateVersion)
+	}
+	for i, a := range s.Adapted {
+		if a == nil || !a.Address.IsValid() || a.Address.Zone() != "" {
+			return s, fmt.Errorf("host %d has no address", i+1)
+		}
+		if err := a.adaptHow.check(); err != nil {
+			return s, fmt.Errorf("host %d: %w", i+1, err)
+		}
+	}
+	for i, a := range s.Areas {
+		if a == nil {
+			return s, fmt.Errorf("area %d is empty", i+1)
+		}
+		if _, _, err := destination.Parse(a.Host); err != nil {
+			return s, fmt.Errorf("area %d: %w", i+1, err)
+		}
+		if err := a.adaptHow.check(); err != nil {
+			return s, fmt.Errorf("area %d: %w", i+1, err)
+		}
+	}
+	return s, nil
+}
+
+// check refuses a share that cannot be kept. Rates had no bound in earlier releases: one above the highest is the highest.
+func (h *adaptHow) check() error {
+	for _, rate := range []*uint64{&h.Start, &h.Least, &h.Most} {
+		*rate = min(*rate, units.MaxRate)
+	}
+	if h.SharePPM == 0 || h.SharePPM > wholePPM {
+		return fmt.Errorf("a share of %d millionths is out of range", h.SharePPM)
+	}
+	return nil
 }

@@ -46,15 +46,46 @@ func loadPowers(path string) (s powerState, err error) {
 		return s, nil
 	}
 	if err == nil {
-		err = strictly(text, &s)
-	}
-	if err == nil && s.Version != powerStateVersion {
-		err = fmt.Errorf("its version is %d, this netnice knows %d", s.Version, powerStateVersion)
+		s, err = readPowers(text)
 	}
 	if err != nil {
-		return s, stateError(path, err)
+		return powerState{}, stateError(path, err)
 	}
 	return s, nil
+}
+
+func readPowers(text []byte) (s powerState, err error) {
+	if err := strictly(text, &s); err != nil {
+		return s, err
+	}
+	if s.Version != powerStateVersion {
+		return s, fmt.Errorf("its version is %d, this netnice knows %d", s.Version, powerStateVersion)
+	}
+	for i, p := range s.Powers {
+		if p == nil || p.PID <= 1 {
+			return s, fmt.Errorf("entry %d is of no process", i+1)
+		}
+		for _, w := range p.Wishes {
+			if !w.valid() {
+				return s, fmt.Errorf("what is wanted for process %d is out of range", p.PID)
+			}
+		}
+	}
+	return s, nil
+}
+
+// valid reports whether a daemon may have written it; how many processors there were then is not known.
+func (w powerWish) valid() bool {
+	const processors = 1 << 16
+	switch {
+	case w.Power < cpu.LeastPower || w.Power > cpu.MostPower*processors:
+		return false
+	case w.SliceNS != 0 && (w.PeriodNS < leastPeriodNS || w.PeriodNS > mostPeriodNS || w.SliceNS > w.PeriodNS*processors):
+		return false
+	case w.SlotNS != 0:
+		return w.Power >= 1 && w.Power <= cpu.MostPower && w.SlotNS >= uint64(cpu.LeastSlot) && w.SlotNS <= uint64(cpu.MostSlot)
+	}
+	return true
 }
 
 // LiftPowers takes away what a daemon has left, where none can start. What is of an earlier

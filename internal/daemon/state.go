@@ -233,30 +233,6 @@ func strictly(data []byte, into any) error {
 	return nil
 }
 
-func (s *state) check() error {
-	if s.Version < 1 {
-		return fmt.Errorf("version %d is unknown", s.Version)
-	}
-	seen := make(map[uint32]bool)
-	for _, n := range s.Nodes {
-		switch {
-		case n.ID == 0 || n.ID >= enforce.MaxNodes || seen[n.ID]:
-			return fmt.Errorf("node id %d is out of range or there twice", n.ID)
-		case n.Admin.empty() && n.User.empty() && n.Rules == nil && !n.Marker:
-			return fmt.Errorf("node %d wants nothing", n.ID)
-		case !known(n.Kind):
-			return fmt.Errorf("node %d is of the unknown kind %d", n.ID, n.Kind)
-		}
-		if n.To != nil {
-			if _, _, err := destination.Parse(n.Subject.ID); err != nil {
-				return fmt.Errorf("node %d: %w", n.ID, err)
-			}
-		}
-		seen[n.ID] = true
-	}
-	return nil
-}
-
 func stateError(path string, err error) error {
 	return &api.Error{
 		Code:    api.CodeInternal,

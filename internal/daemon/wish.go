@@ -9,6 +9,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/units"
 )
 
 const (
@@ -139,6 +140,11 @@ func checkWish(by auth.Actor, req api.SetRequest) error {
 	}
 	if err := checkLine(by, req); err != nil {
 		return err
+	}
+	for _, rate := range []*uint64{w.UpBytesPerSec, w.DownBytesPerSec, w.TotalBytesPerSec, w.MinBytesPerSec, w.MinDownBytesPerSec} {
+		if rate != nil && *rate > units.MaxRate {
+			return bad("%d bytes/s: want at most %d, or 0 to lift the limit", *rate, units.MaxRate)
+		}
 	}
 	switch {
 	case w == api.Wish{}:

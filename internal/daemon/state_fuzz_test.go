@@ -1,0 +1,303 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/cpu"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/units"
+)
+
+// The files that a daemon finds as it starts: what an earlier one wrote, and what has become of that on a bad disk.
+
+// wholeState is a file with a node of each kind, and changes behind them.
+const wholeState = `{"version":9,"boot_id":"boot","next_id":21,"nodes":11}
+{"node":{"id":1,"subject":{"kind":"host"},"kind":8,"key":0,"uid":0,"name":"host","admin":{"up_bytes_per_sec":12500000},"user":{},"since":"2026-11-22T10:11:12.5+01:00"}}
+{"node":{"id":2,"subject":{"kind":"user","id":"4242"},"kind":5,"key":4242,"uid":4242,"name":"4242","admin":{"total_bytes_per_sec":2500000,"grant":{"link":"eth0","part_ppm":200000}},"user":{"up_bytes_per_sec":100000,"weight":50},"user_uid":4242,"since":"2026-11-22T10:11:12Z","marker":true}}
+{"node":{"id":3,"subject":{"kind":"link","id":"eth0"},"kind":7,"key":17299,"uid":0,"name":"eth0","admin":{"up_bytes_per_sec":4750000,"line":{"overhead_bytes":30,"least_bytes":64,"atm":true}},"user":{},"since":"2026-11-22T10:11:12Z"}}
+{"node":{"id":4,"subject":{"kind":"unit","id":"cron.service"},"kind":3,"key":0,"uid":0,"name":"cron.service","admin":{"down_bytes_per_sec":300000,"until_reboot":true},"user":{},"since":"2026-11-22T10:11:12Z"}}
+{"node":{"id":5,"subject":{"kind":"pid","id":"4711"},"kind":2,"key":4711,"start_boottime_ns":10000000000,"uid":4242,"name":"rsync","admin":{"reserve":{"link":"eth0","period_ns":10000000,"slice_ns":2000000,"extra":true,"until_unix_ns":1900000000000000000}},"user":{"up_bytes_per_sec":1000000,"burst_ns":20000000,"loopback":true},"user_uid":4242,"since":"2026-11-22T10:11:12Z","group":"night"}}
+{"node":{"id":6,"subject":{"kind":"group","id":"night"},"kind":2,"key":0,"start_boottime_ns":7340000000,"uid":0,"name":"night","admin":{"total_bytes_per_sec":500000,"input_meter_off":true},"user":{},"since":"2026-11-22T10:11:12Z"}}
+{"node":{"id":7,"subject":{"kind":"rule","id":"scp"},"kind":2,"key":0,"start_boottime_ns":9340000000,"uid":4242,"name":"all of scp","admin":{},"user":{},"since":"2026-11-22T10:11:12Z","rules":{"owners":[{"wish":{"up_bytes_per_sec":1000000,"min_bytes_per_sec":1000},"from":[{"name":"scp","file":"/etc/netnice/netnice.toml","line":3,"key":"k"},{},{}],"rules":[{"name":"scp","file":"/etc/netnice/netnice.toml","line":3,"key":"k"}],"facts":{"Exe":"/usr/bin/scp","Comm":"scp","User":4242,"CommandLine":"scp a b:","Group":"/user.slice","ParentExe":"/bin/bash","ParentComm":"bash"}},{"wish":{},"from":[{},{},{}]}],"shared":"k","outer":6}}}
+{"node":{"id":8,"subject":{"kind":"to","id":"example.com:443/tcp@user:4242"},"kind":6,"key":81723461239,"uid":4242,"name":"4242","admin":{"up_bytes_per_sec":1000000},"user":{},"since":"2026-11-22T10:11:12Z","to":{"scope":2,"names":{"example.com":["192.0.2.7","2001:db8::7"]}}}}
+{"node":{"id":9,"subject":{"kind":"cgroup","id":"/netnice/run-4711"},"kind":3,"key":5012,"uid":4242,"name":"rsync","dir":"/sys/fs/cgroup/netnice/run-4711","admin":{},"user":{"up_bytes_per_sec":9000},"user_uid":4242,"since":"2026-11-22T10:11:12Z","scope":{"pid":4711,"start_boottime_ns":10000000000,"uid":4242,"made":true,"origin":"/user.slice"}}}
+{"node":{"id":10,"subject":{"kind":"container","id":"web"},"kind":3,"key":0,"uid":0,"name":"web","admin":{"min_down_bytes_per_sec":4000},"user":{},"since":"2026-11-22T10:11:12Z"}}
+{"node":{"id":11,"subject":{"kind":"to","id":"203.0.113.0/24,!203.0.113.9/32:80-90/each"},"kind":6,"key":7,"uid":0,"name":"","admin":{"up_bytes_per_sec":9223372036854775807,"dscp_and_1":9},"user":{},"since":"2026-11-22T10:11:12Z","to":{}}}
+{"next_id":22,"node":{"id":1,"subject":{"kind":"host"},"kind":8,"key":0,"uid":0,"name":"host","admin":{"up_bytes_per_sec":25000000},"user":{},"since":"2026-11-22T10:11:12.5+01:00"}}
+{"next_id":22,"gone":4}
+`
+
+// spoilt are nodes that no daemon writes, and what is said of each.
+var spoilt = map[string]string{
+	`"kind":8,"subject":{"kind":"user","id":"4242"},"admin":{"up_bytes_per_sec":1}`:                                                           "is no subject of the kind",
+	`"kind":5,"subject":{"kind":"host"},"admin":{"up_bytes_per_sec":1}`:                                                                       "is no subject of the kind",
+	`"kind":2,"subject":{"kind":"cgroup","id":"/a"},"admin":{"up_bytes_per_sec":1}`:                                                           "is no subject of the kind",
+	`"kind":6,"subject":{"kind":"to","id":"any"},"admin":{"up_bytes_per_sec":1}`:                                                              "does not say which part",
+	`"kind":6,"subject":{"kind":"to","id":"300.0.0.1"},"to":{},"admin":{"up_bytes_per_sec":1}`:                                                "300.0.0.1",
+	`"kind":2,"subject":{"kind":"pid","id":"7"},"key":7,"dir":"/etc","admin":{"up_bytes_per_sec":1}`:                                          "has no folder",
+	`"kind":1,"subject":{"kind":"pid","id":"7"},"admin":{"up_bytes_per_sec":1}`:                                                               "the kind 1 is unknown",
+	`"kind":8,"subject":{"kind":"host"},"admin":{"loopback":true}`:                                                                            "nobody wants anything",
+	`"kind":8,"subject":{"kind":"host"},"rules":{"owners":[]}`:                                                                                "nobody wants anything",
+	`"kind":8,"subject":{"kind":"host"},"admin":{"up_bytes_per_sec":1,"weight":10001}`:                                                        "weight 10001",
+	`"kind":8,"subject":{"kind":"host"},"admin":{"up_bytes_per_sec":1,"burst_ns":60000000001}`:                                                "burst",
+	`"kind":8,"subject":{"kind":"host"},"admin":{"dscp_and_1":65}`:                                                                            "DSCP 64",
+	`"kind":7,"subject":{"kind":"link","id":"eth0"},"admin":{"up_bytes_per_sec":1,"line":{"least_bytes":1501}}`:                               "1501 bytes",
+	`"kind":5,"subject":{"kind":"user","id":"1"},"admin":{"reserve":{"link":"eth0","period_ns":0,"slice_ns":5}}`:                              "slice of 5 ns in each 0 ns",
+	`"kind":5,"subject":{"kind":"user","id":"1"},"admin":{"reserve":{"link":"eth0","period_ns":1000000,"slice_ns":1000001}}`:                  "slice of 1000001 ns",
+	`"kind":5,"subject":{"kind":"user","id":"1"},"admin":{"grant":{"link":"eth0","part_ppm":1000001}}`:                                        "grant of 1000001",
+	`"kind":5,"subject":{"kind":"user","id":"1"},"rules":{"owners":[{"wish":{"weight":4294967295},"from":[{},{},{}],"rules":[{"key":"k"}]}]}`: "weight 4294967295",
+}
+
+func spoiltState(node string) []byte {
+	return []byte(`{"version":9,"boot_id":"boot","next_id":5,"nodes":1}` + "\n" + `{"node":{"id":1,` + node + "}}\n")
+}
+
+func TestStateOutOfRange(t *testing.T) {
+	for node, says := range spoilt {
+		_, err := readState(spoiltState(node))
+		require.ErrorContains(t, err, says, node)
+	}
+	s, err := readState([]byte(wholeState))
+	require.NoError(t, err)
+	require.Len(t, s.Nodes, 10)
+	s, err = readState(spoiltState(`"kind":8,"subject":{"kind":"host"},"admin":{"up_bytes_per_sec":18446744073709551615}`))
+	require.NoError(t, err, "a release before had no bound")
+	require.Equal(t, units.MaxRate, s.Nodes[0].Admin.Up)
+}
+
+func TestRateOutOfRange(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	_, err := h.set(root, "host", up(units.MaxRate+1))
+	requireCode(t, api.CodeBadRequest, err)
+	h.mustSet(root, "host", up(units.MaxRate))
+}
+
+// textOf is a state as it is written.
+func textOf(t *testing.T, s *state) []byte {
+	t.Helper()
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	require.NoError(t, enc.Encode(heading{Version: stateVersion, BootID: s.BootID, NextID: s.NextID, Nodes: len(s.Nodes)}))
+	for i := range s.Nodes {
+		require.NoError(t, enc.Encode(record{Node: &s.Nodes[i]}))
+	}
+	return text.Bytes()
+}
+
+// fakeProc is a procfs with one process, 4711, of a boot of its own.
+func fakeProc(t testing.TB) string {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"sys/kernel/random/boot_id": "boot\n",
+		"sys/kernel/osrelease":      "6.1.0\n",
+		"4711/stat":                 "4711 (rsync) S 1 4711 4711 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 1000 0 0 18446744073709551615 0 0 0 0 0 0 0 2147483647 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	return dir
+}
+
+// startFuzz is what daemons start with here: they find no processes of the machine's, and ask nobody.
+func startFuzz(f *testing.F) Options {
+	opts := testOptions(f, &enforcetest.Kernel{})
+	opts.Logger = slog.New(slog.DiscardHandler)
+	opts.Identity.Proc, opts.Identity.VarLib = fakeProc(f), f.TempDir()
+	opts.LookupNames = func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no names here") }
+	opts.OpenProcessors = func(cpu.Scopes) (Processors, error) { return newProcessors(), nil }
+	require.NoError(f, opts.fill())
+	require.NoError(f, os.MkdirAll(opts.StateDir, 0o755))
+	return opts
+}
+
+// opened starts a daemon, without its socket, and lets go of it.
+func opened(t *testing.T, opts Options) (*Daemon, *enforcetest.Kernel) {
+	fake := &enforcetest.Kernel{}
+	opts.OpenKernel = fake.Open
+	d, err := open(t.Context(), opts)
+	require.NoError(t, err)
+	d.stopWatching()
+	require.NoError(t, d.kernel.Close())
+	return d, fake
+}
+
+// sane says that a wish is one that could have been set.
+func sane(t *testing.T, w wish) {
+	t.Helper()
+	for _, rate := range []uint64{w.Up, w.Down, w.Total, w.Min, w.MinDown} {
+		require.LessOrEqual(t, rate, units.MaxRate)
+	}
+	require.LessOrEqual(t, w.Weight, uint32(maxWeight))
+	require.LessOrEqual(t, w.BurstNS, maxBurst)
+	require.LessOrEqual(t, w.DSCP, uint8(64))
+	if w.Reserve.SliceNS != 0 {
+		require.LessOrEqual(t, w.Reserve.SliceNS, w.Reserve.PeriodNS)
+		require.LessOrEqual(t, w.Reserve.PeriodNS, mostPeriodNS)
+	}
+}
+
+// Whatever the file is: it is refused, or has limits that could have been set, each on a subject of its node's kind; a
+// daemon takes them up, and writes what the next one reads.
+func FuzzState(f *testing.F) {
+	lines := strings.SplitAfter(wholeState, "\n")
+	f.Add([]byte(wholeState))
+	f.Add([]byte(strings.Join(lines[:5], "")))
+	f.Add([]byte(wholeState + `{"next_id":7,"gone":`))
+	for _, line := range lines[1:12] {
+		f.Add([]byte(`{"version":9,"boot_id":"boot","next_id":5,"nodes":1}` + "\n" + line))
+	}
+	for _, node := range slices.Sorted(maps.Keys(spoilt)) {
+		f.Add(spoiltState(node))
+	}
+	for _, version := range []string{"1", "2", "7", "0", "-1"} {
+		f.Add([]byte(strings.Replace(wholeState, `"version":9`, `"version":`+version, 1)))
+	}
+	f.Add([]byte(`{"version":1,"boot_id":"x","next_id":4,"nodes":[{"id":3,"subject":{"kind":"user","id":"4242"},"kind":5,"key":4242,"uid":4242,"name":"4242","admin":{"up_bytes_per_sec":5},"user":{},"since":"2026-01-01T00:00:00Z"}]}`))
+	f.Add([]byte(`{"version":99}`))
+	f.Add([]byte("{\"version\":9}\n{\"node\":null,\"gone\":1}\n\x00\x00"))
+	opts := startFuzz(f)
+	kinds := map[api.Kind][]enforce.Kind{
+		api.KindPID: {enforce.KindTree}, api.KindGroup: {enforce.KindTree}, api.KindRule: {enforce.KindTree, enforce.KindDestination},
+		api.KindUser: {enforce.KindUser}, api.KindLink: {enforce.KindLink}, api.KindHost: {enforce.KindHost},
+		api.KindCgroup: {enforce.KindCgroup}, api.KindUnit: {enforce.KindCgroup}, api.KindContainer: {enforce.KindCgroup},
+		api.KindTo: {enforce.KindDestination},
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := readState(data)
+		if err != nil {
+			require.NotEmpty(t, err.Error())
+			return
+		}
+		for _, n := range s.Nodes {
+			require.Contains(t, kinds[n.Subject.Kind], n.Kind)
+			sane(t, n.Admin)
+			sane(t, n.User)
+			if n.Rules != nil {
+				for _, o := range n.Rules.Owners {
+					sane(t, o.Wish)
+				}
+			}
+			n.node().spec()
+		}
+		text := textOf(t, s)
+		again, err := readState(text)
+		require.NoError(t, err)
+		require.Equal(t, string(text), string(textOf(t, again)))
+
+		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, stateName), data, 0o600))
+		d, fake := opened(t, opts)
+		specs, err := fake.Nodes()
+		require.NoError(t, err)
+		for _, spec := range specs {
+			n := d.nodes[spec.ID]
+			require.NotNil(t, n)
+			require.Equal(t, n.res.Kind, spec.Kind)
+			require.Contains(t, kinds[n.res.Subject.Kind], spec.Kind)
+			require.True(t, spec.Weight > 0 && spec.Weight <= maxWeight)
+			for _, owner := range spec.Ceilings {
+				for _, c := range owner {
+					require.LessOrEqual(t, c.BytesPerSec, units.MaxRate)
+				}
+			}
+		}
+		written, err := loadState(opts.StateDir)
+		require.NoError(t, err, "the next daemon does not start")
+		require.Len(t, written.Nodes, len(d.nodes))
+		for _, n := range written.Nodes {
+			require.NotNil(t, d.nodes[n.ID])
+			want, err := json.Marshal(d.nodes[n.ID].saved())
+			require.NoError(t, err)
+			got, err := json.Marshal(n)
+			require.NoError(t, err)
+			require.Equal(t, string(want), string(got))
+		}
+	})
+}
+
+// The file of shares of the processors.
+func FuzzPowerState(f *testing.F) {
+	for _, seed := range []string{
+		`{"version":1,"boot_id":"boot","powers":[{"pid":4711,"start_boottime_ns":10000000000,"uid":4242,"name":"make","wishes":[{"power":30,"slot_ns":1000000},{"power":-20}],"user_uid":4242,"group":{"dir":"/4711","enabled":true},"since":"2026-11-22T10:11:12Z","was":{"number":0,"nice":5}}]}`,
+		`{"version":1,"boot_id":"boot","powers":[{"pid":4711,"start_boottime_ns":10000000000,"uid":0,"name":"x","wishes":[{"period_ns":20000000,"slice_ns":5000000,"extra":true,"strict":true},{}],"group":{"dir":"/sys/fs/cgroup/system.slice/netnice-cpu-7.scope","unit":"netnice-cpu-7.scope","slice":"system.slice","origin":"/sys/fs/cgroup/system.slice/a.service"},"since":"2026-11-22T10:11:12Z"}]}`,
+		`{"version":1,"boot_id":"boot","powers":[null]}`,
+		`{"version":1,"boot_id":"boot","powers":[{"pid":4711,"wishes":[{"slice_ns":5}]}]}`,
+		`{"version":1,"boot_id":"boot","powers":[{"pid":4711,"wishes":[{"power":500,"slot_ns":1}]}]}`,
+		`{"version":2}`, `{"version":1}{}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	opts := startFuzz(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := readPowers(data)
+		if err != nil {
+			require.NotEmpty(t, err.Error())
+			return
+		}
+		for _, p := range s.Powers {
+			share := p.share()
+			require.True(t, share.SliceNS == 0 || share.PeriodNS > 0)
+			require.LessOrEqual(t, share.Weight, uint64(cpu.MostWeight))
+			p.power()
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, powerName), data, 0o600))
+		d, _ := opened(t, opts)
+		_, err = loadPowers(d.powerPath())
+		require.NoError(t, err, "the next daemon does not start")
+	})
+}
+
+// The file of hosts whose paths are followed.
+func FuzzAdaptState(f *testing.F) {
+	for _, seed := range []string{
+		`{"version":3,"adapted":[{"host":"video.example.com","address":"192.0.2.7","share_ppm":500000,"least_bytes_per_sec":1000,"since":"2026-11-22T10:11:12Z"}],"areas":[{"host":"any,!10.0.0.0/8","share_ppm":300000,"tcp":true,"least_bytes_per_sec":1000,"most_bytes_per_sec":9000,"since":"2026-11-22T10:11:12Z","rule":{"name":"paths","file":"/etc/netnice/netnice.toml","line":9,"key":"k"}}]}`,
+		`{"version":1,"adapted":[{"host":"2001:db8::7","address":"2001:db8::7","netns":4026532301,"share_ppm":100000,"start_bytes_per_sec":18446744073709551615,"least_bytes_per_sec":1,"reflector_port":7007,"since":"2026-11-22T10:11:12Z","area":"any"}]}`,
+		`{"version":3,"adapted":[null],"areas":[null]}`,
+		`{"version":3,"adapted":[{"host":"x","address":""}]}`,
+		`{"version":3,"areas":[{"host":"300.1.2.3/40","share_ppm":1}]}`,
+		`{"version":4}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	const limits = `{"version":9,"boot_id":"boot","next_id":5,"nodes":1}
+{"node":{"id":1,"subject":{"kind":"to","id":"192.0.2.7/udp"},"kind":6,"key":7,"uid":0,"name":"","admin":{"up_bytes_per_sec":5000},"user":{},"since":"2026-11-22T10:11:12Z","to":{}}}
+`
+	opts := startFuzz(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := readAdapts(data)
+		if err != nil {
+			require.NotEmpty(t, err.Error())
+			return
+		}
+		for _, a := range s.Adapted {
+			require.Equal(t, api.KindTo, a.subject().Kind)
+			require.True(t, a.SharePPM > 0 && a.SharePPM <= 1_000_000)
+			require.LessOrEqual(t, slices.Max([]uint64{a.Start, a.Least, a.Most}), units.MaxRate)
+		}
+		for _, a := range s.Areas {
+			a.api()
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, stateName), []byte(limits), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, adaptName), data, 0o600))
+		d, _ := opened(t, opts)
+		if text, err := os.ReadFile(d.adaptPath()); err == nil {
+			_, err = readAdapts(text)
+			require.NoError(t, err, "the next daemon does not start")
+		}
+	})
+}
