@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
 )
 
 // hierarchy is the tree of cgroups that has the CPU controller.
@@ -44,19 +45,15 @@ func findHierarchy() (hierarchy, error) {
 
 // of returns the folder of the group that a process is in.
 func (h hierarchy) of(pid int) (string, error) {
-	proc, err := procfs.NewProc(pid)
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
 		return "", err
 	}
-	groups, err := proc.Cgroups()
-	if err != nil {
-		return "", err
-	}
-	for _, g := range groups {
-		if h.v2 && g.HierarchyID != 0 || !h.v2 && !slices.Contains(g.Controllers, "cpu") {
+	for _, m := range identity.Memberships(string(text)) {
+		if h.v2 && m.Hierarchy != "0" || !h.v2 && !slices.Contains(m.Controllers, "cpu") {
 			continue
 		}
-		rel := strings.TrimPrefix(g.Path, strings.TrimSuffix(h.root, "/"))
+		rel := strings.TrimPrefix(m.Path, strings.TrimSuffix(h.root, "/"))
 		return filepath.Join(h.mount, rel), nil
 	}
 	return "", fmt.Errorf("process %d is in no group of the CPU controller: %w", pid, enforce.ErrNotSupported)

@@ -141,20 +141,36 @@ func (r *Resolver) CgroupByID(id uint64) (string, error) {
 
 // ProcessCgroup returns the cgroup v2 path of a process, below the mount.
 func (r *Resolver) ProcessCgroup(pid int) (string, error) {
-	proc, err := r.proc.Proc(pid)
-	if err != nil {
-		return "", fmt.Errorf("read process %d: %w", pid, err)
-	}
-	groups, err := proc.Cgroups()
+	text, err := os.ReadFile(r.file(pid, "cgroup"))
 	if err != nil {
 		return "", fmt.Errorf("read cgroup of process %d: %w", pid, err)
 	}
-	for _, g := range groups {
-		if g.HierarchyID == 0 {
-			return g.Path, nil
+	for _, m := range Memberships(string(text)) {
+		if m.Hierarchy == "0" {
+			return m.Path, nil
 		}
 	}
 	return "", fmt.Errorf("process %d is in no cgroup v2: %w", pid, enforce.ErrNotSupported)
+}
+
+// Membership is a cgroup that a process is in.
+type Membership struct {
+	Hierarchy   string // "0" of version 2
+	Controllers []string
+	Path        string
+}
+
+// Memberships reads the lines of /proc/PID/cgroup. Users name cgroups of their own: only a newline and a slash are in
+// no name, and a reader of lines that takes "\r\n" for an end would find another cgroup.
+func Memberships(text string) (list []Membership) {
+	for line := range strings.Lines(text) {
+		const fields = 3
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", fields)
+		if len(f) == fields {
+			list = append(list, Membership{Hierarchy: f[0], Controllers: strings.Split(f[1], ","), Path: f[2]})
+		}
+	}
+	return list
 }
 
 // CgroupProcesses counts the processes in a cgroup and below it.

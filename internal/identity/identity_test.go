@@ -44,7 +44,7 @@ func (f fakeSystemd) SetProperties(context.Context, string, ...sdbus.Property) e
 	return errors.ErrUnsupported
 }
 
-func newResolver(t *testing.T, opts Options) *Resolver {
+func newResolver(t testing.TB, opts Options) *Resolver {
 	t.Helper()
 	if opts.Systemd == nil {
 		opts.Systemd = fakeSystemd{}

@@ -31,6 +31,9 @@ func (r *Resolver) unit(ctx context.Context, name string) (Resolved, error) {
 		case err == nil && rel == "":
 			return res, nil
 		case err == nil:
+			if rel = filepath.Join("/", rel); rel == "/" {
+				return Resolved{}, badSubject(s, "its cgroup is the whole machine's", "sudo netnice set --host ...")
+			}
 			return res.at(filepath.Join(root, rel))
 		case !errors.Is(err, ErrNotFound):
 			return Resolved{}, fmt.Errorf("ask systemd about %s: %w", name, err)

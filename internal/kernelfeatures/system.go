@@ -184,8 +184,9 @@ func readMounts(root fs.FS) ([]mount, error) {
 	for lines.Scan() {
 		// 36 35 98:0 /root /mount/point options [more ...] - type source superoptions
 		front, back, found := strings.Cut(lines.Text(), " - ")
-		first, last := strings.Fields(front), strings.Fields(back)
-		if !found || len(first) < 5 || len(last) < 1 {
+		// Users mount by FUSE: names may have any other blank of Unicode's, and the source may be empty.
+		first, last := strings.Split(front, " "), strings.Split(back, " ")
+		if !found || len(first) < 5 {
 			continue
 		}
 		m := mount{kind: last[0], root: unescape(first[3]), at: unescape(first[4])}
@@ -202,7 +203,7 @@ func readMounts(root fs.FS) ([]mount, error) {
 
 // unescape undoes the kernel's way of writing blanks in mount points.
 func unescape(text string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(text)
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace(text)
 }
 
 // readLine returns a small file's text without its newline, "" if it cannot be
