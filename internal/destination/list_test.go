@@ -27,6 +27,35 @@ func TestReadList(t *testing.T) {
 	}, mistakes)
 }
 
+// Whatever a user's file lists: each line is a mistake, or a prefix as it is kept, which reads back as it is.
+func FuzzReadList(f *testing.F) {
+	f.Add("# ours\n10.0.0.0/8 # inside\n\n2001:db8::/32\r\n10.0.0.0/8\n192.0.2.7\n")
+	f.Add("::ffff:10.0.0.0/104\n::ffff:0:0/96\n0.0.0.0/0\n::/0\nfe80::1%eth0\n010.0.0.1\n10.0.0.1/8\n/8\n")
+	f.Add(strings.Repeat("x", 70_000))
+	f.Fuzz(func(t *testing.T, text string) {
+		list, mistakes, err := ReadList(strings.NewReader(text))
+		if err != nil || len(mistakes) > 0 {
+			require.Empty(t, list)
+			require.LessOrEqual(t, len(mistakes), mostMistakes)
+			for _, m := range mistakes {
+				require.True(t, m.Line > 0 && m.Line <= strings.Count(text, "\n")+1 && m.Text != "", "%+v", m)
+			}
+			return
+		}
+		var again strings.Builder
+		for i, p := range list {
+			require.Equal(t, p.Masked(), p)
+			require.False(t, p.Addr().Is4In6() && p.Bits() >= 96, p)
+			require.Empty(t, p.Addr().Zone())
+			require.True(t, i == 0 || list[i-1].Compare(p) < 0)
+			fmt.Fprintln(&again, p)
+		}
+		same, _, err := ReadList(strings.NewReader(again.String()))
+		require.NoError(t, err)
+		require.Equal(t, list, same)
+	})
+}
+
 func TestParseList(t *testing.T) {
 	s, _, err := Parse("file:/etc/netnice/lan.txt:443/tcp@user:bob")
 	require.NoError(t, err)

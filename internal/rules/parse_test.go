@@ -245,6 +245,30 @@ func FuzzParse(f *testing.F) {
 	f.Add("[rule.x]\n[[rule.y]]\n", "")
 	f.Add("[[rule]]\nto.x = 1\n", "")
 	f.Add("[[rule]]\ncommand = ['*b?c*d', '?*']\nup = '1MB/s'\n", "abxcyd")
+	f.Add(`# /etc/netnice/netnice.toml
+[[rule]]
+name = "backups at day"
+program = ["rsync", "borg"]
+user = "bob"
+time = "08:00-18:00"
+days = "mon-fri"
+total = "20mbit"
+share = "all"              # together
+
+[[rule]]
+name = "web, but at home"
+to = ["0.0.0.0/0", "::/0", "!192.168.0.0/16"]
+port = [80, 443]
+down = "5MB/s"
+
+[[rule]]
+name = "paths"
+to = ["0.0.0.0/0", "!192.168.0.0/16"]
+protocol = "udp"
+adapt = "30%"
+`, "rsync -a /home/bob/photos backup:\n--bwlimit=0")
+	f.Add("[[rule]]\ncgroup = \"/user.slice/*\"\nunit = \"cron.service\"\nparent = \"sshd\"\nweight = 10000\nmin = \"1kB/s\"\nalso = true\n", "/../user.slice/a\r")
+	f.Add("\ufeff[[rule]]\r\nprogram = '''x\r\n'''\r\nup = \"0x10\"\r\n", "\xff")
 	f.Fuzz(func(t *testing.T, text, line string) {
 		for _, ofUser := range []bool{false, true} {
 			list, err := Parse("f", []byte(text), Context{OfUser: ofUser, LookupUser: users})
@@ -263,7 +287,9 @@ func FuzzParse(f *testing.F) {
 			at := time.Date(2026, 11, 22, 23, 30, 0, 0, time.UTC)
 			own := facts()[0]
 			own.command = line
-			for _, p := range append(facts(), own) {
+			named := runs("/tmp/" + line) // by its user, as its cgroup
+			named.cgroup = "/user.slice/" + line
+			for _, p := range append(facts(), own, named) {
 				holding, destined := s.Match(p, at)
 				for _, r := range append(holding, destined...) {
 					require.Empty(t, r.Differs(p, at))
