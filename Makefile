@@ -17,7 +17,7 @@ GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e03-input e04-fair-inetd e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency e14-path e15-path-shared e16-tcp-path e17-tcp-paths e18-slices e19-reservations e20-hog e21-share-per-rate e22-senders e23-power e24-slots e26-throughput
 export CGO_ENABLED := 0
 
-.PHONY: help build demo quick test test-all mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt lab lint generate check-generated install uninstall package clean deps-test deps-vm deps-lint deps-generate
+.PHONY: help build demo quick test test-all fuzz mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt lab lint generate check-generated install uninstall package clean deps-test deps-vm deps-lint deps-generate
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,17 @@ test-all: deps-test $(TESTSUM) build ## all tests; those without root also under
 		--packages ./... -- -count=1 -timeout 45m -p 1 -parallel 4; code=$$?; \
 	$(REPORT) -strict $(RESULTS)/all.json && exit $$code
 	CGO_ENABLED=1 NETNICE_TEST_STAGE=quick $(GO) test -race -count=1 $(PURE)
+
+# What fails is kept as a seed, which plain go test runs from then on: commit it with what mends it.
+FUZZ_TIME ?= 60s
+
+fuzz: ## random input at every door, one target after the other, each for FUZZ_TIME (60s)
+	@mkdir -p $(RESULTS)/fuzz; failed=0; \
+	for target in $$(grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' client cmd internal lab | sed 's,/[^/]*_test.go:func ,:,' | sort -u); do \
+		package=$${target%%:*}; name=$${target##*:}; log=$(RESULTS)/fuzz/$$(echo $$package | tr / -)-$$name; said=ok; \
+		$(GO) test ./$$package -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZ_TIME) >$$log 2>&1 || { said="FAILED: $$log"; failed=1; }; \
+		printf '%-26s %-16s %10s executions  %s\n' $$package $$name "$$(sed -n 's/.*execs: \([0-9]*\).*/\1/p' $$log | tail -1)" "$$said"; \
+	done; exit $$failed
 
 mutations: deps-test deps-generate $(TESTSUM) ## put faults into a copy of the code, one at a time, and look whether a test of make test finds each; goes on where it was stopped
 	$(GO) run ./internal/testutil/cmd/mutate -state $(RESULTS)/mutations.json
