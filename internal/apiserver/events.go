@@ -30,6 +30,7 @@ func (s server) events(w http.ResponseWriter, r *http.Request) {
 		writeError(w, badRequest("events are asked for without a body"))
 		return
 	}
+	auth.Streams(r.Context())
 	conn := http.NewResponseController(w)
 	// The server's time limits are for calls that end.
 	for _, err := range []error{conn.SetReadDeadline(time.Time{}), conn.SetWriteDeadline(time.Time{})} {

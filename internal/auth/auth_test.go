@@ -95,7 +95,7 @@ func TestListenerKnowsItsCallers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)
-	l := NewListener(raw, Options{})
+	l := NewListener(raw, Options{CountsAs: func(uint32) uint32 { return 1000 }}) // whoever runs the test
 	defer l.Close()
 	client, err := net.Dial("unix", path)
 	require.NoError(t, err)
@@ -109,23 +109,29 @@ func TestListenerKnowsItsCallers(t *testing.T) {
 	require.Equal(t, want, got)
 	_, ok = FromContext(ConnContext(t.Context(), client))
 	require.False(t, ok, "whoever is not known is nobody")
+	require.Equal(t, 1, l.conns.open)
 	require.NoError(t, c.Close())
 	c.Close()
-	require.Empty(t, l.conns, "closing twice counts once")
+	require.Zero(t, l.conns.open, "closing twice counts once")
+	require.Empty(t, l.conns.byUser)
 }
 
-func TestListenerBoundsAUser(t *testing.T) {
-	l := NewListener(nil, Options{})
-	for range MaxConnsPerUser {
-		require.True(t, l.enter(1000))
-	}
-	require.False(t, l.enter(1000))
-	require.True(t, l.enter(1001))
-	for range 2 * MaxConnsPerUser {
-		require.True(t, l.enter(0))
-	}
-	l.leave(1000)
-	require.True(t, l.enter(1000))
+// A member of the administrators' group is bounded as little as root.
+func TestListenerDoesNotBoundAdministrators(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	require.NoError(t, err)
+	require.NoError(t, raw.SetDeadline(time.Now().Add(5*time.Second)))
+	group := uint32(os.Getgid())
+	l := NewListener(raw, Options{Group: &group, CountsAs: func(uint32) uint32 { return 1000 }})
+	defer l.Close()
+	l.conns.perUser, l.conns.total = 0, 0
+	client, err := net.Dial("unix", path)
+	require.NoError(t, err)
+	defer client.Close()
+	c, err := l.Accept()
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
 }
 
 // Members of a group are administrators: by the primary one, and by the others.
@@ -187,9 +193,9 @@ func TestListenerAnswersOneTooMany(t *testing.T) {
 		defer c.Close()
 	}
 	require.Eventually(t, func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.conns[1000] == MaxConnsPerUser
+		l.conns.mu.Lock()
+		defer l.conns.mu.Unlock()
+		return len(l.conns.byUser[1000]) == MaxConnsPerUser
 	}, 5*time.Second, time.Millisecond)
 	_, err = client.New(path).Status(t.Context())
 	var e *api.Error

@@ -22,10 +22,10 @@ type Listener struct {
 	*net.UnixListener
 	opts Options
 
+	conns *connTable // of users
+
 	mu      sync.Mutex
-	conns   map[uint32]int // open, by whom they count for
-	ofUsers int            // of these, all but root's
-	refused int            // whom an answer is being given to
+	refused int // whom an answer is being given to
 }
 
 // Options of a Listener; the zero value is one.
@@ -41,7 +41,7 @@ func NewListener(l *net.UnixListener, opts Options) *Listener {
 	if opts.CountsAs == nil {
 		opts.CountsAs = func(uid uint32) uint32 { return uid }
 	}
-	return &Listener{UnixListener: l, opts: opts, conns: make(map[uint32]int)}
+	return &Listener{UnixListener: l, opts: opts, conns: newConnTable(MaxConnsPerUser, MaxConnsOfUsers)}
 }
 
 // Accept returns the next connection, a *Conn.
@@ -56,36 +56,19 @@ func (l *Listener) Accept() (net.Conn, error) {
 			c.Close() // nobody to answer to
 			continue
 		}
-		who := l.opts.CountsAs(actor.UID)
-		if !l.enter(who) {
-			l.refuse(c)
-			continue
+		conn := &Conn{UnixConn: c, Actor: actor}
+		if who := l.opts.CountsAs(actor.UID); who != 0 && !actor.Admin {
+			entry, evicted := l.conns.add(who, c)
+			if entry == nil {
+				l.refuse(c)
+				continue
+			}
+			if evicted != nil {
+				evicted.conn.Close()
+			}
+			conn.entry = entry
 		}
-		return &Conn{UnixConn: c, Actor: actor, leave: sync.OnceFunc(func() { l.leave(who) })}, nil
-	}
-}
-
-func (l *Listener) enter(uid uint32) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if uid != 0 && (l.conns[uid] >= MaxConnsPerUser || l.ofUsers >= MaxConnsOfUsers) {
-		return false
-	}
-	l.conns[uid]++
-	if uid != 0 {
-		l.ofUsers++
-	}
-	return true
-}
-
-func (l *Listener) leave(uid uint32) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if uid != 0 {
-		l.ofUsers--
-	}
-	if l.conns[uid]--; l.conns[uid] == 0 {
-		delete(l.conns, uid)
+		return conn, nil
 	}
 }
 
@@ -122,7 +105,7 @@ func (l *Listener) refuse(c *net.UnixConn) {
 // tooMany is the answer, as HTTP has it.
 func tooMany() []byte {
 	var refusal *api.Error
-	errors.As(Busy(fmt.Sprintf("%d connections of yours to the daemon, or %d of all users, are open already", MaxConnsPerUser, MaxConnsOfUsers)), &refusal)
+	errors.As(Busy(fmt.Sprintf("%d connections of yours to the daemon are open already, or your share of the %d of all users", MaxConnsPerUser, MaxConnsOfUsers)), &refusal)
 	body, _ := json.Marshal(refusal) // of texts alone
 	status := api.HTTPStatus(refusal.Code)
 	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
@@ -133,12 +116,21 @@ func tooMany() []byte {
 type Conn struct {
 	*net.UnixConn
 	Actor Actor
-	leave func()
+	entry *connEntry // nil: it is an administrator's, and counts for nobody
+}
+
+// Read reads what the other end sends.
+func (c *Conn) Read(b []byte) (int, error) {
+	n, err := c.UnixConn.Read(b)
+	if n > 0 {
+		c.entry.arrived()
+	}
+	return n, err
 }
 
 // Close closes the connection.
 func (c *Conn) Close() error {
-	c.leave()
+	c.entry.remove()
 	return c.UnixConn.Close()
 }
 
@@ -185,11 +177,11 @@ func peerIsIn(fd uintptr, group uint32) bool {
 
 type actorKey struct{}
 
-// ConnContext is for http.Server.ConnContext: it puts the caller into the
-// context of every request on the connection.
+// ConnContext is for http.Server.ConnContext: it puts the caller, and the connection, into the
+// context of every request on it.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if conn, ok := c.(*Conn); ok {
-		return WithActor(ctx, conn.Actor)
+		return context.WithValue(WithActor(ctx, conn.Actor), connKey{}, conn)
 	}
 	return ctx
 }

@@ -27,7 +27,8 @@ const (
 	MaxPowersPerUser = 256
 
 	// MaxConnsPerUser bounds the connections to the daemon that are open at a time,
-	// MaxConnsOfUsers those of all users together.
+	// MaxConnsOfUsers those of all users together: beyond that, who has most gives one to who
+	// has fewer.
 	MaxConnsPerUser = 64
 	MaxConnsOfUsers = 1024
 

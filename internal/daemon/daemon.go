@@ -326,7 +326,7 @@ func (d *Daemon) serve(ctx context.Context) (departure, error) {
 		return hide(path)
 	}
 	server := apiserver.NewServer(d, d.log)
-	server.Handler = apiserver.Limited(d.counted(server.Handler), d.countsAs)
+	server.Handler = auth.Tracked(apiserver.Limited(d.counted(server.Handler), d.countsAs))
 	d.events.begin()
 	server.RegisterOnShutdown(d.events.end)
 	peers := auth.Options{Group: d.admins, CountsAs: d.countsAs}
