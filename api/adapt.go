@@ -71,7 +71,8 @@ type AdaptArea struct {
 	Since           time.Time   `json:"since"`
 }
 
-// AdaptList answers GET and PUT /v1/adapt: all, or what the request was about.
+// AdaptList answers GET and PUT /v1/adapt: all, or what the request was about. Hosts that were
+// found by an area, to which somebody sends, are told to administrators only.
 type AdaptList struct {
 	Version  string      `json:"version"`
 	Time     time.Time   `json:"time"`

@@ -69,6 +69,10 @@ func ParseSubject(text string) (Subject, error) {
 	return Subject{}, fmt.Errorf("subject %q: want pid:N, user:NAME, cgroup:PATH, unit:NAME, container:NAME, group:NAME, link:DEVICE or host", text)
 }
 
+// Hidden stands in a subject, or in a name, for a destination that the caller may not see:
+// "to:(hidden)@pid:123". Several nodes may have the same subject then; their ids differ.
+const Hidden = "(hidden)"
+
 // Direction of traffic, seen from the machine.
 type Direction string
 
@@ -217,6 +221,9 @@ type Node struct {
 	// Line is what a link's line carries beside; its limits and figures count that, what it sent
 	// by TCP included. nil: IP bytes alone.
 	Line *Line `json:"line,omitempty"`
+	// Private: the destination is told to administrators, to who has set the limit, and to whose
+	// traffic it limits, and to nobody else. IsHidden reports whether the caller is not told.
+	Private bool `json:"private,omitempty"`
 	// Names are those that a destination is called by, and what they stand for.
 	Names []NameAddresses `json:"names,omitempty"`
 	// ListedPrefixes is how many a destination's file lists.
@@ -235,6 +242,15 @@ type Node struct {
 	Down      Usage     `json:"down"` // counted while a limit on what comes in stands
 	PID       int       `json:"pid,omitempty"`
 	Since     time.Time `json:"since"`
+}
+
+// IsHidden reports whether the node's destination is not told to the caller: Hidden is in its place.
+func (n *Node) IsHidden() bool {
+	text := n.Name // of a rule's, which says for which connections
+	if n.Subject.Kind == KindTo {
+		text = n.Subject.ID
+	}
+	return n.Private && strings.HasPrefix(text, Hidden)
 }
 
 // NameAddresses is what a name stands for.

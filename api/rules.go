@@ -30,7 +30,8 @@ type Rule struct {
 	Owner      string   `json:"owner"`      // "admin", or the user whose own file it is in
 	Conditions []string `json:"conditions"` // all must hold: "program scp", "user bob or eve"
 	// Connections are those of the conditions that are on connections, for which alone the
-	// rule holds then: "to 10.0.0.0/8", "port 443".
+	// rule holds then: "to 10.0.0.0/8", "port 443". "to (hidden)" stands for all of them, in
+	// Conditions, too, where the rule is the administrator's and for others than the caller.
 	Connections      []string `json:"connections,omitempty"`
 	UpBytesPerSec    *uint64  `json:"up_bytes_per_sec,omitempty"`
 	DownBytesPerSec  *uint64  `json:"down_bytes_per_sec,omitempty"`

@@ -18,9 +18,9 @@ func (s server) setAdapt(by auth.Actor, r *http.Request) (any, error) {
 	return s.SetAdapt(r.Context(), by, req)
 }
 
-func (s server) adapted(_ auth.Actor, r *http.Request) (any, error) {
+func (s server) adapted(by auth.Actor, r *http.Request) (any, error) {
 	if err := onlyQuery(r); err != nil {
 		return nil, err
 	}
-	return s.Adapted(r.Context())
+	return s.Adapted(r.Context(), by)
 }

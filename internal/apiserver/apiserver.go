@@ -24,11 +24,11 @@ import (
 // they are, enforce.ErrNotSupported becomes not_supported, all else internal.
 type Backend interface {
 	Status(ctx context.Context) (api.Status, error)
-	// Nodes lists every node, outermost first.
-	Nodes(ctx context.Context) (api.NodeList, error)
+	// Nodes lists every node, outermost first, as the caller may see it.
+	Nodes(ctx context.Context, by auth.Actor) (api.NodeList, error)
 	// NodesFor lists the nodes that hold for a subject, innermost first;
 	// not_found if there are none.
-	NodesFor(ctx context.Context, s api.Subject) (api.NodeList, error)
+	NodesFor(ctx context.Context, by auth.Actor, s api.Subject) (api.NodeList, error)
 	Set(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error)
 	Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error)
 	// SetPower says what a process gets of the processors, Powers lists what stands.
@@ -37,7 +37,7 @@ type Backend interface {
 	// SetAdapt has what is sent to a host follow what the path carries, Adapted lists where
 	// that is done.
 	SetAdapt(ctx context.Context, by auth.Actor, req api.AdaptRequest) (api.AdaptList, error)
-	Adapted(ctx context.Context) (api.AdaptList, error)
+	Adapted(ctx context.Context, by auth.Actor) (api.AdaptList, error)
 	// SetSystem says what holds for the whole machine, System what does.
 	SetSystem(ctx context.Context, by auth.Actor, req api.SystemRequest) (api.System, error)
 	System(ctx context.Context) (api.System, error)
@@ -145,18 +145,18 @@ func (s server) status(_ auth.Actor, r *http.Request) (any, error) {
 	return s.Status(r.Context())
 }
 
-func (s server) nodes(_ auth.Actor, r *http.Request) (any, error) {
+func (s server) nodes(by auth.Actor, r *http.Request) (any, error) {
 	if err := onlyQuery(r, "subject"); err != nil {
 		return nil, err
 	}
 	if !r.URL.Query().Has("subject") {
-		return s.Nodes(r.Context())
+		return s.Nodes(r.Context(), by)
 	}
 	subject, err := querySubject(r)
 	if err != nil {
 		return nil, err
 	}
-	return s.NodesFor(r.Context(), subject)
+	return s.NodesFor(r.Context(), by, subject)
 }
 
 func (s server) set(by auth.Actor, r *http.Request) (any, error) {

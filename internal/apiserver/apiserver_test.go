@@ -31,13 +31,13 @@ func (b *backend) Status(context.Context) (api.Status, error) {
 	return api.Status{Version: api.Version}, b.err
 }
 
-func (b *backend) Nodes(context.Context) (api.NodeList, error) {
-	b.asked = "nodes"
+func (b *backend) Nodes(_ context.Context, by auth.Actor) (api.NodeList, error) {
+	b.asked, b.by = "nodes", by
 	return api.NodeList{Version: api.Version}, b.err
 }
 
-func (b *backend) NodesFor(_ context.Context, s api.Subject) (api.NodeList, error) {
-	b.asked = "nodes " + s.String()
+func (b *backend) NodesFor(_ context.Context, by auth.Actor, s api.Subject) (api.NodeList, error) {
+	b.asked, b.by = "nodes "+s.String(), by
 	return api.NodeList{Version: api.Version}, b.err
 }
 
@@ -89,8 +89,8 @@ func (b *backend) SetAdapt(_ context.Context, by auth.Actor, req api.AdaptReques
 	return api.AdaptList{}, b.err
 }
 
-func (b *backend) Adapted(context.Context) (api.AdaptList, error) {
-	b.asked = "adapted"
+func (b *backend) Adapted(_ context.Context, by auth.Actor) (api.AdaptList, error) {
+	b.asked, b.by = "adapted", by
 	return api.AdaptList{}, b.err
 }
 
@@ -135,6 +135,9 @@ func TestCalls(t *testing.T) {
 		{"PUT", "/v1/limits", `{"subject":{"kind":"host"},"wish":{"up_bytes_per_sec":1}}`, "set host"},
 		{"DELETE", "/v1/limits?subject=user:bob", "", "remove user:bob false"},
 		{"DELETE", "/v1/limits?subject=user:bob&dry_run=true", "", "remove user:bob true"},
+		{"GET", "/v1/adapt", "", "adapted"},
+		{"GET", "/v1/rules", "", "rules"},
+		{"GET", "/v1/rules/test?pid=7", "", "test rules 7"},
 		{"GET", "/v1/why?pid=7", "", "why 7 -1 1s"},
 		{"GET", "/v1/why?pid=7&fd=3&over=250ms", "", "why 7 3 250ms"},
 		{"GET", "/v1/system", "", "system"},
@@ -145,8 +148,8 @@ func TestCalls(t *testing.T) {
 		status, e := call(b, c.method, c.target, c.body)
 		require.Equal(t, http.StatusOK, status, "%s: %v", c.target, e)
 		require.Equal(t, c.asked, b.asked)
-		if c.method != "GET" {
-			require.Equal(t, bob, b.by)
+		if c.asked != "status" { // which is the same for everybody
+			require.Equal(t, bob, b.by, c.target)
 		}
 	}
 }

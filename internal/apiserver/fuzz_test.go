@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,7 +85,7 @@ func FuzzRequests(f *testing.F) {
 			require.Empty(t, b.asked)
 			require.Equal(t, api.HTTPStatus(e.Code), w.Code)
 		}
-		if b.asked != "" && !slices.Contains([]string{"status", "nodes", "powers", "adapted"}, b.asked) && !strings.HasPrefix(b.asked, "nodes ") {
+		if b.asked != "" && b.asked != "status" && b.asked != "powers" && b.asked != "system" {
 			require.Equal(t, bob, b.by, "in whose name")
 		}
 	})

@@ -56,6 +56,7 @@ const (
 	SmoothPower         // say how that is kept: slots, a deadline
 	Adapt               // have a limit to a host follow the path
 	Configure           // what holds for the whole machine
+	SeePeers            // see for which destination a limit is
 	Down                // lift everything and stop
 )
 
@@ -98,6 +99,7 @@ func Table() []Right {
 	wish := []Action{Set, Remove}
 	return []Right{
 		{"see the limits, the daemon and the administrator's rules", []Action{Read}, 0, Everybody},
+		{"see the destination of a limit (--to, rules) that one has set, or that is on one's own traffic", []Action{SeePeers}, 0, Owners},
 		{"set, change and lift a wish of one's own on a process", wish, enforce.KindTree, Owners},
 		{"the same on a user", wish, enforce.KindUser, Owners},
 		{"the same on a cgroup that --scope made", wish, enforce.KindCgroup, Owners},
@@ -118,10 +120,13 @@ func Table() []Right {
 	}
 }
 
+// May reports whether the table allows something.
+func May(a Actor, act Action, t Target) bool { return a.Root() || may(a, act, t) }
+
 // Check consults the table. The error is an *api.Error with the code denied whose hint is
 // the command that would do it.
 func Check(a Actor, act Action, t Target) error {
-	if a.Root() || may(a, act, t) {
+	if May(a, act, t) {
 		return nil
 	}
 	switch act {

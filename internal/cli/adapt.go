@@ -34,7 +34,8 @@ found within a second or two, and has a rate of its own until a minute after the
 no probe are not limited. 64 hosts may be followed at a time.
 
 The rate is that of a limit like others, on the destination: netnice ls shows it, and it stays as it is
-while no daemon runs. With HOST off that ends; without HOST, all are listed.`,
+while no daemon runs. With HOST off that ends; without HOST, all are listed: hosts that were found
+by prefixes, for administrators.`,
 		Example: "  netnice adapt 192.0.2.7\n  netnice adapt video.example.com --share 30% --most 20mbit\n  netnice adapt voice.example.com --backlog 200ms\n  netnice adapt any,!192.168.0.0/16\n  netnice adapt 192.0.2.7 off\n  netnice adapt",
 		Args:    between(0, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -41,6 +41,9 @@ Processes that have a share of the processors and no limit come below the tree. 
 came up; netnice status tells of what kind. It is counted while a limit stands on
 the host; what comes in, while one on that stands, too.
 
+The destination of a limit (--to) is shown to administrators, to who has set it, and to whose
+traffic it limits; to others it is "(hidden)".
+
 On a narrow terminal the last columns are left out.`,
 		Args: between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -21,12 +21,16 @@ import (
 
 func (a *App) metrics() *cobra.Command {
 	var listen string
+	var destinations bool
 	cmd := &cobra.Command{
 		Use:   "metrics",
 		Short: "Print what is counted for Prometheus, or serve it",
 		Long: `Print limits, rates, waits and drops in Prometheus' text format; with --listen
 serve them at http://ADDRESS/metrics until interrupted. It asks the daemon, as
-every command does, so it may run as any user, and needs no rights to serve.`,
+every command does, so it may run as any user, and needs no rights to serve.
+
+Whoever reads the figures is not known. So limits whose destination not everybody may see
+(netnice ls) are left out, unless --destinations asks for those that the caller may see.`,
 		Example: `  netnice metrics > /var/lib/node_exporter/netnice.prom
   netnice metrics --listen 127.0.0.1:9435`,
 		Args: between(0, 0),
@@ -35,6 +39,7 @@ every command does, so it may run as any user, and needs no rights to serve.`,
 			defer c.Close()
 			registry := prometheus.NewRegistry()
 			collector := metrics.NewCollector(c)
+			collector.Private = destinations
 			registry.MustRegister(collector)
 			if listen == "" {
 				return a.printMetrics(registry, collector.Err)
@@ -43,6 +48,7 @@ every command does, so it may run as any user, and needs no rights to serve.`,
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "serve at this `address`, such as 127.0.0.1:9435")
+	cmd.Flags().BoolVar(&destinations, "destinations", false, "also limits whose destination not everybody may see")
 	return cmd
 }
 

@@ -46,7 +46,9 @@ which they are looked at.
   ON        on how many processes, with their children, it stands now; of one
             that adapts, how many hosts are followed
   STATE     "also": holds besides the first that matches; "not now": by the time
-            of the day or the week`,
+            of the day or the week
+
+For which connections a rule of the administrator's is that is for other users is "(hidden)".`,
 		Args: between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.showRules(cmd.Context(), asJSON, (*client.Client).Rules)

@@ -153,7 +153,7 @@ type script struct {
 	server *http.Server
 }
 
-// daemonCommand is `daemon start|stop|deny MESSAGE HINT|tree|rules [PROBLEM]|requests`.
+// daemonCommand is `daemon start|stop|deny MESSAGE HINT|tree|destinations|rules [PROBLEM]|requests`.
 func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	s, ok := ts.Value("script").(*script)
 	if !ok || len(args) == 0 {
@@ -173,6 +173,10 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 		s.daemon.Deny(&api.Error{Code: api.CodeDenied, Message: args[1], Hint: args[2]})
 	case "tree":
 		for _, n := range exampleTree() {
+			s.daemon.Put(n)
+		}
+	case "destinations":
+		for _, n := range exampleDestinations() {
 			s.daemon.Put(n)
 		}
 	case "rules":
@@ -283,6 +287,19 @@ func exampleRules(problems ...string) (api.RuleList, api.RuleTest) {
 		Rules: []api.RuleVerdict{{Rule: scp, Matches: true, Holds: true}, {Rule: night, Differs: "time"}, {Rule: own, Matches: true}},
 	}
 	return list, test
+}
+
+// exampleDestinations are limits on parts of the traffic: everybody's, the caller's own, and two
+// of another user's.
+func exampleDestinations() []api.Node {
+	var list []api.Node
+	for i, id := range []string{"198.51.100.0/24", "203.0.113.7:443@user:bob", "(hidden)@user:eve", "(hidden)@user:eve"} {
+		list = append(list, api.Node{
+			ID: uint32(20 + i), Subject: api.Subject{Kind: api.KindTo, ID: id}, Private: i > 0, Weight: 100,
+			Limits: []api.Limit{{Owner: "admin", Direction: api.Up, BytesPerSec: 1e6, BurstNS: 10e6, Enforced: true}},
+		})
+	}
+	return list
 }
 
 // exampleTree is a host, a user in it, and two processes of the user.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -99,6 +100,9 @@ func (a *App) prefixes(f toFlags) ([]string, error) {
 
 // toSubject reads the id of such a subject.
 func toSubject(id string) (api.Subject, error) {
+	if strings.HasPrefix(id, api.Hidden) {
+		return api.Subject{}, fail("sudo netnice ls", "%s stands for a destination that only its user and administrators see", api.Hidden)
+	}
 	s, under, err := destination.Parse(id)
 	if err != nil {
 		return api.Subject{}, fail(toHelp, "%v", err)

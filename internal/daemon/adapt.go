@@ -268,7 +268,7 @@ func (d *Daemon) beginAdapt(ctx context.Context, a *adapted) error {
 			}
 		}
 	}
-	if _, err := d.Set(ctx, auth.Actor{}, api.SetRequest{Subject: a.subject(), Wish: api.Wish{UpBytesPerSec: &rate}}); err != nil {
+	if _, err := d.setToward(ctx, auth.Actor{}, api.SetRequest{Subject: a.subject(), Wish: api.Wish{UpBytesPerSec: &rate}}, a.Area != ""); err != nil {
 		delete(d.adapts.list, a.key())
 		return errors.Join(err, path.Close(), d.saveAdapts())
 	}
@@ -387,12 +387,14 @@ func (d *Daemon) liftAdapt(ctx context.Context, subject api.Subject) error {
 }
 
 // Adapted implements apiserver.Backend.
-func (d *Daemon) Adapted(context.Context) (api.AdaptList, error) {
+func (d *Daemon) Adapted(_ context.Context, by auth.Actor) (api.AdaptList, error) {
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
 	list := api.AdaptList{Version: api.Version, Time: time.Now(), Adapted: []api.Adapted{}}
 	for _, a := range d.adapts.list {
-		list.Adapted = append(list.Adapted, a.api())
+		if a.addressIsFor(by) {
+			list.Adapted = append(list.Adapted, a.api())
+		}
 	}
 	slices.SortFunc(list.Adapted, func(a, b api.Adapted) int { return a.Since.Compare(b.Since) })
 	for _, a := range d.adapts.areas {

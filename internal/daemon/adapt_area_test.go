@@ -16,7 +16,7 @@ import (
 // followed are the addresses that are.
 func (h *harness) followed() (list []string) {
 	h.t.Helper()
-	all, err := h.Adapted(context.Background())
+	all, err := h.Adapted(context.Background(), root)
 	require.NoError(h.t, err)
 	for _, a := range all.Adapted {
 		list = append(list, a.Address)
@@ -50,7 +50,7 @@ func TestAdaptArea(t *testing.T) {
 	require.Eventually(t, func() bool { return len(h.followed()) == 2 }, soon, poll)
 	require.ElementsMatch(t, []string{"192.0.2.7", "192.0.2.9"}, h.followed())
 	require.EqualValues(t, 500e3, h.upTo("to:192.0.2.9/udp"))
-	all, err := h.Adapted(context.Background())
+	all, err := h.Adapted(context.Background(), root)
 	require.NoError(t, err)
 	require.EqualValues(t, 300_000, all.Adapted[0].SharePPM)
 	require.Equal(t, "192.0.2.0/24,!192.0.2.128/25", all.Adapted[0].Area)
@@ -71,7 +71,7 @@ func TestAdaptByRules(t *testing.T) {
 	c := newClerk(t, fake, text, func(o *Options) { o.OpenPath = p.OpenPath })
 	c.eventually("both are followed", func() bool { return len(c.followed()) == 2 })
 	require.EqualValues(t, 500e3, c.upTo("to:192.0.2.9/udp"))
-	all, err := c.Adapted(context.Background())
+	all, err := c.Adapted(context.Background(), root)
 	require.NoError(t, err)
 	require.Equal(t, "paths", all.Areas[0].Rule.Name)
 	require.EqualValues(t, 300_000, all.Adapted[0].SharePPM)
@@ -86,14 +86,14 @@ func TestAdaptByRules(t *testing.T) {
 	_, err = c.adapt(root, api.AdaptRequest{Host: to, SharePPM: 700_000})
 	require.NoError(t, err)
 	c.eventually("as the command says", func() bool {
-		all, err := c.Adapted(context.Background())
+		all, err := c.Adapted(context.Background(), root)
 		return err == nil && len(all.Adapted) == 2 && all.Adapted[0].SharePPM == 700_000 && all.Areas[0].Rule == nil
 	})
 	got, err := c.adapt(root, api.AdaptRequest{Host: to, Off: true})
 	require.NoError(t, err)
 	require.Len(t, got.Warnings, 1, "that the rule comes back")
 	c.eventually("as the rule says", func() bool {
-		all, err := c.Adapted(context.Background())
+		all, err := c.Adapted(context.Background(), root)
 		return err == nil && len(all.Adapted) == 2 && all.Adapted[0].SharePPM == 300_000
 	})
 
@@ -116,7 +116,7 @@ func TestAdaptAreaOfTheSilent(t *testing.T) {
 	_, err := h.adapt(root, api.AdaptRequest{Host: "any"})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		all, err := h.Adapted(context.Background())
+		all, err := h.Adapted(context.Background(), root)
 		return err == nil && all.Areas[0].SilentHosts == 2
 	}, soon, poll)
 	require.Empty(t, h.followed())

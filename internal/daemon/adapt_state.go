@@ -62,6 +62,15 @@ func (d *Daemon) saveBeside(path string, empty bool, content any) error {
 	return nil
 }
 
+// noteMet notes whether a limit on what is sent to a host was set because of that alone.
+func (d *Daemon) noteMet(id uint32, met bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n := d.nodes[id]; n != nil && n.to != nil {
+		n.to.met = met
+	}
+}
+
 // adoptAdapts takes up again what an earlier daemon followed.
 func (d *Daemon) adoptAdapts() error {
 	path := d.adaptPath()
@@ -87,6 +96,7 @@ func (d *Daemon) adoptAdapts() error {
 		if err := d.boundBacklog(a.subject(), a.BacklogNS); err != nil {
 			d.log.Warn("what is sent to a host may wait for long", "address", a.Address.String(), "err", err)
 		}
+		d.noteMet(t.id, a.Area != "")
 		a.state, a.busyAt = adapt.State{Mode: adapt.ModeDelay, Rate: float64(t.saved)}, time.Now()
 		d.adapts.list[a.key()] = a
 	}

@@ -95,7 +95,7 @@ func (h *harness) upTo(subject string) uint64 {
 // specTo is the node in force for a destination, zero if there is none.
 func (h *harness) specTo(subject string) enforce.NodeSpec {
 	h.t.Helper()
-	list, err := h.Nodes(context.Background())
+	list, err := h.Nodes(context.Background(), root)
 	require.NoError(h.t, err)
 	for _, n := range list.Nodes {
 		if n.Subject.String() != subject {
@@ -119,7 +119,7 @@ func TestAdaptBeginsAndEnds(t *testing.T) {
 	require.Equal(t, "to:192.0.2.7/udp", got.Adapted[0].Subject.String())
 	require.EqualValues(t, 500e3, h.upTo("to:192.0.2.7/udp"), "as it was measured")
 	require.Eventually(t, func() bool {
-		list, err := h.Adapted(context.Background())
+		list, err := h.Adapted(context.Background(), root)
 		return err == nil && len(list.Adapted) == 1 && list.Adapted[0].BaseNS == 10e6 && list.Adapted[0].By == "fake"
 	}, soon, poll)
 	require.EqualValues(t, 1, p.open.Load())
@@ -180,7 +180,7 @@ func TestAdaptRefuses(t *testing.T) {
 	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.7"})
 	require.ErrorContains(t, err, "no train")
 	require.Zero(t, p.open.Load())
-	list, err := h.Adapted(context.Background())
+	list, err := h.Adapted(context.Background(), root)
 	require.NoError(t, err)
 	require.Empty(t, list.Adapted)
 	require.NoFileExists(t, h.adaptPath())
@@ -212,7 +212,7 @@ func TestAdaptEndsWithItsLimit(t *testing.T) {
 	_, err = h.Remove(context.Background(), root, s, false)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		list, err := h.Adapted(context.Background())
+		list, err := h.Adapted(context.Background(), root)
 		return err == nil && len(list.Adapted) == 0 && p.open.Load() == 0
 	}, soon, poll)
 	require.NoFileExists(t, h.adaptPath())
@@ -228,7 +228,7 @@ func TestAdaptOutlivesTheDaemon(t *testing.T) {
 	require.FileExists(t, h.adaptPath())
 	again := start(t, fake, h.opts)
 	require.Eventually(t, func() bool {
-		list, err := again.Adapted(context.Background())
+		list, err := again.Adapted(context.Background(), root)
 		return err == nil && len(list.Adapted) == 1 && list.Adapted[0].SharePPM == 300_000 && list.Adapted[0].BaseNS == 10e6
 	}, soon, poll)
 	require.NotZero(t, again.upTo("to:192.0.2.7/udp"))

@@ -204,8 +204,8 @@ func (d *Daemon) bringDestinations() error {
 		if len(made.prefixes) > enforce.MostDestinationPrefixes {
 			return fmt.Errorf("limits and rules name %d prefixes in all: there may be %d", len(made.prefixes), enforce.MostDestinationPrefixes)
 		}
-		if len(over) > 0 {
-			d.sampler.complain(d.log, fmt.Errorf("more than %d limits and rules are for %v: the last do not hold there", enforce.MostDestinationRules, over[0]))
+		if books := slices.Sorted(maps.Keys(over)); len(books) > 0 {
+			d.sampler.complain(d.log, fmt.Errorf("more than %d limits and rules are for %v: the last do not hold there", enforce.MostDestinationRules, over[books[0]]))
 		}
 		d.commanded = made
 	}
@@ -281,6 +281,9 @@ func (d *Daemon) setDestined(n *node, key uint64, w *wanted) *node {
 	return n
 }
 
+// ofWhom stands in a rule's node's name between its connections and whose they are.
+const ofWhom = " of "
+
 // destinedSubject is what the node of a rule for a part of the traffic stands for.
 func destinedSubject(r destinedRule, key uint64, scope *node) identity.Resolved {
 	res := identity.Resolved{
@@ -290,11 +293,11 @@ func destinedSubject(r destinedRule, key uint64, scope *node) identity.Resolved 
 	whose := ""
 	if r.owner() == enforce.OwnerUser {
 		res.UID = r.book
-		whose = " of user:" + identity.UserName(r.book)
+		whose = ofWhom + identity.User(r.book).Subject.String()
 	}
 	if scope != nil {
 		res.UID = scope.res.UID
-		whose = fmt.Sprintf(" of %s", scope.res.Subject)
+		whose = ofWhom + scope.res.Subject.String()
 	}
 	res.Name += whose
 	return res

@@ -110,7 +110,7 @@ up = "3MB/s"
 	require.Len(t, c.of(enforce.KindTree), 3)
 
 	// They are shown, and the nodes that only say whose connections are meant are not.
-	list, err := c.Nodes(t.Context())
+	list, err := c.Nodes(t.Context(), root)
 	require.NoError(t, err)
 	require.Len(t, list.Nodes, 4)
 	for _, n := range list.Nodes {

@@ -32,7 +32,7 @@ func TestEach(t *testing.T) {
 		return h.upTo("to:192.0.2.7:443/tcp") == 1e6 && h.upTo("to:[2001:db8::/64]:443/tcp") == 1e6
 	}, soon, poll)
 	require.EqualValues(t, eachNever, h.upTo("to:any:443/tcp/each"), "of all together nothing is held")
-	list, err := h.Nodes(context.Background())
+	list, err := h.Nodes(context.Background(), root)
 	require.NoError(t, err)
 	require.Len(t, list.Nodes, 3)
 	for _, n := range list.Nodes {
@@ -55,7 +55,7 @@ func TestEach(t *testing.T) {
 	_, err = again.Remove(context.Background(), root, s, false)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		list, err := again.Nodes(context.Background())
+		list, err := again.Nodes(context.Background(), root)
 		return err == nil && len(list.Nodes) == 0
 	}, soon, poll)
 }
@@ -109,7 +109,7 @@ func TestEachOfMany(t *testing.T) {
 	up := uint64(1e6)
 	h.setEach(root, "to:any/each", api.Wish{UpBytesPerSec: &up})
 	require.Eventually(t, func() bool {
-		list, err := h.Nodes(context.Background())
+		list, err := h.Nodes(context.Background(), root)
 		return err == nil && len(list.Nodes) == len(addresses)+1
 	}, 10*soon, poll)
 }

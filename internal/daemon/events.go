@@ -37,12 +37,13 @@ type listener struct {
 type audience struct {
 	everybody bool
 	uids      [2]uint32 // 0 = nobody: root hears everything
+	of        *node     // a limit whose destination they may see; nil: the event names none
 }
 
 func everybody() audience { return audience{everybody: true} }
 
 func (a audience) has(by auth.Actor) bool {
-	return by.Root() || a.everybody || by.UID == a.uids[0] || by.UID == a.uids[1]
+	return (by.Root() || a.everybody || by.UID == a.uids[0] || by.UID == a.uids[1]) && (a.of == nil || a.of.destinationIsFor(by))
 }
 
 // heard reports whether anybody listens: else an event need not be made.

@@ -102,7 +102,7 @@ func (d *Daemon) setGroup(ctx context.Context, by auth.Actor, req api.SetRequest
 			return none, kernelError(m.res.Subject, err)
 		}
 	}
-	answer.Changed, answer.Node = true, d.show(n, d.lookAt(n, false))
+	answer.Changed, answer.Node = true, d.show(by, n, d.lookAt(n, false))
 	return answer, nil
 }
 

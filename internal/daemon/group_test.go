@@ -45,7 +45,7 @@ func TestGroup(t *testing.T) {
 	require.Zero(t, spec.Subject)
 	require.Equal(t, 2, fake.Calls("Join"))
 	weights := func() map[string]uint32 {
-		list, err := h.Nodes(context.Background())
+		list, err := h.Nodes(context.Background(), root)
 		require.NoError(t, err)
 		out := map[string]uint32{}
 		for _, n := range list.Nodes {
@@ -115,7 +115,7 @@ func TestGroupRefused(t *testing.T) {
 	require.Contains(t, requireFault(t, api.CodeBadRequest, err).Message, "is in group:g already")
 	_, err = h.group(bob, "g", up(1e6), memberOf(b, 0))
 	requireCode(t, api.CodeDenied, err)
-	list, err := h.Nodes(context.Background())
+	list, err := h.Nodes(context.Background(), root)
 	require.NoError(t, err)
 	require.Len(t, list.Nodes, 2, "the group and its member")
 }
@@ -138,7 +138,7 @@ func TestGroupLeft(t *testing.T) {
 	_, err := h.group(root, "g", up(10e6), memberOf(a, 0), memberOf(b, 0), memberOf(c, 300))
 	require.NoError(t, err)
 	members := func() (list []string) {
-		nodes, err := h.Nodes(context.Background())
+		nodes, err := h.Nodes(context.Background(), root)
 		require.NoError(t, err)
 		for _, n := range nodes.Nodes {
 			if n.Group != "" {

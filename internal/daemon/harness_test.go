@@ -141,7 +141,7 @@ func (h *harness) nodesFor(subject string) ([]api.Node, error) {
 	h.t.Helper()
 	s, err := api.ParseSubject(subject)
 	require.NoError(h.t, err)
-	list, err := h.NodesFor(context.Background(), s)
+	list, err := h.NodesFor(context.Background(), root, s)
 	return list.Nodes, err
 }
 

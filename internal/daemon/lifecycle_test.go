@@ -153,7 +153,7 @@ func TestPersist(t *testing.T) {
 	require.NoError(t, h.stop())
 	h = start(t, fake, opts)
 	limits := func() (list []string) {
-		nodes, err := h.Nodes(context.Background())
+		nodes, err := h.Nodes(context.Background(), root)
 		require.NoError(t, err)
 		for _, n := range nodes.Nodes {
 			for _, l := range n.Limits {

@@ -10,13 +10,15 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// Nodes implements apiserver.Backend. Everybody sees all nodes.
-func (d *Daemon) Nodes(context.Context) (api.NodeList, error) {
+// Nodes implements apiserver.Backend. Everybody sees all nodes, but not for which destinations
+// others' are.
+func (d *Daemon) Nodes(_ context.Context, by auth.Actor) (api.NodeList, error) {
 	now, err := d.sampler.full()
 	if err != nil {
 		return api.NodeList{}, err
@@ -24,18 +26,18 @@ func (d *Daemon) Nodes(context.Context) (api.NodeList, error) {
 	powers := d.shownPowers()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	list := d.list(slices.DeleteFunc(d.sorted(), (*node).marks), now)
+	list := d.list(slices.DeleteFunc(d.sorted(), (*node).marks), now, viewer{by: by})
 	list.Powers = powers
 	return list, nil
 }
 
 // NodesFor implements apiserver.Backend.
-func (d *Daemon) NodesFor(ctx context.Context, s api.Subject) (api.NodeList, error) {
+func (d *Daemon) NodesFor(ctx context.Context, by auth.Actor, s api.Subject) (api.NodeList, error) {
 	if s.Kind == api.KindRule {
-		return d.nodesOfRule(s)
+		return d.nodesOfRule(by, s)
 	}
 	if s.Kind == api.KindTo {
-		return d.nodesToward(s)
+		return d.nodesToward(by, s)
 	}
 	res, resErr := d.resolver.Resolve(ctx, s)
 	if resErr != nil && !identity.IsNotFound(resErr) {
@@ -45,6 +47,7 @@ func (d *Daemon) NodesFor(ctx context.Context, s api.Subject) (api.NodeList, err
 	if err != nil {
 		return api.NodeList{}, err
 	}
+	own := resErr == nil && res.Kind == enforce.KindTree && res.UID == by.UID
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var holding []*node
@@ -61,7 +64,11 @@ func (d *Daemon) NodesFor(ctx context.Context, s api.Subject) (api.NodeList, err
 			Message: fmt.Sprintf("no limit holds for %s", s), Hint: "netnice ls",
 		}
 	}
-	return d.list(holding, now), nil
+	seen := viewer{by: by}
+	if own {
+		seen.within = holding
+	}
+	return d.list(holding, now, seen), nil
 }
 
 // around adds to the nodes those that enclose the subject, innermost first.
@@ -128,13 +135,17 @@ func (d *Daemon) around(list []*node, res identity.Resolved, now sample) []*node
 	return list
 }
 
-func (d *Daemon) list(nodes []*node, now sample) api.NodeList {
+func (d *Daemon) list(nodes []*node, now sample, by viewer) api.NodeList {
 	answer := api.NodeList{Version: api.Version, Time: now.at, Nodes: make([]api.Node, 0, len(nodes)), Unknown: d.renderUnknown(now)}
 	var census map[uint32]int
 	enclosing := d.enclosures()
 	for _, n := range nodes {
 		shown := d.render(n, now)
-		shown.Names, shown.ListedPrefixes = d.shownNames(n), len(d.listed(n))
+		if by.sees(n) {
+			shown.Names, shown.ListedPrefixes = d.shownNames(n), len(d.listed(n))
+		} else {
+			shown.Subject, shown.Name = n.hidden()
+		}
 		if shown.Parent == 0 {
 			shown.Parent = enclosing.of(n)
 			if n.to != nil && n.to.scope != nil && !n.to.scope.marks() {
@@ -236,7 +247,7 @@ func (d *Daemon) render(n *node, now sample) api.Node {
 	up, down := n.history.rates(pointOf(now.at, stats), d.opts.Tick/2)
 	promised, promisable := d.promises(n)
 	return api.Node{
-		ID: n.id, Subject: n.res.Subject, Parent: stats.Parent, Name: d.nodeName(n), UID: n.res.UID,
+		ID: n.id, Subject: n.res.Subject, Parent: stats.Parent, Name: d.nodeName(n), UID: n.res.UID, Private: !n.destinationIsFor(anybody()),
 		Limits: n.limits(), Weight: n.holding().weight(), MinBytesPerSec: n.promised(), MinDownBytesPerSec: n.promisedOn(enforce.Down), Reserved: n.holding().reservation().api(), DSCP: dscpOf(n.holding().dscp()), Loopback: n.holding().loopback(), MeterOff: d.meterOff(n),
 		Group:   n.group,
 		Line:    n.wishes[enforce.OwnerAdmin].Line.api(),

@@ -58,7 +58,7 @@ func TestNodesThatHoldInnermostFirst(t *testing.T) {
 	require.Equal(t, []uint32{user.ID, host.ID}, ids(fmt.Sprint("user:", os.Getuid())))
 	require.Equal(t, []uint32{host.ID}, ids("host"))
 
-	all, err := h.Nodes(t.Context())
+	all, err := h.Nodes(t.Context(), root)
 	require.NoError(t, err)
 	require.Len(t, all.Nodes, 5)
 	require.Equal(t, host.ID, all.Nodes[0].ID, "outermost first")
@@ -116,7 +116,7 @@ func TestUnknownOwners(t *testing.T) {
 		})
 		time.Sleep(time.Millisecond)
 	}
-	nodes, err := h.Nodes(t.Context())
+	nodes, err := h.Nodes(t.Context(), root)
 	require.NoError(t, err)
 	got := nodes.Unknown
 	require.InDelta(t, 1e6, got.Up.RateBytesPerSec, 0.3e6)

@@ -25,7 +25,7 @@ func TestEventsOfPowers(t *testing.T) {
 	_, err := h.SetPower(context.Background(), root, api.PowerRequest{PID: pid, Power: 50, DryRun: true})
 	require.NoError(t, err)
 
-	list, err := h.Nodes(context.Background())
+	list, err := h.Nodes(context.Background(), root)
 	require.NoError(t, err)
 	require.Len(t, list.Powers, 1)
 	require.Equal(t, 40, list.Powers[0].Power)

@@ -52,7 +52,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		for owner := range n.ruled.Owners {
 			answer.Warnings = append(answer.Warnings, n.ruled.warnings(enforce.Owner(owner))...)
 		}
-		answer.Node = d.show(n, d.lookAt(n, dryRun))
+		answer.Node = d.show(by, n, d.lookAt(n, dryRun))
 		return answer, nil
 	}
 	admin, user := n.wishes[enforce.OwnerAdmin], n.wishes[enforce.OwnerUser]
@@ -97,7 +97,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		answer.Warnings = append(answer.Warnings, next.ruled.warnings(enforce.Owner(owner))...)
 	}
 	if !next.empty() {
-		answer.Node = d.show(&next, d.lookAt(&next, dryRun))
+		answer.Node = d.show(by, &next, d.lookAt(&next, dryRun))
 	}
 	return answer, nil
 }

@@ -49,12 +49,16 @@ func (d *Daemon) listRules(by auth.Actor) api.RuleList {
 	answer := api.RuleList{Version: api.Version, Followed: d.followsRules(), Rules: []api.Rule{}, Problems: []api.RuleProblem{}}
 	standing := d.standing()
 	add := func(owner string, b *book) {
-		answer.Problems = append(answer.Problems, b.problems...)
+		answer.Problems = append(answer.Problems, b.problemsFor(by)...)
 		if b.set == nil {
 			return
 		}
 		for _, r := range b.set.Rules() {
-			answer.Rules = append(answer.Rules, d.renderRule(owner, r, standing))
+			shown := d.renderRule(owner, r, standing)
+			if b.owner == 0 {
+				hideConnections(by, r, &shown)
+			}
+			answer.Rules = append(answer.Rules, shown)
 		}
 	}
 	add("admin", &d.rules.system)
@@ -135,8 +139,12 @@ func (d *Daemon) TestRules(ctx context.Context, by auth.Actor, pid int) (api.Rul
 		holds := slices.Concat(holding, destined)
 		for _, r := range set.Rules() {
 			differs := r.Differs(f, now)
+			shown := d.renderRule(owners[owner], r, standing)
+			if enforce.Owner(owner) == enforce.OwnerAdmin && differs != "" {
+				hideConnections(by, r, &shown)
+			}
 			answer.Rules = append(answer.Rules, api.RuleVerdict{
-				Rule: d.renderRule(owners[owner], r, standing), Matches: differs == "", Differs: differs,
+				Rule: shown, Matches: differs == "", Differs: differs,
 				Holds: slices.Contains(holds, r) || r.Everybody() && differs == "",
 			})
 		}

@@ -345,7 +345,7 @@ func (d *Daemon) outerGone(gone *node) {
 }
 
 // nodesOfRule lists the nodes on which a rule stands, by its name.
-func (d *Daemon) nodesOfRule(s api.Subject) (api.NodeList, error) {
+func (d *Daemon) nodesOfRule(by auth.Actor, s api.Subject) (api.NodeList, error) {
 	now, err := d.sampler.full()
 	if err != nil {
 		return api.NodeList{}, err
@@ -365,5 +365,5 @@ func (d *Daemon) nodesOfRule(s api.Subject) (api.NodeList, error) {
 			Code: api.CodeNoLimit, Message: "the rule " + s.ID + " holds for no process now", Hint: "netnice rules list",
 		}
 	}
-	return d.list(holding, now), nil
+	return d.list(holding, now, viewer{by: by}), nil
 }

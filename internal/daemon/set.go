@@ -33,7 +33,7 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 		return d.setGroup(ctx, by, req)
 	}
 	if req.Subject.Kind == api.KindTo {
-		return d.setToward(ctx, by, req)
+		return d.setToward(ctx, by, req, false)
 	}
 	if err := nobodys(by, auth.Set, req.Subject, req.Wish); err != nil {
 		return api.SetResponse{}, err
@@ -172,7 +172,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 	}
 	if !next.empty() {
 		now := d.lookAt(&next, req.DryRun)
-		answer.Node = d.show(&next, now)
+		answer.Node = d.show(by, &next, now)
 		if answer.Changed {
 			answer.Warnings = append(answer.Warnings, promisedWarnings(now, had, want)...)
 		}
@@ -198,8 +198,10 @@ func (d *Daemon) lookAt(n *node, dryRun bool) sample {
 	return sample{at: time.Now()}
 }
 
-// show shows a node as it is, or would be.
-func (d *Daemon) show(n *node, now sample) *api.Node { return &d.list([]*node{n}, now).Nodes[0] }
+// show shows somebody a node as it is, or would be.
+func (d *Daemon) show(by auth.Actor, n *node, now sample) *api.Node {
+	return &d.list([]*node{n}, now, viewer{by: by}).Nodes[0]
+}
 
 // liftsOnly reports whether a wish asks for nothing but rates of 0.
 func liftsOnly(w api.Wish) bool {

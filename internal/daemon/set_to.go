@@ -87,8 +87,9 @@ func checkToward(req api.SetRequest) error {
 	return nil
 }
 
-// setToward stores one owner's wish for a part of the traffic.
-func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error) {
+// setToward stores one owner's wish for a part of the traffic. Met says that nobody has named it: it
+// is an address to which something was sent.
+func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetRequest, met bool) (api.SetResponse, error) {
 	answer := api.SetResponse{Version: api.Version}
 	if err := checkToward(req); err != nil {
 		return answer, err
@@ -151,6 +152,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 			d.names[name] = f // else nobody has it
 		}
 		next.to.learn(d.names)
+		next.to.met = met
 		if err := d.room(by, true); err != nil {
 			return answer, err
 		}
@@ -198,6 +200,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 			return api.SetResponse{}, kernelError(p.subject, err)
 		}
 		if stored = true; !next.empty() {
+			n.to.met = n.to.met && met
 			next = *n
 		}
 		if len(list) > 0 {
@@ -208,7 +211,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 		d.log.Info("limit set", "subject", p.subject.String(), "by", by.UID, "node", next.id, "up", want.Up, "down", want.Down, "total", want.Total)
 	}
 	if !next.empty() {
-		answer.Node = d.show(&next, d.lookAt(&next, req.DryRun))
+		answer.Node = d.show(by, &next, d.lookAt(&next, req.DryRun))
 	}
 	return answer, nil
 }
@@ -261,10 +264,10 @@ func (d *Daemon) roomToward(n *node, p part) error {
 		extra = nil // it is among them
 	}
 	made, over := d.compileDestinations(extra)
-	if len(over) > 0 {
+	if prefix, ok := over[n.book()]; ok {
 		return &api.Error{
 			Code:    api.CodeConflict,
-			Message: fmt.Sprintf("more than %d limits and rules would be for %v, each range of ports counted", enforce.MostDestinationRules, over[0]),
+			Message: fmt.Sprintf("more than %d limits and rules would be for %v, each range of ports counted", enforce.MostDestinationRules, prefix),
 			Hint:    "lift some first (netnice ls), or name smaller prefixes",
 		}
 	}
@@ -335,7 +338,7 @@ func (d *Daemon) removeToward(ctx context.Context, by auth.Actor, s api.Subject,
 		case by.Root() || n.own() && n.userUID == by.UID:
 			list = append(list, n)
 		default:
-			others = true
+			others = others || n.destinationIsFor(by)
 		}
 	}
 	switch {
@@ -367,8 +370,9 @@ func (d *Daemon) removeToward(ctx context.Context, by auth.Actor, s api.Subject,
 }
 
 // nodesToward lists the nodes for a part of the traffic: those under the subject that is
-// named, or under any if none is.
-func (d *Daemon) nodesToward(s api.Subject) (api.NodeList, error) {
+// named, or under any if none is. Of those for which destination somebody may not see, it says nothing:
+// who guesses one is not told that the guess is right.
+func (d *Daemon) nodesToward(by auth.Actor, s api.Subject) (api.NodeList, error) {
 	selector, under, err := destination.Parse(s.ID)
 	if err != nil {
 		return api.NodeList{}, badDestination("%v", err)
@@ -381,7 +385,7 @@ func (d *Daemon) nodesToward(s api.Subject) (api.NodeList, error) {
 	defer d.mu.Unlock()
 	var holding []*node
 	for _, n := range d.sorted() {
-		if n.to == nil || n.to.selector.String() != selector.String() {
+		if n.to == nil || n.to.selector.String() != selector.String() || !n.destinationIsFor(by) {
 			continue
 		}
 		_, its, _ := destination.Parse(n.res.Subject.ID)
@@ -392,5 +396,5 @@ func (d *Daemon) nodesToward(s api.Subject) (api.NodeList, error) {
 	if len(holding) == 0 {
 		return api.NodeList{}, &api.Error{Code: api.CodeNoLimit, Message: fmt.Sprintf("no limit stands on %s", selector.Subject(under)), Hint: "netnice ls"}
 	}
-	return d.list(holding, now), nil
+	return d.list(holding, now, viewer{by: by}), nil
 }

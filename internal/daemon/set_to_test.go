@@ -83,7 +83,7 @@ func TestSetTo(t *testing.T) {
 	check(h)
 
 	// What only says whose connections are meant is not shown.
-	list, err := h.Nodes(t.Context())
+	list, err := h.Nodes(t.Context(), root)
 	require.NoError(t, err)
 	require.Len(t, list.Nodes, 4)
 	for _, n := range list.Nodes {

@@ -133,7 +133,7 @@ func TestKilledBetweenChanges(t *testing.T) {
 	require.NoError(t, h.stop())
 	require.NoError(t, os.WriteFile(h.statePath(), append(text, `{"next_id":7,"gone":`...), 0o600))
 	h = start(t, fake, opts)
-	list, err := h.Nodes(context.Background())
+	list, err := h.Nodes(context.Background(), root)
 	require.NoError(t, err)
 	require.Len(t, list.Nodes, 2)
 	nodes, err := h.nodesFor(pidSubject(proc))

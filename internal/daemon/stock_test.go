@@ -51,7 +51,7 @@ func TestStock(t *testing.T) {
 		}
 	}
 	require.Eventually(t, full(1e6), soon, poll)
-	list, err := h.Nodes(context.Background())
+	list, err := h.Nodes(context.Background(), root)
 	require.NoError(t, err)
 	require.Len(t, list.Nodes, 1, "they are no limits yet")
 

@@ -29,7 +29,7 @@ func (h *harness) metered(id uint32) bool {
 	h.t.Helper()
 	spec, ok := h.fake.Spec(id)
 	require.True(h.t, ok)
-	list, err := h.Nodes(context.Background())
+	list, err := h.Nodes(context.Background(), root)
 	require.NoError(h.t, err)
 	for _, n := range list.Nodes {
 		if n.ID == id {

@@ -13,11 +13,15 @@ import (
 const dropsQuiet = 10 * time.Second
 
 // audience is whom what happens to a node concerns: the host's limit everybody, a
-// user's and their processes' that user, and who has set one there.
+// user's and their processes' that user, also where it is on a part of their traffic only, and who
+// has set one there.
 func (n *node) audience() audience {
 	a := audience{everybody: n.res.Kind == enforce.KindHost}
-	if n.res.Kind == enforce.KindTree || n.res.Kind == enforce.KindUser {
+	switch n.res.Kind {
+	case enforce.KindTree, enforce.KindUser:
 		a.uids[0] = n.res.UID
+	case enforce.KindDestination:
+		a.uids[0], a.of = n.userBound(), n
 	}
 	if !n.wishes[enforce.OwnerUser].empty() || !n.ruled.Owners[enforce.OwnerUser].empty() {
 		a.uids[1] = n.userUID

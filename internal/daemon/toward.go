@@ -26,6 +26,7 @@ type toward struct {
 	names    map[string][]netip.Addr // their addresses, as the state file has them
 	scope    *node                   // under whom; nil = everybody whom the owner may limit
 	leaving  bool
+	met      bool // nobody named it: something was sent there, which has it followed (adapt_area.go)
 
 	each   uint32    // whose limit for each address it is one of, 0 = it was set by itself
 	volume uint64    // of such: what it had when it was looked at, in bytes
@@ -89,10 +90,10 @@ func (t *toward) rank() int {
 const rankEverybody = 3
 
 // compileDestinations makes the lists of all prefixes, with one node more if extra is not
-// nil. Over is a prefix that too many limits and rules are for. The caller holds d.mu.
-func (d *Daemon) compileDestinations(extra *node) (made commanded, over []netip.Prefix) {
+// nil. Over has, by the book, a prefix that too many limits and rules are for. The caller holds d.mu.
+func (d *Daemon) compileDestinations(extra *node) (made commanded, over map[uint32]netip.Prefix) {
 	books := map[uint32]map[uint32]destination.Limit{} // and by the number
-	made.numbers = map[uint32]uint32{}
+	made.numbers, over = map[uint32]uint32{}, map[uint32]netip.Prefix{}
 	used := map[uint32]string{}
 	nodes := d.sorted()
 	if extra != nil {
@@ -122,7 +123,10 @@ func (d *Daemon) compileDestinations(extra *node) (made commanded, over []netip.
 			limits = append(limits, books[book][number])
 		}
 		list, full := destination.Compile(book, limits, files[book])
-		made.prefixes, over = append(made.prefixes, list...), append(over, full...)
+		made.prefixes = append(made.prefixes, list...)
+		if len(full) > 0 {
+			over[book] = full[0]
+		}
 	}
 	made.known = true
 	return made, over

@@ -34,7 +34,7 @@ func (d *Daemon) Why(ctx context.Context, by auth.Actor, pid, fd int, over time.
 		return api.Why{}, err
 	}
 	defer leave()
-	w := whyLooks{daemon: d, pid: int(res.Key), sockets: make(map[socketID]*whyLook)}
+	w := whyLooks{daemon: d, by: by, pid: int(res.Key), sockets: make(map[socketID]*whyLook)}
 	if w.inodes, err = d.socketsOf(w.pid, fd); err != nil {
 		return api.Why{}, err
 	}
@@ -84,6 +84,7 @@ type turnKey struct {
 // whyLooks is one measurement.
 type whyLooks struct {
 	daemon      *Daemon
+	by          auth.Actor
 	pid         int
 	all         bool
 	inodes      map[uint64][]int
@@ -304,7 +305,7 @@ func (w *whyLooks) limits(l *whyLook) []api.WhyLimit {
 		up, down := w.rates(id)
 		limits := n.limits()
 		for _, limit := range limits {
-			why := api.WhyLimit{Limit: limit, Subject: n.res.Subject, Node: id}
+			why := api.WhyLimit{Limit: limit, Subject: w.subject(l, n), Node: id}
 			why.Holds = limit.Enforced && !slices.ContainsFunc(limits, func(o api.Limit) bool {
 				return o.Direction == limit.Direction && o.BytesPerSec < limit.BytesPerSec
 			}) && (!l.last.Loopback || n.holding().loopback())
@@ -318,6 +319,16 @@ func (w *whyLooks) limits(l *whyLook) []api.WhyLimit {
 		}
 	}
 	return list
+}
+
+// subject is what a limit on a socket's path stands on. What the process itself sends is its
+// user's, and so are the limits on that; one that it has open may be charged to another user's.
+func (w *whyLooks) subject(l *whyLook, n *node) api.Subject {
+	if int(l.last.PID) == w.pid || n.destinationIsFor(w.by) {
+		return n.res.Subject
+	}
+	s, _ := n.hidden()
+	return s
 }
 
 // own lists the rates that the socket has by options. What TCP sends is paced by the

@@ -27,6 +27,9 @@ const patience = 5 * time.Second
 // does not answer there is netnice_up 0 and nothing else: what it counted is not 0.
 type Collector struct {
 	from Source
+	// Private has limits told whose destination not everybody may see, as far as the daemon tells
+	// them: whoever reads the figures does so, too. It is set before the first scrape.
+	Private bool
 
 	mu  sync.Mutex
 	err error // of the last scrape
@@ -115,7 +118,11 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	}
 	count(unknown, list.Unknown.Down.BytesOf.NoSocket, string(api.Down), "no_socket")
 	for i := range list.Nodes {
-		node(&list.Nodes[i], gauge, count)
+		n := &list.Nodes[i]
+		if n.Private && (!c.Private || n.IsHidden()) { // hidden ones may all have the same labels
+			continue
+		}
+		node(n, gauge, count)
 	}
 }
 

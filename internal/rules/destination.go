@@ -53,6 +53,15 @@ func (r *Rule) Everybody() bool {
 	return r.Destined() && len(r.programs)+len(r.commands)+len(r.users)+len(r.cgroups)+len(r.units)+len(r.parents) == 0
 }
 
+// MayHoldFor reports whether a rule may be for a user's processes, by whom it names: the user, or no
+// user, cgroup and unit. Whose a cgroup or a unit is, rules do not know.
+func (r *Rule) MayHoldFor(uid uint32) bool {
+	if len(r.users) > 0 {
+		return slices.Contains(r.users, uid)
+	}
+	return len(r.cgroups)+len(r.units) == 0
+}
+
 // Connections are the conditions that are on connections, as text.
 func (r *Rule) Connections() []string {
 	return slices.DeleteFunc(r.Conditions(), func(text string) bool {

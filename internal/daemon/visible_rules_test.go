@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// The administrator's rules: those for a user are that user's to see, those for everybody everybody's.
+func TestDestinationsOfRules(t *testing.T) {
+	const text = `
+[[rule]]
+name = "his"
+user = 41001
+to = "203.0.113.0/24"
+port = 443
+up = "1MB/s"
+[[rule]]
+name = "of a unit"
+unit = "x.service"
+to = "192.0.2.0/24"
+up = "1MB/s"
+[[rule]]
+name = "all"
+to = "198.51.100.0/24"
+up = "2MB/s"
+`
+	c := newClerk(t, new(enforcetest.Kernel), text, nil)
+	ask := func(by auth.Actor) string {
+		list, err := c.Rules(t.Context(), by)
+		require.Len(t, list.Rules, 3)
+		text := told(t, list, err)
+		require.Contains(t, text, public)
+		require.Equal(t, by.Root(), strings.Contains(text, "192.0.2.0"), "whose the unit is, is not known")
+		return text
+	}
+	sees(t, "rules", ask)
+	sees(t, "rules read again", func(by auth.Actor) string {
+		list, err := c.ReloadRules(t.Context(), by)
+		return told(t, list, err)
+	})
+	list, err := c.Rules(t.Context(), eves)
+	require.NoError(t, err)
+	require.Equal(t, []string{"user 41001", "to (hidden)"}, list.Rules[0].Conditions)
+	require.Equal(t, []string{"to (hidden)"}, list.Rules[0].Connections)
+
+	// What is wrong may quote it.
+	c.write(strings.Replace(text, "203.0.113.0/24", "203.0.113.7/24", 1))
+	c.reload()
+	for _, by := range []auth.Actor{root, eves} {
+		list, err := c.Rules(t.Context(), by)
+		require.NoError(t, err)
+		require.Len(t, list.Problems, 1)
+		require.Equal(t, 5, list.Problems[0].Line)
+		require.Equal(t, by == root, strings.Contains(told(t, list.Problems, nil), secret))
+	}
+}
+
+// The same of nodes of rules, and of the rules for a process.
+func TestDestinationsOfRulesOnProcesses(t *testing.T) {
+	testutil.RequireRoot(t) // processes are to be users'
+	a := name("a")
+	c := newClerk(t, new(enforcetest.Kernel), rule(a, "user = 41001\nto = '203.0.113.0/24'\nup = '1MB/s'"), nil)
+	his, hers := c.runs(a, bobs.UID), c.runs(a, eves.UID)
+	for _, pid := range []int{his, hers} {
+		c.fake.Exec(pid)
+	}
+	c.settled()
+	sees(t, "nodes", func(by auth.Actor) string {
+		list, err := c.Nodes(t.Context(), by)
+		require.Len(t, list.Nodes, 1)
+		return told(t, list, err)
+	})
+	sees(t, "a rule's nodes", func(by auth.Actor) string {
+		list, err := c.NodesFor(t.Context(), by, api.Subject{Kind: api.KindRule, ID: a})
+		return told(t, list, err)
+	})
+	sees(t, "rules for a process", func(by auth.Actor) string {
+		pid := his
+		if by == eves {
+			pid = hers
+		}
+		test, err := c.TestRules(t.Context(), by, pid)
+		return told(t, test, err)
+	})
+}
+
+// That too many limits of one owner's are for an address is no other's to know, nor in their way.
+func TestTooManyDestinationsOfAnother(t *testing.T) {
+	c := newClerk(t, new(enforcetest.Kernel), "", nil)
+	for i := range enforce.MostDestinationRules {
+		c.mustSet(root, fmt.Sprintf("to:203.0.113.0/24:%d", i+1), up(1e6))
+	}
+	c.write("[[rule]]\nto = '203.0.113.7'\nup = '1MB/s'\n")
+	require.Empty(t, c.reload().Problems)
+	_, err := c.set(root, "to:192.0.2.0/24", up(1e6))
+	requireCode(t, api.CodeConflict, err)
+	require.ErrorContains(t, err, secret)
+	c.mustSet(bobs, "to:192.0.2.0/24", up(1e6))
+}

@@ -1,0 +1,317 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// Two users whom no machine has. What must not be told of bob's traffic is in 203.0.113.0/24.
+var (
+	bobs = auth.Actor{UID: 41001}
+	eves = auth.Actor{UID: 41002}
+)
+
+const (
+	ofBob   = "user:41001"
+	secret  = "203.0.113."
+	public  = "198.51.100."
+	theName = "a.example"
+)
+
+// told is all that an answer says.
+func told(t testing.TB, answer any, err error) string {
+	t.Helper()
+	require.NoError(t, err)
+	text, err := json.Marshal(answer)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// sees asks for something as root, as bob and as a third user; only the last may not read the secret.
+func sees(t testing.TB, what string, ask func(by auth.Actor) string) {
+	t.Helper()
+	require.Contains(t, ask(root), secret, "%s: root", what)
+	require.Contains(t, ask(auth.Actor{UID: eves.UID, Admin: true}), secret, "%s: an administrator", what)
+	require.Contains(t, ask(bobs), secret, "%s: whose it is", what)
+	text := ask(eves)
+	require.NotContains(t, text, secret, "%s: another user", what)
+	require.NotContains(t, text, theName, "%s: another user", what)
+}
+
+// text is all that somebody was told by events.
+func (r *heardBy) text(t testing.TB) string {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return told(t, r.list, nil)
+}
+
+// Who sees for which destination a node is, by whose it is and on whose traffic.
+func TestDestinationIsFor(t *testing.T) {
+	user := &node{res: identity.User(bobs.UID)}
+	tree := &node{res: identity.Resolved{Kind: enforce.KindTree, Key: 9477, UID: bobs.UID}}
+	roots := &node{res: identity.Resolved{Kind: enforce.KindTree, Key: 1234}}
+	unit := &node{res: identity.Resolved{Kind: enforce.KindCgroup}}
+	own := &node{res: identity.Resolved{Kind: enforce.KindCgroup}, scope: &scope{UID: bobs.UID}}
+	limit := func(scope *node, change ...func(*node)) *node {
+		n := &node{res: identity.Resolved{Subject: api.Subject{Kind: api.KindTo, ID: "203.0.113.7"}, Kind: enforce.KindDestination}, to: &toward{scope: scope}}
+		n.wishes[enforce.OwnerAdmin].Up = 1
+		if scope != nil {
+			n.res.UID = scope.res.UID
+		}
+		for _, c := range change {
+			c(n)
+		}
+		return n
+	}
+	byBob := func(n *node) {
+		n.wishes = wishes{enforce.OwnerUser: wish{Up: 1}}
+		n.userUID = bobs.UID
+	}
+	each, met := func(n *node) { n.to.each = 5 }, func(n *node) { n.to.met = true }
+	rule := func(uid, number uint32, change ...func(*node)) *node {
+		n := &node{res: identity.Resolved{Subject: api.Subject{Kind: api.KindRule, ID: "r"}, Kind: enforce.KindDestination, UID: uid}}
+		n.ruled.Destined = number
+		n.ruled.Owners[enforce.OwnerAdmin].Rules = []origin{{Key: "k"}}
+		for _, c := range change {
+			c(n)
+		}
+		return n
+	}
+	ruleOfBob := func(n *node) {
+		n.ruled.Owners = [enforce.Owners]ruledWish{enforce.OwnerUser: {Rules: []origin{{Key: "k"}}}}
+		n.userUID = bobs.UID
+	}
+	for name, c := range map[string]struct {
+		n               *node
+		bob, everybody  bool
+		withinHisCgroup bool // he sees it where he asks for a process of his that is in the cgroup
+	}{
+		"no destination":                       {n: user, bob: true, everybody: true},
+		"a user's own, of all":                 {n: limit(nil, byBob), bob: true},
+		"a user's own, of a process":           {n: limit(tree, byBob), bob: true},
+		"a user's own, for each address":       {n: limit(nil, byBob, each), bob: true},
+		"a user's on what is another's now":    {n: limit(roots, byBob), bob: true},
+		"the administrator's on a user":        {n: limit(user), bob: true},
+		"on a user's process":                  {n: limit(tree), bob: true},
+		"on a user's scope":                    {n: limit(own), bob: true},
+		"on a user, for each address":          {n: limit(user, each), bob: true},
+		"on a process of root's":               {n: limit(roots)},
+		"on a unit":                            {n: limit(unit), withinHisCgroup: true},
+		"on a unit, for each address":          {n: limit(unit, each)},
+		"on everybody":                         {n: limit(nil), bob: true, everybody: true},
+		"on everybody, for each address":       {n: limit(nil, each)},
+		"on everybody, as somebody sent there": {n: limit(nil, met)},
+		"a rule on everybody":                  {n: rule(0, enforce.RuleEverybody|7), bob: true, everybody: true},
+		"a rule on a user's process":           {n: rule(bobs.UID, 7), bob: true},
+		"a rule on all that match":             {n: rule(0, 7)},
+		"a user's own rule":                    {n: rule(bobs.UID, enforce.RuleEverybody|7, ruleOfBob), bob: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.True(t, c.n.destinationIsFor(root))
+			require.True(t, c.n.destinationIsFor(auth.Actor{UID: eves.UID, Admin: true}))
+			require.Equal(t, c.bob, c.n.destinationIsFor(bobs))
+			require.Equal(t, c.everybody, c.n.destinationIsFor(eves))
+			require.Equal(t, c.bob || c.withinHisCgroup, viewer{by: bobs, within: []*node{tree, unit}}.sees(c.n))
+			a := c.n.audience()
+			require.True(t, a.has(root))
+			require.False(t, a.has(eves), "no event but the host's is everybody's")
+			require.Equal(t, c.bob && c.n.userBound() == bobs.UID || c.n.userUID == bobs.UID, a.has(bobs))
+		})
+	}
+}
+
+func TestHidden(t *testing.T) {
+	for _, c := range []struct {
+		kind                       api.Kind
+		id, name, subject, theName string
+	}{
+		{api.KindTo, "203.0.113.7:443/tcp@pid:9477", "curl", "to:(hidden)@pid:9477", "curl"},
+		{api.KindTo, "any,!203.0.113.0/24", "", "to:(hidden)", ""},
+		{api.KindTo, "file:/home/bob/peers.txt@user:bob", "bob", "to:(hidden)@user:bob", "bob"},
+		{api.KindRule, "web", "to 203.0.113.7, port 443 of pid:9477", "rule:web", "(hidden) of pid:9477"},
+		{api.KindRule, "web", "to 203.0.113.7", "rule:web", "(hidden)"},
+	} {
+		n := &node{res: identity.Resolved{Subject: api.Subject{Kind: c.kind, ID: c.id}, Name: c.name, Kind: enforce.KindDestination}}
+		subject, name := n.hidden()
+		require.Equal(t, c.subject, subject.String())
+		require.Equal(t, c.theName, name)
+		require.True(t, (&api.Node{Subject: subject, Name: name, Private: true}).IsHidden())
+		require.False(t, (&api.Node{Subject: n.res.Subject, Name: n.res.Name, Private: true}).IsHidden())
+	}
+}
+
+// Lists, questions about one subject, answers, and events.
+func TestDestinationsOfOthers(t *testing.T) {
+	fake := new(enforcetest.Kernel)
+	opts := testOptions(t, fake)
+	opts.LookupNames = func(context.Context, string) ([]netip.Addr, error) {
+		return []netip.Addr{netip.MustParseAddr(secret + "9")}, nil
+	}
+	h := start(t, fake, opts)
+	hears, hearsBob, hearsEve := h.hear(root), h.hear(bobs), h.hear(eves)
+	his := h.mustSet(bobs, "to:203.0.113.1:443,"+theName, up(1e6))
+	require.Equal(t, "to:203.0.113.1,"+theName+":443@"+ofBob, his.Subject.String())
+	require.True(t, his.Private)
+	require.Len(t, his.Names, 1)
+	h.mustSet(root, "to:203.0.113.2@"+ofBob, up(2e6))
+	h.mustSet(root, "to:198.51.100.0/24", up(3e6))
+
+	sees(t, "the list", func(by auth.Actor) string {
+		list, err := h.Nodes(t.Context(), by)
+		require.Len(t, list.Nodes, 3, "everybody sees the rows")
+		text := told(t, list, err)
+		require.Contains(t, text, public)
+		return text
+	})
+	list, err := h.Nodes(t.Context(), eves)
+	require.NoError(t, err)
+	for _, n := range list.Nodes {
+		require.Equal(t, n.Private, n.IsHidden())
+		require.Equal(t, !n.Private, strings.Contains(n.Subject.ID, public))
+		if n.Private {
+			require.Equal(t, "to:(hidden)@"+ofBob, n.Subject.String())
+			require.NotZero(t, n.Limits[0].BytesPerSec)
+		}
+	}
+	sees(t, "what holds for a user", func(by auth.Actor) string {
+		list, err := h.NodesFor(t.Context(), by, api.Subject{Kind: api.KindUser, ID: "41001"})
+		return told(t, list, err)
+	})
+
+	// Who guesses is not told.
+	for _, id := range []string{"203.0.113.2", "203.0.113.2@" + ofBob} {
+		guess := api.Subject{Kind: api.KindTo, ID: id}
+		sees(t, "one destination", func(by auth.Actor) string {
+			list, err := h.NodesFor(t.Context(), by, guess)
+			if by == eves {
+				requireCode(t, api.CodeNoLimit, err)
+				return ""
+			}
+			return told(t, list, err)
+		})
+	}
+	wrong := func(subject string) string {
+		_, err := h.remove(eves, subject)
+		requireCode(t, api.CodeDenied, err)
+		return strings.ReplaceAll(err.Error(), strings.TrimPrefix(subject, "to:"), "")
+	}
+	require.Equal(t, wrong("to:203.0.113.99@"+ofBob), wrong("to:203.0.113.2@"+ofBob))
+
+	// Events: the host's comes last, and everybody is told of it.
+	h.mustSet(root, "host", up(9e6))
+	last := func(r *heardBy) bool {
+		s := r.last(api.EventLimitSet).Subject
+		return s != nil && s.Kind == api.KindHost
+	}
+	h.eventually("all are told", func() bool { return last(hears) && last(hearsBob) && last(hearsEve) })
+	sees(t, "events", func(by auth.Actor) string {
+		switch by {
+		case bobs:
+			require.Contains(t, hearsBob.text(t), "203.0.113.2@", "also of the administrator's on him")
+			return hearsBob.text(t)
+		case eves:
+			return hearsEve.text(t)
+		}
+		return hears.text(t)
+	})
+}
+
+// A process that has ended is nobody's, and its limits are no more told for that.
+func TestDestinationsOfAProcessThatHasEnded(t *testing.T) {
+	fake := new(enforcetest.Kernel)
+	h := start(t, fake, testOptions(t, fake))
+	cmd := sleeper(t)
+	subject := "to:203.0.113.3@" + pidSubject(cmd)
+	h.mustSet(root, subject, up(1e6))
+	fake.SetStats(enforce.NodeStats{ID: h.scopeFor(pidSubject(cmd)), Processes: 1}) // a child lives on
+	end(cmd)
+	_, err := h.remove(eves, subject)
+	requireCode(t, api.CodeNoLimit, err)
+	_, err = h.remove(root, subject)
+	require.NoError(t, err)
+}
+
+// Addresses that nobody has named are those to which somebody sends.
+func TestDestinationsThatAreMet(t *testing.T) {
+	fake := new(enforcetest.Kernel)
+	h := start(t, fake, testOptions(t, fake))
+	fake.SetPeers(here(t, "203.0.113.7")...)
+	h.setEach(root, "to:any/each@"+ofBob, up(1e6))
+	h.eventually("it is met", func() bool { return h.upTo("to:203.0.113.7@"+ofBob) == 1e6 })
+	list := func(by auth.Actor) string {
+		list, err := h.Nodes(t.Context(), by)
+		return told(t, list, err)
+	}
+	sees(t, "a user's peers", list)
+	_, err := h.remove(root, "to:any/each@"+ofBob)
+	require.NoError(t, err)
+	h.eventually("all are gone", func() bool { return h.count() == 0 })
+
+	h.setEach(root, "to:any/each", up(1e6))
+	h.eventually("it is met", func() bool { return h.upTo("to:203.0.113.7") == 1e6 })
+	require.Contains(t, list(root), secret)
+	for _, by := range []auth.Actor{bobs, eves} {
+		require.NotContains(t, list(by), secret, "one of them has sent there, and nobody knows who")
+		require.Contains(t, list(by), "any/each", "what was named is everybody's")
+	}
+}
+
+// Nor are the hosts of an area told, by the list of paths and by that of limits, to the next daemon's callers, too.
+func TestDestinationsOfAnArea(t *testing.T) {
+	h, _, fake := adaptHarness(t)
+	fake.SetPeers(here(t, "203.0.113.7")...)
+	for _, host := range []string{"any", "198.51.100.7"} {
+		_, err := h.adapt(root, api.AdaptRequest{Host: host})
+		require.NoError(t, err)
+	}
+	check := func(h *harness) {
+		t.Helper()
+		h.eventually("both are followed", func() bool { return len(h.followed()) == 2 })
+		for _, by := range []auth.Actor{root, bobs} {
+			paths, err := h.Adapted(t.Context(), by)
+			nodes, nodesErr := h.Nodes(t.Context(), by)
+			require.Len(t, paths.Areas, 1)
+			require.Len(t, nodes.Nodes, 3)
+			for _, text := range []string{told(t, paths, err), told(t, nodes, nodesErr)} {
+				require.Equal(t, by == root, strings.Contains(text, secret))
+				require.Contains(t, text, public+"7", "the administrator has named it")
+			}
+		}
+	}
+	check(h)
+	require.NoError(t, h.stop())
+	h = start(t, fake, h.opts)
+	check(h)
+	_, err := h.set(root, "to:203.0.113.7/udp", up(123456))
+	require.NoError(t, err)
+	nodes, err := h.Nodes(t.Context(), bobs)
+	require.Contains(t, told(t, nodes, err), secret, "now the administrator has named it")
+}
+
+// A process may have a socket open that another user's process uses: limits on that are the other's.
+func TestWhyHidesOthersDestinations(t *testing.T) {
+	d := &Daemon{nodes: map[uint32]*node{}}
+	n := &node{id: 5, res: identity.Resolved{Subject: api.Subject{Kind: api.KindTo, ID: "203.0.113.7@" + ofBob}, Kind: enforce.KindDestination, UID: bobs.UID}}
+	n.wishes[enforce.OwnerAdmin].Up = 1e6
+	n.to = &toward{scope: &node{res: identity.User(bobs.UID)}}
+	d.nodes[5] = n
+	limits := func(by auth.Actor, chargedTo uint32) string {
+		w := whyLooks{daemon: d, by: by, pid: 77}
+		l := &whyLook{last: enforce.SocketLook{SocketStats: enforce.SocketStats{PID: chargedTo, Nodes: []uint32{5}}}}
+		return told(t, w.limits(l), nil)
+	}
+	sees(t, "a socket of bob's", func(by auth.Actor) string { return limits(by, 78) })
+	require.Contains(t, limits(eves, 77), secret, "what the process itself sends is its user's")
+}
