@@ -238,7 +238,10 @@ func TestDestinationsOfAProcessThatHasEnded(t *testing.T) {
 	fake.SetStats(enforce.NodeStats{ID: h.scopeFor(pidSubject(cmd)), Processes: 1}) // a child lives on
 	end(cmd)
 	_, err := h.remove(eves, subject)
-	requireCode(t, api.CodeNoLimit, err)
+	require.Error(t, err)
+	_, none := h.remove(eves, strings.Replace(subject, "113.3", "113.4", 1))
+	require.Error(t, none)
+	require.Equal(t, none.Error(), strings.Replace(err.Error(), "113.3", "113.4", 1), "as where there is no limit")
 	_, err = h.remove(root, subject)
 	require.NoError(t, err)
 }
