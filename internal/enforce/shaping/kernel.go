@@ -36,6 +36,8 @@ type Kernel struct {
 	stop   chan struct{}
 	closed bool
 
+	backlogs map[uint32]uint64 // bounds of what waits of nodes, in ns, which the kernel side does not have
+
 	reserving sync.Mutex // held while a socket's node is made that it has not asked for by a rate
 }
 
@@ -47,7 +49,7 @@ func Open(opts pacing.Options) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kernel{Kernel: inner, log: opts.Logger, preload: opts.Preload, holds: holds{}, stop: make(chan struct{})}
+	k := &Kernel{Kernel: inner, log: opts.Logger, preload: opts.Preload, holds: holds{}, backlogs: map[uint32]uint64{}, stop: make(chan struct{})}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}
@@ -196,6 +198,10 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	if err := k.setReceiving(spec); err != nil {
 		return err
 	}
+	delete(k.backlogs, spec.ID)
+	if spec.BacklogNS != 0 {
+		k.backlogs[spec.ID] = spec.BacklogNS
+	}
 	err := errors.Join(k.setSending(spec), k.meter(spec))
 	if spec.DSCP != 0 || k.marks.any() {
 		err = errors.Join(err, k.lookAtMarks())
@@ -310,6 +316,7 @@ func (k *Kernel) RemoveNode(id uint32) error {
 	if err := k.Kernel.RemoveNode(id); err != nil {
 		return err
 	}
+	delete(k.backlogs, id)
 	err := k.sendsNoMore(id)
 	if known {
 		err = errors.Join(err, k.unmeter(spec))

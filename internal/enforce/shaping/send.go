@@ -261,6 +261,7 @@ func (k *Kernel) loadSending(always bool) error {
 	}
 	for _, spec := range specs {
 		if limits(spec) {
+			spec.BacklogNS = k.backlogs[spec.ID]
 			s.know(spec)
 		}
 	}
