@@ -88,6 +88,7 @@ func answers(t *testing.T, asked []byte, from io.Reader) {
 		if err == nil {
 			require.True(t, r.StatusCode >= 100 && r.StatusCode < 600 && r.StatusCode != http.StatusInternalServerError, r.Status)
 			_, err = io.Copy(io.Discard, r.Body)
+			_ = r.Body.Close() // of what was read
 		}
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			return // who hangs up may miss the end of events

@@ -246,6 +246,7 @@ func TestPhasesOfAConnection(t *testing.T) {
 		s.goOn <- struct{}{}
 		got, err := http.ReadResponse(answers, nil)
 		require.NoError(t, err)
+		require.NoError(t, got.Body.Close())
 		require.Equal(t, http.StatusOK, got.StatusCode)
 		s.comesTo(1000, waiting)
 	}
@@ -306,6 +307,7 @@ func TestHogAndStream(t *testing.T) {
 	for _, c := range []net.Conn{third, boss} {
 		got, err := http.ReadResponse(bufio.NewReader(c), nil)
 		require.NoError(t, err)
+		defer got.Body.Close()
 		require.Equal(t, http.StatusOK, got.StatusCode)
 	}
 	require.Len(t, s.phases(1000), 2)
@@ -314,5 +316,6 @@ func TestHogAndStream(t *testing.T) {
 	s.goOn <- struct{}{}
 	got, err := http.ReadResponse(bufio.NewReader(idle), nil)
 	require.NoError(t, err)
+	defer got.Body.Close()
 	require.Equal(t, http.StatusOK, got.StatusCode)
 }

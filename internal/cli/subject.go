@@ -179,7 +179,7 @@ func (a *App) completeSubjects(_ *cobra.Command, words []string, prefix string) 
 	}
 	var out []string
 	for _, n := range list.Nodes {
-		if text := n.Subject.String(); strings.HasPrefix(text, prefix) && !(n.Subject.Kind == api.KindTo && n.IsHidden()) {
+		if text := n.Subject.String(); strings.HasPrefix(text, prefix) && (n.Subject.Kind != api.KindTo || !n.IsHidden()) {
 			out = append(out, cobra.CompletionWithDesc(text, printable(n.Name)))
 		}
 	}

@@ -122,7 +122,7 @@ func readAdapts(text []byte) (s adaptState, err error) {
 		if a == nil || !a.Address.IsValid() || a.Address.Zone() != "" {
 			return s, fmt.Errorf("host %d has no address", i+1)
 		}
-		if err := a.adaptHow.check(); err != nil {
+		if err := a.check(); err != nil {
 			return s, fmt.Errorf("host %d: %w", i+1, err)
 		}
 	}
@@ -133,7 +133,7 @@ func readAdapts(text []byte) (s adaptState, err error) {
 		if _, _, err := destination.Parse(a.Host); err != nil {
 			return s, fmt.Errorf("area %d: %w", i+1, err)
 		}
-		if err := a.adaptHow.check(); err != nil {
+		if err := a.check(); err != nil {
 			return s, fmt.Errorf("area %d: %w", i+1, err)
 		}
 	}

@@ -59,10 +59,10 @@ func (d *Daemon) partOf(ctx context.Context, by auth.Actor, act auth.Action, s a
 	if p.everybody() {
 		p.subject = selector.Subject(api.Subject{})
 	}
-	if p.missing != nil {
-		return p, nil
+	if p.missing == nil {
+		return p, auth.Check(by, act, target(nil, p.under, p.subject, w))
 	}
-	return p, auth.Check(by, act, target(nil, p.under, p.subject, w))
+	return p, nil
 }
 
 // toward finds the node of an owner for a part of the traffic. The caller holds d.mu.

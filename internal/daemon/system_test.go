@@ -89,9 +89,9 @@ func TestInputMeterOfTheMachine(t *testing.T) {
 	require.Empty(t, said.Warnings, "it does as it was told")
 	// The kernel is as it should be: no look sets anything again.
 	before = fake.Calls("SetNode")
-	h.Daemon.mu.Lock()
+	h.mu.Lock()
 	h.compare()
-	h.Daemon.mu.Unlock()
+	h.mu.Unlock()
 	require.Equal(t, before, fake.Calls("SetNode"))
 
 	h.meter(true)

@@ -160,8 +160,16 @@ func FuzzContainer(f *testing.F) {
 // Whatever the service manager answers: a unit's cgroup is below the root of all.
 func FuzzUnit(f *testing.F) {
 	for _, seed := range [][2]string{
-		{"cron", "/system.slice/cron.service"}, {"cron.service", ""}, {"-.slice", "/"}, {"x", "/../outside"}, {"x", "../../.."}, {"user@1000", "/user.slice/user-1000.slice/user@1000.service"},
-		{"a/b", "/a"}, {"", "/system.slice"}, {"x", "/system.slice/\x00"}, {"x", "//"},
+		{"cron", "/system.slice/cron.service"},
+		{"cron.service", ""},
+		{"-.slice", "/"},
+		{"x", "/../outside"},
+		{"x", "../../.."},
+		{"user@1000", "/user.slice/user-1000.slice/user@1000.service"},
+		{"a/b", "/a"},
+		{"", "/system.slice"},
+		{"x", "/system.slice/\x00"},
+		{"x", "//"},
 	} {
 		f.Add(seed[0], seed[1])
 	}

@@ -13,7 +13,7 @@ func TestDrain(t *testing.T) {
 	before := devices(t)
 	k := opened(t)
 	defer func() { must(t, k.Down()) }()
-	s := stampedFlood(t, far, theirs4, 1400)
+	s := stampedFlood(t, far)
 	must(t, k.SetNode(sending(limit)))
 	queued(t, k)
 	soon(t, "a packet has left", 20*time.Second, func() bool { return s.bytes.Load() > 0 })

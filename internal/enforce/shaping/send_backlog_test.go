@@ -193,7 +193,7 @@ func TestSentBacklog(t *testing.T) {
 	release, err := k.HoldQueue(0)
 	must(t, err)
 	defer release()
-	s := stampedFlood(t, far, theirs4, 1400)
+	s := stampedFlood(t, far)
 	time.Sleep(6 * time.Second)
 	s.mu.Lock()
 	defer s.mu.Unlock()

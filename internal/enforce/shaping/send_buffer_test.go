@@ -19,6 +19,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
+const stampedBytes = 1400 // of each datagram
+
 // stamped is a flood of datagrams that tell when they were sent; it is noted how long
 // each was on its way.
 type stamped struct {
@@ -31,11 +33,11 @@ type stamped struct {
 	stop  func()
 }
 
-func stampedFlood(t *testing.T, in *testutil.NetNS, address string, size int) *stamped {
+func stampedFlood(t *testing.T, in *testutil.NetNS) *stamped {
 	t.Helper()
 	var to *net.UDPConn
 	must(t, in.Do(func() (err error) {
-		to, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(address)})
+		to, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(theirs4)})
 		return err
 	}))
 	t.Cleanup(func() { _ = to.Close() })
@@ -51,7 +53,7 @@ func stampedFlood(t *testing.T, in *testutil.NetNS, address string, size int) *s
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for buf := make([]byte, size); !over.Load(); {
+		for buf := make([]byte, stampedBytes); !over.Load(); {
 			binary.NativeEndian.PutUint64(buf, uint64(time.Since(s.begin)))
 			if _, err := unix.Write(fd, buf); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
 				t.Errorf("send: %v", err)
@@ -65,17 +67,17 @@ func stampedFlood(t *testing.T, in *testutil.NetNS, address string, size int) *s
 		_ = unix.Close(fd)
 	})
 	t.Cleanup(s.stop)
-	go s.receive(to, size)
+	go s.receive(to)
 	return s
 }
 
-func (s *stamped) receive(c *net.UDPConn, size int) {
+func (s *stamped) receive(c *net.UDPConn) {
 	for buf := make([]byte, 1<<16); ; {
 		n, err := c.Read(buf)
 		if err != nil {
 			return
 		}
-		if n != size {
+		if n != stampedBytes {
 			continue
 		}
 		s.bytes.Add(int64(n))
@@ -135,10 +137,10 @@ func patient(bound time.Duration) time.Duration {
 // buffer is kept in proportion. The program reads what it had, may set another, and
 // gets it back.
 func TestSentBuffer(t *testing.T) {
-	const limit, size = 64e3, 1400
+	const limit, size = 64e3, stampedBytes
 	far := elsewhere(t)
 	k := opened(t)
-	s := stampedFlood(t, far, theirs4, size)
+	s := stampedFlood(t, far)
 	own, _ := s.buffer()
 	must(t, k.SetNode(sending(limit)))
 	queued(t, k)
@@ -174,7 +176,7 @@ func TestSentBuffer(t *testing.T) {
 	}
 	// Another daemon gives it back, too.
 	s.stop()
-	s = stampedFlood(t, far, theirs4, size)
+	s = stampedFlood(t, far)
 	must(t, k.SetNode(sending(limit)))
 	soon(t, "a small buffer again", 30*time.Second, small)
 	must(t, k.Close())
