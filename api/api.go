@@ -336,7 +336,14 @@ type Status struct {
 	InputMeterOff bool              `json:"input_meter_off"`  // what is received counts in no limit's total (netnice system)
 	Programs      []Program         `json:"programs"`
 	Unknown       Unknown           `json:"unknown"`
-	Counters      map[string]uint64 `json:"counters"` // faults that failed open, by name
+	Counters      map[string]uint64 `json:"counters"` // faults, by name: what went unlimited, or was not written down
+	Problems      []Problem         `json:"problems,omitempty"`
+}
+
+// Problem is what an administrator should look at: such as a state that cannot be written.
+type Problem struct {
+	Message string `json:"message"`
+	Hint    string `json:"hint"` // a command, or what to change
 }
 
 // Check is one line of `netnice doctor`.

@@ -14,4 +14,6 @@ type System struct {
 	Version    string `json:"version"`
 	InputMeter bool   `json:"input_meter"`
 	Changed    bool   `json:"changed,omitempty"`
+	// Warnings: such as that it could not be written down.
+	Warnings []string `json:"warnings,omitempty"`
 }

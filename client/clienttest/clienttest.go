@@ -93,6 +93,13 @@ func (d *Daemon) SetOnDemand(on bool) {
 	d.status.OnDemand = on
 }
 
+// SetProblems says what the status shows that an administrator should look at.
+func (d *Daemon) SetProblems(list ...api.Problem) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.status.Problems = list
+}
+
 // SetPID says which process the status names as the daemon.
 func (d *Daemon) SetPID(pid int) {
 	d.mu.Lock()

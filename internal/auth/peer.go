@@ -17,9 +17,15 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
+// Acceptor is a unix socket to which connections come, such as a *net.UnixListener.
+type Acceptor interface {
+	net.Listener
+	AcceptUnix() (*net.UnixConn, error)
+}
+
 // Listener accepts connections of a unix socket and learns who is calling.
 type Listener struct {
-	*net.UnixListener
+	Acceptor
 	opts Options
 
 	conns *connTable // of users
@@ -37,11 +43,11 @@ type Options struct {
 }
 
 // NewListener wraps l.
-func NewListener(l *net.UnixListener, opts Options) *Listener {
+func NewListener(l Acceptor, opts Options) *Listener {
 	if opts.CountsAs == nil {
 		opts.CountsAs = func(uid uint32) uint32 { return uid }
 	}
-	return &Listener{UnixListener: l, opts: opts, conns: newConnTable(MaxConnsPerUser, MaxConnsOfUsers)}
+	return &Listener{Acceptor: l, opts: opts, conns: newConnTable(MaxConnsPerUser, MaxConnsOfUsers)}
 }
 
 // Accept returns the next connection, a *Conn.

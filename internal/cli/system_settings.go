@@ -77,7 +77,9 @@ func (a *App) setSystem(ctx context.Context, request api.SystemRequest, asJSON b
 		return err
 	case answer == nil:
 		return nil // a dry run without a daemon
-	case asJSON:
+	}
+	a.warn(answer.Warnings)
+	if asJSON {
 		return writeJSON(a.Out, answer)
 	}
 	would := ""

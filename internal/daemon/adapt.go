@@ -158,6 +158,9 @@ func (d *Daemon) SetAdapt(ctx context.Context, by auth.Actor, req api.AdaptReque
 		return api.AdaptList{}, failed
 	}
 	answer.Changed = began > 0 || req.DryRun
+	if began > 0 {
+		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.adaptPath(), false)...)
+	}
 	return answer, nil
 }
 
@@ -270,20 +273,18 @@ func (d *Daemon) beginAdapt(ctx context.Context, a *adapted) error {
 	}
 	if _, err := d.setToward(ctx, auth.Actor{}, api.SetRequest{Subject: a.subject(), Wish: api.Wish{UpBytesPerSec: &rate}}, a.Area != ""); err != nil {
 		delete(d.adapts.list, a.key())
-		return errors.Join(err, path.Close(), d.saveAdapts())
+		d.saveAdapts()
+		return errors.Join(err, path.Close())
 	}
 	if err := d.boundBacklog(a.subject(), a.BacklogNS); err != nil {
 		delete(d.adapts.list, a.key())
-		return errors.Join(err, d.liftAdapt(ctx, a.subject()), path.Close(), d.saveAdapts())
+		d.saveAdapts()
+		return errors.Join(err, d.liftAdapt(ctx, a.subject()), path.Close())
 	}
 	d.holdQueue(a)
 	a.path, a.state = path, adapt.State{Mode: adapt.ModeDelay, Rate: float64(rate)}
 	d.adapts.list[a.key()] = a
-	if err := d.saveAdapts(); err != nil {
-		delete(d.adapts.list, a.key())
-		d.closePath(a)
-		return errors.Join(err, d.liftAdapt(ctx, a.subject()))
-	}
+	d.saveAdapts()
 	d.log.Info("limit follows a path", "host", a.Host, "address", a.Address.String(), "by", path.Kind(), "start", rate)
 	d.wakeAdapts()
 	return nil
@@ -373,7 +374,9 @@ func (d *Daemon) endAdapt(ctx context.Context, req api.AdaptRequest) (api.AdaptL
 	if req.DryRun {
 		return answer, nil
 	}
-	return answer, d.saveAdapts()
+	d.saveAdapts()
+	answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.adaptPath(), true)...)
+	return answer, nil
 }
 
 // liftAdapt takes the limit back, if it is still there.

@@ -3,7 +3,6 @@ package daemon
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -99,7 +98,11 @@ func (d *Daemon) setArea(ctx context.Context, req api.AdaptRequest) (api.AdaptLi
 	}
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
-	return answer, d.beginArea(ctx, a)
+	if err := d.beginArea(ctx, a); err != nil {
+		return answer, err
+	}
+	answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.adaptPath(), false)...)
+	return answer, nil
 }
 
 // beginArea begins with an area, in place of one that is followed otherwise. The caller holds
@@ -121,9 +124,7 @@ func (d *Daemon) beginArea(ctx context.Context, a *adaptArea) error {
 		return err
 	}
 	d.adapts.areas[a.key()] = a
-	if err := d.saveAdapts(); err != nil {
-		return err
-	}
+	d.saveAdapts()
 	d.log.Info("limits follow paths to many hosts", "to", a.Host)
 	d.wakeAdapts()
 	return nil
@@ -152,7 +153,9 @@ func (d *Daemon) endArea(ctx context.Context, req api.AdaptRequest) (api.AdaptLi
 		return answer, err
 	}
 	d.log.Info("limits follow paths no more", "to", a.Host)
-	return answer, d.saveAdapts()
+	d.saveAdapts()
+	answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.adaptPath(), true)...)
+	return answer, nil
 }
 
 // dropArea takes its limits back. The caller holds d.adapts.mu, without which hosts end: no
@@ -234,9 +237,7 @@ func (d *Daemon) areaLifted(ctx context.Context, a *adaptArea) {
 	if err := d.dropArea(ctx, a); err != nil {
 		d.log.Warn("the limits on hosts stay", "to", a.Host, "err", err)
 	}
-	if err := d.saveAdapts(); err != nil {
-		d.log.Warn("paths are not written down", "err", err)
-	}
+	d.saveAdapts()
 }
 
 // newHosts are those of these that are to be followed, and are not.
@@ -290,7 +291,8 @@ func (d *Daemon) beginHost(ctx context.Context, a *adaptArea, address netip.Addr
 	if err == nil && d.adapts.areas[a.key()] != a && d.adapts.list[host.key()] == host { // it has ended meanwhile
 		d.haltAdapt(host)
 		delete(d.adapts.list, host.key())
-		if err := errors.Join(d.liftAdapt(context.WithoutCancel(ctx), host.subject()), d.saveAdapts()); err != nil {
+		d.saveAdapts()
+		if err := d.liftAdapt(context.WithoutCancel(ctx), host.subject()); err != nil {
 			d.log.Warn("the limit on a host stays", "address", address.String(), "err", err)
 		}
 	}
@@ -330,8 +332,6 @@ func (d *Daemon) endIdleHosts(ctx context.Context) {
 		ended = true
 	}
 	if ended {
-		if err := d.saveAdapts(); err != nil {
-			d.log.Warn("paths are not written down", "err", err)
-		}
+		d.saveAdapts()
 	}
 }

@@ -77,7 +77,8 @@ func (d *Daemon) followRules(ctx context.Context) (failed error) {
 			continue
 		}
 		err := d.dropArea(ctx, a)
-		failed = errors.Join(failed, err, d.saveAdapts())
+		d.saveAdapts()
+		failed = errors.Join(failed, err)
 		if err == nil {
 			d.log.Info("limits follow paths no more: the rule has changed", "to", a.Host, "rule", a.Rule.Name)
 		}

@@ -132,7 +132,8 @@ func (d *Daemon) followPath(ctx context.Context, a *adapted) {
 	if errors.Is(err, errLifted) {
 		d.log.Info("limit follows a path no more: it was lifted", "host", a.Host, "address", a.Address.String())
 		delete(d.adapts.list, a.key())
-		err = d.saveAdapts()
+		d.saveAdapts()
+		err = nil
 	}
 	if err != nil {
 		d.complainOfAdapt(a, err)
@@ -250,7 +251,8 @@ func (t *adaptTraffic) SetRate(bytesPerSec uint64) error {
 		return nil
 	}
 	t.saved, t.savedAt = bytesPerSec, time.Now()
-	return t.d.saveChange(n.lasting(), n.change())
+	t.d.writeChange(n.lasting(), n.change())
+	return nil
 }
 
 // Gate implements adapt.Traffic.
@@ -267,7 +269,7 @@ func (t *adaptTraffic) Gate(every time.Duration) (adapt.Gate, error) {
 }
 
 // forgetAdapts ends all of it before the limits go.
-func (d *Daemon) forgetAdapts() error {
+func (d *Daemon) forgetAdapts() {
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
 	d.adapts.isDown = true
@@ -276,5 +278,5 @@ func (d *Daemon) forgetAdapts() error {
 		d.haltAdapt(a)
 	}
 	clear(d.adapts.areas)
-	return d.saveAdapts()
+	d.saveAdapts()
 }

@@ -1,16 +1,10 @@
 package daemon
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"time"
-
-	"github.com/google/renameio/v2"
 
 	"github.com/netnice/netnice/internal/adapt"
 	"github.com/netnice/netnice/internal/destination"
@@ -31,9 +25,9 @@ type adaptState struct {
 
 func (d *Daemon) adaptPath() string { return filepath.Join(d.opts.StateDir, adaptName) }
 
-// saveAdapts writes the file; without anything in it there is none. The caller holds
-// d.adapts.mu.
-func (d *Daemon) saveAdapts() error {
+// saveAdapts writes the file; without anything in it there is none. A failure is noted, and it is
+// tried again. The caller holds d.adapts.mu.
+func (d *Daemon) saveAdapts() {
 	s := adaptState{Version: adaptStateVersion}
 	for _, a := range d.adapts.list {
 		s.Adapted = append(s.Adapted, a)
@@ -41,25 +35,7 @@ func (d *Daemon) saveAdapts() error {
 	for _, a := range d.adapts.areas {
 		s.Areas = append(s.Areas, a)
 	}
-	return d.saveBeside(d.adaptPath(), len(s.Adapted)+len(s.Areas) == 0, s)
-}
-
-// saveBeside writes a file of its own beside that of the limits, or removes it.
-func (d *Daemon) saveBeside(path string, empty bool, content any) error {
-	if empty {
-		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
-	}
-	text, err := json.Marshal(content)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := renameio.WriteFile(path, append(text, '\n'), 0o600, renameio.WithTempDir(d.opts.StateDir)); err != nil {
-		return writeError(path, err)
-	}
-	return nil
+	d.saveBeside(d.adaptPath(), len(s.Adapted)+len(s.Areas) == 0, s)
 }
 
 // noteMet notes whether a limit on what is sent to a host was set because of that alone.
@@ -73,17 +49,9 @@ func (d *Daemon) noteMet(id uint32, met bool) {
 
 // adoptAdapts takes up again what an earlier daemon followed.
 func (d *Daemon) adoptAdapts() error {
-	path := d.adaptPath()
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	var s adaptState
-	if err == nil {
-		s, err = readAdapts(text)
-	}
-	if err != nil {
-		return stateError(path, err)
+	if found, err := d.readBeside(d.adaptPath(), adaptStateVersion, &s); !found {
+		return err
 	}
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
@@ -108,36 +76,32 @@ func (d *Daemon) adoptAdapts() error {
 		a.began, a.silent = map[netip.Addr]bool{}, map[netip.Addr]time.Time{}
 		d.adapts.areas[a.key()] = a
 	}
-	return d.saveAdapts()
+	d.saveAdapts()
+	return nil
 }
 
-func readAdapts(text []byte) (s adaptState, err error) {
-	if err := strictly(text, &s); err != nil {
-		return s, err
-	}
-	if s.Version < 1 || s.Version > adaptStateVersion {
-		return s, fmt.Errorf("its version is %d, this netnice knows %d", s.Version, adaptStateVersion)
-	}
+// check refuses what no daemon writes.
+func (s *adaptState) check() error {
 	for i, a := range s.Adapted {
 		if a == nil || !a.Address.IsValid() || a.Address.Zone() != "" {
-			return s, fmt.Errorf("host %d has no address", i+1)
+			return fmt.Errorf("host %d has no address", i+1)
 		}
 		if err := a.check(); err != nil {
-			return s, fmt.Errorf("host %d: %w", i+1, err)
+			return fmt.Errorf("host %d: %w", i+1, err)
 		}
 	}
 	for i, a := range s.Areas {
 		if a == nil {
-			return s, fmt.Errorf("area %d is empty", i+1)
+			return fmt.Errorf("area %d is empty", i+1)
 		}
 		if _, _, err := destination.Parse(a.Host); err != nil {
-			return s, fmt.Errorf("area %d: %w", i+1, err)
+			return fmt.Errorf("area %d: %w", i+1, err)
 		}
 		if err := a.check(); err != nil {
-			return s, fmt.Errorf("area %d: %w", i+1, err)
+			return fmt.Errorf("area %d: %w", i+1, err)
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // check refuses a share that cannot be kept. Rates had no bound in earlier releases: one above the highest is the highest.

@@ -17,7 +17,7 @@ import (
 // adopt makes the state file and what is in force agree at the start. What is
 // in both is kept, what is only in force becomes the administrator's, what is
 // only in the file is set again if its subject is still the same one. After a
-// boot no process is.
+// boot no process is. A file that is damaged is believed as far as damaged.go says.
 func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 	inForce, err := d.kernel.Nodes()
 	if err != nil {
@@ -29,8 +29,10 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 	}
 	d.nextID = max(saved.NextID, 1)
 	sameBoot := saved.BootID == d.boot
+	doubtful := saved.damage != nil && sameBoot // what is in force is newer
 
 	var lost []*node
+	older := make(map[uint32]uint32) // numbers in the file of what is in force otherwise, by its id
 	byID := make(map[uint32]*node)
 	for _, s := range saved.Nodes {
 		n := s.node()
@@ -47,6 +49,15 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 			lost = append(lost, n)
 			continue
 		}
+		if doubtful && !d.tallies(inForce[i], n) {
+			if n.to == nil {
+				older[inForce[i].ID] = s.ID
+				continue
+			}
+			if !n.isEach() { // what it is for says the record alone, and the rate what is in force
+				n.wishes = d.wishesOf(inForce[i])
+			}
+		}
 		n.id, n.applied = inForce[i].ID, true
 		d.nodes[n.id] = n
 		inForce = slices.Delete(inForce, i, i+1)
@@ -56,14 +67,26 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 			d.stock[spec.ID] = spec
 			continue
 		}
+		if saved.damage != nil && spec.Kind == enforce.KindDestination {
+			d.damaged.destinations++
+			d.log.Error("of a limit on a part of the traffic the damaged file does not say what it is for: it ends, unless a rule makes it anew", "node", spec.ID)
+		}
 		if n := d.stranger(ctx, spec); n != nil {
 			d.nodes[n.id] = n
+			if number := older[n.id]; number != 0 {
+				byID[number] = n
+			}
 			d.log.Warn("a limit in force that no file knows is adopted as the administrator's",
 				"subject", n.res.Subject.String(), "node", n.id)
 		}
 	}
 	adopted := len(d.nodes)
 	for _, n := range lost {
+		if doubtful {
+			d.log.Warn("a limit of the damaged file is not in force, and is not set again: it may have been lifted", "subject", n.res.Subject.String(),
+				"up", n.wishes[enforce.OwnerAdmin].Up, "down", n.wishes[enforce.OwnerAdmin].Down, "total", n.wishes[enforce.OwnerAdmin].Total)
+			continue
+		}
 		d.restore(ctx, n, sameBoot)
 	}
 	for _, n := range d.nodes {
@@ -80,7 +103,8 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 		d.adopted, d.setAgain = adopted, len(d.nodes)-adopted
 		d.log.Info("limits taken up again", "adopted", adopted, "set_again", len(d.nodes)-adopted)
 	}
-	return d.save()
+	_ = d.save() // noted: what is in force is looked after all the same
+	return nil
 }
 
 // restore takes a node from the file that is not in force back into the wanted
@@ -134,10 +158,7 @@ func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
 // stranger makes a node of what is in force without being in the file; nil if
 // it is of a kind that this daemon does not know.
 func (d *Daemon) stranger(ctx context.Context, spec enforce.NodeSpec) *node {
-	if d.system.InputMeterOff {
-		spec.MeterOff = false // whose it was is not known
-	}
-	n := &node{id: spec.ID, wishes: wishesOf(spec), since: time.Now(), applied: true}
+	n := &node{id: spec.ID, wishes: d.wishesOf(spec), since: time.Now(), applied: true}
 	switch spec.Kind {
 	case enforce.KindHost:
 		n.res = identity.Host()

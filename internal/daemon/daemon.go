@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -18,9 +17,7 @@ import (
 	"time"
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
-	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/apiserver"
-	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
@@ -81,8 +78,9 @@ type Options struct {
 	IdleAfter time.Duration // default 1 s
 	FirstWait time.Duration // default 10 s
 
-	opened func(*Daemon)    // for tests
-	now    func() time.Time // for tests
+	opened func(*Daemon)                         // for tests
+	now    func() time.Time                      // for tests
+	fault  func(path string, removes bool) error // for tests: why a file of the state cannot be written or removed
 }
 
 func (o *Options) fill() error {
@@ -160,11 +158,18 @@ type Daemon struct {
 	system       machineWide
 	dirty        bool // the state file is behind
 	file         stateFile
-	isDown       bool // Down was called; nothing may be set any more
+	damaged      *damaged // the file of the limits that this daemon found, nil = it was whole
+	isDown       bool     // Down was called; nothing may be set any more
 	headcount    headcount
 	subordinates subordinates
 	unknown      history // of traffic whose owner is unknown
 	noticed      noticed
+
+	besides   map[string]*damaged // other files that were damaged, by path; each is guarded as what is in it
+	unwritten unwritten
+	at        atomic.Pointer[endpoint] // where callers come to
+	runLock   *lock                    // of the socket; once it serves, of keepHouse alone, as the next
+	stateLock *lock
 
 	inflight atomic.Int64
 	lastBusy atomic.Int64 // ns since started
@@ -202,6 +207,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if err != nil {
 		return err
 	}
+	d.runLock, d.stateLock = held, state
 	if opts.opened != nil {
 		opts.opened(d)
 	}
@@ -226,14 +232,6 @@ func Run(ctx context.Context, opts Options) (err error) {
 
 // open reads the state, opens the kernel side and makes the two agree.
 func open(ctx context.Context, opts Options) (*Daemon, error) {
-	saved, err := loadState(opts.StateDir)
-	if err != nil {
-		return nil, err
-	}
-	system, err := loadSystem(opts.StateDir)
-	if err != nil {
-		return nil, err
-	}
 	resolver, err := identity.New(opts.Identity)
 	if err != nil {
 		return nil, err
@@ -242,6 +240,11 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the boot id: %w", err)
 	}
+	saved, err := loadState(opts.StateDir, boot)
+	if err != nil {
+		return nil, err
+	}
+	removeUnfinished(opts.StateDir)
 	kernel, err := opts.OpenKernel()
 	if err != nil {
 		return nil, fmt.Errorf("open the kernel side: %w", err)
@@ -254,7 +257,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		stock:   make(map[uint32]enforce.NodeSpec),
 		names:   make(map[string]found),
 		lists:   make(map[listKey][]netip.Prefix),
-		system:  system,
+		besides: make(map[string]*damaged),
 		nextID:  1,
 		check:   make(chan struct{}, 1),
 		born:    make(chan struct{}, 1),
@@ -266,9 +269,12 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	d.adapts.list, d.adapts.areas, d.adapts.wake = make(map[adaptKey]*adapted), make(map[areaKey]*adaptArea), make(chan struct{}, 1)
 	d.adapts.home, _ = netnamespace.Of("self") // 0: no area of this namespace finds its hosts
 	d.rules.users, d.rules.slow = make(map[uint32]*book), make(map[uint32]chan struct{})
+	if saved != nil && saved.damage != nil {
+		d.damaged = d.foundDamaged(d.statePath(), saved.damage)
+	}
 	d.readSubordinates()
 	d.admins = d.adminGroup()
-	if err := errors.Join(kernel.SetAdminGroup(d.admins), d.adopt(ctx, saved), d.adoptPowers(ctx), d.adoptAdapts()); err != nil {
+	if err := errors.Join(kernel.SetAdminGroup(d.admins), d.adoptSystem(), d.adopt(ctx, saved), d.adoptPowers(ctx), d.adoptAdapts()); err != nil {
 		d.stopWatching()
 		return nil, errors.Join(err, kernel.Close())
 	}
@@ -276,128 +282,6 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		d.noticed.drops = make(map[dropKey]dropSeen) // what is dropped is new
 	}
 	return d, nil
-}
-
-// departure says why the daemon stopped serving.
-type departure int
-
-const (
-	leftBySignal departure = iota
-	leftByDown
-	leftIdle
-)
-
-// life serves and keeps house until there is a reason to leave.
-func (d *Daemon) life(ctx context.Context) (departure, error) {
-	house, cancel := context.WithCancel(ctx)
-	var keepers sync.WaitGroup
-	keepers.Go(func() { d.keepHouse(house) })
-	keepers.Go(func() { d.keepArmed(house) })
-	keepers.Go(func() { d.keepRequests(house) })
-	keepers.Go(func() { d.keepPowers(house) })
-	keepers.Go(func() { d.keepAdapts(house) })
-	keepers.Go(func() { d.keepEach(house) })
-	keepers.Go(func() { d.keepNames(house) })
-	if d.followsRules() {
-		keepers.Go(func() { d.keepRules(house) })
-	}
-	defer keepers.Wait()
-	defer cancel()
-	for {
-		why, err := d.serve(ctx)
-		// A request that was under way while the socket closed may have set a
-		// limit: then there is something to stay for.
-		if err != nil || why != leftIdle || d.holds() == 0 {
-			return why, err
-		}
-	}
-}
-
-// serve answers requests until there is a reason to stop.
-func (d *Daemon) serve(ctx context.Context) (departure, error) {
-	listener, passed, err := d.listener()
-	if err != nil {
-		return leftBySignal, err
-	}
-	hide := func(path string) error {
-		if passed {
-			return nil // who opened it removes it
-		}
-		return hide(path)
-	}
-	server := apiserver.NewServer(d, d.log)
-	server.Handler = auth.Tracked(apiserver.Limited(d.counted(server.Handler), d.countsAs))
-	d.events.begin()
-	server.RegisterOnShutdown(d.events.end)
-	peers := auth.Options{Group: d.admins, CountsAs: d.countsAs}
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(auth.NewListener(listener, peers)) }()
-	d.tell(sdnotify.SdNotifyReady)
-	d.log.Info("netnice is ready", "socket", d.opts.SocketPath, "nodes", d.count(), "on_demand", d.opts.OnDemand)
-
-	idle := time.NewTicker(max(min(d.opts.IdleAfter/5, d.opts.Tick), time.Millisecond))
-	defer idle.Stop()
-	why := leftBySignal
-wait:
-	for {
-		select {
-		case <-ctx.Done():
-			break wait
-		case <-d.downc:
-			why = leftByDown
-			break wait
-		case <-idle.C:
-			if d.idle() {
-				why = leftIdle
-				break wait
-			}
-		case err := <-failed:
-			return leftBySignal, errors.Join(fmt.Errorf("serve %s: %w", d.opts.SocketPath, err), hide(d.opts.SocketPath))
-		}
-	}
-	hidden := hide(d.opts.SocketPath)
-	d.events.tell(everybody(), api.Event{Type: api.EventDaemonLeaves, PID: d.pid, LimitsStay: why == leftBySignal && !d.opts.OnDemand})
-	const patience = 5 * time.Second
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-	defer cancel()
-	if err := server.Shutdown(end); err != nil {
-		_ = server.Close() // a caller that does not read its answer
-	}
-	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
-		return why, errors.Join(fmt.Errorf("serve %s: %w", d.opts.SocketPath, err), hidden)
-	}
-	return why, hidden
-}
-
-// counted notes when a request is under way.
-func (d *Daemon) counted(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == apiserver.EventsPath {
-			next.ServeHTTP(w, r) // who only listens keeps nobody here
-			return
-		}
-		d.inflight.Add(1)
-		defer func() {
-			d.lastBusy.Store(int64(time.Since(d.started)))
-			d.inflight.Add(-1)
-		}()
-		next.ServeHTTP(w, r)
-	})
-}
-
-// idle reports whether an on-demand daemon may leave.
-func (d *Daemon) idle() bool {
-	if !d.opts.OnDemand {
-		return false
-	}
-	if d.inflight.Load() > 0 || d.holds() > 0 {
-		d.lastBusy.Store(int64(time.Since(d.started)))
-		return false
-	}
-	if !d.hadNodes.Load() && time.Since(d.started) < d.opts.FirstWait {
-		return false
-	}
-	return time.Since(d.started)-time.Duration(d.lastBusy.Load()) >= d.opts.IdleAfter
 }
 
 func (d *Daemon) down() bool {
@@ -423,56 +307,3 @@ func (d *Daemon) count() int {
 
 // holds is how much there is that a daemon stays for.
 func (d *Daemon) holds() int { return d.count() + d.powerCount() }
-
-// bringDown lifts everything and removes what was stored.
-func (d *Daemon) bringDown() (err error) {
-	if err := d.liftPowers(context.Background()); err != nil {
-		return err
-	}
-	defer func() { // without d.mu, which is taken after that of the powers
-		if err != nil && !d.down() {
-			d.admitPowers()
-		}
-	}()
-	if err := d.forgetAdapts(); err != nil {
-		return err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.isDown {
-		return nil
-	}
-	if err := d.kernel.Down(); err != nil {
-		return fmt.Errorf("take the kernel side down: %w", err)
-	}
-	d.isDown = true
-	close(d.downc)
-	for id, n := range d.nodes {
-		n.watch.stop()
-		d.leaveScope(n)
-		delete(d.nodes, id)
-	}
-	d.dropLists()
-	d.sweepScopes()
-	return d.forget()
-}
-
-// Status implements apiserver.Backend.
-func (d *Daemon) Status(context.Context) (api.Status, error) {
-	counters, err := d.kernel.Counters()
-	if err != nil {
-		return api.Status{}, fmt.Errorf("read the kernel side's counters: %w", err)
-	}
-	now, err := d.sampler.stats()
-	if err != nil {
-		return api.Status{}, err
-	}
-	d.mu.Lock()
-	unknown, meterOff := d.renderUnknown(now), d.system.InputMeterOff
-	d.mu.Unlock()
-	return api.Status{
-		Version: api.Version, Release: d.opts.Release, PID: os.Getpid(), Since: d.started,
-		OnDemand: d.opts.OnDemand, Kernel: d.resolver.KernelRelease(), Nodes: d.count(), Powers: d.powerCount(),
-		InputMeterOff: meterOff, Programs: d.programs(), Unknown: unknown, Counters: counters,
-	}, nil
-}

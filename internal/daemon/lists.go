@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -9,8 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/google/renameio/v2"
+	"time"
 
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/enforce"
@@ -49,20 +49,22 @@ func readPrefixes(texts []string) ([]netip.Prefix, error) {
 	return destination.Tidy(list), nil
 }
 
-// keepList stores a list for the next daemon.
-func (d *Daemon) keepList(key listKey, list []netip.Prefix) error {
+// keepList stores a list for the next daemon. A failure is noted, and it is tried again. The caller
+// holds d.mu.
+func (d *Daemon) keepList(key listKey, list []netip.Prefix) {
 	path := d.listFile(key)
-	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return writeError(path, err)
+	err := d.cannot(path, false)
+	if err == nil {
+		err = os.Mkdir(filepath.Dir(path), 0o700)
 	}
-	var text strings.Builder
-	for _, p := range list {
-		fmt.Fprintln(&text, p)
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		var text strings.Builder
+		for _, p := range list {
+			fmt.Fprintln(&text, p)
+		}
+		err = d.replace(path, []byte(text.String()))
 	}
-	if err := renameio.WriteFile(path, []byte(text.String()), 0o600, renameio.WithTempDir(filepath.Dir(path))); err != nil {
-		return writeError(path, err)
-	}
-	return nil
+	d.wrote(path, err)
 }
 
 // loadLists reads those of the limits that were stored. One that cannot be read is told:
@@ -85,12 +87,11 @@ func (d *Daemon) loadLists() {
 }
 
 func readListFile(path string) ([]netip.Prefix, error) {
-	f, err := os.Open(path)
+	text, err := readTrusted(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	list, mistakes, err := destination.ReadList(f)
+	list, mistakes, err := destination.ReadList(bytes.NewReader(text))
 	if len(mistakes) > 0 {
 		return nil, fmt.Errorf("%s:%d: %s", path, mistakes[0].Line, mistakes[0].Text)
 	}
@@ -110,7 +111,9 @@ func (d *Daemon) dropLists() {
 			continue
 		}
 		delete(d.lists, key)
-		if err := os.Remove(d.listFile(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		path := d.listFile(key)
+		_ = d.unwritten.note(path, nil, time.Now()) // nobody wants it any more
+		if err := d.remove(path); err != nil {
 			d.sampler.complain(d.log, err)
 		}
 	}
@@ -146,14 +149,10 @@ func (d *Daemon) takeList(n *node, list []netip.Prefix) (undo func(), err error)
 	d.lists[key] = list
 	return func() {
 		delete(d.lists, key)
-		var err error
 		if known {
 			d.lists[key] = was
-			err = d.keepList(key, was)
-		} else if err = os.Remove(d.listFile(key)); errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-		if err != nil {
+			d.keepList(key, was)
+		} else if err := d.remove(d.listFile(key)); err != nil {
 			d.sampler.complain(d.log, err)
 		}
 		d.outdateDestinations()

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -26,8 +26,9 @@ func lockName(socket string) string {
 
 // lock is held by the one daemon of a socket, or of a state directory.
 type lock struct {
-	file *os.File
-	dir  string
+	file   *os.File
+	dir    string
+	folder fs.FileInfo // of the directory, as it was when the lock was taken first
 }
 
 // acquire takes the lock, or says who has it. It makes the directory.
@@ -38,13 +39,15 @@ func acquire(dir, name string) (*lock, error) {
 			return nil, err
 		}
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o644)
-		if errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			continue // a daemon that leaves has just removed the directory
+		case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EISDIR):
+			return nil, inTheWay(path, "a file", err)
+		case err != nil:
+			return nil, folderError(dir, fmt.Errorf("open the daemon's lock: %w", err))
 		}
-		if err != nil {
-			return nil, needsRoot(fmt.Errorf("open the daemon's lock: %w", err))
-		}
-		if err := flock(f, readHolder(f)); err != nil {
+		if err := flock(f); err != nil {
 			f.Close()
 			return nil, err
 		}
@@ -56,16 +59,15 @@ func acquire(dir, name string) (*lock, error) {
 			}
 			continue
 		}
-		if err := errors.Join(f.Truncate(0), writePID(f)); err != nil {
-			f.Close()
-			return nil, fmt.Errorf("write %s: %w", path, err)
-		}
-		return &lock{file: f, dir: dir}, nil
+		// For people who look: that the lock is held tells netnice itself, also on a full disk.
+		_ = errors.Join(f.Truncate(0), writePID(f))
+		return locked(f, dir)
 	}
 }
 
 // acquireDir locks a directory itself, so that no two daemons with sockets of
-// their own share what is in it. It makes the directory.
+// their own share what is in it. It makes the directory, and refuses one in which
+// others may put files.
 func acquireDir(dir string) (*lock, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
@@ -74,15 +76,32 @@ func acquireDir(dir string) (*lock, error) {
 	if err != nil {
 		return nil, needsRoot(fmt.Errorf("open the state directory: %w", err))
 	}
-	if err := flock(f, ""); err != nil {
+	if err := flock(f); err != nil {
 		f.Close()
 		return nil, err
 	}
-	return &lock{file: f, dir: dir}, nil
+	info, err := f.Stat()
+	if err == nil {
+		err = trustFolder(dir, info)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return locked(f, dir)
 }
 
-// flock locks an open file, or says that another daemon has.
-func flock(f *os.File, holder string) error {
+func locked(f *os.File, dir string) (*lock, error) {
+	folder, err := os.Stat(dir)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return &lock{file: f, dir: dir, folder: folder}, nil
+}
+
+// flock locks an open file, or says who has.
+func flock(f *os.File) error {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	switch {
 	case err == nil:
@@ -90,9 +109,22 @@ func flock(f *os.File, holder string) error {
 	case !errors.Is(err, unix.EWOULDBLOCK):
 		return fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
+	holder, known := holderOf(procFolder, f.Name())
+	if known && !holder.daemon {
+		return &api.Error{
+			Code:    api.CodeConflict,
+			Message: fmt.Sprintf("process %d (%s), which is no netnice daemon, holds %s", holder.pid, holder.name, f.Name()),
+			Hint:    fmt.Sprintf("look what it is: ps -fp %d; netnice starts when that process has ended: sudo kill %d", holder.pid, holder.pid),
+			Cause:   err,
+		}
+	}
+	who := ""
+	if known {
+		who = fmt.Sprintf(" (pid %d)", holder.pid)
+	}
 	return &api.Error{
 		Code:    api.CodeConflict,
-		Message: fmt.Sprintf("a netnice daemon runs already%s and holds %s", holder, f.Name()),
+		Message: fmt.Sprintf("a netnice daemon runs already%s and holds %s", who, f.Name()),
 		Hint:    "netnice status shows it; sudo netnice down ends it and lifts all limits",
 		Cause:   err,
 	}
@@ -103,22 +135,13 @@ func writePID(f *os.File) error {
 	return err
 }
 
-func readHolder(f *os.File) string {
-	buf := make([]byte, 16)
-	n, _ := f.ReadAt(buf, 0)
-	if pid := strings.TrimSpace(string(buf[:n])); pid != "" {
-		return " (pid " + pid + ")"
-	}
-	return ""
-}
-
 func sameFile(f *os.File, path string) (bool, error) {
 	mine, err := f.Stat()
 	if err != nil {
 		return false, err
 	}
 	there, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return false, nil
 	}
 	if err != nil {
@@ -127,12 +150,54 @@ func sameFile(f *os.File, path string) (bool, error) {
 	return os.SameFile(mine, there), nil
 }
 
+// renew takes the lock anew where its file was removed, or another lies in its place. The
+// directory is then as it was at the start. It reports whether it has done so.
+func (l *lock) renew() (bool, error) {
+	same, err := sameFile(l.file, l.file.Name())
+	if err != nil || same {
+		return false, err
+	}
+	take := func() (*lock, error) { return acquire(l.dir, filepath.Base(l.file.Name())) }
+	if l.file.Name() == l.dir {
+		take = func() (*lock, error) { return acquireDir(l.dir) }
+	}
+	next, err := take()
+	if err != nil {
+		return false, err
+	}
+	old := l.file
+	l.file = next.file
+	return true, errors.Join(old.Close(), likeBefore(l.dir, l.folder))
+}
+
+// likeBefore gives a directory that was made anew the mode and the owner that the former one had.
+func likeBefore(dir string, was fs.FileInfo) error {
+	is, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if is.Mode().Perm() != was.Mode().Perm() {
+		if err := os.Chmod(dir, was.Mode().Perm()); err != nil {
+			return err
+		}
+	}
+	old, ok := was.Sys().(*syscall.Stat_t)
+	now, ok2 := is.Sys().(*syscall.Stat_t)
+	if ok && ok2 && (old.Uid != now.Uid || old.Gid != now.Gid) {
+		return os.Chown(dir, int(old.Uid), int(old.Gid))
+	}
+	return nil
+}
+
 // release gives the lock up; with clean, the directory goes too if it holds
-// nothing.
+// nothing. What lies there by now in the place of the lock's file is another's.
 func (l *lock) release(clean bool) error {
 	var err error
 	if l.file.Name() != l.dir {
-		err = os.Remove(l.file.Name())
+		same, lost := sameFile(l.file, l.file.Name())
+		if err = lost; err == nil && same {
+			err = removeFile(l.file.Name())
+		}
 	}
 	if clean {
 		// Somebody else's file in it is a reason to leave it.
@@ -143,11 +208,17 @@ func (l *lock) release(clean bool) error {
 
 // makeDir makes a directory that everybody may enter, whatever the umask.
 func makeDir(dir string) error {
-	if _, err := os.Stat(dir); err == nil {
+	if st, err := os.Stat(dir); err == nil {
+		if !st.IsDir() {
+			return inTheWay(dir, "a directory", unix.ENOTDIR)
+		}
 		return nil
 	}
 	if err := os.MkdirAll(dir, dirMode); err != nil {
-		return needsRoot(fmt.Errorf("make a directory: %w", err))
+		if errors.Is(err, unix.EEXIST) { // a symbolic link that leads nowhere
+			return inTheWay(dir, "a directory", err)
+		}
+		return folderError(dir, fmt.Errorf("make a directory: %w", err))
 	}
 	if err := os.Chmod(dir, dirMode); err != nil {
 		return fmt.Errorf("make a directory: %w", err)
@@ -155,49 +226,27 @@ func makeDir(dir string) error {
 	return nil
 }
 
+// inTheWay says that something lies where netnice needs something else.
+func inTheWay(path, wanted string, cause error) error {
+	return &api.Error{
+		Code:    api.CodeInternal,
+		Message: fmt.Sprintf("%s is in the way: it is not %s", path, wanted),
+		Hint:    "look what it is: ls -ld " + path + "; then: sudo mv " + path + " " + path + ".bad",
+		Cause:   cause,
+	}
+}
+
+// folderError adds what to do where a file in a folder cannot be made.
+func folderError(dir string, err error) error {
+	if hint := diskHint(dir, err); hint != "" {
+		return &api.Error{Code: api.CodeInternal, Message: err.Error(), Hint: hint, Cause: err}
+	}
+	return needsRoot(err)
+}
+
 func needsRoot(err error) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
 	return &api.Error{Code: api.CodeDenied, Message: err.Error(), Hint: "sudo netnice daemon", Cause: err}
-}
-
-// listen opens the daemon's socket. The caller holds the lock, so a socket that
-// is there was left behind by a daemon that died. The socket appears under its
-// name when everybody may connect, and not before; see hide.
-func listen(path string) (*net.UnixListener, error) {
-	if st, err := os.Lstat(path); err == nil && st.Mode().Type() != fs.ModeSocket {
-		return nil, &api.Error{
-			Code:    api.CodeInternal,
-			Message: fmt.Sprintf("%s is in the way: it is not a socket", path),
-			Hint:    "look what it is, then: sudo rm " + path,
-		}
-	}
-	if err := makeDir(filepath.Dir(path)); err != nil {
-		return nil, err
-	}
-	unready := path + ".new"
-	if err := os.Remove(unready); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, needsRoot(fmt.Errorf("remove a dead daemon's socket: %w", err))
-	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: unready, Net: "unix"})
-	if err != nil {
-		return nil, needsRoot(fmt.Errorf("listen on the daemon's socket: %w", err))
-	}
-	l.SetUnlinkOnClose(false)
-	if err := errors.Join(os.Chmod(unready, socketMode), os.Rename(unready, path)); err != nil {
-		l.Close()
-		_ = os.Remove(unready)
-		return nil, fmt.Errorf("open the daemon's socket to all users: %w", err)
-	}
-	return l, nil
-}
-
-// hide takes the socket's name away, so that whoever comes finds no daemon
-// rather than one that leaves.
-func hide(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the daemon's socket: %w", err)
-	}
-	return nil
 }

@@ -165,9 +165,7 @@ func (d *Daemon) nameFound(name string, addresses []netip.Addr, err error) {
 		e := n.event(api.EventNameChanged, "")
 		e.Message = name + ": " + is.text()
 		d.events.tell(n.audience(), e)
-		if err := d.saveChange(false, n.change()); err != nil {
-			d.sampler.complain(d.log, err)
-		}
+		d.writeChange(false, n.change())
 	}
 	d.log.Info("a name was looked up", "name", name, "addresses", len(is.addresses), "problem", is.problem)
 }

@@ -125,6 +125,7 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 			return answer, powerError(pid, err)
 		}
 		answer.Warnings = append(answer.Warnings, warnings...)
+		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.powerPath(), next.nothing())...)
 		if p := d.powers.list[pid]; p != nil {
 			next = *p
 		}

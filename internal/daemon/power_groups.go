@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -51,12 +50,13 @@ func (d *Daemon) commitPower(ctx context.Context, by auth.Actor, old, next *powe
 	before := *old
 	*old = *next
 	if err = d.setPower(ctx, processors, old); err == nil {
-		err = errors.Join(d.keepSlots(), d.savePowers())
+		err = d.keepSlots()
 	}
 	if err != nil {
 		*old = before
 		return nil, errors.Join(err, d.setPower(ctx, processors, old), d.keepSlots())
 	}
+	d.savePowers()
 	d.smooth(processors, old)
 	return nil, nil
 }
@@ -93,16 +93,13 @@ func (d *Daemon) beginPower(ctx context.Context, by auth.Actor, processors Proce
 	p := *next
 	p.Group = group
 	d.powers.list[p.PID] = &p
-	if err := d.savePowers(); err != nil {
-		delete(d.powers.list, p.PID)
-		return 0, err
-	}
+	d.savePowers()
 	inner := d.takeOut(ctx, processors, func(q *powered) bool { return d.inside(q, p.PID) })
 	if elsewhere, err = processors.Make(ctx, &p.Group, p.PID, p.share()); err != nil {
 		delete(d.powers.list, p.PID)
 	}
 	d.putIn(ctx, processors, inner)
-	err = errors.Join(err, d.savePowers())
+	d.savePowers()
 	*next = p
 	return elsewhere, err
 }
@@ -132,7 +129,8 @@ func (d *Daemon) endPower(ctx context.Context, processors Processors, p *powered
 		d.passEnabled(p)
 	}
 	d.putIn(ctx, processors, inner)
-	return errors.Join(err, d.keepSlots(), d.savePowers())
+	d.savePowers()
+	return errors.Join(err, d.keepSlots())
 }
 
 func within(q, p *powered) bool { return strings.HasPrefix(q.Group.Dir, p.Group.Dir+"/") }
@@ -270,9 +268,7 @@ func (d *Daemon) powersChanged() {
 	if err := d.keepSlots(); err != nil {
 		d.log.Warn("slots are not kept", "err", err)
 	}
-	if err := d.savePowers(); err != nil {
-		d.log.Warn("what is wanted of the processors is not written", "err", err)
-	}
+	d.savePowers()
 }
 
 func (d *Daemon) dissolveEmpty(ctx context.Context, processors Processors, p *powered) bool {
@@ -305,9 +301,7 @@ func (d *Daemon) liftPowers(ctx context.Context) (err error) {
 		delete(d.powers.list, pid)
 	}
 	err = errors.Join(err, d.keepSlots())
-	if remove := os.Remove(d.powerPath()); !errors.Is(remove, fs.ErrNotExist) {
-		err = errors.Join(err, remove)
-	}
+	d.savePowers()
 	d.powers.isDown = err == nil
 	return err
 }

@@ -43,10 +43,7 @@ func (d *Daemon) keepStrict(processors Processors, p *powered) error {
 			return err
 		}
 		p.Was = &was
-		if err := d.savePowers(); err != nil {
-			p.Was = nil
-			return err
-		}
+		d.savePowers()
 	}
 	if err := processors.Strict(p.PID, p.share()); err != nil {
 		if back := d.loosen(processors, p); back != nil {
@@ -91,8 +88,6 @@ func (d *Daemon) smooth(processors Processors, p *powered) {
 		d.hasExtra()
 	}
 	if d.keepDeadline(processors, p) {
-		if err := d.savePowers(); err != nil {
-			d.log.Warn("what is wanted of the processors is not written", "err", err)
-		}
+		d.savePowers()
 	}
 }

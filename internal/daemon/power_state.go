@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -28,50 +27,30 @@ type powerState struct {
 
 func (d *Daemon) powerPath() string { return filepath.Join(d.opts.StateDir, powerName) }
 
-// savePowers writes the file; without anything in it there is none. The caller holds
-// d.powers.mu.
-func (d *Daemon) savePowers() error {
+// savePowers writes the file; without anything in it there is none. A failure is noted, and it is
+// tried again. The caller holds d.powers.mu.
+func (d *Daemon) savePowers() {
 	s := powerState{Version: powerStateVersion, BootID: d.boot}
 	for _, p := range d.powers.list {
 		s.Powers = append(s.Powers, p)
 	}
 	outermostFirst(s.Powers)
-	return d.saveBeside(d.powerPath(), len(s.Powers) == 0, s)
+	d.saveBeside(d.powerPath(), len(s.Powers) == 0, s)
 }
 
-// loadPowers reads the file; nothing without an error if there is none. An error says what to do.
-func loadPowers(path string) (s powerState, err error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
-	if err == nil {
-		s, err = readPowers(text)
-	}
-	if err != nil {
-		return powerState{}, stateError(path, err)
-	}
-	return s, nil
-}
-
-func readPowers(text []byte) (s powerState, err error) {
-	if err := strictly(text, &s); err != nil {
-		return s, err
-	}
-	if s.Version != powerStateVersion {
-		return s, fmt.Errorf("its version is %d, this netnice knows %d", s.Version, powerStateVersion)
-	}
+// check refuses what no daemon writes.
+func (s *powerState) check() error {
 	for i, p := range s.Powers {
 		if p == nil || p.PID <= 1 {
-			return s, fmt.Errorf("entry %d is of no process", i+1)
+			return fmt.Errorf("entry %d is of no process", i+1)
 		}
 		for _, w := range p.Wishes {
 			if !w.valid() {
-				return s, fmt.Errorf("what is wanted for process %d is out of range", p.PID)
+				return fmt.Errorf("what is wanted for process %d is out of range", p.PID)
 			}
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // valid reports whether a daemon may have written it; how many processors there were then is not known.
@@ -92,9 +71,15 @@ func (w powerWish) valid() bool {
 // boot went with that.
 func LiftPowers(ctx context.Context, stateDir string) error {
 	path := filepath.Join(stateDir, powerName)
-	s, err := loadPowers(path)
-	if err != nil || s.Version == 0 {
+	var s powerState
+	damage, err := readObject(path, powerStateVersion, &s)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
 		return err
+	case damage != nil:
+		return stateError(path, damage)
 	}
 	processors, err := cpu.Find(identity.SystemBus{})
 	if err != nil {
@@ -104,15 +89,19 @@ func LiftPowers(ctx context.Context, stateDir string) error {
 		err = errors.Join(err, takeBack(processors, p))
 		err = errors.Join(err, processors.Dissolve(ctx, p.Group))
 	}
-	return errors.Join(err, os.Remove(path))
+	return errors.Join(err, removeFile(path))
 }
 
 // adoptPowers takes up again what an earlier daemon of this boot left, and makes what it had not
 // finished.
 func (d *Daemon) adoptPowers(ctx context.Context) error {
-	s, err := loadPowers(d.powerPath())
+	var s powerState
+	found, err := d.readBeside(d.powerPath(), powerStateVersion, &s)
 	if err != nil {
 		return err
+	}
+	if !found {
+		s = powerState{}
 	}
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()
@@ -134,7 +123,8 @@ func (d *Daemon) adoptPowers(ctx context.Context) error {
 	if err := d.keepSlots(); err != nil {
 		d.log.Warn("slots are not kept", "err", err)
 	}
-	return d.savePowers()
+	d.savePowers()
+	return nil
 }
 
 func (d *Daemon) adoptPower(ctx context.Context, processors Processors, p *powered) bool {

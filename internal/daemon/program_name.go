@@ -68,10 +68,7 @@ func (d *Daemon) learnProgram(n *node) {
 		return
 	}
 	n.res.Name = name
-	if err := d.saveChange(false, n.change()); err != nil {
-		d.dirty = true
-		d.sampler.complain(d.log, err)
-	}
+	d.writeChange(false, n.change())
 }
 
 // learnPrograms is learnProgram for nodes whose process has not ended and that are no older than upTo, 0 = of any age. It

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -14,8 +13,8 @@ import (
 )
 
 // commit makes next the wanted state of old, or of a new node if old is nil:
-// in the kernel, then in the file. An error leaves both as they were. The
-// caller holds d.mu.
+// in the kernel, then in the file. An error leaves both as they were; that the file
+// cannot be written is none (unwritten.go). The caller holds d.mu.
 func (d *Daemon) commit(old, next *node) (*node, error) {
 	defer d.sampler.outdate()
 	if old == nil {
@@ -28,10 +27,7 @@ func (d *Daemon) commit(old, next *node) (*node, error) {
 			return nil, err
 		}
 		d.nodes[n.id] = &n
-		if err := d.saveChange(n.lasting(), n.change()); err != nil {
-			delete(d.nodes, n.id)
-			return nil, errors.Join(err, d.kernel.RemoveNode(n.id))
-		}
+		d.writeChange(n.lasting(), n.change())
 		d.hadNodes.Store(true)
 		d.startWatch(&n)
 		if pid, _ := n.rootProcess(); pid != 0 {
@@ -48,10 +44,7 @@ func (d *Daemon) commit(old, next *node) (*node, error) {
 		*old = before
 		return nil, err
 	}
-	if err := d.saveChange(old.lasting(), old.change()); err != nil {
-		*old = before
-		return nil, errors.Join(err, d.apply(old))
-	}
+	d.writeChange(old.lasting(), old.change())
 	return old, nil
 }
 
@@ -81,10 +74,7 @@ func (d *Daemon) drop(n *node) error {
 	if n.res.Kind == enforce.KindLink {
 		defer d.followReservations()
 	}
-	if err := d.saveChange(n.lasting(), record{Gone: n.id}); err != nil {
-		d.nodes[n.id] = n
-		return errors.Join(err, d.apply(n))
-	}
+	d.writeChange(n.lasting(), record{Gone: n.id})
 	n.watch.stop()
 	d.leaveScope(n)
 	return nil
@@ -160,16 +150,19 @@ func (d *Daemon) keepHouse(ctx context.Context) {
 	defer tick.Stop()
 	pause, told := watchdogPause(), time.Now()
 	var named <-chan time.Time // names of new nodes' programs are looked at then; nil = there are none
+	unreachable := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			d.keepReachable(&unreachable)
 			d.followNames(ctx)
 			d.readSubordinates()
 			d.look(true)
 			d.learnPrograms(0)
 			d.lookAtPowers(ctx)
+			d.writeAgain()
 			if pause != 0 && time.Since(told) >= pause-d.opts.Tick {
 				d.tell(sdnotify.SdNotifyWatchdog)
 				told = time.Now()
@@ -286,10 +279,13 @@ func (d *Daemon) look(tick bool) {
 		}
 		d.endGone()
 	}
-	if d.dirty {
-		if err := d.save(); err != nil {
-			d.sampler.complain(d.log, err)
-		}
+	path := d.statePath()
+	if tick && d.lost() {
+		d.log.Warn("somebody else has removed or changed the state; it is written anew", "file", path)
+		d.dirty = true
+	}
+	if now := time.Now(); d.dirty && (d.unwritten.of(path) == nil || d.unwritten.due(path, now)) {
+		_ = d.save() // noted, and tried again
 	}
 }
 
@@ -428,10 +424,7 @@ func (d *Daemon) endGone() {
 		d.followDestinations()
 	}
 	d.endToward()
-	if err := d.saveChange(false, ended...); err != nil {
-		d.dirty = true
-		d.sampler.complain(d.log, err)
-	}
+	d.writeChange(false, ended...)
 }
 
 // subjectGone reports whether the process has ended or the cgroup is gone.

@@ -90,6 +90,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 		if g := before.wishes[enforce.OwnerAdmin].Grant; g != next.wishes[enforce.OwnerAdmin].Grant {
 			d.followGrant(uint32(before.res.Key), g.Link)
 		}
+		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.statePath(), true)...)
 		d.tellSet(&before, next.ifAny(), actorName(by))
 		d.log.Info("limit lifted", "subject", n.res.Subject.String(), "by", by.UID, "node", n.id)
 	}

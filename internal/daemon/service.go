@@ -9,14 +9,15 @@ import (
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
 )
 
-// listener returns the socket that callers come to: one that a service manager
+// endpoint returns the socket that callers come to: one that a service manager
 // has opened and passes on (systemd's socket activation), which stays when the
 // daemon ends, or one of its own.
-func (d *Daemon) listener() (l *net.UnixListener, passed bool, err error) {
+func (d *Daemon) endpoint() (*endpoint, error) {
 	given, err := activation.Listeners()
 	if err != nil {
-		return nil, false, fmt.Errorf("take the service manager's socket: %w", err)
+		return nil, fmt.Errorf("take the service manager's socket: %w", err)
 	}
+	var l *net.UnixListener
 	for _, g := range given {
 		if unix, ok := g.(*net.UnixListener); ok && l == nil {
 			unix.SetUnlinkOnClose(false)
@@ -28,10 +29,12 @@ func (d *Daemon) listener() (l *net.UnixListener, passed bool, err error) {
 		}
 	}
 	if l != nil {
-		return l, true, nil
+		return newEndpoint(l.Addr().String(), l, true), nil
 	}
-	l, err = listen(d.opts.SocketPath)
-	return l, false, err
+	if l, err = listen(d.opts.SocketPath); err != nil {
+		return nil, err
+	}
+	return newEndpoint(d.opts.SocketPath, l, false), nil
 }
 
 // tell tells a service manager, if there is one, what state the daemon is in.

@@ -163,6 +163,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 		if want.Grant != had.Grant {
 			d.followGrant(uint32(next.res.Key), cmp.Or(had.Grant.Link, want.Grant.Link))
 		}
+		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.statePath(), next.empty())...)
 		d.tellSet(before, next.ifAny(), actorName(by))
 		d.log.Info("limit set", "subject", next.res.Subject.String(), "by", by.UID, "node", next.id,
 			"up", want.Up, "down", want.Down, "total", want.Total, "weight", want.Weight, "min", want.Min, "min_down", want.MinDown, "slice", time.Duration(want.Reserve.SliceNS), "period", time.Duration(want.Reserve.PeriodNS))
@@ -259,14 +260,14 @@ func (d *Daemon) Down(_ context.Context, by auth.Actor) error {
 	if err := auth.Check(by, auth.Down, auth.Target{}); err != nil {
 		return err
 	}
-	if err := d.bringDown(); err != nil {
-		return err
-	}
-	if err := d.forgetSystem(); err != nil {
+	if err := d.bringDown(); err != nil && !d.down() {
 		return err
 	}
 	d.log.Info("all limits lifted", "by", by.UID)
-	return nil
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.system = machineWide{}
+	return d.forget(stateFiles...) // once more: it says all that is left
 }
 
 // nobodys refuses what no user owns, before anything is looked up for them: which units

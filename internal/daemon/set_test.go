@@ -243,26 +243,6 @@ func TestKernelRefuses(t *testing.T) {
 	require.False(t, h.gone(node.ID)())
 }
 
-func TestUnwritableStateChangesNothing(t *testing.T) {
-	fake := &enforcetest.Kernel{}
-	h := start(t, fake, testOptions(t, fake))
-	node := h.mustSet(root, "host", up(1e6))
-	require.NoError(t, os.Rename(h.opts.StateDir, h.opts.StateDir+".away"))
-	_, err := h.set(root, "user:4242", up(1e6))
-	require.ErrorContains(t, err, "state")
-	_, err = h.set(root, "host", up(2e6))
-	require.Error(t, err)
-	spec, _ := fake.Spec(node.ID)
-	require.EqualValues(t, 1e6, adminUp(spec))
-	_, err = h.remove(root, "host")
-	require.Error(t, err)
-	require.False(t, h.gone(node.ID)())
-	require.Equal(t, 1, h.count())
-	require.NoError(t, os.Rename(h.opts.StateDir+".away", h.opts.StateDir))
-	_, err = h.remove(root, "host")
-	require.NoError(t, err)
-}
-
 func TestCapPerUser(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))

@@ -180,9 +180,8 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 			err = d.liftToward(n)
 			lifted = err == nil
 		case n != nil && len(list) > 0:
-			if err = d.keepList(next.listKey(), list); err == nil {
-				_, err = d.commit(n, &next)
-			}
+			d.keepList(next.listKey(), list)
+			_, err = d.commit(n, &next)
 			if d.outdateDestinations(); err == nil {
 				err = d.bringDestinations()
 			}
@@ -190,11 +189,9 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 			_, err = d.commit(n, &next)
 		default:
 			if len(list) > 0 {
-				err = d.keepList(next.listKey(), list)
+				d.keepList(next.listKey(), list)
 			}
-			if err == nil {
-				n, err = d.addToward(&next, p)
-			}
+			n, err = d.addToward(&next, p)
 		}
 		if err != nil {
 			return api.SetResponse{}, kernelError(p.subject, err)
@@ -205,6 +202,10 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 		}
 		if len(list) > 0 {
 			answer.LoadedPrefixes, answer.LoadNS = len(list), uint64(time.Since(began))
+		}
+		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.statePath(), next.empty())...)
+		if len(list) > 0 {
+			answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.listFile(next.listKey()), false)...)
 		}
 		d.wakeEach()
 		d.tellSet(before, next.ifAny(), actorName(by))
@@ -365,6 +366,9 @@ func (d *Daemon) removeToward(ctx context.Context, by auth.Actor, s api.Subject,
 	}
 	if others {
 		answer.Warnings = append(answer.Warnings, "the limit that the administrator set stays")
+	}
+	if lifted {
+		answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.statePath(), true)...)
 	}
 	return answer, nil
 }

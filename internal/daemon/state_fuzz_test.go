@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -69,15 +70,23 @@ func spoiltState(node string) []byte {
 
 func TestStateOutOfRange(t *testing.T) {
 	for node, says := range spoilt {
-		_, err := readState(spoiltState(node))
-		require.ErrorContains(t, err, says, node)
+		s, err := readState(spoiltState(node), "boot")
+		require.NoError(t, err)
+		require.ErrorContains(t, s.damage, says, node)
+		require.Empty(t, s.Nodes)
+		// Also with checksums.
+		var saved savedNode
+		require.NoError(t, json.Unmarshal([]byte(`{"id":1,`+node+`}`), &saved))
+		s, err = readState(textOf(t, []savedNode{saved}), "boot")
+		require.NoError(t, err)
+		require.ErrorContains(t, s.damage, says, node)
+		require.Empty(t, s.Nodes)
 	}
-	s, err := readState([]byte(wholeState))
-	require.NoError(t, err)
+	s := whole(t, []byte(wholeState))
 	require.Len(t, s.Nodes, 10)
-	s, err = readState(spoiltState(`"kind":8,"subject":{"kind":"host"},"admin":{"up_bytes_per_sec":18446744073709551615}`))
-	require.NoError(t, err, "a release before had no bound")
-	require.Equal(t, units.MaxRate, s.Nodes[0].Admin.Up)
+	require.Equal(t, s.Nodes, whole(t, textOf(t, s.Nodes)).Nodes)
+	s = whole(t, spoiltState(`"kind":8,"subject":{"kind":"host"},"admin":{"up_bytes_per_sec":18446744073709551615}`))
+	require.Equal(t, units.MaxRate, s.Nodes[0].Admin.Up, "a release before had no bound")
 }
 
 func TestRateOutOfRange(t *testing.T) {
@@ -88,16 +97,24 @@ func TestRateOutOfRange(t *testing.T) {
 	h.mustSet(root, "host", up(units.MaxRate))
 }
 
-// textOf is a state as it is written.
-func textOf(t *testing.T, s *state) []byte {
+// textOf is a file of these nodes, as this daemon writes it.
+func textOf(t testing.TB, nodes []savedNode) []byte {
 	t.Helper()
+	file := stateFile{heading: heading{Version: stateVersion, BootID: "boot", NextID: 22, Nodes: len(nodes), Records: len(nodes), Synced: len(nodes)}}
 	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
-	require.NoError(t, enc.Encode(heading{Version: stateVersion, BootID: s.BootID, NextID: s.NextID, Nodes: len(s.Nodes)}))
-	for i := range s.Nodes {
-		require.NoError(t, enc.Encode(record{Node: &s.Nodes[i]}))
+	text.Write(file.heading.line())
+	for i := range nodes {
+		require.NoError(t, file.addRecord(&text, record{Node: &nodes[i]}))
 	}
 	return text.Bytes()
+}
+
+// forgetDamaged removes what daemons have kept aside: of one second they keep a hundred at most.
+func forgetDamaged(t *testing.T, opts Options) {
+	t.Helper()
+	for _, path := range Damaged(opts.StateDir) {
+		require.NoError(t, os.Remove(path))
+	}
 }
 
 // fakeProc is a procfs with one process, 4711, of a boot of its own.
@@ -126,10 +143,11 @@ func startFuzz(f *testing.F) Options {
 	return opts
 }
 
-// opened starts a daemon, without its socket, and lets go of it.
-func opened(t *testing.T, opts Options) (*Daemon, *enforcetest.Kernel) {
+// openOnce starts a daemon, without its socket, and lets go of it.
+func openOnce(t *testing.T, opts Options) (*Daemon, *enforcetest.Kernel) {
 	fake := &enforcetest.Kernel{}
 	opts.OpenKernel = fake.Open
+	forgetDamaged(t, opts)
 	d, err := open(t.Context(), opts)
 	require.NoError(t, err)
 	d.stopWatching()
@@ -152,8 +170,8 @@ func sane(t *testing.T, w wish) {
 	}
 }
 
-// Whatever the file is: it is refused, or has limits that could have been set, each on a subject of its node's kind; a
-// daemon takes them up, and writes what the next one reads.
+// Whatever the file is: it is a newer netnice's, or has limits that could have been set, each on a subject of its node's
+// kind, up to where it is damaged; a daemon takes them up, and writes what the next one reads.
 func FuzzState(f *testing.F) {
 	lines := strings.SplitAfter(wholeState, "\n")
 	f.Add([]byte(wholeState))
@@ -170,6 +188,12 @@ func FuzzState(f *testing.F) {
 	}
 	f.Add([]byte(`{"version":1,"boot_id":"x","next_id":4,"nodes":[{"id":3,"subject":{"kind":"user","id":"4242"},"kind":5,"key":4242,"uid":4242,"name":"4242","admin":{"up_bytes_per_sec":5},"user":{},"since":"2026-01-01T00:00:00Z"}]}`))
 	f.Add([]byte(`{"version":99}`))
+	former, err := readState([]byte(wholeState), "boot")
+	require.NoError(f, err)
+	summed := textOf(f, former.Nodes)
+	f.Add(summed)
+	f.Add(summed[:len(summed)-5])
+	f.Add(bytes.Replace(summed, []byte(`"up_bytes_per_sec":25000000`), []byte(`"up_bytes_per_sec":35000000`), 1))
 	f.Add([]byte("{\"version\":9}\n{\"node\":null,\"gone\":1}\n\x00\x00"))
 	opts := startFuzz(f)
 	kinds := map[api.Kind][]enforce.Kind{
@@ -179,7 +203,7 @@ func FuzzState(f *testing.F) {
 		api.KindTo: {enforce.KindDestination},
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := readState(data)
+		s, err := readState(data, "boot")
 		if err != nil {
 			require.NotEmpty(t, err.Error())
 			return
@@ -195,13 +219,11 @@ func FuzzState(f *testing.F) {
 			}
 			n.node().spec()
 		}
-		text := textOf(t, s)
-		again, err := readState(text)
-		require.NoError(t, err)
-		require.Equal(t, string(text), string(textOf(t, again)))
+		text := textOf(t, s.Nodes)
+		require.Equal(t, string(text), string(textOf(t, whole(t, text).Nodes)))
 
 		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, stateName), data, 0o600))
-		d, fake := opened(t, opts)
+		d, fake := openOnce(t, opts)
 		specs, err := fake.Nodes()
 		require.NoError(t, err)
 		for _, spec := range specs {
@@ -216,8 +238,10 @@ func FuzzState(f *testing.F) {
 				}
 			}
 		}
-		written, err := loadState(opts.StateDir)
+		written, err := loadState(opts.StateDir, "boot")
 		require.NoError(t, err, "the next daemon does not start")
+		require.NoError(t, written.damage)
+		require.Equal(t, s.damage != nil, len(Damaged(opts.StateDir)) == 1, "a damaged file is kept")
 		require.Len(t, written.Nodes, len(d.nodes))
 		for _, n := range written.Nodes {
 			require.NotNil(t, d.nodes[n.ID])
@@ -228,6 +252,16 @@ func FuzzState(f *testing.F) {
 			require.Equal(t, string(want), string(got))
 		}
 	})
+}
+
+// requireWhole says that the next daemon starts with such a file, or without.
+func requireWhole(t *testing.T, path string, newest int, content besideContent) {
+	t.Helper()
+	damage, err := readObject(path, newest, content)
+	if !errors.Is(err, fs.ErrNotExist) {
+		require.NoError(t, err)
+	}
+	require.NoError(t, damage)
 }
 
 // The file of shares of the processors.
@@ -244,10 +278,14 @@ func FuzzPowerState(f *testing.F) {
 	}
 	opts := startFuzz(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := readPowers(data)
+		var s powerState
+		damage, err := parseObject(data, powerStateVersion, &s)
 		if err != nil {
 			require.NotEmpty(t, err.Error())
 			return
+		}
+		if damage != nil {
+			s = powerState{}
 		}
 		for _, p := range s.Powers {
 			share := p.share()
@@ -256,9 +294,9 @@ func FuzzPowerState(f *testing.F) {
 			p.power()
 		}
 		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, powerName), data, 0o600))
-		d, _ := opened(t, opts)
-		_, err = loadPowers(d.powerPath())
-		require.NoError(t, err, "the next daemon does not start")
+		d, _ := openOnce(t, opts)
+		requireWhole(t, d.powerPath(), powerStateVersion, &powerState{})
+		require.Equal(t, damage != nil, len(Damaged(opts.StateDir)) == 1, "a damaged file is kept")
 	})
 }
 
@@ -279,10 +317,14 @@ func FuzzAdaptState(f *testing.F) {
 `
 	opts := startFuzz(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := readAdapts(data)
+		var s adaptState
+		damage, err := parseObject(data, adaptStateVersion, &s)
 		if err != nil {
 			require.NotEmpty(t, err.Error())
 			return
+		}
+		if damage != nil {
+			s = adaptState{}
 		}
 		for _, a := range s.Adapted {
 			require.Equal(t, api.KindTo, a.subject().Kind)
@@ -294,10 +336,8 @@ func FuzzAdaptState(f *testing.F) {
 		}
 		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, stateName), []byte(limits), 0o600))
 		require.NoError(t, os.WriteFile(filepath.Join(opts.StateDir, adaptName), data, 0o600))
-		d, _ := opened(t, opts)
-		if text, err := os.ReadFile(d.adaptPath()); err == nil {
-			_, err = readAdapts(text)
-			require.NoError(t, err, "the next daemon does not start")
-		}
+		d, _ := openOnce(t, opts)
+		requireWhole(t, d.adaptPath(), adaptStateVersion, &adaptState{})
+		require.Equal(t, damage != nil, len(Damaged(opts.StateDir)) == 1, "a damaged file is kept")
 	})
 }

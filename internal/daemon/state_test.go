@@ -3,9 +3,11 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,60 +25,136 @@ func user(id uint32, rate uint64) *savedNode {
 	}
 }
 
-// stateText is a file of these records.
-func stateText(t *testing.T, records ...record) []byte {
+// stateText is a file of these records, as this daemon writes it.
+func stateText(t *testing.T, lasting bool, records ...record) []byte {
 	t.Helper()
 	d := &Daemon{opts: Options{StateDir: t.TempDir()}, boot: "boot", nextID: 9, nodes: map[uint32]*node{}}
 	require.NoError(t, d.save())
 	for _, r := range records {
-		require.NoError(t, d.saveChange(true, r))
+		require.NoError(t, d.saveChange(lasting, r))
 	}
 	text, err := os.ReadFile(d.statePath())
 	require.NoError(t, err)
 	return text
 }
 
+// formerText is such a file as netnice wrote it before there were checksums.
+func formerText(t *testing.T, version, nodes int, records ...record) []byte {
+	t.Helper()
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	require.NoError(t, enc.Encode(map[string]any{"version": version, "boot_id": "boot", "next_id": 9, "nodes": nodes}))
+	for _, r := range records {
+		require.NoError(t, enc.Encode(r))
+	}
+	return text.Bytes()
+}
+
+// whole reads a file that is whole.
+func whole(t *testing.T, text []byte) *state {
+	t.Helper()
+	s, err := readState(text, "boot")
+	require.NoError(t, err)
+	require.NoError(t, s.damage)
+	return s
+}
+
+func rates(s *state) map[uint32]uint64 {
+	list := map[uint32]uint64{}
+	for _, n := range s.Nodes {
+		list[n.ID] = n.Admin.Up
+	}
+	return list
+}
+
+var fiveChanges = []record{{Node: user(1, 5)}, {Node: user(2, 6)}, {Node: user(1, 7)}, {Gone: 2}, {Gone: 3}}
+
+// What fiveChanges say after each.
+var afterChanges = []map[uint32]uint64{{}, {1: 5}, {1: 5, 2: 6}, {1: 7, 2: 6}, {1: 7}, {1: 7}}
+
 func TestReadState(t *testing.T) {
-	text := stateText(t, record{Node: user(1, 5)}, record{Node: user(2, 6)}, record{Node: user(1, 7)}, record{Gone: 2}, record{Gone: 3})
-	s, err := readState(text)
-	require.NoError(t, err)
-	require.Equal(t, &state{Version: stateVersion, BootID: "boot", NextID: 9, Nodes: []savedNode{*user(1, 7)}}, s)
-
-	// Cut anywhere, as by a power failure, it says what held before.
+	text := stateText(t, true, fiveChanges...)
+	require.Equal(t, &state{Version: stateVersion, BootID: "boot", NextID: 9, Nodes: []savedNode{*user(1, 7)}}, whole(t, text))
 	first := bytes.IndexByte(text, '\n') + 1
-	for cut := range text {
-		s, err := readState(text[:cut])
-		if cut < first {
-			require.Error(t, err, "%d: the heading is written whole", cut)
-			continue
-		}
-		require.NoError(t, err, "cut at %d", cut)
-		lines := bytes.Count(text[:cut], []byte("\n"))
-		rates := map[uint32]uint64{}
-		for _, n := range s.Nodes {
-			rates[n.ID] = n.Admin.Up
-		}
-		require.Equal(t, []map[uint32]uint64{{}, {1: 5}, {1: 5, 2: 6}, {1: 7, 2: 6}, {1: 7}}[min(lines-1, 4)], rates)
-	}
-	whole := "{\"version\":2,\"boot_id\":\"boot\",\"next_id\":9,\"nodes\":2}\n" + string(text[first:])
-	_, err = readState([]byte(whole))
-	require.NoError(t, err)
-	_, err = readState([]byte(whole[:strings.LastIndex(strings.TrimSuffix(whole, "\n"), "next_id")]))
-	require.NoError(t, err, "two records and a part of one that was added")
-	_, err = readState([]byte(whole[:strings.Index(whole, "next_id\":9,\"node\":{")+20]))
-	require.ErrorContains(t, err, "ends in line 2", "one of the two is missing")
-	_, err = readState(append(text, 0, 0, 0))
-	require.NoError(t, err, "a file system may leave zeros after a power failure")
 
-	for name, spoil := range map[string]string{"unknown field": `{"surprise":1}`, "two values": `{"gone":1} {"gone":2}`, "no value": ""} {
-		_, err := readState([]byte(string(text[:first]) + spoil + "\n" + string(text[first:])))
-		require.ErrorContains(t, err, "line 2", name)
+	// Cut anywhere, also between two records and in whatever boot, it is noticed, and says what held before.
+	for _, boot := range []string{"boot", "another"} {
+		for cut := range text {
+			s, err := readState(text[:cut], boot)
+			require.NoError(t, err)
+			require.Error(t, s.damage, "cut at %d", cut)
+			if cut < first {
+				require.Empty(t, s.Nodes, "%d: the heading is written whole", cut)
+				continue
+			}
+			require.Equal(t, afterChanges[bytes.Count(text[:cut], []byte("\n"))-1], rates(s), "cut at %d", cut)
+		}
 	}
-	_, err = readState([]byte(`{"version":1,"boot_id":"x","next_id":4,"nodes":[]} x`))
-	require.Error(t, err)
-	s, err = readState([]byte("{\n\t\"version\": 1, \"boot_id\": \"x\", \"next_id\": 4, \"nodes\": []\n}\n"))
-	require.NoError(t, err, "as netnice wrote it before")
+	whole(t, append(bytes.Clone(text), 0, 0, 0))                      // as a file system may leave it after a power failure
+	whole(t, append(bytes.Clone(text), "1234abcd {\"next_id\":1"...)) // a change that was being written
+
+	// A line that is changed, missing, in another place or without checksum ends what is believed.
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	for name, c := range map[string]struct {
+		lines [][]byte
+		left  int
+	}{
+		"changed":      {[][]byte{lines[0], lines[1], bytes.Replace(lines[2], []byte(`:6`), []byte(`:9`), 1), lines[3]}, 1},
+		"missing":      {[][]byte{lines[0], lines[1], lines[3], lines[4], lines[5]}, 1},
+		"twice":        {[][]byte{lines[0], lines[1], lines[1], lines[2]}, 1},
+		"exchanged":    {[][]byte{lines[0], lines[2], lines[1]}, 0},
+		"no checksum":  {[][]byte{lines[0], lines[1], lines[2], lines[3][sumDigits+1:]}, 2},
+		"no hex":       {[][]byte{lines[0], append([]byte("zzzz"), lines[1][4:]...)}, 0},
+		"first record": {[][]byte{lines[0], lines[2], lines[3]}, 0},
+	} {
+		s, err := readState(bytes.Join(c.lines, nil), "boot")
+		require.NoError(t, err, name)
+		require.ErrorContains(t, s.damage, fmt.Sprintf("line %d", c.left+2), name)
+		require.Equal(t, afterChanges[c.left], rates(s), name)
+	}
+}
+
+// What the disk had not been waited for may be missing after a power cut, and in no other case.
+func TestReadStateAfterPowerCut(t *testing.T) {
+	text := stateText(t, false, fiveChanges...)
+	short := text[:bytes.LastIndexByte(text[:len(text)-1], '\n')+1]
+	s, err := readState(short, "another")
+	require.NoError(t, err)
+	require.NoError(t, s.damage)
+	require.Equal(t, afterChanges[4], rates(s))
+	s, err = readState(short, "boot")
+	require.NoError(t, err)
+	require.ErrorContains(t, s.damage, "it ends after 4 of at least 5 records")
+}
+
+// Files of former releases are read as they were.
+func TestReadFormerState(t *testing.T) {
+	for version := 2; version < summedVersion; version++ {
+		text := formerText(t, version, 2, fiveChanges...)
+		require.Equal(t, &state{Version: version, BootID: "boot", NextID: 9, Nodes: []savedNode{*user(1, 7)}}, whole(t, text))
+		lines := bytes.SplitAfter(text, []byte("\n"))
+		require.Equal(t, afterChanges[2], rates(whole(t, bytes.Join(lines[:3], nil))), "what was added later is not counted")
+		s, err := readState(bytes.Join(lines[:2], nil), "boot")
+		require.NoError(t, err)
+		require.ErrorContains(t, s.damage, "it ends after 1 of at least 2 records")
+		for name, spoil := range map[string]string{"unknown field": `{"surprise":1}`, "two values": `{"gone":1} {"gone":2}`, "no value": ""} {
+			s, err := readState(slices.Concat(lines[0], []byte(spoil+"\n"), lines[1]), "boot")
+			require.NoError(t, err)
+			require.ErrorContains(t, s.damage, "line 2", name)
+			require.Empty(t, s.Nodes)
+		}
+	}
+	s, err := readState([]byte(`{"version":1,"boot_id":"x","next_id":4,"nodes":[]} x`), "boot")
+	require.NoError(t, err)
+	require.Error(t, s.damage)
+	s = whole(t, []byte("{\n\t\"version\": 1, \"boot_id\": \"x\", \"next_id\": 4, \"nodes\": []\n}\n"))
 	require.EqualValues(t, 4, s.NextID)
+	_, err = readState([]byte(`{"version":99,"surprise":1}`), "boot")
+	require.ErrorContains(t, err, "newer netnice")
+	s, err = readState([]byte(`{"version":9,"boot_id":"boot","next_id":9,"nodes":0}`+"\n"+`{"node":{"id":0}}`+"\n"), "boot")
+	require.NoError(t, err)
+	require.ErrorContains(t, s.damage, "out of range")
+	require.Empty(t, s.Nodes, "none of it is certain")
 }
 
 // TestChangesAreAdded sees that a change does not write the file anew, and that
@@ -108,14 +186,15 @@ func TestChangesAreAdded(t *testing.T) {
 	} {
 		require.NoError(t, spoil())
 		h.mustSet(root, "user:4243", up(uint64(1e6+i)))
-		s, err := loadState(h.opts.StateDir)
+		s, err := loadState(h.opts.StateDir, h.boot)
 		require.NoError(t, err)
+		require.NoError(t, s.damage)
 		require.Len(t, s.Nodes, 3)
 	}
 	_, err := h.remove(root, "user:4243")
 	require.NoError(t, err)
 	require.NoError(t, h.stop())
-	s, err := loadState(h.opts.StateDir)
+	s, err := loadState(h.opts.StateDir, h.boot)
 	require.NoError(t, err)
 	require.Len(t, s.Nodes, 2)
 }

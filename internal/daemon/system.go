@@ -3,9 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/netnice/netnice/api"
@@ -32,31 +29,25 @@ type systemState struct {
 	machineWide
 }
 
-func systemPath(stateDir string) string { return filepath.Join(stateDir, systemName) }
+// check refuses nothing: either is right.
+func (s *systemState) check() error { return nil }
 
-// loadSystem reads the file. An error names it and what to do.
-func loadSystem(stateDir string) (machineWide, error) {
-	path := systemPath(stateDir)
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return machineWide{}, nil
-	}
-	var s systemState
-	if err == nil {
-		err = strictly(text, &s)
-	}
-	if err == nil && s.Version != systemVersion {
-		err = fmt.Errorf("its version is %d, this netnice knows %d", s.Version, systemVersion)
-	}
-	if err != nil {
-		return machineWide{}, stateError(path, err)
-	}
-	return s.machineWide, nil
+func (d *Daemon) systemPath() string { return filepath.Join(d.opts.StateDir, systemName) }
+
+// saveSystem writes the file; while nothing is set there is none. A failure is noted, and it is tried
+// again. The caller holds d.mu.
+func (d *Daemon) saveSystem() {
+	d.saveBeside(d.systemPath(), d.system == machineWide{}, systemState{Version: systemVersion, machineWide: d.system})
 }
 
-// saveSystem writes the file; while nothing is set there is none. The caller holds d.mu.
-func (d *Daemon) saveSystem() error {
-	return d.saveBeside(systemPath(d.opts.StateDir), d.system == machineWide{}, systemState{Version: systemVersion, machineWide: d.system})
+// adoptSystem takes up again what was set, before limits are.
+func (d *Daemon) adoptSystem() error {
+	var s systemState
+	if found, err := d.readBeside(d.systemPath(), systemVersion, &s); !found {
+		return err
+	}
+	d.system = s.machineWide
+	return nil
 }
 
 // System implements apiserver.Backend.
@@ -92,24 +83,22 @@ func (d *Daemon) SetSystem(_ context.Context, by auth.Actor, req api.SystemReque
 	if err := d.changeSystem(next); err != nil {
 		return api.System{}, err
 	}
+	answer.Warnings = d.unwrittenWarnings(d.systemPath(), next == machineWide{})
 	d.log.Info("set for the whole machine", "input_meter", answer.InputMeter, "by", by.UID)
 	return answer, nil
 }
 
-// changeSystem has that hold from now on: in the kernel, then in the file. An error leaves both as they were. The
-// caller holds d.mu.
+// changeSystem has that hold from now on: in the kernel, then in the file. An error leaves both as they were; that the
+// file cannot be written is none (unwritten.go). The caller holds d.mu.
 func (d *Daemon) changeSystem(next machineWide) error {
 	defer d.sampler.outdate()
 	before := d.system
 	d.system = next
-	err := d.applyTotals()
-	if err == nil {
-		err = d.saveSystem()
-	}
-	if err != nil {
+	if err := d.applyTotals(); err != nil {
 		d.system = before
 		return errors.Join(err, d.applyTotals())
 	}
+	d.saveSystem()
 	d.wakeEach() // nodes in store
 	return nil
 }
@@ -127,19 +116,20 @@ func (d *Daemon) applyTotals() error {
 	return nil
 }
 
-// forgetSystem has nothing be set for the whole machine any more.
-func (d *Daemon) forgetSystem() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.system = machineWide{}
-	return d.saveSystem()
-}
-
 // specOf is a node as the kernel should have it, with what holds for the whole machine. The caller holds d.mu.
 func (d *Daemon) specOf(n *node) enforce.NodeSpec {
 	spec := n.spec()
 	spec.MeterOff = d.meterOff(n)
 	return spec
+}
+
+// wishesOf is wishesOf for a node that another daemon has left. While the meter of the whole machine is off, nobody knows
+// whether somebody had switched that of the node off, too. The caller holds d.mu, or nobody else knows the daemon yet.
+func (d *Daemon) wishesOf(spec enforce.NodeSpec) wishes {
+	if d.system.InputMeterOff {
+		spec.MeterOff = false
+	}
+	return wishesOf(spec)
 }
 
 // meterOff reports whether what a node receives does not count in its total: as its owners want, or for the whole

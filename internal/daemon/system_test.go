@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -98,7 +99,7 @@ func TestInputMeterOfTheMachine(t *testing.T) {
 	require.True(t, h.metered(counts))
 	require.False(t, h.metered(not))
 	require.True(t, h.metered(later.Node.ID))
-	require.NoFileExists(t, systemPath(h.opts.StateDir))
+	require.NoFileExists(t, h.systemPath())
 }
 
 func TestInputMeterOfTheMachineRefuses(t *testing.T) {
@@ -118,13 +119,33 @@ func TestInputMeterOfTheMachineRefuses(t *testing.T) {
 	fake.Fail("SetNode", nil)
 	require.True(t, h.metered(id))
 	require.False(t, h.statusMeterOff())
-	require.NoFileExists(t, systemPath(h.opts.StateDir))
-	require.NoError(t, os.Mkdir(systemPath(h.opts.StateDir), 0o755)) // where the file would be
-	_, err = h.SetSystem(context.Background(), root, api.SystemRequest{InputMeter: &off})
-	require.ErrorContains(t, err, "cannot be written")
-	require.True(t, h.metered(id))
-	require.False(t, h.statusMeterOff())
-	require.NoError(t, os.Remove(systemPath(h.opts.StateDir)))
+	require.NoFileExists(t, h.systemPath())
+}
+
+// A file that cannot be written keeps nobody from it: it holds, is told, and is written when that can be.
+func TestInputMeterOnAFullDisk(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	id := h.mustSet(root, "host", total(5e6)).ID
+	require.NoError(t, os.Mkdir(h.systemPath(), 0o755)) // where the file would be
+	answer := h.meter(false)
+	require.Len(t, answer.Warnings, 1)
+	require.Contains(t, answer.Warnings[0], "until the daemon restarts")
+	require.False(t, h.metered(id))
+	require.True(t, h.statusMeterOff())
+	status, err := h.Status(context.Background())
+	require.NoError(t, err)
+	require.Len(t, status.Problems, 1)
+	require.Contains(t, status.Problems[0].Message, h.systemPath())
+	require.NoError(t, os.Remove(h.systemPath()))
+	h.eventually("it is written", func() bool {
+		info, err := os.Stat(h.systemPath())
+		return err == nil && info.Mode().IsRegular()
+	})
+	require.NoError(t, h.stop())
+	h = start(t, fake, h.opts)
+	require.True(t, h.statusMeterOff())
+	require.False(t, h.metered(id))
 }
 
 // It stays when a daemon leaves, whether limits are in force or not, and goes with all of netnice.
@@ -144,7 +165,7 @@ func TestInputMeterOutlivesTheDaemon(t *testing.T) {
 
 	require.NoError(t, h.Down(context.Background(), root))
 	require.NoError(t, h.stop())
-	require.NoFileExists(t, systemPath(h.opts.StateDir))
+	require.NoFileExists(t, h.systemPath())
 
 	opts := testOptions(t, fake)
 	opts.OnDemand = true
@@ -156,17 +177,27 @@ func TestInputMeterOutlivesTheDaemon(t *testing.T) {
 	require.True(t, h.statusMeterOff())
 }
 
+// A newer netnice's file is refused, and one that is damaged is kept under another name.
 func TestInputMeterReadsNoOtherFile(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)
+	path := filepath.Join(opts.StateDir, systemName)
 	require.NoError(t, os.MkdirAll(opts.StateDir, 0o755))
-	for text, want := range map[string]string{`{"version":2}`: "its version is 2", `{"version":1,"meter":3}`: "unknown field"} {
-		require.NoError(t, os.WriteFile(systemPath(opts.StateDir), []byte(text), 0o600))
-		err := Run(context.Background(), opts)
-		require.ErrorContains(t, err, want)
-		require.ErrorContains(t, err, systemPath(opts.StateDir))
-		require.False(t, fake.IsOpen(), "and what is in force stays")
-	}
+	require.NoError(t, os.WriteFile(path, []byte(`{"version":2}`), 0o600))
+	err := Run(context.Background(), opts)
+	require.ErrorContains(t, err, "its version is 2")
+	require.ErrorContains(t, err, path)
+	require.False(t, fake.IsOpen(), "and what is in force stays")
+
+	require.NoError(t, os.WriteFile(path, []byte(`{"version":1,"meter":3}`), 0o600))
+	h := start(t, fake, opts)
+	require.False(t, h.statusMeterOff())
+	status, err := h.Status(context.Background())
+	require.NoError(t, err)
+	require.Len(t, status.Problems, 1)
+	require.Contains(t, status.Problems[0].Message, systemName+damagedSuffix)
+	require.Contains(t, status.Problems[0].Message, "for the whole machine")
+	require.NoFileExists(t, path)
 }
 
 // A node in store for an address has it, too.

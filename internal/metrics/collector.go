@@ -64,7 +64,7 @@ var (
 
 	up        = desc("up", "Whether the daemon answers.")
 	build     = desc("build_info", "The daemon's release and the kernel that it runs on.", "release", "kernel")
-	faults    = desc("faults_total", "Packets or sockets that went unlimited, by the reason.", "fault")
+	faults    = desc("faults_total", "Packets or sockets that went unlimited, and writes of the state that failed, by the reason.", "fault")
 	attached  = desc("program_attached", "Whether a kernel program of netnice's is attached.", "program")
 	limits    = desc("limit_bytes_per_second", "A limit that is set: IP bytes a second.", "subject", "name", "direction", "owner")
 	bytes     = desc("bytes_total", "IP bytes since the limit was set.", "subject", "name", "direction")

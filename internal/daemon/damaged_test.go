@@ -1,0 +1,115 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+)
+
+// A state that is cut between two records, or anywhere, is noticed by the next daemon of the same
+// boot, and brings nothing back: neither the limit that was lifted nor the one as it was before.
+func TestCutState(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	h := withLimits(t, opts, fake)
+	before := inForce(t, fake)
+	require.NoError(t, h.stop())
+	path := h.statePath()
+	text := must(os.ReadFile(path))
+	cuts := []int{0, 1, len(text) - 1}
+	for at, b := range text {
+		if b == '\n' && at+1 < len(text) {
+			cuts = append(cuts, at+1) // a record's end
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		cuts = append(cuts, random.IntN(len(text)))
+	}
+	for _, cut := range cuts {
+		require.NoError(t, os.WriteFile(path, text[:cut], 0o600))
+		h := start(t, fake, opts)
+		require.Equal(t, before, inForce(t, fake), "cut at %d", cut)
+		kept := Damaged(opts.StateDir)
+		require.Len(t, kept, 1, "cut at %d", cut)
+		require.Equal(t, string(text[:cut]), string(must(os.ReadFile(kept[0]))))
+		status, err := h.Status(context.Background())
+		require.NoError(t, err)
+		require.Len(t, status.Problems, 1)
+		require.Contains(t, status.Problems[0].Message, kept[0])
+		h.written()
+		require.NoError(t, h.stop())
+		require.NoError(t, os.Remove(kept[0]))
+		require.Equal(t, before, inForce(t, fake), "cut at %d, and by the daemon after that", cut)
+	}
+}
+
+// After another boot there is nothing else than what is whole: it is set, and told.
+func TestCutStateAfterBoot(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	h := withLimits(t, opts, fake)
+	require.NoError(t, h.stop())
+	path := h.statePath()
+	lines := bytes.SplitAfter(must(os.ReadFile(path)), []byte("\n"))
+	lines[0] = bytes.Replace(lines[0], []byte(h.boot), []byte("another"), 1)
+	require.NoError(t, os.WriteFile(path, bytes.Join(lines[:3], nil), 0o600)) // host and 4242, as it was first
+	fake = &enforcetest.Kernel{}
+	opts.OpenKernel = fake.Open
+	h = start(t, fake, opts)
+	require.Len(t, inForce(t, fake), 2)
+	status, err := h.Status(context.Background())
+	require.NoError(t, err)
+	require.Len(t, status.Problems, 1)
+	require.Contains(t, status.Problems[0].Message, "it was cut")
+	require.Len(t, Damaged(opts.StateDir), 1)
+}
+
+// What a limit on a part of the traffic is for the file alone says; how high it is, what is in force.
+func TestCutStateOfDestination(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	h := start(t, fake, opts)
+	h.mustSet(root, "to:192.0.2.0/24", up(1e6))
+	h.mustSet(root, "to:192.0.2.0/24", up(2e6))
+	before := inForce(t, fake)
+	require.NoError(t, h.stop())
+	path := h.statePath()
+	lines := bytes.SplitAfter(must(os.ReadFile(path)), []byte("\n"))
+	require.NoError(t, os.WriteFile(path, bytes.Join(lines[:2], nil), 0o600))
+	h = start(t, fake, opts)
+	require.Equal(t, before, inForce(t, fake))
+	nodes, err := h.nodesFor("to:192.0.2.0/24")
+	require.NoError(t, err)
+	require.EqualValues(t, 2e6, nodes[0].Limits[0].BytesPerSec)
+	require.NoError(t, h.stop())
+
+	// Without any of its records it ends, and that is told.
+	lines = bytes.SplitAfter(must(os.ReadFile(path)), []byte("\n"))
+	require.NoError(t, os.WriteFile(path, lines[0], 0o600))
+	h = start(t, fake, opts)
+	require.Empty(t, inForce(t, fake))
+	status, err := h.Status(context.Background())
+	require.NoError(t, err)
+	require.Len(t, status.Problems, 2, "the former file is kept as well")
+	require.Contains(t, status.Problems[0].Message+status.Problems[1].Message, "1 limits on parts of the traffic")
+}
+
+// Pins that are gone without a daemon: what is wanted is in the file, and is set again.
+func TestPinsRemoved(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	h := withLimits(t, opts, fake)
+	before := inForce(t, fake)
+	require.NoError(t, h.stop())
+	fake = &enforcetest.Kernel{}
+	opts.OpenKernel = fake.Open
+	start(t, fake, opts)
+	require.Equal(t, before, inForce(t, fake))
+}

@@ -1,0 +1,133 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	sdnotify "github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/apiserver"
+	"github.com/netnice/netnice/internal/auth"
+)
+
+// departure says why the daemon stopped serving.
+type departure int
+
+const (
+	leftBySignal departure = iota
+	leftByDown
+	leftIdle
+)
+
+// life serves and keeps house until there is a reason to leave.
+func (d *Daemon) life(ctx context.Context) (departure, error) {
+	house, cancel := context.WithCancel(ctx)
+	var keepers sync.WaitGroup
+	keepers.Go(func() { d.keepHouse(house) })
+	keepers.Go(func() { d.keepArmed(house) })
+	keepers.Go(func() { d.keepRequests(house) })
+	keepers.Go(func() { d.keepPowers(house) })
+	keepers.Go(func() { d.keepAdapts(house) })
+	keepers.Go(func() { d.keepEach(house) })
+	keepers.Go(func() { d.keepNames(house) })
+	if d.followsRules() {
+		keepers.Go(func() { d.keepRules(house) })
+	}
+	defer keepers.Wait()
+	defer cancel()
+	for {
+		why, err := d.serve(ctx)
+		// A request that was under way while the socket closed may have set a
+		// limit: then there is something to stay for.
+		if err != nil || why != leftIdle || d.holds() == 0 {
+			return why, err
+		}
+	}
+}
+
+// serve answers requests until there is a reason to stop.
+func (d *Daemon) serve(ctx context.Context) (departure, error) {
+	at, err := d.endpoint()
+	if err != nil {
+		return leftBySignal, err
+	}
+	d.at.Store(at) // keepReachable sees to it
+	server := apiserver.NewServer(d, d.log)
+	server.Handler = auth.Tracked(apiserver.Limited(d.counted(server.Handler), d.countsAs))
+	d.events.begin()
+	server.RegisterOnShutdown(d.events.end)
+	peers := auth.Options{Group: d.admins, CountsAs: d.countsAs}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(auth.NewListener(at, peers)) }()
+	d.tell(sdnotify.SdNotifyReady)
+	d.log.Info("netnice is ready", "socket", d.opts.SocketPath, "nodes", d.count(), "on_demand", d.opts.OnDemand)
+
+	idle := time.NewTicker(max(min(d.opts.IdleAfter/5, d.opts.Tick), time.Millisecond))
+	defer idle.Stop()
+	why := leftBySignal
+wait:
+	for {
+		select {
+		case <-ctx.Done():
+			break wait
+		case <-d.downc:
+			why = leftByDown
+			break wait
+		case <-idle.C:
+			if d.idle() {
+				why = leftIdle
+				break wait
+			}
+		case err := <-failed:
+			return leftBySignal, errors.Join(fmt.Errorf("serve %s: %w", d.opts.SocketPath, err), at.hide())
+		}
+	}
+	hidden := at.hide()
+	d.events.tell(everybody(), api.Event{Type: api.EventDaemonLeaves, PID: d.pid, LimitsStay: why == leftBySignal && !d.opts.OnDemand})
+	const patience = 5 * time.Second
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if err := server.Shutdown(end); err != nil {
+		_ = server.Close() // a caller that does not read its answer
+	}
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return why, errors.Join(fmt.Errorf("serve %s: %w", d.opts.SocketPath, err), hidden)
+	}
+	return why, hidden
+}
+
+// counted notes when a request is under way.
+func (d *Daemon) counted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == apiserver.EventsPath {
+			next.ServeHTTP(w, r) // who only listens keeps nobody here
+			return
+		}
+		d.inflight.Add(1)
+		defer func() {
+			d.lastBusy.Store(int64(time.Since(d.started)))
+			d.inflight.Add(-1)
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// idle reports whether an on-demand daemon may leave.
+func (d *Daemon) idle() bool {
+	if !d.opts.OnDemand {
+		return false
+	}
+	if d.inflight.Load() > 0 || d.holds() > 0 {
+		d.lastBusy.Store(int64(time.Since(d.started)))
+		return false
+	}
+	if !d.hadNodes.Load() && time.Since(d.started) < d.opts.FirstWait {
+		return false
+	}
+	return time.Since(d.started)-time.Duration(d.lastBusy.Load()) >= d.opts.IdleAfter
+}

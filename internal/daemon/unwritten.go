@@ -1,0 +1,180 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/netnice/netnice/api"
+)
+
+// A disk that is full or read-only keeps nobody from setting and lifting limits: what is wanted
+// holds in the kernel, whoever asked for it is told that it is not written down, and writing is tried again
+// until it succeeds.
+
+const (
+	// writeAgainFirst is when a file is tried again for the first time; then twice as long, up to the most.
+	writeAgainFirst = time.Second
+	writeAgainMost  = time.Minute
+	// notWritten counts failures among the faults that netnice status shows.
+	notWritten = "state_not_written"
+)
+
+// unwritten are the files of the state that could not be written or removed.
+type unwritten struct {
+	mu       sync.Mutex
+	files    map[string]*unwrittenFile // by path
+	failures uint64                    // since the daemon began
+}
+
+type unwrittenFile struct {
+	err   error
+	since time.Time
+	last  time.Time // it was tried
+	wait  time.Duration
+}
+
+// note notes how an attempt ended; news is whether that is another end than the last one's.
+func (u *unwritten) note(path string, err error, now time.Time) (news bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	f := u.files[path]
+	if err == nil {
+		delete(u.files, path)
+		return f != nil
+	}
+	u.failures++
+	if f == nil {
+		f = &unwrittenFile{since: now, wait: writeAgainFirst / 2}
+		if u.files == nil {
+			u.files = map[string]*unwrittenFile{}
+		}
+		u.files[path] = f
+	}
+	news = f.err == nil || f.err.Error() != err.Error()
+	f.err, f.last, f.wait = err, now, min(2*f.wait, writeAgainMost)
+	return news
+}
+
+// worth reports whether a change should try to write the file: not once for each of many.
+func (u *unwritten) worth(path string, now time.Time) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	f := u.files[path]
+	return f == nil || now.Sub(f.last) >= writeAgainFirst
+}
+
+// due reports whether it is time to try again a file that could not be written.
+func (u *unwritten) due(path string, now time.Time) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	f := u.files[path]
+	return f != nil && now.Sub(f.last) >= f.wait
+}
+
+// of is why a file could not be written, nil if it could.
+func (u *unwritten) of(path string) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if f := u.files[path]; f != nil {
+		return f.err
+	}
+	return nil
+}
+
+// all are those that fail, by path, and how often any has.
+func (u *unwritten) all() (files map[string]unwrittenFile, failures uint64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	files = make(map[string]unwrittenFile, len(u.files))
+	for path, f := range u.files {
+		files[path] = *f
+	}
+	return files, u.failures
+}
+
+// wrote notes how writing or removing a file of the state ended, and logs what is new.
+func (d *Daemon) wrote(path string, err error) {
+	if !d.unwritten.note(path, err, time.Now()) {
+		return
+	}
+	if err == nil {
+		d.log.Info("the state is written again", "file", path)
+		return
+	}
+	d.log.Warn("the state could not be written; what is wanted holds all the same, and it is tried again", "file", path, "err", err, "remedy", diskHint(d.opts.StateDir, err))
+}
+
+// unwrittenWarnings tells whoever has just changed something that it is not written down.
+func (d *Daemon) unwrittenWarnings(path string, lifts bool) []string {
+	err := d.unwritten.of(path)
+	if err == nil {
+		return nil
+	}
+	text := "this holds until the daemon restarts; the state could not be written: "
+	if lifts {
+		text = "what is lifted may be back when the daemon restarts; the state could not be written: "
+	}
+	text += err.Error() + ", and is tried again"
+	if hint := diskHint(d.opts.StateDir, err); hint != "" {
+		text += " (" + hint + ")"
+	}
+	return []string{text}
+}
+
+// writeAgain tries what could not be written, when it is time. The file of the limits is tried by look.
+func (d *Daemon) writeAgain() {
+	now := time.Now()
+	if d.unwritten.due(d.powerPath(), now) {
+		d.powers.mu.Lock()
+		if !d.powers.isDown {
+			d.savePowers()
+		}
+		d.powers.mu.Unlock()
+	}
+	if d.unwritten.due(d.adaptPath(), now) {
+		d.adapts.mu.Lock()
+		if !d.adapts.isDown {
+			d.saveAdapts()
+		}
+		d.adapts.mu.Unlock()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isDown {
+		return
+	}
+	if d.unwritten.due(d.systemPath(), now) {
+		d.saveSystem()
+	}
+	for key, list := range d.lists {
+		if d.unwritten.due(d.listFile(key), now) {
+			d.keepList(key, list)
+		}
+	}
+}
+
+// unwrittenProblems are the files that fail, for netnice status.
+func (d *Daemon) unwrittenProblems() (list []api.Problem) {
+	files, _ := d.unwritten.all()
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		f := files[path]
+		p := api.Problem{
+			Message: fmt.Sprintf("%s could not be written since %s: %v; what was changed since holds until the daemon restarts, and writing is tried again",
+				path, f.since.Local().Format(time.DateTime), f.err),
+			Hint: diskHint(d.opts.StateDir, f.err),
+		}
+		if p.Hint == "" {
+			p.Hint = "ls -ld " + d.opts.StateDir + "; journalctl -u netnice"
+		}
+		var known *api.Error
+		if errors.As(f.err, &known) && known.Hint != "" {
+			p.Hint = known.Hint
+		}
+		list = append(list, p)
+	}
+	return list
+}

@@ -1,0 +1,143 @@
+package daemon
+
+import (
+	"context"
+	"io/fs"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+)
+
+// disk is one that may be full or read-only.
+type disk struct {
+	fault     atomic.Pointer[error]
+	removesIt atomic.Bool // what is there cannot be removed either
+}
+
+func (d *disk) set(fault error, removes bool) {
+	d.removesIt.Store(removes)
+	if fault == nil {
+		d.fault.Store(nil)
+		return
+	}
+	d.fault.Store(&fault)
+}
+
+func (d *disk) write(path string, removes bool) error {
+	fault := d.fault.Load()
+	if fault == nil || removes && !d.removesIt.Load() {
+		return nil
+	}
+	return &fs.PathError{Op: "open", Path: path, Err: *fault}
+}
+
+func TestDiskThatCannotBeWritten(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault   error
+		removes bool
+		remedy  string
+	}{
+		"full":       {unix.ENOSPC, false, "df "},
+		"over quota": {unix.EDQUOT, false, "df "},
+		"read-only":  {unix.EROFS, true, "findmnt -T "},
+		"broken":     {unix.EIO, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := &enforcetest.Kernel{}
+			opts := testOptions(t, fake)
+			var d disk
+			opts.fault = d.write
+			h := withLimits(t, opts, fake)
+			told := func(answer api.SetResponse, err error) {
+				t.Helper()
+				require.NoError(t, err)
+				require.True(t, answer.Changed)
+				text := strings.Join(answer.Warnings, "\n")
+				require.Contains(t, text, "the state could not be written: ")
+				require.Contains(t, text, c.fault.Error())
+				require.Contains(t, text, c.remedy)
+			}
+			d.set(c.fault, c.removes)
+			told(h.set(root, "user:4250", up(7e6)))
+			told(h.set(root, "user:4242", up(8e6)))
+			told(h.set(auth.Actor{UID: 4244}, "user:4244", up(1e6)))
+			told(h.remove(root, "host"))
+			told(h.set(root, "to:192.0.2.1", up(1e6)))
+			told(h.remove(root, "to:192.0.2.1"))
+			now := inForce(t, fake)
+			require.Len(t, now, 4)
+			require.EqualValues(t, 8e6, now[specKey(enforce.KindUser, 4242)].Ceilings[enforce.OwnerAdmin][enforce.Up].BytesPerSec)
+			status, err := h.Status(context.Background())
+			require.NoError(t, err)
+			require.NotZero(t, status.Counters[notWritten])
+			require.Len(t, status.Problems, 1)
+			require.Contains(t, status.Problems[0].Message, c.fault.Error())
+			require.Contains(t, status.Problems[0].Hint, c.remedy)
+
+			// It is written as soon as it can be, without another command.
+			d.set(nil, false)
+			h.written()
+			h.eventually("the problem is over", func() bool {
+				status, err := h.Status(context.Background())
+				return err == nil && len(status.Problems) == 0
+			})
+			answer, err := h.set(root, "user:4250", up(9e6))
+			require.NoError(t, err)
+			require.Empty(t, answer.Warnings)
+			now = inForce(t, fake)
+
+			// The next daemon starts on such a disk, and root lifts all.
+			require.NoError(t, h.stop())
+			d.set(c.fault, c.removes)
+			h = start(t, fake, opts)
+			require.Equal(t, now, inForce(t, fake))
+			told(h.remove(root, "user:4250"))
+			err = h.Down(context.Background(), root)
+			if c.removes {
+				e := requireFault(t, api.CodeInternal, err)
+				require.Contains(t, e.Message, "all limits are lifted")
+				require.Contains(t, e.Hint, "sudo rm "+h.statePath())
+			} else {
+				require.NoError(t, err)
+			}
+			_ = h.wait()
+			require.True(t, fake.IsDown())
+			require.Empty(t, inForce(t, fake))
+		})
+	}
+}
+
+func TestUnwrittenIsTriedAgain(t *testing.T) {
+	var u unwritten
+	now := time.Unix(0, 0)
+	require.True(t, u.worth("a", now))
+	require.False(t, u.due("a", now))
+	require.True(t, u.note("a", unix.ENOSPC, now))
+	require.False(t, u.note("b", nil, now))
+	require.False(t, u.worth("a", now.Add(writeAgainFirst-1)))
+	require.True(t, u.worth("b", now))
+	for _, wait := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		wait *= time.Second
+		require.False(t, u.due("a", now.Add(wait-1)))
+		now = now.Add(wait)
+		require.True(t, u.due("a", now))
+		require.False(t, u.note("a", unix.ENOSPC, now), "it is no news")
+	}
+	require.True(t, u.worth("a", now.Add(writeAgainFirst)))
+	require.True(t, u.note("a", unix.EROFS, now), "that is")
+	files, failures := u.all()
+	require.Len(t, files, 1)
+	require.EqualValues(t, 10, failures)
+	require.Equal(t, time.Unix(0, 0), files["a"].since)
+	require.True(t, u.note("a", nil, now))
+	require.NoError(t, u.of("a"))
+}
