@@ -1,0 +1,94 @@
+package shaping
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/bpf"
+)
+
+// Devices may outlive the netnice that made them: its pins were in a mount namespace that has
+// ended, or somebody has removed them.
+
+// leaveWait is how long the kernel may take to let go of the programs of a netnice that was just taken down.
+const leaveWait = 250 * time.Millisecond
+
+// Unused names netnice's devices in this network namespace that nobody uses any more, and with
+// remove removes them. While any netnice is up on the machine all count as used.
+func Unused(_ context.Context, remove bool) ([]string, error) {
+	wait := time.Duration(0)
+	if remove {
+		wait = leaveWait
+	}
+	list, err := unused(func() (bool, error) { return bpf.AnyoneUp(wait) })
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	var errs []error
+	for _, link := range list {
+		if remove {
+			// A pair goes with the first of its two.
+			if err := removeOwn(link); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		names = append(names, link.Attrs().Name)
+	}
+	return names, errors.Join(errs...)
+}
+
+// unused lists devices first, and then asks whether anybody is up: who is has been so before
+// making devices.
+func unused(up func() (bool, error)) ([]netlink.Link, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list devices: %w", err)
+	}
+	list := slices.DeleteFunc(links, func(l netlink.Link) bool { return !isOwn(l) })
+	if len(list) == 0 {
+		return nil, nil
+	}
+	is, err := up()
+	if err != nil {
+		return nil, fmt.Errorf("look whether a netnice is up: %w", err)
+	}
+	if is {
+		return nil, nil
+	}
+	slices.SortFunc(list, func(a, b netlink.Link) int { return strings.Compare(a.Attrs().Name, b.Attrs().Name) })
+	return list, nil
+}
+
+// isOwn reports whether netnice has made a device.
+func isOwn(l netlink.Link) bool {
+	return l.Type() == "veth" && strings.HasPrefix(l.Attrs().Alias, alias(""))
+}
+
+// removeOwn removes a device, unless the number is another's by now; gone already is as good.
+func removeOwn(link netlink.Link) error {
+	name := link.Attrs().Name
+	now, err := netlink.LinkByIndex(link.Attrs().Index)
+	var gone netlink.LinkNotFoundError
+	if errors.As(err, &gone) {
+		return nil
+	}
+	if err == nil && !isOwn(now) {
+		return nil
+	}
+	if err == nil {
+		err = netlink.LinkDel(now)
+	}
+	if err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("remove %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package shaping
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// names are those of netnice's devices that nobody uses, if up says so.
+func names(t *testing.T, up func() (bool, error)) (out []string) {
+	t.Helper()
+	list, err := unused(up)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, l := range list {
+		out = append(out, l.Attrs().Name)
+	}
+	return out
+}
+
+// What a netnice has left whose pins are gone is known by its alias, and removed when nobody is up;
+// what is somebody else's never.
+func TestUnusedDevices(t *testing.T) {
+	testutil.RequireRoot(t)
+	ns, err := testutil.NewNetNS()
+	must(t, err)
+	t.Cleanup(func() { must(t, ns.Close()) })
+	must(t, ns.Do(func() error {
+		nl, err := netlink.NewHandle()
+		if err != nil {
+			return err
+		}
+		defer nl.Close()
+		nobody := func() (bool, error) { return false, nil }
+		if got := names(t, func() (bool, error) { return false, errors.New("asked without a device") }); len(got) != 0 {
+			t.Errorf("without devices there are %q", got)
+		}
+		p := pair{nl: nl, pinDir: "/sys/fs/bpf/gone"}
+		if err := p.make(); err != nil {
+			return err
+		}
+		foreign := netlink.NewLinkAttrs()
+		foreign.Name = "netnice7q" // somebody may call theirs so
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: foreign, PeerName: "netnice7r"}); err != nil {
+			return err
+		}
+		want := []string{p.queue.Attrs().Name, p.back.Attrs().Name}
+		if got := names(t, nobody); !slices.Equal(got, want) {
+			t.Errorf("nobody uses %q, want %q", got, want)
+		}
+		if got := names(t, func() (bool, error) { return true, nil }); len(got) != 0 {
+			t.Errorf("a netnice is up, and nobody is said to use %q", got)
+		}
+		if _, err := unused(func() (bool, error) { return false, errors.New("unknown") }); err == nil {
+			t.Error("who is up is unknown, and that is no error")
+		}
+		list, err := unused(nobody)
+		if err != nil {
+			return err
+		}
+		for _, l := range list {
+			if err := removeOwn(l); err != nil {
+				return err
+			}
+		}
+		if got := names(t, nobody); len(got) != 0 {
+			t.Errorf("%q are left", got)
+		}
+		_, err = netlink.LinkByName("netnice7q")
+		return err
+	}))
+}
