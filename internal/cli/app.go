@@ -63,6 +63,8 @@ type Parts struct {
 	Guard func(context.Context, DaemonOptions) error
 	// Down lifts everything where no daemon runs.
 	Down func(context.Context, DaemonOptions) error
+	// Unused names netnice's devices that nobody uses any more; with remove they are gone.
+	Unused func(ctx context.Context, remove bool) ([]string, error)
 	// Doctor reports what the machine offers.
 	Doctor func(context.Context) api.Report
 	// Demo shows limits at work, in network namespaces of its own.

@@ -24,6 +24,10 @@ const (
 	downTimeout  = 3 * time.Minute
 	rivalTimeout = 3 * time.Second // for the one that came first to answer
 	pollInterval = 20 * time.Millisecond
+	// reachTimeout is for a daemon that runs to be found on its socket: it binds that anew within a second or two.
+	reachTimeout = 3 * time.Second
+	// politeTimeout is how long a daemon has that is asked by a signal to end.
+	politeTimeout = 15 * time.Second
 )
 
 // read runs a call that changes nothing. Without a daemon it says so, and
@@ -36,19 +40,23 @@ func (a *App) read(ctx context.Context, call func(context.Context, *client.Clien
 func (a *App) readFor(ctx context.Context, most time.Duration, call func(context.Context, *client.Client) error) error {
 	c := client.New(a.socket)
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(ctx, most)
+	within, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	watch := a.watchDaemon(most)
-	err := watch.explain(call(ctx, c))
+	err := watch.explain(call(within, c))
 	if errors.Is(err, client.ErrNoDaemon) {
-		return a.nobody(err)
+		return a.nobody(ctx, err)
 	}
 	return err
 }
 
-// nobody describes a machine on which no daemon runs.
-func (a *App) nobody(cause error) error {
+// nobody describes a machine on which no daemon runs, or none that answers.
+func (a *App) nobody(ctx context.Context, cause error) error {
 	f := &failure{code: exitNothing, cause: cause}
+	if r, ok := a.running(DefaultStateDir); ok {
+		f.message, f.hint = a.unreachable(r)
+		return f
+	}
 	pins, err := a.System.Pins(a.PinDir)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -60,6 +68,10 @@ func (a *App) nobody(cause error) error {
 	default:
 		f.message = "no daemon is running and no limit is in force"
 		f.hint = "sudo netnice up"
+		if left := a.unused(ctx, false); len(left) > 0 {
+			f.message += "; " + leftText(left)
+			f.hint = "sudo netnice down  removes them\nsudo netnice up"
+		}
 	}
 	return f
 }
@@ -91,7 +103,7 @@ func (a *App) askOrStart(ctx context.Context, c *client.Client, flags []string, 
 			return err
 		}
 		if a.System.EUID() != 0 {
-			return &failure{message: "no daemon is running, and only root can start one", hint: "sudo netnice up", cause: err}
+			return a.onlyRoot(err)
 		}
 		if err := a.start(ctx, c, flags...); err != nil {
 			return err

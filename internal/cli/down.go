@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/daemon"
 )
 
 func (a *App) down() *cobra.Command {
@@ -18,7 +20,9 @@ func (a *App) down() *cobra.Command {
 		Use:   "down",
 		Short: "Lift every limit and end the daemon",
 		Long: `Lift every limit, end the daemon and leave the machine as it was. Where a daemon
-has died and left limits in the kernel, lift those. Where nothing is, do nothing.`,
+has died and left limits in the kernel, lift those; one that nobody finds on its
+socket is ended by a signal. Devices that earlier daemons have left and nobody
+uses are removed. Where nothing is, do nothing.`,
 		Args: between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), downTimeout)
@@ -26,10 +30,13 @@ has died and left limits in the kernel, lift those. Where nothing is, do nothing
 			c := client.New(a.socket)
 			defer c.Close()
 			err := a.downByDaemon(ctx, c, dryRun)
-			if errors.Is(err, client.ErrNoDaemon) {
-				return a.downAlone(ctx, c, &where, dryRun)
+			if !errors.Is(err, client.ErrNoDaemon) {
+				return err
 			}
-			return err
+			if r, ok := a.running(where.stateDir); ok {
+				return a.downSilent(ctx, c, r, &where, dryRun)
+			}
+			return a.downAlone(ctx, c, &where, dryRun)
 		},
 	}
 	where.add(a, cmd)
@@ -74,7 +81,28 @@ func (a *App) downByDaemon(ctx context.Context, c *client.Client, dryRun bool) e
 		lifted = count(status.Nodes, "limited subject") + " lifted, "
 	}
 	fmt.Fprintf(a.Out, "down: %sthe daemon has ended\n", lifted)
+	a.removeUnused(ctx)
 	return nil
+}
+
+// downSilent lifts what a daemon holds that runs and is not found on its socket. It may be there again
+// soon; else it is ended by a signal, and the rest is as after its death.
+func (a *App) downSilent(ctx context.Context, c *client.Client, r daemon.Running, where *daemonFlags, dryRun bool) error {
+	message, hint := a.unreachable(r)
+	if a.System.EUID() != 0 || !a.listensHere(r) {
+		return fail(hint, "%s", message)
+	}
+	if a.reached(ctx, c) {
+		return a.downByDaemon(ctx, c, dryRun)
+	}
+	if dryRun {
+		fmt.Fprintf(a.Out, "would end the daemon, pid %d, by a signal, and lift all limits\n", r.PID)
+		return nil
+	}
+	if err := a.endSilent(ctx, r, where.stateDir); err != nil {
+		return err
+	}
+	return a.downAlone(ctx, c, where, false)
 }
 
 // downAlone lifts what a dead daemon left. A new daemon knows best what that
@@ -86,11 +114,11 @@ func (a *App) downAlone(ctx context.Context, c *client.Client, where *daemonFlag
 		return fail("sudo netnice down", "only root can lift what an earlier daemon left")
 	case err != nil:
 		return err
-	case dryRun && pins:
-		fmt.Fprintf(a.Out, "would lift what an earlier daemon left in %s\n", a.PinDir)
-		return nil
-	case dryRun, a.System.EUID() != 0:
+	case a.System.EUID() != 0:
 		fmt.Fprintln(a.Out, "down already (unchanged)")
+		return nil
+	case dryRun:
+		a.rehearseDown(ctx, pins)
 		return nil
 	}
 	if pins {
@@ -108,10 +136,26 @@ func (a *App) downAlone(ctx context.Context, c *client.Client, where *daemonFlag
 	if err := a.Parts.Down(ctx, DaemonOptions{PinDir: a.PinDir, StateDir: where.stateDir, CgroupRoot: where.cgroupRoot}); err != nil {
 		return err
 	}
-	if pins {
+	removed := a.removeUnused(ctx)
+	switch {
+	case pins:
 		fmt.Fprintln(a.Out, "down: what an earlier daemon left is lifted")
-	} else {
+	case !removed:
 		fmt.Fprintln(a.Out, "down already (unchanged)")
 	}
 	return nil
+}
+
+// rehearseDown says what downAlone would do.
+func (a *App) rehearseDown(ctx context.Context, pins bool) {
+	if pins {
+		fmt.Fprintf(a.Out, "would lift what an earlier daemon left in %s\n", a.PinDir)
+	}
+	left := a.unused(ctx, false)
+	if len(left) > 0 {
+		fmt.Fprintf(a.Out, "would remove %s\n", strings.Join(left, ", "))
+	}
+	if !pins && len(left) == 0 {
+		fmt.Fprintln(a.Out, "down already (unchanged)")
+	}
 }

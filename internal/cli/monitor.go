@@ -67,11 +67,11 @@ func (a *App) follow(ctx context.Context, got func(api.Event) error) error {
 		case !errors.Is(err, client.ErrNoDaemon):
 			return err
 		case !heard:
-			return a.nobody(err)
+			return a.nobody(ctx, err)
 		}
 		for end := time.Now().Add(monitorPatience); !a.answers(ctx, c); {
 			if time.Now().After(end) || ctx.Err() != nil {
-				return a.nobody(err)
+				return a.nobody(ctx, err)
 			}
 			time.Sleep(monitorPause)
 		}

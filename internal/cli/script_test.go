@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client/clienttest"
 	"github.com/netnice/netnice/internal/cli"
+	"github.com/netnice/netnice/internal/daemon"
 )
 
 // The scripts run the test binary under these names; their daemon is one in
@@ -35,6 +38,22 @@ func TestMain(m *testing.M) {
 type fakeSystem struct{ cli.Machine }
 
 func (fakeSystem) EUID() int { return number("NETNICE_TEST_EUID") }
+
+// Daemon finds the daemon that was started last, while it runs. $NETNICE_TEST_LISTENS is where it listens
+// instead of where it should.
+func (fakeSystem) Daemon(...string) (daemon.Running, bool) {
+	text, err := os.ReadFile(filepath.Join(os.Getenv("NETNICE_TEST_DIR"), "holder"))
+	if err != nil {
+		return daemon.Running{}, false
+	}
+	pid, err := strconv.Atoi(string(text))
+	r := daemon.Running{PID: pid, Socket: cmp.Or(os.Getenv("NETNICE_TEST_LISTENS"), os.Getenv("NETNICE_SOCKET"))}
+	return r, err == nil && (cli.Machine{}).Alive(pid)
+}
+
+func (fakeSystem) SignalDaemon(r daemon.Running, signal syscall.Signal, _ ...string) error {
+	return syscall.Kill(r.PID, signal)
+}
 
 func (fakeSystem) Terminal(io.Writer) (width, height int) { return number("NETNICE_TEST_WIDTH"), 5 }
 
@@ -52,6 +71,16 @@ func fakeApp() *cli.App {
 			Daemon: fakeDaemon,
 			Down: func(_ context.Context, o cli.DaemonOptions) error {
 				return os.RemoveAll(o.PinDir)
+			},
+			Unused: func(_ context.Context, remove bool) ([]string, error) {
+				path := filepath.Join(dir, "unused")
+				if _, err := os.Stat(path); err != nil {
+					return nil, nil //nolint:nilerr // there are none
+				}
+				if remove {
+					_ = os.Remove(path)
+				}
+				return []string{"netnice0q", "netnice0r"}, nil
 			},
 			Doctor: func(context.Context) api.Report {
 				r := api.Report{Version: api.Version, Kernel: "6.18.0", Checks: []api.Check{
@@ -90,17 +119,20 @@ func fakeDaemon(ctx context.Context, o cli.DaemonOptions) error {
 	if err := os.WriteFile(filepath.Join(o.PinDir, "nodes"), nil, 0o600); err != nil {
 		return err
 	}
-	daemon := clienttest.New()
-	daemon.SetPID(os.Getpid())
-	daemon.SetOnDemand(o.OnDemand)
+	served := clienttest.New()
+	served.SetPID(os.Getpid())
+	served.SetOnDemand(o.OnDemand)
+	if err := os.WriteFile(filepath.Join(filepath.Dir(o.PinDir), "holder"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		return err
+	}
 	_ = os.Remove(o.SocketPath)
 	l, err := net.Listen("unix", o.SocketPath)
 	if err != nil {
 		return err
 	}
 	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		daemon.ServeHTTP(w, r)
-		if daemon.IsDown() {
+		served.ServeHTTP(w, r)
+		if served.IsDown() {
 			_ = os.RemoveAll(o.PinDir)
 			time.AfterFunc(50*time.Millisecond, cancel)
 		}
@@ -153,7 +185,7 @@ type script struct {
 	server *http.Server
 }
 
-// daemonCommand is `daemon start|stop|deny MESSAGE HINT|tree|destinations|rules [PROBLEM]|requests`.
+// daemonCommand is `daemon start|stop|deny MESSAGE HINT|problem MESSAGE HINT|tree|destinations|rules [PROBLEM]|requests`.
 func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	s, ok := ts.Value("script").(*script)
 	if !ok || len(args) == 0 {
@@ -185,6 +217,8 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 		s.daemon.SetEvents(exampleEvents()...)
 	case "why":
 		s.daemon.SetWhy(exampleWhy())
+	case "problem":
+		s.daemon.SetProblems(api.Problem{Message: args[1], Hint: args[2]})
 	case "unknown":
 		s.daemon.SetUnknown(api.Unknown{
 			Up:   api.UnknownUsage{Bytes: 2_100_000, Packets: 1500, RateBytesPerSec: 400_000, BytesOf: api.UnknownBytes{Socket: 2_000_000, Kernel: 100_000}},

@@ -97,7 +97,7 @@ func (a *App) rehearse(ctx context.Context, call func(context.Context, *client.C
 		return err
 	}
 	if a.System.EUID() != 0 {
-		return &failure{message: "no daemon is running, and only root can start one", hint: "sudo netnice up", cause: err}
+		return a.onlyRoot(err)
 	}
 	fmt.Fprintf(a.Out, "%s: would start a daemon, and ask it\n", printable(s.String()))
 	return nil

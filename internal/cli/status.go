@@ -83,6 +83,12 @@ func (a *App) statusText(s *api.Status) string {
 	}
 	line("faults", "%s", strings.Join(faults, ", "))
 	line("unknown", "%s", a.unknownText(s.Unknown))
+	for _, p := range s.Problems {
+		line("problem", "%s", printable(p.Message))
+		for hint := range strings.Lines(p.Hint) {
+			line("", "-> %s", printable(strings.TrimRight(hint, "\n")))
+		}
+	}
 	if len(t.rows) > 0 {
 		b.WriteString("\n" + t.render(0))
 	}

@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/netnice/netnice/internal/daemon"
 	"github.com/netnice/netnice/internal/identity"
 )
 
@@ -27,6 +29,11 @@ type System interface {
 	// Alive says whether a process exists and has a thread that runs.
 	Alive(pid int) bool
 	Kill(pid int) error
+	// Daemon finds the netnice daemon that holds one of these locks; false if none does, or nobody
+	// can tell.
+	Daemon(locks ...string) (daemon.Running, bool)
+	// SignalDaemon sends it a signal, if it still holds one of them.
+	SignalDaemon(r daemon.Running, signal syscall.Signal, locks ...string) error
 	LookPath(name string) (string, error)
 	// Exec becomes the command; it returns only on failure.
 	Exec(path string, argv []string) error
@@ -74,6 +81,14 @@ func (Machine) Kill(pid int) error {
 		return fmt.Errorf("kill process %d: %w", pid, err)
 	}
 	return nil
+}
+
+// Daemon asks the kernel who holds the locks.
+func (Machine) Daemon(locks ...string) (daemon.Running, bool) { return daemon.FindRunning(locks...) }
+
+// SignalDaemon looks once more at who holds them.
+func (Machine) SignalDaemon(r daemon.Running, signal syscall.Signal, locks ...string) error {
+	return daemon.SignalRunning(r, signal, locks...)
 }
 
 // LookPath finds a command as a shell does; a "." in PATH counts.

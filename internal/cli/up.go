@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/daemon"
 )
 
 func (a *App) up() *cobra.Command {
@@ -21,8 +23,8 @@ func (a *App) up() *cobra.Command {
 		Long: `Start the daemon in the background and wait until it answers. Where one runs
 already nothing changes; one that was started on demand is replaced by one that
 stays, and no limit is lifted meanwhile. With --replace any is: by the program
-that you call, such as a newer one. For a daemon that systemd started that is
-systemctl restart netnice.`,
+that you call, such as a newer one, also where nobody finds it on its socket. For
+a daemon that systemd started that is systemctl restart netnice.`,
 		Args: between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), writeTimeout)
@@ -30,6 +32,12 @@ systemctl restart netnice.`,
 			c := client.New(a.socket)
 			defer c.Close()
 			status, err := c.Status(ctx)
+			if r, found := a.runningSilent(err, where.stateDir); found {
+				if replace || dryRun || !a.reached(ctx, c) {
+					return a.upSilent(ctx, c, r, &where, replace, dryRun)
+				}
+				status, err = c.Status(ctx)
+			}
 			switch {
 			case err == nil && !status.OnDemand && !replace:
 				fmt.Fprintf(a.Out, "the daemon is up, pid %d (unchanged)\n", status.PID)
@@ -50,14 +58,7 @@ systemctl restart netnice.`,
 					return err
 				}
 			}
-			if err := a.start(ctx, c, where.args()...); err != nil {
-				return err
-			}
-			if status, err = c.Status(ctx); err != nil {
-				return err
-			}
-			fmt.Fprintf(a.Out, "the daemon is up, pid %d, log %s\n", status.PID, a.LogPath)
-			return nil
+			return a.startUp(ctx, c, &where)
 		},
 	}
 	where.add(a, cmd)
@@ -66,6 +67,35 @@ systemctl restart netnice.`,
 	dryRunFlag(cmd, &dryRun)
 	cmd.Flags().BoolVar(&replace, "replace", false, "replace a daemon that runs; limits hold meanwhile")
 	return cmd
+}
+
+// upSilent is up where a daemon runs that nobody finds on its socket.
+func (a *App) upSilent(ctx context.Context, c *client.Client, r daemon.Running, where *daemonFlags, replace, dryRun bool) error {
+	switch {
+	case a.System.EUID() != 0 || !replace:
+		message, hint := a.unreachable(r)
+		return fail(hint, "%s", message)
+	case dryRun:
+		fmt.Fprintf(a.Out, "would replace the daemon, pid %d\n", r.PID)
+		return nil
+	}
+	if err := a.end(ctx, r, syscall.SIGKILL, where.stateDir); err != nil {
+		return err
+	}
+	return a.startUp(ctx, c, where)
+}
+
+// startUp starts a daemon that stays.
+func (a *App) startUp(ctx context.Context, c *client.Client, where *daemonFlags) error {
+	if err := a.start(ctx, c, where.args()...); err != nil {
+		return err
+	}
+	status, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Out, "the daemon is up, pid %d, log %s\n", status.PID, a.LogPath)
+	return nil
 }
 
 // replace kills a daemon. Asked politely one that was started on demand would

@@ -7,9 +7,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime"
 
+	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/daemon"
 	"github.com/netnice/netnice/internal/demo"
@@ -48,7 +48,8 @@ func parts() Parts {
 		Daemon: runDaemon,
 		Guard:  runGuard,
 		Down:   downWithoutDaemon,
-		Doctor: doctor.Run,
+		Unused: shaping.Unused,
+		Doctor: examine,
 		Demo: func(ctx context.Context, o DemoOptions) error {
 			return demo.Run(ctx, demo.Options{JSON: o.JSON, Out: o.Out, Interactive: demo.Interactive(o.Out)})
 		},
@@ -91,15 +92,36 @@ func downWithoutDaemon(ctx context.Context, o DaemonOptions) error {
 		return fmt.Errorf("lift what stands in the kernel: %w", err)
 	}
 	if err := daemon.LiftPowers(ctx, o.StateDir); err != nil {
-		return err
+		return err // and of which processes is still written
 	}
-	for _, name := range []string{"state.json", "system.json"} {
-		err := os.Remove(filepath.Join(o.StateDir, name))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("forget what was wanted: %w", err)
-		}
+	return daemon.ForgetState(o.StateDir)
+}
+
+// examine says what the machine offers, and what is wrong with what netnice has on it.
+func examine(ctx context.Context) api.Report {
+	report := doctor.Run(ctx)
+	report.Checks = append(report.Checks, doctor.Installed(lookAtInstallation(ctx))...)
+	return report
+}
+
+// lookAtInstallation finds what doctor judges of netnice's own.
+func lookAtInstallation(ctx context.Context) doctor.Installation {
+	var i doctor.Installation
+	boot := ""
+	resolver, err := identity.New(identity.Options{})
+	if err == nil {
+		boot, err = resolver.BootID()
 	}
-	return nil
+	if err == nil {
+		err = daemon.CheckState(DefaultStateDir, boot)
+	}
+	i.State, i.Damaged = err, daemon.Damaged(DefaultStateDir)
+	if os.Geteuid() != 0 {
+		i.UnusedErr = fs.ErrPermission
+		return i
+	}
+	i.Unused, i.UnusedErr = shaping.Unused(ctx, false)
+	return i
 }
 
 // kernelOptions finds where cgroup v2 is mounted, unless o says so.

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/daemon"
+)
+
+// A daemon may run and not be found on its socket: /run was emptied, or something is mounted over
+// it. It binds the socket anew within seconds; whoever does not wait for that is told its process, which
+// the kernel knows by its locks.
+
+// locks are what the daemon has locked that this command means.
+func (a *App) locks(stateDir string) []string {
+	return append(daemon.Locks(a.socket, stateDir), a.PinDir)
+}
+
+// running finds the daemon that holds one of them.
+func (a *App) running(stateDir string) (daemon.Running, bool) {
+	return a.System.Daemon(a.locks(stateDir)...)
+}
+
+// runningSilent is running for the daemon of this socket, after a call that has failed.
+func (a *App) runningSilent(failed error, stateDir string) (daemon.Running, bool) {
+	if !errors.Is(failed, client.ErrNoDaemon) {
+		return daemon.Running{}, false
+	}
+	r, ok := a.running(stateDir)
+	return r, ok && a.listensHere(r)
+}
+
+// listensHere reports whether that is known to be the daemon of this socket.
+func (a *App) listensHere(r daemon.Running) bool {
+	path, err := filepath.Abs(a.socket)
+	return err == nil && r.Socket == path
+}
+
+// unreachable describes a daemon that runs, and whom nobody finds on the socket.
+func (a *App) unreachable(r daemon.Running) (message, hint string) {
+	if r.Socket != "" && !a.listensHere(r) {
+		return fmt.Sprintf("nobody listens on %s; the daemon that runs (pid %d) listens on %s", a.socket, r.PID, r.Socket),
+			"netnice --socket " + r.Socket + " ..."
+	}
+	return fmt.Sprintf("the daemon runs (pid %d), but nobody listens on %s: it is coming up, or the socket was removed, and is there again within seconds", r.PID, a.socket),
+		"run the command again; if that does not help:\n" +
+			"sudo netnice up --replace  puts another daemon in its place; limits hold meanwhile\n" +
+			"sudo netnice down  ends it and lifts all limits"
+}
+
+// onlyRoot says why a user's command is not carried out where no daemon answers.
+func (a *App) onlyRoot(cause error) error {
+	f := &failure{message: "no daemon is running, and only root can start one", hint: "sudo netnice up", cause: cause}
+	if r, ok := a.running(DefaultStateDir); ok {
+		f.message, f.hint = a.unreachable(r)
+	}
+	return f
+}
+
+// reached waits a while for a daemon that runs to be found on its socket.
+func (a *App) reached(ctx context.Context, c *client.Client) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	for {
+		if a.answers(ctx, c) {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// end ends a daemon by a signal, and waits until it has ended.
+func (a *App) end(ctx context.Context, r daemon.Running, signal syscall.Signal, stateDir string) error {
+	if err := a.System.SignalDaemon(r, signal, a.locks(stateDir)...); err != nil {
+		return err
+	}
+	if now, ok := a.running(stateDir); !ok || now.PID != r.PID {
+		return nil // it had ended before, and its number may be another's
+	}
+	return a.gone(ctx, r.PID)
+}
+
+// endSilent asks a daemon to end that nobody finds, and kills it if it does not: then its limits stay in the
+// kernel, for the caller to lift.
+func (a *App) endSilent(ctx context.Context, r daemon.Running, stateDir string) error {
+	a.warn([]string{fmt.Sprintf("the daemon (pid %d) is not found on %s, and is ended by a signal", r.PID, a.socket)})
+	polite, cancel := context.WithTimeout(ctx, politeTimeout)
+	defer cancel()
+	if a.end(polite, r, syscall.SIGTERM, stateDir) == nil {
+		return nil
+	}
+	return a.end(ctx, r, syscall.SIGKILL, stateDir)
+}
+
+// unused are netnice's devices that nobody uses any more, as root sees them; with remove they
+// are gone.
+func (a *App) unused(ctx context.Context, remove bool) []string {
+	if a.System.EUID() != 0 {
+		return nil
+	}
+	list, err := a.Parts.Unused(ctx, remove)
+	if err != nil && remove {
+		a.warn([]string{"not all devices that earlier daemons have left are gone: " + err.Error()})
+	}
+	return list
+}
+
+// leftText says which these are.
+func leftText(devices []string) string {
+	return strings.Join(devices, ", ") + " of an earlier daemon are left, and nobody uses them"
+}
+
+// removeUnused removes them, and says so.
+func (a *App) removeUnused(ctx context.Context) (removed bool) {
+	list := a.unused(ctx, true)
+	if len(list) > 0 {
+		fmt.Fprintf(a.Out, "removed %s: of an earlier daemon, and used by nobody\n", strings.Join(list, ", "))
+	}
+	return len(list) > 0
+}
