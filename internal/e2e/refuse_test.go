@@ -164,11 +164,21 @@ func TestRefusedState(t *testing.T) {
 	made := map[object]bool{}
 	x := f.send(testutil.SenderConfig{})
 	for name, spoil := range testutil.SubsetOf(map[string]func(good []byte) error{
-		"corrupt":     func(good []byte) error { return os.WriteFile(path, good[len(good)/2:], 0o600) },
-		"empty":       func([]byte) error { return os.WriteFile(path, nil, 0o600) },
 		"no file":     func([]byte) error { return os.Mkdir(path, 0o700) },
 		"from future": func([]byte) error { return os.WriteFile(path, []byte(`{"version": 99}`), 0o600) },
-	}, "corrupt", "no file") {
+		"anybody's": func(good []byte) error {
+			if err := os.WriteFile(path, good, 0o600); err != nil {
+				return err
+			}
+			return os.Chmod(path, 0o666)
+		},
+		"a link": func(good []byte) error {
+			if err := os.WriteFile("/run/state", good, 0o600); err != nil {
+				return err
+			}
+			return os.Symlink("/run/state", path)
+		},
+	}, "no file", "anybody's") {
 		t.Run(name, func(t *testing.T) {
 			d := f.daemon()
 			f.must("set", "--pid", x.pid(), "--up", "5MB/s")
@@ -199,6 +209,39 @@ func TestRefusedState(t *testing.T) {
 			<-d.ended
 			f.do(func() error { return os.RemoveAll(path + ".bad") })
 		})
+	}
+}
+
+// One that is damaged is kept aside and told; the limits in force hold, and none comes back that was lifted.
+func TestDamagedState(t *testing.T) {
+	t.Parallel()
+	spare := newUsers()
+	f := newField(upStage(t))
+	x := f.send(testutil.SenderConfig{})
+	f.must("set", "--user", itoa(spare), "--up", "4MB/s")
+	f.must("set", "--pid", x.pid(), "--up", "5MB/s")
+	f.must("unset", "--user", itoa(spare))
+	f.daemons[0].kill()
+	f.do(func() error {
+		text, err := os.ReadFile(stateFile)
+		if err != nil {
+			return err
+		}
+		last := strings.LastIndexByte(strings.TrimSuffix(string(text), "\n"), '\n')
+		return os.WriteFile(stateFile, text[:last+1], 0o600) // without the record that lifts
+	})
+	f.daemon()
+	f.holdsFor("the limit in force", testutil.Now(), span/2, 5e6, 0.05, x.port)
+	nodes := f.nodes()
+	if n := nodes["pid:"+x.pid()]; len(nodes) != 1 || len(n.Limits) != 1 || n.Limits[0].BytesPerSec != 5e6 {
+		t.Errorf("%+v are limited", nodes)
+	}
+	r := f.netnice("status")
+	if !strings.Contains(r.out, stateFile+".damaged-") || !strings.Contains(r.out, "sudo rm ") {
+		t.Errorf("%v, want where the damaged file is kept, and what to do", r)
+	}
+	if d := f.daemons[1]; !strings.Contains(d.log.String(), "damaged") {
+		t.Errorf("the log says\n%s", &d.log)
 	}
 }
 
