@@ -78,9 +78,9 @@ type Options struct {
 	IdleAfter time.Duration // default 1 s
 	FirstWait time.Duration // default 10 s
 
-	opened func(*Daemon)                         // for tests
-	now    func() time.Time                      // for tests
-	fault  func(path string, removes bool) error // for tests: why a file of the state cannot be written or removed
+	opened func(*Daemon)                             // for tests
+	now    func() time.Time                          // for tests
+	fault  func(path string, takesNoRoom bool) error // for tests: why a file of the state cannot be written or removed
 }
 
 func (o *Options) fill() error {

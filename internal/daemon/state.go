@@ -53,6 +53,9 @@ type heading struct {
 	Synced  int `json:"synced,omitempty"`
 }
 
+// behind as the number of records says that more was wanted than could be written.
+const behind = 999_999_999
+
 // line is the heading as the file has it, of the same length whatever the numbers.
 func (h heading) line() []byte {
 	boot := strconv.Quote(h.BootID) // letters, digits and dashes

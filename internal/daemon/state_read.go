@@ -104,7 +104,11 @@ func (s *state) read(data []byte, boot string) {
 			delete(nodes, r.Gone)
 		}
 	}
-	if least := h.least(boot); s.damage == nil && records < least {
+	switch least := h.least(boot); {
+	case s.damage != nil || records >= least:
+	case least == behind:
+		s.damage = errors.New("what was wanted last could not be written")
+	default:
 		s.damage = fmt.Errorf("it was cut: it ends after %d of at least %d records", records, least)
 	}
 	s.Nodes = slices.SortedFunc(maps.Values(nodes), func(a, b savedNode) int { return int(a.ID) - int(b.ID) })

@@ -22,9 +22,34 @@ import (
 // written later. The caller holds d.mu.
 func (d *Daemon) save() error {
 	err := d.saveWhole()
-	d.dirty = err != nil
+	if d.dirty = err != nil; d.dirty {
+		d.markBehind()
+	}
 	d.wrote(d.statePath(), err)
 	return err
+}
+
+// markBehind has the file say, where that can be, that it has not all that is wanted: the next daemon of
+// this boot then goes by what is in force. To write over the heading takes no room on a full disk.
+func (d *Daemon) markBehind() {
+	path := d.statePath()
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return // of a disk that is read-only, for instance
+	}
+	defer f.Close()
+	const most = 512 // of a heading
+	text := make([]byte, most)
+	n, _ := f.ReadAt(text, 0)
+	line, _, ended := bytes.Cut(text[:n], []byte("\n"))
+	var h heading
+	if !ended || strictly(line, &h) != nil || h.Version < summedVersion || h.BootID != d.boot || h.Records == behind {
+		return
+	}
+	h.Records = behind
+	if marked := h.line(); len(marked) == len(line)+1 && d.cannot(path, true) == nil {
+		_, _ = f.WriteAt(marked, 0) // what is lost was told as the state was not written
+	}
 }
 
 func (d *Daemon) saveWhole() error {
@@ -172,12 +197,12 @@ func (d *Daemon) remove(path string) error {
 	return removeFile(path)
 }
 
-// cannot is why tests have a file not be written, or removed.
-func (d *Daemon) cannot(path string, removes bool) error {
+// cannot is why tests have a file not be written, or removed or written over in place, which takes no room.
+func (d *Daemon) cannot(path string, takesNoRoom bool) error {
 	if d.opts.fault == nil {
 		return nil
 	}
-	return d.opts.fault(path, removes)
+	return d.opts.fault(path, takesNoRoom)
 }
 
 // removeFile removes a file that may not be there. It looks first: a file system that is read-only

@@ -13,7 +13,8 @@ import (
 
 // A disk that is full or read-only keeps nobody from setting and lifting limits: what is wanted
 // holds in the kernel, whoever asked for it is told that it is not written down, and writing is tried again
-// until it succeeds.
+// until it succeeds. If the daemon ends before, the next one goes by the file, or by what is in force if that could be
+// marked (markBehind).
 
 const (
 	// writeAgainFirst is when a file is tried again for the first time; then twice as long, up to the most.

@@ -19,12 +19,12 @@ import (
 
 // disk is one that may be full or read-only.
 type disk struct {
-	fault     atomic.Pointer[error]
-	removesIt atomic.Bool // what is there cannot be removed either
+	fault  atomic.Pointer[error]
+	locked atomic.Bool // what is there can neither be removed nor written over
 }
 
-func (d *disk) set(fault error, removes bool) {
-	d.removesIt.Store(removes)
+func (d *disk) set(fault error, locked bool) {
+	d.locked.Store(locked)
 	if fault == nil {
 		d.fault.Store(nil)
 		return
@@ -32,9 +32,9 @@ func (d *disk) set(fault error, removes bool) {
 	d.fault.Store(&fault)
 }
 
-func (d *disk) write(path string, removes bool) error {
+func (d *disk) write(path string, takesNoRoom bool) error {
 	fault := d.fault.Load()
-	if fault == nil || removes && !d.removesIt.Load() {
+	if fault == nil || takesNoRoom && !d.locked.Load() {
 		return nil
 	}
 	return &fs.PathError{Op: "open", Path: path, Err: *fault}
@@ -42,9 +42,9 @@ func (d *disk) write(path string, removes bool) error {
 
 func TestDiskThatCannotBeWritten(t *testing.T) {
 	for name, c := range map[string]struct {
-		fault   error
-		removes bool
-		remedy  string
+		fault  error
+		locked bool
+		remedy string
 	}{
 		"full":       {unix.ENOSPC, false, "df "},
 		"over quota": {unix.EDQUOT, false, "df "},
@@ -66,7 +66,7 @@ func TestDiskThatCannotBeWritten(t *testing.T) {
 				require.Contains(t, text, c.fault.Error())
 				require.Contains(t, text, c.remedy)
 			}
-			d.set(c.fault, c.removes)
+			d.set(c.fault, c.locked)
 			told(h.set(root, "user:4250", up(7e6)))
 			told(h.set(root, "user:4242", up(8e6)))
 			told(h.set(auth.Actor{UID: 4244}, "user:4244", up(1e6)))
@@ -97,12 +97,12 @@ func TestDiskThatCannotBeWritten(t *testing.T) {
 
 			// The next daemon starts on such a disk, and root lifts all.
 			require.NoError(t, h.stop())
-			d.set(c.fault, c.removes)
+			d.set(c.fault, c.locked)
 			h = start(t, fake, opts)
 			require.Equal(t, now, inForce(t, fake))
 			told(h.remove(root, "user:4250"))
 			err = h.Down(context.Background(), root)
-			if c.removes {
+			if c.locked {
 				e := requireFault(t, api.CodeInternal, err)
 				require.Contains(t, e.Message, "all limits are lifted")
 				require.Contains(t, e.Hint, "sudo rm "+h.statePath())
@@ -114,6 +114,36 @@ func TestDiskThatCannotBeWritten(t *testing.T) {
 			require.Empty(t, inForce(t, fake))
 		})
 	}
+}
+
+// A daemon that is killed while the disk is full leaves a file that is behind, and says so: nothing that was
+// lifted since comes back, and nothing that was set is lost.
+func TestKilledOnFullDisk(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	var d disk
+	opts.fault = d.write
+	h := withLimits(t, opts, fake)
+	d.set(unix.ENOSPC, false)
+	for subject, rate := range map[string]uint64{"user:4242": 8e6, "user:4250": 7e6} {
+		h.mustSet(root, subject, up(rate))
+	}
+	_, err := h.remove(root, "host")
+	require.NoError(t, err)
+	now := inForce(t, fake)
+	require.NoError(t, h.stop())
+	h = start(t, fake, opts)
+	require.Equal(t, now, inForce(t, fake))
+	status, err := h.Status(context.Background())
+	require.NoError(t, err)
+	require.Len(t, status.Problems, 2, "it cannot be written, and the former cannot be kept yet")
+	require.Contains(t, status.Problems[1].Message, "what was wanted last could not be written")
+	d.set(nil, false)
+	h.written()
+	require.Len(t, Damaged(opts.StateDir), 1)
+	require.NoError(t, h.stop())
+	start(t, fake, opts)
+	require.Equal(t, now, inForce(t, fake))
 }
 
 func TestUnwrittenIsTriedAgain(t *testing.T) {
