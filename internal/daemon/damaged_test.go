@@ -101,6 +101,25 @@ func TestCutStateOfDestination(t *testing.T) {
 	require.Contains(t, status.Problems[0].Message+status.Problems[1].Message, "1 limits on parts of the traffic")
 }
 
+// What holds for the whole machine makes no record older than what is in force.
+func TestCutStateWithTheMeterOff(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	h := start(t, fake, opts)
+	since := h.mustSet(root, "user:4242", total(5e6)).Since
+	h.mustSet(root, "user:4243", up(1e6))
+	h.meter(false)
+	before := inForce(t, fake)
+	require.NoError(t, h.stop())
+	text := must(os.ReadFile(h.statePath()))
+	require.NoError(t, os.WriteFile(h.statePath(), text[:len(text)-1], 0o600))
+	h = start(t, fake, opts)
+	require.Equal(t, before, inForce(t, fake))
+	nodes, err := h.nodesFor("user:4242")
+	require.NoError(t, err)
+	require.True(t, since.Equal(nodes[0].Since), "its record is kept")
+}
+
 // Pins that are gone without a daemon: what is wanted is in the file, and is set again.
 func TestPinsRemoved(t *testing.T) {
 	fake := &enforcetest.Kernel{}

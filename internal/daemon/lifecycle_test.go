@@ -235,7 +235,7 @@ func TestKernelIsPutRight(t *testing.T) {
 }
 
 func TestStateThatCannotBeUsed(t *testing.T) {
-	for _, name := range []string{stateName, powerName, adaptName} {
+	for _, name := range stateFiles {
 		const content = `{"version":99,"surprise":1}` // a newer netnice's
 		t.Run(name, func(t *testing.T) {
 			fake := &enforcetest.Kernel{}
