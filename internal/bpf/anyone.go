@@ -14,15 +14,15 @@ import (
 // the last has gone the kernel takes a moment to let go of that: so long it is waited for.
 func AnyoneUp(wait time.Duration) (bool, error) {
 	for deadline := time.Now().Add(wait); ; time.Sleep(leavePoll) {
-		up, err := isLoaded(sockopsProgram, ebpf.ProgramGetNextID, programName)
+		up, err := isLoaded(ebpf.ProgramGetNextID, programName)
 		if err != nil || !up || time.Now().After(deadline) {
 			return up, err
 		}
 	}
 }
 
-// isLoaded looks for a program of that name among all that the kernel has.
-func isLoaded(wanted string, next func(ebpf.ProgramID) (ebpf.ProgramID, error), nameOf func(ebpf.ProgramID) (string, error)) (bool, error) {
+// isLoaded looks for a netnice's program that arms connections among all that the kernel has.
+func isLoaded(next func(ebpf.ProgramID) (ebpf.ProgramID, error), nameOf func(ebpf.ProgramID) (string, error)) (bool, error) {
 	for id := ebpf.ProgramID(0); ; {
 		var err error
 		id, err = next(id)
@@ -37,7 +37,7 @@ func isLoaded(wanted string, next func(ebpf.ProgramID) (ebpf.ProgramID, error), 
 		case errors.Is(err, fs.ErrNotExist): // gone meanwhile
 		case err != nil:
 			return false, fmt.Errorf("look at program %d: %w", id, err)
-		case name == wanted:
+		case name == sockopsProgram:
 			return true, nil
 		}
 	}

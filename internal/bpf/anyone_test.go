@@ -26,15 +26,15 @@ func TestIsLoaded(t *testing.T) {
 		}
 		return programs[id], nil
 	}
-	up, err := isLoaded(sockopsProgram, next, name)
+	up, err := isLoaded(next, name)
 	require.NoError(t, err)
 	require.True(t, up)
 	delete(programs, 7)
-	up, err = isLoaded(sockopsProgram, next, name)
+	up, err = isLoaded(next, name)
 	require.NoError(t, err)
 	require.False(t, up)
-	_, err = isLoaded(sockopsProgram, next, func(ebpf.ProgramID) (string, error) { return "", broken })
+	_, err = isLoaded(next, func(ebpf.ProgramID) (string, error) { return "", broken })
 	require.ErrorIs(t, err, broken, "what cannot be looked at may be somebody's")
-	_, err = isLoaded(sockopsProgram, func(ebpf.ProgramID) (ebpf.ProgramID, error) { return 0, broken }, name)
+	_, err = isLoaded(func(ebpf.ProgramID) (ebpf.ProgramID, error) { return 0, broken }, name)
 	require.ErrorIs(t, err, broken)
 }

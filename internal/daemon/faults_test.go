@@ -118,9 +118,9 @@ func (h *harness) written() {
 // A daemon that runs makes anew what is missing: so what takes its place comes at once.
 
 // put has something be made in the place of a file.
-func put(t *testing.T, path string, make func(path string) error) {
+func put(t *testing.T, path string, makeAt func(path string) error) {
 	t.Helper()
-	require.NoError(t, make(path+".put"))
+	require.NoError(t, makeAt(path+".put"))
 	require.NoError(t, os.Rename(path+".put", path))
 }
 

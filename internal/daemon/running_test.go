@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -23,9 +22,9 @@ type proc struct {
 	dir string
 }
 
-func (p proc) process(pid int, open, comm, cmdline, environ string) {
+func (p proc) process(open, comm, cmdline, environ string) {
 	p.t.Helper()
-	dir := filepath.Join(p.dir, strconv.Itoa(pid))
+	dir := filepath.Join(p.dir, "11")
 	require.NoError(p.t, os.MkdirAll(filepath.Join(dir, "fd"), 0o755))
 	if open != "" {
 		require.NoError(p.t, os.Symlink(open, filepath.Join(dir, "fd", "7")))
@@ -56,59 +55,59 @@ func TestFindRunning(t *testing.T) {
 		"nobody": {table: line(flock, device, 11, st.Ino+1)},
 		"the daemon": {
 			table:   line(flock, device, 9, st.Ino+1) + line(flock, device, 11, st.Ino),
-			process: func(p proc) { p.process(11, locked, "netnice", "/usr/bin/netnice daemon", "HOME=/root") },
+			process: func(p proc) { p.process(locked, "netnice", "/usr/bin/netnice daemon", "HOME=/root") },
 			want:    Running{PID: 11, Socket: DefaultSocketPath},
 		},
 		"its socket by a flag": {
 			table: line(flock, device, 11, st.Ino),
 			process: func(p proc) {
-				p.process(11, locked, "exe", "netnice daemon --socket /run/x/s --on-demand", "NETNICE_SOCKET=/run/y")
+				p.process(locked, "exe", "netnice daemon --socket /run/x/s --on-demand", "NETNICE_SOCKET=/run/y")
 			},
 			want: Running{PID: 11, Socket: "/run/x/s"},
 		},
 		"its socket by a flag, in one word": {
 			table:   line(flock, device, 11, st.Ino),
-			process: func(p proc) { p.process(11, locked, "netnice", "/opt/nn daemon --socket=/run/x/s", "") },
+			process: func(p proc) { p.process(locked, "netnice", "/opt/nn daemon --socket=/run/x/s", "") },
 			want:    Running{PID: 11, Socket: "/run/x/s"},
 		},
 		"its socket by the environment": {
 			table:   line(flock, device, 11, st.Ino),
-			process: func(p proc) { p.process(11, locked, "netnice", "netnice daemon", "A=b\x00NETNICE_SOCKET=/run/y\x00") },
+			process: func(p proc) { p.process(locked, "netnice", "netnice daemon", "A=b\x00NETNICE_SOCKET=/run/y\x00") },
 			want:    Running{PID: 11, Socket: "/run/y"},
 		},
 		"a socket below some folder": {
 			table:   line(flock, device, 11, st.Ino),
-			process: func(p proc) { p.process(11, locked, "netnice", "netnice daemon --socket s", "") },
+			process: func(p proc) { p.process(locked, "netnice", "netnice daemon --socket s", "") },
 			want:    Running{PID: 11},
 		},
 		"another device": { // as for btrfs: the open file tells
 			table:   line(flock, "fe:00", 11, st.Ino),
-			process: func(p proc) { p.process(11, locked, "netnice", "netnice daemon", "") },
+			process: func(p proc) { p.process(locked, "netnice", "netnice daemon", "") },
 			want:    Running{PID: 11, Socket: DefaultSocketPath},
 		},
 		"the same number on another file system": {
 			table:   line(flock, "fe:00", 11, st.Ino),
-			process: func(p proc) { p.process(11, other, "netnice", "netnice daemon", "") },
+			process: func(p proc) { p.process(other, "netnice", "netnice daemon", "") },
 		},
 		"a number that is another process's by now": {
 			table:   line(flock, device, 11, st.Ino),
-			process: func(p proc) { p.process(11, other, "netnice", "netnice daemon", "") },
+			process: func(p proc) { p.process(other, "netnice", "netnice daemon", "") },
 		},
 		"somebody else's lock": {
 			table:   line(flock, device, 11, st.Ino),
-			process: func(p proc) { p.process(11, locked, "bash", "bash daemon", "") },
+			process: func(p proc) { p.process(locked, "bash", "bash daemon", "") },
 		},
 		"a command of netnice's": {
 			table:   line(flock, device, 11, st.Ino),
-			process: func(p proc) { p.process(11, locked, "netnice", "netnice ls", "") },
+			process: func(p proc) { p.process(locked, "netnice", "netnice ls", "") },
 		},
 		"who waits": {
 			table:   line(waits, device, 11, st.Ino),
-			process: func(p proc) { p.process(11, locked, "netnice", "netnice daemon", "") },
+			process: func(p proc) { p.process(locked, "netnice", "netnice daemon", "") },
 		},
 		"another kind of lock": {
 			table:   line(posix, device, 11, st.Ino),
-			process: func(p proc) { p.process(11, locked, "netnice", "netnice daemon", "") },
+			process: func(p proc) { p.process(locked, "netnice", "netnice daemon", "") },
 		},
 		"another pid namespace": {table: line(flock, device, 0, st.Ino)},
 		"nonsense":              {table: "1: FLOCK\n\n: : : : : :\n1: FLOCK  ADVISORY  WRITE x 1 2 3\n"},
