@@ -174,7 +174,7 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 		return;
 	nn_identify(t, p, &w);
 	if (!s || s->tgid != w.tgid) {
-		if (s && s->tgid && s->path[0].node)
+		if (s && s->tgid && nn_path_begins_live(s))
 			return; /* another's, who is looked at in turn */
 		if (nn_inherited(t, file, fd) && !nn_sleeps_in(t, sk))
 			return;
@@ -403,6 +403,14 @@ static __always_inline bool nn_path_has(const struct nn_socket *s, __u32 node)
 	return false;
 }
 
+/* As the kernel has it: more than was promised may have come. */
+static __always_inline __u32 nn_receive_window_left(const struct tcp_sock *tp)
+{
+	__s32 left = tp->rcv_wup + tp->rcv_wnd - tp->rcv_nxt;
+
+	return left < 0 ? 0 : left;
+}
+
 #define NN_IN_USE_US 1000000 /* since a connection's last segment */
 
 /* What `netnice ls` and the user side want to know of a socket. */
@@ -442,8 +450,7 @@ static __always_inline void nn_socket_record(struct seq_file *seq,
 	if (tp) {
 		if (r.tcp_state != TCP_LISTEN &&
 		    r.time_ns / 1000 < tp->tcp_mstamp + NN_IN_USE_US)
-			r.promised_bytes =
-				tp->rcv_wup + tp->rcv_wnd - tp->rcv_nxt;
+			r.promised_bytes = nn_receive_window_left(tp);
 		r.queued_bytes = tp->write_seq - tp->snd_una;
 		r.unsent_bytes = tp->write_seq - tp->snd_nxt;
 		r.sent_bytes = tp->bytes_sent +

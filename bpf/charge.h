@@ -150,6 +150,14 @@ static __always_inline bool nn_path_live(struct nn_socket *s)
 	return false;
 }
 
+/* Does the innermost node of its path hold still? Of one that was lifted the
+ * path is from before, and may be of a process that has ended. */
+static __always_inline bool nn_path_begins_live(struct nn_socket *s)
+{
+	return s->path[0].node &&
+	       nn_node_get(s->path[0].node, s->path[0].generation);
+}
+
 static __always_inline void nn_held_count(struct nn_socket *s)
 {
 	for (__u32 i = 0; i < NN_PATH_MAX; i++) {

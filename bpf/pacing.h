@@ -319,8 +319,8 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	/* This segment pays for what left before it and was not charged. */
 	if (s->unsettled_bytes < 0)
 		bytes -= s->unsettled_bytes;
-	/* A peer that knows no MPTCP gets no option: what was charged for the
-	 * last segment's pays for this one's. */
+	/* The last segment was charged for MPTCP's option and had none, as the
+	 * peer speaks plain TCP: that pays for this one's. */
 	else if (s->unsettled_bytes < segments * option)
 		bytes -= s->unsettled_bytes;
 	else

@@ -258,7 +258,7 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 	if (nn_for_group(skb, p)) {
 		if (!slot)
 			nn_unknown_came(skb, p, NN_UNKNOWN_CAME_NOBODY);
-		return nn_group_path(p, path);
+		return nn_group_path(skb, p, slot, path);
 	}
 	size = nn_packet_tuple(p, &t);
 	sk = nn_tuple_socket(skb, p->protocol, &t, size,

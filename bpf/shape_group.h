@@ -2,8 +2,8 @@
 /*
  * What comes in for a group: by multicast or broadcast. The kernel gives such a
  * datagram to every socket that takes part, whoever has it, and a look-up finds
- * one of them. So it is nobody's own: limits on the host hold for it, and
- * everybody's for where it comes from.
+ * one of them. So it is nobody's own: limits on the host and the device hold
+ * for it, and everybody's for where it comes from.
  */
 #ifndef NETNICE_SHAPE_GROUP_H
 #define NETNICE_SHAPE_GROUP_H
@@ -20,31 +20,53 @@ static __always_inline bool nn_for_group(const struct __sk_buff *skb,
 	if (p->v6)
 		return (p->destination[0] & bpf_htonl(0xff000000)) ==
 		       bpf_htonl(0xff000000);
-	/* the broadcast address of a network is known by its frame alone */
-	return skb->pkt_type == PACKET_BROADCAST ||
-	       (p->destination[0] & bpf_htonl(0xf0000000)) ==
-		       bpf_htonl(0xe0000000) ||
-	       p->destination[0] == 0xffffffff;
+	if ((p->destination[0] & bpf_htonl(0xf0000000)) ==
+		    bpf_htonl(0xe0000000) ||
+	    p->destination[0] == 0xffffffff)
+		return true;
+	/* The broadcast address of a network, as most have it. Not by the frame
+	 * alone: in such a one somebody near may send what is for one socket.
+	 */
+	return skb->pkt_type == PACKET_BROADCAST &&
+	       (p->destination[0] & bpf_htonl(0xff)) == bpf_htonl(0xff);
 }
 
-/* Returns whether a limit holds for it. */
-static __always_inline bool nn_group_path(struct nn_packet *p,
+static __always_inline void nn_group_hop(struct nn_whose *path, __u32 *n,
+					 __u32 node)
+{
+	struct nn_node *found = bpf_map_lookup_elem(&nodes, &node);
+	struct nn_hop *hop = &path->hops[*n & (NN_PATH_MAX - 1)];
+
+	if (!found)
+		return;
+	hop->node = node;
+	hop->generation = found->generation;
+	*n += 1;
+}
+
+/* Returns whether a limit holds for it. slot: as of nn_packet_path. */
+static __always_inline bool nn_group_path(struct __sk_buff *skb,
+					  struct nn_packet *p,
+					  const struct nn_slot *slot,
 					  struct nn_whose *path)
 {
 	struct nn_policy *policy = nn_policy();
-	struct nn_node *n = NULL;
-	struct nn_hop *host = &path->hops[0];
+	struct nn_link_key key = {};
+	__u32 n = 0, *link;
 
 	if (!policy)
 		return false;
 	if (policy->destinations & NN_DESTINATIONS_DOWN &&
 	    nn_other_from(p, &path->hops[0]))
-		host = &path->hops[1];
+		n = 1;
 	if (policy->kinds & 1 << NN_NODE_HOST)
-		n = bpf_map_lookup_elem(&nodes, &policy->host_node);
-	if (n) {
-		host->node = policy->host_node;
-		host->generation = n->generation;
+		nn_group_hop(path, &n, policy->host_node);
+	if (policy->kinds & 1 << NN_NODE_LINK) {
+		key.netns = slot ? slot->netns : nn_packet_netns(skb);
+		key.ifindex = slot ? slot->ifindex : skb->ifindex;
+		link = bpf_map_lookup_elem(&links, &key);
+		if (link)
+			nn_group_hop(path, &n, *link);
 	}
 	return path->hops[0].node;
 }

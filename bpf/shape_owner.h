@@ -34,7 +34,7 @@ static __always_inline void nn_adopt_datagrams(struct task_struct *t,
 	if (s && s->epoch == p->epoch)
 		return;
 	nn_identify(t, p, &w);
-	if (s && s->tgid && s->tgid != w.tgid && s->path[0].node)
+	if (s && s->tgid && s->tgid != w.tgid && nn_path_begins_live(s))
 		return;
 	n = nn_path_make(p, t, &w, &path);
 	if (!s && !n && !nn_kinds_later(p))

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,6 +20,9 @@ var ErrNoBPFFS = errors.New("no BPF file system")
 // holds nothing else that a program may make.
 const mounted = "mounted_by_netnice"
 
+// mountWait bounds how long another netnice is waited for that mounts or unmounts just now.
+const mountWait = time.Second
+
 func isBPFFS(dir string) (bool, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -31,11 +35,7 @@ func isBPFFS(dir string) (bool, error) {
 // parent where there is none yet.
 func ensurePinDir(dir string) error {
 	parent := filepath.Dir(dir)
-	unlock, err := lockMount(parent)
-	if err != nil {
-		return err
-	}
-	defer unlock()
+	defer lockMount(parent)()
 	ok, err := isBPFFS(parent)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %s does not exist; mount one: mount -t bpf bpf /sys/fs/bpf", ErrNoBPFFS, parent)
@@ -65,19 +65,19 @@ func ensurePinDir(dir string) error {
 }
 
 // lockMount keeps others of netnice from mounting and unmounting there: a second file system would hide what is pinned in
-// the first, and one that is unmounted the folder that somebody just made.
-func lockMount(dir string) (unlock func(), err error) {
+// the first, and one that is unmounted the folder that somebody just made. Anybody may take that lock: who has not got it
+// after a second goes on without.
+func lockMount(dir string) (unlock func()) {
 	above, err := os.Open(filepath.Dir(dir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return func() {}, nil // nor is there anything to mount on
-	}
 	if err != nil {
-		return nil, err
+		return func() {} // nor is there anything to mount on
 	}
-	if err := unix.Flock(int(above.Fd()), unix.LOCK_EX); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", above.Name(), err), above.Close())
+	for end := time.Now().Add(mountWait); time.Now().Before(end); time.Sleep(mountWait / 50) {
+		if !errors.Is(unix.Flock(int(above.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+			break
+		}
 	}
-	return func() { _ = above.Close() }, nil
+	return func() { _ = above.Close() }
 }
 
 // RemovePins detaches every hook found below dir, removes all pins, and
@@ -115,11 +115,7 @@ func removePins(dir string) (ours bool, err error) {
 
 // unmount unmounts a BPF file system unless somebody pins there by now.
 func unmount(dir string) error {
-	unlock, err := lockMount(dir)
-	if err != nil {
-		return err
-	}
-	defer unlock()
+	defer lockMount(dir)()
 	rest, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", dir, err)

@@ -24,7 +24,7 @@ func (a *App) adapt() *cobra.Command {
 		Use:   "adapt [HOST|PREFIX[,!PREFIX]|--to-all [off]]",
 		Short: "Have what is sent to a host, or to many, follow what the path carries",
 		Long: `Traffic without a congestion control of its own, UDP, is sent to a host as fast as the path there
-carries it: more waits here, a second at most, or is dropped here, not in the network. It is found out by small probes
+carries it: the rest waits here, and what would wait for longer than --backlog is dropped here, not in the network. It is found out by small probes
 (ICMP Timestamp, else echo; 2% of the rate, up to 5% below 100 kbit/s), by their delay in the queue of
 the bottleneck, which is kept short. Beside traffic that fills that queue whatever is sent here, such as TCP,
 a share of the path's capacity is kept. Each address has its own rate; all else is untouched.

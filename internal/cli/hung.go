@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,7 +83,7 @@ func (w *daemonWatch) look() (identity.Activity, error) {
 	if err != nil {
 		return identity.Activity{}, err
 	}
-	pid := daemonPID(w.socket)
+	pid := daemonPID(w.socket, w.proc)
 	if pid == 0 {
 		return identity.Activity{}, errors.New("which process the daemon is, neither its socket nor its lock tells")
 	}
@@ -90,7 +92,7 @@ func (w *daemonWatch) look() (identity.Activity, error) {
 
 // daemonPID is the process that listens on a socket; where a service manager has opened that, or it takes no calls any
 // more, the one that holds the lock beside it. 0 = neither tells.
-func daemonPID(socket string) int {
+func daemonPID(socket, proc string) int {
 	if pid := listenerPID(socket); pid > 1 {
 		return pid
 	}
@@ -100,6 +102,11 @@ func daemonPID(socket string) int {
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
+		return 0
+	}
+	// A daemon that was killed leaves its number there, which may be another's by now.
+	status, err := os.ReadFile(filepath.Join(cmp.Or(proc, "/proc"), strconv.Itoa(pid), "status"))
+	if err != nil || !strings.HasPrefix(string(status), "Name:\tnetnice\n") {
 		return 0
 	}
 	return pid

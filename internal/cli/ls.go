@@ -41,8 +41,8 @@ Processes that have a share of the processors and no limit come below the tree. 
 came up; netnice status tells of what kind. It is counted while a limit stands on
 the host; what comes in, while one on that stands, too.
 
-The destination of a limit (--to) is shown to administrators, to who has set it, and to whose
-traffic it limits; to others it is "(hidden)".
+The destination of a limit (--to) is shown to administrators, to who has set it, to whose traffic it
+limits, and to all where an administrator's limit is on everybody's traffic; to others it is "(hidden)".
 
 On a narrow terminal the last columns are left out.`,
 		Args: between(0, 0),

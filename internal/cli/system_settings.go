@@ -39,7 +39,7 @@ It stays as it is when a daemon leaves or is replaced, and over a reboot. Admini
 			return a.setSystem(cmd.Context(), api.SystemRequest{InputMeter: &on, DryRun: dryRun}, asJSON)
 		},
 	}
-	cmd.Flags().StringVar(&meter, "input-meter", "on", "count what is received in the totals of limits: `on|off`")
+	cmd.Flags().StringVar(&meter, "input-meter", "", "`on|off`: count what is received in the totals of limits (without it: show whether)")
 	_ = cmd.RegisterFlagCompletionFunc("input-meter", cobra.FixedCompletions([]string{"on", "off"}, cobra.ShellCompDirectiveNoFileComp))
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)

@@ -91,10 +91,9 @@ func downWithoutDaemon(ctx context.Context, o DaemonOptions) error {
 	if err := shaping.Down(options); err != nil {
 		return fmt.Errorf("lift what stands in the kernel: %w", err)
 	}
-	if err := daemon.LiftPowers(ctx, o.StateDir); err != nil {
-		return err // and of which processes is still written
-	}
-	return daemon.ForgetState(o.StateDir)
+	// Where powers cannot be lifted, of which processes is still written.
+	lifted := daemon.LiftPowers(ctx, o.StateDir)
+	return errors.Join(lifted, daemon.ForgetState(o.StateDir, lifted != nil))
 }
 
 // examine says what the machine offers, and what is wrong with what netnice has on it.

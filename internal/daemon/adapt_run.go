@@ -133,7 +133,7 @@ func (d *Daemon) followPath(ctx context.Context, a *adapted) {
 		d.log.Info("limit follows a path no more: it was lifted", "host", a.Host, "address", a.Address.String())
 		delete(d.adapts.list, a.key())
 		d.saveAdapts()
-		err = nil
+		err = d.boundBacklog(a.subject(), 0) // a limit on what is received may stand there still
 	}
 	if err != nil {
 		d.complainOfAdapt(a, err)

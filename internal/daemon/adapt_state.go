@@ -112,5 +112,8 @@ func (h *adaptHow) check() error {
 	if h.SharePPM == 0 || h.SharePPM > wholePPM {
 		return fmt.Errorf("a share of %d millionths is out of range", h.SharePPM)
 	}
+	if h.BacklogNS != 0 && (h.BacklogNS < adaptBacklogLeast || h.BacklogNS > adaptBacklogMost) {
+		return fmt.Errorf("a backlog of %d ns is out of range", h.BacklogNS)
+	}
 	return nil
 }

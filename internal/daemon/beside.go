@@ -34,7 +34,7 @@ func (d *Daemon) saveBeside(path string, empty bool, content any) {
 }
 
 // readBeside reads such a file into content. It is false if there is none, or none that is whole: that is
-// kept under another name, and what is in force goes on as it is. An error says what to do.
+// kept under another name, and the daemon goes on as if there were none. An error says what to do.
 func (d *Daemon) readBeside(path string, newest int, content besideContent) (found bool, err error) {
 	damage, err := readObject(path, newest, content)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -52,6 +52,12 @@ func (d *Daemon) setAside(f *damaged) error {
 	if err := d.cannot(f.path, false); err != nil {
 		return err
 	}
+	for _, kept := range Damaged(d.opts.StateDir) { // by a daemon that could not replace it
+		if areSame(kept, f.path) {
+			f.aside = kept
+			return nil
+		}
+	}
 	at := f.path + damagedSuffix + time.Now().UTC().Format("20060102T150405Z")
 	aside := at
 	for n := 2; ; n++ {
@@ -72,6 +78,15 @@ func (d *Daemon) setAside(f *damaged) error {
 	f.aside = aside
 	d.log.Error("the damaged file is kept; look at it", "file", aside)
 	return nil
+}
+
+func areSame(a, b string) bool {
+	one, err := os.Lstat(a)
+	if err != nil {
+		return false
+	}
+	two, err := os.Lstat(b)
+	return err == nil && os.SameFile(one, two)
 }
 
 // tallies reports whether a record says what is in force: then it is not older. The caller holds d.mu,
@@ -123,6 +138,28 @@ func CheckState(dir, boot string) error {
 	return err
 }
 
+// toldCause is the cause for everybody who asks: not what it quotes of the file, which may be a destination.
+func (f *damaged) toldCause() string {
+	if text := f.cause.Error(); !strings.Contains(text, `"`) {
+		return text
+	}
+	return "the daemon's log says what is wrong"
+}
+
+// whatWasIn says what may be missing where a file of the state was damaged, and which command shows what there is.
+func whatWasIn(path string) (missing, shown string) {
+	for _, f := range []struct{ name, missing, shown string }{
+		{systemName, "what was set for the whole machine may be missing", "netnice system"},
+		{powerName, "shares of the processors may be missing", "netnice power"},
+		{adaptName, "hosts to which what is sent followed the path may be missing", "netnice adapt"},
+	} {
+		if strings.HasPrefix(filepath.Base(path), f.name) {
+			return f.missing, f.shown
+		}
+	}
+	return "limits that were wanted may be missing, or older than what was wanted last", "netnice ls"
+}
+
 // damagedProblems are the damaged files, for netnice status.
 func (d *Daemon) damagedProblems() (list []api.Problem) {
 	var found *damaged
@@ -133,13 +170,10 @@ func (d *Daemon) damagedProblems() (list []api.Problem) {
 	}
 	d.mu.Unlock()
 	for _, path := range Damaged(d.opts.StateDir) {
-		lost, shown := "limits that were wanted may be missing, or older than what was wanted last", "netnice ls"
-		if strings.HasPrefix(filepath.Base(path), systemName) {
-			lost, shown = "what was set for the whole machine may be missing", "netnice system"
-		}
+		lost, shown := whatWasIn(path)
 		message := fmt.Sprintf("a file of the state was damaged, and is kept as %s: %s", path, lost)
 		if found != nil && found.aside == path {
-			message += fmt.Sprintf(" (%v)", found.cause)
+			message += fmt.Sprintf(" (%s)", found.toldCause())
 			if found.destinations > 0 {
 				message += fmt.Sprintf("; %d limits on parts of the traffic, by commands or rules, could not be kept", found.destinations)
 			}
@@ -148,7 +182,7 @@ func (d *Daemon) damagedProblems() (list []api.Problem) {
 	}
 	if found != nil && found.aside == "" {
 		list = append(list, api.Problem{
-			Message: fmt.Sprintf("%s is damaged (%v), and cannot be kept under another name yet", found.path, found.cause),
+			Message: fmt.Sprintf("%s is damaged (%s), and cannot be kept under another name yet", found.path, found.toldCause()),
 			Hint:    "compare it with netnice ls, and set what is missing",
 		})
 	}

@@ -148,6 +148,12 @@ func holds(proc string, pid int, paths []string) bool {
 	})
 }
 
+// ownedByRootOr reports whether a process's folder in /proc is root's or that user's.
+func ownedByRootOr(info os.FileInfo, uid int) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (st.Uid == 0 || int(st.Uid) == uid)
+}
+
 // describe says what a process is.
 func describe(proc string, pid int) lockHolder {
 	h := lockHolder{pid: pid, daemon: pid == os.Getpid()}
@@ -160,6 +166,10 @@ func describe(proc string, pid int) lockHolder {
 		return h
 	}
 	args := strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
+	// anybody may have a program of that name
+	if info, err := os.Stat(dir); err != nil || !ownedByRootOr(info, os.Geteuid()) {
+		return h
+	}
 	const program = "netnice"
 	if h.name != program && filepath.Base(args[0]) != program || !slices.Contains(args[1:], "daemon") {
 		return h

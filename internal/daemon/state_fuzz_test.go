@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -308,7 +309,9 @@ func FuzzAdaptState(f *testing.F) {
 		`{"version":3,"adapted":[null],"areas":[null]}`,
 		`{"version":3,"adapted":[{"host":"x","address":""}]}`,
 		`{"version":3,"areas":[{"host":"300.1.2.3/40","share_ppm":1}]}`,
-		`{"version":4}`,
+		fmt.Sprintf("{\"version\":%d}", adaptStateVersion+1),
+		`{"version":4,"adapted":[{"host":"192.0.2.7","address":"192.0.2.7","share_ppm":500000,"least_bytes_per_sec":1000,"backlog_ns":200000000,"since":"2026-11-22T10:11:12Z"}]}`,
+		`{"version":4,"adapted":[{"host":"192.0.2.7","address":"192.0.2.7","share_ppm":500000,"least_bytes_per_sec":1000,"backlog_ns":1,"since":"2026-11-22T10:11:12Z"}]}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -327,6 +330,7 @@ func FuzzAdaptState(f *testing.F) {
 			s = adaptState{}
 		}
 		for _, a := range s.Adapted {
+			require.True(t, a.BacklogNS == 0 || a.BacklogNS >= adaptBacklogLeast && a.BacklogNS <= adaptBacklogMost)
 			require.Equal(t, api.KindTo, a.subject().Kind)
 			require.True(t, a.SharePPM > 0 && a.SharePPM <= 1_000_000)
 			require.LessOrEqual(t, slices.Max([]uint64{a.Start, a.Least, a.Most}), units.MaxRate)

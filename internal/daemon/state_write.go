@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -239,8 +240,14 @@ func (d *Daemon) forget(names ...string) error {
 	return forgetFiles(d.opts.StateDir, names, d.remove)
 }
 
-// ForgetState removes what a daemon has written down, where none runs.
-func ForgetState(dir string) error { return forgetFiles(dir, stateFiles, removeFile) }
+// ForgetState removes what a daemon has written down, where none runs; of which processes have powers may stay.
+func ForgetState(dir string, keepPowers bool) error {
+	names := slices.Clone(stateFiles)
+	if keepPowers {
+		names = slices.DeleteFunc(names, func(name string) bool { return name == powerName })
+	}
+	return forgetFiles(dir, names, removeFile)
+}
 
 func forgetFiles(dir string, names []string, remove func(path string) error) error {
 	var left []string

@@ -130,7 +130,7 @@ func TestInputMeterOnAFullDisk(t *testing.T) {
 	require.NoError(t, os.Mkdir(h.systemPath(), 0o755)) // where the file would be
 	answer := h.meter(false)
 	require.Len(t, answer.Warnings, 1)
-	require.Contains(t, answer.Warnings[0], "until the daemon restarts")
+	require.Contains(t, answer.Warnings[0], "may be lost with a restart")
 	require.False(t, h.metered(id))
 	require.True(t, h.statusMeterOff())
 	status, err := h.Status(context.Background())

@@ -115,9 +115,9 @@ func (d *Daemon) unwrittenWarnings(path string, lifts bool) []string {
 	if err == nil {
 		return nil
 	}
-	text := "this holds until the daemon restarts; the state could not be written: "
+	text := "this holds, and may be lost with a restart of the daemon or the machine; the state could not be written: "
 	if lifts {
-		text = "what is lifted may be back when the daemon restarts; the state could not be written: "
+		text = "what is lifted may be back after a restart of the daemon or the machine; the state could not be written: "
 	}
 	text += err.Error() + ", and is tried again"
 	if hint := diskHint(d.opts.StateDir, err); hint != "" {
@@ -164,7 +164,7 @@ func (d *Daemon) unwrittenProblems() (list []api.Problem) {
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		f := files[path]
 		p := api.Problem{
-			Message: fmt.Sprintf("%s could not be written since %s: %v; what was changed since holds until the daemon restarts, and writing is tried again",
+			Message: fmt.Sprintf("%s could not be written since %s: %v; what was changed since holds, may be lost with a restart, and is written as soon as that works",
 				path, f.since.Local().Format(time.DateTime), f.err),
 			Hint: diskHint(d.opts.StateDir, f.err),
 		}

@@ -41,8 +41,8 @@ func stateFiles(i Installation) api.Check {
 	case len(i.Damaged) > 0:
 		return api.Check{
 			Name: name, State: Degraded, Found: "a file was damaged, and is kept: " + strings.Join(i.Damaged, ", "),
-			Means:  "Limits that were wanted may be missing, or older than what was wanted last.",
-			Remedy: "compare it with netnice ls, set what is missing, then: sudo rm " + strings.Join(i.Damaged, " "),
+			Means:  "What was wanted may be missing, or older than what was wanted last; netnice status says of each file what.",
+			Remedy: "compare each with what netnice ls, power, adapt or system shows, set what is missing, then: sudo rm " + strings.Join(i.Damaged, " "),
 		}
 	}
 	return api.Check{Name: name, State: OK, Found: "whole, or there is none"}

@@ -12,9 +12,8 @@ import (
 // The egress hook is called for each packet of whoever is in its cgroup or
 // below. While the only limits are on processes and cgroups it is on the lowest
 // cgroup that holds them all, and all sockets that they use: a socket keeps the
-// cgroup that it was made in. It goes up before a first connection from elsewhere
-// is set up: whoever makes or first uses a limited socket outside raises an event
-// and waits for that (bpf/cover.h). It comes down again after a limit was lifted.
+// cgroup that it was made in. It goes up within a millisecond or so: whoever makes or
+// first uses a limited socket outside raises an event (bpf/cover.h). It comes down again after a limit was lifted.
 // Where it does not see a socket nothing is held.
 
 // cover is where the egress hook is.

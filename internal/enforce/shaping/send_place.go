@@ -23,7 +23,9 @@ type sendPlace struct {
 	devices  map[int]bpf.Device
 	attached map[int]bool
 	refused  int // devices: no slot is left
-	watch    *watcher
+	// standingsOnce reads what waits in each class, once a look.
+	standingsOnce func() (map[uint32]standing, error)
+	watch         *watcher
 }
 
 // outlet is a node's class in one place.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -108,6 +109,9 @@ func (s *sender) adapt() error {
 			busy = append(busy, p)
 		}
 	}
+	for _, p := range busy {
+		p.standingsOnce = sync.OnceValues(p.pair.standings) // all classes of the place, of however many nodes it is asked
+	}
 	tooLong := false
 	if len(busy) > 0 {
 		for id, n := range s.nodes {
@@ -164,7 +168,7 @@ func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 				}
 			}
 		}
-		errs = append(errs, p.findLost(id, o))
+		errs = append(errs, p.findLost(id, o, p.standingsOnce))
 		seen[o] = f
 	}
 	if !n.share.came(moved) {
@@ -189,7 +193,7 @@ const lostLooks = 5
 
 // findLost finds what was lost on its way through the queue, at a moment when the machine dropped packets, say. A lane of
 // which something seems to wait keeps others from what it does not use, for as long as it sends at all.
-func (p *sendPlace) findLost(id uint32, o *outlet) error {
+func (p *sendPlace) findLost(id uint32, o *outlet, read func() (map[uint32]standing, error)) error {
 	suspect := false
 	for i := range o.part {
 		suspect = suspect || o.part[i].waited%lostLooks == lostLooks-1
@@ -197,7 +201,7 @@ func (p *sendPlace) findLost(id uint32, o *outlet) error {
 	if !suspect {
 		return nil
 	}
-	queues, err := p.pair.standings()
+	queues, err := read()
 	if err != nil || o.lanes != 0 && queues[o.lanes].packets != 0 { // of any lane, by a gate
 		return err
 	}
