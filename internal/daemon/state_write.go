@@ -246,7 +246,13 @@ func ForgetState(dir string, keepPowers bool) error {
 	if keepPowers {
 		names = slices.DeleteFunc(names, func(name string) bool { return name == powerName })
 	}
-	return forgetFiles(dir, names, removeFile)
+	names = append(names, listsFolder)
+	return forgetFiles(dir, names, func(path string) error {
+		if filepath.Base(path) == listsFolder {
+			return os.RemoveAll(path)
+		}
+		return removeFile(path)
+	})
 }
 
 func forgetFiles(dir string, names []string, remove func(path string) error) error {

@@ -1,0 +1,36 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Where no daemon runs all that one has written down goes, lists of prefixes too; of which processes have powers stays where
+// these could not be lifted.
+func TestForgetState(t *testing.T) {
+	dir := t.TempDir()
+	write := func() {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, listsFolder), 0o700))
+		for _, name := range append([]string{filepath.Join(listsFolder, "0123")}, stateFiles...) {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("{}\n"), 0o600))
+		}
+	}
+	left := func() (names []string) {
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	write()
+	require.NoError(t, ForgetState(dir, true))
+	require.Equal(t, []string{powerName}, left())
+	write()
+	require.NoError(t, ForgetState(dir, false))
+	require.Empty(t, left())
+	require.NoError(t, ForgetState(dir, false), "nothing is there")
+}
