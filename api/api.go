@@ -333,7 +333,7 @@ type Status struct {
 	Kernel        string            `json:"kernel"`
 	Nodes         int               `json:"nodes"`
 	Powers        int               `json:"powers,omitempty"` // processes with a share of the processors
-	InputMeterOff bool              `json:"input_meter_off"`  // what is received counts in no limit's total (netnice system)
+	InputMeterOff bool              `json:"input_meter_off"`  // received bytes count in no limit's total (netnice system)
 	Programs      []Program         `json:"programs"`
 	Unknown       Unknown           `json:"unknown"`
 	Counters      map[string]uint64 `json:"counters"` // faults, by name: what went unlimited, or was not written down

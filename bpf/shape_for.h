@@ -216,7 +216,7 @@ static __always_inline bool nn_path_of(const struct nn_packet *p,
 {
 	struct nn_socket *s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	struct nn_policy *policy;
-	struct nn_node *n = NULL;
+	__u32 n = 0;
 
 	if (!s)
 		s = nn_stateless_look(sk);
@@ -235,12 +235,8 @@ static __always_inline bool nn_path_of(const struct nn_packet *p,
 	}
 	policy = nn_policy();
 	if (policy && policy->kinds & 1 << NN_NODE_HOST)
-		n = bpf_map_lookup_elem(&nodes, &policy->host_node);
-	if (!n)
-		return false;
-	path->hops[0].node = policy->host_node;
-	path->hops[0].generation = n->generation;
-	return true;
+		nn_whose_add(path, &n, policy->host_node);
+	return n;
 }
 
 /* nn_packet_path for what has its ports. keep: its socket is not found by it

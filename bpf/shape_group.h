@@ -31,7 +31,8 @@ static __always_inline bool nn_for_group(const struct __sk_buff *skb,
 	       (p->destination[0] & bpf_htonl(0xff)) == bpf_htonl(0xff);
 }
 
-static __always_inline void nn_group_hop(struct nn_whose *path, __u32 *n,
+/* Put a node on a packet's path, as hop n, if it is there. */
+static __always_inline void nn_whose_add(struct nn_whose *path, __u32 *n,
 					 __u32 node)
 {
 	struct nn_node *found = bpf_map_lookup_elem(&nodes, &node);
@@ -60,13 +61,13 @@ static __always_inline bool nn_group_path(struct __sk_buff *skb,
 	    nn_other_from(p, &path->hops[0]))
 		n = 1;
 	if (policy->kinds & 1 << NN_NODE_HOST)
-		nn_group_hop(path, &n, policy->host_node);
+		nn_whose_add(path, &n, policy->host_node);
 	if (policy->kinds & 1 << NN_NODE_LINK) {
 		key.netns = slot ? slot->netns : nn_packet_netns(skb);
 		key.ifindex = slot ? slot->ifindex : skb->ifindex;
 		link = bpf_map_lookup_elem(&links, &key);
 		if (link)
-			nn_group_hop(path, &n, *link);
+			nn_whose_add(path, &n, *link);
 	}
 	return path->hops[0].node;
 }

@@ -282,7 +282,7 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 	 * of a macvlan: which have a device of their own */
 	if (skb->vlan_present || skb->pkt_type == PACKET_OTHERHOST)
 		return TC_ACT_UNSPEC;
-	/* what the machine sent to a group, and hears itself */
+	/* a datagram to a group that the machine hears itself send */
 	if (skb->pkt_type == PACKET_LOOPBACK)
 		return TC_ACT_UNSPEC;
 	q = nn_shaper();

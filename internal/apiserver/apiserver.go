@@ -106,7 +106,7 @@ func Handler(b Backend) http.Handler {
 	})
 	mux.HandleFunc("/", none)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.RequestURI == "*" || r.Method == http.MethodConnect { // which the mux answers itself, without a word
+		if r.RequestURI == "*" || r.Method == http.MethodConnect { // the mux answers these itself, without a word
 			none(w, r)
 			return
 		}

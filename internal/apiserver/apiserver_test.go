@@ -148,7 +148,7 @@ func TestCalls(t *testing.T) {
 		status, e := call(b, c.method, c.target, c.body)
 		require.Equal(t, http.StatusOK, status, "%s: %v", c.target, e)
 		require.Equal(t, c.asked, b.asked)
-		if c.asked != "status" && c.asked != "system" { // which are the same for everybody
+		if c.asked != "status" && c.asked != "system" { // these answers are the same for everybody
 			require.Equal(t, bob, b.by, c.target)
 		}
 	}

@@ -91,7 +91,7 @@ func answers(t *testing.T, asked []byte, from io.Reader) {
 			_ = r.Body.Close() // of what was read
 		}
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return // who hangs up may miss the end of events
+			return // a caller who hangs up may miss the end of events
 		}
 		require.NoError(t, err)
 	}

@@ -57,7 +57,7 @@ func rows(t *testing.T) []string {
 // The service may do what netnice(7) says, and nothing else.
 func TestServiceIsDocumented(t *testing.T) {
 	unit := settings(t, serviceFile)
-	// What has no part in what it may do.
+	// Directives that have no part in what the service may do.
 	for _, key := range []string{
 		"Type", "ExecStart", "ExecReload", "Nice", "Restart", "RestartSec", "WatchdogSec", "RuntimeDirectory",
 		"RuntimeDirectoryMode", "RuntimeDirectoryPreserve", "StateDirectory", "StateDirectoryMode", "LimitNOFILE",
@@ -89,7 +89,7 @@ func TestServiceIsDocumented(t *testing.T) {
 	var said []string
 	for _, cell := range rows(t) {
 		key, value, is := strings.Cut(cell, "=")
-		if is && value == "" { // what is left open, and why
+		if is && value == "" { // a directive that is left open, and why
 			left = append(left, key)
 			if unit[key] != nil {
 				t.Errorf("%s= is in the unit, and the page says that it is not", key)

@@ -55,7 +55,7 @@ const (
 	ReservePower        // guarantee it that
 	SmoothPower         // say how that is kept: slots, a deadline
 	Adapt               // have a limit to a host follow the path
-	Configure           // what holds for the whole machine
+	Configure           // change settings of the whole machine
 	SeePeers            // see for which destination a limit is
 	Down                // lift everything and stop
 )

@@ -89,7 +89,7 @@ func (m *Machine) Make(ctx context.Context, g *Group, pid int, s Share, also ...
 }
 
 func (m *Machine) makeFolder(ctx context.Context, g *Group, s Share) error {
-	err := makeReadable(g.Dir)
+	err := MakeReadable(g.Dir)
 	switch {
 	case errors.Is(err, unix.EROFS): // as in a container
 		return fmt.Errorf("make a group: %w: %w", err, enforce.ErrNotSupported)
@@ -104,9 +104,9 @@ func (m *Machine) makeFolder(ctx context.Context, g *Group, s Share) error {
 	return m.Set(ctx, *g, s)
 }
 
-// makeReadable makes a folder that everybody may enter, whatever the umask: programs in a group read
+// MakeReadable makes a folder that everybody may enter, whatever the umask: programs in a group read
 // its files, as to know how many processors they have.
-func makeReadable(dir string) error {
+func MakeReadable(dir string) error {
 	const mode = 0o755
 	if err := os.Mkdir(dir, mode); err != nil {
 		return err

@@ -13,9 +13,9 @@ import (
 func TestGroupsAreReadable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "group")
 	defer unix.Umask(unix.Umask(0o077))
-	require.NoError(t, makeReadable(dir))
+	require.NoError(t, MakeReadable(dir))
 	st, err := os.Stat(dir)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o755), st.Mode().Perm())
-	require.ErrorIs(t, makeReadable(dir), os.ErrExist)
+	require.ErrorIs(t, MakeReadable(dir), os.ErrExist)
 }

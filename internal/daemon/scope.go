@@ -16,6 +16,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/identity"
 )
 
@@ -117,14 +118,10 @@ func (d *Daemon) makeScope(pid int) (api.Subject, error) {
 // makeCgroup makes a cgroup, if it is not there, that everybody may enter, whatever the umask: programs
 // read the files of their own.
 func makeCgroup(dir string) error {
-	err := os.Mkdir(dir, dirMode)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
+	if err := cpu.MakeReadable(dir); !errors.Is(err, fs.ErrExist) {
+		return err
 	}
-	if err == nil {
-		err = os.Chmod(dir, dirMode)
-	}
-	return err
+	return nil
 }
 
 func moveTo(dir string, pid int) error {

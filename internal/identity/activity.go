@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"strconv"
@@ -48,8 +49,8 @@ func (r *Resolver) Activity(pid int) (Activity, error) {
 	if err != nil {
 		return a, fmt.Errorf("look at process %d: %w", pid, err)
 	}
-	a.State = stateOf(string(status))
-	a.Tracer, _ = strconv.Atoi(statusField(string(status), "TracerPid")) // 0 without one
+	a.State = stateOf(status)
+	a.Tracer, _ = strconv.Atoi(statusField(status, "TracerPid")) // 0 without one
 	entries, err := os.ReadDir(r.file(pid, "task"))
 	if err != nil && !notThere(err) {
 		return a, fmt.Errorf("look at the threads of process %d: %w", pid, err)
@@ -73,9 +74,9 @@ func (r *Resolver) thread(pid, tid int) (ThreadActivity, error) {
 	if err != nil {
 		return t, err
 	}
-	t.State = stateOf(string(status))
+	t.State = stateOf(status)
 	for _, name := range []string{"voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"} {
-		n, _ := strconv.ParseUint(statusField(string(status), name), 10, 64) // 0 where the kernel does not count
+		n, _ := strconv.ParseUint(statusField(status, name), 10, 64) // 0 where the kernel does not count
 		t.Switches += n
 	}
 	// What follows is for some only.
@@ -108,17 +109,14 @@ func functions(stack string) (names []string) {
 	return names
 }
 
-// statusField is a value of /proc/PID/status, "" if it is not there.
-func statusField(status, name string) string {
-	for line := range strings.Lines(status) {
-		if value, found := strings.CutPrefix(line, name+":"); found {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
+// statusField is a value of /proc/PID/status below its first line, "" if it is not there.
+func statusField(status []byte, name string) string {
+	_, rest, _ := bytes.Cut(status, []byte("\n"+name+":"))
+	value, _, _ := bytes.Cut(rest, []byte("\n"))
+	return string(bytes.TrimSpace(value))
 }
 
-func stateOf(status string) byte {
+func stateOf(status []byte) byte {
 	state := statusField(status, "State")
 	if state == "" {
 		return '?'

@@ -35,14 +35,12 @@ func (r *Resolver) IDs(pid int) (uid uint32, parent int, err error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("read the status of process %d: %w", pid, err)
 	}
-	number := func(key string) (uint64, error) {
-		_, rest, _ := bytes.Cut(text, []byte(key))
-		word, _, _ := bytes.Cut(bytes.TrimLeft(rest, "\t "), []byte("\n"))
-		word, _, _ = bytes.Cut(word, []byte("\t"))
-		return strconv.ParseUint(string(word), 10, 32)
+	number := func(name string) (uint64, error) {
+		word, _, _ := strings.Cut(statusField(text, name), "\t")
+		return strconv.ParseUint(word, 10, 32)
 	}
-	ppid, errP := number("\nPPid:")
-	id, errU := number("\nUid:")
+	ppid, errP := number("PPid")
+	id, errU := number("Uid")
 	if errP != nil || errU != nil {
 		return 0, 0, fmt.Errorf("read the status of process %d: no PPid or Uid", pid)
 	}

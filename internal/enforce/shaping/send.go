@@ -41,7 +41,6 @@ type sender struct {
 	pinDir   string
 	home     uint32 // the daemon's namespace
 	nodes    map[uint32]*outgoing
-	bounded  map[uint32]bool       // those with a bound of what waits
 	places   map[uint32]*sendPlace // by namespace
 	failed   map[uint32]time.Time  // when one could not be made there
 	nextSlot slotCounter
@@ -72,7 +71,7 @@ func upCeiling(spec enforce.NodeSpec) (rate uint64) {
 // After an error the programs are closed.
 func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 	s := &sender{
-		log: k.log, base: k.Object(), obj: obj, pinDir: k.PinDir(), nodes: map[uint32]*outgoing{}, bounded: map[uint32]bool{},
+		log: k.log, base: k.Object(), obj: obj, pinDir: k.PinDir(), nodes: map[uint32]*outgoing{},
 		places: map[uint32]*sendPlace{}, failed: map[uint32]time.Time{}, stop: make(chan struct{}),
 		buffers: buffers{some: true}, // an earlier process may have set some
 		beside:  k.receiving, renew: k.RenewQueues, expect: func() error { return k.SetQueues(true) },
@@ -122,10 +121,6 @@ func (s *sender) know(spec enforce.NodeSpec) *outgoing {
 		n.share = share{}
 	}
 	s.nodes[spec.ID] = n
-	delete(s.bounded, spec.ID)
-	if spec.BacklogNS != 0 {
-		s.bounded[spec.ID] = true
-	}
 	return n
 }
 
@@ -143,7 +138,6 @@ func (s *sender) set(spec enforce.NodeSpec) error {
 // what set made. The node has to be off the packets' way already.
 func (s *sender) release(id uint32) error {
 	delete(s.nodes, id)
-	delete(s.bounded, id)
 	var errs []error
 	for _, p := range s.places {
 		errs = append(errs, p.empty(id))

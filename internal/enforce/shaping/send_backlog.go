@@ -153,9 +153,12 @@ func (p *sendPlace) boundAnew(id uint32, o *outlet, n *outgoing) error {
 func (s *sender) boundBacklogs() error {
 	now := time.Now()
 	var errs []error
-	for id := range s.bounded {
+	for id, n := range s.nodes {
+		if n.spec.BacklogNS == 0 {
+			continue
+		}
 		for _, p := range s.places {
-			if o, n := p.outlets[id], s.nodes[id]; o != nil && n != nil {
+			if o := p.outlets[id]; o != nil {
 				errs = append(errs, p.boundLanes(id, o, n, now))
 			}
 		}

@@ -168,7 +168,7 @@ func (s *sender) adaptNode(id uint32, n *outgoing, busy []*sendPlace) error {
 				}
 			}
 		}
-		errs = append(errs, p.findLost(id, o, p.standingsOnce))
+		errs = append(errs, p.findLost(id, o))
 		seen[o] = f
 	}
 	if !n.share.came(moved) {
@@ -193,7 +193,7 @@ const lostLooks = 5
 
 // findLost finds what was lost on its way through the queue, at a moment when the machine dropped packets, say. A lane of
 // which something seems to wait keeps others from what it does not use, for as long as it sends at all.
-func (p *sendPlace) findLost(id uint32, o *outlet, read func() (map[uint32]standing, error)) error {
+func (p *sendPlace) findLost(id uint32, o *outlet) error {
 	suspect := false
 	for i := range o.part {
 		suspect = suspect || o.part[i].waited%lostLooks == lostLooks-1
@@ -201,7 +201,7 @@ func (p *sendPlace) findLost(id uint32, o *outlet, read func() (map[uint32]stand
 	if !suspect {
 		return nil
 	}
-	queues, err := read()
+	queues, err := p.standingsOnce()
 	if err != nil || o.lanes != 0 && queues[o.lanes].packets != 0 { // of any lane, by a gate
 		return err
 	}
