@@ -32,8 +32,9 @@ __noinline __u32 nn_uid_owner(__u32 uid, __u32 entries)
 
 /* As whom a task counts for limits on users: in a user namespace as who has
  * made the outermost; so nobody leaves their limit by other ids there, nor by
- * those in a file that they have made there. Not static, as above; ns is the
- * address of the task's. */
+ * those in a file that they have made there. A program of such a file may make
+ * a namespace outside: its id is looked up, too. Not static, as above; ns is
+ * the address of the task's. */
 __noinline __u32 nn_user_of(__u32 uid, __u32 entries, __u64 ns)
 {
 	for (int i = 0; i < NN_USERNS_DEPTH && ns; i++) {
@@ -46,8 +47,9 @@ __noinline __u32 nn_user_of(__u32 uid, __u32 entries, __u64 ns)
 			__u32 owner = BPF_CORE_READ(u, owner.val);
 
 			if (owner)
-				return owner;
-			break; /* root's: its users are as many as there are */
+				uid = owner;
+			/* root's: its users are as many as there are */
+			break;
 		}
 		ns = (__u64)BPF_CORE_READ(u, parent);
 	}

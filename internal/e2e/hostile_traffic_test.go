@@ -149,9 +149,15 @@ while True:
 }
 
 // setuidPython is an interpreter with root's rights and mallory's real id.
-func setuidPython(h *hostile) []string {
+func setuidPython(h *hostile) []string { return setuidOf(h, 0) }
+
+// setuidOther is one with the rights of an id that /etc/subuid gives to mallory.
+func setuidOther(h *hostile) []string { return setuidOf(h, h.sub+3) }
+
+// setuidOf is an interpreter that has the rights of the user whom it belongs to.
+func setuidOf(h *hostile, uid uint32) []string {
 	h.t.Helper()
-	path := filepath.Join(filepath.Dir(h.home), "python")
+	path := filepath.Join(filepath.Dir(h.home), "python-"+itoa(uid))
 	from, err := os.Open(interpreter(h.t))
 	if err != nil {
 		h.t.Fatal(err)
@@ -165,6 +171,9 @@ func setuidPython(h *hostile) []string {
 		h.t.Fatal(err)
 	}
 	if err := to.Close(); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.Chown(path, int(uid), int(uid)); err != nil { // which would take the bit away
 		h.t.Fatal(err)
 	}
 	if err := os.Chmod(path, 0o755|os.ModeSetuid); err != nil {
@@ -266,6 +275,31 @@ func TestHostileTraffic(t *testing.T) {
 			t.Errorf("%.3f of the limit", got)
 		}
 	})
+}
+
+// Who has an id of /etc/subuid may have a program of that id make a user namespace outside of all others, whose
+// maker is not mallory then, but the id.
+func TestHostileNamespaceOfAnotherID(t *testing.T) {
+	// Not parallel, as above.
+	h := newHostile(t, newUsers(), "")
+	const text = "call(libc.unshare, NEWUSER)\n" + flooding1
+	list := []leaving{
+		{name: "by a setuid program", start: setuidOther, text: text},
+		{name: "by the id itself", uid: func(h *hostile) uint32 { return h.sub + 2 }, text: text},
+	}
+	for i, l := range list {
+		h.attempt(t, l.name, func(h *hostile) {
+			port := testutil.DefaultPort + uint16(i)
+			x := h.begin(l, port)
+			defer x.close()
+			x.read("going")
+			time.Sleep(time.Second)
+			from := testutil.Now()
+			if got := h.sent(2*time.Second, malloryLimit, port); got > 1.05 || got < 0.9 && cpus.excuse(from, testutil.Now()) == "" {
+				h.t.Errorf("%.3f of the limit", got)
+			}
+		})
+	}
 }
 
 // A tree may be deeper than what is looked at upwards.
