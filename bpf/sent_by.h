@@ -9,8 +9,15 @@
 
 #include "identity.h"
 
-/* Of a process's files; what is further is found by follow.h. */
-#define NN_FILES_LOOKED 1024
+/* Of a process's files: as many as it may have, if nobody has raised
+ * fs.nr_open. They are looked at only for calls that name no descriptor, such
+ * as io_submit, and once for a process that does not have the socket. */
+#define NN_FILES_LOOKED (1U << 20)
+/* SCTP and DCCP send in whichever process is interrupted: there all would be
+ * looked at in vain. What is further is found by follow.h. */
+#define NN_FILES_LOOKED_ASIDE 1024
+#define NN_IPPROTO_DCCP	      33
+#define NN_IPPROTO_SCTP	      132
 
 struct nn_held {
 	struct file **files;
@@ -76,8 +83,9 @@ static __noinline bool nn_caller_has(struct __sk_buff *skb, bool looked)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct sock *sk = nn_packet_sock(skb);
+	__u32 n, most = NN_FILES_LOOKED;
 	struct nn_held h = {};
-	__u32 n;
+	__u16 protocol;
 
 	if (!sk)
 		return false;
@@ -90,8 +98,11 @@ static __noinline bool nn_caller_has(struct __sk_buff *skb, bool looked)
 		return false;
 	h.files = BPF_CORE_READ(t, files, fdt, fd);
 	n = BPF_CORE_READ(t, files, fdt, max_fds);
-	if (n > NN_FILES_LOOKED)
-		n = NN_FILES_LOOKED;
+	protocol = BPF_CORE_READ(sk, sk_protocol);
+	if (protocol == NN_IPPROTO_SCTP || protocol == NN_IPPROTO_DCCP)
+		most = NN_FILES_LOOKED_ASIDE;
+	if (n > most)
+		n = most;
 	bpf_loop(n, nn_held_look, &h, 0);
 	return h.found;
 }
