@@ -61,7 +61,19 @@ static __always_inline void nn_datagram_wanted(struct nn_socket *s, __u64 bytes)
 		s->largest_bytes = bytes;
 }
 
-/* A program says to whom a UDP socket sends from now on, or now. */
+/* A part of a datagram waits for the rest. */
+static __always_inline bool nn_udp_corked(void *sk)
+{
+	struct udp_sock *u = nn_stateless_address(sk);
+	int pending = 0;
+
+	bpf_core_read(&pending, sizeof(pending), &u->pending);
+	return pending;
+}
+
+/* A program says to whom a UDP socket sends from now on, or now. What is corked
+ * still goes to whom was said before: what follows is found at the egress hook
+ * then (packet_peer.h). */
 static __always_inline void nn_datagrams_to(struct bpf_sock_addr *ctx,
 					    const __u32 *peer)
 {
@@ -70,8 +82,12 @@ static __always_inline void nn_datagrams_to(struct bpf_sock_addr *ctx,
 
 	if (!sk || ctx->protocol != IPPROTO_UDP)
 		return;
+	/* A call with ancillary data that names nobody: it is for whom the
+	 * socket is connected to. */
+	if (!ctx->user_port && !peer[0] && !peer[1] && !peer[3])
+		return;
 	s = nn_state_of(sk);
-	if (s &&
+	if (s && !nn_udp_corked(sk) &&
 	    nn_peer_called(s, peer, bpf_ntohs(ctx->user_port), IPPROTO_UDP))
 		nn_port_of(s, sk->src_port);
 }

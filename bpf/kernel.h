@@ -249,6 +249,7 @@ struct inet_sock {
 
 struct udp_sock {
 	struct inet_sock inet;
+	int pending;
 	void *encap_rcv;
 } __core;
 

@@ -2,10 +2,13 @@
 /*
  * To whom a socket sends of whose calls no hook tells: raw and ICMP sockets,
  * and what else is neither TCP nor UDP. Their packets do, at the egress hook.
+ * And a UDP socket that is connected, by calls that name nobody: after one that
+ * has named another its packets tell, too.
  */
 #ifndef NETNICE_PACKET_PEER_H
 #define NETNICE_PACKET_PEER_H
 
+#include "datagram.h"
 #include "destination.h"
 #include "frame.h"
 
@@ -28,6 +31,65 @@ static __noinline int nn_packet_peer(struct __sk_buff *skb, struct nn_socket *s)
 	return !err && nn_peer_called(s, words, 0, NN_PROTOCOL_OTHER);
 }
 
+/* Is a UDP socket connected, and to another than its calls have named last? */
+static __always_inline bool nn_called_another(const struct nn_socket *s,
+					      struct bpf_sock *sk)
+{
+	__u32 peer[4];
+
+	if (sk->state != TCP_ESTABLISHED)
+		return false;
+	if (!s->peer_known || s->service_port != bpf_ntohs(sk->dst_port))
+		return true;
+	__builtin_memcpy(peer, s->peer, sizeof(peer));
+	if (sk->family == AF_INET)
+		return peer[3] != sk->dst_ip4;
+	return peer[0] != sk->dst_ip6[0] || peer[1] != sk->dst_ip6[1] ||
+	       peer[2] != sk->dst_ip6[2] || peer[3] != sk->dst_ip6[3];
+}
+
+/* Is a UDP packet for whom its socket is connected to? Not inline: its stack is
+ * not among those of the search then. */
+static __noinline int nn_packet_meets(struct __sk_buff *skb,
+				      struct bpf_sock *sk)
+{
+	bool v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
+	__be16 port = 0;
+	__u32 to[4] = {};
+
+	if (bpf_skb_load_bytes(skb, nn_packet_ip_header(skb, v6 ? 40 : 20) + 2,
+			       &port, sizeof(port)) ||
+	    port != (__be16)sk->dst_port)
+		return 0;
+	if (!v6)
+		return !bpf_skb_load_bytes(skb, 16, to, sizeof(to[0])) &&
+		       to[0] == sk->dst_ip4;
+	return !bpf_skb_load_bytes(skb, 24, to, sizeof(to)) &&
+	       to[0] == sk->dst_ip6[0] && to[1] == sk->dst_ip6[1] &&
+	       to[2] == sk->dst_ip6[2] && to[3] == sk->dst_ip6[3];
+}
+
+/* A packet of such a socket. Behind the machine's own NAT it has another
+ * address: then whom a call has named last counts. */
+static __noinline int nn_packet_connected(struct __sk_buff *skb,
+					  struct bpf_sock *sk,
+					  struct nn_socket *s)
+{
+	__u32 words[4] = {0, 0, bpf_htonl(0xffff)};
+
+	if (!s || !nn_packet_meets(skb, sk))
+		return 0;
+	if (sk->family == AF_INET6) {
+		words[0] = sk->dst_ip6[0];
+		words[1] = sk->dst_ip6[1];
+		words[2] = sk->dst_ip6[2];
+		words[3] = sk->dst_ip6[3];
+	} else {
+		words[3] = sk->dst_ip4;
+	}
+	return nn_peer_called(s, words, bpf_ntohs(sk->dst_port), IPPROTO_UDP);
+}
+
 /* A packet of a socket with state, before it is asked what holds for it. */
 static __always_inline void nn_packet_destined(struct __sk_buff *skb,
 					       struct bpf_sock *sk,
@@ -35,17 +97,18 @@ static __always_inline void nn_packet_destined(struct __sk_buff *skb,
 {
 	struct nn_policy *p;
 
-	if (s->protocol == IPPROTO_TCP || s->protocol == IPPROTO_UDP)
+	if (s->protocol == IPPROTO_TCP)
 		return;
 	p = nn_policy();
 	if (!p || !p->destinations)
 		return;
 	sk = bpf_sk_fullsock(sk);
-	if (!sk || sk->protocol == IPPROTO_TCP ||
-	    sk->protocol == IPPROTO_MPTCP ||
-	    (sk->protocol == IPPROTO_UDP && sk->type != SOCK_RAW))
+	if (!sk || sk->protocol == IPPROTO_TCP || sk->protocol == IPPROTO_MPTCP)
 		return;
-	nn_packet_peer(skb, s);
+	if (sk->protocol != IPPROTO_UDP || sk->type == SOCK_RAW)
+		nn_packet_peer(skb, s);
+	else if (nn_called_another(s, sk))
+		nn_packet_connected(skb, sk, s);
 }
 
 #endif

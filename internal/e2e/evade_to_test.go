@@ -1,0 +1,79 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// A limit for a destination holds for what a UDP socket sends there, whatever its calls have named before.
+func TestEvadeDestinations(t *testing.T) {
+	t.Parallel()
+	f := newField(upStage(t))
+	f.segmented()
+	for _, how := range testutil.Subset([]string{
+		// To another address once, and then by calls that name none to whom it is connected.
+		`
+s.connect(limited)
+def send():
+    s.sendto(b"x", other)
+    for _ in range(20):
+        try:
+            s.send(bytes(1400))
+        except OSError:
+            pass
+`,
+		// The same over IPv6.
+		`
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+s.connect((there6[0], 9))
+def send():
+    s.sendto(b"x", ("::1", 9))
+    for _ in range(20):
+        try:
+            s.send(bytes(1400))
+        except OSError:
+            pass
+`,
+		// The hook of sendmsg is told of no address where there is ancillary data.
+		`
+s.connect(limited)
+def send():
+    s.sendmsg([bytes(1400)], [(socket.IPPROTO_IP, socket.IP_TTL, struct.pack("i", 64))])
+`,
+		`
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+s.connect((there6[0], 9))
+def send():
+    s.sendmsg([bytes(1400)], [(socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT, struct.pack("i", 64))])
+`,
+		// What is corked goes to whom was named before the socket was connected to another.
+		`
+def send():
+    s.sendto(bytes(1400), socket.MSG_MORE, limited)
+    s.connect(other)
+    s.send(b"")
+`,
+	}, 0, 2) {
+		x := f.python(options{in: f.A}, evader+`
+limited, other = (there[0], 9), (sys.argv[3], 9)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+`+how+`
+ready()
+while True:
+    try:
+        send()
+    except OSError:
+        pass
+`, f.to(testutil.DefaultPort), "["+f.B6.String()+"]:"+itoa(testutil.DefaultPort), f.A4.String())
+		x.read("ready")
+		f.must("set", "--pid", x.pid(), "--to", f.B4.String(), "--up", "3MB/s")
+		f.must("set", "--pid", x.pid(), "--to", f.B6.String(), "--up", "3MB/s")
+		begin := f.wire()
+		x.tell("go")
+		x.read("going")
+		f.contained(escape{least: 0.5}, begin, evadeLimit)
+		x.close()
+		<-x.ended
+	}
+}
