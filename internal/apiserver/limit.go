@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 )
 
@@ -44,10 +45,13 @@ func Limited(next http.Handler, countsAs func(uid uint32) uint32) http.Handler {
 
 // cost is how many requests one counts as, before its answer is known.
 func cost(r *http.Request) float64 {
-	switch {
-	case r.URL.Path == "/v1/rules/reload":
+	if r.URL.Path == "/v1/rules/reload" {
 		return auth.ReloadCost
-	case strings.Contains(r.URL.RawQuery, "subject=unit"), strings.Contains(r.URL.RawQuery, "subject=container"):
+	}
+	// As the handlers read it, however it is written.
+	kind, _, _ := strings.Cut(r.URL.Query().Get("subject"), ":")
+	switch api.Kind(kind) {
+	case api.KindUnit, api.KindContainer:
 		return auth.SearchCost
 	}
 	return 1

@@ -47,6 +47,20 @@ func TestShares(t *testing.T) {
 	require.LessOrEqual(t, len(s.of), sharesKept+1)
 }
 
+func TestCost(t *testing.T) {
+	for path, want := range map[string]float64{
+		"/v1/nodes":                         1,
+		"/v1/nodes?subject=pid:12":          1,
+		"/v1/nodes?subject=unit:web":        auth.SearchCost,
+		"/v1/nodes?subject=container:web":   auth.SearchCost,
+		"/v1/nodes?subject=%75nit:web":      auth.SearchCost,
+		"/v1/nodes?%73ubject=container:web": auth.SearchCost,
+		"/v1/rules/reload":                  auth.ReloadCost,
+	} {
+		require.InDelta(t, want, cost(httptest.NewRequest("GET", path, nil)), 0, path)
+	}
+}
+
 func TestLimited(t *testing.T) {
 	var served atomic.Int32
 	h := Limited(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
