@@ -85,10 +85,11 @@ func (d *Daemon) beginPower(ctx context.Context, by auth.Actor, processors Proce
 	if err != nil {
 		return 0, err
 	}
-	// In the slice of their own a user leaves no limit behind that others put on them.
-	if group.Unit != "" && !by.Root() && group.Slice != fmt.Sprintf("user-%d.slice", by.UID) {
-		return 0, auth.Denied(fmt.Sprintf("process %d would leave %s, and with it the limits that the administrator may have set there", next.PID, group.Origin),
-			fmt.Sprintf("sudo netnice power %d N", next.PID))
+	if group.Unit != "" {
+		if left := d.leftByPower(by, next.PID, group); left != "" {
+			return 0, auth.Denied(fmt.Sprintf("process %d would leave %s, and with it the limits that the administrator may have set there", next.PID, left),
+				fmt.Sprintf("sudo netnice power %d N", next.PID))
+		}
 	}
 	p := *next
 	p.Group = group
@@ -102,6 +103,17 @@ func (d *Daemon) beginPower(ctx context.Context, by auth.Actor, processors Proce
 	d.savePowers()
 	*next = p
 	return elsewhere, err
+}
+
+// leftByPower is leftByUser for a scope of the CPU controller's, which may be in another hierarchy than limits are.
+func (d *Daemon) leftByPower(by auth.Actor, pid int, group cpu.Group) string {
+	origin, err := d.resolver.ProcessCgroup(pid)
+	if err != nil {
+		origin = group.Origin // in no cgroup that a limit may be on
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.leftByUser(by, origin, group.Slice)
 }
 
 // inside reports whether a share is that of a descendant of a process.

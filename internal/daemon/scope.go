@@ -17,6 +17,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/cpu"
+	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 )
 
@@ -51,10 +52,8 @@ func (d *Daemon) enterScope(ctx context.Context, by auth.Actor, proc identity.Re
 	var subject api.Subject
 	if systemd := d.resolver.Systemd(); systemd.Running() {
 		slice := identity.OuterSlice(origin)
-		// In the slice of their own a user leaves no limit behind that others
-		// put on them.
-		if !by.Root() && slice != fmt.Sprintf("user-%d.slice", by.UID) {
-			return identity.Resolved{}, nil, scopeDenied(pid, origin)
+		if left := d.leftByUser(by, origin, slice); left != "" {
+			return identity.Resolved{}, nil, scopeDenied(pid, left)
 		}
 		name := fmt.Sprintf("run-netnice-%d.scope", pid)
 		if err := systemd.StartScope(ctx, name, slice, []int{pid}); err != nil {
@@ -87,6 +86,30 @@ func (d *Daemon) enterScope(ctx context.Context, by auth.Actor, proc identity.Re
 	}
 	res.Name = proc.Name
 	return res, sc, nil
+}
+
+// leftByUser returns the cgroup that a user may not leave for one of its own in a slice, "" if there is none. In the slice
+// of their own a user leaves no limit behind that others put on them, but those on what is in between. The caller holds d.mu.
+func (d *Daemon) leftByUser(by auth.Actor, origin, slice string) string {
+	if by.Root() {
+		return ""
+	}
+	root, err := d.resolver.CgroupRoot()
+	if err != nil || slice != fmt.Sprintf("user-%d.slice", by.UID) {
+		return origin
+	}
+	stays := filepath.Join(root, identity.SliceFolder(slice))
+	for _, n := range d.nodes {
+		if !n.own() && limitsBetween(n.res, stays, filepath.Join(root, origin)) {
+			return strings.TrimPrefix(n.res.Dir, strings.TrimSuffix(root, "/"))
+		}
+	}
+	return ""
+}
+
+// limitsBetween reports whether a limit is on a cgroup below one, and holds in another.
+func limitsBetween(res identity.Resolved, below, in string) bool {
+	return res.Kind == enforce.KindCgroup && strings.HasPrefix(res.Dir, below+"/") && strings.HasPrefix(in+"/", res.Dir+"/")
 }
 
 func scopeDenied(pid int, origin string) error {

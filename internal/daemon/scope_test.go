@@ -114,6 +114,32 @@ func TestScopeForUsers(t *testing.T) {
 	require.NoDirExists(t, folder)
 }
 
+// A user's process stays where the administrator's limit is on a cgroup within the user's own slice.
+func TestUserLeavesNoLimit(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	const slice, service = "/user.slice/user-4242.slice", "/user.slice/user-4242.slice/user@4242.service"
+	for _, folder := range []string{service + "/app.slice", slice + "/session-1.scope"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(opts.Identity.CgroupRoot, folder), 0o755))
+	}
+	h := start(t, fake, opts)
+	user := auth.Actor{UID: 4242}
+	left := func(by auth.Actor, origin, slice string) string {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.leftByUser(by, origin, slice)
+	}
+	h.mustSet(root, "cgroup:"+slice, up(1e6))
+	require.Empty(t, left(user, service+"/app.slice", "user-4242.slice"), "that one holds in the scope, too")
+	h.mustSet(root, "cgroup:"+service, up(1e6))
+	require.Equal(t, service, left(user, service+"/app.slice", "user-4242.slice"))
+	require.Equal(t, service, left(user, service, "user-4242.slice"))
+	require.Empty(t, left(user, slice+"/session-1.scope", "user-4242.slice"), "beside it")
+	require.Empty(t, left(root, service, "user-4242.slice"))
+	require.Equal(t, "/system.slice/web.service", left(user, "/system.slice/web.service", "system.slice"))
+	require.Equal(t, service, left(auth.Actor{UID: 4243}, service, "user-4242.slice"), "another's")
+}
+
 // fakeSystemd moves nothing: it tells what it was asked for.
 type fakeSystemd struct {
 	identity.SystemBus
