@@ -17,7 +17,7 @@ GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e03-input e04-fair-inetd e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency e14-path e15-path-shared e16-tcp-path e17-tcp-paths e18-slices e19-reservations e20-hog e21-share-per-rate e22-senders e23-power e24-slots e26-throughput
 export CGO_ENABLED := 0
 
-.PHONY: help build demo quick test test-all fuzz mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt lab lint generate check-generated install uninstall package clean deps-test deps-vm deps-lint deps-generate
+.PHONY: help build demo quick test test-all fuzz mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay lab lint generate check-generated install uninstall package clean deps-test deps-vm deps-lint deps-generate
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -134,7 +134,11 @@ bench-adapt: build ## UDP through bottlenecks, as it is and as the path carries 
 	$(GO) build -o bin/bench-adapt ./lab/bench-adapt
 	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-adapt $(BENCH_ARGS)
 
-lab: deps-test build bench bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt ## every experiment and bench, into lab/out (2 hours)
+bench-delay: build ## how long a question by UDP and a small answer by HTTP take beside what uses up their limit (13 minutes)
+	$(GO) build -o bin/bench-delay ./lab/bench-delay
+	NETNICE=$(CURDIR)/$(BIN) ./bin/bench-delay $(BENCH_ARGS)
+
+lab: deps-test build bench bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay ## every experiment and bench, into lab/out (2 hours)
 	@for e in $(EXPERIMENTS); do $(GO) build -o bin/lab-$$e ./lab/$$e && NETNICE=$(CURDIR)/$(BIN) ./bin/lab-$$e $(LAB_ARGS) || exit 1; done
 	$(GO) run ./lab/verdicts -readme lab/README.md
 
