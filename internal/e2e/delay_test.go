@@ -1,0 +1,190 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+const (
+	// A program that asks a question of 100 bytes every 25 ms, and prints how many were asked and
+	// answered, and the delays of the median and of 99%, in seconds.
+	questionAsk = `
+def ask(host, over):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.connect((host, 6000))
+    trips, asked = [], 0
+
+    def hear():
+        while True:
+            try:
+                data = s.recv(200)
+            except ConnectionRefusedError:
+                continue
+            trips.append(time.monotonic() - struct.unpack_from("d", data)[0])
+
+    threading.Thread(target=hear, daemon=True).start()
+    end = time.monotonic() + over
+    while time.monotonic() < end:
+        asked += 1
+        s.send(struct.pack("d", time.monotonic()) + bytes(92))
+        time.sleep(0.025)
+    time.sleep(1)
+    trips = sorted(trips) or [0]
+    say("asked", asked, len(trips), trips[len(trips) // 2], trips[-1 - len(trips) // 100])
+`
+	questionProgram = questionAsk + `
+say("ready")
+wait()
+ask(sys.argv[1], 4)
+wait()
+`
+	// A program that pours datagrams at a rate, or drains them, and asks meanwhile.
+	questionFlood = questionAsk + `
+what, host, rate = sys.argv[1], sys.argv[2], float(sys.argv[3])
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+moved = 0
+
+def drain():
+    global moved
+    while True:
+        moved += len(s.recv(2048)) + 28
+
+def pour():
+    global moved
+    begin = time.monotonic()
+    while True:
+        ahead = begin + moved / rate - time.monotonic()
+        if ahead > 0.001:
+            time.sleep(ahead)
+        try:
+            s.send(bytes(1400))
+            moved += 1428
+        except ConnectionRefusedError:
+            pass
+
+if what == "pour":
+    s.connect((host, 6001))
+    threading.Thread(target=pour, daemon=True).start()
+else:
+    s.bind(("", 6001))
+    threading.Thread(target=drain, daemon=True).start()
+say("ready")
+wait()
+began, before = time.monotonic(), moved
+ask(host, 4)
+say("rate", (moved - before) / (time.monotonic() - began))
+wait()
+`
+)
+
+// besideFlood is a user with a limit, who has a program that uses it up by datagrams, and another one.
+type besideFlood struct {
+	*inbound
+	uid         uint32
+	crowd, ask  *script
+	limit       float64
+	same, other float64 // seconds within which 99% of the answers have to come
+}
+
+// A question of 100 bytes by UDP waits beside datagrams of three times the limit no longer than
+// netnice(1) says. Of what is received, and is more than the limit, 50 ms wait. Of what is sent, a
+// program that stays within its share does not wait for the others: for two packets of theirs at
+// most, which are a turn. What the flooding program itself asks waits behind its socket's buffer, which
+// holds 0.1 s; it is made smaller when half as much again waits.
+func TestQuestionBesideFlood(t *testing.T) {
+	t.Parallel()
+	const limit, packet = 1e6, 1514
+	for _, c := range []struct {
+		way         string
+		same, other float64
+	}{
+		{"down", 0.05, 0.05},
+		{"up", 0.15, 2 * packet / limit},
+	} {
+		t.Run(c.way, func(t *testing.T) {
+			t.Parallel()
+			f := besideFlood{inbound: newInbound(newStage(t), testutil.MustPair(t)), uid: newUsers(), limit: limit}
+			f.same, f.other = c.same+packet/limit, c.other+packet/limit
+			f.python(options{in: f.B}, datagramEcho, "6000").read("ready")
+			f.must("set", "--user", itoa(f.uid), "--"+c.way, "1MB/s")
+			f.ask = f.python(options{in: f.A, uid: f.uid}, questionProgram, f.B4.String())
+			f.ask.read("ready")
+			begin := testutil.Now()
+			if c.way == "down" {
+				f.flood(f.A, f.uid, "drain", &f.crowd)
+				f.begin() // from the first datagram on
+				f.flood(f.B, 0, "pour", nil)
+			} else {
+				f.flood(f.B, 0, "drain", nil)
+				f.flood(f.A, f.uid, "pour", &f.crowd)
+				time.Sleep(1500 * time.Millisecond) // the queue is there, and the buffer is as it stays
+				f.begin()
+			}
+			f.judgeDelays(begin)
+		})
+	}
+}
+
+// flood starts a program that pours to, or drains from, the other namespace.
+func (f *besideFlood) flood(in *testutil.NetNS, uid uint32, what string, is **script) {
+	f.t.Helper()
+	host := f.B4
+	if in == f.B {
+		host = f.A4
+	}
+	x := f.python(options{in: in, uid: uid}, questionFlood, what, host.String(), fmt.Sprint(3*f.limit))
+	x.read("ready")
+	if is != nil {
+		*is = x
+	}
+}
+
+// begin has both programs ask.
+func (f *besideFlood) begin() {
+	f.t.Helper()
+	f.crowd.tell("ask")
+	f.ask.tell("ask")
+}
+
+// judgeDelays checks what both programs have seen since some instant.
+func (f *besideFlood) judgeDelays(since testutil.Instant) {
+	f.t.Helper()
+	const tolerance = 0.02
+	var rate float64
+	for _, of := range []struct {
+		who   string
+		x     *script
+		bound float64
+		least float64 // of the questions that have to be answered: of its own what floods is dropped alike
+	}{{"the same program", f.crowd, f.same, 0.05}, {"another program", f.ask, f.other, 0.5}} {
+		var asked, came, median, late float64
+		if _, err := fmt.Sscan(of.x.read("asked"), &asked, &came, &median, &late); err != nil {
+			f.t.Fatal(err)
+		}
+		f.t.Logf("%s: %.0f of %.0f questions answered, median %.1f ms, 99%% within %.1f", of.who, came, asked, 1e3*median, 1e3*late)
+		if came < of.least*asked {
+			f.t.Errorf("%s: %.0f of %.0f questions are answered", of.who, came, asked)
+		}
+		excuse := cpus.excuse(since, testutil.Now())
+		switch {
+		case late <= of.bound+tolerance:
+		case excuse != "":
+			f.t.Logf("not judged: 99%% of the answers to %s come within %.0f ms, but %s", of.who, 1e3*late, excuse)
+		default:
+			f.t.Errorf("99%% of the answers to %s come within %.0f ms, want %.0f", of.who, 1e3*late, 1e3*of.bound)
+		}
+	}
+	if _, err := fmt.Sscan(f.crowd.read("rate"), &rate); err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Logf("the flood has %.3f of the limit", rate/f.limit)
+	if rate > 1.05*f.limit+2*1428 {
+		f.t.Errorf("%.0f bytes/s of a limit of %.0f", rate, f.limit)
+	}
+	if rate < 0.5*f.limit && cpus.excuse(since, testutil.Now()) == "" {
+		f.t.Errorf("%.0f bytes/s are no flood of a limit of %.0f", rate, f.limit)
+	}
+}
