@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -54,24 +55,23 @@ func wanted(link netlink.Link, masters map[int]string) (flags uint32, ok bool) {
 }
 
 // followDevices attaches the program to the devices that are there and wanted,
-// and lets go of the others. Each takes a grace period of the kernel's: the first
-// time those that are down, by which nothing comes in, are left for soon after.
+// and lets go of the others. The first time those that are down, by which nothing
+// comes in, are left for soon after.
 func (p *place) followDevices() error {
 	links, err := p.nl.LinkList()
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
-	first, left := !p.entered, false
+	t := turn{began: time.Now(), upOnly: !p.entered}
 	p.entered = true
 	p.refused, err = followLinks(p.nl, links, p.devices, func(l netlink.Link, flags uint32) error {
-		if first && l.Attrs().Flags&net.FlagUp == 0 && !p.known(l) {
-			left = true
+		if t.leaves(l, p.known(l)) {
 			return nil
 		}
 		return p.enter(l, flags)
 	}, p.leave)
-	if left {
-		go p.s.devicesLeft(p)
+	if t.left {
+		p.rest.look(func() { p.s.changed(p) })
 	}
 	return err
 }
@@ -136,14 +136,6 @@ func (p *place) known(l netlink.Link) bool {
 	return ok
 }
 
-// devicesLeft has devices that were left looked after.
-func (s *shaper) devicesLeft(p *place) {
-	if p.isHome() {
-		p = nil
-	}
-	s.changed(p)
-}
-
 // enter gives a device a slot and attaches the program.
 func (p *place) enter(l netlink.Link, flags uint32) error {
 	index := l.Attrs().Index
@@ -152,7 +144,7 @@ func (p *place) enter(l netlink.Link, flags uint32) error {
 		return nil
 	}
 	if !known {
-		slot, err := p.s.freeSlot()
+		slot, err := p.s.slots.free()
 		if err != nil {
 			return fmt.Errorf("device %s: %w", l.Attrs().Name, err)
 		}
@@ -185,32 +177,8 @@ func (p *place) putDevice(index int, d bpf.Device) error {
 		return fmt.Errorf("enter device %d: %w", index, err)
 	}
 	p.devices[index] = d
+	p.s.slots.take(d.Slot)
 	return nil
-}
-
-func (s *shaper) freeSlot() (uint32, error) {
-	used := map[uint32]bool{}
-	for _, p := range s.places {
-		for _, d := range p.devices {
-			used[d.Slot] = true
-		}
-	}
-	return s.nextSlot.free(used)
-}
-
-// slotCounter goes round: a packet of a device that went may still carry its slot.
-type slotCounter uint32
-
-func (n *slotCounter) free(used map[uint32]bool) (uint32, error) {
-	for range uint32(bpf.MaxDevices) {
-		if *n++; *n >= bpf.MaxDevices {
-			*n = 1
-		}
-		if !used[uint32(*n)] {
-			return uint32(*n), nil
-		}
-	}
-	return 0, fmt.Errorf("%w: limits on more than %d devices", errTooMany, bpf.MaxDevices-1)
 }
 
 // leave lets go of a device. Packets of it that wait still come back to it.
@@ -225,6 +193,7 @@ func (p *place) leave(index int, there bool) error {
 		errs = append(errs, p.s.obj.Slots.Put(d.Slot, &bpf.Slot{}))
 	}
 	delete(p.devices, index)
+	p.s.slots.release(d.Slot)
 	delete(p.attached, index)
 	return errors.Join(errs...)
 }

@@ -22,14 +22,15 @@ func TestDevicesBeyondTheSlots(t *testing.T) {
 	}
 	links = append(links, link(veths+1, "device"), link(veths+2, "vlan"))
 
-	known, used := map[int]bpf.Device{}, map[uint32]bool{}
-	var next slotCounter
+	known := map[int]bpf.Device{}
+	var all slots
 	enter := func(l netlink.Link, _ uint32) error {
-		slot, err := next.free(used)
+		slot, err := all.free()
 		if err != nil {
 			return err
 		}
-		used[slot], known[l.Attrs().Index] = true, bpf.Device{Slot: slot}
+		all.take(slot)
+		known[l.Attrs().Index] = bpf.Device{Slot: slot}
 		return nil
 	}
 	leave := func(int, bool) error { return nil }

@@ -19,6 +19,7 @@ type place struct {
 	attached map[int]bool
 	refused  int      // devices: no slot is left
 	entered  bool     // devices were followed before
+	rest     rest     // devices that were left
 	watch    *watcher // at home the shaper has it
 	seen     time.Time
 	begun    bool  // else an earlier process's, to be taken over

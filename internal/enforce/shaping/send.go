@@ -35,24 +35,24 @@ func (n *outgoing) by() uint32 {
 // sender is what exists while there are queues for what is sent: in each network
 // namespace in which a limited program has sent more than its share.
 type sender struct {
-	log      *slog.Logger
-	obj      *bpf.Sending
-	base     *bpf.Object
-	pinDir   string
-	home     uint32 // the daemon's namespace
-	nodes    map[uint32]*outgoing
-	places   map[uint32]*sendPlace // by namespace
-	failed   map[uint32]time.Time  // when one could not be made there
-	nextSlot slotCounter
-	changed  func(*sendPlace)    // devices came or went
-	beside   func(uint32) *place // who else uses a namespace's devices, if anybody
-	renew    func() error        // sockets are to find out which queues there are
-	expect   func() error        // a queue will take packets
-	refused  uint64              // network namespaces: their owner has too many
-	follows  bool                // something looks at the shares
-	buffers  buffers
-	short    short
-	stop     chan struct{} // ends that
+	log     *slog.Logger
+	obj     *bpf.Sending
+	base    *bpf.Object
+	pinDir  string
+	home    uint32 // the daemon's namespace
+	nodes   map[uint32]*outgoing
+	places  map[uint32]*sendPlace // by namespace
+	failed  map[uint32]time.Time  // when one could not be made there
+	slots   slots
+	changed func(*sendPlace)    // devices came or went, or were left
+	beside  func(uint32) *place // who else uses a namespace's devices, if anybody
+	renew   func() error        // sockets are to find out which queues there are
+	expect  func() error        // a queue will take packets
+	refused uint64              // network namespaces: their owner has too many
+	follows bool                // something looks at the shares
+	buffers buffers
+	short   short
+	stop    chan struct{} // ends that
 }
 
 // upCeiling is the rate of a node on what is sent, up or in total; 0 is none.

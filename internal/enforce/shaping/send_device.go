@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -31,7 +32,17 @@ func (p *sendPlace) followDevices() error {
 	slices.SortStableFunc(links, func(a, b netlink.Link) int {
 		return int(b.Attrs().Flags&net.FlagUp) - int(a.Attrs().Flags&net.FlagUp)
 	})
-	p.refused, err = followLinks(p.nl, links, p.devices, p.enter, p.leave)
+	t := turn{began: time.Now()}
+	p.refused, err = followLinks(p.nl, links, p.devices, func(l netlink.Link, flags uint32) error {
+		_, known := p.devices[l.Attrs().Index]
+		if t.leaves(l, known) {
+			return nil
+		}
+		return p.enter(l, flags)
+	}, p.leave)
+	if t.left {
+		p.rest.look(func() { p.s.changed(p) })
+	}
 	return err
 }
 
@@ -43,7 +54,7 @@ func (p *sendPlace) enter(l netlink.Link, flags uint32) error {
 		return nil
 	}
 	if !known {
-		slot, err := p.s.freeSlot()
+		slot, err := p.s.slots.free()
 		if err != nil {
 			return fmt.Errorf("device %s: %w", l.Attrs().Name, err)
 		}
@@ -89,17 +100,8 @@ func (p *sendPlace) putDevice(index int, d bpf.Device) error {
 		return fmt.Errorf("enter device %d: %w", index, err)
 	}
 	p.devices[index] = d
+	p.s.slots.take(d.Slot)
 	return nil
-}
-
-func (s *sender) freeSlot() (uint32, error) {
-	used := map[uint32]bool{}
-	for _, p := range s.places {
-		for _, d := range p.devices {
-			used[d.Slot] = true
-		}
-	}
-	return s.nextSlot.free(used)
 }
 
 // leave lets go of a device. Packets of it that wait still go out by it.
@@ -114,6 +116,7 @@ func (p *sendPlace) leave(index int, there bool) error {
 		errs = append(errs, p.s.obj.SendSlots.Put(d.Slot, &bpf.SendSlot{}))
 	}
 	delete(p.devices, index)
+	p.s.slots.release(d.Slot)
 	delete(p.attached, index)
 	return errors.Join(errs...)
 }

@@ -22,7 +22,8 @@ type sendPlace struct {
 	outlets  map[uint32]*outlet // by node
 	devices  map[int]bpf.Device
 	attached map[int]bool
-	refused  int // devices: no slot is left
+	refused  int  // devices: no slot is left
+	rest     rest // devices that were left
 	// standingsOnce reads what waits in each class, once a look.
 	standingsOnce func() (map[uint32]standing, error)
 	watch         *watcher

@@ -165,6 +165,7 @@ func (s *sender) readDevices() error {
 	for it.Next(&key, &d) {
 		if p := s.places[key.Netns]; p != nil {
 			p.devices[int(key.Ifindex)] = d
+			s.slots.take(d.Slot)
 		} else {
 			lost[key] = d
 		}

@@ -40,9 +40,9 @@ type shaper struct {
 	places     map[uint32]*place // by namespace
 	looks      uint32            // for places
 	portsKnown uint32            // 1: what comes in for other ports is let pass unseen
-	nextSlot   slotCounter
+	slots      slots
 	watch      *watcher      // at home
-	changed    func(*place)  // devices came or went; nil: at home
+	changed    func(*place)  // devices came or went, or were left; nil: at home
 	stop       chan struct{} // ends what looks at the totals
 	refused    uint64        // network namespaces: their owner has too many
 	revisit    bool          // windows that nothing keeps but visits: before 6.12

@@ -18,7 +18,16 @@ type watcher struct {
 const (
 	watchPause   = 50 * time.Millisecond // between two looks
 	watchTimeout = 500 * time.Millisecond
+	// A look lists all devices of a namespace, with the lock held that commands wait for, however few have changed. So
+	// where that takes long the pause is watchFactor times as long, up to watchMost.
+	watchFactor = 2
+	watchMost   = time.Second
 )
+
+// pauseAfter is the pause after a look that took so long.
+func pauseAfter(took time.Duration) time.Duration {
+	return min(max(watchPause, watchFactor*took), watchMost)
+}
 
 // watchDevices calls look after each change of a device, until close.
 func watchDevices(look func()) (*watcher, error) {
@@ -67,11 +76,12 @@ func (w *watcher) follow(look func()) {
 			return
 		case <-w.changed:
 		}
+		began := time.Now()
 		look()
 		select {
 		case <-w.stop:
 			return
-		case <-time.After(watchPause):
+		case <-time.After(pauseAfter(time.Since(began))):
 		}
 	}
 }

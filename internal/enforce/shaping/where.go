@@ -223,6 +223,7 @@ func (s *shaper) readDevices() error {
 	for it.Next(&key, &d) {
 		if p := s.places[key.Netns]; p != nil {
 			p.devices[int(key.Ifindex)] = d
+			s.slots.take(d.Slot)
 			continue
 		}
 		lost = append(lost, key)
