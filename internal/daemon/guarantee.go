@@ -46,7 +46,12 @@ func (n *node) limitOn(way enforce.Direction) (rate uint64) {
 
 // limitsAround are the nodes with a limit on sending, or receiving, of which n's guarantee is a
 // part, innermost first. The caller holds d.mu.
-func (d *Daemon) limitsAround(n *node, way enforce.Direction) (list []*node) {
+func (d *Daemon) limitsAround(n *node, way enforce.Direction) []*node {
+	return d.limitsAroundOf(d.sorted(), n, way)
+}
+
+// limitsAroundOf is limitsAround for who asks again and again: all are the nodes in order.
+func (d *Daemon) limitsAroundOf(all []*node, n *node, way enforce.Direction) (list []*node) {
 	if link := d.nodes[n.reserved.link]; link != nil && way == enforce.Up {
 		return []*node{link}
 	}
@@ -54,7 +59,7 @@ func (d *Daemon) limitsAround(n *node, way enforce.Direction) (list []*node) {
 	if d.nodes[n.id] != nil {
 		inner = append(inner, d.nodes[n.id])
 	}
-	for _, around := range d.around(inner, n.res, sample{}) {
+	for _, around := range d.aroundOf(all, inner, n.res, sample{}) {
 		if around.id == n.id || n.outermost() {
 			continue
 		}
@@ -68,23 +73,52 @@ func (d *Daemon) limitsAround(n *node, way enforce.Direction) (list []*node) {
 	return list
 }
 
-// guaranteedIn is what is guaranteed inside a node to others than one, in bytes/s. The
-// caller holds d.mu.
-func (d *Daemon) guaranteedIn(outer, but *node, way enforce.Direction) (sum uint64) {
-	for _, n := range d.sorted() {
-		if n.id == but.id || n.id == outer.id || n.promisedOn(way) == 0 {
+// promise is a node's guarantee, and the limits of which it is a part.
+type promise struct {
+	of          *node
+	bytesPerSec uint64
+	limits      []*node
+}
+
+// guarantees are all that there are of what is sent, or received.
+type guarantees struct {
+	nodes   []promise
+	sockets []enforce.SocketReservation // of what is sent
+}
+
+// guarantees finds them. For each it looks at every node for the limits around it, so who asks about
+// several limits finds them once. The caller holds d.mu.
+func (d *Daemon) guarantees(way enforce.Direction) (g guarantees) {
+	var all []*node
+	for _, n := range d.nodes {
+		rate := n.promisedOn(way)
+		if rate == 0 {
 			continue
 		}
-		for _, limit := range d.limitsAround(n, way) {
+		if all == nil {
+			all = d.sorted()
+		}
+		g.nodes = append(g.nodes, promise{n, rate, d.limitsAroundOf(all, n, way)})
+	}
+	if way == enforce.Up {
+		g.sockets = d.reservedSockets()
+	}
+	return g
+}
+
+// in is what is guaranteed inside a node to others than one, in bytes/s.
+func (g guarantees) in(outer, but *node) (sum uint64) {
+	for _, p := range g.nodes {
+		if p.of.id == but.id || p.of.id == outer.id {
+			continue
+		}
+		for _, limit := range p.limits {
 			if limit.id == outer.id {
-				sum += n.promisedOn(way)
+				sum += p.bytesPerSec
 			}
 		}
 	}
-	if way != enforce.Up {
-		return sum
-	}
-	for _, s := range d.reservedSockets() {
+	for _, s := range g.sockets {
 		if s.Link == outer.id {
 			sum += s.BytesPerSec
 		}
@@ -92,13 +126,19 @@ func (d *Daemon) guaranteedIn(outer, but *node, way enforce.Direction) (sum uint
 	return sum
 }
 
-// promises is what is promised of a link's limit on sending, of which so much may be. The
+// guaranteedIn is what is guaranteed inside a node to others than one, in bytes/s. The
 // caller holds d.mu.
-func (d *Daemon) promises(n *node) (promised, most uint64) {
+func (d *Daemon) guaranteedIn(outer, but *node, way enforce.Direction) uint64 {
+	return d.guarantees(way).in(outer, but)
+}
+
+// promises is what is promised of a link's limit on sending, of which so much may be; all finds the
+// guarantees, of what is sent. The caller holds d.mu.
+func (n *node) promises(all func() guarantees) (promised, most uint64) {
 	if n.res.Kind != enforce.KindLink || n.sendingLimit() == 0 {
 		return 0, 0
 	}
-	return d.guaranteedIn(n, n, enforce.Up), mostGuaranteed(n.sendingLimit())
+	return all().in(n, n), mostGuaranteed(n.sendingLimit())
 }
 
 // admit refuses a guarantee that cannot be kept. The caller holds d.mu.
@@ -110,10 +150,14 @@ func (d *Daemon) admit(n *node, way enforce.Direction) error {
 			Hint:    "netnice set --user NAME --min RATE",
 		}
 	}
-	want := n.promisedOn(way)
-	for _, limit := range d.limitsAround(n, way) {
+	around := d.limitsAround(n, way)
+	if len(around) == 0 {
+		return nil
+	}
+	want, all := n.promisedOn(way), d.guarantees(way)
+	for _, limit := range around {
 		rate := limit.limitOn(way)
-		most, taken := mostGuaranteed(rate), d.guaranteedIn(limit, n, way)
+		most, taken := mostGuaranteed(rate), all.in(limit, n)
 		left := most - min(most, taken)
 		if want <= left {
 			continue

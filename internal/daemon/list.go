@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/netnice/netnice/api"
@@ -73,8 +74,13 @@ func (d *Daemon) NodesFor(ctx context.Context, by auth.Actor, s api.Subject) (ap
 
 // around adds to the nodes those that enclose the subject, innermost first.
 func (d *Daemon) around(list []*node, res identity.Resolved, now sample) []*node {
+	return d.aroundOf(d.sorted(), list, res, now)
+}
+
+// aroundOf is around for who asks again and again: all are the nodes in order.
+func (d *Daemon) aroundOf(all, list []*node, res identity.Resolved, now sample) []*node {
 	add := func(match func(*node) bool) {
-		for _, n := range d.sorted() {
+		for _, n := range all {
 			if match(n) && !slices.Contains(list, n) {
 				list = append(list, n)
 			}
@@ -89,9 +95,14 @@ func (d *Daemon) around(list []*node, res identity.Resolved, now sample) []*node
 		}
 		// Who forked whom is the kernel's to know: parents may have ended. So
 		// its word on the process's sockets first, then the parents that live.
+		known := make(map[uint32]bool) // a program's sockets have the same nodes, mostly
 		for _, s := range now.sockets {
-			if int(s.PID) == pid {
-				for _, id := range s.Nodes {
+			if int(s.PID) != pid {
+				continue
+			}
+			for _, id := range s.Nodes {
+				if !known[id] {
+					known[id] = true
 					add(func(n *node) bool { return n.id == id && n.res.Kind == enforce.KindTree })
 				}
 			}
@@ -139,8 +150,10 @@ func (d *Daemon) list(nodes []*node, now sample, by viewer) api.NodeList {
 	answer := api.NodeList{Version: api.Version, Time: now.at, Nodes: make([]api.Node, 0, len(nodes)), Unknown: d.renderUnknown(now)}
 	var census map[uint32]int
 	enclosing := d.enclosures()
+	promised := sync.OnceValue(func() guarantees { return d.guarantees(enforce.Up) })
 	for _, n := range nodes {
 		shown := d.render(n, now)
+		shown.PromisedBytesPerSec, shown.PromisableBytesPerSec = n.promises(promised)
 		if by.sees(n) {
 			shown.Names, shown.ListedPrefixes = d.shownNames(n), len(d.listed(n))
 		} else {
@@ -241,17 +254,16 @@ func (e enclosures) around(dir string) uint32 {
 }
 
 // render shows a node as the API does; processes only as far as the kernel
-// counts them.
+// counts them, and not what is promised of it.
 func (d *Daemon) render(n *node, now sample) api.Node {
 	stats, queue := now.nodes[n.id], now.queues[n.id]
 	up, down := n.history.rates(pointOf(now.at, stats), d.opts.Tick/2)
-	promised, promisable := d.promises(n)
 	return api.Node{
 		ID: n.id, Subject: n.res.Subject, Parent: stats.Parent, Name: d.nodeName(n), UID: n.res.UID, Private: !n.destinationIsFor(anybody()),
 		Limits: n.limits(), Weight: n.holding().weight(), MinBytesPerSec: n.promised(), MinDownBytesPerSec: n.promisedOn(enforce.Down), Reserved: n.holding().reservation().api(), DSCP: dscpOf(n.holding().dscp()), Loopback: n.holding().loopback(), MeterOff: d.meterOff(n),
-		Group:   n.group,
-		Line:    n.wishes[enforce.OwnerAdmin].Line.api(),
-		Granted: n.wishes[enforce.OwnerAdmin].Grant.api(), PromisedBytesPerSec: promised, PromisableBytesPerSec: promisable,
+		Group:     n.group,
+		Line:      n.wishes[enforce.OwnerAdmin].Line.api(),
+		Granted:   n.wishes[enforce.OwnerAdmin].Grant.api(),
 		Processes: stats.Processes, Sockets: queue.sockets, PID: n.pid(), Since: n.since,
 		Up: api.Usage{
 			Bytes:           stats.Bytes,
