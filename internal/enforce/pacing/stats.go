@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/cilium/ebpf"
 
@@ -19,8 +20,9 @@ func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
 	defer k.mu.Unlock()
 	out := make([]enforce.NodeStats, 0, len(k.nodes))
 	at := map[uint32]int{}
+	wide := sync.OnceValue(func() []uint32 { return wideNodes(k.nodes) })
 	for id := range k.nodes {
-		s, err := k.counters(id)
+		s, err := k.counters(id, wide)
 		if err != nil {
 			return nil, err
 		}
@@ -60,8 +62,8 @@ func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
 	return out, nil
 }
 
-// counters reads what the kernel counts of one node; not its processes.
-func (k *Kernel) counters(id uint32) (enforce.NodeStats, error) {
+// counters reads what the kernel counts of one node; not its processes. wide finds the wide nodes.
+func (k *Kernel) counters(id uint32, wide func() []uint32) (enforce.NodeStats, error) {
 	var n bpf.Node
 	if err := k.obj.Nodes.Lookup(id, &n); err != nil {
 		return enforce.NodeStats{}, fmt.Errorf("read node %d: %w", id, err)
@@ -86,7 +88,7 @@ func (k *Kernel) counters(id uint32) (enforce.NodeStats, error) {
 		}
 	}
 	if !limitsSending(n) {
-		s.Bytes = k.asChild(id, n)
+		s.Bytes = k.asChild(id, n, wide)
 	}
 	return s, nil
 }
@@ -106,7 +108,7 @@ const mostAround = 16
 
 // asChild is what a node without a limit has been charged where it is a child: a member of a
 // group, whoever has a guarantee or a weight. Of several limits around it the one that knows most.
-func (k *Kernel) asChild(id uint32, n bpf.Node) (most uint64) {
+func (k *Kernel) asChild(id uint32, n bpf.Node, wide func() []uint32) (most uint64) {
 	look := func(outer uint32) {
 		for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
 			if k.noClock[bpf.ClockKey{Node: outer, Direction: d}] {
@@ -131,9 +133,8 @@ func (k *Kernel) asChild(id uint32, n bpf.Node) (most uint64) {
 		return most
 	}
 	looked := 0
-	for outer, o := range k.nodes {
-		wide := o.Kind == bpf.KindUser || o.Kind == bpf.KindCgroup || o.Kind == bpf.KindHost || o.Kind == bpf.KindLink
-		if !wide || outer == id || !limitsSending(o) {
+	for _, outer := range wide() {
+		if outer == id {
 			continue
 		}
 		look(outer)
@@ -142,6 +143,23 @@ func (k *Kernel) asChild(id uint32, n bpf.Node) (most uint64) {
 		}
 	}
 	return most
+}
+
+// wideNodes are nodes with a limit on what is sent that may be around a node without being its parent: as
+// many as are looked at for one of them. To find them takes a look at all nodes.
+func wideNodes(nodes map[uint32]bpf.Node) (list []uint32) {
+	for id, n := range nodes {
+		switch n.Kind {
+		case bpf.KindUser, bpf.KindCgroup, bpf.KindHost, bpf.KindLink:
+			if limitsSending(n) {
+				list = append(list, id)
+			}
+		}
+		if len(list) > mostAround { // one more, as a node is not around itself
+			break
+		}
+	}
+	return list
 }
 
 // Unknown implements enforce.Kernel.
@@ -171,7 +189,7 @@ func (k *Kernel) Unknown() (s enforce.UnknownStats, err error) {
 func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s, err := k.counters(id)
+	s, err := k.counters(id, func() []uint32 { return wideNodes(k.nodes) })
 	if err != nil {
 		return s, nil, err
 	}
@@ -187,7 +205,7 @@ func (k *Kernel) Look(id uint32) (enforce.NodeStats, []enforce.SocketStats, erro
 func (k *Kernel) SentBytes(id uint32) (uint64, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s, err := k.counters(id)
+	s, err := k.counters(id, func() []uint32 { return wideNodes(k.nodes) })
 	return s.Bytes, err
 }
 
