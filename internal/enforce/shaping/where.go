@@ -94,11 +94,7 @@ func (s *shaper) look() error {
 // may receive by one.
 func (s *shaper) linkPlaces() map[uint32]string {
 	paths := map[uint32]string{}
-	for _, n := range s.nodes {
-		if n.spec.Kind != enforce.KindLink {
-			continue
-		}
-		ns, _ := enforce.LinkOf(n.spec.Subject)
+	for ns := range s.linkNamespaces() {
 		switch {
 		case ns == s.home:
 			paths[ns] = "/proc/self/ns/net"
@@ -111,6 +107,19 @@ func (s *shaper) linkPlaces() map[uint32]string {
 		}
 	}
 	return paths
+}
+
+// linkNamespaces are those namespaces, each once: to find one that is no place takes a look at all
+// processes.
+func (s *shaper) linkNamespaces() map[uint32]bool {
+	list := map[uint32]bool{}
+	for _, n := range s.nodes {
+		if n.spec.Kind == enforce.KindLink {
+			ns, _ := enforce.LinkOf(n.spec.Subject)
+			list[ns] = true
+		}
+	}
+	return list
 }
 
 // begin makes everything that is needed in a place, or gives it up for a while.

@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+const (
+	manyPairs = 2000 // of devices that are down, as those of containers that do not run
+	// settleDevices is how long it may take until programs are on as many devices as there are
+	// slots, in both directions: each takes a grace period of the kernel's.
+	settleDevices = 3 * time.Minute
+	statusWithin  = 100 * time.Millisecond
+	// statusMeanwhile is the most that status may take while devices are entered.
+	statusMeanwhile = 2 * time.Second
+)
+
+// In a namespace with 4,000 devices limits hold by the one that is up, the daemon answers at once, also
+// while it enters devices, and leaves the namespace as it was. Those beyond the slots are counted.
+//
+// Alone in its package: the kernel makes and removes thousands of devices meanwhile, and nobody else
+// gets its lock.
+func TestManyDevices(t *testing.T) {
+	testutil.SkipUnlessAll(t, "internal/enforce/shaping TestDevicesBeyondTheSlots, TestSlots, TestTurn")
+	s, p := newStage(t), testutil.MustPair(t)
+	objects := ours(t)
+	addPairs(t, p.A)
+	before := (&inbound{field: &field{stage: s, Pair: p}}).devices()
+	f := newInbound(s, p)
+
+	udp := f.datagramsTo(6001, 1400, 5e6, false, nil)
+	f.must("set", "--pid", udp.tx.pid(), "--up", "1MB/s")
+	far := f.receiver(f.B, testutil.ReceiverConfig{Interval: 10 * time.Millisecond})
+	sender := f.startSender(f.A, testutil.SenderConfig{To: f.to(testutil.DefaultPort)})
+	if _, err := sender.Start(); err != nil {
+		t.Fatal(err)
+	}
+	sent := f.must("set", "--pid", itoa(sender.PID()), "--up", "5MB/s")
+	f.judge(sent, span, func(from, to testutil.Instant) error {
+		f.until(to.Add(15 * time.Millisecond)) // the sample behind it
+		return compare("TCP, sent", far.Goodput(testutil.DefaultPort, from, to)*perByte, 5e6, 0.05)
+	})
+	f.sendTo(testutil.DefaultPort, false, testutil.SenderConfig{})
+	f.within = 0.05
+	received := f.must("set", "--pid", itoa(f.rx.PID()), "--down", "5MB/s")
+	f.receives("TCP, received", received, 5e6, perByte, testutil.DefaultPort)
+
+	f.awaitDevices(2 * (2*manyPairs + 1 - (bpf.MaxDevices - 1)))
+	f.answersSoon()
+	since := testutil.Now()
+	rate, _ := udp.rate(span)
+	f.near("UDP, sent", since, rate, 1e6, 0.05)
+	f.receives("TCP, received, later", since, 5e6, perByte, testutil.DefaultPort)
+
+	f.leave()
+	if after := f.devices(); after != before {
+		t.Errorf("devices before:\n%.2000s\nafter:\n%.2000s", before, after)
+	}
+	if !within(10*time.Second, func() bool {
+		for o := range ours(t) {
+			if !objects[o] {
+				return false
+			}
+		}
+		return true
+	}) {
+		t.Errorf("netnice has left objects in the kernel: %v", ours(t))
+	}
+}
+
+// addPairs makes manyPairs veth pairs, both of whose devices are in a namespace, and down.
+func addPairs(t *testing.T, n *testutil.NetNS) {
+	t.Helper()
+	begin := time.Now()
+	for i := range manyPairs {
+		err := n.Netlink().LinkAdd(&netlink.Veth{LinkAttrs: named(fmt.Sprintf("many%da", i)), PeerName: fmt.Sprintf("many%db", i)})
+		if err != nil {
+			t.Fatalf("make pair %d of %d: %v", i, manyPairs, err)
+		}
+	}
+	t.Logf("%d pairs of devices made in %v", manyPairs, time.Since(begin).Round(time.Second))
+}
+
+// awaitDevices waits until programs are on as many devices as may be, in both directions, and so many are
+// refused. The daemon answers meanwhile.
+func (f *inbound) awaitDevices(refused int) {
+	f.t.Helper()
+	begin, slowest := testutil.Now(), time.Duration(0)
+	for {
+		asked := testutil.Now()
+		got := f.status().Counters["device_refused"]
+		slowest = max(slowest, testutil.Now().Sub(asked))
+		took := testutil.Now().Sub(begin)
+		if got == uint64(refused) {
+			f.t.Logf("all slots are taken after %v; the slowest answer meanwhile took %v", took.Round(time.Millisecond), slowest)
+			break
+		}
+		if took > patience*settleDevices {
+			f.t.Fatalf("device_refused is %d after %v, want %d", got, took, refused)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if excuse := cpus.excuse(begin, testutil.Now()); slowest > statusMeanwhile && excuse == "" {
+		f.t.Errorf("netnice status took %v while devices were entered, want at most %v", slowest, statusMeanwhile)
+	}
+}
+
+// answersSoon checks how long netnice status takes, the program's start included.
+func (f *inbound) answersSoon() {
+	f.t.Helper()
+	begin := testutil.Now()
+	var took []time.Duration
+	for range 5 {
+		asked := testutil.Now()
+		f.status()
+		took = append(took, testutil.Now().Sub(asked))
+	}
+	slices.Sort(took)
+	f.t.Logf("netnice status took %v", took)
+	if excuse := cpus.excuse(begin, testutil.Now()); took[len(took)/2] > statusWithin && excuse == "" {
+		f.t.Errorf("netnice status takes %v, want at most %v", took[len(took)/2], statusWithin)
+	}
+}
+
+// leave runs netnice down, which takes a grace period of the kernel's for each device as well.
+func (f *inbound) leave() {
+	f.t.Helper()
+	begin := time.Now()
+	cmd := f.command("down")
+	if err := f.start(cmd, nil); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		f.t.Errorf("netnice down: %v", err)
+	}
+	f.t.Logf("netnice down took %v", time.Since(begin).Round(time.Millisecond))
+}
