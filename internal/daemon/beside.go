@@ -44,6 +44,7 @@ func (d *Daemon) readBeside(path string, newest int, content besideContent) (fou
 		return false, err
 	}
 	if damage == nil {
+		d.onDisk.note(path)
 		return true, nil
 	}
 	d.besides[path] = d.foundDamaged(path, damage)

@@ -167,6 +167,8 @@ type Daemon struct {
 
 	besides   map[string]*damaged // other files that were damaged, by path; each is guarded as what is in it
 	unwritten unwritten
+	onDisk    writtenFiles
+	folder    stateFolder
 	at        atomic.Pointer[endpoint] // where callers come to
 	runLock   *lock                    // of the socket; once it serves, of keepHouse alone, as the next
 	stateLock *lock

@@ -136,14 +136,21 @@ func (d *Daemon) keepReachable(failing *string) {
 	if e == nil {
 		return // it does not serve yet
 	}
-	lockAgain := func(l *lock) error {
+	lockAgain := func(l *lock) (bool, error) {
 		renewed, err := l.renew()
 		if renewed {
 			d.log.Warn("a lock of the daemon's was removed, and is held again", "lock", l.file.Name())
 		}
-		return err
+		return renewed, err
 	}
-	state, err := lockAgain(d.stateLock), lockAgain(d.runLock)
+	hasFolder, state := lockAgain(d.stateLock)
+	if hasFolder {
+		d.unwritten.tryNow()
+		d.folder.note(nil)
+	} else {
+		d.folder.note(state)
+	}
+	_, err := lockAgain(d.runLock)
 	if err == nil { // else the name may be another daemon's by now
 		var renewed bool
 		if renewed, err = e.renew(); renewed {

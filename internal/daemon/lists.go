@@ -81,6 +81,8 @@ func (d *Daemon) loadLists() {
 		list, err := readListFile(d.listFile(key))
 		if err != nil {
 			d.once(n, fmt.Errorf("the prefixes of %s are not known any more (set it again): %w", key.path, err))
+		} else {
+			d.onDisk.note(d.listFile(key))
 		}
 		d.lists[key] = list
 	}

@@ -195,7 +195,9 @@ func (d *Daemon) remove(path string) error {
 	if err := d.cannot(path, true); err != nil {
 		return err
 	}
-	return removeFile(path)
+	err := removeFile(path)
+	d.onDisk.note(path)
+	return err
 }
 
 // cannot is why tests have a file not be written, or removed or written over in place, which takes no room.

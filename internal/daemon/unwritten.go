@@ -1,10 +1,10 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,6 +60,15 @@ func (u *unwritten) note(path string, err error, now time.Time) (news bool) {
 	return news
 }
 
+// tryNow has all that failed be tried at the next tick.
+func (u *unwritten) tryNow() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, f := range u.files {
+		f.last = time.Time{}
+	}
+}
+
 // worth reports whether a change should try to write the file: not once for each of many.
 func (u *unwritten) worth(path string, now time.Time) bool {
 	u.mu.Lock()
@@ -99,6 +108,9 @@ func (u *unwritten) all() (files map[string]unwrittenFile, failures uint64) {
 
 // wrote notes how writing or removing a file of the state ended, and logs what is new.
 func (d *Daemon) wrote(path string, err error) {
+	if err == nil {
+		d.onDisk.note(path)
+	}
 	if !d.unwritten.note(path, err, time.Now()) {
 		return
 	}
@@ -106,7 +118,7 @@ func (d *Daemon) wrote(path string, err error) {
 		d.log.Info("the state is written again", "file", path)
 		return
 	}
-	d.log.Warn("the state could not be written; what is wanted holds all the same, and it is tried again", "file", path, "err", err, "remedy", diskHint(d.opts.StateDir, err))
+	d.log.Warn("the state could not be written; what is wanted holds all the same, and it is tried again", "file", path, "err", err, "remedy", d.writeHint(err))
 }
 
 // unwrittenWarnings tells whoever has just changed something that it is not written down.
@@ -120,60 +132,76 @@ func (d *Daemon) unwrittenWarnings(path string, lifts bool) []string {
 		text = "what is lifted may be back after a restart of the daemon or the machine; the state could not be written: "
 	}
 	text += err.Error() + ", and is tried again"
-	if hint := diskHint(d.opts.StateDir, err); hint != "" {
+	hint := d.writeHint(err)
+	if strings.Contains(hint, "\n") {
+		hint = "netnice status says what helps"
+	}
+	if hint != "" {
 		text += " (" + hint + ")"
 	}
 	return []string{text}
 }
 
-// writeAgain tries what could not be written, when it is time. The file of the limits is tried by look.
+// isBehind reports whether a file is to be written again: it could not be written and it is time to try, or somebody
+// else has removed or changed it.
+func (d *Daemon) isBehind(path string) bool {
+	if d.unwritten.of(path) != nil {
+		return d.unwritten.due(path, time.Now())
+	}
+	return d.onDisk.lost(path)
+}
+
+// writeIfBehind writes a file again that is behind. The caller holds the lock of what is in it.
+func (d *Daemon) writeIfBehind(path string, save func()) {
+	if !d.isBehind(path) {
+		return
+	}
+	if d.unwritten.of(path) == nil {
+		d.log.Warn("somebody else has removed or changed a file of the state; it is written anew", "file", path)
+	}
+	save()
+}
+
+// writeAgain writes again the files that are behind. The file of the limits is tried by look.
 func (d *Daemon) writeAgain() {
-	now := time.Now()
-	if d.unwritten.due(d.powerPath(), now) {
-		d.powers.mu.Lock()
-		if !d.powers.isDown {
-			d.savePowers()
+	locked := func(path string, mu *sync.Mutex, isDown *bool, save func()) {
+		if !d.isBehind(path) {
+			return // without the lock, which some hold for long
 		}
-		d.powers.mu.Unlock()
-	}
-	if d.unwritten.due(d.adaptPath(), now) {
-		d.adapts.mu.Lock()
-		if !d.adapts.isDown {
-			d.saveAdapts()
+		mu.Lock()
+		defer mu.Unlock()
+		if !*isDown {
+			d.writeIfBehind(path, save)
 		}
-		d.adapts.mu.Unlock()
 	}
+	locked(d.powerPath(), &d.powers.mu, &d.powers.isDown, d.savePowers)
+	locked(d.adaptPath(), &d.adapts.mu, &d.adapts.isDown, d.saveAdapts)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.isDown {
 		return
 	}
-	if d.unwritten.due(d.systemPath(), now) {
-		d.saveSystem()
-	}
+	d.writeIfBehind(d.systemPath(), d.saveSystem)
 	for key, list := range d.lists {
-		if d.unwritten.due(d.listFile(key), now) {
-			d.keepList(key, list)
-		}
+		d.writeIfBehind(d.listFile(key), func() { d.keepList(key, list) })
 	}
 }
 
 // unwrittenProblems are the files that fail, for netnice status.
 func (d *Daemon) unwrittenProblems() (list []api.Problem) {
+	if p, ok := d.folderProblem(); ok {
+		return []api.Problem{p} // for which they all fail
+	}
 	files, _ := d.unwritten.all()
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		f := files[path]
 		p := api.Problem{
 			Message: fmt.Sprintf("%s could not be written since %s: %v; what was changed since holds, may be lost with a restart, and is written as soon as that works",
 				path, f.since.Local().Format(time.DateTime), f.err),
-			Hint: diskHint(d.opts.StateDir, f.err),
+			Hint: d.writeHint(f.err),
 		}
 		if p.Hint == "" {
 			p.Hint = "ls -ld " + d.opts.StateDir + "; journalctl -u netnice"
-		}
-		var known *api.Error
-		if errors.As(f.err, &known) && known.Hint != "" {
-			p.Hint = known.Hint
 		}
 		list = append(list, p)
 	}

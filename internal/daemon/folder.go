@@ -1,0 +1,93 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+)
+
+// The state folder may be removed while the daemon runs. The daemon makes it anew and writes all files again. A
+// service with ProtectSystem= cannot make the folder: systemd mounts it for the service once, at the start. The status
+// then names the commands that make it anew for the running service.
+
+// stateFolder is what keeps a removed state folder from being there again.
+type stateFolder struct {
+	mu  sync.Mutex
+	err error // of the last attempt, nil = the folder is there
+}
+
+func (f *stateFolder) note(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+// fault is nil while the folder is there.
+func (f *stateFolder) fault() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// folderView is how a process sees the state folder.
+type folderView struct {
+	service    bool // a service manager started the process, with mounts of its own
+	mountPoint bool // the folder is a mount by itself there
+}
+
+// viewOf looks how this process sees a folder.
+func viewOf(dir string) folderView {
+	own, err := os.Readlink("/proc/self/ns/mnt")
+	first, firstErr := os.Readlink("/proc/1/ns/mnt")
+	v := folderView{service: os.Getenv("NOTIFY_SOCKET") != "" && errors.Join(err, firstErr) == nil && own != first}
+	var st unix.Statx_t
+	if unix.Statx(unix.AT_FDCWD, dir, 0, unix.STATX_TYPE, &st) == nil {
+		v.mountPoint = st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+	}
+	return v
+}
+
+// folderHint says what to do where nothing can be written in the state folder, "" = nobody knows.
+func folderHint(dir string, pid int, err error, v folderView) string {
+	if errors.Is(err, unix.EROFS) && v.service && !v.mountPoint {
+		return fmt.Sprintf("sudo mkdir -p -m 755 %[1]s\n"+
+			"sudo nsenter -t %[2]d -m sh -c 'mount --bind %[1]s %[1]s && mount -o remount,bind,rw %[1]s'  has the running service write there again\n"+
+			"(sudo systemctl restart netnice does so, too, and loses limits on parts of the traffic, shares of the processors, and who set what)", dir, pid)
+	}
+	var known *api.Error
+	if errors.As(err, &known) && known.Hint != "" {
+		return known.Hint
+	}
+	return diskHint(dir, err)
+}
+
+// writeHint says what to do about a file of the state that cannot be written, "" = nobody knows.
+func (d *Daemon) writeHint(err error) string {
+	dir := d.opts.StateDir
+	if fault := d.folder.fault(); fault != nil {
+		err = fault
+	}
+	return folderHint(dir, d.pid, err, viewOf(dir))
+}
+
+// folderProblem is a state folder that cannot be made anew, for netnice status; false = there is no such problem.
+func (d *Daemon) folderProblem() (api.Problem, bool) {
+	fault := d.folder.fault()
+	if fault == nil {
+		return api.Problem{}, false
+	}
+	dir := d.opts.StateDir
+	p := api.Problem{
+		Message: fmt.Sprintf("the state folder %s was removed, and is not there again: %v; limits hold, would be lost with a restart, and are written as soon as that works", dir, fault),
+		Hint:    d.writeHint(fault),
+	}
+	if p.Hint == "" {
+		p.Hint = "sudo mkdir -p -m 755 " + dir
+	}
+	return p, true
+}
