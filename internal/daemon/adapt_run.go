@@ -268,15 +268,29 @@ func (t *adaptTraffic) Gate(every time.Duration) (adapt.Gate, error) {
 	return gate, nil
 }
 
-// forgetAdapts ends all of it before the limits go.
-func (d *Daemon) forgetAdapts() {
+// haltAdapts ends what follows paths before the limits go, and lets nothing begin.
+func (d *Daemon) haltAdapts() {
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
 	d.adapts.isDown = true
-	for key, a := range d.adapts.list {
-		delete(d.adapts.list, key)
+	for _, a := range d.adapts.list {
 		d.haltAdapt(a)
 	}
+}
+
+// admitAdapts has the paths followed again, where the limits did not go after all.
+func (d *Daemon) admitAdapts() {
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	d.adapts.isDown = false
+	d.wakeAdapts()
+}
+
+// forgetAdapts forgets the paths whose limits have gone.
+func (d *Daemon) forgetAdapts() {
+	d.adapts.mu.Lock()
+	defer d.adapts.mu.Unlock()
+	clear(d.adapts.list)
 	clear(d.adapts.areas)
 	d.saveAdapts()
 }

@@ -2,21 +2,29 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
 // bringDown lifts everything and removes what was stored. If only that cannot be removed all is
-// lifted nevertheless, and the daemon leaves.
-func (d *Daemon) bringDown() (err error) {
-	if err := d.liftPowers(context.Background()); err != nil {
-		return err
+// lifted nevertheless, and the daemon leaves. Where lifting fails, what was ended before goes on.
+func (d *Daemon) bringDown() error {
+	ctx := context.Background()
+	lifted, err := d.liftPowers(ctx)
+	if err == nil {
+		d.haltAdapts()
+		err = d.liftLimits()
 	}
-	defer func() { // without d.mu, which is taken after that of the powers
-		if err != nil && !d.down() {
-			d.admitPowers()
-		}
-	}()
+	if err != nil && !d.down() {
+		d.admitAdapts()
+		return errors.Join(err, d.admitPowers(ctx, lifted))
+	}
 	d.forgetAdapts()
+	return err
+}
+
+// liftLimits lifts all limits and removes what was stored of them.
+func (d *Daemon) liftLimits() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.isDown {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -298,14 +299,20 @@ func (d *Daemon) powerCount() int {
 	return len(d.powers.list)
 }
 
-// liftPowers takes all groups away.
-func (d *Daemon) liftPowers(ctx context.Context) (err error) {
+// liftedPowers are the shares that liftPowers has taken away.
+type liftedPowers struct {
+	list map[int]*powered
+	out  []takenOut // those of them whose groups have gone
+}
+
+// liftPowers takes all groups away, and lets nobody set a share.
+func (d *Daemon) liftPowers(ctx context.Context) (lifted liftedPowers, err error) {
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()
 	for _, p := range d.powers.list {
 		err = errors.Join(err, d.loosen(d.powers.processors, p))
 	}
-	d.takeOut(ctx, d.powers.processors, func(*powered) bool { return true })
+	lifted = liftedPowers{list: maps.Clone(d.powers.list), out: d.takeOut(ctx, d.powers.processors, func(*powered) bool { return true })}
 	for pid, p := range d.powers.list {
 		if len(d.powers.processors.Members(p.Group)) > 0 {
 			err = errors.Join(err, fmt.Errorf("process %d keeps its share of the processors, in %s", pid, p.Group.Dir))
@@ -314,13 +321,21 @@ func (d *Daemon) liftPowers(ctx context.Context) (err error) {
 	}
 	err = errors.Join(err, d.keepSlots())
 	d.savePowers()
-	d.powers.isDown = err == nil
-	return err
+	d.powers.isDown = true
+	return lifted, err
 }
 
-// admitPowers lets powers be set again, where going down has failed after all.
-func (d *Daemon) admitPowers() {
+// admitPowers gives back the shares that were lifted, and lets powers be set again: going down has failed after all.
+func (d *Daemon) admitPowers(ctx context.Context, lifted liftedPowers) error {
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()
 	d.powers.isDown = false
+	maps.Copy(d.powers.list, lifted.list)
+	d.putIn(ctx, d.powers.processors, lifted.out)
+	err := d.keepSlots()
+	for _, p := range d.powers.list {
+		d.keepDeadline(d.powers.processors, p)
+	}
+	d.savePowers()
+	return err
 }

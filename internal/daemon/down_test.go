@@ -1,0 +1,40 @@
+package daemon
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// Hosts' paths and shares of the processors go on where lifting everything fails.
+func TestDownThatFails(t *testing.T) {
+	h, files := withEachFile(t)
+	_, err := h.adapt(root, api.AdaptRequest{Host: "198.51.100.0/24"})
+	require.NoError(t, err)
+	before := texts(files)
+	h.fake.Fail("Down", unix.EBUSY)
+	require.ErrorIs(t, h.Down(t.Context(), root), unix.EBUSY)
+	require.Equal(t, 1, h.powerCount())
+	require.Equal(t, before, texts(files))
+	h.eventually("the path is followed again", func() bool {
+		list, err := h.Adapted(t.Context(), root)
+		return err == nil && len(list.Adapted) == 1 && len(list.Areas) == 1 && list.Adapted[0].By == "fake" && h.fake.HeldQueues(0) == 1
+	})
+	h.fake.SetPeers(enforce.Peer{Address: netip.MustParseAddr("198.51.100.3"), Netns: h.adapts.home})
+	h.eventually("further hosts are, too", func() bool {
+		list, err := h.Adapted(t.Context(), root)
+		return err == nil && len(list.Adapted) == 2
+	})
+	_, err = h.adapt(root, api.AdaptRequest{Host: "192.0.2.8"})
+	require.NoError(t, err)
+
+	h.fake.Fail("Down", nil)
+	require.NoError(t, h.Down(t.Context(), root))
+	require.NoError(t, h.wait())
+	require.NoDirExists(t, h.opts.StateDir)
+}
