@@ -38,19 +38,38 @@ func (d *Daemon) saveAdapts() {
 	d.saveBeside(d.adaptPath(), len(s.Adapted)+len(s.Areas) == 0, s)
 }
 
-// noteMet notes whether a limit on what is sent to a host was set because of that alone.
-func (d *Daemon) noteMet(id uint32, met bool) {
+// noteMet notes that a limit on what is sent to a host was set because of that alone.
+func (d *Daemon) noteMet(id uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if n := d.nodes[id]; n != nil && n.to != nil {
-		n.to.met = met
+		n.to.met, d.dirty = true, true
 	}
 }
 
-// adoptAdapts takes up again what an earlier daemon followed.
-func (d *Daemon) adoptAdapts() error {
+// noteMayBeMet notes it of all limits on one host of which nothing says whether somebody has named the host.
+func (d *Daemon) noteMayBeMet() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, n := range d.nodes {
+		if n.to == nil || n.own() || n.to.scope != nil {
+			continue
+		}
+		if s := n.to.selector; len(s.Prefixes) == 1 && s.Prefixes[0].IsSingleIP() && len(s.Names) == 0 && s.List == "" {
+			n.to.met, d.dirty = true, true
+		}
+	}
+}
+
+// adoptAdapts takes up again what an earlier daemon followed. The file of the limits says which hosts nobody has
+// named, unless an earlier release has written it: then this file does.
+func (d *Daemon) adoptAdapts(limitsSayMet bool) error {
 	var s adaptState
-	if found, err := d.readBeside(d.adaptPath(), adaptStateVersion, &s); !found {
+	found, err := d.readBeside(d.adaptPath(), adaptStateVersion, &s)
+	if !found {
+		if d.besides[d.adaptPath()] != nil && !limitsSayMet {
+			d.noteMayBeMet()
+		}
 		return err
 	}
 	d.adapts.mu.Lock()
@@ -64,7 +83,9 @@ func (d *Daemon) adoptAdapts() error {
 		if err := d.boundBacklog(a.subject(), a.BacklogNS); err != nil {
 			d.log.Warn("what is sent to a host may wait for long", "address", a.Address.String(), "err", err)
 		}
-		d.noteMet(t.id, a.Area != "")
+		if a.Area != "" && !limitsSayMet {
+			d.noteMet(t.id)
+		}
 		a.state, a.busyAt = adapt.State{Mode: adapt.ModeDelay, Rate: float64(t.saved)}, time.Now()
 		d.adapts.list[a.key()] = a
 	}

@@ -276,7 +276,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	}
 	d.readSubordinates()
 	d.admins = d.adminGroup()
-	if err := errors.Join(kernel.SetAdminGroup(d.admins), d.adoptSystem(), d.adopt(ctx, saved), d.adoptPowers(ctx), d.adoptAdapts()); err != nil {
+	if err := errors.Join(kernel.SetAdminGroup(d.admins), d.adoptSystem(), d.adopt(ctx, saved), d.adoptPowers(ctx), d.adoptAdapts(saved == nil || saved.Version >= metVersion)); err != nil {
 		d.stopWatching()
 		return nil, errors.Join(err, kernel.Close())
 	}

@@ -175,6 +175,10 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 	answer.Changed = n == nil || want != had || len(list) > 0
 	answer.Warnings = append(answer.Warnings, d.warnings(by, req, nil, &next, want)...)
 	if !req.DryRun && answer.Changed {
+		wasMet := next.to.met
+		if !next.empty() {
+			next.to.met = wasMet && met
+		}
 		switch {
 		case next.empty():
 			err = d.liftToward(n)
@@ -194,10 +198,10 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 			n, err = d.addToward(&next, p)
 		}
 		if err != nil {
+			next.to.met = wasMet
 			return api.SetResponse{}, kernelError(p.subject, err)
 		}
 		if stored = true; !next.empty() {
-			n.to.met = n.to.met && met
 			next = *n
 		}
 		if len(list) > 0 {

@@ -18,9 +18,11 @@ const (
 	stateName = "state.json"
 	// stateVersion is the newest form of the file that is understood. A field
 	// more is a new version.
-	stateVersion = 10
+	stateVersion = 11
 	// summedVersion is the first whose records have checksums.
 	summedVersion = 10
+	// metVersion is the first that says which addresses nobody has named.
+	metVersion = 11
 )
 
 // state is what is wanted, as the file remembers it. Version 1 of the file was
@@ -113,7 +115,7 @@ func (n *node) saved() savedNode {
 		s.Rules = &n.ruled
 	}
 	if n.to != nil {
-		s.To = &savedToward{Names: n.to.names, Each: n.to.each}
+		s.To = &savedToward{Names: n.to.names, Each: n.to.each, Met: n.to.met}
 		if n.to.scope != nil {
 			s.To.Scope = n.to.scope.id
 		}
@@ -136,7 +138,7 @@ func (s savedNode) node() *node {
 		marker: s.Marker,
 	}
 	if s.To != nil {
-		n.to, n.scopeID = &toward{names: s.To.Names, each: s.To.Each}, s.To.Scope
+		n.to, n.scopeID = &toward{names: s.To.Names, each: s.To.Each, met: s.To.Met}, s.To.Scope
 		n.to.selector, _, _ = destination.Parse(s.Subject.ID) // check has done so
 	}
 	if s.Rules != nil {

@@ -39,6 +39,7 @@ type savedToward struct {
 	// Names are the addresses that they had last.
 	Names map[string][]netip.Addr `json:"names,omitempty"`
 	Each  uint32                  `json:"each,omitempty"` // since version 9
+	Met   bool                    `json:"met,omitempty"`  // since version 11
 }
 
 // owner is whose wish a node is that has one owner only.

@@ -1,9 +1,12 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/netip"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -301,6 +304,74 @@ func TestDestinationsOfAnArea(t *testing.T) {
 	require.NoError(t, err)
 	nodes, err := h.Nodes(t.Context(), bobs)
 	require.Contains(t, told(t, nodes, err), secret, "now the administrator has named it")
+}
+
+// Also where the file of the paths is damaged, which alone says that a host is followed.
+func TestDestinationsOfAnAreaWhoseFileIsDamaged(t *testing.T) {
+	h, _, fake := adaptHarness(t)
+	fake.SetPeers(here(t, "203.0.113.7")...)
+	_, err := h.adapt(root, api.AdaptRequest{Host: "any"})
+	require.NoError(t, err)
+	h.eventually("it is followed", func() bool { return len(h.followed()) == 1 })
+	list := func(by auth.Actor) string {
+		nodes, err := h.Nodes(t.Context(), by)
+		return told(t, nodes, err)
+	}
+	hidden := func() {
+		t.Helper()
+		require.Contains(t, list(root), secret)
+		require.NotContains(t, list(bobs), secret, "nobody has named it")
+	}
+	hidden()
+	again := func() {
+		t.Helper()
+		require.NoError(t, h.stop())
+		for _, path := range Damaged(h.opts.StateDir) {
+			require.NoError(t, os.Remove(path))
+		}
+	}
+	damage := func() { require.NoError(t, os.WriteFile(h.adaptPath(), []byte(`{"version":4,"adapted":[{"ho`), 0o600)) }
+	for range 2 {
+		again()
+		damage()
+		h = start(t, fake, h.opts)
+		require.Len(t, Damaged(h.opts.StateDir), 1)
+		require.Empty(t, h.followed())
+		hidden()
+	}
+
+	// An earlier release did not write it beside the limit.
+	h.mustSet(root, "to:198.51.100.0/24", up(1e6))
+	again()
+	s, err := loadState(h.opts.StateDir, h.boot)
+	require.NoError(t, err)
+	file := stateFile{heading: heading{Version: metVersion - 1, BootID: h.boot, NextID: s.NextID, Nodes: len(s.Nodes), Records: len(s.Nodes), Synced: len(s.Nodes)}}
+	var text bytes.Buffer
+	text.Write(file.heading.line())
+	for i := range s.Nodes {
+		s.Nodes[i].To.Met = false
+		require.NoError(t, file.addRecord(&text, record{Node: &s.Nodes[i]}))
+	}
+	require.NoError(t, os.WriteFile(h.statePath(), text.Bytes(), 0o600))
+	damage()
+	for range 2 {
+		h = start(t, fake, h.opts)
+		hidden()
+		require.Contains(t, list(bobs), public, "this cannot be one that was met")
+		h.written()
+		h.eventually("that is written", func() bool {
+			s, err := loadState(h.opts.StateDir, h.boot)
+			return err == nil && slices.ContainsFunc(s.Nodes, func(n savedNode) bool { return n.To != nil && n.To.Met })
+		})
+		again()
+	}
+
+	h = start(t, fake, h.opts)
+	_, err = h.set(root, "to:203.0.113.7/udp", up(123456))
+	require.NoError(t, err)
+	again()
+	h = start(t, fake, h.opts)
+	require.Contains(t, list(bobs), secret, "now the administrator has named it")
 }
 
 // A process may have a socket open that another user's process uses: limits on that are the other's.

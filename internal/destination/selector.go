@@ -143,7 +143,7 @@ func (s *Selector) addList(text string, except bool) error {
 	case except:
 		return fmt.Errorf("what a file lists cannot be left out: name prefixes")
 	case s.List != "" && s.List != path:
-		return fmt.Errorf("%s and %s: a limit is for one file", s.List, path)
+		return fmt.Errorf("%q and %q: a limit is for one file", s.List, path)
 	case !strings.HasPrefix(path, "/"), strings.ContainsFunc(path, unicode.IsControl):
 		return fmt.Errorf("%q is no absolute path of a file", path)
 	}
