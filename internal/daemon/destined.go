@@ -255,6 +255,12 @@ func (d *Daemon) setDestined(n *node, key uint64, w *wanted) *node {
 	if n != nil {
 		next = *n
 	}
+	if uid := whoseTraffic(r, w.scope); uid != next.res.UID {
+		next.res.UID = uid
+		if n != nil {
+			n.res.UID, d.dirty = uid, true
+		}
+	}
 	next.ruled = ruled{Destined: w.rule}
 	next.ruled.Owners[r.owner()] = ruledWishOf([]*rules.Rule{r.Rule})
 	if r.owner() == enforce.OwnerUser {
@@ -290,17 +296,33 @@ func destinedSubject(r destinedRule, key uint64, scope *node) identity.Resolved 
 		Subject: api.Subject{Kind: api.KindRule, ID: r.Name}, Kind: enforce.KindDestination, Key: key,
 		Name: strings.Join(r.Connections(), ", "),
 	}
-	whose := ""
-	if r.owner() == enforce.OwnerUser {
-		res.UID = r.book
-		whose = ofWhom + identity.User(r.book).Subject.String()
+	res.UID = whoseTraffic(r, scope)
+	switch {
+	case scope != nil:
+		res.Name += ofWhom + scope.res.Subject.String()
+	case r.owner() == enforce.OwnerUser:
+		res.Name += ofWhom + identity.User(r.book).Subject.String()
 	}
-	if scope != nil {
-		res.UID = scope.res.UID
-		whose = ofWhom + scope.res.Subject.String()
-	}
-	res.Name += whose
 	return res
+}
+
+// whoseTraffic is the user who sees for which connections a rule's node is, since the connections are theirs; 0 = none.
+func whoseTraffic(r destinedRule, scope *node) uint32 {
+	switch {
+	case scope != nil && r.owner() == enforce.OwnerAdmin && scope.matchesByOwnName(r.Key()):
+		return 0
+	case scope != nil:
+		return scope.res.UID
+	case r.owner() == enforce.OwnerUser:
+		return r.book
+	}
+	return 0
+}
+
+// matchesByOwnName reports whether an administrator's rule matches the processes of a tree by a name that their user
+// may have chosen.
+func (n *node) matchesByOwnName(key string) bool {
+	return slices.ContainsFunc(n.ruled.Owners[enforce.OwnerAdmin].To, func(o origin) bool { return o.OwnName && o.Key == key })
 }
 
 // concerns reports whether the node of a rule for a part of the traffic is for what the

@@ -45,6 +45,9 @@ type origin struct {
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`
 	Key  string `json:"key,omitempty"` // see rules.Rule.Key
+	// OwnName says, of a rule for a part of the traffic, that it matches by a cgroup or a unit that the process's
+	// user may have named.
+	OwnName bool `json:"own_name,omitempty"` // since version 11
 }
 
 func originOf(r *rules.Rule) origin {
@@ -138,11 +141,13 @@ func ruledWishOf(list []*rules.Rule) (out ruledWish) {
 	return out
 }
 
-// ruledWishWith adds the rules for a part of the traffic.
-func ruledWishWith(holding, destined []*rules.Rule) ruledWish {
+// ruledWishWith adds the rules for a part of the traffic of a process, or of several if no facts are given.
+func ruledWishWith(f *facts, holding, destined []*rules.Rule) ruledWish {
 	out := ruledWishOf(holding)
 	for _, r := range destined {
-		out.To = append(out.To, originOf(r))
+		from := originOf(r)
+		from.OwnName = f == nil && !r.HoldsIn("") || f != nil && !f.mayKnow(r)
+		out.To = append(out.To, from)
 	}
 	return out
 }
@@ -153,7 +158,7 @@ func wants(r *rules.Rule) bool { return r.Destined() || len(ruledWishOf([]*rules
 // wishOf is what one rule wants of a node.
 func wishOf(r *rules.Rule) ruledWish {
 	if r.Destined() {
-		return ruledWishWith(nil, []*rules.Rule{r})
+		return ruledWishWith(nil, nil, []*rules.Rule{r})
 	}
 	return ruledWishOf([]*rules.Rule{r})
 }
@@ -176,10 +181,15 @@ type facts struct {
 	User                  uint32
 	CommandLine           string
 	Group                 string
+	SystemGroup           string `json:",omitempty"` // the part of Group that no user has named; since version 11
 	ParentExe, ParentComm string
 }
 
 var _ rules.Facts = facts{}
+
+// mayKnow reports whether the process's user may know for which connections an administrator's rule is that matches
+// the process: not if that is so by a name that the user may have chosen for that.
+func (f facts) mayKnow(r *rules.Rule) bool { return r.MayHoldFor(f.User) || r.HoldsIn(f.SystemGroup) }
 
 // Program implements rules.Facts.
 func (f facts) Program() rules.Program { return rules.Program{Path: f.Exe, Comm: f.Comm} }
@@ -257,5 +267,6 @@ func (p *running) all() *facts {
 	p.Cgroup()
 	p.Parent()
 	all := p.facts
+	all.SystemGroup = p.resolver.SystemNamed(all.Group)
 	return &all
 }

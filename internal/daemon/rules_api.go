@@ -128,6 +128,12 @@ func (d *Daemon) TestRules(ctx context.Context, by auth.Actor, pid int) (api.Rul
 	}
 	d.rules.mu.Lock()
 	defer d.rules.mu.Unlock()
+	answer.Rules = append(answer.Rules, d.verdicts(by, f)...)
+	return answer, nil
+}
+
+// verdicts are what the rules say of a process with these facts. The caller holds d.rules.mu.
+func (d *Daemon) verdicts(by auth.Actor, f *facts) (list []api.RuleVerdict) {
 	now := d.now()
 	standing := d.standing()
 	owners := [enforce.Owners]string{"admin", identity.UserName(f.User)}
@@ -140,14 +146,14 @@ func (d *Daemon) TestRules(ctx context.Context, by auth.Actor, pid int) (api.Rul
 		for _, r := range set.Rules() {
 			differs := r.Differs(f, now)
 			shown := d.renderRule(owners[owner], r, standing)
-			if enforce.Owner(owner) == enforce.OwnerAdmin && differs != "" {
+			if enforce.Owner(owner) == enforce.OwnerAdmin && (differs != "" || !f.mayKnow(r)) {
 				hideConnections(by, r, &shown)
 			}
-			answer.Rules = append(answer.Rules, api.RuleVerdict{
+			list = append(list, api.RuleVerdict{
 				Rule: shown, Matches: differs == "", Differs: differs,
 				Holds: slices.Contains(holds, r) || r.Everybody() && differs == "",
 			})
 		}
 	}
-	return answer, nil
+	return list
 }

@@ -146,7 +146,7 @@ func (d *Daemon) reviewOwner(n *node, owner int, now time.Time) ruledWish {
 		return was // not known: as it was
 	}
 	holding, destined := set.Match(*was.Facts, now)
-	out := ruledWishWith(slices.DeleteFunc(holding, func(r *rules.Rule) bool { return r.Share == rules.ShareAll }), destined)
+	out := ruledWishWith(was.Facts, slices.DeleteFunc(holding, func(r *rules.Rule) bool { return r.Share == rules.ShareAll }), destined)
 	out.Facts = was.Facts
 	return out
 }
@@ -233,7 +233,7 @@ func (d *Daemon) applyRules(res identity.Resolved, f *facts, m matched, now time
 		}
 		keep := slices.DeleteFunc(slices.Clone(list.holding), func(r *rules.Rule) bool { return r.Share == rules.ShareAll || around(r) })
 		if set := d.rules.sets(res.UID)[owner]; set != nil {
-			next.ruled.Owners[owner] = ruledWishWith(keep, slices.DeleteFunc(slices.Clone(list.destined), around))
+			next.ruled.Owners[owner] = ruledWishWith(f, keep, slices.DeleteFunc(slices.Clone(list.destined), around))
 			next.ruled.Owners[owner].Facts = f
 		}
 		if enforce.Owner(owner) == enforce.OwnerUser && !next.ruled.Owners[owner].empty() {

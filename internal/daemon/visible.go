@@ -75,7 +75,13 @@ type viewer struct {
 }
 
 func (v viewer) sees(n *node) bool {
-	return n.destinationIsFor(v.by) || !n.usersWish() && !n.isMet() && slices.ContainsFunc(v.within, n.concerns)
+	return n.destinationIsFor(v.by) || !n.usersWish() && !n.isMet() && slices.ContainsFunc(v.within, n.isOpenTo)
+}
+
+// isOpenTo reports whether a node is for what the processes of a tree do, and their user may know for which
+// destination: they may not have named a cgroup or a unit as the rule wants it, to learn that.
+func (n *node) isOpenTo(tree *node) bool {
+	return n.concerns(tree) && !slices.ContainsFunc(n.ruled.Owners[enforce.OwnerAdmin].Rules, func(o origin) bool { return tree.matchesByOwnName(o.Key) })
 }
 
 // addressIsFor reports whether somebody may see which address a path leads to that is followed.
@@ -83,8 +89,8 @@ func (a *adapted) addressIsFor(by auth.Actor) bool {
 	return a.Area == "" || auth.May(by, auth.SeePeers, auth.Target{Subject: a.subject(), Kind: enforce.KindDestination})
 }
 
-// hideConnections takes out of a rule of the administrator's for which connections it is, if it is not
-// for those of who asks.
+// hideConnections takes out of a rule of the administrator's for which connections it is, unless it names who asks or
+// nobody.
 func hideConnections(by auth.Actor, r *rules.Rule, shown *api.Rule) {
 	if !r.Destined() || r.MayHoldFor(by.UID) || auth.May(by, auth.SeePeers, auth.Target{Kind: enforce.KindDestination}) {
 		return

@@ -11,6 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -91,6 +92,51 @@ func TestDestinationsOfRulesOnProcesses(t *testing.T) {
 		test, err := c.TestRules(t.Context(), by, pid)
 		return told(t, test, err)
 	})
+}
+
+// A user may name a unit or a cgroup as the administrator's rule wants it: that is no way to learn for which
+// connections the rule is.
+func TestDestinationsOfRulesByOwnNames(t *testing.T) {
+	c := newClerk(t, new(enforcetest.Kernel), "[[rule]]\nname = 'r'\nunit = 'x.service'\nto = '203.0.113.0/24'\nup = '1MB/s'\n", nil)
+	const manager = "/user.slice/user-41001.slice/user@41001.service"
+	for _, f := range []*facts{
+		{Exe: "/bin/a", Comm: "a", User: bobs.UID, Group: manager + "/x.service", SystemGroup: manager},
+		{Exe: "/bin/a", Comm: "a", User: bobs.UID, Group: "/system.slice/x.service", SystemGroup: "/system.slice/x.service"},
+	} {
+		mayKnow := f.SystemGroup == f.Group
+		cmd := sleeper(t)
+		res, err := c.resolver.Resolve(t.Context(), identity.PIDSubject(cmd.Process.Pid))
+		require.NoError(t, err)
+		res.UID = bobs.UID
+		c.rules.mu.Lock()
+		now := c.now()
+		m := c.match(f, now)
+		require.Len(t, m[enforce.OwnerAdmin].destined, 1)
+		for by, sees := range map[auth.Actor]bool{bobs: mayKnow, {}: true} {
+			verdicts := c.verdicts(by, f)
+			require.Len(t, verdicts, 1)
+			require.True(t, verdicts[0].Matches)
+			require.Equal(t, sees, strings.Contains(told(t, verdicts, nil), secret), "rules test")
+		}
+		tree := c.applyRules(res, f, m, now)
+		c.settleDestinations(m)
+		c.rules.mu.Unlock()
+		require.NotNil(t, tree)
+		c.mu.Lock()
+		found := 0
+		for _, n := range c.sorted() {
+			if n.res.Kind == enforce.KindDestination {
+				found++
+				require.Equal(t, mayKnow, n.destinationIsFor(bobs))
+				require.Equal(t, mayKnow, viewer{by: bobs, within: []*node{tree}}.sees(n))
+				require.True(t, viewer{by: root}.sees(n))
+			}
+		}
+		require.Equal(t, 1, found)
+		require.NoError(t, c.drop(tree))
+		c.followDestinations()
+		c.mu.Unlock()
+	}
 }
 
 // That too many limits of one owner's are for an address is no other's to know, nor in their way.

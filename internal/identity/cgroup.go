@@ -153,6 +153,32 @@ func (r *Resolver) ProcessCgroup(pid int) (string, error) {
 	return "", fmt.Errorf("process %d is in no cgroup v2: %w", pid, enforce.ErrNotSupported)
 }
 
+// SystemNamed returns the part of a cgroup's path that no user has chosen: whoever owns a cgroup names those inside it,
+// as users do with units of their own.
+func (r *Resolver) SystemNamed(cgroup string) string {
+	root, err := r.CgroupRoot()
+	if err != nil {
+		return ""
+	}
+	return systemNamed(cgroup, func(dir string) bool {
+		var st unix.Stat_t
+		return unix.Stat(filepath.Join(root, dir), &st) == nil && (st.Uid == 0 || int(st.Uid) == os.Geteuid())
+	})
+}
+
+// systemNamed takes whether a cgroup belongs to the system.
+func systemNamed(cgroup string, isSystems func(cgroup string) bool) string {
+	for end := 1; end <= len(cgroup); end++ {
+		if end < len(cgroup) && cgroup[end] != '/' {
+			continue
+		}
+		if around := path.Dir(cgroup[:end]); !isSystems(around) {
+			return strings.TrimSuffix(around, "/")
+		}
+	}
+	return cgroup
+}
+
 // Membership is a cgroup that a process is in.
 type Membership struct {
 	Hierarchy   string // "0" of version 2

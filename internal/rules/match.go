@@ -120,6 +120,12 @@ func (r *Rule) Differs(f Facts, now time.Time) string {
 	return ""
 }
 
+// HoldsIn reports whether a rule's conditions on the cgroup and the unit hold in a cgroup; a rule without such
+// conditions holds in all.
+func (r *Rule) HoldsIn(cgroup string) bool {
+	return anyOf(r.cgroups, func(c string) bool { return within(cgroup, c) }) && anyOf(r.units, func(u string) bool { return hasUnit(cgroup, u) })
+}
+
 // within reports whether a cgroup is another one or below it.
 func within(cgroup, outer string) bool {
 	below, ok := strings.CutPrefix(cgroup, outer)

@@ -98,6 +98,21 @@ func TestConditions(t *testing.T) {
 
 func held(holding, _ []*Rule) []*Rule { return holding }
 
+func TestHoldsIn(t *testing.T) {
+	const condition = "[[rule]]\nprogram = 'x'\nup = '1MB/s'\n"
+	for rest, in := range map[string]map[string]bool{
+		"":                                       {"": true, "/a": true},
+		"unit = 'x.service'":                     {"": false, "/a/x.service": true, "/a/x.service/b": true, "/a": false},
+		"cgroup = '/a'":                          {"": false, "/a": true, "/a/b": true, "/ab": false},
+		"cgroup = '/a'\nunit = ['x', 'y.scope']": {"/a": false, "/a/y.scope": true, "/x.service": false},
+	} {
+		r := parse(t, condition+rest)[0]
+		for cgroup, want := range in {
+			require.Equal(t, want, r.HoldsIn(cgroup), "%s in %q", rest, cgroup)
+		}
+	}
+}
+
 func TestFirstMatchAndAlso(t *testing.T) {
 	s := Compile(parse(t, `
 [[rule]]
