@@ -28,7 +28,6 @@ type System interface {
 	ProcessName(pid int) (string, error)
 	// Alive says whether a process exists and has a thread that runs.
 	Alive(pid int) bool
-	Kill(pid int) error
 	// Daemon finds the netnice daemon that holds one of these locks; false if none does, or nobody
 	// can tell.
 	Daemon(locks ...string) (daemon.Running, bool)
@@ -74,14 +73,6 @@ func (Machine) ProcessName(pid int) (string, error) {
 // Alive asks for its state and its threads. A process of several threads that is killed is a zombie as
 // soon as its first thread has ended, and holds its files and locks until the last has.
 func (Machine) Alive(pid int) bool { return identity.Runs(pid) }
-
-// Kill sends SIGKILL.
-func (Machine) Kill(pid int) error {
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-		return fmt.Errorf("kill process %d: %w", pid, err)
-	}
-	return nil
-}
 
 // Daemon asks the kernel who holds the locks.
 func (Machine) Daemon(locks ...string) (daemon.Running, bool) { return daemon.FindRunning(locks...) }

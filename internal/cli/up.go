@@ -54,7 +54,7 @@ a daemon that systemd started that is systemctl restart netnice.`,
 				}
 				return nil
 			case err == nil:
-				if err := a.replace(ctx, status); err != nil {
+				if err := a.replace(ctx, status, where.stateDir); err != nil {
 					return err
 				}
 			}
@@ -99,12 +99,18 @@ func (a *App) startUp(ctx context.Context, c *client.Client, where *daemonFlags)
 }
 
 // replace kills a daemon. Asked politely one that was started on demand would
-// lift its limits; killed it leaves them in force for the next to take over.
-func (a *App) replace(ctx context.Context, status *api.Status) error {
-	if err := a.System.Kill(status.PID); err != nil {
-		return err
+// lift its limits; killed it leaves them in force for the next to take over. The number that the
+// daemon says is not enough: the process has to be seen to hold the daemon's lock.
+func (a *App) replace(ctx context.Context, status *api.Status, stateDir string) error {
+	r, found := a.running(stateDir)
+	switch {
+	case found && r.PID == status.PID:
+		return a.end(ctx, r, syscall.SIGKILL, stateDir)
+	case !found && !a.System.Alive(status.PID):
+		return nil // it has ended meanwhile
 	}
-	return a.gone(ctx, status.PID)
+	return fail(fmt.Sprintf("look what that process is: ps -fp %[1]d; if it is the daemon: sudo kill -KILL %[1]d; sudo netnice up", status.PID),
+		"the daemon says that it is process %d, which is not seen to hold the daemon's lock, and so is not killed", status.PID)
 }
 
 // gone waits until a daemon has ended. It does not ask its socket: where systemd has

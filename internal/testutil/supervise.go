@@ -92,12 +92,7 @@ func endLeftovers(of func(run int) bool) (ended int) {
 		files, _ := filepath.Glob("/proc/[0-9]*/environ")
 		for _, file := range files {
 			pid, _ := strconv.Atoi(strings.Split(file, "/")[2])
-			text, err := os.ReadFile(file)
-			run := runIn(text)
-			if err != nil || run == 0 || pid == os.Getpid() || !of(run) {
-				continue
-			}
-			if unix.Kill(pid, unix.SIGKILL) == nil {
+			if isOfRun(file, of) && pid != os.Getpid() && killOfRun(pid, file, of) {
 				found++
 			}
 		}
@@ -125,6 +120,23 @@ func endLeftovers(of func(run int) bool) (ended int) {
 	}
 	removeEmptyGroups()
 	return ended
+}
+
+// isOfRun reports by a process's environment whether it is of such a run.
+func isOfRun(environ string, of func(run int) bool) bool {
+	text, err := os.ReadFile(environ)
+	run := runIn(text)
+	return err == nil && run != 0 && of(run)
+}
+
+// killOfRun kills a process if it is of such a run still once it is held by a descriptor: its number may be another's.
+func killOfRun(pid int, environ string, of func(run int) bool) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return isOfRun(environ, of) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
 }
 
 const powerGroup = "netnice-cpu-"

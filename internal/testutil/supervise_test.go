@@ -1,0 +1,34 @@
+package testutil
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A process that has the number of one of a run by now is not ended for that.
+func TestKillOfRun(t *testing.T) {
+	const run = 1 << 30
+	start := func(value int) (cmd *exec.Cmd, environ string) {
+		t.Helper()
+		cmd = exec.Command("sleep", "60")
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", runVariable, value)) // the last counts
+		require.NoError(t, cmd.Start())
+		return cmd, fmt.Sprintf("/proc/%d/environ", cmd.Process.Pid)
+	}
+	of := func(n int) bool { return n == run }
+	another, environ := start(run + 1)
+	require.False(t, killOfRun(another.Process.Pid, environ, of))
+	require.NoError(t, unix.Kill(another.Process.Pid, 0), "it lives")
+	require.NoError(t, another.Process.Kill())
+	require.Error(t, another.Wait())
+	require.False(t, killOfRun(another.Process.Pid, environ, of), "it has ended")
+
+	its, environ := start(run)
+	require.True(t, killOfRun(its.Process.Pid, environ, of))
+	require.EqualError(t, its.Wait(), "signal: killed")
+}
