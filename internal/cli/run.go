@@ -21,8 +21,9 @@ func (a *App) run() *cobra.Command {
 		Short: "Run a command under a limit",
 		Long: `Run a command, and whatever it starts, under a limit. netnice becomes the
 command, so that its exit status, its signals and its terminal are its own; the
-limit ends with its last process and connection. Without a daemon, root starts
-one that leaves with its last limit.
+limit ends with its last process and connection. With a limit on what is sent
+the command begins when the queue for its UDP is there, after half a second at
+most. Without a daemon, root starts one that leaves with its last limit.
 
 Exit codes: 125 netnice failed, 126 the command cannot be run, 127 it was not
 found, else the command's.

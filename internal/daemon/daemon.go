@@ -141,6 +141,7 @@ type Daemon struct {
 	events   hub
 	powers   powers
 	adapts   adapts
+	queues   readyQueues
 	eachMet  chan struct{} // addresses are met, or what is wanted of them changed
 	whys     askers
 	adopted  int     // limits that the start took over

@@ -160,6 +160,7 @@ func (d *Daemon) keepHouse(ctx context.Context) {
 			d.followNames(ctx)
 			d.readSubordinates()
 			d.look(true)
+			d.releaseQueues(time.Now())
 			d.learnPrograms(0)
 			d.lookAtPowers(ctx)
 			d.writeAgain()

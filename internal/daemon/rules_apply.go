@@ -71,6 +71,7 @@ func (d *Daemon) executed(ctx context.Context, e enforce.Exec) {
 		d.settleDestinations(m)
 		d.log.Debug("rules applied", "pid", e.PID, "program", p.facts.Exe, "after_exec", time.Duration(identity.SinceNS(e.TimeNS)))
 	}
+	d.readyMatched(e.PID)
 }
 
 // applyToAll applies the rules to every process, parents first, and ends what no rule

@@ -17,6 +17,15 @@ import (
 
 // Set implements apiserver.Backend.
 func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error) {
+	answer, err := d.setAny(ctx, by, req)
+	if err == nil && !req.DryRun && answer.Node != nil {
+		d.readyFor(ctx, by, req.Subject, answer)
+	}
+	return answer, err
+}
+
+// setAny does so for any kind of subject.
+func (d *Daemon) setAny(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error) {
 	group := req.Subject.Kind == api.KindGroup
 	if len(req.Members) > 0 && !group {
 		return api.SetResponse{}, badGroup("only a group has members")

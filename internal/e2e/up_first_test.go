@@ -73,6 +73,60 @@ func TestUpUDPFirst(t *testing.T) {
 	}
 }
 
+// firstFlood sends numbered datagrams as fast as it may for 0.2 s from its first moment on, and waits until they have left.
+const firstFlood = `
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((sys.argv[1], int(sys.argv[2])))
+count, end = 0, time.monotonic() + 0.2
+while time.monotonic() < end:
+    s.send(struct.pack("!I", count) + bytes(1396))
+    count += 1
+time.sleep(1)
+say("sent", count)
+`
+
+// A program that `+"`"+`netnice run`+"`"+` starts finds a queue for its first datagram: a flood waits from its first moment on, and
+// loses nothing, also where no daemon ran.
+func TestRunDatagramsFromTheFirst(t *testing.T) {
+	t.Parallel()
+	const (
+		limit = 2e6
+		size  = 1400 + 28
+		// 0.2 s of the limit, what one socket's buffer holds (212,992 bytes with the kernel's part), and the burst.
+		most = 0.2*limit + 300e3
+	)
+	for name, running := range map[string]bool{"a daemon that stays": true, "no daemon": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			s.preload = true
+			p := testutil.MustPair(t)
+			if running {
+				s.daemonIn(p.A)
+				time.Sleep(1500 * time.Millisecond) // it has loaded what it may need
+			}
+			rx := s.python(options{in: p.B}, numberedReceiver, "6001")
+			rx.read("ready")
+			begin := testutil.Now()
+			tx := s.python(options{in: p.A, under: []string{program, "run", "--up", "2MB/s", "--"}}, firstFlood, p.B4.String(), "6001")
+			sent := int(numbers(t, tx.read("sent"))[0])
+			rx.tell("how many")
+			lost := sent - len(numbers(t, rx.read("got")))
+			t.Logf("%d datagrams were sent in 0.2 s, %d of them were lost", sent, lost)
+			if excuse := cpus.excuse(begin, testutil.Now()); excuse != "" {
+				t.Logf("not judged: %s", excuse)
+				return
+			}
+			if sent*size > most || lost > 0 {
+				t.Errorf("%d bytes were sent in the first 0.2 s, want at most %.0f; %d datagrams were lost", sent*size, most, lost)
+			}
+			if sent*size < 0.1*limit {
+				t.Errorf("only %d bytes were sent in the first 0.2 s", sent*size)
+			}
+		})
+	}
+}
+
 // numbers are those in a line.
 func numbers(t *testing.T, line string) (out []float64) {
 	t.Helper()

@@ -1,9 +1,12 @@
 package identity
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
@@ -39,6 +42,59 @@ func (r *Resolver) Sockets(pid int) (map[uint64][]int, error) {
 // PacketSockets has the inodes of the packet sockets in a process's network namespace.
 func (r *Resolver) PacketSockets(pid int) map[uint64]bool {
 	return netnamespace.PacketSockets(r.file(pid, ""))
+}
+
+// HasDatagramSocket reports whether a process has a socket open by which it may send what is no TCP by the network. It
+// costs what the process has open.
+func (r *Resolver) HasDatagramSocket(pid int) (bool, error) {
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return false, notFound(fmt.Sprintf("process %d has ended", pid), "ps -e")
+	}
+	if err != nil {
+		return false, fmt.Errorf("look at process %d: %w", pid, err)
+	}
+	defer unix.Close(pidfd)
+	sockets, err := r.Sockets(pid)
+	if err != nil {
+		return false, err
+	}
+	var failed error
+	for _, files := range sockets {
+		fd, err := unix.PidfdGetfd(pidfd, files[0], 0)
+		if errors.Is(err, unix.EBADF) {
+			continue // it was closed meanwhile
+		}
+		if err != nil {
+			failed = fmt.Errorf("look at a socket of process %d: %w", pid, err)
+			continue
+		}
+		is := isDatagramSocket(fd)
+		_ = unix.Close(fd)
+		if is {
+			return true, nil
+		}
+	}
+	return false, failed
+}
+
+// isDatagramSocket reports that of a descriptor of this process.
+func isDatagramSocket(fd int) bool {
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil {
+		return false // no socket
+	}
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil {
+		return false
+	}
+	switch domain {
+	case unix.AF_INET, unix.AF_INET6:
+		return kind != unix.SOCK_STREAM
+	case unix.AF_PACKET:
+		return true
+	}
+	return false
 }
 
 // Socket returns the inode of the socket that a descriptor of a process is.

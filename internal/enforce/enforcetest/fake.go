@@ -21,7 +21,8 @@ type Kernel struct {
 	looks        []enforce.SocketLook
 	peers        []enforce.Peer
 	packetQueues []enforce.Queue
-	held         map[uint32]int // queues, by namespace
+	held         map[uint32]int  // queues, by namespace
+	slow         <-chan struct{} // they are made when it is closed; nil = at once
 	unknown      enforce.UnknownStats
 	fail         map[string]error
 	calls        map[string]int

@@ -51,8 +51,21 @@ func (k *Kernel) Probes(int) error {
 	return k.enter("Probes")
 }
 
+// SlowQueues has queues be made only when until is closed.
+func (k *Kernel) SlowQueues(until <-chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.slow = until
+}
+
 // HoldQueue implements enforce.Kernel.
 func (k *Kernel) HoldQueue(netns uint32) (release func(), err error) {
+	k.mu.Lock()
+	slow := k.slow
+	k.mu.Unlock()
+	if slow != nil {
+		<-slow
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := k.enter("HoldQueue"); err != nil {

@@ -20,8 +20,12 @@ func (k *Kernel) HoldQueue(netns uint32) (release func(), err error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	there := k.sendingAt(netns) != nil
 	if err := k.startSending(&bpf.QueueWanted{Netns: netns}); err != nil {
 		return nil, fmt.Errorf("hold a queue: %w", err)
+	}
+	if p := k.sendingAt(netns); p != nil && !there {
+		p.unasked = true
 	}
 	k.holds[netns]++
 	return sync.OnceFunc(func() {

@@ -67,3 +67,53 @@ func TestSentToAQueueThatIsHeld(t *testing.T) {
 		t.Errorf("nobody holds it, and the devices are %q", now)
 	}
 }
+
+// In the daemon's own namespace a queue that was made to be held goes when nobody holds it, unless something came into
+// it: then it stays as others do.
+func TestQueueHeldAtHome(t *testing.T) {
+	before := devices(t)
+	k := opened(t)
+	defer func() { must(t, k.Down()) }()
+	must(t, k.SetNode(sending(200e3)))
+	hold := func() (release func()) {
+		t.Helper()
+		release, err := k.HoldQueue(0)
+		must(t, err)
+		if now := devices(t); slices.Equal(now, before) {
+			t.Fatalf("it is held, and the devices are %q", now)
+		}
+		return release
+	}
+	// ages has it be as if it was made long ago, and whether something came since.
+	ages := func(used bool) {
+		t.Helper()
+		k.mu.Lock()
+		p := k.sendingAt(k.send.home)
+		p.entry.UsedNs = monotonicNS() - uint64(3*sendIdle)
+		entry := p.entry
+		if used {
+			entry.UsedNs += uint64(sendIdle)
+		}
+		err := k.send.obj.Sender.Put(p.ns, &entry)
+		k.mu.Unlock()
+		must(t, err)
+		must(t, k.Maintain())
+	}
+	release := hold()
+	ages(false)
+	if now := devices(t); slices.Equal(now, before) {
+		t.Error("somebody holds it, and it is gone")
+	}
+	release()
+	ages(false)
+	if now := devices(t); !slices.Equal(now, before) {
+		t.Errorf("nobody holds it, and the devices are %q", now)
+	}
+	release = hold()
+	ages(true)
+	release()
+	ages(true)
+	if now := devices(t); slices.Equal(now, before) {
+		t.Error("it was used, and is gone")
+	}
+}

@@ -24,6 +24,8 @@ type sendPlace struct {
 	attached map[int]bool
 	refused  int  // devices: no slot is left
 	rest     rest // devices that were left
+	// unasked says that the place was made for who holds its queue, and that nothing has come into the queue.
+	unasked bool
 	// standingsOnce reads what waits in each class, once a look.
 	standingsOnce func() (map[uint32]standing, error)
 	watch         *watcher

@@ -46,12 +46,12 @@ func (s *sender) openPlace(ns, tgid uint32) error {
 }
 
 // look lets go of the namespaces in which nothing limited sends any more than its
-// share, unless somebody holds their queues.
+// share, unless somebody holds their queues; of the daemon's own, if nothing ever did.
 func (s *sender) look(by holds) error {
 	var errs []error
 	now := monotonicNS()
 	for _, p := range s.places {
-		if p.isHome() {
+		if p.isHome() && !p.unasked {
 			continue
 		}
 		idle, err := p.idle(now)
@@ -59,7 +59,10 @@ func (s *sender) look(by holds) error {
 			errs = append(errs, err)
 			continue
 		}
-		if idle > sendLeft && netnamespace.PathOf(p.ns) == "" {
+		if p.unasked = p.unasked && idle >= time.Duration(now-p.entry.UsedNs); p.isHome() && !p.unasked {
+			continue
+		}
+		if !p.isHome() && idle > sendLeft && netnamespace.PathOf(p.ns) == "" {
 			errs = append(errs, p.remove())
 			continue
 		}

@@ -1,0 +1,236 @@
+package daemon
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/cpu"
+	"github.com/netnice/netnice/internal/destination"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/netnamespace"
+)
+
+// Datagrams need a queue from a program's first packet on: until the kernel side has made the queue that a first flood
+// asks for, all of the flood that is too much is lost. So the daemon asks before a program begins: for a process that
+// limits itself (netnice run), for one that a rule matches as it begins, and for one that has sockets for datagrams
+// when it gets a limit. A program that does not use such sockets lets the queue go again.
+
+const (
+	// queueWait bounds how long a process that limits itself waits for its queue.
+	queueWait = 500 * time.Millisecond
+	// queueTrialTicks is after how many ticks the daemon looks whether a program uses datagrams at all.
+	queueTrialTicks = 10
+	// queueKeptTicks is for how many ticks a queue is kept after the last limit that wants it.
+	queueKeptTicks = 5
+)
+
+// readyQueues are the queues that are held for limits on processes, by network namespace.
+type readyQueues struct {
+	mu   sync.Mutex // taken before Daemon.mu where both are
+	held map[uint32]*readyQueue
+}
+
+// readyQueue is one of them.
+type readyQueue struct {
+	wants    map[uint32]*queueWant // the limits that want it, by the node
+	made     chan struct{}         // closed when the queue is there, or cannot be made
+	release  func()                // nil: it was not there yet
+	wantedAt time.Time             // some limit wanted it last
+}
+
+// queueWant is a limit that wants a queue.
+type queueWant struct {
+	pid   int
+	since time.Time
+	sends bool // its processes have sockets for datagrams
+}
+
+func (q *readyQueue) isMade() bool {
+	select {
+	case <-q.made:
+		return true
+	default:
+		return false
+	}
+}
+
+// readyQueue has a queue be made where a process sends, for a limit on it. The channel is closed when the queue is there
+// or cannot be made; false if the process has ended. The caller holds none of Daemon.mu.
+func (d *Daemon) readyQueue(id uint32, pid int, sends bool) (made <-chan struct{}, ok bool) {
+	netns, err := netnamespace.Of(strconv.Itoa(pid))
+	if err != nil {
+		return nil, false
+	}
+	d.queues.mu.Lock()
+	defer d.queues.mu.Unlock()
+	q := d.queues.held[netns]
+	if q == nil {
+		q = &readyQueue{wants: map[uint32]*queueWant{}}
+		if d.queues.held == nil {
+			d.queues.held = map[uint32]*readyQueue{}
+		}
+		d.queues.held[netns] = q
+	}
+	q.wantedAt = time.Now()
+	q.wants[id] = &queueWant{pid: pid, since: q.wantedAt, sends: sends}
+	if q.made == nil || q.isMade() { // and may have gone with the last limit
+		q.made = make(chan struct{})
+		go d.makeQueue(netns, q, q.made)
+	}
+	return q.made, true
+}
+
+// makeQueue makes a queue, or sees that it is there, and holds it.
+func (d *Daemon) makeQueue(netns uint32, q *readyQueue, made chan<- struct{}) {
+	defer close(made)
+	release, err := d.kernel.HoldQueue(netns)
+	if err != nil {
+		d.log.Warn("the first datagrams of a program may be lost: they have no queue yet", "netns", netns, "err", err)
+		return
+	}
+	d.queues.mu.Lock()
+	former := q.release
+	q.release = release
+	d.queues.mu.Unlock()
+	if former != nil {
+		former()
+	}
+}
+
+// readyFor has a queue be ready where a limit was set on a process. A process that limits itself is about to begin with
+// what it will send, and waits for the queue; any other gets one if it has sockets for datagrams.
+func (d *Daemon) readyFor(ctx context.Context, by auth.Actor, s api.Subject, answer api.SetResponse) {
+	if s.Kind == api.KindTo {
+		_, s, _ = destination.Parse(s.ID) // the limit was set, so it can be read
+	}
+	id := answer.Node.ID
+	pid, err := strconv.Atoi(s.ID)
+	if s.Kind != api.KindPID || err != nil || !d.limitsSent(id) {
+		return
+	}
+	if pid != by.PID {
+		if answer.Changed {
+			if sends, _ := d.sendsDatagrams(pid); sends {
+				d.readyQueue(id, pid, true)
+			}
+		}
+		return
+	}
+	made, ok := d.readyQueue(id, pid, false)
+	if !ok {
+		return
+	}
+	late := time.NewTimer(queueWait)
+	defer late.Stop()
+	select {
+	case <-made:
+	case <-late.C:
+		d.log.Debug("a program begins before its queue is there", "pid", pid)
+	case <-ctx.Done():
+	}
+}
+
+// readyMatched has a queue be ready for a process that rules have matched, if they limit what it sends. Nobody waits
+// for that: the program has begun.
+func (d *Daemon) readyMatched(pid int) {
+	if id, ok := d.limitOnSent(pid); ok {
+		d.readyQueue(id, pid, false)
+	}
+}
+
+// limitOnSent finds a limit on what a process sends: on a tree that it is in, or on a part of that tree's traffic.
+func (d *Daemon) limitOnSent(pid int) (id uint32, ok bool) {
+	trees := d.kernel.Trees(pid)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, n := range d.sorted() {
+		holds := slices.ContainsFunc(trees, func(tree uint32) bool {
+			return tree == n.id || d.nodes[tree] != nil && n.res.Kind == enforce.KindDestination && n.concerns(d.nodes[tree])
+		})
+		if holds && limitsSent(d.specOf(n)) {
+			return n.id, true
+		}
+	}
+	return 0, false
+}
+
+// limitsSent reports whether a node limits what is sent.
+func (d *Daemon) limitsSent(id uint32) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := d.nodes[id]
+	return n != nil && !d.isDown && limitsSent(d.specOf(n))
+}
+
+func limitsSent(spec enforce.NodeSpec) bool {
+	for _, limits := range spec.Ceilings {
+		if limits[enforce.Up].BytesPerSec != 0 || limits[enforce.Total].BytesPerSec != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// sendsDatagrams reports whether a process or a descendant has a socket for datagrams open; known is false where that
+// cannot be seen, such as of descendants that a process has left behind.
+func (d *Daemon) sendsDatagrams(pid int) (sends, known bool) {
+	tree, err := cpu.Tree(pid)
+	known = err == nil && len(tree) > 0
+	for _, p := range tree {
+		has, err := d.resolver.HasDatagramSocket(p)
+		if has {
+			return true, true
+		}
+		known = known && (err == nil || identity.IsNotFound(err))
+	}
+	return false, known
+}
+
+// wantsQueue reports whether a limit wants its queue still: it stands, and after a while its processes have been seen
+// to have sockets for datagrams.
+func (d *Daemon) wantsQueue(id uint32, w *queueWant, now time.Time) bool {
+	if !d.limitsSent(id) {
+		return false
+	}
+	if !w.sends && now.Sub(w.since) >= queueTrialTicks*d.opts.Tick {
+		sends, known := d.sendsDatagrams(w.pid)
+		w.sends = sends || !known
+		return w.sends
+	}
+	return true
+}
+
+// releaseQueues lets go of the queues that no limit has wanted for a while.
+func (d *Daemon) releaseQueues(now time.Time) {
+	for _, release := range d.unwantedQueues(now) {
+		release() // without the lock, for the kernel side may be busy
+	}
+}
+
+func (d *Daemon) unwantedQueues(now time.Time) (release []func()) {
+	d.queues.mu.Lock()
+	defer d.queues.mu.Unlock()
+	for netns, q := range d.queues.held {
+		if !q.isMade() {
+			continue
+		}
+		maps.DeleteFunc(q.wants, func(id uint32, w *queueWant) bool { return !d.wantsQueue(id, w, now) })
+		switch {
+		case q.release == nil: // it could not be made; the next program asks again
+			delete(d.queues.held, netns)
+		case len(q.wants) > 0:
+			q.wantedAt = now
+		case now.Sub(q.wantedAt) >= queueKeptTicks*d.opts.Tick:
+			delete(d.queues.held, netns)
+			release = append(release, q.release)
+		}
+	}
+	return release
+}

@@ -1,0 +1,163 @@
+package daemon
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/netnamespace"
+)
+
+// queuesHere is how many hold the queue of the namespace in which the test's processes are.
+func (h *harness) queuesHere() int {
+	h.t.Helper()
+	netns, err := netnamespace.Of("self")
+	require.NoError(h.t, err)
+	return h.fake.HeldQueues(netns)
+}
+
+func (h *harness) setItself(pid int, subject string, w api.Wish) api.Node {
+	h.t.Helper()
+	return h.mustSet(auth.Actor{PID: pid}, subject, w)
+}
+
+// Whoever limits what it sends itself, as netnice run does, finds a queue when the answer comes; nobody else pays.
+func TestQueueBeforeAProgramBegins(t *testing.T) {
+	for name, c := range map[string]struct {
+		subject string // without the process
+		wish    api.Wish
+		other   bool // another process asks
+		held    int
+	}{
+		"up":                     {"", up(2e6), false, 1},
+		"total":                  {"", total(2e6), false, 1},
+		"part of the traffic":    {"to:any/udp@", up(2e6), false, 1},
+		"down":                   {"", api.Wish{DownBytesPerSec: ptr(uint64(2e6))}, false, 0},
+		"weight":                 {"", api.Wish{Weight: ptr(uint32(50))}, false, 0},
+		"another one's, no UDP":  {"", up(2e6), true, 0},
+		"another's, the traffic": {"to:any/udp@", up(2e6), true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := &enforcetest.Kernel{}
+			h := start(t, fake, testOptions(t, fake))
+			cmd := sleeper(t)
+			pid := cmd.Process.Pid
+			if c.other {
+				pid = os.Getpid()
+			}
+			h.setItself(pid, c.subject+pidSubject(cmd), c.wish)
+			if c.held == 0 {
+				time.Sleep(2 * h.opts.Tick) // for what nobody waits for
+			}
+			require.Equal(t, c.held, h.queuesHere())
+		})
+	}
+}
+
+// sleeperWithSocket is a sleeper that has a socket open.
+func sleeperWithSocket(t *testing.T, network string) *exec.Cmd {
+	t.Helper()
+	var s interface {
+		File() (*os.File, error)
+		Close() error
+	}
+	var err error
+	if network == "udp" {
+		s, err = net.ListenUDP(network, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	} else {
+		s, err = net.ListenTCP(network, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	}
+	require.NoError(t, err)
+	defer s.Close()
+	file, err := s.File()
+	require.NoError(t, err)
+	defer file.Close()
+	cmd := exec.Command("sleep", "60")
+	cmd.ExtraFiles = []*os.File{file}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { end(cmd) })
+	return cmd
+}
+
+// A program that has no socket for datagrams after a while lets its queue go, one that has some keeps it as long as its
+// limit stands.
+func TestQueueIsHeldForDatagrams(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	cmd := sleeper(t)
+	own := func() api.Node { return h.setItself(cmd.Process.Pid, pidSubject(cmd), up(2e6)) }
+	own()
+	require.Equal(t, 1, h.queuesHere())
+	h.eventually("TCP lets it go", func() bool { return h.queuesHere() == 0 })
+
+	// The next program asks again.
+	cmd = sleeperWithSocket(t, "udp")
+	own()
+	require.Equal(t, 1, h.queuesHere())
+	time.Sleep((queueTrialTicks + queueKeptTicks + 5) * h.opts.Tick)
+	require.Equal(t, 1, h.queuesHere(), "UDP keeps it")
+	_, err := h.remove(root, pidSubject(cmd))
+	require.NoError(t, err)
+	h.eventually("it goes with the limit", func() bool { return h.queuesHere() == 0 })
+
+	// A limit on a program that has such a socket already.
+	h.mustSet(root, pidSubject(cmd), api.Wish{DownBytesPerSec: ptr(uint64(1e6))})
+	h.mustSet(root, pidSubject(sleeperWithSocket(t, "tcp")), up(2e6))
+	require.Zero(t, h.queuesHere())
+	h.mustSet(root, pidSubject(cmd), up(2e6))
+	h.eventually("it is held for what runs", func() bool { return h.queuesHere() == 1 })
+	h.mustSet(root, pidSubject(cmd), up(0))
+	h.eventually("it goes with what is sent", func() bool { return h.queuesHere() == 0 })
+}
+
+// No program waits for longer than half a second, and one whose queue cannot be made begins at once.
+func TestQueueThatIsNotThereSoon(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	cmd := sleeper(t)
+	own := func(rate uint64) time.Duration {
+		began := time.Now()
+		h.setItself(cmd.Process.Pid, pidSubject(cmd), up(rate))
+		return time.Since(began)
+	}
+	until := make(chan struct{})
+	fake.SlowQueues(until)
+	require.GreaterOrEqual(t, own(2e6), queueWait)
+	require.Zero(t, h.queuesHere())
+	close(until)
+	h.eventually("it comes later", func() bool { return h.queuesHere() == 1 })
+
+	_, err := h.remove(root, pidSubject(cmd))
+	require.NoError(t, err)
+	h.eventually("it has gone", func() bool { return h.queuesHere() == 0 })
+	fake.Fail("HoldQueue", errors.New("no memory"))
+	calls := fake.Calls("HoldQueue")
+	own(3e6)
+	require.Equal(t, calls+1, fake.Calls("HoldQueue"))
+	fake.Fail("HoldQueue", nil)
+	own(4e6)
+	require.Equal(t, 1, h.queuesHere(), "the next tries again")
+}
+
+// A program that a rule matches has a queue soon after it was executed.
+func TestQueueForRules(t *testing.T) {
+	a, b, free := name("a"), name("b"), name("c")
+	c := newClerk(t, new(enforcetest.Kernel), rule(a, "up = '1MB/s'")+rule(b, "to = '192.0.2.0/24'\nup = '1MB/s'")+rule(free, "down = '1MB/s'"), nil)
+	c.started(free)
+	require.Zero(t, c.queuesHere())
+	for _, program := range []string{a, b} {
+		pid := c.started(program)
+		c.eventually("it is held", func() bool { return c.queuesHere() == 1 })
+		require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+		c.eventually("it goes with the process", func() bool { return c.queuesHere() == 0 })
+	}
+}
