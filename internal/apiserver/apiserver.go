@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 )
@@ -127,6 +128,11 @@ func (server) with(f func(auth.Actor, *http.Request) (any, error)) http.HandlerF
 		most := int64(auth.MaxBody)
 		if actor.Root() {
 			most = auth.MaxAdminBody
+		}
+		if !actor.Root() {
+			// What others ask starts no process of the daemon's: a name service that is slow, or many questions
+			// to it, would be everybody's to wait for.
+			r = r.WithContext(account.WithoutAsking(r.Context()))
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, most)
 		answer, err := f(actor, r)

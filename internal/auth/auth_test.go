@@ -127,7 +127,7 @@ func TestListenerDoesNotBoundAdministrators(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, raw.SetDeadline(time.Now().Add(5*time.Second)))
 	group := uint32(os.Getgid())
-	l := NewListener(raw, Options{Group: &group, CountsAs: func(uint32) uint32 { return 1000 }})
+	l := NewListener(raw, Options{Group: func() *uint32 { return &group }, CountsAs: func(uint32) uint32 { return 1000 }})
 	defer l.Close()
 	l.conns.perUser, l.conns.total = 0, 0
 	client, err := net.Dial("unix", path)
@@ -144,7 +144,7 @@ func TestListenerKnowsTheGroup(t *testing.T) {
 	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)
 	group := uint32(os.Getgid())
-	l := NewListener(raw, Options{Group: &group})
+	l := NewListener(raw, Options{Group: func() *uint32 { return &group }})
 	defer l.Close()
 	calls := func() Actor {
 		client, err := net.Dial("unix", path)

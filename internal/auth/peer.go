@@ -36,14 +36,17 @@ type Listener struct {
 
 // Options of a Listener; the zero value is one.
 type Options struct {
-	// Group is the administrators' group: nil = there is none.
-	Group *uint32
+	// Group is asked at each connection for the administrators' group; nil, or an answer of nil: there is none.
+	Group func() *uint32
 	// CountsAs says as whom a user id counts; nil = each as itself.
 	CountsAs func(uid uint32) uint32
 }
 
 // NewListener wraps l.
 func NewListener(l Acceptor, opts Options) *Listener {
+	if opts.Group == nil {
+		opts.Group = func() *uint32 { return nil }
+	}
 	if opts.CountsAs == nil {
 		opts.CountsAs = func(uid uint32) uint32 { return uid }
 	}
@@ -57,7 +60,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		actor, err := peer(c, l.opts.Group)
+		actor, err := peer(c, l.opts.Group())
 		if err != nil {
 			c.Close() // nobody to answer to
 			continue

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"os/user"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/inetd"
 )
 
@@ -97,7 +97,7 @@ func readServices(path string) ([]inetd.Service, error) {
 		return nil, err
 	}
 	defer f.Close()
-	services, err := inetd.Parse(f)
+	services, err := inetd.Parse(f, account.Machine())
 	var problems inetd.Problems
 	if errors.As(err, &problems) {
 		const shown = 10
@@ -165,7 +165,7 @@ func (a *App) inetdSession() *cobra.Command {
 				return err
 			}
 			a.limitSession(cmd.Context(), rate)
-			if err := become(args[1], args[2]); err != nil {
+			if err := become(cmd.Context(), account.Machine(), args[1], args[2]); err != nil {
 				return err
 			}
 			return unix.Exec(args[3], args[fixed:], os.Environ())
@@ -188,49 +188,55 @@ func (a *App) limitSession(ctx context.Context, rate uint64) {
 	_, _ = a.send(ctx, request) // or it goes without
 }
 
-// become changes the user and group of this process for good.
-func become(name, group string) error {
-	u, err := user.Lookup(name)
+// credentials are whom a session becomes.
+type credentials struct {
+	uid, gid int
+	groups   []int // the first is gid
+}
+
+// credentialsOf looks a user up, and the group instead of their own if one is named.
+func credentialsOf(ctx context.Context, accounts *account.Directory, name, group string) (c credentials, err error) {
+	u, err := accounts.User(ctx, name)
 	if err != nil {
-		return err
+		return c, err
 	}
-	uid, err := strconv.Atoi(u.Uid)
+	list, err := accounts.Groups(ctx, u)
 	if err != nil {
-		return err
+		return c, err
 	}
-	gid, err := strconv.Atoi(u.Gid)
-	if err != nil {
-		return err
-	}
-	ids, err := u.GroupIds()
-	if err != nil {
-		return err
-	}
+	c = credentials{uid: int(u.UID), gid: int(u.GID)}
 	if group != "" {
-		g, err := user.LookupGroup(group)
+		g, err := accounts.Group(ctx, group)
 		if err != nil {
-			return err
+			return c, err
 		}
-		if gid, err = strconv.Atoi(g.Gid); err != nil {
-			return err
+		c.gid = int(g.GID)
+	}
+	c.groups = []int{c.gid}
+	for _, gid := range list {
+		if int(gid) != c.gid {
+			c.groups = append(c.groups, int(gid))
 		}
 	}
-	groups := []int{gid}
-	for _, id := range ids {
-		if n, err := strconv.Atoi(id); err == nil && n != gid {
-			groups = append(groups, n)
-		}
+	return c, nil
+}
+
+// become changes the user and group of this process for good.
+func become(ctx context.Context, accounts *account.Directory, name, group string) error {
+	c, err := credentialsOf(ctx, accounts, name, group)
+	if err != nil {
+		return err
 	}
-	if uid == 0 && os.Getuid() == 0 && gid == os.Getgid() {
+	if c.uid == 0 && os.Getuid() == 0 && c.gid == os.Getgid() {
 		return nil
 	}
-	if err := syscall.Setgroups(groups); err != nil {
+	if err := syscall.Setgroups(c.groups); err != nil {
 		return fmt.Errorf("take the groups of %s: %w", name, err)
 	}
-	if err := syscall.Setgid(gid); err != nil {
+	if err := syscall.Setgid(c.gid); err != nil {
 		return fmt.Errorf("take the group of %s: %w", name, err)
 	}
-	if err := syscall.Setuid(uid); err != nil {
+	if err := syscall.Setuid(c.uid); err != nil {
 		return fmt.Errorf("become %s: %w", name, err)
 	}
 	return nil

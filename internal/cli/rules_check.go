@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -45,6 +47,11 @@ own file, ~/.config/netnice/netnice.toml.`,
 	return cmd
 }
 
+// lookUpUser finds a user's id by name or number.
+func lookUpUser(name string) (uint32, error) {
+	return account.Machine().UID(context.Background(), name)
+}
+
 // checkRules reads what the arguments name.
 func (a *App) checkRules(args []string, own bool) *api.RuleCheck {
 	answer := &api.RuleCheck{Version: api.Version, Files: []string{}, Problems: []api.RuleProblem{}}
@@ -66,7 +73,7 @@ func (a *App) checkRules(args []string, own bool) *api.RuleCheck {
 		take(rules.LoadUser(home, uint32(a.System.EUID())))
 	case len(args) == 0:
 		answer.Files = append(answer.Files, systemFiles(rules.DefaultDir)...)
-		take(rules.LoadSystem(rules.DefaultDir, 0))
+		take(rules.LoadSystem(rules.DefaultDir, 0, lookUpUser))
 	default:
 		path := args[0]
 		info, err := os.Stat(path)
@@ -76,7 +83,7 @@ func (a *App) checkRules(args []string, own bool) *api.RuleCheck {
 			take(nil, err)
 		case info.IsDir():
 			answer.Files = append(answer.Files, systemFiles(path)...)
-			take(rules.LoadSystem(path, 0))
+			take(rules.LoadSystem(path, 0, lookUpUser))
 		default:
 			answer.Files = append(answer.Files, path)
 			text, err := os.ReadFile(path)
@@ -84,7 +91,7 @@ func (a *App) checkRules(args []string, own bool) *api.RuleCheck {
 				take(nil, err)
 				break
 			}
-			take(rules.Parse(path, text, rules.Context{OfUser: own, LookupUser: rules.LookupUser}))
+			take(rules.Parse(path, text, rules.Context{OfUser: own, LookupUser: lookUpUser}))
 		}
 	}
 	return answer

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
@@ -106,6 +108,11 @@ func checkSubject(s api.Subject) (api.Subject, error) {
 		return pidSubject(pid), nil
 	case api.KindLink:
 		return linkHere(s), nil
+	case api.KindUser:
+		if os.Geteuid() != 0 {
+			s = userHere(s, account.Machine())
+		}
+		return s, nil
 	case api.KindTo:
 		return toSubject(s.ID)
 	}
@@ -120,6 +127,18 @@ func linkHere(s api.Subject) api.Subject {
 		return s
 	}
 	s.ID += "@" + strconv.FormatUint(uint64(here), 10)
+	return s
+}
+
+// userHere makes a number of a user whom the files do not have: the daemon asks the name service, which may be slow,
+// for administrators only.
+func userHere(s api.Subject, accounts *account.Directory) api.Subject {
+	if accounts.InFiles(s.ID) {
+		return s
+	}
+	if u, err := accounts.User(context.Background(), s.ID); err == nil {
+		s.ID = strconv.FormatUint(uint64(u.UID), 10)
+	}
 	return s
 }
 

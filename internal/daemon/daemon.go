@@ -17,6 +17,7 @@ import (
 	"time"
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
+	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/apiserver"
 	"github.com/netnice/netnice/internal/cpu"
 	"github.com/netnice/netnice/internal/enforce"
@@ -52,7 +53,7 @@ type Options struct {
 	// RulesDir has the administrator's rules, "" = no rules are followed; a daemon on
 	// demand follows none.
 	RulesDir string
-	Homes    func() (map[uint32]string, error) // of users, for their rules; default: of /etc/passwd
+	Homes    func() (map[uint32]string, error) // of users, for their rules; default: of the users who are known
 	Hangup   <-chan os.Signal                  // asks for a look at the rules
 	// AdminGroup is the group whose members may do what root may, "" = none.
 	AdminGroup string
@@ -102,8 +103,11 @@ func (o *Options) fill() error {
 	text(&o.RunDir, filepath.Dir(o.SocketPath))
 	text(&o.ScopeFolder, "netnice")
 	text(&o.Subordinates, identity.SubordinatesFile)
+	if o.Identity.Accounts == nil {
+		o.Identity.Accounts = account.Machine()
+	}
 	if o.Homes == nil {
-		o.Homes = func() (map[uint32]string, error) { return identity.Homes("/etc/passwd") }
+		o.Homes = func() (map[uint32]string, error) { return o.Identity.Accounts.Homes(), nil }
 	}
 	if o.OpenProcessors == nil {
 		o.OpenProcessors = func(s cpu.Scopes) (Processors, error) { return cpu.Find(s) }
@@ -144,9 +148,10 @@ type Daemon struct {
 	queues   readyQueues
 	eachMet  chan struct{} // addresses are met, or what is wanted of them changed
 	whys     askers
-	adopted  int     // limits that the start took over
-	setAgain int     // and set again
-	admins   *uint32 // the group whose members may do what root may, nil = none
+	adopted  int // limits that the start took over
+	setAgain int // and set again
+	// admins is the group whose members may do what root may, nil = none, or it is not known yet.
+	admins atomic.Pointer[uint32]
 
 	mu           sync.Mutex // guards what follows
 	nodes        map[uint32]*node
@@ -276,8 +281,8 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		d.damaged = d.foundDamaged(d.statePath(), saved.damage)
 	}
 	d.readSubordinates()
-	d.admins = d.adminGroup()
-	if err := errors.Join(kernel.SetAdminGroup(d.admins), d.adoptSystem(), d.adopt(ctx, saved), d.adoptPowers(ctx), d.adoptAdapts(saved == nil || saved.Version >= metVersion)); err != nil {
+	d.admins.Store(d.adminGroup(ctx))
+	if err := errors.Join(kernel.SetAdminGroup(d.admins.Load()), d.adoptSystem(), d.adopt(ctx, saved), d.adoptPowers(ctx), d.adoptAdapts(saved == nil || saved.Version >= metVersion)); err != nil {
 		d.stopWatching()
 		return nil, errors.Join(err, kernel.Close())
 	}

@@ -150,7 +150,7 @@ func (d *Daemon) keepHouse(ctx context.Context) {
 	defer tick.Stop()
 	pause, told := watchdogPause(), time.Now()
 	var named <-chan time.Time // names of new nodes' programs are looked at then; nil = there are none
-	unreachable := ""
+	unreachable, groupDue := "", time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -159,6 +159,7 @@ func (d *Daemon) keepHouse(ctx context.Context) {
 			d.keepReachable(&unreachable)
 			d.followNames(ctx)
 			d.readSubordinates()
+			d.watchAdminGroup(&groupDue)
 			d.look(true)
 			d.releaseQueues(time.Now())
 			d.learnPrograms(0)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -22,7 +23,9 @@ type book struct {
 	stamp    string     // of the files, as they were read
 	seen     string     // of the files, at the last look
 	problems []api.RuleProblem
-	owner    uint32 // 0 = the administrator's
+	owner    uint32    // 0 = the administrator's
+	missing  error     // why a user of these rules was not known when they were read
+	again    time.Time // when they are read again for that; zero = not
 	debt     ruleDebt
 }
 
@@ -64,16 +67,27 @@ func problemsOf(err error) []api.RuleProblem {
 // force have. Whoever writes a file may not be done: unless a look was asked for, it has
 // to be as it was at the last one.
 func (d *Daemon) renew(b *book, whose, stamp string, asked bool, load func() ([]*rules.Rule, error)) bool {
-	if stamp == b.stamp && b.set != nil || b.stamp == stamp && len(b.problems) > 0 {
+	again := !b.again.IsZero() && !d.now().Before(b.again)
+	if !again && (stamp == b.stamp && b.set != nil || b.stamp == stamp && len(b.problems) > 0) {
 		return false
 	}
 	settled := asked || b.seen == stamp
 	if b.seen = stamp; !settled {
 		return false
 	}
-	b.stamp = stamp
+	b.stamp, b.again = stamp, time.Time{}
 	list, err := load()
-	b.problems = problemsOf(err)
+	if errors.Is(b.missing, account.ErrPending) {
+		b.stamp = "(again)" // the next look has the answer
+		return false
+	}
+	if b.missing != nil {
+		b.again = d.now().Add(missingPause)
+	}
+	before := b.problems
+	if b.problems = problemsOf(err); err != nil && again && slices.Equal(before, b.problems) {
+		return false // as was told already
+	}
 	if err != nil {
 		what := "rules are not in force; those from before stay"
 		if b.set == nil {
@@ -97,6 +111,29 @@ type asking struct {
 
 func (a asking) of(uid uint32) bool { return a.all || a.uid != nil && *a.uid == uid }
 
+// missingPause is how often rules are read again of which a user is not known: a directory may come up later.
+const missingPause = time.Minute
+
+// loadSystem reads the administrator's rules. The caller holds d.rules.mu, so no user is waited for.
+func (d *Daemon) loadSystem(b *book) ([]*rules.Rule, error) {
+	b.missing = nil
+	return rules.LoadSystem(d.opts.RulesDir, uint32(os.Geteuid()), func(name string) (uint32, error) {
+		uid, err := d.resolver.Accounts().UIDSoon(name)
+		if err != nil && !errors.Is(b.missing, account.ErrPending) {
+			b.missing = err
+		}
+		return uid, err
+	})
+}
+
+// lookUpRuleUsers looks the users up that the administrator's rules name, so that a look at the rules that was asked
+// for has them all. What is wrong with the files that look says.
+func (d *Daemon) lookUpRuleUsers(ctx context.Context) {
+	_, _ = rules.LoadSystem(d.opts.RulesDir, uint32(os.Geteuid()), func(name string) (uint32, error) {
+		return d.resolver.Accounts().UID(ctx, name)
+	})
+}
+
 // readRules reads what has changed of all files, or of those of the user who asks: their
 // asking is no look at others', of which it takes two, a while apart. The caller holds
 // d.rules.mu.
@@ -105,7 +142,7 @@ func (d *Daemon) readRules(asked asking) (changed bool) {
 	dir := d.opts.RulesDir
 	if asked.uid == nil {
 		changed = d.renew(&r.system, "admin", rules.SystemStamp(dir), asked.all, func() ([]*rules.Rule, error) {
-			return rules.LoadSystem(dir, uint32(os.Geteuid()))
+			return d.loadSystem(&r.system)
 		})
 	}
 	homes, err := d.opts.Homes()

@@ -23,13 +23,16 @@ func (d *Daemon) Rules(_ context.Context, by auth.Actor) (api.RuleList, error) {
 
 // ReloadRules implements apiserver.Backend. The files are looked at each second
 // without it; whoever asks wants to know that they are in force.
-func (d *Daemon) ReloadRules(_ context.Context, by auth.Actor) (api.RuleList, error) {
+func (d *Daemon) ReloadRules(ctx context.Context, by auth.Actor) (api.RuleList, error) {
 	if !d.followsRules() {
 		return api.RuleList{}, noRules()
 	}
 	asked := asking{all: by.Root()}
-	if !asked.all {
+	if asked.all {
+		d.lookUpRuleUsers(ctx) // before the lock, which waits for nobody
+	} else {
 		asked.uid = &by.UID
+		d.resolver.Accounts().Known(by.UID) // the next look has the home of a directory's user
 	}
 	d.rereadRules(asked.uid)
 	d.lookAtRules(asked)

@@ -58,6 +58,8 @@ func (d *Daemon) executed(ctx context.Context, e enforce.Exec) {
 	if !ok {
 		return
 	}
+	// A directory's user who runs something may have rules of their own: their home has to be known for that.
+	d.resolver.Accounts().Known(d.countsAs(p.facts.User))
 	m := d.match(p, d.now())
 	if m.none() {
 		return

@@ -25,7 +25,7 @@ func BenchmarkExec(b *testing.B) {
 				for i := range n {
 					fmt.Fprintf(&text, "[[rule]]\n%s\nup = '1MB/s'\n", condition(i))
 				}
-				list, err := rules.Parse("f", []byte(text.String()), rules.Context{LookupUser: rules.LookupUser})
+				list, err := rules.Parse("f", []byte(text.String()), rules.Context{})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -61,7 +61,7 @@ func (d *Daemon) serve(ctx context.Context) (departure, error) {
 	server.Handler = auth.Tracked(apiserver.Limited(d.counted(server.Handler), d.countsAs))
 	d.events.begin()
 	server.RegisterOnShutdown(d.events.end)
-	peers := auth.Options{Group: d.admins, CountsAs: d.countsAs}
+	peers := auth.Options{Group: d.admins.Load, CountsAs: d.countsAs}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(auth.NewListener(at, peers)) }()
 	d.tell(sdnotify.SdNotifyReady)

@@ -1,10 +1,13 @@
 package daemon
 
 import (
+	"context"
+	"errors"
 	"os"
 	"sync/atomic"
 	"time"
 
+	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
 )
@@ -15,11 +18,20 @@ type subordinates struct {
 	list     atomic.Pointer[[]enforce.Subordinates] // read without a lock
 	changed  time.Time
 	size     int64
-	complain string // logged already
+	again    time.Time // when the file is read again because users of it are not known; zero = not
+	complain string    // logged already
 }
 
+const (
+	// subordinatesSoon is when users are asked for again whom the name service is being asked for, subordinatesLate
+	// when those are whom it did not know: most of them are gone.
+	subordinatesSoon = time.Second
+	subordinatesLate = 10 * time.Minute
+)
+
 // readSubordinates reads whose user ids are whose if the file has changed, and tells the
-// kernel side. Without it what was read before counts.
+// kernel side. Without it what was read before counts. No user is waited for: one of a directory
+// counts once he was looked up.
 func (d *Daemon) readSubordinates() {
 	var changed time.Time
 	var size int64
@@ -29,10 +41,12 @@ func (d *Daemon) readSubordinates() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := &d.subordinates
-	if d.isDown || changed.Equal(s.changed) && size == s.size {
+	now := d.now()
+	due := !s.again.IsZero() && !now.Before(s.again)
+	if d.isDown || changed.Equal(s.changed) && size == s.size && !due {
 		return
 	}
-	list, err := identity.Subordinates(d.opts.Subordinates)
+	list, missing, err := identity.Subordinates(d.opts.Subordinates, d.resolver.Accounts().UIDSoon)
 	if err == nil {
 		err = d.kernel.SetSubordinates(list)
 	}
@@ -44,7 +58,13 @@ func (d *Daemon) readSubordinates() {
 		return
 	}
 	s.list.Store(&list)
-	s.changed, s.size, s.complain = changed, size, ""
+	s.changed, s.size, s.again, s.complain = changed, size, time.Time{}, ""
+	switch {
+	case errors.Is(missing, account.ErrPending):
+		s.again = now.Add(subordinatesSoon)
+	case missing != nil:
+		s.again = now.Add(subordinatesLate)
+	}
 }
 
 // countsAs is the user whose quota a user id uses.
@@ -55,18 +75,49 @@ func (d *Daemon) countsAs(uid uint32) uint32 {
 	return uid
 }
 
-// adminGroup is the group whose members may do everything, nil if there is none of that
-// name.
-func (d *Daemon) adminGroup() *uint32 {
+// adminGroup is the number of the group whose members may do everything, as far as it is known: nil where there is
+// none of that name. A directory may come up later than the daemon, which is ready before the network: watchAdminGroup.
+func (d *Daemon) adminGroup(ctx context.Context) *uint32 {
 	if d.opts.AdminGroup == "" {
 		return nil
 	}
-	gid, err := identity.Group(d.opts.AdminGroup)
+	gid, err := d.resolver.Group(ctx, d.opts.AdminGroup)
 	if err != nil {
-		if !identity.IsNotFound(err) {
-			d.log.Warn("the administrators' group is not known", "err", err)
+		if !errors.Is(err, account.ErrUnknown) {
+			d.log.Warn("the administrators' group is not known, and is looked up again", "err", err)
 		}
 		return nil
 	}
 	return &gid
+}
+
+// adminGroupPause is how often a group is looked up that is not known.
+const adminGroupPause = time.Minute
+
+// watchAdminGroup looks the administrators' group up again while it is not known, and waits for nothing; next is when.
+func (d *Daemon) watchAdminGroup(next *time.Time) {
+	now := d.now()
+	if d.opts.AdminGroup == "" || d.admins.Load() != nil || now.Before(*next) {
+		return
+	}
+	gid, err := d.resolver.Accounts().GIDSoon(d.opts.AdminGroup)
+	switch {
+	case errors.Is(err, account.ErrPending):
+		return // the next tick has the answer
+	case err != nil:
+		*next = now.Add(adminGroupPause)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isDown {
+		return
+	}
+	if err := d.kernel.SetAdminGroup(&gid); err != nil {
+		*next = now.Add(adminGroupPause)
+		d.log.Warn("the administrators' group is not told to the kernel", "group", d.opts.AdminGroup, "err", err)
+		return
+	}
+	d.admins.Store(&gid)
+	d.log.Info("the administrators' group is known by now", "group", d.opts.AdminGroup, "gid", gid)
 }

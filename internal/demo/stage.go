@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/user"
 	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -43,7 +43,7 @@ type stage struct {
 func (s *stage) setUp(ctx context.Context) error {
 	_, s.daemonBefore = s.daemon(ctx)
 	var err error
-	if s.uid, err = spareUID(); err != nil {
+	if s.uid, err = spareUID(ctx); err != nil {
 		return err
 	}
 	if s.pair, err = testutil.NewPair(); err != nil {
@@ -156,7 +156,7 @@ func awaitEnd(ctx context.Context, pid int) bool {
 }
 
 // spareUID finds a user id that has neither a name nor a process.
-func spareUID() (uint32, error) {
+func spareUID(ctx context.Context) (uint32, error) {
 	used := make(map[uint32]bool)
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -170,9 +170,10 @@ func spareUID() (uint32, error) {
 		}
 	}
 	for uid := uint32(64100); uid < 64200; uid++ {
-		_, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
-		var unknown user.UnknownUserIdError
-		if errors.As(err, &unknown) && !used[uid] {
+		if used[uid] {
+			continue
+		}
+		if _, err := account.Machine().UserOf(ctx, uid); errors.Is(err, account.ErrUnknown) {
 			return uid, nil
 		}
 	}

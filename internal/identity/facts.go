@@ -83,28 +83,6 @@ func (r *Resolver) Processes() ([]Ancestor, error) {
 	return list, nil
 }
 
-// Homes returns the home folders of the users in a file such as /etc/passwd, but
-// root's.
-func Homes(path string) (map[uint32]string, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("list users: %w", err)
-	}
-	homes := make(map[uint32]string)
-	for line := range strings.Lines(string(text)) {
-		fields := strings.Split(strings.TrimSpace(line), ":")
-		const count, uidField, homeField = 7, 2, 5
-		if len(fields) != count || !strings.HasPrefix(fields[homeField], "/") {
-			continue
-		}
-		uid, err := strconv.ParseUint(fields[uidField], 10, 32)
-		if _, twice := homes[uint32(uid)]; err == nil && uid != 0 && !twice {
-			homes[uint32(uid)] = fields[homeField]
-		}
-	}
-	return homes, nil
-}
-
 // monotonic clock of what the kernel reports.
 func monotonic() uint64 {
 	var ts unix.Timespec

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/enforce"
 )
 
@@ -201,14 +202,14 @@ func FuzzAccounts(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "file")
 	f.Fuzz(func(t *testing.T, passwd, subuid string) {
 		require.NoError(t, os.WriteFile(path, []byte(passwd), 0o600))
-		homes, err := Homes(path)
-		require.NoError(t, err)
+		accounts := account.New(account.Options{Passwd: path, Getent: []string{"/nonexistent"}})
+		homes := accounts.Homes()
 		require.NotContains(t, homes, uint32(0))
 		for _, home := range homes {
 			require.True(t, strings.HasPrefix(home, "/"))
 		}
-		require.NoError(t, os.WriteFile(path, []byte(until(subuid, "\x00", 1000)), 0o600)) // a name is looked up for each line
-		list, err := Subordinates(path)
+		require.NoError(t, os.WriteFile(path, []byte(until(subuid, "\x00", 1000)), 0o600)) // users are looked up in the same file
+		list, _, err := Subordinates(path, func(name string) (uint32, error) { return accounts.UID(t.Context(), name) })
 		require.NoError(t, err)
 		for i, s := range list {
 			require.True(t, s.Owner != 0 && s.First > 0 && s.First <= s.Last && s.Last < 1<<32-1, "%+v", s)

@@ -1,6 +1,6 @@
 // Package identity turns the subject that a caller named (a pid, a user, a
 // cgroup, a systemd unit, a container, the host) into what the kernel side matches on. It
-// reads /proc, the user database, the cgroup tree and systemd, and never
+// reads /proc, the cgroup tree and systemd, asks internal/account for users, and never
 // decides who may do what and never sets a limit.
 package identity
 
@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/enforce"
 )
 
@@ -71,6 +72,7 @@ type Options struct {
 	CgroupRoot string // mount point of cgroup v2; default: found in the mount table
 	VarLib     string // where container engines keep their lists; default /var/lib
 	Systemd    Systemd
+	Accounts   *account.Directory // users and groups; default account.Machine()
 }
 
 // Systemd answers what only the service manager knows.
@@ -93,6 +95,7 @@ type Resolver struct {
 	cgroup   string
 	varLib   string
 	systemd  Systemd
+	accounts *account.Directory
 }
 
 // New returns a Resolver. It fails when procfs is not mounted.
@@ -106,11 +109,14 @@ func New(opts Options) (*Resolver, error) {
 	if opts.VarLib == "" {
 		opts.VarLib = "/var/lib"
 	}
+	if opts.Accounts == nil {
+		opts.Accounts = account.Machine()
+	}
 	proc, err := procfs.NewFS(opts.Proc)
 	if err != nil {
 		return nil, fmt.Errorf("open procfs: %w", err)
 	}
-	return &Resolver{proc: proc, procRoot: opts.Proc, cgroup: opts.CgroupRoot, varLib: opts.VarLib, systemd: opts.Systemd}, nil
+	return &Resolver{proc: proc, procRoot: opts.Proc, cgroup: opts.CgroupRoot, varLib: opts.VarLib, systemd: opts.Systemd, accounts: opts.Accounts}, nil
 }
 
 // Systemd returns the service manager that the resolver asks.
@@ -131,7 +137,7 @@ func (r *Resolver) Resolve(ctx context.Context, s api.Subject) (Resolved, error)
 		}
 		return r.process(pid)
 	case api.KindUser:
-		return resolveUser(s.ID)
+		return r.user(ctx, s.ID)
 	case api.KindCgroup:
 		return r.cgroupPath(s.ID)
 	case api.KindUnit:

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/enforce"
 )
 
@@ -22,16 +23,16 @@ const mostSubordinates = 4096
 
 // Subordinates reads a file like /etc/subuid: sorted ranges, of which none overlap. Those
 // of root are left out: who lives in them is somebody else. Whom two ranges are given to
-// is the first's. A missing file has none; a line that is wrong is left out.
-func Subordinates(path string) ([]enforce.Subordinates, error) {
+// is the first's. A missing file has none; a line that is wrong is left out, and so is one of a user whom uidOf does
+// not know: missing is why, of the first of them that are only not known yet, or else of the first.
+func Subordinates(path string, uidOf func(name string) (uint32, error)) (list []enforce.Subordinates, missing, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read whose user ids are whose: %w", err)
+		return nil, nil, fmt.Errorf("read whose user ids are whose: %w", err)
 	}
-	var list []enforce.Subordinates
 	uids := make(map[string]uint32)
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Split(strings.TrimSpace(line), ":")
@@ -46,11 +47,13 @@ func Subordinates(path string) ([]enforce.Subordinates, error) {
 		}
 		uid, known := uids[fields[0]]
 		if !known {
-			who, err := resolveUser(fields[0])
-			if err != nil {
+			var unknown error
+			if uid, unknown = uidOf(fields[0]); unknown != nil {
+				if missing == nil || errors.Is(unknown, account.ErrPending) {
+					missing = unknown
+				}
 				continue
 			}
-			uid = who.UID
 			uids[fields[0]] = uid
 		}
 		if uid != 0 {
@@ -71,5 +74,5 @@ func Subordinates(path string) ([]enforce.Subordinates, error) {
 		}
 		out = append(out, r)
 	}
-	return out, nil
+	return out, missing, nil
 }

@@ -1,40 +1,48 @@
 package identity
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"os/user"
 	"strconv"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// resolveUser takes a name, or the uid of a user who may have no name.
-func resolveUser(id string) (Resolved, error) {
-	u, err := user.Lookup(id)
-	if err == nil {
-		uid, err := strconv.ParseUint(u.Uid, 10, 32)
-		if err != nil {
-			return Resolved{}, fmt.Errorf("user %q has the uid %q: %w", id, u.Uid, err)
-		}
-		return User(uint32(uid)), nil
+// Accounts returns the users and groups that the resolver asks.
+func (r *Resolver) Accounts() *account.Directory { return r.accounts }
+
+// user takes a name, or the uid of a user who may have no name.
+func (r *Resolver) user(ctx context.Context, id string) (Resolved, error) {
+	uid, err := r.accounts.UID(ctx, id)
+	if err != nil {
+		return Resolved{}, noAccount("user", "passwd", id, err, "getent passwd shows names and uids; a uid is understood too: --user UID")
 	}
-	var unknown user.UnknownUserError
-	if !errors.As(err, &unknown) {
-		return Resolved{}, fmt.Errorf("look up user %q: %w", id, err)
+	u, err := r.accounts.UserOf(ctx, uid)
+	if err != nil { // it has no name, or none that is told now
+		u.Name = strconv.FormatUint(uint64(uid), 10)
 	}
-	uid, err := strconv.ParseUint(id, 10, 32)
-	const noUID = 1<<32 - 1 // (uid_t)-1 means "no user" to the kernel
-	if err != nil || uid == noUID {
-		return Resolved{}, notFound(fmt.Sprintf("no user is called %q", id), "getent passwd shows names and uids; a uid is understood too: --user UID")
-	}
-	return User(uint32(uid)), nil
+	return userNamed(uid, u.Name), nil
 }
 
-// User returns the subject of all processes of a uid.
-func User(uid uint32) Resolved {
-	name := UserName(uid)
+// noAccount tells an account that does not exist from one that the name service tells nothing of. Both are "not
+// found": a limit that stands on it is found by its name.
+func noAccount(kind, database, name string, err error, hint string) error {
+	e := &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("no %s is called %q", kind, name), Hint: hint, Cause: errors.Join(ErrNotFound, err)}
+	if !errors.Is(err, account.ErrUnknown) {
+		e.Code, e.Message = api.CodeInternal, fmt.Sprintf("the %s %q cannot be looked up: %v", kind, name, err)
+		e.Hint = fmt.Sprintf("time getent %s %s  asks the same", database, name)
+	}
+	return e
+}
+
+// User returns the subject of all processes of a uid. It never waits: a name that the files do not have is known the
+// next time.
+func User(uid uint32) Resolved { return userNamed(uid, UserName(uid)) }
+
+func userNamed(uid uint32, name string) Resolved {
 	return Resolved{
 		Subject: api.Subject{Kind: api.KindUser, ID: name},
 		Kind:    enforce.KindUser,
@@ -44,24 +52,19 @@ func User(uid uint32) Resolved {
 	}
 }
 
-// UserName returns the name of a uid, or the number where it has none.
+// UserName returns the name of a uid, or the number where it has none. It never waits, as User.
 func UserName(uid uint32) string {
-	text := strconv.FormatUint(uint64(uid), 10)
-	if u, err := user.LookupId(text); err == nil {
-		return u.Username
+	if u, ok := account.Machine().Known(uid); ok {
+		return u.Name
 	}
-	return text
+	return strconv.FormatUint(uint64(uid), 10)
 }
 
 // Group finds a group's id by its name, or by its number.
-func Group(name string) (uint32, error) {
-	g, err := user.LookupGroup(name)
-	if err == nil {
-		name = g.Gid
-	}
-	gid, err := strconv.ParseUint(name, 10, 32)
+func (r *Resolver) Group(ctx context.Context, name string) (uint32, error) {
+	gid, err := r.accounts.GID(ctx, name)
 	if err != nil {
-		return 0, notFound(fmt.Sprintf("no group is called %q", name), "getent group")
+		return 0, noAccount("group", "group", name, err, "getent group")
 	}
-	return uint32(gid), nil
+	return gid, nil
 }

@@ -5,15 +5,16 @@ package inetd
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -65,8 +66,15 @@ func (p Problems) Error() string {
 
 const usual = "ftp stream tcp nowait root /usr/sbin/ftpd ftpd -l @128Kbyte/sec"
 
-// Parse reads a file; the error may be Problems.
-func Parse(r io.Reader) (services []Service, err error) {
+// Accounts finds users and groups by name: an *account.Directory is one. An error of one that does not exist is
+// account.ErrUnknown.
+type Accounts interface {
+	User(ctx context.Context, name string) (account.User, error)
+	Group(ctx context.Context, name string) (account.Group, error)
+}
+
+// Parse reads a file, whose users and groups accounts has; the error may be Problems.
+func Parse(r io.Reader, accounts Accounts) (services []Service, err error) {
 	var problems Problems
 	in := bufio.NewScanner(r)
 	for line := 1; in.Scan(); line++ {
@@ -75,7 +83,7 @@ func Parse(r io.Reader) (services []Service, err error) {
 		if len(words) == 0 {
 			continue
 		}
-		s, err := parseLine(words)
+		s, err := parseLine(words, accounts)
 		s.Line = line
 		if err == nil && slices.ContainsFunc(services, func(o Service) bool { return o.key() == s.key() }) {
 			err = bad("another line of this file has it", "%s is served already", s.Name)
@@ -101,7 +109,7 @@ func bad(remedy, format string, args ...any) error {
 	return Problem{Text: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
-func parseLine(words []string) (s Service, err error) {
+func parseLine(words []string, accounts Accounts) (s Service, err error) {
 	if len(words) < 6 {
 		return s, bad("a line is such as: "+usual, "%d words, want at least 6", len(words))
 	}
@@ -112,7 +120,7 @@ func parseLine(words []string) (s Service, err error) {
 	if err := s.parseWait(words[3]); err != nil {
 		return s, err
 	}
-	if err := s.parseUser(words[4]); err != nil {
+	if err := s.parseUser(words[4], accounts); err != nil {
 		return s, err
 	}
 	s.Server, s.Args = words[5], words[6:]
@@ -206,23 +214,32 @@ func (s *Service) parseWait(text string) error {
 }
 
 // parseUser reads user, user:group or user.group.
-func (s *Service) parseUser(text string) error {
+func (s *Service) parseUser(text string, accounts Accounts) error {
+	ctx := context.Background()
 	name, group, both := strings.Cut(text, ":")
 	if !both {
-		if _, err := user.Lookup(text); err != nil { // a name may have a dot
+		if _, err := accounts.User(ctx, text); err != nil { // a name may have a dot
 			name, group, _ = strings.Cut(text, ".")
 		}
 	}
-	if _, err := user.Lookup(name); err != nil {
-		return bad("a name of /etc/passwd", "there is no user %q", name)
+	if _, err := accounts.User(ctx, name); err != nil {
+		return noAccount(err, "user", name, "getent passwd")
 	}
 	if group != "" {
-		if _, err := user.LookupGroup(group); err != nil {
-			return bad("a name of /etc/group", "there is no group %q", group)
+		if _, err := accounts.Group(ctx, group); err != nil {
+			return noAccount(err, "group", group, "getent group")
 		}
 	}
 	s.User, s.Group = name, group
 	return nil
+}
+
+// noAccount tells an account that does not exist from one that the name service tells nothing of.
+func noAccount(err error, kind, name, command string) error {
+	if errors.Is(err, account.ErrUnknown) {
+		return bad("a name that "+command+" shows", "there is no %s %q", kind, name)
+	}
+	return bad("time "+command+" "+name+"  asks the same", "the %s %q cannot be looked up: %v", kind, name, err)
 }
 
 func (s *Service) checkInternal() error {

@@ -1,12 +1,15 @@
 package inetd
 
 import (
+	"context"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/internal/account"
 )
 
 func TestParse(t *testing.T) {
@@ -19,7 +22,7 @@ tftp    dgram   udp46   wait            nobody.root     /usr/sbin/tftpd
 127.0.0.1:8021 stream tcp4 wait root /bin/ftpd ftpd
 [::1]:7007 stream tcp nowait/0/20/2 root internal echo
 chargen dgram   udp     wait            root            internal
-`))
+`), account.Machine())
 	require.NoError(t, err)
 	require.Equal(t, []Service{
 		{Line: 3, Name: "ftp", Network: "tcp", Address: ":21", User: "root", Server: "/usr/sbin/ftpd", Args: []string{"ftpd", "-l"}},
@@ -30,6 +33,49 @@ chargen dgram   udp     wait            root            internal
 		{Line: 8, Name: "[::1]:7007", Network: "tcp", Address: "[::1]:7007", ClientPerMinute: 20, ClientChildren: 2, User: "root", Server: Internal, Args: []string{"echo"}},
 		{Line: 9, Name: "chargen", Network: "udp", Address: ":19", Wait: true, User: "root", Server: Internal, Args: []string{"chargen"}},
 	}, services)
+}
+
+// fakeAccounts are those of a directory: bob may be looked up, the rest is slow.
+type fakeAccounts struct{}
+
+func (fakeAccounts) User(_ context.Context, name string) (account.User, error) {
+	switch name {
+	case "bob", "bob.smith":
+		return account.User{Name: name, UID: 70001, GID: 70000}, nil
+	case "slow":
+		return account.User{}, account.ErrUnanswered
+	}
+	return account.User{}, account.ErrUnknown
+}
+
+func (fakeAccounts) Group(_ context.Context, name string) (account.Group, error) {
+	if name != "staff" {
+		return account.Group{}, account.ErrUnknown
+	}
+	return account.Group{Name: name, GID: 70000}, nil
+}
+
+// Users of a directory are served, too, and one that does not answer is told from a user who is not there.
+func TestParseUsersOfADirectory(t *testing.T) {
+	for text, want := range map[string]Service{
+		"bob":             {User: "bob"},
+		"bob:staff":       {User: "bob", Group: "staff"},
+		"bob.staff":       {User: "bob", Group: "staff"},
+		"bob.smith":       {User: "bob.smith"},
+		"bob.smith:staff": {User: "bob.smith", Group: "staff"},
+	} {
+		list, err := Parse(strings.NewReader("ftp stream tcp nowait "+text+" /x"), fakeAccounts{})
+		require.NoError(t, err, text)
+		require.Equal(t, [2]string{want.User, want.Group}, [2]string{list[0].User, list[0].Group}, text)
+	}
+	for text, says := range map[string]string{
+		"eve":     `there is no user "eve"`,
+		"bob:eve": `there is no group "eve"`,
+		"slow":    `the user "slow" cannot be looked up: ` + account.ErrUnanswered.Error(),
+	} {
+		_, err := Parse(strings.NewReader("ftp stream tcp nowait "+text+" /x"), fakeAccounts{})
+		require.ErrorContains(t, err, says, text)
+	}
 }
 
 func TestParseRefuses(t *testing.T) {
@@ -55,10 +101,10 @@ func TestParseRefuses(t *testing.T) {
 		"echo stream tcp nowait root internal @1MB/s":                 "no rate of its own",
 		"ftp stream tcp nowait root /a\n21 stream tcp nowait root /b": "line 2: 21 is served already",
 	} {
-		_, err := Parse(strings.NewReader(line))
+		_, err := Parse(strings.NewReader(line), account.Machine())
 		require.ErrorContains(t, err, says, line)
 	}
-	_, err := Parse(strings.NewReader("a\nb"))
+	_, err := Parse(strings.NewReader("a\nb"), account.Machine())
 	var all Problems
 	require.ErrorAs(t, err, &all)
 	require.Len(t, all, 2)
@@ -68,8 +114,9 @@ func TestParseRefuses(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("ftp stream tcp nowait.40/10 root:root /usr/sbin/ftpd ftpd -l @32Kbyte/sec # x")
 	f.Add("[::1]:7 dgram udp6 wait root internal echo")
+	accounts := account.New(account.Options{Getent: []string{"/nonexistent"}}) // no process for each name
 	f.Fuzz(func(t *testing.T, text string) {
-		services, err := Parse(strings.NewReader(text))
+		services, err := Parse(strings.NewReader(text), accounts)
 		if err != nil {
 			return
 		}

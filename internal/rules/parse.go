@@ -19,7 +19,8 @@ type Context struct {
 	// OfUser makes it a user's own file: for their processes only, with what a
 	// user may set.
 	OfUser bool
-	// LookupUser finds a user's id by name or number.
+	// LookupUser finds a user's id by name or number; its error says who is not found. A user's own file has no use
+	// for it.
 	LookupUser func(name string) (uint32, error)
 }
 
@@ -241,7 +242,7 @@ func (o object) conditions(r *Rule) {
 	for _, text := range users {
 		uid, err := o.in.LookupUser(text)
 		if err != nil {
-			o.problem("user", "getent passwd shows names and uids", "no user is called %q", text)
+			o.problem("user", "getent passwd shows names and uids", "%v", err)
 			continue
 		}
 		r.users = append(r.users, uid)

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -20,7 +19,7 @@ func users(name string) (uint32, error) {
 	case "root", "0":
 		return 0, nil
 	}
-	return 0, errors.New("unknown")
+	return 0, fmt.Errorf("no user is called %q", name)
 }
 
 var system = Context{LookupUser: users}

@@ -6,9 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -23,18 +21,6 @@ const (
 	// OfUser is a user's own file, below their home.
 	OfUser = ".config/netnice/netnice.toml"
 )
-
-// LookupUser finds a user's id by name or number.
-func LookupUser(name string) (uint32, error) {
-	if u, err := user.Lookup(name); err == nil {
-		name = u.Uid
-	}
-	uid, err := strconv.ParseUint(name, 10, 32)
-	if err != nil {
-		return 0, fmt.Errorf("no user is called %q", name)
-	}
-	return uint32(uid), nil
-}
 
 // SystemFiles lists the administrator's files in a folder in the order in which they
 // hold: netnice.toml, then conf.d by name. A folder that is not there has none.
@@ -60,8 +46,8 @@ func SystemFiles(dir string) ([]string, error) {
 
 // LoadSystem reads the administrator's files. They and their folders must be
 // the owner's (root's), and nobody else's to write. An error has all problems of all
-// files, and then no rule counts.
-func LoadSystem(dir string, owner uint32) ([]*Rule, error) {
+// files, and then no rule counts. The function lookupUser finds a user's id by name or number.
+func LoadSystem(dir string, owner uint32, lookupUser func(name string) (uint32, error)) ([]*Rule, error) {
 	files, err := SystemFiles(dir)
 	if err != nil {
 		return nil, Problems{{File: dir, Message: err.Error(), Remedy: "ls -la " + dir}}
@@ -78,7 +64,7 @@ func LoadSystem(dir string, owner uint32) ([]*Rule, error) {
 			}
 		}
 	}
-	in := Context{LookupUser: LookupUser}
+	in := Context{LookupUser: lookupUser}
 	for _, path := range files {
 		// Not to wait for somebody who writes to a pipe.
 		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -119,7 +105,7 @@ func LoadUser(home string, uid uint32) ([]*Rule, error) {
 		return nil, Problems{{File: path, Message: err.Error(), Remedy: "ls -la " + path}}
 	}
 	defer f.Close()
-	list, err := read(f, path, uid, Context{OfUser: true, LookupUser: LookupUser})
+	list, err := read(f, path, uid, Context{OfUser: true})
 	if err != nil {
 		return nil, appendProblem(nil, path, err)
 	}

@@ -22,7 +22,7 @@ func me() uint32 { return uint32(os.Getuid()) }
 
 func TestLoadSystem(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "netnice")
-	list, err := LoadSystem(dir, me())
+	list, err := LoadSystem(dir, me(), users)
 	require.NoError(t, err)
 	require.Empty(t, list)
 	none := SystemStamp(dir)
@@ -32,7 +32,7 @@ func TestLoadSystem(t *testing.T) {
 	write(t, filepath.Join(dir, "conf.d/10-a.toml"), one)
 	write(t, filepath.Join(dir, "conf.d/30-c.toml.bak"), "no rules")
 	write(t, main, one)
-	list, err = LoadSystem(dir, me())
+	list, err = LoadSystem(dir, me(), users)
 	require.NoError(t, err)
 	require.Len(t, list, 3)
 	require.Equal(t, main, list[0].File)
@@ -44,27 +44,27 @@ func TestLoadSystem(t *testing.T) {
 	// A bad file among good ones: no rule at all, and the file is named.
 	write(t, filepath.Join(dir, "conf.d/20-b.toml"), "[[rule]]\nup = 3")
 	require.NotEqual(t, before, SystemStamp(dir))
-	list, err = LoadSystem(dir, me())
+	list, err = LoadSystem(dir, me(), users)
 	require.ErrorContains(t, err, "conf.d/20-b.toml:2:1: up is a number")
 	require.Empty(t, list)
 	write(t, filepath.Join(dir, "conf.d/20-b.toml"), one)
 
 	// Rights.
 	require.NoError(t, os.Chmod(main, 0o664))
-	_, err = LoadSystem(dir, me())
+	_, err = LoadSystem(dir, me(), users)
 	require.ErrorContains(t, err, "others than its owner may write it")
 	require.NoError(t, os.Chmod(main, 0o644))
 	require.NoError(t, os.Chmod(filepath.Join(dir, "conf.d"), 0o777))
-	_, err = LoadSystem(dir, me())
+	_, err = LoadSystem(dir, me(), users)
 	require.ErrorContains(t, err, "conf.d: others than its owner")
 	require.NoError(t, os.Chmod(filepath.Join(dir, "conf.d"), 0o755))
-	_, err = LoadSystem(dir, me()+1)
+	_, err = LoadSystem(dir, me()+1, users)
 	require.ErrorContains(t, err, "it belongs to uid")
 
 	// Neither a pipe that nobody writes to nor a folder is waited for or read.
 	require.NoError(t, os.Remove(main))
 	require.NoError(t, unix.Mkfifo(main, 0o644))
-	_, err = LoadSystem(dir, me())
+	_, err = LoadSystem(dir, me(), users)
 	require.ErrorContains(t, err, "no regular file")
 }
 
