@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -213,8 +214,8 @@ func credentialsOf(ctx context.Context, accounts *account.Directory, name, group
 		c.gid = int(g.GID)
 	}
 	c.groups = []int{c.gid}
-	for _, gid := range list {
-		if int(gid) != c.gid {
+	for _, gid := range append([]uint32{u.GID}, list...) {
+		if !slices.Contains(c.groups, int(gid)) {
 			c.groups = append(c.groups, int(gid))
 		}
 	}
