@@ -53,7 +53,7 @@ type Adapted struct {
 	AimNS               uint64    `json:"aim_ns"`                   // that is steered to
 	ProbesLostPPM       uint32    `json:"probes_lost_ppm"`
 	ProbedBytes         uint64    `json:"probed_bytes"` // what probes have cost
-	Since               time.Time `json:"since"`
+	Since               time.Time `json:"since,omitzero"`
 	Area                string    `json:"area,omitempty"` // the prefixes by which it was found
 }
 
@@ -68,14 +68,14 @@ type AdaptArea struct {
 	BacklogNS       uint64      `json:"backlog_ns"`     // that datagrams may wait here
 	Rule            *RuleOrigin `json:"rule,omitempty"` // by which that is, nil = a command
 	SilentHosts     int         `json:"silent_hosts"`   // that answer no probe, and are not limited
-	Since           time.Time   `json:"since"`
+	Since           time.Time   `json:"since,omitzero"`
 }
 
 // AdaptList answers GET and PUT /v1/adapt: all, or what the request was about. Hosts that were
 // found by an area, to which somebody sends, are told to administrators only.
 type AdaptList struct {
 	Version  string      `json:"version"`
-	Time     time.Time   `json:"time"`
+	Time     time.Time   `json:"time,omitzero"`
 	Adapted  []Adapted   `json:"adapted"`
 	Areas    []AdaptArea `json:"areas,omitempty"`
 	Changed  bool        `json:"changed,omitempty"`

@@ -241,7 +241,7 @@ type Node struct {
 	Up        Usage     `json:"up"`
 	Down      Usage     `json:"down"` // counted while a limit on what comes in stands
 	PID       int       `json:"pid,omitempty"`
-	Since     time.Time `json:"since"`
+	Since     time.Time `json:"since,omitzero"`
 }
 
 // IsHidden reports whether the node's destination is not told to the caller: Hidden is in its place.
@@ -309,9 +309,11 @@ type UnknownBytes struct {
 // NodeList answers GET /v1/nodes.
 type NodeList struct {
 	Version string    `json:"version"`
-	Time    time.Time `json:"time"`
-	Nodes   []Node    `json:"nodes"`
-	Unknown Unknown   `json:"unknown"`
+	Time    time.Time `json:"time,omitzero"`
+	// Subject is what was asked about, in netnice's own output alone; nil = all nodes.
+	Subject *Subject `json:"subject,omitempty"`
+	Nodes   []Node   `json:"nodes"`
+	Unknown Unknown  `json:"unknown"`
 	// Powers are the shares of the processors, by pid; with all nodes only, not with a subject's.
 	Powers []Power `json:"powers,omitempty"`
 }
@@ -328,7 +330,7 @@ type Status struct {
 	Version       string            `json:"version"`
 	Release       string            `json:"release"` // netnice's own version
 	PID           int               `json:"pid"`
-	Since         time.Time         `json:"since"`
+	Since         time.Time         `json:"since,omitzero"`
 	OnDemand      bool              `json:"on_demand"` // leaves by itself when the last limit goes
 	Kernel        string            `json:"kernel"`
 	Nodes         int               `json:"nodes"`

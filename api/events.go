@@ -58,7 +58,7 @@ const (
 type Event struct {
 	Version string    `json:"version"`
 	Type    EventType `json:"type"`
-	Time    time.Time `json:"time"`
+	Time    time.Time `json:"time,omitzero"`
 
 	Subject *Subject `json:"subject,omitempty"`
 	Node    uint32   `json:"node,omitempty"`

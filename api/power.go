@@ -7,7 +7,7 @@ type Power struct {
 	PID   int       `json:"pid"`
 	Name  string    `json:"name"` // its command
 	UID   uint32    `json:"uid"`  // whose process it is
-	Since time.Time `json:"since"`
+	Since time.Time `json:"since,omitzero"`
 	// Power: from 1 on so many per cent of one processor at most, beyond 100 on more than one;
 	// -255 to -1 a priority below the ordinary, which is 0.
 	Power int `json:"power"`
@@ -81,7 +81,7 @@ type PowerResponse struct {
 // PowerList answers GET /v1/power.
 type PowerList struct {
 	Version string    `json:"version"`
-	Time    time.Time `json:"time"`
+	Time    time.Time `json:"time,omitzero"`
 	Powers  []Power   `json:"powers"`
 	// GuaranteedPercent of one processor are promised, of CapacityPercent that the machine has.
 	GuaranteedPercent float64 `json:"guaranteed_percent"`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -106,7 +107,7 @@ func place(n *api.Node, asked api.Subject) string {
 	return ", set on " + printable(n.Subject.String())
 }
 
-// nodesFor asks what holds for a subject; nothing is an empty list.
+// nodesFor asks what holds for a subject; nothing is an empty list, which names the subject, too.
 func (a *App) nodesFor(ctx context.Context, s api.Subject) (*api.NodeList, error) {
 	var list *api.NodeList
 	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {
@@ -116,7 +117,10 @@ func (a *App) nodesFor(ctx context.Context, s api.Subject) (*api.NodeList, error
 	})
 	there := s.Kind == api.KindPID || s.Kind == api.KindHost // a pid was, a moment ago
 	if isCode(err, api.CodeNoLimit) || there && isCode(err, api.CodeNotFound) {
-		return &api.NodeList{Version: api.Version, Nodes: []api.Node{}}, nil
+		list, err = &api.NodeList{Version: api.Version, Time: time.Now(), Nodes: []api.Node{}}, nil
+	}
+	if list != nil {
+		list.Subject = &s
 	}
 	return list, err
 }

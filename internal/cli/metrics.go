@@ -35,15 +35,21 @@ Whoever reads the figures is not known. So limits whose destination not everybod
   netnice metrics --listen 127.0.0.1:9435`,
 		Args: between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			counted := func(from metrics.Source) (*prometheus.Registry, *metrics.Collector) {
+				registry, collector := prometheus.NewRegistry(), metrics.NewCollector(from)
+				collector.Private = destinations
+				registry.MustRegister(collector)
+				return registry, collector
+			}
+			if listen == "" {
+				return a.read(cmd.Context(), func(_ context.Context, c *client.Client) error {
+					registry, collector := counted(c)
+					return a.printMetrics(registry, collector.Err)
+				})
+			}
 			c := client.New(a.socket)
 			defer c.Close()
-			registry := prometheus.NewRegistry()
-			collector := metrics.NewCollector(c)
-			collector.Private = destinations
-			registry.MustRegister(collector)
-			if listen == "" {
-				return a.printMetrics(registry, collector.Err)
-			}
+			registry, _ := counted(c)
 			return a.serveMetrics(cmd.Context(), listen, registry)
 		},
 	}

@@ -63,7 +63,7 @@ func (a *App) nlimitSubject(pid, user string) (api.Subject, error) {
 	case pid != "" && user != "":
 		return api.Subject{}, fail("give one of them", "-p and -u do not go together")
 	case user != "":
-		return api.Subject{Kind: api.KindUser, ID: user}, nil
+		return checkSubject(api.Subject{Kind: api.KindUser, ID: user})
 	case pid != "":
 		return checkSubject(api.Subject{Kind: api.KindPID, ID: pid})
 	}

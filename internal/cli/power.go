@@ -257,8 +257,6 @@ func (a *App) showPower(ctx context.Context, pid int, asJSON bool) error {
 		return err
 	case p != nil && asJSON:
 		return writeJSON(a.Out, p)
-	case asJSON:
-		return writeJSON(a.Out, api.Power{PID: pid})
 	case p != nil:
 		fmt.Fprintf(a.Out, "process %d (%s): %s\n", p.PID, printable(p.Name), a.powerText(p))
 		if p.Auto != nil {
@@ -267,8 +265,12 @@ func (a *App) showPower(ctx context.Context, pid int, asJSON bool) error {
 		a.warn(noDeadline(p))
 		return nil
 	}
-	if _, err := a.present(pidSubject(pid)); err != nil {
+	name, err := a.present(pidSubject(pid))
+	switch {
+	case err != nil:
 		return err
+	case asJSON:
+		return writeJSON(a.Out, api.Power{PID: pid, Name: name})
 	}
 	fmt.Fprintf(a.Out, "process %d has no power of its own: the ordinary priority\n", pid)
 	return nil

@@ -1,0 +1,19 @@
+package api
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A time that is not known is not there: nobody reads the year 1.
+func TestNoTimeIsOfTheYearOne(t *testing.T) {
+	for _, v := range []any{
+		Node{}, NodeList{}, Status{}, Power{}, PowerList{}, Adapted{}, AdaptArea{}, AdaptList{}, Event{},
+	} {
+		text, err := json.Marshal(v)
+		require.NoError(t, err)
+		require.NotContains(t, string(text), "0001-", "%T", v)
+	}
+}
