@@ -11,6 +11,9 @@ type AdaptRequest struct {
 	// Netns is the inode number of the network namespace that it is reached from, 0 = the
 	// daemon's.
 	Netns uint32 `json:"netns,omitempty"`
+	// NetnsNamed: the caller means that namespace and no other. Without it Off ends what follows the path
+	// from another one, where none does from that and only one does.
+	NetnsNamed bool `json:"netns_named,omitempty"`
 	// SharePPM is the part of the path's capacity that is kept beside traffic that takes
 	// whatever is left, such as TCP: 100000 (10%) to 1000000; 0 = 500000.
 	SharePPM uint32 `json:"share_ppm,omitempty"`
@@ -71,7 +74,7 @@ type AdaptArea struct {
 	Since           time.Time   `json:"since,omitzero"`
 }
 
-// AdaptList answers GET and PUT /v1/adapt: all, or what the request was about. Hosts that were
+// AdaptList answers GET and PUT /v1/adapt: all, or what the request was about, also what it has ended. Hosts that were
 // found by an area, to which somebody sends, are told to administrators only.
 type AdaptList struct {
 	Version  string      `json:"version"`

@@ -18,7 +18,9 @@ func (d *Daemon) putAdapt(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusBadRequest, api.Error{Code: api.CodeBadRequest, Message: err.Error()})
 		return
 	}
-	at := slices.IndexFunc(d.adapted, func(a api.Adapted) bool { return a.Host == req.Host })
+	at := slices.IndexFunc(d.adapted, func(a api.Adapted) bool {
+		return a.Host == req.Host && (!req.NetnsNamed || a.Netns == req.Netns)
+	})
 	out := api.AdaptList{Version: api.Version, Changed: true, Adapted: []api.Adapted{}}
 	switch {
 	case d.deny != nil:
@@ -27,11 +29,16 @@ func (d *Daemon) putAdapt(w http.ResponseWriter, r *http.Request) {
 	case req.Off && at < 0:
 		answer(w, http.StatusNotFound, api.Error{Code: api.CodeNoLimit, Message: "no limit follows the path to " + req.Host, Hint: "netnice adapt"})
 		return
-	case !req.Off:
+	case req.Off:
+		out.Adapted = append(out.Adapted, d.adapted[at])
+	default:
 		a := api.Adapted{
 			Host: req.Host, Address: req.Host, By: "icmp-echo", Mode: "share", SharePPM: req.SharePPM, TCP: req.TCP, RateBytesPerSec: 5e6, SentBytesPerSec: 4e6,
 			CapacityBytesPerSec: 10e6, LeastBytesPerSec: req.LeastBytesPerSec, MostBytesPerSec: req.MostBytesPerSec, BacklogNS: cmp.Or(req.BacklogNS, 1e9), BaseNS: 20e6, QueueNS: 4e6, AimNS: 4e6,
 			Since: time.Date(2026, 11, 21, 20, 0, 0, 0, time.UTC),
+		}
+		if req.NetnsNamed { // else the caller's is taken for the daemon's
+			a.Netns = req.Netns
 		}
 		if req.StartBytesPerSec != 0 {
 			a.RateBytesPerSec = req.StartBytesPerSec
@@ -42,7 +49,9 @@ func (d *Daemon) putAdapt(w http.ResponseWriter, r *http.Request) {
 		if at >= 0 {
 			d.adapted = slices.Delete(d.adapted, at, at+1)
 		}
-		d.adapted = append(d.adapted, out.Adapted...)
+		if !req.Off {
+			d.adapted = append(d.adapted, out.Adapted...)
+		}
 	}
 	answer(w, http.StatusOK, out)
 }

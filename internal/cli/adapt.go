@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -35,7 +36,8 @@ no probe are not limited. 64 hosts may be followed at a time.
 
 The rate is that of a limit like others, on the destination: netnice ls shows it, and it stays as it is
 while no daemon runs. With HOST off that ends; without HOST, all are listed: hosts that were found
-by prefixes, for administrators.`,
+by prefixes, for administrators. A host is that of the caller's network namespace; HOST@NUMBER is that of
+another, as the list has it.`,
 		Example: "  netnice adapt 192.0.2.7\n  netnice adapt video.example.com --share 30% --most 20mbit\n  netnice adapt voice.example.com --backlog 200ms\n  netnice adapt any,!192.168.0.0/16\n  netnice adapt 192.0.2.7 off\n  netnice adapt",
 		Args:    between(0, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -51,7 +53,11 @@ by prefixes, for administrators.`,
 				}
 				return a.listAdapted(cmd.Context(), asJSON)
 			}
-			request := api.AdaptRequest{Host: args[0], TCP: tcp, ReflectorPort: port, DryRun: dryRun}
+			host, netns, err := splitNamespace(args[0])
+			if err != nil {
+				return err
+			}
+			request := api.AdaptRequest{Host: host, TCP: tcp, ReflectorPort: port, DryRun: dryRun}
 			for _, r := range []struct {
 				from optional[uint64]
 				to   *uint64
@@ -60,7 +66,6 @@ by prefixes, for administrators.`,
 					*r.to = *r.from.value
 				}
 			}
-			var err error
 			if cmd.Flags().Changed("share") {
 				if request.SharePPM, err = parseShare(share); err != nil {
 					return err
@@ -70,10 +75,12 @@ by prefixes, for administrators.`,
 				if args[1] != "off" {
 					return fail("netnice adapt "+args[0]+" off", "%q is not off", args[1])
 				}
-				request = api.AdaptRequest{Host: args[0], Off: true, DryRun: dryRun}
+				request = api.AdaptRequest{Host: host, Off: true, DryRun: dryRun}
 			}
-			if request.Netns, err = netnamespace.Of("self"); err != nil {
-				return err
+			if request.Netns, request.NetnsNamed = netns, netns != 0; !request.NetnsNamed {
+				if request.Netns, err = netnamespace.Of("self"); err != nil {
+					return err
+				}
 			}
 			return a.setAdapt(cmd.Context(), request, asJSON)
 		},
@@ -90,6 +97,27 @@ by prefixes, for administrators.`,
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)
 	return cmd
+}
+
+// splitNamespace splits HOST@NUMBER, the number of a network namespace; 0 = none is named.
+func splitNamespace(text string) (host string, netns uint32, err error) {
+	host, number, named := strings.Cut(text, "@")
+	if !named {
+		return host, 0, nil
+	}
+	n, err := strconv.ParseUint(number, 10, 32)
+	if err != nil || n == 0 || host == "" {
+		return "", 0, fail("netnice adapt lists them; stat -L -c %i /proc/PID/ns/net", "%q: behind the @ stands the inode number of a network namespace", text)
+	}
+	return host, uint32(n), nil
+}
+
+// hostFrom is a host as the list has it, with the network namespace from which it is reached if that is not the daemon's.
+func hostFrom(host string, netns uint32) string {
+	if netns == 0 {
+		return printable(host)
+	}
+	return printable(host) + "@" + strconv.FormatUint(uint64(netns), 10)
 }
 
 // parseShare reads per cent, as parts of a million.
@@ -136,19 +164,26 @@ func (a *App) setAdapt(ctx context.Context, request api.AdaptRequest, asJSON boo
 		would = "would be: "
 	}
 	if request.Off {
-		fmt.Fprintf(a.Out, "%swhat is sent to %s follows the path no more\n", would, printable(request.Host))
+		ended := printable(request.Host)
+		for _, t := range list.Adapted { // from one namespace, all of them
+			ended = hostFrom(request.Host, t.Netns)
+		}
+		for _, area := range list.Areas {
+			ended = hostFrom(request.Host, area.Netns)
+		}
+		fmt.Fprintf(a.Out, "%swhat is sent to %s follows the path no more\n", would, ended)
 		return nil
 	}
 	for _, area := range list.Areas {
-		fmt.Fprintf(a.Out, "%swhat is sent to each host of %s follows the path there\n", would, printable(area.Host))
+		fmt.Fprintf(a.Out, "%swhat is sent to each host of %s follows the path there\n", would, hostFrom(area.Host, area.Netns))
 	}
 	for i := range list.Adapted {
 		t := &list.Adapted[i]
 		if request.DryRun {
-			fmt.Fprintf(a.Out, "%swhat is sent to %s follows the path\n", would, t.Address)
+			fmt.Fprintf(a.Out, "%swhat is sent to %s follows the path\n", would, hostFrom(t.Address, t.Netns))
 			continue
 		}
-		fmt.Fprintf(a.Out, "what is sent to %s follows the path: %s to begin with, probed by %s\n", t.Address, units.FormatRate(t.RateBytesPerSec, a.units), t.By)
+		fmt.Fprintf(a.Out, "what is sent to %s follows the path: %s to begin with, probed by %s\n", hostFrom(t.Address, t.Netns), units.FormatRate(t.RateBytesPerSec, a.units), t.By)
 	}
 	return nil
 }
@@ -186,7 +221,7 @@ func (a *App) listAdapted(ctx context.Context, asJSON bool) error {
 		if x.Rule != nil {
 			mode += ", rule " + printable(x.Rule.Name)
 		}
-		t.rows = append(t.rows, []string{printable(x.Host), "-", mode, "-", "-", "-", "-", "-", "-", "-"})
+		t.rows = append(t.rows, []string{hostFrom(x.Host, x.Netns), "-", mode, "-", "-", "-", "-", "-", "-", "-"})
 	}
 	for i := range list.Adapted {
 		x := &list.Adapted[i]
@@ -198,7 +233,7 @@ func (a *App) listAdapted(ctx context.Context, asJSON bool) error {
 			path = units.FormatRate(x.CapacityBytesPerSec, a.units)
 		}
 		t.rows = append(t.rows, []string{
-			printable(x.Host), x.Address, mode, units.FormatRate(x.RateBytesPerSec, a.units), units.FormatRate(x.SentBytesPerSec, a.units),
+			hostFrom(x.Host, x.Netns), x.Address, mode, units.FormatRate(x.RateBytesPerSec, a.units), units.FormatRate(x.SentBytesPerSec, a.units),
 			path, units.FormatDuration(x.QueueNS), units.FormatDuration(x.BaseNS), strconv.FormatFloat(float64(x.ProbesLostPPM)/1e4, 'f', 0, 64) + "%", x.By,
 		})
 	}

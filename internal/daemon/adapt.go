@@ -250,15 +250,16 @@ func (d *Daemon) beginAdapt(ctx context.Context, a *adapted) error {
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
 	old := d.adapts.list[a.key()]
+	other, elsewhere := d.followedElsewhere(a)
 	switch {
 	case d.adapts.isDown:
 		return errors.Join(leaving(), path.Close())
 	case a.Area != "" && d.adapts.areas[areaKey{a.Area, a.Netns}] == nil:
 		return errors.Join(fmt.Errorf("%s is not followed any more", a.Area), path.Close())
-	case d.followedElsewhere(a):
+	case elsewhere:
 		return errors.Join(&api.Error{
 			Code: api.CodeConflict, Message: fmt.Sprintf("the path to %s is followed from another network namespace, and limits on a destination are for all who send there", a.Address),
-			Hint: "end that first, there: netnice adapt " + a.Address.String() + " off",
+			Hint: "end that first: netnice adapt " + fromNamespace(a.Address.String(), other) + " off",
 		}, path.Close())
 	case old == nil && len(d.adapts.list) >= mostAdapted:
 		return errors.Join(full("as many hosts are followed", mostAdapted, "end some first: netnice adapt"), path.Close())
@@ -290,14 +291,15 @@ func (d *Daemon) beginAdapt(ctx context.Context, a *adapted) error {
 	return nil
 }
 
-// followedElsewhere: an address has one limit, so only one path leads there.
-func (d *Daemon) followedElsewhere(a *adapted) bool {
+// followedElsewhere is the network namespace from which an address is followed already: it has one limit, so only one
+// path leads there.
+func (d *Daemon) followedElsewhere(a *adapted) (netns uint32, ok bool) {
 	for key := range d.adapts.list {
 		if key.address == a.Address && key.netns != a.Netns {
-			return true
+			return key.netns, true
 		}
 	}
-	return false
+	return 0, false
 }
 
 // firstRate is what to begin with: what was asked for, what is known already, or what is
@@ -352,11 +354,22 @@ func (d *Daemon) endAdapt(ctx context.Context, req api.AdaptRequest) (api.AdaptL
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
 	address, _ := netip.ParseAddr(req.Host)
+	meant := func(a *adapted) bool { return a.Host == req.Host || a.Address == address.Unmap() }
+	var from []uint32
 	for key, a := range d.adapts.list {
-		if a.Host != req.Host && key.address != address.Unmap() || key.netns != req.Netns {
+		if meant(a) {
+			from = append(from, key.netns)
+		}
+	}
+	netns, err := meantNamespace(req, from)
+	if err != nil {
+		return answer, err
+	}
+	for key, a := range d.adapts.list {
+		if !meant(a) || key.netns != netns {
 			continue
 		}
-		answer.Changed = true
+		answer.Changed, answer.Adapted = true, append(answer.Adapted, a.api())
 		if req.DryRun {
 			continue
 		}
@@ -368,15 +381,49 @@ func (d *Daemon) endAdapt(ctx context.Context, req api.AdaptRequest) (api.AdaptL
 		delete(d.adapts.list, key)
 		d.log.Info("limit follows a path no more", "host", a.Host, "address", a.Address.String())
 	}
-	if !answer.Changed {
-		return answer, &api.Error{Code: api.CodeNoLimit, Message: fmt.Sprintf("no limit follows the path to %s", req.Host), Hint: "netnice adapt"}
-	}
 	if req.DryRun {
 		return answer, nil
 	}
 	d.saveAdapts()
 	answer.Warnings = append(answer.Warnings, d.unwrittenWarnings(d.adaptPath(), true)...)
 	return answer, nil
+}
+
+// meantNamespace is the network namespace in which a caller ends what follows a path, of those from which that is
+// followed: the caller's own, else the only one there is.
+func meantNamespace(req api.AdaptRequest, from []uint32) (uint32, error) {
+	follows := "limit follows the path"
+	if isArea(req.Host) {
+		follows = "limits follow the paths"
+	}
+	slices.Sort(from)
+	from = slices.Compact(from)
+	switch {
+	case slices.Contains(from, req.Netns):
+		return req.Netns, nil
+	case len(from) == 0 || req.NetnsNamed:
+		return 0, &api.Error{Code: api.CodeNoLimit, Message: fmt.Sprintf("no %s to %s", follows, req.Host), Hint: "netnice adapt"}
+	case len(from) > 1:
+		var commands []string
+		for _, netns := range from {
+			commands = append(commands, "netnice adapt "+fromNamespace(req.Host, netns)+" off")
+		}
+		return 0, &api.Error{
+			Code: api.CodeConflict, Message: fmt.Sprintf("%s is followed from %d other network namespaces, and none of them is named", req.Host, len(from)),
+			Hint: strings.Join(commands, "\n"),
+		}
+	}
+	return from[0], nil
+}
+
+// fromNamespace is a host as a command names it that is reached from a network namespace; 0 = the daemon's.
+func fromNamespace(host string, netns uint32) string {
+	if netns == 0 {
+		if home, err := netnamespace.Of("self"); err == nil {
+			netns = home
+		}
+	}
+	return fmt.Sprintf("%s@%d", host, netns)
 }
 
 // liftAdapt takes the limit back, if it is still there.

@@ -135,10 +135,17 @@ func (d *Daemon) endArea(ctx context.Context, req api.AdaptRequest) (api.AdaptLi
 	answer := api.AdaptList{Version: api.Version, Time: time.Now(), Adapted: []api.Adapted{}}
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
-	a := d.adapts.areas[areaKey{req.Host, req.Netns}]
-	if a == nil {
-		return answer, &api.Error{Code: api.CodeNoLimit, Message: fmt.Sprintf("no limits follow the paths to %s", req.Host), Hint: "netnice adapt"}
+	var from []uint32
+	for key := range d.adapts.areas {
+		if key.host == req.Host {
+			from = append(from, key.netns)
+		}
 	}
+	netns, err := meantNamespace(req, from)
+	if err != nil {
+		return answer, err
+	}
+	a := d.adapts.areas[areaKey{req.Host, netns}]
 	if a.Rule != nil && d.followsRules() {
 		return answer, &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("%v has the paths to %s followed", a.Rule, req.Host), Hint: "change it there"}
 	}

@@ -186,6 +186,64 @@ func TestAdaptRefuses(t *testing.T) {
 	require.NoFileExists(t, h.adaptPath())
 }
 
+// followFrom has a path followed from another network namespace, as far as lists tell.
+func (h *harness) followFrom(netns uint32, host, address string) {
+	h.t.Helper()
+	h.adapts.mu.Lock()
+	defer h.adapts.mu.Unlock()
+	a := &adapted{
+		Host: host, Address: netip.MustParseAddr(address), Netns: netns, adaptHow: adaptHow{SharePPM: adaptShare, BacklogNS: adaptBacklog},
+		Since: time.Now(), retry: time.Now().Add(time.Hour),
+	}
+	h.adapts.list[a.key()] = a
+}
+
+// Off finds what is followed from another network namespace than the caller's, unless it may be several.
+func TestAdaptOffFromElsewhere(t *testing.T) {
+	h, _, _ := adaptHarness(t)
+	off := func(host string, netns uint32, named bool) (api.AdaptList, error) {
+		return h.adapt(root, api.AdaptRequest{Host: host, Netns: netns, NetnsNamed: named, Off: true})
+	}
+	h.followFrom(7, "192.0.2.7", "192.0.2.7")
+	_, err := h.adapt(root, api.AdaptRequest{Host: "192.0.2.7"})
+	require.Contains(t, requireFault(t, api.CodeConflict, err).Hint, "netnice adapt 192.0.2.7@7 off")
+	_, err = off("192.0.2.7", 8, true)
+	requireCode(t, api.CodeNoLimit, err)
+	got, err := off("192.0.2.7", 0, false)
+	require.NoError(t, err)
+	require.EqualValues(t, 7, got.Adapted[0].Netns)
+	require.Empty(t, h.followed())
+
+	h.followFrom(7, "far.example", "192.0.2.7")
+	h.followFrom(7, "far.example", "2001:db8::7")
+	h.followFrom(8, "far.example", "192.0.2.8")
+	_, err = off("far.example", 0, false)
+	require.Equal(t, "netnice adapt far.example@7 off\nnetnice adapt far.example@8 off", requireFault(t, api.CodeConflict, err).Hint)
+	_, err = off("far.example", 7, true)
+	require.NoError(t, err)
+	require.Equal(t, []string{"192.0.2.8"}, h.followed())
+	_, err = off("far.example", 8, false)
+	require.NoError(t, err, "the caller's own")
+	require.Empty(t, h.followed())
+}
+
+// The same of prefixes.
+func TestAdaptOffOfAnAreaElsewhere(t *testing.T) {
+	h, _, _ := adaptHarness(t)
+	const to = "198.51.100.0/24"
+	h.mustSet(root, "to:"+to+"/udp", up(areaLimit))
+	h.adapts.mu.Lock()
+	a := newArea(to, 7, adaptHow{SharePPM: adaptShare, BacklogNS: adaptBacklog}, nil)
+	h.adapts.areas[a.key()] = a
+	h.adapts.mu.Unlock()
+	_, err := h.adapt(root, api.AdaptRequest{Host: to, Netns: 8, NetnsNamed: true, Off: true})
+	requireCode(t, api.CodeNoLimit, err)
+	got, err := h.adapt(root, api.AdaptRequest{Host: to, Off: true})
+	require.NoError(t, err)
+	require.EqualValues(t, 7, got.Areas[0].Netns)
+	require.Zero(t, h.upTo("to:"+to+"/udp"))
+}
+
 // Each address of a name has a rate of its own.
 func TestAdaptName(t *testing.T) {
 	h, p, _ := adaptHarness(t)
