@@ -184,7 +184,7 @@ type Daemon struct {
 	hadNodes atomic.Bool
 
 	check chan struct{} // a watched process has ended
-	born  chan struct{} // a limit was set on a process, which may run another program soon
+	born  chan struct{} // a limit or a share was set on a process, which may run another program soon
 	downc chan struct{} // closed when isDown gets true
 }
 
@@ -300,6 +300,7 @@ func (d *Daemon) down() bool {
 
 // stopWatching lets go of the processes; their nodes stay.
 func (d *Daemon) stopWatching() {
+	d.stopWatchingPowers()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, n := range d.nodes {

@@ -51,6 +51,7 @@ type powered struct {
 	// Was is how the process was scheduled that has a deadline now; nil = it has none.
 	Was *cpu.Policy `json:"was,omitempty"`
 
+	watch   *pidWatch // of the process; nil = it has ended, or cannot be watched
 	usedNS  uint64
 	usedAt  time.Time
 	percent float64 // of one processor, between the last two looks
@@ -289,7 +290,7 @@ func (d *Daemon) renderPower(p *powered) api.Power {
 	ceiling, _ := p.holding()
 	share := p.share()
 	a := api.Power{
-		PID: p.PID, Name: d.programNow(p.PID, p.StartNS, p.Name), UID: p.UID, Since: p.Since,
+		PID: p.PID, Name: d.powerName(p), UID: p.UID, Since: p.Since,
 		Power: p.power(), Guaranteed: p.guaranteed() > 0,
 		PeriodNS: share.PeriodNS, SliceNS: share.SliceNS, Reserved: p.reserved(),
 		SlotNS: ceiling.SlotNS, Strict: ceiling.Strict, Deadline: p.Was != nil,

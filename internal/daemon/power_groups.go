@@ -97,8 +97,10 @@ func (d *Daemon) beginPower(ctx context.Context, by auth.Actor, processors Proce
 	d.powers.list[p.PID] = &p
 	d.savePowers()
 	inner := d.takeOut(ctx, processors, func(q *powered) bool { return d.inside(q, p.PID) })
-	if elsewhere, err = processors.Make(ctx, &p.Group, p.PID, p.share()); err != nil {
-		delete(d.powers.list, p.PID)
+	if elsewhere, err = processors.Make(ctx, &p.Group, p.PID, p.share()); err == nil {
+		d.watchPower(&p)
+	} else {
+		d.forgetPower(&p)
 	}
 	d.putIn(ctx, processors, inner)
 	d.savePowers()
@@ -138,7 +140,7 @@ func (d *Daemon) endPower(ctx context.Context, processors Processors, p *powered
 		err = processors.Dissolve(ctx, p.Group)
 	}
 	if err == nil {
-		delete(d.powers.list, p.PID)
+		d.forgetPower(p)
 		d.passEnabled(p)
 	}
 	d.putIn(ctx, processors, inner)
@@ -230,7 +232,7 @@ func (d *Daemon) putIn(ctx context.Context, processors Processors, list []takenO
 			break
 		}
 		if failed != nil {
-			delete(d.powers.list, t.PID)
+			d.forgetPower(t.powered)
 			d.tellPower(api.EventPowerEnded, t.powered, "", failed.Error())
 			d.log.Warn("a share of the processors has ended", "pid", t.PID, "err", failed)
 		}
@@ -250,10 +252,7 @@ func (d *Daemon) lookAtPowers(ctx context.Context) {
 			p.percent = float64(used-p.usedNS) / float64(over) * 100
 		}
 		p.usedNS, p.usedAt = used, now
-		// netnice exec becomes the command after it has asked for the share.
-		if name := d.programNow(p.PID, p.StartNS, p.Name); name != p.Name {
-			p.Name, changed = name, true
-		}
+		changed = d.learnPower(p) || changed
 		d.followAuto(ctx, p)
 	}
 	if changed {
@@ -268,7 +267,7 @@ func (d *Daemon) endEmptyPowers(ctx context.Context, except int) (changed bool) 
 		if pid == except || len(d.powers.processors.Members(p.Group)) > 0 || !d.dissolveEmpty(ctx, d.powers.processors, p) {
 			continue
 		}
-		delete(d.powers.list, pid)
+		d.forgetPower(p)
 		d.passEnabled(p)
 		d.tellPower(api.EventPowerEnded, p, "", "")
 		changed = true
@@ -317,7 +316,7 @@ func (d *Daemon) liftPowers(ctx context.Context) (lifted liftedPowers, err error
 		if len(d.powers.processors.Members(p.Group)) > 0 {
 			err = errors.Join(err, fmt.Errorf("process %d keeps its share of the processors, in %s", pid, p.Group.Dir))
 		}
-		delete(d.powers.list, pid)
+		d.forgetPower(p)
 	}
 	err = errors.Join(err, d.keepSlots())
 	d.savePowers()

@@ -114,6 +114,7 @@ func (d *Daemon) adoptPowers(ctx context.Context) error {
 		for _, p := range s.Powers {
 			if d.adoptPower(ctx, processors, p) {
 				d.powers.list[p.PID] = p
+				d.watchPower(p)
 			}
 		}
 	}

@@ -29,5 +29,5 @@ func (d *Daemon) tellPower(t api.EventType, p *powered, by, message string) {
 		to.uids[1] = p.UserUID
 	}
 	subject, shown := identity.PIDSubject(p.PID), d.renderPower(p)
-	d.events.tell(to, api.Event{Type: t, Subject: &subject, PID: p.PID, Name: p.Name, By: by, Power: &shown, Message: message})
+	d.events.tell(to, api.Event{Type: t, Subject: &subject, PID: p.PID, Name: shown.Name, By: by, Power: &shown, Message: message})
 }

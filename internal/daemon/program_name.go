@@ -95,3 +95,77 @@ func (d *Daemon) learnPrograms(upTo time.Duration) (again bool) {
 	}
 	return again
 }
+
+// programDue has the names of new nodes' and shares' programs looked at soon.
+func (d *Daemon) programDue() {
+	select {
+	case d.born <- struct{}{}:
+	default: // a look is due already
+	}
+}
+
+// A share of the processors is known by the program of its process, too: netnice exec becomes the command after it has
+// asked for the share, and the command may end before the next tick and leave children behind.
+
+// watchPower learns when the process of a share ends, and what it was called then; its name now is looked at soon. The
+// caller holds d.powers.mu.
+func (d *Daemon) watchPower(p *powered) {
+	d.programDue()
+	watch, err := watchPID(d.resolver, p.PID, p.StartNS, func() {}) // the tick sees to the rest
+	if err != nil {
+		d.log.Debug("no pidfd", "err", err)
+		return
+	}
+	p.watch = watch
+}
+
+// forgetPower takes a share out of the list. The caller holds d.powers.mu.
+func (d *Daemon) forgetPower(p *powered) {
+	d.learnPower(p) // what it was called at its end
+	p.watch.stop()
+	delete(d.powers.list, p.PID)
+}
+
+// stopWatchingPowers lets go of the processes; their shares stay.
+func (d *Daemon) stopWatchingPowers() {
+	d.powers.mu.Lock()
+	defer d.powers.mu.Unlock()
+	for _, p := range d.powers.list {
+		p.watch.stop()
+	}
+}
+
+// powerName is the name of the program that the process of a share runs, or ran last.
+func (d *Daemon) powerName(p *powered) string {
+	if p.watch.ended() {
+		return cmp.Or(p.watch.lastName, p.Name)
+	}
+	return d.programNow(p.PID, p.StartNS, p.Name)
+}
+
+// learnPower notes that name, and reports whether it is another than before. The caller holds d.powers.mu.
+func (d *Daemon) learnPower(p *powered) (changed bool) {
+	name := d.powerName(p)
+	changed, p.Name = name != p.Name, name
+	return changed
+}
+
+// learnPowers is learnPower for shares that are no older than upTo. It reports whether a look is due before the next
+// tick, as a program may not run yet.
+func (d *Daemon) learnPowers(upTo time.Duration) (again bool) {
+	d.powers.mu.Lock()
+	defer d.powers.mu.Unlock()
+	changed := false
+	for _, p := range d.powers.list {
+		age := time.Since(p.Since)
+		if age > upTo {
+			continue
+		}
+		again = again || age < nameAfter
+		changed = d.learnPower(p) || changed
+	}
+	if changed {
+		d.savePowers()
+	}
+	return again
+}

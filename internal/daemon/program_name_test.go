@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
@@ -86,6 +87,68 @@ func TestPartOfTheTrafficIsNamedByItsProgram(t *testing.T) {
 	require.Equal(t, "sh", h.mustSet(root, subject, up(1e6)).Name)
 	become()
 	h.eventually("the program's name", func() bool { return h.shown(subject) == "sleep" })
+}
+
+// A share keeps the name of the program that its process ran last, also where it has ended before the next tick and
+// left a child behind: in lists, in events and in the file.
+func TestPowerIsNamedAtItsEnd(t *testing.T) {
+	h, fake := powerHarness(t, func(o *Options) { o.Tick = time.Minute })
+	proc, become := becomesSleep(t)
+	child := sleeper(t).Process.Pid
+	all := h.hear(root)
+	require.Equal(t, "sh", h.mustPower(root, proc.Process.Pid, 30).Name)
+	fake.mu.Lock()
+	fake.at[child] = fake.at[proc.Process.Pid]
+	fake.mu.Unlock()
+	become()
+	h.eventually("the name is noted before the tick", func() bool {
+		h.programDue() // as each new share says
+		h.powers.mu.Lock()
+		defer h.powers.mu.Unlock()
+		return h.powers.list[proc.Process.Pid].Name == "sleep"
+	})
+	end(proc)
+	shown := func() string {
+		list, err := h.Powers(t.Context())
+		require.NoError(t, err)
+		require.Len(t, list.Powers, 1)
+		return list.Powers[0].Name
+	}
+	require.Equal(t, "sleep", shown())
+	h.lookAtPowers(t.Context())
+	require.Equal(t, "sleep", shown())
+	_, err := h.power(root, proc.Process.Pid, 0)
+	require.NoError(t, err)
+	h.eventually("it is told so", func() bool { return all.last(api.EventPowerLifted).Name == "sleep" })
+}
+
+// A program that ends before anybody looks is asked at its end.
+func TestPowerOfAShortProgram(t *testing.T) {
+	h, _ := powerHarness(t, func(o *Options) { o.Tick = time.Minute })
+	proc, become := becomesSleep(t)
+	h.mustPower(root, proc.Process.Pid, 30)
+	become()
+	h.eventually("the shell is sleep", func() bool {
+		name, ok := h.resolver.LastName(proc.Process.Pid, h.startOf(proc.Process.Pid))
+		return ok && name == "sleep"
+	})
+	require.NoError(t, proc.Process.Kill())
+	h.eventually("the end is known", func() bool {
+		h.powers.mu.Lock()
+		defer h.powers.mu.Unlock()
+		return h.powers.list[proc.Process.Pid].watch.ended()
+	})
+	end(proc)
+	h.powers.mu.Lock()
+	defer h.powers.mu.Unlock()
+	require.Equal(t, "sleep", h.powerName(h.powers.list[proc.Process.Pid]))
+}
+
+// startOf is when the process of a share has started.
+func (h *harness) startOf(pid int) uint64 {
+	h.powers.mu.Lock()
+	defer h.powers.mu.Unlock()
+	return h.powers.list[pid].StartNS
 }
 
 // netnice exec asks for a share of the processors before it becomes its command.

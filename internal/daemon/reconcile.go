@@ -31,10 +31,7 @@ func (d *Daemon) commit(old, next *node) (*node, error) {
 		d.hadNodes.Store(true)
 		d.startWatch(&n)
 		if pid, _ := n.rootProcess(); pid != 0 {
-			select {
-			case d.born <- struct{}{}:
-			default: // a look is due already
-			}
+			d.programDue()
 		}
 		return &n, nil
 	}
@@ -176,7 +173,9 @@ func (d *Daemon) keepHouse(ctx context.Context) {
 				named = time.After(nameAfter)
 			}
 		case <-named:
-			if named = nil; d.learnPrograms(youngFor) {
+			named = nil
+			limited, shared := d.learnPrograms(youngFor), d.learnPowers(youngFor)
+			if limited || shared {
 				named = time.After(nameAfter)
 			}
 		}
