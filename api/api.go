@@ -236,12 +236,14 @@ type Node struct {
 	// MeterOff: received bytes do not count against the total.
 	MeterOff bool `json:"input_meter_off,omitempty"`
 
-	Processes int       `json:"processes"` // members now
-	Sockets   int       `json:"sockets"`   // TCP sockets whose traffic counts here
-	Up        Usage     `json:"up"`
-	Down      Usage     `json:"down"` // counted while a limit on what comes in stands
-	PID       int       `json:"pid,omitempty"`
-	Since     time.Time `json:"since,omitzero"`
+	Processes int   `json:"processes"` // members now
+	Sockets   int   `json:"sockets"`   // TCP sockets whose traffic counts here
+	Up        Usage `json:"up"`        // what it sent
+	Down      Usage `json:"down"`      // what it received
+	// Total is what its limit on both directions together was charged; nil without such a limit.
+	Total *TotalUsage `json:"total,omitempty"`
+	PID   int         `json:"pid,omitempty"`
+	Since time.Time   `json:"since,omitzero"`
 }
 
 // IsHidden reports whether the node's destination is not told to the caller: Hidden is in its place.
@@ -273,6 +275,15 @@ type Usage struct {
 	QueueNS         uint64 `json:"queue_ns"`           // up: what is put into that queue now is sent so much later
 	Dropped         uint64 `json:"dropped"`            // packets, for whatever reason
 	DroppedFor      Drops  `json:"dropped_for"`        // the same, by the reason
+	// Uncounted: no limit is there by which this direction of the node is counted, so the figures say nothing.
+	// Only lists of nodes tell.
+	Uncounted bool `json:"uncounted,omitempty"`
+}
+
+// TotalUsage counts what was sent and received under a limit on both directions together.
+type TotalUsage struct {
+	Bytes           uint64 `json:"bytes"`              // IP bytes since the limit was set
+	RateBytesPerSec uint64 `json:"rate_bytes_per_sec"` // over the last second
 }
 
 // Drops are packets that were dropped, by the reason.

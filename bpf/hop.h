@@ -182,6 +182,8 @@ static __always_inline void nn_hop_left(const struct nn_transmit *x,
 					struct nn_clock *c)
 {
 	c->bytes += x->wire_bytes;
+	if (x->apart != NN_APART_INFLOW)
+		c->sent_bytes += x->wire_bytes;
 	c->chunks++;
 }
 

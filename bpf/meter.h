@@ -37,6 +37,7 @@ __noinline int nn_meter_turn(__u32 node, __u32 direction, __u64 rate,
 		if (nn_guarantee_good(c, now_ns))
 			nn_clock_take(c, bytes, rate, now_ns);
 		c->bytes += bytes;
+		c->sent_bytes += bytes;
 	}
 	bpf_spin_unlock(&c->lock);
 	return again;

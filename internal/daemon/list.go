@@ -165,6 +165,7 @@ func (d *Daemon) list(nodes []*node, now sample, by viewer) api.NodeList {
 				shown.Parent = n.to.scope.id
 			}
 		}
+		shown.Up.Uncounted = shown.Up.Bytes == 0 && !d.countsSent(n, enclosing, now)
 		switch n.res.Kind {
 		case enforce.KindUser, enforce.KindHost:
 			if census == nil {
@@ -257,7 +258,7 @@ func (e enclosures) around(dir string) uint32 {
 // counts them, and not what is promised of it.
 func (d *Daemon) render(n *node, now sample) api.Node {
 	stats, queue := now.nodes[n.id], now.queues[n.id]
-	up, down := n.history.rates(pointOf(now.at, stats), d.opts.Tick/2)
+	rates := n.history.rates(pointOf(now.at, stats), d.opts.Tick/2)
 	return api.Node{
 		ID: n.id, Subject: n.res.Subject, Parent: stats.Parent, Name: d.nodeName(n), UID: n.res.UID, Private: !n.destinationIsFor(anybody()),
 		Limits: n.limits(), Weight: n.holding().weight(), MinBytesPerSec: n.promised(), MinDownBytesPerSec: n.promisedOn(enforce.Down), Reserved: n.holding().reservation().api(), DSCP: dscpOf(n.holding().dscp()), Loopback: n.holding().loopback(), MeterOff: d.meterOff(n),
@@ -265,9 +266,10 @@ func (d *Daemon) render(n *node, now sample) api.Node {
 		Line:      n.wishes[enforce.OwnerAdmin].Line.api(),
 		Granted:   n.wishes[enforce.OwnerAdmin].Grant.api(),
 		Processes: stats.Processes, Sockets: queue.sockets, PID: n.pid(), Since: n.since,
+		Total: totalUsage(n, stats, rates),
 		Up: api.Usage{
 			Bytes:           stats.Bytes,
-			RateBytesPerSec: up,
+			RateBytesPerSec: rates.up,
 			WaitingSockets:  queue.waiting,
 			WaitingBytes:    queue.bytes,
 			WaitNS:          queue.waitNS,
@@ -279,13 +281,22 @@ func (d *Daemon) render(n *node, now sample) api.Node {
 		},
 		Down: api.Usage{
 			Bytes:           stats.Down.Bytes,
-			RateBytesPerSec: down,
+			RateBytesPerSec: rates.down,
 			WaitingBytes:    stats.Down.QueuedBytes,
 			WaitNS:          stats.Down.DelayNS,
 			Dropped:         stats.Down.Dropped.Sum(),
 			DroppedFor:      drops(stats.Down.Dropped),
+			Uncounted:       !d.countsReceived(n),
 		},
 	}
+}
+
+// totalUsage shows what a limit on both directions together was charged, nil if the node has none.
+func totalUsage(n *node, stats enforce.NodeStats, rates flowRates) *api.TotalUsage {
+	if !n.holding().hasTotal() {
+		return nil
+	}
+	return &api.TotalUsage{Bytes: stats.TotalBytes, RateBytesPerSec: rates.total}
 }
 
 // drops shows drops as the API does.

@@ -140,3 +140,80 @@ func TestSamplerIsShared(t *testing.T) {
 	}
 	require.LessOrEqual(t, fake.Calls("Sockets"), 2)
 }
+
+// What is received under a limit on both directions together is nothing that was sent.
+func TestUsageUnderATotal(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	opts.Tick = 100 * time.Millisecond
+	h := start(t, fake, opts)
+	node := h.mustSet(root, "host", api.Wish{TotalBytesPerSec: ptr(uint64(4e6))})
+	begin := time.Now()
+	for time.Since(begin) < 10*opts.Tick {
+		received := uint64(time.Since(begin).Seconds() * 3e6)
+		fake.SetStats(enforce.NodeStats{ID: node.ID, Bytes: 40, TotalBytes: received + 40, Down: enforce.InflowStats{Bytes: received}})
+		time.Sleep(time.Millisecond)
+	}
+	nodes, err := h.nodesFor("host")
+	require.NoError(t, err)
+	got := nodes[0]
+	require.EqualValues(t, 40, got.Up.Bytes)
+	require.Zero(t, got.Up.RateBytesPerSec)
+	require.InDelta(t, 3e6, got.Down.RateBytesPerSec, 0.9e6)
+	require.NotNil(t, got.Total)
+	require.Equal(t, got.Down.Bytes+40, got.Total.Bytes)
+	require.InDelta(t, 3e6, got.Total.RateBytesPerSec, 0.9e6)
+	require.False(t, got.Up.Uncounted || got.Down.Uncounted)
+
+	h.mustSet(root, "host", api.Wish{TotalBytesPerSec: ptr(uint64(0)), UpBytesPerSec: ptr(uint64(4e6))})
+	nodes, err = h.nodesFor("host")
+	require.NoError(t, err)
+	require.Nil(t, nodes[0].Total)
+	require.True(t, nodes[0].Down.Uncounted, "no limit on that is left")
+}
+
+// Where no limit counts what a node sends or receives its figures are not 0: they are not known.
+func TestWhoIsCounted(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	is := func(subject string, sent, received bool) {
+		t.Helper()
+		nodes, err := h.nodesFor(subject)
+		require.NoError(t, err)
+		require.Equal(t, subject, nodes[0].Subject.String())
+		require.Equal(t, [2]bool{sent, received}, [2]bool{!nodes[0].Up.Uncounted, !nodes[0].Down.Uncounted}, subject)
+	}
+	light, plain := sleeper(t), sleeper(t)
+	h.mustSet(root, pidSubject(light), api.Wish{Weight: ptr(uint32(1))})
+	h.mustSet(root, pidSubject(plain), api.Wish{DSCP: ptr(10)})
+	is(pidSubject(light), false, false)
+	is(pidSubject(plain), false, false)
+
+	user := fmt.Sprint("user:", os.Getuid())
+	h.mustSet(root, user, api.Wish{DownBytesPerSec: ptr(uint64(1e6))})
+	userName := h.mustSet(root, user, up(1e6)).Subject.String()
+	is(userName, true, true)
+	is(pidSubject(light), true, false)
+	is(pidSubject(plain), false, false)
+	h.mustSet(root, user, up(0))
+	is(userName, false, true)
+	is(pidSubject(light), false, false)
+
+	h.mustSet(root, "host", api.Wish{TotalBytesPerSec: ptr(uint64(9e6)), InputMeter: ptr(false)})
+	is("host", true, false)
+	is(pidSubject(light), true, false)
+	_, err := h.remove(root, "host")
+	require.NoError(t, err)
+
+	// Members of a group are counted by what they send, if that is what the group limits.
+	members := func(w api.Wish) string {
+		t.Helper()
+		member := sleeper(t)
+		_, err := h.group(root, fmt.Sprint("g", member.Process.Pid), w, memberOf(member, 0))
+		require.NoError(t, err)
+		h.sampler.outdate()
+		return pidSubject(member)
+	}
+	is(members(up(1e6)), true, false)
+	is(members(api.Wish{DownBytesPerSec: ptr(uint64(1e6))}), false, false)
+}

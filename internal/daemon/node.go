@@ -45,8 +45,9 @@ type history [2]point
 // point is one reading of a node's counters, or of others.
 type point struct {
 	at    time.Time
-	bytes uint64
+	bytes uint64 // that were sent
 	down  uint64
+	total uint64 // charged to a limit on both directions together
 }
 
 // spec is the node as the kernel should have it.
@@ -127,22 +128,25 @@ func (n *node) pid() int {
 }
 
 func pointOf(at time.Time, s enforce.NodeStats) point {
-	return point{at: at, bytes: s.Bytes, down: s.Down.Bytes}
+	return point{at: at, bytes: s.Bytes, down: s.Down.Bytes, total: s.TotalBytes}
 }
 
 // record keeps the counter's value of this tick.
 func (h *history) record(p point) { h[1], h[0] = h[0], p }
 
-// rates are bytes/s, sent and received, since the newest reading that is old
+// flowRates are bytes/s: sent, received, and charged to a limit on both together.
+type flowRates struct{ up, down, total uint64 }
+
+// rates returns how fast the counters have grown since the newest reading that is old
 // enough to divide by.
-func (h *history) rates(now point, least time.Duration) (up, down uint64) {
+func (h *history) rates(now point, least time.Duration) flowRates {
 	from := h[0]
 	if now.at.Sub(from.at) < least && !h[1].at.IsZero() {
 		from = h[1]
 	}
 	span := now.at.Sub(from.at)
 	if from.at.IsZero() || span < least/10 || span <= 0 {
-		return 0, 0
+		return flowRates{}
 	}
 	since := func(from, now uint64) uint64 {
 		if now < from { // the node was made anew
@@ -150,7 +154,7 @@ func (h *history) rates(now point, least time.Duration) (up, down uint64) {
 		}
 		return uint64(float64(now-from) / span.Seconds())
 	}
-	return since(from.bytes, now.bytes), since(from.down, now.down)
+	return flowRates{up: since(from.bytes, now.bytes), down: since(from.down, now.down), total: since(from.total, now.total)}
 }
 
 // limits lists what the owners have set.

@@ -10,7 +10,8 @@ func (d *Daemon) renderUnknown(now sample) (shown api.Unknown) {
 	u := now.unknown
 	shown.Up = unknownUsage(u.SentSocket, u.SentKernel, enforce.Volume{})
 	shown.Down = unknownUsage(u.ReceivedSocket, u.ReceivedKernel, u.ReceivedNobody)
-	shown.Up.RateBytesPerSec, shown.Down.RateBytesPerSec = d.unknown.rates(unknownPoint(now), d.opts.Tick/2)
+	rates := d.unknown.rates(unknownPoint(now), d.opts.Tick/2)
+	shown.Up.RateBytesPerSec, shown.Down.RateBytesPerSec = rates.up, rates.down
 	return shown
 }
 

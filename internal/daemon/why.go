@@ -302,7 +302,7 @@ func (w *whyLooks) limits(l *whyLook) []api.WhyLimit {
 		if n == nil {
 			continue
 		}
-		up, down := w.rates(id)
+		rates := w.rates(id)
 		limits := n.limits()
 		for _, limit := range limits {
 			why := api.WhyLimit{Limit: limit, Subject: w.subject(l, n), Node: id}
@@ -311,9 +311,11 @@ func (w *whyLooks) limits(l *whyLook) []api.WhyLimit {
 			}) && (!l.last.Loopback || n.holding().loopback())
 			switch limit.Direction {
 			case api.Down:
-				use(&why, down)
-			default: // what came in under a total is charged to the clock of sending
-				use(&why, up)
+				use(&why, rates.down)
+			case api.Total:
+				use(&why, rates.total)
+			default:
+				use(&why, rates.up)
 			}
 			list = append(list, why)
 		}
@@ -350,18 +352,18 @@ func (w *whyLooks) own(l *whyLook) []api.WhyLimit {
 		use(&own, used)
 		list = append(list, own)
 	}
-	up, down := w.rates(s.Own)
+	rates := w.rates(s.Own)
 	tcp := s.Protocol == unix.IPPROTO_TCP
 	if span := l.span(); tcp && span > 0 {
-		up = uint64(float64(s.SentBytes-l.first.SentBytes) / span)
+		rates.up = uint64(float64(s.SentBytes-l.first.SentBytes) / span)
 	}
-	limit("TCP_SNDRATE", api.Up, s.SocketRate, up, tcp)
-	limit("TCP_RCVRATE", api.Down, s.ReceiveRate, down, false)
+	limit("TCP_SNDRATE", api.Up, s.SocketRate, rates.up, tcp)
+	limit("TCP_RCVRATE", api.Down, s.ReceiveRate, rates.down, false)
 	return list
 }
 
-// rates are what a node sent and received meanwhile, in bytes/s.
-func (w *whyLooks) rates(node uint32) (up, down uint64) {
+// rates are what a node sent and received meanwhile.
+func (w *whyLooks) rates(node uint32) flowRates {
 	h := history{pointOf(w.first.at, w.first.nodes[node])}
 	return h.rates(pointOf(w.last.at, w.last.nodes[node]), 0)
 }

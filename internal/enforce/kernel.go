@@ -137,11 +137,13 @@ type NodeStats struct {
 	ID        uint32
 	Parent    uint32 // the innermost node of the same or a wider kind around it; 0 = none
 	Processes int    // living members (thread groups); only KindTree
-	Bytes     uint64 // IP bytes charged, up, since SetNode created it
-	Held      uint64 // first segments held back
-	WaitNS    uint64 // how far the node's clock runs ahead of now
-	Down      InflowStats
-	Datagrams OutflowStats
+	Bytes     uint64 // IP bytes that it sent, since SetNode created it
+	// TotalBytes are the IP bytes charged to its limit on both directions together, sent and received; 0 without one.
+	TotalBytes uint64
+	Held       uint64 // first segments held back
+	WaitNS     uint64 // how far the node's clock runs ahead of now
+	Down       InflowStats
+	Datagrams  OutflowStats
 }
 
 // OutflowStats is what waits of what a node sends and is no TCP; it counts in

@@ -67,7 +67,8 @@ var (
 	faults    = desc("faults_total", "Packets or sockets that went unlimited, and writes of the state that failed, by the reason.", "fault")
 	attached  = desc("program_attached", "Whether a kernel program of netnice's is attached.", "program")
 	limits    = desc("limit_bytes_per_second", "A limit that is set: IP bytes a second.", "subject", "name", "direction", "owner")
-	bytes     = desc("bytes_total", "IP bytes since the limit was set.", "subject", "name", "direction")
+	bytes     = desc("bytes_total", "IP bytes sent (up) and received (down) since the limit was set, where that is counted.", "subject", "name", "direction")
+	charged   = desc("charged_bytes_total", "IP bytes, sent and received, that a limit on both directions together was charged.", subject...)
 	waiting   = desc("waiting_bytes", "Bytes that wait for their turn, in sockets' send buffers or in the queue.", "subject", "name", "direction")
 	delay     = desc("wait_seconds", "The longest of the waits, from now.", "subject", "name", "direction")
 	queued    = desc("queued_bytes", "What is sent, is no TCP, and is in the queue.", subject...)
@@ -84,7 +85,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{up, build, faults, attached, limits, bytes, waiting, delay, queued, dropped, held, processes, sockets, unknown} {
+	for _, d := range []*prometheus.Desc{up, build, faults, attached, limits, bytes, charged, waiting, delay, queued, dropped, held, processes, sockets, unknown} {
 		to <- d
 	}
 }
@@ -138,7 +139,9 @@ func node(n *api.Node, gauge add[float64], count add[uint64]) {
 	}
 	for direction, u := range map[api.Direction]*api.Usage{api.Up: &n.Up, api.Down: &n.Down} {
 		to := with(string(direction))
-		count(bytes, u.Bytes, to...)
+		if !u.Uncounted {
+			count(bytes, u.Bytes, to...)
+		}
 		gauge(waiting, float64(u.WaitingBytes), to...)
 		gauge(delay, (time.Duration(u.WaitNS) * time.Nanosecond).Seconds(), to...)
 		for reason, n := range map[string]uint64{
@@ -146,6 +149,9 @@ func node(n *api.Node, gauge add[float64], count add[uint64]) {
 		} {
 			count(dropped, n, with(string(direction), reason)...)
 		}
+	}
+	if n.Total != nil {
+		count(charged, n.Total.Bytes, who...)
 	}
 	gauge(queued, float64(n.Up.QueuedBytes), who...)
 	count(held, n.Up.Held, who...)

@@ -40,6 +40,7 @@ type clockNnClock struct {
 	TimeNs           uint64
 	Vtime            uint64
 	Bytes            uint64
+	SentBytes        uint64
 	Chunks           uint64
 	Held             uint64
 	Dropped          uint64

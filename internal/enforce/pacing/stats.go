@@ -80,8 +80,7 @@ func (k *Kernel) counters(id uint32, wide func() []uint32) (enforce.NodeStats, e
 			k.noClock[key] = errors.Is(err, ebpf.ErrKeyNotExist)
 			continue // no limit in this direction
 		}
-		// both clocks are charged with the same bytes
-		s.Bytes, s.Held = max(s.Bytes, c.Bytes), max(s.Held, c.Held)
+		charge(&s, d, c)
 		s.Datagrams.Dropped.NoQueue += c.Dropped
 		if c.DepartNs > now {
 			s.WaitNS = max(s.WaitNS, c.DepartNs-now)
@@ -91,6 +90,15 @@ func (k *Kernel) counters(id uint32, wide func() []uint32) (enforce.NodeStats, e
 		s.Bytes = k.asChild(id, n, wide)
 	}
 	return s, nil
+}
+
+// charge adds what the clock of one direction counts. Both clocks of a node are charged for the same bytes that
+// it sends; the one of a total also for those that it receives, which are no part of what it sent.
+func charge(s *enforce.NodeStats, direction uint32, c bpf.Clock) {
+	s.Bytes, s.Held = max(s.Bytes, c.SentBytes), max(s.Held, c.Held)
+	if direction == bpf.DirectionTotal {
+		s.TotalBytes = c.Bytes
+	}
 }
 
 // limitsSending reports whether a node has a limit on what is sent.

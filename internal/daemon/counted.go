@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"path"
+	"slices"
+
+	"github.com/netnice/netnice/internal/enforce"
+)
+
+// A clock of a limit is what counts: a node without a limit of its own is counted only as one of those
+// who share a limit around it. Elsewhere its figures are 0, whatever it sends, and are not shown.
+
+// countsReceived reports whether what a node receives is counted: a limit of its own holds for that.
+func (d *Daemon) countsReceived(n *node) bool {
+	w := n.holding()
+	down := slices.ContainsFunc(w[:], func(of wish) bool { return of.Down != 0 })
+	return down || w.hasTotal() && !d.meterOff(n)
+}
+
+// countsSent reports whether what a node sends is counted: by a limit or a reservation of its own, or as one of
+// those who share a limit around it (asChild in enforce/pacing). The caller holds d.mu.
+func (d *Daemon) countsSent(n *node, around enclosures, now sample) bool {
+	if n.sendingLimit() != 0 || n.reserved.link != 0 {
+		return true
+	}
+	if n.res.Kind == enforce.KindDestination {
+		return false // it is its programs' part of what is around it
+	}
+	limited := func(id uint32) bool { return id != 0 && d.nodes[id] != nil && d.nodes[id].sendingLimit() != 0 }
+	for id, deep := now.nodes[n.id].Parent, 0; id != 0 && deep < enforce.MostNested; deep++ {
+		if limited(id) {
+			return true
+		}
+		id = now.nodes[id].Parent
+	}
+	if n.holding().weight() == defaultWeight && n.promised() == 0 {
+		return false // the kernel side does not look for it beyond trees of processes
+	}
+	if limited(around.host) {
+		return n.res.Kind != enforce.KindLink && n.res.Kind != enforce.KindHost
+	}
+	switch n.res.Kind {
+	case enforce.KindTree:
+		many := n.res.Key == 0 && n.res.UID == 0
+		return !many && (limited(around.users[n.res.UID]) || around.anyCgroup(around.cgroupOf(n), limited))
+	case enforce.KindCgroup:
+		return around.anyCgroup(path.Dir(n.res.Dir), limited)
+	}
+	return false
+}
+
+// cgroupOf returns the folder of the cgroup that a process is in, "" if it is not known.
+func (e enclosures) cgroupOf(n *node) string {
+	if e.mount == "" {
+		return ""
+	}
+	rel, err := e.resolver.ProcessCgroup(int(n.res.Key))
+	if err != nil {
+		return ""
+	}
+	return e.mount + rel
+}
+
+// anyCgroup reports whether a node on a folder, or on one around it, is as asked.
+func (e enclosures) anyCgroup(dir string, is func(id uint32) bool) bool {
+	for ; len(dir) > len(e.mount) && e.mount != ""; dir = path.Dir(dir) {
+		if is(e.cgroups[dir]) {
+			return true
+		}
+	}
+	return false
+}
