@@ -175,6 +175,10 @@ func (d *Daemon) putLimits(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, left)
 		return
 	}
+	if total := request.Wish.TotalBytesPerSec; total != nil && *total == 0 && request.Wish == (api.Wish{TotalBytesPerSec: total}) {
+		answer(w, http.StatusOK, d.liftTotal(request))
+		return
+	}
 	node, i := api.Node{ID: uint32(len(d.nodes) + 1), Subject: request.Subject, Weight: 100}, d.find(request.Subject)
 	if i >= 0 {
 		node = d.nodes[i]
@@ -192,6 +196,30 @@ func (d *Daemon) putLimits(w http.ResponseWriter, r *http.Request) {
 		response.Warnings = []string{"only sending counts yet"}
 	}
 	answer(w, http.StatusOK, response)
+}
+
+// liftTotal takes the limit on both directions together off a subject; a node that has nothing else goes.
+func (d *Daemon) liftTotal(request api.SetRequest) api.SetResponse {
+	response := api.SetResponse{Version: api.Version}
+	i := d.find(request.Subject)
+	if i < 0 {
+		return response
+	}
+	node := d.nodes[i]
+	apply(&node, request.Wish)
+	response.Changed = len(node.Limits) != len(d.nodes[i].Limits)
+	goes := response.Changed && len(node.Limits) == 0 && node.Weight == 100
+	switch {
+	case request.DryRun:
+	case goes:
+		d.nodes = append(d.nodes[:i], d.nodes[i+1:]...)
+	default:
+		d.nodes[i] = node
+	}
+	if !goes {
+		response.Node = &node
+	}
+	return response
 }
 
 // refuse finds what the daemon would not do, without doing anything.
@@ -283,6 +311,7 @@ func apply(n *api.Node, w api.Wish) {
 		n.Limits = kept
 	}
 	set(api.Up, w.UpBytesPerSec, true)
+	set(api.Down, w.DownBytesPerSec, true)
 	set(api.Total, w.TotalBytesPerSec, true)
 	if w.MinBytesPerSec != nil {
 		n.MinBytesPerSec = *w.MinBytesPerSec

@@ -50,31 +50,64 @@ func lowest(limits []api.Limit) []api.Limit {
 	return out
 }
 
-// limitText prints one limit: "10 MB/s up".
-func (a *App) limitText(l api.Limit) string {
+// rateText prints how fast a limit is: "10 MB/s up".
+func (a *App) rateText(l api.Limit) string {
 	text := units.FormatRate(l.BytesPerSec, a.units) + " " + printable(string(l.Direction))
 	if !l.Enforced {
 		text += " (not yet)"
 	}
+	return text
+}
+
+// limitText prints one limit: "10 MB/s up", and the rule that has set it.
+func (a *App) limitText(l api.Limit) string {
+	text := a.rateText(l)
 	if l.Rule != nil {
 		text += " (rule " + printable(l.Rule.Name) + ")"
 	}
 	return text
 }
 
-// receives says whether what comes in is limited, and so counted.
-func receives(n *api.Node) bool {
-	return slices.ContainsFunc(n.Limits, func(l api.Limit) bool {
-		return l.Direction == api.Down || l.Direction == api.Total && !n.MeterOff
-	})
+// ownedText prints one limit and who has set it: "10 MB/s up by bob".
+func (a *App) ownedText(l api.Limit) string { return a.rateText(l) + " by " + setterText(l) }
+
+// setterText names who has set a limit: the rule, or the owner.
+func setterText(l api.Limit) string {
+	switch {
+	case l.Rule != nil:
+		return fmt.Sprintf("rule %s (%s:%d)", printable(l.Rule.Name), printable(l.Rule.File), l.Rule.Line)
+	case l.Owner == "admin":
+		return "the administrator"
+	}
+	return printable(l.Owner)
 }
 
 // nodeText prints what holds on a node: "10 MB/s up, weight 200".
-func (a *App) nodeText(n *api.Node) string {
+func (a *App) nodeText(n *api.Node) string { return a.nodeTextWith(n, a.limitText) }
+
+// ownedNodeText is nodeText with who has set each limit.
+func (a *App) ownedNodeText(n *api.Node) string { return a.nodeTextWith(n, a.ownedText) }
+
+func (a *App) nodeTextWith(n *api.Node, limitText func(api.Limit) string) string {
 	var parts []string
 	for _, l := range lowest(n.Limits) {
-		parts = append(parts, a.limitText(l))
+		parts = append(parts, limitText(l))
 	}
+	parts = append(parts, a.properties(n)...)
+	switch {
+	case len(parts) == 0 && n.Group != "":
+		return "its share"
+	case len(parts) == 0:
+		return noLimitText
+	}
+	return strings.Join(parts, ", ")
+}
+
+// noLimitText is nodeText of a node that has nothing.
+const noLimitText = "no limit"
+
+// properties prints what holds on a node beside rates: "weight 200", "at least 1 MB/s up".
+func (a *App) properties(n *api.Node) (parts []string) {
 	switch {
 	case n.Reserved != nil:
 		parts = append(parts, a.reservedText(n))
@@ -102,13 +135,7 @@ func (a *App) nodeText(n *api.Node) string {
 	default:
 		parts = append(parts, fmt.Sprintf("weight %d", n.Weight))
 	}
-	switch {
-	case len(parts) == 0 && n.Group != "":
-		return "its share"
-	case len(parts) == 0:
-		return "no limit"
-	}
-	return strings.Join(parts, ", ")
+	return parts
 }
 
 // lineText prints what a line carries beside IP packets: "with 10 bytes a packet, in ATM cells".
@@ -150,14 +177,14 @@ func grantText(g *api.Grant) string {
 	return strconv.FormatFloat(float64(g.PPM)/onePercent, 'f', -1, 64) + "% of " + printable(g.Link)
 }
 
-// tightest finds the lowest limit on sending among nodes, and where it stands.
-func tightest(nodes []api.Node) (*api.Node, *api.Limit) {
+// tightest finds the lowest limit in force of those directions among nodes, and where it stands; nil if there
+// is none.
+func tightest(nodes []api.Node, directions ...api.Direction) (*api.Node, *api.Limit) {
 	var node *api.Node
 	var limit *api.Limit
 	for i := range nodes {
 		for j, l := range nodes[i].Limits {
-			sending := l.Direction == api.Up || l.Direction == api.Total
-			if sending && l.Enforced && l.BytesPerSec > 0 && (limit == nil || l.BytesPerSec < limit.BytesPerSec) {
+			if slices.Contains(directions, l.Direction) && l.Enforced && l.BytesPerSec > 0 && (limit == nil || l.BytesPerSec < limit.BytesPerSec) {
 				node, limit = &nodes[i], &nodes[i].Limits[j]
 			}
 		}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -21,10 +22,10 @@ func (a *App) here() *cobra.Command {
 		Short: "nice for the network: limit the bandwidth of processes, users, cgroups",
 		Long: `netnice limits the bandwidth of processes, users, cgroups and the host.
 
-  netnice                the limit of this shell
-  netnice PID            the limit of a process
+  netnice                the limits of this shell
+  netnice PID            the limits of a process: the lowest up, down and of both together, then each subject's
   netnice PID RATE       limit a process and its children, in + out together
-  netnice PID 0          lift that
+  netnice PID 0          lift that, and say what stays (netnice unset --pid PID lifts all)
   netnice run --up 10MB/s -- CMD ARGS
                          run a command under a limit
 
@@ -53,7 +54,7 @@ func (a *App) here() *cobra.Command {
 				return err
 			}
 			if rate == 0 {
-				return a.lift(ctx, pidSubject(pid), dryRun, asJSON)
+				return a.liftTotal(ctx, pidSubject(pid), dryRun, asJSON)
 			}
 			return a.apply(ctx, api.SetRequest{
 				Subject: pidSubject(pid), Wish: api.Wish{TotalBytesPerSec: &rate}, DryRun: dryRun,
@@ -65,8 +66,8 @@ func (a *App) here() *cobra.Command {
 	return cmd
 }
 
-// showProcess prints the limits that hold for a process, on one line per node
-// from the innermost out.
+// showProcess prints the limits that hold for a process: the lowest in each direction on the first line, then
+// what stands on each node from the innermost out, where that is more.
 func (a *App) showProcess(ctx context.Context, pid int, asJSON bool) error {
 	subject := pidSubject(pid)
 	name, err := a.present(subject)
@@ -84,27 +85,95 @@ func (a *App) showProcess(ctx context.Context, pid int, asJSON bool) error {
 	if name != "" {
 		who = fmt.Sprintf("pid %d (%s)", pid, printable(name))
 	}
-	node, limit := tightest(list.Nodes)
-	if limit == nil {
-		fmt.Fprintf(a.Out, "%s: no limit\n", who)
-	} else {
-		fmt.Fprintf(a.Out, "%s: %s%s\n", who, a.limitText(*limit), place(node, subject))
+	first := a.tightestText(list.Nodes, subject)
+	fmt.Fprintf(a.Out, "%s: %s\n", who, first)
+	if len(list.Nodes) == 1 && a.ownedNodeText(&list.Nodes[0]) == first {
+		return nil // it says all
 	}
 	for i := range list.Nodes {
 		n := &list.Nodes[i]
-		if len(list.Nodes) > 1 || n != node {
-			fmt.Fprintf(a.Out, "  %s: %s\n", printable(n.Subject.String()), a.nodeText(n))
-		}
+		fmt.Fprintf(a.Out, "  %s: %s\n", printable(n.Subject.String()), a.ownedNodeText(n))
 	}
 	return nil
 }
 
-// place says where a limit stands, if not on the subject itself.
-func place(n *api.Node, asked api.Subject) string {
-	if n.Subject == asked {
-		return ""
+// tightestText names the lowest limit of each direction, where it stands if not on the subject itself, and who
+// has set it.
+func (a *App) tightestText(nodes []api.Node, subject api.Subject) string {
+	var parts []string
+	for _, direction := range []api.Direction{api.Up, api.Down, api.Total} {
+		node, limit := tightest(nodes, direction)
+		if limit == nil {
+			continue
+		}
+		text := a.rateText(*limit)
+		if node.Subject != subject {
+			text += " on " + printable(node.Subject.String())
+		}
+		parts = append(parts, text+" by "+setterText(*limit))
 	}
-	return ", set on " + printable(n.Subject.String())
+	if len(parts) == 0 {
+		return noLimitText
+	}
+	return strings.Join(parts, ", ")
+}
+
+// liftTotal lifts the caller's limit on both directions together, as `netnice PID 0` says, and nothing else; what
+// stays is printed.
+func (a *App) liftTotal(ctx context.Context, subject api.Subject, dryRun, asJSON bool) error {
+	none := uint64(0)
+	var response *api.SetResponse
+	call := func(ctx context.Context, c *client.Client) error {
+		answer, err := c.Set(ctx, api.SetRequest{Subject: subject, Wish: api.Wish{TotalBytesPerSec: &none}, DryRun: dryRun})
+		if err == nil {
+			response = answer
+		}
+		return err
+	}
+	switch err := a.callLift(ctx, call, subject, dryRun); {
+	case err != nil || response == nil:
+		return err
+	case asJSON:
+		return writeJSON(a.Out, response)
+	}
+	name := printable(subject.String())
+	switch {
+	case !response.Changed:
+		fmt.Fprintf(a.Out, "%s: no limit of yours on in and out together (unchanged)\n", name)
+	case dryRun:
+		fmt.Fprintf(a.Out, "%s: would be lifted: the limit on in and out together\n", name)
+	default:
+		fmt.Fprintf(a.Out, "%s: lifted: the limit on in and out together\n", name)
+	}
+	if err := a.printStays(ctx, subject, response); err != nil {
+		return err
+	}
+	a.warn(response.Warnings)
+	return nil
+}
+
+// printStays prints what holds for a subject after a limit was lifted, or would hold.
+func (a *App) printStays(ctx context.Context, subject api.Subject, lifted *api.SetResponse) error {
+	list, err := a.nodesFor(ctx, subject)
+	if errors.Is(err, client.ErrNoDaemon) {
+		return nil // it has left with its last limit
+	}
+	if err != nil {
+		return err
+	}
+	for i := range list.Nodes {
+		n := &list.Nodes[i]
+		switch {
+		case lifted.Node != nil && n.ID == lifted.Node.ID:
+			n = lifted.Node
+		case n.Subject == subject && lifted.Changed && lifted.Node == nil:
+			continue // nothing is left of its own
+		}
+		if text := a.ownedNodeText(n); text != noLimitText {
+			fmt.Fprintf(a.Out, "  stays: %s: %s\n", printable(n.Subject.String()), text)
+		}
+	}
+	return nil
 }
 
 // nodesFor asks what holds for a subject; nothing is an empty list, which names the subject, too.

@@ -42,7 +42,7 @@ holds. The same when netnice is called by the name nlimit.`,
 			if asJSON {
 				return writeJSON(a.Out, list)
 			}
-			if _, l := tightest(list.Nodes); l != nil {
+			if _, l := tightest(list.Nodes, api.Up, api.Total); l != nil {
 				fmt.Fprintln(a.Out, l.BytesPerSec)
 			} else {
 				fmt.Fprintln(a.Out, "unlimited")

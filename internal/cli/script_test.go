@@ -185,7 +185,7 @@ type script struct {
 	server *http.Server
 }
 
-// daemonCommand is `daemon start|stop|deny MESSAGE HINT|problem MESSAGE HINT|tree|destinations|rules [PROBLEM]|requests`.
+// daemonCommand is `daemon start|stop|deny MESSAGE HINT|problem MESSAGE HINT|tree|destinations|held|total|rules [PROBLEM]|requests`.
 func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	s, ok := ts.Value("script").(*script)
 	if !ok || len(args) == 0 {
@@ -209,6 +209,14 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	case "destinations":
 		for _, n := range exampleDestinations() {
+			s.daemon.Put(n)
+		}
+	case "held":
+		for _, n := range exampleHeld() {
+			s.daemon.Put(n)
+		}
+	case "total":
+		for _, n := range exampleTotal() {
 			s.daemon.Put(n)
 		}
 	case "rules":
@@ -336,6 +344,46 @@ func exampleDestinations() []api.Node {
 	return list
 }
 
+// exampleHeld is a process that a rule limits, in a user whom two owners have limited.
+func exampleHeld() []api.Node {
+	return []api.Node{
+		{
+			ID: 31, Parent: 30, Subject: api.Subject{Kind: api.KindPID, ID: strconv.Itoa(os.Getpid())}, Name: "test", Weight: 100,
+			Limits: []api.Limit{{
+				Owner: "bob", Direction: api.Down, BytesPerSec: 1e6, BurstNS: 10e6, Enforced: true,
+				Rule: &api.RuleOrigin{Name: "night", File: "/etc/netnice/netnice.toml", Line: 7},
+			}},
+		},
+		{
+			ID: 30, Subject: api.Subject{Kind: api.KindUser, ID: "bob"}, Name: "bob", Weight: 1,
+			Limits: []api.Limit{
+				{Owner: "admin", Direction: api.Up, BytesPerSec: 3e6, BurstNS: 10e6, Enforced: true},
+				{Owner: "bob", Direction: api.Up, BytesPerSec: 5e6, BurstNS: 10e6, Enforced: true},
+			},
+		},
+	}
+}
+
+// exampleTotal is a user who only downloads under a limit on both directions together, by a rule, and a process
+// that nothing counts.
+func exampleTotal() []api.Node {
+	return []api.Node{
+		{
+			ID: 41, Subject: api.Subject{Kind: api.KindUser, ID: "eve"}, Name: "eve", Weight: 100, Processes: 1, Sockets: 1,
+			Limits: []api.Limit{{
+				Owner: "admin", Direction: api.Total, BytesPerSec: 3e6, BurstNS: 10e6,
+				Rule: &api.RuleOrigin{Name: "line", File: "/etc/netnice/netnice.toml", Line: 7},
+			}},
+			Up: api.Usage{Bytes: 41_000, RateBytesPerSec: 20_000}, Down: api.Usage{Bytes: 6_160_000, RateBytesPerSec: 2_990_000},
+			Total: &api.TotalUsage{Bytes: 6_201_000, RateBytesPerSec: 3_010_000},
+		},
+		{
+			ID: 42, Subject: api.Subject{Kind: api.KindPID, ID: "77"}, Name: "borg", Weight: 1, Processes: 1,
+			Up: api.Usage{Uncounted: true}, Down: api.Usage{Uncounted: true},
+		},
+	}
+}
+
 // exampleTree is a host, a user in it, and two processes of the user.
 func exampleTree() []api.Node {
 	up := func(rate uint64) []api.Limit {
@@ -345,15 +393,16 @@ func exampleTree() []api.Node {
 	return []api.Node{
 		{
 			ID: 4, Parent: 2, Subject: api.Subject{Kind: api.KindPID, ID: "10200"}, Name: "rsync", Limits: up(1e6), Weight: 100, Processes: 2, Sockets: 3, Since: since,
-			Up: api.Usage{Bytes: 12_345_678, RateBytesPerSec: 998_000, WaitingSockets: 2, WaitingBytes: 1_200_000, WaitNS: 40e6, Held: 1},
+			Up:   api.Usage{Bytes: 12_345_678, RateBytesPerSec: 998_000, WaitingSockets: 2, WaitingBytes: 1_200_000, WaitNS: 40e6, Held: 1},
+			Down: api.Usage{Uncounted: true},
 		},
-		{ID: 3, Parent: 2, Subject: api.Subject{Kind: api.KindPID, ID: "990"}, Name: "evil\x1b[2J", Weight: 300, Processes: 1, Sockets: 1, Since: since},
+		{ID: 3, Parent: 2, Subject: api.Subject{Kind: api.KindPID, ID: "990"}, Name: "evil\x1b[2J", Weight: 300, Processes: 1, Sockets: 1, Since: since, Down: api.Usage{Uncounted: true}},
 		{
 			ID: 2, Parent: 1, Subject: api.Subject{Kind: api.KindUser, ID: "bob"}, Name: "bob", Weight: 100, Processes: 5, Sockets: 4, Since: since,
 			Limits: append(up(10e6), api.Limit{Owner: "bob", Direction: api.Up, BytesPerSec: 5e6, BurstNS: 10e6, Enforced: true}, api.Limit{Owner: "bob", Direction: api.Down, BytesPerSec: 7e6, BurstNS: 10e6, Enforced: true}),
 			Down:   api.Usage{Bytes: 450_000_000, RateBytesPerSec: 6_990_000, WaitingBytes: 70_000, WaitNS: 10e6, Dropped: 3, DroppedFor: api.Drops{QueueFull: 3}},
 			Up:     api.Usage{Bytes: 99_000_000, RateBytesPerSec: 1_500_000, Dropped: 42, DroppedFor: api.Drops{NoQueue: 40, Ahead: 2}},
 		},
-		{ID: 1, Subject: api.Subject{Kind: api.KindHost}, Name: "host", Limits: up(100e6), Weight: 100, Processes: 99, Sockets: 12, Since: since},
+		{ID: 1, Subject: api.Subject{Kind: api.KindHost}, Name: "host", Limits: up(100e6), Weight: 100, Processes: 99, Sockets: 12, Since: since, Down: api.Usage{Uncounted: true}},
 	}
 }

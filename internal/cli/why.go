@@ -198,16 +198,9 @@ func (a *App) whyRow(l api.WhyLimit, group []api.WhySocket) []string {
 	case !l.Holds:
 		what = "another is lower"
 	}
-	who := printable(l.Owner)
-	if l.Owner == "admin" {
-		who = "the administrator"
-	}
-	if l.Rule != nil {
-		who = fmt.Sprintf("rule %s (%s:%d)", printable(l.Rule.Name), printable(l.Rule.File), l.Rule.Line)
-	}
 	subject := printable(l.Subject.String())
 	return []string{
-		mark, subject, units.FormatRate(l.BytesPerSec, a.units), printable(string(l.Direction)), who,
+		mark, subject, units.FormatRate(l.BytesPerSec, a.units), printable(string(l.Direction)), setterText(l.Limit),
 		fmt.Sprintf("%s, %.3f of it", units.FormatRate(l.UsedBytesPerSec, a.units), l.Used), what,
 	}
 }

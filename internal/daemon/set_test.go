@@ -200,6 +200,26 @@ func TestLowerWeightHolds(t *testing.T) {
 	require.EqualValues(t, 300, spec.Weight)
 }
 
+// Lifting a rate that was not there takes nothing along; lifting the last one does.
+func TestLiftingWhatIsNotThere(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	subject := pidSubject(sleeper(t))
+	none := api.Wish{TotalBytesPerSec: ptr(uint64(0))}
+	h.mustSet(root, subject, api.Wish{Weight: ptr(uint32(50)), DownBytesPerSec: ptr(uint64(1e6)), TotalBytesPerSec: ptr(uint64(2e6))})
+	node := h.mustSet(root, subject, none)
+	require.Len(t, node.Limits, 1)
+	require.Equal(t, api.Down, node.Limits[0].Direction)
+	require.EqualValues(t, 50, node.Weight)
+
+	h.mustSet(root, subject, api.Wish{DownBytesPerSec: ptr(uint64(0)), Weight: ptr(uint32(50))})
+	answer, err := h.set(root, subject, none)
+	require.NoError(t, err)
+	require.False(t, answer.Changed)
+	require.NotNil(t, answer.Node, "its weight stays")
+	require.EqualValues(t, 50, answer.Node.Weight)
+}
+
 func TestDryRunChangesNothing(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))

@@ -78,8 +78,8 @@ func (w wish) merge(change api.Wish) wish {
 	lifts := false
 	setRate := func(to *uint64, from *uint64) {
 		if from != nil {
+			lifts = lifts || *from == 0 && *to != 0 // what was not there takes nothing along
 			*to = *from
-			lifts = lifts || *from == 0
 		}
 	}
 	setRate(&w.Up, change.UpBytesPerSec)
