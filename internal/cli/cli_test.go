@@ -22,6 +22,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/units"
 )
 
 // testApp is an App whose System and Parts nothing may call.
@@ -89,6 +90,25 @@ func TestTableKeepsToItsWidth(t *testing.T) {
 			require.LessOrEqual(t, ansi.StringWidth(line), width, "%q", line)
 		}
 	})
+}
+
+// The columns of ls -w stay where they are while figures change.
+func TestColumnsOfListStandStill(t *testing.T) {
+	app, _ := testApp()
+	for _, app.units = range []units.System{units.Bytes, units.Bits} {
+		titles := func(n uint64) string {
+			u := api.Usage{Bytes: n, RateBytesPerSec: n, WaitingSockets: int(min(n, 1)), WaitingBytes: n, WaitNS: n}
+			list := api.NodeList{Nodes: []api.Node{{
+				ID: 1, Subject: api.Subject{Kind: api.KindHost}, Weight: 100, Up: u, Down: u,
+				Limits: []api.Limit{{Direction: api.Total, BytesPerSec: 1e6, Enforced: true}},
+			}}}
+			line, _, _ := strings.Cut(app.tree(&list, 0), "\n")
+			return line
+		}
+		for _, n := range []uint64{1, 125, 999, 9_990, 99_900_000, 999_000_000_000} {
+			require.Equal(t, titles(0), titles(n), "with %d", n)
+		}
+	}
 }
 
 func TestCut(t *testing.T) {

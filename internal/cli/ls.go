@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/signal"
-	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -16,7 +14,6 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client"
-	"github.com/netnice/netnice/internal/units"
 )
 
 func (a *App) ls() *cobra.Command {
@@ -24,18 +21,23 @@ func (a *App) ls() *cobra.Command {
 	var interval time.Duration
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List limits as a tree, with rates, volumes and what waits; and shares of the processors",
+		Short: "List limits as a tree, with what is sent and received, and what waits; and shares of the processors",
 		Long: `List every subject that has a limit, below the one that encloses it.
 
-  RATE      what it sends now, over the last second
-  SENT      IP bytes since the limit was set
-  WAITING   bytes in the send buffers of sockets that wait for their turn
-  LONGEST   the longest of these waits, from now
-  PROCS, SOCKS   members now, and TCP sockets whose traffic counts here
-  DOWN, RECEIVED what comes in now, and IP bytes since the limit was set: where
-                 a limit on that stands
-  POWER, CPU     the share of the processors (netnice power), and what of a
-                 processor was used over the last second: where one has a share
+  UP, DOWN           the lowest limit on what it sends, and on what it receives
+  TOTAL              the lowest limit on both together, where one has such a limit
+  ALSO               its weight, guarantee, mark and rule, where one has any
+  SENT/s, RECEIVED/s how fast it sends and receives, over the last second
+  SENT, RECEIVED     IP bytes since the limit was set
+  WAITING            bytes that wait for their turn to be sent
+  LONGEST            the longest of these waits, from now
+  PROCS, SOCKS       members now, and TCP sockets whose traffic counts here
+  POWER, CPU         the share of the processors (netnice power), and what of a
+                     processor was used over the last second: where one has a share
+
+A limit is what counts: "-" stands where none is there that counts what a subject
+sends, or what it receives. What a limit on both together was charged is in
+netnice show.
 
 Processes that have a share of the processors and no limit come below the tree. The last line, "unknown", is traffic of which no process is known, since netnice
 came up; netnice status tells of what kind. It is counted while a limit stands on
@@ -64,8 +66,15 @@ On a narrow terminal the last columns are left out.`,
 	return cmd
 }
 
-// watch lists until ctx ends.
+// watch lists until ctx ends; on a terminal, on its alternate screen, so that what was there before comes back.
 func (a *App) watch(ctx context.Context, asJSON bool, interval time.Duration) error {
+	if width, _ := a.System.Terminal(a.Out); width > 0 && !asJSON {
+		leave, err := a.enterAlternateScreen()
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -82,6 +91,14 @@ func (a *App) watch(ctx context.Context, asJSON bool, interval time.Duration) er
 		case <-tick.C:
 		}
 	}
+}
+
+// enterAlternateScreen shows the terminal's other screen, without a cursor, until leave is called.
+func (a *App) enterAlternateScreen() (leave func(), err error) {
+	if _, err := fmt.Fprint(a.Out, ansi.SetModeAltScreenSaveCursor+ansi.ResetModeTextCursorEnable); err != nil {
+		return nil, fmt.Errorf("write to the terminal: %w", err)
+	}
+	return func() { _, _ = fmt.Fprint(a.Out, ansi.SetModeTextCursorEnable+ansi.ResetModeAltScreenSaveCursor) }, nil
 }
 
 // list prints all nodes once; again says that this is one of many.
@@ -124,96 +141,4 @@ func cut(text string, height int) string {
 		lines = append(lines[:height-2], fmt.Sprintf("... and %d more: netnice ls\n", over+1))
 	}
 	return strings.Join(lines, "")
-}
-
-// tree prints nodes as ls does, no line wider than width (0 = any).
-func (a *App) tree(list *api.NodeList, width int) string {
-	nodes := list.Nodes
-	if len(nodes)+len(list.Powers) == 0 {
-		return "no limits\n"
-	}
-	t := table{columns: []column{
-		{title: "SUBJECT", elastic: true},
-		{title: "NAME", drop: 2, elastic: true},
-		{title: "LIMIT", elastic: true},
-		{title: "RATE", right: true},
-		{title: "SENT", right: true, drop: 1},
-		{title: "WAITING", right: true, drop: 3},
-		{title: "LONGEST", right: true, drop: 4},
-		{title: "PROCS", right: true, drop: 5},
-		{title: "SOCKS", right: true, drop: 6},
-	}}
-	unknown := list.Unknown
-	down := unknown.Down.Bytes > 0 || slices.ContainsFunc(nodes, func(n api.Node) bool { return receives(&n) })
-	if down {
-		t.columns = append(t.columns,
-			column{title: "DOWN", right: true, drop: 1},
-			column{title: "RECEIVED", right: true, drop: 3})
-	}
-	powers := powersByProcess(list.Powers)
-	power := func(*api.Power) []string { return nil }
-	if len(powers) > 0 {
-		t.columns = append(t.columns, column{title: "POWER", drop: 2, elastic: true}, column{title: "CPU", right: true, drop: 4})
-		power = a.powerCells
-	}
-	for _, branch := range branches(nodes, unicodeLocale(a.Getenv)) {
-		n := branch.node
-		longest := "-"
-		if n.Up.WaitingSockets > 0 || n.Up.QueuedBytes > 0 {
-			longest = units.FormatDuration(max(n.Up.WaitNS, n.Up.QueueNS))
-		}
-		row := []string{
-			branch.prefix + printable(n.Subject.String()), ownName(n), a.nodeText(n),
-			units.FormatRate(n.Up.RateBytesPerSec, a.units), units.FormatBytes(n.Up.Bytes, a.units),
-			a.waitText(n.Up), longest, strconv.Itoa(n.Processes), strconv.Itoa(n.Sockets),
-		}
-		switch {
-		case receives(n):
-			row = append(row, units.FormatRate(n.Down.RateBytesPerSec, a.units), units.FormatBytes(n.Down.Bytes, a.units))
-		case down:
-			row = append(row, "-", "-")
-		}
-		subject := n.Subject.String()
-		t.rows = append(t.rows, append(row, power(powers[subject])...))
-		delete(powers, subject)
-	}
-	for _, p := range list.Powers {
-		subject := pidSubject(p.PID).String()
-		if powers[subject] == nil { // it has a limit, too
-			continue
-		}
-		row := []string{subject, printable(p.Name), "-", "-", "-", "-", "-", strconv.Itoa(p.Processes), "-"}
-		if down {
-			row = append(row, "-", "-")
-		}
-		t.rows = append(t.rows, append(row, power(&p)...))
-	}
-	if unknown.Up.Bytes > 0 || unknown.Down.Bytes > 0 {
-		row := []string{
-			"unknown", "", "-", units.FormatRate(unknown.Up.RateBytesPerSec, a.units),
-			units.FormatBytes(unknown.Up.Bytes, a.units), "-", "-", "-", "-",
-		}
-		if down {
-			row = append(row, units.FormatRate(unknown.Down.RateBytesPerSec, a.units), units.FormatBytes(unknown.Down.Bytes, a.units))
-		}
-		t.rows = append(t.rows, append(row, power(nil)...))
-	}
-	return t.render(width)
-}
-
-// powersByProcess are shares of the processors by the subject whose they are.
-func powersByProcess(list []api.Power) map[string]*api.Power {
-	powers := make(map[string]*api.Power, len(list))
-	for i := range list {
-		powers[pidSubject(list[i].PID).String()] = &list[i]
-	}
-	return powers
-}
-
-// powerCells are what ls shows of a share of the processors, nil = none.
-func (a *App) powerCells(p *api.Power) []string {
-	if p == nil {
-		return []string{"-", "-"}
-	}
-	return []string{a.powerText(p), usedText(p)}
 }

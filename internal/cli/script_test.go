@@ -364,22 +364,26 @@ func exampleHeld() []api.Node {
 	}
 }
 
-// exampleTotal is a user who only downloads under a limit on both directions together, by a rule, and a process
-// that nothing counts.
+// exampleTotal is a user who only downloads under a limit on both directions together, by a rule, a process that
+// nothing counts, and a unit that does not run.
 func exampleTotal() []api.Node {
 	return []api.Node{
 		{
 			ID: 41, Subject: api.Subject{Kind: api.KindUser, ID: "eve"}, Name: "eve", Weight: 100, Processes: 1, Sockets: 1,
 			Limits: []api.Limit{{
-				Owner: "admin", Direction: api.Total, BytesPerSec: 3e6, BurstNS: 10e6,
+				Owner: "admin", Direction: api.Total, BytesPerSec: 3e6, BurstNS: 10e6, Enforced: true,
 				Rule: &api.RuleOrigin{Name: "line", File: "/etc/netnice/netnice.toml", Line: 7},
 			}},
 			Up: api.Usage{Bytes: 41_000, RateBytesPerSec: 20_000}, Down: api.Usage{Bytes: 6_160_000, RateBytesPerSec: 2_990_000},
 			Total: &api.TotalUsage{Bytes: 6_201_000, RateBytesPerSec: 3_010_000},
 		},
 		{
-			ID: 42, Subject: api.Subject{Kind: api.KindPID, ID: "77"}, Name: "borg", Weight: 1, Processes: 1,
+			ID: 42, Subject: api.Subject{Kind: api.KindPID, ID: strconv.Itoa(os.Getpid())}, Name: "borg", Weight: 1, Processes: 1,
 			Up: api.Usage{Uncounted: true}, Down: api.Usage{Uncounted: true},
+		},
+		{
+			ID: 43, Subject: api.Subject{Kind: api.KindUnit, ID: "x.service"}, Name: "x.service", Weight: 100, Down: api.Usage{Uncounted: true},
+			Limits: []api.Limit{{Owner: "admin", Direction: api.Up, BytesPerSec: 1e6, BurstNS: 10e6}},
 		},
 	}
 }

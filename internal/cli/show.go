@@ -114,8 +114,12 @@ func (a *App) paragraph(n *api.Node) string {
 	if n.MeterOff {
 		line("input meter", "off: only what is sent counts in the total")
 	}
-	line("rate", "%s up", units.FormatRate(n.Up.RateBytesPerSec, a.units))
-	line("sent", "%s", units.FormatBytes(n.Up.Bytes, a.units))
+	if n.Up.Uncounted {
+		line("sends", "not counted: there is no limit on that, of its own or around it")
+	} else {
+		line("sends", "%s", units.FormatRate(n.Up.RateBytesPerSec, a.units))
+		line("sent", "%s", units.FormatBytes(n.Up.Bytes, a.units))
+	}
 	if n.Up.WaitingSockets > 0 {
 		line("waiting", "%s, up to %s", a.waitText(n.Up), units.FormatDuration(n.Up.WaitNS))
 	} else {
@@ -128,11 +132,17 @@ func (a *App) paragraph(n *api.Node) string {
 		line("queued", "%s of UDP and the like, %s long; %s", units.FormatBytes(n.Up.QueuedBytes, a.units),
 			units.FormatDuration(n.Up.QueueNS), dropText(n.Up))
 	}
-	if receives(n) {
-		line("receives", "%s down", units.FormatRate(n.Down.RateBytesPerSec, a.units))
+	if n.Down.Uncounted {
+		line("receives", "not counted: there is no limit of its own on that")
+	} else {
+		line("receives", "%s", units.FormatRate(n.Down.RateBytesPerSec, a.units))
 		line("received", "%s", units.FormatBytes(n.Down.Bytes, a.units))
 		line("queue", "%s, %s long; %s", units.FormatBytes(n.Down.WaitingBytes, a.units),
 			units.FormatDuration(n.Down.WaitNS), dropText(n.Down))
+	}
+	if n.Total != nil {
+		line("together", "%s, %s: what the limit on both was charged", units.FormatRate(n.Total.RateBytesPerSec, a.units),
+			units.FormatBytes(n.Total.Bytes, a.units))
 	}
 	line("members", "%s, %s", count(n.Processes, "process"), count(n.Sockets, "socket"))
 	if !n.Since.IsZero() {

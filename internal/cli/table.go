@@ -13,6 +13,7 @@ type column struct {
 	right   bool // numbers
 	drop    int  // columns with the highest go first where space is short; 0 stays
 	elastic bool // may be cut short
+	least   int  // cells that it has at least
 }
 
 // table lays text out in columns, two spaces apart. Cells must be printable.
@@ -71,7 +72,7 @@ func (t table) render(width int) string {
 func (t table) natural() []int {
 	wide := make([]int, len(t.columns))
 	for i, c := range t.columns {
-		wide[i] = ansi.StringWidth(c.title)
+		wide[i] = max(c.least, ansi.StringWidth(c.title))
 		for _, row := range t.rows {
 			wide[i] = max(wide[i], ansi.StringWidth(row[i]))
 		}

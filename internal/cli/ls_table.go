@@ -1,0 +1,256 @@
+package cli
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/units"
+)
+
+// listed is a row of ls: a node, a process that has a share of the processors and no limit, or the traffic of
+// which no process is known.
+type listed struct {
+	subject, name string
+	node          *api.Node    // nil for the other two
+	power         *api.Power   // nil = none
+	unknown       *api.Unknown // nil for the other two
+	receives      bool         // of unknown: what is received is counted, too
+}
+
+// listColumn is a column of ls, and what stands there in a row.
+type listColumn struct {
+	column
+	cell func(r listed) string
+}
+
+const (
+	noFigure = "-"
+	// widest is a volume, or a rate, that takes as much room as any: 9.99 MB, 79.9 Mbit.
+	widest     = 9_990_000
+	shareWidth = len("1234.5%")
+)
+
+// tree prints nodes as ls does, no line wider than width (0 = any).
+func (a *App) tree(list *api.NodeList, width int) string {
+	if len(list.Nodes)+len(list.Powers) == 0 {
+		return "no limits\n"
+	}
+	rows := a.listRows(list)
+	t := table{rows: make([][]string, len(rows))}
+	for _, c := range a.listColumns(list) {
+		t.columns = append(t.columns, c.column)
+		for i, r := range rows {
+			t.rows[i] = append(t.rows[i], c.cell(r))
+		}
+	}
+	return t.render(width)
+}
+
+// listRows are the nodes as a tree, then who has a share of the processors only, then what nobody is known for.
+func (a *App) listRows(list *api.NodeList) (rows []listed) {
+	powers := powersByProcess(list.Powers)
+	for _, branch := range branches(list.Nodes, unicodeLocale(a.Getenv)) {
+		subject := branch.node.Subject.String()
+		rows = append(rows, listed{subject: branch.prefix + printable(subject), name: ownName(branch.node), node: branch.node, power: powers[subject]})
+		delete(powers, subject)
+	}
+	for i := range list.Powers {
+		p := &list.Powers[i]
+		if subject := pidSubject(p.PID).String(); powers[subject] != nil { // else it has a limit, too
+			rows = append(rows, listed{subject: subject, name: printable(p.Name), power: p})
+		}
+	}
+	if list.Unknown.Up.Bytes > 0 || list.Unknown.Down.Bytes > 0 {
+		rows = append(rows, listed{subject: "unknown", unknown: &list.Unknown, receives: slices.ContainsFunc(list.Nodes, func(n api.Node) bool {
+			return n.Subject.Kind == api.KindHost && !n.Down.Uncounted
+		})})
+	}
+	return rows
+}
+
+// listColumns are those that the list needs. Which they are, and how wide those of figures are, depends on
+// limits and not on figures: so they stand still while these change.
+func (a *App) listColumns(list *api.NodeList) []listColumn {
+	columns := []listColumn{
+		{column{title: "SUBJECT", elastic: true}, func(r listed) string { return r.subject }},
+		{column{title: "NAME", drop: 3, elastic: true}, func(r listed) string { return r.name }},
+		{column{title: "UP", right: true}, a.limitCell(api.Up)},
+		{column{title: "DOWN", right: true}, a.limitCell(api.Down)},
+	}
+	if slices.ContainsFunc(list.Nodes, func(n api.Node) bool { return hasLimit(&n, api.Total) }) {
+		columns = append(columns, listColumn{column{title: "TOTAL", right: true}, a.limitCell(api.Total)})
+	}
+	if slices.ContainsFunc(list.Nodes, func(n api.Node) bool { return a.alsoText(&n) != noFigure }) {
+		columns = append(columns, listColumn{column{title: "ALSO", drop: 2, elastic: true}, a.alsoCell})
+	}
+	columns = append(columns, a.figureColumns()...)
+	if len(list.Powers) > 0 {
+		columns = append(columns,
+			listColumn{column{title: "POWER", drop: 3, elastic: true}, a.powerCell},
+			listColumn{column{title: "CPU", right: true, drop: 6, least: shareWidth}, cpuCell})
+	}
+	return columns
+}
+
+// figureColumns are as wide as their figures may get.
+func (a *App) figureColumns() []listColumn {
+	rate := len(units.FormatRate(widest, a.units))
+	volume := len(units.FormatBytes(widest, a.units))
+	return []listColumn{
+		{column{title: "SENT/s", right: true, drop: 1, least: rate}, a.rateCell(api.Up)},
+		{column{title: "RECEIVED/s", right: true, drop: 1, least: rate}, a.rateCell(api.Down)},
+		{column{title: "SENT", right: true, drop: 4, least: volume}, a.bytesCell(api.Up)},
+		{column{title: "RECEIVED", right: true, drop: 4, least: volume}, a.bytesCell(api.Down)},
+		{column{title: "WAITING", right: true, drop: 5, least: volume}, a.waitingCell},
+		{column{title: "LONGEST", right: true, drop: 7}, longestCell},
+		{column{title: "PROCS", right: true, drop: 8}, processesCell},
+		{column{title: "SOCKS", right: true, drop: 9}, socketsCell},
+	}
+}
+
+// hasLimit reports whether a limit of that direction stands on a node.
+func hasLimit(n *api.Node, direction api.Direction) bool {
+	return slices.ContainsFunc(n.Limits, func(l api.Limit) bool { return l.Direction == direction })
+}
+
+// limitCell is the lowest limit of a direction.
+func (a *App) limitCell(direction api.Direction) func(listed) string {
+	return func(r listed) string {
+		if r.node == nil {
+			return noFigure
+		}
+		for _, l := range lowest(r.node.Limits) {
+			if l.Direction == direction {
+				return units.FormatRate(l.BytesPerSec, a.units)
+			}
+		}
+		return noFigure
+	}
+}
+
+func (a *App) alsoCell(r listed) string {
+	if r.node == nil {
+		return noFigure
+	}
+	return a.alsoText(r.node)
+}
+
+// alsoText is what holds on a node beside rates, by which rules these are, and whether they are in force.
+func (a *App) alsoText(n *api.Node) string {
+	parts := a.properties(n)
+	for _, l := range lowest(n.Limits) {
+		text := ""
+		if l.Rule != nil {
+			text = "rule " + printable(l.Rule.Name)
+		}
+		if text != "" && !slices.Contains(parts, text) {
+			parts = append(parts, text)
+		}
+		if pending := "not in force yet"; !l.Enforced && !slices.Contains(parts, pending) {
+			parts = append(parts, pending)
+		}
+	}
+	switch {
+	case len(parts) == 0 && n.Group != "" && len(n.Limits) == 0:
+		return "its share"
+	case len(parts) == 0:
+		return noFigure
+	}
+	return strings.Join(parts, ", ")
+}
+
+// figures are those of one direction; known is false where nothing counts them.
+func (r listed) figures(direction api.Direction) (rate, bytes uint64, known bool) {
+	up := direction == api.Up
+	switch {
+	case r.node != nil && up:
+		return r.node.Up.RateBytesPerSec, r.node.Up.Bytes, !r.node.Up.Uncounted
+	case r.node != nil:
+		return r.node.Down.RateBytesPerSec, r.node.Down.Bytes, !r.node.Down.Uncounted
+	case r.unknown != nil && up:
+		return r.unknown.Up.RateBytesPerSec, r.unknown.Up.Bytes, true
+	case r.unknown != nil:
+		return r.unknown.Down.RateBytesPerSec, r.unknown.Down.Bytes, r.receives || r.unknown.Down.Bytes > 0
+	}
+	return 0, 0, false
+}
+
+func (a *App) rateCell(direction api.Direction) func(listed) string {
+	return func(r listed) string {
+		rate, _, known := r.figures(direction)
+		if !known {
+			return noFigure
+		}
+		return units.FormatRate(rate, a.units)
+	}
+}
+
+func (a *App) bytesCell(direction api.Direction) func(listed) string {
+	return func(r listed) string {
+		_, bytes, known := r.figures(direction)
+		if !known {
+			return noFigure
+		}
+		return units.FormatBytes(bytes, a.units)
+	}
+}
+
+// waitingCell is what waits to be sent: in sockets, or where nothing waits there in the queue.
+func (a *App) waitingCell(r listed) string {
+	switch {
+	case r.node == nil || r.node.Up.WaitingSockets == 0 && r.node.Up.QueuedBytes == 0:
+		return noFigure
+	case r.node.Up.WaitingSockets == 0:
+		return units.FormatBytes(r.node.Up.QueuedBytes, a.units)
+	}
+	return units.FormatBytes(r.node.Up.WaitingBytes, a.units)
+}
+
+func longestCell(r listed) string {
+	if r.node == nil || r.node.Up.WaitingSockets == 0 && r.node.Up.QueuedBytes == 0 {
+		return noFigure
+	}
+	return units.FormatDuration(max(r.node.Up.WaitNS, r.node.Up.QueueNS))
+}
+
+func processesCell(r listed) string {
+	switch {
+	case r.node != nil:
+		return strconv.Itoa(r.node.Processes)
+	case r.power != nil:
+		return strconv.Itoa(r.power.Processes)
+	}
+	return noFigure
+}
+
+func socketsCell(r listed) string {
+	if r.node == nil {
+		return noFigure
+	}
+	return strconv.Itoa(r.node.Sockets)
+}
+
+// powersByProcess are shares of the processors by the subject whose they are.
+func powersByProcess(list []api.Power) map[string]*api.Power {
+	powers := make(map[string]*api.Power, len(list))
+	for i := range list {
+		powers[pidSubject(list[i].PID).String()] = &list[i]
+	}
+	return powers
+}
+
+func (a *App) powerCell(r listed) string {
+	if r.power == nil {
+		return noFigure
+	}
+	return a.powerText(r.power)
+}
+
+func cpuCell(r listed) string {
+	if r.power == nil {
+		return noFigure
+	}
+	return usedText(r.power)
+}
