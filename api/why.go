@@ -8,18 +8,31 @@ type Why struct {
 	Name    string `json:"name"`
 	OverNS  uint64 `json:"over_ns"` // for how long it was measured
 	Looks   int    `json:"looks"`   // how often it was looked at meanwhile
-	// Sockets are those for which a limit holds, of the ones that the process has open
-	// or has left to be sent.
+	// Processes are those whose connections were looked at: the process that was asked about, and then its
+	// descendants, parents first; with a file descriptor the process alone.
+	Processes []WhyProcess `json:"processes"`
+	// HiddenProcesses is how many descendants were left out, as the caller may not ask about them.
+	HiddenProcesses int `json:"hidden_processes,omitempty"`
+	// Sockets are those for which a limit holds, of the ones that the processes have open
+	// or have left to be sent.
 	Sockets []WhySocket `json:"sockets"`
-	// Free is how many sockets without a limit it has open beside, unix sockets included.
+	// Free is how many sockets without a limit they have open beside, unix sockets included.
 	Free int `json:"free"`
 	// Packet is how many of those are packet sockets: what is sent by them may leave past limits.
 	Packet int `json:"packet,omitempty"`
 }
 
+// WhyProcess is a process whose connections were looked at.
+type WhyProcess struct {
+	PID  int    `json:"pid"`
+	Name string `json:"name"`
+}
+
 // WhySocket is one socket, and the limits on its path.
 type WhySocket struct {
-	FDs      []int  `json:"fds"` // of the process; empty: closed and draining, or not accepted yet
+	// Process has it open, of Why.Processes the first that has; or used it last, if none has.
+	Process  int    `json:"process"`
+	FDs      []int  `json:"fds"` // of that process; empty: closed and draining, or not accepted yet
 	Protocol string `json:"protocol"`
 	Local    string `json:"local"`
 	Remote   string `json:"remote,omitempty"`

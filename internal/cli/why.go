@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -22,8 +23,8 @@ func (a *App) why() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why PID[/FD] [--fd FD] [--for TIME]",
 		Short: "Say which limit holds a connection now, and by how much",
-		Long: `Measure for a second what holds the connections of a process, or the one that
-a file descriptor of it is (PID/FD, --fd FD): each limit on its path from the
+		Long: `Measure for a second what holds the connections of a process and its descendants, or
+the one that a file descriptor of it is (PID/FD, --fd FD): each limit on its path from the
 innermost out, who set it, how much of it all under it use, and which one binds:
 whose clock decides when the connection goes on.
 
@@ -88,7 +89,7 @@ func (a *App) whyText(why *api.Why) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "pid %d (%s): %s\n", why.PID, printable(why.Name), a.summary(why))
 	for _, group := range alike(why.Sockets) {
-		b.WriteString("\n" + a.groupTitle(why.PID, group))
+		b.WriteString("\n" + a.groupTitle(why, group))
 		t := table{columns: []column{{}, {title: "LIMIT ON"}, {title: "RATE", right: true}, {}, {title: "SET BY"}, {title: "IN USE", right: true}, {}}}
 		for _, l := range group[0].Limits {
 			t.rows = append(t.rows, a.whyRow(l, group))
@@ -110,8 +111,16 @@ func (a *App) summary(why *api.Why) string {
 	if why.Free > 0 {
 		free = fmt.Sprintf(", %s without a limit", count(why.Free, "socket"))
 	}
+	if why.HiddenProcesses > 0 {
+		free += fmt.Sprintf("; %s of other users not looked at", count(why.HiddenProcesses, "descendant"))
+	}
+	others := len(why.Processes) - 1
 	if len(why.Sockets) == 0 {
-		return "no limit holds for a connection of it" + free
+		text := "no limit holds for a connection of it"
+		if others > 0 {
+			text += " or of " + count(others, "descendant")
+		}
+		return text + free
 	}
 	bound := 0
 	for _, s := range why.Sockets {
@@ -119,13 +128,17 @@ func (a *App) summary(why *api.Why) string {
 			bound++
 		}
 	}
-	return fmt.Sprintf("%s under limits, %d of them bound by one%s", count(len(why.Sockets), "socket"), bound, free)
+	of := ""
+	if others > 0 {
+		of = " of it and " + count(others, "descendant")
+	}
+	return fmt.Sprintf("%s%s under limits, %d of them bound by one%s", count(len(why.Sockets), "socket"), of, bound, free)
 }
 
 // alike puts sockets together that have the same limits and verdicts.
 func alike(sockets []api.WhySocket) (groups [][]api.WhySocket) {
 	same := func(a, b api.WhySocket) bool {
-		return a.Up == b.Up && a.Down == b.Down && a.PID == b.PID && a.Protocol == b.Protocol && a.Loopback == b.Loopback &&
+		return a.Up == b.Up && a.Down == b.Down && a.Process == b.Process && a.PID == b.PID && a.Protocol == b.Protocol && a.Loopback == b.Loopback &&
 			slices.EqualFunc(a.Limits, b.Limits, func(x, y api.WhyLimit) bool {
 				return x.Node == y.Node && x.Direction == y.Direction && x.Owner == y.Owner && x.BytesPerSec == y.BytesPerSec &&
 					x.Binds == y.Binds && x.Node != 0
@@ -143,7 +156,7 @@ func alike(sockets []api.WhySocket) (groups [][]api.WhySocket) {
 }
 
 // groupTitle names up to three sockets and says what they do together.
-func (a *App) groupTitle(pid int, group []api.WhySocket) string {
+func (a *App) groupTitle(why *api.Why, group []api.WhySocket) string {
 	const most = 3
 	var b strings.Builder
 	for i, s := range group {
@@ -165,7 +178,11 @@ func (a *App) groupTitle(pid int, group []api.WhySocket) string {
 			}
 			fmt.Fprintf(&b, ", fd %s", strings.Join(fds, ", "))
 		}
-		if s.PID != pid && s.PID != 0 {
+		owner := cmp.Or(s.Process, why.PID)
+		if owner != why.PID {
+			fmt.Fprintf(&b, ", of process %d (%s)", owner, printable(programOf(why, owner)))
+		}
+		if s.PID != owner && s.PID != 0 {
 			fmt.Fprintf(&b, ", charged to process %d, which used it last", s.PID)
 		}
 		b.WriteString("\n")
@@ -184,6 +201,16 @@ func (a *App) groupTitle(pid int, group []api.WhySocket) string {
 			units.FormatRate(received, a.units), units.FormatBytes(waiting, a.units))
 	}
 	return b.String()
+}
+
+// programOf names one of the processes that were looked at.
+func programOf(why *api.Why, pid int) string {
+	for _, p := range why.Processes {
+		if p.PID == pid {
+			return p.Name
+		}
+	}
+	return "?"
 }
 
 func (a *App) whyRow(l api.WhyLimit, group []api.WhySocket) []string {

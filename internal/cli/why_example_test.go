@@ -7,7 +7,7 @@ import (
 )
 
 // exampleWhy is a process with two connections that are bound, one that is not, and one
-// that another process has sent on.
+// that another process has sent on; and a descendant with a connection of its own.
 func exampleWhy() api.Why {
 	rate := func(n uint64) *uint64 { return &n }
 	limits := func(binds bool) []api.WhyLimit {
@@ -31,6 +31,7 @@ func exampleWhy() api.Why {
 	}
 	return api.Why{
 		Version: api.Version, PID: os.Getpid(), Name: "rsync", OverNS: 1e9, Looks: 25, Free: 3,
+		Processes: []api.WhyProcess{{PID: os.Getpid(), Name: "rsync"}, {PID: 4712, Name: "ssh\x1b[2J"}}, HiddenProcesses: 2,
 		Sockets: []api.WhySocket{
 			{
 				FDs: []int{4}, Protocol: "tcp", Local: "10.0.0.1:40000", Remote: "10.0.0.2:873", PID: os.Getpid(), Limits: limits(true),
@@ -45,6 +46,10 @@ func exampleWhy() api.Why {
 				SentBytesPerSec: rate(0), ReceivedBytesPerSec: rate(0), Up: api.NothingToSend, Down: api.NothingComes,
 			},
 			{FDs: []int{}, Protocol: "udp", Local: "10.0.0.1:53", PID: os.Getpid(), Limits: limits(false)[:1], Up: api.BoundElsewhere, Down: api.NothingComes},
+			{
+				Process: 4712, FDs: []int{3}, Protocol: "tcp", Local: "10.0.0.1:40003", Remote: "10.0.0.2:22", PID: 4712, Limits: limits(true),
+				Up: api.BoundByLimit, Down: api.NothingComes,
+			},
 		},
 	}
 }

@@ -34,20 +34,20 @@ func (d *Daemon) Why(ctx context.Context, by auth.Actor, pid, fd int, over time.
 		return api.Why{}, err
 	}
 	defer leave()
-	w := whyLooks{daemon: d, by: by, pid: int(res.Key), sockets: make(map[socketID]*whyLook)}
-	if w.inodes, err = d.socketsOf(w.pid, fd); err != nil {
+	w := whyLooks{daemon: d, by: by, pid: int(res.Key), all: fd < 0, sockets: make(map[socketID]*whyLook)}
+	if w.processes, err = d.whyProcessesOf(ctx, by, res, fd); err != nil {
 		return api.Why{}, err
 	}
-	w.all = fd < 0
 	if err := w.measure(ctx, over); err != nil {
 		return api.Why{}, err
 	}
+	packet := w.processes.packetSockets(d.resolver)
 	if !d.resolver.Alive(w.pid, res.StartBoottimeNS) {
 		return api.Why{}, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("process %d has ended", w.pid), Hint: "ps -e"}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	answer := w.render()
+	answer := w.render(packet)
 	answer.Name = res.Name
 	return answer, nil
 }
@@ -87,7 +87,7 @@ type whyLooks struct {
 	by          auth.Actor
 	pid         int
 	all         bool
-	inodes      map[uint64][]int
+	processes   whyProcesses
 	sockets     map[socketID]*whyLook
 	looks       int
 	from, to    time.Time
@@ -95,10 +95,12 @@ type whyLooks struct {
 }
 
 func (w *whyLooks) wanted(inode uint64, pid uint32) bool {
-	if _, open := w.inodes[inode]; open && inode != 0 {
-		return true
+	if inode != 0 {
+		_, open := w.processes.owners[inode]
+		return open
 	}
-	return w.all && int(pid) == w.pid && inode == 0
+	_, asked := w.processes.byID[int(pid)]
+	return w.all && asked
 }
 
 func (w *whyLooks) measure(ctx context.Context, over time.Duration) error {
@@ -197,18 +199,18 @@ func address(s enforce.SocketLook, local bool) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(ip).Unmap(), port)
 }
 
-// render says what was found. The caller holds d.mu.
-func (w *whyLooks) render() api.Why {
+// render says what was found; packet has the inodes of packet sockets. The caller holds d.mu.
+func (w *whyLooks) render(packet map[uint64]bool) api.Why {
 	answer := api.Why{
 		Version: api.Version, PID: w.pid, OverNS: uint64(w.to.Sub(w.from)), Looks: w.looks, Sockets: []api.WhySocket{},
+		Processes: w.processes.api(), HiddenProcesses: w.processes.hidden,
 	}
 	held := make(map[uint64]bool)
 	for _, l := range w.sockets {
 		answer.Sockets = append(answer.Sockets, w.socket(l))
 		held[l.last.Inode] = true
 	}
-	packet := w.daemon.resolver.PacketSockets(w.pid)
-	for inode := range w.inodes {
+	for inode := range w.processes.owners {
 		if held[inode] {
 			continue
 		}
@@ -217,7 +219,11 @@ func (w *whyLooks) render() api.Why {
 			answer.Packet++
 		}
 	}
+	order := w.processes.byID
 	slices.SortFunc(answer.Sockets, func(a, b api.WhySocket) int {
+		if a.Process != b.Process {
+			return order[a.Process] - order[b.Process]
+		}
 		if len(a.FDs) > 0 && len(b.FDs) > 0 && a.FDs[0] != b.FDs[0] {
 			return a.FDs[0] - b.FDs[0]
 		}
@@ -231,8 +237,9 @@ func (w *whyLooks) render() api.Why {
 
 func (w *whyLooks) socket(l *whyLook) api.WhySocket {
 	s := l.last
+	owner, _ := w.processes.ownerOf(s.Inode, int(s.PID))
 	out := api.WhySocket{
-		FDs: w.inodes[s.Inode], Protocol: protocolName(s.Protocol), Local: address(s, true).String(),
+		FDs: owner.open[s.Inode], Process: owner.pid, Protocol: protocolName(s.Protocol), Local: address(s, true).String(),
 		PID: int(s.PID), Loopback: s.Loopback, WaitingBytes: s.UnsentBytes, WaitNS: s.WaitNS,
 		Limits: w.limits(l), Up: api.NothingToSend, Down: api.NothingComes,
 	}
@@ -323,10 +330,10 @@ func (w *whyLooks) limits(l *whyLook) []api.WhyLimit {
 	return list
 }
 
-// subject is what a limit on a socket's path stands on. What the process itself sends is its
+// subject is what a limit on a socket's path stands on. What one of the processes itself sends is its
 // user's, and so are the limits on that; one that it has open may be charged to another user's.
 func (w *whyLooks) subject(l *whyLook, n *node) api.Subject {
-	if int(l.last.PID) == w.pid || n.destinationIsFor(w.by) {
+	if _, asked := w.processes.byID[int(l.last.PID)]; asked || n.destinationIsFor(w.by) {
 		return n.res.Subject
 	}
 	s, _ := n.hidden()

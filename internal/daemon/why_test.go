@@ -2,6 +2,10 @@ package daemon
 
 import (
 	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
 	"strconv"
 	"testing"
 	"time"
@@ -153,6 +157,99 @@ func TestWhy(t *testing.T) {
 	requireCode(t, api.CodeNotFound, err)
 	_, err = h.Why(context.Background(), root, 1, -1, 100*time.Millisecond)
 	requireCode(t, api.CodeBadRequest, err)
+}
+
+// A program's connections may be those of another that it has started. Each is shown with the process that has it
+// open, and those of other users only to root.
+func TestWhyLooksAtDescendants(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	file, err := listener.(*net.TCPListener).File()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = file.Close() })
+	var stat unix.Stat_t
+	require.NoError(t, unix.Fstat(int(file.Fd()), &stat))
+	// The process has closed what its child has open, and is another user's than that.
+	parent := exec.Command("python3", "-c", `
+import os, time
+child = os.fork()
+if not child:
+    time.sleep(60)
+os.close(3)
+os.setuid(4242)
+print(child, flush=True)
+time.sleep(60)
+`)
+	parent.Stderr, parent.ExtraFiles = os.Stderr, []*os.File{file}
+	out, err := parent.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, parent.Start())
+	t.Cleanup(func() { end(parent) })
+	var child int
+	_, err = fmt.Fscan(out, &child)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = unix.Kill(child, unix.SIGKILL) })
+
+	pid := parent.Process.Pid
+	node := h.mustSet(root, pidSubject(parent), up(2e6))
+	open := enforce.SocketStats{PID: uint32(child), Nodes: []uint32{node.ID}, Family: unix.AF_INET, LocalPort: 80}
+	draining := open
+	draining.LocalPort = 81
+	fake.SetLooks(
+		enforce.SocketLook{SocketStats: draining, Protocol: unix.IPPROTO_TCP},
+		enforce.SocketLook{SocketStats: open, Protocol: unix.IPPROTO_TCP, Inode: stat.Ino},
+	)
+	w, err := h.Why(t.Context(), root, pid, -1, 100*time.Millisecond)
+	require.NoError(t, err)
+	require.Equal(t, []api.WhyProcess{{PID: pid, Name: "python3"}, {PID: child, Name: "python3"}}, w.Processes)
+	require.Len(t, w.Sockets, 2)
+	require.Equal(t, []int{3}, w.Sockets[0].FDs)
+	for _, s := range w.Sockets {
+		require.Equal(t, child, s.Process)
+		require.Equal(t, pidSubject(parent), s.Limits[0].Subject.String())
+	}
+
+	w, err = h.Why(t.Context(), auth.Actor{UID: 4242}, pid, -1, 100*time.Millisecond)
+	require.NoError(t, err)
+	require.Len(t, w.Processes, 1)
+	require.Equal(t, 1, w.HiddenProcesses)
+	require.Empty(t, w.Sockets, "root's process has them")
+}
+
+// What a limit on both directions together is charged is its use, not what was sent.
+func TestWhyOfATotal(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	cmd := sleeper(t)
+	node := h.mustSet(root, pidSubject(cmd), api.Wish{UpBytesPerSec: ptr(uint64(9e6)), TotalBytesPerSec: ptr(uint64(4e6))})
+	fake.SetLooks(enforce.SocketLook{
+		SocketStats: enforce.SocketStats{PID: uint32(cmd.Process.Pid), Nodes: []uint32{node.ID}, Family: unix.AF_INET}, Protocol: unix.IPPROTO_TCP,
+	})
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			fake.SetStats(enforce.NodeStats{ID: node.ID, Processes: 1, Bytes: 40, TotalBytes: uint64(time.Since(begin).Seconds() * 3e6)})
+		}
+	}()
+	time.Sleep(20 * time.Millisecond) // until the first figures stand there
+	w, err := h.Why(t.Context(), root, cmd.Process.Pid, -1, 300*time.Millisecond)
+	require.NoError(t, err)
+	require.Len(t, w.Sockets, 1)
+	used := map[api.Direction]uint64{}
+	for _, l := range w.Sockets[0].Limits {
+		used[l.Direction] = l.UsedBytesPerSec
+	}
+	require.Zero(t, used[api.Up])
+	require.InDelta(t, 3e6, used[api.Total], 0.9e6)
 }
 
 func limitName(l api.WhyLimit) string { return l.Subject.String() + " " + string(l.Direction) }
