@@ -382,7 +382,7 @@ func TestWhyHidesOthersDestinations(t *testing.T) {
 	n.to = &toward{scope: &node{res: identity.User(bobs.UID)}}
 	d.nodes[5] = n
 	limits := func(by auth.Actor, chargedTo uint32) string {
-		w := whyLooks{daemon: d, by: by, pid: 77}
+		w := whyLooks{daemon: d, by: by, pid: 77, processes: whyProcesses{byID: map[int]int{77: 0}}}
 		l := &whyLook{last: enforce.SocketLook{SocketStats: enforce.SocketStats{PID: chargedTo, Nodes: []uint32{5}}}}
 		return told(t, w.limits(l), nil)
 	}

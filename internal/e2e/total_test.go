@@ -71,6 +71,7 @@ func TestTotal(t *testing.T) {
 	down := f.sendTo(totalPort, false, testutil.SenderConfig{Connections: 2})
 	time.Sleep(1500 * time.Millisecond)
 	f.sum("received alone", 0)
+	f.countedApart()
 	if _, err := f.up.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -85,6 +86,22 @@ func TestTotal(t *testing.T) {
 	time.Sleep(time.Second)
 	f.sum("sent alone", 0)
 	f.lost(f.up, 0, 20*time.Millisecond)
+}
+
+// countedApart checks that what is received alone is not shown as sent: that is acknowledgements.
+func (f *totals) countedApart() {
+	f.t.Helper()
+	n := f.nodes()["user:"+itoa(f.user)]
+	if n.Down.Bytes < totalLimit || n.Up.Bytes > n.Down.Bytes/10 || n.Up.RateBytesPerSec > totalLimit/10 {
+		f.t.Errorf("%d bytes are shown as sent, %d bytes/s, and %d as received", n.Up.Bytes, n.Up.RateBytesPerSec, n.Down.Bytes)
+	}
+	if n.Total == nil {
+		f.t.Fatalf("no use of the limit is shown: %+v", n)
+	}
+	both := float64(n.Up.Bytes + n.Down.Bytes)
+	if err := compare("charged to the limit", float64(n.Total.Bytes), both, 0.02); err != nil {
+		f.t.Error(err)
+	}
 }
 
 // With the input meter off only what is sent counts.
