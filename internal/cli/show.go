@@ -114,8 +114,18 @@ func (a *App) paragraph(n *api.Node) string {
 	if n.MeterOff {
 		line("input meter", "off: only what is sent counts in the total")
 	}
+	a.figures(n, line)
+	line("members", "%s, %s", count(n.Processes, "process"), count(n.Sockets, "socket"))
+	if !n.Since.IsZero() {
+		line("since", "%s", n.Since.Local().Format(time.DateTime))
+	}
+	return b.String()
+}
+
+// figures prints what a node sends and receives, and what waits.
+func (a *App) figures(n *api.Node, line func(key, format string, args ...any)) {
 	if n.Up.Uncounted {
-		line("sends", "not counted: there is no limit on that, of its own or around it")
+		line("sends", "not counted by any limit")
 	} else {
 		line("sends", "%s", units.FormatRate(n.Up.RateBytesPerSec, a.units))
 		line("sent", "%s", units.FormatBytes(n.Up.Bytes, a.units))
@@ -133,7 +143,7 @@ func (a *App) paragraph(n *api.Node) string {
 			units.FormatDuration(n.Up.QueueNS), dropText(n.Up))
 	}
 	if n.Down.Uncounted {
-		line("receives", "not counted: there is no limit of its own on that")
+		line("receives", "not counted: it has no limit on that")
 	} else {
 		line("receives", "%s", units.FormatRate(n.Down.RateBytesPerSec, a.units))
 		line("received", "%s", units.FormatBytes(n.Down.Bytes, a.units))
@@ -144,11 +154,6 @@ func (a *App) paragraph(n *api.Node) string {
 		line("together", "%s, %s: what the limit on both was charged", units.FormatRate(n.Total.RateBytesPerSec, a.units),
 			units.FormatBytes(n.Total.Bytes, a.units))
 	}
-	line("members", "%s, %s", count(n.Processes, "process"), count(n.Sockets, "socket"))
-	if !n.Since.IsZero() {
-		line("since", "%s", n.Since.Local().Format(time.DateTime))
-	}
-	return b.String()
 }
 
 // dropText says how many packets were dropped, and why, as far as that is known.
