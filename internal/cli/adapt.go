@@ -18,7 +18,7 @@ func (a *App) adapt() *cobra.Command {
 	var asJSON, dryRun, tcp, all bool
 	var share string
 	var port uint16
-	rate := func() optional[uint64] { return optional[uint64]{parse: units.ParseRate, kind: "rate"} }
+	rate := func() optional[uint64] { return optional[uint64]{parse: units.ParseRate, kind: kindRate} }
 	start, least, most := rate(), rate(), rate()
 	backlog := optional[uint64]{parse: parseBacklog, kind: "time"}
 	cmd := &cobra.Command{

@@ -103,6 +103,7 @@ func (a *App) Run(ctx context.Context, args []string) int {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.SetFlagErrorFunc(flagFailure)
+	cmd.PersistentPreRun = func(cmd *cobra.Command, _ []string) { a.noteFlagRates(cmd) }
 	return a.report(cmd.ExecuteContext(ctx))
 }
 

@@ -53,6 +53,7 @@ func (a *App) here() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.warn(rateNotes(args[1], true))
 			if rate == 0 {
 				return a.liftTotal(ctx, pidSubject(pid), dryRun, asJSON)
 			}

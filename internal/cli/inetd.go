@@ -52,6 +52,7 @@ read with SIGHUP; sessions go on, also when inetd ends. Sockets that systemd has
 				if err := rates.takeTotal(args[0]); err != nil {
 					return err
 				}
+				a.warn(rateNotes(rates.total.text, true))
 				args = args[1:]
 			}
 			services, err := readServices(args[0])

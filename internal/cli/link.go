@@ -12,7 +12,7 @@ import (
 
 func (a *App) link() *cobra.Command {
 	var rates rateFlags
-	both := optional[uint64]{parse: units.ParseRate, kind: "rate"}
+	both := optional[uint64]{parse: units.ParseRate, kind: kindRate}
 	var line lineFlags
 	var asJSON, dryRun bool
 	var host string

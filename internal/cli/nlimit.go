@@ -13,7 +13,7 @@ import (
 func (a *App) nlimit() *cobra.Command {
 	var pid, user string
 	var asJSON, dryRun bool
-	limit := optional[uint64]{parse: units.ParseBareRate, kind: "limit"}
+	limit := optional[uint64]{parse: units.ParseBareRate, kind: kindBareRate}
 	cmd := &cobra.Command{
 		Use:   "nlimit [-p PID | -u USER] [-o LIMIT]",
 		Short: "Show or set a limit on sending in bytes per second, as ulimit does",

@@ -22,7 +22,7 @@ type cpuFlags struct {
 func (f *cpuFlags) add(cmd *cobra.Command) {
 	f.period = optional[uint64]{parse: units.ParseDuration, kind: "time"}
 	f.slice = f.period
-	f.rate = optional[uint64]{parse: units.ParseRate, kind: "rate"}
+	f.rate = optional[uint64]{parse: units.ParseRate, kind: kindRate}
 	flags := cmd.Flags()
 	flags.Var(&f.period, "cpu-period", "in each of which the processors' slice is given")
 	flags.Var(&f.slice, "cpu-slice", "so much time of the processors")

@@ -28,7 +28,7 @@ or unlimited lift. It counts bytes of IP packets, headers included.`
 
 func (f *wishFlags) add(cmd *cobra.Command) {
 	f.cmd = cmd
-	f.up = optional[uint64]{parse: units.ParseRate, kind: "rate"}
+	f.up = optional[uint64]{parse: units.ParseRate, kind: kindRate}
 	f.down, f.total, f.min, f.minDown = f.up, f.up, f.up, f.up
 	f.burst = optional[uint64]{parse: units.ParseDuration, kind: "time"}
 	f.weight = optional[uint32]{parse: parseWeight, kind: "n"}
@@ -38,14 +38,14 @@ func (f *wishFlags) add(cmd *cobra.Command) {
 	flags.Var(&f.down, "down", "limit what is received")
 	flags.Var(&f.total, "total", "limit both together")
 	flags.Var(&f.burst, "burst", "unused time that may be made up for; 0 = the default, 10ms")
-	flags.Var(&f.weight, "weight", "share beside its siblings, 1..10000; 0 = the default, 100")
+	flags.Var(&f.weight, "weight", "share beside its siblings inside a limit or a link's rate, 1..10000; 0 = the default, 100")
 	flags.BoolVar(&f.loopback, "loopback", false, "limit traffic of the machine to itself too, such as that of a rootless container's published ports")
 	flags.BoolVar(&f.meter, "input-meter", true, "count what is received in the total; =false: only what is sent")
 	flags.Var(&f.min, "min", "send so much at least, of every limit around it, whatever others send; 0 lifts")
 	flags.Var(&f.minDown, "min-down", "receive so much at least by TCP, of every limit around it; 0 lifts")
-	flags.BoolVar(&f.background, "background", false, fmt.Sprintf("send only what others leave: --weight %d", backgroundWeight))
+	flags.BoolVar(&f.background, "background", false, fmt.Sprintf("inside a limit or a link's rate only what others leave: --weight %d", backgroundWeight))
 	flags.Var(&f.dscp, "dscp", "mark packets for the network beyond: 0..63, cs1, af41, ef, ...; none lifts")
-	flags.BoolVar(&f.interactive, "interactive", false, fmt.Sprintf("send before others: --weight %d", interactiveWeight))
+	flags.BoolVar(&f.interactive, "interactive", false, fmt.Sprintf("inside a limit or a link's rate before others: --weight %d", interactiveWeight))
 	cmd.MarkFlagsMutuallyExclusive("weight", "background", "interactive")
 }
 
@@ -78,7 +78,7 @@ type rateFlags struct{ up, down, total optional[uint64] }
 
 // add adds the flags; whose is who sends and receives, such as "they".
 func (f *rateFlags) add(cmd *cobra.Command, whose string) {
-	rate := optional[uint64]{parse: units.ParseRate, kind: "rate"}
+	rate := optional[uint64]{parse: units.ParseRate, kind: kindRate}
 	f.up, f.down, f.total = rate, rate, rate
 	flags := cmd.Flags()
 	flags.Var(&f.up, "up", "limit what "+whose+" send together")
@@ -108,6 +108,13 @@ func (f *rateFlags) takeTotal(word string) error {
 	}
 	return nil
 }
+
+// Kinds of values of flags, as the help shows them: rates with a unit, and rates of which a
+// bare number is bytes per second.
+const (
+	kindRate     = "rate"
+	kindBareRate = "limit"
+)
 
 // optional is a flag value that knows whether it was given.
 type optional[T uint32 | uint64 | int] struct {

@@ -318,6 +318,8 @@ func (o object) limits(r *Rule) {
 				remedy = bad.Remedy
 			}
 			o.problem(key, remedy, "%s: %v", key, err)
+		} else {
+			o.noteRate(r, key, text)
 		}
 		return &value
 	}
@@ -345,6 +347,20 @@ func (o object) limits(r *Rule) {
 	}
 	if !slices.ContainsFunc([]string{"up", "down", "total", "min", "min_down", "weight", "adapt"}, func(key string) bool { return o.keys[key] != nil }) {
 		o.problem("", `such as: up = "1MB/s"; up = "none" frees what matches from the rules below`, "the rule sets nothing: neither up, down, total, min, min_down, weight nor adapt")
+	}
+}
+
+// noteRate keeps how a rate was read where people may read it otherwise.
+func (o object) noteRate(r *Rule, key, text string) {
+	notes := []string{units.AmbiguityNote(text)}
+	if !strings.HasPrefix(key, "min") { // a guarantee may be as low as it likes
+		notes = append(notes, units.LowRateNote(text))
+	}
+	at := o.at.of(o.index, key)
+	for _, note := range notes {
+		if note != "" {
+			r.Notes = append(r.Notes, &Problem{File: o.file, Line: at.line, Column: at.column, Message: key + ": " + note})
+		}
 	}
 }
 

@@ -324,3 +324,14 @@ func TestManPage(t *testing.T) {
 		require.Regexp(t, regexp.MustCompile(`(?m)^\.BR? .*\b`+key+`\b`), string(text))
 	}
 }
+
+// Rates that people may read otherwise are in force, and noted where they stand.
+func TestNotedRates(t *testing.T) {
+	list := parse(t, "[[rule]]\nprogram = 'x'\nup = '10M'\ndown = '1B/s'\nmin = '1B/s'\n[[rule]]\nprogram = 'y'\nup = '10MB/s'\n")
+	require.Equal(t, Problems{
+		{File: "netnice.toml", Line: 3, Column: 1, Message: "up: 10M = 10.5 MB/s; for bits 10mbit"},
+		{File: "netnice.toml", Line: 4, Column: 1, Message: "down: 1B/s is less than 1 kB/s, at which hardly anything gets through; did you mean 1MB/s?"},
+	}, list[0].Notes)
+	require.EqualValues(t, 10<<20, *list[0].Limits.UpBytesPerSec)
+	require.Empty(t, list[1].Notes)
+}

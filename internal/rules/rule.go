@@ -47,6 +47,8 @@ type Rule struct {
 	Share  Share
 	Also   bool
 	Limits Limits
+	// Notes are what its author may not expect of it; the rule is in force all the same.
+	Notes Problems
 
 	programs []program
 	commands []command
