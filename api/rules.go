@@ -15,6 +15,8 @@ type RuleCheck struct {
 	Files    []string      `json:"files"`
 	Rules    int           `json:"rules"`
 	Problems []RuleProblem `json:"problems"`
+	// Warnings are what the author of a rule may not expect; the rules are good all the same.
+	Warnings []RuleProblem `json:"warnings,omitempty"`
 }
 
 // RuleOrigin names the rule that set a limit.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/account"
+	"github.com/netnice/netnice/internal/identity"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -37,6 +39,7 @@ own file, ~/.config/netnice/netnice.toml.`,
 				return a.problems(answer.Problems)
 			}
 			if !asJSON {
+				a.ruleNotes(answer.Warnings)
 				fmt.Fprintf(a.Out, "%s in %s: no problem\n", count(answer.Rules, "rule"), count(len(answer.Files), "file"))
 			}
 			return nil
@@ -57,6 +60,10 @@ func (a *App) checkRules(args []string, own bool) *api.RuleCheck {
 	answer := &api.RuleCheck{Version: api.Version, Files: []string{}, Problems: []api.RuleProblem{}}
 	take := func(list []*rules.Rule, err error) {
 		answer.Rules += len(list)
+		for _, r := range list {
+			answer.Warnings = append(answer.Warnings, listed(r.Notes)...)
+		}
+		answer.Warnings = append(answer.Warnings, weightNotes(list)...)
 		answer.Problems = append(answer.Problems, ruleProblems(err)...)
 	}
 	switch {
@@ -113,12 +120,52 @@ func ruleProblems(err error) []api.RuleProblem {
 	if !errors.As(err, &list) {
 		return []api.RuleProblem{{Message: err.Error(), Remedy: "netnice rules check --help"}}
 	}
+	return listed(list)
+}
+
+// listed is what was found in files of rules as the API has it.
+func listed(list rules.Problems) []api.RuleProblem {
 	out := make([]api.RuleProblem, len(list))
 	for i, p := range list {
 		out[i] = api.RuleProblem{File: p.File, Line: p.Line, Column: p.Column, Message: p.Message, Remedy: p.Remedy}
 	}
 	return out
 }
+
+// ruleNotes prints what the author of a rule may not expect.
+func (a *App) ruleNotes(list []api.RuleProblem) {
+	for _, p := range list {
+		fmt.Fprintf(a.Err, "%snote: %s\n", problemPlace(p), printable(p.Message))
+		if p.Remedy != "" {
+			fmt.Fprintf(a.Err, "  %s\n", printable(p.Remedy))
+		}
+	}
+}
+
+// weightNotes says of the first rule with a weight or a guarantee that it needs a limit around what it
+// matches, unless one of the rules sets one that processes share.
+func weightNotes(list []*rules.Rule) []api.RuleProblem {
+	var first *rules.Rule
+	for _, r := range list {
+		l := r.Limits
+		if r.Share == rules.ShareAll && !r.Destined() && (isRate(l.UpBytesPerSec) || isRate(l.DownBytesPerSec) || isRate(l.TotalBytesPerSec)) {
+			return nil
+		}
+		if first == nil && (l.Weight != 0 && l.Weight != defaultWeight || l.MinBytesPerSec != 0 || l.MinDownBytesPerSec != 0) {
+			first = r
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return []api.RuleProblem{{
+		File: first.File, Line: first.Line, Column: 1,
+		Message: "a weight or a guarantee is a part of a limit around what the rule matches, and no rule here sets one: it needs that of a user, the host or the line",
+		Remedy:  "netnice ls shows whether one stands; that of the line: sudo netnice link " + cmp.Or(identity.DefaultDevice(""), "DEVICE") + " --measure HOST, or --rate RATE",
+	}}
+}
+
+func isRate(rate *uint64) bool { return rate != nil && *rate != 0 }
 
 // problems prints what is wrong, a problem a paragraph, and returns the exit code.
 func (a *App) problems(list []api.RuleProblem) error {

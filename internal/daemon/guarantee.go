@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/netnice/netnice/api"
@@ -187,7 +188,7 @@ func (d *Daemon) guaranteeWarnings(req api.SetRequest, n *node) (list []string) 
 		{enforce.Down, req.Wish.MinDownBytesPerSec, req.Wish.DownBytesPerSec, "receiving"},
 	} {
 		if of.least != nil && *of.least != 0 && len(d.limitsAround(n, of.way)) == 0 {
-			list = append(list, "no limit on "+of.what+" stands around it: there is nothing yet of which a part could be guaranteed")
+			list = append(list, "no limit on "+of.what+" stands around it: there is nothing yet of which a part could be guaranteed; the line's: "+d.lineCommand())
 		}
 		rate := n.limitOn(of.way)
 		if of.limit == nil && req.Wish.TotalBytesPerSec == nil || rate == 0 {
@@ -204,6 +205,36 @@ func (d *Daemon) guaranteeWarnings(req api.SetRequest, n *node) (list []string) 
 		}
 	}
 	return list
+}
+
+// weightWarnings tell of a weight that nobody around the node is there to be compared with. The
+// caller holds d.mu.
+func (d *Daemon) weightWarnings(req api.SetRequest, n *node) []string {
+	if w := req.Wish.Weight; w == nil || *w == 0 || *w == defaultWeight || n.outermost() || d.isInsideLimit(n) {
+		return nil
+	}
+	return []string{fmt.Sprintf("a weight decides among those who share a limit, and none stands around %s: it changes nothing until one does, such as the line's: %s",
+		n.res.Subject, d.lineCommand())}
+}
+
+// isInsideLimit reports whether a limit stands around a node, on a link by which it may send, too. The
+// caller holds d.mu.
+func (d *Daemon) isInsideLimit(n *node) bool {
+	inner := []*node{}
+	if known := d.nodes[n.id]; known != nil {
+		inner = append(inner, known)
+	}
+	for _, around := range d.around(inner, n.res, sample{}) {
+		if around.id != n.id && (around.limitOn(enforce.Up) != 0 || around.limitOn(enforce.Down) != 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// lineCommand is the command by which programs share what the line carries.
+func (d *Daemon) lineCommand() string {
+	return "sudo netnice link " + cmp.Or(d.resolver.DefaultDevice(), "DEVICE") + " --measure HOST, or --rate RATE"
 }
 
 // promisedOn is what the node may send, or receive, at least, in bytes/s.

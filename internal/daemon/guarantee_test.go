@@ -101,6 +101,29 @@ func TestGuaranteeRefusedAndNoted(t *testing.T) {
 	require.Contains(t, fmt.Sprint(answer.Warnings), "1 MB/s are guaranteed inside it, which do not fit any more")
 }
 
+// A weight that there is nobody to be compared with is noted, with the command that helps.
+func TestWeightWithoutALimitAroundIsNoted(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	weight := func(w uint32) api.Wish { return api.Wish{Weight: &w} }
+	warned := func(w api.Wish) string {
+		t.Helper()
+		answer, err := h.set(root, "user:4242", w)
+		require.NoError(t, err)
+		return fmt.Sprint(answer.Warnings)
+	}
+	require.Regexp(t, `none stands around user:4242: .* sudo netnice link [^ ]+ --measure HOST`, warned(weight(1)))
+	own := weight(50)
+	own.UpBytesPerSec = ptr(uint64(1e6))
+	require.Contains(t, warned(own), "none stands around user:4242", "a limit of its own is not around it")
+	require.NotContains(t, warned(weight(defaultWeight)), "none stands around")
+	require.NotContains(t, warned(up(2e6)), "none stands around", "nothing is said of a weight")
+	require.Regexp(t, `no limit on sending stands around it: .* sudo netnice link [^ ]+ --measure HOST`, warned(atLeast(1e6)))
+	require.NotContains(t, warned(atLeast(0)), "stands around it")
+	h.mustSet(root, "host", api.Wish{DownBytesPerSec: ptr(uint64(10e6))})
+	require.NotContains(t, warned(weight(1)), "none stands around", "of what it receives")
+}
+
 // A guarantee outlives the daemon, and the last rate that is lifted.
 func TestGuaranteeLasts(t *testing.T) {
 	fake := &enforcetest.Kernel{}

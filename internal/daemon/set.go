@@ -231,6 +231,7 @@ func (d *Daemon) warnings(by auth.Actor, req api.SetRequest, old, next *node, wa
 		}
 	}
 	list = append(list, d.guaranteeWarnings(req, next)...)
+	list = append(list, d.weightWarnings(req, next)...)
 	list = append(list, d.meterWarnings(req.Wish, want)...)
 	list = append(list, overruled(by.Owner(), req.Wish, next)...)
 	if next.res.Pending() {
