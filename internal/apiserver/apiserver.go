@@ -102,7 +102,7 @@ func Handler(b Backend) http.Handler {
 		return nil, &api.Error{
 			Code:    api.CodeNotFound,
 			Message: fmt.Sprintf("no such call: %.20s %.200s", r.Method, r.URL.Path),
-			Hint:    "netnice status shows which version of netnice the daemon is",
+			Hint:    "netnice status shows the version of the daemon",
 		}
 	})
 	mux.HandleFunc("/", none)

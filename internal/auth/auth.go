@@ -4,6 +4,7 @@
 package auth
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -69,6 +70,8 @@ type Target struct {
 	UID uint32
 	// Wish is what is to be set; it is used for the remedy only.
 	Wish api.Wish
+	// Command, of powers, is the command line by which the administrator does it.
+	Command string
 }
 
 // Who may do something.
@@ -139,15 +142,15 @@ func Check(a Actor, act Action, t Target) error {
 	case Guarantee:
 		return Denied("only the administrator may guarantee a rate, to which others give way", Command(Set, t.Subject, t.Wish))
 	case ReservePower:
-		return Denied("only the administrator may reserve the processors' time", "sudo netnice reserve --pid "+t.Subject.ID+" --cpu-period 20ms --cpu-slice 5ms; a ceiling is yours to set: netnice power "+t.Subject.ID+" 25")
+		return Denied("only the administrator may reserve the processors' time", t.command("sudo netnice reserve --pid "+t.Subject.ID+" --cpu-period 20ms --cpu-slice 5ms")+"; a ceiling is yours to set: netnice power "+t.Subject.ID+" 25")
 	case SmoothPower:
-		return Denied("only the administrator may have slots or deadlines, which every processor pays for", "sudo netnice power "+t.Subject.ID+" N --slots 1ms; a ceiling is yours to set: netnice power "+t.Subject.ID+" 25")
+		return Denied("only the administrator may have slots or deadlines, which every processor pays for", t.command("sudo netnice power "+t.Subject.ID+" 25 --slots 1ms")+"; a ceiling is yours to set: netnice power "+t.Subject.ID+" 25")
 	case Adapt:
 		return Denied("only the administrator may have limits follow a path: it is probed, and everybody's traffic held", "sudo netnice adapt "+t.Subject.ID)
 	case Power:
-		return Denied(reason(t), "sudo netnice power "+t.Subject.ID+" N")
+		return Denied(reason(t), t.command("sudo netnice power "+t.Subject.ID+" 25"))
 	case LiftOthers:
-		return Denied(fmt.Sprintf("the limit on %s was set by somebody else", t.Subject), Command(Remove, t.Subject, api.Wish{}))
+		return Denied(fmt.Sprintf("the limit on %s was set by somebody else", t.Subject), t.command(Command(Remove, t.Subject, api.Wish{})))
 	case Measure:
 		return Denied(fmt.Sprintf("process %s belongs to another user, whose connections are theirs", t.Subject.ID), "sudo netnice why "+t.Subject.ID)
 	case TestRules:
@@ -155,6 +158,9 @@ func Check(a Actor, act Action, t Target) error {
 	}
 	return Denied(reason(t), Command(act, t.Subject, t.Wish))
 }
+
+// command is the target's own command line, or else the usual one.
+func (t Target) command(usual string) string { return cmp.Or(t.Command, usual) }
 
 func may(a Actor, act Action, t Target) bool {
 	for _, r := range Table() {
@@ -204,7 +210,7 @@ func Command(act Action, s api.Subject, w api.Wish) string {
 		rate *uint64
 	}{{"--up", w.UpBytesPerSec}, {"--down", w.DownBytesPerSec}, {"--total", w.TotalBytesPerSec}, {"--min", w.MinBytesPerSec}, {"--min-down", w.MinDownBytesPerSec}} {
 		if d.rate != nil {
-			words = append(words, d.flag, rateText(*d.rate))
+			words = append(words, d.flag, RateText(*d.rate))
 		}
 	}
 	if r := w.Reserve; r != nil {
@@ -228,8 +234,8 @@ func Command(act Action, s api.Subject, w api.Wish) string {
 	return strings.Join(words, " ")
 }
 
-// rateText writes bytes/s as the command line reads them.
-func rateText(rate uint64) string {
+// RateText writes bytes/s as the command line reads them.
+func RateText(rate uint64) string {
 	switch {
 	case rate == 0:
 		return "0"

@@ -89,7 +89,7 @@ sends 100 Mbit/s. To limit that: netnice set.`,
 			if len(args) == 1 {
 				return a.showPower(cmd.Context(), pid, asJSON)
 			}
-			n, err := parsePower(args[1])
+			n, err := parsePower(args[1], "netnice power "+args[0]+" 25")
 			if err != nil {
 				return err
 			}
@@ -121,7 +121,7 @@ as with netnice run.
 			if len(args) < 2 {
 				return fail(usage, "exec needs a power and a command")
 			}
-			n, err := parsePower(args[0])
+			n, err := parsePower(args[0], usage)
 			if err != nil {
 				return err
 			}
@@ -184,12 +184,13 @@ func markPriorities(args []string) []string {
 	return out
 }
 
-// parsePower reads -255 and up; the daemon knows how many processors there are.
-func parsePower(text string) (int, error) {
+// parsePower reads -255 and up; the daemon knows how many processors there are. Usage is a command
+// with a power.
+func parsePower(text, usage string) (int, error) {
 	text = strings.TrimPrefix(text, aPriority)
 	n, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
 	if err != nil {
-		return 0, fail("write 1 to 100 for per cent of a processor, -255 to 0 for a priority", "%q is no power", text)
+		return 0, fail(usage, "%q is no power: 1 to 100 per cent of a processor, more of several; -255 to -1 a priority, 0 to lift it", text)
 	}
 	return n, nil
 }

@@ -7,6 +7,8 @@ import (
 	"hash/fnv"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/netnice/netnice/api"
@@ -72,7 +74,7 @@ func (d *Daemon) setGroup(ctx context.Context, by auth.Actor, req api.SetRequest
 			Hint: "netnice fair --group " + req.Subject.ID + " --up RATE PID...",
 		}
 	case (wish{}).merge(req.Wish).empty():
-		return none, badGroup("a new group needs a rate that its members share")
+		return none, &api.Error{Code: api.CodeBadRequest, Message: "a new group needs a rate that its members share", Hint: fairCommand(req)}
 	}
 	if err := auth.Check(by, auth.Set, auth.Target{Subject: req.Subject, Kind: enforce.KindTree, UID: fresh.res.UID, Wish: req.Wish}); err != nil {
 		return none, err
@@ -109,6 +111,23 @@ func (d *Daemon) setGroup(ctx context.Context, by auth.Actor, req api.SetRequest
 		}
 	}
 	return answer, nil
+}
+
+// fairCommand makes a group of the members that a request names.
+func fairCommand(req api.SetRequest) string {
+	words := []string{"netnice fair"}
+	if len(req.Members) > 0 && req.Subject.ID != fmt.Sprintf("fair-%d", req.Members[0].PID) {
+		words = append(words, "--group", req.Subject.ID)
+	}
+	words = append(words, "--total 10MB/s")
+	for _, m := range req.Members {
+		word := strconv.Itoa(m.PID)
+		if m.Weight != 0 {
+			word += fmt.Sprintf("=%d", m.Weight)
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
 }
 
 func badGroup(format string, args ...any) error {
@@ -160,7 +179,10 @@ func (d *Daemon) checkMembers(by auth.Actor, group *node, members []member) erro
 				break
 			}
 			if around.res.Subject.Kind == api.KindGroup {
-				return badGroup("process %s is in %s already", m.res.Subject.ID, around.res.Subject)
+				return &api.Error{
+					Code: api.CodeBadRequest, Message: fmt.Sprintf("process %s is in %s already", m.res.Subject.ID, around.res.Subject),
+					Hint: "take it out first: netnice fair --leave " + m.res.Subject.ID,
+				}
 			}
 			if outer == 0 {
 				outer = around.id

@@ -39,7 +39,7 @@ func (l line) enforced() enforce.Line {
 func checkLine(by auth.Actor, req api.SetRequest) error {
 	l := req.Wish.Line
 	bad := func(format string, args ...any) error {
-		return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: "netnice link --help"}
+		return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: "netnice link DEVICE --overhead 30 --mpu 64"}
 	}
 	switch {
 	case l == nil:

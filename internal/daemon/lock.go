@@ -114,7 +114,7 @@ func flock(f *os.File) error {
 		return &api.Error{
 			Code:    api.CodeConflict,
 			Message: fmt.Sprintf("process %d (%s), which is no netnice daemon, holds %s", holder.pid, holder.name, f.Name()),
-			Hint:    fmt.Sprintf("look what it is: ps -fp %d; netnice starts when that process has ended: sudo kill %d", holder.pid, holder.pid),
+			Hint:    fmt.Sprintf("look what it is: ps -fp %d; the daemon starts when that process has ended: sudo kill %d", holder.pid, holder.pid),
 			Cause:   err,
 		}
 	}

@@ -80,7 +80,7 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 	}
 	res, err := d.resolver.Resolve(ctx, identity.PIDSubject(req.PID))
 	if err == nil && res.Kind != enforce.KindTree {
-		err = badPower("process 1 is the whole machine, which has all of its processors")
+		err = badPower("netnice power", "process 1 is the whole machine, which has all of its processors")
 	}
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()
@@ -101,7 +101,8 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 	if old != nil && !identity.SameStart(old.StartNS, res.StartBoottimeNS) {
 		return answer, &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("descendants of an earlier process %d still have its power", pid), Hint: "netnice power lists them; it ends with the last"}
 	}
-	target := auth.Target{Subject: identity.PIDSubject(pid), Kind: enforce.KindTree, UID: res.UID}
+	asked := powerWish{Power: req.Power, PeriodNS: req.PeriodNS, SliceNS: req.SliceNS, Extra: req.Extra, Auto: auto{RateBytesPerSec: req.AutoBytesPerSec}, SlotNS: req.SlotNS, Strict: req.Strict}
+	target := auth.Target{Subject: identity.PIDSubject(pid), Kind: enforce.KindTree, UID: res.UID, Command: powerCommand(pid, asked)}
 	if err := auth.Check(by, auth.Power, target); err != nil {
 		return answer, err
 	}

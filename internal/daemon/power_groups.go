@@ -89,7 +89,7 @@ func (d *Daemon) beginPower(ctx context.Context, by auth.Actor, processors Proce
 	if group.Unit != "" {
 		if left := d.leftByPower(by, next.PID, group); left != "" {
 			return 0, auth.Denied(fmt.Sprintf("process %d would leave %s, and with it the limits that the administrator may have set there", next.PID, left),
-				fmt.Sprintf("sudo netnice power %d N", next.PID))
+				powerCommand(next.PID, next.Wishes[by.Owner()]))
 		}
 	}
 	p := *next

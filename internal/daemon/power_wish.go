@@ -109,33 +109,38 @@ func (p *powered) share() cpu.Share {
 
 func checkPower(req api.PowerRequest) error {
 	most := cpu.MostPower * cpu.Online()
+	autoUse := fmt.Sprintf("netnice reserve --pid %d --rate 400mbit --cpu auto", req.PID)
+	sliceUse := sliceCommand(req.PID, 20*time.Millisecond, 5*time.Millisecond, req.Extra)
+	slotUse := fmt.Sprintf("netnice power %d 40 --slots 1ms", req.PID)
 	switch {
 	case req.AutoBytesPerSec != 0 && (req.SliceNS != 0 || req.Power != 0):
-		return badPower("a reservation for a rate is neither a slice nor a power")
+		return badPower(autoUse, "a reservation for a rate is neither a slice nor a power")
 	case req.Extra && req.SliceNS == 0:
-		return badPower("a share of the rest goes with a reservation")
+		return badPower(sliceUse, "a share of the rest goes with a reservation")
 	case (req.SlotNS != 0 || req.Strict) && (req.Power <= 0 || req.Power > cpu.MostPower):
-		return badPower(fmt.Sprintf("slots and deadlines are for a power from 1 to %d", cpu.MostPower))
+		return badPower(slotUse, fmt.Sprintf("slots and deadlines are for a power from 1 to %d", cpu.MostPower))
 	case req.SlotNS != 0 && req.Strict:
-		return badPower("slots are kept by a quota, a deadline by the scheduler: not both")
+		return badPower(slotUse, "slots are kept by a quota, a deadline by the scheduler: not both")
 	case req.SlotNS != 0 && (req.SlotNS < uint64(cpu.LeastSlot) || req.SlotNS > uint64(cpu.MostSlot)):
-		return badPower(fmt.Sprintf("a slot lasts %s to %s", cpu.LeastSlot, cpu.MostSlot))
+		return badPower(slotUse, fmt.Sprintf("a slot lasts %s to %s", cpu.LeastSlot, cpu.MostSlot))
 	case req.AutoBytesPerSec != 0:
 		return nil
 	case req.SliceNS != 0 && req.Power != 0:
-		return badPower("a reservation is not a power too")
+		return badPower(sliceUse, "a reservation is not a power too")
 	case req.PeriodNS != 0 && req.SliceNS == 0:
-		return badPower("a reservation needs a slice")
+		return badPower(sliceUse, "a reservation needs a slice")
 	case req.SliceNS == 0 && (req.Power < cpu.LeastPower || req.Power > most):
-		return badPower(fmt.Sprintf("a power of %d is out of range: 1 to %d per cent of a processor, -255 to -1 a priority, 0 to lift it", req.Power, most))
+		return badPower(fmt.Sprintf("netnice power %d %d", req.PID, max(cpu.LeastPower, min(req.Power, most))),
+			fmt.Sprintf("a power of %d is out of range: 1 to 100 per cent of a processor, up to %d of all that are here; -255 to -1 a priority, 0 to lift it", req.Power, most))
 	case req.SliceNS != 0 && (req.PeriodNS < leastPeriodNS || req.PeriodNS > mostPeriodNS):
-		return badPower("a period of the processors lasts 1ms to 1s")
+		return badPower(sliceUse, "a period of the processors lasts 1ms to 1s")
 	case req.SliceNS != 0 && (req.SliceNS < uint64(time.Millisecond) || req.SliceNS > req.PeriodNS*uint64(cpu.Online())):
-		return badPower(fmt.Sprintf("a slice lasts 1ms up to the period, on each of %d processors", cpu.Online()))
+		return badPower(sliceUse, fmt.Sprintf("a slice lasts 1ms up to the period, on each of %d processors", cpu.Online()))
 	}
 	return nil
 }
 
-func badPower(text string) error {
-	return &api.Error{Code: api.CodeBadRequest, Message: text, Hint: "netnice power --help"}
+// badPower refuses a request; hint is a command that would be taken.
+func badPower(hint, text string) error {
+	return &api.Error{Code: api.CodeBadRequest, Message: text, Hint: hint}
 }

@@ -112,7 +112,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 			return answer, &api.Error{
 				Code:    api.CodeBadRequest,
 				Message: fmt.Sprintf("%s has no limit of yours to which burst, loopback, the input meter or persist could apply: give a rate too", req.Subject),
-				Hint:    "netnice set --help",
+				Hint:    "netnice set " + req.Subject.String() + " --up 10MB/s",
 			}
 		}
 		answer.Warnings = append(answer.Warnings, next.ruled.warnings(owner)...)

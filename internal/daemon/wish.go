@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/netnice/netnice/api"
@@ -135,46 +136,56 @@ func (w wish) merge(change api.Wish) wish {
 // checkWish refuses what no subject can have. An empty wish is refused too.
 func checkWish(by auth.Actor, req api.SetRequest) error {
 	w := req.Wish
-	bad := func(format string, args ...any) error {
-		return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: "netnice set --help"}
+	set := "netnice set " + req.Subject.String()
+	bad := func(hint, format string, args ...any) error {
+		return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: hint}
 	}
 	if err := checkLine(by, req); err != nil {
 		return err
 	}
 	for _, rate := range []*uint64{w.UpBytesPerSec, w.DownBytesPerSec, w.TotalBytesPerSec, w.MinBytesPerSec, w.MinDownBytesPerSec} {
 		if rate != nil && *rate > units.MaxRate {
-			return bad("%d bytes/s: want at most %d, or 0 to lift the limit", *rate, units.MaxRate)
+			return bad(set+" --up 10MB/s", "%d bytes/s: want at most %d, or 0 to lift the limit", *rate, units.MaxRate)
 		}
 	}
 	switch {
 	case w == api.Wish{}:
-		return bad("nothing to set: give a rate, a guarantee or a weight")
+		return bad(set+" --up 10MB/s", "nothing to set: give a rate, a guarantee or a weight")
 	case w.Weight != nil && *w.Weight > maxWeight:
-		return bad("weight %d: want 1 to %d, or 0 for the default of %d", *w.Weight, maxWeight, defaultWeight)
+		return bad(set+" --weight 100", "weight %d: want 1 to %d, or 0 for the default of %d", *w.Weight, maxWeight, defaultWeight)
 	case w.BurstNS != nil && *w.BurstNS > maxBurst:
-		return bad("burst %v: want at most %v, or 0 for the default of %v",
+		return bad(set+" --burst 10ms", "burst %v: want at most %v, or 0 for the default of %v",
 			time.Duration(min(*w.BurstNS, 1<<62)), time.Duration(maxBurst), time.Duration(defaultBurst))
 	case w.Weight != nil && *w.Weight > defaultWeight && !by.Root():
 		return auth.Check(by, auth.RaiseWeight, auth.Target{Subject: req.Subject, Wish: w})
 	case w.DSCP != nil && (*w.DSCP < -1 || *w.DSCP > mostDSCP):
-		return bad("a DSCP of %d: want 0 to %d, or -1 for none", *w.DSCP, mostDSCP)
+		return bad(set+" --dscp cs1", "a DSCP of %d: want 0 to %d, or -1 for none", *w.DSCP, mostDSCP)
 	case w.Reserve != nil && w.Reserve.SliceNS != 0 && (w.Reserve.PeriodNS < leastPeriodNS || w.Reserve.PeriodNS > mostPeriodNS || w.Reserve.SliceNS > w.Reserve.PeriodNS):
-		return bad("a slice of %v in each %v: want a period of %v to %v, and a slice that is not longer", time.Duration(min(w.Reserve.SliceNS, 1<<62)),
+		return bad(reserveCommand(req), "a slice of %v in each %v: want a period of %v to %v, and a slice that is not longer", time.Duration(min(w.Reserve.SliceNS, 1<<62)),
 			time.Duration(min(w.Reserve.PeriodNS, 1<<62)), time.Duration(leastPeriodNS), time.Duration(mostPeriodNS))
 	case w.Reserve != nil && w.Reserve.SliceNS != 0 && w.MinBytesPerSec != nil && *w.MinBytesPerSec != 0:
-		return bad("a guarantee and a reservation at once: give one of them")
+		return bad(reserveCommand(req), "a guarantee and a reservation at once: give one of them")
 	case w.Reserve != nil && w.Reserve.ForNS > mostForNS:
-		return bad("a reservation for %v: want at most %v, or 0 until it is released", time.Duration(min(w.Reserve.ForNS, 1<<62)), time.Duration(mostForNS))
+		return bad(reserveCommand(req)+" --for 1h", "a reservation for %v: want at most %v, or 0 until it is released", time.Duration(min(w.Reserve.ForNS, 1<<62)), time.Duration(mostForNS))
 	case w.Grant != nil && w.Grant.PPM > wholePPM:
-		return bad("a grant of %d millionths: want at most %d", w.Grant.PPM, wholePPM)
+		return bad(grantUse, "a grant of %d millionths: want at most %d", w.Grant.PPM, wholePPM)
 	case w.Grant != nil && req.Subject.Kind != api.KindUser:
-		return bad("%s is no user, who could be granted reservations", req.Subject)
+		return bad(grantUse, "%s is no user, who could be granted reservations", req.Subject)
 	case w.Grant != nil && !by.Root():
 		return auth.Check(by, auth.Guarantee, auth.Target{Subject: req.Subject, Wish: w})
 	case w.MinBytesPerSec != nil && *w.MinBytesPerSec > 0, w.MinDownBytesPerSec != nil && *w.MinDownBytesPerSec > 0:
 		return auth.Check(by, auth.Guarantee, auth.Target{Subject: req.Subject, Wish: w})
 	}
 	return nil
+}
+
+// grantUse is a command by which users are granted reservations.
+const grantUse = "netnice reserve --user NAME --link eth0 --grant 20%"
+
+// reserveCommand is a command that reserves some of the link that a request names.
+func reserveCommand(req api.SetRequest) string {
+	device, _, _ := strings.Cut(req.Wish.Reserve.Link, "@") // the command adds the network namespace
+	return "netnice reserve " + req.Subject.String() + " --link " + cmp.Or(device, "eth0") + " --period 10ms --slice 2ms"
 }
 
 // ceilings is what the kernel side is given for all owners.

@@ -110,7 +110,7 @@ func TestPowerSlots(t *testing.T) {
 		}
 	}
 	for _, words := range [][]string{{"200", "--slots", "1ms"}, {"-20", "--strict"}, {"30", "--slots", "1ms", "--strict"}, {"30", "--slots", "20ms"}, {"0", "--strict"}} {
-		if r := s.netnice(append([]string{"power", p.pid()}, words...)...); r.code == 0 || !strings.Contains(r.err, "power --help") {
+		if r := s.netnice(append([]string{"power", p.pid()}, words...)...); r.code == 0 || !strings.Contains(r.err, "netnice power "+p.pid()+" 40 --slots 1ms") {
 			t.Errorf("netnice power PID %q: %v", words, r)
 		}
 	}

@@ -65,8 +65,8 @@ func parseRate(text string, bare bool) (uint64, error) {
 	if unit == "%" {
 		return 0, &ParseError{
 			Text: text, what: "rate", cause: ErrNeedsLink,
-			Problem: "is a share of a link, and no link was named",
-			Remedy:  "write the rate itself, for instance 10mbit; shares of a link come with reservations",
+			Problem: "is a share of a link, and a limit is a rate",
+			Remedy:  "write the rate itself, for instance 10mbit; that of a link: netnice show --link DEVICE",
 		}
 	}
 	factor, problem, remedy := parseUnit(unit)

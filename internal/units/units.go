@@ -16,9 +16,8 @@ import (
 // MaxRate is the highest rate that can be written, in bytes per second.
 const MaxRate uint64 = 1<<63 - 1
 
-// ErrNeedsLink says that a rate is a share of a link ("10%") and that no link
-// was named; links come with reservations.
-var ErrNeedsLink = errors.New("a share needs a link")
+// ErrNeedsLink says that a share of a link ("10%") was given where a rate is wanted.
+var ErrNeedsLink = errors.New("a share of a link is no rate")
 
 // ParseError says why a text is no rate or duration, and what to write instead.
 type ParseError struct {
