@@ -32,6 +32,7 @@ type Daemon struct {
 	test     api.RuleTest
 	why      *api.Why
 	events   []api.Event
+	hold     bool // the stream of events stays open
 }
 
 // New returns a daemon without any limit.

@@ -15,17 +15,29 @@ func (d *Daemon) SetEvents(list ...api.Event) {
 	d.events = list
 }
 
-func (d *Daemon) getEvents(w http.ResponseWriter, _ *http.Request) {
+// HoldEvents keeps the stream open behind the last of them, until whoever listens has gone.
+func (d *Daemon) HoldEvents() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.events == nil {
+	d.hold = true
+}
+
+func (d *Daemon) getEvents(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	events, hold := d.events, d.hold
+	d.events = nil
+	d.mu.Unlock()
+	if events == nil {
 		answer(w, http.StatusForbidden, api.Error{Code: api.CodeDenied, Message: "you listen to events already", Hint: "end one"})
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := json.NewEncoder(w)
-	for _, e := range d.events {
+	for _, e := range events {
 		_ = out.Encode(e)
 	}
-	d.events = nil
+	if hold {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}
 }

@@ -99,6 +99,7 @@ func (a *App) Run(ctx context.Context, args []string) int {
 	cmd.SetArgs(markPriorities(args[min(1, len(args)):])) // never nil, or cobra takes os.Args
 	cmd.SetOut(a.Out)
 	cmd.SetErr(a.Err)
+	cmd.SetHelpFunc(a.help)
 	plainUsage(cmd)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.CompletionOptions.DisableDefaultCmd = true

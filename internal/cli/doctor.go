@@ -23,7 +23,7 @@ func (a *App) doctor() *cobra.Command {
 				if err := writeJSON(a.Out, report); err != nil {
 					return err
 				}
-			} else if err := doctor.Render(a.Out, report); err != nil {
+			} else if err := doctor.Render(a.Out, report, doctor.Look{Width: a.width(), State: a.paintState}); err != nil {
 				return err
 			}
 			return verdict(&report)
@@ -31,6 +31,12 @@ func (a *App) doctor() *cobra.Command {
 	}
 	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// paintState colours the word for a check's state.
+func (a *App) paintState(state, padded string) string {
+	colours := map[string]string{doctor.OK: green, doctor.Degraded: yellow, doctor.Missing: red}
+	return a.paint(colours[state], padded)
 }
 
 // verdict is nil unless something is missing; the report has said what.

@@ -29,9 +29,10 @@ func fail(hint, format string, args ...any) error {
 	return &failure{message: fmt.Sprintf(format, args...), hint: hint}
 }
 
-// report prints err as the user should read it and returns the exit code.
+// report prints err as the user should read it and returns the exit code. That nobody reads what
+// was to be printed is no fault of netnice's, and nothing to tell.
 func (a *App) report(err error) int {
-	if err == nil {
+	if err == nil || noReader(err) {
 		return exitOK
 	}
 	message, hint, code := explain(err)

@@ -57,6 +57,8 @@ On a narrow terminal the last columns are left out.`,
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
+			ctx, done := a.untilReaderGone(ctx)
+			defer done()
 			return a.watch(ctx, asJSON, interval)
 		},
 	}

@@ -27,7 +27,7 @@ func (a *App) monitor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "monitor [--json]",
 		Short: "Print what happens: limits and powers set and gone, rules, queues, drops",
-		Long: `Print events as they happen, until interrupted: limits that are set, changed,
+		Long: `Print events as they happen, until interrupted or until nobody reads them: limits that are set, changed,
 lifted, and that end with their subject; shares of the processors likewise; rules that match and files of rules that
 are read; queues that are made and let go of; the beginning of drops; the daemon's
 leaving. With --json one object a line, as the API has it.
@@ -39,6 +39,8 @@ When the daemon leaves, the next one is waited for, 15 seconds at most.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
+			ctx, done := a.untilReaderGone(ctx)
+			defer done()
 			err := a.follow(ctx, func(e api.Event) error { return a.printEvent(e, asJSON) })
 			if ctx.Err() != nil {
 				return nil
@@ -90,10 +92,21 @@ func (a *App) printEvent(e api.Event, asJSON bool) error {
 		}
 		return nil
 	}
-	if _, err := fmt.Fprintf(a.Out, "%s  %s\n", e.Time.Local().Format(time.TimeOnly), a.eventText(e)); err != nil {
+	if _, err := fmt.Fprintf(a.Out, "%s  %s\n", e.Time.Local().Format(time.TimeOnly), a.paint(eventColour(e.Type), a.eventText(e))); err != nil {
 		return fmt.Errorf("print an event: %w", err)
 	}
 	return nil
+}
+
+// eventColour is how an event is told from the usual ones, "" for these.
+func eventColour(kind api.EventType) string {
+	switch kind {
+	case api.EventLimitFailed, api.EventRulesRefused:
+		return red
+	case api.EventDropsBegan, api.EventMissed:
+		return yellow
+	}
+	return ""
 }
 
 // eventText says in a line what happened.

@@ -185,7 +185,7 @@ type script struct {
 	server *http.Server
 }
 
-// daemonCommand is `daemon start|stop|deny MESSAGE HINT|problem MESSAGE HINT|tree|destinations|held|total|rules [PROBLEM]|requests`.
+// daemonCommand is `daemon start|stop|deny MESSAGE HINT|problem MESSAGE HINT|tree|destinations|held|total|rules [PROBLEM]|events|quiet|requests`.
 func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	s, ok := ts.Value("script").(*script)
 	if !ok || len(args) == 0 {
@@ -223,6 +223,9 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 		s.daemon.SetRules(exampleRules(args[1:]...))
 	case "events":
 		s.daemon.SetEvents(exampleEvents()...)
+	case "quiet":
+		s.daemon.SetEvents(exampleEvents()[0])
+		s.daemon.HoldEvents()
 	case "why":
 		s.daemon.SetWhy(exampleWhy())
 	case "problem":

@@ -8,10 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/wrap"
 )
 
 func (a *App) status() *cobra.Command {
@@ -33,7 +35,7 @@ func (a *App) status() *cobra.Command {
 			if asJSON {
 				return writeJSON(a.Out, status)
 			}
-			fmt.Fprint(a.Out, a.statusText(status))
+			fmt.Fprint(a.Out, a.statusText(status, a.width()))
 			return nil
 		},
 	}
@@ -41,10 +43,11 @@ func (a *App) status() *cobra.Command {
 	return cmd
 }
 
-func (a *App) statusText(s *api.Status) string {
+// statusText is what status prints, in lines of a width.
+func (a *App) statusText(s *api.Status, width int) string {
 	var b strings.Builder
 	line := func(key, format string, args ...any) {
-		fmt.Fprintf(&b, "%-9s %s\n", key, fmt.Sprintf(format, args...))
+		b.WriteString(wrap.Hanging(fmt.Sprintf("%-9s ", key), fmt.Sprintf(format, args...), width))
 	}
 	mode := ""
 	if s.OnDemand {
@@ -60,18 +63,6 @@ func (a *App) statusText(s *api.Status) string {
 	if s.InputMeterOff {
 		line("meter", "%s (netnice system)", meterText(false))
 	}
-	t := table{columns: []column{{title: "PROGRAM"}, {title: "STATE"}, {title: "FOR"}}}
-	told := slices.ContainsFunc(s.Programs, func(p api.Program) bool { return p.For != "" })
-	if !told {
-		t.columns = t.columns[:2]
-	}
-	for _, p := range s.Programs {
-		state := "detached"
-		if p.Attached {
-			state = "attached"
-		}
-		t.rows = append(t.rows, []string{printable(p.Name), state, printable(p.For)})
-	}
 	var faults []string
 	for _, name := range slices.Sorted(maps.Keys(s.Counters)) {
 		if n := s.Counters[name]; n > 0 {
@@ -79,18 +70,52 @@ func (a *App) statusText(s *api.Status) string {
 		}
 	}
 	if len(faults) == 0 {
-		faults = []string{"none"}
+		line("faults", "none")
+	} else {
+		line(a.paint(yellow, fmt.Sprintf("%-9s", "faults")), "%s", strings.Join(faults, ", "))
 	}
-	line("faults", "%s", strings.Join(faults, ", "))
 	line("unknown", "%s", a.unknownText(s.Unknown))
 	for _, p := range s.Problems {
-		line("problem", "%s", printable(p.Message))
+		line(a.paint(red, fmt.Sprintf("%-9s", "problem")), "%s", printable(p.Message))
 		for hint := range strings.Lines(p.Hint) {
-			line("", "-> %s", printable(strings.TrimRight(hint, "\n")))
+			b.WriteString(wrap.Hanging(strings.Repeat(" ", 10)+"-> ", printable(strings.TrimRight(hint, "\n")), width))
 		}
 	}
-	if len(t.rows) > 0 {
-		b.WriteString("\n" + t.render(0))
+	if len(s.Programs) > 0 {
+		b.WriteString("\n" + programTable(s.Programs, width))
+	}
+	return b.String()
+}
+
+// programTable lists programs of the kernel, and breaks what each is for to the width.
+func programTable(programs []api.Program, width int) string {
+	t := table{columns: []column{{title: "PROGRAM"}, {title: "STATE"}}}
+	for _, p := range programs {
+		state := "detached"
+		if p.Attached {
+			state = "attached"
+		}
+		t.rows = append(t.rows, []string{printable(p.Name), state})
+	}
+	lines := strings.Split(strings.TrimSuffix(t.render(0), "\n"), "\n")
+	if !slices.ContainsFunc(programs, func(p api.Program) bool { return p.For != "" }) {
+		return strings.Join(lines, "\n") + "\n"
+	}
+	wide := 0
+	for _, line := range lines {
+		wide = max(wide, ansi.StringWidth(line))
+	}
+	var b strings.Builder
+	for i, line := range lines {
+		what := "FOR"
+		if i > 0 {
+			what = printable(programs[i-1].For)
+		}
+		if what == "" {
+			b.WriteString(line + "\n")
+			continue
+		}
+		b.WriteString(wrap.Hanging(pad(line, wide, false)+"  ", what, width))
 	}
 	return b.String()
 }

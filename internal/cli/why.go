@@ -217,7 +217,7 @@ func (a *App) whyRow(l api.WhyLimit, group []api.WhySocket) []string {
 	mark, what := " ", ""
 	switch {
 	case l.Binds:
-		mark, what = ">", "binds"
+		mark, what = ">", a.paint(yellow, "binds")
 	case !l.Enforced:
 		what = "not in force yet"
 	case !l.Holds && group[0].Loopback:

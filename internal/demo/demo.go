@@ -83,7 +83,7 @@ func Run(ctx context.Context, o Options) error {
 	if o.JSON {
 		err = writeJSON(o.Out, d.state)
 	} else {
-		_, err = io.WriteString(o.Out, Table(d.state.Figures, styleFor(o.Interactive)))
+		_, err = io.WriteString(o.Out, Table(d.state.Figures, styleFor(o.Interactive && os.Getenv("NO_COLOR") == "")))
 	}
 	return errors.Join(err, verdict(d.state.Figures))
 }

@@ -289,7 +289,7 @@ func TestRender(t *testing.T) {
 	r := Examine(f)
 	r.Checks = []api.Check{r.Checks[0], r.Checks[4]}
 	var out strings.Builder
-	require.NoError(t, Render(&out, r))
+	require.NoError(t, Render(&out, r, Look{}))
 	require.Equal(t, `Linux 6.18.1
 ok        privileges  root, with all capabilities that netnice needs
 missing   cgroup v2   only v1 is mounted
@@ -309,12 +309,12 @@ netnice does not work here yet: 1 missing.
 			r.Checks = append(r.Checks, api.Check{State: s})
 		}
 		out.Reset()
-		require.NoError(t, Render(&out, r))
+		require.NoError(t, Render(&out, r, Look{}))
 		require.True(t, strings.HasSuffix(out.String(), want), out.String())
 	}
 
 	out.Reset()
-	require.NoError(t, Render(&out, api.Report{Kernel: "6.1", Checks: []api.Check{unknown("a"), unknown("b"), {Name: "c", State: OK}}}))
+	require.NoError(t, Render(&out, api.Report{Kernel: "6.1", Checks: []api.Check{unknown("a"), unknown("b"), {Name: "c", State: OK}}}, Look{}))
 	require.Equal(t, `Linux 6.1
 degraded  a  could not be looked for without root
              -> sudo netnice doctor
@@ -324,7 +324,27 @@ Whether netnice works here only root can find out: 2 of 3 checks could not be ma
 `, out.String())
 
 	broken := errors.New("broken pipe")
-	require.ErrorIs(t, Render(writer(func([]byte) (int, error) { return 0, broken }), r), broken)
+	require.ErrorIs(t, Render(writer(func([]byte) (int, error) { return 0, broken }), r, Look{}), broken)
+}
+
+// Long texts are broken to the width of the terminal, and states may be coloured.
+func TestRenderWithinAWidth(t *testing.T) {
+	r := api.Report{Kernel: "6.1", Checks: []api.Check{
+		{Name: "cgroup v2", State: Missing, Found: "only v1 is mounted", Means: "netnice attaches its programs to the root of cgroup v2.", Remedy: "mkdir -p /sys/fs/cgroup/unified and mount it there\nor for good"},
+	}}
+	var out strings.Builder
+	require.NoError(t, Render(&out, r, Look{Width: 60, State: func(state, padded string) string {
+		require.Equal(t, Missing, state)
+		return "\x1b[31m" + padded + "\x1b[m"
+	}}))
+	require.Equal(t, "Linux 6.1\n"+
+		"\x1b[31mmissing \x1b[m  cgroup v2  only v1 is mounted\n"+
+		"                     netnice attaches its programs to the\n"+
+		"                     root of cgroup v2.\n"+
+		"                     -> mkdir -p /sys/fs/cgroup/unified and\n"+
+		"                        mount it there\n"+
+		"                        or for good\n"+
+		"netnice does not work here yet: 1 missing.\n", out.String())
 }
 
 type writer func([]byte) (int, error)
@@ -335,7 +355,7 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 func TestThisMachine(t *testing.T) {
 	r := Run(t.Context())
 	var out strings.Builder
-	require.NoError(t, Render(&out, r))
+	require.NoError(t, Render(&out, r, Look{}))
 	t.Log("\n" + out.String())
 	require.NotEmpty(t, r.Kernel)
 	privileged := r.Checks[0].State == OK

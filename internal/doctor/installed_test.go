@@ -61,7 +61,7 @@ func TestInstalled(t *testing.T) {
 				require.Contains(t, check.Remedy, c.remedy)
 			}
 			var out bytes.Buffer
-			require.NoError(t, Render(&out, api.Report{Checks: checks}))
+			require.NoError(t, Render(&out, api.Report{Checks: checks}, Look{}))
 			require.Contains(t, out.String(), c.text)
 		})
 	}

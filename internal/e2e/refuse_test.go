@@ -237,7 +237,7 @@ func TestDamagedState(t *testing.T) {
 		t.Errorf("%+v are limited", nodes)
 	}
 	r := f.netnice("status")
-	if !strings.Contains(r.out, stateFile+".damaged-") || !strings.Contains(r.out, "sudo rm ") {
+	if !strings.Contains(r.out, stateFile+".damaged-") || !strings.Contains(r.out, "sudo rm") {
 		t.Errorf("%v, want where the damaged file is kept, and what to do", r)
 	}
 	if d := f.daemons[1]; !strings.Contains(d.log.String(), "damaged") {

@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// readerPoll is how long one look for the end of a reader lasts.
+const readerPoll = time.Second
+
+// untilReaderGone returns a context that ends when nobody can read any more what a command
+// prints: the other end of the pipe was closed, as head does when it has enough. A command that
+// prints what happens would notice that only when the next thing happens.
+func (a *App) untilReaderGone(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	file, ok := a.Out.(*os.File)
+	if !ok {
+		return ctx, cancel
+	}
+	fd := int32(file.Fd())
+	go func() {
+		for ctx.Err() == nil {
+			poll := []unix.PollFd{{Fd: fd}} // errors are always told
+			_, err := unix.Poll(poll, int(readerPoll.Milliseconds()))
+			switch {
+			case errors.Is(err, unix.EINTR):
+			case err != nil, poll[0].Revents&unix.POLLNVAL != 0:
+				return // nobody can tell
+			case poll[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0:
+				cancel()
+			}
+		}
+	}()
+	return ctx, cancel
+}
+
+// noReader reports whether an error says that nobody reads what is printed any more.
+func noReader(err error) bool {
+	var path *fs.PathError // of a file; the daemon's socket has another kind
+	return errors.As(err, &path) && path.Op == "write" && errors.Is(path, syscall.EPIPE)
+}

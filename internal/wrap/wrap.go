@@ -1,0 +1,124 @@
+// Package wrap breaks text for people into lines that fit a terminal. It owns where
+// a line ends, and never what it says: no word is changed, cut or left out.
+//
+// A width is in cells of a terminal; 0 is any.
+package wrap
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+)
+
+// Unknown is the width of what is no terminal, or does not tell.
+const Unknown = 80
+
+// leastText is what remains beside an indent on the narrowest terminal.
+const leastText = 20
+
+// Hanging returns text behind prefix, with lines that are indented as far as the
+// prefix is wide. The last one ends with a newline, too.
+func Hanging(prefix, text string, width int) string {
+	indent := ansi.StringWidth(prefix)
+	return lay(prefix, strings.Repeat(" ", indent), text, strings.Fields(text), width)
+}
+
+// lay writes words behind first, and behind rest from the second line on. Text is how
+// they stand if all have room.
+func lay(first, rest, text string, words []string, width int) string {
+	if width == 0 || ansi.StringWidth(first+text) <= width {
+		return first + text + "\n"
+	}
+	width = max(width, ansi.StringWidth(first)+leastText)
+	var out strings.Builder
+	line := first
+	begun := false // the line has a word
+	for _, word := range words {
+		if begun && ansi.StringWidth(line)+1+ansi.StringWidth(word) > width {
+			out.WriteString(line + "\n")
+			line, begun = rest, false
+		}
+		if begun {
+			line += " "
+		}
+		line, begun = line+word, true
+	}
+	return out.String() + line + "\n"
+}
+
+// aColumn is a line of two columns: what is explained, and behind two spaces or more why.
+var aColumn = regexp.MustCompile(`^( *\S.*?  +)(\S.*)$`)
+
+// Line breaks one line that is laid out already. What follows is indented as far as the
+// line's second column, or else deeper than the line.
+func Line(line string, width int) string {
+	if width == 0 || ansi.StringWidth(line) <= width {
+		return line + "\n"
+	}
+	const most = 40 // a first column that is wider has its text below
+	if m := aColumn.FindStringSubmatch(line); m != nil && ansi.StringWidth(m[1]) <= most {
+		return Hanging(m[1], m[2], width)
+	}
+	text := strings.TrimLeft(line, " ")
+	lead := line[:len(line)-len(text)]
+	return lay(lead, lead+"    ", text, strings.Fields(text), width)
+}
+
+// Usage breaks a line of a command's usage, between what stands in brackets where that
+// has room on a line.
+func Usage(line string, width int) string {
+	text := strings.TrimLeft(line, " ")
+	lead := line[:len(line)-len(text)]
+	return lay(lead, lead+"    ", text, bracketed(text, width-len(lead)-4), width)
+}
+
+// bracketed divides text at spaces outside of square brackets, and inside those that are
+// wider than most.
+func bracketed(text string, most int) (words []string) {
+	depth, from := 0, 0
+	add := func(word string) {
+		if ansi.StringWidth(word) > most {
+			words = append(words, strings.Fields(word)...)
+		} else if word != "" {
+			words = append(words, word)
+		}
+	}
+	for i, r := range text {
+		switch {
+		case r == '[':
+			depth++
+		case r == ']':
+			depth--
+		case r == ' ' && depth == 0:
+			add(text[from:i])
+			from = i + 1
+		}
+	}
+	add(text[from:])
+	return words
+}
+
+// Text breaks paragraphs. Lines that begin at the margin are one paragraph, however they
+// were broken before; others stay lines of their own.
+func Text(text string, width int) string {
+	var out strings.Builder
+	var paragraph []string
+	flush := func() {
+		if len(paragraph) > 0 {
+			out.WriteString(Hanging("", strings.Join(paragraph, " "), width))
+			paragraph = nil
+		}
+	}
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, " \n")
+		if line != "" && line[0] != ' ' {
+			paragraph = append(paragraph, line)
+			continue
+		}
+		flush()
+		out.WriteString(Line(line, width))
+	}
+	flush()
+	return out.String()
+}
