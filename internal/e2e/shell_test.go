@@ -115,7 +115,7 @@ function inside; sh -c "netnice; true"; end
 				{`sh -c 'netnice; true' @256K | sed 's/total/piped/'`, "262 kB/s piped", ""},
 				{`echo | sh -c 'netnice; true' @256K 2>&1`, "262 kB/s total", ""},
 				{`sh -c 'sleep 0.2; netnice; true' @256K & wait`, "262 kB/s total", ""},
-				{`echo "a b" 'c  d' e\ f \@1M '@2M' @256K`, "a b c d e f @1M @2M", "netnice:"},
+				{`echo "a b" 'c  d' e\ f \@1M '@2M' @1MB/s`, "a b c d e f @1M @2M", "netnice:"},
 				{`sh -c 'exit 7' @256K; echo code-` + status, "code-7", ""},
 				{`echo bob@home @home`, "bob@home @home", "netnice:"},
 				{"show", "no limit", ""},
