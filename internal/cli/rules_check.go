@@ -61,7 +61,7 @@ func (a *App) checkRules(args []string, own bool) *api.RuleCheck {
 	take := func(list []*rules.Rule, err error) {
 		answer.Rules += len(list)
 		for _, r := range list {
-			answer.Warnings = append(answer.Warnings, ruleProblems(r.Notes)...)
+			answer.Warnings = append(answer.Warnings, problemList(r.Notes)...)
 		}
 		answer.Warnings = append(answer.Warnings, weightNotes(list)...)
 		answer.Problems = append(answer.Problems, ruleProblems(err)...)
@@ -120,11 +120,11 @@ func ruleProblems(err error) []api.RuleProblem {
 	if !errors.As(err, &list) {
 		return []api.RuleProblem{{Message: err.Error(), Remedy: "netnice rules check --help"}}
 	}
-	return ruleProblems(list)
+	return problemList(list)
 }
 
-// ruleProblems are what was found in files of rules as the API has it.
-func ruleProblems(list rules.Problems) []api.RuleProblem {
+// problemList is what was found in files of rules as the API has it.
+func problemList(list rules.Problems) []api.RuleProblem {
 	out := make([]api.RuleProblem, len(list))
 	for i, p := range list {
 		out[i] = api.RuleProblem{File: p.File, Line: p.Line, Column: p.Column, Message: p.Message, Remedy: p.Remedy}
