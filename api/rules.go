@@ -83,4 +83,6 @@ type RuleTest struct {
 	Cgroup  string        `json:"cgroup"`
 	Parent  string        `json:"parent"` // path of its program
 	Rules   []RuleVerdict `json:"rules"`
+	// Container is the name of the container that it is in, or the id of one without a name.
+	Container string `json:"container,omitempty"`
 }

@@ -48,7 +48,7 @@ which they are looked at.
   STATE     "also": holds besides the first that matches; "not now": by the time
             of the day or the week
 
-An administrator's rule that names other users, a cgroup or a unit shows its connections as "(hidden)".`,
+An administrator's rule that names other users, a cgroup, a unit or a container shows its connections as "(hidden)".`,
 		Args: between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.showRules(cmd.Context(), asJSON, (*client.Client).Rules)
@@ -218,6 +218,7 @@ func (a *App) verdicts(t *api.RuleTest) string {
 	line("user", t.User)
 	line("command", t.Command)
 	line("cgroup", t.Cgroup)
+	line("container", t.Container)
 	line("parent", t.Parent)
 	if len(t.Rules) == 0 {
 		b.WriteString("no rules\n")

@@ -183,6 +183,7 @@ type facts struct {
 	Group                 string
 	SystemGroup           string `json:",omitempty"` // the part of Group that no user has named; since version 11
 	ParentExe, ParentComm string
+	In                    rules.Container `json:",omitzero"`
 }
 
 var _ rules.Facts = facts{}
@@ -206,12 +207,16 @@ func (f facts) Command() string { return f.CommandLine }
 // Cgroup implements rules.Facts.
 func (f facts) Cgroup() string { return f.Group }
 
+// Container implements rules.Facts.
+func (f facts) Container() rules.Container { return f.In }
+
 // running are the facts of a process, of which the rarer ones are read when a rule asks.
 type running struct {
 	resolver              *identity.Resolver
 	pid, parent           int
 	facts                 facts
 	command, group, above bool // are read
+	inside                bool // the container is known
 }
 
 // look begins with what nearly every rule asks for; false: the process has ended, or
@@ -261,10 +266,20 @@ func (p *running) Parent() rules.Program {
 	return p.facts.Parent()
 }
 
+// Container implements rules.Facts.
+func (p *running) Container() rules.Container {
+	if !p.inside {
+		p.inside = true
+		c := p.resolver.ContainerOf(p.Cgroup())
+		p.facts.In = rules.Container{Names: c.Names, ID: c.ID}
+	}
+	return p.facts.In
+}
+
 // all reads everything.
 func (p *running) all() *facts {
 	p.Command()
-	p.Cgroup()
+	p.Container()
 	p.Parent()
 	all := p.facts
 	all.SystemGroup = p.resolver.SystemNamed(all.Group)

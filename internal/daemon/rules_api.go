@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
@@ -102,6 +103,14 @@ func (d *Daemon) renderRule(owner string, r *rules.Rule, standing map[string]int
 	}
 }
 
+// containerText names the container that a process is in, "" for none.
+func containerText(c rules.Container) string {
+	if len(c.Names) == 0 {
+		return c.ID
+	}
+	return strings.Join(c.Names, ", ")
+}
+
 // TestRules implements apiserver.Backend: which rules match a process as it is now.
 func (d *Daemon) TestRules(ctx context.Context, by auth.Actor, pid int) (api.RuleTest, error) {
 	if !d.followsRules() {
@@ -127,7 +136,7 @@ func (d *Daemon) TestRules(ctx context.Context, by auth.Actor, pid int) (api.Rul
 	f := p.all()
 	answer := api.RuleTest{
 		Version: api.Version, PID: pid, Program: f.Exe, Name: f.Comm, User: identity.UserName(f.User),
-		Command: f.CommandLine, Cgroup: f.Group, Parent: f.ParentExe, Rules: []api.RuleVerdict{},
+		Command: f.CommandLine, Cgroup: f.Group, Container: containerText(f.In), Parent: f.ParentExe, Rules: []api.RuleVerdict{},
 	}
 	d.rules.mu.Lock()
 	defer d.rules.mu.Unlock()

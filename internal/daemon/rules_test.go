@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -397,4 +398,27 @@ func TestRulesNeedADaemonThatStays(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, list.Followed)
 	require.False(t, fake.Follows())
+}
+
+// In which container a process is stays known with its limit: of a process that has ended, and after a restart.
+func TestContainerOfARuleIsKept(t *testing.T) {
+	list, err := rules.Parse("f", []byte("[[rule]]\ncontainer = 'web-*'\nup = '1MB/s'"), rules.Context{LookupUser: rules.LookupUser})
+	require.NoError(t, err)
+	set := rules.Compile(list)
+	f := facts{Exe: "/usr/bin/curl", Comm: "curl", In: rules.Container{Names: []string{"web-1"}, ID: strings.Repeat("a", 64)}}
+	text, err := json.Marshal(f)
+	require.NoError(t, err)
+	var again facts
+	require.NoError(t, strictly(text, &again))
+	require.Equal(t, f, again)
+	holding, _ := set.Match(again, time.Now())
+	require.Len(t, holding, 1)
+	f.In = rules.Container{}
+	text, err = json.Marshal(f)
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "In", "most processes are in none")
+	holding, _ = set.Match(f, time.Now())
+	require.Empty(t, holding)
+	require.Equal(t, "web, also", containerText(rules.Container{Names: []string{"web", "also"}, ID: "a"}))
+	require.Equal(t, "a", containerText(rules.Container{ID: "a"}))
 }

@@ -120,9 +120,14 @@ func outermost(dirs []string) []string {
 // ids of containers with this name. A user's own containers are known by id
 // alone: names are for whoever likes to give them.
 func (r *Resolver) containersNamed(name string) []string {
-	ids := slices.Concat(r.dockerIDs(name), r.podmanIDs(name), r.nerdctlIDs(name))
+	var ids []string
+	for id, names := range r.containerNames() {
+		if slices.Contains(names, name) {
+			ids = append(ids, id)
+		}
+	}
 	slices.Sort(ids)
-	return slices.Compact(ids)
+	return ids
 }
 
 // engineHas says whether an engine of the machine's has written down a container whose id begins so.
@@ -142,14 +147,25 @@ func (r *Resolver) lists(pattern string) []string {
 	return files
 }
 
-func (r *Resolver) dockerIDs(name string) (ids []string) {
+// containerNames returns the names that engines of the machine's have written down, by
+// the containers' ids.
+func (r *Resolver) containerNames() map[string][]string {
+	names := make(map[string][]string)
 	for _, file := range r.lists("docker/containers/*/config.v2.json") {
 		var c struct{ ID, Name string }
-		if readJSON(file, &c) == nil && strings.TrimPrefix(c.Name, "/") == name {
-			ids = append(ids, c.ID)
+		if readJSON(file, &c) == nil && c.ID != "" { // else it goes meanwhile, or is being written
+			names[c.ID] = append(names[c.ID], strings.TrimPrefix(c.Name, "/"))
 		}
 	}
-	return ids
+	for _, c := range r.podmanContainers() {
+		names[c.ID] = append(names[c.ID], c.Names...)
+	}
+	for _, file := range r.lists("nerdctl/*/names/*/*") {
+		if id, err := readTrimmed(file); err == nil {
+			names[id] = append(names[id], filepath.Base(file))
+		}
+	}
+	return names
 }
 
 type podmanContainer struct {
@@ -165,24 +181,6 @@ func (r *Resolver) podmanContainers() (all []podmanContainer) {
 		}
 	}
 	return all
-}
-
-func (r *Resolver) podmanIDs(name string) (ids []string) {
-	for _, c := range r.podmanContainers() {
-		if slices.Contains(c.Names, name) {
-			ids = append(ids, c.ID)
-		}
-	}
-	return ids
-}
-
-func (r *Resolver) nerdctlIDs(name string) (ids []string) {
-	for _, file := range r.lists("nerdctl/*/names/*/" + name) {
-		if id, err := readTrimmed(file); err == nil {
-			ids = append(ids, id)
-		}
-	}
-	return ids
 }
 
 func readJSON(file string, to any) error {

@@ -83,6 +83,39 @@ func (r *Resolver) Processes() ([]Ancestor, error) {
 	return list, nil
 }
 
+// ProcessInfo is a process as a list of them names it.
+type ProcessInfo struct {
+	PID, Parent int
+	UID         uint32 // real
+	Path        string // of the file that it runs; "" where the caller may not read it
+	Comm        string // the name that the kernel has for it
+}
+
+// ProcessTable lists the processes of the machine with their names, threads of the kernel left out.
+func (r *Resolver) ProcessTable() ([]ProcessInfo, error) {
+	all, err := r.proc.AllProcs()
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	list := make([]ProcessInfo, 0, len(all))
+	for _, p := range all {
+		stat, err := p.Stat()
+		if err != nil || stat.Flags&pfKthread != 0 || ended(stat.State, stat.NumThreads) {
+			continue
+		}
+		uid, parent, err := r.IDs(p.PID)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		path, _, err := r.Program(p.PID)
+		if err != nil {
+			path = "" // another user's
+		}
+		list = append(list, ProcessInfo{PID: p.PID, Parent: parent, UID: uid, Path: path, Comm: stat.Comm})
+	}
+	return list, nil
+}
+
 // monotonic clock of what the kernel reports.
 func monotonic() uint64 {
 	var ts unix.Timespec

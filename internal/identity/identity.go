@@ -96,6 +96,7 @@ type Resolver struct {
 	varLib   string
 	systemd  Systemd
 	accounts *account.Directory
+	known    knownContainers
 }
 
 // New returns a Resolver. It fails when procfs is not mounted.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/netnice/netnice/api"
@@ -58,6 +59,27 @@ func (r *Resolver) unit(ctx context.Context, name string) (Resolved, error) {
 		Message: fmt.Sprintf("%d units are called %s", len(dirs), name),
 		Hint:    "name one of them: --cgroup " + strings.TrimPrefix(dirs[0], root),
 	}
+}
+
+// Units lists the names of systemd units that have a cgroup now, sorted.
+func (r *Resolver) Units() ([]string, error) {
+	root, err := r.CgroupRoot()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	err = walkCgroups(root, func(dir string) bool {
+		switch base := filepath.Base(dir); filepath.Ext(base) {
+		case ".service", ".scope", ".slice":
+			names = append(names, base)
+		}
+		return true
+	})
+	if err != nil {
+		return nil, fmt.Errorf("search %s for units: %w", root, err)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }
 
 // at completes a unit with the cgroup it runs in.

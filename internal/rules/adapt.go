@@ -35,7 +35,7 @@ func (o object) adapts(r *Rule) {
 	if r.protocol == TCP {
 		o.problem("protocol", `protocol = "udp", or without the line, which paces TCP, too`, "adapt is not for TCP alone")
 	}
-	for _, key := range []string{"program", "command", "user", "cgroup", "unit", "parent", "port", "down", "total", "share", "also"} {
+	for _, key := range []string{"program", "command", "user", "cgroup", "unit", "container", "parent", "port", "down", "total", "share", "also"} {
 		if _, there := o.keys[key]; there {
 			o.problem(key, "remove the line", "%s has no meaning beside adapt, which is for what everybody sends to a host", key)
 		}

@@ -50,16 +50,16 @@ func (r *Rule) Protocol() Protocol { return r.protocol }
 // Everybody reports whether a rule is for a part of the traffic of all whom its owner may
 // limit, and not of certain processes.
 func (r *Rule) Everybody() bool {
-	return r.Destined() && len(r.programs)+len(r.commands)+len(r.users)+len(r.cgroups)+len(r.units)+len(r.parents) == 0
+	return r.Destined() && len(r.programs)+len(r.commands)+len(r.users)+len(r.cgroups)+len(r.units)+len(r.parents)+len(r.containers) == 0
 }
 
 // MayHoldFor reports whether a rule may be for a user's processes, by whom it names: the user, or no
-// user, cgroup and unit. Whose a cgroup or a unit is, rules do not know.
+// user, cgroup, unit and container. Whose a cgroup, a unit or a container is, rules do not know.
 func (r *Rule) MayHoldFor(uid uint32) bool {
 	if len(r.users) > 0 {
 		return slices.Contains(r.users, uid)
 	}
-	return len(r.cgroups)+len(r.units) == 0
+	return len(r.cgroups)+len(r.units)+len(r.containers) == 0
 }
 
 // Connections are the conditions that are on connections, as text.

@@ -21,7 +21,17 @@ type Facts interface {
 	Command() string // the command line, words with a space between
 	Cgroup() string  // below the mount
 	Parent() Program
+	Container() Container // by the cgroup; the zero value if the process is in none
 }
+
+// Container is the container that a process is in.
+type Container struct {
+	Names []string `json:"names,omitempty"` // that its engine has for it
+	ID    string   `json:"id,omitempty"`    // "" of engines that have names only
+}
+
+// IsZero reports whether it is no container.
+func (c Container) IsZero() bool { return len(c.Names) == 0 && c.ID == "" }
 
 // Set is a list of rules that was prepared for matching: a rule that names its
 // programs is looked at for these only, however many others there are.
@@ -112,6 +122,8 @@ func (r *Rule) Differs(f Facts, now time.Time) string {
 		return "cgroup"
 	case !anyOf(r.units, func(u string) bool { return hasUnit(f.Cgroup(), u) }):
 		return "unit"
+	case !anyOf(r.containers, func(c container) bool { return c.matches(f.Container()) }):
+		return "container"
 	case !anyOf(r.parents, func(p program) bool { return p.matches(f.Parent()) }):
 		return "parent"
 	case !anyOf(r.commands, func(c command) bool { return c.matches(f.Command()) }):

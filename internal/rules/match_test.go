@@ -15,6 +15,7 @@ type process struct {
 	program, parent Program
 	uid             uint32
 	command, cgroup string
+	container       Container
 }
 
 func (p process) Program() Program { return p.program }
@@ -22,6 +23,8 @@ func (p process) Parent() Program  { return p.parent }
 func (p process) UID() uint32      { return p.uid }
 func (p process) Command() string  { return p.command }
 func (p process) Cgroup() string   { return p.cgroup }
+
+func (p process) Container() Container { return p.container }
 
 func runs(path string) process {
 	return process{program: Program{path, commOf(path[strings.LastIndex(path, "/")+1:])}}
@@ -110,6 +113,55 @@ func TestHoldsIn(t *testing.T) {
 		for cgroup, want := range in {
 			require.Equal(t, want, r.HoldsIn(cgroup), "%s in %q", rest, cgroup)
 		}
+	}
+}
+
+func TestContainerCondition(t *testing.T) {
+	in := func(id string, names ...string) process {
+		p := runs("/usr/bin/curl")
+		p.container = Container{Names: names, ID: id}
+		return p
+	}
+	id := strings.Repeat("0123456789abcdef", 4)
+	web, box, nameless, outside := in(id, "web-1", "also"), in("", "box"), in(id), runs("/usr/bin/curl")
+	for _, c := range []struct {
+		condition string
+		of        process
+		want      string
+	}{
+		{"container = 'web-1'", web, ""},
+		{"container = 'also'", web, ""},
+		{"container = 'web'", web, "container"},
+		{"container = 'web-*'", web, ""},
+		{"container = ['x', 'web-?']", web, ""},
+		{"container = 'web-*'", box, "container"},
+		{"container = 'all'", box, ""},
+		{"container = '*'", nameless, ""},
+		{"container = 'all'", outside, "container"},
+		{"container = '*'", outside, "container"},
+		{"container = '0123456789ab'", nameless, ""},
+		{"container = '0123456789ab'", web, ""},
+		{"container = '0123'", web, "container"}, // too short for an id: a name
+		{"container = 'web-*'\nprogram = 'wget'", web, "program"},
+	} {
+		r := parse(t, "[[rule]]\nup = '1MB/s'\n"+c.condition)[0]
+		require.Equal(t, c.want, r.Differs(c.of, noon), "%s of %+v", c.condition, c.of.container)
+		require.NotEmpty(t, r.Conditions())
+	}
+	destined := parse(t, "[[rule]]\nup = '1MB/s'\ncontainer = 'web'\nport = 443")[0]
+	require.False(t, destined.Everybody(), "it is for processes of a container")
+	require.False(t, destined.MayHoldFor(1000), "whose a container is, rules do not know")
+}
+
+func TestMatchProgram(t *testing.T) {
+	for text, want := range map[string]bool{"curl": true, "cur?": true, "/usr/bin/curl": true, "/bin/curl": false, "wget": false, "curly": false} {
+		matches, err := MatchProgram(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, matches(Program{"/usr/bin/curl", "curl"}), text)
+	}
+	for _, text := range []string{"", "bin/curl", "[a"} {
+		_, err := MatchProgram(text)
+		require.Error(t, err, text)
 	}
 }
 

@@ -45,7 +45,7 @@ const (
 // keysOfRule are those that a rule may have.
 func keysOfRule() []string {
 	return []string{
-		"name", "program", "command", "user", "cgroup", "unit", "parent", "to", "port", "protocol", "time", "days",
+		"name", "program", "command", "user", "cgroup", "unit", "container", "parent", "to", "port", "protocol", "time", "days",
 		"up", "down", "total", "min", "min_down", "weight", "adapt", "share", "also",
 	}
 }
@@ -166,7 +166,7 @@ func (o object) rule() *Rule {
 			o.problem("share", `"each" (each process that matches, with its children) or "all" (all together)`, "share is %q", text)
 		}
 		if r.Everybody() && text == string(ShareEach) {
-			o.problem("share", "say of whom: program, command, user, cgroup, unit or parent; or remove the line",
+			o.problem("share", "say of whom: program, command, user, cgroup, unit, container or parent; or remove the line",
 				"without a process that is meant, all have one limit together")
 		}
 	}
@@ -252,11 +252,11 @@ func (o object) conditions(r *Rule) {
 	o.destination(r, say)
 	o.when(r, say)
 	if len(r.said) == 0 && len(o.problems) == 0 {
-		o.problem("", "say whom: program, command, user, cgroup, unit or parent; which connections: to, port, protocol; for the machine: netnice set --host", "the rule is for every process")
+		o.problem("", "say whom: program, command, user, cgroup, unit, container or parent; which connections: to, port, protocol; for the machine: netnice set --host", "the rule is for every process")
 	}
 }
 
-// groups reads cgroups and units.
+// groups reads cgroups, units and containers.
 func (o object) groups(r *Rule, say func(string, []string)) {
 	r.cgroups = o.texts("cgroup")
 	for i, text := range r.cgroups {
@@ -277,6 +277,7 @@ func (o object) groups(r *Rule, say func(string, []string)) {
 		}
 	}
 	say("unit", r.units)
+	o.inContainers(r, say)
 }
 
 // when reads times and days.
@@ -298,7 +299,7 @@ func (o object) when(r *Rule, say func(string, []string)) {
 	}
 	// Nobody is meant by a time alone.
 	if len(r.said) == 0 && len(times)+len(days) > 0 {
-		o.problem("", "say whom: program, command, user, cgroup, unit or parent; or which connections: to, port, protocol", "the rule is for every process")
+		o.problem("", "say whom: program, command, user, cgroup, unit, container or parent; or which connections: to, port, protocol", "the rule is for every process")
 	}
 	say("time", times)
 	say("days", days)

@@ -130,6 +130,10 @@ func TestProblems(t *testing.T) {
 		{"[[rule]]\nprogram = 'x'\nup = '1MB/s'\ndays = 'mon-someday'", `"mon-someday" is no day of the week`},
 		{"[[rule]]\ncgroup = '/sys/fs/cgroup'\nup = '1MB/s'", "the root cgroup is every process"},
 		{"[[rule]]\nunit = 'a/b'\nup = '1MB/s'", `"a/b" is no unit's name`},
+		{"[[rule]]\ncontainer = 'a/b'\nup = '1MB/s'", `netnice.toml:2:1: "a/b" is no container's name`},
+		{"[[rule]]\ncontainer = ''\nup = '1MB/s'", `"" is no container's name`},
+		{"[[rule]]\ncontainer = 'web[1'\nup = '1MB/s'", `the pattern "web[1" is not complete`},
+		{"[[rule]]\nto = '10.0.0.0/8'\ncontainer = 'web'\nadapt = true", "netnice.toml:3:1: container has no meaning beside adapt"},
 		{"[[rule]]\nname = ''\nprogram = 'x'\nup = '1MB/s'", "a name has 1 to 64 characters"},
 		{"[[rule]]\nto = '10.0.0.0/8'\nadapt = false", "netnice.toml:3:1: adapt is neither true nor a share"},
 		{"[[rule]]\nto = '10.0.0.0/8'\nadapt = '5%'", "netnice.toml:3:1: adapt is neither true nor a share"},
@@ -171,6 +175,8 @@ func TestUsersOwnFile(t *testing.T) {
 	_, err := Parse("f", []byte("[[rule]]\nprogram = 'x'\nuser = 'bob'\nup = '1MB/s'\nweight = 200"), mine)
 	require.ErrorContains(t, err, "f:3:1: a user's own rule names no user")
 	require.ErrorContains(t, err, "f:5:1: only the administrator may raise a weight")
+	_, err = Parse("f", []byte("[[rule]]\ncontainer = 'web'\nup = '1MB/s'"), mine)
+	require.ErrorContains(t, err, "f:2:1: only the administrator's rules name containers")
 	_, err = Parse("f", []byte("[[rule]]\nprogram = 'x'\nup = '1MB/s'\nweight = 100"), mine)
 	require.NoError(t, err)
 }

@@ -50,17 +50,18 @@ type Rule struct {
 	// Notes are what its author may not expect of it; the rule is in force all the same.
 	Notes Problems
 
-	programs []program
-	commands []command
-	users    []uint32
-	cgroups  []string
-	units    []string
-	parents  []program
-	to       []reach
-	ports    []ports
-	protocol Protocol
-	window   window
-	said     []string // the conditions as they were written, for people and for Key
+	programs   []program
+	commands   []command
+	users      []uint32
+	cgroups    []string
+	units      []string
+	containers []container
+	parents    []program
+	to         []reach
+	ports      []ports
+	protocol   Protocol
+	window     window
+	said       []string // the conditions as they were written, for people and for Key
 }
 
 // Where is where a rule stands, for people.
@@ -106,6 +107,15 @@ func newProgram(text string) (program, error) {
 		return p, fmt.Errorf("the pattern %q is not complete", text)
 	}
 	return p, nil
+}
+
+// MatchProgram returns a test for programs that text names as a rule's key program does: a name, a path, or a pattern.
+func MatchProgram(text string) (func(Program) bool, error) {
+	p, err := newProgram(text)
+	if err != nil {
+		return nil, err
+	}
+	return p.matches, nil
 }
 
 // matches compares with the file that a process runs, and with the name that the

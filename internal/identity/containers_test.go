@@ -1,0 +1,151 @@
+package identity
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// engines is a machine with containers of several engines: what they have written down, and cgroups.
+type engines struct {
+	t          *testing.T
+	mount, lib string
+	*Resolver
+}
+
+func newEngines(t *testing.T) engines {
+	t.Helper()
+	e := engines{t: t, mount: t.TempDir(), lib: t.TempDir()}
+	e.Resolver = newResolver(t, Options{CgroupRoot: e.mount, VarLib: e.lib})
+	return e
+}
+
+func idOf(digit string) string { return strings.Repeat(digit, 64) }
+
+// docker writes down a container as Docker does; dirs are folders of cgroups to make.
+func (e engines) docker(digit, name string) {
+	e.t.Helper()
+	file := filepath.Join(e.lib, "docker/containers", idOf(digit), "config.v2.json")
+	require.NoError(e.t, os.MkdirAll(filepath.Dir(file), 0o755))
+	require.NoError(e.t, os.WriteFile(file, fmt.Appendf(nil, `{"ID":%q,"Name":"/%s"}`, idOf(digit), name), 0o600))
+}
+
+func (e engines) cgroups(dirs ...string) {
+	e.t.Helper()
+	for _, dir := range dirs {
+		require.NoError(e.t, os.MkdirAll(filepath.Join(e.mount, dir), 0o755))
+	}
+}
+
+func TestContainers(t *testing.T) {
+	e := newEngines(t)
+	e.docker("1", "web")
+	e.docker("2", "idle") // does not run
+	e.docker("3", "twin")
+	podman := filepath.Join(e.lib, "containers/storage/overlay-containers/containers.json")
+	require.NoError(t, os.MkdirAll(filepath.Dir(podman), 0o755))
+	require.NoError(t, os.WriteFile(podman, fmt.Appendf(nil, `[{"id":%q,"names":["pod","also"]},{"id":%q,"names":["twin"]}]`, idOf("4"), idOf("5")), 0o600))
+	e.cgroups(
+		"/system.slice/docker-"+idOf("1")+".scope",
+		"/machine.slice/libpod-"+idOf("4")+".scope/libpod-"+idOf("4"), // one, which is made twice
+		"/machine.slice/libpod-"+idOf("5")+".scope",
+		"/kubepods.slice/crio-"+idOf("7")+".scope",
+		"/lxc.payload.box/lxc.payload.within", // what a container makes inside is its own
+		"/machine.slice/machine-deb.scope",
+		`/machine.slice/machine-qemu\x2d1\x2dvm.scope`, // a virtual machine, which no name of a container is
+		"/system.slice/cron.service",
+	)
+	list, err := e.Containers()
+	require.NoError(t, err)
+	var got []string
+	for _, c := range list {
+		got = append(got, c.Subject())
+		res, err := e.container(c.Subject())
+		require.NoError(t, err, "what is listed can be named")
+		require.Equal(t, c.Dir, res.Dir)
+	}
+	// Of the two that are called twin the one that runs has its id, and the other nothing that names it.
+	require.Equal(t, []string{idOf("5")[:shortID], idOf("7")[:shortID], "box", "deb", "idle", "pod", "web"}, got)
+}
+
+func TestContainersOfUsers(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root gives folders away") // as TestContainerOfItsName does
+	}
+	e := newEngines(t)
+	own := "/user.slice/libpod-" + idOf("8") + ".scope"
+	e.cgroups(own)
+	require.NoError(t, os.Chown(filepath.Join(e.mount, "/user.slice"), 1000, 1000))
+	list, err := e.Containers()
+	require.NoError(t, err)
+	require.Empty(t, list, "any user could make such a folder")
+	require.Zero(t, e.ContainerOf(own+"/init").ID)
+}
+
+func TestContainerOf(t *testing.T) {
+	e := newEngines(t)
+	e.docker("1", "web")
+	web := "/system.slice/docker-" + idOf("1") + ".scope"
+	e.cgroups(web+"/init", web+"/lxc.payload.box", "/lxc.payload.box", "/system.slice/cron.service", "/kubepods/"+idOf("6"))
+	for cgroup, want := range map[string]Container{
+		web:                          {Names: []string{"web"}, ID: idOf("1")},
+		web + "/init":                {Names: []string{"web"}, ID: idOf("1")},
+		web + "/lxc.payload.box":     {Names: []string{"web"}, ID: idOf("1")}, // the outermost
+		"/lxc.payload.box":           {Names: []string{"box"}},
+		"/kubepods/" + idOf("6"):     {ID: idOf("6")},
+		"/system.slice/cron.service": {},
+		"/":                          {},
+		"":                           {},
+		"/lxc.payload.gone":          {}, // of which nobody can tell who made it
+	} {
+		got := e.ContainerOf(cgroup)
+		if want.ID != "" || want.Names != nil {
+			require.NotEmpty(t, got.Dir, cgroup)
+		}
+		got.Dir = ""
+		require.Equal(t, want, got, cgroup)
+	}
+}
+
+// Names are looked up again after a while, and not each time.
+func TestNamesOfContainersAreRemembered(t *testing.T) {
+	e := newEngines(t)
+	e.docker("1", "before")
+	require.Equal(t, []string{"before"}, e.knownNames(idOf("1")))
+	e.docker("1", "after")
+	require.Equal(t, []string{"before"}, e.knownNames(idOf("1")))
+	e.known.names[idOf("1")] = namesUntil{names: []string{"before"}, until: time.Now().Add(-time.Nanosecond)}
+	require.Equal(t, []string{"after"}, e.knownNames(idOf("1")))
+	for i := range mostKnown + 1 { // what users have made up takes no more memory
+		e.knownNames(fmt.Sprint(i))
+	}
+	require.LessOrEqual(t, len(e.known.names), mostKnown)
+}
+
+func TestUnits(t *testing.T) {
+	e := newEngines(t)
+	e.cgroups("/system.slice/cron.service", "/user.slice/user-1000.slice/x.scope", "/init.scope", "/plain/cron.service")
+	names, err := e.Units()
+	require.NoError(t, err)
+	require.Equal(t, []string{"cron.service", "init.scope", "system.slice", "user-1000.slice", "user.slice", "x.scope"}, names)
+}
+
+func TestProcessTable(t *testing.T) {
+	list, err := newResolver(t, Options{}).ProcessTable()
+	require.NoError(t, err)
+	at := slices.IndexFunc(list, func(p ProcessInfo) bool { return p.PID == os.Getpid() })
+	require.GreaterOrEqual(t, at, 0)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	require.Equal(t, ProcessInfo{
+		PID: os.Getpid(), Parent: os.Getppid(), UID: uint32(os.Getuid()), Path: self, Comm: list[at].Comm,
+	}, list[at])
+	require.NotEmpty(t, list[at].Comm)
+	require.False(t, slices.ContainsFunc(list, func(p ProcessInfo) bool { return p.Comm == "kthreadd" }))
+}
