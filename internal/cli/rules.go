@@ -48,7 +48,8 @@ which they are looked at.
   STATE     "also": holds besides the first that matches; "not now": by the time
             of the day or the week
 
-An administrator's rule that names other users, a cgroup, a unit or a container shows its connections as "(hidden)".`,
+An administrator's rule that names other users, a cgroup, a unit or a container shows its
+connections as "(hidden)".`,
 		Args: between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.showRules(cmd.Context(), asJSON, (*client.Client).Rules)

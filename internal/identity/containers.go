@@ -110,26 +110,30 @@ func containerOfFolder(base string) (name, id string) {
 // ContainerOf returns the container that a cgroup, given by its path below the mount, is or is in; the outermost one,
 // and the zero value if there is none. Folders below one that a user has made do not count.
 func (r *Resolver) ContainerOf(cgroup string) Container {
+	below := "/"
+	for part := range strings.SplitSeq(strings.Trim(path.Clean("/"+cgroup), "/"), "/") {
+		below = path.Join(below, part)
+		if name, id := containerOfFolder(part); name+id != "" {
+			return r.containerAt(below, name, id)
+		}
+	}
+	return Container{}
+}
+
+// containerAt returns the container whose cgroup has this path below the mount, if no user has made that.
+func (r *Resolver) containerAt(below, name, id string) Container {
 	root, err := r.CgroupRoot()
 	if err != nil {
 		return Container{}
 	}
-	dir := root
-	for part := range strings.SplitSeq(strings.Trim(path.Clean("/"+cgroup), "/"), "/") {
-		dir = filepath.Join(dir, part)
-		name, id := containerOfFolder(part)
-		if name+id == "" {
-			continue
-		}
-		if len(madeByOwner(root, []string{dir})) == 0 {
-			return Container{}
-		}
-		if id == "" {
-			return Container{Names: []string{name}, Dir: dir}
-		}
-		return Container{Names: r.knownNames(id), ID: id, Dir: dir}
+	dir := filepath.Join(root, below)
+	switch {
+	case len(madeByOwner(root, []string{dir})) == 0:
+		return Container{}
+	case id == "":
+		return Container{Names: []string{name}, Dir: dir}
 	}
-	return Container{}
+	return Container{Names: r.knownNames(id), ID: id, Dir: dir}
 }
 
 // Rules may ask for the container at each exec in one, so its names are remembered for
