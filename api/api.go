@@ -180,6 +180,13 @@ type SetResponse struct {
 	LoadNS         uint64 `json:"load_ns,omitempty"`
 }
 
+// SetList is what commands print with --json whose subject stands for several: what became of each.
+type SetList struct {
+	Version string        `json:"version"`
+	Pattern string        `json:"pattern"` // such as "name:curl"; "" for all that have limits
+	Answers []SetResponse `json:"answers"`
+}
+
 // Left is a process that has left a group.
 type Left struct {
 	PID   int    `json:"pid"`

@@ -253,6 +253,16 @@ func (d *Directory) soon(q question) (answer, error) {
 	return answer{}, fmt.Errorf("%w: %q", ErrPending, q.key)
 }
 
+// Names returns the names of the users in the files, sorted.
+func (d *Directory) Names() []string {
+	var names []string
+	for _, u := range d.users.all() {
+		names = append(names, u.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // Homes returns the home folders of users but root's: of those of the files, and of those who were looked up.
 func (d *Directory) Homes() map[uint32]string {
 	homes := make(map[uint32]string)

@@ -363,6 +363,7 @@ func TestFilesAreReadAsLoginDoes(t *testing.T) {
 		"minus:x:4294967295:1::/m:/y\ntwice:x:1000:1000::/elsewhere:/bin/sh\nno:x:5:5:::\nbob:x:1001:1001::/two:\n"), 0o600))
 	d := New(Options{Passwd: path, Getent: []string{"/nonexistent"}})
 	require.Equal(t, map[uint32]string{1000: "/home/bob", 1001: "/two"}, d.Homes())
+	require.Equal(t, []string{"bob", "no", "root", "twice"}, d.Names())
 	u, err := d.User(t.Context(), "bob")
 	require.NoError(t, err)
 	require.EqualValues(t, 1000, u.UID)

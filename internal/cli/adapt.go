@@ -91,6 +91,7 @@ another, as the list has it.`,
 	flags.Var(&start, "start", "begin with this, instead of measuring")
 	flags.Var(&least, "least", "never less (8 kbit/s)")
 	flags.Var(&most, "most", "never more")
+	completeRates(cmd, "start", "least", "most")
 	flags.Var(&backlog, "backlog", "datagrams wait here for so long at most, more are dropped: 10ms to 1m (1s)")
 	flags.Uint16Var(&port, "reflector", 0, "UDP `port` of a netnice probe --reflect there, instead of ICMP")
 	flags.BoolVar(&all, "to-all", false, "every host to which something is sent")

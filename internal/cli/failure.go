@@ -85,8 +85,12 @@ func flagFailure(cmd *cobra.Command, err error) error {
 	}
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
-		if short := unknown.GetSpecifiedShortnames(); len(short) > 0 && strings.ContainsAny(short[:1], "0123456789.") {
+		short := unknown.GetSpecifiedShortnames()
+		if len(short) > 0 && strings.ContainsAny(short[:1], "0123456789.") {
 			return &failure{message: fmt.Sprintf("-%s is negative, or a flag that does not exist", short), hint: help, cause: err}
+		}
+		if like := similarFlags(cmd, unknown.GetSpecifiedName()); short == "" && len(like) > 0 {
+			help = "did you mean " + strings.Join(like, " or ") + "?\n" + help
 		}
 	}
 	return &failure{message: err.Error(), hint: help, cause: err}

@@ -26,12 +26,12 @@ More may join later: netnice fair --group NAME PID. Members leave by netnice fai
 --leave PID, each with its descendants: what is around the group holds for them then,
 and limits of their own stay. A member that has ended is none any more; the group ends
 with its last one, or by netnice unset --group NAME. Without --group it is called
-after the first process.
+after the first process. Instead of PID name:PROGRAM stands for each process that runs that now.
 
 ` + rateHelp,
-		Example: "  netnice fair --total 10MB/s 4711 4712 4713\n  netnice fair --group backups --up 20mbit 4711=300 4712 4713=1\n  netnice fair --leave 4712",
+		Example: "  netnice fair --total 10MB/s 4711 4712 4713\n  netnice fair --total 1MB/s name:curl\n  netnice fair --group backups --up 20mbit 4711=300 4712 4713=1\n  netnice fair --leave 4712",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			members, err := parseMembers(args)
+			members, err := a.members(args)
 			if err != nil {
 				return err
 			}
@@ -52,8 +52,10 @@ after the first process.
 			}, asJSON)
 		},
 	}
+	cmd.ValidArgsFunction = a.completePID(true)
 	flags := cmd.Flags()
 	flags.StringVar(&group, "group", "", "`name` of the group, a new one or one that there is")
+	_ = cmd.RegisterFlagCompletionFunc("group", a.completeValue(api.KindGroup))
 	flags.BoolVar(&leave, "leave", false, "take the processes out of their group, or of the one with that name")
 	rates.add(cmd, "they")
 	jsonFlag(cmd, &asJSON)
@@ -92,26 +94,51 @@ func (a *App) leave(ctx context.Context, group string, members []api.Member, wis
 	return nil
 }
 
-// parseMembers reads PID or PID=WEIGHT.
-func parseMembers(words []string) (list []api.Member, err error) {
+// members reads PID or PID=WEIGHT, and the same with name:PROGRAM for each process that runs that.
+func (a *App) members(words []string) (list []api.Member, err error) {
 	if len(words) == 0 {
 		return nil, fail("netnice fair --total 10MB/s 4711 4712", "no process given")
 	}
 	for _, word := range words {
 		text, weightText, weighed := strings.Cut(word, "=")
-		m := api.Member{}
-		if m.PID, err = parsePID(text); err != nil {
-			return nil, err
-		}
+		var weight uint32
 		if weighed {
-			if m.Weight, err = parseWeight(weightText); err != nil {
+			if weight, err = parseWeight(weightText); err != nil {
 				return nil, err
 			}
-			if m.Weight == 0 {
+			if weight == 0 {
 				return nil, fail("write 1..10000; 100 is the usual", "weight %s of process %s is out of range", strconv.Quote(weightText), text)
 			}
 		}
-		list = append(list, m)
+		pids, err := a.memberPIDs(text)
+		if err != nil {
+			return nil, err
+		}
+		for _, pid := range pids {
+			list = append(list, api.Member{PID: pid, Weight: weight})
+		}
 	}
 	return list, nil
+}
+
+// memberPIDs reads one process, or those of a name that are not inside others of it.
+func (a *App) memberPIDs(word string) ([]int, error) {
+	program, is := strings.CutPrefix(word, string(kindName)+":")
+	if !is {
+		pid, err := a.onePID(word)
+		return []int{pid}, err
+	}
+	s, err := a.processesNamed(api.Subject{Kind: kindName, ID: program})
+	if err != nil {
+		return nil, err
+	}
+	pids := make([]int, 0, len(s.subjects))
+	for _, subject := range s.subjects {
+		pid, err := parsePID(subject.ID)
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 func (a *App) here() *cobra.Command {
 	var asJSON, dryRun bool
 	cmd := &cobra.Command{
-		Use:   "netnice [PID [RATE]]",
+		Use:   "netnice [PID|SUBJECT [RATE]]",
 		Short: "nice for the network: limit the bandwidth of processes, users, cgroups",
 		Long: `netnice limits the bandwidth of processes, users, cgroups and the host.
 
@@ -26,51 +27,79 @@ func (a *App) here() *cobra.Command {
   netnice PID            the limits of a process: the lowest up, down and of both together, then each subject's
   netnice PID RATE       limit a process and its children, in + out together
   netnice PID 0          lift that, and say what stays (netnice unset --pid PID lifts all)
+  netnice name:curl RATE the same for each process that runs curl now
   netnice run --up 10MB/s -- CMD ARGS
                          run a command under a limit
 
+Instead of PID a subject can be written as ls prints it: user:bob, unit:nginx, host.
+For processes to come, too, write a rule: netnice rules --help.
+
 ` + rateHelp,
-		Example: "  netnice 4711 10mbit\n  netnice run --up 500kB/s -- rsync -a ~/photos backup:",
+		Example: "  netnice 4711 10mbit\n  netnice name:curl 1MB/s\n  netnice run --up 500kB/s -- rsync -a ~/photos backup:",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 && strings.Trim(args[0], "-0123456789") != "" {
-				return unknownCommand(cmd, args[0])
+			if len(args) > 0 && !isSubject(args[0]) {
+				return unknownCommand(cmd, args)
 			}
 			return arguments(cmd, args, 0, 2)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			if len(args) == 0 {
-				return a.showProcess(ctx, a.System.ParentPID(), asJSON)
+				return a.showLimit(ctx, pidSubject(a.System.ParentPID()), asJSON)
 			}
-			pid, err := parsePID(args[0])
+			s, err := new(subjectFlags).selection(a, args[:1])
 			if err != nil {
 				return err
 			}
 			if len(args) == 1 {
-				return a.showProcess(ctx, pid, asJSON)
+				return a.showLimits(ctx, s, asJSON)
 			}
 			rate, err := units.ParseRate(args[1])
 			if err != nil {
 				return err
 			}
 			a.warn(rateNotes(args[1], true))
-			if rate == 0 {
-				return a.liftTotal(ctx, pidSubject(pid), dryRun, asJSON)
+			if rate == 0 && !s.isPattern() {
+				return a.liftTotal(ctx, s.subjects[0], dryRun, asJSON)
 			}
-			return a.apply(ctx, api.SetRequest{
-				Subject: pidSubject(pid), Wish: api.Wish{TotalBytesPerSec: &rate}, DryRun: dryRun,
-			}, asJSON)
+			return a.applyTo(ctx, s, api.SetRequest{Wish: api.Wish{TotalBytesPerSec: &rate}, DryRun: dryRun}, asJSON)
 		},
 	}
+	cmd.ValidArgsFunction = a.completeHere
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)
 	return cmd
 }
 
-// showProcess prints the limits that hold for a process: the lowest in each direction on the first line, then
+// isSubject reports whether a word is a subject, or is meant to be one: a number, or a word with a colon.
+func isSubject(word string) bool {
+	_, err := parseSubject(word)
+	return err == nil || strings.Contains(word, ":")
+}
+
+// showLimits prints the limits that hold for each subject of a selection.
+func (a *App) showLimits(ctx context.Context, s *selection, asJSON bool) error {
+	if !s.isPattern() {
+		return a.showLimit(ctx, s.subjects[0], asJSON)
+	}
+	if asJSON {
+		list, err := a.nodesForEach(ctx, s)
+		if err != nil {
+			return err
+		}
+		return writeJSON(a.Out, list)
+	}
+	for _, subject := range slices.Concat(s.subjects, s.inner) {
+		if err := a.showLimit(ctx, subject, false); err != nil && !a.hasGone(subject, err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// showLimit prints the limits that hold for a subject: the lowest in each direction on the first line, then
 // what stands on each node from the innermost out, where that is more.
-func (a *App) showProcess(ctx context.Context, pid int, asJSON bool) error {
-	subject := pidSubject(pid)
+func (a *App) showLimit(ctx context.Context, subject api.Subject, asJSON bool) error {
 	name, err := a.present(subject)
 	if err != nil {
 		return err
@@ -83,8 +112,8 @@ func (a *App) showProcess(ctx context.Context, pid int, asJSON bool) error {
 		return writeJSON(a.Out, list)
 	}
 	who := printable(subject.String())
-	if name != "" {
-		who = fmt.Sprintf("pid %d (%s)", pid, printable(name))
+	if name != "" && subject.Kind == api.KindPID {
+		who = fmt.Sprintf("pid %s (%s)", subject.ID, printable(name))
 	}
 	first := a.tightestText(list.Nodes, subject)
 	fmt.Fprintf(a.Out, "%s: %s\n", who, first)
@@ -193,15 +222,6 @@ func (a *App) nodesFor(ctx context.Context, s api.Subject) (*api.NodeList, error
 		list.Subject = &s
 	}
 	return list, err
-}
-
-// unknownCommand words a first argument that is neither a pid nor a command.
-func unknownCommand(cmd *cobra.Command, word string) error {
-	hint := "netnice --help"
-	if similar := cmd.SuggestionsFor(word); len(similar) > 0 {
-		hint = "did you mean netnice " + similar[0] + "?"
-	}
-	return fail(hint, "%q is neither a command nor a process id", word)
 }
 
 // arguments checks how many there are.

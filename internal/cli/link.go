@@ -67,6 +67,8 @@ counted so by the mean size of its packets.
 	flags.Var(&both, "rate", "limit each way to that")
 	flags.StringVar(&host, "measure", "", "limit what leaves to what the path to this `HOST` is measured to carry")
 	rates.add(cmd, "programs")
+	completeRates(cmd, "rate")
+	cmd.ValidArgsFunction = a.completeFirst(api.KindLink)
 	line.add(cmd)
 	for _, name := range []string{"rate", "up", "dry-run"} {
 		defer cmd.MarkFlagsMutuallyExclusive("measure", name)

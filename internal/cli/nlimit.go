@@ -52,6 +52,8 @@ holds. The same when netnice is called by the name nlimit.`,
 	}
 	cmd.Flags().StringVarP(&pid, "pid", "p", "", "a `process` and its children; the calling shell by default")
 	cmd.Flags().StringVarP(&user, "user", "u", "", "a `user`, by name or id")
+	_ = cmd.RegisterFlagCompletionFunc("pid", a.completeValue(api.KindPID))
+	_ = cmd.RegisterFlagCompletionFunc("user", a.completeValue(api.KindUser))
 	cmd.Flags().VarP(&limit, "output", "o", "limit on sending, in bytes per second")
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)

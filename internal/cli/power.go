@@ -82,7 +82,7 @@ sends 100 Mbit/s. To limit that: netnice set.`,
 			if len(args) == 0 {
 				return a.listPowers(cmd.Context(), asJSON)
 			}
-			pid, err := parsePID(args[0])
+			pid, err := a.onePID(args[0])
 			if err != nil {
 				return err
 			}
@@ -98,6 +98,7 @@ sends 100 Mbit/s. To limit that: netnice set.`,
 			return a.setPower(cmd.Context(), request, asJSON)
 		},
 	}
+	cmd.ValidArgsFunction = a.completePID(false)
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)
 	smooth.add(cmd)

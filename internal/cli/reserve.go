@@ -51,7 +51,7 @@ processors for each Mbit/s is measured as it sends, reserved with a margin, watc
 		Example: "  sudo netnice reserve --pid 4711 --link eth0 --period 10ms --slice 2ms --extra\n  sudo netnice reserve --pid 4711 --cpu-period 20ms --cpu-slice 5ms\n  sudo netnice reserve --pid 4711 --rate 400mbit --cpu auto\n  sudo netnice reserve --pid 4711 --release",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := subject.subject(args)
+			s, err := subject.subject(a, args)
 			if err != nil {
 				return err
 			}
@@ -85,6 +85,7 @@ processors for each Mbit/s is measured as it sends, reserved with a margin, watc
 	subject.addWho(a, cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&link, "link", "", "the network `device` whose time it is")
+	_ = cmd.RegisterFlagCompletionFunc("link", a.completeValue(api.KindLink))
 	flags.Var(&period, "period", "in each of which the slice is given")
 	flags.Var(&slice, "slice", "how much of it")
 	flags.BoolVar(&extra, "extra", false, "a part of what is left, too")

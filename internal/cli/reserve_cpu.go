@@ -28,6 +28,7 @@ func (f *cpuFlags) add(cmd *cobra.Command) {
 	flags.Var(&f.slice, "cpu-slice", "so much time of the processors")
 	flags.BoolVar(&f.extra, "cpu-extra", false, "of what is left of the processors a share, too")
 	flags.Var(&f.rate, "rate", "what it is to send, with --cpu auto")
+	completeRates(cmd, "rate")
 	flags.StringVar(&f.how, "cpu", "", "auto: as much of the processors as the rate needs")
 }
 

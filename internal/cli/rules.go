@@ -28,7 +28,7 @@ by whomever it is started. The administrator's are in /etc/netnice/netnice.toml 
 netnice.toml(5) tells what a rule may say. A daemon that stays (netnice up) follows
 them, and reads a file that has changed within two seconds.`,
 		Example: "  netnice rules check\n  sudo netnice rules reload\n  netnice rules test 4711",
-		Args:    between(0, 0),
+		Args:    subcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.rulesCheck(), a.rulesList(), a.rulesTest(), a.rulesReload())
@@ -179,7 +179,7 @@ func (a *App) rulesTest() *cobra.Command {
 		Short: "Say which rules match a process, and why the others do not",
 		Args:  between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			pid, err := parsePID(args[0])
+			pid, err := a.onePID(args[0])
 			if err != nil {
 				return err
 			}
@@ -202,6 +202,7 @@ func (a *App) rulesTest() *cobra.Command {
 			return nil
 		},
 	}
+	cmd.ValidArgsFunction = a.completePID(false)
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }

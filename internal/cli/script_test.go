@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,6 +24,7 @@ import (
 	"github.com/netnice/netnice/client/clienttest"
 	"github.com/netnice/netnice/internal/cli"
 	"github.com/netnice/netnice/internal/daemon"
+	"github.com/netnice/netnice/internal/identity"
 )
 
 // The scripts run the test binary under these names; their daemon is one in
@@ -31,7 +33,27 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"netnice": func() { os.Exit(fakeApp().Run(context.Background(), os.Args)) },
 		"nlimit":  func() { os.Exit(fakeApp().Run(context.Background(), os.Args)) },
+		// Programs whose names no other process has, each for one script.
+		"nnsleeper":  func() { time.Sleep(time.Minute) },
+		"nncomplete": func() { time.Sleep(time.Minute) },
+		"nnparent":   nest,
 	})
+}
+
+// nest is a program with a child that runs the same program, and ends with it.
+func nest() {
+	const inside = "NETNICE_TEST_INSIDE"
+	if os.Getenv(inside) == "" {
+		runtime.LockOSThread() // the child ends with this thread
+		cmd := exec.Command("nnparent")
+		cmd.Env = append(os.Environ(), inside+"=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	time.Sleep(time.Minute)
 }
 
 // fakeSystem is the real machine but for what tests choose by $NETNICE_TEST_*.
@@ -53,6 +75,20 @@ func (fakeSystem) Daemon(...string) (daemon.Running, bool) {
 
 func (fakeSystem) SignalDaemon(r daemon.Running, signal syscall.Signal, _ ...string) error {
 	return syscall.Kill(r.PID, signal)
+}
+
+// Containers are those that $NETNICE_TEST_CONTAINERS names.
+func (fakeSystem) Containers() ([]identity.Container, error) {
+	var list []identity.Container
+	for _, name := range strings.Fields(os.Getenv("NETNICE_TEST_CONTAINERS")) {
+		list = append(list, identity.Container{Names: []string{name}})
+	}
+	return list, nil
+}
+
+// Names are those in $NETNICE_TEST_USER, $NETNICE_TEST_UNIT and $NETNICE_TEST_LINK.
+func (fakeSystem) Names(kind api.Kind) ([]string, error) {
+	return strings.Fields(os.Getenv("NETNICE_TEST_" + strings.ToUpper(string(kind)))), nil
 }
 
 func (fakeSystem) Terminal(io.Writer) (width, height int) { return number("NETNICE_TEST_WIDTH"), 5 }
@@ -185,7 +221,7 @@ type script struct {
 	server *http.Server
 }
 
-// daemonCommand is `daemon start|stop|deny MESSAGE HINT|problem MESSAGE HINT|tree|destinations|held|total|rules [PROBLEM]|events|quiet|requests`.
+// daemonCommand is `daemon start|stop|deny MESSAGE HINT|problem MESSAGE HINT|tree|destinations|held|ruled|mine|total|rules [PROBLEM]|events|quiet|requests`.
 func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	s, ok := ts.Value("script").(*script)
 	if !ok || len(args) == 0 {
@@ -219,6 +255,16 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 		for _, n := range exampleTotal() {
 			s.daemon.Put(n)
 		}
+	case "ruled":
+		s.daemon.Put(api.Node{
+			ID: 30, Subject: api.Subject{Kind: api.KindRule, ID: "scp"}, Name: "all of scp", Weight: 100,
+			Limits: []api.Limit{{Owner: "admin", Direction: api.Up, BytesPerSec: 1e6, Enforced: true, Rule: &api.RuleOrigin{Name: "scp", File: "f", Line: 1}}},
+		})
+	case "mine": // of the user 54321, who has no name
+		s.daemon.Put(api.Node{
+			ID: 31, Subject: api.Subject{Kind: api.KindPID, ID: "10300"}, Name: "mine", UID: 54321, Weight: 100,
+			Limits: []api.Limit{{Owner: "54321", Direction: api.Up, BytesPerSec: 1e6, Enforced: true}},
+		})
 	case "rules":
 		s.daemon.SetRules(exampleRules(args[1:]...))
 	case "events":

@@ -18,18 +18,18 @@ func (a *App) set() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "set SUBJECT [--up RATE] [--down RATE] [--total RATE] [--burst TIME] [--min RATE] [--min-down RATE] [--dscp MARK] [--weight N|--background|--interactive] [--loopback] [--input-meter=false] [--persist=false] [--to PREFIX[:PORT]|--to-file FILE [--except PREFIX] [--protocol tcp|udp] [--each-peer]]",
 		Short:   "Limit a process, a user, a cgroup, a unit, the host, or what they exchange with an address",
-		Long:    "Set limits of a subject, also in the middle of its transfers. What is not named stays.\n\n" + subjectHelp + "\n\n" + rateHelp,
-		Example: "  sudo netnice set --user bob --up 10MB/s --down 50MB/s\n  netnice set --pid 4711 --up none\n  sudo netnice set --user bob --to any --except 10.0.0.0/8 --down 5MB/s\n  sudo netnice set --to '[2001:db8::/32]:443' --total 20mbit",
+		Long:    "Set limits of a subject, also in the middle of its transfers. What is not named stays.\nFor processes and containers to come, too, write a rule: netnice rules --help.\n\n" + subjectHelp + "\n\n" + rateHelp,
+		Example: "  sudo netnice set --user bob --up 10MB/s --down 50MB/s\n  netnice set 4711 --up none\n  netnice set name:curl --down 1MB/s\n  sudo netnice set --user bob --to any --except 10.0.0.0/8 --down 5MB/s\n  sudo netnice set --to '[2001:db8::/32]:443' --total 20mbit",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := subject.subject(args)
+			s, err := subject.selection(a, args)
 			if err != nil {
 				return err
 			}
 			if cmd.Flags().Changed("persist") {
 				wish.persist = &persist
 			}
-			w, err := wish.wish("netnice set " + s.String() + " --up 10MB/s")
+			w, err := wish.wish("netnice set " + s.title() + " --up 10MB/s")
 			if err != nil {
 				return err
 			}
@@ -37,7 +37,7 @@ func (a *App) set() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.apply(cmd.Context(), api.SetRequest{Subject: s, Wish: w, Prefixes: prefixes, DryRun: dryRun}, asJSON)
+			return a.applyTo(cmd.Context(), s, api.SetRequest{Wish: w, Prefixes: prefixes, DryRun: dryRun}, asJSON)
 		},
 	}
 	subject.add(a, cmd)

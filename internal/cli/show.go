@@ -18,17 +18,14 @@ func (a *App) show() *cobra.Command {
 		Use:     "show SUBJECT",
 		Short:   "Show what holds for a subject, and how it fares",
 		Long:    "Show the limits that hold for a subject, from its own to those around it.\n\n" + subjectHelp,
-		Example: "  netnice show --user bob\n  netnice show --pid 4711 --json",
+		Example: "  netnice show --user bob\n  netnice show 4711 --json",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := subject.subject(args)
+			s, err := subject.selection(a, args)
 			if err != nil {
 				return err
 			}
-			if _, err := a.present(s); err != nil {
-				return err
-			}
-			list, err := a.nodesFor(cmd.Context(), s)
+			list, err := a.nodesForEach(cmd.Context(), s)
 			if err != nil {
 				return err
 			}
@@ -36,7 +33,7 @@ func (a *App) show() *cobra.Command {
 				return writeJSON(a.Out, list)
 			}
 			if len(list.Nodes) == 0 {
-				fmt.Fprintf(a.Out, "%s: no limit\n", printable(s.String()))
+				fmt.Fprintf(a.Out, "%s: no limit\n", printable(s.title()))
 			}
 			for i := range list.Nodes {
 				if i > 0 {

@@ -7,12 +7,10 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/api"
-	"github.com/netnice/netnice/client"
 	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/netnamespace"
 )
@@ -32,18 +30,21 @@ const subjectHelp = `SUBJECT is one of
   --user U       every process of a user, by name or id, also with none running
   --cgroup PATH  every process in a cgroup v2 and below it
   --unit NAME    a systemd unit
-  --container C  a container of Docker, Podman, containerd, LXC or nspawn, by name or id
+  --container C  a container of Docker, Podman, containerd, LXC or nspawn, by name or id;
+                 'web-*' or all: each that there is now, by itself
   --group NAME   processes that netnice fair has put together
   --link DEVICE  what leaves or comes by a network device
   --host         the whole machine
   --to PREFIX[:PORT]  what goes to, and comes from, addresses; beside one of the others, of that
-or the same as ls prints it: pid:P, user:U, cgroup:PATH, unit:NAME, container:NAME, group:NAME,
-link:DEVICE, host, to:PREFIX[:PORT][@SUBJECT].`
+or in words: P, the number of a process; name:PROGRAM, each process that runs it now, by itself
+(for others than root: of their own); or as ls prints it: pid:P, user:U, cgroup:PATH, unit:NAME,
+container:NAME, group:NAME, link:DEVICE, host, to:PREFIX[:PORT][@SUBJECT].`
 
 // add adds the flags and completes a subject in words.
 func (f *subjectFlags) add(a *App, cmd *cobra.Command) {
 	f.addWho(a, cmd)
 	cmd.Flags().StringVar(&f.link, "link", "", "what leaves or comes by a network `device`")
+	_ = cmd.RegisterFlagCompletionFunc("link", a.completeValue(api.KindLink))
 	f.to.add(cmd)
 }
 
@@ -54,14 +55,17 @@ func (f *subjectFlags) addWho(a *App, cmd *cobra.Command) {
 	flags.StringVarP(&f.user, "user", "u", "", "a `user`, by name or id")
 	flags.StringVar(&f.cgroup, "cgroup", "", "a cgroup v2 by its `path`")
 	flags.StringVar(&f.unit, "unit", "", "a systemd `unit`")
-	flags.StringVar(&f.container, "container", "", "a `container`, by name or id")
+	flags.StringVar(&f.container, "container", "", "a `container`, by name or id; 'web-*' or all: each by itself")
 	flags.BoolVar(&f.host, "host", false, "the whole machine")
 	flags.StringVar(&f.group, "group", "", "processes that netnice fair has put together, by the group's `name`")
+	for _, kind := range []api.Kind{api.KindPID, api.KindUser, api.KindUnit, api.KindContainer, api.KindGroup} {
+		_ = cmd.RegisterFlagCompletionFunc(string(kind), a.completeValue(kind))
+	}
 	cmd.ValidArgsFunction = a.completeSubjects
 }
 
-// subject reads the one subject that flags or words name.
-func (f *subjectFlags) subject(words []string) (api.Subject, error) {
+// named reads what flags and words name, patterns too.
+func (f *subjectFlags) named(words []string) ([]api.Subject, error) {
 	var found []api.Subject
 	for _, s := range []api.Subject{
 		{Kind: api.KindPID, ID: f.pid},
@@ -80,12 +84,58 @@ func (f *subjectFlags) subject(words []string) (api.Subject, error) {
 		found = append(found, api.Subject{Kind: api.KindHost})
 	}
 	for _, word := range words {
-		s, err := api.ParseSubject(word)
+		s, err := parseSubject(word)
 		if err != nil {
-			return api.Subject{}, fail(subjectHelp, "%v", err)
+			return nil, err
 		}
 		found = append(found, s)
 	}
+	return found, nil
+}
+
+// selection reads the one subject that flags or words name, or all those that a pattern stands for.
+func (f *subjectFlags) selection(a *App, words []string) (*selection, error) {
+	found, err := f.named(words)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 1 && isPattern(found[0]) {
+		return f.matching(a, found[0])
+	}
+	s, err := f.one(found)
+	if err != nil {
+		return nil, err
+	}
+	return &selection{subjects: []api.Subject{s}}, nil
+}
+
+// matching finds what a pattern stands for; with --to each subject is that part of its traffic.
+func (f *subjectFlags) matching(a *App, pattern api.Subject) (*selection, error) {
+	s, err := a.expand(pattern)
+	if err != nil || !f.to.given() {
+		return s, err
+	}
+	for _, list := range [][]api.Subject{s.subjects, s.inner} {
+		for i := range list {
+			if list[i], err = f.to.subject(list[i : i+1]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return s, nil
+}
+
+// subject is selection for commands that take one subject.
+func (f *subjectFlags) subject(a *App, words []string) (api.Subject, error) {
+	s, err := f.selection(a, words)
+	if err != nil {
+		return api.Subject{}, err
+	}
+	return s.only()
+}
+
+// one is the one subject of those that were named.
+func (f *subjectFlags) one(found []api.Subject) (api.Subject, error) {
 	switch {
 	case f.to.given() && len(found) <= 1:
 		return f.to.subject(found)
@@ -181,26 +231,4 @@ func (a *App) present(s api.Subject) (string, error) {
 		return "", fail("ps -e lists those that live", "process %d (%s) has ended", pid, name)
 	}
 	return name, nil
-}
-
-// completeSubjects offers the subjects that have limits.
-func (a *App) completeSubjects(_ *cobra.Command, words []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	if len(words) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second/2)
-	defer cancel()
-	c := client.New(a.socket)
-	defer c.Close()
-	list, err := c.Nodes(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var out []string
-	for _, n := range list.Nodes {
-		if text := n.Subject.String(); strings.HasPrefix(text, prefix) && (n.Subject.Kind != api.KindTo || !n.IsHidden()) {
-			out = append(out, cobra.CompletionWithDesc(text, printable(n.Name)))
-		}
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/daemon"
 	"github.com/netnice/netnice/internal/identity"
 )
@@ -42,6 +45,12 @@ type System interface {
 	// Pins says whether limits stand in the kernel below dir. The error is
 	// fs.ErrPermission where the caller may not look.
 	Pins(dir string) (bool, error)
+	// Processes lists the processes of the machine with their names.
+	Processes() ([]identity.ProcessInfo, error)
+	// Containers lists the containers of the machine's engines, also those that do not run.
+	Containers() ([]identity.Container, error)
+	// Names lists the users, units or network devices that there are, for completion.
+	Names(kind api.Kind) ([]string, error)
 	// Terminal is the size of the terminal behind out in cells, 0 if it is none.
 	Terminal(out io.Writer) (width, height int)
 }
@@ -106,6 +115,51 @@ func (Machine) Pins(dir string) (bool, error) {
 		return false, fmt.Errorf("look for pins: %w", err)
 	}
 	return len(entries) > 0, nil
+}
+
+// Processes reads /proc.
+func (Machine) Processes() ([]identity.ProcessInfo, error) {
+	r, err := identity.New(identity.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("look at processes: %w", err)
+	}
+	return r.ProcessTable()
+}
+
+// Containers reads the cgroup tree and what engines have written down.
+func (Machine) Containers() ([]identity.Container, error) {
+	r, err := identity.New(identity.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("look for containers: %w", err)
+	}
+	return r.Containers()
+}
+
+// Names reads the user database's file, the cgroup tree, or asks the kernel for its devices.
+func (Machine) Names(kind api.Kind) ([]string, error) {
+	switch kind {
+	case api.KindUser:
+		return account.Machine().Names(), nil
+	case api.KindUnit:
+		r, err := identity.New(identity.Options{})
+		if err != nil {
+			return nil, fmt.Errorf("look for units: %w", err)
+		}
+		return r.Units()
+	case api.KindLink:
+		devices, err := net.Interfaces()
+		if err != nil {
+			return nil, fmt.Errorf("list network devices: %w", err)
+		}
+		var names []string
+		for _, d := range devices {
+			if d.Flags&net.FlagLoopback == 0 {
+				names = append(names, d.Name)
+			}
+		}
+		return names, nil
+	}
+	return nil, nil
 }
 
 // Terminal asks the terminal.

@@ -13,22 +13,41 @@ import (
 
 func (a *App) unset() *cobra.Command {
 	var subject subjectFlags
-	var asJSON, dryRun bool
+	var asJSON, dryRun, all bool
 	cmd := &cobra.Command{
-		Use:     "unset SUBJECT",
-		Short:   "Lift the limits of a subject",
-		Long:    "Take back what you have set on a subject. Root takes back everybody's; a user only their own.\n\n" + subjectHelp,
-		Example: "  sudo netnice unset --user bob",
+		Use:   "unset SUBJECT | --all",
+		Short: "Lift the limits of a subject, or all",
+		Long: `Take back what you have set on a subject. Root takes back everybody's; a user only their own.
+A program's name or a container's pattern means those with limits.
+
+With --all take back what was set by commands on whatever subject: root what anybody has set, a
+user their own. Limits of rules and of network devices stay, and so do shares of the processors;
+the command says which do, and how to lift them. netnice down lifts everything.
+
+` + subjectHelp,
+		Example: "  sudo netnice unset --user bob\n  netnice unset 4711\n  netnice unset --all --dry-run",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := subject.subject(args)
+			named, err := subject.named(args)
+			switch {
+			case err != nil:
+				return err
+			case all && (len(named) > 0 || subject.to.given()):
+				return fail("netnice unset --all, or netnice unset SUBJECT", "--all and a subject at once")
+			case all:
+				return a.liftAll(cmd.Context(), dryRun, asJSON)
+			case len(named) == 1 && isPattern(named[0]) && !subject.to.given():
+				return a.liftLike(cmd.Context(), named[0], dryRun, asJSON)
+			}
+			s, err := subject.selection(a, args)
 			if err != nil {
 				return err
 			}
-			return a.lift(cmd.Context(), s, dryRun, asJSON)
+			return a.liftSelection(cmd.Context(), s, dryRun, asJSON)
 		},
 	}
 	subject.add(a, cmd)
+	cmd.Flags().BoolVar(&all, "all", false, "lift all limits that commands have set: your own; root everybody's")
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)
 	return cmd
@@ -37,6 +56,19 @@ func (a *App) unset() *cobra.Command {
 // lift takes the caller's wishes for a subject back. A daemon is started for it
 // only where it is needed.
 func (a *App) lift(ctx context.Context, s api.Subject, dryRun, asJSON bool) error {
+	response, err := a.liftOne(ctx, s, dryRun)
+	switch {
+	case err != nil || response == nil:
+		return err
+	case asJSON:
+		return writeJSON(a.Out, response)
+	}
+	a.lifted(ctx, response, s, dryRun)
+	return nil
+}
+
+// liftOne is lift without a word; the answer is nil for a dry run without a daemon.
+func (a *App) liftOne(ctx context.Context, s api.Subject, dryRun bool) (*api.SetResponse, error) {
 	var response *api.SetResponse
 	call := func(ctx context.Context, c *client.Client) error {
 		answer, err := c.Unset(ctx, s, dryRun)
@@ -45,20 +77,20 @@ func (a *App) lift(ctx context.Context, s api.Subject, dryRun, asJSON bool) erro
 		}
 		return err
 	}
-	switch err := a.callLift(ctx, call, s, dryRun); {
-	case isCode(err, api.CodeNoLimit):
-		response = &api.SetResponse{Version: api.Version}
-	case err != nil || response == nil:
-		return err
+	err := a.callLift(ctx, call, s, dryRun)
+	if isCode(err, api.CodeNoLimit) {
+		return &api.SetResponse{Version: api.Version}, nil
 	}
-	if asJSON {
-		return writeJSON(a.Out, response)
-	}
+	return response, err
+}
+
+// lifted prints what became of lift.
+func (a *App) lifted(ctx context.Context, response *api.SetResponse, s api.Subject, dryRun bool) {
 	name := printable(s.String())
 	switch {
 	case response.Node != nil && len(response.Node.Limits) > 0:
 		a.changed(response, s, dryRun) // another owner's limits stay
-		return nil
+		return
 	case !response.Changed:
 		fmt.Fprintf(a.Out, "%s: no limit (unchanged)\n", name)
 		for _, other := range a.narrower(ctx, s) {
@@ -70,7 +102,6 @@ func (a *App) lift(ctx context.Context, s api.Subject, dryRun, asJSON bool) erro
 		fmt.Fprintf(a.Out, "%s: lifted\n", name)
 	}
 	a.warn(response.Warnings)
-	return nil
 }
 
 // narrower lists what is limited of destinations that begin as s does: of to:any for instance

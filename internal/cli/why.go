@@ -34,8 +34,8 @@ printed together. Users may ask about their own processes.`,
 		Example: "  netnice why 4711\n  netnice why 4711/5 --for 3s --json",
 		Args:    between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			pidText, fdText, both := strings.Cut(args[0], "/")
-			pid, err := parsePID(pidText)
+			pidText, fdText, both := cutDescriptor(args[0])
+			pid, err := a.onePID(pidText)
 			if err != nil {
 				return err
 			}
@@ -61,10 +61,19 @@ printed together. Users may ask about their own processes.`,
 			return a.explainWhy(cmd.Context(), pid, fd, over, asJSON)
 		},
 	}
+	cmd.ValidArgsFunction = a.completePID(false)
 	jsonFlag(cmd, &asJSON)
 	cmd.Flags().IntVar(&fd, "fd", -1, "only the socket that this file `descriptor` of it is")
 	cmd.Flags().DurationVar(&over, "for", time.Second, "measure for this `time`")
 	return cmd
+}
+
+// cutDescriptor cuts PID/FD; the path of a program has no descriptor behind it.
+func cutDescriptor(word string) (pid, fd string, both bool) {
+	if strings.HasPrefix(word, string(kindName)+":/") {
+		return word, "", false
+	}
+	return strings.Cut(word, "/")
 }
 
 func (a *App) explainWhy(ctx context.Context, pid, fd int, over time.Duration, asJSON bool) error {

@@ -47,6 +47,7 @@ func (f *wishFlags) add(cmd *cobra.Command) {
 	flags.Var(&f.dscp, "dscp", "mark packets for the network beyond: 0..63, cs1, af41, ef, ...; none lifts")
 	flags.BoolVar(&f.interactive, "interactive", false, fmt.Sprintf("inside a limit or a link's rate before others: --weight %d", interactiveWeight))
 	cmd.MarkFlagsMutuallyExclusive("weight", "background", "interactive")
+	completeRates(cmd, "up", "down", "total", "min", "min-down")
 }
 
 // wish returns what the flags say; example completes the remedy when they say
@@ -84,6 +85,7 @@ func (f *rateFlags) add(cmd *cobra.Command, whose string) {
 	flags.Var(&f.up, "up", "limit what "+whose+" send together")
 	flags.Var(&f.down, "down", "limit what "+whose+" receive together")
 	flags.Var(&f.total, "total", "limit both together")
+	completeRates(cmd, "up", "down", "total")
 }
 
 func (f *rateFlags) wish() api.Wish {

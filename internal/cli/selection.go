@@ -1,0 +1,258 @@
+package cli
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/rules"
+)
+
+// kindName is the kind of a subject that stands for the processes that run a program. Commands put
+// these in its place; the daemon does not know it.
+const kindName api.Kind = "name"
+
+// allContainers is the pattern that each container matches.
+const allContainers = "all"
+
+// parseSubject reads a subject in words: the number of a process, name:PROGRAM, or what ls prints.
+func parseSubject(word string) (api.Subject, error) {
+	if word != "" && strings.Trim(word, "-0123456789") == "" {
+		return api.Subject{Kind: api.KindPID, ID: word}, nil
+	}
+	if program, is := strings.CutPrefix(word, string(kindName)+":"); is {
+		if program == "" {
+			return api.Subject{}, fail("such as name:curl", "subject %q: name needs a program", word)
+		}
+		return api.Subject{Kind: kindName, ID: program}, nil
+	}
+	s, err := api.ParseSubject(word)
+	if err != nil {
+		hint := subjectHelp
+		if !strings.Contains(word, ":") {
+			hint = "did you mean user:" + word + ", or name:" + word + " for the processes that run it?\n" + hint
+		}
+		return api.Subject{}, fail(hint, "%v", err)
+	}
+	return s, nil
+}
+
+// isPattern reports whether a subject stands for others: for the processes that run a program, or
+// for the containers whose names match.
+func isPattern(s api.Subject) bool {
+	return s.Kind == kindName || s.Kind == api.KindContainer && (s.ID == allContainers || strings.ContainsAny(s.ID, `*?[\`))
+}
+
+// selection is what a command is for: one subject, or those that a pattern stands for.
+type selection struct {
+	pattern  api.Subject // the zero value for a subject that was named itself
+	subjects []api.Subject
+	// inner are processes that the pattern means and that descend from some of subjects, whose
+	// limits hold for them, too.
+	inner []api.Subject
+	// others counts the processes of other users that run the program.
+	others int
+}
+
+func (s *selection) isPattern() bool { return s.pattern != (api.Subject{}) }
+
+// title is the selection as the user wrote it.
+func (s *selection) title() string {
+	if s.isPattern() {
+		return s.pattern.String()
+	}
+	return s.subjects[0].String()
+}
+
+// noun is what the pattern stands for.
+func (s *selection) noun() string {
+	if s.pattern.Kind == api.KindContainer {
+		return "container"
+	}
+	return "process"
+}
+
+// only is the one subject of a selection, for commands that take no more.
+func (s *selection) only() (api.Subject, error) {
+	all := slices.Concat(s.subjects, s.inner)
+	if len(all) == 1 {
+		return all[0], nil
+	}
+	return api.Subject{}, fail("name one of them: "+subjectList(all), "%s stands for %s", s.pattern, count(len(all), s.noun()))
+}
+
+// subjectList names up to ten subjects.
+func subjectList(list []api.Subject) string {
+	const most = 10
+	texts := make([]string, 0, most+1)
+	for _, s := range list {
+		if len(texts) == most {
+			texts = append(texts, "...")
+			break
+		}
+		texts = append(texts, s.String())
+	}
+	return strings.Join(texts, ", ")
+}
+
+// expand finds what a pattern stands for now.
+func (a *App) expand(pattern api.Subject) (*selection, error) {
+	if pattern.Kind == api.KindContainer {
+		return a.containersLike(pattern)
+	}
+	return a.processesNamed(pattern)
+}
+
+// processesNamed finds the processes that run a program: for root everybody's, for others their own.
+// The first process of the machine, which stands for the host, and this command are never meant.
+func (a *App) processesNamed(pattern api.Subject) (*selection, error) {
+	matches, err := rules.MatchProgram(pattern.ID)
+	if err != nil {
+		return nil, fail("such as name:curl, name:/usr/bin/curl or 'name:python3*'", "%s: %v", pattern, err)
+	}
+	all, err := a.System.Processes()
+	if err != nil {
+		return nil, err
+	}
+	s := &selection{pattern: pattern}
+	found, parents := make(map[int]bool), make(map[int]int, len(all))
+	for _, p := range all {
+		parents[p.PID] = p.Parent
+		switch {
+		case p.PID == 1, p.PID == a.System.PID(), !matches(rules.Program{Path: p.Path, Comm: p.Comm}):
+		case !a.owns(p):
+			s.others++
+		default:
+			found[p.PID] = true
+		}
+	}
+	for _, pid := range slices.Sorted(maps.Keys(found)) {
+		if descends(pid, parents, found) {
+			s.inner = append(s.inner, pidSubject(pid))
+			continue
+		}
+		s.subjects = append(s.subjects, pidSubject(pid))
+	}
+	switch {
+	case len(s.subjects) > 0:
+		return s, nil
+	case s.others > 0:
+		return nil, fail("sudo netnice ... means them, too", "%s: no process of yours runs it, but %s of others", pattern, count(s.others, "process"))
+	}
+	return nil, a.noSuchProgram(pattern, all)
+}
+
+// owns reports whether the caller may limit a process, as far as its user tells.
+func (a *App) owns(p identity.ProcessInfo) bool {
+	euid := a.System.EUID()
+	return euid == 0 || int(p.UID) == euid
+}
+
+// descends reports whether an ancestor of a process is among others.
+func descends(pid int, parents map[int]int, among map[int]bool) bool {
+	for range parents { // the way up is no longer than that
+		pid = parents[pid]
+		if pid == 0 {
+			return false
+		}
+		if among[pid] {
+			return true
+		}
+	}
+	return false
+}
+
+// noSuchProgram says that nobody runs a program, and which names are like it.
+func (a *App) noSuchProgram(pattern api.Subject, all []identity.ProcessInfo) error {
+	all = slices.DeleteFunc(all, func(p identity.ProcessInfo) bool { return !a.owns(p) })
+	hint := "ps -e lists what runs"
+	if like := similar(pattern.ID, programNames(all)); len(like) > 0 {
+		for i := range like {
+			like[i] = string(kindName) + ":" + like[i]
+		}
+		hint = "did you mean " + strings.Join(like, " or ") + "?"
+	}
+	return fail(hint, "no process runs %q", pattern.ID)
+}
+
+// programNames lists by which names processes can be called: that of the file that they run, and the
+// kernel's name for a script's.
+func programNames(list []identity.ProcessInfo) []string {
+	names := make(map[string]bool)
+	for _, p := range list {
+		names[p.Comm] = true
+		if base := path.Base(p.Path); p.Path != "" {
+			if strings.HasPrefix(base, p.Comm) {
+				delete(names, p.Comm) // the kernel cuts names
+			}
+			names[base] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// containersLike finds the containers whose names match a pattern, running or not.
+func (a *App) containersLike(pattern api.Subject) (*selection, error) {
+	if _, err := path.Match(pattern.ID, ""); err != nil {
+		return nil, fail("such as --container 'web-*'", "the pattern %q is not complete", pattern.ID)
+	}
+	list, err := a.System.Containers()
+	if err != nil {
+		return nil, err
+	}
+	s := &selection{pattern: pattern}
+	var all []api.Subject
+	for _, c := range list {
+		subject := api.Subject{Kind: api.KindContainer, ID: c.Subject()}
+		all = append(all, subject)
+		if matchesContainer(pattern.ID, append(c.Names, c.Subject())...) {
+			s.subjects = append(s.subjects, subject)
+		}
+	}
+	asRoot := ""
+	if a.System.EUID() != 0 {
+		asRoot = "; root alone may read their names: sudo netnice ..."
+	}
+	switch {
+	case len(all) == 0:
+		return nil, fail("docker ps -a, or podman ps -a, lists them"+asRoot, "there is no container of the machine's")
+	case len(s.subjects) == 0:
+		return nil, fail("there are "+subjectList(all)+asRoot, "no container is called like %q", pattern.ID)
+	}
+	return s, nil
+}
+
+// matchesContainer reports whether a pattern, which is complete, matches one of a container's names.
+func matchesContainer(pattern string, names ...string) bool {
+	return pattern == allContainers || slices.ContainsFunc(names, func(name string) bool {
+		ok, _ := path.Match(pattern, name)
+		return ok
+	})
+}
+
+// onePID reads a process in words: its number, also as pid:P, or name:PROGRAM if one process runs that.
+func (a *App) onePID(word string) (int, error) {
+	if !strings.Contains(word, ":") {
+		return parsePID(word)
+	}
+	s, err := parseSubject(word)
+	if err != nil {
+		return 0, err
+	}
+	if s.Kind == kindName {
+		found, err := a.processesNamed(s)
+		if err != nil {
+			return 0, err
+		}
+		if s, err = found.only(); err != nil {
+			return 0, err
+		}
+	}
+	if s.Kind != api.KindPID {
+		return 0, fail("netnice show "+s.String(), "%s is no process", s)
+	}
+	return parsePID(s.ID)
+}

@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/netnice/netnice/api"
+)
+
+// outcome is what became of a call for each subject of a selection.
+type outcome struct {
+	subjects []api.Subject // those that the daemon has answered for
+	answers  []*api.SetResponse
+	gone     int // those that ended meanwhile
+	refused  int
+	first    error // of those that the daemon refused
+}
+
+// forEach calls for each subject, also after the daemon has refused one; any other fault ends it. The outcome is
+// nil for a dry run without a daemon, of which the call has said all.
+func (a *App) forEach(list []api.Subject, call func(api.Subject) (*api.SetResponse, error)) (*outcome, error) {
+	var o outcome
+	for _, s := range list {
+		response, err := call(s)
+		var refusal *api.Error
+		switch {
+		case err == nil && response == nil:
+			return nil, nil
+		case err == nil:
+			o.subjects, o.answers = append(o.subjects, s), append(o.answers, response)
+		case a.hasGone(s, err):
+			o.gone++
+		case errors.As(err, &refusal):
+			o.refused++
+			if o.first == nil {
+				o.first = err
+			}
+		default:
+			return nil, err
+		}
+	}
+	return &o, nil
+}
+
+// hasGone reports whether a call failed because its subject has ended.
+func (a *App) hasGone(s api.Subject, err error) bool {
+	if under := underOf(s); under.Kind == api.KindPID {
+		s = under
+	}
+	if s.Kind == api.KindPID {
+		pid, bad := parsePID(s.ID)
+		return bad == nil && !a.System.Alive(pid)
+	}
+	return isCode(err, api.CodeNotFound)
+}
+
+// failure is the error of a command for several subjects: the first refusal, if there was any.
+func (o *outcome) failure(s *selection) error {
+	total := len(o.answers) + o.refused + o.gone
+	switch {
+	case o.refused == 0 && len(o.answers) == 0:
+		return fail("run the command again", "%s: %s, and all have ended meanwhile", s.pattern, count(total, s.noun()))
+	case o.refused == 0:
+		return nil
+	}
+	message, hint, code := explain(o.first)
+	return &failure{message: fmt.Sprintf("%s: refused for %d of %d: %s", s.pattern, o.refused, total, message), hint: hint, code: code, cause: o.first}
+}
+
+// printEach prints each answer by show, which gets it without its warnings, and these once.
+func (a *App) printEach(o *outcome, show func(*api.SetResponse, api.Subject)) {
+	var warnings []string
+	for i, response := range o.answers {
+		warnings = append(warnings, response.Warnings...)
+		quiet := *response
+		quiet.Warnings = nil
+		show(&quiet, o.subjects[i])
+	}
+	slices.Sort(warnings)
+	a.warn(warnings)
+}
+
+// answersOf is an outcome as --json prints it.
+func answersOf(s *selection, o *outcome) *api.SetList {
+	list := &api.SetList{Version: api.Version, Pattern: s.pattern.String(), Answers: []api.SetResponse{}}
+	for _, response := range o.answers {
+		list.Answers = append(list.Answers, *response)
+	}
+	return list
+}
+
+// applyTo sends a wish for each subject of a selection and prints what became of it.
+func (a *App) applyTo(ctx context.Context, s *selection, request api.SetRequest, asJSON bool) error {
+	if !s.isPattern() {
+		request.Subject = s.subjects[0]
+		return a.apply(ctx, request, asJSON)
+	}
+	o, err := a.forEach(s.subjects, func(subject api.Subject) (*api.SetResponse, error) {
+		request.Subject = subject
+		return a.send(ctx, request)
+	})
+	switch {
+	case err != nil:
+		return err
+	case o == nil:
+		return nil
+	case asJSON:
+		if err := writeJSON(a.Out, answersOf(s, o)); err != nil {
+			return err
+		}
+		return o.failure(s)
+	}
+	a.printEach(o, func(response *api.SetResponse, subject api.Subject) { a.changed(response, subject, request.DryRun) })
+	if n := len(o.answers); n > 0 {
+		fmt.Fprintf(a.Out, "%s: %s\n", printable(s.pattern.String()), appliedText(s, n, request.DryRun))
+	}
+	if s.others > 0 {
+		a.warn([]string{fmt.Sprintf("%s of other users left out: sudo netnice ... means them, too", count(s.others, "process"))})
+	}
+	return o.failure(s)
+}
+
+// appliedText says of how many subjects a wish was taken.
+func appliedText(s *selection, n int, dryRun bool) string {
+	text := "set on " + count(n, s.noun())
+	if dryRun {
+		text = "would be " + text
+	}
+	if n > 1 {
+		text += ", each by itself"
+	}
+	if len(s.inner) > 0 {
+		text += fmt.Sprintf("; %d more inside share it", len(s.inner))
+	}
+	return text
+}
+
+// nodesForEach asks what holds for each subject of a selection; a node that holds for several is listed once.
+func (a *App) nodesForEach(ctx context.Context, s *selection) (*api.NodeList, error) {
+	if !s.isPattern() {
+		if _, err := a.present(s.subjects[0]); err != nil {
+			return nil, err
+		}
+		return a.nodesFor(ctx, s.subjects[0])
+	}
+	all := &api.NodeList{Version: api.Version, Nodes: []api.Node{}}
+	known := make(map[uint32]bool)
+	for _, subject := range slices.Concat(s.subjects, s.inner) {
+		list, err := a.nodesFor(ctx, subject)
+		switch {
+		case err != nil && a.hasGone(subject, err):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		all.Time, all.Unknown = list.Time, list.Unknown
+		for _, n := range list.Nodes {
+			if !known[n.ID] {
+				known[n.ID] = true
+				all.Nodes = append(all.Nodes, n)
+			}
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,178 @@
+package cli
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/netnice/netnice/internal/units"
+)
+
+// similar returns up to three of the words that a mistyped one may have meant, the nearest first: one letter
+// away, from five letters on two; or longer words that begin with it.
+func similar(word string, words []string) []string {
+	const mostWords, longWord = 3, 5
+	within := 1
+	if len(word) >= longWord {
+		within = 2
+	}
+	type near struct {
+		word     string
+		distance int
+	}
+	var list []near
+	for _, other := range words {
+		switch d := editDistance(strings.ToLower(word), strings.ToLower(other)); {
+		case d <= within && d < len(word):
+			list = append(list, near{other, d})
+		case len(word) > 1 && strings.HasPrefix(other, word):
+			list = append(list, near{other, within + 1})
+		}
+	}
+	slices.SortFunc(list, func(a, b near) int { return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.word, b.word)) })
+	var out []string
+	for _, n := range list[:min(mostWords, len(list))] {
+		out = append(out, n.word)
+	}
+	return out
+}
+
+// editDistance counts the letters to insert, leave out, replace, or exchange with their neighbours.
+func editDistance(a, b string) int {
+	last, before := make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row := make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}
+
+// elsewhere returns how a verb that other programs have is said here, "" if it is unknown. Verbs that
+// netnice may have one day are no other name of what it has now: they are only answered.
+func elsewhere(verb string) string {
+	switch verb {
+	case "list", "ps":
+		return "netnice ls"
+	case "start":
+		return "netnice up"
+	case "stop":
+		return "netnice down"
+	case "limit", "throttle", "shape":
+		return "netnice set"
+	case "remove", "rm", "delete", "del", "clear", "reset", "flush":
+		return "netnice unset SUBJECT, or netnice unset --all"
+	case "top":
+		return "netnice ls --watch"
+	}
+	return ""
+}
+
+// noBlock says what comes near to a block, which netnice has not: the lowest limit is none.
+const noBlock = `netnice set SUBJECT --total 1kB/s slows it down to next to nothing, and lets that through: it is no block
+the firewall (nft) blocks, and for a unit: systemctl set-property UNIT IPAddressDeny=any`
+
+// unknownCommand words a first argument that is neither a subject nor a command.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	word := args[0]
+	if word == "block" {
+		return fail(noBlock, "netnice has no command to block traffic yet")
+	}
+	names := commandNames(cmd)
+	hint := cmd.CommandPath() + " --help"
+	if there := elsewhere(word); there != "" {
+		hint = "did you mean " + there + "?"
+	} else if like := similar(word, names); len(like) > 0 {
+		hint = "did you mean netnice " + strings.Join(like, " or netnice ") + "?"
+	} else if len(args) > 1 {
+		if _, err := units.ParseRate(args[1]); err == nil {
+			hint = "for the processes that run it: netnice name:" + word + " " + args[1] + "\n" + hint
+		}
+	}
+	return fail(hint, "%q is neither a command nor a process id", word)
+}
+
+// commandNames lists a command's subcommands that users see.
+func commandNames(cmd *cobra.Command) []string {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return names
+}
+
+// subcommand refuses words that are no subcommand of a command that does nothing itself.
+func subcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	names := commandNames(cmd)
+	hint := cmd.CommandPath() + " " + strings.Join(names, "|")
+	word := args[0]
+	if word == "ls" {
+		word = "list"
+	}
+	if like := similar(word, names); len(like) > 0 {
+		hint = "did you mean " + cmd.CommandPath() + " " + like[0] + "?"
+	}
+	return fail(hint, "%s has no command %q", cmd.CommandPath(), args[0])
+}
+
+// flagsElsewhere are names of other programs' flags, and what they are here.
+func flagsElsewhere(name string) []string {
+	switch name {
+	case "upload", "egress", "out":
+		return []string{"up"}
+	case "download", "ingress", "in":
+		return []string{"down"}
+	case "rate", "limit", "limit-rate", "bandwidth", "bwlimit":
+		return []string{"up", "down", "total"}
+	case "process":
+		return []string{"pid"}
+	case "device", "dev", "interface", "iface":
+		return []string{"link"}
+	case "dest", "destination", "dst", "ip":
+		return []string{"to"}
+	}
+	return nil
+}
+
+// similarFlags returns the flags of a command that an unknown one may have meant, as they are written.
+func similarFlags(cmd *cobra.Command, name string) []string {
+	var names, out []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { // with those of every command
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	for _, there := range flagsElsewhere(name) {
+		if slices.Contains(names, there) {
+			out = append(out, "--"+there)
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	for _, like := range similar(name, names) {
+		out = append(out, "--"+like)
+	}
+	return out
+}

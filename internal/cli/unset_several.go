@@ -1,0 +1,246 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os/user"
+	"slices"
+	"strconv"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/rules"
+)
+
+// liftSelection lifts the limits of each subject of a selection.
+func (a *App) liftSelection(ctx context.Context, s *selection, dryRun, asJSON bool) error {
+	if !s.isPattern() {
+		return a.lift(ctx, s.subjects[0], dryRun, asJSON)
+	}
+	o, err := a.forEach(slices.Concat(s.subjects, s.inner), func(subject api.Subject) (*api.SetResponse, error) {
+		return a.liftOne(ctx, subject, dryRun)
+	})
+	switch {
+	case err != nil:
+		return err
+	case o == nil:
+		return nil
+	case asJSON:
+		if err := writeJSON(a.Out, answersOf(s, o)); err != nil {
+			return err
+		}
+		return o.failure(s)
+	}
+	a.printEach(o, func(response *api.SetResponse, subject api.Subject) { a.lifted(ctx, response, subject, dryRun) })
+	if len(o.answers) > 0 {
+		fmt.Fprintf(a.Out, "%s: %s %s\n", printable(s.pattern.String()), liftedWord(dryRun), count(o.changed(), s.noun()))
+	}
+	return o.failure(s)
+}
+
+// changed counts the subjects whose limits were lifted, at least in part.
+func (o *outcome) changed() int {
+	n := 0
+	for _, response := range o.answers {
+		if response.Changed {
+			n++
+		}
+	}
+	return n
+}
+
+func liftedWord(dryRun bool) string {
+	if dryRun {
+		return "would be lifted on"
+	}
+	return "lifted on"
+}
+
+// liftLike lifts the limits of those that a pattern means among the subjects that have limits. It need not
+// mean anything that runs now: a limit may outlive its first process, and a container.
+func (a *App) liftLike(ctx context.Context, pattern api.Subject, dryRun, asJSON bool) error {
+	nodes, err := a.nodesToLift(ctx, pattern, dryRun)
+	if err != nil || nodes == nil {
+		return err
+	}
+	matches, err := a.nodeMatcher(pattern)
+	if err != nil {
+		return err
+	}
+	s := &selection{pattern: pattern}
+	for i := range nodes.Nodes {
+		if matches(&nodes.Nodes[i]) {
+			s.subjects = append(s.subjects, nodes.Nodes[i].Subject)
+		}
+	}
+	if len(s.subjects) > 0 {
+		return a.liftSelection(ctx, s, dryRun, asJSON)
+	}
+	if _, err := a.expand(pattern); err != nil {
+		return err // the pattern means nothing at all
+	}
+	if asJSON {
+		return writeJSON(a.Out, answersOf(s, new(outcome)))
+	}
+	fmt.Fprintf(a.Out, "%s: no limit (unchanged)\n", printable(pattern.String()))
+	return nil
+}
+
+// nodesToLift lists what has limits; a daemon is started for it as for lifting one. The list is nil for a
+// dry run without a daemon, of which that has said all.
+func (a *App) nodesToLift(ctx context.Context, s api.Subject, dryRun bool) (list *api.NodeList, err error) {
+	err = a.callLift(ctx, func(ctx context.Context, c *client.Client) error {
+		answer, err := c.Nodes(ctx)
+		if err == nil {
+			list = answer
+		}
+		return err
+	}, s, dryRun)
+	return list, err
+}
+
+// nodeMatcher returns a test for nodes that a pattern means and that the caller may lift.
+func (a *App) nodeMatcher(pattern api.Subject) (func(*api.Node) bool, error) {
+	if pattern.Kind == api.KindContainer {
+		return func(n *api.Node) bool {
+			return n.Subject.Kind == api.KindContainer && matchesContainer(pattern.ID, n.Subject.ID)
+		}, nil
+	}
+	program, err := rules.MatchProgram(pattern.ID)
+	if err != nil {
+		return nil, fail("such as name:curl", "%s: %v", pattern, err)
+	}
+	running := make(map[api.Subject]bool)
+	if s, err := a.processesNamed(pattern); err == nil { // else none runs: nodes have names, too
+		for _, subject := range slices.Concat(s.subjects, s.inner) {
+			running[subject] = true
+		}
+	}
+	euid := a.System.EUID()
+	return func(n *api.Node) bool {
+		own := euid == 0 || int(n.UID) == euid
+		return n.Subject.Kind == api.KindPID && own && (running[n.Subject] || program(rules.Program{Path: n.Name, Comm: n.Name}))
+	}, nil
+}
+
+// liftAll lifts what commands have set on whatever subject, as far as it is the caller's, and says what stays.
+func (a *App) liftAll(ctx context.Context, dryRun, asJSON bool) error {
+	all := api.Subject{Kind: "all"} // for what is said of a dry run
+	list, err := a.nodesToLift(ctx, all, dryRun)
+	if err != nil || list == nil {
+		return err
+	}
+	var subjects []api.Subject
+	known := make(map[api.Subject]bool)
+	for i := range list.Nodes {
+		if n := &list.Nodes[i]; a.isForAll(n) && !known[n.Subject] {
+			known[n.Subject] = true
+			subjects = append(subjects, n.Subject)
+		}
+	}
+	o, err := a.forEach(subjects, func(s api.Subject) (*api.SetResponse, error) { return a.liftOne(ctx, s, dryRun) })
+	switch {
+	case err != nil:
+		return err
+	case o == nil:
+		return nil
+	case asJSON:
+		return writeJSON(a.Out, answersOf(&selection{}, o))
+	}
+	a.printLiftedAll(o, dryRun)
+	if !dryRun {
+		list, err = a.nodesWithin(ctx, readTimeout)
+	}
+	if err == nil { // else the daemon was there for these limits, and has left
+		a.printStaying(list)
+	}
+	if o.refused > 0 && a.System.EUID() == 0 { // to others much is not theirs
+		return o.failure(&selection{pattern: all})
+	}
+	return nil
+}
+
+// printLiftedAll says how many subjects unset --all has lifted limits of, and beforehand of which.
+func (a *App) printLiftedAll(o *outcome, dryRun bool) {
+	var warnings []string
+	for i, response := range o.answers {
+		if response.Changed && dryRun {
+			fmt.Fprintf(a.Out, "%s: would be lifted\n", printable(o.subjects[i].String()))
+		}
+		if response.Changed {
+			warnings = append(warnings, response.Warnings...)
+		}
+	}
+	if n := o.changed(); n > 0 {
+		fmt.Fprintf(a.Out, "%s %s\n", liftedWord(dryRun), count(n, "subject"))
+	} else {
+		fmt.Fprintln(a.Out, "no limit to lift (unchanged)")
+	}
+	slices.Sort(warnings)
+	a.warn(warnings)
+}
+
+// isForAll reports whether unset --all is for a node. Whose wishes are on it the daemon knows best; those are left out
+// on which the caller surely has none.
+func (a *App) isForAll(n *api.Node) bool {
+	switch n.Subject.Kind {
+	case api.KindPID, api.KindUser, api.KindCgroup, api.KindUnit, api.KindContainer, api.KindGroup, api.KindHost, api.KindTo:
+	default:
+		return false // of rules and devices; what this release does not know
+	}
+	if n.IsHidden() || n.Subject.Kind == api.KindTo && isOfRules(n) {
+		return false
+	}
+	euid := a.System.EUID()
+	if euid == 0 || int(n.UID) == euid || n.Subject.Kind == api.KindGroup {
+		return true
+	}
+	name := callerName(euid)
+	return slices.ContainsFunc(n.Limits, func(l api.Limit) bool { return l.Owner == name })
+}
+
+// isOfOthers reports whether somebody else has set a limit on a node by a command.
+func isOfOthers(n *api.Node, name string) bool {
+	return slices.ContainsFunc(n.Limits, func(l api.Limit) bool { return l.Rule == nil && l.Owner != name })
+}
+
+// callerName is how the daemon calls a user as the owner of a limit.
+func callerName(uid int) string {
+	text := strconv.Itoa(uid)
+	if u, err := user.LookupId(text); err == nil {
+		return u.Username
+	}
+	return text
+}
+
+// isOfRules reports whether all limits of a node are of rules.
+func isOfRules(n *api.Node) bool {
+	return len(n.Limits) > 0 && !slices.ContainsFunc(n.Limits, func(l api.Limit) bool { return l.Rule == nil })
+}
+
+// printStaying says what unset --all leaves, and what lifts that.
+func (a *App) printStaying(list *api.NodeList) {
+	ofRules, others, euid := 0, 0, a.System.EUID()
+	name := callerName(euid)
+	for i := range list.Nodes {
+		n := &list.Nodes[i]
+		switch {
+		case n.Subject.Kind == api.KindLink && euid != 0: // the administrator's
+		case n.Subject.Kind == api.KindLink:
+			fmt.Fprintf(a.Out, "stays: %s, %s; netnice unset %s lifts it\n", printable(n.Subject.String()), a.nodeText(n), printable(n.Subject.String()))
+		case n.Subject.Kind == api.KindRule || isOfRules(n):
+			ofRules++
+		case euid != 0 && isOfOthers(n, name):
+			others++
+		}
+	}
+	if ofRules > 0 {
+		fmt.Fprintf(a.Out, "stays: what rules set on %s; netnice rules list shows where\n", count(ofRules, "subject"))
+	}
+	if others > 0 {
+		fmt.Fprintf(a.Out, "stays: what others set on %s; sudo netnice unset --all lifts it\n", count(others, "subject"))
+	}
+	if n := len(list.Powers); n > 0 {
+		fmt.Fprintf(a.Out, "stays: shares of the processors, of %s; netnice power PID 0 lifts one\n", count(n, "process"))
+	}
+}
