@@ -8,6 +8,9 @@ LINT    := $(TOOLS)/golangci-lint-2.15.0
 TESTSUM := $(TOOLS)/gotestsum-1.13.0
 NFPM    := $(TOOLS)/nfpm-2.43.0
 PREFIX  ?= /usr/local
+VERSION  = $(shell contrib/package/version.sh)
+# Without tables of symbols, which the program does not read: a third of its size.
+LDFLAGS  = -s -w -X github.com/netnice/netnice/internal/cli.linkedRelease=$(VERSION)
 # Test programs and the compiler of the kernel object, from Debian's packages.
 TEST_PACKAGES := iperf3 curl python3 wget rsync openssh-server openssh-client iputils-ping nftables zsh fish vsftpd
 # What the examples need, file:packages: taken as it is where it is there already.
@@ -17,13 +20,13 @@ GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
 EXPERIMENTS   := e01-overhead e02-change e03-input e04-fair-inetd e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency e14-path e15-path-shared e16-tcp-path e17-tcp-paths e18-slices e19-reservations e20-hog e21-share-per-rate e22-senders e23-power e24-slots e26-throughput
 export CGO_ENABLED := 0
 
-.PHONY: help build demo quick test test-all fuzz mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay lab lint generate check-generated install uninstall package clean deps-test deps-vm deps-lint deps-generate
+.PHONY: help build demo quick test test-all fuzz mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay lab lint generate check-generated install uninstall package lint-package clean deps-test deps-vm deps-lint deps-generate deps-package
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/netnice (Go only; the kernel object is committed)
-	$(GO) build -trimpath -o $(BIN) ./cmd/netnice
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/netnice
 
 demo: build ## watch a running program being limited, live (45 s)
 	./$(BIN) demo
@@ -160,6 +163,7 @@ install: build ## into PREFIX (/usr/local), with man page, header, completions a
 	install -D $(BIN) $(DESTDIR)$(PREFIX)/bin/netnice
 	ln -sf netnice $(DESTDIR)$(PREFIX)/bin/nlimit
 	install -D -m 644 docs/man/netnice.1 $(DESTDIR)$(PREFIX)/share/man/man1/netnice.1
+	install -D -m 644 docs/man/nlimit.1 $(DESTDIR)$(PREFIX)/share/man/man1/nlimit.1
 	install -D -m 644 docs/man/netnice.3 $(DESTDIR)$(PREFIX)/share/man/man3/netnice.3
 	install -D -m 644 docs/man/netnice.toml.5 $(DESTDIR)$(PREFIX)/share/man/man5/netnice.toml.5
 	install -D -m 644 docs/man/netnice.7 $(DESTDIR)$(PREFIX)/share/man/man7/netnice.7
@@ -168,23 +172,31 @@ install: build ## into PREFIX (/usr/local), with man page, header, completions a
 	for u in netnice.service netnice.socket; do \
 		sed 's,/usr/bin/netnice,$(PREFIX)/bin/netnice,' contrib/systemd/$$u >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$u && \
 		chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u || exit 1; done
+	install -D -m 644 contrib/systemd/netnice.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/netnice.conf
+	install -D -m 644 examples/rules/netnice.toml $(DESTDIR)$(PREFIX)/share/doc/netnice/examples/netnice.toml
 	install -D -m 644 contrib/completions/netnice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/netnice
 	install -D -m 644 contrib/completions/_netnice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_netnice
 	install -D -m 644 contrib/completions/netnice.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/netnice.fish
 
 uninstall: ## remove what install put there; lift limits first: netnice down
-	cd $(DESTDIR)$(PREFIX) && rm -f bin/netnice bin/nlimit share/man/man1/netnice.1 share/man/man3/netnice.3 share/man/man5/netnice.toml.5 share/man/man7/netnice.7 include/netnice.h \
-		lib/systemd/system/netnice.service lib/systemd/system/netnice.socket \
+	cd $(DESTDIR)$(PREFIX) && rm -f bin/netnice bin/nlimit share/man/man1/netnice.1 share/man/man1/nlimit.1 share/man/man3/netnice.3 share/man/man5/netnice.toml.5 share/man/man7/netnice.7 include/netnice.h \
+		lib/systemd/system/netnice.service lib/systemd/system/netnice.socket lib/sysusers.d/netnice.conf share/doc/netnice/examples/netnice.toml \
 		share/bash-completion/completions/netnice share/zsh/site-functions/_netnice share/fish/vendor_completions.d/netnice.fish
 
+# All times in the packages are that of the last commit, so that the same source makes the same packages.
+package: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null || date +%s))
 package: build $(NFPM) ## deb and rpm for this machine's architecture, into bin/package
-	mkdir -p bin/package
-	gzip -9nc docs/man/netnice.1 >bin/package/netnice.1.gz
-	gzip -9nc docs/man/netnice.3 >bin/package/netnice.3.gz
-	gzip -9nc docs/man/netnice.toml.5 >bin/package/netnice.toml.5.gz
-	gzip -9nc docs/man/netnice.7 >bin/package/netnice.7.gz
-	for p in deb rpm; do VERSION=$$(sed -n 's/^const release = "\(.*\)"/\1/p' internal/cli/version.go) ARCH=$$($(GO) env GOARCH) \
-		$(NFPM) package -f contrib/package/nfpm.yaml -p $$p -t bin/package/ || exit 1; done
+	mkdir -p bin/package && rm -f bin/package/*.deb bin/package/*.rpm
+	for page in docs/man/*; do gzip -9nc $$page >bin/package/$${page##*/}.gz || exit 1; done
+	GO=$(GO) contrib/package/modules.sh >bin/package/go-modules && gzip -9nf bin/package/go-modules
+	contrib/package/nfpm.sh $(NFPM) $(VERSION) $$($(GO) env GOARCH) bin/package
+
+lint-package: deps-package package ## what lintian and rpmlint say of the packages, and whether they come out the same once more
+	lintian --allow-root --suppress-tags statically-linked-binary --fail-on error,warning bin/package/*.deb
+	rpmlint --strict --rpmlintrc contrib/package/rpmlintrc bin/package/*.rpm
+	cd bin/package && sha256sum *.deb *.rpm >once
+	$(MAKE) package
+	cd bin/package && sha256sum -c once
 
 clean: ## remove bin/
 	rm -rf bin lab/out
@@ -203,6 +215,9 @@ deps-test:
 
 deps-vm:
 	$(call need,$(VM_PACKAGES))
+
+deps-package:
+	$(call need,lintian rpmlint)
 
 deps-lint: $(LINT) deps-generate
 

@@ -237,6 +237,19 @@ func TestManPage(t *testing.T) {
 	}
 }
 
+// The man page of nlimit has the command's flags.
+func TestNlimitManPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/man/nlimit.1")
+	require.NoError(t, err)
+	page := strings.ReplaceAll(string(text), `\-`, "-")
+	app, _ := testApp()
+	cmd := app.nlimit()
+	app.persistent(cmd)
+	for _, set := range []*pflag.FlagSet{cmd.Flags(), cmd.PersistentFlags()} {
+		set.VisitAll(func(f *pflag.Flag) { require.Contains(t, page, "--"+f.Name) })
+	}
+}
+
 // contrib/completions is what `netnice gen completions` writes.
 func TestCompletionsAreGenerated(t *testing.T) {
 	app, out := testApp()

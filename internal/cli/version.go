@@ -4,21 +4,37 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/api"
 )
 
-// release is that of this source.
-const release = "0.1.0"
+// linkedRelease is the release that the Makefile gives to the linker, of the tag or of how far the source is
+// behind it; "" if the program was built by go build alone.
+var linkedRelease string
 
-// Release returns the version of this build: the release, and the revision of
-// the source where Go knows it ("0.1.0+db1f10a").
+// Release returns the version of this build: what was given to the linker, or what Go knows of the source.
 func Release() string {
+	if linkedRelease != "" {
+		return linkedRelease
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return release
+		return unknownRelease
+	}
+	return builtRelease(info)
+}
+
+// unknownRelease is that of a build of which nobody knows the version.
+const unknownRelease = "devel"
+
+// builtRelease returns the version of the module, which go install and go build take from a tag or make of the
+// commit, or else the revision of the source ("devel+db1f10a").
+func builtRelease(info *debug.BuildInfo) string {
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return strings.TrimPrefix(v, "v")
 	}
 	revision, dirty := "", ""
 	for _, s := range info.Settings {
@@ -30,9 +46,9 @@ func Release() string {
 		}
 	}
 	if revision == "" {
-		return release
+		return unknownRelease
 	}
-	return release + revision + dirty
+	return unknownRelease + revision + dirty
 }
 
 // versionAnswer is what `netnice version --json` prints.

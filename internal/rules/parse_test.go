@@ -341,3 +341,12 @@ func TestNotedRates(t *testing.T) {
 	require.EqualValues(t, 10<<20, *list[0].Limits.UpBytesPerSec)
 	require.Empty(t, list[1].Notes)
 }
+
+// The rules that the packages install as an example have no mistake.
+func TestExampleRules(t *testing.T) {
+	text, err := os.ReadFile("../../examples/rules/netnice.toml")
+	require.NoError(t, err)
+	list := parse(t, string(text))
+	require.Len(t, list, strings.Count(string(text), "[[rule]]"))
+	require.Greater(t, len(list), 4)
+}

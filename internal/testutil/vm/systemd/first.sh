@@ -1,8 +1,16 @@
 . /root/common.sh
 echo second >/root/which
 
-say "the package is installed, its socket starts the daemon"
+say "the package is installed: its service runs, now and with the machine, and its group is there"
 check install dpkg -i /root/netnice.deb
+check runs systemctl -q is-active netnice.service
+check with_the_machine systemctl -q is-enabled netnice.service
+check group getent group netnice
+check release is "netnice version | cut -d' ' -f2 | tr -d ," "$(dpkg-query -W -f '${Version}' netnice | sed 's/-[^-]*$//')"
+check manual sh -c 'test -s /usr/share/man/man1/nlimit.1.gz && netnice rules check /usr/share/doc/netnice/examples/netnice.toml'
+
+say "its socket starts the daemon, where the service is not wanted"
+systemctl disable --now netnice.service
 check enabled systemctl enable --now netnice.socket
 check inactive is 'systemctl is-active netnice.service' inactive
 check call within 60 netnice ls

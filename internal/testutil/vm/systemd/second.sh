@@ -25,5 +25,7 @@ check no_files is 'ls -d /run/netnice /var/lib/netnice /usr/bin/netnice /usr/bin
 python3 /root/flow.py bob 4 >/root/flow.out
 check free python3 /root/judge.py /root/flow.out free
 journalctl --no-pager -b -u netnice.service -o cat | tail -30
+check purge dpkg -P netnice
+check no_log is 'ls -d /var/log/netnice* /var/lib/netnice 2>/dev/null' ''
 say "end"
 systemctl poweroff

@@ -1,6 +1,5 @@
 #!/bin/sh
 # After the files have gone.
-set -e
 if [ -d /run/systemd/system ]; then
-	systemctl daemon-reload >/dev/null 2>&1 || true
+	systemctl daemon-reload >/dev/null 2>&1 || :
 fi
