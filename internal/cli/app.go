@@ -81,6 +81,7 @@ type App struct {
 	LogPath string
 	PinDir  string
 	Release string
+	Journal bool // Err is the journal, which takes a priority before each line
 
 	socket string
 	proc   string // where procfs is; "" = /proc

@@ -173,11 +173,14 @@ func logSize(path string) int64 {
 	return info.Size()
 }
 
-// logged returns what was written to a log behind begin.
+// logged returns what was written to a log behind begin: all of it, if it has been put aside since.
 func logged(path string, begin int64) string {
 	text, err := os.ReadFile(path)
-	if err != nil || int64(len(text)) <= begin {
+	if err != nil {
 		return ""
+	}
+	if int64(len(text)) < begin {
+		begin = 0
 	}
 	return string(text[begin:])
 }

@@ -50,6 +50,16 @@ func (f *daemonFlags) addBeside(a *App, cmd *cobra.Command) {
 		"for tests: come up beside another netnice, though limits on the same socket disturb each other (also $NETNICE_BESIDE)")
 }
 
+// usual reports whether these flags, given to a command, leave everything where the service has it.
+func (f *daemonFlags) usual(cmd *cobra.Command) bool {
+	for _, name := range []string{"state-dir", "pin-dir", "cgroup-root", "config-dir"} {
+		if flag := cmd.Flags().Lookup(name); flag != nil && flag.Changed {
+			return false
+		}
+	}
+	return !f.beside
+}
+
 // args passes the flags on.
 func (f *daemonFlags) args() []string {
 	args := []string{"--state-dir=" + f.stateDir}
@@ -93,7 +103,15 @@ SIGHUP has it read the files of rules again.`,
 			hangup := make(chan os.Signal, 1)
 			signal.Notify(hangup, syscall.SIGHUP)
 			defer signal.Stop(hangup)
-			logger := slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: level}))
+			out := a.Err
+			if cmd.Flags().Changed("log") { // detached: its output is that file
+				file, err := openRotatingLog(log, mostLogBytes, 1, 2)
+				if err != nil {
+					return err
+				}
+				out = file
+			}
+			logger := a.logger(out, level)
 			err := a.Parts.Daemon(ctx, DaemonOptions{
 				SocketPath: a.socket, StateDir: where.stateDir, PinDir: a.PinDir, CgroupRoot: where.cgroupRoot,
 				AdminGroup: adminGroup,
@@ -114,7 +132,7 @@ SIGHUP has it read the files of rules again.`,
 	flags.StringVar(&adminGroup, "admin-group", DefaultAdminGroup, "`group` whose members may do what root may; \"\" for none")
 	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")
 	flags.BoolVar(&background, "background", false, "start it detached, print its pid, and end")
-	flags.StringVar(&log, "log", a.LogPath, "`file` for the log, with --background")
+	flags.StringVar(&log, "log", a.LogPath, "`file` for the log of a daemon in the background")
 	for _, name := range []string{"background", "log"} {
 		_ = flags.MarkHidden(name)
 	}
@@ -124,15 +142,16 @@ SIGHUP has it read the files of rules again.`,
 // background starts the same command once more, without --background and
 // detached; see Machine.StartDetached.
 func (a *App) background(cmd *cobra.Command, log string) error {
-	args := []string{"daemon", "--socket", a.socket, "--pin-dir", a.PinDir}
+	args := []string{"daemon", "--socket", a.socket, "--pin-dir", a.PinDir, "--log=" + log}
 	for _, name := range []string{"state-dir", "cgroup-root", "config-dir", "admin-group", "on-demand", "preload", "beside", "verbose"} {
 		if f := cmd.Flags().Lookup(name); f.Changed {
 			args = append(args, "--"+name+"="+f.Value.String())
 		}
 	}
-	pid, err := detach(slices.Clone(args), log)
+	pid, err := detach(args, log)
 	if err != nil {
-		return fail("netnice "+strings.Join(args, " ")+"  runs it in the foreground", "%v", err)
+		foreground := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return strings.HasPrefix(arg, "--log=") })
+		return fail("netnice "+strings.Join(foreground, " ")+"  runs it in the foreground", "%v", err)
 	}
 	fmt.Fprintln(a.Out, pid)
 	return nil

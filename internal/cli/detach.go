@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -51,12 +50,9 @@ func (Machine) StartDetached(args []string, log string) (int, error) {
 // root folder, with none of the caller's open files and little of its
 // environment, its output appended to log. It returns the pid.
 func detach(args []string, log string) (int, error) {
-	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
-		return 0, fmt.Errorf("make room for the log: %w", err)
-	}
-	out, err := os.OpenFile(log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	out, err := openLog(log)
 	if err != nil {
-		return 0, fmt.Errorf("open the log: %w", err)
+		return 0, err
 	}
 	defer out.Close()
 	null, err := os.Open(os.DevNull)
@@ -104,7 +100,7 @@ func daemonEnvironment(env []string) []string {
 	for _, entry := range env {
 		name, _, _ := strings.Cut(entry, "=")
 		switch {
-		case name == "PATH", name == "LANG", name == "TZ", strings.HasPrefix(name, "NETNICE_"), strings.HasPrefix(name, "GO"):
+		case name == "PATH", name == "LANG", name == "TZ", name == "JOURNAL_STREAM", strings.HasPrefix(name, "NETNICE_"), strings.HasPrefix(name, "GO"):
 			kept = append(kept, entry)
 		}
 	}

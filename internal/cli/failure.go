@@ -36,11 +36,15 @@ func (a *App) report(err error) int {
 		return exitOK
 	}
 	message, hint, code := explain(err)
+	priority := ""
+	if a.Journal {
+		priority = journalError
+	}
 	if message != "" {
-		fmt.Fprintf(a.Err, "netnice: %s\n", printable(message))
+		fmt.Fprintf(a.Err, "%snetnice: %s\n", priority, printable(message))
 	}
 	for line := range strings.Lines(hint) {
-		fmt.Fprintf(a.Err, "  %s\n", printable(strings.TrimRight(line, "\n")))
+		fmt.Fprintf(a.Err, "%s  %s\n", priority, printable(strings.TrimRight(line, "\n")))
 	}
 	return code
 }

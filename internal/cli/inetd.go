@@ -71,7 +71,7 @@ read with SIGHUP; sessions go on, also when inetd ends. Sockets that systemd has
 				level = slog.LevelDebug
 			}
 			server := &inetd.Server{
-				Log: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: level})), Most: most, Inherited: inetd.Activated(),
+				Log: a.logger(a.Err, level), Most: most, Inherited: inetd.Activated(),
 				Session: func(s inetd.Service) *exec.Cmd { return a.sessionCommand(s) },
 			}
 			if w := rates.wish(); w != (api.Wish{}) {

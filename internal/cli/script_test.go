@@ -91,6 +91,34 @@ func (fakeSystem) Names(kind api.Kind) ([]string, error) {
 	return strings.Fields(os.Getenv("NETNICE_TEST_" + strings.ToUpper(string(kind)))), nil
 }
 
+// HasService is true where $NETNICE_TEST_SERVICE is set.
+func (fakeSystem) HasService(context.Context, string) bool {
+	return os.Getenv("NETNICE_TEST_SERVICE") != ""
+}
+
+// StartService starts a daemon as systemd would, and writes down how it was asked to; it fails where
+// $NETNICE_TEST_SERVICE says so.
+func (f fakeSystem) StartService(ctx context.Context, again bool) error {
+	if os.Getenv("NETNICE_TEST_SERVICE") == "fails" {
+		return errors.New(`start netnice.service: systemd reports "failed"`)
+	}
+	dir, socket := os.Getenv("NETNICE_TEST_DIR"), os.Getenv("NETNICE_SOCKET")
+	if err := os.WriteFile(filepath.Join(dir, "service"), fmt.Appendf(nil, "again %v\n", again), 0o600); err != nil {
+		return err
+	}
+	args := []string{"daemon", "--socket", socket, "--pin-dir", filepath.Join(dir, "pins")}
+	if _, err := f.StartDetached(args, filepath.Join(dir, "service.log")); err != nil {
+		return err
+	}
+	for range 1000 {
+		if conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket); err == nil {
+			return conn.Close()
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return errors.New("the daemon does not listen")
+}
+
 func (fakeSystem) Terminal(io.Writer) (width, height int) { return number("NETNICE_TEST_WIDTH"), 5 }
 
 func number(name string) int {

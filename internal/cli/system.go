@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
 	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/daemon"
 	"github.com/netnice/netnice/internal/identity"
@@ -42,6 +44,11 @@ type System interface {
 	// StartDetached runs this same program with args, apart from the caller's
 	// session and process tree, its output appended to log.
 	StartDetached(args []string, log string) (pid int, err error)
+	// HasService reports whether systemd runs here and has the service of netnice, which runs this very program and
+	// listens on this socket.
+	HasService(ctx context.Context, socket string) bool
+	// StartService has systemd start that service, or, with again, restart it, and returns when it is ready.
+	StartService(ctx context.Context, again bool) error
 	// Pins says whether limits stand in the kernel below dir. The error is
 	// fs.ErrPermission where the caller may not look.
 	Pins(dir string) (bool, error)
@@ -103,6 +110,32 @@ func (Machine) LookPath(name string) (string, error) {
 // Exec calls execve with the present environment.
 func (Machine) Exec(path string, argv []string) error {
 	return unix.Exec(path, argv, os.Environ())
+}
+
+// serviceName is the unit that the packages and make install bring.
+const serviceName = "netnice.service"
+
+// HasService asks systemd.
+func (Machine) HasService(ctx context.Context, socket string) bool {
+	systemd := identity.SystemBus{}
+	if socket != client.DefaultSocket || !systemd.Running() {
+		return false
+	}
+	path, err := systemd.Program(ctx, serviceName)
+	if err != nil {
+		return false // there is none, or nobody can tell: then the command starts the daemon by itself
+	}
+	its, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	own, err := os.Stat(self)
+	return err == nil && os.SameFile(its, own)
+}
+
+// StartService asks systemd.
+func (Machine) StartService(ctx context.Context, again bool) error {
+	return identity.SystemBus{}.StartService(ctx, serviceName, again)
 }
 
 // Pins looks for anything below dir.

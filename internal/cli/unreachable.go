@@ -93,13 +93,17 @@ func (a *App) end(ctx context.Context, r daemon.Running, signal syscall.Signal, 
 	return a.gone(ctx, r.PID)
 }
 
+// inService reports whether a daemon is that of the service.
+func (a *App) inService(pid int) bool {
+	cgroups, _ := os.ReadFile(filepath.Join(cmp.Or(a.proc, "/proc"), strconv.Itoa(pid), "cgroup")) // it may have ended
+	return strings.Contains(string(cgroups), "/"+serviceName)
+}
+
 // endSilent asks a daemon to end that nobody finds, and kills it if it does not: then its limits stay in the
 // kernel, for the caller to lift.
 func (a *App) endSilent(ctx context.Context, r daemon.Running, stateDir string) error {
-	const service = "netnice.service"
-	cgroups, _ := os.ReadFile(filepath.Join(cmp.Or(a.proc, "/proc"), strconv.Itoa(r.PID), "cgroup")) // it may have ended
-	if strings.Contains(string(cgroups), "/"+service) {
-		return fail("sudo systemctl stop "+service+"; sudo netnice down", "the daemon (pid %d) is not found on %s, and systemd would start it again", r.PID, a.socket)
+	if a.inService(r.PID) {
+		return fail("sudo systemctl stop "+serviceName+"; sudo netnice down", "the daemon (pid %d) is not found on %s, and systemd would start it again", r.PID, a.socket)
 	}
 	a.warn([]string{fmt.Sprintf("the daemon (pid %d) is not found on %s, and is ended by a signal", r.PID, a.socket)})
 	polite, cancel := context.WithTimeout(ctx, politeTimeout)

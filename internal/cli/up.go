@@ -16,25 +16,33 @@ import (
 
 func (a *App) up() *cobra.Command {
 	var where daemonFlags
-	var dryRun, replace bool
+	var dryRun, replace, alone bool
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start the daemon, so that users can set limits",
-		Long: `Start the daemon in the background and wait until it answers. Where one runs
+		Long: `Start the daemon in the background and wait until it answers. Where systemd has
+netnice.service and that runs the program that you call, systemd starts it, unless
+--detach or flags that the service has not are given. Where one runs
 already nothing changes; one that was started on demand is replaced by one that
 stays, and no limit is lifted meanwhile. With --replace any is: by the program
-that you call, such as a newer one, also where nobody finds it on its socket. For
-a daemon that systemd started that is systemctl restart netnice.`,
+that you call, such as a newer one, also where nobody finds it on its socket.`,
 		Args: between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), writeTimeout)
 			defer cancel()
 			c := client.New(a.socket)
 			defer c.Close()
+			bySystemd := func() bool { return !alone && where.usual(cmd) && a.System.HasService(ctx, a.socket) }
+			start := func(again bool) error {
+				if bySystemd() {
+					return a.startService(ctx, c, again)
+				}
+				return a.startUp(ctx, c, &where)
+			}
 			status, err := c.Status(ctx)
 			if r, found := a.runningSilent(err, where.stateDir); found {
 				if replace || dryRun || !a.reached(ctx, c) {
-					return a.upSilent(ctx, c, r, &where, replace, dryRun)
+					return a.upSilent(ctx, r, &where, replace, dryRun, start)
 				}
 				status, err = c.Status(ctx)
 			}
@@ -53,24 +61,25 @@ a daemon that systemd started that is systemctl restart netnice.`,
 					fmt.Fprintln(a.Out, "would start the daemon")
 				}
 				return nil
-			case err == nil:
+			case err == nil && !(a.inService(status.PID) && bySystemd()): // which systemd restarts
 				if err := a.replace(ctx, status, where.stateDir); err != nil {
 					return err
 				}
 			}
-			return a.startUp(ctx, c, &where)
+			return start(err == nil)
 		},
 	}
 	where.add(a, cmd)
 	where.addBeside(a, cmd)
 	where.addConfig(cmd)
 	dryRunFlag(cmd, &dryRun)
+	cmd.Flags().BoolVar(&alone, "detach", false, "not by systemd: the daemon is a process by itself, with a log file")
 	cmd.Flags().BoolVar(&replace, "replace", false, "replace a daemon that runs; limits hold meanwhile")
 	return cmd
 }
 
 // upSilent is up where a daemon runs that nobody finds on its socket.
-func (a *App) upSilent(ctx context.Context, c *client.Client, r daemon.Running, where *daemonFlags, replace, dryRun bool) error {
+func (a *App) upSilent(ctx context.Context, r daemon.Running, where *daemonFlags, replace, dryRun bool, start func(again bool) error) error {
 	switch {
 	case a.System.EUID() != 0 || !replace:
 		message, hint := a.unreachable(r)
@@ -82,7 +91,21 @@ func (a *App) upSilent(ctx context.Context, c *client.Client, r daemon.Running, 
 	if err := a.end(ctx, r, syscall.SIGKILL, where.stateDir); err != nil {
 		return err
 	}
-	return a.startUp(ctx, c, where)
+	return start(true)
+}
+
+// startService has systemd start the daemon, or restart it.
+func (a *App) startService(ctx context.Context, c *client.Client, again bool) error {
+	const hint = "systemctl status netnice\njournalctl -u netnice\nnetnice up --detach  starts the daemon without systemd"
+	if err := a.System.StartService(ctx, again); err != nil {
+		return fail(hint, "the daemon did not start: %v", err)
+	}
+	status, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Out, "the daemon is up, pid %d, as %s (journalctl -u netnice)\n", status.PID, serviceName)
+	return nil
 }
 
 // startUp starts a daemon that stays.

@@ -9,6 +9,8 @@ import (
 	"os"
 	"runtime"
 
+	"github.com/coreos/go-systemd/v22/journal"
+
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/bpf"
 	"github.com/netnice/netnice/internal/daemon"
@@ -29,6 +31,8 @@ func Main() int {
 	// the kernel, and the limit would have to find it first.
 	runtime.LockOSThread()
 	testutil.MaybeRunTraffic() // the demo's senders and receivers are this same program
+	// A variable of the journal's that makes no sense is as none.
+	journalled, _ := journal.StderrIsJournalStream()
 	app := &App{
 		Out:     os.Stdout,
 		Err:     os.Stderr,
@@ -38,6 +42,7 @@ func Main() int {
 		LogPath: DefaultLogPath,
 		PinDir:  DefaultPinDir,
 		Release: Release(),
+		Journal: journalled,
 	}
 	return app.Run(context.Background(), os.Args)
 }

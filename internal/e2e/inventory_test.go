@@ -199,7 +199,7 @@ func (s *stage) files() []string {
 	s.do(func() error {
 		for _, dir := range append([]string{"/sys/fs/bpf"}, private...) {
 			err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-				if path != dir && path != "/var/log/netnice-daemon.log" {
+				if path != dir && !strings.HasPrefix(path, "/var/log/netnice-daemon.log") {
 					found = append(found, path)
 				}
 				return err

@@ -57,6 +57,11 @@ func (SystemBus) StartScope(ctx context.Context, name, slice string, pids []int,
 	if _, err := conn.StartTransientUnitContext(ctx, name, "fail", props, done); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
+	return awaitStart(ctx, name, done)
+}
+
+// awaitStart waits until systemd says how a start has ended.
+func awaitStart(ctx context.Context, name string, done <-chan string) error {
 	select {
 	case result := <-done:
 		if result != "done" {
@@ -66,6 +71,56 @@ func (SystemBus) StartScope(ctx context.Context, name, slice string, pids []int,
 	case <-ctx.Done():
 		return fmt.Errorf("start %s: %w", name, ctx.Err())
 	}
+}
+
+// Program returns the file that a service runs, ErrNotFound where systemd knows no such service.
+func (SystemBus) Program(ctx context.Context, service string) (string, error) {
+	conn, err := sdbus.NewWithContext(ctx)
+	if err != nil {
+		return "", fmt.Errorf("connect to systemd: %w", err)
+	}
+	defer conn.Close()
+	state, err := conn.GetUnitPropertyContext(ctx, service, "LoadState")
+	if err != nil {
+		return "", fmt.Errorf("load state of %s: %w", service, err)
+	}
+	if load, _ := state.Value.Value().(string); load != "loaded" {
+		return "", ErrNotFound
+	}
+	prop, err := conn.GetUnitTypePropertyContext(ctx, service, "Service", "ExecStart")
+	if err != nil {
+		return "", fmt.Errorf("program of %s: %w", service, err)
+	}
+	return firstProgram(prop.Value.Value())
+}
+
+// firstProgram returns the path in the first of the commands that D-Bus tells of a service: a list of structs that
+// begin with the path.
+func firstProgram(commands any) (string, error) {
+	if list, ok := commands.([][]any); ok && len(list) > 0 && len(list[0]) > 0 {
+		if path, ok := list[0][0].(string); ok {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("program of a service: %w", ErrNotFound)
+}
+
+// StartService has systemd start a service, or, with again, restart it, and returns when it is ready.
+func (SystemBus) StartService(ctx context.Context, service string, again bool) error {
+	conn, err := sdbus.NewWithContext(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to systemd: %w", err)
+	}
+	defer conn.Close()
+	start := conn.StartUnitContext
+	if again {
+		start = conn.RestartUnitContext
+	}
+	done := make(chan string, 1)
+	if _, err := start(ctx, service, "replace", done); err != nil {
+		return fmt.Errorf("start %s: %w", service, err)
+	}
+	return awaitStart(ctx, service, done)
 }
 
 // SetProperties changes a running unit until it ends or the machine is booted again.

@@ -17,6 +17,24 @@ check call within 60 netnice ls
 check activated systemctl -q is-active netnice.service
 systemctl enable netnice.service
 
+say "netnice up has systemd start the service, which logs to the journal with priorities"
+systemctl stop netnice.service netnice.socket
+check up sh -c 'netnice up | grep -q "as netnice.service"'
+check up_is_service systemctl -q is-active netnice.service
+check up_again sh -c 'netnice up --replace | grep -q "as netnice.service"'
+check no_log is 'ls /var/log/netnice* 2>/dev/null' ''
+mkdir -p /etc/netnice
+echo nonsense >/etc/netnice/netnice.toml
+netnice rules reload
+check warned within 10 sh -c 'journalctl --no-pager -u netnice.service -p warning -o cat | grep -q "rules are not in force"'
+check not_all_warnings sh -c 'journalctl --no-pager -u netnice.service -p info..info -o cat | grep -q .'
+rm -r /etc/netnice
+netnice rules reload
+systemctl stop netnice.service
+check up_detached sh -c 'netnice up --detach | grep -q "log /var/log/netnice-daemon.log"'
+netnice down
+systemctl start netnice.socket netnice.service
+
 say "limits, and a flow of a user's that goes on through all that follows"
 check user netnice set --user bob --up 500kB/s --loopback
 check unit netnice set --unit cron.service --up 300kB/s
