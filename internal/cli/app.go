@@ -3,10 +3,11 @@
 // a daemon where none runs; it decides nothing about limits and never touches
 // the kernel but through Parts.
 //
-// Exit codes: 0 done; 1 a reading command found no daemon to ask, or doctor
-// found something missing; 125 netnice failed, also on wrong usage; 126 the
-// command of `netnice run` cannot be run; 127 it was not found; else what that
-// command itself returned.
+// Exit codes: 0 done; 1 netnice failed, or doctor found something missing; 2
+// wrong usage; 3 what was named is not there; 4 the caller may not; 5 there is
+// no daemon to ask. Commands that run another one have its exit code, and for
+// themselves those that env(1) has: 125 netnice failed, whatever the reason; 126
+// the command cannot be run; 127 it was not found.
 package cli
 
 import (
@@ -15,6 +16,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -26,8 +28,12 @@ import (
 // Exit codes of netnice's own.
 const (
 	exitOK        = 0
-	exitNothing   = 1
-	exitFailed    = 125
+	exitFailed    = 1 // also: doctor or rules found something wrong
+	exitUsage     = 2
+	exitNoSubject = 3
+	exitDenied    = 4
+	exitNoDaemon  = 5
+	exitNotRun    = 125 // of commands that run another one, for all of the above
 	exitCannotRun = 126
 	exitNotFound  = 127
 )
@@ -106,7 +112,17 @@ func (a *App) Run(ctx context.Context, args []string) int {
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.SetFlagErrorFunc(flagFailure)
 	cmd.PersistentPreRun = func(cmd *cobra.Command, _ []string) { a.noteFlagRates(cmd) }
-	return a.report(cmd.ExecuteContext(ctx))
+	called, err := cmd.ExecuteContextC(ctx)
+	code := a.report(err)
+	if runsCommand(called) && exitFailed <= code && code <= exitNoDaemon {
+		return exitNotRun
+	}
+	return code
+}
+
+// runsCommand reports whether a command becomes another program, whose exit codes are that program's.
+func runsCommand(cmd *cobra.Command) bool {
+	return slices.Contains([]string{"run", "exec", "inetd-session"}, cmd.Name())
 }
 
 func (a *App) root() *cobra.Command {

@@ -22,6 +22,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -142,9 +143,24 @@ func TestLastWords(t *testing.T) {
 func TestExplain(t *testing.T) {
 	remote := &api.Error{Code: api.CodeDenied, Message: "no", Hint: "sudo"}
 	message, hint, code := explain(fmt.Errorf("ask: %w", remote))
-	require.Equal(t, []any{"no", "sudo", 125}, []any{message, hint, code})
+	require.Equal(t, []any{"no", "sudo", exitDenied}, []any{message, hint, code})
 	message, hint, code = explain(&failure{message: "gone", code: 1, cause: remote})
 	require.Equal(t, []any{"gone", "", 1}, []any{message, hint, code})
+	for want, err := range map[int]error{
+		exitFailed:    &api.Error{Code: api.CodeConflict, Message: "there is one"},
+		exitUsage:     &api.Error{Code: api.CodeBadRequest, Message: "a rate of 0"},
+		exitNoSubject: &api.Error{Code: api.CodeNoLimit, Message: "no limit"},
+		exitDenied:    failWith(exitDenied, "sudo", "only root"),
+		exitNoDaemon:  fmt.Errorf("ask: %w", client.ErrNoDaemon),
+	} {
+		_, _, code := explain(err)
+		require.Equal(t, want, code, err.Error())
+	}
+	_, err := units.ParseRate("10mbps")
+	_, _, code = explain(err)
+	require.Equal(t, exitUsage, code)
+	_, _, code = explain(errors.New("read x: input/output error"))
+	require.Equal(t, exitFailed, code)
 	message, _, _ = explain(errors.Join(errors.New("one"), errors.New("two")))
 	require.Equal(t, "one; two", message)
 }
@@ -233,8 +249,8 @@ func TestManPage(t *testing.T) {
 		c.Flags().VisitAll(check)
 		c.PersistentFlags().VisitAll(check)
 	})
-	for _, code := range []string{"125", "126", "127"} {
-		require.Contains(t, page, code)
+	for _, code := range []int{exitOK, exitFailed, exitUsage, exitNoSubject, exitDenied, exitNoDaemon, exitNotRun, exitCannotRun, exitNotFound} {
+		require.Contains(t, page, fmt.Sprintf("\n%d|T{\n", code))
 	}
 }
 

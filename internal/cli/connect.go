@@ -31,7 +31,7 @@ const (
 )
 
 // read runs a call that changes nothing. Without a daemon it says so, and
-// whether limits hold nevertheless; exit code 1.
+// whether limits hold nevertheless; exit code 5.
 func (a *App) read(ctx context.Context, call func(context.Context, *client.Client) error) error {
 	return a.readFor(ctx, readTimeout, call)
 }
@@ -52,7 +52,7 @@ func (a *App) readFor(ctx context.Context, most time.Duration, call func(context
 
 // nobody describes a machine on which no daemon runs, or none that answers.
 func (a *App) nobody(ctx context.Context, cause error) error {
-	f := &failure{code: exitNothing, cause: cause}
+	f := &failure{code: exitNoDaemon, cause: cause}
 	if r, ok := a.running(DefaultStateDir); ok {
 		f.message, f.hint = a.unreachable(r)
 		return f
@@ -154,12 +154,12 @@ func (a *App) start(ctx context.Context, c *client.Client, flags ...string) erro
 			text := logged(a.LogPath, begin)
 			if !strings.Contains(text, "code="+api.CodeConflict) || time.Since(ended) > rivalTimeout {
 				message, hint := lastWords(text, "look at "+a.LogPath)
-				return fail(hint, "the daemon did not start: %s", message)
+				return failWith(exitFailed, hint, "the daemon did not start: %s", message)
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return fail("look at "+a.LogPath, "the daemon (pid %d) did not answer within %v", pid, time.Since(began).Round(time.Second))
+			return failWith(exitFailed, "look at "+a.LogPath, "the daemon (pid %d) did not answer within %v", pid, time.Since(began).Round(time.Second))
 		case <-time.After(pollInterval):
 		}
 	}

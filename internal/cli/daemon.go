@@ -88,7 +88,7 @@ SIGHUP has it read the files of rules again.`,
 		Args: between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.System.EUID() != 0 {
-				return fail("sudo netnice up", "only root can run the daemon")
+				return failWith(exitDenied, "sudo netnice up", "only root can run the daemon")
 			}
 			if background {
 				return a.background(cmd, log)
@@ -151,7 +151,7 @@ func (a *App) background(cmd *cobra.Command, log string) error {
 	pid, err := detach(args, log)
 	if err != nil {
 		foreground := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return strings.HasPrefix(arg, "--log=") })
-		return fail("netnice "+strings.Join(foreground, " ")+"  runs it in the foreground", "%v", err)
+		return failWith(exitFailed, "netnice "+strings.Join(foreground, " ")+"  runs it in the foreground", "%v", err)
 	}
 	fmt.Fprintln(a.Out, pid)
 	return nil

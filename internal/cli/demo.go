@@ -17,7 +17,7 @@ is sent. Needs root, touches no real network and leaves nothing behind.`,
 		Args: between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.System.EUID() != 0 {
-				return fail("sudo netnice demo", "only root can make network namespaces")
+				return failWith(exitDenied, "sudo netnice demo", "only root can make network namespaces")
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()

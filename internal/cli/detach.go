@@ -37,7 +37,7 @@ func (Machine) StartDetached(args []string, log string) (int, error) {
 		if message == "" {
 			message = err.Error()
 		}
-		return 0, fail(strings.TrimSpace(hint), "start the daemon: %s", message)
+		return 0, failWith(exitFailed, strings.TrimSpace(hint), "start the daemon: %s", message)
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(out.String()))
 	if err != nil {

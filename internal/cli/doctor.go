@@ -50,5 +50,5 @@ func verdict(r *api.Report) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return &failure{message: "missing: " + strings.Join(missing, ", "), code: exitNothing}
+	return &failure{message: "missing: " + strings.Join(missing, ", "), code: exitFailed}
 }

@@ -90,7 +90,7 @@ func (a *App) downByDaemon(ctx context.Context, c *client.Client, dryRun bool) e
 func (a *App) downSilent(ctx context.Context, c *client.Client, r daemon.Running, where *daemonFlags, dryRun bool) error {
 	message, hint := a.unreachable(r)
 	if a.System.EUID() != 0 || !a.listensHere(r) {
-		return fail(hint, "%s", message)
+		return failWith(exitNoDaemon, hint, "%s", message)
 	}
 	if a.reached(ctx, c) {
 		return a.downByDaemon(ctx, c, dryRun)
@@ -111,7 +111,7 @@ func (a *App) downAlone(ctx context.Context, c *client.Client, where *daemonFlag
 	pins, err := a.System.Pins(a.PinDir)
 	switch {
 	case errors.Is(err, fs.ErrPermission), pins && a.System.EUID() != 0:
-		return fail("sudo netnice down", "only root can lift what an earlier daemon left")
+		return failWith(exitDenied, "sudo netnice down", "only root can lift what an earlier daemon left")
 	case err != nil:
 		return err
 	case a.System.EUID() != 0:

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/units"
 )
 
 // failure is what the user reads: one line, the remedy, and the exit code.
@@ -24,9 +26,14 @@ func (f *failure) Error() string { return f.message }
 func (f *failure) Hint() string  { return f.hint }
 func (f *failure) Unwrap() error { return f.cause }
 
-// fail makes a failure with exit code 125.
+// fail makes a failure of wrong usage: an argument makes no sense, or what is in a file that it names.
 func fail(hint, format string, args ...any) error {
-	return &failure{message: fmt.Sprintf(format, args...), hint: hint}
+	return failWith(exitUsage, hint, format, args...)
+}
+
+// failWith makes a failure with another exit code.
+func failWith(code int, hint, format string, args ...any) error {
+	return &failure{message: fmt.Sprintf(format, args...), hint: hint, code: code}
 }
 
 // report prints err as the user should read it and returns the exit code. That nobody reads what
@@ -58,6 +65,7 @@ func explain(err error) (message, hint string, code int) {
 	var hinted interface{ Hint() string }
 	var remote *api.Error
 	var own *failure
+	var parse *units.ParseError
 	switch {
 	case errors.As(err, &own):
 		message, hint = own.message, own.hint
@@ -65,13 +73,37 @@ func explain(err error) (message, hint string, code int) {
 			code = own.code
 		}
 	case errors.As(err, &remote):
-		message, hint = remote.Message, remote.Hint
+		message, hint, code = remote.Message, remote.Hint, remoteCode(remote.Code)
+	case errors.As(err, &parse):
+		hint, code = parse.Hint(), exitUsage
+	case errors.Is(err, client.ErrNoDaemon):
+		code = exitNoDaemon
+	case isExclusive(err):
+		code = exitUsage
 	case errors.Is(err, context.DeadlineExceeded):
 		message, hint = "the daemon did not answer in time", logHint
 	case errors.As(err, &hinted):
 		hint = hinted.Hint()
 	}
 	return strings.ReplaceAll(strings.TrimSpace(message), "\n", "; "), hint, code
+}
+
+// remoteCode is the exit code for a code of the API's.
+func remoteCode(code string) int {
+	switch code {
+	case api.CodeBadRequest:
+		return exitUsage
+	case api.CodeNotFound, api.CodeNoLimit:
+		return exitNoSubject
+	case api.CodeDenied:
+		return exitDenied
+	}
+	return exitFailed
+}
+
+// isExclusive recognizes, by its words, what cobra says of flags that do not go together.
+func isExclusive(err error) bool {
+	return strings.HasPrefix(err.Error(), "if any flags in the group [")
 }
 
 // flagFailure words what cobra and pflag say about flags.
@@ -85,19 +117,19 @@ func flagFailure(cmd *cobra.Command, err error) error {
 		if hint == "" {
 			hint = help
 		}
-		return &failure{message: fmt.Sprintf("%s: %s", name, cause), hint: hint, cause: err}
+		return &failure{message: fmt.Sprintf("%s: %s", name, cause), hint: hint, code: exitUsage, cause: err}
 	}
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
 		short := unknown.GetSpecifiedShortnames()
 		if len(short) > 0 && strings.ContainsAny(short[:1], "0123456789.") {
-			return &failure{message: fmt.Sprintf("-%s is negative, or a flag that does not exist", short), hint: help, cause: err}
+			return &failure{message: fmt.Sprintf("-%s is negative, or a flag that does not exist", short), hint: help, code: exitUsage, cause: err}
 		}
 		if like := similarFlags(cmd, unknown.GetSpecifiedName()); short == "" && len(like) > 0 {
 			help = "did you mean " + strings.Join(like, " or ") + "?\n" + help
 		}
 	}
-	return &failure{message: err.Error(), hint: help, cause: err}
+	return &failure{message: err.Error(), hint: help, code: exitUsage, cause: err}
 }
 
 // isCode says whether the daemon answered with this code.

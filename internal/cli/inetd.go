@@ -64,7 +64,7 @@ read with SIGHUP; sessions go on, also when inetd ends. Sockets that systemd has
 				return nil
 			}
 			if a.System.EUID() != 0 {
-				return fail("sudo netnice inetd ...", "only root can start the programs of other users")
+				return failWith(exitDenied, "sudo netnice inetd ...", "only root can start the programs of other users")
 			}
 			level := slog.LevelInfo
 			if verbose {

@@ -54,7 +54,7 @@ func (a *App) measureLink(ctx context.Context, device, host string, request api.
 		return err
 	}
 	if result.Capacity.AtLeast {
-		return fail("netnice link "+device+" --rate 50mbit, with what the provider says", "%s carries %s at least, and more than this machine can measure", device,
+		return failWith(exitFailed, "netnice link "+device+" --rate 50mbit, with what the provider says", "%s carries %s at least, and more than this machine can measure", device,
 			units.FormatRate(uint64(result.Capacity.BytesPerSec), a.units))
 	}
 	measured := result.Capacity.BytesPerSec * float64(lineBytes(line, result.Size)) / float64(result.Size)

@@ -22,7 +22,7 @@ func TestJournalPriorities(t *testing.T) {
 	require.Equal(t, "<6>msg=\"limit set\" node=7 level=high time=now\n<4>msg=\"two\\nlines\" node=7\n<3>msg=broken node=7 of.err=\"no room\"\n", out.String())
 
 	out.Reset()
-	require.Equal(t, exitFailed, a.report(fail("do this\nor that", "no bpffs")))
+	require.Equal(t, exitUsage, a.report(fail("do this\nor that", "no bpffs")))
 	require.Equal(t, "<3>netnice: no bpffs\n<3>  do this\n<3>  or that\n", out.String())
 
 	out.Reset()

@@ -80,7 +80,7 @@ func (a *App) serveMetrics(ctx context.Context, address string, from prometheus.
 	defer stop()
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return fail("give an address of this machine and a free port, such as --listen 127.0.0.1:9435", "%v", err)
+		return failWith(exitFailed, "give an address of this machine and a free port, such as --listen 127.0.0.1:9435", "%v", err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(from, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))

@@ -192,7 +192,7 @@ func (a *App) probePath(ctx context.Context, host string, to netip.Addr, f probe
 
 func interrupted(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
-		return fail("nothing is left behind; run it again", "interrupted")
+		return failWith(exitFailed, "nothing is left behind; run it again", "interrupted")
 	}
 	return err
 }
@@ -210,7 +210,7 @@ func lookUp(ctx context.Context, host string, f probeFlags) (netip.Addr, error) 
 	defer cancel()
 	found, err := net.DefaultResolver.LookupNetIP(ctx, network, host)
 	if err != nil || len(found) == 0 {
-		return netip.Addr{}, &failure{message: fmt.Sprintf("%q has no %s that can be found", host, family), hint: "write a host's name or address; getent ahosts " + host + " looks it up", cause: err}
+		return netip.Addr{}, &failure{message: fmt.Sprintf("%q has no %s that can be found", host, family), hint: "write a host's name or address; getent ahosts " + host + " looks it up", code: exitNoSubject, cause: err}
 	}
 	return found[0].Unmap(), nil
 }

@@ -63,13 +63,13 @@ func checkRemedy(t *testing.T, where, text string, isRemedy bool) (found int) {
 // checkWords parses one command, as far as it is none of prose.
 func checkWords(t *testing.T, where, name string, words []string) {
 	t.Helper()
-	cmd := subcommand(remedyRoot(), name)
+	cmd := commandNamed(remedyRoot(), name)
 	if cmd == nil {
 		t.Errorf("%s: there is no command netnice %s", where, name)
 		return
 	}
 	if len(words) > 0 {
-		if inner := subcommand(cmd, strings.TrimRight(words[0], endOfSentence)); inner != nil {
+		if inner := commandNamed(cmd, strings.TrimRight(words[0], endOfSentence)); inner != nil {
 			cmd, words = inner, words[1:]
 		}
 	}
@@ -105,7 +105,7 @@ func checkWords(t *testing.T, where, name string, words []string) {
 	}
 }
 
-func subcommand(of *cobra.Command, name string) *cobra.Command {
+func commandNamed(of *cobra.Command, name string) *cobra.Command {
 	i := slices.IndexFunc(of.Commands(), func(c *cobra.Command) bool { return c.Name() == name })
 	if i < 0 {
 		return nil

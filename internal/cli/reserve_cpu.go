@@ -110,7 +110,7 @@ func (a *App) reserveFor(ctx context.Context, s api.Subject, request api.PowerRe
 	}
 	switch {
 	case p == nil || p.Auto == nil:
-		return fail("ps -e lists those that live", "process %d has ended", request.PID)
+		return failWith(exitNoSubject, "ps -e lists those that live", "process %d has ended", request.PID)
 	case asJSON:
 		return writeJSON(a.Out, p)
 	}

@@ -92,7 +92,7 @@ func (a *App) showRules(ctx context.Context, asJSON bool, call func(*client.Clie
 			return err
 		}
 		if len(list.Problems) > 0 {
-			return &failure{code: exitNothing}
+			return &failure{code: exitFailed}
 		}
 		return nil
 	}

@@ -34,7 +34,7 @@ own file, ~/.config/netnice/netnice.toml.`,
 			}
 			if len(answer.Problems) > 0 {
 				if asJSON {
-					return &failure{code: exitNothing}
+					return &failure{code: exitFailed}
 				}
 				return a.problems(answer.Problems)
 			}
@@ -175,7 +175,7 @@ func (a *App) problems(list []api.RuleProblem) error {
 			fmt.Fprintf(a.Err, "  %s\n", printable(p.Remedy))
 		}
 	}
-	return &failure{message: count(len(list), "problem"), code: exitNothing}
+	return &failure{message: count(len(list), "problem"), code: exitFailed}
 }
 
 func problemPlace(p api.RuleProblem) string {

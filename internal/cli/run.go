@@ -25,8 +25,8 @@ limit ends with its last process and connection. With a limit on what is sent
 the command begins when the queue for its UDP is there, after half a second at
 most. Without a daemon, root starts one that leaves with its last limit.
 
-Exit codes: 125 netnice failed, 126 the command cannot be run, 127 it was not
-found, else the command's.
+Exit codes: 125 netnice failed, whatever the reason, 126 the command cannot be
+run, 127 it was not found, else the command's.
 
 ` + rateHelp,
 		Example: "  netnice run --up 500kB/s -- rsync -a ~/photos backup:\n  netnice run --down 2MB/s -- curl -O https://example.org/large.iso\n  netnice run --total 20mbit --scope -- firefox\n  netnice run --to any --except 192.168.0.0/16 --down 2MB/s -- firefox",

@@ -224,11 +224,11 @@ func (a *App) present(s api.Subject) (string, error) {
 	name, err := a.System.ProcessName(pid)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fail("ps -e lists those that exist", "there is no process %d", pid)
+		return "", failWith(exitNoSubject, "ps -e lists those that exist", "there is no process %d", pid)
 	case err != nil:
 		return "", err
 	case !a.System.Alive(pid):
-		return "", fail("ps -e lists those that live", "process %d (%s) has ended", pid, name)
+		return "", failWith(exitNoSubject, "ps -e lists those that live", "process %d (%s) has ended", pid, name)
 	}
 	return name, nil
 }

@@ -59,7 +59,7 @@ func (a *App) unreachable(r daemon.Running) (message, hint string) {
 
 // onlyRoot says why a user's command is not carried out where no daemon answers.
 func (a *App) onlyRoot(cause error) error {
-	f := &failure{message: "no daemon is running, and only root can start one", hint: "sudo netnice up", cause: cause}
+	f := &failure{message: "no daemon is running, and only root can start one", hint: "sudo netnice up", code: exitNoDaemon, cause: cause}
 	if r, ok := a.running(DefaultStateDir); ok {
 		f.message, f.hint = a.unreachable(r)
 	}
@@ -103,7 +103,7 @@ func (a *App) inService(pid int) bool {
 // kernel, for the caller to lift.
 func (a *App) endSilent(ctx context.Context, r daemon.Running, stateDir string) error {
 	if a.inService(r.PID) {
-		return fail("sudo systemctl stop "+serviceName+"; sudo netnice down", "the daemon (pid %d) is not found on %s, and systemd would start it again", r.PID, a.socket)
+		return failWith(exitFailed, "sudo systemctl stop "+serviceName+"; sudo netnice down", "the daemon (pid %d) is not found on %s, and systemd would start it again", r.PID, a.socket)
 	}
 	a.warn([]string{fmt.Sprintf("the daemon (pid %d) is not found on %s, and is ended by a signal", r.PID, a.socket)})
 	polite, cancel := context.WithTimeout(ctx, politeTimeout)

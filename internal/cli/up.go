@@ -53,7 +53,7 @@ that you call, such as a newer one, also where nobody finds it on its socket.`,
 			case err != nil && !errors.Is(err, client.ErrNoDaemon):
 				return err
 			case a.System.EUID() != 0:
-				return fail("sudo netnice up", "only root can start the daemon")
+				return failWith(exitDenied, "sudo netnice up", "only root can start the daemon")
 			case dryRun:
 				if err == nil {
 					fmt.Fprintf(a.Out, "would replace the daemon, pid %d\n", status.PID)
@@ -83,7 +83,7 @@ func (a *App) upSilent(ctx context.Context, r daemon.Running, where *daemonFlags
 	switch {
 	case a.System.EUID() != 0 || !replace:
 		message, hint := a.unreachable(r)
-		return fail(hint, "%s", message)
+		return failWith(exitNoDaemon, hint, "%s", message)
 	case dryRun:
 		fmt.Fprintf(a.Out, "would replace the daemon, pid %d\n", r.PID)
 		return nil
@@ -98,7 +98,7 @@ func (a *App) upSilent(ctx context.Context, r daemon.Running, where *daemonFlags
 func (a *App) startService(ctx context.Context, c *client.Client, again bool) error {
 	const hint = "systemctl status netnice\njournalctl -u netnice\nnetnice up --detach  starts the daemon without systemd"
 	if err := a.System.StartService(ctx, again); err != nil {
-		return fail(hint, "the daemon did not start: %v", err)
+		return failWith(exitFailed, hint, "the daemon did not start: %v", err)
 	}
 	status, err := c.Status(ctx)
 	if err != nil {
@@ -145,7 +145,7 @@ func (a *App) gone(ctx context.Context, pid int) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fail(fmt.Sprintf("kill %d", pid), "the daemon (pid %d) does not end", pid)
+			return failWith(exitFailed, fmt.Sprintf("kill %d", pid), "the daemon (pid %d) does not end", pid)
 		case <-time.After(pollInterval):
 		}
 	}

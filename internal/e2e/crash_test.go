@@ -33,7 +33,7 @@ func TestKilledDaemon(t *testing.T) {
 	killed := testutil.Now()
 	f.holds("without a daemon", killed, 10e6, x.port)
 	r := s.netnice("ls")
-	if r.code != 1 || !strings.Contains(r.err, "limits of an earlier one still hold") {
+	if r.code != 5 || !strings.Contains(r.err, "limits of an earlier one still hold") {
 		t.Errorf("ls without a daemon: %v", r)
 	}
 	// What it does next is limited, too.

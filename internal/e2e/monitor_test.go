@@ -86,7 +86,7 @@ func TestMonitor(t *testing.T) {
 	}
 	select {
 	case <-all.ended: // nobody answers any more
-		if code := all.cmd.ProcessState.ExitCode(); code != 1 {
+		if code := all.cmd.ProcessState.ExitCode(); code != 5 {
 			t.Errorf("monitor ended with %d", code)
 		}
 	case <-time.After(25 * time.Second):

@@ -185,7 +185,7 @@ func TestPower(t *testing.T) {
 	s.must("reserve", "--pid", p.pid(), "--release")
 	p.has("released", 100*float64(min(3, cpu.Online())), 115) // others may want a processor, too
 	s.noGroups()
-	if !within(10*time.Second, func() bool { return s.netnice("status").code == 1 }) {
+	if !within(10*time.Second, func() bool { return s.netnice("status").code == 5 }) {
 		t.Error("the daemon has not left with the last power")
 	}
 }
@@ -209,7 +209,7 @@ func TestPowerExec(t *testing.T) {
 	if r := s.netnice("exec", "5", "sh", "-c", "exit 7"); r.code != 7 {
 		t.Errorf("exit 7 under exec: %v", r)
 	}
-	for _, words := range [][]string{{"exec", "5"}, {"exec", "much", "true"}, {"exec", "-256", "true"}, {"power", "x", "3"}} {
+	for _, words := range [][]string{{"exec", "5"}, {"exec", "much", "true"}, {"exec", "-256", "true"}} {
 		if r := s.netnice(words...); r.code != 125 || r.err == "" {
 			t.Errorf("netnice %q: %v", words, r)
 		}

@@ -182,10 +182,10 @@ func TestSetToUnder(t *testing.T) {
 	r.holds("a user's own", testutil.Now().Add(time.Second), 1e6, 5007, 5008)
 	r.must("set", "--user", itoa(uid), "--to", "any", "--up", "500kB/s")
 	r.holds("and the administrator's, lower", testutil.Now().Add(time.Second), 5e5, 5007, 5008)
-	if got := by("unset", "--user", itoa(uid), "--to", "any"); got.code != 125 || !strings.Contains(got.err, "administrator") {
+	if got := by("unset", "--user", itoa(uid), "--to", "any"); got.code != 4 || !strings.Contains(got.err, "administrator") {
 		t.Errorf("a user lifts the administrator's: %v", got)
 	}
-	if got := by("set", "--user", "root", "--to", "any", "--up", "1MB/s"); got.code != 125 {
+	if got := by("set", "--user", "root", "--to", "any", "--up", "1MB/s"); got.code != 4 {
 		t.Errorf("a user limits another: %v", got)
 	}
 }
@@ -198,7 +198,7 @@ func TestSetToName(t *testing.T) {
 	uid := spare + 51
 	far := r.ends(r.A, 0, "listen 7601 receive", "listen 7602 receive", "listen 7603 receive")
 	r.ends(r.A, uid, "connect 127.0.0.1 7601 send", "connect ::1 7602 send", "connect 127.0.0.2 7603 send")
-	if got := r.netnice("set", "--to", "no-such-name.invalid", "--up", "1MB/s"); got.code != 125 || !strings.Contains(got.err, "is not found") {
+	if got := r.netnice("set", "--to", "no-such-name.invalid", "--up", "1MB/s"); got.code != 3 || !strings.Contains(got.err, "is not found") {
 		t.Errorf("a name that there is not: %v", got)
 	}
 	r.must("set", "--user", itoa(uid), "--to", "localhost", "--up", "2MB/s", "--loopback")

@@ -162,7 +162,7 @@ wait()
 		{ask(0, x.pid()+"/x"), []string{"no file descriptor"}},
 	} {
 		for _, want := range c.want {
-			if c.r.code != 125 || !strings.Contains(c.r.err, want) {
+			if !c.r.failedItself() || !strings.Contains(c.r.err, want) {
 				t.Errorf("%v, want %q", c.r, want)
 			}
 		}
