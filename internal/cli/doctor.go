@@ -1,11 +1,17 @@
 package cli
 
 import (
+	"cmp"
+	"context"
+	"os"
+	"path/filepath"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"github.com/spf13/cobra"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
 	"github.com/netnice/netnice/internal/doctor"
 )
 
@@ -19,6 +25,7 @@ func (a *App) doctor() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report := a.Parts.Doctor(cmd.Context())
 			report.Checks = append(report.Checks, a.systemChecks(cmd.Context())...)
+			report.Checks = append(report.Checks, a.daemonChecks(cmd.Context())...)
 			if asJSON {
 				if err := writeJSON(a.Out, report); err != nil {
 					return err
@@ -37,6 +44,33 @@ func (a *App) doctor() *cobra.Command {
 func (a *App) paintState(state, padded string) string {
 	colours := map[string]string{doctor.OK: green, doctor.Degraded: yellow, doctor.Missing: red}
 	return a.paint(colours[state], padded)
+}
+
+// daemonChecks are what a report tells of a daemon that runs as a process of its own name: other processes than
+// netnice's are nobody's business.
+func (a *App) daemonChecks(ctx context.Context) []api.Check {
+	c := client.New(a.socket)
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, systemTimeout)
+	defer cancel()
+	status, err := c.Status(ctx)
+	if err != nil {
+		return nil // without a daemon there is nothing to tell
+	}
+	proc, err := procfs.NewFS(cmp.Or(a.proc, procfs.DefaultMountPoint))
+	if err != nil {
+		return nil
+	}
+	process, err := proc.Proc(status.PID)
+	if err != nil {
+		return nil
+	}
+	its, err := process.NewStatus()
+	if err != nil || its.Name != "netnice" {
+		return nil
+	}
+	groups, _ := os.ReadFile(filepath.Join(cmp.Or(a.proc, procfs.DefaultMountPoint), "sys/net/ipv4/ping_group_range")) // "" is said as it is
+	return []api.Check{doctor.DaemonPrivileges(status.PID, its.CapEff, strings.Join(strings.Fields(string(groups)), " "))}
 }
 
 // verdict is nil unless something is missing; the report has said what.

@@ -119,7 +119,8 @@ check scope_ended within 20 sh -c '! systemctl list-units --all | grep netnice-c
 check users_own systemd-run -q --wait --slice "user-$(id -u bob).slice" -p User=bob netnice exec 50 true
 check users_refused sh -c 'systemd-run -q --wait --pipe -p User=bob netnice exec 50 true 2>&1 | grep -q "would leave"'
 
-say "a path is probed by raw sockets"
+say "a path is probed by raw sockets, where nobody may have ping sockets"
+printf '1\t0' >/proc/sys/net/ipv4/ping_group_range
 ip netns add far
 ip link add near type veth peer name far netns far
 ip addr add 10.77.0.1/24 dev near
@@ -127,6 +128,8 @@ ip link set near up
 ip -n far addr add 10.77.0.2/24 dev far
 ip -n far link set far up
 check adapt within 10 sh -c 'netnice adapt 10.77.0.2 --start 1mbit | grep -q icmp-timestamp'
+check no_pings is 'cat /proc/sys/net/ipv4/ping_group_range | tr "\t" " "' '1 0'
+check doctor sh -c 'netnice doctor | grep -q "all capabilities that it needs"'
 check adapt_off netnice adapt 10.77.0.2 off
 ip netns del far
 

@@ -1,0 +1,70 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/api"
+)
+
+// serviceCapabilities returns what netnice.service leaves the daemon, and what it cannot do without each.
+func serviceCapabilities() []struct {
+	name    string
+	bit     uint
+	without string
+} {
+	return []struct {
+		name    string
+		bit     uint
+		without string
+	}{
+		{"CAP_BPF", unix.CAP_BPF, "No program is loaded."},
+		{"CAP_PERFMON", unix.CAP_PERFMON, "No program is attached to functions."},
+		{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN, "No program is attached to the network, and no queue is made."},
+		{"CAP_NET_RAW", unix.CAP_NET_RAW, ""}, // probeMeans
+		{"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN, "Other network namespaces are not entered."},
+		{"CAP_SYS_PTRACE", unix.CAP_SYS_PTRACE, "Other users' open files and namespaces are not seen."},
+		{"CAP_DAC_OVERRIDE", unix.CAP_DAC_OVERRIDE, "Users' cgroups are not written."},
+		{"CAP_DAC_READ_SEARCH", unix.CAP_DAC_READ_SEARCH, "Cgroups are not found by their ids, and users' own rules are not read."},
+		{"CAP_SYS_NICE", unix.CAP_SYS_NICE, "Shares of the processors have no slots and no deadlines."},
+	}
+}
+
+// DaemonPrivileges judges the effective capabilities of a daemon that runs. It is a pure function. The sysctl
+// net.ipv4.ping_group_range says who may send ICMP echo without CAP_NET_RAW; "" if nobody could look.
+func DaemonPrivileges(pid int, effective uint64, pingGroupRange string) api.Check {
+	const name = "daemon"
+	var lacking, means []string
+	for _, c := range serviceCapabilities() {
+		if effective&(1<<c.bit) != 0 {
+			continue
+		}
+		lacking = append(lacking, c.name)
+		if c.bit == unix.CAP_NET_RAW {
+			means = append(means, probeMeans(pingGroupRange))
+			continue
+		}
+		means = append(means, c.without)
+	}
+	if len(lacking) == 0 {
+		return api.Check{Name: name, State: OK, Found: fmt.Sprintf("process %d has all capabilities that it needs", pid)}
+	}
+	return api.Check{
+		Name: name, State: Degraded,
+		Found:  fmt.Sprintf("process %d runs without %s", pid, strings.Join(lacking, ", ")),
+		Means:  strings.Join(means, " "),
+		Remedy: "a service: systemctl show -p CapabilityBoundingSet netnice has to name them; sudo systemctl revert netnice && sudo systemctl restart netnice\nelse: sudo netnice up --replace",
+	}
+}
+
+// probeMeans says what a daemon without raw sockets cannot do, which depends on who may have ping sockets: the
+// groups from one number to another, of which the daemon's is 0. "1 0" is nobody.
+func probeMeans(pingGroupRange string) string {
+	var first, last uint32
+	if n, _ := fmt.Sscan(pingGroupRange, &first, &last); n == 2 && first == 0 {
+		return "Paths are probed by ICMP echo alone (netnice adapt, rules with adapt)."
+	}
+	return fmt.Sprintf("Paths to hosts that answer ICMP alone are not followed (netnice adapt, rules with adapt), since net.ipv4.ping_group_range is %q.", pingGroupRange)
+}
