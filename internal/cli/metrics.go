@@ -1,15 +1,18 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/common/expfmt"
@@ -20,18 +23,20 @@ import (
 )
 
 func (a *App) metrics() *cobra.Command {
-	var listen string
+	var listen, output string
 	var destinations bool
 	cmd := &cobra.Command{
 		Use:   "metrics",
 		Short: "Print what is counted for Prometheus, or serve it",
 		Long: `Print limits, rates, waits and drops in Prometheus' text format; with --listen
-serve them at http://ADDRESS/metrics until interrupted. It asks the daemon, as
-every command does, so it may run as any user, and needs no rights to serve.
+serve them at http://ADDRESS/metrics until interrupted, with --output write them to
+a file, which whoever reads it finds whole: the one before, or the new one. It asks
+the daemon, as every command does, so it may run as any user, and needs no rights
+to serve.
 
 Whoever reads the figures is not known. So limits whose destination not everybody may see
 (netnice ls) are left out, unless --destinations asks for those that the caller may see.`,
-		Example: `  netnice metrics > /var/lib/node_exporter/netnice.prom
+		Example: `  netnice metrics --output /var/lib/node_exporter/netnice.prom
   netnice metrics --listen 127.0.0.1:9435`,
 		Args: between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -44,7 +49,7 @@ Whoever reads the figures is not known. So limits whose destination not everybod
 			if listen == "" {
 				return a.read(cmd.Context(), func(_ context.Context, c *client.Client) error {
 					registry, collector := counted(c)
-					return a.printMetrics(registry, collector.Err)
+					return a.writeMetrics(output, registry, collector.Err)
 				})
 			}
 			c := client.New(a.socket)
@@ -54,12 +59,15 @@ Whoever reads the figures is not known. So limits whose destination not everybod
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "serve at this `address`, such as 127.0.0.1:9435")
+	cmd.Flags().StringVar(&output, "output", "", "write to this `file`, in one step")
+	cmd.MarkFlagsMutuallyExclusive("listen", "output")
 	cmd.Flags().BoolVar(&destinations, "destinations", false, "also limits whose destination not everybody may see")
 	return cmd
 }
 
-// printMetrics prints what is counted, unless answered says that the daemon tells nothing.
-func (a *App) printMetrics(from prometheus.Gatherer, answered func() error) error {
+// writeMetrics writes what is counted to a file, or, without a name, prints it, unless answered says that the daemon
+// tells nothing: then the file stays as it is.
+func (a *App) writeMetrics(file string, from prometheus.Gatherer, answered func() error) error {
 	families, err := from.Gather()
 	if err := answered(); err != nil {
 		return err
@@ -67,10 +75,21 @@ func (a *App) printMetrics(from prometheus.Gatherer, answered func() error) erro
 	if err != nil {
 		return fmt.Errorf("read what is counted: %w", err)
 	}
+	var text bytes.Buffer
 	for _, f := range families {
-		if _, err := expfmt.MetricFamilyToText(a.Out, f); err != nil {
+		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
 			return fmt.Errorf("print what is counted: %w", err)
 		}
+	}
+	if file == "" {
+		if _, err := a.Out.Write(text.Bytes()); err != nil {
+			return fmt.Errorf("print what is counted: %w", err)
+		}
+		return nil
+	}
+	// In the same folder, so that renaming is all that is left to do; on the disk before.
+	if err := renameio.WriteFile(file, text.Bytes(), 0o644, renameio.WithTempDir(filepath.Dir(file))); err != nil {
+		return failWith(exitFailed, "--output takes a file in a folder that may be written to", "write %s: %v", file, err)
 	}
 	return nil
 }
