@@ -10,7 +10,7 @@ NFPM    := $(TOOLS)/nfpm-2.43.0
 PREFIX  ?= /usr/local
 VERSION  = $(shell contrib/package/version.sh)
 # Without tables of symbols, which the program does not read: a third of its size.
-LDFLAGS  = -s -w -X github.com/netnice/netnice/internal/cli.linkedRelease=$(VERSION)
+GO_LINK  = -s -w -X github.com/netnice/netnice/internal/cli.linkedRelease=$(VERSION)
 # Test programs and the compiler of the kernel object, from Debian's packages.
 TEST_PACKAGES := iperf3 curl python3 wget rsync openssh-server openssh-client iputils-ping nftables zsh fish vsftpd
 # What the examples need, file:packages: taken as it is where it is there already.
@@ -26,7 +26,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/netnice (Go only; the kernel object is committed)
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/netnice
+	$(GO) build -trimpath -ldflags '$(GO_LINK)' -o $(BIN) ./cmd/netnice
 
 demo: build ## watch a running program being limited, live (45 s)
 	./$(BIN) demo
