@@ -27,7 +27,7 @@ func (d *Daemon) saveBeside(path string, empty bool, content any) {
 	default:
 		var text []byte
 		if text, err = json.Marshal(content); err == nil {
-			err = d.replace(path, append(text, '\n'))
+			err = d.rewrite(path, append(text, '\n'))
 		}
 	}
 	d.wrote(path, err)

@@ -36,5 +36,7 @@ func TestDownThatFails(t *testing.T) {
 	h.fake.Fail("Down", nil)
 	require.NoError(t, h.Down(t.Context(), root))
 	require.NoError(t, h.wait())
-	require.NoDirExists(t, h.opts.StateDir)
+	for _, path := range append(files, h.statePath()) {
+		require.NoFileExists(t, path)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,10 +91,11 @@ func TestStateFolderThatCannotBeMade(t *testing.T) {
 		require.NoError(t, err)
 		return status.Problems
 	}
-	h.eventually("it is told", func() bool { return len(problems()) > 0 })
-	list := problems()
-	require.Len(t, list, 1)
-	require.Contains(t, list[0].Message, "the state folder "+h.opts.StateDir+" was removed")
+	var list []api.Problem
+	h.eventually("it is told", func() bool {
+		list = problems()
+		return len(list) == 1 && strings.Contains(list[0].Message, "the state folder "+h.opts.StateDir+" was removed")
+	})
 	require.Contains(t, list[0].Hint, "sudo mv "+h.opts.StateDir)
 	answer, err := h.set(root, "user:4250", up(7e6))
 	require.NoError(t, err)

@@ -62,7 +62,7 @@ func (d *Daemon) keepList(key listKey, list []netip.Prefix) {
 		for _, p := range list {
 			fmt.Fprintln(&text, p)
 		}
-		err = d.replace(path, []byte(text.String()))
+		err = d.rewrite(path, []byte(text.String()))
 	}
 	d.wrote(path, err)
 }

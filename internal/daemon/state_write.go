@@ -70,14 +70,12 @@ func (d *Daemon) saveWhole() error {
 	if err := d.keepDamaged(); err != nil {
 		return err
 	}
-	if err := d.replace(path, text.Bytes()); err != nil {
+	info, err := d.replace(path, text.Bytes())
+	if err != nil {
 		return err
 	}
-	// Without knowing the file, the next change writes it whole again.
-	if info, err := os.Lstat(path); err == nil {
-		next.info, next.size = info, info.Size()
-		d.file = next
-	}
+	next.info, next.size = info, info.Size()
+	d.file = next
 	return nil
 }
 
@@ -175,28 +173,43 @@ func (d *Daemon) lost() bool {
 }
 
 // replace puts a file in the place of another: whole, and on the disk when it returns, or not at
-// all.
-func (d *Daemon) replace(path string, text []byte) error {
+// all. The information is that of the new file, whatever is in its place by now.
+func (d *Daemon) replace(path string, text []byte) (fs.FileInfo, error) {
 	if err := d.cannot(path, false); err != nil {
-		return err
+		return nil, err
 	}
 	dir := filepath.Dir(path)
-	if err := renameio.WriteFile(path, text, 0o600, renameio.WithTempDir(dir)); err != nil {
-		return err
+	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o600), renameio.WithExistingPermissions(), renameio.WithTempDir(dir))
+	if err != nil {
+		return nil, err
 	}
-	return syncFolder(dir)
+	defer f.Cleanup() //nolint:errcheck // nothing is left to clean up when the file has its name
+	if _, err := f.Write(text); err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		return nil, err
+	}
+	return info, syncFolder(dir)
 }
 
 // remove removes a file of the state that may not be there.
 func (d *Daemon) remove(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		d.onDisk.forget(path)
 		return nil
 	}
 	if err := d.cannot(path, true); err != nil {
 		return err
 	}
 	err := removeFile(path)
-	d.onDisk.note(path)
+	if err == nil {
+		d.onDisk.forget(path)
+	}
 	return err
 }
 

@@ -108,9 +108,6 @@ func (u *unwritten) all() (files map[string]unwrittenFile, failures uint64) {
 
 // wrote notes how writing or removing a file of the state ended, and logs what is new.
 func (d *Daemon) wrote(path string, err error) {
-	if err == nil {
-		d.onDisk.note(path)
-	}
 	if !d.unwritten.note(path, err, time.Now()) {
 		return
 	}

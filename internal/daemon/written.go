@@ -13,19 +13,36 @@ type writtenFiles struct {
 	files map[string]fs.FileInfo // by path
 }
 
-// note remembers a file as it is now, or that there is none.
+// rewrite is replace for a file beside that of the limits, which is remembered.
+func (d *Daemon) rewrite(path string, text []byte) error {
+	info, err := d.replace(path, text)
+	if err == nil {
+		d.onDisk.put(path, info)
+	}
+	return err
+}
+
+// note remembers a file that was read.
 func (w *writtenFiles) note(path string) {
-	info, err := os.Lstat(path)
+	if info, err := os.Lstat(path); err == nil {
+		w.put(path, info)
+	}
+}
+
+func (w *writtenFiles) put(path string, info fs.FileInfo) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err != nil {
-		delete(w.files, path)
-		return
-	}
 	if w.files == nil {
 		w.files = map[string]fs.FileInfo{}
 	}
 	w.files[path] = info
+}
+
+// forget notes that there is no such file any more.
+func (w *writtenFiles) forget(path string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.files, path)
 }
 
 // lost reports whether somebody has removed or changed a file since then.
