@@ -157,7 +157,7 @@ struct nn_clock {
 	__u32 active_weight;
 	__u64 time_ns; /* vtime is advanced up to here; past now = owed */
 	__u64 vtime;
-	__u64 bytes; /* charged since creation */
+	__u64 bytes;	  /* charged since creation */
 	__u64 sent_bytes; /* of these, what was sent; the rest was received */
 	__u64 chunks;
 	__u64 held;	       /* first segments of connections sent back */
