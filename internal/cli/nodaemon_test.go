@@ -85,7 +85,7 @@ func TestEveryCommandWithoutDaemon(t *testing.T) {
 			code := app.Run(t.Context(), append(words, strings.Fields(call.args)...))
 			require.Equal(t, call.says, problems.String(), "%s %s", command, call.args)
 			require.Empty(t, out.String(), "%s %s", command, call.args)
-			want := exitNothing
+			want := exitNoDaemon
 			if call.says == sets {
 				want = exitFailed
 			}

@@ -402,7 +402,7 @@ func TestRulesNeedADaemonThatStays(t *testing.T) {
 
 // In which container a process is stays known with its limit: of a process that has ended, and after a restart.
 func TestContainerOfARuleIsKept(t *testing.T) {
-	list, err := rules.Parse("f", []byte("[[rule]]\ncontainer = 'web-*'\nup = '1MB/s'"), rules.Context{LookupUser: rules.LookupUser})
+	list, err := rules.Parse("f", []byte("[[rule]]\ncontainer = 'web-*'\nup = '1MB/s'"), rules.Context{})
 	require.NoError(t, err)
 	set := rules.Compile(list)
 	f := facts{Exe: "/usr/bin/curl", Comm: "curl", In: rules.Container{Names: []string{"web-1"}, ID: strings.Repeat("a", 64)}}

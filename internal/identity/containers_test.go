@@ -128,7 +128,7 @@ func TestNamesOfContainersAreRemembered(t *testing.T) {
 	require.LessOrEqual(t, len(e.known.names), mostKnown)
 }
 
-func TestUnits(t *testing.T) {
+func TestUnitNames(t *testing.T) {
 	e := newEngines(t)
 	e.cgroups("/system.slice/cron.service", "/user.slice/user-1000.slice/x.scope", "/init.scope", "/plain/cron.service")
 	names, err := e.Units()

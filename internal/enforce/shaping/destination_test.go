@@ -73,7 +73,7 @@ func exchange(t *testing.T, to net.Addr, receives bool) *atomic.Int64 {
 			if err != nil {
 				return
 			}
-			rest(got)
+			pause(got)
 		}
 	}()
 	return n

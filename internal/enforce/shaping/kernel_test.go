@@ -156,15 +156,15 @@ func stream(t *testing.T, from *testutil.NetNS, address string) *atomic.Int64 {
 			if _, err := out.Write(buf); err != nil {
 				return
 			}
-			rest(len(buf))
+			pause(len(buf))
 		}
 	}()
 	return count(in)
 }
 
-// rest keeps who has sent bytes, without a limit, from more than 100 MB/s: the others need the
+// pause keeps who has sent bytes, without a limit, from more than 100 MB/s: the others need the
 // processors.
-func rest(bytes int) { time.Sleep(time.Duration(bytes) * 10) }
+func pause(bytes int) { time.Sleep(time.Duration(bytes) * 10) }
 
 // datagrams sends so many bytes a second over UDP, 1000 at a time.
 func datagrams(t *testing.T, from *testutil.NetNS, address string, rate float64) *atomic.Int64 {

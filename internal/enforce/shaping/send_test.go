@@ -222,7 +222,7 @@ func tcpFlood(t *testing.T, far *testutil.NetNS, address string, rate float64) *
 				return
 			}
 			if rate == 0 {
-				rest(len(buf))
+				pause(len(buf))
 			}
 		}
 	}()

@@ -164,6 +164,6 @@ func TestSocketsLimitThemselves(t *testing.T) {
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) {
-	rest(len(b))
+	pause(len(b))
 	return len(b), nil
 }
