@@ -140,7 +140,7 @@ func (a *App) processesNamed(pattern api.Subject) (*selection, error) {
 	case len(s.subjects) > 0:
 		return s, nil
 	case s.others > 0:
-		return nil, fail("sudo netnice ... means them, too", "%s: no process of yours runs it, but %s of others", pattern, count(s.others, "process"))
+		return nil, failWith(exitNoSubject, "sudo netnice ... means them, too", "%s: no process of yours runs it, but %s of others", pattern, count(s.others, "process"))
 	}
 	return nil, a.noSuchProgram(pattern, all)
 }
@@ -175,7 +175,7 @@ func (a *App) noSuchProgram(pattern api.Subject, all []identity.ProcessInfo) err
 		}
 		hint = "did you mean " + strings.Join(like, " or ") + "?"
 	}
-	return fail(hint, "no process runs %q", pattern.ID)
+	return failWith(exitNoSubject, hint, "no process runs %q", pattern.ID)
 }
 
 // programNames lists by which names processes can be called: that of the file that they run, and the
@@ -218,9 +218,9 @@ func (a *App) containersLike(pattern api.Subject) (*selection, error) {
 	}
 	switch {
 	case len(all) == 0:
-		return nil, fail("docker ps -a, or podman ps -a, lists them"+asRoot, "there is no container of the machine's")
+		return nil, failWith(exitNoSubject, "docker ps -a, or podman ps -a, lists them"+asRoot, "there is no container of the machine's")
 	case len(s.subjects) == 0:
-		return nil, fail("there are "+subjectList(all)+asRoot, "no container is called like %q", pattern.ID)
+		return nil, failWith(exitNoSubject, "there are "+subjectList(all)+asRoot, "no container is called like %q", pattern.ID)
 	}
 	return s, nil
 }

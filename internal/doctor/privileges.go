@@ -55,7 +55,7 @@ func DaemonPrivileges(pid int, effective uint64, pingGroupRange string) api.Chec
 		Name: name, State: Degraded,
 		Found:  fmt.Sprintf("process %d runs without %s", pid, strings.Join(lacking, ", ")),
 		Means:  strings.Join(means, " "),
-		Remedy: "a service: systemctl show -p CapabilityBoundingSet netnice has to name them; sudo systemctl revert netnice && sudo systemctl restart netnice\nelse: sudo netnice up --replace",
+		Remedy: "a service: its unit has to name them (systemctl show -p CapabilityBoundingSet netnice.service); sudo systemctl revert netnice && sudo systemctl restart netnice\nelse: sudo netnice up --replace",
 	}
 }
 
