@@ -31,21 +31,54 @@ static __noinline int nn_packet_peer(struct __sk_buff *skb, struct nn_socket *s)
 	return !err && nn_peer_called(s, words, 0, NN_PROTOCOL_OTHER);
 }
 
+/* To whom a socket is connected. Each word passes a register of its own: the
+ * verifier refuses the address of a field, which the compiler makes else. */
+static __always_inline void nn_connected_to(struct bpf_sock *sk, __u32 *words)
+{
+	__u32 word;
+
+	words[0] = words[1] = 0;
+	words[2] = bpf_htonl(0xffff);
+	if (sk->family == AF_INET) {
+		word = sk->dst_ip4;
+		barrier_var(word);
+		words[3] = word;
+		return;
+	}
+	word = sk->dst_ip6[0];
+	barrier_var(word);
+	words[0] = word;
+	word = sk->dst_ip6[1];
+	barrier_var(word);
+	words[1] = word;
+	word = sk->dst_ip6[2];
+	barrier_var(word);
+	words[2] = word;
+	word = sk->dst_ip6[3];
+	barrier_var(word);
+	words[3] = word;
+}
+
+static __always_inline bool nn_same_words(const __u32 *a, const __u32 *b)
+{
+	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
+}
+
 /* Is a UDP socket connected, and to another than its calls have named last? */
 static __always_inline bool nn_called_another(const struct nn_socket *s,
 					      struct bpf_sock *sk)
 {
-	__u32 peer[4];
+	__u32 peer[4], connected[4];
 
 	if (sk->state != TCP_ESTABLISHED)
 		return false;
 	if (!s->peer_known || s->service_port != bpf_ntohs(sk->dst_port))
 		return true;
 	__builtin_memcpy(peer, s->peer, sizeof(peer));
+	nn_connected_to(sk, connected);
 	if (sk->family == AF_INET)
-		return peer[3] != sk->dst_ip4;
-	return peer[0] != sk->dst_ip6[0] || peer[1] != sk->dst_ip6[1] ||
-	       peer[2] != sk->dst_ip6[2] || peer[3] != sk->dst_ip6[3];
+		return peer[3] != connected[3];
+	return !nn_same_words(peer, connected);
 }
 
 /* Is a UDP packet for whom its socket is connected to? Not inline: its stack is
@@ -54,19 +87,19 @@ static __noinline int nn_packet_meets(struct __sk_buff *skb,
 				      struct bpf_sock *sk)
 {
 	bool v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
+	__u32 to[4] = {}, connected[4];
 	__be16 port = 0;
-	__u32 to[4] = {};
 
 	if (bpf_skb_load_bytes(skb, nn_packet_ip_header(skb, v6 ? 40 : 20) + 2,
 			       &port, sizeof(port)) ||
 	    port != (__be16)sk->dst_port)
 		return 0;
+	nn_connected_to(sk, connected);
 	if (!v6)
 		return !bpf_skb_load_bytes(skb, 16, to, sizeof(to[0])) &&
-		       to[0] == sk->dst_ip4;
+		       to[0] == connected[3];
 	return !bpf_skb_load_bytes(skb, 24, to, sizeof(to)) &&
-	       to[0] == sk->dst_ip6[0] && to[1] == sk->dst_ip6[1] &&
-	       to[2] == sk->dst_ip6[2] && to[3] == sk->dst_ip6[3];
+	       nn_same_words(to, connected);
 }
 
 /* A packet of such a socket. Behind the machine's own NAT it has another
@@ -75,18 +108,11 @@ static __noinline int nn_packet_connected(struct __sk_buff *skb,
 					  struct bpf_sock *sk,
 					  struct nn_socket *s)
 {
-	__u32 words[4] = {0, 0, bpf_htonl(0xffff)};
+	__u32 words[4];
 
 	if (!s || !nn_packet_meets(skb, sk))
 		return 0;
-	if (sk->family == AF_INET6) {
-		words[0] = sk->dst_ip6[0];
-		words[1] = sk->dst_ip6[1];
-		words[2] = sk->dst_ip6[2];
-		words[3] = sk->dst_ip6[3];
-	} else {
-		words[3] = sk->dst_ip4;
-	}
+	nn_connected_to(sk, words);
 	return nn_peer_called(s, words, bpf_ntohs(sk->dst_port), IPPROTO_UDP);
 }
 
