@@ -61,7 +61,7 @@ that you call, such as a newer one, also where nobody finds it on its socket.`,
 					fmt.Fprintln(a.Out, "would start the daemon")
 				}
 				return nil
-			case err == nil && !(a.inService(status.PID) && bySystemd()): // which systemd restarts
+			case err == nil && (!a.inService(status.PID) || !bySystemd()): // which systemd restarts
 				if err := a.replace(ctx, status, where.stateDir); err != nil {
 					return err
 				}

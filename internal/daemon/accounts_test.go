@@ -123,7 +123,7 @@ func TestAdminGroupOfADirectory(t *testing.T) {
 		gid := fake.AdminGroup()
 		return gid != nil && *gid == 70009
 	})
-	h.eventually("callers are", func() bool { gid := h.Daemon.admins.Load(); return gid != nil && *gid == 70009 })
+	h.eventually("callers are", func() bool { gid := h.admins.Load(); return gid != nil && *gid == 70009 })
 	require.NoError(t, h.stop())
 	start(t, fake, opts)
 	require.EqualValues(t, 70009, *fake.AdminGroup(), "the next daemon begins with it")

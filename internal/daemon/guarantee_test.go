@@ -153,7 +153,8 @@ func TestPromisesAreFoundOnce(t *testing.T) {
 		found++
 		return guarantees{
 			nodes: []promise{
-				{user, 3e6, []*node{link}}, {limited(4, enforce.KindUser), 2e6, []*node{link, other}},
+				{user, 3e6, []*node{link}},
+				{limited(4, enforce.KindUser), 2e6, []*node{link, other}},
 				{link, 5e6, []*node{link}}, // its own is no part of it
 			},
 			sockets: []enforce.SocketReservation{{Link: 1, BytesPerSec: 1e6}, {Link: 2, BytesPerSec: 4e5}, {Link: 9, BytesPerSec: 7e6}},

@@ -94,7 +94,7 @@ func TestQueueIsHeldForDatagrams(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
 	cmd := sleeper(t)
-	own := func() api.Node { return h.setItself(cmd.Process.Pid, pidSubject(cmd), up(2e6)) }
+	own := func() { h.setItself(cmd.Process.Pid, pidSubject(cmd), up(2e6)) }
 	own()
 	require.Equal(t, 1, h.queuesHere())
 	h.eventually("TCP lets it go", func() bool { return h.queuesHere() == 0 })
