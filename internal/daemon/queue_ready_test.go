@@ -25,9 +25,9 @@ func (h *harness) queuesHere() int {
 	return h.fake.HeldQueues(netns)
 }
 
-func (h *harness) setItself(pid int, subject string, w api.Wish) api.Node {
+func (h *harness) setItself(pid int, subject string, w api.Wish) {
 	h.t.Helper()
-	return h.mustSet(auth.Actor{PID: pid}, subject, w)
+	h.mustSet(auth.Actor{PID: pid}, subject, w)
 }
 
 // Whoever limits what it sends itself, as netnice run does, finds a queue when the answer comes; nobody else pays.

@@ -12,7 +12,7 @@ func TestAmbiguityNote(t *testing.T) {
 	for text, want := range map[string]string{
 		"10M":    "10M = 10.5 MB/s; for bits 10mbit",
 		"10m":    "10m = 10.5 MB/s; for bits 10mbit",
-		"512K": "512K = 524 kB/s; for bits 512kbit",
+		"512K":   "512K = 524 kB/s; for bits 512kbit",
 		"1.5G/s": "1.5G/s = 1.61 GB/s; for bits 1.5gbit",
 		"10MB/s": "", "10mbit": "", "128Kbyte/sec": "", "1MiB/s": "", "100B": "",
 		"0M": "", "none": "", "10": "", "10mb": "", "fast": "",
