@@ -9,10 +9,10 @@
 
 #include "identity.h"
 
-/* Of a process's files: as many as it may have, if nobody has raised
- * fs.nr_open. They are looked at only for calls that name no descriptor, such
- * as io_submit, and once for a process that does not have the socket. */
-#define NN_FILES_LOOKED (1U << 20)
+/* Of a process's files. They are looked at only for calls that name no
+ * descriptor, such as io_submit, and once for a process that does not have the
+ * socket: more would let a program keep a processor for milliseconds. */
+#define NN_FILES_LOOKED (1U << 16)
 /* SCTP and DCCP send in whichever process is interrupted: there all would be
  * looked at in vain. What is further is found by follow.h. */
 #define NN_FILES_LOOKED_ASIDE 1024

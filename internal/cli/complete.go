@@ -167,7 +167,7 @@ func (a *App) processWords(kind api.Kind) []string {
 	words := make([]string, 0, len(own))
 	for _, p := range own {
 		name := p.Comm
-		if p.Path != "" && strings.HasPrefix(path.Base(p.Path), name) {
+		if isCut(p) {
 			name = path.Base(p.Path) // the kernel cuts names
 		}
 		words = append(words, cobra.CompletionWithDesc(strconv.Itoa(p.PID), printable(name)))

@@ -81,7 +81,7 @@ func explain(err error) (message, hint string, code int) {
 	case isExclusive(err):
 		code = exitUsage
 	case errors.Is(err, context.DeadlineExceeded):
-		message, hint = "the daemon did not answer in time", logHint
+		message, hint, code = "the daemon did not answer in time", logHint, exitNoDaemon
 	case errors.As(err, &hinted):
 		hint = hinted.Hint()
 	}

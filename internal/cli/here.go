@@ -59,7 +59,10 @@ For processes to come, too, write a rule: netnice rules --help.
 				return err
 			}
 			a.warn(rateNotes(args[1], true))
-			if rate == 0 && !s.isPattern() {
+			switch {
+			case rate == 0 && s.isPattern():
+				return a.liftLike(ctx, s.pattern, dryRun, asJSON)
+			case rate == 0:
 				return a.liftTotal(ctx, s.subjects[0], dryRun, asJSON)
 			}
 			return a.applyTo(ctx, s, api.SetRequest{Wish: api.Wish{TotalBytesPerSec: &rate}, DryRun: dryRun}, asJSON)

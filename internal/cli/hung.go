@@ -74,7 +74,7 @@ func (w *daemonWatch) explain(err error) error {
 	default:
 	}
 	does, hint := doing(early, now)
-	return &failure{message: fmt.Sprintf("%s: its process %d %s", message, now.PID, does), hint: hint + "\n" + logHint, cause: err}
+	return &failure{message: fmt.Sprintf("%s: its process %d %s", message, now.PID, does), hint: hint + "\n" + logHint, code: exitNoDaemon, cause: err}
 }
 
 // look reads what the daemon does.

@@ -63,7 +63,7 @@ func TestSilentDaemon(t *testing.T) {
 	message, hint, code := ask(t, a)
 	require.Equal(t, fmt.Sprintf("the daemon did not answer in time: its process %d is stopped (SIGSTOP, or ^Z in its terminal)", pid), message)
 	require.Contains(t, hint, fmt.Sprintf("sudo kill -CONT %d\n", pid))
-	require.Equal(t, exitFailed, code)
+	require.Equal(t, exitNoDaemon, code)
 
 	a.proc = t.TempDir() // which the caller may not read
 	message, hint, _ = ask(t, a)

@@ -178,16 +178,21 @@ func (a *App) noSuchProgram(pattern api.Subject, all []identity.ProcessInfo) err
 	return failWith(exitNoSubject, hint, "no process runs %q", pattern.ID)
 }
 
+// isCut reports whether the kernel's name for a process is the beginning of its file's name: 15 bytes is its bound.
+func isCut(p identity.ProcessInfo) bool {
+	const most = 15
+	return p.Path != "" && len(p.Comm) == most && strings.HasPrefix(path.Base(p.Path), p.Comm)
+}
+
 // programNames lists by which names processes can be called: that of the file that they run, and the
 // kernel's name for a script's.
 func programNames(list []identity.ProcessInfo) []string {
 	names := make(map[string]bool)
 	for _, p := range list {
-		names[p.Comm] = true
+		if !isCut(p) {
+			names[p.Comm] = true
+		}
 		if base := path.Base(p.Path); p.Path != "" {
-			if strings.HasPrefix(base, p.Comm) {
-				delete(names, p.Comm) // the kernel cuts names
-			}
 			names[base] = true
 		}
 	}

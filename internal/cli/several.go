@@ -61,7 +61,7 @@ func (o *outcome) failure(s *selection) error {
 	total := len(o.answers) + o.refused + o.gone
 	switch {
 	case o.refused == 0 && len(o.answers) == 0:
-		return fail("run the command again", "%s: %s, and all have ended meanwhile", s.pattern, count(total, s.noun()))
+		return failWith(exitNoSubject, "run the command again", "%s: %s, and all have ended meanwhile", s.pattern, count(total, s.noun()))
 	case o.refused == 0:
 		return nil
 	}

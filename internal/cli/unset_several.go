@@ -145,14 +145,17 @@ func (a *App) liftAll(ctx context.Context, dryRun, asJSON bool) error {
 	case o == nil:
 		return nil
 	case asJSON:
-		return writeJSON(a.Out, answersOf(&selection{}, o))
-	}
-	a.printLiftedAll(o, dryRun)
-	if !dryRun {
-		list, err = a.nodesWithin(ctx, readTimeout)
-	}
-	if err == nil { // else the daemon was there for these limits, and has left
-		a.printStaying(list)
+		if err := writeJSON(a.Out, answersOf(&selection{}, o)); err != nil {
+			return err
+		}
+	default:
+		a.printLiftedAll(o, dryRun)
+		if !dryRun {
+			list, err = a.nodesWithin(ctx, readTimeout)
+		}
+		if err == nil { // else the daemon was there for these limits, and has left
+			a.printStaying(list)
+		}
 	}
 	if o.refused > 0 && a.System.EUID() == 0 { // to others much is not theirs
 		return o.failure(&selection{pattern: all})

@@ -132,7 +132,7 @@ func (a *App) replace(ctx context.Context, status *api.Status, stateDir string) 
 	case !found && !a.System.Alive(status.PID):
 		return nil // it has ended meanwhile
 	}
-	return fail(fmt.Sprintf("look what that process is: ps -fp %[1]d; if it is the daemon: sudo kill -KILL %[1]d; sudo netnice up", status.PID),
+	return failWith(exitFailed, fmt.Sprintf("look what that process is: ps -fp %[1]d; if it is the daemon: sudo kill -KILL %[1]d; sudo netnice up", status.PID),
 		"the daemon says that it is process %d, which is not seen to hold the daemon's lock, and so is not killed", status.PID)
 }
 

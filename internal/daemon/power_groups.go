@@ -334,6 +334,7 @@ func (d *Daemon) admitPowers(ctx context.Context, lifted liftedPowers) error {
 	err := d.keepSlots()
 	for _, p := range d.powers.list {
 		d.keepDeadline(d.powers.processors, p)
+		d.watchPower(p)
 	}
 	d.savePowers()
 	return err

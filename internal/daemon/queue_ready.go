@@ -29,6 +29,9 @@ const (
 	queueTrialTicks = 10
 	// queueKeptTicks is for how many ticks a queue is kept after the last limit that wants it.
 	queueKeptTicks = 5
+	// queueLooks is how often the daemon looks in vain at processes that have ended, before it takes them for without
+	// datagrams.
+	queueLooks = 6
 )
 
 // readyQueues are the queues that are held for limits on processes, by network namespace.
@@ -50,6 +53,7 @@ type queueWant struct {
 	pid   int
 	since time.Time
 	sends bool // its processes have sockets for datagrams
+	looks int  // how often that could not be seen
 }
 
 func (q *readyQueue) isMade() bool {
@@ -79,7 +83,11 @@ func (d *Daemon) readyQueue(id uint32, pid int, sends bool) (made <-chan struct{
 		d.queues.held[netns] = q
 	}
 	q.wantedAt = time.Now()
-	q.wants[id] = &queueWant{pid: pid, since: q.wantedAt, sends: sends}
+	if w := q.wants[id]; w != nil { // a rule's next process
+		w.pid, w.sends = pid, w.sends || sends
+	} else {
+		q.wants[id] = &queueWant{pid: pid, since: q.wantedAt, sends: sends}
+	}
 	if q.made == nil || q.isMade() { // and may have gone with the last limit
 		q.made = make(chan struct{})
 		go d.makeQueue(netns, q, q.made)
@@ -201,8 +209,12 @@ func (d *Daemon) wantsQueue(id uint32, w *queueWant, now time.Time) bool {
 	}
 	if !w.sends && now.Sub(w.since) >= queueTrialTicks*d.opts.Tick {
 		sends, known := d.sendsDatagrams(w.pid)
-		w.sends = sends || !known
-		return w.sends
+		w.sends = sends
+		if !known {
+			w.looks++
+			w.since = now
+		}
+		return sends || !known && w.looks < queueLooks
 	}
 	return true
 }

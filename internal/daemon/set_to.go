@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/netnice/netnice/api"
@@ -26,6 +27,15 @@ func (p part) everybody() bool { return p.under.Kind == enforce.KindHost }
 
 func badDestination(format string, args ...any) error {
 	return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: "such as: netnice set --to 10.0.0.0/8:443 --up 10MB/s; netnice set --user bob --to any --except 10.0.0.0/8 --down 5MB/s"}
+}
+
+// lasting is a subject whose text stays the same: of a user whose name the files do not have, the number, since the name
+// is known only once it was looked up.
+func (d *Daemon) lasting(r identity.Resolved) api.Subject {
+	if r.Kind == enforce.KindUser && !d.resolver.Accounts().InFiles(r.Subject.ID) {
+		return api.Subject{Kind: api.KindUser, ID: strconv.FormatUint(r.Key, 10)}
+	}
+	return r.Subject
 }
 
 // partOf reads what a subject of the kind "to" means, said by somebody.
@@ -55,7 +65,7 @@ func (d *Daemon) partOf(ctx context.Context, by auth.Actor, act auth.Action, s a
 	} else if err != nil {
 		return p, err
 	}
-	p.subject = selector.Subject(p.under.Subject)
+	p.subject = selector.Subject(d.lasting(p.under))
 	if p.everybody() {
 		p.subject = selector.Subject(api.Subject{})
 	}

@@ -273,7 +273,8 @@ func TestAdaptBesideTCP(t *testing.T) {
 	r := s.run(s.command("adapt", own4), p.A)
 	var rate float64
 	var unit string
-	if _, err := fmt.Sscanf(strings.TrimPrefix(r.out, "what is sent to "+own4+" follows the path: "), "%f %s to begin with", &rate, &unit); r.code != 0 || err != nil {
+	_, begins, _ := strings.Cut(r.out, " follows the path: ") // what is sent to own4, in the namespace A
+	if _, err := fmt.Sscanf(begins, "%f %s to begin with", &rate, &unit); r.code != 0 || err != nil {
 		t.Fatalf("%v: %v", err, r)
 	}
 	rate *= map[string]float64{"B/s": 1, "kB/s": 1e3, "MB/s": 1e6}[unit]

@@ -3,10 +3,10 @@ package identity
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"strconv"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
@@ -44,57 +44,38 @@ func (r *Resolver) PacketSockets(pid int) map[uint64]bool {
 	return netnamespace.PacketSockets(r.file(pid, ""))
 }
 
-// HasDatagramSocket reports whether a process has a socket open by which it may send what is no TCP by the network. It
-// costs what the process has open.
-func (r *Resolver) HasDatagramSocket(pid int) (bool, error) {
-	pidfd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return false, notFound(fmt.Sprintf("process %d has ended", pid), "ps -e")
-	}
-	if err != nil {
-		return false, fmt.Errorf("look at process %d: %w", pid, err)
-	}
-	defer unix.Close(pidfd)
-	sockets, err := r.Sockets(pid)
-	if err != nil {
-		return false, err
-	}
-	var failed error
-	for _, files := range sockets {
-		fd, err := unix.PidfdGetfd(pidfd, files[0], 0)
-		if errors.Is(err, unix.EBADF) {
-			continue // it was closed meanwhile
-		}
-		if err != nil {
-			failed = fmt.Errorf("look at a socket of process %d: %w", pid, err)
-			continue
-		}
-		is := isDatagramSocket(fd)
-		_ = unix.Close(fd)
-		if is {
-			return true, nil
-		}
-	}
-	return false, failed
-}
+// maxFilesLooked bounds how many files of a process are looked at for a socket: a process may have a million.
+const maxFilesLooked = 4096
 
-// isDatagramSocket reports that of a descriptor of this process.
-func isDatagramSocket(fd int) bool {
-	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+// HasDatagramSocket reports whether a process has a socket open by which it has sent, or may receive, what is no TCP by
+// the network; true as well for a process with more files than are looked at. No descriptor is taken from the process:
+// who closes a TCP socket last may wait for what is in it.
+func (r *Resolver) HasDatagramSocket(pid int) (bool, error) {
+	dir, err := os.Open(r.file(pid, "fd"))
 	if err != nil {
-		return false // no socket
+		if notThere(err) {
+			return false, notFound(fmt.Sprintf("process %d has ended", pid), "ps -e")
+		}
+		return false, fmt.Errorf("list the files of process %d: %w", pid, err)
 	}
-	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-	if err != nil {
-		return false
+	defer dir.Close()
+	names, err := dir.Readdirnames(maxFilesLooked + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, fmt.Errorf("list the files of process %d: %w", pid, err)
 	}
-	switch domain {
-	case unix.AF_INET, unix.AF_INET6:
-		return kind != unix.SOCK_STREAM
-	case unix.AF_PACKET:
-		return true
+	if len(names) > maxFilesLooked {
+		return true, nil
 	}
-	return false
+	datagrams := netnamespace.DatagramSockets(r.file(pid, ""))
+	for _, name := range names {
+		// A file that was closed meanwhile has no link any more.
+		if link, err := os.Readlink(filepath.Join(dir.Name(), name)); err == nil {
+			if inode, ok := enforce.SocketInode(link); ok && datagrams[inode] {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 // Socket returns the inode of the socket that a descriptor of a process is.

@@ -1,15 +1,32 @@
 package testutil
 
 import (
+	"flag"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+)
+
+var writeTable = flag.Bool("write-table", false, "write "+testAllTable)
+
+const (
+	testAllTable = "../../docs/internals/test-all-only.md"
+	tableBegins  = `# Tests of ` + "`make test-all`" + ` alone
+
+Each row is a test that ` + "`make test`" + ` does not run, and what has its behaviour there. ` + "`go test ./internal/testutil -run TestWhatLeavesIsTestedMeanwhile -write-table`" + ` writes this table; the same test compares it.
+
+| package | test | in ` + "`make test`" + ` |
+|---|---|---|
+`
 )
 
 // What leaves `make test` says which tests have its behaviour there: they exist, and have not
@@ -44,6 +61,7 @@ func TestWhatLeavesIsTestedMeanwhile(t *testing.T) {
 	if len(covers) < 40 || len(stays) < 500 {
 		t.Errorf("only %d tests that leave and %d that stay were found", len(covers), len(stays))
 	}
+	checkTestAllTable(t, covers)
 	names := regexp.MustCompile(`\bTest\w+`)
 	for test, text := range covers {
 		for _, name := range names.FindAllString(text, -1) {
@@ -51,6 +69,27 @@ func TestWhatLeavesIsTestedMeanwhile(t *testing.T) {
 				t.Errorf("%s says that %s has its behaviour meanwhile, which is no test of `make test`", test, name)
 			}
 		}
+	}
+}
+
+// checkTestAllTable compares the table in the documents with covers, or writes it.
+func checkTestAllTable(t *testing.T, covers map[string]string) {
+	t.Helper()
+	var rows []string
+	for test, text := range covers {
+		path, name, _ := strings.Cut(test, " ")
+		folder := filepath.ToSlash(strings.TrimPrefix(filepath.Dir(path), "../../"))
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s |\n", folder, name, text))
+	}
+	slices.Sort(rows)
+	want := tableBegins + strings.Join(rows, "")
+	if *writeTable {
+		if err := os.WriteFile(testAllTable, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if is, err := os.ReadFile(testAllTable); err != nil || string(is) != want {
+		t.Errorf("%s is out of date (%v): run this test with -write-table", testAllTable, err)
 	}
 }
 

@@ -43,6 +43,7 @@ func supervise() (code int, err error) {
 		return 0, fmt.Errorf("adopt what the tests leave: %w", err)
 	}
 	endLeftovers(func(run int) bool { return !identity.Runs(run) })
+	defer raiseBacklog(backlogFile)()
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
 	self := os.Getpid()
