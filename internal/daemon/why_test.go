@@ -17,6 +17,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // Of the clocks on a socket's path that have no credit left the latest binds, if the
@@ -162,6 +163,7 @@ func TestWhy(t *testing.T) {
 // A program's connections may be those of another that it has started. Each is shown with the process that has it
 // open, and those of other users only to root.
 func TestWhyLooksAtDescendants(t *testing.T) {
+	testutil.RequireRoot(t) // the child is another user's
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -12,6 +12,7 @@ import (
 
 // A process that has the number of one of a run by now is not ended for that.
 func TestKillOfRun(t *testing.T) {
+	RequireRoot(t) // as Supervise has
 	const run = 1 << 30
 	start := func(value int) (cmd *exec.Cmd, environ string) {
 		t.Helper()
