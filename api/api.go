@@ -245,8 +245,8 @@ type Node struct {
 
 	Processes int   `json:"processes"` // members now
 	Sockets   int   `json:"sockets"`   // TCP sockets whose traffic counts here
-	Up        Usage `json:"up"`        // what it sent
-	Down      Usage `json:"down"`      // what it received
+	Up        Usage `json:"up"`        // bytes sent
+	Down      Usage `json:"down"`      // bytes received
 	// Total is what its limit on both directions together was charged; nil without such a limit.
 	Total *TotalUsage `json:"total,omitempty"`
 	PID   int         `json:"pid,omitempty"`

@@ -267,20 +267,11 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(s.server.Close())
 	case "deny":
 		s.daemon.Deny(&api.Error{Code: api.CodeDenied, Message: args[1], Hint: args[2]})
-	case "tree":
-		for _, n := range exampleTree() {
-			s.daemon.Put(n)
+	case "tree", "destinations", "held", "total":
+		examples := map[string]func() []api.Node{
+			"tree": exampleTree, "destinations": exampleDestinations, "held": exampleHeld, "total": exampleTotal,
 		}
-	case "destinations":
-		for _, n := range exampleDestinations() {
-			s.daemon.Put(n)
-		}
-	case "held":
-		for _, n := range exampleHeld() {
-			s.daemon.Put(n)
-		}
-	case "total":
-		for _, n := range exampleTotal() {
+		for _, n := range examples[args[0]]() {
 			s.daemon.Put(n)
 		}
 	case "ruled":

@@ -82,6 +82,20 @@ func (a *App) printEach(o *outcome, show func(*api.SetResponse, api.Subject)) {
 	a.warn(warnings)
 }
 
+// printOutcome prints an outcome as JSON, or by text; an outcome that is nil has been told already. The error is that
+// of the subjects that were refused.
+func (a *App) printOutcome(s *selection, o *outcome, asJSON bool, text func()) error {
+	if o == nil {
+		return nil
+	}
+	if !asJSON {
+		text()
+	} else if err := writeJSON(a.Out, answersOf(s, o)); err != nil {
+		return err
+	}
+	return o.failure(s)
+}
+
 // answersOf is an outcome as --json prints it.
 func answersOf(s *selection, o *outcome) *api.SetList {
 	list := &api.SetList{Version: api.Version, Pattern: s.pattern.String(), Answers: []api.SetResponse{}}
@@ -101,25 +115,18 @@ func (a *App) applyTo(ctx context.Context, s *selection, request api.SetRequest,
 		request.Subject = subject
 		return a.send(ctx, request)
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case o == nil:
-		return nil
-	case asJSON:
-		if err := writeJSON(a.Out, answersOf(s, o)); err != nil {
-			return err
+	}
+	return a.printOutcome(s, o, asJSON, func() {
+		a.printEach(o, func(response *api.SetResponse, subject api.Subject) { a.changed(response, subject, request.DryRun) })
+		if n := len(o.answers); n > 0 {
+			fmt.Fprintf(a.Out, "%s: %s\n", printable(s.pattern.String()), appliedText(s, n, request.DryRun))
 		}
-		return o.failure(s)
-	}
-	a.printEach(o, func(response *api.SetResponse, subject api.Subject) { a.changed(response, subject, request.DryRun) })
-	if n := len(o.answers); n > 0 {
-		fmt.Fprintf(a.Out, "%s: %s\n", printable(s.pattern.String()), appliedText(s, n, request.DryRun))
-	}
-	if s.others > 0 {
-		a.warn([]string{fmt.Sprintf("%s of other users left out: sudo netnice ... means them, too", count(s.others, "process"))})
-	}
-	return o.failure(s)
+		if s.others > 0 {
+			a.warn([]string{fmt.Sprintf("%s of other users left out: sudo netnice ... means them, too", count(s.others, "process"))})
+		}
+	})
 }
 
 // appliedText says of how many subjects a wish was taken.

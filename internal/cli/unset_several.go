@@ -3,12 +3,12 @@ package cli
 import (
 	"context"
 	"fmt"
-	"os/user"
 	"slices"
 	"strconv"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -20,22 +20,15 @@ func (a *App) liftSelection(ctx context.Context, s *selection, dryRun, asJSON bo
 	o, err := a.forEach(slices.Concat(s.subjects, s.inner), func(subject api.Subject) (*api.SetResponse, error) {
 		return a.liftOne(ctx, subject, dryRun)
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case o == nil:
-		return nil
-	case asJSON:
-		if err := writeJSON(a.Out, answersOf(s, o)); err != nil {
-			return err
+	}
+	return a.printOutcome(s, o, asJSON, func() {
+		a.printEach(o, func(response *api.SetResponse, subject api.Subject) { a.lifted(ctx, response, subject, dryRun) })
+		if len(o.answers) > 0 {
+			fmt.Fprintf(a.Out, "%s: %s %s\n", printable(s.pattern.String()), liftedWord(dryRun), count(o.changed(), s.noun()))
 		}
-		return o.failure(s)
-	}
-	a.printEach(o, func(response *api.SetResponse, subject api.Subject) { a.lifted(ctx, response, subject, dryRun) })
-	if len(o.answers) > 0 {
-		fmt.Fprintf(a.Out, "%s: %s %s\n", printable(s.pattern.String()), liftedWord(dryRun), count(o.changed(), s.noun()))
-	}
-	return o.failure(s)
+	})
 }
 
 // changed counts the subjects whose limits were lifted, at least in part.
@@ -209,11 +202,10 @@ func isOfOthers(n *api.Node, name string) bool {
 
 // callerName is how the daemon calls a user as the owner of a limit.
 func callerName(uid int) string {
-	text := strconv.Itoa(uid)
-	if u, err := user.LookupId(text); err == nil {
-		return u.Username
+	if u, err := account.Machine().UserOf(context.Background(), uint32(uid)); err == nil {
+		return u.Name
 	}
-	return text
+	return strconv.Itoa(uid)
 }
 
 // isOfRules reports whether all limits of a node are of rules.

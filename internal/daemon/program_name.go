@@ -121,7 +121,7 @@ func (d *Daemon) watchPower(p *powered) {
 
 // forgetPower takes a share out of the list. The caller holds d.powers.mu.
 func (d *Daemon) forgetPower(p *powered) {
-	d.learnPower(p) // what it was called at its end
+	d.learnPower(p) // the name at its end
 	p.watch.stop()
 	delete(d.powers.list, p.PID)
 }

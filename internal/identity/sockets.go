@@ -29,14 +29,21 @@ func (r *Resolver) Sockets(pid int) (map[uint64][]int, error) {
 		if err != nil {
 			continue
 		}
-		// A file that was closed meanwhile has no link any more.
-		if link, err := os.Readlink(dir + "/" + e.Name()); err == nil {
-			if inode, ok := enforce.SocketInode(link); ok {
-				out[inode] = append(out[inode], fd)
-			}
+		if inode, ok := openSocket(dir, e.Name()); ok {
+			out[inode] = append(out[inode], fd)
 		}
 	}
 	return out, nil
+}
+
+// openSocket returns the inode of the socket that a file of a process is. A file that was closed meanwhile is none: it
+// has no link any more.
+func openSocket(dir, name string) (inode uint64, ok bool) {
+	link, err := os.Readlink(filepath.Join(dir, name))
+	if err != nil {
+		return 0, false
+	}
+	return enforce.SocketInode(link)
 }
 
 // PacketSockets has the inodes of the packet sockets in a process's network namespace.
@@ -68,11 +75,8 @@ func (r *Resolver) HasDatagramSocket(pid int) (bool, error) {
 	}
 	datagrams := netnamespace.DatagramSockets(r.file(pid, ""))
 	for _, name := range names {
-		// A file that was closed meanwhile has no link any more.
-		if link, err := os.Readlink(filepath.Join(dir.Name(), name)); err == nil {
-			if inode, ok := enforce.SocketInode(link); ok && datagrams[inode] {
-				return true, nil
-			}
+		if inode, ok := openSocket(dir.Name(), name); ok && datagrams[inode] {
+			return true, nil
 		}
 	}
 	return false, nil
