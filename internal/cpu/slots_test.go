@@ -85,6 +85,7 @@ func lookAtTheTime() {
 // Whole slots, alone and beside as many others as want all, and nothing stands still for good when
 // the driver is gone.
 func TestSlotsAreKept(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestSlots, TestRhythm")
 	m := machine(t)
 	cmd := as("time")
 	out, err := cmd.StdoutPipe()

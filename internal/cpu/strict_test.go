@@ -9,10 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // A shell that calculates is one thread, and a Go program several.
 func TestStrict(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestStrictRunsAtOnce")
 	m := machine(t)
 	several := spinner(t, 2)
 	require.Eventually(t, func() bool {

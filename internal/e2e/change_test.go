@@ -32,6 +32,7 @@ func TestChangeInMidTransfer(t *testing.T) {
 
 // Tree and user level at once: the lower one holds, whichever it is.
 func TestChangeOnTwoLevels(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestChangeInMidTransfer and TestNestedTrees")
 	t.Parallel()
 	spare := newUsers()
 	for _, connections := range testutil.Subset([]int{1, 16}, 1) {

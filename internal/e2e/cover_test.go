@@ -179,6 +179,7 @@ func TestEgressFollows(t *testing.T) {
 
 // A limit on a cgroup, and what was in it before.
 func TestEgressOfCgroups(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestEgressFollows and internal/enforce/pacing TestEgressFollowsSockets")
 	t.Parallel()
 	g := newGrove(upStage(t))
 	d := g.daemons[0]
@@ -200,6 +201,7 @@ func TestEgressOfCgroups(t *testing.T) {
 // From the first byte: short connections send no more than their limit after
 // their process has gone elsewhere.
 func TestEgressFollowsShortConnections(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestEgressFollows and TestShortConnections")
 	t.Parallel()
 	shortFromElsewhere(t, false)
 }
@@ -207,7 +209,7 @@ func TestEgressFollowsShortConnections(t *testing.T) {
 // Nor without a daemon: nobody follows, so its guard has put the program on the
 // root.
 func TestEgressGuarded(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestEgressFollowsShortConnections")
+	testutil.SkipUnlessAll(t, "TestEgressFollows and TestShortConnections")
 	t.Parallel()
 	shortFromElsewhere(t, true)
 }
@@ -347,6 +349,7 @@ func TestEgressOutlivesDaemon(t *testing.T) {
 
 // A socket with a rate of its own may be in any cgroup.
 func TestEgressForSocketOption(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestEgressFollows and TestSocketOption")
 	t.Parallel()
 	alone(t)
 	g := newGrove(upStage(t))

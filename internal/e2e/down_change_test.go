@@ -22,6 +22,7 @@ const catchUp = 5 * time.Second
 const fillsHoles = 0.04
 
 func TestDownChanged(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestDownLevels and TestChangeInMidTransfer")
 	t.Parallel()
 	const both = (perByte + perByte6) / 2 // half of it comes by IPv6
 	f := newInbound(newStage(t), testutil.MustPair(t))
@@ -111,6 +112,7 @@ func TestDownLevels(t *testing.T) {
 }
 
 func TestDownKilledDaemon(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestKilledDaemon and internal/enforce/shaping TestTakenOver")
 	t.Parallel()
 	s := newStage(t)
 	before := ours(t)

@@ -199,6 +199,7 @@ func TestDownContainer(t *testing.T) {
 
 // Another's program on the same device sees each packet once, and stays.
 func TestDownBesideProgram(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestDownStacked")
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	seen, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})

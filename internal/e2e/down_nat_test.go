@@ -116,6 +116,7 @@ wait()
 // Datagrams that NAT leads to one program are not another's, who takes what comes to
 // their port otherwise: Docker has such a one for each port that it publishes.
 func TestDownTranslatedDatagrams(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestDownTranslated and TestDownUDP")
 	t.Parallel()
 	const limit = 2e6
 	f := newInbound(newStage(t), testutil.MustPair(t))

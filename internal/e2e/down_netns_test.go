@@ -111,6 +111,7 @@ func (s *stage) named(n *testutil.NetNS, name string) {
 // A limited program enters a namespace when it is limited already, and what comes
 // there is what was sent.
 func TestDownEnters(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestDownElsewhere")
 	t.Parallel()
 	curl, err := exec.LookPath("curl")
 	if err != nil {
@@ -196,6 +197,7 @@ func TestDownTwoNamespaces(t *testing.T) {
 // A namespace goes in mid-flow with all that is in it; nothing of it is left, and
 // the daemon and its other limits go on.
 func TestDownNamespaceGoes(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestUpNamespaceGoes and TestDownElsewhere")
 	t.Parallel()
 	s, home := newStage(t), newNetNS(t)
 	stays := newInboundFrom(s, testutil.MustPair(t), home)

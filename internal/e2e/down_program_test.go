@@ -175,6 +175,7 @@ server.serve_forever()
 
 // The machine's traffic to itself is not limited by what it may receive.
 func TestDownLoopback(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestLoopback and TestDownTCP")
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	x, err := testutil.StartSender(f.A, testutil.SenderConfig{To: "127.0.0.1:5001"})

@@ -170,6 +170,7 @@ flood(connect(sys.argv[1]))
 
 // A tree with processes of several users, who have processes outside it too.
 func TestTreeAcrossUsers(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestTreeCrossesUsers and TestNestedTrees")
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))

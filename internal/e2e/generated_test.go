@@ -37,7 +37,7 @@ func generatedLower() float64 { return 1e6 / float64(patience) }
 // who has no limit sends as if it were not there.
 func TestGenerated(t *testing.T) { // not beside others: its floods take both processors
 	g := newGenerated(t)
-	first, count, tries := uint64(1), uint64(12), 10
+	first, count, tries := uint64(1), uint64(5), 10
 	if testutil.All() {
 		count, tries = 40, 40
 	}
@@ -79,7 +79,7 @@ func TestGeneratedKept(t *testing.T) { // as above
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, p := range kept {
+	for name, p := range testutil.SubsetOf(kept, "a_socket_for_each_datagram", "mptcp_both_ways", "no_room_for_state", "udp_segments_with_ip_options") {
 		if err := g.judged(p); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -159,6 +159,7 @@ func (i *inetdStage) rates(what string, want ...float64) {
 // The paper's third configuration: sessions share the limit of all, one service's are
 // limited themselves, and with each that comes, goes or wants less the shares are others.
 func TestInetdShares(t *testing.T) {
+	testutil.SkipUnlessAll(t, "internal/inetd TestClients")
 	t.Parallel()
 	i := newInetd(t, "7001 stream tcp nowait root DIR/zeros zeros\n7002 stream tcp nowait root DIR/zeros zeros @400KB/s\n", "--up", "4MB/s")
 	i.open(7001, 1)

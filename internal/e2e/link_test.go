@@ -245,6 +245,7 @@ func TestLinkRoute(t *testing.T) {
 // What the machine forwards does not wait, and is taken off what its programs may send by the
 // device: all together are the limit.
 func TestLinkForwards(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestLink")
 	// Not parallel: as TestLink.
 	f := newField(upStage(t))
 	f.segmented()

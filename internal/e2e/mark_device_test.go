@@ -16,6 +16,7 @@ import (
 // the daemon's, for whatever family and protocol; another daemon takes them over. Programs are on
 // devices while there are marks, and on none before and after.
 func TestMarkEverywhere(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestMark")
 	t.Parallel()
 	s := newStage(t)
 	before := ours(t)

@@ -289,6 +289,7 @@ say("reading")
 
 // The option holds beside limits that others set: the lower one does.
 func TestSocketOptionUnderLimit(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestSocketOption and TestNestedTrees")
 	t.Parallel()
 	f := newField(apartStage(t))
 	f.daemon()

@@ -254,6 +254,7 @@ func TestIOUringAlone(t *testing.T) {
 }
 
 func TestIOUringAloneDatagrams(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestIOUringAlone")
 	t.Parallel()
 	f := newField(upStage(t))
 	x := f.uring(f.to(9), "datagrams")

@@ -153,6 +153,7 @@ func policy(t *testing.T, pid int) uint32 {
 // A program of one thread has its share by a deadline, which nobody's priority is before, and what it
 // starts does not; one of two threads has the ceiling, and is told why. Nothing is left of it.
 func TestPowerStrict(t *testing.T) {
+	testutil.SkipUnlessAll(t, "internal/cpu TestStrictRunsAtOnce")
 	// Not parallel: it needs the processors.
 	s := newStage(t)
 	p := s.runs(0, python, "-c", spinPython, "1")

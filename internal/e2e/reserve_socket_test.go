@@ -207,6 +207,7 @@ func reserver(t *testing.T) string {
 // A user reserves for a process of theirs within what was granted, and it ends when its time
 // is over.
 func TestReserveGranted(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestReserveSocket")
 	t.Parallel()
 	f := newField(upStage(t))
 	const line = 1.25e6

@@ -334,6 +334,7 @@ func TestRuleToOfTwoOwners(t *testing.T) {
 
 // A rule for one protocol: the other to the same place is free, over IPv4 and IPv6.
 func TestRuleToProtocol(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestRuleToDestinations")
 	t.Parallel()
 	spare := newUsers()
 	hosts := []string{far4, far6}

@@ -208,6 +208,7 @@ func TestRuleHoldsAtExec(t *testing.T) {
 // Rules are read again under load: no limit is lost for a moment, what is wrong
 // changes nothing, and what runs obeys the new ones.
 func TestRulesAreReadAgain(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestRuleHoldsAtExec")
 	t.Parallel()
 	sessionUser := newUsers()
 	r := newRuled(t, "")

@@ -12,6 +12,7 @@ import (
 // Each address has the limit by itself, of IPv6 each 64 bits: those that connections are open to,
 // and those that are met later, at once. It is changed and lifted for all together.
 func TestSetToEachPeer(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestSetToEachPeerBySocket and internal/daemon TestEach")
 	t.Parallel()
 	spare := newUsers()
 	r := newRuledTo(t, "")

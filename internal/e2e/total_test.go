@@ -105,6 +105,7 @@ func (f *totals) countedApart() {
 
 // With the input meter off only what is sent counts.
 func TestTotalWithoutInputMeter(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestTotal")
 	t.Parallel()
 	spare := newUsers()
 	line := relay.RoundTrip(4 * time.Millisecond)

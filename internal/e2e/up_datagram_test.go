@@ -367,6 +367,7 @@ func TestUpUDPBeside(t *testing.T) {
 // Two programs under one limit send as much as they may, one by a socket, one by
 // eight: each gets half, or what its weight says.
 func TestUpUDPShared(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestUpUDPBeside and internal/clock TestShareByWeight")
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	const limit = 1e6

@@ -14,6 +14,7 @@ import (
 // A bucket of three packets with room for hardly more behind it, as in the paper on topp: the rate, or that
 // it is not known.
 func TestShallowBucket(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestShallowQueue, TestMeasure")
 	t.Parallel()
 	for _, c := range testutil.Subset([]struct {
 		bytesPerSec float64

@@ -88,6 +88,7 @@ func TestLoadedAhead(t *testing.T) {
 // TestLoadedMeanwhile: limits, their end and a successor do not wait for what is
 // loaded ahead to be complete, and each finds what is right.
 func TestLoadedMeanwhile(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestLoadedAhead")
 	elsewhere(t)
 	k := staying(t)
 	must(t, k.SetNode(own(1e6))) // while it is loaded

@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // One socket sends to a limited port and to another by turns.
 func TestDestinationsByTurns(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestDestinations")
 	far := elsewhere(t)
 	k := opened(t)
 	defer func() { must(t, k.Down()) }()

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // At a gate waits what may not leave yet: as much leaves as is allowed, in its order. A gate that is not
 // spoken to is open, and so is one that is closed; the limit holds.
 func TestSentByAGate(t *testing.T) {
+	testutil.SkipUnlessAll(t, "internal/adapt TestBeginsBehindABucket, TestWhatYieldsHasItsShare")
 	const limit, size, packet = 1e6, 1000, 1000 + udpHeaders4
 	far := elsewhere(t)
 	before := devices(t)

@@ -170,6 +170,7 @@ func waits(t *testing.T, from *testutil.NetNS, to *net.UDPAddr) {
 // One limit for what a process sends in two namespaces together, and one of them
 // gets what the other leaves.
 func TestSentInTwoPlaces(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestSentElsewhere and TestDivide")
 	const limit = 2e6
 	far := elsewhere(t)
 	before, there := devices(t), devicesIn(t, far)

@@ -65,7 +65,7 @@ var mutations = []mutation{
 	{
 		"datagrams over IPv6 are left out of limits on destinations", "bpf/netnice.bpf.c",
 		"int nn_sendmsg6(struct bpf_sock_addr *ctx)\n{\n\tnn_datagrams_to6(ctx);", "int nn_sendmsg6(struct bpf_sock_addr *ctx)\n{",
-		e2e, "^(TestSetToReceivesAndDatagrams|TestRuleToProtocol|TestSetToEachPeerBySocket)$",
+		e2e, "^(TestSetToReceivesAndDatagrams|TestSetToEachPeerBySocket)$",
 	},
 	{
 		"a limit is not lifted", "internal/daemon/reconcile.go",
