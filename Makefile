@@ -193,7 +193,7 @@ package: build $(NFPM) ## deb and rpm for this machine's architecture, into bin/
 
 lint-package: deps-package package ## what lintian and rpmlint say of the packages, and whether they come out the same once more
 	lintian --allow-root --suppress-tags statically-linked-binary --fail-on error,warning bin/package/*.deb
-	rpmlint --strict --rpmlintrc contrib/package/rpmlintrc bin/package/*.rpm
+	rpmlint --strict -c contrib/package/rpmlint.toml --rpmlintrc contrib/package/rpmlintrc bin/package/*.rpm
 	cd bin/package && sha256sum *.deb *.rpm >once
 	$(MAKE) package
 	cd bin/package && sha256sum -c once
@@ -217,7 +217,7 @@ deps-vm:
 	$(call need,$(VM_PACKAGES))
 
 deps-package:
-	$(call need,lintian rpmlint)
+	$(call need,lintian rpmlint rpm)
 
 deps-lint: $(LINT) deps-generate
 

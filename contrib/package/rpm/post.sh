@@ -1,5 +1,5 @@
 #!/bin/sh
-# After the files are there; rpm calls it with how many packages there are then: 1 at the first installation. A
+# After the files are there. Its argument is how many packages there are then: 1 at the first installation. A
 # daemon that runs is replaced by the new one; its limits are in the kernel and hold meanwhile.
 if command -v systemd-sysusers >/dev/null; then
 	systemd-sysusers netnice.conf || :
