@@ -155,6 +155,7 @@ func TestDownKilledDaemon(t *testing.T) {
 
 // Killed, and lifted by `netnice down` alone, in the namespace of the limit.
 func TestDownDownAfterKill(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestDownAfterKill")
 	t.Parallel()
 	s := newStage(t)
 	f := newInbound(s, testutil.MustPair(t))
@@ -173,6 +174,7 @@ func TestDownDownAfterKill(t *testing.T) {
 
 // A device that comes later is limited, one that goes takes nothing with it.
 func TestDownDevices(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestDownStacked and TestDownBoundToDevice")
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "10MB/s")

@@ -153,6 +153,7 @@ func (f *inbound) sendOver(address string, port uint16) *testutil.Sender {
 // A container behind the machine's bridge, and the machine itself: a user's limit
 // holds for both together, and what is forwarded to the container counts once.
 func TestDownContainer(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestContainer and TestDownElsewhere")
 	t.Parallel()
 	spare := newUsers()
 	user := spare + 12 // nobody else's in these tests

@@ -128,6 +128,7 @@ func TestDownUDP(t *testing.T) {
 // Of datagrams in fragments, of which more come than the limit allows, whole ones are
 // lost: one that comes without a part is of no use.
 func TestDownUDPFragments(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestDownUDP and internal/enforce/shaping TestReceived")
 	t.Parallel()
 	for _, c := range testutil.Subset([]struct {
 		size  int

@@ -290,6 +290,7 @@ up = "1MB/s"
 // A rule without a process is for everybody; a user's own is for theirs, and of both the
 // lower holds.
 func TestRuleToOfTwoOwners(t *testing.T) {
+	testutil.SkipUnlessAll(t, "internal/daemon TestSetToOfTwoOwners")
 	t.Parallel()
 	spare := newUsers()
 	h := newHostile(t, spare, fmt.Sprintf("[[rule]]\nname = 'everybody'\nto = '%s'\nup = '1MB/s'\n", "10.98.0.67"))

@@ -15,6 +15,7 @@ import (
 // A limit on a destination is for what is neither TCP nor UDP, too, sent and received: pings by
 // sockets of both kinds, over IPv4 and IPv6.
 func TestSetToRawSockets(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestSetToDestinations, TestUpPing")
 	// What everybody receives may be limited anywhere: another daemon beside, which has devices in the
 	// same namespaces, takes this one's marks for its own.
 	machineAlone(t)

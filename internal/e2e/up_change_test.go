@@ -11,6 +11,7 @@ import (
 // A limit that somebody follows a path with changes all the time: what is sent and is no TCP has
 // all of it meanwhile.
 func TestUpUDPChangedOften(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestUpUDP and internal/enforce/shaping TestBoundFollowsTheRate")
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	d := f.datagramsTo(6001, 1400, 0, false, nil)
