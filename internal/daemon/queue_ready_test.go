@@ -123,7 +123,7 @@ func TestQueueIsHeldForDatagrams(t *testing.T) {
 func TestQueueThatIsNotThereSoon(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
-	cmd := sleeper(t)
+	cmd := sleeperWithSocket(t, "udp") // one that keeps its queue
 	own := func(rate uint64) time.Duration {
 		began := time.Now()
 		h.setItself(cmd.Process.Pid, pidSubject(cmd), up(rate))

@@ -41,6 +41,7 @@ def send_until(s, asked):
 
 def turn(s, name):
     asked = threading.Event()
+    s.sendall(b"x")  # from here on what is sent is this process's
     sender = threading.Thread(target=send_until, args=(s, asked))
     sender.start()
     say(name)
