@@ -176,7 +176,7 @@ func (a *App) probePath(ctx context.Context, host string, to netip.Addr, f probe
 	}
 	p, err := probe.Reach(ctx, probe.Config{To: to, Port: f.port, Timeout: 20 * time.Second}, kinds)
 	if err != nil {
-		return probe.Result{}, interrupted(ctx, err)
+		return probe.Result{}, unreachableHost(interrupted(ctx, err))
 	}
 	defer p.Close()
 	result, err := probe.Measure(ctx, p, options)
@@ -188,6 +188,15 @@ func (a *App) probePath(ctx context.Context, host string, to netip.Addr, f probe
 		}
 	}
 	return result, interrupted(ctx, err)
+}
+
+// unreachableHost is the error of a host that was not reached, with the exit code of a denial where that is why.
+func unreachableHost(err error) error {
+	if !errors.Is(err, probe.ErrDenied) {
+		return err
+	}
+	message, hint, _ := explain(err)
+	return &failure{message: message, hint: hint, code: exitDenied, cause: err}
 }
 
 func interrupted(ctx context.Context, err error) error {

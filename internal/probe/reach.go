@@ -31,17 +31,31 @@ func (e *UnreachableError) Error() string {
 
 // Hint is what to do.
 func (e *UnreachableError) Hint() string {
-	for _, a := range e.Attempts {
-		var denied *deniedError
-		if errors.As(a.Err, &denied) {
-			return denied.Hint()
-		}
+	if denied := e.denied(); denied != nil {
+		return denied.Hint()
 	}
 	return fmt.Sprintf("where ICMP is filtered, run there: netnice probe --reflect --listen [::]:%d", DefaultPort)
 }
 
-// Unwrap says that it is silence.
-func (e *UnreachableError) Unwrap() error { return ErrSilent }
+// Unwrap returns ErrSilent and, where the kernel refused a socket for one of the attempts, that refusal, which is
+// ErrDenied.
+func (e *UnreachableError) Unwrap() []error {
+	if denied := e.denied(); denied != nil {
+		return []error{ErrSilent, denied}
+	}
+	return []error{ErrSilent}
+}
+
+// denied returns the first refusal of a socket among the attempts, nil if there was none.
+func (e *UnreachableError) denied() *deniedError {
+	for _, a := range e.Attempts {
+		var denied *deniedError
+		if errors.As(a.Err, &denied) {
+			return denied
+		}
+	}
+	return nil
+}
 
 // preferFor is how much longer than twice the answer's round trip an earlier kind is waited for once a
 // later one was answered: a packet of it may have been lost, and is sent again after a second.

@@ -1,0 +1,21 @@
+package probe
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+)
+
+// A refusal by the kernel is told through what sums the attempts up; silence alone is no refusal.
+func TestUnreachableDenied(t *testing.T) {
+	denied := &UnreachableError{"192.0.2.7", []Attempt{{UDP, ErrSilent}, {Echo, &deniedError{syscall.EPERM}}}}
+	for _, want := range []error{ErrSilent, ErrDenied, syscall.EPERM} {
+		if !errors.Is(denied, want) {
+			t.Errorf("%v is not %v", denied, want)
+		}
+	}
+	silent := &UnreachableError{"192.0.2.7", []Attempt{{UDP, ErrSilent}}}
+	if !errors.Is(silent, ErrSilent) || errors.Is(silent, ErrDenied) {
+		t.Errorf("%v: silence is not told from a refusal", silent)
+	}
+}
