@@ -94,7 +94,7 @@ func readServices(path string) ([]inetd.Service, error) {
 	f, err := os.Open(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fail("netnice inetd --help has an example", "there is no file %s", path)
+		return nil, failWith(exitNoSubject, "netnice inetd --help has an example", "there is no file %s", path)
 	case err != nil:
 		return nil, err
 	}

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -75,7 +77,10 @@ func (a *App) prefixes(f toFlags) ([]string, error) {
 		return nil, nil
 	}
 	file, err := os.Open(f.file)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, failWith(exitNoSubject, "it has an address or a prefix a line; # begins a comment", "--to-file: there is no file %s", f.file)
+	case err != nil:
 		return nil, fail("it has an address or a prefix a line; # begins a comment", "--to-file: %v", err)
 	}
 	defer file.Close()
