@@ -66,7 +66,7 @@ func ParseSubject(text string) (Subject, error) {
 		}
 		return Subject{Kind: k, ID: id}, nil
 	}
-	return Subject{}, fmt.Errorf("subject %q: want pid:N, user:NAME, cgroup:PATH, unit:NAME, container:NAME, group:NAME, link:DEVICE or host", text)
+	return Subject{}, fmt.Errorf("subject %q: want pid:N, user:NAME, cgroup:PATH, unit:NAME, container:NAME, group:NAME, link:DEVICE, to:PREFIX, rule:NAME or host; commands take name:PROGRAM, too", text)
 }
 
 // Hidden stands in a subject, or in a name, for a destination that the caller may not see:
@@ -345,15 +345,17 @@ type Program struct {
 
 // Status answers GET /v1/status.
 type Status struct {
-	Version       string            `json:"version"`
-	Release       string            `json:"release"` // netnice's own version
-	PID           int               `json:"pid"`
-	Since         time.Time         `json:"since,omitzero"`
-	OnDemand      bool              `json:"on_demand"` // leaves by itself when the last limit goes
-	Kernel        string            `json:"kernel"`
-	Nodes         int               `json:"nodes"`
-	Powers        int               `json:"powers,omitempty"` // processes with a share of the processors
-	InputMeterOff bool              `json:"input_meter_off"`  // received bytes count in no limit's total (netnice system)
+	Version  string    `json:"version"`
+	Release  string    `json:"release"` // netnice's own version
+	PID      int       `json:"pid"`
+	Since    time.Time `json:"since,omitzero"`
+	OnDemand bool      `json:"on_demand"` // leaves by itself when the last limit goes
+	Kernel   string    `json:"kernel"`
+	Nodes    int       `json:"nodes"`
+	Powers   int       `json:"powers,omitempty"` // processes with a share of the processors
+	// Administrator: whoever asks may do what root may.
+	Administrator bool              `json:"administrator,omitempty"`
+	InputMeterOff bool              `json:"input_meter_off"` // received bytes count in no limit's total (netnice system)
 	Programs      []Program         `json:"programs"`
 	Unknown       Unknown           `json:"unknown"`
 	Counters      map[string]uint64 `json:"counters"` // faults, by name: what went unlimited, or was not written down

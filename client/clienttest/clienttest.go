@@ -33,6 +33,8 @@ type Daemon struct {
 	why      *api.Why
 	events   []api.Event
 	hold     bool // the stream of events stays open
+	cut      bool // writing calls lose their connection once left is 0
+	left     int
 }
 
 // New returns a daemon without any limit.
@@ -101,6 +103,20 @@ func (d *Daemon) SetProblems(list ...api.Problem) {
 	d.status.Problems = list
 }
 
+// SetAdministrator says whether the status calls whoever asks an administrator.
+func (d *Daemon) SetAdministrator(is bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.status.Administrator = is
+}
+
+// CutAfter lets so many more writing calls about limits through; later ones lose their connection without an answer.
+func (d *Daemon) CutAfter(calls int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cut, d.left = true, calls
+}
+
 // SetPID says which process the status names as the daemon.
 func (d *Daemon) SetPID(pid int) {
 	d.mu.Lock()
@@ -158,6 +174,7 @@ func (d *Daemon) getNodes(w http.ResponseWriter, r *http.Request) {
 func (d *Daemon) putLimits(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.mayCut()
 	var request api.SetRequest
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 		answer(w, http.StatusBadRequest, api.Error{Code: api.CodeBadRequest, Message: err.Error()})
@@ -236,9 +253,18 @@ func (d *Daemon) refuse(request api.SetRequest) *api.Error {
 	return nil
 }
 
+// mayCut ends the connection of a call that is one too many.
+func (d *Daemon) mayCut() {
+	if d.cut && d.left == 0 {
+		panic(http.ErrAbortHandler)
+	}
+	d.left--
+}
+
 func (d *Daemon) deleteLimits(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.mayCut()
 	subject, err := api.ParseSubject(r.URL.Query().Get("subject"))
 	if err != nil {
 		answer(w, http.StatusBadRequest, api.Error{Code: api.CodeBadRequest, Message: err.Error()})

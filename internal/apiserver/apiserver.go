@@ -144,11 +144,13 @@ func (server) with(f func(auth.Actor, *http.Request) (any, error)) http.HandlerF
 	}
 }
 
-func (s server) status(_ auth.Actor, r *http.Request) (any, error) {
+func (s server) status(by auth.Actor, r *http.Request) (any, error) {
 	if err := onlyQuery(r); err != nil {
 		return nil, err
 	}
-	return s.Status(r.Context())
+	status, err := s.Status(r.Context())
+	status.Administrator = by.Root()
+	return status, err
 }
 
 func (s server) nodes(by auth.Actor, r *http.Request) (any, error) {

@@ -227,3 +227,18 @@ func TestServerIsBounded(t *testing.T) {
 	require.NotZero(t, s.IdleTimeout)
 	require.NotZero(t, s.MaxHeaderBytes)
 }
+
+// The status tells whoever asks whether they are an administrator.
+func TestStatusAdministrator(t *testing.T) {
+	for _, c := range []struct {
+		by   auth.Actor
+		want bool
+	}{{bob, false}, {auth.Actor{UID: 1000, Admin: true}, true}, {auth.Actor{}, true}} {
+		r := httptest.NewRequest(http.MethodGet, "/v1/status", nil)
+		w := httptest.NewRecorder()
+		Handler(new(backend)).ServeHTTP(w, r.WithContext(auth.WithActor(r.Context(), c.by)))
+		var got api.Status
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
+		require.Equal(t, c.want, got.Administrator, "%+v", c.by)
+	}
+}

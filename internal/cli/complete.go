@@ -155,9 +155,11 @@ func (a *App) processWords(kind api.Kind) []string {
 	if err != nil {
 		return nil
 	}
-	own := all[:0]
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+	defer cancel()
+	own, who := all[:0], a.caller(ctx)
 	for _, p := range all {
-		if a.owns(p) && p.PID != a.System.PID() {
+		if who.owns(p.UID) && p.PID != a.System.PID() {
 			own = append(own, p)
 		}
 	}

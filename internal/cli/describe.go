@@ -180,11 +180,16 @@ func grantText(g *api.Grant) string {
 // tightest finds the lowest limit in force of those directions among nodes, and where it stands; nil if there
 // is none.
 func tightest(nodes []api.Node, directions ...api.Direction) (*api.Node, *api.Limit) {
+	return lowestOf(nodes, true, directions...)
+}
+
+// lowestOf is tightest of the limits that are in force, or of those that are set and are not in force yet.
+func lowestOf(nodes []api.Node, enforced bool, directions ...api.Direction) (*api.Node, *api.Limit) {
 	var node *api.Node
 	var limit *api.Limit
 	for i := range nodes {
 		for j, l := range nodes[i].Limits {
-			if slices.Contains(directions, l.Direction) && l.Enforced && l.BytesPerSec > 0 && (limit == nil || l.BytesPerSec < limit.BytesPerSec) {
+			if slices.Contains(directions, l.Direction) && l.Enforced == enforced && l.BytesPerSec > 0 && (limit == nil || l.BytesPerSec < limit.BytesPerSec) {
 				node, limit = &nodes[i], &nodes[i].Limits[j]
 			}
 		}

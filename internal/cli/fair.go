@@ -26,15 +26,17 @@ More may join later: netnice fair --group NAME PID. Members leave by netnice fai
 --leave PID, each with its descendants: what is around the group holds for them then,
 and limits of their own stay. A member that has ended is none any more; the group ends
 with its last one, or by netnice unset --group NAME. Without --group it is called
-after the first process. Instead of PID name:PROGRAM stands for each process that runs that now.
+after the first process. Instead of PID name:PROGRAM stands for each process that runs that now; the
+command says which of them are no members, and why.
 
 ` + rateHelp,
 		Example: "  netnice fair --total 10MB/s 4711 4712 4713\n  netnice fair --total 1MB/s name:curl\n  netnice fair --group backups --up 20mbit 4711=300 4712 4713=1\n  netnice fair --leave 4712",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			members, err := a.members(args)
+			members, notes, err := a.members(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
+			a.warn(notes)
 			if leave {
 				return a.leave(cmd.Context(), group, members, rates.wish(), dryRun, asJSON)
 			}
@@ -94,51 +96,75 @@ func (a *App) leave(ctx context.Context, group string, members []api.Member, wis
 	return nil
 }
 
-// members reads PID or PID=WEIGHT, and the same with name:PROGRAM for each process that runs that.
-func (a *App) members(words []string) (list []api.Member, err error) {
+// members reads PID or PID=WEIGHT, and the same with name:PROGRAM for each process that runs that. A process that is
+// named twice is one member. The notes say what was left out, and why.
+func (a *App) members(ctx context.Context, words []string) (list []api.Member, notes []string, err error) {
 	if len(words) == 0 {
-		return nil, fail("netnice fair --total 10MB/s 4711 4712", "no process given")
+		return nil, nil, fail("netnice fair --total 10MB/s 4711 4712", "no process given")
 	}
+	place := make(map[int]int) // of a process in the list
 	for _, word := range words {
-		text, weightText, weighed := strings.Cut(word, "=")
-		var weight uint32
-		if weighed {
-			if weight, err = parseWeight(weightText); err != nil {
-				return nil, err
-			}
-			if weight == 0 {
-				return nil, fail("write 1..10000; 100 is the usual", "weight %s of process %s is out of range", strconv.Quote(weightText), text)
-			}
-		}
-		pids, err := a.memberPIDs(text)
+		text, weight, err := cutWeight(word)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		pids, leftOut, err := a.memberPIDs(ctx, text)
+		if err != nil {
+			return nil, nil, err
+		}
+		notes = append(notes, leftOut...)
 		for _, pid := range pids {
-			list = append(list, api.Member{PID: pid, Weight: weight})
+			i, again := place[pid]
+			if !again {
+				place[pid] = len(list)
+				list = append(list, api.Member{PID: pid, Weight: weight})
+				continue
+			}
+			if weight != 0 && list[i].Weight != 0 && weight != list[i].Weight {
+				return nil, nil, fail(fmt.Sprintf("such as netnice fair %d=%d", pid, weight), "process %d has two weights: %d and %d", pid, list[i].Weight, weight)
+			}
+			list[i].Weight = max(list[i].Weight, weight)
+			notes = append(notes, fmt.Sprintf("process %d is named twice, and is one member", pid))
 		}
 	}
-	return list, nil
+	return list, notes, nil
 }
 
-// memberPIDs reads one process, or those of a name that are not inside others of it.
-func (a *App) memberPIDs(word string) ([]int, error) {
+// cutWeight splits PROCESS=WEIGHT; without a weight that is 0.
+func cutWeight(word string) (text string, weight uint32, err error) {
+	text, weightText, weighed := strings.Cut(word, "=")
+	if !weighed {
+		return text, 0, nil
+	}
+	weight, err = parseWeight(weightText)
+	if err == nil && weight == 0 {
+		err = fail("write 1..10000; 100 is the usual", "weight %s of process %s is out of range", strconv.Quote(weightText), text)
+	}
+	return text, weight, err
+}
+
+// memberPIDs reads one process, or those of a name that are not inside others of it. The notes say who else has
+// that name.
+func (a *App) memberPIDs(ctx context.Context, word string) (pids []int, notes []string, err error) {
 	program, is := strings.CutPrefix(word, string(kindName)+":")
 	if !is {
-		pid, err := a.onePID(word)
-		return []int{pid}, err
+		pid, err := a.onePID(ctx, word)
+		return []int{pid}, nil, err
 	}
-	s, err := a.processesNamed(api.Subject{Kind: kindName, ID: program})
+	s, err := a.processesNamed(ctx, api.Subject{Kind: kindName, ID: program})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	pids := make([]int, 0, len(s.subjects))
 	for _, subject := range s.subjects {
 		pid, err := parsePID(subject.ID)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		pids = append(pids, pid)
 	}
-	return pids, nil
+	notes = s.leftOut()
+	if n := len(s.inner); n > 0 {
+		notes = append(notes, fmt.Sprintf("%s: %d more inside are no members of their own: they have part in the share of the process that started them", s.pattern, n))
+	}
+	return pids, notes, nil
 }

@@ -24,7 +24,7 @@ func (a *App) here() *cobra.Command {
 		Long: `netnice limits the bandwidth of processes, users, cgroups and the host.
 
   netnice                the limits of this shell
-  netnice PID            the limits of a process: the lowest up, down and of both together, then each subject's
+  netnice PID            the limits of a process: the lowest up, down and of both together (pending: not in force yet), then each subject's
   netnice PID RATE       limit a process and its children, in + out together
   netnice PID 0          lift that, and say what stays (netnice unset --pid PID lifts all)
   netnice name:curl RATE the same for each process that runs curl now
@@ -47,7 +47,7 @@ For processes to come, too, write a rule: netnice rules --help.
 			if len(args) == 0 {
 				return a.showLimit(ctx, pidSubject(a.System.ParentPID()), asJSON)
 			}
-			s, err := new(subjectFlags).selection(a, args[:1])
+			s, err := new(subjectFlags).selection(ctx, a, args[:1])
 			if err != nil {
 				return err
 			}
@@ -131,24 +131,36 @@ func (a *App) showLimit(ctx context.Context, subject api.Subject, asJSON bool) e
 }
 
 // tightestText names the lowest limit of each direction, where it stands if not on the subject itself, and who
-// has set it.
+// has set it; then those that are set, would be lower, and are not in force yet.
 func (a *App) tightestText(nodes []api.Node, subject api.Subject) string {
-	var parts []string
+	var inForce, pending []string
+	text := func(node *api.Node, limit api.Limit) string {
+		where := ""
+		if node.Subject != subject {
+			where = " on " + printable(node.Subject.String())
+		}
+		return a.rateText(limit) + where + " by " + setterText(limit)
+	}
 	for _, direction := range []api.Direction{api.Up, api.Down, api.Total} {
 		node, limit := tightest(nodes, direction)
-		if limit == nil {
-			continue
+		if limit != nil {
+			inForce = append(inForce, text(node, *limit))
 		}
-		text := a.rateText(*limit)
-		if node.Subject != subject {
-			text += " on " + printable(node.Subject.String())
+		if later, next := lowestOf(nodes, false, direction); next != nil && (limit == nil || next.BytesPerSec < limit.BytesPerSec) {
+			then := *next
+			then.Enforced = true // that it is pending is said once
+			pending = append(pending, text(later, then))
 		}
-		parts = append(parts, text+" by "+setterText(*limit))
 	}
-	if len(parts) == 0 {
+	switch {
+	case len(inForce) == 0 && len(pending) == 0:
 		return noLimitText
+	case len(pending) == 0:
+		return strings.Join(inForce, ", ")
+	case len(inForce) == 0:
+		return "no limit in force; pending: " + strings.Join(pending, ", ")
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(inForce, ", ") + "; pending: " + strings.Join(pending, ", ")
 }
 
 // liftTotal lifts the caller's limit on both directions together, as `netnice PID 0` says, and nothing else; what

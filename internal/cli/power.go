@@ -82,7 +82,7 @@ sends 100 Mbit/s. To limit that: netnice set.`,
 			if len(args) == 0 {
 				return a.listPowers(cmd.Context(), asJSON)
 			}
-			pid, err := a.onePID(args[0])
+			pid, err := a.onePID(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

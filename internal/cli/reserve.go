@@ -51,7 +51,7 @@ processors for each Mbit/s is measured as it sends, reserved with a margin, watc
 		Example: "  sudo netnice reserve --pid 4711 --link eth0 --period 10ms --slice 2ms --extra\n  sudo netnice reserve --pid 4711 --cpu-period 20ms --cpu-slice 5ms\n  sudo netnice reserve --pid 4711 --rate 400mbit --cpu auto\n  sudo netnice reserve --pid 4711 --release",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := subject.subject(a, args)
+			s, err := subject.subject(cmd.Context(), a, args)
 			if err != nil {
 				return err
 			}

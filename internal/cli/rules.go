@@ -179,7 +179,7 @@ func (a *App) rulesTest() *cobra.Command {
 		Short: "Say which rules match a process, and why the others do not",
 		Args:  between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			pid, err := a.onePID(args[0])
+			pid, err := a.onePID(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

@@ -249,7 +249,7 @@ type script struct {
 	server *http.Server
 }
 
-// daemonCommand is `daemon start|stop|deny MESSAGE HINT|problem MESSAGE HINT|tree|destinations|held|ruled|mine|total|rules [PROBLEM]|events|quiet|requests`.
+// daemonCommand is `daemon start|stop|deny MESSAGE HINT|cut CALLS|member|problem MESSAGE HINT|tree|destinations|held|pending|ruled|mine|total|rules [PROBLEM]|events|quiet|requests`.
 func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	s, ok := ts.Value("script").(*script)
 	if !ok || len(args) == 0 {
@@ -284,6 +284,16 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 			ID: 31, Subject: api.Subject{Kind: api.KindPID, ID: "10300"}, Name: "mine", UID: 54321, Weight: 100,
 			Limits: []api.Limit{{Owner: "54321", Direction: api.Up, BytesPerSec: 1e6, Enforced: true}},
 		})
+	case "pending":
+		for _, n := range examplePending() {
+			s.daemon.Put(n)
+		}
+	case "member":
+		s.daemon.SetAdministrator(true)
+	case "cut":
+		calls, err := strconv.Atoi(args[1])
+		ts.Check(err)
+		s.daemon.CutAfter(calls)
 	case "rules":
 		s.daemon.SetRules(exampleRules(args[1:]...))
 	case "events":
@@ -336,6 +346,9 @@ func wishText(r api.SetRequest) string {
 	}
 	if r.Scope {
 		b.WriteString(" scope")
+	}
+	if len(r.Members) > 0 {
+		fmt.Fprintf(&b, " members=%d", len(r.Members))
 	}
 	if r.DryRun {
 		b.WriteString(" dry-run")
@@ -428,6 +441,23 @@ func exampleHeld() []api.Node {
 				{Owner: "admin", Direction: api.Up, BytesPerSec: 3e6, BurstNS: 10e6, Enforced: true},
 				{Owner: "bob", Direction: api.Up, BytesPerSec: 5e6, BurstNS: 10e6, Enforced: true},
 			},
+		},
+	}
+}
+
+// examplePending is a process with a limit in force, in a unit whose limits are not, of which one would be lower.
+func examplePending() []api.Node {
+	limit := func(direction api.Direction, rate uint64, enforced bool) api.Limit {
+		return api.Limit{Owner: "admin", Direction: direction, BytesPerSec: rate, BurstNS: 10e6, Enforced: enforced}
+	}
+	return []api.Node{
+		{
+			ID: 51, Parent: 52, Subject: api.Subject{Kind: api.KindPID, ID: strconv.Itoa(os.Getpid())}, Name: "test", Weight: 100,
+			Limits: []api.Limit{limit(api.Down, 2e6, true)},
+		},
+		{
+			ID: 52, Subject: api.Subject{Kind: api.KindUnit, ID: "x.service"}, Name: "x.service", Weight: 100,
+			Limits: []api.Limit{limit(api.Up, 1e6, false), limit(api.Down, 3e6, false), limit(api.Total, 4e6, false)},
 		},
 	}
 }

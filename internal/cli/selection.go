@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"path"
 	"slices"
@@ -48,7 +50,7 @@ func isPattern(s api.Subject) bool {
 
 // selection is what a command is for: one subject, or those that a pattern stands for.
 type selection struct {
-	pattern  api.Subject // the zero value for a subject that was named itself
+	pattern  api.Subject // the zero value for a subject that was named itself, and for unset --all
 	subjects []api.Subject
 	// inner are processes that the pattern means and that descend from some of subjects, whose
 	// limits hold for them, too.
@@ -58,6 +60,14 @@ type selection struct {
 }
 
 func (s *selection) isPattern() bool { return s.pattern != (api.Subject{}) }
+
+// label is what errors call the selection; without a pattern it is that of unset --all.
+func (s *selection) label() string {
+	if s.isPattern() {
+		return s.pattern.String()
+	}
+	return "all"
+}
 
 // title is the selection as the user wrote it.
 func (s *selection) title() string {
@@ -73,6 +83,14 @@ func (s *selection) noun() string {
 		return "container"
 	}
 	return "process"
+}
+
+// leftOut says which processes of the name are not meant, and why.
+func (s *selection) leftOut() []string {
+	if s.others == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: %s of other users left out: sudo netnice ... means them, too", s.pattern, count(s.others, "process"))}
 }
 
 // only is the one subject of a selection, for commands that take no more.
@@ -99,16 +117,16 @@ func subjectList(list []api.Subject) string {
 }
 
 // expand finds what a pattern stands for now.
-func (a *App) expand(pattern api.Subject) (*selection, error) {
+func (a *App) expand(ctx context.Context, pattern api.Subject) (*selection, error) {
 	if pattern.Kind == api.KindContainer {
 		return a.containersLike(pattern)
 	}
-	return a.processesNamed(pattern)
+	return a.processesNamed(ctx, pattern)
 }
 
-// processesNamed finds the processes that run a program: for root everybody's, for others their own.
+// processesNamed finds the processes that run a program: for administrators everybody's, for others their own.
 // The first process of the machine, which stands for the host, and this command are never meant.
-func (a *App) processesNamed(pattern api.Subject) (*selection, error) {
+func (a *App) processesNamed(ctx context.Context, pattern api.Subject) (*selection, error) {
 	matches, err := rules.MatchProgram(pattern.ID)
 	if err != nil {
 		return nil, fail("such as name:curl, name:/usr/bin/curl or 'name:python3*'", "%s: %v", pattern, err)
@@ -117,13 +135,13 @@ func (a *App) processesNamed(pattern api.Subject) (*selection, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &selection{pattern: pattern}
+	s, who := &selection{pattern: pattern}, a.caller(ctx)
 	found, parents := make(map[int]bool), make(map[int]int, len(all))
 	for _, p := range all {
 		parents[p.PID] = p.Parent
 		switch {
 		case p.PID == 1, p.PID == a.System.PID(), !matches(rules.Program{Path: p.Path, Comm: p.Comm}):
-		case !a.owns(p):
+		case !who.owns(p.UID):
 			s.others++
 		default:
 			found[p.PID] = true
@@ -142,13 +160,7 @@ func (a *App) processesNamed(pattern api.Subject) (*selection, error) {
 	case s.others > 0:
 		return nil, failWith(exitNoSubject, "sudo netnice ... means them, too", "%s: no process of yours runs it, but %s of others", pattern, count(s.others, "process"))
 	}
-	return nil, a.noSuchProgram(pattern, all)
-}
-
-// owns reports whether the caller may limit a process, as far as its user tells.
-func (a *App) owns(p identity.ProcessInfo) bool {
-	euid := a.System.EUID()
-	return euid == 0 || int(p.UID) == euid
+	return nil, noSuchProgram(pattern, all, who)
 }
 
 // descends reports whether an ancestor of a process is among others.
@@ -165,9 +177,9 @@ func descends(pid int, parents map[int]int, among map[int]bool) bool {
 	return false
 }
 
-// noSuchProgram says that nobody runs a program, and which names are like it.
-func (a *App) noSuchProgram(pattern api.Subject, all []identity.ProcessInfo) error {
-	all = slices.DeleteFunc(all, func(p identity.ProcessInfo) bool { return !a.owns(p) })
+// noSuchProgram says that nobody runs a program, and which names are like it of those that the caller may limit.
+func noSuchProgram(pattern api.Subject, all []identity.ProcessInfo, who caller) error {
+	all = slices.DeleteFunc(all, func(p identity.ProcessInfo) bool { return !who.owns(p.UID) })
 	hint := "ps -e lists what runs"
 	if like := similar(pattern.ID, programNames(all)); len(like) > 0 {
 		for i := range like {
@@ -239,7 +251,7 @@ func matchesContainer(pattern string, names ...string) bool {
 }
 
 // onePID reads a process in words: its number, also as pid:P, or name:PROGRAM if one process runs that.
-func (a *App) onePID(word string) (int, error) {
+func (a *App) onePID(ctx context.Context, word string) (int, error) {
 	if !strings.Contains(word, ":") {
 		return parsePID(word)
 	}
@@ -248,7 +260,7 @@ func (a *App) onePID(word string) (int, error) {
 		return 0, err
 	}
 	if s.Kind == kindName {
-		found, err := a.processesNamed(s)
+		found, err := a.processesNamed(ctx, s)
 		if err != nil {
 			return 0, err
 		}

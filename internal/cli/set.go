@@ -22,7 +22,7 @@ func (a *App) set() *cobra.Command {
 		Example: "  sudo netnice set --user bob --up 10MB/s --down 50MB/s\n  netnice set 4711 --up none\n  netnice set name:curl --down 1MB/s\n  sudo netnice set --user bob --to any --except 10.0.0.0/8 --down 5MB/s\n  sudo netnice set --to '[2001:db8::/32]:443' --total 20mbit",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := subject.selection(a, args)
+			s, err := subject.selection(cmd.Context(), a, args)
 			if err != nil {
 				return err
 			}

@@ -11,23 +11,26 @@ import (
 
 // outcome is what became of a call for each subject of a selection.
 type outcome struct {
+	asked    int           // how many subjects the call was for
 	subjects []api.Subject // those that the daemon has answered for
 	answers  []*api.SetResponse
 	gone     int // those that ended meanwhile
 	refused  int
 	first    error // of those that the daemon refused
+	fault    error // ended the calls before the last subject; nil: none did
 }
 
-// forEach calls for each subject, also after the daemon has refused one; any other fault ends it. The outcome is
-// nil for a dry run without a daemon, of which the call has said all.
-func (a *App) forEach(list []api.Subject, call func(api.Subject) (*api.SetResponse, error)) (*outcome, error) {
-	var o outcome
+// forEach calls for each subject, also after the daemon has refused one; any other fault ends the calls, and the
+// outcome keeps what was changed before it. The outcome is nil for a dry run without a daemon, of which the call has
+// said all.
+func (a *App) forEach(list []api.Subject, call func(api.Subject) (*api.SetResponse, error)) *outcome {
+	o := outcome{asked: len(list)}
 	for _, s := range list {
 		response, err := call(s)
 		var refusal *api.Error
 		switch {
 		case err == nil && response == nil:
-			return nil, nil
+			return nil
 		case err == nil:
 			o.subjects, o.answers = append(o.subjects, s), append(o.answers, response)
 		case a.hasGone(s, err):
@@ -38,10 +41,11 @@ func (a *App) forEach(list []api.Subject, call func(api.Subject) (*api.SetRespon
 				o.first = err
 			}
 		default:
-			return nil, err
+			o.fault = err
+			return &o
 		}
 	}
-	return &o, nil
+	return &o
 }
 
 // hasGone reports whether a call failed because its subject has ended.
@@ -56,17 +60,22 @@ func (a *App) hasGone(s api.Subject, err error) bool {
 	return isCode(err, api.CodeNotFound)
 }
 
-// failure is the error of a command for several subjects: the first refusal, if there was any.
+// failure is the error of a command for several subjects: the fault that ended the calls, or else the first refusal.
 func (o *outcome) failure(s *selection) error {
 	total := len(o.answers) + o.refused + o.gone
 	switch {
-	case o.refused == 0 && len(o.answers) == 0:
+	case o.fault != nil && len(o.answers) == 0:
+		return o.fault
+	case o.fault != nil:
+		message, hint, code := explain(o.fault)
+		return &failure{message: fmt.Sprintf("%s: done for %d of %d, then: %s", s.label(), len(o.answers), o.asked, message), hint: hint, code: code, cause: o.fault}
+	case o.refused == 0 && len(o.answers) == 0 && s.isPattern():
 		return failWith(exitNoSubject, "run the command again", "%s: %s, and all have ended meanwhile", s.pattern, count(total, s.noun()))
 	case o.refused == 0:
 		return nil
 	}
 	message, hint, code := explain(o.first)
-	return &failure{message: fmt.Sprintf("%s: refused for %d of %d: %s", s.pattern, o.refused, total, message), hint: hint, code: code, cause: o.first}
+	return &failure{message: fmt.Sprintf("%s: refused for %d of %d: %s", s.label(), o.refused, total, message), hint: hint, code: code, cause: o.first}
 }
 
 // printEach prints each answer by show, which gets it without its warnings, and these once.
@@ -83,15 +92,18 @@ func (a *App) printEach(o *outcome, show func(*api.SetResponse, api.Subject)) {
 }
 
 // printOutcome prints an outcome as JSON, or by text; an outcome that is nil has been told already. The error is that
-// of the subjects that were refused.
+// of the outcome.
 func (a *App) printOutcome(s *selection, o *outcome, asJSON bool, text func()) error {
-	if o == nil {
+	switch {
+	case o == nil:
 		return nil
-	}
-	if !asJSON {
+	case o.fault != nil && len(o.answers) == 0: // nothing was done
+	case !asJSON:
 		text()
-	} else if err := writeJSON(a.Out, answersOf(s, o)); err != nil {
-		return err
+	default:
+		if err := writeJSON(a.Out, answersOf(s, o)); err != nil {
+			return err
+		}
 	}
 	return o.failure(s)
 }
@@ -111,21 +123,16 @@ func (a *App) applyTo(ctx context.Context, s *selection, request api.SetRequest,
 		request.Subject = s.subjects[0]
 		return a.apply(ctx, request, asJSON)
 	}
-	o, err := a.forEach(s.subjects, func(subject api.Subject) (*api.SetResponse, error) {
+	o := a.forEach(s.subjects, func(subject api.Subject) (*api.SetResponse, error) {
 		request.Subject = subject
 		return a.send(ctx, request)
 	})
-	if err != nil {
-		return err
-	}
 	return a.printOutcome(s, o, asJSON, func() {
 		a.printEach(o, func(response *api.SetResponse, subject api.Subject) { a.changed(response, subject, request.DryRun) })
 		if n := len(o.answers); n > 0 {
 			fmt.Fprintf(a.Out, "%s: %s\n", printable(s.pattern.String()), appliedText(s, n, request.DryRun))
 		}
-		if s.others > 0 {
-			a.warn([]string{fmt.Sprintf("%s of other users left out: sudo netnice ... means them, too", count(s.others, "process"))})
-		}
+		a.warn(s.leftOut())
 	})
 }
 

@@ -21,7 +21,7 @@ func (a *App) show() *cobra.Command {
 		Example: "  netnice show --user bob\n  netnice show 4711 --json",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := subject.selection(a, args)
+			s, err := subject.selection(cmd.Context(), a, args)
 			if err != nil {
 				return err
 			}

@@ -37,7 +37,7 @@ const subjectHelp = `SUBJECT is one of
   --host         the whole machine
   --to PREFIX[:PORT]  what goes to, and comes from, addresses; beside one of the others, of that
 or in words: P, the number of a process; name:PROGRAM, each process that runs it now, by itself
-(for others than root: of their own); or as ls prints it: pid:P, user:U, cgroup:PATH, unit:NAME,
+(administrators: everybody's; others: of their own); or as ls prints it: pid:P, user:U, cgroup:PATH, unit:NAME,
 container:NAME, group:NAME, link:DEVICE, host, to:PREFIX[:PORT][@SUBJECT].`
 
 // add adds the flags and completes a subject in words.
@@ -94,13 +94,13 @@ func (f *subjectFlags) named(words []string) ([]api.Subject, error) {
 }
 
 // selection reads the one subject that flags or words name, or all those that a pattern stands for.
-func (f *subjectFlags) selection(a *App, words []string) (*selection, error) {
+func (f *subjectFlags) selection(ctx context.Context, a *App, words []string) (*selection, error) {
 	found, err := f.named(words)
 	if err != nil {
 		return nil, err
 	}
 	if len(found) == 1 && isPattern(found[0]) {
-		return f.matching(a, found[0])
+		return f.matching(ctx, a, found[0])
 	}
 	s, err := f.one(found)
 	if err != nil {
@@ -110,8 +110,8 @@ func (f *subjectFlags) selection(a *App, words []string) (*selection, error) {
 }
 
 // matching finds what a pattern stands for; with --to each subject is that part of its traffic.
-func (f *subjectFlags) matching(a *App, pattern api.Subject) (*selection, error) {
-	s, err := a.expand(pattern)
+func (f *subjectFlags) matching(ctx context.Context, a *App, pattern api.Subject) (*selection, error) {
+	s, err := a.expand(ctx, pattern)
 	if err != nil || !f.to.given() {
 		return s, err
 	}
@@ -126,8 +126,8 @@ func (f *subjectFlags) matching(a *App, pattern api.Subject) (*selection, error)
 }
 
 // subject is selection for commands that take one subject.
-func (f *subjectFlags) subject(a *App, words []string) (api.Subject, error) {
-	s, err := f.selection(a, words)
+func (f *subjectFlags) subject(ctx context.Context, a *App, words []string) (api.Subject, error) {
+	s, err := f.selection(ctx, a, words)
 	if err != nil {
 		return api.Subject{}, err
 	}

@@ -17,12 +17,13 @@ func (a *App) unset() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unset SUBJECT | --all",
 		Short: "Lift the limits of a subject, or all",
-		Long: `Take back what you have set on a subject. Root takes back everybody's; a user only their own.
+		Long: `Take back what you have set on a subject. Administrators (root, members of the group netnice)
+take back everybody's; a user only their own.
 A program's name or a container's pattern means those with limits.
 
-With --all take back what was set by commands on whatever subject: root what anybody has set, a
-user their own. Limits of rules and of network devices stay, and so do shares of the processors;
-the command says which do, and how to lift them. netnice down lifts everything.
+With --all take back what was set by commands on whatever subject: administrators what anybody has
+set, a user their own. Limits of rules and of network devices stay, and so do shares of the processors;
+the command says on how many subjects, and which command helps. netnice down lifts everything.
 
 ` + subjectHelp,
 		Example: "  sudo netnice unset --user bob\n  netnice unset 4711\n  netnice unset --all --dry-run",
@@ -39,7 +40,7 @@ the command says which do, and how to lift them. netnice down lifts everything.
 			case len(named) == 1 && isPattern(named[0]) && !subject.to.given():
 				return a.liftLike(cmd.Context(), named[0], dryRun, asJSON)
 			}
-			s, err := subject.selection(a, args)
+			s, err := subject.selection(cmd.Context(), a, args)
 			if err != nil {
 				return err
 			}
@@ -47,7 +48,7 @@ the command says which do, and how to lift them. netnice down lifts everything.
 		},
 	}
 	subject.add(a, cmd)
-	cmd.Flags().BoolVar(&all, "all", false, "lift all limits that commands have set: your own; root everybody's")
+	cmd.Flags().BoolVar(&all, "all", false, "lift all limits that commands have set: your own; administrators everybody's")
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)
 	return cmd

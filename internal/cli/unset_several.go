@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client"
-	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/rules"
 )
 
@@ -17,12 +15,9 @@ func (a *App) liftSelection(ctx context.Context, s *selection, dryRun, asJSON bo
 	if !s.isPattern() {
 		return a.lift(ctx, s.subjects[0], dryRun, asJSON)
 	}
-	o, err := a.forEach(slices.Concat(s.subjects, s.inner), func(subject api.Subject) (*api.SetResponse, error) {
+	o := a.forEach(slices.Concat(s.subjects, s.inner), func(subject api.Subject) (*api.SetResponse, error) {
 		return a.liftOne(ctx, subject, dryRun)
 	})
-	if err != nil {
-		return err
-	}
 	return a.printOutcome(s, o, asJSON, func() {
 		a.printEach(o, func(response *api.SetResponse, subject api.Subject) { a.lifted(ctx, response, subject, dryRun) })
 		if len(o.answers) > 0 {
@@ -56,7 +51,7 @@ func (a *App) liftLike(ctx context.Context, pattern api.Subject, dryRun, asJSON 
 	if err != nil || nodes == nil {
 		return err
 	}
-	matches, err := a.nodeMatcher(pattern)
+	matches, err := a.nodeMatcher(ctx, pattern)
 	if err != nil {
 		return err
 	}
@@ -69,7 +64,7 @@ func (a *App) liftLike(ctx context.Context, pattern api.Subject, dryRun, asJSON 
 	if len(s.subjects) > 0 {
 		return a.liftSelection(ctx, s, dryRun, asJSON)
 	}
-	if _, err := a.expand(pattern); err != nil {
+	if _, err := a.expand(ctx, pattern); err != nil {
 		return err // the pattern means nothing at all
 	}
 	if asJSON {
@@ -93,7 +88,7 @@ func (a *App) nodesToLift(ctx context.Context, s api.Subject, dryRun bool) (list
 }
 
 // nodeMatcher returns a test for nodes that a pattern means and that the caller may lift.
-func (a *App) nodeMatcher(pattern api.Subject) (func(*api.Node) bool, error) {
+func (a *App) nodeMatcher(ctx context.Context, pattern api.Subject) (func(*api.Node) bool, error) {
 	if pattern.Kind == api.KindContainer {
 		return func(n *api.Node) bool {
 			return n.Subject.Kind == api.KindContainer && matchesContainer(pattern.ID, n.Subject.ID)
@@ -104,15 +99,14 @@ func (a *App) nodeMatcher(pattern api.Subject) (func(*api.Node) bool, error) {
 		return nil, fail("such as name:curl", "%s: %v", pattern, err)
 	}
 	running := make(map[api.Subject]bool)
-	if s, err := a.processesNamed(pattern); err == nil { // else none runs: nodes have names, too
+	if s, err := a.processesNamed(ctx, pattern); err == nil { // else none runs: nodes have names, too
 		for _, subject := range slices.Concat(s.subjects, s.inner) {
 			running[subject] = true
 		}
 	}
-	euid := a.System.EUID()
+	who := a.caller(ctx)
 	return func(n *api.Node) bool {
-		own := euid == 0 || int(n.UID) == euid
-		return n.Subject.Kind == api.KindPID && own && (running[n.Subject] || program(rules.Program{Path: n.Name, Comm: n.Name}))
+		return n.Subject.Kind == api.KindPID && who.owns(n.UID) && (running[n.Subject] || program(rules.Program{Path: n.Name, Comm: n.Name}))
 	}, nil
 }
 
@@ -123,37 +117,31 @@ func (a *App) liftAll(ctx context.Context, dryRun, asJSON bool) error {
 	if err != nil || list == nil {
 		return err
 	}
+	who := a.caller(ctx)
 	var subjects []api.Subject
 	known := make(map[api.Subject]bool)
 	for i := range list.Nodes {
-		if n := &list.Nodes[i]; a.isForAll(n) && !known[n.Subject] {
+		if n := &list.Nodes[i]; isOfCommands(n) && who.mayHaveSet(n) && !known[n.Subject] {
 			known[n.Subject] = true
 			subjects = append(subjects, n.Subject)
 		}
 	}
-	o, err := a.forEach(subjects, func(s api.Subject) (*api.SetResponse, error) { return a.liftOne(ctx, s, dryRun) })
-	switch {
-	case err != nil:
-		return err
-	case o == nil:
-		return nil
-	case asJSON:
-		if err := writeJSON(a.Out, answersOf(&selection{}, o)); err != nil {
-			return err
-		}
-	default:
+	o := a.forEach(subjects, func(s api.Subject) (*api.SetResponse, error) { return a.liftOne(ctx, s, dryRun) })
+	if o != nil && !who.admin {
+		o.refused = 0 // much is not theirs
+	}
+	return a.printOutcome(&selection{}, o, asJSON, func() {
 		a.printLiftedAll(o, dryRun)
+		if o.fault != nil {
+			return // the daemon has nothing more to say
+		}
 		if !dryRun {
 			list, err = a.nodesWithin(ctx, readTimeout)
 		}
 		if err == nil { // else the daemon was there for these limits, and has left
-			a.printStaying(list)
+			a.printStaying(list, who)
 		}
-	}
-	if o.refused > 0 && a.System.EUID() == 0 { // to others much is not theirs
-		return o.failure(&selection{pattern: all})
-	}
-	return nil
+	})
 }
 
 // printLiftedAll says how many subjects unset --all has lifted limits of, and beforehand of which.
@@ -176,36 +164,16 @@ func (a *App) printLiftedAll(o *outcome, dryRun bool) {
 	a.warn(warnings)
 }
 
-// isForAll reports whether unset --all is for a node. Whose wishes are on it the daemon knows best; those are left out
-// on which the caller surely has none.
-func (a *App) isForAll(n *api.Node) bool {
+// isOfCommands reports whether commands may have set a limit on a node that unset --all lifts: not on those of rules
+// and devices, nor on one whose destination the caller is not told.
+func isOfCommands(n *api.Node) bool {
 	switch n.Subject.Kind {
-	case api.KindPID, api.KindUser, api.KindCgroup, api.KindUnit, api.KindContainer, api.KindGroup, api.KindHost, api.KindTo:
-	default:
-		return false // of rules and devices; what this release does not know
-	}
-	if n.IsHidden() || n.Subject.Kind == api.KindTo && isOfRules(n) {
-		return false
-	}
-	euid := a.System.EUID()
-	if euid == 0 || int(n.UID) == euid || n.Subject.Kind == api.KindGroup {
+	case api.KindPID, api.KindUser, api.KindCgroup, api.KindUnit, api.KindContainer, api.KindGroup, api.KindHost:
 		return true
+	case api.KindTo:
+		return !n.IsHidden() && !isOfRules(n)
 	}
-	name := callerName(euid)
-	return slices.ContainsFunc(n.Limits, func(l api.Limit) bool { return l.Owner == name })
-}
-
-// isOfOthers reports whether somebody else has set a limit on a node by a command.
-func isOfOthers(n *api.Node, name string) bool {
-	return slices.ContainsFunc(n.Limits, func(l api.Limit) bool { return l.Rule == nil && l.Owner != name })
-}
-
-// callerName is how the daemon calls a user as the owner of a limit.
-func callerName(uid int) string {
-	if u, err := account.Machine().UserOf(context.Background(), uint32(uid)); err == nil {
-		return u.Name
-	}
-	return strconv.Itoa(uid)
+	return false // also what this release does not know
 }
 
 // isOfRules reports whether all limits of a node are of rules.
@@ -214,18 +182,17 @@ func isOfRules(n *api.Node) bool {
 }
 
 // printStaying says what unset --all leaves, and what lifts that.
-func (a *App) printStaying(list *api.NodeList) {
-	ofRules, others, euid := 0, 0, a.System.EUID()
-	name := callerName(euid)
+func (a *App) printStaying(list *api.NodeList, who caller) {
+	ofRules, others := 0, 0
 	for i := range list.Nodes {
 		n := &list.Nodes[i]
 		switch {
-		case n.Subject.Kind == api.KindLink && euid != 0: // the administrator's
+		case n.Subject.Kind == api.KindLink && !who.admin: // the administrator's
 		case n.Subject.Kind == api.KindLink:
 			fmt.Fprintf(a.Out, "stays: %s, %s; netnice unset %s lifts it\n", printable(n.Subject.String()), a.nodeText(n), printable(n.Subject.String()))
 		case n.Subject.Kind == api.KindRule || isOfRules(n):
 			ofRules++
-		case euid != 0 && isOfOthers(n, name):
+		case !who.admin && who.sharesWithOthers(n):
 			others++
 		}
 	}
@@ -233,9 +200,9 @@ func (a *App) printStaying(list *api.NodeList) {
 		fmt.Fprintf(a.Out, "stays: what rules set on %s; netnice rules list shows where\n", count(ofRules, "subject"))
 	}
 	if others > 0 {
-		fmt.Fprintf(a.Out, "stays: what others set on %s; sudo netnice unset --all lifts it\n", count(others, "subject"))
+		fmt.Fprintf(a.Out, "stays: what others set on %s; netnice ls shows where, sudo netnice unset SUBJECT lifts one\n", count(others, "subject"))
 	}
-	if n := len(list.Powers); n > 0 {
+	if n := who.powers(list.Powers); n > 0 {
 		fmt.Fprintf(a.Out, "stays: shares of the processors, of %s; netnice power PID 0 lifts one\n", count(n, "process"))
 	}
 }

@@ -35,7 +35,7 @@ printed together. Users may ask about their own processes.`,
 		Args:    between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pidText, fdText, both := cutDescriptor(args[0])
-			pid, err := a.onePID(pidText)
+			pid, err := a.onePID(cmd.Context(), pidText)
 			if err != nil {
 				return err
 			}

@@ -1,0 +1,20 @@
+package api
+
+import (
+	"strings"
+	"testing"
+)
+
+// What is no subject is answered with each kind that there is, and with what commands take besides.
+func TestParseSubjectNamesKinds(t *testing.T) {
+	_, err := ParseSubject("curl")
+	if err == nil {
+		t.Fatal("a word without a kind is taken for a subject")
+	}
+	kinds := []Kind{KindPID, KindUser, KindCgroup, KindUnit, KindHost, KindContainer, KindGroup, KindLink, KindTo, KindRule, "name"}
+	for _, kind := range kinds {
+		if !strings.Contains(err.Error(), " "+string(kind)) {
+			t.Errorf("%q does not name %s", err, kind)
+		}
+	}
+}
