@@ -86,8 +86,10 @@ type App struct {
 	// LogPath is where a daemon that a command starts writes its log.
 	LogPath string
 	PinDir  string
-	Release string
-	Journal bool // Err is the journal, which takes a priority before each line
+	// RulesDir is where the administrator's rules are.
+	RulesDir string
+	Release  string
+	Journal  bool // Err is the journal, which takes a priority before each line
 
 	socket string
 	proc   string // where procfs is; "" = /proc

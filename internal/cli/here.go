@@ -17,7 +17,7 @@ import (
 
 // here is netnice itself: `netnice`, `netnice PID`, `netnice PID RATE`.
 func (a *App) here() *cobra.Command {
-	var asJSON, dryRun bool
+	var asJSON, dryRun, always bool
 	cmd := &cobra.Command{
 		Use:   "netnice [PID|SUBJECT [RATE]]",
 		Short: "nice for the network: limit the bandwidth of processes, users, cgroups",
@@ -28,11 +28,13 @@ func (a *App) here() *cobra.Command {
   netnice PID RATE       limit a process and its children, in + out together
   netnice PID 0          lift that, and say what stays (netnice unset --pid PID lifts all)
   netnice name:curl RATE the same for each process that runs curl now
+  netnice name:curl RATE --always
+                         and for each to come: adds a rule
   netnice run --up 10MB/s -- CMD ARGS
                          run a command under a limit
 
 Instead of PID a subject can be written as ls prints it: user:bob, unit:nginx, host.
-For processes to come, too, write a rule: netnice rules --help.
+For processes of a name to come, too: --always; other rules: netnice rules --help.
 
 ` + rateHelp,
 		Example: "  netnice 4711 10mbit\n  netnice name:curl 1MB/s\n  netnice run --up 500kB/s -- rsync -a ~/photos backup:",
@@ -44,7 +46,10 @@ For processes to come, too, write a rule: netnice rules --help.
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			if len(args) == 0 {
+			switch {
+			case always:
+				return a.alwaysTotal(ctx, args, dryRun, asJSON)
+			case len(args) == 0:
 				return a.showLimit(ctx, pidSubject(a.System.ParentPID()), asJSON)
 			}
 			s, err := new(subjectFlags).selection(ctx, a, args[:1])
@@ -69,6 +74,7 @@ For processes to come, too, write a rule: netnice rules --help.
 		},
 	}
 	cmd.ValidArgsFunction = a.completeHere
+	alwaysFlag(cmd, &always)
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)
 	return cmd

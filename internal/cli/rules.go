@@ -25,6 +25,7 @@ by whomever it is started. The administrator's are in /etc/netnice/netnice.toml 
   program = "scp"
   up = "1MB/s"
 
+netnice name:scp 1MB/s --always adds one for a program (root's in conf.d).
 netnice.toml(5) tells what a rule may say. A daemon that stays (netnice up) follows
 them, and reads a file that has changed within two seconds.`,
 		Example: "  netnice rules check\n  sudo netnice rules reload\n  netnice rules test 4711",

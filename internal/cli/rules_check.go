@@ -79,8 +79,8 @@ func (a *App) checkRules(args []string, own bool) *api.RuleCheck {
 		}
 		take(rules.LoadUser(home, uint32(a.System.EUID())))
 	case len(args) == 0:
-		answer.Files = append(answer.Files, systemFiles(rules.DefaultDir)...)
-		take(rules.LoadSystem(rules.DefaultDir, 0, lookUpUser))
+		answer.Files = append(answer.Files, systemFiles(a.RulesDir)...)
+		take(rules.LoadSystem(a.RulesDir, 0, lookUpUser))
 	default:
 		path := args[0]
 		info, err := os.Stat(path)

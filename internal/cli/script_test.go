@@ -36,6 +36,7 @@ func TestMain(m *testing.M) {
 		// Programs whose names no other process has, each for one script.
 		"nnsleeper":  func() { time.Sleep(time.Minute) },
 		"nncomplete": func() { time.Sleep(time.Minute) },
+		"nnalways":   func() { time.Sleep(time.Minute) },
 		"nnparent":   nest,
 	})
 }
@@ -130,7 +131,7 @@ func fakeApp() *cli.App {
 	dir := os.Getenv("NETNICE_TEST_DIR")
 	return &cli.App{
 		Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, System: fakeSystem{},
-		LogPath: filepath.Join(dir, "daemon.log"), PinDir: filepath.Join(dir, "pins"), Release: "test",
+		LogPath: filepath.Join(dir, "daemon.log"), PinDir: filepath.Join(dir, "pins"), RulesDir: filepath.Join(dir, "etc"), Release: "test",
 		Parts: cli.Parts{
 			Daemon: fakeDaemon,
 			Down: func(_ context.Context, o cli.DaemonOptions) error {
@@ -249,7 +250,7 @@ type script struct {
 	server *http.Server
 }
 
-// daemonCommand is `daemon start|stop|deny MESSAGE HINT|cut CALLS|member|problem MESSAGE HINT|tree|destinations|held|pending|ruled|mine|total|rules [PROBLEM]|events|quiet|requests`.
+// daemonCommand is `daemon start|stop|deny MESSAGE HINT|cut CALLS|member|problem MESSAGE HINT|tree|destinations|held|pending|follows|reads FILE LINE|ruled|mine|total|rules [PROBLEM]|events|quiet|requests`.
 func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	s, ok := ts.Value("script").(*script)
 	if !ok || len(args) == 0 {
@@ -284,6 +285,15 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 			ID: 31, Subject: api.Subject{Kind: api.KindPID, ID: "10300"}, Name: "mine", UID: 54321, Weight: 100,
 			Limits: []api.Limit{{Owner: "54321", Direction: api.Up, BytesPerSec: 1e6, Enforced: true}},
 		})
+	case "reads": // `daemon reads FILE LINE`: a rule for nnalways there is in force, on one process
+		line, err := strconv.Atoi(args[2])
+		ts.Check(err)
+		rate := uint64(1e6)
+		s.daemon.SetRules(api.RuleList{Version: api.Version, Followed: true, Problems: []api.RuleProblem{}, Rules: []api.Rule{{
+			RuleOrigin: api.RuleOrigin{Name: "nnalways", File: ts.MkAbs(args[1]), Line: line}, TotalBytesPerSec: &rate, Share: "each", Active: true, Nodes: 1,
+		}}}, api.RuleTest{})
+	case "follows": // no rule yet
+		s.daemon.SetRules(api.RuleList{Version: api.Version, Followed: true, Rules: []api.Rule{}, Problems: []api.RuleProblem{}}, api.RuleTest{})
 	case "pending":
 		for _, n := range examplePending() {
 			s.daemon.Put(n)

@@ -20,6 +20,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/pacing"
 	"github.com/netnice/netnice/internal/enforce/shaping"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/rules"
 	"github.com/netnice/netnice/internal/testutil"
 )
 
@@ -34,15 +35,16 @@ func Main() int {
 	// A variable of the journal's that makes no sense is as none.
 	journalled, _ := journal.StderrIsJournalStream()
 	app := &App{
-		Out:     os.Stdout,
-		Err:     os.Stderr,
-		Getenv:  os.Getenv,
-		System:  Machine{},
-		Parts:   parts(),
-		LogPath: DefaultLogPath,
-		PinDir:  DefaultPinDir,
-		Release: Release(),
-		Journal: journalled,
+		Out:      os.Stdout,
+		Err:      os.Stderr,
+		Getenv:   os.Getenv,
+		System:   Machine{},
+		Parts:    parts(),
+		LogPath:  DefaultLogPath,
+		PinDir:   DefaultPinDir,
+		RulesDir: rules.DefaultDir,
+		Release:  Release(),
+		Journal:  journalled,
 	}
 	return app.Run(context.Background(), os.Args)
 }

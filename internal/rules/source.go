@@ -100,7 +100,7 @@ func LoadUser(home string, uid uint32) ([]*Rule, error) {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		return nil, nil
 	case errors.Is(err, unix.ELOOP):
-		return nil, Problems{{File: path, Message: "there is a symbolic link on the way, which is not followed", Remedy: "put the file itself there"}}
+		return nil, linkProblem(path)
 	default:
 		return nil, Problems{{File: path, Message: err.Error(), Remedy: "ls -la " + path}}
 	}
@@ -112,6 +112,12 @@ func LoadUser(home string, uid uint32) ([]*Rule, error) {
 	return list, nil
 }
 
+// linkProblem says that a user's own file is behind a symbolic link.
+func linkProblem(path string) Problems {
+	return Problems{{File: path, Message: "there is a symbolic link on the way, which is not followed", Remedy: "put the file itself there"}}
+}
+
+// openUser opens a user's own file, by no symbolic link.
 func openUser(home string) (*os.File, error) {
 	dir, err := unix.Open(home, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

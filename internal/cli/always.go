@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/rules"
+	"github.com/netnice/netnice/internal/units"
+)
+
+// alwaysExample is the remedy where --always is not understood.
+const alwaysExample = "such as netnice name:curl 1MB/s --always; other rules are written by hand: netnice rules --help"
+
+func alwaysFlag(cmd *cobra.Command, to *bool) {
+	cmd.Flags().BoolVar(to, "always", false, "of name:PROGRAM: also each process to come, by a rule that is added to the caller's")
+}
+
+// alwaysTotal is `netnice name:PROGRAM RATE --always`.
+func (a *App) alwaysTotal(ctx context.Context, args []string, dryRun, asJSON bool) error {
+	if len(args) != 2 {
+		return fail(alwaysExample, "--always needs a program and a rate")
+	}
+	s, err := parseSubject(args[0])
+	if err != nil {
+		return err
+	}
+	rate, err := units.ParseRate(args[1])
+	switch {
+	case err != nil:
+		return err
+	case rate == 0:
+		return fail("netnice rules list shows where rules are", "--always adds a rule, and %s is no limit", args[1])
+	}
+	a.warn(rateNotes(args[1], true))
+	return a.addRule(ctx, []api.Subject{s}, rules.Draft{Total: args[1]}, dryRun, asJSON)
+}
+
+// alwaysSet is `netnice set name:PROGRAM LIMITS --always`.
+func (a *App) alwaysSet(cmd *cobra.Command, args []string, subject *subjectFlags, wish *wishFlags, dryRun, asJSON bool) error {
+	for _, name := range []string{"burst", "dscp", "loopback", "input-meter", "persist", "to", "to-file", "except", "protocol", "each-peer"} {
+		if cmd.Flags().Changed(name) {
+			return fail("man netnice.toml has what a rule may say", "--%s is nothing that --always adds to a rule", name)
+		}
+	}
+	named, err := subject.named(args)
+	if err != nil {
+		return err
+	}
+	w, err := wish.wish(alwaysExample)
+	if err != nil {
+		return err
+	}
+	draft := rules.Draft{Up: wish.up.text, Down: wish.down.text, Total: wish.total.text, Min: wish.min.text, MinDown: wish.minDown.text}
+	if w.Weight != nil {
+		draft.Weight = *w.Weight
+	}
+	return a.addRule(cmd.Context(), named, draft, dryRun, asJSON)
+}
+
+// addRule adds a rule for a program to the caller's rules, and has the daemon read them.
+func (a *App) addRule(ctx context.Context, named []api.Subject, draft rules.Draft, dryRun, asJSON bool) error {
+	if len(named) != 1 || named[0].Kind != kindName {
+		return fail(alwaysExample, "--always is for the processes that run a program: name:PROGRAM")
+	}
+	draft.Program = named[0].ID
+	if _, err := rules.MatchProgram(draft.Program); err != nil {
+		return fail("such as name:curl, name:/usr/bin/curl or 'name:python3*'", "%s: %v", named[0], err)
+	}
+	if dryRun && asJSON {
+		return fail("netnice name:curl 1MB/s --always --dry-run", "--dry-run prints the rule that --always would add, as it would stand in the file: it is no JSON")
+	}
+	if len(draft.Program) <= mostRuleName && !strings.ContainsFunc(draft.Program, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		draft.Name = draft.Program
+	}
+	if err := a.rulesFollowed(ctx); err != nil {
+		return err
+	}
+	addition, err := a.withRule(draft)
+	switch {
+	case err != nil:
+		return a.notAdded(err)
+	case dryRun:
+		fmt.Fprintf(a.Out, "would be added to %s:\n%s", printable(addition.Path), addition.Rule)
+		return nil
+	}
+	if err := writeRules(addition); err != nil {
+		return err
+	}
+	return a.reloadAdded(ctx, named[0], addition, asJSON)
+}
+
+// mostRuleName bounds the name of a rule, in bytes.
+const mostRuleName = 64
+
+// rulesFollowed refuses where no daemon follows rules: a rule would hold for nobody.
+func (a *App) rulesFollowed(ctx context.Context) error {
+	var list *api.RuleList
+	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {
+		var err error
+		list, err = c.Rules(ctx)
+		return err
+	})
+	if err == nil && !list.Followed {
+		return failWith(exitFailed, "sudo netnice up", "this daemon was started on demand and follows no rules; none was added")
+	}
+	return err
+}
+
+// withRule is the caller's file with the rule: root has one in conf.d for each, a user has one file.
+func (a *App) withRule(draft rules.Draft) (*rules.Addition, error) {
+	if a.System.EUID() == 0 {
+		return draft.AddToSystem(a.RulesDir, lookUpUser)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return nil, err
+	}
+	return draft.AddToUser(home)
+}
+
+// notAdded prints mistakes in files, and is the error where no rule was added.
+func (a *App) notAdded(err error) error {
+	var mistakes rules.Problems
+	if !errors.As(err, &mistakes) {
+		return err
+	}
+	_ = a.problems(problemList(mistakes))
+	return failWith(exitFailed, "netnice rules check finds mistakes in files", "no rule was added")
+}
+
+// writeRules writes a file of rules so that nobody reads half of it. One that is there keeps its rights.
+func writeRules(added *rules.Addition) error {
+	const readable = 0o644
+	if err := os.MkdirAll(filepath.Dir(added.Path), 0o755); err != nil {
+		return fmt.Errorf("make the folder of rules: %w", err)
+	}
+	rights := renameio.WithPermissions(readable)
+	if !added.New {
+		rights = renameio.WithExistingPermissions()
+	}
+	if err := renameio.WriteFile(added.Path, added.Text, readable, rights); err != nil {
+		return fmt.Errorf("write the rule: %w", err)
+	}
+	return nil
+}
+
+// reloadAdded has the daemon read a rule that was written, and says on how many processes it stands, where it is, and
+// how to undo it.
+func (a *App) reloadAdded(ctx context.Context, pattern api.Subject, added *rules.Addition, asJSON bool) error {
+	sudo := ""
+	if a.System.EUID() == 0 {
+		sudo = "sudo "
+	}
+	undo := fmt.Sprintf("remove the rule in line %d there; netnice rules reload", added.Line)
+	if added.New {
+		undo = fmt.Sprintf("%[1]srm %[2]s; %[1]snetnice rules reload", sudo, added.Path)
+	}
+	var list *api.RuleList
+	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {
+		var err error
+		list, err = c.ReloadRules(ctx)
+		return err
+	})
+	switch {
+	case err != nil:
+		message, _, code := explain(err)
+		return &failure{message: fmt.Sprintf("a rule was added in %s, and the daemon did not read it: %s", added.Path, message), hint: "netnice rules reload\nundo: " + undo, code: code, cause: err}
+	case asJSON:
+		if err := writeJSON(a.Out, list); err != nil {
+			return err
+		}
+	}
+	i := slices.IndexFunc(list.Rules, func(r api.Rule) bool { return r.File == added.Path && r.Line == added.Line })
+	if i < 0 {
+		_ = a.problems(list.Problems)
+		return failWith(exitFailed, "netnice rules list shows what is; a daemon may have another folder (--config-dir)\nundo: "+undo,
+			"a rule was added in %s, and is not in force", added.Path)
+	}
+	if !asJSON {
+		rule := &list.Rules[i]
+		fmt.Fprintf(a.Out, "%s: always %s, each by itself, on %s now\n", printable(pattern.String()), a.ruleText(rule), count(rule.Nodes, "process"))
+		fmt.Fprintf(a.Out, "  in %s\n  undo: %s\n", printable(added.Path), printable(undo))
+		a.warn(a.otherwiseRuled(ctx, pattern, rule))
+	}
+	return nil
+}
+
+// otherwiseRuled notes that a rule does not hold for all processes that run its program.
+func (a *App) otherwiseRuled(ctx context.Context, pattern api.Subject, rule *api.Rule) []string {
+	s, err := a.processesNamed(ctx, pattern)
+	if err != nil || rule.Nodes >= len(s.subjects) {
+		return nil // none runs it, or it holds for all
+	}
+	return []string{fmt.Sprintf("%s run it now, and a rule before this one may hold for some: netnice rules test PID", count(len(s.subjects), "process"))}
+}

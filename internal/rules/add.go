@@ -1,0 +1,160 @@
+package rules
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/pelletier/go-toml/v2"
+	"golang.org/x/sys/unix"
+)
+
+// Draft is a rule that a command writes: a program, and what is set for each process that runs it.
+type Draft struct {
+	Name    string `toml:"name,omitempty"`
+	Program string `toml:"program"`
+	// Rates, as a rule has them; "" = not said.
+	Up      string `toml:"up,omitempty"`
+	Down    string `toml:"down,omitempty"`
+	Total   string `toml:"total,omitempty"`
+	Min     string `toml:"min,omitempty"`
+	MinDown string `toml:"min_down,omitempty"`
+	Weight  uint32 `toml:"weight,omitempty"` // 0 = not said
+}
+
+// Addition is a file with one rule more. Whoever has it writes it.
+type Addition struct {
+	Path string
+	Text []byte // of the whole file
+	Line int    // where the rule begins
+	Rule string // its own text
+	New  bool   // the file is not there yet
+}
+
+// ExistsError says that there is a rule for the program, or the file of one.
+type ExistsError struct {
+	Program, File string
+	Line          int // 0 = the file alone is known
+}
+
+func (e *ExistsError) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("there is a file %s, where the rule for %q would be", e.File, e.Program)
+	}
+	return fmt.Sprintf("there is a rule for %q: %s:%d", e.Program, e.File, e.Line)
+}
+
+// Hint is what to do.
+func (e *ExistsError) Hint() string {
+	return "change it there; netnice rules list shows which rules are in force"
+}
+
+// AddToSystem returns a file in conf.d that has the rule alone. The administrator's files must have no mistake, and
+// no rule for the program.
+func (d Draft) AddToSystem(dir string, lookupUser func(name string) (uint32, error)) (*Addition, error) {
+	files, err := SystemFiles(dir)
+	if err != nil {
+		return nil, Problems{{File: dir, Message: err.Error(), Remedy: "ls -la " + dir}}
+	}
+	in := Context{LookupUser: lookupUser}
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, appendProblem(nil, path, err)
+		}
+		if err := d.check(path, text, in); err != nil {
+			return nil, err
+		}
+	}
+	path := filepath.Join(dir, moreDir, fileOf(d.Program))
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil, &ExistsError{Program: d.Program, File: path}
+	}
+	return d.addTo(path, nil, in)
+}
+
+// AddToUser returns a user's own file with the rule at its end. The file must have no mistake, and no rule for the
+// program; it need not be there.
+func (d Draft) AddToUser(home string) (*Addition, error) {
+	path := filepath.Join(home, OfUser)
+	text, err := readUser(home)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return d.addTo(path, nil, Context{OfUser: true})
+	case errors.Is(err, unix.ELOOP):
+		return nil, linkProblem(path)
+	case err != nil:
+		return nil, appendProblem(nil, path, err)
+	}
+	in := Context{OfUser: true}
+	if err := d.check(path, text, in); err != nil {
+		return nil, err
+	}
+	return d.addTo(path, text, in)
+}
+
+// readUser reads a user's own file, as far as one may have that much.
+func readUser(home string) ([]byte, error) {
+	f, err := openUser(home)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, MaxUserBytes+1))
+}
+
+// check refuses a file that is wrong, or that has a rule for the draft's program.
+func (d Draft) check(path string, text []byte, in Context) error {
+	list, err := Parse(path, text, in)
+	if err != nil {
+		return err
+	}
+	same := func(r *Rule) bool {
+		return r.Name == d.Name || !r.Destined() && slices.ContainsFunc(r.programs, func(p program) bool { return p.text == d.Program })
+	}
+	if i := slices.IndexFunc(list, same); i >= 0 {
+		return &ExistsError{Program: d.Program, File: path, Line: list[i].Line}
+	}
+	return nil
+}
+
+// addTo appends the rule to the text of a file, nil for a new one, and checks the whole.
+func (d Draft) addTo(path string, text []byte, in Context) (*Addition, error) {
+	rule, err := toml.Marshal(struct {
+		Rule []Draft `toml:"rule"`
+	}{[]Draft{d}})
+	if err != nil {
+		return nil, fmt.Errorf("write the rule for %q: %w", d.Program, err)
+	}
+	a := &Addition{Path: path, New: text == nil, Rule: string(rule)}
+	before := bytes.TrimRight(text, "\n")
+	if len(before) > 0 {
+		a.Text = append(slices.Clone(before), "\n\n"...)
+	}
+	a.Text = append(a.Text, rule...)
+	list, err := Parse(path, a.Text, in)
+	if err != nil {
+		return nil, err
+	}
+	a.Line = list[len(list)-1].Line
+	return a, nil
+}
+
+// fileOf is the name of a file in conf.d for the rule of a program.
+func fileOf(program string) string {
+	const most = 100 // characters; a file's name has 255 bytes at most
+	safe := strings.Map(func(c rune) rune {
+		if c < unicode.MaxASCII && (unicode.IsLetter(c) || unicode.IsDigit(c) || strings.ContainsRune("._+", c)) {
+			return c
+		}
+		return '-'
+	}, program)
+	return "always-" + strings.TrimLeft(safe[:min(len(safe), most)], "-") + ".toml"
+}

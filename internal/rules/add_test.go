@@ -1,0 +1,90 @@
+package rules
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A rule of the administrator's has a file of its own, whatever the program is called.
+func TestAddToSystem(t *testing.T) {
+	for program, file := range map[string]string{
+		"curl":          "always-curl.toml",
+		"/usr/bin/curl": "always-usr-bin-curl.toml",
+		"python3*":      "always-python3-.toml",
+		`it's "x" é`:    "always-it-s--x---.toml",
+		"..":            "always-...toml",
+	} {
+		dir := t.TempDir()
+		draft := Draft{Name: program, Program: program, Total: "1MB/s"}
+		added, err := draft.AddToSystem(dir, users)
+		require.NoError(t, err, program)
+		require.Equal(t, filepath.Join(dir, "conf.d", file), added.Path)
+		require.True(t, added.New)
+		write(t, added.Path, string(added.Text))
+		list, err := LoadSystem(dir, me(), users)
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Equal(t, added.Line, list[0].Line)
+		require.Equal(t, program, list[0].programs[0].text)
+		require.Equal(t, uint64(1e6), *list[0].Limits.TotalBytesPerSec)
+
+		var there *ExistsError
+		_, err = draft.AddToSystem(dir, users)
+		require.ErrorAs(t, err, &there)
+		require.Equal(t, added.Path, there.File)
+		require.Equal(t, 1, there.Line)
+	}
+}
+
+// A file where the rule would be is left alone, also if it has no rule for the program. A rule for a part of the
+// program's traffic is not in the way.
+func TestAddToSystemBesideOthers(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "netnice.toml"), "[[rule]]\nprogram = 'curl'\nto = '10.0.0.0/8'\nup = '1MB/s'\n")
+	draft := Draft{Name: "curl", Program: "curl", Up: "1MB/s"}
+	_, err := draft.AddToSystem(dir, users)
+	require.NoError(t, err)
+	path := filepath.Join(dir, "conf.d/always-curl.toml")
+	write(t, path, one)
+	_, err = draft.AddToSystem(dir, users)
+	var there *ExistsError
+	require.ErrorAs(t, err, &there)
+	require.Equal(t, ExistsError{Program: "curl", File: path}, *there)
+}
+
+// A user's own file gets the rule at its end, and stays within what one user may have.
+func TestAddToUser(t *testing.T) {
+	home := t.TempDir()
+	path := filepath.Join(home, OfUser)
+	draft := Draft{Program: "curl", Up: "1MB/s"}
+	added, err := draft.AddToUser(home)
+	require.NoError(t, err)
+	require.True(t, added.New)
+	require.Equal(t, path, added.Path)
+
+	write(t, path, "# mine\n"+one+"\n\n")
+	added, err = draft.AddToUser(home)
+	require.NoError(t, err)
+	require.False(t, added.New)
+	require.Equal(t, 6, added.Line)
+	require.True(t, strings.HasPrefix(string(added.Text), "# mine\n"+one+"\n[[rule]]\n"), "%s", added.Text)
+
+	var mistakes Problems
+	_, err = Draft{Program: "curl", Weight: 200}.AddToUser(home)
+	require.ErrorAs(t, err, &mistakes)
+	write(t, path, strings.Repeat("[[rule]]\nprogram = 'x'\nup = '1MB/s'\n", MaxUserRules))
+	_, err = draft.AddToUser(home)
+	require.ErrorAs(t, err, &mistakes)
+	write(t, path, "rule = [{program = 'x', up = '1MB/s'}]\n")
+	_, err = draft.AddToUser(home)
+	require.ErrorAs(t, err, &mistakes)
+
+	require.NoError(t, os.Rename(path, path+".elsewhere"))
+	require.NoError(t, os.Symlink(path+".elsewhere", path))
+	_, err = draft.AddToUser(home)
+	require.ErrorContains(t, err, "symbolic link")
+}
