@@ -12,7 +12,7 @@ VERSION  = $(shell contrib/package/version.sh)
 # Without tables of symbols, which the program does not read: a third of its size.
 GO_LINK  = -s -w -X github.com/netnice/netnice/internal/cli.linkedRelease=$(VERSION)
 # Test programs and the compiler of the kernel object, from Debian's packages.
-TEST_PACKAGES := iperf3 curl python3 wget rsync openssh-server openssh-client iputils-ping nftables zsh fish vsftpd
+TEST_PACKAGES := iperf3 curl python3 wget rsync openssh-server openssh-client iputils-ping nftables zsh fish bash-completion tmux vsftpd
 # What the examples need, file:packages: taken as it is where it is there already.
 TEST_FILES    := cc:gcc,libc6-dev rustc:rustc node:nodejs,libnode-dev /usr/include/node/node_api.h:libnode-dev
 VM_PACKAGES   := qemu-system-x86 xz-utils nftables wireguard-tools iptables debootstrap e2fsprogs

@@ -12,7 +12,31 @@ __netnice_debug()
 __netnice_init_completion()
 {
     COMPREPLY=()
-    _get_comp_words_by_ref "$@" cur prev words cword
+    if declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
+        _get_comp_words_by_ref "$@" cur prev words cword
+        return
+    fi
+    local i piece rest line=${COMP_LINE:0:COMP_POINT}
+    words=()
+    for ((i = 0; i <= COMP_CWORD; i++)); do
+        piece=${COMP_WORDS[i]}
+        rest=${line#"${line%%[![:space:]]*}"}
+        if ((i == COMP_CWORD)); then
+            piece=$rest
+        fi
+        if ((i > 0)) && [[ $rest == "$line" ]]; then
+            words[${#words[@]}-1]+=$piece
+        else
+            words+=("$piece")
+        fi
+        line=${rest#"$piece"}
+    done
+    cword=$((${#words[@]} - 1))
+    cur=${words[cword]}
+    prev=
+    if ((cword > 0)); then
+        prev=${words[cword-1]}
+    fi
 }
 
 # This function calls the netnice program to obtain the completion

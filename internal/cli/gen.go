@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -25,7 +26,7 @@ func (a *App) gen() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := cmd.Root()
 			for name, write := range map[string]func(io.Writer) error{
-				"netnice.bash": func(w io.Writer) error { return root.GenBashCompletionV2(w, true) },
+				"netnice.bash": func(w io.Writer) error { return writeBashCompletion(w, root) },
 				"_netnice":     root.GenZshCompletion,
 				"netnice.fish": func(w io.Writer) error { return root.GenFishCompletion(w, true) },
 			} {
@@ -41,4 +42,51 @@ func (a *App) gen() *cobra.Command {
 		},
 	})
 	return cmd
+}
+
+const (
+	// bashPackageCall is the generated script's only need of the package bash-completion.
+	bashPackageCall = `    _get_comp_words_by_ref "$@" cur prev words cword
+`
+	// bashOwnWords does the same without the package: bash gives a word in pieces, split at = and :, and
+	// pieces between which the line has no blank are one word.
+	bashOwnWords = `    if declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
+        _get_comp_words_by_ref "$@" cur prev words cword
+        return
+    fi
+    local i piece rest line=${COMP_LINE:0:COMP_POINT}
+    words=()
+    for ((i = 0; i <= COMP_CWORD; i++)); do
+        piece=${COMP_WORDS[i]}
+        rest=${line#"${line%%[![:space:]]*}"}
+        if ((i == COMP_CWORD)); then
+            piece=$rest
+        fi
+        if ((i > 0)) && [[ $rest == "$line" ]]; then
+            words[${#words[@]}-1]+=$piece
+        else
+            words+=("$piece")
+        fi
+        line=${rest#"$piece"}
+    done
+    cword=$((${#words[@]} - 1))
+    cur=${words[cword]}
+    prev=
+    if ((cword > 0)); then
+        prev=${words[cword-1]}
+    fi
+`
+)
+
+// writeBashCompletion writes a script that needs nothing but bash.
+func writeBashCompletion(w io.Writer, root *cobra.Command) error {
+	var text bytes.Buffer
+	if err := root.GenBashCompletionV2(&text, true); err != nil {
+		return err
+	}
+	if n := strings.Count(text.String(), bashPackageCall); n != 1 {
+		return fmt.Errorf("the script calls bash-completion's functions %d times, not once", n)
+	}
+	_, err := io.WriteString(w, strings.Replace(text.String(), bashPackageCall, bashOwnWords, 1))
+	return err
 }

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -85,6 +86,15 @@ func (fakeSystem) Containers() ([]identity.Container, error) {
 		list = append(list, identity.Container{Names: []string{name}})
 	}
 	return list, nil
+}
+
+// Processes are all, or those whose numbers $NETNICE_TEST_PIDS has.
+func (fakeSystem) Processes() ([]identity.ProcessInfo, error) {
+	all, err := (cli.Machine{}).Processes()
+	if only := strings.Fields(os.Getenv("NETNICE_TEST_PIDS")); len(only) > 0 {
+		all = slices.DeleteFunc(all, func(p identity.ProcessInfo) bool { return !slices.Contains(only, strconv.Itoa(p.PID)) })
+	}
+	return all, err
 }
 
 // Names are those in $NETNICE_TEST_USER, $NETNICE_TEST_UNIT and $NETNICE_TEST_LINK.
