@@ -11,41 +11,51 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
+// containerID is an id as Docker makes them, which no other run has.
+func containerID(digit string) string {
+	return fmt.Sprintf("%08x%s", os.Getpid(), strings.Repeat(digit, 56))
+}
+
+// nameContainer writes the name of a container down where Docker does.
+func (s *stage) nameContainer(id, name string) {
+	s.t.Helper()
+	s.do(func() error {
+		dir := filepath.Join("/var/lib/docker/containers", id)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, "config.v2.json"), fmt.Appendf(nil, `{"ID":%q,"Name":"/%s"}`, id, name), 0o600)
+	})
+}
+
+// containerCgroup makes the cgroup of a container that runs, as Docker does, and returns its folder.
+func containerCgroup(t *testing.T, id string) string {
+	t.Helper()
+	parent, _ := cgroup(t, "docker")
+	dir := filepath.Join(parent, "docker-"+id+".scope")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(dir) }) // or its parent cannot be removed
+	return dir
+}
+
+// floodOne connects to the address that is its argument, and sends.
+const floodOne = `
+s = connect(sys.argv[1])
+flood(s)
+`
+
 // A container is limited by its name, and so is the one that has the name after
 // it. Its engine's list and its cgroup are as Docker makes them.
 func TestContainer(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
-	id := func(digit string) string {
-		return fmt.Sprintf("%08x%s", os.Getpid(), strings.Repeat(digit, 56))
-	}
-	named := func(id, name string) {
-		f.do(func() error {
-			dir := filepath.Join("/var/lib/docker/containers", id)
-			if err := os.MkdirAll(dir, 0o700); err != nil {
-				return err
-			}
-			return os.WriteFile(filepath.Join(dir, "config.v2.json"), fmt.Appendf(nil, `{"ID":%q,"Name":"/%s"}`, id, name), 0o600)
-		})
-	}
-	runs := func(id string) string {
-		parent, _ := cgroup(t, "docker")
-		dir := filepath.Join(parent, "docker-"+id+".scope")
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = os.Remove(dir) }) // or its parent cannot be removed
-		return dir
-	}
-	const text = `
-s = connect(sys.argv[1])
-flood(s)
-`
-	first, second := id("a"), id("b")
-	named(first, "web")
+	first, second := containerID("a"), containerID("b")
+	f.nameContainer(first, "web")
 	port := f.ports + 1
-	dir := runs(first)
-	one := f.python(options{in: f.A, cgroup: dir}, text, f.to(port))
+	dir := containerCgroup(t, first)
+	one := f.python(options{in: f.A, cgroup: dir}, floodOne, f.to(port))
 	f.holds("by name", f.must("set", "--container", "web", "--up", "5MB/s"), 5e6, port)
 	if r := f.netnice("set", "--container", second, "--up", "5MB/s"); r.code == 0 || !strings.Contains(r.err, "no container is called") {
 		t.Errorf("a container that does not run and has no name: %v", r)
@@ -55,10 +65,48 @@ flood(s)
 	if !within(3*time.Second, func() bool { return os.Remove(dir) == nil }) {
 		t.Fatalf("the cgroup %s cannot be removed", dir)
 	}
-	named(first, "old")
-	named(second, "web")
-	f.python(options{in: f.A, cgroup: runs(second)}, text, f.to(port+1))
+	f.nameContainer(first, "old")
+	f.nameContainer(second, "web")
+	f.python(options{in: f.A, cgroup: containerCgroup(t, second)}, floodOne, f.to(port+1))
 	f.soon("the next is found", 2*time.Second, func() bool { return f.nodes()["container:web"].Processes == 1 })
 	f.holds("what has the name next", testutil.Now(), 5e6, port+1)
 	f.free("lifted, by id", f.must("unset", "--container", second[:12]), 50e6, port+1)
+}
+
+// A rule limits what runs in containers whose names match its pattern, each container by itself: one that runs already,
+// and one that is made and started later. What runs in another container, or in none, has no limit.
+func TestRuleContainer(t *testing.T) {
+	t.Parallel()
+	r := newRuled(t, "")
+	first, other, later := containerID("c"), containerID("d"), containerID("e")
+	r.nameContainer(first, "web-1")
+	r.nameContainer(other, "db")
+	p := r.ports
+	x := r.python(options{in: r.A, cgroup: containerCgroup(t, first)}, floodOne, r.to(p+1))
+	y := r.python(options{in: r.A, cgroup: containerCgroup(t, other)}, floodOne, r.to(p+2))
+	z := r.python(options{in: r.A}, floodOne, r.to(p+3))
+	r.write("[[rule]]\nname = 'web'\ncontainer = 'web-*'\nup = '2MB/s'\n")
+	at := r.must("rules", "reload")
+	r.holds("in a container that matches", at, 2e6, p+1)
+	r.free("in another container, and in none", at, freely, p+2, p+3)
+	for _, s := range []*script{y, z} {
+		if n := r.nodeOf(s.pid()); n != nil {
+			t.Errorf("a process that the rule does not name has the limit %+v", n)
+		}
+		s.close()
+	}
+
+	r.nameContainer(later, "web-2")
+	next := r.python(options{in: r.A, cgroup: containerCgroup(t, later)}, floodOne, r.to(p+4))
+	t.Logf("in force %v after exec", r.afterExec(next.pid()))
+	r.holds("in one that is started later", testutil.Now(), 2e6, p+4)
+	for _, s := range []*script{x, next} {
+		n := r.nodeOf(s.pid())
+		if n == nil || len(n.Limits) != 1 || n.Limits[0].BytesPerSec != 2e6 || n.Limits[0].Rule == nil || n.Limits[0].Rule.Name != "web" {
+			t.Errorf("the limit of a container's process is shown as %+v", n)
+		}
+	}
+	if got := r.netnice("rules", "test", next.pid()); got.code != 0 || !strings.Contains(got.out, "web-2") {
+		t.Errorf("rules test of a process in a container: %v", got)
+	}
 }
