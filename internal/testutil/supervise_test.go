@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -19,7 +20,12 @@ func TestKillOfRun(t *testing.T) {
 		cmd = exec.Command("sleep", "60")
 		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", runVariable, value)) // the last counts
 		require.NoError(t, cmd.Start())
-		return cmd, fmt.Sprintf("/proc/%d/environ", cmd.Process.Pid)
+		environ = fmt.Sprintf("/proc/%d/environ", cmd.Process.Pid)
+		require.Eventually(t, func() bool { // in the midst of the exec it is empty
+			text, err := os.ReadFile(environ)
+			return err == nil && len(text) > 0
+		}, 10*time.Second, time.Millisecond)
+		return cmd, environ
 	}
 	of := func(n int) bool { return n == run }
 	another, environ := start(run + 1)
