@@ -30,7 +30,7 @@ carries it: the rest waits here, and what would wait for longer than --backlog i
 the bottleneck, which is kept short. Beside traffic that fills that queue whatever is sent here, such as TCP,
 a share of the path's capacity is kept. Each address has its own rate; all else is untouched.
 
-Of a prefix, or with --to-all (or any,!10.0.0.0/8: all but these), each host to which something is sent is
+Of a prefix, or with --to-all (or 'any,!10.0.0.0/8': all but these), each host to which something is sent is
 found within a second or two, and has a rate of its own until a minute after the last packet. Hosts that answer
 no probe are not limited. 64 hosts may be followed at a time.
 
@@ -38,7 +38,7 @@ The rate is that of a limit like others, on the destination: netnice ls shows it
 while no daemon runs. With HOST off that ends; without HOST, all are listed: hosts that were found
 by prefixes, for administrators. A host is that of the caller's network namespace; HOST@NUMBER is that of
 another, as the list has it.`,
-		Example: "  netnice adapt 192.0.2.7\n  netnice adapt video.example.com --share 30% --most 20mbit\n  netnice adapt voice.example.com --backlog 200ms\n  netnice adapt any,!192.168.0.0/16\n  netnice adapt 192.0.2.7 off\n  netnice adapt",
+		Example: "  netnice adapt 192.0.2.7\n  netnice adapt video.example.com --share 30% --most 20mbit\n  netnice adapt voice.example.com --backlog 200ms\n  netnice adapt 'any,!192.168.0.0/16'\n  netnice adapt 192.0.2.7 off\n  netnice adapt",
 		Args:    between(0, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if all {

@@ -58,6 +58,8 @@ type screen struct {
 	t   *testing.T
 	dir string
 	env []string
+	// mark is the number that the screen's first line has.
+	mark int
 }
 
 // tabCase is a line that is typed, and what TAB makes of it.
@@ -130,22 +132,27 @@ func (s *screen) wait(what string, is func(text string) bool) string {
 	return ""
 }
 
-// empty has the screen show nothing but a prompt.
+// empty has the screen show a mark and, in the next line, a prompt.
 func (s *screen) empty() {
 	s.t.Helper()
+	s.mark++
 	s.tmux("send-keys", "C-u")
-	s.tmux("send-keys", "-l", "clear")
+	s.tmux("send-keys", "-l", fmt.Sprintf("clear; echo mark''%d", s.mark))
 	s.tmux("send-keys", "Enter")
-	s.wait("an empty screen", func(text string) bool { return strings.TrimSpace(text) == prompt })
+	s.wait("an empty screen", func(text string) bool {
+		return strings.Join(strings.Fields(text), " ") == fmt.Sprintf("mark%d %s", s.mark, prompt)
+	})
 }
 
 // Behind TAB a person at bash, zsh or fish finds what there is: processes by number and name, users, devices, what has
 // limits, and rates with their units.
 func TestTab(t *testing.T) {
 	one, two := startProgram(t, "nncomplete"), startProgram(t, "nnsleeper")
-	env := startTabDaemon(t, api.Node{ID: 1, Subject: api.Subject{Kind: api.KindPID, ID: one}, Name: "nncomplete"},
-		api.Node{ID: 2, Subject: api.Subject{Kind: api.KindUser, ID: "bob"}}, api.Node{ID: 3, Subject: api.Subject{Kind: api.KindUser, ID: "eve"}})
-	env = append(env, "NETNICE_TEST_PIDS="+one+" "+two, "NETNICE_TEST_USER=bob eve rolf root", "NETNICE_TEST_LINK=eth7 netnice0q wlan7")
+	served := clienttest.New()
+	served.Put(api.Node{ID: 1, Subject: api.Subject{Kind: api.KindPID, ID: one}, Name: "nncomplete"})
+	served.Put(api.Node{ID: 2, Subject: api.Subject{Kind: api.KindUser, ID: "bob"}})
+	served.Put(api.Node{ID: 3, Subject: api.Subject{Kind: api.KindUser, ID: "eve"}})
+	env := append(serve(t, served), "NETNICE_TEST_PIDS="+one+" "+two, "NETNICE_TEST_USER=bob eve rolf root", "NETNICE_TEST_LINK=eth7 netnice0q wlan7")
 	for _, sh := range interactives() {
 		t.Run(sh.name, func(t *testing.T) {
 			t.Parallel()
@@ -178,19 +185,19 @@ func tabCases(one, two string) []tabCase {
 	}
 }
 
-// completes types a line and TAB, waits for what is wanted, and clears the screen.
+// completes types a line and TAB, and waits for what is wanted.
 func (s *screen) completes(c tabCase) {
 	s.t.Helper()
 	keys := []string{"send-keys", "Tab"}
 	if c.then == "" {
 		keys = append(keys, "Tab", "Tab") // bash first writes what all begin with, and lists at the last
 	}
+	s.empty()
 	s.tmux("send-keys", "-l", c.line)
 	s.tmux(keys...)
 	text := s.wait(fmt.Sprintf("%q and TAB: %q", c.line, append(c.list, c.then)), func(text string) bool {
 		if c.then != "" {
-			line, _, _ := strings.Cut(text, "\n")
-			return strings.TrimSpace(line) == prompt+" "+c.then
+			return strings.Contains(text+"\n", "\n"+prompt+" "+c.then+"\n")
 		}
 		_, offered, _ := strings.Cut(text, strings.TrimSpace(c.line)) // tmux leaves out blanks at the end of lines
 		return !slices.ContainsFunc(c.list, func(word string) bool { return !strings.Contains(offered, word) })
@@ -198,7 +205,6 @@ func (s *screen) completes(c tabCase) {
 	if c.never != "" {
 		require.NotContains(s.t, text, c.never, c.line)
 	}
-	s.empty()
 }
 
 // startProgram starts a program that does nothing until the test ends, and returns its number.
@@ -213,18 +219,14 @@ func startProgram(t *testing.T, name string) string {
 	return strconv.Itoa(cmd.Process.Pid)
 }
 
-// startTabDaemon serves these nodes, and returns the environment of who is to find them.
-func startTabDaemon(t *testing.T, nodes ...api.Node) []string {
+// serve has a daemon answer, and returns the environment of who is to find it.
+func serve(t *testing.T, served *clienttest.Daemon) []string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "nn") // a socket's path has at most 107 bytes
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	l, err := net.Listen("unix", filepath.Join(dir, "s"))
 	require.NoError(t, err)
-	served := clienttest.New()
-	for _, n := range nodes {
-		served.Put(n)
-	}
 	server := &http.Server{Handler: served, ReadHeaderTimeout: time.Second}
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })
