@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -85,13 +86,14 @@ func TestReadmeCommands(t *testing.T) {
 	}
 }
 
-// A shell for people takes ! for a line of its history, even between double quotes.
-func TestNoHistoryInExamples(t *testing.T) {
+// A shell for people takes ! for a line of its history, even between double quotes, and zsh runs no command with a
+// pattern for which there is no file.
+func TestExamplesSuitShells(t *testing.T) {
 	quoted := regexp.MustCompile(`'[^']*'`)
 	check := func(where, text string) {
 		for line := range strings.Lines(text) {
-			if strings.Contains(line, "netnice ") {
-				require.NotContains(t, quoted.ReplaceAllString(line, ""), "!", "%s: %s", where, line)
+			if command, _, _ := strings.Cut(line, " #"); strings.Contains(command, "netnice ") {
+				require.False(t, strings.ContainsAny(quoted.ReplaceAllString(command, ""), "!*?["), "%s: %s", where, line)
 			}
 		}
 	}
@@ -136,6 +138,62 @@ func TestManExamples(t *testing.T) {
 		}
 	}
 	require.Greater(t, found, 5)
+}
+
+// documentCommands are what a document sets as code: in its sentences, and the lines of its blocks.
+func documentCommands(text string) []string {
+	var prose strings.Builder
+	var lines []string
+	inside := false
+	for line := range strings.Lines(text) {
+		switch {
+		case strings.HasPrefix(strings.TrimSpace(line), "```"):
+			inside = !inside
+		case inside:
+			lines = append(lines, strings.TrimRight(line, "\n"))
+		default:
+			prose.WriteString(line)
+		}
+	}
+	return append(spans(prose.String()), lines...)
+}
+
+// The commands with flags in the other documents, and in what is installed, are commands.
+func TestDocumentsNameCommands(t *testing.T) {
+	found := 0
+	check := func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		lines := strings.Split(string(text), "\n")
+		if filepath.Ext(path) == ".md" {
+			lines = documentCommands(string(text))
+		}
+		for _, line := range lines {
+			found += checkRemedy(t, path, line+" "+blank, false) // the value of a last flag may be left out
+		}
+		return nil
+	}
+	for _, dir := range []string{"contrib", "examples", "docs/decisions", "docs/internals"} {
+		require.NoError(t, filepath.WalkDir(project+dir, check))
+	}
+	documents, err := filepath.Glob(project + "*.md")
+	require.NoError(t, err)
+	for _, dir := range []string{"docs", "lab", "lab/*"} {
+		more, err := filepath.Glob(project + dir + "/*.md")
+		require.NoError(t, err)
+		documents = append(documents, more...)
+	}
+	for _, document := range documents {
+		info, err := os.Stat(document)
+		require.NoError(t, err)
+		require.NoError(t, check(document, fs.FileInfoToDirEntry(info), nil))
+	}
+	require.Greater(t, found, 20)
 }
 
 // What README.md names is there: files, targets of make, man pages, and the release of Go.

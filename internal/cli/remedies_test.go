@@ -1,14 +1,11 @@
 package cli
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -39,7 +36,7 @@ func remedyRoot() *cobra.Command {
 }
 
 // checkRemedy parses each command that a text names, and returns how many there are. Of a text
-// that is no remedy only what begins with sudo is a command.
+// that is no remedy only what begins with sudo, or has a flag next, is a command.
 func checkRemedy(t *testing.T, where, text string, isRemedy bool) (found int) {
 	t.Helper()
 	for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == ';' }) {
@@ -50,7 +47,8 @@ func checkRemedy(t *testing.T, where, text string, isRemedy bool) (found int) {
 				end = at[i+1][0]
 			}
 			word, rest := line[m[4]:m[5]], strings.Fields(line[m[5]:end])
-			if !isRemedy && m[2] < 0 || word == "on" { // "run netnice on the machine itself"
+			isSure := isRemedy || m[2] >= 0 || len(rest) > 0 && strings.HasPrefix(rest[0], "--")
+			if !isSure || word == "on" { // "run netnice on the machine itself"
 				continue
 			}
 			if m[5] < len(line) && line[m[5]] == ':' { // a subject: netnice name:curl 1MB/s
@@ -92,8 +90,8 @@ func checkWords(t *testing.T, where, name string, words []string) {
 		case f == nil:
 			t.Errorf("%s: %s has no flag --%s", where, cmd.CommandPath(), flag)
 			continue
-		case f.NoOptDefVal != "" && !given:
-			continue // a switch
+		case !given && (f.NoOptDefVal != "" || strings.HasSuffix(words[i], ",")):
+			continue // a switch, or a flag in a list of flags
 		case !given && i+1 < len(words):
 			value = strings.TrimRight(words[i+1], `,;:)"`)
 		}
@@ -161,128 +159,54 @@ func TestRemediesOfWrongUse(t *testing.T) {
 	}
 }
 
-// remedyArguments are the functions that take a remedy, and which of their arguments it is.
-func remedyArguments() map[string]int {
-	return map[string]int{"fail": 0, "wish": 0, "bad": 0, "badPower": 0, "problem": 1, "Denied": 1, "notFound": 1, "badSubject": 2}
-}
-
-// source is the text of one package's Go files.
-type source struct {
-	files  map[string]*ast.File
-	consts map[string][]string // by name, of all functions
-}
-
-// Every remedy in the program is a command that would be taken.
+// Every remedy in the program, also of the daemon and of the API, is a command that would be taken.
 func TestRemediesAreCommands(t *testing.T) {
-	found := 0
-	for _, dir := range []string{"../../internal", "../../client", "../../api"} {
+	var sources []source
+	for _, dir := range []string{"../../internal", "../../client", "../../api", "../../cmd"} {
 		require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			// what is only for tests is no remedy
 			if err == nil && d.IsDir() && !strings.HasSuffix(path, "test") && d.Name() != "testutil" && d.Name() != "testdata" {
-				found += checkSource(t, readSource(t, path))
+				sources = append(sources, readSource(t, path))
 			}
 			return err
 		}))
 	}
-	require.Greater(t, found, 50, "they are looked for where they are no more")
+	takers := remedyTakers(sources...)
+	for _, name := range []string{"fail", "failWith", "wish", "bad", "badPower", "problem", "Denied", "notFound", "badSubject", "noAccount", "distrusted", "full"} {
+		require.NotEmpty(t, takers[name], "%s takes a remedy", name)
+	}
+	found := map[string]int{}
+	for _, s := range sources {
+		found[s.folder] = checkSource(t, s, takers)
+	}
+	for _, folder := range []string{"cli", "daemon", "apiserver", "auth", "doctor", "identity"} {
+		require.NotZero(t, found[folder], "the remedies of %s are looked for where they are no more", folder)
+	}
 }
 
-func readSource(t *testing.T, dir string) source {
-	t.Helper()
-	s := source{files: map[string]*ast.File{}, consts: map[string][]string{}}
-	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	require.NoError(t, err)
-	for _, name := range names {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		s.files[name] = file
-		ast.Inspect(file, func(n ast.Node) bool {
-			spec, ok := n.(*ast.ValueSpec)
-			if !ok || len(spec.Values) != len(spec.Names) {
-				return true
-			}
-			for i, id := range spec.Names {
-				if text := s.text(spec.Values[i]); strings.Contains(text, "netnice ") {
-					s.consts[id.Name] = append(s.consts[id.Name], text)
-				}
-			}
-			return true
-		})
-	}
-	return s
+// Remedies are found wherever a source has them, and commands in other texts.
+func TestRemediesAreFound(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.go"), []byte(`package p
+
+const hint = "netnice ls"
+
+type problem struct{ Hint string }
+
+func complain(message, remedy string) {}
+
+func use() {
+	complain("x", "netnice status")
+	p := problem{Hint: "netnice up"}
+	p.Hint = "netnice down"
 }
 
-// checkSource checks what remedies a package has.
-func checkSource(t *testing.T, s source) (found int) {
-	t.Helper()
-	for name, file := range s.files {
-		remedy := func(e ast.Expr) {
-			if id, ok := e.(*ast.Ident); ok {
-				for _, text := range s.consts[id.Name] {
-					found += checkRemedy(t, name, text, true)
-				}
-				return
-			}
-			found += checkRemedy(t, name, s.text(e), true)
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.KeyValueExpr:
-				if id, ok := n.Key.(*ast.Ident); ok && slices.Contains([]string{"Hint", "hint", "Remedy", "Example"}, id.Name) {
-					remedy(n.Value)
-				}
-			case *ast.AssignStmt:
-				for i, to := range n.Lhs {
-					if at, ok := to.(*ast.SelectorExpr); ok && at.Sel.Name == "hint" && i < len(n.Rhs) {
-						remedy(n.Rhs[i])
-					}
-				}
-			case *ast.CallExpr:
-				if at, ok := remedyArguments()[nameOf(n.Fun)]; ok && at < len(n.Args) {
-					remedy(n.Args[at])
-				}
-			case *ast.BasicLit:
-				text := s.text(n)
-				if strings.HasSuffix(text, " ") {
-					text += blank // it goes on
-				}
-				found += checkRemedy(t, name, text, false)
-			}
-			return true
-		})
-	}
-	return found
-}
+func (problem) remedy() string { return "netnice doctor" }
 
-// nameOf is what a function is called by.
-func nameOf(fun ast.Expr) string {
-	switch f := fun.(type) {
-	case *ast.Ident:
-		return f.Name
-	case *ast.SelectorExpr:
-		return f.Sel.Name
-	}
-	return ""
-}
+func explain() (message, hint string) { return "x", "netnice rules list" }
 
-// text is what an expression says, with blanks for what only a run knows.
-func (s source) text(e ast.Expr) string {
-	switch e := e.(type) {
-	case *ast.BasicLit:
-		if text, err := strconv.Unquote(e.Value); err == nil && e.Kind == token.STRING {
-			return strings.ReplaceAll(aVerb.ReplaceAllString(strings.ReplaceAll(text, "%%", "\x00"), blank), "\x00", "%")
-		}
-	case *ast.ParenExpr:
-		return s.text(e.X)
-	case *ast.BinaryExpr:
-		return s.text(e.X) + s.text(e.Y)
-	case *ast.CallExpr:
-		if nameOf(e.Fun) == "Sprintf" && len(e.Args) > 0 {
-			return s.text(e.Args[0])
-		}
-	}
-	return blank
+var message = "say so (sudo netnice system --input-meter=off), or by netnice set --user bob; netnice is up"
+`), 0o600))
+	s := readSource(t, dir)
+	require.Equal(t, 8, checkSource(t, s, remedyTakers(s)))
 }

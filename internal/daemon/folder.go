@@ -57,7 +57,7 @@ func folderHint(dir string, pid int, err error, v folderView) string {
 	if errors.Is(err, unix.EROFS) && v.service && !v.mountPoint {
 		return fmt.Sprintf("sudo mkdir -p -m 755 %[1]s\n"+
 			"sudo nsenter -t %[2]d -m sh -c 'mount --bind %[1]s %[1]s && mount -o remount,bind,rw %[1]s'  has the running service write there again\n"+
-			"(sudo systemctl restart netnice does so, too, and loses limits on parts of the traffic, shares of the processors, and who set what)", dir, pid)
+			"(sudo systemctl restart netnice.service does so, too, and loses limits on parts of the traffic, shares of the processors, and who set what)", dir, pid)
 	}
 	var known *api.Error
 	if errors.As(err, &known) && known.Hint != "" {

@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// isRemedyName reports whether what is called so, a field, a variable, an argument, a result or a function, is a remedy.
+func isRemedyName(name string) bool {
+	name = strings.ToLower(name)
+	return name == "remedy" || name == "example" || strings.HasSuffix(name, "hint")
+}
+
+// remedyPlaces are the places of remedies among arguments or results.
+func remedyPlaces(list *ast.FieldList) []int {
+	var places []int
+	at := 0
+	for _, field := range list.List {
+		for _, id := range field.Names {
+			if isRemedyName(id.Name) {
+				places = append(places, at)
+			}
+			at++
+		}
+	}
+	return places
+}
+
+// remedyTakers are the functions that take remedies, by name, and at which places.
+func remedyTakers(sources ...source) map[string][]int {
+	takers := map[string][]int{}
+	add := func(id *ast.Ident, f *ast.FuncType) {
+		takers[id.Name] = append(takers[id.Name], remedyPlaces(f.Params)...)
+	}
+	for _, s := range sources {
+		for _, file := range s.files {
+			ast.Inspect(file, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.FuncDecl:
+					add(n.Name, n.Type)
+				case *ast.Field: // a method of an interface, or a function that is an argument
+					if f, ok := n.Type.(*ast.FuncType); ok {
+						for _, id := range n.Names {
+							add(id, f)
+						}
+					}
+				}
+				return true
+			})
+		}
+	}
+	return takers
+}
+
+// source is the text of one package's Go files.
+type source struct {
+	folder string // its last name
+	files  map[string]*ast.File
+	consts map[string][]string // by name, of all functions
+}
+
+func readSource(t *testing.T, dir string) source {
+	t.Helper()
+	s := source{folder: filepath.Base(dir), files: map[string]*ast.File{}, consts: map[string][]string{}}
+	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	require.NoError(t, err)
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		s.files[name] = file
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok || len(spec.Values) != len(spec.Names) {
+				return true
+			}
+			for i, id := range spec.Names {
+				if text := s.text(spec.Values[i]); strings.Contains(text, "netnice ") {
+					s.consts[id.Name] = append(s.consts[id.Name], text)
+				}
+			}
+			return true
+		})
+	}
+	return s
+}
+
+// checkSource checks what remedies a package has, and returns how many commands they name.
+func checkSource(t *testing.T, s source, takers map[string][]int) (found int) {
+	t.Helper()
+	takers = maps.Clone(takers)
+	for name, places := range remedyTakers(s) {
+		if len(places) > 0 {
+			takers[name] = places // another package's function of that name is not meant
+		}
+	}
+	for name, file := range s.files {
+		remedy := func(e ast.Expr) {
+			if id, ok := e.(*ast.Ident); ok {
+				for _, text := range s.consts[id.Name] {
+					found += checkRemedy(t, name, text, true)
+				}
+				return
+			}
+			found += checkRemedy(t, name, s.text(e), true)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			for _, e := range remediesAt(n, takers) {
+				remedy(e)
+			}
+			if n, ok := n.(*ast.BasicLit); ok {
+				text := s.text(n)
+				if strings.HasSuffix(text, " ") {
+					text += blank // it goes on
+				}
+				found += checkRemedy(t, name, text, false)
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// remediesAt are the expressions that are remedies by where they stand in a node of the source.
+func remediesAt(n ast.Node, takers map[string][]int) (list []ast.Expr) {
+	named := func(to ast.Expr, value ast.Expr) {
+		if isRemedyName(nameOf(to)) {
+			list = append(list, value)
+		}
+	}
+	switch n := n.(type) {
+	case *ast.KeyValueExpr:
+		named(n.Key, n.Value)
+	case *ast.AssignStmt:
+		for i, to := range n.Lhs {
+			if len(n.Lhs) == len(n.Rhs) {
+				named(to, n.Rhs[i])
+			}
+		}
+	case *ast.ValueSpec:
+		for i, value := range n.Values {
+			named(n.Names[min(i, len(n.Names)-1)], value)
+		}
+	case *ast.CallExpr:
+		for _, at := range takers[nameOf(n.Fun)] {
+			if at < len(n.Args) {
+				list = append(list, n.Args[at])
+			}
+		}
+	case *ast.FuncDecl:
+		list = returnedRemedies(n)
+	}
+	return list
+}
+
+// returnedRemedies are those that a function returns, by its own name or by those of its results.
+func returnedRemedies(f *ast.FuncDecl) (list []ast.Expr) {
+	if f.Type.Results == nil || f.Body == nil {
+		return nil
+	}
+	places := remedyPlaces(f.Type.Results)
+	if isRemedyName(f.Name.Name) {
+		places = append(places, 0)
+	}
+	ast.Inspect(f.Body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			return false // what it returns is another's
+		case *ast.ReturnStmt:
+			for _, at := range places {
+				if at < len(n.Results) {
+					list = append(list, n.Results[at])
+				}
+			}
+		}
+		return true
+	})
+	return list
+}
+
+// nameOf is what a function is called by.
+func nameOf(fun ast.Expr) string {
+	switch f := fun.(type) {
+	case *ast.Ident:
+		return f.Name
+	case *ast.SelectorExpr:
+		return f.Sel.Name
+	}
+	return ""
+}
+
+// text is what an expression says, with blanks for what only a run knows.
+func (s source) text(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if text, err := strconv.Unquote(e.Value); err == nil && e.Kind == token.STRING {
+			return strings.ReplaceAll(aVerb.ReplaceAllString(strings.ReplaceAll(text, "%%", "\x00"), blank), "\x00", "%")
+		}
+	case *ast.ParenExpr:
+		return s.text(e.X)
+	case *ast.BinaryExpr:
+		return s.text(e.X) + s.text(e.Y)
+	case *ast.CallExpr:
+		if nameOf(e.Fun) == "Sprintf" && len(e.Args) > 0 {
+			return s.text(e.Args[0])
+		}
+	}
+	return blank
+}
