@@ -14,6 +14,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/shell"
 )
 
 // ErrDenied says that the caller may not do what they asked for.
@@ -146,7 +147,7 @@ func Check(a Actor, act Action, t Target) error {
 	case SmoothPower:
 		return Denied("only the administrator may have slots or deadlines, which every processor pays for", t.command("sudo netnice power "+t.Subject.ID+" 25 --slots 1ms")+"; a ceiling is yours to set: netnice power "+t.Subject.ID+" 25")
 	case Adapt:
-		return Denied("only the administrator may have limits follow a path: it is probed, and everybody's traffic held", "sudo netnice adapt "+t.Subject.ID)
+		return Denied("only the administrator may have limits follow a path: it is probed, and everybody's traffic held", "sudo netnice adapt "+shell.Word(t.Subject.ID))
 	case Power:
 		return Denied(reason(t), t.command("sudo netnice power "+t.Subject.ID+" 25"))
 	case LiftOthers:
@@ -200,7 +201,7 @@ func Command(act Action, s api.Subject, w api.Wish) string {
 		words = []string{"sudo netnice link"}
 	}
 	if s.ID != "" {
-		words = append(words, s.ID)
+		words = append(words, shell.Word(s.ID))
 	}
 	if act == Remove {
 		return strings.Join(words, " ")

@@ -88,6 +88,7 @@ func TestCommand(t *testing.T) {
 		"sudo netnice set --host --up 1MB/s":                      {Set, api.Subject{Kind: api.KindHost}, api.Wish{UpBytesPerSec: n(1e6)}},
 		"sudo netnice set --user bob --total 1234B/s":             {Set, api.Subject{Kind: api.KindUser, ID: "bob"}, api.Wish{TotalBytesPerSec: n(1234)}},
 		"sudo netnice set --pid 5 --up 0 --weight 300":            {Set, api.Subject{Kind: api.KindPID, ID: "5"}, api.Wish{UpBytesPerSec: n(0), Weight: &weight}},
+		"sudo netnice unset --to 'any,!10.0.0.0/8'":               {Remove, api.Subject{Kind: api.KindTo, ID: "any,!10.0.0.0/8"}, api.Wish{}},
 		"sudo netnice unset --unit web.service":                   {Remove, api.Subject{Kind: api.KindUnit, ID: "web.service"}, api.Wish{UpBytesPerSec: n(1)}},
 		"sudo netnice set --cgroup /a --up 2GB/s --total 128kB/s": {Set, api.Subject{Kind: api.KindCgroup, ID: "/a"}, api.Wish{UpBytesPerSec: n(2e9), TotalBytesPerSec: n(128e3)}},
 	} {

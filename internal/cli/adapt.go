@@ -11,6 +11,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client"
 	"github.com/netnice/netnice/internal/netnamespace"
+	"github.com/netnice/netnice/internal/shell"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -45,7 +46,7 @@ another, as the list has it.`,
 				args = append([]string{"any"}, args...)
 			}
 			if len(args) > 2 {
-				return fail("netnice adapt --to-all, or netnice adapt "+args[1], "--to-all takes no host")
+				return fail("netnice adapt --to-all, or netnice adapt "+shell.Word(args[1]), "--to-all takes no host")
 			}
 			if len(args) == 0 {
 				if cmd.Flags().Changed("share") || tcp || start.value != nil || least.value != nil || most.value != nil || backlog.value != nil || port != 0 {
@@ -73,7 +74,7 @@ another, as the list has it.`,
 			}
 			if len(args) == 2 {
 				if args[1] != "off" {
-					return fail("netnice adapt "+args[0]+" off", "%q is not off", args[1])
+					return fail("netnice adapt "+shell.Word(args[0])+" off", "%q is not off", args[1])
 				}
 				request = api.AdaptRequest{Host: host, Off: true, DryRun: dryRun}
 			}

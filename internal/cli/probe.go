@@ -18,6 +18,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/probe"
+	"github.com/netnice/netnice/internal/shell"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -46,7 +47,7 @@ reflects (netnice probe --reflect), ICMP Timestamp (IPv4), or ICMP echo. Answers
 to echo are as large as the requests, so the narrower of both ways is measured;
 with the others it is the way there. It needs CAP_NET_RAW (root), or for echo that
 ping sockets are allowed (sysctl net.ipv4.ping_group_range), and no daemon.`,
-		Example: "  netnice probe example.net\n  netnice probe 192.0.2.7 --json --share 20%\n  netnice probe --reflect --listen [::]:7077",
+		Example: "  netnice probe example.net\n  netnice probe 192.0.2.7 --json --share 20%\n  netnice probe --reflect --listen '[::]:7077'",
 		Args:    between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -57,7 +58,7 @@ ping sockets are allowed (sysctl net.ipv4.ping_group_range), and no daemon.`,
 			case len(args) == 0:
 				return fail("netnice probe example.net", "no host given")
 			case cmd.Flags().Changed("listen"):
-				return fail("netnice probe --reflect --listen "+f.listen, "--listen goes with --reflect")
+				return fail("netnice probe --reflect --listen "+shell.Word(f.listen), "--listen goes with --reflect")
 			}
 			return a.measurePath(cmd.Context(), args[0], f)
 		},
@@ -86,7 +87,7 @@ ping sockets are allowed (sysctl net.ipv4.ping_group_range), and no daemon.`,
 func (a *App) reflectProbes(ctx context.Context, listen string) error {
 	at, err := netip.ParseAddrPort(listen)
 	if err != nil {
-		return fail(fmt.Sprintf("write --listen 192.0.2.7:%d or --listen [::]:%[1]d", probe.DefaultPort), "--listen %q is no address and port", listen)
+		return fail(fmt.Sprintf("write --listen 192.0.2.7:%d or --listen '[::]:%[1]d'", probe.DefaultPort), "--listen %q is no address and port", listen)
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client"
+	"github.com/netnice/netnice/internal/shell"
 )
 
 func (a *App) set() *cobra.Command {
@@ -32,7 +33,7 @@ func (a *App) set() *cobra.Command {
 			if cmd.Flags().Changed("persist") {
 				wish.persist = &persist
 			}
-			w, err := wish.wish("netnice set " + s.title() + " --up 10MB/s")
+			w, err := wish.wish("netnice set " + shell.Word(s.title()) + " --up 10MB/s")
 			if err != nil {
 				return err
 			}

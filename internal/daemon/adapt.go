@@ -15,6 +15,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/destination"
 	"github.com/netnice/netnice/internal/netnamespace"
+	"github.com/netnice/netnice/internal/shell"
 )
 
 // A host to which what is sent follows what the path carries has a limit like others, the
@@ -406,7 +407,7 @@ func meantNamespace(req api.AdaptRequest, from []uint32) (uint32, error) {
 	case len(from) > 1:
 		var commands []string
 		for _, netns := range from {
-			commands = append(commands, "netnice adapt "+fromNamespace(req.Host, netns)+" off")
+			commands = append(commands, "netnice adapt "+shell.Word(fromNamespace(req.Host, netns))+" off")
 		}
 		return 0, &api.Error{
 			Code: api.CodeConflict, Message: fmt.Sprintf("%s is followed from %d other network namespaces, and none of them is named", req.Host, len(from)),

@@ -13,6 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/identity"
+	"github.com/netnice/netnice/internal/shell"
 )
 
 // Set implements apiserver.Backend.
@@ -112,7 +113,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 			return answer, &api.Error{
 				Code:    api.CodeBadRequest,
 				Message: fmt.Sprintf("%s has no limit of yours to which burst, loopback, the input meter or persist could apply: give a rate too", req.Subject),
-				Hint:    "netnice set " + req.Subject.String() + " --up 10MB/s",
+				Hint:    "netnice set " + shell.Word(req.Subject.String()) + " --up 10MB/s",
 			}
 		}
 		answer.Warnings = append(answer.Warnings, next.ruled.warnings(owner)...)

@@ -10,6 +10,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/shell"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -136,7 +137,7 @@ func (w wish) merge(change api.Wish) wish {
 // checkWish refuses what no subject can have. An empty wish is refused too.
 func checkWish(by auth.Actor, req api.SetRequest) error {
 	w := req.Wish
-	set := "netnice set " + req.Subject.String()
+	set := "netnice set " + shell.Word(req.Subject.String())
 	bad := func(hint, format string, args ...any) error {
 		return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: hint}
 	}

@@ -34,7 +34,7 @@ func (e *UnreachableError) Hint() string {
 	if denied := e.denied(); denied != nil {
 		return denied.Hint()
 	}
-	return fmt.Sprintf("where ICMP is filtered, run there: netnice probe --reflect --listen [::]:%d", DefaultPort)
+	return fmt.Sprintf("where ICMP is filtered, run there: netnice probe --reflect --listen '[::]:%d'", DefaultPort)
 }
 
 // Unwrap returns ErrSilent and, where the kernel refused a socket for one of the attempts, that refusal, which is

@@ -1,6 +1,6 @@
 // Package shell lets interactive shells understand a command whose last word is a rate,
 // as in "ftp ftp.foo.com @128Kbyte/sec". It rewrites a line before the shell runs it, and
-// has what the shells are told for that. It runs nothing itself.
+// has what the shells are told for that. It quotes words of commands that are printed for people. It runs nothing itself.
 package shell
 
 import (
