@@ -107,7 +107,7 @@ func exists(path string) bool {
 
 func (s *screen) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("tmux", append([]string{"-L", "netnice", "-f", "/dev/null"}, args...)...)
-	cmd.Env = append(s.env, "TMUX_TMPDIR="+s.dir, "SHELL=/bin/sh")
+	cmd.Env = append(slices.Clone(s.env), "TMUX_TMPDIR="+s.dir, "SHELL=/bin/sh")
 	return cmd
 }
 
