@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -54,6 +53,7 @@ type queueWant struct {
 	since time.Time
 	sends bool // its processes have sockets for datagrams
 	looks int  // how often that could not be seen
+	asks  int  // how often it was asked for
 }
 
 func (q *readyQueue) isMade() bool {
@@ -85,6 +85,7 @@ func (d *Daemon) readyQueue(id uint32, pid int, sends bool) (made <-chan struct{
 	q.wantedAt = time.Now()
 	if w := q.wants[id]; w != nil { // a rule's next process
 		w.pid, w.sends = pid, w.sends || sends
+		w.asks++
 	} else {
 		q.wants[id] = &queueWant{pid: pid, since: q.wantedAt, sends: sends}
 	}
@@ -201,40 +202,49 @@ func (d *Daemon) sendsDatagrams(pid int) (sends, known bool) {
 	return false, known
 }
 
-// wantsQueue reports whether a limit wants its queue still: it stands, and after a while its processes have been seen
-// to have sockets for datagrams.
-func (d *Daemon) wantsQueue(id uint32, w *queueWant, now time.Time) bool {
-	if !d.limitsSent(id) {
-		return false
-	}
-	if !w.sends && now.Sub(w.since) >= queueTrialTicks*d.opts.Tick {
-		sends, known := d.sendsDatagrams(w.pid)
-		w.sends = sends
-		if !known {
-			w.looks++
-			w.since = now
-		}
-		return sends || !known && w.looks < queueLooks
-	}
-	return true
+// queueLook is a look at a limit that wants a queue. It takes a while, for it goes through /proc, and is taken without
+// the lock on the queues.
+type queueLook struct {
+	netns, id   uint32
+	want        *queueWant
+	asks        int // of the want, as the look began
+	pid         int
+	due         bool // whether its processes use datagrams is looked at, too
+	stands      bool // the limit does
+	sends, seen bool // its processes have sockets for datagrams; that could be seen
 }
 
 // releaseQueues lets go of the queues that no limit has wanted for a while.
 func (d *Daemon) releaseQueues(now time.Time) {
-	for _, release := range d.unwantedQueues(now) {
+	for _, release := range d.unwantedQueues(now, d.sendsDatagrams) {
 		release() // without the lock, for the kernel side may be busy
 	}
 }
 
-func (d *Daemon) unwantedQueues(now time.Time) (release []func()) {
+// unwantedQueues returns what lets go of the queues that no limit has wanted for a while. The function sends is
+// sendsDatagrams, or a test's; it is called without a lock.
+func (d *Daemon) unwantedQueues(now time.Time, sends func(pid int) (sends, known bool)) (release []func()) {
+	looks := d.queueLooks(now)
+	for i := range looks {
+		l := &looks[i]
+		if l.stands = d.limitsSent(l.id); l.stands && l.due {
+			l.sends, l.seen = sends(l.pid)
+		}
+	}
 	d.queues.mu.Lock()
 	defer d.queues.mu.Unlock()
-	for netns, q := range d.queues.held {
-		if !q.isMade() {
-			continue
+	for _, l := range looks {
+		q := d.queues.held[l.netns]
+		if q == nil || q.wants[l.id] != l.want || l.want.asks != l.asks {
+			continue // it was asked for again meanwhile, so the next look counts
 		}
-		maps.DeleteFunc(q.wants, func(id uint32, w *queueWant) bool { return !d.wantsQueue(id, w, now) })
+		if !l.keeps(now) {
+			delete(q.wants, l.id)
+		}
+	}
+	for netns, q := range d.queues.held {
 		switch {
+		case !q.isMade():
 		case q.release == nil: // it could not be made; the next program asks again
 			delete(d.queues.held, netns)
 		case len(q.wants) > 0:
@@ -245,4 +255,37 @@ func (d *Daemon) unwantedQueues(now time.Time) (release []func()) {
 		}
 	}
 	return release
+}
+
+// queueLooks lists the limits to look at.
+func (d *Daemon) queueLooks(now time.Time) (list []queueLook) {
+	d.queues.mu.Lock()
+	defer d.queues.mu.Unlock()
+	for netns, q := range d.queues.held {
+		if !q.isMade() {
+			continue
+		}
+		for id, w := range q.wants {
+			due := !w.sends && now.Sub(w.since) >= queueTrialTicks*d.opts.Tick
+			list = append(list, queueLook{netns: netns, id: id, want: w, asks: w.asks, pid: w.pid, due: due})
+		}
+	}
+	return list
+}
+
+// keeps notes what was seen, and reports whether the limit wants its queue still: it stands, and after a while its
+// processes have been seen to have sockets for datagrams. The caller holds the lock on the queues.
+func (l *queueLook) keeps(now time.Time) bool {
+	w := l.want
+	switch {
+	case !l.stands:
+		return false
+	case !l.due:
+		return true
+	}
+	if w.sends = l.sends; !l.seen {
+		w.looks++
+		w.since = now
+	}
+	return l.sends || !l.seen && w.looks < queueLooks
 }

@@ -161,3 +161,48 @@ func TestQueueForRules(t *testing.T) {
 		c.eventually("it goes with the process", func() bool { return c.queuesHere() == 0 })
 	}
 }
+
+// Looking at processes takes a while: who asks for a queue meanwhile is answered, and what was seen before that does not
+// take the queue away.
+func TestQueuesAreLookedAtWithoutTheirLock(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	opts.Tick = time.Hour // the test looks itself
+	h := start(t, fake, opts)
+	cmd := sleeper(t)
+	h.setItself(cmd.Process.Pid, pidSubject(cmd), up(2e6))
+	require.Equal(t, 1, h.queuesHere())
+	nodes, err := h.nodesFor(pidSubject(cmd))
+	require.NoError(t, err)
+	later := time.Now().Add((queueTrialTicks + queueKeptTicks) * opts.Tick)
+	looks := 0
+	look := func(again bool) []func() {
+		return h.unwantedQueues(later, func(pid int) (sends, known bool) {
+			looks++
+			require.Equal(t, cmd.Process.Pid, pid)
+			if !again {
+				return false, true
+			}
+			answered := make(chan struct{})
+			go func() {
+				defer close(answered)
+				made, ok := h.readyQueue(nodes[0].ID, pid, false)
+				if ok {
+					<-made
+				}
+			}()
+			select {
+			case <-answered:
+			case <-time.After(soon):
+				t.Error("who asks for a queue waits for a look at processes")
+			}
+			return false, true
+		})
+	}
+	require.Empty(t, look(true))
+	require.Empty(t, look(true), "it was asked for meanwhile")
+	require.Empty(t, look(false), "it is kept for a while after the last that wants it")
+	later = later.Add(queueKeptTicks * opts.Tick)
+	require.Len(t, look(false), 1)
+	require.Equal(t, 3, looks)
+}
