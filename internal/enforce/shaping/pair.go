@@ -51,6 +51,13 @@ func (p *pair) find(queueIfindex, returnIfindex uint32) (bool, error) {
 	return true, nil
 }
 
+// used reports whether anything ever went by the queue of a pair that was found; true if that is not known. Nothing but
+// what netnice leads there does: the device has no addresses.
+func (p *pair) used() bool {
+	counted := p.queue.Attrs().Statistics
+	return counted == nil || counted.TxPackets > 0
+}
+
 // make makes the pair, with its queueing discipline and without addresses.
 func (p *pair) make() error {
 	if err := p.add(); err != nil {

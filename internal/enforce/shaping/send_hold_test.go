@@ -1,6 +1,7 @@
 package shaping
 
 import (
+	"net"
 	"slices"
 	"testing"
 	"time"
@@ -84,36 +85,78 @@ func TestQueueHeldAtHome(t *testing.T) {
 		}
 		return release
 	}
-	// ages has it be as if it was made long ago, and whether something came since.
-	ages := func(used bool) {
-		t.Helper()
-		k.mu.Lock()
-		p := k.sendingAt(k.send.home)
-		p.entry.UsedNs = monotonicNS() - uint64(3*sendIdle)
-		entry := p.entry
-		if used {
-			entry.UsedNs += uint64(sendIdle)
-		}
-		err := k.send.obj.Sender.Put(p.ns, &entry)
-		k.mu.Unlock()
-		must(t, err)
-		must(t, k.Maintain())
-	}
 	release := hold()
-	ages(false)
+	ages(t, k, false)
 	if now := devices(t); slices.Equal(now, before) {
 		t.Error("somebody holds it, and it is gone")
 	}
 	release()
-	ages(false)
+	ages(t, k, false)
 	if now := devices(t); !slices.Equal(now, before) {
 		t.Errorf("nobody holds it, and the devices are %q", now)
 	}
 	release = hold()
-	ages(true)
+	ages(t, k, true)
 	release()
-	ages(true)
+	ages(t, k, true)
 	if now := devices(t); slices.Equal(now, before) {
 		t.Error("it was used, and is gone")
+	}
+}
+
+// ages has the queue of the daemon's own namespace be as if it was made, or taken over, long ago, and whether something
+// came since.
+func ages(t *testing.T, k *Kernel, used bool) {
+	t.Helper()
+	k.mu.Lock()
+	p := k.sendingAt(k.send.home)
+	p.entry.UsedNs = monotonicNS() - uint64(3*sendIdle)
+	entry := p.entry
+	if used {
+		entry.UsedNs += uint64(sendIdle)
+	}
+	err := k.send.obj.Sender.Put(p.ns, &entry)
+	k.mu.Unlock()
+	must(t, err)
+	must(t, k.Maintain())
+}
+
+// The next process lets go of a queue that was made to be held as the one that made it does, and keeps one that was
+// used.
+func TestQueueHeldAtHomeIsTakenOver(t *testing.T) {
+	far := elsewhere(t)
+	to, _ := sink(t, far, theirs4)
+	before := devices(t)
+	k := opened(t)
+	defer func() { must(t, k.Down()) }()
+	must(t, k.SetNode(sending(200e3)))
+	for _, used := range []bool{false, true} {
+		_, err := k.HoldQueue(0)
+		must(t, err)
+		if used {
+			c, err := net.DialUDP("udp", nil, to)
+			must(t, err)
+			for range 100 { // 0.7 s at the limit
+				_, err := c.Write(make([]byte, 1400))
+				must(t, err)
+			}
+			must(t, c.Close())
+		}
+		must(t, k.Close())
+		k, err = Open(options())
+		must(t, err)
+		if now := devices(t); slices.Equal(now, before) {
+			t.Fatalf("a queue was held, and the devices are %q", now)
+		}
+		soon(t, "nothing waits", 5*time.Second, func() bool {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			waiting, err := k.sendingAt(k.send.home).waiting(0)
+			return err == nil && waiting == 0
+		})
+		ages(t, k, false)
+		if now := devices(t); slices.Equal(now, before) == used {
+			t.Errorf("used %v, and the devices are %q, were %q", used, now, before)
+		}
 	}
 }

@@ -118,6 +118,7 @@ func (s *sender) resume() error {
 			return errors.Join(err, p.close())
 		}
 		p.entry, p.entered, s.places[ns] = entry, found, p
+		p.unasked = found && !p.pair.used()
 		if !found {
 			p.pair.queue, p.pair.back = nil, nil
 			lost = append(lost, ns)
