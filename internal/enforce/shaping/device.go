@@ -56,13 +56,13 @@ func wanted(link netlink.Link, masters map[int]string) (flags uint32, ok bool) {
 
 // followDevices attaches the program to the devices that are there and wanted,
 // and lets go of the others. The first time those that are down, by which nothing
-// comes in, are left for soon after.
+// comes in, are left for soon after, and so are those beyond a turn.
 func (p *place) followDevices() error {
 	links, err := p.nl.LinkList()
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
-	t := turn{began: time.Now(), upOnly: !p.entered}
+	t := turn{began: time.Now(), up: p.s.turnUp, upOnly: !p.entered}
 	p.entered = true
 	p.refused, err = followLinks(p.nl, links, p.devices, func(l netlink.Link, flags uint32) error {
 		if t.leaves(l, p.known(l)) {
@@ -77,8 +77,8 @@ func (p *place) followDevices() error {
 }
 
 // followLinks calls enter for the wanted ones of the links that are there, and leave
-// for the known devices that are not, or not wanted any more. Of more than there are slots for, those are refused by which a
-// machine is reached least likely.
+// for the known devices that are not, or not wanted any more. Those by which a machine is reached least likely come
+// last: each takes a grace period of the kernel's, and of more than there are slots for the last are refused.
 func followLinks(nl *netlink.Handle, links []netlink.Link, known map[int]bpf.Device,
 	enter func(l netlink.Link, flags uint32) error, leave func(index int, there bool) error,
 ) (refused int, err error) {
@@ -88,10 +88,8 @@ func followLinks(nl *netlink.Handle, links []netlink.Link, known map[int]bpf.Dev
 	}
 	present := map[int]bool{}
 	var errs []error
-	if len(links) >= bpf.MaxDevices {
-		links = slices.Clone(links)
-		slices.SortStableFunc(links, func(a, b netlink.Link) int { return cmp.Compare(unlikely(a), unlikely(b)) })
-	}
+	links = slices.Clone(links)
+	slices.SortStableFunc(links, func(a, b netlink.Link) int { return cmp.Compare(unlikely(a), unlikely(b)) })
 	for _, l := range links {
 		flags, ok := wanted(l, masters)
 		if !ok {

@@ -22,7 +22,8 @@ const DefaultBurst = 10 * time.Millisecond
 type Kernel struct {
 	*pacing.Kernel
 	log     *slog.Logger
-	preload bool // the objects are loaded before a limit needs them
+	preload bool          // the objects are loaded before a limit needs them
+	turnUp  time.Duration // bounds a look at devices: see turn
 
 	mu sync.Mutex
 	on *shaper // while a limit on what comes in stands
@@ -49,7 +50,7 @@ func Open(opts pacing.Options) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kernel{Kernel: inner, log: opts.Logger, preload: opts.Preload, holds: holds{}, backlogs: map[uint32]uint64{}, stop: make(chan struct{})}
+	k := &Kernel{Kernel: inner, log: opts.Logger, preload: opts.Preload, turnUp: turnTimeUp, holds: holds{}, backlogs: map[uint32]uint64{}, stop: make(chan struct{})}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}
@@ -133,7 +134,7 @@ func (k *Kernel) start() error {
 	if err != nil {
 		return fmt.Errorf("limit what comes in: %w", err)
 	}
-	on.changed = func(p *place) { k.devicesChanged(on, p) }
+	on.changed, on.turnUp = func(p *place) { k.devicesChanged(on, p) }, k.turnUp
 	k.on = on
 	go k.followShares("what comes in", on.stop, func() error {
 		if k.on != on {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -28,6 +29,7 @@ type markPlace struct {
 	namespace
 	k       *Kernel
 	watch   *watcher
+	rest    rest               // devices that were left
 	devices map[int]bpf.Device // with DeviceClsact where a filter hangs on a qdisc of ours
 }
 
@@ -164,7 +166,17 @@ func (p *markPlace) ensure() error {
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
-	_, err = followLinks(p.nl, links, p.devices, p.enter, p.leave)
+	t := turn{began: time.Now(), up: p.k.turnUp}
+	_, err = followLinks(p.nl, links, p.devices, func(l netlink.Link, flags uint32) error {
+		_, known := p.devices[l.Attrs().Index]
+		if t.leaves(l, known) {
+			return nil
+		}
+		return p.enter(l, flags)
+	}, p.leave)
+	if t.left {
+		p.rest.look(func() { p.k.markDevicesChanged(p) })
+	}
 	return err
 }
 

@@ -47,6 +47,7 @@ type sender struct {
 	changed func(*sendPlace)    // devices came or went, or were left
 	beside  func(uint32) *place // who else uses a namespace's devices, if anybody
 	renew   func() error        // sockets are to find out which queues there are
+	turnUp  time.Duration       // bounds a look at devices: see turn
 	expect  func() error        // a queue will take packets
 	refused uint64              // network namespaces: their owner has too many
 	follows bool                // something looks at the shares
@@ -74,7 +75,7 @@ func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 		log: k.log, base: k.Object(), obj: obj, pinDir: k.PinDir(), nodes: map[uint32]*outgoing{},
 		places: map[uint32]*sendPlace{}, failed: map[uint32]time.Time{}, stop: make(chan struct{}),
 		buffers: buffers{some: true}, // an earlier process may have set some
-		beside:  k.receiving, renew: k.RenewQueues, expect: func() error { return k.SetQueues(true) },
+		beside:  k.receiving, renew: k.RenewQueues, expect: func() error { return k.SetQueues(true) }, turnUp: k.turnUp,
 	}
 	s.short.quiet = shortLooks
 	s.changed = func(p *sendPlace) { k.sendDevicesChanged(p) }

@@ -3,8 +3,6 @@ package shaping
 import (
 	"errors"
 	"fmt"
-	"net"
-	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -28,11 +26,7 @@ func (p *sendPlace) followDevices() error {
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
-	// each takes a grace period of the kernel's: first those that packets go by
-	slices.SortStableFunc(links, func(a, b netlink.Link) int {
-		return int(b.Attrs().Flags&net.FlagUp) - int(a.Attrs().Flags&net.FlagUp)
-	})
-	t := turn{began: time.Now()}
+	t := turn{began: time.Now(), up: p.s.turnUp}
 	p.refused, err = followLinks(p.nl, links, p.devices, func(l netlink.Link, flags uint32) error {
 		_, known := p.devices[l.Attrs().Index]
 		if t.leaves(l, known) {

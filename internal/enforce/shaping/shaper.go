@@ -43,6 +43,7 @@ type shaper struct {
 	slots      slots
 	watch      *watcher      // at home
 	changed    func(*place)  // devices came or went, or were left; nil: at home
+	turnUp     time.Duration // bounds a look at devices: see turn
 	stop       chan struct{} // ends what looks at the totals
 	refused    uint64        // network namespaces: their owner has too many
 	revisit    bool          // windows that nothing keeps but visits: before 6.12

@@ -8,25 +8,35 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// turnTime is for how long one look at the devices enters those that are down.
-const turnTime = 100 * time.Millisecond
+const (
+	// turnTime is for how long one look at the devices enters those that are down.
+	turnTime = 100 * time.Millisecond
+	// turnTimeUp is for how long it enters those that are up. Where a look leaves one, what is too much of what leaves
+	// by it is dropped until the next look, and of what comes in by it TCP's windows alone hold the limit.
+	turnTimeUp = 500 * time.Millisecond
+)
 
 // turn bounds how long a look at the devices holds the lock that every command waits for. To enter a
-// device takes a grace period of the kernel's, so a thousand take ten seconds and more. By one that
-// is down no packet goes: it is left for the next look where it would take too long.
+// device takes a grace period of the kernel's, so a thousand take ten seconds and more. Where it would take too long
+// those that are down, by which no packet goes, are left for the next look, and at last also those that are up.
 type turn struct {
 	began  time.Time
-	upOnly bool // all that are down are left
-	some   bool // one that is down was entered
-	left   bool // one was left
+	up     time.Duration // for so long those that are up are entered
+	upOnly bool          // all that are down are left
+	some   bool          // one was entered
+	left   bool          // one was left
 }
 
 // leaves says whether a device is left. One that is known was entered before, or by an earlier process.
 func (t *turn) leaves(l netlink.Link, known bool) bool {
-	if known || l.Attrs().Flags&net.FlagUp != 0 {
+	if known {
 		return false
 	}
-	if t.upOnly || t.some && time.Since(t.began) > turnTime {
+	isUp, bound := l.Attrs().Flags&net.FlagUp != 0, turnTime
+	if isUp {
+		bound = t.up
+	}
+	if t.upOnly && !isUp || t.some && time.Since(t.began) > bound {
 		t.left = true
 		return true
 	}

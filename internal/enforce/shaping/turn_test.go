@@ -1,6 +1,7 @@
 package shaping
 
 import (
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -8,6 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
+
+	"github.com/netnice/netnice/internal/bpf"
+	"github.com/netnice/netnice/internal/netnamespace"
 )
 
 func TestTurn(t *testing.T) {
@@ -15,20 +19,23 @@ func TestTurn(t *testing.T) {
 	down := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: 2}}
 	late := time.Now().Add(-2 * turnTime)
 
-	first := turn{began: time.Now(), upOnly: true}
+	first := turn{began: time.Now(), up: turnTimeUp, upOnly: true}
 	require.False(t, first.leaves(up, false))
 	require.False(t, first.leaves(down, true), "an earlier process had entered it")
 	require.False(t, first.left)
 	require.True(t, first.leaves(down, false))
 	require.True(t, first.left)
 
-	next := turn{began: time.Now()}
+	next := turn{began: time.Now(), up: turnTimeUp}
 	for range 3 {
 		require.False(t, next.leaves(down, false))
 	}
 	next.began = late
 	require.True(t, next.leaves(down, false))
-	require.False(t, next.leaves(up, false), "what is up does not wait")
+	require.False(t, next.leaves(up, false), "what is up waits for less")
+	next.began = time.Now().Add(-2 * turnTimeUp)
+	require.True(t, next.leaves(up, false), "but it waits")
+	require.False(t, next.leaves(up, true))
 	require.True(t, next.left)
 
 	slow := turn{began: late}
@@ -65,5 +72,59 @@ func TestPauseAfterALook(t *testing.T) {
 		20 * time.Second:       watchMost,
 	} {
 		require.Equal(t, want, pauseAfter(took), took)
+	}
+}
+
+// However many devices are up, one look enters some of them, and commands get in between until all are entered.
+func TestDevicesThatAreUpAreEnteredInTurns(t *testing.T) {
+	k := opened(t)
+	defer func() { must(t, k.Down()) }()
+	k.turnUp = 0 // one in each look
+	const devices = 6
+	for i := range devices / 2 {
+		addPairUp(t, fmt.Sprintf("turn%d", i))
+	}
+	home, err := netnamespace.Of("thread-self")
+	must(t, err)
+	must(t, k.SetNode(sending(200e3)))
+	received := own(1e6)
+	received.ID = 8
+	for _, c := range []struct {
+		what    string
+		begin   func() error
+		entered func() int
+	}{
+		{"what is sent", func() error { return k.startSending(&bpf.QueueWanted{Netns: home}) }, func() int { return len(k.sendingAt(home).attached) }},
+		{"what comes in", func() error { return k.setReceiving(received) }, func() int { return len(k.receiving(home).attached) }},
+	} {
+		k.mu.Lock() // the look at the rest waits for it
+		err := c.begin()
+		entered := c.entered()
+		k.mu.Unlock()
+		must(t, err)
+		require.Equal(t, 1, entered, c.what)
+		soon(t, "all are entered", 5*time.Second, func() bool {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return c.entered() == devices
+		})
+	}
+}
+
+// addPairUp makes two devices that are up, for the test.
+func addPairUp(t *testing.T, name string) {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name + "p"}))
+	t.Cleanup(func() {
+		link, err := netlink.LinkByName(name)
+		must(t, err)
+		must(t, netlink.LinkDel(link))
+	})
+	for _, end := range []string{name, name + "p"} {
+		link, err := netlink.LinkByName(end)
+		must(t, err)
+		must(t, netlink.LinkSetUp(link))
 	}
 }
