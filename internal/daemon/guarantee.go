@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"fmt"
 
 	"github.com/netnice/netnice/api"
@@ -232,9 +231,22 @@ func (d *Daemon) isInsideLimit(n *node) bool {
 	return false
 }
 
+// learnLine finds the device of which lineCommand speaks, if a wish may lead to that. The caller holds no lock: it
+// reads all routes of the machine, and a router has hundreds of thousands.
+func (d *Daemon) learnLine(w api.Wish) {
+	if w.Weight != nil || w.MinBytesPerSec != nil || w.MinDownBytesPerSec != nil {
+		device := d.resolver.DefaultDevice()
+		d.lineDevice.Store(&device)
+	}
+}
+
 // lineCommand is the command by which programs share what the line carries.
 func (d *Daemon) lineCommand() string {
-	return "sudo netnice link " + cmp.Or(d.resolver.DefaultDevice(), "DEVICE") + " --measure HOST, or --rate RATE"
+	device := "DEVICE"
+	if known := d.lineDevice.Load(); known != nil && *known != "" {
+		device = *known
+	}
+	return "sudo netnice link " + device + " --measure HOST, or --rate RATE"
 }
 
 // promisedOn is what the node may send, or receive, at least, in bytes/s.

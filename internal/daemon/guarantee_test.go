@@ -2,10 +2,16 @@ package daemon
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
@@ -170,4 +176,47 @@ func TestPromisesAreFoundOnce(t *testing.T) {
 	require.EqualValues(t, 2.4e6, promised)
 	require.Equal(t, 1, found)
 	require.EqualValues(t, 3e6, all().in(link, limited(4, enforce.KindUser))-1e6, "to others than that one")
+}
+
+// A router's routes are many: while they are read for a warning others set limits.
+func TestRoutesAreReadWithoutTheLock(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	opts.Identity.Proc = t.TempDir()
+	routes := filepath.Join(opts.Identity.Proc, "self/net/route")
+	require.NoError(t, os.MkdirAll(filepath.Dir(routes), 0o755))
+	boot := filepath.Join(opts.Identity.Proc, "sys/kernel/random/boot_id")
+	require.NoError(t, os.MkdirAll(filepath.Dir(boot), 0o755))
+	require.NoError(t, os.WriteFile(boot, []byte("of the test\n"), 0o644))
+	require.NoError(t, unix.Mkfifo(routes, 0o600)) // who opens it waits for who writes
+	h := start(t, fake, opts)
+	weighs := make(chan api.SetResponse, 1)
+	go func() {
+		answer, err := h.set(root, "user:4242", api.Wish{Weight: ptr(uint32(50))})
+		assert.NoError(t, err)
+		weighs <- answer
+	}()
+	var writer *os.File
+	h.eventually("the routes are read", func() (ok bool) {
+		fd, err := unix.Open(routes, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // fails while nobody reads
+		if err == nil {
+			writer = os.NewFile(uintptr(fd), routes)
+		}
+		return err == nil
+	})
+	limits := make(chan error, 1)
+	go func() {
+		_, err := h.set(root, "user:4243", up(1e6))
+		limits <- err
+	}()
+	select {
+	case err := <-limits:
+		require.NoError(t, err)
+	case <-time.After(soon):
+		t.Error("a limit waits for the routes of a warning")
+	}
+	_, err := writer.WriteString("line0 00000000 0102030A 0003 0 0 0 00000000\n")
+	require.NoError(t, err)
+	require.NoError(t, writer.Close())
+	require.Contains(t, strings.Join((<-weighs).Warnings, " "), "sudo netnice link line0 --measure")
 }

@@ -36,6 +36,7 @@ func (d *Daemon) setAny(ctx context.Context, by auth.Actor, req api.SetRequest) 
 			return api.SetResponse{}, err
 		}
 	}
+	d.learnLine(req.Wish)
 	switch {
 	case req.Leave:
 		return d.leaveGroup(ctx, by, req)
