@@ -129,9 +129,12 @@ func (e *endpoint) hide() error {
 	return nil
 }
 
+// unreachable is what was said last of what keepReachable looks after.
+type unreachable struct{ state, callers string }
+
 // keepReachable has callers, and other daemons, find this one: where locks or the socket were
-// removed they are made anew. failing is what was said last.
-func (d *Daemon) keepReachable(failing *string) {
+// removed they are made anew. said is what was said last.
+func (d *Daemon) keepReachable(said *unreachable) {
 	e := d.at.Load()
 	if e == nil {
 		return // it does not serve yet
@@ -157,7 +160,8 @@ func (d *Daemon) keepReachable(failing *string) {
 			d.log.Warn("the daemon's socket was removed, and is there again", "socket", e.path)
 		}
 	}
-	d.complainOnce(failing, "callers may not find the daemon", errors.Join(state, err))
+	d.complainOnce(&said.state, "the state folder is not held", state)
+	d.complainOnce(&said.callers, "callers may not find the daemon", err)
 }
 
 // listen opens the daemon's socket. The caller holds the lock, so a socket that

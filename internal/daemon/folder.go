@@ -82,12 +82,26 @@ func (d *Daemon) folderProblem() (api.Problem, bool) {
 		return api.Problem{}, false
 	}
 	dir := d.opts.StateDir
+	what, remedy := folderFault(dir, fault)
 	p := api.Problem{
-		Message: fmt.Sprintf("the state folder %s was removed, and is not there again: %v; limits hold, would be lost with a restart, and are written as soon as that works", dir, fault),
+		Message: fmt.Sprintf("the state folder %s %s: %v; limits hold, would be lost with a restart, and are written as soon as that works", dir, what, fault),
 		Hint:    d.writeHint(fault),
 	}
 	if p.Hint == "" {
-		p.Hint = "sudo mkdir -p -m 755 " + dir
+		p.Hint = remedy
 	}
 	return p, true
+}
+
+// folderFault says what is wrong with a folder of which fault is why it is not held, and what to do where nothing else
+// is known.
+func folderFault(dir string, fault error) (what, remedy string) {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(fault, errUnseen):
+		return "cannot be looked at", "look what it is: ls -ld " + dir
+	case err == nil && info.IsDir():
+		return "was replaced by another, which cannot be taken", "look what it is: ls -ld " + dir
+	}
+	return "was removed, and is not there again", "sudo mkdir -p -m 755 " + dir
 }

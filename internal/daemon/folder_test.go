@@ -133,3 +133,39 @@ func TestFolderHint(t *testing.T) {
 	}
 	require.Empty(t, folderHint("/s", 7, unix.EIO, service))
 }
+
+// What is wrong with the folder is told as it is: not each fault is that it was removed.
+func TestStateFolderThatIsNotHeld(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	h.mustSet(root, "user:4250", up(7e6))
+	dir := h.opts.StateDir
+	told := func(has string) {
+		t.Helper()
+		var problems []api.Problem
+		h.eventually(has, func() bool {
+			status, err := h.Status(t.Context())
+			require.NoError(t, err)
+			problems = status.Problems
+			return len(problems) > 0 && strings.Contains(problems[0].Message, "the state folder "+dir+" "+has)
+		})
+		require.NotContains(t, problems[0].Message, "was removed")
+		require.NotEmpty(t, problems[0].Hint)
+	}
+	require.NoError(t, os.Rename(dir, dir+".away"))
+	require.NoError(t, os.Symlink(dir, dir)) // leads to itself
+	told("cannot be looked at")
+	require.NoError(t, os.Remove(dir))
+	h.written()
+
+	require.NoError(t, os.Mkdir(dir+".other", 0o755))
+	other, err := os.Open(dir + ".other")
+	require.NoError(t, err)
+	defer other.Close()
+	require.NoError(t, flock(other))
+	require.NoError(t, os.Rename(dir, dir+".gone"))
+	require.NoError(t, os.Rename(dir+".other", dir))
+	told("was replaced by another")
+	require.NoError(t, other.Close())
+	h.written()
+}

@@ -150,12 +150,18 @@ func sameFile(f *os.File, path string) (bool, error) {
 	return os.SameFile(mine, there), nil
 }
 
+// errUnseen says that nobody can tell whether a lock's file is still there.
+var errUnseen = errors.New("look whether it is still there")
+
 // renew takes the lock anew where its file was removed, or another lies in its place. The
 // directory is then as it was at the start. It reports whether it has done so.
 func (l *lock) renew() (bool, error) {
 	same, err := sameFile(l.file, l.file.Name())
-	if err != nil || same {
-		return false, err
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", errUnseen, err)
+	}
+	if same {
+		return false, nil
 	}
 	take := func() (*lock, error) { return acquire(l.dir, filepath.Base(l.file.Name())) }
 	if l.file.Name() == l.dir {

@@ -147,13 +147,14 @@ func (d *Daemon) keepHouse(ctx context.Context) {
 	defer tick.Stop()
 	pause, told := watchdogPause(), time.Now()
 	var named <-chan time.Time // names of new nodes' programs are looked at then; nil = there are none
-	unreachable, groupDue := "", time.Time{}
+	var said unreachable
+	var groupDue time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			d.keepReachable(&unreachable)
+			d.keepReachable(&said)
 			d.followNames(ctx)
 			d.readSubordinates()
 			d.watchAdminGroup(&groupDue)
