@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/netnice/netnice/api"
@@ -42,6 +43,9 @@ type ruleBook struct {
 	lost   uint64                   // events, at the last look at all processes
 	phase  string                   // which rules hold by the time
 	failed string                   // logged already
+
+	// containers says that a rule asks for the container that a process is in; it is read without the lock.
+	containers atomic.Bool
 }
 
 // followsRules reports whether this daemon applies rules.
@@ -203,6 +207,19 @@ func (r *ruleBook) any() bool {
 	return false
 }
 
+// namesContainers reports whether a rule asks for the container that a process is in.
+func (r *ruleBook) namesContainers() bool {
+	if r.system.set != nil && r.system.set.NamesContainers() {
+		return true
+	}
+	for _, b := range r.users {
+		if b.set != nil && b.set.NamesContainers() {
+			return true
+		}
+	}
+	return false
+}
+
 // sets are the rules that are for a user's processes, nil where none are known, by
 // owner.
 func (r *ruleBook) sets(uid uint32) [2]*rules.Set {
@@ -294,6 +311,7 @@ func (d *Daemon) lookAtRules(asked asking) {
 		changed, r.phase = true, phase
 	}
 	r.read = true
+	r.containers.Store(r.namesContainers())
 	if !changed {
 		return
 	}

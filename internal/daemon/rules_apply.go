@@ -52,12 +52,15 @@ func (d *Daemon) match(f rules.Facts, now time.Time) (m matched) {
 // executed applies the rules to a process that runs another program now. If none is
 // for that one, what stands on the process stays: nobody leaves a limit by exec.
 func (d *Daemon) executed(ctx context.Context, e enforce.Exec) {
-	d.rules.mu.Lock()
-	defer d.rules.mu.Unlock()
 	p, ok := look(d.resolver, e.PID)
 	if !ok {
 		return
 	}
+	if d.rules.containers.Load() {
+		p.Container() // before the lock: what engines have written down is read
+	}
+	d.rules.mu.Lock()
+	defer d.rules.mu.Unlock()
 	// A directory's user who runs something may have rules of their own: their home has to be known for that.
 	d.resolver.Accounts().Known(d.countsAs(p.facts.User))
 	m := d.match(p, d.now())

@@ -152,20 +152,37 @@ func (r *Resolver) lists(pattern string) []string {
 func (r *Resolver) containerNames() map[string][]string {
 	names := make(map[string][]string)
 	for _, file := range r.lists("docker/containers/*/config.v2.json") {
-		var c struct{ ID, Name string }
-		if readJSON(file, &c) == nil && c.ID != "" { // else it goes meanwhile, or is being written
-			names[c.ID] = append(names[c.ID], strings.TrimPrefix(c.Name, "/"))
+		if id, name := dockerName(file); id != "" {
+			names[id] = append(names[id], name)
 		}
 	}
-	for _, c := range r.podmanContainers() {
-		names[c.ID] = append(names[c.ID], c.Names...)
-	}
-	for _, file := range r.lists("nerdctl/*/names/*/*") {
-		if id, err := readTrimmed(file); err == nil {
-			names[id] = append(names[id], filepath.Base(file))
+	for _, list := range r.engineLists() {
+		for id, of := range list {
+			names[id] = append(names[id], of...)
 		}
 	}
 	return names
+}
+
+// namesOf is what containerNames has for one container.
+func (r *Resolver) namesOf(id string) (names []string) {
+	if own, name := dockerName(filepath.Join(r.varLib, "docker/containers", id, "config.v2.json")); own == id && id != "" {
+		names = append(names, name)
+	}
+	for _, list := range r.engineLists() {
+		names = append(names, list[id]...)
+	}
+	return names
+}
+
+// dockerName reads what Docker has written down of a container; the id is "" where that goes meanwhile, or is being
+// written.
+func dockerName(file string) (id, name string) {
+	var c struct{ ID, Name string }
+	if readJSON(file, &c) != nil {
+		return "", ""
+	}
+	return c.ID, strings.TrimPrefix(c.Name, "/")
 }
 
 type podmanContainer struct {
@@ -174,13 +191,17 @@ type podmanContainer struct {
 }
 
 func (r *Resolver) podmanContainers() (all []podmanContainer) {
-	for _, store := range r.lists("containers/storage/*-containers/*containers.json") {
+	for _, store := range r.podmanStores() {
 		var list []podmanContainer
 		if readJSON(store, &list) == nil { // else it goes meanwhile, or has another layout
 			all = append(all, list...)
 		}
 	}
 	return all
+}
+
+func (r *Resolver) podmanStores() []string {
+	return r.lists("containers/storage/*-containers/*containers.json")
 }
 
 func readJSON(file string, to any) error {

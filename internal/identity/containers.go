@@ -137,7 +137,8 @@ func (r *Resolver) containerAt(below, name, id string) Container {
 }
 
 // Rules may ask for the container at each exec in one, so its names are remembered for
-// namesLast; a container that is renamed has the other name after that time.
+// namesLast; a container that is renamed has the other name after that time. Of a container that is not remembered
+// its own file is read, and lists of all containers only where they have changed (engineLists): many start at a time.
 const (
 	namesLast = 10 * time.Second
 	mostKnown = 4096
@@ -158,16 +159,27 @@ type namesUntil struct {
 // knownNames returns the names of the container with this id, which an engine has written down before the
 // container has its first process.
 func (r *Resolver) knownNames(id string) []string {
-	now := time.Now()
-	r.known.mu.Lock()
-	defer r.known.mu.Unlock()
-	if k, ok := r.known.names[id]; ok && now.Before(k.until) {
-		return k.names
+	if names, known := r.known.of(id); known {
+		return names
 	}
-	if r.known.names == nil || len(r.known.names) >= mostKnown {
-		r.known.names = make(map[string]namesUntil)
+	names := r.namesOf(id)
+	r.known.note(id, names)
+	return names
+}
+
+// of returns the names that are remembered of a container.
+func (k *knownContainers) of(id string) (names []string, known bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	was, ok := k.names[id]
+	return was.names, ok && time.Now().Before(was.until)
+}
+
+func (k *knownContainers) note(id string, names []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.names == nil || len(k.names) >= mostKnown {
+		k.names = make(map[string]namesUntil)
 	}
-	k := namesUntil{names: r.containerNames()[id], until: now.Add(namesLast)}
-	r.known.names[id] = k
-	return k.names
+	k.names[id] = namesUntil{names: names, until: time.Now().Add(namesLast)}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // engines is a machine with containers of several engines: what they have written down, and cgroups.
@@ -126,6 +127,44 @@ func TestNamesOfContainersAreRemembered(t *testing.T) {
 		e.knownNames(fmt.Sprint(i))
 	}
 	require.LessOrEqual(t, len(e.known.names), mostKnown)
+}
+
+// However many containers start, what the engines have written down of all is read once, until it changes.
+func TestListsOfEnginesAreReadOnce(t *testing.T) {
+	e := newEngines(t)
+	write := func(file, text string) string {
+		file = filepath.Join(e.lib, file)
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		return file
+	}
+	e.docker("1", "web")
+	other := filepath.Join(e.lib, "docker/containers", idOf("2"), "config.v2.json")
+	require.NoError(t, os.MkdirAll(filepath.Dir(other), 0o755))
+	require.NoError(t, unix.Mkfifo(other, 0o600)) // who reads it waits for ever
+	store := write("containers/storage/overlay-containers/containers.json", fmt.Sprintf(`[{"id":%q,"names":["pod"]}]`, idOf("3")))
+	nerd := write("nerdctl/1935db59/names/default/nerd", idOf("4"))
+	time.Sleep(folderAge + storeAge)
+	for digit, name := range map[string]string{"1": "web", "3": "pod", "4": "nerd"} {
+		require.Equal(t, []string{name}, e.namesOf(idOf(digit)))
+	}
+	first := e.listed.lists
+	require.Len(t, first, 2)
+	for _, list := range first {
+		list.names["mark"] = nil // that is not in what would be read again
+	}
+	require.Empty(t, e.namesOf(idOf("5")), "unknown to all")
+	marked := func(path string) bool { _, is := e.listed.lists[path].names["mark"]; return is }
+	require.True(t, marked(store))
+	require.True(t, marked(filepath.Dir(nerd)))
+
+	write("nerdctl/1935db59/names/default/next", idOf("5"))
+	require.Equal(t, []string{"next"}, e.namesOf(idOf("5")))
+	write("containers/storage/overlay-containers/containers.json", fmt.Sprintf(`[{"id":%q,"names":["other"]}]`, idOf("3")))
+	require.Equal(t, []string{"other"}, e.namesOf(idOf("3")))
+	require.NoError(t, os.RemoveAll(filepath.Dir(nerd)))
+	require.Empty(t, e.namesOf(idOf("4")))
+	require.NotContains(t, e.listed.lists, filepath.Dir(nerd), "what has gone is not remembered")
 }
 
 func TestUnitNames(t *testing.T) {

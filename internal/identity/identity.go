@@ -97,6 +97,7 @@ type Resolver struct {
 	systemd  Systemd
 	accounts *account.Directory
 	known    knownContainers
+	listed   engineLists
 }
 
 // New returns a Resolver. It fails when procfs is not mounted.

@@ -68,6 +68,11 @@ func Compile(rules []*Rule) *Set {
 // Rules are all of them.
 func (s *Set) Rules() []*Rule { return s.rules }
 
+// NamesContainers reports whether a rule asks for the container that a process is in.
+func (s *Set) NamesContainers() bool {
+	return slices.ContainsFunc(s.rules, func(r *Rule) bool { return len(r.containers) > 0 })
+}
+
 // Match returns the rules that hold for a process at a time: the first that
 // matches of those without "also", and all that match of those with it. They are in
 // the order of the file. Rules for a part of the traffic are apart: all those that match

@@ -1,0 +1,96 @@
+package identity
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Podman has one file for all containers, and nerdctl a folder of one namespace's names with a file for each. Both are
+// read again where they have changed, and remembered meanwhile.
+
+// A list that changed so short a time ago is read again each time. File systems count times in ticks, and of a folder
+// they do not tell that a new file in it was written.
+const (
+	storeAge  = 100 * time.Millisecond
+	folderAge = 2 * time.Second
+)
+
+// listStamp tells one state of a file or a folder from the next.
+type listStamp struct {
+	device, inode     uint64
+	size              int64
+	modified, changed unix.Timespec
+}
+
+// engineList is a list of containers: their names by id.
+type engineList struct {
+	stamp listStamp
+	names map[string][]string
+}
+
+// engineLists are the lists that were read, by path.
+type engineLists struct {
+	mu    sync.Mutex // also while lists are read: who waits has them then
+	lists map[string]engineList
+}
+
+// engineLists returns the lists of all engines that have some, which nobody may change.
+func (r *Resolver) engineLists() (all []map[string][]string) {
+	r.listed.mu.Lock()
+	defer r.listed.mu.Unlock()
+	lists := make(map[string]engineList)
+	take := func(paths []string, age time.Duration, read func(path string) map[string][]string) {
+		for _, path := range paths {
+			list := r.listed.lists[path]
+			stamp, err := stampOf(path)
+			if err != nil {
+				continue // it goes meanwhile
+			}
+			if list.names == nil || list.stamp != stamp {
+				list = engineList{stamp: stamp, names: read(path)}
+			}
+			if time.Since(time.Unix(stamp.changed.Unix())) > age {
+				lists[path] = list
+			}
+			all = append(all, list.names)
+		}
+	}
+	take(r.podmanStores(), storeAge, readPodman)
+	take(r.lists("nerdctl/*/names/*"), folderAge, readNerdctl)
+	r.listed.lists = lists // without those that have gone
+	return all
+}
+
+func stampOf(path string) (listStamp, error) {
+	var st unix.Stat_t
+	err := unix.Stat(path, &st)
+	return listStamp{device: st.Dev, inode: st.Ino, size: st.Size, modified: st.Mtim, changed: st.Ctim}, err
+}
+
+// readPodman reads a store of Podman's; what cannot be read, as it is being written or has another layout, has none.
+func readPodman(store string) map[string][]string {
+	names := make(map[string][]string)
+	var list []podmanContainer
+	if readJSON(store, &list) == nil {
+		for _, c := range list {
+			names[c.ID] = append(names[c.ID], c.Names...)
+		}
+	}
+	return names
+}
+
+// readNerdctl reads a folder of nerdctl's, in which a file is called as a container and has its id.
+func readNerdctl(dir string) map[string][]string {
+	names := make(map[string][]string)
+	files, _ := os.ReadDir(dir) // none if it goes meanwhile
+	for _, f := range files {
+		if id, err := readTrimmed(filepath.Join(dir, f.Name())); err == nil {
+			names[id] = append(names[id], f.Name())
+		}
+	}
+	return names
+}
