@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,6 +43,24 @@ esac
 func (l *lateDirectory) comeUp() {
 	require.NoError(l.t, os.WriteFile(filepath.Join(l.dir, "up"), nil, 0o644))
 }
+
+// crowded has the directory hang until it is up, and then know the users u1, u2 and so on.
+func (l *lateDirectory) crowded(o *Options) {
+	l.options(o)
+	none, getent := filepath.Join(l.dir, "none"), filepath.Join(l.dir, "crowded")
+	require.NoError(l.t, os.WriteFile(getent, []byte("#!/bin/sh\ntest -e "+l.dir+`/up || exec sleep 60
+case "$2" in
+u*) echo "$2:*:$((70000 + ${2#u})):70000::/nowhere:/bin/sh" ;;
+*) exit 2 ;;
+esac
+`), 0o755))
+	o.Identity.Accounts = account.New(account.Options{
+		Passwd: none, Group: none, Getent: []string{getent}, Limit: 500 * time.Millisecond, FreshUnknown: 300 * time.Millisecond,
+	})
+}
+
+// crowd is more users than are looked up at a time.
+const crowd = 30
 
 const rulesOfBob = "[[rule]]\nname = 'bobs'\nprogram = 'none-is-called-so'\nuser = 'bob'\nup = '1MB/s'\n"
 
@@ -127,4 +147,89 @@ func TestAdminGroupOfADirectory(t *testing.T) {
 	require.NoError(t, h.stop())
 	start(t, fake, opts)
 	require.EqualValues(t, 70009, *fake.AdminGroup(), "the next daemon begins with it")
+}
+
+// A user who is misspelt in the rules is told once, although the directory is asked again each minute.
+func TestMisspeltUserIsToldOnce(t *testing.T) {
+	l, log := &lateDirectory{t: t}, new(logText)
+	const refused = "rules are not in force"
+	c := newClerk(t, new(enforcetest.Kernel), rulesOfBob, func(o *Options) {
+		l.options(o)
+		o.Logger = log.logger(t)
+	})
+	c.eventually("it is told", func() bool { return log.count(refused) == 1 })
+	for range 4 {
+		l.forward.Add(int64(missingPause))
+		time.Sleep(400 * time.Millisecond) // the answer is too old by then
+	}
+	require.Equal(t, 1, log.count(refused))
+	c.write("# changed\n" + rulesOfBob)
+	c.eventually("it is told of files that have changed", func() bool { return log.count(refused) == 2 })
+}
+
+// More users than are looked up at a time, of a directory that hangs, do not keep it a secret that rules are not read.
+func TestRulesOfADirectoryThatHangs(t *testing.T) {
+	l, log := &lateDirectory{t: t}, new(logText)
+	const refused = "rules are not in force"
+	var users []string
+	for i := range crowd {
+		users = append(users, fmt.Sprintf("'u%d'", i+1))
+	}
+	text := "[[rule]]\nname = 'crowd'\nprogram = 'none-is-called-so'\nuser = [" + strings.Join(users, ", ") + "]\nup = '1MB/s'\n"
+	c := newClerk(t, new(enforcetest.Kernel), text, func(o *Options) {
+		l.crowded(o)
+		o.Logger = log.logger(t)
+	})
+	c.eventually("it is told", func() bool {
+		l.forward.Add(int64(time.Second))
+		list, err := c.Rules(t.Context(), root)
+		return err == nil && len(list.Problems) > 0 && strings.Contains(list.Problems[0].Message, "the name service does not answer")
+	})
+	for range 20 {
+		l.forward.Add(int64(missingPause))
+		time.Sleep(2 * c.opts.Tick)
+	}
+	require.Equal(t, 1, log.count(refused))
+	l.comeUp()
+	c.eventually("the rules hold when it answers", func() bool {
+		l.forward.Add(int64(time.Second))
+		list, err := c.Rules(t.Context(), root)
+		return err == nil && len(list.Problems) == 0 && len(list.Rules) == 1
+	})
+}
+
+// Of a directory that hangs the user ids that users were given are not known, which is told once; those of others are.
+func TestSubordinatesOfADirectoryThatHangs(t *testing.T) {
+	l, log, fake := &lateDirectory{t: t}, new(logText), new(enforcetest.Kernel)
+	const silent = "the name service does not answer who some users are"
+	opts := testOptions(t, fake)
+	l.crowded(&opts)
+	opts.Logger = log.logger(t)
+	opts.Subordinates = filepath.Join(l.dir, "subuid")
+	text := "5000:300000:65536\n"
+	for i := range crowd {
+		text += fmt.Sprintf("u%d:%d:65536\n", i+1, (i+10)*65536)
+	}
+	require.NoError(t, os.WriteFile(opts.Subordinates, []byte(text), 0o644))
+	h := start(t, fake, opts)
+	require.EqualValues(t, 5000, h.countsAs(300001))
+	h.eventually("it is told", func() bool {
+		l.forward.Add(int64(time.Second))
+		return log.count(silent) == 1
+	})
+	for range 20 {
+		l.forward.Add(int64(subordinatesLate))
+		time.Sleep(2 * h.opts.Tick)
+	}
+	require.Equal(t, 1, log.count(silent))
+	l.comeUp()
+	h.eventually("all are known when it answers", func() bool {
+		l.forward.Add(int64(subordinatesLate))
+		for i := range uint32(crowd) {
+			if h.countsAs((i+10)*65536+1) != 70000+i+1 {
+				return false
+			}
+		}
+		return true
+	})
 }

@@ -82,6 +82,7 @@ type Options struct {
 	opened func(*Daemon)                             // for tests
 	now    func() time.Time                          // for tests
 	fault  func(path string, takesNoRoom bool) error // for tests: why a file of the state cannot be written or removed
+	atHome func(uid uint32)                          // for tests: a file system that takes its time
 }
 
 func (o *Options) fill() error {
@@ -278,7 +279,8 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	d.powers.list, d.powers.extras = make(map[int]*powered), make(chan struct{}, 1)
 	d.adapts.list, d.adapts.areas, d.adapts.wake = make(map[adaptKey]*adapted), make(map[areaKey]*adaptArea), make(chan struct{}, 1)
 	d.adapts.home, _ = netnamespace.Of("self") // 0: no area of this namespace finds its hosts
-	d.rules.users, d.rules.slow = make(map[uint32]*book), make(map[uint32]chan struct{})
+	d.rules.users = make(map[uint32]*book)
+	d.rules.homes.hanging, d.rules.homes.told = make(map[uint32]*homeLook), make(map[uint32]bool)
 	if saved != nil && saved.damage != nil {
 		d.damaged = d.foundDamaged(d.statePath(), saved.damage)
 	}

@@ -108,20 +108,6 @@ func TestReloadReadsOneUsersFile(t *testing.T) {
 	require.Zero(t, c.admins(pid))
 }
 
-// Users whose file systems do not answer are left alone, and others are not.
-func TestHomeThatDoesNotAnswer(t *testing.T) {
-	var r ruleBook
-	r.slow = map[uint32]chan struct{}{}
-	stuck := make(chan struct{})
-	began := time.Now()
-	require.False(t, r.within(1, func() { <-stuck }))
-	require.Less(t, time.Since(began), 20*filePatience)
-	require.False(t, r.within(1, func() { t.Error("asked again") }))
-	require.True(t, r.within(2, func() {}))
-	close(stuck)
-	require.Eventually(t, func() bool { return r.within(1, func() {}) }, soon, poll)
-}
-
 func TestRuleDebt(t *testing.T) {
 	var d ruleDebt
 	now := time.Now()

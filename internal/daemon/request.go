@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -15,14 +16,44 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
+const (
+	// requestWorkers is how many requests are answered at a time, so that one that takes long, such as for a scope of
+	// systemd's, holds up few others. Those of one process are answered in the order in which they come.
+	requestWorkers = 8
+	// requestsWaiting is how many wait for each worker.
+	requestsWaiting = 64
+)
+
 // keepRequests answers programs that ask by a socket option (include/netnice.h):
 // the same rights hold as for requests by the API.
 func (d *Daemon) keepRequests(ctx context.Context) {
+	var waiting [requestWorkers]chan enforce.Request
+	var workers sync.WaitGroup
+	for i := range waiting {
+		waiting[i] = make(chan enforce.Request, requestsWaiting)
+		workers.Go(func() { d.answerRequests(ctx, waiting[i]) })
+	}
+	defer workers.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case r := <-d.kernel.Requests():
+			select {
+			case <-ctx.Done():
+				return
+			case waiting[r.PID%requestWorkers] <- r:
+			}
+		}
+	}
+}
+
+func (d *Daemon) answerRequests(ctx context.Context, list <-chan enforce.Request) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-list:
 			if err := d.kernel.Answer(r.Number, d.answer(ctx, r)); err != nil {
 				d.log.Warn("a program gets no answer", "pid", r.PID, "err", err)
 			}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"os/exec"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -64,4 +65,25 @@ func TestRequests(t *testing.T) {
 		require.Equal(t, enforce.Answer{Errno: uint32(c.errno), BytesPerSec: c.holds}, got, c.name)
 	}
 	require.Zero(t, h.count(), "nothing is left")
+}
+
+// A request that takes long, such as about the processors while systemd is slow, does not hold up another process's.
+func TestRequestsAreAnsweredBesideASlowOne(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	slow := sleeper(t)
+	other := sleeper(t)
+	for other.Process.Pid%requestWorkers == slow.Process.Pid%requestWorkers {
+		other = sleeper(t)
+	}
+	h.powers.mu.Lock()
+	unlock := sync.OnceFunc(h.powers.mu.Unlock)
+	defer unlock()
+	fake.Request(enforce.Request{Number: 1, PID: slow.Process.Pid, Admin: true, Kind: enforce.KindTree, OfPower: true, Ask: true})
+	got := h.ask(enforce.Request{Number: 2, PID: other.Process.Pid, Admin: true, Kind: enforce.KindTree, BytesPerSec: 5000})
+	require.Equal(t, enforce.Answer{BytesPerSec: 5000}, got)
+	_, answered := fake.Answered(1)
+	require.False(t, answered)
+	unlock()
+	h.eventually("the slow one is answered", func() bool { _, answered := fake.Answered(1); return answered })
 }

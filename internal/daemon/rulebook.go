@@ -24,25 +24,51 @@ type book struct {
 	stamp    string     // of the files, as they were read
 	seen     string     // of the files, at the last look
 	problems []api.RuleProblem
+	refused  string    // stamp of the files of which the problems were told
 	owner    uint32    // 0 = the administrator's
+	hanging  string    // the owner's home, while it does not answer
 	missing  error     // why a user of these rules was not known when they were read
+	lookUps  lookUps   // of these users
 	again    time.Time // when they are read again for that; zero = not
 	debt     ruleDebt
+}
+
+// readAgain is a stamp that files never have.
+const readAgain = "(again)"
+
+// whose is the owner as events and the log name them.
+func (b *book) whose() string {
+	if b.owner == 0 {
+		return "admin"
+	}
+	return fmt.Sprint("uid ", b.owner)
+}
+
+// isOutdated reports whether files with this stamp have changed since they were read, or are to be read again.
+func (b *book) isOutdated(stamp string, now time.Time) bool {
+	again := !b.again.IsZero() && !now.Before(b.again)
+	return again || stamp != b.stamp || b.set == nil && len(b.problems) == 0
+}
+
+// reads reports whether a look at files with this stamp reads them. Whoever writes a file may not be done: unless a
+// look was asked for, it has to be as it was at the last one.
+func (b *book) reads(stamp string, asked bool, now time.Time) bool {
+	return b.isOutdated(stamp, now) && (asked || b.seen == stamp)
 }
 
 // audience is whom it concerns what becomes of the rules.
 func (b *book) audience() audience { return audience{uids: [2]uint32{b.owner}} }
 
-// ruleBook is all rules. Its lock is taken before Daemon.mu.
+// ruleBook is all rules. Its lock is taken before Daemon.mu, and after that of homes.
 type ruleBook struct {
 	mu     sync.Mutex
 	read   bool // at least once
 	system book
-	users  map[uint32]*book         // that have a file, or had one
-	slow   map[uint32]chan struct{} // users whose file systems do not answer
-	lost   uint64                   // events, at the last look at all processes
-	phase  string                   // which rules hold by the time
-	failed string                   // logged already
+	users  map[uint32]*book // that have a file, or had one
+	lost   uint64           // events, at the last look at all processes
+	phase  string           // which rules hold by the time
+	failed string           // logged already
+	homes  homeLooks
 
 	// containers says that a rule asks for the container that a process is in; it is read without the lock.
 	containers atomic.Bool
@@ -68,31 +94,27 @@ func problemsOf(err error) []api.RuleProblem {
 }
 
 // renew reads the files again if they have changed, and reports whether the rules in
-// force have. Whoever writes a file may not be done: unless a look was asked for, it has
-// to be as it was at the last one.
-func (d *Daemon) renew(b *book, whose, stamp string, asked bool, load func() ([]*rules.Rule, error)) bool {
-	again := !b.again.IsZero() && !d.now().Before(b.again)
-	if !again && (stamp == b.stamp && b.set != nil || b.stamp == stamp && len(b.problems) > 0) {
-		return false
-	}
-	settled := asked || b.seen == stamp
-	if b.seen = stamp; !settled {
+// force have.
+func (d *Daemon) renew(b *book, stamp string, asked bool, now time.Time, load func() ([]*rules.Rule, error)) bool {
+	reads := b.reads(stamp, asked, now)
+	if b.seen = stamp; !reads {
 		return false
 	}
 	b.stamp, b.again = stamp, time.Time{}
 	list, err := load()
 	if errors.Is(b.missing, account.ErrPending) {
-		b.stamp = "(again)" // the next look has the answer
+		b.stamp = readAgain // the next look has the answer
 		return false
 	}
 	if b.missing != nil {
-		b.again = d.now().Add(missingPause)
+		b.again = now.Add(missingPause)
 	}
-	before := b.problems
-	if b.problems = problemsOf(err); err != nil && again && slices.Equal(before, b.problems) {
-		return false // as was told already
-	}
-	if err != nil {
+	before, refused, whose := b.problems, b.refused, b.whose()
+	if b.problems, b.refused = problemsOf(err), ""; err != nil {
+		b.refused = stamp
+		if !asked && stamp == refused && slices.Equal(before, b.problems) {
+			return false // as was told already
+		}
 		what := "rules are not in force; those from before stay"
 		if b.set == nil {
 			what = "rules are not in force"
@@ -121,70 +143,48 @@ const missingPause = time.Minute
 // loadSystem reads the administrator's rules. The caller holds d.rules.mu, so no user is waited for.
 func (d *Daemon) loadSystem(b *book) ([]*rules.Rule, error) {
 	b.missing = nil
-	return rules.LoadSystem(d.opts.RulesDir, uint32(os.Geteuid()), func(name string) (uint32, error) {
+	answered := 0
+	list, err := rules.LoadSystem(d.opts.RulesDir, uint32(os.Geteuid()), func(name string) (uint32, error) {
 		uid, err := d.resolver.Accounts().UIDSoon(name)
 		if err != nil && !errors.Is(b.missing, account.ErrPending) {
 			b.missing = err
 		}
-		return uid, err
+		if isAnswer(err) {
+			answered++
+			return uid, err
+		}
+		return 0, fmt.Errorf("%w: whether there is a user %q is not known", account.ErrUnanswered, name)
 	})
+	if !errors.Is(b.missing, account.ErrPending) {
+		b.lookUps = lookUps{}
+	} else if b.lookUps.areOver(d.now(), answered) {
+		b.lookUps, b.missing = lookUps{}, account.ErrUnanswered // and tried again after a while
+	}
+	return list, err
 }
 
 // lookUpRuleUsers looks the users up that the administrator's rules name, so that a look at the rules that was asked
 // for has them all. What is wrong with the files that look says.
 func (d *Daemon) lookUpRuleUsers(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookUpPatience)
+	defer cancel()
 	_, _ = rules.LoadSystem(d.opts.RulesDir, uint32(os.Geteuid()), func(name string) (uint32, error) {
 		return d.resolver.Accounts().UID(ctx, name)
 	})
 }
 
 // readRules reads what has changed of all files, or of those of the user who asks: their
-// asking is no look at others', of which it takes two, a while apart. The caller holds
-// d.rules.mu.
-func (d *Daemon) readRules(asked asking) (changed bool) {
+// asking is no look at others', of which it takes two, a while apart. Homes are what was seen of users' own. The
+// caller holds both locks.
+func (d *Daemon) readRules(asked asking, homes []*homeLook) (changed bool) {
 	r := &d.rules
 	dir := d.opts.RulesDir
 	if asked.uid == nil {
-		changed = d.renew(&r.system, "admin", rules.SystemStamp(dir), asked.all, func() ([]*rules.Rule, error) {
+		changed = d.renew(&r.system, rules.SystemStamp(dir), asked.all, d.now(), func() ([]*rules.Rule, error) {
 			return d.loadSystem(&r.system)
 		})
 	}
-	homes, err := d.opts.Homes()
-	if err != nil {
-		d.complainOfRules(err)
-		return changed
-	}
-	for uid, home := range homes {
-		if asked.uid != nil && !asked.of(uid) {
-			continue
-		}
-		var stamp string
-		if !r.within(uid, func() { stamp = rules.UserStamp(home) }) {
-			continue
-		}
-		b := r.users[uid]
-		if b == nil {
-			if stamp == "" {
-				continue
-			}
-			b = &book{owner: uid}
-			r.users[uid] = b
-		}
-		if d.renew(b, fmt.Sprint("uid ", uid), stamp, asked.of(uid), func() ([]*rules.Rule, error) {
-			var list []*rules.Rule
-			var err error
-			if !r.within(uid, func() { list, err = rules.LoadUser(home, uid) }) {
-				return nil, fmt.Errorf("%s was not read within %v", home, filePatience)
-			}
-			return list, err
-		}) {
-			changed = true
-		}
-		if r.slow[uid] != nil {
-			b.stamp = "(again)"
-		}
-	}
-	return changed
+	return d.readHomes(homes, asked) || changed
 }
 
 func (d *Daemon) complainOfRules(err error) {
@@ -245,7 +245,19 @@ func (r *ruleBook) phaseAt(now time.Time) string {
 	return b.String()
 }
 
-// keepRules follows the files, what is executed and the time, until ctx ends.
+// keepExecs applies the rules to what is executed, until ctx ends.
+func (d *Daemon) keepExecs(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-d.kernel.Execs():
+			d.executed(ctx, e)
+		}
+	}
+}
+
+// keepRules follows the files and the time, until ctx ends.
 func (d *Daemon) keepRules(ctx context.Context) {
 	tick := time.NewTicker(d.opts.Tick)
 	defer tick.Stop()
@@ -254,8 +266,6 @@ func (d *Daemon) keepRules(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case e := <-d.kernel.Execs():
-			d.executed(ctx, e)
 		case <-tick.C:
 			d.lookAtRules(asking{})
 		case <-d.opts.Hangup:
@@ -271,7 +281,7 @@ func (d *Daemon) keepRules(ctx context.Context) {
 func (d *Daemon) rereadRules(uid *uint32) {
 	d.rules.mu.Lock()
 	defer d.rules.mu.Unlock()
-	again := func(b *book) { b.stamp = "(again)" }
+	again := func(b *book) { b.stamp = readAgain }
 	if uid == nil {
 		again(&d.rules.system)
 	}
@@ -285,14 +295,20 @@ func (d *Daemon) rereadRules(uid *uint32) {
 // lookAtRules reads what has changed, and looks at all processes if that, the time or
 // a lost event asks for it.
 func (d *Daemon) lookAtRules(asked asking) {
-	d.rules.mu.Lock()
-	defer d.rules.mu.Unlock()
+	r := &d.rules
+	r.homes.mu.Lock()
+	defer r.homes.mu.Unlock()
+	homes, err := d.lookAtHomes(asked)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if d.down() {
 		return
 	}
-	r := &d.rules
+	if err != nil {
+		d.complainOfRules(err)
+	}
 	now := d.now()
-	changed := d.readRules(asked) || !r.read
+	changed := d.readRules(asked, homes) || !r.read
 	if changed && r.any() {
 		// Before the look at what runs: what is executed meanwhile is told.
 		if err := d.kernel.FollowExecs(true); err != nil {

@@ -6,41 +6,11 @@ import "time"
 // administrator's rules and for other users, too.
 
 const (
-	// filePatience is how long a user's file system may take to answer.
-	filePatience = 250 * time.Millisecond
 	// A user's own rules may take so much time to be compared at once, and such a part of
 	// all time; more, and they are not compared for a while.
 	mostRuleDebt  = 500 * time.Millisecond
 	ruleTimeShare = 20 // 1/20
 )
-
-// within calls f, which looks at a user's files, and reports whether it was done in time.
-// One who does not answer is not asked again before the last answer has come; what f
-// writes may not be read then.
-func (r *ruleBook) within(uid uint32, f func()) bool {
-	if former := r.slow[uid]; former != nil {
-		select {
-		case <-former:
-			delete(r.slow, uid)
-		default:
-			return false
-		}
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	timer := time.NewTimer(filePatience)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timer.C:
-		r.slow[uid] = done
-		return false
-	}
-}
 
 // ruleDebt is what a user's own rules took to compare, and have not paid for by waiting.
 type ruleDebt struct {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/auth"
@@ -421,50 +420,4 @@ func TestContainerOfARuleIsKept(t *testing.T) {
 	require.Empty(t, holding)
 	require.Equal(t, "web, also", containerText(rules.Container{Names: []string{"web", "also"}, ID: "a"}))
 	require.Equal(t, "a", containerText(rules.Container{ID: "a"}))
-}
-
-// What an engine has written down of a container is read without the lock on the rules.
-func TestContainersAreLookedUpWithoutTheRulesLock(t *testing.T) {
-	const pid = 4242
-	proc, lib := t.TempDir(), t.TempDir()
-	write := func(file, text string) {
-		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
-	}
-	write(filepath.Join(proc, "sys/kernel/random/boot_id"), "of the test\n")
-	id := strings.Repeat("a", 64)
-	group := "system.slice/docker-" + id + ".scope"
-	written := filepath.Join(lib, "docker/containers", id, "config.v2.json")
-	c := newClerk(t, new(enforcetest.Kernel), "[[rule]]\ncontainer = 'web'\nup = '1MB/s'\n", func(o *Options) {
-		o.Identity.Proc, o.Identity.VarLib = proc, lib
-		require.NoError(t, os.MkdirAll(filepath.Join(o.Identity.CgroupRoot, group), 0o755))
-		require.NoError(t, os.MkdirAll(filepath.Dir(written), 0o755))
-		require.NoError(t, unix.Mkfifo(written, 0o600)) // who reads it waits for who writes
-	})
-	process := filepath.Join(proc, fmt.Sprint(pid))
-	write(filepath.Join(process, "comm"), "web\n")
-	write(filepath.Join(process, "status"), "Name:\tweb\nPPid:\t1\nUid:\t0\t0\t0\t0\n")
-	write(filepath.Join(process, "cgroup"), "0::/"+group+"\n")
-	require.NoError(t, os.Symlink("/usr/bin/web", filepath.Join(process, "exe")))
-	c.fake.Exec(pid)
-	var writer *os.File
-	c.eventually("it is looked up", func() (ok bool) {
-		fd, err := unix.Open(written, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // fails while nobody reads
-		if err == nil {
-			writer = os.NewFile(uintptr(fd), written)
-		}
-		return err == nil
-	})
-	listed := make(chan error, 1)
-	go func() {
-		_, err := c.Rules(context.Background(), root)
-		listed <- err
-	}()
-	select {
-	case err := <-listed:
-		require.NoError(t, err)
-	case <-time.After(soon):
-		t.Error("a list of the rules waits for an engine")
-	}
-	require.NoError(t, writer.Close())
 }

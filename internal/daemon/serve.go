@@ -37,6 +37,7 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 	keepers.Go(func() { d.keepNames(house) })
 	if d.followsRules() {
 		keepers.Go(func() { d.keepRules(house) })
+		keepers.Go(func() { d.keepExecs(house) })
 	}
 	defer keepers.Wait()
 	defer cancel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +21,30 @@ type subordinates struct {
 	size     int64
 	again    time.Time // when the file is read again because users of it are not known; zero = not
 	complain string    // logged already
+	lookUps  lookUps   // of these users
+	hanging  bool      // it was logged that there is no answer about some
 }
+
+// lookUps are questions about the users of a file that are under way. However many there are, they are waited for as
+// long as answers come.
+type lookUps struct {
+	answered int       // the most that were
+	since    time.Time // of the last that was new
+}
+
+// lookUpPatience is how long is waited for the name service while no answer comes.
+const lookUpPatience = 10 * time.Second
+
+// areOver reports whether no answer has come for so long, of which there are so many by now.
+func (l *lookUps) areOver(now time.Time, answered int) bool {
+	if l.since.IsZero() || answered > l.answered {
+		l.answered, l.since = answered, now
+	}
+	return now.Sub(l.since) >= lookUpPatience
+}
+
+// isAnswer reports whether a look-up of a user was answered, and be it that there is none.
+func isAnswer(err error) bool { return err == nil || errors.Is(err, account.ErrUnknown) }
 
 const (
 	// subordinatesSoon is when users are asked for again whom the name service is being asked for, subordinatesLate
@@ -46,8 +70,17 @@ func (d *Daemon) readSubordinates() {
 	if d.isDown || changed.Equal(s.changed) && size == s.size && !due {
 		return
 	}
-	list, missing, err := identity.Subordinates(d.opts.Subordinates, d.resolver.Accounts().UIDSoon)
-	if err == nil {
+	answered, unanswered := 0, 0
+	list, missing, err := identity.Subordinates(d.opts.Subordinates, func(name string) (uint32, error) {
+		uid, err := d.resolver.Accounts().UIDSoon(name)
+		if isAnswer(err) {
+			answered++
+		} else {
+			unanswered++
+		}
+		return uid, err
+	})
+	if known := s.list.Load(); err == nil && (known == nil || !slices.Equal(*known, list)) {
 		err = d.kernel.SetSubordinates(list)
 	}
 	if err != nil {
@@ -59,12 +92,19 @@ func (d *Daemon) readSubordinates() {
 	}
 	s.list.Store(&list)
 	s.changed, s.size, s.again, s.complain = changed, size, time.Time{}, ""
-	switch {
-	case errors.Is(missing, account.ErrPending):
+	if errors.Is(missing, account.ErrPending) && !s.lookUps.areOver(now, answered) {
 		s.again = now.Add(subordinatesSoon)
-	case missing != nil:
+		return
+	}
+	s.lookUps = lookUps{}
+	if missing != nil {
 		s.again = now.Add(subordinatesLate)
 	}
+	if unanswered > 0 && !s.hanging {
+		d.log.Warn("the name service does not answer who some users are: the user ids that they were given count as users of their own until it does",
+			"file", d.opts.Subordinates, "lines", unanswered)
+	}
+	s.hanging = unanswered > 0
 }
 
 // countsAs is the user whose quota a user id uses.

@@ -103,7 +103,10 @@ func hideConnections(by auth.Actor, r *rules.Rule, shown *api.Rule) {
 // problemsFor is what is wrong in files of rules. A mistake may quote a destination, so of the
 // administrator's files others are told where it is only.
 func (b *book) problemsFor(by auth.Actor) []api.RuleProblem {
-	if b.owner != 0 || by.Root() {
+	switch {
+	case b.hanging != "":
+		return append(slices.Clone(b.problems), hangs(b.hanging))
+	case b.owner != 0 || by.Root():
 		return b.problems
 	}
 	list := slices.Clone(b.problems)

@@ -1,0 +1,241 @@
+package daemon
+
+import (
+	"maps"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/rules"
+)
+
+// A user's home may lie on a file system that does not answer, such as that of a server that is away. So homes are
+// looked at without the lock on the rules, some at a time, and none is waited for for long: what is seen later counts
+// at a later look.
+
+const (
+	// filePatience is how long a look waits for one home.
+	filePatience = 250 * time.Millisecond
+	// homesAtOnce is how many homes are looked at at a time.
+	homesAtOnce = 8
+	// homesPatience is after what time a look that met a home without an answer begins with no other.
+	homesPatience = time.Second
+	// mostHanging bounds the homes without an answer: a thread of the daemon's waits for each.
+	mostHanging = 256
+)
+
+// homeLook is a look at the file of a user's own rules.
+type homeLook struct {
+	uid   uint32
+	home  string
+	known *book // a copy, as the rules were when it began; nil: there were none
+	asked bool  // somebody asked for it
+	now   time.Time
+	late  bool // it was waited for in vain
+
+	done   chan struct{} // closed when what follows is there; nil: it has not begun
+	stamp  string        // of the file
+	isRead bool
+	list   []*rules.Rule
+	err    error
+}
+
+// homeLooks are the looks that homes have not answered. Its lock is held for a whole look at the rules, and taken
+// before that of ruleBook.
+type homeLooks struct {
+	mu      sync.Mutex
+	hanging map[uint32]*homeLook
+	told    map[uint32]bool // whose home was said not to answer
+	full    bool            // it was said that there are too many
+}
+
+// see looks at the file, and reads it if it has changed. The function before is a test's, or nil.
+func (l *homeLook) see(before func(uid uint32)) {
+	defer close(l.done)
+	if before != nil {
+		before(l.uid)
+	}
+	l.stamp = rules.UserStamp(l.home)
+	b := l.known
+	if b == nil {
+		if l.stamp == "" {
+			return
+		}
+		b = &book{owner: l.uid}
+	}
+	if b.reads(l.stamp, l.asked, l.now) {
+		l.list, l.err = rules.LoadUser(l.home, l.uid)
+		l.isRead = true
+	}
+}
+
+func (l *homeLook) isDone() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// await waits for the look, but not for long.
+func (l *homeLook) await() {
+	timer := time.NewTimer(filePatience)
+	defer timer.Stop()
+	select {
+	case <-l.done:
+	case <-timer.C:
+		l.late = true
+	}
+}
+
+// lookAtHomes returns what there is to see of users' own rules. The caller holds r.homes.mu, and no other lock.
+func (d *Daemon) lookAtHomes(asked asking) (seen []*homeLook, err error) {
+	looks, err := d.homesToSee(asked)
+	if err != nil {
+		return nil, err
+	}
+	h := &d.rules.homes
+	var begin []*homeLook
+	for _, l := range looks {
+		switch former := h.hanging[l.uid]; {
+		case former == nil:
+			begin = append(begin, l)
+		case former.isDone():
+			delete(h.hanging, l.uid)
+			if former.home == l.home {
+				seen = append(seen, former)
+			}
+		}
+	}
+	if asked.uid == nil { // users may have gone
+		maps.DeleteFunc(h.hanging, func(_ uint32, l *homeLook) bool { return l.isDone() })
+	}
+	return append(seen, d.seeHomes(begin)...), nil
+}
+
+// homesToSee lists the homes that a look is to see.
+func (d *Daemon) homesToSee(asked asking) (list []*homeLook, err error) {
+	r := &d.rules
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	homes, err := d.opts.Homes()
+	if err != nil {
+		return nil, err
+	}
+	now := d.now()
+	for uid, home := range homes {
+		if asked.uid != nil && !asked.of(uid) {
+			continue
+		}
+		l := &homeLook{uid: uid, home: home, asked: asked.of(uid), now: now}
+		if b := r.users[uid]; b != nil {
+			known := *b
+			l.known = &known
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+// seeHomes looks at homes, and returns those that have answered; the others hang from now on.
+func (d *Daemon) seeHomes(list []*homeLook) (seen []*homeLook) {
+	h := &d.rules.homes
+	room := int64(mostHanging - len(h.hanging))
+	if full := room <= 0; full != h.full {
+		h.full = full
+		if full {
+			d.log.Warn("so many home folders do not answer that nobody's own rules are read until some do", "homes", len(h.hanging))
+		}
+	}
+	if h.full {
+		return nil
+	}
+	var next, late atomic.Int64
+	until := time.Now().Add(homesPatience)
+	var workers sync.WaitGroup
+	for range min(homesAtOnce, len(list)) {
+		workers.Go(func() {
+			for late.Load() == 0 || late.Load() < room && time.Now().Before(until) {
+				i := next.Add(1) - 1
+				if i >= int64(len(list)) {
+					return
+				}
+				l := list[i]
+				l.done = make(chan struct{})
+				go l.see(d.opts.atHome)
+				if l.await(); l.late {
+					late.Add(1)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	for _, l := range list {
+		if l.done == nil {
+			continue // the next look begins with others
+		}
+		d.tellHanging(l)
+		if l.isDone() {
+			seen = append(seen, l)
+		} else {
+			h.hanging[l.uid] = l
+		}
+	}
+	return seen
+}
+
+// tellHanging logs that a home does not answer, once until it does.
+func (d *Daemon) tellHanging(l *homeLook) {
+	told := d.rules.homes.told
+	switch {
+	case l.late && !told[l.uid]:
+		told[l.uid] = true
+		d.log.Warn("a home folder does not answer: its user's own rules are not read until it does, and those from before stay", "uid", l.uid, "home", l.home)
+	case !l.late && told[l.uid]:
+		delete(told, l.uid)
+		d.log.Info("a home folder answers again", "uid", l.uid, "home", l.home)
+	}
+}
+
+// readHomes takes over what was seen of users' own rules, and reports whether those in force have changed. The caller
+// holds both locks.
+func (d *Daemon) readHomes(seen []*homeLook, asked asking) (changed bool) {
+	r := &d.rules
+	now := d.now()
+	for _, l := range seen {
+		b := r.users[l.uid]
+		if b == nil {
+			if l.stamp == "" {
+				continue
+			}
+			b = &book{owner: l.uid}
+			r.users[l.uid] = b
+		}
+		if !l.isRead && b.reads(l.stamp, asked.of(l.uid), now) {
+			b.stamp = readAgain // it was asked for meanwhile
+			continue
+		}
+		if d.renew(b, l.stamp, asked.of(l.uid), now, func() ([]*rules.Rule, error) { return l.list, l.err }) {
+			changed = true
+		}
+	}
+	for uid, b := range r.users {
+		b.hanging = ""
+		if l := r.homes.hanging[uid]; l != nil {
+			b.hanging = l.home
+		}
+	}
+	return changed
+}
+
+// hangs is what is wrong with a home that does not answer.
+func hangs(home string) api.RuleProblem {
+	return api.RuleProblem{
+		File:    filepath.Join(home, rules.OfUser),
+		Message: "the home folder does not answer: the file is read when it does, and rules from before stay in force",
+		Remedy:  "ls -la " + home,
+	}
+}
