@@ -309,7 +309,13 @@ func (k *Kernel) sendDevicesChanged(p *sendPlace) {
 	if k.send != p.s || p.s.places[p.ns] != p {
 		return
 	}
-	if err := errors.Join(p.ensurePair(), p.followDevices()); err != nil {
+	var err error
+	if p.leaving {
+		err = p.look(k.holds)
+	} else {
+		err = errors.Join(p.ensurePair(), p.followDevices())
+	}
+	if err != nil {
 		k.log.Warn("a device is not looked after", "netns", p.ns, "err", err)
 	}
 }

@@ -26,6 +26,8 @@ type sendPlace struct {
 	rest     rest // devices that were left
 	// unasked says that the place was made for who holds its queue, and that nothing has come into the queue.
 	unasked bool
+	// leaving says that some devices were left already, as nobody uses the place: see letGo.
+	leaving bool
 	// standingsOnce reads what waits in each class, once a look.
 	standingsOnce func() (map[uint32]standing, error)
 	watch         *watcher

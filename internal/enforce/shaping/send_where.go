@@ -20,7 +20,10 @@ const (
 // openPlace makes a queue in a namespace, in which a process of that number asked
 // for it, unless there is one or it failed of late.
 func (s *sender) openPlace(ns, tgid uint32) error {
-	if s.places[ns] != nil || ns == 0 {
+	if p := s.places[ns]; p != nil {
+		return p.stay()
+	}
+	if ns == 0 {
 		return nil
 	}
 	if at, failed := s.failed[ns]; failed && time.Since(at) < sendRetry {
@@ -49,29 +52,8 @@ func (s *sender) openPlace(ns, tgid uint32) error {
 // share, unless somebody holds their queues; of the daemon's own, if nothing ever did.
 func (s *sender) look(by holds) error {
 	var errs []error
-	now := monotonicNS()
 	for _, p := range s.places {
-		if p.isHome() && !p.unasked {
-			continue
-		}
-		idle, err := p.idle(now)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if p.unasked = p.unasked && idle >= time.Duration(now-p.entry.UsedNs); p.isHome() && !p.unasked {
-			continue
-		}
-		if !p.isHome() && idle > sendLeft && netnamespace.PathOf(p.ns) == "" {
-			errs = append(errs, p.remove())
-			continue
-		}
-		if idle <= sendIdle || by[p.ns] > 0 {
-			continue
-		}
-		if waiting, err := p.waiting(0); err != nil || waiting == 0 {
-			errs = append(errs, err, p.remove())
-		}
+		errs = append(errs, p.look(by))
 	}
 	for ns, at := range s.failed {
 		if time.Since(at) > sendRetry {
@@ -79,6 +61,62 @@ func (s *sender) look(by holds) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// look does so for one of them.
+func (p *sendPlace) look(by holds) error {
+	if p.isHome() && !p.unasked {
+		return nil
+	}
+	now := monotonicNS()
+	idle, err := p.idle(now)
+	if err != nil {
+		return err
+	}
+	if p.unasked = p.unasked && idle >= time.Duration(now-p.entry.UsedNs); p.isHome() && !p.unasked {
+		return p.stay()
+	}
+	if !p.isHome() && idle > sendLeft && netnamespace.PathOf(p.ns) == "" {
+		return p.remove()
+	}
+	if idle <= sendIdle || by[p.ns] > 0 {
+		return p.stay()
+	}
+	waiting, err := p.waiting(0)
+	if err == nil && waiting > 0 {
+		return p.stay()
+	}
+	return errors.Join(err, p.letGo())
+}
+
+// letGo removes a place that nobody uses, in turns: to leave a device takes a grace period of the kernel's, as to enter
+// one does. What is sent by a device that was left is judged as where there is no queue.
+func (p *sendPlace) letGo() error {
+	there, err := p.present()
+	errs := []error{err}
+	began, left := time.Now(), 0
+	for index := range p.devices {
+		if left > 0 && time.Since(began) > p.s.turnUp {
+			p.leaving = true
+			p.rest.look(func() { p.s.changed(p) })
+			return errors.Join(append(errs, p.s.renew())...)
+		}
+		errs = append(errs, p.leave(index, there[index]))
+		left++
+	}
+	return errors.Join(append(errs, p.remove())...)
+}
+
+// stay enters the devices again that were left, of a place that is used after all.
+func (p *sendPlace) stay() error {
+	if !p.leaving {
+		return nil
+	}
+	p.leaving, p.entry.UsedNs = false, monotonicNS() // or else it would be idle still
+	if err := p.s.obj.Sender.Put(p.ns, &p.entry); err != nil {
+		return fmt.Errorf("keep a queue: %w", err)
+	}
+	return p.followDevices()
 }
 
 // idle is for how long nothing came into the queue.

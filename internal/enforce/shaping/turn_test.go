@@ -1,8 +1,10 @@
 package shaping
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -109,6 +111,51 @@ func TestDevicesThatAreUpAreEnteredInTurns(t *testing.T) {
 			return c.entered() == devices
 		})
 	}
+}
+
+// A queue that nobody uses leaves its devices in turns, too, and enters them again for who wants it meanwhile.
+func TestDevicesAreLeftInTurns(t *testing.T) {
+	k := opened(t)
+	defer func() { must(t, k.Down()) }()
+	const many = 6
+	for i := range many / 2 {
+		addPairUp(t, fmt.Sprintf("turn%d", i))
+	}
+	free := devices(t)
+	home, err := netnamespace.Of("thread-self")
+	must(t, err)
+	must(t, k.SetNode(sending(200e3)))
+	entered := func() int {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return len(k.sendingAt(home).attached)
+	}
+	release, err := k.HoldQueue(0)
+	must(t, err)
+	soon(t, "all are entered", 5*time.Second, func() bool { return entered() == many })
+	release()
+	// turn has one device be left of a queue that was idle for long, and perhaps somebody ask for it then.
+	turn := func(again bool) (left int, err error) {
+		k.mu.Lock() // the look at the rest waits for it
+		defer k.mu.Unlock()
+		k.send.turnUp = 0
+		p := k.sendingAt(home)
+		p.entry.UsedNs = monotonicNS() - uint64(3*sendIdle)
+		err = errors.Join(k.send.obj.Sender.Put(p.ns, &p.entry), p.look(k.holds))
+		left = many - len(p.attached)
+		if again {
+			err = errors.Join(err, k.startSending(&bpf.QueueWanted{Netns: home}))
+		}
+		return left, err
+	}
+	left, err := turn(true)
+	must(t, err)
+	require.Equal(t, 1, left)
+	soon(t, "all are entered again", 5*time.Second, func() bool { return entered() == many })
+	left, err = turn(false)
+	must(t, err)
+	require.Equal(t, 1, left)
+	soon(t, "all are left", 5*time.Second, func() bool { return slices.Equal(devices(t), free) })
 }
 
 // addPairUp makes two devices that are up, for the test.
