@@ -93,6 +93,27 @@ func TestHomesThatDoNotAnswer(t *testing.T) {
 	require.False(t, locked.Load(), "the lock on the rules is held while homes are looked at")
 }
 
+// Of a home that is slow each time the rules are read all the same, and it is told once.
+func TestSlowHome(t *testing.T) {
+	testutil.RequireRoot(t)
+	const user = 1_999_000_300
+	var log logText
+	var looks atomic.Int32
+	c := newClerk(t, new(enforcetest.Kernel), "", func(o *Options) {
+		o.Logger = log.logger(t)
+		o.atHome = func(uint32) {
+			looks.Add(1)
+			time.Sleep(filePatience + 50*time.Millisecond)
+		}
+	})
+	c.ownRules(user, rule("x", "up = '1MB/s'"))
+	c.eventually("its rules are read", func() bool {
+		list, err := c.Rules(context.Background(), root)
+		return err == nil && len(list.Rules) == 1 && looks.Load() >= 4
+	})
+	require.Equal(t, 1, log.count("a home folder does not answer"))
+}
+
 // getsFree reports whether nobody holds a lock for as long as a look waits for a home.
 func getsFree(lock *sync.Mutex) bool {
 	for until := time.Now().Add(filePatience / 2); time.Now().Before(until); time.Sleep(poll) {
