@@ -20,8 +20,9 @@ import (
 var (
 	examplePID     = regexp.MustCompile(`\b47\d\d\b`)
 	exampleProgram = regexp.MustCompile(`\bname:[a-z]+\b`)
-	// needsMore are commands that talk to hosts, or go on until they are told to end; TestReadmeCommands reads them.
-	needsMore = regexp.MustCompile(`^netnice (probe|inetd|monitor) | --measure `)
+	// needsMore are commands that talk to hosts, go on until they are told to end, or need a daemon that reads rules (the
+	// script "always"); TestReadmeCommands reads them.
+	needsMore = regexp.MustCompile(`^netnice (probe|inetd|monitor) | --measure | --always\b`)
 )
 
 // Each command in README.md's blocks succeeds, as a shell runs it. The other programs in them are ones that do nothing, and
