@@ -46,7 +46,7 @@ quick: ## tests without root and traffic: pure code, models, fakes, the CLI's sc
 	$(REPORT) $(RESULTS)/quick.json && exit $$code
 
 test: export NETNICE_TEST_STAGE := test
-test: deps-test $(TESTSUM) build ## each behaviour once, end to end in network namespaces as well (9 minutes)
+test: deps-test $(TESTSUM) build ## each behaviour once, end to end in network namespaces as well (10 minutes)
 	@mkdir -p $(RESULTS) && rm -rf $(RESULTS)/failures
 	$(SUM) --jsonfile $(RESULTS)/test.json --raw-command -- sh -c '$(GO) test -json -count=1 $(BESIDE); code=$$?; \
 		$(GO) test -json -count=1 -timeout 25m -p 1 -parallel 5 $(ALONE) && exit $$code'; code=$$?; \
