@@ -1,10 +1,6 @@
 package cli
 
-import (
-	"charm.land/lipgloss/v2"
-
-	"github.com/netnice/netnice/internal/wrap"
-)
+import "charm.land/lipgloss/v2"
 
 // Colours of a terminal, by number.
 const (
@@ -28,10 +24,8 @@ func (a *App) paint(colour, text string) string {
 	return lipgloss.NewStyle().Foreground(lipgloss.Color(colour)).Render(text)
 }
 
-// width is how wide lines of text may be.
+// width is how wide lines of text may be: any on what is no terminal, where a program looks for phrases.
 func (a *App) width() int {
-	if width, _ := a.System.Terminal(a.Out); width > 0 {
-		return width
-	}
-	return wrap.Unknown
+	width, _ := a.System.Terminal(a.Out)
+	return width
 }
