@@ -255,10 +255,11 @@ static __always_inline struct nn_socket *nn_subflow_adopt(struct tcp_sock *tp,
 		nn_subflow_stateless(tp, from);
 		return NULL;
 	}
+	/* first: what changes from now on is asked for again */
+	from->flags |= NN_SOCK_SUBFLOWS;
+	from->flags &= ~(NN_SOCK_CHANGED | NN_SOCK_ASKED);
 	nn_subflow_assign(s, from);
 	nn_peer_found(s, (struct sock *)tp);
-	from->flags |= NN_SOCK_SUBFLOWS;
-	from->flags &= ~NN_SOCK_CHANGED;
 	return s;
 }
 

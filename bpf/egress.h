@@ -7,6 +7,7 @@
 #define NETNICE_EGRESS_H
 
 #include "datagram.h"
+#include "mptcp.h"
 #include "packet_peer.h"
 #include "pacing.h"
 #include "sent_by.h"
@@ -228,6 +229,12 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 		if (!s || !nn_socket_limited(s))
 			return nn_unlimited_sent(skb, sk, s);
 		return nn_other_judge(skb, s, nn_other_look(skb, s));
+	}
+	if (users && nn_subflow_of_another(skb, s)) {
+		nn_tcp_look(skb, &t);
+		if (t.data) /* who only reads acknowledges */
+			s = nn_subflow_sent_by_caller(skb, sk, s);
+		limited = s && nn_socket_limited(s);
 	}
 	if (!limited)
 		return nn_unlimited_sent(skb, sk, s);

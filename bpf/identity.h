@@ -159,6 +159,35 @@ static __always_inline struct nn_socket *nn_subflow(struct bpf_sock *sk)
 	return s;
 }
 
+/* Another uses the MPTCP socket than when the subflow got its path. */
+static __always_inline bool nn_subflow_left(const struct nn_socket *s,
+					    const struct nn_socket *from)
+{
+	return s->tgid != from->tgid ||
+	       s->start_boottime_ns != from->start_boottime_ns ||
+	       s->uid != from->uid || s->cgroup != from->cgroup ||
+	       s->epoch != from->epoch;
+}
+
+/* A subflow is about to send: it has the path that its MPTCP socket has now. */
+static __always_inline void nn_subflow_follow(struct bpf_sock *sk,
+					      struct nn_socket *s)
+{
+	struct nn_socket *from;
+	struct mptcp_sock *msk;
+
+	if (!nn_mptcp_known())
+		return;
+	msk = bpf_skc_to_mptcp_sock(sk);
+	if (!msk)
+		return;
+	from = nn_state_of((struct sock *)msk);
+	if (!from || (s->epoch == nn_epoch() && !nn_subflow_left(s, from)))
+		return;
+	nn_subflow_assign(s, from);
+	nn_port_of(s, sk->src_port);
+}
+
 /* MPTCP's option in each segment with data: a mapping of 18 bytes and a data
  * acknowledgement of 4 or 8, rounded up to words. A checksum fits in. */
 static __always_inline __u32 nn_subflow_option(struct bpf_sock *sk)
@@ -238,6 +267,8 @@ static __always_inline struct nn_socket *nn_socket_reassign(struct sock *sk,
 		return NULL;
 	}
 	s = nn_sock_give(sk, s, &w, &path);
+	if (s && sk->sk_protocol == IPPROTO_MPTCP)
+		s->flags |= NN_SOCK_CHANGED;
 	if (s && p->destinations)
 		nn_peer_found(s, sk);
 	if (s && s->path[0].node) {

@@ -220,12 +220,17 @@ typedef struct {
 	int counter;
 } __core atomic_t;
 
+typedef struct {
+	int owned;
+} __core socket_lock_t;
+
 typedef struct refcount_struct {
 	atomic_t refs;
 } __core refcount_t;
 
 struct sock {
 	struct sock_common __sk_common;
+	socket_lock_t sk_lock;
 	refcount_t sk_wmem_alloc;
 	atomic_t sk_omem_alloc;
 	int sk_sndbuf;
@@ -301,6 +306,11 @@ struct mptcp_sock {
 	bool use_64bit_ack;
 } __core;
 
+struct mptcp_subflow_context {
+	struct sock *tcp_sock;
+	struct sock *conn;
+} __core;
+
 struct super_block {
 	unsigned long s_magic;
 } __core;
@@ -333,8 +343,10 @@ struct socket {
 	struct file *file;
 } __core;
 
-/* What a call's first and third arguments are in, on each architecture. */
+/* What a call's number, and its first and third arguments, are in, on each
+ * architecture. */
 struct pt_regs___x86 {
+	unsigned long orig_ax;
 	unsigned long dx;
 	unsigned long di;
 } __core;
@@ -345,6 +357,7 @@ struct user_pt_regs {
 
 struct pt_regs___arm64 {
 	struct user_pt_regs user_regs;
+	int syscallno;
 } __core;
 
 struct msghdr;

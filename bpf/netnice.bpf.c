@@ -8,6 +8,7 @@
 #include "exec.h"
 #include "follow.h"
 #include "meter.h"
+#include "mptcp.h"
 #include "option.h"
 #include "uring.h"
 #include "socket.h"
@@ -150,6 +151,22 @@ SEC("fentry/do_tcp_sendpages")
 int BPF_PROG(nn_sendpages_fentry, struct sock *sk)
 {
 	nn_socket_sends(sk);
+	return 0;
+}
+
+/* One of the next two: where the hook at a socket's creation may look at tasks
+ * the first. */
+SEC("tp_btf/mptcp_subflow_get_send")
+int BPF_PROG(nn_mptcp_tp, struct mptcp_subflow_context *subflow)
+{
+	nn_mptcp_pushes(subflow);
+	return 0;
+}
+
+SEC("fentry/mptcp_sendmsg")
+int BPF_PROG(nn_mptcp_fentry, struct sock *sk)
+{
+	nn_mptcp_sends(sk);
 	return 0;
 }
 

@@ -291,8 +291,8 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	if (!s || !(s->flags & NN_SOCK_ARMED))
 		return;
 	s->flags &= ~NN_SOCK_HOLD;
-	if (s->flags & NN_SOCK_SUBFLOW && s->epoch != nn_epoch())
-		nn_subflow(sk);
+	if (s->flags & NN_SOCK_SUBFLOW)
+		nn_subflow_follow(sk, s);
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return;

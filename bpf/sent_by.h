@@ -158,27 +158,36 @@ static __always_inline bool nn_another_sends(const struct nn_socket *s)
 	return s ? !nn_still_holds(s, p, t) : !nn_task_free(p, t);
 }
 
+/* Does the calling process send the packet by a socket that it has? */
+static __always_inline bool nn_caller_sends(struct __sk_buff *skb,
+					    struct bpf_sock *sk,
+					    struct nn_socket *s,
+					    const struct nn_policy *p)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	bool looked =
+		s && s->stranger == t->tgid && s->stranger_epoch == p->epoch;
+
+	if (nn_by_uring(skb, t) || nn_caller_has(skb, looked))
+		return true;
+	if (!looked)
+		nn_stranger(skb, sk, s, p, t);
+	return false;
+}
+
 /* The state of a packet's socket, whose user the calling process is from now
  * on, if it has it. */
 static __noinline struct nn_socket *nn_sent_by_caller(struct __sk_buff *skb,
 						      struct bpf_sock *sk,
 						      struct nn_socket *s)
 {
-	struct task_struct *t = bpf_get_current_task_btf();
 	struct nn_policy *p = nn_policy();
 	struct nn_path path = {};
 	struct nn_who w = {};
-	bool looked;
 	__u32 n;
 
-	if (!p)
+	if (!p || !nn_caller_sends(skb, sk, s, p))
 		return s;
-	looked = s && s->stranger == t->tgid && s->stranger_epoch == p->epoch;
-	if (!nn_by_uring(skb, t) && !nn_caller_has(skb, looked)) {
-		if (!looked)
-			nn_stranger(skb, sk, s, p, t);
-		return s;
-	}
 	n = nn_path_of_caller(&w, &path);
 	if (!n && !s && nn_finds_free(p)) {
 		nn_cgroup_found_free(&w);

@@ -232,8 +232,8 @@ enum nn_socket_flags {
 	NN_SOCK_SLICE = 1 << 19,   /* reserved in each period: sent at once */
 	NN_SOCK_PROBES = 1 << 20,  /* the daemon's, by which it follows a path:
 				    * free of limits on destinations */
-	NN_SOCK_CHANGED = 1 << 16, /* an MPTCP socket: its rates are not its
-				    * subflows' yet */
+	NN_SOCK_CHANGED = 1 << 16, /* an MPTCP socket: its rates, or its path,
+				    * are not its subflows' yet */
 	NN_SOCK_UNHEARD = 1 << 21, /* its segments leave no room for the
 				    * callback that charges: see egress.h */
 	NN_SOCK_STATELESS =

@@ -80,6 +80,8 @@ func hooks() []hook {
 		{"send_tp", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnSendTp }, "who sends"},
 		{"send_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnSendFentry }, "who sends"},
 		{"sendpages_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnSendpagesFentry }, "who sends files"},
+		{"mptcp_tp", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnMptcpTp }, "who sends by MPTCP"},
+		{"mptcp_fentry", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnMptcpFentry }, "who sends by MPTCP"},
 		{"fork", false, 0, func(o *netniceObjects) *ebpf.Program { return o.NnFork }, "children share the limit"},
 	}
 }
@@ -127,6 +129,17 @@ func missing(spec *btf.Spec) (map[string]bool, error) {
 		out["nn_connect_fentry"], out["nn_listen_fentry"], out["nn_egress"] = true, true, true
 	} else {
 		out["nn_sock_create"], out["nn_egress_users"] = true, true
+	}
+	// a kernel may be built without MPTCP
+	mptcp, err := has("btf_trace_mptcp_subflow_get_send", &btf.Typedef{})
+	if err != nil {
+		return nil, fmt.Errorf("look for tracepoint mptcp_subflow_get_send: %w", err)
+	}
+	if created || !mptcp {
+		out["nn_mptcp_fentry"] = true
+	}
+	if !created || !mptcp {
+		out["nn_mptcp_tp"] = true
 	}
 	for _, function := range datagramFunctions() {
 		there, err := has(function, &btf.Func{})
@@ -226,6 +239,7 @@ func (o *Object) take(c *ebpf.Collection) {
 		NnSockops: p["nn_sockops"], NnSetsockopt: p["nn_setsockopt"], NnGetsockopt: p["nn_getsockopt"],
 		NnSockCreate: p["nn_sock_create"], NnEgress: p["nn_egress"],
 		NnSendTp: p["nn_send_tp"], NnSendFentry: p["nn_send_fentry"], NnSendpagesFentry: p["nn_sendpages_fentry"],
+		NnMptcpTp: p["nn_mptcp_tp"], NnMptcpFentry: p["nn_mptcp_fentry"],
 		NnConnectFentry: p["nn_connect_fentry"], NnListenFentry: p["nn_listen_fentry"],
 		NnConnect4: p["nn_connect4"], NnConnect6: p["nn_connect6"], NnSendmsg4: p["nn_sendmsg4"], NnSendmsg6: p["nn_sendmsg6"],
 		NnUdpSendmsg: p["nn_udp_sendmsg"], NnUdpv6Sendmsg: p["nn_udpv6_sendmsg"],
@@ -390,7 +404,7 @@ func (o *Object) Close() error {
 	}
 	for _, p := range []*ebpf.Program{
 		o.NnSockops, o.NnSetsockopt, o.NnGetsockopt, o.NnSockCreate, o.NnEgress, o.NnSendTp, o.NnSendFentry,
-		o.NnSendpagesFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnExec, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnAdoptFiles,
+		o.NnSendpagesFentry, o.NnMptcpTp, o.NnMptcpFentry, o.NnConnectFentry, o.NnListenFentry, o.NnFork, o.NnExec, o.NnAdoptTasks, o.NnReleaseTasks, o.NnListTasks, o.NnAdoptFiles,
 		o.NnFollowFiles, o.NnAdoptConnections, o.NnMeter, o.NnAdoptUrings, o.NnAdoptUringTcp, o.NnAdoptUringUdp,
 		o.NnConnect4, o.NnConnect6, o.NnSendmsg4, o.NnSendmsg6,
 		o.NnUdpSendmsg, o.NnUdpv6Sendmsg, o.NnRawSendmsg, o.NnRawv6Sendmsg, o.NnPingV4Sendmsg, o.NnPingV6Sendmsg,

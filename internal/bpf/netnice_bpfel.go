@@ -574,6 +574,8 @@ const (
 	netniceProgNnListTasks          = "nn_list_tasks"
 	netniceProgNnListenFentry       = "nn_listen_fentry"
 	netniceProgNnMeter              = "nn_meter"
+	netniceProgNnMptcpFentry        = "nn_mptcp_fentry"
+	netniceProgNnMptcpTp            = "nn_mptcp_tp"
 	netniceProgNnPingV4Sendmsg      = "nn_ping_v4_sendmsg"
 	netniceProgNnPingV6Sendmsg      = "nn_ping_v6_sendmsg"
 	netniceProgNnRawSendmsg         = "nn_raw_sendmsg"
@@ -599,6 +601,7 @@ const (
 	netniceVarFollowWalk            = "follow_walk"
 	netniceVarFormerRelease         = "former_release"
 	netniceVarFormerSocket          = "former_socket"
+	netniceVarInsideKnown           = "inside_known"
 	netniceVarListNode              = "list_node"
 	netniceVarListOthers            = "list_others"
 	netniceVarNnKeepDestinations    = "nn_keep_destinations"
@@ -695,6 +698,8 @@ type netniceProgramSpecs struct {
 	NnListTasks          *ebpf.ProgramSpec `ebpf:"nn_list_tasks"`
 	NnListenFentry       *ebpf.ProgramSpec `ebpf:"nn_listen_fentry"`
 	NnMeter              *ebpf.ProgramSpec `ebpf:"nn_meter"`
+	NnMptcpFentry        *ebpf.ProgramSpec `ebpf:"nn_mptcp_fentry"`
+	NnMptcpTp            *ebpf.ProgramSpec `ebpf:"nn_mptcp_tp"`
 	NnPingV4Sendmsg      *ebpf.ProgramSpec `ebpf:"nn_ping_v4_sendmsg"`
 	NnPingV6Sendmsg      *ebpf.ProgramSpec `ebpf:"nn_ping_v6_sendmsg"`
 	NnRawSendmsg         *ebpf.ProgramSpec `ebpf:"nn_raw_sendmsg"`
@@ -769,6 +774,7 @@ type netniceVariableSpecs struct {
 	FollowWalk         *ebpf.VariableSpec `ebpf:"follow_walk"`
 	FormerRelease      *ebpf.VariableSpec `ebpf:"former_release"`
 	FormerSocket       *ebpf.VariableSpec `ebpf:"former_socket"`
+	InsideKnown        *ebpf.VariableSpec `ebpf:"inside_known"`
 	ListNode           *ebpf.VariableSpec `ebpf:"list_node"`
 	ListOthers         *ebpf.VariableSpec `ebpf:"list_others"`
 	NnKeepDestinations *ebpf.VariableSpec `ebpf:"nn_keep_destinations"`
@@ -911,6 +917,7 @@ type netniceVariables struct {
 	FollowWalk         *ebpf.Variable `ebpf:"follow_walk"`
 	FormerRelease      *ebpf.Variable `ebpf:"former_release"`
 	FormerSocket       *ebpf.Variable `ebpf:"former_socket"`
+	InsideKnown        *ebpf.Variable `ebpf:"inside_known"`
 	ListNode           *ebpf.Variable `ebpf:"list_node"`
 	ListOthers         *ebpf.Variable `ebpf:"list_others"`
 	NnKeepDestinations *ebpf.Variable `ebpf:"nn_keep_destinations"`
@@ -969,6 +976,8 @@ type netnicePrograms struct {
 	NnListTasks          *ebpf.Program `ebpf:"nn_list_tasks"`
 	NnListenFentry       *ebpf.Program `ebpf:"nn_listen_fentry"`
 	NnMeter              *ebpf.Program `ebpf:"nn_meter"`
+	NnMptcpFentry        *ebpf.Program `ebpf:"nn_mptcp_fentry"`
+	NnMptcpTp            *ebpf.Program `ebpf:"nn_mptcp_tp"`
 	NnPingV4Sendmsg      *ebpf.Program `ebpf:"nn_ping_v4_sendmsg"`
 	NnPingV6Sendmsg      *ebpf.Program `ebpf:"nn_ping_v6_sendmsg"`
 	NnRawSendmsg         *ebpf.Program `ebpf:"nn_raw_sendmsg"`
@@ -1015,6 +1024,8 @@ func (p *netnicePrograms) Close() error {
 		p.NnListTasks,
 		p.NnListenFentry,
 		p.NnMeter,
+		p.NnMptcpFentry,
+		p.NnMptcpTp,
 		p.NnPingV4Sendmsg,
 		p.NnPingV6Sendmsg,
 		p.NnRawSendmsg,

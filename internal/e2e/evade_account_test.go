@@ -10,13 +10,25 @@ import (
 // sends. The limited one gains nothing by another's holding the connection, or by its having sent on it.
 func TestEvadeBySecondAccount(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestUserLimitsOwnProcess")
+	for name, connects := range map[string]string{
+		"TCP": `s = connect(sys.argv[1])`,
+		"MPTCP": `
+host, port = sys.argv[1].rsplit(":", 1)
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+s.connect((host, int(port)))
+`,
+	} {
+		t.Run(name, func(t *testing.T) { evadeBySecondAccount(t, connects) })
+	}
+}
+
+func evadeBySecondAccount(t *testing.T, connects string) {
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))
 	a, name := f.ports+1, testutil.RunName()+"account"
 	f.must("set", "--user", itoa(spare+31), "--up", "3MB/s")
-	limited := f.python(options{in: f.A, uid: spare + 31}, `
-s = connect(sys.argv[1])
+	limited := f.python(options{in: f.A, uid: spare + 31}, connects+`
 u = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 u.bind("\0" + sys.argv[2])
 u.listen()

@@ -11,7 +11,7 @@ import (
 // needed are the hooks that only a limit needs.
 var needed = map[string]bool{
 	"sock_create": true, "connect_fentry": true, "listen_fentry": true, "egress": true,
-	"send_tp": true, "send_fentry": true, "sendpages_fentry": true, "fork": true,
+	"send_tp": true, "send_fentry": true, "sendpages_fentry": true, "mptcp_tp": true, "mptcp_fentry": true, "fork": true,
 	"udp_fentry": true, "udpv6_fentry": true, "raw_fentry": true, "rawv6_fentry": true, "ping_fentry": true, "pingv6_fentry": true,
 	"send_out": true, "send_back": true, "send_short": true,
 }

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Who sends by an MPTCP socket. The kernel sends on its subflows, so the hook
+ * at TCP's sends does not see the call.
+ */
+#ifndef NETNICE_MPTCP_H
+#define NETNICE_MPTCP_H
+
+#include "inside.h"
+#include "sent_by.h"
+
+/* The calling process sends by an MPTCP socket. Armed subflows follow by
+ * themselves as they send (nn_subflow_follow), the daemon arms others. */
+static __always_inline struct nn_socket *nn_mptcp_sends(struct sock *msk)
+{
+	struct nn_socket *s = nn_socket_used(msk);
+
+	if (s && s->flags & NN_SOCK_CHANGED)
+		nn_socket_ask(s);
+	return s;
+}
+
+/* Until the daemon has armed it, the egress hook holds it, by its state. */
+static __always_inline void nn_subflow_give(struct sock *sk,
+					    const struct nn_socket *from)
+{
+	struct nn_socket *s;
+
+	s = bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!s) {
+		bpf_get_socket_cookie(sk);
+		nn_subflow_stateless(sk, from);
+		return;
+	}
+	/* an armed one is written under its lock only */
+	if (s->flags & NN_SOCK_ARMED || !nn_subflow_left(s, from))
+		return;
+	nn_subflow_assign(s, from);
+	nn_peer_found(s, sk);
+}
+
+/* A call that only reads: as it ends it sends what another had to leave to it.
+ * No call that sends has one of these numbers, of 32-bit programs neither. */
+static __always_inline bool nn_call_reads(void)
+{
+	void *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+
+	if (bpf_core_field_exists(struct pt_regs___x86, orig_ax)) {
+		switch (BPF_CORE_READ((struct pt_regs___x86 *)regs, orig_ax)) {
+		case 0:	  /* read */
+		case 19:  /* readv */
+		case 45:  /* recvfrom */
+		case 47:  /* recvmsg */
+		case 299: /* recvmmsg */
+			return true;
+		}
+	} else if (bpf_core_field_exists(struct pt_regs___arm64, syscallno)) {
+		switch (BPF_CORE_READ((struct pt_regs___arm64 *)regs,
+				      syscallno)) {
+		case 63:
+		case 65:
+		case 207:
+		case 212:
+		case 243:
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Another process sends by an MPTCP socket than who used it last. */
+static __always_inline bool nn_mptcp_changes(const struct nn_socket *s)
+{
+	return nn_another_sends(s) && !nn_call_reads();
+}
+
+/* MPTCP looks for a subflow to send on. It does so when an acknowledgement
+ * comes, too, in whichever process is interrupted, but not while a call has the
+ * socket: then it leaves that to the call. */
+static __always_inline void nn_mptcp_pushes(struct mptcp_subflow_context *f)
+{
+	struct sock *msk = f->conn, *sk = f->tcp_sock;
+	struct nn_socket *from;
+
+	if (!msk || !sk || !BPF_CORE_READ(msk, sk_lock.owned))
+		return;
+	from = nn_state_of(msk);
+	if (nn_mptcp_changes(from))
+		from = nn_mptcp_sends(msk);
+	if (from && from->flags & NN_SOCK_CHANGED && nn_socket_limited(from))
+		nn_subflow_give(sk, from);
+}
+
+/* Does a packet of a connection's belong to MPTCP, and does another process
+ * send it now than who used the socket last? While a call has the connection it
+ * sends for none but that. */
+static __always_inline bool nn_subflow_of_another(struct __sk_buff *skb,
+						  const struct nn_socket *s)
+{
+	struct sk_buff *b = bpf_cast_to_kern_ctx(skb);
+	struct tcp_sock *tp;
+
+	if (!nn_mptcp_known())
+		return false;
+	tp = bpf_rdonly_cast(b->sk, bpf_core_type_id_kernel(struct tcp_sock));
+	return tp->is_mptcp && tp->inet_conn.icsk_inet.sk.sk_lock.owned &&
+	       nn_mptcp_changes(s);
+}
+
+/* The state of such a packet's connection: it is the calling process's from now
+ * on, if that has the socket. MPTCP that has fallen back to TCP passes no other
+ * hook. */
+static __noinline struct nn_socket *nn_subflow_sent_by_caller(
+	struct __sk_buff *skb, struct bpf_sock *sk, struct nn_socket *s)
+{
+	struct nn_policy *p = nn_policy();
+	struct mptcp_sock *msk;
+	struct nn_path path = {};
+	struct nn_socket *from;
+	struct nn_who w = {};
+
+	if (!p || !nn_caller_sends(skb, sk, s, p))
+		return s;
+	msk = bpf_skc_to_mptcp_sock(sk);
+	if (!msk)
+		return s;
+	nn_path_of_caller(&w, &path);
+	from = nn_socket_give(msk, nn_state_of(msk), &w, &path);
+	if (from) {
+		from->flags |= NN_SOCK_CHANGED;
+		nn_socket_ask(from);
+	}
+	bpf_get_socket_cookie(skb);
+	s = nn_socket_give(sk, s, &w, &path);
+	if (s) {
+		s->flags |= NN_SOCK_SUBFLOW;
+		if (p->destinations)
+			nn_peer_found(s, nn_packet_sock(skb));
+		nn_port_of(s, sk->src_port);
+	}
+	return s;
+}
+
+#endif
