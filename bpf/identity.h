@@ -252,6 +252,14 @@ static __always_inline bool nn_finds_free(const struct nn_policy *p)
 	return !(nn_kinds(p) & ~(1U << NN_NODE_TREE | 1U << NN_NODE_CGROUP));
 }
 
+/* Is this another than who used the socket last, as far as is known? */
+static __always_inline bool nn_another_uses(const struct nn_socket *s,
+					    const struct nn_who *w)
+{
+	return !s || s->child != w->child || s->uid != w->uid ||
+	       s->cgroup != w->cgroup;
+}
+
 /* Another user than before, or another set of nodes. */
 static __always_inline struct nn_socket *nn_socket_reassign(struct sock *sk,
 							    struct nn_socket *s,
@@ -260,14 +268,17 @@ static __always_inline struct nn_socket *nn_socket_reassign(struct sock *sk,
 	struct nn_path path = {};
 	struct nn_who w = {};
 	__u32 n = nn_path_of_caller(&w, &path);
+	bool another;
 
 	if (!n && !s && nn_finds_free(p)) {
 		nn_cgroup_found_free(&w);
 		nn_stateless_forget(sk);
 		return NULL;
 	}
+	/* of other nodes the user side tells its subflows */
+	another = nn_another_uses(s, &w);
 	s = nn_sock_give(sk, s, &w, &path);
-	if (s && sk->sk_protocol == IPPROTO_MPTCP)
+	if (s && another && sk->sk_protocol == IPPROTO_MPTCP)
 		s->flags |= NN_SOCK_CHANGED;
 	if (s && p->destinations)
 		nn_peer_found(s, sk);

@@ -9,36 +9,6 @@
 #include "inside.h"
 #include "sent_by.h"
 
-/* The calling process sends by an MPTCP socket. Armed subflows follow by
- * themselves as they send (nn_subflow_follow), the daemon arms others. */
-static __always_inline struct nn_socket *nn_mptcp_sends(struct sock *msk)
-{
-	struct nn_socket *s = nn_socket_used(msk);
-
-	if (s && s->flags & NN_SOCK_CHANGED)
-		nn_socket_ask(s);
-	return s;
-}
-
-/* Until the daemon has armed it, the egress hook holds it, by its state. */
-static __always_inline void nn_subflow_give(struct sock *sk,
-					    const struct nn_socket *from)
-{
-	struct nn_socket *s;
-
-	s = bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	if (!s) {
-		bpf_get_socket_cookie(sk);
-		nn_subflow_stateless(sk, from);
-		return;
-	}
-	/* an armed one is written under its lock only */
-	if (s->flags & NN_SOCK_ARMED || !nn_subflow_left(s, from))
-		return;
-	nn_subflow_assign(s, from);
-	nn_peer_found(s, sk);
-}
-
 /* A call that only reads: as it ends it sends what another had to leave to it.
  * No call that sends has one of these numbers, of 32-bit programs neither. */
 static __always_inline bool nn_call_reads(void)
@@ -68,10 +38,41 @@ static __always_inline bool nn_call_reads(void)
 	return false;
 }
 
-/* Another process sends by an MPTCP socket than who used it last. */
-static __always_inline bool nn_mptcp_changes(const struct nn_socket *s)
+/* The calling process sends by an MPTCP socket, or has it by a call that may
+ * only read. Armed subflows follow by themselves as they send
+ * (nn_subflow_follow), the daemon arms others. */
+static __always_inline struct nn_socket *nn_mptcp_used(struct sock *msk,
+						       bool may_read)
 {
-	return nn_another_sends(s) && !nn_call_reads();
+	struct nn_socket *s = NULL;
+
+	if (msk->sk_bpf_storage || nn_stateless_any())
+		s = nn_state_of(msk);
+	if (!nn_another_sends(s) || (may_read && nn_call_reads()))
+		return s;
+	s = nn_socket_used(msk);
+	if (s && s->flags & NN_SOCK_CHANGED)
+		nn_socket_ask(s);
+	return s;
+}
+
+/* Until the daemon has armed it, the egress hook holds it, by its state. */
+static __always_inline void nn_subflow_give(struct sock *sk,
+					    const struct nn_socket *from)
+{
+	struct nn_socket *s;
+
+	s = bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!s) {
+		bpf_get_socket_cookie(sk);
+		nn_subflow_stateless(sk, from);
+		return;
+	}
+	/* an armed one is written under its lock only */
+	if (s->flags & NN_SOCK_ARMED || !nn_subflow_left(s, from))
+		return;
+	nn_subflow_assign(s, from);
+	nn_peer_found(s, sk);
 }
 
 /* MPTCP looks for a subflow to send on. It does so when an acknowledgement
@@ -84,9 +85,7 @@ static __always_inline void nn_mptcp_pushes(struct mptcp_subflow_context *f)
 
 	if (!msk || !sk || !BPF_CORE_READ(msk, sk_lock.owned))
 		return;
-	from = nn_state_of(msk);
-	if (nn_mptcp_changes(from))
-		from = nn_mptcp_sends(msk);
+	from = nn_mptcp_used(msk, true);
 	if (from && from->flags & NN_SOCK_CHANGED && nn_socket_limited(from))
 		nn_subflow_give(sk, from);
 }
@@ -104,7 +103,7 @@ static __always_inline bool nn_subflow_of_another(struct __sk_buff *skb,
 		return false;
 	tp = bpf_rdonly_cast(b->sk, bpf_core_type_id_kernel(struct tcp_sock));
 	return tp->is_mptcp && tp->inet_conn.icsk_inet.sk.sk_lock.owned &&
-	       nn_mptcp_changes(s);
+	       nn_another_sends(s) && !nn_call_reads();
 }
 
 /* The state of such a packet's connection: it is the calling process's from now
@@ -118,15 +117,23 @@ static __noinline struct nn_socket *nn_subflow_sent_by_caller(
 	struct nn_path path = {};
 	struct nn_socket *from;
 	struct nn_who w = {};
+	bool another;
+	__u32 n;
 
 	if (!p || !nn_caller_sends(skb, sk, s, p))
 		return s;
 	msk = bpf_skc_to_mptcp_sock(sk);
 	if (!msk)
 		return s;
-	nn_path_of_caller(&w, &path);
-	from = nn_socket_give(msk, nn_state_of(msk), &w, &path);
-	if (from) {
+	n = nn_path_of_caller(&w, &path);
+	from = nn_state_of(msk);
+	if (!n && !s && !from && nn_finds_free(p)) {
+		nn_cgroup_found_free(&w);
+		return NULL;
+	}
+	another = nn_another_uses(from, &w);
+	from = nn_socket_give(msk, from, &w, &path);
+	if (from && another) {
 		from->flags |= NN_SOCK_CHANGED;
 		nn_socket_ask(from);
 	}

@@ -166,7 +166,7 @@ int BPF_PROG(nn_mptcp_tp, struct mptcp_subflow_context *subflow)
 SEC("fentry/mptcp_sendmsg")
 int BPF_PROG(nn_mptcp_fentry, struct sock *sk)
 {
-	nn_mptcp_sends(sk);
+	nn_mptcp_used(sk, false);
 	return 0;
 }
 
