@@ -234,22 +234,8 @@ static __always_inline void nn_hooked_note(struct __sk_buff *skb,
 	if (!h)
 		return;
 	h->socket = (__u64)s;
+	h->packet = (__u64)skb;
 	h->ifindex = skb->ifindex;
-}
-
-/* Does a packet of a socket come to its device from the egress hook? What a
- * tunnel has packed does not, and was seen there for the tunnel's. That another
- * thread sends by another device meanwhile does not matter: it does so on
- * another processor. If something else came between, the socket's last device
- * tells. */
-static __always_inline bool nn_comes_from_hook(struct __sk_buff *skb,
-					       const struct nn_socket *s)
-{
-	struct nn_hooked *h = nn_hooked();
-
-	if (h && h->socket == (__u64)s)
-		return h->ifindex == skb->ifindex;
-	return !s->out_ifindex || s->out_ifindex == skb->ifindex;
 }
 
 static __always_inline bool nn_queue_before(struct __sk_buff *skb)

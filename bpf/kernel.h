@@ -228,6 +228,12 @@ typedef struct refcount_struct {
 	atomic_t refs;
 } __core refcount_t;
 
+struct bpf_prog;
+
+struct sock_reuseport {
+	struct bpf_prog *prog;
+} __core;
+
 struct sock {
 	struct sock_common __sk_common;
 	socket_lock_t sk_lock;
@@ -246,6 +252,7 @@ struct sock {
 	unsigned long sk_max_pacing_rate;
 	struct bpf_local_storage *sk_bpf_storage;
 	struct sock_cgroup_data sk_cgrp_data;
+	struct sock_reuseport *sk_reuseport_cb;
 } __core;
 
 struct inet_sock {
@@ -343,9 +350,10 @@ struct socket {
 	struct file *file;
 } __core;
 
-/* What a call's number, and its first and third arguments, are in, on each
- * architecture. */
+/* What a call's number, and its first, third and fourth arguments, are in, on
+ * each architecture. */
 struct pt_regs___x86 {
+	unsigned long r10;
 	unsigned long orig_ax;
 	unsigned long dx;
 	unsigned long di;

@@ -9,29 +9,36 @@
 #include "inside.h"
 #include "sent_by.h"
 
-/* A call that only reads: as it ends it sends what another had to leave to it.
- * No call that sends has one of these numbers, of 32-bit programs neither. */
-static __always_inline bool nn_call_reads(void)
+/* A call that sends nothing of its own: as it ends it sends what another had to
+ * leave to it. No call that sends has one of these numbers, of 32-bit programs
+ * neither. */
+static __always_inline bool nn_call_sends_not(void)
 {
 	void *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
 
 	if (bpf_core_field_exists(struct pt_regs___x86, orig_ax)) {
 		switch (BPF_CORE_READ((struct pt_regs___x86 *)regs, orig_ax)) {
 		case 0:	  /* read */
+		case 16:  /* ioctl */
 		case 19:  /* readv */
 		case 45:  /* recvfrom */
 		case 47:  /* recvmsg */
+		case 54:  /* setsockopt */
+		case 55:  /* getsockopt */
 		case 299: /* recvmmsg */
 			return true;
 		}
 	} else if (bpf_core_field_exists(struct pt_regs___arm64, syscallno)) {
 		switch (BPF_CORE_READ((struct pt_regs___arm64 *)regs,
 				      syscallno)) {
-		case 63:
-		case 65:
-		case 207:
-		case 212:
-		case 243:
+		case 29:  /* ioctl */
+		case 63:  /* read */
+		case 65:  /* readv */
+		case 207: /* recvfrom */
+		case 208: /* setsockopt */
+		case 209: /* getsockopt */
+		case 212: /* recvmsg */
+		case 243: /* recvmmsg */
 			return true;
 		}
 	}
@@ -39,16 +46,16 @@ static __always_inline bool nn_call_reads(void)
 }
 
 /* The calling process sends by an MPTCP socket, or has it by a call that may
- * only read. Armed subflows follow by themselves as they send
+ * send nothing. Armed subflows follow by themselves as they send
  * (nn_subflow_follow), the daemon arms others. */
 static __always_inline struct nn_socket *nn_mptcp_used(struct sock *msk,
-						       bool may_read)
+						       bool may_not)
 {
 	struct nn_socket *s = NULL;
 
 	if (msk->sk_bpf_storage || nn_stateless_any())
 		s = nn_state_of(msk);
-	if (!nn_another_sends(s) || (may_read && nn_call_reads()))
+	if (!nn_another_sends(s) || (may_not && nn_call_sends_not()))
 		return s;
 	s = nn_socket_used(msk);
 	if (s && s->flags & NN_SOCK_CHANGED)
@@ -103,7 +110,7 @@ static __always_inline bool nn_subflow_of_another(struct __sk_buff *skb,
 		return false;
 	tp = bpf_rdonly_cast(b->sk, bpf_core_type_id_kernel(struct tcp_sock));
 	return tp->is_mptcp && tp->inet_conn.icsk_inet.sk.sk_lock.owned &&
-	       nn_another_sends(s) && !nn_call_reads();
+	       nn_another_sends(s) && !nn_call_sends_not();
 }
 
 /* The state of such a packet's connection: it is the calling process's from now

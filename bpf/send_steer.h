@@ -13,6 +13,7 @@
 #include "frame.h"
 #include "inside.h"
 #include "queued.h"
+#include "send_from.h"
 #include "send_gate.h"
 
 #define NN_SEND_USED_NS 100000000ULL
@@ -224,6 +225,7 @@ static __always_inline int nn_send_classless(struct nn_socket *s,
 
 /* A packet of a socket that some node holds for. */
 static __always_inline int nn_send_leaves(struct __sk_buff *skb,
+					  struct bpf_sock *sk,
 					  struct nn_socket *s)
 {
 	struct nn_device_key key = {.ifindex = skb->ifindex};
@@ -241,9 +243,8 @@ static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 	/* of a VLAN on this device, which has a device of its own */
 	if ((skb->tc_index & NN_MARK_MASK) == NN_SEND_MARK || skb->vlan_present)
 		return TC_ACT_UNSPEC;
-	/* What a tunnel packs still has the sender's socket, and the mark is
-	 * lost; it does not come from the hook of the cgroup. */
-	if (!nn_comes_from_hook(skb, s))
+	/* a tunnel's, from which the mark is lost */
+	if (!nn_comes_from_hook(skb, sk, s))
 		return TC_ACT_UNSPEC;
 	node = nn_outbound_next(s, 0, &hop, &rate);
 	if (!node)
@@ -295,7 +296,7 @@ static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 	sk = bpf_sk_fullsock(sk);
 	if (!sk || sk->protocol == IPPROTO_TCP)
 		return TC_ACT_UNSPEC;
-	return nn_send_leaves(skb, s);
+	return nn_send_leaves(skb, sk, s);
 }
 
 /* A packet leaves the class of a node: charge the node's clocks; false if it is

@@ -8,6 +8,7 @@
 #define NETNICE_SENT_BY_H
 
 #include "identity.h"
+#include "uring_files.h"
 
 /* Of a process's files. They are looked at only for calls that name no
  * descriptor, such as io_submit, and once for a process that does not have the
@@ -18,6 +19,9 @@
 #define NN_FILES_LOOKED_ASIDE 1024
 #define NN_IPPROTO_DCCP	      33
 #define NN_IPPROTO_SCTP	      132
+#define NN_CALL_URING_ENTER   426 /* on each architecture */
+#define NN_URING_ENTER_REGISTERED                                              \
+	16 /* the ring is one of the task's, which needs no descriptor */
 
 struct nn_held {
 	struct file **files;
@@ -43,18 +47,25 @@ static __always_inline struct sock *nn_packet_sock(struct __sk_buff *skb)
 	return sk;
 }
 
-/* Is this what a descriptor of the process's stands for? */
-static __always_inline bool nn_is_file(struct task_struct *t, __u64 fd,
-				       const struct file *wanted)
+/* What may be sent in a process that has nothing to do with it. */
+static __always_inline bool nn_sent_aside(const struct sock *sk)
+{
+	__u16 protocol = BPF_CORE_READ(sk, sk_protocol);
+
+	return protocol == NN_IPPROTO_SCTP || protocol == NN_IPPROTO_DCCP;
+}
+
+/* What a descriptor of the process's stands for. */
+static __always_inline struct file *nn_file_of(struct task_struct *t, __u64 fd)
 {
 	struct file **files, *file = NULL;
 
 	fd &= 0xffffffff;
 	if (fd >= BPF_CORE_READ(t, files, fdt, max_fds))
-		return false;
+		return NULL;
 	files = BPF_CORE_READ(t, files, fdt, fd);
 	bpf_probe_read_kernel(&file, sizeof(file), files + fd);
-	return file == wanted;
+	return file;
 }
 
 /* Did the process call the kernel with a descriptor of that file? Of the calls
@@ -74,7 +85,7 @@ static __always_inline bool nn_called_with(struct task_struct *t,
 		third = BPF_CORE_READ((struct pt_regs___arm64 *)regs,
 				      user_regs.regs[2]);
 	}
-	return nn_is_file(t, first, file) || nn_is_file(t, third, file);
+	return nn_file_of(t, first) == file || nn_file_of(t, third) == file;
 }
 
 /* Does the calling process have the packet's socket open? Not inline: what it
@@ -85,7 +96,6 @@ static __noinline bool nn_caller_has(struct __sk_buff *skb, bool looked)
 	struct sock *sk = nn_packet_sock(skb);
 	__u32 n, most = NN_FILES_LOOKED;
 	struct nn_held h = {};
-	__u16 protocol;
 
 	if (!sk)
 		return false;
@@ -98,8 +108,7 @@ static __noinline bool nn_caller_has(struct __sk_buff *skb, bool looked)
 		return false;
 	h.files = BPF_CORE_READ(t, files, fdt, fd);
 	n = BPF_CORE_READ(t, files, fdt, max_fds);
-	protocol = BPF_CORE_READ(sk, sk_protocol);
-	if (protocol == NN_IPPROTO_SCTP || protocol == NN_IPPROTO_DCCP)
+	if (nn_sent_aside(sk))
 		most = NN_FILES_LOOKED_ASIDE;
 	if (n > most)
 		n = most;
@@ -107,18 +116,91 @@ static __noinline bool nn_caller_has(struct __sk_buff *skb, bool looked)
 	return h.found;
 }
 
-/* It may have the socket registered with a ring of io_uring's alone, if it is
- * its user's. */
+struct nn_ring_held {
+	__u64 ctx;
+	__u64 file;
+	bool found;
+};
+
+static long nn_ring_look(__u32 i, struct nn_ring_held *h)
+{
+	h->found = nn_uring_file(h->ctx, i) == h->file;
+	return h->found;
+}
+
+/* The ring that the process has called the kernel with, NULL = it has called
+ * for something else. */
+static __always_inline struct file *nn_ring_called(struct task_struct *t)
+{
+	void *regs = (void *)bpf_task_pt_regs(t);
+	struct io_uring_task *u = NULL;
+	__u64 call = 0, ring = 0, flags = 0;
+	struct file *f = NULL;
+
+	if (bpf_core_field_exists(struct pt_regs___x86, orig_ax)) {
+		call = BPF_CORE_READ((struct pt_regs___x86 *)regs, orig_ax);
+		ring = BPF_CORE_READ((struct pt_regs___x86 *)regs, di);
+		flags = BPF_CORE_READ((struct pt_regs___x86 *)regs, r10);
+	} else if (bpf_core_field_exists(struct pt_regs___arm64, syscallno)) {
+		call = BPF_CORE_READ((struct pt_regs___arm64 *)regs, syscallno);
+		ring = BPF_CORE_READ((struct pt_regs___arm64 *)regs,
+				     user_regs.regs[0]);
+		flags = BPF_CORE_READ((struct pt_regs___arm64 *)regs,
+				      user_regs.regs[3]);
+	}
+	if (call != NN_CALL_URING_ENTER)
+		return NULL;
+	if (!(flags & NN_URING_ENTER_REGISTERED))
+		return nn_file_of(t, ring);
+	if (!bpf_core_field_exists(u->registered_rings))
+		return NULL;
+	u = BPF_CORE_READ(t, io_uring);
+	bpf_probe_read_kernel(
+		&f, sizeof(f),
+		(void *)u +
+			bpf_core_field_offset(struct io_uring_task,
+					      registered_rings) +
+			(ring & (NN_URINGS_OF_TASK - 1)) * sizeof(f));
+	return f;
+}
+
+/* Is the file registered with that ring? */
+static __noinline bool nn_ring_holds(struct task_struct *t,
+				     const struct file *file)
+{
+	struct nn_ring_held h = {.file = (__u64)file};
+	struct file *ring = nn_ring_called(t);
+	__u32 n;
+
+	if (!ring || !nn_is_uring(ring))
+		return false;
+	h.ctx = (__u64)BPF_CORE_READ(ring, private_data);
+	n = nn_uring_size(h.ctx);
+	bpf_loop(n < NN_FILES_LOOKED ? n : NN_FILES_LOOKED, nn_ring_look, &h,
+		 0);
+	return h.found;
+}
+
+/* It may have the socket registered with a ring of io_uring's alone: that is
+ * taken for granted if it is its user's. Of another's the ring tells, or that
+ * the kernel sends by a thread that does nothing but what rings are told. */
 static __noinline bool nn_by_uring(struct __sk_buff *skb, struct task_struct *t)
 {
 	struct sock *sk = nn_packet_sock(skb);
+	struct file *file;
 
 	if (!sk || !bpf_core_field_exists(t->io_uring) ||
-	    !(t->flags & PF_IO_WORKER || BPF_CORE_READ(t, io_uring)) ||
-	    !BPF_CORE_READ(sk, sk_socket, file))
+	    !(t->flags & PF_IO_WORKER || BPF_CORE_READ(t, io_uring)))
 		return false;
-	return BPF_CORE_READ(sk, sk_uid.val) ==
-	       BPF_CORE_READ(t, real_cred, uid.val);
+	file = BPF_CORE_READ(sk, sk_socket, file);
+	if (!file)
+		return false;
+	if (BPF_CORE_READ(sk, sk_uid.val) ==
+	    BPF_CORE_READ(t, real_cred, uid.val))
+		return true;
+	if (nn_sent_aside(sk))
+		return false;
+	return t->flags & PF_IO_WORKER || nn_ring_holds(t, file);
 }
 
 /* It was found not to have it open: this is not looked for at each packet. The

@@ -11,6 +11,7 @@
 #include "shape_group.h"
 #include "shape_nat.h"
 #include "shape_packet.h"
+#include "shape_shared.h"
 
 /* A port that no limited socket has, unless NAT leads it to one: a packet now
  * and then is looked after, and marks the port if so. */
@@ -247,6 +248,7 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 					  struct nn_whose *path, bool *keep)
 {
 	struct bpf_sock_tuple t = {};
+	struct nn_shared_sought g = {};
 	struct bpf_sock *sk;
 	bool listens;
 	__u32 size;
@@ -257,8 +259,10 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 		return nn_group_path(skb, p, slot, path);
 	}
 	size = nn_packet_tuple(p, &t);
-	sk = nn_tuple_socket(skb, p->protocol, &t, size,
-			     slot ? slot->netns_id : BPF_F_CURRENT_NETNS);
+	g.size = size;
+	g.look = !slot;
+	g.netns_id = slot ? slot->netns_id : BPF_F_CURRENT_NETNS;
+	sk = nn_tuple_socket(skb, p->protocol, &t, size, g.netns_id);
 	listens = sk && sk->state == TCP_LISTEN;
 	if (listens) {
 		bpf_sk_release(sk);
@@ -269,6 +273,11 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 		*keep |= sk->bound_dev_if && !slot;
 		if (nn_path_of(p, sk, path) && !slot)
 			nn_unknown_came(skb, p, NN_UNKNOWN_CAME_SOCKET);
+		if (p->protocol == IPPROTO_UDP &&
+		    nn_shared_free(&path->hops[0]))
+			g.group = nn_shared_of(sk);
+		if (g.group)
+			nn_shared_path(skb, &t, &g, path);
 		bpf_sk_release(sk);
 		if (!path->hops[0].node)
 			return false;

@@ -96,6 +96,15 @@ struct {
 	__type(value, struct nn_whose);
 } kept SEC(".maps");
 
+/* By the address of the kernel's record of them. The least recently used goes,
+ * and is looked after anew. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64);
+	__type(value, struct nn_shared);
+} shared SEC(".maps");
+
 /* Whose a listener is: a connection that is asked for knows none of it. The
  * least recently used goes, and with it a short first window. */
 struct {

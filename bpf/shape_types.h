@@ -169,6 +169,14 @@ struct nn_kept {
 	__u32 netns; /* addresses may be used in several */
 };
 
+/* Whose what comes for sockets is that share a port: see shape_shared.h. */
+struct nn_shared {
+	struct nn_whose path; /* empty: none of them was found limited */
+	__u64 found_ns;
+	__u32 epoch; /* of the policy, then */
+	__u32 pad;
+};
+
 /* A task, or a socket that no task of its namespace may have, in a namespace
  * that is no place yet. */
 struct nn_found {

@@ -513,8 +513,10 @@ struct nn_member_record {
 /* A packet that has passed the egress hook. */
 struct nn_hooked {
 	__u64 socket; /* the address of its struct nn_socket */
+	__u64 packet; /* its own, or of the part of it that met a device next */
 	__u32 ifindex;
-	__u32 pad;
+	__u32 fragments;    /* of the datagram that has waited last: the id */
+	__u64 fragments_of; /* and its struct nn_socket; see send_from.h */
 };
 
 /* What the iterators say of a socket, after its struct nn_socket. */

@@ -183,10 +183,12 @@ type netniceNnFormerSocket struct {
 }
 
 type netniceNnHooked struct {
-	_       structs.HostLayout
-	Socket  uint64
-	Ifindex uint32
-	Pad     uint32
+	_           structs.HostLayout
+	Socket      uint64
+	Packet      uint64
+	Ifindex     uint32
+	Fragments   uint32
+	FragmentsOf uint64
 }
 
 type netniceNnHop struct {

@@ -142,10 +142,12 @@ type sendingNnGate struct {
 }
 
 type sendingNnHooked struct {
-	_       structs.HostLayout
-	Socket  uint64
-	Ifindex uint32
-	Pad     uint32
+	_           structs.HostLayout
+	Socket      uint64
+	Packet      uint64
+	Ifindex     uint32
+	Fragments   uint32
+	FragmentsOf uint64
 }
 
 type sendingNnHop struct {

@@ -130,10 +130,12 @@ type shapingNnFound struct {
 }
 
 type shapingNnHooked struct {
-	_       structs.HostLayout
-	Socket  uint64
-	Ifindex uint32
-	Pad     uint32
+	_           structs.HostLayout
+	Socket      uint64
+	Packet      uint64
+	Ifindex     uint32
+	Fragments   uint32
+	FragmentsOf uint64
 }
 
 type shapingNnHop struct {
@@ -296,6 +298,14 @@ type shapingNnShaper struct {
 	ReturnIfindex uint32
 	Netns         uint32
 	PortsKnown    uint32
+}
+
+type shapingNnShared struct {
+	_       structs.HostLayout
+	Path    shapingNnWhose
+	FoundNs uint64
+	Epoch   uint32
+	Pad     uint32
 }
 
 type shapingNnSharer struct {
@@ -481,6 +491,7 @@ const (
 	shapingMapScratch             = "scratch"
 	shapingMapShapeFaults         = "shape_faults"
 	shapingMapShaper              = "shaper"
+	shapingMapShared              = "shared"
 	shapingMapSharers             = "sharers"
 	shapingMapSlots               = "slots"
 	shapingMapSocketNodes         = "socket_nodes"
@@ -613,6 +624,7 @@ type shapingMapSpecs struct {
 	Scratch          *ebpf.MapSpec `ebpf:"scratch"`
 	ShapeFaults      *ebpf.MapSpec `ebpf:"shape_faults"`
 	Shaper           *ebpf.MapSpec `ebpf:"shaper"`
+	Shared           *ebpf.MapSpec `ebpf:"shared"`
 	Sharers          *ebpf.MapSpec `ebpf:"sharers"`
 	Slots            *ebpf.MapSpec `ebpf:"slots"`
 	SocketNodes      *ebpf.MapSpec `ebpf:"socket_nodes"`
@@ -691,6 +703,7 @@ type shapingMaps struct {
 	Scratch          *ebpf.Map `ebpf:"scratch"`
 	ShapeFaults      *ebpf.Map `ebpf:"shape_faults"`
 	Shaper           *ebpf.Map `ebpf:"shaper"`
+	Shared           *ebpf.Map `ebpf:"shared"`
 	Sharers          *ebpf.Map `ebpf:"sharers"`
 	Slots            *ebpf.Map `ebpf:"slots"`
 	SocketNodes      *ebpf.Map `ebpf:"socket_nodes"`
@@ -736,6 +749,7 @@ func (m *shapingMaps) Close() error {
 		m.Scratch,
 		m.ShapeFaults,
 		m.Shaper,
+		m.Shared,
 		m.Sharers,
 		m.Slots,
 		m.SocketNodes,

@@ -268,6 +268,39 @@ func TestIOUringAloneDatagrams(t *testing.T) {
 	}
 }
 
+// A UDP socket that another user has made, and that only a ring of a limited process's has, is that process's as it
+// sends: in its own call, or by a thread of the kernel's.
+func TestIOUringOfAnotherUsersSocket(t *testing.T) {
+	t.Parallel()
+	spare := newUsers()
+	for _, how := range []string{"passed", "worked"} {
+		t.Run(how, func(t *testing.T) {
+			f := newField(upStage(t))
+			name := testutil.RunName() + how
+			x := f.uring(name, how)
+			f.must("set", "--pid", x.pid(), "--up", "3MB/s")
+			maker := f.python(options{in: f.A, uid: spare + 1}, `
+host, _ = sys.argv[1].rsplit(":", 1)
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as u:
+    s.connect((host, 9))
+    u.connect("\0" + sys.argv[2])
+    socket.send_fds(u, [b"x"], [s.fileno()])
+say("passed")
+wait()
+`, f.to(9), name)
+			maker.read("passed")
+			if what := x.read("uring"); what != "has" {
+				t.Fatal(what)
+			}
+			x.tell("go")
+			f.contained(escape{least: 0.5, subject: "pid:" + x.pid()}, f.wire(), evadeLimit)
+			if wrong := x.wrong.String(); wrong != "" {
+				t.Error(wrong)
+			}
+		})
+	}
+}
+
 // io_uring sends from threads of the kernel's.
 func TestIOUring(t *testing.T) {
 	// Not parallel: it has a thread of the kernel spin.

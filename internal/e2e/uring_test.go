@@ -70,15 +70,43 @@ func uringRegister(ring uintptr, what uintptr, arg unsafe.Pointer) error {
 	return nil
 }
 
+// takePassed says "uring ready", and takes the socket that somebody passes by the Unix socket of that name.
+func takePassed(name string, _ int) (int, error) {
+	at, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("make a Unix socket: %w", err)
+	}
+	defer unix.Close(at)
+	if err := unix.Bind(at, &unix.SockaddrUnix{Name: "@" + name}); err != nil {
+		return -1, fmt.Errorf("bind the Unix socket %s: %w", name, err)
+	}
+	fmt.Println("uring ready")
+	rights := make([]byte, unix.CmsgSpace(sizeofUint32))
+	_, n, _, _, err := unix.Recvmsg(at, make([]byte, 1), rights, unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("receive a socket: %w", err)
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:n])
+	if err != nil || len(messages) != 1 {
+		return -1, fmt.Errorf("%d control messages with a socket: %w", len(messages), err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return -1, fmt.Errorf("%d sockets: %w", len(fds), err)
+	}
+	return fds[0], nil
+}
+
 // sendByURing says "uring ready" or why it cannot, waits for a word, and sends
 // for ever. how is plain, sqpoll, fixed (the ring alone has the socket, and is told once to send a lot),
-// unseen (the ring has no descriptor either), or datagrams (like fixed).
+// unseen (the ring has no descriptor either), datagrams (like fixed), or passed and worked (datagrams by a socket that
+// somebody passes by the Unix socket of that name; it says "uring has" then; a thread of the kernel sends for the latter).
 func sendByURing(to, how string) error {
-	polled, fixed, kind, bytes := how == "sqpoll", false, unix.SOCK_STREAM, uint32(uringBytes)
+	polled, passed, fixed, kind, bytes := how == "sqpoll", how == "passed" || how == "worked", false, unix.SOCK_STREAM, uint32(uringBytes)
 	switch how {
 	case "fixed", "unseen":
 		fixed, bytes = true, uringAllBytes
-	case "datagrams":
+	case "datagrams", "passed", "worked":
 		fixed, kind, bytes = true, unix.SOCK_DGRAM, uringDatagramBytes
 	}
 	runtime.LockOSThread() // to which a ring without a descriptor belongs
@@ -91,7 +119,11 @@ func sendByURing(to, how string) error {
 		fmt.Println("uring", errno)
 		return nil
 	}
-	fd, err := dial(to, kind)
+	take, says := dial, "uring ready"
+	if passed {
+		take, says = takePassed, "uring has"
+	}
+	fd, err := take(to, kind)
 	if err != nil {
 		return err
 	}
@@ -135,7 +167,7 @@ func sendByURing(to, how string) error {
 	if err != nil {
 		return fmt.Errorf("map what is sent: %w", err)
 	}
-	fmt.Println("uring ready")
+	fmt.Println(says)
 	awaitWord()
 	for {
 		// One send at a time: they must not overtake each other.
@@ -143,7 +175,7 @@ func sendByURing(to, how string) error {
 		slot := tail & *word(sq, p.SQ.RingMask)
 		e := (*uringSubmission)(unsafe.Pointer(&entries[slot*sizeofSubmission]))
 		*e = uringSubmission{Opcode: uringOpSend, FD: int32(fd), Addr: uint64(uintptr(unsafe.Pointer(&data[0]))), Len: bytes}
-		if !polled {
+		if !polled && how != "passed" {
 			e.Flags = uringAsync
 		}
 		if fixed {

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Does a packet of a socket come to its device from the egress hook? What a
+ * tunnel has packed still has the sender's socket, and was seen at the hook for
+ * the tunnel's device. What has waited for its neighbour's address was seen
+ * long ago: others were since then.
+ */
+#ifndef NETNICE_SEND_FROM_H
+#define NETNICE_SEND_FROM_H
+
+#include "datagram.h"
+#include "frame.h"
+
+#define NN_IPV4_OFFSET	    0x1fff /* of a fragment, in words of 8 bytes */
+#define NN_IPV4_MORE	    0x2000
+#define NN_IPV6_HEADER	    40
+#define NN_IPPROTO_FRAGMENT 44
+#define NN_ICMP_IDENTIFIER  4 /* where a ping socket has its number */
+
+/* The head of a datagram, as its device gets it. */
+struct nn_sent {
+	__u32 id; /* of its fragments */
+	__u16 at; /* of what follows IP, from the network header on */
+	__u8 protocol;
+	__u8 later; /* a fragment but the first */
+	__u8 more;  /* the first fragment */
+};
+
+static __always_inline bool nn_sent_load(struct __sk_buff *skb, __u32 at,
+					 void *to, __u32 bytes)
+{
+	return !bpf_skb_load_bytes_relative(skb, at, to, bytes,
+					    BPF_HDR_START_NET);
+}
+
+static __always_inline bool nn_sent_v4(struct __sk_buff *skb, struct nn_sent *d)
+{
+	struct {
+		__u8 version_words, tos;
+		__be16 total, id, fragment;
+		__u8 ttl, protocol;
+		__u16 sum;
+	} h;
+	__u16 fragment;
+
+	if (!nn_sent_load(skb, 0, &h, sizeof(h)))
+		return false;
+	fragment = bpf_ntohs(h.fragment);
+	d->at = (h.version_words & 15) * 4;
+	d->protocol = h.protocol;
+	d->id = h.id;
+	d->later = !!(fragment & NN_IPV4_OFFSET);
+	d->more = !!(fragment & NN_IPV4_MORE);
+	return true;
+}
+
+/* Other headers than that of fragments a program may add only by privilege. */
+static __always_inline bool nn_sent_v6(struct __sk_buff *skb, struct nn_sent *d)
+{
+	struct {
+		__u8 next, reserved;
+		__be16 fragment;
+		__u32 id;
+	} f;
+
+	d->at = NN_IPV6_HEADER;
+	if (!nn_sent_load(skb, 6, &d->protocol, sizeof(d->protocol)))
+		return false;
+	if (d->protocol != NN_IPPROTO_FRAGMENT)
+		return true;
+	if (!nn_sent_load(skb, d->at, &f, sizeof(f)))
+		return false;
+	d->at += sizeof(f);
+	d->protocol = f.next;
+	d->id = f.id;
+	d->later = !!(bpf_ntohs(f.fragment) >> 3);
+	d->more = bpf_ntohs(f.fragment) & 1;
+	return true;
+}
+
+/* Is the packet as the socket made it? What a tunnel has put around it has
+ * another protocol, or another port. Not inline: its stack is gone when paths
+ * are walked. */
+static __noinline int nn_sent_as_made(struct __sk_buff *skb,
+				      struct nn_hooked *h, __u64 socket,
+				      __u32 protocol, __u32 port)
+{
+	struct nn_sent d = {};
+	__be16 from = 0;
+
+	if (!h ||
+	    !(skb->protocol == bpf_htons(ETH_P_IPV6) ? nn_sent_v6(skb, &d)
+						     : nn_sent_v4(skb, &d)))
+		return 0;
+	if (d.later)
+		return h->fragments == d.id && h->fragments_of == socket;
+	if (d.protocol != protocol)
+		return 0;
+	if (nn_is_control(protocol))
+		d.at += NN_ICMP_IDENTIFIER;
+	if (port && (!nn_sent_load(skb, d.at, &from, sizeof(from)) ||
+		     from != bpf_htons(port)))
+		return 0;
+	if (d.more) {
+		h->fragments = d.id;
+		h->fragments_of = socket;
+	}
+	return 1;
+}
+
+/* That another thread sends by another device meanwhile does not matter: it
+ * does so on another processor. If something else came between, the socket's
+ * last device tells. A packet that neither tells to come from there may have
+ * waited. It is another than the one that was seen last, for that one came
+ * while it waited; a device on another one passes on the same. */
+static __always_inline bool nn_comes_from_hook(struct __sk_buff *skb,
+					       struct bpf_sock *sk,
+					       const struct nn_socket *s)
+{
+	struct nn_hooked *h = nn_hooked();
+	__u32 port;
+
+	if (!h)
+		return !s->out_ifindex || s->out_ifindex == skb->ifindex;
+	if (h->socket == (__u64)s
+		    ? h->ifindex != skb->ifindex
+		    : s->out_ifindex && s->out_ifindex != skb->ifindex) {
+		if (h->packet == (__u64)skb)
+			return false;
+		/* a raw socket's number is no port */
+		port = sk->type == SOCK_RAW ? 0 : sk->src_port;
+		return nn_sent_as_made(skb, h, (__u64)s, sk->protocol, port);
+	}
+	h->packet = (__u64)skb;
+	return true;
+}
+
+#endif
