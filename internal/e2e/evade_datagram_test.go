@@ -32,5 +32,37 @@ while True:
     except OSError:
         os.read(r, len(data))
 `},
+		// Each socket's datagrams wait for its neighbour's address, while it sends to this machine.
+		{name: "to neighbours that are there late", text: `
+net = there[0].rsplit(".", 1)[0]
+here = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+here.bind(("127.0.0.1", 0))
+ready()
+def sends():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    while True:
+        try:
+            s.sendto(bytes(1400), (there[0], 9))
+        except OSError:
+            pass
+threading.Thread(target=sends, daemon=True).start()
+time.sleep(0.2)
+kept = []
+for number in range(100, 200):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    kept.append(s)
+    # as much as waits for one
+    count, data = (80, bytes(1400)) if number % 2 else (8, bytes(14000))
+    for _ in range(count):
+        s.sendto(data, (net + "." + str(number), 9))
+    s.sendto(b"x", here.getsockname())
+signal.pause()
+`, against: `
+time.sleep(0.5)
+net = sys.argv[1].rsplit(".", 1)[0]
+batch = "".join("address add %s.%d/24 dev nn0\n" % (net, number) for number in range(100, 200))
+subprocess.run(("ip", "-batch", "-"), input=batch, text=True, check=True)
+signal.pause()
+`},
 	})
 }
