@@ -73,6 +73,35 @@ func addVxlan(t *testing.T, n *testutil.NetNS, here, there string) {
 	}, here)
 }
 
+// stacks put the device s0 with an address on the namespace's device.
+var stacks = map[string]func(t *testing.T, n *testutil.NetNS, here, there string){
+	"vlan": func(t *testing.T, n *testutil.NetNS, here, _ string) {
+		a := named("s0")
+		a.ParentIndex = index(t, n, testutil.Device)
+		add(t, n, &netlink.Vlan{LinkAttrs: a, VlanId: 7}, here)
+	},
+	"macvlan": func(t *testing.T, n *testutil.NetNS, here, _ string) {
+		a := named("s0")
+		a.ParentIndex = index(t, n, testutil.Device)
+		// its address is not to be answered for by the device below
+		if err := n.Sysctl("net/ipv4/conf/all/arp_ignore", "1"); err != nil {
+			t.Fatal(err)
+		}
+		add(t, n, &netlink.Macvlan{LinkAttrs: a, Mode: netlink.MACVLAN_MODE_BRIDGE}, here)
+	},
+	"vxlan": addVxlan,
+	"bridge": func(t *testing.T, n *testutil.NetNS, here, _ string) {
+		add(t, n, &netlink.Bridge{LinkAttrs: named("s0")}, here)
+		nn0, err := n.Netlink().LinkByName(testutil.Device)
+		if err == nil {
+			err = n.Netlink().LinkSetMasterByIndex(nn0, index(t, n, "s0"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	},
+}
+
 // once checks that what is received at a limit is counted once.
 func (f *inbound) once(subject string, limit float64, rx *testutil.Receiver, per float64, ports ...uint16) {
 	f.t.Helper()
@@ -90,33 +119,7 @@ func (f *inbound) once(subject string, limit float64, rx *testutil.Receiver, per
 func TestDownStacked(t *testing.T) {
 	t.Parallel()
 	const limit = 5e6
-	for name, stack := range testutil.SubsetOf(map[string]func(t *testing.T, n *testutil.NetNS, here, there string){
-		"vlan": func(t *testing.T, n *testutil.NetNS, here, _ string) {
-			a := named("s0")
-			a.ParentIndex = index(t, n, testutil.Device)
-			add(t, n, &netlink.Vlan{LinkAttrs: a, VlanId: 7}, here)
-		},
-		"macvlan": func(t *testing.T, n *testutil.NetNS, here, _ string) {
-			a := named("s0")
-			a.ParentIndex = index(t, n, testutil.Device)
-			// its address is not to be answered for by the device below
-			if err := n.Sysctl("net/ipv4/conf/all/arp_ignore", "1"); err != nil {
-				t.Fatal(err)
-			}
-			add(t, n, &netlink.Macvlan{LinkAttrs: a, Mode: netlink.MACVLAN_MODE_BRIDGE}, here)
-		},
-		"vxlan": addVxlan,
-		"bridge": func(t *testing.T, n *testutil.NetNS, here, _ string) {
-			add(t, n, &netlink.Bridge{LinkAttrs: named("s0")}, here)
-			nn0, err := n.Netlink().LinkByName(testutil.Device)
-			if err == nil {
-				err = n.Netlink().LinkSetMasterByIndex(nn0, index(t, n, "s0"))
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		},
-	}, "vxlan", "bridge") {
+	for name, stack := range testutil.SubsetOf(stacks, "vxlan", "bridge") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newInbound(newStage(t), testutil.MustPair(t))

@@ -1,0 +1,45 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
+
+// Datagrams that leave by a device on another one are charged once, whole and in fragments: neither as the tunnel's, nor
+// as what has waited for its neighbour.
+func TestUpStacked(t *testing.T) {
+	t.Parallel()
+	for name, stack := range testutil.SubsetOf(stacks, "vxlan", "macvlan") {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newField(upStage(t))
+			f.segmented()
+			stack(t, f.A, "10.97.0.1/24", f.B4.String())
+			stack(t, f.B, "10.97.0.2/24", f.A4.String())
+			for _, bytes := range []string{"1300", "14000"} {
+				x := f.python(options{in: f.A}, `
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+data = bytes(int(sys.argv[1]))
+say("ready")
+wait()
+while True:
+    try:
+        s.sendto(data, ("10.97.0.2", 9))
+    except OSError:
+        pass
+`, bytes)
+				x.read("ready")
+				f.must("set", "--pid", x.pid(), "--up", "3MB/s")
+				x.tell("go")
+				e := escape{subject: "pid:" + x.pid()}
+				if name == "vxlan" {
+					e.over = 0.06 // its own headers
+				}
+				f.contained(e, f.wire(), evadeLimit)
+				x.close()
+				<-x.ended
+			}
+		})
+	}
+}
