@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 		time.Sleep(nap)
 		os.Exit(0)
 	}
+	if os.Getenv(sendsEnv) != "" {
+		sendInherited()
+	}
 	n, err := strconv.Atoi(os.Getenv(familyEnv))
 	if err != nil {
 		testutil.Supervise()
