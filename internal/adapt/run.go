@@ -3,6 +3,7 @@ package adapt
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -44,6 +45,10 @@ const (
 	usualSecond          = 300  // bytes: link headers count little beside it
 	largestSecond        = 1000 // bytes
 	smallestSecond       = 128
+	// calmFor is how many steps in a row nothing has to change before probes cost no more than the usual part
+	// of a slow rate, too; calmBy is the part by which the rate may change meanwhile, calmQueue how many times
+	// its aim the queue may be.
+	calmFor, calmBy, calmQueue = 8, 0.125, 2
 	// rarer is how many times longer it is to the next pair beside a window.
 	rarer = 3
 	// quiet is how often the path is probed while next to nothing is sent, wakeful how often it is
@@ -77,6 +82,9 @@ type runner struct {
 	sent    uint64
 	sentAt  time.Time
 	set     uint64
+
+	calm     int     // steps in a row in which nothing has changed
+	calmRate float64 // bytes/s, when these began
 
 	sleeps    bool   // next to nothing is sent
 	slept     uint64 // bytes sent when that was seen
@@ -174,7 +182,7 @@ func (r *runner) plan() (first, second int, wait time.Duration) {
 	}
 	if second < smallestSecond {
 		second = smallestSecond
-		wait = min(after(least+second, rate*probingSlow), latest)
+		wait = min(after(least+second, rate*r.slowProbing()), latest)
 	}
 	if r.held != nil { // whose probes tell about the queue
 		wait = min(rarer*wait, latest)
@@ -183,6 +191,24 @@ func (r *runner) plan() (first, second int, wait time.Duration) {
 		wait = max(wait, quiet)
 	}
 	return least, max(min(second, most), least), wait
+}
+
+// slowProbing is the part of a slow rate that probes may cost now.
+func (r *runner) slowProbing() float64 {
+	if r.calm >= calmFor {
+		return probing
+	}
+	return probingSlow
+}
+
+// noteCalm counts the steps in which the path was found as before: nothing lost, the queue about as short as it is
+// to be, the rate about the same.
+func (r *runner) noteCalm(p Probe, s State) {
+	if s.Mode == ModeDelay && p.Lost == 0 && s.Queue <= calmQueue*s.Aim && math.Abs(s.Rate-r.calmRate) <= calmBy*r.calmRate {
+		r.calm++
+		return
+	}
+	r.calm, r.calmRate = 0, s.Rate
 }
 
 // looksEvery is how often it is looked what is to be done: seldom while next to nothing is sent.
@@ -269,6 +295,7 @@ func (r *runner) step(p *pair) error {
 	rate := r.law.Step(probe, float64(bytes-min(r.sent, bytes))/over.Seconds())
 	r.sent, r.sentAt = bytes, now
 	state := r.law.State()
+	r.noteCalm(probe, state)
 	if r.held != nil {
 		state.Window = r.held.window.want
 	}

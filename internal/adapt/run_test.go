@@ -155,6 +155,61 @@ func TestRunWakes(t *testing.T) {
 	})
 }
 
+// While nothing changes on a slow path, probes cost two per cent of it, not five; a path that becomes slower is probed more
+// often at once.
+func TestRunProbesACalmPathLess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const capacity = 7000.0 // bytes/s
+		p := &tokens{capacity: capacity, rate: capacity, at: time.Now()}
+		type reading struct {
+			probed int
+			bytes  float64
+		}
+		readings := map[time.Duration]reading{}
+		read := func(at time.Duration, then func()) {
+			time.AfterFunc(at, func() {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.advance()
+				readings[at] = reading{p.probed, p.bytes}
+				then()
+			})
+		}
+		var halved time.Time
+		read(100*time.Second, func() {})
+		read(300*time.Second, func() { p.capacity, halved = capacity/2, time.Now() })
+		ctx, cancel := context.WithTimeout(t.Context(), 360*time.Second)
+		defer cancel()
+		var last State
+		longest := time.Duration(0) // queue since
+		require.NoError(t, Run(ctx, config(capacity), p, p, func(s State) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if last = s; !halved.IsZero() {
+				longest = max(longest, s.Queue)
+			}
+		}))
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		from, to := readings[100*time.Second], readings[300*time.Second]
+		cost, used := float64(to.probed-from.probed)/(200*capacity), (to.bytes-from.bytes)/(200*capacity)
+		t.Logf("probes cost %.4f, %.3f used; then %+v, queue %.0f", cost, used, last, p.queue)
+		require.Less(t, cost, 0.03)
+		require.Greater(t, used, 0.9)
+
+		shortest := time.Hour
+		for i := 2; i < len(p.sentAt); i += 2 { // pairs
+			if since := p.sentAt[i].Sub(halved); since > 0 && since < 30*time.Second {
+				shortest = min(shortest, p.sentAt[i].Sub(p.sentAt[i-2]))
+			}
+		}
+		require.Less(t, shortest, time.Second, "at five per cent again")
+		require.Less(t, longest, 1500*time.Millisecond, "it is seen in time")
+		require.InDelta(t, capacity/2, last.Rate, 0.2*capacity/2)
+		require.Equal(t, ModeDelay, last.Mode)
+	})
+}
+
 func TestRunBearsSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &tokens{capacity: 500e3, rate: 400e3, at: time.Now(), silent: true}
