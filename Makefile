@@ -17,7 +17,7 @@ TEST_PACKAGES := iperf3 curl python3 wget rsync openssh-server openssh-client ip
 TEST_FILES    := cc:gcc,libc6-dev rustc:rustc node:nodejs,libnode-dev /usr/include/node/node_api.h:libnode-dev
 VM_PACKAGES   := qemu-system-x86 xz-utils nftables wireguard-tools iptables debootstrap e2fsprogs
 GEN_PACKAGES  := clang-14 llvm-14 clang-format-14 libbpf-dev linux-libc-dev
-EXPERIMENTS   := e01-overhead e02-change e03-input e04-fair-inetd e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency e14-path e15-path-shared e16-tcp-path e17-tcp-paths e18-slices e19-reservations e20-hog e21-share-per-rate e22-senders e23-power e24-slots e26-throughput
+EXPERIMENTS   := e01-overhead e02-change e03-input e04-fair-inetd e05-hub e06-hub-two-servers e07-switch e08-smooth e09-sockets e10-process e11-uplink e12-throughput e13-latency e14-path e15-path-shared e16-tcp-path e17-tcp-paths e18-slices e19-reservations e20-hog e21-share-per-rate e22-senders e23-power e24-slots e26-throughput e27-packet-sizes e28-path-in-time e29-slow-lines e30-whole-file
 export CGO_ENABLED := 0
 
 .PHONY: help build demo quick test test-all fuzz mutations test-vm test-systemd bench bench-egress bench-ingress bench-udp bench-all bench-overhead bench-calls bench-scale bench-share bench-reserve bench-cpu bench-probe bench-adapt bench-delay lab lint generate check-generated install uninstall package lint-package clean deps-test deps-vm deps-lint deps-generate deps-package

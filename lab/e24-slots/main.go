@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -23,7 +22,7 @@ import (
 	"github.com/netnice/netnice/lab/internal/load"
 )
 
-const slot = time.Millisecond
+const slot = load.Slot
 
 func main() {
 	load.MaybeRun()
@@ -101,28 +100,8 @@ func run(ctx context.Context, b *bed.Bed) error {
 
 // look starts a sender, gives it its slots, and looks what arrives.
 func look(ctx context.Context, b *bed.Bed, pair *testutil.Pair, to netip.AddrPort, n, write int, each time.Duration) (r row, err error) {
-	cmd, err := load.Calculating{To: to, Write: write, PerByte: each}.Start(ctx, pair.A)
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, bed.Kill(cmd)) }()
-	if n < 100 {
-		if _, err := b.Netnice(ctx, "power", strconv.Itoa(cmd.Process.Pid), strconv.Itoa(n), "--slots", slot.String()); err != nil {
-			return r, err
-		}
-	}
-	if err := testutil.Sleep(ctx, 4*time.Second); err != nil { // the rhythm is found
-		return r, err
-	}
-	c, err := capture.Start(pair.B)
-	if err != nil {
-		return r, err
-	}
 	length := b.Length(10*time.Second, 3*time.Second)
-	if err := testutil.Sleep(ctx, length); err != nil {
-		return r, err
-	}
-	packets, err := c.Stop()
+	packets, err := load.Calculating{To: to, Write: write, PerByte: each}.Arrivals(ctx, b, pair, n, length)
 	if err != nil {
 		return r, err
 	}
@@ -130,9 +109,6 @@ func look(ctx context.Context, b *bed.Bed, pair *testutil.Pair, to netip.AddrPor
 	var last testutil.Instant
 	bytes, soon, late := 0, 0, 0
 	for _, p := range packets {
-		if p.To != testutil.DefaultPort {
-			continue
-		}
 		if r.Packets++; last != 0 {
 			gap := p.T.Sub(last)
 			switch {

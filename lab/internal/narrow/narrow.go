@@ -27,7 +27,7 @@ const (
 	udpPort     = 6000
 	offered     = 40_000 // payload bytes/s of who has no congestion control: ten times what there is
 	segment     = 1448
-	step        = 5 * time.Second // of the curves, as in the paper
+	step        = 5 * time.Second // of what is looked at over time, as in the paper
 	settle      = 20 * time.Second
 	settleQuick = 5 * time.Second
 )
@@ -41,6 +41,8 @@ type Transfer struct {
 	Beside bool
 	// Adapt: it is sent as the path carries it. AdaptBeside: so is the other.
 	Adapt, AdaptBeside bool
+	// FileBytes is the size of a file that is sent by TFTP until it is whole; 0 = what is sent has no end.
+	FileBytes int
 }
 
 // Figures of a transfer, over the time that was looked at.
@@ -56,6 +58,12 @@ type Figures struct {
 	Mode        string    `json:"mode,omitempty"`
 	Rates       []float64 `json:"bits_per_sec_by_5_s"`
 	BesideRates []float64 `json:"beside_by_5_s,omitempty"`
+	// SentBy and LostBy count datagrams, whose numbers tell how many there were.
+	SentBy []float64 `json:"packets_sent_by_5_s,omitempty"`
+	LostBy []float64 `json:"packets_lost_by_5_s,omitempty"`
+	File   *File     `json:"file,omitempty"`
+
+	from testutil.Instant // of what was looked at
 }
 
 // ArrivedPart is the part of what was sent that arrived.
@@ -66,7 +74,10 @@ func (f Figures) String() string {
 	if f.Again > 0 {
 		line += fmt.Sprintf(", %d sent again", f.Again)
 	}
-	if len(f.BesideRates) > 0 {
+	if f.File != nil {
+		line += "; " + f.File.after(f.Seconds)
+	}
+	if f.BesideBits > 0 || len(f.BesideRates) > 0 {
 		line += fmt.Sprintf("; beside %6.2f kbit/s", f.BesideBits/1000)
 	}
 	if f.Mode != "" {
@@ -125,20 +136,22 @@ func Run(ctx context.Context, b *bed.Bed, over time.Duration, list ...Transfer) 
 // draw draws what arrived of each, and of who was beside.
 func draw(b *bed.Bed, title string, list []Figures) error {
 	c := chart.Chart{Title: title, X: "s", Y: "kbit/s that arrive"}
-	add := func(name string, rates []float64) {
-		curve := chart.Curve{Name: name}
-		for i, r := range rates {
-			curve.Points = append(curve.Points, chart.XY{X: float64(i) * step.Seconds(), Y: r / 1000})
-		}
-		c.Curves = append(c.Curves, curve)
-	}
 	for _, f := range list {
-		add(f.Name, f.Rates)
+		c.Curves = append(c.Curves, Curve(f.Name, f.Rates, 1e-3))
 		if len(f.BesideRates) > 0 {
-			add("beside "+f.Name, f.BesideRates)
+			c.Curves = append(c.Curves, Curve("beside "+f.Name, f.BesideRates, 1e-3))
 		}
 	}
 	return b.Draw("", c)
+}
+
+// Curve is what was looked at over time, times a factor.
+func Curve(name string, values []float64, factor float64) chart.Curve {
+	curve := chart.Curve{Name: name}
+	for i, v := range values {
+		curve.Points = append(curve.Points, chart.XY{X: float64(i) * step.Seconds(), Y: v * factor})
+	}
+	return curve
 }
 
 func run(ctx context.Context, b *bed.Bed, t Transfer, number int, over time.Duration) (f Figures, err error) {
@@ -184,7 +197,10 @@ func run(ctx context.Context, b *bed.Bed, t Transfer, number int, over time.Dura
 			return f, err
 		}
 	}
-	if t.UDP {
+	switch {
+	case t.FileBytes > 0:
+		return f, f.file(ctx, b, s, tcp, t, over)
+	case t.UDP:
 		return f, f.datagrams(ctx, b, s, tcp, t, over)
 	}
 	return f, f.segments(ctx, b, s, tcp, t, over)
@@ -207,11 +223,31 @@ func (f *Figures) datagrams(ctx context.Context, b *bed.Bed, s *routed.Site, tcp
 	if err := tx.Start(); err != nil {
 		return err
 	}
-	return f.watch(ctx, b, s, tcp, t, over, func(from, to testutil.Instant) (float64, error) {
+	err = f.watch(ctx, b, s, tcp, t, over, func(from, to testutil.Instant) (float64, error) {
 		a, err := rx.Arrived(from, to, 1)
 		f.Arrived, f.Sent = a.Count, uint64(int64(a.Count)+max(a.Lost, 0))
 		return float64(a.Count) * payload, err
 	})
+	if err != nil {
+		return err
+	}
+	return f.countBySteps(func(to testutil.Instant) (datagram.Arrivals, error) { return rx.Arrived(f.from, to, 1) })
+}
+
+// countBySteps counts what was sent and what was lost in each step, given what has arrived since the first one began.
+func (f *Figures) countBySteps(arrivedBy func(to testutil.Instant) (datagram.Arrivals, error)) error {
+	var before datagram.Arrivals
+	for i := range f.Rates {
+		a, err := arrivedBy(f.from.Add(time.Duration(i+1) * step))
+		if err != nil {
+			return err
+		}
+		lost := float64(a.Lost - before.Lost)
+		f.SentBy = append(f.SentBy, float64(a.Count-before.Count)+lost)
+		f.LostBy = append(f.LostBy, lost)
+		before = a
+	}
+	return nil
 }
 
 func (f *Figures) segments(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *testutil.Receiver, t Transfer, over time.Duration) error {
@@ -257,6 +293,7 @@ func (f *Figures) watch(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *te
 		return err
 	}
 	from := testutil.Now()
+	f.from = from
 	if err := testutil.Sleep(ctx, over); err != nil {
 		return err
 	}

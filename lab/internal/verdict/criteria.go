@@ -55,11 +55,13 @@ func criteria() []Criterion {
 			"a flood keeps the link full as it is, and probes cost some per cent of it", over("1.payload_bits_per_sec", "0.payload_bits_per_sec"),
 		},
 		{"e15-path-shared", "E15", "part of the datagrams that arrives beside TCP, adapted", "0.67", 0.67, high, "", over("1.packets_arrived", "1.packets_sent")},
+		{"e15-path-shared", "E15", "UDP that arrives beside TCP, adapted, kbit/s", "12.1 (2,736,340 bytes in 1811 s)", 12.1, high, "", scaled("1.payload_bits_per_sec", 1e-3)},
 		{
 			"e16-tcp-path", "E16", "time for the same file, adapted over as it is", "0.997", low, 1,
 			"a queue of three packets locks one of two connections out for minutes, whoever it is", over("0.payload_bits_per_sec", "1.payload_bits_per_sec"),
 		},
 		{"e17-tcp-paths", "E17", "time for the same file, both adapted over as they are", "0.674", low, 0.674, "", over("0.payload_bits_per_sec", "1.payload_bits_per_sec")},
+		{"e17-tcp-paths", "E17", "packets for the same file, both adapted over as they are", "0.854", low, 0.854, "", packetsForAFile},
 		{"e17-tcp-paths", "E17", "share of one of two that adapt", "fair", 0.45, 0.55, "", share("1.payload_bits_per_sec", "1.beside_bits_per_sec")},
 		{"e18-slices", "E18", "2.4 ms in each 50 ms: bursts of two packets, of all", "all", 0.95, 1, "", part("figure_4.0.bursts", "2")},
 		{"e18-slices", "E18", "between their beginnings, mean, ms", "50", 49.5, 50.5, "", at("figure_4.0.between_their_beginnings_ms.mean")},
@@ -79,14 +81,31 @@ func criteria() []Criterion {
 		{"e24-slots", "E24", "time in which nothing comes, less 1 - n/100", "follows n", -0.15, 0.15, "", eachRow(func(row gjson.Result) (float64, bool) {
 			return row.Get("delayed_time").Float() - (1 - row.Get("n").Float()/100), row.Get("line").String() == "" && row.Get("n").Float() < 100
 		})},
+		{
+			"e24-slots", "E24", "packets within 100 us of another, writes of 1024 bytes, n = 100", "0.02", low, 0.05,
+			"each write is a packet here, and takes 82 us to calculate; TCP of the paper filled its segments, and a full one takes 121 us on 100 Mbit/s (E27)", soonInSlots(1024),
+		},
+		{
+			"e24-slots", "E24", "packets within 100 us of another, writes of 2048 bytes, n = 100", "0.20", 0.15, 0.3,
+			"what a write leaves over is sent at once here, so every second packet is short; of the paper's every fourth was (E27)", soonInSlots(2048),
+		},
 		{"e26-throughput", "E26", "TCP with half of the link reserved over plain Linux", "0.72", 0.97, high, "", at("#.ours.with_over_without.median")},
 	}
+	list = append(list, laterCriteria()...)
 	for i, c := range list {
 		if c.of == nil {
 			panic(fmt.Sprintf("criterion %d has no figure", i))
 		}
 	}
 	return list
+}
+
+// soonInSlots is the part of the packets of e24-slots that arrives within 100 us of another, for a size of writes, with a whole
+// processor and without a line.
+func soonInSlots(write int64) func(gjson.Result) []float64 {
+	return eachRow(func(row gjson.Result) (float64, bool) {
+		return row.Get("under_100us").Float(), row.Get("line").String() == "" && row.Get("write_bytes").Int() == write && row.Get("n").Int() == 100
+	})
 }
 
 // at are the numbers at a path of gjson's.
@@ -134,6 +153,18 @@ func aboveOver(path, by, above string) func(gjson.Result) []float64 {
 		base := f.Get(above).Float()
 		return []float64{(f.Get(path).Float() - base) / (f.Get(by).Float() - base)}
 	}
+}
+
+// packetsForAFile is how many packets the second of two transfers sends for what arrives, over how many the first does.
+func packetsForAFile(f gjson.Result) []float64 {
+	perByte := func(t gjson.Result) float64 {
+		return t.Get("packets_sent").Float() / (t.Get("payload_bits_per_sec").Float() * t.Get("seconds").Float())
+	}
+	before, after := f.Get("0"), f.Get("1")
+	if !before.Exists() || !after.Exists() {
+		return nil
+	}
+	return []float64{perByte(after) / perByte(before)}
 }
 
 func share(of, other string) func(gjson.Result) []float64 {

@@ -1,0 +1,50 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/capture"
+)
+
+// Slot is the length of tender's time-slots.
+const Slot = time.Millisecond
+
+// rhythm is how long slots take to be regular.
+const rhythm = 4 * time.Second
+
+// Arrivals starts the sender, gives it n per cent of a processor in slots (100: leaves it as it is), and returns the packets of
+// its connection that arrive in that time. It ends the sender.
+func (c Calculating) Arrivals(ctx context.Context, b *bed.Bed, pair *testutil.Pair, n int, length time.Duration) (packets []capture.Packet, err error) {
+	cmd, err := c.Start(ctx, pair.A)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, bed.Kill(cmd)) }()
+	if n < 100 {
+		if _, err := b.Netnice(ctx, "power", strconv.Itoa(cmd.Process.Pid), strconv.Itoa(n), "--slots", Slot.String()); err != nil {
+			return nil, err
+		}
+	}
+	if err := testutil.Sleep(ctx, rhythm); err != nil {
+		return nil, err
+	}
+	recording, err := capture.Start(pair.B)
+	if err != nil {
+		return nil, err
+	}
+	if err := testutil.Sleep(ctx, length); err != nil {
+		return nil, err
+	}
+	all, err := recording.Stop()
+	for _, p := range all {
+		if p.To == c.To.Port() {
+			packets = append(packets, p)
+		}
+	}
+	return packets, err
+}

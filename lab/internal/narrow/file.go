@@ -1,0 +1,140 @@
+package narrow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/bed"
+	"github.com/netnice/netnice/lab/internal/routed"
+	"github.com/netnice/netnice/lab/internal/tftp"
+)
+
+// File is what became of a file.
+type File struct {
+	Bytes   int  `json:"bytes"`
+	Arrived int  `json:"bytes_without_a_gap"`
+	Whole   bool `json:"whole"`
+}
+
+// after says whether it was whole, after the time that was looked at.
+func (f File) after(seconds float64) string {
+	if f.Whole {
+		return fmt.Sprintf("the file of %d bytes was whole after %.1f s", f.Bytes, seconds)
+	}
+	return fmt.Sprintf("after %.1f s %d of the file's %d bytes had arrived without a gap", seconds, f.Arrived, f.Bytes)
+}
+
+// options are those of TFTP's ends. The time-out is longer than a packet waits in a full bottleneck.
+func options() tftp.Options { return tftp.Options{WindowBlocks: 64, Timeout: 5 * time.Second} }
+
+// received is what the receiver of a file says when it ends.
+type received struct {
+	tftp.Received
+	at  testutil.Instant
+	err error
+}
+
+// file sends a file by TFTP, until it is whole or that time has passed.
+func (f *Figures) file(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *testutil.Receiver, t Transfer, over time.Duration) error {
+	if err := testutil.Sleep(ctx, pause(b)); err != nil {
+		return err
+	}
+	dropped, err := s.Dropped()
+	if err != nil {
+		return err
+	}
+	sink, source, err := fileSockets(s)
+	if err != nil {
+		return err
+	}
+	defer sink.Close()
+	defer source.Close()
+	came, sent := make(chan received, 1), make(chan tftp.Sent, 1)
+	from := testutil.Now()
+	go func() {
+		r, err := tftp.Receive(sink, options())
+		came <- received{r, testutil.Now(), err}
+	}()
+	go func() {
+		n, _ := tftp.Send(source, t.FileBytes, options()) // the receiver says whether it was whole; a closed socket ends this
+		sent <- n
+	}()
+	r, err := awaitFile(ctx, sink, came, over)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(source.Close(), testutil.Sleep(ctx, 200*time.Millisecond)); err != nil { // for the last sample
+		return err
+	}
+	after, err := s.Dropped()
+	if err != nil {
+		return err
+	}
+	f.Dropped, f.Seconds = after-dropped, r.at.Sub(from).Seconds()
+	f.File = &File{Bytes: t.FileBytes, Arrived: min(r.Blocks*tftp.BlockBytes, t.FileBytes), Whole: r.err == nil}
+	f.BitsPerSec = float64(f.File.Arrived) * 8 / f.Seconds
+	f.Arrived, f.Sent = uint64(r.Blocks), uint64((<-sent).Blocks)
+	if t.Beside {
+		f.BesideBits = tcp.Goodput(testutil.DefaultPort+1, from, r.at) * 8
+	}
+	return nil
+}
+
+// awaitFile waits for a file, at most so long: then it has the receiver end.
+func awaitFile(ctx context.Context, sink *receiverSocket, came <-chan received, over time.Duration) (r received, err error) {
+	select {
+	case r = <-came:
+	case <-time.After(over):
+		if err := sink.Close(); err != nil {
+			return r, err
+		}
+		r = <-came
+	case <-ctx.Done():
+		return r, ctx.Err()
+	}
+	if errors.Is(r.err, net.ErrClosed) {
+		return r, nil
+	}
+	return r, r.err
+}
+
+// receiverSocket answers whoever sent last.
+type receiverSocket struct {
+	*net.UDPConn
+	peer netip.AddrPort
+}
+
+// Read implements tftp.Conn.
+func (c *receiverSocket) Read(p []byte) (n int, err error) {
+	n, c.peer, err = c.ReadFromUDPAddrPort(p)
+	return n, err
+}
+
+// Write implements tftp.Conn.
+func (c *receiverSocket) Write(p []byte) (int, error) { return c.WriteToUDPAddrPort(p, c.peer) }
+
+// fileSockets opens the sockets of a file's receiver and of its sender.
+func fileSockets(s *routed.Site) (sink *receiverSocket, source *net.UDPConn, err error) {
+	at := net.UDPAddrFromAddrPort(netip.AddrPortFrom(s.Sink4, udpPort))
+	sink = new(receiverSocket)
+	err = s.Sink.Do(func() (err error) {
+		sink.UDPConn, err = net.ListenUDP("udp4", at)
+		return err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the socket of a file's receiver: %w", err)
+	}
+	err = s.Source.Do(func() (err error) {
+		source, err = net.DialUDP("udp4", nil, at)
+		return err
+	})
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("open the socket of a file's sender: %w", err), sink.Close())
+	}
+	return sink, source, nil
+}

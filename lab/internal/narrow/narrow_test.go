@@ -1,0 +1,30 @@
+package narrow
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/netnice/netnice/internal/testutil"
+	"github.com/netnice/netnice/lab/internal/datagram"
+)
+
+// Sent and lost datagrams of each step are what the numbers of those that arrived say beyond the step before.
+func TestCountBySteps(t *testing.T) {
+	begin := testutil.Instant(time.Minute)
+	f := Figures{Rates: make([]float64, 3), from: begin}
+	require.NoError(t, f.countBySteps(func(to testutil.Instant) (datagram.Arrivals, error) {
+		return map[time.Duration]datagram.Arrivals{
+			step:     {Count: 30, Lost: 4},
+			2 * step: {Count: 30, Lost: 4}, // nothing came
+			3 * step: {Count: 70, Lost: 24},
+		}[to.Sub(begin)], nil
+	}))
+	require.Equal(t, []float64{34, 0, 60}, f.SentBy)
+	require.Equal(t, []float64{4, 0, 20}, f.LostBy)
+
+	failed := errors.New("gone")
+	require.ErrorIs(t, f.countBySteps(func(testutil.Instant) (datagram.Arrivals, error) { return datagram.Arrivals{}, failed }), failed)
+}
