@@ -17,17 +17,29 @@ import (
 )
 
 const (
-	// requestWorkers is how many requests are answered at a time, so that one that takes long, such as for a scope of
-	// systemd's, holds up few others. Those of one process are answered in the order in which they come.
+	// requestWorkers is how many requests about limits are answered at a time. Those of one process are answered in the
+	// order in which they come.
 	requestWorkers = 8
-	// requestsWaiting is how many wait for each worker.
+	// requestsWaiting is how many wait for each worker. Further ones are refused.
 	requestsWaiting = 64
 )
+
+// requestQueues are the queues of requests, each with a worker. The last one is for requests about the processors: all
+// of these take one lock, which is held while systemd makes a scope, and no other request waits for that.
+type requestQueues [requestWorkers + 1]chan enforce.Request
+
+// of returns the queue for a request.
+func (q *requestQueues) of(r enforce.Request) chan<- enforce.Request {
+	if r.OfPower && r.Reserve == nil {
+		return q[requestWorkers]
+	}
+	return q[r.PID%requestWorkers]
+}
 
 // keepRequests answers programs that ask by a socket option (include/netnice.h):
 // the same rights hold as for requests by the API.
 func (d *Daemon) keepRequests(ctx context.Context) {
-	var waiting [requestWorkers]chan enforce.Request
+	var waiting requestQueues
 	var workers sync.WaitGroup
 	for i := range waiting {
 		waiting[i] = make(chan enforce.Request, requestsWaiting)
@@ -40,9 +52,9 @@ func (d *Daemon) keepRequests(ctx context.Context) {
 			return
 		case r := <-d.kernel.Requests():
 			select {
-			case <-ctx.Done():
-				return
-			case waiting[r.PID%requestWorkers] <- r:
+			case waiting.of(r) <- r:
+			default: // whoever reads what programs ask for waits for no answer
+				d.tellProgram(r, enforce.Answer{Errno: uint32(unix.EAGAIN)})
 			}
 		}
 	}
@@ -54,10 +66,15 @@ func (d *Daemon) answerRequests(ctx context.Context, list <-chan enforce.Request
 		case <-ctx.Done():
 			return
 		case r := <-list:
-			if err := d.kernel.Answer(r.Number, d.answer(ctx, r)); err != nil {
-				d.log.Warn("a program gets no answer", "pid", r.PID, "err", err)
-			}
+			d.tellProgram(r, d.answer(ctx, r))
 		}
+	}
+}
+
+// tellProgram puts the answer where the program finds it.
+func (d *Daemon) tellProgram(r enforce.Request, a enforce.Answer) {
+	if err := d.kernel.Answer(r.Number, a); err != nil {
+		d.log.Warn("a program gets no answer", "pid", r.PID, "err", err)
 	}
 }
 

@@ -67,23 +67,42 @@ func TestRequests(t *testing.T) {
 	require.Zero(t, h.count(), "nothing is left")
 }
 
-// A request that takes long, such as about the processors while systemd is slow, does not hold up another process's.
-func TestRequestsAreAnsweredBesideASlowOne(t *testing.T) {
+// However many requests about the processors wait while systemd is slow, those about limits are answered, also the same
+// process's. Requests about the processors for which there is no room are refused at once.
+func TestRequestsAreAnsweredBesideSlowOnes(t *testing.T) {
+	const slow = 2*requestsWaiting + 2
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
-	slow := sleeper(t)
-	other := sleeper(t)
-	for other.Process.Pid%requestWorkers == slow.Process.Pid%requestWorkers {
-		other = sleeper(t)
-	}
+	pid := sleeper(t).Process.Pid
+	by := enforce.Request{PID: pid, Admin: true, Kind: enforce.KindTree}
 	h.powers.mu.Lock()
 	unlock := sync.OnceFunc(h.powers.mu.Unlock)
 	defer unlock()
-	fake.Request(enforce.Request{Number: 1, PID: slow.Process.Pid, Admin: true, Kind: enforce.KindTree, OfPower: true, Ask: true})
-	got := h.ask(enforce.Request{Number: 2, PID: other.Process.Pid, Admin: true, Kind: enforce.KindTree, BytesPerSec: 5000})
-	require.Equal(t, enforce.Answer{BytesPerSec: 5000}, got)
-	_, answered := fake.Answered(1)
-	require.False(t, answered)
+	r := by
+	for r.OfPower, r.Ask = true, true; r.Number < slow; {
+		r.Number++
+		fake.Request(r)
+	}
+	r = by
+	r.Number, r.BytesPerSec = slow+1, 5000
+	require.Equal(t, enforce.Answer{BytesPerSec: 5000}, h.ask(r))
+	refused := 0
+	for number := uint64(1); number <= slow; number++ {
+		if a, answered := fake.Answered(number); answered {
+			require.Equal(t, enforce.Answer{Errno: uint32(unix.EAGAIN)}, a)
+			refused++
+		}
+	}
+	// One is under way, unless its worker has not begun.
+	require.GreaterOrEqual(t, refused, slow-requestsWaiting-1)
+	require.LessOrEqual(t, refused, slow-requestsWaiting)
 	unlock()
-	h.eventually("the slow one is answered", func() bool { _, answered := fake.Answered(1); return answered })
+	h.eventually("the others are answered", func() bool {
+		for number := range uint64(slow) {
+			if _, answered := fake.Answered(number + 1); !answered {
+				return false
+			}
+		}
+		return true
+	})
 }
