@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -83,6 +84,8 @@ func (d *Daemon) answer(ctx context.Context, r enforce.Request) (a enforce.Answe
 	defer d.inflight.Add(-1)
 	var err error
 	switch {
+	case !r.At.IsZero() && time.Since(r.At) > enforce.RequestPatience:
+		err = unix.ETIMEDOUT // it waited here; its program has given up, and takes it for refused
 	case r.Reserve != nil:
 		a, err = d.reserveSocket(r)
 	case r.OfPower:

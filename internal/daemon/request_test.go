@@ -5,6 +5,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -105,4 +106,16 @@ func TestRequestsAreAnsweredBesideSlowOnes(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// A request that had to wait is not carried out once its program has given up.
+func TestRequestsOfWhoHasGivenUp(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	r := enforce.Request{Number: 1, PID: sleeper(t).Process.Pid, Admin: true, Kind: enforce.KindTree, BytesPerSec: 5000}
+	r.At = time.Now().Add(-enforce.RequestPatience - time.Second)
+	require.Equal(t, enforce.Answer{Errno: uint32(unix.ETIMEDOUT)}, h.ask(r))
+	require.Zero(t, h.count())
+	r.Number, r.At = 2, time.Now()
+	require.Equal(t, enforce.Answer{BytesPerSec: 5000}, h.ask(r))
 }

@@ -214,10 +214,14 @@ type Exec struct {
 // Power0 is what an Answer has for a power of 0 (NETNICE_POWER_0 of include/netnice.h).
 const Power0 = 256
 
+// RequestPatience is how long a program waits for the answer to a Request (NETNICE_ANSWER_MS of include/netnice.h).
+const RequestPatience = 5 * time.Second
+
 // Request is a limit that a program asks for, or about, by a socket option. Who
 // asks is the kernel's word.
 type Request struct {
-	Number      uint64 // for Answer
+	Number      uint64    // for Answer
+	At          time.Time // when it was made; zero = not known
 	PID         int
 	UID, GID    uint32
 	Admin       bool   // root, or of the administrators' group

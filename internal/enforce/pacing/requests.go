@@ -19,8 +19,6 @@ type requests struct {
 
 const (
 	mostRequests = 64 // that wait for the daemon; more wait in the kernel's buffer
-	// whose program has given up waiting, or asked a daemon before this one
-	requestPatience = 5 * time.Second
 	// of include/netnice.h
 	prioNetUser = 4
 	prioPower   = 5
@@ -46,11 +44,14 @@ func (k *Kernel) readRequests() {
 		}
 		r, ok := bpf.RequestOf(record.RawSample)
 		// a number is a time, in parts of a nanosecond
-		if !ok || time.Duration((monotonicNS()<<10-r.Number)>>10) > requestPatience {
-			continue
+		age := time.Duration((monotonicNS()<<10 - r.Number) >> 10)
+		if !ok || age > enforce.RequestPatience {
+			continue // its program has given up waiting, or asked a daemon before this one
 		}
+		request := requestOf(r)
+		request.At = time.Now().Add(-age)
 		select {
-		case k.requests.list <- requestOf(r):
+		case k.requests.list <- request:
 		case <-k.stop:
 			return
 		}
