@@ -77,7 +77,7 @@ func (p *sendPlace) look(by holds) error {
 		return p.stay()
 	}
 	if !p.isHome() && idle > sendLeft && netnamespace.PathOf(p.ns) == "" {
-		return p.remove()
+		return p.letGo()
 	}
 	if idle <= sendIdle || by[p.ns] > 0 {
 		return p.stay()

@@ -158,20 +158,64 @@ func TestDevicesAreLeftInTurns(t *testing.T) {
 	soon(t, "all are left", 5*time.Second, func() bool { return slices.Equal(devices(t), free) })
 }
 
+// A namespace in which no process lives any more is left in turns, too.
+func TestNamespaceWithoutProcessesIsLeftInTurns(t *testing.T) {
+	far := elsewhere(t)
+	for i := range 3 {
+		addPair(t, far.Netlink(), fmt.Sprintf("turn%d", i))
+	}
+	free := devicesIn(t, far)
+	end := lived(t, far)
+	var ns uint32
+	must(t, far.Do(func() (err error) {
+		ns, err = netnamespace.Of("thread-self")
+		return err
+	}))
+	k := opened(t)
+	defer func() { must(t, k.Down()) }()
+	must(t, k.SetNode(sending(200e3)))
+	release, err := k.HoldQueue(ns)
+	must(t, err)
+	release()
+	end()
+	soon(t, "no process lives there", 5*time.Second, func() bool { return netnamespace.PathOf(ns) == "" })
+	k.mu.Lock() // the look at the rest waits for it
+	k.send.turnUp = 0
+	p := k.sendingAt(ns)
+	many := len(p.attached)
+	p.entry.UsedNs = monotonicNS() - uint64(2*sendLeft)
+	err = errors.Join(k.send.obj.Sender.Put(ns, &p.entry), p.look(k.holds))
+	left := many - len(p.attached)
+	k.mu.Unlock()
+	must(t, err)
+	require.Greater(t, many, 2)
+	require.Equal(t, 1, left)
+	soon(t, "all are left", 5*time.Second, func() bool { return slices.Equal(devicesIn(t, far), free) })
+}
+
 // addPairUp makes two devices that are up, for the test.
 func addPairUp(t *testing.T, name string) {
 	t.Helper()
+	nl, err := netlink.NewHandle()
+	must(t, err)
+	t.Cleanup(nl.Close)
+	addPair(t, nl, name)
+	t.Cleanup(func() {
+		link, err := nl.LinkByName(name)
+		must(t, err)
+		must(t, nl.LinkDel(link))
+	})
+}
+
+// addPair makes two devices that are up.
+func addPair(t *testing.T, nl *netlink.Handle, name string) {
+	t.Helper()
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
-	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name + "p"}))
-	t.Cleanup(func() {
-		link, err := netlink.LinkByName(name)
-		must(t, err)
-		must(t, netlink.LinkDel(link))
-	})
+	must(t, nl.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name + "p"}))
 	for _, end := range []string{name, name + "p"} {
-		link, err := netlink.LinkByName(end)
+		link, err := nl.LinkByName(end)
 		must(t, err)
-		must(t, netlink.LinkSetUp(link))
+		must(t, nl.LinkSetUp(link))
 	}
 }
