@@ -107,16 +107,21 @@ func (p *sendPlace) letGo() error {
 	return errors.Join(append(errs, p.remove())...)
 }
 
-// stay enters the devices again that were left, of a place that is used after all.
+// stay enters the devices again that were left, of a place that is used after all. After an error the next look, or
+// who asks next, tries again.
 func (p *sendPlace) stay() error {
 	if !p.leaving {
 		return nil
 	}
-	p.leaving, p.entry.UsedNs = false, monotonicNS() // or else it would be idle still
+	p.entry.UsedNs = monotonicNS() // or else it would be idle still
 	if err := p.s.obj.Sender.Put(p.ns, &p.entry); err != nil {
 		return fmt.Errorf("keep a queue: %w", err)
 	}
-	return p.followDevices()
+	if err := p.followDevices(); err != nil {
+		return err
+	}
+	p.leaving = false
+	return nil
 }
 
 // idle is for how long nothing came into the queue.

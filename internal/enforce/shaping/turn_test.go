@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 
@@ -113,7 +114,8 @@ func TestDevicesThatAreUpAreEnteredInTurns(t *testing.T) {
 	}
 }
 
-// A queue that nobody uses leaves its devices in turns, too, and enters them again for who wants it meanwhile.
+// A queue that nobody uses leaves its devices in turns, too, and enters them again for who wants it meanwhile, also
+// after an attempt that failed.
 func TestDevicesAreLeftInTurns(t *testing.T) {
 	k := opened(t)
 	defer func() { must(t, k.Down()) }()
@@ -144,7 +146,12 @@ func TestDevicesAreLeftInTurns(t *testing.T) {
 		err = errors.Join(k.send.obj.Sender.Put(p.ns, &p.entry), p.look(k.holds))
 		left = many - len(p.attached)
 		if again {
-			err = errors.Join(err, k.startSending(&bpf.QueueWanted{Netns: home}))
+			wanted, places := &bpf.QueueWanted{Netns: home}, k.send.obj.Sender
+			k.send.obj.Sender = closedMap(t, places)
+			failed := k.startSending(wanted)
+			k.send.obj.Sender = places
+			require.Error(t, failed)
+			err = errors.Join(err, k.startSending(wanted))
 		}
 		return left, err
 	}
@@ -191,6 +198,15 @@ func TestNamespaceWithoutProcessesIsLeftInTurns(t *testing.T) {
 	require.Greater(t, many, 2)
 	require.Equal(t, 1, left)
 	soon(t, "all are left", 5*time.Second, func() bool { return slices.Equal(devicesIn(t, far), free) })
+}
+
+// closedMap is a map that cannot be written.
+func closedMap(t *testing.T, m *ebpf.Map) *ebpf.Map {
+	t.Helper()
+	closed, err := m.Clone()
+	must(t, err)
+	must(t, closed.Close())
+	return closed
 }
 
 // addPairUp makes two devices that are up, for the test.
