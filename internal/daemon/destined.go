@@ -22,7 +22,7 @@ import (
 
 // destined is what the rules for a part of the traffic say now.
 type destined struct {
-	known    bool // rules were read; until then what is in force stays
+	known    bool // rules were read, users' too; until then what is in force stays
 	rules    map[uint32]destinedRule
 	numbers  map[bookKey]uint32
 	prefixes []enforce.DestinationPrefix
@@ -51,7 +51,7 @@ func (r destinedRule) owner() enforce.Owner {
 func (d *Daemon) learnDestinations(now time.Time) {
 	// Files that were wrong from the start say nothing. A user whose file is so loses what
 	// it said before: nobody else waits for that.
-	next := destined{known: d.rules.system.set != nil, rules: map[uint32]destinedRule{}, numbers: map[bookKey]uint32{}}
+	next := destined{known: d.rules.system.set != nil && d.rules.read, rules: map[uint32]destinedRule{}, numbers: map[bookKey]uint32{}}
 	add := func(book uint32, b *book) {
 		if b.set == nil {
 			return

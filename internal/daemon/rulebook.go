@@ -62,12 +62,13 @@ func (b *book) audience() audience { return audience{uids: [2]uint32{b.owner}} }
 // ruleBook is all rules. Its lock is taken before Daemon.mu, and after that of homes.
 type ruleBook struct {
 	mu     sync.Mutex
-	read   bool // at least once
+	read   bool // all were, at least once
 	system book
 	users  map[uint32]*book // that have a file, or had one
 	lost   uint64           // events, at the last look at all processes
 	phase  string           // which rules hold by the time
 	failed string           // logged already
+	unseen map[uint32]bool  // users whose homes no look has come to yet
 	homes  homeLooks
 
 	// containers says that a rule asks for the container that a process is in; it is read without the lock.
@@ -173,18 +174,13 @@ func (d *Daemon) lookUpRuleUsers(ctx context.Context) {
 	})
 }
 
-// readRules reads what has changed of all files, or of those of the user who asks: their
-// asking is no look at others', of which it takes two, a while apart. Homes are what was seen of users' own. The
-// caller holds both locks.
-func (d *Daemon) readRules(asked asking, homes []*homeLook) (changed bool) {
-	r := &d.rules
-	dir := d.opts.RulesDir
-	if asked.uid == nil {
-		changed = d.renew(&r.system, rules.SystemStamp(dir), asked.all, d.now(), func() ([]*rules.Rule, error) {
-			return d.loadSystem(&r.system)
-		})
-	}
-	return d.readHomes(homes, asked) || changed
+// readSystem reads the administrator's files if they have changed, and reports whether the rules in force have. The
+// caller holds d.rules.mu.
+func (d *Daemon) readSystem(asked asking) (changed bool) {
+	b := &d.rules.system
+	return d.renew(b, rules.SystemStamp(d.opts.RulesDir), asked.all, d.now(), func() ([]*rules.Rule, error) {
+		return d.loadSystem(b)
+	})
 }
 
 func (d *Daemon) complainOfRules(err error) {
@@ -223,11 +219,13 @@ func (r *ruleBook) namesContainers() bool {
 // sets are the rules that are for a user's processes, nil where none are known, by
 // owner.
 func (r *ruleBook) sets(uid uint32) [2]*rules.Set {
-	out := [2]*rules.Set{r.system.set, rules.Compile(nil)}
 	if b := r.users[uid]; b != nil {
-		out[1] = b.set
+		return [2]*rules.Set{r.system.set, b.set}
 	}
-	return out
+	if !r.read || r.unseen[uid] {
+		return [2]*rules.Set{r.system.set, nil}
+	}
+	return [2]*rules.Set{r.system.set, rules.Compile(nil)}
 }
 
 // phaseAt tells which rules hold by the time.
@@ -292,23 +290,37 @@ func (d *Daemon) rereadRules(uid *uint32) {
 	}
 }
 
-// lookAtRules reads what has changed, and looks at all processes if that, the time or
-// a lost event asks for it.
+// lookAtRules reads what has changed of all files, or of those of the user who asks: their asking is no look at
+// others', of which it takes two, a while apart. The administrator's rules are in force before any home is looked at.
 func (d *Daemon) lookAtRules(asked asking) {
+	if asked.uid == nil {
+		d.followFiles(func() (changed bool) { return d.readSystem(asked) })
+	}
 	r := &d.rules
 	r.homes.mu.Lock()
 	defer r.homes.mu.Unlock()
 	homes, err := d.lookAtHomes(asked)
+	d.followFiles(func() (changed bool) {
+		if err != nil {
+			d.complainOfRules(err)
+		}
+		first := asked.uid == nil && !r.read
+		r.read = r.read || first
+		return d.readHomes(homes, asked) || first
+	})
+}
+
+// followFiles reads files, and looks at all processes if what has changed of them, the time or a lost event asks for
+// it. The function read runs under d.rules.mu.
+func (d *Daemon) followFiles(read func() (changed bool)) {
+	r := &d.rules
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if d.down() {
 		return
 	}
-	if err != nil {
-		d.complainOfRules(err)
-	}
 	now := d.now()
-	changed := d.readRules(asked, homes) || !r.read
+	changed := read()
 	if changed && r.any() {
 		// Before the look at what runs: what is executed meanwhile is told.
 		if err := d.kernel.FollowExecs(true); err != nil {
@@ -326,7 +338,6 @@ func (d *Daemon) lookAtRules(asked asking) {
 	if phase := r.phaseAt(now); phase != r.phase {
 		changed, r.phase = true, phase
 	}
-	r.read = true
 	r.containers.Store(r.namesContainers())
 	if !changed {
 		return

@@ -20,7 +20,7 @@ const (
 	filePatience = 250 * time.Millisecond
 	// homesAtOnce is how many homes are looked at at a time.
 	homesAtOnce = 8
-	// homesPatience is after what time a look that met a home without an answer begins with no other.
+	// homesPatience is after what time a look begins with no other home, unless somebody asked for all and each answers.
 	homesPatience = time.Second
 	// mostHanging bounds the homes without an answer: a thread of the daemon's waits for each.
 	mostHanging = 256
@@ -42,11 +42,13 @@ type homeLook struct {
 	err    error
 }
 
-// homeLooks are the looks that homes have not answered. Its lock is held for a whole look at the rules, and taken
+// homeLooks are the looks that homes have not answered. Its lock is held for a whole look at users' rules, and taken
 // before that of ruleBook.
 type homeLooks struct {
 	mu      sync.Mutex
 	hanging map[uint32]*homeLook
+	unseen  map[uint32]bool // homes that no look has come to yet; never changed in place
+	listed  bool            // all homes were listed once
 	told    map[uint32]bool // whose home was said not to answer
 	full    bool            // it was said that there are too many
 }
@@ -113,7 +115,23 @@ func (d *Daemon) lookAtHomes(asked asking) (seen []*homeLook, err error) {
 	if asked.uid == nil { // users may have gone
 		maps.DeleteFunc(h.hanging, func(_ uint32, l *homeLook) bool { return l.isDone() })
 	}
-	return append(seen, d.seeHomes(begin)...), nil
+	// The first look is the daemon's own, and what rules name destinations waits for it.
+	seen = append(seen, d.seeHomes(begin, asked.all && h.listed)...)
+	if asked.uid == nil {
+		h.noteUnseen(looks)
+	}
+	return seen, nil
+}
+
+// noteUnseen notes which homes no look has come to, of all that there are.
+func (h *homeLooks) noteUnseen(all []*homeLook) {
+	unseen := make(map[uint32]bool)
+	for _, l := range all {
+		if l.done == nil && (!h.listed || h.unseen[l.uid]) {
+			unseen[l.uid] = true
+		}
+	}
+	h.unseen, h.listed = unseen, true
 }
 
 // homesToSee lists the homes that a look is to see.
@@ -140,8 +158,9 @@ func (d *Daemon) homesToSee(asked asking) (list []*homeLook, err error) {
 	return list, nil
 }
 
-// seeHomes looks at homes, and returns those that have answered; the others hang from now on.
-func (d *Daemon) seeHomes(list []*homeLook) (seen []*homeLook) {
+// seeHomes looks at homes, at all of them if that was asked for and none hangs, and returns those that have answered;
+// the others hang from now on.
+func (d *Daemon) seeHomes(list []*homeLook, all bool) (seen []*homeLook) {
 	h := &d.rules.homes
 	room := int64(mostHanging - len(h.hanging))
 	if full := room <= 0; full != h.full {
@@ -158,7 +177,7 @@ func (d *Daemon) seeHomes(list []*homeLook) (seen []*homeLook) {
 	var workers sync.WaitGroup
 	for range min(homesAtOnce, len(list)) {
 		workers.Go(func() {
-			for late.Load() == 0 || late.Load() < room && time.Now().Before(until) {
+			for all && late.Load() == 0 || late.Load() < room && time.Now().Before(until) {
 				i := next.Add(1) - 1
 				if i >= int64(len(list)) {
 					return
@@ -221,6 +240,9 @@ func (d *Daemon) readHomes(seen []*homeLook, asked asking) (changed bool) {
 		if d.renew(b, l.stamp, asked.of(l.uid), now, func() ([]*rules.Rule, error) { return l.list, l.err }) {
 			changed = true
 		}
+	}
+	if asked.uid == nil && !maps.Equal(r.unseen, r.homes.unseen) {
+		r.unseen, changed = r.homes.unseen, true
 	}
 	for uid, b := range r.users {
 		b.hanging = ""

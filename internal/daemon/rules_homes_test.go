@@ -140,7 +140,7 @@ func TestLookAtManyHomes(t *testing.T) {
 			list = append(list, &homeLook{uid: first + i, home: home})
 		}
 		began := time.Now()
-		require.Empty(t, d.seeHomes(list))
+		require.Empty(t, d.seeHomes(list, true))
 		require.Less(t, time.Since(began), homesPatience+soon)
 	}
 	look(0)
@@ -160,4 +160,80 @@ func TestLookAtManyHomes(t *testing.T) {
 	for _, l := range h.hanging {
 		<-l.done
 	}
+}
+
+// Slow homes hold a look up that nobody asked for no longer than those without an answer.
+func TestLookAtManySlowHomes(t *testing.T) {
+	const slow = filePatience / 10
+	d := &Daemon{log: new(logText).logger(t), opts: Options{atHome: func(uint32) { time.Sleep(slow) }}}
+	d.rules.homes.hanging, d.rules.homes.told = make(map[uint32]*homeLook), make(map[uint32]bool)
+	home := t.TempDir()
+	var list []*homeLook
+	for uid := range uint32(2 * homesAtOnce * homesPatience / slow) {
+		list = append(list, &homeLook{uid: uid, home: home})
+	}
+	seen := d.seeHomes(list, false)
+	require.NotEmpty(t, seen)
+	require.Less(t, len(seen), len(list))
+}
+
+// The administrator's rules are in force before any home is looked at.
+func TestSystemRulesWaitForNoHome(t *testing.T) {
+	const firstUser, users = 1_999_000_400, 20
+	a := name("a")
+	var at atomic.Pointer[clerk]
+	var pid int
+	var looks, early atomic.Int32
+	c := newClerk(t, new(enforcetest.Kernel), "", func(o *Options) {
+		o.Tick = time.Hour // the look that is asked for is the only one
+		o.atHome = func(uint32) {
+			c := at.Load()
+			if c == nil {
+				return
+			}
+			if looks.Add(1); c.limit(pid) == 0 {
+				early.Add(1)
+			}
+		}
+	})
+	pid = c.runs(a, 0)
+	c.rules.mu.Lock()
+	for i := range uint32(users) {
+		c.homes[firstUser+i] = t.TempDir()
+	}
+	c.rules.mu.Unlock()
+	at.Store(c)
+	c.write(rule(a, "up = '1MB/s'"))
+	c.reload()
+	require.EqualValues(t, 1e6, c.limit(pid))
+	require.EqualValues(t, users, looks.Load())
+	require.Zero(t, early.Load(), "looks at homes before the rule was in force")
+}
+
+// What users' own rules wanted stays while a new daemon has read the administrator's rules alone.
+func TestUsersRulesStayUntilHomesAreSeen(t *testing.T) {
+	testutil.RequireRoot(t)
+	const user = 1_999_000_500
+	a, b := name("a"), name("b")
+	fake := new(enforcetest.Kernel)
+	var opts Options
+	c := newClerk(t, fake, rule(a, "up = '1MB/s'"), func(o *Options) { opts = *o })
+	c.ownRules(user, rule(b, "up = '3MB/s'"))
+	pid := c.runs(b, user)
+	c.eventually("a user's own rule", func() bool { return c.limit(pid) == 3e6 })
+	require.NoError(t, c.stop())
+	removed := fake.Calls("RemoveNode")
+	var early atomic.Bool
+	former := *c
+	opts.atHome = func(uint32) {
+		if former.limit(pid) != 3e6 {
+			early.Store(true)
+		}
+	}
+	c.write(rule(a, "up = '2MB/s'"))
+	c.harness = start(t, fake, opts)
+	c.eventually("the rules are read", c.haveRead)
+	require.EqualValues(t, 3e6, c.limit(pid))
+	require.False(t, early.Load())
+	require.Equal(t, removed, fake.Calls("RemoveNode"))
 }
