@@ -37,8 +37,10 @@ esac
 	o.Identity.Accounts = account.New(account.Options{
 		Passwd: none, Group: none, Getent: []string{getent}, Limit: soon, FreshUnknown: 300 * time.Millisecond,
 	})
-	o.now = func() time.Time { return time.Now().Add(time.Duration(l.forward.Load())) }
+	o.now = l.now
 }
+
+func (l *lateDirectory) now() time.Time { return time.Now().Add(time.Duration(l.forward.Load())) }
 
 func (l *lateDirectory) comeUp() {
 	require.NoError(l.t, os.WriteFile(filepath.Join(l.dir, "up"), nil, 0o644))
@@ -217,6 +219,10 @@ func TestSubordinatesOfADirectoryThatHangs(t *testing.T) {
 		l.forward.Add(int64(time.Second))
 		return log.count(silent) == 1
 	})
+	h.mu.Lock()
+	again := h.subordinates.again
+	h.mu.Unlock()
+	require.LessOrEqual(t, again.Sub(l.now()), missingPause, "it is asked again soon")
 	for range 20 {
 		l.forward.Add(int64(subordinatesLate))
 		time.Sleep(2 * h.opts.Tick)

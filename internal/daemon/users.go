@@ -48,7 +48,7 @@ func isAnswer(err error) bool { return err == nil || errors.Is(err, account.ErrU
 
 const (
 	// subordinatesSoon is when users are asked for again whom the name service is being asked for, subordinatesLate
-	// when those are whom it did not know: most of them are gone.
+	// when those are whom it did not know: most of them are gone. Where it did not answer that is missingPause.
 	subordinatesSoon = time.Second
 	subordinatesLate = 10 * time.Minute
 )
@@ -97,7 +97,10 @@ func (d *Daemon) readSubordinates() {
 		return
 	}
 	s.lookUps = lookUps{}
-	if missing != nil {
+	switch {
+	case unanswered > 0:
+		s.again = now.Add(missingPause)
+	case missing != nil:
 		s.again = now.Add(subordinatesLate)
 	}
 	if unanswered > 0 && !s.hanging {
