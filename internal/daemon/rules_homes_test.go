@@ -47,6 +47,7 @@ func TestHomesThatDoNotAnswer(t *testing.T) {
 	const notAnswering = `stay" uid=19990001` // of those who are stuck
 	var log logText
 	var hang, locked atomic.Bool
+	var looks [stuck]atomic.Int32 // at homes that do not answer
 	var daemon atomic.Pointer[Daemon]
 	until := make(chan struct{})
 	answer := sync.OnceFunc(func() { close(until) })
@@ -54,6 +55,7 @@ func TestHomesThatDoNotAnswer(t *testing.T) {
 		o.Logger = log.logger(t)
 		o.atHome = func(uid uint32) {
 			if hang.Load() && uid >= firstStuck && uid < firstStuck+stuck {
+				looks[uid-firstStuck].Add(1)
 				<-until
 				return
 			}
@@ -86,6 +88,9 @@ func TestHomesThatDoNotAnswer(t *testing.T) {
 	})
 	time.Sleep(20 * c.opts.Tick)
 	require.Equal(t, stuck, log.count(notAnswering), "each is told once")
+	for i := range looks {
+		require.EqualValues(t, 1, looks[i].Load(), "it is not looked at again while it does not answer")
+	}
 	hang.Store(false)
 	answer()
 	c.eventually("they answer again", func() bool { _, problems := count(); return problems == 0 })
