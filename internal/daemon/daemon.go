@@ -280,7 +280,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	d.adapts.list, d.adapts.areas, d.adapts.wake = make(map[adaptKey]*adapted), make(map[areaKey]*adaptArea), make(chan struct{}, 1)
 	d.adapts.home, _ = netnamespace.Of("self") // 0: no area of this namespace finds its hosts
 	d.rules.users = make(map[uint32]*book)
-	d.rules.homes.hanging, d.rules.homes.told = make(map[uint32]*homeLook), make(map[uint32]bool)
+	d.rules.homes.hanging, d.rules.homes.told = make(map[uint32]*homeLook), make(map[uint32]homeTold)
 	if saved != nil && saved.damage != nil {
 		d.damaged = d.foundDamaged(d.statePath(), saved.damage)
 	}

@@ -24,6 +24,8 @@ const (
 	homesPatience = time.Second
 	// mostHanging bounds the homes without an answer: a thread of the daemon's waits for each.
 	mostHanging = 256
+	// homeLinePause is how often one home may be logged: it may be slow at every other look.
+	homeLinePause = time.Minute
 )
 
 // homeLook is a look at the file of a user's own rules.
@@ -49,8 +51,14 @@ type homeLooks struct {
 	hanging map[uint32]*homeLook
 	unseen  map[uint32]bool // homes that no look has come to yet; never changed in place
 	listed  bool            // all homes were listed once
-	told    map[uint32]bool // whose home was said not to answer
-	full    bool            // it was said that there are too many
+	told    map[uint32]homeTold
+	full    bool // it was said that there are too many
+}
+
+// homeTold is what was logged last of a home, and when.
+type homeTold struct {
+	hangs bool
+	at    time.Time
 }
 
 // see looks at the file, and reads it if it has changed. The function before is a test's, or nil.
@@ -206,16 +214,22 @@ func (d *Daemon) seeHomes(list []*homeLook, all bool) (seen []*homeLook) {
 	return seen
 }
 
-// tellHanging logs that a home does not answer, once until it does.
+// tellHanging logs whether a home answers, if that is not what was logged last, and not too often.
 func (d *Daemon) tellHanging(l *homeLook) {
-	told := d.rules.homes.told
+	told, now := d.rules.homes.told, d.now()
+	last := told[l.uid]
+	if now.Sub(last.at) < homeLinePause {
+		return // a later look tells how it is then
+	}
 	switch {
-	case l.late && !told[l.uid]:
-		told[l.uid] = true
+	case l.late && !last.hangs:
+		told[l.uid] = homeTold{hangs: true, at: now}
 		d.log.Warn("a home folder does not answer: its user's own rules are not read until it does, and those from before stay", "uid", l.uid, "home", l.home)
-	case !l.late && told[l.uid]:
-		delete(told, l.uid)
+	case !l.late && last.hangs:
+		told[l.uid] = homeTold{at: now}
 		d.log.Info("a home folder answers again", "uid", l.uid, "home", l.home)
+	case !l.late:
+		delete(told, l.uid)
 	}
 }
 

@@ -49,10 +49,12 @@ func TestHomesThatDoNotAnswer(t *testing.T) {
 	var hang, locked atomic.Bool
 	var looks [stuck]atomic.Int32 // at homes that do not answer
 	var daemon atomic.Pointer[Daemon]
+	var forward atomic.Int64 // ns
 	until := make(chan struct{})
 	answer := sync.OnceFunc(func() { close(until) })
 	c := newClerk(t, new(enforcetest.Kernel), "", func(o *Options) {
 		o.Logger = log.logger(t)
+		o.now = func() time.Time { return time.Now().Add(time.Duration(forward.Load())) }
 		o.atHome = func(uid uint32) {
 			if hang.Load() && uid >= firstStuck && uid < firstStuck+stuck {
 				looks[uid-firstStuck].Add(1)
@@ -94,6 +96,7 @@ func TestHomesThatDoNotAnswer(t *testing.T) {
 	hang.Store(false)
 	answer()
 	c.eventually("they answer again", func() bool { _, problems := count(); return problems == 0 })
+	forward.Add(int64(homeLinePause))
 	c.eventually("that is told", func() bool { return log.count("a home folder answers again") >= stuck })
 	require.False(t, locked.Load(), "the lock on the rules is held while homes are looked at")
 }
@@ -136,7 +139,7 @@ func TestLookAtManyHomes(t *testing.T) {
 	until := make(chan struct{})
 	d := &Daemon{log: log.logger(t), opts: Options{atHome: func(uint32) { <-until }}}
 	h := &d.rules.homes
-	h.hanging, h.told = make(map[uint32]*homeLook), make(map[uint32]bool)
+	h.hanging, h.told = make(map[uint32]*homeLook), make(map[uint32]homeTold)
 	home := t.TempDir()
 	look := func(first uint32) {
 		t.Helper()
@@ -171,7 +174,7 @@ func TestLookAtManyHomes(t *testing.T) {
 func TestLookAtManySlowHomes(t *testing.T) {
 	const slow = filePatience / 10
 	d := &Daemon{log: new(logText).logger(t), opts: Options{atHome: func(uint32) { time.Sleep(slow) }}}
-	d.rules.homes.hanging, d.rules.homes.told = make(map[uint32]*homeLook), make(map[uint32]bool)
+	d.rules.homes.hanging, d.rules.homes.told = make(map[uint32]*homeLook), make(map[uint32]homeTold)
 	home := t.TempDir()
 	var list []*homeLook
 	for uid := range uint32(2 * homesAtOnce * homesPatience / slow) {
@@ -241,4 +244,34 @@ func TestUsersRulesStayUntilHomesAreSeen(t *testing.T) {
 	require.EqualValues(t, 3e6, c.limit(pid))
 	require.False(t, early.Load())
 	require.Equal(t, removed, fake.Calls("RemoveNode"))
+}
+
+// A home that is late at every other look is told once a minute at most, and at last how it is.
+func TestHomeThatIsLateAtTimes(t *testing.T) {
+	var log logText
+	var clock atomicTime
+	clock.set(time.Unix(1e9, 0))
+	d := &Daemon{log: log.logger(t), opts: Options{now: clock.get}}
+	d.rules.homes.told = make(map[uint32]homeTold)
+	look := func(late bool) {
+		d.tellHanging(&homeLook{uid: 1, late: late})
+		clock.set(clock.get().Add(time.Second))
+	}
+	lines := func() (hangs, answers int) {
+		return log.count("does not answer"), log.count("answers again")
+	}
+	for range int(homeLinePause / time.Second / 2) {
+		look(true)
+		look(false)
+	}
+	hangs, answers := lines()
+	require.Equal(t, [2]int{1, 0}, [2]int{hangs, answers})
+	look(false)
+	look(true)
+	hangs, answers = lines()
+	require.Equal(t, [2]int{1, 1}, [2]int{hangs, answers})
+	for range 2 * int(homeLinePause/time.Second) {
+		look(false)
+	}
+	require.Empty(t, d.rules.homes.told)
 }
