@@ -180,7 +180,7 @@ type Daemon struct {
 	runLock   *lock                    // of the socket; once it serves, of keepHouse alone, as the next
 	stateLock *lock
 
-	lineDevice atomic.Pointer[string] // see learnLine
+	lineDevice atomic.Pointer[lineDevice] // see learnLine
 
 	inflight atomic.Int64
 	lastBusy atomic.Int64 // ns since started

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/internal/enforce"
@@ -231,20 +232,39 @@ func (d *Daemon) isInsideLimit(n *node) bool {
 	return false
 }
 
-// learnLine finds the device of which lineCommand speaks, if a wish may lead to that. The caller holds no lock: it
-// reads all routes of the machine, and a router has hundreds of thousands.
+// lineDevice is the device of the default route, as it was then; "" = there is none, or it is being looked for.
+type lineDevice struct {
+	name string
+	at   time.Time
+}
+
+// lineDevicePause is how often the device is looked for.
+const lineDevicePause = time.Minute
+
+// learnLine finds the device of which lineCommand speaks, if a wish may lead to that and nobody has looked of late. The
+// caller holds no lock: it reads all routes of the machine, and a router has hundreds of thousands.
 func (d *Daemon) learnLine(w api.Wish) {
-	if w.Weight != nil || w.MinBytesPerSec != nil || w.MinDownBytesPerSec != nil {
-		device := d.resolver.DefaultDevice()
-		d.lineDevice.Store(&device)
+	if w.Weight == nil && w.MinBytesPerSec == nil && w.MinDownBytesPerSec == nil {
+		return
 	}
+	next, known := lineDevice{at: d.now()}, d.lineDevice.Load()
+	if known != nil {
+		if next.at.Sub(known.at) < lineDevicePause {
+			return
+		}
+		next.name = known.name // for who asks while this one looks
+	}
+	if !d.lineDevice.CompareAndSwap(known, &next) {
+		return // another one looks
+	}
+	d.lineDevice.Store(&lineDevice{name: d.resolver.DefaultDevice(), at: next.at})
 }
 
 // lineCommand is the command by which programs share what the line carries.
 func (d *Daemon) lineCommand() string {
 	device := "DEVICE"
-	if known := d.lineDevice.Load(); known != nil && *known != "" {
-		device = *known
+	if known := d.lineDevice.Load(); known != nil && known.name != "" {
+		device = known.name
 	}
 	return "sudo netnice link " + device + " --measure HOST, or --rate RATE"
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -178,7 +179,7 @@ func TestPromisesAreFoundOnce(t *testing.T) {
 	require.EqualValues(t, 3e6, all().in(link, limited(4, enforce.KindUser))-1e6, "to others than that one")
 }
 
-// A router's routes are many: while they are read for a warning others set limits.
+// A router's routes are many: while they are read for a warning others set limits, and they are read once a minute.
 func TestRoutesAreReadWithoutTheLock(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)
@@ -189,13 +190,16 @@ func TestRoutesAreReadWithoutTheLock(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(boot), 0o755))
 	require.NoError(t, os.WriteFile(boot, []byte("of the test\n"), 0o644))
 	require.NoError(t, unix.Mkfifo(routes, 0o600)) // who opens it waits for who writes
+	var forward atomic.Int64                       // ns
+	opts.now = func() time.Time { return time.Now().Add(time.Duration(forward.Load())) }
 	h := start(t, fake, opts)
 	weighs := make(chan api.SetResponse, 1)
-	go func() {
-		answer, err := h.set(root, "user:4242", api.Wish{Weight: ptr(uint32(50))})
+	weigh := func(weight uint32) {
+		answer, err := h.set(root, "user:4242", api.Wish{Weight: &weight})
 		assert.NoError(t, err)
 		weighs <- answer
-	}()
+	}
+	go weigh(50)
 	var writer *os.File
 	h.eventually("the routes are read", func() (ok bool) {
 		fd, err := unix.Open(routes, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // fails while nobody reads
@@ -219,4 +223,16 @@ func TestRoutesAreReadWithoutTheLock(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, writer.Close())
 	require.Contains(t, strings.Join((<-weighs).Warnings, " "), "sudo netnice link line0 --measure")
+	go weigh(60)
+	select {
+	case answer := <-weighs:
+		require.Contains(t, strings.Join(answer.Warnings, " "), "sudo netnice link line0 --measure")
+	case <-time.After(soon):
+		require.Fail(t, "the routes are read again")
+	}
+	require.NoError(t, os.Remove(routes))
+	require.NoError(t, os.WriteFile(routes, []byte("line1 00000000 0102030A 0003 0 0 0 00000000\n"), 0o644))
+	forward.Add(int64(lineDevicePause))
+	weigh(70)
+	require.Contains(t, strings.Join((<-weighs).Warnings, " "), "sudo netnice link line1 --measure")
 }
