@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -147,7 +148,8 @@ func (d Draft) addTo(path string, text []byte, in Context) (*Addition, error) {
 	return a, nil
 }
 
-// fileOf is the name of a file in conf.d for the rule of a program.
+// fileOf is the name of a file in conf.d for the rule of a program. Where it does not have the program's name whole, it
+// ends with the beginning of a hash, so that programs do not share one.
 func fileOf(program string) string {
 	const most = 100 // characters; a file's name has 255 bytes at most
 	safe := strings.Map(func(c rune) rune {
@@ -156,5 +158,10 @@ func fileOf(program string) string {
 		}
 		return '-'
 	}, program)
-	return "always-" + strings.TrimLeft(safe[:min(len(safe), most)], "-") + ".toml"
+	name := strings.TrimLeft(safe[:min(len(safe), most)], "-")
+	if name != program {
+		sum := sha256.Sum256([]byte(program))
+		name += fmt.Sprintf("-%x", sum[:3])
+	}
+	return "always-" + name + ".toml"
 }

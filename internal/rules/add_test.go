@@ -13,9 +13,9 @@ import (
 func TestAddToSystem(t *testing.T) {
 	for program, file := range map[string]string{
 		"curl":          "always-curl.toml",
-		"/usr/bin/curl": "always-usr-bin-curl.toml",
-		"python3*":      "always-python3-.toml",
-		`it's "x" é`:    "always-it-s--x---.toml",
+		"/usr/bin/curl": "always-usr-bin-curl-f0da95.toml",
+		"python3*":      "always-python3--c3ae40.toml",
+		`it's "x" é`:    "always-it-s--x----061633.toml",
 		"..":            "always-...toml",
 	} {
 		dir := t.TempDir()
@@ -37,6 +37,17 @@ func TestAddToSystem(t *testing.T) {
 		require.ErrorAs(t, err, &there)
 		require.Equal(t, added.Path, there.File)
 		require.Equal(t, 1, there.Line)
+	}
+}
+
+// Programs whose names have the same letters, or begin alike, have files of their own.
+func TestFilesOfProgramsDiffer(t *testing.T) {
+	of := make(map[string]string)
+	for _, program := range []string{"a-b", "a/b", "/a/b", "-a-b", "a b", "é", "è", strings.Repeat("x", 100), strings.Repeat("x", 101), strings.Repeat("x", 102)} {
+		file := fileOf(program)
+		require.Empty(t, of[file], "%q has the same file %s", program, file)
+		require.LessOrEqual(t, len(file), 255)
+		of[file] = program
 	}
 }
 
