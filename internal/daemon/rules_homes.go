@@ -258,6 +258,11 @@ func (d *Daemon) readHomes(seen []*homeLook, asked asking) (changed bool) {
 	if asked.uid == nil && !maps.Equal(r.unseen, r.homes.unseen) {
 		r.unseen, changed = r.homes.unseen, true
 	}
+	for uid := range r.homes.hanging {
+		if r.users[uid] == nil { // it is told of whose rules nothing is known, and what they wanted before stays
+			r.users[uid] = &book{owner: uid}
+		}
+	}
 	for uid, b := range r.users {
 		b.hanging = ""
 		if l := r.homes.hanging[uid]; l != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -274,4 +277,45 @@ func TestHomeThatIsLateAtTimes(t *testing.T) {
 		look(false)
 	}
 	require.Empty(t, d.rules.homes.told)
+}
+
+// A home that does not answer from the start on is told to its user and to root. What its user's rules wanted before
+// stays until it answers.
+func TestHomeThatHangsFromTheStart(t *testing.T) {
+	testutil.RequireRoot(t)
+	const user, other = 1_999_000_600, 1_999_000_601
+	a := name("a")
+	fake := new(enforcetest.Kernel)
+	var opts Options
+	c := newClerk(t, fake, "", func(o *Options) { opts = *o })
+	c.ownRules(user, rule(a, "up = '1MB/s'"))
+	pid := c.runs(a, user)
+	c.eventually("a user's own rule", func() bool { return c.limit(pid) == 1e6 })
+	require.NoError(t, c.stop())
+	c.rules.mu.Lock()
+	home := c.homes[user]
+	c.rules.mu.Unlock()
+	require.NoError(t, os.Remove(filepath.Join(home, ".config/netnice/netnice.toml")))
+
+	until := make(chan struct{})
+	answer := sync.OnceFunc(func() { close(until) })
+	opts.atHome = func(uint32) { <-until }
+	c.harness = start(t, fake, opts)
+	t.Cleanup(answer)
+	problems := func(by uint32) (hanging int) {
+		list, err := c.Rules(t.Context(), auth.Actor{UID: by})
+		require.NoError(t, err)
+		for _, p := range list.Problems {
+			require.Equal(t, hangs(home), p)
+			hanging++
+		}
+		return hanging
+	}
+	c.eventually("root is told", func() bool { return problems(0) == 1 })
+	require.Equal(t, 1, problems(user))
+	require.Zero(t, problems(other))
+	require.EqualValues(t, 1e6, c.limit(pid))
+	answer()
+	c.eventually("nothing is wrong any more", func() bool { return problems(0) == 0 })
+	c.eventually("the file has gone, and so has the limit", func() bool { return c.limit(pid) == 0 })
 }
