@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client"
 	"github.com/netnice/netnice/internal/rules"
+	"github.com/netnice/netnice/internal/shell"
 	"github.com/netnice/netnice/internal/units"
 )
 
@@ -142,17 +144,32 @@ func (a *App) notAdded(err error) error {
 // writeRules writes a file of rules so that nobody reads half of it. One that is there keeps its rights.
 func writeRules(added *rules.Addition) error {
 	const readable = 0o644
-	if err := os.MkdirAll(filepath.Dir(added.Path), 0o755); err != nil {
-		return fmt.Errorf("make the folder of rules: %w", err)
+	folder := filepath.Dir(added.Path)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return notWritten(folder, "make the folder of rules", err)
 	}
-	rights := renameio.WithPermissions(readable)
-	if !added.New {
-		rights = renameio.WithExistingPermissions()
-	}
-	if err := renameio.WriteFile(added.Path, added.Text, readable, rights); err != nil {
-		return fmt.Errorf("write the rule: %w", err)
+	if err := renameio.WriteFile(added.Path, added.Text, readable, renameio.WithTempDir(folder)); err != nil {
+		return notWritten(folder, "write the rule", err)
 	}
 	return nil
+}
+
+// notWritten is the error of a file of rules that could not be written into a folder.
+func notWritten(folder, action string, err error) error {
+	for !isFolder(folder) && folder != filepath.Dir(folder) {
+		folder = filepath.Dir(folder)
+	}
+	word := shell.Word(folder)
+	if errors.Is(err, fs.ErrPermission) {
+		return &failure{message: fmt.Sprintf("%s: %v; none was added", action, err), hint: "ls -la " + word, code: exitDenied, cause: err}
+	}
+	hint := fmt.Sprintf("df -h %[1]s shows whether there is room; findmnt -T %[1]s whether it may be written to", word)
+	return &failure{message: fmt.Sprintf("%s: %v; none was added", action, err), hint: hint, cause: err}
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // reloadAdded has the daemon read a rule that was written, and says on how many processes it stands, where it is, and
@@ -164,7 +181,7 @@ func (a *App) reloadAdded(ctx context.Context, pattern api.Subject, added *rules
 	}
 	undo := fmt.Sprintf("remove the rule in line %d there; netnice rules reload", added.Line)
 	if added.New {
-		undo = fmt.Sprintf("%[1]srm %[2]s; %[1]snetnice rules reload", sudo, added.Path)
+		undo = fmt.Sprintf("%[1]srm %[2]s; %[1]snetnice rules reload", sudo, shell.Word(added.Path))
 	}
 	var list *api.RuleList
 	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {

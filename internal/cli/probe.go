@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -226,7 +227,7 @@ func lookUp(ctx context.Context, host string, f probeFlags) (netip.Addr, error) 
 }
 
 func writeTrain(path string, t probe.Train, title string) error {
-	out, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o644))
+	out, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(0o644))
 	if err != nil {
 		return &failure{message: fmt.Sprintf("draw into %s: %v", path, err), hint: "--svg takes a file in a folder that may be written to", cause: err}
 	}
