@@ -2,20 +2,29 @@ package probe
 
 import (
 	"errors"
+	"strings"
 	"syscall"
 	"testing"
 )
 
 // A refusal by the kernel is told through what sums the attempts up; silence alone is no refusal.
 func TestUnreachableDenied(t *testing.T) {
-	denied := &UnreachableError{"192.0.2.7", []Attempt{{UDP, ErrSilent}, {Echo, &deniedError{syscall.EPERM}}}}
+	denied := &UnreachableError{"192.0.2.7", []Attempt{{UDP, ErrSilent}, {Timestamp, &deniedError{syscall.EPERM}}, {Echo, &deniedError{syscall.EPERM}}}}
 	for _, want := range []error{ErrSilent, ErrDenied, syscall.EPERM} {
 		if !errors.Is(denied, want) {
 			t.Errorf("%v is not %v", denied, want)
 		}
 	}
-	silent := &UnreachableError{"192.0.2.7", []Attempt{{UDP, ErrSilent}}}
-	if !errors.Is(silent, ErrSilent) || errors.Is(silent, ErrDenied) {
-		t.Errorf("%v: silence is not told from a refusal", silent)
+	for _, attempts := range [][]Attempt{
+		{{UDP, ErrSilent}},
+		{{UDP, ErrSilent}, {Timestamp, &deniedError{syscall.EPERM}}, {Echo, ErrSilent}},
+	} {
+		silent := &UnreachableError{"192.0.2.7", attempts}
+		if !errors.Is(silent, ErrSilent) || errors.Is(silent, ErrDenied) {
+			t.Errorf("%v: silence is not told from a refusal", silent)
+		}
+		if !strings.Contains(silent.Hint(), "--reflect") {
+			t.Errorf("%v: hint %q", silent, silent.Hint())
+		}
 	}
 }

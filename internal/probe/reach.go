@@ -37,7 +37,7 @@ func (e *UnreachableError) Hint() string {
 	return fmt.Sprintf("where ICMP is filtered, run there: netnice probe --reflect --listen '[::]:%d'", DefaultPort)
 }
 
-// Unwrap returns ErrSilent and, where the kernel refused a socket for one of the attempts, that refusal, which is
+// Unwrap returns ErrSilent and, where the kernel refused a socket for every ICMP attempt, that refusal, which is
 // ErrDenied.
 func (e *UnreachableError) Unwrap() []error {
 	if denied := e.denied(); denied != nil {
@@ -46,15 +46,23 @@ func (e *UnreachableError) Unwrap() []error {
 	return []error{ErrSilent}
 }
 
-// denied returns the first refusal of a socket among the attempts, nil if there was none.
+// denied returns the first refusal of a socket if the kernel refused every ICMP attempt, nil otherwise: a host that was
+// silent to an ICMP packet is silent, whatever other packets this user may not send.
 func (e *UnreachableError) denied() *deniedError {
+	var first *deniedError
 	for _, a := range e.Attempts {
+		if a.Kind == UDP {
+			continue
+		}
 		var denied *deniedError
-		if errors.As(a.Err, &denied) {
-			return denied
+		if !errors.As(a.Err, &denied) {
+			return nil
+		}
+		if first == nil {
+			first = denied
 		}
 	}
-	return nil
+	return first
 }
 
 // preferFor is how much longer than twice the answer's round trip an earlier kind is waited for once a
