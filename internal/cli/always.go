@@ -131,8 +131,15 @@ func (a *App) withRule(draft rules.Draft) (*rules.Addition, error) {
 	return draft.AddToUser(home)
 }
 
-// notAdded prints mistakes in files, and is the error where no rule was added.
+// notAdded is the error where no rule was added. It prints mistakes in files; one in the new rule is in no file.
 func (a *App) notAdded(err error) error {
+	var mistake *rules.DraftError
+	if errors.As(err, &mistake) {
+		if mistake.Denied {
+			return failWith(exitDenied, "root may add such a rule: the same command with sudo", "%s", mistake.Message)
+		}
+		return fail(alwaysExample, "%s", mistake.Message)
+	}
 	var mistakes rules.Problems
 	if !errors.As(err, &mistakes) {
 		return err

@@ -13,22 +13,8 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/pelletier/go-toml/v2"
 	"golang.org/x/sys/unix"
 )
-
-// Draft is a rule that a command writes: a program, and what is set for each process that runs it.
-type Draft struct {
-	Name    string `toml:"name,omitempty"`
-	Program string `toml:"program"`
-	// Rates, as a rule has them; "" = not said.
-	Up      string `toml:"up,omitempty"`
-	Down    string `toml:"down,omitempty"`
-	Total   string `toml:"total,omitempty"`
-	Min     string `toml:"min,omitempty"`
-	MinDown string `toml:"min_down,omitempty"`
-	Weight  uint32 `toml:"weight,omitempty"` // 0 = not said
-}
 
 // Addition is a file with one rule more. Whoever has it writes it.
 type Addition struct {
@@ -60,11 +46,14 @@ func (e *ExistsError) Hint() string {
 // AddToSystem returns a file in conf.d that has the rule alone. The administrator's files must have no mistake, and
 // no rule for the program.
 func (d Draft) AddToSystem(dir string, lookupUser func(name string) (uint32, error)) (*Addition, error) {
+	in := Context{LookupUser: lookupUser}
+	if err := d.validate(in); err != nil {
+		return nil, err
+	}
 	files, err := SystemFiles(dir)
 	if err != nil {
 		return nil, Problems{{File: dir, Message: err.Error(), Remedy: "ls -la " + dir}}
 	}
-	in := Context{LookupUser: lookupUser}
 	for _, path := range files {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -84,17 +73,20 @@ func (d Draft) AddToSystem(dir string, lookupUser func(name string) (uint32, err
 // AddToUser returns a user's own file with the rule at its end. The file must have no mistake, and no rule for the
 // program; it need not be there.
 func (d Draft) AddToUser(home string) (*Addition, error) {
+	in := Context{OfUser: true}
+	if err := d.validate(in); err != nil {
+		return nil, err
+	}
 	path := filepath.Join(home, OfUser)
 	text, err := readUser(home)
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return d.addTo(path, nil, Context{OfUser: true})
+		return d.addTo(path, nil, in)
 	case errors.Is(err, unix.ELOOP):
 		return nil, linkProblem(path)
 	case err != nil:
 		return nil, appendProblem(nil, path, err)
 	}
-	in := Context{OfUser: true}
 	if err := d.check(path, text, in); err != nil {
 		return nil, err
 	}
@@ -128,11 +120,9 @@ func (d Draft) check(path string, text []byte, in Context) error {
 
 // addTo appends the rule to the text of a file, nil for a new one, and checks the whole.
 func (d Draft) addTo(path string, text []byte, in Context) (*Addition, error) {
-	rule, err := toml.Marshal(struct {
-		Rule []Draft `toml:"rule"`
-	}{[]Draft{d}})
+	rule, err := d.text()
 	if err != nil {
-		return nil, fmt.Errorf("write the rule for %q: %w", d.Program, err)
+		return nil, err
 	}
 	a := &Addition{Path: path, New: text == nil, Rule: string(rule)}
 	before := bytes.TrimRight(text, "\n")

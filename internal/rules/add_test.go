@@ -85,8 +85,6 @@ func TestAddToUser(t *testing.T) {
 	require.True(t, strings.HasPrefix(string(added.Text), "# mine\n"+one+"\n[[rule]]\n"), "%s", added.Text)
 
 	var mistakes Problems
-	_, err = Draft{Program: "curl", Weight: 200}.AddToUser(home)
-	require.ErrorAs(t, err, &mistakes)
 	write(t, path, strings.Repeat("[[rule]]\nprogram = 'x'\nup = '1MB/s'\n", MaxUserRules))
 	_, err = draft.AddToUser(home)
 	require.ErrorAs(t, err, &mistakes)
@@ -98,4 +96,25 @@ func TestAddToUser(t *testing.T) {
 	require.NoError(t, os.Symlink(path+".elsewhere", path))
 	_, err = draft.AddToUser(home)
 	require.ErrorContains(t, err, "symbolic link")
+}
+
+// A mistake in the new rule is told as one, without a place in a file; a rule that only the administrator may add is
+// denied to others.
+func TestDraftMistakes(t *testing.T) {
+	var mistake *DraftError
+	for _, d := range []Draft{{Program: "curl", Weight: 200}, {Program: "curl", Up: "1MB/s", Min: "1kB/s"}} {
+		_, err := d.AddToUser(t.TempDir())
+		require.ErrorAs(t, err, &mistake)
+		require.True(t, mistake.Denied)
+		require.NotContains(t, err.Error(), ":1:")
+		_, err = d.AddToSystem(t.TempDir(), users)
+		require.NoError(t, err)
+	}
+	nothing := Draft{Program: "curl"}
+	_, err := nothing.AddToUser(t.TempDir())
+	require.ErrorAs(t, err, &mistake)
+	require.False(t, mistake.Denied)
+	_, err = nothing.AddToSystem(t.TempDir(), users)
+	require.ErrorAs(t, err, &mistake)
+	require.False(t, mistake.Denied)
 }
