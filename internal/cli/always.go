@@ -121,14 +121,15 @@ func (a *App) rulesFollowed(ctx context.Context) error {
 
 // withRule is the caller's file with the rule: root has one in conf.d for each, a user has one file.
 func (a *App) withRule(draft rules.Draft) (*rules.Addition, error) {
+	owner := uint32(os.Geteuid()) // as the daemon that reads the files has it
 	if a.System.EUID() == 0 {
-		return draft.AddToSystem(a.RulesDir, lookUpUser)
+		return draft.AddToSystem(a.RulesDir, owner, lookUpUser)
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return nil, err
 	}
-	return draft.AddToUser(home)
+	return draft.AddToUser(home, owner)
 }
 
 // notAdded is the error where no rule was added. It prints mistakes in files; one in the new rule is in no file.

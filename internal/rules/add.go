@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -44,8 +43,8 @@ func (e *ExistsError) Hint() string {
 }
 
 // AddToSystem returns a file in conf.d that has the rule alone. The administrator's files must have no mistake, and
-// no rule for the program.
-func (d Draft) AddToSystem(dir string, lookupUser func(name string) (uint32, error)) (*Addition, error) {
+// no rule for the program, and be the owner's, as for the daemon.
+func (d Draft) AddToSystem(dir string, owner uint32, lookupUser func(name string) (uint32, error)) (*Addition, error) {
 	in := Context{LookupUser: lookupUser}
 	if err := d.validate(in); err != nil {
 		return nil, err
@@ -54,12 +53,15 @@ func (d Draft) AddToSystem(dir string, lookupUser func(name string) (uint32, err
 	if err != nil {
 		return nil, Problems{{File: dir, Message: err.Error(), Remedy: "ls -la " + dir}}
 	}
+	if problems := untrustedFolders(dir, owner); len(problems) > 0 {
+		return nil, problems
+	}
 	for _, path := range files {
-		text, err := os.ReadFile(path)
+		list, err := readSystem(path, owner, in)
 		if err != nil {
 			return nil, appendProblem(nil, path, err)
 		}
-		if err := d.check(path, text, in); err != nil {
+		if err := d.check(path, list); err != nil {
 			return nil, err
 		}
 	}
@@ -71,14 +73,14 @@ func (d Draft) AddToSystem(dir string, lookupUser func(name string) (uint32, err
 }
 
 // AddToUser returns a user's own file with the rule at its end. The file must have no mistake, and no rule for the
-// program; it need not be there.
-func (d Draft) AddToUser(home string) (*Addition, error) {
+// program, and be the owner's; it need not be there.
+func (d Draft) AddToUser(home string, owner uint32) (*Addition, error) {
 	in := Context{OfUser: true}
 	if err := d.validate(in); err != nil {
 		return nil, err
 	}
 	path := filepath.Join(home, OfUser)
-	text, err := readUser(home)
+	f, err := openUser(home)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return d.addTo(path, nil, in)
@@ -87,28 +89,23 @@ func (d Draft) AddToUser(home string) (*Addition, error) {
 	case err != nil:
 		return nil, appendProblem(nil, path, err)
 	}
-	if err := d.check(path, text, in); err != nil {
+	defer f.Close()
+	text, err := readText(f, path, owner, in)
+	if err != nil {
+		return nil, appendProblem(nil, path, err)
+	}
+	list, err := Parse(path, text, in)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.check(path, list); err != nil {
 		return nil, err
 	}
 	return d.addTo(path, text, in)
 }
 
-// readUser reads a user's own file, as far as one may have that much.
-func readUser(home string) ([]byte, error) {
-	f, err := openUser(home)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, MaxUserBytes+1))
-}
-
-// check refuses a file that is wrong, or that has a rule for the draft's program.
-func (d Draft) check(path string, text []byte, in Context) error {
-	list, err := Parse(path, text, in)
-	if err != nil {
-		return err
-	}
+// check refuses a file that has a rule for the draft's program.
+func (d Draft) check(path string, list []*Rule) error {
 	same := func(r *Rule) bool {
 		return r.Name == d.Name || !r.Destined() && slices.ContainsFunc(r.programs, func(p program) bool { return p.text == d.Program })
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // A rule of the administrator's has a file of its own, whatever the program is called.
@@ -20,7 +21,7 @@ func TestAddToSystem(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		draft := Draft{Name: program, Program: program, Total: "1MB/s"}
-		added, err := draft.AddToSystem(dir, users)
+		added, err := draft.AddToSystem(dir, me(), users)
 		require.NoError(t, err, program)
 		require.Equal(t, filepath.Join(dir, "conf.d", file), added.Path)
 		require.True(t, added.New)
@@ -33,7 +34,7 @@ func TestAddToSystem(t *testing.T) {
 		require.Equal(t, uint64(1e6), *list[0].Limits.TotalBytesPerSec)
 
 		var there *ExistsError
-		_, err = draft.AddToSystem(dir, users)
+		_, err = draft.AddToSystem(dir, me(), users)
 		require.ErrorAs(t, err, &there)
 		require.Equal(t, added.Path, there.File)
 		require.Equal(t, 1, there.Line)
@@ -57,11 +58,11 @@ func TestAddToSystemBesideOthers(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "netnice.toml"), "[[rule]]\nprogram = 'curl'\nto = '10.0.0.0/8'\nup = '1MB/s'\n")
 	draft := Draft{Name: "curl", Program: "curl", Up: "1MB/s"}
-	_, err := draft.AddToSystem(dir, users)
+	_, err := draft.AddToSystem(dir, me(), users)
 	require.NoError(t, err)
 	path := filepath.Join(dir, "conf.d/always-curl.toml")
 	write(t, path, one)
-	_, err = draft.AddToSystem(dir, users)
+	_, err = draft.AddToSystem(dir, me(), users)
 	var there *ExistsError
 	require.ErrorAs(t, err, &there)
 	require.Equal(t, ExistsError{Program: "curl", File: path}, *there)
@@ -72,13 +73,13 @@ func TestAddToUser(t *testing.T) {
 	home := t.TempDir()
 	path := filepath.Join(home, OfUser)
 	draft := Draft{Program: "curl", Up: "1MB/s"}
-	added, err := draft.AddToUser(home)
+	added, err := draft.AddToUser(home, me())
 	require.NoError(t, err)
 	require.True(t, added.New)
 	require.Equal(t, path, added.Path)
 
 	write(t, path, "# mine\n"+one+"\n\n")
-	added, err = draft.AddToUser(home)
+	added, err = draft.AddToUser(home, me())
 	require.NoError(t, err)
 	require.False(t, added.New)
 	require.Equal(t, 6, added.Line)
@@ -86,15 +87,15 @@ func TestAddToUser(t *testing.T) {
 
 	var mistakes Problems
 	write(t, path, strings.Repeat("[[rule]]\nprogram = 'x'\nup = '1MB/s'\n", MaxUserRules))
-	_, err = draft.AddToUser(home)
+	_, err = draft.AddToUser(home, me())
 	require.ErrorAs(t, err, &mistakes)
 	write(t, path, "rule = [{program = 'x', up = '1MB/s'}]\n")
-	_, err = draft.AddToUser(home)
+	_, err = draft.AddToUser(home, me())
 	require.ErrorAs(t, err, &mistakes)
 
 	require.NoError(t, os.Rename(path, path+".elsewhere"))
 	require.NoError(t, os.Symlink(path+".elsewhere", path))
-	_, err = draft.AddToUser(home)
+	_, err = draft.AddToUser(home, me())
 	require.ErrorContains(t, err, "symbolic link")
 }
 
@@ -103,18 +104,53 @@ func TestAddToUser(t *testing.T) {
 func TestDraftMistakes(t *testing.T) {
 	var mistake *DraftError
 	for _, d := range []Draft{{Program: "curl", Weight: 200}, {Program: "curl", Up: "1MB/s", Min: "1kB/s"}} {
-		_, err := d.AddToUser(t.TempDir())
+		_, err := d.AddToUser(t.TempDir(), me())
 		require.ErrorAs(t, err, &mistake)
 		require.True(t, mistake.Denied)
 		require.NotContains(t, err.Error(), ":1:")
-		_, err = d.AddToSystem(t.TempDir(), users)
+		_, err = d.AddToSystem(t.TempDir(), me(), users)
 		require.NoError(t, err)
 	}
 	nothing := Draft{Program: "curl"}
-	_, err := nothing.AddToUser(t.TempDir())
+	_, err := nothing.AddToUser(t.TempDir(), me())
 	require.ErrorAs(t, err, &mistake)
 	require.False(t, mistake.Denied)
-	_, err = nothing.AddToSystem(t.TempDir(), users)
+	_, err = nothing.AddToSystem(t.TempDir(), me(), users)
 	require.ErrorAs(t, err, &mistake)
 	require.False(t, mistake.Denied)
+}
+
+// What the daemon would not read is not added to: files and folders of others, or that others may write, and pipes,
+// for which nobody waits.
+func TestAddToUntrusted(t *testing.T) {
+	draft := Draft{Name: "curl", Program: "curl", Up: "1MB/s"}
+	dir := filepath.Join(t.TempDir(), "netnice")
+	write(t, filepath.Join(dir, "conf.d/20-b.toml"), one)
+	_, err := draft.AddToSystem(dir, me(), users)
+	require.NoError(t, err)
+	_, err = draft.AddToSystem(dir, me()+1, users)
+	require.ErrorContains(t, err, "it belongs to uid")
+	for _, path := range []string{"conf.d/20-b.toml", "conf.d"} {
+		path = filepath.Join(dir, path)
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.NoError(t, os.Chmod(path, info.Mode().Perm()|0o020))
+		_, err = draft.AddToSystem(dir, me(), users)
+		require.ErrorContains(t, err, "others than its owner may write it")
+		require.NoError(t, os.Chmod(path, info.Mode().Perm()))
+	}
+	require.NoError(t, unix.Mkfifo(filepath.Join(dir, "conf.d/30-c.toml"), 0o644))
+	_, err = draft.AddToSystem(dir, me(), users)
+	require.ErrorContains(t, err, "no regular file")
+
+	home := t.TempDir()
+	path := filepath.Join(home, OfUser)
+	write(t, path, one)
+	require.NoError(t, os.Chmod(path, 0o666))
+	_, err = draft.AddToUser(home, me())
+	require.ErrorContains(t, err, "others than its owner may write it")
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, unix.Mkfifo(path, 0o644))
+	_, err = draft.AddToUser(home, me())
+	require.ErrorContains(t, err, "no regular file")
 }

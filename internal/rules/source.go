@@ -55,25 +55,11 @@ func LoadSystem(dir string, owner uint32, lookupUser func(name string) (uint32, 
 	var list []*Rule
 	var problems Problems
 	if len(files) > 0 {
-		for _, folder := range []string{dir, filepath.Join(dir, moreDir)} {
-			info, err := os.Stat(folder)
-			if err == nil {
-				if p := trusted(folder, info, owner); p != nil {
-					problems = append(problems, p)
-				}
-			}
-		}
+		problems = untrustedFolders(dir, owner)
 	}
 	in := Context{LookupUser: lookupUser}
 	for _, path := range files {
-		// Not to wait for somebody who writes to a pipe.
-		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-		if err != nil {
-			problems = append(problems, &Problem{File: path, Message: err.Error(), Remedy: "ls -la " + path})
-			continue
-		}
-		some, err := read(f, path, owner, in)
-		f.Close()
+		some, err := readSystem(path, owner, in)
 		if err != nil {
 			problems = appendProblem(problems, path, err)
 			continue
@@ -87,6 +73,31 @@ func LoadSystem(dir string, owner uint32, lookupUser func(name string) (uint32, 
 		return nil, problems
 	}
 	return list, nil
+}
+
+// untrustedFolders says what is wrong with the rights of the administrator's folders, as far as they are there.
+func untrustedFolders(dir string, owner uint32) (problems Problems) {
+	for _, folder := range []string{dir, filepath.Join(dir, moreDir)} {
+		info, err := os.Stat(folder)
+		if err != nil {
+			continue
+		}
+		if p := trusted(folder, info, owner); p != nil {
+			problems = append(problems, p)
+		}
+	}
+	return problems
+}
+
+// readSystem reads one of the administrator's files.
+func readSystem(path string, owner uint32, in Context) ([]*Rule, error) {
+	// Not to wait for somebody who writes to a pipe.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return read(f, path, owner, in)
 }
 
 // LoadUser reads a user's own file; none has no rules. Whoever reads it may be root,
@@ -136,6 +147,15 @@ func openUser(home string) (*os.File, error) {
 
 // read checks whose a file is, and parses it.
 func read(f *os.File, path string, owner uint32, in Context) ([]*Rule, error) {
+	text, err := readText(f, path, owner, in)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, text, in)
+}
+
+// readText checks whose a file is, and returns what it says, a byte more than the most at most.
+func readText(f *os.File, path string, owner uint32, in Context) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -150,11 +170,7 @@ func read(f *os.File, path string, owner uint32, in Context) ([]*Rule, error) {
 	if in.OfUser {
 		most = MaxUserBytes
 	}
-	text, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err != nil {
-		return nil, err
-	}
-	return Parse(path, text, in)
+	return io.ReadAll(io.LimitReader(f, most+1))
 }
 
 // trusted says what is wrong with the rights of a file or folder, nil if nothing is.
