@@ -94,6 +94,7 @@ func (a *App) addRule(ctx context.Context, named []api.Subject, draft rules.Draf
 		return a.notAdded(err)
 	case dryRun:
 		fmt.Fprintf(a.Out, "would be added to %s:\n%s", printable(addition.Path), addition.Rule)
+		a.warn(addition.Notes)
 		return nil
 	}
 	if err := writeRules(addition); err != nil {
@@ -216,7 +217,7 @@ func (a *App) reloadAdded(ctx context.Context, pattern api.Subject, added *rules
 		rule := &list.Rules[i]
 		fmt.Fprintf(a.Out, "%s: always %s, each by itself, on %s now\n", printable(pattern.String()), a.ruleText(rule), count(rule.Nodes, "process"))
 		fmt.Fprintf(a.Out, "  in %s\n  undo: %s\n", printable(added.Path), printable(undo))
-		a.warn(a.otherwiseRuled(ctx, pattern, rule))
+		a.warn(slices.Concat(added.Notes, a.otherwiseRuled(ctx, pattern, rule)))
 	}
 	return nil
 }

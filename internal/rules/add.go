@@ -22,6 +22,8 @@ type Addition struct {
 	Line int    // where the rule begins
 	Rule string // its own text
 	New  bool   // the file is not there yet
+	// Notes name the rules of other patterns that may be for the same processes.
+	Notes []string
 }
 
 // ExistsError says that there is a rule for the program, or the file of one.
@@ -56,6 +58,7 @@ func (d Draft) AddToSystem(dir string, owner uint32, lookupUser func(name string
 	if problems := untrustedFolders(dir, owner); len(problems) > 0 {
 		return nil, problems
 	}
+	var others []*Rule
 	for _, path := range files {
 		list, err := readSystem(path, owner, in)
 		if err != nil {
@@ -64,12 +67,13 @@ func (d Draft) AddToSystem(dir string, owner uint32, lookupUser func(name string
 		if err := d.check(path, list); err != nil {
 			return nil, err
 		}
+		others = append(others, list...)
 	}
 	path := filepath.Join(dir, moreDir, fileOf(d.Program))
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil, &ExistsError{Program: d.Program, File: path}
 	}
-	return d.addTo(path, nil, in)
+	return d.addTo(path, nil, others, in)
 }
 
 // AddToUser returns a user's own file with the rule at its end. The file must have no mistake, and no rule for the
@@ -83,7 +87,7 @@ func (d Draft) AddToUser(home string, owner uint32) (*Addition, error) {
 	f, err := openUser(home)
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return d.addTo(path, nil, in)
+		return d.addTo(path, nil, nil, in)
 	case errors.Is(err, unix.ELOOP):
 		return nil, linkProblem(path)
 	case err != nil:
@@ -101,7 +105,7 @@ func (d Draft) AddToUser(home string, owner uint32) (*Addition, error) {
 	if err := d.check(path, list); err != nil {
 		return nil, err
 	}
-	return d.addTo(path, text, in)
+	return d.addTo(path, text, list, in)
 }
 
 // check refuses a file that has a rule for the draft's program.
@@ -115,8 +119,9 @@ func (d Draft) check(path string, list []*Rule) error {
 	return nil
 }
 
-// addTo appends the rule to the text of a file, nil for a new one, and checks the whole.
-func (d Draft) addTo(path string, text []byte, in Context) (*Addition, error) {
+// addTo appends the rule to the text of a file, nil for a new one, and checks the whole. The other rules are those
+// beside which it will be.
+func (d Draft) addTo(path string, text []byte, others []*Rule, in Context) (*Addition, error) {
 	rule, err := d.text()
 	if err != nil {
 		return nil, err
@@ -132,6 +137,7 @@ func (d Draft) addTo(path string, text []byte, in Context) (*Addition, error) {
 		return nil, err
 	}
 	a.Line = list[len(list)-1].Line
+	d.noteOverlaps(a, others)
 	return a, nil
 }
 

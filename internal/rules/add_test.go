@@ -154,3 +154,24 @@ func TestAddToUntrusted(t *testing.T) {
 	_, err = draft.AddToUser(home, me())
 	require.ErrorContains(t, err, "no regular file")
 }
+
+// Rules of other patterns that may match the same programs are named, with which of them holds.
+func TestAddNotesOverlaps(t *testing.T) {
+	rule := func(program string) string { return "[[rule]]\nprogram = '" + program + "'\nup = '1MB/s'\n" }
+	dir := t.TempDir()
+	first, last := filepath.Join(dir, "conf.d/10-a.toml"), filepath.Join(dir, "conf.d/zz.toml")
+	write(t, first, rule("python3*")+"\n"+rule("scp"))
+	write(t, last, rule("/usr/bin/python3.11")+"also = true\n\n"+rule("/opt/py*"))
+	added, err := Draft{Name: "p", Program: "python3.11", Up: "1MB/s"}.AddToSystem(dir, me(), users)
+	require.NoError(t, err)
+	require.Len(t, added.Notes, 2)
+	require.Contains(t, added.Notes[0], first+":1 comes before this one")
+	require.Contains(t, added.Notes[1], last+":6 comes after this one")
+
+	home := t.TempDir()
+	write(t, filepath.Join(home, OfUser), rule("curl")+"\n"+rule("python3.11"))
+	added, err = Draft{Name: "p", Program: "python*", Up: "1MB/s"}.AddToUser(home, me())
+	require.NoError(t, err)
+	require.Len(t, added.Notes, 1)
+	require.Contains(t, added.Notes[0], OfUser+":5 comes before this one")
+}
