@@ -222,9 +222,12 @@ func (a *App) reloadAdded(ctx context.Context, pattern api.Subject, added *rules
 	return nil
 }
 
-// otherwiseRuled notes that a rule does not hold for all processes that run its program.
+// otherwiseRuled notes that a rule does not hold for all processes that run its program. The rules of a user, a member
+// of the administrators' group too, are for their own processes.
 func (a *App) otherwiseRuled(ctx context.Context, pattern api.Subject, rule *api.Rule) []string {
-	s, err := a.processesNamed(ctx, pattern)
+	who := a.caller(ctx)
+	who.admin = who.uid == 0
+	s, err := a.processesNamedFor(who, pattern)
 	if err != nil || rule.Nodes >= len(s.subjects) {
 		return nil // none runs it, or it holds for all
 	}

@@ -127,6 +127,11 @@ func (a *App) expand(ctx context.Context, pattern api.Subject) (*selection, erro
 // processesNamed finds the processes that run a program: for administrators everybody's, for others their own.
 // The first process of the machine, which stands for the host, and this command are never meant.
 func (a *App) processesNamed(ctx context.Context, pattern api.Subject) (*selection, error) {
+	return a.processesNamedFor(a.caller(ctx), pattern)
+}
+
+// processesNamedFor is the selection of the processes that run a program, as far as somebody may limit them.
+func (a *App) processesNamedFor(who caller, pattern api.Subject) (*selection, error) {
 	matches, err := rules.MatchProgram(pattern.ID)
 	if err != nil {
 		return nil, fail("such as name:curl, name:/usr/bin/curl or 'name:python3*'", "%s: %v", pattern, err)
@@ -135,7 +140,7 @@ func (a *App) processesNamed(ctx context.Context, pattern api.Subject) (*selecti
 	if err != nil {
 		return nil, err
 	}
-	s, who := &selection{pattern: pattern}, a.caller(ctx)
+	s := &selection{pattern: pattern}
 	found, parents := make(map[int]bool), make(map[int]int, len(all))
 	for _, p := range all {
 		parents[p.PID] = p.Parent
