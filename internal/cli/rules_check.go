@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -22,11 +23,14 @@ func (a *App) rulesCheck() *cobra.Command {
 		Use:   "check [FILE|FOLDER]",
 		Short: "Check files of rules, without a daemon",
 		Long: `Read rules and say with file, line and column what is wrong; exit code 1 if
-anything is. Without a FILE: for root what is below /etc/netnice, for others their
-own file, ~/.config/netnice/netnice.toml.`,
+anything is, 3 if there is no such FILE. Without one: for root what is below
+/etc/netnice, for others their own file, ~/.config/netnice/netnice.toml.`,
 		Args: between(0, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			answer := a.checkRules(args, own)
+			answer, code := a.checkRules(args, own), exitFailed
+			if isMissing(args) {
+				code = exitNoSubject
+			}
 			if asJSON {
 				if err := writeJSON(a.Out, answer); err != nil {
 					return err
@@ -34,9 +38,9 @@ own file, ~/.config/netnice/netnice.toml.`,
 			}
 			if len(answer.Problems) > 0 {
 				if asJSON {
-					return &failure{code: exitFailed}
+					return &failure{code: code}
 				}
-				return a.problems(answer.Problems)
+				return &failure{message: a.problems(answer.Problems).Error(), code: code}
 			}
 			if !asJSON {
 				a.ruleNotes(answer.Warnings)
@@ -48,6 +52,15 @@ own file, ~/.config/netnice/netnice.toml.`,
 	jsonFlag(cmd, &asJSON)
 	cmd.Flags().BoolVar(&own, "own", false, "check as a user's own file")
 	return cmd
+}
+
+// isMissing reports whether an argument names a file or folder that is not there.
+func isMissing(args []string) bool {
+	if len(args) == 0 {
+		return false
+	}
+	_, err := os.Stat(args[0])
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // lookUpUser finds a user's id by name or number.
