@@ -1,11 +1,14 @@
 package arch
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/netnice/netnice/api"
 )
 
 // afterInstallation runs what a package runs after its installation on a machine with systemd, where the daemon that
@@ -18,8 +21,12 @@ func afterInstallation(t *testing.T, script, servicePID string, args ...string) 
 		t.Fatal(err)
 	}
 	here := strings.ReplaceAll(string(text), "/run/systemd/system", dir)
+	status, err := json.MarshalIndent(api.Status{PID: 70}, "", "  ") // as netnice status --json prints it
+	if err != nil {
+		t.Fatal(err)
+	}
 	programs := map[string]string{
-		"netnice":   `printf '{\n  "version": "v1",\n  "pid": 70,\n  "programs": [\n    {\n      "pid": 71,\n    }\n  ]\n}\n'`,
+		"netnice":   "cat <<'END'\n" + string(status) + "\nEND",
 		"systemctl": `case "$*" in *MainPID*) echo ` + servicePID + ` ;; esac`,
 	}
 	for _, name := range []string{"systemd-sysusers", "getent", "groupadd", "deb-systemd-helper", "deb-systemd-invoke"} {
