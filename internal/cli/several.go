@@ -12,6 +12,7 @@ import (
 // outcome is what became of a call for each subject of a selection.
 type outcome struct {
 	asked    int           // how many subjects the call was for
+	dryRun   bool          // nothing was done
 	subjects []api.Subject // those that the daemon has answered for
 	answers  []*api.SetResponse
 	gone     int // those that ended meanwhile
@@ -23,8 +24,8 @@ type outcome struct {
 // forEach calls for each subject, also after the daemon has refused one; any other fault ends the calls, and the
 // outcome keeps what was changed before it. The outcome is nil for a dry run without a daemon, of which the call has
 // said all.
-func (a *App) forEach(list []api.Subject, call func(api.Subject) (*api.SetResponse, error)) *outcome {
-	o := outcome{asked: len(list)}
+func (a *App) forEach(list []api.Subject, dryRun bool, call func(api.Subject) (*api.SetResponse, error)) *outcome {
+	o := outcome{asked: len(list), dryRun: dryRun}
 	for _, s := range list {
 		response, err := call(s)
 		var refusal *api.Error
@@ -67,8 +68,12 @@ func (o *outcome) failure(s *selection) error {
 	case o.fault != nil && len(o.answers) == 0:
 		return o.fault
 	case o.fault != nil:
+		done := "done"
+		if o.dryRun {
+			done = "would be done"
+		}
 		message, hint, code := explain(o.fault)
-		return &failure{message: fmt.Sprintf("%s: done for %d of %d, then: %s", s.label(), len(o.answers), o.asked, message), hint: hint, code: code, cause: o.fault}
+		return &failure{message: fmt.Sprintf("%s: %s for %d of %d, then: %s", s.label(), done, len(o.answers), o.asked, message), hint: hint, code: code, cause: o.fault}
 	case o.refused == 0 && len(o.answers) == 0 && s.isPattern():
 		return failWith(exitNoSubject, "run the command again", "%s: %s, and all have ended meanwhile", s.pattern, count(total, s.noun()))
 	case o.refused == 0:
@@ -123,7 +128,7 @@ func (a *App) applyTo(ctx context.Context, s *selection, request api.SetRequest,
 		request.Subject = s.subjects[0]
 		return a.apply(ctx, request, asJSON)
 	}
-	o := a.forEach(s.subjects, func(subject api.Subject) (*api.SetResponse, error) {
+	o := a.forEach(s.subjects, request.DryRun, func(subject api.Subject) (*api.SetResponse, error) {
 		request.Subject = subject
 		return a.send(ctx, request)
 	})

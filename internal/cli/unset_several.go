@@ -15,7 +15,7 @@ func (a *App) liftSelection(ctx context.Context, s *selection, dryRun, asJSON bo
 	if !s.isPattern() {
 		return a.lift(ctx, s.subjects[0], dryRun, asJSON)
 	}
-	o := a.forEach(slices.Concat(s.subjects, s.inner), func(subject api.Subject) (*api.SetResponse, error) {
+	o := a.forEach(slices.Concat(s.subjects, s.inner), dryRun, func(subject api.Subject) (*api.SetResponse, error) {
 		return a.liftOne(ctx, subject, dryRun)
 	})
 	return a.printOutcome(s, o, asJSON, func() {
@@ -126,7 +126,7 @@ func (a *App) liftAll(ctx context.Context, dryRun, asJSON bool) error {
 			subjects = append(subjects, n.Subject)
 		}
 	}
-	o := a.forEach(subjects, func(s api.Subject) (*api.SetResponse, error) { return a.liftOne(ctx, s, dryRun) })
+	o := a.forEach(subjects, dryRun, func(s api.Subject) (*api.SetResponse, error) { return a.liftOne(ctx, s, dryRun) })
 	if o != nil && !who.admin {
 		o.refused = 0 // much is not theirs
 	}
