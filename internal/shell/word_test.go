@@ -1,13 +1,26 @@
 package shell
 
 import (
+	"os"
 	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
+// wordShells are the shells of this machine that people paste a word into; sh is always among them.
+func wordShells() []string {
+	list := []string{"sh"}
+	for _, name := range []string{"bash", "zsh", "fish"} {
+		if _, err := exec.LookPath(name); err == nil {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
 func TestWord(t *testing.T) {
+	env := append(os.Environ(), "HOME="+t.TempDir()) // no settings of whoever runs the test
 	for text, want := range map[string]string{
 		"user:bob": "user:bob", "to:192.0.2.0/24:443@user:bob": "to:192.0.2.0/24:443@user:bob", "4711=300": "4711=300",
 		"":                   "''",
@@ -18,11 +31,16 @@ func TestWord(t *testing.T) {
 		"~bob":               "'~bob'",
 		"/a b":               "'/a b'",
 		`it's`:               `'it'\''s'`,
-		`\x20$(id)`:          `'\x20$(id)'`,
+		`\x20$(id)`:          `''\\'x20$(id)'`,
+		`a\\\'b\`:            `'a'\\''\\''\\''\''b'\\''`,
 	} {
 		require.Equal(t, want, Word(text))
-		out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", "printf %s "+Word(text)).Output()
-		require.NoError(t, err)
-		require.Equal(t, text, string(out))
+		for _, name := range wordShells() {
+			cmd := exec.CommandContext(t.Context(), name, "-c", "printf %s "+Word(text))
+			cmd.Env = env
+			out, err := cmd.Output()
+			require.NoError(t, err, "%s: %s", name, Word(text))
+			require.Equal(t, text, string(out), name)
+		}
 	}
 }
