@@ -135,8 +135,8 @@ func (r *Resolver) engineHas(id string) bool {
 	if !containerID.MatchString(id) {
 		return false
 	}
-	return len(r.lists("docker/containers/"+id+"*")) > 0 || slices.ContainsFunc(r.podmanContainers(), func(c podmanContainer) bool {
-		return strings.HasPrefix(c.ID, id)
+	return len(r.lists("docker/containers/"+id+"*")) > 0 || slices.ContainsFunc(r.podmanStores(), func(store string) bool {
+		return slices.ContainsFunc(podmanStore(store), func(c podmanContainer) bool { return strings.HasPrefix(c.ID, id) })
 	})
 }
 
@@ -190,14 +190,12 @@ type podmanContainer struct {
 	Names []string
 }
 
-func (r *Resolver) podmanContainers() (all []podmanContainer) {
-	for _, store := range r.podmanStores() {
-		var list []podmanContainer
-		if readJSON(store, &list) == nil { // else it goes meanwhile, or has another layout
-			all = append(all, list...)
-		}
+// podmanStore reads a store of Podman's. One that goes meanwhile, is being written or has another layout has none.
+func podmanStore(path string) (list []podmanContainer) {
+	if readJSON(path, &list) != nil {
+		return nil
 	}
-	return all
+	return list
 }
 
 func (r *Resolver) podmanStores() []string {

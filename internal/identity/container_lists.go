@@ -71,14 +71,11 @@ func stampOf(path string) (listStamp, error) {
 	return listStamp{device: st.Dev, inode: st.Ino, size: st.Size, modified: st.Mtim, changed: st.Ctim}, err
 }
 
-// readPodman reads a store of Podman's; what cannot be read, as it is being written or has another layout, has none.
+// readPodman returns the names that a store of Podman's has.
 func readPodman(store string) map[string][]string {
 	names := make(map[string][]string)
-	var list []podmanContainer
-	if readJSON(store, &list) == nil {
-		for _, c := range list {
-			names[c.ID] = append(names[c.ID], c.Names...)
-		}
+	for _, c := range podmanStore(store) {
+		names[c.ID] = append(names[c.ID], c.Names...)
 	}
 	return names
 }
