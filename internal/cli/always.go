@@ -217,17 +217,16 @@ func (a *App) reloadAdded(ctx context.Context, pattern api.Subject, added *rules
 		rule := &list.Rules[i]
 		fmt.Fprintf(a.Out, "%s: always %s, each by itself, on %s now\n", printable(pattern.String()), a.ruleText(rule), count(rule.Nodes, "process"))
 		fmt.Fprintf(a.Out, "  in %s\n  undo: %s\n", printable(added.Path), printable(undo))
-		a.warn(slices.Concat(added.Notes, a.otherwiseRuled(ctx, pattern, rule)))
+		a.warn(slices.Concat(added.Notes, a.otherwiseRuled(pattern, rule)))
 	}
 	return nil
 }
 
 // otherwiseRuled notes that a rule does not hold for all processes that run its program. The rules of a user, a member
 // of the administrators' group too, are for their own processes.
-func (a *App) otherwiseRuled(ctx context.Context, pattern api.Subject, rule *api.Rule) []string {
-	who := a.caller(ctx)
-	who.admin = who.uid == 0
-	s, err := a.processesNamedFor(who, pattern)
+func (a *App) otherwiseRuled(pattern api.Subject, rule *api.Rule) []string {
+	uid := a.System.EUID()
+	s, err := a.processesNamedFor(caller{uid: uid, admin: uid == 0}, pattern)
 	if err != nil || rule.Nodes >= len(s.subjects) {
 		return nil // none runs it, or it holds for all
 	}

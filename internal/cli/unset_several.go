@@ -98,13 +98,12 @@ func (a *App) nodeMatcher(ctx context.Context, pattern api.Subject) (func(*api.N
 	if err != nil {
 		return nil, fail("such as name:curl", "%s: %v", pattern, err)
 	}
-	running := make(map[api.Subject]bool)
-	if s, err := a.processesNamed(ctx, pattern); err == nil { // else none runs: nodes have names, too
+	who, running := a.caller(ctx), make(map[api.Subject]bool)
+	if s, err := a.processesNamedFor(who, pattern); err == nil { // else none runs: nodes have names, too
 		for _, subject := range slices.Concat(s.subjects, s.inner) {
 			running[subject] = true
 		}
 	}
-	who := a.caller(ctx)
 	return func(n *api.Node) bool {
 		return n.Subject.Kind == api.KindPID && who.owns(n.UID) && (running[n.Subject] || program(rules.Program{Path: n.Name, Comm: n.Name}))
 	}, nil
