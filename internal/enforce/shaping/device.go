@@ -64,12 +64,7 @@ func (p *place) followDevices() error {
 	}
 	t := turn{began: time.Now(), up: p.s.turnUp, upOnly: !p.entered}
 	p.entered = true
-	p.refused, err = followLinks(p.nl, links, p.devices, func(l netlink.Link, flags uint32) error {
-		if t.leaves(l, p.known(l)) {
-			return nil
-		}
-		return p.enter(l, flags)
-	}, p.leave)
+	p.refused, err = followLinks(p.nl, links, p.devices, t.enters(p.devices, p.enter), p.leave)
 	if t.left {
 		p.rest.look(func() { p.s.changed(p) })
 	}
@@ -126,12 +121,6 @@ func unlikely(l netlink.Link) (rank int) {
 		rank += 2
 	}
 	return rank
-}
-
-// known says whether an earlier process had entered the device.
-func (p *place) known(l netlink.Link) bool {
-	_, ok := p.devices[l.Attrs().Index]
-	return ok
 }
 
 // enter gives a device a slot and attaches the program.

@@ -167,13 +167,7 @@ func (p *markPlace) ensure() error {
 		return fmt.Errorf("list devices: %w", err)
 	}
 	t := turn{began: time.Now(), up: p.k.turnUp}
-	_, err = followLinks(p.nl, links, p.devices, func(l netlink.Link, flags uint32) error {
-		_, known := p.devices[l.Attrs().Index]
-		if t.leaves(l, known) {
-			return nil
-		}
-		return p.enter(l, flags)
-	}, p.leave)
+	_, err = followLinks(p.nl, links, p.devices, t.enters(p.devices, p.enter), p.leave)
 	if t.left {
 		p.rest.look(func() { p.k.markDevicesChanged(p) })
 	}

@@ -27,13 +27,7 @@ func (p *sendPlace) followDevices() error {
 		return fmt.Errorf("list devices: %w", err)
 	}
 	t := turn{began: time.Now(), up: p.s.turnUp}
-	p.refused, err = followLinks(p.nl, links, p.devices, func(l netlink.Link, flags uint32) error {
-		_, known := p.devices[l.Attrs().Index]
-		if t.leaves(l, known) {
-			return nil
-		}
-		return p.enter(l, flags)
-	}, p.leave)
+	p.refused, err = followLinks(p.nl, links, p.devices, t.enters(p.devices, p.enter), p.leave)
 	if t.left {
 		p.rest.look(func() { p.s.changed(p) })
 	}

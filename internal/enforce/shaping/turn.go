@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/netnice/netnice/internal/bpf"
 )
 
 const (
@@ -42,6 +44,16 @@ func (t *turn) leaves(l netlink.Link, known bool) bool {
 	}
 	t.some = true
 	return false
+}
+
+// enters returns a function for followLinks that enters a device, unless the turn leaves it.
+func (t *turn) enters(known map[int]bpf.Device, enter func(l netlink.Link, flags uint32) error) func(l netlink.Link, flags uint32) error {
+	return func(l netlink.Link, flags uint32) error {
+		if _, is := known[l.Attrs().Index]; t.leaves(l, is) {
+			return nil
+		}
+		return enter(l, flags)
+	}
 }
 
 // rest has the devices looked at again that a look has left.
