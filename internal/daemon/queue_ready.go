@@ -56,9 +56,12 @@ type queueWant struct {
 	asks  int  // how often it was asked for
 }
 
-func (q *readyQueue) isMade() bool {
+func (q *readyQueue) isMade() bool { return isClosed(q.made) }
+
+// isClosed reports whether a channel on which nothing is sent was closed.
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-q.made:
+	case <-c:
 		return true
 	default:
 		return false

@@ -81,14 +81,7 @@ func (l *homeLook) see(before func(uid uint32)) {
 	}
 }
 
-func (l *homeLook) isDone() bool {
-	select {
-	case <-l.done:
-		return true
-	default:
-		return false
-	}
-}
+func (l *homeLook) isDone() bool { return isClosed(l.done) }
 
 // await waits for the look, but not for long.
 func (l *homeLook) await() {
