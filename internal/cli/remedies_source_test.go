@@ -175,7 +175,7 @@ func returnedRemedies(f *ast.FuncDecl) (list []ast.Expr) {
 	ast.Inspect(f.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncLit:
-			return false // what it returns is another's
+			return false // a function inside returns for itself
 		case *ast.ReturnStmt:
 			for _, at := range places {
 				if at < len(n.Results) {

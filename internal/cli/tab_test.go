@@ -65,9 +65,9 @@ type screen struct {
 // tabCase is a line that is typed, and what TAB makes of it.
 type tabCase struct {
 	line  string
-	list  []string // what is offered; or
-	then  string   // what the line becomes
-	never string   // what is not offered
+	list  []string // words that TAB offers; or
+	then  string   // the line that TAB makes of it
+	never string   // a word that TAB does not offer
 }
 
 // startScreen starts a shell at a terminal of tmux's, with a server that no other test has.

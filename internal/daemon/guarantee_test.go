@@ -189,7 +189,7 @@ func TestRoutesAreReadWithoutTheLock(t *testing.T) {
 	boot := filepath.Join(opts.Identity.Proc, "sys/kernel/random/boot_id")
 	require.NoError(t, os.MkdirAll(filepath.Dir(boot), 0o755))
 	require.NoError(t, os.WriteFile(boot, []byte("of the test\n"), 0o644))
-	require.NoError(t, unix.Mkfifo(routes, 0o600)) // who opens it waits for who writes
+	require.NoError(t, unix.Mkfifo(routes, 0o600)) // a reader that opens it waits for a writer
 	var forward atomic.Int64                       // ns
 	opts.now = func() time.Time { return time.Now().Add(time.Duration(forward.Load())) }
 	h := start(t, fake, opts)

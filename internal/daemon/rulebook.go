@@ -66,7 +66,7 @@ type ruleBook struct {
 	system book
 	users  map[uint32]*book // that have a file, or had one
 	lost   uint64           // events, at the last look at all processes
-	phase  string           // which rules hold by the time
+	phase  string           // names the rules that hold at this time of day
 	failed string           // logged already
 	unseen map[uint32]bool  // users whose homes no look has come to yet
 	homes  homeLooks

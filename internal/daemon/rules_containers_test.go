@@ -31,7 +31,7 @@ func TestContainersAreLookedUpWithoutTheRulesLock(t *testing.T) {
 		o.Identity.Proc, o.Identity.VarLib = proc, lib
 		require.NoError(t, os.MkdirAll(filepath.Join(o.Identity.CgroupRoot, group), 0o755))
 		require.NoError(t, os.MkdirAll(filepath.Dir(written), 0o755))
-		require.NoError(t, unix.Mkfifo(written, 0o600)) // who reads it waits for who writes
+		require.NoError(t, unix.Mkfifo(written, 0o600)) // a reader that opens it waits for a writer
 	})
 	process := filepath.Join(proc, fmt.Sprint(pid))
 	write(filepath.Join(process, "comm"), "web\n")
