@@ -232,7 +232,7 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 	}
 	if (users && nn_subflow_of_another(skb, s)) {
 		nn_tcp_look(skb, &t);
-		if (t.data) /* who only reads acknowledges */
+		if (t.data) /* a reader sends acknowledgements alone */
 			s = nn_subflow_sent_by_caller(skb, sk, s);
 		limited = s && nn_socket_limited(s);
 	}

@@ -368,6 +368,20 @@ struct pt_regs___arm64 {
 	int syscallno;
 } __core;
 
+/* The number or an argument of a call, by where each architecture has it. On
+ * any other it is ~0, which is no call's number and no descriptor. */
+#define NN_CALL_READ(regs, x86, arm64)                                         \
+	(bpf_core_field_exists(struct pt_regs___x86, x86)                      \
+		 ? (__u64)BPF_CORE_READ((struct pt_regs___x86 *)(regs), x86)   \
+	 : bpf_core_field_exists(struct pt_regs___arm64, arm64)                \
+		 ? (__u64)BPF_CORE_READ((struct pt_regs___arm64 *)(regs),      \
+					arm64)                                 \
+		 : ~0ULL)
+#define NN_CALL_NUMBER(regs) NN_CALL_READ(regs, orig_ax, syscallno)
+#define NN_CALL_FIRST(regs)  NN_CALL_READ(regs, di, user_regs.regs[0])
+#define NN_CALL_THIRD(regs)  NN_CALL_READ(regs, dx, user_regs.regs[2])
+#define NN_CALL_FOURTH(regs) NN_CALL_READ(regs, r10, user_regs.regs[3])
+
 struct msghdr;
 
 struct seq_file;

@@ -15,9 +15,10 @@
 static __always_inline bool nn_call_sends_not(void)
 {
 	void *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	__u64 call = NN_CALL_NUMBER(regs);
 
 	if (bpf_core_field_exists(struct pt_regs___x86, orig_ax)) {
-		switch (BPF_CORE_READ((struct pt_regs___x86 *)regs, orig_ax)) {
+		switch (call) {
 		case 0:	  /* read */
 		case 16:  /* ioctl */
 		case 19:  /* readv */
@@ -29,8 +30,7 @@ static __always_inline bool nn_call_sends_not(void)
 			return true;
 		}
 	} else if (bpf_core_field_exists(struct pt_regs___arm64, syscallno)) {
-		switch (BPF_CORE_READ((struct pt_regs___arm64 *)regs,
-				      syscallno)) {
+		switch (call) {
 		case 29:  /* ioctl */
 		case 63:  /* read */
 		case 65:  /* readv */

@@ -74,18 +74,9 @@ static __always_inline bool nn_called_with(struct task_struct *t,
 					   const struct file *file)
 {
 	void *regs = (void *)bpf_task_pt_regs(t);
-	__u64 first = ~0ULL, third = ~0ULL;
 
-	if (bpf_core_field_exists(struct pt_regs___x86, di)) {
-		first = BPF_CORE_READ((struct pt_regs___x86 *)regs, di);
-		third = BPF_CORE_READ((struct pt_regs___x86 *)regs, dx);
-	} else if (bpf_core_field_exists(struct pt_regs___arm64, user_regs)) {
-		first = BPF_CORE_READ((struct pt_regs___arm64 *)regs,
-				      user_regs.regs[0]);
-		third = BPF_CORE_READ((struct pt_regs___arm64 *)regs,
-				      user_regs.regs[2]);
-	}
-	return nn_file_of(t, first) == file || nn_file_of(t, third) == file;
+	return nn_file_of(t, NN_CALL_FIRST(regs)) == file ||
+	       nn_file_of(t, NN_CALL_THIRD(regs)) == file;
 }
 
 /* Does the calling process have the packet's socket open? Not inline: what it
@@ -134,23 +125,13 @@ static __always_inline struct file *nn_ring_called(struct task_struct *t)
 {
 	void *regs = (void *)bpf_task_pt_regs(t);
 	struct io_uring_task *u = NULL;
-	__u64 call = 0, ring = 0, flags = 0;
 	struct file *f = NULL;
+	__u64 ring;
 
-	if (bpf_core_field_exists(struct pt_regs___x86, orig_ax)) {
-		call = BPF_CORE_READ((struct pt_regs___x86 *)regs, orig_ax);
-		ring = BPF_CORE_READ((struct pt_regs___x86 *)regs, di);
-		flags = BPF_CORE_READ((struct pt_regs___x86 *)regs, r10);
-	} else if (bpf_core_field_exists(struct pt_regs___arm64, syscallno)) {
-		call = BPF_CORE_READ((struct pt_regs___arm64 *)regs, syscallno);
-		ring = BPF_CORE_READ((struct pt_regs___arm64 *)regs,
-				     user_regs.regs[0]);
-		flags = BPF_CORE_READ((struct pt_regs___arm64 *)regs,
-				      user_regs.regs[3]);
-	}
-	if (call != NN_CALL_URING_ENTER)
+	if (NN_CALL_NUMBER(regs) != NN_CALL_URING_ENTER)
 		return NULL;
-	if (!(flags & NN_URING_ENTER_REGISTERED))
+	ring = NN_CALL_FIRST(regs);
+	if (!(NN_CALL_FOURTH(regs) & NN_URING_ENTER_REGISTERED))
 		return nn_file_of(t, ring);
 	if (!bpf_core_field_exists(u->registered_rings))
 		return NULL;
