@@ -69,13 +69,18 @@ func must(t *testing.T, err error) {
 }
 
 // devices are those of the namespace, with their queueing disciplines.
-func devices(t *testing.T) (out []string) {
+func devices(t *testing.T) []string {
 	t.Helper()
-	links, err := netlink.LinkList()
+	return devicesBy(t, &netlink.Handle{})
+}
+
+func devicesBy(t *testing.T, nl *netlink.Handle) (out []string) {
+	t.Helper()
+	links, err := nl.LinkList()
 	must(t, err)
 	for _, l := range links {
 		out = append(out, l.Attrs().Name)
-		qdiscs, err := netlink.QdiscList(l)
+		qdiscs, err := nl.QdiscList(l)
 		must(t, err)
 		for _, q := range qdiscs {
 			out = append(out, l.Attrs().Name+" "+q.Type())

@@ -14,13 +14,10 @@ import (
 )
 
 // devicesIn is devices for another namespace.
-func devicesIn(t *testing.T, n *testutil.NetNS) (out []string) {
+// A thread that entered the namespace would be somebody who lives there.
+func devicesIn(t *testing.T, n *testutil.NetNS) []string {
 	t.Helper()
-	must(t, n.Do(func() error {
-		out = devices(t)
-		return nil
-	}))
-	return out
+	return devicesBy(t, n.Netlink())
 }
 
 // send sends to an address until the test ends.
