@@ -49,6 +49,12 @@ func flood(t *testing.T, to *net.UDPAddr, size int, rate float64) (sent, failed 
 	t.Helper()
 	c, err := net.DialUDP("udp", nil, to)
 	must(t, err)
+	return floodOver(t, c, size, rate)
+}
+
+// floodOver is flood over a socket, which it closes when the test ends.
+func floodOver(t *testing.T, c *net.UDPConn, size int, rate float64) (sent, failed *atomic.Int64) {
+	t.Helper()
 	if size > 9000 { // cut by the device, or just before it
 		raw, err := c.SyscallConn()
 		must(t, err)
@@ -229,6 +235,17 @@ func tcpFlood(t *testing.T, far *testutil.NetNS, address string, rate float64) *
 	return count(in)
 }
 
+// roomForStalls lets a socket keep so much in the queue that the limit is used while its
+// sender does not get a processor for some 100 ms: with the usual room those stalls are
+// what is measured.
+func roomForStalls(t *testing.T, c *net.UDPConn) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	must(t, err)
+	must(t, raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 512<<10) }))
+	must(t, err)
+}
+
 // UDP and TCP share one limit: each gets half of it, or what the other leaves.
 func TestDatagramsBesideTCP(t *testing.T) {
 	const limit, size, tcpBytes = 4e6, 1400, 1500.0 / 1448
@@ -244,7 +261,10 @@ func TestDatagramsBesideTCP(t *testing.T) {
 		t.Run(fmt.Sprintf("%g beside %g", c.udp, c.tcp), func(t *testing.T) {
 			to, got := sink(t, far, theirs4)
 			must(t, k.SetNode(sending(uint64(limit))))
-			_, failed := flood(t, to, size, c.udp*limit/perUDP)
+			out, err := net.DialUDP("udp", nil, to)
+			must(t, err)
+			roomForStalls(t, out)
+			_, failed := floodOver(t, out, size, c.udp*limit/perUDP)
 			tcp := tcpFlood(t, far, theirs4, c.tcp*limit/tcpBytes)
 			if c.udp == 0 {
 				settled(t, k)
