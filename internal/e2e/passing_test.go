@@ -79,6 +79,7 @@ os._exit(0)
 		f.free("sent by the unlimited one", testutil.Now(), freely, a)
 		x.tell("give")
 		x.read("child")
+		time.Sleep(50 * time.Millisecond) // until the parent's last packets are where the test counts
 		f.holds("sent by the limited one", testutil.Now(), 5e6, a)
 		x.tell("take")
 	}

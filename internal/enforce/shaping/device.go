@@ -58,7 +58,7 @@ func wanted(link netlink.Link, masters map[int]string) (flags uint32, ok bool) {
 // and lets go of the others. The first time those that are down, by which nothing
 // comes in, are left for soon after, and so are those beyond a turn.
 func (p *place) followDevices() error {
-	links, err := p.nl.LinkList()
+	links, err := dump(p.nl.LinkList)
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
@@ -271,7 +271,7 @@ func removeFilterOf(nl *netlink.Handle, own netlink.FilterAttrs, name string) (o
 	link := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}
 	ours := false
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-		list, err := nl.FilterList(link, parent)
+		list, err := filters(nl, link, parent)
 		if err != nil {
 			return 0, fmt.Errorf("list the filters of device %d: %w", index, err)
 		}

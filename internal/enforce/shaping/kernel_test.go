@@ -76,11 +76,11 @@ func devices(t *testing.T) []string {
 
 func devicesBy(t *testing.T, nl *netlink.Handle) (out []string) {
 	t.Helper()
-	links, err := nl.LinkList()
+	links, err := dump(nl.LinkList)
 	must(t, err)
 	for _, l := range links {
 		out = append(out, l.Attrs().Name)
-		qdiscs, err := nl.QdiscList(l)
+		qdiscs, err := dump(func() ([]netlink.Qdisc, error) { return nl.QdiscList(l) })
 		must(t, err)
 		for _, q := range qdiscs {
 			out = append(out, l.Attrs().Name+" "+q.Type())

@@ -162,7 +162,7 @@ func (p *markPlace) ensure() error {
 			return err
 		}
 	}
-	links, err := p.nl.LinkList()
+	links, err := dump(p.nl.LinkList)
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
@@ -259,7 +259,7 @@ func (p *markPlace) attachFilter(index int, d *bpf.Device) error {
 
 // hasOurs reports whether an earlier process's filter hangs on a qdisc that netnice made.
 func (p *markPlace) hasOurs(index int) (bool, error) {
-	list, err := p.nl.FilterList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}, netlink.HANDLE_MIN_EGRESS)
+	list, err := filters(p.nl, &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}, netlink.HANDLE_MIN_EGRESS)
 	if err != nil {
 		return false, fmt.Errorf("list the filters of device %d: %w", index, err)
 	}

@@ -101,7 +101,7 @@ func (n *namespace) shut(w **watcher) error {
 
 // present are the devices that are there, by their index.
 func (n *namespace) present() (map[int]bool, error) {
-	links, err := n.nl.LinkList()
+	links, err := dump(n.nl.LinkList)
 	there := map[int]bool{}
 	for _, l := range links {
 		there[l.Attrs().Index] = true

@@ -144,7 +144,7 @@ func (p *pair) remove() error {
 
 // removeByAlias removes the pairs that a process with these pins has left.
 func removeByAlias(pinDir string) error {
-	links, err := netlink.LinkList()
+	links, err := dump(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}

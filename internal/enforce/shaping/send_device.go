@@ -22,7 +22,7 @@ func (p *sendPlace) devicePin(ifindex int) string {
 // followDevices attaches the program to the devices that are there and wanted,
 // the same as for what comes in, and lets go of the others.
 func (p *sendPlace) followDevices() error {
-	links, err := p.nl.LinkList()
+	links, err := dump(p.nl.LinkList)
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}

@@ -49,7 +49,7 @@ func Unused(_ context.Context, remove bool) ([]string, error) {
 // unused lists devices first, and then asks whether anybody is up: who is has been so before
 // making devices.
 func unused(up func() (bool, error)) ([]netlink.Link, error) {
-	links, err := netlink.LinkList()
+	links, err := dump(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}
