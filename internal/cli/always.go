@@ -97,10 +97,25 @@ func (a *App) addRule(ctx context.Context, named []api.Subject, draft rules.Draf
 		a.warn(addition.Notes)
 		return nil
 	}
-	if err := writeRules(addition); err != nil {
+	if addition, err = a.writeRule(draft, filepath.Dir(addition.Path)); err != nil {
 		return err
 	}
 	return a.reloadAdded(ctx, named[0], addition, asJSON)
+}
+
+// writeRule adds a rule to the caller's file in a folder. It reads the caller's rules under the lock of the folder,
+// because another command may have added a rule since they were read last.
+func (a *App) writeRule(draft rules.Draft, folder string) (*rules.Addition, error) {
+	unlock, err := lockRules(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	addition, err := a.withRule(draft)
+	if err != nil {
+		return nil, a.notAdded(err)
+	}
+	return addition, writeRules(addition)
 }
 
 // mostRuleName bounds the name of a rule, in bytes.
@@ -154,11 +169,19 @@ func (a *App) notAdded(err error) error {
 func writeRules(added *rules.Addition) error {
 	const readable = 0o644
 	folder := filepath.Dir(added.Path)
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return notWritten(folder, "make the folder of rules", err)
+	if err := makeRulesFolder(folder); err != nil {
+		return err
 	}
 	if err := renameio.WriteFile(added.Path, added.Text, readable, renameio.WithTempDir(folder)); err != nil {
 		return notWritten(folder, "write the rule", err)
+	}
+	return nil
+}
+
+// makeRulesFolder makes a folder of rules that everybody may read, and the folders on the way to it.
+func makeRulesFolder(folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return notWritten(folder, "make the folder of rules", err)
 	}
 	return nil
 }

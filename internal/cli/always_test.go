@@ -2,8 +2,10 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -31,6 +33,51 @@ func TestFilesWrittenInPlace(t *testing.T) {
 	info, err = os.Stat(elsewhere)
 	require.NoError(t, err)
 	require.True(t, long.Equal(info.ModTime()), "something was in TMPDIR")
+}
+
+// ordinaryUser is a System whose caller is no administrator.
+type ordinaryUser struct{ System }
+
+func (ordinaryUser) EUID() int { return 54321 }
+
+// Commands that add rules to one file at the same time keep each other's rules, and leave no lock file.
+func TestRulesAddedAtOnce(t *testing.T) {
+	const commands = 16
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	app, _ := testApp()
+	app.System = ordinaryUser{}
+	file := filepath.Join(home, rules.OfUser)
+	folder := filepath.Dir(file)
+	var adding sync.WaitGroup
+	var failed [commands]error
+	for i := range commands {
+		adding.Go(func() {
+			name := fmt.Sprintf("program%d", i)
+			_, failed[i] = app.writeRule(rules.Draft{Name: name, Program: name, Up: "1MB/s"}, folder)
+		})
+	}
+	adding.Wait()
+	for _, err := range failed {
+		require.NoError(t, err)
+	}
+	list, err := rules.LoadUser(home, uint32(os.Geteuid()))
+	require.NoError(t, err)
+	require.Len(t, list, commands)
+	require.NoFileExists(t, filepath.Join(folder, rulesLockName))
+}
+
+// A lock file that a killed command left is used again.
+func TestRulesLockLeftBehind(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, rulesLockName)
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	unlock, err := lockRules(folder)
+	require.NoError(t, err)
+	_, err = tryRulesLock(path)
+	require.ErrorIs(t, err, syscall.EWOULDBLOCK)
+	unlock()
+	require.NoFileExists(t, path)
 }
 
 // A rule that cannot be written says where to look, and with which right.
