@@ -185,6 +185,8 @@ type SetList struct {
 	Version string        `json:"version"`
 	Pattern string        `json:"pattern"` // such as "name:curl"; "" for all that have limits
 	Answers []SetResponse `json:"answers"`
+	// Rule is the rule that --always added; the answers are the nodes on which its limits stand now.
+	Rule *RuleOrigin `json:"rule,omitempty"`
 }
 
 // Left is a process that has left a group.

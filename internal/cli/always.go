@@ -221,14 +221,9 @@ func (a *App) reloadAdded(ctx context.Context, pattern api.Subject, added *rules
 		list, err = c.ReloadRules(ctx)
 		return err
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		message, _, code := explain(err)
 		return &failure{message: fmt.Sprintf("a rule was added in %s, and the daemon did not read it: %s", added.Path, message), hint: "netnice rules reload\nundo: " + undo, code: code, cause: err}
-	case asJSON:
-		if err := writeJSON(a.Out, list); err != nil {
-			return err
-		}
 	}
 	i := slices.IndexFunc(list.Rules, func(r api.Rule) bool { return r.File == added.Path && r.Line == added.Line })
 	if i < 0 {
@@ -236,13 +231,36 @@ func (a *App) reloadAdded(ctx context.Context, pattern api.Subject, added *rules
 		return failWith(exitFailed, "netnice rules list shows what is; a daemon may have another folder (--config-dir)\nundo: "+undo,
 			"a rule was added in %s, and is not in force", added.Path)
 	}
-	if !asJSON {
-		rule := &list.Rules[i]
-		fmt.Fprintf(a.Out, "%s: always %s, each by itself, on %s now\n", printable(pattern.String()), a.ruleText(rule), count(rule.Nodes, "process"))
-		fmt.Fprintf(a.Out, "  in %s\n  undo: %s\n", printable(added.Path), printable(undo))
-		a.warn(slices.Concat(added.Notes, a.otherwiseRuled(pattern, rule)))
+	rule := &list.Rules[i]
+	if asJSON {
+		return a.printAddedJSON(ctx, pattern, rule.RuleOrigin)
 	}
+	fmt.Fprintf(a.Out, "%s: always %s, each by itself, on %s now\n", printable(pattern.String()), a.ruleText(rule), count(rule.Nodes, "process"))
+	fmt.Fprintf(a.Out, "  in %s\n  undo: %s\n", printable(added.Path), printable(undo))
+	a.warn(slices.Concat(added.Notes, a.otherwiseRuled(pattern, rule)))
 	return nil
+}
+
+// printAddedJSON prints a rule that was added as the same command without --always prints its outcome: with an answer
+// for each node on which a limit of the rule stands.
+func (a *App) printAddedJSON(ctx context.Context, pattern api.Subject, rule api.RuleOrigin) error {
+	var nodes *api.NodeList
+	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {
+		var err error
+		nodes, err = c.Nodes(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	printed := &api.SetList{Version: api.Version, Pattern: pattern.String(), Answers: []api.SetResponse{}, Rule: &rule}
+	for i := range nodes.Nodes {
+		n := &nodes.Nodes[i]
+		if slices.ContainsFunc(n.Limits, func(l api.Limit) bool { return l.Rule != nil && *l.Rule == rule }) {
+			printed.Answers = append(printed.Answers, api.SetResponse{Version: api.Version, Node: n, Changed: true})
+		}
+	}
+	return writeJSON(a.Out, printed)
 }
 
 // otherwiseRuled notes that a rule does not hold for all processes that run its program. The rules of a user, a member

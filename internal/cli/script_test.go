@@ -299,9 +299,14 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 		line, err := strconv.Atoi(args[2])
 		ts.Check(err)
 		rate := uint64(1e6)
+		rule := api.RuleOrigin{Name: "nnalways", File: ts.MkAbs(args[1]), Line: line}
 		s.daemon.SetRules(api.RuleList{Version: api.Version, Followed: true, Problems: []api.RuleProblem{}, Rules: []api.Rule{{
-			RuleOrigin: api.RuleOrigin{Name: "nnalways", File: ts.MkAbs(args[1]), Line: line}, TotalBytesPerSec: &rate, Share: "each", Active: true, Nodes: 1,
+			RuleOrigin: rule, TotalBytesPerSec: &rate, Share: "each", Active: true, Nodes: 1,
 		}}}, api.RuleTest{})
+		s.daemon.Put(api.Node{
+			ID: 32, Subject: api.Subject{Kind: api.KindPID, ID: "10400"}, Name: "nnalways", Weight: 100,
+			Limits: []api.Limit{{Owner: "admin", Direction: api.Total, BytesPerSec: rate, Enforced: true, Rule: &rule}},
+		})
 	case "follows": // no rule yet
 		s.daemon.SetRules(api.RuleList{Version: api.Version, Followed: true, Rules: []api.Rule{}, Problems: []api.RuleProblem{}}, api.RuleTest{})
 	case "pending":
