@@ -174,14 +174,16 @@ install: build ## into PREFIX (/usr/local), with man page, header, completions a
 		chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u || exit 1; done
 	install -D -m 644 contrib/systemd/netnice.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/netnice.conf
 	install -D -m 644 examples/rules/netnice.toml $(DESTDIR)$(PREFIX)/share/doc/netnice/examples/netnice.toml
-	install -D -m 644 contrib/completions/netnice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/netnice
-	install -D -m 644 contrib/completions/_netnice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_netnice
-	install -D -m 644 contrib/completions/netnice.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/netnice.fish
+	for p in netnice nlimit; do \
+		install -D -m 644 contrib/completions/$$p.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$p && \
+		install -D -m 644 contrib/completions/_$$p $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$p && \
+		install -D -m 644 contrib/completions/$$p.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$p.fish || exit 1; done
 
 uninstall: ## remove what install put there; lift limits first: netnice down
 	cd $(DESTDIR)$(PREFIX) && rm -f bin/netnice bin/nlimit share/man/man1/netnice.1 share/man/man1/nlimit.1 share/man/man3/netnice.3 share/man/man5/netnice.toml.5 share/man/man7/netnice.7 include/netnice.h \
 		lib/systemd/system/netnice.service lib/systemd/system/netnice.socket lib/sysusers.d/netnice.conf share/doc/netnice/examples/netnice.toml \
-		share/bash-completion/completions/netnice share/zsh/site-functions/_netnice share/fish/vendor_completions.d/netnice.fish
+		share/bash-completion/completions/netnice share/zsh/site-functions/_netnice share/fish/vendor_completions.d/netnice.fish \
+		share/bash-completion/completions/nlimit share/zsh/site-functions/_nlimit share/fish/vendor_completions.d/nlimit.fish
 
 # All times in the packages are that of the last commit, so that the same source makes the same packages.
 package: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null || date +%s))

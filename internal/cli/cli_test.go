@@ -272,7 +272,7 @@ func TestCompletionsAreGenerated(t *testing.T) {
 	app, out := testApp()
 	dir := t.TempDir()
 	require.Zero(t, app.Run(t.Context(), []string{"netnice", "gen", "completions", dir}), out)
-	for _, name := range []string{"netnice.bash", "_netnice", "netnice.fish"} {
+	for _, name := range []string{"netnice.bash", "_netnice", "netnice.fish", "nlimit.bash", "_nlimit", "nlimit.fish"} {
 		want, err := os.ReadFile(filepath.Join(dir, name))
 		require.NoError(t, err)
 		got, err := os.ReadFile(filepath.Join("../../contrib/completions", name))

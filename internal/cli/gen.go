@@ -24,11 +24,14 @@ func (a *App) gen() *cobra.Command {
 		Short: "Write completions for bash, zsh and fish",
 		Args:  between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			root := cmd.Root()
+			root, nlimit := cmd.Root(), a.nlimit()
 			for name, write := range map[string]func(io.Writer) error{
 				"netnice.bash": func(w io.Writer) error { return writeBashCompletion(w, root) },
 				"_netnice":     root.GenZshCompletion,
 				"netnice.fish": func(w io.Writer) error { return root.GenFishCompletion(w, true) },
+				"nlimit.bash":  func(w io.Writer) error { return writeBashCompletion(w, nlimit) },
+				"_nlimit":      nlimit.GenZshCompletion,
+				"nlimit.fish":  func(w io.Writer) error { return nlimit.GenFishCompletion(w, true) },
 			} {
 				var text bytes.Buffer
 				if err := write(&text); err != nil {

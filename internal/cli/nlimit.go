@@ -55,6 +55,8 @@ holds. The same when netnice is called by the name nlimit.`,
 	_ = cmd.RegisterFlagCompletionFunc("pid", a.completeValue(api.KindPID))
 	_ = cmd.RegisterFlagCompletionFunc("user", a.completeValue(api.KindUser))
 	cmd.Flags().VarP(&limit, "output", "o", "limit on sending, in bytes per second")
+	completeRates(cmd, "output")
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	jsonFlag(cmd, &asJSON)
 	dryRunFlag(cmd, &dryRun)
 	return cmd

@@ -35,18 +35,20 @@ func interactives() []interactive {
 	const bash = "bash --noprofile --rcfile .bashrc -i"
 	return []interactive{
 		{"bash", bash, "bash", map[string]string{
-			".bashrc": "PS1='" + prompt + " '; . ~/netnice.bash\n", "netnice.bash": "netnice.bash",
+			".bashrc": "PS1='" + prompt + " '; . ~/netnice.bash; . ~/nlimit.bash\n", "netnice.bash": "netnice.bash", "nlimit.bash": "nlimit.bash",
 		}, false},
 		{"bash with bash-completion", bash, "/usr/share/bash-completion/bash_completion", map[string]string{
 			".bashrc": "PS1='" + prompt + " '; . /usr/share/bash-completion/bash_completion\n",
 			".local/share/bash-completion/completions/netnice": "netnice.bash",
+			".local/share/bash-completion/completions/nlimit":  "nlimit.bash",
 		}, true},
 		{"zsh", "zsh -d -i", "zsh", map[string]string{
-			".zshrc": "PS1='" + prompt + " '; fpath=(~ $fpath); autoload -U compinit; compinit -u -D\n", "_netnice": "_netnice",
+			".zshrc": "PS1='" + prompt + " '; fpath=(~ $fpath); autoload -U compinit; compinit -u -D\n", "_netnice": "_netnice", "_nlimit": "_nlimit",
 		}, true},
 		{"fish", "fish -i", "fish", map[string]string{
 			".config/fish/config.fish":              "set fish_greeting; function fish_prompt; echo '" + prompt + " '; end\n",
 			".config/fish/completions/netnice.fish": "netnice.fish",
+			".config/fish/completions/nlimit.fish":  "nlimit.fish",
 			// Without this folder fish reads all man pages, and makes completions of them.
 			".local/share/fish/generated_completions/none.fish": "\n",
 		}, true},
@@ -182,6 +184,8 @@ func tabCases(one, two string) []tabCase {
 		{line: "netnice link w", then: "netnice link wlan7"},
 		{line: "netnice set user:bob --up 10M", then: "netnice set user:bob --up 10MB/s"},
 		{line: "netnice mon", then: "netnice monitor"},
+		{line: "nlimit --user e", then: "nlimit --user eve"},
+		{line: "nlimit -o 10M", then: "nlimit -o 10MB/s"},
 	}
 }
 
