@@ -25,6 +25,8 @@ const (
 
 	// MaxPowersPerUser is on how many processes a user may have a share of the processors.
 	MaxPowersPerUser = 256
+	// MaxPowerAsksPerUser bounds a user's requests about the processors by a socket option that are not answered yet.
+	MaxPowerAsksPerUser = 16
 
 	// MaxConnsPerUser bounds the connections to the daemon that are open at a time,
 	// MaxConnsOfUsers those of all users together: beyond that, who has most gives one to who
@@ -86,6 +88,7 @@ func Quotas() []Quota {
 		{"requests at once", fmt.Sprint(RequestsAtOnce)},
 		{"questions of a user by a socket option (NETNICE_LIMIT), a second", fmt.Sprint(enforce.AsksPerSec)},
 		{"questions at once", fmt.Sprint(enforce.AsksAtOnce)},
+		{"of these, about the processors (PRIO_POWER)", fmt.Sprint(MaxPowerAsksPerUser)},
 		{"bytes of a request", fmt.Sprint(MaxBody)},
 		{"bytes of an administrator's request", fmt.Sprint(MaxAdminBody)},
 		{"bytes of its header", fmt.Sprint(MaxHeader)},

@@ -25,25 +25,78 @@ const (
 	requestsWaiting = 64
 )
 
+// queuedRequest is a request that a worker answers.
+type queuedRequest struct {
+	enforce.Request
+	leave func() // called by the worker when it has the answer
+}
+
 // requestQueues are the queues of requests, each with a worker. The last one is for requests about the processors: all
 // of these take one lock, which is held while systemd makes a scope, and no other request waits for that.
-type requestQueues [requestWorkers + 1]chan enforce.Request
+type requestQueues [requestWorkers + 1]chan queuedRequest
 
 // of returns the queue for a request.
-func (q *requestQueues) of(r enforce.Request) chan<- enforce.Request {
+func (q *requestQueues) of(r enforce.Request) chan<- queuedRequest {
 	if r.OfPower && r.Reserve == nil {
 		return q[requestWorkers]
 	}
 	return q[r.PID%requestWorkers]
 }
 
+// pendingPowers counts each user's requests about the processors that wait or are being answered. All users share one
+// queue for these requests, which is slow while systemd is, and no user may fill it.
+type pendingPowers struct {
+	mu    sync.Mutex
+	users map[uint32]int
+}
+
+// enter counts one more request of a user. It reports false if the user has as many as a user may have.
+func (p *pendingPowers) enter(user uint32) (leave func(), ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.users[user] >= auth.MaxPowerAsksPerUser {
+		return nil, false
+	}
+	if p.users == nil {
+		p.users = make(map[uint32]int)
+	}
+	p.users[user]++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.users[user]--; p.users[user] == 0 {
+			delete(p.users, user)
+		}
+	}, true
+}
+
+// enqueueRequest gives a request to its worker. It reports false if the user has too many requests about the
+// processors, or if the queue is full. Administrators have no bound of their own.
+func (d *Daemon) enqueueRequest(waiting *requestQueues, powers *pendingPowers, r enforce.Request) bool {
+	leave := func() {}
+	if r.OfPower && r.Reserve == nil && !r.Admin {
+		var ok bool
+		if leave, ok = powers.enter(d.countsAs(r.UID)); !ok {
+			return false
+		}
+	}
+	select {
+	case waiting.of(r) <- queuedRequest{r, leave}:
+		return true
+	default: // the reader of requests waits for no answer
+		leave()
+		return false
+	}
+}
+
 // keepRequests answers programs that ask by a socket option (include/netnice.h):
 // the same rights hold as for requests by the API.
 func (d *Daemon) keepRequests(ctx context.Context) {
 	var waiting requestQueues
+	var powers pendingPowers
 	var workers sync.WaitGroup
 	for i := range waiting {
-		waiting[i] = make(chan enforce.Request, requestsWaiting)
+		waiting[i] = make(chan queuedRequest, requestsWaiting)
 		workers.Go(func() { d.answerRequests(ctx, waiting[i]) })
 	}
 	defer workers.Wait()
@@ -52,22 +105,22 @@ func (d *Daemon) keepRequests(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case r := <-d.kernel.Requests():
-			select {
-			case waiting.of(r) <- r:
-			default: // whoever reads what programs ask for waits for no answer
+			if !d.enqueueRequest(&waiting, &powers, r) {
 				d.tellProgram(r, enforce.Answer{Errno: uint32(unix.EAGAIN)})
 			}
 		}
 	}
 }
 
-func (d *Daemon) answerRequests(ctx context.Context, list <-chan enforce.Request) {
+func (d *Daemon) answerRequests(ctx context.Context, list <-chan queuedRequest) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case r := <-list:
-			d.tellProgram(r, d.answer(ctx, r))
+			answer := d.answer(ctx, r.Request)
+			r.leave() // first: a program that has its answer may ask again
+			d.tellProgram(r.Request, answer)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/netnice/netnice/internal/auth"
 	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
@@ -106,6 +107,43 @@ func TestRequestsAreAnsweredBesideSlowOnes(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// A user's requests about the processors that are not answered yet are so few that those of others find room.
+func TestRequestsAboutProcessorsOfOneUser(t *testing.T) {
+	const user, other, asked = 61234, 61235, 2 * requestsWaiting
+	fake := &enforcetest.Kernel{}
+	h := start(t, fake, testOptions(t, fake))
+	r := enforce.Request{PID: sleeper(t).Process.Pid, UID: user, Kind: enforce.KindTree, OfPower: true, Ask: true}
+	h.powers.mu.Lock()
+	unlock := sync.OnceFunc(h.powers.mu.Unlock)
+	defer unlock()
+	for r.Number < asked {
+		r.Number++
+		fake.Request(r)
+	}
+	r.Number, r.UID = asked+1, other
+	fake.Request(r)
+	// The answer of another queue shows that the requests before it are in their queue, or refused.
+	limit := enforce.Request{Number: asked + 2, PID: r.PID, Admin: true, Kind: enforce.KindTree, BytesPerSec: 5000}
+	require.Equal(t, enforce.Answer{BytesPerSec: 5000}, h.ask(limit))
+	refused := 0
+	for number := uint64(1); number <= asked; number++ {
+		if a, answered := fake.Answered(number); answered {
+			require.Equal(t, enforce.Answer{Errno: uint32(unix.EAGAIN)}, a)
+			refused++
+		}
+	}
+	require.Equal(t, asked-auth.MaxPowerAsksPerUser, refused)
+	unlock()
+	h.eventually("the other user has an answer", func() bool {
+		_, answered := fake.Answered(asked + 1)
+		return answered
+	})
+	a, _ := fake.Answered(asked + 1)
+	require.Zero(t, a.Errno)
+	r.Number, r.UID = asked+3, user
+	require.Zero(t, h.ask(r).Errno, "the first user may ask again")
 }
 
 // A request that had to wait is not carried out once its program has given up.
