@@ -5,6 +5,8 @@ set -eu
 nfpm=$1 folder=$4
 export VERSION="$2" ARCH="$3"
 cd "$(dirname "$0")/../.."
+contrib/package/script.sh contrib/package/deb/postinst >"$folder/postinst"
+contrib/package/script.sh contrib/package/rpm/post.sh >"$folder/post.sh"
 for packager in deb rpm; do
 	# A package that Debian makes of the same release has revision 1, and is newer.
 	case $packager in deb) RELEASE=0netnice1 ;; *) RELEASE=1 ;; esac

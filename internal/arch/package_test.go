@@ -16,7 +16,7 @@ import (
 func afterInstallation(t *testing.T, script, servicePID string, args ...string) string {
 	t.Helper()
 	dir := t.TempDir()
-	text, err := os.ReadFile(script)
+	text, err := exec.Command("sh", "../../contrib/package/script.sh", script).Output() // as the package has it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,10 +12,7 @@ if [ -d /run/systemd/system ]; then
 		systemctl preset netnice.service netnice.socket >/dev/null 2>&1 || :
 	fi
 	systemctl try-restart netnice.service || :
-	running=$(netnice status --json 2>/dev/null | sed -n 's/^  "pid": \([0-9]*\),$/\1/p')
-	if [ -n "$running" ] && [ "$running" != "$(systemctl show -p MainPID --value netnice.service)" ]; then
-		echo "netnice: the daemon that runs (pid $running) is not the service's, and was not replaced; as root, netnice up --replace replaces it, and limits hold meanwhile"
-	fi
+	# script.sh puts other-daemon.sh here.
 elif netnice status >/dev/null 2>&1; then
 	netnice up --replace || :
 fi
