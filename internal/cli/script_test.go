@@ -1,18 +1,15 @@
 package cli_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,8 +21,6 @@ import (
 	"github.com/netnice/netnice/api"
 	"github.com/netnice/netnice/client/clienttest"
 	"github.com/netnice/netnice/internal/cli"
-	"github.com/netnice/netnice/internal/daemon"
-	"github.com/netnice/netnice/internal/identity"
 )
 
 // The scripts run the test binary under these names; their daemon is one in
@@ -56,170 +51,6 @@ func nest() {
 		}
 	}
 	time.Sleep(time.Minute)
-}
-
-// fakeSystem is the real machine but for what tests choose by $NETNICE_TEST_*.
-type fakeSystem struct{ cli.Machine }
-
-func (fakeSystem) EUID() int { return number("NETNICE_TEST_EUID") }
-
-// Daemon finds the daemon that was started last, while it runs. $NETNICE_TEST_LISTENS is where it listens
-// instead of where it should.
-func (fakeSystem) Daemon(...string) (daemon.Running, bool) {
-	text, err := os.ReadFile(filepath.Join(os.Getenv("NETNICE_TEST_DIR"), "holder"))
-	if err != nil {
-		return daemon.Running{}, false
-	}
-	pid, err := strconv.Atoi(string(text))
-	r := daemon.Running{PID: pid, Socket: cmp.Or(os.Getenv("NETNICE_TEST_LISTENS"), os.Getenv("NETNICE_SOCKET"))}
-	return r, err == nil && (cli.Machine{}).Alive(pid)
-}
-
-func (fakeSystem) SignalDaemon(r daemon.Running, signal syscall.Signal, _ ...string) error {
-	return syscall.Kill(r.PID, signal)
-}
-
-// Containers are those that $NETNICE_TEST_CONTAINERS names.
-func (fakeSystem) Containers() ([]identity.Container, error) {
-	var list []identity.Container
-	for _, name := range strings.Fields(os.Getenv("NETNICE_TEST_CONTAINERS")) {
-		list = append(list, identity.Container{Names: []string{name}})
-	}
-	return list, nil
-}
-
-// Processes are all, or those whose numbers $NETNICE_TEST_PIDS has.
-func (fakeSystem) Processes() ([]identity.ProcessInfo, error) {
-	all, err := (cli.Machine{}).Processes()
-	if only := strings.Fields(os.Getenv("NETNICE_TEST_PIDS")); len(only) > 0 {
-		all = slices.DeleteFunc(all, func(p identity.ProcessInfo) bool { return !slices.Contains(only, strconv.Itoa(p.PID)) })
-	}
-	return all, err
-}
-
-// Names are those in $NETNICE_TEST_USER, $NETNICE_TEST_UNIT and $NETNICE_TEST_LINK.
-func (fakeSystem) Names(kind api.Kind) ([]string, error) {
-	return strings.Fields(os.Getenv("NETNICE_TEST_" + strings.ToUpper(string(kind)))), nil
-}
-
-// HasService is true where $NETNICE_TEST_SERVICE is set.
-func (fakeSystem) HasService(context.Context, string) bool {
-	return os.Getenv("NETNICE_TEST_SERVICE") != ""
-}
-
-// StartService starts a daemon as systemd would, and writes down how it was asked to; it fails where
-// $NETNICE_TEST_SERVICE says so.
-func (f fakeSystem) StartService(ctx context.Context, again bool) error {
-	if os.Getenv("NETNICE_TEST_SERVICE") == "fails" {
-		return errors.New(`start netnice.service: systemd reports "failed"`)
-	}
-	dir, socket := os.Getenv("NETNICE_TEST_DIR"), os.Getenv("NETNICE_SOCKET")
-	if err := os.WriteFile(filepath.Join(dir, "service"), fmt.Appendf(nil, "again %v\n", again), 0o600); err != nil {
-		return err
-	}
-	args := []string{"daemon", "--socket", socket, "--pin-dir", filepath.Join(dir, "pins")}
-	if _, err := f.StartDetached(args, filepath.Join(dir, "service.log")); err != nil {
-		return err
-	}
-	for range 1000 {
-		if conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket); err == nil {
-			return conn.Close()
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return errors.New("the daemon does not listen")
-}
-
-func (fakeSystem) Terminal(io.Writer) (width, height int) { return number("NETNICE_TEST_WIDTH"), 5 }
-
-func number(name string) int {
-	n, _ := strconv.Atoi(os.Getenv(name))
-	return n
-}
-
-func fakeApp() *cli.App {
-	dir := os.Getenv("NETNICE_TEST_DIR")
-	return &cli.App{
-		Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, System: fakeSystem{},
-		LogPath: filepath.Join(dir, "daemon.log"), PinDir: filepath.Join(dir, "pins"), RulesDir: filepath.Join(dir, "etc"), Release: "test",
-		Parts: cli.Parts{
-			Daemon: fakeDaemon,
-			Down: func(_ context.Context, o cli.DaemonOptions) error {
-				return os.RemoveAll(o.PinDir)
-			},
-			Unused: func(_ context.Context, remove bool) ([]string, error) {
-				path := filepath.Join(dir, "unused")
-				if _, err := os.Stat(path); err != nil {
-					return nil, nil //nolint:nilerr // there are none
-				}
-				if remove {
-					_ = os.Remove(path)
-				}
-				return []string{"netnice0q", "netnice0r"}, nil
-			},
-			Doctor: func(context.Context) api.Report {
-				r := api.Report{Version: api.Version, Kernel: "6.18.0", Checks: []api.Check{
-					{Name: "cgroup v2", State: "ok", Found: "/sys/fs/cgroup"},
-					{Name: "BTF", State: os.Getenv("NETNICE_TEST_BTF"), Found: "no /sys/kernel/btf/vmlinux", Means: "no program can be loaded", Remedy: "boot a kernel with CONFIG_DEBUG_INFO_BTF=y"},
-				}}
-				return r
-			},
-			Demo: func(_ context.Context, o cli.DemoOptions) error {
-				_, err := fmt.Fprintf(o.Out, "demo, json %v\n", o.JSON)
-				return err
-			},
-		},
-	}
-}
-
-// fakeDaemon serves until it is told to go down, a signal, or a minute has gone.
-func fakeDaemon(ctx context.Context, o cli.DaemonOptions) error {
-	if lock := os.Getenv("NETNICE_TEST_LOCK"); lock != "" {
-		if err := os.Mkdir(lock, 0o700); err != nil {
-			return &api.Error{Code: api.CodeConflict, Message: "a netnice daemon runs already"}
-		}
-		time.Sleep(200 * time.Millisecond) // time for a rival to come and to end
-	}
-	if message := os.Getenv("NETNICE_TEST_DAEMON_FAILS"); message != "" {
-		return &api.Error{Code: api.CodeInternal, Message: message, Hint: "mount -t bpf bpf /sys/fs/bpf"}
-	}
-	if wd, err := os.Getwd(); err != nil || wd != "/" {
-		return errors.Join(fmt.Errorf("started in %s", wd), err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err := os.MkdirAll(o.PinDir, 0o700); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(o.PinDir, "nodes"), nil, 0o600); err != nil {
-		return err
-	}
-	served := clienttest.New()
-	served.SetPID(os.Getpid())
-	served.SetOnDemand(o.OnDemand)
-	if err := os.WriteFile(filepath.Join(filepath.Dir(o.PinDir), "holder"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
-		return err
-	}
-	_ = os.Remove(o.SocketPath)
-	l, err := net.Listen("unix", o.SocketPath)
-	if err != nil {
-		return err
-	}
-	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		served.ServeHTTP(w, r)
-		if served.IsDown() {
-			_ = os.RemoveAll(o.PinDir)
-			time.AfterFunc(50*time.Millisecond, cancel)
-		}
-	})}
-	go func() {
-		<-ctx.Done()
-		server.Close()
-	}()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }
 
 func TestScripts(t *testing.T) {
@@ -409,127 +240,4 @@ func zombieCommand(ts *testscript.TestScript, _ bool, _ []string) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	ts.Setenv("ZOMBIE", strconv.Itoa(cmd.Process.Pid))
-}
-
-// exampleRules are three, and what is wrong besides.
-func exampleRules(problems ...string) (api.RuleList, api.RuleTest) {
-	rate, none := uint64(1e6), uint64(0)
-	scp := api.Rule{
-		RuleOrigin: api.RuleOrigin{Name: "scp", File: "/etc/netnice/netnice.toml", Line: 1}, Owner: "admin",
-		Conditions: []string{"program scp or sftp", "user bob"}, UpBytesPerSec: &rate, Share: "each", Active: true, Nodes: 2,
-	}
-	night := api.Rule{
-		RuleOrigin: api.RuleOrigin{Name: "line 7", File: "/etc/netnice/netnice.toml", Line: 7}, Owner: "admin",
-		Conditions: []string{"program s*", "time 22:00-06:00"}, DownBytesPerSec: &none, Weight: 50, Share: "all",
-	}
-	own := api.Rule{
-		RuleOrigin: api.RuleOrigin{Name: "evil\x1b[2J", File: "/home/bob/.config/netnice/netnice.toml", Line: 1}, Owner: "bob",
-		Conditions: []string{"unit x.service"}, TotalBytesPerSec: &rate, Share: "each", Also: true, Active: true,
-	}
-	list := api.RuleList{Version: api.Version, Followed: true, Rules: []api.Rule{scp, night, own}, Problems: []api.RuleProblem{}}
-	for _, p := range problems {
-		list.Problems = append(list.Problems, api.RuleProblem{File: "/etc/netnice/netnice.toml", Line: 3, Column: 1, Message: p, Remedy: "remove the line"})
-	}
-	test := api.RuleTest{
-		Version: api.Version, PID: os.Getpid(), Program: "/usr/bin/scp", Name: "scp", User: "bob", Command: "scp a b:", Parent: "/bin/sh",
-		Rules: []api.RuleVerdict{{Rule: scp, Matches: true, Holds: true}, {Rule: night, Differs: "time"}, {Rule: own, Matches: true}},
-	}
-	return list, test
-}
-
-// exampleDestinations are limits on parts of the traffic: everybody's, the caller's own, and two
-// of another user's.
-func exampleDestinations() []api.Node {
-	var list []api.Node
-	for i, id := range []string{"198.51.100.0/24", "203.0.113.7:443@user:bob", "(hidden)@user:eve", "(hidden)@user:eve"} {
-		list = append(list, api.Node{
-			ID: uint32(20 + i), Subject: api.Subject{Kind: api.KindTo, ID: id}, Private: i > 0, Weight: 100,
-			Limits: []api.Limit{{Owner: "admin", Direction: api.Up, BytesPerSec: 1e6, BurstNS: 10e6, Enforced: true}},
-		})
-	}
-	return list
-}
-
-// exampleHeld is a process that a rule limits, in a user whom two owners have limited.
-func exampleHeld() []api.Node {
-	return []api.Node{
-		{
-			ID: 31, Parent: 30, Subject: api.Subject{Kind: api.KindPID, ID: strconv.Itoa(os.Getpid())}, Name: "test", Weight: 100,
-			Limits: []api.Limit{{
-				Owner: "bob", Direction: api.Down, BytesPerSec: 1e6, BurstNS: 10e6, Enforced: true,
-				Rule: &api.RuleOrigin{Name: "night", File: "/etc/netnice/netnice.toml", Line: 7},
-			}},
-		},
-		{
-			ID: 30, Subject: api.Subject{Kind: api.KindUser, ID: "bob"}, Name: "bob", Weight: 1,
-			Limits: []api.Limit{
-				{Owner: "admin", Direction: api.Up, BytesPerSec: 3e6, BurstNS: 10e6, Enforced: true},
-				{Owner: "bob", Direction: api.Up, BytesPerSec: 5e6, BurstNS: 10e6, Enforced: true},
-			},
-		},
-	}
-}
-
-// examplePending is a process with a limit in force, in a unit whose limits are not, of which one would be lower.
-func examplePending() []api.Node {
-	limit := func(direction api.Direction, rate uint64, enforced bool) api.Limit {
-		return api.Limit{Owner: "admin", Direction: direction, BytesPerSec: rate, BurstNS: 10e6, Enforced: enforced}
-	}
-	return []api.Node{
-		{
-			ID: 51, Parent: 52, Subject: api.Subject{Kind: api.KindPID, ID: strconv.Itoa(os.Getpid())}, Name: "test", Weight: 100,
-			Limits: []api.Limit{limit(api.Down, 2e6, true)},
-		},
-		{
-			ID: 52, Subject: api.Subject{Kind: api.KindUnit, ID: "x.service"}, Name: "x.service", Weight: 100,
-			Limits: []api.Limit{limit(api.Up, 1e6, false), limit(api.Down, 3e6, false), limit(api.Total, 4e6, false)},
-		},
-	}
-}
-
-// exampleTotal is a user who only downloads under a limit on both directions together, by a rule, a process that
-// nothing counts, and a unit that does not run.
-func exampleTotal() []api.Node {
-	return []api.Node{
-		{
-			ID: 41, Subject: api.Subject{Kind: api.KindUser, ID: "eve"}, Name: "eve", Weight: 100, Processes: 1, Sockets: 1,
-			Limits: []api.Limit{{
-				Owner: "admin", Direction: api.Total, BytesPerSec: 3e6, BurstNS: 10e6, Enforced: true,
-				Rule: &api.RuleOrigin{Name: "line", File: "/etc/netnice/netnice.toml", Line: 7},
-			}},
-			Up: api.Usage{Bytes: 41_000, RateBytesPerSec: 20_000}, Down: api.Usage{Bytes: 6_160_000, RateBytesPerSec: 2_990_000},
-			Total: &api.TotalUsage{Bytes: 6_201_000, RateBytesPerSec: 3_010_000},
-		},
-		{
-			ID: 42, Subject: api.Subject{Kind: api.KindPID, ID: strconv.Itoa(os.Getpid())}, Name: "borg", Weight: 1, Processes: 1,
-			Up: api.Usage{Uncounted: true}, Down: api.Usage{Uncounted: true},
-		},
-		{
-			ID: 43, Subject: api.Subject{Kind: api.KindUnit, ID: "x.service"}, Name: "x.service", Weight: 100, Down: api.Usage{Uncounted: true},
-			Limits: []api.Limit{{Owner: "admin", Direction: api.Up, BytesPerSec: 1e6, BurstNS: 10e6}},
-		},
-	}
-}
-
-// exampleTree is a host, a user in it, and two processes of the user.
-func exampleTree() []api.Node {
-	up := func(rate uint64) []api.Limit {
-		return []api.Limit{{Owner: "admin", Direction: api.Up, BytesPerSec: rate, BurstNS: 10e6, Enforced: true}}
-	}
-	since := time.Date(2026, 11, 21, 20, 30, 0, 0, time.UTC)
-	return []api.Node{
-		{
-			ID: 4, Parent: 2, Subject: api.Subject{Kind: api.KindPID, ID: "10200"}, Name: "rsync", Limits: up(1e6), Weight: 100, Processes: 2, Sockets: 3, Since: since,
-			Up:   api.Usage{Bytes: 12_345_678, RateBytesPerSec: 998_000, WaitingSockets: 2, WaitingBytes: 1_200_000, WaitNS: 40e6, Held: 1},
-			Down: api.Usage{Uncounted: true},
-		},
-		{ID: 3, Parent: 2, Subject: api.Subject{Kind: api.KindPID, ID: "990"}, Name: "evil\x1b[2J", Weight: 300, Processes: 1, Sockets: 1, Since: since, Down: api.Usage{Uncounted: true}},
-		{
-			ID: 2, Parent: 1, Subject: api.Subject{Kind: api.KindUser, ID: "bob"}, Name: "bob", Weight: 100, Processes: 5, Sockets: 4, Since: since,
-			Limits: append(up(10e6), api.Limit{Owner: "bob", Direction: api.Up, BytesPerSec: 5e6, BurstNS: 10e6, Enforced: true}, api.Limit{Owner: "bob", Direction: api.Down, BytesPerSec: 7e6, BurstNS: 10e6, Enforced: true}),
-			Down:   api.Usage{Bytes: 450_000_000, RateBytesPerSec: 6_990_000, WaitingBytes: 70_000, WaitNS: 10e6, Dropped: 3, DroppedFor: api.Drops{QueueFull: 3}},
-			Up:     api.Usage{Bytes: 99_000_000, RateBytesPerSec: 1_500_000, Dropped: 42, DroppedFor: api.Drops{NoQueue: 40, Ahead: 2}},
-		},
-		{ID: 1, Subject: api.Subject{Kind: api.KindHost}, Name: "host", Limits: up(100e6), Weight: 100, Processes: 99, Sockets: 12, Since: since, Down: api.Usage{Uncounted: true}},
-	}
 }
