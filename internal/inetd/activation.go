@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Activated returns Server.Inherited for the sockets that systemd has handed over
-// (sd_listen_fds(3)): each is given once, to the service with its type, port and, if it names one, address.
-// nil if there are none.
+// Activated returns Server.Inherited for the sockets that systemd has handed over (sd_listen_fds(3)), nil if there are
+// none. Each socket is given once: to the service with its type, its port and, if the service names one, its address.
 func Activated() func(network, address string) *os.File {
 	pid, _ := strconv.Atoi(os.Getenv("LISTEN_PID"))
 	count, _ := strconv.Atoi(os.Getenv("LISTEN_FDS"))
@@ -20,7 +19,7 @@ func Activated() func(network, address string) *os.File {
 		return nil
 	}
 	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
-		_ = os.Unsetenv(name) // they are not the sessions'
+		_ = os.Unsetenv(name) // the sockets are not for the sessions
 	}
 	const first = 3
 	var mu sync.Mutex

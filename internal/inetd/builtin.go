@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// builtIn are the services that need no program (RFC 862, 863, 864, 867).
+// builtIn returns the services that need no program (RFC 862, 863, 864, 867).
 func builtIn() []string { return []string{"echo", "discard", "chargen", "daytime"} }
 
 const (
-	// builtInIdle is how long a connection of a service that is built in may say nothing.
+	// builtInIdle is how long a connection of a built-in service may be idle.
 	builtInIdle = 10 * time.Minute
-	// chargenLine has 72 of 95 characters.
+	// chargenLine is the length of a line of chargen: 72 of the 95 printable characters.
 	chargenLine = 72
 )
 
-// chargen has all lines of the generator, over and over.
+// chargen holds all lines of the character generator once; the service repeats them.
 var chargen = func() []byte {
 	var out bytes.Buffer
 	const first, characters = ' ', 95
@@ -32,11 +32,11 @@ var chargen = func() []byte {
 
 func daytime(now time.Time) []byte { return []byte(now.Format(time.ANSIC) + "\r\n") }
 
-// patient gives each of a connection's reads and writes a time.
+// patient is a connection with a deadline for each read and each write.
 type patient struct{ net.Conn }
 
 func (c patient) Read(b []byte) (int, error) {
-	_ = c.SetReadDeadline(time.Now().Add(builtInIdle)) // then it has none
+	_ = c.SetReadDeadline(time.Now().Add(builtInIdle)) // an error leaves the connection without a deadline
 	return c.Conn.Read(b)
 }
 
@@ -65,8 +65,8 @@ func converse(service string, conn net.Conn) {
 	}
 }
 
-// answer is what a datagram of such a service gets, nil if nothing. One from a port
-// that itself may answer by itself gets none: the two would never end.
+// answer returns the answer of a built-in service to a datagram, nil for none. A datagram from a port whose service may
+// answer by itself gets none: the two services would answer each other for ever.
 func answer(service string, datagram []byte, from net.Addr, line int) []byte {
 	if udp, ok := from.(*net.UDPAddr); !ok || udp.Port == 7 || udp.Port == 13 || udp.Port == 17 || udp.Port == 19 || udp.Port == 37 {
 		return nil

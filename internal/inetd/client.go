@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// clients counts sessions by who asks for them: an address, or with IPv6 the 64 bits that a site has.
+// clients counts sessions by client. A client is an IPv4 address, or the first 64 bits of an IPv6 address, which name a
+// site.
 type clients struct {
 	of    map[netip.Prefix]*client
 	swept time.Time
@@ -17,7 +18,7 @@ type client struct {
 	minute             time.Time
 }
 
-// clientOf is who that is; the zero Prefix if it has no address.
+// clientOf returns the client with an address; the zero Prefix if a is no address with a port.
 func clientOf(a net.Addr) netip.Prefix {
 	at, err := netip.ParseAddrPort(a.String())
 	if err != nil {
@@ -28,8 +29,8 @@ func clientOf(a net.Addr) netip.Prefix {
 	return p
 }
 
-// enter counts a session, and says whether there may be one more, of so many in a minute and at
-// a time; 0 = any number. Who is refused has entered nothing, but for the minute.
+// enter counts a session, and reports whether the client may have it. The bounds are on the sessions that a client
+// begins in a minute and has at a time; 0 = any number. A session that is refused counts in the minute alone.
 func (c *clients) enter(who netip.Prefix, perMinute, children int, now time.Time) bool {
 	if c.of == nil {
 		c.of = map[netip.Prefix]*client{}
@@ -58,7 +59,7 @@ func (c *clients) enter(who netip.Prefix, perMinute, children int, now time.Time
 	return true
 }
 
-// leave is for each enter that said yes.
+// leave ends a session. The caller calls it once for each enter that returned true.
 func (c *clients) leave(who netip.Prefix) {
 	if v := c.of[who]; v != nil {
 		v.children--

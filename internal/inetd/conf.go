@@ -1,6 +1,6 @@
-// Package inetd serves what a file in the manner of inetd.conf(5) says: it listens, and starts
-// a program for each connection. Limits are its caller's: a service may have a rate, as its last
-// word, which is handed to whoever starts the program.
+// Package inetd serves the services of a file in the manner of inetd.conf(5): it listens, and starts a program for each
+// connection. It sets no limits. A service may have a rate as its last word, which the package hands to the caller's
+// function that starts the program.
 package inetd
 
 import (
@@ -28,21 +28,20 @@ type Service struct {
 	Network string // "tcp", "tcp4", "tcp6", "udp", "udp4", "udp6"
 	Address string // host:port, the host empty for any
 	Wait    bool   // the program gets the socket itself, one at a time
-	// PerMinute and Children bound how many programs are started in a minute, and run at a
-	// time; 0 = any number.
+	// PerMinute bounds the programs that are started in a minute, Children those that run at a time; 0 = any number.
 	PerMinute, Children int
-	// ClientPerMinute and ClientChildren bound the same for each client.
+	// ClientPerMinute and ClientChildren are the same bounds for each client.
 	ClientPerMinute, ClientChildren int
 	User, Group                     string // Group "" = the user's own
 	Server                          string
-	Args                            []string // the program's, its name first
-	RateBytesPerSec                 uint64   // of each session, in and out together; 0 = none
+	Args                            []string // the program's arguments, its name first
+	RateBytesPerSec                 uint64   // the limit of each session, in and out together; 0 = none
 }
 
-// Datagrams says whether it is UDP.
+// Datagrams reports whether the service uses UDP.
 func (s Service) Datagrams() bool { return strings.HasPrefix(s.Network, "udp") }
 
-// key tells whether a service of another reading listens to the same.
+// key is the same for two services that listen to the same socket.
 func (s Service) key() string { return s.Network + " " + s.Address }
 
 // Problem is a mistake in the file.
@@ -54,7 +53,7 @@ type Problem struct {
 
 func (p Problem) Error() string { return fmt.Sprintf("line %d: %s", p.Line, p.Text) }
 
-// Problems are all of a file's, in the order of its lines.
+// Problems are all mistakes of a file, in the order of its lines.
 type Problems []Problem
 
 func (p Problems) Error() string {
@@ -66,14 +65,14 @@ func (p Problems) Error() string {
 
 const usual = "ftp stream tcp nowait root /usr/sbin/ftpd ftpd -l @128Kbyte/sec"
 
-// Accounts finds users and groups by name: an *account.Directory is one. An error of one that does not exist is
+// Accounts finds users and groups by name, as an *account.Directory does. The error for a name that does not exist is
 // account.ErrUnknown.
 type Accounts interface {
 	User(ctx context.Context, name string) (account.User, error)
 	Group(ctx context.Context, name string) (account.Group, error)
 }
 
-// Parse reads a file, whose users and groups accounts has; the error may be Problems.
+// Parse reads a file, and looks up its users and groups in accounts. The error may be of type Problems.
 func Parse(r io.Reader, accounts Accounts) (services []Service, err error) {
 	var problems Problems
 	in := bufio.NewScanner(r)
@@ -144,7 +143,7 @@ func parseLine(words []string, accounts Accounts) (s Service, err error) {
 	return s, nil
 }
 
-// parseSocket reads type and protocol, and the port by them.
+// parseSocket reads the type, the protocol, and the port, which depends on both.
 func (s *Service) parseSocket(kind, protocol string) error {
 	networks := map[string][]string{"stream": {"tcp", "tcp4", "tcp6", "tcp46"}, "dgram": {"udp", "udp4", "udp6", "udp46"}}
 	known, ok := networks[kind]
@@ -173,8 +172,8 @@ func (s *Service) parseSocket(kind, protocol string) error {
 	return nil
 }
 
-// parseWait reads wait or nowait, and how many: nowait.40 in a minute, nowait/10 at a time,
-// nowait/10/20/2 and of each client 20 in a minute and 2 at a time, 0 being any number there.
+// parseWait reads wait or nowait, and bounds on the sessions. nowait.40 allows 40 in a minute, nowait/10 allows 10 at a
+// time. nowait/10/20/2 also allows each client 20 in a minute and 2 at a time, where 0 is any number.
 func (s *Service) parseWait(text string) error {
 	const remedy = "wait, nowait, nowait.40 for at most 40 in a minute, nowait/10 for at most 10 at a time, nowait/10/20/2 and for each client 20 in a minute and 2 at a time"
 	word, most, bounded := strings.Cut(text, "/")
@@ -187,7 +186,7 @@ func (s *Service) parseWait(text string) error {
 	if len(numbers) > len(bounds) {
 		return bad(remedy, "%q has too many numbers", text)
 	}
-	least := 0 // any number, where another is given
+	least := 0 // 0 = any number, which a word with several numbers may say
 	if len(numbers) == 1 {
 		least = 1
 	}
@@ -218,7 +217,7 @@ func (s *Service) parseUser(text string, accounts Accounts) error {
 	ctx := context.Background()
 	name, group, both := strings.Cut(text, ":")
 	if !both {
-		if _, err := accounts.User(ctx, text); err != nil { // a name may have a dot
+		if _, err := accounts.User(ctx, text); err != nil { // a user's name may contain a dot
 			name, group, _ = strings.Cut(text, ".")
 		}
 	}
@@ -234,7 +233,8 @@ func (s *Service) parseUser(text string, accounts Accounts) error {
 	return nil
 }
 
-// noAccount tells an account that does not exist from one that the name service tells nothing of.
+// noAccount words the error of an account that does not exist, and that of an account about which the name service does
+// not answer.
 func noAccount(err error, kind, name, command string) error {
 	if errors.Is(err, account.ErrUnknown) {
 		return bad("a name that "+command+" shows", "there is no %s %q", kind, name)
@@ -244,7 +244,7 @@ func noAccount(err error, kind, name, command string) error {
 
 func (s *Service) checkInternal() error {
 	service := s.Name[strings.LastIndex(s.Name, ":")+1:]
-	if len(s.Args) > 0 { // the name, where the port is another
+	if len(s.Args) > 0 { // the service's name, where the port is not its own
 		service = s.Args[0]
 	}
 	if !slices.Contains(builtIn(), service) {

@@ -55,7 +55,8 @@ func (fakeAccounts) Group(_ context.Context, name string) (account.Group, error)
 	return account.Group{Name: name, GID: 70000}, nil
 }
 
-// Users of a directory are served, too, and one that does not answer is told from a user who is not there.
+// Parse accepts users of a directory. Its error for a directory that does not answer differs from that for an unknown
+// user.
 func TestParseUsersOfADirectory(t *testing.T) {
 	for text, want := range map[string]Service{
 		"bob":             {User: "bob"},
@@ -136,7 +137,7 @@ func TestAnswer(t *testing.T) {
 	require.NotEqual(t, answer("chargen", nil, from, 0), answer("chargen", nil, from, 1))
 	_, err := time.Parse(time.ANSIC+"\r\n", string(answer("daytime", nil, from, 0)))
 	require.NoError(t, err)
-	// two that answer each other would never end
+	// two services that answer each other would never end
 	for _, port := range []int{7, 13, 19} {
 		require.Nil(t, answer("echo", []byte("hello"), &net.UDPAddr{Port: port}, 0))
 	}

@@ -19,14 +19,14 @@ import (
 // NotStarted is the exit code of a Session whose program could not be run.
 const NotStarted = 125
 
-// Server serves services until its context ends. What it has started then goes on.
+// Server serves services until its context ends. The programs that it has started continue then.
 type Server struct {
 	Log *slog.Logger
-	// Session is the program of a session, not started, without its standard files.
+	// Session returns the program of a session. The program is not started, and has no standard files.
 	Session func(Service) *exec.Cmd
-	// Most is how many sessions there may be at a time; 0 = any number. Others wait.
+	// Most bounds the sessions at a time; 0 = any number. Further sessions wait.
 	Most int
-	// Inherited are sockets that are listened to already, by Service's network and address.
+	// Inherited returns a socket that listens already, by the network and the address of a Service; nil = there is none.
 	Inherited func(network, address string) *os.File
 
 	mu       sync.Mutex
@@ -45,12 +45,12 @@ type post struct {
 	children int
 	minute   time.Time
 	inMinute int
-	refused  bool // said so in this minute
+	refused  bool // a refusal was logged in this minute
 	clients  clients
 }
 
-// Serve makes the services be served instead of those before. Those that cannot be
-// listened to are named in the error, the others are served. Those that stay keep their sockets.
+// Serve serves these services instead of the former ones. The error names the services for which no socket can listen;
+// the server serves the others. Services that stay keep their sockets.
 func (s *Server) Serve(ctx context.Context, services []Service) error {
 	s.mu.Lock()
 	if s.room == nil {
@@ -91,10 +91,10 @@ func (s *Server) Serve(ctx context.Context, services []Service) error {
 	return errors.Join(errs...)
 }
 
-// Close serves nothing any more.
+// Close ends all services.
 func (s *Server) Close() error { return s.Serve(context.Background(), nil) }
 
-// open listens, and serves in the background.
+// open listens for a service, and serves it in the background.
 func (s *Server) open(ctx context.Context, service Service) (*post, error) {
 	ctx, end := context.WithCancel(ctx)
 	p := &post{service: service, end: end, done: make(chan struct{})}
@@ -168,7 +168,7 @@ func (p *post) now() Service {
 
 // streams accepts connections, or hands the listening socket on.
 func (s *Server) streams(ctx context.Context, p *post, l *net.TCPListener) {
-	// Who waits for a connection has no session yet.
+	// A service that waits for a connection holds no session yet.
 	for comes(ctx, l) && s.enter(ctx, p) {
 		if p.now().Wait {
 			if !s.hand(ctx, p, l) {
@@ -177,7 +177,7 @@ func (s *Server) streams(ctx context.Context, p *post, l *net.TCPListener) {
 			}
 			continue
 		}
-		_ = l.SetDeadline(time.Now().Add(time.Second)) // it may have gone meanwhile
+		_ = l.SetDeadline(time.Now().Add(time.Second)) // the connection may have gone meanwhile
 		conn, err := l.AcceptTCP()
 		service := p.now()
 		if err != nil {
@@ -192,7 +192,7 @@ func (s *Server) streams(ctx context.Context, p *post, l *net.TCPListener) {
 		if !p.may(time.Now()) || !p.mayClient(client, time.Now()) {
 			s.refuse(p, conn.RemoteAddr())
 			s.leave(p)
-			_ = conn.Close() // which is what it is told
+			_ = conn.Close() // the client sees the end of its connection and no message
 			continue
 		}
 		leave := func() {
@@ -206,7 +206,7 @@ func (s *Server) streams(ctx context.Context, p *post, l *net.TCPListener) {
 			}()
 			continue
 		}
-		f, err := conn.File() // blocking, as programs expect it
+		f, err := conn.File() // a blocking socket, as programs expect it
 		_ = conn.Close()
 		if err == nil {
 			_, err = s.start(service, f, leave)
@@ -218,7 +218,7 @@ func (s *Server) streams(ctx context.Context, p *post, l *net.TCPListener) {
 	}
 }
 
-// datagrams answers them, or hands the socket on.
+// datagrams answers the datagrams of a built-in service, or hands the socket on.
 func (s *Server) datagrams(ctx context.Context, p *post, conn *net.UDPConn) {
 	buf := make([]byte, 65536)
 	for line := 0; ctx.Err() == nil; line++ {
@@ -241,18 +241,19 @@ func (s *Server) datagrams(ctx context.Context, p *post, conn *net.UDPConn) {
 			continue
 		}
 		if out := answer(service.Args[0], buf[:n], from, line); out != nil {
-			_, _ = conn.WriteTo(out, from) // as datagrams are
+			_, _ = conn.WriteTo(out, from) // an answer may be lost, as any datagram may
 		}
 	}
 }
 
-// shared is a socket that a program gets itself.
+// shared is a socket that the server hands to a program.
 type shared interface {
 	File() (*os.File, error)
 }
 
-// hand starts a program with a socket to which something has come, and waits: until
-// that has ended, or, of datagrams with nowait, has read what came. False: ctx has ended.
+// hand starts a program with a socket that has a connection or a datagram to read. It waits until the program has
+// ended; with nowait, which datagrams may have, only until the program has read the datagram. It returns false if the
+// server cannot hand the socket on.
 func (s *Server) hand(ctx context.Context, p *post, socket shared) bool {
 	f, err := socket.File()
 	if err != nil {
@@ -261,7 +262,7 @@ func (s *Server) hand(ctx context.Context, p *post, socket shared) bool {
 		return false
 	}
 	defer f.Close()
-	if !readable(f) { // somebody else has read it
+	if !readable(f) { // another process has read it
 		s.leave(p)
 		return true
 	}
@@ -288,7 +289,7 @@ func (s *Server) hand(ctx context.Context, p *post, socket shared) bool {
 		case <-ended:
 			return true
 		case <-ctx.Done():
-			return true // it has the socket
+			return true // the program keeps the socket
 		case <-time.After(10 * time.Millisecond):
 			if !service.Wait && !readable(f) {
 				return true
@@ -305,8 +306,8 @@ func polled(fd uintptr, within time.Duration) bool {
 	return err == nil && n > 0
 }
 
-// comes waits until something has come to a socket, which is left to whoever reads it. False: ctx
-// has ended, or the socket is closed.
+// comes waits until a socket has a connection or a datagram, and reads nothing. It returns false if ctx has ended or
+// the socket is closed.
 func comes(ctx context.Context, socket syscall.Conn) bool {
 	raw, err := socket.SyscallConn()
 	for ready := false; err == nil && ctx.Err() == nil; {
@@ -318,8 +319,8 @@ func comes(ctx context.Context, socket syscall.Conn) bool {
 	return false
 }
 
-// start runs a session with a file as its standard input, output and error. Its end is told
-// by closing the channel, and makes room by leave.
+// start runs a session with a file as its standard input, output and error. When the session ends, start calls leave
+// and closes the channel.
 func (s *Server) start(service Service, f *os.File, leave func()) (<-chan struct{}, error) {
 	defer f.Close()
 	cmd := s.Session(service)
@@ -342,7 +343,7 @@ func (s *Server) start(service Service, f *os.File, leave func()) (<-chan struct
 	return ended, nil
 }
 
-// enter waits until there may be one session more. False: ctx has ended.
+// enter waits until one more session may begin, and counts it. It returns false if ctx has ended.
 func (s *Server) enter(ctx context.Context, p *post) bool {
 	stop := context.AfterFunc(ctx, func() {
 		s.mu.Lock()
@@ -374,7 +375,7 @@ func (s *Server) leave(p *post) {
 	s.room.Broadcast()
 }
 
-// may counts a session in this minute, and says whether there may be one more.
+// may counts a session in this minute, and reports whether the service may have it.
 func (p *post) may(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -385,7 +386,7 @@ func (p *post) may(now time.Time) bool {
 	return p.service.PerMinute == 0 || p.inMinute <= p.service.PerMinute
 }
 
-// mayClient is may for one client, and of those at a time.
+// mayClient is may for one client, by the bounds for each client: on the sessions in a minute, and on those at a time.
 func (p *post) mayClient(who netip.Prefix, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -407,7 +408,7 @@ func (s *Server) refuse(p *post, from net.Addr) {
 	p.refused = true
 }
 
-// pause keeps a fault from taking the CPU.
+// pause keeps a fault that repeats from taking a whole CPU.
 func (s *Server) pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():

@@ -33,7 +33,7 @@ func service(t *testing.T, word string) Service {
 	return Service{Name: word, Network: "tcp", Address: l.Addr().String(), Server: "/bin/echo", Args: []string{"echo", word}}
 }
 
-// ask is what a service says within a second.
+// ask returns the text that a service sends within a second.
 func ask(t *testing.T, s Service) string {
 	t.Helper()
 	conn, err := net.Dial(s.Network, s.Address)
@@ -71,7 +71,8 @@ func TestServedByTheNewLine(t *testing.T) {
 	require.Equal(t, "after\n", ask(t, x))
 }
 
-// Of each client so many at a time: more are refused, others' are not, and who leaves makes room.
+// Each client may have a number of sessions at a time. The server refuses further ones, accepts those of other clients,
+// and accepts one more when a session has ended.
 func TestClients(t *testing.T) {
 	s := serve(t, 0)
 	s.Session = func(Service) *exec.Cmd { return exec.Command("/bin/cat") }
@@ -85,7 +86,7 @@ func TestClients(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
-		_, _ = conn.Write([]byte("a")) // a refused one may have gone already
+		_, _ = conn.Write([]byte("a")) // a refused connection may be closed already
 		n, _ := conn.Read(make([]byte, 1))
 		return conn, n == 1
 	}
