@@ -16,8 +16,8 @@ import (
 
 // The states of a check.
 const (
-	OK       = "ok"       // as it should be
-	Degraded = "degraded" // netnice works, with the limits that Means names, or nobody could tell
+	OK       = "ok"       // nothing is missing
+	Degraded = "degraded" // netnice works, with the limits that Means names, or the check could not be made
 	Missing  = "missing"  // netnice does not work here until the remedy has been applied
 )
 
@@ -27,7 +27,7 @@ func Run(ctx context.Context) api.Report {
 	return Examine(kernelfeatures.Probe(ctx))
 }
 
-// Examine judges what was found. It is a pure function.
+// Examine judges the features that were found. It is a pure function.
 func Examine(f *kernelfeatures.Features) api.Report {
 	report := api.Report{Version: api.Version, Kernel: f.Release}
 	for _, check := range checks() {
@@ -36,8 +36,7 @@ func Examine(f *kernelfeatures.Features) api.Report {
 	return report
 }
 
-// checks lists the judgements in the order of the report: first what everything
-// rests on.
+// checks lists the judgements in the order of the report. The first are those on which all others depend.
 func checks() []func(*kernelfeatures.Features) api.Check {
 	return []func(*kernelfeatures.Features) api.Check{
 		privileges, kernelTypes, programs, bpfFileSystem, cgroups, wholeMachine,
@@ -54,10 +53,10 @@ type part struct {
 
 // gaps are the parts that are not there.
 type gaps struct {
-	absent  []string // known not to be there
-	unknown []string // nobody could look
-	reasons []string // what the kernel answered, where that is more than "no"
-	since   string   // the first kernel that has all that is absent; "" if age is not the reason
+	absent  []string // parts that the machine lacks
+	unknown []string // parts that could not be looked for
+	reasons []string // the kernel's answers that say more than "no"
+	since   string   // the first kernel release that has all absent parts; "" if age is not the reason
 }
 
 func look(parts ...part) gaps {
@@ -116,7 +115,7 @@ func needs(name, found, means string, f *kernelfeatures.Features, parts ...part)
 	return api.Check{Name: name, State: OK, Found: found}
 }
 
-// either makes a check of one part that is there, as found says, or lacking.
+// either makes a check of one part, which is there, as the text found says, or missing.
 func either(feature kernelfeatures.Feature, found string, lacking api.Check) api.Check {
 	switch {
 	case feature.Have:
@@ -127,7 +126,7 @@ func either(feature kernelfeatures.Feature, found string, lacking api.Check) api
 	return lacking
 }
 
-// better is a check that is OK, unless what it would be better with is lacking.
+// better makes a check that is OK unless a part is missing with which netnice works better.
 func better(check api.Check, with kernelfeatures.Feature, lacking api.Check) api.Check {
 	if check.State != OK {
 		return check
@@ -136,7 +135,7 @@ func better(check api.Check, with kernelfeatures.Feature, lacking api.Check) api
 	return either(with, check.Found, lacking)
 }
 
-// remedy says which kernel has what is absent.
+// remedy names the kernel that has the absent parts.
 func (g gaps) remedy(f *kernelfeatures.Features) string {
 	if newer(g.since, f.Release) {
 		return "run Linux " + g.since + " or newer (tried on " + triedOn + ")"
@@ -147,7 +146,7 @@ func (g gaps) remedy(f *kernelfeatures.Features) string {
 // triedOn are kernels on which netnice has been run, as in docs/KERNELS.md.
 const triedOn = "Debian 12's 6.1 and 6.12"
 
-// notLooked is what a check found that could not be made.
+// notLooked is the finding of a check that could not be made.
 const notLooked = "could not be looked for without root"
 
 func unknown(name string) api.Check {

@@ -29,7 +29,7 @@ func complete() *features {
 	return f
 }
 
-// setAll has the probe of every feature end like that.
+// setAll sets the result of the probe of every feature.
 func setAll(f *features, result kernelfeatures.Feature) {
 	v := reflect.ValueOf(f).Elem()
 	for i := range v.NumField() {
@@ -255,7 +255,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// What nobody could look for is never called missing.
+// A part that could not be looked for is never called missing.
 func TestUnknownIsNotMissing(t *testing.T) {
 	f := complete()
 	setAll(f, notTried())
@@ -351,7 +351,7 @@ type writer func([]byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
-// TestThisMachine runs the whole thing; as root nothing may be unknown.
+// TestThisMachine examines this machine; a report for root may have no unknown part.
 func TestThisMachine(t *testing.T) {
 	r := Run(t.Context())
 	var out strings.Builder

@@ -8,20 +8,20 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// Installation is what netnice has on this machine, as somebody has found it.
+// Installation describes the files and devices of netnice on this machine.
 type Installation struct {
-	State     error    // why the state would not be used as it is, nil = it would; fs.ErrPermission: nobody could look
-	Damaged   []string // files of the state that were found damaged, and are kept
-	Unused    []string // devices that nobody uses any more
-	UnusedErr error    // why nobody could look for them; fs.ErrPermission as above
+	State     error    // why a daemon would not use the state as it is, nil = it would; fs.ErrPermission: it cannot be read
+	Damaged   []string // files of the state that were damaged, and are kept
+	Unused    []string // devices without a use
+	UnusedErr error    // why these could not be looked for; fs.ErrPermission: the caller may not
 }
 
-// Installed judges that. It is a pure function.
+// Installed judges an installation. It is a pure function.
 func Installed(i Installation) []api.Check {
 	return []api.Check{stateFiles(i), devices(i)}
 }
 
-// stateFiles: whether the next daemon would find what is wanted.
+// stateFiles checks whether the next daemon would find the desired state.
 func stateFiles(i Installation) api.Check {
 	const name = "state"
 	switch {
@@ -48,7 +48,7 @@ func stateFiles(i Installation) api.Check {
 	return api.Check{Name: name, State: OK, Found: "whole, or there is none"}
 }
 
-// devices: whether any are left of a netnice that has gone.
+// devices checks whether a netnice that has ended left devices behind.
 func devices(i Installation) api.Check {
 	const name = "devices"
 	switch {

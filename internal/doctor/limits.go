@@ -7,7 +7,7 @@ import (
 	"github.com/netnice/netnice/internal/kernelfeatures"
 )
 
-// pacing: what holds a TCP connection to its rate.
+// pacing checks the programs that hold a TCP connection to its rate.
 func pacing(f *kernelfeatures.Features) api.Check {
 	return needs("limits on sending", "TCP is held by each connection's own timer",
 		"netnice cannot limit anything here.", f,
@@ -22,7 +22,7 @@ func pacing(f *kernelfeatures.Features) api.Check {
 		part{"spin locks", f.SpinLock})
 }
 
-// whoSends: how a socket's present user is found. One way is enough.
+// whoSends checks the ways to find the present user of a socket. One way is enough.
 func whoSends(f *kernelfeatures.Features) api.Check {
 	const name = "who sends"
 	switch {
@@ -42,7 +42,7 @@ func whoSends(f *kernelfeatures.Features) api.Check {
 	}
 }
 
-// newSockets: how a connection gets its owner before it sends anything.
+// newSockets checks how a connection gets its owner before it sends anything.
 func newSockets(f *kernelfeatures.Features) api.Check {
 	const (
 		name  = "new connections"
@@ -56,7 +56,7 @@ func newSockets(f *kernelfeatures.Features) api.Check {
 		part{"fentry at inet_csk_listen_start", f.ListenFentry})
 }
 
-// children: how a limit passes on at fork.
+// children checks how a child process gets the limit of its parent at fork.
 func children(f *kernelfeatures.Features) api.Check {
 	return needs("children", "a new process shares its parent's limit",
 		"A process could escape its limit by starting another one.", f,
@@ -64,7 +64,7 @@ func children(f *kernelfeatures.Features) api.Check {
 		part{"values kept with processes", f.TaskStorage})
 }
 
-// running: how a limit reaches what runs already.
+// running checks how a limit reaches processes that run already.
 func running(f *kernelfeatures.Features) api.Check {
 	check := needs("running programs", "running processes and their connections can be limited",
 		"A limit would only hold for programs that start after it was set.", f,
@@ -79,8 +79,7 @@ func running(f *kernelfeatures.Features) api.Check {
 	})
 }
 
-// openConnections: how exactly a limit holds for a connection that was open
-// when netnice came up.
+// openConnections checks how exactly a limit holds for a connection that was open when netnice came up.
 func openConnections(f *kernelfeatures.Features) api.Check {
 	return either(f.CBFlags, "a connection opened before its limit obeys it like any other", api.Check{
 		Name: "open connections", State: Degraded,
@@ -90,7 +89,7 @@ func openConnections(f *kernelfeatures.Features) api.Check {
 	})
 }
 
-// socketOption: what a program can ask for itself.
+// socketOption checks the limits that a program can set itself.
 func socketOption(f *kernelfeatures.Features) api.Check {
 	check := needs("socket option", "programs can set TCP_SNDRATE and TCP_RCVRATE on their own sockets",
 		"netnice cannot load its programs.", f,
@@ -103,7 +102,7 @@ func socketOption(f *kernelfeatures.Features) api.Check {
 	})
 }
 
-// congestion: nothing here is needed, it is asked often enough.
+// congestion reports the congestion control. netnice needs nothing of it; the report answers a frequent question.
 func congestion(f *kernelfeatures.Features) api.Check {
 	found := "congestion control: " + strings.Join(f.Congestion, ", ")
 	if len(f.Congestion) == 0 {

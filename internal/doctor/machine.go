@@ -8,7 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/kernelfeatures"
 )
 
-// privileges: what the caller may do.
+// privileges checks the privileges of the caller.
 func privileges(f *kernelfeatures.Features) api.Check {
 	const name = "privileges"
 	var lacking []string
@@ -43,14 +43,14 @@ func privileges(f *kernelfeatures.Features) api.Check {
 	}
 }
 
-// kernelTypes: whether the kernel describes its types.
+// kernelTypes checks whether the kernel describes its types (BTF).
 func kernelTypes(f *kernelfeatures.Features) api.Check {
 	return needs("kernel types", "BTF at /sys/kernel/btf/vmlinux",
 		"netnice's programs are fitted to the kernel by its type information (BTF) and do not load without it.",
 		f, part{"BTF", f.BTF})
 }
 
-// programs: whether programs load, and run at full speed.
+// programs checks whether BPF programs load, and run at full speed.
 func programs(f *kernelfeatures.Features) api.Check {
 	const name = "kernel programs"
 	if f.Lockdown == "confidentiality" || !f.ReadKernel.Have && !f.ReadKernel.Unknown() {
@@ -84,7 +84,7 @@ func orUnknown(text string) string {
 // bpfFolder is where netnice keeps its programs.
 const bpfFolder = "/sys/fs/bpf"
 
-// bpfFileSystem: whether limits can outlive the daemon.
+// bpfFileSystem checks whether limits can outlive the daemon.
 func bpfFileSystem(f *kernelfeatures.Features) api.Check {
 	const (
 		name   = "bpf file system"
@@ -109,7 +109,7 @@ func bpfFileSystem(f *kernelfeatures.Features) api.Check {
 	return check
 }
 
-// cgroups: where the programs get attached.
+// cgroups checks whether cgroup v2 is mounted, to which the programs are attached.
 func cgroups(f *kernelfeatures.Features) api.Check {
 	const name = "cgroup v2"
 	switch {
@@ -134,7 +134,7 @@ func cgroups(f *kernelfeatures.Features) api.Check {
 	return check
 }
 
-// wholeMachine: whether this process sees the machine or a container.
+// wholeMachine checks whether this process sees the machine or a container.
 func wholeMachine(f *kernelfeatures.Features) api.Check {
 	const (
 		name   = "whole machine"
@@ -159,7 +159,7 @@ func wholeMachine(f *kernelfeatures.Features) api.Check {
 	return api.Check{Name: name, State: OK, Found: "process numbers and the root cgroup are the machine's"}
 }
 
-// systemd: for units and scopes.
+// systemd checks whether systemd runs, which limits on units and scopes need.
 func systemd(f *kernelfeatures.Features) api.Check {
 	const name = "systemd"
 	if f.Systemd.Have {
@@ -172,7 +172,7 @@ func systemd(f *kernelfeatures.Features) api.Check {
 	}
 }
 
-// packetSockets names who sends by devices themselves, where not every packet is seen.
+// packetSockets names the processes with packet sockets, where netnice does not see every packet of these.
 func packetSockets(f *kernelfeatures.Features) api.Check {
 	const name, most = "packet sockets", 5
 	if f.PacketSocketsErr != nil {

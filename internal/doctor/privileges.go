@@ -9,7 +9,7 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// serviceCapabilities returns what netnice.service leaves the daemon, and what it cannot do without each.
+// serviceCapabilities returns the capabilities that netnice.service leaves the daemon, and what fails without each.
 func serviceCapabilities() []struct {
 	name    string
 	bit     uint
@@ -33,7 +33,7 @@ func serviceCapabilities() []struct {
 }
 
 // DaemonPrivileges judges the effective capabilities of a daemon that runs. It is a pure function. The sysctl
-// net.ipv4.ping_group_range says who may send ICMP echo without CAP_NET_RAW; "" if nobody could look.
+// net.ipv4.ping_group_range has the groups that may send ICMP echo without CAP_NET_RAW; "" if it could not be read.
 func DaemonPrivileges(pid int, effective uint64, pingGroupRange string) api.Check {
 	const name = "daemon"
 	var lacking, means []string
@@ -59,8 +59,8 @@ func DaemonPrivileges(pid int, effective uint64, pingGroupRange string) api.Chec
 	}
 }
 
-// probeMeans says what a daemon without raw sockets cannot do, which depends on who may have ping sockets: the
-// groups from one number to another, of which the daemon's is 0. "1 0" is nobody.
+// probeMeans says what a daemon without raw sockets cannot do. That depends on the groups that may have ping sockets,
+// which are those from one number to another. The daemon's group is 0; "1 0" is no group.
 func probeMeans(pingGroupRange string) string {
 	var first, last uint32
 	if n, _ := fmt.Sscan(pingGroupRange, &first, &last); n == 2 && first == 0 {

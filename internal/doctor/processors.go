@@ -8,7 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/kernelfeatures"
 )
 
-// processors: how netnice power and its kin keep a share.
+// processors checks how netnice power, and the commands like it, keep a share of the processors.
 func processors(f *kernelfeatures.Features) api.Check {
 	const name = "shares of the processors"
 	switch {
