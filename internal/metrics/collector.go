@@ -1,5 +1,5 @@
-// Package metrics gives what the daemon counts to Prometheus. It asks the daemon
-// by its API, as every command does, and keeps nothing.
+// Package metrics gives the daemon's figures to Prometheus. It asks the daemon by its API, as every command does, and
+// stores nothing.
 package metrics
 
 import (
@@ -14,38 +14,38 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// Source is where the figures come from: client.Client is one.
+// Source returns the figures, as client.Client does.
 type Source interface {
 	Status(ctx context.Context) (*api.Status, error)
 	Nodes(ctx context.Context) (*api.NodeList, error)
 }
 
-// patience bounds what the daemon may take to answer one scrape.
+// patience bounds the time in which the daemon must answer one scrape.
 const patience = 5 * time.Second
 
-// Collector is a prometheus.Collector of the daemon's figures. While the daemon
-// does not answer there is netnice_up 0 and nothing else: what it counted is not 0.
+// Collector is a prometheus.Collector of the daemon's figures. While the daemon does not answer, the collector returns
+// netnice_up 0 and nothing else, because the daemon's counters are not 0 then.
 type Collector struct {
 	from Source
-	// Private has limits told whose destination not everybody may see, as far as the daemon tells
-	// them: whoever reads the figures does so, too. It is set before the first scrape.
+	// Private includes limits with a destination that not everybody may see, as far as the daemon tells them. Every
+	// reader of the figures sees them then. It is set before the first scrape.
 	Private bool
 
 	mu  sync.Mutex
 	err error // of the last scrape
 }
 
-// NewCollector returns a Collector that asks from at each scrape.
+// NewCollector returns a Collector that asks the source at each scrape.
 func NewCollector(from Source) *Collector { return &Collector{from: from} }
 
-// Err says why the daemon did not answer the last scrape, nil if it did.
+// Err returns the error with which the daemon failed to answer the last scrape, nil if it answered.
 func (c *Collector) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// ask asks for all that a scrape tells, and notes whether it was answered.
+// ask asks the daemon for the figures of a scrape, and stores the error.
 func (c *Collector) ask(ctx context.Context) (status *api.Status, list *api.NodeList, err error) {
 	defer func() {
 		c.mu.Lock()
@@ -159,7 +159,7 @@ func node(n *api.Node, gauge add[float64], count add[uint64]) {
 	gauge(sockets, float64(n.Sockets), who...)
 }
 
-// text is a label as Prometheus takes it, and as a terminal may show it.
+// text returns a label that Prometheus accepts and that is safe to show on a terminal.
 func text(label string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

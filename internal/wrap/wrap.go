@@ -1,7 +1,7 @@
-// Package wrap breaks text for people into lines that fit a terminal. It owns where
-// a line ends, and never what it says: no word is changed, cut or left out.
+// Package wrap breaks text for people into lines that fit a terminal. It decides where a line ends, and never changes,
+// cuts or omits a word.
 //
-// A width is in cells of a terminal; 0 is any.
+// A width is in cells of a terminal; 0 is any width.
 package wrap
 
 import (
@@ -11,21 +11,21 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// Unknown is the width of what is no terminal, or does not tell.
+// Unknown is the width for an output that is no terminal, and for a terminal that does not tell its width.
 const Unknown = 80
 
-// leastText is what remains beside an indent on the narrowest terminal.
+// leastText is the width that text has beside an indent on the narrowest terminal.
 const leastText = 20
 
-// Hanging returns text behind prefix, with lines that are indented as far as the
-// prefix is wide. The last one ends with a newline, too.
+// Hanging returns text behind a prefix. Further lines are indented by the width of the prefix. The last line ends with a
+// newline, too.
 func Hanging(prefix, text string, width int) string {
 	indent := ansi.StringWidth(prefix)
 	return lay(prefix, strings.Repeat(" ", indent), text, strings.Fields(text), width)
 }
 
-// lay writes words behind first, and behind rest from the second line on. Text is how
-// they stand if all have room.
+// lay writes words behind first in the first line, and behind rest in further lines. Text is the line that they make if
+// all of them fit.
 func lay(first, rest, text string, words []string, width int) string {
 	if width == 0 || ansi.StringWidth(first+text) <= width {
 		return first + text + "\n"
@@ -47,11 +47,11 @@ func lay(first, rest, text string, words []string, width int) string {
 	return out.String() + line + "\n"
 }
 
-// aColumn is a line of two columns: what is explained, and behind two spaces or more why.
+// aColumn matches a line of two columns: a word or phrase, and its explanation after two spaces or more.
 var aColumn = regexp.MustCompile(`^( *\S.*?  +)(\S.*)$`)
 
-// Line breaks one line that is laid out already. What follows is indented as far as the
-// line's second column, or else deeper than the line.
+// Line breaks one line that is laid out already. Further lines are indented to the line's second column, or, without one,
+// deeper than the line.
 func Line(line string, width int) string {
 	if width == 0 || ansi.StringWidth(line) <= width {
 		return line + "\n"
@@ -65,8 +65,7 @@ func Line(line string, width int) string {
 	return lay(lead, lead+"    ", text, strings.Fields(text), width)
 }
 
-// Usage breaks a line of a command's usage, between what stands in brackets where that
-// has room on a line.
+// Usage breaks a line of a command's usage. It breaks no part in brackets that fits a line.
 func Usage(line string, width int) string {
 	text := strings.TrimLeft(line, " ")
 	lead := line[:len(line)-len(text)]
@@ -99,8 +98,8 @@ func bracketed(text string, most int) (words []string) {
 	return words
 }
 
-// Text breaks paragraphs. Lines that begin at the margin are one paragraph, however they
-// were broken before; others stay lines of their own.
+// Text breaks paragraphs. Adjacent lines that begin at the margin are one paragraph, however they were broken before.
+// Indented lines stay lines of their own.
 func Text(text string, width int) string {
 	var out strings.Builder
 	var paragraph []string

@@ -32,7 +32,7 @@ func TestText(t *testing.T) {
 	require.Equal(t, "One paragraph of two\nlines.\n\n  a list\n  stays\nand ends\n", Text("One paragraph\nof two lines.\n\n  a list\n  stays\nand\nends", 20))
 }
 
-// Whatever is broken says the same, in lines that have room.
+// Broken text has the same words, in lines that fit the width.
 func TestNothingIsLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		between := rapid.SampledFrom([]string{" ", "  "}).Draw(t, "between")
