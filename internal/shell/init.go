@@ -2,8 +2,8 @@ package shell
 
 import _ "embed"
 
-// What a shell reads at its start, each defining the function and having lines rewritten
-// by `netnice shell-line` as they are entered.
+// These snippets are for the start of a shell. Each defines the function, and makes the shell rewrite lines by
+// `netnice shell-line` as they are entered.
 var (
 	//go:embed init.bash
 	bashInit string
@@ -13,10 +13,10 @@ var (
 	fishInit string
 )
 
-// Dialects by the shells' names.
+// Dialects returns the dialects by the names of the shells.
 func Dialects() map[string]Dialect { return map[string]Dialect{"bash": Bash, "zsh": Zsh, "fish": Fish} }
 
-// Init is what a shell is to evaluate at its start.
+// Init returns the snippet that a shell evaluates at its start.
 func Init(d Dialect) string {
 	return map[Dialect]string{Bash: bashInit, Zsh: zshInit, Fish: fishInit}[d]
 }

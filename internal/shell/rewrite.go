@@ -1,6 +1,6 @@
-// Package shell lets interactive shells understand a command whose last word is a rate,
-// as in "ftp ftp.foo.com @128Kbyte/sec". It rewrites a line before the shell runs it, and
-// has what the shells are told for that. It quotes words of commands that are printed for people. It runs nothing itself.
+// Package shell lets interactive shells understand a command whose last word is a rate, as in
+// "ftp ftp.foo.com @128Kbyte/sec". It rewrites a line before the shell runs it, and has the snippets that make a shell
+// ask for that. It quotes words of commands that are printed for people. It runs nothing itself.
 package shell
 
 import (
@@ -20,24 +20,23 @@ const (
 	Fish
 )
 
-// function is what a rewritten command begins with: the shells' snippets define it.
+// function is the function with which a rewritten command begins. The shells' snippets define it.
 const function = "netnice_at"
 
-// joined is between two lines that are read as one.
+// joined separates two lines that a shell reads as one.
 const joined = "\\\n"
 
 // word is a part of a line without blanks.
 type word struct {
 	begin, end int
-	quoted     bool // some of it is
-	redirects  bool // or is where a redirection goes
+	quoted     bool // a part of the word is quoted
+	redirects  bool // the word is the target of a redirection
 }
 
-// Rewrite returns the line with every command that ends with an unquoted @RATE begun by a
-// function that runs it under that limit; a line of @RATE alone limits the shell. What
-// is no rate is left alone, and so is a line that it cannot read to its end. A last word
-// that looks like a rate but is none is an error, a [units.ParseError]: the command would
-// run without a limit.
+// Rewrite returns the line with a function before every command that ends with an unquoted @RATE. The function runs the
+// command under that limit. A line of @RATE alone limits the shell. Rewrite leaves other last words as they are, and
+// also a line that it cannot read to its end. A last word that looks like a rate but is none is a [units.ParseError],
+// because the command would run without a limit.
 func Rewrite(line string, d Dialect) (string, error) {
 	if !strings.Contains(line, "@") {
 		return line, nil
@@ -63,7 +62,7 @@ func Rewrite(line string, d Dialect) (string, error) {
 		case first == last && len(commands) == 1 && len(words) == 1:
 			return line[:at.begin] + ownLimit(d) + quoted(rate) + line[at.end:], nil
 		case first == last:
-			continue // a limit, of nothing
+			continue // a limit without a command
 		}
 		out.WriteString(line[done:words[first].begin])
 		out.WriteString(begin(rate, d))
@@ -74,15 +73,14 @@ func Rewrite(line string, d Dialect) (string, error) {
 	return out.String(), nil
 }
 
-// quoted is a rate for a shell: it has no quotes itself.
+// quoted returns a rate in quotes for a shell. A rate has no quotes itself (rateOf).
 func quoted(rate string) string { return "'" + rate + "'" }
 
 func begin(rate string, d Dialect) string {
 	if d == Fish {
 		return function + " " + quoted(rate) + " "
 	}
-	// The rate comes first so that the word after an alias is the command's name,
-	// which may be one, too.
+	// The rate comes first, because shells expand the word after an alias, too, and the command's name may be an alias.
 	return "NETNICE_AT=" + quoted(rate) + " " + function + " "
 }
 
@@ -93,8 +91,7 @@ func ownLimit(d Dialect) string {
 	return "command netnice $$ "
 }
 
-// bounds are the words in which a command's name and its last word stand; -1 if there
-// is none.
+// bounds returns the indices of a command's name and of its last word; -1 if there is none.
 func bounds(line string, words []word, d Dialect) (first, last int) {
 	first, last = -1, -1
 	for i, w := range words {
@@ -112,8 +109,7 @@ func bounds(line string, words []word, d Dialect) (first, last int) {
 	return first, last
 }
 
-// leads says whether a command's name comes after the word still: reserved words and
-// assignments.
+// leads reports whether a word comes before a command's name, as reserved words and assignments do.
 func leads(text string, d Dialect) bool {
 	switch text {
 	case "if", "while", "else", "time", "!", "{", "not":
@@ -135,13 +131,13 @@ func leads(text string, d Dialect) bool {
 	return true
 }
 
-// meantAsRate matches what is written for a rate, be it a rate or not: @10, @10mbps, @1,5MB/s.
+// meantAsRate matches words that are meant as a rate, also those that are none: @10, @10mbps, @1,5MB/s.
 var meantAsRate = regexp.MustCompile(`^[0-9]+([.,][0-9]+)?[A-Za-z]*(/s[a-z]*)?$`)
 
-// timeOfDay matches what date -d and touch -d take for a time: seconds since 1970.
+// timeOfDay matches a time for date -d and touch -d: seconds since 1970.
 var timeOfDay = regexp.MustCompile(`^[0-9]{9,}([.,][0-9]+)?$`)
 
-// rateOf reads @RATE; false if the word is another.
+// rateOf reads @RATE. It returns false for any other word.
 func rateOf(line string, w word) (rate string, ok bool, err error) {
 	text := line[w.begin:w.end]
 	if w.quoted || !strings.HasPrefix(text, "@") {
@@ -158,8 +154,7 @@ func rateOf(line string, w word) (rate string, ok bool, err error) {
 	return "", false, nil
 }
 
-// split finds the words of each simple command; false where a quote or a bracket does not
-// end.
+// split finds the words of each simple command. It returns false if a quote or a bracket does not end.
 func split(line string, d Dialect) (commands [][]word, ok bool) {
 	var words []word
 	var now word
@@ -221,7 +216,7 @@ func split(line string, d Dialect) (commands [][]word, ok bool) {
 			endWord(i)
 		case c == '<' || c == '>':
 			if inside && isNumber(line[now.begin:i]) {
-				inside = false // a descriptor
+				inside = false // the number of a descriptor is part of the redirection
 			}
 			endWord(i)
 			if strings.HasPrefix(line[i:], "<<") && !strings.HasPrefix(line[i:], "<<<") && d != Fish {
@@ -255,13 +250,13 @@ func split(line string, d Dialect) (commands [][]word, ok bool) {
 	return commands, true
 }
 
-// document is a here-document: text up to a line that is its end.
+// document is a here-document: text up to a line that is equal to its end.
 type document struct {
 	end  string
-	tabs bool // may stand before the end
+	tabs bool // tabs may stand before the end
 }
 
-// documentsEnd is the last byte of the documents that begin after the newline at i.
+// documentsEnd returns the index of the last byte of the documents that begin after the newline at i.
 func documentsEnd(line string, i int, documents []document) int {
 	for _, doc := range documents {
 		for i+1 < len(line) {
@@ -291,7 +286,7 @@ func isNumber(text string) bool {
 	return text != ""
 }
 
-// quoteEnd is where the quote that begins at i ends, -1 if it does not.
+// quoteEnd returns the index at which the quote that begins at i ends, -1 if it does not end.
 func quoteEnd(line string, i int, quote byte, d Dialect) int {
 	for i++; i < len(line); i++ {
 		switch {
@@ -308,7 +303,7 @@ func quoteEnd(line string, i int, quote byte, d Dialect) int {
 	return -1
 }
 
-// bracketEnd is where the round bracket at i ends, -1 if it does not.
+// bracketEnd returns the index at which the round bracket at i ends, -1 if it does not end.
 func bracketEnd(line string, i int, d Dialect) int {
 	depth := 0
 	for ; i < len(line); i++ {

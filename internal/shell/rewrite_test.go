@@ -100,7 +100,7 @@ func TestRewriteFish(t *testing.T) {
 	}
 }
 
-// What was meant for a rate and is none does not run without a limit.
+// A command with a word that was meant as a rate and is none does not run without a limit.
 func TestRewriteRefuses(t *testing.T) {
 	for line, want := range map[string]string{
 		"a @10":                "has no unit",
@@ -129,7 +129,7 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// Whatever is typed, nothing of it is lost but rates, and a line without any stays.
+// A rewritten line has all of the typed line but its rates, and a line without rates stays as it is.
 func FuzzRewrite(f *testing.F) {
 	for _, line := range []string{"a @1M", `a "$(b 'c' @2M)" > d @1M # e`, "@1M", "a <(b) `c` \\@1M", "for i in x; do a @1M; done &"} {
 		f.Add(line)

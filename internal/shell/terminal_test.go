@@ -91,7 +91,7 @@ func TestTypedInSeveralLines(t *testing.T) {
 	}
 }
 
-// The history has a line as it was typed, and what is no rate is refused.
+// The history has a line as it was typed, and a word that is no rate is refused.
 func TestTypedInOneLine(t *testing.T) {
 	for name, argv := range map[string][]string{"bash": {"--noprofile", "--norc", "-i"}, "zsh": {"-f", "-i"}} {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +128,7 @@ type shellAtTerminal struct {
 	t       *testing.T
 	tty     *os.File
 	reports string
-	read    int // of the reports
+	read    int // the number of bytes of the reports that were read
 	n       int
 	mu      sync.Mutex
 	screen  bytes.Buffer
@@ -220,9 +220,9 @@ func (sh *shellAtTerminal) line(text string) string {
 	})
 }
 
-// prompted waits until what is seen, without the marks of a paste, is a prompt for the next line, and
-// the shell reads each key, not the kernel, for which ^U is its own; and returns what is seen. What is
-// typed before a shell's first prompt is taken for answered by that.
+// prompted waits until the screen, without the marks of a paste, ends with a prompt for the next line, and the shell
+// reads each key itself. While the kernel reads the keys, ^U is its own command. prompted returns the text of the
+// screen. A line that is typed before a shell's first prompt would take that prompt for its answer.
 func (sh *shellAtTerminal) prompted(after string, prompt func(screen string) bool) string {
 	marks := strings.NewReplacer("\x1b[?2004h", "", "\x1b[?2004l", "")
 	for start := time.Now(); ; time.Sleep(time.Millisecond) {
