@@ -10,7 +10,7 @@ import (
 
 // Installation describes the files and devices of netnice on this machine.
 type Installation struct {
-	State     error    // why a daemon would not use the state as it is, nil = it would; fs.ErrPermission: it cannot be read
+	State     error    // why a daemon would not use the state as it is, nil = it would; fs.ErrPermission: it is unknown
 	Damaged   []string // files of the state that were damaged, and are kept
 	Unused    []string // devices without a use
 	UnusedErr error    // why these could not be looked for; fs.ErrPermission: the caller may not

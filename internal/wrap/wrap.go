@@ -17,8 +17,8 @@ const Unknown = 80
 // leastText is the width that text has beside an indent on the narrowest terminal.
 const leastText = 20
 
-// Hanging returns text behind a prefix. Further lines are indented by the width of the prefix. The last line ends with a
-// newline, too.
+// Hanging returns text behind a prefix. Further lines are indented by the width of the prefix. The last line ends with
+// a newline, too.
 func Hanging(prefix, text string, width int) string {
 	indent := ansi.StringWidth(prefix)
 	return lay(prefix, strings.Repeat(" ", indent), text, strings.Fields(text), width)
@@ -50,8 +50,8 @@ func lay(first, rest, text string, words []string, width int) string {
 // aColumn matches a line of two columns: a word or phrase, and its explanation after two spaces or more.
 var aColumn = regexp.MustCompile(`^( *\S.*?  +)(\S.*)$`)
 
-// Line breaks one line that is laid out already. Further lines are indented to the line's second column, or, without one,
-// deeper than the line.
+// Line breaks one line that is laid out already. Further lines are indented to the line's second column, or, without
+// one, deeper than the line.
 func Line(line string, width int) string {
 	if width == 0 || ansi.StringWidth(line) <= width {
 		return line + "\n"
