@@ -134,7 +134,7 @@ func parseShare(text string) (uint32, error) {
 // parseBacklog reads how long datagrams may wait.
 func parseBacklog(text string) (uint64, error) {
 	ns, err := units.ParseDuration(text)
-	if err == nil && ns == 0 { // which would be the usual one
+	if err == nil && ns == 0 { // the daemon takes 0 for the usual backlog
 		err = fail("--backlog 1s", "a backlog of 0 cannot be kept: write 10ms to 1m")
 	}
 	return ns, err

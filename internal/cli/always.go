@@ -135,9 +135,9 @@ func (a *App) rulesFollowed(ctx context.Context) error {
 	return err
 }
 
-// withRule is the caller's file with the rule: root has one in conf.d for each, a user has one file.
+// withRule returns the caller's file with the rule. Root has a file in conf.d for each rule, a user has one file.
 func (a *App) withRule(draft rules.Draft) (*rules.Addition, error) {
-	owner := uint32(os.Geteuid()) // as the daemon that reads the files has it
+	owner := uint32(os.Geteuid()) // the daemon that reads the file expects this owner
 	if a.System.EUID() == 0 {
 		return draft.AddToSystem(a.RulesDir, owner, lookUpUser)
 	}
@@ -148,7 +148,8 @@ func (a *App) withRule(draft rules.Draft) (*rules.Addition, error) {
 	return draft.AddToUser(home, owner)
 }
 
-// notAdded is the error where no rule was added. It prints mistakes in files; one in the new rule is in no file.
+// notAdded returns the error for a rule that was not added. It prints mistakes in files; a mistake in the new rule is
+// in no file.
 func (a *App) notAdded(err error) error {
 	var mistake *rules.DraftError
 	if errors.As(err, &mistake) {
@@ -165,7 +166,8 @@ func (a *App) notAdded(err error) error {
 	return failWith(exitFailed, "netnice rules check finds mistakes in files", "no rule was added")
 }
 
-// writeRules writes a file of rules so that nobody reads half of it. One that is there keeps its rights.
+// writeRules writes a file of rules by renaming a new file, so that no reader sees half of it. A file that is there
+// keeps its mode.
 func writeRules(added *rules.Addition) error {
 	const readable = 0o644
 	folder := filepath.Dir(added.Path)

@@ -33,12 +33,12 @@ const (
 	exitNoSubject = 3
 	exitDenied    = 4
 	exitNoDaemon  = 5
-	exitNotRun    = 125 // of commands that run another one, for all of the above
+	exitNotRun    = 125 // commands that run another one have this code in place of 1 to 5
 	exitCannotRun = 126
 	exitNotFound  = 127
 )
 
-// DaemonOptions is what `netnice daemon` was told.
+// DaemonOptions holds the flags of `netnice daemon`.
 type DaemonOptions struct {
 	SocketPath string
 	StateDir   string
@@ -46,7 +46,7 @@ type DaemonOptions struct {
 	CgroupRoot string // "" = where cgroup v2 is mounted
 	OnDemand   bool
 	Preload    bool   // all kernel programs are loaded at the start
-	AdminGroup string // whose members may do what root may
+	AdminGroup string // the members of this group have the rights of root
 	Beside     bool   // another netnice may be up
 	ConfigDir  string // of rules
 	Hangup     <-chan os.Signal
@@ -54,7 +54,7 @@ type DaemonOptions struct {
 	Logger     *slog.Logger
 }
 
-// DemoOptions is what `netnice demo` was told.
+// DemoOptions holds the flags of `netnice demo`.
 type DemoOptions struct {
 	JSON bool
 	Out  io.Writer
@@ -65,13 +65,13 @@ type Parts struct {
 	// Daemon serves until its context ends, or, on demand, until the last
 	// limit is gone.
 	Daemon func(context.Context, DaemonOptions) error
-	// Guard waits for the end of a daemon and sees to what that leaves.
+	// Guard waits for the end of a daemon, and then moves the egress hook to the root cgroup if the daemon left it below.
 	Guard func(context.Context, DaemonOptions) error
 	// Down lifts everything where no daemon runs.
 	Down func(context.Context, DaemonOptions) error
-	// Unused names netnice's devices that nobody uses any more; with remove they are gone.
+	// Unused returns the names of netnice's devices that no netnice uses any more; with remove it removes them.
 	Unused func(ctx context.Context, remove bool) ([]string, error)
-	// Doctor reports what the machine offers.
+	// Doctor reports the features of the machine that netnice needs.
 	Doctor func(context.Context) api.Report
 	// Demo shows limits at work, in network namespaces of its own.
 	Demo func(context.Context, DemoOptions) error

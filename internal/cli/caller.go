@@ -14,7 +14,7 @@ import (
 // caller is the user of a command, as far as it decides which processes and limits the command means.
 type caller struct {
 	uid   int
-	admin bool // the daemon lets them do what root may
+	admin bool // the daemon gives the caller the rights of root
 	// name is how the daemon calls the caller as the owner of a limit.
 	name func() string
 }
@@ -40,7 +40,7 @@ func (a *App) caller(ctx context.Context) caller {
 // owns reports whether the caller may limit a process of a user.
 func (c caller) owns(uid uint32) bool { return c.admin || int(uid) == c.uid }
 
-// userName is a user's name, or the number of one who has none.
+// userName returns a user's name, or the number of a user without a name.
 func userName(ctx context.Context, uid int) string {
 	if u, err := account.Machine().UserOf(ctx, uint32(uid)); err == nil {
 		return u.Name
@@ -48,8 +48,8 @@ func userName(ctx context.Context, uid int) string {
 	return strconv.Itoa(uid)
 }
 
-// mayHaveSet reports whether the caller may lift something on a node. Whose wishes are on it the daemon knows best;
-// those nodes are left out on which the caller surely has none.
+// mayHaveSet reports whether the caller may have a limit on a node, and lift it. Only the daemon knows the owners of a
+// node for certain; mayHaveSet excludes the nodes on which the caller surely has set nothing.
 func (c caller) mayHaveSet(n *api.Node) bool {
 	if c.owns(n.UID) || n.Subject.Kind == api.KindGroup {
 		return true
@@ -57,7 +57,7 @@ func (c caller) mayHaveSet(n *api.Node) bool {
 	return slices.ContainsFunc(n.Limits, func(l api.Limit) bool { return l.Owner == c.name() })
 }
 
-// sharesWithOthers reports whether somebody else has set a limit on a node by a command.
+// sharesWithOthers reports whether another owner has set a limit on a node by a command.
 func (c caller) sharesWithOthers(n *api.Node) bool {
 	return slices.ContainsFunc(n.Limits, func(l api.Limit) bool { return l.Rule == nil && l.Owner != c.name() })
 }

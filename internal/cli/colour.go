@@ -9,8 +9,8 @@ const (
 	yellow = "3"
 )
 
-// hasColours reports whether what is printed is read on a terminal that has colours, by
-// somebody who wants them.
+// hasColours reports whether the output is a terminal that has colours, and the user has not refused colours by
+// NO_COLOR.
 func (a *App) hasColours() bool {
 	width, _ := a.System.Terminal(a.Out)
 	return width > 0 && a.Getenv("NO_COLOR") == "" && a.Getenv("TERM") != "dumb"
@@ -24,7 +24,8 @@ func (a *App) paint(colour, text string) string {
 	return lipgloss.NewStyle().Foreground(lipgloss.Color(colour)).Render(text)
 }
 
-// width is how wide lines of text may be: any on what is no terminal, where a program looks for phrases.
+// width returns how wide lines of text may be, 0 = any width. An output that is no terminal has any width, because
+// programs look for phrases there.
 func (a *App) width() int {
 	width, _ := a.System.Terminal(a.Out)
 	return width

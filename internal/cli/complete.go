@@ -18,7 +18,7 @@ const completionTimeout = 200 * time.Millisecond
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
 
-// nodesWithin asks a daemon that runs for what has limits.
+// nodesWithin asks a daemon that runs for the nodes.
 func (a *App) nodesWithin(ctx context.Context, most time.Duration) (*api.NodeList, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -59,7 +59,7 @@ func (a *App) completePID(each bool) cobra.CompletionFunc {
 	}
 }
 
-// completeValue offers what a flag for a kind of subject takes.
+// completeValue offers the values of a flag for a kind of subject.
 func (a *App) completeValue(kind api.Kind) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		return startingWith(a.values(kind), prefix), noFiles
@@ -76,8 +76,8 @@ func (a *App) completeFirst(kind api.Kind) cobra.CompletionFunc {
 	}
 }
 
-// subjectWords are subjects that begin so: processes behind a digit, what has limits, and behind a kind
-// and a colon what there is of that kind.
+// subjectWords returns the subjects that begin with a prefix. After a digit these are processes. Else they are the
+// subjects that have limits and, after a kind and a colon, all subjects of that kind.
 func (a *App) subjectWords(prefix string) []string {
 	if prefix != "" && strings.Trim(prefix, "0123456789") == "" {
 		return startingWith(a.values(api.KindPID), prefix)
@@ -100,7 +100,7 @@ func (a *App) subjectWords(prefix string) []string {
 	return words
 }
 
-// limitedWords are the subjects that have limits, none if the daemon does not answer in time.
+// limitedWords returns the subjects that have limits, none if the daemon does not answer in time.
 func (a *App) limitedWords() []string {
 	list, err := a.nodesWithin(context.Background(), completionTimeout)
 	if err != nil {
@@ -115,7 +115,8 @@ func (a *App) limitedWords() []string {
 	return words
 }
 
-// values are what there is of a kind of subject, as its flag takes it. Who cannot look is offered nothing.
+// values returns the subjects of a kind that exist, as the flag of the kind takes them. It returns none to a caller who
+// may not list them.
 func (a *App) values(kind api.Kind) []string {
 	var words []string
 	switch kind {
@@ -149,7 +150,7 @@ func (a *App) values(kind api.Kind) []string {
 	return words
 }
 
-// processWords are the processes that the caller may limit: numbers with names, or names alone.
+// processWords returns the processes that the caller may limit: numbers with names, or names alone.
 func (a *App) processWords(kind api.Kind) []string {
 	all, err := a.System.Processes()
 	if err != nil {
@@ -177,7 +178,7 @@ func (a *App) processWords(kind api.Kind) []string {
 	return words
 }
 
-// startingWith are the words that begin with a prefix.
+// startingWith returns the words that begin with a prefix.
 func startingWith(words []string, prefix string) []string {
 	var out []string
 	for _, word := range words {
@@ -195,7 +196,7 @@ func withKind(kind api.Kind, words []string) []string {
 	return words
 }
 
-// rateWords are a number with the units of a rate behind it; without a number there is nothing to offer.
+// rateWords returns a number with each unit of a rate behind it; none without a number.
 func rateWords(prefix string) []string {
 	number := prefix[:len(prefix)-len(strings.TrimLeft(prefix, "0123456789."))]
 	if number == "" {

@@ -24,9 +24,10 @@ const (
 	downTimeout  = 3 * time.Minute
 	rivalTimeout = 3 * time.Second // for the one that came first to answer
 	pollInterval = 20 * time.Millisecond
-	// reachTimeout is for a daemon that runs to be found on its socket: it binds that anew within a second or two.
+	// reachTimeout is the time in which a daemon that runs must be found on its socket. It binds a removed socket anew
+	// within a second or two.
 	reachTimeout = 3 * time.Second
-	// politeTimeout is how long a daemon has that is asked by a signal to end.
+	// politeTimeout is the time in which a daemon must end after SIGTERM.
 	politeTimeout = 15 * time.Second
 )
 
@@ -50,7 +51,7 @@ func (a *App) readFor(ctx context.Context, most time.Duration, call func(context
 	return err
 }
 
-// nobody describes a machine on which no daemon runs, or none that answers.
+// nobody returns the error for a machine on which no daemon runs, or on which the daemon does not answer.
 func (a *App) nobody(ctx context.Context, cause error) error {
 	f := &failure{code: exitNoDaemon, cause: cause}
 	if r, ok := a.running(DefaultStateDir); ok {
@@ -173,7 +174,7 @@ func logSize(path string) int64 {
 	return info.Size()
 }
 
-// logged returns what was written to a log behind begin: all of it, if it has been put aside since.
+// logged returns the text that was written to a log behind begin: the whole log, if it was put aside since.
 func logged(path string, begin int64) string {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -68,10 +68,10 @@ func (a *App) limitText(l api.Limit) string {
 	return text
 }
 
-// ownedText prints one limit and who has set it: "10 MB/s up by bob".
+// ownedText prints one limit and its owner: "10 MB/s up by bob".
 func (a *App) ownedText(l api.Limit) string { return a.rateText(l) + " by " + setterText(l) }
 
-// setterText names who has set a limit: the rule, or the owner.
+// setterText names the rule that has set a limit, or else the owner of the limit.
 func setterText(l api.Limit) string {
 	switch {
 	case l.Rule != nil:
@@ -82,10 +82,10 @@ func setterText(l api.Limit) string {
 	return printable(l.Owner)
 }
 
-// nodeText prints what holds on a node: "10 MB/s up, weight 200".
+// nodeText prints the limits and properties of a node: "10 MB/s up, weight 200".
 func (a *App) nodeText(n *api.Node) string { return a.nodeTextWith(n, a.limitText) }
 
-// ownedNodeText is nodeText with who has set each limit.
+// ownedNodeText is nodeText with the owner of each limit.
 func (a *App) ownedNodeText(n *api.Node) string { return a.nodeTextWith(n, a.ownedText) }
 
 func (a *App) nodeTextWith(n *api.Node, limitText func(api.Limit) string) string {
@@ -106,7 +106,7 @@ func (a *App) nodeTextWith(n *api.Node, limitText func(api.Limit) string) string
 // noLimitText is nodeText of a node that has nothing.
 const noLimitText = "no limit"
 
-// properties prints what holds on a node beside rates: "weight 200", "at least 1 MB/s up".
+// properties prints the properties of a node other than its limits: "weight 200", "at least 1 MB/s up".
 func (a *App) properties(n *api.Node) (parts []string) {
 	switch {
 	case n.Reserved != nil:
@@ -210,7 +210,7 @@ func ownName(n *api.Node) string {
 	return printable(n.Name)
 }
 
-// waitText prints who waits in a node, "-" if nobody does.
+// waitText prints the backlog of a node, "-" if it has none.
 func (a *App) waitText(u api.Usage) string {
 	switch {
 	case u.WaitingSockets == 0 && u.QueuedBytes == 0:

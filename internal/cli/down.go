@@ -85,8 +85,8 @@ func (a *App) downByDaemon(ctx context.Context, c *client.Client, dryRun bool) e
 	return nil
 }
 
-// downSilent lifts what a daemon holds that runs and is not found on its socket. It may be there again
-// soon; else it is ended by a signal, and the rest is as after its death.
+// downSilent lifts the limits of a daemon that runs and is not found on its socket. It waits a while for the daemon to
+// bind the socket anew. After that it ends the daemon by a signal, and lifts the limits as those of a dead daemon.
 func (a *App) downSilent(ctx context.Context, c *client.Client, r daemon.Running, where *daemonFlags, dryRun bool) error {
 	message, hint := a.unreachable(r)
 	if a.System.EUID() != 0 || !a.listensHere(r) {
@@ -105,8 +105,8 @@ func (a *App) downSilent(ctx context.Context, c *client.Client, r daemon.Running
 	return a.downAlone(ctx, c, where, false)
 }
 
-// downAlone lifts what a dead daemon left. A new daemon knows best what that
-// is, cgroups of --scope included; where none can start, the pins go at least.
+// downAlone lifts the limits of a dead daemon. It starts a new daemon for that, which knows best what there is to lift,
+// cgroups of --scope included. Where no daemon can start, downAlone removes the pins at least.
 func (a *App) downAlone(ctx context.Context, c *client.Client, where *daemonFlags, dryRun bool) error {
 	pins, err := a.System.Pins(a.PinDir)
 	switch {
@@ -146,7 +146,7 @@ func (a *App) downAlone(ctx context.Context, c *client.Client, where *daemonFlag
 	return nil
 }
 
-// rehearseDown says what downAlone would do.
+// rehearseDown prints the changes that downAlone would make.
 func (a *App) rehearseDown(ctx context.Context, pins bool) {
 	if pins {
 		fmt.Fprintf(a.Out, "would lift what an earlier daemon left in %s\n", a.PinDir)

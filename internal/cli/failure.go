@@ -14,7 +14,7 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// failure is what the user reads: one line, the remedy, and the exit code.
+// failure is an error as the user reads it: one line, the remedy, and the exit code.
 type failure struct {
 	message string
 	hint    string
@@ -36,8 +36,8 @@ func failWith(code int, hint, format string, args ...any) error {
 	return &failure{message: fmt.Sprintf(format, args...), hint: hint, code: code}
 }
 
-// report prints err as the user should read it and returns the exit code. That nobody reads what
-// was to be printed is no fault of netnice's, and nothing to tell.
+// report prints err as the user should read it and returns the exit code. It prints nothing if the output has lost its
+// reader, which is no fault of netnice's.
 func (a *App) report(err error) int {
 	if err == nil || noReader(err) {
 		return exitOK
@@ -56,7 +56,7 @@ func (a *App) report(err error) int {
 	return code
 }
 
-// logHint is what helps wherever the daemon itself does not say.
+// logHint is the remedy for a failure whose reason the daemon itself does not give.
 const logHint = "look at its log: journalctl -t netnice, or /var/log/netnice-daemon.log"
 
 // explain takes an error apart. The message stays on one line.
@@ -101,12 +101,12 @@ func remoteCode(code string) int {
 	return exitFailed
 }
 
-// isExclusive recognizes, by its words, what cobra says of flags that do not go together.
+// isExclusive recognizes, by its words, cobra's error about flags that do not go together.
 func isExclusive(err error) bool {
 	return strings.HasPrefix(err.Error(), "if any flags in the group [")
 }
 
-// flagFailure words what cobra and pflag say about flags.
+// flagFailure words the errors of cobra and pflag about flags.
 func flagFailure(cmd *cobra.Command, err error) error {
 	help := cmd.CommandPath() + " --help"
 	var invalid *pflag.InvalidValueError
@@ -132,7 +132,7 @@ func flagFailure(cmd *cobra.Command, err error) error {
 	return &failure{message: err.Error(), hint: help, code: exitUsage, cause: err}
 }
 
-// isCode says whether the daemon answered with this code.
+// isCode reports whether the daemon answered with this code.
 func isCode(err error, code string) bool {
 	var remote *api.Error
 	return errors.As(err, &remote) && remote.Code == code

@@ -21,7 +21,7 @@ func (a *App) guard() *cobra.Command {
 		Hidden: true,
 		Args:   between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// Whoever ends the daemon's whole unit would end it too early.
+			// A signal to all processes of the daemon's unit would end the guard too early.
 			signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 			return a.Parts.Guard(cmd.Context(), DaemonOptions{PinDir: a.PinDir, CgroupRoot: where.cgroupRoot})
 		},
@@ -30,15 +30,14 @@ func (a *App) guard() *cobra.Command {
 	return cmd
 }
 
-// guardProcess is a running guard. It acts when the pipe closes, which the kernel
-// sees to if this process is killed.
+// guardProcess is a running guard. It acts when the pipe closes; the kernel closes the pipe if this process is killed.
 type guardProcess struct {
 	pipe *os.File
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
 }
 
-// guardWait is how long a guard may take, some hundred times what it does.
+// guardWait is the time after which a guard is killed, some hundred times the time that it takes.
 const guardWait = 5 * time.Second
 
 func startGuard(pinDir, cgroupRoot string) (*guardProcess, error) {
@@ -59,7 +58,7 @@ func startGuard(pinDir, cgroupRoot string) (*guardProcess, error) {
 		return nil, fmt.Errorf("start the guard: %w", err)
 	}
 	go func() {
-		_ = g.cmd.Wait() // what it has to say is in the log
+		_ = g.cmd.Wait() // the guard writes its errors to the log
 		close(g.done)
 	}()
 	return g, nil

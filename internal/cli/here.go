@@ -107,7 +107,7 @@ func (a *App) showLimits(ctx context.Context, s *selection, asJSON bool) error {
 }
 
 // showLimit prints the limits that hold for a subject: the lowest in each direction on the first line, then
-// what stands on each node from the innermost out, where that is more.
+// the limits of each node from the innermost out, where there are more.
 func (a *App) showLimit(ctx context.Context, subject api.Subject, asJSON bool) error {
 	name, err := a.present(subject)
 	if err != nil {
@@ -136,8 +136,8 @@ func (a *App) showLimit(ctx context.Context, subject api.Subject, asJSON bool) e
 	return nil
 }
 
-// tightestText names the lowest limit of each direction, where it stands if not on the subject itself, and who
-// has set it; then those that are set, would be lower, and are not in force yet.
+// tightestText names the lowest limit of each direction and its owner, and its node if that is not the subject itself.
+// It adds the lower limits that are set and not in force yet.
 func (a *App) tightestText(nodes []api.Node, subject api.Subject) string {
 	var inForce, pending []string
 	text := func(node *api.Node, limit api.Limit) string {
@@ -154,7 +154,7 @@ func (a *App) tightestText(nodes []api.Node, subject api.Subject) string {
 		}
 		if later, next := lowestOf(nodes, false, direction); next != nil && (limit == nil || next.BytesPerSec < limit.BytesPerSec) {
 			then := *next
-			then.Enforced = true // that it is pending is said once
+			then.Enforced = true // the text says once, before all of them, that they are pending
 			pending = append(pending, text(later, then))
 		}
 	}
@@ -169,8 +169,8 @@ func (a *App) tightestText(nodes []api.Node, subject api.Subject) string {
 	return strings.Join(inForce, ", ") + "; pending: " + strings.Join(pending, ", ")
 }
 
-// liftTotal lifts the caller's limit on both directions together, as `netnice PID 0` says, and nothing else; what
-// stays is printed.
+// liftTotal lifts the caller's limit on both directions together, as `netnice PID 0` says, and nothing else. It prints
+// the limits that stay.
 func (a *App) liftTotal(ctx context.Context, subject api.Subject, dryRun, asJSON bool) error {
 	none := uint64(0)
 	var response *api.SetResponse
@@ -203,7 +203,7 @@ func (a *App) liftTotal(ctx context.Context, subject api.Subject, dryRun, asJSON
 	return nil
 }
 
-// printStays prints what holds for a subject after a limit was lifted, or would hold.
+// printStays prints the limits that hold for a subject after a limit was lifted, or that would hold after it.
 func (a *App) printStays(ctx context.Context, subject api.Subject, lifted *api.SetResponse) error {
 	list, err := a.nodesFor(ctx, subject)
 	if errors.Is(err, client.ErrNoDaemon) {
@@ -227,7 +227,7 @@ func (a *App) printStays(ctx context.Context, subject api.Subject, lifted *api.S
 	return nil
 }
 
-// nodesFor asks what holds for a subject; nothing is an empty list, which names the subject, too.
+// nodesFor asks for the nodes that hold for a subject. If there are none, the list is empty and names the subject, too.
 func (a *App) nodesFor(ctx context.Context, s api.Subject) (*api.NodeList, error) {
 	var list *api.NodeList
 	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {

@@ -20,13 +20,13 @@ import (
 )
 
 // A daemon that takes calls and does not answer is stopped, waits in the kernel, has no processor, or waits for itself.
-// Which of these, /proc tells the caller.
+// The command reads in /proc which of these it is.
 
 const (
-	// lookEarly is the part of the time that a command waits after which the daemon is looked at for the first time:
-	// what it has done since then is known at the end.
+	// lookEarly divides the time that a command waits at most. After the first of these parts the command samples the
+	// daemon's activity for the first time. At the end it knows the daemon's activity since then.
 	lookEarly = 10
-	// busyShare of one processor is what a daemon uses that runs without an end.
+	// busyShare is the part of one processor that a daemon in an endless loop uses at least.
 	busyShare = 0.5
 	// mostFunctions bounds how many functions of the kernel are named.
 	mostFunctions = 5
@@ -50,7 +50,8 @@ func (a *App) watchDaemon(most time.Duration) *daemonWatch {
 	return w
 }
 
-// explain ends the watch. It returns err, or, of a daemon that did not answer, what that does instead.
+// explain ends the watch. It returns err, or, for a daemon that did not answer, an error that says what the daemon
+// does.
 func (w *daemonWatch) explain(err error) error {
 	w.timer.Stop()
 	message := "the daemon did not answer in time"
@@ -77,7 +78,7 @@ func (w *daemonWatch) explain(err error) error {
 	return &failure{message: fmt.Sprintf("%s: its process %d %s", message, now.PID, does), hint: hint + "\n" + logHint, code: exitNoDaemon, cause: err}
 }
 
-// look reads what the daemon does.
+// look reads the daemon's activity.
 func (w *daemonWatch) look() (identity.Activity, error) {
 	resolver, err := identity.New(identity.Options{Proc: w.proc})
 	if err != nil {
@@ -104,7 +105,7 @@ func daemonPID(socket, proc string) int {
 	if err != nil {
 		return 0
 	}
-	// A daemon that was killed leaves its number there, which may be another's by now.
+	// A daemon that was killed leaves its process id there, which another process may have by now.
 	status, err := os.ReadFile(filepath.Join(cmp.Or(proc, "/proc"), strconv.Itoa(pid), "status"))
 	if err != nil || !strings.HasPrefix(string(status), "Name:\tnetnice\n") {
 		return 0
@@ -112,7 +113,7 @@ func daemonPID(socket, proc string) int {
 	return pid
 }
 
-// listenerPID asks the kernel who listens, 0 = it does not tell.
+// listenerPID asks the kernel for the process that listens, 0 = the kernel does not tell.
 func listenerPID(socket string) int {
 	conn, err := net.DialTimeout("unix", socket, time.Second)
 	if err != nil {
@@ -239,7 +240,7 @@ func sleepsIn(a identity.Activity) (names string, known bool) {
 	return strings.Join(list[:min(len(list), mostFunctions)], ", "), len(list) > 0
 }
 
-// callName is the name of a system call in which a daemon may wait, or its number.
+// callName returns the name of a system call in which a daemon may wait, or its number.
 func callName(call int) string {
 	for name, number := range map[string]int{
 		"bpf": unix.SYS_BPF, "close": unix.SYS_CLOSE, "connect": unix.SYS_CONNECT, "fdatasync": unix.SYS_FDATASYNC, "flock": unix.SYS_FLOCK,

@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	// measuredPart of what the line carries is the link's limit: a queue that has come about
-	// in the modem goes away by the rest, and what was measured is within 0.5%.
+	// measuredPart of the measured rate of the line is the link's limit. The rest of the rate drains a queue that has
+	// built up in the modem. The measured rate is exact within 0.5%.
 	measuredPart = 0.98
-	// whileMeasured is a link's limit meanwhile, in bytes a second: none, and the link is there
-	// still, with what is reserved of it.
+	// whileMeasured is a link's limit during the measurement, in bytes per second. It limits nothing, and keeps the link
+	// with its reservations.
 	whileMeasured = 100_000_000_000
-	// others are many if they leave less of the path: then it is not the line that was measured.
+	// quietPart is the part of the path's capacity that must be available. If other traffic leaves less, the measured
+	// rate may be lower than that of the line.
 	quietPart = 0.9
 )
 
-// measureLink measures the path to a host that is reached by the link's device and limits what leaves
-// by that to what it carries. What stood before stands again if that fails.
+// measureLink measures the path to a host that is reached by the link's device, and limits the device's egress to the
+// measured rate. If that fails, it sets the former limits again.
 func (a *App) measureLink(ctx context.Context, device, host string, request api.SetRequest, asJSON bool) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -73,8 +74,8 @@ func (a *App) measureLink(ctx context.Context, device, host string, request api.
 	return a.apply(ctx, request, asJSON)
 }
 
-// openLink takes off what stands on a link for what leaves, so that the line decides. What it returns
-// sets that back: all, or what a new limit on what leaves does not replace.
+// openLink lifts the limits on a link's egress, so that the line alone limits it. The function setBack sets them again:
+// all of them, or, where a new limit on egress replaces that one, the others.
 func (a *App) openLink(ctx context.Context, device string, link api.Subject, before api.Wish) (setBack func(replaced bool) error, err error) {
 	if before == (api.Wish{}) {
 		return func(bool) error { return nil }, nil
@@ -104,7 +105,7 @@ func (a *App) openLink(ctx context.Context, device string, link api.Subject, bef
 	}, set(ctx, &open, &open)
 }
 
-// linkNow is what the line of a link adds to packets, and what stands on it for what leaves.
+// linkNow returns the overhead of a link's line, and the administrator's limits on its egress.
 func (a *App) linkNow(ctx context.Context, link api.Subject) (line api.Line, limits api.Wish, err error) {
 	list, err := a.nodesFor(ctx, link)
 	if err != nil {
@@ -131,7 +132,7 @@ func (a *App) linkNow(ctx context.Context, link api.Subject) (line api.Line, lim
 	return line, limits, nil
 }
 
-// lineBytes is what a line carries for a packet of so many IP bytes: bpf/line.h.
+// lineBytes returns the bytes that a line carries for a packet of size IP bytes, as bpf/line.h computes them.
 func lineBytes(l api.Line, size int) int {
 	const cell, payload = 53, 48
 	n := max(size+int(l.OverheadBytes), int(l.LeastBytes))

@@ -107,7 +107,7 @@ const mostLogBytes = 1 << 20
 type rotatingLog struct {
 	path string
 	most int64
-	onto []int // file descriptors that always are the present file: what is written past the log belongs there, too
+	onto []int // file descriptors that always are the present file, for output that does not go through the log
 
 	mu   sync.Mutex
 	file *os.File

@@ -52,7 +52,7 @@ func TestLogIsBounded(t *testing.T) {
 	}
 	require.Equal(t, map[string]int64{"daemon.log": 500, "daemon.log.1": 1000}, sizes)
 
-	// What was there before counts.
+	// The size of a file that was there before counts.
 	l, err = openRotatingLog(path, 1000)
 	require.NoError(t, err)
 	_, err = l.Write([]byte(strings.Repeat(line, 6)))

@@ -16,10 +16,10 @@ type listed struct {
 	node          *api.Node    // nil for the other two
 	power         *api.Power   // nil = none
 	unknown       *api.Unknown // nil for the other two
-	receives      bool         // of unknown: what is received is counted, too
+	receives      bool         // unknown counts received traffic, too
 }
 
-// listColumn is a column of ls, and what stands there in a row.
+// listColumn is a column of ls, with a function that returns its text for a row.
 type listColumn struct {
 	column
 	cell func(r listed) string
@@ -48,7 +48,8 @@ func (a *App) tree(list *api.NodeList, width int) string {
 	return t.render(width)
 }
 
-// listRows are the nodes as a tree, then who has a share of the processors only, then what nobody is known for.
+// listRows returns the nodes as a tree, then the processes with a share of the processors only, then the traffic of
+// which no process is known.
 func (a *App) listRows(list *api.NodeList) (rows []listed) {
 	powers := powersByProcess(list.Powers)
 	for _, branch := range branches(list.Nodes, unicodeLocale(a.Getenv)) {
@@ -70,8 +71,8 @@ func (a *App) listRows(list *api.NodeList) (rows []listed) {
 	return rows
 }
 
-// listColumns are those that the list needs. Which they are, and how wide those of figures are, depends on
-// limits and not on figures: so they stand still while these change.
+// listColumns returns the columns that the list needs. The choice of columns, and the width of those of figures, depend
+// on limits and not on figures. So the columns stay where they are while figures change.
 func (a *App) listColumns(list *api.NodeList) []listColumn {
 	columns := []listColumn{
 		{column{title: "SUBJECT", elastic: true}, func(r listed) string { return r.subject }},
@@ -137,7 +138,8 @@ func (a *App) alsoCell(r listed) string {
 	return a.alsoText(r.node)
 }
 
-// alsoText is what holds on a node beside rates, by which rules these are, and whether they are in force.
+// alsoText returns the properties of a node other than rates, the rules that set its limits, and whether these are in
+// force.
 func (a *App) alsoText(n *api.Node) string {
 	parts := a.properties(n)
 	for _, l := range lowest(n.Limits) {
@@ -197,7 +199,7 @@ func (a *App) bytesCell(direction api.Direction) func(listed) string {
 	}
 }
 
-// waitingCell is what waits to be sent: in sockets, or where nothing waits there in the queue.
+// waitingCell returns the backlog to be sent: that in sockets, or else that in the queue.
 func (a *App) waitingCell(r listed) string {
 	switch {
 	case r.node == nil || r.node.Up.WaitingSockets == 0 && r.node.Up.QueuedBytes == 0:
@@ -232,7 +234,7 @@ func socketsCell(r listed) string {
 	return strconv.Itoa(r.node.Sockets)
 }
 
-// powersByProcess are shares of the processors by the subject whose they are.
+// powersByProcess returns shares of the processors by the subject that has them.
 func powersByProcess(list []api.Power) map[string]*api.Power {
 	powers := make(map[string]*api.Power, len(list))
 	for i := range list {

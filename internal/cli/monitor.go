@@ -109,7 +109,7 @@ func eventColour(kind api.EventType) string {
 	return ""
 }
 
-// eventText says in a line what happened.
+// eventText describes an event in a line.
 func (a *App) eventText(e api.Event) string {
 	who := ""
 	if e.Subject != nil {
@@ -179,7 +179,7 @@ func (a *App) eventText(e api.Event) string {
 	return strings.TrimSpace(printable(string(e.Type)) + " " + who)
 }
 
-// powerEventText says what became of a share of the processors.
+// powerEventText describes a change of a share of the processors.
 func (a *App) powerEventText(e api.Event, who, by string) string {
 	power := "?"
 	if e.Power != nil {

@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// urgent is the priority of a daemon that follows rules: what it has to do is short, and
-// a program that it is to limit may want all CPUs.
+// urgent is the priority of a daemon that follows rules. Its work is short, and a program that it is about to limit may
+// use all CPUs.
 const urgent = -10
 
-// raisePriority gives the process that priority, unless it was started with one of its
-// choice or may not have it: it works all the same.
+// raisePriority gives the process the urgent priority, unless it was started with another priority than the ordinary
+// one. A process that may not have the priority works all the same.
 func raisePriority() {
-	const ordinary = 20 // what the system call returns for 0
+	const ordinary = 20 // the system call returns this for the nice value 0
 	if now, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || now != ordinary {
 		return
 	}

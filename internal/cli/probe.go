@@ -23,7 +23,7 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// probeFlags is what `netnice probe` was told.
+// probeFlags holds the flags of `netnice probe`.
 type probeFlags struct {
 	asJSON, reflect, v4, v6 bool
 	svg, packets, listen    string
@@ -100,7 +100,7 @@ func (a *App) reflectProbes(ctx context.Context, listen string) error {
 	return errors.Join(r.Serve(ctx), r.Close())
 }
 
-// kinds of packets to try, in order of what they tell.
+// kinds returns the kinds of packets to try. The kinds that tell most come first.
 func (f probeFlags) kinds(to netip.Addr) ([]probe.Kind, error) {
 	switch kind := probe.Kind(f.packets); kind {
 	case "any":

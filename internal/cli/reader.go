@@ -14,9 +14,9 @@ import (
 // readerPoll is how long one look for the end of a reader lasts.
 const readerPoll = time.Second
 
-// untilReaderGone returns a context that ends when nobody can read any more what a command
-// prints: the other end of the pipe was closed, as head does when it has enough. A command that
-// prints what happens would notice that only when the next thing happens.
+// untilReaderGone returns a context that ends when the output of a command has no reader any more: the other end of the
+// pipe was closed, as head does when it has enough. A command that prints events would notice that only at the next
+// event.
 func (a *App) untilReaderGone(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	file, ok := a.Out.(*os.File)
@@ -31,7 +31,7 @@ func (a *App) untilReaderGone(ctx context.Context) (context.Context, context.Can
 			switch {
 			case errors.Is(err, unix.EINTR):
 			case err != nil, poll[0].Revents&unix.POLLNVAL != 0:
-				return // nobody can tell
+				return // the end of the reader cannot be noticed
 			case poll[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0:
 				cancel()
 			}
@@ -40,7 +40,7 @@ func (a *App) untilReaderGone(ctx context.Context) (context.Context, context.Can
 	return ctx, cancel
 }
 
-// noReader reports whether an error says that nobody reads what is printed any more.
+// noReader reports whether an error says that the output has no reader any more.
 func noReader(err error) bool {
 	var path *fs.PathError // of a file; the daemon's socket has another kind
 	return errors.As(err, &path) && path.Op == "write" && errors.Is(path, syscall.EPIPE)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whose reader has gone is told without printing anything.
+// A command notices that its reader has gone without printing anything.
 func TestUntilReaderGone(t *testing.T) {
 	in, out, err := os.Pipe()
 	require.NoError(t, err)

@@ -48,7 +48,7 @@ func isPattern(s api.Subject) bool {
 	return s.Kind == kindName || s.Kind == api.KindContainer && (s.ID == allContainers || strings.ContainsAny(s.ID, `*?[\`))
 }
 
-// selection is what a command is for: one subject, or those that a pattern stands for.
+// selection holds the subjects of a command: one subject, or those that a pattern stands for.
 type selection struct {
 	pattern  api.Subject // the zero value for a subject that was named itself, and for unset --all
 	subjects []api.Subject
@@ -61,7 +61,7 @@ type selection struct {
 
 func (s *selection) isPattern() bool { return s.pattern != (api.Subject{}) }
 
-// label is what errors call the selection; without a pattern it is that of unset --all.
+// label returns the name of the selection in errors. A selection without a pattern is that of unset --all.
 func (s *selection) label() string {
 	if s.isPattern() {
 		return s.pattern.String()
@@ -77,7 +77,7 @@ func (s *selection) title() string {
 	return s.subjects[0].String()
 }
 
-// noun is what the pattern stands for.
+// noun returns the word for the subjects that the pattern stands for.
 func (s *selection) noun() string {
 	if s.pattern.Kind == api.KindContainer {
 		return "container"
@@ -116,7 +116,7 @@ func subjectList(list []api.Subject) string {
 	return strings.Join(texts, ", ")
 }
 
-// expand finds what a pattern stands for now.
+// expand finds the subjects that a pattern stands for now.
 func (a *App) expand(ctx context.Context, pattern api.Subject) (*selection, error) {
 	if pattern.Kind == api.KindContainer {
 		return a.containersLike(pattern)
@@ -130,7 +130,7 @@ func (a *App) processesNamed(ctx context.Context, pattern api.Subject) (*selecti
 	return a.processesNamedFor(a.caller(ctx), pattern)
 }
 
-// processesNamedFor is the selection of the processes that run a program, as far as somebody may limit them.
+// processesNamedFor returns the selection of the processes that run a program and that a caller may limit.
 func (a *App) processesNamedFor(who caller, pattern api.Subject) (*selection, error) {
 	matches, err := rules.MatchProgram(pattern.ID)
 	if err != nil {
@@ -182,7 +182,7 @@ func descends(pid int, parents map[int]int, among map[int]bool) bool {
 	return false
 }
 
-// noSuchProgram says that nobody runs a program, and which names are like it of those that the caller may limit.
+// noSuchProgram returns the error that no process runs a program. It names similar programs that the caller may limit.
 func noSuchProgram(pattern api.Subject, all []identity.ProcessInfo, who caller) error {
 	all = slices.DeleteFunc(all, func(p identity.ProcessInfo) bool { return !who.owns(p.UID) })
 	hint := "ps -e lists what runs"

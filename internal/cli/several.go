@@ -9,7 +9,7 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// outcome is what became of a call for each subject of a selection.
+// outcome holds the result of a call for each subject of a selection.
 type outcome struct {
 	asked    int           // how many subjects the call was for
 	dryRun   bool          // nothing was done
@@ -17,13 +17,13 @@ type outcome struct {
 	answers  []*api.SetResponse
 	gone     int // those that ended meanwhile
 	refused  int
-	first    error // of those that the daemon refused
+	first    error // the first refusal of the daemon
 	fault    error // ended the calls before the last subject; nil: none did
 }
 
 // forEach calls for each subject, also after the daemon has refused one; any other fault ends the calls, and the
-// outcome keeps what was changed before it. The outcome is nil for a dry run without a daemon, of which the call has
-// said all.
+// outcome keeps the changes before it. The outcome is nil for a dry run without a daemon, for which the call has
+// printed all.
 func (a *App) forEach(list []api.Subject, dryRun bool, call func(api.Subject) (*api.SetResponse, error)) *outcome {
 	o := outcome{asked: len(list), dryRun: dryRun}
 	for _, s := range list {
@@ -83,7 +83,7 @@ func (o *outcome) failure(s *selection) error {
 	return &failure{message: fmt.Sprintf("%s: refused for %d of %d: %s", s.label(), o.refused, total, message), hint: hint, code: code, cause: o.first}
 }
 
-// printEach prints each answer by show, which gets it without its warnings, and these once.
+// printEach prints each answer by show, which gets the answer without its warnings, and then prints each warning once.
 func (a *App) printEach(o *outcome, show func(*api.SetResponse, api.Subject)) {
 	var warnings []string
 	for i, response := range o.answers {
@@ -122,7 +122,7 @@ func answersOf(s *selection, o *outcome) *api.SetList {
 	return list
 }
 
-// applyTo sends a wish for each subject of a selection and prints what became of it.
+// applyTo sends a requested limit for each subject of a selection, and prints the results.
 func (a *App) applyTo(ctx context.Context, s *selection, request api.SetRequest, asJSON bool) error {
 	if !s.isPattern() {
 		request.Subject = s.subjects[0]
@@ -156,7 +156,8 @@ func appliedText(s *selection, n int, dryRun bool) string {
 	return text
 }
 
-// nodesForEach asks what holds for each subject of a selection; a node that holds for several is listed once.
+// nodesForEach asks for the nodes that hold for each subject of a selection. A node that holds for several is listed
+// once.
 func (a *App) nodesForEach(ctx context.Context, s *selection) (*api.NodeList, error) {
 	if !s.isPattern() {
 		if _, err := a.present(s.subjects[0]); err != nil {

@@ -16,11 +16,11 @@ import (
 	"github.com/netnice/netnice/internal/daemon"
 )
 
-// A daemon may run and not be found on its socket: /run was emptied, or something is mounted over
-// it. It binds the socket anew within seconds; whoever does not wait for that is told its process, which
-// the kernel knows by its locks.
+// A daemon may run and not be found on its socket: /run was emptied, or a file system is mounted over it. The daemon
+// binds the socket anew within seconds. Commands that do not wait for that name the daemon's process, which the kernel
+// knows by the daemon's locks.
 
-// locks are what the daemon has locked that this command means.
+// locks returns the files and folders that the daemon of this command has locked.
 func (a *App) locks(stateDir string) []string {
 	return append(daemon.Locks(a.socket, stateDir), a.PinDir)
 }
@@ -39,13 +39,13 @@ func (a *App) runningSilent(failed error, stateDir string) (daemon.Running, bool
 	return r, ok && a.listensHere(r)
 }
 
-// listensHere reports whether that is known to be the daemon of this socket.
+// listensHere reports whether a daemon is known to be the one of this socket.
 func (a *App) listensHere(r daemon.Running) bool {
 	path, err := filepath.Abs(a.socket)
 	return err == nil && r.Socket == path
 }
 
-// unreachable describes a daemon that runs, and whom nobody finds on the socket.
+// unreachable describes a daemon that runs and does not listen on the socket.
 func (a *App) unreachable(r daemon.Running) (message, hint string) {
 	if r.Socket != "" && !a.listensHere(r) {
 		return fmt.Sprintf("nobody listens on %s; the daemon that runs (pid %d) listens on %s", a.socket, r.PID, r.Socket),
@@ -99,8 +99,8 @@ func (a *App) inService(pid int) bool {
 	return strings.Contains(string(cgroups), "/"+serviceName)
 }
 
-// endSilent asks a daemon to end that nobody finds, and kills it if it does not: then its limits stay in the
-// kernel, for the caller to lift.
+// endSilent asks a daemon that does not listen on its socket to end, and kills it if it does not end. The limits of a
+// killed daemon stay in the kernel, and the caller lifts them.
 func (a *App) endSilent(ctx context.Context, r daemon.Running, stateDir string) error {
 	if a.inService(r.PID) {
 		return failWith(exitFailed, "sudo systemctl stop "+serviceName+"; sudo netnice down", "the daemon (pid %d) is not found on %s, and systemd would start it again", r.PID, a.socket)
@@ -114,8 +114,7 @@ func (a *App) endSilent(ctx context.Context, r daemon.Running, stateDir string) 
 	return a.end(ctx, r, syscall.SIGKILL, stateDir)
 }
 
-// unused are netnice's devices that nobody uses any more, as root sees them; with remove they
-// are gone.
+// unused returns netnice's devices that no netnice uses any more, for root only. With remove it removes them.
 func (a *App) unused(ctx context.Context, remove bool) []string {
 	if a.System.EUID() != 0 {
 		return nil
@@ -127,12 +126,12 @@ func (a *App) unused(ctx context.Context, remove bool) []string {
 	return list
 }
 
-// leftText says which these are.
+// leftText describes such devices.
 func leftText(devices []string) string {
 	return strings.Join(devices, ", ") + " of an earlier daemon are left, and nobody uses them"
 }
 
-// removeUnused removes them, and says so.
+// removeUnused removes such devices, and prints their names.
 func (a *App) removeUnused(ctx context.Context) (removed bool) {
 	list := a.unused(ctx, true)
 	if len(list) > 0 {

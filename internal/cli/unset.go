@@ -85,7 +85,7 @@ func (a *App) liftOne(ctx context.Context, s api.Subject, dryRun bool) (*api.Set
 	return response, err
 }
 
-// lifted prints what became of lift.
+// lifted prints the result of lift.
 func (a *App) lifted(ctx context.Context, response *api.SetResponse, s api.Subject, dryRun bool) {
 	name := printable(s.String())
 	switch {
@@ -105,8 +105,8 @@ func (a *App) lifted(ctx context.Context, response *api.SetResponse, s api.Subje
 	a.warn(response.Warnings)
 }
 
-// narrower lists what is limited of destinations that begin as s does: of to:any for instance
-// to:any,!10.0.0.0/8, which is another limit, and may be what was meant.
+// narrower lists the limited destinations that begin as s does. For to:any this may be to:any,!10.0.0.0/8, which is
+// another limit, and possibly the intended one.
 func (a *App) narrower(ctx context.Context, s api.Subject) []api.Subject {
 	var others []api.Subject
 	if s.Kind != api.KindTo {

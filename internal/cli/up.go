@@ -61,7 +61,7 @@ that you call, such as a newer one, also where nobody finds it on its socket.`,
 					fmt.Fprintln(a.Out, "would start the daemon")
 				}
 				return nil
-			case err == nil && (!a.inService(status.PID) || !bySystemd()): // which systemd restarts
+			case err == nil && (!a.inService(status.PID) || !bySystemd()): // else systemd restarts the daemon
 				if err := a.replace(ctx, status, where.stateDir); err != nil {
 					return err
 				}
@@ -78,7 +78,7 @@ that you call, such as a newer one, also where nobody finds it on its socket.`,
 	return cmd
 }
 
-// upSilent is up where a daemon runs that nobody finds on its socket.
+// upSilent is up where a daemon runs that does not listen on its socket.
 func (a *App) upSilent(ctx context.Context, r daemon.Running, where *daemonFlags, replace, dryRun bool, start func(again bool) error) error {
 	switch {
 	case a.System.EUID() != 0 || !replace:

@@ -15,7 +15,8 @@ import (
 // behind it; "" if the program was built by go build alone.
 var linkedRelease string
 
-// Release returns the version of this build: what was given to the linker, or what Go knows of the source.
+// Release returns the version of this build: the one that the linker was given, or else the one that Go knows of the
+// source.
 func Release() string {
 	if linkedRelease != "" {
 		return linkedRelease
@@ -51,7 +52,7 @@ func builtRelease(info *debug.BuildInfo) string {
 	return unknownRelease + revision + dirty
 }
 
-// versionAnswer is what `netnice version --json` prints.
+// versionAnswer is the output of `netnice version --json`.
 type versionAnswer struct {
 	Version string `json:"version"` // of the API
 	Release string `json:"release"`

@@ -12,7 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// wishFlags are the flags that state what is wanted of a subject.
+// wishFlags are the flags that state the requested limits of a subject.
 type wishFlags struct {
 	up, down, total, burst, min, minDown optional[uint64]
 	weight                               optional[uint32]
@@ -77,7 +77,7 @@ func (f *wishFlags) wish(example string) (api.Wish, error) {
 // rateFlags are the limits of several processes together.
 type rateFlags struct{ up, down, total optional[uint64] }
 
-// add adds the flags; whose is who sends and receives, such as "they".
+// add adds the flags. The argument whose is the subject of their help texts, such as "they".
 func (f *rateFlags) add(cmd *cobra.Command, whose string) {
 	rate := optional[uint64]{parse: units.ParseRate, kind: kindRate}
 	f.up, f.down, f.total = rate, rate, rate
