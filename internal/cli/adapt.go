@@ -114,7 +114,8 @@ func splitNamespace(text string) (host string, netns uint32, err error) {
 	return host, uint32(n), nil
 }
 
-// hostFrom is a host as the list has it, with the network namespace from which it is reached if that is not the daemon's.
+// hostFrom returns a host as the list has it, with the network namespace from which it is reached if that is not the
+// daemon's.
 func hostFrom(host string, netns uint32) string {
 	if netns == 0 {
 		return printable(host)
@@ -167,7 +168,7 @@ func (a *App) setAdapt(ctx context.Context, request api.AdaptRequest, asJSON boo
 	}
 	if request.Off {
 		ended := printable(request.Host)
-		for _, t := range list.Adapted { // from one namespace, all of them
+		for _, t := range list.Adapted { // all of them are reached from the same namespace
 			ended = hostFrom(request.Host, t.Netns)
 		}
 		for _, area := range list.Areas {

@@ -211,13 +211,13 @@ func eachCommand(root *cobra.Command, visit func(*cobra.Command)) {
 	}
 }
 
-// Rules of the house: what reads has --json, what writes has --dry-run.
+// Every reading command has --json, and every writing command has --dry-run.
 func TestFlagsOfEveryCommand(t *testing.T) {
 	app, _ := testApp()
 	want := map[string]string{
 		"netnice": "json dry-run", "set": "json dry-run", "unset": "json dry-run", "fair": "json dry-run", "link": "json dry-run", "reserve": "json dry-run", "nlimit": "json dry-run", "power": "json dry-run", "adapt": "json dry-run", "system": "json dry-run",
 		"exec": "",                                                                               // nothing may stand between it and the command
-		"run":  "dry-run", "up": "dry-run", "down": "dry-run", "daemon": "", "metrics": "listen", // whose text is Prometheus's
+		"run":  "dry-run", "up": "dry-run", "down": "dry-run", "daemon": "", "metrics": "listen", // metrics prints Prometheus's format
 		"rules": "", "check": "json", "list": "json", "test": "json", "reload": "json",
 		"ls": "json", "show": "json", "why": "json", "monitor": "json", "status": "json", "doctor": "json", "demo": "json", "version": "json", "shell-init": "", "inetd": "", "probe": "json", // a text for shells; a server
 	}

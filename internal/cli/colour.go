@@ -24,8 +24,8 @@ func (a *App) paint(colour, text string) string {
 	return lipgloss.NewStyle().Foreground(lipgloss.Color(colour)).Render(text)
 }
 
-// width returns how wide lines of text may be, 0 = any width. An output that is no terminal has any width, because
-// programs look for phrases there.
+// width returns how wide lines of text may be, 0 = any width. Lines have any width if the output is no terminal,
+// because the programs that read them look for phrases.
 func (a *App) width() int {
 	width, _ := a.System.Terminal(a.Out)
 	return width

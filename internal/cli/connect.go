@@ -24,8 +24,8 @@ const (
 	downTimeout  = 3 * time.Minute
 	rivalTimeout = 3 * time.Second // for the one that came first to answer
 	pollInterval = 20 * time.Millisecond
-	// reachTimeout is the time in which a daemon that runs must be found on its socket. It binds a removed socket anew
-	// within a second or two.
+	// reachTimeout is the time in which a daemon that runs must be found on its socket. A daemon makes a removed socket
+	// again within a second or two.
 	reachTimeout = 3 * time.Second
 	// politeTimeout is the time in which a daemon must end after SIGTERM.
 	politeTimeout = 15 * time.Second

@@ -15,7 +15,7 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// Where the daemon keeps its state and its pins unless it is told otherwise.
+// These are the folders and files of a daemon without flags.
 const (
 	DefaultStateDir = "/var/lib/netnice"
 	DefaultPinDir   = "/sys/fs/bpf/netnice"
@@ -24,8 +24,7 @@ const (
 	DefaultAdminGroup = "netnice"
 )
 
-// daemonFlags are the flags that say where a daemon keeps what, and whether
-// another may be up.
+// daemonFlags are the flags for the folders of a daemon, and for a daemon beside another one.
 type daemonFlags struct {
 	stateDir, cgroupRoot, configDir string
 	beside                          bool
@@ -38,12 +37,12 @@ func (f *daemonFlags) add(a *App, cmd *cobra.Command) {
 	flags.StringVar(&f.cgroupRoot, "cgroup-root", "", "`folder` where cgroup v2 is mounted, if not the usual")
 }
 
-// addConfig adds the flag of those who start daemons that follow rules.
+// addConfig adds the flag of commands that start a daemon that follows rules.
 func (f *daemonFlags) addConfig(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.configDir, "config-dir", rules.DefaultDir, "`folder` of the administrator's rules")
 }
 
-// addBeside adds the flag of those who start daemons side by side on purpose.
+// addBeside adds the flag of commands that may start a daemon beside another one.
 // The variable reaches daemons that set and run start, too.
 func (f *daemonFlags) addBeside(a *App, cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.beside, "beside", a.Getenv("NETNICE_BESIDE") != "",

@@ -86,7 +86,7 @@ func (a *App) downByDaemon(ctx context.Context, c *client.Client, dryRun bool) e
 }
 
 // downSilent lifts the limits of a daemon that runs and is not found on its socket. It waits a while for the daemon to
-// bind the socket anew. After that it ends the daemon by a signal, and lifts the limits as those of a dead daemon.
+// make the socket again. After that it ends the daemon by a signal, and lifts the limits as those of a dead daemon.
 func (a *App) downSilent(ctx context.Context, c *client.Client, r daemon.Running, where *daemonFlags, dryRun bool) error {
 	message, hint := a.unreachable(r)
 	if a.System.EUID() != 0 || !a.listensHere(r) {

@@ -8,7 +8,7 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// exampleRules are three, and what is wrong besides.
+// exampleRules returns three rules, and the given problems.
 func exampleRules(problems ...string) (api.RuleList, api.RuleTest) {
 	rate, none := uint64(1e6), uint64(0)
 	scp := api.Rule{
@@ -34,8 +34,8 @@ func exampleRules(problems ...string) (api.RuleList, api.RuleTest) {
 	return list, test
 }
 
-// exampleDestinations are limits on parts of the traffic: everybody's, the caller's own, and two
-// of another user's.
+// exampleDestinations returns limits on parts of the traffic: that of everybody, that of the caller, and two of another
+// user.
 func exampleDestinations() []api.Node {
 	var list []api.Node
 	for i, id := range []string{"198.51.100.0/24", "203.0.113.7:443@user:bob", "(hidden)@user:eve", "(hidden)@user:eve"} {
@@ -47,7 +47,7 @@ func exampleDestinations() []api.Node {
 	return list
 }
 
-// exampleHeld is a process that a rule limits, in a user whom two owners have limited.
+// exampleHeld returns a process that a rule limits, in a user that two owners have limited.
 func exampleHeld() []api.Node {
 	return []api.Node{
 		{
@@ -67,7 +67,8 @@ func exampleHeld() []api.Node {
 	}
 }
 
-// examplePending is a process with a limit in force, in a unit whose limits are not, of which one would be lower.
+// examplePending returns a process with a limit in force, in a unit whose limits are not in force. One of these would be
+// the lowest.
 func examplePending() []api.Node {
 	limit := func(direction api.Direction, rate uint64, enforced bool) api.Limit {
 		return api.Limit{Owner: "admin", Direction: direction, BytesPerSec: rate, BurstNS: 10e6, Enforced: enforced}
@@ -84,8 +85,8 @@ func examplePending() []api.Node {
 	}
 }
 
-// exampleTotal is a user who only downloads under a limit on both directions together, by a rule, a process that
-// nothing counts, and a unit that does not run.
+// exampleTotal returns three nodes: a user who only downloads, under a limit by a rule on both directions together, a
+// process whose traffic is not counted, and a unit that does not run.
 func exampleTotal() []api.Node {
 	return []api.Node{
 		{
@@ -108,7 +109,7 @@ func exampleTotal() []api.Node {
 	}
 }
 
-// exampleTree is a host, a user in it, and two processes of the user.
+// exampleTree returns a host, a user in it, and two processes of the user.
 func exampleTree() []api.Node {
 	up := func(rate uint64) []api.Limit {
 		return []api.Limit{{Owner: "admin", Direction: api.Up, BytesPerSec: rate, BurstNS: 10e6, Enforced: true}}

@@ -23,13 +23,13 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// fakeSystem is the real machine but for what tests choose by $NETNICE_TEST_*.
+// fakeSystem is the real machine with changes that tests choose by $NETNICE_TEST_*.
 type fakeSystem struct{ cli.Machine }
 
 func (fakeSystem) EUID() int { return number("NETNICE_TEST_EUID") }
 
-// Daemon finds the daemon that was started last, while it runs. $NETNICE_TEST_LISTENS is where it listens
-// instead of where it should.
+// Daemon finds the daemon that was started last, while it runs. $NETNICE_TEST_LISTENS is the socket on which it listens
+// instead of the right one.
 func (fakeSystem) Daemon(...string) (daemon.Running, bool) {
 	text, err := os.ReadFile(filepath.Join(os.Getenv("NETNICE_TEST_DIR"), "holder"))
 	if err != nil {
@@ -44,7 +44,7 @@ func (fakeSystem) SignalDaemon(r daemon.Running, signal syscall.Signal, _ ...str
 	return syscall.Kill(r.PID, signal)
 }
 
-// Containers are those that $NETNICE_TEST_CONTAINERS names.
+// Containers returns the containers that $NETNICE_TEST_CONTAINERS names.
 func (fakeSystem) Containers() ([]identity.Container, error) {
 	var list []identity.Container
 	for _, name := range strings.Fields(os.Getenv("NETNICE_TEST_CONTAINERS")) {
@@ -53,7 +53,7 @@ func (fakeSystem) Containers() ([]identity.Container, error) {
 	return list, nil
 }
 
-// Processes are all, or those whose numbers $NETNICE_TEST_PIDS has.
+// Processes returns all processes, or those with the ids in $NETNICE_TEST_PIDS.
 func (fakeSystem) Processes() ([]identity.ProcessInfo, error) {
 	all, err := (cli.Machine{}).Processes()
 	if only := strings.Fields(os.Getenv("NETNICE_TEST_PIDS")); len(only) > 0 {
@@ -62,7 +62,7 @@ func (fakeSystem) Processes() ([]identity.ProcessInfo, error) {
 	return all, err
 }
 
-// Names are those in $NETNICE_TEST_USER, $NETNICE_TEST_UNIT and $NETNICE_TEST_LINK.
+// Names returns the names in $NETNICE_TEST_USER, $NETNICE_TEST_UNIT or $NETNICE_TEST_LINK.
 func (fakeSystem) Names(kind api.Kind) ([]string, error) {
 	return strings.Fields(os.Getenv("NETNICE_TEST_" + strings.ToUpper(string(kind)))), nil
 }
@@ -72,8 +72,8 @@ func (fakeSystem) HasService(context.Context, string) bool {
 	return os.Getenv("NETNICE_TEST_SERVICE") != ""
 }
 
-// StartService starts a daemon as systemd would, and writes down how it was asked to; it fails where
-// $NETNICE_TEST_SERVICE says so.
+// StartService starts a daemon as systemd would, and writes its argument to a file. It fails if $NETNICE_TEST_SERVICE
+// is "fails".
 func (f fakeSystem) StartService(ctx context.Context, again bool) error {
 	if os.Getenv("NETNICE_TEST_SERVICE") == "fails" {
 		return errors.New(`start netnice.service: systemd reports "failed"`)
@@ -137,7 +137,7 @@ func fakeApp() *cli.App {
 	}
 }
 
-// fakeDaemon serves until it is told to go down, a signal, or a minute has gone.
+// fakeDaemon serves until a client takes it down, a signal arrives, or a minute has gone.
 func fakeDaemon(ctx context.Context, o cli.DaemonOptions) error {
 	if lock := os.Getenv("NETNICE_TEST_LOCK"); lock != "" {
 		if err := os.Mkdir(lock, 0o700); err != nil {

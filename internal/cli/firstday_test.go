@@ -20,8 +20,8 @@ import (
 var (
 	examplePID     = regexp.MustCompile(`\b47\d\d\b`)
 	exampleProgram = regexp.MustCompile(`\bname:[a-z]+\b`)
-	// needsMore are commands that talk to hosts, go on until they are told to end, or need a daemon that reads rules (the
-	// script "always"); TestReadmeCommands reads them.
+	// needsMore are commands that talk to hosts, run until a signal, or need a daemon that reads rules (the script
+	// "always"); TestReadmeCommands reads them.
 	needsMore = regexp.MustCompile(`^netnice (probe|inetd|monitor) | --measure | --always\b`)
 )
 
@@ -38,7 +38,7 @@ func TestFirstDay(t *testing.T) {
 	served := clienttest.New()
 	served.SetWhy(exampleWhy())
 	env := append(serve(t, served), "PATH="+bin, "HOME="+bin, "NETNICE_TEST_CONTAINERS=web-1", "NETNICE_TEST_USER=bob", "NETNICE_TEST_LINK=eth0 ppp0")
-	running := map[string]string{} // by the number in README.md
+	running := map[string]string{} // process ids, by the process id in README.md
 	for _, line := range cli.ReadmeCommands(t) {
 		if needsMore.MatchString(line) {
 			continue

@@ -105,7 +105,7 @@ func daemonPID(socket, proc string) int {
 	if err != nil {
 		return 0
 	}
-	// A daemon that was killed leaves its process id there, which another process may have by now.
+	// A daemon that was killed leaves its process id there, and another process may have that id by now.
 	status, err := os.ReadFile(filepath.Join(cmp.Or(proc, "/proc"), strconv.Itoa(pid), "status"))
 	if err != nil || !strings.HasPrefix(string(status), "Name:\tnetnice\n") {
 		return 0

@@ -65,13 +65,13 @@ func TestSilentDaemon(t *testing.T) {
 	require.Contains(t, hint, fmt.Sprintf("sudo kill -CONT %d\n", pid))
 	require.Equal(t, exitNoDaemon, code)
 
-	a.proc = t.TempDir() // which the caller may not read
+	a.proc = t.TempDir() // an empty folder stands for a /proc that the caller may not read
 	message, hint, _ = ask(t, a)
 	require.Equal(t, "the daemon did not answer in time", message)
 	require.Equal(t, logHint, hint)
 }
 
-// One that takes no calls any more is found by its lock.
+// A daemon that takes no calls any more is found by its lock.
 func TestDaemonThatTakesNoCalls(t *testing.T) {
 	a, _ := testApp()
 	a.socket = socketPath(t)
@@ -89,7 +89,7 @@ func TestDaemonThatTakesNoCalls(t *testing.T) {
 	require.Equal(t, "so many calls wait for the daemon that it can take no more: its process 4711 is held by a debugger, process 9", message)
 }
 
-// What is said of a daemon, by what its threads did in two looks nine seconds apart.
+// The description of a daemon depends on the activity of its threads in two samples, nine seconds apart.
 func TestDoing(t *testing.T) {
 	type threads = []identity.ThreadActivity
 	sleeps := identity.ThreadActivity{TID: 1, State: 'S', Switches: 5, Function: "futex_do_wait", Call: unix.SYS_FUTEX}

@@ -72,7 +72,7 @@ func (a *App) listRows(list *api.NodeList) (rows []listed) {
 }
 
 // listColumns returns the columns that the list needs. The choice of columns, and the width of those of figures, depend
-// on limits and not on figures. So the columns stay where they are while figures change.
+// on limits and not on figures. For this reason the columns do not move while figures change.
 func (a *App) listColumns(list *api.NodeList) []listColumn {
 	columns := []listColumn{
 		{column{title: "SUBJECT", elastic: true}, func(r listed) string { return r.subject }},

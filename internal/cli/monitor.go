@@ -98,7 +98,7 @@ func (a *App) printEvent(e api.Event, asJSON bool) error {
 	return nil
 }
 
-// eventColour is how an event is told from the usual ones, "" for these.
+// eventColour returns the colour that marks an unusual event, "" for a usual one.
 func eventColour(kind api.EventType) string {
 	switch kind {
 	case api.EventLimitFailed, api.EventRulesRefused:

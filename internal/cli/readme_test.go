@@ -15,8 +15,8 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// A reader of README.md types what stands there. These tests read it as the command line, make, man and the rules
-// would; TestFirstDay runs its commands.
+// A reader of README.md types its commands. These tests read them as the command line, make, man and the rules would;
+// TestFirstDay runs them.
 
 const project = "../../"
 
@@ -197,7 +197,7 @@ func TestDocumentsNameCommands(t *testing.T) {
 	require.Greater(t, found, 20)
 }
 
-// What README.md names is there: files, targets of make, man pages, and the release of Go.
+// The files, the targets of make, the man pages and the release of Go that README.md names exist.
 func TestReadmeNames(t *testing.T) {
 	blocks, prose := Readme(t)
 	all := prose + strings.Join(blocks, "")

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// isRemedyName reports whether what is called so, a field, a variable, an argument, a result or a function, is a remedy.
+// isRemedyName reports whether a field, a variable, an argument, a result or a function of that name is a remedy.
 func isRemedyName(name string) bool {
 	name = strings.ToLower(name)
 	return name == "remedy" || name == "example" || strings.HasSuffix(name, "hint")
@@ -64,7 +64,7 @@ func remedyTakers(sources ...source) map[string][]int {
 type source struct {
 	folder string // its last name
 	files  map[string]*ast.File
-	consts map[string][]string // by name, of all functions
+	consts map[string][]string // the texts of constants in all functions, by the constant's name
 }
 
 func readSource(t *testing.T, dir string) source {
@@ -95,7 +95,7 @@ func readSource(t *testing.T, dir string) source {
 	return s
 }
 
-// checkSource checks what remedies a package has, and returns how many commands they name.
+// checkSource checks the remedies of a package, and returns how many commands they name.
 func checkSource(t *testing.T, s source, takers map[string][]int) (found int) {
 	t.Helper()
 	takers = maps.Clone(takers)
@@ -121,7 +121,7 @@ func checkSource(t *testing.T, s source, takers map[string][]int) (found int) {
 			if n, ok := n.(*ast.BasicLit); ok {
 				text := s.text(n)
 				if strings.HasSuffix(text, " ") {
-					text += blank // it goes on
+					text += blank // the text goes on with other values
 				}
 				found += checkRemedy(t, name, text, false)
 			}
@@ -188,7 +188,7 @@ func returnedRemedies(f *ast.FuncDecl) (list []ast.Expr) {
 	return list
 }
 
-// nameOf is what a function is called by.
+// nameOf returns the name by which a function is called.
 func nameOf(fun ast.Expr) string {
 	switch f := fun.(type) {
 	case *ast.Ident:
@@ -199,7 +199,7 @@ func nameOf(fun ast.Expr) string {
 	return ""
 }
 
-// text is what an expression says, with blanks for what only a run knows.
+// text returns the text of an expression, with blanks for the parts that are known only at run time.
 func (s source) text(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:

@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A remedy that is no command leads from one error to the next. These tests read remedies as the
-// command line would: the subcommand exists, its flags do, and their values are taken.
+// A wrong command in a remedy leads the user from one error to the next. These tests read remedies as the command line
+// would: the subcommand exists, its flags exist, and their values are valid.
 
-// blank stands in a remedy for what is known only when it is printed.
+// blank stands in a remedy for a part that is known only when the remedy is printed.
 const blank = "§"
 
 var (
@@ -35,8 +35,8 @@ func remedyRoot() *cobra.Command {
 	return root
 }
 
-// checkRemedy parses each command that a text names, and returns how many there are. Of a text
-// that is no remedy only what begins with sudo, or has a flag next, is a command.
+// checkRemedy parses each command that a text names, and returns how many there are. In a text other than a remedy,
+// only words that begin with sudo, or have a flag right after the verb, are a command.
 func checkRemedy(t *testing.T, where, text string, isRemedy bool) (found int) {
 	t.Helper()
 	for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == ';' }) {
@@ -121,7 +121,7 @@ func lookUpFlag(cmd *cobra.Command, name string) *pflag.Flag {
 	return cmd.InheritedFlags().Lookup(name)
 }
 
-// What wrong use is answered with is a command that would be taken.
+// The answers to wrong use name valid commands.
 func TestRemediesOfWrongUse(t *testing.T) {
 	for _, c := range []struct{ args, remedy string }{
 		{"set --user bob", "netnice set user:bob --up 10MB/s"},
@@ -162,12 +162,12 @@ func TestRemediesOfWrongUse(t *testing.T) {
 	}
 }
 
-// Every remedy in the program, also of the daemon and of the API, is a command that would be taken.
+// Every remedy in the program, also those of the daemon and of the API, is a valid command.
 func TestRemediesAreCommands(t *testing.T) {
 	var sources []source
 	for _, dir := range []string{"../../internal", "../../client", "../../api", "../../cmd"} {
 		require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			// what is only for tests is no remedy
+			// packages for tests have no remedies
 			if err == nil && d.IsDir() && !strings.HasSuffix(path, "test") && d.Name() != "testutil" && d.Name() != "testdata" {
 				sources = append(sources, readSource(t, path))
 			}

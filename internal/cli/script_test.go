@@ -84,7 +84,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// script is what one script has running.
+// script holds the running daemon of one script.
 type script struct {
 	socket string
 	daemon *clienttest.Daemon
@@ -121,7 +121,7 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 			ID: 30, Subject: api.Subject{Kind: api.KindRule, ID: "scp"}, Name: "all of scp", Weight: 100,
 			Limits: []api.Limit{{Owner: "admin", Direction: api.Up, BytesPerSec: 1e6, Enforced: true, Rule: &api.RuleOrigin{Name: "scp", File: "f", Line: 1}}},
 		})
-	case "mine": // of the user 54321, who has no name
+	case "mine": // a limit of the user 54321; no account has that number
 		s.daemon.Put(api.Node{
 			ID: 31, Subject: api.Subject{Kind: api.KindPID, ID: "10300"}, Name: "mine", UID: 54321, Weight: 100,
 			Limits: []api.Limit{{Owner: "54321", Direction: api.Up, BytesPerSec: 1e6, Enforced: true}},
@@ -138,7 +138,7 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 			ID: 32, Subject: api.Subject{Kind: api.KindPID, ID: "10400"}, Name: "nnalways", Weight: 100,
 			Limits: []api.Limit{{Owner: "admin", Direction: api.Total, BytesPerSec: rate, Enforced: true, Rule: &rule}},
 		})
-	case "follows": // no rule yet
+	case "follows": // the daemon follows rules, and there is none yet
 		s.daemon.SetRules(api.RuleList{Version: api.Version, Followed: true, Rules: []api.Rule{}, Problems: []api.RuleProblem{}}, api.RuleTest{})
 	case "pending":
 		for _, n := range examplePending() {
@@ -212,7 +212,7 @@ func wishText(r api.SetRequest) string {
 	return b.String()
 }
 
-// exitsCommand is `exits CODE COMMAND ARGS`: run it and want that exit code.
+// exitsCommand is `exits CODE COMMAND ARGS`: it runs the command, and fails on another exit code.
 func exitsCommand(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
@@ -228,7 +228,7 @@ func exitsCommand(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// zombieCommand sets $ZOMBIE to a process that has ended and waits to be waited for.
+// zombieCommand sets $ZOMBIE to the id of a zombie: a process that has ended, and whose parent has not waited for it.
 func zombieCommand(ts *testscript.TestScript, _ bool, _ []string) {
 	cmd := exec.Command("true")
 	ts.Check(cmd.Start())

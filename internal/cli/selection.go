@@ -85,7 +85,7 @@ func (s *selection) noun() string {
 	return "process"
 }
 
-// leftOut says which processes of the name are not meant, and why.
+// leftOut notes the processes of the name that the selection excludes, with the reason.
 func (s *selection) leftOut() []string {
 	if s.others == 0 {
 		return nil
@@ -93,7 +93,7 @@ func (s *selection) leftOut() []string {
 	return []string{fmt.Sprintf("%s: %s of other users left out: sudo netnice ... means them, too", s.pattern, count(s.others, "process"))}
 }
 
-// only is the one subject of a selection, for commands that take no more.
+// only returns the one subject of a selection, for commands that take no more.
 func (s *selection) only() (api.Subject, error) {
 	all := slices.Concat(s.subjects, s.inner)
 	if len(all) == 1 {
@@ -170,7 +170,7 @@ func (a *App) processesNamedFor(who caller, pattern api.Subject) (*selection, er
 
 // descends reports whether an ancestor of a process is among others.
 func descends(pid int, parents map[int]int, among map[int]bool) bool {
-	for range parents { // the way up is no longer than that
+	for range parents { // a process has no more ancestors than there are processes
 		pid = parents[pid]
 		if pid == 0 {
 			return false
@@ -201,8 +201,8 @@ func isCut(p identity.ProcessInfo) bool {
 	return p.Path != "" && len(p.Comm) == most && strings.HasPrefix(path.Base(p.Path), p.Comm)
 }
 
-// programNames lists by which names processes can be called: that of the file that they run, and the
-// kernel's name for a script's.
+// programNames lists the names by which a command can name processes: the name of the file that a process runs, and
+// the kernel's name, which for a script is that of the script.
 func programNames(list []identity.ProcessInfo) []string {
 	names := make(map[string]bool)
 	for _, p := range list {

@@ -38,7 +38,7 @@ func TestEditDistance(t *testing.T) {
 	})
 }
 
-// Nobody who types waits for a daemon that does not answer.
+// A user who types does not wait for a daemon that does not answer.
 func TestCompletionDoesNotWait(t *testing.T) {
 	a, _ := testApp()
 	a.socket = socketPath(t)

@@ -27,7 +27,7 @@ type interactive struct {
 	name, command string
 	needs         string            // a program or a file
 	files         map[string]string // below the home; a text without a newline is the name of a file of contrib/completions
-	behindSudo    bool              // completes also what sudo is to run
+	behindSudo    bool              // completes also commands behind sudo
 }
 
 // interactives are the shells, each with the completion where its users have it.
@@ -146,8 +146,8 @@ func (s *screen) empty() {
 	})
 }
 
-// Behind TAB a person at bash, zsh or fish finds what there is: processes by number and name, users, devices, what has
-// limits, and rates with their units.
+// TAB offers a person at bash, zsh or fish the values that exist: processes by number and name, users, devices,
+// subjects with limits, and rates with their units.
 func TestTab(t *testing.T) {
 	one, two := startProgram(t, "nncomplete"), startProgram(t, "nnsleeper")
 	served := clienttest.New()
@@ -189,7 +189,7 @@ func tabCases(one, two string) []tabCase {
 	}
 }
 
-// completes types a line and TAB, and waits for what is wanted.
+// completes types a line and TAB, and waits for the result of the case.
 func (s *screen) completes(c tabCase) {
 	s.t.Helper()
 	keys := []string{"send-keys", "Tab"}
@@ -223,7 +223,7 @@ func startProgram(t *testing.T, name string) string {
 	return strconv.Itoa(cmd.Process.Pid)
 }
 
-// serve has a daemon answer, and returns the environment of who is to find it.
+// serve starts a daemon, and returns the environment in which commands find it.
 func serve(t *testing.T, served *clienttest.Daemon) []string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "nn") // a socket's path has at most 107 bytes

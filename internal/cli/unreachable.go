@@ -17,7 +17,7 @@ import (
 )
 
 // A daemon may run and not be found on its socket: /run was emptied, or a file system is mounted over it. The daemon
-// binds the socket anew within seconds. Commands that do not wait for that name the daemon's process, which the kernel
+// makes the socket again within seconds. Commands that do not wait for that name the daemon's process, which the kernel
 // knows by the daemon's locks.
 
 // locks returns the files and folders that the daemon of this command has locked.

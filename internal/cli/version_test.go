@@ -36,7 +36,7 @@ func TestBuiltRelease(t *testing.T) {
 	}
 }
 
-// What the Makefile sets is here, and the version that it finds sorts as packages' versions do.
+// The variable that the Makefile sets exists, and the version that it finds sorts as the versions of packages do.
 func TestPackageVersion(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	require.NoError(t, err)
