@@ -101,7 +101,7 @@ another, as the list has it.`,
 	return cmd
 }
 
-// splitNamespace splits HOST@NUMBER, the number of a network namespace; 0 = none is named.
+// splitNamespace splits HOST@NUMBER. The number is that of a network namespace; 0 = the word has none.
 func splitNamespace(text string) (host string, netns uint32, err error) {
 	host, number, named := strings.Cut(text, "@")
 	if !named {
@@ -191,7 +191,7 @@ func (a *App) setAdapt(ctx context.Context, request api.AdaptRequest, asJSON boo
 	return nil
 }
 
-// listAdapted prints all of them.
+// listAdapted prints all hosts and areas that are adapted to.
 func (a *App) listAdapted(ctx context.Context, asJSON bool) error {
 	var list *api.AdaptList
 	err := a.read(ctx, func(ctx context.Context, c *client.Client) (err error) {

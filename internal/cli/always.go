@@ -121,7 +121,7 @@ func (a *App) writeRule(draft rules.Draft, folder string) (*rules.Addition, erro
 // mostRuleName bounds the name of a rule, in bytes.
 const mostRuleName = 64
 
-// rulesFollowed refuses where no daemon follows rules: a rule would hold for nobody.
+// rulesFollowed returns an error if the daemon follows no rules: an added rule would hold for no process.
 func (a *App) rulesFollowed(ctx context.Context) error {
 	var list *api.RuleList
 	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {
@@ -188,7 +188,7 @@ func makeRulesFolder(folder string) error {
 	return nil
 }
 
-// notWritten is the error of a file of rules that could not be written into a folder.
+// notWritten returns the error for a file of rules that could not be written into a folder.
 func notWritten(folder, action string, err error) error {
 	for !isFolder(folder) && folder != filepath.Dir(folder) {
 		folder = filepath.Dir(folder)
@@ -206,8 +206,8 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// reloadAdded has the daemon read a rule that was written, and says on how many processes it stands, where it is, and
-// how to undo it.
+// reloadAdded makes the daemon read a rule that was written. It prints the number of processes under the rule, the file
+// of the rule, and the commands that undo it.
 func (a *App) reloadAdded(ctx context.Context, pattern api.Subject, added *rules.Addition, asJSON bool) error {
 	sudo := ""
 	if a.System.EUID() == 0 {
@@ -265,13 +265,13 @@ func (a *App) printAddedJSON(ctx context.Context, pattern api.Subject, rule api.
 	return writeJSON(a.Out, printed)
 }
 
-// otherwiseRuled notes that a rule does not hold for all processes that run its program. The rules of a user, a member
-// of the administrators' group too, are for their own processes.
+// otherwiseRuled notes that a rule does not hold for all processes that run its program. The rules of a user are for
+// this user's processes alone, also those of a member of the administrators' group.
 func (a *App) otherwiseRuled(pattern api.Subject, rule *api.Rule) []string {
 	uid := a.System.EUID()
 	s, err := a.processesNamedFor(caller{uid: uid, admin: uid == 0}, pattern)
 	if err != nil || rule.Nodes >= len(s.subjects) {
-		return nil // none runs it, or it holds for all
+		return nil // no process runs the program, or the rule holds for all
 	}
 	return []string{fmt.Sprintf("%s run it now, and a rule before this one may hold for some: netnice rules test PID", count(len(s.subjects), "process"))}
 }

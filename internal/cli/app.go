@@ -1,13 +1,11 @@
-// Package cli is the netnice command: flags in, calls of the client out, text
-// or JSON back. A file is a verb. It owns wording, exit codes and the start of
-// a daemon where none runs; it decides nothing about limits and never touches
-// the kernel but through Parts.
+// Package cli is the netnice command. It turns flags into calls of the client, and the answers into text or JSON. Each
+// verb has a file. The package owns wording, exit codes and the start of a daemon where none runs. It decides nothing
+// about limits, and never touches the kernel except through Parts.
 //
-// Exit codes: 0 done; 1 netnice failed, or doctor found something missing; 2
-// wrong usage; 3 what was named is not there; 4 the caller may not; 5 there is
-// no daemon to ask. Commands that run another one have its exit code, and for
-// themselves those that env(1) has: 125 netnice failed, whatever the reason; 126
-// the command cannot be run; 127 it was not found.
+// Exit codes: 0 done; 1 netnice failed, or doctor found something missing; 2 wrong usage; 3 the named subject does not
+// exist; 4 the caller may not do this; 5 no daemon answers. Commands that run another command have the exit code of
+// that one. Their own exit codes are those of env(1): 125 netnice failed, for any reason; 126 the command cannot be
+// run; 127 the command was not found.
 package cli
 
 import (
@@ -28,7 +26,7 @@ import (
 // Exit codes of netnice's own.
 const (
 	exitOK        = 0
-	exitFailed    = 1 // also: doctor or rules found something wrong
+	exitFailed    = 1 // also: doctor or rules found a fault
 	exitUsage     = 2
 	exitNoSubject = 3
 	exitDenied    = 4
@@ -48,7 +46,7 @@ type DaemonOptions struct {
 	Preload    bool   // all kernel programs are loaded at the start
 	AdminGroup string // the members of this group have the rights of root
 	Beside     bool   // another netnice may be up
-	ConfigDir  string // of rules
+	ConfigDir  string // the folder of the administrator's rules
 	Hangup     <-chan os.Signal
 	Release    string
 	Logger     *slog.Logger
@@ -67,7 +65,7 @@ type Parts struct {
 	Daemon func(context.Context, DaemonOptions) error
 	// Guard waits for the end of a daemon, and then moves the egress hook to the root cgroup if the daemon left it below.
 	Guard func(context.Context, DaemonOptions) error
-	// Down lifts everything where no daemon runs.
+	// Down lifts all limits where no daemon runs.
 	Down func(context.Context, DaemonOptions) error
 	// Unused returns the names of netnice's devices that no netnice uses any more; with remove it removes them.
 	Unused func(ctx context.Context, remove bool) ([]string, error)
@@ -122,7 +120,7 @@ func (a *App) Run(ctx context.Context, args []string) int {
 	return code
 }
 
-// runsCommand reports whether a command becomes another program, whose exit codes are that program's.
+// runsCommand reports whether a command becomes another program. The exit codes are those of that program then.
 func runsCommand(cmd *cobra.Command) bool {
 	return slices.Contains([]string{"run", "exec", "inetd-session"}, cmd.Name())
 }

@@ -15,11 +15,11 @@ import (
 type caller struct {
 	uid   int
 	admin bool // the daemon gives the caller the rights of root
-	// name is how the daemon calls the caller as the owner of a limit.
+	// name returns the caller's name as the owner of a limit.
 	name func() string
 }
 
-// caller asks the daemon whether a user is one of its administrators. Where none answers, only root is one.
+// caller asks the daemon whether a user is one of its administrators. If no daemon answers, only root is one.
 func (a *App) caller(ctx context.Context) caller {
 	uid := a.System.EUID()
 	who := caller{uid: uid, name: sync.OnceValue(func() string { return userName(ctx, uid) })}

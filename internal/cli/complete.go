@@ -13,7 +13,8 @@ import (
 	"github.com/netnice/netnice/client"
 )
 
-// completionTimeout is how long a completion waits for the daemon: a person waits for the next letter.
+// completionTimeout is how long a completion waits for the daemon. It is short, because a person waits for the next
+// letter.
 const completionTimeout = 200 * time.Millisecond
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
@@ -35,7 +36,8 @@ func (a *App) completeSubjects(_ *cobra.Command, words []string, prefix string) 
 	return a.subjectWords(prefix), noFiles
 }
 
-// completeHere offers subjects and rates behind netnice itself. Before the first letter there are its commands alone.
+// completeHere offers subjects and rates behind netnice itself. Before the first letter it offers nothing, so that the
+// shell shows the commands alone.
 func (a *App) completeHere(_ *cobra.Command, words []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	switch {
 	case len(words) == 1:
@@ -140,7 +142,7 @@ func (a *App) values(kind api.Kind) []string {
 	case api.KindLink:
 		names, _ := a.System.Names(kind)
 		for _, name := range names {
-			if !strings.HasPrefix(name, "netnice") { // these are its own
+			if !strings.HasPrefix(name, "netnice") { // netnice's own devices have such names
 				words = append(words, name)
 			}
 		}
@@ -218,7 +220,7 @@ func rateWords(prefix string) []string {
 	return words
 }
 
-// completeRates has the flags of these names complete rates.
+// completeRates makes the flags of these names complete rates.
 func completeRates(cmd *cobra.Command, names ...string) {
 	for _, name := range names {
 		_ = cmd.RegisterFlagCompletionFunc(name, func(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {

@@ -13,16 +13,15 @@ import (
 	"github.com/netnice/netnice/client"
 )
 
-// How long a command waits: for an answer to a reading call, to a writing one
-// (which may have to walk every process and socket), for a daemon to come up,
-// and between two looks.
+// These are the times that a command waits: for the answer to a reading call, for that to a writing call (which may
+// have to walk every process and socket), for a daemon to come up, and between two polls.
 const (
 	readTimeout  = 10 * time.Second
 	writeTimeout = 60 * time.Second
 	startTimeout = 2 * time.Minute
-	startSlow    = 10 * time.Second // after which it is said that a daemon is waited for
+	startSlow    = 10 * time.Second // after this time the command says that it waits for a daemon
 	downTimeout  = 3 * time.Minute
-	rivalTimeout = 3 * time.Second // for the one that came first to answer
+	rivalTimeout = 3 * time.Second // for the answer of another daemon that has come up first
 	pollInterval = 20 * time.Millisecond
 	// reachTimeout is the time in which a daemon that runs must be found on its socket. A daemon makes a removed socket
 	// again within a second or two.
@@ -37,7 +36,7 @@ func (a *App) read(ctx context.Context, call func(context.Context, *client.Clien
 	return a.readFor(ctx, readTimeout, call)
 }
 
-// readFor is read for a call that may take so long.
+// readFor is read for a call that may take another time than usual.
 func (a *App) readFor(ctx context.Context, most time.Duration, call func(context.Context, *client.Client) error) error {
 	c := client.New(a.socket)
 	defer c.Close()
@@ -77,8 +76,8 @@ func (a *App) nobody(ctx context.Context, cause error) error {
 	return f
 }
 
-// write runs a call that changes something; where no daemon answers, root
-// starts one that leaves with its last limit.
+// write runs a call that changes something. If no daemon answers, a command of root starts one that leaves with its
+// last limit.
 func (a *App) write(ctx context.Context, call func(context.Context, *client.Client) error) error {
 	return a.writeStarting(ctx, []string{flagOnDemand}, call)
 }
@@ -95,7 +94,7 @@ func (a *App) writeStarting(ctx context.Context, flags []string, call func(conte
 	return watch.explain(a.askOrStart(ctx, c, flags, call))
 }
 
-// askOrStart calls, and starts a daemon where none answers.
+// askOrStart runs a call, and starts a daemon if none answers.
 func (a *App) askOrStart(ctx context.Context, c *client.Client, flags []string, call func(context.Context, *client.Client) error) error {
 	err := a.ask(ctx, c, call)
 	// Twice, because a daemon on demand may leave just while it is asked.
@@ -114,7 +113,7 @@ func (a *App) askOrStart(ctx context.Context, c *client.Client, flags []string, 
 	return err
 }
 
-// ask calls, and finds out whether a daemon that refused is just leaving.
+// ask runs a call, and finds out whether a daemon that refused the call is about to leave.
 func (a *App) ask(ctx context.Context, c *client.Client, call func(context.Context, *client.Client) error) error {
 	err := call(ctx, c)
 	if isCode(err, api.CodeConflict) {
@@ -143,7 +142,7 @@ func (a *App) start(ctx context.Context, c *client.Client, flags ...string) erro
 			told = true
 			a.warn([]string{fmt.Sprintf("the daemon (pid %d) is coming up; %s says what it does", pid, a.LogPath)})
 		}
-		alive := a.System.Alive(pid) // before the question: it may be another's daemon that answers
+		alive := a.System.Alive(pid) // before the question, because another daemon may answer it
 		_, err := c.Status(ctx)
 		switch {
 		case err == nil:

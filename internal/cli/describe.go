@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	defaultWeight    = 100 // not worth a word
+	defaultWeight    = 100 // this weight is not printed
 	backgroundWeight = 1
-	// interactiveWeight is the most that there is.
+	// interactiveWeight is the highest weight.
 	interactiveWeight = 10000
 	onePercent        = 10_000 // millionths
 )
 
-// printable replaces what could move a terminal's cursor: names of processes
-// and cgroups are chosen by whoever made them.
+// printable replaces characters that could move a terminal's cursor. Any user can choose the names of processes and
+// cgroups.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -32,8 +32,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// lowest returns, per direction, the limit that holds among those of several
-// owners: up, down, total.
+// lowest returns for each direction (up, down, total) the limit that holds among those of several owners.
 func lowest(limits []api.Limit) []api.Limit {
 	var out []api.Limit
 	for _, direction := range []api.Direction{api.Up, api.Down, api.Total} {
@@ -50,7 +49,7 @@ func lowest(limits []api.Limit) []api.Limit {
 	return out
 }
 
-// rateText prints how fast a limit is: "10 MB/s up".
+// rateText prints the rate and the direction of a limit: "10 MB/s up".
 func (a *App) rateText(l api.Limit) string {
 	text := units.FormatRate(l.BytesPerSec, a.units) + " " + printable(string(l.Direction))
 	if !l.Enforced {
@@ -103,7 +102,7 @@ func (a *App) nodeTextWith(n *api.Node, limitText func(api.Limit) string) string
 	return strings.Join(parts, ", ")
 }
 
-// noLimitText is nodeText of a node that has nothing.
+// noLimitText is the nodeText of a node without limits and properties.
 const noLimitText = "no limit"
 
 // properties prints the properties of a node other than its limits: "weight 200", "at least 1 MB/s up".
@@ -138,7 +137,7 @@ func (a *App) properties(n *api.Node) (parts []string) {
 	return parts
 }
 
-// lineText prints what a line carries beside IP packets: "with 10 bytes a packet, in ATM cells".
+// lineText prints the link-layer overhead of a line: "with 10 bytes a packet, in ATM cells".
 func lineText(l *api.Line) string {
 	text := fmt.Sprintf("with %d bytes a packet", l.OverheadBytes)
 	if l.LeastBytes != 0 {
@@ -172,18 +171,17 @@ func (a *App) reservedText(n *api.Node) string {
 	return text
 }
 
-// grantText prints what a user may reserve: "20% of eth0".
+// grantText prints the share of a link that a user may reserve: "20% of eth0".
 func grantText(g *api.Grant) string {
 	return strconv.FormatFloat(float64(g.PPM)/onePercent, 'f', -1, 64) + "% of " + printable(g.Link)
 }
 
-// tightest finds the lowest limit in force of those directions among nodes, and where it stands; nil if there
-// is none.
+// tightest finds the lowest limit in force of these directions among nodes, and its node; nil if there is none.
 func tightest(nodes []api.Node, directions ...api.Direction) (*api.Node, *api.Limit) {
 	return lowestOf(nodes, true, directions...)
 }
 
-// lowestOf is tightest of the limits that are in force, or of those that are set and are not in force yet.
+// lowestOf is tightest for the limits in force, or for those that are set and not in force yet.
 func lowestOf(nodes []api.Node, enforced bool, directions ...api.Direction) (*api.Node, *api.Limit) {
 	var node *api.Node
 	var limit *api.Limit
@@ -197,7 +195,7 @@ func lowestOf(nodes []api.Node, enforced bool, directions ...api.Direction) (*ap
 	return node, limit
 }
 
-// ownName is a node's name where that is not in its subject already.
+// ownName returns a node's name, "" if its subject has the name already.
 func ownName(n *api.Node) string {
 	for _, name := range n.Names {
 		if name.Problem != "" {

@@ -15,15 +15,14 @@ import (
 // self is this very program, also after its file was replaced.
 const self = "/proc/self/exe"
 
-// nameProcess has ps, top and pgrep show the program as netnice, although it was started as self.
+// nameProcess makes ps, top and pgrep show the program as netnice, although it was started as self.
 func nameProcess() {
-	_ = os.WriteFile("/proc/self/comm", []byte("netnice"), 0) // a name is all that is lost
+	_ = os.WriteFile("/proc/self/comm", []byte("netnice"), 0) // a failure costs nothing but the name
 }
 
-// StartDetached runs `netnice ARGS --background`, which starts the real process
-// by way of Detach and ends. The real one thereby is nobody's child: `netnice
-// run` limits its own process tree, and the command that it becomes would not
-// know what to do with a child that it did not start.
+// StartDetached runs `netnice ARGS --background`, which starts the real process by way of detach and ends. So the real
+// process is no child of this one. `netnice run` limits its own process tree, and the command that it becomes would not
+// expect a child that it did not start.
 func (Machine) StartDetached(args []string, log string) (int, error) {
 	var out, problem bytes.Buffer
 	cmd := exec.Cmd{
@@ -46,9 +45,8 @@ func (Machine) StartDetached(args []string, log string) (int, error) {
 	return pid, nil
 }
 
-// detach starts this same program with args in a session of its own, in the
-// root folder, with none of the caller's open files and little of its
-// environment, its output appended to log. It returns the pid.
+// detach starts this same program with args in a session of its own, in the root folder. The process has none of the
+// caller's open files and little of its environment, and appends its output to log. detach returns its process id.
 func detach(args []string, log string) (int, error) {
 	out, err := openLog(log)
 	if err != nil {
@@ -94,7 +92,7 @@ func closeOnExec(first int) error {
 	return nil
 }
 
-// daemonEnvironment keeps what a daemon has a use for.
+// daemonEnvironment returns the variables of an environment that a daemon uses.
 func daemonEnvironment(env []string) []string {
 	var kept []string
 	for _, entry := range env {

@@ -46,8 +46,8 @@ func (a *App) paintState(state, padded string) string {
 	return a.paint(colours[state], padded)
 }
 
-// daemonChecks are what a report tells of a daemon that runs as a process of its own name: other processes than
-// netnice's are nobody's business.
+// daemonChecks returns the part of a report on a daemon that runs as a process with its own name. A report must tell
+// nothing of other processes than netnice's.
 func (a *App) daemonChecks(ctx context.Context) []api.Check {
 	c := client.New(a.socket)
 	defer c.Close()
@@ -55,7 +55,7 @@ func (a *App) daemonChecks(ctx context.Context) []api.Check {
 	defer cancel()
 	status, err := c.Status(ctx)
 	if err != nil {
-		return nil // without a daemon there is nothing to tell
+		return nil // without a daemon the report has no such part
 	}
 	proc, err := procfs.NewFS(cmp.Or(a.proc, procfs.DefaultMountPoint))
 	if err != nil {
@@ -69,11 +69,12 @@ func (a *App) daemonChecks(ctx context.Context) []api.Check {
 	if err != nil || its.Name != "netnice" {
 		return nil
 	}
-	groups, _ := os.ReadFile(filepath.Join(cmp.Or(a.proc, procfs.DefaultMountPoint), "sys/net/ipv4/ping_group_range")) // "" is said as it is
+	groups, _ := os.ReadFile(filepath.Join(cmp.Or(a.proc, procfs.DefaultMountPoint), "sys/net/ipv4/ping_group_range")) // DaemonPrivileges knows "" as unknown
 	return []api.Check{doctor.DaemonPrivileges(status.PID, its.CapEff, strings.Join(strings.Fields(string(groups)), " "))}
 }
 
-// verdict is nil unless something is missing; the report has said what.
+// verdict returns an error that names the missing features, nil if none is missing. It has no remedy, because the report
+// has one for each.
 func verdict(r *api.Report) error {
 	var missing []string
 	for _, c := range r.Checks {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// dscpNames are the usual ones, of RFC 2474, 2597, 3246 and 8622.
+// dscpNames are the usual names of marks, of RFC 2474, 2597, 3246 and 8622.
 func dscpNames() map[string]int {
 	names := map[string]int{"ef": 46, "va": 44, "le": 1, "none": -1}
 	for class := range 8 {
@@ -20,7 +20,7 @@ func dscpNames() map[string]int {
 	return names
 }
 
-// parseDSCP reads a name or 0..63; -1 is none.
+// parseDSCP reads a name or 0..63; -1 is no mark.
 func parseDSCP(text string) (int, error) {
 	if n, ok := dscpNames()[strings.ToLower(text)]; ok {
 		return n, nil

@@ -67,8 +67,8 @@ func exampleHeld() []api.Node {
 	}
 }
 
-// examplePending returns a process with a limit in force, in a unit whose limits are not in force. One of these would be
-// the lowest.
+// examplePending returns a process with a limit in force, in a unit whose limits are not in force. One of these would
+// be the lowest.
 func examplePending() []api.Node {
 	limit := func(direction api.Direction, rate uint64, enforced bool) api.Limit {
 		return api.Limit{Owner: "admin", Direction: direction, BytesPerSec: rate, BurstNS: 10e6, Enforced: enforced}

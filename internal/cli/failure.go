@@ -26,7 +26,7 @@ func (f *failure) Error() string { return f.message }
 func (f *failure) Hint() string  { return f.hint }
 func (f *failure) Unwrap() error { return f.cause }
 
-// fail makes a failure of wrong usage: an argument makes no sense, or what is in a file that it names.
+// fail makes a failure of wrong usage: an argument, or the content of a file that it names, makes no sense.
 func fail(hint, format string, args ...any) error {
 	return failWith(exitUsage, hint, format, args...)
 }
@@ -59,7 +59,7 @@ func (a *App) report(err error) int {
 // logHint is the remedy for a failure whose reason the daemon itself does not give.
 const logHint = "look at its log: journalctl -t netnice, or /var/log/netnice-daemon.log"
 
-// explain takes an error apart. The message stays on one line.
+// explain returns the message, the remedy and the exit code of an error. The message stays on one line.
 func explain(err error) (message, hint string, code int) {
 	message, code = err.Error(), exitFailed
 	var hinted interface{ Hint() string }
@@ -88,7 +88,7 @@ func explain(err error) (message, hint string, code int) {
 	return strings.ReplaceAll(strings.TrimSpace(message), "\n", "; "), hint, code
 }
 
-// remoteCode is the exit code for a code of the API's.
+// remoteCode returns the exit code for a code of the API.
 func remoteCode(code string) int {
 	switch code {
 	case api.CodeBadRequest:

@@ -65,7 +65,7 @@ command says which of them are no members, and why.
 	return cmd
 }
 
-// leave takes processes out of a group; "" = of the one that each is in.
+// leave takes processes out of a group; "" = each process leaves the group that it is in.
 func (a *App) leave(ctx context.Context, group string, members []api.Member, wish api.Wish, dryRun, asJSON bool) error {
 	if wish != (api.Wish{}) {
 		return fail("netnice fair --leave PID, and netnice fair --group NAME --up RATE", "--leave and a rate at once")
@@ -97,12 +97,12 @@ func (a *App) leave(ctx context.Context, group string, members []api.Member, wis
 }
 
 // members reads PID or PID=WEIGHT, and the same with name:PROGRAM for each process that runs that. A process that is
-// named twice is one member. The notes say what was left out, and why.
+// named twice is one member. The notes name the processes that were left out, with the reason.
 func (a *App) members(ctx context.Context, words []string) (list []api.Member, notes []string, err error) {
 	if len(words) == 0 {
 		return nil, nil, fail("netnice fair --total 10MB/s 4711 4712", "no process given")
 	}
-	place := make(map[int]int) // of a process in the list
+	place := make(map[int]int) // index of a process in the list, by process id
 	for _, word := range words {
 		text, weight, err := cutWeight(word)
 		if err != nil {
@@ -130,7 +130,7 @@ func (a *App) members(ctx context.Context, words []string) (list []api.Member, n
 	return list, notes, nil
 }
 
-// cutWeight splits PROCESS=WEIGHT; without a weight that is 0.
+// cutWeight splits PROCESS=WEIGHT. The weight is 0 if the word has none.
 func cutWeight(word string) (text string, weight uint32, err error) {
 	text, weightText, weighed := strings.Cut(word, "=")
 	if !weighed {
@@ -143,8 +143,8 @@ func cutWeight(word string) (text string, weight uint32, err error) {
 	return text, weight, err
 }
 
-// memberPIDs reads one process, or those of a name that are not inside others of it. The notes say who else has
-// that name.
+// memberPIDs reads one process, or the processes of a name that do not descend from others of that name. The notes name
+// the other processes of that name.
 func (a *App) memberPIDs(ctx context.Context, word string) (pids []int, notes []string, err error) {
 	program, is := strings.CutPrefix(word, string(kindName)+":")
 	if !is {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// gen writes files of the project that follow from the commands.
+// gen writes the files of the project that are generated from the commands.
 func (a *App) gen() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    "gen",
@@ -48,11 +48,11 @@ func (a *App) gen() *cobra.Command {
 }
 
 const (
-	// bashPackageCall is the generated script's only need of the package bash-completion.
+	// bashPackageCall is the only line of the generated script that needs the package bash-completion.
 	bashPackageCall = `    _get_comp_words_by_ref "$@" cur prev words cword
 `
-	// bashOwnWords does the same without the package: bash gives a word in pieces, split at = and :, and
-	// pieces between which the line has no blank are one word.
+	// bashOwnWords does the same without the package. Bash gives a word in pieces, split at = and :. Pieces between which
+	// the line has no blank are one word.
 	bashOwnWords = `    if declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
         _get_comp_words_by_ref "$@" cur prev words cword
         return

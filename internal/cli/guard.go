@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// guard is the command of a process that the daemon starts for itself. It has
-// no use for people, so it is not shown.
+// guard is the command of a process that the daemon starts for itself. People have no use for it, so --help does not
+// show it.
 func (a *App) guard() *cobra.Command {
 	var where daemonFlags
 	cmd := &cobra.Command{
@@ -34,7 +34,7 @@ func (a *App) guard() *cobra.Command {
 type guardProcess struct {
 	pipe *os.File
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed when the guard has ended
 }
 
 // guardWait is the time after which a guard is killed, some hundred times the time that it takes.
@@ -80,7 +80,7 @@ func (g *guardProcess) Close() error {
 	select {
 	case <-g.done:
 	case <-time.After(guardWait):
-		_ = g.cmd.Process.Kill() // ended meanwhile is as good
+		_ = g.cmd.Process.Kill() // an error says that the guard has ended meanwhile
 		<-g.done
 	}
 	return err

@@ -10,7 +10,7 @@ import (
 	"github.com/netnice/netnice/internal/wrap"
 )
 
-// help prints what --help does, in lines of the width that is taken where a terminal does not tell its own.
+// help prints the text of --help, in lines of the width for an output that does not tell its own (wrap.Unknown).
 func (a *App) help(cmd *cobra.Command, _ []string) {
 	text := wrap.Text(strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)), wrap.Unknown)
 	fmt.Fprint(a.Out, text+"\n"+wrapUsage(cmd.UsageString()))

@@ -15,7 +15,7 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// here is netnice itself: `netnice`, `netnice PID`, `netnice PID RATE`.
+// here is the command netnice itself: `netnice`, `netnice PID`, `netnice PID RATE`.
 func (a *App) here() *cobra.Command {
 	var asJSON, dryRun, always bool
 	cmd := &cobra.Command{
@@ -127,7 +127,7 @@ func (a *App) showLimit(ctx context.Context, subject api.Subject, asJSON bool) e
 	first := a.tightestText(list.Nodes, subject)
 	fmt.Fprintf(a.Out, "%s: %s\n", who, first)
 	if len(list.Nodes) == 1 && a.ownedNodeText(&list.Nodes[0]) == first {
-		return nil // it says all
+		return nil // the first line has all
 	}
 	for i := range list.Nodes {
 		n := &list.Nodes[i]
@@ -207,7 +207,7 @@ func (a *App) liftTotal(ctx context.Context, subject api.Subject, dryRun, asJSON
 func (a *App) printStays(ctx context.Context, subject api.Subject, lifted *api.SetResponse) error {
 	list, err := a.nodesFor(ctx, subject)
 	if errors.Is(err, client.ErrNoDaemon) {
-		return nil // it has left with its last limit
+		return nil // the daemon has left with its last limit
 	}
 	if err != nil {
 		return err
@@ -218,7 +218,7 @@ func (a *App) printStays(ctx context.Context, subject api.Subject, lifted *api.S
 		case lifted.Node != nil && n.ID == lifted.Node.ID:
 			n = lifted.Node
 		case n.Subject == subject && lifted.Changed && lifted.Node == nil:
-			continue // nothing is left of its own
+			continue // the subject has no limit of its own any more
 		}
 		if text := a.ownedNodeText(n); text != noLimitText {
 			fmt.Fprintf(a.Out, "  stays: %s: %s\n", printable(n.Subject.String()), text)
@@ -235,7 +235,7 @@ func (a *App) nodesFor(ctx context.Context, s api.Subject) (*api.NodeList, error
 		list, err = c.NodesFor(ctx, s)
 		return err
 	})
-	there := s.Kind == api.KindPID || s.Kind == api.KindHost // a pid was, a moment ago
+	there := s.Kind == api.KindPID || s.Kind == api.KindHost // the process existed a moment ago (present)
 	if isCode(err, api.CodeNoLimit) || there && isCode(err, api.CodeNotFound) {
 		list, err = &api.NodeList{Version: api.Version, Time: time.Now(), Nodes: []api.Node{}}, nil
 	}
@@ -245,7 +245,7 @@ func (a *App) nodesFor(ctx context.Context, s api.Subject) (*api.NodeList, error
 	return list, err
 }
 
-// arguments checks how many there are.
+// arguments checks the number of arguments.
 func arguments(cmd *cobra.Command, args []string, least, most int) error {
 	help := cmd.CommandPath() + " --help"
 	switch {
@@ -257,7 +257,7 @@ func arguments(cmd *cobra.Command, args []string, least, most int) error {
 	return nil
 }
 
-// between is arguments as cobra wants it.
+// between is arguments with the signature that cobra needs.
 func between(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return arguments(cmd, args, least, most) }
 }

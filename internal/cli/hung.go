@@ -32,14 +32,14 @@ const (
 	mostFunctions = 5
 )
 
-// daemonWatch looks at the daemon while a command waits for its answer.
+// daemonWatch samples the activity of the daemon while a command waits for its answer.
 type daemonWatch struct {
 	socket, proc string
 	timer        *time.Timer
 	early        chan identity.Activity
 }
 
-// watchDaemon looks at the daemon if the command still waits after a part of the time that it waits at most.
+// watchDaemon takes a first sample if the command still waits after a part of the time that it waits at most.
 func (a *App) watchDaemon(most time.Duration) *daemonWatch {
 	w := &daemonWatch{socket: a.socket, proc: a.proc, early: make(chan identity.Activity, 1)}
 	w.timer = time.AfterFunc(most/lookEarly, func() {
@@ -91,8 +91,8 @@ func (w *daemonWatch) look() (identity.Activity, error) {
 	return resolver.Activity(pid)
 }
 
-// daemonPID is the process that listens on a socket; where a service manager has opened that, or it takes no calls any
-// more, the one that holds the lock beside it. 0 = neither tells.
+// daemonPID returns the process that listens on a socket. If a service manager has opened the socket, or the daemon
+// takes no calls any more, it returns the process that holds the lock beside the socket. 0 = neither is known.
 func daemonPID(socket, proc string) int {
 	if pid := listenerPID(socket); pid > 1 {
 		return pid
@@ -140,7 +140,8 @@ func listenerPID(socket string) int {
 	return pid
 }
 
-// doing words what a daemon does that does not answer, and what helps. Early is what it did before; nil = nobody looked.
+// doing describes the activity of a daemon that does not answer, and names a remedy. Early is the first sample; nil =
+// there is none.
 func doing(early *identity.Activity, now identity.Activity) (does, hint string) {
 	pid := now.PID
 	switch now.State {
@@ -183,14 +184,15 @@ func doing(early *identity.Activity, now identity.Activity) (does, hint string) 
 	return "sleeps, as do all its threads (" + functions + "): it waits for itself, or for an answer", fmt.Sprintf(quit, pid)
 }
 
-// frozen says whether a process waits until its cgroup goes on: the functions are those of cgroup v2 and of v1.
+// frozen reports whether the cgroup of a process is frozen. The functions are those in which processes of cgroup v2 and
+// of v1 wait then.
 func frozen(a identity.Activity) bool {
 	return slices.ContainsFunc(a.Threads, func(t identity.ThreadActivity) bool {
 		return t.Function == "do_freezer_trap" || t.Function == "__refrigerator"
 	})
 }
 
-// stuck finds a thread that waits in the kernel for what no signal ends, and did so all the time since the first look.
+// stuck finds a thread in an uninterruptible wait in the kernel that has lasted since the first sample.
 func stuck(early *identity.Activity, now identity.Activity) *identity.ThreadActivity {
 	for i, t := range now.Threads {
 		if t.State != 'D' {
@@ -205,7 +207,8 @@ func stuck(early *identity.Activity, now identity.Activity) *identity.ThreadActi
 	return nil
 }
 
-// inFunction words where in the kernel a thread waits: ", in rtnl_lock (from rtnetlink_rcv_msg; system call sendto)".
+// inFunction describes where in the kernel a thread waits, such as
+// ", in rtnl_lock (from rtnetlink_rcv_msg; system call sendto)".
 func inFunction(t identity.ThreadActivity) string {
 	text := ""
 	if t.Function != "" {
