@@ -69,12 +69,12 @@ func (a *App) daemonChecks(ctx context.Context) []api.Check {
 	if err != nil || its.Name != "netnice" {
 		return nil
 	}
-	groups, _ := os.ReadFile(filepath.Join(cmp.Or(a.proc, procfs.DefaultMountPoint), "sys/net/ipv4/ping_group_range")) // DaemonPrivileges knows "" as unknown
+	groups, _ := os.ReadFile(filepath.Join(cmp.Or(a.proc, procfs.DefaultMountPoint), "sys/net/ipv4/ping_group_range")) // "" = unknown
 	return []api.Check{doctor.DaemonPrivileges(status.PID, its.CapEff, strings.Join(strings.Fields(string(groups)), " "))}
 }
 
-// verdict returns an error that names the missing features, nil if none is missing. It has no remedy, because the report
-// has one for each.
+// verdict returns an error that names the missing features, nil if none is missing. It has no remedy, because the
+// report has one for each.
 func verdict(r *api.Report) error {
 	var missing []string
 	for _, c := range r.Checks {

@@ -141,23 +141,23 @@ func serveServices(ctx context.Context, server *inetd.Server, services []inetd.S
 	}
 }
 
-// sessionCommand is netnice itself, which limits itself, becomes the service's user, and then
-// its program.
+// sessionCommand returns the command that begins a session. It is netnice itself, which limits itself, changes to the
+// service's user, and then becomes the service's program.
 func (a *App) sessionCommand(s inetd.Service) *exec.Cmd {
 	args := []string{"--socket", a.socket, "inetd-session", strconv.FormatUint(s.RateBytesPerSec, 10), s.User, s.Group, s.Server}
 	cmd := exec.Command("/proc/self/exe", append(args, s.Args...)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals of inetd's are not the sessions'
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals for inetd do not reach its sessions
 	return cmd
 }
 
-// inetdSession is what a session begins as.
+// inetdSession is the command with which a session begins.
 func (a *App) inetdSession() *cobra.Command {
 	session := &cobra.Command{
 		Use:    "inetd-session BYTES-PER-SECOND USER GROUP PROGRAM ARGV...",
 		Short:  "Begin a session of netnice inetd",
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.Err = io.Discard // is the client's connection
+			a.Err = io.Discard // standard error is the client's connection
 			const fixed = 4
 			if len(args) <= fixed {
 				return fail("netnice inetd --help", "this is how netnice inetd starts programs")
@@ -173,12 +173,12 @@ func (a *App) inetdSession() *cobra.Command {
 			return unix.Exec(args[3], args[fixed:], os.Environ())
 		},
 	}
-	session.Flags().SetInterspersed(false) // others are the program's
+	session.Flags().SetInterspersed(false) // flags behind the program are for the program
 	return session
 }
 
-// limitSession has this process share what is around it as one of the sessions, and limits
-// it. Where that fails the limit of all holds.
+// limitSession makes this process share the enclosing limit as one of the sessions, and sets the session's own limit.
+// If that fails, the limit of all sessions holds alone.
 func (a *App) limitSession(ctx context.Context, rate uint64) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -187,16 +187,16 @@ func (a *App) limitSession(ctx context.Context, rate uint64) {
 	if rate != 0 {
 		request.Wish.TotalBytesPerSec = &rate
 	}
-	_, _ = a.send(ctx, request) // or it goes without
+	_, _ = a.send(ctx, request) // after a failure the session has no limit of its own
 }
 
-// credentials are whom a session becomes.
+// credentials are the user and the groups to which a session changes.
 type credentials struct {
 	uid, gid int
-	groups   []int // the first is gid
+	groups   []int // the first is gid; others are supplementary
 }
 
-// credentialsOf looks a user up, and the group instead of their own if one is named.
+// credentialsOf looks up a user, and a group in place of the user's own if one is named.
 func credentialsOf(ctx context.Context, accounts *account.Directory, name, group string) (c credentials, err error) {
 	u, err := accounts.User(ctx, name)
 	if err != nil {

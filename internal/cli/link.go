@@ -80,7 +80,7 @@ counted so by the mean size of its packets.
 	return cmd
 }
 
-// lineFlags say what the line adds to a packet.
+// lineFlags are the flags for the link-layer overhead of a line.
 type lineFlags struct {
 	overhead, least optional[uint32]
 	atm             bool
@@ -96,7 +96,7 @@ func (f *lineFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.atm, "atm", false, "it carries them in ATM's cells")
 }
 
-// line returns what the flags say, nil for nothing.
+// line returns the overhead by the flags, nil if none is given.
 func (f *lineFlags) line(device string) (*api.Line, error) {
 	if f.overhead.value == nil {
 		if f.least.value != nil || f.cmd.Flags().Changed("atm") {
@@ -111,7 +111,7 @@ func (f *lineFlags) line(device string) (*api.Line, error) {
 	return l, nil
 }
 
-// parseBytes reads 0..most; less than nothing no line carries.
+// parseBytes reads 0..most. No line carries a negative number of bytes.
 func parseBytes(text, what string, most uint64) (uint32, error) {
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil || n > most {

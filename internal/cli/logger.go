@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// logger makes the log of a command that serves. The journal gets priorities, and everybody else the time of each
-// record.
+// logger makes the log of a command that serves. A log in the journal has the priority of each record, any other log
+// has the time.
 func (a *App) logger(out io.Writer, level slog.Level) *slog.Logger {
 	if a.Journal {
 		return slog.New(newJournalHandler(out, level))
@@ -23,7 +23,7 @@ func (a *App) logger(out io.Writer, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
 }
 
-// Priorities of the journal's, as sd-daemon(3) has them at the beginning of a line.
+// These are priorities of the journal, as sd-daemon(3) writes them at the beginning of a line.
 const (
 	journalError   = "<3>"
 	journalWarning = "<4>"
@@ -43,14 +43,14 @@ func journalPriority(level slog.Level) string {
 	return journalDebug
 }
 
-// journalHandler writes a record as one line that begins with its priority, which the journal takes off again. The
-// journal has the time.
+// journalHandler writes a record as one line that begins with its priority. The journal removes the priority from the
+// line, and adds the time itself.
 type journalHandler struct {
 	shared *journalLine
 	text   slog.Handler // writes into the shared line
 }
 
-// journalLine is what all handlers of one log share.
+// journalLine holds the state that all handlers of one log share.
 type journalLine struct {
 	mu   sync.Mutex
 	out  io.Writer
@@ -62,7 +62,8 @@ func newJournalHandler(out io.Writer, level slog.Level) slog.Handler {
 	return &journalHandler{shared: shared, text: slog.NewTextHandler(&shared.line, &slog.HandlerOptions{Level: level, ReplaceAttr: withoutTimeAndLevel})}
 }
 
-// withoutTimeAndLevel drops what slog itself adds to a record, and not what the caller calls so.
+// withoutTimeAndLevel drops the time and the level that slog itself adds to a record, and no attributes of the caller
+// with these names.
 func withoutTimeAndLevel(groups []string, a slog.Attr) slog.Attr {
 	_, isLevel := a.Value.Any().(slog.Level)
 	if len(groups) == 0 && (a.Key == slog.TimeKey && a.Value.Kind() == slog.KindTime || a.Key == slog.LevelKey && isLevel) {
@@ -99,11 +100,11 @@ func (h *journalHandler) WithGroup(name string) slog.Handler {
 	return &journalHandler{shared: h.shared, text: h.text.WithGroup(name)}
 }
 
-// mostLogBytes is the size at which a file of the log is put aside. There are two at most.
+// mostLogBytes is the size at which a file of the log is put aside. There are two files at most.
 const mostLogBytes = 1 << 20
 
-// rotatingLog is the file that a detached daemon writes its log to. When it is full it is called FILE.1, in the place
-// of the one before, and a new file is begun.
+// rotatingLog is the file to which a detached daemon writes its log. A full file is renamed to FILE.1, replaces the
+// former file of that name, and a new file begins.
 type rotatingLog struct {
 	path string
 	most int64
@@ -161,7 +162,7 @@ func (l *rotatingLog) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	if l.size > 0 && l.size+int64(len(p)) > l.most {
 		if err := os.Rename(l.path, l.path+".1"); err == nil {
-			_ = l.open() // or the file has another name for now
+			_ = l.open() // after a failure the log goes on in the renamed file
 		}
 	}
 	n, err := l.file.Write(p)

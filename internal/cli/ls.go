@@ -68,7 +68,8 @@ On a narrow terminal the last columns are left out.`,
 	return cmd
 }
 
-// watch lists until ctx ends; on a terminal, on its alternate screen, so that what was there before comes back.
+// watch lists until ctx ends. On a terminal it uses the alternate screen, so that the former text comes back
+// afterwards.
 func (a *App) watch(ctx context.Context, asJSON bool, interval time.Duration) error {
 	if width, _ := a.System.Terminal(a.Out); width > 0 && !asJSON {
 		leave, err := a.enterAlternateScreen()
@@ -103,7 +104,7 @@ func (a *App) enterAlternateScreen() (leave func(), err error) {
 	return func() { _, _ = fmt.Fprint(a.Out, ansi.SetModeTextCursorEnable+ansi.ResetModeAltScreenSaveCursor) }, nil
 }
 
-// list prints all nodes once; again says that this is one of many.
+// list prints all nodes once; again means that this list is one of a series.
 func (a *App) list(ctx context.Context, asJSON, again bool) error {
 	var list *api.NodeList
 	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {
@@ -135,10 +136,10 @@ func (a *App) list(ctx context.Context, asJSON, again bool) error {
 	return err
 }
 
-// cut makes a text fit a terminal of that many lines, the one of the cursor
-// included, and says how many lines there is no room for.
+// cut makes a text fit a terminal of a number of lines, the cursor's line included, and says how many lines it left
+// out.
 func cut(text string, height int) string {
-	lines := strings.SplitAfter(text, "\n") // the last is empty
+	lines := strings.SplitAfter(text, "\n") // the last line is empty
 	if over := len(lines) - height; height > 2 && over > 0 {
 		lines = append(lines[:height-2], fmt.Sprintf("... and %d more: netnice ls\n", over+1))
 	}

@@ -27,7 +27,7 @@ type listColumn struct {
 
 const (
 	noFigure = "-"
-	// widest is a volume, or a rate, that takes as much room as any: 9.99 MB, 79.9 Mbit.
+	// widest is a volume or a rate with the longest text: 9.99 MB, 79.9 Mbit.
 	widest     = 9_990_000
 	shareWidth = len("1234.5%")
 )
@@ -59,7 +59,7 @@ func (a *App) listRows(list *api.NodeList) (rows []listed) {
 	}
 	for i := range list.Powers {
 		p := &list.Powers[i]
-		if subject := pidSubject(p.PID).String(); powers[subject] != nil { // else it has a limit, too
+		if subject := pidSubject(p.PID).String(); powers[subject] != nil { // else the process has a row already
 			rows = append(rows, listed{subject: subject, name: printable(p.Name), power: p})
 		}
 	}
@@ -95,7 +95,7 @@ func (a *App) listColumns(list *api.NodeList) []listColumn {
 	return columns
 }
 
-// figureColumns are as wide as their figures may get.
+// figureColumns returns the columns of figures, each as wide as its figures may get.
 func (a *App) figureColumns() []listColumn {
 	rate := len(units.FormatRate(widest, a.units))
 	volume := len(units.FormatBytes(widest, a.units))
@@ -111,12 +111,12 @@ func (a *App) figureColumns() []listColumn {
 	}
 }
 
-// hasLimit reports whether a limit of that direction stands on a node.
+// hasLimit reports whether a node has a limit of a direction.
 func hasLimit(n *api.Node, direction api.Direction) bool {
 	return slices.ContainsFunc(n.Limits, func(l api.Limit) bool { return l.Direction == direction })
 }
 
-// limitCell is the lowest limit of a direction.
+// limitCell returns the cells for the lowest limit of a direction.
 func (a *App) limitCell(direction api.Direction) func(listed) string {
 	return func(r listed) string {
 		if r.node == nil {
@@ -163,7 +163,7 @@ func (a *App) alsoText(n *api.Node) string {
 	return strings.Join(parts, ", ")
 }
 
-// figures are those of one direction; known is false where nothing counts them.
+// figures returns the figures of one direction. known is false where netnice does not count them.
 func (r listed) figures(direction api.Direction) (rate, bytes uint64, known bool) {
 	up := direction == api.Up
 	switch {

@@ -65,8 +65,8 @@ Whoever reads the figures is not known. So limits whose destination not everybod
 	return cmd
 }
 
-// writeMetrics writes what is counted to a file, or, without a name, prints it, unless answered says that the daemon
-// tells nothing: then the file stays as it is.
+// writeMetrics writes the figures to a file, or prints them without a name. If the function answered returns an error,
+// because the daemon did not answer, the file stays as it is.
 func (a *App) writeMetrics(file string, from prometheus.Gatherer, answered func() error) error {
 	families, err := from.Gather()
 	if err := answered(); err != nil {
@@ -87,7 +87,7 @@ func (a *App) writeMetrics(file string, from prometheus.Gatherer, answered func(
 		}
 		return nil
 	}
-	// In the same folder, so that renaming is all that is left to do; on the disk before.
+	// The new file is in the same folder, so that it can be renamed, and is on the disk before that.
 	if err := renameio.WriteFile(file, text.Bytes(), 0o644, renameio.WithTempDir(filepath.Dir(file))); err != nil {
 		return failWith(exitFailed, "--output takes a file in a folder that may be written to", "write %s: %v", file, err)
 	}
@@ -106,7 +106,7 @@ func (a *App) serveMetrics(ctx context.Context, address string, from prometheus.
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second}
 	go func() {
 		<-ctx.Done()
-		_ = server.Close() // a scrape that is cut off is made again
+		_ = server.Close() // Prometheus repeats a scrape that is cut off
 	}()
 	fmt.Fprintf(a.Err, "netnice: http://%s/metrics\n", l.Addr())
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

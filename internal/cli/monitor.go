@@ -16,7 +16,7 @@ import (
 	"github.com/netnice/netnice/client"
 )
 
-// A daemon that left may be replaced by another: it is looked for so long.
+// These constants say how long the command looks for another daemon that may replace one that has left.
 const (
 	monitorPatience = 15 * time.Second
 	monitorPause    = 200 * time.Millisecond
@@ -52,7 +52,7 @@ When the daemon leaves, the next one is waited for, 15 seconds at most.`,
 	return cmd
 }
 
-// follow calls got with events, of one daemon after the other.
+// follow calls got for each event of one daemon after the other.
 func (a *App) follow(ctx context.Context, got func(api.Event) error) error {
 	c := client.New(a.socket)
 	defer c.Close()

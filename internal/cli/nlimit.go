@@ -9,7 +9,7 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// nlimit is ulimit for the network: bare bytes per second, of what is sent.
+// nlimit is ulimit for the network: a limit on sending in bare bytes per second.
 func (a *App) nlimit() *cobra.Command {
 	var pid, user string
 	var asJSON, dryRun bool

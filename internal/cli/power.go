@@ -27,7 +27,7 @@ process is stopped for that, and if netnice is killed the ceiling stays, in the 
 the machine, whatever their priority, and no more than 95% of the processors for all that have that.
 While it has more threads, or children, they all have the ceiling, as without it.`
 
-// smoothFlags say how a power is kept.
+// smoothFlags are the flags for the way in which a CPU share is kept.
 type smoothFlags struct {
 	slots  optional[uint64]
 	strict bool
@@ -143,7 +143,7 @@ as with netnice run.
 		},
 	}
 	smooth.add(cmd)
-	cmd.Flags().SetInterspersed(false) // flags behind CMD are CMD's
+	cmd.Flags().SetInterspersed(false) // flags behind CMD are for CMD
 	return cmd
 }
 
@@ -152,7 +152,7 @@ const aPriority = "\x00"
 
 var negative = regexp.MustCompile(`^-[0-9]+$`)
 
-// markPriorities marks negative numbers among the words of power, and the first of exec's.
+// markPriorities marks negative numbers among the words of power, and a negative first word of exec.
 func markPriorities(args []string) []string {
 	out := append([]string{}, args...)
 	verb := 0
@@ -185,8 +185,8 @@ func markPriorities(args []string) []string {
 	return out
 }
 
-// parsePower reads -255 and up; the daemon knows how many processors there are. Usage is a command
-// with a power.
+// parsePower reads -255 and up. The daemon knows the number of processors, and refuses too much. Usage is a command
+// with a power, for the remedy.
 func parsePower(text, usage string) (int, error) {
 	text = strings.TrimPrefix(text, aPriority)
 	n, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
@@ -220,7 +220,7 @@ func (a *App) setPower(ctx context.Context, request api.PowerRequest, asJSON boo
 	return nil
 }
 
-// noDeadline tells why the deadline that is wanted is not there.
+// noDeadline returns the reason for which a requested deadline is not in force.
 func noDeadline(p *api.Power) []string {
 	if p.NoDeadline == "" {
 		return nil
@@ -228,7 +228,7 @@ func noDeadline(p *api.Power) []string {
 	return []string{fmt.Sprintf("it has no deadline, but the ceiling that others have: %s; that is looked at again each second", printable(p.NoDeadline))}
 }
 
-// sendPower checks what can be checked here and asks the daemon; nil for a dry run without one.
+// sendPower makes the checks that need no daemon, and asks the daemon. It returns nil for a dry run without a daemon.
 func (a *App) sendPower(ctx context.Context, request api.PowerRequest) (response *api.PowerResponse, err error) {
 	subject := pidSubject(request.PID)
 	if request.Power != 0 || request.SliceNS != 0 {
@@ -278,7 +278,7 @@ func (a *App) showPower(ctx context.Context, pid int, asJSON bool) error {
 	return nil
 }
 
-// listPowers prints the shares of all.
+// listPowers prints the shares of all processes that have one.
 func (a *App) listPowers(ctx context.Context, asJSON bool) error {
 	var list *api.PowerList
 	err := a.read(ctx, func(ctx context.Context, c *client.Client) (err error) {
@@ -305,7 +305,7 @@ func (a *App) listPowers(ctx context.Context, asJSON bool) error {
 	return nil
 }
 
-// usedText is what of one processor was used.
+// usedText prints the part of one processor that was used.
 func usedText(p *api.Power) string { return strconv.FormatFloat(p.Percent, 'f', 1, 64) + "%" }
 
 func (a *App) powerText(p *api.Power) string {

@@ -148,7 +148,7 @@ func (a *App) measurePath(ctx context.Context, host string, f probeFlags) error 
 	if err != nil {
 		return err
 	}
-	tcp, _ := probe.Connections(ctx, "", to) // a figure more; without it the others stand
+	tcp, _ := probe.Connections(ctx, "", to) // an additional figure; the others are good without it
 	result, err := a.probePath(ctx, host, to, f, options)
 	if err != nil {
 		return err
@@ -192,7 +192,8 @@ func (a *App) probePath(ctx context.Context, host string, to netip.Addr, f probe
 	return result, interrupted(ctx, err)
 }
 
-// unreachableHost is the error of a host that was not reached, with the exit code of a denial where that is why.
+// unreachableHost returns the error for a host that was not reached. Its exit code is that of a denial if a denial is
+// the reason.
 func unreachableHost(err error) error {
 	if !errors.Is(err, probe.ErrDenied) {
 		return err
@@ -208,7 +209,7 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// lookUp is the address of a host, of the family that was asked for.
+// lookUp returns the address of a host, of the address family that the flags ask for.
 func lookUp(ctx context.Context, host string, f probeFlags) (netip.Addr, error) {
 	network, family := "ip", "address"
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// noteFlagRates says, before a command does anything, how the rates among its flags
-// were read where people may read them otherwise.
+// noteFlagRates notes how netnice has read the rates among a command's flags, where people may read them otherwise. It
+// runs before the command does anything.
 func (a *App) noteFlagRates(cmd *cobra.Command) {
 	var notes []string
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -19,17 +19,17 @@ func (a *App) noteFlagRates(cmd *cobra.Command) {
 			notes = append(notes, rateNotes(f.Value.String(), isLimitFlag(f.Name))...)
 		}
 	})
-	slices.Sort(notes) // the same one once
+	slices.Sort(notes) // so that warn prints equal notes once
 	a.warn(notes)
 }
 
-// isLimitFlag reports whether a flag's rate is a limit, which a slip makes too low. A
-// guarantee, and the bounds of a rate that follows a path, may be as low as they like.
+// isLimitFlag reports whether a flag's rate is a limit, which may be too low by a slip of the user. A guarantee, and
+// the bounds of a rate that follows a path, may have any value.
 func isLimitFlag(flag string) bool {
 	return !strings.HasPrefix(flag, "min") && flag != "start" && flag != "least" && flag != "most"
 }
 
-// rateNotes are what its author may not expect of a rate.
+// rateNotes returns notes on the meaning of a rate that its author may not expect.
 func rateNotes(text string, isLimit bool) (notes []string) {
 	if note := units.AmbiguityNote(text); note != "" {
 		notes = append(notes, note)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readerPoll is how long one look for the end of a reader lasts.
+// readerPoll is how long one poll for the end of a reader lasts.
 const readerPoll = time.Second
 
 // untilReaderGone returns a context that ends when the output of a command has no reader any more: the other end of the
@@ -26,7 +26,7 @@ func (a *App) untilReaderGone(ctx context.Context) (context.Context, context.Can
 	fd := int32(file.Fd())
 	go func() {
 		for ctx.Err() == nil {
-			poll := []unix.PollFd{{Fd: fd}} // errors are always told
+			poll := []unix.PollFd{{Fd: fd}} // poll(2) always reports errors and hang-ups
 			_, err := unix.Poll(poll, int(readerPoll.Milliseconds()))
 			switch {
 			case errors.Is(err, unix.EINTR):
@@ -42,6 +42,6 @@ func (a *App) untilReaderGone(ctx context.Context) (context.Context, context.Can
 
 // noReader reports whether an error says that the output has no reader any more.
 func noReader(err error) bool {
-	var path *fs.PathError // of a file; the daemon's socket has another kind
+	var path *fs.PathError // the error of a file; errors of the daemon's socket have another type
 	return errors.As(err, &path) && path.Op == "write" && errors.Is(path, syscall.EPIPE)
 }

@@ -98,7 +98,7 @@ processors for each Mbit/s is measured as it sends, reserved with a margin, watc
 	return cmd
 }
 
-// grant says what a user may reserve of a link.
+// grant sets the share of a link that a user may reserve.
 func (a *App) grant(cmd *cobra.Command, s api.Subject, link string, ppm uint32, other, dryRun, asJSON bool) error {
 	const usage = "netnice reserve --user NAME --link eth0 --grant 20%"
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// cpuFlags say what is reserved of the processors.
+// cpuFlags are the flags for a reservation of the processors.
 type cpuFlags struct {
 	period, slice, rate optional[uint64]
 	how                 string
@@ -36,8 +36,8 @@ func (f *cpuFlags) said() bool {
 	return f.period.value != nil || f.slice.value != nil || f.rate.value != nil || f.how != "" || f.extra
 }
 
-// reserveCPU reserves time of the processors, or releases it. Done is false where nothing of
-// that kind was there to be released.
+// reserveCPU reserves time of the processors, or releases a reservation. Done is false if there was no reservation of
+// the processors to release.
 func (a *App) reserveCPU(ctx context.Context, s api.Subject, f cpuFlags, release, dryRun, asJSON bool) (done bool, err error) {
 	const usage = "netnice reserve --pid P --cpu-period 20ms --cpu-slice 5ms"
 	const usageAuto = "netnice reserve --pid P --rate 400mbit --cpu auto"
@@ -75,14 +75,14 @@ func (a *App) reserveCPU(ctx context.Context, s api.Subject, f cpuFlags, release
 	return true, a.setPower(ctx, request, asJSON)
 }
 
-// rateWish is what --rate means for what is sent.
+// rateWish returns the limits on sending that --rate means.
 func rateWish(rate uint64) api.Wish { return api.Wish{UpBytesPerSec: &rate, MinBytesPerSec: &rate} }
 
 // autoPatience is how long a command waits for the first measurement.
 const autoPatience = 5 * time.Second
 
-// reserveFor has a process send at a rate: the limit and the guarantee first, for at that rate
-// it is measured.
+// reserveFor reserves as much of the processors as a process needs to send at a rate. It sets the limit and the
+// guarantee first, because the daemon measures the process at that rate.
 func (a *App) reserveFor(ctx context.Context, s api.Subject, request api.PowerRequest, asJSON bool) error {
 	rehearsal := request
 	rehearsal.DryRun = true
@@ -118,7 +118,7 @@ func (a *App) reserveFor(ctx context.Context, s api.Subject, request api.PowerRe
 	return nil
 }
 
-// autoText says how a reservation was found.
+// autoText describes the measurement behind a reservation.
 func (a *App) autoText(p *api.Power) string {
 	rate := units.FormatRate(p.Auto.RateBytesPerSec, a.units)
 	if p.Auto.PercentPerMbit == 0 {
@@ -132,7 +132,7 @@ func (a *App) autoText(p *api.Power) string {
 	return text
 }
 
-// powerOf is what a process has of the processors, nil if nothing was set.
+// powerOf returns a process's share of the processors, nil if none was set.
 func (a *App) powerOf(ctx context.Context, pid int) (found *api.Power, err error) {
 	err = a.read(ctx, func(ctx context.Context, c *client.Client) error {
 		list, err := c.Powers(ctx)

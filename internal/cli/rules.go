@@ -77,7 +77,7 @@ when the command returns. A file that is wrong changes nothing, says why, and ex
 	return cmd
 }
 
-// showRules prints what a call answers; problems are exit code 1.
+// showRules prints the answer of a call. Problems in it mean exit code 1.
 func (a *App) showRules(ctx context.Context, asJSON bool, call func(*client.Client, context.Context) (*api.RuleList, error)) error {
 	var list *api.RuleList
 	err := a.read(ctx, func(ctx context.Context, c *client.Client) error {
@@ -139,7 +139,7 @@ func (a *App) ruleTable(list []api.Rule, width int) string {
 	return t.render(width)
 }
 
-// ruleText prints what a rule sets.
+// ruleText prints the limits and properties that a rule sets.
 func (a *App) ruleText(r *api.Rule) string {
 	var parts []string
 	if r.AdaptSharePPM != 0 {

@@ -54,7 +54,7 @@ anything is, 3 if there is no such FILE. Without one: for root what is below
 	return cmd
 }
 
-// isMissing reports whether an argument names a file or folder that is not there.
+// isMissing reports whether an argument names a file or folder that does not exist.
 func isMissing(args []string) bool {
 	if len(args) == 0 {
 		return false
@@ -68,7 +68,7 @@ func lookUpUser(name string) (uint32, error) {
 	return account.Machine().UID(context.Background(), name)
 }
 
-// checkRules reads what the arguments name.
+// checkRules reads the files and folders that the arguments name.
 func (a *App) checkRules(args []string, own bool) *api.RuleCheck {
 	answer := &api.RuleCheck{Version: api.Version, Files: []string{}, Problems: []api.RuleProblem{}}
 	take := func(list []*rules.Rule, err error) {
@@ -120,7 +120,7 @@ func (a *App) checkRules(args []string, own bool) *api.RuleCheck {
 func systemFiles(dir string) []string {
 	files, err := rules.SystemFiles(dir)
 	if err != nil {
-		return nil // loading them says so
+		return nil // the function that loads the files reports this error
 	}
 	return files
 }
@@ -136,7 +136,7 @@ func ruleProblems(err error) []api.RuleProblem {
 	return problemList(list)
 }
 
-// problemList is what was found in files of rules as the API has it.
+// problemList converts problems in files of rules to those of the API.
 func problemList(list rules.Problems) []api.RuleProblem {
 	out := make([]api.RuleProblem, len(list))
 	for i, p := range list {
@@ -145,7 +145,7 @@ func problemList(list rules.Problems) []api.RuleProblem {
 	return out
 }
 
-// ruleNotes prints what the author of a rule may not expect.
+// ruleNotes prints notes on effects that the author of a rule may not expect.
 func (a *App) ruleNotes(list []api.RuleProblem) {
 	for _, p := range list {
 		fmt.Fprintf(a.Err, "%snote: %s\n", problemPlace(p), printable(p.Message))
@@ -180,7 +180,7 @@ func weightNotes(list []*rules.Rule) []api.RuleProblem {
 
 func isRate(rate *uint64) bool { return rate != nil && *rate != 0 }
 
-// problems prints what is wrong, a problem a paragraph, and returns the exit code.
+// problems prints each problem as a paragraph, and returns the exit code.
 func (a *App) problems(list []api.RuleProblem) error {
 	for _, p := range list {
 		fmt.Fprintf(a.Err, "%s%s\n", problemPlace(p), printable(p.Message))

@@ -64,7 +64,7 @@ run, 127 it was not found, else the command's.
 			return cannotRun(args[0], a.System.Exec(path, args))
 		},
 	}
-	cmd.Flags().SetInterspersed(false) // flags behind CMD are CMD's
+	cmd.Flags().SetInterspersed(false) // flags behind CMD are for CMD
 	wish.add(cmd)
 	to.add(cmd)
 	cmd.Flags().BoolVar(&scope, "scope", false, "limit a cgroup of its own, for programs whose children leave the process tree")
@@ -72,12 +72,12 @@ run, 127 it was not found, else the command's.
 	return cmd
 }
 
-// cannotRun words why a command was not found or not run, with the exit code
-// that shells give.
+// cannotRun returns the error for a command that was not found or could not be run, with the exit code that shells
+// give.
 func cannotRun(name string, cause error) error {
 	var at *exec.Error
 	if errors.As(cause, &at) {
-		cause = at.Err // without the name, which the message has
+		cause = at.Err // the message has the name already
 	}
 	f := &failure{message: fmt.Sprintf("run %s: %v", name, cause), code: exitCannotRun, cause: cause}
 	switch {
