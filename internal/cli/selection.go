@@ -13,14 +13,14 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// kindName is the kind of a subject that stands for the processes that run a program. Commands put
-// these in its place; the daemon does not know it.
+// kindName is the kind of a subject that stands for the processes that run a program. Commands replace the subject by
+// these processes; the daemon does not know the kind.
 const kindName api.Kind = "name"
 
 // allContainers is the pattern that each container matches.
 const allContainers = "all"
 
-// parseSubject reads a subject in words: the number of a process, name:PROGRAM, or what ls prints.
+// parseSubject reads a subject in words: the number of a process, name:PROGRAM, or a subject as ls prints it.
 func parseSubject(word string) (api.Subject, error) {
 	if word != "" && strings.Trim(word, "-0123456789") == "" {
 		return api.Subject{Kind: api.KindPID, ID: word}, nil
@@ -50,10 +50,10 @@ func isPattern(s api.Subject) bool {
 
 // selection holds the subjects of a command: one subject, or those that a pattern stands for.
 type selection struct {
-	pattern  api.Subject // the zero value for a subject that was named itself, and for unset --all
+	pattern  api.Subject // the zero value if the user named the subject itself, and for unset --all
 	subjects []api.Subject
-	// inner are processes that the pattern means and that descend from some of subjects, whose
-	// limits hold for them, too.
+	// inner are processes that the pattern means and that descend from some of subjects. The limits of these hold for
+	// them, too.
 	inner []api.Subject
 	// others counts the processes of other users that run the program.
 	others int
@@ -124,8 +124,8 @@ func (a *App) expand(ctx context.Context, pattern api.Subject) (*selection, erro
 	return a.processesNamed(ctx, pattern)
 }
 
-// processesNamed finds the processes that run a program: for administrators everybody's, for others their own.
-// The first process of the machine, which stands for the host, and this command are never meant.
+// processesNamed finds the processes that run a program: for an administrator those of all users, for others their own.
+// It excludes the first process of the machine, which stands for the host, and this command.
 func (a *App) processesNamed(ctx context.Context, pattern api.Subject) (*selection, error) {
 	return a.processesNamedFor(a.caller(ctx), pattern)
 }
@@ -195,7 +195,8 @@ func noSuchProgram(pattern api.Subject, all []identity.ProcessInfo, who caller) 
 	return failWith(exitNoSubject, hint, "no process runs %q", pattern.ID)
 }
 
-// isCut reports whether the kernel's name for a process is the beginning of its file's name: 15 bytes is its bound.
+// isCut reports whether the kernel's name for a process is the beginning of its file's name. The kernel's names have 15
+// bytes at most.
 func isCut(p identity.ProcessInfo) bool {
 	const most = 15
 	return p.Path != "" && len(p.Comm) == most && strings.HasPrefix(path.Base(p.Path), p.Comm)

@@ -53,7 +53,7 @@ func (a *App) set() *cobra.Command {
 	return cmd
 }
 
-// apply sends a wish and prints what became of it.
+// apply sends a requested limit and prints the result.
 func (a *App) apply(ctx context.Context, request api.SetRequest, asJSON bool) error {
 	response, err := a.send(ctx, request)
 	switch {
@@ -68,8 +68,7 @@ func (a *App) apply(ctx context.Context, request api.SetRequest, asJSON bool) er
 	return nil
 }
 
-// send checks what can be checked here and asks the daemon. A dry run does not
-// start one, and then returns nil.
+// send makes the checks that need no daemon, and asks the daemon. A dry run starts no daemon, and then returns nil.
 func (a *App) send(ctx context.Context, request api.SetRequest) (*api.SetResponse, error) {
 	if _, err := a.present(request.Subject); err != nil {
 		return nil, err
@@ -88,14 +87,14 @@ func (a *App) send(ctx context.Context, request api.SetRequest) (*api.SetRespons
 	}
 	flags := []string{flagOnDemand}
 	if persist := request.Wish.Persist; persist != nil && *persist {
-		flags = nil // one that stays
+		flags = nil // the daemon stays, as the limit is to persist
 	}
 	err := a.writeStarting(ctx, flags, call)
 	return response, err
 }
 
-// rehearse runs the call of a dry run. When no daemon answers it only says what
-// it would do: starting one would be a change.
+// rehearse runs the call of a dry run. If no daemon answers, it only says that it would start one, because starting a
+// daemon is a change.
 func (a *App) rehearse(ctx context.Context, call func(context.Context, *client.Client) error, s api.Subject) error {
 	err := a.read(ctx, call)
 	if !errors.Is(err, client.ErrNoDaemon) {

@@ -13,12 +13,12 @@ import (
 type outcome struct {
 	asked    int           // how many subjects the call was for
 	dryRun   bool          // nothing was done
-	subjects []api.Subject // those that the daemon has answered for
+	subjects []api.Subject // the subjects for which the daemon has answered
 	answers  []*api.SetResponse
-	gone     int // those that ended meanwhile
+	gone     int // number of subjects that ended meanwhile
 	refused  int
 	first    error // the first refusal of the daemon
-	fault    error // ended the calls before the last subject; nil: none did
+	fault    error // the fault that ended the calls before the last subject; nil = there was none
 }
 
 // forEach calls for each subject, also after the daemon has refused one; any other fault ends the calls, and the
@@ -61,7 +61,8 @@ func (a *App) hasGone(s api.Subject, err error) bool {
 	return isCode(err, api.CodeNotFound)
 }
 
-// failure is the error of a command for several subjects: the fault that ended the calls, or else the first refusal.
+// failure returns the error of a command for several subjects: the fault that ended the calls, or else the first
+// refusal.
 func (o *outcome) failure(s *selection) error {
 	total := len(o.answers) + o.refused + o.gone
 	switch {
@@ -96,7 +97,7 @@ func (a *App) printEach(o *outcome, show func(*api.SetResponse, api.Subject)) {
 	a.warn(warnings)
 }
 
-// printOutcome prints an outcome as JSON, or by text; an outcome that is nil has been told already. The error is that
+// printOutcome prints an outcome as JSON, or by the function text. A nil outcome was printed already. The error is that
 // of the outcome.
 func (a *App) printOutcome(s *selection, o *outcome, asJSON bool, text func()) error {
 	switch {
@@ -113,7 +114,7 @@ func (a *App) printOutcome(s *selection, o *outcome, asJSON bool, text func()) e
 	return o.failure(s)
 }
 
-// answersOf is an outcome as --json prints it.
+// answersOf returns an outcome as --json prints it.
 func answersOf(s *selection, o *outcome) *api.SetList {
 	list := &api.SetList{Version: api.Version, Pattern: s.pattern.String(), Answers: []api.SetResponse{}}
 	for _, response := range o.answers {
@@ -141,7 +142,7 @@ func (a *App) applyTo(ctx context.Context, s *selection, request api.SetRequest,
 	})
 }
 
-// appliedText says of how many subjects a wish was taken.
+// appliedText says on how many subjects a requested limit was set.
 func appliedText(s *selection, n int, dryRun bool) string {
 	text := "set on " + count(n, s.noun())
 	if dryRun {

@@ -39,13 +39,13 @@ first; Up brings the command back in one piece, and Enter runs it under the limi
 	}
 }
 
-// shellLine is what the shells call.
+// shellLine is the command that the shells call to rewrite a line.
 func (a *App) shellLine() *cobra.Command {
 	return &cobra.Command{
 		Use:                "shell-line SHELL LINE",
 		Short:              "Print a line as a shell is to run it",
 		Hidden:             true,
-		DisableFlagParsing: true, // the line may begin like one
+		DisableFlagParsing: true, // the line may begin like a flag
 		Args:               between(2, 2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			d, err := dialect(args[0])

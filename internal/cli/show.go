@@ -52,7 +52,7 @@ func (a *App) show() *cobra.Command {
 	return cmd
 }
 
-// paragraph prints all that is known of a node.
+// paragraph prints all properties and figures of a node.
 func (a *App) paragraph(n *api.Node) string {
 	var b strings.Builder
 	line := func(key, format string, args ...any) {
@@ -119,7 +119,7 @@ func (a *App) paragraph(n *api.Node) string {
 	return b.String()
 }
 
-// figures prints what a node sends and receives, and what waits.
+// figures prints the traffic of a node in each direction, and its backlog.
 func (a *App) figures(n *api.Node, line func(key, format string, args ...any)) {
 	if n.Up.Uncounted {
 		line("sends", "not counted by any limit")
@@ -153,7 +153,7 @@ func (a *App) figures(n *api.Node, line func(key, format string, args ...any)) {
 	}
 }
 
-// dropText says how many packets were dropped, and why, as far as that is known.
+// dropText says how many packets were dropped, and gives the known reasons.
 func dropText(u api.Usage) string {
 	var why []string
 	for _, d := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// similar returns up to three of the words that a mistyped one may have meant, the nearest first: one letter
-// away, from five letters on two; or longer words that begin with it.
+// similar returns up to three of the words that a mistyped word may stand for, the nearest first. They differ by one
+// letter, from five letters on by two, or are longer words that begin with the mistyped one.
 func similar(word string, words []string) []string {
 	const mostWords, longWord = 3, 5
 	within := 1
@@ -64,8 +64,8 @@ func editDistance(a, b string) int {
 	return last[len(b)]
 }
 
-// elsewhere returns how a verb that other programs have is said here, "" if it is unknown. Verbs that
-// netnice may have one day are no other name of what it has now: they are only answered.
+// elsewhere returns the netnice command for a verb of other programs, "" if it is unknown. The list excludes verbs that
+// netnice may get later, such as block: a user who types one gets an answer, and no other command.
 func elsewhere(verb string) string {
 	switch verb {
 	case "list", "ps":
@@ -84,11 +84,12 @@ func elsewhere(verb string) string {
 	return ""
 }
 
-// noBlock says what comes near to a block, which netnice has not: the lowest limit is none.
+// noBlock names the commands that come near to a block. Netnice has no command to block, and its lowest limit still
+// lets traffic through.
 const noBlock = `netnice set SUBJECT --total 1kB/s slows it down to next to nothing, and lets that through: it is no block
 the firewall (nft) blocks, and for a unit: systemctl set-property UNIT IPAddressDeny=any`
 
-// unknownCommand words a first argument that is neither a subject nor a command.
+// unknownCommand returns the error for a first argument that is neither a subject nor a command.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	word := args[0]
 	if word == "block" {
@@ -119,7 +120,7 @@ func commandNames(cmd *cobra.Command) []string {
 	return names
 }
 
-// subcommand refuses words that are no subcommand of a command that does nothing itself.
+// subcommand refuses words after a command that only has subcommands, if they are none of these.
 func subcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -136,7 +137,7 @@ func subcommand(cmd *cobra.Command, args []string) error {
 	return fail(hint, "%s has no command %q", cmd.CommandPath(), args[0])
 }
 
-// flagsElsewhere are names of other programs' flags, and what they are here.
+// flagsElsewhere returns the flags of netnice for the name of a flag of other programs.
 func flagsElsewhere(name string) []string {
 	switch name {
 	case "upload", "egress", "out":
@@ -155,10 +156,10 @@ func flagsElsewhere(name string) []string {
 	return nil
 }
 
-// similarFlags returns the flags of a command that an unknown one may have meant, as they are written.
+// similarFlags returns the flags of a command that an unknown flag may stand for, as they are written.
 func similarFlags(cmd *cobra.Command, name string) []string {
 	var names, out []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { // with those of every command
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { // the flags that every command has are among them
 		if !f.Hidden {
 			names = append(names, f.Name)
 		}

@@ -43,7 +43,7 @@ func (a *App) status() *cobra.Command {
 	return cmd
 }
 
-// statusText is what status prints, in lines of a width.
+// statusText returns the text that status prints, in lines of a width.
 func (a *App) statusText(s *api.Status, width int) string {
 	var b strings.Builder
 	line := func(key, format string, args ...any) {
@@ -87,7 +87,7 @@ func (a *App) statusText(s *api.Status, width int) string {
 	return b.String()
 }
 
-// programTable lists programs of the kernel, and breaks what each is for to the width.
+// programTable lists programs of the kernel with their purposes, and breaks lines to the width.
 func programTable(programs []api.Program, width int) string {
 	t := table{columns: []column{{title: "PROGRAM"}, {title: "STATE"}}}
 	for _, p := range programs {

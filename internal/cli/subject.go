@@ -64,7 +64,7 @@ func (f *subjectFlags) addWho(a *App, cmd *cobra.Command) {
 	cmd.ValidArgsFunction = a.completeSubjects
 }
 
-// named reads what flags and words name, patterns too.
+// named reads the subjects that flags and words name, patterns too.
 func (f *subjectFlags) named(words []string) ([]api.Subject, error) {
 	var found []api.Subject
 	for _, s := range []api.Subject{
@@ -109,7 +109,7 @@ func (f *subjectFlags) selection(ctx context.Context, a *App, words []string) (*
 	return &selection{subjects: []api.Subject{s}}, nil
 }
 
-// matching finds what a pattern stands for; with --to each subject is that part of its traffic.
+// matching finds the subjects that a pattern stands for. With --to each subject is that part of its traffic.
 func (f *subjectFlags) matching(ctx context.Context, a *App, pattern api.Subject) (*selection, error) {
 	s, err := a.expand(ctx, pattern)
 	if err != nil || !f.to.given() {
@@ -134,7 +134,7 @@ func (f *subjectFlags) subject(ctx context.Context, a *App, words []string) (api
 	return s.only()
 }
 
-// one is the one subject of those that were named.
+// one returns the only subject of those that were named.
 func (f *subjectFlags) one(found []api.Subject) (api.Subject, error) {
 	switch {
 	case f.to.given() && len(found) <= 1:
@@ -147,7 +147,7 @@ func (f *subjectFlags) one(found []api.Subject) (api.Subject, error) {
 	return api.Subject{}, fail("give one of them", "more than one subject given: %s and %s", found[0], found[1])
 }
 
-// checkSubject refuses what cannot be and makes the host of pid 1.
+// checkSubject refuses impossible subjects, and turns process 1 into the host.
 func checkSubject(s api.Subject) (api.Subject, error) {
 	switch s.Kind {
 	case api.KindPID:
@@ -169,8 +169,8 @@ func checkSubject(s api.Subject) (api.Subject, error) {
 	return s, nil
 }
 
-// linkHere adds to a device's name the network namespace of this process: the daemon, which
-// looks for it, may be in another.
+// linkHere adds the network namespace of this process to a device's name, because the daemon may be in another
+// namespace.
 func linkHere(s api.Subject) api.Subject {
 	here, err := netnamespace.Of("self")
 	if err != nil || strings.Contains(s.ID, "@") {
@@ -180,8 +180,8 @@ func linkHere(s api.Subject) api.Subject {
 	return s
 }
 
-// userHere makes a number of a user whom the files do not have: the daemon asks the name service, which may be slow,
-// for administrators only.
+// userHere replaces the name of a user by a number if the user is not in the machine's files. The daemon asks the name
+// service, which may be slow, for administrators only.
 func userHere(s api.Subject, accounts *account.Directory) api.Subject {
 	if accounts.InFiles(s.ID) {
 		return s

@@ -23,7 +23,7 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// System is what commands ask of the machine. Tests put another in its place.
+// System is the interface of commands to the machine. Tests replace it.
 type System interface {
 	EUID() int
 	PID() int
@@ -31,12 +31,11 @@ type System interface {
 	// ProcessName returns the command name of a process; the error is
 	// fs.ErrNotExist where there is none.
 	ProcessName(pid int) (string, error)
-	// Alive says whether a process exists and has a thread that runs.
+	// Alive reports whether a process exists and has a thread that runs.
 	Alive(pid int) bool
-	// Daemon finds the netnice daemon that holds one of these locks; false if none does, or nobody
-	// can tell.
+	// Daemon finds the netnice daemon that holds one of these locks; false if none does, or if that cannot be told.
 	Daemon(locks ...string) (daemon.Running, bool)
-	// SignalDaemon sends it a signal, if it still holds one of them.
+	// SignalDaemon sends a daemon a signal, if it still holds one of the locks.
 	SignalDaemon(r daemon.Running, signal syscall.Signal, locks ...string) error
 	LookPath(name string) (string, error)
 	// Exec becomes the command; it returns only on failure.
@@ -47,18 +46,18 @@ type System interface {
 	// HasService reports whether systemd runs here and has the service of netnice, which runs this very program and
 	// listens on this socket.
 	HasService(ctx context.Context, socket string) bool
-	// StartService has systemd start that service, or, with again, restart it, and returns when it is ready.
+	// StartService makes systemd start that service, or, with again, restart it, and returns when it is ready.
 	StartService(ctx context.Context, again bool) error
-	// Pins says whether limits stand in the kernel below dir. The error is
-	// fs.ErrPermission where the caller may not look.
+	// Pins reports whether limits are in the kernel, pinned below dir. The error is fs.ErrPermission if the caller may
+	// not look.
 	Pins(dir string) (bool, error)
 	// Processes lists the processes of the machine with their names.
 	Processes() ([]identity.ProcessInfo, error)
 	// Containers lists the containers of the machine's engines, also those that do not run.
 	Containers() ([]identity.Container, error)
-	// Names lists the users, units or network devices that there are, for completion.
+	// Names lists the users, units or network devices that exist, for completion.
 	Names(kind api.Kind) ([]string, error)
-	// Terminal is the size of the terminal behind out in cells, 0 if it is none.
+	// Terminal returns the size of the terminal behind out in cells, 0 if out is no terminal.
 	Terminal(out io.Writer) (width, height int)
 }
 
@@ -77,7 +76,7 @@ func (Machine) ParentPID() int { return os.Getppid() }
 // ProcessName reads /proc/PID/comm.
 func (Machine) ProcessName(pid int) (string, error) {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm"))
-	if errors.Is(err, unix.ESRCH) { // it went while it was read
+	if errors.Is(err, unix.ESRCH) { // the process ended while its name was read
 		err = fs.ErrNotExist
 	}
 	if err != nil {
@@ -86,14 +85,14 @@ func (Machine) ProcessName(pid int) (string, error) {
 	return strings.TrimSuffix(string(text), "\n"), nil
 }
 
-// Alive asks for its state and its threads. A process of several threads that is killed is a zombie as
-// soon as its first thread has ended, and holds its files and locks until the last has.
+// Alive looks at the state of a process and at its threads. A killed process of several threads is a zombie as soon as
+// its first thread has ended, and holds its files and locks until the last thread has ended.
 func (Machine) Alive(pid int) bool { return identity.Runs(pid) }
 
-// Daemon asks the kernel who holds the locks.
+// Daemon asks the kernel for the holder of the locks.
 func (Machine) Daemon(locks ...string) (daemon.Running, bool) { return daemon.FindRunning(locks...) }
 
-// SignalDaemon looks once more at who holds them.
+// SignalDaemon looks at the holder of the locks once more.
 func (Machine) SignalDaemon(r daemon.Running, signal syscall.Signal, locks ...string) error {
 	return daemon.SignalRunning(r, signal, locks...)
 }
@@ -112,7 +111,7 @@ func (Machine) Exec(path string, argv []string) error {
 	return unix.Exec(path, argv, os.Environ())
 }
 
-// serviceName is the unit that the packages and make install bring.
+// serviceName is the unit that the packages and make install provide.
 const serviceName = "netnice.service"
 
 // HasService asks systemd.
@@ -123,7 +122,7 @@ func (Machine) HasService(ctx context.Context, socket string) bool {
 	}
 	path, err := systemd.Program(ctx, serviceName)
 	if err != nil {
-		return false // there is none, or nobody can tell: then the command starts the daemon by itself
+		return false // there is no service, or that cannot be told: the command starts the daemon by itself then
 	}
 	its, err := os.Stat(path)
 	if err != nil {
@@ -159,7 +158,7 @@ func (Machine) Processes() ([]identity.ProcessInfo, error) {
 	return r.ProcessTable()
 }
 
-// Containers reads the cgroup tree and what engines have written down.
+// Containers reads the cgroup tree and the files of container engines.
 func (Machine) Containers() ([]identity.Container, error) {
 	r, err := identity.New(identity.Options{})
 	if err != nil {
@@ -168,7 +167,7 @@ func (Machine) Containers() ([]identity.Container, error) {
 	return r.Containers()
 }
 
-// Names reads the user database's file, the cgroup tree, or asks the kernel for its devices.
+// Names reads /etc/passwd or the cgroup tree, or asks the kernel for its devices.
 func (Machine) Names(kind api.Kind) ([]string, error) {
 	switch kind {
 	case api.KindUser:

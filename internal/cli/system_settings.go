@@ -46,7 +46,7 @@ It stays as it is when a daemon leaves or is replaced, and over a reboot. Admini
 	return cmd
 }
 
-// parseSwitch reads on or off, and what flags of limits take for that.
+// parseSwitch reads on or off, and the words that flags of limits take for these.
 func parseSwitch(flag, text string) (on bool, err error) {
 	switch text {
 	case "on", "true":
@@ -90,7 +90,7 @@ func (a *App) setSystem(ctx context.Context, request api.SystemRequest, asJSON b
 	return nil
 }
 
-// showSystem prints what holds for the whole machine.
+// showSystem prints the settings of the whole machine.
 func (a *App) showSystem(ctx context.Context, asJSON bool) error {
 	var answer *api.System
 	err := a.read(ctx, func(ctx context.Context, c *client.Client) (err error) {
@@ -117,14 +117,14 @@ func meterText(on bool) string {
 // systemTimeout is how long a report of the machine waits for a daemon.
 const systemTimeout = 2 * time.Second
 
-// systemChecks are what a report tells of a daemon that runs, if it is not as usual.
+// systemChecks returns the part of a report on the settings of a daemon that runs, if these are not the usual ones.
 func (a *App) systemChecks(ctx context.Context) []api.Check {
 	c := client.New(a.socket)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, systemTimeout)
 	defer cancel()
 	now, err := c.System(ctx)
-	if err != nil || now.InputMeter { // without a daemon there is nothing to tell
+	if err != nil || now.InputMeter { // without a daemon there are no settings
 		return nil
 	}
 	return []api.Check{{

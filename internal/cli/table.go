@@ -10,10 +10,10 @@ import (
 // column of a table.
 type column struct {
 	title   string
-	right   bool // numbers
-	drop    int  // columns with the highest go first where space is short; 0 stays
-	elastic bool // may be cut short
-	least   int  // cells that it has at least
+	right   bool // aligned to the right, for numbers
+	drop    int  // where space is short, columns with the highest number are left out first; 0 = never
+	elastic bool // texts may be cut short
+	least   int  // the least width, in cells
 }
 
 // table lays text out in columns, two spaces apart. Cells must be printable.
@@ -22,7 +22,7 @@ type table struct {
 	rows    [][]string
 }
 
-// leastElastic is what remains of an elastic column, in cells of a terminal.
+// leastElastic is the least width of an elastic column, in cells of a terminal.
 const leastElastic = 10
 
 // render prints the table, no line wider than width (0 = any).
@@ -40,7 +40,7 @@ func (t table) render(width int) string {
 			}
 			shown = append(shown[:drop:drop], shown[drop+1:]...)
 		}
-		for _, i := range slices.Backward(shown) { // the subject last
+		for _, i := range slices.Backward(shown) { // the column of the subject is the last one to be cut
 			if over := total(shown, wide) - width; over > 0 && t.columns[i].elastic {
 				wide[i] = max(min(wide[i], leastElastic), wide[i]-over)
 			}
@@ -68,7 +68,7 @@ func (t table) render(width int) string {
 	return b.String()
 }
 
-// natural returns each column's width if there were space enough.
+// natural returns the width that each column would have with enough space.
 func (t table) natural() []int {
 	wide := make([]int, len(t.columns))
 	for i, c := range t.columns {
@@ -80,7 +80,7 @@ func (t table) natural() []int {
 	return wide
 }
 
-// dropIndex returns which of the shown columns goes next, -1 for none.
+// dropIndex returns the index of the shown column that is left out next, -1 for none.
 func (t table) dropIndex(shown []int) int {
 	found, highest := -1, 0
 	for k, i := range shown {

@@ -17,7 +17,7 @@ import (
 
 const toHelp = "such as --to 10.0.0.0/8:443, --to '[2001:db8::/32]:443', --to any --except 10.0.0.0/8, --to 192.0.2.7 --protocol udp"
 
-// toFlags are what a part of the traffic is named by.
+// toFlags are the flags that name a part of the traffic.
 type toFlags struct {
 	to, except []string
 	protocol   string
@@ -41,7 +41,7 @@ func (f *toFlags) given() bool {
 	return len(f.to)+len(f.except) > 0 || f.protocol != "" || f.file != "" || f.each
 }
 
-// subject is the part of the traffic of one whom other flags or words name, or of everybody.
+// subject returns the part of the traffic of a subject that other flags or words name, or of the whole machine.
 func (f *toFlags) subject(whose []api.Subject) (api.Subject, error) {
 	to := slices.Clone(f.to)
 	if f.file != "" {
@@ -103,7 +103,7 @@ func (a *App) prefixes(f toFlags) ([]string, error) {
 	return texts, nil
 }
 
-// toSubject reads the id of such a subject.
+// toSubject reads the id of a subject that is a part of the traffic.
 func toSubject(id string) (api.Subject, error) {
 	if strings.HasPrefix(id, api.Hidden) {
 		return api.Subject{}, fail("sudo netnice ls", "%s stands for a destination that only its user and administrators see", api.Hidden)
@@ -115,7 +115,7 @@ func toSubject(id string) (api.Subject, error) {
 	return ofWhom(s, under)
 }
 
-// ofWhom checks whose the traffic is; the host's is everybody's.
+// ofWhom checks the subject that has the traffic. The traffic of the host is that of the whole machine.
 func ofWhom(s destination.Selector, under api.Subject) (api.Subject, error) {
 	switch under.Kind {
 	case api.KindLink, api.KindGroup, api.KindTo, api.KindRule:
@@ -131,11 +131,12 @@ func ofWhom(s destination.Selector, under api.Subject) (api.Subject, error) {
 	return s.Subject(under), nil
 }
 
-// underOf is whom a subject's traffic is of, the zero value for everybody's or no such one.
+// underOf returns the subject that has the traffic of a destination limit. It returns the zero value for the whole
+// machine, and for other kinds of subjects.
 func underOf(s api.Subject) api.Subject {
 	if s.Kind != api.KindTo {
 		return api.Subject{}
 	}
-	_, under, _ := destination.Parse(s.ID) // it was made by that
+	_, under, _ := destination.Parse(s.ID) // no error: the package destination has made the id
 	return under
 }

@@ -8,15 +8,14 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// branch is a node and what is drawn in front of it.
+// branch is a node and the lines that are drawn in front of it.
 type branch struct {
 	node   *api.Node
 	prefix string
 }
 
-// branches orders nodes as a tree: hosts first, then users, cgroups and units,
-// then processes. A node whose parent is not listed is a root, and so is one
-// of a ring, so that every node comes exactly once.
+// branches orders nodes as a tree: hosts first, then users, cgroups and units, then processes. A node without a parent
+// in the list is a root. If parents form a ring, one of its nodes is a root. So every node comes exactly once.
 func branches(nodes []api.Node, unicode bool) []branch {
 	known, children := map[uint32]bool{}, map[uint32][]*api.Node{}
 	for _, n := range nodes {
@@ -72,7 +71,8 @@ func compareNodes(a, b *api.Node) int {
 	)
 }
 
-// asNumber makes pids compare by their length first.
+// asNumber returns 1 for a process and 0 for other nodes. Process ids compare as numbers by that: by their length
+// first.
 func asNumber(n *api.Node) int {
 	if n.Subject.Kind == api.KindPID {
 		return 1
@@ -88,7 +88,7 @@ func kindOrder(k api.Kind) int {
 	return len(order)
 }
 
-// unicodeLocale says whether the terminal shows lines, by the locale.
+// unicodeLocale reports whether the terminal shows the Unicode characters for lines, according to the locale.
 func unicodeLocale(getenv func(string) string) bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if value := getenv(name); value != "" {

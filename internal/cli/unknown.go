@@ -7,8 +7,7 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// unknownText says how much traffic there was of which no process is known, and
-// why not.
+// unknownText prints the amount of traffic for which no process is known, and the reasons.
 func (a *App) unknownText(u api.Unknown) string {
 	var parts []string
 	for _, of := range []struct {

@@ -25,7 +25,7 @@ func (a *App) locks(stateDir string) []string {
 	return append(daemon.Locks(a.socket, stateDir), a.PinDir)
 }
 
-// running finds the daemon that holds one of them.
+// running finds the daemon that holds one of the locks.
 func (a *App) running(stateDir string) (daemon.Running, bool) {
 	return a.System.Daemon(a.locks(stateDir)...)
 }
@@ -57,7 +57,7 @@ func (a *App) unreachable(r daemon.Running) (message, hint string) {
 			"sudo netnice down  ends it and lifts all limits"
 }
 
-// onlyRoot says why a user's command is not carried out where no daemon answers.
+// onlyRoot returns the error for a user's command that needs a daemon where none answers.
 func (a *App) onlyRoot(cause error) error {
 	f := &failure{message: "no daemon is running, and only root can start one", hint: "sudo netnice up", code: exitNoDaemon, cause: cause}
 	if r, ok := a.running(DefaultStateDir); ok {
@@ -88,14 +88,14 @@ func (a *App) end(ctx context.Context, r daemon.Running, signal syscall.Signal, 
 		return err
 	}
 	if now, ok := a.running(stateDir); !ok || now.PID != r.PID {
-		return nil // it had ended before, and its number may be another's
+		return nil // the daemon had ended before, and another process may have its id
 	}
 	return a.gone(ctx, r.PID)
 }
 
 // inService reports whether a daemon is that of the service.
 func (a *App) inService(pid int) bool {
-	cgroups, _ := os.ReadFile(filepath.Join(cmp.Or(a.proc, "/proc"), strconv.Itoa(pid), "cgroup")) // it may have ended
+	cgroups, _ := os.ReadFile(filepath.Join(cmp.Or(a.proc, "/proc"), strconv.Itoa(pid), "cgroup")) // no cgroup: the daemon has ended
 	return strings.Contains(string(cgroups), "/"+serviceName)
 }
 

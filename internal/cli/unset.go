@@ -54,8 +54,7 @@ the command says on how many subjects, and which command helps. netnice down lif
 	return cmd
 }
 
-// lift takes the caller's wishes for a subject back. A daemon is started for it
-// only where it is needed.
+// lift lifts the caller's limits on a subject. It starts a daemon only where one is needed.
 func (a *App) lift(ctx context.Context, s api.Subject, dryRun, asJSON bool) error {
 	response, err := a.liftOne(ctx, s, dryRun)
 	switch {
@@ -68,7 +67,7 @@ func (a *App) lift(ctx context.Context, s api.Subject, dryRun, asJSON bool) erro
 	return nil
 }
 
-// liftOne is lift without a word; the answer is nil for a dry run without a daemon.
+// liftOne is lift without any output. The answer is nil for a dry run without a daemon.
 func (a *App) liftOne(ctx context.Context, s api.Subject, dryRun bool) (*api.SetResponse, error) {
 	var response *api.SetResponse
 	call := func(ctx context.Context, c *client.Client) error {
@@ -129,8 +128,7 @@ func (a *App) narrower(ctx context.Context, s api.Subject) []api.Subject {
 	return others
 }
 
-// callLift runs the call and starts a daemon for it only where limits may stand
-// without one.
+// callLift runs the call. It starts a daemon only if limits may be in force without one.
 func (a *App) callLift(ctx context.Context, call func(context.Context, *client.Client) error, s api.Subject, dryRun bool) error {
 	pins, err := a.System.Pins(a.PinDir)
 	switch {

@@ -44,8 +44,8 @@ func liftedWord(dryRun bool) string {
 	return "lifted on"
 }
 
-// liftLike lifts the limits of those that a pattern means among the subjects that have limits. It need not
-// mean anything that runs now: a limit may outlive its first process, and a container.
+// liftLike lifts the limits of the subjects with limits that match a pattern. No matching process or container needs to
+// run, because a limit may outlive its first process, and a container.
 func (a *App) liftLike(ctx context.Context, pattern api.Subject, dryRun, asJSON bool) error {
 	nodes, err := a.nodesToLift(ctx, pattern, dryRun)
 	if err != nil || nodes == nil {
@@ -65,7 +65,7 @@ func (a *App) liftLike(ctx context.Context, pattern api.Subject, dryRun, asJSON 
 		return a.liftSelection(ctx, s, dryRun, asJSON)
 	}
 	if _, err := a.expand(ctx, pattern); err != nil {
-		return err // the pattern means nothing at all
+		return err // the pattern matches nothing at all
 	}
 	if asJSON {
 		return writeJSON(a.Out, answersOf(s, new(outcome)))
@@ -74,8 +74,8 @@ func (a *App) liftLike(ctx context.Context, pattern api.Subject, dryRun, asJSON 
 	return nil
 }
 
-// nodesToLift lists what has limits; a daemon is started for it as for lifting one. The list is nil for a
-// dry run without a daemon, of which that has said all.
+// nodesToLift lists the nodes. It starts a daemon as for lifting a limit. The list is nil for a dry run without a
+// daemon, for which nodesToLift has printed all.
 func (a *App) nodesToLift(ctx context.Context, s api.Subject, dryRun bool) (list *api.NodeList, err error) {
 	err = a.callLift(ctx, func(ctx context.Context, c *client.Client) error {
 		answer, err := c.Nodes(ctx)
@@ -99,7 +99,7 @@ func (a *App) nodeMatcher(ctx context.Context, pattern api.Subject) (func(*api.N
 		return nil, fail("such as name:curl", "%s: %v", pattern, err)
 	}
 	who, running := a.caller(ctx), make(map[api.Subject]bool)
-	if s, err := a.processesNamedFor(who, pattern); err == nil { // else none runs: nodes have names, too
+	if s, err := a.processesNamedFor(who, pattern); err == nil { // else no such process runs, and nodes have names, too
 		for _, subject := range slices.Concat(s.subjects, s.inner) {
 			running[subject] = true
 		}
@@ -109,9 +109,9 @@ func (a *App) nodeMatcher(ctx context.Context, pattern api.Subject) (func(*api.N
 	}, nil
 }
 
-// liftAll lifts what commands have set on whatever subject, as far as it is the caller's, and says what stays.
+// liftAll lifts the caller's limits that commands have set, on all subjects, and prints the limits that stay.
 func (a *App) liftAll(ctx context.Context, dryRun, asJSON bool) error {
-	all := api.Subject{Kind: "all"} // for what is said of a dry run
+	all := api.Subject{Kind: "all"} // for the text of a dry run
 	list, err := a.nodesToLift(ctx, all, dryRun)
 	if err != nil || list == nil {
 		return err
@@ -127,7 +127,7 @@ func (a *App) liftAll(ctx context.Context, dryRun, asJSON bool) error {
 	}
 	o := a.forEach(subjects, dryRun, func(s api.Subject) (*api.SetResponse, error) { return a.liftOne(ctx, s, dryRun) })
 	if o != nil && !who.admin {
-		o.refused = 0 // much is not theirs
+		o.refused = 0 // many of the limits belong to others, and refusals are no failure
 	}
 	return a.printOutcome(&selection{}, o, asJSON, func() {
 		a.printLiftedAll(o, dryRun)
@@ -137,13 +137,13 @@ func (a *App) liftAll(ctx context.Context, dryRun, asJSON bool) error {
 		if !dryRun {
 			list, err = a.nodesWithin(ctx, readTimeout)
 		}
-		if err == nil { // else the daemon was there for these limits, and has left
+		if err == nil { // else the daemon has left with its last limit
 			a.printStaying(list, who)
 		}
 	})
 }
 
-// printLiftedAll says how many subjects unset --all has lifted limits of, and beforehand of which.
+// printLiftedAll prints the number of subjects whose limits unset --all has lifted. For a dry run it names them, too.
 func (a *App) printLiftedAll(o *outcome, dryRun bool) {
 	var warnings []string
 	for i, response := range o.answers {
@@ -163,8 +163,8 @@ func (a *App) printLiftedAll(o *outcome, dryRun bool) {
 	a.warn(warnings)
 }
 
-// isOfCommands reports whether commands may have set a limit on a node that unset --all lifts: not on those of rules
-// and devices, nor on one whose destination the caller is not told.
+// isOfCommands reports whether commands may have set a limit on a node that unset --all lifts. It excludes the nodes of
+// rules and of devices, and nodes with a destination that the caller may not see.
 func isOfCommands(n *api.Node) bool {
 	switch n.Subject.Kind {
 	case api.KindPID, api.KindUser, api.KindCgroup, api.KindUnit, api.KindContainer, api.KindGroup, api.KindHost:
@@ -172,7 +172,7 @@ func isOfCommands(n *api.Node) bool {
 	case api.KindTo:
 		return !n.IsHidden() && !isOfRules(n)
 	}
-	return false // also what this release does not know
+	return false // also for kinds that this release does not know
 }
 
 // isOfRules reports whether all limits of a node are of rules.
@@ -180,13 +180,13 @@ func isOfRules(n *api.Node) bool {
 	return len(n.Limits) > 0 && !slices.ContainsFunc(n.Limits, func(l api.Limit) bool { return l.Rule == nil })
 }
 
-// printStaying says what unset --all leaves, and what lifts that.
+// printStaying prints the limits that unset --all leaves, and the commands that lift them.
 func (a *App) printStaying(list *api.NodeList, who caller) {
 	ofRules, others := 0, 0
 	for i := range list.Nodes {
 		n := &list.Nodes[i]
 		switch {
-		case n.Subject.Kind == api.KindLink && !who.admin: // the administrator's
+		case n.Subject.Kind == api.KindLink && !who.admin: // the administrator has set it
 		case n.Subject.Kind == api.KindLink:
 			fmt.Fprintf(a.Out, "stays: %s, %s; netnice unset %s lifts it\n", printable(n.Subject.String()), a.nodeText(n), printable(n.Subject.String()))
 		case n.Subject.Kind == api.KindRule || isOfRules(n):

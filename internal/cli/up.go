@@ -94,7 +94,7 @@ func (a *App) upSilent(ctx context.Context, r daemon.Running, where *daemonFlags
 	return start(true)
 }
 
-// startService has systemd start the daemon, or restart it.
+// startService makes systemd start the daemon, or restart it.
 func (a *App) startService(ctx context.Context, c *client.Client, again bool) error {
 	const hint = "systemctl status netnice\njournalctl -u netnice\nnetnice up --detach  starts the daemon without systemd"
 	if err := a.System.StartService(ctx, again); err != nil {
@@ -121,23 +121,23 @@ func (a *App) startUp(ctx context.Context, c *client.Client, where *daemonFlags)
 	return nil
 }
 
-// replace kills a daemon. Asked politely one that was started on demand would
-// lift its limits; killed it leaves them in force for the next to take over. The number that the
-// daemon says is not enough: the process has to be seen to hold the daemon's lock.
+// replace kills a daemon. A daemon that was started on demand would lift its limits after SIGTERM; a killed one leaves
+// them in force, and the next daemon takes them over. replace does not trust the process id that the daemon tells: the
+// process must hold the daemon's lock.
 func (a *App) replace(ctx context.Context, status *api.Status, stateDir string) error {
 	r, found := a.running(stateDir)
 	switch {
 	case found && r.PID == status.PID:
 		return a.end(ctx, r, syscall.SIGKILL, stateDir)
 	case !found && !a.System.Alive(status.PID):
-		return nil // it has ended meanwhile
+		return nil // the daemon has ended meanwhile
 	}
 	return failWith(exitFailed, fmt.Sprintf("look what that process is: ps -fp %[1]d; if it is the daemon: sudo kill -KILL %[1]d; sudo netnice up", status.PID),
 		"the daemon says that it is process %d, which is not seen to hold the daemon's lock, and so is not killed", status.PID)
 }
 
-// gone waits until a daemon has ended. It does not ask its socket: where systemd has
-// that open, a call would start the next one.
+// gone waits until a daemon has ended. It does not call the daemon's socket: if systemd has opened the socket, a call
+// would start the next daemon.
 func (a *App) gone(ctx context.Context, pid int) error {
 	for {
 		if !a.System.Alive(pid) {

@@ -11,8 +11,8 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// linkedRelease is the release that the Makefile gives to the linker, of the tag or of how far the source is
-// behind it; "" if the program was built by go build alone.
+// linkedRelease is the release that the Makefile gives to the linker. It is that of the tag, and of the commits since
+// the tag; "" if the program was built by go build alone.
 var linkedRelease string
 
 // Release returns the version of this build: the one that the linker was given, or else the one that Go knows of the
@@ -28,7 +28,7 @@ func Release() string {
 	return builtRelease(info)
 }
 
-// unknownRelease is that of a build of which nobody knows the version.
+// unknownRelease is the release of a build without a known version.
 const unknownRelease = "devel"
 
 // builtRelease returns the version of the module, which go install and go build take from a tag or make of the
@@ -54,7 +54,7 @@ func builtRelease(info *debug.BuildInfo) string {
 
 // versionAnswer is the output of `netnice version --json`.
 type versionAnswer struct {
-	Version string `json:"version"` // of the API
+	Version string `json:"version"` // version of the API
 	Release string `json:"release"`
 	Go      string `json:"go"`
 	Target  string `json:"target"`

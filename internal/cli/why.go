@@ -93,7 +93,7 @@ func (a *App) explainWhy(ctx context.Context, pid, fd int, over time.Duration, a
 	return err
 }
 
-// whyText prints what was found, connections that fare alike together.
+// whyText prints the findings. It groups connections with the same limits and verdicts.
 func (a *App) whyText(why *api.Why) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "pid %d (%s): %s\n", why.PID, printable(why.Name), a.summary(why))
@@ -114,7 +114,7 @@ func (a *App) whyText(why *api.Why) string {
 	return b.String()
 }
 
-// summary is the answer in one line.
+// summary returns the answer in one line.
 func (a *App) summary(why *api.Why) string {
 	free := ""
 	if why.Free > 0 {
@@ -144,7 +144,7 @@ func (a *App) summary(why *api.Why) string {
 	return fmt.Sprintf("%s%s under limits, %d of them bound by one%s", count(len(why.Sockets), "socket"), of, bound, free)
 }
 
-// alike puts sockets together that have the same limits and verdicts.
+// alike groups sockets that have the same limits and verdicts.
 func alike(sockets []api.WhySocket) (groups [][]api.WhySocket) {
 	same := func(a, b api.WhySocket) bool {
 		return a.Up == b.Up && a.Down == b.Down && a.Process == b.Process && a.PID == b.PID && a.Protocol == b.Protocol && a.Loopback == b.Loopback &&
@@ -164,7 +164,7 @@ func alike(sockets []api.WhySocket) (groups [][]api.WhySocket) {
 	return groups
 }
 
-// groupTitle names up to three sockets and says what they do together.
+// groupTitle names up to three sockets of a group, and describes the traffic of the group.
 func (a *App) groupTitle(why *api.Why, group []api.WhySocket) string {
 	const most = 3
 	var b strings.Builder
@@ -212,7 +212,7 @@ func (a *App) groupTitle(why *api.Why, group []api.WhySocket) string {
 	return b.String()
 }
 
-// programOf names one of the processes that were looked at.
+// programOf names one of the processes that were examined.
 func programOf(why *api.Why, pid int) string {
 	for _, p := range why.Processes {
 		if p.PID == pid {
@@ -241,7 +241,7 @@ func (a *App) whyRow(l api.WhyLimit, group []api.WhySocket) []string {
 	}
 }
 
-// verdictText says in words what holds a group of sockets.
+// verdictText describes the reason that holds a group of sockets.
 func verdictText(group []api.WhySocket) string {
 	s := group[0]
 	var parts []string

@@ -32,7 +32,7 @@ func Main() int {
 	// the kernel, and the limit would have to find it first.
 	runtime.LockOSThread()
 	testutil.MaybeRunTraffic() // the demo's senders and receivers are this same program
-	// A variable of the journal's that makes no sense is as none.
+	// A variable of the journal without a valid value counts as missing.
 	journalled, _ := journal.StderrIsJournalStream()
 	app := &App{
 		Out:      os.Stdout,
@@ -49,7 +49,7 @@ func Main() int {
 	return app.Run(context.Background(), os.Args)
 }
 
-// parts connects the commands with what does the work.
+// parts connects the commands with the packages that do the work.
 func parts() Parts {
 	return Parts{
 		Daemon: runDaemon,
@@ -82,7 +82,7 @@ func runDaemon(ctx context.Context, o DaemonOptions) error {
 				return nil, &failure{message: up.Error(), hint: up.Hint(), cause: err}
 			}
 			if err != nil {
-				return nil, err // not k: a nil *Kernel is no nil enforce.Kernel
+				return nil, err // not k: a nil *Kernel is not a nil enforce.Kernel
 			}
 			return k, nil
 		},
@@ -98,19 +98,19 @@ func downWithoutDaemon(ctx context.Context, o DaemonOptions) error {
 	if err := shaping.Down(options); err != nil {
 		return fmt.Errorf("lift what stands in the kernel: %w", err)
 	}
-	// Where powers cannot be lifted, of which processes is still written.
+	// If CPU shares cannot be lifted, the list of their processes stays on the disk.
 	lifted := daemon.LiftPowers(ctx, o.StateDir)
 	return errors.Join(lifted, daemon.ForgetState(o.StateDir, lifted != nil))
 }
 
-// examine says what the machine offers, and what is wrong with what netnice has on it.
+// examine reports the features of the machine, and the faults of netnice's files and devices on it.
 func examine(ctx context.Context) api.Report {
 	report := doctor.Run(ctx)
 	report.Checks = append(report.Checks, doctor.Installed(lookAtInstallation(ctx))...)
 	return report
 }
 
-// lookAtInstallation finds what doctor judges of netnice's own.
+// lookAtInstallation finds netnice's files and devices, which the package doctor judges.
 func lookAtInstallation(ctx context.Context) doctor.Installation {
 	var i doctor.Installation
 	boot := ""

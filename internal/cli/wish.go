@@ -50,8 +50,7 @@ func (f *wishFlags) add(cmd *cobra.Command) {
 	completeRates(cmd, "up", "down", "total", "min", "min-down")
 }
 
-// wish returns what the flags say; example completes the remedy when they say
-// nothing.
+// wish returns the requested limits by the flags. The example is the remedy if no flag is given.
 func (f *wishFlags) wish(example string) (api.Wish, error) {
 	w := api.Wish{
 		UpBytesPerSec: f.up.value, DownBytesPerSec: f.down.value, TotalBytesPerSec: f.total.value,
@@ -92,7 +91,7 @@ func (f *rateFlags) wish() api.Wish {
 	return api.Wish{UpBytesPerSec: f.up.value, DownBytesPerSec: f.down.value, TotalBytesPerSec: f.total.value}
 }
 
-// takeTotal reads @RATE, which says the same as --total.
+// takeTotal reads @RATE, which means the same as --total.
 func (f *rateFlags) takeTotal(word string) error {
 	text, at := strings.CutPrefix(word, "@")
 	if !at {
@@ -111,8 +110,8 @@ func (f *rateFlags) takeTotal(word string) error {
 	return nil
 }
 
-// Kinds of values of flags, as the help shows them: rates with a unit, and rates of which a
-// bare number is bytes per second.
+// These are kinds of flag values, as the help shows them: rates with a unit, and rates for which a bare number means
+// bytes per second.
 const (
 	kindRate     = "rate"
 	kindBareRate = "limit"
