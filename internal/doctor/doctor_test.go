@@ -17,7 +17,7 @@ import (
 
 type features = kernelfeatures.Features
 
-// complete is a machine that lacks nothing.
+// complete returns the features of a machine that lacks nothing.
 func complete() *features {
 	f := &features{
 		Release: "6.18.1", Arch: "amd64",

@@ -35,7 +35,7 @@ chargen dgram   udp     wait            root            internal
 	}, services)
 }
 
-// fakeAccounts are those of a directory: bob may be looked up, the rest is slow.
+// fakeAccounts are the accounts of a directory service. It has bob and bob.smith, and does not answer about slow.
 type fakeAccounts struct{}
 
 func (fakeAccounts) User(_ context.Context, name string) (account.User, error) {

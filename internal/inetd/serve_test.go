@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// serve starts a server with that many sessions whose programs print their arguments.
+// serve starts a server with a bound on its sessions. Their programs print their arguments.
 func serve(t *testing.T, most int) *Server {
 	t.Helper()
 	s := &Server{
@@ -24,7 +24,7 @@ func serve(t *testing.T, most int) *Server {
 	return s
 }
 
-// service is one whose program prints a word, at a free port.
+// service returns a service at a free port, with a program that prints a word.
 func service(t *testing.T, word string) Service {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -45,7 +45,7 @@ func ask(t *testing.T, s Service) string {
 	return string(text)
 }
 
-// Services that wait for connections take no place of sessions.
+// Services that wait for connections do not count as sessions.
 func TestMoreServicesThanSessions(t *testing.T) {
 	s := serve(t, 1)
 	var services []Service
@@ -60,7 +60,7 @@ func TestMoreServicesThanSessions(t *testing.T) {
 	}
 }
 
-// The first connection after the file was read again is served by what it says now.
+// The first connection after the file was read again gets the service of the new file.
 func TestServedByTheNewLine(t *testing.T) {
 	s := serve(t, 0)
 	x := service(t, "before")

@@ -22,7 +22,8 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// rewriter has this test program rewrite a line of bash or zsh, as `netnice shell-line` does.
+// rewriter is a variable of the environment that makes this test program rewrite a line of bash or zsh, as
+// `netnice shell-line` does.
 const rewriter = "NETNICE_TEST_SHELL_LINE"
 
 func TestMain(m *testing.M) {
@@ -39,8 +40,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// Commands of several lines that a generator thinks of are typed at real shells: each runs
-// just as it would without netnice, under the limits that it names, or is refused aloud.
+// The test types generated commands of several lines at real shells. Each runs as it would without netnice, under the
+// limits that it names, or is refused with a message.
 func TestTypedInSeveralLines(t *testing.T) {
 	commands := 1000
 	if !testutil.All() {
@@ -116,14 +117,13 @@ func TestTypedInOneLine(t *testing.T) {
 	}
 }
 
-// The prompts.
+// These are the shells' prompts.
 const (
 	primary   = "<first> "
 	secondary = "<more> "
 )
 
-// shellAtTerminal is an interactive shell that reads what a test types. Its commands report
-// into a file.
+// shellAtTerminal is an interactive shell that reads the lines that a test types. Its commands report into a file.
 type shellAtTerminal struct {
 	t       *testing.T
 	tty     *os.File
@@ -142,7 +142,7 @@ func startShell(t *testing.T, name string, argv []string) *shellAtTerminal {
 	program := func(name, text string) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text), 0o755))
 	}
-	// show reports under which limit it runs and its arguments.
+	// The program show reports the limit under which it runs, and its arguments.
 	program("show", `r=${LIMIT:--}; for a; do r="$r|$a"; done; printf '%s\0' "$r" >>`+sh.reports)
 	program("netnice", `case $1 in
 shell-line) GORACE=atexit_sleep_ms=0 `+rewriter+`=$2 exec `+self+` "$3" ;;
@@ -181,12 +181,12 @@ esac`)
 	return sh
 }
 
-// enter types a command and returns what it reported, once the shell has come back to its
-// prompt, and what was seen meanwhile.
+// enter types a command and waits until the shell is at its prompt again. It returns the reports of the command, and
+// the text of the screen meanwhile.
 func (sh *shellAtTerminal) enter(text string) (reports []string, screen string) {
 	for _, line := range strings.Split(text, "\n") {
 		said := sh.line(line)
-		if strings.Contains(said, "press Enter again") { // the command stands there, whole
+		if strings.Contains(said, "press Enter again") { // the whole command is in the editor
 			said += sh.line("")
 		}
 		screen += said
@@ -205,8 +205,8 @@ func (sh *shellAtTerminal) enter(text string) (reports []string, screen string) 
 	return slices.Delete(found, i, i+1), screen
 }
 
-// line types one line, waits until the shell prompts for another or has one to be edited,
-// and returns what was seen meanwhile.
+// line types one line and waits until the shell prompts for another line, or has a line in its editor. It returns the
+// text of the screen meanwhile.
 func (sh *shellAtTerminal) line(text string) string {
 	sh.mu.Lock()
 	sh.screen.Reset()
@@ -252,18 +252,18 @@ func (sh *shellAtTerminal) history() string {
 	return string(data)
 }
 
-// typed is a command of several lines, and what it reports.
+// typed is a command of several lines, and its expected reports.
 type typed struct {
 	text    string
 	want    []string
-	limited bool // some of it
+	limited bool // a part of the command has a limit
 }
 
 type generator struct{ *rand.Rand }
 
 func (g *generator) oneOf(texts ...string) string { return texts[g.IntN(len(texts))] }
 
-// word is a word as it is typed and as a program gets it.
+// word is a word as it is typed, and as a program gets it.
 func (g *generator) word() (text, value string) {
 	switch g.IntN(10) {
 	case 0:

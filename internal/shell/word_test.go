@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wordShells are the shells of this machine that people paste a word into; sh is always among them.
+// wordShells returns the shells of this machine into which people paste a word; sh is always among them.
 func wordShells() []string {
 	list := []string{"sh"}
 	for _, name := range []string{"bash", "zsh", "fish"} {
@@ -20,7 +20,7 @@ func wordShells() []string {
 }
 
 func TestWord(t *testing.T) {
-	env := append(os.Environ(), "HOME="+t.TempDir()) // no settings of whoever runs the test
+	env := append(os.Environ(), "HOME="+t.TempDir()) // without the settings of the user who runs the test
 	for text, want := range map[string]string{
 		"user:bob": "user:bob", "to:192.0.2.0/24:443@user:bob": "to:192.0.2.0/24:443@user:bob", "4711=300": "4711=300",
 		"":                   "''",
