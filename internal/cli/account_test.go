@@ -11,7 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/account"
 )
 
-// twoPlaces is a machine with ann in its files and bob in a directory.
+// twoPlaces is a machine with the user ann in its files and the user bob in a directory service.
 func twoPlaces(t *testing.T) *account.Directory {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,7 +34,7 @@ esac
 	})
 }
 
-// The daemon looks nobody up for others than administrators: their netnice sends the number.
+// The daemon looks up users for administrators only. The netnice of other users sends the number.
 func TestUserHere(t *testing.T) {
 	accounts := twoPlaces(t)
 	for name, want := range map[string]string{"ann": "ann", "bob": "70001", "eve": "eve", "70001": "70001", "-x": "-x"} {
@@ -43,7 +43,7 @@ func TestUserHere(t *testing.T) {
 	}
 }
 
-// A session of inetd's becomes a user of the files or of a directory, with all of their groups.
+// A session of inetd changes to a user of the files or of a directory service, with all groups of that user.
 func TestCredentialsOf(t *testing.T) {
 	accounts := twoPlaces(t)
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// terminal is a machine with a terminal of that width.
+// terminal is a machine with a terminal of a given width.
 type terminal struct {
 	Machine
 	width int
@@ -19,7 +19,7 @@ type terminal struct {
 
 func (t terminal) Terminal(io.Writer) (width, height int) { return t.width, 24 }
 
-// Colours are for people at terminals who want them, and change no text.
+// Output has colours only at a terminal whose user has not refused them, and colours change no text.
 func TestColours(t *testing.T) {
 	for name, c := range map[string]struct {
 		width int

@@ -15,7 +15,7 @@ import (
 	"github.com/netnice/netnice/internal/doctor"
 )
 
-// A daemon without CAP_NET_RAW is named, and only a daemon.
+// A report names a daemon without CAP_NET_RAW, and no other process without it.
 func TestDaemonChecks(t *testing.T) {
 	a, _ := testApp()
 	a.socket, a.proc = socketPath(t), t.TempDir()

@@ -6,7 +6,7 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// exampleEvents are one of each type, and one that is not known yet.
+// exampleEvents returns one event of each type, and one of an unknown type.
 func exampleEvents() []api.Event {
 	bob := api.Subject{Kind: api.KindUser, ID: "bob"}
 	rsync := api.Subject{Kind: api.KindPID, ID: "4711"}

@@ -20,7 +20,7 @@ func (twoUsers) Processes() ([]identity.ProcessInfo, error) {
 	}, nil
 }
 
-// Processes of the name that are no members are named, with the reason.
+// The command names processes of the name that are no members, with the reason.
 func TestMembersLeftOut(t *testing.T) {
 	a := &App{System: twoUsers{}}
 	members, notes, err := a.members(t.Context(), []string{"name:curl", "70=300"})

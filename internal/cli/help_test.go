@@ -12,7 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/wrap"
 )
 
-// The help of every command fits a terminal of 80 columns, and says all that it has to.
+// The help of every command fits a terminal of 80 columns, and has all of its text.
 func TestHelpFitsATerminal(t *testing.T) {
 	check := func(args []string, c *cobra.Command) {
 		t.Helper()

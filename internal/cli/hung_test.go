@@ -38,7 +38,7 @@ func socketPath(t *testing.T) string {
 	return filepath.Join(dir, "netnice.sock")
 }
 
-// ask is a reading command that waits for a fifth of a second at most.
+// ask runs a reading command that waits for a fifth of a second at most.
 func ask(t *testing.T, a *App) (message, hint string, code int) {
 	t.Helper()
 	begin := time.Now()
@@ -51,7 +51,7 @@ func ask(t *testing.T, a *App) (message, hint string, code int) {
 	return explain(err)
 }
 
-// A daemon that takes calls and never answers: the kernel tells who listens, and /proc what that does.
+// A daemon takes calls and never answers. The kernel names the process that listens, and /proc has its activity.
 func TestSilentDaemon(t *testing.T) {
 	a, _ := testApp()
 	a.socket = socketPath(t)
@@ -79,7 +79,7 @@ func TestDaemonThatTakesNoCalls(t *testing.T) {
 	require.NoError(t, err)
 	defer unix.Close(fd)
 	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: a.socket}))
-	require.NoError(t, unix.Listen(fd, 0)) // one may wait
+	require.NoError(t, unix.Listen(fd, 0)) // one connection may wait
 	first, err := net.Dial("unix", a.socket)
 	require.NoError(t, err)
 	defer first.Close()

@@ -16,7 +16,7 @@ import (
 	"github.com/netnice/netnice/internal/daemon"
 )
 
-// userAlone is a machine without a daemon, with a user at it.
+// userAlone is a machine without a daemon, on which an ordinary user runs commands.
 type userAlone struct{ Machine }
 
 func (userAlone) EUID() int { return 1000 }
@@ -35,8 +35,8 @@ func (userAlone) StartDetached([]string, string) (int, error) {
 	return 0, errors.New("a user has started a daemon")
 }
 
-// Where no daemon runs each command that would ask one says so in the same words, with the same code: those that only
-// look, or lift, have found nothing; those that set something have failed.
+// Without a daemon, each command that would ask one prints the same error with the same exit code. Commands that only
+// read or lift have found nothing; commands that set something have failed.
 func TestEveryCommandWithoutDaemon(t *testing.T) {
 	const (
 		looks = "netnice: no daemon is running and no limit is in force\n  sudo netnice up\n"
@@ -65,7 +65,7 @@ func TestEveryCommandWithoutDaemon(t *testing.T) {
 		"netnice system":       {{"", looks}, {"--json", looks}, {"--input-meter=off", sets}},
 		"netnice status":       {{"", looks}, {"--json", looks}},
 		"netnice metrics":      {{"", looks}, {"--destinations", looks}},
-		// These ask no daemon, start one, or end one.
+		// These commands ask no daemon, start one, or end one.
 		"netnice probe": nil, "netnice shell-init": nil, "netnice inetd": nil, "netnice rules": nil, "netnice rules check": nil, "netnice daemon": nil,
 		"netnice up": nil, "netnice down": nil, "netnice doctor": nil, "netnice demo": nil, "netnice version": nil,
 	}

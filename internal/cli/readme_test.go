@@ -31,7 +31,7 @@ var (
 	aGoNeeded = regexp.MustCompile(`Go (\d+\.\d+)`)
 )
 
-// Readme is README.md: its fenced blocks, and the rest.
+// Readme returns README.md: its fenced blocks, and the rest.
 func Readme(t *testing.T) (blocks []string, prose string) {
 	t.Helper()
 	text, err := os.ReadFile(project + "README.md")
@@ -48,7 +48,7 @@ func Readme(t *testing.T) (blocks []string, prose string) {
 	return blocks, strings.Join(rest, "\n")
 }
 
-// ReadmeCommands are the lines of README.md's blocks that call netnice.
+// ReadmeCommands returns the lines of README.md's blocks that call netnice.
 func ReadmeCommands(t *testing.T) []string {
 	t.Helper()
 	blocks, _ := Readme(t)
@@ -63,7 +63,7 @@ func ReadmeCommands(t *testing.T) []string {
 	return found
 }
 
-// spans are the words of a text that are set as code, each on one line.
+// spans returns the parts of a text that are set as code, each on one line.
 func spans(prose string) []string {
 	var found []string
 	for _, m := range aSpan.FindAllStringSubmatch(prose, -1) {
@@ -72,7 +72,7 @@ func spans(prose string) []string {
 	return found
 }
 
-// Every command in README.md, also in its sentences, is one, with flags that it has, and values that they take.
+// Every command in README.md, also in its sentences, exists, has the flags that are named, and takes their values.
 func TestReadmeCommands(t *testing.T) {
 	_, prose := Readme(t)
 	found := 0
@@ -86,8 +86,8 @@ func TestReadmeCommands(t *testing.T) {
 	}
 }
 
-// A shell for people takes ! for a line of its history, even between double quotes, and zsh runs no command with a
-// pattern for which there is no file.
+// Commands in the documents have no unquoted ! and no unquoted pattern. An interactive shell replaces ! by a line of
+// its history, even between double quotes, and zsh runs no command with a pattern that matches no file.
 func TestExamplesSuitShells(t *testing.T) {
 	quoted := regexp.MustCompile(`'[^']*'`)
 	check := func(where, text string) {
@@ -107,7 +107,7 @@ func TestExamplesSuitShells(t *testing.T) {
 	}
 }
 
-// manExamples are the lines of a man page's examples.
+// manExamples returns the lines of a man page's examples.
 func manExamples(t *testing.T, page string) []string {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -126,7 +126,7 @@ func manExamples(t *testing.T, page string) []string {
 	return found
 }
 
-// The commands in the man pages' examples are commands.
+// The commands in the examples of the man pages are valid.
 func TestManExamples(t *testing.T) {
 	found := 0
 	pages, err := filepath.Glob(project + "docs/man/*")
@@ -140,7 +140,7 @@ func TestManExamples(t *testing.T) {
 	require.Greater(t, found, 5)
 }
 
-// documentCommands are what a document sets as code: in its sentences, and the lines of its blocks.
+// documentCommands returns the parts that a document sets as code: those in its sentences, and the lines of its blocks.
 func documentCommands(text string) []string {
 	var prose strings.Builder
 	var lines []string
@@ -158,7 +158,7 @@ func documentCommands(text string) []string {
 	return append(spans(prose.String()), lines...)
 }
 
-// The commands with flags in the other documents, and in what is installed, are commands.
+// The commands with flags in the other documents, and in the files that are installed, are valid.
 func TestDocumentsNameCommands(t *testing.T) {
 	found := 0
 	check := func(path string, d fs.DirEntry, err error) error {
@@ -233,7 +233,7 @@ func TestReadmeNames(t *testing.T) {
 	require.Regexp(t, `(?m)^go `+regexp.QuoteMeta(needed[1])+`\b`, string(module))
 }
 
-// The rules in README.md are rules, and its socket options those of the header.
+// The rules in README.md are valid, and its socket options are those of the header.
 func TestReadmeRulesAndOptions(t *testing.T) {
 	blocks, prose := Readme(t)
 	at := slices.IndexFunc(blocks, func(block string) bool { return strings.Contains(block, "[[rule]]") })

@@ -19,7 +19,7 @@ func isRemedyName(name string) bool {
 	return name == "remedy" || name == "example" || strings.HasSuffix(name, "hint")
 }
 
-// remedyPlaces are the places of remedies among arguments or results.
+// remedyPlaces returns the positions of remedies among arguments or results.
 func remedyPlaces(list *ast.FieldList) []int {
 	var places []int
 	at := 0
@@ -34,7 +34,7 @@ func remedyPlaces(list *ast.FieldList) []int {
 	return places
 }
 
-// remedyTakers are the functions that take remedies, by name, and at which places.
+// remedyTakers returns the positions of remedies among the arguments of functions, by the names of the functions.
 func remedyTakers(sources ...source) map[string][]int {
 	takers := map[string][]int{}
 	add := func(id *ast.Ident, f *ast.FuncType) {
@@ -62,7 +62,7 @@ func remedyTakers(sources ...source) map[string][]int {
 
 // source is the text of one package's Go files.
 type source struct {
-	folder string // its last name
+	folder string // the last part of its path
 	files  map[string]*ast.File
 	consts map[string][]string // the texts of constants in all functions, by the constant's name
 }
@@ -101,7 +101,7 @@ func checkSource(t *testing.T, s source, takers map[string][]int) (found int) {
 	takers = maps.Clone(takers)
 	for name, places := range remedyTakers(s) {
 		if len(places) > 0 {
-			takers[name] = places // another package's function of that name is not meant
+			takers[name] = places // these replace the positions of another package's function of that name
 		}
 	}
 	for name, file := range s.files {
@@ -131,7 +131,7 @@ func checkSource(t *testing.T, s source, takers map[string][]int) (found int) {
 	return found
 }
 
-// remediesAt are the expressions that are remedies by where they stand in a node of the source.
+// remediesAt returns the expressions that are remedies by their position in a node of the source.
 func remediesAt(n ast.Node, takers map[string][]int) (list []ast.Expr) {
 	named := func(to ast.Expr, value ast.Expr) {
 		if isRemedyName(nameOf(to)) {
@@ -163,7 +163,8 @@ func remediesAt(n ast.Node, takers map[string][]int) (list []ast.Expr) {
 	return list
 }
 
-// returnedRemedies are those that a function returns, by its own name or by those of its results.
+// returnedRemedies returns the remedies among the results of a function, by its own name or by the names of the
+// results.
 func returnedRemedies(f *ast.FuncDecl) (list []ast.Expr) {
 	if f.Type.Results == nil || f.Body == nil {
 		return nil
@@ -175,7 +176,7 @@ func returnedRemedies(f *ast.FuncDecl) (list []ast.Expr) {
 	ast.Inspect(f.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncLit:
-			return false // a function inside returns for itself
+			return false // the return statements of an inner function are not those of this function
 		case *ast.ReturnStmt:
 			for _, at := range places {
 				if at < len(n.Results) {

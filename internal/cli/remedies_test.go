@@ -27,7 +27,7 @@ var (
 	endOfSentence = `,.;:)"?`
 )
 
-// remedyRoot is the whole command line.
+// remedyRoot returns the root command with all its flags.
 func remedyRoot() *cobra.Command {
 	app, _ := testApp()
 	root := app.root()
@@ -61,7 +61,7 @@ func checkRemedy(t *testing.T, where, text string, isRemedy bool) (found int) {
 	return found
 }
 
-// checkWords parses one command, as far as it is none of prose.
+// checkWords checks the command, the subcommand and the flags among words. Other words may be of the sentence around.
 func checkWords(t *testing.T, where, name string, words []string) {
 	t.Helper()
 	cmd := commandNamed(remedyRoot(), name)
@@ -78,7 +78,7 @@ func checkWords(t *testing.T, where, name string, words []string) {
 	for i, word := range words {
 		word = strings.TrimRight(word, endOfSentence)
 		if word == "--" {
-			return // the rest is another program's
+			return // the rest is for another program
 		}
 		text, isFlag := strings.CutPrefix(word, "--")
 		if !isFlag || strings.Contains(text, blank) {
@@ -187,7 +187,7 @@ func TestRemediesAreCommands(t *testing.T) {
 	}
 }
 
-// Remedies are found wherever a source has them, and commands in other texts.
+// checkSource finds the remedies at every place of a source, and the commands in other texts.
 func TestRemediesAreFound(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.go"), []byte(`package p

@@ -23,13 +23,13 @@ import (
 	"github.com/netnice/netnice/internal/cli"
 )
 
-// The scripts run the test binary under these names; their daemon is one in
-// memory, started by `daemon start` in the script or by netnice itself.
+// The scripts run the test binary under these names. Their daemon is a fake in memory, which `daemon start` in the
+// script or netnice itself starts.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"netnice": func() { os.Exit(fakeApp().Run(context.Background(), os.Args)) },
 		"nlimit":  func() { os.Exit(fakeApp().Run(context.Background(), os.Args)) },
-		// Programs whose names no other process has, each for one script.
+		// These are programs with names that no other process has, each for one script.
 		"nnsleeper":  func() { time.Sleep(time.Minute) },
 		"nncomplete": func() { time.Sleep(time.Minute) },
 		"nnalways":   func() { time.Sleep(time.Minute) },
@@ -71,7 +71,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("NETNICE_TEST_EUID", "0")
 			env.Setenv("NETNICE_TEST_BTF", "ok")
 			env.Setenv("TZ", "UTC")
-			env.Setenv("GORACE", "atexit_sleep_ms=0") // or every command takes a second more under -race
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // else every command takes a second more under -race
 			env.Setenv("PID", strconv.Itoa(os.Getpid()))
 			env.Values["script"] = &script{socket: filepath.Join(dir, "s")}
 			return nil
@@ -91,7 +91,8 @@ type script struct {
 	server *http.Server
 }
 
-// daemonCommand is `daemon start|stop|deny MESSAGE HINT|cut CALLS|member|problem MESSAGE HINT|tree|destinations|held|pending|follows|reads FILE LINE|ruled|mine|total|rules [PROBLEM]|events|quiet|requests`.
+// daemonCommand is `daemon start|stop|deny MESSAGE HINT|cut CALLS|member|problem MESSAGE
+// HINT|tree|destinations|held|pending|follows|reads FILE LINE|ruled|mine|total|rules [PROBLEM]|events|quiet|requests`.
 func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 	s, ok := ts.Value("script").(*script)
 	if !ok || len(args) == 0 {
@@ -126,7 +127,7 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 			ID: 31, Subject: api.Subject{Kind: api.KindPID, ID: "10300"}, Name: "mine", UID: 54321, Weight: 100,
 			Limits: []api.Limit{{Owner: "54321", Direction: api.Up, BytesPerSec: 1e6, Enforced: true}},
 		})
-	case "reads": // `daemon reads FILE LINE`: a rule for nnalways there is in force, on one process
+	case "reads": // `daemon reads FILE LINE`: a rule for nnalways at this place is in force, on one process
 		line, err := strconv.Atoi(args[2])
 		ts.Check(err)
 		rate := uint64(1e6)

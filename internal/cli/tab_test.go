@@ -25,12 +25,12 @@ const prompt = "ready>"
 // interactive is a shell that finds netnice's completion.
 type interactive struct {
 	name, command string
-	needs         string            // a program or a file
+	needs         string            // a program or a file that the shell needs
 	files         map[string]string // below the home; a text without a newline is the name of a file of contrib/completions
 	behindSudo    bool              // completes also commands behind sudo
 }
 
-// interactives are the shells, each with the completion where its users have it.
+// interactives returns the shells, each with the completion in the place for its users.
 func interactives() []interactive {
 	const bash = "bash --noprofile --rcfile .bashrc -i"
 	return []interactive{
@@ -60,19 +60,19 @@ type screen struct {
 	t   *testing.T
 	dir string
 	env []string
-	// mark is the number that the screen's first line has.
+	// mark is the number in the screen's first line.
 	mark int
 }
 
-// tabCase is a line that is typed, and what TAB makes of it.
+// tabCase is a line that is typed, and the effect of TAB.
 type tabCase struct {
 	line  string
 	list  []string // words that TAB offers; or
-	then  string   // the line that TAB makes of it
+	then  string   // the line after TAB
 	never string   // a word that TAB does not offer
 }
 
-// startScreen starts a shell at a terminal of tmux's, with a server that no other test has.
+// startScreen starts a shell at a terminal of tmux, with a tmux server that no other test uses.
 func startScreen(t *testing.T, sh interactive, env []string) *screen {
 	t.Helper()
 	for _, needed := range []string{"tmux", sh.needs} {
@@ -81,7 +81,7 @@ func startScreen(t *testing.T, sh interactive, env []string) *screen {
 		}
 	}
 	dir := t.TempDir()
-	bin := filepath.Join(dir, "bin") // fish completes only behind programs that there are
+	bin := filepath.Join(dir, "bin") // fish completes only behind programs that exist
 	require.NoError(t, os.Mkdir(bin, 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "sudo"), []byte("#!/bin/sh\nexec \"$@\"\n"), 0o700))
 	for name, text := range sh.files {
@@ -96,7 +96,7 @@ func startScreen(t *testing.T, sh interactive, env []string) *screen {
 	s := &screen{t: t, dir: dir, env: append(slices.Clone(env), "PATH="+bin+":"+os.Getenv("PATH"),
 		"HOME="+dir, "ZDOTDIR="+dir, "XDG_CONFIG_HOME="+dir+"/.config", "XDG_DATA_HOME="+dir+"/.local/share", "HISTFILE=/dev/null", "LC_ALL=C.UTF-8")}
 	t.Cleanup(func() { _ = s.command("kill-server").Run() })
-	// The bound is for a test that is killed, and cleans up nothing.
+	// The time limit is for a test that is killed, and cleans up nothing.
 	s.tmux("new-session", "-d", "-x", "120", "-y", "40", "-c", dir, "exec timeout --foreground 120 "+sh.command)
 	s.wait("the shell's prompt", func(text string) bool { return strings.TrimSpace(text) == prompt })
 	return s
@@ -120,7 +120,7 @@ func (s *screen) tmux(args ...string) string {
 	return string(out)
 }
 
-// wait polls the screen until it is as wanted, 10 s at most.
+// wait polls the screen until the function is returns true, for 10 s at most.
 func (s *screen) wait(what string, is func(text string) bool) string {
 	s.t.Helper()
 	text := ""
@@ -134,7 +134,7 @@ func (s *screen) wait(what string, is func(text string) bool) string {
 	return ""
 }
 
-// empty has the screen show a mark and, in the next line, a prompt.
+// empty makes the screen show a mark and, in the next line, a prompt.
 func (s *screen) empty() {
 	s.t.Helper()
 	s.mark++
@@ -194,7 +194,7 @@ func (s *screen) completes(c tabCase) {
 	s.t.Helper()
 	keys := []string{"send-keys", "Tab"}
 	if c.then == "" {
-		keys = append(keys, "Tab", "Tab") // bash first writes what all begin with, and lists at the last
+		keys = append(keys, "Tab", "Tab") // bash writes the common beginning first, and lists the words at the last TAB
 	}
 	s.empty()
 	s.tmux("send-keys", "-l", c.line)
@@ -211,7 +211,7 @@ func (s *screen) completes(c tabCase) {
 	}
 }
 
-// startProgram starts a program that does nothing until the test ends, and returns its number.
+// startProgram starts a program that does nothing until the test ends, and returns its process id.
 func startProgram(t *testing.T, name string) string {
 	t.Helper()
 	cmd := exec.Command(name)

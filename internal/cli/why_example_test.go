@@ -6,8 +6,8 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// exampleWhy is a process with two connections that are bound, one that is not, and one
-// that another process has sent on; and a descendant with a connection of its own.
+// exampleWhy returns a process with two connections that a limit binds, one that none binds, and one on which another
+// process has sent. A descendant of the process has a connection of its own.
 func exampleWhy() api.Why {
 	rate := func(n uint64) *uint64 { return &n }
 	limits := func(binds bool) []api.WhyLimit {
