@@ -50,7 +50,8 @@ type pendingPowers struct {
 	users map[uint32]int
 }
 
-// enter counts one more request of a user. It reports false if the user has as many as a user may have.
+// enter counts one more request of a user. It returns false if the user has as many as a user may have. The caller
+// calls leave when the request has its answer.
 func (p *pendingPowers) enter(user uint32) (leave func(), ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,8 +71,8 @@ func (p *pendingPowers) enter(user uint32) (leave func(), ok bool) {
 	}, true
 }
 
-// enqueueRequest gives a request to its worker. It reports false if the user has too many requests about the
-// processors, or if the queue is full. Administrators have no bound of their own.
+// enqueueRequest gives a request to its worker. It returns false if the user has too many requests about the
+// processors, or if the queue is full. The bound for each user is not for administrators.
 func (d *Daemon) enqueueRequest(waiting *requestQueues, powers *pendingPowers, r enforce.Request) bool {
 	leave := func() {}
 	if r.OfPower && r.Reserve == nil && !r.Admin {
