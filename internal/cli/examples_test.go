@@ -34,8 +34,8 @@ func exampleRules(problems ...string) (api.RuleList, api.RuleTest) {
 	return list, test
 }
 
-// exampleDestinations returns limits on parts of the traffic: that of everybody, that of the caller, and two of another
-// user.
+// exampleDestinations returns limits on parts of the traffic: one for all users, one for the caller, and two for
+// another user.
 func exampleDestinations() []api.Node {
 	var list []api.Node
 	for i, id := range []string{"198.51.100.0/24", "203.0.113.7:443@user:bob", "(hidden)@user:eve", "(hidden)@user:eve"} {

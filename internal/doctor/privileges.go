@@ -59,8 +59,8 @@ func DaemonPrivileges(pid int, effective uint64, pingGroupRange string) api.Chec
 	}
 }
 
-// probeMeans says what a daemon without raw sockets cannot do. That depends on the groups that may have ping sockets,
-// which are those from one number to another. The daemon's group is 0; "1 0" is no group.
+// probeMeans says what a daemon without raw sockets cannot do. That depends on the range of groups that may have ping
+// sockets, such as "0 100". The daemon's group is 0; "1 0" is no group.
 func probeMeans(pingGroupRange string) string {
 	var first, last uint32
 	if n, _ := fmt.Sscan(pingGroupRange, &first, &last); n == 2 && first == 0 {
