@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 	"github.com/netnice/netnice/internal/testutil"
 )
@@ -67,4 +68,43 @@ func TestOnDemandNeverLeavesALimitBehind(t *testing.T) {
 		cancel()
 	}
 	t.Logf("answered %d of %d", answered, rounds)
+}
+
+func TestOnDemandLeaves(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	opts.OnDemand = true
+	h := start(t, fake, opts)
+	proc := sleeper(t)
+	node := h.mustSet(root, pidSubject(proc), up(1e6))
+	time.Sleep(opts.FirstWait + opts.IdleAfter)
+	require.False(t, h.gone(node.ID)())
+	fake.SetStats(enforce.NodeStats{ID: node.ID})
+	end(proc)
+	require.NoError(t, h.wait())
+	require.True(t, fake.IsDown())
+	require.NoDirExists(t, opts.RunDir)
+	require.NoDirExists(t, opts.StateDir)
+}
+
+func TestOnDemandThatNobodyAsked(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	opts.OnDemand = true
+	begin := time.Now()
+	h := start(t, fake, opts)
+	require.NoError(t, h.wait())
+	require.GreaterOrEqual(t, time.Since(begin), opts.FirstWait)
+	require.True(t, fake.IsDown())
+}
+
+func TestOnDemandSignalLiftsAll(t *testing.T) {
+	fake := &enforcetest.Kernel{}
+	opts := testOptions(t, fake)
+	opts.OnDemand = true
+	h := start(t, fake, opts)
+	h.mustSet(root, "host", up(1))
+	require.NoError(t, h.stop())
+	require.True(t, fake.IsDown())
+	require.NoDirExists(t, opts.StateDir)
 }
