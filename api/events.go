@@ -2,59 +2,58 @@ package api
 
 import "time"
 
-// EventType says what happened. Sets stay open: clients must pass over types that they
-// do not know.
+// EventType says what happened. The set stays open: clients must skip types that they do not know.
 type EventType string
 
-// The types of event, and what an Event of each has beside Type and Time.
+// The types of event, and the fields that an Event of each has beside Type and Time.
 const (
-	// EventHello comes first: Release, PID of the daemon, and how many limits it Adopted
+	// EventHello is the first event. It has the Release and PID of the daemon, and how many limits the daemon Adopted
 	// or had SetAgain as it started.
 	EventHello EventType = "hello"
-	// EventLimitSet: a Subject that had no limit has one. Limits, By, and for what runs
-	// already how many Processes and Sockets obey.
+	// EventLimitSet: a Subject without a limit has received one. The event has Limits and By, and how many running
+	// Processes and open Sockets the limit covers.
 	EventLimitSet EventType = "limit_set"
-	// EventLimitChanged: Limits are what stand there now.
+	// EventLimitChanged: the limits of a Subject have changed; Limits are the present ones.
 	EventLimitChanged EventType = "limit_changed"
-	// EventLimitLifted: the last limit of a Subject was taken back; Limits are what stood there.
+	// EventLimitLifted: the last limit of a Subject was removed; Limits are those that it had.
 	EventLimitLifted EventType = "limit_lifted"
-	// EventLimitEnded: its Subject is gone: the last process, and its last connection.
+	// EventLimitEnded: a limit ended because its Subject is gone, with its last process and its last connection.
 	EventLimitEnded EventType = "limit_ended"
-	// EventLimitFailed: a limit does not hold; Message says why.
+	// EventLimitFailed: a limit is not in force; Message says why.
 	EventLimitFailed EventType = "limit_failed"
-	// EventNameChanged: a name that the limit is for has other addresses, or is not found and
-	// keeps those that it had; Message says which.
+	// EventNameChanged: a host name of the limit has other addresses, or is not found and keeps its previous addresses;
+	// Message says which.
 	EventNameChanged EventType = "name_changed"
-	// EventRuleMatched: Rules are for the process PID, which has just executed Program.
+	// EventRuleMatched: Rules match the process PID, which has just executed Program.
 	EventRuleMatched EventType = "rule_matched"
-	// EventRulesRead: files of rules were read, those of Owner; Count rules are in force.
+	// EventRulesRead: the rule files of Owner were read; Count rules are in force.
 	EventRulesRead EventType = "rules_read"
-	// EventRulesRefused: something is wrong in them, which Problems says; what was in force is.
+	// EventRulesRefused: rule files have mistakes, which Problems lists; the previous rules stay in force.
 	EventRulesRefused EventType = "rules_refused"
-	// EventQueueMade: packets of a Direction may wait in a queue in the network namespace Netns.
+	// EventQueueMade: the network namespace Netns now has a queue in which packets of a Direction may wait.
 	EventQueueMade EventType = "queue_made"
-	// EventQueueGone: it was let go of.
+	// EventQueueGone: such a queue was removed.
 	EventQueueGone EventType = "queue_gone"
-	// EventDropsBegan: packets of a Direction are dropped, after a while without; Drops are
-	// those since the last look, a second ago.
+	// EventDropsBegan: packets of a Direction are dropped, after a while without drops. Drops counts those since the
+	// last sample, a second ago.
 	EventDropsBegan EventType = "drops_began"
-	// EventPowerSet: a process (Subject, PID) that had no share of the processors has one: Power, By.
+	// EventPowerSet: a process (Subject, PID) without a CPU share has received one: Power, By.
 	EventPowerSet EventType = "power_set"
-	// EventPowerChanged: Power is what it has now. By is "auto" where a reservation for a rate was
-	// corrected.
+	// EventPowerChanged: a CPU share has changed; Power is the present one. The field By is "auto" for a correction of
+	// a reservation that follows a rate.
 	EventPowerChanged EventType = "power_changed"
-	// EventPowerLifted: it was taken back; Power is what it was.
+	// EventPowerLifted: a CPU share was removed; Power is the one that was removed.
 	EventPowerLifted EventType = "power_lifted"
-	// EventPowerEnded: the last process that had it has ended.
+	// EventPowerEnded: the last process with a CPU share has ended.
 	EventPowerEnded EventType = "power_ended"
-	// EventDaemonLeaves comes last; LimitsStay says whether they do.
+	// EventDaemonLeaves is the last event; LimitsStay says whether the limits stay in force.
 	EventDaemonLeaves EventType = "daemon_leaves"
-	// EventMissed: the reader was too slow for Count events, which would have been here.
+	// EventMissed: the reader was too slow, and lost Count events at this place.
 	EventMissed EventType = "missed"
 )
 
-// Event is one line of GET /v1/events. Callers get what concerns them: root everything,
-// others what is of their processes and their user, of the host, and of the daemon.
+// Event is one line of GET /v1/events. Callers receive the events that concern them. Root receives all. Others receive
+// those of their own processes and user, of the host, and of the daemon.
 type Event struct {
 	Version string    `json:"version"`
 	Type    EventType `json:"type"`
@@ -62,8 +61,8 @@ type Event struct {
 
 	Subject *Subject `json:"subject,omitempty"`
 	Node    uint32   `json:"node,omitempty"`
-	Name    string   `json:"name,omitempty"` // of the subject, for people
-	// By is who did it: "admin", a user's name, "rule", or "auto".
+	Name    string   `json:"name,omitempty"` // the subject's, for people
+	// The field By is the origin of the change: "admin", a user's name, "rule", or "auto".
 	By     string  `json:"by,omitempty"`
 	Limits []Limit `json:"limits,omitempty"`
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is no subject is answered with each kind that there is, and with what commands take besides.
+// The error for a text that is not a subject names each kind of subject, and the form that only commands accept.
 func TestParseSubjectNamesKinds(t *testing.T) {
 	_, err := ParseSubject("curl")
 	if err == nil {

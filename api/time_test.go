@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A time that is not known is not there: nobody reads the year 1.
+// An unknown time is left out of the JSON text: no reader sees the year 1.
 func TestNoTimeIsOfTheYearOne(t *testing.T) {
 	for _, v := range []any{
 		Node{}, NodeList{}, Status{}, Power{}, PowerList{}, Adapted{}, AdaptArea{}, AdaptList{}, Event{},
