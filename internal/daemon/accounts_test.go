@@ -16,8 +16,8 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// lateDirectory is a name service that knows the user bob and the group admins once it is up, and a clock that tests
-// put forward.
+// lateDirectory is a name service that knows the user bob and the group admins once it is up. It also has a clock that
+// tests put forward.
 type lateDirectory struct {
 	t       *testing.T
 	dir     string
@@ -46,7 +46,7 @@ func (l *lateDirectory) comeUp() {
 	require.NoError(l.t, os.WriteFile(filepath.Join(l.dir, "up"), nil, 0o644))
 }
 
-// crowded has the directory hang until it is up, and then know the users u1, u2 and so on.
+// crowded makes the directory hang until it is up, and then know the users u1, u2 and so on.
 func (l *lateDirectory) crowded(o *Options) {
 	l.options(o)
 	none, getent := filepath.Join(l.dir, "none"), filepath.Join(l.dir, "crowded")
@@ -61,12 +61,13 @@ esac
 	})
 }
 
-// crowd is more users than are looked up at a time.
+// crowd is more users than the daemon looks up at a time.
 const crowd = 30
 
 const rulesOfBob = "[[rule]]\nname = 'bobs'\nprogram = 'none-is-called-so'\nuser = 'bob'\nup = '1MB/s'\n"
 
-// Rules name users of a directory. No look at them waits for it: one that comes up later is asked again.
+// Rules may name users of a directory. No reading of the rules waits for the directory: the daemon asks one that comes
+// up later again.
 func TestRulesNameUsersOfADirectory(t *testing.T) {
 	l := &lateDirectory{t: t}
 	c := newClerk(t, new(enforcetest.Kernel), rulesOfBob, l.options)
@@ -82,7 +83,7 @@ func TestRulesNameUsersOfADirectory(t *testing.T) {
 	})
 }
 
-// Who asks for a look at the rules has the answer of the directory in it.
+// The answer to a reload of the rules includes the directory's answer about its users.
 func TestReloadLooksUsersUp(t *testing.T) {
 	l := &lateDirectory{t: t}
 	c := newClerk(t, new(enforcetest.Kernel), "", l.options)
@@ -93,7 +94,7 @@ func TestReloadLooksUsersUp(t *testing.T) {
 	require.Len(t, list.Rules, 1)
 }
 
-// A directory's user has rules of their own from when they have run something, or asked for a look at them.
+// A user of a directory has rules of their own once they have run something, or have asked to reload the rules.
 func TestHomesOfADirectory(t *testing.T) {
 	l := &lateDirectory{t: t}
 	c := newClerk(t, new(enforcetest.Kernel), "", func(o *Options) {
@@ -114,7 +115,7 @@ func TestHomesOfADirectory(t *testing.T) {
 	})
 }
 
-// The user ids that a directory's user was given count as theirs once they were looked up.
+// The subordinate user ids of a directory's user count as that user's once the directory has answered.
 func TestSubordinatesOfADirectory(t *testing.T) {
 	l, fake := &lateDirectory{t: t}, new(enforcetest.Kernel)
 	opts := testOptions(t, fake)
@@ -131,7 +132,7 @@ func TestSubordinatesOfADirectory(t *testing.T) {
 	require.Equal(t, []enforce.Subordinates{{First: 200000, Last: 265535, Owner: 70001}}, fake.Subordinates())
 }
 
-// The administrators' group of a directory that comes up later than the daemon is known then.
+// If the administrators' group is in a directory that comes up later than the daemon, the daemon learns it then.
 func TestAdminGroupOfADirectory(t *testing.T) {
 	l, fake := &lateDirectory{t: t}, new(enforcetest.Kernel)
 	opts := testOptions(t, fake)
@@ -151,7 +152,7 @@ func TestAdminGroupOfADirectory(t *testing.T) {
 	require.EqualValues(t, 70009, *fake.AdminGroup(), "the next daemon begins with it")
 }
 
-// A user who is misspelt in the rules is told once, although the directory is asked again each minute.
+// The log names a misspelt user in the rules once, although the daemon asks the directory again each minute.
 func TestMisspeltUserIsToldOnce(t *testing.T) {
 	l, log := &lateDirectory{t: t}, new(logText)
 	const refused = "rules are not in force"
@@ -169,7 +170,8 @@ func TestMisspeltUserIsToldOnce(t *testing.T) {
 	c.eventually("it is told of files that have changed", func() bool { return log.count(refused) == 2 })
 }
 
-// More users than are looked up at a time, of a directory that hangs, do not keep it a secret that rules are not read.
+// A directory hangs, and the rules name more users than the daemon looks up at a time. The daemon still reports that
+// these rules are not in force.
 func TestRulesOfADirectoryThatHangs(t *testing.T) {
 	l, log := &lateDirectory{t: t}, new(logText)
 	const refused = "rules are not in force"
@@ -200,7 +202,8 @@ func TestRulesOfADirectoryThatHangs(t *testing.T) {
 	})
 }
 
-// Of a directory that hangs the user ids that users were given are not known, which is told once; those of others are.
+// While a directory hangs, the subordinate user ids of its users are unknown, which the log says once. Those of other
+// users are known.
 func TestSubordinatesOfADirectoryThatHangs(t *testing.T) {
 	l, log, fake := &lateDirectory{t: t}, new(logText), new(enforcetest.Kernel)
 	const silent = "the name service does not answer who some users are"

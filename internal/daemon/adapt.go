@@ -17,32 +17,32 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// A host to which what is sent follows what the path carries has a limit like others, the
-// administrator's on that destination; what is more is that its rate is set anew all the time.
+// A limit that follows a path is an administrator's limit on that destination, like any other. The daemon adjusts its
+// rate all the time to what the path carries.
 
 const (
 	adaptShare      = 500_000 // ppm
 	adaptShareLeast = 100_000
 	adaptLeast      = 1000 // bytes/s
-	// adaptStartMost is the most to begin with that was only measured: a token bucket may have let
-	// the train pass. From there it doubles in a second.
+	// adaptStartMost bounds a starting rate that was only measured: a token bucket may have let the train pass. From
+	// there the rate doubles in a second.
 	adaptStartMost = 1_250_000
-	// adaptStartFull is for a path of which nothing is known but that its queue is full.
+	// adaptStartFull is the starting rate for a path of which only one thing is known: its queue is full.
 	adaptStartFull = 8000
 	mostAdapted    = 64
-	mostFollowed   = 8 // of the addresses of one name
-	// adaptPatience is for one address: a first answer takes eight seconds at most, with a reflector
-	// twice that, and the train and the pairs behind it each wait for twice a round trip.
+	mostFollowed   = 8 // addresses of one name
+	// adaptPatience is for one address. The first answer takes at most eight seconds, with a reflector twice that. The
+	// train and the pairs after it each wait for twice a round trip.
 	adaptPatience = time.Minute
 )
 
-// adaptKey is an address as it is reached from a network namespace; 0 = the daemon's.
+// adaptKey is an address and the network namespace that the path to it begins in; 0 = the daemon's.
 type adaptKey struct {
 	address netip.Addr
 	netns   uint32
 }
 
-// adaptHow is how a path is followed.
+// adaptHow has the parameters by which a path is followed.
 type adaptHow struct {
 	SharePPM      uint32 `json:"share_ppm"`
 	TCP           bool   `json:"tcp,omitempty"`
@@ -61,29 +61,29 @@ func howOf(req *api.AdaptRequest) adaptHow {
 	}
 }
 
-// adapted is one of them.
+// adapted is one address whose path is followed.
 type adapted struct {
 	Host    string     `json:"host"`
 	Address netip.Addr `json:"address"`
 	Netns   uint32     `json:"netns,omitempty"`
 	adaptHow
 	Since time.Time `json:"since"`
-	Area  string    `json:"area,omitempty"` // by which it was found
+	Area  string    `json:"area,omitempty"` // the area that has found it
 
-	busyAt time.Time // of an area's: when something was sent there last
+	busyAt time.Time // time of the last traffic to a host of an area
 	path   Path      // nil until it is followed
-	unhold func()    // lets go of the queue for what is sent there; nil = it is not held
+	unhold func()    // releases the queue for its traffic; nil = it is not held
 	end    context.CancelFunc
 	ended  chan struct{}
-	first  Measured // before it was followed
+	first  Measured // from before the path was followed
 	state  adapt.State
-	fault  string    // logged already
-	retry  time.Time // not before that it is tried again
+	fault  string    // the last fault that was logged
+	retry  time.Time // the earliest time of the next attempt
 }
 
 func (a *adapted) key() adaptKey { return adaptKey{a.Address, a.Netns} }
 
-// subject is whose limit is set.
+// subject is the subject of the limit that follows the path.
 func (a *adapted) subject() api.Subject {
 	s := destination.Selector{Prefixes: []netip.Prefix{netip.PrefixFrom(a.Address, a.Address.BitLen())}}
 	if !a.TCP {
@@ -92,14 +92,14 @@ func (a *adapted) subject() api.Subject {
 	return s.Subject(api.Subject{})
 }
 
-// adapts are all of them.
+// adapts are all paths that are followed.
 type adapts struct {
-	mu     sync.Mutex // guards what follows; taken before Daemon.mu where both are
+	mu     sync.Mutex // guards the fields after it; taken before Daemon.mu where both are
 	list   map[adaptKey]*adapted
 	areas  map[areaKey]*adaptArea
 	ruled  ruledAreas
 	home   uint32        // the daemon's network namespace
-	wake   chan struct{} // somebody came
+	wake   chan struct{} // there are new paths to follow
 	isDown bool
 }
 
@@ -164,7 +164,7 @@ func (d *Daemon) SetAdapt(ctx context.Context, by auth.Actor, req api.AdaptReque
 	return answer, nil
 }
 
-// checkAdapt refuses what makes no sense, and fills in what was not said.
+// checkAdapt refuses a request that makes no sense, and fills in missing values.
 func checkAdapt(req *api.AdaptRequest) error {
 	if req.Host == "" || len(req.Host) > 253 {
 		return badAdapt("no host is named")
@@ -184,7 +184,7 @@ func checkAdapt(req *api.AdaptRequest) error {
 	return nil
 }
 
-// fillAdapt puts in what was not said.
+// fillAdapt replaces missing values by the defaults.
 func fillAdapt(req *api.AdaptRequest) {
 	if req.SharePPM == 0 {
 		req.SharePPM = adaptShare
@@ -200,7 +200,7 @@ func fillAdapt(req *api.AdaptRequest) {
 	}
 }
 
-// addressesOf is what a host stands for, by the resolver of the machine.
+// addressesOf returns the addresses of a host, by the resolver of the machine.
 func (d *Daemon) addressesOf(ctx context.Context, host string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		a = a.Unmap()
@@ -217,7 +217,7 @@ func (d *Daemon) addressesOf(ctx context.Context, host string) ([]netip.Addr, er
 	return list[:min(len(list), mostFollowed)], nil
 }
 
-// namespacePath is "" for the daemon's own.
+// namespacePath returns the file of a network namespace, "" for the daemon's own.
 func namespacePath(netns uint32) (string, error) {
 	if netns == 0 {
 		return "", nil
@@ -229,15 +229,15 @@ func namespacePath(netns uint32) (string, error) {
 	return path, nil
 }
 
-// beginAdaptSoon does so, or gives up.
+// beginAdaptSoon is beginAdapt with a bound on the time that it takes.
 func (d *Daemon) beginAdaptSoon(ctx context.Context, a *adapted) error {
 	ctx, cancel := context.WithTimeout(ctx, adaptPatience)
 	defer cancel()
 	return d.beginAdapt(ctx, a)
 }
 
-// beginAdapt measures the path, sets the limit, and has it followed. Where it is followed
-// already, that goes on as it is asked for now.
+// beginAdapt measures the path, sets the limit, and has the path followed. If the path is followed already, that
+// continues with the new parameters.
 func (d *Daemon) beginAdapt(ctx context.Context, a *adapted) error {
 	path, err := d.openPath(ctx, a)
 	if err != nil {
@@ -291,8 +291,8 @@ func (d *Daemon) beginAdapt(ctx context.Context, a *adapted) error {
 	return nil
 }
 
-// followedElsewhere is the network namespace from which an address is followed already: it has one limit, so only one
-// path leads there.
+// followedElsewhere returns the other network namespace from which an address is followed. The address has one limit,
+// so only one path to it can be followed.
 func (d *Daemon) followedElsewhere(a *adapted) (netns uint32, ok bool) {
 	for key := range d.adapts.list {
 		if key.address == a.Address && key.netns != a.Netns {
@@ -326,7 +326,7 @@ func (d *Daemon) renderAdapted(a *adapted) api.Adapted {
 	return a.api()
 }
 
-// api is what it is, for clients. The caller holds d.adapts.mu, if others know it.
+// api returns the path's state for clients. The caller holds d.adapts.mu, if others know it.
 func (a *adapted) api() api.Adapted {
 	s := a.state
 	out := api.Adapted{

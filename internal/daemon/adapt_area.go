@@ -16,14 +16,14 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// An area is many addresses, of which each to which something is sent is followed as a host, as
-// long as that goes on. A limit on all of them, which is never reached, tells which these are.
+// An area is many addresses. Each of them that receives traffic from here is followed as a host, as long as it does. A
+// limit on all of them, which is never reached, finds these addresses.
 
 const (
 	areaLimit = 100_000_000_000 // bytes/s
 	mostAreas = 16
-	// areaIdle is when a host to which nothing is sent any more is let go of, areaSilent when one
-	// that could not be followed is tried again.
+	// areaIdle is the time without traffic after which a host is no longer followed. areaSilent is the time after which
+	// the daemon tries a host again that could not be followed.
 	areaIdle, areaSilent = time.Minute, 30 * time.Second
 	// areaAtOnce is how many hosts are measured at a time.
 	areaAtOnce = 8
@@ -34,16 +34,16 @@ type areaKey struct {
 	netns uint32
 }
 
-// adaptArea is one of them: as each of its hosts is followed.
+// adaptArea is one area, with the parameters by which each of its hosts is followed.
 type adaptArea struct {
 	Host  string `json:"host"` // as a destination is written
 	Netns uint32 `json:"netns,omitempty"`
 	adaptHow
 	Since time.Time `json:"since"`
-	Rule  *origin   `json:"rule,omitempty"` // that wants it; nil = a command
+	Rule  *origin   `json:"rule,omitempty"` // the rule that asks for it; nil = a command
 
-	began  map[netip.Addr]bool      // are measured now
-	silent map[netip.Addr]time.Time // when they could not be followed
+	began  map[netip.Addr]bool      // hosts whose path is being measured
+	silent map[netip.Addr]time.Time // hosts that could not be followed, and when
 }
 
 func newArea(host string, netns uint32, how adaptHow, rule *origin) *adaptArea {
@@ -73,10 +73,10 @@ func (a *adaptArea) subject() api.Subject {
 	return s.Subject(api.Subject{})
 }
 
-// isArea reports whether many addresses are meant.
+// isArea reports whether a request's host stands for many addresses.
 func isArea(host string) bool { return strings.ContainsAny(host, "/,") || host == "any" }
 
-// parseArea reads prefixes, and those that are left out.
+// parseArea reads prefixes, including those that are left out.
 func parseArea(text string) (string, error) {
 	s, under, err := destination.Parse(text)
 	if err != nil {
@@ -88,7 +88,7 @@ func parseArea(text string) (string, error) {
 	return s.Subject(api.Subject{}).ID, nil
 }
 
-// setArea begins with an area, or changes how it is followed.
+// setArea follows the hosts of a new area, or changes how those of a present one are followed.
 func (d *Daemon) setArea(ctx context.Context, req api.AdaptRequest) (api.AdaptList, error) {
 	answer := api.AdaptList{Version: api.Version, Time: time.Now(), Adapted: []api.Adapted{}}
 	a := newArea(req.Host, req.Netns, howOf(&req), nil)
@@ -105,8 +105,7 @@ func (d *Daemon) setArea(ctx context.Context, req api.AdaptRequest) (api.AdaptLi
 	return answer, nil
 }
 
-// beginArea begins with an area, in place of one that is followed otherwise. The caller holds
-// d.adapts.mu.
+// beginArea begins with an area, and replaces the present one with other parameters. The caller holds d.adapts.mu.
 func (d *Daemon) beginArea(ctx context.Context, a *adaptArea) error {
 	old := d.adapts.areas[a.key()]
 	switch {
@@ -130,7 +129,7 @@ func (d *Daemon) beginArea(ctx context.Context, a *adaptArea) error {
 	return nil
 }
 
-// endArea ends it, and all of its hosts.
+// endArea ends an area and stops following all of its hosts.
 func (d *Daemon) endArea(ctx context.Context, req api.AdaptRequest) (api.AdaptList, error) {
 	answer := api.AdaptList{Version: api.Version, Time: time.Now(), Adapted: []api.Adapted{}}
 	d.adapts.mu.Lock()
@@ -165,8 +164,8 @@ func (d *Daemon) endArea(ctx context.Context, req api.AdaptRequest) (api.AdaptLi
 	return answer, nil
 }
 
-// dropArea takes its limits back. The caller holds d.adapts.mu, without which hosts end: no
-// further one begins meanwhile.
+// dropArea lifts the limits of an area and of its hosts. The caller holds d.adapts.mu, so no further host begins
+// meanwhile. While a host ends, dropArea releases the lock.
 func (d *Daemon) dropArea(ctx context.Context, a *adaptArea) (err error) {
 	delete(d.adapts.areas, a.key())
 	defer func() {
@@ -187,7 +186,7 @@ func (d *Daemon) dropArea(ctx context.Context, a *adaptArea) (err error) {
 	return d.liftAdapt(ctx, a.subject())
 }
 
-// lookAtAreas begins with hosts to which something is sent now, and ends others.
+// lookAtAreas begins to follow hosts that receive traffic now, and ends those that do not.
 func (d *Daemon) lookAtAreas(ctx context.Context, running *sync.WaitGroup) {
 	d.adapts.mu.Lock()
 	areas := make([]*adaptArea, 0, len(d.adapts.areas))
@@ -213,7 +212,7 @@ func (d *Daemon) lookAtAreas(ctx context.Context, running *sync.WaitGroup) {
 	d.endIdleHosts(ctx)
 }
 
-// limitOn is the node of what is sent to a destination.
+// limitOn returns the node of the limit on what is sent to a destination.
 func (d *Daemon) limitOn(s api.Subject) (id uint32, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -223,7 +222,7 @@ func (d *Daemon) limitOn(s api.Subject) (id uint32, ok bool) {
 	return 0, false
 }
 
-// limiting is that node itself, nil if there is none. The caller holds d.mu.
+// limiting is limitOn for the node itself, nil if there is none. The caller holds d.mu.
 func (d *Daemon) limiting(s api.Subject) *node {
 	for _, n := range d.nodes {
 		if n.res.Subject == s && n.wishes[enforce.OwnerAdmin].Up != 0 {
@@ -233,7 +232,7 @@ func (d *Daemon) limiting(s api.Subject) *node {
 	return nil
 }
 
-// areaLifted: somebody has taken back the limit that tells its hosts, which ends it.
+// areaLifted ends an area after somebody has lifted the limit that finds its hosts.
 func (d *Daemon) areaLifted(ctx context.Context, a *adaptArea) {
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
@@ -247,7 +246,7 @@ func (d *Daemon) areaLifted(ctx context.Context, a *adaptArea) {
 	d.saveAdapts()
 }
 
-// newHosts are those of these that are to be followed, and are not.
+// newHosts returns the peers whose paths the area asks to follow, and that nothing follows yet.
 func (d *Daemon) newHosts(a *adaptArea, peers []enforce.Peer) (list []netip.Addr) {
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
@@ -275,7 +274,7 @@ func (d *Daemon) newHosts(a *adaptArea, peers []enforce.Peer) (list []netip.Addr
 	return list
 }
 
-// inNamespace: of the daemon's own 0 is the number in what it keeps.
+// inNamespace compares network namespaces. The state has 0 in place of the number of the daemon's own.
 func (d *Daemon) inNamespace(netns, wanted uint32) bool {
 	if wanted == 0 {
 		wanted = d.adapts.home
@@ -283,7 +282,7 @@ func (d *Daemon) inNamespace(netns, wanted uint32) bool {
 	return netns == wanted
 }
 
-// beginHost follows one.
+// beginHost follows one host of an area.
 func (d *Daemon) beginHost(ctx context.Context, a *adaptArea, address netip.Addr) {
 	ctx, cancel := context.WithTimeout(ctx, adaptPatience)
 	defer cancel()
@@ -295,7 +294,7 @@ func (d *Daemon) beginHost(ctx context.Context, a *adaptArea, address netip.Addr
 	defer d.adapts.mu.Unlock()
 	delete(a.began, address)
 	delete(a.silent, address)
-	if err == nil && d.adapts.areas[a.key()] != a && d.adapts.list[host.key()] == host { // it has ended meanwhile
+	if err == nil && d.adapts.areas[a.key()] != a && d.adapts.list[host.key()] == host { // the area has ended meanwhile
 		d.haltAdapt(host)
 		delete(d.adapts.list, host.key())
 		d.saveAdapts()
@@ -314,7 +313,7 @@ func (d *Daemon) beginHost(ctx context.Context, a *adaptArea, address netip.Addr
 	}
 }
 
-// endIdleHosts lets go of areas' hosts to which nothing is sent.
+// endIdleHosts ends hosts of areas that receive no traffic.
 func (d *Daemon) endIdleHosts(ctx context.Context) {
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// followed are the addresses that are.
+// followed returns the addresses whose paths are followed.
 func (h *harness) followed() (list []string) {
 	h.t.Helper()
 	all, err := h.Adapted(context.Background(), root)
@@ -34,11 +34,11 @@ func here(t *testing.T, addresses ...string) (list []enforce.Peer) {
 	return list
 }
 
-// Of a prefix each host to which something is sent is followed, and all end with it.
+// Each host of a prefix that receives traffic is followed, and all end with the prefix.
 func TestAdaptArea(t *testing.T) {
 	h, p, fake := adaptHarness(t)
 	fake.SetPeers(append(here(t, "192.0.2.7", "192.0.2.9", "127.0.0.1", "224.0.0.1"),
-		enforce.Peer{Address: netip.MustParseAddr("192.0.2.8"), Netns: 1})...) // by another namespace
+		enforce.Peer{Address: netip.MustParseAddr("192.0.2.8"), Netns: 1})...) // a peer in another namespace
 	got, err := h.adapt(root, api.AdaptRequest{Host: "192.0.2.0/24,!192.0.2.128/25", SharePPM: 300_000, DryRun: true})
 	require.NoError(t, err)
 	require.Len(t, got.Areas, 1)
@@ -63,7 +63,8 @@ func TestAdaptArea(t *testing.T) {
 	require.NoFileExists(t, h.adaptPath())
 }
 
-// Rules have prefixes followed for as long as they say so; a command's own wish comes before.
+// The daemon follows the prefixes of rules as long as the rules ask for it. A command's parameters for the same prefix
+// take precedence.
 func TestAdaptByRules(t *testing.T) {
 	fake, p := &enforcetest.Kernel{}, &paths{measured: 500e3}
 	const to, text = "192.0.2.0/24", "[[rule]]\nname = 'paths'\nto = '192.0.2.0/24'\nprotocol = 'udp'\nadapt = '30%'\nup = '1MB/s'\n"
@@ -108,7 +109,7 @@ func TestAdaptByRules(t *testing.T) {
 	require.NoFileExists(t, again.adaptPath())
 }
 
-// Who answers no probe is not limited, and tried again later.
+// A host that answers no probe is not limited, and the daemon tries it again later.
 func TestAdaptAreaOfTheSilent(t *testing.T) {
 	h, p, fake := adaptHarness(t)
 	p.silent = true
@@ -122,7 +123,7 @@ func TestAdaptAreaOfTheSilent(t *testing.T) {
 	require.Empty(t, h.followed())
 }
 
-// The next daemon goes on; who lifts the limit on all ends all.
+// The next daemon continues to follow an area; lifting the limit on all of it ends its hosts, too.
 func TestAdaptAreaOutlivesTheDaemon(t *testing.T) {
 	h, p, fake := adaptHarness(t)
 	fake.SetPeers(here(t, "192.0.2.7")...)

@@ -7,23 +7,23 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// Datagrams to a host whose path is followed wait here for a bounded time, since who sends them has no use for
-// what arrives late; the kernel side drops what would wait for longer.
+// Datagrams to a host whose path is followed wait here for a bounded time, since their senders have no use for late
+// packets. The kernel side drops datagrams that would wait longer.
 
 const (
-	// adaptBacklog is that time if nothing else is said.
+	// adaptBacklog is the default bound.
 	adaptBacklog                        = uint64(time.Second)
 	adaptBacklogLeast, adaptBacklogMost = uint64(10 * time.Millisecond), uint64(time.Minute)
 )
 
-// fillBacklog puts in the usual bound where none was said, as in an older version of the file.
+// fillBacklog replaces a missing bound by the default; an older version of the file has none.
 func (h *adaptHow) fillBacklog() {
 	if h.BacklogNS == 0 {
 		h.BacklogNS = adaptBacklog
 	}
 }
 
-// boundBacklog bounds how long what is sent there waits, from the first datagram on.
+// boundBacklog bounds how long traffic to a host waits, from the first datagram on.
 func (d *Daemon) boundBacklog(subject api.Subject, ns uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

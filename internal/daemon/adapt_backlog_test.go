@@ -14,8 +14,8 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// What waits for a host is bounded from the beginning on, a second if nothing is said, whatever the rate is later;
-// the kernel does not tell it, so the next daemon has it from its file.
+// The backlog of a host is bounded from the beginning, by default to a second, whatever the rate is later. The kernel
+// does not report the bound, so the next daemon takes it from its file.
 func TestAdaptBacklog(t *testing.T) {
 	const to = "to:192.0.2.7/udp"
 	h, p, fake := adaptHarness(t)
@@ -43,7 +43,7 @@ func TestAdaptBacklog(t *testing.T) {
 	h = start(t, fake, h.opts)
 	require.Eventually(t, func() bool { return h.specTo(to).BacklogNS == 200e6 }, soon, poll)
 
-	// A file of the version before has no bound.
+	// A file of the previous version has no bound.
 	forget()
 	text, err := os.ReadFile(h.adaptPath())
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestAdaptBacklog(t *testing.T) {
 	require.Zero(t, p.open.Load())
 }
 
-// Each host of an area has the bound, and what tells the hosts has none.
+// Each host of an area has the bound; the limit that finds the hosts has none.
 func TestAdaptBacklogOfAnArea(t *testing.T) {
 	h, _, fake := adaptHarness(t)
 	fake.SetPeers(here(t, "192.0.2.7")...)
@@ -74,7 +74,8 @@ func TestAdaptBacklogOfAnArea(t *testing.T) {
 	require.Zero(t, h.specTo("to:192.0.2.0/24/udp").BacklogNS)
 }
 
-// The kernel side does not tell what may wait: that is no reason to set the node again at each look.
+// The kernel side does not report the backlog bound. A node without one in its report is therefore not set again at
+// each comparison.
 func TestBacklogIsNotCompared(t *testing.T) {
 	a := enforce.NodeSpec{ID: 1, Kind: enforce.KindDestination, Subject: 2, BacklogNS: 1e9}
 	b := a

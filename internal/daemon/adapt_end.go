@@ -15,7 +15,7 @@ import (
 	"github.com/netnice/netnice/internal/shell"
 )
 
-// endAdapt ends what follows the path to a host, and its limit.
+// endAdapt stops following the paths to a host, and lifts their limits.
 func (d *Daemon) endAdapt(ctx context.Context, req api.AdaptRequest) (api.AdaptList, error) {
 	answer := api.AdaptList{Version: api.Version, Time: time.Now(), Adapted: []api.Adapted{}}
 	d.adapts.mu.Lock()
@@ -56,8 +56,8 @@ func (d *Daemon) endAdapt(ctx context.Context, req api.AdaptRequest) (api.AdaptL
 	return answer, nil
 }
 
-// meantNamespace is the network namespace in which a caller ends what follows a path, of those from which that is
-// followed: the caller's own, else the only one there is.
+// meantNamespace returns the network namespace in which a caller's request ends what follows a path. from has those
+// from which the path is followed. The caller's own namespace comes first, then the only one that there is.
 func meantNamespace(req api.AdaptRequest, from []uint32) (uint32, error) {
 	follows := "limit follows the path"
 	if isArea(req.Host) {
@@ -83,7 +83,7 @@ func meantNamespace(req api.AdaptRequest, from []uint32) (uint32, error) {
 	return from[0], nil
 }
 
-// fromNamespace is a host as a command names it that is reached from a network namespace; 0 = the daemon's.
+// fromNamespace returns a host in the form in which commands name it with its network namespace; 0 = the daemon's.
 func fromNamespace(host string, netns uint32) string {
 	if netns == 0 {
 		if home, err := netnamespace.Of("self"); err == nil {
@@ -93,7 +93,7 @@ func fromNamespace(host string, netns uint32) string {
 	return fmt.Sprintf("%s@%d", host, netns)
 }
 
-// liftAdapt takes the limit back, if it is still there.
+// liftAdapt lifts the limit, if it is still there.
 func (d *Daemon) liftAdapt(ctx context.Context, subject api.Subject) error {
 	_, err := d.Remove(ctx, auth.Actor{}, subject, false)
 	var known *api.Error

@@ -17,29 +17,29 @@ import (
 // Path is a path that can be probed.
 type Path interface {
 	adapt.Path
-	// Measure is what can be told of it at once.
+	// Measure returns what one short measurement finds out about the path.
 	Measure(ctx context.Context) (Measured, error)
-	Kind() string      // of the probes
-	SentBytes() uint64 // what they have cost
+	Kind() string      // of its probes
+	SentBytes() uint64 // the cost of the probes
 	Close() error
 }
 
-// Measured is what can be told of a path at once.
+// Measured is the result of one short measurement of a path.
 type Measured struct {
-	// BytesPerSec is about how fast packets come out of it. If hardly any does, since its queue is
-	// Full, it is a part of what it carries in all, 0 if that cannot be told.
+	// BytesPerSec is the approximate rate at which packets leave the path. If its queue is Full, hardly any packet
+	// leaves. BytesPerSec is then a part of the path's whole capacity, 0 if that could not be measured.
 	BytesPerSec uint64
 	Full        bool
-	// Sustained: packets were let pass faster at first, so that is what the path carries.
+	// Sustained: the path let the first packets pass faster, so BytesPerSec is its lasting capacity.
 	Sustained bool
 }
 
-// PathConfig says where to.
+// PathConfig names the destination of a path and the way to probe it.
 type PathConfig struct {
 	To        netip.Addr
-	Port      uint16 // of a reflector, 0 = there is none
+	Port      uint16 // of a reflector, 0 = none
 	Namespace string // path of the network namespace, "" = the daemon's
-	// Prepare is given each socket before it sends.
+	// Prepare receives each socket before it sends.
 	Prepare func(fd int) error
 }
 
@@ -52,21 +52,21 @@ func (d *Daemon) openPath(ctx context.Context, a *adapted) (Path, error) {
 }
 
 const (
-	// answerWithin is how long probes are waited for at all; the law has a shorter patience.
+	// answerWithin is the longest wait for the answer to a probe. The control law gives up earlier.
 	answerWithin = 10 * time.Second
-	// A train that measures: of what comes out, the second half counts.
+	// A train measures the rate. The second half of the answered packets counts.
 	trainPackets, trainBytes, trainPatience = 20, 1000, 2500 * time.Millisecond
 	trainQuiet                              = 1200 * time.Millisecond
-	// Where the median of the gaps at its end is so many times what they are in its second half, a token
-	// bucket is empty by then. If it is faster to its end than is begun with, there may be a larger one:
-	// a train of longPackets tells.
+	// A token bucket is empty by the end of a train if the median of the last trainEnd gaps is bucketSeen times the
+	// average gap in the second half. If the rate at the end exceeds the starting rate's bound, there may be a larger
+	// bucket: a train of longPackets finds out.
 	trainEnd, bucketSeen, longPackets, longQuiet = 5, 2, 70, 500 * time.Millisecond
-	// Pairs that tell what a path carries whose queue is full, which is less than others have of
-	// it: a quarter is what to begin with.
+	// Pairs of packets measure the whole capacity of a path whose queue is full. That is more than the other traffic on
+	// the path leaves: a quarter of it is the starting rate.
 	pairsSent, pairBytes, pairsApart, pairsQuiet, pairsPart = 20, 500, 25 * time.Millisecond, 300 * time.Millisecond, 4
 )
 
-// openPath finds a kind of probes that the host answers.
+// openPath finds a kind of probe that the host answers.
 func openPath(ctx context.Context, c PathConfig) (_ Path, err error) {
 	kinds := []probe.Kind{probe.Timestamp, probe.Echo}
 	switch {
@@ -77,7 +77,8 @@ func openPath(ctx context.Context, c PathConfig) (_ Path, err error) {
 	}
 	p := &probedPath{cfg: probe.Config{To: c.To, Port: c.Port, Namespace: c.Namespace, Timeout: answerWithin, Prepare: c.Prepare}}
 	if c.Namespace != "" {
-		// Its path may be that of a process which ends, such as the command that asked for this.
+		// The path of the namespace's file may be that of a process that ends, such as the command that has sent the
+		// request.
 		if p.namespace, err = os.Open(c.Namespace); err != nil {
 			return nil, fmt.Errorf("open the network namespace: %w", err)
 		}
@@ -105,7 +106,7 @@ func openPath(ctx context.Context, c PathConfig) (_ Path, err error) {
 	return p, nil
 }
 
-// probedPath is a Path by a prober.
+// probedPath is a Path that a prober measures.
 type probedPath struct {
 	*probe.Prober
 	cfg       probe.Config
@@ -175,7 +176,8 @@ func (p *probedPath) Measure(ctx context.Context) (m Measured, err error) {
 	return Measured{BytesPerSec: uint64(rate), Sustained: emptied}, nil
 }
 
-// train is how fast one comes out; emptied says that a token bucket had let its first packets pass.
+// train returns the rate at which one train leaves the path. emptied says that a token bucket let its first packets
+// pass.
 func (p *probedPath) train(ctx context.Context, by *probe.Prober, packets, size int, quiet time.Duration) (rate float64, emptied bool, err error) {
 	train, err := by.TrainUntilQuiet(ctx, packets, size, 0, quiet+2*p.RoundTrip())
 	if err != nil {
@@ -192,8 +194,9 @@ func (p *probedPath) train(ctx context.Context, by *probe.Prober, packets, size 
 	return rate, emptied, nil
 }
 
-// trainRate is how fast the second half of a train came out, in bytes/s, or its end if that was far
-// slower; 0 if too few packets came. at is when each did, in ns.
+// trainRate returns the rate at which the second half of a train left the path, in bytes/s. If the end of the train was
+// far slower, it returns the rate of that. It returns 0 if too few packets arrived. at has the time of each arrival, in
+// ns.
 func trainRate(at []int64, size int) (rate float64, emptied bool) {
 	at = at[len(at)/2:]
 	last := len(at) - 1

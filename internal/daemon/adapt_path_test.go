@@ -10,8 +10,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// A network namespace is found by some process in it, which may be the command that asked, and
-// ends: what is measured later is measured there all the same.
+// The daemon finds a network namespace by some process in it. That may be the command that has sent the request, and
+// has ended: later measurements take place in that namespace all the same.
 func TestPathFromWhereAProcessHasEnded(t *testing.T) {
 	p := testutil.MustPair(t)
 	cmd := exec.Command("sleep", "60")

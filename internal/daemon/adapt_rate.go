@@ -8,8 +8,7 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// firstRate is what to begin with: what was asked for, what is known already, or what is
-// measured.
+// firstRate returns the starting rate: the rate of the request, else the present rate, else a measured one.
 func (d *Daemon) firstRate(ctx context.Context, a *adapted, path Path) (rate uint64, err error) {
 	rate = a.Start
 	if rate == 0 {
@@ -28,7 +27,7 @@ func (d *Daemon) firstRate(ctx context.Context, a *adapted, path Path) (rate uin
 	return a.bounded(rate), nil
 }
 
-// start is what to begin with where a path was measured, in bytes/s.
+// start returns the starting rate for a measured path, in bytes/s.
 func (m Measured) start() uint64 {
 	rate := min(m.BytesPerSec, adaptStartMost)
 	if m.Full {
@@ -37,7 +36,7 @@ func (m Measured) start() uint64 {
 	return rate
 }
 
-// bounded is a rate within what was asked for.
+// bounded returns a rate within the bounds of the request.
 func (h *adaptHow) bounded(rate uint64) uint64 {
 	rate = max(rate, h.Least)
 	if h.Most > 0 {

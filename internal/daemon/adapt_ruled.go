@@ -12,15 +12,15 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// Rules that adapt are areas like those that a command asks for, which come and go with the rule.
+// Rules with adapt are areas like those of commands, and begin and end with the rule.
 
-// ruledAreas is what rules want to be followed.
+// ruledAreas are the areas that rules ask to follow.
 type ruledAreas struct {
 	known bool // rules were read; until then what is followed stays
 	list  []*adaptArea
 }
 
-// learnAdapts reads which rules adapt now. The caller holds d.rules.mu.
+// learnAdapts finds the rules with adapt that are active now. The caller holds d.rules.mu.
 func (d *Daemon) learnAdapts(now time.Time) {
 	set := d.rules.system.set
 	next := ruledAreas{known: set != nil}
@@ -50,7 +50,7 @@ func ruledArea(r *rules.Rule) *adaptArea {
 	return newArea(req.Host, 0, howOf(&req), &from)
 }
 
-// byRule is the rule that wants an area, nil if none does. The caller holds d.adapts.mu.
+// byRule returns the area of the rule that asks for it, nil if none does. The caller holds d.adapts.mu.
 func (a *adapts) byRule(key areaKey) *adaptArea {
 	at := slices.IndexFunc(a.ruled.list, func(w *adaptArea) bool { return w.key() == key })
 	if at < 0 {
@@ -59,8 +59,8 @@ func (a *adapts) byRule(key areaKey) *adaptArea {
 	return a.ruled.list[at]
 }
 
-// followRules begins with what rules want, and ends what none wants any more. What a
-// command has asked for itself is its own.
+// followRules begins the areas that rules ask for, and ends those that no rule asks for any more. Areas of commands
+// stay.
 func (d *Daemon) followRules(ctx context.Context) (failed error) {
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
@@ -94,7 +94,7 @@ func (d *Daemon) followRules(ctx context.Context) (failed error) {
 	return failed
 }
 
-// ruledHosts are the rules by which hosts are followed now, once for each.
+// ruledHosts returns the rules by which hosts are followed now: one entry for each host.
 func (d *Daemon) ruledHosts() (list []origin) {
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()

@@ -11,16 +11,16 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// errLifted ends what follows a path: somebody has lifted the limit.
+// errLifted is the reason for which following a path ends after somebody has lifted its limit.
 var errLifted = errors.New("the limit was lifted")
 
-// adaptRetry is when a path is tried again that could not be followed.
+// adaptRetry is the pause before the daemon tries a path again that it could not follow.
 const adaptRetry = 5 * time.Second
 
-// adaptDrain is how long a full queue in the path is given to become empty.
+// adaptDrain is the time in which a full queue in the path may become empty.
 const adaptDrain = 500 * time.Millisecond
 
-// adaptSave is how often a rate that has changed is written down, for the next daemon.
+// adaptSave is how often the daemon writes a changed rate to its file, for the next daemon.
 const adaptSave = 10 * time.Second
 
 func (d *Daemon) wakeAdapts() {
@@ -30,7 +30,7 @@ func (d *Daemon) wakeAdapts() {
 	}
 }
 
-// keepAdapts follows the paths of all, and begins again where that failed.
+// keepAdapts follows all paths, and tries again where that has failed.
 func (d *Daemon) keepAdapts(ctx context.Context) {
 	var running sync.WaitGroup
 	defer func() {
@@ -38,7 +38,7 @@ func (d *Daemon) keepAdapts(ctx context.Context) {
 		d.adapts.mu.Lock()
 		defer d.adapts.mu.Unlock()
 		for _, a := range d.adapts.list {
-			d.closePath(a) // one that was just opened
+			d.closePath(a) // a path that was just opened
 		}
 	}()
 	again := time.NewTicker(time.Second)
@@ -57,7 +57,7 @@ func (d *Daemon) keepAdapts(ctx context.Context) {
 	}
 }
 
-// startAdapts starts those that are not followed.
+// startAdapts starts to follow the paths that are not followed yet.
 func (d *Daemon) startAdapts(ctx context.Context, running *sync.WaitGroup) {
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
@@ -78,8 +78,8 @@ func (d *Daemon) complainOfAdapt(a *adapted, err error) {
 	}
 }
 
-// haltAdapt ends what follows a path, and waits for that; the limit stays. The caller holds
-// d.adapts.mu.
+// haltAdapt stops following a path, and waits for the end of that; the limit stays. The caller holds d.adapts.mu, which
+// haltAdapt releases while it waits.
 func (d *Daemon) haltAdapt(a *adapted) {
 	if end, ended := a.end, a.ended; end != nil {
 		end()
@@ -91,8 +91,8 @@ func (d *Daemon) haltAdapt(a *adapted) {
 	d.closePath(a)
 }
 
-// holdQueue has what is sent there find a queue from its first packet on: to make one takes longer than
-// what is sent to a path that is narrow may go by the clock alone. The caller holds d.adapts.mu.
+// holdQueue provides a queue for the traffic to a host before its first packet. Making one takes longer than a narrow
+// path's clock alone allows packets to run ahead. The caller holds d.adapts.mu.
 func (d *Daemon) holdQueue(a *adapted) {
 	if a.TCP || a.unhold != nil {
 		return
@@ -103,7 +103,7 @@ func (d *Daemon) holdQueue(a *adapted) {
 	}
 }
 
-// closePath lets go of all that follows it. The caller holds d.adapts.mu.
+// closePath releases the path's queue and its prober. The caller holds d.adapts.mu.
 func (d *Daemon) closePath(a *adapted) {
 	if a.unhold != nil {
 		a.unhold()
@@ -118,7 +118,7 @@ func (d *Daemon) closePath(a *adapted) {
 	a.path = nil
 }
 
-// followPath does so until ctx ends or it fails.
+// followPath follows a path until ctx ends or a failure.
 func (d *Daemon) followPath(ctx context.Context, a *adapted) {
 	defer close(a.ended)
 	err := d.followed(ctx, a)
@@ -126,14 +126,14 @@ func (d *Daemon) followPath(ctx context.Context, a *adapted) {
 	defer d.adapts.mu.Unlock()
 	d.closePath(a)
 	if ctx.Err() != nil {
-		return // whoever ended it does the rest
+		return // the function that has cancelled ctx does the rest
 	}
 	a.end, a.ended, a.retry = nil, nil, time.Now().Add(adaptRetry)
 	if errors.Is(err, errLifted) {
 		d.log.Info("limit follows a path no more: it was lifted", "host", a.Host, "address", a.Address.String())
 		delete(d.adapts.list, a.key())
 		d.saveAdapts()
-		err = d.boundBacklog(a.subject(), 0) // a limit on what is received may stand there still
+		err = d.boundBacklog(a.subject(), 0) // a limit on received traffic may remain on this subject
 	}
 	if err != nil {
 		d.complainOfAdapt(a, err)
@@ -160,7 +160,7 @@ func (d *Daemon) followed(ctx context.Context, a *adapted) error {
 	d.adapts.mu.Lock()
 	d.holdQueue(a)
 	first := a.first
-	a.first = Measured{} // the path may be another when it is followed again
+	a.first = Measured{} // the path may be a different one by the next time
 	d.adapts.mu.Unlock()
 	if first.Full {
 		var err error
@@ -179,7 +179,7 @@ func (d *Daemon) followed(ctx context.Context, a *adapted) error {
 	})
 }
 
-// measureAgain does so where the path's queue was full, now that little is sent.
+// measureAgain measures a path again whose queue was full, after a time in which little was sent.
 func (d *Daemon) measureAgain(ctx context.Context, a *adapted, path Path, t *adaptTraffic) (m Measured, err error) {
 	select {
 	case <-ctx.Done():
@@ -201,16 +201,16 @@ func (d *Daemon) measureAgain(ctx context.Context, a *adapted, path Path, t *ada
 	return m, nil
 }
 
-// adaptTraffic is what is sent to such a host.
+// adaptTraffic is the traffic to a host whose path is followed.
 type adaptTraffic struct {
 	d       *Daemon
 	a       *adapted
 	id      uint32
-	saved   uint64 // the rate that is in the file
+	saved   uint64 // the rate in the file
 	savedAt time.Time
 }
 
-// find looks for the node of the limit.
+// find finds the node of the limit.
 func (t *adaptTraffic) find() error {
 	t.d.mu.Lock()
 	defer t.d.mu.Unlock()
@@ -231,8 +231,8 @@ func (t *adaptTraffic) SentBytes() (uint64, error) {
 	return bytes, nil
 }
 
-// SetRate implements adapt.Traffic. The file follows from time to time only: the rate of
-// a moment ago is as good for the next daemon.
+// SetRate implements adapt.Traffic. It writes the file only each adaptSave: a slightly older rate is as good for the
+// next daemon.
 func (t *adaptTraffic) SetRate(bytesPerSec uint64) error {
 	t.d.mu.Lock()
 	defer t.d.mu.Unlock()
@@ -258,7 +258,7 @@ func (t *adaptTraffic) SetRate(bytesPerSec uint64) error {
 // Gate implements adapt.Traffic.
 func (t *adaptTraffic) Gate(every time.Duration) (adapt.Gate, error) {
 	if t.a.TCP {
-		return nil, adapt.ErrNoGate // TCP does not wait at one
+		return nil, adapt.ErrNoGate // TCP does not pass the gate
 	}
 	gate, err := t.d.kernel.Gate(t.id, every)
 	if err != nil {
@@ -268,7 +268,7 @@ func (t *adaptTraffic) Gate(every time.Duration) (adapt.Gate, error) {
 	return gate, nil
 }
 
-// haltAdapts ends what follows paths before the limits go, and lets nothing begin.
+// haltAdapts stops following all paths before their limits go, and lets none begin.
 func (d *Daemon) haltAdapts() {
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
@@ -278,7 +278,7 @@ func (d *Daemon) haltAdapts() {
 	}
 }
 
-// admitAdapts has the paths followed again, where the limits did not go after all.
+// admitAdapts lets paths be followed again, where the limits did not go after all.
 func (d *Daemon) admitAdapts() {
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()
@@ -286,7 +286,7 @@ func (d *Daemon) admitAdapts() {
 	d.wakeAdapts()
 }
 
-// forgetAdapts forgets the paths whose limits have gone.
+// forgetAdapts forgets all paths, after their limits have gone.
 func (d *Daemon) forgetAdapts() {
 	d.adapts.mu.Lock()
 	defer d.adapts.mu.Unlock()

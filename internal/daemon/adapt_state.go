@@ -13,10 +13,11 @@ import (
 
 const (
 	adaptName         = "adapt.json"
-	adaptStateVersion = 4 // 1 had no areas, 2 none of rules, 3 no bound of what waits
+	adaptStateVersion = 4 // version 1 has no areas, 2 no areas of rules, 3 no bound of the backlog
 )
 
-// adaptState is the file: which hosts' paths are followed. Their limits are with the others.
+// adaptState is the content of the file: the hosts and areas that are followed. Their limits are in the file of all
+// limits.
 type adaptState struct {
 	Version int          `json:"version"`
 	Adapted []*adapted   `json:"adapted"`
@@ -25,8 +26,8 @@ type adaptState struct {
 
 func (d *Daemon) adaptPath() string { return filepath.Join(d.opts.StateDir, adaptName) }
 
-// saveAdapts writes the file; without anything in it there is none. A failure is noted, and it is
-// tried again. The caller holds d.adapts.mu.
+// saveAdapts writes the file; without any host or area it removes the file. It notes a failure, and the daemon tries
+// again. The caller holds d.adapts.mu.
 func (d *Daemon) saveAdapts() {
 	s := adaptState{Version: adaptStateVersion}
 	for _, a := range d.adapts.list {
@@ -38,7 +39,7 @@ func (d *Daemon) saveAdapts() {
 	d.saveBeside(d.adaptPath(), len(s.Adapted)+len(s.Areas) == 0, s)
 }
 
-// noteMet notes that a limit on what is sent to a host was set because of that alone.
+// noteMet notes that a limit on what is sent to a host exists only because the host received traffic.
 func (d *Daemon) noteMet(id uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -47,7 +48,7 @@ func (d *Daemon) noteMet(id uint32) {
 	}
 }
 
-// noteMayBeMet notes it of all limits on one host of which nothing says whether somebody has named the host.
+// noteMayBeMet notes the same of each limit on one host, if no record says whether somebody has named the host.
 func (d *Daemon) noteMayBeMet() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,8 +62,8 @@ func (d *Daemon) noteMayBeMet() {
 	}
 }
 
-// adoptAdapts takes up again what an earlier daemon followed. The file of the limits says which hosts nobody has
-// named, unless an earlier release has written it: then this file does.
+// adoptAdapts follows the hosts and areas of an earlier daemon. The file of the limits says which hosts nobody has
+// named. If an earlier release has written that file, adapt.json says so.
 func (d *Daemon) adoptAdapts(limitsSayMet bool) error {
 	var s adaptState
 	found, err := d.readBeside(d.adaptPath(), adaptStateVersion, &s)
@@ -101,7 +102,7 @@ func (d *Daemon) adoptAdapts(limitsSayMet bool) error {
 	return nil
 }
 
-// check refuses what no daemon writes.
+// check refuses content that no daemon writes.
 func (s *adaptState) check() error {
 	for i, a := range s.Adapted {
 		if a == nil || !a.Address.IsValid() || a.Address.Zone() != "" {
@@ -125,7 +126,8 @@ func (s *adaptState) check() error {
 	return nil
 }
 
-// check refuses a share that cannot be kept. Rates had no bound in earlier releases: one above the highest is the highest.
+// check refuses a share that cannot be kept. Earlier releases had no bound on rates: check reduces one above the
+// highest to the highest.
 func (h *adaptHow) check() error {
 	for _, rate := range []*uint64{&h.Start, &h.Least, &h.Most} {
 		*rate = min(*rate, units.MaxRate)

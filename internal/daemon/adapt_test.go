@@ -47,7 +47,7 @@ func (p *fakePath) Close() error {
 	return nil
 }
 
-// paths makes them, and counts those that are open.
+// paths makes such paths, and counts those that are open.
 type paths struct {
 	open     atomic.Int32
 	measured uint64
@@ -86,13 +86,13 @@ func (h *harness) adapt(by auth.Actor, req api.AdaptRequest) (api.AdaptList, err
 	return h.SetAdapt(context.Background(), by, req)
 }
 
-// upTo is the limit in force on a destination, 0 = none.
+// upTo returns the limit in force on a destination, 0 = none.
 func (h *harness) upTo(subject string) uint64 {
 	h.t.Helper()
 	return h.specTo(subject).Ceilings[enforce.OwnerAdmin][enforce.Up].BytesPerSec
 }
 
-// specTo is the node in force for a destination, zero if there is none.
+// specTo returns the node in force for a destination, the zero value if there is none.
 func (h *harness) specTo(subject string) enforce.NodeSpec {
 	h.t.Helper()
 	list, err := h.Nodes(context.Background(), root)
@@ -186,7 +186,7 @@ func TestAdaptRefuses(t *testing.T) {
 	require.NoFileExists(t, h.adaptPath())
 }
 
-// followFrom has a path followed from another network namespace, as far as lists tell.
+// followFrom adds a path from another network namespace, as far as lists show.
 func (h *harness) followFrom(netns uint32, host, address string) {
 	h.t.Helper()
 	h.adapts.mu.Lock()
@@ -198,7 +198,7 @@ func (h *harness) followFrom(netns uint32, host, address string) {
 	h.adapts.list[a.key()] = a
 }
 
-// Off finds what is followed from another network namespace than the caller's, unless it may be several.
+// Off finds a path from another network namespace than the caller's, unless there are several.
 func TestAdaptOffFromElsewhere(t *testing.T) {
 	h, _, _ := adaptHarness(t)
 	off := func(host string, netns uint32, named bool) (api.AdaptList, error) {
@@ -227,7 +227,7 @@ func TestAdaptOffFromElsewhere(t *testing.T) {
 	require.Empty(t, h.followed())
 }
 
-// The same of prefixes.
+// Off finds prefixes that are followed from another network namespace in the same way.
 func TestAdaptOffOfAnAreaElsewhere(t *testing.T) {
 	h, _, _ := adaptHarness(t)
 	const to = "198.51.100.0/24"
@@ -260,7 +260,7 @@ func TestAdaptName(t *testing.T) {
 	require.Zero(t, p.open.Load())
 }
 
-// Who lifts the limit by hand ends what follows the path.
+// Lifting the limit by hand ends the following of the path.
 func TestAdaptEndsWithItsLimit(t *testing.T) {
 	h, p, _ := adaptHarness(t)
 	_, err := h.adapt(root, api.AdaptRequest{Host: "2001:db8::7"})
@@ -276,7 +276,7 @@ func TestAdaptEndsWithItsLimit(t *testing.T) {
 	require.NoFileExists(t, h.adaptPath())
 }
 
-// The next daemon goes on where the last one was; without one the rate stays.
+// The next daemon continues from the state of the last one; without a daemon the rate stays.
 func TestAdaptOutlivesTheDaemon(t *testing.T) {
 	h, p, fake := adaptHarness(t)
 	_, err := h.adapt(root, api.AdaptRequest{Host: "192.0.2.7", SharePPM: 300_000})

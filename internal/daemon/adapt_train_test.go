@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// arrivals are those of packets of which so many come at once and the others as far apart, in us.
+// arrivals are the arrival times, in ns, of a train: first atOnce packets back to back, then the others with a gap of
+// gapUS.
 func arrivals(atOnce, slowly int, gapUS int64) (at []int64) {
 	for i := range atOnce {
 		at = append(at, int64(i)*15_000)
@@ -17,7 +18,7 @@ func arrivals(atOnce, slowly int, gapUS int64) (at []int64) {
 	return at
 }
 
-// What comes out of a token bucket is no rate of the path's.
+// The rate at which packets leave a token bucket is not the path's rate.
 func TestTrainRate(t *testing.T) {
 	for _, c := range []struct {
 		name    string
