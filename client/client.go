@@ -1,6 +1,5 @@
-// Package client talks to netnice's daemon over its unix socket; the command
-// line and every other front end use only this. It owns the HTTP calls and the
-// two ways in which they fail (ErrNoDaemon, *api.Error), starts nothing and
+// Package client talks to netnice's daemon over its unix socket; the command line and every other front end use only
+// this. It owns the HTTP calls and the two ways in which they fail (ErrNoDaemon, *api.Error). It starts nothing and
 // keeps no state beside its connections.
 package client
 
@@ -23,20 +22,18 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// DefaultSocket is where the daemon listens unless it is told otherwise.
+// DefaultSocket is the path of the daemon's socket unless an option names another.
 const DefaultSocket = "/run/netnice/netnice.sock"
 
-// ErrNoDaemon says that nobody answers on the socket. Every request may be
-// sent again: they are idempotent.
+// ErrNoDaemon says that no daemon answers on the socket. Callers may send every request again, since all are
+// idempotent.
 var ErrNoDaemon = errors.New("no daemon is running")
 
-// maxAnswer bounds what is read of an answer, in bytes: 16384 nodes of about
-// 1 KB, four times over.
+// maxAnswer bounds the bytes that are read of an answer: four times 16384 nodes of about 1 KB.
 const maxAnswer = 64 << 20
 
-// Client is safe for concurrent use. Its errors are *api.Error where the
-// daemon answered with one, wrap ErrNoDaemon where nobody listens or the daemon
-// left in the middle, and are plain otherwise.
+// Client is safe for concurrent use. Its errors are *api.Error if the daemon has answered with one. They wrap
+// ErrNoDaemon if no daemon listens, or if it leaves during the call. They are plain otherwise.
 type Client struct {
 	http   http.Client
 	socket string
@@ -52,7 +49,7 @@ func New(socketPath string) *Client {
 	return &Client{http: http.Client{Transport: transport}, socket: socketPath}
 }
 
-// Close lets go of idle connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Status describes the daemon.
@@ -67,22 +64,21 @@ func (c *Client) Nodes(ctx context.Context) (*api.NodeList, error) {
 	return out, c.call(ctx, http.MethodGet, "/v1/nodes", nil, out)
 }
 
-// NodesFor lists the nodes that hold for a subject, innermost first. Where none
-// does the error is an *api.Error with CodeNoLimit.
+// NodesFor lists the nodes that hold for a subject, innermost first. If none does, the error is an *api.Error with
+// CodeNoLimit.
 func (c *Client) NodesFor(ctx context.Context, s api.Subject) (*api.NodeList, error) {
 	out := new(api.NodeList)
 	query := url.Values{"subject": {s.String()}}
 	return out, c.call(ctx, http.MethodGet, "/v1/nodes?"+query.Encode(), nil, out)
 }
 
-// Set states a wish for a subject.
+// Set requests limits for a subject.
 func (c *Client) Set(ctx context.Context, request api.SetRequest) (*api.SetResponse, error) {
 	out := new(api.SetResponse)
 	return out, c.call(ctx, http.MethodPut, "/v1/limits", request, out)
 }
 
-// Unset takes the caller's wishes for a subject back; with dryRun it only says
-// what would change.
+// Unset removes the caller's limits from a subject; with dryRun it only says what would change.
 func (c *Client) Unset(ctx context.Context, s api.Subject, dryRun bool) (*api.SetResponse, error) {
 	out := new(api.SetResponse)
 	query := url.Values{"subject": {s.String()}}
@@ -92,49 +88,49 @@ func (c *Client) Unset(ctx context.Context, s api.Subject, dryRun bool) (*api.Se
 	return out, c.call(ctx, http.MethodDelete, "/v1/limits?"+query.Encode(), nil, out)
 }
 
-// SetPower says what a process and its descendants get of the processors.
+// SetPower sets the CPU share of a process and its descendants.
 func (c *Client) SetPower(ctx context.Context, request api.PowerRequest) (*api.PowerResponse, error) {
 	out := new(api.PowerResponse)
 	return out, c.call(ctx, http.MethodPut, "/v1/power", request, out)
 }
 
-// SetAdapt has what is sent to a host follow what the path there carries, or not any more.
+// SetAdapt makes the sending rate toward a host follow the capacity of the path, or ends that.
 func (c *Client) SetAdapt(ctx context.Context, request api.AdaptRequest) (*api.AdaptList, error) {
 	out := new(api.AdaptList)
 	return out, c.call(ctx, http.MethodPut, "/v1/adapt", request, out)
 }
 
-// Adapted lists the addresses to which that is done.
+// Adapted lists the addresses whose paths are followed.
 func (c *Client) Adapted(ctx context.Context) (*api.AdaptList, error) {
 	out := new(api.AdaptList)
 	return out, c.call(ctx, http.MethodGet, "/v1/adapt", nil, out)
 }
 
-// SetSystem says what holds for the whole machine.
+// SetSystem changes settings of the whole machine.
 func (c *Client) SetSystem(ctx context.Context, request api.SystemRequest) (*api.System, error) {
 	out := new(api.System)
 	return out, c.call(ctx, http.MethodPut, "/v1/system", request, out)
 }
 
-// System is what holds for the whole machine.
+// System returns the settings of the whole machine.
 func (c *Client) System(ctx context.Context) (*api.System, error) {
 	out := new(api.System)
 	return out, c.call(ctx, http.MethodGet, "/v1/system", nil, out)
 }
 
-// Powers lists the processes that have a share of the processors.
+// Powers lists the processes that have a CPU share.
 func (c *Client) Powers(ctx context.Context) (*api.PowerList, error) {
 	out := new(api.PowerList)
 	return out, c.call(ctx, http.MethodGet, "/v1/power", nil, out)
 }
 
-// Rules lists the rules that the daemon follows.
+// Rules lists the rules that the daemon has read.
 func (c *Client) Rules(ctx context.Context) (*api.RuleList, error) {
 	out := new(api.RuleList)
 	return out, c.call(ctx, http.MethodGet, "/v1/rules", nil, out)
 }
 
-// ReloadRules has the daemon read the files again.
+// ReloadRules makes the daemon read the rule files again.
 func (c *Client) ReloadRules(ctx context.Context) (*api.RuleList, error) {
 	out := new(api.RuleList)
 	return out, c.call(ctx, http.MethodPost, "/v1/rules/reload", nil, out)
@@ -147,8 +143,7 @@ func (c *Client) TestRules(ctx context.Context, pid int) (*api.RuleTest, error) 
 	return out, c.call(ctx, http.MethodGet, "/v1/rules/test?"+query.Encode(), nil, out)
 }
 
-// Why asks what holds the connections of a process, or the one that fd is (-1: all),
-// measured over a while.
+// Why asks what bounds the connections of a process, or the one that fd refers to (-1: all), measured over a while.
 func (c *Client) Why(ctx context.Context, pid, fd int, over time.Duration) (*api.Why, error) {
 	out := new(api.Why)
 	query := url.Values{"pid": {strconv.Itoa(pid)}, "over": {over.String()}}
@@ -201,7 +196,7 @@ func (c *Client) call(ctx context.Context, method, path string, body, out any) e
 	return nil
 }
 
-// decodeError makes an *api.Error of an answer that is not 2xx, whoever wrote it.
+// decodeError makes an *api.Error of an answer that is not 2xx, also of one that is not the daemon's own.
 func decodeError(response *http.Response, text []byte) error {
 	problem := new(api.Error)
 	if err := json.Unmarshal(text, problem); err == nil && problem.Message != "" {
@@ -219,7 +214,7 @@ func decodeError(response *http.Response, text []byte) error {
 func (c *Client) explain(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
-		err = wrapped.Err // without `Put "http://netnice/..."`, which is no address of anybody
+		err = wrapped.Err // without `Put "http://netnice/..."`, which is no real address
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):

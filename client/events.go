@@ -15,8 +15,8 @@ import (
 // maxEvent bounds one event, in bytes.
 const maxEvent = 1 << 20
 
-// Events calls got with each event until ctx ends, got fails, or the daemon leaves, which
-// is ErrNoDaemon.
+// Events calls got with each event until ctx ends, got fails, or the daemon leaves. In the last case the error wraps
+// ErrNoDaemon.
 func (c *Client) Events(ctx context.Context, got func(api.Event) error) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://netnice/v1/events", nil)
 	if err != nil {

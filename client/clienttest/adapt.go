@@ -37,7 +37,7 @@ func (d *Daemon) putAdapt(w http.ResponseWriter, r *http.Request) {
 			CapacityBytesPerSec: 10e6, LeastBytesPerSec: req.LeastBytesPerSec, MostBytesPerSec: req.MostBytesPerSec, BacklogNS: cmp.Or(req.BacklogNS, 1e9), BaseNS: 20e6, QueueNS: 4e6, AimNS: 4e6,
 			Since: time.Date(2026, 11, 21, 20, 0, 0, 0, time.UTC),
 		}
-		if req.NetnsNamed { // else the caller's is taken for the daemon's
+		if req.NetnsNamed { // else the caller's namespace is taken to be the daemon's
 			a.Netns = req.Netns
 		}
 		if req.StartBytesPerSec != 0 {

@@ -1,6 +1,5 @@
-// Package clienttest is a daemon in memory for the tests of clients: it speaks
-// the same HTTP as netnice's daemon, keeps wishes in a map and touches nothing
-// of the machine. It does not check who calls.
+// Package clienttest is a daemon in memory for the tests of clients. It speaks the same HTTP as netnice's daemon, keeps
+// requested limits in a list and touches nothing of the machine. It does not check the rights of callers.
 package clienttest
 
 import (
@@ -68,63 +67,63 @@ func New() *Daemon {
 // ServeHTTP makes Daemon an http.Handler.
 func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.mux.ServeHTTP(w, r) }
 
-// Put places a node as it is, for tests of what is shown.
+// Put adds a node without any change, for tests of output.
 func (d *Daemon) Put(n api.Node) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.nodes = append(d.nodes, n)
 }
 
-// SetUnknown says how much traffic has no known owner.
+// SetUnknown sets the traffic without a known owner.
 func (d *Daemon) SetUnknown(u api.Unknown) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.unknown, d.status.Unknown = u, u
 }
 
-// Deny makes every writing call fail with e; nil lets them through again.
+// Deny makes every writing call fail with e; nil ends that.
 func (d *Daemon) Deny(e *api.Error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.deny = e
 }
 
-// SetOnDemand says what the status shows.
+// SetOnDemand sets whether the status says that the daemon runs on demand.
 func (d *Daemon) SetOnDemand(on bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.status.OnDemand = on
 }
 
-// SetProblems says what the status shows that an administrator should look at.
+// SetProblems sets the problems in the status.
 func (d *Daemon) SetProblems(list ...api.Problem) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.status.Problems = list
 }
 
-// SetAdministrator says whether the status calls whoever asks an administrator.
+// SetAdministrator sets whether the status says that the caller is an administrator.
 func (d *Daemon) SetAdministrator(is bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.status.Administrator = is
 }
 
-// CutAfter lets so many more writing calls about limits through; later ones lose their connection without an answer.
+// CutAfter lets this many more writing calls about limits through; later ones lose their connection without an answer.
 func (d *Daemon) CutAfter(calls int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.cut, d.left = true, calls
 }
 
-// SetPID says which process the status names as the daemon.
+// SetPID sets the daemon's pid in the status.
 func (d *Daemon) SetPID(pid int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.status.PID = pid
 }
 
-// Requests returns what was asked of PUT /v1/limits so far.
+// Requests returns the bodies of all PUT /v1/limits so far.
 func (d *Daemon) Requests() []api.SetRequest {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -216,7 +215,7 @@ func (d *Daemon) putLimits(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, response)
 }
 
-// liftTotal takes the limit on both directions together off a subject; a node that has nothing else goes.
+// liftTotal removes the limit on both directions together from a subject; a node without any other limit goes.
 func (d *Daemon) liftTotal(request api.SetRequest) api.SetResponse {
 	response := api.SetResponse{Version: api.Version}
 	i := d.find(request.Subject)
@@ -240,7 +239,7 @@ func (d *Daemon) liftTotal(request api.SetRequest) api.SetResponse {
 	return response
 }
 
-// refuse finds what the daemon would not do, without doing anything.
+// refuse returns the error for a request that the daemon would refuse, and changes nothing.
 func (d *Daemon) refuse(request api.SetRequest) *api.Error {
 	if d.deny != nil {
 		return d.deny
@@ -253,7 +252,7 @@ func (d *Daemon) refuse(request api.SetRequest) *api.Error {
 	return nil
 }
 
-// mayCut ends the connection of a call that is one too many.
+// mayCut ends the connection of a call beyond the number of CutAfter.
 func (d *Daemon) mayCut() {
 	if d.cut && d.left == 0 {
 		panic(http.ErrAbortHandler)
@@ -306,7 +305,7 @@ func (d *Daemon) find(s api.Subject) int {
 	return -1
 }
 
-// parent returns the index of the node around the i-th, -1 if there is none.
+// parent returns the index of the node that encloses the i-th, -1 if there is none.
 func (d *Daemon) parent(i int) int {
 	for j, n := range d.nodes {
 		if id := d.nodes[i].Parent; id != 0 && n.ID == id {

@@ -7,15 +7,14 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// SetEvents says what whoever listens first is told; then the stream ends, and later ones
-// are refused.
+// SetEvents sets the events for the first listener. The stream ends after them, and later listeners are refused.
 func (d *Daemon) SetEvents(list ...api.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.events = list
 }
 
-// HoldEvents keeps the stream open behind the last of them, until whoever listens has gone.
+// HoldEvents keeps the stream open after the last event, until the listener has gone.
 func (d *Daemon) HoldEvents() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

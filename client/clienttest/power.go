@@ -11,7 +11,7 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// capacity is two processors.
+// capacity is two processors, in per cent of one.
 const capacity = 200
 
 func (d *Daemon) putPower(w http.ResponseWriter, r *http.Request) {

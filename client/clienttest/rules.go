@@ -6,7 +6,7 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// SetRules says what calls about rules answer.
+// SetRules sets the answers to calls about rules.
 func (d *Daemon) SetRules(list api.RuleList, test api.RuleTest) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// SetWhy says what binds, whoever is asked about.
+// SetWhy sets the answer about every process.
 func (d *Daemon) SetWhy(w api.Why) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -164,8 +164,8 @@ func (d *Daemon) endArea(ctx context.Context, req api.AdaptRequest) (api.AdaptLi
 	return answer, nil
 }
 
-// dropArea lifts the limits of an area and of its hosts. The caller holds d.adapts.mu, so no further host begins
-// meanwhile. While a host ends, dropArea releases the lock.
+// dropArea lifts the limits of an area and of its hosts. The caller holds d.adapts.mu, which is released while a host
+// ends. No further host begins meanwhile, because the area is no longer listed.
 func (d *Daemon) dropArea(ctx context.Context, a *adaptArea) (err error) {
 	delete(d.adapts.areas, a.key())
 	defer func() {

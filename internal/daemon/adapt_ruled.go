@@ -16,7 +16,7 @@ import (
 
 // ruledAreas are the areas that rules ask to follow.
 type ruledAreas struct {
-	known bool // rules were read; until then what is followed stays
+	known bool // rules were read; until then the present areas stay
 	list  []*adaptArea
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// arrivals are the arrival times, in ns, of a train: first atOnce packets back to back, then the others with a gap of
-// gapUS.
+// arrivals returns the arrival times of a train's packets, in ns: atOnce packets 15 us apart, then the others with gaps
+// of gapUS.
 func arrivals(atOnce, slowly int, gapUS int64) (at []int64) {
 	for i := range atOnce {
 		at = append(at, int64(i)*15_000)

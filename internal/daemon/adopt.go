@@ -14,10 +14,10 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// adopt makes the state file and what is in force agree at the start. What is
-// in both is kept, what is only in force becomes the administrator's, what is
-// only in the file is set again if its subject is still the same one. After a
-// boot no process is. A file that is damaged is believed as far as damaged.go says.
+// adopt reconciles the state file with the limits in force when the daemon starts. Limits that are in both are kept.
+// Limits that are only in force become the administrator's. Limits that are only in the file are set again if their
+// subject is still the same one; after a boot no process is the same. damaged.go says how far a damaged file is
+// trusted.
 func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 	inForce, err := d.kernel.Nodes()
 	if err != nil {
@@ -29,10 +29,10 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 	}
 	d.nextID = max(saved.NextID, 1)
 	sameBoot := saved.BootID == d.boot
-	doubtful := saved.damage != nil && sameBoot // what is in force is newer
+	doubtful := saved.damage != nil && sameBoot // the limits in force are newer
 
 	var lost []*node
-	older := make(map[uint32]uint32) // numbers in the file of what is in force otherwise, by its id
+	older := make(map[uint32]uint32) // the file's number of a limit with another value in force, by the id in force
 	byID := make(map[uint32]*node)
 	for _, s := range saved.Nodes {
 		n := s.node()
@@ -54,7 +54,7 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 				older[inForce[i].ID] = s.ID
 				continue
 			}
-			if !n.isEach() { // what it is for says the record alone, and the rate what is in force
+			if !n.isEach() { // only the record has its destination, and the limit in force its rate
 				n.wishes = d.wishesOf(inForce[i])
 			}
 		}
@@ -103,12 +103,12 @@ func (d *Daemon) adopt(ctx context.Context, saved *state) error {
 		d.adopted, d.setAgain = adopted, len(d.nodes)-adopted
 		d.log.Info("limits taken up again", "adopted", adopted, "set_again", len(d.nodes)-adopted)
 	}
-	_ = d.save() // noted: what is in force is looked after all the same
+	_ = d.save() // save notes a failure; the limits in force are maintained all the same
 	return nil
 }
 
-// restore takes a node from the file that is not in force back into the wanted
-// state, under its id if that is free; compare sets it.
+// restore puts a node of the file that is not in force back into the desired state, under its id if that is free.
+// compare then sets it.
 func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
 	dropped := func(why string) {
 		d.log.Info("a stored limit is dropped", "subject", n.res.Subject.String(), "why", why)
@@ -121,14 +121,14 @@ func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
 		}
 	case enforce.KindDestination:
 		if !sameBoot && n.to == nil {
-			return // it follows from the rules
+			return // the rules imply it
 		}
 	case enforce.KindLink:
 		if identity.LinkGone(n.res.Subject) {
 			dropped("its network namespace has gone")
 			return
 		}
-		n.res.Key = 0 // until the device is found: followNames
+		n.res.Key = 0 // until followNames finds the device
 		if res, err := d.resolver.Resolve(ctx, n.res.Subject); err == nil {
 			n.res = res
 		}
@@ -145,7 +145,7 @@ func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
 		case n.res.Subject.Kind == api.KindCgroup && sameBoot && !n.res.Pending() && identity.IsNotFound(err):
 			dropped("its cgroup was removed")
 			return
-		default: // services start later than the daemon: wait for them
+		default: // services may start after the daemon: wait for them
 			n.res.Key, n.res.Dir = 0, ""
 		}
 	}
@@ -155,8 +155,8 @@ func (d *Daemon) restore(ctx context.Context, n *node, sameBoot bool) {
 	d.nodes[n.id] = n
 }
 
-// stranger makes a node of what is in force without being in the file; nil if
-// it is of a kind that this daemon does not know.
+// stranger makes a node for a limit in force that is not in the file. It returns nil for a kind that this daemon does
+// not know.
 func (d *Daemon) stranger(ctx context.Context, spec enforce.NodeSpec) *node {
 	n := &node{id: spec.ID, wishes: d.wishesOf(spec), since: time.Now(), applied: true}
 	switch spec.Kind {
@@ -175,7 +175,7 @@ func (d *Daemon) stranger(ctx context.Context, spec enforce.NodeSpec) *node {
 	case enforce.KindLink:
 		n.res = d.resolver.StrangeLink(spec.Subject)
 	case enforce.KindDestination:
-		return nil // it follows from the rules, which make it anew
+		return nil // the rules imply it, and make it again
 	case enforce.KindSocket:
 		return nil // the kernel side's own
 	default: // see known

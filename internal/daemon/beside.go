@@ -7,17 +7,17 @@ import (
 	"io/fs"
 )
 
-// Beside the file of the limits there are files of what else is wanted, each an object that is
+// Beside the file of the limits there are files for other requested settings. Each is one JSON object, and is always
 // written whole.
 
-// besideContent is what is in such a file.
+// besideContent is the content of such a file.
 type besideContent interface {
-	// check refuses what no daemon writes.
+	// check refuses content that no daemon writes.
 	check() error
 }
 
-// saveBeside writes such a file, or removes it. A failure is noted, and it is tried again. The caller
-// holds the lock of what is in it.
+// saveBeside writes such a file, or removes it. It notes a failure, and the daemon tries again. The caller holds the
+// lock of the content.
 func (d *Daemon) saveBeside(path string, empty bool, content any) {
 	err := d.setAside(d.besides[path])
 	switch {
@@ -33,8 +33,8 @@ func (d *Daemon) saveBeside(path string, empty bool, content any) {
 	d.wrote(path, err)
 }
 
-// readBeside reads such a file into content. It is false if there is none, or none that is whole: that is
-// kept under another name, and the daemon goes on as if there were none. An error says what to do.
+// readBeside reads such a file into content. It returns false if there is no such file, or if the file is damaged. A
+// damaged file is kept under another name, and the daemon goes on as without one. An error says what to do.
 func (d *Daemon) readBeside(path string, newest int, content besideContent) (found bool, err error) {
 	damage, err := readObject(path, newest, content)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,8 +52,8 @@ func (d *Daemon) readBeside(path string, newest int, content besideContent) (fou
 	return false, nil
 }
 
-// readObject reads a file that is one object with a version. What is damaged is no error; an error
-// says what to do.
+// readObject reads a file that is one object with a version. It returns damage apart from err: a damaged file is not an
+// error. An error says what to do.
 func readObject(path string, newest int, content besideContent) (damage, err error) {
 	text, err := readTrusted(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +69,7 @@ func readObject(path string, newest int, content besideContent) (damage, err err
 	return damage, nil
 }
 
-// parseObject reads the file's text. An error is a file of a newer netnice.
+// parseObject reads the file's text. An error means that a newer netnice has written the file.
 func parseObject(text []byte, newest int, content besideContent) (damage, err error) {
 	var head struct {
 		Version int `json:"version"`

@@ -7,24 +7,24 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// A clock of a limit is what counts: a node without a limit of its own is counted only as one of those
-// who share a limit around it. Elsewhere its figures are 0, whatever it sends, and are not shown.
+// Only the clock of a limit counts bytes. A node without a limit of its own is counted only if it has a share of an
+// enclosing limit. Other nodes have figures of 0, whatever they send, and lists do not show these.
 
-// countsReceived reports whether what a node receives is counted: a limit of its own holds for that.
+// countsReceived reports whether a node's received bytes are counted: it needs a limit of its own on them.
 func (d *Daemon) countsReceived(n *node) bool {
 	w := n.holding()
 	down := slices.ContainsFunc(w[:], func(of wish) bool { return of.Down != 0 })
 	return down || w.hasTotal() && !d.meterOff(n)
 }
 
-// countsSent reports whether what a node sends is counted: by a limit or a reservation of its own, or as one of
-// those who share a limit around it (asChild in enforce/pacing). The caller holds d.mu.
+// countsSent reports whether a node's sent bytes are counted. That needs a limit or a reservation of its own, or a
+// share of an enclosing limit (asChild in enforce/pacing). The caller holds d.mu.
 func (d *Daemon) countsSent(n *node, around enclosures, now sample) bool {
 	if n.sendingLimit() != 0 || n.reserved.link != 0 {
 		return true
 	}
 	if n.res.Kind == enforce.KindDestination {
-		return false // it is its programs' part of what is around it
+		return false // its programs, not the node, have a share of the enclosing limit
 	}
 	limited := func(id uint32) bool { return id != 0 && d.nodes[id] != nil && d.nodes[id].sendingLimit() != 0 }
 	for id, deep := now.nodes[n.id].Parent, 0; id != 0 && deep < enforce.MostNested; deep++ {
@@ -34,7 +34,7 @@ func (d *Daemon) countsSent(n *node, around enclosures, now sample) bool {
 		id = now.nodes[id].Parent
 	}
 	if n.holding().weight() == defaultWeight && n.promised() == 0 {
-		return false // the kernel side does not look for it beyond trees of processes
+		return false // the kernel side seeks enclosing limits of such a node among trees of processes only
 	}
 	if limited(around.host) {
 		return n.res.Kind != enforce.KindLink && n.res.Kind != enforce.KindHost
@@ -61,7 +61,7 @@ func (e enclosures) cgroupOf(n *node) string {
 	return e.mount + rel
 }
 
-// anyCgroup reports whether a node on a folder, or on one around it, is as asked.
+// anyCgroup reports whether a node on a folder, or on one that encloses it, fulfils a condition.
 func (e enclosures) anyCgroup(dir string, is func(id uint32) bool) bool {
 	for ; len(dir) > len(e.mount) && e.mount != ""; dir = path.Dir(dir) {
 		if is(e.cgroups[dir]) {

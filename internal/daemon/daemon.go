@@ -1,7 +1,6 @@
-// Package daemon keeps what is wanted (nodes, and each owner's wishes on them)
-// and makes the kernel's state follow it: at a request, when a process ends or
-// a unit restarts, and after a restart of its own. It never touches a packet,
-// a map or a program; all of that is behind enforce.Kernel.
+// Package daemon holds the desired state (nodes, and each owner's requested limits on them) and makes the kernel's
+// state follow it. It does so at a request, when a process ends or a unit restarts, and after a restart of its own. It
+// never touches a packet, a map or a program; all of that is behind enforce.Kernel.
 package daemon
 
 import (
@@ -25,20 +24,19 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// Where a system's daemon keeps its things.
+// The default places of a system's daemon.
 const (
 	DefaultSocketPath = "/run/netnice/netnice.sock"
 	DefaultStateDir   = "/var/lib/netnice"
 )
 
-// Options of Run. OpenKernel is required; what else is zero has a default.
+// Options of Run. OpenKernel is required; every other zero value has a default.
 type Options struct {
 	SocketPath string // default DefaultSocketPath
-	StateDir   string // of state.json; default DefaultStateDir
-	RunDir     string // of the lock; default: where the socket is
-	// OnDemand makes the daemon lift everything and leave when nobody needs it:
-	// IdleAfter after the last limit went, or FirstWait after the start if no
-	// limit came.
+	StateDir   string // folder of state.json; default DefaultStateDir
+	RunDir     string // folder of the lock; default: the folder of the socket
+	// OnDemand makes the daemon lift everything and leave when nobody needs it. That is IdleAfter after the end of the
+	// last limit, or FirstWait after the start if there was no limit.
 	OnDemand bool
 	Logger   *slog.Logger // default: slog.Default()
 	Release  string       // netnice's version, for status
@@ -50,39 +48,38 @@ type Options struct {
 	// ScopeFolder is the folder below the cgroup v2 mount that holds the cgroups
 	// made for --scope where systemd does not run; default "netnice".
 	ScopeFolder string
-	// RulesDir has the administrator's rules, "" = no rules are followed; a daemon on
-	// demand follows none.
+	// RulesDir has the administrator's rules, "" = the daemon follows no rules. A daemon on demand follows none.
 	RulesDir string
-	Homes    func() (map[uint32]string, error) // of users, for their rules; default: of the users who are known
-	Hangup   <-chan os.Signal                  // asks for a look at the rules
-	// AdminGroup is the group whose members may do what root may, "" = none.
+	Homes    func() (map[uint32]string, error) // of users, by user id; default: those of all known users
+	Hangup   <-chan os.Signal                  // each signal asks for a reading of the rules
+	// AdminGroup is the group whose members have the rights of root, "" = none.
 	AdminGroup string
-	// Subordinates is the file of the user ids that count as another's; default
+	// Subordinates is the file of subordinate user ids, which count as their owner's; default
 	// identity.SubordinatesFile.
 	Subordinates string
 
-	// LookupNames finds the addresses of a name that a limit is for, NamesEvery so often;
-	// default: the machine's resolver, a minute.
+	// LookupNames finds the addresses of a host name that a limit is for; the daemon calls it each NamesEvery. The
+	// defaults are the machine's resolver and a minute.
 	LookupNames func(ctx context.Context, name string) ([]netip.Addr, error)
 	NamesEvery  time.Duration
 
-	// OpenProcessors finds how the machine divides its processors; default: cpu.Find.
+	// OpenProcessors finds the machine's mechanism for CPU shares; default: cpu.Find.
 	OpenProcessors func(cpu.Scopes) (Processors, error)
 
 	// OpenPath opens the path to a host, for probes; default: the network.
 	OpenPath func(context.Context, PathConfig) (Path, error)
 
-	// AtBoot says what to do for a daemon to be started at boot, "" if one is; default: asks systemd's folders.
+	// AtBoot says how to have a daemon started at boot, "" if one is; default: it reads systemd's folders.
 	AtBoot func() string
 
-	Tick      time.Duration // between looks at the kernel; default 1 s
+	Tick      time.Duration // between reconciliations with the kernel; default 1 s
 	IdleAfter time.Duration // default 1 s
 	FirstWait time.Duration // default 10 s
 
 	opened func(*Daemon)                             // for tests
 	now    func() time.Time                          // for tests
-	fault  func(path string, takesNoRoom bool) error // for tests: why a file of the state cannot be written or removed
-	atHome func(uid uint32)                          // for tests: a file system that takes its time
+	fault  func(path string, takesNoRoom bool) error // for tests: makes writing or removing a file of the state fail
+	atHome func(uid uint32)                          // for tests: a slow file system
 }
 
 func (o *Options) fill() error {
@@ -147,37 +144,37 @@ type Daemon struct {
 	powers   powers
 	adapts   adapts
 	queues   readyQueues
-	eachMet  chan struct{} // addresses are met, or what is wanted of them changed
+	eachMet  chan struct{} // new peer addresses, or a changed request for them
 	whys     askers
-	adopted  int // limits that the start took over
-	setAgain int // and set again
-	// admins is the group whose members may do what root may, nil = none, or it is not known yet.
+	adopted  int // limits in force at the start
+	setAgain int // limits that the start set again
+	// admins is the group whose members have the rights of root; nil = none, or not known yet.
 	admins atomic.Pointer[uint32]
 
-	mu           sync.Mutex // guards what follows
+	mu           sync.Mutex // guards the fields up to noticed
 	nodes        map[uint32]*node
-	stock        map[uint32]enforce.NodeSpec // nodes in store for addresses, by their ids: stock.go
+	stock        map[uint32]enforce.NodeSpec // preallocated nodes for peer addresses, by their ids: stock.go
 	nextID       uint32
 	destined     destined
 	commanded    commanded
-	names        map[string]found // that limits are for
+	names        map[string]found // host names that limits are for
 	lists        map[listKey][]netip.Prefix
 	system       machineWide
 	dirty        bool // the state file is behind
 	file         stateFile
-	damaged      *damaged // the file of the limits that this daemon found, nil = it was whole
-	isDown       bool     // Down was called; nothing may be set any more
+	damaged      *damaged // the damaged file of the limits that this daemon found; nil = none
+	isDown       bool     // Down was called, and nothing may be set any more
 	headcount    headcount
 	subordinates subordinates
 	unknown      history // of traffic whose owner is unknown
 	noticed      noticed
 
-	besides   map[string]*damaged // other files that were damaged, by path; each is guarded as what is in it
+	besides   map[string]*damaged // other damaged files, by path; the lock of a file's content guards its entry
 	unwritten unwritten
 	onDisk    writtenFiles
 	folder    stateFolder
-	at        atomic.Pointer[endpoint] // where callers come to
-	runLock   *lock                    // of the socket; once it serves, of keepHouse alone, as the next
+	at        atomic.Pointer[endpoint] // the socket for callers
+	runLock   *lock                    // of the socket; while the daemon serves, keepHouse alone uses both locks
 	stateLock *lock
 
 	lineDevice atomic.Pointer[lineDevice] // see learnLine
@@ -186,18 +183,17 @@ type Daemon struct {
 	lastBusy atomic.Int64 // ns since started
 	hadNodes atomic.Bool
 
-	check chan struct{} // a watched process has ended
-	born  chan struct{} // a limit or a share was set on a process, which may run another program soon
-	downc chan struct{} // closed when isDown gets true
+	check chan struct{} // a watched process may have ended
+	born  chan struct{} // a process that may soon execute another program has a new limit or share
+	downc chan struct{} // closed when isDown becomes true
 }
 
 var _ apiserver.Backend = (*Daemon)(nil)
 
-// Run is the daemon's life: it returns when ctx ends (which leaves the limits
-// in force, unless the daemon is on demand), when a caller asked for Down, or
-// when an on-demand daemon is not needed any more. Errors before it is ready
-// leave everything as it was; those with a remedy are *api.Error, and only that
-// of a daemon that runs already has the code conflict.
+// Run is the whole life of a daemon. It returns when ctx ends, when a caller has asked for Down, or when an on-demand
+// daemon is not needed any more. The limits stay in force after the end of ctx, unless the daemon is on demand. An
+// error before the daemon is ready leaves everything unchanged. Errors with a remedy are *api.Error; the code conflict
+// always means that another daemon runs already.
 func Run(ctx context.Context, opts Options) (err error) {
 	if err := opts.fill(); err != nil {
 		return err
@@ -241,7 +237,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	return errors.Join(err, d.kernel.Close())
 }
 
-// open reads the state, opens the kernel side and makes the two agree.
+// open reads the state, opens the kernel side and reconciles the two.
 func open(ctx context.Context, opts Options) (*Daemon, error) {
 	resolver, err := identity.New(opts.Identity)
 	if err != nil {
@@ -278,7 +274,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 	d.eachMet = make(chan struct{}, 1)
 	d.powers.list, d.powers.extras = make(map[int]*powered), make(chan struct{}, 1)
 	d.adapts.list, d.adapts.areas, d.adapts.wake = make(map[adaptKey]*adapted), make(map[areaKey]*adaptArea), make(chan struct{}, 1)
-	d.adapts.home, _ = netnamespace.Of("self") // 0: no area of this namespace finds its hosts
+	d.adapts.home, _ = netnamespace.Of("self") // if it fails, 0: no area of this namespace finds its hosts
 	d.rules.users = make(map[uint32]*book)
 	d.rules.homes.hanging, d.rules.homes.told = make(map[uint32]*homeLook), make(map[uint32]homeTold)
 	if saved != nil && saved.damage != nil {
@@ -291,7 +287,7 @@ func open(ctx context.Context, opts Options) (*Daemon, error) {
 		return nil, errors.Join(err, kernel.Close())
 	}
 	if len(d.nodes) == 0 {
-		d.noticed.drops = make(map[dropKey]dropSeen) // what is dropped is new
+		d.noticed.drops = make(map[dropKey]dropSeen) // all drops from now on are new
 	}
 	return d, nil
 }
@@ -302,7 +298,7 @@ func (d *Daemon) down() bool {
 	return d.isDown
 }
 
-// stopWatching lets go of the processes; their nodes stay.
+// stopWatching stops watching the processes; their nodes stay.
 func (d *Daemon) stopWatching() {
 	d.stopWatchingPowers()
 	d.mu.Lock()
@@ -318,5 +314,5 @@ func (d *Daemon) count() int {
 	return len(d.nodes)
 }
 
-// holds is how much there is that a daemon stays for.
+// holds returns the number of limits and shares that a daemon stays for.
 func (d *Daemon) holds() int { return d.count() + d.powerCount() }

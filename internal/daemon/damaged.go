@@ -16,33 +16,32 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// A file of the state that is damaged is kept under another name, and told until somebody has looked
-// at it and removed it. What of it is whole may be older than what was wanted last: so in the boot in
-// which it was written what is in force counts, and nothing comes back that is not. (A limit on a part of
-// the traffic ends if its record is lost: the kernel side does not say what it is for.) After
-// another boot nothing is in force, and what is whole is set: a limit too many can be seen and lifted, and
-// where one is missing nobody would look.
+// A damaged file of the state is kept under another name, and netnice status reports it until somebody has examined and
+// removed it. Its undamaged part may be older than the last request. In the boot in which the file was written, the
+// limits in force therefore count, and no other limit comes back. A limit on a part of the traffic ends if its record
+// is lost, because the kernel side does not say which part it is for. After another boot no limit is in force, and the
+// daemon sets the undamaged part. A superfluous limit can be seen and lifted; nobody would notice a missing one.
 
 const damagedSuffix = ".damaged-"
 
-// damaged is such a file that this daemon has found.
+// damaged is a damaged file that this daemon has found.
 type damaged struct {
 	path  string
 	cause error
-	aside string // its name now; "" = not yet: it is to be replaced
-	// destinations is how many limits on a part of the traffic ended, for nothing else says what they were for.
+	aside string // its present name; "" = it has to be renamed before it is replaced
+	// destinations is the number of limits on a part of the traffic that ended, because no other record says which
+	// part.
 	destinations int
 }
 
-// foundDamaged notes a damaged file, before anything is written over it. The caller holds d.mu,
-// or nobody else knows the daemon yet.
+// foundDamaged notes a damaged file before anything overwrites it. The caller holds d.mu, or is the only one that knows
+// the daemon yet.
 func (d *Daemon) foundDamaged(path string, cause error) *damaged {
 	d.log.Error("a file of the state is damaged", "file", path, "err", cause)
 	return &damaged{path: path, cause: cause}
 }
 
-// keepDamaged gives the damaged file of the limits a name of its own before another takes its
-// place. The caller holds d.mu.
+// keepDamaged gives the damaged file of the limits another name before a new file replaces it. The caller holds d.mu.
 func (d *Daemon) keepDamaged() error { return d.setAside(d.damaged) }
 
 func (d *Daemon) setAside(f *damaged) error {
@@ -52,7 +51,7 @@ func (d *Daemon) setAside(f *damaged) error {
 	if err := d.cannot(f.path, false); err != nil {
 		return err
 	}
-	for _, kept := range Damaged(d.opts.StateDir) { // by a daemon that could not replace it
+	for _, kept := range Damaged(d.opts.StateDir) { // kept by a daemon that could not replace it
 		if areSame(kept, f.path) {
 			f.aside = kept
 			return nil
@@ -61,16 +60,17 @@ func (d *Daemon) setAside(f *damaged) error {
 	at := f.path + damagedSuffix + time.Now().UTC().Format("20060102T150405Z")
 	aside := at
 	for n := 2; ; n++ {
-		// A second name: if the daemon ends before the file is replaced, the next one finds it as it was.
+		// The file gets a second name: if the daemon ends before it replaces the file, the next daemon still finds it.
 		err := os.Link(f.path, aside)
-		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EMLINK) { // no such names there
+		// Some file systems have no hard links.
+		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EMLINK) {
 			err = os.Rename(f.path, aside)
 		}
 		if errors.Is(err, fs.ErrExist) && n < 100 {
 			aside = fmt.Sprintf("%s-%d", at, n)
 			continue
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // gone meanwhile is as good
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it may have gone meanwhile
 			return err
 		}
 		break
@@ -89,30 +89,30 @@ func areSame(a, b string) bool {
 	return err == nil && os.SameFile(one, two)
 }
 
-// tallies reports whether a record says what is in force: then it is not older. The caller holds d.mu,
-// or nobody else knows the daemon yet.
+// tallies reports whether a record agrees with the limit in force, and so is not older. The caller holds d.mu, or is
+// the only one that knows the daemon yet.
 func (d *Daemon) tallies(have enforce.NodeSpec, n *node) bool {
 	want := d.specOf(n)
-	// What a reservation is worth is not known yet.
+	// The value of a reservation in bytes/s is not known yet.
 	if s := n.holding().reservation(); s != (slice{}) && have.PeriodNS == s.PeriodNS {
 		want.PeriodNS, want.Link, want.SliceOnly, want.Guarantee = have.PeriodNS, have.Link, have.SliceOnly, have.Guarantee
 	}
 	return sameSpec(have, want)
 }
 
-// Damaged lists the files of the state that were found damaged and are kept.
+// Damaged lists the damaged files of the state that are kept.
 func Damaged(dir string) []string {
 	var list []string
 	for _, name := range stateFiles {
-		found, _ := filepath.Glob(filepath.Join(dir, name+damagedSuffix+"*")) // the pattern is a good one
+		found, _ := filepath.Glob(filepath.Join(dir, name+damagedSuffix+"*")) // the pattern is well-formed
 		list = append(list, found...)
 	}
 	slices.Sort(list)
 	return list
 }
 
-// CheckState says why the next daemon would not use the state as it is, nil if it would. It changes
-// nothing. Of a daemon that runs it may catch the file as it is being written: so it looks again.
+// CheckState says why the next daemon would not use the state as it is, nil if it would. It changes nothing. It tries
+// again after a failure, because a running daemon may be writing the file just then.
 func CheckState(dir, boot string) error {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -138,7 +138,8 @@ func CheckState(dir, boot string) error {
 	return err
 }
 
-// toldCause is the cause for everybody who asks: not what it quotes of the file, which may be a destination.
+// toldCause returns the cause in a form that everybody may see. It leaves out quotations from the file, which may name
+// a destination.
 func (f *damaged) toldCause() string {
 	if text := f.cause.Error(); !strings.Contains(text, `"`) {
 		return text
@@ -146,7 +147,8 @@ func (f *damaged) toldCause() string {
 	return "the daemon's log says what is wrong"
 }
 
-// whatWasIn says what may be missing where a file of the state was damaged, and which command shows what there is.
+// whatWasIn returns what may be missing after a file of the state was damaged, and the command that shows the present
+// state.
 func whatWasIn(path string) (missing, shown string) {
 	for _, f := range []struct{ name, missing, shown string }{
 		{systemName, "what was set for the whole machine may be missing", "netnice system"},
@@ -160,7 +162,7 @@ func whatWasIn(path string) (missing, shown string) {
 	return "limits that were wanted may be missing, or older than what was wanted last", "netnice ls"
 }
 
-// damagedProblems are the damaged files, for netnice status.
+// damagedProblems returns the damaged files, for netnice status.
 func (d *Daemon) damagedProblems() (list []api.Problem) {
 	var found *damaged
 	d.mu.Lock()

@@ -12,8 +12,8 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// A state that is cut between two records, or anywhere, is noticed by the next daemon of the same
-// boot, and brings nothing back: neither the limit that was lifted nor the one as it was before.
+// The next daemon of the same boot notices that a state was cut, between two records or anywhere. It brings nothing
+// back: neither the lifted limit nor an earlier value of the other one.
 func TestCutState(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)
@@ -25,7 +25,7 @@ func TestCutState(t *testing.T) {
 	cuts := []int{0, 1, len(text) - 1}
 	for at, b := range text {
 		if b == '\n' && at+1 < len(text) {
-			cuts = append(cuts, at+1) // a record's end
+			cuts = append(cuts, at+1) // the end of a record
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -50,7 +50,7 @@ func TestCutState(t *testing.T) {
 	}
 }
 
-// After another boot there is nothing else than what is whole: it is set, and told.
+// After another boot only the undamaged records are left: the daemon sets them, and reports the damage.
 func TestCutStateAfterBoot(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)
@@ -59,7 +59,7 @@ func TestCutStateAfterBoot(t *testing.T) {
 	path := h.statePath()
 	lines := bytes.SplitAfter(must(os.ReadFile(path)), []byte("\n"))
 	lines[0] = bytes.Replace(lines[0], []byte(h.boot), []byte("another"), 1)
-	require.NoError(t, os.WriteFile(path, bytes.Join(lines[:3], nil), 0o600)) // host and 4242, as it was first
+	require.NoError(t, os.WriteFile(path, bytes.Join(lines[:3], nil), 0o600)) // the host, and 4242 with its first value
 	fake = &enforcetest.Kernel{}
 	opts.OpenKernel = fake.Open
 	h = start(t, fake, opts)
@@ -71,7 +71,7 @@ func TestCutStateAfterBoot(t *testing.T) {
 	require.Len(t, Damaged(opts.StateDir), 1)
 }
 
-// What a limit on a part of the traffic is for the file alone says; how high it is, what is in force.
+// Only the file says which part of the traffic a limit is for; the limit in force says its rate.
 func TestCutStateOfDestination(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)
@@ -90,7 +90,7 @@ func TestCutStateOfDestination(t *testing.T) {
 	require.EqualValues(t, 2e6, nodes[0].Limits[0].BytesPerSec)
 	require.NoError(t, h.stop())
 
-	// Without any of its records it ends, and that is told.
+	// Without any of its records the limit ends, and the daemon reports that.
 	lines = bytes.SplitAfter(must(os.ReadFile(path)), []byte("\n"))
 	require.NoError(t, os.WriteFile(path, lines[0], 0o600))
 	h = start(t, fake, opts)
@@ -101,7 +101,7 @@ func TestCutStateOfDestination(t *testing.T) {
 	require.Contains(t, status.Problems[0].Message+status.Problems[1].Message, "1 limits on parts of the traffic")
 }
 
-// What holds for the whole machine makes no record older than what is in force.
+// The machine-wide settings do not make a record look older than the limits in force.
 func TestCutStateWithTheMeterOff(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)
@@ -120,7 +120,7 @@ func TestCutStateWithTheMeterOff(t *testing.T) {
 	require.True(t, since.Equal(nodes[0].Since), "its record is kept")
 }
 
-// Pins that are gone without a daemon: what is wanted is in the file, and is set again.
+// The pins were removed while no daemon ran: the file has the limits, and the daemon sets them again.
 func TestPinsRemoved(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)

@@ -16,8 +16,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// TestOnDemandNeverLeavesALimitBehind asks just while the daemon makes up its
-// mind to leave: either it does not answer, or the limit holds until lifted.
+// TestOnDemandNeverLeavesALimitBehind sends requests just while the daemon decides to leave. Either the daemon does not
+// answer, or the limit holds until it is lifted.
 func TestOnDemandNeverLeavesALimitBehind(t *testing.T) {
 	testutil.RequireRoot(t) // only the administrator may limit the host
 	const rounds = 30

@@ -15,14 +15,14 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// Rules for a part of the traffic have nodes of their own: one for each tree of processes
-// that a rule matches, or one for all. The node of the tree, which may have no limit,
-// tells the kernel side whose connections are meant. All of it follows from the rules and
-// the trees, and is brought into force as a whole, with what commands want: toward.go.
+// Rules for a part of the traffic have nodes of their own: one for each process tree that a rule matches, or one for
+// all trees. The node of the tree, which may have no limit, tells the kernel side whose connections the rule is for.
+// All of this follows from the rules and the trees. It is brought into force as a whole, together with the limits of
+// commands: toward.go.
 
-// destined is what the rules for a part of the traffic say now.
+// destined has the present rules for a part of the traffic.
 type destined struct {
-	known    bool // rules were read, users' too; until then what is in force stays
+	known    bool // all rules were read, those of users too; until then the limits in force stay
 	rules    map[uint32]destinedRule
 	numbers  map[bookKey]uint32
 	prefixes []enforce.DestinationPrefix
@@ -33,13 +33,13 @@ type destinedRule struct {
 	book uint32
 }
 
-// bookKey names a rule among all.
+// bookKey identifies a rule among those of all owners.
 type bookKey struct {
 	book uint32
 	key  string
 }
 
-// owner is whose wish the rule is.
+// owner returns the owner in whose name the rule limits.
 func (r destinedRule) owner() enforce.Owner {
 	if r.book == enforce.BookAdmin {
 		return enforce.OwnerAdmin
@@ -47,10 +47,10 @@ func (r destinedRule) owner() enforce.Owner {
 	return enforce.OwnerUser
 }
 
-// learnDestinations reads what the rules in force say. The caller holds d.rules.mu.
+// learnDestinations takes over the rules in force. The caller holds d.rules.mu.
 func (d *Daemon) learnDestinations(now time.Time) {
-	// Files that were wrong from the start say nothing. A user whose file is so loses what
-	// it said before: nobody else waits for that.
+	// A file that was wrong from the start has no rules in force. A user with such a file loses the former rules:
+	// nobody else waits for that file.
 	next := destined{known: d.rules.system.set != nil && d.rules.read, rules: map[uint32]destinedRule{}, numbers: map[bookKey]uint32{}}
 	add := func(book uint32, b *book) {
 		if b.set == nil {
@@ -79,7 +79,7 @@ func (d *Daemon) learnDestinations(now time.Time) {
 	d.outdateDestinations()
 }
 
-// number is that of a rule, the same for each daemon.
+// number returns the number of a rule, which is the same in each daemon.
 func (to *destined) number(book uint32, r *rules.Rule) uint32 {
 	key := bookKey{book, r.Key()}
 	if n, ok := to.numbers[key]; ok {
@@ -100,7 +100,7 @@ func (to *destined) number(book uint32, r *rules.Rule) uint32 {
 	}
 }
 
-// protocolFlag says of a rule's number for what it is.
+// protocolFlag returns the flag for a protocol in a rule's number.
 func protocolFlag(p rules.Protocol) uint32 {
 	switch p {
 	case rules.TCP:
@@ -111,15 +111,15 @@ func protocolFlag(p rules.Protocol) uint32 {
 	return 0
 }
 
-// wanted is a node that has to be, and where.
+// wanted is a node of the desired state, and where it applies.
 type wanted struct {
 	rule  uint32
-	scope *node // nil = of all
+	scope *node // nil = all trees
 	uses  []enforce.DestinationUse
 }
 
-// wantedDestinations lists the nodes that have to be, by their subject; and where rules
-// match that limit nothing. The caller holds d.mu.
+// wantedDestinations returns the desired nodes by their subject. It also returns where rules match that exempt traffic
+// instead of limiting it. The caller holds d.mu.
 func (d *Daemon) wantedDestinations() (map[uint64]*wanted, []enforce.DestinationUse) {
 	list := map[uint64]*wanted{}
 	var free []enforce.DestinationUse
@@ -171,7 +171,8 @@ func (d *Daemon) wantedDestinations() (map[uint64]*wanted, []enforce.Destination
 	return list, free
 }
 
-// settleDestinations does so after rules were applied to a process, if it is concerned.
+// settleDestinations brings the nodes into force after rules were applied to a process, if some of these are for a part
+// of the traffic.
 func (d *Daemon) settleDestinations(m matched) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -180,21 +181,20 @@ func (d *Daemon) settleDestinations(m matched) {
 	}
 }
 
-// destined reports whether a rule for a part of the traffic matches the processes of a
-// tree.
+// destined reports whether a rule for a part of the traffic matches the processes of a tree.
 func (n *node) destined() bool {
 	return n.res.Kind == enforce.KindTree && slices.ContainsFunc(n.ruled.Owners[:], func(w ruledWish) bool { return len(w.To) > 0 })
 }
 
-// followDestinations is bringDestinations where nobody waits for it.
+// followDestinations is bringDestinations for callers that do not need its error, which it logs.
 func (d *Daemon) followDestinations() {
 	if err := d.bringDestinations(); err != nil {
 		d.sampler.complain(d.log, err)
 	}
 }
 
-// bringDestinations brings nodes for parts of the traffic into force, and where they
-// hold; new ones stand before old ones go. The caller holds d.mu.
+// bringDestinations brings the nodes for parts of the traffic into force, and the places where they apply. It makes new
+// nodes before it removes old ones. The caller holds d.mu.
 func (d *Daemon) bringDestinations() error {
 	if !d.bindDestinations() || d.isDown {
 		return nil
@@ -247,8 +247,7 @@ func (d *Daemon) bringDestinations() error {
 	return nil
 }
 
-// setDestined makes a node, or gives it the rule's present rates. It returns nil if it
-// cannot be.
+// setDestined makes a node, or gives it the rule's present rates. It returns nil if that fails.
 func (d *Daemon) setDestined(n *node, key uint64, w *wanted) *node {
 	r := d.destined.rules[w.rule]
 	next := node{res: destinedSubject(r, key, w.scope), since: time.Now()}
@@ -287,10 +286,10 @@ func (d *Daemon) setDestined(n *node, key uint64, w *wanted) *node {
 	return n
 }
 
-// ofWhom stands in a rule's node's name between its connections and whose they are.
+// ofWhom is the text between a rule's connections and their owner, in the name of the rule's node.
 const ofWhom = " of "
 
-// destinedSubject is what the node of a rule for a part of the traffic stands for.
+// destinedSubject returns the subject and the name of a node of a rule for a part of the traffic.
 func destinedSubject(r destinedRule, key uint64, scope *node) identity.Resolved {
 	res := identity.Resolved{
 		Subject: api.Subject{Kind: api.KindRule, ID: r.Name}, Kind: enforce.KindDestination, Key: key,
@@ -306,7 +305,8 @@ func destinedSubject(r destinedRule, key uint64, scope *node) identity.Resolved 
 	return res
 }
 
-// whoseTraffic is the user who sees for which connections a rule's node is, since the connections are theirs; 0 = none.
+// whoseTraffic returns the user who may see which connections a rule's node is for, because they are the user's own; 0
+// = none.
 func whoseTraffic(r destinedRule, scope *node) uint32 {
 	switch {
 	case scope != nil && r.owner() == enforce.OwnerAdmin && scope.matchesByOwnName(r.Key()):
@@ -325,8 +325,7 @@ func (n *node) matchesByOwnName(key string) bool {
 	return slices.ContainsFunc(n.ruled.Owners[enforce.OwnerAdmin].To, func(o origin) bool { return o.OwnName && o.Key == key })
 }
 
-// concerns reports whether the node of a rule for a part of the traffic is for what the
-// processes of a tree do.
+// concerns reports whether a node for a part of the traffic applies to the processes of a tree.
 func (n *node) concerns(tree *node) bool {
 	if n.to != nil {
 		return n.to.scope == tree
@@ -344,13 +343,13 @@ func (n *node) concerns(tree *node) bool {
 	return false
 }
 
-// concernsUser reports whether it is for what all processes of a user do.
+// concernsUser reports whether such a node applies to all processes of a user.
 func (n *node) concernsUser(uid uint32) bool {
 	return (n.to != nil && n.to.scope == nil || n.ruled.Destined&enforce.RuleEverybody != 0) && (n.own() && n.userUID == uid || !n.own())
 }
 
-// marks reports whether a node is there for others only: it tells whose connections are
-// meant.
+// marks reports whether a node exists only to mark its processes: it tells the kernel side whose connections another
+// node is for.
 func (n *node) marks() bool {
 	return (n.destined() || n.holds > 0) && len(n.limits()) == 0 && n.holding().weight() == defaultWeight
 }

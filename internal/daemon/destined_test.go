@@ -15,7 +15,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// of lists the nodes in force of a kind, by subject.
+// of returns the nodes in force of a kind, by subject.
 func (c *clerk) of(kind enforce.Kind) map[uint64]enforce.NodeSpec {
 	c.t.Helper()
 	specs, err := c.fake.Nodes()
@@ -29,7 +29,7 @@ func (c *clerk) of(kind enforce.Kind) map[uint64]enforce.NodeSpec {
 	return out
 }
 
-// longest is the longest prefix of a book that has an address, nil if none has.
+// longest returns the longest prefix of a rule set that contains an address, nil if none does.
 func longest(to enforce.Destinations, book uint32, address string) (best *enforce.DestinationPrefix) {
 	a := netip.MustParseAddr(address)
 	for i, p := range to.Prefixes {
@@ -40,8 +40,7 @@ func longest(to enforce.Destinations, book uint32, address string) (best *enforc
 	return best
 }
 
-// towards is the limit of what goes from a process to an address, 0 = none: what the
-// kernel side makes of the maps.
+// towards returns the limit on what a process sends to an address, 0 = none, as the kernel side finds it in the maps.
 func (c *clerk) towards(pid int, book uint32, address string, port uint16) uint64 {
 	c.t.Helper()
 	to := c.fake.Destinations()
@@ -109,7 +108,7 @@ up = "3MB/s"
 	require.Len(t, before, 4, "two of each, one of all, one of everybody")
 	require.Len(t, c.of(enforce.KindTree), 3)
 
-	// They are shown, and the nodes that only say whose connections are meant are not.
+	// Lists show the rules' nodes, and leave out the nodes that only mark whose connections are meant.
 	list, err := c.Nodes(t.Context(), root)
 	require.NoError(t, err)
 	require.Len(t, list.Nodes, 4)
@@ -127,7 +126,7 @@ up = "3MB/s"
 		require.NotEmpty(t, r.Connections)
 	}
 
-	// Another rate is the same nodes, and nothing else is told.
+	// Another rate leaves the same nodes, and changes nothing else in the kernel.
 	calls := c.fake.Calls("RemoveNode")
 	c.write(strings.Replace(text, "1MB/s", "5MB/s", 1))
 	c.reload()
@@ -135,7 +134,7 @@ up = "3MB/s"
 	require.Equal(t, keys(before), keys(c.of(enforce.KindDestination)))
 	require.Equal(t, calls, c.fake.Calls("RemoveNode"))
 
-	// One that is for elsewhere now is another node; the others stay.
+	// A rule with another destination has another node; the other nodes stay.
 	c.write(strings.Replace(text, "192.0.2.0/24", "198.51.100.0/24", 1))
 	c.reload()
 	require.EqualValues(t, 3e6, c.towards(1, enforce.BookAdmin, "198.51.100.1", 80))
@@ -149,7 +148,7 @@ up = "3MB/s"
 	require.Empty(t, c.of(enforce.KindDestination))
 }
 
-// A user's own file is a book of its own, for all of the user's sockets or for some trees.
+// A user's own file is a rule set of its own, for all of the user's sockets or for some trees.
 func TestDestinedRulesOfAUser(t *testing.T) {
 	testutil.RequireRoot(t)
 	const uid = 1019
@@ -172,7 +171,7 @@ func TestDestinedRulesOfAUser(t *testing.T) {
 	require.Zero(t, c.towards(pid, uid, "10.0.0.1", 443))
 }
 
-// What the trees need goes with them, and the next daemon finds all as it would make it.
+// The nodes of a tree end with the tree. The next daemon finds all nodes as it would make them itself.
 func TestDestinedRulesOutlive(t *testing.T) {
 	a := name("a")
 	fake := new(enforcetest.Kernel)
@@ -184,7 +183,7 @@ func TestDestinedRulesOutlive(t *testing.T) {
 	require.Len(t, before, 1)
 	require.NoError(t, c.stop())
 	opts.RulesDir = c.dir
-	c.write("[[rule]]") // wrong at the start: what stands stays
+	c.write("[[rule]]") // wrong from the start: the limits in force stay
 	c.harness = start(t, fake, opts)
 	c.eventually("the rules are read", c.haveRead)
 	require.Equal(t, before, c.of(enforce.KindDestination))

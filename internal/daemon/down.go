@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// bringDown lifts everything and removes what was stored. If only that cannot be removed all is
-// lifted nevertheless, and the daemon leaves. Where lifting fails, what was ended before goes on.
+// bringDown lifts everything and removes the stored state. If only that removal fails, all is lifted nevertheless, and
+// the daemon leaves. If lifting fails, bringDown resumes the activities that it has ended before.
 func (d *Daemon) bringDown() error {
 	ctx := context.Background()
 	lifted, err := d.liftPowers(ctx)
@@ -23,7 +23,7 @@ func (d *Daemon) bringDown() error {
 	return err
 }
 
-// liftLimits lifts all limits and removes what was stored of them.
+// liftLimits lifts all limits and removes their stored state.
 func (d *Daemon) liftLimits() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// Hosts' paths and shares of the processors go on where lifting everything fails.
+// Paths and CPU shares continue if lifting everything fails.
 func TestDownThatFails(t *testing.T) {
 	h, files := withEachFile(t)
 	_, err := h.adapt(root, api.AdaptRequest{Host: "198.51.100.0/24"})

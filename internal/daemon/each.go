@@ -14,22 +14,22 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// A limit for each address of a part of the traffic ("/each") is one that is never reached on all of
-// them, which tells who they are, and a node for each that is met, with what is wanted for each. The
-// kernel side gives it one out of the store (stock.go) and says so; it goes a minute after its last
+// A limit for each address of a part of the traffic ("/each") consists of two parts. A limit on all of the addresses,
+// which is never reached, finds them. Each found address has a node with the requested limit for each. The kernel side
+// takes that node from the preallocated ones (stock.go) and reports it. The node ends a minute after the last
 // connection and byte.
 
 const (
 	eachNever = 100_000_000_000 // bytes/s
 	eachIdle  = time.Minute
-	// mostEach is how many addresses may have nodes for one limit; of others nothing is held.
+	// mostEach is the most addresses with nodes for one limit; further addresses are not limited.
 	mostEach = 2048
-	// eachPause is the least time between two looks, which take a fifth of a processor at most;
-	// eachAtOnce is how many nodes one makes.
+	// eachPause is the least time between two passes. The pauses keep the passes within a fifth of a processor.
+	// eachAtOnce is how many nodes one pass makes.
 	eachPause, eachRest, eachAtOnce = 20 * time.Millisecond, 4, 64
 )
 
-// never is the ceilings of the limit on all: those that are wanted for each, out of reach.
+// never returns the ceilings of the limit on all addresses: those requested for each, with a rate out of reach.
 func never(c [enforce.Owners][enforce.Directions]enforce.Ceiling) [enforce.Owners][enforce.Directions]enforce.Ceiling {
 	for owner := range c {
 		for dir := range c[owner] {
@@ -41,7 +41,7 @@ func never(c [enforce.Owners][enforce.Directions]enforce.Ceiling) [enforce.Owner
 	return c
 }
 
-// isEach reports whether a node is for each address by itself.
+// isEach reports whether a node holds the limit that applies to each address by itself.
 func (n *node) isEach() bool { return n.to != nil && n.to.selector.Each }
 
 func (d *Daemon) wakeEach() {
@@ -51,7 +51,7 @@ func (d *Daemon) wakeEach() {
 	}
 }
 
-// keepEach makes nodes for addresses that are met, and lets go of others.
+// keepEach makes nodes for new addresses, and removes those of idle ones.
 func (d *Daemon) keepEach(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -115,8 +115,7 @@ func (d *Daemon) lookAtEach() error {
 	return errors.Join(errs...)
 }
 
-// tendEach has those that there are obey what is wanted now, and ends those that are not used. The
-// caller holds d.mu.
+// tendEach updates the present addresses' nodes to the request, and ends unused ones. The caller holds d.mu.
 func (d *Daemon) tendEach(now sample) error {
 	errs := []error{d.sellOff()}
 	for _, n := range d.sorted() {
@@ -142,7 +141,7 @@ func (d *Daemon) tendEach(now sample) error {
 	return errors.Join(errs...)
 }
 
-// meetEach makes nodes for addresses that have none. The caller holds d.mu.
+// meetEach makes nodes for addresses without one. The caller holds d.mu.
 func (d *Daemon) meetEach(of *node, peers []enforce.Peer) error {
 	count, added := 0, 0
 	for _, n := range d.nodes {
@@ -151,12 +150,12 @@ func (d *Daemon) meetEach(of *node, peers []enforce.Peer) error {
 		}
 	}
 	met := map[netip.Prefix]bool{}
-	slices.SortFunc(peers, func(a, b enforce.Peer) int { return int(b.Node) - int(a.Node) }) // what there is already
+	slices.SortFunc(peers, func(a, b enforce.Peer) int { return int(b.Node) - int(a.Node) }) // those with a node first
 	var errs []error
 	for _, p := range peers {
 		selector := of.to.selector.Peer(p.Address)
 		if met[selector.Prefixes[0]] || p.Address.IsUnspecified() {
-			continue // the next look has those of the store, if it is one
+			continue // another peer of the same prefix; the next pass returns its preallocated node
 		}
 		met[selector.Prefixes[0]] = true
 		if count >= mostEach {
@@ -179,8 +178,8 @@ func (d *Daemon) meetEach(of *node, peers []enforce.Peer) error {
 	return errors.Join(errs...)
 }
 
-// addEach makes the node of one address, unless there is one, of the one that it got. The caller
-// holds d.mu.
+// addEach makes the node of one address, unless it has one. If the kernel side has given the address a preallocated
+// node, it uses that one. The caller holds d.mu.
 func (d *Daemon) addEach(of *node, selector destination.Selector, got uint32) (made bool, err error) {
 	p := part{selector: selector, under: identity.Host(), subject: selector.Subject(d.underEach(of))}
 	by := auth.Actor{}
@@ -215,7 +214,7 @@ func (d *Daemon) addEach(of *node, selector destination.Selector, got uint32) (m
 	return true, nil
 }
 
-// underEach is under whom a limit for each is, as its subject has it.
+// underEach returns the subject that a limit for each is under, as in its own subject.
 func (d *Daemon) underEach(of *node) (under api.Subject) {
 	_, under, _ = destination.Parse(of.res.Subject.ID) // it was read before
 	return under

@@ -21,7 +21,7 @@ func (h *harness) setEach(by auth.Actor, subject string, w api.Wish) {
 	require.NoError(h.t, err)
 }
 
-// Of each address that is met there is a node with what is wanted, and none of others.
+// Each peer address has a node with the requested limit; no other address has one.
 func TestEach(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -60,7 +60,7 @@ func TestEach(t *testing.T) {
 	}, soon, poll)
 }
 
-// What was set for an address by itself stays as it is.
+// A limit that was set for one address by itself stays unchanged.
 func TestEachLeavesOthers(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -79,7 +79,7 @@ func TestEachLeavesOthers(t *testing.T) {
 	require.EqualValues(t, 5e6, h.upTo("to:192.0.2.7"))
 }
 
-// A node that nothing uses goes after its time.
+// An unused node ends after its time.
 func TestEachForgets(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -97,7 +97,7 @@ func TestEachForgets(t *testing.T) {
 	require.Eventually(t, func() bool { return h.upTo("to:192.0.2.7") == 0 }, soon, poll)
 }
 
-// Many that are met at a time all have nodes soon.
+// Many addresses that appear at the same time all have nodes soon.
 func TestEachOfMany(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))

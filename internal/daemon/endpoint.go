@@ -13,18 +13,18 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// endpoint is the socket that callers come to. Its name may go while the daemon runs: somebody
-// empties /run, or mounts something there. Nobody could reach the daemon then, so it binds the name
-// anew. It looks at each tick, which is there anyway: a watch would not see what is mounted over it.
+// endpoint is the socket for callers. Its name may disappear while the daemon runs: somebody empties /run, or mounts
+// something there. Callers could not reach the daemon then, so the daemon binds the name again. It checks the name at
+// each tick, which occurs anyway. A watch would not notice a mount over the folder.
 type endpoint struct {
 	path   string
-	passed bool // a service manager has opened it, and sees to its name
+	passed bool // a service manager has opened the socket, and looks after its name
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields after it
 	on     *net.UnixListener
-	bound  fs.FileInfo // what the name stood for; nil: there was none
-	folder fs.FileInfo // it was in; nil: unknown
-	over   bool        // the daemon leaves, or is about to serve anew
+	bound  fs.FileInfo // the file with the name at the time; nil: none
+	folder fs.FileInfo // the folder of the name; nil: unknown
+	over   bool        // the daemon leaves, or is about to serve again
 }
 
 func newEndpoint(path string, on *net.UnixListener, passed bool) *endpoint {
@@ -33,7 +33,7 @@ func newEndpoint(path string, on *net.UnixListener, passed bool) *endpoint {
 	return e
 }
 
-// take has callers come to a listener.
+// take makes a listener the one for callers.
 func (e *endpoint) take(on *net.UnixListener) {
 	e.on, e.bound = on, nil
 	if info, err := os.Lstat(e.path); err == nil {
@@ -44,7 +44,7 @@ func (e *endpoint) take(on *net.UnixListener) {
 	}
 }
 
-// named reports whether the name still stands for the socket. The caller holds e.mu.
+// named reports whether the name still refers to the socket. The caller holds e.mu.
 func (e *endpoint) named() bool {
 	info, err := os.Lstat(e.path)
 	return err == nil && e.bound != nil && os.SameFile(info, e.bound)
@@ -56,7 +56,7 @@ func (e *endpoint) listening() *net.UnixListener {
 	return e.on
 }
 
-// AcceptUnix returns the next connection, also where the socket is bound anew meanwhile.
+// AcceptUnix returns the next connection, also if the socket is bound again meanwhile.
 func (e *endpoint) AcceptUnix() (*net.UnixConn, error) {
 	for {
 		on := e.listening()
@@ -87,8 +87,8 @@ func (e *endpoint) Close() error {
 	return e.on.Close()
 }
 
-// renew binds the socket anew where its name is gone, or stands for something else. It reports
-// whether it has done so. The caller holds the lock of the folder.
+// renew binds the socket again if its name is gone, or refers to something else. It reports whether it has done so. The
+// caller holds the lock of the folder.
 func (e *endpoint) renew() (bool, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -114,8 +114,8 @@ func (e *endpoint) renew() (bool, error) {
 	return true, errors.Join(err, old.Close())
 }
 
-// hide takes the socket's name away, so that whoever comes finds no daemon rather than one that
-// leaves. One that a service manager has opened stays, and so does what is another's by now.
+// hide removes the socket's name, so that new callers find no daemon instead of one that leaves. A socket that a
+// service manager has opened keeps its name. A name that another daemon uses meanwhile stays, too.
 func (e *endpoint) hide() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -129,11 +129,11 @@ func (e *endpoint) hide() error {
 	return nil
 }
 
-// unreachable is what was said last of what keepReachable looks after.
+// unreachable has the last messages that keepReachable has logged.
 type unreachable struct{ state, callers string }
 
-// keepReachable has callers, and other daemons, find this one: where locks or the socket were
-// removed they are made anew. said is what was said last.
+// keepReachable lets callers and other daemons find this one: it restores locks and the socket after somebody has
+// removed them. said has the last messages.
 func (d *Daemon) keepReachable(said *unreachable) {
 	e := d.at.Load()
 	if e == nil {
@@ -154,7 +154,7 @@ func (d *Daemon) keepReachable(said *unreachable) {
 		d.folder.note(state)
 	}
 	_, err := lockAgain(d.runLock)
-	if err == nil { // else the name may be another daemon's by now
+	if err == nil { // otherwise the name may belong to another daemon
 		var renewed bool
 		if renewed, err = e.renew(); renewed {
 			d.log.Warn("the daemon's socket was removed, and is there again", "socket", e.path)
@@ -164,9 +164,8 @@ func (d *Daemon) keepReachable(said *unreachable) {
 	d.complainOnce(&said.callers, "callers may not find the daemon", err)
 }
 
-// listen opens the daemon's socket. The caller holds the lock, so a socket that
-// is there was left behind by a daemon that died. The socket appears under its
-// name when everybody may connect, and not before; see hide.
+// listen opens the daemon's socket. The caller holds the lock, so an existing socket was left by a daemon that died.
+// The socket gets its name only once everybody may connect; see hide.
 func listen(path string) (*net.UnixListener, error) {
 	if st, err := os.Lstat(path); err == nil && st.Mode().Type() != fs.ModeSocket {
 		return nil, inTheWay(path, "a socket", fs.ErrExist)

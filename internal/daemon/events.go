@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// eventsKept is how many events wait for a slow reader; of more it is told the number.
+	// eventsKept is how many events wait for a slow reader. The reader learns the number of further ones.
 	eventsKept = 256
-	// lastWords is how long a reader has for the last ones when the daemon leaves.
+	// lastWords is how long a reader may take for the last events when the daemon leaves.
 	lastWords = 500 * time.Millisecond
 )
 
-// hub hands events on to whoever listens. Nobody listens mostly: then there are none.
+// hub distributes events to listeners. Most of the time there is no listener, and then no event is made.
 type hub struct {
 	mu        sync.Mutex
 	listeners map[*listener]struct{}
@@ -33,11 +33,11 @@ type listener struct {
 	cut   func() // ends a send that takes too long
 }
 
-// audience is whom an event concerns beside root.
+// audience is the set of callers that an event is for, beside root.
 type audience struct {
 	everybody bool
-	uids      [2]uint32 // 0 = nobody: root hears everything
-	of        *node     // a limit whose destination they may see; nil: the event names none
+	uids      [2]uint32 // 0 = nobody: root receives every event
+	of        *node     // a limit whose destination they have to be allowed to see; nil: the event names none
 }
 
 func everybody() audience { return audience{everybody: true} }
@@ -46,14 +46,14 @@ func (a audience) has(by auth.Actor) bool {
 	return (by.Root() || a.everybody || by.UID == a.uids[0] || by.UID == a.uids[1]) && (a.of == nil || a.of.destinationIsFor(by))
 }
 
-// heard reports whether anybody listens: else an event need not be made.
+// heard reports whether there is a listener: without one, no event needs to be made.
 func (h *hub) heard() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.listeners) > 0
 }
 
-// tell gives an event to whom it concerns.
+// tell gives an event to the listeners in its audience.
 func (h *hub) tell(to audience, e api.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,7 +68,7 @@ func (h *hub) tell(to audience, e api.Event) {
 	}
 }
 
-// put keeps an event until it is read, or counts it where too many wait.
+// put keeps an event until it is read, or counts it if too many wait.
 func (l *listener) put(e api.Event) {
 	last := len(l.queue) - 1
 	switch {
@@ -119,7 +119,7 @@ func (h *hub) listen(by auth.Actor, cut func(), first api.Event) (*listener, err
 	return l, nil
 }
 
-// take returns what waits, and whether there may be more.
+// take returns the waiting events, and whether there may be more later.
 func (h *hub) take(l *listener) ([]api.Event, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -134,8 +134,7 @@ func (h *hub) leave(l *listener) {
 	delete(h.listeners, l)
 }
 
-// end ends all streams, once what waits is read; until begin is called there are no
-// new ones.
+// end ends all streams after their waiting events. Until begin is called, no new stream opens.
 func (h *hub) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,8 +152,7 @@ func (h *hub) begin() {
 	h.ended = false
 }
 
-// Events implements apiserver.Backend: send is called with what waits, until it fails or
-// ctx ends.
+// Events implements apiserver.Backend: it calls send with the waiting events, until send fails or ctx ends.
 func (d *Daemon) Events(ctx context.Context, by auth.Actor, cut func(), send func([]api.Event) error) error {
 	l, err := d.events.listen(by, cut, api.Event{
 		Type: api.EventHello, Release: d.opts.Release, PID: d.pid, Adopted: d.adopted, SetAgain: d.setAgain,

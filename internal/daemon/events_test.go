@@ -20,7 +20,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// heardBy collects what somebody is told, until the test ends.
+// heardBy collects the events for one caller, until the test ends.
 type heardBy struct {
 	mu   sync.Mutex
 	list []api.Event
@@ -56,7 +56,7 @@ func (r *heardBy) types() (list []string) {
 	return list
 }
 
-// last is the last event of a type.
+// last returns the last event of a type.
 func (r *heardBy) last(t api.EventType) (last api.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,12 +68,13 @@ func (r *heardBy) last(t api.EventType) (last api.Event) {
 	return last
 }
 
-// Who sets, changes and lifts is told with what then stands; users hear of what is theirs.
+// Listeners learn of each limit that is set, changed or lifted, with the limits that result. Users learn of those that
+// concern them.
 func TestEventsOfLimits(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
 	proc := sleeper(t)
-	own := uint32(os.Getuid()) // whose process it is
+	own := uint32(os.Getuid()) // the user of the process
 	stranger := auth.Actor{UID: own + 77}
 	all, other := h.hear(root), h.hear(stranger)
 
@@ -99,7 +100,7 @@ func TestEventsOfLimits(t *testing.T) {
 
 func itoa(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 
-// Queues and drops are noticed at the tick; drops that go on are told once.
+// The daemon notices queues and drops at the tick; it reports continuing drops once.
 func TestEventsOfTraffic(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -123,8 +124,7 @@ func TestEventsOfTraffic(t *testing.T) {
 	require.Equal(t, api.Up, all.last(api.EventDropsBegan).Direction)
 }
 
-// A reader that does not read is told how many it missed, and where; it holds no more
-// than so many events.
+// A slow reader learns how many events it has missed, and where. No more than eventsKept of its events are kept.
 func TestEventsMissed(t *testing.T) {
 	var h hub
 	require.False(t, h.heard())
@@ -160,8 +160,8 @@ func TestEventsMissed(t *testing.T) {
 	requireCode(t, api.CodeConflict, err)
 }
 
-// Through the socket: what is sent arrives at once, also after longer than a call may
-// take; one who does not read does not keep the daemon, nor one on demand.
+// Over the socket, events arrive at once, also after more time than a call may take. A client that does not read does
+// not delay the end of the daemon, and does not keep an on-demand daemon from leaving.
 func TestEventsByHTTP(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)
@@ -194,7 +194,7 @@ func TestEventsByHTTP(t *testing.T) {
 	require.Equal(t, api.EventHello, next())
 	h.mustSet(root, "host", up(1e6))
 	require.Equal(t, api.EventLimitSet, next())
-	for range 3000 { // more than the socket of who does not read takes
+	for range 3000 { // more than the socket of the client that does not read takes
 		h.events.tell(everybody(), api.Event{Type: api.EventLimitFailed, Message: strings.Repeat("x", 1000)})
 	}
 	begin := time.Now()

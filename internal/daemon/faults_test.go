@@ -20,10 +20,10 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// What happens to files and folders of netnice's: a thing, a fault, and whether a daemon runs. Whatever it
-// is, limits in force stay, no other comes, and the next command works or names the remedy.
+// These tests damage netnice's files and folders in each combination of a file, a fault, and whether a daemon runs. In
+// all cases limits in force stay, no other limit appears, and the next command works or names the remedy.
 
-// inForce is what the kernel holds, as far as it can be compared.
+// inForce returns the limits in the kernel, without the fields that cannot be compared.
 func inForce(t testing.TB, fake *enforcetest.Kernel) map[string]enforce.NodeSpec {
 	t.Helper()
 	specs, err := fake.Nodes()
@@ -40,7 +40,7 @@ func inForce(t testing.TB, fake *enforcetest.Kernel) map[string]enforce.NodeSpec
 
 func specKey(kind enforce.Kind, subject uint64) string { return fmt.Sprintf("%d %d", kind, subject) }
 
-// withLimits is a daemon with limits of several kinds and owners, one of which was changed, and one lifted.
+// withLimits starts a daemon with limits of several kinds and owners. One limit was changed, and one was lifted.
 func withLimits(t *testing.T, opts Options, fake *enforcetest.Kernel) *harness {
 	t.Helper()
 	h := start(t, fake, opts)
@@ -56,7 +56,7 @@ func withLimits(t *testing.T, opts Options, fake *enforcetest.Kernel) *harness {
 	return h
 }
 
-// reached has the daemon answer on its socket, with the modes that it had at the start.
+// reached waits until the daemon answers on its socket, and checks that the modes are those of the start.
 func (h *harness) reached() {
 	h.t.Helper()
 	c := client.New(h.opts.SocketPath)
@@ -80,7 +80,7 @@ func (h *harness) reached() {
 	}
 }
 
-// alone has a second daemon be refused, whichever of the two locks it has in common.
+// alone checks that a second daemon is refused, whichever of the two locks it has in common with the first.
 func (h *harness) alone() {
 	h.t.Helper()
 	for _, change := range []func(*Options){
@@ -97,7 +97,7 @@ func (h *harness) alone() {
 	}
 }
 
-// written has the state on the disk be what is in force.
+// written waits until the state on the disk equals the limits in force.
 func (h *harness) written() {
 	h.t.Helper()
 	h.eventually("what is wanted is written", func() bool {
@@ -115,16 +115,16 @@ func (h *harness) written() {
 	})
 }
 
-// A daemon that runs makes anew what is missing: so what takes its place comes at once.
+// A running daemon restores missing files at once, so these functions replace a file in one step.
 
-// put has something be made in the place of a file.
+// put makes a file and puts it in the place of another.
 func put(t *testing.T, path string, makeAt func(path string) error) {
 	t.Helper()
 	require.NoError(t, makeAt(path+".put"))
 	require.NoError(t, os.Rename(path+".put", path))
 }
 
-// putFile has a file be in the place of a folder.
+// putFile puts a file in the place of a folder.
 func putFile(t *testing.T, dir string) {
 	t.Helper()
 	former := dir + ".put"
@@ -133,7 +133,7 @@ func putFile(t *testing.T, dir string) {
 	require.NoError(t, os.RemoveAll(former))
 }
 
-// removeFolder removes a folder and what is in it.
+// removeFolder removes a folder and its content.
 func removeFolder(t *testing.T, dir string) {
 	t.Helper()
 	require.NoError(t, os.Rename(dir, dir+".former"))
@@ -160,7 +160,7 @@ func TestFaultsWhileItRuns(t *testing.T) {
 			return func() {
 				time.Sleep(5 * o.Tick)
 				require.Equal(t, "precious", string(must(os.ReadFile(o.SocketPath))))
-				require.NoError(t, os.Remove(o.SocketPath)) // as the log says
+				require.NoError(t, os.Remove(o.SocketPath)) // as the log advises
 			}
 		},
 		"run folder removed": func(t *testing.T, o Options) func() {
@@ -230,7 +230,7 @@ func TestFaultsWhileItRuns(t *testing.T) {
 			h := withLimits(t, testOptions(t, fake), fake)
 			before := inForce(t, fake)
 			if undo := fault(t, h.opts); undo != nil {
-				h.mustSet(root, "user:4250", up(7e6)) // also while it lasts
+				h.mustSet(root, "user:4250", up(7e6)) // limits can be set during the fault, too
 				_, err := h.remove(root, "user:4250")
 				require.NoError(t, err)
 				undo()
@@ -258,8 +258,8 @@ func TestFaultsBetweenDaemons(t *testing.T) {
 	state := func(o Options) string { return filepath.Join(o.StateDir, stateName) }
 	for name, c := range map[string]struct {
 		fault   func(t *testing.T, o Options)
-		remedy  string // of the refusal; "" = the next daemon starts
-		problem string // that it tells then
+		remedy  string // in the refusal's hint; "" = the next daemon starts
+		problem string // in the status of the next daemon
 		asRoot  bool
 	}{
 		"nothing": {fault: func(*testing.T, Options) {}},

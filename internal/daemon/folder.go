@@ -11,11 +11,11 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// The state folder may be removed while the daemon runs. The daemon makes it anew and writes all files again. A
-// service with ProtectSystem= cannot make the folder: systemd mounts it for the service once, at the start. The status
-// then names the commands that make it anew for the running service.
+// The state folder may be removed while the daemon runs. The daemon then makes it again and writes all files. A service
+// with ProtectSystem= cannot make the folder: systemd mounts it for the service once, at the start. The status then
+// names the commands that make it again for the running service.
 
-// stateFolder is what keeps a removed state folder from being there again.
+// stateFolder has the reason why a removed state folder is still missing.
 type stateFolder struct {
 	mu  sync.Mutex
 	err error // of the last attempt, nil = the folder is there
@@ -27,7 +27,7 @@ func (f *stateFolder) note(err error) {
 	f.err = err
 }
 
-// fault is nil while the folder is there.
+// fault returns nil while the folder is there.
 func (f *stateFolder) fault() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -40,7 +40,7 @@ type folderView struct {
 	mountPoint bool // the folder is a mount by itself there
 }
 
-// viewOf looks how this process sees a folder.
+// viewOf finds out how this process sees a folder.
 func viewOf(dir string) folderView {
 	own, err := os.Readlink("/proc/self/ns/mnt")
 	first, firstErr := os.Readlink("/proc/1/ns/mnt")
@@ -52,7 +52,7 @@ func viewOf(dir string) folderView {
 	return v
 }
 
-// folderHint says what to do where nothing can be written in the state folder, "" = nobody knows.
+// folderHint says what to do if nothing can be written in the state folder, "" = unknown.
 func folderHint(dir string, pid int, err error, v folderView) string {
 	if errors.Is(err, unix.EROFS) && v.service && !v.mountPoint {
 		return fmt.Sprintf("sudo mkdir -p -m 755 %[1]s\n"+
@@ -66,7 +66,7 @@ func folderHint(dir string, pid int, err error, v folderView) string {
 	return diskHint(dir, err)
 }
 
-// writeHint says what to do about a file of the state that cannot be written, "" = nobody knows.
+// writeHint says what to do about a file of the state that cannot be written, "" = unknown.
 func (d *Daemon) writeHint(err error) string {
 	dir := d.opts.StateDir
 	if fault := d.folder.fault(); fault != nil {
@@ -75,7 +75,8 @@ func (d *Daemon) writeHint(err error) string {
 	return folderHint(dir, d.pid, err, viewOf(dir))
 }
 
-// folderProblem is a state folder that cannot be made anew, for netnice status; false = there is no such problem.
+// folderProblem returns the problem of a state folder that cannot be made again, for netnice status; false = there is
+// no such problem.
 func (d *Daemon) folderProblem() (api.Problem, bool) {
 	fault := d.folder.fault()
 	if fault == nil {
@@ -93,8 +94,8 @@ func (d *Daemon) folderProblem() (api.Problem, bool) {
 	return p, true
 }
 
-// folderFault says what is wrong with a folder of which fault is why it is not held, and what to do where nothing else
-// is known.
+// folderFault says what is wrong with a folder, and what to do if no better remedy is known. fault is the reason why
+// the daemon does not hold the folder.
 func folderFault(dir string, fault error) (what, remedy string) {
 	info, err := os.Stat(dir)
 	switch {

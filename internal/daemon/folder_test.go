@@ -17,7 +17,8 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// withEachFile is a daemon that has something in each file of the state beside that of the limits, and those files.
+// withEachFile starts a daemon with content in each file of the state beside that of the limits, and returns those
+// files.
 func withEachFile(t *testing.T) (h *harness, files []string) {
 	t.Helper()
 	fake, processors, p := &enforcetest.Kernel{}, newProcessors(), &paths{measured: 500e3}
@@ -35,7 +36,7 @@ func withEachFile(t *testing.T) (h *harness, files []string) {
 	return h, []string{h.powerPath(), h.systemPath(), h.adaptPath(), h.listFile(listKey{enforce.BookAdmin, "/lan.txt"})}
 }
 
-// texts are what is in files, "" where there is none.
+// texts returns the content of files, "" for a missing one.
 func texts(files []string) (list []string) {
 	for _, path := range files {
 		text, _ := os.ReadFile(path)
@@ -63,7 +64,7 @@ func TestStateFolderIsWrittenAnew(t *testing.T) {
 		again(path)
 	}
 
-	// The next daemon reads these, and watches over what it has read.
+	// The next daemon reads these files, and restores the ones that it has read.
 	require.NoError(t, h.stop())
 	h = start(t, h.fake, h.opts)
 	require.Equal(t, 1, h.powerCount())
@@ -81,7 +82,7 @@ func equalTexts(a, b []string) bool {
 	return true
 }
 
-// A folder that cannot be made anew is told with what helps, and is tried all the time.
+// The status reports a folder that cannot be made again, with a remedy, and the daemon keeps trying.
 func TestStateFolderThatCannotBeMade(t *testing.T) {
 	h, files := withEachFile(t)
 	before := texts(files)
@@ -102,7 +103,8 @@ func TestStateFolderThatCannotBeMade(t *testing.T) {
 	require.Len(t, answer.Warnings, 1)
 	require.Contains(t, answer.Warnings[0], "sudo mv "+h.opts.StateDir)
 
-	// Files have failed for so long that they are tried once a minute: now they are tried at once.
+	// The files have failed for so long that the daemon tries them once a minute. Once the folder can be made again, it
+	// tries them at once.
 	for range 10 {
 		for _, path := range append(files, h.statePath()) {
 			_ = h.unwritten.note(path, unix.ENOENT, time.Now())
@@ -114,7 +116,7 @@ func TestStateFolderThatCannotBeMade(t *testing.T) {
 	h.eventually("nothing is wrong any more", func() bool { return len(problems()) == 0 })
 }
 
-// A service cannot make the folder that systemd mounts for it: the status says what makes it anew for the service.
+// A service cannot make the folder that systemd mounts for it: the status says how to make it again for the service.
 func TestFolderHint(t *testing.T) {
 	service := folderView{service: true}
 	readOnly := folderError("/s", &os.PathError{Op: "mkdir", Path: "/s", Err: unix.EROFS})
@@ -134,7 +136,7 @@ func TestFolderHint(t *testing.T) {
 	require.Empty(t, folderHint("/s", 7, unix.EIO, service))
 }
 
-// What is wrong with the folder is told as it is: not each fault is that it was removed.
+// The status names the actual fault of the folder, which is not always that it was removed.
 func TestStateFolderThatIsNotHeld(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -153,7 +155,7 @@ func TestStateFolderThatIsNotHeld(t *testing.T) {
 		require.NotEmpty(t, problems[0].Hint)
 	}
 	require.NoError(t, os.Rename(dir, dir+".away"))
-	require.NoError(t, os.Symlink(dir, dir)) // leads to itself
+	require.NoError(t, os.Symlink(dir, dir)) // a link to itself
 	told("cannot be looked at")
 	require.NoError(t, os.Remove(dir))
 	h.written()

@@ -18,8 +18,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Whatever a user asks for, by whatever call: what the administrator and another user have
-// set stays as it is, and all that comes is the user's own, on what is theirs.
+// Whatever a user requests, by whatever call, the limits of the administrator and of another user stay unchanged. All
+// new limits are the user's own, on subjects that belong to the user.
 func FuzzHostile(f *testing.F) {
 	if testutil.Privileged() != nil {
 		f.Skip("needs root, for processes of users")
@@ -111,7 +111,7 @@ func FuzzHostile(f *testing.F) {
 			default:
 				require.True(t, s.Own, "%+v", s)
 			}
-			scope := s.Kind == enforce.KindCgroup && s.Own // of theirs
+			scope := s.Kind == enforce.KindCgroup && s.Own // a scope of mallory's
 			if !may[at] && !scope {
 				require.True(t, there, "%+v", s)
 				if s.Kind == enforce.KindHost {

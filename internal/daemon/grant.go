@@ -8,10 +8,10 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// What a user may reserve of a link, for processes and connections of theirs, the administrator
-// grants. It is no promise: what is granted to several users may be more than there is.
+// The administrator grants users a part of a link that they may reserve for their own processes and connections. A
+// grant is no promise: the grants of several users together may be more than the link has.
 
-// grant is a part of a link's limit on sending. The zero value is none.
+// grant is a part of a link's limit on sending. The zero value is no grant.
 type grant struct {
 	Link string `json:"link"`
 	PPM  uint32 `json:"part_ppm"`
@@ -34,7 +34,7 @@ func (g grant) api() *api.Grant {
 	return &a
 }
 
-// grantedTo is what a user may reserve of a link in all, in bytes/s. The caller holds d.mu.
+// grantedTo returns how much of a link a user may reserve in all, in bytes/s. The caller holds d.mu.
 func (d *Daemon) grantedTo(uid uint32, link *node) uint64 {
 	for _, n := range d.nodes {
 		if n.res.Kind != enforce.KindUser || d.countsAs(uint32(n.res.Key)) != uid {
@@ -47,11 +47,11 @@ func (d *Daemon) grantedTo(uid uint32, link *node) uint64 {
 	return 0
 }
 
-// usersOwn is what a user has reserved for the node, of which link. The caller holds d.mu.
+// usersOwn returns the reservation that a user has made for the node, and its link. The caller holds d.mu.
 func (d *Daemon) usersOwn(n *node) reserved { return d.worth(n.wishes[enforce.OwnerUser].Reserve) }
 
-// grantUsed is what a user has reserved of a link, but for a node and a socket. The caller
-// holds d.mu.
+// grantUsed returns how much of a link a user has reserved, without the reservations of one node and one socket. The
+// caller holds d.mu.
 func (d *Daemon) grantUsed(uid, link, butNode uint32, butCookie uint64) (sum uint64) {
 	for _, n := range d.nodes {
 		if own := d.usersOwn(n); n.id != butNode && own.link == link && d.countsAs(n.userUID) == uid {
@@ -66,8 +66,7 @@ func (d *Daemon) grantUsed(uid, link, butNode uint32, butCookie uint64) (sum uin
 	return sum
 }
 
-// checkGranted refuses a user's reservation for a node beyond what was granted. The caller
-// holds d.mu.
+// checkGranted refuses a user's reservation for a node that exceeds the grant. The caller holds d.mu.
 func (d *Daemon) checkGranted(by auth.Actor, n *node) error {
 	own := d.usersOwn(n)
 	if by.Root() || own.link == 0 {
@@ -88,8 +87,8 @@ func (d *Daemon) checkGranted(by auth.Actor, n *node) error {
 		"ask for what is left, or the administrator for more: sudo netnice reserve --user NAME --link "+link.res.Subject.ID+" --grant PERCENT")
 }
 
-// followGrant releases what a user has reserved of a link beyond what they are granted now, the
-// latest first. The caller holds d.mu.
+// followGrant releases a user's reservations on a link that exceed the present grant, the latest first. The caller
+// holds d.mu.
 func (d *Daemon) followGrant(uid uint32, link string) {
 	uid = d.countsAs(uid)
 	l := d.linkOf(slice{Link: link})
@@ -108,7 +107,7 @@ func (d *Daemon) followGrant(uid uint32, link string) {
 	}
 }
 
-// releaseLatest releases a reservation of a user's that has one. The caller holds d.mu.
+// releaseLatest releases the latest reservation of a user who has one. The caller holds d.mu.
 func (d *Daemon) releaseLatest(uid uint32, link *node) error {
 	var latest enforce.SocketReservation
 	for _, s := range d.reservedSockets() {

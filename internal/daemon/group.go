@@ -17,14 +17,14 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// A group is one limit for processes that somebody names. Each of these is, with its
-// descendants, a node inside the group's, so that members share by weight, whatever
-// number of processes and connections each has. It ends with its last member.
+// A group is one limit for several named processes. Each member, with its descendants, is a node inside the group's
+// node. Members therefore share by weight, whatever number of processes and connections each has. The group ends with
+// its last member.
 
 var groupName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// groupOf is what a group's node stands for: no process, and told apart by its start,
-// which is none. The user, or root, is whose it is.
+// groupOf returns the identity of a group's node. The node has no process. A start time that is derived from the name
+// takes the place of the process's, and distinguishes the group. Its owner is the user, or root.
 func groupOf(name string, uid uint32) identity.Resolved {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "group %s", name)
@@ -34,13 +34,13 @@ func groupOf(name string, uid uint32) identity.Resolved {
 	}
 }
 
-// member is a process that is to be taken into a group.
+// member is a process that a request adds to a group.
 type member struct {
 	res    identity.Resolved
-	weight uint32 // 0 = as it is
+	weight uint32 // 0 = unchanged
 }
 
-// setGroup makes a group, changes its limit, or takes processes in.
+// setGroup makes a group, changes its limit, or adds processes.
 func (d *Daemon) setGroup(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error) {
 	none := api.SetResponse{Version: api.Version}
 	if !groupName.MatchString(req.Subject.ID) {
@@ -113,7 +113,7 @@ func (d *Daemon) setGroup(ctx context.Context, by auth.Actor, req api.SetRequest
 	return answer, nil
 }
 
-// fairCommand makes a group of the members that a request names.
+// fairCommand returns a command that makes a group of the members in a request.
 func fairCommand(req api.SetRequest) string {
 	words := []string{"netnice fair"}
 	if len(req.Members) > 0 && req.Subject.ID != fmt.Sprintf("fair-%d", req.Members[0].PID) {
@@ -134,7 +134,7 @@ func badGroup(format string, args ...any) error {
 	return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: "netnice fair --help"}
 }
 
-// resolveMembers looks the processes up that are to be members.
+// resolveMembers looks up the processes that are to become members.
 func (d *Daemon) resolveMembers(ctx context.Context, by auth.Actor, list []api.Member) (members []member, err error) {
 	for _, m := range list {
 		subject := identity.PIDSubject(m.PID)
@@ -156,8 +156,8 @@ func (d *Daemon) resolveMembers(ctx context.Context, by auth.Actor, list []api.M
 	return members, nil
 }
 
-// checkMembers refuses processes that the caller may not limit, that are members
-// of another group, or that are not inside the same trees. The caller holds d.mu.
+// checkMembers refuses processes that the caller may not limit, that are members of another group, or that are not
+// inside the same trees as the others. The caller holds d.mu.
 func (d *Daemon) checkMembers(by auth.Actor, group *node, members []member) error {
 	known := group.id != 0
 	for _, m := range members {
@@ -235,8 +235,7 @@ func (d *Daemon) takeIn(by auth.Actor, group *node, m member) error {
 	return err
 }
 
-// dissolve ends a group: its members keep what else is wanted of them. The caller
-// holds d.mu.
+// dissolve ends a group; its members keep their other limits. The caller holds d.mu.
 func (d *Daemon) dissolve(group *node) error {
 	if err := d.drop(group); err != nil {
 		return err

@@ -12,15 +12,15 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// leavingMember is a member that is to leave its group.
+// leavingMember is a member that a request takes out of its group.
 type leavingMember struct {
 	pid         int
 	node, group *node
-	inside      bool // and is in it; else a daemon that was killed had begun with it
+	inside      bool // it is still in the group; if not, a daemon was killed while it took the member out
 }
 
-// leaveGroup takes processes out of their groups. What else is wanted of them stays, and what
-// is around the group holds for them from now on.
+// leaveGroup takes processes out of their groups. Their other limits stay. The limits that enclose the group still
+// enclose them.
 func (d *Daemon) leaveGroup(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error) {
 	answer := api.SetResponse{Version: api.Version}
 	switch {
@@ -87,8 +87,7 @@ func (d *Daemon) leaveGroup(ctx context.Context, by auth.Actor, req api.SetReque
 	return answer, nil
 }
 
-// whoLeaves finds a member and its group, and refuses what is not the caller's to take out. The
-// caller holds d.mu.
+// whoLeaves finds a member and its group, and refuses a member that the caller may not take out. The caller holds d.mu.
 func (d *Daemon) whoLeaves(by auth.Actor, pid int, n *node, name string, parents map[uint32]uint32) (leavingMember, error) {
 	none := leavingMember{}
 	if n == nil || n.group == "" || name != "" && n.group != name {
@@ -157,7 +156,7 @@ func (d *Daemon) endMembership(by auth.Actor, m leavingMember) error {
 	return nil
 }
 
-// alone is the node as it is without its group: of weights only the usual one was the group's.
+// alone returns the node without its group. The default weight is taken to be the group's; other weights stay.
 func (n *node) alone() node {
 	next := *n
 	next.group = ""

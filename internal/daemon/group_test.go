@@ -26,14 +26,14 @@ func memberOf(cmd *exec.Cmd, weight uint32) api.Member {
 	return api.Member{PID: cmd.Process.Pid, Weight: weight}
 }
 
-// A group's members are nodes of their own inside its node, by their weights; it is changed,
-// joined and dissolved, and outlives the daemon.
+// A group's members are nodes of their own inside its node, with their weights. The group can be changed, joined and
+// dissolved, and outlives the daemon.
 func TestGroup(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)
 	h := start(t, fake, opts)
 	a, b, c := sleeper(t), sleeper(t), sleeper(t)
-	h.mustSet(root, pidSubject(b), up(1e6)) // a limit of its own stays
+	h.mustSet(root, pidSubject(b), up(1e6)) // its own limit stays
 
 	answer, err := h.group(root, "backups", up(10e6), memberOf(a, 300), memberOf(b, 0))
 	require.NoError(t, err)
@@ -130,7 +130,7 @@ func (h *harness) leave(by auth.Actor, name string, pids ...int) (api.SetRespons
 	return h.Set(context.Background(), by, req)
 }
 
-// Members leave a group, with what else is wanted of them; the group ends with its last one.
+// Members leave a group and keep their other limits; the group ends with its last one.
 func TestGroupLeft(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)
@@ -158,7 +158,7 @@ func TestGroupLeft(t *testing.T) {
 	require.Equal(t, []api.Left{{PID: a.Process.Pid, Group: "g"}}, answer.Left)
 	require.Equal(t, before, members(), "a dry run changes nothing")
 
-	// One that is none of it: nobody leaves.
+	// If one of the processes is no member, none leaves.
 	other := sleeper(t)
 	_, err = h.leave(root, "g", a.Process.Pid, other.Process.Pid)
 	require.Contains(t, requireFault(t, api.CodeNotFound, err).Message, "is no member of group:g")
@@ -184,7 +184,7 @@ func TestGroupLeft(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1e6, nodes[0].Limits[0].BytesPerSec, "its own limit stays")
 
-	// The kernel refuses: all is as it was, also after a restart.
+	// If the kernel refuses, nothing changes, also after a restart.
 	fake.Fail("Leave", errors.New("no"))
 	_, err = h.leave(root, "g", c.Process.Pid)
 	require.Error(t, err)
@@ -204,7 +204,7 @@ func TestGroupLeft(t *testing.T) {
 	require.Equal(t, 3, fake.Calls("Leave")-1, "one failed")
 }
 
-// Who is in a group with what is around them leaves with that, or not at all.
+// A member inside another member leaves with that one, or not at all.
 func TestGroupLeftInside(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -222,7 +222,7 @@ func TestGroupLeftInside(t *testing.T) {
 	require.Zero(t, fake.Calls("Leave"))
 }
 
-// A user takes out what is theirs, of groups that are theirs alone.
+// A user takes their own processes out of groups that are only theirs.
 func TestGroupLeftByUsers(t *testing.T) {
 	testutil.RequireRoot(t)
 	fake := &enforcetest.Kernel{}

@@ -10,30 +10,30 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// A guarantee is a part of every limit on sending around a node, or on receiving. What is guaranteed inside a
-// limit may be 95% of it: the rest is for those without one. Where a node around
-// another has a guarantee itself, the inner one is a part of that.
+// A guarantee is a part of every limit on sending, or on receiving, that encloses a node. At most 95% of a limit may be
+// guaranteed: the rest is for those without a guarantee. If an enclosing node has a guarantee itself, the inner one is
+// a part of that.
 
 const (
 	guaranteed   = 95 // of 100
 	guaranteedOf = 100
 )
 
-// mostGuaranteed is what may be guaranteed of a limit, in bytes/s.
+// mostGuaranteed returns how much of a limit may be guaranteed, in bytes/s.
 func mostGuaranteed(limit uint64) uint64 {
 	return partOf(limit, guaranteed, guaranteedOf)
 }
 
-// outermost reports whether no limit stands around the node of which it could have a part. The
-// host sends by several links.
+// outermost reports whether no limit can enclose the node, so that it cannot have a part of one. No link encloses the
+// host, because the host sends by several.
 func (n *node) outermost() bool {
 	return n.res.Kind == enforce.KindHost || n.res.Kind == enforce.KindLink
 }
 
-// sendingLimit is the lowest limit of what a node sends, 0 = none.
+// sendingLimit returns the lowest limit on what a node sends, 0 = none.
 func (n *node) sendingLimit() uint64 { return n.limitOn(enforce.Up) }
 
-// limitOn is the lowest limit of what a node sends or receives, 0 = none.
+// limitOn returns the lowest limit on what a node sends or receives, 0 = none.
 func (n *node) limitOn(way enforce.Direction) (rate uint64) {
 	for _, w := range n.holding() {
 		for _, r := range []uint64{w.rates()[way], w.Total} {
@@ -45,13 +45,13 @@ func (n *node) limitOn(way enforce.Direction) (rate uint64) {
 	return rate
 }
 
-// limitsAround are the nodes with a limit on sending, or receiving, of which n's guarantee is a
-// part, innermost first. The caller holds d.mu.
+// limitsAround returns the nodes with a limit on sending, or receiving, of which n's guarantee is a part, innermost
+// first. The caller holds d.mu.
 func (d *Daemon) limitsAround(n *node, way enforce.Direction) []*node {
 	return d.limitsAroundOf(d.sorted(), n, way)
 }
 
-// limitsAroundOf is limitsAround for who asks again and again: all are the nodes in order.
+// limitsAroundOf is limitsAround for callers that call it repeatedly: all are the nodes in order.
 func (d *Daemon) limitsAroundOf(all []*node, n *node, way enforce.Direction) (list []*node) {
 	if link := d.nodes[n.reserved.link]; link != nil && way == enforce.Up {
 		return []*node{link}
@@ -74,21 +74,21 @@ func (d *Daemon) limitsAroundOf(all []*node, n *node, way enforce.Direction) (li
 	return list
 }
 
-// promise is a node's guarantee, and the limits of which it is a part.
+// promise is a node's guarantee, and the limits that it is a part of.
 type promise struct {
 	of          *node
 	bytesPerSec uint64
 	limits      []*node
 }
 
-// guarantees are all that there are of what is sent, or received.
+// guarantees are all guarantees of one direction.
 type guarantees struct {
 	nodes   []promise
-	sockets []enforce.SocketReservation // of what is sent
+	sockets []enforce.SocketReservation // of sent traffic only
 }
 
-// guarantees finds them. For each it looks at every node for the limits around it, so who asks about
-// several limits finds them once. The caller holds d.mu.
+// guarantees finds them. For each guarantee it searches all nodes for the enclosing limits, so a caller that asks about
+// several limits calls it once. The caller holds d.mu.
 func (d *Daemon) guarantees(way enforce.Direction) (g guarantees) {
 	var all []*node
 	for _, n := range d.nodes {
@@ -107,7 +107,7 @@ func (d *Daemon) guarantees(way enforce.Direction) (g guarantees) {
 	return g
 }
 
-// in is what is guaranteed inside a node to others than one, in bytes/s.
+// in returns the sum of the guarantees inside a node except those of one, in bytes/s.
 func (g guarantees) in(outer, but *node) (sum uint64) {
 	for _, p := range g.nodes {
 		if p.of.id == but.id || p.of.id == outer.id {
@@ -127,14 +127,13 @@ func (g guarantees) in(outer, but *node) (sum uint64) {
 	return sum
 }
 
-// guaranteedIn is what is guaranteed inside a node to others than one, in bytes/s. The
-// caller holds d.mu.
+// guaranteedIn returns the sum of the guarantees inside a node except those of one, in bytes/s. The caller holds d.mu.
 func (d *Daemon) guaranteedIn(outer, but *node, way enforce.Direction) uint64 {
 	return d.guarantees(way).in(outer, but)
 }
 
-// promises is what is promised of a link's limit on sending, of which so much may be; all finds the
-// guarantees, of what is sent. The caller holds d.mu.
+// promises returns how much of a link's limit on sending is promised, and the most that may be. all finds the
+// guarantees of sent traffic. The caller holds d.mu.
 func (n *node) promises(all func() guarantees) (promised, most uint64) {
 	if n.res.Kind != enforce.KindLink || n.sendingLimit() == 0 {
 		return 0, 0
@@ -177,7 +176,7 @@ func (d *Daemon) admit(n *node, way enforce.Direction) error {
 	return nil
 }
 
-// guaranteeWarnings tell of guarantees what the caller may not expect. The caller holds d.mu.
+// guaranteeWarnings returns effects of guarantees that the caller may not expect. The caller holds d.mu.
 func (d *Daemon) guaranteeWarnings(req api.SetRequest, n *node) (list []string) {
 	for _, of := range []struct {
 		way          enforce.Direction
@@ -198,7 +197,7 @@ func (d *Daemon) guaranteeWarnings(req api.SetRequest, n *node) (list []string) 
 			list = append(list, fmt.Sprintf("the guarantee of %s is more than the limit", rateText(own)))
 		}
 		if d.nodes[n.id] == nil {
-			continue // nothing is inside it yet
+			continue // nothing is inside a new node
 		}
 		if sum := d.guaranteedIn(n, n, of.way); sum > mostGuaranteed(rate) {
 			list = append(list, fmt.Sprintf("%s are guaranteed inside it, which do not fit any more: they share it", rateText(sum)))
@@ -207,8 +206,8 @@ func (d *Daemon) guaranteeWarnings(req api.SetRequest, n *node) (list []string) 
 	return list
 }
 
-// weightWarnings tell of a weight that nobody around the node is there to be compared with. The
-// caller holds d.mu.
+// weightWarnings returns a warning for a weight without effect, because no limit encloses the node. The caller holds
+// d.mu.
 func (d *Daemon) weightWarnings(req api.SetRequest, n *node) []string {
 	if w := req.Wish.Weight; w == nil || *w == 0 || *w == defaultWeight || n.outermost() || d.isInsideLimit(n) {
 		return nil
@@ -217,7 +216,7 @@ func (d *Daemon) weightWarnings(req api.SetRequest, n *node) []string {
 		n.res.Subject, d.lineCommand())}
 }
 
-// isInsideLimit reports whether a limit stands around a node, on a link by which it may send, too. The
+// isInsideLimit reports whether a limit encloses a node. A limit on a link by which the node may send counts, too. The
 // caller holds d.mu.
 func (d *Daemon) isInsideLimit(n *node) bool {
 	inner := []*node{}
@@ -232,17 +231,18 @@ func (d *Daemon) isInsideLimit(n *node) bool {
 	return false
 }
 
-// lineDevice is the device of the default route, as it was then; "" = there is none, or it is being looked for.
+// lineDevice is the device of the default route at a time; "" = there is none, or it is being looked for.
 type lineDevice struct {
 	name string
 	at   time.Time
 }
 
-// lineDevicePause is how often the device is looked for.
+// lineDevicePause is how often the daemon looks for the device.
 const lineDevicePause = time.Minute
 
-// learnLine finds the device of which lineCommand speaks, if a wish may lead to that and nobody has looked of late. The
-// caller holds no lock: it reads all routes of the machine, and a router has hundreds of thousands.
+// learnLine finds the device for the text of lineCommand, if a request may lead to that text and the last look-up is
+// not recent. The caller holds no lock: learnLine reads all routes of the machine, and a router has hundreds of
+// thousands.
 func (d *Daemon) learnLine(w api.Wish) {
 	if w.Weight == nil && w.MinBytesPerSec == nil && w.MinDownBytesPerSec == nil {
 		return
@@ -252,15 +252,15 @@ func (d *Daemon) learnLine(w api.Wish) {
 		if next.at.Sub(known.at) < lineDevicePause {
 			return
 		}
-		next.name = known.name // for who asks while this one looks
+		next.name = known.name // for callers during this look-up
 	}
 	if !d.lineDevice.CompareAndSwap(known, &next) {
-		return // another one looks
+		return // another goroutine looks it up
 	}
 	d.lineDevice.Store(&lineDevice{name: d.resolver.DefaultDevice(), at: next.at})
 }
 
-// lineCommand is the command by which programs share what the line carries.
+// lineCommand returns the command that makes programs share the capacity of the line.
 func (d *Daemon) lineCommand() string {
 	device := "DEVICE"
 	if known := d.lineDevice.Load(); known != nil && known.name != "" {
@@ -269,7 +269,7 @@ func (d *Daemon) lineCommand() string {
 	return "sudo netnice link " + device + " --measure HOST, or --rate RATE"
 }
 
-// promisedOn is what the node may send, or receive, at least, in bytes/s.
+// promisedOn returns the node's guarantee on sending, or on receiving, in bytes/s.
 func (n *node) promisedOn(way enforce.Direction) uint64 {
 	if way == enforce.Down {
 		return n.holding()[enforce.OwnerAdmin].MinDown

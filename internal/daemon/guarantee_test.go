@@ -24,7 +24,7 @@ import (
 
 func atLeast(rate uint64) api.Wish { return api.Wish{MinBytesPerSec: &rate} }
 
-// Of a limit 95% may be guaranteed, and what is more is refused with the figures.
+// At most 95% of a limit may be guaranteed. A guarantee beyond that is refused with the figures.
 func TestAdmission(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -41,9 +41,9 @@ func TestAdmission(t *testing.T) {
 	h.mustSet(root, "user:4242", atLeast(4e6)) // less
 	_, err = h.set(root, "user:4243", atLeast(5.6e6))
 	requireCode(t, api.CodeConflict, err)
-	h.mustSet(root, "user:4243", atLeast(5.5e6)) // what was given back
+	h.mustSet(root, "user:4243", atLeast(5.5e6)) // the rate that was given back
 
-	// what is lifted is there again
+	// The rate of a lifted guarantee is available again.
 	_, err = h.remove(root, "user:4242")
 	require.NoError(t, err)
 	h.mustSet(root, "user:4244", atLeast(4e6))
@@ -52,7 +52,7 @@ func TestAdmission(t *testing.T) {
 	require.Nil(t, answer.Node, "nothing else is wanted of it")
 }
 
-// Of what is received it is a part of limits on that, and of both together.
+// A guarantee on receiving is a part of limits on receiving, and of limits on both directions together.
 func TestAdmissionDown(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -71,9 +71,9 @@ func TestAdmissionDown(t *testing.T) {
 	h.mustSet(root, "user:4243", least(5.5e6))
 }
 
-// A guarantee inside another is a part of that, not of what is around it.
+// A guarantee inside another is a part of that one, not of the limits that enclose both.
 func TestAdmissionNested(t *testing.T) {
-	testutil.RequireRoot(t) // its process is to be root's
+	testutil.RequireRoot(t) // its process has to be root's
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
 	proc := sleeper(t)
@@ -108,7 +108,7 @@ func TestGuaranteeRefusedAndNoted(t *testing.T) {
 	require.Contains(t, fmt.Sprint(answer.Warnings), "1 MB/s are guaranteed inside it, which do not fit any more")
 }
 
-// A weight that there is nobody to be compared with is noted, with the command that helps.
+// A weight without anything to be compared with causes a warning, with the command that helps.
 func TestWeightWithoutALimitAroundIsNoted(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -131,7 +131,7 @@ func TestWeightWithoutALimitAroundIsNoted(t *testing.T) {
 	require.NotContains(t, warned(weight(1)), "none stands around", "of what it receives")
 }
 
-// A guarantee outlives the daemon, and the last rate that is lifted.
+// A guarantee outlives the daemon, and the end of the node's last rate.
 func TestGuaranteeLasts(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)
@@ -146,8 +146,8 @@ func TestGuaranteeLasts(t *testing.T) {
 	require.EqualValues(t, 1e6, nodes[0].MinBytesPerSec)
 }
 
-// What is promised of a limited link is found once for all links that are shown, and not at all where
-// none is: to find it takes a look at every node for every guarantee.
+// The sum of a link's guarantees is computed once for all links in a list, and not at all without a limited link: it
+// requires a look at every node for every guarantee.
 func TestPromisesAreFoundOnce(t *testing.T) {
 	limited := func(id uint32, kind enforce.Kind) *node {
 		n := &node{id: id, res: identity.Resolved{Kind: kind}}
@@ -179,7 +179,8 @@ func TestPromisesAreFoundOnce(t *testing.T) {
 	require.EqualValues(t, 3e6, all().in(link, limited(4, enforce.KindUser))-1e6, "to others than that one")
 }
 
-// A router's routes are many: while they are read for a warning others set limits, and they are read once a minute.
+// A router has many routes: while they are read for a warning, other callers set limits, and they are read once a
+// minute.
 func TestRoutesAreReadWithoutTheLock(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)
@@ -189,7 +190,7 @@ func TestRoutesAreReadWithoutTheLock(t *testing.T) {
 	boot := filepath.Join(opts.Identity.Proc, "sys/kernel/random/boot_id")
 	require.NoError(t, os.MkdirAll(filepath.Dir(boot), 0o755))
 	require.NoError(t, os.WriteFile(boot, []byte("of the test\n"), 0o644))
-	require.NoError(t, unix.Mkfifo(routes, 0o600)) // a reader that opens it waits for a writer
+	require.NoError(t, unix.Mkfifo(routes, 0o600)) // opening it waits for a writer
 	var forward atomic.Int64                       // ns
 	opts.now = func() time.Time { return time.Now().Add(time.Duration(forward.Load())) }
 	h := start(t, fake, opts)
@@ -202,7 +203,7 @@ func TestRoutesAreReadWithoutTheLock(t *testing.T) {
 	go weigh(50)
 	var writer *os.File
 	h.eventually("the routes are read", func() (ok bool) {
-		fd, err := unix.Open(routes, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // fails while nobody reads
+		fd, err := unix.Open(routes, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // fails without a reader
 		if err == nil {
 			writer = os.NewFile(uintptr(fd), routes)
 		}

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Five seconds are for a busy machine; what is waited for takes milliseconds.
+// soon is long enough for a busy machine; the awaited events take milliseconds.
 const (
 	soon = 5 * time.Second
 	poll = 2 * time.Millisecond
@@ -48,7 +48,7 @@ type noSystemd struct{ identity.SystemBus }
 func (noSystemd) Running() bool { return false }
 
 func testOptions(t testing.TB, fake *enforcetest.Kernel) Options {
-	dir, err := os.MkdirTemp("", "nn") // short: it holds a socket
+	dir, err := os.MkdirTemp("", "nn") // a short path, because it holds a socket
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(dir, 0o755))
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -121,7 +121,7 @@ func (h *harness) set(by auth.Actor, subject string, w api.Wish) (api.SetRespons
 	return h.Set(context.Background(), by, api.SetRequest{Subject: s, Wish: w})
 }
 
-// mustSet sets a wish and returns the node.
+// mustSet sets a requested limit and returns the node.
 func (h *harness) mustSet(by auth.Actor, subject string, w api.Wish) api.Node {
 	h.t.Helper()
 	answer, err := h.set(by, subject, w)
@@ -150,7 +150,7 @@ func (h *harness) eventually(what string, condition func() bool) {
 	require.Eventually(h.t, condition, soon, poll, what)
 }
 
-// ask has a program ask by a socket option, and returns what it is told.
+// ask sends a program's request by a socket option, and returns the answer.
 func (h *harness) ask(r enforce.Request) (a enforce.Answer) {
 	h.t.Helper()
 	h.fake.Request(r)
@@ -174,7 +174,7 @@ func sleeper(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// sleeperAs is another user's.
+// sleeperAs is sleeper for a process of another user.
 func sleeperAs(t *testing.T, uid uint32) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "60")
@@ -200,7 +200,7 @@ func requireCode(t testing.TB, code string, err error) {
 	_ = requireFault(t, code, err)
 }
 
-// requireFault is requireCode for those who look at the rest of the answer.
+// requireFault is requireCode for tests that also check the rest of the answer.
 func requireFault(t testing.TB, code string, err error) *api.Error {
 	t.Helper()
 	var e *api.Error

@@ -19,7 +19,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// ownRules gives this test's user a file of rules of their own.
+// ownRules gives a test user a rule file of their own.
 func (c *clerk) ownRules(uid uint32, text string) {
 	c.t.Helper()
 	home := filepath.Join(c.opts.StateDir, "..", fmt.Sprint("home", uid))
@@ -44,8 +44,8 @@ func (c *clerk) admins(pid int) uint64 {
 	return 0
 }
 
-// A program that only the user's own rule matches leaves no limit of the
-// administrator's: neither at its exec nor when rules are read or looked at again.
+// A process does not escape the administrator's limit by executing a program that only the user's own rule matches.
+// That holds at the exec, and when rules are read or reviewed again.
 func TestOwnRuleLeavesNoRule(t *testing.T) {
 	testutil.RequireRoot(t)
 	const mallory = 1017
@@ -71,7 +71,7 @@ func TestOwnRuleLeavesNoRule(t *testing.T) {
 	require.NotNil(t, n)
 	require.EqualValues(t, 1e6, c.admins(pid), "the administrator's stays")
 	require.Len(t, n.ruled.Owners[enforce.OwnerUser].Rules, 1)
-	// Looked at again, by the facts of each.
+	// The daemon reviews the rules again, with the facts of each owner.
 	d.rules.mu.Lock()
 	d.mu.Lock()
 	d.reviewRuled(n, d.now())
@@ -79,13 +79,13 @@ func TestOwnRuleLeavesNoRule(t *testing.T) {
 	d.rules.mu.Unlock()
 	require.EqualValues(t, 1e6, c.admins(pid))
 	require.Len(t, n.ruled.Owners[enforce.OwnerUser].Rules, 1)
-	// And by the next daemon.
+	// The next daemon does the same.
 	saved := n.saved()
 	require.Equal(t, a, saved.node().ruled.Owners[enforce.OwnerAdmin].Facts.Comm[:len(a)])
 	require.Equal(t, b, saved.node().ruled.Owners[enforce.OwnerUser].Facts.Comm)
 }
 
-// A user who asks for a look has no half-written file of the administrator's read.
+// A user who asks to reload the rules does not make the daemon read a half-written file of the administrator's.
 func TestReloadReadsOneUsersFile(t *testing.T) {
 	testutil.RequireRoot(t)
 	const mallory = 1017
@@ -94,7 +94,7 @@ func TestReloadReadsOneUsersFile(t *testing.T) {
 	c.reload()
 	pid := c.started(a)
 	require.EqualValues(t, 1e6, c.admins(pid))
-	c.write("") // as an editor does, for a moment
+	c.write("") // an editor leaves it so for a moment
 	for range 3 {
 		_, err := c.ReloadRules(context.Background(), auth.Actor{UID: mallory})
 		require.NoError(t, err)
@@ -118,7 +118,7 @@ func TestRuleDebt(t *testing.T) {
 	require.True(t, d.may(now.Add(3*ruleTimeShare*mostRuleDebt/2)))
 }
 
-// A process may change its user: what the former one wants of it is not the next one's.
+// A process may change its user: the previous user's request is not the next user's.
 func TestAnotherUsersWish(t *testing.T) {
 	testutil.RequireRoot(t)
 	const alice, mallory = 1018, 1017
@@ -132,7 +132,7 @@ func TestAnotherUsersWish(t *testing.T) {
 	h.mustSet(auth.Actor{UID: mallory}, subject, up(1e6))
 	h.mu.Lock()
 	for _, n := range h.nodes {
-		n.setUser(alice) // she was it, as that was set
+		n.setUser(alice) // she was its user at that time
 	}
 	h.mu.Unlock()
 	_, err := h.set(auth.Actor{UID: mallory}, subject, up(5e6))
@@ -143,7 +143,7 @@ func TestAnotherUsersWish(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Ids of /etc/subuid share a quota, and count as their owner in the kernel.
+// The ids in /etc/subuid share a quota, and count as their owner in the kernel.
 func TestSubordinatesCountAsOne(t *testing.T) {
 	testutil.RequireRoot(t)
 	fake := new(enforcetest.Kernel)
@@ -168,7 +168,7 @@ func TestSubordinatesCountAsOne(t *testing.T) {
 	h.eventually("a change is seen", func() bool { return len(fake.Subordinates()) == 1 && fake.Subordinates()[0].Last == 100004 })
 }
 
-// Limits that are nested too deep are refused with a remedy.
+// Limits that are nested too deeply are refused with a remedy.
 func TestTooDeep(t *testing.T) {
 	fake := new(enforcetest.Kernel)
 	h := start(t, fake, testOptions(t, fake))

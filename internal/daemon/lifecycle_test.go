@@ -107,7 +107,7 @@ func TestRestartAdopts(t *testing.T) {
 	require.False(t, h.gone(a.ID)())
 	require.NoFileExists(t, opts.SocketPath)
 
-	// As after kill -9: the socket of the dead daemon is there.
+	// The socket of the dead daemon is left, as after kill -9.
 	require.NoError(t, os.MkdirAll(opts.RunDir, 0o755))
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: opts.SocketPath, Net: "unix"})
 	require.NoError(t, err)
@@ -132,8 +132,8 @@ func TestRestartAdopts(t *testing.T) {
 	require.NotContains(t, []uint32{a.ID, b.ID, c.ID, lost.ID}, h.mustSet(root, "user:4244", up(1)).ID, "ids are not used again at once")
 }
 
-// What is for the time until a reboot outlives the daemon, and no reboot; an owner's
-// word is for what they want themselves.
+// A limit for the time until a reboot outlives the daemon, and ends with a reboot. Each owner's choice applies to their
+// own limits only.
 func TestPersist(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)
@@ -236,7 +236,7 @@ func TestKernelIsPutRight(t *testing.T) {
 
 func TestStateThatCannotBeUsed(t *testing.T) {
 	for _, name := range stateFiles {
-		const content = `{"version":99,"surprise":1}` // a newer netnice's
+		const content = `{"version":99,"surprise":1}` // from a newer netnice
 		t.Run(name, func(t *testing.T) {
 			fake := &enforcetest.Kernel{}
 			opts := testOptions(t, fake)
@@ -318,7 +318,7 @@ func TestMaintain(t *testing.T) {
 	h.eventually("at once", func() bool { return fake.Calls("Maintain") == calls+1 })
 }
 
-// TestOverTheSocket sees the whole way of a request, and the file modes.
+// TestOverTheSocket tests the whole path of a request, and the file modes.
 func TestOverTheSocket(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -348,7 +348,7 @@ func TestOverTheSocket(t *testing.T) {
 	require.Equal(t, "test", status.Release)
 	require.Equal(t, []api.Program{{Name: "nn_sockops", Attached: true}}, status.Programs)
 
-	// The test runs as whoever it runs as: a limit on a process of one's own.
+	// The test may run as any user, so it limits a process of its own.
 	var set api.SetResponse
 	subject := `{"kind":"pid","id":"` + strings.TrimPrefix(pidSubject(sleeper(t)), "pid:") + `"}`
 	require.Equal(t, 200, call("PUT", "/v1/limits", `{"subject":`+subject+`,"wish":{"up_bytes_per_sec":1000}}`, &set))

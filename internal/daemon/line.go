@@ -13,7 +13,7 @@ const (
 	mostLeast    = 1500
 )
 
-// line is what a link's line carries for a packet beside its IP bytes.
+// line is the link-layer overhead of a packet on a link's line.
 type line struct {
 	Overhead uint8  `json:"overhead_bytes,omitempty"`
 	Least    uint16 `json:"least_bytes,omitempty"`
@@ -35,7 +35,7 @@ func (l line) enforced() enforce.Line {
 	return enforce.Line{OverheadBytes: l.Overhead, LeastBytes: l.Least, Cells: l.ATM}
 }
 
-// checkLine refuses what no line has, and what only the administrator says, of links.
+// checkLine refuses an overhead that no line has, a subject that is no link, and users other than administrators.
 func checkLine(by auth.Actor, req api.SetRequest) error {
 	l := req.Wish.Line
 	bad := func(format string, args ...any) error {

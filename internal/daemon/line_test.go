@@ -12,7 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// What a line adds to packets stands on a link, with a rate, is kept and shown, and goes with it.
+// The overhead of a line belongs to a link's limit. It needs a rate, is stored and shown, and ends with the limit.
 func TestLine(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)
@@ -46,7 +46,7 @@ func TestLine(t *testing.T) {
 func TestLineRefused(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
-	least := uint64(1) // which is the administrator's, and checked by itself
+	least := uint64(1) // only administrators may set it, and it has its own check
 	for name, c := range map[string]struct {
 		by            auth.Actor
 		subject, code string

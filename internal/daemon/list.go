@@ -17,8 +17,7 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// Nodes implements apiserver.Backend. Everybody sees all nodes, but not for which destinations
-// others' are.
+// Nodes implements apiserver.Backend. Everybody sees all nodes, but not the destinations of other users' limits.
 func (d *Daemon) Nodes(_ context.Context, by auth.Actor) (api.NodeList, error) {
 	now, err := d.sampler.full()
 	if err != nil {
@@ -72,12 +71,12 @@ func (d *Daemon) NodesFor(ctx context.Context, by auth.Actor, s api.Subject) (ap
 	return d.list(holding, now, seen), nil
 }
 
-// around adds to the nodes those that enclose the subject, innermost first.
+// around appends the nodes that enclose the subject, innermost first.
 func (d *Daemon) around(list []*node, res identity.Resolved, now sample) []*node {
 	return d.aroundOf(d.sorted(), list, res, now)
 }
 
-// aroundOf is around for who asks again and again: all are the nodes in order.
+// aroundOf is around for callers that call it repeatedly: all are the nodes in order.
 func (d *Daemon) aroundOf(all, list []*node, res identity.Resolved, now sample) []*node {
 	add := func(match func(*node) bool) {
 		for _, n := range all {
@@ -93,9 +92,9 @@ func (d *Daemon) aroundOf(all, list []*node, res identity.Resolved, now sample) 
 		for _, id := range d.kernel.Trees(pid) {
 			add(func(n *node) bool { return n.id == id })
 		}
-		// Who forked whom is the kernel's to know: parents may have ended. So
-		// its word on the process's sockets first, then the parents that live.
-		known := make(map[uint32]bool) // a program's sockets have the same nodes, mostly
+		// Only the kernel knows all forks, since parents may have ended. The trees of the process's sockets therefore
+		// come first, then those of the living parents.
+		known := make(map[uint32]bool) // most sockets of a program have the same nodes
 		for _, s := range now.sockets {
 			if int(s.PID) != pid {
 				continue
@@ -134,7 +133,7 @@ func (d *Daemon) aroundOf(all, list []*node, res identity.Resolved, now sample) 
 	add(func(n *node) bool { return n.res.Kind == enforce.KindHost })
 	there := uint32(0)
 	if res.Kind == enforce.KindTree {
-		there, _ = netnamespace.Of(strconv.Itoa(int(res.Key))) // of one that has ended all
+		there, _ = netnamespace.Of(strconv.Itoa(int(res.Key))) // 0 for an ended process: the links of all namespaces
 	}
 	for _, outer := range slices.Clone(list) {
 		add(func(n *node) bool { return n.to != nil && n.to.scope == outer })
@@ -188,8 +187,8 @@ func (d *Daemon) list(nodes []*node, now sample, by viewer) api.NodeList {
 	return answer
 }
 
-// enclosures finds the node around a node where the kernel side, which nests
-// trees, names none: cgroup, user, host, the first that there is.
+// enclosures finds the node that encloses another where the kernel side names none, because it nests only trees. It is
+// the first one of cgroup, user and host.
 type enclosures struct {
 	resolver *identity.Resolver
 	mount    string
@@ -228,7 +227,7 @@ func (e enclosures) of(n *node) uint32 {
 		}
 	case enforce.KindTree:
 		if n.res.Key == 0 && n.res.UID == 0 {
-			break // of many users
+			break // it has many users
 		}
 		if e.mount != "" {
 			if rel, err := e.resolver.ProcessCgroup(int(n.res.Key)); err == nil {
@@ -244,7 +243,7 @@ func (e enclosures) of(n *node) uint32 {
 	return e.host
 }
 
-// around returns the innermost cgroup node that holds a folder.
+// around returns the innermost cgroup node that contains a folder.
 func (e enclosures) around(dir string) uint32 {
 	for ; len(dir) > len(e.mount) && e.mount != ""; dir = path.Dir(dir) {
 		if id := e.cgroups[dir]; id != 0 {
@@ -254,8 +253,8 @@ func (e enclosures) around(dir string) uint32 {
 	return 0
 }
 
-// render shows a node as the API does; processes only as far as the kernel
-// counts them, and not what is promised of it.
+// render returns a node in the form of the API. It counts processes only as far as the kernel does, and leaves out the
+// promises on its limit.
 func (d *Daemon) render(n *node, now sample) api.Node {
 	stats, queue := now.nodes[n.id], now.queues[n.id]
 	rates := n.history.rates(pointOf(now.at, stats), d.opts.Tick/2)
@@ -291,7 +290,7 @@ func (d *Daemon) render(n *node, now sample) api.Node {
 	}
 }
 
-// totalUsage shows what a limit on both directions together was charged, nil if the node has none.
+// totalUsage returns the charge of a limit on both directions together, nil if the node has none.
 func totalUsage(n *node, stats enforce.NodeStats, rates flowRates) *api.TotalUsage {
 	if !n.holding().hasTotal() {
 		return nil
@@ -299,7 +298,7 @@ func totalUsage(n *node, stats enforce.NodeStats, rates flowRates) *api.TotalUsa
 	return &api.TotalUsage{Bytes: stats.TotalBytes, RateBytesPerSec: rates.total}
 }
 
-// drops shows drops as the API does.
+// drops returns drops in the form of the API.
 func drops(d enforce.Drops) api.Drops {
 	return api.Drops{QueueFull: d.QueueFull, NoQueue: d.NoQueue, Ahead: d.Ahead}
 }
@@ -309,14 +308,14 @@ func (d *Daemon) census() map[uint32]int {
 	if time.Since(d.headcount.at) >= time.Second {
 		count, err := d.resolver.Census()
 		if err != nil {
-			return nil // shown as no processes: the limits hold all the same
+			return nil // shown as no processes; the limits are not affected
 		}
 		d.headcount = headcount{time.Now(), count}
 	}
 	return d.headcount.byUID
 }
 
-// headcount is a census and when it was taken.
+// headcount is a census and its time.
 type headcount struct {
 	at    time.Time
 	byUID map[uint32]int
@@ -324,7 +323,7 @@ type headcount struct {
 
 // programs lists the kernel programs by name.
 func (d *Daemon) programs() []api.Program {
-	// A kernel side that can say what its programs are for says so.
+	// Some kernel sides know the purpose of their programs.
 	describer, _ := d.kernel.(interface{ ProgramFor(name string) string })
 	list := []api.Program{}
 	for name, attached := range d.kernel.Attached() {

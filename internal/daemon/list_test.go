@@ -19,7 +19,7 @@ import (
 func TestNodesThatHoldInnermostFirst(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
-	// A shell whose child is what is asked about.
+	// The shell's child is the subject of the request.
 	shell := exec.Command("sh", "-c", "sleep 60 & echo $!; wait")
 	shell.Stderr = os.Stderr
 	out, err := shell.StdoutPipe()
@@ -141,7 +141,7 @@ func TestSamplerIsShared(t *testing.T) {
 	require.LessOrEqual(t, fake.Calls("Sockets"), 2)
 }
 
-// What is received under a limit on both directions together is nothing that was sent.
+// Bytes received under a limit on both directions together do not count as sent.
 func TestUsageUnderATotal(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)
@@ -172,7 +172,7 @@ func TestUsageUnderATotal(t *testing.T) {
 	require.True(t, nodes[0].Down.Uncounted, "no limit on that is left")
 }
 
-// Where no limit counts what a node sends or receives its figures are not 0: they are not known.
+// A direction of a node that no limit counts is marked as unknown, rather than shown as 0.
 func TestWhoIsCounted(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -205,7 +205,7 @@ func TestWhoIsCounted(t *testing.T) {
 	_, err := h.remove(root, "host")
 	require.NoError(t, err)
 
-	// Members of a group are counted by what they send, if that is what the group limits.
+	// The sent bytes of a group's members are counted if the group's limit is on sending.
 	members := func(w api.Wish) string {
 		t.Helper()
 		member := sleeper(t)

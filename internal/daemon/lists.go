@@ -16,15 +16,15 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// Prefixes that a file lists come with the request, are read by who asks, and are kept in a
-// file of the daemon's own each: the state has one line for each change, and these are long.
+// The prefixes in a destination's file come with the request: the caller reads the file. The daemon stores each list in
+// a file of its own, because these are long, and the state has one line for each change.
 
 const listsFolder = "lists"
 
-// listKey names a list: one of an owner's.
+// listKey identifies a list of one owner.
 type listKey struct {
 	book uint32
-	path string // as the owner calls it
+	path string // the owner's name for it
 }
 
 func (d *Daemon) listFile(key listKey) string {
@@ -33,7 +33,7 @@ func (d *Daemon) listFile(key listKey) string {
 	return filepath.Join(d.opts.StateDir, listsFolder, fmt.Sprintf("%016x", h.Sum64()))
 }
 
-// readPrefixes reads those of a request.
+// readPrefixes reads the prefixes of a request.
 func readPrefixes(texts []string) ([]netip.Prefix, error) {
 	if len(texts) > enforce.MostDestinationPrefixes {
 		return nil, badDestination("%d prefixes: there may be %d in all", len(texts), enforce.MostDestinationPrefixes)
@@ -49,8 +49,7 @@ func readPrefixes(texts []string) ([]netip.Prefix, error) {
 	return destination.Tidy(list), nil
 }
 
-// keepList stores a list for the next daemon. A failure is noted, and it is tried again. The caller
-// holds d.mu.
+// keepList stores a list for the next daemon. It notes a failure, and the daemon tries again. The caller holds d.mu.
 func (d *Daemon) keepList(key listKey, list []netip.Prefix) {
 	path := d.listFile(key)
 	err := d.cannot(path, false)
@@ -67,8 +66,8 @@ func (d *Daemon) keepList(key listKey, list []netip.Prefix) {
 	d.wrote(path, err)
 }
 
-// loadLists reads those of the limits that were stored. One that cannot be read is told:
-// its limit holds for nothing until it is set again.
+// loadLists reads the stored lists of the limits. It logs a list that cannot be read: that limit applies to no traffic
+// until it is set again.
 func (d *Daemon) loadLists() {
 	for _, n := range d.nodes {
 		if n.to == nil || n.to.selector.List == "" {
@@ -100,7 +99,7 @@ func readListFile(path string) ([]netip.Prefix, error) {
 	return list, err
 }
 
-// dropLists forgets those that no limit is for any more. The caller holds d.mu.
+// dropLists forgets the lists that no limit uses any more. The caller holds d.mu.
 func (d *Daemon) dropLists() {
 	wanted := map[listKey]bool{}
 	for _, n := range d.nodes {
@@ -114,17 +113,17 @@ func (d *Daemon) dropLists() {
 		}
 		delete(d.lists, key)
 		path := d.listFile(key)
-		_ = d.unwritten.note(path, nil, time.Now()) // nobody wants it any more
+		_ = d.unwritten.note(path, nil, time.Now()) // a failure to write it does not matter any more
 		if err := d.remove(path); err != nil {
 			d.sampler.complain(d.log, err)
 		}
 	}
 	if len(d.lists) == 0 {
-		_ = os.Remove(filepath.Join(d.opts.StateDir, listsFolder)) // not there, most often
+		_ = os.Remove(filepath.Join(d.opts.StateDir, listsFolder)) // usually it does not exist
 	}
 }
 
-// listed are the prefixes that a node's file lists.
+// listed returns the prefixes in the file of a node's destination.
 func (d *Daemon) listed(n *node) []netip.Prefix {
 	if n.to == nil || n.to.selector.List == "" {
 		return nil
@@ -134,8 +133,8 @@ func (d *Daemon) listed(n *node) []netip.Prefix {
 
 func (n *node) listKey() listKey { return listKey{n.book(), n.to.selector.List} }
 
-// takeList has a node's list be another, not stored yet; undo puts back what was. Nothing
-// to take is an error if there is none yet.
+// takeList replaces a node's list without storing it; undo restores the previous one. An empty list is an error if the
+// node has none yet.
 func (d *Daemon) takeList(n *node, list []netip.Prefix) (undo func(), err error) {
 	if n.to.selector.List == "" || n.empty() {
 		return func() {}, nil

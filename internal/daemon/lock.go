@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	socketMode = 0o666 // who calls is known from the connection
+	socketMode = 0o666 // the connection identifies the caller
 	dirMode    = 0o755
 )
 
@@ -24,14 +24,14 @@ func lockName(socket string) string {
 	return strings.TrimSuffix(filepath.Base(socket), ".sock") + ".lock"
 }
 
-// lock is held by the one daemon of a socket, or of a state directory.
+// lock is the lock of the one daemon for a socket, or for a state directory.
 type lock struct {
 	file   *os.File
 	dir    string
-	folder fs.FileInfo // of the directory, as it was when the lock was taken first
+	folder fs.FileInfo // the directory at the time when the lock was first taken
 }
 
-// acquire takes the lock, or says who has it. It makes the directory.
+// acquire takes the lock, or says which process holds it. It makes the directory.
 func acquire(dir, name string) (*lock, error) {
 	path := filepath.Join(dir, name)
 	for {
@@ -41,7 +41,7 @@ func acquire(dir, name string) (*lock, error) {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o644)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			continue // a daemon that leaves has just removed the directory
+			continue // a leaving daemon has just removed the directory
 		case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EISDIR):
 			return nil, inTheWay(path, "a file", err)
 		case err != nil:
@@ -51,7 +51,7 @@ func acquire(dir, name string) (*lock, error) {
 			f.Close()
 			return nil, err
 		}
-		// The one who held it before may have removed the file meanwhile.
+		// The previous holder may have removed the file meanwhile.
 		if same, err := sameFile(f, path); err != nil || !same {
 			f.Close()
 			if err != nil {
@@ -59,15 +59,15 @@ func acquire(dir, name string) (*lock, error) {
 			}
 			continue
 		}
-		// For people who look: that the lock is held tells netnice itself, also on a full disk.
+		// The pid is for people who read the file. netnice itself asks for the holder of the lock, which also works on
+		// a full disk.
 		_ = errors.Join(f.Truncate(0), writePID(f))
 		return locked(f, dir)
 	}
 }
 
-// acquireDir locks a directory itself, so that no two daemons with sockets of
-// their own share what is in it. It makes the directory, and refuses one in which
-// others may put files.
+// acquireDir locks a directory itself, so that two daemons with different sockets cannot share its content. It makes
+// the directory, and refuses one in which others may put files.
 func acquireDir(dir string) (*lock, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func locked(f *os.File, dir string) (*lock, error) {
 	return &lock{file: f, dir: dir, folder: folder}, nil
 }
 
-// flock locks an open file, or says who has.
+// flock locks an open file, or says which process has locked it.
 func flock(f *os.File) error {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	switch {
@@ -150,11 +150,11 @@ func sameFile(f *os.File, path string) (bool, error) {
 	return os.SameFile(mine, there), nil
 }
 
-// errUnseen says that nobody can tell whether a lock's file is still there.
+// errUnseen says that the presence of a lock's file cannot be checked.
 var errUnseen = errors.New("look whether it is still there")
 
-// renew takes the lock anew where its file was removed, or another lies in its place. The
-// directory is then as it was at the start. It reports whether it has done so.
+// renew takes the lock again if its file was removed or replaced. It restores the mode and the owner of the directory.
+// It reports whether it has taken the lock.
 func (l *lock) renew() (bool, error) {
 	same, err := sameFile(l.file, l.file.Name())
 	if err != nil {
@@ -176,7 +176,7 @@ func (l *lock) renew() (bool, error) {
 	return true, errors.Join(old.Close(), likeBefore(l.dir, l.folder))
 }
 
-// likeBefore gives a directory that was made anew the mode and the owner that the former one had.
+// likeBefore gives a newly made directory the mode and the owner of the previous one.
 func likeBefore(dir string, was fs.FileInfo) error {
 	is, err := os.Stat(dir)
 	if err != nil {
@@ -195,8 +195,8 @@ func likeBefore(dir string, was fs.FileInfo) error {
 	return nil
 }
 
-// release gives the lock up; with clean, the directory goes too if it holds
-// nothing. What lies there by now in the place of the lock's file is another's.
+// release releases the lock. With clean it also removes the directory, if that is empty. If the lock's file was
+// replaced, the new file belongs to somebody else and stays.
 func (l *lock) release(clean bool) error {
 	var err error
 	if l.file.Name() != l.dir {
@@ -206,13 +206,13 @@ func (l *lock) release(clean bool) error {
 		}
 	}
 	if clean {
-		// Somebody else's file in it is a reason to leave it.
+		// A file of somebody else in it is a reason to leave it.
 		_ = os.Remove(l.dir)
 	}
 	return errors.Join(err, l.file.Close())
 }
 
-// makeDir makes a directory that everybody may enter, whatever the umask.
+// makeDir makes a directory that everybody may enter, regardless of the umask.
 func makeDir(dir string) error {
 	if st, err := os.Stat(dir); err == nil {
 		if !st.IsDir() {
@@ -221,7 +221,7 @@ func makeDir(dir string) error {
 		return nil
 	}
 	if err := os.MkdirAll(dir, dirMode); err != nil {
-		if errors.Is(err, unix.EEXIST) { // a symbolic link that leads nowhere
+		if errors.Is(err, unix.EEXIST) { // a dangling symbolic link
 			return inTheWay(dir, "a directory", err)
 		}
 		return folderError(dir, fmt.Errorf("make a directory: %w", err))
@@ -232,7 +232,7 @@ func makeDir(dir string) error {
 	return nil
 }
 
-// inTheWay says that something lies where netnice needs something else.
+// inTheWay returns the error for a path that netnice needs for a file of another kind.
 func inTheWay(path, wanted string, cause error) error {
 	return &api.Error{
 		Code:    api.CodeInternal,
@@ -242,7 +242,7 @@ func inTheWay(path, wanted string, cause error) error {
 	}
 }
 
-// folderError adds what to do where a file in a folder cannot be made.
+// folderError adds a remedy to the failure to make a file in a folder.
 func folderError(dir string, err error) error {
 	if hint := diskHint(dir, err); hint != "" {
 		return &api.Error{Code: api.CodeInternal, Message: err.Error(), Hint: hint, Cause: err}
