@@ -24,8 +24,8 @@ const (
 	adaptShare      = 500_000 // ppm
 	adaptShareLeast = 100_000
 	adaptLeast      = 1000 // bytes/s
-	// adaptStartMost bounds a starting rate that was only measured: a token bucket may have let the train pass. From
-	// there the rate doubles in a second.
+	// adaptStartMost bounds a starting rate that was only measured: a token bucket may have let the train pass. The
+	// rate then doubles in a second.
 	adaptStartMost = 1_250_000
 	// adaptStartFull is the starting rate for a path of which only one thing is known: its queue is full.
 	adaptStartFull = 8000
@@ -75,7 +75,7 @@ type adapted struct {
 	unhold func()    // releases the queue for its traffic; nil = it is not held
 	end    context.CancelFunc
 	ended  chan struct{}
-	first  Measured // from before the path was followed
+	first  Measured // measured before the path was followed
 	state  adapt.State
 	fault  string    // the last fault that was logged
 	retry  time.Time // the earliest time of the next attempt

@@ -56,8 +56,9 @@ func (d *Daemon) endAdapt(ctx context.Context, req api.AdaptRequest) (api.AdaptL
 	return answer, nil
 }
 
-// meantNamespace returns the network namespace in which a caller's request ends what follows a path. from has those
-// from which the path is followed. The caller's own namespace comes first, then the only one that there is.
+// meantNamespace returns the network namespace in which a caller's request ends what follows a path. The parameter from
+// lists the namespaces from which the path is followed. The caller's own namespace comes first, then the only one that
+// there is.
 func meantNamespace(req api.AdaptRequest, from []uint32) (uint32, error) {
 	follows := "limit follows the path"
 	if isArea(req.Host) {

@@ -19,7 +19,7 @@ type Path interface {
 	adapt.Path
 	// Measure returns what one short measurement finds out about the path.
 	Measure(ctx context.Context) (Measured, error)
-	Kind() string      // of its probes
+	Kind() string      // the kind of its probes
 	SentBytes() uint64 // the cost of the probes
 	Close() error
 }
@@ -61,8 +61,8 @@ const (
 	// average gap in the second half. If the rate at the end exceeds the starting rate's bound, there may be a larger
 	// bucket: a train of longPackets finds out.
 	trainEnd, bucketSeen, longPackets, longQuiet = 5, 2, 70, 500 * time.Millisecond
-	// Pairs of packets measure the whole capacity of a path whose queue is full. That is more than the other traffic on
-	// the path leaves: a quarter of it is the starting rate.
+	// Pairs of packets measure the whole capacity of a path whose queue is full. Other traffic has most of that
+	// capacity, so a quarter of it is the starting rate.
 	pairsSent, pairBytes, pairsApart, pairsQuiet, pairsPart = 20, 500, 25 * time.Millisecond, 300 * time.Millisecond, 4
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// The daemon finds a network namespace by some process in it. That may be the command that has sent the request, and
-// has ended: later measurements take place in that namespace all the same.
+// The daemon finds a network namespace by some process in it, such as the command that has sent the request. After the
+// end of that process, later measurements still take place in that namespace.
 func TestPathFromWhereAProcessHasEnded(t *testing.T) {
 	p := testutil.MustPair(t)
 	cmd := exec.Command("sleep", "60")

@@ -17,7 +17,7 @@ func (d *Daemon) countsReceived(n *node) bool {
 	return down || w.hasTotal() && !d.meterOff(n)
 }
 
-// countsSent reports whether a node's sent bytes are counted. That needs a limit or a reservation of its own, or a
+// countsSent reports whether a node's sent bytes are counted. The node needs a limit or a reservation of its own, or a
 // share of an enclosing limit (asChild in enforce/pacing). The caller holds d.mu.
 func (d *Daemon) countsSent(n *node, around enclosures, now sample) bool {
 	if n.sendingLimit() != 0 || n.reserved.link != 0 {

@@ -35,8 +35,8 @@ type Options struct {
 	SocketPath string // default DefaultSocketPath
 	StateDir   string // folder of state.json; default DefaultStateDir
 	RunDir     string // folder of the lock; default: the folder of the socket
-	// OnDemand makes the daemon lift everything and leave when nobody needs it. That is IdleAfter after the end of the
-	// last limit, or FirstWait after the start if there was no limit.
+	// OnDemand makes the daemon lift everything and leave when it is not needed any more: IdleAfter after the end of
+	// the last limit, or FirstWait after the start if there was no limit.
 	OnDemand bool
 	Logger   *slog.Logger // default: slog.Default()
 	Release  string       // netnice's version, for status
@@ -50,7 +50,7 @@ type Options struct {
 	ScopeFolder string
 	// RulesDir has the administrator's rules, "" = the daemon follows no rules. A daemon on demand follows none.
 	RulesDir string
-	Homes    func() (map[uint32]string, error) // of users, by user id; default: those of all known users
+	Homes    func() (map[uint32]string, error) // home folders by user; default: those of all known users
 	Hangup   <-chan os.Signal                  // each signal asks for a reading of the rules
 	// AdminGroup is the group whose members have the rights of root, "" = none.
 	AdminGroup string
@@ -166,7 +166,7 @@ type Daemon struct {
 	isDown       bool     // Down was called, and nothing may be set any more
 	headcount    headcount
 	subordinates subordinates
-	unknown      history // of traffic whose owner is unknown
+	unknown      history // traffic whose owner is unknown
 	noticed      noticed
 
 	besides   map[string]*damaged // other damaged files, by path; the lock of a file's content guards its entry
@@ -174,7 +174,7 @@ type Daemon struct {
 	onDisk    writtenFiles
 	folder    stateFolder
 	at        atomic.Pointer[endpoint] // the socket for callers
-	runLock   *lock                    // of the socket; while the daemon serves, keepHouse alone uses both locks
+	runLock   *lock                    // the socket's lock; while the daemon serves, keepHouse alone uses both locks
 	stateLock *lock
 
 	lineDevice atomic.Pointer[lineDevice] // see learnLine

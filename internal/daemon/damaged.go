@@ -20,7 +20,7 @@ import (
 // removed it. Its undamaged part may be older than the last request. In the boot in which the file was written, the
 // limits in force therefore count, and no other limit comes back. A limit on a part of the traffic ends if its record
 // is lost, because the kernel side does not say which part it is for. After another boot no limit is in force, and the
-// daemon sets the undamaged part. A superfluous limit can be seen and lifted; nobody would notice a missing one.
+// daemon sets the undamaged part. A superfluous limit can be seen and lifted; a missing one would go unnoticed.
 
 const damagedSuffix = ".damaged-"
 

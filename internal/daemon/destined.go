@@ -49,8 +49,8 @@ func (r destinedRule) owner() enforce.Owner {
 
 // learnDestinations takes over the rules in force. The caller holds d.rules.mu.
 func (d *Daemon) learnDestinations(now time.Time) {
-	// A file that was wrong from the start has no rules in force. A user with such a file loses the former rules:
-	// nobody else waits for that file.
+	// A file that was wrong from the start has no rules in force. A user with such a file loses the former rules,
+	// because no other user should have to wait for the file.
 	next := destined{known: d.rules.system.set != nil && d.rules.read, rules: map[uint32]destinedRule{}, numbers: map[bookKey]uint32{}}
 	add := func(book uint32, b *book) {
 		if b.set == nil {

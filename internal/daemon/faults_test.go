@@ -160,7 +160,7 @@ func TestFaultsWhileItRuns(t *testing.T) {
 			return func() {
 				time.Sleep(5 * o.Tick)
 				require.Equal(t, "precious", string(must(os.ReadFile(o.SocketPath))))
-				require.NoError(t, os.Remove(o.SocketPath)) // as the log advises
+				require.NoError(t, os.Remove(o.SocketPath)) // the remedy in the log
 			}
 		},
 		"run folder removed": func(t *testing.T, o Options) func() {

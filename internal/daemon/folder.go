@@ -18,7 +18,7 @@ import (
 // stateFolder has the reason why a removed state folder is still missing.
 type stateFolder struct {
 	mu  sync.Mutex
-	err error // of the last attempt, nil = the folder is there
+	err error // the result of the last attempt, nil = the folder is there
 }
 
 func (f *stateFolder) note(err error) {

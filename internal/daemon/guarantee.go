@@ -84,7 +84,7 @@ type promise struct {
 // guarantees are all guarantees of one direction.
 type guarantees struct {
 	nodes   []promise
-	sockets []enforce.SocketReservation // of sent traffic only
+	sockets []enforce.SocketReservation // for sent traffic only
 }
 
 // guarantees finds them. For each guarantee it searches all nodes for the enclosing limits, so a caller that asks about

@@ -44,8 +44,8 @@ func (c *clerk) admins(pid int) uint64 {
 	return 0
 }
 
-// A process does not escape the administrator's limit by executing a program that only the user's own rule matches.
-// That holds at the exec, and when rules are read or reviewed again.
+// A process does not escape the administrator's limit by executing a program that only the user's own rule matches. The
+// limit stays at the exec, and when rules are read or reviewed again.
 func TestOwnRuleLeavesNoRule(t *testing.T) {
 	testutil.RequireRoot(t)
 	const mallory = 1017

@@ -35,7 +35,7 @@ func (l line) enforced() enforce.Line {
 	return enforce.Line{OverheadBytes: l.Overhead, LeastBytes: l.Least, Cells: l.ATM}
 }
 
-// checkLine refuses an overhead that no line has, a subject that is no link, and users other than administrators.
+// checkLine refuses impossible overheads, subjects that are not links, and callers other than administrators.
 func checkLine(by auth.Actor, req api.SetRequest) error {
 	l := req.Wish.Line
 	bad := func(format string, args ...any) error {
