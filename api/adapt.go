@@ -29,13 +29,12 @@ type AdaptRequest struct {
 	// BacklogNS is how long datagrams may wait here at the present rate, 10 ms to a minute. Datagrams that would wait
 	// longer are dropped. 0 = a second.
 	BacklogNS uint64 `json:"backlog_ns,omitempty"`
-	Off       bool   `json:"off,omitempty"` // the rate stops following the path
+	Off       bool   `json:"off,omitempty"` // ends that, and lifts the limit
 	// DryRun asks what would change, and sends nothing to the host.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
 // Adapted is one address whose path is followed. Rates are in bytes/s of IP packets.
-// the request's text
 type Adapted struct {
 	Host    string  `json:"host"` // the text of the request
 	Address string  `json:"address"`
@@ -61,7 +60,7 @@ type Adapted struct {
 	ProbesLostPPM uint32    `json:"probes_lost_ppm"`
 	ProbedBytes   uint64    `json:"probed_bytes"` // the cost of the probes
 	Since         time.Time `json:"since,omitzero"`
-	Area          string    `json:"area,omitempty"` // the prefixes that its path is followed for
+	Area          string    `json:"area,omitempty"` // the area that has found it
 }
 
 // AdaptArea is a list of prefixes. The path to each of their hosts that receives traffic from here is followed.

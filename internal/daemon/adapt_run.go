@@ -91,9 +91,9 @@ func (d *Daemon) haltAdapt(a *adapted) {
 	d.closePath(a)
 }
 
-// holdQueue provides a queue for the traffic to a host before its first packet. Without a queue, packets may run only a
-// short time ahead of the clock. On a narrow path that time passes before a queue is made. The caller holds
-// d.adapts.mu.
+// holdQueue provides a queue for the traffic to a host before its first packet. Packets that are too far ahead of the
+// clock are dropped while there is no queue. On a narrow path the first packets already are, before a queue is made.
+// The caller holds d.adapts.mu.
 func (d *Daemon) holdQueue(a *adapted) {
 	if a.TCP || a.unhold != nil {
 		return

@@ -178,7 +178,7 @@ func (d *Daemon) stranger(ctx context.Context, spec enforce.NodeSpec) *node {
 		return nil // the rules imply it, and make it again
 	case enforce.KindSocket:
 		return nil // the kernel side's own
-	default: // see known
+	default: // the function known has no such kind
 		d.log.Warn("a node of an unknown kind is left alone", "node", spec.ID, "kind", spec.Kind)
 		return nil
 	}

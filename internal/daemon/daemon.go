@@ -183,7 +183,7 @@ type Daemon struct {
 	lastBusy atomic.Int64 // ns since started
 	hadNodes atomic.Bool
 
-	check chan struct{} // a watched process may have ended
+	check chan struct{} // a watched process has ended
 	born  chan struct{} // a process that may soon execute another program has a new limit or share
 	downc chan struct{} // closed when isDown becomes true
 }
@@ -192,8 +192,8 @@ var _ apiserver.Backend = (*Daemon)(nil)
 
 // Run is the whole life of a daemon. It returns when ctx ends, when a caller has asked for Down, or when an on-demand
 // daemon is not needed any more. The limits stay in force after the end of ctx, unless the daemon is on demand. An
-// error before the daemon is ready leaves everything unchanged. Errors with a remedy are *api.Error; the code conflict
-// always means that another daemon runs already.
+// error before the daemon is ready leaves everything unchanged. Errors with a remedy are *api.Error. The code conflict
+// always means that another process, usually a daemon, holds one of the locks.
 func Run(ctx context.Context, opts Options) (err error) {
 	if err := opts.fill(); err != nil {
 		return err

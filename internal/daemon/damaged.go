@@ -28,7 +28,7 @@ const damagedSuffix = ".damaged-"
 type damaged struct {
 	path  string
 	cause error
-	aside string // its present name; "" = it has to be renamed before it is replaced
+	aside string // its other name; "" = none yet: it needs one before it is replaced
 	// destinations is the number of limits on a part of the traffic that ended, because no other record says which
 	// part.
 	destinations int

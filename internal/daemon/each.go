@@ -155,7 +155,7 @@ func (d *Daemon) meetEach(of *node, peers []enforce.Peer) error {
 	for _, p := range peers {
 		selector := of.to.selector.Peer(p.Address)
 		if met[selector.Prefixes[0]] || p.Address.IsUnspecified() {
-			continue // another peer of the same prefix; the next pass returns its preallocated node
+			continue // the next pass lifts its preallocated node, if it has one
 		}
 		met[selector.Prefixes[0]] = true
 		if count >= mostEach {

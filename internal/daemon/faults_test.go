@@ -20,8 +20,8 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// These tests damage netnice's files and folders in each combination of a file, a fault, and whether a daemon runs. In
-// all cases limits in force stay, no other limit appears, and the next command works or names the remedy.
+// These tests damage netnice's files and folders: combinations of a file, a fault, and whether a daemon runs. In all
+// cases limits in force stay, no other limit appears, and the next command works or names the remedy.
 
 // inForce returns the limits in the kernel, without the fields that cannot be compared.
 func inForce(t testing.TB, fake *enforcetest.Kernel) map[string]enforce.NodeSpec {

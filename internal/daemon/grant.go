@@ -107,7 +107,7 @@ func (d *Daemon) followGrant(uid uint32, link string) {
 	}
 }
 
-// releaseLatest releases the latest reservation of a user who has one. The caller holds d.mu.
+// releaseLatest releases the latest reservation of a user, if there is one. The caller holds d.mu.
 func (d *Daemon) releaseLatest(uid uint32, link *node) error {
 	var latest enforce.SocketReservation
 	for _, s := range d.reservedSockets() {

@@ -66,8 +66,8 @@ func (d *Daemon) keepList(key listKey, list []netip.Prefix) {
 	d.wrote(path, err)
 }
 
-// loadLists reads the stored lists of the limits. It logs a list that cannot be read: that limit applies to no traffic
-// until it is set again.
+// loadLists reads the stored lists of the limits. It logs a list that cannot be read: a limit with it applies to no
+// traffic until the limit is set again.
 func (d *Daemon) loadLists() {
 	for _, n := range d.nodes {
 		if n.to == nil || n.to.selector.List == "" {
