@@ -72,8 +72,8 @@ type WhyLimit struct {
 	// setsockopt.
 	Subject Subject `json:"subject"`
 	Node    uint32  `json:"node,omitempty"`
-	// Holds is false if another limit on the same subject is lower, or if the limit excludes traffic that stays on the
-	// machine and this socket's does.
+	// Holds is false if another limit on the same subject is lower. It is also false for a socket whose traffic stays
+	// on the machine, if the limit excludes such traffic.
 	Holds bool `json:"holds"`
 	// UsedBytesPerSec is the traffic of everything under the limit during the measurement; Used is the same as a part
 	// of the limit.

@@ -57,9 +57,9 @@ const (
 	// A train measures the rate. The second half of the answered packets counts.
 	trainPackets, trainBytes, trainPatience = 20, 1000, 2500 * time.Millisecond
 	trainQuiet                              = 1200 * time.Millisecond
-	// A token bucket is empty by the end of a train if the median of the last trainEnd gaps is bucketSeen times the
-	// average gap in the second half. If the rate at the end exceeds the starting rate's bound, there may be a larger
-	// bucket: a train of longPackets finds out.
+	// A train that a token bucket let pass slows down when the bucket is empty. The train shows this if the median of
+	// its last trainEnd gaps is bucketSeen times the average gap in the second half. If the rate at the end exceeds the
+	// starting rate's bound, there may be a larger bucket: a train of longPackets finds out.
 	trainEnd, bucketSeen, longPackets, longQuiet = 5, 2, 70, 500 * time.Millisecond
 	// Pairs of packets measure the whole capacity of a path whose queue is full. Other traffic has most of that
 	// capacity, so a quarter of it is the starting rate.

@@ -19,8 +19,8 @@ import (
 // A damaged file of the state is kept under another name, and netnice status reports it until somebody has examined and
 // removed it. Its undamaged part may be older than the last request. In the boot in which the file was written, the
 // limits in force therefore count, and no other limit comes back. A limit on a part of the traffic ends if its record
-// is lost, because the kernel side does not say which part it is for. After another boot no limit is in force, and the
-// daemon sets the undamaged part. A superfluous limit can be seen and lifted; a missing one would go unnoticed.
+// is lost: the kernel side does not say which part it is for. After another boot no limit is in force, and the daemon
+// sets the undamaged part. A superfluous limit can be seen and lifted; a missing one would go unnoticed.
 
 const damagedSuffix = ".damaged-"
 

@@ -13,9 +13,9 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// endpoint is the socket for callers. Its name may disappear while the daemon runs: somebody empties /run, or mounts
-// something there. Callers could not reach the daemon then, so the daemon binds the name again. It checks the name at
-// each tick, which occurs anyway. A watch would not notice a mount over the folder.
+// endpoint is the socket for callers. Its name may disappear while the daemon runs, for instance if somebody empties
+// /run, or mounts something there. Callers could not reach the daemon then, so the daemon binds the name again. It
+// checks the name at each tick, which occurs anyway. A watch would not notice a mount over the folder.
 type endpoint struct {
 	path   string
 	passed bool // a service manager has opened the socket, and looks after its name

@@ -156,8 +156,8 @@ func (d *Daemon) resolveMembers(ctx context.Context, by auth.Actor, list []api.M
 	return members, nil
 }
 
-// checkMembers refuses processes that the caller may not limit, that are members of another group, or that are not
-// inside the same trees as the others. The caller holds d.mu.
+// checkMembers refuses processes that the caller may not limit, and members of other groups. It also refuses processes
+// that are not inside the same trees as the other members. The caller holds d.mu.
 func (d *Daemon) checkMembers(by auth.Actor, group *node, members []member) error {
 	known := group.id != 0
 	for _, m := range members {

@@ -85,7 +85,7 @@ func TestOwnRuleLeavesNoRule(t *testing.T) {
 	require.Equal(t, b, saved.node().ruled.Owners[enforce.OwnerUser].Facts.Comm)
 }
 
-// A user who asks to reload the rules does not make the daemon read a half-written file of the administrator's.
+// A reload of the rules by a user does not make the daemon read a half-written file of the administrator's.
 func TestReloadReadsOneUsersFile(t *testing.T) {
 	testutil.RequireRoot(t)
 	const mallory = 1017
