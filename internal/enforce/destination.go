@@ -2,15 +2,15 @@ package enforce
 
 import "net/netip"
 
-// Destinations say which nodes of KindDestination hold for a connection, by its peer's
-// address and the service's port: of each book the first rule that matches.
+// Destinations says which nodes of KindDestination hold for a connection, by its peer's address and the service's
+// port. In each rule set the first rule that matches counts.
 type Destinations struct {
-	Prefixes []DestinationPrefix // not changed any more by who gives them: the same list is the same
+	Prefixes []DestinationPrefix // the caller never changes it again: the same list has the same content
 	Uses     []DestinationUse
 }
 
-// DestinationPrefix is a prefix that a rule of a book names, with all rules of the book
-// that cover it, in their order; the longest prefix of an address counts.
+// DestinationPrefix is a prefix that a rule of a rule set names. Its list has every rule of that set that covers
+// the prefix, in the order of the set. For an address the longest prefix counts.
 type DestinationPrefix struct {
 	Book   uint32
 	Prefix netip.Prefix
@@ -23,26 +23,27 @@ type DestinationRule struct {
 	PortFrom, PortTo uint16
 }
 
-// DestinationUse is where a rule holds.
+// DestinationUse binds a rule to the scope in which it holds.
 type DestinationUse struct {
 	Rule  uint32
 	Scope uint32 // the node of a tree of processes, 0 with RuleEverybody
-	Node  uint32 // of KindDestination; 0 = it matches, and limits nothing
+	Node  uint32 // of KindDestination; 0 = the rule matches, and limits nothing
 }
 
 const (
-	// BookAdmin is the administrator's; other books are for the processes of the user of that id.
+	// BookAdmin is the rule set of the administrator. Every other number is a user id: that rule set is for the
+	// user's processes.
 	BookAdmin = ^uint32(0)
-	// RuleEverybody in a rule's number: it holds for all whom its owner may limit.
+	// RuleEverybody is a bit of a rule's number: the rule holds for every process that its owner may limit.
 	RuleEverybody = uint32(1) << 31
-	// RuleTCP likewise: it is for that protocol only. Without one of these it is for both.
+	// RuleTCP is the bit of a rule for TCP only. A rule without RuleTCP and RuleUDP is for both protocols.
 	RuleTCP = uint32(1) << 30
-	// RuleUDP is the same for UDP.
+	// RuleUDP is the bit of a rule for UDP only.
 	RuleUDP = uint32(1) << 29
-	// RuleFlags are all that a rule's number says of it.
+	// RuleFlags is the mask of all flags in a rule's number.
 	RuleFlags = RuleEverybody | RuleTCP | RuleUDP
-	// MostDestinationRules may cover one prefix.
+	// MostDestinationRules bounds the rules that cover one prefix.
 	MostDestinationRules = 16
-	// MostDestinationPrefixes there may be in all.
+	// MostDestinationPrefixes bounds the number of prefixes in all.
 	MostDestinationPrefixes = 131072
 )

@@ -1,6 +1,5 @@
-// Package enforce names what the daemon asks of the kernel side. It owns the
-// vocabulary (NodeSpec, NodeStats, SocketStats) and no behaviour; the
-// implementation for TCP is in enforce/pacing.
+// Package enforce names the requests of the daemon to the kernel side. It owns the vocabulary (NodeSpec, NodeStats,
+// SocketStats) and has no behaviour. Package enforce/pacing implements it for TCP.
 package enforce
 
 import (
@@ -9,36 +8,39 @@ import (
 	"time"
 )
 
-// ErrNotSupported says that this kernel cannot do what was asked.
+// ErrNotSupported says that this kernel lacks the feature that the call needs.
 var ErrNotSupported = errors.New("not supported by this kernel")
 
-// Kind of a node; the numbers are those of enum nn_node_kind in bpf/types.h.
+// Kind is the kind of a node. The numbers are those of enum nn_node_kind in bpf/types.h.
 type Kind uint32
 
 // The kinds that can be enforced today.
 const (
-	KindSocket Kind = 1 // Subject = cookie; made by the kernel side itself, from FirstSocketNode on
-	KindTree   Kind = 2 // Subject = tgid, StartBoottimeNS = its start; 0 = of those who Join
+	KindSocket Kind = 1 // Subject = cookie; the kernel side itself makes these nodes, with IDs from FirstSocketNode on
+	// KindTree: Subject = tgid, StartBoottimeNS = its start. With Subject 0 its members are the processes that Join
+	// names.
+	KindTree   Kind = 2
 	KindCgroup Kind = 3 // Subject = cgroup v2 id (inode of its folder)
 	KindUser   Kind = 5 // Subject = uid
-	KindLink   Kind = 7 // Subject = LinkSubject of a device: what sockets send by it, and receive
-	KindHost   Kind = 8 // Subject = 0
+	// KindLink: Subject = LinkSubject of a device. The limit counts the traffic that sockets send and receive by it.
+	KindLink Kind = 7
+	KindHost Kind = 8 // Subject = 0
 
-	// KindDestination: Subject is of the daemon's choice; it holds where SetDestinations says.
+	// KindDestination: the daemon chooses the Subject. The limit holds for the traffic that SetDestinations names.
 	KindDestination Kind = 6
 )
 
-// LinkSubject is the Subject of a device, by the inode number of its network namespace and
-// its index there.
+// LinkSubject returns the Subject of a device. It consists of the inode number of the device's network namespace
+// and the device's index there.
 func LinkSubject(netns, ifindex uint32) uint64 { return uint64(netns)<<32 | uint64(ifindex) }
 
 // LinkOf is the inverse.
 func LinkOf(subject uint64) (netns, ifindex uint32) { return uint32(subject >> 32), uint32(subject) }
 
-// Owner of a limit; the lower of the owners' ceilings holds.
+// Owner is the owner of a limit. Of the ceilings of several owners the lowest holds.
 type Owner int
 
-// The owners whose wishes stand side by side on a node.
+// The owners: a node keeps the requested limits of each apart.
 const (
 	OwnerAdmin Owner = iota
 	OwnerUser
@@ -62,65 +64,68 @@ const (
 	Directions
 )
 
-// NodeSpec is the wanted state of a node.
+// NodeSpec is the desired state of a node.
 type NodeSpec struct {
 	ID              uint32 // chosen by the daemon, 1..MaxNodes-1, stable for the node's life
 	Kind            Kind
 	Subject         uint64
 	StartBoottimeNS uint64 // KindTree: the process's start, so that a reused pid is another subject
-	Parent          uint32 // KindTree with Subject 0: the tree around it when it is made, 0 = none
+	Parent          uint32 // KindTree with Subject 0: the enclosing tree at creation, 0 = none
 	Weight          uint32 // 1..10000, 100 by default
-	Guarantee       uint64 // bytes/s that it may send at least, of every limit around it; 0 = none
-	GuaranteeDown   uint64 // the same of what it receives by TCP
-	PeriodNS        uint64 // in which Guarantee is given as a slice; 0 = evenly
-	SliceNS         uint64 // of Link's time, as it was asked for
-	Link            uint32 // the node of whose limit alone Guarantee is a part; 0 = of all
-	SliceOnly       bool   // and it gets no more of that
-	DSCP            uint8  // and 1, of what it sends; 0 = the program's own
-	Line            Line   // KindLink: its limits count that
-	Loopback        bool
-	MeterOff        bool // received bytes do not count against the total
-	Each            bool // each address gets a node by itself: Events tells when Peers has new ones
-	Notes           bool // Peers has all whom it met, also those of whom a socket sent to others since
-	// BacklogNS is how long what it sends and is no TCP may wait at its rate: what comes beyond is dropped.
-	// 0 = as long as its senders' buffers make it. Nodes does not tell.
+	Guarantee       uint64 // bytes/s that it may send at least, of every enclosing limit; 0 = none
+	GuaranteeDown   uint64 // the same for the traffic that it receives by TCP
+	PeriodNS        uint64 // period in which Guarantee is given as a slice; 0 = evenly
+	SliceNS         uint64 // slice of Link's time, in the figures of the request
+	// Link is the node with the limit that Guarantee is a part of. With 0 it is a part of every enclosing limit.
+	Link      uint32
+	SliceOnly bool  // it gets no more than the slice
+	DSCP      uint8 // DSCP + 1 of the packets that it sends; 0 = the program's own DSCP
+	Line      Line  // KindLink: its limits count this overhead
+	Loopback  bool
+	MeterOff  bool // received bytes do not count against the total
+	// Each means per-peer limits: each address gets a node of its own. Events reports when Peers has new addresses.
+	Each bool
+	// Notes means that Peers lists every address that it met, also the earlier ones of a socket that has sent to others since.
+	Notes bool
+	// BacklogNS is how long non-TCP egress of this node may wait at its rate. The queue drops packets beyond that.
+	// With 0 the send buffers of the senders are the only bound. Nodes does not report this field.
 	BacklogNS uint64
-	// Store is the node with Each that this one is in store for, 0 = none: the kernel side gives it
-	// to an address that is met, then the daemon sets it anew without, with the Subject of its choice.
+	// Store is the node with Each that keeps this one in its pool, 0 = none. The kernel side gives the node to an
+	// address that it meets. Then the daemon sets the node again without Store, with a Subject of its choice.
 	Store    uint32
-	Own      bool // only its user wants it: it yields to others where too many hold
+	Own      bool // only its user wants it: it yields to others where a path has too many nodes
 	Ceilings [Owners][Directions]Ceiling
 }
 
-// Line is what a device's line carries for a packet beside its IP bytes.
+// Line describes the bytes that a device's line carries for a packet beside its IP bytes.
 type Line struct {
 	OverheadBytes uint8
-	LeastBytes    uint16 // with the overhead
-	Cells         bool   // ATM's
+	LeastBytes    uint16 // smallest size of a packet on the line, overhead included
+	Cells         bool   // ATM cells
 }
 
-// MaxNodes bounds NodeSpec.ID, FirstSocketNode those that the daemon chooses.
+// MaxNodes bounds NodeSpec.ID. FirstSocketNode bounds the IDs that the daemon chooses.
 const (
 	MaxNodes        = 16384
 	FirstSocketNode = MaxNodes - MostSockets
 )
 
-// MostSockets is how many sockets may have nodes of their own, MostSocketsOfUser how
-// many of a user's.
+// MostSockets is how many sockets may have nodes of their own. MostSocketsOfUser is how many sockets of one user
+// may.
 const (
 	MostSockets       = 4096
 	MostSocketsOfUser = 1024
 )
 
-// AsksPerSec is how many Requests a user may go on making, AsksAtOnce how many without
-// a pause before.
+// AsksPerSec is the sustained rate of Requests that a user may make. AsksAtOnce is how many a user may make at once
+// after a pause.
 const (
 	AsksPerSec = 50
 	AsksAtOnce = 64
 )
 
-// Trees of processes may be nested so deep, and so many of them may be those that only
-// their user wants.
+// MostNested bounds how deep trees of processes may be nested. MostOwnNested bounds how many of these trees may be
+// wanted by their user alone.
 const (
 	MostNested    = 16
 	MostOwnNested = 3
@@ -129,65 +134,65 @@ const (
 // MostNamespaces is how many network namespaces of one user's making may have queues.
 const MostNamespaces = 64
 
-// ErrTooDeep says that trees would be nested too deep.
+// ErrTooDeep says that the request would nest trees too deep.
 var ErrTooDeep = errors.New("limits on processes are nested too deep")
 
-// NodeStats is what the kernel knows of a node.
+// NodeStats are the figures that the kernel has of a node.
 type NodeStats struct {
 	ID        uint32
-	Parent    uint32 // the innermost node of the same or a wider kind around it; 0 = none
-	Processes int    // living members (thread groups); only KindTree
-	Bytes     uint64 // IP bytes that it sent, since SetNode created it
-	// TotalBytes are the IP bytes charged to its limit on both directions together, sent and received; 0 without one.
+	Parent    uint32 // the innermost enclosing node of the same or a wider kind; 0 = none
+	Processes int    // living members (thread groups); only for KindTree
+	Bytes     uint64 // IP bytes sent since SetNode created the node
+	// TotalBytes are the IP bytes, sent and received, charged to its limit on both directions together; 0 without
+	// such a limit.
 	TotalBytes uint64
-	Held       uint64 // first segments held back
+	Held       uint64 // number of first segments that were deferred
 	WaitNS     uint64 // how far the node's clock runs ahead of now
 	Down       InflowStats
 	Datagrams  OutflowStats
 }
 
-// OutflowStats is what waits of what a node sends and is no TCP; it counts in
-// NodeStats.Bytes.
+// OutflowStats describes the backlog of a node's non-TCP egress. NodeStats.Bytes includes these packets.
 type OutflowStats struct {
-	QueuedBytes uint64 // that wait, link headers included
-	DelayNS     uint64 // what is sent now waits so long
+	QueuedBytes uint64 // bytes in the queue, link headers included
+	DelayNS     uint64 // time that a packet sent now waits
 	Dropped     Drops
 }
 
-// Drops are packets that were dropped, by the reason.
+// Drops counts dropped packets, by the reason.
 type Drops struct {
-	QueueFull uint64 // the queue had no room for them
-	NoQueue   uint64 // too far ahead of the clock, and there was no queue
-	Ahead     uint64 // they left the queue too far ahead of the clock: no daemon sets its rate
+	QueueFull uint64 // the queue was full
+	NoQueue   uint64 // too far ahead of the clock, and the device had no queue
+	Ahead     uint64 // too far ahead of the clock as they left the queue, because no daemon sets its rate
 }
 
-// Sum is all of them.
+// Sum returns the total over all reasons.
 func (d Drops) Sum() uint64 { return d.QueueFull + d.NoQueue + d.Ahead }
 
-// InflowStats is what a node that limits what comes in has received.
+// InflowStats describes the ingress of a node with a limit on received traffic.
 type InflowStats struct {
-	Bytes       uint64 // IP bytes let through since the limit was set
-	QueuedBytes uint64 // that wait, link headers included
-	DelayNS     uint64 // what comes now waits so long
+	Bytes       uint64 // IP bytes that passed since the limit was set
+	QueuedBytes uint64 // bytes in the queue, link headers included
+	DelayNS     uint64 // time that a packet received now waits
 	Dropped     Drops
 }
 
-// Volume is how much traffic of a sort there was.
+// Volume is an amount of traffic of one sort.
 type Volume struct{ Bytes, Packets uint64 }
 
-// UnknownStats is traffic of which no process is known, since netnice came up. It
-// is counted while a limit stands on the host.
+// UnknownStats is the traffic without a known process, since netnice came up. The kernel side counts it while the
+// host has a limit.
 type UnknownStats struct {
-	SentSocket     Volume // by sockets; it counts in the host's limit
-	SentKernel     Volume // by the kernel itself
-	ReceivedSocket Volume // for sockets; it counts in the host's limit
+	SentSocket     Volume // sent by sockets; it counts in the host's limit
+	SentKernel     Volume // sent by the kernel itself
+	ReceivedSocket Volume // received for sockets; it counts in the host's limit
 	ReceivedKernel Volume // ICMP and the like
 	ReceivedNobody Volume // for no socket
 }
 
-// SocketStats is one TCP socket that netnice keeps state for.
+// SocketStats describes one TCP socket for which netnice keeps state.
 type SocketStats struct {
-	PID         uint32 // tgid that used it last
+	PID         uint32 // tgid of the process that used it last
 	UID         uint32
 	Nodes       []uint32 // path, innermost first
 	Family      uint8    // AF_INET or AF_INET6
@@ -195,13 +200,14 @@ type SocketStats struct {
 	Remote      [16]byte
 	LocalPort   uint16
 	RemotePort  uint16
-	QueuedBytes uint64 // in the send buffer: not sent yet, or not acknowledged
+	QueuedBytes uint64 // bytes in the send buffer: not sent yet, or not acknowledged
 	UnsentBytes uint64
-	WaitNS      uint64 // until its next planned departure; 0 = may send now
-	// PromisedBytes is what its receive window lets the other end send yet, of a connection in use.
+	WaitNS      uint64 // time until its next planned departure; 0 = it may send now
+	// PromisedBytes is how much its receive window still lets the other end send. It is set for connections in use
+	// only.
 	PromisedBytes uint64
-	SocketRate    uint64 // TCP_SNDRATE of its own; 0 = none
-	ReceiveRate   uint64 // TCP_RCVRATE likewise
+	SocketRate    uint64 // its own TCP_SNDRATE; 0 = none
+	ReceiveRate   uint64 // its own TCP_RCVRATE; 0 = none
 }
 
 // Exec is a process that has executed a program.
@@ -211,178 +217,176 @@ type Exec struct {
 	TimeNS          uint64 // CLOCK_MONOTONIC
 }
 
-// Power0 is what an Answer has for a power of 0 (NETNICE_POWER_0 of include/netnice.h).
+// Power0 stands in an Answer for a power of 0 (NETNICE_POWER_0 of include/netnice.h).
 const Power0 = 256
 
 // RequestPatience is how long a program waits for the answer to a Request (NETNICE_ANSWER_MS of include/netnice.h).
 const RequestPatience = 5 * time.Second
 
-// Request is a limit that a program asks for, or about, by a socket option. Who
-// asks is the kernel's word.
+// Request is a question about a limit, or a request for one, that a program makes by a socket option. The kernel
+// vouches for the identity of the caller.
 type Request struct {
 	Number      uint64    // for Answer
-	At          time.Time // when it was made; zero = not known
+	At          time.Time // time of the request; zero = not known
 	PID         int
 	UID, GID    uint32
-	Admin       bool   // root, or of the administrators' group
+	Admin       bool   // root, or a member of the administrators' group
 	Kind        Kind   // KindTree or KindUser
-	Who         uint32 // the pid or uid; 0 = who asks
+	Who         uint32 // the pid or uid; 0 = the caller itself
 	Direction   Direction
-	Ask         bool   // what is in force; else it is to be
-	BytesPerSec uint64 // this, 0 = none
+	Ask         bool   // true = the program reads the limit in force; false = it sets the limit
+	BytesPerSec uint64 // the requested limit, 0 = none
 
-	// OfPower: it is about what a process gets of the processors, which is Power.
+	// OfPower: the request is about a process's share of the processors. Power is that share.
 	OfPower bool
 	Power   int
 
-	// Reserve is what a socket asks for itself, instead of the above but Ask.
+	// Reserve is the reservation that a socket asks for itself. It replaces the fields before it, except Ask.
 	Reserve *SocketSlice
 }
 
-// SocketSlice is a slice of a link's time that a socket reserves; a slice of 0 is none.
+// SocketSlice is a slice of a link's time that a socket reserves. A SliceNS of 0 means no reservation.
 type SocketSlice struct {
 	PeriodNS, SliceNS uint64
 	Extra             bool
 }
 
-// SocketReservation is the reservation of a socket, as it is in force.
+// SocketReservation is the reservation of a socket that is in force.
 type SocketReservation struct {
 	SocketSlice
 	Cookie      uint64
-	UID         uint32 // whose the socket is, of those that count for all of a user's
-	Link        uint32 // the node of which limit it is a part, that the socket sends by
-	BytesPerSec uint64 // what it is worth
+	UID         uint32 // owner of the socket, for the bounds on all of a user's reservations
+	Link        uint32 // node of the link by which the socket sends; the reservation is a part of that node's limit
+	BytesPerSec uint64 // rate of the slice
 }
 
-// Answer is what a program is told.
+// Answer is the reply that a program gets to its Request.
 type Answer struct {
 	Errno           uint32
 	BytesPerSec     uint64 // the limit that holds, or what is reserved
-	LeftBytesPerSec uint64 // could be reserved, too
+	LeftBytesPerSec uint64 // rate that could be reserved in addition
 	SocketSlice
 }
 
-// Peer is an address that is sent to.
+// Peer is a destination address of sent traffic.
 type Peer struct {
 	Address netip.Addr
-	Netns   uint32 // inode number of the network namespace that it is sent from
-	Node    uint32 // that the address got out of the store, 0 = none
+	Netns   uint32 // inode number of the sender's network namespace
+	Node    uint32 // node that the address got from the pool, 0 = none
 }
 
-// Gate is one that a node's packets wait at, each until fewer bytes have left than are allowed. It
-// is open when nothing was allowed for GateTime; rates hold in either case.
+// Gate is a credit gate. Each packet of a node waits at it until fewer bytes have left than the gate allows. A gate
+// is open when nothing was allowed for GateTime. The node's rates hold in either case.
 type Gate interface {
-	// Left is how many IP bytes have left since any fixed moment.
+	// Left returns how many IP bytes have left since some fixed moment.
 	Left() (uint64, error)
-	// Allow lets packets leave until it is so many, and one beyond.
+	// Allow lets packets leave until so many bytes have left, and one packet beyond.
 	Allow(bytes uint64) error
-	// Moved delivers a value whenever something has left.
+	// Moved delivers a value whenever a packet has left.
 	Moved() <-chan struct{}
-	// Close opens it for good.
+	// Close opens the gate for good.
 	Close() error
 }
 
-// GateTime is how long a gate stays as it was told.
+// GateTime is how long the last Allow of a gate holds.
 const GateTime = time.Second
 
-// MostStored is how many nodes may be in store for one: NN_STORE in bpf/types.h.
+// MostStored is how many nodes the pool of one node may have: NN_STORE in bpf/types.h.
 const MostStored = 64
 
-// Kernel is the machine's enforcement state. All methods are safe for
-// concurrent use and idempotent; an error leaves what was in force in force.
+// Kernel is the machine's enforcement state. All methods are idempotent and safe for concurrent use. After an error
+// the previous limits stay in force.
 type Kernel interface {
-	// SetNode creates the node or changes its limits in place, and makes
-	// running members and their open connections obey at once.
+	// SetNode creates the node or changes its limits in place. Running members and their open connections obey when
+	// it returns.
 	SetNode(NodeSpec) error
-	// RemoveNode lifts the node; members fall to its parent. What waited of it
-	// may be on its way still, and what that needs stay until Drain.
+	// RemoveNode lifts the node. Its members fall to its parent. Packets that waited in its queues may still be on
+	// their way; their devices and classes stay until Drain.
 	RemoveNode(id uint32) error
-	// Drain waits until nothing is left of nodes and limits that were lifted.
+	// Drain waits until no packet, queue or node of lifted limits is left.
 	Drain()
-	// Nodes reads back the nodes in force: what a restarted daemon adopts.
+	// Nodes reads back the nodes in force, which a restarted daemon adopts.
 	Nodes() ([]NodeSpec, error)
-	// Inherits says whether the node would have members although its process has ended:
-	// another release is taken over, whose node of that number has some.
+	// Inherits says whether the node would have members although its process has ended. That happens while the
+	// state of another release is taken over, and its node of that number has members.
 	Inherits(NodeSpec) bool
-	// Settle says that the nodes of a former daemon have all been set: what another
-	// release left in force goes.
+	// Settle says that the daemon has set all nodes of its predecessor again. The limits that another release left
+	// in force go then.
 	Settle() error
 	Stats() ([]NodeStats, error)
 	Sockets() ([]SocketStats, error)
-	// Unknown is what no process is known for.
+	// Unknown returns the traffic that has no known process.
 	Unknown() (UnknownStats, error)
-	// Look is Stats and Sockets of one node, at a cost that does not grow with
-	// the others; its processes are those of the last Stats or change.
+	// Look returns Stats and Sockets of one node. Its cost does not grow with the number of other nodes and
+	// sockets. The process count is that of the last Stats or change.
 	Look(id uint32) (NodeStats, []SocketStats, error)
-	// SentBytes is Bytes of Stats for one node, which may be asked for many times a second.
+	// SentBytes returns Bytes of Stats for one node. Callers may ask many times a second.
 	SentBytes(id uint32) (uint64, error)
-	// Inspect says how the sockets stand that wanted picks, by the inode of their
-	// file and the process that used them last; only those for which a limit holds.
+	// Inspect returns the present state of the sockets for which a limit holds and that wanted picks. The arguments
+	// of wanted are the inode of the socket's file and the process that used it last.
 	Inspect(wanted func(inode uint64, pid uint32) bool) ([]SocketLook, error)
-	// Peers are those to whom sockets sent last for which the node holds; of one with Each also
-	// those that were met since the last call, in whatever namespace (0), and that have nodes of
-	// the store still; of one with Notes all that were met since the last call.
+	// Peers lists the addresses to which the node's sockets sent last. For a node with Each it adds the addresses
+	// that were met since the last call and still have nodes of the pool, in whatever namespace (Netns 0). For a
+	// node with Notes it adds every address that was met since the last call.
 	Peers(id uint32) ([]Peer, error)
-	// Probes says that a socket of this process, which has sent nothing yet, is one by which
-	// a path is followed: limits on destinations are not for it.
+	// Probes marks a socket of this process as one that probes a path. Limits on destinations do not hold for it.
+	// The socket must not have sent anything yet.
 	Probes(fd int) error
-	// Gate has what the node sends and is no TCP leave only as the gate is told, which looks every
-	// so often whether the next packet may. ErrNotSupported: it does not wait anywhere now, or in
-	// several network namespaces.
+	// Gate lets non-TCP egress of the node leave only as the returned gate allows. The gate checks at the given
+	// interval whether the next packet may leave. The error is ErrNotSupported if the node has no queue at present,
+	// or queues in several network namespaces.
 	Gate(id uint32, every time.Duration) (Gate, error)
-	// HoldQueue has a queue be there for what is sent from a network namespace (0: the daemon's) and
-	// is no TCP, before anything of that is more than its share, until release is called. Some node
-	// has to limit what is sent.
+	// HoldQueue makes a queue for non-TCP egress of a network namespace (0: the daemon's) before any sender is
+	// above its share. The queue stays until the caller calls release. At least one node must limit egress.
 	HoldQueue(netns uint32) (release func(), err error)
-	// Queues lists where packets may wait now.
+	// Queues lists the places where packets may wait at present.
 	Queues() ([]Queue, error)
-	// Maintain re-arms sockets whose callbacks others erased and adopts sockets
-	// that changed hands; called once a second while there are nodes, and when
-	// Events reports that a socket needs it.
+	// Maintain re-arms sockets that lost their callbacks to another program, and adopts sockets that changed hands.
+	// The daemon calls it once a second while there are nodes, and when Events reports that a socket needs it.
 	Maintain() error
 	// Events delivers a value whenever a socket needs Maintain at once.
 	Events() <-chan struct{}
-	// SetDestinations says which nodes hold for which part of the traffic, instead of
-	// what was said before, and makes open connections obey.
+	// SetDestinations says which nodes hold for which part of the traffic. It replaces the previous assignment and
+	// makes open connections obey.
 	SetDestinations(Destinations) error
-	// Join makes a process and its descendants members of a node of KindTree whose
-	// Subject is 0. What encloses the process has to enclose the node.
+	// Join makes a process and its descendants members of a node of KindTree with Subject 0. Every tree that
+	// encloses the process has to enclose the node.
 	Join(id uint32, pid int) error
-	// Leave takes a node of KindTree, with all that is in it, out of the one to join that
-	// is directly around it: it is in what is around that from now on, and its open
-	// connections obey at once.
+	// Leave takes a node of KindTree, with all its members, out of the joinable node that directly encloses it.
+	// From then on the node is inside that node's parent. Its open connections obey at once.
 	Leave(id uint32) error
 	// Trees lists the nodes of KindTree that a process is in, innermost first.
 	Trees(pid int) []uint32
-	// SetSubordinates says which user ids count as another's: sorted, and none in two.
+	// SetSubordinates says which user ids count as another user's. The list is sorted and its ranges do not
+	// overlap.
 	SetSubordinates([]Subordinates) error
-	// FollowExecs has Execs deliver what is executed from now on, or no more.
+	// FollowExecs starts or stops the delivery of exec events by Execs.
 	FollowExecs(on bool) error
 	Execs() <-chan Exec
-	// Requests delivers what programs ask for by a socket option, each of which
-	// is to be answered: with a number of errno, and the limit that holds.
+	// Requests delivers the requests that programs make by a socket option. The daemon answers each of them with an
+	// errno and the limit that holds.
 	Requests() <-chan Request
 	Answer(number uint64, answer Answer) error
-	// Asker is the socket by which a reservation was asked for, by the number of the
-	// Request, with what it has reserved; false: it has gone.
+	// Asker returns the socket that made the Request of that number, with its reservation. The result is false if
+	// the socket has gone.
 	Asker(number uint64) (SocketReservation, bool, error)
 	// Reserved lists the sockets with a reservation.
 	Reserved() ([]SocketReservation, error)
-	// Reserve gives the socket with that cookie a reservation, changes it, or takes it away. It
-	// goes with the socket.
+	// Reserve gives the socket with that cookie a reservation, changes it, or takes it away. The reservation ends
+	// with the socket.
 	Reserve(SocketReservation) error
-	// SetAdminGroup says whose Requests are an administrator's, beside root's; nil =
-	// nobody's.
+	// SetAdminGroup says which group's Requests are an administrator's, beside root's. With nil only root is an
+	// administrator.
 	SetAdminGroup(gid *uint32) error
-	// LostEvents counts what Execs and Events could not deliver.
+	// LostEvents counts the events that Execs and Events could not deliver.
 	LostEvents() (uint64, error)
-	// Attached says, by program name, what is attached now.
+	// Attached says for each program, by its name, whether it is attached at present.
 	Attached() map[string]bool
-	// Counters returns the faults that failed open, by name.
+	// Counters returns the counts, by name, of faults that let traffic pass without a limit.
 	Counters() (map[string]uint64, error)
-	// Close lets go of the kernel state without lifting anything.
+	// Close releases the kernel state without lifting any limit.
 	Close() error
-	// Down detaches everything, removes every pin and closes; after an error
-	// nothing is closed and it may be called again.
+	// Down detaches everything, removes every pin and closes. After an error nothing is closed, and the caller may
+	// try again.
 	Down() error
 }

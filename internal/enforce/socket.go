@@ -6,45 +6,44 @@ import (
 	"time"
 )
 
-// SocketLook is how a socket stands at one time.
+// SocketLook is the state of a socket at one moment.
 type SocketLook struct {
 	SocketStats
-	Inode    uint64 // of its file; 0 = it has none any more, or not yet
-	Own      uint32 // the node that it has by itself, 0 = none; not among Nodes
+	Inode    uint64 // inode of its file; 0 = it has no file, or none yet
+	Own      uint32 // its own node, 0 = none; Nodes does not list it
 	Protocol uint16
-	// Loopback: it stays on the machine, where only limits with Loopback hold.
+	// Loopback says that its traffic stays on the machine, where only limits with Loopback hold.
 	Loopback bool
-	// Static: this kernel cannot pace it by the clocks; it has a fixed part of each limit.
+	// Static says that this kernel cannot pace it by the clocks. It has a fixed part of each limit instead.
 	Static bool
-	// SentBytes and ReceivedBytes are of IP packets since it was made; TCP only.
+	// SentBytes and ReceivedBytes count IP packets since the socket was made; TCP only.
 	SentBytes, ReceivedBytes uint64
-	// At is when all this was so, since some moment.
+	// At is the time of this state, relative to an arbitrary fixed moment.
 	At time.Duration
-	// Waits: it has something to send that has not left. Departs is when, as planned last:
-	// long ago where it does not wait for its turn.
+	// Waits says that it has unsent data. Departs is the departure time that was planned last. It lies far in the
+	// past if the clocks do not hold the socket back.
 	Waits   bool
-	Departs time.Duration // from At on
-	Turns   []Turn        // by the path, innermost first, the socket's own rate before that
+	Departs time.Duration // relative to At
+	Turns   []Turn        // in the order of the path, innermost first; the socket's own rate precedes them
 }
 
-// Turn is when one limit lets a socket go on.
+// Turn is the time at which one limit lets a socket go on.
 type Turn struct {
 	Node      uint32 // 0: the socket's own rate
 	Direction Direction
-	// Ahead is for how long what was sent is not paid for yet; Down: how long what
-	// waits in the queue takes. Negative: unused credit.
+	// Ahead is how far the sent bytes are ahead of the clock: the time until they are paid for. For Down it is the
+	// time that the backlog of the queue takes. A negative value is unused credit.
 	Ahead time.Duration
-	Burst time.Duration // the most credit that there can be
+	Burst time.Duration // the largest credit that can accumulate
 }
 
-// Queue is a place in which packets of limited sockets may wait.
+// Queue is a queue in which packets of limited sockets may wait.
 type Queue struct {
 	Direction Direction
 	Netns     uint32 // inode number of the network namespace
 }
 
-// SocketInode reads the number of a socket out of the link that /proc/PID/fd has for it;
-// false for other files.
+// SocketInode reads the number of a socket out of its link in /proc/PID/fd. The result is false for other files.
 func SocketInode(link string) (uint64, bool) {
 	text, ok := strings.CutPrefix(link, "socket:[")
 	if !ok {

@@ -2,11 +2,11 @@ package enforce
 
 import "slices"
 
-// Subordinates are user ids that were given to a user for namespaces of their own:
-// they count as that user.
+// Subordinates is a range of user ids that a user was given for namespaces of their own. These ids count as that
+// user.
 type Subordinates struct{ First, Last, Owner uint32 }
 
-// OwnerOf says whose a user id is, by sorted ranges.
+// OwnerOf returns the user that a user id counts as, by sorted ranges.
 func OwnerOf(uid uint32, list []Subordinates) uint32 {
 	i, found := slices.BinarySearchFunc(list, uid, func(r Subordinates, uid uint32) int {
 		switch {

@@ -1,5 +1,5 @@
-// Package enforcetest holds a Kernel for tests that enforces nothing. It
-// outlives the daemon that uses it, as pinned state does.
+// Package enforcetest holds a Kernel for tests that enforces nothing. It outlives the daemon that uses it, as
+// pinned state does.
 package enforcetest
 
 import (
@@ -21,8 +21,8 @@ type Kernel struct {
 	looks        []enforce.SocketLook
 	peers        []enforce.Peer
 	packetQueues []enforce.Queue
-	held         map[uint32]int  // queues, by namespace
-	slow         <-chan struct{} // they are made when it is closed; nil = at once
+	held         map[uint32]int  // number of holders of a queue, by namespace
+	slow         <-chan struct{} // queues are made when it is closed; nil = at once
 	unknown      enforce.UnknownStats
 	fail         map[string]error
 	calls        map[string]int
@@ -30,8 +30,8 @@ type Kernel struct {
 	execs        chan enforce.Exec
 	requests     chan enforce.Request
 	answers      map[uint64]enforce.Answer
-	askers       map[uint64]enforce.SocketReservation // by the number of a request
-	reserved     map[uint64]enforce.SocketReservation // by cookie
+	askers       map[uint64]enforce.SocketReservation // key: number of a request
+	reserved     map[uint64]enforce.SocketReservation // key: cookie
 	following    bool
 	lost         uint64
 	trees        map[int][]uint32
@@ -40,7 +40,7 @@ type Kernel struct {
 	down, open   bool
 }
 
-// Open is for daemon.Options.OpenKernel.
+// Open is meant for daemon.Options.OpenKernel.
 func (k *Kernel) Open() (enforce.Kernel, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -51,7 +51,7 @@ func (k *Kernel) Open() (enforce.Kernel, error) {
 	return k, nil
 }
 
-// enter counts the call and returns the error that it was told to fail with.
+// enter counts the call and returns the error that Fail set for it.
 func (k *Kernel) enter(method string) error {
 	if k.calls == nil {
 		k.calls = make(map[string]int)
@@ -64,7 +64,7 @@ func (k *Kernel) enter(method string) error {
 	return k.fail[method]
 }
 
-// Fail makes a method return err until it is called with nil.
+// Fail makes a method return err. A second call with nil ends that.
 func (k *Kernel) Fail(method string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -81,13 +81,13 @@ func (k *Kernel) Calls(method string) int {
 	return k.calls[method]
 }
 
-// IsDown and IsOpen report the state that the daemon left.
+// IsDown reports whether the daemon called Down.
 func (k *Kernel) IsDown() bool { k.mu.Lock(); defer k.mu.Unlock(); return k.down }
 
 // IsOpen reports whether a daemon holds the kernel open.
 func (k *Kernel) IsOpen() bool { k.mu.Lock(); defer k.mu.Unlock(); return k.open }
 
-// Put places a node as an earlier daemon would have.
+// Put places a node as an earlier daemon would have done.
 func (k *Kernel) Put(spec enforce.NodeSpec) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -102,7 +102,7 @@ func (k *Kernel) Drop(id uint32) {
 	delete(k.stats, id)
 }
 
-// SetStats replaces what Stats says of one node.
+// SetStats replaces the result of Stats for one node.
 func (k *Kernel) SetStats(s enforce.NodeStats) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -110,7 +110,7 @@ func (k *Kernel) SetStats(s enforce.NodeStats) {
 	k.stats[s.ID] = s
 }
 
-// SetSockets replaces what Sockets says.
+// SetSockets replaces the result of Sockets.
 func (k *Kernel) SetSockets(s ...enforce.SocketStats) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -140,7 +140,7 @@ func (k *Kernel) set(spec enforce.NodeSpec) {
 	k.nodes[spec.ID] = spec
 }
 
-// SetNode implements enforce.Kernel; it refuses what a kernel would.
+// SetNode implements enforce.Kernel. It refuses the same specs as a kernel would.
 func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -153,7 +153,7 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	for id, have := range k.nodes {
 		same := have.Kind == spec.Kind && have.Subject == spec.Subject
 		if have.Store != 0 {
-			same = id == spec.ID && have.Kind == spec.Kind // it may get another
+			same = id == spec.ID && have.Kind == spec.Kind // a node of the pool may get another subject
 		}
 		if id == spec.ID && !same || id != spec.ID && same && have.StartBoottimeNS == spec.StartBoottimeNS {
 			return fmt.Errorf("node %d: kind %d, subject %d clashes with node %d", spec.ID, spec.Kind, spec.Subject, id)
@@ -185,7 +185,7 @@ func (k *Kernel) Settle() error { return nil }
 func (k *Kernel) Drain() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_ = k.enter("Drain") // it only waits
+	_ = k.enter("Drain") // the real method only waits
 }
 
 // Nodes implements enforce.Kernel.
@@ -225,7 +225,7 @@ func (k *Kernel) Unknown() (enforce.UnknownStats, error) {
 	return k.unknown, k.enter("Unknown")
 }
 
-// SetUnknown replaces what Unknown says.
+// SetUnknown replaces the result of Unknown.
 func (k *Kernel) SetUnknown(s enforce.UnknownStats) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -262,23 +262,7 @@ func (k *Kernel) Maintain() error {
 	return k.enter("Maintain")
 }
 
-// Events implements enforce.Kernel.
-func (k *Kernel) Events() <-chan struct{} {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.events == nil {
-		k.events = make(chan struct{}, 1)
-	}
-	return k.events
-}
-
-// Event makes Events deliver.
-func (k *Kernel) Event() {
-	k.Events()
-	k.events <- struct{}{}
-}
-
-// SetDestinations implements enforce.Kernel; it refuses nodes that are not there.
+// SetDestinations implements enforce.Kernel. It refuses nodes that do not exist.
 func (k *Kernel) SetDestinations(d enforce.Destinations) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -294,84 +278,11 @@ func (k *Kernel) SetDestinations(d enforce.Destinations) error {
 	return nil
 }
 
-// Destinations is what SetDestinations said last.
+// Destinations returns the argument of the last SetDestinations.
 func (k *Kernel) Destinations() enforce.Destinations {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.destinations
-}
-
-// Join implements enforce.Kernel.
-func (k *Kernel) Join(id uint32, pid int) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := k.enter("Join"); err != nil {
-		return err
-	}
-	spec, ok := k.nodes[id]
-	if !ok || spec.Kind != enforce.KindTree || spec.Subject != 0 {
-		return fmt.Errorf("node %d is not one to join", id)
-	}
-	stats := k.stats[id]
-	stats.Processes++
-	k.stats[id] = stats
-	k.trees[pid] = append(k.trees[pid], id)
-	for own, spec := range k.nodes {
-		if stats := k.stats[own]; spec.Kind == enforce.KindTree && spec.Subject == uint64(pid) && stats.Parent == 0 {
-			stats.Parent = id
-			k.stats[own] = stats
-		}
-	}
-	return nil
-}
-
-// Leave implements enforce.Kernel.
-func (k *Kernel) Leave(id uint32) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := k.enter("Leave"); err != nil {
-		return err
-	}
-	own := k.stats[id]
-	group, ok := k.nodes[own.Parent]
-	if !ok || group.Kind != enforce.KindTree || group.Subject != 0 {
-		return fmt.Errorf("node %d is directly in none that it could leave", id)
-	}
-	stats := k.stats[group.ID]
-	stats.Processes--
-	k.stats[group.ID] = stats
-	pid := int(k.nodes[id].Subject)
-	k.trees[pid] = slices.DeleteFunc(k.trees[pid], func(at uint32) bool { return at == group.ID })
-	own.Parent = group.Parent
-	k.stats[id] = own
-	return nil
-}
-
-// Trees implements enforce.Kernel: nodes of the process itself, those that it has
-// joined, and what SetTrees said.
-func (k *Kernel) Trees(pid int) []uint32 {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	var list []uint32
-	for id, spec := range k.nodes {
-		if spec.Kind == enforce.KindTree && spec.Subject == uint64(pid) {
-			list = append(list, id)
-		}
-	}
-	for _, id := range k.trees[pid] {
-		if _, there := k.nodes[id]; there {
-			list = append(list, id)
-		}
-	}
-	return list
-}
-
-// SetTrees says which trees a process is in beside its own.
-func (k *Kernel) SetTrees(pid int, ids ...uint32) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	_ = k.enter("SetTrees")
-	k.trees[pid] = ids
 }
 
 // SetSubordinates implements enforce.Kernel.
@@ -390,65 +301,18 @@ func (k *Kernel) SetAdminGroup(gid *uint32) error {
 	return k.enter("SetAdminGroup")
 }
 
-// AdminGroup returns what the daemon said last.
+// AdminGroup returns the group that the daemon set last.
 func (k *Kernel) AdminGroup() *uint32 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.admins
 }
 
-// Subordinates returns what the daemon said last.
+// Subordinates returns the list that the daemon set last.
 func (k *Kernel) Subordinates() []enforce.Subordinates {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.subordinates
-}
-
-// FollowExecs implements enforce.Kernel.
-func (k *Kernel) FollowExecs(on bool) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.following = on
-	return k.enter("FollowExecs")
-}
-
-// Follows reports whether somebody follows what is executed.
-func (k *Kernel) Follows() bool { k.mu.Lock(); defer k.mu.Unlock(); return k.following }
-
-// Execs implements enforce.Kernel.
-func (k *Kernel) Execs() <-chan enforce.Exec {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.execChannel()
-}
-
-func (k *Kernel) execChannel() chan enforce.Exec {
-	if k.execs == nil {
-		k.execs = make(chan enforce.Exec)
-	}
-	return k.execs
-}
-
-// Exec makes Execs deliver.
-func (k *Kernel) Exec(pid int) {
-	k.mu.Lock()
-	list := k.execChannel()
-	k.mu.Unlock()
-	list <- enforce.Exec{PID: pid}
-}
-
-// LostEvents implements enforce.Kernel.
-func (k *Kernel) LostEvents() (uint64, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.lost, k.enter("LostEvents")
-}
-
-// Lose makes LostEvents count one more.
-func (k *Kernel) Lose() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.lost++
 }
 
 // Attached implements enforce.Kernel.

@@ -8,7 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// SetLooks replaces what Inspect says.
+// SetLooks replaces the sockets that Inspect chooses from.
 func (k *Kernel) SetLooks(list ...enforce.SocketLook) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -30,7 +30,7 @@ func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) (out []enfo
 	return out, nil
 }
 
-// SetPeers replaces what Peers says of every node.
+// SetPeers replaces the result of Peers for every node.
 func (k *Kernel) SetPeers(list ...enforce.Peer) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -51,7 +51,7 @@ func (k *Kernel) Probes(int) error {
 	return k.enter("Probes")
 }
 
-// SlowQueues has queues be made only when until is closed.
+// SlowQueues delays the creation of queues until the channel is closed.
 func (k *Kernel) SlowQueues(until <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -79,7 +79,7 @@ func (k *Kernel) HoldQueue(netns uint32) (release func(), err error) {
 	}, nil
 }
 
-// HeldQueues counts who holds the queue of a network namespace.
+// HeldQueues counts the holders of a network namespace's queue.
 func (k *Kernel) HeldQueues(netns uint32) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -93,7 +93,7 @@ func (k *Kernel) Gate(uint32, time.Duration) (enforce.Gate, error) {
 	return nil, errors.Join(k.enter("Gate"), enforce.ErrNotSupported)
 }
 
-// SetQueues replaces what Queues says.
+// SetQueues replaces the result of Queues.
 func (k *Kernel) SetQueues(list ...enforce.Queue) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

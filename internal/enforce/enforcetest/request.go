@@ -8,7 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// Request has a program ask for a limit, or about one.
+// Request plays a program that asks for a limit, or about one.
 func (k *Kernel) Request(r enforce.Request) {
 	ch := k.requestChannel()
 	ch <- r
@@ -48,7 +48,7 @@ func (k *Kernel) Answer(number uint64, answer enforce.Answer) error {
 	return nil
 }
 
-// Socket has the socket by which a request is made be such a one.
+// Socket sets the socket that Asker returns for a request.
 func (k *Kernel) Socket(number uint64, s enforce.SocketReservation) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -1,7 +1,6 @@
-// Package pacing enforces limits on TCP that is sent: it keeps the maps of the
-// kernel object in step with the nodes that it is given, and adopts processes
-// and connections that were there before. It decides nothing about limits and
-// never talks to users.
+// Package pacing enforces limits on TCP egress. It keeps the maps of the kernel object in step with the nodes that
+// it is given, and adopts processes and connections that exist already. It decides nothing about limits and never
+// talks to users.
 package pacing
 
 import (
@@ -20,34 +19,34 @@ import (
 )
 
 const (
-	// DefaultBurstNS is the unused time that a node may make up for.
+	// DefaultBurstNS is the unused time that a node may make up for, if its limit says nothing else.
 	DefaultBurstNS = 10_000_000
 	defaultWeight  = 100
-	// firstVirtualTime keeps differences of a new clock's tags positive.
+	// firstVirtualTime keeps the differences of a new clock's tags positive.
 	firstVirtualTime = 1 << 40
-	// Classes outlive their clock: one of a former node of the same number, whose
-	// tags are of another generation, owes nothing to the new one.
+	// A class outlives its clock. The generation in the tags tells a class of an earlier node of the same number:
+	// that class owes nothing to the new node.
 	generationShift = 56
 )
 
-// virtualTimeOf is where the clock of a new node begins.
+// virtualTimeOf returns the virtual time at which the clock of a new node begins.
 func virtualTimeOf(generation uint32) uint64 {
 	return firstVirtualTime + uint64(generation)<<generationShift
 }
 
-// Options say where the kernel state lives.
+// Options say where the kernel state lives, and how Open behaves.
 type Options struct {
 	PinDir     string // folder in a bpffs
 	CgroupRoot string // mount point of cgroup v2
-	Beside     bool   // come up although another netnice is: for tests
-	Leaving    bool   // comes up to lift everything: takes over nothing of another release
-	Preload    bool   // load what limits may need, before one does
-	// StartGuard starts a guard; nil = there is none, for tests.
+	Beside     bool   // come up beside another netnice: for tests
+	Leaving    bool   // comes up only to lift everything: takes over nothing of another release
+	Preload    bool   // load the programs that limits may need, before a limit does
+	// StartGuard starts a guard. nil means no guard, for tests.
 	StartGuard func() (Guard, error)
 	Logger     *slog.Logger
 }
 
-// UpError is why Open refuses to come up beside another netnice.
+// UpError says why Open refuses to come up beside another netnice.
 type UpError = bpf.UpError
 
 // Kernel implements enforce.Kernel. All methods may be called concurrently.
@@ -55,17 +54,17 @@ type Kernel struct {
 	opts  Options
 	mu    sync.Mutex
 	obj   *bpf.Object
-	nodes map[uint32]bpf.Node // those in use
+	nodes map[uint32]bpf.Node // the nodes in use
 	lost  map[uint32]bool     // of these, in no store and nobody's at the last look
-	// what Stats counted last, or the adoption since
+	// member counts of the last Stats, or of a later adoption
 	processes    map[uint32]int
 	fixed        map[uint64]bool       // cookies of connections that have a rate in FixedRates
-	noClock      map[bpf.ClockKey]bool // known to be missing
-	nearby       string                // network namespace to look at first, if any
+	noClock      map[bpf.ClockKey]bool // clocks that are known not to exist
+	nearby       string                // path of the network namespace to visit first, if any
 	epoch        uint32
-	subordinates uint32 // entries of it in the kernel
+	subordinates uint32 // number of entries of the subordinates map in the kernel
 	ranges       []enforce.Subordinates
-	former       map[uint32]bpf.FormerTree // of another release: see former.go
+	former       map[uint32]bpf.FormerTree // trees of another release: see former.go
 	to           destinations
 	cover        cover
 	guard        Guard // nil = none yet
@@ -74,25 +73,25 @@ type Kernel struct {
 	execs        execs
 	requests     requests
 	reader       *ringbuf.Reader
-	rates        bool   // a socket has a rate of its own: see rates.go
-	unmarked     uint64 // forks, so far: see unmarked.go
-	lastSocket   uint32 // number of the node that was made last for one
-	going        bool   // Down: they go
-	leaving      bool   // nobody follows what sockets ask for any more
-	// sockets may have come or gone that need a node: see sockets.go
+	rates        bool   // some socket has a rate of its own: see rates.go
+	unmarked     uint64 // forks without a mark so far: see unmarked.go
+	lastSocket   uint32 // number of the node that was made last for a socket
+	going        bool   // Down has begun: the nodes are being removed
+	leaving      bool   // Close has begun: no daemon acts on the events of sockets any more
+	// sockets receives a value when sockets that need a node may have come or gone: see sockets.go
 	sockets chan struct{}
-	// when it was last looked for one
+	// rateLooked is the time of the last search for a socket with a rate
 	rateLooked time.Time
 	done       chan struct{}
-	held       chan struct{} // a chunk is held: see held.go
+	held       chan struct{} // receives a value when a chunk is deferred: see held.go
 	heldDone   chan struct{}
 	stop       chan struct{}
 }
 
 var _ enforce.Kernel = (*Kernel)(nil)
 
-// Open loads the kernel object, takes over what is pinned already and attaches
-// what is needed. Limits that are in force stay in force throughout.
+// Open loads the kernel object, takes over the state that is pinned already, and attaches the hooks that this state
+// needs. Limits that are in force stay in force throughout.
 func Open(opts Options) (*Kernel, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -103,7 +102,7 @@ func Open(opts Options) (*Kernel, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer entered.Close() // attached by then, and so seen by the next
+		defer entered.Close() // by then the hooks are attached, so the next netnice sees them
 	}
 	obj, err := bpf.Load(where)
 	if errors.Is(err, bpf.ErrLayout) && !opts.Leaving {
@@ -157,23 +156,23 @@ func (k *Kernel) start() error {
 		return errors.Join(err, r.Close())
 	}
 	if len(k.to.prefixes) > 0 {
-		k.epoch++ // a former daemon may have been killed between a change of these and of that
+		k.epoch++ // a former daemon may have been killed after it changed the prefixes and before it changed the epoch
 	}
-	if err := k.writePolicy(); err != nil { // a daemon is here
+	if err := k.writePolicy(); err != nil { // tells the datapath that a daemon is here
 		return errors.Join(err, r.Close())
 	}
 	if err := k.startRequests(); err != nil {
 		return errors.Join(err, r.Close())
 	}
-	k.held <- struct{}{} // what a former daemon left
+	k.held <- struct{}{} // chunks that a former daemon left deferred
 	k.askForSockets()
 	go k.watchHeld()
 	go k.wait()
 	return nil
 }
 
-// wait turns events of the kernel into one pending value. It looks after
-// sockets' rates itself: the first of them waits for that.
+// wait turns events of the kernel into one pending value. It handles the rates of sockets itself, because the first
+// such socket waits for that.
 func (k *Kernel) wait() {
 	defer close(k.done)
 	for {
@@ -250,7 +249,7 @@ func (k *Kernel) Nodes() ([]enforce.NodeSpec, error) {
 	return out, nil
 }
 
-// Node is one of them.
+// Node returns one of the nodes in force.
 func (k *Kernel) Node(id uint32) (spec enforce.NodeSpec, known bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -266,9 +265,10 @@ func (k *Kernel) Settle() error {
 		return nil
 	}
 	k.opts.Logger.Info("limits of another release are taken over", "nodes", len(k.nodes))
-	err := errors.Join(k.carryLate(), k.carryRates(), k.lookAtRates()) // what came and was set meanwhile
+	// trees and rates that came, or were set, since Open
+	err := errors.Join(k.carryLate(), k.carryRates(), k.lookAtRates())
 	if k.rates {
-		err = errors.Join(err, k.adoptConnections(false)) // while what is on them is the former's
+		err = errors.Join(err, k.adoptConnections(false)) // while they still carry the former release's rates
 	}
 	k.askForSockets()
 	return errors.Join(err, k.obj.RemoveFormer())
@@ -281,11 +281,11 @@ func (k *Kernel) Attached() map[string]bool {
 	return k.obj.Attached()
 }
 
-// ProgramFor says for people what an attached program does.
+// ProgramFor describes for people the purpose of an attached program.
 func (k *Kernel) ProgramFor(name string) string { return bpf.Purposes()[name] }
 
-// Close implements enforce.Kernel. Nobody follows the processes then: the egress
-// hook waits for the next daemon where it sees all of them.
+// Close implements enforce.Kernel. No daemon tracks the processes after it, so Close moves the egress hook to where
+// it sees all of them. The next daemon finds it there.
 func (k *Kernel) Close() error {
 	errs := []error{k.stopWaiting()}
 	k.mu.Lock()
@@ -306,8 +306,8 @@ func (k *Kernel) stopWaiting() error {
 	return errors.Join(err, k.endExecs(), k.endRequests())
 }
 
-// Down implements enforce.Kernel. After an error the kernel state is still
-// open; after success there is nothing left to close.
+// Down implements enforce.Kernel. After an error the kernel state is still open. After success nothing is left to
+// close.
 func (k *Kernel) Down() error {
 	k.mu.Lock()
 	errs := []error{k.releaseRates()}
@@ -317,22 +317,23 @@ func (k *Kernel) Down() error {
 	errs = append(errs, k.detachForNodes(), k.obj.Detach(true))
 	k.mu.Unlock()
 	if err := errors.Join(errs...); err != nil {
-		return err // still open: may be tried again
+		return err // still open: the caller may try again
 	}
-	return errors.Join(k.stopWaiting(), k.obj.Remove(), k.endGuard()) // pins go while they are locked
+	// the pins are removed before the lock on their folder is released
+	return errors.Join(k.stopWaiting(), k.obj.Remove(), k.endGuard())
 }
 
-// Down lifts everything without a daemon: it opens the pinned state, releases
-// the connections, detaches and removes the pins. Nothing there is no error.
+// Down lifts everything without a daemon. It opens the pinned state, releases the connections, detaches the hooks
+// and removes the pins. A folder without pins is no error.
 func Down(opts Options) error {
 	if _, err := os.Stat(opts.PinDir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	opts.Beside, opts.Leaving = true, true // it is not to stay
+	opts.Beside, opts.Leaving = true, true // this Kernel is short-lived
 	k, err := Open(opts)
 	if errors.Is(err, bpf.ErrLayout) {
-		// Another release's: its connections keep their last pacing rate
-		// until they end, but nothing holds new ones.
+		// The pins are another release's. Its connections keep their last pacing rate until they end, but nothing
+		// limits new ones.
 		return bpf.RemovePins(opts.PinDir)
 	}
 	if err != nil {

@@ -3,7 +3,6 @@ package pacing
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -25,7 +24,7 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	}
 	n := nodeOf(spec)
 	if exists {
-		if n.Kind != bpf.KindDestination { // which names it
+		if n.Kind != bpf.KindDestination { // the Parent of a destination comes from the spec
 			n.Parent = old.Parent
 		}
 		n.Generation, n.StartBoottimeNs = old.Generation, old.StartBoottimeNs
@@ -55,12 +54,12 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	return nil
 }
 
-// remark has sockets look for their mark again.
+// remark makes sockets look up their DSCP again.
 func (k *Kernel) remark(id uint32) error {
 	if err := k.putPolicy(); err != nil {
 		return err
 	}
-	var members []uint32 // of other kinds all are looked at
+	var members []uint32 // for a tree only; for other kinds all files are visited
 	if k.nodes[id].Kind == bpf.KindTree {
 		var err error
 		if members, err = k.members(id); err != nil {
@@ -70,7 +69,7 @@ func (k *Kernel) remark(id uint32) error {
 	return k.adoptFiles(members)
 }
 
-// create brings a node into force and makes what runs already obey.
+// create brings a node into force and makes running processes and open sockets obey it.
 func (k *Kernel) create(id uint32, n bpf.Node) error {
 	if err := k.putNode(id, n); err != nil {
 		return err
@@ -79,13 +78,13 @@ func (k *Kernel) create(id uint32, n bpf.Node) error {
 		return err
 	}
 	if n.Kind == bpf.KindSocket {
-		return k.writePolicy() // the programs that stand always, and the egress hook, will do
+		return k.writePolicy() // the base hooks and the egress hook suffice
 	}
 	if err := k.obj.Attach(false); err != nil {
 		return err
 	}
 	switch n.Kind {
-	case bpf.KindDestination: // SetDestinations says where
+	case bpf.KindDestination: // SetDestinations says where it holds
 		if err := k.coverNode(n, nil); err != nil {
 			return err
 		}
@@ -93,7 +92,7 @@ func (k *Kernel) create(id uint32, n bpf.Node) error {
 	case bpf.KindTree:
 		roots := k.formerMembers(id, n)
 		if len(roots) == 0 && n.Subject == 0 {
-			return k.putPolicy() // nobody is in it yet
+			return k.putPolicy() // no process has joined yet
 		}
 		if len(roots) == 0 {
 			roots = []uint32{uint32(n.Subject)}
@@ -112,11 +111,10 @@ func (k *Kernel) create(id uint32, n bpf.Node) error {
 	return k.adoptConnections(n.Kind == bpf.KindHost || n.Kind == bpf.KindLink)
 }
 
-// enlist makes processes and their descendants members of a tree, and what they have
-// open obey.
+// enlist makes processes and their descendants members of a tree. It also makes their open sockets obey.
 func (k *Kernel) enlist(id uint32, n bpf.Node, roots ...uint32) error {
-	// The members are marked before the epoch changes: a path that a sender
-	// makes in between must not pass for one of the new epoch.
+	// The members are marked before the epoch changes. Otherwise a path that a sender makes in between would pass
+	// for one of the new epoch.
 	adopted, err := k.mark(id, n.Parent, roots)
 	if err != nil {
 		return err
@@ -127,7 +125,7 @@ func (k *Kernel) enlist(id uint32, n bpf.Node, roots ...uint32) error {
 			return err
 		}
 	}
-	if n.Subject != 0 { // else its processes join one by one
+	if n.Subject != 0 { // with Subject 0 its processes join one by one
 		if err := k.tooDeep(id, adopted.Nests); err != nil {
 			return err
 		}
@@ -149,7 +147,7 @@ func (k *Kernel) enlist(id uint32, n bpf.Node, roots ...uint32) error {
 	if err := k.adoptFiles(members); err != nil {
 		return err
 	}
-	// Only its own connections changed; most new limits find none.
+	// Only the node's own connections have changed. Most new limits find none.
 	list, err := k.obj.ListSocketsOf(id)
 	if err != nil {
 		return fmt.Errorf("list sockets of node %d: %w", id, err)
@@ -160,10 +158,10 @@ func (k *Kernel) enlist(id uint32, n bpf.Node, roots ...uint32) error {
 	if !slices.ContainsFunc(list, k.needsVisit) {
 		return nil
 	}
-	// Where its connections are, most likely.
+	// The connections are most likely in the network namespace of the first root.
 	k.nearby = fmt.Sprintf("/proc/%d/ns/net", roots[0])
 	defer func() { k.nearby = "" }()
-	// Among whom an outer limit is divided is counted at the next tick.
+	// The number of sharers of an outer limit is counted at the next tick.
 	if err := k.dropFixed(list); err != nil {
 		return err
 	}
@@ -173,7 +171,7 @@ func (k *Kernel) enlist(id uint32, n bpf.Node, roots ...uint32) error {
 	return k.visit(k.toVisit(list))
 }
 
-// readParents learns which trees an iterator has given another parent.
+// readParents reads from the kernel the trees to which an iterator gave another parent.
 func (k *Kernel) readParents() error {
 	for id, n := range k.nodes {
 		if n.Kind != bpf.KindTree {
@@ -189,7 +187,7 @@ func (k *Kernel) readParents() error {
 	return nil
 }
 
-// members lists the thread groups in a tree, those of trees nested in it too.
+// members lists the thread groups in a tree, including those of nested trees.
 func (k *Kernel) members(id uint32) ([]uint32, error) {
 	tasks, err := k.obj.ListTasks()
 	if err != nil {
@@ -237,7 +235,7 @@ func (k *Kernel) putNode(id uint32, n bpf.Node) error {
 	return nil
 }
 
-// index enters a node into, or takes it out of, the map that leads to it.
+// index enters a node into the map that leads to it, or takes it out.
 func (k *Kernel) index(id uint32, n bpf.Node, enter bool) error {
 	var m *ebpf.Map
 	var key, value any
@@ -267,8 +265,8 @@ func (k *Kernel) index(id uint32, n bpf.Node, enter bool) error {
 	return nil
 }
 
-// putPolicy tells the datapath which kinds of node there are; a new epoch makes
-// every path be made anew at its socket's next use.
+// putPolicy tells the datapath which kinds of node exist. It begins a new epoch, so each socket makes a new path at
+// its next use.
 func (k *Kernel) putPolicy() error {
 	k.epoch++
 	return k.writePolicy()
@@ -284,7 +282,7 @@ func (k *Kernel) writePolicy() error {
 			if receives(n) {
 				p.Destinations |= bpf.DestinationsDown
 			}
-			continue // of no concern to those without trees, unless:
+			continue // it concerns only processes in a tree, unless one of the following holds
 		}
 		p.Kinds |= 1 << n.Kind
 		if n.Dscp != 0 {
@@ -299,7 +297,7 @@ func (k *Kernel) writePolicy() error {
 	}
 	if k.to.everybody() {
 		p.Kinds |= 1 << bpf.KindDestination
-		if k.to.user { // whose a process is counts
+		if k.to.user { // the datapath needs the user of each process
 			p.Kinds |= 1 << bpf.KindUser
 		}
 	}
@@ -312,7 +310,7 @@ func (k *Kernel) writePolicy() error {
 	return nil
 }
 
-// receives reports whether a node limits what comes in.
+// receives reports whether a node limits ingress.
 func receives(n bpf.Node) bool {
 	for _, owner := range n.Limits {
 		if owner[enforce.Down].CeilingBytesPerSec != 0 || owner[enforce.Total].CeilingBytesPerSec != 0 {
@@ -320,130 +318,4 @@ func receives(n bpf.Node) bool {
 		}
 	}
 	return false
-}
-
-// Drain implements enforce.Kernel: nothing waits here.
-func (k *Kernel) Drain() {}
-
-// RemoveNode implements enforce.Kernel.
-func (k *Kernel) RemoveNode(id uint32) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.remove(id)
-}
-
-func (k *Kernel) remove(id uint32) error {
-	n, ok := k.nodes[id]
-	if !ok {
-		return nil
-	}
-	switch n.Kind {
-	case bpf.KindSocket:
-		return k.removeSocket(id, n)
-	case bpf.KindDestination:
-		return k.removeDestination(id, n)
-	}
-	members, err := k.members(id)
-	if err != nil {
-		return err
-	}
-	delete(k.nodes, id)
-	n.Flags &^= bpf.NodeLive
-	if err := k.obj.Nodes.Put(id, &n); err != nil {
-		return fmt.Errorf("write node %d: %w", id, err)
-	}
-	if err := k.index(id, n, false); err != nil {
-		return err
-	}
-	if n.Kind == bpf.KindTree {
-		if err := k.reparent(id, n.Parent); err != nil {
-			return err
-		}
-		if err := k.obj.ReleaseTasks(id, n.Parent); err != nil {
-			return err
-		}
-	} else {
-		members = nil
-	}
-	if err := k.putPolicy(); err != nil {
-		return err
-	}
-	if len(k.nodes) > 0 {
-		if err := k.adoptFiles(members); err != nil {
-			return err
-		}
-	}
-	if err := k.adoptConnections(false); err != nil {
-		return err
-	}
-	if err := k.clear(id, n.Generation); err != nil {
-		return err
-	}
-	if len(k.nodes) == 0 {
-		return k.lastNodeWent()
-	}
-	k.cover.stale = true
-	return nil
-}
-
-// clear takes what is left of a node that is not live any more out of the maps.
-func (k *Kernel) clear(id, generation uint32) error {
-	delete(k.processes, id)
-	if err := k.obj.Nodes.Put(id, &bpf.Node{Generation: generation}); err != nil {
-		return fmt.Errorf("clear node %d: %w", id, err)
-	}
-	for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
-		key := bpf.ClockKey{Node: id, Direction: d}
-		delete(k.noClock, key)
-		if err := k.obj.Clocks.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("remove the clock of node %d: %w", id, err)
-		}
-	}
-	return nil
-}
-
-// removeAll lifts every node at once and releases the connections. Processes
-// keep marks that name no node; they go with the map.
-func (k *Kernel) removeAll() error {
-	gone := maps.Clone(k.nodes)
-	for id, n := range gone {
-		n.Flags &^= bpf.NodeLive
-		if err := k.obj.Nodes.Put(id, &n); err != nil {
-			return fmt.Errorf("write node %d: %w", id, err)
-		}
-		if err := k.index(id, n, false); err != nil {
-			return err
-		}
-	}
-	k.nodes, k.to = map[uint32]bpf.Node{}, destinations{}
-	err := k.putPolicy()
-	if err == nil {
-		err = k.adoptConnections(false)
-	}
-	if err != nil {
-		k.nodes = gone // to be tried again
-		return errors.Join(err, k.readDestinations())
-	}
-	for id, n := range gone {
-		if err := k.clear(id, n.Generation); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// reparent hands the trees nested in a tree that goes to the one around it.
-func (k *Kernel) reparent(from, to uint32) error {
-	for id := range k.nodes {
-		n := k.nodes[id]
-		if n.Kind != bpf.KindTree || n.Parent != from {
-			continue
-		}
-		n.Parent = to
-		if err := k.obj.Nodes.Put(id, &n); err != nil {
-			return fmt.Errorf("write node %d: %w", id, err)
-		}
-		k.nodes[id] = n
-	}
-	return nil
 }

@@ -34,18 +34,18 @@ func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	slices.SortFunc(tasks, func(a, b bpf.TaskRecord) int { return int(a.Tgid) - int(b.Tgid) })
-	counted := map[uint32]bool{} // nodes that count the present process
+	counted := map[uint32]bool{} // nodes that already count the present process
 	for i, t := range tasks {
 		if i > 0 && tasks[i-1].Tgid != t.Tgid {
 			clear(counted)
 		}
 		node := t.Node
-		for range bpf.TreesDeep { // the trees around count it too
+		for range bpf.TreesDeep { // the enclosing trees count it too
 			j, ok := at[node]
 			if !ok {
 				break
 			}
-			if !counted[node] { // its threads may be in several trees
+			if !counted[node] { // the threads of one process may be in several trees
 				counted[node] = true
 				out[j].Processes++
 			}
@@ -62,7 +62,7 @@ func (k *Kernel) Stats() ([]enforce.NodeStats, error) {
 	return out, nil
 }
 
-// counters reads what the kernel counts of one node; not its processes. wide finds the wide nodes.
+// counters reads the kernel's figures of one node, except its processes. wide returns the wide nodes.
 func (k *Kernel) counters(id uint32, wide func() []uint32) (enforce.NodeStats, error) {
 	var n bpf.Node
 	if err := k.obj.Nodes.Lookup(id, &n); err != nil {
@@ -78,7 +78,7 @@ func (k *Kernel) counters(id uint32, wide func() []uint32) (enforce.NodeStats, e
 		var c bpf.Clock
 		if err := k.obj.Clocks.Lookup(key, &c); err != nil {
 			k.noClock[key] = errors.Is(err, ebpf.ErrKeyNotExist)
-			continue // no limit in this direction
+			continue // the node has no limit in this direction
 		}
 		charge(&s, d, c)
 		s.Datagrams.Dropped.NoQueue += c.Dropped
@@ -92,8 +92,8 @@ func (k *Kernel) counters(id uint32, wide func() []uint32) (enforce.NodeStats, e
 	return s, nil
 }
 
-// charge adds what the clock of one direction counts. Both clocks of a node are charged for the same bytes that
-// it sends; the one of a total also for those that it receives, which are no part of what it sent.
+// charge adds the figures of the clock of one direction. Both clocks of a node are charged for the same sent bytes.
+// The clock of a total is also charged for received bytes, which are no part of the sent bytes.
 func charge(s *enforce.NodeStats, direction uint32, c bpf.Clock) {
 	s.Bytes, s.Held = max(s.Bytes, c.SentBytes), max(s.Held, c.Held)
 	if direction == bpf.DirectionTotal {
@@ -101,7 +101,7 @@ func charge(s *enforce.NodeStats, direction uint32, c bpf.Clock) {
 	}
 }
 
-// limitsSending reports whether a node has a limit on what is sent.
+// limitsSending reports whether a node has a limit on egress.
 func limitsSending(n bpf.Node) bool {
 	for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
 		if rate, _ := holding(n, d); rate != 0 {
@@ -111,11 +111,12 @@ func limitsSending(n bpf.Node) bool {
 	return false
 }
 
-// mostAround is how many nodes are looked at for the one around a node that is no tree.
+// mostAround is the largest number of wide nodes that asChild searches for the ones around a node that is no tree.
 const mostAround = 16
 
-// asChild is what a node without a limit has been charged where it is a child: a member of a
-// group, whoever has a guarantee or a weight. Of several limits around it the one that knows most.
+// asChild returns the bytes that a node without a limit was charged as a child of other nodes. Such a node is a
+// member of a group, or it has a guarantee or a weight. If several limits are around it, the one with the highest
+// count wins.
 func (k *Kernel) asChild(id uint32, n bpf.Node, wide func() []uint32) (most uint64) {
 	look := func(outer uint32) {
 		for _, d := range []uint32{bpf.DirectionUp, bpf.DirectionTotal} {
@@ -126,7 +127,7 @@ func (k *Kernel) asChild(id uint32, n bpf.Node, wide func() []uint32) (most uint
 			for _, apart := range []uint64{0, bpf.ChildDatagrams} {
 				var class bpf.Class
 				key := bpf.ClassKey{Node: outer, Direction: d, Child: childOfNode(id, n.Generation) | apart}
-				if k.obj.Classes.Lookup(key, &class) == nil { // else it has sent nothing
+				if k.obj.Classes.Lookup(key, &class) == nil { // without a class it has sent nothing
 					sum += class.Bytes
 				}
 			}
@@ -153,8 +154,8 @@ func (k *Kernel) asChild(id uint32, n bpf.Node, wide func() []uint32) (most uint
 	return most
 }
 
-// wideNodes are nodes with a limit on what is sent that may be around a node without being its parent: as
-// many as are looked at for one of them. To find them takes a look at all nodes.
+// wideNodes lists nodes with a limit on egress that may be around a node without being its parent. The list has as
+// many as asChild searches for one node, and one more. Finding them takes a look at all nodes.
 func wideNodes(nodes map[uint32]bpf.Node) (list []uint32) {
 	for id, n := range nodes {
 		switch n.Kind {
@@ -163,7 +164,7 @@ func wideNodes(nodes map[uint32]bpf.Node) (list []uint32) {
 				list = append(list, id)
 			}
 		}
-		if len(list) > mostAround { // one more, as a node is not around itself
+		if len(list) > mostAround { // one more than asChild searches, as a node is not around itself
 			break
 		}
 	}
@@ -231,7 +232,7 @@ func (k *Kernel) Sockets() ([]enforce.SocketStats, error) {
 func (k *Kernel) socketStats(list []bpf.SocketRecord) (out []enforce.SocketStats) {
 	for _, r := range list {
 		if r.Protocol == unix.IPPROTO_MPTCP {
-			continue // its subflows count
+			continue // its subflows count instead
 		}
 		s := enforce.SocketStats{
 			PID: r.State.Tgid, UID: r.State.Uid, Family: uint8(r.Family),
@@ -247,7 +248,8 @@ func (k *Kernel) socketStats(list []bpf.SocketRecord) (out []enforce.SocketStats
 			continue
 		}
 		if s.UnsentBytes > 0 {
-			// as it was when the socket was seen: of one that no process has, some ago
+			// The wait counts from the time at which the socket was read. A socket that no process has open may
+			// have been read some time ago.
 			if due := max(r.State.DepartNs, r.State.DueNs); due > r.TimeNs {
 				s.WaitNS = due - r.TimeNs
 			}
@@ -262,7 +264,7 @@ func (k *Kernel) Counters() (map[string]uint64, error) {
 	return bpf.ReadCounters(k.obj.Faults, bpf.FaultNames())
 }
 
-// streams leaves datagrams out: what waits of them is the node's.
+// streams drops datagram sockets from the list. Their backlog is counted for the node.
 func streams(list []bpf.SocketRecord) []bpf.SocketRecord {
 	return slices.DeleteFunc(list, func(r bpf.SocketRecord) bool { return r.Protocol == unix.IPPROTO_UDP })
 }
