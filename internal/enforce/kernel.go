@@ -85,7 +85,8 @@ type NodeSpec struct {
 	MeterOff  bool // received bytes do not count against the total
 	// Each means per-peer limits: each address gets a node of its own. Events reports when Peers has new addresses.
 	Each bool
-	// Notes means that Peers lists every address that it met, also the earlier ones of a socket that has sent to others since.
+	// Notes means that Peers lists every address that it met, also the earlier ones of a socket that has
+	// sent to others since.
 	Notes bool
 	// BacklogNS is how long non-TCP egress of this node may wait at its rate. The queue drops packets beyond that.
 	// With 0 the send buffers of the senders are the only bound. Nodes does not report this field.
