@@ -6,15 +6,14 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// Object returns the loaded kernel object, for what is enforced beside pacing
-// under the same nodes.
+// Object returns the loaded kernel object. Other parts of package enforce use it to limit further traffic under the
+// same nodes.
 func (k *Kernel) Object() *bpf.Object { return k.obj }
 
-// PinDir is where the kernel state is pinned.
+// PinDir returns the folder in which the kernel state is pinned.
 func (k *Kernel) PinDir() string { return k.opts.PinDir }
 
-// Members lists the thread groups in a process tree, those of trees nested in it
-// too.
+// Members lists the thread groups in a process tree, including those of nested trees.
 func (k *Kernel) Members(id uint32) ([]uint32, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

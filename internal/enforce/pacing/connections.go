@@ -10,8 +10,8 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// Maintain implements enforce.Kernel: sockets whose callbacks another program
-// erased, or that came to a limited program from elsewhere, are armed.
+// Maintain implements enforce.Kernel. It arms sockets that lost their callbacks to another program, and sockets
+// that came to a limited program from elsewhere.
 func (k *Kernel) Maintain() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -29,7 +29,7 @@ func (k *Kernel) Maintain() error {
 	return k.adoptConnections(false)
 }
 
-// adoptFiles makes the paths of the sockets that processes have, nil = all of them.
+// adoptFiles makes the paths of the sockets that processes have open, nil = all processes.
 func (k *Kernel) adoptFiles(processes []uint32) error {
 	rings, err := k.obj.AdoptFiles(processes)
 	if err != nil || !rings {
@@ -44,8 +44,7 @@ func (k *Kernel) adoptFiles(processes []uint32) error {
 	return errors.Join(append(errs, k.obj.ForgetUrings())...)
 }
 
-// adoptConnections visits the network namespaces that hold a connection to be
-// armed or released, or all of them.
+// adoptConnections visits the network namespaces that hold a connection to be armed or released, or all namespaces.
 func (k *Kernel) adoptConnections(everywhere bool) error {
 	var wanted map[uint32]bool
 	if !everywhere {
@@ -62,7 +61,7 @@ func (k *Kernel) adoptConnections(everywhere bool) error {
 		}
 		statics := busyAt(list)
 		for id := range k.nodes {
-			statics[id] += 0 // where there is none now
+			statics[id] += 0 // nodes without such connections get 0
 		}
 		if err := k.putStatics(statics); err != nil {
 			return err
@@ -74,8 +73,8 @@ func (k *Kernel) adoptConnections(everywhere bool) error {
 	return k.visit(wanted)
 }
 
-// toVisit returns the inode numbers of the network namespaces in which one of these
-// sockets is to be armed or released.
+// toVisit returns the inode numbers of the network namespaces in which one of these sockets is to be armed or
+// released.
 func (k *Kernel) toVisit(list []bpf.SocketRecord) map[uint32]bool {
 	wanted := map[uint32]bool{}
 	for _, r := range list {
@@ -95,7 +94,7 @@ func (k *Kernel) visit(wanted map[uint32]bool) error {
 	return errors.Join(errs...)
 }
 
-// busyAt returns how many of these sockets have something to send, by node.
+// busyAt returns for each node how many of these sockets have something to send.
 func busyAt(list []bpf.SocketRecord) map[uint32]uint32 {
 	busy := map[uint32]uint32{}
 	for _, r := range list {
@@ -109,9 +108,9 @@ func busyAt(list []bpf.SocketRecord) map[uint32]uint32 {
 	return busy
 }
 
-// putStatics tells nodes how many connections have something to send. Where the
-// kernel cannot switch an open connection's callbacks on, that one gets an equal
-// part of the limit until its own is found (fixed.go).
+// putStatics writes to nodes how many connections have something to send. Some kernels cannot switch on the
+// callbacks of an open connection. Such a connection gets an equal part of the limit until its own rate is computed
+// (fixed.go).
 func (k *Kernel) putStatics(statics map[uint32]uint32) error {
 	for id, sockets := range statics {
 		n, ok := k.nodes[id]
@@ -140,7 +139,7 @@ const (
 
 func (k *Kernel) needsVisit(r bpf.SocketRecord) bool {
 	if r.Protocol == unix.IPPROTO_UDP {
-		return false // nothing of it is armed
+		return false // datagram sockets need no arming
 	}
 	switch r.TcpState {
 	case tcpTimeWait, tcpClose, tcpNewSynRecv:

@@ -9,18 +9,18 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// The egress hook is called for each packet of whoever is in its cgroup or
-// below. While the only limits are on processes and cgroups it is on the lowest
-// cgroup that holds them all, and all sockets that they use: a socket keeps the
-// cgroup that it was made in. It goes up within a millisecond or so: whoever makes or
-// first uses a limited socket outside raises an event (bpf/cover.h). It comes down again after a limit was lifted.
-// Where it does not see a socket nothing is held.
+// The kernel calls the egress hook for each packet of a socket whose cgroup is the hook's or a descendant. The hook
+// has to see the limited processes and all sockets that they use. A socket keeps the cgroup in which it was made.
+// While only processes and cgroups have limits, the hook is on the lowest cgroup that holds all of these. A program
+// that makes, or first uses, a limited socket outside raises an event (bpf/cover.h). Within a millisecond or so the
+// hook moves up. It comes down again after a limit was lifted. Sockets that the hook does not see have no chunks
+// deferred.
 
-// cover is where the egress hook is.
+// cover is the scope of the egress hook.
 type cover struct {
-	path  string // below the cgroup root, "" = it is not attached
-	id    uint64 // of that cgroup, 0 = the root's
-	stale bool   // a lower one may do
+	path  string // path below the cgroup root, "" = it is not attached
+	id    uint64 // id of that cgroup, 0 = the root
+	stale bool   // a lower cgroup may suffice
 }
 
 const rootCgroup = "/"
@@ -39,8 +39,8 @@ func levels(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }
 
-// widened returns the cgroup that holds what is in one and the cgroups at the
-// given paths; "" holds nothing yet.
+// widened returns the lowest cgroup that holds the first one and all the given paths. A first path of "" stands for
+// no cgroup.
 func widened(from string, paths ...string) string {
 	for _, path := range paths {
 		if from == "" {
@@ -51,7 +51,7 @@ func widened(from string, paths ...string) string {
 	return from
 }
 
-// needsRoot reports whether something is limited that may be in any cgroup.
+// needsRoot reports whether some limit is on sockets that may be in any cgroup.
 func (k *Kernel) needsRoot() bool {
 	if k.rates {
 		return true
@@ -64,7 +64,7 @@ func (k *Kernel) needsRoot() bool {
 	return false
 }
 
-// coverNode has the egress hook see a new node's processes.
+// coverNode widens the scope of the egress hook to a new node's processes.
 func (k *Kernel) coverNode(n bpf.Node, cgroups map[uint64]bool) error {
 	if n.Kind == bpf.KindCgroup {
 		cgroups = map[uint64]bool{n.Subject: true}
@@ -72,7 +72,7 @@ func (k *Kernel) coverNode(n bpf.Node, cgroups map[uint64]bool) error {
 	return k.widen(cgroups)
 }
 
-// coverStrays has it see the listed sockets that it does not.
+// coverStrays widens the scope to those of the listed limited sockets that the hook does not see.
 func (k *Kernel) coverStrays(list []bpf.SocketRecord) error {
 	cgroups := map[uint64]bool{}
 	for _, r := range list {
@@ -86,20 +86,20 @@ func (k *Kernel) coverStrays(list []bpf.SocketRecord) error {
 	return k.widen(cgroups)
 }
 
-// follow has it see the sockets made in a cgroup, as an event asks for it.
+// follow widens the scope to the sockets made in a cgroup, at the request of an event.
 func (k *Kernel) follow(cgroup uint64) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.nodes) == 0 {
-		return nil // gone meanwhile
+		return nil // the limits have gone meanwhile
 	}
 	return k.widen(map[uint64]bool{cgroup: true})
 }
 
-// coverAll puts it on the root.
+// coverAll puts the hook on the root.
 func (k *Kernel) coverAll() error { return k.moveEgress(rootCgroup) }
 
-// coverAnew looks where it has to be, if it may be lower than it is.
+// coverAnew computes the scope from all sockets and processes, if a lower cgroup may suffice.
 func (k *Kernel) coverAnew() error {
 	if !k.cover.stale || len(k.nodes) == 0 {
 		return nil
@@ -142,8 +142,7 @@ func (k *Kernel) widen(cgroups map[uint64]bool) error {
 	return k.moveEgress(k.wanted(k.cover.path, cgroups))
 }
 
-// wanted returns the path of the cgroup that holds what is in one and in the
-// cgroups of these ids.
+// wanted returns the path of the lowest cgroup that holds the first one and the cgroups of these ids.
 func (k *Kernel) wanted(from string, cgroups map[uint64]bool) string {
 	if k.needsRoot() || from == rootCgroup {
 		return rootCgroup
@@ -160,10 +159,10 @@ func (k *Kernel) wanted(from string, cgroups map[uint64]bool) string {
 	if path := widened(from, paths...); path != "" {
 		return path
 	}
-	return rootCgroup // nobody is there yet
+	return rootCgroup // no process is there yet
 }
 
-// moveEgress moves the hook, to the root where another cgroup does not take it.
+// moveEgress moves the hook. It falls back to the root if another cgroup refuses the hook.
 func (k *Kernel) moveEgress(path string) error {
 	if path != rootCgroup && !k.guarded() {
 		path = rootCgroup

@@ -9,18 +9,17 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// What is no TCP is charged to the clocks here, and needs a queue once it is more
-// than its share: somebody else's, who is told so.
+// This package charges non-TCP egress to the clocks. A sender above its share needs a queue, which another package
+// owns. The channel of QueueWanted tells that package.
 
-// datagrams is what this package knows of such queues.
+// datagrams is what this package knows of the queues for non-TCP egress.
 type datagrams struct {
 	wanted chan bpf.QueueWanted
-	epoch  uint32   // of the queues, as the datapath knows it; 0 = none
-	gates  sync.Map // of bpf.OutflowKey: chan struct{}, who wants to know what leaves by a gate
+	epoch  uint32   // epoch of the queues in the policy; 0 = there are no queues
+	gates  sync.Map // key: bpf.OutflowKey; value: chan struct{} of a reader that waits for departures by a gate
 }
 
-// mostWanted bounds the namespaces in which a queue is wanted at a time: the rest
-// asks again.
+// mostWanted bounds the namespaces that wait for a queue at a time. The datapath asks again for the rest.
 const mostWanted = 64
 
 func newDatagrams() datagrams { return datagrams{wanted: make(chan bpf.QueueWanted, mostWanted)} }
@@ -32,21 +31,21 @@ func (d *datagrams) ask(wanted bpf.QueueWanted) {
 	}
 }
 
-// QueueWanted delivers a value whenever what a limited socket sends, and is no
-// TCP, needs a queue where it is; once a second while it is missing.
+// QueueWanted delivers a value whenever non-TCP egress of a limited socket needs a queue in its namespace. The
+// datapath repeats that once a second while the queue is missing.
 func (k *Kernel) QueueWanted() <-chan bpf.QueueWanted { return k.datagrams.wanted }
 
-// Gate implements enforce.Kernel: nothing waits here.
+// Gate implements enforce.Kernel. This package has no queues, so no packet can wait at a gate.
 func (k *Kernel) Gate(id uint32, _ time.Duration) (enforce.Gate, error) {
 	return nil, fmt.Errorf("what node %d sends does not wait: %w", id, enforce.ErrNotSupported)
 }
 
-// HoldQueue implements enforce.Kernel: there are no queues here.
+// HoldQueue implements enforce.Kernel. This package has no queues.
 func (k *Kernel) HoldQueue(uint32) (release func(), err error) {
 	return nil, fmt.Errorf("hold a queue: %w", enforce.ErrNotSupported)
 }
 
-// FollowGate delivers a value whenever something has left by a gate, until forget is called.
+// FollowGate delivers a value whenever a packet has left by a gate, until the caller calls forget.
 func (k *Kernel) FollowGate(key bpf.OutflowKey) (left <-chan struct{}, forget func()) {
 	c := make(chan struct{}, 1)
 	k.datagrams.gates.Store(key, c)
@@ -60,12 +59,12 @@ func (d *datagrams) moved(key bpf.OutflowKey) {
 	}
 	select {
 	case c.(chan struct{}) <- struct{}{}:
-	default: // it is known already
+	default: // the reader has a value to read already
 	}
 }
 
-// SetQueues tells the datapath whether there are queues: where one takes a
-// socket's packets it leaves them to it.
+// SetQueues tells the datapath whether there are queues. A queue that takes a socket's packets also limits them;
+// the egress hook then lets them pass.
 func (k *Kernel) SetQueues(there bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -78,8 +77,8 @@ func (k *Kernel) SetQueues(there bool) error {
 	return k.writePolicy()
 }
 
-// RenewQueues has the datapath ask anew which sockets' packets a queue takes: one
-// of several queues has gone.
+// RenewQueues makes the datapath ask again which sockets' packets a queue takes. Callers use it after one of
+// several queues has gone.
 func (k *Kernel) RenewQueues() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -90,7 +89,7 @@ func (k *Kernel) RenewQueues() error {
 	return k.writePolicy()
 }
 
-// next is another epoch than any before, which sockets may remember.
+// next chooses an epoch that differs from every earlier one, since sockets may remember those.
 func (d *datagrams) next() {
 	was := d.epoch
 	if d.epoch = uint32(monotonicNS()>>20) | 1; d.epoch == was {

@@ -13,15 +13,15 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// Rules for destinations are two maps: one finds the rules by the peer's address, the
-// other their nodes by the trees that a process is in. See bpf/destination.h.
+// Two maps hold the rules for destinations. One finds the rules by the peer's address. The other finds their nodes
+// by the trees that a process is in. See bpf/destination.h.
 
-// destinations is what those maps hold.
+// destinations is the content of those maps.
 type destinations struct {
 	prefixes map[bpf.DestinationKey]bpf.Destination
 	uses     map[bpf.DestinationUse]bpf.Hop
-	from     []enforce.DestinationPrefix // that prefixes were made of, nil = of what was in the map
-	user     bool                        // some are a user's
+	from     []enforce.DestinationPrefix // source of the prefixes, nil = read from the map
+	user     bool                        // some rule set is a user's
 }
 
 const bookBits = 32
@@ -34,7 +34,7 @@ func destinationKey(book uint32, prefix netip.Prefix) bpf.DestinationKey {
 	return bpf.DestinationKey{Prefixlen: uint32(bookBits + bits), Book: book, Addr: prefix.Masked().Addr().As16()}
 }
 
-// everybody reports whether a rule holds without a tree of processes.
+// everybody reports whether some rule holds for processes without a tree.
 func (d destinations) everybody() bool {
 	for use := range d.uses {
 		if use.Rule&bpf.RuleEverybody != 0 {
@@ -44,7 +44,7 @@ func (d destinations) everybody() bool {
 	return false
 }
 
-// with makes of prefixes what the map is to hold; the same list is looked at once.
+// with computes the new content of the map from a list of prefixes. The very same list is not computed twice.
 func (d destinations) with(list []enforce.DestinationPrefix) (destinations, error) {
 	next := destinations{prefixes: d.prefixes, uses: map[bpf.DestinationUse]bpf.Hop{}, from: list, user: d.user}
 	if len(list) > 0 && len(list) == len(d.from) && &list[0] == &d.from[0] {
@@ -68,7 +68,7 @@ func (d destinations) with(list []enforce.DestinationPrefix) (destinations, erro
 	return next, nil
 }
 
-// same reports whether two have the same map of prefixes, not only equal ones.
+// same reports whether both have the identical map of prefixes. Equal content is not enough.
 func (d destinations) same(o destinations) bool {
 	return reflect.ValueOf(d.prefixes).Pointer() == reflect.ValueOf(o.prefixes).Pointer()
 }
@@ -116,9 +116,9 @@ func (k *Kernel) SetDestinations(d enforce.Destinations) error {
 	return k.putDestinations(next)
 }
 
-// putDestinations writes what is new before what is old goes, and then another epoch: what
-// the datapath has found by the former rules holds for the former one
-// (bpf/destination_memo.h), so also if not all could be written.
+// putDestinations writes new entries before it removes old ones, and then begins a new epoch. The results that the
+// datapath remembers by the former rules are valid for the former epoch only (bpf/destination_memo.h). So it begins
+// a new epoch also if some entries could not be written.
 func (k *Kernel) putDestinations(next destinations) error {
 	some := len(next.uses) > 0
 	if some {
@@ -180,7 +180,7 @@ func (k *Kernel) putPrefixes(next, was destinations) error {
 	return errors.Join(errs...)
 }
 
-// destined makes what is open obey: everybody's sockets, or those of some trees.
+// destined makes open sockets obey: all of them, or those of some trees.
 func (k *Kernel) destined(all bool, scopes map[uint32]bool) error {
 	members := []uint32{}
 	for id := range scopes {
@@ -202,7 +202,7 @@ func (k *Kernel) destined(all bool, scopes map[uint32]bool) error {
 	return k.adoptConnections(all && k.to.everybody())
 }
 
-// removeDestination lifts a node that SetDestinations does not name any more.
+// removeDestination lifts a node that SetDestinations no longer names.
 func (k *Kernel) removeDestination(id uint32, n bpf.Node) error {
 	delete(k.nodes, id)
 	n.Flags &^= bpf.NodeLive

@@ -17,7 +17,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// grove is cgroups that this test's own process, which is limited, moves among.
+// grove is a set of cgroups. The test's own process, which is limited, moves among them.
 type grove struct {
 	t    *testing.T
 	root string
@@ -90,8 +90,7 @@ func (g *grove) set(s enforce.NodeSpec) {
 // self is a limit on this test's own process.
 func self() enforce.NodeSpec { return tree(1, uint32(os.Getpid())) }
 
-// is checks that the egress program is on a cgroup ("/": the root), and that
-// this is what the datapath is told.
+// is checks that the egress program is on a cgroup ("/": the root), and that the policy names the same cgroup.
 func (g *grove) is(what, dir string) {
 	g.t.Helper()
 	want := filepath.Join(g.root, dir)
@@ -116,7 +115,7 @@ const (
 	movedName = "link_egress_moved"
 )
 
-// on is the cgroup that a pinned link is on.
+// on returns the cgroup that a pinned link is on.
 func (g *grove) on(pin string) uint64 {
 	g.t.Helper()
 	l, err := link.LoadPinnedLink(filepath.Join(egressPins, pin), nil)
@@ -146,7 +145,7 @@ func inode(t *testing.T, dir string) uint64 {
 	return st.Ino
 }
 
-// soon is is for what an event brings about, where its sender did not wait.
+// soon repeats the check of is for a while. It is for the effects of an event whose sender did not wait.
 func (g *grove) soon(what, dir string) {
 	g.t.Helper()
 	for range 100 {
@@ -158,7 +157,7 @@ func (g *grove) soon(what, dir string) {
 	g.is(what, dir)
 }
 
-// listen makes a socket.
+// listen makes a listening socket.
 func (g *grove) listen() {
 	g.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -182,7 +181,7 @@ func TestEgressFollowsSockets(t *testing.T) {
 	g.enter("d")
 	g.listen()
 	g.soon("again", "")
-	// From the beginning it has to be where the sockets are.
+	// The hook has to be where the sockets are from the beginning.
 	g.k.mu.Lock()
 	g.k.cover.stale = true
 	g.k.mu.Unlock()
@@ -221,7 +220,7 @@ func TestEgressOfOtherKinds(t *testing.T) {
 	}
 }
 
-// Its cgroup is removed and made again, as a service's when it restarts.
+// The cgroup is removed and made again, as a service's cgroup is when the service restarts.
 func TestEgressOfRemovedCgroup(t *testing.T) {
 	g := newGrove(t)
 	g.enter("a/b")
@@ -252,7 +251,7 @@ func TestEgressWithoutDaemon(t *testing.T) {
 	g.open()
 	g.is("back", "a/b")
 
-	// A daemon was killed while it moved the hook.
+	// The former daemon was killed while it moved the hook.
 	l, err := link.AttachCgroup(link.CgroupOptions{
 		Path: filepath.Join(g.root, "d"), Attach: ebpf.AttachCGroupInetEgress, Program: g.k.obj.NnEgress,
 	})
@@ -262,7 +261,7 @@ func TestEgressWithoutDaemon(t *testing.T) {
 	if err := l.Pin(filepath.Join(egressPins, movedName)); err != nil {
 		t.Fatal(err)
 	}
-	_ = l.Close() // its pin holds it
+	_ = l.Close() // its pin keeps it
 	if err := g.k.stopWaiting(); err != nil {
 		t.Fatal(err)
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// execs are the programs that are executed, while somebody follows them.
+// execs delivers exec events while the daemon follows them.
 type execs struct {
-	reader *ringbuf.Reader // nil = never followed
+	reader *ringbuf.Reader // nil = nobody has asked for exec events yet
 	list   chan enforce.Exec
 	done   chan struct{}
 }
 
-// mostExecs is how many wait for whoever follows; more wait in the kernel's buffer.
+// mostExecs is how many exec events wait for the reader. Further ones wait in the kernel's buffer.
 const mostExecs = 64
 
 func newExecs() execs {

@@ -15,7 +15,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// thisTest is this program: emulated machines have no others.
+// thisTest is the path of this test program. Emulated machines have no other programs.
 func thisTest(t *testing.T, env string) *exec.Cmd {
 	t.Helper()
 	path, err := os.Executable()
@@ -27,7 +27,7 @@ func thisTest(t *testing.T, env string) *exec.Cmd {
 	return cmd
 }
 
-// openRules opens a kernel side of this test's own.
+// openRules opens a kernel side for this test alone.
 func openRules(t *testing.T) *Kernel {
 	t.Helper()
 	testutil.RequireRoot(t)
@@ -43,7 +43,7 @@ func openRules(t *testing.T) *Kernel {
 	return k
 }
 
-// started waits until a process's exec is told.
+// started waits for the exec event of a process.
 func started(t *testing.T, k *Kernel, pid int) enforce.Exec {
 	t.Helper()
 	late := time.After(5 * time.Second)
@@ -95,8 +95,8 @@ func TestExecsAreTold(t *testing.T) {
 	}
 }
 
-// Processes that are not related are members of one node; a tree of one of them
-// nests in it, whichever came first.
+// Processes that are not related become members of one node. A tree of one of them nests in it, whichever of the
+// two came first.
 func TestJoin(t *testing.T) {
 	k := openRules(t)
 	sleep := func() int {
@@ -127,14 +127,14 @@ func TestJoin(t *testing.T) {
 	a, b, c := sleep(), sleep(), sleep()
 	must(k.SetNode(limit(1, a)))
 	must(k.SetNode(limit(2, 0)))
-	must(k.Join(2, a)) // around its own
+	must(k.Join(2, a)) // around the process's own tree
 	must(k.Join(2, b))
 	trees(a, 1, 2)
 	trees(b, 2)
 	trees(c)
-	must(k.SetNode(limit(3, b))) // inside
+	must(k.SetNode(limit(3, b))) // inside node 2
 	trees(b, 3, 2)
-	must(k.Join(2, b)) // is there already
+	must(k.Join(2, b)) // it is a member already
 	trees(b, 3, 2)
 	stats, err := k.Stats()
 	must(err)
@@ -143,13 +143,14 @@ func TestJoin(t *testing.T) {
 			t.Errorf("%d processes in the node that was joined, want 2", s.Processes)
 		}
 	}
-	// Another such node inside.
+	// A second node to join nests inside.
 	inner := limit(4, 0)
 	inner.Parent = 2
 	must(k.SetNode(inner))
 	must(k.Join(4, a))
 	trees(a, 1, 4, 2)
-	// One leaves, whose limit goes with it, and another that has none around the node.
+	// One process with a limit of its own leaves, and its limit goes with it. Another process has no tree around
+	// the node.
 	must(k.Join(2, c))
 	must(k.SetNode(limit(5, c)))
 	trees(c, 5, 2)
@@ -176,7 +177,7 @@ func TestJoin(t *testing.T) {
 	trees(c)
 }
 
-// A child that could not be marked when it was forked is a member at the next look.
+// A child whose mark failed at the fork becomes a member at the next look.
 func TestUnmarkedChild(t *testing.T) {
 	k := openRules(t)
 	parent := thisTest(t, napEnv+"=1m")

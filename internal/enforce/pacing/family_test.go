@@ -17,10 +17,10 @@ import (
 
 const familyEnv = "NETNICE_TEST_FAMILY"
 
-// napEnv is how long a process that a test starts is to sleep.
+// napEnv is the variable that says how long a process of a test sleeps.
 const napEnv = "NETNICE_TEST_NAP"
 
-// TestMain makes the test's program a parent of so many, for family, or one that sleeps.
+// TestMain makes the test's program a parent of n children, for family, or a process that sleeps.
 func TestMain(m *testing.M) {
 	if nap, err := time.ParseDuration(os.Getenv(napEnv)); err == nil {
 		time.Sleep(nap)
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	for range n {
 		child := exec.Command(os.Args[0])
 		child.Env = append(os.Environ(), familyEnv+"=0")
-		child.Stdin = os.Stdin // which ends when the test does
+		child.Stdin = os.Stdin // the input ends when the test does
 		if err := child.Start(); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
@@ -48,8 +48,7 @@ func TestMain(m *testing.M) {
 	_, _ = io.ReadAll(os.Stdin)
 }
 
-// family starts a process with n children and returns the pids, the parent's
-// first. They end with the test.
+// family starts a process with n children and returns the pids, the parent's first. They end with the test.
 func family(t *testing.T, n int) []uint32 {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -86,7 +85,7 @@ func tree(id, pid uint32) enforce.NodeSpec {
 	return s
 }
 
-// whose lists the members of each node, sorted.
+// whose lists the members of each node, in sorted order.
 func whose(t *testing.T, k *Kernel) map[uint32][]uint32 {
 	t.Helper()
 	tasks, err := k.obj.ListTasks()
@@ -135,7 +134,7 @@ func TestFamilies(t *testing.T) {
 			t.Errorf("node %d has %d processes instead of %d (%v)", id, s.Processes, want, err)
 		}
 	}
-	// Few are marked one by one, many by a look at all.
+	// A few processes are marked one by one, many by a look at all processes.
 	for i, n := range []int{3, 40} {
 		outer, inner := uint32(10*i+1), uint32(10*i+2)
 		pids := family(t, n)
@@ -149,7 +148,7 @@ func TestFamilies(t *testing.T) {
 			t.Fatal(err)
 		}
 		check(outer, nil)
-		set(outer, pids[0]) // around one that is there
+		set(outer, pids[0]) // around the tree that exists already
 		check(inner, pids[1:2])
 		check(outer, slices.Concat(pids[:1], pids[2:]))
 		processes(outer, n+1)

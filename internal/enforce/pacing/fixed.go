@@ -13,27 +13,28 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// Kernels before 6.12 cannot switch the callbacks of an open connection on: it is paced at a fixed
-// rate. Which one is found here, as the clocks would divide the limits: at each node among programs
-// and nodes by weight and guarantee, and theirs equally among connections that have something to send.
+// Kernels before 6.12 cannot switch on the callbacks of an open connection. Such a connection is paced at a fixed
+// rate. This file computes that rate as the clocks would divide the limits. Each node divides its limit among
+// programs and nodes by weight and guarantee. Each of these divides its part equally among its connections that
+// have something to send.
 
 // sharing is a connection that has something to send, with the limits on its path.
 type sharing struct {
 	hops []sharingHop
-	want float64 // bytes/s; of what inner limits leave it
+	want float64 // bytes/s that the inner limits leave it
 }
 
-// sharingHop is a limit and who shares it there: a program or a node.
+// sharingHop is a limit on a connection's path, with the child that shares it: a program or a node.
 type sharingHop struct {
 	node   uint32
 	rate   float64 // bytes/s
 	child  uint64
 	weight uint32
 	min    float64 // guaranteed, bytes/s
-	only   bool    // and no more than that
+	only   bool    // it gets no more than the guarantee
 }
 
-// divide sets what each wants to what it has, innermost limits first.
+// divide sets the want of each connection to the rate that it gets. It begins with the innermost limits.
 func divide(list []*sharing) {
 	depth := map[uint32]int{}
 	for _, s := range list {
@@ -51,7 +52,7 @@ func divide(list []*sharing) {
 	}
 }
 
-// divideAt divides one limit.
+// divideAt divides one limit among the connections.
 func divideAt(node uint32, list []*sharing) {
 	rate := 0.0
 	parts := map[uint64]*part{}
@@ -89,12 +90,12 @@ func divideAt(node uint32, list []*sharing) {
 	}
 }
 
-// part of a rate, in bytes/s.
+// part is a part of a rate, in bytes/s.
 type part struct {
 	weight, min, want, has float64
 }
 
-// fill divides a rate: to each what it is guaranteed, the rest by weight among who wants more.
+// fill divides a rate. Each part gets its guarantee; the rest goes by weight to the parts that want more.
 func fill(rate float64, parts []*part) {
 	left, open := rate, slices.Clone(parts)
 	for _, p := range parts {
@@ -125,7 +126,7 @@ func fill(rate float64, parts []*part) {
 	}
 }
 
-// sharing is what a socket has to share; false: it has nothing to send, or no limit.
+// sharing returns a socket's want and limits. The result is false if the socket has nothing to send, or no limit.
 func (k *Kernel) sharing(r bpf.SocketRecord) (*sharing, bool) {
 	if r.Protocol == unix.IPPROTO_UDP || r.Protocol == unix.IPPROTO_MPTCP || r.UnsentBytes == 0 {
 		return nil, false
@@ -155,7 +156,7 @@ func (k *Kernel) sharing(r bpf.SocketRecord) (*sharing, bool) {
 	return s, len(s.hops) > 0
 }
 
-// putFixed writes the rates of those of these sockets, which are all, that have a fixed one.
+// putFixed writes the rates of all fixed-rate connections. The list has to hold every socket.
 func (k *Kernel) putFixed(list []bpf.SocketRecord) error {
 	if len(k.fixed) == 0 && !slices.ContainsFunc(list, isFixed) {
 		return nil
@@ -184,7 +185,7 @@ func (k *Kernel) putFixed(list []bpf.SocketRecord) error {
 	for cookie, s := range of {
 		rate := max(uint64(s.want), 1)
 		if err := k.obj.FixedRates.Put(cookie, rate); errors.Is(err, unix.E2BIG) {
-			return nil // the others keep equal parts
+			return nil // the map is full; the other connections keep equal parts
 		} else if err != nil {
 			return fmt.Errorf("write the rate of a connection: %w", err)
 		}
@@ -193,7 +194,7 @@ func (k *Kernel) putFixed(list []bpf.SocketRecord) error {
 	return nil
 }
 
-// readFixed learns what a daemon before this one has written.
+// readFixed reads the rates that an earlier daemon has written.
 func (k *Kernel) readFixed() error {
 	var cookie, rate uint64
 	all := k.obj.FixedRates.Iterate()
@@ -208,7 +209,7 @@ func (k *Kernel) readFixed() error {
 
 func isFixed(r bpf.SocketRecord) bool { return r.State.Flags&bpf.SocketStatic != 0 }
 
-// dropFixed has these sockets get equal parts until all are looked at.
+// dropFixed gives these sockets equal parts until the next division of all limits.
 func (k *Kernel) dropFixed(list []bpf.SocketRecord) error {
 	for _, r := range list {
 		if k.fixed[r.Cookie] {

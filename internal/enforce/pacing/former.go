@@ -9,15 +9,15 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// Processes whose limited ancestors have ended are members of trees by their mark
-// alone. Where another release's maps are set aside, the marks are read out of them,
-// and nodes of the same number and subject get these members, too.
+// A process whose limited ancestors have ended is a member of a tree by its mark alone. If another release's maps
+// are set aside, this file reads the marks out of them. Nodes of the same number and subject get these members,
+// too.
 
 // mostCarries bounds the looks for members that were forked meanwhile.
 const mostCarries = 8
 
-// carryTrees reads which processes are in another release's trees. That it cannot be
-// had is no reason not to start.
+// carryTrees reads which processes are in another release's trees. A failure does not keep the daemon from
+// starting.
 func (k *Kernel) carryTrees() {
 	var err error
 	if k.former, err = k.obj.FormerTrees(); err != nil {
@@ -32,14 +32,14 @@ func (k *Kernel) Inherits(spec enforce.NodeSpec) bool {
 	return len(k.formerMembers(spec.ID, nodeOf(spec))) > 0
 }
 
-// isFormer says whether the node stood for the same subject in the other release.
+// isFormer says whether the node had the same subject in the other release.
 func (k *Kernel) isFormer(id uint32, n bpf.Node) bool {
 	t, ok := k.former[id]
 	return ok && n.Kind == bpf.KindTree && t.Subject == n.Subject && t.StartBoottimeNs == n.StartBoottimeNs
 }
 
-// formerMembers lists who was in the node, or one nested in it, in the other release;
-// the process that it is named for comes first.
+// formerMembers lists the processes that were in the node, or in one nested in it, in the other release. The
+// process that the node is named for comes first.
 func (k *Kernel) formerMembers(id uint32, n bpf.Node) (list []uint32) {
 	if !k.isFormer(id, n) {
 		return nil
@@ -61,7 +61,7 @@ func (k *Kernel) formerMembers(id uint32, n bpf.Node) (list []uint32) {
 	return list
 }
 
-// formerPath lists a node of the other release and those around it, innermost first.
+// formerPath lists a node of the other release and the nodes around it, innermost first.
 func (k *Kernel) formerPath(at uint32) (path []uint32) {
 	for at != 0 && len(path) < bpf.TreesDeep {
 		t, ok := k.former[at]
@@ -74,8 +74,8 @@ func (k *Kernel) formerPath(at uint32) (path []uint32) {
 	return path
 }
 
-// formerOuter is the innermost tree around the node that stands already, 0 = none.
-// Those around it that come later take the node in.
+// formerOuter returns the innermost tree around the node that exists already, 0 = none. Enclosing trees that are
+// made later take the node in.
 func (k *Kernel) formerOuter(id uint32, n bpf.Node) (outer uint32, ok bool) {
 	if !k.isFormer(id, n) {
 		return 0, false
@@ -88,8 +88,8 @@ func (k *Kernel) formerOuter(id uint32, n bpf.Node) (outer uint32, ok bool) {
 	return 0, true
 }
 
-// carryLate finds members that were forked by ones that were not marked yet, and whose
-// parents have ended since: until nobody is found.
+// carryLate finds members whose parents were not marked yet at the fork and have ended since. It repeats the search
+// until it finds none.
 func (k *Kernel) carryLate() error {
 	defer func() { k.former = nil }()
 	for range mostCarries {
@@ -122,7 +122,7 @@ func (k *Kernel) carryLate() error {
 func (k *Kernel) mark(id, outer uint32, roots []uint32) (all bpf.Adopted, err error) {
 	for i, root := range roots {
 		if i > 0 && slices.Contains(k.trees(root), id) {
-			continue // a descendant of one before
+			continue // a descendant of an earlier root
 		}
 		one, err := k.obj.AdoptTasks(root, id, outer)
 		if err != nil {
@@ -137,7 +137,7 @@ func (k *Kernel) mark(id, outer uint32, roots []uint32) (all bpf.Adopted, err er
 		if all.Members != nil && one.Members != nil {
 			all.Members = append(all.Members, one.Members...)
 		} else {
-			all.Members = nil // those of the whole machine were looked at
+			all.Members = nil // the processes of the whole machine were visited
 		}
 	}
 	if len(roots) == 0 {

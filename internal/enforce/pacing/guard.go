@@ -4,26 +4,24 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// Guard is a process that outlives this one: it has the egress hook on the root
-// when this one has ended, since nobody follows limited processes to other cgroups
-// then (see cover.go).
+// Guard is a process that outlives this one. It moves the egress hook to the root when this process has ended,
+// since no daemon then tracks limited processes into other cgroups (see cover.go).
 type Guard interface {
 	Alive() bool
-	// Close has the guard look now, and end.
+	// Close makes the guard check at once, and end.
 	Close() error
 }
 
-// RunGuard is what such a process does: it waits until in ends. See bpf.Guard.
+// RunGuard is the main function of such a process. It waits until its input ends. See bpf.Guard.
 var RunGuard = bpf.Guard
 
-// guarded reports whether the hook may be below the root: a guard is there, or
-// none is wanted.
+// guarded reports whether the hook may be below the root. It may if a guard runs, or if the options ask for none.
 func (k *Kernel) guarded() bool {
 	if k.opts.StartGuard == nil || k.guard != nil && k.guard.Alive() {
 		return true
 	}
 	if k.guard != nil {
-		_ = k.guard.Close() // ended already
+		_ = k.guard.Close() // its process has ended already
 	}
 	g, err := k.opts.StartGuard()
 	if err != nil {

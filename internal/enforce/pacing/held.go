@@ -9,24 +9,24 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// The first chunks of a connection that have to wait go back to TCP, which tries
-// again after 0.2 s, 0.4 s and so on: coarse steps. While a daemon runs it lets
-// each try when its turn has come. Kernels before 6.1 refuse that (see nn_push in
-// adopt.h); there, and without a daemon, the coarse steps are all there is.
+// The first chunks of a connection that have to wait go back to TCP, which tries again after 0.2 s, 0.4 s and so
+// on. These steps are coarse. While a daemon runs it lets each deferred chunk try again at its departure time.
+// Kernels before 6.1 refuse that (see nn_push in adopt.h). There, and without a daemon, TCP's coarse steps are the
+// only retries.
 
 const (
-	// heldPause is the shortest time between two looks, heldWait the longest
-	// while the next turn is within a second.
+	// heldPause is the shortest time between two looks. heldWait is the longest while the next departure is within
+	// a second, and heldLong is the longest otherwise.
 	heldPause = 5 * time.Millisecond
 	heldWait  = 50 * time.Millisecond
 	heldLong  = time.Second
-	// heldPatience is how long after its turn a chunk is looked after.
+	// heldPatience is how long after its departure time a chunk is still pushed.
 	heldPatience = time.Second
-	// heldDuty bounds the part of one CPU that looking takes: 1 in 5.
+	// heldDuty bounds the part of one CPU that the looks take: 1 in 5.
 	heldDuty = 4
 )
 
-// watchHeld looks after held chunks from an event on until there is none.
+// watchHeld begins with an event, and pushes deferred chunks until none is left.
 func (k *Kernel) watchHeld() {
 	defer close(k.heldDone)
 	for {
@@ -56,7 +56,7 @@ func (k *Kernel) watchHeld() {
 				return
 			}
 			select {
-			case <-time.After(pause - least): // at once if negative
+			case <-time.After(pause - least): // returns at once if the difference is negative
 			case <-k.held:
 			case <-k.stop:
 				return
@@ -65,8 +65,8 @@ func (k *Kernel) watchHeld() {
 	}
 }
 
-// pushDue lets the connections try whose turn has come. It returns the time
-// until the next turn, and whether any is to come or did not succeed yet.
+// pushDue lets the connections try again that have reached their departure time. It returns the time until the next
+// departure. It also reports whether some chunk is still deferred.
 func (k *Kernel) pushDue() (next time.Duration, some bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -98,7 +98,7 @@ func (k *Kernel) pushDue() (next time.Duration, some bool, err error) {
 	return next, some, errors.Join(errs...)
 }
 
-// untilTurn returns how long a socket's held chunk has to wait still.
+// untilTurn returns how long a socket's deferred chunk still has to wait.
 func untilTurn(r bpf.SocketRecord, now uint64) (wait time.Duration, held bool) {
 	if r.State.DueNs == 0 || r.TcpState == tcpClose || r.TcpState == tcpTimeWait {
 		return 0, false

@@ -25,11 +25,11 @@ func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) (out []enfo
 	}
 	for _, r := range list {
 		if !wanted(r.Inode, r.State.Tgid) || r.Protocol == unix.IPPROTO_MPTCP {
-			continue // of the latter the subflows are looked at
+			continue // for MPTCP the list has the subflows instead
 		}
 		stats := k.socketStats([]bpf.SocketRecord{r})
 		if len(stats) == 0 {
-			continue // nothing holds for it
+			continue // no limit holds for it
 		}
 		s := enforce.SocketLook{
 			SocketStats: stats[0], Inode: r.Inode, Protocol: uint16(r.Protocol),
@@ -39,7 +39,7 @@ func (k *Kernel) Inspect(wanted func(inode uint64, pid uint32) bool) (out []enfo
 		}
 		s.At, s.Departs = time.Duration(r.TimeNs), time.Duration(max(r.State.DepartNs, r.State.DueNs)-r.TimeNs)
 		if r.State.QueuedPackets > 0 {
-			s.Departs = 0 // in a queue
+			s.Departs = 0 // it waits in a queue
 		}
 		s.Own = k.ownNode(r)
 		s.Turns = k.turns(r)
@@ -63,7 +63,7 @@ func (k *Kernel) Probes(fd int) error {
 	return nil
 }
 
-// ownNode is the node that a socket has by itself, 0 = none.
+// ownNode returns a socket's own node, 0 = none.
 func (k *Kernel) ownNode(r bpf.SocketRecord) uint32 {
 	own := r.State.Path[0]
 	if n, ok := k.nodes[own.Node]; ok && n.Generation == own.Generation && n.Kind == bpf.KindSocket {
@@ -72,10 +72,10 @@ func (k *Kernel) ownNode(r bpf.SocketRecord) uint32 {
 	return 0
 }
 
-// turns asks each clock on a socket's path when the socket's program is paid for, as
+// turns asks each clock on a socket's path when the bytes of the socket's program are paid for. It computes that as
 // nn_path_walk does.
 func (k *Kernel) turns(r bpf.SocketRecord) (list []enforce.Turn) {
-	if r.State.RateBytesPerSec > 0 && r.Protocol == unix.IPPROTO_TCP { // of others it is the node's
+	if r.State.RateBytesPerSec > 0 && r.Protocol == unix.IPPROTO_TCP { // other sockets have a node for it
 		ahead := max(time.Duration(r.State.RateClockNs-r.TimeNs), -socketBurst)
 		list = append(list, enforce.Turn{Ahead: ahead, Burst: socketBurst})
 	}
@@ -98,8 +98,9 @@ func (k *Kernel) turns(r bpf.SocketRecord) (list []enforce.Turn) {
 	return list
 }
 
-// climb visits the nodes on a socket's path, innermost first, with who shares there, its weight, and the
-// node, 0 = none, that has a guarantee on the way: nn_path_walk.
+// climb visits the nodes on a socket's path, innermost first, as nn_path_walk does. The callback gets the child
+// that shares the node's limit, and the child's weight. It also gets the innermost node with a guarantee on the
+// way, 0 = none.
 func (k *Kernel) climb(r bpf.SocketRecord, visit func(h bpf.Hop, n bpf.Node, child uint64, weight, promised uint32)) {
 	child, weight, promised := r.State.Child, uint32(defaultWeight), uint32(0)
 	for _, h := range r.State.Path {
@@ -121,8 +122,8 @@ func (k *Kernel) climb(r bpf.SocketRecord, visit func(h bpf.Hop, n bpf.Node, chi
 
 func minUp(n bpf.Node) uint64 { return n.Limits[enforce.OwnerAdmin][enforce.Up].MinBytesPerSec }
 
-// promisedAhead is how far a clock is ahead for whoever has a guarantee, or a reservation, from
-// a node on the way to it: nn_guarantee_sooner.
+// promisedAhead returns how far a clock is ahead for a child with a guarantee or a reservation. The guarantee is
+// that of a node on the way to the clock. It computes the same as nn_guarantee_sooner.
 func (k *Kernel) promisedAhead(t enforce.Turn, node uint32) time.Duration {
 	n, ok := k.nodes[node]
 	if !ok || n.ScopeId != 0 && n.ScopeId != t.Node {
@@ -131,7 +132,7 @@ func (k *Kernel) promisedAhead(t enforce.Turn, node uint32) time.Duration {
 	var g bpf.Class
 	key := bpf.ClassKey{Node: t.Node, Direction: uint32(t.Direction), Child: bpf.ChildGuarantee | uint64(node)}
 	if k.obj.Classes.Lookup(key, &g) != nil {
-		return t.Ahead // it has paid for nothing yet
+		return t.Ahead // nothing was charged to the guarantee yet
 	}
 	ahead := max(time.Duration(int64(g.Finish-monotonicNS())), -t.Burst)
 	if n.Flags&bpf.NodeSliceOnly != 0 {
@@ -140,7 +141,7 @@ func (k *Kernel) promisedAhead(t enforce.Turn, node uint32) time.Duration {
 	return min(ahead, t.Ahead)
 }
 
-// childOfNode is the class of a node below another: nn_child_node.
+// childOfNode returns the class of a node below another: nn_child_node.
 func childOfNode(node, generation uint32) uint64 {
 	return 1<<63 | uint64(generation)<<32 | uint64(node)
 }
@@ -156,13 +157,13 @@ func (k *Kernel) turn(id uint32, n bpf.Node, direction uint32, child uint64, wei
 	var class bpf.Class
 	if k.obj.Clocks.Lookup(bpf.ClockKey{Node: id, Direction: direction}, &c) != nil ||
 		k.obj.Classes.Lookup(bpf.ClassKey{Node: id, Direction: direction, Child: child}, &class) != nil {
-		return t, true // nothing was sent
+		return t, true // the child has sent nothing
 	}
 	t.Ahead = max(t.Ahead, paidIn(c, class, weight, rate, monotonicNS()))
 	return t, true
 }
 
-// holding is the lowest ceiling in a direction, and what may be made up for.
+// holding returns the lowest ceiling in a direction, and the lowest burst.
 func holding(n bpf.Node, direction uint32) (rate, burst uint64) {
 	lower := func(to *uint64, than uint64) {
 		if than != 0 && (*to == 0 || than < *to) {
@@ -182,7 +183,7 @@ const (
 	furthest     = (1<<34 - 1) << virtualShift
 )
 
-// paidIn is how long from now a class's bytes are paid for: nn_class_paid_ns.
+// paidIn returns the time from now until a class's bytes are paid for: nn_class_paid_ns.
 func paidIn(c bpf.Clock, k bpf.Class, weight uint32, rate, now uint64) time.Duration {
 	ahead := func(tag uint64) uint64 {
 		if tag-c.Vtime > furthest {
@@ -202,5 +203,5 @@ func paidIn(c bpf.Clock, k bpf.Class, weight uint32, rate, now uint64) time.Dura
 	return time.Duration(at + float64(span)*active/(1<<virtualShift)/float64(rate)*1e9)
 }
 
-// Queues implements enforce.Kernel: TCP's pacing needs none.
+// Queues implements enforce.Kernel. TCP's pacing needs no queue.
 func (k *Kernel) Queues() ([]enforce.Queue, error) { return nil, nil }

@@ -59,7 +59,8 @@ func mptcp(t *testing.T) (client, server *net.TCPConn) {
 	return client, server
 }
 
-// An MPTCP connection that another process has made, and has open, is whose who sends by it, and so are its subflows.
+// A process sends by an MPTCP connection that another process has made and still has open. The connection and its
+// subflows then belong to the sender.
 func TestMPTCPFollowsSender(t *testing.T) {
 	testutil.RequireRoot(t)
 	g := newGrove(t)
@@ -111,7 +112,7 @@ func TestMPTCPFollowsSender(t *testing.T) {
 	if _, there := list[unix.IPPROTO_MPTCP]; !there {
 		t.Fatalf("the connection is not the sender's: %+v", list)
 	}
-	if err := g.k.Maintain(); err != nil { // an event asks the daemon for that
+	if err := g.k.Maintain(); err != nil { // an event makes the daemon do that
 		t.Fatal(err)
 	}
 	subflow, there := g.of(port, child)[unix.IPPROTO_TCP]
@@ -125,7 +126,7 @@ func TestMPTCPFollowsSender(t *testing.T) {
 	}
 }
 
-// of returns the sockets of a process's that the node 1 holds for and that have that local port, by protocol.
+// of returns, by protocol, the sockets of a process that have that local port and are limited by node 1.
 func (g *grove) of(port int, pid uint32) map[uint32]bpf.SocketRecord {
 	g.t.Helper()
 	list, err := g.k.obj.ListSockets()

@@ -24,17 +24,17 @@ const (
 	limitOption = 7005 // NETNICE_LIMIT
 )
 
-// optionPair is two sockets of a kind to which the same is done: one in the cgroup that
-// the programs are on, and one outside.
+// optionPair is two sockets of one kind, for which the test makes the same calls. One is in the cgroup that the
+// programs are on, and one is outside.
 type optionPair struct {
 	here, out int
 	used      int
-	rate      uint64 // that TCP_SNDRATE has on here, by the rules of netnice.h
+	rate      uint64 // value of TCP_SNDRATE that is due by the rules of netnice.h
 }
 
-// options is a stage for calls of setsockopt and getsockopt.
+// options makes calls of setsockopt and getsockopt.
 type optionStage struct {
-	outside []outsider // made before the cgroup was entered
+	outside []outsider // sockets made before the cgroup was entered
 	pairs   [4]optionPair
 	victim  int
 	buffer  []byte
@@ -44,7 +44,7 @@ type optionStage struct {
 type outsider struct{ kind, fd int }
 
 const (
-	pairLife   = 5000 // calls, then others
+	pairLife   = 5000 // calls until a pair is replaced
 	victimRate = 1_000_000
 )
 
@@ -60,7 +60,7 @@ func makeSocket(kind int) (int, error) {
 	return unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 }
 
-// option calls setsockopt or getsockopt as a program may, with whatever length.
+// option calls setsockopt or getsockopt as a program may, with any length.
 func option(get bool, fd, level, name int, buffer []byte, length int32) (int32, unix.Errno) {
 	if get {
 		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name),
@@ -72,10 +72,9 @@ func option(get bool, fd, level, name int, buffer []byte, length int32) (int32, 
 	return 0, errno
 }
 
-// The kernel runs no such program for a test (BPF_PROG_RUN), so these are real calls, of a
-// user without privileges, of whatever level, name, length and value. The rate follows
-// them as netnice.h says; any other option is answered as without netnice; and another
-// socket keeps what it has.
+// The kernel offers no test run (BPF_PROG_RUN) for such programs, so these are real calls of a user without
+// privileges. They have any level, name, length and value. The rate follows them as netnice.h says. The kernel
+// answers any other option as without netnice. Another socket keeps its values.
 func FuzzOption(f *testing.F) {
 	testutil.RequireRoot(f)
 	s := newOptionStage(f)
@@ -111,7 +110,7 @@ func (s *optionStage) call(t *testing.T, kind int, get bool, level, name int, le
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	p := s.pair(t, kind)
-	// This thread alone is nobody's meanwhile.
+	// This thread alone loses its privileges for the calls.
 	effective := func(uid uintptr) {
 		const same = ^uintptr(0)
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, uid, same); errno != 0 {
@@ -143,7 +142,7 @@ func (s *optionStage) call(t *testing.T, kind int, get bool, level, name int, le
 		default:
 			want = unix.EINVAL
 		}
-		some := length <= 0 || length > 4096 // kernels differ in why
+		some := length <= 0 || length > 4096 // kernels differ in the reason
 		if _, errno := run(p.here); errno != want && (!some || errno == 0) {
 			t.Fatalf("get %t, %d bytes of % x: %v, want %v", get, length, value, errno, want)
 		}
@@ -152,7 +151,7 @@ func (s *optionStage) call(t *testing.T, kind int, get bool, level, name int, le
 			t.Fatalf("after %d bytes of % x the rate is %d, %v, want %d", length, value, binary.NativeEndian.Uint64(s.buffer), errno, rate)
 		}
 	case name == rcvRate || name == limitOption || name == sndRate && level == unix.IPPROTO_UDP:
-		// netnice's too: what they answer is tested elsewhere, here that nothing breaks
+		// These options are netnice's, too. Other tests check their answers; this one checks that nothing breaks.
 		if _, errno := run(p.here); length > 8 && length != 24 && !get && errno == 0 {
 			t.Fatalf("option %d takes %d bytes", name, length)
 		}
@@ -160,7 +159,7 @@ func (s *optionStage) call(t *testing.T, kind int, get bool, level, name int, le
 		gotLength, got := run(p.here)
 		wantLength, want := run(p.out)
 		if length <= 0 && got != 0 && want != 0 {
-			return // kernels before 6.2 or so say why before they ask who knows the option
+			return // kernels before 6.2 or so check the arguments before they look for a handler of the option
 		}
 		if got != want || gotLength != wantLength && (level != unix.IPPROTO_TCP || name != unix.TCP_CC_INFO) {
 			t.Fatalf("get %t, kind %d, level %d, option %d, %d bytes of % x: %v and %d bytes, without netnice %v and %d",
@@ -172,7 +171,7 @@ func (s *optionStage) call(t *testing.T, kind int, get bool, level, name int, le
 	}
 }
 
-// pair returns two sockets to which the same was done.
+// pair returns two sockets that had the same calls.
 func (s *optionStage) pair(t *testing.T, kind int) *optionPair {
 	p := &s.pairs[kind]
 	if p.here != 0 && p.used < pairLife {
@@ -180,7 +179,7 @@ func (s *optionStage) pair(t *testing.T, kind int) *optionPair {
 	}
 	at := slices.IndexFunc(s.outside, func(o outsider) bool { return o.kind == kind })
 	if at < 0 {
-		return p // the last of these are used to the end
+		return p // the last pairs are used to the end
 	}
 	if p.here != 0 {
 		_ = unix.Close(p.here)

@@ -10,18 +10,17 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// Sockets with a rate of their own need no node to send by TCP (TCP_SNDRATE). The programs
-// that stand always pace them; the egress hook, which holds a connection's first
-// segments, is on the root while there is such a socket. The program that sets the
-// first rate waits until the policy says so.
+// A socket with a rate of its own (TCP_SNDRATE) needs no node to send by TCP. The base programs pace it. The egress
+// hook defers a connection's first segments, and is on the root while there is such a socket. The program that sets
+// the first rate waits until the policy says so.
 
-// rateLook is how often it is looked whether there is such a socket still.
+// rateLook is the time between two searches for a socket with a rate.
 const (
 	rateLook   = 2 * time.Second
-	socketLook = time.Second // while a socket has a node
+	socketLook = time.Second // the same while a socket has a node
 )
 
-// nextRateLook is when to look next, unless an event comes before.
+// nextRateLook returns the time of the next search, unless an event comes before it.
 func (k *Kernel) nextRateLook() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -38,8 +37,8 @@ func isEvent(event []byte, kind uint32) bool {
 	return len(event) >= 4 && binary.NativeEndian.Uint32(event) == kind
 }
 
-// carryRates takes over the rates that sockets have from another release. Those that
-// cannot be had are no reason not to start.
+// carryRates takes over the rates that sockets have from another release. Rates in an unreadable layout do not keep
+// the daemon from starting.
 func (k *Kernel) carryRates() error {
 	err := k.obj.CarryRates()
 	if errors.Is(err, bpf.ErrLayout) {
@@ -49,8 +48,8 @@ func (k *Kernel) carryRates() error {
 	return err
 }
 
-// followRates attaches the egress hook if a socket has a rate, and detaches it
-// if none has and there is no node either.
+// followRates attaches the egress hook if a socket has a rate. It detaches the hook if no socket has one and there
+// is no node either.
 func (k *Kernel) followRates() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -74,7 +73,7 @@ func hasRate(r bpf.SocketRecord) bool {
 	return r.State.RateBytesPerSec > 0 || r.State.ReceiveBytesPerSec > 0 || r.State.Own.Node != 0
 }
 
-// lastNodeWent detaches what is not needed without nodes.
+// lastNodeWent detaches the hooks that are not needed without nodes.
 func (k *Kernel) lastNodeWent() error {
 	if err := k.lookAtRates(); err != nil {
 		return err
@@ -96,7 +95,8 @@ func (k *Kernel) setRates(rates bool) error {
 	k.rates = rates
 	switch {
 	case rates:
-		// Also for a daemon that took this over; the policy is written after.
+		// A daemon that took over this state needs the hook on the root, too. The policy is written after the hook
+		// is there.
 		if err := k.coverAll(); err != nil {
 			k.rates = before
 			return err
@@ -116,7 +116,7 @@ func (k *Kernel) setRates(rates bool) error {
 	return nil
 }
 
-// releaseRates takes the rates of all sockets away; removeAll releases these.
+// releaseRates takes the rates of all sockets away. removeAll then releases their connections.
 func (k *Kernel) releaseRates() error {
 	k.going = true
 	if err := k.obj.ReleaseRates(); err != nil {

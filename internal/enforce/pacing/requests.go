@@ -10,7 +10,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// requests are limits that programs ask for by the option NETNICE_LIMIT.
+// requests are the requests for limits that programs make by the option NETNICE_LIMIT.
 type requests struct {
 	reader *ringbuf.Reader
 	list   chan enforce.Request
@@ -18,8 +18,8 @@ type requests struct {
 }
 
 const (
-	mostRequests = 64 // that wait for the daemon; more wait in the kernel's buffer
-	// of include/netnice.h
+	mostRequests = 64 // requests that wait for the daemon; further ones wait in the kernel's buffer
+	// These numbers are those of include/netnice.h.
 	prioNetUser = 4
 	prioPower   = 5
 	askOnly     = ^uint64(0)
@@ -43,10 +43,10 @@ func (k *Kernel) readRequests() {
 			return
 		}
 		r, ok := bpf.RequestOf(record.RawSample)
-		// a number is a time, in parts of a nanosecond
+		// The number of a request is its time, in fractions of a nanosecond.
 		age := time.Duration((monotonicNS()<<10 - r.Number) >> 10)
 		if !ok || age > enforce.RequestPatience {
-			continue // its program has given up waiting, or asked a daemon before this one
+			continue // its program has stopped waiting, or asked an earlier daemon
 		}
 		request := requestOf(r)
 		request.At = time.Now().Add(-age)

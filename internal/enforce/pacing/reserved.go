@@ -31,7 +31,7 @@ func (k *Kernel) Reserved() (out []enforce.SocketReservation, err error) {
 func (k *Kernel) Asker(number uint64) (s enforce.SocketReservation, found bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	// which looks by which device it sends
+	// AssignSockets also finds the device by which the socket sends.
 	if err := k.obj.AssignSockets(); err != nil {
 		return s, false, err
 	}
@@ -47,7 +47,7 @@ func (k *Kernel) Asker(number uint64) (s enforce.SocketReservation, found bool, 
 	return s, false, nil
 }
 
-// reservedOf is what a socket has reserved, and of which link it may. The caller holds k.mu.
+// reservedOf returns a socket's reservation, and the link that it may reserve. The caller holds k.mu.
 func (k *Kernel) reservedOf(r bpf.SocketRecord) enforce.SocketReservation {
 	s := enforce.SocketReservation{Cookie: r.Cookie, UID: enforce.OwnerOf(r.State.Uid, k.ranges)}
 	if link, ok := k.nodes[r.State.Link.Node]; ok && link.Generation == r.State.Link.Generation {
@@ -90,7 +90,7 @@ func (k *Kernel) Reserve(r enforce.SocketReservation) error {
 	return errors.Join(k.SetNode(spec), k.AssignSockets())
 }
 
-// reservingNode is a socket's own node, if that has a reservation. The caller holds k.mu.
+// reservingNode returns a socket's own node, and whether that node has a reservation. The caller holds k.mu.
 func (k *Kernel) reservingNode(r bpf.SocketRecord) (own bpf.Node, reserves bool) {
 	own = k.nodes[r.State.Own.Node]
 	return own, own.Kind == bpf.KindSocket && own.Generation == r.State.Own.Generation && own.Subject == r.Cookie && own.PeriodNs != 0

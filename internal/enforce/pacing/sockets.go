@@ -10,19 +10,18 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// A socket that limits what it receives, or the datagrams that it sends, needs a
-// node of its own: nobody asks the daemon for it, so the kernel side makes it
-// (enforce/shaping, as it needs classes in queues).
+// A socket that limits its ingress, or its datagrams, needs a node of its own. No command asks the daemon for such
+// a node, so the kernel side makes it. Package enforce/shaping does that, as the node needs classes in queues.
 
 // SocketWish is a socket that needs a node, by its cookie.
 type SocketWish struct {
 	Cookie, Up, Down uint64
-	UID              uint32 // whose it is
+	UID              uint32 // owner of the socket
 	Reserved         bool   // it has a node already, for a reservation
 }
 
-// SocketsChanged delivers a value when sockets that need a node may have come,
-// changed or gone: at once, and once a second while there are some.
+// SocketsChanged delivers a value when sockets that need a node may have come, changed or gone. Events cause a
+// value at once, and while there are such sockets it comes once a second.
 func (k *Kernel) SocketsChanged() <-chan struct{} { return k.sockets }
 
 func (k *Kernel) askForSockets() {
@@ -50,7 +49,7 @@ func (k *Kernel) SocketWishes() ([]SocketWish, error) {
 			w.Up = r.State.RateBytesPerSec
 		}
 		_, w.Reserved = k.reservingNode(r)
-		// an MPTCP socket has subflows, which have nodes
+		// An MPTCP socket needs no node, as its subflows have nodes.
 		if (w.Up|w.Down != 0 || w.Reserved) && r.Cookie != 0 && r.Protocol != unix.IPPROTO_MPTCP && r.TcpState != tcpTimeWait {
 			out = append(out, w)
 		}
@@ -70,8 +69,8 @@ func (k *Kernel) SocketNodes() (out []enforce.NodeSpec) {
 	return out
 }
 
-// AssignSockets gives the sockets the nodes that were made for them, or takes away
-// those that were removed, and arms what is open.
+// AssignSockets gives the sockets the nodes that were made for them, and takes removed nodes away. It arms the open
+// connections.
 func (k *Kernel) AssignSockets() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -81,11 +80,11 @@ func (k *Kernel) AssignSockets() error {
 	return k.adoptConnections(false)
 }
 
-// ErrTooManySockets says that no socket more may have a node.
+// ErrTooManySockets says that no further socket may have a node.
 var ErrTooManySockets = fmt.Errorf("more sockets limit themselves than there may be: %d, of a user %d", enforce.MostSockets, enforce.MostSocketsOfUser)
 
-// FreeSocketNode returns the number of a node that is not in use, for a socket; 0
-// if there is none. It goes on from the last one.
+// FreeSocketNode returns the number of an unused node for a socket, 0 if there is none. The search goes on from the
+// number that it returned last.
 func (k *Kernel) FreeSocketNode() uint32 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -100,7 +99,7 @@ func (k *Kernel) FreeSocketNode() uint32 {
 	return 0
 }
 
-// hasSocketNodes is asked with k.mu held.
+// hasSocketNodes reports whether a socket has a node. The caller holds k.mu.
 func (k *Kernel) hasSocketNodes() bool {
 	for _, n := range k.nodes {
 		if n.Kind == bpf.KindSocket {
@@ -110,7 +109,7 @@ func (k *Kernel) hasSocketNodes() bool {
 	return false
 }
 
-// removeSocket lifts the node of a socket that has gone, or wants none any more.
+// removeSocket lifts the node of a socket that has gone, or no longer needs one.
 func (k *Kernel) removeSocket(id uint32, n bpf.Node) error {
 	delete(k.nodes, id)
 	n.Flags &^= bpf.NodeLive

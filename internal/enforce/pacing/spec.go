@@ -5,7 +5,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// nodeOf turns a wanted node into the kernel's form.
+// nodeOf turns a node's desired state into the kernel's form.
 func nodeOf(spec enforce.NodeSpec) bpf.Node {
 	n := bpf.Node{
 		Kind: uint32(spec.Kind), Flags: bpf.NodeLive, Subject: spec.Subject,
@@ -55,8 +55,8 @@ func nodeOf(spec enforce.NodeSpec) bpf.Node {
 	return n
 }
 
-// burstBytes is the credit that a ceiling's burst time is worth, at least a
-// packet, at most what keeps the datapath's arithmetic within 64 bits.
+// burstBytes returns the credit of a ceiling's burst time. It is at least one packet, and at most what the
+// datapath's arithmetic can hold in 64 bits.
 func burstBytes(c enforce.Ceiling) uint64 {
 	if c.BytesPerSec == 0 {
 		return 0
@@ -76,7 +76,7 @@ func burstBytes(c enforce.Ceiling) uint64 {
 	return uint64(bytes)
 }
 
-// specOf is the inverse of nodeOf, for a daemon that adopts what is in force.
+// specOf is the inverse of nodeOf, for a daemon that adopts the nodes in force.
 func specOf(id uint32, n bpf.Node) enforce.NodeSpec {
 	s := enforce.NodeSpec{
 		ID: id, Kind: enforce.Kind(n.Kind), Subject: n.Subject, StartBoottimeNS: n.StartBoottimeNs,

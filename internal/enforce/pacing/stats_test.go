@@ -9,7 +9,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// What a limit on both directions together is charged for received bytes is nothing that the node sent.
+// Received bytes that are charged to a limit on both directions together do not count as sent by the node.
 func TestChargeKeepsSentApart(t *testing.T) {
 	var s enforce.NodeStats
 	charge(&s, bpf.DirectionUp, bpf.Clock{Bytes: 100, SentBytes: 100, Held: 1})

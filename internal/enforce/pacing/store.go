@@ -14,7 +14,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// A limit for each address by itself has nodes in store, which the kernel side gives to
+// A node with per-peer limits (NodeSpec.Each) has a pool of preallocated nodes. The kernel side gives them to
 // addresses that it meets: nn_each_own.
 
 // Peers implements enforce.Kernel.
@@ -45,7 +45,8 @@ func (k *Kernel) Peers(id uint32) ([]enforce.Peer, error) {
 	return slices.Collect(maps.Keys(seen)), nil
 }
 
-// peersNoted adds those whom a node noted, and takes them out: who is sent to still is noted anew.
+// peersNoted adds the addresses that a node noted, and removes them from the map. The datapath notes an address
+// again if it is still a destination.
 func (k *Kernel) peersNoted(id uint32, seen map[enforce.Peer]bool) error {
 	var noted bpf.PeerMet
 	var netns uint32
@@ -60,14 +61,15 @@ func (k *Kernel) peersNoted(id uint32, seen map[enforce.Peer]bool) error {
 			seen[enforce.Peer{Address: netip.AddrFrom16(noted.Peer).Unmap(), Netns: netns}] = true
 		}
 	}
-	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) { // the rest comes the next time
+	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) { // the next call reads the rest
 		return fmt.Errorf("read the addresses that were noted: %w", err)
 	}
 	return forget(k.obj.PeersNoted, slices.Values(read))
 }
 
-// peersMet adds what the kernel side has noted. What has no node, or one that is in store no
-// more, is taken out. Stored nodes that nobody got, and that are in no slot, go back.
+// peersMet adds the addresses that the kernel side has met. It removes an address from the map if it has no node,
+// or if its node is no longer a pool node. Nodes of the pool that no address has, and that are in no slot, go back
+// into the pool.
 func (k *Kernel) peersMet(id uint32, seen map[enforce.Peer]bool) error {
 	met, err := k.met(id, k.nodes[id].Generation)
 	if err != nil {
@@ -79,7 +81,7 @@ func (k *Kernel) peersMet(id uint32, seen map[enforce.Peer]bool) error {
 		if n, ok := k.at(own); ok && n.Flags&bpf.NodeStored != 0 {
 			p.Node = own.Node
 			given[own.Node] = true
-			delete(met, key) // which stays
+			delete(met, key) // an address with a pool node stays in the map
 		}
 		seen[p] = true
 	}
@@ -89,13 +91,13 @@ func (k *Kernel) peersMet(id uint32, seen map[enforce.Peer]bool) error {
 	return k.putBack(id, given)
 }
 
-// at is the node of a hop, if that is the one that is meant.
+// at returns the node of a hop. The result is false if the number has another generation by now.
 func (k *Kernel) at(h bpf.Hop) (bpf.Node, bool) {
 	n, ok := k.nodes[h.Node]
 	return n, ok && n.Generation == h.Generation
 }
 
-// met lists whom a node of that generation has met, with what each got out of the store.
+// met lists the addresses that a node of that generation has met, each with the node that it got from the pool.
 func (k *Kernel) met(id, generation uint32) (map[bpf.PeerMet]bpf.Hop, error) {
 	out := map[bpf.PeerMet]bpf.Hop{}
 	var met bpf.PeerMet
@@ -106,13 +108,13 @@ func (k *Kernel) met(id, generation uint32) (map[bpf.PeerMet]bpf.Hop, error) {
 			out[met] = own
 		}
 	}
-	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) { // the rest comes the next time
+	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) { // the next call reads the rest
 		return nil, fmt.Errorf("read the addresses that were met: %w", err)
 	}
 	return out, nil
 }
 
-// forget takes out who was met.
+// forget removes addresses from a map.
 func forget(m *ebpf.Map, met iter.Seq[bpf.PeerMet]) error {
 	var errs []error
 	for key := range met {
@@ -124,7 +126,7 @@ func forget(m *ebpf.Map, met iter.Seq[bpf.PeerMet]) error {
 	return nil
 }
 
-// store puts a node that is for it into the store.
+// store puts a node that is meant for a pool into a free slot of it.
 func (k *Kernel) store(id uint32, n bpf.Node) error {
 	if n.Flags&bpf.NodeStored == 0 {
 		return nil
@@ -142,7 +144,7 @@ func (k *Kernel) store(id uint32, n bpf.Node) error {
 	return fmt.Errorf("node %d: there are %d in store for node %d", id, enforce.MostStored, n.Parent)
 }
 
-// unstore takes a node out of the store, and reports whether it was there.
+// unstore takes a node out of its pool, and reports whether it was there.
 func (k *Kernel) unstore(id uint32, n bpf.Node) (found bool, err error) {
 	delete(k.lost, id)
 	if n.Flags&bpf.NodeStored == 0 {
@@ -159,13 +161,13 @@ func (k *Kernel) unstore(id uint32, n bpf.Node) (found bool, err error) {
 		if err == nil {
 			return true, nil
 		}
-		return false, gone(err) // an address has it by now
+		return false, gone(err) // an address has taken it meanwhile
 	}
 	return false, it.Err()
 }
 
-// putBack puts nodes for that store into it that were taken out for nothing: two sockets met
-// an address at once, or a daemon ended before it did.
+// putBack returns nodes to the pool that left it without an address. That happens if two sockets met an address at
+// once, or if a daemon ended too early.
 func (k *Kernel) putBack(each uint32, given map[uint32]bool) error {
 	at := bpf.Stored{Node: each, Generation: k.nodes[each].Generation}
 	for at.Slot = range uint32(enforce.MostStored) {
@@ -173,14 +175,14 @@ func (k *Kernel) putBack(each uint32, given map[uint32]bool) error {
 		if err := gone(k.obj.Stored.Lookup(at, &hop)); err != nil {
 			return fmt.Errorf("read what is in store for node %d: %w", each, err)
 		}
-		given[hop.Node] = true // 0: the slot is empty
+		given[hop.Node] = true // node 0: the slot is empty
 	}
 	for id, n := range k.nodes {
 		if n.Flags&bpf.NodeStored == 0 || n.Parent != each {
 			continue
 		}
 		if given[id] || !k.lost[id] {
-			k.lost[id] = !given[id] // an address may be about to get it
+			k.lost[id] = !given[id] // wait for the next call, as an address may be about to get it
 			continue
 		}
 		delete(k.lost, id)

@@ -20,7 +20,7 @@ func (k *Kernel) Join(id uint32, pid int) error {
 	return k.enlist(id, n, uint32(pid))
 }
 
-// Leave implements enforce.Kernel. Processes keep their mark, which is the node's that leaves.
+// Leave implements enforce.Kernel. Processes keep their mark, which names the node that leaves.
 func (k *Kernel) Leave(id uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -86,8 +86,8 @@ func (k *Kernel) treeOf(tgid uint32) uint32 {
 	return t.Node
 }
 
-// tooDeep says whether a tree that has come is one too many around another, or around
-// itself: what holds for a socket is bounded.
+// tooDeep returns an error if a new tree makes the nesting too deep, around another tree or around itself. The
+// number of nodes on a socket's path is bounded.
 func (k *Kernel) tooDeep(id uint32, nests bool) error {
 	look := func(at uint32) error {
 		own, through := 0, false

@@ -6,10 +6,11 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// A fork marks the child as a member of its parent's tree. The kernel may have no room for that mark, or
-// may be in the middle of another one on that processor: then it counts a fault, and asks for a look.
+// A fork marks the child as a member of its parent's tree. That fails if the kernel has no memory for the mark, or
+// is setting another mark on that processor. The datapath then counts a fault, and asks the daemon for a look.
 
-// markAnew marks the children that have no mark though their parent has one, if a fork has failed to since.
+// markAnew marks the children without a mark whose parents have one. It does so only if a fork has failed to set
+// its mark since the last call.
 func (k *Kernel) markAnew() error {
 	faults, err := k.Counters()
 	if err != nil {
@@ -37,7 +38,7 @@ func (k *Kernel) markAnew() error {
 		}
 		all = append(all, members...)
 	}
-	if len(all) > 0 { // none: all processes would be looked at
+	if len(all) > 0 { // an empty list would make adoptFiles visit all processes
 		if err := errors.Join(k.putPolicy(), k.adoptFiles(all)); err != nil {
 			return err
 		}

@@ -25,8 +25,7 @@ func (k *Kernel) SetSubordinates(list []enforce.Subordinates) error {
 	return k.putPolicy()
 }
 
-// CountsAs returns whose a user id is that was given to somebody for their
-// namespaces.
+// CountsAs returns the user as whom a user id counts, if that id was given to a user for namespaces.
 func (k *Kernel) CountsAs(uid uint32) uint32 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
