@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Departure arithmetic, pure: the time is passed in, no helper is called.
+ * This file holds the departure arithmetic. It is pure: the caller passes the
+ * time in, and no helper is called.
  *
  * A clock is fluid weighted fair queueing (Demers, Keshav, Shenker 1989;
  * Parekh, Gallager 1993) computed per chunk: each class has a finish tag in
- * virtual time, the virtual time advances by rate / (weight of the classes
- * that are backlogged), and which are is kept in a wheel of slots by finish
- * tag. The departure of a class's next chunk is when virtual time reaches its
- * tag. With one class this is the virtual clock (GCRA); with many, each gets
+ * virtual time, and the virtual time advances by rate / (weight of the classes
+ * that are backlogged). A wheel of slots by finish tag holds these classes. A class's next chunk departs when virtual time reaches the class's tag. With one class this is the virtual clock (GCRA); with many, each gets
  * its weight's part of what the others leave, however many connections it has,
  * and a newcomer waits for its own share only.
  *
@@ -21,12 +20,13 @@
 #include "types.h"
 
 #define NN_SETTLE_NS 1000000000ULL
-/* Keeps bytes * NSEC_PER_SEC within 64 bits. */
+/* This bound keeps bytes * NSEC_PER_SEC within 64 bits. */
 #define NN_BYTES_MAX ((1ULL << 34) - 1)
 /* The same in units of virtual time; a tag that is further ahead lies in the
  * past, before virtual time wrapped around. */
 #define NN_UNITS_MAX (NN_BYTES_MAX << NN_VTIME_SHIFT)
-/* 41,900 classes of default weight; what is beyond pays at once. */
+/* This is the weight of 41,900 classes of default weight. A class beyond that
+ * is charged to the clock's own time at once. */
 #define NN_ACTIVE_WEIGHT_MAX (1U << 22)
 #define NN_LEVEL_MASK	     7ULL
 /* A clock that is further behind is brought up to now in several calls. */
@@ -44,9 +44,9 @@ static __always_inline __u64 nn_ahead(__u64 tag, __u64 vtime)
 	return tag - vtime > NN_UNITS_MAX ? 0 : tag - vtime;
 }
 
-/* Time in which the clock serves a stretch of virtual time; rest collects the
- * fractions of nanoseconds, so that they are not lost. dv times the weight is
- * NN_UNITS_MAX at most. */
+/* nn_serve returns the time in which the clock serves dv of virtual time. rest
+ * collects the fractions of nanoseconds, so that they are not lost. dv times
+ * the weight is NN_UNITS_MAX at most. */
 static __always_inline __u64 nn_serve(__u64 dv, __u64 active_weight, __u64 rate,
 				      __u64 *rest)
 {
@@ -77,8 +77,9 @@ static __always_inline __u32 nn_level_shift(__u32 level)
 	return NN_SLOT_SHIFT + level * NN_LEVEL_SHIFT;
 }
 
-/* Number of the lowest bit set, 64 = none. Without branches, as all that the
- * loop below calls: the verifier follows each branch of each turn. */
+/* Number of the lowest bit set, 64 = none. Like every function that the loop in
+ * nn_clock_advance calls, it has no branches: the verifier follows each branch
+ * of each turn. */
 static __always_inline __u64 nn_lowest_bit(__u64 v)
 {
 	v = (v & -v) - 1;
@@ -109,7 +110,7 @@ static __always_inline __u64 nn_wheel_next(const struct nn_clock *c)
 		__u64 by = base % NN_WHEEL_SLOTS;
 
 		used = bits | -bits;
-		asm volatile("" : "+r"(used)); /* as a compiler would branch */
+		asm volatile("" : "+r"(used)); /* else compilers branch */
 		used = (__s64)used >> 63;
 		asm volatile("" : "+r"(used));
 		bits = bits >> by | bits << (-by & (NN_WHEEL_SLOTS - 1));
@@ -119,7 +120,8 @@ static __always_inline __u64 nn_wheel_next(const struct nn_clock *c)
 	return best;
 }
 
-/* Virtual time has come to the end of a slot: who stands there is idle. */
+/* Virtual time has come to the end of a slot: the classes in it are now
+ * idle. */
 static __always_inline void nn_wheel_pop(struct nn_clock *c)
 {
 	__u64 v = c->vtime;
@@ -141,10 +143,11 @@ static __always_inline void nn_wheel_pop(struct nn_clock *c)
 	}
 }
 
-/* Bring virtual time up to now. With nothing backlogged the clock's own time
- * stands still, and up to burst_ns of it may be made up for. True: it is not
- * there yet, so that it is to be called again; few steps at a time, as the
- * verifier follows each. */
+/* nn_clock_advance brings virtual time up to now. Without a backlogged class
+ * the clock's own time stands still, and classes may make up for up to burst_ns
+ * of it. The result is true if virtual time is still behind now, and the caller
+ * has to call again. A call takes few steps, because the verifier follows
+ * each. */
 static __always_inline bool nn_clock_advance(struct nn_clock *c, __u64 rate,
 					     __u64 burst_ns, __u64 now_ns)
 {
@@ -155,7 +158,7 @@ static __always_inline bool nn_clock_advance(struct nn_clock *c, __u64 rate,
 			return false;
 		if (!c->active_weight)
 			goto idle;
-		/* a long way in parts, which end in no slot */
+		/* a long stretch goes in parts that do not end at a slot */
 		dv = nn_least(nn_wheel_next(c),
 			      NN_UNITS_MAX / c->active_weight);
 		need = nn_serve(dv, c->active_weight, rate, &rest);
@@ -195,7 +198,8 @@ static __always_inline bool nn_class_stands(const struct nn_clock *c,
 	return k->weight && nn_ahead(k->until & ~NN_LEVEL_MASK, c->vtime);
 }
 
-/* When the bytes that the class has sent are paid. */
+/* nn_class_paid_ns returns the time at which the class has paid for the bytes
+ * that it has sent. */
 static __always_inline __u64 nn_class_paid_ns(const struct nn_clock *c,
 					      const struct nn_class *k,
 					      __u32 weight, __u64 rate)
@@ -209,8 +213,8 @@ static __always_inline __u64 nn_class_paid_ns(const struct nn_clock *c,
 	return c->time_ns + nn_serve_ns(ahead, active, rate);
 }
 
-/* Keep what held chunks have reserved within what is unpaid: time that was
- * kept for chunks which never left is lost. */
+/* nn_class_forget limits the reservation of deferred chunks to the class's
+ * unpaid bytes. Time that was kept for chunks which never left is lost. */
 static __always_inline void nn_class_forget(const struct nn_clock *c,
 					    struct nn_class *k, __u32 weight)
 {
@@ -223,8 +227,9 @@ static __always_inline void nn_class_forget(const struct nn_clock *c,
 		k->reserved_bytes = bytes;
 }
 
-/* When the class is paid without so many of the bytes that held chunks have
- * reserved. Without all of them: when what has left is paid. */
+/* nn_class_sent_ns returns the time at which the class is paid, without up to
+ * `most` of the bytes that deferred chunks have reserved. Without all of them
+ * that is the time at which the bytes that have left are paid. */
 static __always_inline __u64 nn_class_sent_ns(const struct nn_clock *c,
 					      const struct nn_class *k,
 					      __u32 weight, __u64 rate,
@@ -238,10 +243,10 @@ static __always_inline __u64 nn_class_sent_ns(const struct nn_clock *c,
 	return nn_class_paid_ns(c, &sent, weight, rate);
 }
 
-/* A lowered rate holds for what is sent from now on. What has left already is
- * paid in the time that the former rate promised (the class that comes first
- * after the change stands for all), and chunks whose departure was promised at
- * that rate still count at it. */
+/* A lowered rate applies to chunks that are sent from now on. Bytes that have
+ * left already are paid in the time that the former rate promised. The first
+ * class that is charged after the change stands for all classes. Chunks whose
+ * departure was promised at the former rate still count at it. */
 static __always_inline void nn_clock_rate(struct nn_clock *c,
 					  const struct nn_class *k,
 					  __u32 weight, __u64 rate)
@@ -259,7 +264,7 @@ static __always_inline void nn_clock_rate(struct nn_clock *c,
 	c->rate = rate;
 }
 
-/* Shortly after the rate was lowered. */
+/* nn_clock_settles tells whether the rate was lowered shortly before now_ns. */
 static __always_inline bool nn_clock_settles(const struct nn_clock *c,
 					     __u64 now_ns)
 {
@@ -267,7 +272,7 @@ static __always_inline bool nn_clock_settles(const struct nn_clock *c,
 	       (__s64)(c->former_until_ns + NN_SETTLE_NS - now_ns) > 0;
 }
 
-/* What a chunk that leaves now is charged. */
+/* nn_clock_cost returns the bytes to charge for a chunk that leaves now. */
 static __always_inline __u64 nn_clock_cost(const struct nn_clock *c,
 					   __u64 wire_bytes, __u64 rate,
 					   __u64 now_ns)
@@ -294,7 +299,7 @@ static __always_inline void nn_class_withdraw(struct nn_clock *c,
 		return;
 	slot = ((k->until >> nn_level_shift(level)) - 1) % NN_WHEEL_SLOTS;
 	w = c->wheel[level][slot];
-	/* less only if the class was evicted and made anew */
+	/* it is less only if the class was evicted and created again */
 	if (w < k->weight || c->active_weight < k->weight)
 		return;
 	c->wheel[level][slot] = w - k->weight;
@@ -341,7 +346,7 @@ static __always_inline void nn_class_charge(struct nn_clock *c,
 	/* Up to here the class has been served: all of it if it never stood in
 	 * the wheel, now if it stands there, else the end of its slot. */
 	if ((__s64)(start - v) > 0 && !nn_ahead(start, v))
-		start = v; /* of long ago */
+		start = v; /* the tag is from before the wrap */
 	counted = start;
 	if (nn_ahead(k->until, start) ||
 	    (k->weight && nn_ahead(start, k->until)))
@@ -370,7 +375,7 @@ static __always_inline void nn_class_charge(struct nn_clock *c,
 	}
 	nn_class_withdraw(c, k);
 	k->weight = 0;
-	k->until = counted & ~NN_LEVEL_MASK; /* not to be paid again */
+	k->until = counted & ~NN_LEVEL_MASK; /* so that it is paid once */
 	if ((__s64)(k->finish - v) > 0) {
 		if (c->active_weight < NN_ACTIVE_WEIGHT_MAX)
 			nn_class_stand(c, k, weight);

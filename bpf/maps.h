@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Every map: who writes it, its key, how long an entry lives, why its size. */
+/* This file defines every map, with its writer, its key, the lifetime of an
+ * entry and the reason for its size. */
 #ifndef NETNICE_MAPS_H
 #define NETNICE_MAPS_H
 
 #include "types.h"
 
 /* Nodes by index. The user side writes; adopt_tasks sets parents. 256 bytes
- * each, 4 MB: allocated once so that the hot path needs no hash. */
+ * each, 4 MB: they are allocated once so that the hot path needs no hash. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, NN_MAX_NODES);
@@ -15,7 +16,7 @@ struct {
 } nodes SEC(".maps");
 
 /* Clocks by node and direction. The user side makes and removes them with the
- * node, the datapath runs them. Memory only for those that exist. */
+ * node, and the datapath runs them. Only existing clocks take memory. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -24,8 +25,9 @@ struct {
 	__type(value, struct nn_clock);
 } clocks SEC(".maps");
 
-/* Children of clocks, made by the datapath at a child's first chunk. The least
- * recently used goes when it is full: a child that comes back starts anew. */
+/* Children of clocks, made by the datapath at a child's first chunk. When the
+ * map is full, the kernel evicts the least recently used one. An evicted child
+ * that sends again starts with a fresh class. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -34,7 +36,8 @@ struct {
 } classes SEC(".maps");
 
 /* TCP sockets that some limit concerns, or that were looked at and found free.
- * Lives with the socket; an accepted one begins as its listener's copy. */
+ * An entry lives as long as its socket; an accepted socket starts with a copy
+ * of its listener's entry. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
@@ -42,8 +45,9 @@ struct {
 	__type(value, struct nn_socket);
 } sockets SEC(".maps");
 
-/* The same of sockets that have no room for it, by cookie: see stateless.h. The
- * least recently used goes when it is full. */
+/* The same state by cookie, for sockets that have no room for it: see
+ * stateless.h. When the map is full, the kernel evicts the least recently used
+ * entry. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, NN_STATELESS_SOCKETS);
@@ -51,7 +55,8 @@ struct {
 	__type(value, struct nn_socket);
 } stateless_sockets SEC(".maps");
 
-/* How many of them were noted: unlimited traffic pays one look at it. */
+/* The number of entries that were added to stateless_sockets. Unlimited traffic
+ * pays only for one look at this number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -59,7 +64,7 @@ struct {
 	__type(value, __u32);
 } stateless_noted SEC(".maps");
 
-/* The user ids that made some. */
+/* The user ids that made stateless sockets. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -68,8 +73,8 @@ struct {
 	__type(value, __u8);
 } stateless_users SEC(".maps");
 
-/* The datagram that passed the egress hook last on a processor: by it a device
- * that packets meet next knows those that come from there. */
+/* The datagram that passed the egress hook last on a processor. The device that
+ * the packet meets next recognizes it by this entry. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -77,8 +82,8 @@ struct {
 	__type(value, struct nn_hooked);
 } hooked SEC(".maps");
 
-/* Sockets whose send buffer is kept small, as long as they live; the user side
- * writes. */
+/* Sockets whose send buffer is kept small. An entry lives as long as its
+ * socket. The user side writes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -86,7 +91,8 @@ struct {
 	__type(value, struct nn_buffer);
 } buffers SEC(".maps");
 
-/* Threads of limited process trees. Copied at fork, goes with the thread. */
+/* Threads of limited process trees. An entry is copied at fork and ends with
+ * the thread. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -141,9 +147,9 @@ struct {
 	__type(value, struct nn_hop);
 } destination_uses SEC(".maps");
 
-/* What was found by these two, written by the datapath: see destination_memo.h.
- * 1 MB. What may be mapped begins at a page, so that a value is a cache line;
- * nobody maps it. */
+/* The cached results of lookups in these two maps, written by the datapath: see
+ * destination_memo.h. The map takes 1 MB. A mappable map begins at a page, so
+ * that each value is one cache line; no process maps it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -152,7 +158,8 @@ struct {
 	__type(value, struct nn_destination_memo);
 } destination_memos SEC(".maps");
 
-/* Nodes in store, which the datapath takes out: see destination.h. */
+/* The pool of preallocated nodes, from which the datapath takes them: see
+ * destination.h. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -161,8 +168,8 @@ struct {
 	__type(value, struct nn_hop);
 } stored SEC(".maps");
 
-/* Addresses that were met, with the node from the store that each got, 0 if
- * none was there; the user side takes them out when they are found without. */
+/* Addresses of peers, each with its node from the pool, or 0 if the pool was
+ * empty. The user side removes an entry that it finds without a node. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -171,9 +178,9 @@ struct {
 	__type(value, struct nn_hop);
 } peers_met SEC(".maps");
 
-/* Addresses that nodes met which note them, with the network namespace that was
- * sent from, 0 = not known yet. Of too many those that were sent to last; the
- * user side takes out what it has read. */
+/* Peers' addresses at nodes with NN_NODE_NOTES, each with the network namespace
+ * of the sender, 0 = not known yet. A full map keeps the addresses that were
+ * sent to last. The user side removes the entries that it has read. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, NN_PEERS_NOTED);
@@ -192,8 +199,8 @@ struct {
 	__type(value, __u32);
 } links SEC(".maps");
 
-/* Devices before which there is a queue for what is no TCP, as long as each of
- * their packets meets it. */
+/* Devices that have a queue for non-TCP egress in front of them. An entry lives
+ * as long as every packet of the device meets that queue. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -202,8 +209,9 @@ struct {
 	__type(value, __u8);
 } queued_devices SEC(".maps");
 
-/* Sorted, none overlap; the policy says how many there are. Written by the user
- * side, from /etc/subuid: those of 4096 users, 64 KB. */
+/* Ranges of subordinate user ids. They are sorted and do not overlap, and the
+ * policy holds their number. The user side writes them from /etc/subuid: those
+ * of 4096 users, 64 KB. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, NN_SUBORDINATES);
@@ -211,7 +219,7 @@ struct {
 	__type(value, struct nn_subordinate);
 } subordinates SEC(".maps");
 
-/* What holds now; written by the user side. */
+/* The policy in force, written by the user side. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -219,7 +227,8 @@ struct {
 	__type(value, struct nn_policy);
 } policy SEC(".maps");
 
-/* Written by the datapath, as sockets are found limited. */
+/* Local ports of limited sockets. The datapath writes a port when it finds a
+ * limited socket with it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -227,9 +236,10 @@ struct {
 	__type(value, struct nn_ports_seen);
 } ports_seen SEC(".maps");
 
-/* Cgroups that no node holds for, as the datapath finds them: the id, and the
- * epoch of the policy in the low half, so that what is written at once is true
- * at once. The last one of those that share a place stays. */
+/* Cgroups that no node limits, as the datapath finds them. The low half of a
+ * value is the epoch of the policy and the high half is the cgroup's id, so
+ * that one write stores both. Of cgroups that share an index, the last one
+ * stays. */
 #define NN_FREE_CGROUPS 64
 
 struct {
@@ -255,8 +265,9 @@ struct {
 	__type(value, struct nn_volume);
 } unknown SEC(".maps");
 
-/* Wakes the daemon when a socket needs what only that can do. An event begins
- * with a word of enum nn_event; a lost one is made up for every second. */
+/* Events wake the daemon when a socket needs something that only the daemon can
+ * do. An event begins with a word of enum nn_event. The daemon looks every
+ * second for the work of lost events. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* Every hook of netnice's, and nothing else: the logic is in the headers. */
+/* This file lists every hook of netnice and nothing else. The headers hold the
+ * logic. */
 #include "kernel.h"
 #include "adopt.h"
 #include "carry.h"
@@ -16,7 +17,8 @@
 char LICENSE[] SEC("license")
 = "Dual BSD/GPL";
 
-/* Keeps the enums in the object's type information, for the Go side. */
+/* These variables keep the types in the object's type information, from which
+ * bpf2go makes the Go side. */
 enum nn_node_kind *nn_keep_kind __attribute__((unused));
 enum nn_node_flags *nn_keep_node_flags __attribute__((unused));
 enum nn_socket_flags *nn_keep_socket_flags __attribute__((unused));
@@ -67,8 +69,8 @@ int nn_sockops(struct bpf_sock_ops *ctx)
 SEC("cgroup/setsockopt")
 int nn_setsockopt(struct bpf_sockopt *ctx)
 {
-	/* Before 6.5 a larger option fails for everybody unless the program
-	 * says that it left it alone. */
+	/* Before Linux 6.5 a larger option fails for every program, unless the
+	 * hook says that it left the option alone. */
 	if (ctx->optlen > NN_PAGE_SIZE) {
 		ctx->optlen = 0;
 		return 1;
@@ -95,8 +97,8 @@ int nn_sock_create(struct bpf_sock *ctx)
 	return 1;
 }
 
-/* Where that hook may not look at tasks: the last moments before a connection
- * can be made of the socket. */
+/* The next two run where nn_sock_create may not look at tasks. They see the
+ * socket at the last moment before it can have a connection. */
 SEC("fentry/tcp_connect")
 int BPF_PROG(nn_connect_fentry, struct sock *sk)
 {
@@ -124,14 +126,16 @@ int nn_egress(struct __sk_buff *skb)
 	return nn_egress_judge(skb, false);
 }
 
-/* That one, where it may look at tasks. */
+/* nn_egress_users takes the place of nn_egress where the kernel lets the egress
+ * hook look at tasks. */
 SEC("cgroup_skb/egress")
 int nn_egress_users(struct __sk_buff *skb)
 {
 	return nn_egress_judge(skb, true);
 }
 
-/* One of the next three, whichever this kernel has. */
+/* The next three see a process send by TCP: the tracepoint where this kernel
+ * has it, else the functions that it has. */
 SEC("tp_btf/tcp_sendmsg_locked")
 int BPF_PROG(nn_send_tp, struct sock *sk)
 {
@@ -146,7 +150,7 @@ int BPF_PROG(nn_send_fentry, struct sock *sk)
 	return 0;
 }
 
-/* sendfile and splice before 6.5 */
+/* Before Linux 6.5 sendfile and splice send through this function. */
 SEC("fentry/do_tcp_sendpages")
 int BPF_PROG(nn_sendpages_fentry, struct sock *sk)
 {
@@ -154,8 +158,8 @@ int BPF_PROG(nn_sendpages_fentry, struct sock *sk)
 	return 0;
 }
 
-/* One of the next two: where the hook at a socket's creation may look at tasks
- * the first. */
+/* One of the next two is attached: the first, where the hook at a socket's
+ * creation may look at tasks, else the second. */
 SEC("tp_btf/mptcp_subflow_get_send")
 int BPF_PROG(nn_mptcp_tp, struct mptcp_subflow_context *subflow)
 {
@@ -177,7 +181,7 @@ int BPF_PROG(nn_fork, struct task_struct *parent, struct task_struct *child)
 	return 0;
 }
 
-/* --- attached while a rule is for a destination: to whom UDP goes --- */
+/* --- attached while a rule names a destination: the peers of UDP --- */
 
 SEC("cgroup/connect4")
 int nn_connect4(struct bpf_sock_addr *ctx)
@@ -207,8 +211,8 @@ int nn_sendmsg6(struct bpf_sock_addr *ctx)
 	return 1;
 }
 
-/* --- attached to a device while a limit stands on it, and to all while there
- * are marks --- */
+/* --- attached to each device that has a limit, and to all devices while a node
+ * has a DSCP --- */
 
 SEC("tc")
 int nn_meter(struct __sk_buff *skb)
@@ -256,7 +260,8 @@ int nn_release_tasks(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* Living members of trees, one record a process. */
+/* nn_list_tasks writes the living members of process trees, one record for each
+ * process. */
 SEC("iter/task")
 int nn_list_tasks(struct bpf_iter__task *ctx)
 {
@@ -321,7 +326,7 @@ int nn_adopt_uring_udp(struct bpf_iter__udp *ctx)
 	return 0;
 }
 
-/* Anything written says that another walk is needed. */
+/* nn_follow_files writes a word if the daemon has to walk all files again. */
 SEC("iter/task_file")
 int nn_follow_files(struct bpf_iter__task_file *ctx)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* Every hook of the queue for what is sent and is no TCP, attached while
- * limited programs send more of it than their share. The logic is in the
- * headers; nodes, owners and clocks are those of netnice.bpf.c. */
+/* This file lists every hook of the queue for non-TCP egress. They are attached
+ * while limited programs send more non-TCP traffic than their share. The
+ * headers hold the logic. Nodes, owners and clocks are those of
+ * netnice.bpf.c. */
 #include "kernel.h"
 #include "each_socket.h"
 #include "send_buffer.h"
@@ -10,7 +11,8 @@
 char LICENSE[] SEC("license")
 = "Dual BSD/GPL";
 
-/* Keeps the enum in the object's type information, for the Go side. */
+/* These variables keep the types in the object's type information, from which
+ * bpf2go makes the Go side. */
 enum nn_send_fault *nn_keep_send_fault __attribute__((unused));
 struct nn_buffer_record *nn_keep_buffer_record __attribute__((unused));
 
@@ -26,7 +28,8 @@ int nn_send_back(struct __sk_buff *skb)
 	return nn_send_released(skb);
 }
 
-/* A packet is dropped. Attached while some socket's buffer is small. */
+/* The kernel drops a packet. This hook is attached while netnice keeps the send
+ * buffer of some socket small. */
 SEC("tp_btf/kfree_skb")
 int BPF_PROG(nn_send_short, struct sk_buff *skb)
 {
@@ -34,7 +37,8 @@ int BPF_PROG(nn_send_short, struct sk_buff *skb)
 	return 0;
 }
 
-/* Run by the user side: sockets of which something waits. */
+/* The user side runs this iterator: it lists the sockets that have packets in
+ * the queue. */
 static __always_inline void nn_list_buffer(struct bpf_iter_meta *meta,
 					   struct sock *sk, struct nn_socket *s)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* Every hook of shaping, attached while a limit on what comes in stands. The
- * logic is in the headers; nodes and owners are those of netnice.bpf.c. */
+/* This file lists every hook of shaping. They are attached while a limit on
+ * ingress is in force. The headers hold the logic. Nodes and socket owners are
+ * those of netnice.bpf.c. */
 #include "kernel.h"
 #include "each_socket.h"
 #include "shape_listen.h"
@@ -10,12 +11,13 @@
 char LICENSE[] SEC("license")
 = "Dual BSD/GPL";
 
-/* Keeps the enums in the object's type information, for the Go side. */
+/* These variables keep the types in the object's type information, from which
+ * bpf2go makes the Go side. */
 enum nn_shape_fault *nn_keep_shape_fault __attribute__((unused));
 enum nn_device_flags *nn_keep_device_flags __attribute__((unused));
 struct nn_found *nn_keep_found __attribute__((unused));
 
-/* --- the way of a packet --- */
+/* --- the path of a packet through the queue --- */
 
 SEC("tc")
 int nn_shape_in(struct __sk_buff *skb)
@@ -41,7 +43,7 @@ int nn_shape_deliver(struct __sk_buff *skb)
 	return nn_shape_delivered(skb);
 }
 
-/* --- where --- */
+/* --- the network namespaces that hold limited programs --- */
 
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(nn_place_exec)
@@ -70,7 +72,7 @@ static __always_inline void nn_find_socket(struct bpf_iter_meta *meta,
 }
 NN_EACH_SOCKET(find_sockets, sockets, nn_find_socket)
 
-/* --- how much is on the way --- */
+/* --- the bytes in flight: receive windows --- */
 
 SEC("sockops")
 int nn_shape_window(struct bpf_sock_ops *ctx)
@@ -104,13 +106,13 @@ int nn_shape_windows(struct bpf_iter__tcp *ctx)
 	struct sock_common *skc = ctx->sk_common;
 	__u32 again = 1;
 
-	/* anything written says that it has to be done again */
+	/* a written word tells the user side to run this iterator again */
 	if (skc && nn_window_visit(skc))
 		bpf_seq_write(ctx->meta->seq, &again, sizeof(again));
 	return 0;
 }
 
-/* --- whose a socket is --- */
+/* --- the owner of a socket --- */
 
 SEC("cgroup/sock_create")
 int nn_datagram_create(struct bpf_sock *ctx)
@@ -119,8 +121,8 @@ int nn_datagram_create(struct bpf_sock *ctx)
 	return 1;
 }
 
-/* A UDP socket gets its port by bind; one that it gets by sending is seen as
- * that leaves (datagram.h). */
+/* A UDP socket gets its port by bind. If it gets the port by sending, the
+ * egress hook sees that as the datagram leaves (datagram.h). */
 SEC("cgroup/post_bind4")
 int nn_bound4(struct bpf_sock *ctx)
 {
@@ -135,8 +137,8 @@ int nn_bound6(struct bpf_sock *ctx)
 	return 1;
 }
 
-/* Where the hook at a socket's creation may not look at tasks: whose it is
- * shows as it gets its port, however that may be. */
+/* This hook runs where nn_datagram_create may not look at tasks. It finds the
+ * socket's owner as the socket gets its port, by bind or by sending. */
 SEC("fexit/udp_lib_get_port")
 int BPF_PROG(nn_bound_fexit, struct sock *sk)
 {

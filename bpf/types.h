@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The structs and enums that kernel and user side share; bpf2go makes the Go
- * side from them. A node is a subject (who), a limit what somebody wants of
- * it, a clock what enforces one direction of it.
+ * This file defines the structs and enums that kernel and user side share;
+ * bpf2go makes the Go side from them. A node is the subject of limits, such as
+ * a process tree or a user. A limit is one owner's request for a node. A clock
+ * enforces one direction of a node.
  *
- * Units stand in names: _ns is CLOCK_MONOTONIC or a span in nanoseconds,
+ * Names carry units: _ns is CLOCK_MONOTONIC or a span in nanoseconds, and
  * _bytes_per_sec counts IP bytes, headers included.
  */
 #ifndef NETNICE_TYPES_H
@@ -12,56 +13,65 @@
 
 #define NN_NSEC_PER_SEC 1000000000ULL
 #define NN_MAX_NODES	16384
-/* Nodes of single sockets come after those that the daemon numbers. */
+/* Nodes of single sockets have the indexes after those that the daemon
+ * assigns. */
 #define NN_SOCKET_NODES	     4096
 #define NN_STATELESS_SOCKETS 4096
-/* Of stateless_noted: more users had some than there is room for. */
+/* This bit of stateless_noted says that more users had stateless sockets than
+ * stateless_users holds. */
 #define NN_STATELESS_OF_ALL (1U << 31)
 #define NN_E2BIG	    7
-/* A child's class for what it sends and is no TCP, beside that for TCP: a bit
- * of its number that tgids and indexes of nodes do not reach. */
+/* This bit of a child's number selects its class for non-TCP egress, beside its
+ * class for TCP. Tgids and indexes of nodes do not reach this bit. */
 #define NN_CHILD_DATAGRAMS (1ULL << 31)
-/* The class of all that is received below a node; no program has tgid 0. */
+/* This child stands for everything that is received below a node. No program
+ * has tgid 0. */
 #define NN_CHILD_INFLOW (1ULL << 61)
-/* What a clock knows of a node's guarantee: with the node's index. */
+/* With the node's index, this child holds the state of a node's guarantee at a
+ * clock. */
 #define NN_CHILD_GUARANTEE (1ULL << 60)
 #define NN_PATH_MAX	   8  /* nodes that may hold for one socket */
 #define NN_TREES_DEEP	   16 /* trees of processes around each other */
 #define NN_SUBORDINATES	   4096
-/* Rules for destinations: prefixes of all files, rules of one file for one
- * prefix, and rules in force for a tree or for everybody. */
+/* These are the sizes for destination rules: prefixes of all files, rules of
+ * one file for one prefix, and rules in force for a tree or for everybody. */
 #define NN_DESTINATIONS	       131072
 #define NN_DESTINATION_ENTRIES 16
 #define NN_DESTINATION_USES    65536
 #define NN_DESTINATION_MEMOS   16384
 #define NN_PEERS_MET	       4096
 #define NN_PEERS_NOTED	       1024
-/* Nodes in store for the addresses that one node is for, and for all. */
+/* The pool of preallocated nodes for peers has NN_STORE nodes for each node
+ * with per-peer limits, and NN_STORED in all. */
 #define NN_STORE	  64
 #define NN_STORED	  4096
 #define NN_LINKS	  1024
 #define NN_QUEUED_DEVICES 4096
-/* The administrator's rules; others are those of the user of that id. */
+/* This rule set is the administrator's. Any other number is the id of the user
+ * that owns the rule set. */
 #define NN_BOOK_ADMIN (~0U)
-/* Of a rule's number: it is for everybody whom its owner may limit. */
+/* This bit of a rule's number says that the rule applies to everybody that its
+ * owner may limit. */
 #define NN_RULE_EVERYBODY (1U << 31)
-/* Or for one protocol only, else for both. */
+/* These bits restrict a rule to one protocol; without them it applies to
+ * both. */
 #define NN_RULE_TCP	  (1U << 30)
 #define NN_RULE_UDP	  (1U << 29)
 #define NN_WEIGHT_DEFAULT 100
 #define NN_WEIGHT_MAX	  10000
-/* Up to here a class is one of the background. */
+/* A class of this weight or less is a background class. */
 #define NN_WEIGHT_LIGHT 10
 
 /* The system virtual time of a clock counts 2^-20 bytes per unit of weight. */
 #define NN_VTIME_SHIFT 20
 /* One slot of the wheel is 2^22 / 2^20 = 4 bytes per unit of weight: 400 bytes
  * of a class of default weight, 64 slots = 25,600 bytes ahead. A class counts
- * to the end of its slot: of many that send once and go, so much is lost. */
+ * as active to the end of its slot. Each class that sends once and goes
+ * therefore wastes up to one slot of bandwidth. */
 #define NN_SLOT_SHIFT  22
 #define NN_WHEEL_SLOTS 64
-/* Whoever owes more stands in a wheel of slots 16 times as long, and so on: 64
- * slots of the last are 16 MB per unit of weight. */
+/* A class that owes more is in the next wheel, with slots 16 times as long, and
+ * so on. The 64 slots of the last wheel are 16 MB per unit of weight. */
 #define NN_WHEEL_LEVELS 5
 #define NN_LEVEL_SHIFT	4
 
@@ -85,7 +95,8 @@ enum nn_direction {
 	NN_DIRECTIONS,
 };
 
-/* Whose wish a limit is; of several ceilings on a node the lowest holds. */
+/* nn_owner is the owner of a limit. If a node has several ceilings, the lowest
+ * is in force. */
 enum nn_owner {
 	NN_OWNER_ADMIN,
 	NN_OWNER_USER,
@@ -97,21 +108,21 @@ enum nn_node_flags {
 	NN_NODE_LOOPBACK =
 		1 << 1, /* limits the machine's traffic to itself too */
 	NN_NODE_METER_OFF = 1 << 2, /* received bytes do not count in total */
-	NN_NODE_OWN = 1 << 3, /* only its user wants it: yields to others */
+	NN_NODE_OWN = 1 << 3, /* only its user set it: yields to others */
 	NN_NODE_SLICE_ONLY = 1 << 4, /* no more by that link than is reserved */
 	NN_NODE_EACH = 1 << 5,	     /* each address gets a node by itself: see
 				      * destination.h */
-	NN_NODE_STORED = 1 << 6,     /* for one that its parent will meet */
-	NN_NODE_NOTES = 1 << 7,	     /* addresses that are met are noted */
+	NN_NODE_STORED = 1 << 6,     /* pooled for its parent's peers */
+	NN_NODE_NOTES = 1 << 7,	     /* peers' addresses are recorded */
 };
 
-/* One owner's wish in one direction. */
+/* nn_limit is one owner's limit for one direction of a node. */
 struct nn_limit {
 	__u64 ceiling_bytes_per_sec; /* 0 = none */
 	__u64 min_bytes_per_sec;     /* guarantee, 0 = none; up and down, of the
 					admin */
 	__u64 burst_bytes;	     /* unused credit that may be made up for */
-	__u32 weight;		     /* of the rest, 0 = the node's */
+	__u32 weight;		     /* share of the rest, 0 = the node's */
 	__u32 priority;
 };
 _Static_assert(sizeof(struct nn_limit) == 32, "nn_limit");
@@ -130,8 +141,8 @@ struct nn_node {
 	__u32 static_sockets; /* among which it is divided where callbacks
 				 cannot be had */
 	__u32 dscp;	      /* and 1, of what is sent; 0 = its own */
-	/* A device's line carries that many bytes more for a packet, so many
-	 * at least, and all in ATM's cells: see line.h. */
+	/* The link layer adds line_overhead bytes to a packet, sends line_least
+	 * bytes at least, and uses ATM cells if line_cells: see line.h. */
 	__u16 line_least;
 	__u8 line_overhead;
 	__u8 line_cells;
@@ -148,7 +159,8 @@ struct nn_clock_key {
 };
 
 /*
- * The clock of one node and direction: weighted fair queueing in virtual time.
+ * nn_clock is the clock of one node and direction: weighted fair queueing in
+ * virtual time.
  * vtime advances by rate / active_weight while classes are backlogged; the
  * wheel holds, by virtual time slot, the weights that become idle then.
  */
@@ -158,19 +170,19 @@ struct nn_clock {
 	__u64 time_ns; /* vtime is advanced up to here; past now = owed */
 	__u64 vtime;
 	__u64 bytes;	  /* charged since creation */
-	__u64 sent_bytes; /* of these, what was sent; the rest was received */
+	__u64 sent_bytes; /* the sent part of bytes; the rest was received */
 	__u64 chunks;
 	__u64 held;	       /* first segments of connections sent back */
 	__u64 dropped;	       /* datagrams too far ahead of it: no queue */
 	__u64 depart_ns;       /* latest departure given out */
 	__u64 rate;	       /* at the last charge, bytes/s */
-	__u64 idle_ns;	       /* time for which nobody had anything to send */
+	__u64 idle_ns;	       /* time for which no class was backlogged */
 	__u64 former_rate;     /* before it was lowered */
 	__u64 former_until_ns; /* departures up to here were promised at that */
-	__u64 rest;	       /* of time_ns, in 2^-16 ns */
-	__u64 newborn_due_ns;  /* latest turn of a held chunk of a new class */
-	__u64 taken_bytes_per_sec; /* of the rate by guarantees, at taken_at_ns
-				    */
+	__u64 rest;	       /* fraction of time_ns, in 2^-16 ns */
+	__u64 newborn_due_ns;  /* latest departure of a held newborn chunk */
+	__u64 taken_bytes_per_sec; /* guarantees' part of the rate, at
+				    * taken_at_ns */
 	__u64 taken_at_ns;
 	__u64 slices_ns; /* when all chunks of reservations have been sent */
 	__u64 occupied[NN_WHEEL_LEVELS]; /* a bit for each slot in use */
@@ -183,16 +195,16 @@ struct nn_class_key {
 	__u64 child; /* a program or a node, see nn_child_* */
 };
 
-/* What a clock knows of one child. Guarded by the clock's lock. */
+/* nn_class is the state of one child at a clock. The clock's lock guards it. */
 struct nn_class {
 	__u64 finish;	  /* virtual time at which all its bytes are paid; of a
 			   * guarantee (NN_CHILD_GUARANTEE) the time in ns */
 	__u64 until;	  /* virtual time to which it counts as active,
 			   * and in the low bits the wheel's level */
-	__u32 weight;	  /* with which it stands there, 0 = not there */
+	__u32 weight;	  /* its weight in the wheel, 0 = not in it */
 	__u32 mean_bytes; /* moving average of a chunk, byte-weighted */
 	__u64 bytes;
-	__u64 reserved_bytes; /* of these, charged to chunks that are held */
+	__u64 reserved_bytes; /* part of bytes, charged to deferred chunks */
 };
 
 struct nn_task {
@@ -212,8 +224,8 @@ struct nn_path {
 
 enum nn_socket_flags {
 	NN_SOCK_ARMED = 1 << 0,	    /* our callbacks are on */
-	NN_SOCK_ADDED_HDR = 1 << 1, /* and it was us who set WRITE_HDR_OPT */
-	NN_SOCK_ADDED_RTT = 1 << 2, /* and RTT */
+	NN_SOCK_ADDED_HDR = 1 << 1, /* netnice has set WRITE_HDR_OPT */
+	NN_SOCK_ADDED_RTT = 1 << 2, /* netnice has set RTT */
 	NN_SOCK_LOOPBACK = 1 << 3,  /* leaves by lo */
 	NN_SOCK_HOLD = 1 << 4,	    /* the transmit under way goes back */
 	NN_SOCK_ASKED = 1 << 5,	    /* the daemon was asked to arm it */
@@ -228,7 +240,7 @@ enum nn_socket_flags {
 	NN_SOCK_REFUSED = 1 << 14, /* its first SYN went back */
 	NN_SOCK_STRAY = 1 << 15, /* the daemon was asked to cover it: cover.h */
 	NN_SOCK_PHASED = 1 << 17,  /* its own rate has begun: charge.h */
-	NN_SOCK_SMALL = 1 << 18,   /* chunks: of little weight, or on a link */
+	NN_SOCK_SMALL = 1 << 18,   /* small chunks: low weight, or on a link */
 	NN_SOCK_SLICE = 1 << 19,   /* reserved in each period: sent at once */
 	NN_SOCK_PROBES = 1 << 20,  /* the daemon's, by which it follows a path:
 				    * free of limits on destinations */
@@ -240,40 +252,40 @@ enum nn_socket_flags {
 		1 << 22, /* has no state of its own: see stateless.h */
 };
 
-/* State of one TCP socket; written under the socket's lock. */
+/* nn_socket is the state of one TCP socket, written under the socket's lock. */
 struct nn_socket {
-	/* who: the process that used it last */
+	/* owner: the process that used it last */
 	__u64 child; /* the program's class */
 	__u64 start_boottime_ns;
 	__u64 cgroup;
 	__u32 tgid;
 	__u32 uid;
-	__u32 epoch; /* of the policy that made the path */
+	__u32 epoch; /* the policy's, as the path was made */
 	__u32 flags;
 	struct nn_hop path[NN_PATH_MAX]; /* innermost first, ends at node 0 */
 
-	/* when */
+	/* pacing */
 	__u64 depart_ns; /* planned departure of the next chunk */
 	__u64 held_ns;	 /* since then, if due_ns */
 	__u64 due_ns;	 /* of a held first chunk, 0 = none */
-	__u64 ahead_ns;	 /* by so much its class was ahead of its pay then */
+	__u64 ahead_ns;	 /* how far its class was ahead of its pay then */
 	__u64 share_bytes_per_sec;
-	__u64 own_pacing; /* what the program itself asked for, ~0 = nothing */
+	__u64 own_pacing; /* the program's own pacing rate, ~0 = none */
 	__u64 rate_bytes_per_sec;    /* TCP_SNDRATE, 0 = none */
 	__u64 receive_bytes_per_sec; /* TCP_RCVRATE, 0 = none */
 	__u32 window_before; /* window clamp, until it is kept: see socket.h */
-	__u32 window_begin;  /* that we set instead, 0 = none */
+	__u32 window_begin;  /* clamp that netnice set instead, 0 = none */
 	struct nn_hop own;   /* its own node, also the first of the path */
 	struct nn_hop to[NN_OWNERS]; /* after it: see destination.h */
 	__u8 peer[16];		     /* IPv4 as ::ffff:a.b.c.d */
 	__u16 service_port;	     /* the peer's, or its own if it accepted */
 	__u8 peer_known;
-	__u8 dscp; /* of the innermost node that has one, and 1: see meter.h */
+	__u8 dscp; /* the innermost node's that has one, and 1: see meter.h */
 	__u8 protocol; /* TCP's or UDP's, 0 = not known */
 	__u8 pad[3];
 	__u64 rate_clock_ns;
 	__u32 prepaid_bytes;	   /* charged when they were held */
-	__u32 clamp_segments;	   /* of the congestion window, 0 = none */
+	__u32 clamp_segments;	   /* congestion window's limit, 0 = none */
 	__u64 limit_bytes_per_sec; /* lowest on the path, as last seen */
 
 	/* Sockets that are not TCP's: see datagram.h. */
@@ -281,9 +293,9 @@ struct nn_socket {
 	__u32 queue_ifindex;  /* device before which one took its last packet */
 	__u32 queue_epoch;    /* the policy's, then */
 	__u64 queued_ns;      /* when a packet came into the queue or left it */
-	__u32 queued_packets; /* that wait there */
+	__u32 queued_packets; /* packets in the queue */
 	__u32 out_ifindex;    /* device by which it sends, 0 = none yet */
-	__u32 queued_bytes;   /* that wait there */
+	__u32 queued_bytes;   /* bytes in the queue */
 	__u32 largest_bytes;  /* of its datagrams, with the segments they stand
 				 for */
 
@@ -294,25 +306,26 @@ struct nn_socket {
 	__u32 out_netns; /* inode number of that device's network namespace */
 	struct nn_hop link; /* of that device, the last of the path: see link.h
 			     */
-	__u32 stranger; /* process that sent on it and does not have it open, */
-	__u32 stranger_epoch;  /* as it was found then: see sent_by.h */
+	__u32 stranger; /* process that sent on it and does not have it open */
+	__u32 stranger_epoch;  /* the policy's epoch then: see sent_by.h */
 	__s64 unsettled_bytes; /* TCP: charged, and not seen leaving by the
 			     egress hook; below 0: left, and not charged */
 };
 
-/* The send buffer of a socket that is no TCP's, while the user side keeps it
- * small: what is in it waits in a queue. */
+/* nn_buffer is the send buffer of a non-TCP socket while the user side keeps it
+ * small: the bytes in it wait in a queue. */
 struct nn_buffer {
 	__u32 own_bytes; /* to be given back, 0 = it is the program's own */
-	__u32 set;	 /* what the user side has set: a program does not */
+	__u32 set;	 /* size that the user side, no program, has set */
 };
 
-/* What holds now; one element, written by the user side only. */
+/* nn_policy is the state in force. The map has one element, and only the user
+ * side writes it. */
 struct nn_policy {
 	__u32 epoch; /* changes with the set of nodes */
 	__u32 kinds; /* 1 << kind of those that have a node */
 	__u32 host_node;
-	__u32 queues; /* for what is no TCP; changes as they come, 0 = none */
+	__u32 queues; /* of non-TCP egress; changes with each, 0 = none */
 	__u64 cover;  /* the cgroup that the egress hook is on, 0 = the root */
 	__u32 subordinates; /* entries of the map of that name */
 	__u32 daemon;	    /* 1: one runs, unless it was killed */
@@ -322,12 +335,12 @@ struct nn_policy {
 
 enum nn_destinations_flags {
 	NN_DESTINATIONS_ANY = 1 << 0,  /* some rule is for a destination */
-	NN_DESTINATIONS_DOWN = 1 << 1, /* and limits what comes in */
+	NN_DESTINATIONS_DOWN = 1 << 1, /* and some such rule limits ingress */
 };
 
 /* The longest prefix of a peer's address that a file's rules name. */
 struct nn_destination_key {
-	__u32 prefixlen; /* in bits: 32 for the book, then the address's */
+	__u32 prefixlen; /* in bits: 32 for the rule set, then the address's */
 	__u32 book;
 	__u8 addr[16];
 };
@@ -339,50 +352,56 @@ struct nn_destination_entry {
 	__u16 port_to;
 };
 
-/* All rules of the book that cover it, in their order. */
+/* nn_destination holds all rules of the rule set that cover the prefix, in
+ * their order. */
 struct nn_destination {
 	struct nn_destination_entry entries[NN_DESTINATION_ENTRIES];
 };
 
-/* The node of a rule, where it holds: for the trees of processes that it
- * matches, or for everybody. */
+/* nn_destination_use is the key to a rule's node. A rule has one for each
+ * process tree that it matches, or one for everybody. */
 struct nn_destination_use {
 	__u32 rule;
 	__u32 scope; /* node of the tree, 0 for everybody */
 };
 
-/* A node in store for an address that another will meet. */
+/* nn_stored is a preallocated node for an address to which a socket below
+ * another node will send. */
 struct nn_stored {
 	__u32 node;
 	__u32 generation;
 	__u32 slot; /* 0..NN_STORE-1 */
 };
 
-/* What was found for a peer of a socket with that path: a cache line. */
+/* nn_destination_memo is the cached result for a peer of a socket with that
+ * path. It is one cache line. */
 struct nn_destination_memo {
-	__u64 sum; /* of the other words */
+	__u64 sum; /* checksum over the other words */
 	__u64 peer[2];
 	__u64 path[2];	   /* 16 bits for each node, without those found */
 	__u64 who;	   /* epoch, uid */
 	__u64 answer;	   /* port, protocol; nodes that hold, by owner */
-	__u64 generations; /* of these */
+	__u64 generations; /* the generations of these nodes */
 };
 _Static_assert(sizeof(struct nn_destination_memo) == 64, "nn_destination_memo");
 
-/* An address that was met, for which the node wants one of its own. */
+/* nn_peer_met is a peer's address for which the node needs a node of its
+ * own. */
 struct nn_peer_met {
 	__u32 node;
 	__u32 generation;
-	__u8 peer[16]; /* of IPv6 the 64 bits of a site */
+	__u8 peer[16]; /* IPv6: the 64 bits of a site */
 };
 
-/* A device whose traffic is limited, by which a socket's node is found. */
+/* nn_link_key is a device whose traffic is limited. It is the key to the link's
+ * node. */
 struct nn_link_key {
 	__u32 netns; /* inode number */
 	__u32 ifindex;
 };
 
-/* User ids that were given to a user, for namespaces: they count as theirs. */
+/* nn_subordinate is a range of user ids that a user may use in namespaces. They
+ * count as ids of that user. */
 struct nn_subordinate {
 	__u32 first;
 	__u32 last;
@@ -390,7 +409,8 @@ struct nn_subordinate {
 	__u32 pad;
 };
 
-/* Reasons for which traffic flowed although it should have been held. */
+/* nn_fault is a reason why traffic passed although netnice should have limited
+ * it. */
 enum nn_fault {
 	NN_FAULT_CLOCK_MISSING,
 	NN_FAULT_CLASS_FULL,
@@ -402,12 +422,12 @@ enum nn_fault {
 	NN_FAULTS,
 };
 
-/* Traffic that is nobody's, as far as is known: it is counted where a program
- * looks at it anyway. */
+/* nn_unknown is a kind of traffic without a known owner. It is counted where a
+ * BPF program looks at it anyway. */
 enum nn_unknown {
-	NN_UNKNOWN_SENT_SOCKET, /* by a socket of which no process is known */
-	NN_UNKNOWN_SENT_KERNEL, /* by the kernel itself: answers, resets */
-	NN_UNKNOWN_CAME_SOCKET, /* for a socket of which no process is known */
+	NN_UNKNOWN_SENT_SOCKET, /* sent by a socket without a known process */
+	NN_UNKNOWN_SENT_KERNEL, /* sent by the kernel: answers, resets */
+	NN_UNKNOWN_CAME_SOCKET, /* for a socket without a known process */
 	NN_UNKNOWN_CAME_KERNEL, /* ICMP and the like */
 	NN_UNKNOWN_CAME_NOBODY, /* for no socket: forwarded, refused, too late;
 				   or for a group, of whoever takes part */
@@ -415,7 +435,7 @@ enum nn_unknown {
 };
 
 struct nn_volume {
-	__u64 bytes; /* of IP packets */
+	__u64 bytes; /* IP bytes */
 	__u64 packets;
 };
 
@@ -430,23 +450,24 @@ enum nn_event {
 	NN_EVENT_GATE,	/* something has left by a gate (send_gate.h) */
 };
 
-/* What NN_EVENT_RATE and NN_EVENT_COVER come with, and below what
- * NN_EVENT_QUEUE and NN_EVENT_GATE do; others are a word. */
+/* nn_egress_event is the record of NN_EVENT_RATE and NN_EVENT_COVER, and
+ * nn_queue_event that of NN_EVENT_QUEUE and NN_EVENT_GATE. The other events are
+ * one word. */
 struct nn_egress_event {
 	__u32 kind;
 	__u32 pad;
-	__u64 cgroup; /* that the socket is of */
+	__u64 cgroup; /* the socket's */
 };
 
 struct nn_queue_event {
 	__u32 kind;
 	__u32 netns; /* inode number of the namespace that it is in */
-	__u32 tgid;  /* who used the socket last, there most likely */
-	__u32 node;  /* whose gate it is */
+	__u32 tgid;  /* the socket's last user, most likely in netns */
+	__u32 node;  /* node of the gate */
 };
 
-/* A limit that a program asks for, or about, by the option NETNICE_LIMIT, whose
- * struct begins with the same words. */
+/* nn_limit_asked is a limit that a program requests or queries by the option
+ * NETNICE_LIMIT. The option's struct begins with the same words. */
 struct nn_limit_asked {
 	__u32 which;
 	__u32 who;
@@ -455,8 +476,8 @@ struct nn_limit_asked {
 	__u64 bytes_per_sec;
 };
 
-/* A reservation that a program asks for, or about, by the option
- * NETNICE_RESERVE, whose struct is the same. */
+/* nn_reservation_asked is a reservation that a program requests or queries by
+ * the option NETNICE_RESERVE. The option's struct is the same. */
 struct nn_reservation_asked {
 	__u64 period_ns;
 	__u64 slice_ns;
@@ -466,9 +487,10 @@ struct nn_reservation_asked {
 	__u64 left_bytes_per_sec;
 };
 
-/* The same for the daemon, with who asks: by the kernel's word. */
+/* nn_request passes such a request to the daemon, with the caller's identity as
+ * the kernel reports it. */
 struct nn_request {
-	__u64 number; /* of the answer */
+	__u64 number; /* number of the answer */
 	__u32 tgid;
 	__u32 uid; /* effective */
 	__u32 gid;
@@ -481,11 +503,11 @@ struct nn_request {
 
 struct nn_answer {
 	__u64 bytes_per_sec;
-	__u64 left_bytes_per_sec; /* that could be reserved beside it */
+	__u64 left_bytes_per_sec; /* rate that can still be reserved */
 	__u64 period_ns;
 	__u64 slice_ns;
 	__u32 extra;
-	__u32 error; /* of errno */
+	__u32 error; /* errno number */
 };
 
 /* A process that executes a program. */
@@ -515,19 +537,19 @@ struct nn_hooked {
 	__u64 socket; /* the address of its struct nn_socket */
 	__u64 packet; /* its own, or of the part of it that met a device next */
 	__u32 ifindex;
-	__u32 fragments;    /* of the datagram that has waited last: the id */
+	__u32 fragments;    /* IP id of the datagram that waited last */
 	__u64 fragments_of; /* and its struct nn_socket; see send_from.h */
 };
 
-/* What the iterators say of a socket, after its struct nn_socket. */
+/* nn_socket_seen follows the struct nn_socket in a record of the iterators. */
 struct nn_socket_seen {
 	__u8 local[16];
 	__u8 remote[16];
 	__u64 queued_bytes;
 	__u64 unsent_bytes;
-	__u64 cgroup;	  /* that it was made in */
-	__u64 inode;	  /* of its file, 0 = none */
-	__u64 sent_bytes; /* of IP packets, TCP only */
+	__u64 cgroup;	  /* cgroup in which it was made */
+	__u64 inode;	  /* inode of its file, 0 = none */
+	__u64 sent_bytes; /* IP bytes, TCP only */
 	__u64 received_bytes;
 	__u64 time_ns; /* when this was so */
 	__u64 cookie;
@@ -536,27 +558,28 @@ struct nn_socket_seen {
 	__u16 remote_port;
 	__u16 family;
 	__u8 tcp_state;
-	__u8 armed;	/* our callback flag stands on the socket */
+	__u8 armed;	/* netnice's callback flag is set on the socket */
 	__u32 protocol; /* an MPTCP socket has subflows, which are armed */
 	__u32 stray;	/* the egress hook does not see it */
-	__u32 promised_bytes; /* TCP in use: that the other end may send yet */
+	__u32 promised_bytes; /* TCP in use: bytes the peer may still send */
 };
 
-/* Below whom a socket sends, at a node of its path. */
+/* nn_buffer_hop is the class in which a socket sends at a node of its path. */
 struct nn_buffer_hop {
 	__u64 child;
 	__u32 node; /* 0 = it has gone */
 	__u32 pad;
 };
 
-/* A socket of which something waits in a queue, or with a small buffer. */
+/* nn_buffer_record is a socket with packets in a queue, or with a small send
+ * buffer. */
 struct nn_buffer_record {
-	__u64 inode; /* of the file that it is */
-	__u32 tgid;  /* who used it last */
+	__u64 inode; /* inode of its file */
+	__u32 tgid;  /* process that used it last */
 	__u32 netns;
 	__u32 own_bytes;  /* as in nn_buffer */
-	__u32 size_bytes; /* of its send buffer */
-	__u32 used_bytes; /* of that */
+	__u32 size_bytes; /* size of its send buffer */
+	__u32 used_bytes; /* used part of size_bytes */
 	__u32 queued_bytes;
 	__u32 largest_bytes;
 	__u32 pad;
@@ -565,8 +588,9 @@ struct nn_buffer_record {
 
 #define NN_PORTS 65536
 
-/* Local ports of limited sockets, by the look in which one was seen
- * last: 1..255 in turn, 0: none was. */
+/* nn_ports_seen holds, for each local port, the number of the last poll that
+ * found a limited socket with it. The numbers go from 1 to 255 in turn; 0 means
+ * that no poll found one. */
 struct nn_ports_seen {
 	__u8 look;
 	__u8 pad[7];
