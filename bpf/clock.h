@@ -6,9 +6,12 @@
  * A clock is fluid weighted fair queueing (Demers, Keshav, Shenker 1989;
  * Parekh, Gallager 1993) computed per chunk: each class has a finish tag in
  * virtual time, and the virtual time advances by rate / (weight of the classes
- * that are backlogged). A wheel of slots by finish tag holds these classes. A class's next chunk departs when virtual time reaches the class's tag. With one class this is the virtual clock (GCRA); with many, each gets
- * its weight's part of what the others leave, however many connections it has,
- * and a newcomer waits for its own share only.
+ * that are backlogged). A wheel of slots by finish tag holds these classes. A
+ * class's next chunk departs when virtual time reaches the class's tag.
+ *
+ * With one class this is the virtual clock (GCRA). With many, each class gets
+ * its weight's part of the rate that the others leave, however many connections
+ * it has. A newcomer waits for its own share only.
  *
  * Bytes that go out before they are paid (burst credit of a class, or a class
  * beyond the wheel's end) push the clock's own time forward, so the sum over

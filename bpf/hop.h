@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * One clock on the way of a transmit: it is asked when it will be paid, and
- * charged.
+ * This file handles one clock on the path of a transmit: it asks the clock when
+ * the transmit will be paid, and charges it.
  */
 #ifndef NETNICE_HOP_H
 #define NETNICE_HOP_H
@@ -13,34 +13,38 @@
 
 #define NN_MEAN_WINDOW	 (1U << 18)
 #define NN_MEAN_SETTLING (1U << 13)
-/* A chunk may leave this long before its turn where TCP's timer was not set. */
+/* A chunk may leave this long before its departure time where TCP's timer was
+ * not set. */
 #define NN_HOLD_NS 100000000ULL
-/* The same for a connection's first: no sooner would TCP try again. */
+/* The same for a connection's first chunk: TCP would not try again sooner. */
 #define NN_HOLD_FIRST_NS 200000000ULL
-/* With what has left paid within this, the time would soon be idle. */
+/* If the bytes that have left are paid within this time, the clock would soon
+ * be idle. */
 #define NN_IDLE_NS 20000000ULL
-/* So much reserved is a crowd: what one is late by, another has used. */
+/* Reservations worth this much time are a crowd: the time by which one chunk is
+ * late has been used by another. */
 #define NN_CROWD_NS 200000000ULL
-/* Until it has sent so much a class pays before it sends, not after: of many
- * that come and go each would be a chunk ahead. */
+/* A class pays before it sends until it has sent this much, and after that it
+ * pays afterwards. Else many classes that come and go would each be a chunk
+ * ahead. */
 #define NN_YOUNG_BYTES 65536
 #define NN_UNLIMITED   (~0ULL)
 
 enum nn_walk {
 	NN_ASK, /* only look */
 	NN_CHARGE,
-	NN_RESERVE, /* charge for a chunk that is held */
-	NN_REDEEM,  /* it leaves now */
+	NN_RESERVE, /* charge for a chunk that is deferred */
+	NN_REDEEM,  /* the deferred chunk leaves now */
 };
 
-/* What chunks suit the path. */
+/* nn_chunks is the kind of chunks that suits the path. */
 enum nn_chunks {
 	NN_CHUNKS_SMALL = 1
-			  << 0, /* of a class of little weight, or on a link */
+			  << 0, /* class of low weight, or on a link */
 	NN_CHUNKS_SLICE = 1 << 1, /* reserved in each period */
 };
 
-/* In a class of its own beside the child's, that no pacing follows. */
+/* nn_apart selects a separate class beside the child's, without pacing. */
 enum nn_apart {
 	NN_APART_NOT,
 	NN_APART_DATAGRAMS,
@@ -57,10 +61,10 @@ struct nn_transmit {
 	__u64 unheld_ns;    /* and without all of them */
 	__u64 limit;	    /* lowest ceiling, ~0 = none */
 	__u64 child;	    /* below the present hop */
-	__u64 guarantee;    /* of every limit from here on, bytes/s, 0 = none */
+	__u64 guarantee;    /* at each further limit, bytes/s, 0 = none */
 	__u32 promised;	  /* limit at the socket's chunk before, 1024 bytes/s */
 	__u16 guaranteed; /* the node that has it */
-	__u16 weight;	  /* of the child */
+	__u16 weight;	  /* the child's */
 	__u8 loopback;
 	__u8 mode;   /* enum nn_walk */
 	__u8 empty;  /* no data: never waits */
@@ -71,13 +75,13 @@ struct nn_transmit {
 	__u8 pad;
 	__u32 segments;	   /* of its packets: IP bytes of a full one, or with
 			    * NN_COUNTED their number, 0: it is one packet */
-	__u32 line_bytes;  /* of wire_bytes, that the present hop's line adds */
+	__u32 line_bytes;  /* part of wire_bytes that the hop's line adds */
 	__u64 reserved_ns; /* worth of what is reserved by held chunks */
 	__u64 slack_ns;	   /* that a turn may be away without being far off */
 	__u64 newborn_ns;  /* when this is paid, in a class without history */
 	__u64 crowd_ns;	   /* latest turn of those like it */
 	__u64 young_ns;	   /* worth of it, in a class with little history */
-	__u64 share;	   /* of the class, at least, bytes/s, if empty */
+	__u64 share;	   /* the class's least share, bytes/s, if empty */
 };
 
 /* Moving average of a class's chunks, weighted by bytes. */
@@ -112,9 +116,9 @@ static __always_inline void nn_later(__u64 *at_ns, __u64 than_ns)
 		*at_ns = than_ns;
 }
 
-/* What the line of a link carries for a transmit is charged on its clock alone.
- * Not inline, and with nothing kept on the stack of the walk: that of old
- * kernels is full. */
+/* The link-layer overhead of a transmit is charged on the clock of that link
+ * alone. This function is not inline and keeps nothing on the stack of the
+ * walk, because that stack is full on old kernels. */
 __noinline int nn_line_on(struct nn_transmit *x, __u32 node)
 {
 	struct nn_node *n = bpf_map_lookup_elem(&nodes, &node);
@@ -134,8 +138,8 @@ static __always_inline void nn_line_off(struct nn_transmit *x)
 	x->line_bytes = 0;
 }
 
-/* When the class is paid for what it was charged before, and without what is
- * reserved by chunks that are held. */
+/* nn_hop_look finds the time at which the class has paid for its earlier
+ * charges, with and without the reservations of deferred chunks. */
 static __always_inline void nn_hop_look(struct nn_transmit *x,
 					const struct nn_clock *c,
 					struct nn_class *k,
@@ -147,8 +151,8 @@ static __always_inline void nn_hop_look(struct nn_transmit *x,
 
 	if (k->reserved_bytes) {
 		nn_class_forget(c, k, weight);
-		/* More than 0.1 s of it would let everybody pass while many
-		 * wait. */
+		/* Leaving out more than 0.1 s of it would let every chunk pass
+		 * while many wait. */
 		sent = nn_class_sent_ns(c, k, weight, rate, rate / 10);
 		left = nn_class_sent_ns(c, k, weight, rate, NN_BYTES_MAX);
 		nn_later(&x->reserved_ns,
@@ -159,8 +163,9 @@ static __always_inline void nn_hop_look(struct nn_transmit *x,
 	nn_later(&x->unheld_ns, nn_guarantee_sooner(c, g, left, x->now_ns));
 }
 
-/* Programs that come, send once and go are paid for by nobody's wait: the first
- * chunk of each is due when it is paid itself. */
+/* No later chunk waits for the pay of a program that starts, sends once and
+ * ends. The first chunk of each class is therefore due only when it has been
+ * paid itself. */
 static __always_inline void nn_hop_newborn(
 	struct nn_transmit *x, struct nn_clock *c, const struct nn_class *k,
 	const struct nn_class *g, __u32 weight, __u32 active, __u64 rate)
@@ -177,7 +182,8 @@ static __always_inline void nn_hop_newborn(
 	nn_later(&x->crowd_ns, c->newborn_due_ns);
 }
 
-/* It leaves: the counters say what left, not what is reserved. */
+/* The chunk leaves. The counters hold the bytes that left, not those that are
+ * reserved. */
 static __always_inline void nn_hop_left(const struct nn_transmit *x,
 					struct nn_clock *c)
 {
@@ -187,8 +193,8 @@ static __always_inline void nn_hop_left(const struct nn_transmit *x,
 	c->chunks++;
 }
 
-/* Charge the chunk; returns when the class will be paid for it, and in mean the
- * size of its chunks. */
+/* nn_hop_take charges the chunk. It returns the time at which the class has
+ * paid for it, and in mean the size of the class's chunks. */
 static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 					 struct nn_clock *c, struct nn_class *k,
 					 struct nn_class *g, __u32 weight,
@@ -198,8 +204,8 @@ static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 {
 	__u64 cost = nn_clock_cost(c, x->wire_bytes, rate, x->now_ns), paid;
 
-	/* Its departure was promised at a limit that this clock is below now:
-	 * the socket's first since then. */
+	/* This is the socket's first chunk since the limit was lowered: its
+	 * departure was promised at a higher limit than the clock's rate. */
 	if (cost == x->wire_bytes && x->promised > rate >> 10 &&
 	    nn_clock_settles(c, x->now_ns))
 		cost = cost * (rate >> 10) / x->promised;
@@ -218,15 +224,15 @@ static __always_inline __u64 nn_hop_take(struct nn_transmit *x,
 	paid = nn_guarantee_sooner(c, g, nn_class_paid_ns(c, k, weight, left),
 				   x->now_ns);
 	if (!x->empty) {
-		/* Weighed by the chunks of a former rate, which were larger,
-		 * those of a lowered one would be waited for too shortly. */
+		/* The chunks of a former, higher rate were larger. Weighed by
+		 * them, chunks at the lowered rate would wait too shortly. */
 		*mean = nn_mean(k->mean_bytes, x->wire_bytes,
 				nn_clock_settles(c, x->now_ns)
 					? NN_MEAN_SETTLING
 					: NN_MEAN_WINDOW);
 		k->mean_bytes = *mean;
 	}
-	if (!x->apart) /* which nobody was promised a departure */
+	if (!x->apart) /* a separate class gets no departure time */
 		nn_later(&c->depart_ns, paid);
 	return paid;
 }
@@ -249,9 +255,9 @@ static __always_inline struct nn_class *nn_class_get(
 	return k;
 }
 
-/* Ask one clock, and charge it. Not static: the verifier then looks at it once,
- * not once for each hop of each caller. 1: the clock was far behind and is
- * nearer to now; once more. */
+/* nn_hop_turn asks one clock and charges it. It is not static, so that the
+ * verifier checks it once, not once for each hop of each caller. The result is
+ * 1 if the clock was far behind now: the caller has to call again. */
 __noinline int nn_hop_turn(struct nn_transmit *x, __u32 node, __u32 direction,
 			   __u64 rate, __u64 burst_bytes)
 {

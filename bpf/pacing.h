@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * TCP out: the socket itself waits. For each transmit the clocks on the
- * socket's path are charged, and the socket's own pacing timer is set so that
- * its next chunk leaves when all of them have been paid. No packet is queued
- * for it anywhere.
+ * This file paces TCP egress in the socket itself. Each transmit charges the
+ * clocks on the socket's path. The socket's own pacing timer is then set so
+ * that its next chunk leaves when all of them have been paid. No packet is
+ * queued for it anywhere.
  *
- * Three things need care. TCP does not pace a socket's first ten segments: a
- * first chunk whose turn is far off is sent back at the egress hook, keeping
- * the turn that it has paid for, and TCP tries again. A low pacing rate
- * survives until the next ACK raises it: so the ceiling is lifted again there.
- * On short paths TCP sends 64 KB chunks whatever the rate: the congestion
- * window is kept to two of the chunks that suit the limit.
+ * Three things need care:
+ *
+ * TCP does not pace a socket's first ten segments. The egress hook sends a
+ * first chunk back if its departure time is far off. The chunk keeps the
+ * departure time that it has paid for, and TCP tries again.
+ *
+ * A low pacing rate lasts until the next ACK raises it. The callback at that
+ * ACK therefore lifts the ceiling again.
+ *
+ * On short paths TCP sends 64 KB chunks at any rate. The congestion window is
+ * therefore limited to two of the chunks that suit the limit.
  */
 #ifndef NETNICE_PACING_H
 #define NETNICE_PACING_H
@@ -18,8 +23,9 @@
 #include "arm.h"
 #include "socket.h"
 
-/* So much is noted as charged of what has not come to the egress hook: it may
- * wait at a firewall's queue, or be gone. */
+/* A socket's unsettled bytes are capped at this number. They were charged and
+ * have not come to the egress hook: they may wait in a firewall's queue, or be
+ * lost. */
 #define NN_UNSETTLED_MAX 65536
 
 /* Headers of one segment: TCP's with its usual options, IP's with options or
@@ -31,7 +37,8 @@ static __always_inline __u32 nn_headers(const struct nn_socket *s,
 	       (s->flags & NN_SOCK_V6 ? 40 : 20);
 }
 
-/* Note what chunks suit the socket's path; true: others than before. */
+/* nn_chunks_of stores the kind of chunks that suits the socket's path. It
+ * returns true if the kind has changed. */
 static __always_inline bool nn_chunks_of(struct nn_socket *s,
 					 const struct nn_transmit *x)
 {
@@ -45,8 +52,8 @@ static __always_inline bool nn_chunks_of(struct nn_socket *s,
 	return s->flags != before;
 }
 
-/* A subflow that has no state yet: it gets its own, or, where there is no room,
- * is noted by the cookie that is asked for here. */
+/* A subflow without state gets its own. Where there is no room for that, it is
+ * stored by its cookie, which is generated here. */
 static __always_inline struct nn_socket *nn_subflow_here(
 	struct bpf_sock_ops *ctx, struct bpf_sock *sk)
 {
@@ -98,8 +105,8 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 	/* The path's lowest limit, for the first window. */
 	x.now_ns = bpf_ktime_get_ns();
 	x.loopback = s->flags & NN_SOCK_LOOPBACK;
-	/* What no callback sees: the last ACK, which a time-wait socket sends.
-	 */
+	/* No callback sees the last ACK, because a time-wait socket sends it:
+	 * charge it now. */
 	x.empty = 1;
 	x.wire_bytes = nn_headers(s, tp);
 	nn_path_walk(s, &x, NN_CHARGE);
@@ -115,8 +122,8 @@ static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 		bpf_setsockopt(ctx, SOL_TCP, TCP_BPF_IW, &iw, sizeof(iw));
 }
 
-/* A program connects a socket: its path may depend on to whom, before the SYN
- * promises anything. */
+/* A program connects a socket. The socket's path may depend on the peer, and it
+ * has to be known before the SYN promises a window. */
 static __always_inline void nn_connecting(struct bpf_sock_ops *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
@@ -138,7 +145,8 @@ static __always_inline void nn_connecting(struct bpf_sock_ops *ctx)
 	nn_port_of(s, sk->src_port);
 }
 
-/* An ACK has come, the congestion control sets a pacing rate next: let it. */
+/* An ACK has come, and the congestion control sets a pacing rate next: lift the
+ * ceiling for it. */
 static __always_inline void nn_acked(struct bpf_sock_ops *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
@@ -161,7 +169,7 @@ static __always_inline void nn_acked(struct bpf_sock_ops *ctx)
 		pacing = NN_UNLIMITED; /* it waits for its period, then not */
 	else if (s->flags & NN_SOCK_UNHEARD)
 		pacing = s->share_bytes_per_sec; /* nothing else paces it */
-	/* By this rate TCP sizes its chunks, to 1 ms of it. */
+	/* TCP sizes its chunks to 1 ms of this rate. */
 	else if (s->share_bytes_per_sec && s->share_bytes_per_sec < pacing / 8)
 		pacing = s->share_bytes_per_sec * 8;
 	nn_pacing_between(ctx, s, pacing);
@@ -176,9 +184,10 @@ static __always_inline bool nn_far(const struct nn_transmit *x, __u64 at_ns)
 	return at_ns > x->now_ns + x->slack_ns;
 }
 
-/* A chunk for which TCP's timer was not set, and whose turn is far off, is
- * held. It keeps its turn by a reservation for all of it: a connection may be
- * closed after this chunk, and then nobody waits until it is paid. */
+/* nn_hold defers a chunk if TCP's timer was not set for it and its departure
+ * time is far off. The chunk keeps its departure time by a reservation for all
+ * its bytes: a connection may be closed after this chunk, and then no later
+ * chunk waits until it is paid. */
 static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 				    struct nn_socket *s,
 				    const struct tcp_sock *tp,
@@ -209,7 +218,7 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 		return false;
 	if (!nn_egress_sees(s, &tp->inet_conn.icsk_inet.sk))
 		return false;
-	/* whose connection ran before the limit is no newcomer */
+	/* a connection that is older than the limit is no newcomer */
 	if (x->newborn_ns && !(s->flags & NN_SOCK_ADOPTED))
 		s->flags |= NN_SOCK_NEWBORN;
 	nn_path_walk(s, x, NN_RESERVE);
@@ -223,18 +232,20 @@ static __always_inline bool nn_hold(struct bpf_sock_ops *ctx,
 	s->depart_ns = x->next_ns;
 	s->limit_bytes_per_sec = x->limit;
 	s->flags |= NN_SOCK_HOLD;
-	/* A lost one is made up for by TCP's own timer. */
+	/* If this event is lost, TCP's own timer tries again. */
 	bpf_ringbuf_output(&events, &event, sizeof(event), 0);
 	return true;
 }
 
-/* The program has closed it: what is left goes when it may. */
+/* nn_closed tells that the program has closed the connection. The remaining
+ * data leaves when its time comes. */
 static __always_inline bool nn_closed(const struct bpf_sock_ops *ctx)
 {
 	return ctx->state != TCP_ESTABLISHED && ctx->state != TCP_CLOSE_WAIT;
 }
 
-/* TCP tries to transmit a chunk that is held: has it to wait still? */
+/* TCP tries to transmit a deferred chunk: nn_held_waits tells whether the chunk
+ * still has to wait. */
 static __always_inline bool nn_held_waits(const struct bpf_sock_ops *ctx,
 					  struct nn_socket *s,
 					  struct nn_transmit *x)
@@ -243,16 +254,17 @@ static __always_inline bool nn_held_waits(const struct bpf_sock_ops *ctx,
 
 	nn_path_walk(s, x, NN_ASK);
 	if (s->flags & NN_SOCK_NEWBORN) {
-		/* by now: others may have come since it was held */
+		/* look again: others may have come since it was deferred */
 		s->due_ns = x->before_ns;
 		return x->before_ns > x->now_ns + NN_IDLE_NS;
 	}
-	/* Whose turn has come may go ahead of what is paid, as far as others
-	 * were when it came, and further the longer it waits; and before its
-	 * turn by half its wait, for TCP tries again after twice that. The
-	 * others when the time would be idle else: it is then not there for
-	 * those that come late, so of a crowd of connections that were closed
-	 * at once these have to find some as well. */
+	/* A chunk whose departure time has come may leave ahead of its pay, as
+	 * far as the other chunks were ahead when it came, and further the
+	 * longer it waits. It may also leave before its time by half its wait,
+	 * because TCP tries again only after twice that wait. Other chunks
+	 * leave when the clock would soon be idle. That time is then missing
+	 * for chunks that come late, so in a crowd of connections that were
+	 * closed at once the late ones must find some time as well. */
 	turn = s->due_ns - (x->now_ns - s->held_ns) / 2;
 	if (x->now_ns > turn)
 		ahead = s->ahead_ns;
@@ -262,7 +274,7 @@ static __always_inline bool nn_held_waits(const struct bpf_sock_ops *ctx,
 	return x->unheld_ns > x->now_ns + ahead;
 }
 
-/* It leaves, on what was reserved for it. */
+/* A deferred chunk leaves and uses up its reservation. */
 static __always_inline void nn_held_leaves(struct nn_socket *s,
 					   struct nn_transmit *x)
 {
@@ -316,11 +328,11 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 	if (s->flags & NN_SOCK_ADOPTED)
 		x.slack_ns = NN_IDLE_NS;
 	bytes = len + segments * (nn_headers(s, tp) + option);
-	/* This segment pays for what left before it and was not charged. */
+	/* This segment pays for bytes that left before it uncharged. */
 	if (s->unsettled_bytes < 0)
 		bytes -= s->unsettled_bytes;
 	/* The last segment was charged for MPTCP's option and had none, as the
-	 * peer speaks plain TCP: that pays for this one's. */
+	 * peer speaks plain TCP: that charge pays for this segment's option. */
 	else if (s->unsettled_bytes < segments * option)
 		bytes -= s->unsettled_bytes;
 	else
@@ -364,8 +376,8 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 			nn_clamp(ctx, s, tp);
 		}
 	} else {
-		/* The rest of what is reserved follows at once, what comes then
-		 * waits like everybody's next chunk. */
+		/* The rest of the reserved bytes follows at once. Data after
+		 * that waits like every other next chunk. */
 		x.next_ns =
 			s->prepaid_bytes ? x.now_ns : x.before_ns + x.young_ns;
 	}
@@ -390,8 +402,7 @@ static __always_inline void nn_transmit(struct bpf_sock_ops *ctx)
 		s->share_bytes_per_sec = len * NN_NSEC_PER_SEC / want;
 		s->depart_ns = x.next_ns;
 	} else {
-		/* It does not wait: its share may be larger than was thought.
-		 */
+		/* It does not wait: its share may be larger than assumed. */
 		s->share_bytes_per_sec += s->share_bytes_per_sec / 4;
 		s->depart_ns = stamp;
 	}

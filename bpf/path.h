@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Which nodes hold for a task: its process trees, innermost first, then its
- * cgroups, user, and the host.
+ * This file finds the nodes that limit a task: its process trees, innermost
+ * first, then its cgroups, its user, and the host.
  */
 #ifndef NETNICE_PATH_H
 #define NETNICE_PATH_H
@@ -9,7 +9,7 @@
 #include "cover.h"
 #include "user.h"
 
-/* What a socket's path follows from. */
+/* nn_who is the owner of a socket, from which the socket's path follows. */
 struct nn_who {
 	__u64 child;
 	__u64 start_boottime_ns;
@@ -45,20 +45,22 @@ static __always_inline void nn_identify(struct task_struct *t,
 	w->child = nn_child_program(w->tgid, w->start_boottime_ns);
 }
 
-/* The kinds of node by which sockets are found; sockets with a rate of their
- * own are not looked for. */
+/* nn_kinds returns the kinds of node by which sockets are found. Sockets with a
+ * rate of their own are not looked for. */
 static __always_inline __u32 nn_kinds(const struct nn_policy *p)
 {
 	return p ? p->kinds & ~(1U << NN_NODE_SOCKET) : 0;
 }
 
-/* A socket without a node may get one later: by its peer, or its device. */
+/* nn_kinds_later tells whether a socket without a node may get one later,
+ * through its peer or its device. */
 static __always_inline bool nn_kinds_later(const struct nn_policy *p)
 {
 	return nn_kinds(p) & (1 << NN_NODE_DESTINATION | 1 << NN_NODE_LINK);
 }
 
-/* The node that stands at the index, if it is the one that was meant. */
+/* nn_node_get returns the node at the index, if it is live and still the one of
+ * that generation. */
 static __always_inline struct nn_node *nn_node_get(__u32 index,
 						   __u32 generation)
 {
@@ -72,8 +74,9 @@ static __always_inline struct nn_node *nn_node_get(__u32 index,
 	return n;
 }
 
-/* A socket with a limit of its own, and what goes to a destination, is its
- * program's part of all else; a socket with a reservation is one by itself. */
+/* A socket with a limit of its own counts as a part of its program at every
+ * other clock, and so does traffic to a destination. A socket with a
+ * reservation has a class of its own. */
 static __always_inline bool nn_part_of_program(const struct nn_node *n,
 					       __u64 guarantee)
 {
@@ -81,7 +84,8 @@ static __always_inline bool nn_part_of_program(const struct nn_node *n,
 	       (n->kind == NN_NODE_SOCKET && !guarantee);
 }
 
-/* What a node may receive at least, of every limit around it, bytes/s. */
+/* nn_guaranteed_down returns the rate in bytes/s that every limit around a node
+ * guarantees it for ingress. */
 static __always_inline __u64 nn_guaranteed_down(const struct nn_node *n)
 {
 	return n->limits[NN_OWNER_ADMIN][NN_DOWN].min_bytes_per_sec;
@@ -108,8 +112,9 @@ static __always_inline struct nn_task *nn_task_of(struct task_struct *t)
 	return e;
 }
 
-/* The cgroup's place among those that are free, and what is there if it is one;
- * 0: its id is too large to be noted. */
+/* nn_cgroup_free returns the cgroup's element in free_cgroups, and in note the
+ * value that is there if the cgroup is free. A note of 0 means that the
+ * cgroup's id is too large to be stored. */
 static __always_inline __u64 *nn_cgroup_free(__u64 id, __u32 epoch, __u64 *note)
 {
 	__u32 at = id & (NN_FREE_CGROUPS - 1);
@@ -118,10 +123,10 @@ static __always_inline __u64 *nn_cgroup_free(__u64 id, __u32 epoch, __u64 *note)
 	return bpf_map_lookup_elem(&free_cgroups, &at);
 }
 
-/* Nothing holds for what runs here: the way of nearly all that unlimited
- * programs send, without a call unless some BPF program keeps something with
- * the task. A path that is found empty says so of the cgroup
- * (nn_cgroup_found_free). */
+/* nn_task_free tells that no node limits this task. Nearly all traffic of
+ * unlimited programs ends here. It costs no call unless some BPF program keeps
+ * storage with the task. nn_cgroup_found_free marks a cgroup as free when a
+ * path is found empty. */
 static __always_inline bool nn_task_free(const struct nn_policy *p,
 					 struct task_struct *t)
 {
@@ -147,8 +152,9 @@ static __always_inline void nn_cgroup_found_free(const struct nn_who *w)
 		*free = note;
 }
 
-/* Of a full path, the innermost node that only its user wants goes: nobody gets
- * around the administrator's limits by putting many of their own in between. */
+/* nn_hop_yields removes the innermost node that only its user set from a full
+ * path. Users therefore cannot get around the administrator's limits by adding
+ * many limits of their own. */
 static __always_inline bool nn_hop_yields(struct nn_path *path)
 {
 	bool found = false;
@@ -168,9 +174,10 @@ static __always_inline bool nn_hop_yields(struct nn_path *path)
 	return found;
 }
 
-/* Add a node to a path of n; returns of how many it is then. Not static: the
- * verifier then looks at it once, and forgets how many they are. Else it would
- * follow each number of them through each turn of the loops below. */
+/* nn_hop_add adds a node to a path of n nodes and returns the new number. It is
+ * not static, so that the verifier checks it once and forgets the number of
+ * nodes. Else the verifier would follow each number through each turn of the
+ * loops below. */
 __noinline __u32 nn_hop_add(struct nn_path *path, __u32 n, __u32 node)
 {
 	struct nn_node *d;
@@ -192,8 +199,9 @@ __noinline __u32 nn_hop_add(struct nn_path *path, __u32 n, __u32 node)
 	return n + 1;
 }
 
-/* Begin a path with the trees from the innermost on, of that generation. Not
- * static, as above. */
+/* nn_trees_add starts a path with the process trees, from the innermost on,
+ * which has that generation. It is not static, for the same reason as
+ * nn_hop_add. */
 __noinline __u32 nn_trees_add(struct nn_path *path, __u32 at, __u32 generation)
 {
 	__u32 n = 0;
@@ -212,8 +220,9 @@ __noinline __u32 nn_trees_add(struct nn_path *path, __u32 at, __u32 generation)
 	return n;
 }
 
-/* Add some of the cgroups from there on upwards; returns whether there are
- * more. Not static, as above. */
+/* nn_cgroups_add adds some of the cgroups from c->at upwards and returns
+ * whether there are more. It is not static, for the same reason as
+ * nn_hop_add. */
 __noinline int nn_cgroups_add(struct nn_path *path, struct nn_climb *c)
 {
 	if (!path || !c)
@@ -228,7 +237,8 @@ __noinline int nn_cgroups_add(struct nn_path *path, struct nn_climb *c)
 	return c->at != 0;
 }
 
-/* Fill an empty path, innermost first; returns how many nodes hold. */
+/* nn_path_make fills an empty path, innermost node first. It returns the number
+ * of nodes. */
 static __always_inline __u32 nn_path_make(struct nn_policy *p,
 					  struct task_struct *t,
 					  const struct nn_who *w,
@@ -266,8 +276,9 @@ static __always_inline __u32 nn_path_make(struct nn_policy *p,
 	return n;
 }
 
-/* Who the calling process is, and its path, which is empty before. Not static,
- * as above. */
+/* nn_path_of_caller identifies the calling process and fills its path, which
+ * the caller passes empty. It is not static, for the same reason as
+ * nn_hop_add. */
 __noinline int nn_path_of_caller(struct nn_who *w, struct nn_path *path)
 {
 	struct nn_policy *p = nn_policy();
