@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The egress hook: what has to go back to TCP, which keeps the data and tries
- * again while the program sees nothing; and that what leaves was charged.
+ * The egress hook sends deferred packets back to TCP, which keeps the data and
+ * tries again while the program sees nothing. It also checks that every packet
+ * that leaves was charged.
  */
 #ifndef NETNICE_EGRESS_H
 #define NETNICE_EGRESS_H
@@ -19,14 +20,15 @@ enum nn_egress_verdict {
 	NN_EGRESS_PASS_CN = 3, /* and TCP reduces its window */
 };
 
-/* The callback is on; not yet if nobody has looked after the socket (see
- * nn_socket_ask). */
+/* nn_armed tells whether the callback is on. It is not on until the daemon has
+ * armed the socket (see nn_socket_ask). */
 static __always_inline bool nn_armed(const struct nn_socket *s)
 {
 	return s->flags & NN_SOCK_ARMED && !(s->flags & NN_SOCK_STATIC);
 }
 
-/* What a TCP packet is on the wire, and whether it has data. */
+/* nn_tcp_packet holds the size of a TCP packet on the wire, and whether it has
+ * data. */
 struct nn_tcp_packet {
 	__u64 wire_bytes;
 	__u32 segments;
@@ -53,11 +55,11 @@ static __always_inline void nn_tcp_look(struct __sk_buff *skb,
 	t->data = skb->len > headers;
 }
 
-/* Has a SYN to wait? TCP repeats it after a second; not longer, since TCP
- * doubles the time. It goes back while connections wait for more than a
- * second's worth of turns, or while what has left is paid only in a second.
- * Programs that send for the first time wait until they are fewer, for their
- * number is what makes each wait. */
+/* nn_syn_hold tells whether a SYN has to wait. TCP repeats it after a second. It
+ * should not wait longer than that, since TCP doubles the time. It goes back while deferred chunks wait for more than a second's worth of
+ * departures, or while the bytes that have left are paid only in a second.
+ * Programs that send for the first time wait until they are fewer, because
+ * their number makes each of them wait. */
 static __always_inline bool nn_syn_hold(struct nn_socket *s,
 					const struct nn_transmit *x)
 {
@@ -84,8 +86,9 @@ static __noinline bool nn_syn_back(struct nn_socket *s)
 	return nn_syn_hold(s, &x);
 }
 
-/* A connection that no callback charges, or a segment that none has: it is
- * charged here, and goes back to TCP while its time has not come. */
+/* nn_here_judge charges a connection that no callback charges, or a segment
+ * that no callback has charged. The packet goes back to TCP while its departure
+ * time has not come. */
 static __noinline int nn_here_judge(struct __sk_buff *skb, __u32 state,
 				    struct nn_socket *s,
 				    const struct nn_tcp_packet *t)
@@ -145,9 +148,10 @@ static __noinline int nn_here_judge(struct __sk_buff *skb, __u32 state,
 	return NN_EGRESS_PASS;
 }
 
-/* Of an armed connection the callback has charged what leaves, but where TCP
- * left no room for options: then it was not called. What it could not know
- * (other options than usual) is charged with the next. */
+/* The callback of an armed connection has charged the segment that leaves,
+ * unless TCP left no room for options: then TCP did not call it. Bytes that the
+ * callback could not know (other options than usual) are charged with the next
+ * segment. */
 static __always_inline bool nn_settle(struct nn_socket *s,
 				      const struct nn_tcp_packet *t)
 {
@@ -155,7 +159,8 @@ static __always_inline bool nn_settle(struct nn_socket *s,
 	return s->unsettled_bytes + (__s64)(t->wire_bytes / 2) >= 0;
 }
 
-/* Note what a packet shows of its socket; returns its IP bytes. */
+/* nn_other_look records what a packet reveals about its socket. It returns the
+ * packet's IP bytes. */
 static __noinline __u64 nn_other_look(struct __sk_buff *skb,
 				      struct nn_socket *s)
 {
@@ -176,16 +181,16 @@ static __noinline int nn_other_judge(struct __sk_buff *skb, struct nn_socket *s,
 						: NN_EGRESS_DROP;
 }
 
-/* A socket without a path. While a limit stands on the machine every process's
- * has one: it is the kernel's own, which answers pings and what comes for no
- * socket. It is let go. */
+/* This socket has no path. While the machine has a limit, the socket of every
+ * process has a path. So this socket is the kernel's own, which answers pings
+ * and packets for no socket. Its packet passes. */
 static __always_inline void nn_kernel_sent(struct __sk_buff *skb)
 {
 	if (skb->ifindex != LOOPBACK_IFINDEX && nn_host_limited())
 		nn_unknown(NN_UNKNOWN_SENT_KERNEL, skb->len, 1);
 }
 
-/* A socket that nothing holds for, as far as is known. */
+/* No node limits this socket, as far as is known. */
 static __always_inline int nn_unlimited_sent(struct __sk_buff *skb, void *sk,
 					     const struct nn_socket *s)
 {
@@ -197,9 +202,9 @@ static __always_inline int nn_unlimited_sent(struct __sk_buff *skb, void *sk,
 	return NN_EGRESS_PASS;
 }
 
-/* The egress hook: send a held transmit back to TCP, which keeps the data and
- * tries again (the program sees nothing). Also sees which device is used, and,
- * where the hook may look at tasks, who sends what is no TCP. */
+/* The egress hook sends a deferred transmit back to TCP, which keeps the data
+ * and tries again (the program sees nothing). The hook also sees the device of
+ * a packet and, where it may look at tasks, the sender of non-TCP traffic. */
 static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 {
 	struct bpf_sock *sk = skb->sk;
@@ -208,7 +213,7 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 	struct nn_socket *s;
 	bool limited;
 
-	/* One look first that ends it for all that no limit concerns. */
+	/* One look ends the work for packets that no limit concerns. */
 	if (!sk)
 		return NN_EGRESS_PASS;
 	s = nn_state_of(sk);
@@ -224,7 +229,7 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 	if (sk->protocol != IPPROTO_TCP) {
 		if (users && nn_another_sends(s)) {
 			s = nn_sent_by_caller(skb, sk, s);
-			nn_sends_by(skb, s); /* which it may have now only */
+			nn_sends_by(skb, s); /* its state may be new */
 		}
 		if (!s || !nn_socket_limited(s))
 			return nn_unlimited_sent(skb, sk, s);
@@ -242,8 +247,7 @@ static __always_inline int nn_egress_judge(struct __sk_buff *skb, bool users)
 	if (skb->ifindex == LOOPBACK_IFINDEX) {
 		s->flags |= NN_SOCK_LOOPBACK;
 	} else if (s->flags & NN_SOCK_LOOPBACK) {
-		/* charged as what stays on the machine: not at all, most often
-		 */
+		/* it was charged as local traffic: mostly not at all */
 		s->flags &= ~NN_SOCK_LOOPBACK;
 		s->unsettled_bytes = 0;
 	}

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The queue for what is sent by UDP and whatever else is no TCP: the structs
- * that kernel and user side share, and the maps. Nodes, sockets and clocks are
- * those of maps.h.
+ * This file defines the queue for non-TCP egress, such as UDP: the structs that
+ * kernel and user side share, and the maps. Nodes, sockets and clocks are those
+ * of maps.h.
  */
 #ifndef NETNICE_SEND_TYPES_H
 #define NETNICE_SEND_TYPES_H
 
 #include "shape_types.h"
 
-/* As NN_MARK, of what is sent. It stays, so that no device below the first (a
- * tunnel's) takes the packet again. */
+/* NN_SEND_MARK is the NN_MARK of egress. The mark stays on the packet, so that
+ * no device below the first (a tunnel's) takes the packet again. */
 #define NN_SEND_MARK 0xa000
 /* Control messages pass beside the queue at a part of the limit. */
 #define NN_CONTROL_PART	    32
@@ -37,22 +37,24 @@ struct nn_outflow_key {
 	__u32 node;
 };
 
-/* What waits below a node in a namespace has a lane for each program, or node
- * below it, so that none waits for what others have too much: an HTB class,
- * served in turn. The first is of those that have no own. */
+/* A lane is a per-program HTB class below a node in a namespace, served in
+ * turn. Each program, or node below the node, has one, so that none waits for
+ * the excess of others. The first lane serves all programs without their own
+ * lane. */
 #define NN_LANES 16
-/* Minor numbers of their classes, those of nodes being below: of the first lane
- * this and the node, of the others from that in lanes on. */
+/* Minor numbers of the lanes' classes start here; those of nodes are lower. The
+ * first lane has this number plus the node. The others follow the number that
+ * the map lanes holds. */
 #define NN_LANE_FIRST 0x8000
 /* The number before a node's own lanes is that of the class in which the packet
  * waits that is next to leave, while the gate is shut. */
 #define NN_GATES 1024
-/* A lane of which nothing came or left for so long is empty: what should be in
- * it was dropped. */
+/* A lane that no packet entered or left for this long is empty: the packets
+ * that should be in it were dropped. */
 #define NN_LANE_EMPTY_NS 2000000000ULL
 
 struct nn_lane {
-	__u64 child; /* whose it is, 0 = nobody's */
+	__u64 child; /* owner of the lane, 0 = none */
 	__u64 came_bytes;
 	__u64 left_bytes;
 	__u64 used_ns;
@@ -61,29 +63,30 @@ struct nn_lane {
 			* promised in it */
 };
 
-/* What a node sends in a namespace but TCP. Counters grow from the class's
- * creation; nobody holds a lock: a count that is lost in a race is one of
- * thousands. */
+/* nn_outflow is the non-TCP egress of a node in a namespace. Counters grow from
+ * the class's creation. They have no lock: a count that is lost in a race is
+ * one of thousands. */
 struct nn_outflow {
 	__u64 came_bytes;	   /* IP bytes into the queue */
 	__u64 bytes;		   /* and out of it, or past it */
 	__u64 packets;		   /* segments out of it */
-	__u64 link_bytes;	   /* as HTB counts them, with link headers */
+	__u64 link_bytes;	   /* HTB's count, with link headers */
 	__u64 aside_bytes;	   /* let past it: within its program's share */
 	__u64 dropped;		   /* packets: too far ahead of the clock */
 	__u64 aside_ns;		   /* when the part that passes is paid for */
 	struct nn_outflow_key key; /* its own */
-	__u32 largest_bytes; /* of packets, with the segments they stand for */
+	__u32 largest_bytes; /* largest packet, with all its segments */
 	__u32 pad;
 	struct nn_lane lane[NN_LANES];
 };
 _Static_assert(sizeof(struct nn_outflow) == 72 + NN_LANES * 48, "nn_outflow");
 
-/* What a node sends in a namespace leaves only up to a count: to a path whose
- * queue has few places one packet for each that has come out of it. */
+/* nn_gate lets a node's egress in a namespace leave only up to a count. On a
+ * path whose queue has few places, one packet enters for each packet that has
+ * come out. */
 struct nn_gate {
-	__u64 allowed_bytes; /* of nn_outflow.bytes */
-	__u64 until_ns;	     /* then it is open: nobody looks after it */
+	__u64 allowed_bytes; /* limit of nn_outflow.bytes */
+	__u64 until_ns;	     /* then it is open: it is untended */
 };
 
 /* Reasons for which a packet passed although it should have been held. */
@@ -91,7 +94,7 @@ enum nn_send_fault {
 	NN_SEND_FAULT_CLASS,  /* no class for its node */
 	NN_SEND_FAULT_DEVICE, /* the device has no slot */
 	NN_SEND_FAULT_HEADER, /* no room for a MAC header */
-	NN_SEND_FAULT_SOCKET, /* whose it was is unknown behind the queue */
+	NN_SEND_FAULT_SOCKET, /* its owner is unknown behind the queue */
 	NN_SEND_FAULTS,
 };
 
@@ -131,9 +134,10 @@ struct {
 	__type(value, struct nn_outflow);
 } outflows SEC(".maps");
 
-/* Minor numbers of the classes of lanes, by whose they are; the user side makes
- * them, for nodes of which something waited, and removes them before the
- * classes. Apart, so that it does not overwrite what is being counted. */
+/* Minor numbers of the lanes' classes, by namespace and node. The user side
+ * makes them for nodes that had packets in the queue, and removes them before
+ * the classes. They have a map of their own, so that the user side does not
+ * overwrite counters. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

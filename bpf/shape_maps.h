@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The maps of shaping alone: who writes it, how long an entry lives. */
+/* This file defines the maps that only shaping uses, with the writer and the
+ * lifetime of an entry. */
 #ifndef NETNICE_SHAPE_MAPS_H
 #define NETNICE_SHAPE_MAPS_H
 
@@ -40,8 +41,8 @@ struct {
 	__type(value, struct nn_slot);
 } slots SEC(".maps");
 
-/* Nodes that limit what comes in; made with the HTB class, removed before it.
- */
+/* Nodes that limit ingress. An entry is made with the HTB class and removed
+ * before it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -50,8 +51,8 @@ struct {
 	__type(value, struct nn_inflow);
 } inflows SEC(".maps");
 
-/* Children of the nodes that limit what comes in. The least recently used goes,
- * and begins anew. */
+/* Children of the nodes that limit ingress. A full map evicts the least
+ * recently used child, which later starts with fresh counts. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -59,8 +60,8 @@ struct {
 	__type(value, struct nn_sharer);
 } sharers SEC(".maps");
 
-/* What a total limit leaves of itself for what comes in, bytes/s: the user side
- * writes it, for those nodes only. */
+/* The part of a total limit that is left for ingress, bytes/s. The user side
+ * writes it, for nodes with a total limit only. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -69,8 +70,8 @@ struct {
 	__type(value, __u64);
 } dues SEC(".maps");
 
-/* Programs on devices are not interrupted by each other, and their stacks are
- * full. */
+/* Scratch space for programs on devices, because their stacks are full. These
+ * programs do not interrupt each other. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -78,7 +79,7 @@ struct {
 	__type(value, struct nn_transmit);
 } scratch SEC(".maps");
 
-/* Lives with the socket. */
+/* Receivers with a short window. An entry lives as long as its socket. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -86,9 +87,9 @@ struct {
 	__type(value, struct nn_receiver);
 } receivers SEC(".maps");
 
-/* Paths of packets under way whose socket is not found again. The least
- * recently used goes: of 4096 datagrams in parts and flows at a time the rest
- * passes. */
+/* Paths of packets in the queue whose socket is not found again. A full map
+ * evicts the least recently used path. Beyond 4096 fragmented datagrams and
+ * flows at a time, packets pass unlimited. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -96,8 +97,9 @@ struct {
 	__type(value, struct nn_whose);
 } kept SEC(".maps");
 
-/* By the address of the kernel's record of them. The least recently used goes,
- * and is looked after anew. */
+/* Sockets that share a port, by the address of the kernel's record of them. A
+ * full map evicts the least recently used entry, which is then looked for
+ * again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
@@ -105,8 +107,9 @@ struct {
 	__type(value, struct nn_shared);
 } shared SEC(".maps");
 
-/* Whose a listener is: a connection that is asked for knows none of it. The
- * least recently used goes, and with it a short first window. */
+/* Owners of listeners. A request socket has no link to its listener's owner. A
+ * full map evicts the least recently used listener, whose connections then have
+ * no short first window. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -114,9 +117,10 @@ struct {
 	__type(value, struct nn_path);
 } listeners SEC(".maps");
 
-/* Of what comes for a port that no limited socket has, while NAT may lead it to
- * one, a packet is looked after as often as so much has come on a CPU, counted
- * for each port, or for some together. */
+/* NAT may lead traffic for a port without a limited socket to a limited one.
+ * Once in this many bytes on a CPU, a packet for such a port is therefore
+ * looked up. The bytes are counted for each port, or for some ports
+ * together. */
 #define NN_NAT_UNSEEN_BYTES 65536
 #define NN_NAT_UNSEEN_PORTS 4096
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Shaping of what comes in: the structs that kernel and user side share, and
- * the maps. Who a socket belongs to and what holds for it is in the maps of
- * maps.h, which both objects use.
+ * This file defines the structs for shaping of ingress that kernel and user
+ * side share. The maps of maps.h, which both objects use, hold a socket's owner
+ * and the nodes that limit it.
  */
 #ifndef NETNICE_SHAPE_TYPES_H
 #define NETNICE_SHAPE_TYPES_H
@@ -11,7 +11,7 @@
 
 /* A shaped packet carries in tc_index, which nothing else uses on its way,
  * where it came from and which node on its path holds it now. */
-#define NN_MARK		0x8000 /* of bits 15 and 14; bit 13 is kept for sending */
+#define NN_MARK		0x8000 /* in bits 15 and 14; bit 13 is for egress */
 #define NN_MARK_MASK	0xe000
 #define NN_MARK_HOP	10 /* bits 12..10 */
 #define NN_MARK_DEVICES 1024
@@ -26,8 +26,8 @@
  * rate, as the user side makes it. */
 #define NN_ROOM_LEAST 196608
 #define NN_ROOM_PART  20 /* of a second's */
-/* Of the first node in a path that is kept: the datagram is dropped, so that
- * its other parts need no room. */
+/* This bit of the first node in a kept path says that the datagram is dropped,
+ * so that its other parts need no room. */
 #define NN_KEPT_DROPPED (1U << 31)
 
 /* The pair of devices; one element, written by the user side. */
@@ -44,8 +44,8 @@ struct nn_shaper {
 struct nn_place {
 	__u32 link_ifindex; /* the end here, 0 = the queue itself is here */
 	__u32 home_ifindex; /* and the other */
-	__s32 netns_id;	    /* by which home knows the namespace, -1: it is */
-	__u32 look; /* of the user side, that found something limited here */
+	__s32 netns_id;	    /* home's id of the namespace, -1: it is home */
+	__u32 look; /* the user side's last poll that found a limit here */
 };
 
 enum nn_device_flags {
@@ -63,14 +63,14 @@ struct nn_device_key {
 struct nn_device {
 	__u32 slot; /* 1..NN_MARK_DEVICES-1: stands in the mark */
 	__u32 flags;
-	__u32 link_ifindex; /* as of its place */
+	__u32 link_ifindex; /* its namespace's: see nn_place */
 };
 
 /* The way back to a device. */
 struct nn_slot {
 	__u32 ifindex; /* 0 = it has gone */
 	__u32 netns;
-	__u32 home_ifindex; /* as of its place */
+	__u32 home_ifindex; /* its namespace's: see nn_place */
 	__s32 netns_id;
 };
 
@@ -78,10 +78,10 @@ struct nn_slot {
 struct nn_span_count {
 	__u32 span;	 /* which one */
 	__u32 receivers; /* sockets to which something came */
-	__u64 bytes;	 /* that left the queue */
-	__u64 offered;	 /* and that came, what was dropped included */
+	__u64 bytes;	 /* bytes out of the queue */
+	__u64 offered;	 /* bytes that arrived, dropped ones included */
 	__u32 opened;	 /* connections that were asked for */
-	__u32 weight;	 /* of the children that want more than their part */
+	__u32 weight;	 /* sum over children that need more than their part */
 	__u64 promised;	 /* guaranteed to these, bytes/s */
 	__u64 modest;	 /* set aside for the others, bytes/s */
 };
@@ -95,9 +95,9 @@ struct nn_sharer_key {
 
 struct nn_sharer_count {
 	__u32 span;	 /* which one */
-	__u32 receivers; /* of its sockets */
-	__u64 bytes;	 /* that they received before it */
-	/* as what it is counted in the node's (nn_span_count): */
+	__u32 receivers; /* its sockets that received */
+	__u64 bytes;	 /* bytes that they received before the span */
+	/* its part of the same counts of the node (nn_span_count): */
 	__u32 weight;
 	__u32 pad;
 	__u64 promised;
@@ -111,13 +111,13 @@ struct nn_sharer {
 	__u64 due_ns; /* of datagrams: when what was let in is paid for */
 };
 
-/* What a node receives. Counters grow from the node's creation; nobody holds a
- * lock: a count that is lost in a race is one of thousands. */
+/* nn_inflow is the ingress of a node. Counters grow from the node's creation.
+ * They have no lock: a count that is lost in a race is one of thousands. */
 struct nn_inflow {
 	__u64 came_bytes;    /* IP bytes into the queue */
 	__u64 bytes;	     /* and out of it */
 	__u64 packets;	     /* segments */
-	__u64 link_bytes;    /* as HTB counts them, with link headers */
+	__u64 link_bytes;    /* HTB's count, with link headers */
 	__u64 aside_bytes;   /* let past the queue: empty TCP segments */
 	__u64 dropped_bytes; /* at the queue, as far as is known */
 	__u64 left_ns;	     /* when something left it last */
@@ -134,7 +134,7 @@ _Static_assert(sizeof(struct nn_inflow) == 88 + NN_RECENT * 48, "nn_inflow");
 struct nn_receiver {
 	__u64 bytes_received;
 	__u32 span;	 /* in which it was counted last */
-	__u32 clamp;	 /* that we set, 0 = none */
+	__u32 clamp;	 /* clamp that netnice set, 0 = none */
 	__u32 own_clamp; /* to be given back */
 	/* shape_trip.h: */
 	__u32 trip_us;	 /* the path's round trip, 0 = not known by windows */
@@ -150,16 +150,17 @@ struct nn_ports {
 	__be16 destination;
 };
 
-/* Whose a packet is that came in: the nodes that hold for it, and the program.
- */
+/* nn_whose is the owner of a received packet: the nodes that limit it, and the
+ * program. */
 struct nn_whose {
 	struct nn_hop hops[NN_PATH_MAX];
 	__u64 child; /* 0: unknown */
 };
 
-/* Packets whose path is kept, as their socket is not found by them: fragments,
- * of which the first has the ports and the others follow, and what is for a
- * socket that is bound to a device, once it has left that. */
+/* nn_kept identifies packets whose path is kept, because a lookup by the packet
+ * does not find their socket. These are fragments, of which only the first has
+ * the ports, and packets for a socket that is bound to a device, once they have
+ * left that device. */
 struct nn_kept {
 	__u32 source[4];
 	__u32 destination[4];
@@ -169,22 +170,24 @@ struct nn_kept {
 	__u32 netns; /* addresses may be used in several */
 };
 
-/* Whose what comes for sockets is that share a port: see shape_shared.h. */
+/* nn_shared is the owner of traffic to sockets that share a port: see
+ * shape_shared.h. */
 struct nn_shared {
 	struct nn_whose path; /* empty: none of them was found limited */
 	__u64 found_ns;
-	__u32 epoch; /* of the policy, then */
+	__u32 epoch; /* the policy's, then */
 	__u32 pad;
 };
 
-/* A task, or a socket that no task of its namespace may have, in a namespace
- * that is no place yet. */
+/* nn_found is a task, or a socket that no task of its namespace may have, in a
+ * namespace that has no entry in the map places yet. */
 struct nn_found {
 	__u32 netns;
 	__u32 pid; /* 0: a socket */
 };
 
-/* Where somebody listens. An IPv4 address is the last word; any: zeros. */
+/* nn_listening is the address of a listener. An IPv4 address is the last word,
+ * and zeros stand for any address. */
 struct nn_listening {
 	__u64 netns_cookie;
 	__u32 address[4];

@@ -36,7 +36,7 @@
  * with the answer. */
 #define NETNICE_LIMIT 7005
 
-/* of what, beside the PRIO_PROCESS and PRIO_USER of getpriority */
+/* values of which, beside the PRIO_PROCESS and PRIO_USER of getpriority */
 #define PRIO_NET	3 /* a process and its children, by its pid */
 #define PRIO_NET_USER	4 /* a user, by the uid */
 #define PRIO_POWER	5 /* no limit: a process's power, see set_power */
@@ -45,7 +45,8 @@
 #define NETNICE_RECEIVE 1
 #define NETNICE_TOTAL	2 /* sent and received together */
 
-/* As the value, or as the slice: what is in force? Nothing is changed. */
+/* NETNICE_ASK as the value, or as the slice, asks for the one in force. Nothing
+ * is changed. */
 #define NETNICE_ASK (~0ULL)
 
 #ifndef __bpf__
@@ -66,15 +67,16 @@ typedef __priority_which_t netnice_which;
 typedef int netnice_which;
 #endif
 
-/* Of PRIO_POWER the value is the power and this, so that it is none below 0. */
+/* The value for PRIO_POWER is the power plus this number, so that it is never
+ * below 0. */
 #define NETNICE_POWER_0 256
 
 struct netnice_limit {
 	uint32_t which;
 	uint32_t who; /* 0 = the caller */
 	uint32_t direction;
-	uint32_t error;		/* answer: of errno, EINPROGRESS = none yet */
-	uint64_t bytes_per_sec; /* answer: what holds now, 0 = no limit */
+	uint32_t error;		/* answer: errno, EINPROGRESS = none yet */
+	uint64_t bytes_per_sec; /* answer: limit in force, 0 = no limit */
 };
 
 #define NETNICE_ANSWER_MS 5000
@@ -143,15 +145,15 @@ static inline int netnice_set(int which, unsigned int who, int direction,
 	return netnice_limit_ask(&l);
 }
 
-/* A slice of the time of the link by which the connection leaves, anew in each
- * period; what is not used of it is lost. */
+/* A reservation is a slice of the time of the link by which the connection
+ * leaves, in each period. The unused part of a slice is lost. */
 struct netnice_reservation {
 	uint64_t period_ns; /* 1 ms to 1 s */
 	uint64_t slice_ns;  /* up to the period; 0 releases */
 	uint32_t extra; /* a part of what is left, too; else no more by it */
 	uint32_t error; /* answer, as above */
-	uint64_t bytes_per_sec;	     /* answer: what it is worth */
-	uint64_t left_bytes_per_sec; /* answer: what could be had beside it */
+	uint64_t bytes_per_sec;	     /* answer: rate of the reservation */
+	uint64_t left_bytes_per_sec; /* answer: rate that is still free */
 };
 
 /* Reserve for a connected socket, of TCP or UDP, or ask by a slice of
@@ -249,7 +251,7 @@ static inline int set_power(pid_t pid, int n)
 	return netnice_power_ask(pid, (uint64_t)(n + NETNICE_POWER_0), 0);
 }
 
-/* Read it back: what holds, the lower of what all owners set. */
+/* get_power reads the power in force: the lowest that any owner has set. */
 static inline int get_power(pid_t pid, int *n)
 {
 	if (pid < 0) {
