@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The way of a packet that is sent and is no TCP: from the egress of its device
- * through the HTB class of each node on its socket's path, innermost first, and
- * back to that egress, marked so that it then passes. It stays charged to its
- * socket's buffer all the while, so that the sender waits when that is full.
- * As it leaves a class, that node's clock is charged.
+ * This file steers a non-TCP packet that is sent. The packet goes from the
+ * egress of its device through the HTB class of each node on its socket's path,
+ * innermost first, and back to that egress. A mark then lets it pass. It stays
+ * charged to its socket's buffer all the while, so that the sender waits when
+ * that buffer is full. When it leaves a class, that node's clock is charged.
  */
 #ifndef NETNICE_SEND_STEER_H
 #define NETNICE_SEND_STEER_H
@@ -48,8 +48,9 @@ static __always_inline __u32 nn_outbound_next(const struct nn_socket *s,
 	return 0;
 }
 
-/* A packet comes into the lane of whom it is of there; returns the minor number
- * of its class, or 0 for that of the first. Not static, as above. */
+/* A packet enters its owner's lane at the node. The function returns the minor
+ * number of the lane's class, or 0 for that of the first lane. It is not
+ * static, as above. */
 __noinline __u32 nn_lane_join(struct nn_outflow *f, const struct nn_socket *s,
 			      __u32 hop, __u64 bytes, __u64 now_ns)
 {
@@ -65,7 +66,7 @@ __noinline __u32 nn_lane_join(struct nn_outflow *f, const struct nn_socket *s,
 	key = f->key;
 	l = nn_lane(f, lane);
 	if (!lane)
-		l->child = at.lane; /* that of the last stands for all */
+		l->child = at.lane; /* the last child stands for all */
 	l->class = at.child;
 	if (nn_lane_empty(l, now_ns))
 		l->left_bytes = l->came_bytes;
@@ -151,8 +152,7 @@ static __always_inline bool nn_send_control(struct __sk_buff *skb)
 	       nn_is_control(protocol);
 }
 
-/* The state of the socket that a packet is of, if it is one that is no TCP's.
- */
+/* The state of a packet's socket, if that is a non-TCP socket. */
 static __always_inline struct nn_socket *nn_send_socket(struct __sk_buff *skb,
 							struct bpf_sock **of)
 {
@@ -176,7 +176,7 @@ __noinline int nn_send_waits(struct nn_socket *s, __u64 now_ns)
 	if ((__s32)s->queued_packets > 0 &&
 	    now_ns < s->queued_ns + NN_LANE_EMPTY_NS)
 		return 1;
-	s->queued_packets = 0; /* what was lost in the queue */
+	s->queued_packets = 0; /* the rest was lost in the queue */
 	s->queued_bytes = 0;
 	return 0;
 }
@@ -280,9 +280,9 @@ static __always_inline int nn_send_leaves(struct __sk_buff *skb,
 			       node, hop, d->slot, now_ns);
 }
 
-/* At the egress of each of the machine's devices but lo. Others' packets end
- * here, by one look and before any variable of the rest is set: what no limit
- * concerns has no state, or an empty path. */
+/* This runs at the egress of each of the machine's devices but lo. Packets that
+ * no limit concerns end here, by one look and before any variable of the rest
+ * is set: their socket has no state, or an empty path. */
 static __always_inline int nn_send_leaving(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk;
@@ -369,7 +369,7 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 	__u32 gate, round;
 	bool prepaid;
 
-	/* nothing of ours: nobody else has to send here */
+	/* not netnice's: no other packet belongs on this device */
 	if ((mark & NN_MARK_MASK) != NN_SEND_MARK)
 		return TC_ACT_SHOT;
 	netns = nn_packet_netns(skb);
@@ -412,7 +412,7 @@ static __always_inline int nn_send_released(struct __sk_buff *skb)
 	nn_send_unqueued(s, bytes);
 	if (prepaid)
 		s->prepaid_bytes -= bytes;
-	skb->priority = sk->priority; /* which the pair has cleared */
+	skb->priority = sk->priority; /* the pair has cleared it */
 	return bpf_redirect(out->ifindex, 0);
 }
 

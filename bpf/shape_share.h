@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Who has what part of a limit on what comes in by TCP: programs (and nodes
- * below the node) by weight and guarantee, whatever number of connections each
- * has, and these equally. They are counted as they receive, in spans of 0.25 s.
+ * This file divides a limit on TCP ingress. Programs (and nodes below the node)
+ * share it by weight and guarantee, whatever number of connections each has.
+ * The connections of a program share its part equally. They are counted as they
+ * receive, in spans of 0.25 s.
  */
 #ifndef NETNICE_SHAPE_SHARE_H
 #define NETNICE_SHAPE_SHARE_H
@@ -12,14 +13,15 @@
 #define NN_SCALE_ONE	256U
 #define NN_HELD_MOST_US 1000000U
 
-/* As what a socket asks for its share. */
+/* nn_share_of is the reason for which a socket asks for its share. */
 enum nn_share_of {
 	NN_SHARE_LOOK,	  /* it is counted already, or nothing came */
 	NN_SHARE_COUNTED, /* something came: it is a receiver */
-	NN_SHARE_OPENS,	  /* somebody asks for a connection */
+	NN_SHARE_OPENS,	  /* a peer asks for a connection */
 };
 
-/* Receivers of late: in this span of time, or in one of the last two. */
+/* nn_receivers returns the number of recent receivers: the most in this span of
+ * time or in one of the last two. */
 static __always_inline __u32 nn_receivers(const struct nn_inflow *f, __u32 span)
 {
 	__u32 most = 1;
@@ -33,8 +35,9 @@ static __always_inline __u32 nn_receivers(const struct nn_inflow *f, __u32 span)
 	return most;
 }
 
-/* Connections that were asked for of late. Whoever asks may never send anything
- * (a flood of SYNs): it takes nothing from those that receive. */
+/* nn_opening returns the number of recent connection requests. A peer that asks
+ * may never send anything (a flood of SYNs), so requests take nothing from the
+ * receivers. */
 static __always_inline __u32 nn_opening(const struct nn_inflow *f, __u32 span)
 {
 	__u32 sum = 0;
@@ -48,7 +51,8 @@ static __always_inline __u32 nn_opening(const struct nn_inflow *f, __u32 span)
 	return sum;
 }
 
-/* As far as is known: what was dropped may be counted later, or not at all. */
+/* nn_inflow_queued returns the bytes in the queue as far as is known: drops may
+ * be counted later, or not at all. */
 static __always_inline __u64 nn_inflow_queued(const struct nn_inflow *f)
 {
 	__u64 out = f->bytes - f->aside_bytes + f->dropped_bytes;
@@ -56,7 +60,8 @@ static __always_inline __u64 nn_inflow_queued(const struct nn_inflow *f)
 	return f->came_bytes > out ? f->came_bytes - out : 0;
 }
 
-/* What comes in a span of time if a limit is reached, but for a little. */
+/* nn_reached returns the bytes per span of time from which on a limit counts as
+ * reached: a little less than the full limit. */
 static __always_inline __u64 nn_reached(__u64 rate)
 {
 	__u64 full = rate * NN_SPAN_NS / NN_NSEC_PER_SEC;
@@ -120,10 +125,11 @@ static __always_inline __u32 nn_held_us(const struct nn_inflow *f, __u64 rate,
 
 /* --- programs share a limit, and the sockets of each its part --- */
 
-/* Who asks for a share of a limit: a child of its node. */
+/* nn_share_ask describes the child of a node that asks for a share of the
+ * node's limit. */
 struct nn_share_ask {
 	__u64 child;
-	__u64 bytes; /* that it received since it was counted last */
+	__u64 bytes; /* received since it was counted last */
 	__u64 min;   /* guaranteed to it, bytes/s */
 	__u32 weight;
 	__u32 span;
@@ -146,15 +152,16 @@ static __always_inline struct nn_sharer *nn_sharer(__u32 node, __u32 generation,
 	return bpf_map_lookup_elem(&sharers, &key);
 }
 
-/* What the other children together want of late: the most of the last spans. */
+/* nn_wanted is the recent demand of the other children together: the most in
+ * any of the last spans. */
 struct nn_wanted {
 	__u64 weight, promised, modest;
 };
 
-/* Of each span without what this child had in it. One that is now modest and
- * now is not, as its sender makes pauses, would be met by itself otherwise:
- * with half of what nobody else wants it took less than five eighths, and so
- * on. */
+/* nn_wanted_by_others sums each span without this child's own counts. Else a
+ * child that is below its share only in some spans, as its sender makes pauses,
+ * would count as its own competitor. It would get half of the free rate, take
+ * less than five eighths of that, and so on. */
 static __always_inline void nn_wanted_by_others(const struct nn_inflow *f,
 						const struct nn_sharer *k,
 						__u32 span,
@@ -180,9 +187,10 @@ static __always_inline void nn_wanted_by_others(const struct nn_inflow *f,
 	}
 }
 
-/* The child's part of the limit, bytes/s: what it is guaranteed, and of the
- * rest by its weight among those who want more. Those who take less than their
- * part have that set aside, and a quarter more; the others have the rest. */
+/* nn_child_part returns the child's part of the limit, bytes/s. It is the
+ * child's guarantee plus, by weight, its share of the rest among the children
+ * that need more. Children that take less than their part have that amount set
+ * aside, and a quarter more; the others have the rest. */
 static __always_inline __u64 nn_child_part(const struct nn_inflow *f,
 					   const struct nn_sharer *k,
 					   const struct nn_share_ask *a,
@@ -243,7 +251,7 @@ static __always_inline void nn_child_counted(struct nn_span_count *c,
 		nn_child_counts(c, k, a, part);
 }
 
-/* Of one child. */
+/* nn_child_receivers is nn_receivers for one child. */
 static __always_inline __u32 nn_child_receivers(const struct nn_sharer *k,
 						__u32 span)
 {
@@ -258,8 +266,9 @@ static __always_inline __u32 nn_child_receivers(const struct nn_sharer *k,
 	return most;
 }
 
-/* What is divided of a limit on what comes in: all of it, or what is due of one
- * that is for what is sent, too; 0 = it is none. */
+/* nn_divided_rate returns the rate that a limit divides among receivers: all of
+ * an ingress limit, or the ingress part of a total limit; 0 = the node has
+ * neither. */
 static __always_inline __u64 nn_divided_rate(const struct nn_hop *hop)
 {
 	__u64 rate = nn_inbound_rate(hop), *due;
@@ -268,7 +277,7 @@ static __always_inline __u64 nn_divided_rate(const struct nn_hop *hop)
 	return due ? nn_least(rate, *due ? *due : 1) : rate;
 }
 
-/* What is counted of a child in this span. */
+/* nn_sharer_span returns the child's counts for this span. */
 static __always_inline struct nn_sharer_count *nn_sharer_span(
 	struct nn_sharer *k, __u32 span)
 {
@@ -329,8 +338,9 @@ __noinline __u64 nn_node_share(struct nn_share_ask *a, __u32 node,
 	return share ? share : 1;
 }
 
-/* The least of its shares of the limits on its path. bytes: what came since it
- * was counted last. held_us may be NULL. */
+/* nn_inbound_share returns the least of a socket's shares of the limits on its
+ * path. bytes is the amount received since it was counted last. held_us may be
+ * NULL. */
 static __always_inline __u64 nn_inbound_share(const struct nn_socket *s,
 					      __u32 span, __u32 of, __u64 bytes,
 					      __u32 *held_us)
@@ -356,8 +366,8 @@ static __always_inline __u64 nn_inbound_share(const struct nn_socket *s,
 		n = nn_node_get(s->path[i].node, s->path[i].generation);
 		if (!n || nn_part_of_program(n, 0))
 			continue;
-		/* who is guaranteed something is one by itself, further out,
-		 * too */
+		/* a node with a guarantee also counts as a child of its own at
+		 * the outer nodes */
 		if (a.min && !nn_guaranteed_down(n))
 			continue;
 		a.min = nn_guaranteed_down(n);
@@ -369,8 +379,8 @@ static __always_inline __u64 nn_inbound_share(const struct nn_socket *s,
 	return least;
 }
 
-/* The same of a connection that is asked for, of which the listener's path is
- * known. */
+/* nn_inbound_share_asked is the same for a connection request, for which only
+ * the listener's path is known. */
 static __always_inline __u64 nn_inbound_share_asked(const struct nn_path *path,
 						    __u32 span)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The way of a received packet that a limit concerns: from its device through
- * the HTB class of each node on its path, innermost first, and back to where it
- * came from, marked so that it then passes. The pair of devices is netnice's
- * own: HTB on one end, and what leaves it appears at the other. It is in one
- * network namespace, home; from others packets go there and back by a link.
+ * This file steers a received packet that a limit concerns. The packet goes
+ * from its device through the HTB class of each node on its path, innermost
+ * first, and back to its device. A mark then lets it pass. The pair of devices
+ * is netnice's own: HTB is on one end, and packets that leave it appear at the
+ * other. The pair is in one network namespace, home. Packets of other
+ * namespaces go there and back by a link.
  */
 #ifndef NETNICE_SHAPE_STEER_H
 #define NETNICE_SHAPE_STEER_H
@@ -17,8 +18,8 @@
 #define PACKET_LOOPBACK	  5
 #define NN_QUEUE_EMPTY_NS 2000000000ULL
 
-/* What comes in counts against a limit on both directions. False: it is too far
- * ahead of what that pays. */
+/* nn_total_charge charges ingress to a limit on both directions. It returns
+ * false if the packet is too far ahead of that limit's clock. */
 static __always_inline bool nn_total_charge(const struct nn_hop *hop,
 					    struct nn_inflow *f, __u64 bytes,
 					    __u32 segments, bool aside)
@@ -76,9 +77,10 @@ static __always_inline int nn_enqueue(struct __sk_buff *skb,
 	return bpf_redirect(q->queue_ifindex, 0);
 }
 
-/* From another namespace. The link clears the priority; a VLAN tag, which the
- * packet has none of, takes the node along: the socket need not be looked for
- * again, which could not be told by which device the packet came. */
+/* nn_send_home redirects a packet from another namespace. The link clears the
+ * priority. A VLAN tag, of which the packet has none so far, carries the node.
+ * So the socket need not be looked for again: that lookup could not be told the
+ * packet's device. */
 static __always_inline int nn_send_home(struct __sk_buff *skb,
 					const struct nn_device *d, __u32 node,
 					__u32 hop)
@@ -87,7 +89,7 @@ static __always_inline int nn_send_home(struct __sk_buff *skb,
 	return bpf_redirect_peer(d->link_ifindex, 0);
 }
 
-/* Back to where it came from. */
+/* nn_send_back redirects a packet to the device from which it came. */
 static __always_inline int nn_send_back(const struct nn_slot *slot)
 {
 	if (slot->home_ifindex)
@@ -112,8 +114,8 @@ static __always_inline void nn_aside(const struct nn_whose *path, __u64 bytes)
 	}
 }
 
-/* After a while in which nothing left it, the queue is empty: what should be in
- * it was dropped. */
+/* If no packet has left the queue for a while, the queue is empty: the packets
+ * that should be in it were dropped. */
 static __always_inline void nn_joins_queue(struct nn_inflow *f, __u64 bytes)
 {
 	__u64 out = f->bytes - f->aside_bytes, now_ns = bpf_ktime_get_ns();
@@ -125,11 +127,12 @@ static __always_inline void nn_joins_queue(struct nn_inflow *f, __u64 bytes)
 	__sync_fetch_and_add(&f->came_bytes, bytes);
 }
 
-/* Does a datagram in parts fit in the queue, of which this is the first? A full
- * queue drops parts of many, and what is left of each is of no use: so while
- * more comes than the limit lets through, and more than half of the queue is in
- * use, as many are dropped as are too many. Counts what comes. Not static: it
- * has its own stack then. */
+/* nn_fits tells whether a fragmented datagram fits in the queue; this packet is
+ * its first part. A full queue drops parts of many datagrams, and the remaining
+ * parts are useless. So the excess of datagrams is dropped while more arrives
+ * than the limit lets through and more than half of the queue is in use. The
+ * function also counts the arriving bytes. It is not static, so that it has its
+ * own stack. */
 __noinline int nn_fits(struct nn_inflow *f, __u32 node, __u64 bytes,
 		       __u32 first)
 {
@@ -163,7 +166,7 @@ __noinline int nn_fits(struct nn_inflow *f, __u32 node, __u64 bytes,
 		room = NN_ROOM_LEAST;
 	if (offered <= left + room / 2)
 		return 1;
-	/* what could leave, though it did not */
+	/* the bytes that could have left, though they did not */
 	rate = (NN_RECENT - 1) * rate / (NN_NSEC_PER_SEC / NN_SPAN_NS);
 	if (left < rate)
 		left = rate;
@@ -187,10 +190,10 @@ static __always_inline void nn_refuse(struct __sk_buff *skb,
 	bpf_map_update_elem(&kept, &k, path, BPF_ANY);
 }
 
-/* Does a packet get into the queue of that hop? Of UDP the program's clock
- * refuses whole datagrams, of all else the queue's rule: two in a row refuse
- * too much. dropped: its datagram's first part was refused, so it is not
- * charged. */
+/* nn_let_in tells whether a packet gets into the queue of that hop. The
+ * program's clock refuses whole UDP datagrams, and the queue's rule (nn_fits)
+ * refuses all others: both in a row would refuse too much. If dropped is set,
+ * its datagram's first part was refused, so the packet is not charged. */
 static __always_inline bool nn_let_in(struct __sk_buff *skb,
 				      struct nn_packet *p,
 				      const struct nn_slot *slot,
@@ -278,8 +281,8 @@ static __always_inline int nn_shape_arrived(struct __sk_buff *skb)
 		skb->tc_index = 0;
 		return TC_ACT_UNSPEC;
 	}
-	/* of a VLAN on this device, or for another link address, such as that
-	 * of a macvlan: which have a device of their own */
+	/* packets of a VLAN on this device, or for another link address, such
+	 * as that of a macvlan, have a device of their own */
 	if (skb->vlan_present || skb->pkt_type == PACKET_OTHERHOST)
 		return TC_ACT_UNSPEC;
 	/* a datagram to a group that the machine hears itself send */
@@ -311,7 +314,8 @@ static __always_inline bool nn_left_queue(const struct nn_hop *hop, __u64 bytes,
 	return true;
 }
 
-/* The slot that a packet of ours carries. Nobody else has to send here. */
+/* nn_marked_slot returns the slot that a packet of netnice carries. No other
+ * packet belongs on these devices. */
 static __always_inline struct nn_slot *nn_marked_slot(struct __sk_buff *skb)
 {
 	__u32 at = skb->tc_index & (NN_MARK_DEVICES - 1);
@@ -356,7 +360,8 @@ static __always_inline int nn_shape_released(struct __sk_buff *skb)
 		node = nn_inbound_next(&path, hop + 1, &hop);
 		f = node ? nn_inflow(node) : NULL;
 		if (f && q) {
-			/* what fits in one queue may not in the next */
+			/* a datagram may fit in one queue but not in the next
+			 */
 			if (!nn_let_in(skb, &p, slot, &path, f, node, hop,
 				       bytes, dropped))
 				return TC_ACT_SHOT;
