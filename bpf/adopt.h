@@ -11,7 +11,7 @@
 
 #define NN_ANCESTORS 64
 #define NN_HEIRS     8 /* generations through which a file is inherited */
-#define NN_SLEEPERS  8 /* of those that wait for a socket */
+#define NN_SLEEPERS  8 /* tasks looked at that wait for a socket */
 
 /* Arguments of the iterators below, set before each run. */
 __u32 adopt_root_tgid; /* root of the tree */
@@ -175,7 +175,7 @@ static __always_inline void nn_adopt_file(struct task_struct *t,
 	nn_identify(t, p, &w);
 	if (!s || s->tgid != w.tgid) {
 		if (s && s->tgid && nn_path_begins_live(s))
-			return; /* another's, who is looked at in turn */
+			return; /* another process's, looked at in turn */
 		if (nn_inherited(t, file, fd) && !nn_sleeps_in(t, sk))
 			return;
 	}
@@ -255,7 +255,7 @@ static __always_inline struct nn_socket *nn_subflow_adopt(struct tcp_sock *tp,
 		nn_subflow_stateless(tp, from);
 		return NULL;
 	}
-	/* first: what changes from now on is asked for again */
+	/* clear it first: a later change asks for this iterator again */
 	from->flags |= NN_SOCK_SUBFLOWS;
 	from->flags &= ~(NN_SOCK_CHANGED | NN_SOCK_ASKED);
 	nn_subflow_assign(s, from);
@@ -263,8 +263,8 @@ static __always_inline struct nn_socket *nn_subflow_adopt(struct tcp_sock *tp,
 	return s;
 }
 
-/* The listener below an MPTCP one, which programs make without asking for it:
- * what it accepts begins as its copy, and most of that is plain TCP. */
+/* The listener below an MPTCP one, which programs make without asking for it.
+ * Accepted sockets begin as its copy, and most of them are plain TCP. */
 static __always_inline void nn_sublistener_adopt(struct tcp_sock *tp)
 {
 	struct nn_socket *s;
@@ -277,8 +277,8 @@ static __always_inline void nn_sublistener_adopt(struct tcp_sock *tp)
 		s->flags &= ~NN_SOCK_SUBFLOW;
 }
 
-/* What went back to TCP while nothing else of the connection was under way
- * waits for a timer of TCP's, 0.2 s or more: let it try now. Setting
+/* A chunk may go back to TCP while nothing else of the connection is in flight.
+ * It then waits for a timer of TCP's, 0.2 s or more: let TCP try now. Setting
  * TCP_NODELAY does that; kernels that refuse it here (before 6.0) wait. */
 static __always_inline void nn_push(struct sock_common *skc,
 				    const struct tcp_sock *tp)
@@ -374,7 +374,7 @@ static __always_inline void nn_adopt_connection(struct sock_common *skc)
 	want = nn_arm(s, on, tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate);
 	s->flags |= NN_SOCK_STARTED | NN_SOCK_ADOPTED;
 	s->flags &= ~(NN_SOCK_ASKED | NN_SOCK_STATIC);
-	/* what it sent since it has its path is paid first */
+	/* bytes sent since it has its path are paid first */
 	s->depart_ns = tp->tcp_wstamp_ns;
 	nn_later(&s->depart_ns, x.before_ns);
 	s->limit_bytes_per_sec = x.limit;
@@ -404,7 +404,7 @@ static __always_inline bool nn_path_has(const struct nn_socket *s, __u32 node)
 	return false;
 }
 
-/* As the kernel has it: more than was promised may have come. */
+/* Like the kernel's own count: more than was promised may have come. */
 static __always_inline __u32 nn_receive_window_left(const struct tcp_sock *tp)
 {
 	__s32 left = tp->rcv_wup + tp->rcv_wnd - tp->rcv_nxt;
@@ -414,7 +414,8 @@ static __always_inline __u32 nn_receive_window_left(const struct tcp_sock *tp)
 
 #define NN_IN_USE_US 1000000 /* since a connection's last segment */
 
-/* What `netnice ls` and the user side want to know of a socket. */
+/* nn_socket_record writes a socket's record for `netnice ls` and the user
+ * side. */
 static __always_inline void nn_socket_record(struct seq_file *seq,
 					     struct sock *sk,
 					     struct nn_socket *s)

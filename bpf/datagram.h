@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What is sent by UDP and whatever else is no TCP: whose a socket is, and,
- * where it has no queue, what becomes of its packets.
+ * This file handles non-TCP egress, such as UDP: the owner of a socket, and the
+ * fate of its packets where it has no queue.
  *
- * They are charged to the clocks of their path, in one class below each node,
- * and never wait here: who keeps to his share is not held at all, and TCP gets
- * what he leaves. Who does not needs a queue (send_steer.h), for which the
- * daemon is asked; until it is there, and where there can be none, what is too
- * far ahead of its clock is dropped.
+ * Packets are charged to the clocks of their path, in one class below each
+ * node, and never wait here. A program within its share is not held at all, and
+ * TCP gets the rest. A program above its share needs a queue (send_steer.h),
+ * for which netnice asks the daemon. Until the queue exists, and where there
+ * can be none, packets too far ahead of their clock are dropped.
  */
 #ifndef NETNICE_DATAGRAM_H
 #define NETNICE_DATAGRAM_H
@@ -38,7 +38,7 @@ static __always_inline bool nn_of_internet(struct sock *sk)
 	return family == AF_INET || family == AF_INET6;
 }
 
-/* May send what is no TCP. */
+/* The socket may send non-TCP packets. */
 static __always_inline bool nn_sends_datagrams(struct sock *sk)
 {
 	if (sk->__sk_common.skc_family == AF_PACKET)
@@ -71,9 +71,9 @@ static __always_inline bool nn_udp_corked(void *sk)
 	return pending;
 }
 
-/* A program says to whom a UDP socket sends from now on, or now. What is corked
- * still goes to whom was said before: what follows is found at the egress hook
- * then (packet_peer.h). */
+/* A program names the peer to which a UDP socket sends from now on, or now.
+ * Corked data still goes to the former peer: in that case the egress hook finds
+ * the peer of later packets (packet_peer.h). */
 static __always_inline void nn_datagrams_to(struct bpf_sock_addr *ctx,
 					    const __u32 *peer)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Rules for a part of the traffic: by the peer's address and the service's
- * port. The nodes of those that hold for a socket come first on its path, after
- * its own: of each owner's rules the first that matches. Looked for when the
- * path is made or the peer becomes known, never for a packet.
+ * This file applies rules for a part of the traffic, selected by the peer's
+ * address and the service's port. The first rule that matches counts for each
+ * owner. The nodes of these rules come first on a socket's path, after its own
+ * node. Rules are looked up when the path is made or the peer becomes known,
+ * never for a packet.
  */
 #ifndef NETNICE_DESTINATION_H
 #define NETNICE_DESTINATION_H
@@ -125,8 +126,8 @@ static __always_inline void nn_destined_ask(const struct nn_socket *s,
 	a->protocol = s->protocol;
 }
 
-/* Put a node before the others. Of too many one that only a user wants goes, if
- * this is the administrator's. */
+/* Put a node before the others. If there are too many nodes and this one is the
+ * administrator's, one that only a user set goes. */
 __noinline int nn_path_begin(struct nn_path *path, __u32 node, __u32 generation,
 			     __u32 owner)
 {
@@ -144,8 +145,8 @@ __noinline int nn_path_begin(struct nn_path *path, __u32 node, __u32 generation,
 	return 1;
 }
 
-/* Take a node that is in store for an address, 0 = none is there. Of several
- * that find the same one, one deletes it. */
+/* Take a node from the pool for an address; 0 = the pool is empty. If several
+ * processors find the same node, only one of them deletes it. */
 __noinline int nn_store_take(struct nn_hop *each, struct nn_hop *taken)
 {
 	struct nn_stored at = {};
@@ -179,9 +180,10 @@ static __always_inline void nn_peer_note(const struct nn_peer_met *met,
 		bpf_map_update_elem(&peers_noted, met, &netns, BPF_ANY);
 }
 
-/* Of a node that is for each address by itself, that of this one: the one that
- * it got when it was met, at once if some were in store. Then the user side
- * makes a limit like others of it, and puts another one in store. */
+/* A node with per-peer limits has a node for each address: this function
+ * returns that of the address. The address gets it at first contact, at once if
+ * the pool has one. Then the user side makes it a limit like others, and puts
+ * another node in the pool. */
 __noinline int nn_each_own(struct nn_socket *s, struct nn_hop *hop)
 {
 	struct nn_peer_met met = {};
@@ -208,7 +210,7 @@ __noinline int nn_each_own(struct nn_socket *s, struct nn_hop *hop)
 	had = bpf_map_lookup_elem(&peers_met, &met);
 	if (!had) {
 		nn_store_take(hop, &own);
-		/* who was second here: the user side finds the one taken */
+		/* another was first: the user side finds the node taken */
 		if (!bpf_map_update_elem(&peers_met, &met, &own, BPF_NOEXIST)) {
 			if (!own.node)
 				nn_fault(NN_FAULT_STORE_EMPTY);
@@ -223,8 +225,8 @@ __noinline int nn_each_own(struct nn_socket *s, struct nn_hop *hop)
 	return 0;
 }
 
-/* Put what holds for a socket's peer on its path, instead of what did. What
- * runs meanwhile may miss a node, for one packet. */
+/* Put the nodes for a socket's peer on its path, instead of the earlier ones. A
+ * hook that runs meanwhile may miss a node, for one packet. */
 __noinline int nn_destined(struct nn_socket *s)
 {
 	struct nn_policy *p = nn_policy();
@@ -267,8 +269,8 @@ __noinline int nn_destined(struct nn_socket *s)
 	if (own && !nn_path_begin(&u.path, s->own.node, s->own.generation,
 				  NN_OWNER_USER))
 		own = false;
-	/* Made anew meanwhile, by later rules than these: who calls may have
-	 * been interrupted. */
+	/* The path was made again meanwhile, by later rules than these: the
+	 * caller may have been interrupted. */
 	if (*(volatile __u32 *)&s->epoch != epoch)
 		return 0;
 	s->to[NN_OWNER_ADMIN] = admin;

@@ -55,11 +55,12 @@ static __always_inline void nn_tcp_look(struct __sk_buff *skb,
 	t->data = skb->len > headers;
 }
 
-/* nn_syn_hold tells whether a SYN has to wait. TCP repeats it after a second. It
- * should not wait longer than that, since TCP doubles the time. It goes back while deferred chunks wait for more than a second's worth of
- * departures, or while the bytes that have left are paid only in a second.
- * Programs that send for the first time wait until they are fewer, because
- * their number makes each of them wait. */
+/* nn_syn_hold tells whether a SYN has to wait. TCP repeats it after a second,
+ * and doubles the time, so the SYN should not wait longer. The SYN goes
+ * back while deferred chunks wait for more than a second's worth of departures,
+ * or while the bytes that have left are paid only in a second. Programs that
+ * send for the first time wait until they are fewer, because their number makes
+ * each of them wait. */
 static __always_inline bool nn_syn_hold(struct nn_socket *s,
 					const struct nn_transmit *x)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What the handshake says of windows, which TCP cannot take back: how much a
- * limited program's sender may send at first, and the unit in which windows are
- * told. A connection that somebody asks for is a request socket, of which a
- * program sees the addresses only: so listeners are kept by theirs.
+ * This file sets the window fields of the handshake, which TCP cannot take
+ * back: the bytes that a limited program's sender may send at first, and the
+ * unit of the window field. A connection request is a request socket. A BPF
+ * program sees only its addresses, so listeners are stored by address.
  */
 #ifndef NETNICE_SHAPE_LISTEN_H
 #define NETNICE_SHAPE_LISTEN_H
@@ -14,14 +14,15 @@
 /* Windows of up to 64 MB, in units of 1 KB: enough for whatever follows when
  * the limit has gone, and little beside two segments. */
 #define NN_UNIT_SCALE 10
-#define NN_UNIT_MOST  14 /* what TCP has */
-/* Of a higher limit the units may be larger, 80 us of it: 64 connections then
- * have two each. */
+#define NN_UNIT_MOST  14 /* TCP's maximum */
+/* A higher limit may have larger units, 80 us of it: 64 connections then have
+ * two units each. */
 #define NN_UNIT_PER_S 12500
 #define NN_CLAMP_NONE (0xffffU << NN_UNIT_MOST)
 #define NN_FIRST_MSS  1460
-/* The path is not known yet, and at a distance a sender begins with ten
- * segments: what waits for that at first has gone after as much time. */
+/* The round trip is not known yet, and at a distance a sender starts with ten
+ * segments. The queue that this assumed round trip allows at first is gone
+ * after the same time. */
 #define NN_FIRST_US 100000U
 
 struct netns_ipv4 {
@@ -71,9 +72,10 @@ static __always_inline void nn_connects(struct bpf_sock_ops *ctx)
 	bpf_setsockopt(ctx, SOL_TCP, TCP_WINDOW_CLAMP, &clamp, sizeof(clamp));
 }
 
-/* The unit of what a listener accepts. Where buffers are so small that units
- * are as well, the listener is left alone: what it had before, nothing, cannot
- * be set on a listener, only as much as there is. */
+/* nn_listener_clamp sets the window unit of the connections that a listener
+ * accepts. Where buffers are so small that units are small as well, the
+ * listener stays as it is: the earlier state, no clamp, cannot be set again on
+ * a listener, only the largest clamp. */
 static __always_inline void nn_listener_clamp(void *ctx, struct tcp_sock *tp,
 					      const struct nn_hop *path)
 {
@@ -145,7 +147,7 @@ static __always_inline void nn_listen_called(struct bpf_sock_ops *ctx)
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (!s)
 		s = nn_subflow(sk);
-	nn_port_of(s, ctx->local_port); /* what it accepts has it too */
+	nn_port_of(s, ctx->local_port); /* accepted sockets share it */
 	nn_listens(ctx, tp, s);
 }
 
@@ -162,8 +164,8 @@ static __always_inline void nn_listen_called(struct bpf_sock_ops *ctx)
 		word;                                                          \
 	})
 
-/* By lo nothing is limited. Of IPv4 at an IPv6 listener the longer addresses
- * say nothing. */
+/* Traffic over lo is not limited. For an IPv4 peer of an IPv6 listener the IPv6
+ * addresses carry no information. */
 static __always_inline bool nn_asked_of_itself(const struct bpf_sock_ops *ctx,
 					       const __u32 local[4])
 {
@@ -211,8 +213,8 @@ static __always_inline int nn_window_asked(struct bpf_sock_ops *ctx)
 	       NN_FIRST_MSS;
 }
 
-/* Programs of others may answer, too, before this one: the lower window holds,
- * and who wants none says nothing. */
+/* Other BPF programs may answer before this one. The lower window wins, and a
+ * program without a window gives no answer. */
 static __always_inline void nn_window_answer(struct bpf_sock_ops *ctx,
 					     int segments)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The receive windows of limited TCP sockets. What a sender may send ahead
- * stands in the limit's queue: so much that the path and 10 ms of queue are
- * full, and no more, keeps that queue short and lets nothing be lost. Each
+ * This file sets the receive windows of limited TCP sockets. The bytes that a
+ * sender may send ahead wait in the limit's queue. A window that fills just the
+ * path and 10 ms of queue keeps that queue short and avoids losses. Each
  * receiver gets its share of the limit (shape_share.h).
  */
 #ifndef NETNICE_SHAPE_WINDOW_H
@@ -56,15 +56,15 @@ static __always_inline __u32 nn_window_for(__u64 share, __u32 rtt_us, __u32 mss,
 	return window;
 }
 
-/* As of what a window is looked at. */
+/* The events at which netnice looks at a window. */
 enum nn_window_at {
 	NN_WINDOW_BEGINS, /* the connection is set up */
 	NN_WINDOW_ACKS,	  /* something leaves, with the window in it */
 	NN_WINDOW_VISIT,
 };
 
-/* The window that a connection is opened with, in segments. It counts as a
- * receiver: of many that are opened at once each gets less. */
+/* The initial window of a connection, in segments. The connection counts as a
+ * receiver, so each of many that open at once gets less. */
 static __always_inline int nn_window_first(struct bpf_sock *sk)
 {
 	__u32 span = nn_span_now(bpf_ktime_get_ns());
@@ -142,7 +142,7 @@ static __always_inline void nn_window_keep(void *ctx, struct sock *sk,
 	if (r->trip_us)
 		rtt_us = r->trip_us;
 	mss = rx->advmss;
-	/* what its options leave of a segment */
+	/* the segment without its options */
 	if (tp->tcp_header_len > NN_TCP_HEADER && mss > tp->tcp_header_len)
 		mss -= tp->tcp_header_len - NN_TCP_HEADER;
 	want = nn_window_for(share, rtt_us, mss, nn_has_queue(tp));
