@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * A socket is armed: our callbacks are on, and its pacing rate and window are
- * ours. And it is given back as it was. A sockops program does that, a socket
- * option, and an iterator: ctx is what bpf_setsockopt takes there.
+ * This file arms a socket: netnice's callbacks are on, and netnice sets its
+ * pacing rate and window. It also restores the socket as it was. A sockops
+ * program, a socket option and an iterator do that. ctx is the context that
+ * bpf_setsockopt takes there.
  */
 #ifndef NETNICE_ARM_H
 #define NETNICE_ARM_H
@@ -39,7 +40,7 @@ static __always_inline void nn_pacing_set(void *ctx, const struct nn_socket *s,
 
 /* For the time until the next transmit sets its own: the rate that a connection
  * has if the limit is lifted before, which no program can raise, until TCP
- * sends and hears of it. So it is as high as the size of chunks allows: else a
+ * sends and hears of it. It is as high as the size of chunks allows: else a
  * chunk of 64 KB would wait for minutes after a limit of some hundred bytes/s.
  */
 static __always_inline void nn_pacing_between(void *ctx,
@@ -99,9 +100,9 @@ static __always_inline __u32 nn_disarm(void *ctx, struct nn_socket *s, __u32 on)
 	return on;
 }
 
-/* Which IP its packets are, and whether they stay on the machine: to a loopback
- * address, or to the address that they come from. The egress hook knows the
- * latter better, from the first packet on. */
+/* This records the IP version of the socket's packets, and whether they stay on
+ * the machine: to a loopback address, or to the address that they come from.
+ * The egress hook knows the latter better, from the first packet on. */
 static __always_inline void nn_ends_look(struct nn_socket *s, const __u32 *to,
 					 const __u32 *from)
 {
@@ -113,7 +114,7 @@ static __always_inline void nn_ends_look(struct nn_socket *s, const __u32 *to,
 		lo |= (to[3] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
 	else
 		lo |= !to[0] && !to[1] && !to[2] && to[3] == bpf_htonl(1);
-	/* a socket may be connected to somebody else by now */
+	/* a socket may have another peer now */
 	s->flags &= ~(NN_SOCK_V6 | NN_SOCK_LOOPBACK);
 	if (!v4)
 		s->flags |= NN_SOCK_V6;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Which process uses a socket, and which nodes hold for it.
+ * This file finds the process that uses a socket, and the nodes that limit it.
  *
  * A socket belongs to the process that used it last: created it, or sent on
  * it. The path is made in that process's context (or by an iterator that holds
@@ -14,8 +14,8 @@
 #include "link.h"
 #include "ports.h"
 
-/* Whether the path still holds for its user; what no node depends on is not
- * looked at. */
+/* nn_still_holds tells whether the path is still true for the socket's user. It
+ * looks only at properties on which some node depends. */
 static __always_inline bool nn_still_holds(const struct nn_socket *s,
 					   const struct nn_policy *p,
 					   struct task_struct *t)
@@ -42,7 +42,7 @@ static __always_inline void nn_socket_assign(struct nn_socket *s,
 	s->epoch = w->epoch;
 	s->to[NN_OWNER_ADMIN].node = s->to[NN_OWNER_USER].node = 0;
 	s->met_walk = 0;
-	/* of too many the socket's own does not hold */
+	/* on a full path the socket's own node is left out */
 	if (s->own.node && !path->hops[NN_PATH_MAX - 1].node) {
 		s->path[0] = s->own;
 		for (__u32 i = 1; i < NN_PATH_MAX; i++)
@@ -64,8 +64,9 @@ static __always_inline __u64 nn_lower(__u64 a, __u64 b)
 	return b && b < a ? b : a;
 }
 
-/* Some node holds for it, which can be the host only, and whose it is nobody
- * knows: it was there before netnice, and in no process's file table. */
+/* nn_socket_nobodys tells that a node limits the socket, which can be the host
+ * only, and that its owner is unknown. Such a socket is older than netnice and
+ * in no process's file table. */
 static __always_inline bool nn_socket_nobodys(const struct nn_socket *s)
 {
 	return !s->tgid && s->path[0].node;
@@ -77,8 +78,8 @@ static __always_inline bool nn_socket_limited(const struct nn_socket *s)
 	       s->receive_bytes_per_sec;
 }
 
-/* What comes in for this port is looked at, if some node holds for its socket.
- */
+/* nn_port_of marks a port if some node limits its socket. Ingress to marked
+ * ports is looked at. */
 static __always_inline void nn_port_of(const struct nn_socket *s, __u32 port)
 {
 	if (s && s->path[0].node)
@@ -275,7 +276,7 @@ static __always_inline struct nn_socket *nn_socket_reassign(struct sock *sk,
 		nn_stateless_forget(sk);
 		return NULL;
 	}
-	/* of other nodes the user side tells its subflows */
+	/* the user side gives the new nodes to its subflows */
 	another = nn_another_uses(s, &w);
 	s = nn_sock_give(sk, s, &w, &path);
 	if (s && another && sk->sk_protocol == IPPROTO_MPTCP)
@@ -300,7 +301,7 @@ static __always_inline struct nn_socket *nn_socket_used(struct sock *sk)
 	if (!nn_kinds(p))
 		return NULL;
 	t = bpf_get_current_task_btf();
-	/* which may be other BPF programs' */
+	/* the storage may be other BPF programs' */
 	s = sk->sk_bpf_storage ? bpf_sk_storage_get(&sockets, sk, 0, 0) : NULL;
 	if (!s && nn_task_free(p, t)) {
 		if (!(t->flags & PF_KTHREAD))

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Who sends what is no TCP, at the egress hook: it runs where the call does,
- * but for what the machine's firewall had given to a process to decide upon. So
- * whoever runs there has to have the socket open, too.
+ * This file finds the sender of non-TCP traffic at the egress hook. The hook
+ * runs in the process that made the call, unless the machine's firewall had
+ * given the packet to another process to decide upon. So the process that runs
+ * there must also have the socket open.
  */
 #ifndef NETNICE_SENT_BY_H
 #define NETNICE_SENT_BY_H
@@ -15,7 +16,7 @@
  * socket: more would let a program keep a processor for milliseconds. */
 #define NN_FILES_LOOKED (1U << 16)
 /* SCTP and DCCP send in whichever process is interrupted: there all would be
- * looked at in vain. What is further is found by follow.h. */
+ * looked at in vain. A file beyond these is found by follow.h. */
 #define NN_FILES_LOOKED_ASIDE 1024
 #define NN_IPPROTO_DCCP	      33
 #define NN_IPPROTO_SCTP	      132
@@ -40,14 +41,15 @@ static long nn_held_look(__u32 i, struct nn_held *h)
 
 static __always_inline struct sock *nn_packet_sock(struct __sk_buff *skb)
 {
-	struct sk_buff *b = (void *)skb; /* which it is, once it is loaded */
+	struct sk_buff *b = (void *)skb; /* true once it is loaded */
 	struct sock *sk = NULL;
 
 	bpf_core_read(&sk, sizeof(sk), &b->sk);
 	return sk;
 }
 
-/* What may be sent in a process that has nothing to do with it. */
+/* These protocols may send in a process that has nothing to do with the
+ * packet. */
 static __always_inline bool nn_sent_aside(const struct sock *sk)
 {
 	__u16 protocol = BPF_CORE_READ(sk, sk_protocol);
@@ -68,8 +70,8 @@ static __always_inline struct file *nn_file_of(struct task_struct *t, __u64 fd)
 	return file;
 }
 
-/* Did the process call the kernel with a descriptor of that file? Of the calls
- * that send it is the first argument, and of splice the third. */
+/* Did the process call the kernel with a descriptor of that file? It is the
+ * first argument of the calls that send, and the third of splice. */
 static __always_inline bool nn_called_with(struct task_struct *t,
 					   const struct file *file)
 {
@@ -79,8 +81,8 @@ static __always_inline bool nn_called_with(struct task_struct *t,
 	       nn_file_of(t, NN_CALL_THIRD(regs)) == file;
 }
 
-/* Does the calling process have the packet's socket open? Not inline: what it
- * needs of the stack is gone when paths are made. */
+/* Does the calling process have the packet's socket open? Not inline: its part
+ * of the stack is free again when paths are made. */
 static __noinline bool nn_caller_has(struct __sk_buff *skb, bool looked)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
@@ -162,9 +164,10 @@ static __noinline bool nn_ring_holds(struct task_struct *t,
 	return h.found;
 }
 
-/* It may have the socket registered with a ring of io_uring's alone: that is
- * taken for granted if it is its user's. Of another's the ring tells, or that
- * the kernel sends by a thread that does nothing but what rings are told. */
+/* The process may have the socket only registered with a ring of io_uring.
+ * Netnice assumes that if the socket belongs to the same user. For another
+ * user's socket the ring shows it, or a kernel thread that only serves rings
+ * sends the packet. */
 static __noinline bool nn_by_uring(struct __sk_buff *skb, struct task_struct *t)
 {
 	struct sock *sk = nn_packet_sock(skb);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Whose a received packet is: the nodes on the path of the socket that it is
- * for, by its addresses, or by what NAT makes of them.
+ * This file finds the owner of a received packet: the nodes on the path of its
+ * socket. It looks the socket up by the packet's addresses, or by the addresses
+ * after NAT.
  */
 #ifndef NETNICE_SHAPE_FOR_H
 #define NETNICE_SHAPE_FOR_H
@@ -47,7 +48,8 @@ struct nn_plain_v6 {
 	struct nn_ports ports;
 };
 
-/* What nn_packet_free asks for of these; false: it is not to be had. */
+/* nn_plain_v4 loads the headers that nn_packet_free needs. It returns false if
+ * they cannot be read. */
 static __always_inline bool nn_plain_v4(struct __sk_buff *skb,
 					struct nn_plain_v4 *p)
 {
@@ -93,7 +95,7 @@ static __always_inline bool nn_packet_free(struct __sk_buff *skb)
 	struct nn_plain_v6 v6;
 	struct nn_plain_v4 v4;
 
-	/* what is nobody's is the host's, and needs no mark */
+	/* traffic without an owner is the host's, and needs no mark */
 	if (nn_host_limited())
 		return false;
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
@@ -113,9 +115,9 @@ static __always_inline bool nn_packet_free(struct __sk_buff *skb)
 	return false;
 }
 
-/* As it comes in, for nobody who is known: counted while a limit stands on the
- * host, as else not all of it is looked at. What a device puts before it does
- * not matter here: to ask that would cost those who are forwarded. */
+/* nn_unknown_came counts an arriving packet without a known owner. It counts
+ * only while the host has a limit, as else not all traffic is looked at. The
+ * link header is left out: to ask for its size would slow forwarded packets. */
 static __always_inline void nn_unknown_came(const struct __sk_buff *skb,
 					    const struct nn_packet *p,
 					    __u32 kind)
@@ -159,8 +161,9 @@ static __always_inline struct bpf_sock *nn_tuple_socket(
 	return bpf_sk_lookup_udp(skb, t, size, netns_id, 0);
 }
 
-/* A tunnel's socket, whose packets the kernel unpacks: what is inside comes in
- * once more, by the tunnel's device, and is somebody's there. */
+/* nn_socket_tunnel tells whether a socket is a tunnel's, whose packets the
+ * kernel unpacks. The inner packets arrive once more at the tunnel's device,
+ * and have an owner there. */
 static __always_inline bool nn_socket_tunnel(const struct nn_packet *p,
 					     struct bpf_sock *sk)
 {
@@ -209,8 +212,8 @@ static __always_inline bool nn_path_kept(struct __sk_buff *skb,
 	return true;
 }
 
-/* The nodes that hold for a socket. One whose owner is unknown belongs to the
- * host; true: so it is. */
+/* nn_path_of finds the nodes that limit a socket. A socket without a known
+ * owner belongs to the host, and then the result is true. */
 static __always_inline bool nn_path_of(const struct nn_packet *p,
 				       struct bpf_sock *sk,
 				       struct nn_whose *path)
@@ -306,9 +309,9 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 	return path->hops[0].node;
 }
 
-/* The nodes that hold for the socket that the packet is for. What is for no
- * socket here (forwarded, refused, the opening of a connection) has none. slot:
- * where the packet came from, NULL if it is there now. */
+/* nn_packet_path finds the nodes that limit the packet's socket. A packet for
+ * no socket here (forwarded, refused, the opening of a connection) has none.
+ * slot is the device from which the packet came, NULL if it is there now. */
 static __always_inline bool nn_packet_path(struct __sk_buff *skb,
 					   struct nn_packet *p,
 					   const struct nn_slot *slot,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * How much of its data TCP sends at a time: by the congestion window, on paths
- * so short that TCP would send 64 KB whatever the rate.
+ * This file limits how much data TCP sends at a time. It sets the congestion
+ * window on paths so short that TCP would send 64 KB at any rate.
  */
 #ifndef NETNICE_WINDOW_H
 #define NETNICE_WINDOW_H
@@ -9,16 +9,16 @@
 #include "charge.h"
 
 #define NN_MSS		    1448 /* of a connection that does not know its own */
-#define NN_CHUNK_NS	    8000000ULL	/* of the limit in one chunk */
+#define NN_CHUNK_NS	    8000000ULL	/* a chunk's time at the limit */
 #define NN_AHEAD_NS	    40000000ULL /* of a socket's share in one chunk */
 #define NN_SMALL_CHUNKS	    2500	/* a second, of NN_SOCK_SMALL */
 #define NN_CHUNK_SEGMENTS   2		/* but these at least */
 #define NN_PAIR_SHARE	    30000	/* bytes/s: two segments in 0.1 s */
-#define NN_CHUNK_MAX	    60000 /* from here on TCP's own size will do */
+#define NN_CHUNK_MAX	    60000 /* beyond, TCP's own size is right */
 #define NN_NO_CLAMP	    0x7fffffff
 #define NN_DISTANT_US	    3000
 #define NN_OPEN_NS	    10000000ULL /* further off, others wait already */
-#define NN_UNPACED_SEGMENTS 10		/* that TCP lets go without pacing */
+#define NN_UNPACED_SEGMENTS 10		/* TCP sends these without pacing */
 
 static __always_inline __u32 nn_mss(const struct tcp_sock *tp)
 {
@@ -51,9 +51,9 @@ static __always_inline __u32 nn_window_begin(const struct nn_socket *s)
 
 /* The window after a connection's first chunk. TCP sends half a window at a
  * time, and slow start goes on only while all of it is in use: on a short path
- * a paced connection stays at the chunks that it began with. So it goes on with
- * the chunks that suit the limit, unless others wait already: each is ahead by
- * one. */
+ * a paced connection stays at the chunks that it began with. The connection
+ * therefore gets the chunks that suit the limit, unless others wait already:
+ * each is ahead by one. */
 static __always_inline void nn_window_open(void *ctx, const struct nn_socket *s,
 					   const struct tcp_sock *tp,
 					   const struct nn_transmit *x)
@@ -95,8 +95,9 @@ static __always_inline void nn_clamp(void *ctx, struct nn_socket *s,
 	if (!share || share > limit)
 		share = limit;
 	most = share / (NN_NSEC_PER_SEC / NN_AHEAD_NS);
-	/* Who comes leaves the background a hundredth, for which it would wait
-	 * with large chunks for seconds, also after the others have gone. */
+	/* A newcomer leaves the background a hundredth. With large chunks the
+	 * background would wait for seconds, even after the others have gone.
+	 */
 	if (s->flags & NN_SOCK_SMALL && most > limit / NN_SMALL_CHUNKS)
 		most = limit / NN_SMALL_CHUNKS;
 	if (most < NN_CHUNK_SEGMENTS * mss)
