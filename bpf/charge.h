@@ -127,7 +127,8 @@ __noinline int nn_path_walk(struct nn_socket *s, struct nn_transmit *x,
 	return 0;
 }
 
-/* What was charged, if nobody knows whose it is. */
+/* Count the charged bytes as unknown traffic if the socket has no known
+ * owner. */
 static __always_inline void nn_unknown_sent(const struct nn_socket *s,
 					    const struct nn_transmit *x,
 					    __u64 bytes, __u32 segments)
@@ -150,8 +151,8 @@ static __always_inline bool nn_path_live(struct nn_socket *s)
 	return false;
 }
 
-/* Does the innermost node of its path hold still? Of one that was lifted the
- * path is from before, and may be of a process that has ended. */
+/* Is the innermost node of its path still live? If its limit was lifted, the
+ * path is old, and may belong to a process that has ended. */
 static __always_inline bool nn_path_begins_live(struct nn_socket *s)
 {
 	return s->path[0].node &&

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What was found to hold for a peer is kept, since to find it takes a step in
- * the trie for each bit at which prefixes part: who sends to many addresses in
- * turn would pay for each of them, at every datagram, more the longer the list.
+ * This cache keeps the nodes that were found for a peer. A lookup takes a step
+ * in the trie for each bit at which prefixes part. A program that sends to many
+ * addresses in turn would pay that at every datagram, and more the longer the
+ * list.
  *
- * A place is a cache line, by the address and what else the answer follows
- * from; who comes last has it. All processors read and write it without a lock:
- * its sum tells what others wrote in between.
+ * An entry is a cache line. Its index follows from the address and the other
+ * inputs of the answer, and the last writer owns it. All processors read and
+ * write it without a lock: its checksum reveals a write in between.
  *
- * It holds for an epoch, which the user side changes after the rules. That is
- * read before the rules are, so that what was found by the former ones is of
- * the former epoch, whenever it is written.
+ * An entry is valid for one epoch, which the user side changes after the rules.
+ * The datapath reads the epoch before the rules. A result of former rules
+ * therefore carries the former epoch, whenever it is written.
  */
 #ifndef NETNICE_DESTINATION_MEMO_H
 #define NETNICE_DESTINATION_MEMO_H
@@ -29,17 +30,17 @@ _Static_assert(NN_PATH_MAX == 8, "in two words");
 #define NN_MEMO_6 0xe7037ed1a0b428dbULL
 #define NN_MEMO_7 0x8ebc6af09c88c6e3ULL
 
-/* What the answer follows from, taken from the socket once: other threads may
- * send by it meanwhile, and what holds for one peer would be kept for another.
- */
+/* The inputs of the answer are copied from the socket once. Other threads may
+ * send by the socket meanwhile, and the result for one peer would else be
+ * stored for another. */
 struct nn_asked {
 	__u64 peer[2];
 	union {
 		__u64 path[2];
-		__u16 node[NN_PATH_MAX]; /* of the process alone */
+		__u16 node[NN_PATH_MAX]; /* the process's own nodes */
 	};
 	__u32 epoch;
-	__u32 book; /* of its user, or the administrator's if it is nobody's */
+	__u32 book; /* its user's rule set, or the administrator's if none */
 	__u16 service_port;
 	__u8 protocol;
 	__u8 pad;

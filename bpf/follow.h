@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Who has a socket that another process made, and only reads from it, or whose
- * user or cgroup is another by now: no hook tells, but for ones that
- * everybody's calls would meet. So the user side walks the open files of all
- * processes now and then. Whoever sends is known at once.
+ * This file finds a process that only reads from a socket which another process
+ * made, or that has changed its user or cgroup. Only hooks that every process's
+ * calls would meet could show that. The user side therefore walks the open
+ * files of all processes now and then. A process that sends is known at once.
  */
 #ifndef NETNICE_FOLLOW_H
 #define NETNICE_FOLLOW_H
 
 #include "adopt.h"
 
-/* Which walk this is, from 1 on; set by the user side. */
+/* The number of this walk, from 1 on; the user side sets it. */
 __u32 follow_walk;
 
 /* The process that used the socket last may have it still: it was met in this

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What programs on packets have in common: frames, where they are, and what
- * becomes of them. */
+/* This file holds the common parts of programs on packets: frames, their
+ * location, and their verdict. */
 #ifndef NETNICE_FRAME_H
 #define NETNICE_FRAME_H
 
 #include "kernel.h"
 
-#define TC_ACT_UNSPEC	  (-1) /* whatever comes next decides */
+#define TC_ACT_UNSPEC	  (-1) /* the next program or filter decides */
 #define TC_ACT_SHOT	  2
 #define ETH_P_IP	  0x0800
 #define ETH_P_IPV6	  0x86dd
@@ -27,7 +27,7 @@ static __always_inline bool nn_is_control(__u32 protocol)
  * cannot be read. No helper tells it to all kernels' programs on packets. */
 static __always_inline __u32 nn_packet_netns(struct __sk_buff *skb)
 {
-	struct sk_buff *b = (void *)skb; /* which it is, once it is loaded */
+	struct sk_buff *b = (void *)skb; /* true once it is loaded */
 	struct net_device *dev = NULL;
 	struct net *net = NULL;
 	__u32 netns = 0;
@@ -39,7 +39,7 @@ static __always_inline __u32 nn_packet_netns(struct __sk_buff *skb)
 	return netns;
 }
 
-/* What the packet's device puts before IP, in bytes. */
+/* The size of the packet's link header before IP, in bytes. */
 static __always_inline __u32 nn_packet_header(struct __sk_buff *skb)
 {
 	struct sk_buff *b = (void *)skb; /* as above */

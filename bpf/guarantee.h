@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * A guarantee, pure: at least so much of a clock, whatever others want of it.
+ * This file holds the pure arithmetic of a guarantee: a minimum rate at a
+ * clock, whatever the other classes demand.
  *
- * It is a virtual clock of its own (GCRA) beside the class of who has it. A
- * chunk leaves when the first of both is paid, and is charged to that one, so
- * that its owner gets the guarantee and a fair part of what is left, with one
- * socket or with many. What the guarantee pays for is taken from all: the
- * clock's own time is pushed forward, as for burst credit.
+ * A guarantee is a virtual clock of its own (GCRA) beside its owner's class. A
+ * chunk leaves when the first of both is paid, and is charged to that one. The
+ * owner therefore gets the guarantee and a fair part of the rest, with one
+ * socket or with many. All classes pay for the guaranteed bytes: the clock's
+ * own time is pushed forward, as for burst credit.
  */
 #ifndef NETNICE_GUARANTEE_H
 #define NETNICE_GUARANTEE_H
 
 #include "reservation.h"
 
-/* So late a chunk may leave without losing of its guarantee: TCP's timers. */
+/* A chunk may leave this late without losing part of its guarantee, because of
+ * TCP's timers. */
 #define NN_GUARANTEE_CREDIT_NS 10000000ULL
-/* So far ahead of now guarantees may push the clock's time; then all share. */
+/* Guarantees may push the clock's time this far ahead of now; beyond, all
+ * classes share. */
 #define NN_GUARANTEE_OWED_NS 200000000ULL
 
 /* A guarantee has no weight: the field says whether it is a reservation whose
@@ -38,8 +41,9 @@ static __always_inline __u64 nn_guarantee_of(__u64 guarantee, __u64 rate)
 	return guarantee < most ? guarantee : most;
 }
 
-/* What guarantees take of a clock, a mean over this time, the others have to
- * reckon with: else they would be ahead by as many times more. */
+/* The rate that guarantees take of a clock is a mean over this time. The other
+ * classes have to allow for it: else they would be ahead by as many times
+ * more. */
 #define NN_TAKEN_NS 200000000ULL
 
 /* The rate that is left for the classes, bytes/s, a twentieth at least. */

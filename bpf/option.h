@@ -58,7 +58,7 @@ static __always_inline bool nn_daemon_there(const struct nn_policy *p,
 	return now_ns - silence->since_ns < NN_DAEMON_SILENT_NS;
 }
 
-/* Of which protocol the option is, is the socket. */
+/* The socket has the protocol to which the option belongs. */
 static __always_inline bool nn_option_level(const struct bpf_sockopt *ctx,
 					    const struct bpf_sock *sk)
 {
@@ -68,8 +68,8 @@ static __always_inline bool nn_option_level(const struct bpf_sockopt *ctx,
 	return ctx->level == IPPROTO_UDP && sk->protocol == IPPROTO_UDP;
 }
 
-/* Is it one of our options, on a socket that can have it? Of others the kernel
- * says so itself. */
+/* Is it one of netnice's options, on a socket that can have it? For other
+ * sockets the kernel itself returns the error. */
 static __always_inline bool nn_option_ours(const struct bpf_sockopt *ctx,
 					   const struct bpf_sock *sk)
 {
@@ -126,7 +126,7 @@ static __always_inline void nn_option_arm(struct bpf_sock *sk,
 	nn_socket_ask(s);
 }
 
-/* Who asks is who uses the socket, as long as nobody else is known to. */
+/* The caller counts as the socket's user, as long as no other user is known. */
 static __always_inline void nn_option_user(struct nn_policy *p,
 					   struct nn_socket *s)
 {
@@ -344,7 +344,7 @@ static __always_inline int nn_option_set(struct bpf_sockopt *ctx)
 }
 
 /* The listener below an MPTCP one, which programs make without asking for it:
- * what it accepts begins as its copy. */
+ * accepted sockets begin as its copy. */
 static __always_inline void nn_option_listens(struct bpf_sock_ops *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;

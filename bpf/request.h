@@ -10,15 +10,16 @@
 
 #include "identity.h"
 
-/* For the daemon. Beside the events of maps.h, which no program may displace by
- * asking. Room for 250; the next is told to try again. */
+/* Requests for the daemon. They are separate from the events of maps.h, which
+ * no program may displace by asking. There is room for 250 requests; the next
+ * caller gets an error and has to try again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 32768);
 } requests SEC(".maps");
 
-/* The daemon's answers, by number. Of those that nobody has read the least
- * recently used goes. */
+/* The daemon's answers, by number. A full map evicts the least recently used
+ * unread answer. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -26,7 +27,7 @@ struct {
 	__type(value, struct nn_answer);
 } answers SEC(".maps");
 
-/* What was asked on a socket last; goes with it. */
+/* The last request on a socket. An entry ends with its socket. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -75,7 +76,8 @@ __noinline int nn_request_admin(__u64 cred)
  * themselves; set as the object is loaded. Administrators may always. */
 const volatile __u64 ask_every_ns, asks_at_once;
 
-/* Who counts as whom -> when what was asked so far is paid for. */
+/* The user for whom a caller counts -> the time at which the requests so far
+ * are paid for. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);

@@ -2,9 +2,9 @@
 /*
  * Sockets that share a port, with a program that says to which of them a
  * datagram goes (SO_ATTACH_REUSEPORT_CBPF). A look-up does not run it and finds
- * any of them, by the addresses. So they count as one: what comes for a socket
- * that only the host's limit holds for, or none, is another's that is limited.
- * That one is looked for by some made-up ports of the sender.
+ * any of them, by the addresses. So they count as one: traffic to a socket that
+ * only the host limits, or no node, belongs to a limited one of the group. That
+ * one is found by lookups with some made-up ports of the sender.
  */
 #ifndef NETNICE_SHAPE_SHARED_H
 #define NETNICE_SHAPE_SHARED_H
@@ -20,15 +20,15 @@
 
 static const struct nn_shared nn_shared_none = {};
 
-/* What is looked for: sockets of that group, by such addresses. */
+/* The target of the search: sockets of that group, by such addresses. */
 struct nn_shared_sought {
 	__u64 group;
-	__u32 size; /* of the addresses */
+	__u32 size; /* size of the addresses */
 	__s32 netns_id;
 	__u64 look; /* 0: it was in the queue already */
 };
 
-/* Which sockets they are, if they have such a program; else 0. */
+/* The group of the sockets, if they have such a program; else 0. */
 static __always_inline __u64 nn_shared_of(struct bpf_sock *sk)
 {
 	struct bpf_sock *volatile known = sk;

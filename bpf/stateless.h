@@ -2,9 +2,10 @@
 /*
  * Sockets that cannot have state of their own: a program may fill a socket's
  * memory for options (TCP_MD5SIG keys for made-up peers) before a limit comes,
- * and then there is no room. What holds for them is noted by their cookie, each
- * time that they are used. The egress hook charges them and sends back to TCP,
- * or drops, what has to wait, as with connections without our callbacks.
+ * and then there is no room. Their path is stored by their cookie, each time
+ * that they are used. The egress hook charges them. It sends packets that have
+ * to wait back to TCP, or drops them, as with connections without netnice's
+ * callbacks.
  */
 #ifndef NETNICE_STATELESS_H
 #define NETNICE_STATELESS_H
@@ -24,7 +25,7 @@ static __always_inline void *nn_stateless_address(void *sk)
 	return at;
 }
 
-/* 0: nobody has asked for it, so nothing is noted by it. */
+/* 0: no cookie was generated, so nothing is stored by it. */
 static __always_inline __u64 nn_stateless_cookie(void *sk)
 {
 	struct sock_common *skc = nn_stateless_address(sk);
@@ -57,7 +58,7 @@ static __always_inline bool nn_stateless_any(void)
 	return n && *n;
 }
 
-/* What holds for a socket, wherever that is noted. */
+/* The state of a socket, in its own storage or by its cookie. */
 static __always_inline struct nn_socket *nn_state_of(void *sk)
 {
 	struct nn_socket *s = bpf_sk_storage_get(&sockets, sk, 0, 0);
@@ -83,7 +84,7 @@ static __always_inline void nn_stateless_count(void *sk)
 
 	if (!n)
 		return;
-	/* no more are told apart */
+	/* further users are not told apart */
 	if ((*n & ~NN_STATELESS_OF_ALL) < NN_STATELESS_SOCKETS)
 		__sync_fetch_and_add(n, 1);
 	if (bpf_map_update_elem(&stateless_users, &user, &some, BPF_ANY) ==
