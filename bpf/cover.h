@@ -36,7 +36,7 @@ static __always_inline __u64 nn_cgroup_id(const struct cgroup *g)
  * some of them, which the verifier follows once. */
 struct nn_climb {
 	__u64 at; /* struct cgroup_subsys_state, 0 = past the root */
-	__u64 id; /* that is looked for */
+	__u64 id; /* id to look for */
 	__u32 n;  /* of a path */
 	__u32 found;
 };
@@ -90,8 +90,8 @@ static __always_inline void nn_cover_ask(struct nn_policy *p,
 	nn_egress_event(NN_EVENT_COVER, nn_cgroup_id(g));
 }
 
-/* What goes back to TCP has to meet the hook: where it does not, nothing may
- * wait for that. */
+/* A packet that goes back to TCP has to meet the hook. Where it does not, no
+ * packet may wait for that. */
 static __always_inline bool nn_egress_sees(struct nn_socket *s,
 					   const struct sock *sk)
 {

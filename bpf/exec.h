@@ -15,8 +15,8 @@ struct {
 	__uint(max_entries, 65536);
 } execs SEC(".maps");
 
-/* By now the process is its thread group's leader, and has its new credentials.
- */
+/* At this point the process is its thread group's leader, and has its new
+ * credentials. */
 static __always_inline void nn_executed(struct task_struct *t)
 {
 	struct nn_exec_event *e;

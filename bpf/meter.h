@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What leaves a limited device and is no limited socket's: forwarded, answered
- * by the kernel, packed by tunnels. It does not wait here; what it takes is
- * taken off what programs may send by the device. And what is a socket's whose
- * subject has a mark (DSCP, RFC 2474) carries that: on every device while there
- * is one.
+ * This file meters packets that leave a limited device without a limited
+ * socket: packets that are forwarded, answered by the kernel, or packed by
+ * tunnels. They do not wait here. Their bytes reduce the rate at which programs
+ * may send by the device. It also sets the DSCP (RFC 2474) of a node on the
+ * packets of its sockets: on every device while some node has one.
  */
 #ifndef NETNICE_METER_H
 #define NETNICE_METER_H

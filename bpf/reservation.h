@@ -4,8 +4,8 @@
  * has it (Voigt, Ahlgren: period, slice, extra), where a guarantee
  * is the same bytes spread evenly. What a slice is worth is there as the period
  * begins; it is sent at the clock's rate until it is used up, and what is not
- * used of it is lost. A chunk that is begun is finished: what it takes too
- * much is missing later. Without extra its owner gets no more than that.
+ * used of it is lost. A chunk that is begun is finished: its excess is taken
+ * off later slices. Without extra its owner gets no more than that.
  *
  * Several that begin together take turns, chunk by chunk, as long as each has
  * its slice before its period ends: so a slow line behind the clock has no more

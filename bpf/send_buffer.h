@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Sockets of which something waits in a queue, for the user side, that keeps
- * their send buffers in proportion to what they may send: what is in a buffer
- * waits.
+ * This file reports the sockets with packets in a queue. The user side keeps
+ * their send buffers in proportion to the rate that they may send at, because
+ * the bytes in a buffer wait.
  */
 #ifndef NETNICE_SEND_BUFFER_H
 #define NETNICE_SEND_BUFFER_H

@@ -56,8 +56,8 @@ __noinline __u32 nn_gate_round(const struct nn_socket *s, __u32 netns,
 	return *minor;
 }
 
-/* Something has left: whoever looks after the gate wants to know how soon that
- * comes out of the path. */
+/* A packet has left: the user side, which tends the gate, measures how soon the
+ * packet comes out of the path. */
 __noinline int nn_gate_passed(__u32 netns, __u32 node)
 {
 	struct nn_queue_event event = {.kind = NN_EVENT_GATE};

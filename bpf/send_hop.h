@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Where on its path a packet is in the queue for what is sent: of whom it is
- * there, and in which lane.
+ * This file finds a packet's position on its path in the egress queue: its
+ * child at the node, and its lane.
  */
 #ifndef NETNICE_SEND_HOP_H
 #define NETNICE_SEND_HOP_H
@@ -53,7 +53,7 @@ static __always_inline struct nn_lane *nn_lane(struct nn_outflow *f, __u32 i)
 struct nn_send_hop {
 	__u64 child;
 	__u64 lane;	  /* whose: of the guaranteed one if that holds here */
-	__u64 guarantee;  /* of every limit from here on, bytes/s */
+	__u64 guarantee;  /* at each further limit, bytes/s */
 	__u32 guaranteed; /* the node that has it */
 	__u32 weight;
 	__u32 node; /* 0 = there is none, or it has gone */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What comes in for a group: by multicast or broadcast. The kernel gives such a
- * datagram to every socket that takes part, whoever has it, and a look-up finds
- * one of them. So it is nobody's own: limits on the host and the device hold
- * for it, and everybody's for where it comes from.
+ * This file handles ingress for a group, by multicast or broadcast. The kernel
+ * gives such a datagram to every socket that takes part, and a look-up finds
+ * one of them. The datagram therefore has no single owner: the limits of the
+ * host and the device apply, and everybody's limits for its source.
  */
 #ifndef NETNICE_SHAPE_GROUP_H
 #define NETNICE_SHAPE_GROUP_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * UDP sockets that receive: from which moment on they have a port, and those
- * that were there before the limit. Whose they are is known from their creation
- * on, and of what changes later by follow.h.
+ * This file handles UDP sockets that receive: the moment at which they get a
+ * port, and the sockets that are older than the limit. Their owner is known
+ * from their creation on, and follow.h finds later changes.
  */
 #ifndef NETNICE_SHAPE_OWNER_H
 #define NETNICE_SHAPE_OWNER_H

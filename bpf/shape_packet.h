@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * A received packet: what it is. Headers are read from the network
- * header on, so that it does not matter what the device puts before it.
+ * This file parses a received packet. Headers are read from the network header
+ * on, so that the device's link header does not matter.
  */
 #ifndef NETNICE_SHAPE_PACKET_H
 #define NETNICE_SHAPE_PACKET_H

@@ -8,7 +8,7 @@
 
 #include "shape_steer.h"
 
-/* Which look this is; set by the user side. */
+/* The number of this poll; the user side sets it. */
 volatile __u32 look = 0;
 
 static __always_inline bool nn_inbound_limits(const struct nn_hop *path)

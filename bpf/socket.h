@@ -14,8 +14,8 @@
 #define NN_RECEIVE_BEGIN_US   (1000000 / NN_RECEIVE_BEGIN_PART)
 #define NN_RECEIVE_MSS	      1460
 
-/* As much as a sender may have on the way until the socket has its node: what
- * windows promise at first is many seconds of a low rate. */
+/* The bytes that a sender may have in flight until the socket has its node. The
+ * first windows of TCP are many seconds of a low rate. */
 static __always_inline __u32 nn_receive_window(const struct nn_socket *s)
 {
 	__u64 window = s->receive_bytes_per_sec / NN_RECEIVE_BEGIN_PART;
@@ -88,7 +88,8 @@ static __always_inline void nn_own_put(struct nn_socket *s,
 	}
 }
 
-/* What is accepted begins with its listener's: it has another cookie. */
+/* An accepted socket begins with its listener's node, but has another cookie.
+ */
 static __always_inline void nn_own_assign(struct sock *sk, struct nn_socket *s)
 {
 	struct nn_hop none = {}, *own;
@@ -98,7 +99,7 @@ static __always_inline void nn_own_assign(struct sock *sk, struct nn_socket *s)
 	    !s->receive_bytes_per_sec && !s->reserve_asked)
 		return;
 	if (s->reserve_asked)
-		nn_leaves_by(s, sk); /* of which link it is */
+		nn_leaves_by(s, sk); /* find its link */
 	cookie = bpf_get_socket_cookie(sk);
 	own = bpf_map_lookup_elem(&socket_nodes, &cookie);
 	if (!own)
