@@ -25,7 +25,7 @@ struct nn_test_op {
 	__u64 burst_bytes;
 	__u64 wire_bytes;
 	__u64 child;
-	__u64 guarantee; /* of the child, bytes/s, 0 = none */
+	__u64 guarantee; /* the child's, bytes/s, 0 = none */
 	__u64 period_ns; /* in which it is given, 0 = evenly */
 	__u64 only;	 /* 1: no more than it */
 	__u32 node;

@@ -77,8 +77,8 @@ static __always_inline bool nn_cgroup_within(struct cgroup *g, __u64 id)
 }
 
 /* A limited socket: have the hook see it, which takes the daemon about a
- * millisecond. Nobody waits for that in a call of his own: TCP's first window
- * is small, and charged. */
+ * millisecond. No program waits for that in its own call: TCP's first window is
+ * small, and charged. */
 static __always_inline void nn_cover_ask(struct nn_policy *p,
 					 struct nn_socket *s, struct cgroup *g)
 {

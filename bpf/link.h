@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Limits on a device: its node comes last on the paths of the sockets that send
- * by it. The mark that a socket's packets carry (DSCP) is noted with that. By
- * which device a socket sends is looked at where the path is made, as a
- * connection is set up, and at each packet in the egress hook, by one
- * comparison. What comes in counts by the device that answers leave by.
+ * by it. The mark that a socket's packets carry (DSCP) is stored with that. A
+ * socket's device is looked up where the path is made, as a connection is set
+ * up, and at each packet in the egress hook, by one comparison. Ingress counts
+ * for the device by which the answers leave.
  */
 #ifndef NETNICE_LINK_H
 #define NETNICE_LINK_H
@@ -19,8 +19,8 @@ static __always_inline __u32 nn_hop_dscp(const struct nn_hop *hop)
 	return n ? n->dscp : 0;
 }
 
-/* Put the node of a socket's device on its path, instead of the former's. What
- * runs meanwhile may miss a node, for one packet. */
+/* Put the node of a socket's device on its path, instead of the former's. A
+ * hook that runs meanwhile may miss a node, for one packet. */
 __noinline int nn_linked(struct nn_socket *s)
 {
 	struct nn_policy *p = nn_policy();

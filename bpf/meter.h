@@ -13,7 +13,7 @@
 #include "queued.h"
 
 #define NN_IP_CHECKSUM 10 /* where it is in the header */
-#define NN_TCP_HEADERS 52 /* of IPv4 and TCP, with its usual options */
+#define NN_TCP_HEADERS 52 /* IPv4 and TCP, with its usual options */
 
 /* Take bytes off a node's clock of a direction; 1: once more, as nn_hop_turn.
  * Not static, as that. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Who sends by an MPTCP socket. The kernel sends on its subflows, so the hook
- * at TCP's sends does not see the call.
+ * This file finds the process that sends by an MPTCP socket. The kernel sends
+ * on its subflows, so the hook at TCP's sends does not see the call.
  */
 #ifndef NETNICE_MPTCP_H
 #define NETNICE_MPTCP_H
@@ -9,9 +9,9 @@
 #include "inside.h"
 #include "sent_by.h"
 
-/* A call that sends nothing of its own: as it ends it sends what another had to
- * leave to it. No call that sends has one of these numbers, of 32-bit programs
- * neither. */
+/* A call that sends nothing of its own. At its end it sends the data that
+ * another call had to leave to it. No call that sends has one of these numbers,
+ * not even in 32-bit programs. */
 static __always_inline bool nn_call_sends_not(void)
 {
 	void *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());

@@ -19,8 +19,8 @@
 
 /* The head of a datagram, as its device gets it. */
 struct nn_sent {
-	__u32 id; /* of its fragments */
-	__u16 at; /* of what follows IP, from the network header on */
+	__u32 id; /* IP id of its fragments */
+	__u16 at; /* payload of IP, from the network header on */
 	__u8 protocol;
 	__u8 later; /* a fragment but the first */
 	__u8 more;  /* the first fragment */

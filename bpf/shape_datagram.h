@@ -9,12 +9,13 @@
 
 #include "shape_share.h"
 
-/* So much of its datagrams may wait: 50 ms of the part, and two packets. */
+/* The limit of a program's waiting datagrams: 50 ms of the part, and two
+ * packets. */
 #define NN_DATAGRAM_BURST_NS	50000000ULL
 #define NN_DATAGRAM_BURST_BYTES 3000
 
-/* What datagrams are a part of at a hop: as of another program than the one
- * that also receives by TCP, or another node. Guarantees are TCP's. */
+/* The child for datagrams at a hop. It differs from that of the program that
+ * also receives by TCP, or is another node. Guarantees are TCP's. */
 static __always_inline void nn_datagram_ask(const struct nn_whose *w, __u32 hop,
 					    struct nn_share_ask *a)
 {

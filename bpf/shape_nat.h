@@ -29,7 +29,7 @@ struct bpf_ct_opts {
 	__s32 netns_id;
 	__s32 error;
 	__u8 l4proto;
-	__u8 dir; /* of the packet */
+	__u8 dir; /* the packet's direction */
 	__u8 reserved[2];
 };
 
@@ -53,8 +53,8 @@ void bpf_ct_release(struct nf_conn *nfct) __weak __ksym;
 /* Set by the user side before loading, if the kernel has those two. */
 const volatile __u32 nat_known;
 
-/* What NAT makes of a packet that comes in; false: nothing. Not inline, for its
- * stack would come on top of the caller's. */
+/* Find a received packet's addresses after NAT; false: NAT changes nothing. Not
+ * inline, for its stack would come on top of the caller's. */
 static __noinline bool nn_nat(struct __sk_buff *skb, __u32 protocol,
 			      struct bpf_sock_tuple *t, __u32 size)
 {

@@ -28,7 +28,7 @@ struct nn_packet {
 	struct nn_ports ports;
 	__u32 fragment_id;
 	__u32 ip_bytes;
-	__u16 offset; /* of the transport header, from the network header on */
+	__u16 offset; /* transport header, from the network header on */
 	__u16 fragment_offset;
 	__u8 protocol;
 	__u8 v6;

@@ -25,7 +25,7 @@ struct tcp_options_received {
 	__u16 rcv_wscale : 4;
 } __core;
 
-/* What is looked at of a TCP socket beside what kernel.h has. */
+/* The fields of a TCP socket that are used here beside those of kernel.h. */
 struct tcp_sock___receive {
 	__u64 tcp_mstamp; /* us */
 	__u64 bytes_received;

@@ -66,7 +66,7 @@ static __always_inline struct nn_socket *nn_state_of(void *sk)
 	return s || !nn_stateless_any() ? s : nn_stateless_look(sk);
 }
 
-/* Who has given it to one of his subordinate ids has it still. */
+/* A user that has given a socket to a subordinate id still has it. */
 static __always_inline __u32 nn_stateless_user(void *sk)
 {
 	struct sock *of = nn_stateless_address(sk);

@@ -22,8 +22,8 @@ struct nn_uring_owner {
 	struct nn_path path;
 };
 
-/* By the address of the socket; written and read in one go, see the user side.
- */
+/* The owners by the address of the socket; written and read in one go, see the
+ * user side. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -166,7 +166,7 @@ static __always_inline void nn_uring_adopt(struct seq_file *seq,
 		return;
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (s && s->tgid && s->epoch == o->who.epoch)
-		return; /* somebody has it open, or has used it */
+		return; /* a process has it open, or has used it */
 	s = nn_sock_give(sk, s, &o->who, &o->path);
 	if (!s)
 		return;

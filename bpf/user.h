@@ -30,11 +30,11 @@ __noinline __u32 nn_uid_owner(__u32 uid, __u32 entries)
 	return uid;
 }
 
-/* As whom a task counts for limits on users: in a user namespace as who has
- * made the outermost; so nobody leaves their limit by other ids there, nor by
- * those in a file that they have made there. A program of such a file may make
- * a namespace outside: its id is looked up, too. Not static, as above; ns is
- * the address of the task's. */
+/* Find the user for whom a task counts. In a user namespace that is the creator
+ * of the outermost one. A user therefore cannot leave the limit by other ids
+ * there, nor by those in a file that the user has made there. A program of such
+ * a file may make a namespace outside: its id is looked up, too. Not static, as
+ * above; ns is the address of the task's. */
 __noinline __u32 nn_user_of(__u32 uid, __u32 entries, __u64 ns)
 {
 	for (int i = 0; i < NN_USERNS_DEPTH && ns; i++) {
