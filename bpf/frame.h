@@ -63,7 +63,7 @@ static __always_inline bool nn_header_add(struct __sk_buff *skb)
 				    sizeof(protocol), 0);
 }
 
-/* That it stands for. */
+/* The number of segments that the packet stands for. */
 static __always_inline __u32 nn_packet_segments(const struct __sk_buff *skb)
 {
 	return skb->gso_segs > 1 ? skb->gso_segs : 1;

@@ -38,7 +38,7 @@ static __always_inline bool nn_queued_leaves(__u64 *paid_ns, __u64 now_ns,
 		ahead_ns = packets_ns;
 	if (*paid_ns <= now_ns + ahead_ns)
 		return true;
-	/* nobody charges it, so it gets nearer as others send */
+	/* no clock is charged for it: it gets nearer as others send */
 	*paid_ns -= (*paid_ns - now_ns) >> 6;
 	return false;
 }

@@ -79,8 +79,8 @@ static __always_inline int nn_enqueue(struct __sk_buff *skb,
 
 /* nn_send_home redirects a packet from another namespace. The link clears the
  * priority. A VLAN tag, of which the packet has none so far, carries the node.
- * So the socket need not be looked for again: that lookup could not be told the
- * packet's device. */
+ * No second socket lookup is needed; a lookup could not be told the packet's
+ * device. */
 static __always_inline int nn_send_home(struct __sk_buff *skb,
 					const struct nn_device *d, __u32 node,
 					__u32 hop)

@@ -66,7 +66,9 @@ static __always_inline struct nn_socket *nn_state_of(void *sk)
 	return s || !nn_stateless_any() ? s : nn_stateless_look(sk);
 }
 
-/* A user that has given a socket to a subordinate id still has it. */
+/* nn_stateless_user returns the user for whom a socket counts. A socket that
+ * its user has given to a subordinate id of theirs still counts as the
+ * user's. */
 static __always_inline __u32 nn_stateless_user(void *sk)
 {
 	struct sock *of = nn_stateless_address(sk);
