@@ -52,7 +52,7 @@ static __always_inline struct nn_lane *nn_lane(struct nn_outflow *f, __u32 i)
  * the node that comes before. */
 struct nn_send_hop {
 	__u64 child;
-	__u64 lane;	  /* the lane's owner: the guaranteed node if any here */
+	__u64 lane;	  /* lane's owner: the guaranteed node if any */
 	__u64 guarantee;  /* at each further limit, bytes/s */
 	__u32 guaranteed; /* the node that has it */
 	__u32 weight;
