@@ -39,8 +39,7 @@ enum nn_walk {
 
 /* nn_chunks is the kind of chunks that suits the path. */
 enum nn_chunks {
-	NN_CHUNKS_SMALL = 1
-			  << 0, /* class of low weight, or on a link */
+	NN_CHUNKS_SMALL = 1 << 0, /* class of low weight, or on a link */
 	NN_CHUNKS_SLICE = 1 << 1, /* reserved in each period */
 };
 

@@ -75,7 +75,7 @@ struct nn_outflow {
 	__u64 dropped;		   /* packets: too far ahead of the clock */
 	__u64 aside_ns;		   /* when the part that passes is paid for */
 	struct nn_outflow_key key; /* its own */
-	__u32 largest_bytes; /* largest packet, with all its segments */
+	__u32 largest_bytes;	   /* largest packet, with all its segments */
 	__u32 pad;
 	struct nn_lane lane[NN_LANES];
 };

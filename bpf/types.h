@@ -108,7 +108,7 @@ enum nn_node_flags {
 	NN_NODE_LOOPBACK =
 		1 << 1, /* limits the machine's traffic to itself too */
 	NN_NODE_METER_OFF = 1 << 2, /* received bytes do not count in total */
-	NN_NODE_OWN = 1 << 3, /* only its user set it: yields to others */
+	NN_NODE_OWN = 1 << 3,	    /* only its user set it: yields to others */
 	NN_NODE_SLICE_ONLY = 1 << 4, /* no more by that link than is reserved */
 	NN_NODE_EACH = 1 << 5,	     /* each address gets a node by itself: see
 				      * destination.h */
@@ -270,8 +270,8 @@ struct nn_socket {
 	__u64 due_ns;	 /* of a held first chunk, 0 = none */
 	__u64 ahead_ns;	 /* how far its class was ahead of its pay then */
 	__u64 share_bytes_per_sec;
-	__u64 own_pacing; /* the program's own pacing rate, ~0 = none */
-	__u64 rate_bytes_per_sec;    /* TCP_SNDRATE, 0 = none */
+	__u64 own_pacing;	  /* the program's own pacing rate, ~0 = none */
+	__u64 rate_bytes_per_sec; /* TCP_SNDRATE, 0 = none */
 	__u64 receive_bytes_per_sec; /* TCP_RCVRATE, 0 = none */
 	__u32 window_before; /* window clamp, until it is kept: see socket.h */
 	__u32 window_begin;  /* clamp that netnice set instead, 0 = none */

@@ -14,7 +14,7 @@
 #define NN_SMALL_CHUNKS	    2500	/* a second, of NN_SOCK_SMALL */
 #define NN_CHUNK_SEGMENTS   2		/* but these at least */
 #define NN_PAIR_SHARE	    30000	/* bytes/s: two segments in 0.1 s */
-#define NN_CHUNK_MAX	    60000 /* beyond, TCP's own size is right */
+#define NN_CHUNK_MAX	    60000	/* beyond, TCP's own size is right */
 #define NN_NO_CLAMP	    0x7fffffff
 #define NN_DISTANT_US	    3000
 #define NN_OPEN_NS	    10000000ULL /* further off, others wait already */
