@@ -171,10 +171,7 @@ func (s *Server) streams(ctx context.Context, p *post, l *net.TCPListener) {
 	// A service that waits for a connection holds no session yet.
 	for comes(ctx, l) && s.enter(ctx, p) {
 		if p.now().Wait {
-			if !s.hand(ctx, p, l) {
-				s.leave(p)
-				return
-			}
+			s.hand(ctx, p, l)
 			continue
 		}
 		_ = l.SetDeadline(time.Now().Add(time.Second)) // the connection may have gone meanwhile
@@ -227,10 +224,7 @@ func (s *Server) datagrams(ctx context.Context, p *post, conn *net.UDPConn) {
 			if !comes(ctx, conn) || !s.enter(ctx, p) {
 				return
 			}
-			if !s.hand(ctx, p, conn) {
-				s.leave(p)
-				return
-			}
+			s.hand(ctx, p, conn)
 			continue
 		}
 		n, from, err := conn.ReadFrom(buf)
@@ -252,26 +246,27 @@ type shared interface {
 }
 
 // hand starts a program with a socket that has a connection or a datagram to read. It waits until the program has
-// ended; with nowait, which datagrams may have, only until the program has read the datagram. It returns false if the
-// server cannot hand the socket on.
-func (s *Server) hand(ctx context.Context, p *post, socket shared) bool {
+// ended; with nowait, which datagrams may have, only until the program has read the datagram. If the server lacks file
+// descriptors it pauses, and the service goes on.
+func (s *Server) hand(ctx context.Context, p *post, socket shared) {
 	f, err := socket.File()
 	if err != nil {
 		s.Log.Error("a socket cannot be handed on", "service", p.now().Name, "err", err)
+		s.leave(p)
 		s.pause(ctx)
-		return false
+		return
 	}
 	defer f.Close()
 	if !readable(f) { // another process has read it
 		s.leave(p)
-		return true
+		return
 	}
 	service := p.now()
 	if !p.may(time.Now()) {
 		s.refuse(p, nil)
 		s.leave(p)
 		s.pause(ctx)
-		return true
+		return
 	}
 	given, err := socket.File()
 	var ended <-chan struct{}
@@ -282,17 +277,17 @@ func (s *Server) hand(ctx context.Context, p *post, socket shared) bool {
 		s.Log.Error("a session was not started", "service", service.Name, "err", err)
 		s.leave(p)
 		s.pause(ctx)
-		return true
+		return
 	}
 	for {
 		select {
 		case <-ended:
-			return true
+			return
 		case <-ctx.Done():
-			return true // the program keeps the socket
+			return // the program keeps the socket
 		case <-time.After(10 * time.Millisecond):
 			if !service.Wait && !readable(f) {
-				return true
+				return
 			}
 		}
 	}

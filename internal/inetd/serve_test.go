@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // serve starts a server with a bound on its sessions. Their programs print their arguments.
@@ -57,6 +58,40 @@ func TestMoreServicesThanSessions(t *testing.T) {
 		for _, x := range services {
 			require.Equal(t, x.Name+"\n", ask(t, x))
 		}
+	}
+}
+
+// A service that waits goes on after its socket could not be handed on, for want of file descriptors.
+func TestServedAfterDescriptorsRanOut(t *testing.T) {
+	started := make(chan struct{}, 1)
+	s := serve(t, 0)
+	s.Session = func(Service) *exec.Cmd {
+		select {
+		case started <- struct{}{}:
+		default:
+		}
+		return exec.Command("/bin/true")
+	}
+	x := service(t, "waits")
+	x.Wait = true
+	require.NoError(t, s.Serve(context.Background(), []Service{x}))
+	address, err := net.ResolveTCPAddr(x.Network, x.Address)
+	require.NoError(t, err)
+	client, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(client)
+	var before unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: before.Max}))
+	err = unix.Connect(client, &unix.SockaddrInet4{Port: address.Port, Addr: [4]byte(address.IP.To4())})
+	time.Sleep(300 * time.Millisecond) // the server looks at the socket each 100 ms
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
+	require.NoError(t, err)
+	require.Empty(t, started)
+	select {
+	case <-started:
+	case <-time.After(5 * time.Second):
+		t.Fatal("the service is dead")
 	}
 }
 
