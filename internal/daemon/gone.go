@@ -1,0 +1,86 @@
+package daemon
+
+import (
+	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/enforce"
+	"github.com/netnice/netnice/internal/identity"
+)
+
+// endGone lifts the nodes that have neither a member nor a socket that still
+// drains. Users, units and the host stay whatever happens. The caller holds d.mu.
+func (d *Daemon) endGone() {
+	var gone []*node
+	for _, n := range d.nodes {
+		if d.subjectGone(n) {
+			d.learnProgram(n) // what it was called at its end
+			gone = append(gone, n)
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	// Read after the ends were seen, so that a member that was born before
+	// counts.
+	stats, err := d.kernel.Stats()
+	if err != nil {
+		d.sampler.complain(d.log, err)
+		return
+	}
+	sockets, err := d.kernel.Sockets()
+	if err != nil {
+		d.sampler.complain(d.log, err)
+		return
+	}
+	needed := make(map[uint32]bool)
+	for _, s := range stats {
+		needed[s.ID] = s.Processes > 0
+	}
+	for _, s := range sockets {
+		for _, id := range s.Nodes {
+			needed[id] = true
+		}
+	}
+	var ended []record
+	destined := false
+	for _, n := range gone {
+		if needed[n.id] {
+			continue
+		}
+		if err := d.unapply(n); err != nil {
+			d.once(n, err)
+			continue
+		}
+		delete(d.nodes, n.id)
+		d.outerGone(n)
+		destined = destined || n.destined()
+		ended = append(ended, record{Gone: n.id})
+		n.watch.stop()
+		d.leaveScope(n)
+		d.sampler.outdate()
+		d.events.tell(n.audience(), n.event(api.EventLimitEnded, ""))
+		d.log.Info("limit ended with its subject", "subject", n.res.Subject.String(), "node", n.id)
+	}
+	if destined {
+		d.followDestinations()
+	}
+	d.endToward()
+	d.writeChange(false, ended...)
+}
+
+// subjectGone reports whether the process has ended or the cgroup is gone.
+func (d *Daemon) subjectGone(n *node) bool {
+	switch {
+	case n.res.Kind == enforce.KindTree && n.watch != nil:
+		return n.watch.ended()
+	case n.res.Kind == enforce.KindTree:
+		return !d.resolver.Alive(int(n.res.Key), n.res.StartBoottimeNS)
+	case n.res.Kind == enforce.KindLink:
+		return n.nowhere
+	case n.res.Kind != enforce.KindCgroup || n.res.Pending() || n.res.Named():
+		return false
+	case n.scope != nil && n.scope.Made && emptyCgroup(n.res.Dir):
+		return true
+	}
+	key, err := identity.CgroupID(n.res.Dir)
+	return err != nil || key != n.res.Key
+}
