@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// namesEvery is how often names are looked up again: no connection waits for that.
+	// namesEvery is the interval between two lookups of a host name. No connection waits for a lookup.
 	namesEvery = time.Minute
-	// namePatience is for how long one lookup may take.
+	// namePatience bounds the duration of one lookup.
 	namePatience = 5 * time.Second
-	// mostNames bounds those of one limit, mostAddresses those that one name may have.
+	// mostNames bounds the names of one limit. mostAddresses bounds the addresses of one name.
 	mostNames, mostAddresses = 16, 64
 )
 
-// found are the addresses of a name; never changed in place.
+// found holds the addresses of a name. It is never changed in place.
 type found struct {
 	addresses []netip.Addr
-	problem   string // why they are those of an earlier time, "" = they are not
+	problem   string // why addresses are those of an earlier lookup, "" if they are current
 }
 
 // lookupNames asks the machine's resolver for IPv4 and IPv6 addresses.
@@ -33,7 +33,7 @@ func lookupNames(ctx context.Context, name string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 }
 
-// lookup looks a name up once; its addresses are in an order of their own.
+// lookup looks a name up once. It returns the addresses in ascending order, so that two answers can be compared.
 func (d *Daemon) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, namePatience)
 	defer cancel()
@@ -55,8 +55,7 @@ func (d *Daemon) lookup(ctx context.Context, name string) ([]netip.Addr, error) 
 	return list, nil
 }
 
-// learnNames looks names up that are not known yet, without the lock. It changes nothing
-// in force.
+// learnNames looks up names that the daemon does not know yet. It runs without the lock, and changes nothing in force.
 func (d *Daemon) learnNames(ctx context.Context, names []string) (map[string]found, error) {
 	if len(names) > mostNames {
 		return nil, badDestination("%d names: one limit may have %d", len(names), mostNames)
@@ -75,7 +74,7 @@ func (d *Daemon) learnNames(ctx context.Context, names []string) (map[string]fou
 	return list, nil
 }
 
-// resolved is a selector with the addresses of its names. The caller holds d.mu.
+// resolved returns a copy of a selector that also has the addresses of its names. The caller holds d.mu.
 func (d *Daemon) resolved(s destination.Selector) destination.Selector {
 	if len(s.Names) == 0 {
 		return s
@@ -89,7 +88,7 @@ func (d *Daemon) resolved(s destination.Selector) destination.Selector {
 	return s
 }
 
-// keepNames looks names up again from time to time, until ctx ends.
+// keepNames looks all names up again at each interval, until ctx ends.
 func (d *Daemon) keepNames(ctx context.Context) {
 	tick := time.NewTicker(d.opts.NamesEvery)
 	defer tick.Stop()
@@ -103,7 +102,7 @@ func (d *Daemon) keepNames(ctx context.Context) {
 	}
 }
 
-// namesWanted are those of limits that stand. The caller holds d.mu.
+// namesWanted returns the names that existing limits use. The caller holds d.mu.
 func (d *Daemon) namesWanted() map[string]bool {
 	wanted := map[string]bool{}
 	for _, n := range d.nodes {
@@ -117,8 +116,7 @@ func (d *Daemon) namesWanted() map[string]bool {
 	return wanted
 }
 
-// lookAtNames looks all names up that limits are for. What is not found keeps the
-// addresses that it had.
+// lookAtNames looks up all names that limits use. A name that is not found keeps its last addresses.
 func (d *Daemon) lookAtNames(ctx context.Context) {
 	d.mu.Lock()
 	wanted := d.namesWanted()
@@ -137,7 +135,7 @@ func (d *Daemon) lookAtNames(ctx context.Context) {
 	}
 }
 
-// nameFound takes the answer for a name, and has the limits for it follow.
+// nameFound stores the answer for a name, and updates the limits for that name.
 func (d *Daemon) nameFound(name string, addresses []netip.Addr, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -170,7 +168,7 @@ func (d *Daemon) nameFound(name string, addresses []netip.Addr, err error) {
 	d.log.Info("a name was looked up", "name", name, "addresses", len(is.addresses), "problem", is.problem)
 }
 
-// text says for people what a name stands for.
+// text describes the addresses of a name in words for people.
 func (f found) text() string {
 	texts := make([]string, len(f.addresses))
 	for i, a := range f.addresses {
@@ -186,7 +184,7 @@ func (f found) text() string {
 	return out
 }
 
-// shownNames is what the names of a node stand for. The caller holds d.mu.
+// shownNames lists the names of a node with their addresses. The caller holds d.mu.
 func (d *Daemon) shownNames(n *node) (list []api.NameAddresses) {
 	if n.to == nil {
 		return nil
@@ -202,7 +200,7 @@ func (d *Daemon) shownNames(n *node) (list []api.NameAddresses) {
 	return list
 }
 
-// learn notes what a node's names stand for, for the next daemon.
+// learn notes the addresses of a node's names. The state file keeps them for the next daemon.
 func (t *toward) learn(names map[string]found) {
 	t.names = map[string][]netip.Addr{}
 	for _, name := range t.selector.Names {

@@ -16,7 +16,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// zone answers for a.example as it is told.
+// zone is a fake resolver. It answers for a.example with the addresses that the test sets.
 type zone struct {
 	mu        sync.Mutex
 	addresses []netip.Addr
@@ -66,13 +66,13 @@ func TestSetToName(t *testing.T) {
 	}
 	require.False(t, holds(h, "192.0.2.2"))
 
-	// Another address.
+	// The name gets another address.
 	z.set("192.0.2.2")
 	h.eventually("the new address", func() bool { return holds(h, "192.0.2.2") && !holds(h, "192.0.2.1") && !holds(h, "2001:db8::1") })
 	require.True(t, holds(h, "10.1.2.3"))
 	told("a.example: 192.0.2.2")
 
-	// None: the last stays, and it is told.
+	// The name has no address now. The limit keeps the last address, and an event says so.
 	z.set()
 	told("a.example: 192.0.2.2, as before: no such host")
 	shown, err := h.nodesFor(subject)
@@ -84,7 +84,7 @@ func TestSetToName(t *testing.T) {
 	require.False(t, holds(h, "192.0.2.2"))
 }
 
-// The next daemon knows the addresses, too, although it cannot ask.
+// A restarted daemon knows the addresses, too, although its resolver does not answer.
 func TestNamesAfterARestart(t *testing.T) {
 	var z zone
 	z.set("192.0.2.1")

@@ -8,49 +8,49 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// node is one subject with what its owners want of it.
+// node is one subject with the limits that its owners request for it.
 type node struct {
 	id     uint32
 	res    identity.Resolved
 	wishes wishes // set by commands
 	ruled  ruled  // set by rules
-	// userUID is whose the wish of enforce.OwnerUser is.
+	// userUID is the owner of the wish of enforce.OwnerUser.
 	userUID  uint32
 	userName string
 	since    time.Time
 	scope    *scope
-	group    string // that it was taken into, "" = none
+	group    string // the group that the node was taken into, "" = none
 
-	to      *toward // for which part of the traffic, by a command; nil for other nodes
-	holds   int     // how many such are under this one
-	scopeID uint32  // under which it was, as the state file says
-	marker  bool    // it was there for others only, as the file says
+	to      *toward // the part of the traffic that a command names; nil for other nodes
+	holds   int     // number of such nodes under this one
+	scopeID uint32  // the node that it was under, by the state file
+	marker  bool    // by the state file, the node existed for others only
 
-	reserved reserved // what its reservation is worth now
-	backlog  uint64   // ns that what it sends may wait, of one that follows a path; 0 = not bounded
+	reserved reserved // the current worth of its reservation
+	backlog  uint64   // ns that egress may wait, of a node that follows a path; 0 = no bound
 	nowhere  bool     // a link whose network namespace has gone: followNames
 
 	applied bool // the kernel has the node
-	// drift is what the kernel said last instead of what it had been told; it
-	// is told again only when that changes.
+	// drift is the last answer of the kernel that differed from the requested state. The daemon sets the node again
+	// only when that answer changes.
 	drift   enforce.NodeSpec
 	lastErr string    // logged already
-	watch   *pidWatch // of the root process; nil when it has ended or cannot be watched
+	watch   *pidWatch // watch on the root process; nil when that has ended or cannot be watched
 	history history
 }
 
-// history is the readings of the last ticks, newest first.
+// history holds the readings of the last two ticks, newest first.
 type history [2]point
 
-// point is one reading of a node's counters, or of others.
+// point is one reading of the counters of a node, or of other counters.
 type point struct {
 	at    time.Time
-	bytes uint64 // that were sent
+	bytes uint64 // sent
 	down  uint64
 	total uint64 // charged to a limit on both directions together
 }
 
-// spec is the node as the kernel should have it.
+// spec returns the node as the kernel should have it.
 func (n *node) spec() enforce.NodeSpec {
 	spec := enforce.NodeSpec{
 		ID:              n.id,
@@ -72,7 +72,7 @@ func (n *node) spec() enforce.NodeSpec {
 	if n.isEach() {
 		spec.Ceilings, spec.Each = never(spec.Ceilings), true
 	}
-	// A limit that is never reached is there to tell whom it meets.
+	// A limit as high as areaLimit is never reached. Its node exists to note the peers that it meets.
 	spec.Notes = n.to != nil && n.wishes[enforce.OwnerAdmin].Up >= areaLimit
 	if n.reserved.link != 0 {
 		s := n.holding().reservation()
@@ -81,11 +81,10 @@ func (n *node) spec() enforce.NodeSpec {
 	return spec
 }
 
-// empty reports whether nobody wants anything of the node, neither by a command nor
-// by a rule, nor of what is under it.
+// empty reports whether no owner wants anything of the node or of a node under it, neither by a command nor by a rule.
 func (n *node) empty() bool { return n.wishes.empty() && n.ruled.empty() && n.holds == 0 }
 
-// ifAny is the node, nil if nobody wants anything of it.
+// ifAny returns the node, or nil if no owner wants anything of it.
 func (n *node) ifAny() *node {
 	if n.empty() {
 		return nil
@@ -93,13 +92,13 @@ func (n *node) ifAny() *node {
 	return n
 }
 
-// own reports whether only the user wants something of the node, not the administrator.
+// own reports whether only the user wants something of the node, and the administrator nothing.
 func (n *node) own() bool {
 	return n.wishes[enforce.OwnerAdmin].empty() && n.ruled.Owners[enforce.OwnerAdmin].empty()
 }
 
-// holding is what holds for each owner: what they set by a command, and by their
-// rules what they did not.
+// holding returns the wishes in force of each owner. A wish by a command comes first, and the owner's rules fill in the
+// rest.
 func (n *node) holding() (w wishes) {
 	for owner := range w {
 		w[owner] = n.wishes[owner].over(n.ruled.Owners[owner].Wish)
@@ -107,7 +106,7 @@ func (n *node) holding() (w wishes) {
 	return w
 }
 
-// restarted reports whether res is what the node's unit runs in by now, or its device.
+// restarted reports whether res is the new cgroup of the node's unit, or the new device of a link.
 func (n *node) restarted(res identity.Resolved) bool {
 	return n.res.Subject == res.Subject && n.res.Renewed() && !res.Pending() && n.res.Key != res.Key
 }
@@ -116,7 +115,7 @@ func (n *node) setUser(uid uint32) {
 	n.userUID, n.userName = uid, identity.UserName(uid)
 }
 
-// pid is the process that people know the node by, 0 if there is none.
+// pid returns the process by which people know the node, 0 if there is none.
 func (n *node) pid() int {
 	switch {
 	case n.scope != nil:
@@ -131,14 +130,13 @@ func pointOf(at time.Time, s enforce.NodeStats) point {
 	return point{at: at, bytes: s.Bytes, down: s.Down.Bytes, total: s.TotalBytes}
 }
 
-// record keeps the counter's value of this tick.
+// record adds the reading of this tick.
 func (h *history) record(p point) { h[1], h[0] = h[0], p }
 
-// flowRates are bytes/s: sent, received, and charged to a limit on both together.
+// flowRates holds rates in bytes/s: sent, received, and charged to a limit on both directions together.
 type flowRates struct{ up, down, total uint64 }
 
-// rates returns how fast the counters have grown since the newest reading that is old
-// enough to divide by.
+// rates returns how fast the counters have grown since the newest reading that is at least as old as least.
 func (h *history) rates(now point, least time.Duration) flowRates {
 	from := h[0]
 	if now.at.Sub(from.at) < least && !h[1].at.IsZero() {
@@ -149,7 +147,7 @@ func (h *history) rates(now point, least time.Duration) flowRates {
 		return flowRates{}
 	}
 	since := func(from, now uint64) uint64 {
-		if now < from { // the node was made anew
+		if now < from { // the node was created again
 			from = 0
 		}
 		return uint64(float64(now-from) / span.Seconds())
@@ -157,7 +155,7 @@ func (h *history) rates(now point, least time.Duration) flowRates {
 	return flowRates{up: since(from.bytes, now.bytes), down: since(from.down, now.down), total: since(from.total, now.total)}
 }
 
-// limits lists what the owners have set.
+// limits lists the limits that the owners have set.
 func (n *node) limits() []api.Limit {
 	list := []api.Limit{}
 	for owner, w := range n.wishes {
@@ -202,9 +200,9 @@ func directionName(d enforce.Direction) api.Direction {
 	return api.Total
 }
 
-// sameSpec compares what is wanted with what the kernel reports. The kernel may
-// spell defaults out, may know a process's start more exactly, keeps bursts
-// as bytes, and does not tell what may wait: they are not compared.
+// sameSpec compares the desired state of a node with the kernel's report. The kernel may spell defaults out, may know
+// the start of a process more exactly, and keeps bursts as bytes. It does not report the bound on the backlog. These
+// fields are not compared.
 func sameSpec(a, b enforce.NodeSpec) bool {
 	return sameIdentity(a, b) && normal(a) == normal(b)
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// clientOf returns a client whose connections are those of another user: they
-// are made by a thread that has become that user and ends with it.
+// clientOf returns a client whose connections belong to another user. A thread that has become that user, and that ends
+// with it, makes them.
 func clientOf(uid int, socket string) *http.Client {
 	dial := func(context.Context, string, string) (net.Conn, error) {
 		type result struct {
@@ -31,7 +31,7 @@ func clientOf(uid int, socket string) *http.Client {
 		}
 		done := make(chan result)
 		go func() {
-			runtime.LockOSThread() // and never unlock
+			runtime.LockOSThread() // and never unlock: the thread ends
 			id := uintptr(uid)
 			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id); errno != 0 {
 				done <- result{nil, errno}
@@ -46,7 +46,7 @@ func clientOf(uid int, socket string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
 }
 
-// TestUsersOverTheSocket is the whole way with real credentials.
+// TestUsersOverTheSocket covers the whole way over the socket with real credentials.
 func TestUsersOverTheSocket(t *testing.T) {
 	testutil.RequireRoot(t)
 	const bob, eve = 41001, 41002

@@ -10,11 +10,10 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// What is wanted of users, cgroups, units, containers and the host is in force again
-// after a reboot, unless its owner said --persist=false. What is wanted of a process
-// never is: the process is not.
+// Limits on users, cgroups, units, containers and the host are in force again after a reboot, unless their owner said
+// --persist=false. A limit on a process never comes back, as the process does not.
 
-// checkPersist refuses to promise what cannot be kept.
+// checkPersist refuses --persist where the limit cannot outlive a reboot.
 func (d *Daemon) checkPersist(req api.SetRequest, res identity.Resolved, n *node) error {
 	if req.Wish.Persist == nil || !*req.Wish.Persist {
 		return nil
@@ -36,8 +35,7 @@ func (d *Daemon) checkPersist(req api.SetRequest, res identity.Resolved, n *node
 	return nil
 }
 
-// forgetBoot takes the wishes away that were for the time until a reboot, and reports
-// whether there were any.
+// forgetBoot removes the wishes that were meant until the next reboot, and reports whether there were any.
 func (n *node) forgetBoot() bool {
 	had := false
 	for owner, w := range n.wishes {
@@ -53,8 +51,8 @@ const (
 	enabledUnits  = "/etc/systemd/system/*.wants/netnice.service"
 )
 
-// atBoot says what is to be done for a daemon to be started at boot, as far as systemd
-// would: "" if nothing.
+// atBoot names the step that makes systemd start a daemon at boot, "" if none is needed. The parameters are the folder
+// that shows that systemd runs, and the pattern of enabled units.
 func atBoot(systemd, enabled string) string {
 	if _, err := os.Stat(systemd); err != nil {
 		return "have `netnice daemon` started at boot, before the network"
