@@ -19,10 +19,10 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// What processes get of the processors is apart from the limits on what they send and receive:
-// it stands on a process only, in groups of the CPU controller's, and in a file of its own.
+// CPU shares of processes are separate from limits on traffic. A CPU share exists on a process only. It uses groups of
+// the CPU controller, and a state file of its own.
 
-// Processors makes groups; cpu.Machine is the one of the running machine.
+// Processors makes groups of the CPU controller; cpu.Machine implements it for the running machine.
 type Processors interface {
 	Place(pid int) (cpu.Group, error)
 	Make(ctx context.Context, g *cpu.Group, pid int, s cpu.Share, also ...int) (elsewhere int, err error)
@@ -38,38 +38,38 @@ type Processors interface {
 	CapacityPercent() float64
 }
 
-// powered is a process that has a share, with its descendants.
+// powered is a process that has a CPU share, together with its descendants.
 type powered struct {
 	PID     int                       `json:"pid"`
 	StartNS uint64                    `json:"start_boottime_ns"`
 	UID     uint32                    `json:"uid"`
 	Name    string                    `json:"name"`
 	Wishes  [enforce.Owners]powerWish `json:"wishes"`
-	UserUID uint32                    `json:"user_uid,omitempty"` // whose the user's wish is
+	UserUID uint32                    `json:"user_uid,omitempty"` // owner of the user's wish
 	Group   cpu.Group                 `json:"group"`
 	Since   time.Time                 `json:"since"`
-	// Was is how the process was scheduled that has a deadline now; nil = it has none.
+	// Was is the former scheduling policy of a process that has a deadline now; nil if it has none.
 	Was *cpu.Policy `json:"was,omitempty"`
 
-	watch   *pidWatch // of the process; nil = it has ended, or cannot be watched
+	watch   *pidWatch // watch on the process; nil = it has ended, or cannot be watched
 	usedNS  uint64
 	usedAt  time.Time
-	percent float64 // of one processor, between the last two looks
+	percent float64 // of one processor, between the last two readings
 	seen    autoSeen
 	extra   extraSeen
 
-	noDeadline error // why the one that is wanted is not there
+	noDeadline error // why the requested deadline is not in force
 }
 
 func (p *powered) nothing() bool { return p.Wishes == [enforce.Owners]powerWish{} }
 
-// powers are all of them.
+// powers holds all CPU shares.
 type powers struct {
-	mu         sync.Mutex // guards what follows; taken before Daemon.mu where both are
-	processors Processors // nil until they are needed
+	mu         sync.Mutex // guards the fields below; taken before Daemon.mu where both are
+	processors Processors // nil until first needed
 	list       map[int]*powered
 	isDown     bool
-	extras     chan struct{} // somebody has a share of the rest
+	extras     chan struct{} // signals that a process has a share of the rest
 }
 
 // SetPower implements apiserver.Backend.
@@ -87,7 +87,7 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 	old := d.powers.list[req.PID]
 	lifts := req.Power == 0 && req.SliceNS == 0 && req.AutoBytesPerSec == 0
 	if identity.IsNotFound(err) && old != nil && lifts {
-		// it has ended, and its descendants have its share
+		// The process has ended, and its descendants have its share.
 		res, err = identity.Resolved{Kind: enforce.KindTree, Key: uint64(old.PID), StartBoottimeNS: old.StartNS, UID: old.UID, Name: old.Name}, nil
 	}
 	if err != nil {
@@ -142,7 +142,7 @@ func (d *Daemon) SetPower(ctx context.Context, by auth.Actor, req api.PowerReque
 	return answer, nil
 }
 
-// wantPower puts the caller's wish on p.
+// wantPower stores the caller's wish in p.
 func (d *Daemon) wantPower(by auth.Actor, p *powered, req api.PowerRequest, target auth.Target) error {
 	owner := by.Owner()
 	want := powerWish{Power: req.Power, PeriodNS: req.PeriodNS, SliceNS: req.SliceNS, Extra: req.Extra, SlotNS: req.SlotNS, Strict: req.Strict}
@@ -172,8 +172,8 @@ func (d *Daemon) wantPower(by auth.Actor, p *powered, req api.PowerRequest, targ
 	return nil
 }
 
-// admitPower refuses a guarantee that does not fit beside the others: the caller holds d.powers.mu. Before
-// somebody is refused, what ended programs had is free.
+// admitPower refuses a guarantee that does not fit together with the others. Before it refuses, it frees the shares of
+// programs that have ended. The caller holds d.powers.mu.
 func (d *Daemon) admitPower(ctx context.Context, was, next *powered) error {
 	more := next.guaranteed()
 	if more <= was.guaranteed() {
@@ -199,8 +199,9 @@ func (d *Daemon) admitPower(ctx context.Context, was, next *powered) error {
 	}
 }
 
-// promisedBeside is what is promised to the others beside a process, of how much: of the
-// processors, or of the share around it (0: that has no bound). The caller holds d.powers.mu.
+// promisedBeside returns the guarantees of the other processes, their sum, and the amount that they are parts of. That
+// amount is the capacity of the processors, or the share around the process (0: that share has no bound). The caller
+// holds d.powers.mu.
 func (d *Daemon) promisedBeside(p *powered) (most, sum float64, promised []float64) {
 	outer := d.outerPower(p.PID)
 	for _, q := range d.powers.list {
@@ -222,7 +223,7 @@ func (d *Daemon) promisedBeside(p *powered) (most, sum float64, promised []float
 	return most, sum, promised
 }
 
-// leftBeside is what can be promised to a process, all that it has included.
+// leftBeside returns the most that can be guaranteed to a process, including its present guarantee.
 func (d *Daemon) leftBeside(p *powered) float64 {
 	most, sum, promised := d.promisedBeside(p)
 	switch {
@@ -236,8 +237,8 @@ func (d *Daemon) leftBeside(p *powered) float64 {
 
 func percentText(p float64) string { return fmt.Sprint(math.Round(p*100) / 100) }
 
-// guaranteedPercent is what is promised to all but one process; what is inside another's share
-// is a part of that.
+// guaranteedPercent sums the guarantees of all processes but one. A share inside another process's share is a part of
+// that one, and does not count again.
 func (d *Daemon) guaranteedPercent(but int) (sum float64) {
 	for _, p := range d.powers.list {
 		if p.PID != but && d.outerPower(p.PID) == nil {
@@ -247,7 +248,7 @@ func (d *Daemon) guaranteedPercent(but int) (sum float64) {
 	return sum
 }
 
-// outerPower is the innermost share around that of a process, nil if there is none.
+// outerPower returns the innermost share around a process, nil if there is none.
 func (d *Daemon) outerPower(pid int) *powered {
 	up := d.resolver.Ancestors(pid)
 	for _, a := range up[min(1, len(up)):] {
@@ -271,7 +272,7 @@ func (d *Daemon) Powers(context.Context) (api.PowerList, error) {
 	return list, nil
 }
 
-// shownPowers are all of them, by pid.
+// shownPowers lists all CPU shares, by pid.
 func (d *Daemon) shownPowers() []api.Power {
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()
@@ -315,7 +316,7 @@ func (d *Daemon) renderPower(p *powered) api.Power {
 	return a
 }
 
-// processors finds how the machine divides them, when somebody asks first.
+// processors returns the machine's mechanism for CPU shares. The first call finds it.
 func (d *Daemon) processors() (Processors, error) {
 	if d.powers.processors == nil {
 		found, err := d.opts.OpenProcessors(d.resolver.Systemd())
@@ -341,7 +342,7 @@ func powerError(pid int, err error) error {
 	return fmt.Errorf("set the power of process %d: %w", pid, err)
 }
 
-// autoWarnings tells what is missing for a reservation for a rate.
+// autoWarnings says that a reservation for a rate is still a guess.
 func autoWarnings(p *powered) []string {
 	if a := p.Wishes[enforce.OwnerAdmin].Auto; a.RateBytesPerSec != 0 && a.PercentPerMbit == 0 {
 		return []string{"what it needs is measured as soon as it sends; until then that is a guess"}
@@ -349,5 +350,5 @@ func autoWarnings(p *powered) []string {
 	return nil
 }
 
-// administrator is who corrects reservations.
+// administrator is the actor in whose name the daemon corrects reservations.
 var administrator = auth.Actor{UID: 0}

@@ -11,47 +11,48 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// A reservation of the processors for what a program is to send: what it needs for each byte is in
-// proportion to what it sends (Nemesis, figure 7), so it can be measured at any rate and holds for the one
-// that is wanted. It is measured as long as the reservation stands, and corrected.
+// A CPU reservation can be given as the rate at which a program has to send. The CPU time for each byte is in
+// proportion to the traffic (Nemesis, figure 7). So the daemon can measure it at any rate, and the result holds for the
+// requested rate. The daemon measures while the reservation exists, and corrects it.
 
 const (
-	// autoMargin is reserved over what was measured: at the end of a slice a program stands still, and
-	// what it could not send meanwhile it has to make up.
+	// autoMargin is the factor between the measured need and the reservation. A program stands still at the end of a
+	// slice, and has to make up for the time in which it could not send.
 	autoMargin = 1.25
-	// autoGuess is reserved until something was measured, in per cent for each Mbit/s: several times what
-	// a program needs that does nothing but send.
+	// autoGuess is the reservation before the first measurement, in per cent for each Mbit/s. It is several times the
+	// need of a program that does nothing but send. autoGuessLeast is the least such guess, in per cent.
 	autoGuess, autoGuessLeast = 0.1, 10.0
-	// It is more at once where it is short: with less than this of the rate, and more than this of the reservation used.
+	// The reservation grows at once, by the factor autoMore, where it is short. It is short if the program reaches less
+	// than autoShort of the rate and uses more than autoBusy of the reservation.
 	autoShort, autoBusy, autoMore = 0.985, 0.9, 1.5
-	// It is less when it was this much too large for so many looks.
+	// The reservation shrinks when the need was below autoLoose of it for autoLooks readings in a row.
 	autoLoose, autoLooks = 0.75, 5
-	// autoLeast is of the rate that has to be sent for a measurement to count.
+	// autoLeast is the part of the rate that a program has to reach for a measurement to count.
 	autoLeast = 0.02
 	autoFloor = 2.0 // per cent
 )
 
-// auto is such a reservation: what is wanted, and what was found.
+// auto is such a reservation: the requested rate, and the last measurement.
 type auto struct {
 	RateBytesPerSec uint64 `json:"rate_bytes_per_sec"`
-	// PercentPerMbit is what was measured last, 0 = nothing yet; at MeasuredBytesPerSec.
+	// PercentPerMbit is the last measurement, 0 = none yet. It was made at MeasuredBytesPerSec.
 	PercentPerMbit      float64 `json:"percent_per_mbit,omitempty"`
 	MeasuredBytesPerSec uint64  `json:"measured_bytes_per_sec,omitempty"`
 	MeasuredPercent     float64 `json:"measured_percent,omitempty"`
 }
 
-// autoSeen is what the last look saw.
+// autoSeen holds the counters of the last reading.
 type autoSeen struct {
 	bytes  uint64
 	usedNS uint64
 	at     time.Time
 	loose  int
-	short  bool // more would be reserved, and is not left
+	short  bool // a larger reservation is needed, and no room is left for it
 }
 
 func mbit(bytesPerSec float64) float64 { return bytesPerSec * 8 / 1e6 }
 
-// guess is what is reserved before anything was measured.
+// guess returns the reservation before the first measurement, in per cent.
 func (a auto) guess() float64 {
 	return max(autoGuess*mbit(float64(a.RateBytesPerSec)), autoGuessLeast)
 }
@@ -67,13 +68,13 @@ func (a auto) api(short bool) *api.PowerAuto {
 	}
 }
 
-// wishFor is a reservation of that many per cent of a processor.
+// wishFor returns a reservation of that many per cent of a processor.
 func wishFor(percent float64, a auto) powerWish {
 	c := cpu.Ceiling(max(int(math.Ceil(percent)), 1))
 	return powerWish{PeriodNS: c.PeriodNS, SliceNS: c.SliceNS, Auto: a}
 }
 
-// followAuto measures, and corrects the reservation. The caller holds d.powers.mu.
+// followAuto measures the program, and corrects its reservation. The caller holds d.powers.mu.
 func (d *Daemon) followAuto(ctx context.Context, p *powered) {
 	w := p.Wishes[enforce.OwnerAdmin]
 	if w.Auto == (auto{}) {
@@ -101,7 +102,7 @@ func (d *Daemon) followAuto(ctx context.Context, p *powered) {
 		p.seen.short = true
 	}
 	if next.SliceNS == w.SliceNS && next.PeriodNS == w.PeriodNS && w.Auto.PercentPerMbit != 0 {
-		return // there is no more
+		return // nothing more is left to reserve
 	}
 	corrected := *p
 	corrected.Wishes[enforce.OwnerAdmin] = next
@@ -114,7 +115,7 @@ func (d *Daemon) followAuto(ctx context.Context, p *powered) {
 		"sent_bytes_per_sec", uint64(rate), "percent_per_mbit", next.Auto.PercentPerMbit)
 }
 
-// follow is the reservation after a look: the program sent at that rate, by that many per cent of a
+// follow returns the reservation after a reading: the program sent at that rate, and used that many per cent of a
 // processor.
 func (w powerWish) follow(rate, percent float64, seen *autoSeen) (next powerWish, changed bool) {
 	a := w.Auto
@@ -141,7 +142,8 @@ func (w powerWish) follow(rate, percent float64, seen *autoSeen) (next powerWish
 	return w, false
 }
 
-// sentBy is what a process and its descendants have sent since they have a limit.
+// sentBy returns the bytes that a process and its descendants have sent since they have a limit. It returns false if
+// they have none.
 func (d *Daemon) sentBy(p *powered) (bytes uint64, ok bool) {
 	d.mu.Lock()
 	var id uint32

@@ -7,7 +7,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 )
 
-// powerCommand is the command line by which the administrator has a process get what is wanted for it.
+// powerCommand returns the command line by which the administrator gives a process the share in want.
 func powerCommand(pid int, want powerWish) string {
 	switch {
 	case want.Auto.RateBytesPerSec != 0:
@@ -25,7 +25,7 @@ func powerCommand(pid int, want powerWish) string {
 	return text
 }
 
-// sliceCommand reserves time of the processors.
+// sliceCommand returns the command line that reserves time of the processors.
 func sliceCommand(pid int, period, slice time.Duration, extra bool) string {
 	text := fmt.Sprintf("netnice reserve --pid %d --cpu-period %s --cpu-slice %s", pid, period, slice)
 	if extra {

@@ -8,34 +8,36 @@ import (
 	"github.com/netnice/netnice/internal/cpu"
 )
 
-// A reservation with a share of the rest (Nemesis' x = true) has no ceiling: it has its slice, and of what is
-// left as much as anybody of ordinary weight. That is a weight beside theirs, which nobody tells but
-// which shows in what the program has of the processors that it wants; so it is followed. The weight
-// stands without a daemon, for those who were there last.
+// A reservation with a share of the rest (Nemesis' x = true) has no ceiling. It has its slice, and as much of the
+// remaining time as a program of ordinary weight. To the kernel it is one weight beside the weights of other programs.
+// No interface reports their weights, but they show in the part of the requested CPU time that the program gets. So the
+// daemon measures that part, and adjusts the weight. Without a daemon the weight stays as the last competitors
+// required.
 
 const (
 	extraTick = 100 * time.Millisecond
-	// extraOthers are taken to be there until there are some, on each processor.
+	// extraOthers is the assumed weight of other programs on each processor, until it was measured.
 	extraOthers = 4 * cpu.OrdinaryWeight
-	// It is followed while the program waits for so much of what it wants, and wants that of a processor.
+	// The daemon measures only while the program waits for at least extraWaits of the time that it wants, and wants at
+	// least extraWants of a processor.
 	extraWaits, extraWants = 0.005, 0.9
-	// What others weigh is believed at once where the program is short of its slice, and else by that
-	// part at each look.
+	// Where the program has less than extraShort of its slice, the daemon takes the measured weight of others at once.
+	// Otherwise it moves by extraBelieve toward that weight at each reading.
 	extraShort, extraBelieve = 0.95, 0.2
-	// extraLeast of a processor is left at least, for a weight to be finite.
+	// extraLeast of a processor counts as remaining at least, so that a weight is finite.
 	extraLeast = 0.01
 )
 
-// extraSeen is what the last looks saw.
+// extraSeen holds the results of the last readings.
 type extraSeen struct {
-	others     float64 // what others weigh, all together; 0 = not known
-	processors float64 // so many the program could use
+	others     float64 // weight of all other programs together; 0 = not known
+	processors float64 // number of processors that the program could use
 	usedNS     uint64
 	waitedNS   uint64
 	at         time.Time
 }
 
-// weightFor is the weight that gives per cent of one processor and, of the rest, an ordinary share.
+// weightFor returns the weight that gives percent of one processor and, of the rest, an ordinary share.
 func (e *extraSeen) weightFor(percent float64) uint64 {
 	processors, others := max(e.processors, 1, math.Ceil(percent/100)), e.others
 	if others == 0 {
@@ -43,13 +45,13 @@ func (e *extraSeen) weightFor(percent float64) uint64 {
 	}
 	slice := percent / 100
 	rest := max(processors-slice, extraLeast)
-	// weight/(weight + others) of the processors are to be the slice and
-	// ordinary/(ordinary + others) of the rest
+	// weight/(weight + others) of the processors are to be the slice and ordinary/(ordinary + others) of the rest.
 	weight := cpu.OrdinaryWeight + slice/rest*(cpu.OrdinaryWeight+others)
 	return uint64(min(weight, cpu.MostWeight))
 }
 
-// follow takes in what the program had, and waited for, since the last look, with that weight.
+// follow adjusts the estimates to the time that the program had and waited for, with that weight, since the last
+// reading.
 func (e *extraSeen) follow(weight uint64, percent, ran, waited float64) {
 	wants := ran + waited
 	if ran <= 0 || waited < extraWaits*wants {
@@ -68,8 +70,8 @@ func (e *extraSeen) follow(weight uint64, percent, ran, waited float64) {
 	e.others, e.processors = others, processors
 }
 
-// keepPowers follows shares of the rest while there are some, and ends what it takes to keep slots
-// with the daemon.
+// keepPowers adjusts shares of the rest while there are some. At its end it stops the keeping of slots, which needs the
+// daemon.
 func (d *Daemon) keepPowers(ctx context.Context) {
 	defer d.leaveSlots()
 	for {
@@ -97,7 +99,7 @@ func (d *Daemon) leaveSlots() {
 	}
 }
 
-// hasExtra has shares of the rest followed. The caller holds d.powers.mu.
+// hasExtra starts the adjustment of shares of the rest. The caller holds d.powers.mu.
 func (d *Daemon) hasExtra() {
 	select {
 	case d.powers.extras <- struct{}{}:
@@ -105,7 +107,7 @@ func (d *Daemon) hasExtra() {
 	}
 }
 
-// followExtras reports whether there are shares of the rest.
+// followExtras adjusts the shares of the rest, and reports whether there are any.
 func (d *Daemon) followExtras(ctx context.Context) (more bool) {
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()
@@ -124,7 +126,7 @@ func (d *Daemon) followExtras(ctx context.Context) (more bool) {
 		p.extra.usedNS, p.extra.waitedNS, p.extra.at = processors.Used(p.Group, was.usedNS), processors.Waited(p.Group), time.Now()
 		over := float64(p.extra.at.Sub(was.at))
 		if was.at.IsZero() || over <= 0 || p.extra.usedNS < was.usedNS || p.extra.waitedNS < was.waitedNS {
-			continue // some have ended
+			continue // some processes have ended
 		}
 		p.extra.follow(before.Weight, percent, float64(p.extra.usedNS-was.usedNS)/over, float64(p.extra.waitedNS-was.waitedNS)/over)
 		if now := p.share(); now != before {

@@ -14,15 +14,15 @@ import (
 	"github.com/netnice/netnice/internal/cpu"
 )
 
-// fakeProcessors has groups in memory, of two processors. A process is where it was put last, or
-// where its parent is.
+// fakeProcessors keeps groups in memory, and has two processors. A process is in the group where it was put last, or in
+// its parent's.
 type fakeProcessors struct {
 	mu     sync.Mutex
 	at     map[int]string // process -> group
 	shares map[string]cpu.Share
 	slots  map[string]cpu.Share
 	fail   error
-	// of deadlines: who has one, and the answer to who asks for one
+	// deadlines holds the processes with a deadline. refuse is the answer to a request for one.
 	deadlines map[int]cpu.Share
 	refuse    error
 	waited    uint64

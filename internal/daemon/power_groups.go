@@ -18,8 +18,8 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// commitPower makes next what holds for a process, for old if that has something. The caller
-// holds d.powers.mu.
+// commitPower brings the shares of next into force for a process; old is its former state, or nil if it had none. The
+// caller holds d.powers.mu.
 func (d *Daemon) commitPower(ctx context.Context, by auth.Actor, old, next *powered) (warnings []string, err error) {
 	if d.powers.isDown {
 		return nil, leaving()
@@ -62,7 +62,7 @@ func (d *Daemon) commitPower(ctx context.Context, by auth.Actor, old, next *powe
 	return nil, nil
 }
 
-// roomForPower refuses a user one group too many.
+// roomForPower refuses a user's share beyond the quota.
 func (d *Daemon) roomForPower(by auth.Actor) error {
 	if by.Root() {
 		return nil
@@ -79,8 +79,8 @@ func (d *Daemon) roomForPower(by auth.Actor) error {
 	return nil
 }
 
-// beginPower makes the group of a process that has none. Shares inside its own are taken out
-// meanwhile: their groups come into the new one.
+// beginPower makes the group of a process that has none. Groups of shares inside the process's own are removed
+// meanwhile, and made again inside the new group.
 func (d *Daemon) beginPower(ctx context.Context, by auth.Actor, processors Processors, next *powered) (elsewhere int, err error) {
 	group, err := processors.Place(next.PID)
 	if err != nil {
@@ -108,18 +108,19 @@ func (d *Daemon) beginPower(ctx context.Context, by auth.Actor, processors Proce
 	return elsewhere, err
 }
 
-// leftByPower is leftByUser for a scope of the CPU controller's, which may be in another hierarchy than limits are.
+// leftByPower is leftByUser for a scope of the CPU controller's. That scope may be in another hierarchy than limits
+// are.
 func (d *Daemon) leftByPower(by auth.Actor, pid int, group cpu.Group) string {
 	origin, err := d.resolver.ProcessCgroup(pid)
 	if err != nil {
-		origin = group.Origin // in no cgroup that a limit may be on
+		origin = group.Origin // the process is in no cgroup that can have a limit
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.leftByUser(by, origin, group.Slice)
 }
 
-// inside reports whether a share is that of a descendant of a process.
+// inside reports whether the process of a share is a descendant of process pid.
 func (d *Daemon) inside(p *powered, pid int) bool {
 	if p.PID == pid {
 		return false
@@ -132,7 +133,7 @@ func (d *Daemon) inside(p *powered, pid int) bool {
 	return false
 }
 
-// endPower takes a process's group away; those inside it come to where it was.
+// endPower removes the group of a process. The groups inside it move to the group around it.
 func (d *Daemon) endPower(ctx context.Context, processors Processors, p *powered) error {
 	inner := d.takeOut(ctx, processors, func(q *powered) bool { return within(q, p) })
 	err := d.loosen(processors, p)
@@ -150,7 +151,7 @@ func (d *Daemon) endPower(ctx context.Context, processors Processors, p *powered
 
 func within(q, p *powered) bool { return strings.HasPrefix(q.Group.Dir, p.Group.Dir+"/") }
 
-// passEnabled has another group beside p's see to the controller when it goes.
+// passEnabled makes another group beside p's switch the controller off when it goes.
 func (d *Daemon) passEnabled(p *powered) {
 	if !p.Group.Enabled {
 		return
@@ -163,8 +164,8 @@ func (d *Daemon) passEnabled(p *powered) {
 	}
 }
 
-// setPower sets the share of a group that is there. Those inside are set anew: where a ceiling
-// may not be higher than the one around it, none stands until that one is set.
+// setPower sets the share of an existing group. Shares inside it are set again: a ceiling may not be higher than the
+// one around it, so the inner groups have none until the outer one is set.
 func (d *Daemon) setPower(ctx context.Context, processors Processors, p *powered) error {
 	var inner []*powered
 	for _, q := range d.powers.list {
@@ -195,7 +196,7 @@ type takenOut struct {
 	members []int
 }
 
-// takeOut dissolves the groups of those that are meant, innermost first.
+// takeOut dissolves the groups of the shares for which meant returns true, innermost first.
 func (d *Daemon) takeOut(ctx context.Context, processors Processors, meant func(*powered) bool) (out []takenOut) {
 	var list []*powered
 	for _, q := range d.powers.list {
@@ -217,7 +218,7 @@ func (d *Daemon) takeOut(ctx context.Context, processors Processors, meant func(
 	return out
 }
 
-// putIn makes their groups again where their processes are now. Those whose processes have ended
+// putIn makes the groups of these shares again where their processes are now. Shares whose processes have all ended
 // end.
 func (d *Daemon) putIn(ctx context.Context, processors Processors, list []takenOut) {
 	for _, t := range list {
@@ -225,7 +226,7 @@ func (d *Daemon) putIn(ctx context.Context, processors Processors, list []takenO
 		for _, pid := range append([]int{t.PID}, t.members...) {
 			var group cpu.Group
 			if group, failed = processors.Place(pid); failed != nil {
-				continue // it has ended
+				continue // the process has ended
 			}
 			t.Group = group
 			_, failed = processors.Make(ctx, &t.Group, t.PID, t.share(), t.members...)
@@ -239,7 +240,7 @@ func (d *Daemon) putIn(ctx context.Context, processors Processors, list []takenO
 	}
 }
 
-// lookAtPowers ends the shares of which no process is left, and notes what the others use.
+// lookAtPowers ends the shares that have no process left, and measures the CPU use of the others.
 func (d *Daemon) lookAtPowers(ctx context.Context) {
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()
@@ -260,8 +261,7 @@ func (d *Daemon) lookAtPowers(ctx context.Context) {
 	}
 }
 
-// endEmptyPowers ends the shares of which no process is left, but for one process's; the caller holds
-// d.powers.mu.
+// endEmptyPowers ends the shares that have no process left, except that of one process. The caller holds d.powers.mu.
 func (d *Daemon) endEmptyPowers(ctx context.Context, except int) (changed bool) {
 	for pid, p := range d.powers.list {
 		if pid == except || len(d.powers.processors.Members(p.Group)) > 0 || !d.dissolveEmpty(ctx, d.powers.processors, p) {
@@ -275,7 +275,7 @@ func (d *Daemon) endEmptyPowers(ctx context.Context, except int) (changed bool) 
 	return changed
 }
 
-// powersChanged has slots and the file follow; the caller holds d.powers.mu.
+// powersChanged updates the slots and the state file. The caller holds d.powers.mu.
 func (d *Daemon) powersChanged() {
 	if err := d.keepSlots(); err != nil {
 		d.log.Warn("slots are not kept", "err", err)
@@ -291,20 +291,20 @@ func (d *Daemon) dissolveEmpty(ctx context.Context, processors Processors, p *po
 	return err == nil
 }
 
-// powerCount is how many processes have a share.
+// powerCount returns the number of processes with a share.
 func (d *Daemon) powerCount() int {
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()
 	return len(d.powers.list)
 }
 
-// liftedPowers are the shares that liftPowers has taken away.
+// liftedPowers holds the shares that liftPowers has removed.
 type liftedPowers struct {
 	list map[int]*powered
-	out  []takenOut // those of them whose groups have gone
+	out  []takenOut // the shares among them whose groups were removed
 }
 
-// liftPowers takes all groups away, and lets nobody set a share.
+// liftPowers removes all groups. Afterwards no share can be set.
 func (d *Daemon) liftPowers(ctx context.Context) (lifted liftedPowers, err error) {
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()
@@ -324,7 +324,7 @@ func (d *Daemon) liftPowers(ctx context.Context) (lifted liftedPowers, err error
 	return lifted, err
 }
 
-// admitPowers gives back the shares that were lifted, and lets powers be set again: going down has failed after all.
+// admitPowers restores the shares that were lifted, and allows new ones, after going down has failed.
 func (d *Daemon) admitPowers(ctx context.Context, lifted liftedPowers) error {
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()

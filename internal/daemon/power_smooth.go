@@ -9,10 +9,10 @@ import (
 	"github.com/netnice/netnice/internal/cpu"
 )
 
-// How a power is kept, where an administrator chose that: in slots, for which somebody has to see to
-// their end, or by a deadline, which only a process of one thread can have.
+// An administrator may choose how a CPU share is kept. Slots need a program that ends each of them in time. A deadline
+// is possible only for a process of one thread.
 
-// keepSlots has the slots kept of those that have them. The caller holds d.powers.mu.
+// keepSlots passes the groups with slots to the mechanism that keeps them. The caller holds d.powers.mu.
 func (d *Daemon) keepSlots() error {
 	if d.powers.processors == nil {
 		return nil
@@ -26,16 +26,15 @@ func (d *Daemon) keepSlots() error {
 	return d.powers.processors.KeepSlots(groups)
 }
 
-// keepStrict gives a process its deadline, if it is to have one and can, or takes it back. The
-// state is written between asking how it was scheduled and changing that. The caller holds
-// d.powers.mu.
+// keepStrict gives a process its deadline if it is to have one and can, or takes the deadline back. It writes the state
+// after it has read the scheduling policy and before it changes that. The caller holds d.powers.mu.
 func (d *Daemon) keepStrict(processors Processors, p *powered) error {
 	ceiling, priority := p.holding()
 	if !ceiling.Strict || priority < 0 {
 		return d.loosen(processors, p)
 	}
 	if !slices.Contains(processors.Members(p.Group), p.PID) {
-		return fmt.Errorf("process %d has ended: %w", p.PID, unix.ESRCH) // and another may have its number
+		return fmt.Errorf("process %d has ended: %w", p.PID, unix.ESRCH) // another process may have its number
 	}
 	if p.Was == nil {
 		was, err := processors.PolicyOf(p.PID)
@@ -74,15 +73,15 @@ func takeBack(processors Processors, p *powered) error {
 	return processors.Loose(p.PID, *p.Was)
 }
 
-// keepDeadline notes why a deadline that is wanted is not there, and reports whether one came or
-// went: then the state is to be written.
+// keepDeadline notes why a requested deadline is not in force. It reports whether the process got or lost a deadline,
+// in which case the state has to be written.
 func (d *Daemon) keepDeadline(processors Processors, p *powered) (changed bool) {
 	had := p.Was != nil
 	p.noDeadline = d.keepStrict(processors, p)
 	return had != (p.Was != nil)
 }
 
-// smooth does for a share what its group does not. The caller holds d.powers.mu.
+// smooth applies the parts of a share that its group cannot enforce. The caller holds d.powers.mu.
 func (d *Daemon) smooth(processors Processors, p *powered) {
 	if ceiling, _ := p.holding(); ceiling == (powerWish{}) && p.guaranteed() > 0 {
 		d.hasExtra()

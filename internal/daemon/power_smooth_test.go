@@ -81,7 +81,7 @@ func TestPowerSmoothRefused(t *testing.T) {
 	}
 }
 
-// A deadline is there where it fits, comes and goes with that, and is taken back with the power.
+// A process gets its deadline once that fits and loses it when that no longer fits. The end of its power takes it back.
 func TestPowerStrict(t *testing.T) {
 	h, fake := powerHarness(t, func(o *Options) { o.Tick = 10 * time.Millisecond })
 	pid := sleeper(t).Process.Pid
@@ -134,7 +134,7 @@ func TestPowerExtra(t *testing.T) {
 	_, err = h.power(root, sleeper(t).Process.Pid, 60)
 	requireCode(t, api.CodeConflict, err)
 
-	// It is followed: one other who has much.
+	// The weight follows one other program that has much of the processors.
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -149,7 +149,7 @@ func TestPowerExtra(t *testing.T) {
 	<-done
 }
 
-// The law finds, from any weight, what gives the slice and an ordinary share of the rest.
+// The control law finds, from any weight, the weight that gives the slice and an ordinary share of the rest.
 func TestExtraSeen(t *testing.T) {
 	for _, percent := range []float64{5, 30, 50, 80, 95} {
 		for _, hogs := range []float64{1, 2, 8, 100} {
@@ -161,7 +161,7 @@ func TestExtraSeen(t *testing.T) {
 				had = float64(w) / (float64(w) + others)
 				e.follow(w, percent, had, 1-had)
 			}
-			// the heaviest weight there is bounds it
+			// The heaviest possible weight bounds the result.
 			want := min(percent/100+(1-percent/100)/(1+hogs), cpu.MostWeight/(cpu.MostWeight+others))
 			require.InDelta(t, want, had, 0.01, "%v beside %v", percent, hogs)
 		}

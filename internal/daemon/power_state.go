@@ -17,8 +17,8 @@ const (
 	powerStateVersion = 1
 )
 
-// powerState is the file: what is wanted, and where its groups are, written before they are
-// made, so that none is left behind whenever the daemon ends.
+// powerState is the content of the state file: the requested shares and the places of their groups. It is written
+// before the groups are made, so that no group is left behind whenever the daemon ends.
 type powerState struct {
 	Version int        `json:"version"`
 	BootID  string     `json:"boot_id"`
@@ -27,8 +27,8 @@ type powerState struct {
 
 func (d *Daemon) powerPath() string { return filepath.Join(d.opts.StateDir, powerName) }
 
-// savePowers writes the file; without anything in it there is none. A failure is noted, and it is
-// tried again. The caller holds d.powers.mu.
+// savePowers writes the file, or removes it if there is no share. A failure is noted, and the daemon tries again. The
+// caller holds d.powers.mu.
 func (d *Daemon) savePowers() {
 	s := powerState{Version: powerStateVersion, BootID: d.boot}
 	for _, p := range d.powers.list {
@@ -38,7 +38,7 @@ func (d *Daemon) savePowers() {
 	d.saveBeside(d.powerPath(), len(s.Powers) == 0, s)
 }
 
-// check refuses what no daemon writes.
+// check refuses a state that no daemon writes.
 func (s *powerState) check() error {
 	for i, p := range s.Powers {
 		if p == nil || p.PID <= 1 {
@@ -53,7 +53,7 @@ func (s *powerState) check() error {
 	return nil
 }
 
-// valid reports whether a daemon may have written it; how many processors there were then is not known.
+// valid reports whether a daemon may have written the wish. The number of processors at that time is not known.
 func (w powerWish) valid() bool {
 	const processors = 1 << 16
 	switch {
@@ -67,8 +67,8 @@ func (w powerWish) valid() bool {
 	return true
 }
 
-// LiftPowers takes away what a daemon has left, where none can start. What is of an earlier
-// boot went with that.
+// LiftPowers removes the groups that a daemon has left, where none can start. The groups of an earlier boot have gone
+// with that boot.
 func LiftPowers(ctx context.Context, stateDir string) error {
 	path := filepath.Join(stateDir, powerName)
 	var s powerState
@@ -92,8 +92,8 @@ func LiftPowers(ctx context.Context, stateDir string) error {
 	return errors.Join(err, removeFile(path))
 }
 
-// adoptPowers takes up again what an earlier daemon of this boot left, and makes what it had not
-// finished.
+// adoptPowers takes over the shares that an earlier daemon of this boot left. It makes the groups that the earlier
+// daemon had not finished.
 func (d *Daemon) adoptPowers(ctx context.Context) error {
 	var s powerState
 	found, err := d.readBeside(d.powerPath(), powerStateVersion, &s)
@@ -142,6 +142,6 @@ func (d *Daemon) adoptPower(ctx context.Context, processors Processors, p *power
 		d.log.Warn("a share of the processors is not taken up again", "pid", p.PID, "err", err)
 		return false
 	}
-	d.hasExtra() // that is asked there
+	d.hasExtra() // followExtras checks whether the share needs it
 	return true
 }

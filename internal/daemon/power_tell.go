@@ -6,8 +6,8 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// tellPowerSet tells what became of a share of the processors; one that wants nothing is none. The
-// caller holds d.powers.mu.
+// tellPowerSet publishes the change of a CPU share. A share that wants nothing counts as none. The caller holds
+// d.powers.mu.
 func (d *Daemon) tellPowerSet(before, now *powered, by string) {
 	switch {
 	case now.nothing():
@@ -19,7 +19,7 @@ func (d *Daemon) tellPowerSet(before, now *powered, by string) {
 	}
 }
 
-// tellPower tells whose process it is, and whose wish, about a share of the processors.
+// tellPower publishes an event about a CPU share to the process's user and to the owner of the wish.
 func (d *Daemon) tellPower(t api.EventType, p *powered, by, message string) {
 	if !d.events.heard() {
 		return

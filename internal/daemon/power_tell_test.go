@@ -12,8 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 )
 
-// What becomes of shares of the processors is told like what becomes of limits, and listed with
-// them.
+// Changes of CPU shares are published like changes of limits, and the shares are listed with the limits.
 func TestEventsOfPowers(t *testing.T) {
 	h, _ := powerHarness(t)
 	proc := sleeper(t)

@@ -143,7 +143,7 @@ func TestPowerOfOwners(t *testing.T) {
 	require.Nil(t, answer.Power, "the administrator lifts both")
 }
 
-// What a program had is free as soon as it has ended, not at the next look.
+// The share of a program is free as soon as the program has ended, not at the next tick.
 func TestPowerOfEndedProgramsIsFree(t *testing.T) {
 	h, _ := powerHarness(t, func(o *Options) { o.Tick = time.Hour })
 	for range 4 {
@@ -183,7 +183,7 @@ func TestPowerAdmission(t *testing.T) {
 	require.Equal(t, 200.0, list.CapacityPercent)
 }
 
-// nested starts a shell with a child, which both sleep.
+// nested starts a shell with a child. Both sleep.
 func nested(t *testing.T) (outer, inner int) {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", "sleep 60 & echo $!; wait")
@@ -213,7 +213,7 @@ func TestPowerNested(t *testing.T) {
 	_, there = fake.share(dirOf(outer, inner))
 	require.True(t, there, "%v", fake.shares)
 	_, err := h.power(root, inner, 60)
-	requireCode(t, api.CodeConflict, err) // more than is promised around it
+	requireCode(t, api.CodeConflict, err) // more than the share around it guarantees
 	h.mustPower(root, inner, 45)
 	require.Equal(t, 50.0, h.guaranteedPercent(0), "it is a part of the outer's")
 
@@ -234,7 +234,7 @@ func TestPowerSurvivesTheDaemon(t *testing.T) {
 	require.NoError(t, h.stop())
 	require.Equal(t, 2, fake.count(), "they hold on")
 
-	// one that ended before its group was made, and one whose process has
+	// The file has one share whose daemon ended before the group was made, and one whose process has ended.
 	delete(fake.shares, dirOf(outer, inner))
 	fake.at[inner] = dirOf(outer)
 	again := start(t, &enforcetest.Kernel{}, h.opts)
@@ -258,7 +258,7 @@ func TestPowerFileThatCannotBeRead(t *testing.T) {
 	require.ErrorContains(t, Run(t.Context(), h.opts), "its version is 99")
 }
 
-// A daemon on demand stays while somebody has a share.
+// A daemon on demand stays while a process has a share.
 func TestPowerKeepsADaemonOnDemand(t *testing.T) {
 	fake := newProcessors()
 	opts := testOptions(t, &enforcetest.Kernel{})
@@ -289,7 +289,7 @@ func TestPowerByASocketOption(t *testing.T) {
 	require.EqualValues(t, unix.ESRCH, h.answer(t.Context(), ask).Errno)
 }
 
-// What is reserved for a rate follows what was measured, at whatever rate that was.
+// A reservation for a rate follows the measurement, at whatever rate that was made.
 func TestPowerFollowsARate(t *testing.T) {
 	const rate = 50_000_000 // bytes/s: 400 Mbit/s
 	w := wishFor(auto{RateBytesPerSec: rate}.guess(), auto{RateBytesPerSec: rate})
@@ -298,7 +298,7 @@ func TestPowerFollowsARate(t *testing.T) {
 	_, changed := w.follow(1000, 0.1, &seen)
 	require.False(t, changed, "it sends next to nothing")
 
-	w, changed = w.follow(rate/2, 8, &seen) // 16 for all of it
+	w, changed = w.follow(rate/2, 8, &seen) // 16 for the whole rate
 	require.True(t, changed)
 	require.InDelta(t, 20, w.percent(), 1)
 	require.InDelta(t, 0.04, w.Auto.PercentPerMbit, 1e-9)
@@ -321,7 +321,7 @@ func TestPowerFollowsARate(t *testing.T) {
 	require.InDelta(t, 12.5, w.percent(), 1)
 }
 
-// A reservation for a rate is found from what the process sends and uses.
+// The daemon finds a reservation for a rate from the bytes that the process sends and the CPU time that it uses.
 func TestPowerForARate(t *testing.T) {
 	h, fake := powerHarness(t)
 	proc := sleeper(t)
@@ -352,7 +352,7 @@ func TestPowerForARate(t *testing.T) {
 	require.Nil(t, answer.Power)
 }
 
-// More than is left is not promised, and said to be missing; it is not asked for again and again.
+// The daemon promises no more than is left, says what is missing, and does not request it again at each reading.
 func TestPowerForARateThatIsNotLeft(t *testing.T) {
 	h, fake := powerHarness(t, func(o *Options) { o.Tick = time.Hour })
 	proc := sleeper(t)
@@ -374,7 +374,7 @@ func TestPowerForARateThatIsNotLeft(t *testing.T) {
 		h.followAuto(t.Context(), p)
 	}
 	seen(1, 0, 0)
-	seen(2, 25e6, 250e6) // half the rate, by all that it has
+	seen(2, 25e6, 250e6) // half the rate, with its whole reservation
 	list, err := h.Powers(t.Context())
 	require.NoError(t, err)
 	for _, p := range list.Powers {

@@ -10,20 +10,20 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// powerWish is what one owner wants: power, or a reservation. The zero value wants nothing.
+// powerWish is one owner's request: a power or a reservation. The zero value requests nothing.
 type powerWish struct {
 	Power    int    `json:"power,omitempty"`
 	PeriodNS uint64 `json:"period_ns,omitempty"`
 	SliceNS  uint64 `json:"slice_ns,omitempty"`
 	Extra    bool   `json:"extra,omitempty"` // and a share of the rest: no ceiling
 	Auto     auto   `json:"auto,omitzero"`   // how the slice is found; administrators only
-	// How a power is kept: in slots of that length, or by the kernel's deadline scheduler where
-	// that fits.
+	// SlotNS and Strict say how a power is kept: in slots of that length, or by the kernel's deadline scheduler where a
+	// deadline fits.
 	SlotNS uint64 `json:"slot_ns,omitempty"`
 	Strict bool   `json:"strict,omitempty"`
 }
 
-// percent is what it is about, in per cent of one processor; 0 = a priority.
+// percent returns the requested amount in per cent of one processor; 0 = a priority.
 func (w powerWish) percent() float64 {
 	if w.SliceNS != 0 {
 		return float64(w.SliceNS) / float64(w.PeriodNS) * 100
@@ -31,7 +31,7 @@ func (w powerWish) percent() float64 {
 	return float64(max(w.Power, 0))
 }
 
-// ceiling reports whether it is no more than that.
+// ceiling reports whether the wish is an upper bound: an amount without a share of the rest.
 func (w powerWish) ceiling() bool { return w.percent() > 0 && !w.Extra }
 
 func (w powerWish) share() cpu.Share {
@@ -44,7 +44,7 @@ func (w powerWish) share() cpu.Share {
 	return cpu.Ceiling(w.Power)
 }
 
-// holding is the lower of the owners' ceilings, if there is one, and of their priorities.
+// holding returns the lowest of the owners' ceilings, if there is one, and the lowest of their priorities.
 func (p *powered) holding() (ceiling powerWish, priority int) {
 	for _, w := range p.Wishes {
 		if w.ceiling() && (ceiling == powerWish{} || w.percent() < ceiling.percent()) {
@@ -55,8 +55,8 @@ func (p *powered) holding() (ceiling powerWish, priority int) {
 	return ceiling, priority
 }
 
-// power is what holds, in one number: what is promised or the ceiling, unless there is a
-// priority.
+// power returns the power in force as one number. That is the priority if there is one, else the ceiling, else the
+// guarantee.
 func (p *powered) power() int {
 	ceiling, priority := p.holding()
 	at := ceiling.percent()
@@ -69,7 +69,7 @@ func (p *powered) power() int {
 	return priority
 }
 
-// guaranteed is what the administrator promised, in per cent of one processor.
+// guaranteed returns the administrator's guarantee, in per cent of one processor.
 func (p *powered) guaranteed() float64 {
 	ceiling, priority := p.holding()
 	promised := p.Wishes[enforce.OwnerAdmin].percent()
@@ -82,14 +82,14 @@ func (p *powered) guaranteed() float64 {
 	return min(promised, ceiling.percent())
 }
 
-// reserved reports whether what holds is a reservation.
+// reserved reports whether a reservation is in force.
 func (p *powered) reserved() bool {
 	ceiling, _ := p.holding()
 	return ceiling.SliceNS != 0 || ceiling == powerWish{} && p.Wishes[enforce.OwnerAdmin].Extra
 }
 
-// share is what the group is to have: who is guaranteed something comes first, up to the
-// ceiling, which keeps that from being more than was promised. Without one the weight does.
+// share returns the share that the group has to have. A process with a guarantee runs first, up to the ceiling. The
+// ceiling keeps it from more than was promised. Without a ceiling the weight alone enforces the guarantee.
 func (p *powered) share() cpu.Share {
 	ceiling, priority := p.holding()
 	s := cpu.Priority(priority)
@@ -140,7 +140,7 @@ func checkPower(req api.PowerRequest) error {
 	return nil
 }
 
-// badPower refuses a request; hint is a command that would be taken.
+// badPower refuses a request; hint is a command that would be accepted.
 func badPower(hint, text string) error {
 	return &api.Error{Code: api.CodeBadRequest, Message: text, Hint: hint}
 }
