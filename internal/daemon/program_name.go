@@ -7,20 +7,20 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// People know a process tree by the program that its first process runs. At the time of the command that name may be
-// another's: `netnice run` asks for its limit before it becomes the command, and is called netnice until then. Once the
-// process has ended there is nobody to ask, so the daemon notes names while it runs.
+// People know a process tree by the program that its first process runs. At the time of the command that name may still
+// be another one: `netnice run` asks for its limit before it becomes the command, and is called netnice until then. An
+// ended process has no name to read, so the daemon notes names while the process runs.
 
 const (
-	// nameAfter is how long after a limit was set the name of its program is looked at: netnice run has become the
-	// command by then. Each tick does so, too; nodes older than youngFor wait for it.
+	// nameAfter is the delay after a new limit until the daemon reads the name of its program: netnice run has become
+	// the command within that time. Each tick reads names, too; nodes older than youngFor wait for it.
 	nameAfter = 50 * time.Millisecond
 	youngFor  = time.Second
-	// mostNamesATick bounds what 10,000 limits cost: one look is some 20 us.
+	// mostNamesATick bounds the cost of 10,000 limits: reading one name takes some 20 us.
 	mostNamesATick = 100
 )
 
-// rootProcess is the process that people know the node by, and its start; 0 if there is none.
+// rootProcess returns the process by which people know the node, and its start; 0 if there is none.
 func (n *node) rootProcess() (pid int, startNS uint64) {
 	switch {
 	case n.scope != nil:
@@ -31,7 +31,7 @@ func (n *node) rootProcess() (pid int, startNS uint64) {
 	return 0, 0
 }
 
-// programNow is the name of the program that a process runs, or the one that is known of it if it has ended.
+// programNow returns the name of the program that a process runs, or known if the process has ended.
 func (d *Daemon) programNow(pid int, startNS uint64, known string) string {
 	if name, ok := d.resolver.LastName(pid, startNS); ok {
 		return name
@@ -39,8 +39,8 @@ func (d *Daemon) programNow(pid int, startNS uint64, known string) string {
 	return known
 }
 
-// nodeName is what a node is called. The program changes with exec. What a command has limited to some
-// addresses is called as whom it is under.
+// nodeName returns the name of a node. The program changes with exec. A limit by a command on some addresses has the
+// name of the node that it is under.
 func (d *Daemon) nodeName(n *node) string {
 	if n.to != nil && n.to.scope != nil {
 		n = n.to.scope
@@ -71,9 +71,9 @@ func (d *Daemon) learnProgram(n *node) {
 	d.writeChange(false, n.change())
 }
 
-// learnPrograms is learnProgram for nodes whose process has not ended and that are no older than upTo, 0 = of any age. It
-// looks at mostNamesATick of them: which, the order of Go's maps says. It reports whether a look is due before the next
-// tick, as a program may not run yet.
+// learnPrograms is learnProgram for nodes whose process has not ended and that are no older than upTo, 0 = of any age.
+// It reads mostNamesATick names at most; the order of Go's maps chooses the nodes. It reports whether another reading
+// is due before the next tick, as a program may not run yet.
 func (d *Daemon) learnPrograms(upTo time.Duration) (again bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,22 +96,22 @@ func (d *Daemon) learnPrograms(upTo time.Duration) (again bool) {
 	return again
 }
 
-// programDue has the names of new nodes' and shares' programs looked at soon.
+// programDue schedules a reading of the names of new nodes' and shares' programs.
 func (d *Daemon) programDue() {
 	select {
 	case d.born <- struct{}{}:
-	default: // a look is due already
+	default: // a reading is due already
 	}
 }
 
-// A share of the processors is known by the program of its process, too: netnice exec becomes the command after it has
-// asked for the share, and the command may end before the next tick and leave children behind.
+// A CPU share is known by the program of its process, too: netnice exec becomes the command after it has asked for the
+// share. The command may end before the next tick and leave children behind.
 
-// watchPower learns when the process of a share ends, and what it was called then; its name now is looked at soon. The
-// caller holds d.powers.mu.
+// watchPower learns when the process of a share ends, and the name that it had then. It also schedules a reading of the
+// present name. The caller holds d.powers.mu.
 func (d *Daemon) watchPower(p *powered) {
 	d.programDue()
-	watch, err := watchPID(d.resolver, p.PID, p.StartNS, func() {}) // the tick sees to the rest
+	watch, err := watchPID(d.resolver, p.PID, p.StartNS, func() {}) // the tick ends the share
 	if err != nil {
 		d.log.Debug("no pidfd", "err", err)
 		return
@@ -126,7 +126,7 @@ func (d *Daemon) forgetPower(p *powered) {
 	delete(d.powers.list, p.PID)
 }
 
-// stopWatchingPowers lets go of the processes; their shares stay.
+// stopWatchingPowers stops the watches on the processes; their shares stay.
 func (d *Daemon) stopWatchingPowers() {
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()
@@ -135,7 +135,7 @@ func (d *Daemon) stopWatchingPowers() {
 	}
 }
 
-// powerName is the name of the program that the process of a share runs, or ran last.
+// powerName returns the name of the program that the process of a share runs, or ran last.
 func (d *Daemon) powerName(p *powered) string {
 	if p.watch.ended() {
 		return cmp.Or(p.watch.lastName, p.Name)
@@ -143,15 +143,15 @@ func (d *Daemon) powerName(p *powered) string {
 	return d.programNow(p.PID, p.StartNS, p.Name)
 }
 
-// learnPower notes that name, and reports whether it is another than before. The caller holds d.powers.mu.
+// learnPower notes that name, and reports whether it has changed. The caller holds d.powers.mu.
 func (d *Daemon) learnPower(p *powered) (changed bool) {
 	name := d.powerName(p)
 	changed, p.Name = name != p.Name, name
 	return changed
 }
 
-// learnPowers is learnPower for shares that are no older than upTo. It reports whether a look is due before the next
-// tick, as a program may not run yet.
+// learnPowers is learnPower for shares that are no older than upTo. It reports whether another reading is due before
+// the next tick, as a program may not run yet.
 func (d *Daemon) learnPowers(upTo time.Duration) (again bool) {
 	d.powers.mu.Lock()
 	defer d.powers.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// becomesSleep starts a shell that is sleep from the call on, as netnice run becomes its command.
+// becomesSleep starts a shell. The returned function turns it into sleep, as netnice run becomes its command.
 func becomesSleep(t *testing.T) (cmd *exec.Cmd, become func()) {
 	t.Helper()
 	cmd = exec.Command("sh", "-c", "read line; exec sleep 60")
@@ -26,14 +26,14 @@ func becomesSleep(t *testing.T) (cmd *exec.Cmd, become func()) {
 	}
 }
 
-// noted is the name of a node's program as the daemon will have it when the process has ended.
+// noted returns the name that the daemon would show for a node if its process ended now.
 func (h *harness) noted(id uint32) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.nodes[id].res.Name
 }
 
-// shown is the name that is listed for a subject.
+// shown returns the name in the list for a subject.
 func (h *harness) shown(subject string) string {
 	h.t.Helper()
 	nodes, err := h.nodesFor(subject)
@@ -41,8 +41,8 @@ func (h *harness) shown(subject string) string {
 	return nodes[0].Name
 }
 
-// A tree whose first process has ended has the name of the program that it ran last, not the one of the time of the
-// command, which is netnice for netnice run; also under the next daemon.
+// A tree whose first process has ended has the name of the program that it ran last. The name at the time of the
+// command would be netnice for netnice run. A restarted daemon shows the same name.
 func TestTreeIsNamedByItsLastProgram(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -58,7 +58,7 @@ func TestTreeIsNamedByItsLastProgram(t *testing.T) {
 	require.Equal(t, "sleep", h.shown(pidSubject(proc)))
 }
 
-// A program that ends before the next look is asked at its end, if its parent has not waited for it by then.
+// A program that ends before the next reading still gets its name, if its parent has not waited for it yet.
 func TestTreeIsNamedAtItsEnd(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)
@@ -78,7 +78,7 @@ func TestTreeIsNamedAtItsEnd(t *testing.T) {
 	h.eventually("the last name stays", func() bool { return h.shown(pidSubject(proc)) == "sleep" })
 }
 
-// What a command has limited to some addresses is called as the program is, too.
+// A limit by a command on some addresses has the name of the program, too.
 func TestPartOfTheTrafficIsNamedByItsProgram(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -89,8 +89,8 @@ func TestPartOfTheTrafficIsNamedByItsProgram(t *testing.T) {
 	h.eventually("the program's name", func() bool { return h.shown(subject) == "sleep" })
 }
 
-// A share keeps the name of the program that its process ran last, also where it has ended before the next tick and
-// left a child behind: in lists, in events and in the file.
+// A share keeps the name of the program that its process ran last, in lists, in events and in the file. That also holds
+// if the process has ended before the next tick and left a child behind.
 func TestPowerIsNamedAtItsEnd(t *testing.T) {
 	h, fake := powerHarness(t, func(o *Options) { o.Tick = time.Minute })
 	proc, become := becomesSleep(t)
@@ -102,7 +102,7 @@ func TestPowerIsNamedAtItsEnd(t *testing.T) {
 	fake.mu.Unlock()
 	become()
 	h.eventually("the name is noted before the tick", func() bool {
-		h.programDue() // as each new share says
+		h.programDue() // as each new share does
 		h.powers.mu.Lock()
 		defer h.powers.mu.Unlock()
 		return h.powers.list[proc.Process.Pid].Name == "sleep"
@@ -122,7 +122,7 @@ func TestPowerIsNamedAtItsEnd(t *testing.T) {
 	h.eventually("it is told so", func() bool { return all.last(api.EventPowerLifted).Name == "sleep" })
 }
 
-// A program that ends before anybody looks is asked at its end.
+// A program that ends before any reading gets its name at its end.
 func TestPowerOfAShortProgram(t *testing.T) {
 	h, _ := powerHarness(t, func(o *Options) { o.Tick = time.Minute })
 	proc, become := becomesSleep(t)
@@ -144,14 +144,14 @@ func TestPowerOfAShortProgram(t *testing.T) {
 	require.Equal(t, "sleep", h.powerName(h.powers.list[proc.Process.Pid]))
 }
 
-// startOf is when the process of a share has started.
+// startOf returns the start time of the process of a share.
 func (h *harness) startOf(pid int) uint64 {
 	h.powers.mu.Lock()
 	defer h.powers.mu.Unlock()
 	return h.powers.list[pid].StartNS
 }
 
-// netnice exec asks for a share of the processors before it becomes its command.
+// netnice exec asks for a CPU share before it becomes its command.
 func TestPowerIsNamedByItsLastProgram(t *testing.T) {
 	h, _ := powerHarness(t)
 	proc, become := becomesSleep(t)

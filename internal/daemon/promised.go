@@ -7,11 +7,12 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// promisedLong is from when on it is worth a word that promised data holds the rest up.
+// promisedLong is the shortest delay by promised data that the daemon warns of.
 const promisedLong = time.Second
 
-// promisedWarnings tells what a new or lowered limit on what is received cannot hold back: TCP has promised to take as
-// much as its windows had room for, which may be on its way, comes first, and waits. now is of the limited node alone.
+// promisedWarnings warns of data that a new or lowered limit on received traffic cannot hold back. TCP has promised to
+// take as much as its windows had room for. That data may be on its way, arrives first, and waits. The sample now is of
+// the limited node alone.
 func promisedWarnings(now sample, had, want wish) []string {
 	rate := want.Down
 	if want.Total != 0 && !want.MeterOff && (rate == 0 || want.Total < rate) {

@@ -10,7 +10,8 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// What TCP has promised to take before a limit is said, if it takes long, and only as the limit comes or changes.
+// The daemon warns of data that TCP has promised to take before a limit. It does so only if the data takes long, and
+// only when the limit is set or changes.
 func TestPromisedIsSaid(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))

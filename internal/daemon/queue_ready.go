@@ -16,49 +16,49 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// Datagrams need a queue from a program's first packet on: until the kernel side has made the queue that a first flood
-// asks for, all of the flood that is too much is lost. So the daemon asks before a program begins: for a process that
-// limits itself (netnice run), for one that a rule matches as it begins, and for one that has sockets for datagrams
-// when it gets a limit. A program that does not use such sockets lets the queue go again.
+// Datagrams need a queue from a program's first packet on. The kernel side makes a queue at the first flood, and until
+// then it drops all packets above the limit. So the daemon asks for the queue before a program begins. It does so for a
+// process that limits itself (netnice run), for one that a rule matches at its exec, and for one that has datagram
+// sockets when it gets a limit. The daemon releases the queue of a program that uses no such sockets.
 
 const (
 	// queueWait bounds how long a process that limits itself waits for its queue.
 	queueWait = 500 * time.Millisecond
-	// queueTrialTicks is after how many ticks the daemon looks whether a program uses datagrams at all.
+	// queueTrialTicks is the number of ticks until the daemon checks whether a program uses datagrams at all.
 	queueTrialTicks = 10
-	// queueKeptTicks is for how many ticks a queue is kept after the last limit that wants it.
+	// queueKeptTicks is the number of ticks for which a queue stays after the last limit that wants it.
 	queueKeptTicks = 5
-	// queueLooks is how often the daemon looks in vain at processes that have ended, before it takes them for without
-	// datagrams.
+	// queueLooks bounds the failed checks of processes that have ended. After that number the daemon assumes that they
+	// use no datagrams.
 	queueLooks = 6
 )
 
-// readyQueues are the queues that are held for limits on processes, by network namespace.
+// readyQueues holds the queues that limits on processes keep, by network namespace.
 type readyQueues struct {
 	mu   sync.Mutex // taken before Daemon.mu where both are
 	held map[uint32]*readyQueue
 }
 
-// readyQueue is one of them.
+// readyQueue is the queue of one namespace.
 type readyQueue struct {
-	wants    map[uint32]*queueWant // the limits that want it, by the node
-	made     chan struct{}         // closed when the queue is there, or cannot be made
-	release  func()                // nil: it was not there yet
-	wantedAt time.Time             // some limit wanted it last
+	wants    map[uint32]*queueWant // the limits that want it, by node
+	made     chan struct{}         // closed when the queue exists, or cannot be made
+	release  func()                // nil: it does not exist yet
+	wantedAt time.Time             // the last time at which a limit wanted it
 }
 
 // queueWant is a limit that wants a queue.
 type queueWant struct {
 	pid   int
 	since time.Time
-	sends bool // its processes have sockets for datagrams
-	looks int  // how often that could not be seen
-	asks  int  // how often it was asked for
+	sends bool // its processes have datagram sockets
+	looks int  // number of checks that could not see that
+	asks  int  // number of requests for the queue
 }
 
 func (q *readyQueue) isMade() bool { return isClosed(q.made) }
 
-// isClosed reports whether a channel on which nothing is sent was closed.
+// isClosed reports whether a channel that carries no values is closed.
 func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -68,8 +68,9 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// readyQueue has a queue be made where a process sends, for a limit on it. The channel is closed when the queue is there
-// or cannot be made; false if the process has ended. The caller holds none of Daemon.mu.
+// readyQueue starts to make a queue in the namespace where a process sends, for a limit on it. The channel is closed
+// when the queue exists or cannot be made. It returns false if the process has ended. The caller must not hold
+// Daemon.mu.
 func (d *Daemon) readyQueue(id uint32, pid int, sends bool) (made <-chan struct{}, ok bool) {
 	netns, err := netnamespace.Of(strconv.Itoa(pid))
 	if err != nil {
@@ -86,20 +87,20 @@ func (d *Daemon) readyQueue(id uint32, pid int, sends bool) (made <-chan struct{
 		d.queues.held[netns] = q
 	}
 	q.wantedAt = time.Now()
-	if w := q.wants[id]; w != nil { // a rule's next process
+	if w := q.wants[id]; w != nil { // the next process of a rule
 		w.pid, w.sends = pid, w.sends || sends
 		w.asks++
 	} else {
 		q.wants[id] = &queueWant{pid: pid, since: q.wantedAt, sends: sends}
 	}
-	if q.made == nil || q.isMade() { // and may have gone with the last limit
+	if q.made == nil || q.isMade() { // the queue may have gone with the last limit
 		q.made = make(chan struct{})
 		go d.makeQueue(netns, q, q.made)
 	}
 	return q.made, true
 }
 
-// makeQueue makes a queue, or sees that it is there, and holds it.
+// makeQueue makes a queue, or finds that it exists, and holds it.
 func (d *Daemon) makeQueue(netns uint32, q *readyQueue, made chan<- struct{}) {
 	defer close(made)
 	release, err := d.kernel.HoldQueue(netns)
@@ -116,11 +117,11 @@ func (d *Daemon) makeQueue(netns uint32, q *readyQueue, made chan<- struct{}) {
 	}
 }
 
-// readyFor has a queue be ready where a limit was set on a process. A process that limits itself is about to begin with
-// what it will send, and waits for the queue; any other gets one if it has sockets for datagrams.
+// readyFor prepares a queue where a limit was set on a process. A process that limits itself is about to start its
+// program, and waits for the queue. Any other process gets a queue if it has datagram sockets.
 func (d *Daemon) readyFor(ctx context.Context, by auth.Actor, s api.Subject, answer api.SetResponse) {
 	if s.Kind == api.KindTo {
-		_, s, _ = destination.Parse(s.ID) // the limit was set, so it can be read
+		_, s, _ = destination.Parse(s.ID) // the limit was set, so the subject can be parsed
 	}
 	id := answer.Node.ID
 	pid, err := strconv.Atoi(s.ID)
@@ -149,15 +150,15 @@ func (d *Daemon) readyFor(ctx context.Context, by auth.Actor, s api.Subject, ans
 	}
 }
 
-// readyMatched has a queue be ready for a process that rules have matched, if they limit what it sends. Nobody waits
-// for that: the program has begun.
+// readyMatched prepares a queue for a process that rules have matched, if they limit its egress. No process waits for
+// the queue, as the program runs already.
 func (d *Daemon) readyMatched(pid int) {
 	if id, ok := d.limitOnSent(pid); ok {
 		d.readyQueue(id, pid, false)
 	}
 }
 
-// limitOnSent finds a limit on what a process sends: on a tree that it is in, or on a part of that tree's traffic.
+// limitOnSent finds a limit on the egress of a process: on a tree that it is in, or on a part of that tree's traffic.
 func (d *Daemon) limitOnSent(pid int) (id uint32, ok bool) {
 	trees := d.kernel.Trees(pid)
 	d.mu.Lock()
@@ -173,7 +174,7 @@ func (d *Daemon) limitOnSent(pid int) (id uint32, ok bool) {
 	return 0, false
 }
 
-// limitsSent reports whether a node limits what is sent.
+// limitsSent reports whether a node limits egress.
 func (d *Daemon) limitsSent(id uint32) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -190,8 +191,8 @@ func limitsSent(spec enforce.NodeSpec) bool {
 	return false
 }
 
-// sendsDatagrams reports whether a process or a descendant has a socket for datagrams open; known is false where that
-// cannot be seen, such as of descendants that a process has left behind.
+// sendsDatagrams reports whether a process or a descendant has a datagram socket open. known is false where that cannot
+// be seen, such as for descendants that a process has left behind.
 func (d *Daemon) sendsDatagrams(pid int) (sends, known bool) {
 	tree, err := cpu.Tree(pid)
 	known = err == nil && len(tree) > 0
@@ -205,27 +206,27 @@ func (d *Daemon) sendsDatagrams(pid int) (sends, known bool) {
 	return false, known
 }
 
-// queueLook is a look at a limit that wants a queue. It takes a while, for it goes through /proc, and is taken without
-// the lock on the queues.
+// queueLook is a check of a limit that wants a queue. It reads /proc, which takes a while, so it runs without the lock
+// on the queues.
 type queueLook struct {
 	netns, id   uint32
 	want        *queueWant
-	asks        int // of the want, as the look began
+	asks        int // of the want, when the check began
 	pid         int
-	due         bool // whether its processes use datagrams is looked at, too
-	stands      bool // the limit does
-	sends, seen bool // its processes have sockets for datagrams; that could be seen
+	due         bool // the check also covers whether its processes use datagrams
+	stands      bool // the limit exists
+	sends, seen bool // its processes have datagram sockets; that could be seen
 }
 
-// releaseQueues lets go of the queues that no limit has wanted for a while.
+// releaseQueues releases the queues that no limit has wanted for a while.
 func (d *Daemon) releaseQueues(now time.Time) {
 	for _, release := range d.unwantedQueues(now, d.sendsDatagrams) {
 		release() // without the lock, for the kernel side may be busy
 	}
 }
 
-// unwantedQueues returns what lets go of the queues that no limit has wanted for a while. The function sends is
-// sendsDatagrams, or a test's; it is called without a lock.
+// unwantedQueues returns the functions that release the queues that no limit has wanted for a while. The function sends
+// is sendsDatagrams or a test's; it is called without a lock.
 func (d *Daemon) unwantedQueues(now time.Time, sends func(pid int) (sends, known bool)) (release []func()) {
 	looks := d.queueLooks(now)
 	for i := range looks {
@@ -239,7 +240,7 @@ func (d *Daemon) unwantedQueues(now time.Time, sends func(pid int) (sends, known
 	for _, l := range looks {
 		q := d.queues.held[l.netns]
 		if q == nil || q.wants[l.id] != l.want || l.want.asks != l.asks {
-			continue // it was asked for again meanwhile, so the next look counts
+			continue // another request came meanwhile, so the next check counts
 		}
 		if !l.keeps(now) {
 			delete(q.wants, l.id)
@@ -260,7 +261,7 @@ func (d *Daemon) unwantedQueues(now time.Time, sends func(pid int) (sends, known
 	return release
 }
 
-// queueLooks lists the limits to look at.
+// queueLooks lists the limits to check.
 func (d *Daemon) queueLooks(now time.Time) (list []queueLook) {
 	d.queues.mu.Lock()
 	defer d.queues.mu.Unlock()
@@ -276,8 +277,8 @@ func (d *Daemon) queueLooks(now time.Time) (list []queueLook) {
 	return list
 }
 
-// keeps notes what was seen, and reports whether the limit wants its queue still: it stands, and after a while its
-// processes have been seen to have sockets for datagrams. The caller holds the lock on the queues.
+// keeps notes the result of a check, and reports whether the limit still wants its queue. The limit has to exist, and
+// after a while a check has to have found datagram sockets in its processes. The caller holds the lock on the queues.
 func (l *queueLook) keeps(now time.Time) bool {
 	w := l.want
 	switch {

@@ -17,7 +17,7 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// queuesHere is how many hold the queue of the namespace in which the test's processes are.
+// queuesHere returns the number of holders of the queue in the namespace of the test's processes.
 func (h *harness) queuesHere() int {
 	h.t.Helper()
 	netns, err := netnamespace.Of("self")
@@ -30,7 +30,8 @@ func (h *harness) setItself(pid int, subject string, w api.Wish) {
 	h.mustSet(auth.Actor{PID: pid}, subject, w)
 }
 
-// Whoever limits what it sends itself, as netnice run does, finds a queue when the answer comes; nobody else pays.
+// A program that limits its own egress, as netnice run does, finds a queue when the answer arrives. Other programs get
+// no queue.
 func TestQueueBeforeAProgramBegins(t *testing.T) {
 	for name, c := range map[string]struct {
 		subject string // without the process
@@ -56,7 +57,7 @@ func TestQueueBeforeAProgramBegins(t *testing.T) {
 			}
 			h.setItself(pid, c.subject+pidSubject(cmd), c.wish)
 			if c.held == 0 {
-				time.Sleep(2 * h.opts.Tick) // for what nobody waits for
+				time.Sleep(2 * h.opts.Tick) // for queues that no process waits for
 			}
 			require.Equal(t, c.held, h.queuesHere())
 		})
@@ -88,8 +89,8 @@ func sleeperWithSocket(t *testing.T, network string) *exec.Cmd {
 	return cmd
 }
 
-// A program that has no socket for datagrams after a while lets its queue go, one that has some keeps it as long as its
-// limit stands.
+// A program that has no datagram socket after a while loses its queue. A program that has one keeps the queue as long
+// as its limit exists.
 func TestQueueIsHeldForDatagrams(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -109,7 +110,7 @@ func TestQueueIsHeldForDatagrams(t *testing.T) {
 	require.NoError(t, err)
 	h.eventually("it goes with the limit", func() bool { return h.queuesHere() == 0 })
 
-	// A limit on a program that has such a socket already.
+	// The limit is on a program that has such a socket already.
 	h.mustSet(root, pidSubject(cmd), api.Wish{DownBytesPerSec: ptr(uint64(1e6))})
 	h.mustSet(root, pidSubject(sleeperWithSocket(t, "tcp")), up(2e6))
 	require.Zero(t, h.queuesHere())
@@ -123,7 +124,7 @@ func TestQueueIsHeldForDatagrams(t *testing.T) {
 func TestQueueThatIsNotThereSoon(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
-	cmd := sleeperWithSocket(t, "udp") // one that keeps its queue
+	cmd := sleeperWithSocket(t, "udp") // it keeps its queue
 	own := func(rate uint64) time.Duration {
 		began := time.Now()
 		h.setItself(cmd.Process.Pid, pidSubject(cmd), up(rate))
@@ -148,7 +149,7 @@ func TestQueueThatIsNotThereSoon(t *testing.T) {
 	require.Equal(t, 1, h.queuesHere(), "the next tries again")
 }
 
-// A program that a rule matches has a queue soon after it was executed.
+// A program that a rule matches has a queue soon after its exec.
 func TestQueueForRules(t *testing.T) {
 	a, b, free := name("a"), name("b"), name("c")
 	c := newClerk(t, new(enforcetest.Kernel), rule(a, "up = '1MB/s'")+rule(b, "to = '192.0.2.0/24'\nup = '1MB/s'")+rule(free, "down = '1MB/s'"), nil)
@@ -162,12 +163,12 @@ func TestQueueForRules(t *testing.T) {
 	}
 }
 
-// Looking at processes takes a while: who asks for a queue meanwhile is answered, and what was seen before that does not
-// take the queue away.
+// Checks of processes take a while. A request for a queue meanwhile gets its answer, and the older result of a check
+// does not take the queue away.
 func TestQueuesAreLookedAtWithoutTheirLock(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)
-	opts.Tick = time.Hour // the test looks itself
+	opts.Tick = time.Hour // only the test itself starts checks
 	h := start(t, fake, opts)
 	cmd := sleeper(t)
 	h.setItself(cmd.Process.Pid, pidSubject(cmd), up(2e6))
