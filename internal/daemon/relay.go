@@ -10,8 +10,9 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// relayOf finds who hands connections to published ports over inside a container by its loopback device, where a rate is set
-// on a cgroup that the caller may limit; nil if there is nobody. It looks at all processes, so the caller must not hold d.mu.
+// relayOf finds the program that relays connections to published ports inside a container by its loopback device. It
+// looks only where a rate is set on a cgroup that the caller may limit, and returns nil if there is no relay. It reads
+// all processes, so the caller must not hold d.mu.
 func (d *Daemon) relayOf(by auth.Actor, req api.SetRequest, res identity.Resolved) *identity.Relay {
 	if res.Kind != enforce.KindCgroup || res.Pending() || req.Scope || !setsRate(req.Wish) ||
 		auth.Check(by, auth.Set, target(nil, res, res.Subject, req.Wish)) != nil {
@@ -31,7 +32,7 @@ func setsRate(w api.Wish) bool {
 	})
 }
 
-// relayWarnings tells that a node's limits do not count what a relay hands over, unless what is sent by the loopback device
+// relayWarnings warns that a node's limits do not count the traffic of a relay, unless traffic over the loopback device
 // is limited, too.
 func relayWarnings(relay *identity.Relay, n *api.Node) []string {
 	if relay == nil || n == nil || n.Loopback {

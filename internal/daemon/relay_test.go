@@ -12,8 +12,8 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// containerOf makes a container of a rootless engine, with a relay in its network namespace: the cgroup of process 10 and
-// a /proc that shows both. It returns the container's id.
+// containerOf makes a container of a rootless engine, with a relay in its network namespace: the cgroup of process 10
+// and a /proc that shows both. It returns the container's id.
 func containerOf(t *testing.T, opts *Options) (id string) {
 	t.Helper()
 	id = strings.Repeat("c", 64)
@@ -35,7 +35,8 @@ func containerOf(t *testing.T, opts *Options) (id string) {
 	return id
 }
 
-// Whoever limits a container of a rootless engine is told what the limit does not count, and what does.
+// The answer to a limit on a container of a rootless engine says which traffic the limit does not count, and which it
+// does.
 func TestPublishedPortsAreNotCounted(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)

@@ -11,7 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/cpu"
 )
 
-// Who asks for what cannot be is told a command that does the like.
+// The error for an impossible request names a command that does nearly the same.
 func TestRemediesOfBadRequests(t *testing.T) {
 	most := cpu.MostPower * cpu.Online()
 	bob := api.Subject{Kind: api.KindUser, ID: "bob"}
@@ -36,7 +36,7 @@ func TestRemediesOfBadRequests(t *testing.T) {
 	}
 }
 
-// A group's first command is the whole one, with the processes that were named.
+// The hint for a group's first command is the whole command, with the processes that were named.
 func TestRemedyOfAGroupWithoutARate(t *testing.T) {
 	request := api.SetRequest{Subject: api.Subject{Kind: api.KindGroup, ID: "fair-7"}, Members: []api.Member{{PID: 7}, {PID: 8, Weight: 300}}}
 	require.Equal(t, "netnice fair --total 10MB/s 7 8=300", fairCommand(request))
@@ -44,7 +44,7 @@ func TestRemedyOfAGroupWithoutARate(t *testing.T) {
 	require.Equal(t, "netnice fair --group backups --total 10MB/s 7 8=300", fairCommand(request))
 }
 
-// Who may not set a share of the processors is told the command that was meant, not another.
+// The hint for a caller without the right to set a CPU share is the command that was meant, not another.
 func TestPowerCommand(t *testing.T) {
 	for want, asked := range map[string]powerWish{
 		"sudo netnice power 7 30":                                                       {Power: 30},

@@ -10,8 +10,7 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// Remove implements apiserver.Backend. Root lifts every owner's wishes, a user
-// their own.
+// Remove implements apiserver.Backend. Root lifts every owner's wishes, a user only their own.
 func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error) {
 	if s.Kind == api.KindTo {
 		return d.removeToward(ctx, by, s, dryRun)
@@ -47,7 +46,7 @@ func (d *Daemon) Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRu
 	}
 	answer := api.SetResponse{Version: api.Version, Changed: true}
 	next := *n
-	if n.wishes.empty() { // all is rules'
+	if n.wishes.empty() { // every limit is from a rule
 		answer.Changed = false
 		for owner := range n.ruled.Owners {
 			answer.Warnings = append(answer.Warnings, n.ruled.warnings(enforce.Owner(owner))...)
