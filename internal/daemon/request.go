@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// requestWorkers is how many requests about limits are answered at a time. Those of one process are answered in the
-	// order in which they come.
+	// requestWorkers is the number of requests about limits that are answered at a time. Requests of one process are
+	// answered in the order of their arrival.
 	requestWorkers = 8
-	// requestsWaiting is how many wait for each worker. Further ones are refused.
+	// requestsWaiting is the number of requests that may wait for each worker. Further ones are refused.
 	requestsWaiting = 64
 )
 
@@ -90,8 +90,8 @@ func (d *Daemon) enqueueRequest(waiting *requestQueues, powers *pendingPowers, r
 	}
 }
 
-// keepRequests answers programs that ask by a socket option (include/netnice.h):
-// the same rights hold as for requests by the API.
+// keepRequests answers programs that ask by a socket option (include/netnice.h). The same rights hold as for requests
+// by the API.
 func (d *Daemon) keepRequests(ctx context.Context) {
 	var waiting requestQueues
 	var powers pendingPowers
@@ -151,7 +151,7 @@ func (d *Daemon) answer(ctx context.Context, r enforce.Request) (a enforce.Answe
 	return a
 }
 
-// request does what a program asks for, and returns what holds then.
+// request carries out the request of a program, and returns the limit that holds then.
 func (d *Daemon) request(ctx context.Context, r enforce.Request) (holds uint64, err error) {
 	subject, err := d.asked(r)
 	if err != nil {
@@ -190,7 +190,7 @@ func (d *Daemon) request(ctx context.Context, r enforce.Request) (holds uint64, 
 	return holds, nil
 }
 
-// requestPower is request about what a process gets of the processors.
+// requestPower is request for CPU shares of a process.
 func (d *Daemon) requestPower(ctx context.Context, r enforce.Request) (holds uint64, err error) {
 	subject, err := d.asked(r)
 	if err != nil {
@@ -216,7 +216,7 @@ func (d *Daemon) requestPower(ctx context.Context, r enforce.Request) (holds uin
 	return uint64(power + enforce.Power0), nil
 }
 
-// asked is whom a program means.
+// asked returns the subject that a program means.
 func (d *Daemon) asked(r enforce.Request) (api.Subject, error) {
 	if r.Kind == enforce.KindUser {
 		uid := r.UID
@@ -228,7 +228,7 @@ func (d *Daemon) asked(r enforce.Request) (api.Subject, error) {
 	if r.Who == 0 || int(r.Who) == r.PID {
 		return identity.PIDSubject(r.PID), nil
 	}
-	// Its numbers are those of processes here only if it is not in a container.
+	// The program's process numbers are those of processes here only if it is not in a container.
 	same, err := samePIDs(r.PID, d.pid)
 	if err == nil && !same {
 		err = unix.ESRCH
@@ -247,7 +247,7 @@ func samePIDs(a, b int) (bool, error) {
 	return of[0] == of[1], nil
 }
 
-// errnoOf is how programs are told.
+// errnoOf returns the error number by which a program learns of an error.
 func errnoOf(err error) uint32 {
 	var number unix.Errno
 	var answer *api.Error

@@ -15,8 +15,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// What programs ask for by a socket option has the rights of who asks, and its
-// answer.
+// A request by a socket option has the rights of the program that makes it, and gets its answer.
 func TestRequests(t *testing.T) {
 	const uid = 61234
 	fake := &enforcetest.Kernel{}
@@ -69,8 +68,8 @@ func TestRequests(t *testing.T) {
 	require.Zero(t, h.count(), "nothing is left")
 }
 
-// However many requests about the processors wait while systemd is slow, those about limits are answered, also the same
-// process's. Requests about the processors for which there is no room are refused at once.
+// Requests about limits are answered, also the same process's, however many requests about the processors wait while
+// systemd is slow. Requests about the processors for which there is no room are refused at once.
 func TestRequestsAreAnsweredBesideSlowOnes(t *testing.T) {
 	const slow = 2*requestsWaiting + 2
 	fake := &enforcetest.Kernel{}
@@ -95,7 +94,7 @@ func TestRequestsAreAnsweredBesideSlowOnes(t *testing.T) {
 			refused++
 		}
 	}
-	// One is under way, unless its worker has not begun.
+	// One request is under way, unless its worker has not begun.
 	require.GreaterOrEqual(t, refused, slow-requestsWaiting-1)
 	require.LessOrEqual(t, refused, slow-requestsWaiting)
 	unlock()
@@ -109,7 +108,7 @@ func TestRequestsAreAnsweredBesideSlowOnes(t *testing.T) {
 	})
 }
 
-// A user's requests about the processors that are not answered yet are so few that those of others find room.
+// A user's unanswered requests about the processors are so few that those of others find room.
 func TestRequestsAboutProcessorsOfOneUser(t *testing.T) {
 	const user, other, asked = 61234, 61235, 2 * requestsWaiting
 	fake := &enforcetest.Kernel{}

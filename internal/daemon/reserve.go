@@ -11,7 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// slice is a reservation of a link's time, as somebody wants it. The zero value is none.
+// slice is a reservation of a link's time, as one owner requests it. The zero value is no reservation.
 type slice struct {
 	Link     string `json:"link"`
 	PeriodNS uint64 `json:"period_ns"`
@@ -44,14 +44,14 @@ func (s slice) api() *api.Reservation {
 
 func (s slice) over(at time.Time) bool { return s.UntilNS != 0 && at.UnixNano() >= s.UntilNS }
 
-// reserved is what a reservation is worth while its link has a limit: so much of that.
+// reserved is the worth of a reservation while its link has a limit: the reserved part of that limit.
 type reserved struct {
-	link        uint32 // its node
+	link        uint32 // node of the link
 	bytesPerSec uint64
 }
 
-// reservation is the administrator's if they promise anything, or else the user's, within
-// what was granted.
+// reservation returns the administrator's reservation if they promise anything. Otherwise it returns the user's, which
+// stays within the grant.
 func (w wishes) reservation() slice {
 	if w.guarantee() != 0 {
 		return slice{}
@@ -59,7 +59,7 @@ func (w wishes) reservation() slice {
 	return cmp.Or(w[enforce.OwnerAdmin].Reserve, w[enforce.OwnerUser].Reserve)
 }
 
-// promised is what the node may send at least, in bytes/s.
+// promised returns the guaranteed egress of the node, in bytes/s.
 func (n *node) promised() uint64 {
 	if n.holding().reservation() != (slice{}) {
 		return n.reserved.bytesPerSec
@@ -67,8 +67,8 @@ func (n *node) promised() uint64 {
 	return n.holding().guarantee()
 }
 
-// worth is what a reservation is of a link with a limit on sending; none without. The caller
-// holds d.mu.
+// worth returns the worth of a reservation on a link with a limit on sending; without that limit it is nothing. The
+// caller holds d.mu.
 func (d *Daemon) worth(s slice) (r reserved) {
 	link := d.linkOf(s)
 	if link == nil || link.sendingLimit() == 0 {
@@ -77,7 +77,7 @@ func (d *Daemon) worth(s slice) (r reserved) {
 	return reserved{link: link.id, bytesPerSec: link.slice(s.SliceNS, s.PeriodNS)}
 }
 
-// slice is what one of each period is worth of a link's limit on sending, in bytes/s.
+// slice returns the worth of sliceNS in each periodNS of a link's limit on sending, in bytes/s.
 func (n *node) slice(sliceNS, periodNS uint64) uint64 {
 	return max(partOf(n.sendingLimit(), sliceNS, periodNS), 1)
 }
@@ -89,7 +89,7 @@ func partOf(rate, part, whole uint64) uint64 {
 	return v.Div(v, new(big.Int).SetUint64(whole)).Uint64()
 }
 
-// linkOf is the node of a reservation's link, nil if it has none. The caller holds d.mu.
+// linkOf returns the node of a reservation's link, nil if the link has none. The caller holds d.mu.
 func (d *Daemon) linkOf(s slice) *node {
 	if s == (slice{}) {
 		return nil
@@ -102,7 +102,7 @@ func (d *Daemon) linkOf(s slice) *node {
 	return nil
 }
 
-// dscpOf is a mark as clients see it, of what is one more.
+// dscpOf returns a DSCP mark for clients. The argument is the mark plus 1, and 0 is no mark.
 func dscpOf(and1 uint8) *int {
 	if and1 == 0 {
 		return nil
@@ -111,8 +111,7 @@ func dscpOf(and1 uint8) *int {
 	return &dscp
 }
 
-// checkReserve refuses a reservation of what has no limit, and of more than was granted. The
-// caller holds d.mu.
+// checkReserve refuses a reservation on a link without a limit, and one beyond the grant. The caller holds d.mu.
 func (d *Daemon) checkReserve(by auth.Actor, n *node) error {
 	s := n.wishes[by.Owner()].Reserve
 	if s == (slice{}) {
@@ -128,8 +127,7 @@ func (d *Daemon) checkReserve(by auth.Actor, n *node) error {
 	}
 }
 
-// followReservations renews what reservations are worth after a link has changed. The caller
-// holds d.mu.
+// followReservations updates the worth of reservations after a link has changed. The caller holds d.mu.
 func (d *Daemon) followReservations() {
 	for _, n := range d.sorted() {
 		s := n.holding().reservation()
@@ -146,7 +144,7 @@ func (d *Daemon) followReservations() {
 	}
 }
 
-// endReservations releases those whose time is over. The caller holds d.mu.
+// endReservations releases the reservations whose time is over. The caller holds d.mu.
 func (d *Daemon) endReservations(now time.Time) {
 	for _, n := range d.nodes {
 		for owner := range n.wishes {

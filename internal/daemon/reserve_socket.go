@@ -6,10 +6,10 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// A program reserves for one of its sockets by an option (include/netnice.h). The kernel side
-// keeps the reservation, which goes with the socket.
+// A program reserves for one of its sockets by an option (include/netnice.h). The kernel side keeps the reservation,
+// which goes with the socket.
 
-// reservedSockets lists the sockets that have reserved something.
+// reservedSockets lists the sockets that have a reservation.
 func (d *Daemon) reservedSockets() []enforce.SocketReservation {
 	list, err := d.kernel.Reserved()
 	if err != nil {
@@ -18,7 +18,7 @@ func (d *Daemon) reservedSockets() []enforce.SocketReservation {
 	return list
 }
 
-// reserveSocket does what a program asks for its socket, and says what holds then.
+// reserveSocket carries out a program's request for its socket, and returns the reservation that holds then.
 func (d *Daemon) reserveSocket(r enforce.Request) (a enforce.Answer, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,12 +59,12 @@ func (d *Daemon) reserveSocket(r enforce.Request) (a enforce.Answer, err error) 
 		}
 	}
 	if err != nil {
-		want = s // which is in force
+		want = s // the reservation in force
 	}
 	return enforce.Answer{BytesPerSec: want.BytesPerSec, SocketSlice: want.SocketSlice, LeftBytesPerSec: left - min(left, want.BytesPerSec)}, err
 }
 
-// leftFor is what a socket could have in all, with what it has. The caller holds d.mu.
+// leftFor returns the most that a socket could have, including its present reservation. The caller holds d.mu.
 func (d *Daemon) leftFor(r enforce.Request, s enforce.SocketReservation, link *node) uint64 {
 	taken := d.guaranteedIn(link, link, enforce.Up)
 	if s.SliceNS != 0 && s.Link == link.id {
@@ -79,8 +79,8 @@ func (d *Daemon) leftFor(r enforce.Request, s enforce.SocketReservation, link *n
 	return left
 }
 
-// followSockets renews what the reservations of sockets are worth after a link has changed;
-// those of a link without a limit end. The caller holds d.mu.
+// followSockets updates the worth of socket reservations after a link has changed. A reservation on a link without a
+// limit ends. The caller holds d.mu.
 func (d *Daemon) followSockets() error {
 	for _, s := range d.reservedSockets() {
 		next, link := s, d.nodes[s.Link]

@@ -15,8 +15,8 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// What sockets and processes of a user reserve fits into what the user was granted, and all of
-// it into what the link carries; what changes is renewed, and what is too much then goes.
+// The reservations of a user's sockets and processes fit into the user's grant, and all reservations fit into the rate
+// of the link. A change of the link updates their worth, and reservations that no longer fit go.
 func TestReservedBySockets(t *testing.T) {
 	const uid = 61234
 	user := auth.Actor{UID: uid, GID: uid}
@@ -95,7 +95,7 @@ func TestReservedBySockets(t *testing.T) {
 	})
 }
 
-// someDevice is the name of a network device that carries something from the machine.
+// someDevice returns the name of a network device that carries traffic from the machine.
 func someDevice(t *testing.T) string {
 	t.Helper()
 	list, err := net.Interfaces()

@@ -13,7 +13,7 @@ func full(who string, limit int, hint string) error {
 	return &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("%s limits already, the most there may be: %d", who, limit), Hint: hint}
 }
 
-// room refuses one node too many. The caller holds d.mu.
+// room refuses a node beyond the quota. The caller holds d.mu.
 func (d *Daemon) room(by auth.Actor, isNew bool) error {
 	if !by.Root() {
 		who, own := d.countsAs(by.UID), 0
@@ -40,9 +40,8 @@ func (n *node) usersWish() bool {
 	return !n.wishes[enforce.OwnerUser].empty() || !n.ruled.Owners[enforce.OwnerUser].empty()
 }
 
-// roomForRuled refuses a process's own node for rules, where there would be too many. A
-// user who starts many programs that the administrator's rules are for takes no room
-// from others. The caller holds d.mu.
+// roomForRuled refuses a process's own node for rules beyond the quota. A user who starts many programs that match the
+// administrator's rules takes no room from others. The caller holds d.mu.
 func (d *Daemon) roomForRuled(next *node) error {
 	if next.ruled.Owners[enforce.OwnerAdmin].empty() {
 		return d.room(auth.Actor{UID: next.res.UID}, true)
