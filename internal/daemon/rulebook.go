@@ -17,26 +17,25 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// book is the rules of one owner. With a file that is wrong the last that were right
-// stay in force.
+// book holds the rules of one owner. While a file is wrong, the last correct rules stay in force.
 type book struct {
-	set      *rules.Set // nil: none were right yet
-	stamp    string     // of the files, as they were read
-	seen     string     // of the files, at the last look
+	set      *rules.Set // nil: no rules were correct yet
+	stamp    string     // stamp of the files when they were read
+	seen     string     // stamp of the files at the last look
 	problems []api.RuleProblem
-	refused  string    // stamp of the files of which the problems were told
-	owner    uint32    // 0 = the administrator's
+	refused  string    // stamp of the files whose problems were published
+	owner    uint32    // 0 = the administrator
 	hanging  string    // the owner's home, while it does not answer
-	missing  error     // why a user of these rules was not known when they were read
-	lookUps  lookUps   // of these users
-	again    time.Time // when they are read again for that; zero = not
+	missing  error     // why a user in these rules was not known when they were read
+	lookUps  lookUps   // look-ups of these users
+	again    time.Time // when to read the files again for that; zero = not
 	debt     ruleDebt
 }
 
 // readAgain is a stamp that files never have.
 const readAgain = "(again)"
 
-// whose is the owner as events and the log name them.
+// whose returns the name of the owner for events and the log.
 func (b *book) whose() string {
 	if b.owner == 0 {
 		return "admin"
@@ -50,35 +49,35 @@ func (b *book) isOutdated(stamp string, now time.Time) bool {
 	return again || stamp != b.stamp || b.set == nil && len(b.problems) == 0
 }
 
-// reads reports whether a look at files with this stamp reads them. Whoever writes a file may not be done: unless a
-// look was asked for, it has to be as it was at the last one.
+// reads reports whether a look at files with this stamp reads them. The program that writes a file may not be done. So
+// the stamp has to be the same as at the last look, unless a look was requested.
 func (b *book) reads(stamp string, asked bool, now time.Time) bool {
 	return b.isOutdated(stamp, now) && (asked || b.seen == stamp)
 }
 
-// audience is whom it concerns what becomes of the rules.
+// audience returns the readers of events about these rules.
 func (b *book) audience() audience { return audience{uids: [2]uint32{b.owner}} }
 
-// ruleBook is all rules. Its lock is taken before Daemon.mu, and after that of homes.
+// ruleBook holds all rules. Its lock is taken before Daemon.mu, and after that of homes.
 type ruleBook struct {
 	mu     sync.Mutex
-	read   bool // all were, at least once
+	read   bool // all rules were read at least once
 	system book
-	users  map[uint32]*book // that have a file, or had one
-	lost   uint64           // events, at the last look at all processes
+	users  map[uint32]*book // users that have a file, or had one
+	lost   uint64           // lost events, as counted at the last look at all processes
 	phase  string           // names the rules that hold at this time of day
 	failed string           // logged already
 	unseen map[uint32]bool  // users whose homes no look has come to yet
 	homes  homeLooks
 
-	// containers says that a rule asks for the container that a process is in; it is read without the lock.
+	// containers says that a rule names the container of a process. It is read without the lock.
 	containers atomic.Bool
 }
 
 // followsRules reports whether this daemon applies rules.
 func (d *Daemon) followsRules() bool { return d.opts.RulesDir != "" && !d.opts.OnDemand }
 
-// problemsOf makes of an error what the API shows.
+// problemsOf turns an error into the problems that the API shows.
 func problemsOf(err error) []api.RuleProblem {
 	var list rules.Problems
 	switch {
@@ -94,8 +93,7 @@ func problemsOf(err error) []api.RuleProblem {
 	return out
 }
 
-// renew reads the files again if they have changed, and reports whether the rules in
-// force have.
+// renew reads the files again if they have changed, and reports whether the rules in force have changed.
 func (d *Daemon) renew(b *book, stamp string, asked bool, now time.Time, load func() ([]*rules.Rule, error)) bool {
 	reads := b.reads(stamp, asked, now)
 	if b.seen = stamp; !reads {
@@ -114,7 +112,7 @@ func (d *Daemon) renew(b *book, stamp string, asked bool, now time.Time, load fu
 	if b.problems, b.refused = problemsOf(err), ""; err != nil {
 		b.refused = stamp
 		if !asked && stamp == refused && slices.Equal(before, b.problems) {
-			return false // as was told already
+			return false // as published already
 		}
 		what := "rules are not in force; those from before stay"
 		if b.set == nil {
@@ -130,18 +128,18 @@ func (d *Daemon) renew(b *book, stamp string, asked bool, now time.Time, load fu
 	return true
 }
 
-// asking says for whose files a look was asked for, which then are read as they are.
+// asking says whose files a request for a look covers. These files are read even if they may still be changing.
 type asking struct {
 	all bool
-	uid *uint32 // one user: nobody else's file is read while it is being written
+	uid *uint32 // one user; other users' files are not read while they are being written
 }
 
 func (a asking) of(uid uint32) bool { return a.all || a.uid != nil && *a.uid == uid }
 
-// missingPause is how often rules are read again of which a user is not known: a directory may come up later.
+// missingPause is the interval at which rules with an unknown user are read again: a directory may come up later.
 const missingPause = time.Minute
 
-// loadSystem reads the administrator's rules. The caller holds d.rules.mu, so no user is waited for.
+// loadSystem reads the administrator's rules. The caller holds d.rules.mu, so the call waits for no user look-up.
 func (d *Daemon) loadSystem(b *book) ([]*rules.Rule, error) {
 	b.missing = nil
 	answered := 0
@@ -164,8 +162,8 @@ func (d *Daemon) loadSystem(b *book) ([]*rules.Rule, error) {
 	return list, err
 }
 
-// lookUpRuleUsers looks the users up that the administrator's rules name, so that a look at the rules that was asked
-// for has them all. What is wrong with the files that look says.
+// lookUpRuleUsers looks up the users in the administrator's rules, so that a requested look at the rules knows them
+// all. That look reports the errors in the files.
 func (d *Daemon) lookUpRuleUsers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpPatience)
 	defer cancel()
@@ -174,8 +172,8 @@ func (d *Daemon) lookUpRuleUsers(ctx context.Context) {
 	})
 }
 
-// readSystem reads the administrator's files if they have changed, and reports whether the rules in force have. The
-// caller holds d.rules.mu.
+// readSystem reads the administrator's files if they have changed, and reports whether the rules in force have changed.
+// The caller holds d.rules.mu.
 func (d *Daemon) readSystem(asked asking) (changed bool) {
 	b := &d.rules.system
 	return d.renew(b, rules.SystemStamp(d.opts.RulesDir), asked.all, d.now(), func() ([]*rules.Rule, error) {
@@ -190,7 +188,7 @@ func (d *Daemon) complainOfRules(err error) {
 	}
 }
 
-// any reports whether there is a rule at all.
+// any reports whether there is any rule.
 func (r *ruleBook) any() bool {
 	if r.system.set != nil && len(r.system.set.Rules()) > 0 {
 		return true
@@ -203,7 +201,7 @@ func (r *ruleBook) any() bool {
 	return false
 }
 
-// namesContainers reports whether a rule asks for the container that a process is in.
+// namesContainers reports whether a rule names the container of a process.
 func (r *ruleBook) namesContainers() bool {
 	if r.system.set != nil && r.system.set.NamesContainers() {
 		return true
@@ -216,8 +214,7 @@ func (r *ruleBook) namesContainers() bool {
 	return false
 }
 
-// sets are the rules that are for a user's processes, nil where none are known, by
-// owner.
+// sets returns the rules for a user's processes by owner, nil where they are not known yet.
 func (r *ruleBook) sets(uid uint32) [2]*rules.Set {
 	if b := r.users[uid]; b != nil {
 		return [2]*rules.Set{r.system.set, b.set}
@@ -228,7 +225,7 @@ func (r *ruleBook) sets(uid uint32) [2]*rules.Set {
 	return [2]*rules.Set{r.system.set, rules.Compile(nil)}
 }
 
-// phaseAt tells which rules hold by the time.
+// phaseAt returns a text that names the rules that hold at this time.
 func (r *ruleBook) phaseAt(now time.Time) string {
 	var b strings.Builder
 	phase := func(of *book) {
@@ -243,7 +240,7 @@ func (r *ruleBook) phaseAt(now time.Time) string {
 	return b.String()
 }
 
-// keepExecs applies the rules to what is executed, until ctx ends.
+// keepExecs applies the rules at each exec, until ctx ends.
 func (d *Daemon) keepExecs(ctx context.Context) {
 	for {
 		select {
@@ -274,8 +271,7 @@ func (d *Daemon) keepRules(ctx context.Context) {
 	}
 }
 
-// rereadRules has the files be read although they seem to be as they were; uid nil =
-// all.
+// rereadRules makes the next look read the files although they seem unchanged; uid nil = all files.
 func (d *Daemon) rereadRules(uid *uint32) {
 	d.rules.mu.Lock()
 	defer d.rules.mu.Unlock()
@@ -290,8 +286,9 @@ func (d *Daemon) rereadRules(uid *uint32) {
 	}
 }
 
-// lookAtRules reads what has changed of all files, or of those of the user who asks: their asking is no look at
-// others', of which it takes two, a while apart. The administrator's rules are in force before any home is looked at.
+// lookAtRules reads the changes in all files, or in those of the user who asks. A user's request is no look at the
+// files of others, which need two looks with a pause between them. The administrator's rules are in force before any
+// home is read.
 func (d *Daemon) lookAtRules(asked asking) {
 	if asked.uid == nil {
 		d.followFiles(func() (changed bool) { return d.readSystem(asked) })
@@ -310,8 +307,8 @@ func (d *Daemon) lookAtRules(asked asking) {
 	})
 }
 
-// followFiles reads files, and looks at all processes if what has changed of them, the time or a lost event asks for
-// it. The function read runs under d.rules.mu.
+// followFiles reads files. It looks at all processes if the changes in the files, the time or a lost event require
+// that. The function read runs under d.rules.mu.
 func (d *Daemon) followFiles(read func() (changed bool)) {
 	r := &d.rules
 	r.mu.Lock()
@@ -322,7 +319,7 @@ func (d *Daemon) followFiles(read func() (changed bool)) {
 	now := d.now()
 	changed := read()
 	if changed && r.any() {
-		// Before the look at what runs: what is executed meanwhile is told.
+		// FollowExecs comes before the look at running processes, so that no exec in between is missed.
 		if err := d.kernel.FollowExecs(true); err != nil {
 			d.complainOfRules(err)
 		}

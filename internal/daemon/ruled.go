@@ -11,42 +11,41 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// ruled is what rules want of a node, by whose rules they are. The zero value wants
-// nothing. It is never changed in place: copies share it.
+// ruled is the request of rules for a node, by the owner of the rules. The zero value requests nothing. It is never
+// changed in place, as copies share it.
 type ruled struct {
 	Owners [enforce.Owners]ruledWish `json:"owners"`
-	// Facts are read in files of version 3, where all owners had the same.
+	// Facts exists only for files of version 3, in which all owners had the same facts.
 	Facts *facts `json:"facts,omitempty"`
-	// Shared is the key of a rule that has one limit for all that match, "" for a
-	// node that is a process's own; Outer is the tree around it.
+	// Shared is the key of a rule that has one limit for all matching processes, "" for a process's own node. Outer is
+	// the tree around the node.
 	Shared string `json:"shared,omitempty"`
 	Outer  uint32 `json:"outer,omitempty"`
-	// Destined is the number of a rule for a part of the traffic, of which this is the
-	// node; 0 for others.
+	// Destined is the number of the rule for a part of the traffic whose node this is; 0 for other nodes.
 	Destined uint32 `json:"destined,omitempty"`
 }
 
-// ruledWish is what one owner's rules want.
+// ruledWish is the request of one owner's rules.
 type ruledWish struct {
 	Wish  wish                       `json:"wish"`
-	From  [enforce.Directions]origin `json:"from"` // of each rate
+	From  [enforce.Directions]origin `json:"from"` // origin of each rate
 	Rules []origin                   `json:"rules,omitempty"`
-	// To are the rules for a part of the traffic that match the process. Their limits are
-	// those of nodes of their own: see destined.go.
+	// To holds the rules for a part of the traffic that match the process. Their limits are on nodes of their own: see
+	// destined.go.
 	To []origin `json:"to,omitempty"`
-	// Facts are those of the process as it matched the owner's rules: no program that
-	// another owner's rules match may change what this one's want.
+	// Facts holds the facts of the process when it matched the owner's rules. A program that another owner's rules
+	// match must not change the requests of this owner's rules.
 	Facts *facts `json:"facts,omitempty"`
 }
 
-// origin is where a limit comes from.
+// origin is the rule that a limit comes from.
 type origin struct {
 	Name string `json:"name,omitempty"`
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`
 	Key  string `json:"key,omitempty"` // see rules.Rule.Key
-	// OwnName says, of a rule for a part of the traffic, that it matches by a cgroup or a unit that the process's
-	// user may have named.
+	// OwnName says that a rule for a part of the traffic matches by a cgroup or a unit that the process's user may have
+	// named.
 	OwnName bool `json:"own_name,omitempty"` // since version 11
 }
 
@@ -74,7 +73,7 @@ func (r ruled) empty() bool {
 
 func (w ruledWish) empty() bool { return len(w.Rules)+len(w.To) == 0 }
 
-// has reports whether a rule stands on the node.
+// has reports whether the node has a limit by this rule.
 func (r ruled) has(key string) bool {
 	for _, o := range r.Owners {
 		is := func(from origin) bool { return from.Key == key }
@@ -103,8 +102,8 @@ func (r ruled) warnings(owner enforce.Owner) (list []string) {
 	return list
 }
 
-// ruledWishOf puts rules together: the lowest rate of each direction, the lowest
-// weight and the highest guarantee hold. Rules that want none of that are left out.
+// ruledWishOf combines rules: the lowest rate of each direction, the lowest weight and the highest guarantee hold. It
+// leaves out rules that request none of these.
 func ruledWishOf(list []*rules.Rule) (out ruledWish) {
 	for _, r := range list {
 		from, counts := originOf(r), false
@@ -141,7 +140,7 @@ func ruledWishOf(list []*rules.Rule) (out ruledWish) {
 	return out
 }
 
-// ruledWishWith adds the rules for a part of the traffic of a process, or of several if no facts are given.
+// ruledWishWith adds the rules for a part of the traffic of a process, or of several processes if no facts are given.
 func ruledWishWith(f *facts, holding, destined []*rules.Rule) ruledWish {
 	out := ruledWishOf(holding)
 	for _, r := range destined {
@@ -152,10 +151,10 @@ func ruledWishWith(f *facts, holding, destined []*rules.Rule) ruledWish {
 	return out
 }
 
-// wants reports whether a rule wants something of a process's node.
+// wants reports whether a rule requests something of a process's node.
 func wants(r *rules.Rule) bool { return r.Destined() || len(ruledWishOf([]*rules.Rule{r}).Rules) > 0 }
 
-// wishOf is what one rule wants of a node.
+// wishOf returns the request of one rule for a node.
 func wishOf(r *rules.Rule) ruledWish {
 	if r.Destined() {
 		return ruledWishWith(nil, nil, []*rules.Rule{r})
@@ -163,8 +162,8 @@ func wishOf(r *rules.Rule) ruledWish {
 	return ruledWishOf([]*rules.Rule{r})
 }
 
-// sharedSubject is what a node of a rule for all together stands for: no process,
-// and told apart by its start, which is none.
+// sharedSubject returns the subject of a rule's node for all matching processes. It names no process, and an artificial
+// start time tells such nodes apart.
 func sharedSubject(r *rules.Rule, outer, uid uint32) identity.Resolved {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s %d", r.Key(), outer)
@@ -174,8 +173,8 @@ func sharedSubject(r *rules.Rule, outer, uid uint32) identity.Resolved {
 	}
 }
 
-// facts are what rules look at, of one process; they are kept with a node, since
-// the process may end before its children, or become another program.
+// facts holds the properties of one process that rules compare. They are kept with a node, since the process may end
+// before its children, or become another program.
 type facts struct {
 	Exe, Comm             string
 	User                  uint32
@@ -188,8 +187,8 @@ type facts struct {
 
 var _ rules.Facts = facts{}
 
-// mayKnow reports whether the process's user may know for which connections an administrator's rule is that matches
-// the process: not if that is so by a name that the user may have chosen for that.
+// mayKnow reports whether the process's user may see the destination of a matching administrator's rule. The user may
+// not if the match comes from a name that the user may have chosen for that.
 func (f facts) mayKnow(r *rules.Rule) bool { return r.MayHoldFor(f.User) || r.HoldsIn(f.SystemGroup) }
 
 // Program implements rules.Facts.
@@ -210,17 +209,16 @@ func (f facts) Cgroup() string { return f.Group }
 // Container implements rules.Facts.
 func (f facts) Container() rules.Container { return f.In }
 
-// running are the facts of a process, of which the rarer ones are read when a rule asks.
+// running holds the facts of a running process. It reads the rarer ones only when a rule asks for them.
 type running struct {
 	resolver              *identity.Resolver
 	pid, parent           int
 	facts                 facts
-	command, group, above bool // are read
+	command, group, above bool // these facts are read
 	inside                bool // the container is known
 }
 
-// look begins with what nearly every rule asks for; false: the process has ended, or
-// runs no program.
+// look reads the facts that nearly every rule asks for. It returns false if the process has ended, or runs no program.
 func look(r *identity.Resolver, pid int) (*running, bool) {
 	p := &running{resolver: r, pid: pid}
 	var err error
@@ -239,7 +237,7 @@ func (p *running) Program() rules.Program { return p.facts.Program() }
 // UID implements rules.Facts.
 func (p *running) UID() uint32 { return p.facts.User }
 
-// Command implements rules.Facts. What cannot be read any more is empty.
+// Command implements rules.Facts. A command line that cannot be read any more is empty.
 func (p *running) Command() string {
 	if !p.command {
 		p.command = true
@@ -276,7 +274,7 @@ func (p *running) Container() rules.Container {
 	return p.facts.In
 }
 
-// all reads everything.
+// all reads all facts.
 func (p *running) all() *facts {
 	p.Command()
 	p.Container()

@@ -14,23 +14,23 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// Rules implements apiserver.Backend: the administrator's rules, and those of the
-// caller; root sees everybody's.
+// Rules implements apiserver.Backend. It lists the administrator's rules and those of the caller; root sees
+// everybody's.
 func (d *Daemon) Rules(_ context.Context, by auth.Actor) (api.RuleList, error) {
 	d.rules.mu.Lock()
 	defer d.rules.mu.Unlock()
 	return d.listRules(by), nil
 }
 
-// ReloadRules implements apiserver.Backend. The files are looked at each second
-// without it; whoever asks wants to know that they are in force.
+// ReloadRules implements apiserver.Backend. The daemon looks at the files each second anyway. The caller of this wants
+// to know that they are in force.
 func (d *Daemon) ReloadRules(ctx context.Context, by auth.Actor) (api.RuleList, error) {
 	if !d.followsRules() {
 		return api.RuleList{}, noRules()
 	}
 	asked := asking{all: by.Root()}
 	if asked.all {
-		d.lookUpRuleUsers(ctx) // before the lock, which waits for nobody
+		d.lookUpRuleUsers(ctx) // before the lock, under which no call waits
 	} else {
 		asked.uid = &by.UID
 		d.resolver.Accounts().Known(by.UID) // the next look has the home of a directory's user
@@ -74,7 +74,7 @@ func (d *Daemon) listRules(by auth.Actor) api.RuleList {
 	return answer
 }
 
-// standing counts the nodes on which each rule stands, by key.
+// standing counts the nodes that have a limit by each rule, by key.
 func (d *Daemon) standing() map[string]int {
 	hosts := d.ruledHosts()
 	d.mu.Lock()
@@ -83,7 +83,7 @@ func (d *Daemon) standing() map[string]int {
 	for _, n := range d.nodes {
 		for _, o := range n.ruled.Owners {
 			for _, from := range o.Rules {
-				count[from.Key]++ // of one for a part of the traffic, its own nodes
+				count[from.Key]++ // for a rule on a part of the traffic, its own nodes
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func containerText(c rules.Container) string {
 	return strings.Join(c.Names, ", ")
 }
 
-// TestRules implements apiserver.Backend: which rules match a process as it is now.
+// TestRules implements apiserver.Backend. It says which rules match a process as it is now.
 func (d *Daemon) TestRules(ctx context.Context, by auth.Actor, pid int) (api.RuleTest, error) {
 	if !d.followsRules() {
 		return api.RuleTest{}, noRules()
@@ -144,7 +144,7 @@ func (d *Daemon) TestRules(ctx context.Context, by auth.Actor, pid int) (api.Rul
 	return answer, nil
 }
 
-// verdicts are what the rules say of a process with these facts. The caller holds d.rules.mu.
+// verdicts returns the result of each rule for a process with these facts. The caller holds d.rules.mu.
 func (d *Daemon) verdicts(by auth.Actor, f *facts) (list []api.RuleVerdict) {
 	now := d.now()
 	standing := d.standing()

@@ -15,10 +15,10 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// matched are the rules that match a process, by owner.
+// matched holds the rules that match a process, by owner.
 type matched [enforce.Owners]ownersMatch
 
-// ownersMatch are the rules that hold for the process, and those for a part of its traffic.
+// ownersMatch holds the rules in force for the process, and those for a part of its traffic.
 type ownersMatch struct{ holding, destined []*rules.Rule }
 
 func (m ownersMatch) all() []*rules.Rule { return slices.Concat(m.holding, m.destined) }
@@ -27,8 +27,7 @@ func (m ownersMatch) none() bool { return len(m.holding)+len(m.destined) == 0 }
 
 func (m matched) none() bool { return m[enforce.OwnerAdmin].none() && m[enforce.OwnerUser].none() }
 
-// match asks the rules of the administrator and of the process's user. The caller
-// holds d.rules.mu.
+// match compares a process with the rules of the administrator and of its user. The caller holds d.rules.mu.
 func (d *Daemon) match(f rules.Facts, now time.Time) (m matched) {
 	for owner, set := range d.rules.sets(f.UID()) {
 		if set == nil {
@@ -41,7 +40,7 @@ func (d *Daemon) match(f rules.Facts, now time.Time) (m matched) {
 		}
 		began := time.Now()
 		if !b.debt.may(began) {
-			continue // what they want already stays
+			continue // their present requests stay
 		}
 		m[owner].holding, m[owner].destined = set.Match(f, now)
 		b.debt.took += time.Since(began)
@@ -49,19 +48,19 @@ func (d *Daemon) match(f rules.Facts, now time.Time) (m matched) {
 	return m
 }
 
-// executed applies the rules to a process that runs another program now. If none is
-// for that one, what stands on the process stays: nobody leaves a limit by exec.
+// executed applies the rules to a process after an exec. If no rule matches the new program, the present limits of the
+// process stay: a process cannot leave a limit by exec.
 func (d *Daemon) executed(ctx context.Context, e enforce.Exec) {
 	p, ok := look(d.resolver, e.PID)
 	if !ok {
 		return
 	}
 	if d.rules.containers.Load() {
-		p.Container() // before the lock: what engines have written down is read
+		p.Container() // before the lock, as this reads files of container engines
 	}
 	d.rules.mu.Lock()
 	defer d.rules.mu.Unlock()
-	// A directory's user who runs something may have rules of their own: their home has to be known for that.
+	// A directory's user who runs a program may have rules of their own. Their home has to be known for that.
 	d.resolver.Accounts().Known(d.countsAs(p.facts.User))
 	m := d.match(p, d.now())
 	if m.none() {
@@ -79,8 +78,8 @@ func (d *Daemon) executed(ctx context.Context, e enforce.Exec) {
 	d.readyMatched(e.PID)
 }
 
-// applyToAll applies the rules to every process, parents first, and ends what no rule
-// wants any more. New limits stand before old ones go. The caller holds d.rules.mu.
+// applyToAll applies the rules to every process, parents first. Then it ends limits that no rule requests any more. New
+// limits are in force before old ones go. The caller holds d.rules.mu.
 func (d *Daemon) applyToAll(now time.Time) {
 	d.learnDestinations(now)
 	d.learnAdapts(now)
@@ -127,8 +126,7 @@ func (d *Daemon) applyToAll(now time.Time) {
 	d.followDestinations()
 }
 
-// reviewRuled looks whether the rules on a node still want it, by the process as it
-// was when they matched.
+// reviewRuled checks whether the rules on a node still request it, by the facts of the process when they matched.
 func (d *Daemon) reviewRuled(n *node, now time.Time) {
 	next := *n
 	if n.ruled.Shared != "" {
@@ -141,7 +139,7 @@ func (d *Daemon) reviewRuled(n *node, now time.Time) {
 	d.changeRuled(n, &next)
 }
 
-// reviewOwner is what one owner's rules want now of a process's own node.
+// reviewOwner returns the present request of one owner's rules for a process's own node.
 func (d *Daemon) reviewOwner(n *node, owner int, now time.Time) ruledWish {
 	was := n.ruled.Owners[owner]
 	if was.Facts == nil {
@@ -149,7 +147,7 @@ func (d *Daemon) reviewOwner(n *node, owner int, now time.Time) ruledWish {
 	}
 	set := d.rules.sets(was.Facts.User)[owner]
 	if set == nil {
-		return was // not known: as it was
+		return was // not known: unchanged
 	}
 	holding, destined := set.Match(*was.Facts, now)
 	out := ruledWishWith(was.Facts, slices.DeleteFunc(holding, func(r *rules.Rule) bool { return r.Share == rules.ShareAll }), destined)
@@ -157,7 +155,7 @@ func (d *Daemon) reviewOwner(n *node, owner int, now time.Time) ruledWish {
 	return out
 }
 
-// reviewShared is what the rule of a shared node wants now.
+// reviewShared returns the present request of the rule of a shared node.
 func (d *Daemon) reviewShared(n *node, now time.Time) ruled {
 	next := n.ruled
 	for owner, set := range d.rules.sets(n.res.UID) {
@@ -174,7 +172,7 @@ func (d *Daemon) reviewShared(n *node, now time.Time) ruled {
 	return next
 }
 
-// changeRuled brings what rules want of a node into force.
+// changeRuled brings the requests of rules for a node into force.
 func (d *Daemon) changeRuled(n, next *node) {
 	if n.ruled.same(next.ruled) {
 		return
@@ -201,10 +199,9 @@ func (d *Daemon) ruleFailed(res identity.Resolved, err error) {
 	d.log.Debug("a rule does not hold", "subject", res.Subject.String(), "err", err)
 }
 
-// applyRules makes the rules hold for a process that they match. It returns the node
-// of the process itself, if it has one then. An owner none of whose rules matches keeps
-// what theirs want of it: nobody leaves the administrator's limit by a rule of their own.
-// The caller holds d.rules.mu.
+// applyRules applies matching rules to a process. It returns the process's own node, if it has one then. If none of an
+// owner's rules matches, the former requests of that owner's rules stay: a user cannot leave the administrator's limit
+// by a rule of their own. The caller holds d.rules.mu.
 func (d *Daemon) applyRules(res identity.Resolved, f *facts, m matched, now time.Time) *node {
 	if res.Kind != enforce.KindTree || res.Key == uint64(d.pid) {
 		return nil // the machine's first process stands for the host
@@ -257,7 +254,7 @@ func (d *Daemon) applyRules(res identity.Resolved, f *facts, m matched, now time
 		return nil
 	}
 	if err := d.roomForRuled(&next); err != nil {
-		// The administrator's rules hold for these together.
+		// The administrator's rules hold for these processes together.
 		for _, r := range m[enforce.OwnerAdmin].all() {
 			if (r.Destined() || r.Share != rules.ShareAll) && wants(r) {
 				err = errors.Join(err, d.joinRule(res, nil, enforce.OwnerAdmin, r))
@@ -276,8 +273,7 @@ func (d *Daemon) applyRules(res identity.Resolved, f *facts, m matched, now time
 	return n
 }
 
-// treesAround lists the nodes of trees that a process is in, but its own, innermost
-// first.
+// treesAround lists the nodes of trees that a process is in, except its own, innermost first.
 func (d *Daemon) treesAround(res identity.Resolved, own *node) []*node {
 	var list []*node
 	for _, id := range d.kernel.Trees(int(res.Key)) {
@@ -288,9 +284,9 @@ func (d *Daemon) treesAround(res identity.Resolved, own *node) []*node {
 	return list
 }
 
-// joinRule makes a process a member of the node of a rule that has one limit for all
-// that match; inside another tree that is a node of its own, so that nobody leaves
-// that tree by a rule. The caller holds both locks.
+// joinRule makes a process a member of the node of a rule that has one limit for all matching processes. Inside another
+// tree it makes a node of its own there, so that a process cannot leave that tree by a rule. The caller holds both
+// locks.
 func (d *Daemon) joinRule(res identity.Resolved, own *node, owner enforce.Owner, r *rules.Rule) error {
 	outer := uint32(0)
 	for i, n := range d.treesAround(res, own) {
@@ -339,8 +335,7 @@ func (d *Daemon) joinRule(res identity.Resolved, own *node, owner enforce.Owner,
 	return err
 }
 
-// outerGone has the nodes of rules inside one that is gone be inside what was around
-// it. The caller holds d.mu.
+// outerGone moves the nodes of rules inside a removed tree to the tree around that. The caller holds d.mu.
 func (d *Daemon) outerGone(gone *node) {
 	for _, n := range d.nodes {
 		if n.ruled.Shared != "" && n.ruled.Outer == gone.id {
@@ -350,7 +345,7 @@ func (d *Daemon) outerGone(gone *node) {
 	}
 }
 
-// nodesOfRule lists the nodes on which a rule stands, by its name.
+// nodesOfRule lists the nodes that have a limit by a rule, by its name.
 func (d *Daemon) nodesOfRule(by auth.Actor, s api.Subject) (api.NodeList, error) {
 	now, err := d.sampler.full()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// BenchmarkExec is what a program that is executed costs the daemon: a look at
-// the process, and at a thousand rules that all do not match.
+// BenchmarkExec measures the daemon's cost of one exec: reading the process, and comparing it with up to a thousand
+// rules that all do not match.
 func BenchmarkExec(b *testing.B) {
 	programs := func(i int) string { return fmt.Sprintf("program = 'program-%d'", i) }
 	mixed := func(i int) string {

@@ -15,7 +15,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// What an engine has written down of a container is read without the lock on the rules.
+// The daemon reads the container engine's files without the lock on the rules.
 func TestContainersAreLookedUpWithoutTheRulesLock(t *testing.T) {
 	const pid = 4242
 	proc, lib := t.TempDir(), t.TempDir()
@@ -41,7 +41,7 @@ func TestContainersAreLookedUpWithoutTheRulesLock(t *testing.T) {
 	c.fake.Exec(pid)
 	var writer *os.File
 	c.eventually("it is looked up", func() (ok bool) {
-		fd, err := unix.Open(written, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // fails while nobody reads
+		fd, err := unix.Open(written, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // fails while it has no reader
 		if err == nil {
 			writer = os.NewFile(uintptr(fd), written)
 		}

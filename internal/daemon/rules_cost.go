@@ -2,17 +2,17 @@ package daemon
 
 import "time"
 
-// What users' own rules may cost everybody: the daemon reads and compares them, for the
-// administrator's rules and for other users, too.
+// Users' own rules cost everybody time: the daemon reads and compares them while the administrator's rules and other
+// users wait. These bounds limit that time.
 
 const (
-	// A user's own rules may take so much time to be compared at once, and such a part of
-	// all time; more, and they are not compared for a while.
+	// mostRuleDebt bounds the time that comparing a user's own rules may take at once. ruleTimeShare bounds it as a
+	// part of all time. Beyond these bounds the rules are not compared for a while.
 	mostRuleDebt  = 500 * time.Millisecond
 	ruleTimeShare = 20 // 1/20
 )
 
-// ruleDebt is what a user's own rules took to compare, and have not paid for by waiting.
+// ruleDebt is the time that comparing a user's own rules took, less the part that has been paid for by waiting.
 type ruleDebt struct {
 	took time.Duration
 	at   time.Time

@@ -11,20 +11,21 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// A user's home may lie on a file system that does not answer, such as that of a server that is away. So homes are
-// looked at without the lock on the rules, some at a time, and none is waited for for long: what is seen later counts
-// at a later look.
+// A user's home may lie on a file system that does not answer, such as that of an unreachable server. So the daemon
+// reads homes without the lock on the rules, some at a time, and waits for none for long. A result that comes late
+// counts at a later look.
 
 const (
-	// filePatience is how long a look waits for one home.
+	// filePatience is the time that a look waits for one home.
 	filePatience = 250 * time.Millisecond
-	// homesAtOnce is how many homes are looked at at a time.
+	// homesAtOnce is the number of homes that are read at a time.
 	homesAtOnce = 8
-	// homesPatience is after what time a look begins with no other home, unless somebody asked for all and each answers.
+	// homesPatience is the time after which a look begins with no other home, unless a request covers all homes and
+	// each answers.
 	homesPatience = time.Second
 	// mostHanging bounds the homes without an answer: a thread of the daemon's waits for each.
 	mostHanging = 256
-	// homeLinePause is how often one home may be logged: it may be slow at every other look.
+	// homeLinePause is the least time between two log lines about one home: it may be slow at every other look.
 	homeLinePause = time.Minute
 )
 
@@ -32,19 +33,19 @@ const (
 type homeLook struct {
 	uid   uint32
 	home  string
-	known *book // a copy, as the rules were when it began; nil: there were none
-	asked bool  // somebody asked for it
+	known *book // a copy of the rules when the look began; nil: there were none
+	asked bool  // the look was requested
 	now   time.Time
-	late  bool // it was waited for in vain
+	late  bool // the wait for it timed out
 
-	done   chan struct{} // closed when what follows is there; nil: it has not begun
-	stamp  string        // of the file
+	done   chan struct{} // closed when the fields below are set; nil: it has not begun
+	stamp  string        // stamp of the file
 	isRead bool
 	list   []*rules.Rule
 	err    error
 }
 
-// homeLooks are the looks that homes have not answered. Its lock is held for a whole look at users' rules, and taken
+// homeLooks holds the looks that homes have not answered. Its lock is held for a whole look at users' rules, and taken
 // before that of ruleBook.
 type homeLooks struct {
 	mu      sync.Mutex
@@ -52,10 +53,10 @@ type homeLooks struct {
 	unseen  map[uint32]bool // homes that no look has come to yet; never changed in place
 	listed  bool            // all homes were listed once
 	told    map[uint32]homeTold
-	full    bool // it was said that there are too many
+	full    bool // the log says that there are too many
 }
 
-// homeTold is what was logged last of a home, and when.
+// homeTold is the last log line about a home, and its time.
 type homeTold struct {
 	hangs bool
 	at    time.Time
@@ -94,7 +95,7 @@ func (l *homeLook) await() {
 	}
 }
 
-// lookAtHomes returns what there is to see of users' own rules. The caller holds r.homes.mu, and no other lock.
+// lookAtHomes returns the looks at users' own rules that have a result. The caller holds r.homes.mu, and no other lock.
 func (d *Daemon) lookAtHomes(asked asking) (seen []*homeLook, err error) {
 	looks, err := d.homesToSee(asked)
 	if err != nil {
@@ -116,7 +117,7 @@ func (d *Daemon) lookAtHomes(asked asking) (seen []*homeLook, err error) {
 	if asked.uid == nil { // users may have gone
 		maps.DeleteFunc(h.hanging, func(_ uint32, l *homeLook) bool { return l.isDone() })
 	}
-	// The first look is the daemon's own, and what rules name destinations waits for it.
+	// The daemon itself makes the first look, and rules with destinations wait for it.
 	seen = append(seen, d.seeHomes(begin, asked.all && h.listed)...)
 	if asked.uid == nil {
 		h.noteUnseen(looks)
@@ -124,7 +125,7 @@ func (d *Daemon) lookAtHomes(asked asking) (seen []*homeLook, err error) {
 	return seen, nil
 }
 
-// noteUnseen notes which homes no look has come to, of all that there are.
+// noteUnseen notes the homes in the list that no look has come to.
 func (h *homeLooks) noteUnseen(all []*homeLook) {
 	unseen := make(map[uint32]bool)
 	for _, l := range all {
@@ -135,7 +136,7 @@ func (h *homeLooks) noteUnseen(all []*homeLook) {
 	h.unseen, h.listed = unseen, true
 }
 
-// homesToSee lists the homes that a look is to see.
+// homesToSee lists the homes that a look covers.
 func (d *Daemon) homesToSee(asked asking) (list []*homeLook, err error) {
 	r := &d.rules
 	r.mu.Lock()
@@ -159,8 +160,8 @@ func (d *Daemon) homesToSee(asked asking) (list []*homeLook, err error) {
 	return list, nil
 }
 
-// seeHomes looks at homes, at all of them if that was asked for and none hangs, and returns those that have answered;
-// the others hang from now on.
+// seeHomes looks at homes, and returns those that have answered; the others hang from now on. It looks at all of them
+// if that was requested and none hangs.
 func (d *Daemon) seeHomes(list []*homeLook, all bool) (seen []*homeLook) {
 	h := &d.rules.homes
 	room := int64(mostHanging - len(h.hanging))
@@ -207,12 +208,12 @@ func (d *Daemon) seeHomes(list []*homeLook, all bool) (seen []*homeLook) {
 	return seen
 }
 
-// tellHanging logs whether a home answers, if that is not what was logged last, and not too often.
+// tellHanging logs whether a home answers, if that differs from the last log line and that line is old enough.
 func (d *Daemon) tellHanging(l *homeLook) {
 	told, now := d.rules.homes.told, d.now()
 	last := told[l.uid]
 	if now.Sub(last.at) < homeLinePause {
-		return // a later look tells how it is then
+		return // a later look logs the state at that time
 	}
 	switch {
 	case l.late && !last.hangs:
@@ -226,8 +227,8 @@ func (d *Daemon) tellHanging(l *homeLook) {
 	}
 }
 
-// readHomes takes over what was seen of users' own rules, and reports whether those in force have changed. The caller
-// holds both locks.
+// readHomes stores the results of looks at users' own rules, and reports whether the rules in force have changed. The
+// caller holds both locks.
 func (d *Daemon) readHomes(seen []*homeLook, asked asking) (changed bool) {
 	r := &d.rules
 	now := d.now()
@@ -241,7 +242,7 @@ func (d *Daemon) readHomes(seen []*homeLook, asked asking) (changed bool) {
 			r.users[l.uid] = b
 		}
 		if !l.isRead && b.reads(l.stamp, asked.of(l.uid), now) {
-			b.stamp = readAgain // it was asked for meanwhile
+			b.stamp = readAgain // it was requested meanwhile
 			continue
 		}
 		if d.renew(b, l.stamp, asked.of(l.uid), now, func() ([]*rules.Rule, error) { return l.list, l.err }) {
@@ -252,7 +253,7 @@ func (d *Daemon) readHomes(seen []*homeLook, asked asking) (changed bool) {
 		r.unseen, changed = r.homes.unseen, true
 	}
 	for uid := range r.homes.hanging {
-		if r.users[uid] == nil { // it is told of whose rules nothing is known, and what they wanted before stays
+		if r.users[uid] == nil { // the user learns why no rules are known, and the former requests of these rules stay
 			r.users[uid] = &book{owner: uid}
 		}
 	}
@@ -265,7 +266,7 @@ func (d *Daemon) readHomes(seen []*homeLook, asked asking) (changed bool) {
 	return changed
 }
 
-// hangs is what is wrong with a home that does not answer.
+// hangs returns the problem of a home that does not answer.
 func hangs(home string) api.RuleProblem {
 	return api.RuleProblem{
 		File:    filepath.Join(home, rules.OfUser),

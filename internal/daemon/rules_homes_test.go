@@ -19,7 +19,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// logText is what a daemon has logged.
+// logText is the text that a daemon has logged.
 type logText struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -36,18 +36,18 @@ func (l *logText) logger(t *testing.T) *slog.Logger {
 	return slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), l), nil))
 }
 
-// count is how often something was logged.
+// count returns how often something was logged.
 func (l *logText) count(what string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Count(l.text.String(), what)
 }
 
-// Homes that do not answer keep neither others' rules from being read nor anybody waiting, and are told once.
+// Homes that do not answer neither keep others' rules from being read nor make any caller wait. They are logged once.
 func TestHomesThatDoNotAnswer(t *testing.T) {
 	testutil.RequireRoot(t)
 	const firstStuck, stuck, firstUser, users = 1_999_000_100, 20, 1_999_000_200, 20
-	const notAnswering = `stay" uid=19990001` // of those who are stuck
+	const notAnswering = `stay" uid=19990001` // of the users who are stuck
 	var log logText
 	var hang, locked atomic.Bool
 	var looks [stuck]atomic.Int32 // at homes that do not answer
@@ -104,7 +104,7 @@ func TestHomesThatDoNotAnswer(t *testing.T) {
 	require.False(t, locked.Load(), "the lock on the rules is held while homes are looked at")
 }
 
-// Of a home that is slow each time the rules are read all the same, and it is told once.
+// The rules in a home that is slow each time are read all the same, and the slowness is logged once.
 func TestSlowHome(t *testing.T) {
 	testutil.RequireRoot(t)
 	const user = 1_999_000_300
@@ -125,7 +125,7 @@ func TestSlowHome(t *testing.T) {
 	require.Equal(t, 1, log.count("a home folder does not answer"))
 }
 
-// getsFree reports whether nobody holds a lock for as long as a look waits for a home.
+// getsFree reports whether a lock becomes free within half the time that a look waits for a home.
 func getsFree(lock *sync.Mutex) bool {
 	for until := time.Now().Add(filePatience / 2); time.Now().Before(until); time.Sleep(poll) {
 		if lock.TryLock() {
@@ -136,7 +136,7 @@ func getsFree(lock *sync.Mutex) bool {
 	return false
 }
 
-// A look ends in time although homes do not answer, and there are no more of these than may be.
+// A look ends in time although homes do not answer, and the number of such homes stays below its bound.
 func TestLookAtManyHomes(t *testing.T) {
 	var log logText
 	until := make(chan struct{})
@@ -173,7 +173,7 @@ func TestLookAtManyHomes(t *testing.T) {
 	}
 }
 
-// Slow homes hold a look up that nobody asked for no longer than those without an answer.
+// Slow homes delay a look that was not requested no longer than homes without an answer do.
 func TestLookAtManySlowHomes(t *testing.T) {
 	const slow = filePatience / 10
 	d := &Daemon{log: new(logText).logger(t), opts: Options{atHome: func(uint32) { time.Sleep(slow) }}}
@@ -188,7 +188,7 @@ func TestLookAtManySlowHomes(t *testing.T) {
 	require.Less(t, len(seen), len(list))
 }
 
-// The administrator's rules are in force before any home is looked at.
+// The administrator's rules are in force before any home is read.
 func TestSystemRulesWaitForNoHome(t *testing.T) {
 	const firstUser, users = 1_999_000_400, 20
 	a := name("a")
@@ -196,7 +196,7 @@ func TestSystemRulesWaitForNoHome(t *testing.T) {
 	var pid int
 	var looks, early atomic.Int32
 	c := newClerk(t, new(enforcetest.Kernel), "", func(o *Options) {
-		o.Tick = time.Hour // the look that is asked for is the only one
+		o.Tick = time.Hour // the requested look is the only one
 		o.atHome = func(uint32) {
 			c := at.Load()
 			if c == nil {
@@ -221,7 +221,7 @@ func TestSystemRulesWaitForNoHome(t *testing.T) {
 	require.Zero(t, early.Load(), "looks at homes before the rule was in force")
 }
 
-// What users' own rules wanted stays while a new daemon has read the administrator's rules alone.
+// The requests of users' own rules stay while a new daemon has read only the administrator's rules.
 func TestUsersRulesStayUntilHomesAreSeen(t *testing.T) {
 	testutil.RequireRoot(t)
 	const user = 1_999_000_500
@@ -249,7 +249,7 @@ func TestUsersRulesStayUntilHomesAreSeen(t *testing.T) {
 	require.Equal(t, removed, fake.Calls("RemoveNode"))
 }
 
-// A home that is late at every other look is told once a minute at most, and at last how it is.
+// A home that is late at every other look is logged once a minute at most, and at last with its present state.
 func TestHomeThatIsLateAtTimes(t *testing.T) {
 	var log logText
 	var clock atomicTime
@@ -279,8 +279,8 @@ func TestHomeThatIsLateAtTimes(t *testing.T) {
 	require.Empty(t, d.rules.homes.told)
 }
 
-// A home that does not answer from the start on is told to its user and to root. What its user's rules wanted before
-// stays until it answers.
+// The problem of a home that does not answer from the start on is shown to its user and to root. The former requests of
+// its user's rules stay until it answers.
 func TestHomeThatHangsFromTheStart(t *testing.T) {
 	testutil.RequireRoot(t)
 	const user, other = 1_999_000_600, 1_999_000_601
