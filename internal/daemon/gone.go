@@ -6,21 +6,20 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// endGone lifts the nodes that have neither a member nor a socket that still
-// drains. Users, units and the host stay whatever happens. The caller holds d.mu.
+// endGone lifts the nodes that have neither a member nor a socket that still drains. Users, units and the host stay
+// whatever happens. The caller holds d.mu.
 func (d *Daemon) endGone() {
 	var gone []*node
 	for _, n := range d.nodes {
 		if d.subjectGone(n) {
-			d.learnProgram(n) // what it was called at its end
+			d.learnProgram(n) // the name of the program at its end
 			gone = append(gone, n)
 		}
 	}
 	if len(gone) == 0 {
 		return
 	}
-	// Read after the ends were seen, so that a member that was born before
-	// counts.
+	// The statistics are read after the ends were seen, so that a member that was born before them counts.
 	stats, err := d.kernel.Stats()
 	if err != nil {
 		d.sampler.complain(d.log, err)

@@ -12,9 +12,8 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// commit makes next the wanted state of old, or of a new node if old is nil:
-// in the kernel, then in the file. An error leaves both as they were; that the file
-// cannot be written is none (unwritten.go). The caller holds d.mu.
+// commit makes next the desired state of old, or of a new node if old is nil: in the kernel, then in the file. An error
+// leaves both unchanged. A failure to write the file is no error (unwritten.go). The caller holds d.mu.
 func (d *Daemon) commit(old, next *node) (*node, error) {
 	defer d.sampler.outdate()
 	if old == nil {
@@ -45,7 +44,7 @@ func (d *Daemon) commit(old, next *node) (*node, error) {
 	return old, nil
 }
 
-// apply tells the kernel what is wanted of a node.
+// apply sets a node in the kernel to its desired state.
 func (d *Daemon) apply(n *node) error {
 	if n.res.Pending() {
 		return nil
@@ -57,7 +56,7 @@ func (d *Daemon) apply(n *node) error {
 	return nil
 }
 
-// drop lifts a node that nobody wants any more.
+// drop lifts a node that no owner requests any more.
 func (d *Daemon) drop(n *node) error {
 	defer d.sampler.outdate()
 	if err := d.unapply(n); err != nil {
@@ -103,8 +102,7 @@ func (d *Daemon) rebind(n *node, res identity.Resolved) error {
 	return d.apply(n)
 }
 
-// freeID returns an id that is not in use, going round so that one that was
-// given back is not used again soon.
+// freeID returns an id that is not in use. It goes round, so that a released id is not used again soon.
 func (d *Daemon) freeID() uint32 {
 	for {
 		id := d.nextID
@@ -122,8 +120,7 @@ func (d *Daemon) used(id uint32) bool {
 	return stocked || d.nodes[id] != nil
 }
 
-// startWatch watches the root process of a tree. Where it cannot be watched the
-// tick looks for its end.
+// startWatch watches the root process of a tree. Where that is impossible, the tick notices its end.
 func (d *Daemon) startWatch(n *node) {
 	if n.res.Kind != enforce.KindTree || n.res.Key == 0 {
 		return
@@ -141,12 +138,12 @@ func (d *Daemon) startWatch(n *node) {
 	n.watch = watch
 }
 
-// keepHouse looks at the kernel at every tick, and when a process has ended.
+// keepHouse reconciles with the kernel at every tick, and when a process has ended.
 func (d *Daemon) keepHouse(ctx context.Context) {
 	tick := time.NewTicker(d.opts.Tick)
 	defer tick.Stop()
 	pause, told := watchdogPause(), time.Now()
-	var named <-chan time.Time // names of new nodes' programs are looked at then; nil = there are none
+	var named <-chan time.Time // when to read names of new nodes' programs; nil = there are none
 	var said unreachable
 	var groupDue time.Time
 	for {
@@ -183,8 +180,7 @@ func (d *Daemon) keepHouse(ctx context.Context) {
 	}
 }
 
-// keepArmed calls Maintain at every tick while there are nodes, and whenever
-// the kernel side asks for it.
+// keepArmed calls Maintain at every tick while there are nodes, and whenever the kernel side asks for it.
 func (d *Daemon) keepArmed(ctx context.Context) {
 	tick := time.NewTicker(d.opts.Tick)
 	defer tick.Stop()
@@ -209,7 +205,7 @@ func (d *Daemon) keepArmed(ctx context.Context) {
 	}
 }
 
-// complainOnce logs what keeps failing once; last is what was said, "" = nothing fails.
+// complainOnce logs a failure once while it lasts; last is the last failure, "" = none.
 func (d *Daemon) complainOnce(last *string, what string, err error) {
 	switch {
 	case err == nil:
@@ -220,8 +216,8 @@ func (d *Daemon) complainOnce(last *string, what string, err error) {
 	}
 }
 
-// followNames finds units and containers that restarted, and cgroups and devices that appeared.
-// systemd is asked without the lock.
+// followNames finds units and containers that restarted, and cgroups and devices that appeared. It asks systemd without
+// the lock.
 func (d *Daemon) followNames(ctx context.Context) {
 	subjects := make(map[uint32]api.Subject)
 	d.mu.Lock()
@@ -240,7 +236,7 @@ func (d *Daemon) followNames(ctx context.Context) {
 	d.mu.Unlock()
 	for id, subject := range subjects {
 		if subject.Kind == api.KindLink {
-			gone := identity.LinkGone(subject) // which may look at all of /proc
+			gone := identity.LinkGone(subject) // this may read all of /proc
 			d.mu.Lock()
 			if n := d.nodes[id]; n != nil {
 				n.nowhere = gone
@@ -261,9 +257,8 @@ func (d *Daemon) followNames(ctx context.Context) {
 	}
 }
 
-// look ends the nodes whose subject is gone; at the tick it also records the
-// counters and compares the kernel with what is wanted. Without nodes it costs
-// nothing.
+// look ends the nodes whose subject is gone. At the tick it also records the counters and compares the kernel with the
+// desired state. Without nodes it costs nothing.
 func (d *Daemon) look(tick bool) {
 	if tick && (d.count() > 0 || d.events.heard()) {
 		d.recordTick()
@@ -271,7 +266,7 @@ func (d *Daemon) look(tick bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.isDown {
-		return // and the kernel side closed
+		return // the kernel side is closed
 	}
 	if len(d.nodes) > 0 {
 		if tick {
@@ -287,7 +282,7 @@ func (d *Daemon) look(tick bool) {
 		d.dirty = true
 	}
 	if now := time.Now(); d.dirty && (d.unwritten.of(path) == nil || d.unwritten.due(path, now)) {
-		_ = d.save() // noted, and tried again
+		_ = d.save() // a failure is noted, and tried again
 	}
 }
 
@@ -309,7 +304,7 @@ func (d *Daemon) recordTick() {
 	}
 }
 
-// compare sets again what the kernel lost, and lifts what it kept too long.
+// compare sets nodes again that the kernel lost, and lifts nodes that it kept too long.
 func (d *Daemon) compare() {
 	specs, err := d.kernel.Nodes()
 	if err != nil {
@@ -328,7 +323,7 @@ func (d *Daemon) compare() {
 	}
 	for id := range d.stock {
 		if _, ok := inForce[id]; !ok {
-			delete(d.stock, id) // and another is put there
+			delete(d.stock, id) // another one replaces it
 		}
 	}
 	d.followReservations()
@@ -353,7 +348,7 @@ func known(k enforce.Kind) bool {
 	return false
 }
 
-// once logs what went wrong with a node, unless it is what went wrong before.
+// once logs an error about a node, unless it is the same as the last one.
 func (d *Daemon) once(n *node, err error) {
 	if err == nil {
 		n.lastErr = ""

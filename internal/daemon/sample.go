@@ -9,7 +9,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// sample is what the kernel side said at one time.
+// sample is one reading of the kernel side.
 type sample struct {
 	at      time.Time
 	nodes   map[uint32]enforce.NodeStats
@@ -18,7 +18,7 @@ type sample struct {
 	queues  map[uint32]queue
 }
 
-// queue is what waits at one node.
+// queue is the backlog at one node.
 type queue struct {
 	sockets int
 	waiting int
@@ -26,16 +26,16 @@ type queue struct {
 	waitNS  uint64
 }
 
-// sampler reads the kernel side, not more often than readers need.
+// sampler reads the kernel side, not more often than its callers need.
 type sampler struct {
 	kernel enforce.Kernel
 
 	mu      sync.Mutex
 	last    sample
-	failing string // complained already
+	failing string // the failure that was logged last
 }
 
-// fresh is how old an answer to a caller may be.
+// fresh is the greatest age of an answer to a caller.
 const fresh = 100 * time.Millisecond
 
 // stats reads the counters only.
@@ -73,7 +73,7 @@ func (s *sampler) full() (sample, error) {
 	return now, nil
 }
 
-// of reads what concerns one node.
+// of reads the counters and sockets of one node.
 func (s *sampler) of(id uint32) (sample, error) {
 	stats, sockets, err := s.kernel.Look(id)
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *sampler) of(id uint32) (sample, error) {
 	return now, nil
 }
 
-// line counts what waits at each node.
+// line counts the backlog at each node.
 func (s *sample) line() {
 	s.queues = make(map[uint32]queue)
 	for _, sock := range s.sockets {
@@ -101,14 +101,14 @@ func (s *sample) line() {
 	}
 }
 
-// outdate makes the next reading a new one.
+// outdate makes the next caller get a new reading.
 func (s *sampler) outdate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = sample{}
 }
 
-// complain logs what keeps failing once.
+// complain logs a failure once while it lasts.
 func (s *sampler) complain(log *slog.Logger, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
