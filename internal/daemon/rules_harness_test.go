@@ -19,12 +19,12 @@ import (
 // clerk is a harness with rules and programs of its own.
 type clerk struct {
 	*harness
-	dir   string // of the system's rules
+	dir   string // folder of the system's rules
 	bin   string
 	homes map[uint32]string
 }
 
-// name is a program's name that no other process of the machine has.
+// name returns a program name that no other process of the machine has.
 func name(what string) string { return fmt.Sprintf("nn%d%s", os.Getpid()%100000, what) }
 
 func newClerk(t *testing.T, fake *enforcetest.Kernel, text string, change func(*Options)) *clerk {
@@ -58,14 +58,15 @@ func (c *clerk) write(text string) {
 	require.NoError(c.t, os.Rename(path+".new", path))
 }
 
-// runs starts a program of a name, and tells the daemon of its exec.
+// runs starts a program of that name. The daemon is not told of its exec.
 func (c *clerk) runs(name string, uid uint32) int {
 	c.t.Helper()
 	path := filepath.Join(c.bin, name)
 	if _, err := os.Stat(path); err != nil {
 		sleep, err := exec.LookPath("sleep")
 		require.NoError(c.t, err)
-		// By another process: what this one has open for writing others that begin meanwhile have, too.
+		// Another process copies the file: processes that are started meanwhile would inherit this process's writable
+		// descriptor.
 		require.NoError(c.t, exec.Command("cp", sleep, path).Run())
 	}
 	cmd := exec.Command(path, "60")
@@ -85,13 +86,13 @@ func (c *clerk) started(name string) int {
 	return pid
 }
 
-// settled waits until what the daemon was told before is done.
+// settled waits until the daemon has handled all earlier events.
 func (c *clerk) settled() {
-	c.fake.Exec(1 << 30) // which takes the next, when it is done with that
+	c.fake.Exec(1 << 30) // taken when the daemon has handled the events before it
 	c.fake.Exec(1 << 30)
 }
 
-// limit is the lowest rate that holds for a process on its own node; 0 = none.
+// limit returns the lowest rate in force for a process on its own node; 0 = none.
 func (c *clerk) limit(pid int) uint64 {
 	c.t.Helper()
 	specs, err := c.fake.Nodes()

@@ -34,7 +34,7 @@ func TestRulesAtExecAndReload(t *testing.T) {
 	require.EqualValues(t, 1e6, c.limit(late))
 	require.Zero(t, c.limit(other))
 
-	// The rate changes in place, what is wrong changes nothing.
+	// A new rate changes limits in place, and a file with an error changes nothing.
 	sets := c.fake.Calls("set")
 	c.write(rule(a, "up = '2MB/s'"))
 	list := c.reload()
@@ -54,7 +54,7 @@ func TestRulesAtExecAndReload(t *testing.T) {
 	c.write(rule(a, "up = '4MB/s'") + rule(b, "up = '5MB/s'"))
 	c.eventually("a changed file is read", func() bool { return c.limit(late) == 4e6 && c.limit(other) == 5e6 })
 
-	// The one rule that is left.
+	// One rule is left.
 	c.write(rule(b, "up = '5MB/s'"))
 	c.reload()
 	require.Zero(t, c.limit(late))
@@ -65,7 +65,7 @@ func TestRulesAtExecAndReload(t *testing.T) {
 	require.False(t, c.fake.Follows())
 }
 
-// A limit set by a command stands before that of a rule.
+// A limit set by a command comes before that of a rule.
 func TestRulesAndCommands(t *testing.T) {
 	a := name("a")
 	c := newClerk(t, new(enforcetest.Kernel), rule(a, "up = '1MB/s'\ndown = '3MB/s'"), nil)
@@ -81,7 +81,7 @@ func TestRulesAndCommands(t *testing.T) {
 	require.Nil(t, node.Limits[0].Rule)
 	require.NotNil(t, node.Limits[1].Rule, "of what the command does not say")
 
-	// Lifted, the rule's is there again, and stays.
+	// After the command's limit was lifted, the rule's is in force again, and stays.
 	answer, err := c.remove(root, subject)
 	require.NoError(t, err)
 	require.True(t, answer.Changed)
@@ -95,7 +95,7 @@ func TestRulesAndCommands(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(answer.Warnings, " "), "netnice.toml:1")
 
-	// The other way round: the command's stays when the rule goes.
+	// The other way round: the command's limit stays when the rule goes.
 	c.mustSet(root, subject, up(5e6))
 	c.write("")
 	c.reload()
@@ -104,7 +104,7 @@ func TestRulesAndCommands(t *testing.T) {
 	requireCode(t, api.CodeBadRequest, err)
 }
 
-// The next daemon knows what a rule had set, and that it was a rule.
+// The next daemon knows the limits of rules, and that rules had set them.
 func TestRulesOutliveTheDaemon(t *testing.T) {
 	a, b := name("a"), name("b")
 	fake := new(enforcetest.Kernel)
@@ -114,7 +114,7 @@ func TestRulesOutliveTheDaemon(t *testing.T) {
 	require.Equal(t, 2, c.count())
 	require.NoError(t, c.stop())
 
-	// Wrong at the start: what stands stays.
+	// The file is wrong at the start: the limits in force stay.
 	c.write("[[rule]]")
 	c.harness = start(t, fake, opts)
 	c.eventually("the rules are read", c.haveRead)
@@ -136,8 +136,8 @@ func TestRulesOutliveTheDaemon(t *testing.T) {
 	c.eventually("rules that went meanwhile", func() bool { return c.count() == 0 })
 }
 
-// A process that is inside the tree of the same rule has no limit of its own, and one
-// that becomes another program keeps what it has.
+// A process inside the tree of the same rule has no limit of its own. A process that becomes another program keeps its
+// limits.
 func TestRulesInATree(t *testing.T) {
 	a, b := name("a"), name("b")
 	c := newClerk(t, new(enforcetest.Kernel), rule(a, "up = '1MB/s'")+rule(b, "up = '2MB/s'"), nil)
@@ -152,7 +152,7 @@ func TestRulesInATree(t *testing.T) {
 	require.Zero(t, c.limit(inner), "its limit is that of the tree")
 	require.EqualValues(t, 2e6, c.limit(other))
 
-	// bash becomes sleep, for which there is no rule.
+	// The shell becomes sleep, for which there is no rule.
 	shell := exec.Command("bash", "-c", "read; exec sleep 60")
 	in, err := shell.StdinPipe()
 	require.NoError(t, err)
@@ -182,7 +182,7 @@ func TestRulesForAllTogether(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "rule:"+a, nodes[0].Subject.String())
 
-	// In a tree with a limit: a node of its own, inside.
+	// A process in a tree with a limit gets a node of its own, inside that tree.
 	outer := c.runs(name("b"), 0)
 	node := c.mustSet(root, fmt.Sprint("pid:", outer), up(1e5))
 	three := c.runs(a, 0)
@@ -195,13 +195,13 @@ func TestRulesForAllTogether(t *testing.T) {
 	spec, _ := c.fake.Spec(trees[1])
 	require.Equal(t, node.ID, spec.Parent)
 
-	// Other conditions: a new node for those that match, and the old one goes.
+	// With other conditions the matching processes get a new node, and the old one goes.
 	c.write(rule(a, fmt.Sprintf("user = %d\nup = '1MB/s'\nshare = 'all'", os.Getuid())))
 	c.reload()
 	require.NotContains(t, c.fake.Trees(one), shared)
 	require.Equal(t, c.fake.Trees(one), c.fake.Trees(two))
 	require.Len(t, c.fake.Trees(one), 1)
-	// It goes with the last member.
+	// The node goes with its last member.
 	id := c.fake.Trees(one)[0]
 	c.fake.SetStats(enforce.NodeStats{ID: id})
 	c.eventually("nobody is in it", c.gone(id))
@@ -236,7 +236,7 @@ func TestUsersOwnRules(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, nodes[0].Limits, 2)
 
-	// Others see neither the file nor what is in it.
+	// Other users see neither the file nor its content.
 	list, err := c.Rules(context.Background(), auth.Actor{UID: eve})
 	require.NoError(t, err)
 	require.Len(t, list.Rules, 1)
@@ -248,7 +248,7 @@ func TestUsersOwnRules(t *testing.T) {
 	require.True(t, answer.Rules[1].Holds)
 	require.Equal(t, "program", answer.Rules[0].Differs)
 
-	// A link in his home leads nowhere.
+	// A symbolic link in the user's home is not followed.
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.Symlink("/etc/passwd", path))
 	c.eventually("a link is told", func() bool {
@@ -260,7 +260,7 @@ func TestUsersOwnRules(t *testing.T) {
 	c.eventually("his rules are gone", func() bool { return c.limit(bobs) == 0 && c.limit(both) == 2e6 })
 }
 
-// A rule holds by the time of the day, and events that were lost are made up for.
+// A rule holds by the time of the day, and a look at all processes makes up for lost events.
 func TestRulesByTime(t *testing.T) {
 	a, b := name("a"), name("b")
 	var clock atomicTime
@@ -295,7 +295,7 @@ func TestRulesNeedADaemonThatStays(t *testing.T) {
 	require.False(t, fake.Follows())
 }
 
-// In which container a process is stays known with its limit: of a process that has ended, and after a restart.
+// The container of a process is kept with its limit, also after the process has ended, and after a restart.
 func TestContainerOfARuleIsKept(t *testing.T) {
 	list, err := rules.Parse("f", []byte("[[rule]]\ncontainer = 'web-*'\nup = '1MB/s'"), rules.Context{})
 	require.NoError(t, err)
