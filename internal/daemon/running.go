@@ -14,32 +14,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel knows who holds a lock, whatever has become of the socket: by that a daemon is found
-// that does not answer. What a lock's file says is not asked: anybody may have written that.
+// The kernel knows which process holds a lock, whatever has become of the socket. By that the daemon finds another
+// daemon that does not answer. It does not trust the content of a lock file: anybody may have written that.
 
 const procFolder = "/proc"
 
 // lockHolder is the process that holds the lock of a file or folder.
 type lockHolder struct {
 	pid    int
-	name   string // of its program
+	name   string // name of its program
 	daemon bool   // it is a netnice daemon
-	socket string // where it listens, "" = that cannot be told
+	socket string // the socket that it listens on, "" = unknown
 }
 
 // Running is a netnice daemon that holds a lock.
 type Running struct {
 	PID int
-	// Socket is where it listens, as its command line says; "" = that cannot be told.
+	// Socket is the socket that it listens on, by its command line; "" = unknown.
 	Socket string
 }
 
-// Locks are the files and folders that the daemon of a socket and a state folder has locked.
+// Locks returns the files and folders that the daemon of a socket and a state folder has locked.
 func Locks(socket, stateDir string) []string {
 	return []string{filepath.Join(filepath.Dir(socket), lockName(socket)), stateDir}
 }
 
-// FindRunning finds the daemon that holds one of the locks; false if none does, or nobody can tell.
+// FindRunning finds the daemon that holds one of the locks. It returns false if no daemon does, or the holder is
+// unknown.
 func FindRunning(locks ...string) (Running, bool) { return findRunning(procFolder, locks) }
 
 func findRunning(proc string, locks []string) (Running, bool) {
@@ -51,12 +52,12 @@ func findRunning(proc string, locks []string) (Running, bool) {
 	return Running{}, false
 }
 
-// SignalRunning sends a signal to a daemon that was found, if it is seen to hold one of the locks still by
-// which it was: else it has ended, and another process may have its number by now.
+// SignalRunning sends a signal to a daemon that was found. It does so only if the process is seen to hold one of these
+// locks still: otherwise it has ended, and another process may have its number now.
 func SignalRunning(r Running, signal syscall.Signal, locks ...string) error {
 	fd, err := unix.PidfdOpen(r.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
-		return nil // it has ended
+		return nil // the process has ended
 	}
 	if err != nil {
 		return fmt.Errorf("look at process %d: %w", r.PID, err)
@@ -71,7 +72,7 @@ func SignalRunning(r Running, signal syscall.Signal, locks ...string) error {
 	return nil
 }
 
-// holderOf finds who holds the lock of a file or folder, by the kernel's table.
+// holderOf finds the process that holds the lock of a file or folder, by the kernel's table.
 func holderOf(proc, path string) (lockHolder, bool) {
 	var st unix.Stat_t
 	if unix.Stat(path, &st) != nil {
@@ -82,8 +83,8 @@ func holderOf(proc, path string) (lockHolder, bool) {
 		return lockHolder{}, false
 	}
 	for _, l := range flocksOf(string(table), st.Ino) {
-		// Of some file systems the kernel's table has another number than stat(2): then the process has to be
-		// seen to have the file open, which only root and its user can.
+		// For some file systems the kernel's table has another device number than stat(2). Then the process has to be
+		// seen to have the file open, which only root and its user can see.
 		same := l.device == fmt.Sprintf("%02x:%02x", unix.Major(st.Dev), unix.Minor(st.Dev))
 		if has, known := opened(proc, l.pid, st); has || same && !known {
 			return describe(proc, l.pid), true
@@ -95,14 +96,14 @@ func holderOf(proc, path string) (lockHolder, bool) {
 // flocked is a lock by flock(2).
 type flocked struct {
 	pid    int
-	device string // that the file is on
+	device string // device of the file
 }
 
-// flocksOf lists the locks on files of that inode number, from lines as
+// flocksOf lists the locks on files of that inode number, from lines such as
 //
 //	7: FLOCK  ADVISORY  WRITE 4711 00:19:1234 0 EOF
 //
-// Who waits for a lock has an arrow behind the number, and none yet.
+// A process that waits for a lock has an arrow behind the line number, and holds none yet.
 func flocksOf(table string, inode uint64) (list []flocked) {
 	for line := range strings.Lines(table) {
 		f := strings.Fields(line)
@@ -113,7 +114,7 @@ func flocksOf(table string, inode uint64) (list []flocked) {
 		if at < 0 || f[5][at+1:] != strconv.FormatUint(inode, 10) {
 			continue
 		}
-		if pid, err := strconv.Atoi(f[4]); err == nil && pid > 0 { // one of another pid namespace has none here
+		if pid, err := strconv.Atoi(f[4]); err == nil && pid > 0 { // a process of another pid namespace has none here
 			list = append(list, flocked{pid: pid, device: f[5][:at]})
 		}
 	}
@@ -125,7 +126,7 @@ func opened(proc string, pid int, file unix.Stat_t) (has, known bool) {
 	dir := filepath.Join(proc, strconv.Itoa(pid), "fd")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return false, errors.Is(err, fs.ErrNotExist) // it has ended
+		return false, errors.Is(err, fs.ErrNotExist) // the process has ended
 	}
 	for _, e := range entries {
 		var st unix.Stat_t
@@ -148,13 +149,13 @@ func holds(proc string, pid int, paths []string) bool {
 	})
 }
 
-// ownedByRootOr reports whether a process's folder in /proc is root's or that user's.
+// ownedByRootOr reports whether the owner of a process's folder in /proc is root or that user.
 func ownedByRootOr(info os.FileInfo, uid int) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && (st.Uid == 0 || int(st.Uid) == uid)
 }
 
-// describe says what a process is.
+// describe returns the properties of a process that may hold a lock.
 func describe(proc string, pid int) lockHolder {
 	h := lockHolder{pid: pid, daemon: pid == os.Getpid()}
 	dir := filepath.Join(proc, strconv.Itoa(pid))
@@ -166,7 +167,7 @@ func describe(proc string, pid int) lockHolder {
 		return h
 	}
 	args := strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
-	// anybody may have a program of that name
+	// Anybody may have a program of that name.
 	if info, err := os.Stat(dir); err != nil || !ownedByRootOr(info, os.Geteuid()) {
 		return h
 	}
@@ -183,7 +184,7 @@ func describe(proc string, pid int) lockHolder {
 			}
 		}
 	} else {
-		h.socket = "" // it may say otherwise
+		h.socket = "" // the environment may name another one
 	}
 	for i, arg := range args {
 		if path, ok := strings.CutPrefix(arg, "--socket="); ok {
@@ -193,7 +194,7 @@ func describe(proc string, pid int) lockHolder {
 		}
 	}
 	if h.socket != "" && !filepath.IsAbs(h.socket) {
-		h.socket = "" // below a folder that it may have left
+		h.socket = "" // it is relative to a folder that the process may have left
 	}
 	return h
 }

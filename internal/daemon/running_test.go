@@ -16,7 +16,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// proc is a folder as /proc, with one process that has a file open and a lock on it.
+// proc is a folder like /proc, with one process that has a file open and a lock on it.
 type proc struct {
 	t   *testing.T
 	dir string
@@ -80,7 +80,7 @@ func TestFindRunning(t *testing.T) {
 			process: func(p proc) { p.process(locked, "netnice", "netnice daemon --socket s", "") },
 			want:    Running{PID: 11},
 		},
-		"another device": { // as for btrfs: the open file tells
+		"another device": { // as for btrfs: the open file decides
 			table:   line(flock, "fe:00", 11, st.Ino),
 			process: func(p proc) { p.process(locked, "netnice", "netnice daemon", "") },
 			want:    Running{PID: 11, Socket: DefaultSocketPath},
@@ -125,8 +125,8 @@ func TestFindRunning(t *testing.T) {
 	}
 }
 
-// Who holds a lock is told by the kernel, not by what the file says; a process that is no daemon of
-// netnice's is named as such.
+// The kernel, not the content of the file, decides which process holds a lock. A process that is no netnice daemon is
+// named as such.
 func TestLockOfAnother(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)

@@ -21,25 +21,24 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// scope is a cgroup that was made for one process, so that its children stay
-// limited whatever becomes of their parents.
+// scope is a cgroup that was made for one process, so that its children stay limited whatever becomes of their parents.
 type scope struct {
 	PID     int    `json:"pid"`
 	StartNS uint64 `json:"start_boottime_ns"`
-	UID     uint32 `json:"uid"` // who asked for it
-	// Made tells a folder of netnice's own from a scope unit of systemd's, which
-	// systemd removes itself.
+	UID     uint32 `json:"uid"` // the user who requested it
+	// Made says that the cgroup is a folder of netnice's own. Otherwise it is a scope unit, which systemd removes
+	// itself.
 	Made   bool   `json:"made,omitempty"`
 	Origin string `json:"origin,omitempty"` // cgroup before, below the mount; Made only
 }
 
 const (
 	runPrefix = "run-"
-	// scopePatience bounds how long systemd may take to start a scope.
+	// scopePatience bounds the time in which systemd starts a scope.
 	scopePatience = 10 * time.Second
 )
 
-// enterScope moves a process into a cgroup of its own and returns that.
+// enterScope moves a process into a cgroup of its own, and returns that cgroup.
 func (d *Daemon) enterScope(ctx context.Context, by auth.Actor, proc identity.Resolved) (identity.Resolved, *scope, error) {
 	ctx, cancel := context.WithTimeout(ctx, scopePatience)
 	defer cancel()
@@ -88,8 +87,9 @@ func (d *Daemon) enterScope(ctx context.Context, by auth.Actor, proc identity.Re
 	return res, sc, nil
 }
 
-// leftByUser returns the cgroup that a user may not leave for one of its own in a slice, "" if there is none. In the slice
-// of their own a user leaves no limit behind that others put on them, but those on what is in between. The caller holds d.mu.
+// leftByUser returns the cgroup that a user may not leave for a cgroup of its own in a slice, "" if there is none. In
+// the user's own slice the user escapes no limit of others, except limits on the cgroups in between. The caller holds
+// d.mu.
 func (d *Daemon) leftByUser(by auth.Actor, origin, slice string) string {
 	if by.Root() {
 		return ""
@@ -107,7 +107,7 @@ func (d *Daemon) leftByUser(by auth.Actor, origin, slice string) string {
 	return ""
 }
 
-// limitsBetween reports whether a limit is on a cgroup below one, and holds in another.
+// limitsBetween reports whether a limit is on a cgroup inside below, and holds in the cgroup in.
 func limitsBetween(res identity.Resolved, below, in string) bool {
 	return res.Kind == enforce.KindCgroup && strings.HasPrefix(res.Dir, below+"/") && strings.HasPrefix(in+"/", res.Dir+"/")
 }
@@ -138,8 +138,8 @@ func (d *Daemon) makeScope(pid int) (api.Subject, error) {
 	return api.Subject{Kind: api.KindCgroup, ID: rel}, nil
 }
 
-// makeCgroup makes a cgroup, if it is not there, that everybody may enter, whatever the umask: programs
-// read the files of their own.
+// makeCgroup makes a cgroup, if it does not exist, that everybody may enter, whatever the umask: programs read the
+// files of their own cgroup.
 func makeCgroup(dir string) error {
 	if err := cpu.MakeReadable(dir); !errors.Is(err, fs.ErrExist) {
 		return err
@@ -151,8 +151,8 @@ func moveTo(dir string, pid int) error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
 }
 
-// leaveScope puts the processes of a folder that netnice made back to where
-// they were, and removes it. What resists is logged: the folder is swept later.
+// leaveScope moves the processes in a folder of netnice's own back to their former cgroup, and removes the folder. It
+// logs a failure; a later sweep removes the folder.
 func (d *Daemon) leaveScope(n *node) {
 	if n.scope == nil || !n.scope.Made || n.res.Dir == "" {
 		return
@@ -185,16 +185,14 @@ func (d *Daemon) leaveScope(n *node) {
 	removeScope(n.res.Dir)
 }
 
-// removeScope removes an empty cgroup, and the folder around it once that is
-// empty too. A cgroup that is in use stays.
+// removeScope removes an empty cgroup, and the folder around it once that is empty too. A cgroup that is in use stays.
 func removeScope(dir string) {
 	if os.Remove(dir) == nil {
 		_ = os.Remove(filepath.Dir(dir))
 	}
 }
 
-// sweepScopes removes the empty folders that an earlier daemon left. The caller
-// holds d.mu.
+// sweepScopes removes the empty folders that an earlier daemon left. The caller holds d.mu.
 func (d *Daemon) sweepScopes() {
 	root, err := d.resolver.CgroupRoot()
 	if err != nil {

@@ -140,7 +140,7 @@ func TestUserLeavesNoLimit(t *testing.T) {
 	require.Equal(t, service, left(auth.Actor{UID: 4243}, service, "user-4242.slice"), "another's")
 }
 
-// fakeSystemd moves nothing: it tells what it was asked for.
+// fakeSystemd moves no process. It passes each request on to the test.
 type fakeSystemd struct {
 	identity.SystemBus
 	asked chan [2]string
@@ -166,11 +166,11 @@ func TestScopeBySystemd(t *testing.T) {
 	require.Zero(t, fake.Calls("SetNode"))
 }
 
-// The service has a umask that shuts out others; programs in a scope read its files all the same.
+// The umask of the service shuts out others; programs in a scope read its files all the same.
 func TestScopesAreReadable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run-1")
 	defer unix.Umask(unix.Umask(0o077))
-	for range 2 { // it may be there already
+	for range 2 { // it may exist already
 		require.NoError(t, makeCgroup(dir))
 		st, err := os.Stat(dir)
 		require.NoError(t, err)

@@ -24,7 +24,7 @@ const (
 	leftIdle
 )
 
-// life serves and keeps house until there is a reason to leave.
+// life serves and runs the background loops until there is a reason to leave.
 func (d *Daemon) life(ctx context.Context) (departure, error) {
 	house, cancel := context.WithCancel(ctx)
 	var keepers sync.WaitGroup
@@ -43,8 +43,7 @@ func (d *Daemon) life(ctx context.Context) (departure, error) {
 	defer cancel()
 	for {
 		why, err := d.serve(ctx)
-		// A request that was under way while the socket closed may have set a
-		// limit: then there is something to stay for.
+		// A request that was under way while the socket closed may have set a limit. Then the daemon stays.
 		if err != nil || why != leftIdle || d.holds() == 0 {
 			return why, err
 		}
@@ -57,7 +56,7 @@ func (d *Daemon) serve(ctx context.Context) (departure, error) {
 	if err != nil {
 		return leftBySignal, err
 	}
-	d.at.Store(at) // keepReachable sees to it
+	d.at.Store(at) // keepReachable watches it
 	server := apiserver.NewServer(d, d.log)
 	server.Handler = auth.Tracked(apiserver.Limited(d.counted(server.Handler), d.countsAs))
 	d.events.begin()
@@ -94,7 +93,7 @@ wait:
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if err := server.Shutdown(end); err != nil {
-		_ = server.Close() // a caller that does not read its answer
+		_ = server.Close() // closes connections of callers that do not read their answers
 	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
 		return why, errors.Join(fmt.Errorf("serve %s: %w", d.opts.SocketPath, err), hidden)
@@ -102,11 +101,11 @@ wait:
 	return why, hidden
 }
 
-// counted notes when a request is under way.
+// counted counts the requests that are under way.
 func (d *Daemon) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == apiserver.EventsPath {
-			next.ServeHTTP(w, r) // who only listens keeps nobody here
+			next.ServeHTTP(w, r) // an event listener alone does not keep the daemon running
 			return
 		}
 		d.inflight.Add(1)

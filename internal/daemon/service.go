@@ -9,9 +9,8 @@ import (
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
 )
 
-// endpoint returns the socket that callers come to: one that a service manager
-// has opened and passes on (systemd's socket activation), which stays when the
-// daemon ends, or one of its own.
+// endpoint returns the socket for callers. A service manager may have opened it and passed it on (systemd's socket
+// activation); then it stays when the daemon ends. Otherwise the daemon opens its own.
 func (d *Daemon) endpoint() (*endpoint, error) {
 	given, err := activation.Listeners()
 	if err != nil {
@@ -25,7 +24,7 @@ func (d *Daemon) endpoint() (*endpoint, error) {
 			continue
 		}
 		if g != nil {
-			_ = g.Close() // not a socket that callers could come to
+			_ = g.Close() // no socket for callers
 		}
 	}
 	if l != nil {
@@ -37,19 +36,19 @@ func (d *Daemon) endpoint() (*endpoint, error) {
 	return newEndpoint(d.opts.SocketPath, l, false), nil
 }
 
-// tell tells a service manager, if there is one, what state the daemon is in.
+// tell reports the state of the daemon to a service manager, if there is one.
 func (d *Daemon) tell(state string) {
 	if _, err := sdnotify.SdNotify(false, state); err != nil {
 		d.log.Warn("the service manager was not told how netnice is", "state", state, "err", err)
 	}
 }
 
-// watchdogPause is how often the service manager wants to hear that the daemon is
-// alive: at least twice in the time after which it takes action; 0 = never.
+// watchdogPause is the interval at which the service manager expects a sign of life. It is half the time after which
+// the service manager acts; 0 = never.
 func watchdogPause() time.Duration {
 	after, err := sdnotify.SdWatchdogEnabled(false)
 	if err != nil {
-		return 0 // a variable that means another process, or nothing
+		return 0 // a variable for another process, or without meaning
 	}
 	return after / 2
 }

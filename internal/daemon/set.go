@@ -25,7 +25,7 @@ func (d *Daemon) Set(ctx context.Context, by auth.Actor, req api.SetRequest) (ap
 	return answer, err
 }
 
-// setAny does so for any kind of subject.
+// setAny implements Set for any kind of subject.
 func (d *Daemon) setAny(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error) {
 	group := req.Subject.Kind == api.KindGroup
 	if len(req.Members) > 0 && !group {
@@ -192,7 +192,7 @@ func (d *Daemon) setLocked(by auth.Actor, req api.SetRequest, n *node, next node
 	return answer, nil
 }
 
-// end lifts a node of which nobody wants anything any more.
+// end lifts a node that no owner requests any more.
 func (d *Daemon) end(n *node) error {
 	if n.res.Subject.Kind == api.KindGroup {
 		return d.dissolve(n)
@@ -200,29 +200,29 @@ func (d *Daemon) end(n *node) error {
 	return d.drop(n)
 }
 
-// lookAt reads what concerns a node that is there.
+// lookAt reads the counters and sockets of an existing node.
 func (d *Daemon) lookAt(n *node, dryRun bool) sample {
 	if !dryRun {
-		if now, err := d.sampler.of(n.id); err == nil { // else the limit holds all the same
+		if now, err := d.sampler.of(n.id); err == nil { // without a reading the limit holds all the same
 			return now
 		}
 	}
 	return sample{at: time.Now()}
 }
 
-// show shows somebody a node as it is, or would be.
+// show renders a node for an actor as it is, or as it would be.
 func (d *Daemon) show(by auth.Actor, n *node, now sample) *api.Node {
 	return &d.list([]*node{n}, now, viewer{by: by}).Nodes[0]
 }
 
-// liftsOnly reports whether a wish asks for nothing but rates of 0.
+// liftsOnly reports whether a wish contains only rates of 0, and at least one.
 func liftsOnly(w api.Wish) bool {
 	zero := func(p *uint64) bool { return p == nil || *p == 0 }
 	asks := w.UpBytesPerSec != nil || w.DownBytesPerSec != nil || w.TotalBytesPerSec != nil || w.MinBytesPerSec != nil || w.MinDownBytesPerSec != nil || w.Reserve != nil || w.Grant != nil || w.DSCP != nil || w.Weight != nil
 	return asks && zero(w.UpBytesPerSec) && zero(w.DownBytesPerSec) && zero(w.TotalBytesPerSec) && zero(w.MinBytesPerSec) && zero(w.MinDownBytesPerSec) && (w.Reserve == nil || w.Reserve.SliceNS == 0) && (w.Grant == nil || w.Grant.PPM == 0) && (w.DSCP == nil || *w.DSCP < 0)
 }
 
-// warnings tells what the caller may not expect.
+// warnings lists the effects that the caller may not expect.
 func (d *Daemon) warnings(by auth.Actor, req api.SetRequest, old, next *node, want wish) (list []string) {
 	if want.Down != 0 && want.Loopback && (req.Wish.DownBytesPerSec != nil || req.Wish.Loopback != nil) {
 		list = append(list, "--loopback concerns what is sent: what comes from the machine itself is not limited by --down")
@@ -248,7 +248,7 @@ func (d *Daemon) warnings(by auth.Actor, req api.SetRequest, old, next *node, wa
 	return list
 }
 
-// overruled tells of rates that have no effect: somebody else has set a lower one on the same subject.
+// overruled warns of rates that have no effect, because another owner has set a lower one on the same subject.
 func overruled(owner enforce.Owner, asked api.Wish, n *node) (list []string) {
 	other, whose := enforce.OwnerAdmin, "the administrator's"
 	if owner == enforce.OwnerAdmin {
@@ -279,11 +279,11 @@ func (d *Daemon) Down(_ context.Context, by auth.Actor) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.system = machineWide{}
-	return d.forget(stateFiles...) // once more: it says all that is left
+	return d.forget(stateFiles...) // a second time: its error names all that is left
 }
 
-// nobodys refuses what no user owns, before anything is looked up for them: which units
-// and containers there are is not theirs to ask.
+// nobodys refuses subjects that no user owns, before anything is looked up for the user: a user may not learn which
+// units and containers exist.
 func nobodys(by auth.Actor, act auth.Action, s api.Subject, w api.Wish) error {
 	if s.Kind != api.KindUnit && s.Kind != api.KindContainer {
 		return nil
@@ -291,8 +291,8 @@ func nobodys(by auth.Actor, act auth.Action, s api.Subject, w api.Wish) error {
 	return auth.Check(by, act, auth.Target{Subject: s, Kind: enforce.KindHost, Wish: w})
 }
 
-// others refuses to touch what another user wants of a node: a process may have changed
-// its user since. The caller holds d.mu.
+// others refuses to change the request of another user on a node: a process may have changed its user since. The caller
+// holds d.mu.
 func (d *Daemon) others(by auth.Actor, n *node, s api.Subject) error {
 	if by.Root() || !n.usersWish() || n.userUID == by.UID {
 		return nil
@@ -300,7 +300,7 @@ func (d *Daemon) others(by auth.Actor, n *node, s api.Subject) error {
 	return auth.Check(by, auth.LiftOthers, auth.Target{Subject: s, Kind: n.res.Kind, UID: n.userUID})
 }
 
-// drain waits, without the lock, until nothing is left of what was lifted.
+// drain waits, without the lock, until the kernel side has released everything that was lifted.
 func (d *Daemon) drain(lifted bool) {
 	if lifted {
 		d.kernel.Drain()
@@ -324,8 +324,8 @@ func kernelError(s api.Subject, err error) error {
 	return err
 }
 
-// find returns the node of a subject. Where the subject itself is gone (its
-// process has ended, but children live on) the name it was set by still works.
+// find returns the node of a subject. The subject itself may be gone, as when its process has ended but children live
+// on. Then the name by which the limit was set still works.
 func (d *Daemon) find(res identity.Resolved, s api.Subject, resErr error) *node {
 	if resErr != nil {
 		s = d.resolver.Canonical(s)
@@ -339,7 +339,7 @@ func (d *Daemon) find(res identity.Resolved, s api.Subject, resErr error) *node 
 		case n.res.Same(res):
 			return n
 		case res.Named() && n.res.Subject == res.Subject:
-			return n // restarted since
+			return n // its unit has restarted since
 		}
 	}
 	return nil
@@ -356,8 +356,8 @@ func (d *Daemon) scopeOf(res identity.Resolved) *node {
 	return nil
 }
 
-// scopeFor finds or makes the scope that a request asks for. With DryRun the
-// process stays where it is and stands for its scope.
+// scopeFor finds or makes the scope that a request asks for. With DryRun the process stays where it is, and represents
+// its scope.
 func (d *Daemon) scopeFor(ctx context.Context, by auth.Actor, req api.SetRequest, n *node, res identity.Resolved) (*node, identity.Resolved, *scope, error) {
 	if res.Kind != enforce.KindTree {
 		return nil, res, nil, &api.Error{

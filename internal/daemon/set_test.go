@@ -57,7 +57,7 @@ func TestSetChangeLift(t *testing.T) {
 	require.NotEmpty(t, answer.Warnings)
 }
 
-// A rate that has no effect is said to have none.
+// The answer says that a rate has no effect.
 func TestOverruledRateIsSaid(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -91,7 +91,7 @@ func TestTotal(t *testing.T) {
 	require.False(t, spec.Loopback)
 	require.False(t, spec.MeterOff)
 
-	// As long as one owner's total counts what is received, it counts.
+	// While the total of one owner counts received traffic, that traffic counts.
 	meter := func(by auth.Actor, on bool) enforce.NodeSpec {
 		answer, err := h.set(by, "host", api.Wish{TotalBytesPerSec: ptr(uint64(5e6)), InputMeter: &on})
 		require.NoError(t, err)
@@ -200,7 +200,8 @@ func TestLowerWeightHolds(t *testing.T) {
 	require.EqualValues(t, 300, spec.Weight)
 }
 
-// Lifting a rate that was not there takes nothing along; lifting the last one does.
+// Lifting a rate that was not set removes nothing else. Only lifting the last rate that was set removes the weight,
+// too.
 func TestLiftingWhatIsNotThere(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
