@@ -50,7 +50,7 @@ func TestRulesAtExecAndReload(t *testing.T) {
 	require.Equal(t, 1, list.Problems[0].Line)
 	require.EqualValues(t, 2e6, c.limit(late))
 
-	// Without being asked, too.
+	// A changed file is read without a request, too.
 	c.write(rule(a, "up = '4MB/s'") + rule(b, "up = '5MB/s'"))
 	c.eventually("a changed file is read", func() bool { return c.limit(late) == 4e6 && c.limit(other) == 5e6 })
 

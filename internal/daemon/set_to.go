@@ -15,12 +15,12 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// part is the part of the traffic that a request is about, and under whom.
+// part is the part of the traffic that a request names, and the subject that the traffic belongs to.
 type part struct {
-	subject  api.Subject // in its one form
+	subject  api.Subject // in its canonical form
 	selector destination.Selector
 	under    identity.Resolved // the host: everybody
-	missing  error             // there is no such process, user or cgroup
+	missing  error             // error if there is no such process, user or cgroup
 }
 
 func (p part) everybody() bool { return p.under.Kind == enforce.KindHost }
@@ -29,8 +29,8 @@ func badDestination(format string, args ...any) error {
 	return &api.Error{Code: api.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: "such as: netnice set --to 10.0.0.0/8:443 --up 10MB/s; netnice set --user bob --to any --except 10.0.0.0/8 --down 5MB/s"}
 }
 
-// lasting is a subject whose text stays the same: of a user whose name the files do not have, the number, since the name
-// is known only once it was looked up.
+// lasting returns a subject whose text stays the same. For a user whose name is not in the files it is the number,
+// since the name is known only after a look-up.
 func (d *Daemon) lasting(r identity.Resolved) api.Subject {
 	if r.Kind == enforce.KindUser && !d.resolver.Accounts().InFiles(r.Subject.ID) {
 		return api.Subject{Kind: api.KindUser, ID: strconv.FormatUint(r.Key, 10)}
@@ -38,7 +38,7 @@ func (d *Daemon) lasting(r identity.Resolved) api.Subject {
 	return r.Subject
 }
 
-// partOf reads what a subject of the kind "to" means, said by somebody.
+// partOf parses a subject of the kind "to" in a request of an actor.
 func (d *Daemon) partOf(ctx context.Context, by auth.Actor, act auth.Action, s api.Subject, w api.Wish) (p part, err error) {
 	selector, under, err := destination.Parse(s.ID)
 	if err != nil {
@@ -85,7 +85,7 @@ func (d *Daemon) toward(s api.Subject, owner enforce.Owner, uid uint32) *node {
 	return nil
 }
 
-// checkToward refuses what a part of the traffic cannot have.
+// checkToward refuses settings that a part of the traffic cannot have.
 func checkToward(req api.SetRequest) error {
 	w := req.Wish
 	switch {
@@ -97,8 +97,8 @@ func checkToward(req api.SetRequest) error {
 	return nil
 }
 
-// setToward stores one owner's wish for a part of the traffic. Met says that nobody has named it: it
-// is an address to which something was sent.
+// setToward stores one owner's wish for a part of the traffic. The parameter met says that no owner has named the part:
+// it is an address to which a program has sent.
 func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetRequest, met bool) (api.SetResponse, error) {
 	answer := api.SetResponse{Version: api.Version}
 	if err := checkToward(req); err != nil {
@@ -159,7 +159,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 	next.wishes[owner] = want
 	if n == nil {
 		for name, f := range names {
-			d.names[name] = f // else nobody has it
+			d.names[name] = f // otherwise the name is known to no node
 		}
 		next.to.learn(d.names)
 		next.to.met = met
@@ -231,7 +231,7 @@ func (d *Daemon) setToward(ctx context.Context, by auth.Actor, req api.SetReques
 	return answer, nil
 }
 
-// newNames looks up what a part of the traffic is called by and nobody has looked up yet.
+// newNames looks up the names in a part of the traffic that the daemon does not know yet.
 func (d *Daemon) newNames(ctx context.Context, p part) (map[string]found, error) {
 	var unknown []string
 	d.mu.Lock()
@@ -244,7 +244,7 @@ func (d *Daemon) newNames(ctx context.Context, p part) (map[string]found, error)
 	return d.learnNames(ctx, unknown)
 }
 
-// newToward is a node as it would be, with nothing wanted of it yet.
+// newToward returns the node for a part of the traffic, with no wish yet.
 func (d *Daemon) newToward(by auth.Actor, p part) node {
 	n := node{
 		res:   identity.Resolved{Subject: p.subject, Kind: enforce.KindDestination, UID: p.under.UID, Name: p.under.Name},
@@ -262,13 +262,13 @@ func (d *Daemon) newToward(by auth.Actor, p part) node {
 	return n
 }
 
-// alone reports whether a node needs none of whom it is under: what a user has of the
-// kernel side is for their own processes only.
+// alone reports whether a node needs no node for the subject that it is under: a user's limits in the kernel apply to
+// that user's own processes only.
 func (p part) alone(n *node) bool {
 	return p.everybody() || n.own() && p.under.Kind == enforce.KindUser && p.under.UID == n.userUID
 }
 
-// roomToward refuses one more than the kernel side can compare or hold. The caller holds d.mu.
+// roomToward refuses a limit beyond the number that the kernel side can compare or hold. The caller holds d.mu.
 func (d *Daemon) roomToward(n *node, p part) error {
 	if !p.alone(n) && n.to.scope == nil {
 		n.to.scope = &node{res: p.under} // as it will be
@@ -276,7 +276,7 @@ func (d *Daemon) roomToward(n *node, p part) error {
 	}
 	extra := n
 	if d.nodes[n.id] != nil {
-		extra = nil // it is among them
+		extra = nil // it is among the nodes already
 	}
 	made, over := d.compileDestinations(extra)
 	if prefix, ok := over[n.book()]; ok {
@@ -301,8 +301,8 @@ func (d *Daemon) roomToward(n *node, p part) error {
 	return nil
 }
 
-// addToward brings a new node into force, under one that stands or is made for it. After an
-// error all is as before. The caller holds d.mu.
+// addToward brings a new node into force, under an existing node or one that it makes for that. An error changes
+// nothing. The caller holds d.mu.
 func (d *Daemon) addToward(next *node, p part) (*node, error) {
 	var scope *node
 	if !p.alone(next) {
@@ -330,9 +330,8 @@ func (d *Daemon) addToward(next *node, p part) (*node, error) {
 	return n, nil
 }
 
-// nodesToward lists the nodes for a part of the traffic: those under the subject that is
-// named, or under any if none is. Of those for which destination somebody may not see, it says nothing:
-// who guesses one is not told that the guess is right.
+// nodesToward lists the nodes for a part of the traffic: those under the subject in s, or under any subject if s has
+// none. It omits nodes whose destination the actor may not see, so that a guess of a destination is not confirmed.
 func (d *Daemon) nodesToward(by auth.Actor, s api.Subject) (api.NodeList, error) {
 	selector, under, err := destination.Parse(s.ID)
 	if err != nil {

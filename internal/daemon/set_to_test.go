@@ -15,8 +15,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// holdsTo is the subject whose limit holds for an address, of those with the nodes of a
-// path: what the kernel side makes of the maps. "" = none.
+// holdsTo returns the subject whose limit holds for an address on a path with these nodes, as the kernel side decides
+// it by its maps. "" = none.
 func (h *harness) holdsTo(book uint32, address string, path ...uint32) string {
 	h.t.Helper()
 	to := h.fake.Destinations()
@@ -26,7 +26,7 @@ func (h *harness) holdsTo(book uint32, address string, path ...uint32) string {
 	}
 	for _, r := range best.Rules {
 		if r.PortFrom != 0 {
-			continue // no port of a test's
+			continue // the tests use no port
 		}
 		scopes := path
 		if r.Rule&enforce.RuleEverybody != 0 {
@@ -45,7 +45,7 @@ func (h *harness) holdsTo(book uint32, address string, path ...uint32) string {
 	return ""
 }
 
-// scopeFor is the node that says whose connections are meant.
+// scopeFor returns the node that a destination limit is under.
 func (h *harness) scopeFor(subject string) uint32 {
 	h.t.Helper()
 	h.mu.Lock()
@@ -59,7 +59,7 @@ func (h *harness) scopeFor(subject string) uint32 {
 }
 
 func TestSetTo(t *testing.T) {
-	testutil.RequireRoot(t) // its processes are to be root's
+	testutil.RequireRoot(t) // its processes have to be root's
 	fake := new(enforcetest.Kernel)
 	opts := testOptions(t, fake)
 	h := start(t, fake, opts)
@@ -82,7 +82,7 @@ func TestSetTo(t *testing.T) {
 	}
 	check(h)
 
-	// What only says whose connections are meant is not shown.
+	// The list omits nodes that exist only as scopes of destination limits.
 	list, err := h.Nodes(t.Context(), root)
 	require.NoError(t, err)
 	require.Len(t, list.Nodes, 4)
@@ -98,14 +98,14 @@ func TestSetTo(t *testing.T) {
 	_, err = h.nodesFor("to:192.0.2.0/24")
 	requireCode(t, api.CodeNoLimit, err)
 
-	// The next daemon finds all as it was.
+	// The next daemon finds everything unchanged.
 	calls := fake.Calls("SetNode") + fake.Calls("RemoveNode")
 	require.NoError(t, h.stop())
 	h = start(t, fake, opts)
 	check(h)
 	require.Equal(t, calls, fake.Calls("SetNode")+fake.Calls("RemoveNode"))
 
-	// A limit on whom it is under goes, and comes, by itself.
+	// A limit on the scope itself is set and lifted independently.
 	h.mustSet(root, "user:root", up(9e6))
 	_, err = h.remove(root, "user:root")
 	require.NoError(t, err)
@@ -118,7 +118,7 @@ func TestSetTo(t *testing.T) {
 	require.Zero(t, h.scopeFor("user:root"))
 	require.Empty(t, h.holdsTo(enforce.BookAdmin, "192.0.2.1", user))
 
-	// Those of a process end with it.
+	// The destination limits of a process end with it.
 	fake.SetStats(enforce.NodeStats{ID: tree})
 	end(child)
 	h.eventually("the process's limits end", func() bool { return h.count() == 1 })
