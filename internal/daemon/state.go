@@ -16,29 +16,26 @@ import (
 
 const (
 	stateName = "state.json"
-	// stateVersion is the newest form of the file that is understood. A field
-	// more is a new version.
+	// stateVersion is the newest form of the file that this daemon understands. Each added field means a new version.
 	stateVersion = 11
-	// summedVersion is the first whose records have checksums.
+	// summedVersion is the first version whose records have checksums.
 	summedVersion = 10
-	// metVersion is the first that says which addresses nobody has named.
+	// metVersion is the first version that says which addresses no owner has named.
 	metVersion = 11
 )
 
-// state is what is wanted, as the file remembers it. Version 1 of the file was
-// this object. Since version 2 it is a heading and then a record for each
-// change, a line each, so that a change costs the same whatever else stands;
-// save writes it anew without what is outdated. Since version 10 each line begins with
-// the checksum of all records up to it, and the heading, which is
-// written over with each change, says how many there are: a file that was cut, also
-// between two records, is noticed.
+// state is the desired state in the form of the file. Version 1 of the file was this object. Since version 2 it is a
+// heading and then a record for each change, one line each. So a change costs the same whatever the number of limits.
+// save writes the file again without outdated records. Since version 10 each line begins with the checksum of all
+// records up to it. The heading says how many records there are, and is overwritten with each change. So a truncated
+// file is noticed, also one that ends between two records.
 type state struct {
 	Version int         `json:"version"`
 	BootID  string      `json:"boot_id"`
 	NextID  uint32      `json:"next_id"`
 	Nodes   []savedNode `json:"nodes"`
 
-	damage error // what is wrong with the file, nil = it was whole
+	damage error // the damage of the file, nil = it was whole
 }
 
 // heading is the first line of the file.
@@ -46,26 +43,26 @@ type heading struct {
 	Version int    `json:"version"`
 	BootID  string `json:"boot_id"`
 	NextID  uint32 `json:"next_id"`
-	// Nodes is how many records follow that were written with it, and so before
-	// the file got its name: with fewer it was cut.
+	// Nodes is the number of records that were written with the heading, and so before the file got its name. A file
+	// with fewer records was truncated.
 	Nodes int `json:"nodes"`
-	// Records is how many there are in all, and Synced how many of them the disk has had: what is
-	// added for a process is not waited for. Both since version 10.
+	// Records is the number of all records. Synced is the number of those that have reached the disk: the daemon does
+	// not wait for the disk after a change of a process's limit. Both exist since version 10.
 	Records int `json:"records,omitempty"`
 	Synced  int `json:"synced,omitempty"`
 }
 
-// behind as the number of records says that more was wanted than could be written.
+// behind in place of the number of records says that not all of the desired state could be written.
 const behind = 999_999_999
 
-// line is the heading as the file has it, of the same length whatever the numbers.
+// line returns the heading as the file has it, with the same length whatever the numbers.
 func (h heading) line() []byte {
 	boot := strconv.Quote(h.BootID) // letters, digits and dashes
 	return fmt.Appendf(nil, "{\"version\":%d,\"boot_id\":%s,\"next_id\":%10d,\"nodes\":%10d,\"records\":%10d,\"synced\":%10d}\n",
 		h.Version, boot, h.NextID, h.Nodes, h.Records, h.Synced)
 }
 
-// record is one change: a node as it is now, or the id of one that is gone.
+// record is one change: a node as it is now, or the id of a node that is gone.
 type record struct {
 	NextID uint32     `json:"next_id,omitempty"`
 	Node   *savedNode `json:"node,omitempty"`
@@ -80,7 +77,7 @@ type stateFile struct {
 	sum     uint32 // the checksum of all records
 }
 
-// spare is how many outdated records may stand beside twice the valid ones.
+// spare is the number of outdated records that may exist beside twice the number of valid ones.
 const spare = 256
 
 type savedNode struct {
@@ -99,8 +96,8 @@ type savedNode struct {
 	Scope   *scope       `json:"scope,omitempty"`
 	Group   string       `json:"group,omitempty"`
 	Rules   *ruled       `json:"rules,omitempty"` // since version 3
-	To      *savedToward `json:"to,omitempty"`    // since version 8, as what follows
-	// Marker says that others are under the node, for a part of the traffic.
+	To      *savedToward `json:"to,omitempty"`    // since version 8, like the next fields
+	// Marker says that destination limits are under the node.
 	Marker bool `json:"marker,omitempty"`
 }
 
@@ -139,7 +136,7 @@ func (s savedNode) node() *node {
 	}
 	if s.To != nil {
 		n.to, n.scopeID = &toward{names: s.To.Names, each: s.To.Each, met: s.To.Met}, s.To.Scope
-		n.to.selector, _, _ = destination.Parse(s.Subject.ID) // check has done so
+		n.to.selector, _, _ = destination.Parse(s.Subject.ID) // check has parsed it before
 	}
 	if s.Rules != nil {
 		n.ruled = *s.Rules
@@ -156,7 +153,7 @@ func (s savedNode) node() *node {
 	return n
 }
 
-// change is a node's record, as it is now.
+// change returns the record of a node as it is now.
 func (n *node) change() record {
 	saved := n.saved()
 	return record{Node: &saved}

@@ -11,7 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// subjectKinds are the kinds of subjects that nodes of a kind stand for.
+// subjectKinds returns the kinds of subjects that nodes of a kind can have.
 func subjectKinds(kind enforce.Kind) []api.Kind {
 	switch kind {
 	case enforce.KindTree:
@@ -30,8 +30,8 @@ func subjectKinds(kind enforce.Kind) []api.Kind {
 	return nil
 }
 
-// check refuses what no daemon writes. A number out of range would be a limit that nobody wants, or no limit, and a
-// node of another kind than its subject's would be a limit on somebody else.
+// check refuses a state that no daemon writes. A number out of range would be a limit that no owner wants, or no limit.
+// A node of another kind than its subject's would be a limit on another subject.
 func (s *state) check() error {
 	if s.Version < 1 {
 		return fmt.Errorf("version %d is unknown", s.Version)
@@ -85,7 +85,8 @@ func (s *savedNode) check() error {
 	return nil
 }
 
-// check refuses what checkWish does. Rates had no bound in earlier releases: one above the highest is the highest.
+// check refuses the same values as checkWish. Rates had no bound in earlier releases: a rate above the highest becomes
+// the highest.
 func (w *wish) check() error {
 	for _, rate := range []*uint64{&w.Up, &w.Down, &w.Total, &w.Min, &w.MinDown} {
 		*rate = min(*rate, units.MaxRate)
@@ -107,7 +108,7 @@ func (w *wish) check() error {
 	return nil
 }
 
-// valid reports whether a slice is one that a link can be divided into.
+// valid reports whether a link can be divided into such a slice.
 func (s slice) valid() bool {
 	return s.SliceNS != 0 && s.SliceNS <= s.PeriodNS && s.PeriodNS >= leastPeriodNS && s.PeriodNS <= mostPeriodNS
 }

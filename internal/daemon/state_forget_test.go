@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Where no daemon runs all that one has written down goes, lists of prefixes too; of which processes have powers stays where
-// these could not be lifted.
+// Without a running daemon the whole state is removed, including lists of prefixes. The file of CPU shares stays where
+// the shares could not be lifted.
 func TestForgetState(t *testing.T) {
 	dir := t.TempDir()
 	write := func() {

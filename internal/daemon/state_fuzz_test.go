@@ -25,7 +25,8 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// The files that a daemon finds as it starts: what an earlier one wrote, and what has become of that on a bad disk.
+// These tests cover the files that a daemon finds at its start: written by an earlier daemon, and possibly changed by a
+// bad disk.
 
 // wholeState is a file with a node of each kind, and changes behind them.
 const wholeState = `{"version":9,"boot_id":"boot","next_id":21,"nodes":11}
@@ -44,7 +45,7 @@ const wholeState = `{"version":9,"boot_id":"boot","next_id":21,"nodes":11}
 {"next_id":22,"gone":4}
 `
 
-// spoilt are nodes that no daemon writes, and what is said of each.
+// spoilt maps nodes that no daemon writes to a part of the error for each.
 var spoilt = map[string]string{
 	`"kind":8,"subject":{"kind":"user","id":"4242"},"admin":{"up_bytes_per_sec":1}`:                                                           "is no subject of the kind",
 	`"kind":5,"subject":{"kind":"host"},"admin":{"up_bytes_per_sec":1}`:                                                                       "is no subject of the kind",
@@ -75,7 +76,7 @@ func TestStateOutOfRange(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorContains(t, s.damage, says, node)
 		require.Empty(t, s.Nodes)
-		// Also with checksums.
+		// The same holds for a file with checksums.
 		var saved savedNode
 		require.NoError(t, json.Unmarshal([]byte(`{"id":1,`+node+`}`), &saved))
 		s, err = readState(textOf(t, []savedNode{saved}), "boot")
@@ -98,7 +99,7 @@ func TestRateOutOfRange(t *testing.T) {
 	h.mustSet(root, "host", up(units.MaxRate))
 }
 
-// textOf is a file of these nodes, as this daemon writes it.
+// textOf returns a file of these nodes, as this daemon writes it.
 func textOf(t testing.TB, nodes []savedNode) []byte {
 	t.Helper()
 	file := stateFile{heading: heading{Version: stateVersion, BootID: "boot", NextID: 22, Nodes: len(nodes), Records: len(nodes), Synced: len(nodes)}}
@@ -110,7 +111,7 @@ func textOf(t testing.TB, nodes []savedNode) []byte {
 	return text.Bytes()
 }
 
-// forgetDamaged removes what daemons have kept aside: of one second they keep a hundred at most.
+// forgetDamaged removes the damaged files that daemons have kept aside: they keep a hundred at most in one second.
 func forgetDamaged(t *testing.T, opts Options) {
 	t.Helper()
 	for _, path := range Damaged(opts.StateDir) {
@@ -118,7 +119,7 @@ func forgetDamaged(t *testing.T, opts Options) {
 	}
 }
 
-// fakeProc is a procfs with one process, 4711, of a boot of its own.
+// fakeProc returns a procfs with one process, 4711, of a boot of its own.
 func fakeProc(t testing.TB) string {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -132,7 +133,7 @@ func fakeProc(t testing.TB) string {
 	return dir
 }
 
-// startFuzz is what daemons start with here: they find no processes of the machine's, and ask nobody.
+// startFuzz returns options for daemons in these tests: they find no processes of the machine, and make no look-ups.
 func startFuzz(f *testing.F) Options {
 	opts := testOptions(f, &enforcetest.Kernel{})
 	opts.Logger = slog.New(slog.DiscardHandler)
@@ -144,7 +145,7 @@ func startFuzz(f *testing.F) Options {
 	return opts
 }
 
-// openOnce starts a daemon, without its socket, and lets go of it.
+// openOnce starts a daemon, without its socket, and closes it again.
 func openOnce(t *testing.T, opts Options) (*Daemon, *enforcetest.Kernel) {
 	fake := &enforcetest.Kernel{}
 	opts.OpenKernel = fake.Open
@@ -156,7 +157,7 @@ func openOnce(t *testing.T, opts Options) (*Daemon, *enforcetest.Kernel) {
 	return d, fake
 }
 
-// sane says that a wish is one that could have been set.
+// sane checks that a command could have set the wish.
 func sane(t *testing.T, w wish) {
 	t.Helper()
 	for _, rate := range []uint64{w.Up, w.Down, w.Total, w.Min, w.MinDown} {
@@ -171,8 +172,8 @@ func sane(t *testing.T, w wish) {
 	}
 }
 
-// Whatever the file is: it is a newer netnice's, or has limits that could have been set, each on a subject of its node's
-// kind, up to where it is damaged; a daemon takes them up, and writes what the next one reads.
+// Any file is either a newer netnice's, or has limits that a command could have set, up to its damage. Each limit is on
+// a subject of its node's kind. A daemon adopts these limits, and writes a file that the next daemon can read.
 func FuzzState(f *testing.F) {
 	lines := strings.SplitAfter(wholeState, "\n")
 	f.Add([]byte(wholeState))
@@ -255,7 +256,7 @@ func FuzzState(f *testing.F) {
 	})
 }
 
-// requireWhole says that the next daemon starts with such a file, or without.
+// requireWhole checks that the next daemon can start with such a file, or without one.
 func requireWhole(t *testing.T, path string, newest int, content besideContent) {
 	t.Helper()
 	damage, err := readObject(path, newest, content)
@@ -265,7 +266,7 @@ func requireWhole(t *testing.T, path string, newest int, content besideContent) 
 	require.NoError(t, damage)
 }
 
-// The file of shares of the processors.
+// FuzzPowerState does the same for the file of CPU shares.
 func FuzzPowerState(f *testing.F) {
 	for _, seed := range []string{
 		`{"version":1,"boot_id":"boot","powers":[{"pid":4711,"start_boottime_ns":10000000000,"uid":4242,"name":"make","wishes":[{"power":30,"slot_ns":1000000},{"power":-20}],"user_uid":4242,"group":{"dir":"/4711","enabled":true},"since":"2026-11-22T10:11:12Z","was":{"number":0,"nice":5}}]}`,
@@ -301,7 +302,7 @@ func FuzzPowerState(f *testing.F) {
 	})
 }
 
-// The file of hosts whose paths are followed.
+// FuzzAdaptState does the same for the file of hosts whose paths are followed.
 func FuzzAdaptState(f *testing.F) {
 	for _, seed := range []string{
 		`{"version":3,"adapted":[{"host":"video.example.com","address":"192.0.2.7","share_ppm":500000,"least_bytes_per_sec":1000,"since":"2026-11-22T10:11:12Z"}],"areas":[{"host":"any,!10.0.0.0/8","share_ppm":300000,"tcp":true,"least_bytes_per_sec":1000,"most_bytes_per_sec":9000,"since":"2026-11-22T10:11:12Z","rule":{"name":"paths","file":"/etc/netnice/netnice.toml","line":9,"key":"k"}}]}`,

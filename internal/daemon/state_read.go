@@ -16,9 +16,8 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// loadState reads the file; nil without an error if there is none. Of one that is damaged it has
-// what is whole, and says what is wrong. An error names the file and what to do, and
-// means that nothing may be changed.
+// loadState reads the file; it returns nil without an error if there is none. Of a damaged file it returns the intact
+// part and the damage. An error names the file and a remedy, and means that nothing may be changed.
 func loadState(dir, boot string) (*state, error) {
 	path := filepath.Join(dir, stateName)
 	data, err := readTrusted(path)
@@ -35,8 +34,8 @@ func loadState(dir, boot string) (*state, error) {
 	return s, nil
 }
 
-// readState reads the file's text in a boot of the machine. An error is a file of a newer
-// netnice; what is damaged is in the state.
+// readState parses the file's text in a boot of the machine. An error means a file of a newer netnice; the state
+// reports damage.
 func readState(data []byte, boot string) (*state, error) {
 	var head struct {
 		Version int `json:"version"`
@@ -66,7 +65,7 @@ func readState(data []byte, boot string) (*state, error) {
 	return s, nil
 }
 
-// read reads a heading and records, up to what is wrong.
+// read parses a heading and records, up to the first damage.
 func (s *state) read(data []byte, boot string) {
 	first, rest, ended := bytes.Cut(data, []byte("\n"))
 	if !ended {
@@ -83,8 +82,8 @@ func (s *state) read(data []byte, boot string) {
 	sum, records := uint32(0), 0
 	for {
 		var line []byte
-		// What follows the last line's end was being written as the machine
-		// stopped: that command had not returned.
+		// A text after the end of the last line was being written when the machine stopped: that command had not
+		// returned.
 		if line, rest, ended = bytes.Cut(rest, []byte("\n")); !ended {
 			break
 		}
@@ -114,8 +113,8 @@ func (s *state) read(data []byte, boot string) {
 	s.Nodes = slices.SortedFunc(maps.Values(nodes), func(a, b savedNode) int { return int(a.ID) - int(b.ID) })
 }
 
-// least is how many records have to follow. In the boot in which the file was written that is all that
-// were; after a power cut those that the disk had.
+// least returns the number of records that have to follow. In the boot in which the file was written that is the number
+// of all records. After a power cut it is the number that had reached the disk.
 func (h heading) least(boot string) int {
 	switch {
 	case h.Version < summedVersion:
@@ -126,13 +125,13 @@ func (h heading) least(boot string) int {
 	return h.Synced
 }
 
-// summed is the table of the records' checksums.
+// summed is the table for the records' checksums.
 var summed = crc32.MakeTable(crc32.Castagnoli)
 
-// sumDigits is how many digits a checksum has.
+// sumDigits is the number of digits of a checksum.
 const sumDigits = 8
 
-// readRecord reads a line, and returns the checksum of all records up to it.
+// readRecord parses a line, and returns the checksum of all records up to it.
 func readRecord(line []byte, version int, before uint32) (r record, sum uint32, err error) {
 	if version >= summedVersion {
 		if len(line) <= sumDigits || line[sumDigits] != ' ' {
@@ -150,7 +149,7 @@ func readRecord(line []byte, version int, before uint32) (r record, sum uint32, 
 	return r, sum, strictly(line, &r)
 }
 
-// strictly decodes one value, which must be all that there is.
+// strictly decodes one value, which must be the whole text.
 func strictly(data []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()

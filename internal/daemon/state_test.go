@@ -25,7 +25,7 @@ func user(id uint32, rate uint64) *savedNode {
 	}
 }
 
-// stateText is a file of these records, as this daemon writes it.
+// stateText returns a file of these records, as this daemon writes it.
 func stateText(t *testing.T, lasting bool, records ...record) []byte {
 	t.Helper()
 	d := &Daemon{opts: Options{StateDir: t.TempDir()}, boot: "boot", nextID: 9, nodes: map[uint32]*node{}}
@@ -38,7 +38,7 @@ func stateText(t *testing.T, lasting bool, records ...record) []byte {
 	return text
 }
 
-// formerText is such a file as netnice wrote it before there were checksums.
+// formerText returns such a file as netnice wrote it before there were checksums.
 func formerText(t *testing.T, version, nodes int, records ...record) []byte {
 	t.Helper()
 	var text bytes.Buffer
@@ -50,7 +50,7 @@ func formerText(t *testing.T, version, nodes int, records ...record) []byte {
 	return text.Bytes()
 }
 
-// whole reads a file that is whole.
+// whole parses a file without damage.
 func whole(t *testing.T, text []byte) *state {
 	t.Helper()
 	s, err := readState(text, "boot")
@@ -69,7 +69,7 @@ func rates(s *state) map[uint32]uint64 {
 
 var fiveChanges = []record{{Node: user(1, 5)}, {Node: user(2, 6)}, {Node: user(1, 7)}, {Gone: 2}, {Gone: 3}}
 
-// What fiveChanges say after each.
+// afterChanges holds the rates by node after each of fiveChanges.
 var afterChanges = []map[uint32]uint64{{}, {1: 5}, {1: 5, 2: 6}, {1: 7, 2: 6}, {1: 7}, {1: 7}}
 
 func TestReadState(t *testing.T) {
@@ -77,7 +77,8 @@ func TestReadState(t *testing.T) {
 	require.Equal(t, &state{Version: stateVersion, BootID: "boot", NextID: 9, Nodes: []savedNode{*user(1, 7)}}, whole(t, text))
 	first := bytes.IndexByte(text, '\n') + 1
 
-	// Cut anywhere, also between two records and in whatever boot, it is noticed, and says what held before.
+	// A file that is cut anywhere, also between two records and in whatever boot, is noticed. Its state is the one
+	// before the cut.
 	for _, boot := range []string{"boot", "another"} {
 		for cut := range text {
 			s, err := readState(text[:cut], boot)
@@ -91,9 +92,9 @@ func TestReadState(t *testing.T) {
 		}
 	}
 	whole(t, append(bytes.Clone(text), 0, 0, 0))                      // as a file system may leave it after a power failure
-	whole(t, append(bytes.Clone(text), "1234abcd {\"next_id\":1"...)) // a change that was being written
+	whole(t, append(bytes.Clone(text), "1234abcd {\"next_id\":1"...)) // an unfinished write of a change
 
-	// A line that is changed, missing, in another place or without checksum ends what is believed.
+	// The reader stops at a line that is changed, missing, in another place or without checksum.
 	lines := bytes.SplitAfter(text, []byte("\n"))
 	for name, c := range map[string]struct {
 		lines [][]byte
@@ -114,7 +115,7 @@ func TestReadState(t *testing.T) {
 	}
 }
 
-// What the disk had not been waited for may be missing after a power cut, and in no other case.
+// Records that the daemon did not wait for the disk to write may be missing after a power cut, and in no other case.
 func TestReadStateAfterPowerCut(t *testing.T) {
 	text := stateText(t, false, fiveChanges...)
 	short := text[:bytes.LastIndexByte(text[:len(text)-1], '\n')+1]
@@ -127,7 +128,7 @@ func TestReadStateAfterPowerCut(t *testing.T) {
 	require.ErrorContains(t, s.damage, "it ends after 4 of at least 5 records")
 }
 
-// Files of former releases are read as they were.
+// Files of former releases are read without checksums.
 func TestReadFormerState(t *testing.T) {
 	for version := 2; version < summedVersion; version++ {
 		text := formerText(t, version, 2, fiveChanges...)
@@ -157,8 +158,8 @@ func TestReadFormerState(t *testing.T) {
 	require.Empty(t, s.Nodes, "none of it is certain")
 }
 
-// TestChangesAreAdded sees that a change does not write the file anew, and that
-// it does not grow without end.
+// TestChangesAreAdded checks that a change does not write the whole file again, and that the file does not grow without
+// end.
 func TestChangesAreAdded(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -178,7 +179,7 @@ func TestChangesAreAdded(t *testing.T) {
 	}
 	require.Less(t, strings.Count(string(must(os.ReadFile(path))), "\n"), spare+10)
 
-	// Who edits or removes it meanwhile loses nothing of ours.
+	// An edit or a removal of the file by somebody else loses no limit.
 	for i, spoil := range []func() error{
 		func() error { return os.Remove(path) },
 		func() error { return os.WriteFile(path, []byte("{"), 0o600) },
@@ -199,7 +200,7 @@ func TestChangesAreAdded(t *testing.T) {
 	require.Len(t, s.Nodes, 2)
 }
 
-// TestKilledBetweenChanges takes up what the file says after kill -9.
+// TestKilledBetweenChanges checks that a daemon takes over the state in the file after kill -9.
 func TestKilledBetweenChanges(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)

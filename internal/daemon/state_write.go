@@ -19,8 +19,8 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// save writes the file; it is there whole, or as it was before. A failure is noted, and the file
-// written later. The caller holds d.mu.
+// save writes the file; afterwards it is complete, or unchanged. A failure is noted, and the file is written later. The
+// caller holds d.mu.
 func (d *Daemon) save() error {
 	err := d.saveWhole()
 	if d.dirty = err != nil; d.dirty {
@@ -30,13 +30,13 @@ func (d *Daemon) save() error {
 	return err
 }
 
-// markBehind has the file say, where that can be, that it has not all that is wanted: the next daemon of
-// this boot then goes by what is in force. To write over the heading takes no room on a full disk.
+// markBehind marks the file, where possible, as lacking a part of the desired state: the next daemon of this boot then
+// adopts the limits in force. Overwriting the heading takes no room on a full disk.
 func (d *Daemon) markBehind() {
 	path := d.statePath()
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return // of a disk that is read-only, for instance
+		return // as on a read-only disk
 	}
 	defer f.Close()
 	const most = 512 // of a heading
@@ -49,7 +49,7 @@ func (d *Daemon) markBehind() {
 	}
 	h.Records = behind
 	if marked := h.line(); len(marked) == len(line)+1 && d.cannot(path, true) == nil {
-		_, _ = f.WriteAt(marked, 0) // what is lost was told as the state was not written
+		_, _ = f.WriteAt(marked, 0) // the failure to write the state was published already
 	}
 }
 
@@ -79,8 +79,8 @@ func (d *Daemon) saveWhole() error {
 	return nil
 }
 
-// saveChange adds changes to the file, or writes it whole where that cannot be
-// done or it has grown too long. The caller holds d.mu.
+// saveChange appends changes to the file. It writes the whole file where that fails or the file has grown too long. The
+// caller holds d.mu.
 func (d *Daemon) saveChange(lasting bool, changes ...record) error {
 	path := d.statePath()
 	switch {
@@ -105,18 +105,17 @@ func (d *Daemon) saveChange(lasting bool, changes ...record) error {
 		next.heading.Synced = next.heading.Records
 	}
 	if d.cannot(path, false) != nil || next.append(path, text.Bytes(), lasting) != nil {
-		return d.save() // says what is wrong, if anything is
+		return d.save() // reports what is wrong, if anything is
 	}
 	d.file = next
 	return nil
 }
 
-// writeChange is saveChange for what holds in the kernel by now: whether it can be written down,
-// too, is for unwrittenWarnings to tell.
+// writeChange is saveChange for a change that is in force in the kernel already. unwrittenWarnings reports a failure to
+// write it.
 func (d *Daemon) writeChange(lasting bool, changes ...record) { _ = d.saveChange(lasting, changes...) }
 
-// addRecord writes a record's line into a text: the checksum of all records up to it, and
-// the record.
+// addRecord appends a record's line to a text: the checksum of all records up to it, and the record.
 func (s *stateFile) addRecord(text *bytes.Buffer, r record) error {
 	line, err := json.Marshal(r)
 	if err != nil {
@@ -127,9 +126,8 @@ func (s *stateFile) addRecord(text *bytes.Buffer, r record) error {
 	return nil
 }
 
-// append appends to the file at path if it is the one that was written last; a
-// failure leaves it as it was. Lasting is what must survive a power cut: the heading says that the
-// disk has it only when it has.
+// append appends to the file at path if that is the file that was written last. A failure leaves it unchanged. A
+// lasting change must survive a power cut: the heading counts it as synced only after it has reached the disk.
 func (s *stateFile) append(path string, text []byte, lasting bool) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -157,23 +155,22 @@ func (s *stateFile) append(path string, text []byte, lasting bool) error {
 	return nil
 }
 
-// is reports whether that is the file as it was written last.
+// is reports whether info describes the file as it was written last.
 func (s *stateFile) is(info fs.FileInfo) bool {
 	return s.info != nil && os.SameFile(info, s.info) && info.Size() == s.size
 }
 
-// lost reports whether somebody has removed or changed the file since it was written. The caller
-// holds d.mu.
+// lost reports whether somebody has removed or changed the file since it was written. The caller holds d.mu.
 func (d *Daemon) lost() bool {
 	if d.file.info == nil {
-		return false // it is behind anyway
+		return false // it has to be written anyway
 	}
 	info, err := os.Lstat(d.statePath())
 	return err != nil || !d.file.is(info)
 }
 
-// replace puts a file in the place of another: whole, and on the disk when it returns, or not at
-// all. The information is that of the new file, whatever is in its place by now.
+// replace replaces a file: the new one is complete, and on the disk when the call returns, or the old one stays. The
+// returned information is that of the new file, even if another file has replaced it since.
 func (d *Daemon) replace(path string, text []byte) (fs.FileInfo, error) {
 	if err := d.cannot(path, false); err != nil {
 		return nil, err
@@ -197,7 +194,7 @@ func (d *Daemon) replace(path string, text []byte) (fs.FileInfo, error) {
 	return info, syncFolder(dir)
 }
 
-// remove removes a file of the state that may not be there.
+// remove removes a file of the state, which may be missing.
 func (d *Daemon) remove(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		d.onDisk.forget(path)
@@ -213,7 +210,8 @@ func (d *Daemon) remove(path string) error {
 	return err
 }
 
-// cannot is why tests have a file not be written, or removed or written over in place, which takes no room.
+// cannot returns the error that a test injects. The parameter takesNoRoom is true where the file is removed, or
+// overwritten in place.
 func (d *Daemon) cannot(path string, takesNoRoom bool) error {
 	if d.opts.fault == nil {
 		return nil
@@ -221,8 +219,8 @@ func (d *Daemon) cannot(path string, takesNoRoom bool) error {
 	return d.opts.fault(path, takesNoRoom)
 }
 
-// removeFile removes a file that may not be there. It looks first: a file system that is read-only
-// refuses also what is not there.
+// removeFile removes a file that may be missing. It looks first: a read-only file system refuses to remove even a
+// missing file.
 func removeFile(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -233,29 +231,31 @@ func removeFile(path string) error {
 	return nil
 }
 
-// removeUnfinished removes what a daemon was writing when it was killed. What stays does no harm.
+// removeUnfinished removes the unfinished files of a daemon that was killed. A file that cannot be removed does no
+// harm.
 func removeUnfinished(dir string) {
 	for _, name := range stateFiles {
-		found, _ := filepath.Glob(filepath.Join(dir, "."+name+"[0-9]*")) // the pattern is a good one
+		found, _ := filepath.Glob(filepath.Join(dir, "."+name+"[0-9]*")) // the pattern is valid
 		for _, path := range found {
 			_ = os.Remove(path)
 		}
 	}
 }
 
-// limitFiles go with the last limit, and stateFiles, among them what is set for the whole machine, with netnice down.
+// limitFiles are removed with the last limit. stateFiles, which include the settings for the whole machine, are removed
+// by netnice down.
 var (
 	limitFiles = []string{stateName, powerName, adaptName}
 	stateFiles = []string{stateName, powerName, adaptName, systemName}
 )
 
-// forget removes what is written down. The caller holds d.mu.
+// forget removes files of the state. The caller holds d.mu.
 func (d *Daemon) forget(names ...string) error {
 	d.file = stateFile{}
 	return forgetFiles(d.opts.StateDir, names, d.remove)
 }
 
-// ForgetState removes what a daemon has written down, where none runs; of which processes have powers may stay.
+// ForgetState removes the state of a daemon where none runs. With keepPowers the file of CPU shares stays.
 func ForgetState(dir string, keepPowers bool) error {
 	names := slices.Clone(stateFiles)
 	if keepPowers {
@@ -295,7 +295,7 @@ func forgetFiles(dir string, names []string, remove func(path string) error) err
 	}
 }
 
-// diskHint says what to do about a folder where nothing can be written, "" = nobody knows.
+// diskHint returns a remedy for a folder where nothing can be written, "" = none is known.
 func diskHint(dir string, err error) string {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
