@@ -8,20 +8,20 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// For addresses that a limit for each will meet, nodes are in store, ready to hold: so the first
-// byte to a new one is limited, and also while no daemon runs. They are no limits yet: nobody
-// sees them, no file has them, and the next daemon takes them from what is in force.
+// A limit for each peer has preallocated nodes, ready to apply. So the first byte to a new address is limited, also
+// while no daemon runs. These nodes are no limits yet: no caller sees them, no file has them, and the next daemon takes
+// them from the kernel.
 
 const (
-	// stockOfAdmin is how many there are for one limit of the administrator's, stockOfUser of a
-	// user's; stockPerUser and mostStock for all of theirs.
+	// stockOfAdmin bounds the preallocated nodes of one limit of the administrator's, stockOfUser those of a user's.
+	// stockPerUser bounds those of all of a user's limits, mostStock those of all limits.
 	stockOfAdmin, stockOfUser = enforce.MostStored, enforce.MostStored / 4
 	stockPerUser, mostStock   = 64, 2048
-	// stockAtOnce is how many one look puts there.
+	// stockAtOnce bounds the nodes that one look adds.
 	stockAtOnce = 16
 )
 
-// stockSpec is a node in store for a limit, without an id.
+// stockSpec returns a preallocated node of a limit, without an id.
 func (d *Daemon) stockSpec(n *node) enforce.NodeSpec {
 	spec := d.specOf(n)
 	spec.ID, spec.Subject, spec.Store, spec.Each = 0, 0, n.id, false
@@ -29,7 +29,7 @@ func (d *Daemon) stockSpec(n *node) enforce.NodeSpec {
 	return spec
 }
 
-// stockSize is how many nodes a limit may have in store, beside others.
+// stockSize returns the number of preallocated nodes that a limit may have beside those of other limits.
 func (d *Daemon) stockSize(of *node) int {
 	room, most := mostStock, stockOfAdmin
 	if of.own() {
@@ -44,8 +44,8 @@ func (d *Daemon) stockSize(of *node) int {
 	return min(most, max(room, 0))
 }
 
-// stockUp has what is in store for a limit be as many as there may be, with what is wanted now.
-// The caller holds d.mu.
+// stockUp preallocates as many nodes for a limit as there may be, and gives all of them its present settings. The
+// caller holds d.mu.
 func (d *Daemon) stockUp(of *node) error {
 	want := d.stockSpec(of)
 	have := 0
@@ -81,7 +81,7 @@ func (d *Daemon) stockUp(of *node) error {
 	return nil
 }
 
-// sellOff lifts what is in store for a limit that has gone. The caller holds d.mu.
+// sellOff lifts the preallocated nodes of limits that have gone. The caller holds d.mu.
 func (d *Daemon) sellOff() error {
 	var errs []error
 	for id, spec := range d.stock {
@@ -92,7 +92,7 @@ func (d *Daemon) sellOff() error {
 	return errors.Join(errs...)
 }
 
-// unstock lifts a node, if it is in store.
+// unstock lifts a node, if it is a preallocated one.
 func (d *Daemon) unstock(id uint32) error {
 	if _, ok := d.stock[id]; !ok {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// stocked lists what the kernel side has in store, by the limit that it is for.
+// stocked lists the preallocated nodes of the kernel side, by their limit.
 func stocked(t *testing.T, fake *enforcetest.Kernel) map[uint32][]enforce.NodeSpec {
 	t.Helper()
 	nodes, err := fake.Nodes()
@@ -31,8 +31,8 @@ func stocked(t *testing.T, fake *enforcetest.Kernel) map[uint32][]enforce.NodeSp
 	return out
 }
 
-// Nodes are in store for a limit for each address: as it is wanted now, no limits that anybody
-// sees, made to some when addresses get them, for the next daemon, too, and gone with it.
+// A limit for each address has preallocated nodes with its present settings. They are not shown as limits, and become
+// limits when addresses get them. They stay for the next daemon, and go with the limit.
 func TestStock(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -91,7 +91,7 @@ func TestStock(t *testing.T) {
 	require.Eventually(t, func() bool { return len(stocked(t, fake)) == 0 }, soon, poll)
 }
 
-// A user has fewer, however many limits, and there is room for others'.
+// A user has fewer nodes, however many limits, and there is room for those of other users.
 func TestStockOfUsers(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))

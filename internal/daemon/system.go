@@ -10,37 +10,37 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// What an administrator sets for the whole machine holds whatever limits say, and is in a file of its own: it stays
-// when the daemon leaves, also one on demand with its last limit, and goes with netnice down.
+// Settings that an administrator makes for the whole machine override the settings of limits. They have a file of their
+// own. The file stays when the daemon leaves, also a daemon on demand with its last limit, and goes with netnice down.
 
 const (
 	systemName    = "system.json"
 	systemVersion = 1
 )
 
-// machineWide is what is set for the whole machine, zero = nothing.
+// machineWide holds the settings for the whole machine, zero = none.
 type machineWide struct {
-	InputMeterOff bool `json:"input_meter_off,omitempty"` // what is received counts in no total
+	InputMeterOff bool `json:"input_meter_off,omitempty"` // received traffic counts in no total
 }
 
-// systemState is the file.
+// systemState is the content of the file.
 type systemState struct {
 	Version int `json:"version"`
 	machineWide
 }
 
-// check refuses nothing: either is right.
+// check refuses nothing: both values are valid.
 func (s *systemState) check() error { return nil }
 
 func (d *Daemon) systemPath() string { return filepath.Join(d.opts.StateDir, systemName) }
 
-// saveSystem writes the file; while nothing is set there is none. A failure is noted, and it is tried
-// again. The caller holds d.mu.
+// saveSystem writes the file, or removes it while nothing is set. A failure is noted, and the daemon tries again. The
+// caller holds d.mu.
 func (d *Daemon) saveSystem() {
 	d.saveBeside(d.systemPath(), d.system == machineWide{}, systemState{Version: systemVersion, machineWide: d.system})
 }
 
-// adoptSystem takes up again what was set, before limits are.
+// adoptSystem takes over these settings from the file. It runs before limits are adopted.
 func (d *Daemon) adoptSystem() error {
 	var s systemState
 	if found, err := d.readBeside(d.systemPath(), systemVersion, &s); !found {
@@ -88,8 +88,8 @@ func (d *Daemon) SetSystem(_ context.Context, by auth.Actor, req api.SystemReque
 	return answer, nil
 }
 
-// changeSystem has that hold from now on: in the kernel, then in the file. An error leaves both as they were; that the
-// file cannot be written is none (unwritten.go). The caller holds d.mu.
+// changeSystem brings the settings into force: in the kernel, then in the file. An error leaves both unchanged. A
+// failure to write the file is no error (unwritten.go). The caller holds d.mu.
 func (d *Daemon) changeSystem(next machineWide) error {
 	defer d.sampler.outdate()
 	before := d.system
@@ -99,11 +99,11 @@ func (d *Daemon) changeSystem(next machineWide) error {
 		return errors.Join(err, d.applyTotals())
 	}
 	d.saveSystem()
-	d.wakeEach() // nodes in store
+	d.wakeEach() // updates preallocated nodes
 	return nil
 }
 
-// applyTotals tells the kernel of all nodes that limit both ways together. The caller holds d.mu.
+// applyTotals sets all nodes in the kernel that limit both directions together. The caller holds d.mu.
 func (d *Daemon) applyTotals() error {
 	for _, n := range d.sorted() {
 		if !n.holding().hasTotal() {
@@ -116,15 +116,16 @@ func (d *Daemon) applyTotals() error {
 	return nil
 }
 
-// specOf is a node as the kernel should have it, with what holds for the whole machine. The caller holds d.mu.
+// specOf returns a node as the kernel should have it, with the settings for the whole machine. The caller holds d.mu.
 func (d *Daemon) specOf(n *node) enforce.NodeSpec {
 	spec := n.spec()
 	spec.MeterOff = d.meterOff(n)
 	return spec
 }
 
-// wishesOf is wishesOf for a node that another daemon has left. While the meter of the whole machine is off, nobody knows
-// whether somebody had switched that of the node off, too. The caller holds d.mu, or nobody else knows the daemon yet.
+// wishesOf is the function wishesOf for a node that another daemon has left. While the meter of the whole machine is
+// off, it is unknown whether an owner had switched off the meter of the node, too. The caller holds d.mu, or is the
+// only user of the daemon yet.
 func (d *Daemon) wishesOf(spec enforce.NodeSpec) wishes {
 	if d.system.InputMeterOff {
 		spec.MeterOff = false
@@ -132,14 +133,15 @@ func (d *Daemon) wishesOf(spec enforce.NodeSpec) wishes {
 	return wishesOf(spec)
 }
 
-// meterOff reports whether what a node receives does not count in its total: as its owners want, or for the whole
-// machine, whatever they want. The caller holds d.mu.
+// meterOff reports whether traffic that a node receives does not count in its total. That is so by its owners' wish, or
+// for the whole machine whatever they wish. The caller holds d.mu.
 func (d *Daemon) meterOff(n *node) bool {
 	w := n.holding()
 	return w.meterOff() || d.system.InputMeterOff && w.hasTotal()
 }
 
-// meterWarnings tells who sets a total, or has it count what is received, that it counts only what is sent.
+// meterWarnings warns that a total counts only sent traffic, if the caller sets a total or has it count received
+// traffic.
 func (d *Daemon) meterWarnings(asked api.Wish, want wish) []string {
 	counts := asked.InputMeter != nil && *asked.InputMeter || asked.TotalBytesPerSec != nil && !want.MeterOff
 	if !d.system.InputMeterOff || want.Total == 0 || !counts {

@@ -17,7 +17,7 @@ import (
 
 func total(rate uint64) api.Wish { return api.Wish{TotalBytesPerSec: &rate} }
 
-// meter switches that of the whole machine.
+// meter switches the input meter of the whole machine.
 func (h *harness) meter(on bool) api.System {
 	h.t.Helper()
 	answer, err := h.SetSystem(context.Background(), root, api.SystemRequest{InputMeter: &on})
@@ -25,7 +25,7 @@ func (h *harness) meter(on bool) api.System {
 	return answer
 }
 
-// metered reports whether what a node receives counts, for the kernel and for who lists it.
+// metered reports whether received traffic of a node counts. It checks that the kernel and the list agree.
 func (h *harness) metered(id uint32) bool {
 	h.t.Helper()
 	spec, ok := h.fake.Spec(id)
@@ -47,8 +47,8 @@ func (h *harness) statusMeterOff() bool {
 	return s.InputMeterOff
 }
 
-// The switch of the whole machine is over what limits say, at once and for those to come; with it on they have what
-// they said.
+// The switch of the whole machine overrides the settings of limits, at once and for later limits. With it on, each
+// limit has its own setting.
 func TestInputMeterOfTheMachine(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -78,7 +78,7 @@ func TestInputMeterOfTheMachine(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, got.InputMeter)
 
-	// What is set meanwhile does not win either, and is told so.
+	// A limit that is set meanwhile does not win either, and the answer says so.
 	later, err := h.set(root, "user:4713", asks)
 	require.NoError(t, err)
 	require.False(t, h.metered(later.Node.ID))
@@ -88,7 +88,7 @@ func TestInputMeterOfTheMachine(t *testing.T) {
 	said, err := h.set(root, "user:4714", never)
 	require.NoError(t, err)
 	require.Empty(t, said.Warnings, "it does as it was told")
-	// The kernel is as it should be: no look sets anything again.
+	// The kernel is in the desired state: a comparison sets nothing again.
 	before = fake.Calls("SetNode")
 	h.mu.Lock()
 	h.compare()
@@ -111,7 +111,7 @@ func TestInputMeterOfTheMachineRefuses(t *testing.T) {
 	_, err = h.SetSystem(context.Background(), root, api.SystemRequest{})
 	requireCode(t, api.CodeBadRequest, err)
 
-	// An error leaves the kernel and the file as they were.
+	// An error leaves the kernel and the file unchanged.
 	id := h.mustSet(root, "host", total(5e6)).ID
 	fake.Fail("SetNode", errors.New("no memory"))
 	_, err = h.SetSystem(context.Background(), root, api.SystemRequest{InputMeter: &off})
@@ -122,7 +122,8 @@ func TestInputMeterOfTheMachineRefuses(t *testing.T) {
 	require.NoFileExists(t, h.systemPath())
 }
 
-// A file that cannot be written keeps nobody from it: it holds, is told, and is written when that can be.
+// A file that cannot be written does not prevent the change: it holds, the answer reports the failure, and the file is
+// written once that is possible.
 func TestInputMeterOnAFullDisk(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -148,14 +149,14 @@ func TestInputMeterOnAFullDisk(t *testing.T) {
 	require.False(t, h.metered(id))
 }
 
-// It stays when a daemon leaves, whether limits are in force or not, and goes with all of netnice.
+// The setting stays when a daemon leaves, whether limits are in force or not. It goes with netnice down.
 func TestInputMeterOutlivesTheDaemon(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
 	id := h.mustSet(root, "host", total(5e6)).ID
 	h.meter(false)
 	require.NoError(t, h.stop())
-	require.NoError(t, os.Remove(h.statePath())) // then what is in force is the administrator's
+	require.NoError(t, os.Remove(h.statePath())) // then all limits in force count as the administrator's
 	h = start(t, fake, h.opts)
 	require.False(t, h.metered(id))
 	require.True(t, h.statusMeterOff())
@@ -177,7 +178,7 @@ func TestInputMeterOutlivesTheDaemon(t *testing.T) {
 	require.True(t, h.statusMeterOff())
 }
 
-// A newer netnice's file is refused, and one that is damaged is kept under another name.
+// A file of a newer netnice is refused, and a damaged file is kept under another name.
 func TestInputMeterReadsNoOtherFile(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)
@@ -200,7 +201,7 @@ func TestInputMeterReadsNoOtherFile(t *testing.T) {
 	require.NoFileExists(t, path)
 }
 
-// A node in store for an address has it, too.
+// A preallocated node for an address has the setting, too.
 func TestInputMeterOfNodesInStore(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
