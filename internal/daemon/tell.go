@@ -9,7 +9,7 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// dropsQuiet is for how long nothing must have been dropped until drops begin anew.
+// dropsQuiet is the time without drops after which further drops are reported as a new event.
 const dropsQuiet = 10 * time.Second
 
 // audience is whom what happens to a node concerns: the host's limit everybody, a
@@ -32,13 +32,13 @@ func (n *node) audience() audience {
 	return a
 }
 
-// event is one about a node.
+// event returns an event about a node.
 func (n *node) event(t api.EventType, by string) api.Event {
 	subject := n.res.Subject
 	return api.Event{Type: t, Subject: &subject, Node: n.id, Name: n.res.Name, By: by, Limits: n.limits()}
 }
 
-// actorName is whom an event is by.
+// actorName returns the name of the actor that an event names as its cause.
 func actorName(by auth.Actor) string {
 	if by.Root() {
 		return "admin"
@@ -51,8 +51,8 @@ const (
 	byMeasuring = "auto"
 )
 
-// tellSet tells what became of a node by a command or a rule: before is nil for a new
-// one, now is nil if it was lifted. The caller holds d.mu.
+// tellSet publishes the change of a node by a command or a rule: before is nil for a new node, now is nil if it was
+// lifted. The caller holds d.mu.
 func (d *Daemon) tellSet(before, now *node, by string) {
 	if !d.events.heard() {
 		return
@@ -68,14 +68,14 @@ func (d *Daemon) tellSet(before, now *node, by string) {
 		d.events.tell(to, now.event(api.EventLimitChanged, by))
 	default:
 		e := now.event(api.EventLimitSet, by)
-		if sample, err := d.sampler.of(now.id); err == nil { // else the limit holds all the same
+		if sample, err := d.sampler.of(now.id); err == nil { // without a reading the limit holds all the same
 			e.Processes, e.Sockets = sample.nodes[now.id].Processes, sample.queues[now.id].sockets
 		}
 		d.events.tell(now.audience(), e)
 	}
 }
 
-// tellMatched tells that rules are for a process.
+// tellMatched publishes that rules match a process.
 func (d *Daemon) tellMatched(res identity.Resolved, program string, m matched) {
 	if !d.events.heard() {
 		return
@@ -90,10 +90,10 @@ func (d *Daemon) tellMatched(res identity.Resolved, program string, m matched) {
 	d.events.tell(audience{uids: [2]uint32{res.UID}}, e)
 }
 
-// noticed is what the last tick saw, for events of what changes by itself.
+// noticed holds the observations of the last tick, for events about changes that no command makes.
 type noticed struct {
 	queues map[enforce.Queue]bool
-	known  bool // queues were looked at with somebody listening
+	known  bool // the queues were read while an event reader was listening
 	drops  map[dropKey]dropSeen
 }
 
@@ -104,17 +104,17 @@ type dropKey struct {
 
 type dropSeen struct {
 	drops enforce.Drops
-	last  time.Time // when some were
+	last  time.Time // time of the last drops
 }
 
-// noticeFirst looks at the queues for the first reader: what comes then is new.
+// noticeFirst reads the queues for the first event reader, so that only later queues count as new.
 func (d *Daemon) noticeFirst() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.isDown || d.noticed.known {
 		return
 	}
-	if queues, err := d.kernel.Queues(); err == nil { // else the next tick says what is wrong
+	if queues, err := d.kernel.Queues(); err == nil { // otherwise the next tick reports the error
 		d.noticed.queues, d.noticed.known = make(map[enforce.Queue]bool), true
 		for _, q := range queues {
 			d.noticed.queues[q] = true
@@ -122,7 +122,7 @@ func (d *Daemon) noticeFirst() {
 	}
 }
 
-// notice tells what has changed since the last tick. The caller holds d.mu.
+// notice publishes the changes since the last tick. The caller holds d.mu.
 func (d *Daemon) notice(now sample) {
 	d.noticeDrops(now)
 	if !d.events.heard() {
@@ -177,7 +177,7 @@ func (d *Daemon) noticeDrops(now sample) {
 
 func dropsSince(now, then enforce.Drops) api.Drops {
 	less := func(a, b uint64) uint64 {
-		if a < b { // counted anew
+		if a < b { // the counter began again
 			return a
 		}
 		return a - b

@@ -15,34 +15,33 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// Limits on a part of the traffic that commands set have nodes like those of rules. Each is
-// one owner's: another's of the same part is another node. Whose connections are meant is
-// told by the node of whom it is under, which may have no limit, by its place on their
-// paths.
+// Limits that commands set on a part of the traffic have nodes like those of rules. Each node belongs to one owner;
+// another owner's limit on the same part is another node. A node applies to the connections of the subject that it is
+// under. The kernel finds these by the place of that subject's node on their paths. That node may have no limit.
 
-// toward is for which part of the traffic a node is that a command set.
+// toward is the part of the traffic of a node that a command set.
 type toward struct {
 	selector destination.Selector
-	names    map[string][]netip.Addr // their addresses, as the state file has them
-	scope    *node                   // under whom; nil = everybody whom the owner may limit
+	names    map[string][]netip.Addr // addresses of the names, as the state file has them
+	scope    *node                   // the node that it is under; nil = the traffic of everybody whom the owner may limit
 	leaving  bool
-	met      bool // nobody named it: something was sent there, which has it followed (adapt_area.go)
+	met      bool // no owner named it: a program sent there, and so the path is followed (adapt_area.go)
 
-	each   uint32    // whose limit for each address it is one of, 0 = it was set by itself
-	volume uint64    // of such: what it had when it was looked at, in bytes
-	usedAt time.Time // and when that was another
+	each   uint32    // id of the limit for each address that it is a part of, 0 = it was set by itself
+	volume uint64    // of such a node: its volume at the last look, in bytes
+	usedAt time.Time // the last time at which the volume had changed
 }
 
-// savedToward is a toward as the state file has it; what it is for is the node's subject.
+// savedToward is a toward in the form of the state file. The node's subject names the part of the traffic.
 type savedToward struct {
-	Scope uint32 `json:"scope,omitempty"` // the node under which it is
-	// Names are the addresses that they had last.
+	Scope uint32 `json:"scope,omitempty"` // the node that it is under
+	// Names holds the last addresses of the names.
 	Names map[string][]netip.Addr `json:"names,omitempty"`
 	Each  uint32                  `json:"each,omitempty"` // since version 9
 	Met   bool                    `json:"met,omitempty"`  // since version 11
 }
 
-// owner is whose wish a node is that has one owner only.
+// owner returns the owner of a node that has only one owner.
 func (n *node) owner() enforce.Owner {
 	if n.own() {
 		return enforce.OwnerUser
@@ -50,7 +49,7 @@ func (n *node) owner() enforce.Owner {
 	return enforce.OwnerAdmin
 }
 
-// book is where the kernel side looks for it.
+// book returns the list in which the kernel side looks for the node.
 func (n *node) book() uint32 {
 	if n.own() {
 		return n.userUID
@@ -58,24 +57,24 @@ func (n *node) book() uint32 {
 	return enforce.BookAdmin
 }
 
-// towardKey names the node among all, for this daemon and the next.
+// towardKey identifies the node among all nodes, for this daemon and the next.
 func towardKey(book uint32, s api.Subject, under identity.Resolved) uint64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d %s %d", book, s.ID, under.StartBoottimeNS)
 	return h.Sum64()
 }
 
-// commanded is what commands want of destinations, made for the kernel side.
+// commanded holds the destination limits of commands, compiled for the kernel side.
 type commanded struct {
-	known    bool // what follows is as it should be
+	known    bool // the fields below are up to date
 	prefixes []enforce.DestinationPrefix
-	numbers  map[uint32]uint32 // of a node's selector, by the node's id
+	numbers  map[uint32]uint32 // number of a node's selector, by the node's id
 }
 
-// outdateDestinations has what commands want be looked at again. The caller holds d.mu.
+// outdateDestinations has the destination limits of commands compiled again. The caller holds d.mu.
 func (d *Daemon) outdateDestinations() { d.commanded.known = false }
 
-// rank says which of the limits for the same part is tried first: the innermost.
+// rank returns the order in which limits for the same part are tried: the innermost first.
 func (t *toward) rank() int {
 	switch {
 	case t.scope == nil:
@@ -90,10 +89,10 @@ func (t *toward) rank() int {
 
 const rankEverybody = 3
 
-// compileDestinations makes the lists of all prefixes, with one node more if extra is not
-// nil. Over has, by the book, a prefix that too many limits and rules are for. The caller holds d.mu.
+// compileDestinations compiles the lists of all prefixes, with one more node if extra is not nil. The map over holds,
+// by the book, a prefix that has too many limits and rules. The caller holds d.mu.
 func (d *Daemon) compileDestinations(extra *node) (made commanded, over map[uint32]netip.Prefix) {
-	books := map[uint32]map[uint32]destination.Limit{} // and by the number
+	books := map[uint32]map[uint32]destination.Limit{} // by the book, then by the number
 	made.numbers, over = map[uint32]uint32{}, map[uint32]netip.Prefix{}
 	used := map[uint32]string{}
 	nodes := d.sorted()
@@ -133,8 +132,8 @@ func (d *Daemon) compileDestinations(extra *node) (made commanded, over map[uint
 	return made, over
 }
 
-// numberToward is that of a node's selector and rank, which all have who limit the same: the
-// kernel side finds their nodes by their places. The same for each daemon.
+// numberToward returns the number of a node's selector and rank. All nodes of one owner for the same part and rank
+// share it, and the kernel side tells them apart by their places on the path. The number is the same for each daemon.
 func (d *Daemon) numberToward(n *node, used map[uint32]string) uint32 {
 	whose := fmt.Sprintf("%d to %s of rank %d", n.book(), n.to.selector, n.to.rank())
 	h := fnv.New32a()
@@ -153,9 +152,8 @@ func (d *Daemon) numberToward(n *node, used map[uint32]string) uint32 {
 	}
 }
 
-// bindDestinations reports whether the rules of files are known beside which commands'
-// limits hold: with files that were wrong from the start, what holds of former ones stays
-// as it is. The caller holds d.mu.
+// bindDestinations reports whether the daemon knows the rules of files, beside which the limits of commands hold. With
+// files that were wrong from the start, the destinations of former rules stay unchanged. The caller holds d.mu.
 func (d *Daemon) bindDestinations() bool {
 	if d.destined.known {
 		return true
@@ -168,7 +166,7 @@ func (d *Daemon) bindDestinations() bool {
 	return true
 }
 
-// usesToward lists where nodes hold that commands set.
+// usesToward lists the places where nodes set by commands hold.
 func (d *Daemon) usesToward() (uses []enforce.DestinationUse) {
 	for _, n := range d.sorted() {
 		if n.to == nil || n.to.leaving {
@@ -200,7 +198,7 @@ func (d *Daemon) liftToward(n *node) error {
 	return d.letGo(n.to.scope)
 }
 
-// letGo gives up what only said whose connections are meant.
+// letGo releases a scope node, and lifts it if it existed only for destination limits.
 func (d *Daemon) letGo(scope *node) error {
 	if scope == nil {
 		return nil
@@ -212,7 +210,7 @@ func (d *Daemon) letGo(scope *node) error {
 	return nil
 }
 
-// endToward lifts the nodes under a subject that is gone. The caller holds d.mu.
+// endToward lifts the destination limits under a subject that is gone. The caller holds d.mu.
 func (d *Daemon) endToward() {
 	var gone []*node
 	for _, n := range d.nodes {
@@ -237,8 +235,8 @@ func (d *Daemon) endToward() {
 	d.dropLists()
 }
 
-// adoptToward connects the nodes of commands with those that they are under; byID are
-// nodes by the number that they had in the file. What has lost its own is lifted.
+// adoptToward connects the nodes of commands with the nodes that they are under; byID maps the numbers in the file to
+// nodes. It lifts a node that has lost the node that it is under.
 func (d *Daemon) adoptToward(byID map[uint32]*node) {
 	some := false
 	for _, n := range d.nodes {
