@@ -14,16 +14,16 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// What the state says is done with root's rights: so it is read only from files that nobody else
-// could have written.
+// The daemon acts on the state with root's rights. So it reads the state only from files that nobody but root could
+// have written.
 
-// othersWrite are the mode's bits by which others than the owner may write.
+// othersWrite holds the mode bits by which users other than the owner may write.
 const othersWrite = 0o022
 
-// readTrusted reads a file of the state. The error is fs.ErrNotExist where there is none, and has a
-// remedy where somebody else may have written it.
+// readTrusted reads a file of the state. The error is fs.ErrNotExist where there is none. It has a remedy where
+// somebody else may have written the file.
 func readTrusted(path string) ([]byte, error) {
-	// O_NONBLOCK: a FIFO in its place would keep the daemon waiting.
+	// O_NONBLOCK prevents that a FIFO in place of the file makes the daemon wait.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) {
 		return nil, distrusted(path, "is a symbolic link: whoever may write where it leads would set limits",
@@ -64,7 +64,7 @@ func trustFolder(dir string, info fs.FileInfo) error {
 	return nil
 }
 
-// strange reports whether a file is neither root's nor this process's, and whose it is.
+// strange reports whether a file belongs neither to root nor to this process's user, and names its owner.
 func strange(info fs.FileInfo) (whose string, ok bool) {
 	st, known := info.Sys().(*syscall.Stat_t)
 	if !known || st.Uid == 0 || int(st.Uid) == os.Geteuid() {

@@ -5,7 +5,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// renderUnknown shows traffic of which no process is known as the API does.
+// renderUnknown returns traffic without a known process in the form of the API.
 func (d *Daemon) renderUnknown(now sample) (shown api.Unknown) {
 	u := now.unknown
 	shown.Up = unknownUsage(u.SentSocket, u.SentKernel, enforce.Volume{})

@@ -11,20 +11,20 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// A disk that is full or read-only keeps nobody from setting and lifting limits: what is wanted
-// holds in the kernel, whoever asked for it is told that it is not written down, and writing is tried again
-// until it succeeds. If the daemon ends before, the next one goes by the file, or by what is in force if that could be
-// marked (markBehind).
+// A disk that is full or read-only does not prevent setting and lifting limits. The change holds in the kernel, the
+// answer says that it is not written down, and the daemon tries again until it succeeds. If the daemon ends before
+// that, the next one adopts the limits in force if the file could be marked (markBehind). Otherwise it adopts those in
+// the file.
 
 const (
-	// writeAgainFirst is when a file is tried again for the first time; then twice as long, up to the most.
+	// writeAgainFirst is the delay before the first new attempt. The delay then doubles, up to writeAgainMost.
 	writeAgainFirst = time.Second
 	writeAgainMost  = time.Minute
 	// notWritten counts failures among the faults that netnice status shows.
 	notWritten = "state_not_written"
 )
 
-// unwritten are the files of the state that could not be written or removed.
+// unwritten holds the files of the state that could not be written or removed.
 type unwritten struct {
 	mu       sync.Mutex
 	files    map[string]*unwrittenFile // by path
@@ -34,11 +34,11 @@ type unwritten struct {
 type unwrittenFile struct {
 	err   error
 	since time.Time
-	last  time.Time // it was tried
+	last  time.Time // time of the last attempt
 	wait  time.Duration
 }
 
-// note notes how an attempt ended; news is whether that is another end than the last one's.
+// note stores the result of an attempt; news reports whether it differs from the last result.
 func (u *unwritten) note(path string, err error, now time.Time) (news bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -60,7 +60,7 @@ func (u *unwritten) note(path string, err error, now time.Time) (news bool) {
 	return news
 }
 
-// tryNow has all that failed be tried at the next tick.
+// tryNow schedules a new attempt for all failed files at the next tick.
 func (u *unwritten) tryNow() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -69,7 +69,7 @@ func (u *unwritten) tryNow() {
 	}
 }
 
-// worth reports whether a change should try to write the file: not once for each of many.
+// worth reports whether a change should try to write the file: many changes in a row do not each try.
 func (u *unwritten) worth(path string, now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -77,7 +77,7 @@ func (u *unwritten) worth(path string, now time.Time) bool {
 	return f == nil || now.Sub(f.last) >= writeAgainFirst
 }
 
-// due reports whether it is time to try again a file that could not be written.
+// due reports whether it is time for a new attempt on a file that could not be written.
 func (u *unwritten) due(path string, now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -85,7 +85,7 @@ func (u *unwritten) due(path string, now time.Time) bool {
 	return f != nil && now.Sub(f.last) >= f.wait
 }
 
-// of is why a file could not be written, nil if it could.
+// of returns the error of the last attempt on a file, nil if there was none.
 func (u *unwritten) of(path string) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -95,7 +95,7 @@ func (u *unwritten) of(path string) error {
 	return nil
 }
 
-// all are those that fail, by path, and how often any has.
+// all returns the files that cannot be written, by path, and the number of failures so far.
 func (u *unwritten) all() (files map[string]unwrittenFile, failures uint64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -106,7 +106,7 @@ func (u *unwritten) all() (files map[string]unwrittenFile, failures uint64) {
 	return files, u.failures
 }
 
-// wrote notes how writing or removing a file of the state ended, and logs what is new.
+// wrote stores the result of writing or removing a file of the state, and logs a change of it.
 func (d *Daemon) wrote(path string, err error) {
 	if !d.unwritten.note(path, err, time.Now()) {
 		return
@@ -118,7 +118,7 @@ func (d *Daemon) wrote(path string, err error) {
 	d.log.Warn("the state could not be written; what is wanted holds all the same, and it is tried again", "file", path, "err", err, "remedy", d.writeHint(err))
 }
 
-// unwrittenWarnings tells whoever has just changed something that it is not written down.
+// unwrittenWarnings warns the caller of a change that it is not written down.
 func (d *Daemon) unwrittenWarnings(path string, lifts bool) []string {
 	err := d.unwritten.of(path)
 	if err == nil {
@@ -139,8 +139,8 @@ func (d *Daemon) unwrittenWarnings(path string, lifts bool) []string {
 	return []string{text}
 }
 
-// isBehind reports whether a file is to be written again: it could not be written and it is time to try, or somebody
-// else has removed or changed it.
+// isBehind reports whether a file has to be written again. It could not be written and a new attempt is due, or
+// somebody else has removed or changed it.
 func (d *Daemon) isBehind(path string) bool {
 	if d.unwritten.of(path) != nil {
 		return d.unwritten.due(path, time.Now())
@@ -148,7 +148,7 @@ func (d *Daemon) isBehind(path string) bool {
 	return d.onDisk.lost(path)
 }
 
-// writeIfBehind writes a file again that is behind. The caller holds the lock of what is in it.
+// writeIfBehind writes a file again that is behind. The caller holds the lock of its content.
 func (d *Daemon) writeIfBehind(path string, save func()) {
 	if !d.isBehind(path) {
 		return
@@ -159,11 +159,11 @@ func (d *Daemon) writeIfBehind(path string, save func()) {
 	save()
 }
 
-// writeAgain writes again the files that are behind. The file of the limits is tried by look.
+// writeAgain writes the files again that are behind. look tries the file of the limits.
 func (d *Daemon) writeAgain() {
 	locked := func(path string, mu *sync.Mutex, isDown *bool, save func()) {
 		if !d.isBehind(path) {
-			return // without the lock, which some hold for long
+			return // without the lock, which some calls hold for long
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -184,10 +184,10 @@ func (d *Daemon) writeAgain() {
 	}
 }
 
-// unwrittenProblems are the files that fail, for netnice status.
+// unwrittenProblems lists the files that cannot be written, for netnice status.
 func (d *Daemon) unwrittenProblems() (list []api.Problem) {
 	if p, ok := d.folderProblem(); ok {
-		return []api.Problem{p} // for which they all fail
+		return []api.Problem{p} // the reason why all of them fail
 	}
 	files, _ := d.unwritten.all()
 	for _, path := range slices.Sorted(maps.Keys(files)) {

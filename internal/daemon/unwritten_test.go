@@ -17,10 +17,10 @@ import (
 	"github.com/netnice/netnice/internal/enforce/enforcetest"
 )
 
-// disk is one that may be full or read-only.
+// disk is a disk that may be full or read-only.
 type disk struct {
 	fault  atomic.Pointer[error]
-	locked atomic.Bool // what is there can neither be removed nor written over
+	locked atomic.Bool // existing files can neither be removed nor overwritten
 }
 
 func (d *disk) set(fault error, locked bool) {
@@ -83,7 +83,7 @@ func TestDiskThatCannotBeWritten(t *testing.T) {
 			require.Contains(t, status.Problems[0].Message, c.fault.Error())
 			require.Contains(t, status.Problems[0].Hint, c.remedy)
 
-			// It is written as soon as it can be, without another command.
+			// The file is written as soon as that is possible, without another command.
 			d.set(nil, false)
 			h.written()
 			h.eventually("the problem is over", func() bool {
@@ -95,7 +95,7 @@ func TestDiskThatCannotBeWritten(t *testing.T) {
 			require.Empty(t, answer.Warnings)
 			now = inForce(t, fake)
 
-			// The next daemon starts on such a disk, and root lifts all.
+			// The next daemon starts on such a disk, and root lifts all limits.
 			require.NoError(t, h.stop())
 			d.set(c.fault, c.locked)
 			h = start(t, fake, opts)
@@ -116,8 +116,8 @@ func TestDiskThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A daemon that is killed while the disk is full leaves a file that is behind, and says so: nothing that was
-// lifted since comes back, and nothing that was set is lost.
+// A daemon that is killed while the disk is full leaves a file that is marked as behind. Limits that were lifted since
+// do not come back, and limits that were set since are not lost.
 func TestKilledOnFullDisk(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)

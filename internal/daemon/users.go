@@ -13,29 +13,28 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// subordinates are the user ids that count as another's, and the file as it was when they
-// were read.
+// subordinates holds the user ids that count as another user's, and the properties of the file when it was read.
 type subordinates struct {
 	list     atomic.Pointer[[]enforce.Subordinates] // read without a lock
 	changed  time.Time
 	size     int64
-	again    time.Time // when the file is read again because users of it are not known; zero = not
+	again    time.Time // when to read the file again because users in it are not known; zero = not
 	complain string    // logged already
-	lookUps  lookUps   // of these users
-	hanging  bool      // it was logged that there is no answer about some
+	lookUps  lookUps   // look-ups of these users
+	hanging  bool      // the log says that some look-ups have no answer
 }
 
-// lookUps are questions about the users of a file that are under way. However many there are, they are waited for as
-// long as answers come.
+// lookUps are the pending look-ups of the users in a file. However many there are, the daemon waits as long as answers
+// come.
 type lookUps struct {
-	answered int       // the most that were
-	since    time.Time // of the last that was new
+	answered int       // the greatest number of answers so far
+	since    time.Time // time of the last new answer
 }
 
-// lookUpPatience is how long is waited for the name service while no answer comes.
+// lookUpPatience is the time that the daemon waits for the name service while no answer comes.
 const lookUpPatience = 10 * time.Second
 
-// areOver reports whether no answer has come for so long, of which there are so many by now.
+// areOver reports whether no answer has come for that time; answered is the present number of answers.
 func (l *lookUps) areOver(now time.Time, answered int) bool {
 	if l.since.IsZero() || answered > l.answered {
 		l.answered, l.since = answered, now
@@ -43,19 +42,20 @@ func (l *lookUps) areOver(now time.Time, answered int) bool {
 	return now.Sub(l.since) >= lookUpPatience
 }
 
-// isAnswer reports whether a look-up of a user was answered, and be it that there is none.
+// isAnswer reports whether a look-up of a user has an answer, even if it is that there is no such user.
 func isAnswer(err error) bool { return err == nil || errors.Is(err, account.ErrUnknown) }
 
 const (
-	// subordinatesSoon is when users are asked for again whom the name service is being asked for, subordinatesLate
-	// when those are whom it did not know: most of them are gone. Where it did not answer that is missingPause.
+	// subordinatesSoon is the delay before users with a pending look-up are read again. subordinatesLate is the delay
+	// for users that the name service did not know: most of them are gone. After a look-up without an answer it is
+	// missingPause.
 	subordinatesSoon = time.Second
 	subordinatesLate = 10 * time.Minute
 )
 
-// readSubordinates reads whose user ids are whose if the file has changed, and tells the
-// kernel side. Without it what was read before counts. No user is waited for: one of a directory
-// counts once he was looked up.
+// readSubordinates reads the file of subordinate user ids if it has changed, and passes them to the kernel side. If the
+// file is missing, the former ids stay. It waits for no look-up: a directory's user counts once a look-up has an
+// answer.
 func (d *Daemon) readSubordinates() {
 	var changed time.Time
 	var size int64
@@ -110,7 +110,7 @@ func (d *Daemon) readSubordinates() {
 	s.hanging = unanswered > 0
 }
 
-// countsAs is the user whose quota a user id uses.
+// countsAs returns the user whose quota a user id uses.
 func (d *Daemon) countsAs(uid uint32) uint32 {
 	if list := d.subordinates.list.Load(); list != nil {
 		return enforce.OwnerOf(uid, *list)
@@ -118,8 +118,8 @@ func (d *Daemon) countsAs(uid uint32) uint32 {
 	return uid
 }
 
-// adminGroup is the number of the group whose members may do everything, as far as it is known: nil where there is
-// none of that name. A directory may come up later than the daemon, which is ready before the network: watchAdminGroup.
+// adminGroup returns the number of the group whose members may do everything, nil while no group of that name is known.
+// A directory may come up later than the daemon, which is ready before the network: watchAdminGroup.
 func (d *Daemon) adminGroup(ctx context.Context) *uint32 {
 	if d.opts.AdminGroup == "" {
 		return nil
@@ -134,10 +134,11 @@ func (d *Daemon) adminGroup(ctx context.Context) *uint32 {
 	return &gid
 }
 
-// adminGroupPause is how often a group is looked up that is not known.
+// adminGroupPause is the interval at which an unknown group is looked up again.
 const adminGroupPause = time.Minute
 
-// watchAdminGroup looks the administrators' group up again while it is not known, and waits for nothing; next is when.
+// watchAdminGroup looks the administrators' group up again while it is not known. It never waits; next is the time of
+// the next look-up.
 func (d *Daemon) watchAdminGroup(next *time.Time) {
 	now := d.now()
 	if d.opts.AdminGroup == "" || d.admins.Load() != nil || now.Before(*next) {
