@@ -12,9 +12,9 @@ import (
 // dropsQuiet is the time without drops after which further drops are reported as a new event.
 const dropsQuiet = 10 * time.Second
 
-// audience is whom what happens to a node concerns: the host's limit everybody, a
-// user's and their processes' that user, also where it is on a part of their traffic only, and who
-// has set one there.
+// audience returns the readers of events about a node. The host's limit concerns everybody. A limit on a user or on a
+// user's process concerns that user, also a limit on a part of their traffic only. It also concerns the user who has
+// set it.
 func (n *node) audience() audience {
 	a := audience{everybody: n.res.Kind == enforce.KindHost}
 	switch n.res.Kind {

@@ -10,16 +10,16 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// A limit on a part of the traffic tells whom somebody talks to. Everybody sees that such a limit
-// stands, where, and its figures. Its destination is for administrators, for the user who has set it,
-// and for the user whose traffic it limits. destinationIsFor decides that for all that leaves the daemon.
+// A limit on a part of the traffic shows with whom a user communicates. Everybody sees that such a limit exists, its
+// subject, and its figures. Its destination is visible to administrators, to the user who has set it, and to the user
+// whose traffic it limits. destinationIsFor decides that for all output of the daemon.
 
-// anybody is a caller to whom nothing belongs: there is no such user.
+// anybody is a caller that owns nothing: there is no such user.
 func anybody() auth.Actor { return auth.Actor{UID: ^uint32(0)} }
 
-// destinationIsFor reports whether somebody may see for which destination a node is. An administrator's
-// limit on everybody's traffic names what the administrator has named, and everybody may see that; not
-// an address that is followed because somebody has sent there.
+// destinationIsFor reports whether an actor may see the destination of a node. An administrator's limit on everybody's
+// traffic names a destination that the administrator chose, and everybody may see that. An address that is followed
+// because a program has sent there is not visible to everybody.
 func (n *node) destinationIsFor(by auth.Actor) bool {
 	owner := n.userBound()
 	switch {
@@ -33,7 +33,7 @@ func (n *node) destinationIsFor(by auth.Actor) bool {
 	return auth.May(by, auth.SeePeers, auth.Target{Subject: n.res.Subject, Kind: n.res.Kind, UID: owner})
 }
 
-// userBound is the user whose traffic a limit on a part of it is on, 0 = it is not one user's.
+// userBound returns the user whose traffic the node limits in part, 0 = no single user's.
 func (n *node) userBound() uint32 {
 	if n.to != nil && n.to.scope != nil && n.to.scope.scope != nil {
 		return n.to.scope.scope.UID
@@ -41,15 +41,16 @@ func (n *node) userBound() uint32 {
 	return n.res.UID
 }
 
-// isEverybodys reports whether a limit on a part of the traffic is on that of all whom its owner may limit.
+// isEverybodys reports whether a destination limit is on the traffic of all users whom its owner may limit.
 func (n *node) isEverybodys() bool {
 	return n.to != nil && n.to.scope == nil || n.ruled.Destined&enforce.RuleEverybody != 0
 }
 
-// isMet reports whether nobody has named a node's address: something was sent there.
+// isMet reports whether no owner has named the node's address: a program sent there.
 func (n *node) isMet() bool { return n.to != nil && (n.to.met || n.to.each != 0) }
 
-// hidden is how a node is shown to whom its destination is not for: with whose traffic it limits.
+// hidden returns the subject and name of a node for callers who may not see its destination: with whose traffic it
+// limits.
 func (n *node) hidden() (subject api.Subject, name string) {
 	subject, name = n.res.Subject, n.res.Name
 	if subject.Kind == api.KindTo {
@@ -66,11 +67,11 @@ func (n *node) hidden() (subject api.Subject, name string) {
 	return subject, api.Hidden + name[whose:]
 }
 
-// viewer is who is shown nodes.
+// viewer is the actor to whom nodes are shown.
 type viewer struct {
 	by auth.Actor
-	// within are nodes that hold for a process of theirs, if they ask about one: an
-	// administrator's limit on a part of the traffic in one of these is on their traffic, too.
+	// within holds nodes of a process that the actor asks about and owns. An administrator's limit on a part of the
+	// traffic under one of these limits the actor's traffic, too.
 	within []*node
 }
 
@@ -78,19 +79,19 @@ func (v viewer) sees(n *node) bool {
 	return n.destinationIsFor(v.by) || !n.usersWish() && !n.isMet() && slices.ContainsFunc(v.within, n.isOpenTo)
 }
 
-// isOpenTo reports whether a node is for what the processes of a tree do, and their user may know for which
-// destination: they may not have named a cgroup or a unit as the rule wants it, to learn that.
+// isOpenTo reports whether a node applies to the processes of a tree, and their user may see its destination. The user
+// may not if a cgroup or a unit that the user may have named makes the rule match, as that would reveal the
+// destination.
 func (n *node) isOpenTo(tree *node) bool {
 	return n.concerns(tree) && !slices.ContainsFunc(n.ruled.Owners[enforce.OwnerAdmin].Rules, func(o origin) bool { return tree.matchesByOwnName(o.Key) })
 }
 
-// addressIsFor reports whether somebody may see which address a path leads to that is followed.
+// addressIsFor reports whether an actor may see the address of a path that is followed.
 func (a *adapted) addressIsFor(by auth.Actor) bool {
 	return a.Area == "" || auth.May(by, auth.SeePeers, auth.Target{Subject: a.subject(), Kind: enforce.KindDestination})
 }
 
-// hideConnections takes out of a rule of the administrator's for which connections it is, unless it names who asks or
-// nobody.
+// hideConnections removes the destination from an administrator's rule, unless the rule names the caller or no user.
 func hideConnections(by auth.Actor, r *rules.Rule, shown *api.Rule) {
 	if !r.Destined() || r.MayHoldFor(by.UID) || auth.May(by, auth.SeePeers, auth.Target{Kind: enforce.KindDestination}) {
 		return
@@ -100,8 +101,8 @@ func hideConnections(by auth.Actor, r *rules.Rule, shown *api.Rule) {
 	shown.Conditions, shown.Connections = append(shown.Conditions, instead), []string{instead}
 }
 
-// problemsFor is what is wrong in files of rules. A mistake may quote a destination, so of the
-// administrator's files others are told where it is only.
+// problemsFor returns the errors in files of rules. An error may quote a destination. So of errors in the
+// administrator's files other callers see only the place.
 func (b *book) problemsFor(by auth.Actor) []api.RuleProblem {
 	switch {
 	case b.hanging != "":

@@ -15,7 +15,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// The administrator's rules: those for a user are that user's to see, those for everybody everybody's.
+// An administrator's rule for a user is visible to that user, a rule for everybody to everybody.
 func TestDestinationsOfRules(t *testing.T) {
 	const text = `
 [[rule]]
@@ -53,7 +53,7 @@ up = "2MB/s"
 	require.Equal(t, []string{"user 41001", "to (hidden)"}, list.Rules[0].Conditions)
 	require.Equal(t, []string{"to (hidden)"}, list.Rules[0].Connections)
 
-	// What is wrong may quote it.
+	// An error may quote the destination.
 	c.write(strings.Replace(text, "203.0.113.0/24", "203.0.113.7/24", 1))
 	c.reload()
 	for _, by := range []auth.Actor{root, eves} {
@@ -65,9 +65,9 @@ up = "2MB/s"
 	}
 }
 
-// The same of nodes of rules, and of the rules for a process.
+// The same holds for nodes of rules, and for the rules that match a process.
 func TestDestinationsOfRulesOnProcesses(t *testing.T) {
-	testutil.RequireRoot(t) // processes are to be users'
+	testutil.RequireRoot(t) // processes have to belong to the users
 	a := name("a")
 	c := newClerk(t, new(enforcetest.Kernel), rule(a, "user = 41001\nto = '203.0.113.0/24'\nup = '1MB/s'"), nil)
 	his, hers := c.runs(a, bobs.UID), c.runs(a, eves.UID)
@@ -94,8 +94,8 @@ func TestDestinationsOfRulesOnProcesses(t *testing.T) {
 	})
 }
 
-// A user may name a unit or a cgroup as the administrator's rule wants it: that is no way to learn for which
-// connections the rule is.
+// A user may name a unit or a cgroup so that the administrator's rule matches. That does not reveal the destination of
+// the rule.
 func TestDestinationsOfRulesByOwnNames(t *testing.T) {
 	c := newClerk(t, new(enforcetest.Kernel), "[[rule]]\nname = 'r'\nunit = 'x.service'\nto = '203.0.113.0/24'\nup = '1MB/s'\n", nil)
 	const manager = "/user.slice/user-41001.slice/user@41001.service"
@@ -139,7 +139,7 @@ func TestDestinationsOfRulesByOwnNames(t *testing.T) {
 	}
 }
 
-// That too many limits of one owner's are for an address is no other's to know, nor in their way.
+// The fact that one owner has too many limits for an address is not visible to others, and does not restrict them.
 func TestTooManyDestinationsOfAnother(t *testing.T) {
 	c := newClerk(t, new(enforcetest.Kernel), "", nil)
 	for i := range enforce.MostDestinationRules {

@@ -19,7 +19,7 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// Two users whom no machine has. What must not be told of bob's traffic is in 203.0.113.0/24.
+// These are two users that no machine has. The secret part of bob's traffic is in 203.0.113.0/24.
 var (
 	bobs = auth.Actor{UID: 41001}
 	eves = auth.Actor{UID: 41002}
@@ -32,7 +32,7 @@ const (
 	theName = "a.example"
 )
 
-// told is all that an answer says.
+// told returns the whole text of an answer.
 func told(t testing.TB, answer any, err error) string {
 	t.Helper()
 	require.NoError(t, err)
@@ -41,7 +41,8 @@ func told(t testing.TB, answer any, err error) string {
 	return string(text)
 }
 
-// sees asks for something as root, as bob and as a third user; only the last may not read the secret.
+// sees makes a request as root, as an administrator, as bob and as a third user. The answer to the third user must not
+// contain the secret.
 func sees(t testing.TB, what string, ask func(by auth.Actor) string) {
 	t.Helper()
 	require.Contains(t, ask(root), secret, "%s: root", what)
@@ -52,7 +53,7 @@ func sees(t testing.TB, what string, ask func(by auth.Actor) string) {
 	require.NotContains(t, text, theName, "%s: another user", what)
 }
 
-// text is all that somebody was told by events.
+// text returns the text of all events that a reader got.
 func (r *heardBy) text(t testing.TB) string {
 	t.Helper()
 	r.mu.Lock()
@@ -60,7 +61,7 @@ func (r *heardBy) text(t testing.TB) string {
 	return told(t, r.list, nil)
 }
 
-// Who sees for which destination a node is, by whose it is and on whose traffic.
+// The owner of a node, and the user whose traffic it limits, decide which users see its destination.
 func TestDestinationIsFor(t *testing.T) {
 	user := &node{res: identity.User(bobs.UID)}
 	tree := &node{res: identity.Resolved{Kind: enforce.KindTree, Key: 9477, UID: bobs.UID}}
@@ -99,7 +100,7 @@ func TestDestinationIsFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		n               *node
 		bob, everybody  bool
-		withinHisCgroup bool // he sees it where he asks for a process of his that is in the cgroup
+		withinHisCgroup bool // bob sees it where he asks about a process of his that is in the cgroup
 	}{
 		"no destination":                       {n: user, bob: true, everybody: true},
 		"a user's own, of all":                 {n: limit(nil, byBob), bob: true},
@@ -155,7 +156,7 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-// Lists, questions about one subject, answers, and events.
+// The test covers lists, questions about one subject, answers, and events.
 func TestDestinationsOfOthers(t *testing.T) {
 	fake := new(enforcetest.Kernel)
 	opts := testOptions(t, fake)
@@ -193,7 +194,7 @@ func TestDestinationsOfOthers(t *testing.T) {
 		return told(t, list, err)
 	})
 
-	// Who guesses is not told.
+	// A guess of a destination is not confirmed.
 	for _, id := range []string{"203.0.113.2", "203.0.113.2@" + ofBob} {
 		guess := api.Subject{Kind: api.KindTo, ID: id}
 		sees(t, "one destination", func(by auth.Actor) string {
@@ -212,7 +213,7 @@ func TestDestinationsOfOthers(t *testing.T) {
 	}
 	require.Equal(t, wrong("to:203.0.113.99@"+ofBob), wrong("to:203.0.113.2@"+ofBob))
 
-	// Events: the host's comes last, and everybody is told of it.
+	// The event about the host comes last, and every reader gets it.
 	h.mustSet(root, "host", up(9e6))
 	last := func(r *heardBy) bool {
 		s := r.last(api.EventLimitSet).Subject
@@ -231,7 +232,7 @@ func TestDestinationsOfOthers(t *testing.T) {
 	})
 }
 
-// A process that has ended is nobody's, and its limits are no more told for that.
+// A process that has ended has no owner. That does not make its destinations visible.
 func TestDestinationsOfAProcessThatHasEnded(t *testing.T) {
 	fake := new(enforcetest.Kernel)
 	h := start(t, fake, testOptions(t, fake))
@@ -249,7 +250,7 @@ func TestDestinationsOfAProcessThatHasEnded(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Addresses that nobody has named are those to which somebody sends.
+// Addresses that no owner has named are those to which a program sends.
 func TestDestinationsThatAreMet(t *testing.T) {
 	fake := new(enforcetest.Kernel)
 	h := start(t, fake, testOptions(t, fake))
@@ -274,7 +275,7 @@ func TestDestinationsThatAreMet(t *testing.T) {
 	}
 }
 
-// Nor are the hosts of an area told, by the list of paths and by that of limits, to the next daemon's callers, too.
+// The hosts of an area are hidden, too, in the list of paths and in the list of limits, also by the next daemon.
 func TestDestinationsOfAnArea(t *testing.T) {
 	h, _, fake := adaptHarness(t)
 	fake.SetPeers(here(t, "203.0.113.7")...)
@@ -306,7 +307,7 @@ func TestDestinationsOfAnArea(t *testing.T) {
 	require.Contains(t, told(t, nodes, err), secret, "now the administrator has named it")
 }
 
-// Also where the file of the paths is damaged, which alone says that a host is followed.
+// They stay hidden where the file of the paths is damaged, which alone says that a host is followed.
 func TestDestinationsOfAnAreaWhoseFileIsDamaged(t *testing.T) {
 	h, _, fake := adaptHarness(t)
 	fake.SetPeers(here(t, "203.0.113.7")...)
@@ -340,7 +341,7 @@ func TestDestinationsOfAnAreaWhoseFileIsDamaged(t *testing.T) {
 		hidden()
 	}
 
-	// An earlier release did not write it beside the limit.
+	// An earlier release did not write this with the limit.
 	h.mustSet(root, "to:198.51.100.0/24", up(1e6))
 	again()
 	s, err := loadState(h.opts.StateDir, h.boot)
@@ -374,7 +375,7 @@ func TestDestinationsOfAnAreaWhoseFileIsDamaged(t *testing.T) {
 	require.Contains(t, list(bobs), secret, "now the administrator has named it")
 }
 
-// A process may have a socket open that another user's process uses: limits on that are the other's.
+// A process may have a socket open that another user's process uses. Limits on that socket's traffic are hidden.
 func TestWhyHidesOthersDestinations(t *testing.T) {
 	d := &Daemon{nodes: map[uint32]*node{}}
 	n := &node{id: 5, res: identity.Resolved{Subject: api.Subject{Kind: api.KindTo, ID: "203.0.113.7@" + ofBob}, Kind: enforce.KindDestination, UID: bobs.UID}}

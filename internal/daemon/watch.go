@@ -15,13 +15,13 @@ type pidWatch struct {
 	file *os.File
 	over atomic.Bool
 	done chan struct{}
-	// lastName is the program that the process ran as it ended, "" if its parent was faster to wait for it. It is
+	// lastName is the name of the program that the process ran at its end, "" if its parent reaped it before. It is
 	// written before over.
 	lastName string
 }
 
-// watchPID watches the process pid that started at startNS; onEnd is called
-// once, from another goroutine, when it has ended.
+// watchPID watches the process pid that started at startNS. It calls onEnd once, from another goroutine, when the
+// process has ended.
 func watchPID(r *identity.Resolver, pid int, startNS uint64, onEnd func()) (*pidWatch, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -32,7 +32,7 @@ func watchPID(r *identity.Resolver, pid int, startNS uint64, onEnd func()) (*pid
 		return nil, fmt.Errorf("watch process %d: %w", pid, err)
 	}
 	file := os.NewFile(uintptr(fd), "pidfd")
-	// Only now is it certain whose pidfd this is.
+	// The start time shows only now that the pidfd belongs to the right process.
 	if !r.Alive(pid, startNS) {
 		file.Close()
 		return nil, fmt.Errorf("watch process %d: %w", pid, unix.ESRCH)
@@ -59,7 +59,7 @@ func watchPID(r *identity.Resolver, pid int, startNS uint64, onEnd func()) (*pid
 	return w, nil
 }
 
-// ended reports whether the process has ended. Without a watch it is unknown.
+// ended reports whether the process has ended. It returns false without a watch, where that is unknown.
 func (w *pidWatch) ended() bool { return w != nil && w.over.Load() }
 
 // stop ends the watch.
