@@ -17,13 +17,11 @@ import (
 
 const (
 	whyPause = 40 * time.Millisecond // between two looks
-	// whyCost is how many times as long as a look takes the pause is at least: with very
-	// many sockets.
+	// whyCost bounds the cost of looks at very many sockets: the pause is at least this many times as long as a look.
 	whyCost = 5
 )
 
-// Why implements apiserver.Backend. It looks again and again, as whoever binds at one
-// moment may not a moment later.
+// Why implements apiserver.Backend. It looks many times, as the binding limit may change from one moment to the next.
 func (d *Daemon) Why(ctx context.Context, by auth.Actor, pid, fd int, over time.Duration) (api.Why, error) {
 	res, err := d.whose(ctx, by, pid)
 	if err != nil {
@@ -52,7 +50,7 @@ func (d *Daemon) Why(ctx context.Context, by auth.Actor, pid, fd int, over time.
 	return answer, nil
 }
 
-// socketsOf lists the sockets that are asked for: inode to descriptors.
+// socketsOf lists the requested sockets, as a map from inode to descriptors.
 func (d *Daemon) socketsOf(pid, fd int) (map[uint64][]int, error) {
 	if fd < 0 {
 		return d.resolver.Sockets(pid)
@@ -61,19 +59,19 @@ func (d *Daemon) socketsOf(pid, fd int) (map[uint64][]int, error) {
 	return map[uint64][]int{inode: {fd}}, err
 }
 
-// socketID tells sockets apart while they are looked at.
+// socketID identifies a socket during the measurement.
 type socketID struct {
 	inode         uint64
 	local, remote netip.AddrPort
 }
 
-// whyLook is what was seen of one socket.
+// whyLook holds the observations of one socket.
 type whyLook struct {
 	first, last enforce.SocketLook
 	looks       int
-	waited      int // looks at which it had something to send
+	waited      int // looks at which it had data to send
 	bound       map[turnKey]int
-	queued      int // looks at which something waited that came in
+	queued      int // looks at which received traffic waited in the queue
 }
 
 type turnKey struct {
@@ -149,18 +147,17 @@ func (w *whyLooks) look() error {
 	return nil
 }
 
-// span is the time in seconds from the first look at it to the last.
+// span returns the time in seconds from the first look at the socket to the last.
 func (l *whyLook) span() float64 { return (l.last.At - l.first.At).Seconds() }
 
-// received: something came in meanwhile, or may have. What waits in a queue may be for
-// others.
+// received reports whether traffic arrived during the measurement, or may have. Other sockets' traffic may wait in the
+// same queue.
 func (l *whyLook) received() bool {
 	return l.last.Protocol != unix.IPPROTO_TCP || l.last.ReceivedBytes > l.first.ReceivedBytes
 }
 
-// add judges one look: of the limits that have no credit left, the one whose clock is
-// latest binds. A socket whose turn was long ago waits for something else, whatever its
-// program's others wait for.
+// add evaluates one look: of the limits without credit, the one with the latest clock binds. A socket whose departure
+// time passed long ago waits for something else, even if other sockets of its program wait for a limit.
 func (l *whyLook) add(s enforce.SocketLook) {
 	l.looks++
 	if s.Waits {
@@ -175,8 +172,8 @@ func (l *whyLook) add(s enforce.SocketLook) {
 	}
 }
 
-// late is by how much a limit that binds may be paid for already: timers are late, and
-// then the next chunk has not been charged yet.
+// late is the time by which a binding limit may be paid for already: timers are late, and then the next chunk has not
+// been charged yet.
 const late = 2 * time.Millisecond
 
 func latest(turns []enforce.Turn, of func(enforce.Turn) bool, always bool) (best enforce.Turn, found bool) {
@@ -199,7 +196,7 @@ func address(s enforce.SocketLook, local bool) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(ip).Unmap(), port)
 }
 
-// render says what was found; packet has the inodes of packet sockets. The caller holds d.mu.
+// render returns the result; packet has the inodes of packet sockets. The caller holds d.mu.
 func (w *whyLooks) render(packet map[uint64]bool) api.Why {
 	answer := api.Why{
 		Version: api.Version, PID: w.pid, OverNS: uint64(w.to.Sub(w.from)), Looks: w.looks, Sockets: []api.WhySocket{},
@@ -275,8 +272,8 @@ func (w *whyLooks) socket(l *whyLook) api.WhySocket {
 	return out
 }
 
-// bind notes at which part of so many looks a limit bound in a direction, and reports
-// whether that were most.
+// bind notes the part of the looks in which a limit bound in a direction, and reports whether it did so in most of
+// them.
 func (l *whyLook) bind(limit *api.WhyLimit, d api.Direction, of int) bool {
 	n := l.bound[turnKey{limit.Node, d}]
 	if n == 0 || of == 0 {
@@ -286,8 +283,8 @@ func (l *whyLook) bind(limit *api.WhyLimit, d api.Direction, of int) bool {
 	return 2*n > of
 }
 
-// queues reports whether a limit is the one of its node to which the queue of what comes
-// in belongs: the lowest that counts that.
+// queues reports whether a limit is the one that the receive queue of its node enforces: the lowest that counts
+// received traffic.
 func (w *whyLooks) queues(limits []api.WhyLimit, i int) bool {
 	meterOff := false
 	if n := w.daemon.nodes[limits[i].Node]; n != nil {
@@ -330,8 +327,9 @@ func (w *whyLooks) limits(l *whyLook) []api.WhyLimit {
 	return list
 }
 
-// subject is what a limit on a socket's path stands on. What one of the processes itself sends is its
-// user's, and so are the limits on that; one that it has open may be charged to another user's.
+// subject returns the subject of a limit on a socket's path as the caller may see it. Traffic of one of the requested
+// processes belongs to its user, and so do the limits on it. A socket that such a process has open may be charged to
+// another user's process.
 func (w *whyLooks) subject(l *whyLook, n *node) api.Subject {
 	if _, asked := w.processes.byID[int(l.last.PID)]; asked || n.destinationIsFor(w.by) {
 		return n.res.Subject
@@ -340,8 +338,8 @@ func (w *whyLooks) subject(l *whyLook, n *node) api.Subject {
 	return s
 }
 
-// own lists the rates that the socket has by options. What TCP sends is paced by the
-// socket itself; the others need a node, and there is none for what is not held on lo.
+// own lists the rates that the socket has by options. The socket itself paces its TCP egress. Other traffic needs a
+// node, and traffic over lo that is not limited has none.
 func (w *whyLooks) own(l *whyLook) []api.WhyLimit {
 	list := []api.WhyLimit{}
 	s := l.last
@@ -369,7 +367,7 @@ func (w *whyLooks) own(l *whyLook) []api.WhyLimit {
 	return list
 }
 
-// rates are what a node sent and received meanwhile.
+// rates returns the rates of a node's egress and ingress during the measurement.
 func (w *whyLooks) rates(node uint32) flowRates {
 	h := history{pointOf(w.first.at, w.first.nodes[node])}
 	return h.rates(pointOf(w.last.at, w.last.nodes[node]), 0)

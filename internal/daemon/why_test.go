@@ -20,8 +20,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Of the clocks on a socket's path that have no credit left the latest binds, if the
-// socket itself waits for its turn.
+// Of the clocks without credit on a socket's path the latest binds, if the socket itself waits for its departure time.
 func TestWhyVerdicts(t *testing.T) {
 	turn := func(node uint32, d enforce.Direction, ahead time.Duration) enforce.Turn {
 		return enforce.Turn{Node: node, Direction: d, Ahead: ahead, Burst: 10 * time.Millisecond}
@@ -73,8 +72,8 @@ func TestWhyVerdicts(t *testing.T) {
 	}
 }
 
-// What is said of a socket: each owner's limit, the lower of which holds, who set it, and
-// who is denied.
+// The answer about a socket has each owner's limit and its setter, and marks the lower one as holding. Other users are
+// denied.
 func TestWhy(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -107,7 +106,7 @@ func TestWhy(t *testing.T) {
 	require.Len(t, owners, 2)
 	require.Len(t, binds, 1)
 
-	// What it may receive by an option: its own queue binds.
+	// A socket has a receive rate by an option: its own queue binds.
 	own := func(s enforce.SocketLook) {
 		s.SocketStats = enforce.SocketStats{PID: uint32(pid), Family: unix.AF_INET, LocalPort: 81, ReceiveRate: 5e6}
 		s.Protocol = unix.IPPROTO_UDP
@@ -160,8 +159,8 @@ func TestWhy(t *testing.T) {
 	requireCode(t, api.CodeBadRequest, err)
 }
 
-// A program's connections may be those of another that it has started. Each is shown with the process that has it
-// open, and those of other users only to root.
+// A program's connections may belong to a program that it has started. Each is shown with the process that has it open,
+// and those of other users only to root.
 func TestWhyLooksAtDescendants(t *testing.T) {
 	testutil.RequireRoot(t) // the child is another user's
 	fake := &enforcetest.Kernel{}
@@ -174,7 +173,7 @@ func TestWhyLooksAtDescendants(t *testing.T) {
 	t.Cleanup(func() { _ = file.Close() })
 	var stat unix.Stat_t
 	require.NoError(t, unix.Fstat(int(file.Fd()), &stat))
-	// The process has closed what its child has open, and is another user's than that.
+	// The process has closed the descriptor that its child has open, and belongs to another user.
 	parent := exec.Command("python3", "-c", `
 import os, time
 child = os.fork()
@@ -221,7 +220,7 @@ time.sleep(60)
 	require.Empty(t, w.Sockets, "root's process has them")
 }
 
-// What a limit on both directions together is charged is its use, not what was sent.
+// The use of a limit on both directions together is the charge to that limit, not the bytes sent.
 func TestWhyOfATotal(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	h := start(t, fake, testOptions(t, fake))
@@ -242,7 +241,7 @@ func TestWhyOfATotal(t *testing.T) {
 			fake.SetStats(enforce.NodeStats{ID: node.ID, Processes: 1, Bytes: 40, TotalBytes: uint64(time.Since(begin).Seconds() * 3e6)})
 		}
 	}()
-	time.Sleep(20 * time.Millisecond) // until the first figures stand there
+	time.Sleep(20 * time.Millisecond) // until the first figures exist
 	w, err := h.Why(t.Context(), root, cmd.Process.Pid, -1, 300*time.Millisecond)
 	require.NoError(t, err)
 	require.Len(t, w.Sockets, 1)

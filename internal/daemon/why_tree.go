@@ -13,8 +13,8 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// A program often leaves its connections to others that it starts, as rsync does to ssh: who asks about a process
-// asks about its descendants, too.
+// A program often leaves its connections to programs that it starts, as rsync does to ssh. So a question about a
+// process includes its descendants.
 
 // whyProcess is a process whose connections are measured.
 type whyProcess struct {
@@ -23,16 +23,17 @@ type whyProcess struct {
 	open map[uint64][]int // its sockets: inode to descriptors
 }
 
-// whyProcesses are those of one measurement: the one that is asked about, then its descendants, parents first.
+// whyProcesses holds the processes of one measurement: the requested one, then its descendants, parents first.
 type whyProcesses struct {
 	list []whyProcess
 	byID map[int]int // index by process id
-	// owners are indexes by inode: of those that have a socket open the first, as descendants inherit.
+	// owners maps an inode to an index. If several processes have the socket open, the first one counts, as descendants
+	// inherit.
 	owners map[uint64]int
-	hidden int // descendants whose connections the caller may not look at
+	hidden int // descendants whose connections the caller may not see
 }
 
-// whyProcessesOf finds them; with a file descriptor it is the process alone, with that socket.
+// whyProcessesOf finds these processes. With a file descriptor it returns the process alone, with that socket.
 func (d *Daemon) whyProcessesOf(ctx context.Context, by auth.Actor, res identity.Resolved, fd int) (whyProcesses, error) {
 	pid := int(res.Key)
 	p := whyProcesses{byID: make(map[int]int), owners: make(map[uint64]int)}
@@ -60,7 +61,7 @@ func (d *Daemon) whyProcessesOf(ctx context.Context, by auth.Actor, res identity
 		if err != nil {
 			continue // it has ended
 		}
-		if open, err := d.socketsOf(child, -1); err == nil { // else it has, too
+		if open, err := d.socketsOf(child, -1); err == nil { // otherwise it has ended, too
 			p.add(whyProcess{pid: child, name: res.Name, open: open})
 		}
 	}
@@ -78,7 +79,7 @@ func (p *whyProcesses) add(one whyProcess) {
 	}
 }
 
-// ownerOf returns the process that has a socket open, or that used it last if nobody has.
+// ownerOf returns the process that has a socket open, or that used it last if no process has.
 func (p *whyProcesses) ownerOf(inode uint64, pid int) (whyProcess, bool) {
 	i, found := p.owners[inode]
 	if !found || inode == 0 {
@@ -90,7 +91,7 @@ func (p *whyProcesses) ownerOf(inode uint64, pid int) (whyProcess, bool) {
 	return p.list[i], true
 }
 
-// api lists the processes as the API does.
+// api lists the processes in the form of the API.
 func (p *whyProcesses) api() []api.WhyProcess {
 	list := make([]api.WhyProcess, len(p.list))
 	for i, one := range p.list {
@@ -99,7 +100,7 @@ func (p *whyProcesses) api() []api.WhyProcess {
 	return list
 }
 
-// packetSockets has the inodes of the packet sockets in their network namespaces.
+// packetSockets returns the inodes of the packet sockets in their network namespaces.
 func (p *whyProcesses) packetSockets(r *identity.Resolver) map[uint64]bool {
 	all, seen := make(map[uint64]bool), make(map[uint32]bool)
 	for _, one := range p.list {

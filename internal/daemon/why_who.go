@@ -11,7 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// askers counts who measures now, by user.
+// askers counts the running measurements by user.
 type askers struct {
 	mu    sync.Mutex
 	users map[uint32]int
