@@ -27,13 +27,13 @@ const (
 	mostForNS     = uint64(10 * 365 * 24 * time.Hour)
 )
 
-// wish is what one owner wants of a node. The zero value wants nothing.
+// wish is one owner's request for a node. The zero value requests nothing.
 type wish struct {
 	Up       uint64 `json:"up_bytes_per_sec,omitempty"`
 	Down     uint64 `json:"down_bytes_per_sec,omitempty"`
 	Total    uint64 `json:"total_bytes_per_sec,omitempty"`
 	BurstNS  uint64 `json:"burst_ns,omitempty"` // 0 = defaultBurst
-	Weight   uint32 `json:"weight,omitempty"`   // 0 = not said
+	Weight   uint32 `json:"weight,omitempty"`   // 0 = not set
 	Min      uint64 `json:"min_bytes_per_sec,omitempty"`
 	MinDown  uint64 `json:"min_down_bytes_per_sec,omitempty"` // since version 7 of the state
 	Reserve  slice  `json:"reserve,omitzero"`                 // instead of Min; since version 6 of the state
@@ -42,7 +42,7 @@ type wish struct {
 	Line     line   `json:"line,omitzero"`                    // of a link
 	Loopback bool   `json:"loopback,omitempty"`
 	MeterOff bool   `json:"input_meter_off,omitempty"` // received bytes do not count in total
-	// UntilReboot is not there after one; since version 4 of the state.
+	// UntilReboot says that the wish ends with a reboot; since version 4 of the state.
 	UntilReboot bool `json:"until_reboot,omitempty"`
 }
 
@@ -53,13 +53,12 @@ func (w wish) rates() [enforce.Directions]uint64 {
 	return [enforce.Directions]uint64{enforce.Up: w.Up, enforce.Down: w.Down, enforce.Total: w.Total}
 }
 
-// empty reports whether nothing is wanted that would need a node: burst,
-// loopback and the input meter only qualify a rate.
+// empty reports whether the wish needs no node: burst, loopback and the input meter only qualify a rate.
 func (w wish) empty() bool {
 	return w.rates() == [enforce.Directions]uint64{} && w.Weight == 0 && w.Min == 0 && w.MinDown == 0 && w.Reserve == slice{} && w.Grant == grant{} && w.DSCP == 0
 }
 
-// over returns w, and what another says where w says nothing.
+// over returns w, with the values of other where w has none.
 func (w wish) over(other wish) wish {
 	for _, r := range []struct{ to, from *uint64 }{
 		{&w.Up, &other.Up}, {&w.Down, &other.Down}, {&w.Total, &other.Total}, {&w.Min, &other.Min}, {&w.MinDown, &other.MinDown},
@@ -74,13 +73,12 @@ func (w wish) over(other wish) wish {
 	return w
 }
 
-// merge returns w with what change says put over it. Lifting the last rate or
-// guarantee lifts the whole wish, weight included.
+// merge returns w with the values of change. Lifting the last rate or guarantee lifts the whole wish, weight included.
 func (w wish) merge(change api.Wish) wish {
 	lifts := false
 	setRate := func(to *uint64, from *uint64) {
 		if from != nil {
-			lifts = lifts || *from == 0 && *to != 0 // what was not there takes nothing along
+			lifts = lifts || *from == 0 && *to != 0 // a rate that was not set lifts nothing
 			*to = *from
 		}
 	}
@@ -134,7 +132,7 @@ func (w wish) merge(change api.Wish) wish {
 	return w
 }
 
-// checkWish refuses what no subject can have. An empty wish is refused too.
+// checkWish refuses wishes that no subject can have. An empty wish is refused too.
 func checkWish(by auth.Actor, req api.SetRequest) error {
 	w := req.Wish
 	set := "netnice set " + shell.Word(req.Subject.String())
@@ -183,13 +181,13 @@ func checkWish(by auth.Actor, req api.SetRequest) error {
 // grantUse is a command by which users are granted reservations.
 const grantUse = "netnice reserve --user NAME --link eth0 --grant 20%"
 
-// reserveCommand is a command that reserves some of the link that a request names.
+// reserveCommand returns a command that reserves some of the link in a request.
 func reserveCommand(req api.SetRequest) string {
 	device, _, _ := strings.Cut(req.Wish.Reserve.Link, "@") // the command adds the network namespace
 	return "netnice reserve " + req.Subject.String() + " --link " + cmp.Or(device, "eth0") + " --period 10ms --slice 2ms"
 }
 
-// ceilings is what the kernel side is given for all owners.
+// ceilings returns the ceilings of all owners for the kernel side.
 func (w wishes) ceilings() (c [enforce.Owners][enforce.Directions]enforce.Ceiling) {
 	for owner, wish := range w {
 		for dir, rate := range wish.rates() {
@@ -201,7 +199,7 @@ func (w wishes) ceilings() (c [enforce.Owners][enforce.Directions]enforce.Ceilin
 	return c
 }
 
-// weight is the lower of the owners' weights.
+// weight returns the lower of the owners' weights.
 func (w wishes) weight() uint32 {
 	weight := uint32(0)
 	for _, wish := range w {
@@ -215,13 +213,13 @@ func (w wishes) weight() uint32 {
 	return weight
 }
 
-// guarantee is the administrator's: others would have to give way to it.
+// guarantee returns the administrator's guarantee. Other users' traffic would have to give way to a user's own.
 func (w wishes) guarantee() uint64 { return w[enforce.OwnerAdmin].Min }
 
-// dscp is the administrator's, or else the user's; and 1.
+// dscp returns the administrator's mark, or else the user's, plus 1; 0 = none.
 func (w wishes) dscp() uint8 { return cmp.Or(w[enforce.OwnerAdmin].DSCP, w[enforce.OwnerUser].DSCP) }
 
-// loopback holds if any owner asks for it: a limit may only get tighter by it.
+// loopback reports whether any owner requests it: it can only make a limit tighter.
 func (w wishes) loopback() bool {
 	for _, wish := range w {
 		if wish.Loopback {
@@ -231,8 +229,7 @@ func (w wishes) loopback() bool {
 	return false
 }
 
-// meterOff holds if all owners of a total ask for it: a limit may only get
-// tighter by another.
+// meterOff reports whether all owners of a total request it: another owner can only make a limit tighter.
 func (w wishes) meterOff() bool {
 	off := false
 	for _, wish := range w {
@@ -247,7 +244,7 @@ func (w wishes) meterOff() bool {
 	return off
 }
 
-// hasTotal reports whether some owner limits both ways together.
+// hasTotal reports whether some owner limits both directions together.
 func (w wishes) hasTotal() bool {
 	return slices.ContainsFunc(w[:], func(w wish) bool { return w.Total != 0 })
 }
@@ -261,16 +258,15 @@ func (w wishes) empty() bool {
 	return true
 }
 
-// wishesOf reads the owners' wishes back from a node in the kernel. What the
-// kernel keeps once per node (weight, loopback) counts as the administrator's, if they want
-// anything.
+// wishesOf reads the owners' wishes back from a node in the kernel. Settings that the kernel keeps once per node
+// (weight, loopback) count as the administrator's if the administrator wants anything, otherwise as the user's.
 func wishesOf(spec enforce.NodeSpec) (w wishes) {
 	for owner, ceilings := range spec.Ceilings {
 		w[owner].Up = ceilings[enforce.Up].BytesPerSec
 		w[owner].Down = ceilings[enforce.Down].BytesPerSec
 		w[owner].Total = ceilings[enforce.Total].BytesPerSec
 		for _, c := range ceilings {
-			const grain = uint64(100 * time.Microsecond) // bursts are kept as bytes
+			const grain = uint64(100 * time.Microsecond) // the kernel keeps bursts as bytes
 			if c.BurstNS+grain < defaultBurst || c.BurstNS > defaultBurst+grain {
 				w[owner].BurstNS = max(w[owner].BurstNS, min(c.BurstNS, maxBurst))
 			}
@@ -283,7 +279,7 @@ func wishesOf(spec enforce.NodeSpec) (w wishes) {
 	if spec.Weight != defaultWeight {
 		w[whose].Weight = spec.Weight
 	}
-	if spec.PeriodNS == 0 { // of which link a reservation was is not known
+	if spec.PeriodNS == 0 { // the link of a reservation is not known
 		w[enforce.OwnerAdmin].Min = spec.Guarantee
 	}
 	w[enforce.OwnerAdmin].MinDown = spec.GuaranteeDown

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// writtenFiles remembers the files beside that of the limits as this daemon wrote or read them last, so that one that
-// somebody else removes or replaces is written anew.
+// writtenFiles remembers the files beside that of the limits as this daemon wrote or read them last. So a file that
+// somebody else removes or replaces is written again.
 type writtenFiles struct {
 	mu    sync.Mutex
 	files map[string]fs.FileInfo // by path
 }
 
-// rewrite is replace for a file beside that of the limits, which is remembered.
+// rewrite is replace for a file beside that of the limits, which it remembers.
 func (d *Daemon) rewrite(path string, text []byte) error {
 	info, err := d.replace(path, text)
 	if err == nil {
@@ -38,14 +38,14 @@ func (w *writtenFiles) put(path string, info fs.FileInfo) {
 	w.files[path] = info
 }
 
-// forget notes that there is no such file any more.
+// forget notes that the file no longer exists.
 func (w *writtenFiles) forget(path string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.files, path)
 }
 
-// lost reports whether somebody has removed or changed a file since then.
+// lost reports whether somebody has removed or changed a file since it was remembered.
 func (w *writtenFiles) lost(path string) bool {
 	w.mu.Lock()
 	was := w.files[path]
