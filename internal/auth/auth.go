@@ -1,6 +1,5 @@
-// Package auth knows who is calling, by the credentials that the kernel keeps
-// for the other end of a unix socket, and holds the one table of who may do
-// what. It never looks a subject up and never changes anything.
+// Package auth identifies callers by the credentials that the kernel keeps for the other end of a unix socket. It holds
+// the one table of their rights. It never looks a subject up and never changes anything.
 package auth
 
 import (
@@ -17,7 +16,7 @@ import (
 	"github.com/netnice/netnice/internal/shell"
 )
 
-// ErrDenied says that the caller may not do what they asked for.
+// ErrDenied says that the caller may not perform the requested action.
 var ErrDenied = errors.New("permission denied")
 
 // Actor is a caller: the credentials that their process had when it connected.
@@ -30,7 +29,7 @@ type Actor struct {
 // Root reports whether the caller is an administrator: root, or of their group.
 func (a Actor) Root() bool { return a.UID == 0 || a.Admin }
 
-// Owner says in whose name the caller's wishes are stored.
+// Owner returns the owner in whose name the caller's wishes are stored.
 func (a Actor) Owner() enforce.Owner {
 	if a.Root() {
 		return enforce.OwnerAdmin
@@ -38,7 +37,7 @@ func (a Actor) Owner() enforce.Owner {
 	return enforce.OwnerUser
 }
 
-// Action is what a caller asks for.
+// Action is an action that a caller requests.
 type Action int
 
 // The actions.
@@ -49,39 +48,39 @@ const (
 	LiftOthers          // lift another's wish
 	Scope               // move a process into a cgroup of its own
 	RaiseWeight         // above the default
-	Guarantee           // a rate at least, to which others give way; or to grant that
+	Guarantee           // a least rate, to which others give way; or to grant that
 	TestRules           // see which rules match a process
-	Measure             // see what a process's connections wait for
+	Measure             // see the limits that hold up a process's connections
 	ReadRules           // see the rules of a user's own file, and have it read again
-	Power               // set, change or lift what a process gets of the processors
-	ReservePower        // guarantee it that
-	SmoothPower         // say how that is kept: slots, a deadline
+	Power               // set, change or lift a process's CPU share
+	ReservePower        // guarantee that share
+	SmoothPower         // say how that share is kept: slots, a deadline
 	Adapt               // have a limit to a host follow the path
 	Configure           // change settings of the whole machine
-	SeePeers            // see for which destination a limit is
+	SeePeers            // see the destination of a limit
 	Down                // lift everything and stop
 )
 
-// Target is what the action is done to.
+// Target is the object of the action.
 type Target struct {
 	Subject api.Subject
 	Kind    enforce.Kind
-	// UID owns the target: the process's real user, the user themselves, who asked for the
-	// scope that the cgroup is, or whose wish or file it is; 0 for all else.
+	// UID owns the target: the process's real user, the user themselves, the user who requested the scope that the
+	// cgroup is, or the owner of the wish or file; 0 for all else.
 	UID uint32
-	// Wish is what is to be set; it is used for the remedy only.
+	// Wish is the requested wish; it is used for the remedy only.
 	Wish api.Wish
-	// Command, of powers, is the command line by which the administrator does it.
+	// Command, for powers, is the command line by which the administrator performs the action.
 	Command string
 }
 
-// Who may do something.
+// Who names the callers who may perform an action.
 type Who int
 
 // Administrators may do everything.
 const (
 	Administrators Who = iota
-	Owners             // and whose the target is
+	Owners             // and the owner of the target
 	Everybody
 )
 
@@ -89,7 +88,7 @@ func (w Who) String() string {
 	return [...]string{"administrators", "administrators, and whose it is", "everybody"}[w]
 }
 
-// Right is one line of the table of who may do what.
+// Right is one line of the table of rights.
 type Right struct {
 	What string // for people
 	Acts []Action
@@ -97,8 +96,8 @@ type Right struct {
 	Who  Who
 }
 
-// Table returns who may do what: it decides, and netnice(7) has it. The first line that
-// names the action and the kind counts; what is in no line is the administrators'.
+// Table returns the table of rights: it decides, and netnice(7) has it. The first line that names the action and the
+// kind counts. An action in no line is for administrators only.
 func Table() []Right {
 	wish := []Action{Set, Remove}
 	return []Right{
@@ -124,11 +123,11 @@ func Table() []Right {
 	}
 }
 
-// May reports whether the table allows something.
+// May reports whether the table allows an action.
 func May(a Actor, act Action, t Target) bool { return a.Root() || may(a, act, t) }
 
-// Check consults the table. The error is an *api.Error with the code denied whose hint is
-// the command that would do it.
+// Check consults the table. The error is an *api.Error with the code denied. Its hint is the command by which the
+// administrator performs the action.
 func Check(a Actor, act Action, t Target) error {
 	if May(a, act, t) {
 		return nil
@@ -160,7 +159,7 @@ func Check(a Actor, act Action, t Target) error {
 	return Denied(reason(t), Command(act, t.Subject, t.Wish))
 }
 
-// command is the target's own command line, or else the usual one.
+// command returns the target's own command line, or else the usual one.
 func (t Target) command(usual string) string { return cmp.Or(t.Command, usual) }
 
 func may(a Actor, act Action, t Target) bool {
@@ -182,12 +181,12 @@ func reason(t Target) string {
 	return fmt.Sprintf("only the administrator may limit %s", t.Subject)
 }
 
-// Denied returns the answer to a caller who may not; hint is a command.
+// Denied returns the answer to a caller without the right; hint is a command.
 func Denied(message, hint string) error {
 	return &api.Error{Code: api.CodeDenied, Message: message, Hint: hint, Cause: ErrDenied}
 }
 
-// Command returns the command line by which the administrator does what act asks.
+// Command returns the command line by which the administrator performs act.
 func Command(act Action, s api.Subject, w api.Wish) string {
 	verb := "set"
 	switch {
@@ -235,7 +234,7 @@ func Command(act Action, s api.Subject, w api.Wish) string {
 	return strings.Join(words, " ")
 }
 
-// RateText writes bytes/s as the command line reads them.
+// RateText formats a rate in bytes/s in a form that the command line accepts.
 func RateText(rate uint64) string {
 	switch {
 	case rate == 0:

@@ -100,7 +100,7 @@ func TestListenerKnowsItsCallers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)
-	l := NewListener(raw, Options{CountsAs: func(uint32) uint32 { return 1000 }}) // whoever runs the test
+	l := NewListener(raw, Options{CountsAs: func(uint32) uint32 { return 1000 }}) // any user who runs the test
 	defer l.Close()
 	client, err := net.Dial("unix", path)
 	require.NoError(t, err)
@@ -139,7 +139,7 @@ func TestListenerDoesNotBoundAdministrators(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// Members of a group are administrators: by the primary one, and by the others.
+// Members of a group are administrators: by the primary group, and by the supplementary ones.
 func TestListenerKnowsTheGroup(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -178,7 +178,7 @@ func TestListenerKnowsTheGroup(t *testing.T) {
 	require.False(t, calls().Admin)
 }
 
-// One connection too many is answered, and not just closed.
+// A connection beyond the quota gets an answer, and is not just closed.
 func TestListenerAnswersOneTooMany(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

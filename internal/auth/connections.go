@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// phase is what a connection does. Where one is closed for another user's, the lowest phase goes first.
+// phase is the activity of a connection. Where one is closed for another user's, the lowest phase goes first.
 type phase int
 
 const (
@@ -19,14 +19,13 @@ const (
 	streaming              // events, for as long as the other end reads
 )
 
-// connTable bounds the open connections of each user, and of all users together. Where all of
-// them are open, a user who has fewer than another gets one of that user's. Administrators'
-// connections are not in the table: they have no bound.
+// connTable bounds the open connections of each user, and of all users together. Where all of them are open, a user who
+// has fewer than another gets one of that user's. Administrators' connections are not in the table: they have no bound.
 type connTable struct {
 	perUser, total int
 
 	mu     sync.Mutex
-	byUser map[uint32]map[*connEntry]struct{} // by whom they count for
+	byUser map[uint32]map[*connEntry]struct{} // by the user that they count for
 	open   int
 }
 
@@ -36,15 +35,15 @@ type connEntry struct {
 	user  uint32
 	conn  io.Closer
 	phase phase     // guarded by table.mu, as since
-	since time.Time // the connection is in its phase
+	since time.Time // start of the phase
 }
 
 func newConnTable(perUser, total int) *connTable {
 	return &connTable{perUser: perUser, total: total, byUser: make(map[uint32]map[*connEntry]struct{})}
 }
 
-// add enters a connection; nil: the user has as many as may be, or there is no room. Evicted is
-// another user's in whose stead it is, which the caller closes; nil: there was room.
+// add enters a connection. It returns nil if the user has as many as allowed, or if there is no room. The result
+// evicted is another user's connection that gives way, and that the caller closes; nil: there was room.
 func (t *connTable) add(user uint32, conn io.Closer) (entry, evicted *connEntry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,10 +66,10 @@ func (t *connTable) add(user uint32, conn io.Closer) (entry, evicted *connEntry)
 	return entry, evicted
 }
 
-// victim is the connection to close for one more of a user who has own: of the users who have
-// most, the one that is in the lowest phase for the longest. That user keeps at least as many as
-// the newcomer has then; else the two could close each other's in turn. A newcomer who has none
-// gets one also where everybody has one only, but none that serves somebody. The caller holds t.mu.
+// victim returns the connection to close for one more connection of a user who has own. Of the users with the most
+// connections, it is the one that is in the lowest phase for the longest. That user keeps at least as many as the
+// newcomer then has; otherwise the two could close each other's in turn. A newcomer without a connection gets one also
+// where each user has only one, but none that answers a request. The caller holds t.mu.
 func (t *connTable) victim(own int) (worst *connEntry) {
 	most := 0
 	for _, list := range t.byUser {
@@ -107,8 +106,7 @@ func (t *connTable) drop(e *connEntry) {
 	}
 }
 
-// remove takes a connection that is closed out of the table. A nil entry is an administrator's,
-// here and below.
+// remove takes a closed connection out of the table. A nil entry is an administrator's, as in the methods that follow.
 func (e *connEntry) remove() {
 	if e == nil {
 		return
@@ -130,7 +128,7 @@ func (e *connEntry) enter(next phase) {
 	}
 }
 
-// arrived notes that bytes came: where no request is under way they begin one.
+// arrived notes that bytes arrived: where no request is under way they begin one.
 func (e *connEntry) arrived() {
 	if e == nil {
 		return
@@ -144,7 +142,7 @@ func (e *connEntry) arrived() {
 
 type connKey struct{}
 
-// entryOf is the entry of the connection by which a request came, nil if it has none.
+// entryOf returns the entry of the connection of a request, nil if it has none.
 func entryOf(ctx context.Context) *connEntry {
 	if c, ok := ctx.Value(connKey{}).(*Conn); ok {
 		return c.entry
@@ -152,8 +150,8 @@ func entryOf(ctx context.Context) *connEntry {
 	return nil
 }
 
-// Tracked notes for each connection whether its request has arrived whole, and is answered. It is
-// the outermost handler: a request that waits outside of it counts as one that has not arrived.
+// Tracked notes for each connection whether its request has arrived whole, and is answered. It is the outermost
+// handler: a request that waits outside of it counts as one that has not arrived.
 func Tracked(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e := entryOf(r.Context())
@@ -167,7 +165,7 @@ func Tracked(next http.Handler) http.Handler {
 	})
 }
 
-// trackedBody is the body of a request, which has arrived whole when it is read to its end.
+// trackedBody is the body of a request. The request has arrived whole when its body is read to the end.
 type trackedBody struct {
 	io.ReadCloser
 	entry *connEntry
@@ -181,6 +179,6 @@ func (b trackedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Streams notes that the answer to a request goes on for as long as the other end reads it: of a
-// user's connections such a one is closed last for another user's.
+// Streams notes that the answer to a request goes on for as long as the other end reads it. Of a user's connections
+// such a one is the last to be closed for another user's.
 func Streams(ctx context.Context) { entryOf(ctx).enter(streaming) }

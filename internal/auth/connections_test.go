@@ -23,7 +23,7 @@ func (w *wire) Close() error {
 	return nil
 }
 
-// crowd opens connections of users in a table, and closes what is evicted for them, as a Listener does.
+// crowd opens connections of users in a table. It closes the connections that are evicted for them, as a Listener does.
 type crowd struct {
 	*connTable
 	t *testing.T
@@ -33,7 +33,7 @@ func newCrowd(t *testing.T, perUser, total int) crowd {
 	return crowd{newConnTable(perUser, total), t}
 }
 
-// opens opens one more; nil: it is refused.
+// opens opens one more connection; nil: it is refused.
 func (c crowd) opens(user uint32) *connEntry {
 	c.t.Helper()
 	e, evicted := c.add(user, &wire{})
@@ -41,13 +41,13 @@ func (c crowd) opens(user uint32) *connEntry {
 		require.NotNil(c.t, e, "nobody is evicted for nothing")
 		require.NotEqual(c.t, user, evicted.user)
 		require.NoError(c.t, evicted.conn.Close())
-		evicted.remove() // by the server, as it reads the end
+		evicted.remove() // the server does so when it reads the end
 	}
 	require.LessOrEqual(c.t, c.open, c.total)
 	return e
 }
 
-// all opens as many as there may be.
+// all opens as many connections as allowed.
 func (c crowd) all(user uint32) (n int) {
 	c.t.Helper()
 	for c.opens(user) != nil {
@@ -76,7 +76,7 @@ func TestOneUserKeepsNobodyOut(t *testing.T) {
 	require.NotNil(t, c.opens(1000))
 }
 
-// Users who together hold all there is give to who has fewer, until all have as many.
+// Users who together hold all connections give some to a user with fewer, until all have the same number.
 func TestColludingUsersKeepNobodyOut(t *testing.T) {
 	c := newCrowd(t, MaxConnsPerUser, MaxConnsOfUsers)
 	for user := range uint32(64) {
@@ -93,7 +93,7 @@ func TestColludingUsersKeepNobodyOut(t *testing.T) {
 	require.Equal(t, MaxConnsOfUsers, c.open)
 }
 
-// Where everybody has one, a newcomer gets one that serves nobody.
+// Where each user has one connection, a newcomer gets one that serves no request.
 func TestNewcomerAmongUsersWithOneEach(t *testing.T) {
 	c := newCrowd(t, 4, 3)
 	reader, idle, asks := c.opens(1000), c.opens(1001), c.opens(1002)
@@ -108,11 +108,11 @@ func TestNewcomerAmongUsersWithOneEach(t *testing.T) {
 	require.False(t, isClosed(reader) || isClosed(asks))
 }
 
-// Of who has most the connection that is closed is the one that does least, and that for the longest.
+// Of the user with the most connections, the one in the lowest phase is closed, and the oldest in that phase first.
 func TestSlowConnectionsAreClosedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, 6, 7)
-		stream := c.opens(1001) // of somebody else, and the oldest
+		stream := c.opens(1001) // another user's, and the oldest
 		stream.enter(streaming)
 		var hog []*connEntry
 		for _, p := range []phase{streaming, answering, waiting, waiting, receiving, receiving} {
@@ -142,7 +142,7 @@ func TestSlowConnectionsAreClosedFirst(t *testing.T) {
 	})
 }
 
-// server answers on a socket as the daemon does, and says as whom the next connection counts.
+// server answers on a socket as the daemon does. The test sets the user that the next connection counts for.
 type server struct {
 	t     *testing.T
 	l     *Listener
@@ -201,7 +201,7 @@ func (s *server) dial(user uint32) net.Conn {
 	return c
 }
 
-// phases lists in which phase each of a user's connections is.
+// phases lists the phase of each of a user's connections.
 func (s *server) phases(user uint32) (list []phase) {
 	s.l.conns.mu.Lock()
 	defer s.l.conns.mu.Unlock()
@@ -236,7 +236,7 @@ func isCut(t *testing.T, c net.Conn) bool {
 	return errors.Is(err, io.EOF)
 }
 
-// A request is slow from its first byte on until its last, header and body alike.
+// A request counts as slow from its first byte on until its last, header and body alike.
 func TestPhasesOfAConnection(t *testing.T) {
 	s := newServer(t, 4, 4)
 	c := s.dial(1000)
@@ -267,7 +267,7 @@ func TestPhasesOfAConnection(t *testing.T) {
 	s.eventually(func() bool { return len(s.phases(1000)) == 0 })
 }
 
-// A user who holds what may be held, by requests that never end, does not end another's stream; and
+// A user whose requests never end holds all connections that one user may have. That ends no other user's stream, and
 // keeps neither a third user nor root out.
 func TestHogAndStream(t *testing.T) {
 	s := newServer(t, 4, 5)

@@ -17,13 +17,13 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// Acceptor is a unix socket to which connections come, such as a *net.UnixListener.
+// Acceptor is a unix socket that accepts connections, such as a *net.UnixListener.
 type Acceptor interface {
 	net.Listener
 	AcceptUnix() (*net.UnixConn, error)
 }
 
-// Listener accepts connections of a unix socket and learns who is calling.
+// Listener accepts connections of a unix socket and identifies the caller of each.
 type Listener struct {
 	Acceptor
 	opts Options
@@ -31,14 +31,14 @@ type Listener struct {
 	conns *connTable // of users
 
 	mu      sync.Mutex
-	refused int // whom an answer is being given to
+	refused int // number of connections that get a refusal at present
 }
 
-// Options of a Listener; the zero value is one.
+// Options configure a Listener; the zero value is valid.
 type Options struct {
-	// Group is asked at each connection for the administrators' group; nil, or an answer of nil: there is none.
+	// Group returns the administrators' group at each connection; nil, or an answer of nil: there is none.
 	Group func() *uint32
-	// CountsAs says as whom a user id counts; nil = each as itself.
+	// CountsAs returns the user that a user id counts as; nil = each as itself.
 	CountsAs func(uid uint32) uint32
 }
 
@@ -62,7 +62,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		actor, err := peer(c, l.opts.Group())
 		if err != nil {
-			c.Close() // nobody to answer to
+			c.Close() // no answer is possible
 			continue
 		}
 		conn := &Conn{UnixConn: c, Actor: actor}
@@ -81,14 +81,14 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// How many are told at a time that they have too many connections, and for how long it is
-// waited for what they ask: an answer to nothing would be lost. More are closed at once.
+// mostRefused bounds the connections that get a refusal at a time; further ones are closed at once. refusePatient is
+// the time to wait for their request: an answer before the request would be lost.
 const (
 	mostRefused   = 32
 	refusePatient = time.Second
 )
 
-// refuse answers whatever is asked on a connection that is one too many.
+// refuse answers any request on a connection that is one too many.
 func (l *Listener) refuse(c *net.UnixConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,31 +104,31 @@ func (l *Listener) refuse(c *net.UnixConn) {
 			defer l.mu.Unlock()
 			l.refused--
 		}()
-		_ = c.SetDeadline(time.Now().Add(refusePatient)) // else it ends when they do
+		_ = c.SetDeadline(time.Now().Add(refusePatient)) // otherwise the goroutine ends when the caller hangs up
 		if _, err := c.Read(make([]byte, MaxHeader)); err == nil {
-			_, _ = c.Write(tooMany()) // who has gone misses nothing
+			_, _ = c.Write(tooMany()) // a caller that has gone misses nothing
 		}
 	}()
 }
 
-// tooMany is the answer, as HTTP has it.
+// tooMany returns the answer in the form of HTTP.
 func tooMany() []byte {
 	var refusal *api.Error
 	errors.As(Busy(fmt.Sprintf("%d connections of yours to the daemon are open already, or your share of the %d of all users", MaxConnsPerUser, MaxConnsOfUsers)), &refusal)
-	body, _ := json.Marshal(refusal) // of texts alone
+	body, _ := json.Marshal(refusal) // texts alone always encode
 	status := api.HTTPStatus(refusal.Code)
 	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
 		status, http.StatusText(status), len(body), body)
 }
 
-// Conn is a connection whose other end is known.
+// Conn is a connection with a known caller.
 type Conn struct {
 	*net.UnixConn
 	Actor Actor
-	entry *connEntry // nil: it is an administrator's, and counts for nobody
+	entry *connEntry // nil: it is an administrator's, and counts for no user
 }
 
-// Read reads what the other end sends.
+// Read reads from the connection.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.UnixConn.Read(b)
 	if n > 0 {
@@ -143,7 +143,7 @@ func (c *Conn) Close() error {
 	return c.UnixConn.Close()
 }
 
-// peer asks the kernel who connected.
+// peer asks the kernel for the credentials of the process that connected.
 func peer(c *net.UnixConn, group *uint32) (Actor, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -164,8 +164,7 @@ func peer(c *net.UnixConn, group *uint32) (Actor, error) {
 	return Actor{UID: cred.Uid, GID: cred.Gid, PID: int(cred.Pid), Admin: member}, nil
 }
 
-// peerIsIn looks for a group among the supplementary ones of the other end. Without an
-// answer it is not in it.
+// peerIsIn looks for a group among the supplementary ones of the other end. Without an answer it returns false.
 func peerIsIn(fd uintptr, group uint32) bool {
 	const most = 1 << 16 // NGROUPS_MAX of the kernel
 	for room := 64; room <= most; room *= 4 {
@@ -186,8 +185,8 @@ func peerIsIn(fd uintptr, group uint32) bool {
 
 type actorKey struct{}
 
-// ConnContext is for http.Server.ConnContext: it puts the caller, and the connection, into the
-// context of every request on it.
+// ConnContext is for http.Server.ConnContext: it puts the caller, and the connection, into the context of every request
+// on it.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if conn, ok := c.(*Conn); ok {
 		return context.WithValue(WithActor(ctx, conn.Actor), connKey{}, conn)
@@ -200,8 +199,7 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }
 
-// FromContext returns the caller; false if there is none, and then nothing is
-// allowed.
+// FromContext returns the caller; false if there is none, and then nothing is allowed.
 func FromContext(ctx context.Context) (Actor, bool) {
 	a, ok := ctx.Value(actorKey{}).(Actor)
 	return a, ok

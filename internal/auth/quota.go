@@ -9,53 +9,51 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// What one user may have of what all share. Whoever has user ids of /etc/subuid has it
-// once, for all of these together. Root and members of the
-// administrators' group have no bound but the totals.
+// These quotas bound one user's part of shared resources. A user with user ids of /etc/subuid has the quota once, for
+// all of these ids together. Root and members of the administrators' group have no bound but the totals.
 const (
-	// MaxNodes is how many limits there may be; the last ones are the administrator's.
-	// Their numbers are not used again at once.
+	// MaxNodes bounds the number of limits; the last ones are for the administrator. Their numbers are not used again
+	// at once.
 	MaxNodes        = enforce.MaxNodes / 2
 	MaxNodesOfUsers = MaxNodes - 1024
-	// MaxNodesPerUser counts those on which a user has a wish, by a command or by a rule.
+	// MaxNodesPerUser bounds the nodes on which a user has a wish, by a command or by a rule.
 	MaxNodesPerUser = 256
-	// MaxRuledPerUser is on how many of a user's processes the administrator's rules stand
-	// each for itself; those after that share one limit for each rule.
+	// MaxRuledPerUser bounds the processes of a user that have a node of their own under the administrator's rules.
+	// Further processes share one limit for each rule.
 	MaxRuledPerUser = 512
 
-	// MaxPowersPerUser is on how many processes a user may have a share of the processors.
+	// MaxPowersPerUser bounds the processes on which a user may set a CPU share.
 	MaxPowersPerUser = 256
-	// MaxPowerAsksPerUser bounds a user's requests about the processors by a socket option that are not answered yet.
+	// MaxPowerAsksPerUser bounds a user's unanswered requests about the processors by a socket option.
 	MaxPowerAsksPerUser = 16
 
-	// MaxConnsPerUser bounds the connections to the daemon that are open at a time,
-	// MaxConnsOfUsers those of all users together: beyond that, who has most gives one to who
-	// has fewer.
+	// MaxConnsPerUser bounds a user's open connections to the daemon, MaxConnsOfUsers those of all users together.
+	// Beyond that, the user with the most connections gives one to a user with fewer.
 	MaxConnsPerUser = 64
 	MaxConnsOfUsers = 1024
 
-	// MaxStreamsPerUser is to how many of a user's connections events are told at a time.
+	// MaxStreamsPerUser bounds a user's connections that receive events at a time.
 	MaxStreamsPerUser = 8
-	// MaxMeasuredPerUser is how many measurements of what binds go on for a user, and
-	// MaxMeasuredOfUsers for all users together.
+	// MaxMeasuredPerUser bounds a user's running measurements of the binding limits. MaxMeasuredOfUsers bounds those of
+	// all users together.
 	MaxMeasuredPerUser = 2
 	MaxMeasuredOfUsers = 8
 
 	// MaxBody and MaxHeader bound a request, in bytes.
 	MaxBody = 64 << 10
-	// MaxAdminBody is an administrator's: a list of prefixes may be that long.
+	// MaxAdminBody bounds an administrator's request: a list of prefixes may be that long.
 	MaxAdminBody = 16 << 20
 	MaxHeader    = 16 << 10
 	// MaxName bounds a subject's name in a request, in bytes.
 	MaxName = 4096
 
-	// RequestsPerSec is how many requests a user may go on making, RequestsAtOnce how many
-	// without a pause before. One more waits for up to MaxRequestWait, then it is refused.
+	// RequestsPerSec is the rate of a user's requests in the long run. RequestsAtOnce is the number after a pause. One
+	// more waits for up to MaxRequestWait, then it is refused.
 	RequestsPerSec = 50
 	RequestsAtOnce = 500
 	MaxRequestWait = 5 * time.Second
-	// A request to read the rules again counts as so many, one that looks for a unit or
-	// container as so many, and an answer as one more for each so many bytes.
+	// ReloadCost and SearchCost are the numbers of requests that a request to read the rules again, and one that looks
+	// for a unit or container, count as. An answer counts as one more for each BytesPerCount bytes.
 	ReloadCost    = 50
 	SearchCost    = 10
 	BytesPerCount = 32 << 10
@@ -99,7 +97,7 @@ func Quotas() []Quota {
 	}
 }
 
-// Busy returns the answer to a caller who has had their share.
+// Busy returns the answer to a caller who has used up their share.
 func Busy(message string) error {
 	return &api.Error{Code: api.CodeBusy, Message: message, Hint: "wait a second, and try again; root is not bounded: sudo netnice ..."}
 }
