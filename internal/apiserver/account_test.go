@@ -13,7 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 )
 
-// What administrators ask may start getent, what others ask may not.
+// An administrator's request may start getent, another user's may not.
 func TestOnlyAdministratorsStartLookUps(t *testing.T) {
 	getent := filepath.Join(t.TempDir(), "getent")
 	require.NoError(t, os.WriteFile(getent, []byte("#!/bin/sh\necho \"$2:*:70001:70000::/:/bin/sh\"\n"), 0o755))

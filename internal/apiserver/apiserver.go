@@ -1,6 +1,5 @@
-// Package apiserver serves netnice's HTTP API: it reads requests, finds out who
-// is calling, and writes answers. It never decides and never keeps state; both
-// are the Backend's.
+// Package apiserver serves netnice's HTTP API: it reads requests, identifies the caller, and writes answers. It never
+// decides and never keeps state; the Backend does both.
 package apiserver
 
 import (
@@ -21,42 +20,40 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// Backend is what the handlers need. Errors that are an *api.Error are sent as
-// they are, enforce.ErrNotSupported becomes not_supported, all else internal.
+// Backend is the interface that the handlers need. An error that is an *api.Error is sent as it is.
+// enforce.ErrNotSupported becomes not_supported, and any other error internal.
 type Backend interface {
 	Status(ctx context.Context) (api.Status, error)
 	// Nodes lists every node, outermost first, as the caller may see it.
 	Nodes(ctx context.Context, by auth.Actor) (api.NodeList, error)
-	// NodesFor lists the nodes that hold for a subject, innermost first;
-	// not_found if there are none.
+	// NodesFor lists the nodes that hold for a subject, innermost first; not_found if there are none.
 	NodesFor(ctx context.Context, by auth.Actor, s api.Subject) (api.NodeList, error)
 	Set(ctx context.Context, by auth.Actor, req api.SetRequest) (api.SetResponse, error)
 	Remove(ctx context.Context, by auth.Actor, s api.Subject, dryRun bool) (api.SetResponse, error)
-	// SetPower says what a process gets of the processors, Powers lists what stands.
+	// SetPower sets a process's CPU share, Powers lists all shares.
 	SetPower(ctx context.Context, by auth.Actor, req api.PowerRequest) (api.PowerResponse, error)
 	Powers(ctx context.Context) (api.PowerList, error)
-	// SetAdapt has what is sent to a host follow what the path carries, Adapted lists where
-	// that is done.
+	// SetAdapt lets the limit of the egress to a host follow the capacity of the path. Adapted lists the hosts for
+	// which that is so.
 	SetAdapt(ctx context.Context, by auth.Actor, req api.AdaptRequest) (api.AdaptList, error)
 	Adapted(ctx context.Context, by auth.Actor) (api.AdaptList, error)
-	// SetSystem says what holds for the whole machine, System what does.
+	// SetSystem changes the settings of the whole machine, System returns them.
 	SetSystem(ctx context.Context, by auth.Actor, req api.SystemRequest) (api.System, error)
 	System(ctx context.Context) (api.System, error)
 	Rules(ctx context.Context, by auth.Actor) (api.RuleList, error)
 	ReloadRules(ctx context.Context, by auth.Actor) (api.RuleList, error)
 	TestRules(ctx context.Context, by auth.Actor, pid int) (api.RuleTest, error)
-	// Why measures what holds the connections of a process; fd -1 = all of them.
+	// Why measures which limits bind the connections of a process; fd -1 = all of them.
 	Why(ctx context.Context, by auth.Actor, pid, fd int, over time.Duration) (api.Why, error)
-	// Events calls send with events that concern the caller, until it fails, ctx ends or
-	// the daemon leaves. An error before the first is sent as an answer. With cut it ends
-	// a send that takes too long.
+	// Events calls send with events that concern the caller, until it fails, ctx ends or the daemon leaves. An error
+	// before the first event is sent as an answer. With cut it ends a send that takes too long.
 	Events(ctx context.Context, by auth.Actor, cut func(), send func([]api.Event) error) error
 	// Down lifts every limit and makes the daemon leave once it has answered.
 	Down(ctx context.Context, by auth.Actor) error
 }
 
-// Timeouts of a connection. Setting a limit on a machine with very many open
-// connections takes the kernel a while, hence the long write.
+// Timeouts of a connection. Setting a limit on a machine with very many open connections takes the kernel a while,
+// hence the long write.
 const (
 	headerTimeout = 5 * time.Second
 	readTimeout   = 10 * time.Second
@@ -107,7 +104,7 @@ func Handler(b Backend) http.Handler {
 	})
 	mux.HandleFunc("/", none)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.RequestURI == "*" || r.Method == http.MethodConnect { // the mux answers these itself, without a word
+		if r.RequestURI == "*" || r.Method == http.MethodConnect { // the mux answers these itself, with an empty body
 			none(w, r)
 			return
 		}
@@ -130,8 +127,8 @@ func (server) with(f func(auth.Actor, *http.Request) (any, error)) http.HandlerF
 			most = auth.MaxAdminBody
 		}
 		if !actor.Root() {
-			// What others ask starts no process of the daemon's: a name service that is slow, or many questions
-			// to it, would be everybody's to wait for.
+			// A request of another user starts no process of the daemon's. All callers would have to wait for a name
+			// service that is slow, or that has to answer many questions.
 			r = r.WithContext(account.WithoutAsking(r.Context()))
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, most)
@@ -181,7 +178,7 @@ func (s server) set(by auth.Actor, r *http.Request) (any, error) {
 	return s.Set(r.Context(), by, req)
 }
 
-// readBody reads the one JSON object that a request is.
+// readBody decodes the one JSON object that is the body of a request.
 func readBody(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
@@ -248,7 +245,7 @@ func onlyQuery(r *http.Request, allowed ...string) error {
 	return nil
 }
 
-// mostSaid bounds how much of what a caller sent is said back, in bytes.
+// mostSaid bounds the part of a caller's request that an error message repeats, in bytes.
 const mostSaid = 1000
 
 func badRequest(format string, args ...any) error {
@@ -279,6 +276,6 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// A caller that hangs up loses the answer; there is nobody left to tell.
+	// A caller that hangs up loses the answer.
 	_, _ = w.Write(append(body, '\n'))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// backend records what it was asked and answers with err.
+// backend records its last call and answers with err.
 type backend struct {
 	err   error
 	asked string
@@ -228,7 +228,7 @@ func TestServerIsBounded(t *testing.T) {
 	require.NotZero(t, s.MaxHeaderBytes)
 }
 
-// The status tells whoever asks whether they are an administrator.
+// The status says whether the caller is an administrator.
 func TestStatusAdministrator(t *testing.T) {
 	for _, c := range []struct {
 		by   auth.Actor

@@ -14,8 +14,7 @@ import (
 // EventsPath is the call that is answered as long as the caller reads.
 const EventsPath = "/v1/events"
 
-// events streams events, a JSON object a line, until the caller hangs up or the daemon
-// leaves.
+// events streams events, a JSON object a line, until the caller hangs up or the daemon leaves.
 func (s server) events(w http.ResponseWriter, r *http.Request) {
 	actor, ok := auth.FromContext(r.Context())
 	if !ok {
@@ -26,7 +25,7 @@ func (s server) events(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	if r.ContentLength != 0 { // it would be waited for without a limit of time
+	if r.ContentLength != 0 { // the server would wait for it without a limit of time
 		writeError(w, badRequest("events are asked for without a body"))
 		return
 	}
@@ -39,7 +38,7 @@ func (s server) events(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	// One who does not read any more does not keep the daemon from leaving.
+	// A caller that no longer reads does not keep the daemon from leaving.
 	cut := func() { _ = conn.SetWriteDeadline(time.Now()) }
 	defer context.AfterFunc(r.Context(), cut)()
 	out := json.NewEncoder(w)

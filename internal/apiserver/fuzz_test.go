@@ -16,15 +16,14 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 )
 
-// recorder has the times of a connection, which are for answers that go on.
+// recorder has the deadlines of a connection, as answers that go on set them.
 type recorder struct{ *httptest.ResponseRecorder }
 
 func (recorder) SetReadDeadline(time.Time) error  { return nil }
 func (recorder) SetWriteDeadline(time.Time) error { return nil }
 
-// Whatever a user sends: the answer is JSON with a code that is known, and the backend is
-// asked only for what the answer is to. The request is raw, so that lines and headers are
-// a caller's, too.
+// The answer to any request is JSON with a known code, and the backend gets only the call that is answered. The request
+// is raw, so that the fuzzer changes lines and headers, too.
 func FuzzRequests(f *testing.F) {
 	for _, seed := range []struct{ line, body string }{
 		{"GET /v1/status", ""},
@@ -58,7 +57,7 @@ func FuzzRequests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line, body string) {
 		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(line + " HTTP/1.1\r\nHost: n\r\nTransfer-Encoding: chunked\r\n\r\n")))
 		if err != nil {
-			return // refused before it comes to us
+			return // the HTTP server refuses it before the handler
 		}
 		r.Body, r.ContentLength = http.NoBody, 0
 		if body != "" {
@@ -71,10 +70,10 @@ func FuzzRequests(f *testing.F) {
 		switch {
 		case w.Code == http.StatusOK:
 			require.NotEmpty(t, b.asked)
-			for line := range bytes.Lines(w.Body.Bytes()) { // of events there are several
+			for line := range bytes.Lines(w.Body.Bytes()) { // events have several lines
 				require.True(t, json.Valid(line))
 			}
-		case w.Code/100 == 3: // a path with dots is sent elsewhere
+		case w.Code/100 == 3: // a path with dots is redirected
 			require.Empty(t, b.asked)
 		default:
 			var e api.Error

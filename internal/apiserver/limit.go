@@ -11,9 +11,8 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 )
 
-// Limited bounds how much of the daemon each user has: requests beyond their share wait
-// their turn, and are refused where that is far off. countsAs says as whom a user id
-// counts. Administrators have no bound.
+// Limited bounds each user's part of the daemon's time. Requests beyond it wait, and are refused where the wait would
+// be too long. countsAs returns the user that a user id counts as. Administrators have no bound.
 func Limited(next http.Handler, countsAs func(uid uint32) uint32) http.Handler {
 	shares := &shares{now: time.Now, of: make(map[uint32]*share)}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -34,7 +33,7 @@ func Limited(next http.Handler, countsAs func(uid uint32) uint32) http.Handler {
 			select {
 			case <-timer.C:
 			case <-r.Context().Done():
-				return // nobody is left to answer
+				return // the caller has hung up
 			}
 		}
 		counted := &counter{ResponseWriter: w}
@@ -43,12 +42,12 @@ func Limited(next http.Handler, countsAs func(uid uint32) uint32) http.Handler {
 	})
 }
 
-// cost is how many requests one counts as, before its answer is known.
+// cost returns the number of requests that a request counts as, before its answer is known.
 func cost(r *http.Request) float64 {
 	if r.URL.Path == "/v1/rules/reload" {
 		return auth.ReloadCost
 	}
-	// As the handlers read it, however it is written.
+	// The query is parsed as the handlers parse it, however it is written.
 	kind, _, _ := strings.Cut(r.URL.Query().Get("subject"), ":")
 	switch api.Kind(kind) {
 	case api.KindUnit, api.KindContainer:
@@ -57,7 +56,7 @@ func cost(r *http.Request) float64 {
 	return 1
 }
 
-// shares are what users have left.
+// shares holds the remaining shares of users.
 type shares struct {
 	now func() time.Time
 
@@ -65,16 +64,16 @@ type shares struct {
 	of map[uint32]*share
 }
 
-// share is what one user has left, in requests; less than 0: they wait.
+// share is one user's remaining share, in requests; less than 0: requests wait.
 type share struct {
 	left float64
 	at   time.Time
 }
 
-// sharesKept is for how many users it is kept who has what; of more, those who have all.
+// sharesKept is the number of users whose shares are kept. Beyond it, users with a full share are dropped.
 const sharesKept = 1024
 
-// take takes a share, and says how long to wait before it is used.
+// take takes a share, and returns the time to wait before it is used.
 func (s *shares) take(who uint32, cost float64) (wait time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,14 +86,14 @@ func (s *shares) take(who uint32, cost float64) (wait time.Duration, ok bool) {
 	return wait, true
 }
 
-// charge takes what a request turned out to cost.
+// charge takes the further cost of a request that is known only afterwards.
 func (s *shares) charge(who uint32, cost float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.find(who).left -= cost
 }
 
-// find returns what a user has left now.
+// find returns the remaining share of a user now.
 func (s *shares) find(who uint32) *share {
 	now := s.now()
 	u := s.of[who]
@@ -113,7 +112,7 @@ func (s *shares) find(who uint32) *share {
 	return u
 }
 
-// rest gives what the time since has brought.
+// rest adds the share for the time since the last call.
 func (u *share) rest(now time.Time) {
 	u.left = min(auth.RequestsAtOnce, u.left+now.Sub(u.at).Seconds()*auth.RequestsPerSec)
 	u.at = now

@@ -81,7 +81,7 @@ func TestLimited(t *testing.T) {
 	const reloads = 30
 	for i := range uint32(reloads) {
 		all.Go(func() {
-			w := ask(1000+i%2, "/v1/rules/reload") // who counts as the same
+			w := ask(1000+i%2, "/v1/rules/reload") // both user ids count as the same user
 			if w.Code != http.StatusTooManyRequests {
 				return
 			}

@@ -8,11 +8,11 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 )
 
-// Bounds of the time over which is measured.
+// Bounds of the duration of a measurement.
 const (
 	usualOver = time.Second
 	leastOver = 100 * time.Millisecond
-	mostOver  = 5 * time.Second // less than the server reads a request for
+	mostOver  = 5 * time.Second // less than the server's time to read a request
 )
 
 func (s server) why(by auth.Actor, r *http.Request) (any, error) {

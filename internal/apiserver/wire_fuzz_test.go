@@ -24,7 +24,8 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 )
 
-// wireSeeds are what comes on connections: requests as clients write them, several at once, halves, and what is none.
+// wireSeeds returns data as it may arrive on connections: requests as clients write them, several at once, halves, and
+// data that is no request.
 func wireSeeds() []string {
 	put := func(path, body string) string {
 		return fmt.Sprintf("PUT %s HTTP/1.1\r\nHost: netnice\r\nUser-Agent: Go-http-client/1.1\r\nContent-Length: %d\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n%s", path, len(body), body)
@@ -73,10 +74,10 @@ func serves(l net.Listener, open *atomic.Int64, asked func(auth.Actor)) *http.Se
 	return s
 }
 
-// answers reads the answers to what was asked, until the connection ends.
+// answers reads the answers to the requests in asked, until the connection ends.
 func answers(t *testing.T, asked []byte, from io.Reader) {
 	in := bufio.NewReader(from)
-	if bytes.Contains(asked, []byte("HEAD")) { // of which answers have no bodies
+	if bytes.Contains(asked, []byte("HEAD")) { // answers to it have no bodies
 		_, _ = io.Copy(io.Discard, in)
 		return
 	}
@@ -88,20 +89,21 @@ func answers(t *testing.T, asked []byte, from io.Reader) {
 		if err == nil {
 			require.True(t, r.StatusCode >= 100 && r.StatusCode < 600 && r.StatusCode != http.StatusInternalServerError, r.Status)
 			_, err = io.Copy(io.Discard, r.Body)
-			_ = r.Body.Close() // of what was read
+			_ = r.Body.Close() // the body has been read
 		}
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return // a caller who hangs up may miss the end of events
+			return // a caller that hangs up may miss the end of events
 		}
 		require.NoError(t, err)
 	}
 }
 
-// Whatever comes on a connection, in whatever pieces: it is answered, or refused, and the connection ends when nothing
-// comes any more; no goroutine and no connection is left, and nobody else is taken for who calls.
+// Any data on a connection, in whatever pieces, is answered or refused. The connection ends when no more data arrives.
+// No goroutine and no connection is left, and the server identifies every caller correctly.
 func FuzzWire(f *testing.F) {
 	for i, seed := range wireSeeds() {
-		// The server waits half a second after an answer to what is too large; in a bubble, below, that is no time.
+		// The server waits half a second after an answer to a request that is too large. In the bubble of
+		// FuzzHalfRequests that takes no time.
 		if len(seed) < 10_000 && !strings.Contains(seed, "99999999") {
 			f.Add([]byte(seed), uint16(7*i))
 		}
@@ -178,8 +180,8 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// Whoever sends a part of a request, and then nothing, and does not hang up either, is let go of by the server: no part
-// keeps a connection for longer than the server's times together.
+// The server closes the connection of a caller that sends a part of a request, and then neither sends more nor hangs
+// up. No part keeps a connection for longer than the server's times together.
 func FuzzHalfRequests(f *testing.F) {
 	for _, seed := range wireSeeds() {
 		f.Add([]byte(seed))
