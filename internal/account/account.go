@@ -1,7 +1,7 @@
-// Package account finds users and groups by name and by number, as the machine's name service switch
-// (nsswitch.conf(5)) has them. It reads /etc/passwd and /etc/group itself. What these do not have it asks getent(1)
-// for: netnice is linked without the C library, whose modules know LDAP, SSSD and systemd-homed. The package keeps
-// answers for a while, and decides nothing about rights.
+// Package account finds users and groups by name and by number, as the machine's name service switch (nsswitch.conf(5))
+// has them. It reads /etc/passwd and /etc/group itself. For other accounts it asks getent(1): netnice is linked without
+// the C library, whose modules know LDAP, SSSD and systemd-homed. The package keeps answers for a while, and decides
+// nothing about rights.
 package account
 
 import (
@@ -17,13 +17,13 @@ import (
 var (
 	// ErrUnknown says that there is no such user or group.
 	ErrUnknown = errors.New("no such account")
-	// ErrUnanswered says that the name service gave no answer in time, or none that can be read.
+	// ErrUnanswered says that the name service gave no answer in time, or none that can be parsed.
 	ErrUnanswered = errors.New("the name service does not answer")
-	// ErrPending says that a look-up has begun, whose answer is there the next time.
+	// ErrPending says that a look-up has begun, and that its answer is available at a later call.
 	ErrPending = errors.New("a look-up is under way")
 )
 
-// MaxID is the highest number of a user or group: the one above is -1, which is nobody to the kernel.
+// MaxID is the highest number of a user or group: the next number is -1, which means no user to the kernel.
 const MaxID = 1<<32 - 2
 
 // User is one of the machine's users.
@@ -41,14 +41,15 @@ type Group struct {
 	members []string
 }
 
-// Options say where a Directory looks; what is zero has a default.
+// Options configure a Directory; zero values have defaults.
 type Options struct {
 	Passwd string   // default /etc/passwd
 	Group  string   // default /etc/group
 	Getent []string // absolute paths of getent, of which the first that exists is run; empty = a fixed list
-	// Limit is how long a look-up may take, with all its waiting; default 2 s.
+	// Limit bounds the duration of a look-up, with all its waiting; default 2 s.
 	Limit time.Duration
-	// Fresh and FreshUnknown are how long an answer counts, and one that there is nobody; default 60 s and 10 s.
+	// Fresh is the time for which an answer counts, FreshUnknown the same for an unknown account; default 60 s and 10
+	// s.
 	Fresh, FreshUnknown time.Duration
 }
 
@@ -57,13 +58,13 @@ type Directory struct {
 	opts   Options
 	users  *file[User]
 	groups *file[Group]
-	slots  [lanes]chan struct{} // of processes that run at a time
+	slots  [lanes]chan struct{} // slots for processes that run at a time
 	now    func() time.Time
 
-	mu      sync.Mutex // guards what follows; it is never held while a file is read or a process runs
+	mu      sync.Mutex // guards the fields below; it is never held while a file is read or a process runs
 	kept    map[question]*entry
 	flights map[flightKey]*flight
-	flying  [lanes]int // how many these are
+	flying  [lanes]int // number of flights
 }
 
 // New returns a Directory. It reads nothing yet.
@@ -101,20 +102,20 @@ func New(o Options) *Directory {
 
 var machine = sync.OnceValue(func() *Directory { return New(Options{}) })
 
-// Machine returns the Directory of the running machine. There is one, so that all of a process share its answers.
+// Machine returns the Directory of the running machine. There is one, so that all parts of a process share its answers.
 func Machine() *Directory { return machine() }
 
 type withoutAsking struct{}
 
-// WithoutAsking returns a context for callers whose questions may not start a process: the files and what is
-// known already answer them.
+// WithoutAsking returns a context for callers whose questions may not start a process: the files and the stored answers
+// are their only sources.
 func WithoutAsking(ctx context.Context) context.Context {
 	return context.WithValue(ctx, withoutAsking{}, true)
 }
 
 func mayAsk(ctx context.Context) bool { return ctx.Value(withoutAsking{}) == nil }
 
-// ParseID reads the number of a user or group, 0 to MaxID.
+// ParseID parses the number of a user or group, 0 to MaxID.
 func ParseID(text string) (uint32, error) {
 	id, err := strconv.ParseUint(text, 10, 32)
 	if err != nil || id > MaxID {
@@ -144,7 +145,7 @@ func (d *Directory) UserOf(ctx context.Context, uid uint32) (User, error) {
 	return a.user, err
 }
 
-// UID finds a user's number by name, or takes the number of a user who may have no name. It may wait.
+// UID finds a user's number by name, or parses the number of a user who may have no name. It may wait.
 func (d *Directory) UID(ctx context.Context, text string) (uint32, error) {
 	u, err := d.User(ctx, text)
 	return orNumber(text, u.UID, err)
@@ -159,13 +160,13 @@ func (d *Directory) Group(ctx context.Context, name string) (Group, error) {
 	return a.group, err
 }
 
-// GID finds a group's number by name, or takes a number. It may wait.
+// GID finds a group's number by name, or parses a number. It may wait.
 func (d *Directory) GID(ctx context.Context, text string) (uint32, error) {
 	g, err := d.Group(ctx, text)
 	return orNumber(text, g.GID, err)
 }
 
-// orNumber takes a text for a number where no account has it as a name.
+// orNumber parses a text as a number where no account has it as a name.
 func orNumber(text string, id uint32, err error) (uint32, error) {
 	if !errors.Is(err, ErrUnknown) {
 		return id, err
@@ -182,8 +183,8 @@ func (d *Directory) InFiles(name string) bool {
 	return ok
 }
 
-// Groups returns the numbers of a user's supplementary groups, sorted. It may wait. Of a user of the files it
-// returns those of the files where the name service does not answer.
+// Groups returns the numbers of a user's supplementary groups, sorted. It may wait. Where the name service does not
+// answer, it returns the groups in the files for a user in the files.
 func (d *Directory) Groups(ctx context.Context, u User) ([]uint32, error) {
 	var list []uint32
 	for _, g := range d.groups.all() {
@@ -200,8 +201,8 @@ func (d *Directory) Groups(ctx context.Context, u User) ([]uint32, error) {
 	return slices.Compact(list), nil
 }
 
-// Known returns the user of a number as far as that is known, and never waits. A user whom the files do not have is
-// looked up meanwhile, and known the next time.
+// Known returns the user of a number as far as that is known, and never waits. For a user who is not in the files it
+// starts a look-up, whose answer a later call has.
 func (d *Directory) Known(uid uint32) (User, bool) {
 	if u, ok := d.users.byID(uid); ok {
 		return u, true
@@ -217,7 +218,7 @@ func (d *Directory) Known(uid uint32) (User, bool) {
 	return a.user, found
 }
 
-// UIDSoon is UID for callers that must not wait: ErrPending says that the answer is there the next time.
+// UIDSoon is UID for callers that must not wait: ErrPending says that a later call has the answer.
 func (d *Directory) UIDSoon(text string) (uint32, error) {
 	if u, ok := d.users.byName(text); ok {
 		return u.UID, nil
@@ -235,7 +236,7 @@ func (d *Directory) GIDSoon(text string) (uint32, error) {
 	return orNumber(text, a.group.GID, err)
 }
 
-// soon returns what is known of a name, and has it looked up if that is too old.
+// soon returns the stored answer for a name, and starts a look-up if that is too old.
 func (d *Directory) soon(q question) (answer, error) {
 	if isNumber(q.key) || !q.askable() {
 		return answer{}, unknown(q)
@@ -263,7 +264,7 @@ func (d *Directory) Names() []string {
 	return slices.Compact(names)
 }
 
-// Homes returns the home folders of users but root's: of those of the files, and of those who were looked up.
+// Homes returns the home folders of users but root's: of users in the files, and of users that were looked up.
 func (d *Directory) Homes() map[uint32]string {
 	homes := make(map[uint32]string)
 	add := func(u User) {

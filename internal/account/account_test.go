@@ -21,7 +21,7 @@ const (
 	poll = time.Millisecond
 )
 
-// directory is a machine with a getent that is a script; what it was asked is in a file.
+// directory is a machine whose getent is a script. The script notes its arguments in a file.
 type directory struct {
 	*Directory
 	dir string
@@ -47,7 +47,7 @@ func newDirectory(t *testing.T, script string, change ...func(*Options)) directo
 	return directory{Directory: New(o), dir: dir}
 }
 
-// asked is what the command was called with.
+// asked returns the arguments of all calls of the command.
 func (d directory) asked() []string {
 	text, _ := os.ReadFile(filepath.Join(d.dir, "asked"))
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
@@ -68,7 +68,7 @@ case "$*" in
 esac
 `
 
-// The files answer without a process, and the command what they do not have.
+// The files answer without a process, and the command answers for other accounts.
 func TestDirectory(t *testing.T) {
 	d, ctx := newDirectory(t, ofTheNet), t.Context()
 	ann, err := d.User(ctx, "ann")
@@ -132,7 +132,7 @@ func TestDirectoryOfNobody(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnknown, "a machine without the command has the users of its files")
 }
 
-// Numbers are taken as such, up to the one that is nobody's; they start no process.
+// Numbers are parsed as such, up to the one that means no user; they start no process.
 func TestNumbers(t *testing.T) {
 	d, ctx := newDirectory(t, ofTheNet), t.Context()
 	for text, want := range map[string]uint32{"0": 0, "70005": 70005, "0070005": 70005, "4294967294": MaxID} {
@@ -158,7 +158,7 @@ func TestNumbers(t *testing.T) {
 	require.Subset(t, []string{"", "passwd 0x5", "group 0x5", "passwd 5_0", "group 5_0"}, d.asked(), "numbers are no names")
 }
 
-// What could be a flag, or has bytes that no name has, reaches no command.
+// A name that could be a flag, or has bytes that no name has, reaches no command.
 func TestNamesThatAreNotAsked(t *testing.T) {
 	d, ctx := newDirectory(t, "echo x:x:1:1::/:"), t.Context()
 	for _, name := range []string{
@@ -179,7 +179,7 @@ func TestNamesThatAreNotAsked(t *testing.T) {
 	}
 }
 
-// A command that hangs is given up after the limit, once for all who ask, and left alone for a while.
+// A command that hangs is given up after the limit, once for all callers, and left alone for a while.
 func TestDirectoryThatHangs(t *testing.T) {
 	d := newDirectory(t, "exec sleep 60", func(o *Options) { o.Limit = 500 * time.Millisecond })
 	began := time.Now()
@@ -211,7 +211,7 @@ func TestDirectoryThatTalksTooMuch(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnanswered)
 }
 
-// Answers count for a while, also that there is nobody; the clock is the test's.
+// Answers count for a while, also the answer that there is no such account; the clock is the test's.
 func TestAnswersGrowOld(t *testing.T) {
 	d, ctx := newDirectory(t, ofTheNet), t.Context()
 	now := time.Now()
@@ -232,7 +232,7 @@ func TestAnswersGrowOld(t *testing.T) {
 	require.Equal(t, 4, ask("bob"))
 }
 
-// Who may start no process is told what is known, also what is old.
+// A caller that may start no process gets the stored answer, also an old one.
 func TestWithoutAsking(t *testing.T) {
 	d := newDirectory(t, ofTheNet)
 	now := time.Now()
@@ -254,7 +254,7 @@ func TestWithoutAsking(t *testing.T) {
 	require.Equal(t, []string{"passwd bob"}, d.asked())
 }
 
-// Who must not wait has the answer the next time, and an old one until there is a newer.
+// A caller that must not wait gets the answer at a later call, and an old one until there is a newer.
 func TestCallersThatDoNotWait(t *testing.T) {
 	d := newDirectory(t, ofTheNet)
 	var mu sync.Mutex
@@ -292,8 +292,8 @@ func TestCallersThatDoNotWait(t *testing.T) {
 	require.Eventually(t, func() bool { return len(d.asked()) > before }, soon, poll, "and looked up again")
 }
 
-// However many numbers are shown that nobody has, who waits for an answer has it: each kind of question waits behind
-// its own.
+// A caller that waits gets its answer, however many numbers without a user are shown: each kind of question waits only
+// behind its own.
 func TestStrangersDelayNobody(t *testing.T) {
 	d := newDirectory(t, `case "$*" in
 "passwd bob") echo "bob:*:70001:70000:Bob:/home/bob:/bin/bash" ;;
@@ -319,7 +319,7 @@ esac
 	require.LessOrEqual(t, len(d.asked()), 4, "one process at a time; what waited behind it was not asked")
 }
 
-// The answers that are kept are bounded, and those go that nobody has asked for the longest.
+// The stored answers are bounded, and the answers that were unused for the longest go first.
 func TestKeptAnswersAreBounded(t *testing.T) {
 	d := New(Options{Getent: []string{"/nonexistent"}})
 	now := time.Now()
@@ -339,7 +339,7 @@ func TestKeptAnswersAreBounded(t *testing.T) {
 	require.False(t, found)
 }
 
-// A changed file is read again, also one that comes or goes.
+// A changed file is read again, also one that appears or goes.
 func TestFilesChange(t *testing.T) {
 	d := newDirectory(t, "exit 2")
 	_, err := d.User(t.Context(), "new")
@@ -356,7 +356,7 @@ func TestFilesChange(t *testing.T) {
 	require.True(t, d.InFiles("old"))
 }
 
-// Of two lines with one name or number the first counts; lines that are wrong are left out.
+// The first of two lines with the same name or number counts; malformed lines are left out.
 func TestFilesAreReadAsLoginDoes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "passwd")
 	require.NoError(t, os.WriteFile(path, []byte("root:x:0:0:root:/root:/bin/sh\nbob:x:1000:1000::/home/bob:/bin/sh\n+nis\n-eve:x:1:1:::\n# x\nx:x:no:1::/x:/y\n"+
@@ -375,7 +375,7 @@ func TestFilesAreReadAsLoginDoes(t *testing.T) {
 	}
 }
 
-// Whatever a command prints: the answer is one that can be shown, of the question, or none.
+// Any output of a command gives an answer to the question that can be shown, or none.
 func FuzzParseAnswer(f *testing.F) {
 	for _, line := range []string{
 		"bob:*:70001:70000:Bob:/home/bob:/bin/bash\n", "bob:*:4294967295:0::/:", "::::::", "bob:x:1:2:3:relative", "staff:*:70000:bob,eve",

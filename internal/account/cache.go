@@ -7,22 +7,23 @@ import (
 )
 
 const (
-	// mostKept bounds the answers that are kept; the one that was used the longest time ago goes first.
+	// mostKept bounds the stored answers. The answer that was unused for the longest goes first.
 	mostKept = 8192
 )
 
-// lane is a kind of question, which waits behind its own kind alone. So no number of them delays another kind: what is
-// shown has names of whoever runs something, and that is everybody's to choose.
+// lane is a kind of question, which waits behind its own kind alone. So no number of them delays another kind: any user
+// who runs programs can choose which names are shown.
 type lane int
 
 const (
-	awaited lane = iota // somebody waits for the answer
+	awaited lane = iota // a caller waits for the answer
 	listed              // a file of the administrator's has the name
-	shown               // a number that is shown to somebody
+	shown               // a number that is shown to a user
 	lanes
 )
 
-// laneBounds are how many questions of a kind are open at a time, and how many of these processes answer.
+// laneBounds returns the number of questions of each kind that may be open, and the number of processes that answer
+// them.
 func laneBounds() (questions, processes [lanes]int) {
 	return [lanes]int{32, 16, 8}, [lanes]int{4, 4, 1}
 }
@@ -30,18 +31,19 @@ func laneBounds() (questions, processes [lanes]int) {
 // entry is the last answer to a question.
 type entry struct {
 	answer answer
-	// until is when it counts no longer. One that there is somebody is kept beyond, for callers that must not wait.
+	// until is the end of the answer's validity. An answer with an account is kept beyond, for callers that must not
+	// wait.
 	until time.Time
-	// failed is why there was no newer one, which is not tried again before retry.
+	// failed is the reason why there was no newer answer. A new attempt is made only after retry.
 	failed error
 	retry  time.Time
 	used   time.Time
 }
 
-// found reports whether the answer is that there is somebody.
+// found reports whether the answer has an account.
 func (e *entry) found() bool { return !e.until.IsZero() && e.answer.err == nil }
 
-// flightKey tells the same question in two lanes apart: who waits does not wait with the other.
+// flightKey tells the same question in two lanes apart: a caller that waits does not wait with the other lane.
 type flightKey struct {
 	question
 	lane lane
@@ -53,8 +55,8 @@ type flight struct {
 	answer answer // once it is done
 }
 
-// recall returns what is known of a question: found says that there is somebody, also by an old answer; fresh that
-// nobody has to be asked now.
+// recall returns the stored answer to a question. found says that the account exists, also by an old answer. fresh says
+// that no new look-up is needed now.
 func (d *Directory) recall(q question) (a answer, found, fresh bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,8 +102,8 @@ func (d *Directory) ask(ctx context.Context, q question) (answer, error) {
 	}
 }
 
-// settled returns an answer that counts, or why there is none for now. An old one does not count here: somebody
-// decides by it.
+// settled returns a valid answer, or the reason why there is none for now. An old answer does not count here, as the
+// caller decides by it.
 func (d *Directory) settled(q question) (answer, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -118,7 +120,7 @@ func (d *Directory) settled(q question) (answer, bool) {
 	return answer{}, false
 }
 
-// begin has a question asked, once for all who wait; nil if too many are.
+// begin starts a question, once for all callers that wait; nil if too many are open.
 func (d *Directory) begin(k flightKey) *flight {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -141,7 +143,7 @@ func (d *Directory) begin(k flightKey) *flight {
 	return f
 }
 
-// keep notes an answer; of a user it is one to both questions, by name and by number.
+// keep stores an answer. An answer with a user is stored for both questions, by name and by number.
 func (d *Directory) keep(k flightKey, a answer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -161,7 +163,7 @@ func (d *Directory) keep(k flightKey, a answer) {
 	}
 }
 
-// note puts an answer under a question. The caller holds d.mu.
+// note stores an answer to a question. The caller holds d.mu.
 func (d *Directory) note(q question, a answer) {
 	now := d.now()
 	e := d.kept[q]

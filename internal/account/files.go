@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// mostFile bounds what is read of a file: some 400,000 users.
+// mostFile bounds the bytes that are read of a file: some 400,000 users.
 const mostFile = 32 << 20
 
 // file is /etc/passwd or /etc/group. It is read again when it has changed.
@@ -20,7 +20,7 @@ type file[V any] struct {
 	key   func(V) (name string, id uint32)
 
 	mu    sync.Mutex
-	info  fs.FileInfo // of the file as it was read, nil = it was not
+	info  fs.FileInfo // properties of the file when it was read, nil = it was not
 	names map[string]V
 	ids   map[uint32]V
 	list  []V
@@ -33,12 +33,12 @@ func (f *file[V]) fresh() {
 		return
 	}
 	if err != nil && f.info == nil && f.names != nil {
-		return // it is still not there
+		return // it is still missing
 	}
 	f.info, f.names, f.ids, f.list = nil, map[string]V{}, map[uint32]V{}, nil
 	from, err := os.Open(f.path)
 	if err != nil {
-		return // such a machine has nobody in it
+		return // such a machine has no accounts in files
 	}
 	defer from.Close()
 	if info, err = from.Stat(); err != nil || !info.Mode().IsRegular() {
@@ -81,7 +81,7 @@ func (f *file[V]) byID(id uint32) (V, bool) {
 	return v, ok
 }
 
-// all returns all of them, in the file's order. The caller does not change the list.
+// all returns all entries, in the file's order. The caller does not change the list.
 func (f *file[V]) all() []V {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -89,7 +89,7 @@ func (f *file[V]) all() []V {
 	return f.list
 }
 
-// parseUser reads a line as /etc/passwd and getent have it.
+// parseUser parses a line of /etc/passwd or of getent.
 func parseUser(line string) (u User, ok bool) {
 	const nameField, uidField, gidField, homeField, count = 0, 2, 3, 5, 7
 	fields := strings.SplitN(line, ":", count)
@@ -108,7 +108,7 @@ func parseUser(line string) (u User, ok bool) {
 	return u, true
 }
 
-// parseGroup reads a line as /etc/group and getent have it.
+// parseGroup parses a line of /etc/group or of getent.
 func parseGroup(line string) (g Group, ok bool) {
 	const nameField, gidField, membersField, count = 0, 2, 3, 4
 	fields := strings.SplitN(line, ":", count)
@@ -126,7 +126,7 @@ func parseGroup(line string) (g Group, ok bool) {
 	return g, true
 }
 
-// readable reports whether a name may be one that is shown. What begins with + or - in a file means NIS.
+// readable reports whether a name may be shown. A name that begins with + or - in a file means NIS.
 func readable(name string) bool {
 	if name == "" || strings.ContainsRune("+-#", rune(name[0])) || !utf8.ValidString(name) {
 		return false

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// The databases that getent is asked for.
+// The databases of getent.
 const (
 	passwd     = "passwd"
 	group      = "group"
@@ -21,20 +21,20 @@ const (
 )
 
 const (
-	// mostOutput bounds what is read of one: a group may have many members.
+	// mostOutput bounds the output of one call that is read: a group may have many members.
 	mostOutput = 4 << 20
 	// mostName is longer than any name of an account (LOGIN_NAME_MAX is 256).
 	mostName = 256
-	// reapPause is for what a killed getent may have left with its output open.
+	// reapPause is the time to wait for processes of a killed getent that still have its output open.
 	reapPause = 100 * time.Millisecond
-	// nobodyFound is how getent exits that knows no such entry.
+	// nobodyFound is the exit status of getent for an entry that it does not find.
 	nobodyFound = 2
 )
 
-// question is what getent is asked.
+// question is a question to getent.
 type question struct{ database, key string }
 
-// answer is what it has said.
+// answer is the answer of getent.
 type answer struct {
 	user   User
 	group  Group
@@ -58,9 +58,9 @@ func (unknownError) Is(target error) bool { return target == ErrUnknown }
 
 func unknown(q question) error { return unknownError(q) }
 
-// askable reports whether a key may be handed to a command: a name as directories have them, which begins with a
-// letter, a digit or _, so that it is no flag, or the number of a user. A name of digits alone would be taken for a
-// number.
+// askable reports whether a key may be passed to a command. It has to be a name as directories have them, or the number
+// of a user. Such a name begins with a letter, a digit or _, so that it is no flag. A name of digits alone would be
+// taken for a number.
 func (q question) askable() bool {
 	if isNumber(q.key) {
 		id, err := ParseID(q.key)
@@ -84,10 +84,10 @@ func isName(text string) bool {
 	return true
 }
 
-// errQueued says that a question was never asked: it tells nothing of the account.
+// errQueued says that a question was never asked: it says nothing about the account.
 var errQueued = fmt.Errorf("%w: it has more questions than it can answer", ErrUnanswered)
 
-// lookUp asks getent, when it has one of the slots.
+// lookUp asks getent, once it has one of the slots.
 func (d *Directory) lookUp(ctx context.Context, q question, slots chan struct{}) answer {
 	select {
 	case slots <- struct{}{}:
@@ -102,7 +102,7 @@ func (d *Directory) lookUp(ctx context.Context, q question, slots chan struct{})
 	return parseAnswer(q, text)
 }
 
-// getent runs the command, and returns what it has printed.
+// getent runs the command, and returns its output.
 func (d *Directory) getent(ctx context.Context, q question) ([]byte, error) {
 	path := d.command()
 	if path == "" {
@@ -125,7 +125,7 @@ func (d *Directory) getent(ctx context.Context, q question) ([]byte, error) {
 	return out.text.Bytes(), nil
 }
 
-// command is where getent is, "" if it is nowhere.
+// command returns the path of getent, "" if there is none.
 func (d *Directory) command() string {
 	for _, path := range d.opts.Getent {
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
@@ -135,7 +135,7 @@ func (d *Directory) command() string {
 	return ""
 }
 
-// bounded keeps what is written to it, and refuses more than mostOutput.
+// bounded stores what is written to it, and refuses more than mostOutput.
 type bounded struct{ text bytes.Buffer }
 
 func (b *bounded) Write(p []byte) (int, error) {
@@ -145,7 +145,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// parseAnswer reads what getent prints: one line.
+// parseAnswer parses the one line that getent prints.
 func parseAnswer(q question, text []byte) (a answer) {
 	line, _, _ := strings.Cut(string(text), "\n")
 	ok := false
@@ -157,7 +157,7 @@ func parseAnswer(q question, text []byte) (a answer) {
 		}
 	case group:
 		a.group, ok = parseGroup(line)
-		a.group.members = nil // nobody asks for them
+		a.group.members = nil // no caller needs them
 	case initgroups:
 		a.groups, ok = parseNumbers(line, q.key)
 	}
@@ -167,7 +167,7 @@ func parseAnswer(q question, text []byte) (a answer) {
 	return a
 }
 
-// parseNumbers reads a line of getent initgroups: a name, and the numbers of its groups.
+// parseNumbers parses a line of getent initgroups: a name, and the numbers of its groups.
 func parseNumbers(line, name string) (list []uint32, ok bool) {
 	words := strings.Fields(line)
 	if len(words) == 0 || words[0] != name {
