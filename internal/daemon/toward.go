@@ -23,7 +23,7 @@ import (
 type toward struct {
 	selector destination.Selector
 	names    map[string][]netip.Addr // addresses of the names, as the state file has them
-	scope    *node                   // the node that it is under; nil = the traffic of everybody whom the owner may limit
+	scope    *node                   // the node that it is under; nil = all traffic that the owner may limit
 	leaving  bool
 	met      bool // not named by an owner, but followed since a program sent there (adapt_area.go)
 

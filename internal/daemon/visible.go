@@ -60,7 +60,7 @@ func (n *node) hidden() (subject api.Subject, name string) {
 		}
 		return subject, name
 	}
-	whose := strings.LastIndex(name, ofWhom) // no connection has that in its text
+	whose := strings.LastIndex(name, ofWhom) // no text of a connection contains that
 	if whose < 0 {
 		return subject, api.Hidden
 	}
