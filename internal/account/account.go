@@ -201,8 +201,8 @@ func (d *Directory) Groups(ctx context.Context, u User) ([]uint32, error) {
 	return slices.Compact(list), nil
 }
 
-// Known returns the user of a number as far as that is known, and never waits. For a user who is not in the files it
-// starts a look-up, whose answer a later call has.
+// Known returns the user of a number as far as that is known, and never waits. For a user outside the files it starts a
+// look-up, and a later call has the answer.
 func (d *Directory) Known(uid uint32) (User, bool) {
 	if u, ok := d.users.byID(uid); ok {
 		return u, true
@@ -264,7 +264,7 @@ func (d *Directory) Names() []string {
 	return slices.Compact(names)
 }
 
-// Homes returns the home folders of users but root's: of users in the files, and of users that were looked up.
+// Homes returns the home folders of all users but root, both of users in the files and of users that were looked up.
 func (d *Directory) Homes() map[uint32]string {
 	homes := make(map[uint32]string)
 	add := func(u User) {

@@ -11,8 +11,8 @@ const (
 	mostKept = 8192
 )
 
-// lane is a kind of question, which waits behind its own kind alone. So no number of them delays another kind: any user
-// who runs programs can choose which names are shown.
+// lane is a kind of question. A question waits behind its own kind alone, so that many questions of one kind do not
+// delay another kind: any user who runs programs can choose which names are shown.
 type lane int
 
 const (

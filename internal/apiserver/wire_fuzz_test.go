@@ -24,8 +24,8 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 )
 
-// wireSeeds returns data as it may arrive on connections: requests as clients write them, several at once, halves, and
-// data that is no request.
+// wireSeeds returns data as it may arrive on connections: well-formed requests, several at once, halves, and data that
+// is not a request.
 func wireSeeds() []string {
 	put := func(path, body string) string {
 		return fmt.Sprintf("PUT %s HTTP/1.1\r\nHost: netnice\r\nUser-Agent: Go-http-client/1.1\r\nContent-Length: %d\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n%s", path, len(body), body)

@@ -92,7 +92,7 @@ func (w Who) String() string {
 type Right struct {
 	What string // for people
 	Acts []Action
-	Kind enforce.Kind // of the target; 0 = any, or none
+	Kind enforce.Kind // kind of the target; 0 = any, or none
 	Who  Who
 }
 

@@ -139,7 +139,7 @@ func TestListenerDoesNotBoundAdministrators(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// Members of a group are administrators: by the primary group, and by the supplementary ones.
+// Members of a group are administrators, both by their primary group and by their supplementary ones.
 func TestListenerKnowsTheGroup(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

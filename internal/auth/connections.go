@@ -19,13 +19,14 @@ const (
 	streaming              // events, for as long as the other end reads
 )
 
-// connTable bounds the open connections of each user, and of all users together. Where all of them are open, a user who
-// has fewer than another gets one of that user's. Administrators' connections are not in the table: they have no bound.
+// connTable bounds the open connections of each user, and of all users together. When all of them are in use, a user
+// with fewer connections than another gets one of the other's. Administrators' connections are not in the table: they
+// have no bound.
 type connTable struct {
 	perUser, total int
 
 	mu     sync.Mutex
-	byUser map[uint32]map[*connEntry]struct{} // by the user that they count for
+	byUser map[uint32]map[*connEntry]struct{} // keyed by the user that they count for
 	open   int
 }
 
@@ -66,10 +67,10 @@ func (t *connTable) add(user uint32, conn io.Closer) (entry, evicted *connEntry)
 	return entry, evicted
 }
 
-// victim returns the connection to close for one more connection of a user who has own. Of the users with the most
-// connections, it is the one that is in the lowest phase for the longest. That user keeps at least as many as the
-// newcomer then has; otherwise the two could close each other's in turn. A newcomer without a connection gets one also
-// where each user has only one, but none that answers a request. The caller holds t.mu.
+// victim returns the connection to close in favor of a user who has own connections. It considers the users with the
+// most connections, and returns the one that is in the lowest phase for the longest. Its user keeps at least the number
+// that the newcomer then has; otherwise the two could close each other's in turn. A newcomer without a connection gets
+// one also where each user has only one, but none that answers a request. The caller holds t.mu.
 func (t *connTable) victim(own int) (worst *connEntry) {
 	most := 0
 	for _, list := range t.byUser {

@@ -108,7 +108,7 @@ func TestNewcomerAmongUsersWithOneEach(t *testing.T) {
 	require.False(t, isClosed(reader) || isClosed(asks))
 }
 
-// Of the user with the most connections, the one in the lowest phase is closed, and the oldest in that phase first.
+// The user with the most connections loses the one in the lowest phase, and in that phase the oldest.
 func TestSlowConnectionsAreClosedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, 6, 7)
@@ -267,8 +267,8 @@ func TestPhasesOfAConnection(t *testing.T) {
 	s.eventually(func() bool { return len(s.phases(1000)) == 0 })
 }
 
-// A user whose requests never end holds all connections that one user may have. That ends no other user's stream, and
-// keeps neither a third user nor root out.
+// A user whose requests never end holds all connections that one user may have. Other users' streams go on, and neither
+// a third user nor root is kept out.
 func TestHogAndStream(t *testing.T) {
 	s := newServer(t, 4, 5)
 	stream := s.dial(1001)

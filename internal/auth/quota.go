@@ -97,7 +97,7 @@ func Quotas() []Quota {
 	}
 }
 
-// Busy returns the answer to a caller who has used up their share.
+// Busy returns the answer to a caller whose share is used up.
 func Busy(message string) error {
 	return &api.Error{Code: api.CodeBusy, Message: message, Hint: "wait a second, and try again; root is not bounded: sudo netnice ..."}
 }

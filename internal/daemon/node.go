@@ -24,7 +24,7 @@ type node struct {
 	to      *toward // the part of the traffic that a command names; nil for other nodes
 	holds   int     // number of such nodes under this one
 	scopeID uint32  // the node that it was under, by the state file
-	marker  bool    // by the state file, the node existed for others only
+	marker  bool    // the node existed for others only, by the state file
 
 	reserved reserved // the current worth of its reservation
 	backlog  uint64   // ns that egress may wait, of a node that follows a path; 0 = no bound

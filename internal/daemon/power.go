@@ -54,7 +54,7 @@ type powered struct {
 	watch   *pidWatch // watch on the process; nil = it has ended, or cannot be watched
 	usedNS  uint64
 	usedAt  time.Time
-	percent float64 // of one processor, between the last two readings
+	percent float64 // CPU use in per cent of one processor, between the last two readings
 	seen    autoSeen
 	extra   extraSeen
 
@@ -199,8 +199,8 @@ func (d *Daemon) admitPower(ctx context.Context, was, next *powered) error {
 	}
 }
 
-// promisedBeside returns the guarantees of the other processes, their sum, and the amount that they are parts of. That
-// amount is the capacity of the processors, or the share around the process (0: that share has no bound). The caller
+// promisedBeside returns the guarantees of the other processes, their sum, and the amount that they are parts of: the
+// capacity of the processors, or the share around the process. An amount of 0 means a share without a bound. The caller
 // holds d.powers.mu.
 func (d *Daemon) promisedBeside(p *powered) (most, sum float64, promised []float64) {
 	outer := d.outerPower(p.PID)

@@ -11,9 +11,9 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// A CPU reservation can be given as the rate at which a program has to send. The CPU time for each byte is in
-// proportion to the traffic (Nemesis, figure 7). So the daemon can measure it at any rate, and the result holds for the
-// requested rate. The daemon measures while the reservation exists, and corrects it.
+// A CPU reservation can be given as the rate at which a program has to send. The CPU time that a program needs is in
+// proportion to the bytes that it sends (Nemesis, figure 7). The daemon can therefore measure it at any rate, and the
+// result holds for the requested rate. The daemon measures while the reservation exists, and corrects it.
 
 const (
 	// autoMargin is the factor between the measured need and the reservation. A program stands still at the end of a

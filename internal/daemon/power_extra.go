@@ -10,7 +10,7 @@ import (
 
 // A reservation with a share of the rest (Nemesis' x = true) has no ceiling. It has its slice, and as much of the
 // remaining time as a program of ordinary weight. To the kernel it is one weight beside the weights of other programs.
-// No interface reports their weights, but they show in the part of the requested CPU time that the program gets. So the
+// No interface reports their weights, but they show in the part of the requested CPU time that the program gets. The
 // daemon measures that part, and adjusts the weight. Without a daemon the weight stays as the last competitors
 // required.
 

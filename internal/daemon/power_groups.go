@@ -108,8 +108,7 @@ func (d *Daemon) beginPower(ctx context.Context, by auth.Actor, processors Proce
 	return elsewhere, err
 }
 
-// leftByPower is leftByUser for a scope of the CPU controller's. That scope may be in another hierarchy than limits
-// are.
+// leftByPower is leftByUser for a scope of the CPU controller's, which may be in another hierarchy than limits are.
 func (d *Daemon) leftByPower(by auth.Actor, pid int, group cpu.Group) string {
 	origin, err := d.resolver.ProcessCgroup(pid)
 	if err != nil {

@@ -55,8 +55,7 @@ func (p *powered) holding() (ceiling powerWish, priority int) {
 	return ceiling, priority
 }
 
-// power returns the power in force as one number. That is the priority if there is one, else the ceiling, else the
-// guarantee.
+// power returns the power in force as one number: the priority if there is one, else the ceiling, else the guarantee.
 func (p *powered) power() int {
 	ceiling, priority := p.holding()
 	at := ceiling.percent()

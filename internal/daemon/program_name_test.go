@@ -89,8 +89,8 @@ func TestPartOfTheTrafficIsNamedByItsProgram(t *testing.T) {
 	h.eventually("the program's name", func() bool { return h.shown(subject) == "sleep" })
 }
 
-// A share keeps the name of the program that its process ran last, in lists, in events and in the file. That also holds
-// if the process has ended before the next tick and left a child behind.
+// A share keeps the name of the program that its process ran last, in lists, in events and in the file. The process may
+// have ended before the next tick and left a child behind.
 func TestPowerIsNamedAtItsEnd(t *testing.T) {
 	h, fake := powerHarness(t, func(o *Options) { o.Tick = time.Minute })
 	proc, become := becomesSleep(t)
@@ -102,7 +102,7 @@ func TestPowerIsNamedAtItsEnd(t *testing.T) {
 	fake.mu.Unlock()
 	become()
 	h.eventually("the name is noted before the tick", func() bool {
-		h.programDue() // as each new share does
+		h.programDue() // each new share does so, too
 		h.powers.mu.Lock()
 		defer h.powers.mu.Unlock()
 		return h.powers.list[proc.Process.Pid].Name == "sleep"

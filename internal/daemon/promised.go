@@ -11,8 +11,8 @@ import (
 const promisedLong = time.Second
 
 // promisedWarnings warns of data that a new or lowered limit on received traffic cannot hold back. TCP has promised to
-// take as much as its windows had room for. That data may be on its way, arrives first, and waits. The sample now is of
-// the limited node alone.
+// take as much as its windows had room for. The promised data may be on its way, arrives first, and waits. The sample
+// now is of the limited node alone.
 func promisedWarnings(now sample, had, want wish) []string {
 	rate := want.Down
 	if want.Total != 0 && !want.MeterOff && (rate == 0 || want.Total < rate) {

@@ -17,9 +17,9 @@ import (
 )
 
 // Datagrams need a queue from a program's first packet on. The kernel side makes a queue at the first flood, and until
-// then it drops all packets above the limit. So the daemon asks for the queue before a program begins. It does so for a
-// process that limits itself (netnice run), for one that a rule matches at its exec, and for one that has datagram
-// sockets when it gets a limit. The daemon releases the queue of a program that uses no such sockets.
+// then it drops all packets above the limit. Therefore the daemon asks for the queue before a program begins. It does
+// so for a process that limits itself (netnice run), for one that a rule matches at its exec, and for one that has
+// datagram sockets when it gets a limit. The daemon releases the queue of a program that uses no such sockets.
 
 const (
 	// queueWait bounds how long a process that limits itself waits for its queue.
@@ -211,11 +211,11 @@ func (d *Daemon) sendsDatagrams(pid int) (sends, known bool) {
 type queueLook struct {
 	netns, id   uint32
 	want        *queueWant
-	asks        int // of the want, when the check began
+	asks        int // value of want.asks when the check began
 	pid         int
 	due         bool // the check also covers whether its processes use datagrams
 	stands      bool // the limit exists
-	sends, seen bool // its processes have datagram sockets; that could be seen
+	sends, seen bool // its processes have datagram sockets; the check could see that
 }
 
 // releaseQueues releases the queues that no limit has wanted for a while.

@@ -49,8 +49,8 @@ func (b *book) isOutdated(stamp string, now time.Time) bool {
 	return again || stamp != b.stamp || b.set == nil && len(b.problems) == 0
 }
 
-// reads reports whether a look at files with this stamp reads them. The program that writes a file may not be done. So
-// the stamp has to be the same as at the last look, unless a look was requested.
+// reads reports whether a look at files with this stamp reads them. The program that writes a file may not be done.
+// Therefore the stamp has to be the same as at the last look, unless a look was requested.
 func (b *book) reads(stamp string, asked bool, now time.Time) bool {
 	return b.isOutdated(stamp, now) && (asked || b.seen == stamp)
 }
@@ -112,7 +112,7 @@ func (d *Daemon) renew(b *book, stamp string, asked bool, now time.Time, load fu
 	if b.problems, b.refused = problemsOf(err), ""; err != nil {
 		b.refused = stamp
 		if !asked && stamp == refused && slices.Equal(before, b.problems) {
-			return false // as published already
+			return false // these problems were published already
 		}
 		what := "rules are not in force; those from before stay"
 		if b.set == nil {
@@ -163,7 +163,7 @@ func (d *Daemon) loadSystem(b *book) ([]*rules.Rule, error) {
 }
 
 // lookUpRuleUsers looks up the users in the administrator's rules, so that a requested look at the rules knows them
-// all. That look reports the errors in the files.
+// all. It ignores errors in the files, which the requested look reports.
 func (d *Daemon) lookUpRuleUsers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpPatience)
 	defer cancel()

@@ -11,9 +11,9 @@ import (
 	"github.com/netnice/netnice/internal/rules"
 )
 
-// A user's home may lie on a file system that does not answer, such as that of an unreachable server. So the daemon
-// reads homes without the lock on the rules, some at a time, and waits for none for long. A result that comes late
-// counts at a later look.
+// A user's home may lie on a file system that does not answer, such as that of an unreachable server. Therefore the
+// daemon reads homes without the lock on the rules, some at a time, and waits for none for long. A result that comes
+// late counts at a later look.
 
 const (
 	// filePatience is the time that a look waits for one home.

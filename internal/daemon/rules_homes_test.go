@@ -47,7 +47,7 @@ func (l *logText) count(what string) int {
 func TestHomesThatDoNotAnswer(t *testing.T) {
 	testutil.RequireRoot(t)
 	const firstStuck, stuck, firstUser, users = 1_999_000_100, 20, 1_999_000_200, 20
-	const notAnswering = `stay" uid=19990001` // of the users who are stuck
+	const notAnswering = `stay" uid=19990001` // log line about one of the users whose homes hang
 	var log logText
 	var hang, locked atomic.Bool
 	var looks [stuck]atomic.Int32 // at homes that do not answer

@@ -80,7 +80,7 @@ func TestFindRunning(t *testing.T) {
 			process: func(p proc) { p.process(locked, "netnice", "netnice daemon --socket s", "") },
 			want:    Running{PID: 11},
 		},
-		"another device": { // as for btrfs: the open file decides
+		"another device": { // btrfs is an example: the open file decides
 			table:   line(flock, "fe:00", 11, st.Ino),
 			process: func(p proc) { p.process(locked, "netnice", "netnice daemon", "") },
 			want:    Running{PID: 11, Socket: DefaultSocketPath},
@@ -125,8 +125,8 @@ func TestFindRunning(t *testing.T) {
 	}
 }
 
-// The kernel, not the content of the file, decides which process holds a lock. A process that is no netnice daemon is
-// named as such.
+// The kernel, not the content of the file, decides which process holds a lock. The error names a process that is not a
+// netnice daemon by its program.
 func TestLockOfAnother(t *testing.T) {
 	fake := &enforcetest.Kernel{}
 	opts := testOptions(t, fake)

@@ -271,7 +271,7 @@ func (p part) alone(n *node) bool {
 // roomToward refuses a limit beyond the number that the kernel side can compare or hold. The caller holds d.mu.
 func (d *Daemon) roomToward(n *node, p part) error {
 	if !p.alone(n) && n.to.scope == nil {
-		n.to.scope = &node{res: p.under} // as it will be
+		n.to.scope = &node{res: p.under} // the node under which it will be
 		defer func() { n.to.scope = nil }()
 	}
 	extra := n

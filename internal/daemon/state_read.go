@@ -82,7 +82,7 @@ func (s *state) read(data []byte, boot string) {
 	sum, records := uint32(0), 0
 	for {
 		var line []byte
-		// A text after the end of the last line was being written when the machine stopped: that command had not
+		// A text after the end of the last line was being written when the machine stopped, and its command had not
 		// returned.
 		if line, rest, ended = bytes.Cut(rest, []byte("\n")); !ended {
 			break

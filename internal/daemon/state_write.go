@@ -36,7 +36,7 @@ func (d *Daemon) markBehind() {
 	path := d.statePath()
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return // as on a read-only disk
+		return // the disk may be read-only
 	}
 	defer f.Close()
 	const most = 512 // of a heading

@@ -8,9 +8,9 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// A limit for each peer has preallocated nodes, ready to apply. So the first byte to a new address is limited, also
-// while no daemon runs. These nodes are no limits yet: no caller sees them, no file has them, and the next daemon takes
-// them from the kernel.
+// A limit for each peer has preallocated nodes, ready to apply: the first byte to a new address is limited, also while
+// no daemon runs. These nodes are no limits yet: no caller sees them, no file has them, and the next daemon takes them
+// from the kernel.
 
 const (
 	// stockOfAdmin bounds the preallocated nodes of one limit of the administrator's, stockOfUser those of a user's.
@@ -44,8 +44,8 @@ func (d *Daemon) stockSize(of *node) int {
 	return min(most, max(room, 0))
 }
 
-// stockUp preallocates as many nodes for a limit as there may be, and gives all of them its present settings. The
-// caller holds d.mu.
+// stockUp preallocates nodes for a limit up to the allowed number, at most stockAtOnce at a time, and gives all of them
+// its present settings. The caller holds d.mu.
 func (d *Daemon) stockUp(of *node) error {
 	want := d.stockSpec(of)
 	have := 0

@@ -13,8 +13,8 @@ import (
 const dropsQuiet = 10 * time.Second
 
 // audience returns the readers of events about a node. The host's limit concerns everybody. A limit on a user or on a
-// user's process concerns that user, also a limit on a part of their traffic only. It also concerns the user who has
-// set it.
+// user's process concerns that user, also a limit on a part of their traffic only. The user that has set the limit is
+// in the audience, too.
 func (n *node) audience() audience {
 	a := audience{everybody: n.res.Kind == enforce.KindHost}
 	switch n.res.Kind {

@@ -17,7 +17,8 @@ import (
 
 // Limits that commands set on a part of the traffic have nodes like those of rules. Each node belongs to one owner;
 // another owner's limit on the same part is another node. A node applies to the connections of the subject that it is
-// under. The kernel finds these by the place of that subject's node on their paths. That node may have no limit.
+// under. The kernel finds these by the place of the subject's node on their paths. The subject itself may have no
+// limit.
 
 // toward is the part of the traffic of a node that a command set.
 type toward struct {
@@ -92,7 +93,7 @@ const rankEverybody = 3
 // compileDestinations compiles the lists of all prefixes, with one more node if extra is not nil. The map over holds,
 // by the book, a prefix that has too many limits and rules. The caller holds d.mu.
 func (d *Daemon) compileDestinations(extra *node) (made commanded, over map[uint32]netip.Prefix) {
-	books := map[uint32]map[uint32]destination.Limit{} // by the book, then by the number
+	books := map[uint32]map[uint32]destination.Limit{} // keyed by the book, then by the number
 	made.numbers, over = map[uint32]uint32{}, map[uint32]netip.Prefix{}
 	used := map[uint32]string{}
 	nodes := d.sorted()

@@ -14,8 +14,8 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// The daemon acts on the state with root's rights. So it reads the state only from files that nobody but root could
-// have written.
+// The daemon acts on the state with root's rights. For that reason it reads the state only from files that no other
+// user could have written.
 
 // othersWrite holds the mode bits by which users other than the owner may write.
 const othersWrite = 0o022

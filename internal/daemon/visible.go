@@ -11,7 +11,7 @@ import (
 )
 
 // A limit on a part of the traffic shows with whom a user communicates. Everybody sees that such a limit exists, its
-// subject, and its figures. Its destination is visible to administrators, to the user who has set it, and to the user
+// subject, and its figures. Its destination is visible to administrators, to the user that has set it, and to the user
 // whose traffic it limits. destinationIsFor decides that for all output of the daemon.
 
 // anybody is a caller that owns nothing: there is no such user.
@@ -101,8 +101,8 @@ func hideConnections(by auth.Actor, r *rules.Rule, shown *api.Rule) {
 	shown.Conditions, shown.Connections = append(shown.Conditions, instead), []string{instead}
 }
 
-// problemsFor returns the errors in files of rules. An error may quote a destination. So of errors in the
-// administrator's files other callers see only the place.
+// problemsFor returns the errors in files of rules. An error may quote a destination, and therefore callers other than
+// root see only the place of an error in the administrator's files.
 func (b *book) problemsFor(by auth.Actor) []api.RuleProblem {
 	switch {
 	case b.hanging != "":

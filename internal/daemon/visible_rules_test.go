@@ -94,8 +94,8 @@ func TestDestinationsOfRulesOnProcesses(t *testing.T) {
 	})
 }
 
-// A user may name a unit or a cgroup so that the administrator's rule matches. That does not reveal the destination of
-// the rule.
+// A user may name a unit or a cgroup so that the administrator's rule matches. The match does not reveal the
+// destination of the rule.
 func TestDestinationsOfRulesByOwnNames(t *testing.T) {
 	c := newClerk(t, new(enforcetest.Kernel), "[[rule]]\nname = 'r'\nunit = 'x.service'\nto = '203.0.113.0/24'\nup = '1MB/s'\n", nil)
 	const manager = "/user.slice/user-41001.slice/user@41001.service"

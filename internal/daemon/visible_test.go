@@ -232,7 +232,7 @@ func TestDestinationsOfOthers(t *testing.T) {
 	})
 }
 
-// A process that has ended has no owner. That does not make its destinations visible.
+// The destinations of a process that has ended stay hidden, although the process has no owner any more.
 func TestDestinationsOfAProcessThatHasEnded(t *testing.T) {
 	fake := new(enforcetest.Kernel)
 	h := start(t, fake, testOptions(t, fake))

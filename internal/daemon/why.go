@@ -156,8 +156,8 @@ func (l *whyLook) received() bool {
 	return l.last.Protocol != unix.IPPROTO_TCP || l.last.ReceivedBytes > l.first.ReceivedBytes
 }
 
-// add evaluates one look: of the limits without credit, the one with the latest clock binds. A socket whose departure
-// time passed long ago waits for something else, even if other sockets of its program wait for a limit.
+// add evaluates one look. The limit whose clock is the latest among those without credit binds. A socket whose
+// departure time passed long ago waits for something else, even if other sockets of its program wait for a limit.
 func (l *whyLook) add(s enforce.SocketLook) {
 	l.looks++
 	if s.Waits {

@@ -20,7 +20,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Of the clocks without credit on a socket's path the latest binds, if the socket itself waits for its departure time.
+// The latest of the clocks without credit on a socket's path binds, if the socket itself waits for its departure time.
 func TestWhyVerdicts(t *testing.T) {
 	turn := func(node uint32, d enforce.Direction, ahead time.Duration) enforce.Turn {
 		return enforce.Turn{Node: node, Direction: d, Ahead: ahead, Burst: 10 * time.Millisecond}
