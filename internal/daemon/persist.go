@@ -51,8 +51,8 @@ const (
 	enabledUnits  = "/etc/systemd/system/*.wants/netnice.service"
 )
 
-// atBoot names the step that makes systemd start a daemon at boot, "" if none is needed. The parameters are the folder
-// that shows that systemd runs, and the pattern of enabled units.
+// atBoot names the step that makes a daemon start at boot, "" if systemd starts one. The parameters are the folder that
+// shows that systemd runs, and the pattern of enabled units.
 func atBoot(systemd, enabled string) string {
 	if _, err := os.Stat(systemd); err != nil {
 		return "have `netnice daemon` started at boot, before the network"

@@ -25,7 +25,7 @@ const (
 	// The reservation grows at once, by the factor autoMore, where it is short. It is short if the program reaches less
 	// than autoShort of the rate and uses more than autoBusy of the reservation.
 	autoShort, autoBusy, autoMore = 0.985, 0.9, 1.5
-	// The reservation shrinks when the need was below autoLoose of it for autoLooks readings in a row.
+	// The reservation shrinks when the required one was below autoLoose of it for autoLooks readings in a row.
 	autoLoose, autoLooks = 0.75, 5
 	// autoLeast is the part of the rate that a program has to reach for a measurement to count.
 	autoLeast = 0.02

@@ -68,7 +68,8 @@ func (p *powered) power() int {
 	return priority
 }
 
-// guaranteed returns the administrator's guarantee, in per cent of one processor.
+// guaranteed returns the administrator's guarantee, in per cent of one processor. A negative priority cancels it, and a
+// lower ceiling bounds it.
 func (p *powered) guaranteed() float64 {
 	ceiling, priority := p.holding()
 	promised := p.Wishes[enforce.OwnerAdmin].percent()

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel knows which process holds a lock, whatever has become of the socket. By that the daemon finds another
+// The kernel knows which process holds a lock, whatever has become of the socket. The daemon uses that to find another
 // daemon that does not answer. It does not trust the content of a lock file: anybody may have written that.
 
 const procFolder = "/proc"

@@ -91,7 +91,7 @@ func TestTotal(t *testing.T) {
 	require.False(t, spec.Loopback)
 	require.False(t, spec.MeterOff)
 
-	// While the total of one owner counts received traffic, that traffic counts.
+	// Received traffic counts as long as the total of one owner counts it.
 	meter := func(by auth.Actor, on bool) enforce.NodeSpec {
 		answer, err := h.set(by, "host", api.Wish{TotalBytesPerSec: ptr(uint64(5e6)), InputMeter: &on})
 		require.NoError(t, err)

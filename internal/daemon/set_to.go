@@ -19,7 +19,7 @@ import (
 type part struct {
 	subject  api.Subject // in its canonical form
 	selector destination.Selector
-	under    identity.Resolved // the host: everybody
+	under    identity.Resolved // kind host = everybody's traffic
 	missing  error             // error if there is no such process, user or cgroup
 }
 

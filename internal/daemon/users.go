@@ -53,9 +53,9 @@ const (
 	subordinatesLate = 10 * time.Minute
 )
 
-// readSubordinates reads the file of subordinate user ids if it has changed, and passes them to the kernel side. If the
-// file is missing, the former ids stay. It waits for no look-up: a directory's user counts once a look-up has an
-// answer.
+// readSubordinates reads the file of subordinate user ids if it has changed, and passes them to the kernel side. A
+// missing file means that there are none. After an error the former ids stay. It waits for no look-up: a directory's
+// user counts once a look-up has an answer.
 func (d *Daemon) readSubordinates() {
 	var changed time.Time
 	var size int64

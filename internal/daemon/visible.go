@@ -49,8 +49,8 @@ func (n *node) isEverybodys() bool {
 // isMet reports whether no owner has named the node's address: a program sent there.
 func (n *node) isMet() bool { return n.to != nil && (n.to.met || n.to.each != 0) }
 
-// hidden returns the subject and name of a node for callers who may not see its destination: with whose traffic it
-// limits.
+// hidden returns the subject and name of a node as callers see it who may not see its destination. They still show the
+// subject whose traffic the node limits.
 func (n *node) hidden() (subject api.Subject, name string) {
 	subject, name = n.res.Subject, n.res.Name
 	if subject.Kind == api.KindTo {

@@ -213,7 +213,8 @@ func (w wishes) weight() uint32 {
 	return weight
 }
 
-// guarantee returns the administrator's guarantee. Other users' traffic would have to give way to a user's own.
+// guarantee returns the administrator's guarantee. A user has none, as the traffic of other users would have to give
+// way to it.
 func (w wishes) guarantee() uint64 { return w[enforce.OwnerAdmin].Min }
 
 // dscp returns the administrator's mark, or else the user's, plus 1; 0 = none.
