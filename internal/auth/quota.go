@@ -52,8 +52,8 @@ const (
 	RequestsPerSec = 50
 	RequestsAtOnce = 500
 	MaxRequestWait = 5 * time.Second
-	// ReloadCost and SearchCost are the numbers of requests that a request to read the rules again, and one that looks
-	// for a unit or container, count as. An answer counts as one more for each BytesPerCount bytes.
+	// ReloadCost is the number of requests that a request to read the rules again counts as. SearchCost is the same for
+	// a request that looks for a unit or container. An answer counts as one more for each BytesPerCount bytes.
 	ReloadCost    = 50
 	SearchCost    = 10
 	BytesPerCount = 32 << 10

@@ -18,8 +18,8 @@ const (
 	extraTick = 100 * time.Millisecond
 	// extraOthers is the assumed weight of other programs on each processor, until it was measured.
 	extraOthers = 4 * cpu.OrdinaryWeight
-	// The daemon measures only while the program waits for at least extraWaits of the time that it wants, and wants at
-	// least extraWants of a processor.
+	// The daemon measures only while the program waits for at least extraWaits of the time that it wants. It also has
+	// to want at least extraWants of a processor.
 	extraWaits, extraWants = 0.005, 0.9
 	// Where the program has less than extraShort of its slice, the daemon takes the measured weight of others at once.
 	// Otherwise it moves by extraBelieve toward that weight at each reading.

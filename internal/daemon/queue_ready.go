@@ -17,9 +17,10 @@ import (
 )
 
 // Datagrams need a queue from a program's first packet on. The kernel side makes a queue at the first flood, and until
-// then it drops all packets above the limit. Therefore the daemon asks for the queue before a program begins. It does
-// so for a process that limits itself (netnice run), for one that a rule matches at its exec, and for one that has
-// datagram sockets when it gets a limit. The daemon releases the queue of a program that uses no such sockets.
+// then it drops all packets above the limit. Therefore the daemon asks for the queue before a program begins. A process
+// that limits itself (netnice run) gets one, and so does a process that a rule matches at its exec. A process that has
+// datagram sockets when it gets a limit gets one, too. The daemon releases the queue of a program that uses no such
+// sockets.
 
 const (
 	// queueWait bounds how long a process that limits itself waits for its queue.

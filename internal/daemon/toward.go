@@ -134,7 +134,7 @@ func (d *Daemon) compileDestinations(extra *node) (made commanded, over map[uint
 }
 
 // numberToward returns the number of a node's selector and rank. All nodes of one owner for the same part and rank
-// share it, and the kernel side tells them apart by their places on the path. The number is the same for each daemon.
+// share it. The kernel side tells them apart by their places on the path. The number is the same for each daemon.
 func (d *Daemon) numberToward(n *node, used map[uint32]string) uint32 {
 	whose := fmt.Sprintf("%d to %s of rank %d", n.book(), n.to.selector, n.to.rank())
 	h := fnv.New32a()

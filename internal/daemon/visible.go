@@ -80,7 +80,7 @@ func (v viewer) sees(n *node) bool {
 }
 
 // isOpenTo reports whether a node applies to the processes of a tree, and their user may see its destination. The user
-// may not if a cgroup or a unit that the user may have named makes the rule match, as that would reveal the
+// may not if the rule matches by a cgroup or a unit that the user may have named: the match would reveal the
 // destination.
 func (n *node) isOpenTo(tree *node) bool {
 	return n.concerns(tree) && !slices.ContainsFunc(n.ruled.Owners[enforce.OwnerAdmin].Rules, func(o origin) bool { return tree.matchesByOwnName(o.Key) })
