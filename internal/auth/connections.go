@@ -67,7 +67,7 @@ func (t *connTable) add(user uint32, conn io.Closer) (entry, evicted *connEntry)
 	return entry, evicted
 }
 
-// victim returns the connection to close in favor of a user who has own connections. It considers the users with the
+// victim returns the connection to close in favor of a user with own open connections. It considers the users with the
 // most connections, and returns the one that is in the lowest phase for the longest. Its user keeps at least the number
 // that the newcomer then has; otherwise the two could close each other's in turn. A newcomer without a connection gets
 // one also where each user has only one, but none that answers a request. The caller holds t.mu.
