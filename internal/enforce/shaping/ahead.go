@@ -8,9 +8,8 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// The kernel verifies the programs of an object as it is loaded, which the first
-// limit would wait for. So what will be needed is loaded ahead: nothing is attached
-// or pinned then.
+// The kernel verifies the programs of an object while it loads them. The first limit would have to wait for that.
+// So the objects that a limit will need are loaded ahead. Nothing is attached or pinned then.
 
 // loading is an object that is loaded in the background.
 type loading[T io.Closer] struct {
@@ -28,7 +27,7 @@ func startLoading[T io.Closer](load func() (T, error)) *loading[T] {
 	return l
 }
 
-// drop waits for the end of it, and lets go of what is loaded.
+// drop waits for the end of the load, and closes the object.
 func (l *loading[T]) drop() error {
 	if l == nil {
 		return nil
@@ -37,16 +36,16 @@ func (l *loading[T]) drop() error {
 	if l.err == nil {
 		return l.obj.Close()
 	}
-	return nil // who needs it is told
+	return nil // the next caller that needs the object sees the error
 }
 
-// ahead is what is loaded, or being loaded, before it is needed; nil = is not.
+// ahead is the set of objects that are loaded, or being loaded, before a limit needs them. nil = not loaded.
 type ahead struct {
 	shaping *loading[*bpf.Shaping]
 	sending *loading[*bpf.Sending]
 }
 
-// loadAhead loads in the background what is not there.
+// loadAhead loads the missing objects in the background.
 func (k *Kernel) loadAhead(shaping, sending bool) {
 	if k.closed {
 		return
@@ -59,18 +58,18 @@ func (k *Kernel) loadAhead(shaping, sending bool) {
 	}
 }
 
-// shapingObject is the object for what comes in: loaded ahead or now.
+// shapingObject returns the object for ingress. It was loaded ahead, or is loaded now.
 func (k *Kernel) shapingObject() (*bpf.Shaping, error) {
 	return taken(&k.ahead.shaping, k.Object().LoadShaping)
 }
 
-// sendingObject is the object for what is sent and is no TCP.
+// sendingObject returns the object for non-TCP egress.
 func (k *Kernel) sendingObject() (*bpf.Sending, error) {
 	return taken(&k.ahead.sending, k.Object().LoadSending)
 }
 
-// taken is what was loaded ahead, if that went well: what is under way is nearer
-// than what begins.
+// taken returns the object that was loaded ahead, if that succeeded. A load that is under way ends sooner than one
+// that begins now.
 func taken[T io.Closer](l **loading[T], load func() (T, error)) (T, error) {
 	early := *l
 	*l = nil
@@ -82,8 +81,8 @@ func taken[T io.Closer](l **loading[T], load func() (T, error)) (T, error) {
 	return load()
 }
 
-// renew has programs that would be others if they were loaded now take over, as
-// those of a daemon that starts anew do.
+// renew replaces the ingress programs if a new load would make different ones. The new programs take over as those
+// of a restarted daemon do.
 func (k *Kernel) renew() error {
 	if !k.on.obj.Outdated() {
 		return nil
@@ -101,7 +100,7 @@ func (k *Kernel) renew() error {
 	return nil
 }
 
-// dropAhead lets go of what was not needed.
+// dropAhead closes the objects that no limit needed.
 func (k *Kernel) dropAhead() error {
 	err := errors.Join(k.ahead.shaping.drop(), k.ahead.sending.drop())
 	k.ahead = ahead{}

@@ -14,11 +14,11 @@ import (
 
 func classHandle(node uint32) uint32 { return bpf.ShapeHandle | node }
 
-// leafHandle is the queue's own: no class has 0 as its minor number, or the number
-// of the root.
+// leafHandle returns the handle of the qdisc below a class. No class has 0 as its minor number, or the number of
+// the root.
 func leafHandle(minor uint32) uint32 { return minor << 16 }
 
-// usualQuantum is what a class may send in one turn, beside others of its kind.
+// usualQuantum is how many bytes a class may send in one turn, beside other classes at the same level.
 const usualQuantum = 64 << 10
 
 // setClass makes a node's class, or changes it in place.
@@ -32,7 +32,7 @@ func (p *pair) setClass(node uint32, c class) error {
 	return nil
 }
 
-// setRate makes a node's class or changes it, and leaves what is below it.
+// setRate makes a node's class or changes it. It leaves the qdiscs and classes below it as they are.
 func (p *pair) setRate(node uint32, c class) error {
 	err := p.nl.ClassReplace(&netlink.HtbClass{
 		ClassAttrs: p.attrs(bpf.ShapeHandle, node),
@@ -48,8 +48,8 @@ func (p *pair) attrs(parent, minor uint32) netlink.ClassAttrs {
 	return netlink.ClassAttrs{LinkIndex: p.queue.Attrs().Index, Parent: parent, Handle: classHandle(minor)}
 }
 
-// setQueue puts a FIFO that is sized in bytes below a class, by its minor number:
-// the netlink library has no type for it.
+// setQueue puts a FIFO below a class, which it finds by the minor number. The FIFO has a size in bytes, and the
+// netlink library has no type for it.
 func (p *pair) setQueue(node, bytes uint32) error {
 	req := nl.NewNetlinkRequest(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|unix.NLM_F_ACK)
 	req.AddData(&nl.TcMsg{
@@ -62,7 +62,7 @@ func (p *pair) setQueue(node, bytes uint32) error {
 	return err
 }
 
-// removeClass removes a node's class with what waits in it.
+// removeClass removes a node's class with its backlog.
 func (p *pair) removeClass(node uint32) error {
 	err := p.nl.ClassDel(&netlink.HtbClass{ClassAttrs: p.attrs(bpf.ShapeHandle, node)})
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
@@ -74,13 +74,13 @@ func (p *pair) removeClass(node uint32) error {
 	return nil
 }
 
-// standing is what HTB says of a class.
+// standing is the state of a class in HTB.
 type standing struct {
 	backlog, packets, drops uint32
 }
 
-// standings reads all classes, by their minor numbers: those of nodes, or of the
-// lanes below them.
+// standings reads all classes, by their minor numbers. The classes are those of nodes, or the per-program classes
+// below them.
 func (p *pair) standings() (map[uint32]standing, error) {
 	list, err := p.nl.ClassList(p.queue, 0)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// SetDestinations implements enforce.Kernel: what comes in for connections to these
-// goes by their queues, and their windows are kept.
+// SetDestinations implements enforce.Kernel. Received packets of the named connections go through the queues of
+// their nodes, and their receive windows are bounded.
 func (k *Kernel) SetDestinations(d enforce.Destinations) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

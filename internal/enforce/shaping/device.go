@@ -16,15 +16,15 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// Names of the pins of attachments.
+// devicePrefix begins the names of the pins of attachments to devices.
 const devicePrefix = "device_"
 
 func (p *place) devicePin(ifindex int) string {
 	return fmt.Sprintf("%s%d_%d", devicePrefix, p.ns, ifindex)
 }
 
-// bareKinds are the links whose packets have no MAC header; so the kernel sees
-// them, too, when a packet comes back.
+// bareKind reports whether packets of such links have no MAC header. The kernel has to see them without one, too,
+// when they come back from the queue.
 func bareKind(encap string) bool {
 	switch encap {
 	case "none", "rawip", "void", "ppp", "ipip", "tunnel6", "sit", "gre",
@@ -34,13 +34,12 @@ func bareKind(encap string) bool {
 	return false
 }
 
-// wanted says whether what the device receives is looked at, and its flags.
-// Packets come in by the device that has the address: a member of a bridge or a
-// bond hands them on to that.
+// wanted says whether the program has to see the ingress of the device, and with which flags. Packets arrive by the
+// device that has the address. A member of a bridge or a bond hands its packets on to that device.
 func wanted(link netlink.Link, masters map[int]string) (flags uint32, ok bool) {
 	a := link.Attrs()
 	switch {
-	case strings.HasPrefix(a.Alias, alias("")): // netnice's own
+	case strings.HasPrefix(a.Alias, alias("")): // one of netnice's own
 		return 0, false
 	case a.EncapType == "loopback":
 		return 0, false // see nn_shape_arrived
@@ -54,9 +53,8 @@ func wanted(link netlink.Link, masters map[int]string) (flags uint32, ok bool) {
 	return 0, false
 }
 
-// followDevices attaches the program to the devices that are there and wanted,
-// and lets go of the others. The first time those that are down, by which nothing
-// comes in, are left for soon after, and so are those beyond a turn.
+// followDevices attaches the program to the wanted devices, and leaves the others. The first call leaves devices
+// that are down for soon after, as they receive nothing. It also leaves those for later that exceed one turn.
 func (p *place) followDevices() error {
 	links, err := dump(p.nl.LinkList)
 	if err != nil {
@@ -71,9 +69,9 @@ func (p *place) followDevices() error {
 	return err
 }
 
-// followLinks calls enter for the wanted ones of the links that are there, and leave
-// for the known devices that are not, or not wanted any more. Those by which a machine is reached least likely come
-// last: each takes a grace period of the kernel's, and of more than there are slots for the last are refused.
+// followLinks calls enter for the wanted links, and leave for the known devices that have gone or are no longer
+// wanted. The links come in the order of unlikely: each attachment takes a grace period of the kernel's. If there
+// are more links than slots, the last ones are refused.
 func followLinks(nl *netlink.Handle, links []netlink.Link, known map[int]bpf.Device,
 	enter func(l netlink.Link, flags uint32) error, leave func(index int, there bool) error,
 ) (refused int, err error) {
@@ -98,7 +96,7 @@ func followLinks(nl *netlink.Handle, links []netlink.Link, known map[int]bpf.Dev
 				continue
 			}
 			if _, lost := nl.LinkByIndex(l.Attrs().Index); errors.As(lost, &gone) {
-				continue // it went meanwhile
+				continue // the device has gone meanwhile
 			}
 			errs = append(errs, err)
 		}
@@ -112,7 +110,8 @@ func followLinks(nl *netlink.Handle, links []netlink.Link, known map[int]bpf.Dev
 	return refused, errors.Join(errs...)
 }
 
-// unlikely orders devices: a veth's other end is one container's, and one that is down carries nothing.
+// unlikely ranks devices by how unlikely the machine is reached by them. The other end of a veth belongs to one
+// container, and a device that is down carries nothing.
 func unlikely(l netlink.Link) (rank int) {
 	if l.Type() == "veth" {
 		rank++
@@ -168,7 +167,7 @@ func (p *place) putDevice(index int, d bpf.Device) error {
 	return nil
 }
 
-// leave lets go of a device. Packets of it that wait still come back to it.
+// leave detaches a device. Packets of it that still wait come back to it.
 func (p *place) leave(index int, there bool) error {
 	d := p.devices[index]
 	errs := []error{p.s.obj.Detach(p.devicePin(index))}
@@ -192,8 +191,8 @@ func gone(err error) error {
 	return err
 }
 
-// The filter of kernels before 6.6, which have no links to devices. It comes
-// before those of others, and hands them on what it does not take.
+// These constants name the filter of kernels before 6.6, which cannot attach links to devices. The filter precedes
+// those of others, and hands the packets that it does not redirect on to them.
 const (
 	filterName     = "netnice"
 	filterPriority = 1
@@ -221,8 +220,8 @@ func (p *place) attachFilter(index int, d bpf.Device) error {
 	return putFilter(p.nl, index, netlink.HANDLE_MIN_INGRESS, filterName, p.s.obj.NnShapeIn)
 }
 
-// addClsact adds the qdisc that filters hang on, unless it is there: somebody's,
-// or ours of an earlier process.
+// addClsact adds the qdisc that holds filters. The qdisc may exist already: another program's, or one that an
+// earlier netnice process added.
 func addClsact(nl *netlink.Handle, index int) (made bool, err error) {
 	err = nl.QdiscAdd(clsact(index))
 	if errors.Is(err, unix.EEXIST) {
@@ -250,8 +249,7 @@ func clsact(index int) netlink.Qdisc {
 	}}
 }
 
-// detachFilter takes off what attachFilter added: the qdisc too, unless others
-// use it by now.
+// detachFilter takes off what attachFilter added. It leaves the qdisc if others use it meanwhile.
 func (p *place) detachFilter(index int, d bpf.Device) error {
 	others, err := removeFilter(p.nl, index, netlink.HANDLE_MIN_INGRESS, filterName)
 	if err != nil || d.Flags&bpf.DeviceClsact == 0 || others > 0 {
@@ -260,8 +258,8 @@ func (p *place) detachFilter(index int, d bpf.Device) error {
 	return removeClsact(p.nl, index)
 }
 
-// removeFilter takes ours off, by its name, and counts those of others on both
-// sides of the device.
+// removeFilter takes netnice's filter off, by its name. It counts the filters of others on both sides of the
+// device.
 func removeFilter(nl *netlink.Handle, index int, at uint32, name string) (others int, err error) {
 	return removeFilterOf(nl, filterAttrs(index, at), name)
 }

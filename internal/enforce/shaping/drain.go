@@ -5,23 +5,22 @@ import (
 	"time"
 )
 
-// What waits of a node that is lifted is let go, at once, before its queues are
-// removed, so that nothing is lost: HTB still waits until the last packet is paid for
-// at the former rate. Nobody else's command waits for that.
+// The backlog of a lifted node leaves at once, before its queues are removed, so that nothing is lost. HTB still
+// waits until the last packet is paid for at the former rate. No other command waits for that.
 
 const (
 	drainTime = 300 * time.Millisecond
 	drainPoll = 2 * time.Millisecond
 )
 
-// drains are the nodes whose queues get empty.
+// drains are the lifted nodes whose queues still have a backlog.
 type drains struct {
 	until map[uint32]time.Time
 	done  chan struct{} // closed when the last one has ended
 }
 
-// drain has a node's queues removed as soon as they are empty, and with the last all
-// that queues need.
+// drain has a node's queues removed as soon as they are empty. With the last of them it removes everything that
+// queues need.
 func (k *Kernel) drain(id uint32) {
 	if k.drains.until == nil {
 		k.drains = drains{until: map[uint32]time.Time{}, done: make(chan struct{})}
@@ -51,13 +50,12 @@ func (k *Kernel) followDrains(done chan struct{}) {
 	}
 }
 
-// endDrains removes the queues that are empty by now, or have had their time; true
-// when there are no more.
+// endDrains removes the queues that are empty, or have had their time. It returns true when none is left.
 func (k *Kernel) endDrains(now time.Time) (over bool, err error) {
 	var errs []error
 	var received map[uint32]standing
 	if k.on != nil {
-		received, _ = k.on.pair.standings() // what cannot be asked has gone
+		received, _ = k.on.pair.standings() // classes that cannot be listed have gone
 	}
 	for id, until := range k.drains.until {
 		if now.Before(until) && k.waits(id, received) {
@@ -73,7 +71,7 @@ func (k *Kernel) endDrains(now time.Time) (over bool, err error) {
 	return true, errors.Join(append(errs, k.settleSending(), k.settle())...)
 }
 
-// waits says whether something waits of a node.
+// waits says whether a node has a backlog.
 func (k *Kernel) waits(id uint32, received map[uint32]standing) bool {
 	packets := uint32(0)
 	if k.on != nil && k.on.nodes[id] == nil {
@@ -85,7 +83,7 @@ func (k *Kernel) waits(id uint32, received map[uint32]standing) bool {
 	return packets > 0
 }
 
-// discard removes a node's queues, but those that it needs once more.
+// discard removes a node's queues, except those that the node needs again.
 func (k *Kernel) discard(id uint32) error {
 	var errs []error
 	if k.on != nil && k.on.nodes[id] == nil {

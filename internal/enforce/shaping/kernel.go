@@ -13,22 +13,21 @@ import (
 	"github.com/netnice/netnice/internal/enforce/pacing"
 )
 
-// DefaultBurst is the unused time that a node may make up for.
+// DefaultBurst is the unused time that a node may make up for, if its limit says nothing else.
 const DefaultBurst = 10 * time.Millisecond
 
-// Kernel is a pacing.Kernel that limits what comes in, and queues what is sent and
-// is no TCP, too. All methods may be
-// called concurrently.
+// Kernel is a pacing.Kernel that also limits ingress and queues non-TCP egress. All methods may be called
+// concurrently.
 type Kernel struct {
 	*pacing.Kernel
 	log     *slog.Logger
-	preload bool          // the objects are loaded before a limit needs them
-	turnUp  time.Duration // bounds a look at devices: see turn
+	preload bool          // load the objects before a limit needs them
+	turnUp  time.Duration // bounds the time of one look at devices: see turn
 
 	mu sync.Mutex
-	on *shaper // while a limit on what comes in stands
+	on *shaper // nil = there is no limit on ingress
 
-	send   *sender // while there are queues for what is sent and is no TCP
+	send   *sender // nil = there are no queues for non-TCP egress
 	holds  holds
 	ahead  ahead
 	follow follow
@@ -37,9 +36,9 @@ type Kernel struct {
 	stop   chan struct{}
 	closed bool
 
-	backlogs map[uint32]uint64 // bounds of what waits of nodes, in ns, which the kernel side does not have
+	backlogs map[uint32]uint64 // bounds of nodes' backlogs, in ns; the kernel's maps do not hold them
 
-	reserving sync.Mutex // held while a socket's node is made that it has not asked for by a rate
+	reserving sync.Mutex // held while a node is made for a socket that has set no rate
 }
 
 var _ enforce.Kernel = (*Kernel)(nil)
@@ -69,9 +68,9 @@ func Open(opts pacing.Options) (*Kernel, error) {
 	return k, nil
 }
 
-// endFormer removes the queues of another release that is taken over. What it
-// limits that comes in, or is no TCP, flows from here until its limits are set anew;
-// so what that needs is loaded before.
+// endFormer removes the queues of another release that is taken over. From here until the daemon sets its limits
+// again, its ingress and non-TCP egress flow without a limit. So endFormer loads the programs that these limits
+// need first.
 func (k *Kernel) endFormer() error {
 	if !k.Object().Former() {
 		return nil
@@ -85,7 +84,7 @@ func (k *Kernel) endFormer() error {
 	return errors.Join(k.Object().DetachFormerDevices(), removeEverywhere(k.PinDir()))
 }
 
-// resume takes over what an earlier process left.
+// resume takes over the state that an earlier process left.
 func (k *Kernel) resume() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -121,7 +120,7 @@ func (k *Kernel) resumeReceiving() error {
 	return k.settle()
 }
 
-// start makes what shaping needs, unless it is there.
+// start makes the shaper, unless it exists.
 func (k *Kernel) start() error {
 	if k.on != nil {
 		return nil
@@ -145,8 +144,8 @@ func (k *Kernel) start() error {
 	return nil
 }
 
-// settle attaches to devices what the present limits need, wherever something
-// limited lives, or removes all if there is none.
+// settle attaches the programs to the devices that the present limits need, in every namespace where something
+// limited lives. It removes all of it if no limit is left.
 func (k *Kernel) settle() error {
 	on := k.on
 	if on == nil {
@@ -154,7 +153,7 @@ func (k *Kernel) settle() error {
 	}
 	if len(on.nodes) == 0 {
 		if k.draining() {
-			return nil // it is called again then
+			return nil // endDrains calls settle again
 		}
 		k.on = nil
 		err := on.remove()
@@ -171,8 +170,8 @@ func (k *Kernel) settle() error {
 	return on.look()
 }
 
-// devicesChanged looks after the devices of a place, or of home and every way
-// there.
+// devicesChanged looks after the devices of a namespace. With nil it looks after the pair in the daemon's
+// namespace, and after the devices of every namespace.
 func (k *Kernel) devicesChanged(on *shaper, at *place) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -210,7 +209,7 @@ func (k *Kernel) SetNode(spec enforce.NodeSpec) error {
 	return err
 }
 
-// setReceiving sets the node, and what it limits of what comes in.
+// setReceiving sets the node, and its limit on ingress.
 func (k *Kernel) setReceiving(spec enforce.NodeSpec) error {
 	rate, _ := ceiling(spec)
 	had := k.on != nil && k.on.nodes[spec.ID] != nil
@@ -242,7 +241,7 @@ func (k *Kernel) setReceiving(spec enforce.NodeSpec) error {
 		return errors.Join(err, k.lift(spec.ID))
 	}
 	if spec.Store != 0 {
-		return nil // nobody has it, and devices are looked at for the node that it is in store for
+		return nil // no address has it, and the devices are looked after for the node of its pool
 	}
 	if err := k.settle(); err != nil {
 		return err
@@ -256,7 +255,7 @@ func (k *Kernel) setReceiving(spec enforce.NodeSpec) error {
 	return k.adopt(spec)
 }
 
-// adopt makes running members' UDP sockets and open connections obey.
+// adopt makes the UDP sockets and open connections of running members obey.
 func (k *Kernel) adopt(spec enforce.NodeSpec) error {
 	var members []uint32
 	if spec.Kind == enforce.KindTree {
@@ -274,7 +273,7 @@ func (k *Kernel) adopt(spec enforce.NodeSpec) error {
 	return k.on.visitWindows()
 }
 
-// lift ends what is done for a node that limits nothing that comes in any more.
+// lift ends the work for a node that no longer limits ingress.
 func (k *Kernel) lift(id uint32) error {
 	if k.on == nil {
 		return nil
@@ -293,7 +292,7 @@ func (k *Kernel) Join(id uint32, pid int) error {
 	if k.on == nil || k.on.nodes[id] == nil {
 		return nil
 	}
-	if err := k.settle(); err != nil { // it may live in another namespace
+	if err := k.settle(); err != nil { // the process may live in another namespace
 		return err
 	}
 	return k.adopt(k.on.nodes[id].spec)
@@ -343,7 +342,7 @@ func (k *Kernel) Maintain() error {
 	return errors.Join(err, k.tend())
 }
 
-// tend looks after queues and where they are needed.
+// tend looks after the queues, and after the places where they are needed.
 func (k *Kernel) tend() (err error) {
 	if k.marks.any() {
 		err = k.lookAtMarks()
@@ -388,7 +387,7 @@ func (k *Kernel) Close() error {
 	return errors.Join(err, k.marks.close(), k.dropAhead(), k.Kernel.Close())
 }
 
-// end ends the wait for datagrams.
+// end ends the goroutines that wait for datagrams and sockets.
 func (k *Kernel) end() {
 	if !k.closed {
 		k.closed = true
@@ -410,7 +409,7 @@ func (k *Kernel) Down() error {
 	}
 	k.end()
 	if k.on != nil {
-		for id := range k.on.nodes { // all at a time
+		for id := range k.on.nodes { // all at the same time
 			errs = append(errs, k.on.empty(id))
 		}
 	}

@@ -16,41 +16,41 @@ import (
 
 var errTooMany = errors.New("too many")
 
-// limited is a node that limits what comes in.
+// limited is a node that limits ingress.
 type limited struct {
 	spec  enforce.NodeSpec
-	class class // as HTB was told
+	class class // the parameters that HTB has
 	mix   mix
-	share share  // of a total
-	due   uint64 // what the total leaves for what comes in, IP bytes/s; 0 = no total
-	// how often it was looked at since the limit began or was lowered, and when
+	share share  // its part of a total
+	due   uint64 // rate that the total leaves for ingress, IP bytes/s; 0 = no total
+	// number of looks since the limit began or was lowered, and the time of the last one
 	looks  int
 	looked time.Time
 }
 
-// shaper is what exists while a limit on what comes in stands.
+// shaper is the state that exists while a limit on ingress is in force.
 type shaper struct {
 	log        *slog.Logger
 	obj        *bpf.Shaping
 	base       *bpf.Object
-	sockets    *ebpf.Map // of the other object
+	sockets    *ebpf.Map // map of the pacing object
 	home       uint32    // namespace of the pair: the daemon's
 	pair       pair
 	nodes      map[uint32]*limited
 	places     map[uint32]*place // by namespace
-	looks      uint32            // for places
-	portsKnown uint32            // 1: what comes in for other ports is let pass unseen
+	looks      uint32            // number of looks for namespaces so far
+	portsKnown uint32            // 1: packets for ports that are not in the map pass at once
 	slots      slots
-	watch      *watcher      // at home
-	changed    func(*place)  // devices came or went, or were left; nil: at home
-	turnUp     time.Duration // bounds a look at devices: see turn
-	stop       chan struct{} // ends what looks at the totals
-	refused    uint64        // network namespaces: their owner has too many
-	revisit    bool          // windows that nothing keeps but visits: before 6.12
+	watch      *watcher      // watches the daemon's namespace
+	changed    func(*place)  // called when devices came or went, or were left over; nil: in the daemon's namespace
+	turnUp     time.Duration // bounds the time of one look at devices: see turn
+	stop       chan struct{} // ends the goroutine that follows the totals
+	refused    uint64        // network namespaces without queues, as their owner has too many
+	revisit    bool          // some windows need further visits, as no program keeps them: before 6.12
 }
 
-// newShaper makes the pair for the loaded programs, or takes over what an earlier
-// process left. No device is looked at yet. After an error the programs are closed.
+// newShaper makes the pair for the loaded programs, or takes over the one that an earlier process left. It attaches
+// nothing to other devices yet. After an error it closes the programs.
 func newShaper(base *bpf.Object, obj *bpf.Shaping, pinDir string, log *slog.Logger) (*shaper, error) {
 	s := &shaper{log: log, base: base, obj: obj, stop: make(chan struct{}), nodes: map[uint32]*limited{}, places: map[uint32]*place{}, sockets: base.Sockets}
 	var err error
@@ -84,8 +84,8 @@ func (s *shaper) open() error {
 	return s.obj.AttachHooks()
 }
 
-// ensurePair makes the pair where it is missing: also when somebody has removed
-// it while limits stand.
+// ensurePair makes the pair where it is missing, also when another program has removed it while limits are in
+// force.
 func (s *shaper) ensurePair() error {
 	var was bpf.Shaper
 	if err := s.obj.Shaper.Lookup(uint32(0), &was); err != nil {
@@ -124,7 +124,7 @@ func (s *shaper) ensurePair() error {
 	return nil
 }
 
-// wanted is the class that a node should have by now.
+// wanted returns the class that a node should have at present.
 func (n *limited) wanted() class {
 	rate, burst := ceiling(n.spec)
 	if n.due != 0 {
@@ -137,7 +137,7 @@ func (n *limited) wanted() class {
 	return c
 }
 
-// set makes room for a node's packets, or changes its rate.
+// set makes a class for a node's packets, or changes its rate.
 func (s *shaper) set(spec enforce.NodeSpec) error {
 	n := s.nodes[spec.ID]
 	if n == nil {
@@ -152,7 +152,7 @@ func (s *shaper) set(spec enforce.NodeSpec) error {
 		n.looks, n.looked = 0, time.Now()
 	}
 	if spec.Store != 0 {
-		n.looks = narrow // nobody was promised windows without it
+		n.looks = narrow // no connection was promised a window before this node got an address
 	}
 	c = c.wide(n.looks)
 	if err := s.pair.setClass(spec.ID, c); err != nil {
@@ -171,7 +171,7 @@ func (s *shaper) set(spec enforce.NodeSpec) error {
 	return nil
 }
 
-// empty lets what waits of a node go at once.
+// empty lets the backlog of a node leave at once.
 func (s *shaper) empty(id uint32) error {
 	n := s.nodes[id]
 	if n == nil {
@@ -180,15 +180,15 @@ func (s *shaper) empty(id uint32) error {
 	return s.pair.setClass(id, class{rate: drained, bufferTicks: n.class.bufferTicks})
 }
 
-// release lets what waits of a node go, which is limited no more; discard removes
-// what set made. The node has to be off the packets' way already.
+// release lets the backlog of a node leave that is no longer limited. discard then removes what set made. The
+// datapath must no longer send packets to the node.
 func (s *shaper) release(id uint32) error {
 	err := s.empty(id)
 	delete(s.nodes, id)
 	return err
 }
 
-// awaitEmpty waits until nothing waits of any node, for a while.
+// awaitEmpty waits until no node has a backlog, for drainTime at most.
 func (s *shaper) awaitEmpty() {
 	for until := time.Now().Add(drainTime); time.Now().Before(until); time.Sleep(drainPoll) {
 		now, _ := s.pair.standings()
@@ -206,13 +206,13 @@ func (s *shaper) discard(id uint32) error {
 	return errors.Join(s.pair.removeClass(id), gone(s.obj.Inflows.Delete(id)), gone(s.obj.Dues.Delete(id)))
 }
 
-// tune tells HTB how many of its bytes are IP's, as the traffic is by now.
+// tune sets each class to the share of IP bytes that the present traffic has in HTB's bytes.
 func (s *shaper) tune() error {
 	now := time.Now()
 	var errs []error
 	for id, n := range s.nodes {
 		if n.spec.Store != 0 {
-			continue // nobody's yet
+			continue // no address has it yet
 		}
 		var f bpf.Inflow
 		if err := s.obj.Inflows.Lookup(id, &f); err != nil {
@@ -255,7 +255,7 @@ func (p *place) visitWindows() error {
 	})
 }
 
-// rest ends what goes on by itself.
+// rest ends the background work.
 func (s *shaper) rest() {
 	close(s.stop)
 	if s.watch != nil {
@@ -263,7 +263,7 @@ func (s *shaper) rest() {
 	}
 }
 
-// close leaves everything as it is for a successor.
+// close leaves everything in the kernel for a successor.
 func (s *shaper) close() error {
 	s.rest()
 	var errs []error
@@ -274,7 +274,7 @@ func (s *shaper) close() error {
 	return errors.Join(append(errs, s.obj.Close())...)
 }
 
-// remove leaves nothing.
+// remove removes everything.
 func (s *shaper) remove() error {
 	s.rest()
 	var errs []error
