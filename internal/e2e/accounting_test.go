@@ -8,19 +8,19 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// What leaves under a limit is charged: holds and holdsFor compare both, where `ls` shows somebody with that
-// limit before and after.
+// Every byte that leaves under a limit must be charged. holds and holdsFor compare both counts where `ls` lists a
+// subject with that limit before and after.
 
-// chargedPart of what left has to be charged, but for 64 KiB of each port.
+// chargedPart is the fraction of the bytes sent that has to be charged, except for 64 KiB of each port.
 const chargedPart = 0.99
 
-// charges is what those were charged who have a certain limit on what they send, at an instant.
+// charges holds, at one instant, the bytes charged to each subject that has a certain limit on its egress.
 type charges struct {
 	bytes         map[string]uint64
-	before, after testutil.Instant // the counters were read in between
+	before, after testutil.Instant // the counters are read between these instants
 }
 
-// chargesOf reads them; of nobody if no daemon answers.
+// chargesOf reads the counters. The map is empty if no daemon answers.
 func (f *field) chargesOf(limit float64) (c charges) {
 	f.t.Helper()
 	c = charges{bytes: map[string]uint64{}, before: testutil.Now()}
@@ -40,7 +40,8 @@ func (f *field) chargesOf(limit float64) (c charges) {
 	return c
 }
 
-// allCharged returns an error if less was charged since the first reading than left for the ports until the second began.
+// allCharged compares the bytes charged since the first reading with the bytes that left the ports until the second
+// reading began. It returns an error if fewer were charged.
 func (f *field) allCharged(first, second charges, ports ...uint16) error {
 	f.t.Helper()
 	var charged float64

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// A flood by some sockets that does not wait: each datagram tells when it was sent.
+	// A flood by several sockets that does not wait: each datagram carries the time at which it was sent.
 	agedFlood = `
 host, port, rate, many = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
 sockets = [socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) for _ in range(many)]
@@ -47,8 +47,8 @@ say("ages", len(ages), max(ages, default=0))
 `
 )
 
-// What waits for a slow path does so for a second at most, from the first datagram on: who gets one later has no use
-// for it. The rest is dropped at the source.
+// Datagrams wait for a slow path for a second at most, from the first datagram on: a receiver has no use for older
+// ones. The sender's machine drops the rest.
 func TestAdaptBacklog(t *testing.T) {
 	t.Parallel()
 	const capacity, limit, own4, own6, over = 12e3, 10e3, "10.98.0.113", "fd00:98::73", 8 * time.Second
@@ -97,8 +97,8 @@ func TestAdaptBacklog(t *testing.T) {
 				t.Log(why)
 				return
 			}
-			// Beside the second: the path's own queue, half a second at most, and a moment in which it is looked what others
-			// send, of four packets.
+			// The path's own queue adds half a second at most to that second. So does a pause of four packets in
+			// which netnice measures what other senders use.
 			if longest > 2.5 {
 				t.Errorf("a datagram was %.0f ms old", 1e3*longest)
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
-// adapted is the one host whose path is followed.
+// adapted returns the one host whose path netnice follows.
 func (s *stage) adapted() api.Adapted {
 	s.t.Helper()
 	r := s.netnice("adapt", "--json")
@@ -27,8 +27,8 @@ func (s *stage) adapted() api.Adapted {
 	return list.Adapted[0]
 }
 
-// A flood of datagrams over a path with a bottleneck: it is used, and hardly anything is lost
-// in it; also by the next daemon. Lifted, all is as it was.
+// A flood of datagrams crosses a path with a bottleneck. The flood uses the path and loses hardly anything in it.
+// The same holds under the next daemon. After the limit is lifted, the losses are those of before.
 func TestAdapt(t *testing.T) {
 	t.Parallel()
 	for _, v6 := range testutil.Subset([]bool{false, true}, 1) {
@@ -79,7 +79,7 @@ func TestAdapt(t *testing.T) {
 					after, _, err := p.Relay.Counters()
 					lost := float64(after.Dropped-before.Dropped) / max(float64(after.PacketsIn-before.PacketsIn), 1)
 					t.Logf("%s: %.3f of the path used, %.4f lost, %+v", when, perSec/capacity, lost, s.adapted())
-					if err == nil && (perSec < 0.75*capacity || lost > 0.1) { // of what was half lost
+					if err == nil && (perSec < 0.75*capacity || lost > 0.1) { // without the limit half of it is lost
 						err = fmt.Errorf("%s: %.3f of the path, %.3f lost", when, perSec/capacity, lost)
 					}
 					return err
@@ -114,8 +114,8 @@ func TestAdapt(t *testing.T) {
 	}
 }
 
-// Whoever begins to send, and again after a pause, loses next to nothing from the first datagram on: the
-// queue is there, and what the path carries is known.
+// A sender loses next to nothing from the first datagram on, at its begin and again after a pause: the queue exists,
+// and netnice knows the path's capacity.
 func TestAdaptFromTheFirst(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/adapt TestBeginsAfterAPause, TestTooFastFromTheStart")
 	t.Parallel()
@@ -157,7 +157,7 @@ func TestAdaptFromTheFirst(t *testing.T) {
 				d.tx.close()
 				lost, used := float64(after-before)/max(float64(to-from), 1), float64(to-from)*1000/(3*capacity)
 				t.Logf("%s %.4f of what is sent in 3 s is lost, %.3f of the path used", when, lost, used)
-				if lost > 0.03 || used < 0.3 { // of nothing none is lost
+				if lost > 0.03 || used < 0.3 { // a flow without packets would show no loss either
 					return fmt.Errorf("%s %.3f of what is sent in 3 s is lost, %.3f of the path used", when, lost, used)
 				}
 				return nil
@@ -175,8 +175,8 @@ func TestAdaptFromTheFirst(t *testing.T) {
 	}
 }
 
-// Of prefixes each host that is sent to is found, and has a rate of its own; none is left
-// when that ends.
+// Under a limit on prefixes netnice finds each host that gets packets, and gives it a rate of its own. No host's
+// limit is left when the limit on the prefixes ends.
 func TestAdaptPrefixes(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/daemon TestAdaptArea, TestAdaptAreaOutlivesTheDaemon")
 	t.Parallel()
@@ -239,7 +239,7 @@ func TestAdaptPrefixes(t *testing.T) {
 	}
 }
 
-// cubicBefore has a TCP connection fill the path for two seconds, and go on until the test ends.
+// cubicBefore starts a TCP connection that fills the path for two seconds, and sends until the test ends.
 func cubicBefore(t *testing.T, p *testutil.Pair) (*testutil.Receiver, *testutil.Sender) {
 	t.Helper()
 	rx, err := testutil.StartReceiver(p.B, testutil.ReceiverConfig{})
@@ -259,8 +259,8 @@ func cubicBefore(t *testing.T, p *testutil.Pair) (*testutil.Receiver, *testutil.
 	return rx, tcp
 }
 
-// Beside TCP that has filled a short queue before: what the path carries is told by the few probes
-// that find room, and what is sent does not begin at next to nothing.
+// TCP has filled a short queue before the datagrams begin. The few probes that get through the queue measure the
+// path's capacity, so the datagrams do not begin at next to nothing.
 func TestAdaptBesideTCP(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/adapt TestBeginsBehindABucket, TestWhatYieldsHasItsShare")
 	t.Parallel()
@@ -273,7 +273,7 @@ func TestAdaptBesideTCP(t *testing.T) {
 	r := s.run(s.command("adapt", own4), p.A)
 	var rate float64
 	var unit string
-	_, begins, _ := strings.Cut(r.out, " follows the path: ") // what is sent to own4, in the namespace A
+	_, begins, _ := strings.Cut(r.out, " follows the path: ") // starting rate to own4 in namespace A
 	if _, err := fmt.Sscanf(begins, "%f %s to begin with", &rate, &unit); r.code != 0 || err != nil {
 		t.Fatalf("%v: %v", err, r)
 	}
@@ -287,8 +287,8 @@ func TestAdaptBesideTCP(t *testing.T) {
 	}
 }
 
-// In a queue of few packets that TCP fills, datagrams leave by a window: they arrive, and both have a
-// part. TCP's end ends that; and so does the daemon's, whose limit stays.
+// In a queue of few packets that TCP fills, datagrams leave by a window: they arrive, and both flows get a part. The
+// window ends with the TCP flow. It ends also with the daemon, whose limit stays.
 func TestAdaptShortQueue(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/adapt TestWindowInAShortQueue")
 	t.Parallel()
@@ -351,7 +351,7 @@ func TestAdaptShortQueue(t *testing.T) {
 	}
 }
 
-// One socket that sends to many hosts in turn: each is found.
+// One socket sends to many hosts in turn: netnice finds each host.
 func TestAdaptManyByOneSocket(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/daemon TestAdaptArea")
 	t.Parallel()
@@ -387,7 +387,7 @@ func TestAdaptManyByOneSocket(t *testing.T) {
 				case <-end:
 					return
 				case <-tick.C:
-					_, _ = socket.WriteToUDPAddrPort(make([]byte, 100), hosts[i%each]) // refused: nobody is there
+					_, _ = socket.WriteToUDPAddrPort(make([]byte, 100), hosts[i%each]) // refused: no socket there
 				}
 			}
 		})
@@ -405,7 +405,7 @@ func TestAdaptManyByOneSocket(t *testing.T) {
 	}
 }
 
-// A rule has the paths to all of a prefix followed, and ends that when it is gone.
+// A rule has netnice follow the paths to all hosts of a prefix. Without the rule netnice follows them no more.
 func TestAdaptByRule(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/daemon TestAdaptByRules")
 	t.Parallel()
@@ -425,7 +425,7 @@ func TestAdaptByRule(t *testing.T) {
 	f := newInboundFrom(s, p, p.A)
 	d := f.datagramsTo(6001, 1000, 2*capacity, true, nil)
 	f.soon("its host is followed", 20*time.Second, func() bool { return strings.Contains(s.netnice("adapt").out, own6) })
-	time.Sleep(6 * time.Second) // the first look at others is after three
+	time.Sleep(6 * time.Second) // netnice measures other senders for the first time after three
 	f.judge(testutil.Now(), 2*time.Second, func(from, to testutil.Instant) error {
 		f.until(from)
 		perSec, _ := d.rate(to.Sub(from))
@@ -457,7 +457,7 @@ func TestAdaptRefuses(t *testing.T) {
 	s.refused(s.netnice("adapt", "192.0.2.7", "on"), "is not off", "netnice adapt 192.0.2.7 off")
 	s.refused(s.netnice("adapt", "192.0.2.7", "off"), "no limit follows", "netnice adapt")
 	s.refused(s.asUser("adapt", "192.0.2.7"), "only the administrator", "sudo netnice adapt 192.0.2.7")
-	// a host that never answers
+	// This host never answers.
 	p := testutil.MustPair(t)
 	begin := time.Now()
 	r := s.run(s.command("adapt", "10.98.0.77"), p.A)
@@ -467,8 +467,8 @@ func TestAdaptRefuses(t *testing.T) {
 	}
 }
 
-// A limit on all protocols, and probes by UDP, to an address that is not the host's first: they
-// are not charged to the limit that follows what they say.
+// A limit covers all protocols, and the UDP probes go to an address that is not the host's first. The probes are not
+// charged to the limit that follows their result.
 func TestAdaptChargesNoProbes(t *testing.T) {
 	t.Parallel()
 	for _, c := range testutil.Subset([]struct {

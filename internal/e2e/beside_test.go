@@ -11,8 +11,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// A second netnice with pins of its own is refused and changes nothing, unless
-// it is told that this is on purpose; and no daemon is refused its own pins.
+// netnice refuses a second instance with pins of its own, which then changes nothing, unless --beside says that it
+// is intended. A daemon always accepts its own pins.
 func TestRefusedBeside(t *testing.T) {
 	// Not parallel: it counts what the whole machine holds.
 	f := newField(upStage(t))
@@ -47,15 +47,15 @@ func TestRefusedBeside(t *testing.T) {
 	}
 
 	first.kill()
-	f.daemon() // beside the second still, but on its own pins
+	f.daemon() // a coexisting instance still, but on its own pins
 	if n := f.nodes()["pid:"+x.pid()]; len(n.Limits) != 1 || n.Limits[0].BytesPerSec != 5e6 {
 		t.Errorf("after a crash it has %+v", n.Limits)
 	}
 }
 
-// Of two that come up at the same moment one is refused.
+// Two instances come up at the same moment: one of them is refused.
 func TestRefusedBesideAtOnce(t *testing.T) {
-	machineAlone(t) // both would be refused beside another test's daemon
+	machineAlone(t) // both would be refused because of another test's daemon
 	s := newStage(t)
 	s.env = slices.DeleteFunc(os.Environ(), func(v string) bool { return v == testutil.Beside })
 	results := make([]result, 2)
@@ -78,8 +78,8 @@ func TestRefusedBesideAtOnce(t *testing.T) {
 	}
 }
 
-// Two netnices limit the same connection: each takes its own limit away, and what it
-// leaves is not what the other had set.
+// Two instances limit the same connection. Each takes its own limit away, and leaves the connection with the limit
+// of the other.
 func TestLiftedBeside(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestRefusedBeside")
 	t.Parallel()
@@ -95,9 +95,9 @@ func TestLiftedBeside(t *testing.T) {
 		return s.must("set", "--user", user, "--up", rate)
 	}
 
-	f.until(set(f.stage, "400kB/s").Add(time.Second)) // it comes from 100 MB/s
+	f.until(set(f.stage, "400kB/s").Add(time.Second)) // the rate falls from 100 MB/s
 	f.holds("the second's, which is higher", set(other, "5MB/s"), first, x.port)
-	f.until(f.must("unset", "--user", user).Add(2 * time.Second)) // when the second has seen that it was disarmed
+	f.until(f.must("unset", "--user", user).Add(2 * time.Second)) // the second has seen the disarmed callbacks
 	f.holds("the first's lifted", testutil.Now(), second, x.port)
 	f.free("both lifted", other.must("unset", "--user", user), most, x.port)
 

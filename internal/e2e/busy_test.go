@@ -14,18 +14,17 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// cpuLog remembers how busy the machine was and when it stood still, so that a
-// rate that falls short while others take its CPUs, or its host does, is not
-// blamed on netnice.
+// cpuLog records how busy the machine was and when it stood still. A rate can fall short because other programs take
+// the CPUs, or because the host withholds them. The tests do not blame netnice for such a rate.
 type cpuLog struct {
 	mu      sync.Mutex
 	at      []testutil.Instant
 	seconds []float64 // busy or withheld by the host, since boot
-	dropped []uint64  // packets that had come to any device here, since boot
+	dropped []uint64  // packets dropped after they had reached a device here, since boot
 	pauses  []pause
 }
 
-// pause is a time in which a processor let nobody here wake up.
+// pause is a span of time in which a processor let no thread here wake up.
 type pause struct {
 	from testutil.Instant
 	took time.Duration
@@ -33,11 +32,11 @@ type pause struct {
 
 const (
 	pauseEvery = 5 * time.Millisecond
-	pauseLeast = 20 * time.Millisecond // that counts
+	pauseLeast = 20 * time.Millisecond // shorter ones do not count
 )
 
-// watchWakeups notes when a thread of its own wakes up late: one on each processor, before all
-// others, or, where that is not allowed, one anywhere.
+// watchWakeups notes when a thread of its own wakes up late. One thread runs on each processor, with priority over
+// all others. Where that is not allowed, one thread runs on any processor.
 func (l *cpuLog) watchWakeups() {
 	for cpu := range runtime.NumCPU() {
 		go func() {
@@ -58,7 +57,7 @@ func (l *cpuLog) watchWakeups() {
 func (l *cpuLog) watchWakeup() {
 	for last := testutil.Now(); ; {
 		every := unix.NsecToTimespec(pauseEvery.Nanoseconds())
-		_ = unix.Nanosleep(&every, nil) // this thread itself, not the Go runtime's timers
+		_ = unix.Nanosleep(&every, nil) // sleeps in this thread itself, without the Go runtime's timers
 		now := testutil.Now()
 		if late := now.Sub(last) - pauseEvery; late > pauseLeast {
 			l.mu.Lock()
@@ -79,7 +78,7 @@ func (l *cpuLog) paused(from, to testutil.Instant) (sum time.Duration) {
 	return sum
 }
 
-// cpus is filled by TestMain.
+// cpus is the log that TestMain fills.
 var cpus cpuLog
 
 func (l *cpuLog) watch() {
@@ -94,9 +93,9 @@ func (l *cpuLog) watch() {
 	}
 }
 
-// backlogDropped is how many packets the kernel has dropped that had come to a device: what waits for a
-// processor to receive it is in one queue of 1,000 for all devices of all namespaces, which another
-// test's flood fills. A connection whose last segment is among them stands still for 0.2 s.
+// backlogDropped returns how many packets the kernel has dropped after they had reached a device. Packets that wait
+// for a processor to receive them share one queue of 1,000 for all devices of all namespaces, and another test's
+// flood fills that queue. A connection stands still for 0.2 s if the queue drops its last segment.
 func backlogDropped() (sum uint64) {
 	text, err := os.ReadFile("/proc/net/softnet_stat")
 	if err != nil {
@@ -104,14 +103,15 @@ func backlogDropped() (sum uint64) {
 	}
 	for line := range strings.Lines(string(text)) { // one for each processor
 		if fields := strings.Fields(line); len(fields) > 1 {
-			n, _ := strconv.ParseUint(fields[1], 16, 64) // the kernel's
+			n, _ := strconv.ParseUint(fields[1], 16, 64) // the kernel writes hexadecimal
 			sum += n
 		}
 	}
 	return sum
 }
 
-// looks are the first and the last from one instant to another, false if there are no two.
+// looks returns the indices of the first and the last sample between two instants; some is false if there are not
+// two.
 func (l *cpuLog) looks(from, to testutil.Instant) (first, last int, some bool) {
 	first, last = -1, -1
 	for i, at := range l.at {
@@ -125,7 +125,7 @@ func (l *cpuLog) looks(from, to testutil.Instant) (first, last int, some bool) {
 	return first, last, first >= 0 && last > first
 }
 
-// lost is how many packets were dropped that had come, from about one instant to another.
+// lost returns how many received packets the backlog dropped, from about one instant to another.
 func (l *cpuLog) lost(from, to testutil.Instant) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,32 +136,33 @@ func (l *cpuLog) lost(from, to testutil.Instant) uint64 {
 	return l.dropped[last] - l.dropped[max(first-1, 0)]
 }
 
-// busy is the part of all CPUs' time that was used between two instants.
+// busy returns the part of all CPUs' time that was used between two instants.
 func (l *cpuLog) busy(from, to testutil.Instant) float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first, last, some := l.looks(from, to)
 	if !some {
-		return 1 // too busy even to look
+		return 1 // the machine was too busy even for the samples
 	}
 	return (l.seconds[last] - l.seconds[first]) / l.at[last].Sub(l.at[first]).Seconds() / float64(runtime.NumCPU())
 }
 
-// From these parts of a span of time on it is disturbed: processors that are busy, and one that lets nobody wake up, or an
-// emulated path that nobody runs. One relay or sender alone has a processor busy at half of two.
+// A span of time is disturbed if the processors are busy for at least disturbedBusy of it. It is also disturbed if,
+// for disturbedStill of it, a processor lets no thread wake up or no program runs an emulated path. One relay or
+// sender alone keeps one processor of two busy: a half.
 const (
 	disturbedBusy  = 0.7
 	disturbedStill = 0.01
 )
 
-// isDisturbed is the one definition of that: who does not judge what was measured in a span goes by it (excuse), and who
-// measures again (judge).
+// isDisturbed is the one definition of a disturbed span. Tests that skip the verdict on such a span use it (excuse),
+// and so do tests that measure again (judge).
 func isDisturbed(busy float64, still, span time.Duration) bool {
 	return busy >= disturbedBusy || still.Seconds() >= disturbedStill*span.Seconds()
 }
 
-// disturbance says what may have kept a rate low between two instants, in which an emulated path stood still for so long; "" if
-// nothing. It is no excuse for a rate above its limit.
+// disturbance returns what may have kept a rate low between two instants, or "" if there is no reason. An emulated
+// path stood still for the time stalled between them. A disturbance is no excuse for a rate above its limit.
 func (l *cpuLog) disturbance(from, to testutil.Instant, stalled time.Duration) string {
 	busy, paused := l.busy(from, to), l.paused(from, to)
 	if !isDisturbed(busy, max(paused, stalled), to.Sub(from)) {
@@ -177,8 +178,9 @@ func (l *cpuLog) disturbance(from, to testutil.Instant, stalled time.Duration) s
 // excuse is disturbance without an emulated path.
 func (l *cpuLog) excuse(from, to testutil.Instant) string { return l.disturbance(from, to, 0) }
 
-// aftereffect says what before or in a span may have TCP send less in it although the machine was not disturbed meanwhile: a
-// disturbed second before, or lost packets. That is a reason to measure again, and no excuse. "" = nothing.
+// aftereffect names an event before or in a span that may slow TCP down in it, though the machine was undisturbed
+// meanwhile: a disturbed second before, or lost packets. Such an event is a reason to measure again, but no excuse.
+// aftereffect returns "" if there was none.
 func (l *cpuLog) aftereffect(from, to testutil.Instant) string {
 	if earlier := l.excuse(from.Add(-aftermath), from); earlier != "" {
 		return "in the second before " + earlier

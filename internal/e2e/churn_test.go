@@ -23,10 +23,10 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Limits that come and go while TCP and UDP flow both ways.
+// The tests of this file set and lift limits while TCP and UDP flow both ways.
 
-// A program that sends to its peer, and counts what comes from there, by TCP at
-// 8 MB/s and by UDP at 1 MB/s. The first of the two listens.
+// bothWays is a program that sends to its peer by TCP at 8 MB/s and by UDP at 1 MB/s, and counts the bytes received
+// from there. The first of the two programs listens.
 const bothWays = `
 role, host, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
 got = {"tcp": 0, "udp": 0}
@@ -68,16 +68,16 @@ while True:
     say("got", got["tcp"], got["udp"], time.monotonic())
 `
 
-// churn is a program in A that is limited again and again, and its peer in B.
+// churn is a program in A that the test limits again and again, and its peer in B.
 type churn struct {
 	*inbound
 	x, peer          *script
 	client           *client.Client
-	setting, lifting time.Duration // how long commands took, in all
+	setting, lifting time.Duration // time that the commands took, in all
 }
 
-// churner is the user of its programs: limits on root in other tests leave their
-// traces on connections that two daemons see.
+// churner is the user of churn's programs. It is not root, as limits on root in other tests affect connections that
+// two daemons see.
 const churner = 1018
 
 func newChurn(t *testing.T) *churn {
@@ -92,12 +92,12 @@ func newChurn(t *testing.T) *churn {
 	return c
 }
 
-// root is a path on the stage, as the tests see it.
+// root returns a path on the stage as the tests see it.
 func (c *churn) root(path string) string {
 	return fmt.Sprintf("/proc/%d/root%s", c.daemon.cmd.Process.Pid, path)
 }
 
-// received are the bytes of payload that came at both ends, by TCP and by UDP.
+// received holds the bytes of payload that both ends received, by TCP and by UDP.
 type received struct{ upTCP, upUDP, downTCP, downUDP, at float64 }
 
 func (c *churn) received() (r received) {
@@ -113,10 +113,10 @@ func (c *churn) received() (r received) {
 	return r
 }
 
-// flows checks that all four flows have as much as without a limit.
+// flows checks that all four flows are as fast as without a limit.
 func (c *churn) flows() {
 	c.t.Helper()
-	const least = 0.6 // of what they send: Python, on a machine that others use too
+	const least = 0.6 // as part of their sending rate: Python, on a machine that others use too
 	c.soon("all that is sent comes", 20*time.Second, func() bool {
 		before := c.received()
 		time.Sleep(400 * time.Millisecond)
@@ -136,7 +136,7 @@ func (c *churn) flows() {
 	})
 }
 
-// left is what a daemon without limits has; nothing may be added to it.
+// left holds the resources of a daemon without limits; the test must add none.
 type left struct {
 	devices, pins, qdiscs string
 	nodes, fds, threads   int
@@ -152,7 +152,7 @@ func (l left) String() string {
 		strings.Count(l.pins, "\n"), l.filters, strings.Count(l.devices, "\n"), strings.Count(l.qdiscs, ",")+1)
 }
 
-// leftovers looks at the daemon. Connections of the API are closed before.
+// leftovers reads the resources of the daemon. It closes connections of the API first.
 func (c *churn) leftovers() (l left) {
 	c.t.Helper()
 	c.client.Close()
@@ -172,7 +172,7 @@ func (c *churn) leftovers() (l left) {
 		}
 		for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
 			filters, err := c.A.Netlink().FilterList(link, parent)
-			if err != nil && !errors.Is(err, unix.EINVAL) { // there is no such qdisc
+			if err != nil && !errors.Is(err, unix.EINVAL) { // the device has no such qdisc
 				c.t.Fatal(err)
 			}
 			l.filters += len(filters)
@@ -189,12 +189,12 @@ func (c *churn) leftovers() (l left) {
 		l.pins += p.Name() + "\n"
 		m, err := ebpf.LoadPinnedMap(filepath.Join(dir, p.Name()), nil)
 		if err != nil {
-			continue // it is none
+			continue // it is no map
 		}
 		if n, ok := entries(m); ok {
 			l.entries[p.Name()] = n
 		}
-		_ = m.Close() // nothing was written
+		_ = m.Close() // read only: nothing to flush
 	}
 	self := fmt.Sprintf("/proc/%d", c.daemon.cmd.Process.Pid)
 	count := func(name string) int {
@@ -226,7 +226,7 @@ func (c *churn) leftovers() (l left) {
 	return l
 }
 
-// entries counts what a hash table holds, but for one that forgets by itself.
+// entries counts the entries of a hash table. It returns false for other types, also for one that evicts entries.
 func entries(m *ebpf.Map) (n int, ok bool) {
 	if !slices.Contains([]ebpf.MapType{ebpf.Hash, ebpf.PerCPUHash, ebpf.HashOfMaps}, m.Type()) {
 		return 0, false
@@ -244,12 +244,12 @@ func entries(m *ebpf.Map) (n int, ok bool) {
 			return n, errors.Is(err, ebpf.ErrKeyNotExist)
 		}
 		if n++; n > int(m.MaxEntries()) {
-			return n, false // entries went meanwhile, and it began anew
+			return n, false // entries were removed meanwhile, and the iteration started again
 		}
 	}
 }
 
-// set sets one limit, as a program that has the client library does.
+// set sets one limit, as a program with the client library does.
 func (c *churn) set(ctx context.Context, kind int, rate uint64) error {
 	w := api.Wish{}
 	switch kind {
@@ -268,8 +268,8 @@ func (c *churn) set(ctx context.Context, kind int, rate uint64) error {
 
 func (c *churn) subject() api.Subject { return api.Subject{Kind: api.KindPID, ID: c.x.pid()} }
 
-// spin adds and removes limits, of all kinds from the first on; between the two it
-// waits up to a time.
+// spin adds and removes limits, of all kinds from the first on. Between the two steps it waits for a random time
+// below longest.
 func (c *churn) spin(cycles, first int, longest time.Duration) {
 	c.t.Helper()
 	ctx := c.t.Context()
@@ -289,10 +289,9 @@ func (c *churn) spin(cycles, first int, longest time.Duration) {
 	}
 }
 
-// Limits come and go, as often as NETNICE_TEST_CYCLES says, ten thousand times with
-// NETNICE_TEST_LONG=1: traffic flows as before, and nothing is left of them. A cycle
-// is mostly the wait in the end for what waits still, up to 0.3 s: a packet of 32 KB
-// at 200 KB/s takes half of that.
+// The test sets and lifts limits NETNICE_TEST_CYCLES times, or ten thousand times with NETNICE_TEST_LONG=1. Traffic
+// flows as before, and no resource of the limits is left. A cycle mostly waits at its end for the backlog to drain,
+// up to 0.3 s: a packet of 32 KB at 200 KB/s takes half of that.
 func TestChurn(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSetAndUnsetAgain and internal/daemon TestSetChangeLift")
 	t.Parallel()
@@ -312,19 +311,19 @@ func TestChurn(t *testing.T) {
 	c := newChurn(t)
 	c.flows()
 	never := c.leftovers()
-	c.spin(1, 2, longest) // the first of all, and the last
-	// From here on another's limit stands, and with it the devices: without, each
-	// first limit has the kernel verify the programs anew.
+	c.spin(1, 2, longest) // the first limit of all, and the last
+	// From here on the limit of another process stays, and keeps the devices in place. Without it the kernel would
+	// verify the programs again for each first limit.
 	idle := c.script(options{in: c.A}, "sleep", "infinity")
 	c.must("set", "--pid", idle.pid(), "--total", "1MB/s")
 	c.spin(warm, 0, longest)
-	// The queue for datagrams is asked for once a second at most.
+	// The daemon creates the queue for datagrams on request, which comes once a second at most.
 	c.soon("there is a queue for datagrams", 10*time.Second, func() bool {
 		c.spin(4, 0, longest)
 		_, err := os.Stat(c.root("/sys/fs/bpf/netnice/sender"))
 		return err == nil
 	})
-	time.Sleep(1200 * time.Millisecond) // what the daemon looks at once a second
+	time.Sleep(1200 * time.Millisecond) // the daemon's tick, once a second, has passed
 	before := c.leftovers()
 	begin := time.Now()
 	c.setting, c.lifting = 0, 0
@@ -345,7 +344,7 @@ func TestChurn(t *testing.T) {
 	t.Logf("the daemon had: %v", before)
 	t.Logf("and has:        %v", after)
 	t.Logf("without limits: %v", c.leftovers())
-	// A Go program's heap may double before it is collected.
+	// The heap of a Go program may double before the collector runs.
 	if grown := after.memory - before.memory; grown > 16<<20 {
 		t.Errorf("the daemon has grown by %d KB", grown>>10)
 	}
@@ -355,7 +354,7 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// nothing checks that the daemon has no more than before, soon.
+// nothing checks that the daemon soon has no more resources than before.
 func (c *churn) nothing(what string, before left) (after left) {
 	c.t.Helper()
 	c.soon("nothing is "+what, 3*time.Second, func() bool {
@@ -368,7 +367,7 @@ func (c *churn) nothing(what string, before left) (after left) {
 	return after
 }
 
-// differs says what there is more of than before.
+// differs names the resources that l has more of than before.
 func (l left) differs(before left) string {
 	var what []string
 	add := func(differs bool, format string, args ...any) {

@@ -11,12 +11,12 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// containerID is an id as Docker makes them, which no other run has.
+// containerID returns an id of Docker's format that no other run has.
 func containerID(digit string) string {
 	return fmt.Sprintf("%08x%s", os.Getpid(), strings.Repeat(digit, 56))
 }
 
-// nameContainer writes the name of a container down where Docker does.
+// nameContainer writes a container's name into the file where Docker keeps it.
 func (s *stage) nameContainer(id, name string) {
 	s.t.Helper()
 	s.do(func() error {
@@ -28,7 +28,7 @@ func (s *stage) nameContainer(id, name string) {
 	})
 }
 
-// containerCgroup makes the cgroup of a container that runs, as Docker does, and returns its folder.
+// containerCgroup makes the cgroup of a running container, as Docker does, and returns its folder.
 func containerCgroup(t *testing.T, id string) string {
 	t.Helper()
 	parent, _ := cgroup(t, "docker")
@@ -36,18 +36,18 @@ func containerCgroup(t *testing.T, id string) string {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.Remove(dir) }) // or its parent cannot be removed
+	t.Cleanup(func() { _ = os.Remove(dir) }) // otherwise its parent cannot be removed
 	return dir
 }
 
-// floodOne connects to the address that is its argument, and sends.
+// floodOne connects to the address in its argument, and sends.
 const floodOne = `
 s = connect(sys.argv[1])
 flood(s)
 `
 
-// A container is limited by its name, and so is the one that has the name after
-// it. Its engine's list and its cgroup are as Docker makes them.
+// netnice limits a container by its name, and then the next container with the same name. The engine's list and the
+// cgroup have Docker's format.
 func TestContainer(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -73,8 +73,8 @@ func TestContainer(t *testing.T) {
 	f.free("lifted, by id", f.must("unset", "--container", second[:12]), 50e6, port+1)
 }
 
-// A rule limits what runs in containers whose names match its pattern, each container by itself: one that runs already,
-// and one that is made and started later. What runs in another container, or in none, has no limit.
+// A rule limits the programs in containers whose names match its pattern, each container by itself. The test has one
+// container that runs already, and one that starts later. Programs in another container, or in none, have no limit.
 func TestRuleContainer(t *testing.T) {
 	t.Parallel()
 	r := newRuled(t, "")

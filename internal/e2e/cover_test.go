@@ -16,8 +16,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// The egress program is on the lowest cgroup that holds what is limited: in a
-// tree of cgroups X/one/inner, X/two, and Y.
+// grove is a tree of cgroups X/one/inner, X/two, and Y. The egress program is attached to the lowest cgroup that
+// holds all limited processes.
 type grove struct {
 	*field
 	x, one, inner, two, y string // folders
@@ -53,8 +53,8 @@ func (g *grove) move(pid, dir string) {
 	}
 }
 
-// egress lists the links of egress programs that a process holds, with the id
-// of the cgroup that each is on.
+// egress lists the links of egress programs that a process holds, with the id of the cgroup that each link is
+// attached to.
 func egress(t *testing.T, pid int) map[link.ID]uint64 {
 	t.Helper()
 	found := map[link.ID]uint64{}
@@ -64,7 +64,7 @@ func egress(t *testing.T, pid int) map[link.ID]uint64 {
 		}
 		l, err := link.NewFromID(link.ID(o.id))
 		if err != nil {
-			continue // gone meanwhile
+			continue // closed meanwhile
 		}
 		if info, err := l.Info(); err == nil {
 			if c := info.Cgroup(); c != nil && ebpf.AttachType(c.AttachType) == ebpf.AttachCGroupInetEgress {
@@ -76,8 +76,8 @@ func egress(t *testing.T, pid int) map[link.ID]uint64 {
 	return found
 }
 
-// egressOn checks that the daemon's egress program is on a cgroup alone: at
-// once, where a command has brought that about, or soon, where an event or a tick does.
+// egressOn checks that the daemon's egress program is attached to one cgroup alone. A command attaches it at once;
+// an event or a tick does so soon.
 func (g *grove) egressOn(what string, d *daemon, dir string, soon bool) {
 	g.t.Helper()
 	var st unix.Stat_t
@@ -98,7 +98,7 @@ func (g *grove) egressOn(what string, d *daemon, dir string, soon bool) {
 	g.t.Errorf("%s: egress programs on the cgroups %v, want %d, %s", what, got, st.Ino, strings.TrimPrefix(dir, cgroupMount()))
 }
 
-// opener opens a connection that it floods for each line that it reads.
+// opener opens a connection for each line that it reads, and floods the connection.
 const opener = `
 say("ready")
 while wait():
@@ -125,10 +125,10 @@ func (g *grove) set(x *script, rate string) testutil.Instant {
 	return g.must("set", "--pid", x.pid(), "--up", rate)
 }
 
-// It goes up when a limited process goes elsewhere, before its first connection
-// there is set up, and comes down when the limit is lifted.
+// The attachment moves up when a limited process moves to another cgroup, before the first connection there is set
+// up. It moves down when the limit is lifted.
 func TestEgressFollows(t *testing.T) {
-	machineAlone(t) // the host is limited
+	machineAlone(t) // the test limits the host
 	spare := newUsers()
 	s := newStage(t)
 	before := ours(t)
@@ -177,7 +177,7 @@ func TestEgressFollows(t *testing.T) {
 	s.leaves(made, before)
 }
 
-// A limit on a cgroup, and what was in it before.
+// A limit stands on a cgroup, also for the sockets that were in it before.
 func TestEgressOfCgroups(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestEgressFollows and internal/enforce/pacing TestEgressFollowsSockets")
 	t.Parallel()
@@ -192,22 +192,21 @@ func TestEgressOfCgroups(t *testing.T) {
 	open(y)
 	g.move(y.pid(), g.two)
 	at = g.must("set", "--cgroup", strings.TrimPrefix(g.two, cgroupMount()), "--up", "2MB/s")
-	// Its socket has the cgroup that it was made in.
+	// Its socket belongs to the cgroup in which it was made.
 	g.egressOn("a second one, with a socket from elsewhere", d, cgroupMount(), false)
 	g.holds("a second one", at, 2e6, b)
 	g.holds("the first one still", at, 5e6, a)
 }
 
-// From the first byte: short connections send no more than their limit after
-// their process has gone elsewhere.
+// From the first byte on, short connections send no more than their limit after their process has moved to another
+// cgroup.
 func TestEgressFollowsShortConnections(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestEgressFollows and TestShortConnections")
 	t.Parallel()
 	shortFromElsewhere(t, false)
 }
 
-// Nor without a daemon: nobody follows, so its guard has put the program on the
-// root.
+// The same holds without a daemon: no daemon reacts to the event, so the guard has attached the program to the root.
 func TestEgressGuarded(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestEgressFollows and TestShortConnections")
 	t.Parallel()
@@ -223,7 +222,7 @@ func shortFromElsewhere(t *testing.T, killed bool) {
 	g.egressOn("in its cgroup", g.daemons[0], g.inner, false)
 	if killed {
 		g.daemons[0].kill()
-		time.Sleep(100 * time.Millisecond) // the guard takes a few ms, unless others take the CPUs
+		time.Sleep(100 * time.Millisecond) // the guard takes a few ms, unless other programs take the CPUs
 	}
 	g.move(x.pid(), g.two)
 	begin := x.begin()
@@ -244,8 +243,8 @@ func shortFromElsewhere(t *testing.T, killed bool) {
 	}
 }
 
-// A limited process uses sockets that another made in another cgroup: a
-// connection, one that is not connected yet, and what comes to a listener.
+// A limited process uses sockets that another process made in another cgroup: a connection, a socket that is not
+// connected yet, and the connections of a listener.
 func TestEgressOfPassedSockets(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestEgressFollows and internal/enforce/pacing TestEgressFollowsSockets")
 	t.Parallel()
@@ -282,7 +281,7 @@ os.kill(child, 9)
 			g := newGrove(upStage(t))
 			port, service := g.ports+1, fmt.Sprintf("%s:9000", g.A4)
 			if name == "listening" {
-				port = testutil.DefaultPort + readers // that the field's own receiver has not
+				port = testutil.DefaultPort + readers // a port at which the field's own receiver does not listen
 			}
 			x := g.python(options{in: g.A, cgroup: g.two}, fmt.Sprintf(made, text[0], text[1]), g.to(port), service)
 			child := x.read("pid")
@@ -312,8 +311,8 @@ while s.recv(1 << 16): pass
 	}
 }
 
-// Without a daemon nobody moves it: the rate holds all the same, nothing stalls,
-// and the next daemon makes up for it.
+// Without a daemon the attachment does not move. The rate holds all the same, no flow stalls, and the next daemon
+// makes up for it.
 func TestEgressOutlivesDaemon(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/enforce/pacing TestEgressWithoutDaemon")
 	t.Parallel()

@@ -11,8 +11,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Demand 5 of the core: kill -9 of the daemon in mid-transfer. The limit holds,
-// a restart adopts it, nothing leaks.
+// A test kills the daemon with `kill -9` in mid-transfer (demand 5 of the core). The limit holds, a restarted daemon
+// adopts it, and no resource leaks.
 
 func TestKilledDaemon(t *testing.T) {
 	t.Parallel()
@@ -36,7 +36,7 @@ func TestKilledDaemon(t *testing.T) {
 	if r.code != 5 || !strings.Contains(r.err, "limits of an earlier one still hold") {
 		t.Errorf("ls without a daemon: %v", r)
 	}
-	// What it does next is limited, too.
+	// Its new connections are limited, too.
 	if err := x.Grow(2); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestKilledDaemon(t *testing.T) {
 	s.leaves(made, before)
 }
 
-// A daemon that is killed and whose limits are lifted by `netnice down` alone.
+// The test kills a daemon, and `netnice down` alone lifts its limits.
 func TestDownAfterKill(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -86,7 +86,7 @@ func TestDownAfterKill(t *testing.T) {
 	}
 }
 
-// The subject ends while no daemon runs: the next daemon lifts what stood on it.
+// The subject ends while no daemon runs: the next daemon lifts the limit of that subject.
 func TestSubjectEndsWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -111,7 +111,7 @@ func TestSubjectEndsWithoutDaemon(t *testing.T) {
 	}
 }
 
-// Everything that was there before a limit is there after it.
+// All state of the machine that precedes a limit is there after it, too.
 func TestDownLeavesNothing(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// A program that asks a question of 100 bytes every 25 ms, and prints how many were asked and
-	// answered, and the delays of the median and of 99%, in seconds.
+	// A program asks a question of 100 bytes every 25 ms. It prints the numbers of questions and answers, and the
+	// median and 99% delays, in seconds.
 	questionAsk = `
 def ask(host, over):
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -41,7 +41,7 @@ wait()
 ask(sys.argv[1], 4)
 wait()
 `
-	// A program that pours datagrams at a rate, or drains them, and asks meanwhile.
+	// A program sends or receives datagrams at a rate, and asks questions meanwhile.
 	questionFlood = questionAsk + `
 what, host, rate = sys.argv[1], sys.argv[2], float(sys.argv[3])
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -80,20 +80,20 @@ wait()
 `
 )
 
-// besideFlood is a user with a limit, who has a program that uses it up by datagrams, and another one.
+// besideFlood is a user with a limit and two programs: one uses the limit up by datagrams, the other asks questions.
 type besideFlood struct {
 	*inbound
 	uid         uint32
 	crowd, ask  *script
 	limit       float64
-	same, other float64 // seconds within which 99% of the answers have to come
+	same, other float64 // seconds within which 99% of the answers have to arrive
 }
 
-// A question of 100 bytes by UDP waits beside datagrams of three times the limit no longer than
-// netnice(1) says. Of what is received, and is more than the limit, 50 ms wait. Of what is sent, a
-// program that stays within its share does not wait for the others: for two packets of theirs at
-// most, which are a turn. What the flooding program itself asks waits behind its socket's buffer, which
-// holds 0.1 s; it is made smaller when half as much again waits.
+// A question of 100 bytes by UDP waits beside datagrams of three times the limit no longer than netnice(1) says. Of
+// received traffic beyond the limit, 50 ms wait. In the send direction a program within its share does not wait for
+// the backlog of the others, only for two packets of theirs at most, which are one turn. A question of the flooding
+// program itself waits behind its socket's buffer, which holds 0.1 s. netnice makes the buffer smaller when half as
+// much again waits.
 func TestQuestionBesideFlood(t *testing.T) {
 	t.Parallel()
 	const limit, packet = 1e6, 1514
@@ -115,12 +115,12 @@ func TestQuestionBesideFlood(t *testing.T) {
 			begin := testutil.Now()
 			if c.way == "down" {
 				f.flood(f.A, f.uid, "drain", &f.crowd)
-				f.begin() // from the first datagram on
+				f.begin() // questions and flood start together
 				f.flood(f.B, 0, "pour", nil)
 			} else {
 				f.flood(f.B, 0, "drain", nil)
 				f.flood(f.A, f.uid, "pour", &f.crowd)
-				time.Sleep(1500 * time.Millisecond) // the queue is there, and the buffer is as it stays
+				time.Sleep(1500 * time.Millisecond) // the queue exists, and the buffer has its final size
 				f.begin()
 			}
 			f.judgeDelays(begin)
@@ -128,7 +128,7 @@ func TestQuestionBesideFlood(t *testing.T) {
 	}
 }
 
-// flood starts a program that pours to, or drains from, the other namespace.
+// flood starts a program that pours to the other namespace, or drains from it.
 func (f *besideFlood) flood(in *testutil.NetNS, uid uint32, what string, is **script) {
 	f.t.Helper()
 	host := f.B4
@@ -142,14 +142,14 @@ func (f *besideFlood) flood(in *testutil.NetNS, uid uint32, what string, is **sc
 	}
 }
 
-// begin has both programs ask.
+// begin has both programs ask questions.
 func (f *besideFlood) begin() {
 	f.t.Helper()
 	f.crowd.tell("ask")
 	f.ask.tell("ask")
 }
 
-// judgeDelays checks what both programs have seen since some instant.
+// judgeDelays checks the delays that both programs have seen since an instant.
 func (f *besideFlood) judgeDelays(since testutil.Instant) {
 	f.t.Helper()
 	const tolerance = 0.02
@@ -158,7 +158,7 @@ func (f *besideFlood) judgeDelays(since testutil.Instant) {
 		who   string
 		x     *script
 		bound float64
-		least float64 // of the questions that have to be answered: of its own what floods is dropped alike
+		least float64 // part of the questions to be answered; the flooding program's own are dropped like its flood
 	}{{"the same program", f.crowd, f.same, 0.05}, {"another program", f.ask, f.other, 0.5}} {
 		var asked, came, median, late float64
 		if _, err := fmt.Sscan(of.x.read("asked"), &asked, &came, &median, &late); err != nil {

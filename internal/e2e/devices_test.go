@@ -14,19 +14,20 @@ import (
 )
 
 const (
-	manyPairs = 2000 // of devices that are down, as those of containers that do not run
-	// settleDevices is how long it may take until programs are on as many devices as there are
-	// slots, in both directions: each takes a grace period of the kernel's.
+	manyPairs = 2000 // pairs of devices that are down, like those of stopped containers
+	// settleDevices is the longest time until programs are attached to one device for each slot, in both directions.
+	// Each device takes a grace period of the kernel.
 	settleDevices = 3 * time.Minute
 	statusWithin  = 100 * time.Millisecond
-	// statusMeanwhile is the most that status may take while devices are entered.
+	// statusMeanwhile is the longest time that status may take while the daemon attaches programs to devices.
 	statusMeanwhile = 2 * time.Second
 )
 
-// In a namespace with 4,000 devices limits hold by the one that is up, the daemon answers at once, also
-// while it enters devices, and leaves the namespace as it was. Those beyond the slots are counted.
+// In a namespace with 4,000 devices the limits hold through the one device that is up. The daemon answers at once,
+// also while it attaches programs to devices, and leaves the namespace in its former state. It counts the devices
+// beyond the slots.
 //
-// Alone in its package: the kernel makes and removes thousands of devices meanwhile, and nobody else
+// The test runs alone in its package: the kernel makes and removes thousands of devices meanwhile, and no other task
 // gets its lock.
 func TestManyDevices(t *testing.T) {
 	if os.Getenv("NETNICE_TEST_DEVICES") == "" {
@@ -47,7 +48,7 @@ func TestManyDevices(t *testing.T) {
 	}
 	sent := f.must("set", "--pid", itoa(sender.PID()), "--up", "5MB/s")
 	f.judge(sent, span, func(from, to testutil.Instant) error {
-		f.until(to.Add(15 * time.Millisecond)) // the sample behind it
+		f.until(to.Add(15 * time.Millisecond)) // one more sample has arrived after the span
 		return compare("TCP, sent", far.Goodput(testutil.DefaultPort, from, to)*perByte, 5e6, 0.05)
 	})
 	f.sendTo(testutil.DefaultPort, false, testutil.SenderConfig{})
@@ -78,7 +79,7 @@ func TestManyDevices(t *testing.T) {
 	}
 }
 
-// addPairs makes manyPairs veth pairs, both of whose devices are in a namespace, and down.
+// addPairs makes manyPairs veth pairs with both devices in one namespace, and down.
 func addPairs(t *testing.T, n *testutil.NetNS) {
 	t.Helper()
 	begin := time.Now()
@@ -91,8 +92,8 @@ func addPairs(t *testing.T, n *testutil.NetNS) {
 	t.Logf("%d pairs of devices made in %v", manyPairs, time.Since(begin).Round(time.Second))
 }
 
-// awaitDevices waits until programs are on as many devices as may be, in both directions, and so many are
-// refused. The daemon answers meanwhile.
+// awaitDevices waits until programs are attached to one device for each slot, in both directions, and until the
+// given number is refused. The daemon answers meanwhile.
 func (f *inbound) awaitDevices(refused int) {
 	f.t.Helper()
 	begin, slowest := testutil.Now(), time.Duration(0)
@@ -115,7 +116,7 @@ func (f *inbound) awaitDevices(refused int) {
 	}
 }
 
-// answersSoon checks how long netnice status takes, the program's start included.
+// answersSoon checks how long netnice status takes, including the start of the program.
 func (f *inbound) answersSoon() {
 	f.t.Helper()
 	begin := testutil.Now()
@@ -132,7 +133,7 @@ func (f *inbound) answersSoon() {
 	}
 }
 
-// leave runs netnice down, which takes a grace period of the kernel's for each device as well.
+// leave runs netnice down, which takes a grace period of the kernel for each device as well.
 func (f *inbound) leave() {
 	f.t.Helper()
 	begin := time.Now()

@@ -10,7 +10,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// machineWith is what was noted of a machine in four seconds: how busy all processors were in each, and pauses.
+// machineWith returns a log of four seconds of a machine: how busy all processors were in each second, and the
+// pauses.
 func machineWith(busy [4]float64, dropped uint64, pauses ...pause) *cpuLog {
 	l := &cpuLog{at: []testutil.Instant{0}, seconds: []float64{0}, dropped: []uint64{0}, pauses: pauses}
 	for i, part := range busy {
@@ -22,7 +23,7 @@ func machineWith(busy [4]float64, dropped uint64, pauses ...pause) *cpuLog {
 	return l
 }
 
-// What counts as disturbed is the same for a window that is measured again and for a rate that is not judged.
+// One definition of a disturbed span serves two decisions: to measure a window again, and not to judge a rate.
 func TestDisturbed(t *testing.T) {
 	second := func(n int) testutil.Instant { return testutil.Instant(0).Add(time.Duration(n) * time.Second) }
 	still := func(n int, took time.Duration) pause { return pause{from: second(n), took: took} }
@@ -58,12 +59,12 @@ func TestDisturbed(t *testing.T) {
 	}
 }
 
-// A window is measured again for either reason; that it is not judged takes a disturbed one.
+// A window is measured again for either reason. Only a disturbed window is not judged.
 func TestVerdict(t *testing.T) {
 	const length, stalled = time.Second, 100 * time.Millisecond
-	slow := compare("a rate", 0.8, 1, 0.05)    // 0.95 - 2 * 0.1 would do
-	slower := compare("a rate", 0.7, 1, 0.05)  // and that is less
-	tooFast := compare("a rate", 1.1, 1, 0.05) // which nothing excuses
+	slow := compare("a rate", 0.8, 1, 0.05)    // 0.95 - 2 * 0.1 would be enough
+	slower := compare("a rate", 0.7, 1, 0.05)  // below that bound
+	tooFast := compare("a rate", 1.1, 1, 0.05) // no disturbance excuses that
 	vain := fmt.Errorf("it is sent in vain: %w", errors.New("nothing comes"))
 	for name, c := range map[string]struct {
 		err                    error

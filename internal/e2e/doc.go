@@ -8,8 +8,7 @@
 // nothing behind even if it is killed. Runs of these tests on one machine share
 // it by file locks, since limits of the host and of root hold for all.
 //
-// What TCP sends is measured by a meter in the kernel, what is received by the
-// receiver, what tries to get around a limit at the device. What falls short while
-// the machine was busy or stood still is looked at again; for holds and near what
-// is above its limit has no excuse. docs/internals/testing.md has the rest.
+// A meter in the kernel measures TCP egress, and the receiver measures received traffic. A counter at the device
+// measures attempts to get around a limit. The tests measure again if a rate falls short while the machine was busy
+// or stood still. In holds and near a rate above its limit has no excuse. docs/internals/testing.md has the rest.
 package e2e

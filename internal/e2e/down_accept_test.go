@@ -7,8 +7,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// What a server accepts is limited from its first segment on, also below an MPTCP
-// listener, as Go's programs have without asking for it.
+// The connections that a server accepts are limited from their first segment on. That holds also for an MPTCP
+// listener, which Go programs have without a request for it.
 func TestDownAccepted(t *testing.T) {
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
@@ -33,7 +33,7 @@ func TestDownAccepted(t *testing.T) {
 		f.until(end.Add(15 * time.Millisecond))
 		got := f.rx.Goodput(5001, begin, end) * end.Sub(begin).Seconds()
 		t.Logf("the program has received %.0f bytes, %d went through the queue", got, let)
-		if got > float64(let)+16e3 { // what came before the handshake had ended
+		if got > float64(let)+16e3 { // allows for bytes that came before the end of the handshake
 			t.Errorf("the program has received %.0f bytes, and %d went through the queue", got, let)
 		}
 		if _, err := x.Stop(); err != nil {
