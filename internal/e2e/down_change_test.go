@@ -9,22 +9,21 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Limits on what comes in are set, changed and lifted in the middle of
-// transfers, outlive the daemon, and leave nothing behind.
+// The tests of this file set, change and lift limits on ingress in the middle of transfers. The limits outlive the
+// daemon and leave nothing behind.
 
-// catchUp is how long flows of GB/s that are limited in mid-flow may need to fill
-// the holes that the end of the queue has made: until then what is let through is
-// at the limit, but what is in order comes in jumps.
+// catchUp is the longest time that flows of GB/s need, after a limit in mid-flow, to fill the holes in their data.
+// The end of the queue has made these holes. Until then netnice lets the limit's rate through, but data in order
+// arrive in jumps.
 const catchUp = 5 * time.Second
 
-// fillsHoles is how near to the limit what is in order comes in after that, since
-// the last holes take longer.
+// fillsHoles is the tolerance for the rate of data in order after that time, since the last holes take longer.
 const fillsHoles = 0.04
 
 func TestDownChanged(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestDownLevels and TestChangeInMidTransfer")
 	t.Parallel()
-	const both = (perByte + perByte6) / 2 // half of it comes by IPv6
+	const both = (perByte + perByte6) / 2 // half of the traffic is IPv6
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	x := f.sendTo(5001, false, testutil.SenderConfig{Connections: 2})
 	y := f.sendTo(5002, true, testutil.SenderConfig{Connections: 2})
@@ -37,12 +36,12 @@ func TestDownChanged(t *testing.T) {
 	f.until(at.Add(catchUp))
 	f.within = fillsHoles
 	at = f.must("set", "--pid", pid, "--down", "40MB/s")
-	f.near("let through, raised", at, f.letThrough("pid:"+pid), 40e6, 0.03) // holes are filled still
+	f.near("let through, raised", at, f.letThrough("pid:"+pid), 40e6, 0.03) // TCP still fills holes
 	f.receives("lowered", f.must("set", "--pid", pid, "--down", "5MB/s"), 5e6, both, 5001, 5002)
 	f.free("lifted", f.must("set", "--pid", pid, "--down", "none"), freely, 5001, 5002)
 }
 
-// The host is the processes in all its namespaces.
+// A limit on the host covers the processes in all its namespaces.
 func TestDownHost(t *testing.T) {
 	machineAlone(t)
 	s := newStage(t)
@@ -63,7 +62,7 @@ func TestDownHost(t *testing.T) {
 	}
 }
 
-// What nobody limits is as fast as before.
+// A process without a limit is as fast as before.
 func TestDownNeighbour(t *testing.T) {
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
@@ -85,7 +84,7 @@ func TestDownNeighbour(t *testing.T) {
 	}
 }
 
-// A process with a limit of its own in that of its user.
+// A process has a limit of its own within that of its user.
 func TestDownLevels(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -153,7 +152,7 @@ func TestDownKilledDaemon(t *testing.T) {
 	}
 }
 
-// Killed, and lifted by `netnice down` alone, in the namespace of the limit.
+// The test kills the daemon. Then `netnice down` alone lifts the limits, in the namespace of the limit.
 func TestDownDownAfterKill(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestDownAfterKill")
 	t.Parallel()
@@ -172,7 +171,7 @@ func TestDownDownAfterKill(t *testing.T) {
 	}
 }
 
-// A device that comes later is limited, one that goes takes nothing with it.
+// A device that appears later is limited. A device that disappears affects no other.
 func TestDownDevices(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestDownStacked and TestDownBoundToDevice")
 	t.Parallel()
@@ -188,7 +187,7 @@ func TestDownDevices(t *testing.T) {
 	if _, err := x.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(settle) // the device is seen
+	time.Sleep(settle) // the daemon has seen the device
 	f.receives("by two devices", testutil.Now(), 10e6, perByte, 5001, 5002)
 	remove()
 	f.receives("by one again", testutil.Now(), 10e6, perByte, 5001)

@@ -8,8 +8,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Datagrams of which more come than a limit lets through wait for 50 ms or two packets' time at most, from the first
-// on: whoever gets one late has no use for it.
+// More datagrams arrive than a limit lets through. They wait for 50 ms or two packets' time at most, from the first
+// one on: a receiver has no use for late ones.
 func TestDownDatagramDelay(t *testing.T) {
 	t.Parallel()
 	for _, limit := range testutil.Subset([]float64{300e3, 10e3, 100e3, 1e6, 10e6}, 0) {

@@ -16,10 +16,10 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Limits on what comes in by devices on devices, and beside others' programs.
+// The tests of this file limit ingress on stacked devices, and on devices with programs of other software.
 
-// add makes a device with an address, up, in a namespace. Where the kernel has no
-// such devices the test is skipped.
+// add makes a device with an address in a namespace and sets it up. It skips the test where the kernel has no
+// devices of that type.
 func add(t *testing.T, n *testutil.NetNS, link netlink.Link, address string) {
 	t.Helper()
 	if err := n.Netlink().LinkAdd(link); err != nil {
@@ -55,7 +55,7 @@ func named(name string) netlink.LinkAttrs {
 	return a
 }
 
-// index of a device in a namespace.
+// index returns the index of a device in a namespace.
 func index(t *testing.T, n *testutil.NetNS, name string) int {
 	t.Helper()
 	link, err := n.Netlink().LinkByName(name)
@@ -73,7 +73,7 @@ func addVxlan(t *testing.T, n *testutil.NetNS, here, there string) {
 	}, here)
 }
 
-// stacks put the device s0 with an address on the namespace's device.
+// stacks holds functions that put the device s0, with an address, on top of the namespace's device.
 var stacks = map[string]func(t *testing.T, n *testutil.NetNS, here, there string){
 	"vlan": func(t *testing.T, n *testutil.NetNS, here, _ string) {
 		a := named("s0")
@@ -83,7 +83,7 @@ var stacks = map[string]func(t *testing.T, n *testutil.NetNS, here, there string
 	"macvlan": func(t *testing.T, n *testutil.NetNS, here, _ string) {
 		a := named("s0")
 		a.ParentIndex = index(t, n, testutil.Device)
-		// its address is not to be answered for by the device below
+		// The device below must not answer for the address of s0.
 		if err := n.Sysctl("net/ipv4/conf/all/arp_ignore", "1"); err != nil {
 			t.Fatal(err)
 		}
@@ -102,10 +102,10 @@ var stacks = map[string]func(t *testing.T, n *testutil.NetNS, here, there string
 	},
 }
 
-// once checks that what is received at a limit is counted once.
+// once checks that received traffic at a limit is counted once.
 func (f *inbound) once(subject string, limit float64, rx *testutil.Receiver, per float64, ports ...uint16) {
 	f.t.Helper()
-	let := f.letThrough(subject) // of the past span
+	let := f.letThrough(subject) // over the past span
 	now := testutil.Now()
 	got := 0.0
 	for _, p := range ports {
@@ -115,7 +115,7 @@ func (f *inbound) once(subject string, limit float64, rx *testutil.Receiver, per
 	f.near("counted", now.Add(-span), let, limit, 0.02)
 }
 
-// Devices that are stacked on others of the namespace: packets come in by both.
+// Devices are stacked on other devices of the namespace: packets arrive through both.
 func TestDownStacked(t *testing.T) {
 	t.Parallel()
 	const limit = 5e6
@@ -131,7 +131,7 @@ func TestDownStacked(t *testing.T) {
 			time.Sleep(time.Second)
 			per := perByte
 			if name == "vxlan" {
-				per = 1 + 52.0/1398 // of what is inside
+				per = 1 + 52.0/1398 // counted inside the tunnel
 			}
 			f.once("pid:"+itoa(f.rx.PID()), limit, f.rx, per, 5001)
 			f.faultless()
@@ -153,15 +153,15 @@ func (f *inbound) sendOver(address string, port uint16) *testutil.Sender {
 	return x
 }
 
-// A container behind the machine's bridge, and the machine itself: a user's limit
-// holds for both together, and what is forwarded to the container counts once.
+// A container is behind the machine's bridge. A user's limit covers the container and the machine together, and
+// counts packets that the machine forwards to the container once.
 func TestDownContainer(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestContainer and TestDownElsewhere")
 	t.Parallel()
 	spare := newUsers()
-	user := spare + 12 // nobody else's in these tests
+	user := spare + 12 // a user of this test alone
 	s := newStage(t)
-	f := newInbound(s, testutil.MustPair(t)) // A is the machine
+	f := newInbound(s, testutil.MustPair(t)) // A stands for the machine
 	f.ports += 16
 	here := f.reader(user)
 	inside := newNetNS(t)
@@ -201,7 +201,7 @@ func TestDownContainer(t *testing.T) {
 	f.faultless()
 }
 
-// Another's program on the same device sees each packet once, and stays.
+// A program of other software on the same device sees each packet once, and stays attached.
 func TestDownBesideProgram(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestDownStacked")
 	t.Parallel()
@@ -211,7 +211,7 @@ func TestDownBesideProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer seen.Close()
-	// seen[0] += skb->len, of IPv4; and on with the next
+	// seen[0] += skb->len for IPv4; then the kernel runs the next program.
 	counts, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{
 		asm.LoadMem(asm.R6, asm.R1, 0, asm.Word),
 		asm.LoadMem(asm.R7, asm.R1, 16, asm.Word), // protocol
@@ -253,7 +253,7 @@ func TestDownBesideProgram(t *testing.T) {
 	before, from := look(), testutil.Now()
 	f.receives("in", from.Add(-settle), 5e6, perByte, 5001)
 	rate := float64(look()-before) / testutil.Now().Sub(from).Seconds()
-	f.near("seen by the other", from, rate, 5e6, 0.05) // of large segments few headers
+	f.near("seen by the other", from, rate, 5e6, 0.05) // large segments have few headers
 	f.must("down")
 	<-f.daemon.ended
 	list, err := nl.FilterList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: nn0}}, netlink.HANDLE_MIN_INGRESS)
@@ -262,15 +262,15 @@ func TestDownBesideProgram(t *testing.T) {
 	}
 }
 
-// A socket that is bound to a device is found by what comes from there only, and
-// not when that has left the queue: every limit on its path holds all the same.
+// A socket that is bound to a device accepts only packets from that device. Packets that have left the queue no
+// longer come from there. Every limit on the socket's path holds all the same.
 func TestDownBoundToDevice(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
 	for _, away := range testutil.Subset([]bool{false, true}, 1) {
 		t.Run(fmt.Sprintf("elsewhere=%t", away), func(t *testing.T) {
 			t.Parallel()
-			user := spare + 13 // nobody else's in these tests
+			user := spare + 13 // a user of this test alone
 			if away {
 				user++
 			}
@@ -297,7 +297,7 @@ while s.recv(1 << 16):
 			}
 			f.python(options{in: f.B}, fileServer, dir).read("ready")
 			f.must("set", "--user", itoa(user), "--down", "4MB/s")
-			f.must("set", "--pid", rx.pid(), "--down", "50MB/s") // a higher one inside
+			f.must("set", "--pid", rx.pid(), "--down", "50MB/s") // a higher limit inside
 			rx.tell("go")
 			time.Sleep(time.Second)
 			from := testutil.Now()

@@ -8,7 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// groupReader takes part in a group (an empty one: broadcast) and says how much it has received in each half second.
+// groupReader joins a group (empty: broadcast) and prints the bytes that it has received in each half second.
 const groupReader = `
 group, device, address = sys.argv[1:4]
 v6 = ":" in group
@@ -29,7 +29,8 @@ while True:
     say("rate", got / (time.monotonic() - begin))
 `
 
-// groupSender sends a number of bytes a second to a group, and says how much it did in each half second.
+// groupSender sends a number of bytes a second to a group, and prints the bytes that it has sent in each half
+// second.
 const groupSender = `
 to, device, rate = sys.argv[1], sys.argv[2], float(sys.argv[3])
 v6 = ":" in to
@@ -47,8 +48,8 @@ while True:
     say("rate", got / (time.monotonic() - begin))
 `
 
-// A datagram for a group comes to everybody who takes part: a limit on one of them holds nobody else up, whoever came
-// first, nor who sends to a group that he is in himself.
+// Every member gets a datagram for a group. A limit on one member delays no other, whichever of them joined first,
+// and not the sender, even as a member of the group itself.
 func TestDownGroup(t *testing.T) {
 	t.Parallel()
 	const limit, rate = 500e3, 2e6
@@ -69,7 +70,7 @@ func TestDownGroup(t *testing.T) {
 	}
 }
 
-// A limit on the host holds for what comes to groups, once for all who take part.
+// A limit on the host counts traffic to groups once for all members.
 func TestDownGroupOfHost(t *testing.T) {
 	machineAlone(t)
 	const limit, rate = 500e3, 2e6
@@ -95,7 +96,7 @@ func (f *inbound) groupSender(in *testutil.NetNS, group string, rate float64) *s
 	return f.python(options{in: in}, groupSender, cmp.Or(group, "255.255.255.255"), testutil.Device, fmt.Sprint(rate))
 }
 
-// rate is the one that a program says after some others.
+// rate returns the rate that a program prints after some other lines.
 func (x *script) rate(after int) (rate float64) {
 	x.t.Helper()
 	for range after {

@@ -15,7 +15,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// rules sets rules of nftables in a namespace.
+// rules loads nftables rules in a namespace.
 func rules(t *testing.T, n *testutil.NetNS, text string) {
 	t.Helper()
 	cmd := exec.Command("nft", "-f", "-")
@@ -31,8 +31,7 @@ func rules(t *testing.T, n *testutil.NetNS, text string) {
 	}
 }
 
-// Addresses and ports that NAT changes on the machine itself: a packet does not
-// name its socket where it comes in.
+// NAT changes addresses and ports on the machine itself: on arrival a packet does not name its socket.
 func TestDownTranslated(t *testing.T) {
 	t.Parallel()
 	const limit = 5e6
@@ -51,7 +50,7 @@ wait()
 `
 	for name, c := range testutil.SubsetOf(map[string]struct {
 		rules, address, port string
-		away                 bool // another namespace than the daemon's
+		away                 bool // another namespace than that of the daemon
 	}{
 		"port redirected": {rules: `table ip nat {
 			chain in { type nat hook prerouting priority dstnat; tcp dport 9001 redirect to :5001; }
@@ -113,8 +112,8 @@ wait()
 	}
 }
 
-// Datagrams that NAT leads to one program are not another's, who takes what comes to
-// their port otherwise: Docker has such a one for each port that it publishes.
+// NAT leads datagrams to one program. They do not belong to another program that is bound to their original port:
+// Docker has such a proxy program for each port that it publishes.
 func TestDownTranslatedDatagrams(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestDownTranslated and TestDownUDP")
 	t.Parallel()
@@ -152,8 +151,8 @@ for n in range(10**9):
 	f.faultless()
 }
 
-// What passes for a port that NAT leads to a limited program, until one of its packets is
-// looked after, is bounded.
+// NAT leads a port to a limited program. The amount of data that passes before netnice has traced one of its packets
+// is bounded.
 func TestDownTranslatedBurst(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestDownTranslated")
 	t.Parallel()
@@ -180,7 +179,7 @@ wait()
 `)
 	rx.read("ready")
 	f.must("set", "--pid", rx.pid(), "--down", "100KB/s")
-	time.Sleep(2500 * time.Millisecond) // ports are known, and that one is not among them
+	time.Sleep(2500 * time.Millisecond) // netnice knows the ports by then, and that one is not among them
 	begin := testutil.Now()
 	f.python(options{in: f.B}, `
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -18,9 +18,9 @@ import (
 	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
-// Limits on what comes in to network namespaces that the daemon is not in.
+// The tests of this file limit ingress in network namespaces other than that of the daemon.
 
-// newNetNS makes a namespace for the time of the test.
+// newNetNS makes a namespace that lasts until the test ends.
 func newNetNS(t *testing.T) *testutil.NetNS {
 	t.Helper()
 	testutil.RequireRoot(t)
@@ -32,8 +32,7 @@ func newNetNS(t *testing.T) *testutil.NetNS {
 	return n
 }
 
-// devicesIn names those of a namespace, without the aliases and addresses that
-// differ from run to run.
+// devicesIn lists the devices of a namespace, without the aliases and addresses that differ from run to run.
 func devicesIn(t *testing.T, n *testutil.NetNS) string {
 	t.Helper()
 	links, err := n.Netlink().LinkList()
@@ -47,7 +46,7 @@ func devicesIn(t *testing.T, n *testutil.NetNS) string {
 	return strings.Join(names, " ")
 }
 
-// faultless checks that nothing passed that should have been held.
+// faultless checks that no packet passed that a limit had to hold.
 func (f *inbound) faultless() {
 	f.t.Helper()
 	for name, n := range f.status().Counters {
@@ -57,8 +56,8 @@ func (f *inbound) faultless() {
 	}
 }
 
-// A process in another namespace, over Ethernet and over a device without it. The
-// limit outlives the daemon there, too, and leaves nothing.
+// A process is in another namespace, over Ethernet and over a device without it. The limit outlives the daemon
+// there, too, and leaves nothing.
 func TestDownElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, distant := range testutil.Subset([]bool{false, true}, 0) {
@@ -93,7 +92,7 @@ func TestDownElsewhere(t *testing.T) {
 	}
 }
 
-// named gives a namespace a name on the stage, as `ip netns` has it.
+// named gives a namespace a name on the stage, as `ip netns` does.
 func (s *stage) named(n *testutil.NetNS, name string) {
 	s.t.Helper()
 	s.do(func() error {
@@ -108,8 +107,7 @@ func (s *stage) named(n *testutil.NetNS, name string) {
 	})
 }
 
-// A limited program enters a namespace when it is limited already, and what comes
-// there is what was sent.
+// A program has a limit when it enters a namespace. It receives there exactly the bytes that were sent.
 func TestDownEnters(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestDownElsewhere")
 	t.Parallel()
@@ -130,8 +128,7 @@ func TestDownEnters(t *testing.T) {
 	before := devicesIn(t, p.A)
 	out := filepath.Join(dir, "out")
 	begin := testutil.Now()
-	// Until a namespace that was entered just now is looked after some 20 ms pass,
-	// or more where the processors are busy.
+	// netnice finds a newly entered namespace within some 20 ms, or later where the processors are busy.
 	cmd := s.command("run", "--down", "4MB/s", "--", "ip", "netns", "exec", "container", "sh", "-c", `sleep 0.5; exec "$@"`, "sh",
 		curl, "-sS", "-w", "%{time_total}", "-o", out, fmt.Sprintf("http://%s:8080/data", f.B4))
 	r := s.run(cmd, home)
@@ -157,12 +154,12 @@ func TestDownEnters(t *testing.T) {
 	s.soon("the namespace is as it was", 3*time.Second, func() bool { return devicesIn(t, p.A) == before })
 }
 
-// One limit for what a user's processes in two namespaces receive together.
+// One limit covers the traffic that a user's processes in two namespaces receive together.
 func TestDownTwoNamespaces(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestDownElsewhere and internal/enforce/shaping TestTwoPlaces")
 	t.Parallel()
 	spare := newUsers()
-	user := spare + 11 // nobody else's in these tests
+	user := spare + 11 // a user of this test alone
 	s := newStage(t)
 	f := newInbound(s, testutil.MustPair(t))
 	before := devicesIn(t, f.A)
@@ -194,8 +191,8 @@ func TestDownTwoNamespaces(t *testing.T) {
 	}
 }
 
-// A namespace goes in mid-flow with all that is in it; nothing of it is left, and
-// the daemon and its other limits go on.
+// A namespace disappears in mid-flow with all its processes. Nothing of it is left, and the daemon and its other
+// limits go on.
 func TestDownNamespaceGoes(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestUpNamespaceGoes and TestDownElsewhere")
 	t.Parallel()
@@ -217,7 +214,7 @@ func TestDownNamespaceGoes(t *testing.T) {
 	}
 	stays.must("set", "--pid", itoa(stays.rx.PID()), "--down", "5MB/s")
 	stays.sendTo(5001, false, testutil.SenderConfig{})
-	// the receiver, the sender and the last handle
+	// The receiver, the sender and the last handle of the namespace go.
 	_ = goes.rx.Close()
 	_, _ = x.Stop()
 	_ = x.Close()

@@ -8,8 +8,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// A socket that one process has made and another only reads from: it is the
-// reader's within some seconds, and stays the maker's while that has it.
+// One process makes a socket and another one only reads from it. Within some seconds the socket belongs to the
+// reader. It stays the maker's as well while the maker has it open.
 func TestDownPassedSockets(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()

@@ -11,13 +11,12 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// What programs see of a limit on what comes in.
+// The tests of this file show how programs perceive a limit on ingress.
 
-// A sender of datagrams in B at a rate. Over a veth pair they fill its buffer until
-// they have arrived, unless that is too large: then they are lost, as from another
-// machine. And a receiver in A that tells when it is
-// asked how much payload came, and when the last of it did, by the kernel's word: one
-// that reads late on a busy machine reads what came before.
+// datagramSender is a sender in B with a given rate. Over a veth pair datagrams fill its buffer until they have
+// arrived. A larger buffer than that loses datagrams instead, as from another machine. The receiver in A prints on
+// request the bytes of payload that arrived and the arrival time of the last one. The time is the kernel's: a
+// receiver that reads late on a busy machine gets earlier datagrams.
 const (
 	datagramSender = `
 host, port, size, rate = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
@@ -76,7 +75,7 @@ func TestDownUDP(t *testing.T) {
 	for _, c := range testutil.Subset([]struct {
 		size   int
 		v6     bool
-		before bool // the socket is there before the limit
+		before bool // the socket exists before the limit
 	}{{1400, false, true}, {1400, true, false}, {200, false, false}, {4000, false, true}}, 0, 1) {
 		t.Run(fmt.Sprintf("%d/v6=%t", c.size, c.v6), func(t *testing.T) {
 			t.Parallel()
@@ -86,7 +85,7 @@ func TestDownUDP(t *testing.T) {
 			if c.v6 {
 				family, host, headers = "6", f.A6.String(), 48
 			}
-			if c.size > 1472 { // in three parts
+			if c.size > 1472 { // three fragments
 				headers += 40
 			}
 			o := options{in: f.A}
@@ -99,11 +98,11 @@ func TestDownUDP(t *testing.T) {
 				f.must("set", "--pid", rx.pid(), "--down", "1MB/s")
 			}
 			from, whole := "remote", c.size <= 1472
-			if !whole { // one part that is lost loses all of it
+			if !whole { // one lost fragment loses the datagram
 				from = "here"
 			}
 			f.python(options{in: f.B}, datagramSender, host, "6001", strconv.Itoa(c.size), "3e6", from)
-			time.Sleep(3 * time.Second) // the queue has its final size, the sizes of packets are known
+			time.Sleep(3 * time.Second) // the queue has its final size, and netnice knows the sizes of packets
 			begin := testutil.Now()
 			ask := func() (bytes, at float64) {
 				var payload, count float64
@@ -125,14 +124,14 @@ func TestDownUDP(t *testing.T) {
 	}
 }
 
-// Of datagrams in fragments, of which more come than the limit allows, whole ones are
-// lost: one that comes without a part is of no use.
+// More datagrams in fragments arrive than the limit allows. netnice drops whole datagrams: one that lacks a fragment
+// is of no use.
 func TestDownUDPFragments(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestDownUDP and internal/enforce/shaping TestReceived")
 	t.Parallel()
 	for _, c := range testutil.Subset([]struct {
 		size  int
-		outer bool // another limit around it is the lower one
+		outer bool // the limit around it is the lower one
 		least float64
 	}{{4000, false, 0.85}, {16000, false, 0.85}, {16000, true, 0.7}}, 2) {
 		size := c.size
@@ -142,7 +141,7 @@ func TestDownUDPFragments(t *testing.T) {
 			const limit = 1e6
 			under := []string{program, "run", "--down", "1MB/s", "--"}
 			if c.outer {
-				// of a process of its own
+				// The inner limit is on a process of its own.
 				under = append(under, "sh", "-c", `"$@"; exit`, "sh", program, "run", "--down", "2MB/s", "--")
 			}
 			rx := f.python(options{in: f.A, under: under}, datagramReceiver, "6001", "4")
@@ -174,7 +173,7 @@ say("ready")
 server.serve_forever()
 `
 
-// The machine's traffic to itself is not limited by what it may receive.
+// The limit on ingress does not cover the machine's traffic to itself.
 func TestDownLoopback(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestLoopback and TestDownTCP")
 	t.Parallel()

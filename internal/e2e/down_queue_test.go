@@ -8,8 +8,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
-// What waits at a low rate is two segments of each connection from the start on: the
-// answer to a SYN promises no more, whoever listened first, the limit or the program.
+// At a low rate the backlog is two segments of each connection from the start on: the answer to a SYN announces no
+// larger window. The order of the limit and the program's listen does not matter.
 func TestDownQueueOfAccepted(t *testing.T) {
 	t.Parallel()
 	const (
@@ -22,7 +22,7 @@ func TestDownQueueOfAccepted(t *testing.T) {
 		name  string
 		v6    bool
 		after bool // the program listens under the limit
-		other bool // another's program is asked for windows, too, after ours
+		other bool // a limit on another program follows, and needs windows, too
 	}{{name: "IPv4"}, {name: "IPv6", v6: true}, {name: "listening later", after: true}, {name: "another's program", other: true}}, 1, 3) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -40,16 +40,16 @@ func TestDownQueueOfAccepted(t *testing.T) {
 				g.must("set", "--pid", itoa(g.rx.PID()), "--down", "1GB/s")
 			}
 			x := f.sendTo(port, c.v6, testutil.SenderConfig{Connections: connections})
-			time.Sleep(2500 * time.Millisecond) // the mean is that of the last second
-			// TCP expects an answer sooner than its second segment has its turn: some
-			// of the first are sent again.
-			// 0.16 s as a rule; 0.4 s and more if the answer promises what it likes.
+			time.Sleep(2500 * time.Millisecond) // the mean covers the last second
+			// TCP expects an answer before its second segment gets its turn, so it sends some of the first segments
+			// again. The round trip is 0.16 s as a rule, and 0.4 s and more if the answer announces an unlimited
+			// window.
 			f.lost(x, 4*connections, turns*3/2)
 		})
 	}
 }
 
-// Windows are told in units that suit a low limit, also where buffers may be large.
+// netnice chooses a window scale that suits a low limit, also where buffers may be large.
 func TestDownQueueAtADistance(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestDownQueueOfAccepted")
 	t.Parallel()

@@ -16,8 +16,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// What real programs fetch under a limit: byte by byte what was sent, at the
-// limit.
+// Real programs fetch files under a limit: each byte is the one that was sent, and the rate is the limit's.
 
 const (
 	fetched     = 5 << 20 // bytes
@@ -25,13 +24,13 @@ const (
 	fetchPieces = 50
 )
 
-// site is a folder that is served by HTTP in B, with random files.
+// site is a folder with random files that a server in B offers by HTTP.
 type site struct {
 	*inbound
 	dir string
 }
 
-// newSite has one file "data", and the same in pieces "0", "1", ...
+// newSite makes a site with one file "data", and the same data in pieces "0", "1", ...
 func newSite(t *testing.T) *site {
 	t.Helper()
 	w := &site{inbound: newInbound(newStage(t), testutil.MustPair(t)), dir: t.TempDir()}
@@ -41,7 +40,7 @@ func newSite(t *testing.T) *site {
 		w.put(strconv.Itoa(i), data[i*fetched/fetchPieces:(i+1)*fetched/fetchPieces])
 	}
 	w.serve()
-	// The first limit loads programs into the kernel, for a second.
+	// The first limit loads programs into the kernel, which takes a second.
 	w.must("set", "--pid", itoa(w.rx.PID()), "--down", "1GB/s")
 	return w
 }
@@ -66,8 +65,8 @@ func (w *site) serve() {
 
 func (w *site) url(name string) string { return fmt.Sprintf("http://%s:8080/%s", w.B4, name) }
 
-// fetch runs a command in A under the limit, which has to take as long as n
-// bytes of payload do, overhead times as much on the wire.
+// fetch runs a command in A under the limit. The command must take as long as n bytes of payload need at that rate,
+// with overhead bytes on the wire for each byte.
 func (w *site) fetch(n, overhead float64, args ...string) {
 	w.t.Helper()
 	cmd := w.command(append([]string{"run", "--down", fmt.Sprintf("%.0fB/s", fetchLimit), "--"}, args...)...)
@@ -79,14 +78,14 @@ func (w *site) fetch(n, overhead float64, args ...string) {
 	}
 	took, want := r.at.Sub(begin), time.Duration(n*overhead/fetchLimit*1e9)
 	w.t.Logf("%v, at the limit %v", took.Round(time.Millisecond), want.Round(time.Millisecond))
-	// A program begins and ends, and reads what has come already; a limit waits for
-	// others' namespaces that come and go.
+	// A program also starts, ends, and reads data that have arrived already. A limit waits while other tests'
+	// namespaces come and go.
 	if took < want*96/100 || took > want*120/100+4*time.Second && cpus.excuse(begin, r.at) == "" {
 		w.t.Errorf("%q took %v, at the limit %v", args, took, want)
 	}
 }
 
-// same checks that a file is what "data" is.
+// same checks that a file equals "data".
 func (w *site) same(path string) {
 	w.t.Helper()
 	sum := func(path string) string {
@@ -102,7 +101,7 @@ func (w *site) same(path string) {
 	}
 }
 
-// need returns a program's path.
+// need returns the path of a program, and skips the test without it.
 func need(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -141,8 +140,7 @@ func fetchByWget(t *testing.T) {
 	w.same(out)
 }
 
-// As a browser does: a name is asked for once, six connections, which are used
-// again.
+// The program fetches like a browser: one name lookup, and six connections that it reuses.
 func fetchObjects(t *testing.T) {
 	curl := need(t, "curl")
 	w := newSite(t)
@@ -160,7 +158,7 @@ func fetchObjects(t *testing.T) {
 	w.same(filepath.Join(w.dir, "out"))
 }
 
-// apt-get has programs of its own fetch.
+// apt-get starts programs of its own that fetch.
 func fetchByApt(t *testing.T) {
 	apt, deb := need(t, "apt-get"), need(t, "dpkg-deb")
 	w := newSite(t)
@@ -218,7 +216,7 @@ func fetchByRsync(t *testing.T) {
 	w.script(options{in: w.B}, sshd, "-D", "-e", "-f", filepath.Join(w.dir, "sshd_config"))
 	shell := fmt.Sprintf("ssh -q -p 2222 -i %s -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=5 -o ConnectionAttempts=10", key)
 	out := filepath.Join(w.dir, "out")
-	// ssh pads and signs each of its packets of 32 KB, by 0.1%
+	// ssh pads and signs each of its packets of 32 KB, which adds 0.1%.
 	w.fetch(fetched, perByte*1.001, rsync, "-W", "-e", shell, fmt.Sprintf("root@%s:%s/data", w.B4, w.dir), out)
 	w.same(out)
 }
@@ -231,7 +229,7 @@ func fetchByIperf(t *testing.T) {
 	w.fetch(fetched, perByte, iperf, "-c", w.B4.String(), "-p", "5300", "-R", "-n", strconv.Itoa(fetched))
 }
 
-// A transfer by QUIC, which is UDP to the kernel.
+// A transfer by QUIC is UDP for the kernel.
 func fetchByQUIC(t *testing.T) {
 	w := newSite(t)
 	self, err := os.Executable()
@@ -244,12 +242,12 @@ func fetchByQUIC(t *testing.T) {
 	server := w.script(options{in: w.B}, agent(agentQUICServer, fmt.Sprintf("%s:4433", w.B4), filepath.Join(w.dir, "data"))...)
 	server.read("ready")
 	out := filepath.Join(w.dir, "out")
-	// Datagrams of 1,252 to 1,452 bytes, 28 of headers and some 25 of QUIC's.
+	// Datagrams have 1,252 to 1,452 bytes, of which 28 are headers and some 25 are QUIC's own.
 	w.fetch(fetched, 1.04, agent(agentQUICClient, fmt.Sprintf("%s:4433", w.B4), out)...)
 	w.same(out)
 }
 
-// Small requests are answered soon while the same program downloads.
+// Small requests get an answer soon while the same program downloads.
 func namesBeside(t *testing.T) {
 	w := newSite(t)
 	w.python(options{in: w.B}, `
@@ -294,7 +292,7 @@ wait()
 	}
 	median := time.Duration(micros[len(micros)/2]) * time.Microsecond
 	t.Logf("names were answered after %v, the last of 20 after %d us", median, micros[len(micros)-1])
-	// the queue of one download, 10 ms, and its next chunk
+	// The bound covers the queue of one download, 10 ms, and its next chunk.
 	if median > 40*time.Millisecond && cpus.excuse(begin, testutil.Now()) == "" {
 		t.Errorf("names were answered after %v", median)
 	}

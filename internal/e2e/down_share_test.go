@@ -10,9 +10,9 @@ import (
 	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
-// What a user receives is shared by programs, whatever number of connections each has: equally, by
-// weight, with a guarantee; what one does not take the others have. By windows, which at no
-// distance at all are two segments at least, and do not bind bbr: so at one.
+// Programs share the traffic that a user receives, whatever number of connections each has: equally, by weight, or
+// with a guarantee. The others get the part that one program does not use. netnice controls the shares by windows,
+// which are at least two segments. At no distance at all such windows do not bind bbr, so the test has a distance.
 func TestDownShares(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -54,8 +54,8 @@ func TestDownShares(t *testing.T) {
 			return failed
 		})
 	}
-	// At a distance of 20 ms one connection reaches its part later than eight do: 0.44 of 0.5 after a second,
-	// 0.70 of 0.75 after another where the processors are busy.
+	// At a distance of 20 ms one connection reaches its part later than eight do. It has 0.44 of 0.5 after a second,
+	// and 0.70 of 0.75 after another one where the processors are busy.
 	const late = 2 * time.Second
 	parts("1 and 8 connections", begin.Add(late), 0.1, 0.5, 0.5)
 	parts("by weight", f.must("set", "--pid", pid(0), "--weight", "300").Add(late), 0.1, 0.75, 0.25)
@@ -88,7 +88,7 @@ func TestDownShares(t *testing.T) {
 	parts("the guaranteed one has ended", testutil.Now().Add(2*time.Second), 0.12, 0, 0.5, 0.5)
 }
 
-// A program that takes little of its large part leaves the others the rest at once.
+// A program uses little of its large part. The others get the rest at once.
 func TestDownModest(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -101,7 +101,7 @@ func TestDownModest(t *testing.T) {
 	b, bt := f.reader(uid), f.ports+1
 	f.must("set", "--user", itoa(uid), "--down", "8MB/s")
 	f.must("set", "--pid", itoa(a.PID()), "--interactive")
-	// 0.2 of the limit
+	// The stream takes 0.2 of the limit.
 	f.python(options{in: f.B}, `
 s = connect(sys.argv[1])
 say("ready")
@@ -123,14 +123,14 @@ while True:
 	})
 }
 
-// A flood of datagrams gets its program's part of what a user receives, beside one that receives by TCP, by
-// weight, and what that leaves; little of it all comes. Alone it has the limit.
+// A flood of datagrams gets its program's part, by weight, of the traffic that a user receives, and the part that a
+// TCP receiver leaves. Only a small part of the flood arrives. Alone the flood has the limit.
 func TestDownSharesDatagrams(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestDownShares and internal/clock TestShareByWeight")
 	t.Parallel()
 	spare := newUsers()
 	f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(20*time.Millisecond)))
-	const limit = 4e6 // the path, the flood and what reads it take a processor each
+	const limit = 4e6 // the path, the flood and its reader take a processor each
 	uid := spare + 57
 	f.ports += 16
 	a, at := f.reader(uid), f.ports+1
@@ -140,7 +140,7 @@ func TestDownSharesDatagrams(t *testing.T) {
 	flood.tx = f.python(options{in: f.B}, datagramFlood, f.A4.String(), "6001", "1400", "8e6")
 	flood.tx.read("ready")
 	f.receivesByQueue()
-	// rates are those of both, over the same two seconds
+	// rates returns the rates of both, over the same two seconds.
 	rates := func() (tcp, udp float64) {
 		from := testutil.Now()
 		udp, _ = flood.rate(2 * time.Second)
@@ -168,7 +168,7 @@ func TestDownSharesDatagrams(t *testing.T) {
 	alone := func(what string) {
 		t.Helper()
 		udp := 0.0
-		for try := 1; try < 5 && (udp < 0.97 || udp > 1.02); try++ { // python is late for some where processors are busy
+		for try := 1; try < 5 && (udp < 0.97 || udp > 1.02); try++ { // Python is late on busy processors
 			_, udp = rates()
 			t.Logf("%s: datagrams %.4f", what, udp)
 		}
@@ -178,7 +178,7 @@ func TestDownSharesDatagrams(t *testing.T) {
 	}
 	alone("alone")
 	x := f.sendTo(at, false, testutil.SenderConfig{Connections: 2})
-	time.Sleep(5 * time.Second) // which bbr takes, from little
+	time.Sleep(5 * time.Second) // bbr starts low and takes that long
 	parts("equal", 0.5, 0.5, 0.06)
 	f.must("set", "--pid", itoa(a.PID()), "--weight", "300")
 	time.Sleep(time.Second)

@@ -10,9 +10,9 @@ import (
 	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
-// Limits on what comes in: `--down`.
+// The tests of this file set limits on ingress: `--down`.
 
-// downTolerance is how near to its limit what comes in is.
+// downTolerance is the tolerance of ingress rates, relative to the limit.
 const downTolerance = 0.02
 
 func TestDownTCP(t *testing.T) {
@@ -48,14 +48,14 @@ func TestDownAtADistance(t *testing.T) {
 				x := f.sendTo(5001, false, testutil.SenderConfig{Connections: connections})
 				time.Sleep(2 * time.Second) // TCP's start over that path
 				f.receives("in", testutil.Now(), limit, perByte, 5001)
-				f.lost(x, 20, rtt+40*time.Millisecond) // 10 ms of queue, and what the relay's delay varies by
+				f.lost(x, 20, rtt+40*time.Millisecond) // 10 ms of queue, and the variation of the relay's delay
 			})
 		}
 	}
 }
 
-// The path gets longer by others' queues, or a radio that is slow: windows follow it, and with it
-// getting shorter again the queue is as short as it was.
+// The path gets longer because of others' queues or a slow radio, and windows follow it. When the path gets shorter
+// again, the queue gets as short as it was.
 func TestDownLongerPath(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestDownAtADistance")
 	t.Parallel()
@@ -91,8 +91,8 @@ func TestDownLongerPath(t *testing.T) {
 	}
 }
 
-// A sender that pauses, since the path stands still or, like bbr each 10 s, to see how long the path is,
-// has all of its limit again at once: nobody else wants it.
+// A sender pauses because the path stands still. bbr also pauses every 10 s, to measure the path. Afterwards it has
+// all of its limit again at once, as no other sender uses the limit.
 func TestDownPauses(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/enforce/shaping TestReceived; bbr has no model here")
 	t.Parallel()
@@ -115,7 +115,7 @@ func TestDownPauses(t *testing.T) {
 		}
 		f.receives("after a pause", testutil.Now().Add(time.Second), limit, perByte, 5001)
 	}
-	// Its own pause is some 0.4 s of the ten.
+	// bbr's own pause is some 0.4 s of the ten.
 	f.judge(begin.Add(12*time.Second), 9*time.Second, func(from, to testutil.Instant) error {
 		f.until(to)
 		got := f.arrived(from, to, 5001) * perByte

@@ -20,7 +20,7 @@ func (s *stage) gone(subject string) {
 	}
 }
 
-// A family's limit outlives its root and ends with its last member.
+// The limit of a process tree outlives its root and ends with its last member.
 func TestLimitEndsWithFamily(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -41,7 +41,7 @@ os._exit(0)
 	}
 	f.must("set", "--pid", x.pid(), "--up", "5MB/s")
 	x.tell("end")
-	time.Sleep(1200 * time.Millisecond) // the daemon has looked; the root is a zombie, which is no member
+	time.Sleep(1200 * time.Millisecond) // the daemon's tick has passed; the root is a zombie, not a member
 	f.holds("the child alone", testutil.Now(), 5e6, a)
 	if n, there := f.nodes()["pid:"+x.pid()]; !there || n.Processes != 1 {
 		t.Errorf("a child lives, ls shows %+v", n)
@@ -49,7 +49,7 @@ os._exit(0)
 	if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	// its socket drains first: what is in its buffer
+	// The socket first sends the data in its buffer.
 	f.gone("pid:" + x.pid())
 	for _, p := range f.status().Programs {
 		if p.Attached && needed[p.Name] {
@@ -58,8 +58,7 @@ os._exit(0)
 	}
 }
 
-// What a dead process has left in its socket goes on at the limit's rate, and
-// the limit ends once it is through.
+// Data that a dead process left in its socket leave at the limit's rate. The limit ends once the socket is empty.
 func TestClosedSocketDrains(t *testing.T) {
 	t.Parallel()
 	const size = 3_000_000
@@ -83,10 +82,10 @@ s.sendall(bytes(int(sys.argv[2])))
 		t.Fatal("the program does not end")
 	}
 	ended := testutil.Now()
-	from := ended.Add(settle) // once: it comes to an end
+	from := ended.Add(settle) // one try: the backlog comes to an end
 	f.near("draining", from, f.rate(from, from.Add(span), a), 1e6, 0.05)
 	var n api.Node
-	if !within(500*time.Millisecond, func() bool { // between two chunks nothing waits for the limit
+	if !within(500*time.Millisecond, func() bool { // between two chunks the backlog is empty
 		n = f.nodes()["pid:"+x.pid()]
 		return n.Processes == 0 && n.Sockets == 1 && n.Up.WaitingBytes > 0
 	}) {
@@ -102,8 +101,8 @@ s.sendall(bytes(int(sys.argv[2])))
 	f.gone("pid:" + x.pid())
 }
 
-// A process that happens to get a limited one's pid is not limited, also when
-// no daemon runs that could have noticed.
+// A process that happens to get the pid of a limited one is not limited, even if no daemon ran that could notice the
+// end of the first.
 func TestReusedPID(t *testing.T) {
 	// Not parallel: it chooses the next process id of the machine.
 	const last = "/proc/sys/kernel/ns_last_pid"

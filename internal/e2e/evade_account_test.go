@@ -6,8 +6,9 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Who has a second account that nobody limits, and passes a connection to a process of it: what is sent counts for who
-// sends. The limited one gains nothing by another's holding the connection, or by its having sent on it.
+// A user has a second account without a limit, and passes a connection to a process of it. Traffic counts for the
+// account that sends it. The limited account gains nothing if another account holds the connection or has sent on
+// it.
 func TestEvadeBySecondAccount(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestUserLimitsOwnProcess")
 	for name, connects := range map[string]string{

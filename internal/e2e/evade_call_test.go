@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// syscalls is at the head of programs that make system calls of their own.
+// syscalls is the head of programs that make system calls of their own.
 const syscalls = `
 import ctypes, platform
 libc = ctypes.CDLL(None, use_errno=True)
@@ -18,8 +18,8 @@ def call(*args):
     return n
 `
 
-// handed leaves a UDP socket in a Unix socket's queue, where no process has it as the limit comes, and makes it the
-// descriptor 2000.
+// handed leaves a UDP socket in a Unix socket's queue, where no process has it open when the limit is set. Then it
+// makes the socket the descriptor 2000.
 const handed = `
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
@@ -33,10 +33,10 @@ os.dup2(fd, 2000)
 os.close(fd)
 `
 
-// Who sends is charged, by whatever call, and whatever the socket was before.
+// The sending process is charged, whatever call it uses, and whatever the socket was used for before.
 func TestEvadeByCalls(t *testing.T) {
 	evade(t, nil, []escape{
-		// Its first argument is no descriptor.
+		// The first argument of io_submit is no descriptor.
 		{name: "io_submit", least: 0.5, text: syscalls + handed + `
 setup, submit, completed = (0, 2, 4) if arm else (206, 209, 208)
 count = 16
@@ -116,7 +116,7 @@ for i in range(1 << 40):
     except OSError:
         pass
 `},
-		// A connection over IPv4 by a socket of IPv6's becomes one of IPv4's.
+		// An IPv6 socket with a connection over IPv4 becomes an IPv4 socket.
 		{name: "IPV6_ADDRFORM", text: `
 ready()
 def some():
@@ -126,7 +126,7 @@ def some():
         flood(s)
 threads(4, some)
 `},
-		// Its children are its parent's, whom nobody limits.
+		// Its children become children of its parent, which has no limit.
 		{name: "CLONE_PARENT", text: syscalls + `
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 r, w = os.pipe()
@@ -142,7 +142,7 @@ ready(root)
 os.write(w, b"x")
 signal.pause()
 `},
-		// IPv6 counts none of a socket's groups but by its memory for options.
+		// IPv6 limits the number of a socket's groups only by its memory for options.
 		{name: "no room beside groups of IPv6", least: 0.5, text: `
 s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 lo = socket.if_nametoindex("lo")
@@ -165,8 +165,8 @@ while True:
 	})
 }
 
-// taken has a child, which is limited, take the sockets of its parent, which nobody limits: ours, of which it inherits
-// none. It sends by sends(take), where take returns one of them.
+// taken starts a limited child that takes the sockets of its parent, which has no limit. ours holds these sockets,
+// and the child inherits none of them. The child sends with sends(take), where take returns one socket.
 func taken(ours, sends string) string {
 	return sends + `
 r, w = os.pipe()
@@ -182,7 +182,7 @@ signal.pause()
 `
 }
 
-// Control messages may be a second further ahead of the limit than others, once.
+// Control messages may lead the limit by a second more than others, once.
 func TestEvadeByPings(t *testing.T) {
 	evade(t, func(f *field) {
 		if err := f.A.Sysctl("net/ipv4/ping_group_range", "0 2147483647"); err != nil {

@@ -2,7 +2,8 @@ package e2e
 
 import "testing"
 
-// Datagrams are charged to who sends them, whatever else sends by the socket and by whatever call.
+// Datagrams are charged to the process that sends them, whatever call it uses and whatever process shares the
+// socket.
 func TestEvadeByDatagrams(t *testing.T) {
 	evade(t, nil, []escape{
 		{name: "to this machine by the same socket", least: 0.5, text: `

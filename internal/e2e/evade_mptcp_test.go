@@ -6,10 +6,11 @@ import (
 	"testing"
 )
 
-// An MPTCP connection that a process outside of the limit has made, and has open still, counts for who sends by it.
+// A process outside of the limit has made an MPTCP connection and still has it open. The connection's traffic counts
+// for the process that sends it.
 func TestEvadeByOthersMPTCP(t *testing.T) {
 	evade(t, nil, append(slices.Clone(othersMPTCP), escape{
-		// As a call that reads ends, it sends what a call that sends had to leave to it.
+		// When a reading call ends, the kernel sends data in it that an earlier sending call had to leave.
 		name: "its maker reads from it", text: mptcpPasser + `
 listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -39,7 +40,7 @@ while s.recv(1 << 20):
 	}))
 }
 
-// The same to a peer that speaks plain TCP.
+// The same attempts run against a peer that speaks plain TCP.
 func TestEvadeByOthersMPTCPToTCP(t *testing.T) {
 	evade(t, func(f *field) {
 		f.t.Helper()
@@ -51,7 +52,7 @@ func TestEvadeByOthersMPTCPToTCP(t *testing.T) {
 	}, othersMPTCP)
 }
 
-// othersMPTCP are programs whose child is limited.
+// othersMPTCP holds programs with a limited child.
 var othersMPTCP = []escape{
 	{name: "inherited", text: mptcpPasser + `
 s = connects()

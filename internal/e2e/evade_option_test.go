@@ -2,7 +2,7 @@ package e2e
 
 import "testing"
 
-// What a program may set on its sockets and how it may send does not help it.
+// A program cannot evade its limit by socket options or by the way in which it sends.
 func TestEvadeByOptions(t *testing.T) {
 	evade(t, nil, []escape{
 		{name: "1 byte at a time", text: `
@@ -115,8 +115,7 @@ s.connect(there)
 ready()
 flood(s)
 `},
-		// Between several subflows MPTCP itself is silent for 0.2 s at times,
-		// without a limit too.
+		// Between several subflows MPTCP itself is silent for 0.2 s at times, without a limit too.
 		{name: "MPTCP subflows from before and after the limit", least: 0.6, text: `
 def ip(*words):
     subprocess.run(("ip",) + words, check=True)
@@ -141,8 +140,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as s:
     join(102)
     signal.pause()
 `},
-		// What is put into the queue of a connection under repair counts as
-		// sent, and is when it gets lost.
+		// Data in the queue of a connection under repair count as sent. TCP really sends them when they get lost.
 		{name: "TCP_REPAIR", least: 0.01, text: `
 ready()
 def some():
@@ -158,7 +156,7 @@ threads(16, some)
 	})
 }
 
-// A high rate that a program sets on its own socket lifts nobody's limit.
+// A high rate that a program sets on its own socket lifts no other limit.
 func TestEvadeBySocketOption(t *testing.T) {
 	t.Parallel()
 	alone(t)

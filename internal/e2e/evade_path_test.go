@@ -7,8 +7,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Nodes come and go in the middle of a path, around and inside nodes with live
-// children, while these send: what stays on the path holds all the time.
+// Nodes appear and disappear in the middle of a path, around and inside nodes with live children that send. The
+// limits that stay on the path hold all the time.
 func TestPathChangesUnderTraffic(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -32,7 +32,7 @@ func TestPathChangesUnderTraffic(t *testing.T) {
 	f.remains("the outer limit", begin, outerLimit)
 	f.bounds("the inner limit, the middle one coming and going", begin.at, innerLimit, c)
 
-	// The middle one's turn to stay, with what is around it coming and going.
+	// Now the middle limit stays, and the limit around it appears and disappears.
 	f.must("set", "--pid", middle, "--up", "1MB/s")
 	after := f.must("unset", "--pid", outer).Add(settle)
 	f.until(after)
@@ -45,7 +45,7 @@ func TestPathChangesUnderTraffic(t *testing.T) {
 	f.bounds("the inner limit, the outer one coming and going", after, innerLimit, c)
 	f.bounds("the middle limit, the outer one coming and going", after, 1e6, b, c)
 
-	// And what is inside.
+	// Then the limit inside does so.
 	f.must("set", "--pid", outer, "--up", "3MB/s")
 	after = testutil.Now().Add(settle)
 	f.until(after)
@@ -60,7 +60,7 @@ func TestPathChangesUnderTraffic(t *testing.T) {
 	f.bounds("the middle limit, the inner one coming and going", after, 1e6, b, c)
 }
 
-// remains checks that a limit has held and was used since some instant.
+// remains checks that a limit has held and was used since an instant.
 func (f *field) remains(what string, since wired, limit float64) {
 	f.t.Helper()
 	now := f.wire()
@@ -74,8 +74,7 @@ func (f *field) remains(what string, since wired, limit float64) {
 	}
 }
 
-// bounds checks that no more than a limit left for ports from some instant until
-// now.
+// bounds checks that no more than a limit left for the ports from an instant until now.
 func (f *field) bounds(what string, since testutil.Instant, limit float64, ports ...uint16) {
 	f.t.Helper()
 	now := testutil.Now()
@@ -86,8 +85,7 @@ func (f *field) bounds(what string, since testutil.Instant, limit float64, ports
 	}
 }
 
-// A process forks without end while the limit on its tree is set, lifted and
-// set again: no child is overlooked.
+// A process forks without end while the limit on its tree is set, lifted and set again: netnice overlooks no child.
 func TestForksWhileLimitIsSet(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -128,8 +126,8 @@ processes(4, hop)
 	}
 }
 
-// A tree in a cgroup, and that among a user's processes: each limit on the path
-// holds for all that is below it.
+// A process tree is in a cgroup, and the cgroup contains processes of a user: each limit on the path covers all
+// processes below it.
 func TestTreeInCgroupOfUser(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -159,7 +157,8 @@ flood(connect(sys.argv[1]))
 	f.holdsFor("tree", at, span, 1e6, 0.03, a)
 	f.holdsFor("cgroup with the tree", at, span, 3e6, 0.03, a, b)
 	f.holdsFor("user with both", at, span, 10e6, 0.03, a, b, c)
-	// From the outside in: each holds at once, with nothing too much for chunks of before.
+	// The test lowers the limits from the outer one to the inner one. Each holds at once, without excess for earlier
+	// chunks.
 	at = f.must("set", "--user", itoa(spare), "--up", "2MB/s")
 	f.holdsFor("user, lowered", at, span, 2e6, 0.03, a, b, c)
 	f.holdsFor("user, lowered a while ago", at.Add(time.Second), span, 2e6, 0.03, a, b, c)
@@ -168,7 +167,7 @@ flood(connect(sys.argv[1]))
 	f.holdsFor("user, still", at, span, 2e6, 0.03, a, b, c)
 }
 
-// A tree with processes of several users, who have processes outside it too.
+// A tree has processes of several users, and these users have processes outside of it too.
 func TestTreeAcrossUsers(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestTreeCrossesUsers and TestNestedTrees")
 	t.Parallel()

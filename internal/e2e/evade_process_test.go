@@ -7,7 +7,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// What becomes of the processes of a tree does not lead out of it.
+// No change of the processes of a tree leads out of the tree.
 func TestEvadeByProcesses(t *testing.T) {
 	testutil.RequireRoot(t)
 	spare := newUsers()

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Servers: what they send on accepted connections is theirs.
+// Data that servers send on accepted connections are charged to the servers.
 func TestEvadeByServers(t *testing.T) {
 	const read = `
 for _ in range(12):
@@ -20,7 +20,7 @@ for _ in range(12):
     threading.Thread(target=get, daemon=True).start()
 wait()
 `
-	// The worker is limited, not who made the listener and holds it too.
+	// The worker has a limit, but the process that made the listener and also holds it has none.
 	worker := func(backlog, bytes int) string {
 		return fmt.Sprintf(`
 listener = socket.create_server(("", 8080), backlog=%d)

@@ -10,8 +10,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// A socket whose memory for options is full before the limit has no room for its state. What holds for it is known
-// elsewhere.
+// A socket whose memory for options is full before the limit has no room for its state. netnice then keeps the state
+// of its limit in a table.
 func TestEvadeWithoutState(t *testing.T) {
 	evade(t, nil, []escape{
 		{name: "TCP", least: 0.1, bursts: withoutState, text: filled + `
@@ -31,7 +31,7 @@ threads(4, lambda: flood(ss.pop()))
 	})
 }
 
-// The same of all sockets, where the administrator gives them next to no memory for options.
+// The same applies to all sockets, where the administrator gives them next to no memory for options.
 func TestEvadeWithoutRoom(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestEvadeWithoutState")
 	evade(t, (*field).noRoom, []escape{
@@ -69,10 +69,10 @@ floods(to=there6)
 	})
 }
 
-// Of a socket without state TCP tries by its own timers, a chunk at once. That is of four.
+// TCP sends by its own timers, a chunk at once, from a socket without state. The bound covers four sockets.
 const withoutState = 4 * 65536
 
-// filled makes a socket that has keys for so many made-up peers that its memory for options is full.
+// filled makes a socket with keys for so many invented peers that its memory for options is full.
 const filled = `
 import errno
 def full():
@@ -89,26 +89,27 @@ def full():
     raise SystemExit("there is always room for another key")
 `
 
-// What such sockets receive is limited as well.
+// Traffic that such sockets receive is limited as well.
 func TestReceivesWithoutRoom(t *testing.T) {
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPairInOrder(t))
 	f.noRoom()
-	f.within = 0.25 // no window follows the limit: the queue fills, and is emptied by drops
+	f.within = 0.25 // no window follows the limit: the queue fills, and drops empty it
 	subject := "pid:" + itoa(f.rx.PID())
 	f.sendTo(5001, false, testutil.SenderConfig{Connections: 2, UpToBytesPerSec: 50e6})
 	time.Sleep(500 * time.Millisecond)
 	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "5MB/s")
 	f.sendTo(5001, true, testutil.SenderConfig{Connections: 2, UpToBytesPerSec: 50e6})
-	time.Sleep(3 * time.Second) // windows that were promised before
+	time.Sleep(3 * time.Second) // windows that TCP announced before
 	f.receives("of sockets with no room for state", testutil.Now(), 5e6, perByte, 5001)
 	if got := f.letThrough(subject); got < 4.8e6 || got > 5.1e6 {
 		t.Errorf("%s: %.0f bytes/s were let through, want 5000000", subject, got)
 	}
 }
 
-// Who uses more sockets without state than there is room to note has those stopped that may be forgotten ones: of
-// the same user, with no room for state. Nobody else has, and what is still noted is limited under the next daemon, too.
+// A user has more sockets without state than the table has room for. netnice then stops those sockets of that user
+// without room for state which the table may have forgotten. It stops no socket of another user. The next daemon
+// limits the sockets that are still in the table.
 func TestEvadeByForgottenState(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestEvadeWithoutState")
 	t.Parallel()
@@ -132,7 +133,7 @@ say("ready")
 while wait():
     say(sends())
 `
-	// The table holds 4,096.
+	// The table holds 4,096 sockets.
 	const count = 6000
 	near := f.python(options{in: f.A, uid: spare + 8}, filtered, f.to(9))
 	far := f.python(options{in: f.A, uid: spare + 9}, filtered, f.to(9))
@@ -183,7 +184,7 @@ while True:
 	}
 }
 
-// What is noted of sockets without state is there for the next daemon's programs.
+// The table of sockets without state is there for the next daemon's programs.
 func TestWithoutRoomOutlivesDaemon(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestEvadeWithoutState")
 	t.Parallel()
@@ -208,7 +209,7 @@ flood(s)
 	x.close()
 }
 
-// A limit for a destination holds for sockets without state, by whatever call they say where to.
+// A limit for a destination covers sockets without state, whichever call names the destination.
 func TestToWithoutRoom(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestEvadeWithoutState and TestSetToDestinations")
 	t.Parallel()
@@ -238,7 +239,7 @@ while True:
 	}
 }
 
-// A limit goes with the program, not with a socket without state that it passes on.
+// A limit goes with the program, not with a socket without state that the program passes on.
 func TestPassedWithoutRoom(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestEvadeWithoutState and TestDescriptorPassing")
 	t.Parallel()
@@ -286,7 +287,7 @@ func (f *field) noRoom() {
 	}
 }
 
-// What such a forgotten socket receives is dropped, if its memory is in use.
+// netnice drops packets for such a forgotten socket, if its memory is in use.
 func TestReceivesForgotten(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestReceivesWithoutRoom")
 	t.Parallel()
@@ -333,7 +334,7 @@ say("came", received(1.5))
 		t.Fatalf("without a limit %.0f of 5000000 bytes/s came", n)
 	}
 	f.must("set", "--pid", x.pid(), "--down", "1MB/s")
-	time.Sleep(2 * time.Second) // the first limit on what comes in
+	time.Sleep(2 * time.Second) // the first limit on ingress
 	x.tell("go")
 	if n := got(); n > 1.1e6 {
 		t.Errorf("%.0f bytes/s came in by a socket that was forgotten, want 1000000 at most", n)

@@ -13,43 +13,41 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// The tests in evade_*_test.go are programs that try to send faster than their
-// limit. What comes is counted at the receiver's device, as packets, so that
-// headers, handshakes and what never reaches a socket count too.
+// The tests in evade_*_test.go are programs that try to send faster than their limit. A counter at the receiver's
+// device counts arriving packets. So headers, handshakes and packets that never reach a socket count too.
 
 // evadeLimit is the limit of the trees in these tests, bytes/s.
 const evadeLimit = 3e6
 
-// Of what is sent ahead of its turn: the credit for idle time, and what a new
-// connection may be early (see ForgottenConnections).
+// These are times by which traffic may precede its departure time. They are the credit for idle time, and the lead
+// of a new connection (see ForgottenConnections).
 const (
 	evadeBurst = 10 * time.Millisecond
 	evadeEarly = 100 * time.Millisecond
-	// So much may connections lead that are closed at once, in all.
+	// evadeForgotten is the lead of all connections together that the program closes at once.
 	evadeForgotten = 300 * time.Millisecond
 )
 
 // escape is a way in which a program tries to evade its limit.
 type escape struct {
 	name string
-	// text is a Python program. It says "ready", with the process to limit if
-	// that is another, waits to be limited, says "going" and goes on for at
-	// least three seconds. sys.argv[1] is where to send to over IPv4, [2] over
-	// IPv6.
+	// text is a Python program. It says "ready", with the pid of the process to limit if that is another one, and
+	// waits for its limit. Then it says "going" and goes on for at least three seconds. sys.argv[1] is the IPv4
+	// destination and sys.argv[2] the IPv6 destination.
 	text    string
-	least   float64       // of the limit that has to come, or the attempt was none
-	ahead   time.Duration // of the limit that may leave early: of connections that are closed at once
-	over    float64       // the part of the limit that may come beside it: headers are not known exactly
-	open    bool          // a way around that the man page names
-	against string        // a program in B beside it; argv[1] is the address of A
+	least   float64       // part of the limit that has to arrive for the attempt to count
+	ahead   time.Duration // lead, as time at the limit's rate: connections that are closed at once
+	over    float64       // part of the limit that may arrive in addition: headers are not known exactly
+	open    bool          // an evasion that the man page names
+	against string        // a program in B that runs meanwhile; argv[1] is the address of A
 	args    []string
-	subject string  // its counter has to say what came
-	bursts  float64 // bytes that may come at once, all connections together
-	counted string  // a counter of A's TCP that grows, or the attempt was none
+	subject string  // a subject whose counter has to match the arrived bytes
+	bursts  float64 // bytes that may arrive at once, all connections together
+	counted string  // a counter of A's TCP that has to grow for the attempt to count
 }
 
-// evade runs these attempts one after the other, each in a tree limited to
-// evadeLimit; in `make test` each third of them.
+// evade runs these attempts one after the other, each in a tree limited to evadeLimit. In `make test` it runs every
+// third of them.
 func evade(t *testing.T, set func(f *field), escapes []escape) {
 	t.Parallel()
 	s := upStage(t)
@@ -83,7 +81,7 @@ func (f *field) evade(e escape) {
 	}
 	f.must("set", "--pid", root, "--up", fmt.Sprintf("%.0fB/s", evadeLimit))
 	defer f.quiet()
-	defer func() { _ = f.netnice("unset", "--pid", root) }() // gone with its last process is as good
+	defer func() { _ = f.netnice("unset", "--pid", root) }() // it may have ended with its last process already
 	begin := f.wire()
 	x.tell("go")
 	x.read("going")
@@ -99,7 +97,7 @@ func (f *field) evade(e escape) {
 	}
 }
 
-// tcpCounter is one of A's counters in the file netstat.
+// tcpCounter returns one of A's counters in the file netstat.
 func (f *field) tcpCounter(name string) (n uint64) {
 	f.t.Helper()
 	err := f.A.Do(func() error {
@@ -117,7 +115,7 @@ func (f *field) tcpCounter(name string) (n uint64) {
 	return n
 }
 
-// quiet waits until what closed connections had queued has come.
+// quiet waits until the backlog of closed connections has arrived.
 func (f *field) quiet() {
 	f.t.Helper()
 	closing := map[string]bool{"04": true, "09": true, "0B": true} // FIN_WAIT1, LAST_ACK, CLOSING
@@ -137,7 +135,7 @@ func (f *field) quiet() {
 			if len(w) < 10 {
 				continue
 			}
-			// a subflow of a closed MPTCP socket stays established while it sends
+			// A subflow of a closed MPTCP socket stays established while it sends.
 			if queue, _, _ := strings.Cut(w[4], ":"); closing[w[3]] || w[9] == "0" && strings.Trim(queue, "0") != "" {
 				return false
 			}
@@ -148,8 +146,8 @@ func (f *field) quiet() {
 	}
 }
 
-// contained checks what comes over the wire in the next seconds against a
-// limit: all of it, and two seconds without the start.
+// contained checks the bytes on the wire in the next seconds against a limit: all of them, and two seconds without
+// the start.
 func (f *field) contained(e escape, begin wired, limit float64) {
 	f.t.Helper()
 	time.Sleep(2 * settle)
@@ -159,8 +157,8 @@ func (f *field) contained(e escape, begin wired, limit float64) {
 	f.t.Logf("%.3f of the limit in %.0f packets/s", rate/limit, packets)
 	if m.there && !e.open {
 		f.t.Log(m)
-		// Chunks that have their turn, a hundredth of a second, and handshakes, of which the kernel sends some
-		// without the socket.
+		// The slack covers chunks at their departure time, a hundredth of a second, and handshakes. The kernel sends
+		// some handshakes without the socket.
 		slack := (0.02*limit + 64*packets + e.bursts/2) * end.at.Sub(settled.at).Seconds()
 		if err := m.agrees(slack, slack); err != nil {
 			f.t.Error(err)
@@ -178,22 +176,23 @@ func (f *field) contained(e escape, begin wired, limit float64) {
 	if least == 0 {
 		least = 0.9
 	}
-	// What was sent ahead is missing later.
+	// Data that left early are missing later.
 	if all, _ := end.since(begin); max(rate, all) < least*limit && cpus.excuse(settled.at, end.at) == "" {
 		f.t.Errorf("%.0f bytes/s, want %.2f of %.0f at least (CPUs %.0f%% busy)", rate, least, limit, 100*cpus.busy(settled.at, end.at))
 	}
 }
 
-// charging is what came over the wire while a counter grew. The counter was read before begin and after end.
+// charging holds the bytes on the wire while a counter grew. The counter was read before begin and after end.
 type charging struct {
 	begin, end  wired
-	there       bool // the subject, both times
+	there       bool // the subject existed both times
 	bytes       float64
-	least, most float64 // bytes that came meanwhile
-	each        string  // 100 ms, of the limit
+	least, most float64 // bytes that arrived meanwhile
+	each        string  // rates in each 100 ms, as parts of the limit
 }
 
-// charging measures for so many tenths of a second what comes, and what a subject is charged.
+// charging measures, for a number of tenths of a second, the bytes on the wire and the bytes that a subject is
+// charged.
 func (f *field) charging(subject string, limit float64, tenths int) (m charging) {
 	f.t.Helper()
 	before := f.wire()
@@ -221,7 +220,7 @@ func (m charging) String() string {
 	return fmt.Sprintf("charged %.4f to %.4f of what came", m.bytes/m.most, m.bytes/m.least)
 }
 
-// agrees returns an error if so much less, or more, was charged than came.
+// agrees returns an error if the bytes charged are below or above the arrived bytes by more than these bounds.
 func (m charging) agrees(less, more float64) error {
 	if m.bytes < m.least-less || m.bytes > m.most+more {
 		return fmt.Errorf("%.0f bytes were charged, and %.0f to %.0f came", m.bytes, m.least, m.most)
@@ -229,7 +228,7 @@ func (m charging) agrees(less, more float64) error {
 	return nil
 }
 
-// wired is what came over the wire to B until an instant.
+// wired holds the packets and bytes that arrived at B over the wire until an instant.
 type wired struct {
 	at             testutil.Instant
 	bytes, packets uint64 // IP bytes
@@ -237,8 +236,7 @@ type wired struct {
 
 var errTooMuch = errors.New("too much")
 
-// within returns an error if more came since another instant than a limit and
-// a burst allow, with 2%.
+// within returns an error if more bytes arrived since another instant than a limit and a burst allow, with 2%.
 func (w wired) within(from wired, limit float64, burst time.Duration) error {
 	took := w.at.Sub(from.at)
 	got, most := float64(w.bytes-from.bytes), limit*(1.02*took.Seconds()+burst.Seconds())
@@ -267,15 +265,14 @@ func (f *field) wire() wired {
 		}
 		now := testutil.Now()
 		if now.Sub(begin) > 2*time.Millisecond && try < 20 {
-			continue // it had to wait: who knows when this was so
+			continue // the call had to wait, so the instant of the counters is unknown
 		}
 		n := link.Attrs().Statistics
 		return wired{now, n.RxBytes - ethernet*n.RxPackets, n.RxPackets}
 	}
 }
 
-// segmented has A's device take single segments, as a wire does, so that each
-// is counted with its headers.
+// segmented has A's device take single segments, as a wire does, so that each segment is counted with its headers.
 func (f *field) segmented() {
 	f.t.Helper()
 	if err := f.A.Offload(map[string]bool{
@@ -287,7 +284,7 @@ func (f *field) segmented() {
 	}
 }
 
-// evader is at the head of the programs of these tests.
+// evader is the head of the programs of these tests.
 const evader = `
 host, port = sys.argv[1].rsplit(":", 1)
 there = (host, int(port))

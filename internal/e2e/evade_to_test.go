@@ -6,13 +6,14 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// A limit for a destination holds for what a UDP socket sends there, whatever its calls have named before.
+// A limit for a destination covers the datagrams that a UDP socket sends there, whatever addresses its calls named
+// before.
 func TestEvadeDestinations(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
 	f.segmented()
 	for _, how := range testutil.Subset([]string{
-		// To another address once, and then by calls that name none to whom it is connected.
+		// One call names another address. Later calls name none, and the datagrams go to the connected peer.
 		`
 s.connect(limited)
 def send():
@@ -23,7 +24,7 @@ def send():
         except OSError:
             pass
 `,
-		// The same over IPv6.
+		// The same calls use IPv6.
 		`
 s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 s.connect((there6[0], 9))
@@ -35,7 +36,7 @@ def send():
         except OSError:
             pass
 `,
-		// The hook of sendmsg is told of no address where there is ancillary data.
+		// The sendmsg hook gets no address if the message has ancillary data.
 		`
 s.connect(limited)
 def send():
@@ -47,7 +48,8 @@ s.connect((there6[0], 9))
 def send():
     s.sendmsg([bytes(1400)], [(socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT, struct.pack("i", 64))])
 `,
-		// What is corked goes to whom was named before the socket was connected to another.
+		// A corked datagram goes to the address that the first call named, although the socket is connected to
+		// another later.
 		`
 def send():
     s.sendto(bytes(1400), socket.MSG_MORE, limited)

@@ -12,11 +12,11 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// What leaves is charged where it leaves: without the callback by which TCP is paced, by a
-// socket that was for this machine before, and with a connection that is only asked for.
+// Traffic is charged where it leaves. The cases lack the callback that paces TCP, use a socket that first sent to
+// this machine, or have a connection that is only requested.
 func TestEvadeUncharged(t *testing.T) {
 	evade(t, nil, []escape{
-		// Acknowledgements of both TCP and MPTCP, and the time, fill the options of each segment.
+		// Acknowledgements of both TCP and MPTCP, and the timestamp, fill the options of each segment.
 		{name: "MPTCP in both directions", least: 0.7, text: mptcpServer, against: `
 host, port = sys.argv[1].rsplit(":", 1)
 def some():
@@ -33,7 +33,7 @@ for _ in range(8):
     threading.Thread(target=some, daemon=True).start()
 signal.pause()
 `},
-		// As many selective acknowledgements as a segment has room for beside the time fill its options.
+		// Selective acknowledgements fill a segment's options: as many as fit beside the timestamp.
 		{name: "three holes in what it receives", least: 0.7, counted: "TCPOFOQueue", text: `
 ready()
 floods(to=there)
@@ -102,8 +102,8 @@ signal.pause()
 	})
 }
 
-// Who only asks for connections, and takes each back, has a second's worth of SYNs at most beside the
-// limit: TCP asks again.
+// A program only requests connections and closes each at once. It may send a second's worth of SYNs at most beyond
+// the limit, since TCP repeats them.
 func TestEvadeByConnecting(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -128,7 +128,7 @@ processes(2, several)
 	f.contained(escape{ahead: time.Second, subject: "pid:" + x.pid()}, begin, limit)
 }
 
-// A socket for each datagram is limited like one for all, while there is a queue elsewhere, too.
+// One socket for each datagram gets the same limit as one socket for all, also while a queue exists elsewhere.
 func TestEvadeBySocketsOfOneDatagram(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -154,12 +154,12 @@ threads(2, some)
 	for _, args := range [][]string{{"1400", "4"}, {"60000", "4"}, {"60000", "6"}} { // the last two in fragments
 		f.evade(escape{
 			name: "a socket for each datagram", least: 0.5, args: args, text: text,
-			ahead: 150 * time.Millisecond, // nothing can hold the first packet of a socket but a drop
+			ahead: 150 * time.Millisecond, // only a drop can hold the first packet of a socket
 		})
 	}
 }
 
-// disconnect lets a socket forget its peer, as connect to AF_UNSPEC does.
+// disconnect makes a socket forget its peer, as connect to AF_UNSPEC does.
 const disconnect = `
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
@@ -168,7 +168,7 @@ def disconnect(s):
         raise OSError(ctypes.get_errno(), "disconnect")
 `
 
-// However far below the limited cgroup somebody makes others, it limits what is there.
+// A limit covers the cgroups below the limited one, however deep they are nested.
 func TestEvadeByDepth(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))

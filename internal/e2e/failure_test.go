@@ -10,16 +10,16 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// failuresVariable names the environment variable with the folder in which each failed test
-// gets one; without it that is in the system's temporary folder.
+// failuresVariable names the environment variable with the folder that gets a subfolder for each failed test.
+// Without the variable these are in the system's temporary folder.
 const failuresVariable = "NETNICE_TEST_FAILURES"
 
-// explainFailure keeps what says why the test may have failed, before the stage is taken
-// down: what is limited and what binds each process, the daemons' logs, the fault counters
-// and what the machine did. All of it is logged, too, so that a log alone has it.
+// explainFailure saves the state that may explain a failed test, before the stage is taken down. It saves the
+// limits, the limit that binds each process, the daemons' logs, the fault counters and the state of the machine. It
+// also logs all of that, so that a log alone has it.
 func (s *stage) explainFailure() {
 	done := make(chan struct{})
-	go func() { // t.Fatal in here ends this goroutine only, so that the stage is taken down all the same
+	go func() { // t.Fatal in here ends this goroutine only, so the stage is taken down all the same
 		defer close(done)
 		s.keepFailure()
 	}()

@@ -7,8 +7,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Who leaves a group receives, and sends by UDP, without its limit at once; who stays has it
-// all.
+// A member that leaves a group is free of its limit at once, in what it receives and in its UDP egress. The
+// remaining member has all of the limit.
 func TestFairLeaves(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/daemon TestGroupLeft, TestGroupLeftInside")
 	t.Parallel()
@@ -21,17 +21,17 @@ func TestFairLeaves(t *testing.T) {
 	const limit = 8e6
 	pid, leaver := itoa(f.rx.PID()), itoa(other.PID())
 	f.within = 0.05
-	f.must("set", "--pid", leaver, "--down", "32MB/s") // which stays, and leaves the machine some time
+	f.must("set", "--pid", leaver, "--down", "32MB/s") // it stays, and leaves the machine time
 	at := f.must("fair", "--group", "down", "--down", "8MB/s", pid, leaver)
-	// What was on its way at some GB/s is more than the queue holds: while its holes are filled data
-	// come in jumps (0.78 of the limit in the fourth second, 1.22 in the fifth).
+	// Data on the way at some GB/s are more than the queue holds. While TCP fills the holes, data come in jumps
+	// (0.78 of the limit in the fourth second, 1.22 in the fifth).
 	f.judge(at.Add(time.Second), 6*time.Second, func(from, to testutil.Instant) error {
 		got := f.arrived(from, to, testutil.DefaultPort)*perByte + other.Goodput(port, from, to)*perByte6
 		t.Logf("both receive %.4f of the limit", got/limit)
 		return compare("both", got, limit, 0.05)
 	})
 	at = f.must("fair", "--leave", leaver)
-	// windows take their time: 0.5 to 1.5 of it by the half second, in the first two
+	// Windows take their time: a half second sees 0.5 to 1.5 of the limit in the first two seconds.
 	f.receives("who stays", at.Add(2500*time.Millisecond), limit, perByte, testutil.DefaultPort)
 	now := testutil.Now()
 	time.Sleep(span)

@@ -30,8 +30,8 @@ func (f *field) parts(what string, after testutil.Instant, want map[uint16]float
 	})
 }
 
-// drained waits until nothing has been sent to a port for 40 ms, and returns since when: what
-// a program leaves in its sockets goes on.
+// drained waits until no packet has left for a port for 40 ms, and returns the instant of the last one: the data in
+// a program's sockets still leave.
 func (f *field) drained(port uint16) testutil.Instant {
 	f.t.Helper()
 	const quiet = 40 * time.Millisecond
@@ -45,9 +45,8 @@ func (f *field) drained(port uint16) testutil.Instant {
 	return 0
 }
 
-// Running programs share a limit, each with its children and whatever number of
-// connections; by weight; others join; what one leaves the others have; and all
-// are free again when the group ends.
+// Running programs share a limit, each with its children and whatever number of connections, also by weight. Other
+// programs join. The others get the part that one leaves, and all are free again when the group ends.
 func TestFair(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -83,8 +82,8 @@ flood(s)
 	}
 	f.refused(f.netnice("fair", "--up", "1MB/s", d.pid()), "is in group:three already", "netnice fair")
 
-	// Who leaves has what is around the group, with its child and in the middle of its
-	// transfers; the others have what it leaves.
+	// The leaving program gets the limit around the group, with its child and in the middle of its transfers. The
+	// others get its part.
 	f.must("set", "--pid", d.pid(), "--up", "3MB/s")
 	at = f.must("fair", "--leave", c.pid(), d.pid())
 	f.parts("two have left", at.Add(500*time.Millisecond), map[uint16]float64{a.port: 6.0 / 7, b.port: 1.0 / 7})

@@ -7,8 +7,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Whatever a limited program starts shares its limit. In each of these the
-// program first waits to be limited, then two senders come to life.
+// All descendants of a limited program share its limit. In each case the program first waits for its limit, then two
+// senders start.
 func TestFamilySharesLimit(t *testing.T) {
 	t.Parallel()
 	for name, text := range testutil.SubsetOf(map[string]string{
@@ -21,7 +21,7 @@ for to in sys.argv[1:]:
 say("going")
 wait()
 `,
-		// subprocess starts its children by vfork and exec
+		// subprocess starts its children by vfork and exec.
 		"vfork and exec": `
 wait()
 for to in sys.argv[1:]:
@@ -57,7 +57,7 @@ say("going")
 threading.Thread(target=lambda: os.execv(sys.executable, [sys.executable, "-c", again] + sys.argv[1:])).start()
 wait()
 `,
-		// A grandchild whose parent has ended is init's child by then.
+		// A grandchild whose parent has ended is by then a child of init.
 		"double fork": `
 wait()
 for to in sys.argv[1:]:
@@ -94,7 +94,7 @@ wait()
 	}
 }
 
-// begins waits until something comes to a port.
+// begins waits until data arrive at a port.
 func (f *field) begins(port uint16) {
 	f.t.Helper()
 	if !within(20*time.Second, func() bool { return f.rx.Bytes(port, testutil.Now()) > 0 }) {
@@ -102,8 +102,8 @@ func (f *field) begins(port uint16) {
 	}
 }
 
-// A family that is there already when its limit is set: also its threads, its
-// orphans and what it has forked.
+// A process tree exists already when its limit is set. The limit covers also its threads, its orphans and the
+// processes that it has forked.
 func TestFamilyAdopted(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -132,7 +132,7 @@ wait()
 	}
 }
 
-// A sibling, and the parent, of a limited process are not limited.
+// A limit on a process covers neither its sibling nor its parent.
 func TestFamilyEndsAtItsRoot(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -157,9 +157,8 @@ flood(connect(sys.argv[3]))
 	f.free("its parent", at, 50e6, c)
 }
 
-// A child inherits its parent's connections. Limiting the child, which does not
-// use them, does not hold them; what it uses itself it has the limit for, though
-// its parent has it, too.
+// A child inherits its parent's connections. A limit on the child, which does not use them, does not hold them. The
+// limit covers a connection that the child uses itself, although the parent has it open, too.
 func TestInheritedConnection(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -174,7 +173,7 @@ flood(s)
 `, f.to(a))
 	child := x.read("child")
 	time.Sleep(100 * time.Millisecond)
-	// Once held, the buffer would take longer than this to drain.
+	// A held connection would take longer than this to drain its buffer.
 	f.free("the parent's connection", f.must("set", "--pid", child, "--up", "100kB/s"), 50e6, a)
 
 	y := f.python(options{in: f.B}, `
@@ -204,7 +203,7 @@ wait()
 	time.Sleep(200 * time.Millisecond) // until it sleeps
 	f.must("set", "--pid", child, "--up", "1MB/s")
 	y.tell("go")
-	// What had been sent has filled the receiver's buffer, 6 MB at most.
+	// Data sent before have filled the receiver's buffer, 6 MB at most.
 	n := instant(t, y.read("bytes"))
 	t.Logf("%d bytes came through the connection that the child uses, in a second at 1 MB/s", n)
 	if n > 8e6 {

@@ -14,20 +14,19 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// newUsers returns the first of a hundred users that no machine has, no other test of this
-// run and no other run at the same time.
+// newUsers returns the first of a hundred users. No machine has these users, no other test of this run, and no other
+// run at the same time.
 func newUsers() uint32 {
 	return 1_000_000_000 + 100_000*(uint32(os.Getpid())%20_000) + 100*users.Add(1)
 }
 
-var users atomic.Uint32 // hundreds of them that were given
+var users atomic.Uint32 // hundreds of users handed out
 
-// perByte is what IP and TCP add to a byte of payload on the way from A to B,
-// whose segments have 1448 bytes, where only the payload is known.
+// perByte is the number of bytes with IP and TCP headers for each byte of payload from A to B, where segments have
+// 1448 bytes. Tests use it where only the payload is known.
 const perByte = 1 + 52.0/1448
 
-// field is a pair of namespaces with a meter on what leaves A and a receiver in
-// B, which count by port.
+// field is a pair of namespaces with a meter on the egress of A and a receiver in B. Both count by port.
 type field struct {
 	*stage
 	*testutil.Pair
@@ -36,8 +35,8 @@ type field struct {
 	ports uint16 // handed out
 }
 
-// newField makes a field around a stage. Ports 5001..5016 read, port 5050
-// answers requests of 600 bytes with 100.
+// newField makes a field around a stage. Ports 5001..5016 read, and port 5050 answers requests of 600 bytes with
+// 100.
 func newField(s *stage) *field {
 	s.t.Helper()
 	f := &field{stage: s, Pair: testutil.MustPair(s.t), ports: testutil.DefaultPort - 1}
@@ -55,9 +54,8 @@ func newField(s *stage) *field {
 	return f
 }
 
-// unlimited is how fast a sender goes that nothing limits, in bytes per second; freely is
-// what is seen of that at least. Thirty times as much is what a machine can, and would take
-// the processors from other tests.
+// unlimited is the rate of a sender without a limit, in bytes per second. freely is the least rate that a test
+// measures of it. A machine can send thirty times as much, but that would take the processors from other tests.
 const unlimited, freely = 100e6, 60e6
 
 const (
@@ -100,8 +98,8 @@ func (f *field) sender(cfg testutil.SenderConfig) *flow {
 	return x
 }
 
-// startSender starts a sender that ends with the test, and sends up to `unlimited` unless it
-// is told otherwise.
+// startSender starts a sender that ends with the test. It sends up to `unlimited` if its configuration sets no other
+// rate.
 func (f *field) startSender(in *testutil.NetNS, cfg testutil.SenderConfig) *testutil.Sender {
 	f.t.Helper()
 	if cfg.UpToBytesPerSec == 0 {
@@ -115,7 +113,7 @@ func (f *field) startSender(in *testutil.NetNS, cfg testutil.SenderConfig) *test
 	return x
 }
 
-// send is a sender that sends already.
+// send returns a sender that sends already.
 func (f *field) send(cfg testutil.SenderConfig) *flow {
 	f.t.Helper()
 	x := f.sender(cfg)
@@ -134,8 +132,8 @@ func (x *flow) begin() testutil.Instant {
 
 func (x *flow) pid() string { return itoa(x.PID()) }
 
-// rate is what left A for ports, in IP bytes per second, between two instants;
-// it waits until they are over.
+// rate returns the rate at which IP bytes left A for the ports between two instants, per second. It waits until the
+// span is over.
 func (f *field) rate(from, to testutil.Instant, ports ...uint16) float64 {
 	f.t.Helper()
 	f.until(to)
@@ -160,9 +158,9 @@ func (f *field) reads(ports ...uint16) bool {
 	return true
 }
 
-// arrived is what came to ports in B, in bytes of payload per second.
+// arrived returns the rate at which payload arrived at ports in B, in bytes per second.
 func (f *field) arrived(from, to testutil.Instant, ports ...uint16) float64 {
-	f.until(to.Add(15 * time.Millisecond)) // the sample behind it
+	f.until(to.Add(15 * time.Millisecond)) // one more sample has arrived after the span
 	sum := 0.0
 	for _, p := range ports {
 		sum += f.rx.Goodput(p, from, to)
@@ -176,18 +174,18 @@ func (f *field) until(at testutil.Instant) {
 	}
 }
 
-// settle is how long after a command its new rate is looked at: netnice
-// promises 100 ms, and the receiver counts every 10.
+// settle is the time from a command to the first measurement of its new rate: netnice promises 100 ms, and the
+// receiver counts every 10.
 const settle = 150 * time.Millisecond
 
-// recovery is how much later than that it may be reached: a flow of GB/s has
-// lost segments before, which takes TCP a timeout of 200 ms to notice.
+// recovery is the extra time that a flow of GB/s may need to reach its rate: it has lost segments before, and TCP
+// notices that after a timeout of 200 ms.
 const recovery = 100 * time.Millisecond
 
-// span is how long a rate is measured.
+// span is the length of a measurement.
 const span = 1500 * time.Millisecond
 
-// errTooFast is a rate above its limit, for which there is no excuse.
+// errTooFast is the error for a rate above its limit, which no disturbance excuses.
 var errTooFast = errors.New("faster than its limit")
 
 // compare returns an error if a rate is not at its limit; tolerance is relative.
@@ -201,7 +199,7 @@ func compare(what string, got, want, tolerance float64) error {
 	return nil
 }
 
-// tooSlow is a rate below its limit.
+// tooSlow is the error for a rate below its limit.
 type tooSlow struct {
 	what                 string
 	got, want, tolerance float64
@@ -211,29 +209,29 @@ func (e *tooSlow) Error() string {
 	return fmt.Sprintf("%s: %.0f IP bytes/s, want %.0f +- %.0f%%", e.what, e.got, e.want, e.tolerance*100)
 }
 
-// excusedBy says whether a rate is too slow only because the emulated path, or a processor, stood still for a part of the
-// time. TCP needs as long again to come back.
+// excusedBy says whether a rate is too slow only because the emulated path, or a processor, stood still for a part
+// of the time. TCP needs as long again to recover.
 func (e *tooSlow) excusedBy(stalled, length time.Duration) bool {
 	return e.got >= e.want*(1-e.tolerance-2*stalled.Seconds()/length.Seconds())
 }
 
-// aftermath is how long TCP takes, after the machine stood still, to be where it was.
+// aftermath is the time that TCP takes to recover after the machine stood still.
 const aftermath = time.Second
 
-// mostRemeasured is how many windows of a test are measured again at most.
+// mostRemeasured is the largest number of windows of a test that are measured again.
 const mostRemeasured = 2
 
-// verdict is what becomes of a window in which something was wrong.
+// verdict is the decision on a window with a wrong rate.
 type verdict int
 
 const (
 	windowFails     verdict = iota
-	windowAgain             // it is measured again
+	windowAgain             // the test measures again
 	windowNotJudged         // its rate is too low only by as much as the machine stood still
 )
 
-// verdictOn decides by what was wrong, by what disturbed the window, and by what may have had an effect on it although
-// it was not disturbed; more says whether it may be measured again. If not, only a disturbed window is excused.
+// verdictOn decides on a window by its error and by the disturbance in it. It also regards an aftereffect of an
+// earlier disturbance. more says whether the test may measure again. If not, only a disturbed window is excused.
 func verdictOn(err error, disturbed, aftereffect string, more bool, stalled, length time.Duration) verdict {
 	var slow *tooSlow
 	switch {
@@ -247,9 +245,9 @@ func verdictOn(err error, disturbed, aftereffect string, more bool, stalled, len
 	return windowFails
 }
 
-// judge measures a window that begins when a command that returned at `after` has to be in
-// force. A window that falls short while the machine was disturbed, or suffered from what was before, is measured again; every
-// other failure counts.
+// judge measures a window. The window begins when a command that returned at `after` has to be in force. judge
+// measures again if the window falls short while the machine was disturbed, or suffers from an earlier disturbance.
+// Every other failure counts.
 func (f *field) judge(after testutil.Instant, length time.Duration, measure func(from, to testutil.Instant) error) {
 	f.t.Helper()
 	for {
@@ -258,11 +256,11 @@ func (f *field) judge(after testutil.Instant, length time.Duration, measure func
 		if f.distant() {
 			from = max(from, testutil.Now())
 		}
-		from = max(from, f.disturbed) // several may judge what one command did
+		from = max(from, f.disturbed) // several windows may judge one command
 		to := from.Add(length)
 		before := f.relayStalled()
 		err := func() error {
-			defer resume() // also of a test that ends within
+			defer resume() // also for a test that ends in measure
 			return measure(from, to)
 		}()
 		if err == nil {
@@ -288,7 +286,8 @@ func (f *field) judge(after testutil.Instant, length time.Duration, measure func
 	}
 }
 
-// relayStalled is for how long the path, if it is emulated, has stood still so far since nobody ran it.
+// relayStalled returns the time for which the path, if it is emulated, has stood still so far because no thread ran
+// it.
 func (f *field) relayStalled() time.Duration {
 	if !f.distant() {
 		return 0
@@ -303,8 +302,8 @@ func (f *field) relayStalled() time.Duration {
 // distant says whether a relay is between A and B.
 func (f *field) distant() bool { return f.Pair != nil && f.Relay != nil }
 
-// holdOffDaemonStarts has no daemon start while a relay is measured, which would stand still
-// meanwhile.
+// holdOffDaemonStarts keeps daemons from starting while a relay is measured, because a start makes the relay stand
+// still.
 func (f *field) holdOffDaemonStarts() (resume func()) {
 	if !f.distant() {
 		return func() {}
@@ -313,8 +312,8 @@ func (f *field) holdOffDaemonStarts() (resume func()) {
 	return daemonStart.RUnlock
 }
 
-// explain logs what left A from one instant to another, bit by bit, and what the
-// kernel says of the connections, if there is a tool to ask it.
+// explain logs the egress of A between two instants in small steps. If a tool is available, it also logs the
+// kernel's view of the connections.
 func (f *field) explain(from, to testutil.Instant) {
 	f.t.Helper()
 	const bit = 50 * time.Millisecond
@@ -334,7 +333,8 @@ func (f *field) explain(from, to testutil.Instant) {
 	}
 }
 
-// comparePart is compare for a part of a limit: more than that is no excess where another did not come.
+// comparePart is compare for a part of a limit. A disturbance also excuses a larger part, because another program may not
+// have used its own.
 func comparePart(what string, got, want, tolerance float64) error {
 	err := compare(what, got, want, tolerance)
 	if errors.Is(err, errTooFast) {
@@ -343,14 +343,13 @@ func comparePart(what string, got, want, tolerance float64) error {
 	return err
 }
 
-// holds checks the rate of ports, together, for span after a command that
-// returned at some instant.
+// holds checks the rate of ports, together, for span after a command that returned at an instant.
 func (f *field) holds(what string, after testutil.Instant, limit float64, ports ...uint16) {
 	f.t.Helper()
 	f.holdsFor(what, after, span, limit, 0.05, ports...)
 }
 
-// holdsFor is holds for another time than span, or with another tolerance.
+// holdsFor is holds with another time than span, or with another tolerance.
 func (f *field) holdsFor(what string, after testutil.Instant, length time.Duration, limit, tolerance float64, ports ...uint16) {
 	f.t.Helper()
 	f.judge(after, length, func(from, to testutil.Instant) error {
@@ -371,8 +370,8 @@ func (f *field) holdsFor(what string, after testutil.Instant, length time.Durati
 			return err
 		}
 		came := f.arrived(from, to, ports...)
-		// A receiver that is late reads what came before, too, and IPv6 has more
-		// headers: too much means nothing, too little that it is sent in vain.
+		// A late receiver also counts data of before, and IPv6 has more headers, so an excess means nothing. A lack
+		// means that data leave in vain.
 		if came*perByte < limit*(1-tolerance-0.05) {
 			return fmt.Errorf("%s: %.0f IP bytes/s leave, but only %.0f bytes/s of payload come", what, got, came)
 		}
@@ -380,15 +379,15 @@ func (f *field) holdsFor(what string, after testutil.Instant, length time.Durati
 	})
 }
 
-// near checks a rate that was measured otherwise, from some instant to now.
+// near checks a rate that was measured otherwise, from an instant to now.
 func (f *field) near(what string, since testutil.Instant, got, want, tolerance float64) {
 	f.t.Helper()
 	f.t.Logf("%s: %.3f of %.0f bytes/s", what, got/want, want)
 	f.failUnlessDisturbed(since, got/want, compare(what, got, want, tolerance))
 }
 
-// nearShare is near for a part of a limit: up to half as much more is no excess where another did
-// not send for want of a processor.
+// nearShare is near for a part of a limit. Up to half as much more is no excess if another program lacked a
+// processor to send.
 func (f *field) nearShare(what string, since testutil.Instant, got, want, tolerance float64) {
 	f.t.Helper()
 	f.t.Logf("%s: %.3f of %.0f bytes/s", what, got/want, want)
@@ -399,8 +398,8 @@ func (f *field) nearShare(what string, since testutil.Instant, got, want, tolera
 	f.failUnlessDisturbed(since, got/want, judge(what, got, want, tolerance))
 }
 
-// failUnlessDisturbed fails with err unless the machine has disturbed what was measured from some
-// instant to now. That excuses no rate above a limit, and none of less than half of what was wanted.
+// failUnlessDisturbed fails with err unless the machine has disturbed the measurement from an instant to now. A
+// disturbance excuses no rate above a limit, and no rate below half of the expected one.
 func (f *field) failUnlessDisturbed(since testutil.Instant, part float64, err error) {
 	f.t.Helper()
 	now := testutil.Now()
@@ -426,5 +425,5 @@ func (f *field) free(what string, after testutil.Instant, above float64, ports .
 	})
 }
 
-// to is the address of a port in B.
+// to returns the address of a port in B.
 func (f *field) to(port uint16) string { return fmt.Sprintf("%s:%d", f.B4, port) }
