@@ -17,24 +17,26 @@ import (
 	"github.com/netnice/netnice/internal/testutil/trafficgen"
 )
 
-// These name environment variables: which seeds TestGenerated runs, FIRST:COUNT; or which single program, as JSON.
+// These constants name environment variables: the seeds of TestGenerated as FIRST:COUNT, or a single program as
+// JSON.
 const (
 	seedsVariable   = "NETNICE_TEST_SEEDS"
 	programVariable = "NETNICE_TEST_PROGRAM"
 )
 
 const (
-	generatedPeers = 7000 // its first port in B
-	generatedServe = 7100 // and in A
+	generatedPeers = 7000 // first port of the peers, in B
+	generatedServe = 7100 // first port of the servers, in A
 	lowerAwait     = 5 * time.Second
 )
 
-// Of a generated program: what it is limited to, and lowered to, bytes/s; a tenth on an emulated processor.
+// generatedLimit and generatedLower are the limit of a generated program and its lowered limit, in bytes/s. They are
+// a tenth of that on an emulated processor.
 func generatedLimit() float64 { return 3e6 / float64(patience) }
 func generatedLower() float64 { return 1e6 / float64(patience) }
 
-// Whatever a program does with the network: no more than its limit leaves, that is what it is charged, and
-// who has no limit sends as if it were not there.
+// A program sends no more than its limit lets through, whatever it does with the network. Its charge equals the
+// bytes that left. A program without a limit sends as if the other one did not exist.
 func TestGenerated(t *testing.T) { // not beside others: its floods take both processors
 	g := newGenerated(t)
 	first, count, tries := uint64(1), uint64(5), 10
@@ -59,20 +61,20 @@ func TestGenerated(t *testing.T) { // not beside others: its floods take both pr
 	cover := trafficgen.NewCoverage()
 	for seed := first; seed < first+count && !t.Failed(); seed++ {
 		p := trafficgen.New(seed)
-		t.Logf("seed %d: %v", seed, p) // also if it cannot be run
+		t.Logf("seed %d: %v", seed, p) // logged also if the program cannot run
 		err := g.judged(p)
 		cover.Add(p, g.refused)
 		if err == nil {
 			continue
 		}
 		small := trafficgen.Shrink(p, tries, func(p trafficgen.Program) bool { return g.run(p) != nil })
-		text, _ := json.Marshal(small) // maps of strings
+		text, _ := json.Marshal(small) // cannot fail: the program holds maps of strings
 		t.Errorf("seed %d (%s=%d:1): %v\n%v\nis wrong, and so is: %v\n%s", seed, seedsVariable, seed, err, p, small, text)
 	}
 	t.Log(cover)
 }
 
-// Programs that once failed TestGenerated.
+// These programs once failed TestGenerated.
 func TestGeneratedKept(t *testing.T) { // as above
 	g := newGenerated(t)
 	kept, err := trafficgen.Kept()
@@ -91,16 +93,16 @@ type generated struct {
 	*field
 	uid       uint32
 	peer      *script
-	unlimited *script         // sends a datagram now and then, without a limit,
-	heard     *script         // to this one
-	refused   map[string]bool // choices that the kernel did not allow the last program
+	unlimited *script         // sends a datagram now and then, without a limit
+	heard     *script         // receives these datagrams
+	refused   map[string]bool // choices that the kernel did not allow in the last program
 	sent      map[string]bool // senders of the last program that sent something, by number
 }
 
 func newGenerated(t *testing.T) *generated {
 	t.Helper()
 	g := &generated{uid: newUsers() + 61, field: newField(upStage(t))}
-	if g.uid > math.MaxInt32 { // the last that ping_group_range can have
+	if g.uid > math.MaxInt32 { // ping_group_range takes no higher group
 		g.uid -= 1_000_000_000
 	}
 	g.segmented()
@@ -149,7 +151,7 @@ while wait():
 	return g
 }
 
-// others says how many datagrams the program without a limit has sent, and how many came.
+// others returns the numbers of datagrams that the program without a limit has sent, and that have arrived.
 func (g *generated) others() (sent, came int) {
 	g.t.Helper()
 	ask := func(x *script, word string) int {
@@ -164,7 +166,7 @@ func (g *generated) others() (sent, came int) {
 	return sent, ask(g.heard, "heard")
 }
 
-// judged is run, once more if the machine was disturbed meanwhile: a way around a limit is there again.
+// judged calls run, and calls it again if the machine was disturbed meanwhile: an evasion would appear again.
 func (g *generated) judged(p trafficgen.Program) error {
 	g.t.Helper()
 	begin := testutil.Now()
@@ -178,7 +180,7 @@ func (g *generated) judged(p trafficgen.Program) error {
 	return g.run(p)
 }
 
-// run returns what was wrong while a program ran, nil if nothing was.
+// run returns the errors of a program's run, or nil.
 func (g *generated) run(p trafficgen.Program) error {
 	g.t.Helper()
 	g.refused, g.sent = map[string]bool{}, map[string]bool{}
@@ -193,7 +195,7 @@ func (g *generated) run(p trafficgen.Program) error {
 	}
 	fine := map[string]bool{
 		"socket_storage": p.Any("option", "md5_full") || p.Any("option2", "md5_full"),
-		// Packets that leave, and are charged, before a new limit has its class in a queue that others' made.
+		// Packets leave and are charged before a new limit has its class in an existing queue.
 		"send_class": p.Any("kind", "udp", "udplite", "ping", "raw"),
 	}
 	for fault, n := range g.status().Counters {
@@ -204,7 +206,7 @@ func (g *generated) run(p trafficgen.Program) error {
 	return err
 }
 
-// limit has a program go through what it does while it is limited as it says.
+// limit has a program do its work while it has a limit of the kind that the program names.
 func (g *generated) limit(p trafficgen.Program, x *script, pid, dir string) error {
 	g.t.Helper()
 	subject, around := g.subjects(p, pid, dir)
@@ -213,7 +215,7 @@ func (g *generated) limit(p trafficgen.Program, x *script, pid, dir string) erro
 	}
 	if p.Limit["around"] != "nothing" {
 		g.must(slices.Concat([]string{"set"}, around, []string{"--up", fmt.Sprintf("%.0fB/s", 2*generatedLimit())})...)
-		defer g.netnice(append([]string{"unset"}, around...)...) // gone with its last process is as good
+		defer g.netnice(append([]string{"unset"}, around...)...) // it may have ended with its last process already
 	}
 	defer g.netnice(append([]string{"unset"}, subject...)...)
 	if p.Limit["when"] == "before" {
@@ -248,9 +250,9 @@ func (g *generated) limit(p trafficgen.Program, x *script, pid, dir string) erro
 	return errors.Join(err, g.window(p, subject, around, free || wasFree(p.Limit["then"]), rate))
 }
 
-// awaitLimit waits until a limit has to hold that is set in such a way. Data of sockets that were closed before it
-// belongs to no process, and is not limited; and the next segments of connections keep the turn that they had before a
-// limit was lowered, which is far away if there are hundreds.
+// awaitLimit waits until a limit that is set in a certain way must hold. Data of sockets that were closed before it
+// belong to no process and are not limited. The next segments of connections keep their departure time of before a
+// limit was lowered. With hundreds of connections that time is far away.
 func (g *generated) awaitLimit(p trafficgen.Program, how string) {
 	time.Sleep(2 * settle)
 	switch {
@@ -269,7 +271,7 @@ func (g *generated) awaitLimit(p trafficgen.Program, how string) {
 	}
 }
 
-// wasFree says whether a limit that is set in such a way is set on a program that sends without it.
+// wasFree says whether a limit that is set in a certain way applies to a program that sends without it before.
 func wasFree(how string) bool { return how == "sending" || how == "again" }
 
 // comesAndGoes says whether a program has connections that end.
@@ -277,8 +279,8 @@ func comesAndGoes(p trafficgen.Program) bool {
 	return p.Any("life", "closes", "aborts", "crowd", "serves") || p.Any("peer", "resets")
 }
 
-// window measures for a second, and returns what was wrong. What a program has closed while it was free but for the limit
-// around is held to that for as long as it takes: then it is that one which is looked at.
+// window measures for a second, and returns the errors. Connections that a program closed while it had only the
+// limit around it stay under that limit until they have drained. In that case window checks the limit around.
 func (g *generated) window(p trafficgen.Program, inner, around []string, wasFree bool, limit float64) error {
 	g.t.Helper()
 	other := p.Limit["around"] != "nothing" && wasFree && comesAndGoes(p)
@@ -293,7 +295,7 @@ func (g *generated) window(p trafficgen.Program, inner, around []string, wasFree
 	if comesAndGoes(p) {
 		burst += evadeForgotten
 	}
-	if p.Any("kind", "ping") { // control messages may be so far ahead
+	if p.Any("kind", "ping") { // control messages may be that far ahead
 		burst += time.Second
 	}
 	err := m.end.within(m.begin, limit, burst)
@@ -309,16 +311,17 @@ func (g *generated) window(p trafficgen.Program, inner, around []string, wasFree
 	}
 	rate, packets := m.end.since(m.begin)
 	g.t.Logf("seed %d: %.3f of the limit in %.0f packets/s, %v", p.Seed, rate/limit, packets, m)
-	// Chunks that have their turn; handshakes, of which the kernel sends some without the socket.
+	// The slack covers chunks at their departure time, and handshakes. The kernel sends some handshakes without the
+	// socket.
 	slack := 0.02*limit + 2*packets
 	over := slack
-	if comesAndGoes(p) { // of each connection 52 bytes are charged beforehand
+	if comesAndGoes(p) { // each connection is charged 52 bytes in advance
 		over += 64 * packets
-		if p.Any("option", "fastopen") || p.Any("option2", "fastopen") { // hundreds of them wait, see decision 29, Left
+		if p.Any("option", "fastopen") || p.Any("option2", "fastopen") { // hundreds wait: decision 29, Left
 			over += 0.5 * limit
 		}
 	}
-	if !other { // between two limits datagrams wait, or are dropped, which only one has been charged yet
+	if !other { // between two limits, datagrams that wait or are dropped are charged to one limit only
 		err = errors.Join(err, m.agrees(slack, over))
 	}
 	if err != nil {
@@ -327,7 +330,7 @@ func (g *generated) window(p trafficgen.Program, inner, around []string, wasFree
 	return err
 }
 
-// begin starts a program in a cgroup of its own; it waits for what to do.
+// begin starts a program in a cgroup of its own. The program waits for its commands.
 func (g *generated) begin(p trafficgen.Program) (x *script, pid, dir string) {
 	g.t.Helper()
 	dir = filepath.Join(cgroupMount(), fmt.Sprintf("%s%d-generated", testutil.RunName(), cgroups.Add(1)))
@@ -357,11 +360,11 @@ func (g *generated) begin(p trafficgen.Program) (x *script, pid, dir string) {
 	return x, g.hear(x, "ready"), dir
 }
 
-// end ends it, and what it has left.
+// end ends a program and all that it has left.
 func (g *generated) end(p trafficgen.Program, x *script, dir string) {
 	g.t.Helper()
 	x.close()
-	g.peer.close() // so that nothing is left to be sent to it
+	g.peer.close() // then no peer sends to it any more
 	for line := range x.lines {
 		g.note(line)
 	}
@@ -380,7 +383,7 @@ func (g *generated) end(p trafficgen.Program, x *script, dir string) {
 	}
 }
 
-// removeBelow removes a cgroup and those below it.
+// removeBelow removes a cgroup and the cgroups below it.
 func removeBelow(dir string) error {
 	var all []string
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
@@ -395,7 +398,7 @@ func removeBelow(dir string) error {
 	return err
 }
 
-// subjects are what is limited, and what is limited around it.
+// subjects returns the limited subject of a program, and the subject of the limit around it.
 func (g *generated) subjects(p trafficgen.Program, pid, dir string) (inner, around []string) {
 	of := map[string][]string{
 		"pid":    {"--pid", pid},
@@ -409,7 +412,7 @@ func (g *generated) subjects(p trafficgen.Program, pid, dir string) (inner, arou
 	return of[p.Limit["subject"]], around
 }
 
-// pull has the peers connect to those that serve.
+// pull has the peers connect to the servers of a program.
 func (g *generated) pull(p trafficgen.Program) {
 	g.t.Helper()
 	for i, s := range p.Senders {
@@ -424,7 +427,7 @@ func (g *generated) pull(p trafficgen.Program) {
 	}
 }
 
-// hear is read for a program that says in between what it is not allowed to do.
+// hear is read for a program that also reports the choices that the kernel does not allow.
 func (g *generated) hear(x *script, word string) (rest string) {
 	g.t.Helper()
 	for timeout := time.After(patience * 20 * time.Second); ; {

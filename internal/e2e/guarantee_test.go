@@ -8,7 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// udpFlood sends as much as it can to a port that nobody reads, and says so.
+// udpFlood sends as fast as it can to a port without a reader, and prints the amount.
 const udpFlood = `
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 host, port = sys.argv[1].rsplit(":", 1)
@@ -21,7 +21,7 @@ while True:
         time.sleep(0.001)
 `
 
-// eachSecond is what left A for a port, second by second, in parts of a rate.
+// eachSecond returns the egress of A for a port, second by second, in parts of a rate.
 func (f *field) eachSecond(after testutil.Instant, seconds int, rate float64, port uint16) (parts []float64) {
 	f.t.Helper()
 	for i := range seconds {
@@ -31,15 +31,15 @@ func (f *field) eachSecond(after testutil.Instant, seconds int, rate float64, po
 	return parts
 }
 
-// A program with a guarantee of two fifths of its user's limit gets that in every second, beside
-// programs of many connections and a flood of datagrams; all together the limit. Without
-// it, it has its fair part; what it leaves the others have at once.
+// A program has a guarantee of two fifths of its user's limit. It gets that in every second, beside programs of many
+// connections and a flood of datagrams; all together get the limit. Without the guarantee it has its fair part. The
+// others get the part that it does not use at once.
 func TestGuarantee(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))
 	const limit, guarantee, others, seconds = 5e6, 2e6, 4, 4
-	user := spare + 43 // nobody else's in these tests
+	user := spare + 43 // a user of this test alone
 	f.must("set", "--user", itoa(user), "--up", "5MB/s")
 	x := f.send(testutil.SenderConfig{UID: user})
 	for range others {
@@ -86,8 +86,8 @@ func TestGuarantee(t *testing.T) {
 	f.near("what the guaranteed program has left", since, f.charged("user:"+itoa(user), 2*time.Second), limit, 0.02)
 }
 
-// What is sent by UDP is guaranteed, too, also while it waits in a queue; and what a program
-// without a limit of its own sends is shown.
+// UDP egress is guaranteed, too, also while it waits in a queue. netnice ls shows the egress of a program without a
+// limit of its own.
 func TestGuaranteeUDP(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestGuarantee and internal/clock TestKernelGuaranteeIsModel")
 	t.Parallel()
@@ -115,7 +115,7 @@ func TestGuaranteeUDP(t *testing.T) {
 	f.near("all", begin, all, limit, 0.02)
 }
 
-// A guarantee holds of every limit around it, and is the administrator's to give.
+// A guarantee takes its part of every limit around it, and only the administrator may give one.
 func TestGuaranteeOfHost(t *testing.T) {
 	machineAlone(t)
 	spare := newUsers()
@@ -141,8 +141,8 @@ func TestGuaranteeOfHost(t *testing.T) {
 	f.refused(r, "only the administrator may guarantee a rate", "sudo netnice set")
 }
 
-// What runs in the background gets next to nothing while others want it, and all a fifth
-// of a second after they stop; they have the limit within 100 ms after they begin.
+// A program in the background gets next to nothing while others want the limit. It has all of it a fifth of a second
+// after they stop. They have the limit within 100 ms after they begin.
 func TestBackground(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -176,7 +176,7 @@ func TestBackground(t *testing.T) {
 	}
 }
 
-// What is interactive has what it wants before others, however many, and they what it leaves.
+// An interactive program gets its demand before any number of others. They get the rest.
 func TestInteractive(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()

@@ -11,8 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/auth"
 )
 
-// Nothing that mallory asks the daemon for lifts what the administrator wants, or limits
-// anybody else.
+// No request of mallory's to the daemon lifts the administrator's limit, or limits another user.
 func TestHostileCommands(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -102,7 +101,7 @@ wait()
 	})
 }
 
-// What mallory may reach of the daemon but by its socket, by the kernel and by files.
+// Apart from the daemon's socket, mallory tries to reach the daemon through the kernel and through files.
 func TestHostileReach(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -171,8 +170,8 @@ say("answer", json.dumps(answers))
 		}
 	})
 	h.attempt(t, "a connection of alice's, passed on", func(h *hostile) {
-		// Whose it is was settled when it was made: that is hers to do, and no more than
-		// she might do herself.
+		// The connection's owner was settled when alice made it. To pass it on is her right, and it permits no more
+		// than she might do herself.
 		x := h.python(options{uid: h.alice}, asks+`
 s = link()
 os.set_inheritable(s.fileno(), True)
@@ -187,7 +186,7 @@ say("answer", s.recv(1 << 16).split()[1].decode())
 	})
 }
 
-// Requests that are none, or too large.
+// The test sends malformed requests and requests that are too large.
 func TestHostileRequests(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -235,7 +234,7 @@ say("answer", json.dumps(answers))
 	}
 }
 
-// Files of rules that lead elsewhere, or cost too much.
+// The test has rule files that lead to other files, or cost too much.
 func TestHostileRules(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()

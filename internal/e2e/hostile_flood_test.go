@@ -12,8 +12,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// flooding2 is at the head of mallory's programs that flood the daemon: calls f in so many
-// processes for so many seconds, and says "answer" with the sum of what it returned.
+// flooding2 is the head of mallory's programs that flood the daemon. It calls f in a number of processes for a
+// number of seconds, and prints "answer" with the sum of the results.
 const flooding2 = asks + `
 link.__defaults__ = (1,) # whoever waits for their share has no answer
 
@@ -44,8 +44,8 @@ def counted(status):
     return {str(status): 1}
 `
 
-// Mallory floods the daemon, and the kernel's side of it, in many ways: what alice is
-// limited to holds, she and root are served, and the daemon uses little.
+// Mallory floods the daemon, and its programs in the kernel, in many ways. Alice's limit holds meanwhile, the daemon
+// serves her and root, and it uses little.
 func TestHostileFloods(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestHostileTraffic and internal/daemon TestRequests")
 	// Not parallel: it floods the machine.
@@ -228,7 +228,7 @@ for pid in pids:
 say("answer", json.dumps(got))
 `)
 		h.t.Logf("%v", got)
-		// One is on herself already, by the flood of wishes.
+		// The flood of requests has put one limit on mallory herself already.
 		if n := got["200"]; n > auth.MaxNodesPerUser || n < auth.MaxNodesPerUser-2 || got["409 hint"] == 0 {
 			h.t.Errorf("answered: %v", got)
 		}
@@ -270,7 +270,7 @@ time.sleep(600)
 		if !within(10*time.Second, ended) {
 			h.t.Errorf("limits of processes that have ended: %d nodes", len(h.nodes()))
 		}
-		// It tidies up for up to a second: the queues of so many namespaces.
+		// The daemon tidies up the queues of these namespaces for up to a second.
 		var took time.Duration
 		var now usage
 		for range 5 {

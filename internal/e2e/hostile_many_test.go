@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Who has more than a million files open, or very many descriptors of one ring of io_uring's with very many places,
-// keeps nobody from being limited.
+// A user has more than a million files open, or very many descriptors of one io_uring ring with very many file
+// slots. Limits on others and on the user itself can still be set.
 func TestManyFiles(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()

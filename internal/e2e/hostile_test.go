@@ -18,21 +18,20 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// The tests in hostile_*_test.go are a user, mallory, who tries to leave limits, to limit
-// others, and to take the daemon from them. Each attempt is a subtest. alice is a user
-// beside.
+// The tests in hostile_*_test.go have a user, mallory. Mallory tries to leave limits, to limit others, and to take
+// the daemon from them. Each attempt is a subtest. alice is another user.
 
-// hostile is a stage with a daemon, these users, and limits of the administrator's.
+// hostile is a stage with a daemon, these users, and limits of the administrator.
 type hostile struct {
 	*field
 	d              *daemon
 	mallory, alice uint32
 	sub            uint32 // a user id that /etc/subuid gives to mallory
-	home           string // mallory's
-	dir            string // of the administrator's rules
+	home           string // mallory's home
+	dir            string // folder of the administrator's rules
 }
 
-const malloryLimit = 3e6 // bytes/s, the administrator's
+const malloryLimit = 3e6 // bytes/s, set by the administrator
 
 func newHostile(t *testing.T, spare uint32, rules string) *hostile {
 	t.Helper()
@@ -85,7 +84,7 @@ func newHostile(t *testing.T, spare uint32, rules string) *hostile {
 	return h
 }
 
-// as runs netnice as a user.
+// The method as runs netnice as a given user.
 func (h *hostile) as(uid uint32, args ...string) result {
 	h.t.Helper()
 	return h.run(h.under(uid, h.command(args...)), nil)
@@ -97,13 +96,13 @@ func (h *hostile) under(uid uint32, cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// sleeper starts a process of a user that does nothing.
+// sleeper starts an idle process of a user.
 func (h *hostile) sleeper(uid uint32) *script {
 	h.t.Helper()
 	return h.script(options{uid: uid}, "/bin/sleep", "600")
 }
 
-// attempt runs one, and looks after it whether anything has changed that should not have.
+// attempt runs one attempt, and checks afterwards that the state that must not change is unchanged.
 func (h *hostile) attempt(t *testing.T, name string, try func(h *hostile)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -116,8 +115,7 @@ func (h *hostile) attempt(t *testing.T, name string, try func(h *hostile)) {
 	})
 }
 
-// unchanged checks that the daemon lives, soon answers root, and holds what the
-// administrator wants of mallory.
+// unchanged checks that the daemon lives, soon answers root, and still has the administrator's limits for mallory.
 func (h *hostile) unchanged() {
 	h.t.Helper()
 	begin := time.Now()
@@ -141,7 +139,7 @@ func (h *hostile) unchanged() {
 
 func (h *hostile) name() string { return fmt.Sprintf("mallory-%d", h.mallory) }
 
-// adminsUp is the administrator's limit on what is sent; 0 = none.
+// adminsUp returns the administrator's limit on egress; 0 = none.
 func adminsUp(n api.Node) uint64 {
 	for _, l := range n.Limits {
 		if l.Owner == "admin" && l.Direction == api.Up {
@@ -151,7 +149,7 @@ func adminsUp(n api.Node) uint64 {
 	return 0
 }
 
-// denied checks that a command of mallory's was refused with a remedy.
+// denied checks that netnice refused a command of mallory's with a remedy.
 func (h *hostile) denied(r result) {
 	h.t.Helper()
 	if r.code == 0 || !strings.Contains(r.err, "sudo netnice ") {
@@ -159,7 +157,7 @@ func (h *hostile) denied(r result) {
 	}
 }
 
-// asks is what Python programs ask the daemon by.
+// asks is the head of Python programs that send requests to the daemon.
 const asks = `
 import json
 SOCKET = "/run/netnice/netnice.sock"
@@ -201,7 +199,7 @@ def up(kind, id, rate):
     return {"subject": {"kind": kind, "id": id}, "wish": {"up_bytes_per_sec": rate}}
 `
 
-// program runs a Python program of mallory's to its end, and returns what it prints as JSON.
+// program runs a Python program of mallory's to its end, and decodes its output as JSON.
 func (h *hostile) program(to any, text string, args ...string) {
 	h.t.Helper()
 	x := h.python(options{uid: h.mallory}, asks+text, args...)
@@ -216,7 +214,7 @@ func (h *hostile) jsonOf(text string, to any) {
 	}
 }
 
-// usage is what the daemon has used.
+// usage holds the resources that the daemon has used.
 type usage struct {
 	at  time.Time
 	cpu time.Duration
@@ -243,13 +241,13 @@ func (h *hostile) usage() (u usage) {
 	return usage{time.Now(), time.Duration(number(utime)+number(stime)) * tick, number(rss) * os.Getpagesize()}
 }
 
-// What the daemon may use of a processor and of memory while one user does what they can.
+// These are the bounds of the daemon's use of a processor and of memory while one user does all it can.
 const (
 	mostCPU = 0.9
 	mostRSS = 256 << 20
 )
 
-// bounded checks what the daemon has used since.
+// bounded checks the resources that the daemon has used since then.
 func (h *hostile) bounded(since usage) {
 	h.t.Helper()
 	now := h.usage()
@@ -260,7 +258,7 @@ func (h *hostile) bounded(since usage) {
 	}
 }
 
-// sent is what leaves A for ports over a while from now, as a part of a limit.
+// sent returns the egress of A for ports over a while from now, as a part of a limit.
 func (h *hostile) sent(over time.Duration, limit float64, ports ...uint16) float64 {
 	h.t.Helper()
 	at := testutil.Now()

@@ -12,20 +12,19 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// leaving is a way in which mallory tries to send faster than the administrator's limit on
-// them. The program says "going" and sends to argv[1] for as long as it lives. As all are
-// at it at once, together they may send the limit.
+// leaving is a way in which mallory tries to send faster than the administrator's limit. The program says "going"
+// and sends to argv[1] for as long as it lives. All programs run at once, so together they may send the limit.
 type leaving struct {
 	name string
 	text string
-	// How it is started: as mallory unless uid says otherwise.
+	// The program starts with the user id that uid returns, or as mallory if uid is nil.
 	uid   func(h *hostile) uint32
 	maps  bool                      // a user namespace of its own, to which root maps mallory and the ids of /etc/subuid
 	start func(h *hostile) []string // a program instead of Python's
 }
 
 const (
-	// libc is the head of those that make system calls of their own.
+	// libc is the head of programs that make system calls of their own.
 	libc = `
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
@@ -151,10 +150,10 @@ while True:
 // setuidPython is an interpreter with root's rights and mallory's real id.
 func setuidPython(h *hostile) []string { return setuidOf(h, 0) }
 
-// setuidOther is one with the rights of an id that /etc/subuid gives to mallory.
+// setuidOther is an interpreter with the rights of an id that /etc/subuid gives to mallory.
 func setuidOther(h *hostile) []string { return setuidOf(h, h.sub+3) }
 
-// setuidOf is an interpreter that has the rights of the user whom it belongs to.
+// setuidOf makes an interpreter that has the rights of the user that owns its file.
 func setuidOf(h *hostile, uid uint32) []string {
 	h.t.Helper()
 	path := filepath.Join(filepath.Dir(h.home), "python-"+itoa(uid))
@@ -173,7 +172,7 @@ func setuidOf(h *hostile, uid uint32) []string {
 	if err := to.Close(); err != nil {
 		h.t.Fatal(err)
 	}
-	if err := os.Chown(path, int(uid), int(uid)); err != nil { // which would take the bit away
+	if err := os.Chown(path, int(uid), int(uid)); err != nil { // chown would remove the setuid bit
 		h.t.Fatal(err)
 	}
 	if err := os.Chmod(path, 0o755|os.ModeSetuid); err != nil {
@@ -211,7 +210,7 @@ func (h *hostile) begin(l leaving, port uint16) *script {
 	x := h.script(options{in: h.A, uid: uid}, append(args, "-u", file.Name(), h.to(port))...)
 	if l.maps {
 		x.read("map")
-		// As newuidmap does for whoever has these ids.
+		// newuidmap does the same for the user that has these ids.
 		for _, name := range []string{"uid_map", "gid_map"} {
 			maps := fmt.Sprintf("0 %d 1\n1 %d 4\n", h.mallory, h.sub)
 			if err := os.WriteFile("/proc/"+x.pid()+"/"+name, []byte(maps), 0); err != nil {
@@ -223,7 +222,7 @@ func (h *hostile) begin(l leaving, port uint16) *script {
 	return x
 }
 
-// Whatever mallory does, the administrator's limit holds for all of it together.
+// All of mallory's attempts together stay within the administrator's limit.
 func TestHostileTraffic(t *testing.T) {
 	// Not parallel: it floods the machine.
 	spare := newUsers()
@@ -277,8 +276,8 @@ func TestHostileTraffic(t *testing.T) {
 	})
 }
 
-// Who has an id of /etc/subuid may have a program of that id make a user namespace outside of all others, whose
-// maker is not mallory then, but the id.
+// A user has an id of /etc/subuid, and so may run a program of that id. The program makes a user namespace outside
+// of all others. Its maker is then that id and not mallory.
 func TestHostileNamespaceOfAnotherID(t *testing.T) {
 	// Not parallel, as above.
 	h := newHostile(t, newUsers(), "")
@@ -302,7 +301,7 @@ func TestHostileNamespaceOfAnotherID(t *testing.T) {
 	}
 }
 
-// A tree may be deeper than what is looked at upwards.
+// A process tree may be deeper than the number of parents that netnice checks.
 func TestHostileDeepTree(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()

@@ -8,7 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// needed are the hooks that only a limit needs.
+// needed holds the hooks that only a limit needs.
 var needed = map[string]bool{
 	"sock_create": true, "connect_fentry": true, "listen_fentry": true, "egress": true,
 	"send_tp": true, "send_fentry": true, "sendpages_fentry": true, "mptcp_tp": true, "mptcp_fentry": true, "fork": true,
@@ -16,7 +16,7 @@ var needed = map[string]bool{
 	"send_out": true, "send_back": true, "send_short": true,
 }
 
-// attachedNow lists what status says is attached.
+// attachedNow lists the programs that status shows as attached.
 func (s *stage) attachedNow() (base, others []string) {
 	s.t.Helper()
 	for _, p := range s.status().Programs {
@@ -30,8 +30,8 @@ func (s *stage) attachedNow() (base, others []string) {
 	return base, others
 }
 
-// Without a limit, nothing stands in the way of traffic but what options and
-// new connections need; that comes with the first limit and goes with the last.
+// Without a limit, traffic passes only the hooks that options and new connections need. The others are attached with
+// the first limit, and detached with the last.
 func TestNothingAttachedWithoutLimit(t *testing.T) {
 	// Not parallel: it counts what the whole machine holds.
 	spare := newUsers()
@@ -43,7 +43,7 @@ func TestNothingAttachedWithoutLimit(t *testing.T) {
 	if !slices.Equal(base, []string{"getsockopt", "setsockopt", "sockops"}) || len(others) > 0 {
 		t.Errorf("attached without a limit: %q and %q", base, others)
 	}
-	// The kernel's word on it: of what is new on the root cgroup, ours are three.
+	// The kernel confirms that: three of the new programs on the root cgroup are netnice's.
 	made := objectsOf(t, d.cmd.Process.Pid)
 	onRoot := func() (n int) {
 		for _, id := range attached(t) {
@@ -74,7 +74,7 @@ func TestNothingAttachedWithoutLimit(t *testing.T) {
 	if n := onRoot(); n != 3 {
 		t.Errorf("%d programs on the root cgroup after the last limit, want 3", n)
 	}
-	// nor do those of tracepoints stay: no link of theirs is left
+	// The programs at tracepoints do not stay either: no link of theirs is left.
 	if !within(2*time.Second, func() bool {
 		n := 0
 		for o := range objectsOf(t, d.cmd.Process.Pid) {

@@ -16,15 +16,14 @@ import (
 )
 
 const (
-	turnBurst = 200    // datagrams between two looks at the clock
+	turnBurst = 200    // datagrams between two readings of the clock
 	turnAmong = 100000 // addresses, from the first one on
-	turnStep  = 61803  // from one to the next: they lie all over these
+	turnStep  = 61803  // distance of one address to the next, so that they spread over these
 )
 
-// sendInTurn is a sender that does nothing but send. For each line "N SECONDS" it sends by
-// one socket to N addresses in turn, and by another, that is connected to the first of them,
-// burst by burst, and says how many ns of processor time a datagram of each takes: how fast
-// the machine is just now is in both.
+// sendInTurn is a sender that does nothing but send. For each line "N SECONDS" it sends by one socket to N addresses
+// in turn. Burst by burst it alternates with another socket, connected to the first of them. It prints the processor
+// time of a datagram of each socket, in ns. The machine's present speed affects both.
 func sendInTurn(first, port string) error {
 	from, err := netip.ParseAddr(first)
 	if err != nil {
@@ -48,7 +47,7 @@ func sendInTurn(first, port string) error {
 		}
 	}
 	fd, connected, sink := fds[0], fds[1], fds[2]
-	// They arrive, and find a full buffer.
+	// The datagrams arrive, and find a full buffer.
 	if err := unix.SetsockoptInt(sink, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
 		return err
 	}
@@ -58,7 +57,7 @@ func sendInTurn(first, port string) error {
 	if err := unix.Connect(connected, &unix.SockaddrInet4{Port: int(number), Addr: address(0).Addr}); err != nil {
 		return err
 	}
-	runtime.LockOSThread() // whose processor time it is
+	runtime.LockOSThread() // the thread whose processor time counts
 	fmt.Println("ready")
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var n int
@@ -79,13 +78,13 @@ func sendInTurn(first, port string) error {
 	return nil
 }
 
-// burstsInTurn is what a datagram takes of this thread's processor time: medians of bursts
-// to the addresses in turn, and by the connected socket.
+// burstsInTurn returns the processor time that a datagram takes of this thread. The results are medians of bursts,
+// to the addresses in turn and by the connected socket.
 func burstsInTurn(fd, connected int, to []unix.RawSockaddrInet4, whole time.Duration) (inTurn, asBefore time.Duration, err error) {
 	var payload [1]byte
 	now := func() time.Duration {
 		var t unix.Timespec
-		_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // there always
+		_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // this clock always exists
 		return time.Duration(t.Nano())
 	}
 	at := 0
@@ -106,7 +105,7 @@ func burstsInTurn(fd, connected int, to []unix.RawSockaddrInet4, whole time.Dura
 		}
 		return now() - begin, nil
 	}
-	for range len(to)/turnBurst + 1 { // what is met for the first time
+	for range len(to)/turnBurst + 1 { // one round, so that every address is known before
 		if _, err := burst(true); err != nil {
 			return 0, 0, err
 		}

@@ -12,17 +12,16 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// inbound is a pair of namespaces in which B sends and A receives: what comes into
-// A is limited. The daemon is in A, too, or in a third.
+// inbound is a pair of namespaces in which B sends and A receives, so the tests limit the ingress of A. The daemon
+// is in A, too, or in a third.
 type inbound struct {
 	*field
 	daemon *daemon
 	rx     *testutil.Receiver // in A
-	within float64            // of the limit is what has to come in
+	within float64            // tolerance of the ingress rate, as a part of the limit
 }
 
-// newInbound makes it around a stage, with that pair. The receiver listens on
-// ports 5001..5016.
+// newInbound makes an inbound around a stage, with that pair. The receiver listens on ports 5001..5016.
 func newInbound(s *stage, p *testutil.Pair) *inbound {
 	s.t.Helper()
 	return newInboundFrom(s, p, p.A)
@@ -65,8 +64,7 @@ func (f *inbound) sendTo(port uint16, v6 bool, cfg testutil.SenderConfig) *testu
 // perByte6 is perByte for IPv6.
 const perByte6 = 1 + 72.0/1428
 
-// receives checks the rate at which payload comes to ports, together, against a
-// limit in IP bytes.
+// receives checks the rate at which payload arrives at ports, together, against a limit in IP bytes.
 func (f *inbound) receives(what string, after testutil.Instant, limit, per float64, ports ...uint16) {
 	f.t.Helper()
 	f.judge(after, span, func(from, to testutil.Instant) error {
@@ -76,7 +74,7 @@ func (f *inbound) receives(what string, after testutil.Instant, limit, per float
 	})
 }
 
-// letThrough is what netnice itself counts for a subject, over a span from now.
+// letThrough returns the rate that netnice itself counts for a subject, over a span from now.
 func (f *inbound) letThrough(subject string) float64 {
 	f.t.Helper()
 	read := func() (uint64, time.Time) {
@@ -95,8 +93,7 @@ func (f *inbound) letThrough(subject string) float64 {
 	return float64(after-before) / to.Sub(from).Seconds()
 }
 
-// lost checks that a sender had to send nothing again, and how long its round
-// trips were of late.
+// lost checks the number of segments that a sender had to send again, and its recent round trips.
 func (f *inbound) lost(x *testutil.Sender, most int, queue time.Duration) {
 	f.t.Helper()
 	now := testutil.Now()
@@ -115,7 +112,7 @@ func (f *inbound) lost(x *testutil.Sender, most int, queue time.Duration) {
 	}
 	mean := sum / time.Duration(max(len(rtts), 1))
 	f.t.Logf("%d segments sent again, mean round trip %v", again, mean.Round(10*time.Microsecond))
-	// TCP asks again when an answer is 20 ms late.
+	// TCP repeats a segment if its acknowledgement is 20 ms late.
 	if paused, lost := cpus.paused(f.begun, now), cpus.lost(f.begun, now); again > most && again <= most+100 && (paused > 0 || lost > 0) {
 		f.t.Logf("not judged: %d segments sent again, but for %v a processor let nobody wake up, and %d packets were dropped before they were received", again, paused, lost)
 	} else if again > most {
@@ -128,7 +125,7 @@ func (f *inbound) lost(x *testutil.Sender, most int, queue time.Duration) {
 	}
 }
 
-// devices lists those of A, with what is set of them.
+// devices lists the devices of A, with their settings.
 func (f *inbound) devices() string {
 	f.t.Helper()
 	links, err := f.A.Netlink().LinkList()
@@ -143,8 +140,8 @@ func (f *inbound) devices() string {
 	return b.String()
 }
 
-// join adds another pair of devices between the namespaces, with addresses 1 and
-// 2 of a prefix, and returns what removes it.
+// join adds another pair of devices between the namespaces, with addresses 1 and 2 of a prefix. The returned
+// function removes it.
 func (f *field) join(name, prefix string) (remove func()) {
 	f.t.Helper()
 	far, err := os.Open(f.B.Path())

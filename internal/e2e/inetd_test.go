@@ -12,7 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// clients opens connections as it is told, reads all that comes, and says how fast.
+// clients opens connections on request, reads all data, and prints their rates.
 const clients = `
 conns = []
 
@@ -73,7 +73,7 @@ for order in iter(wait, ""):
             say("answer", e)
 `
 
-// zeros writes for ever, and has a name that nothing else has.
+// zeros writes for ever, and has a name of its own.
 const zeros = "#!/bin/sh\nexec cat /dev/zero\n"
 
 // inetdStage is netnice inetd in A, and clients in B.
@@ -89,7 +89,7 @@ func newInetd(t *testing.T, conf string, flags ...string) *inetdStage {
 	t.Helper()
 	i := &inetdStage{inbound: newInbound(newStage(t), testutil.MustPair(t))}
 	var err error
-	if i.dir, err = os.MkdirTemp(work, "inetd"); err == nil { // others than root may run what is there
+	if i.dir, err = os.MkdirTemp(work, "inetd"); err == nil { // users other than root may run the programs there
 		err = os.Chmod(i.dir, 0o755)
 	}
 	if err != nil {
@@ -112,7 +112,7 @@ func newInetd(t *testing.T, conf string, flags ...string) *inetdStage {
 	return i
 }
 
-// write writes the file; DIR stands for the programs' folder.
+// write writes the configuration; DIR in it stands for the programs' folder.
 func (i *inetdStage) write(conf string) {
 	i.t.Helper()
 	if err := os.WriteFile(i.conf, []byte(strings.ReplaceAll(conf, "DIR", i.dir)), 0o644); err != nil {
@@ -132,7 +132,7 @@ func (i *inetdStage) ask(order string) string {
 	return i.clients.read("answer")
 }
 
-// rates checks what the sessions have, in parts of 4 MB/s of IP bytes.
+// rates checks the rates of the sessions, in parts of 4 MB/s of IP bytes.
 func (i *inetdStage) rates(what string, want ...float64) {
 	i.t.Helper()
 	const limit = 4e6
@@ -156,8 +156,8 @@ func (i *inetdStage) rates(what string, want ...float64) {
 	}
 }
 
-// The paper's third configuration: sessions share the limit of all, one service's are
-// limited themselves, and with each that comes, goes or wants less the shares are others.
+// The paper's third configuration: sessions share the limit of all, and the sessions of one service also have a
+// limit of their own. The shares change with each session that begins, ends or wants less.
 func TestInetdShares(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/inetd TestClients")
 	t.Parallel()
@@ -176,8 +176,8 @@ func TestInetdShares(t *testing.T) {
 	}
 }
 
-// Many sessions at once, programs that crash, more connections than there may be, the file read
-// anew: nothing is stuck, no zombie, and inetd goes on.
+// There are many sessions at once, programs that crash, more connections than are allowed, and a reload of the file.
+// No session gets stuck, no zombie stays, and inetd goes on.
 func TestInetdLasts(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/inetd TestClients, TestClientsAreCounted")
 	t.Parallel()
@@ -216,7 +216,7 @@ func TestInetdLasts(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.order, got, c.want)
 		}
 	}
-	for range 20 { // crashes
+	for range 20 { // the program crashes
 		i.ask("ask " + at(7002))
 	}
 	i.open(7003, 60)
@@ -270,7 +270,7 @@ func TestInetdLasts(t *testing.T) {
 	}
 }
 
-// children are the processes that a process has, zombies included.
+// children lists the child processes of a process, zombies included.
 func children(t *testing.T, pid int) []string {
 	t.Helper()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

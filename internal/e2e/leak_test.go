@@ -19,16 +19,16 @@ import (
 	"github.com/netnice/netnice/internal/bpf"
 )
 
-// leaksEnv sets how many processes and sockets come and go in TestLeaks.
+// leaksEnv sets the number of processes and sockets that TestLeaks starts and ends.
 const leaksEnv = "NETNICE_TEST_LEAKS"
 
-// inventory is what netnice holds for what it limits.
+// inventory counts the resources that netnice holds for its limits.
 type inventory struct {
-	entries   map[string]int // of maps, but of those that count what is gone or are caches
-	sockets   int            // of the user's, or limited, that have state
-	kinds     string         // which these are
-	processes int            // that are in a tree
-	files     int            // of the daemon
+	entries   map[string]int // entries of maps, except caches and maps that count ended subjects
+	sockets   int            // sockets with state that the user owns, or that are limited
+	kinds     string         // kinds of these sockets
+	processes int            // processes in a tree
+	files     int            // open files of the daemon
 	rssKB     int
 	objects   map[object]bool
 }
@@ -38,12 +38,12 @@ func (i inventory) String() string {
 		i.entries, i.sockets, i.kinds, i.processes, i.files, i.rssKB, len(i.objects))
 }
 
-// inventory takes stock, from the kernel and not from what netnice says.
+// inventory counts the resources in the kernel, without asking netnice.
 func (s *stage) inventory(d *daemon, uid uint32) (all inventory) {
 	s.t.Helper()
 	pid := d.cmd.Process.Pid
 	all.entries, all.objects = map[string]int{}, objectsOf(s.t, pid)
-	for range 3 { // without iterators, which come and go
+	for range 3 { // excludes iterators, which live for a moment
 		time.Sleep(30 * time.Millisecond)
 		again := objectsOf(s.t, pid)
 		maps.DeleteFunc(all.objects, func(o object, _ bool) bool { return !again[o] })
@@ -62,7 +62,7 @@ func (s *stage) inventory(d *daemon, uid uint32) (all inventory) {
 		return nil
 	})
 	out := s.iterate(all.objects, "nn_list_sockets", "sockets")
-	if out == nil { // maps may not be gone through: see bpf/each_socket.h
+	if out == nil { // this kernel cannot iterate over maps: see bpf/each_socket.h
 		out = append(s.iterate(all.objects, "nn_files_list_s", ""), s.iterate(all.objects, "nn_conns_list_s", "")...)
 	}
 	seen := map[uint64]bool{}
@@ -70,7 +70,7 @@ func (s *stage) inventory(d *daemon, uid uint32) (all inventory) {
 		r := (*bpf.SocketRecord)(unsafe.Pointer(&out[0]))
 		had := seen[r.Cookie]
 		seen[r.Cookie] = true
-		// While a user is limited what others use is looked at, and found free.
+		// While a user is limited, netnice examines others' sockets and finds them free.
 		if !had && (r.State.Path[0].Node != 0 || r.State.Uid == uid) {
 			all.sockets++
 			all.kinds += fmt.Sprintf(" [process %d, TCP state %d, port %d to %d, path %v]", r.State.Tgid, r.TcpState, r.LocalPort, r.RemotePort, r.State.Path)
@@ -93,7 +93,7 @@ func (s *stage) inventory(d *daemon, uid uint32) (all inventory) {
 	return all
 }
 
-// entriesOf counts those of a map; of the array of nodes the living.
+// entriesOf counts the entries of a map, and in the array of nodes the nodes in use.
 func entriesOf(m *ebpf.Map) (n int) {
 	it := m.Iterate()
 	if m.Type() == ebpf.Array {
@@ -113,7 +113,7 @@ func entriesOf(m *ebpf.Map) (n int) {
 	return n
 }
 
-// iterate runs an iterator that is among the objects, over a map that is; nil if it is not there.
+// iterate runs an iterator among the objects, over a map among them. It returns nil if there is no such iterator.
 func (s *stage) iterate(objects map[object]bool, program, over string) []byte {
 	s.t.Helper()
 	var opts link.IterOptions
@@ -164,9 +164,8 @@ func (s *stage) iterate(objects map[object]bool, program, over string) []byte {
 	return out
 }
 
-// Processes and sockets come and go under a tree's and a user's limit, some with
-// limits of their own. Nothing of them stays: no entry, no state, no file, no memory of
-// the daemon's.
+// Processes and sockets begin and end under a tree's and a user's limit, some with limits of their own. Nothing of
+// them stays: no entry, no state, no file, no memory of the daemon.
 func TestLeaks(t *testing.T) {
 	// Not parallel: it counts what the whole machine holds.
 	spare := newUsers()
@@ -283,7 +282,7 @@ while True:
 			ended["pid:"+pid] = true
 		}
 	}
-	// settled waits until only the two limits and their holder are there.
+	// settled waits until only the two limits and their holder are left.
 	settled := func() inventory {
 		t.Helper()
 		var is inventory
@@ -295,7 +294,7 @@ while True:
 		}
 		return is
 	}
-	// The first of all that make what then stays: buffers, the pool of threads.
+	// The first ones allocate lasting resources: buffers, the pool of threads.
 	done("processes", 300)
 	done("sockets", 300)
 	limits(20)
@@ -304,7 +303,7 @@ while True:
 	t.Logf("before: %v", before)
 
 	own := n / 25
-	bare := 0 // that make no socket, and are made faster
+	bare := 0 // processes without a socket, which start faster
 	if os.Getenv(leaksEnv) == "" {
 		bare = n * 4 / 5
 	}
@@ -324,15 +323,15 @@ while True:
 	if !maps.Equal(before.entries, after.entries) || more > 0 {
 		t.Errorf("before there were %v, after %v, %d BPF objects of which are new", before, after, more)
 	}
-	if after.files > before.files+4 { // connections of who asks
+	if after.files > before.files+4 { // connections of clients
 		t.Errorf("the daemon has %d files open, before %d", after.files, before.files)
 	}
-	const roomKB = 16 << 10 // of a heap that is collected now and then
+	const roomKB = 16 << 10 // for a heap that the collector empties now and then
 	if after.rssKB > before.rssKB+roomKB {
 		t.Errorf("the daemon has %d kB, before %d", after.rssKB, before.rssKB)
 	}
 	for name, count := range f.status().Counters {
-		if count > faults[name] && name != bpf.FaultEventLost { // for which it looks once a second
+		if count > faults[name] && name != bpf.FaultEventLost { // after which netnice checks once a second
 			t.Errorf("%s was counted %d times", name, count-faults[name])
 		}
 	}

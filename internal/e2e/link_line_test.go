@@ -8,8 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// carries checks what comes over the wire, with what a line adds to each packet, against its rate
-// of 1 MB/s.
+// carries checks the bytes on the wire, with the line's overhead for each packet, against the line's rate of 1 MB/s.
 func (f *inbound) carries(what string, tolerance float64, line func(bytes, packets float64) float64) {
 	f.t.Helper()
 	const limit = 1e6
@@ -24,11 +23,11 @@ func (f *inbound) carries(what string, tolerance float64, line func(bytes, packe
 	})
 }
 
-// The line's own rate is kept with what it adds to each packet: small ones and large ones, UDP
-// and TCP, what goes and what comes.
+// Traffic keeps within the line's own rate, including the line's overhead for each packet: small and large ones, UDP
+// and TCP, sent and received.
 func TestLinkOverhead(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/clock TestLineModel and TestLineIsTheModels")
-	// Not parallel: as TestLink.
+	// Not parallel, for the reason at TestLink.
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	f.segmented()
 	device := "link:" + testutil.Device
@@ -73,7 +72,7 @@ func TestLinkOverhead(t *testing.T) {
 	f.carries("IP alone", 0.03, each(0))
 	small.tx.close()
 
-	// What comes in, by the mean size of its packets.
+	// Received traffic is limited by the mean size of its packets.
 	link("--overhead", "100")
 	f.sendTo(testutil.DefaultPort, false, testutil.SenderConfig{})
 	time.Sleep(3 * time.Second)

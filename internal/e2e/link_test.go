@@ -16,7 +16,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
-// linkOf names a device of a namespace as the daemon does that is in another.
+// linkOf names a device of a namespace as a daemon in another one does.
 func linkOf(t *testing.T, n *testutil.NetNS, device string) string {
 	t.Helper()
 	var st unix.Stat_t
@@ -26,9 +26,8 @@ func linkOf(t *testing.T, n *testutil.NetNS, device string) string {
 	return fmt.Sprintf("link:%s@%d", device, st.Ino)
 }
 
-// What programs send by a device is limited to its rate, each having its part: those whose
-// connections were open and those that come, IPv4, IPv6 and UDP. A new rate holds at once, so
-// does the end.
+// A device's limit covers the egress of all programs by the device, and each program has its part. That includes
+// open and new connections, IPv4, IPv6 and UDP. A new rate holds at once, and so does the end.
 func TestLink(t *testing.T) {
 	// Not parallel: another daemon that leaves takes its callbacks along, for a second.
 	f := newField(upStage(t))
@@ -73,11 +72,11 @@ func TestLink(t *testing.T) {
 	f.free("lifted", at.Add(500*time.Millisecond), 20e6, x.port, y.port, z.port)
 }
 
-// The daemon is killed: a link's limit, a reservation and a mark hold, the next one takes them over, and nothing is
-// left of them after down.
+// The daemon is killed: a link's limit, a reservation and a mark hold. The next daemon takes them over, and nothing
+// of them is left after down.
 func TestLinkKilledDaemon(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestKilledDaemon, TestPersist, TestLink")
-	// Not parallel: as above, and without a daemon nothing restores them.
+	// Not parallel, for the reason at TestLink; and without a daemon nothing restores the callbacks.
 	s := newStage(t)
 	before := ours(t)
 	f := newField(s)
@@ -113,7 +112,7 @@ func TestLinkKilledDaemon(t *testing.T) {
 	s.leaves(made, before)
 }
 
-// What comes in by a device is limited, too, by its name in the daemon's own namespace.
+// A device limits ingress, too, by its name in the daemon's own namespace.
 func TestLinkDown(t *testing.T) {
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPairInOrder(t))
@@ -122,16 +121,16 @@ func TestLinkDown(t *testing.T) {
 	x := f.sendTo(5001, false, testutil.SenderConfig{Connections: 4})
 	y := f.sendTo(5002, true, testutil.SenderConfig{})
 	f.receives("by a link", testutil.Now().Add(time.Second), 10e6, perByte, 5001, 5002)
-	f.lost(x, 2, 20*time.Millisecond) // a probe of a tail, where an acknowledgement came late
+	f.lost(x, 2, 20*time.Millisecond) // a tail probe, where an acknowledgement was late
 	f.lost(y, 2, 20*time.Millisecond)
 	if n, ok := f.nodes()["link:"+testutil.Device]; !ok || n.Down.RateBytesPerSec < 9e6 {
 		t.Errorf("the link is shown as %+v", n)
 	}
 }
 
-// Connections that are accepted, and that send little and go, are within the limit.
+// The limit also covers accepted connections that send little and end.
 func TestLinkServer(t *testing.T) {
-	// Not parallel: as above; beside others 7% more than the limit left once.
+	// Not parallel, for the reason at TestLink. Beside other tests 7% more than the limit left once.
 	f := newField(upStage(t))
 	f.segmented()
 	server := f.python(options{in: f.A}, `
@@ -182,9 +181,8 @@ wait()
 	}
 }
 
-// A connection follows its route from one device to another, of which each has its limit or none; a
-// device that comes back by the same name is limited again, and a device that there is not, lo
-// and a user's wish are refused.
+// A connection follows its route from one device to another; each device has its own limit or none. A device that
+// returns under the same name is limited again. netnice refuses a missing device, lo, and a request of a user.
 func TestLinkRoute(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestLink")
 	t.Parallel()
@@ -229,7 +227,7 @@ func TestLinkRoute(t *testing.T) {
 	time.Sleep(1500 * time.Millisecond)
 	f.holds("by the first again", testutil.Now().Add(time.Second), 2e6, x.port)
 	f.join(second, "10.97.0")
-	time.Sleep(1500 * time.Millisecond) // the daemon looks once a second
+	time.Sleep(1500 * time.Millisecond) // a tick of the daemon, once a second
 	if err := f.A.Netlink().RouteReplace(&netlink.Route{Dst: &to, LinkIndex: index()}); err != nil {
 		t.Fatal(err)
 	}
@@ -242,11 +240,11 @@ func TestLinkRoute(t *testing.T) {
 	f.refused(f.netnice("link", testutil.Device), "no rate given", "netnice link nn0 --rate")
 }
 
-// What the machine forwards does not wait, and is taken off what its programs may send by the
-// device: all together are the limit.
+// Traffic that the machine forwards does not wait. It reduces the rate of the programs by the device: all together
+// send the limit.
 func TestLinkForwards(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestLink")
-	// Not parallel: as TestLink.
+	// Not parallel, for the reason at TestLink.
 	f := newField(upStage(t))
 	f.segmented()
 	behind, err := testutil.NewNetNS()
@@ -290,9 +288,8 @@ while True:
 	f.soon("the link is shown as busy", 2*time.Second, func() bool { return f.nodes()[link].Up.RateBytesPerSec >= 4.5e6 })
 }
 
-// Programs keep a line of 100 Mbit/s busy, with a modem that has room for 0.1 s of it. With a limit of
-// 98% on the device what somebody else asks over it is answered as over an idle line, which is
-// as busy as before.
+// Programs keep a line of 100 Mbit/s busy, with a modem that has room for 0.1 s of it. With a limit of 98% on the
+// device a request of another program is answered as over an idle line. The line is as busy as before.
 func TestLinkModem(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestLink and internal/clock TestLineModel")
 	// Not parallel: its path of 100 Mbit/s needs a processor.

@@ -15,16 +15,15 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Limits of the host and of root hold for what other runs of these tests on the
-// same machine send, too, and socket options are answered by any daemon. Who
-// tests such things has the machine alone; all others share it.
+// Limits of the host and of root also cover the traffic of other runs of these tests on the same machine, and any
+// daemon answers socket options. A test of such limits has the machine alone; all others share it.
 
-// machine locks are files, so that they hold between programs. Whoever waits
-// for the machine holds the gate, so that those who share it come to an end.
+// The locks of the machine are files, so they hold between programs. A test that waits for the machine alone holds
+// the gate. Then no new test can share the machine, and the waiting test gets it.
 const (
 	gateLock    = "netnice-e2e-gate.lock"
 	machineLock = "netnice-e2e-machine.lock"
-	lockFor     = 4 * time.Minute // at most; then something hangs, and waiting helps nobody
+	lockFor     = 4 * time.Minute // at most; later some test hangs, and waiting helps no other
 )
 
 // exclusive has the tests, by name, that have the machine alone.
@@ -41,12 +40,11 @@ func machineAlone(t *testing.T) {
 	machine := lock(t, machineLock, unix.LOCK_EX)
 	t.Cleanup(func() {
 		exclusive.Delete(t.Name())
-		_, _ = machine.Close(), gate.Close() // which unlocks them
+		_, _ = machine.Close(), gate.Close() // closing unlocks them
 	})
 }
 
-// machineShared keeps others from having the machine alone until it is given
-// back by the function that this returns.
+// machineShared keeps others from having the machine alone until the caller gives it back by the returned function.
 func machineShared(t *testing.T) (give func()) {
 	t.Helper()
 	top, _, _ := strings.Cut(t.Name(), "/")
@@ -64,8 +62,8 @@ func machineShared(t *testing.T) (give func()) {
 	}
 }
 
-// Who comes while the processors are busy waits before it begins: so on a slow machine fewer
-// tests run at once.
+// A test that starts while the processors are busy waits before it begins. So fewer tests run at once on a slow
+// machine.
 var (
 	sharing  atomic.Int32 // stages
 	admitted sync.Map     // tests, by name
@@ -73,8 +71,8 @@ var (
 )
 
 const (
-	roomBusy  = 0.7                    // of the processors
-	roomLook  = 700 * time.Millisecond // and what began last is seen
+	roomBusy  = 0.7                    // part of the processors' time
+	roomLook  = 700 * time.Millisecond // long enough to include the test that began last
 	roomAwait = 30 * time.Second       // at most
 )
 
@@ -94,8 +92,7 @@ func awaitRoom(test string) {
 	}
 }
 
-// foreignDaemons lists the daemons of netnice that this run has not started: two of
-// them disturb each other.
+// foreignDaemons lists the daemons of netnice that this run has not started: two of them disturb each other.
 func foreignDaemons() (list []string) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, file := range files {
@@ -113,7 +110,7 @@ func foreignDaemons() (list []string) {
 	return list
 }
 
-// lock locks a file until that is closed.
+// lock locks a file until the caller closes it.
 func lock(t *testing.T, name string, how int) *os.File {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(os.TempDir(), name), os.O_CREATE|os.O_RDONLY, 0o600)

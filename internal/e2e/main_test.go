@@ -17,7 +17,7 @@ import (
 // program is the netnice under test, built by TestMain.
 var program string
 
-// patience is how many times longer than usual is waited for what has to come: an emulated processor is slow.
+// patience multiplies the time that tests wait for an event: an emulated processor is slow.
 var patience time.Duration = 1
 
 // work is a folder that everybody may read; scripts and the program are in it.
@@ -54,7 +54,7 @@ func run(m *testing.M) (code int, err error) {
 	if err := os.Chmod(work, 0o755); err != nil { // other users run what is inside
 		return 0, err
 	}
-	if program = os.Getenv("NETNICE_TEST_BUILT"); program != "" { // in a guest, where no compiler is
+	if program = os.Getenv("NETNICE_TEST_BUILT"); program != "" { // in a guest, which has no compiler
 		patience = 10
 		return m.Run(), nil
 	}

@@ -9,8 +9,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// marks prints, each time it is told to, the traffic classes of what comes to each port in half a
-// second.
+// marks prints on request the traffic classes of the packets that arrive at each port in half a second.
 const marks = `
 import json, struct
 say("ready")
@@ -37,8 +36,8 @@ while True:
     say("marks", json.dumps(seen))
 `
 
-// sendsBoth sends by TCP over IPv6 to one place, and by UDP over IPv4, with a class and an ECN bit of
-// its own, to another.
+// sendsBoth sends by TCP over IPv6 to one address. It also sends by UDP over IPv4 to another, with a traffic class
+// and an ECN bit of its own.
 const sendsBoth = `
 s = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
 host, port = sys.argv[1].rsplit(":", 1)
@@ -57,7 +56,7 @@ while True:
     time.sleep(0.01)
 `
 
-// classes checks the traffic classes of what a script of that sort sees, a moment from now.
+// classes checks the traffic classes that such a script sees, a moment from now.
 func (f *field) classes(watch *script, what string, want map[uint16]uint8) {
 	f.t.Helper()
 	time.Sleep(300 * time.Millisecond)
@@ -74,9 +73,9 @@ func (f *field) classes(watch *script, what string, want map[uint16]uint8) {
 	}
 }
 
-// What a subject sends by TCP and UDP, IPv4 and IPv6, carries its mark as it leaves, by a limited link and without one,
-// from connections that were open, too; ECN bits stay, others' packets are as they were, and so
-// are the subject's when the mark is lifted.
+// The egress of a subject, by TCP and UDP, IPv4 and IPv6, carries its mark, by a limited link and without one. That
+// includes connections that were open before. ECN bits stay, others' packets are unchanged, and so are the subject's
+// once the mark is lifted.
 func TestMark(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))

@@ -32,8 +32,8 @@ func (x *script) until(t *testing.T, kind api.EventType, subject string) api.Eve
 	}
 }
 
-// What happens to a limited program that floods is told as it happens, across a daemon
-// that is killed; somebody else hears nothing of it.
+// netnice monitor reports the events of a limited program that floods as they happen, also across the death of a
+// daemon. Another user sees none of them.
 func TestMonitor(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -56,7 +56,7 @@ func TestMonitor(t *testing.T) {
 	if err := unix.Stat(f.A.Path(), &st); err != nil {
 		t.Fatal(err)
 	}
-	// In the first flood there was too much until the queue was there, or not.
+	// The first flood may exceed the limit until the queue exists, or it may not: until skips such events.
 	if e := all.until(t, api.EventQueueMade, ""); e.Direction != api.Up || e.Netns != uint32(st.Ino) {
 		t.Errorf("the queue in namespace %d is told as %+v", st.Ino, e)
 	}
@@ -85,7 +85,7 @@ func TestMonitor(t *testing.T) {
 		}
 	}
 	select {
-	case <-all.ended: // nobody answers any more
+	case <-all.ended: // no daemon answers any more
 		if code := all.cmd.ProcessState.ExitCode(); code != 5 {
 			t.Errorf("monitor ended with %d", code)
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// By the socket option the members of the administrators' group may do what they may by the
-// API, whichever of their groups it is, and nobody else.
+// Members of the administrators' group may do by the socket option the same as by the API, whichever of their groups
+// it is. No other user may.
 func TestSocketOptionAdministrators(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()

@@ -11,8 +11,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// What a socket option, or a limit asked for by one, answers: the same in every
-// language. SOCKET:WHAT:SIZE:VALUE, see examples/README.md.
+// optionAnswers holds the answers to a socket option, or to a limit requested by one, which are the same in every
+// language. The format is SOCKET:WHAT:SIZE:VALUE, see examples/README.md.
 var optionAnswers = [][2]string{
 	{"tcp4:send:8:1000000", "1000000"},
 	{"tcp6:send:8:1000000", "1000000"},
@@ -29,14 +29,14 @@ var optionAnswers = [][2]string{
 	{"udp4:send:8:0", "0"}, // removed
 	{"open4:send:8:700000", "700000"},
 	{"open6:receive:8:700000", "700000"},
-	{"accepted4:send:8:600000", "600000"}, // as its listener
+	{"accepted4:send:8:600000", "600000"}, // inherited from its listener
 	{"accepted6:receive:8:600000", "600000"},
 	{"tcp4:send:2:7", "EINVAL"},
 	{"tcp6:receive:0:7", "EINVAL"},
 	{"udp4:send:12:7", "EINVAL"},
 	{"tcp4:send:8:-1", "EINVAL"},
 	{"udp6:receive:4:-1", "EINVAL"},
-	{"unix:send:8:1000000", "EOPNOTSUPP"}, // the kernel's own word
+	{"unix:send:8:1000000", "EOPNOTSUPP"}, // the kernel's own answer
 	{"process:send:8:400000", "400000"},
 	{"process:receive:8:400000", "400000"},
 	{"user:total:8:900000", "900000"},
@@ -44,10 +44,10 @@ var optionAnswers = [][2]string{
 	{"process:send:8:-1", "EINVAL"},
 }
 
-// Without netnice the kernel refuses what it does not know.
+// Without netnice the kernel refuses unknown options.
 var optionUnknown = []string{"tcp4:send:8:1000000", "tcp6:receive:4:5", "udp4:send:8:1000000", "udp6:receive:8:1", "process:send:8:400000", "user:total:8:0"}
 
-// The examples, in five languages, without privileges.
+// The test runs the examples, in five languages, without privileges.
 func TestSocketOptionLanguages(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSocketOption, in Python")
 	t.Parallel()
@@ -78,7 +78,7 @@ func TestSocketOptionLanguages(t *testing.T) {
 		for language := range languages {
 			quiet := len(attached(t)) == 0
 			got := ask(language, optionUnknown)
-			// another netnice on this machine, as of other tests, would answer
+			// Another netnice on this machine, as of other tests, would answer.
 			quiet = quiet && len(attached(t)) == 0
 			for name, answer := range got {
 				if answer != "ENOPROTOOPT" && quiet {
@@ -107,7 +107,7 @@ func TestSocketOptionLanguages(t *testing.T) {
 	unknown("down")
 }
 
-// examples builds the examples; their commands, by language.
+// examples builds the examples; it returns their commands, by language.
 func examples(t *testing.T) map[string][]string {
 	t.Helper()
 	dir, err := os.MkdirTemp(work, "examples")
@@ -137,7 +137,7 @@ func examples(t *testing.T) map[string][]string {
 			t.Fatalf("%q: %v\n%s", args, err, out)
 		}
 	}
-	// users other than root run them
+	// Users other than root run the files.
 	copied := func(file string) string {
 		t.Helper()
 		text, err := os.ReadFile(filepath.Join(source, file))

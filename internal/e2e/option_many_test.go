@@ -10,19 +10,18 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Many slow sockets of a program: one end connects, with the option, the other accepts;
-// either sends.
+// A program has many slow sockets. One end connects, with the option, and the other accepts; either end sends.
 const (
 	slowMany = 100
 	slowRate = 3000.0
-	// Whole periods of those that send a segment in 0.5 s, and of those that get two and
-	// a part in 1.08 s: in step or not, each window is in it as often as any.
+	// The span has whole periods of two kinds of sockets: those that send a segment in 0.5 s, and those that get two
+	// and a part in 1.08 s. In step or not, it contains each window equally often.
 	slowQuarters = 26
 	slowSeconds  = slowQuarters / 4.0
 )
 
-// slowSockets sends or receives; what receives counts in quarters of a second for slowSeconds,
-// after the last argument's seconds.
+// slowSockets sends or receives. A receiver waits for the number of seconds in the last argument. Then it counts in
+// quarters of a second for slowSeconds.
 const slowSockets = `
 import selectors
 sends, host, option, settle = sys.argv[1] == "send", sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -63,9 +62,9 @@ if not sends:
 wait()
 `
 
-// slowFigures are what slowSockets counted, in bytes of payload.
+// slowFigures holds the counts of slowSockets, in bytes of payload.
 type slowFigures struct {
-	sum, least, most float64 // of sockets
+	sum, least, most float64 // over sockets
 	quarters         []float64
 }
 
@@ -90,8 +89,8 @@ func slowOnes(t *testing.T, words string) (g slowFigures) {
 	return g
 }
 
-// slowRun has 100 sockets that A connects, with an option, and those that B accepts, send
-// or receive; the excuse is the machine's for what came late.
+// slowRun has 100 sockets that A connects, with an option, and their accepted ends in B send or receive. excuse
+// names the disturbance of the machine, if any, for late data.
 func slowRun(t *testing.T, connects, accepts, option, settle string) (g slowFigures, excuse string) {
 	t.Helper()
 	f := newInbound(apartStage(t), testutil.MustPair(t))
@@ -106,11 +105,11 @@ func slowRun(t *testing.T, connects, accepts, option, settle string) (g slowFigu
 		counts = b
 	}
 	g = slowOnes(t, counts.read("got"))
-	// A reader that was late counts what came before, too.
+	// A late reader also counts earlier data.
 	return g, cpus.excuse(begin, testutil.Now())
 }
 
-// Many slow sockets of a program: each has its rate, and in sum they are smooth.
+// A program has many slow sockets: each has its rate, and their sum is smooth.
 func TestSocketOptionMany(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSocketOption")
 	t.Parallel()
@@ -131,8 +130,7 @@ func TestSocketOptionMany(t *testing.T) {
 	}
 }
 
-// Many slow receivers of a program that begin together: each gets its rate, and in
-// sum they are smooth.
+// Many slow receivers of a program begin together: each gets its rate, and their sum is smooth.
 func TestSocketOptionManyReceive(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSocketOptionReceives")
 	t.Parallel()
@@ -144,9 +142,9 @@ func TestSocketOptionManyReceive(t *testing.T) {
 	deviation := math.Sqrt(squares/slowQuarters) / mean
 	t.Logf("each %.3f to %.3f of its rate; standard deviation of quarters of a second %.3f: %v",
 		g.least/slowSeconds/slowRate*perByte, g.most/slowSeconds/slowRate*perByte, deviation, g.quarters)
-	// Windows of 3 KB are two segments and a part: more headers than perByte has.
+	// A window of 3 KB is two segments and a part, with more headers than perByte has.
 	const headers = (3072 + 3*52.0) / 3072 / perByte
-	// 0.15 to 0.36 was seen, 0.92 without phases, 4.3 with large first windows too
+	// The deviation was 0.15 to 0.36, 0.92 without phases, and 4.3 with large first windows too.
 	switch err := compare("in sum", g.sum/slowSeconds*perByte*headers, slowRate*slowMany, 0.03); {
 	case err == nil && deviation <= 0.5:
 	case excuse == "":

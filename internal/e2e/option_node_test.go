@@ -11,11 +11,10 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Options for which a socket gets a node of its own: what it receives, and the
-// datagrams that it sends.
+// These tests cover the options that give a socket a node of its own: for ingress, and for datagrams that it sends.
 
-// A sender of datagrams by two sockets as fast as it may, of which one limits
-// itself; and the same in mid-flood, and no more.
+// optionDatagrams sends datagrams by a socket as fast as it may. The socket limits itself before the flood. On request
+// it gets another rate in mid-flood, or no limit any more.
 const optionDatagrams = option + `
 def udp_rate(s, value):
     s.setsockopt(socket.IPPROTO_UDP, TCP_SNDRATE, struct.pack("Q", value))
@@ -46,7 +45,7 @@ while True:
         say("got", sent, sent // 1400, time.monotonic())
 `
 
-// A UDP socket's own rate: the sender waits, as at a slow device.
+// A UDP socket has a rate of its own: the sender waits, as at a slow device.
 func TestSocketOptionUDP(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSocketOption and internal/enforce/shaping TestSocketsLimitThemselves")
 	t.Parallel()
@@ -70,11 +69,11 @@ func TestSocketOptionUDP(t *testing.T) {
 			begin := testutil.Now()
 			got, lost := d.rate(2 * time.Second)
 			f.near(host, begin, got, limit, upTolerance)
-			if lost > 0.05 { // what is on the way
+			if lost > 0.05 { // datagrams on the way
 				t.Errorf("%.3f of what was sent did not come", lost)
 			}
 		}
-		if i == 0 { // what became of the daemon is nothing to it
+		if i == 0 { // the limit does not need the daemon
 			f.daemon.kill()
 			time.Sleep(500 * time.Millisecond)
 			begin := testutil.Now()
@@ -97,8 +96,8 @@ func TestSocketOptionUDP(t *testing.T) {
 	f.soon("devices as before", 15*time.Second, func() bool { return f.devices() == before })
 }
 
-// What a socket receives, by TCP: set before connect, on an open connection, on a
-// listener for those that it accepts.
+// A limit on a socket's TCP ingress can be set before connect, on an open connection, and on a listener for its
+// accepted sockets.
 func TestSocketOptionReceives(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -188,7 +187,7 @@ wait()
 		}
 		look := func(want [5]float64) {
 			t.Helper()
-			time.Sleep(2500 * time.Millisecond) // a socket is found within a second or so, and then its node is made
+			time.Sleep(2500 * time.Millisecond) // netnice finds a socket within a second or so, and then makes its node
 			begin := testutil.Now()
 			t0, n0 := sample()
 			time.Sleep(2 * time.Second)
@@ -229,18 +228,17 @@ wait()
 	f.soon("devices as before", 5*time.Second, func() bool { return f.devices() == before })
 }
 
-// receivesByQueue waits until what sockets receive is held: there is a queue, and what
-// they had before it is through, and the ports are known of those that were bound after
-// they got a rate.
+// receivesByQueue waits until a queue holds the ingress of the sockets. By then earlier data are through. netnice
+// also knows the ports of sockets that were bound after they got a rate.
 func (f *inbound) receivesByQueue() {
 	f.t.Helper()
 	f.soon("a queue for what is received", 30*time.Second, func() bool {
 		return slices.ContainsFunc(f.status().Programs, func(p api.Program) bool { return p.Name == "shape_window" && p.Attached })
 	})
-	time.Sleep(3 * time.Second) // with 1.5 s, 1.16 of three limits in the next two on a busy machine
+	time.Sleep(3 * time.Second) // with 1.5 s, 1.16 of three limits arrived in the next two on a busy machine
 }
 
-// receivesByOption asks which limits bind the sockets of TestSocketOptionReceives.
+// receivesByOption checks with netnice why that these limits bind the sockets of TestSocketOptionReceives.
 func (f *inbound) receivesByOption(x *script) {
 	f.t.Helper()
 	begin := testutil.Now()
@@ -266,7 +264,7 @@ func (f *inbound) receivesByOption(x *script) {
 	}
 }
 
-// What a socket receives as datagrams, of twice as much that comes.
+// A limit on a socket's received datagrams holds when twice as many arrive.
 func TestSocketOptionReceivesUDP(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSocketOptionReceives and internal/enforce/shaping TestSocketsLimitThemselves")
 	t.Parallel()

@@ -9,8 +9,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// A program in C limits another by setpriority(2), as the netnice paper has it, without privileges; what that call
-// means otherwise stays the kernel's.
+// A program in C limits another by setpriority(2), as the netnice paper describes it, without privileges. The call
+// keeps its other meanings.
 func TestSetPriority(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestUserLimitsOwnProcess, TestTotal")
 	t.Parallel()

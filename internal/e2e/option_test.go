@@ -11,7 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// option is what Python programs know of include/netnice.h.
+// option gives Python programs the constants of include/netnice.h.
 const option = `
 TCP_SNDRATE = 7001
 
@@ -29,7 +29,7 @@ def error(f):
     return "ok"
 `
 
-// alone skips a test that another daemon on the machine would answer for.
+// alone skips a test if another daemon on the machine would answer in its place.
 func alone(t *testing.T) {
 	t.Helper()
 	machineAlone(t)
@@ -43,8 +43,8 @@ func alone(t *testing.T) {
 	t.Skip(why)
 }
 
-// A program limits its own sockets: before it connects, on an open connection,
-// on a listener for those that it accepts; anyone may, without privileges.
+// A program limits its own sockets: before it connects, on an open connection, or on a listener for its accepted
+// sockets. It needs no privileges.
 func TestSocketOption(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -110,10 +110,9 @@ wait()
 	f.free("netnice down", f.must("down"), 50e6, b)
 }
 
-// A connection holds its rate from the first byte on, also the first on a
-// machine where nobody was limited, whether the rate was set before connect, on
-// the listener or on the connection. What that needs is attached as long as a
-// socket has a rate.
+// A connection holds its rate from the first byte on, also the first one on a machine without limits. The rate may
+// be set before connect, on the listener or on the connection. The needed hooks are attached as long as a socket has
+// a rate.
 func TestSocketOptionFromFirstByte(t *testing.T) {
 	t.Parallel()
 	f := newField(apartStage(t))
@@ -153,8 +152,8 @@ wait()
 		first, second := bytes(begin.Add(150*time.Millisecond))*perByte, bytes(begin.Add(time.Second))*perByte
 		t.Logf("%s: %.0f IP bytes in 0.15 s, %.3f of the limit in the first second", how, first, second/rate)
 		const early = 0.1*rate + 3000 // 0.1 s, and a chunk
-		// The first ten segments, which TCP does not pace, are within that: of the very
-		// first socket they may leave before the hook is there (cover.h).
+		// The first ten segments, which TCP does not pace, are within that. On the very first socket they may leave
+		// before the hook is attached (cover.h).
 		if first > 0.15*rate+early || how != firstOfAll && first > 9*1500 {
 			t.Errorf("%s: %.0f IP bytes in the first 0.15 s", how, first)
 		}
@@ -206,8 +205,8 @@ say("bytes", n)
 	run(a+2, "before", ", without the daemon")
 }
 
-// The first rate on a machine costs its program nothing but the call: nothing waits in the kernel, with a daemon that is
-// there or one that was killed, on one processor.
+// The first rate on a machine costs its program only the call. The call does not wait in the kernel, with a live or
+// a killed daemon, on one processor.
 func TestSocketOptionAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newField(apartStage(t))
@@ -240,7 +239,7 @@ say("took", time.thread_time_ns() - cpu, time.monotonic_ns() - begin, rate)
 		if rate != 50_000 {
 			t.Errorf("%s: the rate is %d", when, rate)
 		}
-		if ns > 2_000_000 && cpus.excuse(begin, testutil.Now()) == "" { // of a wait without a processor
+		if ns > 2_000_000 && cpus.excuse(begin, testutil.Now()) == "" { // also if it waits for a processor
 			t.Errorf("%s: setsockopt and getsockopt take %.3f ms", when, float64(ns)/1e6)
 		}
 		if cpuNS > 500_000 {
@@ -272,7 +271,7 @@ while True:
     say("rate", get_rate(s))
     threading.Thread(target=flood, args=(s,), daemon=True).start()
 `).read("ready")
-	const a = testutil.DefaultPort + readers // from where the readers connect
+	const a = testutil.DefaultPort + readers // the readers connect to this port
 	f.python(options{in: f.B}, `
 def read(s):
     while s.recv(1 << 16):
@@ -287,7 +286,7 @@ say("reading")
 	f.holds("accepted, another", at, 2e6, a+1)
 }
 
-// The option holds beside limits that others set: the lower one does.
+// The option holds together with limits that others set: the lower one does.
 func TestSocketOptionUnderLimit(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSocketOption and TestNestedTrees")
 	t.Parallel()
@@ -319,8 +318,7 @@ wait()
 	}
 }
 
-// The option survives what becomes of the daemon, and what it refuses it
-// refuses as other options do.
+// The option works whatever happens to the daemon. Refused values are refused as by other options.
 func TestSocketOptionErrors(t *testing.T) {
 	t.Parallel()
 	alone(t)

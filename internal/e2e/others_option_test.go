@@ -11,7 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil/sockopts"
 )
 
-// printAnswers is what an agent prints of others' socket options.
+// printAnswers prints an agent's results of other software's socket options.
 func printAnswers() error {
 	for name, value := range map[string]string{"igmp_max_msf": "2000"} {
 		if err := os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0); err != nil {
@@ -25,8 +25,8 @@ func printAnswers() error {
 	return json.NewEncoder(os.Stdout).Encode(list)
 }
 
-// The options of others, large ones too, are answered by the kernel as without netnice:
-// while it is up, and while the program is limited.
+// The kernel answers other software's options, large ones too, as without netnice: while netnice is up, and while
+// the program is limited.
 func TestOthersOptions(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// A program that paces itself by SO_MAX_PACING_RATE is held to the lower of
-// both rates, reads its own back, and has it again after the limit.
+// A program paces itself by SO_MAX_PACING_RATE. The lower of both rates holds. The program reads its own rate back,
+// and has it again after the limit.
 func TestOwnPacing(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -36,7 +36,7 @@ while True:
 			t.Errorf("after %q its own rate reads as %s, want %s %s", word, got, long, short)
 		}
 	}
-	// It counts payload, netnice counts IP packets.
+	// The option counts payload, and netnice counts IP packets.
 	own := func(rate float64) float64 { return rate * perByte }
 	paces := func(what string, rate float64) {
 		t.Helper()

@@ -16,8 +16,8 @@ import (
 
 func words(line string) []string { return strings.Fields(line) }
 
-// A connection is charged to the process that sends on it, whoever made it:
-// here two processes pass one to and fro.
+// A connection is charged to the process that sends on it, whichever process made it. Here two processes pass a
+// connection to and fro.
 func TestDescriptorPassing(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -79,7 +79,7 @@ os._exit(0)
 		f.free("sent by the unlimited one", testutil.Now(), freely, a)
 		x.tell("give")
 		x.read("child")
-		time.Sleep(50 * time.Millisecond) // until the parent's last packets are where the test counts
+		time.Sleep(50 * time.Millisecond) // until the parent's last packets have reached the meter
 		f.holds("sent by the limited one", testutil.Now(), 5e6, a)
 		x.tell("take")
 	}
@@ -87,7 +87,7 @@ os._exit(0)
 	f.free("sent by the unlimited one", testutil.Now(), freely, a)
 }
 
-// sendfile and splice send without a send.
+// sendfile and splice send without a send call.
 func TestSendfileAndSplice(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
@@ -113,7 +113,7 @@ with open(sys.argv[2], "rb") as file:
 			}
 			f := newField(upStage(t))
 			a := f.ports + 1
-			// The connection is another's before: only its use tells.
+			// The connection belonged to another process before: only its use shows the change.
 			x := f.python(options{in: f.A}, `
 s = connect(sys.argv[1])
 child = os.fork()
@@ -131,8 +131,8 @@ time.sleep(0.3)
 	}
 }
 
-// A web server's limit holds for its downloads, on connections that it
-// accepted before and after; another server beside it is free.
+// A web server's limit covers its downloads, on connections that it accepted before and after. Another server beside
+// it is free.
 func TestAccept(t *testing.T) {
 	t.Parallel()
 	curl, err := exec.LookPath("curl")
@@ -189,7 +189,7 @@ func TestAccept(t *testing.T) {
 	for _, parallel := range []int{1, 2} {
 		begin := testutil.Now()
 		took := fetch(8001, parallel)
-		// Starting curl takes some 20 ms beside the 1.55 s for one file.
+		// The start of curl takes some 20 ms beside the 1.55 s for one file.
 		f.near(fmt.Sprintf("%d downloads", parallel), begin, size*float64(parallel)*perByte/took.Seconds(), 4e6, 0.05)
 		quick("from the unlimited server", 8002, parallel)
 	}
@@ -197,7 +197,7 @@ func TestAccept(t *testing.T) {
 	quick("after the limit", 8001, 2)
 }
 
-// iperf3 is a program as users have it: its own figure says the same.
+// iperf3 is a program that users have: its own figure confirms the limit.
 func TestIperf(t *testing.T) {
 	t.Parallel()
 	iperf, err := exec.LookPath("iperf3")
@@ -227,7 +227,7 @@ func TestIperf(t *testing.T) {
 	f.near("iperf3's own figure", begin, rate*1024*perByte, 10e6, 0.05)
 }
 
-// uring starts a program that sends to a place by io_uring, when it is told to.
+// uring starts a program that sends to an address by io_uring, on request.
 func (f *field) uring(to, how string) *script {
 	f.t.Helper()
 	x := f.script(options{in: f.A}, agentArgs(agentURing, to, how)...)
@@ -237,7 +237,8 @@ func (f *field) uring(to, how string) *script {
 	return x
 }
 
-// A socket that only a ring of io_uring's holds is found as the limit is set, while a gigabyte is under way.
+// Only an io_uring ring holds the socket. netnice finds the socket when the limit is set, while a gigabyte is on the
+// way.
 func TestIOUringAlone(t *testing.T) {
 	t.Parallel()
 	for _, how := range testutil.Subset([]string{"fixed", "unseen"}, 1) {
@@ -269,8 +270,8 @@ func TestIOUringAloneDatagrams(t *testing.T) {
 	}
 }
 
-// A UDP socket that another user has made, and that only a ring of a limited process's has, is that process's as it
-// sends: in its own call, or by a thread of the kernel's.
+// Another user has made a UDP socket, and only a ring of a limited process has it. Traffic on the socket counts for
+// that process: it sends in its own call, or by a kernel thread.
 func TestIOUringOfAnotherUsersSocket(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -302,9 +303,9 @@ wait()
 	}
 }
 
-// io_uring sends from threads of the kernel's.
+// io_uring sends from kernel threads.
 func TestIOUring(t *testing.T) {
-	// Not parallel: it has a thread of the kernel spin.
+	// Not parallel: it has a kernel thread spin.
 	for name, arg := range map[string]string{"submitted": "plain", "polled by a kernel thread": "sqpoll"} {
 		t.Run(name, func(t *testing.T) {
 			f := newField(upStage(t))
