@@ -14,7 +14,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Of enum and flags in linux/bpf.h, what the foreign program uses.
+// The foreign program uses these values of enum and flags in linux/bpf.h.
 const (
 	sockOpsActiveEstablished = 4
 	sockOpsState             = 10
@@ -22,9 +22,8 @@ const (
 	sockOpsRemotePort        = 64 // offset in struct bpf_sock_ops
 )
 
-// foreign is another program's sockops program: on connections to a port it
-// assigns the callback flags as if nobody else had any, and counts the changes
-// of state that it is told of.
+// foreign is the sockops program of other software. On connections to a port it assigns the callback flags as if no
+// other program had any. It counts the state changes that reach it.
 type foreign struct {
 	count *ebpf.Map
 	link  link.Link
@@ -39,7 +38,7 @@ func (f *foreign) counted(t *testing.T) uint64 {
 	return n
 }
 
-// newForeign attaches it to a cgroup.
+// newForeign attaches the program to a cgroup.
 func newForeign(t *testing.T, cgroup string, port uint16) *foreign {
 	t.Helper()
 	count, err := ebpf.NewMap(&ebpf.MapSpec{Name: "e2e_count", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
@@ -86,8 +85,8 @@ func newForeign(t *testing.T, cgroup string, port uint16) *foreign {
 	return &foreign{count, l}
 }
 
-// Another sockops program's callback flags survive ours, and ours survive that
-// it assigns its own: on new connections within a second.
+// The callback flags of another sockops program survive netnice's. netnice's flags survive the other's assignment,
+// on new connections within a second.
 func TestForeignSockops(t *testing.T) {
 	// Not parallel: its programs answer for every process of the machine.
 	for name, where := range testutil.SubsetOf(map[string]func(t *testing.T) string{
@@ -96,7 +95,7 @@ func TestForeignSockops(t *testing.T) {
 	}, "before ours") {
 		t.Run(name, func(t *testing.T) {
 			f := newField(upStage(t))
-			const port = testutil.DefaultPort + 15 // nobody else's
+			const port = testutil.DefaultPort + 15 // no other program uses it
 			dir := where(t)
 			foreign := newForeign(t, dir, port)
 			x := f.python(options{in: f.A, cgroup: dir}, `
@@ -128,8 +127,8 @@ wait()
 	}
 }
 
-// Socket options of others, above all those larger than a page, do the same
-// with netnice as without it.
+// Socket options of other software, above all those larger than a page, have the same effect with netnice as without
+// it.
 func TestForeignOptions(t *testing.T) {
 	// Not parallel: its programs answer for every process of the machine.
 	spare := newUsers()

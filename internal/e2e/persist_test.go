@@ -25,15 +25,14 @@ const (
 	stateFile   = stateFolder + "/state.json"
 )
 
-// caller talks to a daemon on a stage from outside.
+// caller returns a client, outside of the stage, of a daemon on it.
 func caller(t *testing.T, d *daemon) *client.Client {
 	c := client.New(fmt.Sprintf("/proc/%d/root/run/netnice/netnice.sock", d.cmd.Process.Pid))
 	t.Cleanup(c.Close)
 	return c
 }
 
-// reboot leaves what a machine has after one: the state file of another boot, and
-// nothing in the kernel.
+// reboot puts the stage into the state after a reboot: the state file of another boot, and nothing in the kernel.
 func (s *stage) reboot() {
 	s.t.Helper()
 	var text []byte
@@ -56,8 +55,8 @@ func (s *stage) reboot() {
 	s.daemon()
 }
 
-// What is wanted of users, cgroups and the host is in force again after a reboot as soon as the
-// daemon answers, also after kill -9, unless it was said that it should not be.
+// Limits of users, cgroups and the host are in force again after a reboot as soon as the daemon answers, also after
+// kill -9. Limits with --persist=false are not.
 func TestPersist(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -104,7 +103,8 @@ func TestPersist(t *testing.T) {
 	hold("lifted", "user:"+users[2])
 }
 
-// A daemon on demand cannot promise that; without any, one that stays is started.
+// A daemon on demand cannot keep a limit across a reboot, and refuses --persist. If no daemon runs, --persist starts
+// one that stays.
 func TestPersistOnDemand(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -122,8 +122,7 @@ func TestPersistOnDemand(t *testing.T) {
 	}
 }
 
-// kill -9 at any moment: of what was answered nothing is lost, of the rest all or
-// nothing is there.
+// kill -9 comes at any moment. No answered request is lost; an unanswered one is in force completely or not at all.
 func TestKilledWhileWriting(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/daemon TestKilledBetweenChanges")
 	t.Parallel()
@@ -148,7 +147,7 @@ func TestKilledWhileWriting(t *testing.T) {
 			c := caller(t, d)
 			writing.Go(func() {
 				for i := 0; ctx.Err() == nil; i++ {
-					// as in a table that is written anew now and then
+					// Each writer has twenty users at most, as in a table that the daemon rewrites now and then
 					subject := api.Subject{Kind: api.KindUser, ID: itoa(spare + uint32(100*w+i%20))}
 					mu.Lock()
 					rate++
@@ -179,8 +178,8 @@ func TestKilledWhileWriting(t *testing.T) {
 	}
 }
 
-// On a full disk limits are set and lifted, whoever does so is told that this is not written down, and
-// it is as soon as there is room.
+// On a full disk limits are set and lifted. The caller is told that the change is not saved, and the daemon saves it
+// as soon as there is room.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -212,7 +211,7 @@ func TestFullDisk(t *testing.T) {
 	c := caller(t, d)
 	told := false
 	last := uint64(2e6)
-	for ; last < 2e6+400 && !told; last++ { // what is left of the last page is written first
+	for ; last < 2e6+400 && !told; last++ { // these changes first fill the rest of the last page
 		answer, err := c.Set(t.Context(), api.SetRequest{Subject: api.Subject{Kind: api.KindUser, ID: name}, Wish: api.Wish{UpBytesPerSec: &last}})
 		if err != nil {
 			t.Fatal(err)
@@ -256,8 +255,7 @@ func TestFullDisk(t *testing.T) {
 	s.do(func() error { return unix.Unmount(stateFolder, 0) })
 }
 
-// The service is ready before the network is configured, also where something before
-// sysinit.target needs the network.
+// The service is ready before the network is configured, also where a unit before sysinit.target needs the network.
 func TestUnitsOrder(t *testing.T) {
 	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
@@ -285,13 +283,13 @@ func TestUnitsOrder(t *testing.T) {
 		cmd := exec.Command(analyze, "verify", "./all.target")
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":")
-		out, _ := cmd.CombinedOutput() // what is wrong is in the text
+		out, _ := cmd.CombinedOutput() // the text names the errors
 		return string(out)
 	}
 	if out := verify(); strings.Contains(out, "cycle") || strings.Contains(out, "netnice") {
 		t.Errorf("systemd-analyze verify says\n%s", out)
 	}
-	// Whoever is ready before it would be a cycle: so the order is as it should be.
+	// A unit between network-pre.target and netnice closes a cycle. So netnice comes before network-pre.target.
 	write("late.service", fmt.Sprintf(service, "After=network-pre.target\nBefore=netnice.service"))
 	write("all.target", "[Unit]\nWants=netnice.service late.service\n")
 	if out := verify(); !strings.Contains(out, "cycle") {

@@ -13,8 +13,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// gapsPython wants a processor, and tells each second how long it ran at a time and how long it
-// stood still then, in milliseconds: the medians, and from when on.
+// gapsPython uses all processor time that it gets. Each second it prints the lengths of its runs and of its pauses,
+// as medians in milliseconds, and the instant from which they count.
 const gapsPython = `
 import time
 now = time.monotonic
@@ -35,7 +35,7 @@ while True:
     last = at
 `
 
-// gaps is the next thing that such a program tells of a second that begins now or later.
+// gaps returns the program's next line about a second that begins now or later.
 func (p *runner) gaps() (times, ran, stood float64) {
 	p.t.Helper()
 	for now := testutil.Now(); ; {
@@ -50,8 +50,8 @@ func (p *runner) gaps() (times, ran, stood float64) {
 	}
 }
 
-// standsStill checks how long it runs, and stands still, at a time, in milliseconds: in one of
-// some seconds, for a busy machine says nothing.
+// standsStill checks the lengths of the runs and of the pauses, in milliseconds. One second of several is enough,
+// since a busy machine proves nothing.
 func (p *runner) standsStill(what string, ran, stood float64) {
 	p.t.Helper()
 	var gotRan, gotStood float64
@@ -65,8 +65,8 @@ func (p *runner) standsStill(what string, ran, stood float64) {
 	p.t.Errorf("%s: it runs for %.3f ms and stands still for %.3f, want %g and %g", what, gotRan, gotStood, ran, stood)
 }
 
-// A running program has its share in slots, beside programs that want all processors. A daemon that
-// is killed leaves the ceiling and nobody standing, and the next one keeps the slots again.
+// A running program gets its share in slots, beside programs that want all processors. A killed daemon leaves the
+// ceiling, and no process stands still. The next daemon keeps the slots again.
 func TestPowerSlots(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestPower and internal/cpu TestSlots, TestRhythm")
 	// Not parallel: it needs the processors.
@@ -150,8 +150,8 @@ func policy(t *testing.T, pid int) uint32 {
 	return attr.Policy
 }
 
-// A program of one thread has its share by a deadline, which nobody's priority is before, and what it
-// starts does not; one of two threads has the ceiling, and is told why. Nothing is left of it.
+// A program of one thread gets its share by a deadline, which precedes every priority. Its children do not. A
+// program of two threads gets the ceiling, and its user learns the reason. Nothing of the deadline is left.
 func TestPowerStrict(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/cpu TestStrictRunsAtOnce")
 	// Not parallel: it needs the processors.
@@ -209,7 +209,7 @@ func TestPowerStrict(t *testing.T) {
 	s.noGroups()
 }
 
-// A deadline outlives the daemon, the next one knows that it is there, and takes it back.
+// A deadline outlives the daemon. The next daemon knows it, and takes it back.
 func TestPowerStrictKilledDaemon(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/daemon TestPowerSurvivesTheDaemon")
 	// Not parallel: it needs the processors.
@@ -231,8 +231,8 @@ func TestPowerStrictKilledDaemon(t *testing.T) {
 	s.noGroups()
 }
 
-// A reservation with a share of the rest is no ceiling, and beside others it is the slice and
-// something of what is left.
+// A reservation with a share of the rest is no ceiling. Beside others the program gets the slice and a part of the
+// rest.
 func TestPowerExtra(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/daemon TestPowerExtra")
 	// Not parallel: it needs the processors.
@@ -245,8 +245,8 @@ func TestPowerExtra(t *testing.T) {
 		s.runs(0, python, "-c", spinPython, "1").line()
 	}
 	time.Sleep(3 * time.Second)
-	// Of the other half a third beside two others, and a half where the kernel has put one there
-	// and three on the other processor: 67 to 75.
+	// Of the other half it gets a third beside two others. It gets a half if the kernel has put one there and three
+	// on the other processor: 67 to 75.
 	p.has("beside two others on each processor", 72, 12)
 	r := s.netnice("power", p.pid())
 	if !strings.Contains(r.out, "10 ms of the processors in each 20 ms at least, and a share of the rest, guaranteed") {

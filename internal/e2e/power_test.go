@@ -19,7 +19,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// These take the processors of the machine, and so run one after the other.
+// These tests take the processors of the machine, so they run one after the other.
 
 // runner is a process that tests of power have started.
 type runner struct {
@@ -28,7 +28,7 @@ type runner struct {
 	lines *bufio.Reader
 }
 
-// runs starts a command, as a user (0: root), and ends all of it with the test.
+// runs starts a command, as a user (0: root), and ends all its processes with the test.
 func (s *stage) runs(uid uint32, words ...string) *runner {
 	s.t.Helper()
 	cmd := exec.Command(words[0], words[1:]...)
@@ -69,8 +69,8 @@ func (p *runner) line() string {
 	return strings.TrimSpace(text)
 }
 
-// percent is what the program, its children that live, and those that it has waited for have of
-// one processor over a while.
+// percent returns the time on one processor, over a while, of the program, its live children, and those that it has
+// waited for.
 func (p *runner) percent(over time.Duration) float64 {
 	p.t.Helper()
 	const perTick = float64(time.Second / 100)
@@ -80,13 +80,13 @@ func (p *runner) percent(over time.Duration) float64 {
 			p.t.Fatal(err)
 		}
 		for _, pid := range tree {
-			// To the nanosecond: three processes' ticks are one or two per cent of two seconds.
+			// The time is exact to the nanosecond: three processes' ticks are one or two per cent of two seconds.
 			threads, err := filepath.Glob(filepath.Join("/proc", itoa(pid), "task", "*", "schedstat"))
 			if err != nil {
 				p.t.Fatal(err)
 			}
 			for _, path := range threads {
-				if own, err := os.ReadFile(path); err == nil { // else its parent has its time
+				if own, err := os.ReadFile(path); err == nil { // otherwise its parent has its time
 					n, _ := strconv.ParseFloat(strings.Fields(string(own))[0], 64)
 					ns += n
 				}
@@ -96,7 +96,7 @@ func (p *runner) percent(over time.Duration) float64 {
 				continue
 			}
 			_, rest, _ := strings.Cut(string(text), ") ")
-			for _, field := range strings.Fields(rest)[13:15] { // of its children that have ended
+			for _, field := range strings.Fields(rest)[13:15] { // the fields of its ended children
 				n, _ := strconv.ParseFloat(field, 64)
 				ns += n * perTick
 			}
@@ -108,7 +108,7 @@ func (p *runner) percent(over time.Duration) float64 {
 	return (used() - before) / float64(testutil.Now().Sub(begin)) * 100
 }
 
-// has checks that, to within points.
+// has checks that percentage, to within points.
 func (p *runner) has(what string, want, points float64) {
 	p.t.Helper()
 	time.Sleep(200 * time.Millisecond)
@@ -140,7 +140,7 @@ func (s *stage) noGroups() {
 	}
 }
 
-const python = "/usr/bin/python3" // which every user may run
+const python = "/usr/bin/python3" // a program that every user may run
 
 const spinPython = `
 import os, sys
@@ -152,8 +152,8 @@ while True:
     pass
 `
 
-// A running program of three processes has what it is given, changed and lifted as it runs,
-// without a daemon that was there before, and nothing is left of it.
+// A running program of three processes gets its share, which the test sets, changes and lifts as it runs. No daemon
+// ran before, and nothing of the share is left.
 func TestPower(t *testing.T) {
 	// Not parallel: it needs the processors.
 	s := newStage(t)
@@ -161,7 +161,7 @@ func TestPower(t *testing.T) {
 	for range 3 {
 		p.line()
 	}
-	p.has("three processes", 100*float64(min(3, cpu.Online())), 115) // others may want a processor, too
+	p.has("three processes", 100*float64(min(3, cpu.Online())), 115) // other programs may want a processor, too
 	s.must("power", p.pid(), "40")
 	p.has("40", 40, 2)
 	list := s.powers()
@@ -183,15 +183,15 @@ func TestPower(t *testing.T) {
 		t.Errorf("more than there is: %v", r)
 	}
 	s.must("reserve", "--pid", p.pid(), "--release")
-	p.has("released", 100*float64(min(3, cpu.Online())), 115) // others may want a processor, too
+	p.has("released", 100*float64(min(3, cpu.Online())), 115) // other programs may want a processor, too
 	s.noGroups()
 	if !within(10*time.Second, func() bool { return s.netnice("status").code == 5 }) {
 		t.Error("the daemon has not left with the last power")
 	}
 }
 
-// A command has its power from its first instruction, with all that it starts; a priority below
-// the ordinary gives way.
+// A command gets its power from its first instruction on, with all its descendants. A priority below the ordinary
+// one gives way.
 func TestPowerExec(t *testing.T) {
 	// Not parallel: it needs the processors.
 	s := upStage(t)
@@ -205,7 +205,7 @@ func TestPowerExec(t *testing.T) {
 	high := s.runs(0, program, "exec", "60", python, "-c", spinPython, "1")
 	high.line()
 	high.has("guaranteed 60", 60, 3)
-	low.has("what the others leave", 100*float64(cpu.Online())-140, 70) // or 100 less, where a stranger has a processor
+	low.has("what the others leave", 100*float64(cpu.Online())-140, 70) // or 100 less, if others have a processor
 	if r := s.netnice("exec", "5", "sh", "-c", "exit 7"); r.code != 7 {
 		t.Errorf("exit 7 under exec: %v", r)
 	}
@@ -219,7 +219,7 @@ func TestPowerExec(t *testing.T) {
 	}
 }
 
-// Users have a ceiling for what is theirs, below the administrator's, and guarantee nothing.
+// Users set a ceiling for their own processes, below the administrator's, and guarantee nothing.
 func TestPowerOfUsers(t *testing.T) {
 	// Not parallel: it needs the processors.
 	spare := newUsers()
@@ -310,11 +310,11 @@ func TestSetPower(t *testing.T) {
 	}
 }
 
-// killsVariable says how often the daemon is killed, for those who have the time.
+// killsVariable sets the number of times that the test kills the daemon, for users with time.
 const killsVariable = "NETNICE_TEST_KILLS"
 
-// kill -9 of the daemon at any moment: what holds is what was there before the command or what
-// it asked for, the next daemon takes it up, no process stands still, and no group is left.
+// kill -9 of the daemon comes at any moment. The state is that before the command, or the state that the command
+// asked for. The next daemon takes it up, no process stands still, and no group is left.
 func TestPowerKilledDaemon(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/daemon TestPowerSurvivesTheDaemon")
 	// Not parallel: it needs the processors.
@@ -338,7 +338,7 @@ func TestPowerKilledDaemon(t *testing.T) {
 		go func() { done <- s.netnice(append([]string{"power", p.pid()}, words...)...) }()
 		time.Sleep(time.Duration(rand.IntN(25)) * time.Millisecond)
 		d.kill()
-		<-done // it may have started a daemon itself
+		<-done // the command may have started a daemon itself
 		_ = s.netnice("down")
 		if left := testutil.PowerGroups(); len(left) > 0 {
 			t.Fatalf("round %d: groups are left: %q", i, left)
@@ -354,7 +354,7 @@ func TestPowerKilledDaemon(t *testing.T) {
 	}
 }
 
-// groupOf is where a process is in every hierarchy.
+// groupOf returns the groups of a process in every hierarchy.
 func groupOf(t *testing.T, pid int) string {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -364,8 +364,8 @@ func groupOf(t *testing.T, pid int) string {
 	return string(text)
 }
 
-// A sender is to have its rate whatever wants the processors: what it needs of them is measured,
-// reserved, and corrected as it comes to need more.
+// A sender must have its rate while other programs want the processors. netnice measures the processor time that it
+// needs, reserves it, and corrects it as the need grows.
 func TestPowerForARate(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/daemon TestPowerForARate, TestPowerFollowsARate")
 	// Not parallel: it needs the processors.

@@ -93,7 +93,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// A host that never answers: which ways were tried, what to do, in some seconds.
+// For a host that never answers netnice names the kinds of packets that it tried and a remedy, in some seconds.
 func TestProbeOfNobody(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/probe TestNobodyAnswers, TestReachEnds")
 	t.Parallel()

@@ -18,8 +18,8 @@ import (
 // failedItself reports whether netnice has failed, by an exit code of its own (netnice(1), EXIT STATUS).
 func (r result) failedItself() bool { return 1 <= r.code && r.code <= 5 || r.code == 125 }
 
-// refused checks that netnice failed as it should: by an exit code of its own, one line
-// that says why, and below it a remedy.
+// refused checks that netnice failed as it should: by an exit code of its own, one line with the reason, and a
+// remedy below it.
 func (s *stage) refused(r result, why, remedy string) {
 	s.t.Helper()
 	lines := strings.Split(strings.TrimRight(r.err, "\n"), "\n")
@@ -32,7 +32,7 @@ func (s *stage) refused(r result, why, remedy string) {
 	}
 }
 
-// asUser runs netnice as somebody without privileges.
+// asUser runs netnice as a user without privileges.
 func (s *stage) asUser(args ...string) result {
 	s.t.Helper()
 	cmd := s.command(args...)
@@ -40,7 +40,7 @@ func (s *stage) asUser(args ...string) result {
 	return s.run(cmd, nil)
 }
 
-// zombie makes a process that has ended and is not waited for.
+// zombie makes a process that has ended and whose parent does not wait for it.
 func zombie(t *testing.T) int {
 	t.Helper()
 	cmd := exec.Command("true")
@@ -54,7 +54,7 @@ func zombie(t *testing.T) int {
 	return cmd.Process.Pid
 }
 
-// What is wrong is refused before anything happens, with and without a daemon.
+// netnice refuses invalid input before anything changes, with and without a daemon.
 func TestRefusedInput(t *testing.T) {
 	// Not parallel: it counts what the whole machine holds.
 	s := newStage(t)
@@ -98,7 +98,7 @@ func TestRefusedInput(t *testing.T) {
 	}
 }
 
-// Who may not is told what would do.
+// A user without the right gets a remedy.
 func TestRefusedUser(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -121,7 +121,7 @@ func TestRefusedUser(t *testing.T) {
 	if len(nodes) != 1 || nodes["user:"+itoa(spare)].Limits[0].BytesPerSec != 1e6 {
 		t.Errorf("limits are %+v", nodes)
 	}
-	// Their own processes they may limit, and see everything.
+	// These users may limit their own processes, and see everything.
 	x := s.script(options{uid: 65534}, "sleep", "60")
 	if r := s.asUser("set", "--pid", x.pid(), "--up", "1MB/s"); r.code != 0 {
 		t.Errorf("a user limits a process of theirs: %v", r)
@@ -129,7 +129,7 @@ func TestRefusedUser(t *testing.T) {
 	if r := s.asUser("ls"); r.code != 0 || !strings.Contains(r.out, "pid:"+x.pid()) {
 		t.Errorf("a user lists limits: %v", r)
 	}
-	// What the administrator sets beside it stays, whatever they do.
+	// A limit of the administrator's on the process stays, whatever these users do.
 	s.must("set", "--pid", x.pid(), "--up", "2MB/s")
 	if r := s.asUser("unset", "--pid", x.pid()); r.code != 0 {
 		t.Errorf("a user takes a limit of theirs back: %v", r)
@@ -139,7 +139,7 @@ func TestRefusedUser(t *testing.T) {
 	}
 }
 
-// A second daemon is refused and does not disturb the first.
+// netnice refuses a second daemon, which does not disturb the first.
 func TestRefusedSecondDaemon(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -159,7 +159,7 @@ func TestRefusedSecondDaemon(t *testing.T) {
 	}
 }
 
-// A state that cannot be read stops a daemon, and not the limits in force.
+// A state file that the daemon cannot read stops the daemon, and not the limits in force.
 func TestRefusedState(t *testing.T) {
 	t.Parallel()
 	const path = "/var/lib/netnice/state.json"
@@ -203,7 +203,7 @@ func TestRefusedState(t *testing.T) {
 			}
 			f.refused(f.netnice("set", "--pid", x.pid(), "--up", "1MB/s"), path, "sudo mv "+path)
 			f.holdsFor("the limit in force", testutil.Now(), span/2, 5e6, 0.05, x.port)
-			f.do(func() error { return os.Rename(path, path+".bad") }) // as the remedy says
+			f.do(func() error { return os.Rename(path, path+".bad") }) // follows the remedy
 			d = f.daemon()
 			if n := f.nodes()["pid:"+x.pid()]; len(n.Limits) != 1 || n.Limits[0].BytesPerSec != 5e6 {
 				t.Errorf("adopted %+v", n.Limits)
@@ -215,7 +215,7 @@ func TestRefusedState(t *testing.T) {
 	}
 }
 
-// One that is damaged is kept aside and told; the limits in force hold, and none comes back that was lifted.
+// The daemon keeps a damaged state file aside and reports it. The limits in force hold, and no lifted one returns.
 func TestDamagedState(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -248,7 +248,7 @@ func TestDamagedState(t *testing.T) {
 	}
 }
 
-// A machine without what netnice needs is told what it lacks.
+// On a machine that lacks a requirement, netnice names it.
 func TestRefusedMachine(t *testing.T) {
 	// Not parallel: it takes mounts away.
 	spare := newUsers()
@@ -274,11 +274,11 @@ func TestRefusedMachine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
-			s.dead = true // nothing can be taken down
+			s.dead = true // netnice cannot remove the stage's limits then
 			before := ours(t)
 			s.do(c.change)
 			netnice := func(args ...string) result {
-				// no first process whose mounts show a cgroup v2
+				// The namespace has no first process whose mounts show a cgroup v2.
 				cmd := exec.Command("unshare", append([]string{"--pid", "--fork", "--mount-proc", program}, args...)...)
 				cmd.Env = s.env
 				return s.run(cmd, nil)
@@ -300,7 +300,7 @@ func TestRefusedMachine(t *testing.T) {
 	}
 }
 
-// What ip netns exec runs sees another sysfs, without cgroups: pins made there would go with it.
+// Commands of ip netns exec see another sysfs, without cgroups: pins made there would vanish with it.
 func TestRefusedWhereHidden(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

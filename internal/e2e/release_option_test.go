@@ -9,14 +9,14 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// The rates that programs have set on their sockets by options are taken over from another
-// release: what they send by TCP, as datagrams, and what they receive.
+// Another release takes over the rates that programs have set on their sockets by options: of their TCP egress,
+// their datagrams and their ingress.
 func TestAnotherReleaseOptions(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestAnotherRelease")
 	t.Parallel()
 	spare := newUsers()
 	f := newInbound(apartStage(t), testutil.MustPair(t))
-	// By the kernel's word, as who reads may be late.
+	// The kernel's count is exact, as a reader may be late.
 	const came = `
 def came(s):
     return struct.unpack_from("Q", s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136), 128)[0]

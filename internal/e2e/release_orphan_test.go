@@ -10,9 +10,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Descendants of limited processes that have ended keep their limits when another
-// release takes over, one in the other: those that run for long, and those that fork
-// while it does, and end.
+// Descendants of ended processes with limits keep these limits when another release takes over, one limit within the
+// other. That includes long-lived descendants, and some that fork meanwhile and end.
 func TestAnotherReleaseOrphans(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestAnotherRelease and internal/daemon TestTreeOutlivesItsRoot")
 	t.Parallel()
@@ -73,7 +72,7 @@ signal.pause()
 	at := f.must("set", "--pid", first, "--up", "2MB/s")
 	send(syscall.SIGUSR1, hops)
 	f.holds("before", at, outer, a, b, c)
-	for _, pid := range []string{first, second} { // whose limits stay
+	for _, pid := range []string{first, second} { // their limits stay
 		send(syscall.SIGKILL, pid)
 	}
 	f.holds("orphans", testutil.Now(), outer, a, b, c)
@@ -97,7 +96,7 @@ signal.pause()
 	}
 }
 
-// So do those of processes that a rule holds together.
+// Descendants that one rule limits together keep their limit, too.
 func TestAnotherReleaseOrphansOfRule(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestAnotherRelease and internal/daemon TestRulesOutliveTheDaemon")
 	t.Parallel()

@@ -12,10 +12,9 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// A daemon of another release, whose maps have another layout, takes the limits
-// over: those that stand hold until its own do. A former release is made of this
-// one: a map is pinned in another size in the place of one; what is attached goes
-// on with the maps that it has.
+// A daemon of another release, whose maps have another layout, takes the limits over. The old limits hold until its
+// own do. The test makes an old release out of this one: it pins a map of another size in the place of one. The
+// attached programs go on with their maps.
 func TestAnotherRelease(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -48,7 +47,7 @@ func TestAnotherRelease(t *testing.T) {
 	if left, _ := filepath.Glob(fmt.Sprintf("/proc/%d/root/sys/fs/bpf/*_*", second.cmd.Process.Pid)); len(left) > 0 {
 		t.Errorf("the first release's pins are left: %q", left)
 	}
-	// What the first has set on the connections is not taken for their own.
+	// The new daemon does not take the settings of the first one for the connections' own settings.
 	s.must("unset", "--user", itoa(spare))
 	s.must("unset", "--pid", itoa(f.rx.PID()))
 	f.free("lifted", s.must("unset", "--pid", x.pid()), freely, x.port)

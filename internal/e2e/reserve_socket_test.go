@@ -11,8 +11,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// A program of two connections, to two ports; what it is told to reserve is for the first of
-// them: a period in ms, a slice in us, extra.
+// reservingSender is a program with two connections, to two ports. Its input is the reservation of the first one: a
+// period in ms, a slice in us, extra.
 const reservingSender = `
 NETNICE_RESERVE, ASK = 7003, 2**64 - 1
 host, kind = sys.argv[1], sys.argv[2]
@@ -65,9 +65,9 @@ while True:
         say("answer", *reserve({"first": first, "idle": idle}[what], *map(int, args)))
 `
 
-// A program reserves a part of its link for one of its connections: that gets it, beside the
-// other of the program and others' of many connections; within what the user was granted,
-// and it goes with the connection.
+// A program reserves a part of its link for one of its connections. That connection gets the part, beside the
+// program's other one and many connections of others. The user's grant bounds the reservation, which ends with the
+// connection.
 func TestReserveSocket(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -107,7 +107,7 @@ say("ready")`, f.to(f.ports)).read("ready")
 			t.Errorf("%s: answered %q, want %q", what, got, want)
 		}
 	}
-	// of datagrams the meter knows nothing, and the sender all that has left but a buffer
+	// The meter does not count datagrams, so the sender counts all that has left except for a buffer.
 	rates := func(from, to testutil.Instant) (own, other float64) {
 		if kind == "tcp" {
 			return f.rate(from, to, first), f.rate(from, to, second)
@@ -126,7 +126,7 @@ say("ready")`, f.to(f.ports)).read("ready")
 	part := func(what string, want float64) {
 		t.Helper()
 		after := 1500 * time.Millisecond
-		if kind == "udp" { // what waits of it
+		if kind == "udp" { // the backlog goes first
 			after = 4 * time.Second
 		}
 		f.judge(testutil.Now().Add(after), 3*time.Second, func(from, to testutil.Instant) error {
@@ -160,7 +160,7 @@ say("ready")`, f.to(f.ports)).read("ready")
 	f.must("set", link, "--up", "20mbit")
 	ask("first 10 1000 1", "ok 10 1000 1 250000 1000000")
 	f.judge(testutil.Now().Add(1500*time.Millisecond), 2*time.Second, func(from, to testutil.Instant) error {
-		// the user's part of the rest, and what is reserved
+		// The connection gets the user's part of the rest, and the reservation.
 		own, other := rates(from, to)
 		const want = 0.1 + 0.9/2
 		t.Logf("with extra: %.4f of the line, the other %.4f, wanted %.4f of both", own/line, other/line, want)
@@ -172,7 +172,7 @@ say("ready")`, f.to(f.ports)).read("ready")
 	ask("first 0 -1 0", "ok 0 0 0 0 250000")
 	f.must("reserve", user, "--link", id, "--grant", "40%")
 	ask("first 20 8000 0", "ok 20 8000 0 1000000 0")
-	if kind == "tcp" && family == "4" { // as the header has it
+	if kind == "tcp" && family == "4" { // the example in the header's documentation
 		f.ports++
 		c := f.script(options{in: f.A, uid: uid}, reserver(t), host, itoa(f.ports), "10000", "1000")
 		if got := c.read("refused:"); got != "Device or resource busy, 0 left" {
@@ -186,11 +186,11 @@ say("ready")`, f.to(f.ports)).read("ready")
 	}
 	x.tell("close")
 	x.read("closed")
-	// which sends what it has to send still
+	// The socket still sends its backlog.
 	f.soon("the reservation ends with its socket", 20*time.Second, func() bool { return f.nodes()[link].PromisedBytesPerSec == 0 })
 }
 
-// reserver is the example in C.
+// reserver builds the example in C.
 func reserver(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(work, "reserve")
@@ -204,8 +204,7 @@ func reserver(t *testing.T) string {
 	return file
 }
 
-// A user reserves for a process of theirs within what was granted, and it ends when its time
-// is over.
+// A user makes a reservation for a process of theirs within the grant. It ends when its time is over.
 func TestReserveGranted(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestReserveSocket")
 	t.Parallel()
@@ -215,7 +214,7 @@ func TestReserveGranted(t *testing.T) {
 	link := linkOf(t, f.A, testutil.Device)
 	id := link[len("link:"):]
 	user := fmt.Sprint("user:", uid)
-	x := f.send(testutil.SenderConfig{UID: uid}) // by which the namespace is found
+	x := f.send(testutil.SenderConfig{UID: uid}) // netnice finds the namespace by this connection
 	others := f.send(testutil.SenderConfig{Connections: 16})
 	f.must("set", link, "--up", "10mbit")
 	reserve := func(slice string, more ...string) result {

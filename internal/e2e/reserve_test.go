@@ -7,10 +7,9 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// The paper's three connections on a line of 10 Mbit/s: one has a little and no more, one a
-// large part and no more, one a part and what they leave. Each has what it has reserved, beside
-// others of many connections; what a closed one leaves is had at once, and what does not fit
-// is refused.
+// These are the paper's three connections on a line of 10 Mbit/s. One has a small and one a large part, both without
+// more; one has a part and the rest. Each has its reservation, beside many connections of others. The part of a
+// closed one is available at once. A reservation that does not fit is refused.
 func TestReserve(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestReserveSocket and internal/clock TestReservation, TestKernelReservationIsModel")
 	t.Parallel()
@@ -36,7 +35,7 @@ func TestReserve(t *testing.T) {
 				t.Logf("%s: port %d %.4f of the line, wanted %.4f", what, x.port, got/line, part)
 				tolerance := max(0.02, 0.002/part) // a packet at the edge
 				if x.port > c3.port {
-					tolerance = 0.06 // of what others leave, by 32 connections of two packets
+					tolerance = 0.06 // a part of the rest, by 32 connections of two packets
 				}
 				if err := compare(what, got, part*line, tolerance); err != nil {
 					return err

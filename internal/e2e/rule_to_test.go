@@ -14,10 +14,11 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// ends is a program that does all that its arguments say at the same time, each in
-// a thread: it connects or listens, sends or receives, and counts what it receives.
-// connect HOST PORT send|receive, listen PORT send|receive, 20 MB/s at most each, flood HOST PORT RATE (UDP,
-// with an address for each datagram), sink PORT.
+// ends is a program that performs all its arguments at the same time, each in a thread. It connects or listens,
+// sends or receives, and counts the bytes that it receives.
+//
+// The arguments are: connect HOST PORT send|receive, listen PORT send|receive, 20 MB/s at most each, flood HOST PORT
+// RATE (UDP, with an address for each datagram), sink PORT.
 const ends = `
 import socket, sys, threading, time
 data = bytes(1 << 16)
@@ -92,14 +93,14 @@ func newRuledTo(t *testing.T, rules string) *ruled {
 	return r
 }
 
-// addresses gives B more of them.
+// addresses gives B further addresses.
 func (r *ruled) addresses(v4, v6 string) {
 	r.t.Helper()
 	moreAddresses(r.t, r.B, v4, v6)
 }
 
-// moreAddresses are those of a namespace's device that no other test uses: a limit on a
-// destination is for everybody who sends there.
+// moreAddresses adds addresses to a namespace's device that no other test uses: a limit on a destination covers all
+// senders to it.
 func moreAddresses(t *testing.T, n *testutil.NetNS, v4, v6 string) {
 	t.Helper()
 	link, err := n.Netlink().LinkByName(testutil.Device)
@@ -128,7 +129,7 @@ func (r *ruled) ends(in *testutil.NetNS, uid uint32, does ...string) *script {
 	return x
 }
 
-// comes is what such a program receives by some ports in the same time, in payload per second.
+// comes returns the payload per second that such a program receives by some ports in the same time.
 func (r *ruled) comes(x *script, over time.Duration, ports ...string) (perSec float64) {
 	r.t.Helper()
 	read := func() (bytes, at []float64) {
@@ -150,21 +151,21 @@ func (r *ruled) comes(x *script, over time.Duration, ports ...string) (perSec fl
 	return perSec
 }
 
-// keeps checks the rate of what comes against a limit in IP bytes.
+// keeps checks the ingress rate against a limit in IP bytes.
 func (r *ruled) keeps(what string, x *script, port string, limit float64) {
 	r.t.Helper()
 	r.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
 		r.until(from)
 		got := r.comes(x, to.Sub(from), port) * perByte
 		r.t.Logf("%s: %.4f of %.0f bytes/s", what, got/limit, limit)
-		if got < limit*1.1 { // a receiver that was late reads what it missed, too
+		if got < limit*1.1 { // a late reader also reads the data that it missed
 			got = min(got, limit)
 		}
 		return compare(what, got, limit, 0.05)
 	})
 }
 
-// exceeds checks that it is not held.
+// exceeds checks that no limit holds the traffic.
 func (r *ruled) exceeds(what string, x *script, port string, least float64) {
 	r.t.Helper()
 	r.judge(testutil.Now(), span/2, func(from, to testutil.Instant) error {
@@ -176,8 +177,8 @@ func (r *ruled) exceeds(what string, x *script, port string, least float64) {
 	})
 }
 
-// What one process sends: to a limited address, to a limited port, and to elsewhere,
-// over IPv4 and IPv6; as rules come, change and go, and without a daemon.
+// One process sends to a limited address, to a limited port, and to another address, over IPv4 and IPv6. Rules
+// appear, change and disappear, also without a daemon.
 func TestRuleToDestinations(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -231,7 +232,7 @@ up = "2MB/s"
 	}
 }
 
-// Datagrams of unconnected sockets, and what is received, likewise.
+// The same holds for datagrams of unconnected sockets, and for ingress.
 func TestRuleToReceivesAndDatagrams(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSetToReceivesAndDatagrams and internal/daemon TestDestinedRules")
 	t.Parallel()
@@ -270,7 +271,7 @@ up = "1MB/s"
 	}
 	r.keeps("received", x, "7201", 2e6)
 	r.exceeds("received from elsewhere", x, "7202", 6e6)
-	// By netnice's own count: a receiver that was late reads all that it missed.
+	// netnice's own count is exact: a late reader reads all the data that it missed.
 	r.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
 		r.until(from)
 		got := r.charged("rule:datagrams", to.Sub(from))
@@ -287,8 +288,8 @@ up = "1MB/s"
 	r.exceeds("another server", far, "7102", 6e6)
 }
 
-// A rule without a process is for everybody; a user's own is for theirs, and of both the
-// lower holds.
+// A rule without a process covers all users. A user's own rule covers that user's processes. The lower of both
+// holds.
 func TestRuleToOfTwoOwners(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/daemon TestSetToOfTwoOwners")
 	t.Parallel()
@@ -325,7 +326,7 @@ func TestRuleToOfTwoOwners(t *testing.T) {
 		}
 	}
 	write("500kB/s")
-	// What was under way, 64 KB at most each, is paid for first.
+	// Data on the way, 64 KB at most each, are paid for first.
 	at := r.must("rules", "reload").Add(time.Second)
 	r.holds("a user's own, lower", at, 5e5, 5001, 5002)
 	r.holds("the other's part of everybody's", at, 75e4, 5003)
@@ -333,7 +334,7 @@ func TestRuleToOfTwoOwners(t *testing.T) {
 	r.holds("a user's own, higher", r.must("rules", "reload"), 1e6, 5001, 5003)
 }
 
-// A rule for one protocol: the other to the same place is free, over IPv4 and IPv6.
+// A rule is for one protocol: the other one to the same destination is free, over IPv4 and IPv6.
 func TestRuleToProtocol(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestRuleToDestinations")
 	t.Parallel()

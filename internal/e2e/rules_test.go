@@ -20,7 +20,7 @@ import (
 // ruled is a field on which a daemon follows rules.
 type ruled struct {
 	*field
-	dir string // of the rules
+	dir string // folder of the rules
 	d   *daemon
 }
 
@@ -39,7 +39,7 @@ func newRuled(t *testing.T, rules string) *ruled {
 	return r
 }
 
-// write puts a text in the place of the rules.
+// write replaces the text of the rules.
 func (r *ruled) write(text string) {
 	r.t.Helper()
 	path := filepath.Join(r.dir, "netnice.toml")
@@ -51,7 +51,7 @@ func (r *ruled) write(text string) {
 	}
 }
 
-// ruleMembers is how many processes a rule holds together, 0 if it does not stand.
+// ruleMembers returns the number of processes that a rule holds together, or 0 if it has no node.
 func (r *ruled) ruleMembers(rule string) int {
 	r.t.Helper()
 	var list api.NodeList
@@ -98,8 +98,8 @@ func copyFrom(t *testing.T, source, name string) string {
 	return path
 }
 
-// floods starts a program that sends to ports, to all but the first by children. It
-// runs from the instant that is returned.
+// floods starts a program that sends to ports, to all but the first by children. It returns the instant from which
+// the program runs.
 func (r *ruled) floods(path string, uid uint32, ports ...uint16) (*script, testutil.Instant) {
 	r.t.Helper()
 	args := []string{path, agentName, agentFlood}
@@ -109,8 +109,7 @@ func (r *ruled) floods(path string, uid uint32, ports ...uint16) (*script, testu
 	return r.script(options{in: r.A, uid: uid}, args...), testutil.Now()
 }
 
-// floodAgent sends to the first address, and has children of the same program under
-// another name send to the others.
+// floodAgent sends to the first address, and has children of the same program under another name send to the others.
 func floodAgent(to ...string) error {
 	for _, address := range to[1:] {
 		cmd := exec.Command("/proc/self/exe", agentName, agentFlood, address)
@@ -140,8 +139,7 @@ func (r *ruled) nodeOf(pid string) *api.Node {
 	return &n
 }
 
-// afterExec is how long after the exec of a process its rules were in force, by the
-// daemon's log.
+// afterExec returns the time from the exec of a process until its rules were in force, by the daemon's log.
 func (r *ruled) afterExec(pid string) time.Duration {
 	r.t.Helper()
 	line := regexp.MustCompile(`msg="rules applied" pid=` + pid + ` .*after_exec=(\S+)`)
@@ -157,8 +155,8 @@ func (r *ruled) afterExec(pid string) time.Duration {
 	return d
 }
 
-// sessions is a rule for the programs of a name, of a user and the next one: other daemons
-// of the machine follow rules of their own.
+// sessions returns a rule for the programs of a name, of a user and the next one: other daemons of the machine
+// follow rules of their own.
 func sessions(program string, user uint32) string {
 	return fmt.Sprintf(`
 [[rule]]
@@ -169,8 +167,8 @@ up = "1MB/s"
 `, program, user, user+1)
 }
 
-// All scp sessions, whoever starts them: a program of another user is limited within
-// 50 ms of its exec, with its children, and each session by itself.
+// The rule is for all scp sessions of all users. A program of another user is limited within 50 ms of its exec, with
+// its children, and each session by itself.
 func TestRuleHoldsAtExec(t *testing.T) {
 	t.Parallel()
 	sessionUser := newUsers()
@@ -198,15 +196,15 @@ func TestRuleHoldsAtExec(t *testing.T) {
 	if got := r.netnice("rules", "test", x.pid()); !strings.Contains(got.out, "all scp sessions") || !strings.Contains(got.out, "holds: 1 MB/s up") {
 		t.Errorf("rules test: %v", got)
 	}
-	// It goes with the process: at once where nothing waits to be sent.
+	// The limit ends with the process: at once where the backlog is empty.
 	z := r.script(options{in: r.A, uid: sessionUser}, scp, agentName, agentIdle)
 	r.soon("an idle scp has a limit", 2*time.Second, func() bool { return r.nodeOf(z.pid()) != nil })
 	z.close()
 	r.soon("that of one that has ended is gone", 2*time.Second, func() bool { return r.nodeOf(z.pid()) == nil })
 }
 
-// Rules are read again under load: no limit is lost for a moment, what is wrong
-// changes nothing, and what runs obeys the new ones.
+// The daemon reads rules again under load: no limit is lost for a moment, an invalid rule changes nothing, and
+// running programs obey the new ones.
 func TestRulesAreReadAgain(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestRuleHoldsAtExec")
 	t.Parallel()
@@ -221,7 +219,7 @@ func TestRulesAreReadAgain(t *testing.T) {
 	r.write(rule)
 	r.holds("a rule for what runs", r.must("rules", "reload"), 1e6, p+1, p+2)
 
-	// The same rule again and again, and others beside it.
+	// The same rule comes again and again, with others.
 	from := testutil.Now()
 	for i := range 10 {
 		r.write(strings.Repeat("# moved\n", i) + rule + fmt.Sprintf("[[rule]]\nprogram = 'x%d'\nup = '1MB/s'\n", i))
@@ -234,7 +232,7 @@ func TestRulesAreReadAgain(t *testing.T) {
 		t.Errorf("%.0f bytes/s while rules were read again, want 1 MB/s", got)
 	}
 
-	// What is wrong is told, and changes nothing.
+	// The daemon reports an invalid rule, and changes nothing.
 	r.write("[[rule]]\nprogram = 'rsync'\nup = '9MB/s'\n[[rule]]\nspeed = 3\n")
 	bad := testutil.Now()
 	if res := r.netnice("rules", "reload"); res.code != 1 || !strings.Contains(res.err, "netnice.toml:5:1: a rule has no key") {
@@ -245,8 +243,8 @@ func TestRulesAreReadAgain(t *testing.T) {
 		t.Errorf("rules list: %v", res)
 	}
 
-	// A changed file is seen without being told; a daemon that was killed left all
-	// in force, and the next follows the file.
+	// The daemon notices a changed file by itself. A killed daemon leaves all rules in force, and the next one
+	// follows the file.
 	r.write(strings.Replace(rule, "1MB/s", "2MB/s", 1))
 	r.soon("a changed file is followed", 3*time.Second, func() bool {
 		n := r.nodeOf(x.pid())
@@ -260,14 +258,14 @@ func TestRulesAreReadAgain(t *testing.T) {
 		n := r.nodeOf(x.pid())
 		return n != nil && len(r.nodes()) == 1 && n.Limits[0].BytesPerSec == 3e6
 	})
-	// A limit set by a command stands before the rule's, and the rule's is there again.
+	// A limit set by a command precedes the rule's, and the rule's is there again afterwards.
 	r.holds("a command", r.must("set", "--pid", x.pid(), "--up", "5MB/s"), 5e6, p+1, p+2)
 	r.holds("taken back", r.must("unset", "--pid", x.pid()), 3e6, p+1, p+2)
 	r.write("")
 	r.free("the rule is gone", r.must("rules", "reload"), freely, p+1, p+2)
 }
 
-// One limit for all that match, of two users and in another tree with a limit.
+// One limit covers all matching processes, of two users and in another tree with a limit.
 func TestRuleForAllTogether(t *testing.T) {
 	t.Parallel()
 	sessionUser := newUsers()
@@ -278,8 +276,8 @@ func TestRuleForAllTogether(t *testing.T) {
 	r.floods(scp, sessionUser, p+1)
 	y, _ := r.floods(scp, sessionUser+1, p+2, p+3)
 	r.soon("the rule holds for three", 2*time.Second, func() bool { return r.ruleMembers("all sftp sessions") == 3 })
-	// Each has had a segment of 64 KB under way, which is paid for first.
+	// Each has a segment of 64 KB on the way, which is paid for first.
 	r.holds("three of two users", testutil.Now().Add(time.Second), 1e6, p+1, p+2, p+3)
-	// Nobody leaves a limit of their own by a rule.
+	// A process does not leave its own limit because of a rule.
 	r.holds("a limit inside", r.must("set", "--pid", y.pid(), "--up", "500kB/s"), 5e5, p+2, p+3)
 }

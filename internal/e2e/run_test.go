@@ -19,16 +19,15 @@ say("pid", os.getpid())
 flood(connect(sys.argv[1]))
 `
 
-// lives says whether a process exists and is no zombie: whoever has to read
-// how a daemon ended may take its time.
+// lives says whether a process exists and is no zombie: the parent that reads a daemon's exit status may take its
+// time.
 func lives(pid int) bool {
 	text, err := os.ReadFile("/proc/" + itoa(pid) + "/stat")
 	_, rest, _ := strings.Cut(string(text), ") ")
 	return err == nil && !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
 }
 
-// cleared checks that a daemon on demand and all that it made are gone, and
-// how soon.
+// cleared checks that a daemon on demand and all its objects are gone within a limit.
 func (s *stage) cleared(daemon int, made, before map[object]bool, limit time.Duration) {
 	s.t.Helper()
 	if s.soon("the daemon goes", limit, func() bool { return !lives(daemon) }) {
@@ -36,7 +35,7 @@ func (s *stage) cleared(daemon int, made, before map[object]bool, limit time.Dur
 	}
 }
 
-// `netnice run` without a daemon brings up what it needs and cleans up after.
+// `netnice run` without a daemon starts the parts that it needs, and cleans up after.
 func TestRunWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	f := newField(newStage(t))
@@ -67,7 +66,7 @@ func TestRunWithoutDaemon(t *testing.T) {
 	f.cleared(status.PID, made, before, 3*time.Second)
 }
 
-// A daemon that somebody started stays when the command ends.
+// A daemon that a user started stays when the command ends.
 func TestRunWithDaemon(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -83,7 +82,7 @@ func TestRunWithDaemon(t *testing.T) {
 	}
 }
 
-// What the command returns is what netnice run returns.
+// netnice run returns the command's exit status.
 func TestRunPassesStatus(t *testing.T) {
 	t.Parallel()
 	s := upStage(t)
@@ -116,8 +115,7 @@ func TestRunPassesStatus(t *testing.T) {
 	}
 }
 
-// --scope holds a program's children in a cgroup of their own, which goes with
-// the last of them.
+// --scope holds a program's children in a cgroup of their own, which disappears with the last of them.
 func TestRunScope(t *testing.T) {
 	t.Parallel()
 	f := newField(newStage(t))
@@ -172,7 +170,7 @@ flood(connect(sys.argv[1]))
 	}
 }
 
-// `netnice up`, set, `down`: as an administrator does it.
+// `netnice up`, set and `down` work as for an administrator.
 func TestUpAndDown(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -201,7 +199,7 @@ func TestUpAndDown(t *testing.T) {
 	f.cleared(status.PID, made, before, 2*time.Second)
 }
 
-// A limit without a daemon: one comes, and leaves with the limit.
+// A limit without a daemon starts one, which leaves with the limit.
 func TestSetWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	f := newField(newStage(t))

@@ -15,8 +15,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// What a service manager wants: it opens the socket, is told that netnice is
-// ready, that it is alive, and that it leaves, and keeps the socket.
+// netnice serves a service manager. The manager opens the socket and keeps it. netnice tells the manager that it is
+// ready, that it is alive, and that it leaves.
 func TestService(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -80,7 +80,7 @@ func TestService(t *testing.T) {
 	})
 }
 
-// Another program takes the place of a running daemon: no gap.
+// Another program replaces a running daemon without a gap.
 func TestReplaced(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()

@@ -9,8 +9,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Each address has the limit by itself, of IPv6 each 64 bits: those that connections are open to,
-// and those that are met later, at once. It is changed and lifted for all together.
+// Each address has the limit by itself; in IPv6 each prefix of 64 bits. That covers peers of open connections at
+// once, and later peers, too. The limit is changed and lifted for all together.
 func TestSetToEachPeer(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSetToEachPeerBySocket and internal/daemon TestEach")
 	t.Parallel()
@@ -25,7 +25,7 @@ func TestSetToEachPeer(t *testing.T) {
 	each := func(args ...string) testutil.Instant {
 		return r.must(append([]string{"set", "--user", itoa(uid), "--to", "any", "--each-peer"}, args...)...)
 	}
-	at := each("--up", "1MB/s").Add(100 * time.Millisecond) // a node for each is made meanwhile
+	at := each("--up", "1MB/s").Add(100 * time.Millisecond) // netnice makes a node for each peer meanwhile
 	r.holds("two connections to one", at, 1e6, 5001, 5002)
 	r.holds("one to another", at, 1e6, 5003)
 	r.holds("two addresses of one IPv6 network", at, 1e6, 5004, 5005)
@@ -58,7 +58,7 @@ func TestSetToEachPeer(t *testing.T) {
 	r.soon("no limit stands", 3*time.Second, func() bool { return len(r.nodes()) == 0 })
 }
 
-// One socket that sends to many addresses in turn, as a server's does: each of them is met.
+// One socket sends to many addresses in turn, like a server's: netnice notes each of them.
 func TestSetToEachPeerBySocket(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -85,7 +85,7 @@ func TestSetToEachPeerBySocket(t *testing.T) {
 		return count("to:10.98.0.1") == hosts && count("to:2001:db8:98:") == hosts
 	})
 	for _, s := range []*script{x, y} {
-		s.tell("on") // and are not met again
+		s.tell("on") // the same addresses again
 		s.read("sent")
 	}
 	time.Sleep(500 * time.Millisecond)
@@ -110,8 +110,8 @@ while wait():
     say("sent")
 `
 
-// Who is met while no daemon runs has the limit by itself at once, both ways; and the next
-// daemon makes limits like others of it.
+// A new peer, while no daemon runs, has the limit by itself at once, both ways. The next daemon makes an ordinary
+// limit of it.
 func TestSetToEachPeerUnattended(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/daemon TestEach, TestEachOfMany")
 	t.Parallel()
@@ -122,10 +122,10 @@ func TestSetToEachPeerUnattended(t *testing.T) {
 	uid := spare + 61
 	b4 := func(port int, way string) string { return fmt.Sprintf("connect %s %d %s", r.B4, port, way) }
 	r.ends(r.B, 0, "listen 7711 send", "listen 7712 send", "listen 7713 send")
-	// What comes in is held in network namespaces in which one with the limit was seen.
+	// Ingress is limited only in network namespaces in which netnice has seen a process with the limit.
 	r.ends(r.A, uid, "connect "+far4+" 7713 receive")
 	r.must("set", "--user", itoa(uid), "--to", "any", "--each-peer", "--up", "1MB/s", "--down", "1.5MB/s")
-	time.Sleep(time.Second) // nodes are put in store
+	time.Sleep(time.Second) // the daemon fills the pool of nodes
 	r.d.kill()
 
 	began := testutil.Now()

@@ -16,8 +16,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// meets is a program that says how many connections it sets up in a second of its
-// processor time, and how many datagrams it sends by one socket to two addresses in turn.
+// meets is a program that prints the number of connections that it sets up in a second of its processor time. It
+// also prints the number of datagrams that it sends by one socket to two addresses in turn.
 const meets = `
 import socket, sys, threading, time
 port = int(sys.argv[1])
@@ -58,8 +58,7 @@ while True:
     say("rate", globals()[what](float(seconds)))
 `
 
-// writePrefixes writes a file of so many prefixes of 100.64.0.0/10 and elsewhere, which has
-// others, too.
+// writePrefixes writes a file of n prefixes of 100.64.0.0/10 and elsewhere, and the others.
 func writePrefixes(t *testing.T, name string, n int, others ...string) string {
 	t.Helper()
 	var text strings.Builder
@@ -74,8 +73,8 @@ func writePrefixes(t *testing.T, name string, n int, others ...string) string {
 	return path
 }
 
-// A hundred thousand prefixes of a file have one limit, over IPv4 and IPv6; its rate
-// changes without the file, and the next daemon has it.
+// A hundred thousand prefixes of a file have one limit, over IPv4 and IPv6. A command changes its rate without the
+// file, and the next daemon has the new rate.
 func TestSetToFile(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -105,8 +104,8 @@ func TestSetToFile(t *testing.T) {
 	r.free("it has gone", at, 6e6, 5001, 5002)
 }
 
-// What a datagram to another address than the last costs a sender that does nothing else, to
-// few and to many in turn, likewise.
+// A datagram to another address than the last has the same cost for ten prefixes as for many. The sender does
+// nothing else, and sends to few and to many addresses in turn.
 func TestSetToFileCostsInTurn(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSetToFile, that the file holds; what it costs is timed here only")
 	// Not parallel: it compares times.
@@ -118,7 +117,7 @@ func TestSetToFileCostsInTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, all, err := net.ParseCIDR("100.64.0.0/10")
-	if err == nil { // all of them are the machine's own
+	if err == nil { // all of them are addresses of the machine itself
 		err = r.A.Netlink().RouteAdd(&netlink.Route{
 			LinkIndex: link.Attrs().Index, Dst: all,
 			Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST,
@@ -132,8 +131,8 @@ func TestSetToFileCostsInTurn(t *testing.T) {
 	few, many := writePrefixes(t, "few", 8, "100.64.0.0/15", "100.66.0.0/16"), writePrefixes(t, "many", turnAmong)
 	among := []int{2, 64, 10_000}
 	took := map[string][]float64{}
-	// What a datagram takes, of what one by a connected socket does at the same moment: the
-	// machine's speed is another from one second to the next.
+	// The figure is the time of a datagram as a part of that of a connected socket at the same moment: the machine's
+	// speed changes from one second to the next.
 	parts := map[string][]float64{}
 	for i := range 9 {
 		files := []string{few, many}
@@ -178,8 +177,8 @@ func middle(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// What a connection and a datagram to another address than the last cost is the same for
-// ten prefixes as for a hundred thousand, within what a busy machine lets see.
+// A connection, and a datagram to another address than the last, have the same cost for ten prefixes as for a
+// hundred thousand, within the noise of a busy machine.
 func TestSetToFileCosts(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSetToFile, that the file holds; what it costs is timed here only")
 	// Not parallel: it compares times.
@@ -190,7 +189,7 @@ func TestSetToFileCosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed := []string{"100.64.0.3", "100.64.0.7"} // by both files, and deep in the tree of the longer one
+	listed := []string{"100.64.0.3", "100.64.0.7"} // in both files, and deep in the tree of the longer one
 	for _, text := range listed {
 		a, err := netlink.ParseAddr(text + "/32")
 		if err == nil {
@@ -219,7 +218,7 @@ func TestSetToFileCosts(t *testing.T) {
 		}
 		for _, file := range files {
 			r.must("set", "--user", itoa(uid), "--to-file", file, "--up", "1GB/s", "--loopback")
-			time.Sleep(300 * time.Millisecond) // the daemon has read the file, and cleans up what it took
+			time.Sleep(300 * time.Millisecond) // the daemon has read the file, and frees its memory
 			for _, what := range []string{"connections", "datagrams"} {
 				got[file][what] = rate(what)
 			}

@@ -12,19 +12,19 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// A limit on a destination is for what is neither TCP nor UDP, too, sent and received: pings by
-// sockets of both kinds, over IPv4 and IPv6.
+// A limit on a destination also covers traffic that is neither TCP nor UDP, sent and received: pings by sockets of
+// both kinds, over IPv4 and IPv6.
 func TestSetToRawSockets(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSetToDestinations, TestUpPing")
-	// What everybody receives may be limited anywhere: another daemon beside, which has devices in the
-	// same namespaces, takes this one's marks for its own.
+	// A limit on all ingress may affect any test: another daemon with devices in the same namespaces takes this
+	// one's marks for its own.
 	machineAlone(t)
 	const (
 		own4, own6 = "10.98.0.104", "fd00:98::68"
 		limit      = 100e3
-		perSec     = 400 // of 1400 bytes, to each host
+		perSec     = 400 // packets of 1400 bytes, to each host
 		over       = 2
-		// Until a queue is there, control messages may be 1.1 s ahead of the clock, which is made up for.
+		// Before the queue exists, control messages may be 1.1 s ahead of the clock, which later ones make up for.
 		settled = 3
 	)
 	r := newRuledTo(t, "")
@@ -67,8 +67,8 @@ func TestSetToRawSockets(t *testing.T) {
 			r.judge(testutil.Now(), over*time.Second, func(testutil.Instant, testutil.Instant) error {
 				limited, free := count(after)
 				if way == "down" {
-					// The answers that wait fill the buffer of B's kernel for answers, whoever they are
-					// for: here it is the same machine.
+					// The waiting answers fill the buffer of B's kernel for answers to all hosts: here it is the
+					// same machine.
 					_, free = others(1)
 				}
 				t.Logf("%s, %s: %.3f of the limit, %.3f of what is sent to another host", what, way, limited/limit, free/full)
@@ -85,8 +85,8 @@ func TestSetToRawSockets(t *testing.T) {
 	}
 }
 
-// echoes sends echo requests of 1400 bytes to two hosts, by a socket for each, and says how many
-// were answered in some seconds, after as many as it is told.
+// echoes sends echo requests of 1400 bytes to two hosts, by a socket for each. It prints the number of answers in
+// some seconds, after a given delay.
 const echoes = `
 kind, family, hosts, rate, over = sys.argv[1], sys.argv[2], sys.argv[3:5], int(sys.argv[5]), int(sys.argv[6])
 six = family == "6"
@@ -125,9 +125,9 @@ while after := wait():
     say("answered", *counts)
 `
 
-// What is only forwarded is nobody's here: pings through this machine pass, and those to it do not.
+// Forwarded traffic belongs to no process here: pings through this machine pass, and pings to it do not.
 func TestSetToForwarded(t *testing.T) {
-	machineAlone(t) // as above
+	machineAlone(t) // for the reason at TestSetToRawSockets
 	const (
 		limit  = 100e3
 		perSec = 400
@@ -142,13 +142,13 @@ func TestSetToForwarded(t *testing.T) {
 	if err == nil {
 		err = there.Netlink().AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(c), Mask: net.CIDRMask(32, 32)}})
 	}
-	if err == nil { // and so it answers
+	if err == nil { // the route for its answers
 		err = there.Netlink().RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, Gw: net.ParseIP("10.97.0.1")})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.python(options{in: r.A}, `say("ready"); wait()`).read("ready") // somebody who receives there
+	r.python(options{in: r.A}, `say("ready"); wait()`).read("ready") // a process that receives there
 	x := r.python(options{in: r.B}, strings.Replace(echoes, "s.setblocking(False)", `s.setblocking(False); s.bind(("`+own+`", 0))`, 1),
 		"raw", "4", r.A4.String(), c, itoa(perSec), itoa(over))
 	x.read("ready")

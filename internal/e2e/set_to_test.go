@@ -15,13 +15,13 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Limits for a part of the traffic by commands: of everybody, of a user, of a process; as
-// they come, change and go, with open connections, over IPv4 and IPv6.
+// Commands limit a part of the traffic of everybody, of a user, or of a process. Limits appear, change and
+// disappear, with open connections, over IPv4 and IPv6.
 func TestSetToDestinations(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
 	r := newRuledTo(t, "")
-	// Others' daemons limit everybody's, too.
+	// Daemons of other tests also limit everybody.
 	const all4, all6 = "10.98.0.68", "fd00:98::6f"
 	r.addresses(all4, all6)
 	uid := spare + 44
@@ -75,8 +75,8 @@ func TestSetToDestinations(t *testing.T) {
 	}
 }
 
-// What is received, by TCP, and datagrams of one protocol only, likewise; a user's own
-// limit is of their processes.
+// The same holds for TCP ingress and for datagrams of one protocol only. A user's own limit covers that user's
+// processes.
 func TestSetToReceivesAndDatagrams(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -103,8 +103,8 @@ func TestSetToReceivesAndDatagrams(t *testing.T) {
 	r.exceeds("after down", x, "7401", 6e6)
 }
 
-// The Internet is limited and the local network is not, each by a link of its own: sent and
-// received, over IPv4 and IPv6.
+// The Internet is limited and the local network is not, each by a link of its own: sent and received, over IPv4 and
+// IPv6.
 func TestSetToTwoLinks(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/daemon TestSetTo, TestSetToOfTwoOwners")
 	t.Parallel()
@@ -143,7 +143,7 @@ func TestSetToTwoLinks(t *testing.T) {
 	}
 }
 
-// Under a command of its own, a cgroup and, by themselves, a user.
+// The limits are under a command of their own, under a cgroup, and, by a user's own request, under that user.
 func TestSetToUnder(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/daemon TestSetTo")
 	t.Parallel()
@@ -178,7 +178,7 @@ func TestSetToUnder(t *testing.T) {
 	if got := by("set", "--to", far4+","+far6, "--up", "1MB/s"); got.code != 0 {
 		t.Fatal(got)
 	}
-	// What was under way is paid for first.
+	// Data on the way are paid for first.
 	r.holds("a user's own", testutil.Now().Add(time.Second), 1e6, 5007, 5008)
 	r.must("set", "--user", itoa(uid), "--to", "any", "--up", "500kB/s")
 	r.holds("and the administrator's, lower", testutil.Now().Add(time.Second), 5e5, 5007, 5008)
@@ -190,7 +190,7 @@ func TestSetToUnder(t *testing.T) {
 	}
 }
 
-// A name stands for the addresses that the machine's resolver has for it.
+// A name stands for the addresses that the machine's resolver returns for it.
 func TestSetToName(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()

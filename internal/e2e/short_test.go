@@ -15,7 +15,7 @@ func TestShortConnections(t *testing.T) {
 	x := f.sender(testutil.SenderConfig{Mode: testutil.Short, Connections: 8, ShortWait: true})
 	f.must("set", "--pid", x.pid(), "--up", "1MB/s")
 	begin := x.begin()
-	// From the start: the credit for idle time is 10 ms, and one segment each.
+	// The measurement includes the start: the credit for idle time is 10 ms, and each connection has one segment.
 	got := f.rate(begin, begin.Add(3*time.Second), x.port)
 	t.Logf("8 short connections at a time: %.3f of the limit", got/1e6)
 	if got > 1.05e6 || got < 0.9e6 && cpus.excuse(begin, testutil.Now()) == "" {
@@ -31,8 +31,7 @@ func TestShortConnections(t *testing.T) {
 	}
 }
 
-// Nor can those that are closed before anything of theirs has left; nothing of
-// them is lost.
+// Connections that are closed before any of their data has left cannot outrun it either. None of their data is lost.
 func TestForgottenConnections(t *testing.T) {
 	t.Parallel()
 	const connections, size = 160, 13000
@@ -55,8 +54,8 @@ wait()
 	x.tell("go")
 	x.read("done")
 	f.until(begin.Add(span))
-	// Up to 0.1 s of the limit leaves ahead of its turn, what eight connections at
-	// a time have in hand, and handshakes: 1.18 to 1.19.
+	// More than the limit leaves: up to 0.1 s of it before its departure time, the credit of eight connections at a
+	// time, and handshakes. The result is 1.18 to 1.19.
 	got := f.rate(begin, begin.Add(span), a)
 	t.Logf("forgotten connections: %.3f of the limit in the first %v", got/1e6, span)
 	if got > 1.25e6 {
@@ -73,9 +72,9 @@ wait()
 	}
 }
 
-// A newcomer beside 64 bulk connections of its own process is not starved: a
-// request of 600 bytes comes through within twice its fair wait, that is a
-// round in which each connection sends a segment, and half a second.
+// A new connection beside 64 bulk connections of its own process does not starve. A request of 600 bytes gets
+// through within twice its fair wait and half a second. The fair wait is a round in which each connection sends a
+// segment.
 func TestNewcomer(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []struct {

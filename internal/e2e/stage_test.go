@@ -23,31 +23,30 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// stage is where a test runs netnice: a mount namespace with nothing of
-// netnice's in it.
+// stage is the environment in which a test runs netnice: a mount namespace without files of netnice.
 type stage struct {
 	t       *testing.T
 	begun   testutil.Instant
 	mounts  *os.File
 	dead    bool
 	preload bool     // daemons load all programs at their start
-	env     []string // of commands; nil = that of the tests
+	env     []string // environment of commands; nil = that of the tests
 	config  string   // folder of rules; "" = none
 	admins  string   // the administrators' group; "" = the usual
-	root    string   // cgroup that netnice and scripts are in; "" = all there are
+	root    string   // cgroup that netnice and scripts are in; "" = the root
 
 	remeasured int              // windows that the machine disturbed, and that were measured again
-	disturbed  testutil.Instant // until then
+	disturbed  testutil.Instant // end of the last disturbance
 
 	mu      sync.Mutex
 	daemons []*daemon
 }
 
-// private are the folders that are empty on every stage.
+// private holds the folders that are empty on every stage.
 var private = []string{"/run", "/var/lib", "/var/log"}
 
-// newStage makes a stage on which no daemon runs. At the end of the test
-// whatever netnice left on it is lifted.
+// newStage makes a stage without a daemon. At the end of the test it lifts all limits that netnice left on the
+// stage.
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	testutil.RequireRoot(t)
@@ -65,7 +64,7 @@ func newStage(t *testing.T) *stage {
 				return fmt.Errorf("mount on %s: %w", dir, err)
 			}
 		}
-		// Left for netnice to mount again.
+		// netnice mounts the file system again.
 		if err := unix.Unmount("/sys/fs/bpf", unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("unmount the BPF file system: %w", err)
 		}
@@ -80,7 +79,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// upStage is a stage on which a daemon runs.
+// upStage makes a stage with a running daemon.
 func upStage(t *testing.T) *stage {
 	t.Helper()
 	s := newStage(t)
@@ -88,7 +87,7 @@ func upStage(t *testing.T) *stage {
 	return s
 }
 
-// strike takes down what the test left, and complains if that is not possible.
+// strike removes all that the test left, and reports an error if it cannot.
 func (s *stage) strike() {
 	failed := s.t.Failed()
 	if failed {
@@ -103,14 +102,13 @@ func (s *stage) strike() {
 		d.kill()
 	}
 	if s.t.Failed() && !failed {
-		s.dead = true // only logs are left
+		s.dead = true // no daemon is left to ask
 		s.explainFailure()
 	}
-	_ = s.mounts.Close() // nothing was written
+	_ = s.mounts.Close() // read only: nothing to flush
 }
 
-// apart calls fn on a thread that ends with it, so that it may change its
-// namespaces.
+// apart calls fn on a thread that ends with it, so fn may change the thread's namespaces.
 func apart(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -120,8 +118,7 @@ func apart(fn func() error) error {
 	return <-done
 }
 
-// start starts a command on the stage, in a network namespace (nil: the
-// machine's own).
+// start starts a command on the stage, in a network namespace (nil: the machine's own).
 func (s *stage) start(cmd *exec.Cmd, in *testutil.NetNS) error {
 	return apart(func() error {
 		if in != nil {
@@ -151,7 +148,7 @@ func (s *stage) enter() error {
 	return nil
 }
 
-// do calls fn on a thread on the stage, for looking at its files.
+// do calls fn on a thread on the stage, where fn sees the stage's files.
 func (s *stage) do(fn func() error) {
 	s.t.Helper()
 	err := apart(func() error {
@@ -165,7 +162,7 @@ func (s *stage) do(fn func() error) {
 	}
 }
 
-// result is how a command ended.
+// result holds the outcome of a command.
 type result struct {
 	args     []string
 	code     int
@@ -221,7 +218,7 @@ func (s *stage) run(cmd *exec.Cmd, in *testutil.NetNS) result {
 	return r
 }
 
-// must runs netnice, which has to succeed, and returns when it had.
+// must runs netnice, which has to succeed, and returns the instant of its end.
 func (s *stage) must(args ...string) testutil.Instant {
 	s.t.Helper()
 	for try := 1; ; try++ {
@@ -230,8 +227,7 @@ func (s *stage) must(args ...string) testutil.Instant {
 		switch {
 		case r.code == 0:
 			return r.at
-		// A daemon that is started loads programs, which takes a while if others
-		// load theirs.
+		// A daemon that starts loads programs, which takes a while if others load theirs.
 		case try < 3 && strings.Contains(r.err, "did not answer within") && cpus.excuse(begin, r.at) != "":
 			s.t.Logf("once more: %v", r)
 		default:
@@ -240,7 +236,7 @@ func (s *stage) must(args ...string) testutil.Instant {
 	}
 }
 
-// nodes returns what `netnice ls` shows, by subject.
+// nodes returns the nodes that `netnice ls` shows, by subject.
 func (s *stage) nodes() map[string]api.Node {
 	s.t.Helper()
 	nodes := make(map[string]api.Node)
@@ -250,8 +246,8 @@ func (s *stage) nodes() map[string]api.Node {
 	return nodes
 }
 
-// charged is what a subject is charged, in IP bytes per second, over a span
-// from now, as netnice itself counts.
+// charged returns the bytes per second that a subject is charged, in IP bytes, over a span from now, by netnice's
+// own count.
 func (s *stage) charged(subject string, over time.Duration) float64 {
 	s.t.Helper()
 	before, from := s.counted(subject)
@@ -263,14 +259,15 @@ func (s *stage) charged(subject string, over time.Duration) float64 {
 	return float64(after-before) / to.Sub(from).Seconds()
 }
 
-// counted is what a subject was charged for sending, and when; nothing if it is not there.
+// counted returns the bytes that a subject was charged for egress, and the time. It returns zeros if there is no
+// such subject.
 func (s *stage) counted(subject string) (bytes uint64, at time.Time) {
 	s.t.Helper()
 	for try := 1; ; try++ {
 		begin := time.Now()
 		list := s.list()
 		if time.Since(begin) > 50*time.Millisecond && try < 5 {
-			continue // somebody had to wait: who knows when this was so
+			continue // the call had to wait, so the time of the figures is unknown
 		}
 		for _, n := range list.Nodes {
 			if n.Subject.String() == subject {
@@ -294,7 +291,7 @@ func (s *stage) list() api.NodeList {
 	return list
 }
 
-// status returns what `netnice status` shows.
+// status returns the output of `netnice status`.
 func (s *stage) status() api.Status {
 	s.t.Helper()
 	var st api.Status
@@ -326,11 +323,11 @@ func (s *stage) daemonIn(in *testutil.NetNS) *daemon {
 	s.t.Helper()
 	config := s.config
 	if config == "" {
-		config = "/run/no-rules" // not the machine's own
+		config = "/run/no-rules" // not the machine's rules
 	}
 	args := []string{"daemon", "--verbose", "--config-dir", config}
 	if !s.preload {
-		args = append(args, "--preload=false") // half of what a start takes of the processors
+		args = append(args, "--preload=false") // these programs are half of a start's processor time
 	}
 	if s.root != "" {
 		args = append(args, "--cgroup-root", s.root)
@@ -341,7 +338,7 @@ func (s *stage) daemonIn(in *testutil.NetNS) *daemon {
 	return s.daemonOf(s.command(args...), in)
 }
 
-// daemonStart has one daemon at a time load its programs, or no processor is left for who measures.
+// daemonStart has one daemon at a time load its programs, so a processor is left for measurements.
 var daemonStart sync.RWMutex
 
 // daemonOf is daemonIn for a command that becomes a daemon.
@@ -355,16 +352,16 @@ func (s *stage) daemonOf(cmd *exec.Cmd, in *testutil.NetNS) *daemon {
 		s.t.Fatalf("start the daemon: %v", err)
 	}
 	go func() {
-		_ = d.cmd.Wait() // how it ended is in the log
+		_ = d.cmd.Wait() // the log has its exit status
 		close(d.ended)
 	}()
 	s.mu.Lock()
 	s.daemons = append(s.daemons, d)
 	s.mu.Unlock()
 	begin := time.Now()
-	if !within(30*time.Second, func() bool { // others may load programs, too, and take the CPUs
+	if !within(30*time.Second, func() bool { // other daemons may load programs, too, and take the CPUs
 		if !strings.Contains(d.log.String(), "netnice is ready") && time.Since(begin) < time.Second {
-			return false // to ask takes processor time from the daemon
+			return false // a request takes processor time from the daemon
 		}
 		r := s.netnice("status", "--json")
 		return r.code == 0 && bytes.Contains([]byte(r.out), fmt.Appendf(nil, "\"pid\": %d", d.cmd.Process.Pid))
@@ -374,9 +371,9 @@ func (s *stage) daemonOf(cmd *exec.Cmd, in *testutil.NetNS) *daemon {
 	return d
 }
 
-// kill ends a daemon without a word of warning.
+// kill ends a daemon without a warning.
 func (d *daemon) kill() {
-	err := d.cmd.Process.Kill() // gone already is as good
+	err := d.cmd.Process.Kill() // it may have ended already
 	select {
 	case <-d.ended:
 	case <-time.After(patience * 20 * time.Second):
@@ -384,7 +381,7 @@ func (d *daemon) kill() {
 	}
 }
 
-// threads says what those of a process do in the kernel.
+// threads returns the status, wait channels and kernel stacks of a process's threads.
 func threads(pid int) string {
 	var out strings.Builder
 	for _, name := range []string{"status", "wchan", "stack"} {
@@ -414,7 +411,7 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-// within waits until f is true, and says whether it got so in time.
+// within waits until f is true, and says whether that was in time.
 func within(limit time.Duration, f func() bool) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience*limit)
 	defer cancel()
@@ -430,8 +427,8 @@ func within(limit time.Duration, f func() bool) bool {
 	}
 }
 
-// soon waits until f is true, and complains if that takes longer than a limit
-// although the machine has time. It says whether it got so at all.
+// soon waits until f is true, and reports an error if that takes longer than a limit although the machine has time.
+// It says whether f became true at all.
 func (s *stage) soon(what string, limit time.Duration, f func() bool) bool {
 	s.t.Helper()
 	begin := testutil.Now()
@@ -444,8 +441,7 @@ func (s *stage) soon(what string, limit time.Duration, f func() bool) bool {
 	return ok
 }
 
-// cgroup makes a cgroup for the time of the test and returns its folder, and
-// its name as netnice has it.
+// cgroup makes a cgroup for the time of the test and returns its folder, and its name as netnice shows it.
 func cgroup(t *testing.T, name string) (dir, path string) {
 	t.Helper()
 	testutil.RequireRoot(t)
@@ -463,8 +459,8 @@ func cgroup(t *testing.T, name string) (dir, path string) {
 	return dir, path
 }
 
-// apartStage is a stage whose netnice sees one cgroup, in which scripts are: no
-// other netnice on the machine gets at their socket options before.
+// apartStage makes a stage whose netnice sees one cgroup, which contains the scripts. No other netnice on the
+// machine then handles their socket options first.
 func apartStage(t *testing.T) *stage {
 	t.Helper()
 	dir, _ := cgroup(t, "root")
@@ -473,9 +469,9 @@ func apartStage(t *testing.T) *stage {
 	return s
 }
 
-var cgroups atomic.Int64 // that were made
+var cgroups atomic.Int64 // number of cgroups made
 
-// cgroupMount is where cgroup v2 is.
+// cgroupMount returns the mount point of cgroup v2.
 func cgroupMount() string {
 	const hybrid = "/sys/fs/cgroup/unified"
 	if _, err := os.Stat(hybrid + "/cgroup.procs"); err == nil {

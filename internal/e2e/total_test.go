@@ -9,7 +9,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
-// Limits on what is sent and received together: `--total`.
+// The tests of this file limit egress and ingress together: `--total`.
 
 // totals is a user in A that sends to B and receives from there.
 type totals struct {
@@ -41,14 +41,13 @@ func newTotals(t *testing.T, p *testutil.Pair, user uint32, connections int, con
 	return f
 }
 
-// both are the IP bytes per second that the user sends and receives.
+// both returns the IP bytes per second that the user sends and receives.
 func (f *totals) both(from, to testutil.Instant) (sent, received float64) {
 	f.until(to.Add(15 * time.Millisecond))
 	return f.out.Goodput(0, from, to) * perByte, f.rx.Goodput(0, from, to) * perByte
 }
 
-// sum checks that what is sent and received together is the limit, and that each
-// way has its least part.
+// sum checks that egress and ingress together equal the limit, and that each has its least part.
 func (f *totals) sum(what string, least float64) {
 	f.t.Helper()
 	f.judge(testutil.Now(), span, func(from, to testutil.Instant) error {
@@ -61,8 +60,8 @@ func (f *totals) sum(what string, least float64) {
 	})
 }
 
-// Bulk both ways comes out at the limit, and neither way is starved, also while no
-// daemon runs. What one way leaves the other has.
+// Bulk traffic both ways gets the limit, and neither way starves, also while no daemon runs. Each way gets the part
+// that the other does not use.
 func TestTotal(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -88,7 +87,7 @@ func TestTotal(t *testing.T) {
 	f.lost(f.up, 0, 20*time.Millisecond)
 }
 
-// countedApart checks that what is received alone is not shown as sent: that is acknowledgements.
+// countedApart checks that ingress alone does not count as egress, where only acknowledgements count.
 func (f *totals) countedApart() {
 	f.t.Helper()
 	n := f.nodes()["user:"+itoa(f.user)]
@@ -103,14 +102,14 @@ func (f *totals) countedApart() {
 	}
 }
 
-// With the input meter off only what is sent counts.
+// With the input meter off only egress counts.
 func TestTotalWithoutInputMeter(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestTotal")
 	t.Parallel()
 	spare := newUsers()
 	line := relay.RoundTrip(4 * time.Millisecond)
 	line.BtoA.Rate = 5 * totalLimit
-	// Acknowledgements wait behind what comes in: bbr takes that for less of a path.
+	// Acknowledgements wait behind received data: bbr takes that for a slower path.
 	f := newTotals(t, testutil.MustDistantPair(t, line), spare+21, 2, "cubic")
 	f.must("set", "--user", itoa(f.user), "--total", "4MB/s", "--input-meter=false")
 	f.sendTo(totalPort, false, testutil.SenderConfig{Connections: 2})
@@ -124,12 +123,12 @@ func TestTotalWithoutInputMeter(t *testing.T) {
 		if received < 3*totalLimit {
 			return fmt.Errorf("%.0f bytes/s are received", received)
 		}
-		if sent < 0.8*totalLimit || sent > 1.03*totalLimit { // acknowledgements, too, are sent
+		if sent < 0.8*totalLimit || sent > 1.03*totalLimit { // acknowledgements are egress, too
 			return fmt.Errorf("%.0f bytes/s are sent", sent)
 		}
 		return nil
 	})
 	f.must("set", "--user", itoa(f.user), "--input-meter")
-	time.Sleep(4 * time.Second) // until senders that were five times as fast have made up what is lost meanwhile
+	time.Sleep(4 * time.Second) // until senders that were five times as fast have repeated their lost data
 	f.sum("with it", 0.3)
 }

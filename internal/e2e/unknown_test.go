@@ -15,8 +15,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Traffic that is nobody's, as far as can be known, is counted as such, and as
-// nobody else's.
+// Traffic without a known owner counts as such, and for no other subject.
 func TestUnknown(t *testing.T) {
 	machineAlone(t)
 	s := newStage(t)
@@ -24,7 +23,7 @@ func TestUnknown(t *testing.T) {
 	c, _ := forwardedTo(t, f)
 	u := &unknown{inbound: f}
 
-	// Left behind with data by a program that has ended, before the limit.
+	// A program that ended before the limit left data in its socket.
 	reader := s.python(options{in: f.B}, reads, f.B4.String(), "6001")
 	reader.read("ready")
 	orphan := s.python(options{in: f.A, uid: 1003}, leaves, f.B4.String(), "6001")
@@ -54,7 +53,7 @@ func TestUnknown(t *testing.T) {
 		if more < packets*size/2 {
 			break
 		}
-		if try == 4 { // what else the machine receives
+		if try == 4 { // the machine's other ingress
 			t.Error("what is forwarded counts as the host's")
 			break
 		}
@@ -84,29 +83,28 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// unknown follows what netnice counts of nobody.
+// unknown follows netnice's counters of traffic without an owner.
 type unknown struct {
 	*inbound
 	last api.Unknown
 }
 
-// grows checks how much more one counter counts for what is done, in IP bytes.
+// grows checks that one counter grows by the IP bytes that do sends or receives.
 func (u *unknown) grows(what string, do func() float64, counter func(api.Unknown) uint64) {
 	u.t.Helper()
 	before := counter(u.list().Unknown)
 	want := do()
-	time.Sleep(150 * time.Millisecond) // what netnice says may be 0.1 s old
+	time.Sleep(150 * time.Millisecond) // netnice's figures may be 0.1 s old
 	u.last = u.list().Unknown
 	got := float64(counter(u.last) - before)
 	u.t.Logf("%s: counted %.0f of %.0f bytes", what, got, want)
-	// what else the machine sends and receives is little
+	// The machine has little other traffic.
 	if got < 0.97*want || got > 1.2*want+100e3 {
 		u.t.Errorf("%s: counted %.0f bytes, want %.0f; all is %+v", what, got, want, u.last)
 	}
 }
 
-// forwardedTo makes a third namespace behind A, without any process, and returns
-// an address there that nobody has.
+// forwardedTo makes a third namespace behind A, without any process. It returns an address there that no device has.
 func forwardedTo(t *testing.T, f *inbound) (address string, there *testutil.NetNS) {
 	t.Helper()
 	c, err := testutil.NewNetNS()
@@ -168,7 +166,7 @@ func forwardedTo(t *testing.T, f *inbound) (address string, there *testutil.NetN
 	return "10.96.0.7", c
 }
 
-// leaves sends what the buffer takes, and ends.
+// leaves fills the socket's buffer, and ends.
 const leaves = `
 s = socket.socket()
 s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
@@ -184,7 +182,8 @@ s.close()
 say("left", n)
 `
 
-// reads nothing until it is told, then all that is left; others it reads at once.
+// reads waits for a command before it reads its first connection, then reads all that is left. It reads others at
+// once.
 const reads = `
 host, port = sys.argv[1], int(sys.argv[2])
 other = socket.create_server((host, port + 1))
@@ -211,7 +210,7 @@ say("got", n)
 wait()
 `
 
-// pings sends 200 pings of 1028 bytes, each when the last one was answered.
+// pings sends 200 pings of 1028 bytes, each after the answer to the last one.
 const pings = `
 s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
 s.settimeout(1)
@@ -227,7 +226,7 @@ say("answered")
 wait()
 `
 
-// sprays datagrams at 10 MB/s.
+// sprays sends datagrams at 10 MB/s.
 const sprays = `
 to, count, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -14,8 +14,8 @@ import (
 
 const runFolder = "/run/netnice"
 
-// Somebody empties /run: the daemon puts its socket back, commands name its process until then, and
-// limits hold all the while.
+// A user empties /run. The daemon makes its socket again, commands name the daemon's process until then, and limits
+// hold all the while.
 func TestRunFolderRemoved(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -50,7 +50,7 @@ func TestRunFolderRemoved(t *testing.T) {
 	s.do(func() error { return unix.Unmount(runFolder, unix.MNT_DETACH) })
 }
 
-// A daemon that does nothing any more, and whose socket is gone: down ends it and lifts its limits.
+// A daemon hangs, and its socket is gone: netnice down ends it and lifts its limits.
 func TestDownOfStoppedDaemon(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/cli TestScripts/unreachable")
 	t.Parallel()

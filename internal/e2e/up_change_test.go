@@ -8,8 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// A limit that somebody follows a path with changes all the time: what is sent and is no TCP has
-// all of it meanwhile.
+// The limit of a followed path changes all the time. Datagrams use all of it meanwhile.
 func TestUpUDPChangedOften(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestUpUDP and internal/enforce/shaping TestBoundFollowsTheRate")
 	t.Parallel()

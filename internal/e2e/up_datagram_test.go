@@ -15,10 +15,10 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Limits on what is sent by UDP and whatever else is no TCP: `--up`.
+// The tests of this file limit the egress of UDP and of other non-TCP protocols: `--up`.
 
-// A sender of datagrams as fast as it may, or at a rate, that tells when it is
-// asked how much payload it has sent, and a receiver of the same.
+// datagramFlood sends datagrams as fast as it may, or at a rate, and prints on request the payload that it has sent.
+// The receiver prints the payload that it has received.
 const (
 	datagramFlood = `
 host, port, size, rate = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
@@ -54,8 +54,8 @@ while True:
     else:
         say("got", sent, sent // size, time.monotonic())
 `
-	// Another program of the same family asks and waits for the answer; the round
-	// trips in ms, in order of their length.
+	// Another program of the same tree asks questions and waits for the answers. It prints the round trips in ms, in
+	// ascending order.
 	datagramAsk = `
 import socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -96,22 +96,21 @@ while True:
 `
 )
 
-// datagrams is who sends, and who counts what comes.
+// datagrams is a sender, and a receiver that counts the datagrams.
 type datagrams struct {
 	f       *inbound
 	tx, rx  *script
 	headers float64
 }
 
-// datagramsTo starts a sender in A, with a command before it and more arguments,
-// and a receiver in B.
+// datagramsTo starts a sender in A, with a command before it and more arguments, and a receiver in B.
 func (f *inbound) datagramsTo(port int, size int, rate float64, v6 bool, more []string, under ...string) datagrams {
 	f.t.Helper()
 	family, host, headers := "4", f.B4.String(), 28.0
 	if v6 {
 		family, host, headers = "6", f.B6.String(), 48
 	}
-	if size > 1472 { // in three parts
+	if size > 1472 { // three fragments
 		headers += 40
 	}
 	d := datagrams{f: f, headers: headers}
@@ -133,8 +132,7 @@ func (d datagrams) ask(a *script) (bytes, at float64) {
 	return payload + count*d.headers, at
 }
 
-// rate is what comes, in IP bytes per second, and the part of what was sent that
-// did not come.
+// rate returns the arrived IP bytes per second, and the part of the sent bytes that did not arrive.
 func (d datagrams) rate(over time.Duration) (perSec, lost float64) {
 	d.f.t.Helper()
 	sent, sentFrom := d.ask(d.tx)
@@ -143,14 +141,14 @@ func (d datagrams) rate(over time.Duration) (perSec, lost float64) {
 	sentThen, sentTo := d.ask(d.tx)
 	after, to := d.ask(d.rx)
 	if to <= from || sentTo <= sentFrom {
-		return 0, 1 // nothing came
+		return 0, 1 // no datagram arrived
 	}
-	// Each by its own time: on a busy machine one answers long after the other.
+	// Each program has its own time: on a busy machine one answers long after the other.
 	perSec = (after - before) / (to - from)
 	return perSec, 1 - perSec*(sentTo-sentFrom)/(sentThen-sent)
 }
 
-// queued waits until there is a queue for what is sent and is no TCP.
+// queued waits until the queue for non-TCP egress exists.
 func (f *inbound) queued() {
 	f.t.Helper()
 	f.soon("a queue", 30*time.Second, func() bool {
@@ -160,14 +158,13 @@ func (f *inbound) queued() {
 
 const upTolerance = 0.02
 
-// One sender that is limited as it runs, and one that begins under a limit: both
-// wait, and nothing is lost.
+// One sender is limited as it runs, and one begins under a limit: both wait, and no datagram is lost.
 func TestUpUDP(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		size   int
 		v6     bool
-		before bool // the socket is there before the limit
+		before bool // the socket exists before the limit
 	}{{1400, false, true}, {1400, true, false}} {
 		t.Run(fmt.Sprintf("%d/v6=%t", c.size, c.v6), func(t *testing.T) {
 			t.Parallel()
@@ -188,7 +185,7 @@ func TestUpUDP(t *testing.T) {
 			got, lost := d.rate(3 * time.Second)
 			t.Logf("%.4f of the limit, %.4f lost", got/limit, lost)
 			f.near("datagrams", begin, got, limit, upTolerance)
-			if lost > 0.05 { // what is on the way
+			if lost > 0.05 { // datagrams on the way
 				t.Errorf("%.3f of what was sent did not come", lost)
 			}
 			charged := f.charged("pid:"+d.tx.pid(), time.Second)
@@ -204,8 +201,8 @@ func TestUpUDP(t *testing.T) {
 	}
 }
 
-// The machine's datagrams to itself are free, unless that is asked for: there is
-// no queue for them, and what is too much is dropped.
+// The machine's datagrams to itself are free unless --loopback limits them. They have no queue, so netnice drops the
+// excess.
 func TestUpUDPLoopback(t *testing.T) {
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
@@ -222,13 +219,13 @@ func TestUpUDPLoopback(t *testing.T) {
 	time.Sleep(500 * time.Millisecond)
 	begin = testutil.Now()
 	held, _ := d.rate(3 * time.Second)
-	f.near("to itself, limited", begin, held, 1e6, 0.04) // a sender that was late may make up for 50 ms
+	f.near("to itself, limited", begin, held, 1e6, 0.04) // a late sender may make up for 50 ms
 	if n := f.nodes()["pid:"+d.tx.pid()]; n.Up.Dropped == 0 || n.Up.DroppedFor.NoQueue != n.Up.Dropped {
 		t.Errorf("what has no queue is not counted as dropped for that: %+v", n)
 	}
 }
 
-// iperf3 sends as much as it is told to, whether it is acknowledged or not.
+// iperf3 sends at its configured rate, whether the receiver acknowledges the data or not.
 func TestUpIperf(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestUpUDP and TestIperf")
 	t.Parallel()
@@ -270,8 +267,7 @@ func TestUpIperf(t *testing.T) {
 	t.Errorf("iperf3 says:\n%s", r.out)
 }
 
-// A ping gets its answer beside a flood of the same program's, and is no way
-// round the limit.
+// A ping gets its answer beside a flood of the same program, and does not evade the limit.
 func TestUpPing(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("ping"); err != nil {
@@ -323,7 +319,7 @@ func TestUpQUIC(t *testing.T) {
 		t.Fatal(r)
 	}
 	w.same(out)
-	// Datagrams of 1,252 to 1,452 bytes, 28 of headers and some 25 of QUIC's.
+	// Datagrams have 1,252 to 1,452 bytes, of which 28 are headers and some 25 are QUIC's own.
 	took, want := r.at.Sub(begin), time.Duration(fetched*1.04/fetchLimit*1e9)
 	t.Logf("%v, at the limit %v", took.Round(time.Millisecond), want.Round(time.Millisecond))
 	if took < want*90/100 || took > want*130/100+700*time.Millisecond && cpus.excuse(begin, r.at) == "" {
@@ -331,8 +327,7 @@ func TestUpQUIC(t *testing.T) {
 	}
 }
 
-// Beside a flood of one program another one, under the same limit, asks and is
-// answered at once.
+// Beside a flood of one program another one, under the same limit, asks questions and gets answers at once.
 func TestUpUDPBeside(t *testing.T) {
 	t.Parallel()
 	for _, limit := range testutil.Subset([]float64{64e3, 1e6}, 0) {
@@ -352,7 +347,7 @@ func TestUpUDPBeside(t *testing.T) {
 			got := (after - before) / (to - from)
 			trips := strings.Fields(d.tx.read("trips"))
 			t.Logf("%.4f of the limit; %d answers, after %s ms (least), %s (median), %s (most)", got/limit, len(trips), trips[0], trips[len(trips)/2], trips[len(trips)-1])
-			f.near("flood", begin, got, limit*(1-0.03*64e3/limit), upTolerance+0.02*64e3/limit) // and what is asked
+			f.near("flood", begin, got, limit*(1-0.03*64e3/limit), upTolerance+0.02*64e3/limit) // and the questions
 			median, err := strconv.ParseFloat(trips[len(trips)/2], 64)
 			if err != nil {
 				t.Fatal(err)
@@ -364,8 +359,8 @@ func TestUpUDPBeside(t *testing.T) {
 	}
 }
 
-// Two programs under one limit send as much as they may, one by a socket, one by
-// eight: each gets half, or what its weight says.
+// Two programs under one limit send as much as they may, one by a socket, one by eight. Each gets half, or a part by
+// its weight.
 func TestUpUDPShared(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestUpUDPBeside and internal/clock TestShareByWeight")
 	t.Parallel()
@@ -394,5 +389,5 @@ func TestUpUDPShared(t *testing.T) {
 	}
 	shares("equal", 1500*time.Millisecond, 0.5)
 	f.must("set", "--pid", pid, "--up", "100MB/s", "--weight", "300")
-	shares("by weight", 4*time.Second, 0.25) // what waits already goes first
+	shares("by weight", 4*time.Second, 0.25) // the backlog leaves first
 }

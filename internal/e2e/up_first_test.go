@@ -9,7 +9,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Numbered datagrams at ten times the limit, and who counts which did not come.
+// numberedFlood sends numbered datagrams at ten times the limit. The receiver counts the missing ones.
 const (
 	numberedFlood = `
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -43,8 +43,7 @@ say("got", *sorted(got))
 `
 )
 
-// The first flood under a limit loses what is too much only until its queue is
-// there, and nothing after.
+// The first flood under a limit loses its excess only until its queue exists, and nothing after.
 func TestUpUDPFirst(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -52,7 +51,7 @@ func TestUpUDPFirst(t *testing.T) {
 	f := newInbound(s, testutil.MustPair(t))
 	rx := f.python(options{in: f.B}, numberedReceiver, "6001")
 	rx.read("ready")
-	time.Sleep(1500 * time.Millisecond) // the daemon has loaded what it may need
+	time.Sleep(1500 * time.Millisecond) // the daemon has loaded the programs that it may need
 	begin := testutil.Now()
 	tx := f.python(options{in: f.A, under: []string{program, "run", "--up", "1MB/s", "--"}}, numberedFlood, f.B4.String(), "6001")
 	times := numbers(t, tx.read("sent"))
@@ -73,7 +72,7 @@ func TestUpUDPFirst(t *testing.T) {
 	}
 }
 
-// firstFlood sends numbered datagrams as fast as it may for 0.2 s from its first moment on, and waits until they have left.
+// firstFlood sends numbered datagrams as fast as it may for 0.2 s from its start on, and waits until they have left.
 const firstFlood = `
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.connect((sys.argv[1], int(sys.argv[2])))
@@ -85,14 +84,14 @@ time.sleep(1)
 say("sent", count)
 `
 
-// A program that `+"`"+`netnice run`+"`"+` starts finds a queue for its first datagram: a flood waits from its first moment on, and
-// loses nothing, also where no daemon ran.
+// A program that `netnice run` starts finds a queue for its first datagram: a flood waits from its start on. It
+// loses no datagram, also if no daemon ran before.
 func TestRunDatagramsFromTheFirst(t *testing.T) {
 	t.Parallel()
 	const (
 		limit = 2e6
 		size  = 1400 + 28
-		// 0.2 s of the limit, what one socket's buffer holds (212,992 bytes with the kernel's part), and the burst.
+		// The sum is 0.2 s of the limit, a socket's buffer (212,992 bytes with the kernel's part), and the burst.
 		most = 0.2*limit + 300e3
 	)
 	for name, running := range map[string]bool{"a daemon that stays": true, "no daemon": false} {
@@ -103,7 +102,7 @@ func TestRunDatagramsFromTheFirst(t *testing.T) {
 			p := testutil.MustPair(t)
 			if running {
 				s.daemonIn(p.A)
-				time.Sleep(1500 * time.Millisecond) // it has loaded what it may need
+				time.Sleep(1500 * time.Millisecond) // the daemon has loaded the programs that it may need
 			}
 			rx := s.python(options{in: p.B}, numberedReceiver, "6001")
 			rx.read("ready")
@@ -127,7 +126,7 @@ func TestRunDatagramsFromTheFirst(t *testing.T) {
 	}
 }
 
-// numbers are those in a line.
+// numbers returns the numbers in a line.
 func numbers(t *testing.T, line string) (out []float64) {
 	t.Helper()
 	for _, word := range strings.Fields(line) {

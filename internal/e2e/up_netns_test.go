@@ -8,10 +8,9 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Limits on what is sent by UDP in network namespaces that the daemon is not in.
+// The tests of this file limit UDP egress in network namespaces other than that of the daemon.
 
-// datagramsFrom starts a sender with a command before it, in a namespace, and a
-// receiver in B.
+// datagramsFrom starts a sender with a command before it, in a namespace, and a receiver in B.
 func (f *inbound) datagramsFrom(in *testutil.NetNS, port string, under ...string) datagrams {
 	f.t.Helper()
 	d := datagrams{f: f, headers: 28}
@@ -22,8 +21,8 @@ func (f *inbound) datagramsFrom(in *testutil.NetNS, port string, under ...string
 	return d
 }
 
-// A limited program floods from a container's namespace: it waits there, with and
-// without a daemon, and nothing stays.
+// A limited program floods from a container's namespace. It waits there, with and without a daemon, and nothing is
+// left there in the end.
 func TestUpElsewhere(t *testing.T) {
 	t.Parallel()
 	const limit = 1e6
@@ -50,8 +49,8 @@ func TestUpElsewhere(t *testing.T) {
 			t.Logf("not judged: %s: %.3f of what was sent did not come, but %s", what, lost, excuse)
 		}
 	}
-	// The rate follows the clock once the daemon gets to it: namespaces of other
-	// tests that come and go keep it waiting.
+	// The queue's rate follows the clock as soon as the daemon has time: namespaces of other tests that come and go
+	// keep it busy.
 	f.soon("the queue has its rate", 10*time.Second, func() bool {
 		got, _ := d.rate(500 * time.Millisecond)
 		return got > 0.95*limit
@@ -74,7 +73,7 @@ func TestUpElsewhere(t *testing.T) {
 // leaver is the user of TestUpNamespaceGoes.
 const leaver = 1017
 
-// A namespace whose last process has ended goes, though packets wait there.
+// A namespace disappears after its last process, although packets wait there.
 func TestUpNamespaceGoes(t *testing.T) {
 	t.Parallel()
 	s, home := newStage(t), newNetNS(t)
@@ -84,7 +83,7 @@ func TestUpNamespaceGoes(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = p.Close() })
 	f := newInboundFrom(s, p, home)
-	// of a user who has nothing else: root's limit would be that of other tests
+	// The user has no other process: root's limit would also cover other tests.
 	d := datagrams{f: f, headers: 28, tx: f.python(options{in: p.A, uid: leaver}, datagramFlood, f.B4.String(), "6001", "1400", "0")}
 	d.tx.read("ready")
 	f.must("set", "--user", itoa(leaver), "--up", "100KB/s")
@@ -95,6 +94,6 @@ func TestUpNamespaceGoes(t *testing.T) {
 	if err := p.A.Close(); err != nil {
 		t.Error(err)
 	}
-	// with it goes the other end of the pair that joined it
+	// The other end of the pair that joined the namespace disappears with it.
 	s.soon("the namespace is gone", 8*time.Second, func() bool { return devicesIn(t, p.B) != joined })
 }

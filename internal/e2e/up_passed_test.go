@@ -7,8 +7,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Datagrams are charged to the process that sends them, by a socket that another one
-// has made and keeps: here both have it, and send in turn.
+// Datagrams are charged to the process that sends them, also by a socket that another one has made and keeps. Here
+// both have it, and send in turn.
 func TestUpPassedDatagrams(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestDescriptorPassing and TestDownPassedSockets")
 	t.Parallel()

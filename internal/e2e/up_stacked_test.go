@@ -6,8 +6,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Datagrams that leave by a device on another one are charged once, whole and in fragments: neither as the tunnel's, nor
-// as what has waited for its neighbour.
+// Datagrams that leave by a stacked device are charged once, whole and in fragments. They are not charged again as
+// packets of the tunnel, or after they have waited for their neighbour.
 func TestUpStacked(t *testing.T) {
 	t.Parallel()
 	for name, stack := range testutil.SubsetOf(stacks, "vxlan", "macvlan") {
@@ -40,7 +40,7 @@ while True:
 				x.tell("go")
 				e := escape{subject: "pid:" + x.pid()}
 				if name == "vxlan" {
-					e.over = 0.06 // its own headers
+					e.over = 0.06 // the tunnel's own headers
 				}
 				f.contained(e, f.wire(), evadeLimit)
 				x.close()

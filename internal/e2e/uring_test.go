@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What of io_uring's interface sendByURing needs; see io_uring_setup(2).
+// sendByURing needs these parts of io_uring's interface; see io_uring_setup(2).
 const (
 	uringSetupSQPoll = 1 << 1
 	uringEnterGet    = 1 << 0
 	uringEnterWakeup = 1 << 1
 	uringNeedWakeup  = 1 << 0
 	uringOpSend      = 26
-	uringAsync       = 1 << 4 // IOSQE_ASYNC: a kernel thread does it
+	uringAsync       = 1 << 4 // IOSQE_ASYNC: a kernel thread executes the request
 	uringSubmissions = 0
 	uringCompletions = 0x8000000
 	uringEntries     = 0x10000000
@@ -70,7 +70,7 @@ func uringRegister(ring uintptr, what uintptr, arg unsafe.Pointer) error {
 	return nil
 }
 
-// takePassed says "uring ready", and takes the socket that somebody passes by the Unix socket of that name.
+// takePassed says "uring ready", and takes a socket that another process passes by the Unix socket of that name.
 func takePassed(name string, _ int) (int, error) {
 	at, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -97,10 +97,14 @@ func takePassed(name string, _ int) (int, error) {
 	return fds[0], nil
 }
 
-// sendByURing says "uring ready" or why it cannot, waits for a word, and sends
-// for ever. how is plain, sqpoll, fixed (the ring alone has the socket, and is told once to send a lot),
-// unseen (the ring has no descriptor either), datagrams (like fixed), or passed and worked (datagrams by a socket that
-// somebody passes by the Unix socket of that name; it says "uring has" then; a thread of the kernel sends for the latter).
+// sendByURing says "uring ready" or the reason why it cannot, waits for a command, and sends for ever.
+// The values of how are:
+//   - plain and sqpoll;
+//   - fixed: only the ring has the socket, and gets one large request;
+//   - unseen: the ring has no descriptor either;
+//   - datagrams: like fixed;
+//   - passed and worked: datagrams by a socket that another process passes by the Unix socket of that name.
+//     sendByURing then says "uring has". For worked a kernel thread sends.
 func sendByURing(to, how string) error {
 	polled, passed, fixed, kind, bytes := how == "sqpoll", how == "passed" || how == "worked", false, unix.SOCK_STREAM, uint32(uringBytes)
 	switch how {
@@ -109,7 +113,7 @@ func sendByURing(to, how string) error {
 	case "datagrams", "passed", "worked":
 		fixed, kind, bytes = true, unix.SOCK_DGRAM, uringDatagramBytes
 	}
-	runtime.LockOSThread() // to which a ring without a descriptor belongs
+	runtime.LockOSThread() // a ring without a descriptor belongs to its thread
 	var p uringParams
 	if polled {
 		p.Flags, p.SQThreadIdle = uringSetupSQPoll, uringIdle
@@ -170,7 +174,7 @@ func sendByURing(to, how string) error {
 	fmt.Println(says)
 	awaitWord()
 	for {
-		// One send at a time: they must not overtake each other.
+		// It submits one send at a time: they must not overtake each other.
 		tail := atomic.LoadUint32(word(sq, p.SQ.Tail))
 		slot := tail & *word(sq, p.SQ.RingMask)
 		e := (*uringSubmission)(unsafe.Pointer(&entries[slot*sizeofSubmission]))

@@ -28,16 +28,15 @@ func (f *field) halves(what string, after testutil.Instant, a, b uint16) {
 	})
 }
 
-// A user's limit may be set while nothing of theirs runs, holds for two
-// processes together, and gives the one with 16 connections what it gives the
-// one with a single connection.
+// A user's limit may be set while no process of the user runs. It covers two processes together, and gives the one
+// with 16 connections the same part as the one with a single connection.
 func TestUser(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))
 	name := itoa(spare)
 	f.must("set", "--user", name, "--up", "10MB/s")
-	time.Sleep(1200 * time.Millisecond) // a tick of the daemon: it does not go by itself
+	time.Sleep(1200 * time.Millisecond) // a tick of the daemon has passed, and the limit stays
 	if n := f.nodes()["user:"+name]; n.Processes != 0 || len(n.Limits) != 1 {
 		t.Errorf("a limit on a user without processes is shown as %+v", n)
 	}
@@ -57,8 +56,8 @@ func TestUser(t *testing.T) {
 	f.free("lifted", f.must("unset", "--user", name), freely, one.port, two.port)
 }
 
-// Of a user's own limit and the administrator's on the same process the lower one holds, whoever
-// set or lifted the other.
+// A process has its user's own limit and the administrator's. The lower one holds, in whichever order they are set
+// or lifted.
 func TestUserLimitsOwnProcess(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -76,7 +75,7 @@ func TestUserLimitsOwnProcess(t *testing.T) {
 	f.holds("the administrator's is lifted", f.must("set", "--pid", x.pid(), "--up", "none"), 8e6, x.port)
 }
 
-// root is a user like others. Short: the machine's own traffic is limited.
+// root is a user like others. The test is short: it limits the machine's own traffic.
 func TestUserRoot(t *testing.T) {
 	spare := newUsers()
 	root, err := user.LookupId("0")
@@ -88,7 +87,7 @@ func TestUserRoot(t *testing.T) {
 	x := f.send(testutil.SenderConfig{})
 	y := f.send(testutil.SenderConfig{UID: spare})
 	at := f.must("set", "--user", root.Username, "--up", "20MB/s")
-	// What came at gigabytes per second before takes its receiver a while.
+	// Data of before, at gigabytes per second, take their receiver a while.
 	calm := at.Add(settle + 200*time.Millisecond)
 	f.until(calm)
 	all := f.charged("user:"+root.Username, 500*time.Millisecond)
@@ -100,8 +99,8 @@ func TestUserRoot(t *testing.T) {
 	}
 }
 
-// shares checks a limit for which traffic of the machine's own may count, too:
-// what is charged to it comes up to it, and what is seen of it is a part.
+// shares checks a limit that the machine's own traffic may also use. The charge reaches the limit, and the rate at
+// the meter is a part of it.
 func (f *field) shares(what string, since testutil.Instant, all, seen, limit float64) {
 	f.t.Helper()
 	f.near(what, since, all, limit, 0.06)
@@ -111,8 +110,7 @@ func (f *field) shares(what string, since testutil.Instant, all, seen, limit flo
 	}
 }
 
-// Processes in a cgroup and below it share its limit, also those that come in
-// later.
+// Processes in a cgroup and below it share its limit, also those that move in later.
 func TestCgroup(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -142,7 +140,7 @@ flood(s)
 		t.Fatal(err)
 	}
 	moved := testutil.Now()
-	// Nothing tells netnice of the move: it shows at the process's next send.
+	// No event reports the move to netnice: it shows at the process's next send.
 	f.holds("with one that moved in", moved, 10e6, a, b, c)
 	n := f.nodes()["cgroup:"+path]
 	if n.Processes != 3 || n.Sockets != 3 {
@@ -151,7 +149,7 @@ flood(s)
 	f.free("lifted", f.must("unset", "--cgroup", path), freely, a, b, c)
 }
 
-// The host's limit holds for everybody together. Short, since that is so.
+// The host's limit covers all processes together. The test is short for that reason.
 func TestHost(t *testing.T) {
 	machineAlone(t)
 	spare := newUsers()
@@ -160,7 +158,7 @@ func TestHost(t *testing.T) {
 	y := f.send(testutil.SenderConfig{})
 	time.Sleep(100 * time.Millisecond)
 	at := f.must("set", "--host", "--up", "20MB/s")
-	// What came at gigabytes per second before takes its receiver a while.
+	// Data of before, at gigabytes per second, take their receiver a while.
 	calm := at.Add(settle + 200*time.Millisecond)
 	f.until(calm)
 	all := f.charged("host", 500*time.Millisecond)
@@ -175,7 +173,7 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// Traffic of the machine to itself is not limited unless that is asked for.
+// Traffic of the machine to itself is limited only with --loopback.
 func TestLoopback(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -196,8 +194,8 @@ func TestLoopback(t *testing.T) {
 				t.Errorf("loopback is at %.0f bytes/s under a limit that is not for it", got)
 			}
 			f.judge(f.must("set", "--pid", x.pid(), "--loopback", "--up", "5MB/s"), span, func(from, to testutil.Instant) error {
-				// lo takes segments of 64 KB, so that headers are next to nothing. A receiver
-				// that was late reads what came before, too: that is not faster than the limit.
+				// lo takes segments of 64 KB, so headers are next to nothing. A late receiver also reads data of
+				// before, so an excess does not mean that data leave faster than the limit.
 				if err := compare("--loopback", measure(from, to), 5e6, 0.05); err != nil {
 					return errors.New(err.Error())
 				}
@@ -215,7 +213,7 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// That such a connection is one is known before its first packet.
+// netnice knows before the first packet that such a connection is local.
 func TestLoopbackOfIdleConnections(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))

@@ -16,7 +16,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// why asks what holds a process's connections.
+// why asks for the limits that hold a process's connections.
 func (s *stage) why(args ...string) api.Why {
 	s.t.Helper()
 	r := s.netnice(append([]string{"why", "--json"}, args...)...)
@@ -30,7 +30,7 @@ func (s *stage) why(args ...string) api.Why {
 	return w
 }
 
-// socketOf finds the socket that a descriptor is.
+// socketOf finds the socket of a descriptor.
 func socketOf(t *testing.T, w api.Why, fd string) api.WhySocket {
 	t.Helper()
 	n, err := strconv.Atoi(fd)
@@ -44,7 +44,7 @@ func socketOf(t *testing.T, w api.Why, fd string) api.WhySocket {
 	return w.Sockets[i]
 }
 
-// binding is the subject of the limit that binds, "" for none.
+// binding returns the subject of the limit that binds, "" for none.
 func binding(s api.WhySocket) string {
 	var all []string
 	for _, l := range s.Limits {
@@ -55,9 +55,8 @@ func binding(s api.WhySocket) string {
 	return strings.Join(all, ", ")
 }
 
-// Of a process's connections, the one that sends all it may is bound by the limit
-// that is lowest for it, the others by none: one has nothing to send, the other's
-// receiver does not read.
+// A process has three connections. The one that sends all it may is bound by the lowest limit on its path. No limit
+// binds the others: one has nothing to send, and the other's receiver does not read.
 func TestWhy(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -142,7 +141,7 @@ wait()
 		t.Errorf("a flood of datagrams: %+v, want the user's limit to bind", s)
 	}
 
-	// Whose process it is may ask, nobody else, and everybody is told what to do.
+	// The owner of the process may ask, no other user may, and everybody else gets a remedy.
 	ask := func(uid uint32, arg string) result {
 		cmd := f.command("why", arg, "--for", "100ms")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
@@ -174,8 +173,7 @@ wait()
 	}
 }
 
-// What comes in is bound by the queue in which it waits, and a rule is named with
-// its file and line.
+// Ingress is bound by the queue in which it waits. netnice names a rule with its file and line.
 func TestWhyReceiving(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
@@ -185,7 +183,7 @@ func TestWhyReceiving(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.config = dir
-	uid := spare + 3 // the rule is not for programs of other tests
+	uid := spare + 3 // the rule must not match programs of other tests
 	python, err := filepath.EvalSymlinks(interpreter(t))
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +230,7 @@ wait()
 	if w.Sockets[0].FDs[0] == in.FDs[0] || binding(w.Sockets[0]) != "" {
 		t.Errorf("%+v, want the listener first, which nothing binds", w.Sockets)
 	}
-	if !within(20*time.Second, func() bool { // what its socket has left drains first
+	if !within(20*time.Second, func() bool { // the socket's backlog drains first
 		return !slices.ContainsFunc(f.why(x.pid(), "--for", "300ms").Sockets, func(s api.WhySocket) bool { return binding(s) != "" })
 	}) {
 		t.Errorf("nothing comes any more, why says %+v", f.why(x.pid()))
