@@ -116,7 +116,7 @@ func (c *churn) received() (r received) {
 // flows checks that all four flows are as fast as without a limit.
 func (c *churn) flows() {
 	c.t.Helper()
-	const least = 0.6 // as part of their sending rate: Python, on a machine that others use too
+	const least = 0.6 // part of their sending rate: Python, on a machine that others use too
 	c.soon("all that is sent comes", 20*time.Second, func() bool {
 		before := c.received()
 		time.Sleep(400 * time.Millisecond)
@@ -312,7 +312,7 @@ func TestChurn(t *testing.T) {
 	c.flows()
 	never := c.leftovers()
 	c.spin(1, 2, longest) // the first limit of all, and the last
-	// From here on the limit of another process stays, and keeps the devices in place. Without it the kernel would
+	// The limit of another process stays from here on, and keeps the devices in place. Without it the kernel would
 	// verify the programs again for each first limit.
 	idle := c.script(options{in: c.A}, "sleep", "infinity")
 	c.must("set", "--pid", idle.pid(), "--total", "1MB/s")

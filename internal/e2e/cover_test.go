@@ -198,7 +198,7 @@ func TestEgressOfCgroups(t *testing.T) {
 	g.holds("the first one still", at, 5e6, a)
 }
 
-// From the first byte on, short connections send no more than their limit after their process has moved to another
+// Short connections send no more than their limit from the first byte on, after their process has moved to another
 // cgroup.
 func TestEgressFollowsShortConnections(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestEgressFollows and TestShortConnections")

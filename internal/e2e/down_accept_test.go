@@ -7,7 +7,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// The connections that a server accepts are limited from their first segment on. That holds also for an MPTCP
+// The connections that a server accepts are limited from their first segment on. MPTCP
 // listener, which Go programs have without a request for it.
 func TestDownAccepted(t *testing.T) {
 	t.Parallel()

@@ -73,8 +73,8 @@ func (f *field) classes(watch *script, what string, want map[uint16]uint8) {
 	}
 }
 
-// The egress of a subject, by TCP and UDP, IPv4 and IPv6, carries its mark, by a limited link and without one. That
-// includes connections that were open before. ECN bits stay, others' packets are unchanged, and so are the subject's
+// The egress of a subject, by TCP and UDP, IPv4 and IPv6, carries its mark, by a limited link and without one. The
+// mark is also on connections that were open before. ECN bits stay, others' packets are unchanged, and so are the subject's
 // once the mark is lifted.
 func TestMark(t *testing.T) {
 	t.Parallel()

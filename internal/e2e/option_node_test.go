@@ -228,7 +228,7 @@ wait()
 	f.soon("devices as before", 5*time.Second, func() bool { return f.devices() == before })
 }
 
-// receivesByQueue waits until a queue holds the ingress of the sockets. By then earlier data are through. netnice
+// receivesByQueue waits until a queue holds the ingress of the sockets. Earlier data are then through. netnice
 // also knows the ports of sockets that were bound after they got a rate.
 func (f *inbound) receivesByQueue() {
 	f.t.Helper()

@@ -245,7 +245,7 @@ func TestPowerExtra(t *testing.T) {
 		s.runs(0, python, "-c", spinPython, "1").line()
 	}
 	time.Sleep(3 * time.Second)
-	// Of the other half it gets a third beside two others. It gets a half if the kernel has put one there and three
+	// It gets a third of the other half beside two others. It gets a half if the kernel has put one there and three
 	// on the other processor: 67 to 75.
 	p.has("beside two others on each processor", 72, 12)
 	r := s.netnice("power", p.pid())

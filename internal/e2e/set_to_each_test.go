@@ -62,7 +62,7 @@ func TestSetToEachPeer(t *testing.T) {
 func TestSetToEachPeerBySocket(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()
-	const hosts = 14 // of 10.98.0.112/28, and as many sites
+	const hosts = 14 // in 10.98.0.112/28, and as many sites
 	r := newRuledTo(t, "")
 	uid := spare + 60
 	r.must("set", "--user", itoa(uid), "--to", "10.98.0.112/28,2001:db8:98::/48", "--each-peer", "--up", "1MB/s")

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// backlogFile is where the kernel has how many packets may wait until a processor receives them: one queue for each
-// processor, for all devices of all namespaces.
+// backlogFile holds the number of packets that may wait until a processor receives them. Each processor has one such
+// queue for all devices of all namespaces.
 const backlogFile = "/proc/sys/net/core/netdev_max_backlog"
 
-// raisedBacklog is ten times the kernel's own bound, by a number that nobody else would choose.
+// raisedBacklog is ten times the kernel's own bound, as a number that no administrator would choose.
 const raisedBacklog, usualBacklog = 10007, 1000
 
-// raiseBacklog raises the bound in a file while tests run, and returns what restores it. The floods of some tests fill
-// a queue of the usual length, and a connection of another test whose last segment is dropped there stands still for
-// 0.2 s. Where the file cannot be written, tests run as well.
+// raiseBacklog raises the bound in a file while tests run, and returns a function that restores it. The floods of
+// some tests fill a queue of the usual length. A connection of another test stands still for 0.2 s if its last
+// segment is dropped there. Where the file cannot be written, tests run as well.
 func raiseBacklog(file string) (restore func()) {
 	nothing := func() {}
 	text, err := os.ReadFile(file)
@@ -35,5 +35,5 @@ func raiseBacklog(file string) (restore func()) {
 	if write(raisedBacklog) != nil {
 		return nothing
 	}
-	return func() { _ = write(former) } // who could write it a moment ago can
+	return func() { _ = write(former) } // the file was writable a moment ago
 }

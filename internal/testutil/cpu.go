@@ -15,15 +15,13 @@ const userHZ = 100
 // MachineCPU is CPU time of the whole machine since boot, in seconds, summed
 // over its CPUs.
 type MachineCPU struct {
-	// Busy is everything but idle time. On tickless kernels it is exact; it
-	// holds what other programs used, too.
+	// Busy is all time except idle time. On tickless kernels it is exact; it includes the use of other programs.
 	Busy float64 `json:"busy_seconds"`
-	// SoftIRQ is time in interrupts and soft interrupts, on most kernels
-	// sampled at the tick. What ran on top of a process is also in that
-	// process's own time unless the kernel has IRQ_TIME_ACCOUNTING, so it must
+	// SoftIRQ is time in interrupts and soft interrupts, on most kernels sampled at the tick. An interrupt on top of
+	// a process also counts in the process's own time, unless the kernel has IRQ_TIME_ACCOUNTING. So SoftIRQ must
 	// not be added to ProcessCPU.
 	SoftIRQ float64 `json:"softirq_seconds"`
-	// Steal is time in which the host of a virtual machine ran others.
+	// Steal is time in which the host of a virtual machine ran other machines.
 	Steal float64 `json:"steal_seconds,omitempty"`
 }
 

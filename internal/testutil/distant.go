@@ -8,9 +8,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
-// NewDistantPair is NewPair with a relay in the place of the veth pair, which
-// gives the path a delay, loss, a bottleneck. Device is a TUN device at both
-// ends then. Sockets may have windows that suit 300 ms at 100 MB/s.
+// NewDistantPair is NewPair with a relay instead of the veth pair. The relay gives the path a delay, loss and a
+// bottleneck. Device is then a TUN device at both ends. Sockets may have windows that suit 300 ms at 100 MB/s.
 func NewDistantPair(c relay.Config) (*Pair, error) {
 	return newPair(func(p *Pair) error { return p.relay(c) })
 }
@@ -41,7 +40,7 @@ func (p *Pair) relay(c relay.Config) error {
 		if err != nil {
 			return fmt.Errorf("find %s: %w", Device, err)
 		}
-		// What the relay, which waits for a processor too, has not read yet.
+		// The queue holds packets that the relay, which waits for a processor too, has not read yet.
 		if err := n.link.LinkSetTxQLen(link, 20000); err != nil {
 			return fmt.Errorf("set the queue length of %s: %w", Device, err)
 		}

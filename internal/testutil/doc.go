@@ -6,19 +6,16 @@
 // figures drawn from them (Series, Jain, Percentile, CPU). Privileged tests,
 // `netnice demo` and the benches under lab/ use it.
 //
-// It needs root and a kernel, no other program. Everything that it makes is
-// held by file descriptors and pipes of the calling process: when that process
-// ends, however it ends, namespaces, devices and traffic processes end too.
-// It touches no namespace, device or process that it did not make; Supervise ends
-// what earlier runs of the same tests left.
+// It needs root and a kernel, no other program. File descriptors and pipes of the calling process hold all its
+// objects: namespaces, devices and traffic processes end with that process, in whatever way it ends. It touches no
+// namespace, device or process that it did not make; Supervise ends the processes that earlier runs of the same
+// tests left.
 //
-// A test calls RequireRoot, SkipUnlessAll and Subset; a TestMain MaybeRunTraffic,
-// Supervise and RunSharded.
+// A test calls RequireRoot, SkipUnlessAll and Subset. A TestMain calls MaybeRunTraffic, Supervise and RunSharded.
 //
-// A program that uses senders or receivers calls MaybeRunTraffic first of all
-// in main or TestMain, because traffic processes are that same program again.
+// A program that uses senders or receivers calls MaybeRunTraffic first of all in main or TestMain, because traffic
+// processes are instances of that same program.
 //
-// Bytes: receivers count TCP payload, as it arrives. IP bytes (what netnice
-// limits) are counted by a Meter, in the kernel, where they leave; or they, and
-// link bytes (what HTB limits), are computed from payload with Headers.
+// Receivers count TCP payload, as it arrives. netnice limits IP bytes, and HTB limits link bytes. A Meter counts IP
+// bytes in the kernel, where they leave; Headers computes IP and link bytes from payload.
 package testutil

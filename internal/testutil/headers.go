@@ -2,15 +2,15 @@ package testutil
 
 import "golang.org/x/sys/unix"
 
-// Headers says what TCP adds to the payload of a connection.
+// Headers holds the bytes that TCP adds to the payload of a connection.
 type Headers struct {
 	PerSegment int     // IP and TCP header with options, in bytes
-	IPFactor   float64 // IP bytes per byte of payload: what netnice counts
-	LinkFactor float64 // the same with 14 bytes of Ethernet header: what HTB counts
+	IPFactor   float64 // IP bytes per byte of payload, as netnice counts
+	LinkFactor float64 // the same with 14 bytes of Ethernet header, as HTB counts
 }
 
-// HeadersOf computes the overhead from what a connection really sent; before
-// it sent anything, from its segment size.
+// HeadersOf computes the overhead from the segments that a connection sent; before it sent anything, from its
+// segment size.
 func HeadersOf(c ConnInfo) Headers {
 	h := Headers{PerSegment: 20 + 20}
 	if c.IPv6 {
@@ -31,7 +31,7 @@ func HeadersOf(c ConnInfo) Headers {
 	return h
 }
 
-// HeadersOfAll weighs the overhead of several connections by what each sent.
+// HeadersOfAll weighs the overhead of several connections by the payload that each sent.
 func HeadersOfAll(conns []ConnInfo) Headers {
 	var sum ConnInfo
 	for i, c := range conns {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Limiter limits what programs send, in IP bytes per second. Setting a limit
-// again changes it; lifting one that is not there is an error.
+// Limiter limits the egress of programs, in IP bytes per second. A second call changes the limit. Lifting a limit
+// that does not exist is an error.
 type Limiter interface {
 	LimitPID(ctx context.Context, pid int, bytesPerSec uint64) error
 	LimitUser(ctx context.Context, uid uint32, bytesPerSec uint64) error
@@ -19,15 +19,13 @@ type Limiter interface {
 	LiftUser(ctx context.Context, uid uint32) error
 }
 
-// Beside is the setting, in its environment, by which netnice comes up although
-// another is up.
+// Beside is the environment setting that lets netnice start although another instance is up.
 const Beside = "NETNICE_BESIDE=1"
 
-// Command is a Limiter that runs the netnice program, as its users do. Without
-// a daemon the program starts one that leaves with its last limit; other
-// daemons, of tests or of the user, may be up beside it.
+// Command is a Limiter that runs the netnice program, as its users do. Without a daemon the program starts one that
+// leaves with its last limit. Other daemons, of tests or of the user, may coexist.
 type Command struct {
-	Path string // of the program
+	Path string // path of the program
 }
 
 var _ Limiter = Command{}
@@ -37,7 +35,7 @@ func (c Command) LimitPID(ctx context.Context, pid int, bytesPerSec uint64) erro
 	return c.Run(ctx, "set", "--pid", strconv.Itoa(pid), "--up", rate(bytesPerSec))
 }
 
-// LimitDownPID limits what a process with its children receives.
+// LimitDownPID limits the ingress of a process with its children.
 func (c Command) LimitDownPID(ctx context.Context, pid int, bytesPerSec uint64) error {
 	return c.Run(ctx, "set", "--pid", strconv.Itoa(pid), "--down", rate(bytesPerSec))
 }
@@ -47,7 +45,7 @@ func (c Command) LimitUser(ctx context.Context, uid uint32, bytesPerSec uint64) 
 	return c.Run(ctx, "set", "--user", strconv.FormatUint(uint64(uid), 10), "--up", rate(bytesPerSec))
 }
 
-// LimitDownUser limits what all processes of a user receive together.
+// LimitDownUser limits the ingress of all processes of a user together.
 func (c Command) LimitDownUser(ctx context.Context, uid uint32, bytesPerSec uint64) error {
 	return c.Run(ctx, "set", "--user", strconv.FormatUint(uint64(uid), 10), "--down", rate(bytesPerSec))
 }
@@ -62,18 +60,18 @@ func (c Command) LiftUser(ctx context.Context, uid uint32) error {
 	return c.Run(ctx, "unset", "--user", strconv.FormatUint(uint64(uid), 10))
 }
 
-// Running says whether a daemon runs. Any other trouble counts as no.
+// Running says whether a daemon runs. Any other error counts as no.
 func (c Command) Running(ctx context.Context) bool {
 	return c.Run(ctx, "status") == nil
 }
 
-// Run runs netnice with these arguments; the error holds what it said.
+// Run runs netnice with these arguments; the error holds its output.
 func (c Command) Run(ctx context.Context, args ...string) error {
 	_, err := c.Output(ctx, args...)
 	return err
 }
 
-// Output is Run that returns what netnice printed.
+// Output is Run that returns the output of netnice.
 func (c Command) Output(ctx context.Context, args ...string) ([]byte, error) {
 	var out, problem bytes.Buffer
 	cmd := exec.CommandContext(ctx, c.Path, args...)
@@ -93,5 +91,5 @@ func (c Command) Output(ctx context.Context, args ...string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// rate spells a rate so that no unit is rounded.
+// rate writes a rate in a unit that needs no rounding.
 func rate(bytesPerSec uint64) string { return strconv.FormatUint(bytesPerSec, 10) + "B/s" }

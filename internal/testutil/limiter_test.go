@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The commands are those that the manual names.
+// The commands are those in the manual.
 func TestCommand(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "log")

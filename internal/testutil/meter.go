@@ -11,10 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Meter counts the IP bytes, headers of every segment included, that leave a
-// device over TCP, by the port that they go to. The kernel itself counts, into
-// bins of time: no process has to be awake for it, and neither what a receiver
-// has yet to read nor what it waits for disturbs the figures.
+// Meter counts the IP bytes, headers of every segment included, that leave a device over TCP, by destination port.
+// The kernel itself counts, into bins of time, so no process has to be awake. Data that a receiver has not read, or
+// has yet to receive, do not affect the figures.
 type Meter struct {
 	begin Instant
 	first uint16 // port
@@ -31,8 +30,8 @@ const (
 	sizeofBin = 8
 )
 
-// StartMeter counts what leaves a device of the namespace to these ports, for
-// four minutes at most. Close ends it.
+// StartMeter counts the bytes that leave a device of the namespace to these ports, for four minutes at most. Close
+// ends it.
 func StartMeter(n *NetNS, device string, first uint16, ports int) (*Meter, error) {
 	m := &Meter{begin: Now(), first: first, ports: ports, fd: -1}
 	if err := m.start(n, device); err != nil {
@@ -62,7 +61,7 @@ func (m *Meter) start(n *NetNS, device string) error {
 	if err != nil {
 		return err
 	}
-	// A tap sees what the device takes. The filter lets nothing through to it.
+	// A packet socket sees the packets that the device takes. Its filter delivers none of them to the socket.
 	return n.Do(func() error {
 		if m.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
@@ -74,8 +73,7 @@ func (m *Meter) start(n *NetNS, device string) error {
 	})
 }
 
-// program is the filter: it adds a packet's bytes to the bin of its port and
-// of the present time.
+// program returns the filter: it adds a packet's bytes to the bin of its port and of the present time.
 func (m *Meter) program() asm.Instructions {
 	const ( // in struct __sk_buff
 		length, packetType, segments = 0, 4, 164
@@ -105,7 +103,7 @@ func (m *Meter) program() asm.Instructions {
 		asm.RSh.Imm(asm.R0, 4),
 		asm.LSh.Imm(asm.R0, 2),
 		asm.Add.Reg(header, asm.R0),
-		// What the device takes whole goes over a wire in segments.
+		// A large chunk that the device takes leaves on a wire as segments.
 		asm.LoadMem(asm.R0, packet, segments, asm.Word),
 		asm.JLE.Imm(asm.R0, 1, "count"),
 		asm.Sub.Imm(asm.R0, 1),
@@ -152,7 +150,7 @@ func (m *Meter) Rate(port uint16, from, to Instant) (float64, error) {
 	return sum / to.Sub(from).Seconds(), nil
 }
 
-// Close ends counting. What was counted cannot be read any more.
+// Close ends the count. The figures cannot be read afterwards.
 func (m *Meter) Close() error {
 	var errs []error
 	if m.fd >= 0 {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What the meter says of a flow is what the connection's own counters say, with
-// segments and headers, whole chunks or not, and it has all of it at once.
+// The meter's figures for a flow equal the connection's own counters, with segments and headers, for whole chunks or
+// not. The meter has all of them at once.
 func TestMeter(t *testing.T) {
 	for name, to := range map[string]string{"IPv4": "10.98.0.2:5002", "IPv6": "[fd00:98::2]:5002"} {
 		t.Run(name, func(t *testing.T) {
@@ -34,8 +34,8 @@ func TestMeter(t *testing.T) {
 			got *= end.Sub(from - Instant(time.Millisecond)).Seconds()
 			c := report.Conns[0]
 			want := float64(c.BytesSent) + float64(int(c.DataSegments)*HeadersOf(c).PerSegment)
-			// handshake and the end, what was sent after the last look, and
-			// that the rate's time ends with a bin
+			// The tolerance covers the handshake and the end, data sent after the last reading, and the edge of a
+			// bin.
 			if math.Abs(got/want-1) > 0.03 && c.BytesSent == each {
 				t.Errorf("%.0f IP bytes, want %.0f", got, want)
 			}

@@ -12,9 +12,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// NetNS is an anonymous network namespace. It lives as long as this handle or
-// a process inside it, and has no name under /run/netns that could be left
-// behind.
+// NetNS is an anonymous network namespace. It lives as long as this handle or a process inside it. It has no name
+// under /run/netns that could stay behind.
 type NetNS struct {
 	handle netns.NsHandle
 	link   *netlink.Handle
@@ -65,8 +64,8 @@ func (n *NetNS) setUp() error {
 	return nil
 }
 
-// Close lets go of the namespace; the kernel removes it, with the devices in
-// it, once no process runs inside. Closing twice is harmless.
+// Close closes the handle of the namespace. The kernel removes the namespace, with its devices, once no process runs
+// inside. Closing twice is harmless.
 func (n *NetNS) Close() error {
 	if n.link != nil {
 		n.link.Close()
@@ -116,9 +115,9 @@ func (n *NetNS) Sysctl(key, value string) error {
 	})
 }
 
-// onOwnThread is the one place where a thread changes its namespace: it calls
-// fn on a thread that no other goroutine uses and puts the thread's network
-// namespace back. A thread that cannot be put back is never used again.
+// onOwnThread is the only function in which a thread changes its namespace. It calls fn on a thread that no other
+// goroutine uses and restores the thread's network namespace. A thread without its old namespace is never used
+// again.
 func onOwnThread(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {

@@ -15,7 +15,7 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// inode of the namespace behind a path.
+// inode returns the inode of the namespace behind a path.
 func inode(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.Readlink(path)
@@ -83,11 +83,11 @@ func holders(t *testing.T, ns string) []string {
 	return out
 }
 
-// A sender whose starter dies must not stay.
+// A sender must end when the process that started it dies.
 func TestTrafficEndsWithItsStarter(t *testing.T) {
 	_, _, s := flow(t, ReceiverConfig{}, SenderConfig{})
 	start(t, s)
-	if err := s.proc.stdin.Close(); err != nil { // what the kernel does when the starter dies
+	if err := s.proc.stdin.Close(); err != nil { // the kernel does the same when the starting process dies
 		t.Fatal(err)
 	}
 	select {
@@ -170,7 +170,7 @@ func TestRequireRoot(t *testing.T) {
 	}
 }
 
-// fakeTB notes what was asked of it.
+// fakeTB records the calls of its methods.
 type fakeTB struct{ said string }
 
 func (f *fakeTB) Helper()               {}

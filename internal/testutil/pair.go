@@ -25,25 +25,24 @@ const Device = "nn0"
 //	nn0 10.98.0.1/24  ---- veth ----  nn0 10.98.0.2/24
 //	    fd00:98::1/64                     fd00:98::2/64
 //
-// with an MTU of 1500 and no queueing discipline. By custom A sends and B
-// receives. The addresses clash with nobody's, since they exist only inside.
+// with an MTU of 1500 and no queueing discipline. By custom A sends and B receives. The addresses exist only inside
+// the namespaces, so they conflict with no others.
 type Pair struct {
 	A, B   *NetNS
 	A4, B4 netip.Addr
 	A6, B6 netip.Addr
-	// Relay of a pair that NewDistantPair made.
+	// Relay is the relay of a pair that NewDistantPair made.
 	Relay *relay.Relay
 }
 
-// NewPair makes both namespaces and what joins them. Close removes it.
+// NewPair makes both namespaces and the veth pair that joins them. Close removes all.
 func NewPair() (*Pair, error) {
 	return newPair((*Pair).join)
 }
 
-// NewPairInOrder is NewPair whose devices deliver a flow's packets on one CPU, in
-// their order, as a wire does. By itself a veth device delivers on each CPU what
-// that one sent, and a flow of 1 GB/s whose program and timers run on two is
-// reordered, which TCP takes for loss. It takes Linux 6.3; before, it is NewPair.
+// NewPairInOrder is NewPair whose devices deliver a flow's packets on one CPU, in their order, as a wire does. By
+// itself a veth device delivers packets on the CPU that sent them. A flow of 1 GB/s whose program and timers run on
+// two CPUs is then reordered, and TCP takes that for loss. It takes Linux 6.3; before, it is NewPair.
 func NewPairInOrder() (*Pair, error) {
 	return newPair(func(p *Pair) error {
 		return errors.Join(p.A.deliverInOrder(), p.B.deliverInOrder(), p.join())
@@ -114,7 +113,7 @@ func (p *Pair) setUp(join func(*Pair) error) error {
 	return nil
 }
 
-// deliverInOrder concerns the devices that are made from now on.
+// deliverInOrder affects the devices that are made from now on.
 func (n *NetNS) deliverInOrder() error {
 	cpus := uint32(1)<<min(runtime.NumCPU(), 31) - 1
 	err := n.Sysctl("net/core/rps_default_mask", strconv.FormatUint(uint64(cpus), 16))
@@ -159,8 +158,8 @@ func address(n *NetNS, a netip.Addr, bits int) error {
 	return nil
 }
 
-// QuickAck makes B acknowledge every segment at once. Otherwise it waits for a
-// second one, 40 ms at most, which a slow connection's round trip then shows.
+// QuickAck makes B acknowledge every segment at once. Otherwise B waits for a second segment, 40 ms at most, which
+// shows in the round trip of a slow connection.
 func (p *Pair) QuickAck() error {
 	link, err := p.B.link.LinkByName(Device)
 	if err != nil {

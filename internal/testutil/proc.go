@@ -27,29 +27,28 @@ type proc struct {
 
 	mu      sync.Mutex // one order at a time
 	answers chan report
-	ended   chan struct{} // closed after the process was waited for
-	waitErr error         // how it ended; valid once ended is closed
+	ended   chan struct{} // closed after the wait for the process
+	waitErr error         // exit status; valid once ended is closed
 	stderr  bytes.Buffer
 }
 
-// startProc starts this program again as a traffic process in the namespace
-// (nil = where the caller is) and gives it its configuration. Reports that
-// nobody asked for go to unasked, from one goroutine.
+// startProc starts this program again as a traffic process in the namespace (nil = the caller's) and sends it its
+// configuration. Unrequested reports go to unasked, from one goroutine.
 func startProc(n *NetNS, role string, uid uint32, first order, unasked func(report)) (*proc, error) {
 	p := &proc{role: role, answers: make(chan report, 1), ended: make(chan struct{})}
 	p.cmd = &exec.Cmd{
-		Path:   "/proc/self/exe", // readable whoever the child runs as
+		Path:   "/proc/self/exe", // readable for every user that the child runs as
 		Args:   []string{trafficName, role},
 		Stderr: &p.stderr,
-		// Built with the race detector, it would linger for a second.
+		// A child with the race detector would wait for a second at its end.
 		Env: append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
 		SysProcAttr: &syscall.SysProcAttr{
-			Setpgid: true, // Ctrl-C in a terminal is ours to handle
+			Setpgid: true, // this process handles Ctrl-C in a terminal
 		},
 	}
 	if uid != 0 {
 		p.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: uid}
-		// Only with it may others than root choose any congestion control.
+		// Users other than root need the capability to choose any congestion control.
 		p.cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_NET_ADMIN}
 	}
 	stdin, err := p.cmd.StdinPipe()
@@ -106,7 +105,7 @@ func (p *proc) ask(o order, want string) (report, error) {
 	case r := <-p.answers:
 		return p.check(r, want)
 	case <-p.ended:
-		select { // its last words may have come at the same time
+		select { // a last report may have come at the same time
 		case r := <-p.answers:
 			return p.check(r, want)
 		default:
@@ -127,7 +126,7 @@ func (p *proc) check(r report, want string) (report, error) {
 	return r, nil
 }
 
-// fault names the process in an error and adds how it ended, if it has.
+// fault names the process in an error and adds its exit status, if it has ended.
 func (p *proc) fault(err error) error {
 	err = fmt.Errorf("%s (pid %d): %w", p.role, p.cmd.Process.Pid, err)
 	select {
@@ -142,7 +141,7 @@ func (p *proc) fault(err error) error {
 
 // close ends the process and waits for it. Closing twice is harmless.
 func (p *proc) close() error {
-	_ = p.stdin.Close() // closed already, or about to be without effect
+	_ = p.stdin.Close() // it is closed already, or no longer needed
 	select {
 	case <-p.ended:
 	case <-time.After(2 * time.Second):

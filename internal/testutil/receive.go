@@ -18,7 +18,7 @@ import (
 type receiving struct {
 	cfg   ReceiverConfig
 	wire  *wire
-	ports map[uint16]*atomic.Uint64 // what connections without a counter of their own had read
+	ports map[uint16]*atomic.Uint64 // bytes that connections without a counter of their own had read
 
 	mu      sync.Mutex
 	tracked []*receivedConn // by Conn.ID
@@ -30,7 +30,7 @@ type receivedConn struct {
 	raw  syscall.RawConn
 	read atomic.Uint64 // off the socket
 	open atomic.Bool
-	seen uint64 // by sample: what had arrived, read or not
+	seen uint64 // by sample: bytes that had arrived, read or not
 }
 
 // runReceiver is the receiver process; it ends when its input ends.
@@ -76,8 +76,8 @@ func (r *receiving) orders() error {
 	}
 }
 
-// maxAsked bounds the connections whose sockets are asked, at each sample, for
-// what has arrived. Of others, what was read is all that is known.
+// maxAsked bounds the connections whose sockets each sample queries for arrived bytes. For the others, only the
+// bytes that were read are known.
 const maxAsked = 64
 
 // sample reports the counters once per interval.
@@ -115,19 +115,19 @@ func (r *receiving) sample() error {
 	return nil
 }
 
-// look brings what was seen up to date, and says whether it asked the socket.
-// A reader that gets no processor is no reason to count late.
+// look updates seen, and says whether it queried the socket. The count is on time even if the reader gets no
+// processor.
 func (c *receivedConn) look(ask bool) (asked bool) {
 	c.seen = max(c.seen, c.read.Load())
 	if !ask || !c.open.Load() {
 		return false
 	}
-	_ = c.raw.Control(func(fd uintptr) { // closed meanwhile: what was read is all
+	_ = c.raw.Control(func(fd uintptr) { // closed meanwhile: only the bytes that were read count
 		ti, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 		if err != nil || ti.Bytes_received <= c.seen {
 			return
 		}
-		// In later states the sender's FIN counts as a byte; and the kernel looks at the state before it does at the bytes.
+		// In later states the sender's FIN counts as a byte. The kernel reads the state before it reads the bytes.
 		const established = 1 // TCP_ESTABLISHED
 		after, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 		if err == nil && after.State == established {
@@ -157,8 +157,7 @@ func (r *receiving) accept(l net.Listener, p Port) error {
 	}
 }
 
-// track announces the connection and returns its counter; nil if there are too
-// many already.
+// track announces the connection and returns its counter; nil if there are too many already.
 func (r *receiving) track(c *net.TCPConn, p Port) (*receivedConn, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,8 +9,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
-// trafficName is the argv[0] by which a program knows that it was started as a
-// traffic process.
+// trafficName is the argv[0] that tells a program to run as a traffic process.
 const trafficName = "netnice-traffic"
 
 // The roles of a traffic process, argv[1].
@@ -19,10 +18,9 @@ const (
 	roleReceiver = "receiver"
 )
 
-// MaybeRunTraffic turns the process into a sender, a receiver or a relay if it
-// was started as one by StartSender, StartReceiver or NewDistantPair, and then
-// never returns.
-// Otherwise it does nothing. It must be called before flags are parsed.
+// MaybeRunTraffic turns the process into a sender, a receiver or a relay if StartSender, StartReceiver or
+// NewDistantPair started it as one, and then never returns. Otherwise it does nothing. A program must call it before
+// it parses flags.
 func MaybeRunTraffic() {
 	relay.MaybeRun()
 	if len(os.Args) != 2 || os.Args[0] != trafficName {
@@ -30,15 +28,15 @@ func MaybeRunTraffic() {
 	}
 	w := newWire(os.Stdin, os.Stdout)
 	err := runTraffic(os.Args[1], w)
-	if err != nil && !errors.Is(err, io.EOF) { // EOF: whoever started us is gone
-		_ = w.write(report{Saw: sawError, Error: err.Error()}) // nobody left to tell if it fails
+	if err != nil && !errors.Is(err, io.EOF) { // EOF: the starting process is gone
+		_ = w.write(report{Saw: sawError, Error: err.Error()}) // if it fails, no process reads it
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
 func runTraffic(role string, w *wire) error {
-	// The name is for people who look at ps; any other is as good.
+	// The name is for readers of ps; any other would do.
 	_ = os.WriteFile("/proc/self/comm", []byte("nn-"+role), 0)
 	first, err := w.configure()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	rttEvery    = 10 * time.Millisecond  // how often a sender reads its round trips
-	reportEvery = 100 * time.Millisecond // how often it tells them
+	rttEvery    = 10 * time.Millisecond  // interval in which a sender reads its round trips
+	reportEvery = 100 * time.Millisecond // interval in which it reports them
 )
 
 // sending is the state of a sender process.
@@ -23,10 +23,10 @@ type sending struct {
 	to   netip.AddrPort
 	wire *wire
 
-	fds     []int // of every mode but Short; closed at the end only
+	fds     []int // of every mode except Short; closed only at the end
 	buf     []byte
 	started Instant
-	cpu     float64 // used before the start
+	cpu     float64 // CPU time used before the start
 	work    sync.WaitGroup
 	stop    atomic.Bool
 
@@ -38,12 +38,11 @@ type sending struct {
 	ended    []ConnInfo       // connections that wrote all their Bytes
 	latency  []Point
 	children []*Sender
-	// nextWriteAt is when UpToBytesPerSec allows the next write.
+	// nextWriteAt is the instant at which UpToBytesPerSec allows the next write.
 	nextWriteAt Instant
 }
 
-// runSender is the sender process; it ends after the order to stop, or when
-// its input ends.
+// runSender is the sender process; it ends after the order to stop, or when its input ends.
 func runSender(w *wire, cfg SenderConfig) error {
 	cfg = cfg.withDefaults()
 	to, err := netip.ParseAddrPort(cfg.To)
@@ -102,7 +101,7 @@ func (s *sending) connectAll() error {
 	return nil
 }
 
-// connect opens a connection. The socket blocks, as an ordinary program's does.
+// connect opens a connection. The socket blocks, like that of an ordinary program.
 func (s *sending) connect() (int, error) {
 	domain := unix.AF_INET
 	var sa unix.Sockaddr = &unix.SockaddrInet4{Port: int(s.to.Port()), Addr: to4(s.to.Addr())}
@@ -123,7 +122,7 @@ func (s *sending) connect() (int, error) {
 	s.open[fd] = struct{}{}
 	s.mu.Unlock()
 	err = unix.Connect(fd, sa)
-	for err == unix.EINTR || err == unix.EALREADY { // it goes on by itself after a signal
+	for err == unix.EINTR || err == unix.EALREADY { // a connect goes on after a signal
 		err = unix.Connect(fd, sa)
 	}
 	if err != nil && err != unix.EISCONN {
@@ -158,16 +157,16 @@ func (s *sending) start() error {
 	if s.cfg.Bytes > 0 {
 		go func() {
 			s.work.Wait()
-			_ = s.wire.write(report{Saw: sawDone, T: Now()}) // nobody to tell if it fails
+			_ = s.wire.write(report{Saw: sawDone, T: Now()}) // if it fails, no process reads it
 		}()
 	}
 	return nil
 }
 
-// run lets the i-th connection do its work beside the others.
+// run runs the i-th connection in parallel with the others.
 func (s *sending) run(i int) {
 	s.work.Add(1)
-	fd := -1 // of Short, which opens its own
+	fd := -1 // for Short, which opens its own
 	if s.cfg.Mode != Short {
 		fd = s.fds[i]
 	}
@@ -202,8 +201,8 @@ func (s *sending) grow(n int) error {
 	return nil
 }
 
-// watch reads the round trips of the connections every 10 ms and tells them
-// and the latencies every 100 ms, until the sender stops.
+// watch reads the round trips of the connections every 10 ms. It reports them and the latencies every 100 ms, until
+// the sender stops.
 func (s *sending) watch() {
 	tick := time.NewTicker(rttEvery)
 	defer tick.Stop()
@@ -227,7 +226,7 @@ func (s *sending) watch() {
 		}
 		told = t
 		if s.tell(rtt) != nil {
-			return // the other end is gone
+			return // the starting process is gone
 		}
 		rtt = nil
 	}
@@ -261,8 +260,8 @@ func (s *sending) infos() []ConnInfo {
 	return out
 }
 
-// fork starts a child process that is a sender too, lets it run and returns
-// its pid. It dies with this process at the latest.
+// fork starts a child process that is a sender too, starts its traffic and returns its pid. The child dies with this
+// process at the latest.
 func (s *sending) fork(cfg *SenderConfig) (int, error) {
 	if cfg == nil {
 		return 0, errors.New("fork without a configuration")
@@ -301,14 +300,12 @@ func (s *sending) finish() (*SenderReport, error) {
 	return final, errors.Join(errs...)
 }
 
-// abort wakes every thread that waits in a socket and has the kernel throw
-// away what the sockets still hold.
+// abort wakes every thread that waits in a socket and has the kernel discard the data in the sockets.
 func (s *sending) abort() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for fd := range s.open {
-		// Neither can fail on a socket of ours but for one that is not
-		// connected any more, which is as good.
+		// Neither call can fail on the process's own socket, except on one that is not connected any more.
 		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 		_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 	}

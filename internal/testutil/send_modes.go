@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bulk writes to the connection until the sender stops or Bytes are written;
-// in the latter case it closes the connection, which goes on draining.
+// bulk writes to the connection until the sender stops or Bytes are written. In the latter case it closes the
+// connection, which then drains.
 func (s *sending) bulk(fd int) {
 	left := s.cfg.Bytes
 	for !s.stop.Load() {
@@ -21,7 +21,7 @@ func (s *sending) bulk(fd int) {
 		s.written.Add(int64(n))
 		left -= int64(n)
 		if err != nil {
-			return // reset by our own stop or by the receiver
+			return // reset by the sender's own stop or by the receiver
 		}
 		if s.cfg.Bytes > 0 && left == 0 {
 			s.end(fd)
@@ -31,8 +31,8 @@ func (s *sending) bulk(fd int) {
 	}
 }
 
-// pacingDelay accounts for n written bytes and returns how long the caller must wait to keep
-// to UpToBytesPerSec. A sender that was blocked catches up on 10 ms at most.
+// pacingDelay accounts for n written bytes. It returns the time that the caller must wait to keep to
+// UpToBytesPerSec. A sender that was blocked catches up on 10 ms at most.
 func (s *sending) pacingDelay(n int) time.Duration {
 	if s.cfg.UpToBytesPerSec == 0 {
 		return 0
@@ -48,7 +48,7 @@ func (s *sending) pacingDelay(n int) time.Duration {
 	return 0
 }
 
-// end keeps a last look at a connection that wrote everything, and closes it.
+// end keeps a last reading of a connection that wrote everything, and closes it.
 func (s *sending) end(fd int) {
 	c, err := readConnInfo(fd)
 	s.mu.Lock()
@@ -56,11 +56,10 @@ func (s *sending) end(fd int) {
 		s.ended = append(s.ended, c)
 	}
 	s.mu.Unlock()
-	_ = s.close(fd) // a TCP socket's close reports nothing of use
+	_ = s.close(fd) // a TCP socket's close returns no useful error
 }
 
-// write blocks until all is handed to the kernel, in one system call unless a
-// signal interrupts it.
+// write blocks until the kernel has taken all bytes, in one system call unless a signal interrupts it.
 func write(fd int, b []byte) (int, error) {
 	done := 0
 	for done < len(b) {
@@ -110,7 +109,7 @@ func readFull(fd, n int) error {
 	return nil
 }
 
-// completedAt notes how long something took that began at t.
+// completedAt records the duration of an operation that began at t.
 func (s *sending) completedAt(t Instant) {
 	now := Now()
 	s.completed.Add(1)

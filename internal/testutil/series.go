@@ -9,21 +9,19 @@ import (
 // Conn is a connection as its receiver sees it.
 type Conn struct {
 	ID     int    `json:"id"`     // index into Sample.Conns
-	Port   uint16 `json:"port"`   // the receiver's: which listener it came to
+	Port   uint16 `json:"port"`   // the receiver's port, at which the listener accepted it
 	Remote string `json:"remote"` // the sender's address:port
 	Opened Instant
 }
 
-// Sample is what had come to a receiver by an instant, in bytes of TCP payload,
-// whether it had found the time to read it or not.
+// Sample holds the bytes of TCP payload that had arrived at a receiver by an instant, read or not.
 type Sample struct {
 	T     Instant           `json:"t"`
 	Conns []uint64          `json:"conns"` // by Conn.ID
-	Ports map[uint16]uint64 `json:"ports"` // by listening port, connections that are not in Conns included
+	Ports map[uint16]uint64 `json:"ports"` // per listening port, including connections that are not in Conns
 }
 
-// Series is what a receiver counted over time. It is safe for concurrent use
-// and may be read while it grows.
+// Series holds the counts of a receiver over time. It is safe for concurrent use and may be read while it grows.
 type Series struct {
 	mu      sync.Mutex
 	conns   []Conn
@@ -37,14 +35,14 @@ func (s *Series) AddConn(c Conn) {
 	s.conns = append(s.conns, c)
 }
 
-// AddSample adds what had come by a later instant than that of the sample before.
+// AddSample adds the bytes that had arrived by a later instant than that of the sample before.
 func (s *Series) AddSample(x Sample) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.samples = append(s.samples, x)
 }
 
-// Samples returns what was counted so far; the result must not be changed.
+// Samples returns the samples so far; the caller must not change the result.
 func (s *Series) Samples() []Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,8 +63,8 @@ func (s *Series) Conns(port uint16) []Conn {
 	return out
 }
 
-// Bytes returns the payload that had come to a listening port (0 = all) by an
-// instant, interpolated between samples.
+// Bytes returns the payload that had arrived at a listening port (0 = all) by an instant, interpolated between
+// samples.
 func (s *Series) Bytes(port uint16, at Instant) float64 {
 	return interpolate(s.Samples(), at, func(x Sample) uint64 {
 		if port != 0 {
@@ -129,9 +127,8 @@ func (s *Series) ConnGoodputs(port uint16, from, to Instant) []float64 {
 	return out
 }
 
-// FirstByte returns the instant of the last sample without payload for the
-// port (0 = all), which is at most one interval before the first byte came, and
-// false if nothing came.
+// FirstByte returns the instant of the last sample without payload for the port (0 = all), and false if no byte
+// arrived. The first byte arrived at most one interval later.
 func (s *Series) FirstByte(port uint16) (Instant, bool) {
 	var before Instant
 	for _, x := range s.Samples() {
@@ -152,9 +149,8 @@ func (s *Series) FirstByte(port uint16) (Instant, bool) {
 	return 0, false
 }
 
-// LongestGap returns the longest time without a sample between two instants.
-// Much more than the receiver's interval means that the machine had no time
-// for it, and that figures of that time say little.
+// LongestGap returns the longest time without a sample between two instants. A much longer gap than the receiver's
+// interval means that the machine had no time for it. The figures of that time then prove little.
 func (s *Series) LongestGap(from, to Instant) time.Duration {
 	var longest time.Duration
 	last := from

@@ -9,12 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ShapeHTB puts an HTB class of that rate over everything that leaves the
-// namespace by Device, as a competent administrator would: the one class holds
-// the device's whole rate, burst and cburst are 1 ms of the rate and at least
-// 64 KB (one largest chunk of TCP's), the quantum is 64 KB, and the leaf is the
-// kernel's default FIFO of 1000 packets. bytesPerSec counts link bytes, that
-// is 14 more per packet than IP bytes.
+// ShapeHTB puts an HTB class of that rate over everything that leaves the namespace by Device, as a competent
+// administrator would. The one class holds the device's whole rate. burst and cburst are 1 ms of the rate and at
+// least 64 KB (one largest chunk of TCP's), and the quantum is 64 KB. The leaf is the kernel's default FIFO of 1000
+// packets. bytesPerSec counts link bytes, 14 more per packet than IP bytes.
 func ShapeHTB(n *NetNS, bytesPerSec uint64) error {
 	link, err := unshaped(n)
 	if err != nil {
@@ -23,14 +21,14 @@ func ShapeHTB(n *NetNS, bytesPerSec uint64) error {
 	return addHTB(n, link, bytesPerSec)
 }
 
-// HTBShare is who sends to a TCP port of IPv4, and with what weight.
+// HTBShare is the weight of the traffic to a TCP port over IPv4.
 type HTBShare struct {
 	Port   uint16
 	Weight uint32
 }
 
-// ShapeHTBShares limits a namespace's device as ShapeHTB, divided among who sends to which
-// port: each has a class whose rate is its part by weight, and which may borrow all.
+// ShapeHTBShares limits a namespace's device as ShapeHTB, divided by destination port. Each port has a class with a
+// rate of its part by weight, and may borrow all.
 func ShapeHTBShares(n *NetNS, bytesPerSec uint64, shares []HTBShare) error {
 	link, err := unshaped(n)
 	if err != nil {
@@ -71,7 +69,7 @@ func ShapeHTBShares(n *NetNS, bytesPerSec uint64, shares []HTBShare) error {
 	return nil
 }
 
-// addHTB gives a device the one class.
+// addHTB adds the one class to a device.
 func addHTB(n *NetNS, link netlink.Link, bytesPerSec uint64) error {
 	root := netlink.NewHtb(netlink.QdiscAttrs{
 		LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
@@ -95,15 +93,14 @@ func addHTB(n *NetNS, link netlink.Link, bytesPerSec uint64) error {
 	return nil
 }
 
-// ShapeTBF puts a token bucket over everything that leaves the namespace by
-// Device, with the burst of ShapeHTB and a queue of 50 ms, at least 64 KB.
-// bytesPerSec counts link bytes. A shaper that is there is replaced.
+// ShapeTBF puts a token bucket over everything that leaves the namespace by Device, with the burst of ShapeHTB and a
+// queue of 50 ms, at least 64 KB. bytesPerSec counts link bytes. An existing shaper is replaced.
 func ShapeTBF(n *NetNS, bytesPerSec uint64) error {
 	burst := uint32(min(max(bytesPerSec/1000, 64<<10), math.MaxUint32))
 	return ShapeBucket(n, bytesPerSec, burst, burst+uint32(min(max(bytesPerSec/20, 64<<10), math.MaxInt32)))
 }
 
-// ShapeBucket is ShapeTBF with a bucket, and a queue, of so many bytes.
+// ShapeBucket is ShapeTBF with a bucket, and a queue, of the given numbers of bytes.
 func ShapeBucket(n *NetNS, bytesPerSec uint64, bucket, queue uint32) error {
 	link, err := unshaped(n)
 	if err != nil {
@@ -121,8 +118,7 @@ func ShapeBucket(n *NetNS, bytesPerSec uint64, bucket, queue uint32) error {
 	return nil
 }
 
-// Unshape removes what ShapeHTB or ShapeTBF added; without either it does
-// nothing.
+// Unshape removes the shaper of ShapeHTB or ShapeTBF; without either it does nothing.
 func Unshape(n *NetNS) error {
 	_, err := unshaped(n)
 	return err

@@ -8,15 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ifb is the device through which ShapeIngressHTB sends what arrives.
+// ifb is the device through which ShapeIngressHTB sends arriving packets.
 const ifb = "ifb0"
 
-// ShapeIngressHTB puts the HTB class of ShapeHTB over everything that reaches
-// the namespace by Device. Linux has no queue for what arrives: it is
-// redirected to an ifb, whose sending side has one, and arrives after that. The
-// ifb's queue is 1000 packets as Device's, not the 32 that it is made with.
-// bytesPerSec counts link bytes; a TUN device has no link header, so that they
-// are IP bytes there.
+// ShapeIngressHTB puts the HTB class of ShapeHTB over everything that reaches the namespace by Device. Linux has no
+// ingress queue. So packets are redirected to an ifb, whose egress has a queue, and arrive after that. The ifb's
+// queue is 1000 packets like Device's, not its default of 32. bytesPerSec counts link bytes. A TUN device has no
+// link header, so there they equal IP bytes.
 func ShapeIngressHTB(n *NetNS, bytesPerSec uint64) error {
 	if err := UnshapeIngress(n); err != nil {
 		return err
@@ -62,8 +60,8 @@ func ingress(link netlink.Link) *netlink.Ingress {
 	}}
 }
 
-// IngressDrops returns what the class of ShapeIngressHTB has dropped. A packet
-// is what the device gives to the kernel: over a veth pair up to 64 KB.
+// IngressDrops returns the number of packets that the class of ShapeIngressHTB has dropped. A packet is a unit that
+// the device gives to the kernel: over a veth pair up to 64 KB.
 func IngressDrops(n *NetNS) (uint64, error) {
 	through, err := n.link.LinkByName(ifb)
 	if err != nil {
@@ -82,7 +80,7 @@ func IngressDrops(n *NetNS) (uint64, error) {
 	return drops, nil
 }
 
-// UnshapeIngress removes what ShapeIngressHTB added; without it it does nothing.
+// UnshapeIngress removes the objects of ShapeIngressHTB, if there are any.
 func UnshapeIngress(n *NetNS) error {
 	link, err := n.link.LinkByName(Device)
 	if err != nil {

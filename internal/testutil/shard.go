@@ -64,8 +64,8 @@ func runSharded(processes int, alone *regexp.Regexp) (code int, err error) {
 	return code, nil
 }
 
-// runShards runs each list of tests in a process, so many in parallel, and returns the highest
-// exit code. The list nil stands for what the command line says.
+// runShards runs each list of tests in a process, up to processes of them in parallel, and returns the highest exit
+// code. The list nil stands for the tests of the command line.
 func runShards(shards [][]string, processes int) (code int) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -73,7 +73,7 @@ func runShards(shards [][]string, processes int) (code int) {
 	for _, names := range shards {
 		args := os.Args[1:]
 		if names != nil {
-			args = append(args[:len(args):len(args)], "-test.run=^("+strings.Join(names, "|")+")$") // the last counts
+			args = append(args[:len(args):len(args)], "-test.run=^("+strings.Join(names, "|")+")$") // the last one counts
 		}
 		free <- struct{}{}
 		wg.Go(func() {

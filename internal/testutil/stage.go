@@ -2,8 +2,8 @@ package testutil
 
 import "os"
 
-// StageVariable names the environment variable that says which tests run: "quick" (no
-// root, no traffic), "test" (each behaviour once) or "all", which is also meant by none.
+// StageVariable names the environment variable that selects tests: "quick" (no root, no traffic), "test" (each
+// behaviour once) or "all". Without the variable all tests run.
 const StageVariable = "NETNICE_TEST_STAGE"
 
 const stageQuick, stageTest = "quick", "test"

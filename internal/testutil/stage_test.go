@@ -29,10 +29,10 @@ Each row is a test that ` + "`make test`" + ` does not run, and what has its beh
 `
 )
 
-// What leaves `make test` says which tests have its behaviour there: they exist, and have not
-// left it, too.
+// A test that `make test` skips names other tests with its behaviour. They exist, and `make test` does not skip
+// them.
 func TestWhatLeavesIsTestedMeanwhile(t *testing.T) {
-	covers := map[string]string{} // of each test that has left
+	covers := map[string]string{} // by name of each test that `make test` skips
 	stays := map[string]bool{}
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
@@ -93,7 +93,7 @@ func checkTestAllTable(t *testing.T, covers map[string]string) {
 	}
 }
 
-// coveredBy is what a test says to SkipUnlessAll, if it calls it.
+// coveredBy returns the text that a test passes to SkipUnlessAll, if it calls it.
 func coveredBy(f *ast.FuncDecl) (text string, called bool) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)

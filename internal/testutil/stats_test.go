@@ -39,7 +39,7 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-// The percentile is a value of the set, and as many do not exceed it as it says.
+// The percentile is a value of the set, and at least the given part of the values does not exceed it.
 func TestPercentileProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.Int(), 1, 50).Draw(t, "values")

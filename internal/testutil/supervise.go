@@ -17,17 +17,17 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// runVariable is in the environment of all that a test program starts: the process id of
-// its supervisor.
+// runVariable is in the environment of all processes that a test program starts. It holds the process id of the
+// program's supervisor.
 const runVariable = "NETNICE_TEST_RUN"
 
-// Supervise runs this test program in a process of its own, waits for it, and ends whatever
-// it leaves, however it ended: a panic, a kill, Ctrl-C. It first ends what earlier runs left
-// whose supervisor was killed, too. It returns in the inner process only. Call it as the
-// first thing in TestMain, after what other programs of the test are.
+// Supervise runs this test program in a process of its own, waits for it, and ends the processes that it leaves,
+// after a panic, a kill or Ctrl-C too. It first ends the processes of earlier runs whose supervisor was killed, too.
+// It returns in the inner process only. TestMain calls it first, after the checks for other roles of the test
+// program.
 func Supervise() {
 	if os.Getenv(runVariable) != "" || Privileged() != nil {
-		return // nothing can be left without root
+		return // without root a test leaves no such process
 	}
 	code, err := supervise()
 	if err != nil {
@@ -57,10 +57,10 @@ func supervise() (code int, err error) {
 	}
 	go func() {
 		for s := range signals {
-			_ = inner.Signal(s) // gone already is as good
+			_ = inner.Signal(s) // it may have ended already
 		}
 	}()
-	// Whoever loses its parent becomes a child of this process and is waited for, as by init.
+	// A process that loses its parent becomes a child of this process, which waits for it, like init.
 	for {
 		var status unix.WaitStatus
 		pid, err := unix.Wait4(-1, &status, 0, nil)
@@ -85,8 +85,8 @@ func supervise() (code int, err error) {
 	return code, nil
 }
 
-// endLeftovers ends all processes of runs, and removes their folders and cgroups. It returns how
-// many processes it ended.
+// endLeftovers ends all processes of runs, and removes their folders and cgroups. It returns the number of processes
+// that it ended.
 func endLeftovers(of func(run int) bool) (ended int) {
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		found := 0
@@ -101,7 +101,7 @@ func endLeftovers(of func(run int) bool) (ended int) {
 			break
 		}
 		ended = max(ended, found)
-		for { // those that were adopted
+		for { // the adopted processes
 			if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); err != nil || pid == 0 {
 				break
 			}
@@ -123,14 +123,15 @@ func endLeftovers(of func(run int) bool) (ended int) {
 	return ended
 }
 
-// isOfRun reports by a process's environment whether it is of such a run.
+// isOfRun reports by a process's environment whether the process belongs to such a run.
 func isOfRun(environ string, of func(run int) bool) bool {
 	text, err := os.ReadFile(environ)
 	run := runIn(text)
 	return err == nil && run != 0 && of(run)
 }
 
-// killOfRun kills a process if it is of such a run still once it is held by a descriptor: its number may be another's.
+// killOfRun kills a process if it still belongs to such a run once a descriptor holds it: another process may have
+// got its number.
 func killOfRun(pid int, environ string, of func(run int) bool) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -142,26 +143,26 @@ func killOfRun(pid int, environ string, of func(run int) bool) bool {
 
 const powerGroup = "netnice-cpu-"
 
-// PowerGroups are the groups of processes that have a power, in every hierarchy.
+// PowerGroups returns the groups of processes with a CPU share, in every hierarchy.
 func PowerGroups() (dirs []string) {
 	for _, depth := range []string{"*", "*/*", "*/*/*"} {
-		found, _ := filepath.Glob("/sys/fs/cgroup/" + depth + "/" + powerGroup + "*") // a good pattern
+		found, _ := filepath.Glob("/sys/fs/cgroup/" + depth + "/" + powerGroup + "*") // the pattern is valid
 		dirs = append(dirs, found...)
 	}
 	return dirs
 }
 
-// removeEmptyGroups removes the groups of powers whose process has ended and whose daemon was killed.
+// removeEmptyGroups removes the groups of CPU shares whose process has ended and whose daemon was killed.
 func removeEmptyGroups() {
 	for _, dir := range PowerGroups() {
 		name, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), powerGroup), "-")
 		if pid, err := strconv.Atoi(name); err == nil && !identity.Runs(pid) {
-			_ = os.Remove(dir) // fails while somebody is in it
+			_ = os.Remove(dir) // fails while a process is in it
 		}
 	}
 }
 
-// runIn is the run that a process's environment names, 0 if none.
+// runIn returns the run that a process's environment names, 0 if none.
 func runIn(environ []byte) int {
 	for v := range bytes.SplitSeq(environ, []byte{0}) {
 		if text, ok := bytes.CutPrefix(v, []byte(runVariable+"=")); ok {
@@ -172,7 +173,7 @@ func runIn(environ []byte) int {
 	return 0
 }
 
-// removeTree removes a folder, or a cgroup, whose files go with it.
+// removeTree removes a folder, or a cgroup, whose files disappear with it.
 func removeTree(path string) {
 	if !strings.HasPrefix(path, "/sys/fs/cgroup/") {
 		_ = os.RemoveAll(path) // the next run tries again
@@ -189,8 +190,8 @@ func removeTree(path string) {
 
 const runFolder = "netnice-test-"
 
-// RunName begins the names of folders and cgroups that a test makes outside its own
-// temporary folder, so that the supervisor finds them.
+// RunName returns the prefix of folders and cgroups that a test makes outside its own temporary folder, so that the
+// supervisor finds them.
 func RunName() string {
 	run := os.Getenv(runVariable)
 	if run == "" {

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that has the number of one of a run by now is not ended for that.
+// A process survives if it has the number of an ended process of a run.
 func TestKillOfRun(t *testing.T) {
-	RequireRoot(t) // as Supervise has
+	RequireRoot(t) // as Supervise does
 	const run = 1 << 30
 	start := func(value int) (cmd *exec.Cmd, environ string) {
 		t.Helper()
 		cmd = exec.Command("sleep", "60")
-		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", runVariable, value)) // the last counts
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", runVariable, value)) // the last value counts
 		require.NoError(t, cmd.Start())
 		environ = fmt.Sprintf("/proc/%d/environ", cmd.Process.Pid)
-		require.Eventually(t, func() bool { // in the midst of the exec it is empty
+		require.Eventually(t, func() bool { // during the exec it is empty
 			text, err := os.ReadFile(environ)
 			return err == nil && len(text) > 0
 		}, 10*time.Second, time.Millisecond)

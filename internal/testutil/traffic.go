@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Receiver is a process that reads what senders send and counts it.
+// Receiver is a process that reads and counts the data of senders.
 type Receiver struct {
 	*Series
 	proc *proc
@@ -33,16 +33,16 @@ func StartReceiver(n *NetNS, cfg ReceiverConfig) (*Receiver, error) {
 	return r, nil
 }
 
-// PID of the process.
+// PID returns the pid of the process.
 func (r *Receiver) PID() int { return r.proc.cmd.Process.Pid }
 
-// CPUSeconds returns what the process has used so far.
+// CPUSeconds returns the CPU time that the process has used so far.
 func (r *Receiver) CPUSeconds() (float64, error) {
 	m, err := r.proc.ask(order{Do: doInfo}, doInfo)
 	return m.CPU, err
 }
 
-// Close ends the process; what it counted stays readable.
+// Close ends the process; its counts stay readable.
 func (r *Receiver) Close() error { return r.proc.close() }
 
 // Sender is a process that sends to a Receiver.
@@ -82,7 +82,7 @@ func startSender(n *NetNS, cfg SenderConfig) (*Sender, error) {
 	return s, nil
 }
 
-// PID of the process.
+// PID returns the pid of the process.
 func (s *Sender) PID() int { return s.proc.cmd.Process.Pid }
 
 // Connect opens the connections and sends nothing.
@@ -91,8 +91,7 @@ func (s *Sender) Connect() error {
 	return err
 }
 
-// Start opens the connections if Connect has not, starts to send, and returns
-// when that was.
+// Start opens the connections if Connect has not, starts to send, and returns the instant of the start.
 func (s *Sender) Start() (Instant, error) {
 	m, err := s.proc.ask(order{Do: doStart}, doStart)
 	return m.T, err
@@ -120,7 +119,7 @@ func (s *Sender) Info() ([]ConnInfo, float64, error) {
 	return m.Conns, m.CPU, err
 }
 
-// Done is closed once all of the configured Bytes are handed to the kernel.
+// Done is closed once the kernel has taken all of the configured Bytes.
 func (s *Sender) Done() <-chan struct{} { return s.done }
 
 // RTT returns the smoothed round trips of the connections, read from TCP_INFO
@@ -131,16 +130,14 @@ func (s *Sender) RTT(from, to Instant) []time.Duration {
 	return Between(s.rtt, from, to)
 }
 
-// Latency returns how long requests or short connections took that completed
-// with from <= T < to.
+// Latency returns the durations of requests or short connections that completed with from <= T < to.
 func (s *Sender) Latency(from, to Instant) []time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Between(s.latency, from, to)
 }
 
-// Stop ends the sender and its children at once: what their sockets still hold
-// is thrown away.
+// Stop ends the sender and its children at once, and discards the data in their sockets.
 func (s *Sender) Stop() (SenderReport, error) {
 	m, err := s.proc.ask(order{Do: doStop}, doStop)
 	err = errors.Join(err, s.proc.close())
@@ -150,6 +147,6 @@ func (s *Sender) Stop() (SenderReport, error) {
 	return *m.Final, err
 }
 
-// Close ends the sender without a report. Connections that were closed before
-// go on draining; open ones too. Closing after Stop is harmless.
+// Close ends the sender without a report. Connections that were closed before still drain; open ones too. Closing
+// after Stop is harmless.
 func (s *Sender) Close() error { return s.proc.close() }

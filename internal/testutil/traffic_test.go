@@ -110,8 +110,8 @@ func TestShapersLimit(t *testing.T) {
 			report := stop(t, s)
 			h := HeadersOfAll(report.Conns)
 			limited := r.Goodput(0, begin.Add(300*time.Millisecond), begin.Add(1100*time.Millisecond))
-			// The virtual machines that run this are noisy: 8% is not a claim
-			// about HTB, only that the shaper is where it should be.
+			// The virtual machines that run this are noisy: 8% is not a claim about HTB. It only shows that the
+			// shaper is in its place.
 			if got := limited * h.LinkFactor / rate; got < 0.92 || got > 1.08 {
 				t.Errorf("link rate is %.3f of the limit, want 1", got)
 			}

@@ -8,30 +8,29 @@ import (
 	"time"
 )
 
-// Mode is what a sender does with its connections.
+// Mode is the kind of work that a sender does on its connections.
 type Mode string
 
 // The modes of a sender.
 const (
-	Bulk    Mode = "bulk"    // write WriteSize again and again, up to Bytes if that is set
+	Bulk    Mode = "bulk"    // write WriteSize again and again, up to Bytes if set
 	BigSend Mode = "bigsend" // one blocking write of Bytes (1 GB if 0) per connection
 	Request Mode = "request" // send RequestBytes, wait for ReplyBytes, pause, again
 	Short   Mode = "short"   // connect, send ShortBytes, close, again
 )
 
-// SenderConfig says what a sender does. The zero value of every field but To
-// has a meaning, given with it.
+// SenderConfig configures a sender. The zero value of every field except To has a meaning, given with it.
 type SenderConfig struct {
 	To          string `json:"to"`          // the receiver's address:port
 	Connections int    `json:"connections"` // in parallel; 0 = 1
 	Congestion  string `json:"congestion"`  // "cubic", "bbr", "reno"; "" = the namespace's default
 	Mode        Mode   `json:"mode"`        // "" = Bulk
 
-	// UpToBytesPerSec is how fast all bulk connections together write where nothing
-	// else limits them; 0 = as fast as the machine can.
+	// UpToBytesPerSec is the rate at which all bulk connections together write where no limit binds them; 0 = as
+	// fast as the machine can.
 	UpToBytesPerSec float64 `json:"up_to_bytes_per_sec"`
 
-	WriteSize int   `json:"write_size"` // of one write, in bytes; 0 = 64 KB
+	WriteSize int   `json:"write_size"` // bytes per write; 0 = 64 KB
 	Bytes     int64 `json:"bytes"`      // per connection, then it closes and drains; 0 = endless
 
 	RequestBytes int           `json:"request_bytes"` // 0 = 600
@@ -66,18 +65,18 @@ func setDefault[T comparable](v *T, to T) {
 	}
 }
 
-// Port is a port that a receiver listens on. Reading is discarding: the
-// payload is counted and never copied out of the kernel.
+// Port is a port that a receiver listens on. The receiver discards data: it counts the payload and never copies it
+// out of the kernel.
 type Port struct {
 	Number       uint16 `json:"number"`
 	RequestBytes int    `json:"request_bytes"` // 0 = only read; else answer each that many bytes...
 	ReplyBytes   int    `json:"reply_bytes"`   // ...with that many
 }
 
-// ReceiverConfig says what a receiver does.
+// ReceiverConfig configures a receiver.
 type ReceiverConfig struct {
 	Ports    []Port        `json:"ports"`    // none = port 5001, only reading
-	Interval time.Duration `json:"interval"` // of samples; 0 = 50 ms
+	Interval time.Duration `json:"interval"` // interval of samples; 0 = 50 ms
 	UID      uint32        `json:"uid"`      // if not 0, the user that the process runs as
 	// Cgroup, if not "", is the folder of a cgroup v2 that the process joins
 	// before it makes a socket.
@@ -92,22 +91,22 @@ func (c ReceiverConfig) withDefaults() ReceiverConfig {
 	return c
 }
 
-// DefaultPort is where a receiver listens if nothing else is said.
+// DefaultPort is the port of a receiver whose configuration names none.
 const DefaultPort = 5001
 
 // maxTracked bounds the connections of a receiver that have counters of their
 // own; later ones count only for their port. It keeps samples short.
 const maxTracked = 256
 
-// SenderReport is what a sender says when it stops.
+// SenderReport is the report of a sender when it stops.
 type SenderReport struct {
 	PID        int            `json:"pid"`
 	Started    Instant        `json:"started"`
 	Stopped    Instant        `json:"stopped"`
-	Conns      []ConnInfo     `json:"conns"`       // not of short connections
+	Conns      []ConnInfo     `json:"conns"`       // without short connections
 	Completed  int            `json:"completed"`   // requests or short connections
 	Failed     int            `json:"failed"`      // short connections that ended in an error
-	Written    int64          `json:"written"`     // payload handed to the kernel
+	Written    int64          `json:"written"`     // payload that the kernel has taken
 	CPUSeconds float64        `json:"cpu_seconds"` // since Start, of this process alone
 	Children   []SenderReport `json:"children,omitempty"`
 }
@@ -147,9 +146,9 @@ func (r SenderReport) TotalCPU() float64 {
 const (
 	doConfigure = "configure" // the first
 	doConnect   = "connect"
-	doStart     = "start" // connects too, if that was not done
+	doStart     = "start" // connects too, if necessary
 	doGrow      = "grow"  // opens more connections and sends over them, too
-	doFork      = "fork"  // starts a child process that is another sender, and starts that
+	doFork      = "fork"  // starts a child process that is another sender, and its traffic
 	doInfo      = "info"
 	doStop      = "stop"
 )
@@ -162,8 +161,7 @@ type order struct {
 	Receiver *ReceiverConfig `json:"receiver,omitempty"`
 }
 
-// The reports that a traffic process writes to its standard output. Each order
-// is answered by one report of the same name.
+// A traffic process writes these reports to its standard output. One report of the same name answers each order.
 const (
 	sawReady  = "ready"  // after configure
 	sawError  = "error"  // the last one

@@ -2,12 +2,10 @@
 // jitter, random loss, and a bottleneck with a buffer, each direction on its
 // own, IPv4 and IPv6. The kernel's netem does the same where there is one.
 //
-// At each end there is a TUN device; a process of its own takes the packets off
-// one and, at their time, puts them into the other. Senders use segmentation
-// offload as on a real device, but what travels are the segments: each is
+// At each end there is a TUN device. A process of its own takes the packets off one and, at their time, puts them
+// into the other. Senders use segmentation offload as on a real device, but the relay moves segments: each is
 // counted, lost, queued and delivered by itself.
 //
-// A program that uses it calls MaybeRun first of all in main or TestMain
-// (testutil.MaybeRunTraffic does), because the relay process is that same
-// program again. It ends when the program that started it ends.
+// A program that uses it calls MaybeRun first of all in main or TestMain (testutil.MaybeRunTraffic does), because
+// the relay process is an instance of that same program. It ends when the program that started it ends.
 package relay

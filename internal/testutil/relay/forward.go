@@ -9,7 +9,7 @@ import (
 
 const (
 	chunkMax  = vnetLen + 65536 + 256
-	readBatch = 16 // chunks, before what is due is delivered
+	readBatch = 16 // chunks, before due packets are delivered
 	sendBatch = 64 // packets, before the clock is read again
 
 	leastStall = 5 * time.Millisecond
@@ -36,15 +36,15 @@ func newDirection(from, to int, p Path, seed, stream uint64) *direction {
 	}
 }
 
-// memory is what a direction may need: what 1 GB/s puts on the way, within
-// bounds, and the bottleneck's buffer. It is used only as far as it is needed.
+// memory returns the bytes of memory that a direction may need. They are the bytes that 1 GB/s puts on the way,
+// within bounds, and the bottleneck's buffer. The kernel allocates only the part in use.
 func memory(p Path) int {
 	const least, most, perSecond = 16 << 20, 256 << 20, 1e9
 	bytes := int((p.Delay + p.Jitter).Seconds() * perSecond)
 	return min(max(bytes, least), most) + p.buffer()
 }
 
-// read takes chunks off the device until there are none, or enough for now.
+// read takes chunks off the device until there are no more, or enough for one turn.
 func (d *direction) read(now int64) error {
 	for range readBatch {
 		n, err := unix.Read(d.from, d.chunk)
@@ -65,7 +65,7 @@ func (d *direction) read(now int64) error {
 	return nil
 }
 
-// stalled says for how long the relay let a packet wait that was due, since it was here before.
+// stalled returns the time for which the relay let a due packet wait since its last call.
 func (d *direction) stalled(before, now int64) time.Duration {
 	_, due, ok := d.queue.head()
 	if wait := now - max(due, before); ok && wait > int64(leastStall) {
@@ -90,8 +90,7 @@ func (d *direction) packet(now int64, headers, payload []byte) {
 	}
 }
 
-// deliver writes what is due and returns when the next packet will be, 0 =
-// there is none.
+// deliver writes the due packets. It returns the departure time of the next packet, or 0 if there is none.
 func (d *direction) deliver(now int64) int64 {
 	for range sendBatch {
 		packet, due, ok := d.queue.head()
@@ -123,14 +122,13 @@ func (d *direction) counters() Counters {
 	return c
 }
 
-// set changes the path; packets that are on their way arrive as they would
-// have, and those behind them not before.
+// set changes the path. Packets on the way keep their arrival times, and later packets do not arrive before them.
 func (d *direction) set(p Path) {
 	d.travel.path = p
 }
 
-// forward runs both directions on the calling thread until orders ends or
-// fails; orders is called when something can be read from its descriptor.
+// forward runs both directions on the calling thread until orders ends or fails. forward calls orders when its
+// descriptor is readable.
 func forward(both [2]*direction, control int, orders func() error) error {
 	fds := []unix.PollFd{
 		{Fd: int32(both[0].from), Events: unix.POLLIN},

@@ -7,16 +7,14 @@ import (
 	"time"
 )
 
-// Path is what happens to packets in one direction. The zero value passes them
-// on at once.
+// Path describes the treatment of packets in one direction. The zero value passes them on at once.
 type Path struct {
-	Delay time.Duration `json:"delay"` // from one end to the other, without queueing
-	// Jitter: the delay wanders between Delay and Delay+Jitter. Packets stay
-	// in order, as in a queue.
+	Delay time.Duration `json:"delay"` // without queueing
+	// Jitter varies the delay between Delay and Delay+Jitter. Packets stay in order, as in a queue.
 	Jitter time.Duration `json:"jitter"`
 	Loss   float64       `json:"loss"`         // part of the packets that vanish at random, 0..1
-	Rate   uint64        `json:"rate"`         // of the bottleneck, IP bytes/s; 0 = none
-	Buffer int           `json:"buffer_bytes"` // of the bottleneck; 0 = 100 ms of the rate
+	Rate   uint64        `json:"rate"`         // rate of the bottleneck, IP bytes/s; 0 = none
+	Buffer int           `json:"buffer_bytes"` // buffer of the bottleneck; 0 = 100 ms of the rate
 }
 
 func (p Path) check() error {
@@ -41,7 +39,7 @@ func (p Path) buffer() int {
 	return max(int(p.Rate/10), leastBuffer)
 }
 
-// fate is what becomes of a packet.
+// fate is the outcome for a packet.
 type fate int
 
 const (
@@ -56,10 +54,10 @@ type travel struct {
 	path Path
 	rand *rand.Rand
 
-	free int64 // when the bottleneck has sent everything
-	last int64 // when the packet before arrives
+	free int64 // time at which the bottleneck has sent everything
+	last int64 // arrival time of the packet before
 
-	// Jitter goes in straight lines from one random point to the next.
+	// Jitter follows straight lines from one random point to the next.
 	from, to     time.Duration
 	begin, until int64
 }
@@ -68,8 +66,8 @@ func newTravel(p Path, seed, stream uint64) *travel {
 	return &travel{path: p, rand: rand.New(rand.NewPCG(seed, stream))}
 }
 
-// packet decides on a packet of that many IP bytes that enters now, and says
-// when it arrives. queued is what stands in the bottleneck with it, in bytes.
+// packet decides on a packet of that many IP bytes that enters now, and returns its arrival time. queued is the
+// backlog of the bottleneck with this packet, in bytes.
 func (t *travel) packet(now int64, bytes int) (f fate, due int64, queued int) {
 	due = now
 	if t.path.Rate > 0 {
@@ -91,8 +89,8 @@ func (t *travel) packet(now int64, bytes int) (f fate, due int64, queued int) {
 	return passes, due, queued
 }
 
-// jitter is the part of Jitter at that time. Its slope is at most one half, so
-// that packets which enter one after the other do not pile up.
+// jitter returns the part of Jitter at that time. Its slope is at most one half, so packets that enter one after the
+// other do not pile up.
 func (t *travel) jitter(now int64) time.Duration {
 	if t.path.Jitter == 0 {
 		return 0

@@ -13,27 +13,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processName is the argv[0] by which a program knows that it is the relay.
+// processName is the argv[0] that tells a program to run as the relay.
 const processName = "netnice-relay"
 
-// The relay process's devices.
+// These are the descriptors of the relay process.
 const (
 	deviceA = 3
 	deviceB = 4
 )
 
-// order is a line to the relay process. The first one configures it; each is
-// answered by a line.
+// order is a line to the relay process. The first one configures it; the relay answers each by a line.
 type order struct {
-	Set *Config `json:"set,omitempty"` // else only the counters are wanted
+	Set *Config `json:"set,omitempty"` // nil requests only the counters
 }
 
 type answer struct {
 	Counters [2]Counters `json:"counters"`
 }
 
-// MaybeRun turns the process into a relay if it was started as one by Start,
-// and then never returns. Otherwise it does nothing.
+// MaybeRun turns the process into a relay if Start started it as one, and then never returns. Otherwise it does
+// nothing.
 func MaybeRun() {
 	if len(os.Args) != 1 || os.Args[0] != processName {
 		return
@@ -42,15 +41,15 @@ func MaybeRun() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(0) // EOF: whoever started us is gone, or wants no more
+	os.Exit(0) // EOF: the starting process is gone, or has closed the pipe
 }
 
-// run returns io.EOF when its input ends, or what went wrong.
+// run returns io.EOF when its input ends, or an error.
 func run(stdin *os.File, stdout io.Writer) error {
-	// The name is for people who look at ps; any other is as good.
+	// The name is for readers of ps; any other would do.
 	_ = os.WriteFile("/proc/self/comm", []byte("nn-relay"), 0)
 	runtime.LockOSThread()
-	debug.SetGCPercent(-1) // nothing is allocated but by orders
+	debug.SetGCPercent(-1) // only orders allocate memory
 	urgent()
 	lines := bufio.NewReader(stdin)
 	out := json.NewEncoder(stdout)
@@ -90,8 +89,8 @@ func run(stdin *os.File, stdout io.Writer) error {
 	return forward(both, int(stdin.Fd()), obey)
 }
 
-// urgent has the calling thread run before others, with exact timers. Without
-// the right to it the relay works too, only less exactly.
+// urgent gives the calling thread priority over others, and exact timers. Without the right to that the relay works
+// too, only less exactly.
 func urgent() {
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 10}, 0)

@@ -13,7 +13,7 @@ func TestTravel(t *testing.T) {
 	const now = int64(time.Hour)
 	for name, c := range map[string]struct {
 		path Path
-		due  []time.Duration // of packets of 1000 bytes that enter at once, -1 = dropped
+		due  []time.Duration // arrival times of packets of 1000 bytes that enter at once, -1 = dropped
 	}{
 		"nothing": {Path{}, []time.Duration{0, 0}},
 		"delay":   {Path{Delay: time.Second}, []time.Duration{time.Second, time.Second}},
@@ -53,7 +53,7 @@ func TestTravelJitter(t *testing.T) {
 	}
 }
 
-// chunk makes what a device hands out for a large send.
+// chunk returns the bytes that a device delivers for a large send.
 func chunk(v6 bool, payload []byte, size int) []byte {
 	ip := 20
 	if v6 {
@@ -140,7 +140,7 @@ func TestSegmentsRefuses(t *testing.T) {
 	}
 }
 
-// The queue against a plain list.
+// The test compares the queue with a plain list.
 func TestQueue(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	q := newQueue(5000, 16)
@@ -154,7 +154,7 @@ func TestQueue(t *testing.T) {
 				held += len(p)
 			} else {
 				refused++
-				// One packet's length is lost at the end, one at the beginning.
+				// One packet's length is unused at the end, and one at the beginning.
 				if len(model) < 16 && held+3*900 < 5000 {
 					t.Fatalf("refused with %d packets, %d bytes", len(model), held)
 				}

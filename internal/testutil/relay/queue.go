@@ -1,13 +1,12 @@
 package relay
 
-// queue holds packets until they are due, in order, in one piece of memory
-// that is touched only as far as it is used.
+// queue holds packets until they are due, in order, in one piece of memory. It touches only the memory in use.
 type queue struct {
 	bytes   []byte
 	entries []entry // a ring
 	first   int     // index of the oldest
 	count   int
-	write   int // where the next packet's bytes go
+	write   int // offset of the next packet's bytes
 }
 
 type entry struct {
@@ -30,7 +29,7 @@ func (q *queue) push(due int64, headers, payload []byte) bool {
 		at = 0
 	} else if oldest := q.entries[q.first].at; at > oldest {
 		if at+n > len(q.bytes) {
-			at = 0 // not in two pieces
+			at = 0 // a packet must be contiguous
 		}
 		if at == 0 && n >= oldest {
 			return false
@@ -49,7 +48,7 @@ func (q *queue) push(due int64, headers, payload []byte) bool {
 	return true
 }
 
-// head returns the oldest packet and when it is due; ok is false without one.
+// head returns the oldest packet and its arrival time; ok is false without one.
 func (q *queue) head() (packet []byte, due int64, ok bool) {
 	if q.count == 0 {
 		return nil, 0, false

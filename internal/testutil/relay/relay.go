@@ -20,11 +20,11 @@ type Namespace interface {
 	Do(fn func() error) error
 }
 
-// Config is what a relay does.
+// Config configures a relay.
 type Config struct {
 	AtoB Path   `json:"a_to_b"`
 	BtoA Path   `json:"b_to_a"`
-	Seed uint64 `json:"seed"` // of loss and jitter: the same seed, the same path
+	Seed uint64 `json:"seed"` // for loss and jitter: the same seed gives the same path
 }
 
 // RoundTrip returns a configuration with half of the round trip's time in each
@@ -81,9 +81,9 @@ func Start(a, b Namespace, device string, c Config) (*Relay, error) {
 	r := new(Relay)
 	r.cmd = &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{processName}, Stderr: &r.stderr, ExtraFiles: files[:],
-		// One thread does all; built with the race detector, it would linger.
+		// One thread does all the work. With the race detector it would wait for a second at its end.
 		Env:         append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // Ctrl-C in a terminal is ours to handle
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // the starting process handles Ctrl-C in a terminal
 	}
 	stdin, err := r.cmd.StdinPipe()
 	if err != nil {
@@ -126,7 +126,7 @@ func openTUN(name string) (*os.File, error) {
 	return f, nil
 }
 
-// PID of the relay process.
+// PID returns the pid of the relay process.
 func (r *Relay) PID() int { return r.cmd.Process.Pid }
 
 // Set changes the paths from now on; the seed and the memory stay.
@@ -138,7 +138,7 @@ func (r *Relay) Set(c Config) error {
 	return err
 }
 
-// Counters returns what was counted from A to B and from B to A.
+// Counters returns the counts from A to B and from B to A.
 func (r *Relay) Counters() (aToB, bToA Counters, err error) {
 	a, err := r.ask(order{})
 	return a.Counters[0], a.Counters[1], err
@@ -158,7 +158,7 @@ func (r *Relay) ask(o order) (answer, error) {
 	return a, nil
 }
 
-// Close ends the process; the devices go with it. Closing twice is harmless.
+// Close ends the process; the devices disappear with it. Closing twice is harmless.
 func (r *Relay) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

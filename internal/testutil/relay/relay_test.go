@@ -93,13 +93,13 @@ func TestDelay(t *testing.T) {
 		}
 		least, median := testutil.Percentile(trips, 0), testutil.Percentile(trips, 50)
 		t.Logf("IPv6 %v: least %v, median %v", v6, least, median)
-		if least < 27*ms || median > 29*ms { // four wakeups; 1.05 ms were seen, once
+		if least < 27*ms || median > 29*ms { // four wakeups; 1.05 ms occurred once
 			t.Errorf("round trips from %v, median %v, want 27 ms and at most 2 ms more", least, median)
 		}
 	}
 }
 
-// What no processor was there for is told from the path's own delay.
+// The relay separates the time without a processor from the path's own delay.
 func TestStalled(t *testing.T) {
 	p := testutil.MustDistantPair(t, relay.Config{AtoB: relay.Path{Delay: 20 * ms}})
 	a, b := sockets(t, p, false)
@@ -125,7 +125,7 @@ func TestStalled(t *testing.T) {
 	}
 }
 
-// stream sends n numbered packets of a size and returns the numbers that came.
+// stream sends n numbered packets of a size and returns the numbers that arrived.
 func stream(t *testing.T, a, b *net.UDPConn, n, size int, pause time.Duration) []int {
 	t.Helper()
 	got := make(chan []int)
@@ -173,7 +173,7 @@ func TestLoss(t *testing.T) {
 			t.Errorf("%.0f packets of %d were lost, want %.0f +- %.0f", gone, n, n*loss, spread)
 		}
 		c, _ := counters(t, p)
-		// Others than ours: what a namespace says to its neighbours.
+		// Packets of the namespace to its neighbours count, too.
 		if c.Lost < uint64(gone) || c.Lost > uint64(gone)+3 || c.Unwanted() > 0 || c.PacketsIn != c.Packets+c.Lost {
 			t.Errorf("counters %+v, %.0f lost", c, gone)
 		}
@@ -232,7 +232,7 @@ func rateAndBuffer(t *testing.T) error {
 	return nil
 }
 
-// TCP at a distance: nothing is lost or damaged, IPv4 and IPv6, offload or not.
+// TCP runs at a distance: no segment is lost or damaged, over IPv4 and IPv6, with offload and without.
 func TestTCP(t *testing.T) {
 	for name, to := range map[string]string{"IPv4": "10.98.0.2:5001", "IPv6": "[fd00:98::2]:5001"} {
 		t.Run(name, func(t *testing.T) {

@@ -5,9 +5,9 @@ import (
 	"errors"
 )
 
-// The header that a TUN device with IFF_VNET_HDR puts before each packet
-// (struct virtio_net_hdr): flags, kind of segmentation, length of the headers,
-// size of a segment's payload, where a checksum begins and is stored.
+// A TUN device with IFF_VNET_HDR puts this header before each packet (struct virtio_net_hdr). Its fields are flags,
+// kind of segmentation, length of the headers, size of a segment's payload, start of the checksummed data, and
+// offset of the checksum.
 const (
 	vnetLen = 10
 
@@ -27,9 +27,8 @@ const (
 
 var errMalformed = errors.New("malformed packet")
 
-// segments calls each for every packet that a chunk read from a TUN device
-// stands for, in order: the packet's headers and payload, which are valid
-// during the call, headers beginning with a vnet header.
+// segments calls each for every packet that a chunk from a TUN device contains, in order. The packet's headers and
+// payload are valid during the call. headers begins with a vnet header.
 func segments(chunk []byte, each func(headers, payload []byte)) error {
 	if len(chunk) < vnetLen+20 {
 		return errMalformed
@@ -68,7 +67,7 @@ func segments(chunk []byte, each func(headers, payload []byte)) error {
 // cut makes the headers of the segments of one chunk.
 type cut struct {
 	headers  [vnetLen + 60 + 60]byte
-	tcp, end int // where the TCP header begins and ends
+	tcp, end int // start and end of the TCP header
 	v6       bool
 	done     int // segments
 	sent     int // payload bytes
@@ -100,7 +99,7 @@ func (c *cut) next(chunk []byte, payload int, last bool) []byte {
 		flags &^= tcpCWR
 	}
 	tcp[13] = flags
-	// What the receiver's offload would complete: the sum of the pseudo header.
+	// The receiver's offload would complete this checksum: it holds the sum of the pseudo header.
 	const protocolTCP = 6
 	binary.BigEndian.PutUint16(tcp[16:], fold(pseudo+protocolTCP+uint32(len(tcp)+payload)))
 	c.done++

@@ -1,6 +1,6 @@
-// Package sockopts makes the calls of setsockopt and getsockopt by which it shows whether
-// somebody spoils the options of others: large ones, binary ones, such with pointers, and
-// wrong ones. It says what the kernel answered and judges nothing.
+// Package sockopts makes the calls of setsockopt and getsockopt that show whether other software spoils socket
+// options: large ones, binary ones, those with pointers, and wrong ones. It returns the kernel's answers and judges
+// nothing.
 package sockopts
 
 import (
@@ -13,27 +13,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Answer is what the kernel said to one option: to setting it, and to reading it back.
+// Answer is the kernel's answer for one option: to the call that sets it, and to the call that reads it back.
 type Answer struct {
 	Name  string
-	Bytes int    // of the value that was set
+	Bytes int    // size of the value
 	Set   string // "ok" or the error
-	Get   string // the same, with length and hash of what was read
+	Get   string // the same, with length and hash of the result
 }
 
 func (a Answer) String() string {
 	return fmt.Sprintf("%s (%d bytes): set %s, get %s", a.Name, a.Bytes, a.Set, a.Get)
 }
 
-// option is one that is set on a socket and read back.
+// option is an option that the package sets on a socket and reads back.
 type option struct {
 	name          string
 	family, kind  int
 	level, number int
 	value         []byte
-	read          int // number to read it back by, if not the same; -1: it is not
-	room          int // for what is read; 0 = as large as the value
-	steady        int // so many bytes of what is read are the same each time; 0 = all
+	read          int // option number for the read; 0: the same, -1: no read
+	room          int // room for the result; 0 = as large as the value
+	steady        int // number of bytes of the result that are the same each time; 0 = all
 	prepare       func(fd int) error
 	protocol      int
 	pinned        any // keeps what the value points to
@@ -50,8 +50,8 @@ const (
 	udpSegment    = 103
 )
 
-// Answers asks all of them. It needs CAP_NET_ADMIN, and a network namespace in which
-// net.ipv4.igmp_max_msf is 2000 at least and lo is up.
+// Answers tries all options. It needs CAP_NET_ADMIN, and a network namespace in which net.ipv4.igmp_max_msf is 2000
+// at least and lo is up.
 func Answers() (list []Answer, err error) {
 	for _, o := range table() {
 		a, err := o.ask()
@@ -152,8 +152,8 @@ func (o option) ask() (Answer, error) {
 	return a, nil
 }
 
-// get says what getsockopt returns; of IP_MSFILTER and the like the caller says by the
-// first bytes which one is meant.
+// get returns the answer of getsockopt. For IP_MSFILTER and similar options the first bytes of the buffer select the
+// entry.
 func (o option) get(fd, number, room int) string {
 	out := make([]byte, max(room, 8)*8) // SO_GET_FILTER counts by 8 bytes
 	if o.level == unix.IPPROTO_IP {
@@ -184,7 +184,7 @@ func words(list ...uint32) (out []byte) {
 
 var group = [4]byte{239, 1, 2, 3}
 
-const loopback = 0x0100007f // 127.0.0.1 as it stands in memory on little-endian machines
+const loopback = 0x0100007f // 127.0.0.1 in memory on little-endian machines
 
 func join(fd int) error {
 	return unix.SetsockoptIPMreq(fd, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, &unix.IPMreq{Multiaddr: group, Interface: [4]byte{127, 0, 0, 1}})

@@ -7,20 +7,19 @@ import (
 	"strings"
 )
 
-// Coverage counts in how many programs each choice was, alone and together with each other one of the
-// same sender.
+// Coverage counts the programs with each choice, alone and together with each other choice of the same sender.
 type Coverage struct {
 	Programs int
 	Traits   map[string]int
 	Pairs    map[[2]string]int
 }
 
-// NewCoverage returns one of no program.
+// NewCoverage returns the coverage of no program.
 func NewCoverage() *Coverage {
 	return &Coverage{Traits: map[string]int{}, Pairs: map[[2]string]int{}}
 }
 
-// Add counts a program; refused are choices, such as "option=bbr", that the kernel did not let it have.
+// Add counts a program; refused holds choices, such as "option=bbr", that the kernel did not allow.
 func (c *Coverage) Add(p Program, refused map[string]bool) {
 	c.Programs++
 	traits, pairs := map[string]bool{}, map[[2]string]bool{}
@@ -49,7 +48,7 @@ func (c *Coverage) Add(p Program, refused map[string]bool) {
 	}
 }
 
-// String says what was seldom.
+// String lists the rare choices.
 func (c *Coverage) String() string {
 	rarest := slices.SortedFunc(maps.Keys(c.Traits), func(a, b string) int { return c.Traits[a] - c.Traits[b] })
 	var b strings.Builder

@@ -1,9 +1,9 @@
-// Package trafficgen makes random programs that use the network in every way that it knows, each
-// from a seed: what kinds of sockets, what they were used for before, which options they have, by which calls
-// they send how much, who has them, how their peers behave, and when which limit is set. A program is a
-// list of choices, so that one that gets around a limit can be made as small as possible and kept.
+// Package trafficgen makes random programs that use the network in every way that it knows, each from a seed. A
+// program chooses kinds of sockets, their history, their options, calls, amounts, the processes that have them, the
+// behaviour of the peers, and the kind and time of the limit. A program is a list of choices, so that one that
+// evades a limit can be made as small as possible and kept.
 //
-// sender.py and peer.py carry programs out; TestGenerated in internal/e2e limits them and measures.
+// sender.py and peer.py execute programs; TestGenerated in internal/e2e limits them and measures.
 package trafficgen
 
 import _ "embed"

@@ -10,7 +10,8 @@ import (
 //go:embed kept/*.json
 var keptFiles embed.FS
 
-// Kept returns the programs that once failed TestGenerated, by name. What they do not say is as usual.
+// Kept returns the programs that once failed TestGenerated, by name. Dimensions without a choice have their first
+// choice.
 func Kept() (map[string]Program, error) {
 	files, err := keptFiles.ReadDir("kept")
 	if err != nil {
@@ -31,7 +32,7 @@ func Kept() (map[string]Program, error) {
 	return all, nil
 }
 
-// Parse reads a program from JSON. What that does not say is as usual.
+// Parse reads a program from JSON. Dimensions without a choice have their first choice.
 func Parse(text []byte) (p Program, err error) {
 	if err := json.Unmarshal(text, &p); err != nil {
 		return p, err

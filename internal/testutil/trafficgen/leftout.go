@@ -1,12 +1,12 @@
 package trafficgen
 
-// Way is a way around a limit that generated programs do not take, because it is known to lead around it.
+// Way is a known evasion of a limit that generated programs do not use.
 type Way struct {
-	Name string // as EVASION of netnice(1) has it
-	Not  string // the action that no program takes
+	Name string // its name in EVASION of netnice(1)
+	Not  string // the action that no program performs
 }
 
-// LeftOut are all of them, compared by name with EVASION.
+// LeftOut holds all known evasions. A test compares their names with EVASION.
 var LeftOut = []Way{
 	{"Another network namespace", "configure the devices of its namespace"},
 	{"Other protocols", "send by packet sockets; receive by ICMP and raw sockets"},

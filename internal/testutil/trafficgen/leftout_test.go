@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The man page names as ways around a limit what generated programs do not try, no more and no less.
+// The man page names exactly the evasions that generated programs leave out.
 func TestManPageNamesWhatIsLeftOut(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/man/netnice.1")
 	require.NoError(t, err)

@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// Program is what one tree of processes does, and how it is limited.
+// Program describes the work of one tree of processes, and its limit.
 type Program struct {
 	Seed    uint64   `json:"seed"`
 	Limit   Traits   `json:"limit"`
 	Senders []Traits `json:"senders"`
 }
 
-// Traits has what was chosen for each dimension.
+// Traits maps each dimension to its choice.
 type Traits map[string]string
 
-// dimension is something that is chosen. The first choice is the one that Shrink goes back to; one that is listed
-// twice is chosen twice as often.
+// dimension is a property with choices. Shrink returns to the first choice. A choice that is listed twice is twice
+// as likely.
 type dimension struct {
 	name    string
 	choices []choice
 }
 
-// choice is one way; only says what else has to be chosen for it, nil is nothing.
+// choice is one value; only checks the other choices that it requires, nil requires nothing.
 type choice struct {
 	value string
 	only  func(limit, sender Traits) bool
@@ -55,7 +55,7 @@ func root(l, _ Traits) bool { return l["user"] == "root" }
 
 func keepsOneSocket(_, s Traits) bool { return s["life"] == "keeps" || s["life"] == "shares" }
 
-// limits are the dimensions of how a program is limited.
+// limits holds the dimensions of a program's limit.
 var limits = []dimension{
 	{"user", always("somebody", "somebody", "somebody", "root")},
 	{"subject", slices.Concat(always("pid", "cgroup"), onlyIf(func(l, _ Traits) bool { return l["user"] != "root" }, "user"))},
@@ -66,13 +66,13 @@ var limits = []dimension{
 	{"direction", always("up", "up", "total")},
 }
 
-// senders are those of each thread or process that sends. The order is that in which they are chosen.
+// senders holds the dimensions of each thread or process that sends, in the order in which they are chosen.
 var senders = []dimension{
 	{"kind", slices.Concat(always("tcp", "tcp", "tcp", "mptcp", "mptcp", "udp", "udp", "udplite", "ping"), onlyIf(root, "raw"))},
 	{"family", always("4", "6", "mapped")},
 	{"life", slices.Concat(always("keeps", "keeps", "closes", "crowd", "shares"), onlyIf(stream, "aborts", "serves"))},
 	{"place", slices.Concat(always("thread", "child", "late", "executed", "user_namespace"), onlyIf(root, "other_user", "moved"),
-		// A process that has left the tree before the limit is set is not in it.
+		// A process that has left the tree before the limit is set does not belong to it.
 		onlyIf(func(l, _ Traits) bool { return l["subject"] != "pid" || l["when"] != "sending" && l["then"] != "again" }, "orphan"))},
 	{"past", slices.Concat(always("none", "bound", "reconnected"), onlyIf(isTCP, "loopback", "listened"))},
 	{"handle", slices.Concat(always("own"), onlyIf(keepsOneSocket, "high", "copied", "passed", "kept"))},
@@ -83,12 +83,12 @@ var senders = []dimension{
 	{"peer", slices.Concat(always("reads"), onlyIf(stream, "answers", "dawdles", "stalls", "resets", "small"))},
 }
 
-// options are what a program sets on its sockets; two of them.
+// options holds the options that a program sets on its sockets; it sets two.
 var options = slices.Concat(always("none", "sndbuf_small", "sndbuf_large", "pacing_low", "pacing_high", "tos", "filter", "priority", "ip_options"),
 	onlyIf(stream, "nodelay", "cork", "maxseg_100", "maxseg_536", "reno", "cubic", "bbr", "keepalive", "notsent_lowat", "user_timeout", "quickack", "fastopen"),
 	onlyIf(isTCP, "md5_full"))
 
-// Most is how many senders a program has at most.
+// Most is the largest number of senders of a program.
 const Most = 4
 
 // New makes the program of a seed.
@@ -118,7 +118,7 @@ func (d dimension) pick(r *rand.Rand, limit, sender Traits) string {
 	return fit[r.IntN(len(fit))]
 }
 
-// valid says whether all that was chosen fits together.
+// valid says whether all choices are compatible.
 func (p Program) valid() bool {
 	fits := func(d dimension, t, limit, sender Traits) bool {
 		return slices.ContainsFunc(d.choices, func(c choice) bool {
@@ -140,12 +140,12 @@ func (p Program) valid() bool {
 	return len(p.Senders) > 0
 }
 
-// Any says whether a sender has chosen this.
+// Any says whether a sender has one of these choices.
 func (p Program) Any(name string, values ...string) bool {
 	return slices.ContainsFunc(p.Senders, func(s Traits) bool { return slices.Contains(values, s[name]) })
 }
 
-// String lists what is not as in the simplest program.
+// String lists the choices that differ from the simplest program.
 func (p Program) String() string {
 	var b strings.Builder
 	p.Limit.write(&b, limits)

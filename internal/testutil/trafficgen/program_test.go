@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// all lists each choice there is, as Coverage names them.
+// all lists each choice, as Coverage names them.
 func all() (list []string) {
 	for _, dims := range [][]dimension{limits, senders} {
 		for _, d := range dims {
@@ -32,7 +32,7 @@ func TestASeedIsAProgram(t *testing.T) {
 	require.NotEqual(t, New(1).Senders, New(2).Senders)
 }
 
-// Each choice is in one of a hundred programs at least, and each pair that fits together in some of 20,000.
+// Each choice is in one of a hundred programs at least, and each compatible pair is in some of 20,000.
 func TestCoverage(t *testing.T) {
 	const count = 20_000
 	c := NewCoverage()
@@ -61,7 +61,8 @@ func TestCoverage(t *testing.T) {
 	require.Equal(t, len(c.Pairs), fit)
 }
 
-// together says whether some program may have both: each dimension is tried with all that they may depend on.
+// together says whether some program may have both choices: it tries each dimension with all that they may depend
+// on.
 func together(a, b string) bool {
 	name := func(t string) string { n, _, _ := strings.Cut(t, "="); return n }
 	if name(a) == name(b) && name(a) != "option" {
@@ -87,7 +88,7 @@ func together(a, b string) bool {
 	return false
 }
 
-// has says whether a program of these may have the choice, and these fit together.
+// has says whether one of these programs may have the choice, and whether these are compatible.
 func has(limit, sender Traits, trait string) bool {
 	name, value, _ := strings.Cut(trait, "=")
 	fits := func(d dimension, v string) bool {
@@ -108,7 +109,7 @@ func has(limit, sender Traits, trait string) bool {
 	return true
 }
 
-// What fails because of two choices alone ends as these two.
+// A failure that needs only two choices shrinks to these two.
 func TestShrink(t *testing.T) {
 	for seed := range uint64(2000) {
 		guilty := func(p Program) bool {

@@ -2,8 +2,8 @@ package trafficgen
 
 import "slices"
 
-// Shrink returns the smallest program that it finds which still fails, trying at most so many. The
-// program itself has to fail.
+// Shrink returns the smallest program that it finds which still fails, with at most tries attempts. The program
+// itself has to fail.
 func Shrink(p Program, tries int, fails func(Program) bool) Program {
 	for changed := true; changed; {
 		changed = false
@@ -21,7 +21,7 @@ func Shrink(p Program, tries int, fails func(Program) bool) Program {
 	return p
 }
 
-// simpler lists programs with one sender less, or one choice that is the usual one.
+// simpler lists programs with one sender less, or with one choice replaced by the first one.
 func simpler(p Program) (list []Program) {
 	add := func(c Program) {
 		if c.valid() {

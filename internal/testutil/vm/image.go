@@ -18,8 +18,8 @@ import (
 // initPackage is the program that runs first in the guest.
 const initPackage = "github.com/netnice/netnice/internal/testutil/vm/cmd/vminit"
 
-// buildImage writes the guest's file system to the file image; temp is a folder
-// for what it needs on the way. It returns what it could not include.
+// buildImage writes the guest's file system to the file image; temp is a folder for intermediate files. It returns
+// notes on the files that it could not include.
 func buildImage(ctx context.Context, c Config, kernel *Kernel, temp, image string) (notes []string, err error) {
 	initProgram := filepath.Join(temp, "init")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", initProgram, initPackage)

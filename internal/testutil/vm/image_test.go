@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// entry is what a reader written from the format's description, not from
-// archive, finds.
+// entry is an archive member as a separate reader sees it, which follows the format's description and not archive.
 type entry struct {
 	mode, rdevMajor, rdevMinor uint64
 	data                       string

@@ -34,11 +34,9 @@ func metaPackage(series string) string {
 	return "linux-image-" + series + "-amd64"
 }
 
-// FetchKernel returns a kernel. want is a series of Debian's ("6.1", "6.12"),
-// the path of a package file (.deb), or that of a bootable image that has all
-// it needs built in. A package is downloaded with apt-get, without being
-// installed, and kept in a folder below cache; a copy that is there already is
-// used without asking apt.
+// FetchKernel returns a kernel. want is a series of Debian's ("6.1", "6.12"), the path of a package file (.deb), or
+// that of a bootable image without modules. FetchKernel downloads a package with apt-get, without installing it, and
+// keeps it in a folder below cache. If a copy exists already, it does not ask apt.
 func FetchKernel(ctx context.Context, want, cache string) (*Kernel, error) {
 	if strings.Contains(want, "/") && !strings.HasSuffix(want, ".deb") {
 		return ownKernel(want)
@@ -80,7 +78,7 @@ func FetchKernel(ctx context.Context, want, cache string) (*Kernel, error) {
 	return openKernel(folder)
 }
 
-// ownKernel is an image that somebody built, without modules.
+// ownKernel returns an image that the user built, without modules.
 func ownKernel(image string) (*Kernel, error) {
 	if _, err := os.Stat(image); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoKernel, err)
@@ -109,7 +107,7 @@ func openKernel(folder string) (*Kernel, error) {
 	return k, nil
 }
 
-// moduleName brings the two ways of writing a module's name together.
+// moduleName maps both spellings of a module's name to one.
 func moduleName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 // download fetches the kernel that meta depends on into dir.
@@ -189,7 +187,7 @@ func unpackTar(archive *tar.Reader, dir string) error {
 	}
 }
 
-// destination says where an entry of the package is kept, "" for most of them.
+// destination returns the path at which to keep an entry of the package, "" for most of them.
 func destination(entry *tar.Header) string {
 	if entry.Typeflag != tar.TypeReg {
 		return ""
@@ -220,9 +218,8 @@ func destination(entry *tar.Header) string {
 	return ""
 }
 
-// moduleFiles returns the contents of the named modules and of all that they
-// need, in the order to load them. Names that the package does not have as a
-// module (built in, or unknown to this kernel) are returned in missing.
+// moduleFiles returns the contents of the named modules and of their dependencies, in load order. missing holds the
+// names that the package does not have as a module (built in, or unknown to this kernel).
 func (k *Kernel) moduleFiles(ctx context.Context, names []string) (order []moduleFile, missing []string, err error) {
 	done := map[string]bool{}
 	var visit func(name string) error
@@ -286,7 +283,7 @@ func decompress(ctx context.Context, tool, file string) ([]byte, error) {
 	return out, nil
 }
 
-// moduleDepends reads the modules that a module needs out of its own header.
+// moduleDepends reads the dependencies of a module from its own header.
 func moduleDepends(module []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(module))
 	if err != nil {

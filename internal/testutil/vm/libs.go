@@ -12,8 +12,8 @@ import (
 // ErrNoLibrary says that a shared library of a program was not found.
 var ErrNoLibrary = errors.New("shared library not found")
 
-// addProgram adds a host program under the name to, with the dynamic loader and
-// the shared libraries that it names, at their places on the host.
+// addProgram adds a host program under the name to, with the dynamic loader and its shared libraries, at their
+// places on the host.
 func addProgram(a *archive, host, to string) error {
 	a.file(to, host)
 	done := map[string]bool{}

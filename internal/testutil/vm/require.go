@@ -22,8 +22,7 @@ func CompileTest(ctx context.Context, pkg, dir string) (string, error) {
 	return program, nil
 }
 
-// Require skips a test that boots a guest, unless $NETNICE_TEST_VM is 1: then
-// what is missing is a failure.
+// Require skips a test that boots a guest, unless $NETNICE_TEST_VM is 1: then a missing requirement is a failure.
 func Require(t testing.TB) {
 	t.Helper()
 	if os.Getenv("NETNICE_TEST_VM") != "1" {

@@ -87,20 +87,19 @@ func DefaultModules() []string {
 
 // Result is what a run produced.
 type Result struct {
-	Kernel   string // the package
+	Kernel   string // package
 	ExitCode int    // of the program; 128 + signal if a signal ended it
 	Stdout   []byte
 	Stderr   []byte
-	Files    map[string][]byte // what Config.Fetch asked for and the guest had
-	Console  string            // what the kernel printed
-	Notes    []string          // what the guest could not do, for instance load a module
-	Boot     time.Duration     // from qemu's start to the program's
-	Ran      time.Duration     // how long the program ran, by the guest's clock
+	Files    map[string][]byte // the files of Config.Fetch that the guest had
+	Console  string            // the kernel's output
+	Notes    []string          // failures in the guest, for instance of a module to load
+	Boot     time.Duration     // time from qemu's start to the program's start
+	Ran      time.Duration     // duration of the program, by the guest's clock
 }
 
-// ErrGuest says that the guest ended without saying how the program did: it
-// did not boot, it panicked, or its time was up. The error's text holds the end
-// of the kernel's console.
+// ErrGuest says that the guest ended without the program's exit status: it did not boot, it panicked, or its time
+// was up. The error's text holds the end of the kernel's console.
 var ErrGuest = errors.New("guest failed")
 
 func (c Config) withDefaults() (Config, error) {
@@ -142,10 +141,9 @@ func first(values ...string) string {
 	return ""
 }
 
-// Run boots a guest, runs the program in it and returns how that went. A
-// program that ends with a status other than 0 is no error. When its time is
-// up, the program gets SIGQUIT (a Go program prints its goroutines) and then
-// SIGKILL, and the error says so.
+// Run boots a guest, runs the program in it and returns the result. An exit status other than 0 is no error. When
+// its time is up, the program gets SIGQUIT (a Go program prints its goroutines) and then SIGKILL, and the error says
+// so.
 func Run(ctx context.Context, config Config) (*Result, error) {
 	c, err := config.withDefaults()
 	if err != nil {
@@ -199,7 +197,7 @@ func (c Config) boot(ctx context.Context, kernel, image, console string, res *Re
 		return fmt.Errorf("start qemu: %w (Debian's package is qemu-system-x86)", err)
 	}
 	ended, readErr := c.collect(stream, res, start)
-	if ended { // all is said; no need to wait for the guest to power off
+	if ended { // the program has ended; no need to wait for the guest to power off
 		_ = qemu.Process.Kill()
 	}
 	waitErr := qemu.Wait()
@@ -216,8 +214,7 @@ func (c Config) boot(ctx context.Context, kernel, image, console string, res *Re
 		complaint.String(), tail(res.Console, 40))
 }
 
-// collect reads frames until the program's end, which it reports, or the
-// stream's.
+// collect reads frames until the program's end, which it reports, or until the stream's end.
 func (c Config) collect(stream io.Reader, res *Result, start time.Time) (ended bool, err error) {
 	var stdout, stderr bytes.Buffer
 	defer func() { res.Stdout, res.Stderr = stdout.Bytes(), stderr.Bytes() }()

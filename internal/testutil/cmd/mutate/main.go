@@ -1,8 +1,9 @@
-// Command mutate puts faults into a copy of the last commit, one at a time, and reports whether the
-// tests of `make test` find each: first the test that is expected to, with nothing beside it, then, if
-// that passes, all of them. A test that fails without a fault finds nothing: the expected ones, and all of them before they are asked,
-// are run so before, and have to pass. It writes each result, also of these, as soon as it is known, so that it can be stopped and goes on where
-// it was; after another commit it begins anew. Its exit code is 1 if a fault was not found.
+// Command mutate puts faults into a copy of the last commit, one at a time, and reports whether the tests of `make test`
+// find each. It first runs the test that is expected to find the fault, with no other load. If that test passes, mutate
+// runs all tests. A test that fails without a fault finds nothing. So mutate first runs the expected tests without a
+// fault, and all tests before it relies on them; they have to pass. It writes each result, also of these, as soon as it is
+// known, so that it can be stopped and continues from there. After another commit it starts from the beginning. Its exit
+// code is 1 if the tests miss a fault.
 package main
 
 import (
@@ -21,14 +22,14 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// results are those of one commit.
+// results holds the results of one commit.
 type results struct {
 	Commit string            `json:"commit"`
 	Passes map[string]bool   `json:"passes"` // the expected tests that pass without a fault
 	Faults map[string]result `json:"faults"`
 }
 
-// result is what became of a mutation.
+// result is the outcome of a mutation.
 type result struct {
 	Name    string `json:"name"`
 	Found   bool   `json:"found"`
@@ -81,7 +82,7 @@ func run(state string, only *regexp.Regexp) error {
 			r.Seconds = int(time.Since(begin).Seconds())
 			fmt.Printf("%-5t %4d s  %-70s %s\n", r.Found, r.Seconds, m.name, r.By)
 			if !r.Found && i == 0 {
-				continue // all tests are asked later
+				continue // the full test run follows later
 			}
 			known.Faults[m.name] = r
 			if err := store(state, known); err != nil {
@@ -101,8 +102,8 @@ func run(state string, only *regexp.Regexp) error {
 	return nil
 }
 
-// unharmed fails if the test that is expected to find m, or any of all, fails without a fault too. That it passed is
-// written down at once: all of them take as long as some faults together.
+// unharmed fails if the test that is expected to find m, or every test, fails without a fault too. It saves a
+// success at once, because all tests together take as long as several faults.
 func (known *results) unharmed(state, tree string, m mutation, every bool) error {
 	name, test := m.pkg+" "+m.run, expected
 	if every {
@@ -118,19 +119,19 @@ func (known *results) unharmed(state, tree string, m mutation, every bool) error
 	return store(state, known)
 }
 
-// expected is the test that is expected to find a fault.
+// expected returns the test that is expected to find a fault.
 func expected(tree string, m mutation) *exec.Cmd {
 	cmd := command(tree, "go", "test", "-count=1", "-run", m.run, m.pkg)
 	cmd.Env = append(os.Environ(), "NETNICE_TEST_STAGE=test", "NETNICE_MUST_RUN_PRIVILEGED=1")
 	return cmd
 }
 
-// all is all of `make test`.
+// all returns the command for all tests of `make test`.
 func all(tree string, _ mutation) *exec.Cmd { return command(tree, "make", "test") }
 
 // try puts a fault into the tree and runs tests.
 func try(tree string, m mutation, test func(tree string, m mutation) *exec.Cmd) (result, error) {
-	defer func() { _ = command(tree, "git", "checkout", "-q", "--", ".").Run() }() // the next apply fails if it did not
+	defer func() { _ = command(tree, "git", "checkout", "-q", "--", ".").Run() }() // else the next fault does not apply
 	path := filepath.Join(tree, m.file)
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -200,5 +201,5 @@ func store(file string, known *results) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	return renameio.WriteFile(file, text, 0o644) // whole, also if it is stopped meanwhile
+	return renameio.WriteFile(file, text, 0o644) // complete, even if the process is stopped meanwhile
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// toolThat puts a go and a make before those of the machine that end with such a code.
+// toolThat puts a go and a make that exit with such a code before those of the machine in PATH.
 func toolThat(t *testing.T, code string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -18,7 +18,7 @@ func toolThat(t *testing.T, code string) {
 	t.Setenv("PATH", dir)
 }
 
-// Who stops before the first fault is judged has not run the tests without one in vain.
+// The results of tests without a fault survive a stop before the first fault is judged.
 func TestRunsWithoutAFaultAreRemembered(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "bin", "mutations.json")
 	known, err := load(state, "c0ffee")
@@ -37,7 +37,7 @@ func TestRunsWithoutAFaultAreRemembered(t *testing.T) {
 		}
 	}
 
-	toolThat(t, "1") // nothing is run again
+	toolThat(t, "1") // the second run repeats no test
 	if known, err = load(state, "c0ffee"); err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,11 @@
 package main
 
-// mutation is one fault that is put into the code.
+// mutation is one fault that mutate puts into the code.
 type mutation struct {
 	name     string
 	file     string
 	old, new string // old occurs once in the file
-	pkg, run string // the test that is expected to find it; `make test` is asked if it does not
+	pkg, run string // the test that is expected to find it; otherwise `make test` decides
 }
 
 const e2e, pureDaemon = "./internal/e2e", "./internal/daemon"

@@ -1,6 +1,6 @@
-// Command testreport sums up the JSON lines of `go test -json`, which it reads from files: the
-// slowest tests, the totals, what failed and what was skipped without a good reason. Its exit
-// code is 1 if something failed, or was skipped with -strict, and 2 if it cannot read.
+// Command testreport sums up the JSON lines of `go test -json`, which it reads from files. It prints the slowest
+// tests, the totals, the failures and the tests that were skipped without a good reason. Its exit code is 1 if a
+// test failed, or was skipped with -strict, and 2 if it cannot read.
 package main
 
 import (

@@ -21,7 +21,7 @@ type event struct {
 	Output  string
 }
 
-// test is one of a package, by both names.
+// test names a test of a package.
 type test struct{ pkg, name string }
 
 func (t test) String() string {
@@ -41,9 +41,9 @@ type report struct {
 	first, last                                    time.Time
 	slowest                                        []timed  // longest first
 	unwanted                                       []string // skipped without an allowed reason
-	flaky                                          []test   // that failed, and passed at the second run
-	failures                                       []test   // that failed for good
-	matched                                        []string // lines that were asked for
+	flaky                                          []test   // failed first, and passed at the second run
+	failures                                       []test   // failed in the end
+	matched                                        []string // lines with the requested text
 }
 
 type timed struct {
@@ -51,23 +51,22 @@ type timed struct {
 	seconds float64
 }
 
-// allowed are the reasons for which a test may be skipped where it could run.
+// allowed holds the reasons for which a test may be skipped where it could run.
 var allowed = []string{
 	"in make test-all; meanwhile: ",
 	"boots another kernel: ",
 	"boots a whole Debian under emulation: ",
 	"only what NETNICE_TEST_",
 	"this kernel has no ",
-	"no systemd-analyze of release 250", // which Ubuntu 22.04 cannot install
+	"no systemd-analyze of release 250", // Ubuntu 22.04 cannot install it
 }
 
-// read sums up what `go test -json` said, and keeps the lines that have some text in them, if
-// that is not "".
+// read sums up the output of `go test -json`, and keeps the lines that contain a text, if that is not "".
 func read(in io.Reader, show string) (report, error) {
 	var r report
-	last := make(map[test]string) // how each ended
+	last := make(map[test]string) // last result of each
 	failedOnce := make(map[test]bool)
-	failedWithin := make(map[string]bool) // packages, since they began
+	failedWithin := make(map[string]bool) // packages with a failed test, since their start
 	output := make(map[test][]string)
 	times := make(map[test]float64)
 	lines := bufio.NewScanner(in)
@@ -89,8 +88,8 @@ func read(in io.Reader, show string) (report, error) {
 			case e.Action == "start":
 				delete(failedWithin, e.Package)
 			case e.Action == "fail" && !failedWithin[e.Package]:
-				// Its tests passed, but not what runs around them, or there are none: it does not
-				// compile. That such a package passes without its tests is no second try.
+				// Its tests passed, but not the code around them; or there are none, because it does not compile. A
+				// later pass of such a package without its tests is no second try.
 				r.failed++
 				r.failures = append(r.failures, t)
 			}
@@ -139,7 +138,7 @@ func read(in io.Reader, show string) (report, error) {
 	return r, lines.Err()
 }
 
-// print says it; strict has a skipped test be a failure.
+// print writes the report; strict makes a skipped test a failure.
 func (r report) print(w io.Writer, strict bool) (ok bool) {
 	ok = true
 	for _, line := range r.matched {

@@ -40,7 +40,7 @@ func TestReportFails(t *testing.T) {
 		`{"Action":"fail","Package":"p","Test":"TestA"}`:                                                                        "failed: p TestA",
 		`{"Action":"skip","Package":"p","Test":"TestA"}`:                                                                        "skipped, and must not be: p TestA",
 		`{"Action":"output","Package":"p","Test":"T","Output":"no root"}` + "\n" + `{"Action":"skip","Package":"p","Test":"T"}`: "must not be: p T: no root",
-		// The package fails after its tests, as it does for goroutines that are left; the second try runs no test.
+		// The package fails after its tests, as for leftover goroutines; the second try runs no test.
 		`{"Action":"start","Package":"p"}
 {"Action":"pass","Package":"p","Test":"TestA"}
 {"Action":"fail","Package":"p"}

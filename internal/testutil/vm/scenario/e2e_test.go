@@ -13,8 +13,9 @@ import (
 	"github.com/netnice/netnice/internal/testutil/vm"
 )
 
-// TestGeneratedTraffic has each kernel limit the generated programs of NETNICE_TEST_SEEDS. One takes a minute, and an
-// emulated processor stands still so often that few windows can be judged: a tool, no part of make test-vm.
+// TestGeneratedTraffic has each kernel limit the generated programs of NETNICE_TEST_SEEDS. One takes a minute, and
+// an emulated processor stands still so often that few windows can be judged. So the test is a tool, no part of make
+// test-vm.
 func TestGeneratedTraffic(t *testing.T) {
 	seeds := os.Getenv("NETNICE_TEST_SEEDS")
 	if seeds == "" {
@@ -32,7 +33,7 @@ func TestEndToEnd(t *testing.T) {
 	endToEnd(t, pattern, "NETNICE_TEST_STAGE="+os.Getenv("NETNICE_TEST_STAGE"))
 }
 
-// interpreter is what internal/e2e takes, too: Debian's.
+// interpreter is Debian's Python, which internal/e2e uses, too.
 const interpreter = "/usr/bin/python3"
 
 // endToEnd runs tests of internal/e2e in a guest that has Python.

@@ -19,7 +19,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
-// Paths by which packets come in to a machine:
+// paths is a machine with these paths for received packets:
 //
 //	far ---- nn0, a VLAN on it, WireGuard over it ---- machine ---- br0 ---- container
 //	    \---- tun0 ----/                               NAT, proxy            eth0
@@ -126,7 +126,7 @@ func (p *paths) bridge(t *testing.T) {
 	require.NoError(t, p.machine.Sysctl("net/ipv4/ip_forward", "1"))
 }
 
-// rules are those of NAT.
+// rules loads the rules of NAT.
 func (p *paths) rules(t *testing.T) {
 	t.Helper()
 	tool(t, p.machine, `
@@ -140,8 +140,8 @@ table ip nat {
 }`, "nft", "-f", "-")
 }
 
-// state is what netnice has to leave as it was: devices, with their queueing
-// disciplines and filters, pins, and what the kernel has loaded.
+// state lists the state that netnice has to restore: devices with their queueing disciplines and filters, pins, and
+// the objects that the kernel has loaded.
 func (p *paths) state(t *testing.T) string {
 	t.Helper()
 	var out strings.Builder
@@ -183,10 +183,10 @@ func (p *paths) state(t *testing.T) string {
 	return out.String()
 }
 
-// modules are files of the kernel's.
+// modules holds files of kernel modules.
 type modules []string
 
-// unload takes modules out of the kernel whose names begin so.
+// unload removes the modules from the kernel whose names have one of these prefixes.
 func unload(t *testing.T, prefixes ...string) modules {
 	t.Helper()
 	files, err := filepath.Glob("/lib/modules/*.ko")
@@ -217,7 +217,7 @@ func (m modules) load(t *testing.T) {
 	})
 }
 
-// inAnyOrder does something with all, of which some need others to come first.
+// inAnyOrder calls do for all files, of which some need others to come first.
 func inAnyOrder(t *testing.T, files modules, do func(string) error) {
 	t.Helper()
 	left := slices.Clone(files)

@@ -17,12 +17,11 @@ import (
 	"github.com/netnice/netnice/internal/testutil/sockopts"
 )
 
-// rulesInTable make IPT_SO_SET_REPLACE's value some 150 KB.
+// rulesInTable makes the value of IPT_SO_SET_REPLACE some 150 KB long.
 const rulesInTable = 500
 
-// TestGuestOptions is what runs in the guest: others' options are answered as without
-// netnice, and tables of iptables-legacy are set and read whole, by this program and by
-// one that is limited.
+// TestGuestOptions runs in the guest. The kernel answers other software's options as without netnice. This program
+// and a limited one set tables of iptables-legacy and read them back completely.
 func TestGuestOptions(t *testing.T) {
 	if os.Getenv("NETNICE_VM") != "1" {
 		return
@@ -56,8 +55,7 @@ func TestGuestOptions(t *testing.T) {
 	table(t, 4)
 }
 
-// ownRate sees that netnice why knows a rate that this program has set on a socket of its
-// own.
+// ownRate checks that netnice why knows the rate that this program has set on a socket of its own.
 func ownRate(t *testing.T) {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -92,7 +90,7 @@ func ownRate(t *testing.T) {
 	require.Contains(t, string(out), "socket:TCP_SNDRATE up binds")
 }
 
-// table sets a large table of iptables-legacy's, reads it back and sees that it holds.
+// table sets a large table of iptables-legacy, reads it back and checks its effect.
 func table(t *testing.T, try int, under ...string) {
 	t.Helper()
 	port := 7000 + try
@@ -127,7 +125,7 @@ func table(t *testing.T, try int, under ...string) {
 		c, err := net.DialUDP("udp", nil, l.LocalAddr().(*net.UDPAddr))
 		require.NoError(t, err)
 		defer c.Close()
-		_, _ = c.Write([]byte("x")) // refused where it is dropped
+		_, _ = c.Write([]byte("x")) // refused where the table drops it
 		require.NoError(t, l.SetReadDeadline(time.Now().Add(300*time.Millisecond)))
 		_, err = l.Read(make([]byte, 10))
 		return err == nil

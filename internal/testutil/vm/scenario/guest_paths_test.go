@@ -19,15 +19,15 @@ import (
 
 const (
 	pathLimit = 125e3
-	volume    = 300_000 // of a transfer
-	// headers are what IP bytes are more than payload, at least and at most: full
-	// segments, and the acknowledgements of who sends. Twice would be twice.
+	volume    = 300_000 // bytes of a transfer
+	// headersLeast and headersMost bound the ratio of IP bytes to payload, for full segments and the sender's
+	// acknowledgements. A packet that counts twice would double the ratio.
 	headersLeast, headersMost = 1.02, 1.09
-	// nearly is what a rate may be off on an emulated machine.
+	// nearly is the tolerance of a rate on an emulated machine.
 	nearly = 0.1
 )
 
-// TestGuestPaths is what runs in the guest; on the host it does nothing.
+// TestGuestPaths runs in the guest; on the host it does nothing.
 func TestGuestPaths(t *testing.T) {
 	if os.Getenv("NETNICE_VM") != "1" {
 		return
@@ -43,7 +43,7 @@ func TestGuestPaths(t *testing.T) {
 
 	netnice(t, "set", "--host", "--down", "20MB/s") // counts, and is never reached
 	idle(t, daemon.Process.Pid)
-	tracking.load(t) // with limits in force: what NAT does is seen from then on
+	tracking.load(t) // limits are in force, so netnice notices NAT only from then on
 	p.rules(t)
 	rules := tool(t, p.machine, "", "nft", "list", "ruleset")
 	idle(t, daemon.Process.Pid)
@@ -86,15 +86,14 @@ func TestGuestPaths(t *testing.T) {
 		"before:\n%s\nafter netnice down:\n%s", before, p.state(t))
 }
 
-// idle waits until the daemon has done what takes the emulated processor for
-// itself: loading programs.
+// idle waits until the daemon has loaded its programs, which keeps the emulated processor busy.
 func idle(t *testing.T, pid int) {
 	t.Helper()
 	used := func() (ticks int) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		require.NoError(t, err)
 		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')'):]))
-		for _, at := range []int{12, 13} { // of the process and the kernel for it
+		for _, at := range []int{12, 13} { // user and system time of the process
 			n, err := strconv.Atoi(fields[at])
 			require.NoError(t, err)
 			ticks += n
@@ -122,7 +121,7 @@ func (a *actor) limit(flag string, rate float64) {
 	netnice(a.t, "set", "--pid", strconv.Itoa(a.cmd.Process.Pid), flag, fmt.Sprintf("%.0fkB/s", rate/1e3))
 }
 
-// counted is what netnice has counted for a subject.
+// counted returns netnice's counters for a subject.
 func counted(t *testing.T, subject string) api.Node {
 	t.Helper()
 	out, err := exec.Command("netnice", "ls", "--json").Output()
@@ -139,22 +138,22 @@ func (a *actor) counted() api.Node {
 	return counted(a.t, "pid:"+strconv.Itoa(a.cmd.Process.Pid))
 }
 
-// transfer is one over TCP, of which the sink is limited unless another is.
+// transfer is a transfer over TCP; its sink is limited unless limited names another process.
 type transfer struct {
 	source, sink *actor
 	between      *actor // a proxy
 	limited      *actor
-	idle         *actor // a listener that is not to be used
+	idle         *actor // a listener that must receive nothing
 }
 
-// transferred checks that data come at the limit, as they were sent, and that each
-// packet is counted once, for who received it.
+// transferred checks that data arrive at the limit, and intact. It also checks that each packet is counted once, for
+// its receiver.
 func transferred(t *testing.T, set func(t *testing.T) transfer) {
 	t.Helper()
 	rated(t, pathLimit, func(t *testing.T) float64 { return transferOnce(t, set(t)) })
 }
 
-// transferOnce returns the rate, of IP bytes.
+// transferOnce returns the rate, in IP bytes per second.
 func transferOnce(t *testing.T, x transfer) float64 {
 	t.Helper()
 	if x.limited == nil {
@@ -184,7 +183,7 @@ func transferOnce(t *testing.T, x transfer) float64 {
 		once = float64(a.counted().Down.Bytes) / volume
 		require.True(t, once > headersLeast && once < headersMost, "%d bytes were received, counted %.3f of that", volume, once)
 	}
-	// the acknowledgements are somebody's here, too
+	// The host counts the received acknowledgements, too.
 	host := float64(counted(t, "host").Down.Bytes-all) / volume / float64(len(receivers))
 	require.True(t, host > headersLeast && host < headersMost+0.05, "%d bytes were received, counted %.3f of that for the host", volume, host)
 	require.Less(t, float64(x.source.counted().Down.Bytes), 0.1*volume, "acknowledgements")
@@ -195,7 +194,7 @@ func transferOnce(t *testing.T, x transfer) float64 {
 	return got.rate() * once
 }
 
-// download is one by a program in a namespace from an address of the far side.
+// download is a transfer by a program in a namespace from an address of the far side.
 func (p *paths) download(t *testing.T, n *testutil.NetNS, from string) {
 	t.Helper()
 	transferred(t, func(t *testing.T) transfer {
@@ -206,8 +205,8 @@ func (p *paths) download(t *testing.T, n *testutil.NetNS, from string) {
 	})
 }
 
-// published: somebody outside sends to a port of the machine that NAT hands on to
-// the container; a program listens on it, too, as Docker has it.
+// published is a transfer from outside to a port of the machine that NAT maps to the container. A proxy program
+// listens on the port, too, as with Docker.
 func (p *paths) published(t *testing.T) {
 	transferred(t, func(t *testing.T) transfer {
 		return transfer{
@@ -218,7 +217,7 @@ func (p *paths) published(t *testing.T) {
 	})
 }
 
-// proxied is published by a program that copies.
+// proxied is published by a program that copies the data.
 func (p *paths) proxied(t *testing.T, proxy bool) {
 	transferred(t, func(t *testing.T) transfer {
 		x := transfer{
@@ -233,11 +232,10 @@ func (p *paths) proxied(t *testing.T, proxy bool) {
 	})
 }
 
-// ipBytes is what datagrams of so many bytes of payload are, with headers of IPv4
-// and UDP.
+// ipBytes returns the IP bytes of datagrams with this many bytes of payload, with headers of IPv4 and UDP.
 func ipBytes(payload int) float64 { return float64(payload) * (datagram + 28) / datagram }
 
-// datagramsIn come at half as much again as the limit.
+// datagramsIn sends datagrams at half as much again as the limit.
 func (p *paths) datagramsIn(t *testing.T) {
 	rated(t, pathLimit, func(t *testing.T) float64 {
 		to := cast(t, p.machine, part{Do: "take", At: "10.90.2.1:53"})
@@ -253,8 +251,7 @@ func (p *paths) datagramsIn(t *testing.T) {
 	})
 }
 
-// datagramsOut are more than the limit, too: what the tunnel makes of them is
-// not counted once more.
+// datagramsOut sends more than the limit, too: the packets of the tunnel do not count once more.
 func (p *paths) datagramsOut(t *testing.T) {
 	rated(t, pathLimit, func(t *testing.T) float64 {
 		to := cast(t, p.far, part{Do: "take", At: "10.90.2.2:53"})
@@ -265,7 +262,7 @@ func (p *paths) datagramsOut(t *testing.T) {
 		sent, got, counted := from.end(), to.end(), from.counted().Up.Bytes
 		t.Logf("%d bytes of payload sent, %d received, counted %d", sent.Bytes, got.Bytes, counted)
 		require.Zero(t, got.Broken)
-		// those that it sends until the queue is there are lost or counted ahead
+		// Datagrams from before the queue exists are lost or counted early.
 		require.InEpsilon(t, ipBytes(got.Bytes), counted, 0.1)
 		return got.rate() * ipBytes(1)
 	})

@@ -33,31 +33,30 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// part is what a process of a test does, once it is told to. Data are the same
-// whoever sends them.
+// part is the task of a process of a test, which starts on request. All senders send the same data.
 type part struct {
 	Do string // "receive", "send", "proxy", "take" and "throw" (datagrams)
 	At string // listen here, or
 	To string // connect there; a proxy does both
-	// Bytes to send; datagrams at a rate, for a time
+	// Bytes is the amount to send; datagrams go at the rate PerSec, for a time.
 	Bytes   int
 	PerSec  float64
 	Seconds float64
 }
 
-// played is what became of it.
+// played is the result of a part.
 type played struct {
 	Bytes   int
-	Early   int     // of them, what came before the rate had settled
-	Seconds float64 // from then to the last byte
-	Sum     string  // of a stream: hash
-	Broken  int     // datagrams that are not what was sent, or came before
+	Early   int     // bytes that arrived before the rate had settled
+	Seconds float64 // time from settling to the last byte
+	Sum     string  // hash of a stream
+	Broken  int     // datagrams that differ from those sent, or came before
 	Err     string
 }
 
 func (p played) rate() float64 { return float64(p.Bytes-p.Early) / p.Seconds }
 
-// count counts what comes, from begin on.
+// count counts arrived bytes, from begin on.
 func (p *played) count(begin time.Time, settle time.Duration, n int) {
 	p.Bytes += n
 	at := time.Since(begin) - settle
@@ -70,23 +69,22 @@ func (p *played) count(begin time.Time, settle time.Duration, n int) {
 const (
 	datagram = 1000 // bytes of payload
 	quiet    = time.Second
-	// settled is when a rate is one: the first window is free, and a queue for
-	// what is sent takes its time to be there.
+	// settled is the time until a rate is steady: the first window is free, and the queue for egress takes its time
+	// to appear.
 	settled, settledDatagrams = 200 * time.Millisecond, 1500 * time.Millisecond
 )
 
 func content() io.Reader { return rand.NewChaCha8([32]byte{'n', 'n'}) }
 
-// sum is the hash of so many bytes of content.
+// sum returns the hash of the first n bytes of content.
 func sum(n int) string {
 	h := sha256.New()
 	_, _ = io.CopyN(h, content(), int64(n)) // neither fails
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// play is the process: it says that it is ready, waits for a line, plays, says
-// how that was, and waits for the end of its input, so that what it is limited to
-// and what was counted can be looked at before and after.
+// play is the process. It says that it is ready, waits for a line, plays its part, prints the result, and waits for
+// the end of its input. So the test can read limits and counters before and after.
 func play(text string) error {
 	var p part
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
@@ -114,7 +112,7 @@ func play(text string) error {
 	return nil
 }
 
-// opened is what a process listens on before it is ready.
+// opened holds the sockets on which a process listens before it is ready.
 type opened struct {
 	listener net.Listener
 	packets  net.PacketConn
@@ -163,7 +161,7 @@ func (s opened) run(p part) (played, error) {
 			return played{}, err
 		}
 		defer out.Close()
-		// as a program without splice does it
+		// A program without splice copies like this.
 		n, err := io.Copy(struct{ io.Writer }{out}, struct{ io.Reader }{conn})
 		return played{Bytes: int(n)}, err
 	}
@@ -286,7 +284,7 @@ func (a *actor) begin() {
 	require.NoError(a.t, err)
 }
 
-// end waits for what became of it.
+// end waits for the result of the part.
 func (a *actor) end() (done played) {
 	a.t.Helper()
 	timer := time.AfterFunc(30*time.Second, func() { _ = a.cmd.Process.Kill() })

@@ -12,20 +12,19 @@ import (
 )
 
 const (
-	// tries is how often a rate may be too low: an emulated machine waits for a
-	// processor of a real one.
+	// tries is the number of times that a rate may be too low: an emulated machine waits for a processor of a real
+	// one.
 	tries = 3
-	// starved is when it was so long without one that a low rate says nothing, and
-	// so is busy: its own had nothing left.
+	// starved is the part of the time without a processor from which on a low rate proves nothing. busy is the part
+	// of the time from which on the machine's own processor has nothing left.
 	starved = 0.15
 	busy    = 0.8
 	// unlimited is a rate that no limit has held, whatever the machine did.
 	unlimited = 1.5
 )
 
-// rated does a test until the rate is nearly the limit (nearly). It may be less in
-// some tries, and more in none in which the machine had a processor; tries without
-// one say no more than that there is a limit.
+// rated repeats a test until the rate is nearly the limit (nearly). The rate may be lower in some tries, but never
+// higher in a try in which the machine had a processor. Tries without one show only that there is a limit.
 func rated(t *testing.T, limit float64, try func(t *testing.T) float64) {
 	t.Helper()
 	for n := 1; ; n++ {
@@ -44,7 +43,7 @@ func rated(t *testing.T, limit float64, try func(t *testing.T) float64) {
 	}
 }
 
-// processors returns what tells the part of the time since in which they were used.
+// processors returns a function that returns the part of the time since then in which the processors were used.
 func processors(t *testing.T) func() float64 {
 	t.Helper()
 	begin := time.Now()
@@ -57,8 +56,8 @@ func processors(t *testing.T) func() float64 {
 	}
 }
 
-// standstill looks for times in which nothing ran here; what it returns tells their
-// part of the time since.
+// standstill detects times in which nothing ran here. The returned function returns their part of the time since
+// then.
 func standstill() func() float64 {
 	const nap, late = 5 * time.Millisecond, 10 * time.Millisecond
 	begin, stop, lost := time.Now(), make(chan bool), make(chan time.Duration)

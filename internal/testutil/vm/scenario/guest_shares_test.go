@@ -13,7 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// TestGuestShares is what runs in the guest; on the host it does nothing.
+// TestGuestShares runs in the guest; on the host it does nothing.
 func TestGuestShares(t *testing.T) {
 	if os.Getenv("NETNICE_VM") != "1" {
 		return
@@ -37,8 +37,8 @@ func TestGuestShares(t *testing.T) {
 		require.NoError(t, err)
 		pids[i] = strconv.Itoa(tx.PID())
 	}
-	// parts waits for what has changed, and looks whether all of the limit is used and each has
-	// its part of it.
+	// parts waits for the change to take effect. Then it checks that all of the limit is used and each program has
+	// its part.
 	parts := func(t *testing.T, wait time.Duration, first, second float64) {
 		t.Helper()
 		rated(t, limit, func(t *testing.T) float64 {
@@ -53,7 +53,7 @@ func TestGuestShares(t *testing.T) {
 			require.InDelta(t, first, a/(a+b), 0.08)
 			require.InDelta(t, second, b/(a+b), 0.08)
 			if sum := a + b; sum < limit && sum > 0.75*limit {
-				return limit // a fixed rate, before 6.12, does not make up for timers that were late
+				return limit // a fixed rate, before 6.12, does not make up for late timers
 			}
 			return a + b
 		})
@@ -63,7 +63,7 @@ func TestGuestShares(t *testing.T) {
 		parts(t, 2*time.Second, 0.25, 0.75)
 	})
 	t.Run("guaranteed", func(t *testing.T) {
-		// half of the limit, and of the rest a quarter
+		// The first gets half of the limit, and a quarter of the rest.
 		netnice(t, "set", "--pid", pids[0], "--min", "400kB/s")
 		parts(t, 2*time.Second, 0.625, 0.375)
 		netnice(t, "unset", "--pid", pids[0])

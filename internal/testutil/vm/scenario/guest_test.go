@@ -16,7 +16,7 @@ import (
 
 const megabyte = 1e6
 
-// answers waits until the daemon does: under emulation the kernel takes its time to verify all programs.
+// answers waits until the daemon answers: under emulation the kernel takes its time to verify all programs.
 func answers(t *testing.T) {
 	t.Helper()
 	began := time.Now()
@@ -31,7 +31,7 @@ func answers(t *testing.T) {
 	}
 }
 
-// TestGuest is what runs in the guest; on the host it does nothing.
+// TestGuest runs in the guest; on the host it does nothing.
 func TestGuest(t *testing.T) {
 	if os.Getenv("NETNICE_VM") != "1" {
 		return
@@ -84,7 +84,7 @@ func TestGuest(t *testing.T) {
 		"before %q, after down %q", before, netniceState(t))
 }
 
-// netniceState lists what netnice pins.
+// netniceState lists netnice's pins.
 func netniceState(t *testing.T) string {
 	t.Helper()
 	entries, err := os.ReadDir("/sys/fs/bpf")
@@ -151,14 +151,14 @@ func receive(t *testing.T) *receiver {
 	return r
 }
 
-// rate is what arrives a second, over a time.
+// rate returns the bytes per second that arrive, over a time.
 func (r *receiver) rate(window time.Duration) float64 {
 	from, start := r.bytes.Load(), time.Now()
 	time.Sleep(window)
 	return float64(r.bytes.Load()-from) / time.Since(start).Seconds()
 }
 
-// holds checks that the rate is what the limit allows, after a time to settle.
+// holds checks that the rate is that of the limit, after a time to settle.
 func (r *receiver) holds(t *testing.T, limit float64, settle time.Duration) {
 	t.Helper()
 	rated(t, limit, func(*testing.T) float64 {
@@ -177,8 +177,7 @@ func (r *receiver) sender(connections, processes int, prefix ...string) *exec.Cm
 	return cmd
 }
 
-// send sends for ever, and starts the next process of the chain. A process ends
-// when its parent has.
+// send sends for ever, and starts the next process of the chain. A process ends when its parent has ended.
 func send(t *testing.T, to string) {
 	t.Helper()
 	connections, err := strconv.Atoi(os.Getenv("SCENARIO_CONNECTIONS"))

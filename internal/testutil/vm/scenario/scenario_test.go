@@ -23,7 +23,7 @@ func build(t *testing.T) (program string) {
 	return program
 }
 
-// kernels are Debian's, and the image that NETNICE_VM_ALSO names (vm.Config.Kernel).
+// kernels returns Debian's kernels, and the image that NETNICE_VM_ALSO names (vm.Config.Kernel).
 func kernels() []string {
 	k := []string{"6.1", "6.12"}
 	if also := os.Getenv("NETNICE_VM_ALSO"); also != "" {
@@ -50,10 +50,10 @@ func inGuests(t *testing.T, test string) {
 	}
 }
 
-// TestShares has each kernel divide what is sent: by weight, by guarantee, by reservation.
+// TestShares has each kernel divide the egress by weight, by guarantee, and by reservation.
 func TestShares(t *testing.T) { inGuests(t, "^TestGuestShares$") }
 
-// TestFeatures asks each kernel what it offers, and checks the answer.
+// TestFeatures asks each kernel for its features, and checks the answer.
 func TestFeatures(t *testing.T) {
 	vm.Require(t)
 	for _, series := range kernels() {
@@ -63,9 +63,8 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// TestShaping has each kernel hold what comes in and what is sent by UDP,
-// and take it all away again: programs and devices
-// that older kernels have otherwise.
+// TestShaping has each kernel limit ingress and UDP egress, and remove all of that again: programs and devices that
+// older kernels implement differently.
 func TestShaping(t *testing.T) {
 	vm.Require(t)
 	for _, series := range kernels() {
@@ -76,7 +75,7 @@ func TestShaping(t *testing.T) {
 	}
 }
 
-// TestVerifierBudget has each kernel's verifier say how much of each program it had to look at.
+// TestVerifierBudget has each kernel's verifier print the number of instructions that it checked in each program.
 func TestVerifierBudget(t *testing.T) {
 	vm.Require(t)
 	for _, series := range kernels() {
@@ -86,8 +85,8 @@ func TestVerifierBudget(t *testing.T) {
 	}
 }
 
-// TestBadPlaces runs netnice's own check of the machine where something is
-// missing that only another way of booting takes away.
+// TestBadPlaces runs netnice's own check of the machine where a requirement is missing that only another boot can
+// take away.
 func TestBadPlaces(t *testing.T) {
 	vm.Require(t)
 	for name, c := range map[string]vm.Config{
@@ -104,8 +103,8 @@ func TestBadPlaces(t *testing.T) {
 	}
 }
 
-// TestPaths has Debian's kernel hold what comes in by tunnels, VLANs, bridges and
-// NAT, which this machine's may not have.
+// TestPaths has Debian's kernel limit ingress by tunnels, VLANs, bridges and NAT, which this machine's kernel may
+// lack.
 func TestPaths(t *testing.T) {
 	vm.Require(t)
 	for _, series := range slices.DeleteFunc(kernels(), func(k string) bool { return k == "6.12" }) {
@@ -120,9 +119,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestOptions has Debian's kernels take others' large socket options, iptables-legacy's
-// tables among them, while netnice's hook is there: before 6.5 the kernel fails them for a
-// hook that does not leave them alone.
+// TestOptions has Debian's kernels take other software's large socket options, tables of iptables-legacy among them.
+// Before 6.5 the kernel fails such options if a hook such as netnice's does not leave them alone.
 func TestOptions(t *testing.T) {
 	vm.Require(t)
 	for _, series := range kernels() {

@@ -28,8 +28,8 @@ var packages = []string{
 	"python3-minimal", "cron", "openssh-server", "openssh-client", "bpftool",
 }
 
-// TestPackage installs the package on a Debian with systemd, has the units do what
-// they are for, reboots, and removes it.
+// TestPackage installs the package on a Debian with systemd, has the units do their work, reboots, and removes the
+// package.
 func TestPackage(t *testing.T) {
 	if os.Getenv(enableVar) == "" {
 		t.Skipf("boots a whole Debian under emulation: make test-systemd")
@@ -63,8 +63,7 @@ func TestPackage(t *testing.T) {
 	}
 }
 
-// boot runs the guest until it powers off or reboots, and returns what the script
-// has printed.
+// boot runs the guest until it powers off or reboots, and returns the output of the script.
 func boot(t *testing.T, base, disk string) []byte {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), bootTime)
@@ -85,7 +84,7 @@ func boot(t *testing.T, base, disk string) []byte {
 	return out.Bytes()
 }
 
-// judge holds what a script printed against the checks that are in it.
+// judge compares the output of a script with the checks in the script.
 func judge(t *testing.T, script string, out []byte) {
 	t.Helper()
 	t.Logf("%s", out)
@@ -112,8 +111,8 @@ func judge(t *testing.T, script string, out []byte) {
 	require.Greater(t, checks, 5)
 }
 
-// guest returns the folder of a Debian that is installed already, in the user's
-// cache, or installs it: a disk, its kernel and what that boots with.
+// guest returns the folder of an installed Debian in the user's cache, or installs one: a disk, its kernel and the
+// kernel's initramfs.
 func guest(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package wire is what the host and the init program inside a test machine say
-// to each other: one Job, handed over as a file, and a stream of frames back
-// over a serial line. It owns the encoding and nothing else.
+// Package wire is the protocol between the host and the init program inside a test machine: one Job in a file, and a
+// stream of frames back over a serial line. It owns the encoding and nothing else.
 package wire
 
 import (
@@ -12,7 +11,7 @@ import (
 	"sync"
 )
 
-// JobPath is where the init program finds its Job.
+// JobPath is the file in which the init program finds its Job.
 const JobPath = "/etc/vm-job.json"
 
 // DataTTY is the serial line in the guest that carries the frames.
@@ -26,7 +25,7 @@ const (
 	CgroupNone   = "none"   // nothing mounted
 )
 
-// Job is what the init program does.
+// Job is the task of the init program.
 type Job struct {
 	Argv    []string `json:"argv"`
 	Env     []string `json:"env"`
@@ -35,10 +34,10 @@ type Job struct {
 	Cgroup  string   `json:"cgroup"`  // one of the layouts above
 	NoBPFFS bool     `json:"no_bpffs"`
 	Fetch   []string `json:"fetch"`   // files to send back at the end
-	Seconds int      `json:"seconds"` // the program is ended after this time
+	Seconds int      `json:"seconds"` // time after which the program is ended
 }
 
-// Kind says what a frame carries.
+// Kind is the kind of content of a frame.
 type Kind byte
 
 // The kinds of frame. Exit is the last one of a run.
@@ -46,7 +45,7 @@ const (
 	Ready  Kind = 'r' // the guest is up, the program is about to start; no payload
 	Stdout Kind = 'o'
 	Stderr Kind = 'e'
-	Note   Kind = 'n' // something that the init program could not do; text
+	Note   Kind = 'n' // a failure of the init program; text
 	File   Kind = 'f' // a fetched file: JSON FileFrame
 	Exit   Kind = 'x' // JSON Status
 )
@@ -58,17 +57,17 @@ type FileFrame struct {
 	Err  string `json:"err,omitempty"`
 }
 
-// Status is how the program ended, the payload of an Exit frame.
+// Status is the outcome of the program, the payload of an Exit frame.
 type Status struct {
 	Code   int    `json:"code"`          // exit status; 128 + signal if a signal ended it
 	Err    string `json:"err,omitempty"` // the program could not be started, or not be waited for
-	Millis int64  `json:"millis"`        // how long it ran
+	Millis int64  `json:"millis"`        // run time
 }
 
 // MaxPayload bounds a frame's payload, in bytes.
 const MaxPayload = 64 << 20
 
-// ErrGarbled says that the stream holds something that is no frame.
+// ErrGarbled says that the stream holds bytes outside of frames.
 var ErrGarbled = errors.New("garbled frame")
 
 const headerLen = 6 // a sync byte, the kind, the length

@@ -1,7 +1,6 @@
-// Command vminit is the first process of a test machine: it mounts what a
-// program expects, loads kernel modules, runs one program, sends its output and
-// its status to the host over a serial line, and powers the machine off. It
-// refuses to run as anything but process 1.
+// Command vminit is the first process of a test machine. It mounts the file systems that a program expects, loads
+// kernel modules, and runs one program. It sends the program's output and status to the host over a serial line, and
+// powers the machine off. It refuses to run as anything but process 1.
 package main
 
 import (
@@ -113,7 +112,7 @@ func loadModule(file string) error {
 	defer f.Close() //nolint:errcheck // opened for reading
 	parameters := ""
 	if filepath.Base(file) == "dummy.ko" {
-		parameters = "numdummies=0" // no device that nobody asked for
+		parameters = "numdummies=0" // creates no device by itself
 	}
 	if err := unix.FinitModule(int(f.Fd()), parameters, 0); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("load module %s: %w", file, err)
@@ -159,7 +158,7 @@ func runJob(job wire.Job, host *wire.Writer) wire.Status {
 	if late.Load() {
 		status.Err = fmt.Sprintf("not done after %d s", job.Seconds)
 	}
-	// What the program left running may hold the pipes open for ever.
+	// Processes that the program left may hold the pipes open for ever.
 	deadline := time.Now().Add(time.Second)
 	stdout.finish(deadline)
 	stderr.finish(deadline)
@@ -184,7 +183,7 @@ func reap(pid int) int {
 	}
 }
 
-// relay sends what is written to a pipe to the host.
+// relay sends to the host the data that the program writes to a pipe.
 type relay struct {
 	read, write *os.File
 	done        chan struct{}

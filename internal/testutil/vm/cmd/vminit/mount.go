@@ -21,7 +21,7 @@ func mount(kind, to, options string) error {
 	return nil
 }
 
-// mountBase mounts what every guest has.
+// mountBase mounts the file systems of every guest.
 func mountBase() error {
 	for _, m := range []struct{ kind, to, options string }{
 		{"proc", "/proc", ""},
@@ -39,8 +39,8 @@ func mountBase() error {
 	return nil
 }
 
-// prepare brings the guest into the state that the job asks for. A kernel may
-// lack some of it: that is noted, not fatal.
+// prepare brings the guest into the state that the job asks for. A kernel may lack some of it: prepare reports that
+// and goes on.
 func prepare(job wire.Job, note func(string, ...any)) {
 	try := func(err error) {
 		if err != nil {
