@@ -7,8 +7,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// The connections that a server accepts are limited from their first segment on. MPTCP
-// listener, which Go programs have without a request for it.
+// The connections that a server accepts are limited from their first segment on. The same applies to an MPTCP listener,
+// which Go programs have without a request for it.
 func TestDownAccepted(t *testing.T) {
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))

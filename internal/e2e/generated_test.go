@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,7 +74,7 @@ func TestGenerated(t *testing.T) { // not beside others: its floods take both pr
 }
 
 // These programs once failed TestGenerated.
-func TestGeneratedKept(t *testing.T) { // as above
+func TestGeneratedKept(t *testing.T) { // not beside others either
 	g := newGenerated(t)
 	kept, err := trafficgen.Kept()
 	if err != nil {
@@ -328,133 +327,4 @@ func (g *generated) window(p trafficgen.Program, inner, around []string, wasFree
 		err = fmt.Errorf("%w; each 100 ms, of the limit: %s", err, m.each)
 	}
 	return err
-}
-
-// begin starts a program in a cgroup of its own. The program waits for its commands.
-func (g *generated) begin(p trafficgen.Program) (x *script, pid, dir string) {
-	g.t.Helper()
-	dir = filepath.Join(cgroupMount(), fmt.Sprintf("%s%d-generated", testutil.RunName(), cgroups.Add(1)))
-	depth, err := strconv.Atoi(p.Limit["depth"])
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	deepest := filepath.Join(dir, strings.Repeat("x/", depth))
-	if err := os.MkdirAll(deepest, 0o755); err != nil {
-		g.t.Fatal(err)
-	}
-	program, err := json.Marshal(p)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	net, err := json.Marshal(map[string]any{"4": g.B4.String(), "6": g.B6.String(), "port": generatedPeers, "serve": generatedServe, "slower": int(patience)})
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	o := options{in: g.A, uid: g.uid, cgroup: deepest}
-	if p.Limit["user"] == "root" {
-		o.uid = 0
-	}
-	g.peer = g.python(options{in: g.B}, trafficgen.Peer, itoa(uint16(generatedPeers)))
-	g.peer.read("ready")
-	x = g.python(o, trafficgen.Sender, string(program), string(net))
-	return x, g.hear(x, "ready"), dir
-}
-
-// end ends a program and all that it has left.
-func (g *generated) end(p trafficgen.Program, x *script, dir string) {
-	g.t.Helper()
-	x.close()
-	g.peer.close() // then no peer sends to it any more
-	for line := range x.lines {
-		g.note(line)
-	}
-	if !within(5*time.Second, func() bool { return removeBelow(dir) == nil }) {
-		g.t.Errorf("%s is not empty: %v", dir, p)
-	}
-	g.quiet()
-	// Subflows of a closed MPTCP socket stay established while they send.
-	if !within(20*time.Second, func() bool {
-		begin := g.wire()
-		time.Sleep(300 * time.Millisecond)
-		rate, _ := g.wire().since(begin)
-		return rate < generatedLimit()/100
-	}) {
-		g.t.Errorf("something is sent still after the end of: %v", p)
-	}
-}
-
-// removeBelow removes a cgroup and the cgroups below it.
-func removeBelow(dir string) error {
-	var all []string
-	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			all = append(all, path)
-		}
-		return err
-	})
-	for _, path := range slices.Backward(all) {
-		err = errors.Join(err, os.Remove(path))
-	}
-	return err
-}
-
-// subjects returns the limited subject of a program, and the subject of the limit around it.
-func (g *generated) subjects(p trafficgen.Program, pid, dir string) (inner, around []string) {
-	of := map[string][]string{
-		"pid":    {"--pid", pid},
-		"user":   {"--user", itoa(g.uid)},
-		"cgroup": {"--cgroup", strings.TrimPrefix(dir, cgroupMount())},
-	}
-	around = of["cgroup"]
-	if p.Limit["subject"] == "cgroup" {
-		around = of["pid"]
-	}
-	return of[p.Limit["subject"]], around
-}
-
-// pull has the peers connect to the servers of a program.
-func (g *generated) pull(p trafficgen.Program) {
-	g.t.Helper()
-	for i, s := range p.Senders {
-		if s["life"] != "serves" {
-			continue
-		}
-		to := g.A4.String()
-		if s["family"] == "6" {
-			to = g.A6.String()
-		}
-		g.peer.tell(fmt.Sprintf("pull %s %d", to, generatedServe+i))
-	}
-}
-
-// hear is read for a program that also reports the choices that the kernel does not allow.
-func (g *generated) hear(x *script, word string) (rest string) {
-	g.t.Helper()
-	for timeout := time.After(patience * 20 * time.Second); ; {
-		select {
-		case line, ok := <-x.lines:
-			got, rest, _ := strings.Cut(line, " ")
-			if got == word {
-				return rest
-			}
-			if !ok || !g.note(line) {
-				g.t.Fatalf("the program printed %q, want %q\n%s", line, word, x.wrong.String())
-			}
-		case <-timeout:
-			g.t.Fatalf("the program does not print %q\n%s", word, x.wrong.String())
-		}
-	}
-}
-
-func (g *generated) note(line string) bool {
-	what, rest, _ := strings.Cut(line, " ")
-	switch what {
-	case "refused":
-		g.refused[rest] = true
-	case "sent":
-		g.sent[rest] = true
-	default:
-		return false
-	}
-	return true
 }
