@@ -17,8 +17,8 @@ import (
 	"github.com/netnice/netnice/lab/internal/routed"
 )
 
-// A call is what somebody waits for: voice, small packets evenly, or video, a burst for each
-// picture. It is beside bulk that iperf3 sends from the same machine to the same host.
+// A call is traffic on which a person waits: voice has small packets at equal intervals, and video has a burst for
+// each picture. iperf3 sends bulk traffic beside it from the same machine to the same host.
 
 const (
 	callPort  = 6100
@@ -29,7 +29,7 @@ const (
 type flow struct {
 	every   time.Duration
 	packets int // at a time
-	bytes   int // of payload each
+	bytes   int // payload of each
 }
 
 func flowOf(kind string) flow {
@@ -39,30 +39,30 @@ func flowOf(kind string) flow {
 	return flow{20 * time.Millisecond, 1, 160}
 }
 
-// call counts what comes of a flow, and how late.
+// call records the packets of a flow that arrived, and their delays.
 type call struct {
 	mu     sync.Mutex
 	sent   int
-	delays []time.Duration // of packets that came
+	delays []time.Duration // of arrived packets
 	failed error
 }
 
-// callFigures are what became of it.
+// callFigures holds the figures of a call.
 type callFigures struct {
 	Name string  `json:"name"`
 	Sent int     `json:"sent"`
-	Lost float64 `json:"lost"`      // part
-	P50  float64 `json:"p50_ms"`    // one way
+	Lost float64 `json:"lost"`      // lost part
+	P50  float64 `json:"p50_ms"`    // one-way delay
 	P95  float64 `json:"p95_ms"`    //
 	P99  float64 `json:"p99_ms"`    //
-	Bulk float64 `json:"bulk_part"` // of the bottleneck, that arrived of all but the call
+	Bulk float64 `json:"bulk_part"` // everything except the call, as a part of the bottleneck
 }
 
 func (f callFigures) String() string {
 	return fmt.Sprintf("%-34s %6d sent, %.4f lost, one way %6.1f, %6.1f, %6.1f ms (p50, p95, p99), bulk %.3f", f.Name, f.Sent, f.Lost, f.P50, f.P95, f.P99, f.Bulk)
 }
 
-// converse sends a flow for a while; what is under way at the end is waited for.
+// converse sends a flow for a while, and waits for the packets on the way at the end.
 func converse(ctx context.Context, s *routed.Site, f flow, over time.Duration) (*call, error) {
 	at := netip.AddrPortFrom(s.Sink4, callPort)
 	var in, out *net.UDPConn
@@ -133,7 +133,7 @@ func (c *call) listen(in *net.UDPConn) {
 	}
 }
 
-// calls measures voice and video beside bulk, as it is and under adapt.
+// calls measures voice and video beside bulk traffic, without and with adapt.
 func calls(ctx context.Context, b *bed.Bed, wanted func(string) bool) (all []callFigures, err error) {
 	for _, kind := range []string{"voice", "video"} {
 		for _, adapt := range []bool{false, true} {

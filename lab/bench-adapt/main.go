@@ -1,6 +1,6 @@
-// Command bench-adapt sends UDP without a congestion control through bottlenecks, as fast as the
-// sender may, with and without netnice adapt: how much of the bottleneck is used, what is lost in the
-// network, and what a TCP connection beside it gets; and how soon a changed bottleneck is followed.
+// Command bench-adapt sends UDP without a congestion control through bottlenecks, as fast as the sender may, with
+// and without netnice adapt. It measures the used part of the bottleneck, the loss in the network, and the rate of a
+// TCP connection beside it. It also measures how soon netnice follows a changed bottleneck.
 package main
 
 import (
@@ -34,15 +34,15 @@ const (
 // cell is one run.
 type cell struct {
 	name  string
-	rate  float64 // of the bottleneck, IP bytes/s
-	burst int     // bytes of its bucket
-	queue int     // bytes that wait before it
+	rate  float64 // rate of the bottleneck, IP bytes/s
+	burst int     // bytes of the bottleneck's bucket
+	queue int     // bytes of the queue before the bottleneck
 	adapt bool
-	tcp   string  // a connection beside, by its congestion control; "" = none
-	times float64 // what the capacity becomes in the middle, 0 = as it was
+	tcp   string  // congestion control of a TCP connection beside; "" = none
+	times float64 // change of the capacity in the middle, as a factor; 0 = no change
 	share string
 	v6    bool
-	// length until it counts, and of what counts
+	// settle is the time before the measurement, and over is its length.
 	settle, over time.Duration
 }
 
@@ -109,19 +109,19 @@ func (c cell) String() string {
 	return s
 }
 
-// figures of a cell; parts are of the bottleneck.
+// figures holds the figures of a cell; parts are relative to the bottleneck.
 type figures struct {
 	Name    string    `json:"name"`
 	UDP     float64   `json:"udp"`     // arrived
-	TCP     float64   `json:"tcp"`     // arrived, payload made IP
-	Arrived float64   `json:"arrived"` // of the datagrams that were sent
+	TCP     float64   `json:"tcp"`     // arrived payload, converted to IP bytes
+	Arrived float64   `json:"arrived"` // arrived part of the sent datagrams
 	Lost    int64     `json:"lost"`
-	First   float64   `json:"first"`          // arrived of what was sent first, in 5 s or of 50 packets
-	Late    uint64    `json:"late,omitempty"` // behind one that was sent after them
+	First   float64   `json:"first"`          // arrived part of the first datagrams: of 5 s, or the first 50
+	Late    uint64    `json:"late,omitempty"` // datagrams that arrived behind a later one
 	Mode    string    `json:"mode,omitempty"`
 	QueueMS float64   `json:"queue_ms,omitempty"`
 	Window  int       `json:"window,omitempty"`
-	Probes  float64   `json:"probes"` // of the bottleneck
+	Probes  float64   `json:"probes"` // as a part of the bottleneck
 	Settled float64   `json:"settled_after_s,omitempty"`
 	Rates   []float64 `json:"udp_by_second"`
 }
@@ -225,9 +225,9 @@ func measure(ctx context.Context, b *bed.Bed, c cell) (f figures, err error) {
 			return f, err
 		}
 	}
-	flood := datagram.SenderConfig{To: at, PayloadBytes: payload} // as fast as it may
+	flood := datagram.SenderConfig{To: at, PayloadBytes: payload} // sends as fast as it may
 	if !c.adapt {
-		flood.Remote, flood.Rate = true, 10*c.rate // a processor's worth of it would be no more than lost
+		flood.Remote, flood.Rate = true, 10*c.rate // a processor's worth of datagrams would only add to the loss
 	}
 	tx, err := datagram.StartSender(s.Source, flood)
 	if err != nil {
@@ -253,7 +253,7 @@ func measure(ctx context.Context, b *bed.Bed, c cell) (f figures, err error) {
 	return f, f.watch(ctx, b, c, s, rx, tcp)
 }
 
-// watch looks at what arrives once all is settled, and at what follows a change.
+// watch measures the arriving traffic once the rates are steady, and the reaction to a change.
 func (f *figures) watch(ctx context.Context, b *bed.Bed, c cell, s *routed.Site, rx *datagram.Receiver, tcp *testutil.Receiver) error {
 	begin := testutil.Now()
 	if err := testutil.Sleep(ctx, c.settle); err != nil {
@@ -281,7 +281,7 @@ func (f *figures) watch(ctx context.Context, b *bed.Bed, c cell, s *routed.Site,
 	}
 	to := testutil.Now()
 	if c.times != 0 {
-		from = from.Add(5 * time.Second) // that long it may take
+		from = from.Add(5 * time.Second) // a change may take that long
 	}
 	if err := testutil.Sleep(ctx, 100*time.Millisecond); err != nil { // for the last sample
 		return err
@@ -318,7 +318,7 @@ func (f *figures) watch(ctx context.Context, b *bed.Bed, c cell, s *routed.Site,
 	return nil
 }
 
-// probedBytes is what probes have cost by now.
+// probedBytes returns the bytes of all probes so far.
 func probedBytes(ctx context.Context, b *bed.Bed) (float64, error) {
 	list, err := b.Client.Adapted(ctx)
 	if err != nil || len(list.Adapted) == 0 {
@@ -327,8 +327,8 @@ func probedBytes(ctx context.Context, b *bed.Bed) (float64, error) {
 	return float64(list.Adapted[0].ProbedBytes), nil
 }
 
-// settled is after how many seconds the rate is within a tenth of what it came to be, for good but
-// for the second in which the law looks whether others take what it leaves.
+// settled returns the number of seconds until the rate is within a tenth of its final value and stays there. It
+// tolerates the second in which adapt checks whether other traffic takes the rest.
 func settled(rates []float64, at int, want float64) float64 {
 	for i := at; i < len(rates)-1; i++ {
 		away := 0

@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// call is one kind of system call that is measured.
+// call is one kind of system call to measure.
 type call struct {
 	name string
-	// begin returns what is done again and again, and what ends it.
+	// begin returns a function to repeat, and a function that ends the call's setup.
 	begin func() (again func() error, end func(), err error)
 }
 
-// figure is what one call takes, in ns.
+// figure is the time of one call, in ns.
 type figure struct {
-	cpu   float64 // of this thread and of its children
+	cpu   float64 // time of this thread and of its children
 	clock float64
 }
 
@@ -53,8 +53,8 @@ func calls() []call {
 	}
 }
 
-// fork makes a process that ends at once: what it is to execute is not there. It shares
-// this one's memory until then, of which no tables are copied: they would be most of it.
+// fork makes a process that ends at once, since its program does not exist. The child shares the memory of this
+// process until then, so no page tables are copied: the copy would be most of the time.
 func fork() error {
 	_, err := syscall.ForkExec("/nonexistent", []string{"nonexistent"}, &syscall.ProcAttr{})
 	if !errors.Is(err, syscall.ENOENT) {
@@ -80,7 +80,7 @@ func wait(pid int) error {
 	}
 }
 
-// batch is how many calls are made between two looks at the clock.
+// batch is the number of calls between two readings of the clock.
 const batch = 64
 
 // measure makes the call for a while. The caller has its thread to itself.
@@ -91,7 +91,7 @@ func measure(c call, d time.Duration) (f figure, err error) {
 	}
 	defer end()
 	count := batch
-	for range 3 { // caches, and how long one takes
+	for range 3 { // warms caches, and measures the time of one call
 		begin := time.Now()
 		if err := again(); err != nil {
 			return f, err
@@ -119,7 +119,7 @@ func measure(c call, d time.Duration) (f figure, err error) {
 	return figure{cpu: float64(after-cpu) / float64(n), clock: float64(took) / float64(n)}, err
 }
 
-// cpuTime is that of this thread and of the children that were waited for.
+// cpuTime returns the time of this thread and of the children that it has waited for.
 func cpuTime() (sum time.Duration, err error) {
 	for _, who := range []int{unix.RUSAGE_THREAD, unix.RUSAGE_CHILDREN} {
 		var u unix.Rusage

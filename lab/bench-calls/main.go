@@ -1,9 +1,8 @@
-// Command bench-calls measures what netnice costs the system calls of programs that it
-// does not limit: socket options that are not its own, making sockets, fork and exec. The
-// same short measurement is made again and again without netnice and with it (A B B A), in
-// each state: up without a limit, with a limit on another process, on a user, on that and
-// with rules, and on the very process. Pairs during which another netnice came or went do
-// not count; beside one that stays, a call pays the kernel's part already.
+// Command bench-calls measures the cost of netnice for the system calls of programs that it does not limit: other
+// socket options, new sockets, fork and exec. It repeats the same short measurement without netnice and with it (A B
+// B A), in each state. The states are: up without a limit, a limit on another process, a limit on a user, both with
+// rules, and a limit on the measured process itself. Pairs during which another netnice started or ended do not
+// count. Beside another one that stays, a call pays the kernel's part already.
 //
 //	go run ./lab/bench-calls
 //	go run ./lab/bench-calls -rounds 30 -state "a limit elsewhere"
@@ -33,7 +32,7 @@ import (
 	"github.com/netnice/netnice/lab/internal/stat"
 )
 
-// state is what netnice does meanwhile.
+// state is the state of netnice during a measurement.
 type state struct {
 	name  string
 	rules bool
@@ -58,7 +57,7 @@ type bench struct {
 	only         string
 	other        int // pid
 	rulesDir     string
-	cgroup       string // where hooks are
+	cgroup       string // cgroup of the hooks
 }
 
 func main() {
@@ -79,16 +78,16 @@ func main() {
 type cell struct {
 	Call  string `json:"call"`
 	State string `json:"state"`
-	// CPU time of one, without, and by how much it is more with netnice.
+	// Without is the CPU time of one call without netnice, and More is the additional time with it.
 	Without stat.Spread   `json:"without_ns"`
 	More    stat.Interval `json:"more_ns"`
 	Ratio   stat.Interval `json:"ratio"`
 	Clock   stat.Interval `json:"ratio_by_the_clock"`
-	// Beside is how many programs of others for setsockopt there were all the while; with one
-	// the kernel's own cost of having any is not among what is more.
+	// Beside is the number of other software's programs for setsockopt during the measurement. With one of them,
+	// More does not contain the kernel's own cost of any program.
 	Beside int `json:"beside"`
-	// Programs of netnice's that run at such a call, and the ns that the kernel counts for one
-	// run, its counting included.
+	// Programs holds netnice's programs that run at such a call. The value is the ns that the kernel counts for one
+	// run, including its counting.
 	Programs map[string]float64 `json:"programs_ns"`
 }
 
@@ -126,7 +125,7 @@ func (o *bench) run(ctx context.Context) error {
 	return o.Write(cells)
 }
 
-// rules are twenty that match no process here.
+// writeRules writes twenty rules that match no process here.
 func (o *bench) writeRules(on bool) error {
 	text := ""
 	for i := range 20 {
@@ -140,7 +139,7 @@ func (o *bench) writeRules(on bool) error {
 	return nil
 }
 
-// change brings netnice into the state, or ends it.
+// change brings netnice into the state, or ends the state.
 func (o *bench) change(ctx context.Context, s state, on bool) error {
 	o.Flags = []string{"--config-dir", o.rulesDir}
 	if err := o.writeRules(s.rules); err != nil {
@@ -159,10 +158,10 @@ func (o *bench) change(ctx context.Context, s state, on bool) error {
 			return fmt.Errorf("limit %s: %w", text, err)
 		}
 	}
-	return testutil.Sleep(ctx, 200*time.Millisecond) // what that needed is over
+	return testutil.Sleep(ctx, 200*time.Millisecond) // the state's background work is over by then
 }
 
-// pass is one measurement of all calls, and which programs for socket options there were.
+// pass is one measurement of all calls, with the number of programs for socket options.
 type pass struct {
 	figures  []figure
 	programs int
@@ -186,7 +185,7 @@ func (o *bench) pass() (p pass, err error) {
 	return p, err
 }
 
-// programs counts those on the root cgroup that are called for each setsockopt.
+// programs returns the number of programs on the root cgroup that run at each setsockopt.
 func (o *bench) programs() (int, error) {
 	dir, err := os.Open(o.cgroup)
 	if err != nil {
@@ -233,7 +232,7 @@ func (o *bench) measureState(ctx context.Context, s state) ([]cell, error) {
 	return cells, o.account(ctx, s, cells)
 }
 
-// account asks the kernel's statistics, which cost time themselves, what the programs take.
+// account reads the time of netnice's programs from the kernel's statistics, which cost time themselves.
 func (o *bench) account(ctx context.Context, s state, cells []cell) error {
 	if err := o.change(ctx, s, true); err != nil {
 		return err
@@ -258,7 +257,8 @@ func (o *bench) account(ctx context.Context, s state, cells []cell) error {
 		}
 		cells[i].Programs = map[string]float64{}
 		for name, p := range bed.Sub(after, before) {
-			// Others' calls are counted, too: only what runs at nearly each of these is meant.
+			// The statistics include calls of other processes: only programs that run at nearly each measured call
+			// count.
 			if float64(p.Runs) > 0.9*float64(o.interval)/f.clock {
 				cells[i].Programs[name] = float64(p.Time.Nanoseconds()) / float64(p.Runs)
 			}

@@ -1,7 +1,7 @@
-// Command bench-cpu measures shares of the processors: programs of 1 and 4 threads and one that
-// starts others, held to n per cent of a processor, alone and beside four that want everything, by
-// netnice, by netnice in slots of 1 ms, by a quota in a group as containers and services have it, and by cpulimit. By nice: what
-// it gives, for it knows no per cent.
+// Command bench-cpu measures shares of the processors. The programs have 1 or 4 threads, or start other programs.
+// Each is held to n per cent of a processor, alone and beside four programs that use all they can get. The
+// mechanisms are netnice, netnice in slots of 1 ms, a group's quota as containers and services have it, and
+// cpulimit. nice has no per cent, so its figure is the share that results.
 //
 //	go run ./lab/bench-cpu
 //	go run ./lab/bench-cpu -only 'netnice .* n=50 '
@@ -36,7 +36,7 @@ const (
 	inSlots = "slots" // netnice power --slots 1ms
 )
 
-// workload is what is held.
+// workload is a program to hold.
 type workload struct {
 	name    string
 	kind    load.Kind
@@ -54,7 +54,8 @@ type cell struct {
 	Hogs int     `json:"beside"`
 	N    int     `json:"n"`
 	Got  float64 `json:"percent"`
-	// Least and Most of a second, the mechanism's own processor time, all in per cent of a processor.
+	// Least and Most are the least and the most of a second, and Own is the mechanism's own time, in per cent of a
+	// processor.
 	Least float64 `json:"least_second"`
 	Most  float64 `json:"most_second"`
 	Own   float64 `json:"mechanism_percent"`
@@ -176,7 +177,7 @@ func (o *bench) measure(ctx context.Context, by string, w workload, beside, n in
 	return nil
 }
 
-// hold does it by one of the mechanisms; own is the processor time of that, end lifts it.
+// hold applies one of the mechanisms. own returns the mechanism's processor time, and end lifts the share.
 func (o *bench) hold(ctx context.Context, by string, pid, n int) (own func() float64, end func() error, err error) {
 	none := func() float64 { return 0 }
 	switch by {
@@ -211,14 +212,14 @@ func (o *bench) hold(ctx context.Context, by string, pid, n int) (own func() flo
 	}
 	own = func() float64 { return load.Threads(cmd.Process.Pid) }
 	return own, func() error {
-		_ = cmd.Process.Signal(unix.SIGTERM) // it has its program go on
+		_ = cmd.Process.Signal(unix.SIGTERM) // the signal makes it continue its program
 		_ = cmd.Wait()
 		return nil
 	}, nil
 }
 
-// quota makes a group of the CPU controller's with a quota, as systemd's CPUQuota= and containers
-// do, and nothing else.
+// quota makes a group of the CPU controller with a quota, as systemd's CPUQuota= and containers do, and nothing
+// else.
 func quota(pid, n int) (end func() error, err error) {
 	const v1 = "/sys/fs/cgroup/cpu"
 	dir := filepath.Join(v1, fmt.Sprintf("netnice-lab-%d", pid))
@@ -243,7 +244,7 @@ func quota(pid, n int) (end func() error, err error) {
 	}
 	return func() error {
 		for range 100 {
-			// what it has started goes back, too
+			// The program's children return to the old group, too.
 			list, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 			if err != nil {
 				return err
@@ -259,7 +260,7 @@ func quota(pid, n int) (end func() error, err error) {
 	}, nil
 }
 
-// summary prints how far from n each mechanism was.
+// summary prints the largest distance from n of each mechanism.
 func (o *bench) summary(mechanisms []string) {
 	o.Printf("\n%-10s %-6s  %s\n", "by", "beside", "furthest from n, in points; least of a second over n; the mechanism's own")
 	for _, by := range mechanisms {

@@ -34,7 +34,7 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// Where sending is limited the limited programs send, and where receiving is, they receive.
+// The limited programs send where egress is limited, and receive where ingress is limited.
 func TestDuties(t *testing.T) {
 	a, b := netip.MustParseAddr("10.98.0.1"), netip.MustParseAddr("10.98.0.2")
 	crowd, other, web, far, pour := cell{1_000_000, up, udpFlood}.dutiesOf(a, b)
@@ -83,7 +83,7 @@ func TestRow(t *testing.T) {
 	require.Equal(t, strings.Count(row, "|"), strings.Count(lines[1], "|"))
 }
 
-// A program asks, fetches and is poured at, over lo.
+// A program asks, fetches and receives a flood, over lo.
 func TestRole(t *testing.T) {
 	at := func(port uint16) string {
 		return netip.AddrPortFrom(netip.MustParseAddr("127.98.0.1"), port).String()
@@ -103,7 +103,7 @@ func TestRole(t *testing.T) {
 	require.Positive(t, far(doReport).Came)
 }
 
-// begin has a program serve here, and returns what gives it an order.
+// begin starts a program here, and returns a function that sends it an order.
 func begin(t *testing.T, d duties) func(order string) seen {
 	t.Helper()
 	orders, in := io.Pipe()

@@ -8,7 +8,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// delays are of what began in a window.
+// delays holds the delays of the trips that began in a window.
 type delays struct {
 	P50    float64 `json:"p50_ms"`
 	P99    float64 `json:"p99_ms"`
@@ -16,7 +16,7 @@ type delays struct {
 	Lost   int     `json:"lost"` // not answered within two seconds after the cell's windows
 }
 
-// delaysOf are those of the trips that began from one instant to another.
+// delaysOf returns the delays of the trips that began from one instant to another.
 func delaysOf(t trips, from, to testutil.Instant) (d delays) {
 	begun := 0
 	for _, at := range t.Begun {
@@ -32,7 +32,7 @@ func delaysOf(t trips, from, to testutil.Instant) (d delays) {
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
-// String says how many are behind the figures: at low limits they are few.
+// String also prints the number of trips: at low limits there are few.
 func (d delays) String() string {
 	if d.Number == 0 {
 		return "- (0)"
@@ -40,7 +40,7 @@ func (d delays) String() string {
 	return fmt.Sprintf("%s / %s (%d)", millisText(d.P50), millisText(d.P99), d.Number)
 }
 
-// millisText has about three digits.
+// millisText returns about three digits.
 func millisText(ms float64) string {
 	switch {
 	case ms >= 100:
@@ -51,14 +51,14 @@ func millisText(ms float64) string {
 	return fmt.Sprintf("%.2f", ms)
 }
 
-// baseline is a path without a limit.
+// baseline holds the figures of a path without a limit.
 type baseline struct {
 	Path     string `json:"path"`
 	Question delays `json:"question"`
 	HTTP     delays `json:"http"`
 }
 
-// figures of a cell: of the first window, and of the one after.
+// figures holds the figures of a cell. Each array holds the first window and the one after.
 type figures struct {
 	Name   string    `json:"name"`
 	Limit  uint64    `json:"limit_bytes_per_sec"`
@@ -67,12 +67,12 @@ type figures struct {
 	Same   [2]delays `json:"question_of_the_same_program"`
 	Other  [2]delays `json:"question_of_another_program"`
 	HTTP   [2]delays `json:"http_of_another_program"`
-	Used   float64   `json:"used_over_limit"` // by what uses the limit up, IP bytes, over both windows
+	Used   float64   `json:"used_over_limit"` // rate of the rival traffic, IP bytes, over both windows
 
 	cell cell
 }
 
-// lost adds up what was not answered.
+// lost returns the numbers of questions and fetches without an answer.
 func (f figures) lost() (questions, fetches int) {
 	for i := range f.Same {
 		questions += f.Same[i].Lost + f.Other[i].Lost
@@ -81,7 +81,7 @@ func (f figures) lost() (questions, fetches int) {
 	return questions, fetches
 }
 
-// header is that of the table.
+// header returns the header of the table.
 func header() string {
 	titles := []string{
 		"limit", "direction", "beside", "path alone: UDP, HTTP (p50)",
@@ -91,7 +91,7 @@ func header() string {
 	return "| " + strings.Join(titles, " | ") + " |\n|" + strings.Repeat("---|", len(titles))
 }
 
-// row is a cell's line of the table.
+// row returns a cell's line of the table.
 func (f figures) row(base baseline) string {
 	questions, fetches := f.lost()
 	cells := []string{

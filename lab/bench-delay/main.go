@@ -1,7 +1,6 @@
-// Command bench-delay measures how long a question of 100 bytes by UDP and its answer take, and a
-// small answer by HTTP, while another program, or another socket of the same program, uses up the
-// limit that they have in common. Its result is a Markdown table. It needs root and the netnice
-// program ($NETNICE, or bin/netnice).
+// Command bench-delay measures the time of a question of 100 bytes by UDP and its answer, and of a small answer by
+// HTTP. Meanwhile another program, or another socket of the same program, uses up their common limit. The result is
+// a Markdown table. It needs root and the netnice program ($NETNICE, or bin/netnice).
 //
 //	go run ./lab/bench-delay -quick
 //	go run ./lab/bench-delay -only '1MB/s down beside UDP'
@@ -37,9 +36,9 @@ func main() {
 	})
 }
 
-// result is what a run writes.
+// result is the content of the result file.
 type result struct {
-	WindowSeconds float64    `json:"window_seconds"` // each cell has two of them, one after the other
+	WindowSeconds float64    `json:"window_seconds"` // each cell has two windows, one after the other
 	Paths         []baseline `json:"paths_without_limit"`
 	Cells         []figures  `json:"cells"`
 }
@@ -61,7 +60,7 @@ func run(ctx context.Context, b *bed.Bed, cells []cell) error {
 	return b.Write(out)
 }
 
-// runPath measures cells that have the same path, with a daemon where the limited programs are.
+// runPath measures cells that have the same path, with a daemon in the namespace of the limited programs.
 func runPath(ctx context.Context, b *bed.Bed, distant bool, cells []cell, out *result) (err error) {
 	pair, err := openPath(distant)
 	if err != nil {
@@ -99,5 +98,5 @@ func openPath(distant bool) (*testutil.Pair, error) {
 	return testutil.NewPairInOrder()
 }
 
-// windowOf is for how long each of a cell's two windows lasts.
+// windowOf returns the length of each of a cell's two windows.
 func windowOf(b *bed.Bed) time.Duration { return b.Length(window, quickWindow) }

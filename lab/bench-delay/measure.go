@@ -12,7 +12,7 @@ import (
 	"github.com/netnice/netnice/lab/internal/bed"
 )
 
-// benchUID is a user without any other process, who has the limit.
+// benchUID is a user without any other process. The limit is on this user.
 const benchUID = 64210
 
 const (
@@ -22,19 +22,19 @@ const (
 	bulkPort     = 6113
 )
 
-// programs are those of a cell. In A, of the limited user:
+// programs are the programs of a cell. In A, with the limited user, there are:
 //
 //	crowd  uses up the limit, and asks: the same program
 //	other  asks: another program
 //	web    gets small answers by HTTP, or gives them where sending is limited
 //
-// In B, without a limit: far answers, pour uses up the limit where receiving is limited.
+// B has no limit. far answers, and pour uses up the limit where ingress is limited.
 type programs struct {
 	crowd, other, web, far, pour *program
 }
 
 func (p *programs) all() (list []*program) {
-	for _, one := range []*program{p.far, p.web, p.crowd, p.other, p.pour} { // who answers is first, and who asks before what it asks beside
+	for _, one := range []*program{p.far, p.web, p.crowd, p.other, p.pour} { // servers first, rivals last
 		if one != nil {
 			list = append(list, one)
 		}
@@ -60,7 +60,7 @@ func (p *programs) tellAll(order string) error {
 	return nil
 }
 
-// dutiesOf says what each program of a cell does.
+// dutiesOf returns the duties of each program of a cell.
 func (c cell) dutiesOf(a, b netip.Addr) (crowd, other, web, far, pour duties) {
 	at := func(host netip.Addr, port uint16) string { return netip.AddrPortFrom(host, port).String() }
 	other = duties{Ask: at(b, questionPort), Every: c.every()}
@@ -81,7 +81,7 @@ func (c cell) dutiesOf(a, b netip.Addr) (crowd, other, web, far, pour duties) {
 	return crowd, other, web, far, pour
 }
 
-// populate starts a cell's programs, who wait.
+// populate starts a cell's programs, which wait for their orders.
 func (c cell) populate(pair *testutil.Pair) (p *programs, err error) {
 	p = new(programs)
 	crowd, other, web, far, pour := c.dutiesOf(pair.A4, pair.B4)
@@ -101,7 +101,7 @@ func (c cell) populate(pair *testutil.Pair) (p *programs, err error) {
 	return p, nil
 }
 
-// measure runs one cell: the limit stands before anything is sent.
+// measure runs one cell: the limit is in place before any traffic.
 func (c cell) measure(ctx context.Context, b *bed.Bed, pair *testutil.Pair) (f figures, err error) {
 	p, err := c.populate(pair)
 	if err != nil {
@@ -162,7 +162,7 @@ func askedBy(s seen) trips { return s.Asked }
 
 func fetchedBy(s seen) trips { return s.Fetched }
 
-// measureBaseline measures a path without a limit, and without anything beside.
+// measureBaseline measures a path without a limit, and without other traffic.
 func measureBaseline(ctx context.Context, pair *testutil.Pair, distant bool) (base baseline, err error) {
 	base.Path = "veth"
 	if distant {
@@ -191,7 +191,7 @@ func measureBaseline(ctx context.Context, pair *testutil.Pair, distant bool) (ba
 	if _, err := near.tell(doStop); err != nil {
 		return base, err
 	}
-	if err := testutil.Sleep(ctx, 10*roundTrip); err != nil { // what is under way
+	if err := testutil.Sleep(ctx, 10*roundTrip); err != nil { // for the packets on the way
 		return base, err
 	}
 	s, err := near.tell(doReport)

@@ -12,14 +12,14 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// processName is the argv[0] by which this program knows that it is to be one of a cell's programs.
+// processName is the argv[0] that tells this program to run as one of a cell's programs.
 const processName = "netnice-delays"
 
-// What a program of a cell is told, a line each, after its duties. Each line is answered by a reply.
+// After its duties, a program of a cell gets these orders, a line each. A reply answers each line.
 const (
 	doStart  = "start"  // begin with all duties
-	doStop   = "stop"   // ask and fetch no more; what uses up the limit goes on
-	doReport = "report" // say what was seen so far
+	doStop   = "stop"   // ask and fetch no more; the rival traffic goes on
+	doReport = "report" // report the trips so far
 )
 
 // reply answers a line.

@@ -97,7 +97,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// One cell of each peer, in full.
+// The test runs one cell of each limiter completely.
 func TestRun(t *testing.T) {
 	testutil.SkipUnlessAll(t, "what the bench measures with has tests of its own in this package")
 	testutil.RequireRoot(t)

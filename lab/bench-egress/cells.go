@@ -7,7 +7,7 @@ import (
 	"github.com/netnice/netnice/lab/internal/bench"
 )
 
-// What only sending is limited with.
+// These limiters limit only egress.
 const (
 	limiterHTB = "htb" // on the device: all of its programs together
 	limiterTBF = "tbf" // likewise
@@ -17,7 +17,7 @@ func knownLimiters() []string {
 	return []string{bench.None, limiterHTB, limiterTBF, bench.Trickle, bench.Netnice}
 }
 
-// axes of the run that was asked for.
+// axes returns the axes of the requested run.
 func axes(o bench.Options) []bench.Axes {
 	const ms = time.Millisecond
 	var (
@@ -62,13 +62,13 @@ func axes(o bench.Options) []bench.Axes {
 			bench.Over(four, all, conns, cc, families, rtts, losses),
 			shares,
 		}
-	case o.RTTs != nil || o.Losses != nil: // the distances that were asked for
+	case o.RTTs != nil || o.Losses != nil: // the requested distances
 		return []bench.Axes{
 			bench.Over(none, []uint64{0}, ends, both, v4, far, clean),
 			bench.Over(two, []uint64{128e3, 1e6, 10e6, 100e6}, ends, both, v4, far, clean),
 		}
 	}
-	return []bench.Axes{ // a sample of what -all has
+	return []bench.Axes{ // a sample of the axes of -all
 		bench.Over(none, []uint64{0}, ends, both, v4, near, clean),
 		bench.Over([]string{bench.Netnice}, []uint64{1, 16e3}, []int{1}, cubic, v4, near, clean),
 		bench.Over(two, []uint64{128e3}, []int{4}, both, v4, near, clean),

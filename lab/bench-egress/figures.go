@@ -9,23 +9,22 @@ import (
 	"github.com/netnice/netnice/lab/internal/bench"
 )
 
-// The figures that netnice is wanted to reach.
+// These are the figures that netnice has to reach.
 const (
-	wantRatio = 0.005 // of the limit, either way, in the steady time, and a segment
-	wantShare = 0.02  // either way of one half
+	wantRatio = 0.005 // tolerance of the limit in the steady time, and a segment
+	wantShare = 0.02  // tolerance of one half
 	wantJain  = 0.99
-	wantFirst = 1.05 // of the limit, in the first second, from leastFirst on
+	wantFirst = 1.05 // over the limit in the first second, from leastFirst on
 	wantRTT   = 1.5  // times that of the path without load...
 	noiseRTT  = 50   // ...or that many microseconds more: timers, scheduling
 
 	leastFirst  = 128e3                // bytes/s
-	chunk       = 8 * time.Millisecond // of the limit, which netnice lets a connection send at once
+	chunk       = 8 * time.Millisecond // time at the limit's rate that a connection may send at once
 	segment     = 1500                 // IP bytes
-	fewestTimes = 10                   // segments, of which a figure is judged
+	fewestTimes = 10                   // segments that a judged figure needs at least
 )
 
-// judge notes what netnice missed. carries: the path carries more than the
-// limit.
+// judge records the figures that netnice missed. carries says that the path carries more than the limit.
 func judge(f *bench.CellFigures, path bench.Path, quickAck, carries bool) {
 	unloaded := path.Unloaded() + f.Cell.RTT.Microseconds()
 	f.RTTOverPath = float64(f.RTTMicros) / float64(unloaded)
@@ -36,21 +35,21 @@ func judge(f *bench.CellFigures, path bench.Path, quickAck, carries bool) {
 	if f.Limiter != bench.Netnice {
 		return
 	}
-	// Where packets are lost, what was sent is what was limited.
+	// On a path with loss, the limit applies to the sent bytes.
 	got, steady := f.IPRatio, f.Steady().Seconds()
 	if f.Loss > 0 {
 		got = f.SentRatio
 	}
 	rate, conns := float64(f.Rate), float64(f.Connections)
 	allowed := wantRatio + segment/(rate*steady)
-	judged := rate*steady >= fewestTimes*segment // else a segment or none
+	judged := rate*steady >= fewestTimes*segment // a smaller figure is a segment or none
 	if judged && (got > 1+allowed || carries && got < 1-allowed) {
 		f.Missed = append(f.Missed, "ip_over_limit")
 	}
 	if f.Rate >= leastFirst && f.FirstRatio > wantFirst {
 		f.Missed = append(f.Missed, "first_second")
 	}
-	// A chunk more, and a segment of each connection, may come within a second.
+	// A chunk more, and a segment of each connection, may arrive within a second.
 	if judged && f.MostRatio > 1+wantRatio+chunk.Seconds()+conns*segment/rate {
 		f.Missed = append(f.Missed, "fullest_second")
 	}
@@ -68,8 +67,8 @@ func judge(f *bench.CellFigures, path bench.Path, quickAck, carries bool) {
 	}
 }
 
-// longestAckDelay is what the receiver may add to a round trip by waiting for a
-// second segment, in microseconds.
+// longestAckDelay returns the time that the receiver may add to a round trip while it waits for a second segment, in
+// microseconds.
 func longestAckDelay(f *bench.CellFigures) float64 {
 	between := segment * float64(f.Connections) / float64(f.Rate) * 1e6
 	if f.Cell.Shares {
@@ -77,7 +76,7 @@ func longestAckDelay(f *bench.CellFigures) float64 {
 	}
 	longest := 44e3 // 40 ms and a tick
 	if f.Cell.Distant() {
-		longest = 204e3 // what a receiver that has waited before waits at most
+		longest = 204e3 // the longest wait of a receiver that has waited before
 	}
 	return min(1.1*between, longest)
 }

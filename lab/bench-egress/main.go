@@ -1,6 +1,5 @@
-// Command bench-egress measures how exactly, fairly and cheaply sending is
-// limited, side by side: no limit, HTB, netnice, on veth pairs that it makes
-// itself. It needs root and the netnice program ($NETNICE, or bin/netnice).
+// Command bench-egress measures how exactly, fairly and cheaply egress is limited. It compares no limit, HTB and
+// netnice, on veth pairs that it makes itself. It needs root and the netnice program ($NETNICE, or bin/netnice).
 //
 //	go run ./lab/bench-egress -quick
 //	go run ./lab/bench-egress -only 'netnice 1MB/s x16' -json figures.json

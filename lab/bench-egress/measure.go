@@ -52,7 +52,7 @@ func measure(ctx context.Context, o bench.Options, c bench.Cell) (f bench.CellFi
 	return s.Traffic(ctx, c)
 }
 
-// limit puts the cell's limit in place and returns what lifts it.
+// limit puts the cell's limit in place and returns a function that lifts it.
 func limit(ctx context.Context, netnice testutil.Command, c bench.Cell, s *bench.Site, pid int) (lift func() error, err error) {
 	nothing := func() error { return nil }
 	after := context.WithoutCancel(ctx)

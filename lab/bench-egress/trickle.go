@@ -10,12 +10,11 @@ import (
 	"github.com/netnice/netnice/lab/internal/bench"
 )
 
-// trickle is a Python program that does what our senders do with one
-// connection, in their place.
+// trickle is a Python program that replaces the lab's senders, with one connection.
 type trickle struct{ *bench.TrickleProgram }
 
-// It overlooks sockets that are made with SOCK_CLOEXEC, which Python's all are
-// unless the C library is called directly.
+// trickle overlooks sockets that are made with SOCK_CLOEXEC. Python makes all its sockets so, unless a program calls
+// the C library directly.
 const trickleProgram = `
 import ctypes, socket, sys
 s = socket.socket(fileno=ctypes.CDLL(None).socket(socket.AF_INET, socket.SOCK_STREAM, 0))
@@ -32,7 +31,7 @@ func startTrickle(s *bench.Site, bytesPerSec uint64) (trickle, error) {
 	return trickle{p}, err
 }
 
-// Connect has nothing to do: the program has connected.
+// Connect does nothing: the program has connected.
 func (t trickle) Connect() error { return nil }
 
 // Start lets the program send.
@@ -43,10 +42,10 @@ func (t trickle) Start() (testutil.Instant, error) {
 	return testutil.Now(), nil
 }
 
-// RTT is not known: its socket cannot be asked.
+// RTT returns nothing: the program's socket gives no round trips.
 func (t trickle) RTT(testutil.Instant, testutil.Instant) []time.Duration { return nil }
 
-// Stop ends the program, which says nothing; its connection is a usual one.
+// Stop ends the program, which sends no report; its connection counts as an ordinary one.
 func (t trickle) Stop() (testutil.SenderReport, error) {
 	conns := []testutil.ConnInfo{{MSS: 1448, Timestamps: true}}
 	return testutil.SenderReport{PID: t.PID(), Conns: conns}, t.Close()

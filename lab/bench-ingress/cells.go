@@ -7,17 +7,17 @@ import (
 	"github.com/netnice/netnice/lab/internal/bench"
 )
 
-// What only receiving is limited with.
+// These limiters limit only ingress.
 const (
-	limiterIFB    = "ifb"    // HTB on an ifb: all that the device receives
-	limiterPolice = "police" // what is too much for a cgroup is dropped
+	limiterIFB    = "ifb"    // HTB on an ifb: the whole ingress of the device
+	limiterPolice = "police" // drops the excess of a cgroup
 )
 
 func knownLimiters() []string {
 	return []string{bench.None, limiterIFB, limiterPolice, bench.Trickle, bench.Netnice}
 }
 
-// axes of the run that was asked for.
+// axes returns the axes of the requested run.
 func axes(o bench.Options) []bench.Axes {
 	const ms = time.Millisecond
 	var (
@@ -58,13 +58,13 @@ func axes(o bench.Options) []bench.Axes {
 			bench.Over(none, []uint64{0}, conns, both, v4, rtts, losses),
 			bench.Over(four, all, conns, both, v4, rtts, losses),
 		}
-	case o.RTTs != nil || o.Losses != nil: // the distances that were asked for
+	case o.RTTs != nil || o.Losses != nil: // the requested distances
 		return []bench.Axes{
 			bench.Over(none, []uint64{0}, ends, both, v4, far, clean),
 			bench.Over(three, []uint64{1e6, 10e6}, ends, both, v4, far, clean),
 		}
 	}
-	return []bench.Axes{ // a sample of what -all has
+	return []bench.Axes{ // a sample of the axes of -all
 		bench.Over(none, []uint64{0}, ends, cubic, v4, near, clean),
 		bench.Over(three, []uint64{64e3}, []int{4}, cubic, v4, near, clean),
 		bench.Over(four, []uint64{1e6, 10e6}, []int{1}, cubic, v4, near, clean),

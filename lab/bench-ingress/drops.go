@@ -10,13 +10,13 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// refusals are the kernel's counters of segments that arrived and that TCP did
-// not take, for want of window or of memory. Some are newer than others.
+// refusals returns the kernel's counters of arrived segments that TCP did not take, for lack of window or of memory.
+// Some kernels lack the newer ones.
 func refusals() []string {
 	return []string{"TCPRcvQDrop", "TCPOFODrop", "TCPZeroWindowDrop", "TCPBacklogDrop", "BeyondWindow"}
 }
 
-// refused returns what TCP of the namespace has refused so far.
+// refused returns the number of segments that TCP of the namespace has refused so far.
 func refused(n *testutil.NetNS) (uint64, error) {
 	var text []byte
 	err := n.Do(func() (err error) {
@@ -29,9 +29,9 @@ func refused(n *testutil.NetNS) (uint64, error) {
 	return sumCounters(string(text), "TcpExt:", refusals())
 }
 
-// deviceDropped returns what the namespace's device has dropped so far. That is
-// neither the limiter nor TCP but a machine so busy that the queue of what has
-// arrived (net.core.netdev_max_backlog) was full.
+// deviceDropped returns the number of packets that the namespace's device has dropped so far. Neither the limiter
+// nor TCP causes these drops. The machine is then so busy that the queue of arrived packets
+// (net.core.netdev_max_backlog) is full.
 func deviceDropped(n *testutil.NetNS) (uint64, error) {
 	link, err := n.Netlink().LinkByName(testutil.Device)
 	if err != nil {

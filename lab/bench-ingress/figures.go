@@ -8,20 +8,19 @@ import (
 	"github.com/netnice/netnice/lab/internal/bench"
 )
 
-// The figures that netnice is wanted to reach.
+// These are the figures that netnice has to reach.
 const (
-	wantRatio = 0.01 // of the limit, either way, in the steady time, and a segment
-	wantFirst = 0.1  // of the limit, above it in the first second
+	wantRatio = 0.01 // tolerance of the limit in the steady time, and a segment
+	wantFirst = 0.1  // tolerance above the limit in the first second
 	wantJain  = 0.98
 	wantDelay = 20 * time.Millisecond // on top of the path's round trip...
-	wantTurns = 1.2                   // ...or times what a turn of two segments of each connection takes
+	wantTurns = 1.2                   // ...or times the duration of a turn of two segments of each connection
 
-	// Above the rate of fewRate that many packets may be lost.
+	// Above a limit of fewRate, few packets may be lost.
 	fewRate, few = 125e6, 100
 )
 
-// judge notes what netnice missed. carries: the path carries more than the
-// limit.
+// judge records the figures that netnice missed. carries says that the path carries more than the limit.
 func judge(f *bench.CellFigures, path bench.Path, _, carries bool) {
 	unloaded := path.Unloaded() + f.Cell.RTT.Microseconds()
 	f.AddedMicros = f.RTTMicros - unloaded
@@ -50,7 +49,7 @@ func judge(f *bench.CellFigures, path bench.Path, _, carries bool) {
 	miss(carries && f.AddedMicros > longestDelay(f).Microseconds(), "added_delay")
 }
 
-// longestDelay is what the limit may add to the round trip.
+// longestDelay returns the time that the limit may add to the round trip.
 func longestDelay(f *bench.CellFigures) time.Duration {
 	const payload = 1448
 	turn := float64(f.Connections) * 2 * payload / float64(f.Rate)

@@ -13,7 +13,7 @@ import (
 	"github.com/netnice/netnice/lab/internal/bench/benchtest"
 )
 
-// What netnice is compared with must do its work.
+// The other limiters of the comparison must hold their rate.
 func TestPeersHoldTheirRate(t *testing.T) {
 	testutil.SkipUnlessAll(t, "what the bench measures with has tests of its own in this package")
 	testutil.RequireRoot(t)
@@ -22,13 +22,13 @@ func TestPeersHoldTheirRate(t *testing.T) {
 		got      func(bench.CellFigures) float64
 	}{
 		limiterIFB: {3 * time.Second, func(f bench.CellFigures) float64 { return f.LinkRatio }},
-		// Its bucket is a part of it: 3% of that time.
+		// Its bucket is part of the result: 3% of that time.
 		limiterPolice: {6 * time.Second, func(f bench.CellFigures) float64 {
 			return (f.FirstIP + f.SteadyIP*f.Steady().Seconds()) / (float64(f.Rate) * f.Cell.Interval.Seconds())
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// bbr goes on where packets are lost, and leaves the policer no pause.
+			// bbr continues where packets are lost, and leaves the policer no pause.
 			c := bench.Cell{Limiter: name, Rate: 10e6, Conns: 4, Congestion: "bbr", Interval: peer.interval}
 			f, err := measure(t.Context(), bench.Options{}, c)
 			if err != nil {
@@ -64,7 +64,7 @@ func TestIFBIsRemoved(t *testing.T) {
 		return len(l), qdiscs
 	}
 	links, qdiscs := count()
-	for range 2 { // it replaces what is there
+	for range 2 { // the second call replaces the first shaper
 		if err := testutil.ShapeIngressHTB(pair.B, 1e6); err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestIFBIsRemoved(t *testing.T) {
 	}
 }
 
-// fakeNetnice is a program that answers a limit so and everything else well.
+// fakeNetnice makes a program that answers a limit with set, and everything else with success.
 func fakeNetnice(t *testing.T, set string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "netnice")
@@ -92,7 +92,7 @@ func fakeNetnice(t *testing.T, set string) string {
 	return path
 }
 
-// A run in full, over both kinds of path; netnice refuses.
+// The test makes a complete run, over both kinds of path; netnice refuses.
 func TestRun(t *testing.T) {
 	testutil.SkipUnlessAll(t, "what the bench measures with has tests of its own in this package")
 	testutil.RequireRoot(t)
@@ -116,7 +116,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// A netnice that takes the limit and does nothing misses what is wanted.
+// A netnice that takes the limit and does nothing misses the required figures.
 func TestRunJudges(t *testing.T) {
 	testutil.SkipUnlessAll(t, "what the bench measures with has tests of its own in this package")
 	testutil.RequireRoot(t)

@@ -1,7 +1,6 @@
-// Command bench-ingress measures how exactly, fairly and cheaply receiving is
-// limited where the data arrive, side by side: no limit, HTB behind an ifb,
-// policing, netnice, over pairs of namespaces that it makes itself. It needs
-// root and the netnice program ($NETNICE, or bin/netnice).
+// Command bench-ingress measures how exactly, fairly and cheaply ingress is limited at the receiver. It compares no
+// limit, HTB behind an ifb, policing, and netnice, over pairs of namespaces that it makes itself. It needs root and
+// the netnice program ($NETNICE, or bin/netnice).
 //
 //	go run ./lab/bench-ingress -quick
 //	go run ./lab/bench-ingress -only 'ifb 1MB/s x4' -json figures.json

@@ -10,10 +10,10 @@ import (
 	"github.com/netnice/netnice/lab/internal/police"
 )
 
-// limit is a cell's limit in place.
+// limit is the limit of a cell.
 type limit struct {
-	dropped func() (uint64, error) // nil: it cannot be asked, or drops nothing
-	lift    func() error           // once the receiver has ended
+	dropped func() (uint64, error) // nil: the limiter has no counter, or drops nothing
+	lift    func() error           // to be called after the end of the receiver
 }
 
 // measure runs one cell.
@@ -44,10 +44,10 @@ func measure(ctx context.Context, o bench.Options, c bench.Cell) (f bench.CellFi
 	return f, l.count(&f, s, after-before)
 }
 
-// count notes what was dropped, and what the device has dropped if that and
-// nothing else explains retransmits under a limit.
+// count records the drops of the limiter. It records the drops of the device if no other drop explains retransmits
+// under a limit.
 func (l *limit) count(f *bench.CellFigures, s *bench.Site, device uint64) (err error) {
-	// Both count from when they were made, as the senders' retransmits do.
+	// Both counters start at their creation, as the senders' retransmits do.
 	if f.Refused, err = refused(s.Pair.B); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (l *limit) receive(ctx context.Context, netnice testutil.Command, c bench.C
 	return netnice.LimitDownPID(ctx, s.RX.PID(), c.Rate) // goes with the process
 }
 
-// refuses says why this netnice does not limit what is received, if it does not.
+// refuses returns the reason why this netnice does not limit ingress, or "".
 func refuses(ctx context.Context, o bench.Options) (why string, err error) {
 	s, err := bench.Open(bench.Cell{}, false)
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"github.com/netnice/netnice/lab/internal/bench"
 )
 
-// trickle is a Python program that does what our receiver does, for one
-// connection, in its place.
+// trickle is a Python program that replaces the lab's receiver, for one connection.
 type trickle struct {
 	*bench.TrickleProgram
 	*testutil.Series
@@ -21,9 +20,9 @@ type trickle struct {
 	cpu float64
 }
 
-// It overlooks sockets that are made with SOCK_CLOEXEC, which Python's all are
-// unless the C library is called directly. What has arrived is the
-// tcpi_bytes_received of TCP_INFO, 128 bytes into it, as for our receiver.
+// trickle overlooks sockets that are made with SOCK_CLOEXEC. Python makes all its sockets so, unless a program calls
+// the C library directly. The program reads the arrived bytes from tcpi_bytes_received of TCP_INFO, at offset 128,
+// like the lab's receiver.
 const trickleProgram = `
 import ctypes, json, socket, struct, sys, threading, time
 c = ctypes.CDLL(None)
@@ -72,7 +71,7 @@ func (t *trickle) listen() {
 	}
 }
 
-// CPUSeconds returns what the process had used by its last sample.
+// CPUSeconds returns the CPU time of the process up to its last sample.
 func (t *trickle) CPUSeconds() (float64, error) {
 	select {
 	case <-t.ended:

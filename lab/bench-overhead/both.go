@@ -19,21 +19,20 @@ import (
 	"github.com/netnice/netnice/lab/internal/datagram"
 )
 
-// limited is traffic that really is limited, both ways, while others' is
-// measured: programs of one cgroup in A that send to B, and that receive from
-// there, by TCP and by UDP. They offer only a little more than the limit, so that
-// without it the machine has as much to do.
+// limited is traffic that a limit really binds, both ways, while other traffic is measured. Programs of one cgroup
+// in A send to B, and receive from there, by TCP and by UDP. They offer only a little more than the limit, so the
+// machine has as much to do without it.
 type limited struct {
 	dir  string
 	ways [2]flows // sent, received
-	// Rates are of IP bytes.
+	// Rates are in IP bytes.
 	Rates [2]struct {
 		TCP float64 `json:"tcp_bytes_per_sec"`
 		UDP float64 `json:"udp_bytes_per_sec"`
 	} `json:"sent_and_received"`
 }
 
-// flows are one way's.
+// flows holds the flows of one direction.
 type flows struct {
 	tcp *testutil.Receiver
 	udp *datagram.Receiver
@@ -41,7 +40,7 @@ type flows struct {
 
 const (
 	limitedRate = 1e6 // IP bytes/s, each way
-	offeredEach = 0.6 // of it, by TCP and by UDP
+	offeredEach = 0.6 // as a part of the limit, by TCP and by UDP each
 	limitedTCP  = 6001
 	limitedUDP  = 6002
 	requests    = 10 * time.Millisecond // between them
@@ -49,16 +48,15 @@ const (
 	limitedPayload = 1400 // of a datagram
 )
 
-// startLimited starts them; each begins in the cgroup, as what it makes does. But
-// for -any-cpu they have the CPU that round trips and datagrams are not measured
-// on: there, what is measured is also interrupted by their packets, which is what
-// they cost, not what others pay.
+// startLimited starts the traffic. Each program begins in the cgroup, so its sockets belong there too. Without
+// -any-cpu the programs have the CPU on which round trips and datagrams are not measured. On the measured CPU their
+// packets would also interrupt the measurement. That is the cost of the packets, not a cost for other programs.
 func (o *bench) startLimited() (*limited, error) {
 	l := new(limited)
 	if !o.anyCPU {
 		var all, second unix.CPUSet
 		second.Set(1 % runtime.NumCPU())
-		runtime.LockOSThread() // what it starts has its CPU, too
+		runtime.LockOSThread() // child processes inherit the CPU
 		defer runtime.UnlockOSThread()
 		if err := errors.Join(unix.SchedGetaffinity(0, &all), unix.SchedSetaffinity(0, &second)); err != nil {
 			return nil, fmt.Errorf("keep limited programs on one CPU: %w", err)
@@ -80,7 +78,7 @@ func (o *bench) startLimited() (*limited, error) {
 	return l, nil
 }
 
-// flow starts one way of it, what of it is in A is in the cgroup.
+// flow starts one direction of the traffic; its programs in A are in the cgroup.
 func (o *bench) flow(dir string, from, into *testutil.NetNS, to netip.Addr) (f flows, err error) {
 	inside := func(n *testutil.NetNS, start func() error) error {
 		if n != o.pair.A {
@@ -122,7 +120,7 @@ func (o *bench) flow(dir string, from, into *testutil.NetNS, to netip.Addr) (f f
 	})
 }
 
-// within calls fn while this process is in the cgroup, so that what it starts is.
+// within calls fn while this process is in the cgroup, so that fn's child processes are in it, too.
 func within(dir string, fn func() error) error {
 	r, err := identity.New(identity.Options{})
 	if err != nil {
@@ -145,8 +143,8 @@ func enter(dir string) error {
 	return nil
 }
 
-// limit limits it, and waits until what that needs is there: the queue for what
-// is sent by UDP is made when there is too much of it.
+// limit limits the traffic, and waits until the needed queue exists: netnice makes the queue for UDP egress when
+// there is an excess.
 func (l *limited) limit(ctx context.Context, o *bench) error {
 	rate := uint64(limitedRate)
 	_, err := o.Client.Set(ctx, api.SetRequest{
@@ -171,7 +169,7 @@ func (l *limited) limit(ctx context.Context, o *bench) error {
 	return errors.New("there is no queue for what the limited programs send by UDP")
 }
 
-// measure notes what comes of it.
+// measure records the rates of the traffic.
 func (l *limited) measure(ctx context.Context) error {
 	const segment, packet = 52, 28.0 // headers
 	begin := testutil.Now()

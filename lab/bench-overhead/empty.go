@@ -10,8 +10,8 @@ import (
 	"github.com/netnice/netnice/lab/internal/stat"
 )
 
-// emptyProgram returns the nanoseconds that the kernel counts for a call of a
-// program that does nothing: what its counting takes itself. Statistics are on.
+// emptyProgram returns the nanoseconds that the kernel counts for a call of a program that does nothing. They are
+// the cost of the counting itself. Statistics are on.
 func (o *bench) emptyProgram() (ns float64, err error) {
 	program, err := empty(ebpf.Tracing, "sys_enter", 0)
 	if err != nil {

@@ -11,15 +11,14 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// floor is empty programs at hooks of netnice's that others' traffic meets: what
-// being called costs, whatever is done there.
+// floor is a set of empty programs at netnice's hooks for other traffic: they show the cost of a call, whatever the
+// program does.
 type floor struct {
 	hooks []string
 	links []link.Link
 }
 
-// The hooks: a send by TCP, and a packet that comes in, or leaves, by the device
-// in A.
+// These are the hooks: a send by TCP, and a packet that enters, or leaves, by the device in A.
 const (
 	hookSend = "send"
 	hookIn   = "in"
@@ -35,7 +34,7 @@ func newFloor(hooks []string) (*floor, error) {
 	return &floor{hooks: hooks}, nil
 }
 
-// change attaches them, or takes them off.
+// change attaches the programs, or detaches them.
 func (f *floor) change(o *bench, on bool) error {
 	var errs []error
 	for _, l := range f.links {
@@ -61,10 +60,10 @@ func attachEmpty(o *bench, hook string) (l link.Link, err error) {
 		if err != nil {
 			return nil, err
 		}
-		defer p.Close() // the link holds it
+		defer p.Close() // the link holds the program
 		return link.AttachTracing(link.TracingOptions{Program: p})
 	}
-	p, err := empty(ebpf.SchedCLS, "", -1) // whatever comes next decides
+	p, err := empty(ebpf.SchedCLS, "", -1) // the verdict leaves the decision to the next program
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,8 @@
-// Command bench-overhead measures what netnice costs traffic that it does not
-// limit: the same short measurement again and again without netnice and with
-// it (A B B A), over lo and over veth. With -limited N, N other processes have
-// limits meanwhile, so that every hook is attached. They are in a cgroup of their
-// own, as systemd has it, unless -together. With -both, others' traffic really is
-// limited meanwhile, sent and received, by TCP and by UDP. With -floor there is no
-// netnice, but empty programs at hooks of its own: what it costs to be called.
+// Command bench-overhead measures the cost of netnice for traffic that it does not limit. It repeats the same short
+// measurement without netnice and with it (A B B A), over lo and over veth. With -limited N, N other processes have
+// limits meanwhile, so that every hook is attached. They are in a cgroup of their own, as under systemd, unless
+// -together is given. With -both, limits really bind other traffic meanwhile, sent and received, by TCP and by UDP.
+// With -floor there is no netnice, but empty programs at its hooks: they show the cost of a call.
 //
 //	go run ./lab/bench-overhead
 //	go run ./lab/bench-overhead -limited 1000 -rounds 20
@@ -36,7 +34,7 @@ import (
 	"github.com/netnice/netnice/lab/internal/stat"
 )
 
-// bench is the options and what all measurements share.
+// bench holds the options and the state that all measurements share.
 type bench struct {
 	*bed.Bed
 	limited, rounds int
@@ -80,19 +78,19 @@ func main() {
 type cell struct {
 	Kind string `json:"kind"`
 	Path string `json:"path"`
-	// With over without, of neighbouring measurements.
+	// Clock and CPU are figures with netnice over figures without it, of neighbouring measurements.
 	Clock stat.Interval `json:"rate_ratio"`
 	CPU   stat.Interval `json:"operations_per_cpu_second_ratio"`
 
 	Without stat.Spread `json:"without_per_second"`
 	With    stat.Spread `json:"with_per_second"`
 
-	// Of each ratio: "ok", "beyond" what is wanted, or "unsettled".
+	// The verdict on each ratio is "ok", "beyond" the required bound, or "unsettled".
 	ClockVerdict string `json:"rate_verdict"`
 	CPUVerdict   string `json:"operations_per_cpu_second_verdict"`
 
-	// The programs' own time, as the kernel counts it (less the counting
-	// itself); per operation, and as a part of the operation's CPU time.
+	// BPFNanos is the programs' own time per operation, as the kernel counts it, without the counting itself.
+	// BPFPart is that time as a part of the operation's CPU time.
 	BPFNanos  float64             `json:"bpf_ns_per_operation"`
 	BPFPart   float64             `json:"bpf_part_of_cpu_time"`
 	Programs  map[string]bed.Cost `json:"bpf_programs"`
@@ -104,8 +102,8 @@ type figures struct {
 	Together bool `json:"in_one_cgroup"`
 	Rounds   int  `json:"rounds"`
 	Passes   int  `json:"passes"`
-	AnyCPU   bool `json:"any_cpu,omitempty"` // of that traffic, not one of its own
-	// Both is traffic of others that is limited meanwhile; nil = none.
+	AnyCPU   bool `json:"any_cpu,omitempty"` // the other traffic has no CPU of its own
+	// Both is other traffic that is limited meanwhile; nil = none.
 	Both   *limited `json:"limited_traffic,omitempty"`
 	Wanted float64  `json:"wanted_within"`
 	Empty  float64  `json:"ns_counted_for_an_empty_program"`
@@ -165,7 +163,7 @@ func (o *bench) run(ctx context.Context, both bool) error {
 	return o.Write(f)
 }
 
-// startOthers starts the processes that are to be limited.
+// startOthers starts the processes that get limits.
 func (o *bench) startOthers() error {
 	var procs string
 	if !o.together && o.limited > 0 {
@@ -196,7 +194,7 @@ func (o *bench) change(ctx context.Context, on bool) error {
 	if o.floor != nil {
 		return o.floor.change(o, on)
 	}
-	if o.both != nil && on { // where the traffic is: only there is a queue for what is sent by UDP
+	if o.both != nil && on { // in the namespace of the traffic: only there is a queue for UDP egress
 		if err := o.UpIn(ctx, o.pair.A); err != nil {
 			return err
 		}
@@ -222,7 +220,7 @@ func (o *bench) change(ctx context.Context, on bool) error {
 	if on {
 		return o.Quiet(ctx)
 	}
-	return testutil.Sleep(ctx, 200*time.Millisecond) // what that needed is over
+	return testutil.Sleep(ctx, 200*time.Millisecond) // the background work of that is over by then
 }
 
 // pass measures every cell in one state.
@@ -263,9 +261,8 @@ func (c *cell) compute(off, on [][]figure, i int, wanted float64) {
 	c.Without, c.With = stat.Of(without), stat.Of(with)
 }
 
-// account measures each cell once more with the kernel's statistics on, which
-// cost time themselves, and notes the programs' share. It returns what the
-// kernel counts for a call of an empty program, and takes that off.
+// account measures each cell once more with the kernel's statistics on, which cost time themselves. It records the
+// programs' share. It subtracts the time that the kernel counts for a call of an empty program, and returns it.
 func (o *bench) account(ctx context.Context, cells []*cell) (empty float64, err error) {
 	if err := o.change(ctx, true); err != nil {
 		return 0, err
@@ -307,7 +304,7 @@ func (o *bench) account(ctx context.Context, cells []*cell) (empty float64, err 
 	return empty, nil
 }
 
-// wanted is what part may be lost at most.
+// wanted returns the part that may be lost at most.
 func (o *bench) wanted() float64 {
 	if o.both != nil {
 		return 0.02
@@ -315,8 +312,8 @@ func (o *bench) wanted() float64 {
 	return 0.01
 }
 
-// verdict says whether a ratio of with over without is within what is wanted,
-// as far as its confidence interval tells.
+// verdict says whether a ratio of with over without is within the required bound, as far as its confidence interval
+// shows.
 func verdict(i stat.Interval, wanted float64) string {
 	switch {
 	case i.Low >= 1-wanted:
@@ -368,7 +365,7 @@ func (o *bench) print(f figures) {
 	o.Printf("per operation: 64 KB of a stream, one round trip (2 sends, 2 receives), one datagram\n")
 }
 
-// perUnit is how many counted operations make one that people think of.
+// perUnit returns the number of counted operations in one unit of the printed figures.
 func perUnit(kind string) float64 {
 	if kind == kindTCP {
 		return writes

@@ -14,16 +14,15 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// What is measured.
+// These are the measured kinds of traffic.
 const (
 	kindTCP = "TCP throughput"
 	kindRR  = "TCP round trip"
 	kindUDP = "UDP send"
 )
 
-// figure is one short measurement: operations (bytes, round trips, datagrams)
-// by the clock and by the CPU time of the threads that did them. The latter is
-// hardly disturbed by what else the machine does; see meter.
+// figure is one short measurement: operations (bytes, round trips, datagrams) by the clock, and by the CPU time of
+// the threads that performed them. Other load on the machine hardly affects the latter; see meter.
 type figure struct {
 	ops       float64
 	perSecond float64
@@ -36,8 +35,7 @@ const (
 	payload = 64       // bytes of payload
 )
 
-// measure runs one kind from a namespace to an address in another (or the
-// same), over new sockets.
+// measure runs one kind of traffic from a namespace to an address in another one (or the same), over new sockets.
 func measure(kind string, from, into *testutil.NetNS, to netip.Addr, d time.Duration) (figure, error) {
 	if kind == kindUDP {
 		return datagrams(from, into, to, d)
@@ -58,8 +56,8 @@ func measure(kind string, from, into *testutil.NetNS, to netip.Addr, d time.Dura
 		other <- onCPU(1, tid, func() (float64, error) { return discard(in, &stop) })
 	}()
 	m := meter{other: <-tid}
-	// A thread of its own for this side, too; the round trip has both on one
-	// CPU, where nothing but the work itself counts: no sleeping CPU to wake.
+	// This side has a thread of its own, too. The round trip has both threads on one CPU, where only the work itself
+	// counts: no sleeping CPU has to wake up.
 	mine := make(chan thread, 1)
 	go func() {
 		mine <- onCPU(0, nil, func() (float64, error) {
@@ -72,7 +70,7 @@ func measure(kind string, from, into *testutil.NetNS, to netip.Addr, d time.Dura
 	}()
 	t := <-mine
 	stop.Store(true)
-	// The end of the stream is the other thread's end.
+	// The end of the stream ends the other thread.
 	t.err = errors.Join(t.err, unix.Shutdown(out, unix.SHUT_RDWR))
 	o := <-other
 	if err := errors.Join(t.err, o.err); err != nil {
@@ -85,16 +83,16 @@ func measure(kind string, from, into *testutil.NetNS, to netip.Addr, d time.Dura
 	return figure{ops: ops, perSecond: ops / elapsed, perCPU: m.perCPU(ops, t.cpu+o.cpu)}, nil
 }
 
-// thread is what one did.
+// thread holds the results of one thread.
 type thread struct {
 	ops, elapsed, cpu float64 // seconds
 	err               error
 }
 
-// onCPU calls fn on a thread that only one CPU runs, which ends afterwards. It
-// tells the thread's id, if it is asked.
+// onCPU calls fn on a thread that runs on one CPU only and ends afterwards. It sends the thread's id to tid, unless
+// that is nil.
 func onCPU(cpu int, tid chan<- int, fn func() (float64, error)) (t thread) {
-	runtime.LockOSThread() // and never unlocked: the runtime ends the thread
+	runtime.LockOSThread() // never unlocked: the runtime ends the thread
 	if tid != nil {
 		tid <- unix.Gettid()
 	}
@@ -111,9 +109,9 @@ func onCPU(cpu int, tid chan<- int, fn func() (float64, error)) (t thread) {
 
 func threadCPU() float64 { return clock(unix.CLOCK_THREAD_CPUTIME_ID) }
 
-// cpuOf is the CPU time of a thread of this process, in seconds.
+// cpuOf returns the CPU time of a thread of this process, in seconds.
 func cpuOf(tid int) float64 {
-	const perThread, sched = 4, 2 // of the kernel's clock ids for threads
+	const perThread, sched = 4, 2 // parts of the kernel's clock ids for threads
 	return clock(int32(^tid<<3 | perThread | sched))
 }
 
@@ -123,11 +121,11 @@ func clock(id int32) float64 {
 	return float64(ts.Nano()) / 1e9
 }
 
-// meter takes the CPU time of both threads in slices of a millisecond. What
-// others do on the machine makes some slices dearer (caches, interrupts), none
-// cheaper: the cheapest quarter's bound tells what the work itself costs.
+// meter takes the CPU time of both threads in slices of a millisecond. Other load on the machine makes some slices
+// dearer (caches, interrupts), and none cheaper. So the bound of the cheapest quarter shows the cost of the work
+// itself.
 type meter struct {
-	other int // thread, 0 = none
+	other int // second thread, 0 = none
 	costs []float64
 
 	cpu, ops float64
@@ -146,7 +144,7 @@ func (m *meter) now() float64 {
 
 func (m *meter) begin() { m.cpu = m.now() }
 
-// add notes operations; the clocks are read now and then.
+// add counts operations; it reads the clocks now and then.
 func (m *meter) add(ops float64) {
 	m.ops += ops
 	if m.calls++; m.calls%16 > 0 {
@@ -158,8 +156,7 @@ func (m *meter) add(ops float64) {
 	}
 }
 
-// perCPU is operations per CPU second; all of them and all time, where there
-// are too few slices.
+// perCPU returns operations per CPU second. With too few slices it uses all operations and all time.
 func (m *meter) perCPU(ops, cpu float64) float64 {
 	if len(m.costs) < 4 {
 		return ops / cpu
@@ -222,7 +219,7 @@ func bound(n *testutil.NetNS, kind int, to netip.Addr) (int, error) {
 	return fd, nil
 }
 
-// write fills the connection for that long.
+// write fills the connection for the given time.
 func write(fd int, d time.Duration, m *meter) (float64, error) {
 	buf := make([]byte, writes)
 	for end := testutil.Now().Add(d); testutil.Now() < end; {
@@ -235,7 +232,7 @@ func write(fd int, d time.Duration, m *meter) (float64, error) {
 	return 0, nil
 }
 
-// discard counts the bytes that come until the end.
+// discard counts the bytes until the end of the stream.
 func discard(fd int, stop *atomic.Bool) (float64, error) {
 	buf := make([]byte, 1<<20)
 	var sum float64
@@ -253,7 +250,7 @@ func discard(fd int, stop *atomic.Bool) (float64, error) {
 	}
 }
 
-// ping sends a byte and waits for one, for that long.
+// ping sends a byte and waits for one, for the given time.
 func ping(fd int, d time.Duration, m *meter) (float64, error) {
 	b := make([]byte, 1)
 	trips := 0.0
@@ -281,7 +278,7 @@ func exchange(fd int, b []byte) error {
 	}
 }
 
-// reflect sends back what comes until the end.
+// reflect sends back all bytes until the end of the stream.
 func reflect(fd int) error {
 	b := make([]byte, 1)
 	for {
@@ -293,14 +290,14 @@ func reflect(fd int) error {
 		case err != nil:
 			return err
 		default:
-			// If the other end is gone, the next read says so.
+			// If the other end is closed, the next read says so.
 			_, _ = unix.Write(fd, b)
 		}
 	}
 }
 
-// datagrams sends as fast as it can to a socket that nobody reads; what its
-// buffer does not hold is dropped there, after the whole way.
+// datagrams sends as fast as it can to a socket that nobody reads. The kernel drops the excess at the socket's
+// buffer, after the whole path.
 func datagrams(from, into *testutil.NetNS, to netip.Addr, d time.Duration) (f figure, err error) {
 	in, err := bound(into, unix.SOCK_DGRAM, to)
 	if err != nil {

@@ -30,7 +30,8 @@ type cross struct {
 	failed  error
 }
 
-// startCross sends rate IP bytes/s of a kind: "constant", "poisson", "tcp", or "flood" for all that goes.
+// startCross sends rate IP bytes/s of a kind: "constant", "poisson", "tcp", or "flood" for the highest possible
+// rate.
 func startCross(s *routed.Site, kind string, rate float64) (*cross, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &cross{stop: stop}
@@ -47,7 +48,7 @@ func startCross(s *routed.Site, kind string, rate float64) (*cross, error) {
 }
 
 func (c *cross) datagrams(ctx context.Context, s *routed.Site, kind string, rate float64) error {
-	// Nobody reads: what comes is dropped at the full buffer, which costs least.
+	// The socket has no reader: the kernel drops datagrams at the full buffer, which costs least.
 	err := s.Sink.Do(func() error {
 		l, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(s.Sink4, crossPort)))
 		if err == nil {
@@ -99,7 +100,7 @@ func sendDatagrams(ctx context.Context, conn *net.UDPConn, kind string, rate flo
 	return nil
 }
 
-// tcp is a connection that the kernel paces at the rate.
+// tcp starts a connection that the kernel paces at the rate.
 func (c *cross) tcp(s *routed.Site, rate float64) error {
 	var l net.Listener
 	err := s.Sink.Do(func() (err error) {
@@ -133,7 +134,7 @@ func (c *cross) tcp(s *routed.Site, rate float64) error {
 	}
 	var set error
 	err = raw.Control(func(fd uintptr) {
-		// The rate counts packets with the headers of Ethernet's.
+		// The pacing rate counts packets with Ethernet headers.
 		set = unix.SetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, uint64(rate*1514/1500))
 	})
 	if err := errors.Join(err, set); err != nil {
@@ -154,7 +155,7 @@ func (c *cross) tcp(s *routed.Site, rate float64) error {
 func (c *cross) Close() error {
 	c.stop()
 	for _, x := range c.closers {
-		_ = x.Close() // ends whoever waits on it
+		_ = x.Close() // ends all calls that wait on it
 	}
 	c.group.Wait()
 	return c.failed

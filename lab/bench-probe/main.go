@@ -1,5 +1,5 @@
-// Command bench-probe measures paths through token buckets as netnice probe does, beside
-// no, constant, Poisson and TCP traffic, and compares with what the path carries.
+// Command bench-probe measures paths through token buckets like netnice probe, beside no, constant, Poisson and TCP
+// traffic. It compares the results with the capacity of the path.
 package main
 
 import (
@@ -33,11 +33,11 @@ func main() {
 
 // cell is a measurement.
 type cell struct {
-	rate  float64 // of the bottleneck, IP bytes/s
+	rate  float64 // rate of the bottleneck, IP bytes/s
 	burst int     // the token bucket's depth, bytes
-	room  int     // of the queue, packets; 0 for 0.1 s, and ten at least
-	part  float64 // of the rate that others use
-	kind  string  // of their traffic
+	room  int     // length of the queue, packets; 0 for 0.1 s, and ten at least
+	part  float64 // part of the rate that other traffic uses
+	kind  string  // kind of that traffic
 	probe probe.Kind
 	v6    bool
 }
@@ -101,7 +101,7 @@ func (o options) cells() ([]cell, error) {
 	return chosen, nil
 }
 
-// sampled says whether a cell beside others' traffic is measured without -all.
+// sampled says whether a cell with other traffic is measured without -all.
 func sampled(rate float64, burst int, part float64, kind string) bool {
 	switch rate {
 	case 3500:
@@ -124,7 +124,7 @@ type figures struct {
 	LeftError     float64      `json:"available_error"`
 	Pairs         float64      `json:"pairs_bytes_per_sec"`
 	PairsError    float64      `json:"pairs_error"`
-	Passive       float64      `json:"tcp_delivery_bytes_per_sec,omitempty"` // of a connection that fills the path
+	Passive       float64      `json:"tcp_delivery_bytes_per_sec,omitempty"` // for a connection that fills the path
 	PassiveError  float64      `json:"tcp_delivery_error,omitempty"`
 }
 
@@ -254,7 +254,7 @@ func (c cell) measure(ctx context.Context) (f figures, err error) {
 	return f, nil
 }
 
-// passive has a TCP connection fill the path, and looks at what the kernel says of it.
+// passive has a TCP connection fill the path, and reads the kernel's estimate.
 func (f *figures) passive(ctx context.Context, s *routed.Site) (err error) {
 	x, err := startCross(s, "tcp", 1e10)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command bench-reserve has up to 50 programs with guarantees or reservations of 95% of a link beside
-// eight programs of 64 connections each and a flood of datagrams, and looks what each has of
-// what it was promised, second by second.
+// Command bench-reserve has up to 50 programs with guarantees or reservations of 95% of a link. Eight programs of 64
+// connections each and a flood of datagrams run beside them. It measures, second by second, how much of its promise
+// each program gets.
 package main
 
 import (
@@ -25,8 +25,8 @@ const (
 	otherPort  = 7000
 	floodPort  = 7100
 	aggressors = 8
-	each       = 64   // connections of one
-	promised   = 0.95 // of the link
+	each       = 64   // connections of one program
+	promised   = 0.95 // part of the link
 	settle     = 6 * time.Second
 	ipFactor   = 1500.0 / 1448
 	period     = 20 * time.Millisecond
@@ -34,7 +34,7 @@ const (
 
 // cell is a measurement.
 type cell struct {
-	rate     uint64 // of the link, bytes/s
+	rate     uint64 // rate of the link, bytes/s
 	programs int
 	slices   bool // reservations without extra; else guarantees
 }
@@ -147,7 +147,7 @@ func (c cell) measure(ctx context.Context, b *bed.Bed) (f figures, err error) {
 	return f, nil
 }
 
-// sent is what netnice has charged to the link.
+// sent returns the bytes that netnice has charged to the link.
 func sent(ctx context.Context, b *bed.Bed) (bytes uint64, at testutil.Instant, err error) {
 	list, err := b.Client.Nodes(ctx)
 	if err != nil {
@@ -162,7 +162,7 @@ func sent(ctx context.Context, b *bed.Bed) (bytes uint64, at testutil.Instant, e
 	return 0, 0, fmt.Errorf("there is no link in %+v", list.Nodes)
 }
 
-// populate starts a receiver and the programs: those that are promised something first.
+// populate starts a receiver and the programs: those with a promise first.
 func (c cell) populate(pair *testutil.Pair) (*testutil.Receiver, []*testutil.Sender, error) {
 	cfg := testutil.ReceiverConfig{Interval: 20 * time.Millisecond}
 	var to []uint16
@@ -199,7 +199,7 @@ func (c cell) populate(pair *testutil.Pair) (*testutil.Receiver, []*testutil.Sen
 	return rx, senders, nil
 }
 
-// part is what each is promised, of the link.
+// part returns the promise of each program, as a part of the link.
 func (c cell) part() float64 { return promised / float64(c.programs) }
 
 func (c cell) promise(ctx context.Context, b *bed.Bed, pair *testutil.Pair, senders []*testutil.Sender) error {

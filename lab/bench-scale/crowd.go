@@ -21,12 +21,11 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// crowdName is the argv[0] of a member of the crowd: a process with many
-// connections that all want to send as much as they can.
+// crowdName is the argv[0] of a member of the crowd: a process with many connections that all send as fast as they
+// can.
 const crowdName = "netnice-crowd"
 
-// maybeJoin turns the process into a member if it was started as one, and then
-// never returns.
+// maybeJoin turns the process into a member if it was started as one, and then never returns.
 func maybeJoin() {
 	if os.Args[0] != crowdName || len(os.Args) != 3 {
 		return
@@ -38,7 +37,7 @@ func maybeJoin() {
 	os.Exit(0)
 }
 
-// join connects, says so, waits for a line and sends until its input ends.
+// join connects, reports that, waits for a line and sends until its input ends.
 func join(to, count string) error {
 	n, err := strconv.Atoi(count)
 	if err != nil {
@@ -68,7 +67,7 @@ func join(to, count string) error {
 	if _, err := in.ReadString('\n'); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	return nil // and whatever waits is thrown away with the namespace
+	return nil // the backlog is discarded with the namespace
 }
 
 // member is one process of the crowd as the bench sees it.
@@ -117,7 +116,7 @@ func (m *member) end() error {
 	return errors.Join(m.in.Close(), m.cmd.Process.Kill(), ended(m.cmd.Wait()))
 }
 
-// ended is nil for a process that was killed, which is how members end.
+// ended returns nil for a process that was killed, which is how members end.
 func ended(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -130,7 +129,7 @@ func ended(err error) error {
 type sink struct {
 	listener net.Listener
 	mu       sync.Mutex
-	conns    map[uint16]*counted // by the sender's port
+	conns    map[uint16]*counted // key: the sender's port
 }
 
 type counted struct {
@@ -172,7 +171,7 @@ func (c *counted) count(trash []byte) {
 	if err != nil {
 		return
 	}
-	// An error is the end of the connection.
+	// An error ends the connection.
 	_ = raw.Read(func(fd uintptr) bool {
 		for {
 			n, _, err := unix.Recvfrom(int(fd), trash, unix.MSG_TRUNC|unix.MSG_DONTWAIT)
@@ -218,7 +217,7 @@ func (s *sink) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.conns {
-		// So that nothing stays in TIME-WAIT; it cannot fail on an open socket.
+		// Then no socket stays in TIME-WAIT; the call cannot fail on an open socket.
 		_ = c.conn.SetLinger(0)
 		err = errors.Join(err, c.conn.Close())
 	}

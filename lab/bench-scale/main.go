@@ -1,6 +1,5 @@
-// Command bench-scale limits many sockets in many processes and looks at what
-// a chunk costs, at how exact the sum is and how fair; and at the time that
-// many limits take to set and to list.
+// Command bench-scale limits many sockets in many processes. It measures the cost of a chunk, the exactness of the
+// sum, and the fairness. It also measures the time to set and to list many limits.
 package main
 
 import (
@@ -36,7 +35,7 @@ func main() {
 	})
 }
 
-// cell is a crowd and how it fared.
+// cell is a crowd and its figures.
 type cell struct {
 	Sockets   int    `json:"sockets"`
 	Processes int    `json:"processes"`
@@ -50,8 +49,8 @@ type cell struct {
 	BPFPart     float64             `json:"bpf_part_of_one_cpu"`
 	MachineGB   float64             `json:"machine_cpu_seconds_per_gb"`
 	Programs    map[string]bed.Cost `json:"bpf_programs"`
-	OwnRatio    float64             `json:"charged_over_limit"` // as netnice counts itself
-	Faults      map[string]uint64   `json:"faults,omitempty"`   // that failed open, in all
+	OwnRatio    float64             `json:"charged_over_limit"` // by netnice's own count
+	Faults      map[string]uint64   `json:"faults,omitempty"`   // faults that failed open, in all
 	LimitTook   float64             `json:"limits_set_in_seconds"`
 	LimitCPU    float64             `json:"limits_set_in_daemon_cpu_seconds"`
 
@@ -59,7 +58,7 @@ type cell struct {
 	interval time.Duration
 }
 
-// figures of all.
+// figures holds the figures of all cells.
 type figures struct {
 	Rate  float64 `json:"limit_bytes_per_sec"`
 	Cells []*cell `json:"cells"`
@@ -128,11 +127,11 @@ func run(ctx context.Context, b *bed.Bed, rate float64, interval time.Duration, 
 	return b.Write(f)
 }
 
-// What a limit stands on.
+// These are the subjects of limits.
 const (
 	onUser    = "user"
 	onProcess = "process"
-	onDevice  = "htb" // not ours: what two CPUs can do with such a crowd
+	onDevice  = "htb" // not netnice: the performance of two CPUs with such a crowd
 	crowdUID  = 64211 // a user without any other process
 )
 
@@ -171,7 +170,7 @@ func (c *cell) measure(ctx context.Context, b *bed.Bed) (err error) {
 			err = errors.Join(err, m.end())
 		}
 	}()
-	owner := make(map[uint16]int) // which process has which port
+	owner := make(map[uint16]int) // process of each port
 	for i := range c.Processes {
 		m, err := enlist(pair.A, at, c.Sockets/c.Processes, crowdUID)
 		if err != nil {

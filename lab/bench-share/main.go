@@ -1,6 +1,5 @@
-// Command bench-share has programs of 1 to 64 connections share one limit, or a line, equally and by
-// weight, and looks how near each comes to its part in any two seconds, beside HTB with
-// a class for each.
+// Command bench-share has programs of 1 to 64 connections share one limit, or a line, equally and by weight. It
+// measures how near each comes to its part in any two seconds, and compares with HTB with a class for each.
 package main
 
 import (
@@ -34,7 +33,7 @@ func main() {
 	})
 }
 
-// figures of a cell.
+// figures holds the figures of a cell.
 type figures struct {
 	Name     string  `json:"name"`
 	Limiter  string  `json:"limiter"`
@@ -45,10 +44,10 @@ type figures struct {
 	RTT      string  `json:"round_trip,omitempty"`
 	Loss     float64 `json:"loss,omitempty"`
 
-	// Of any program in any two seconds, over its ideal part.
+	// Least and Most bound the rate of any program in any two seconds, over its ideal part.
 	Least float64 `json:"least_over_part"`
 	Most  float64 `json:"most_over_part"`
-	// The same over the whole time.
+	// LeastMean and MostMean bound it over the whole time.
 	LeastMean float64 `json:"least_over_part_in_all"`
 	MostMean  float64 `json:"most_over_part_in_all"`
 	Sum       float64 `json:"ip_over_limit"`

@@ -14,7 +14,7 @@ import (
 
 const (
 	firstPort = 6000
-	otherPort = 5999 // of who is not limited
+	otherPort = 5999 // port of the program without a limit
 	window    = 2 * time.Second
 	step      = 500 * time.Millisecond
 	settle    = 4 * time.Second
@@ -56,7 +56,7 @@ func (c *cell) measure(ctx context.Context, b *bed.Bed, interval time.Duration) 
 		}
 	}
 	wait := settle
-	if c.line { // what comes too fast at first leaves the modem with what is left of the line
+	if c.line { // an early excess leaves the modem with the rest of the line's rate
 		wait *= 2
 	}
 	if c.rtt > 0 {
@@ -89,8 +89,7 @@ func (c *cell) measure(ctx context.Context, b *bed.Bed, interval time.Duration) 
 	return f, nil
 }
 
-// populate starts a receiver and the programs; the last is the bystander, who sends small
-// requests.
+// populate starts a receiver and the programs; the last is the bystander, which sends small requests.
 func (c *cell) populate(site *bench.Site) error {
 	cfg := testutil.ReceiverConfig{
 		Interval: 20 * time.Millisecond,
@@ -119,7 +118,7 @@ func (c *cell) populate(site *bench.Site) error {
 	return nil
 }
 
-// pause between a bystander's requests: what they take of a slow line is not to count.
+// pause returns the pause between a bystander's requests: they must not take a noticeable part of a slow line.
 func (c *cell) pause() time.Duration {
 	if c.rate < 12_500_000 {
 		return 20 * time.Millisecond
@@ -163,9 +162,9 @@ func (c *cell) divideLine(ctx context.Context, b *bed.Bed, site *bench.Site, lim
 }
 
 func (c *cell) compute(f *figures, rx bench.Receiver, begin, end testutil.Instant) {
-	// HTB counts Ethernet's headers, too: what it gives is measured by what arrives.
+	// HTB counts Ethernet headers, too, while the figures count arrived IP bytes.
 	limit := c.limit()
-	if c.limiter == limiterHTB && !c.line { // whose device has none
+	if c.limiter == limiterHTB && !c.line { // the line's device has no such header
 		limit *= 1500.0 / 1514
 	}
 	over := func(from, to testutil.Instant) (least, most, sum float64) {
@@ -186,7 +185,7 @@ func (c *cell) compute(f *figures, rx bench.Receiver, begin, end testutil.Instan
 	}
 }
 
-// judge notes which wanted figures netnice misses.
+// judge records the required figures that netnice misses.
 func (c *cell) judge(f *figures) {
 	if c.limiter != limiterNetnice {
 		return

@@ -4,20 +4,20 @@ import (
 	"github.com/netnice/netnice/lab/internal/bench"
 )
 
-// What else than netnice limits.
+// These limiters are compared with netnice.
 const (
-	limiterHTB = "htb" // on the device that sends; received: on an ifb
-	limiterTBF = "tbf" // on the device that sends
+	limiterHTB = "htb" // on the sending device; for ingress on an ifb
+	limiterTBF = "tbf" // on the sending device
 )
 
 func knownLimiters() []string {
 	return []string{bench.None, limiterHTB, limiterTBF, bench.Netnice}
 }
 
-// offered to a limiter that is measured alone, of the limit.
+// offered is the rate to a limiter that is measured alone, as a multiple of the limit.
 const offered = 3
 
-// axes of the run that was asked for.
+// axes returns the axes of the requested run.
 func axes(o bench.Options) []bench.Axes {
 	var (
 		v4     = []bool{false}
@@ -51,7 +51,7 @@ func axes(o bench.Options) []bench.Axes {
 			over(two, all, bench.Mix, sizes, shares, both),
 		}
 	}
-	return []bench.Axes{ // a sample of what -all has
+	return []bench.Axes{ // a sample of the axes of -all
 		over(none, []uint64{0}, bench.Up, sizes, []float64{0}, v4),
 		over(two, []uint64{64e3}, bench.Up, large, []float64{offered}, v4),
 		over(three, middle, bench.Up, large, []float64{offered}, v4),
@@ -68,7 +68,7 @@ func axes(o bench.Options) []bench.Axes {
 	}
 }
 
-// over returns axes of datagrams that go one way.
+// over returns axes of datagrams in one direction.
 func over(limiters []string, rates []uint64, way bench.Way, sizes []int, offers []float64, families []bool) bench.Axes {
 	a := bench.Axes{Limiters: limiters, Rates: rates, Families: families}
 	for _, size := range sizes {

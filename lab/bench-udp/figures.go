@@ -9,16 +9,16 @@ import (
 	"github.com/netnice/netnice/lab/internal/bench"
 )
 
-// The figures that netnice is wanted to reach.
+// These are the figures that netnice has to reach.
 const (
-	wantRatio     = 0.005 // of the limit, either way
-	wantSum       = 0.01  // likewise, beside TCP
-	wantDeviation = 0.05  // of the gaps, over their mean
-	wantHalf      = 0.495 // of the limit for TCP that wants it, but for what UDP leaves
-	wantBlocked   = 0.9   // of a sender's time that offers too much
+	wantRatio     = 0.005 // tolerance of the limit
+	wantSum       = 0.01  // the same, beside TCP
+	wantDeviation = 0.05  // deviation of the gaps, over their mean
+	wantHalf      = 0.495 // TCP's part of the limit, unless UDP leaves less
+	wantBlocked   = 0.9   // part of the time of a sender that offers too much
 )
 
-// judge notes what netnice missed.
+// judge records the figures that netnice missed.
 func (s *stand) judge(f *bench.CellFigures, _ bench.Path, _, _ bool) {
 	if f.Limiter != bench.Netnice {
 		return
@@ -28,7 +28,7 @@ func (s *stand) judge(f *bench.CellFigures, _ bench.Path, _, _ bool) {
 			f.Missed = append(f.Missed, figure)
 		}
 	}
-	// Where the machine brings no more than the limit, less of it is no miss.
+	// Where the machine carries no more than the limit, a lower rate is no miss.
 	free := s.free[bench.Datagrams{PayloadBytes: u.PayloadBytes, Way: bench.Up}]
 	carries := free == 0 || free > 1.5*float64(f.Rate)
 	allowed := wantRatio
@@ -39,7 +39,7 @@ func (s *stand) judge(f *bench.CellFigures, _ bench.Path, _, _ bool) {
 	miss(f.IPRatio > 1+allowed || carries && f.IPRatio < 1-allowed, "ip_over_limit")
 	miss(carries && f.Cell.Way != bench.Mix && u.Deviation > wantDeviation, "gap_deviation")
 	if f.Cell.Way == bench.Down {
-		return // what comes in is more than the limit: some of it has to be lost
+		return // more than the limit arrives, so some is lost in any case
 	}
 	miss(u.Lost > 0, "lost")
 	miss(u.Failed > 0, "calls_failed")

@@ -18,7 +18,7 @@ const (
 	link    = 14 // bytes of Ethernet header
 )
 
-// headers are the IP and UDP headers of a datagram.
+// headers returns the bytes of the IP and UDP headers of a datagram.
 func headers(v6 bool) int {
 	if v6 {
 		return 48
@@ -26,11 +26,11 @@ func headers(v6 bool) int {
 	return 28
 }
 
-// traffic is a cell's processes.
+// traffic holds a cell's processes.
 type traffic struct {
 	tx *datagram.Sender
 	rx *datagram.Receiver
-	// Beside them, TCP.
+	// tcpTX and tcpRX are TCP traffic beside the datagrams.
 	tcpTX *testutil.Sender
 	tcpRX *testutil.Receiver
 }
@@ -137,7 +137,7 @@ func (t *traffic) run(ctx context.Context, c bench.Cell) (f bench.CellFigures, e
 	size := float64(c.PayloadBytes + headers(c.IPv6))
 	group := 1
 	if c.Rate > 0 {
-		// Of 10 ms each: what a timer is late by is not to be what is measured.
+		// A group lasts 10 ms: the lateness of a timer must not be the result.
 		group = max(1, int(math.Ceil(float64(c.Rate)/size*10e-3)))
 	}
 	came, err := t.rx.Arrived(first.sent.At, last.sent.At, group)
@@ -177,7 +177,7 @@ func (t *traffic) run(ctx context.Context, c bench.Cell) (f bench.CellFigures, e
 	return f, nil
 }
 
-// tcp ends what sends by TCP and returns the payload bytes/s that it had.
+// tcp ends the TCP sender and returns its payload bytes/s.
 func (t *traffic) tcp(f *bench.CellFigures, from, to testutil.Instant) (payload float64, h testutil.Headers, err error) {
 	report, err := t.tcpTX.Stop()
 	if err != nil {
@@ -189,7 +189,7 @@ func (t *traffic) tcp(f *bench.CellFigures, from, to testutil.Instant) (payload 
 	return t.tcpRX.Goodput(0, from, to), testutil.HeadersOfAll(report.AllConns()), nil
 }
 
-// reading is what has been done and used at an instant.
+// reading holds the amounts of work and time until an instant.
 type reading struct {
 	sent    datagram.Sent
 	cpu     float64 // seconds, of all processes

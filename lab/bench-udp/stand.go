@@ -10,15 +10,14 @@ import (
 	"github.com/netnice/netnice/lab/internal/bench"
 )
 
-// stand is what all cells share: what is sent and is no TCP waits only in the
-// namespace that the daemon is in, so it is in A for the whole run, and what is
-// limited always is there.
+// stand is the state that all cells share. Non-TCP egress waits only in the daemon's namespace, so the daemon is in
+// A for the whole run. The limited programs are always there.
 type stand struct {
 	pair   *testutil.Pair
 	daemon *bed.Daemon
-	// free is what came without a limit, IP bytes/s, by what was sent.
+	// free holds the rates without a limit, IP bytes/s, by kind of datagrams.
 	free map[bench.Datagrams]float64
-	way  bench.Way // of the line that was printed last
+	way  bench.Way // direction of the last printed line
 }
 
 func (s *stand) open(ctx context.Context, o bench.Options, cells []bench.Cell) (end func() error, err error) {
@@ -43,8 +42,8 @@ func (s *stand) open(ctx context.Context, o bench.Options, cells []bench.Cell) (
 // benchUID is a user without any other process.
 const benchUID = 64209
 
-// limit puts the cell's limit in place, on a process or, beside TCP, on the user
-// whose two programs send, and returns what lifts it.
+// limit puts the cell's limit in place and returns a function that lifts it. The limit is on a process. Beside TCP
+// it is on the user whose two programs send.
 func (s *stand) limit(ctx context.Context, c bench.Cell, pid int) (lift func() error, err error) {
 	after := context.WithoutCancel(ctx)
 	lifts := func(kind string, id int) func() error {
