@@ -35,8 +35,8 @@ func maybeRun() {
 		return
 	}
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
-	if err := serve(in, out); !errors.Is(err, io.EOF) { // EOF: whoever started this process is gone
-		_ = out.Encode(reply{Error: err.Error()}) // nobody is left to tell if it fails
+	if err := serve(in, out); !errors.Is(err, io.EOF) { // EOF: the starting process is gone
+		_ = out.Encode(reply{Error: err.Error()}) // if it fails, no process reads it
 		os.Exit(1)
 	}
 	os.Exit(0)
@@ -89,8 +89,8 @@ type program struct {
 	out   *json.Decoder
 }
 
-// startProgram starts this program again in the namespace, as a user if uid is not 0. It listens
-// where it has to when this returns, and does nothing else before doStart.
+// startProgram starts this program again in the namespace, as a user if uid is not 0. It returns once the program's
+// sockets listen. The program does nothing else before doStart.
 func startProgram(n *testutil.NetNS, uid uint32, d duties) (*program, error) {
 	p := &program{cmd: &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{processName}, Stderr: os.Stderr, Env: os.Environ(),
@@ -138,7 +138,7 @@ func (p *program) Close() error {
 	if p.cmd.ProcessState != nil {
 		return nil
 	}
-	_ = p.stdin.Close()      // closed already, or about to be without effect
+	_ = p.stdin.Close()      // it is closed already, or no longer needed
 	_ = p.cmd.Process.Kill() // it may be blocked in a call
 	if _, err := p.cmd.Process.Wait(); err != nil {
 		return fmt.Errorf("end program %d: %w", p.cmd.Process.Pid, err)

@@ -23,30 +23,30 @@ import (
 type duties struct {
 	Ask    string        `json:"ask,omitempty"`    // asks there by UDP
 	Fetch  string        `json:"fetch,omitempty"`  // gets answers there by HTTP, over a new connection each, one after the other
-	Every  time.Duration `json:"every,omitempty"`  // from one question to the next, and at least from an answer to the next
+	Every  time.Duration `json:"every,omitempty"`  // between two questions, and at least between an answer and the next
 	Answer string        `json:"answer,omitempty"` // answers questions there
 	Serve  string        `json:"serve,omitempty"`  // serves HTTP there
 
 	Flood  string  `json:"flood,omitempty"`  // sends full datagrams there
-	Rate   float64 `json:"rate,omitempty"`   // of them, IP bytes/s
-	Remote bool    `json:"remote,omitempty"` // what is on the way does not fill the socket's buffer, as if the other end were another machine
+	Rate   float64 `json:"rate,omitempty"`   // rate of these datagrams, IP bytes/s
+	Remote bool    `json:"remote,omitempty"` // packets on the way leave the socket's buffer
 	Bulk   string  `json:"bulk,omitempty"`   // sends there by one TCP connection
 	Drain  string  `json:"drain,omitempty"`  // reads such datagrams there
 	Read   string  `json:"read,omitempty"`   // reads such a connection there
 }
 
-// trips are the questions or fetches of a program.
+// trips holds the questions or fetches of a program.
 type trips struct {
-	Begun []testutil.Instant `json:"begun"` // of all
-	Ended []testutil.Point   `json:"ended"` // of those that were answered: when they began, and how long they took
+	Begun []testutil.Instant `json:"begun"` // of all trips
+	Ended []testutil.Point   `json:"ended"` // of answered trips: begin and duration
 }
 
-// seen is what a program has seen so far.
+// seen holds the results of a program so far.
 type seen struct {
 	At      testutil.Instant `json:"at"`
 	Asked   trips            `json:"asked"`
 	Fetched trips            `json:"fetched"`
-	Came    float64          `json:"came"` // IP bytes of what uses up the limit
+	Came    float64          `json:"came"` // IP bytes of the rival traffic
 }
 
 const (
@@ -56,19 +56,19 @@ const (
 	fetchTimeout  = 10 * time.Second
 )
 
-// role is what such a program consists of.
+// role is the state of such a program.
 type role struct {
 	duties
 	stopped atomic.Bool
-	came    atomic.Uint64 // payload bytes of what uses up the limit
-	packets atomic.Uint64 // in so many datagrams, 0 for a connection
+	came    atomic.Uint64 // payload bytes of the rival traffic
+	packets atomic.Uint64 // number of datagrams with these bytes, 0 for a connection
 
 	mu             sync.Mutex
 	asked, fetched trips
 	failed         error
 }
 
-// newRole opens what listens.
+// newRole opens the listening sockets.
 func newRole(d duties) (*role, error) {
 	r := &role{duties: d}
 	for _, of := range []struct {
@@ -85,7 +85,7 @@ func newRole(d duties) (*role, error) {
 	return r, nil
 }
 
-// start begins with what is done by itself.
+// start begins the duties that the program performs by itself.
 func (r *role) start() error {
 	if r.Ask != "" {
 		conn, err := net.Dial("udp4", r.Ask)
@@ -115,7 +115,7 @@ func (r *role) start() error {
 	return nil
 }
 
-// report is what was seen so far.
+// report returns the results so far.
 func (r *role) report() seen {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,14 +134,14 @@ func (r *role) failure() error {
 	return r.failed
 }
 
-// fail notes what went wrong in the background; the next order tells it.
+// fail records an error in the background; the reply to the next order contains it.
 func (r *role) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failed = errors.Join(r.failed, err)
 }
 
-// noteTrip notes a question or a fetch that began at an instant, and how long it took if it was answered.
+// noteTrip records a question or a fetch that began at an instant, and its duration if it was answered.
 func (r *role) noteTrip(of *trips, begun testutil.Instant, answered bool) {
 	took := testutil.Now().Sub(begun)
 	r.mu.Lock()
@@ -153,7 +153,7 @@ func (r *role) noteTrip(of *trips, begun testutil.Instant, answered bool) {
 	}
 }
 
-// ask asks again and again. That the socket has the program wait is a part of the delay.
+// ask asks again and again. The time for which the socket blocks the program is part of the delay.
 func (r *role) ask(conn net.Conn) {
 	tick := time.NewTicker(r.Every)
 	defer tick.Stop()
@@ -162,18 +162,18 @@ func (r *role) ask(conn net.Conn) {
 		begun := testutil.Now()
 		r.noteTrip(&r.asked, begun, false)
 		binary.NativeEndian.PutUint64(question, uint64(begun))
-		_, _ = conn.Write(question) // what is refused was lost
+		_, _ = conn.Write(question) // a refused question counts as lost
 		<-tick.C
 	}
 }
 
-// hear notes the answers, which are the questions once more.
+// hear records the answers, which repeat the questions.
 func (r *role) hear(conn net.Conn) {
 	answer := make([]byte, 2*questionBytes)
 	for {
 		n, err := conn.Read(answer)
 		switch {
-		case errors.Is(err, unix.ECONNREFUSED): // of a question before
+		case errors.Is(err, unix.ECONNREFUSED): // caused by an earlier question
 		case err != nil:
 			r.fail(fmt.Errorf("hear answers: %w", err))
 			return
@@ -208,8 +208,8 @@ func (r *role) answer(at string) error {
 	return nil
 }
 
-// fetch gets one answer after the other, and pauses as long as each took: so it wants no more than
-// half of what it could have.
+// fetch gets one answer after the other, and pauses for as long as each took. So it uses at most half of the rate
+// that it could get.
 func (r *role) fetch() {
 	client := &http.Client{Timeout: fetchTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	for !r.stopped.Load() {
@@ -244,7 +244,7 @@ func (r *role) serve(at string) error {
 	body := make([]byte, replyBytes)
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = w.Write(body) // who asked may have gone
+			_, _ = w.Write(body) // the client may have gone
 		}),
 		ReadHeaderTimeout: fetchTimeout,
 	}
@@ -252,7 +252,7 @@ func (r *role) serve(at string) error {
 	return nil
 }
 
-// dialFlood makes a socket whose calls block, as most programs' do.
+// dialFlood makes a socket with blocking calls, like most programs.
 func (r *role) dialFlood() (int, error) {
 	to, err := netip.ParseAddrPort(r.Flood)
 	if err != nil {
@@ -274,8 +274,8 @@ func (r *role) dialFlood() (int, error) {
 	return fd, nil
 }
 
-// flood sends until the process ends. What the rate allows is sent at once after each sleep; what
-// could not be sent while a call was blocked is not made up for.
+// flood sends until the process ends. After each sleep it sends the amount that the rate allows at once. It does not
+// make up for time in a blocked call.
 func (r *role) flood(fd int) {
 	runtime.LockOSThread()
 	payload := make([]byte, floodPayload)
@@ -287,7 +287,7 @@ func (r *role) flood(fd int) {
 		} else if ahead < -100*time.Millisecond {
 			due = time.Now()
 		}
-		_, _ = unix.Write(fd, payload) // what is refused was lost
+		_, _ = unix.Write(fd, payload) // a refused datagram counts as lost
 	}
 }
 

@@ -16,7 +16,7 @@ func main() { bed.Main("e01-overhead", run) }
 const fileSize = 450e6
 
 func run(ctx context.Context, b *bed.Bed) error {
-	rounds := 10 // of two runs without and two with
+	rounds := 10 // each with two runs without netnice and two with it
 	if b.Quick {
 		rounds = 1
 	}

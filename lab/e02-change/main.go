@@ -1,7 +1,6 @@
-// Command e02-change re-runs netnice's Figure 3: a transfer runs for 10 s
-// without a limit and is then limited to 512 KB/s by a command from outside.
-// The paper had a hub of 10 Mbit/s; this is run on such a link, and on one of
-// 1 Gbit/s. The program is iperf3; what arrives is captured packet by packet.
+// Command e02-change re-runs netnice's Figure 3: a transfer runs for 10 s without a limit. Then a command from
+// outside limits it to 512 KB/s. The paper had a hub of 10 Mbit/s; the experiment uses such a link, and one of 1
+// Gbit/s. The program is iperf3. The experiment captures the arriving traffic packet by packet.
 package main
 
 import (
@@ -21,7 +20,7 @@ func main() { bed.Main("e02-change", run) }
 
 const limit = 512 << 10 // bytes/s
 
-// figures of one link.
+// figures holds the figures of one link.
 type figures struct {
 	Link string `json:"link"`
 	change.Figures

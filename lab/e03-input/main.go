@@ -1,9 +1,7 @@
-// Command e03-input re-runs netnice's Figure 4: a download runs for 10 s
-// without a limit, and its receiver is then limited to 512 KB/s by a command
-// from outside. Beside it what Linux has for that, an ifb with HTB and a
-// policer, and no limit. As in the paper, packets are counted on the wire, where
-// the sender's device gives them to it; what the receiver has in order, round
-// trips and retransmits come from the sender's TCP.
+// Command e03-input re-runs netnice's Figure 4: a download runs for 10 s without a limit. Then a command from
+// outside limits its receiver to 512 KB/s. For comparison it runs Linux's own means, an ifb with HTB and a policer,
+// and no limit. As in the paper, it counts packets on the wire, at the sender's device. The data that the receiver
+// has in order, round trips and retransmits come from the sender's TCP.
 package main
 
 import (
@@ -42,31 +40,31 @@ const (
 	slow     = 10e6 / 8 // links, bytes/s
 	fast     = 1e9 / 8
 	limitAt  = 10      // s, in the plot
-	fileSize = 4 << 30 // nobody gets to its end
+	fileSize = 4 << 30 // no download gets to its end
 )
 
-// download is one of the experiment's.
+// download is one download of the experiment.
 type download struct {
 	program, limiter, link string
-	rate                   uint64 // of the link, bytes/s
+	rate                   uint64 // rate of the link, bytes/s
 	free, limited          time.Duration
-	// another limit on what comes in stands already: the first one takes the
-	// kernel's check of programs.
+	// another says that another limit on ingress exists already: the first one waits for the kernel's verification
+	// of programs.
 	another bool
 }
 
-// figures of one.
+// figures holds the figures of one download.
 type figures struct {
 	Link    string `json:"link"`
 	Program string `json:"program"`
 	Limiter string `json:"limiter"`
 	Another bool   `json:"another_limit_before"`
 	change.Figures
-	// InOrder is what the receiver acknowledged from 1 s after the command's end on, as
-	// IP bytes of full packets, over the limit.
+	// InOrder is the rate that the receiver acknowledged from 1 s after the command's end on, as IP bytes of full
+	// packets, over the limit.
 	InOrder     float64     `json:"in_order_over_limit"`
-	RTT         stat.Spread `json:"smoothed_round_trip_ms"` // in that time
-	Retransmits uint32      `json:"retransmits"`            // from the command on
+	RTT         stat.Spread `json:"smoothed_round_trip_ms"` // in the time of InOrder
+	Retransmits uint32      `json:"retransmits"`            // since the command
 }
 
 func run(ctx context.Context, b *bed.Bed, only *regexp.Regexp) error {
@@ -157,13 +155,13 @@ func (d download) run(ctx context.Context, b *bed.Bed) (f figures, err error) {
 	return f, bed.Kill(rx)
 }
 
-// limiter is ready to begin.
+// limiter is a limiter that is ready to begin.
 type limiter struct {
-	cgroup string // in which the receiver has to be, "" = any
+	cgroup string // cgroup in which the receiver has to be, "" = any
 	begin  func(pid int) error
 }
 
-// prepare is all that can be done before the limit begins.
+// prepare does all the work that is possible before the limit begins.
 func (d download) prepare(ctx context.Context, b *bed.Bed, n *testutil.NetNS) (l limiter, err error) {
 	switch d.limiter {
 	case "netnice":
@@ -210,7 +208,7 @@ func (d download) start(ctx context.Context, b *bed.Bed, pair *testutil.Pair, cg
 	if err := b.IPerfServer(ctx, pair.A); err != nil {
 		return nil, err
 	}
-	const longer = 30 // s, for the command; it is killed when all is measured
+	const longer = 30 // s, margin for the command; it is killed after the measurement
 	seconds := strconv.Itoa(int((d.free + d.limited).Seconds()) + longer)
 	return b.StartInCgroup(pair.B, cgroup, "iperf3", "--client", pair.A4.String(), "--reverse", "--time", seconds)
 }

@@ -1,6 +1,6 @@
-// Command e04-fair-inetd re-runs netnice's Figure 5: servers under fair-inetd in the third
-// configuration (a total of 512 KB/s, telnet and login sessions at 32 KB/s, FTP sessions the
-// rest), three FTP downloads from t = 0, 10 and 20 s, 30 s each.
+// Command e04-fair-inetd re-runs netnice's Figure 5. Servers run under fair-inetd in the third configuration: a
+// total of 512 KB/s, telnet and login sessions at 32 KB/s, and the rest for FTP sessions. Three FTP downloads begin
+// at t = 0, 10 and 20 s, and last 30 s each.
 package main
 
 import (
@@ -28,9 +28,9 @@ const (
 
 // phase is a time in which the same sessions run.
 type phase struct {
-	Sessions []int         `json:"sessions"` // that run, from 1
+	Sessions []int         `json:"sessions"` // running sessions, from 1
 	Seconds  [2]int        `json:"seconds"`
-	Shares   []stat.Spread `json:"shares"` // of the limit each second, of these sessions
+	Shares   []stat.Spread `json:"shares"` // share of the limit each second, of these sessions
 	Sum      stat.Spread   `json:"sum_over_limit"`
 	SettleMS int64         `json:"settled_after_ms"` // within 10% of the share, in windows of 0.2 s; -1 = never
 }
@@ -48,10 +48,10 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err != nil {
 		return err
 	}
-	if err := b.UpIn(ctx, pair.A); err != nil { // a total limits what comes in, too
+	if err := b.UpIn(ctx, pair.A); err != nil { // a total limits ingress, too
 		return err
 	}
-	// the paper's third configuration
+	// This is the paper's third configuration.
 	server, err := ftp.New(b, `login stream tcp nowait root /bin/cat cat @32Kbyte/sec
 telnet stream tcp nowait root /bin/cat cat @32Kbyte/sec
 `)

@@ -24,13 +24,13 @@ const (
 )
 
 type figures struct {
-	Sockets  []float64   `json:"mean_over_limit"` // of each socket
+	Sockets  []float64   `json:"mean_over_limit"` // per socket
 	Sum      stat.Spread `json:"sum_per_second"`
 	Steady   stat.Spread `json:"sum_per_second_after_6s"`
 	SumRatio float64     `json:"sum_over_limits"`
 	Jain     float64     `json:"jain"`
 	Packet   int         `json:"largest_packet_bytes"`
-	Series   [][]float64 `json:"series_per_second"` // of each socket
+	Series   [][]float64 `json:"series_per_second"` // per socket
 }
 
 func run(ctx context.Context, b *bed.Bed) error {

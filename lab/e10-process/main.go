@@ -24,14 +24,14 @@ const (
 	uid         = 64210 // a user without any other process
 )
 
-// figures of one kind of limit.
+// figures holds the figures of one kind of limit.
 type figures struct {
 	On     string      `json:"limit_on"`
 	Ratio  float64     `json:"sum_over_limit"`
 	Sum    stat.Spread `json:"sum_per_second"`
 	Steady stat.Spread `json:"sum_per_second_after_5s"`
 	Jain   float64     `json:"jain"`
-	Series [][]float64 `json:"series_per_second"` // of each connection
+	Series [][]float64 `json:"series_per_second"` // per connection
 }
 
 func run(ctx context.Context, b *bed.Bed) error {

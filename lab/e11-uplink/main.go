@@ -1,9 +1,8 @@
-// Command e11-uplink re-runs nlimit's Figure 7: how long a typed byte's echo
-// takes while 1, 2, 4 or 8 connections send over an uplink of 768 kbit/s, with
-// totals of 8, 64 and 256 KB/s and without a limit. As in the paper, each socket
-// has its part of the total by the socket option; and, which the paper did not
-// have, one limit on the senders' user stands for all. The uplink has a modem's
-// buffer of 1 s and 10 ms of distance each way; 1.5 Mbit/s come back.
+// Command e11-uplink re-runs nlimit's Figure 7: the time until a typed byte's echo arrives while 1, 2, 4 or 8
+// connections send over an uplink of 768 kbit/s. There are totals of 8, 64 and 256 KB/s, and no limit. As in the
+// paper, each socket has its part of the total by the socket option. In addition, one limit on the senders' user
+// stands for all, which the paper did not have. The uplink has a modem's buffer of 1 s and 10 ms of distance each
+// way; the downlink has 1.5 Mbit/s.
 package main
 
 import (
@@ -29,12 +28,12 @@ const (
 	up, down = 768e3 / 8, 1500e3 / 8 // bytes/s
 	distance = 10 * time.Millisecond // one way
 	pause    = 50 * time.Millisecond // between an echo and the next byte
-	settle   = 2 * time.Second       // of the senders
+	settle   = 2 * time.Second       // time that the senders run before
 	kb       = 1 << 10
 	firstUID = 64230 // users without any other process, one for each total
 )
 
-// total is a limit, and what it stands on.
+// total is a limit, and its subject.
 type total struct {
 	name        string
 	bytesPerSec uint64 // 0 = none
@@ -50,13 +49,13 @@ func totals() []total {
 	return t
 }
 
-// figures of one number of senders under one total.
+// figures holds the figures of one number of senders under one total.
 type figures struct {
 	echo.Figures
 	Senders int         `json:"senders"`
-	Limit   uint64      `json:"limit"`              // of all, IP bytes/s; 0 = none
-	Arrived stat.Spread `json:"arrived_per_second"` // of all, IP bytes/s
-	Dropped uint64      `json:"dropped"`            // by the uplink's buffer
+	Limit   uint64      `json:"limit"`              // IP bytes/s of all senders; 0 = none
+	Arrived stat.Spread `json:"arrived_per_second"` // IP bytes/s of all senders
+	Dropped uint64      `json:"dropped"`            // at the uplink's buffer
 	// Above says that much more arrived than the limit allows.
 	Above bool `json:"above_limit,omitempty"`
 }
@@ -93,8 +92,8 @@ func run(ctx context.Context, b *bed.Bed) error {
 	return b.Write(all)
 }
 
-// together measures that many senders under every total at the same time, each on
-// an uplink of its own: they are slow and take next to no CPU.
+// together measures that many senders under every total at the same time, each on an uplink of its own. They are
+// slow and need hardly any CPU time.
 func together(ctx context.Context, b *bed.Bed, senders int, length time.Duration) ([]figures, error) {
 	all := totals()
 	found, problems := make([]figures, len(all)), make([]error, len(all))
@@ -149,7 +148,7 @@ func measure(ctx context.Context, b *bed.Bed, t total, senders int, length time.
 	return f, err
 }
 
-// send starts the senders and returns what ends them.
+// send starts the senders and returns a function that ends them.
 func send(ctx context.Context, b *bed.Bed, pair *testutil.Pair, t total, senders int) (stop func() error, err error) {
 	var ends []func() error
 	stop = func() error {
@@ -177,7 +176,7 @@ func send(ctx context.Context, b *bed.Bed, pair *testutil.Pair, t total, senders
 				return nil, err
 			}
 			ends = append(ends, func() error {
-				_, err := tx.Stop() // resets its connections: what they hold would be sent for minutes
+				_, err := tx.Stop() // a reset; otherwise their buffers would drain for minutes
 				return err
 			})
 			if _, err := tx.Start(); err != nil {

@@ -1,6 +1,6 @@
-// Command e18-slices re-runs Nemesis' Figure 4 and the measurement behind it: one TCP connection
-// with a reservation of 2.4 and of 3 ms in each 50 ms of a link of 10 Mbit/s, and no more, packet by
-// packet; and its throughput against the slice, in periods of 200 ms.
+// Command e18-slices re-runs Nemesis' Figure 4 and the measurement behind it. One TCP connection has a reservation
+// of 2.4 and of 3 ms in each 50 ms of a link of 10 Mbit/s, without more. The experiment captures it packet by
+// packet. It also measures the throughput against the slice, in periods of 200 ms.
 package main
 
 import (
@@ -24,11 +24,11 @@ const (
 	begun = 2 * time.Second
 )
 
-// pattern is what is seen of one reservation.
+// pattern is the result for one reservation.
 type pattern struct {
 	Period  time.Duration `json:"period_ns"`
 	Slice   time.Duration `json:"slice_ns"`
-	Bursts  map[int]int   `json:"bursts"` // how many there were of so many packets
+	Bursts  map[int]int   `json:"bursts"` // number of bursts by their packets
 	EveryMS stat.Spread   `json:"between_their_beginnings_ms"`
 	Rate    float64       `json:"over_reserved"`
 	packets []capture.Packet
@@ -124,7 +124,7 @@ func look(ctx context.Context, b *bed.Bed, pair *testutil.Pair, period, slice, l
 	if len(begins) < 3 {
 		return p, fmt.Errorf("%d bursts were seen in %v", len(begins), length)
 	}
-	// From the first burst to the last one, which is not counted.
+	// The rate covers the first burst to the last one, without the last.
 	first := begins[0]
 	for _, q := range p.packets {
 		if q.T >= first && q.T < begins[len(begins)-1] {

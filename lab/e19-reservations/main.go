@@ -1,6 +1,7 @@
-// Command e19-reservations re-runs Nemesis' Figure 5: three TCP connections on a link of 10 Mbit/s,
-// one after another: (200 ms, 3.6 ms, no extra), (10 ms, 1.2 ms, extra) and (10 ms, 6 ms, no extra). Then, which the
-// paper's one transmit queue did by itself: what a modem of the link's rate has to queue of four of (50 ms, 11 ms, no extra).
+// Command e19-reservations re-runs Nemesis' Figure 5. Three TCP connections on a link of 10 Mbit/s begin one after
+// another: (200 ms, 3.6 ms, no extra), (10 ms, 1.2 ms, extra) and (10 ms, 6 ms, no extra). The paper's one transmit
+// queue also kept the line's queue short. So the experiment measures, for four connections of (50 ms, 11 ms, no
+// extra), the queue of a modem with the link's rate.
 package main
 
 import (
@@ -28,17 +29,17 @@ type reservation struct {
 	extra         bool
 }
 
-// phase is the time in which the same connections run.
+// phase is a time in which the same connections run.
 type phase struct {
 	Connections int           `json:"connections"`
-	Mbit        []stat.Spread `json:"mbit_per_sec"` // of each in each second
+	Mbit        []stat.Spread `json:"mbit_per_sec"` // per connection, in each second
 	Wanted      []float64     `json:"wanted_mbit_per_sec"`
 }
 
 type figures struct {
 	Phases []phase     `json:"phases"`
 	Series [][]float64 `json:"series_per_second"`
-	// Queue is what a line of the link's rate queues of four equal reservations, at each packet.
+	// Queue is the queue at a line of the link's rate for four equal reservations, at each packet.
 	Queue stat.Spread `json:"queue_of_four_ms"`
 }
 
@@ -94,7 +95,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err != nil {
 		return err
 	}
-	// Of the line: the first's, what is left for the second, the third's.
+	// These are parts of the line: the first's, the rest for the second, and the third's.
 	wanted := [][]float64{{0.018}, {0.018, 0.982}, {0.018, 0.382, 0.6}}
 	f := figures{Series: flowsOf(packets, ports, begin, end)}
 	for i := range reservations {

@@ -1,5 +1,5 @@
-// Command e21-share-per-rate re-runs Nemesis' Figure 7: what share of a processor a sender needs for
-// what it sends, with a limit that paces it, and the line through these points.
+// Command e21-share-per-rate re-runs Nemesis' Figure 7: the share of a processor that a sender needs for its rate,
+// with a limit that paces it. It fits the line through these points.
 package main
 
 import (

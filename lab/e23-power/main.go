@@ -1,6 +1,6 @@
-// Command e23-power re-runs tender's Figure 4: what a program sends by TCP that has n per cent of the
-// processor, and calculates for each byte as long as 100 Mbit/s take, in writes of 1024 and 2048 bytes; on a path that carries whatever comes, and on one of
-// 50 Mbit/s, where the share soon decides nothing.
+// Command e23-power re-runs tender's Figure 4: the TCP rate of a program with n per cent of the processor. The
+// program calculates for each byte for as long as 100 Mbit/s take, in writes of 1024 and 2048 bytes. A second case
+// has a path of 50 Mbit/s, where the share soon decides nothing.
 package main
 
 import (
@@ -25,7 +25,7 @@ type row struct {
 	Write int    `json:"write_bytes"`
 	N     int    `json:"n"`
 	load.Sent
-	OfWhole float64 `json:"over_n_100"` // of what it sends at n = 100
+	OfWhole float64 `json:"over_n_100"` // over its rate at n = 100
 }
 
 func run(ctx context.Context, b *bed.Bed) error {

@@ -1,8 +1,7 @@
-// Command e24-slots re-runs tender's Figures 5 to 12: when the packets of a program arrive that has n
-// per cent of the processor in slots of 1 ms, with writes of 1024 and 2048 bytes. The paper's
-// machine just filled its 100 Mbit/s at n = 100; so this one's sender calculates for each byte
-// as long as that took. A sender that does not is there too, through a line: what a socket
-// holds hides the slots then.
+// Command e24-slots re-runs tender's Figures 5 to 12: the arrival times of the packets of a program with n per cent
+// of the processor in slots of 1 ms. Its writes have 1024 and 2048 bytes. The paper's machine just filled its 100
+// Mbit/s at n = 100. So this sender calculates for each byte for as long as that took. A sender that does not
+// calculate runs too, through a line: the data in a socket then hide the slots.
 package main
 
 import (
@@ -33,14 +32,15 @@ type row struct {
 	Line        string  `json:"line"` // "" = none
 	Write       int     `json:"write_bytes"`
 	N           int     `json:"n"`
-	BytesPerSec float64 `json:"bytes_per_sec"` // of IP
+	BytesPerSec float64 `json:"bytes_per_sec"` // IP bytes
 	Packets     int     `json:"packets"`
-	// Under100us of the packets came so soon after another; Slots says of those that came after half
-	// a slot or later how many, of all of these, after one slot, two, and so on: rounded.
+	// Under100us is the part of the packets that arrived within 100 us of another. Slots concerns the packets that
+	// arrived after half a slot or later. It holds the part of them that arrived after one slot, two, and so on,
+	// rounded.
 	Under100us float64         `json:"under_100us"`
 	Slots      map[int]float64 `json:"slots"`
-	// DelayedTime is the part of the time that is in such gaps: 1 - n/100, if it stands still so
-	// and nothing hides it.
+	// DelayedTime is the part of the time within such gaps. It is 1 - n/100 if the program stands still in its slots
+	// and no buffer hides that.
 	DelayedTime float64 `json:"delayed_time"`
 	gaps        []float64
 }
@@ -98,7 +98,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	return b.Write(rows)
 }
 
-// look starts a sender, gives it its slots, and looks what arrives.
+// look starts a sender, gives it its slots, and captures the arriving packets.
 func look(ctx context.Context, b *bed.Bed, pair *testutil.Pair, to netip.AddrPort, n, write int, each time.Duration) (r row, err error) {
 	length := b.Length(10*time.Second, 3*time.Second)
 	packets, err := load.Calculating{To: to, Write: write, PerByte: each}.Arrivals(ctx, b, pair, n, length)
@@ -130,7 +130,7 @@ func look(ctx context.Context, b *bed.Bed, pair *testutil.Pair, to netip.AddrPor
 	return r, nil
 }
 
-// slots are the most frequent lengths of gaps.
+// slots returns the most frequent lengths of gaps.
 func (r row) slots() string {
 	var list []string
 	for k := range 13 {
@@ -141,7 +141,7 @@ func (r row) slots() string {
 	return strings.Join(list, ", ")
 }
 
-// distribution is how many of the gaps are no longer, for a plot.
+// distribution returns, for a plot, the part of the gaps up to each length.
 func (r row) distribution() (out []chart.XY) {
 	gaps := slices.Sorted(slices.Values(r.gaps))
 	const most = 12 // ms

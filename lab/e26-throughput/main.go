@@ -1,6 +1,5 @@
-// Command e26-throughput re-runs Nemesis' last measurement: what TCP sends at most over a link with the
-// mechanism and without: over a line of 100 Mbit/s, with the sender reserving half of it, and as
-// fast as the machine can.
+// Command e26-throughput re-runs Nemesis' last measurement: the highest TCP rate over a link with the mechanism and
+// without. The link is a line of 100 Mbit/s, of which the sender reserves half, or is as fast as the machine can.
 package main
 
 import (
@@ -75,8 +74,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	return b.Write(links)
 }
 
-// send is what one connection sends, bytes/s of payload, with half of the link reserved if it is
-// limited.
+// send returns the rate of one connection, bytes/s of payload. Half of the link is reserved if the link is limited.
 func send(ctx context.Context, b *bed.Bed, pair *testutil.Pair, rx *testutil.Receiver, reserve bool, length time.Duration) (float64, error) {
 	tx, err := testutil.StartSender(pair.A, testutil.SenderConfig{To: netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String(), Congestion: "cubic"})
 	if err != nil {

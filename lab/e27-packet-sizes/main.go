@@ -1,8 +1,9 @@
-// Command e27-packet-sizes re-runs tender's Table 3: how many packets of which size arrive within 100 us of another, within
-// 200 us, and later, on 100 Mbit/s, with writes of 1024 and 2048 bytes. The table says that a short interval belongs to a short
-// packet: a full one takes 121 us on that line. Here a token bucket of one packet is the line. One sender only copies, so the
-// line stops it, and TCP fills its segments; another one calculates for each byte, and sends at once what a write leaves over: as
-// it is, with half of a processor in slots of 1 ms, and without the line.
+// Command e27-packet-sizes re-runs tender's Table 3: the number of packets of each size that arrive within 100 us of
+// another, within 200 us, and later. The line has 100 Mbit/s, and the writes have 1024 and 2048 bytes. The table
+// says that a short interval belongs to a short packet: a full one takes 121 us on that line. Here a token bucket of
+// one packet is the line. One sender only copies, so the line stops it, and TCP fills its segments. Another one
+// calculates for each byte, and sends the rest of a write at once. It runs in three ways: with a whole processor,
+// with half of one in slots of 1 ms, and without the line.
 package main
 
 import (
@@ -31,8 +32,8 @@ const (
 	bucket   = 1600      // bytes: one packet
 	queue    = 1 << 20   // bytes
 	ethernet = 14        // bytes of a frame's header
-	full     = 1500      // a frame that is longer holds a full segment
-	// slower is what the sender that calculates takes for each byte, so that the line does not stop it.
+	full     = 1500      // a longer frame holds a full segment
+	// slower is the time that the calculating sender takes for each byte, so that the line does not stop it.
 	slower  = load.PerByte * 5 / 4
 	hundred = 100 * time.Microsecond
 )
@@ -45,21 +46,21 @@ type setup struct {
 	n       int // per cent of a processor, in slots
 }
 
-// counts are packets by the time since the one before: within 100 us, within 200 us, later.
+// counts holds numbers of packets by the time since the packet before: within 100 us, within 200 us, later.
 type counts [3]int
 
 type row struct {
-	Line       bool `json:"line"` // of 100 Mbit/s
+	Line       bool `json:"line"` // a line of 100 Mbit/s
 	Write      int  `json:"write_bytes"`
 	Calculates bool `json:"calculates"`
 	N          int  `json:"n"`
-	// Sizes are the table: packets by their frame's size, in hundreds of bytes, rounded up.
+	// Sizes is the table: packets by their frame's size, in hundreds of bytes, rounded up.
 	Sizes   map[int]counts `json:"by_100_bytes_and_interval"`
 	Packets int            `json:"packets"`
 	Soon    int            `json:"soon"` // within 100 us
-	Full    int            `json:"full"` // frames of a full segment
+	Full    int            `json:"full"` // frames with a full segment
 	Short   int            `json:"short"`
-	// FullSoon and ShortSoon are those of Soon.
+	// FullSoon and ShortSoon are parts of Soon.
 	FullSoon  int `json:"full_soon"`
 	ShortSoon int `json:"short_soon"`
 
@@ -160,7 +161,7 @@ func (r row) String() string {
 		r.name(), r.Packets, float64(r.Soon)/float64(max(r.Packets, 1)), r.FullSoon, r.Full, r.ShortSoon, r.Short, strings.Join(sizes, "; "))
 }
 
-// distribution is how many of all intervals are no longer, up to 200 us, for a plot.
+// distribution returns, for a plot, the part of all intervals up to each length, up to 200 us.
 func (r row) distribution() (out []chart.XY) {
 	slices.Sort(r.gaps)
 	for i, gap := range r.gaps {

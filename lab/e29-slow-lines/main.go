@@ -1,7 +1,8 @@
-// Command e29-slow-lines re-runs what nlimit says of lines of different speed (its section 5.3): how long a typed byte's echo takes
-// on an idle line, beside a transfer, and beside one that is limited. A computer fills a cable modem's queue (120 kbit/s) far
-// faster than that empties, so a limit gains very much; on DSL (768 kbit/s) the same queue is six times shorter in time; on a
-// LAN of 100 Mbit/s the computer sends no faster than it generates data, there is no queue, and a limit changes little.
+// Command e29-slow-lines re-runs nlimit's statements on lines of different speed (its section 5.3). It measures the
+// time until a typed byte's echo arrives on an idle line, beside a transfer, and beside a limited transfer. A
+// computer fills a cable modem's queue (120 kbit/s) far faster than that empties, so a limit gains very much. On DSL
+// (768 kbit/s) the same queue is six times shorter in time. On a LAN of 100 Mbit/s the computer sends no faster than
+// it generates data; there is no queue, and a limit changes little.
 package main
 
 import (
@@ -31,15 +32,15 @@ const (
 	modemBuffer = 32 << 10              // bytes of each modem's queue
 	lan         = 100e6 / 8             // bytes/s
 	pause       = 50 * time.Millisecond // between an echo and the next byte
-	settle      = 5 * time.Second       // of the transfer: a modem's queue is full then
+	settle      = 5 * time.Second       // a modem's queue is full after that time of the transfer
 	connections = 4
 	fullPacket  = 1500 // bytes
-	// generating is what the LAN's sender takes for each byte, so that it is slower than the LAN.
+	// generating is the time that the LAN's sender takes for each byte, so that it is slower than the LAN.
 	generating  = load.PerByte * 5 / 4
 	writeAtOnce = 2048 // bytes
 )
 
-// state is what goes on beside the echo.
+// state is the state of the line during the echo.
 type state string
 
 const (
@@ -48,14 +49,14 @@ const (
 	limited   state = "limited"
 )
 
-// figures of one line in one state.
+// figures holds the figures of one line in one state.
 type figures struct {
 	echo.Figures
 	Limit    uint64  `json:"limit"`     // IP bytes/s; 0 = none
-	PacketMS float64 `json:"packet_ms"` // that a full packet takes on the line
+	PacketMS float64 `json:"packet_ms"` // duration of a full packet on the line
 }
 
-// modem is a line behind one.
+// modem is a line behind a modem.
 type modem struct {
 	name        string
 	bytesPerSec uint64
@@ -93,7 +94,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	return b.Write(all)
 }
 
-// modems measures lines in all states at the same time: they are slow, and take next to no processor.
+// modems measures lines in all states at the same time: they are slow, and need hardly any processor time.
 func modems(ctx context.Context, b *bed.Bed, length time.Duration, list ...modem) ([]figures, error) {
 	states := []state{idle, saturated, limited}
 	found, problems := make([]figures, len(list)*len(states)), make([]error, len(list)*len(states))
@@ -165,12 +166,13 @@ func measureLAN(ctx context.Context, b *bed.Bed, s state, length time.Duration) 
 	return f, err
 }
 
-// sink is where transfers go to.
+// sink returns the destination of transfers.
 func sink(pair *testutil.Pair) string {
 	return netip.AddrPortFrom(pair.B4, testutil.DefaultPort).String()
 }
 
-// measure starts a transfer, unless the line is to be idle, and measures echoes after a while. It ends the transfer.
+// measure starts a transfer, unless the line is to be idle, and measures echoes after a while. Then it ends the
+// transfer.
 func (f *figures) measure(ctx context.Context, b *bed.Bed, pair *testutil.Pair, line string, s state, length time.Duration, start func() (end func() error, err error)) (err error) {
 	_, err = b.Receiver(pair.B, testutil.ReceiverConfig{Ports: []testutil.Port{{Number: testutil.DefaultPort}, echo.Port()}})
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 type result struct {
 	Seconds      float64                 `json:"seconds"`
 	Goodput      float64                 `json:"goodput_payload"`
-	IPRate       float64                 `json:"goodput_ip"`              // what netnice limits
-	LinkRate     float64                 `json:"goodput_link"`            // what HTB limits
-	FirstSecond  float64                 `json:"first_second_ip"`         // from the start
+	IPRate       float64                 `json:"goodput_ip"`              // IP bytes, as netnice limits
+	LinkRate     float64                 `json:"goodput_link"`            // link bytes, as HTB limits
+	FirstSecond  float64                 `json:"first_second_ip"`         // since the start
 	AfterFirst   float64                 `json:"after_first_second_ip"`   // the rest
 	Windows      [2]float64              `json:"windows_of_one_s_ip"`     // least and most of all windows after the first second
 	PerPort      []float64               `json:"per_process_payload"`     // whole run
@@ -23,7 +23,7 @@ type result struct {
 	Jain         float64                 `json:"jain"`                    // of PerConn
 	Retransmits  int                     `json:"retransmits"`             // segments
 	RTTMicros    [2]int64                `json:"rtt_us_p50_p95"`          // smoothed, of TCP_INFO
-	LatencyUS    [3]int64                `json:"latency_us_p50_p95_p100"` // of requests or short connections
+	LatencyUS    [3]int64                `json:"latency_us_p50_p95_p100"` // for requests or short connections
 	Completed    int                     `json:"completed"`
 	SenderCPU    float64                 `json:"sender_cpu_seconds"`
 	ReceiverCPU  float64                 `json:"receiver_cpu_seconds"`
@@ -45,7 +45,7 @@ func (r *result) compute() {
 		r.Completed += s.Completed
 	}
 	h := testutil.HeadersOfAll(conns)
-	if len(conns) == 0 { // short connections leave no state behind
+	if len(conns) == 0 { // short connections leave no state
 		h = testutil.HeadersOf(testutil.ConnInfo{MSS: 1448, Timestamps: true})
 	}
 	r.Goodput = r.rx.Goodput(0, r.begin, r.end)

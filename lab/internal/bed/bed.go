@@ -1,7 +1,6 @@
-// Package bed is what every experiment stands on: a netnice daemon of its own,
-// with its own socket, state and pins, that it starts and ends at will; other
-// people's programs inside namespaces; the machine's description; and where
-// figures and plots go. It measures nothing.
+// Package bed is the base of every experiment. It has a netnice daemon of its own, with its own socket, state and
+// pins, which it starts and ends at will. It runs other programs inside namespaces, describes the machine, and saves
+// figures and plots. It measures nothing.
 package bed
 
 import (
@@ -24,12 +23,12 @@ import (
 	"github.com/netnice/netnice/lab/internal/verdict"
 )
 
-// Bed is one experiment's.
+// Bed is the base of one experiment.
 type Bed struct {
 	*Daemon
 	Name    string
 	Out     io.Writer
-	Quick   bool // a short version, to see that it works
+	Quick   bool // a short version, for a check
 	Machine Machine
 
 	dir, docs string
@@ -37,8 +36,8 @@ type Bed struct {
 	closers   []func() error
 }
 
-// Main runs an experiment as a program: flags, clean-up, exit status. Flags of
-// the experiment's own are defined before.
+// Main runs an experiment as a program: flags, clean-up, exit status. The experiment defines flags of its own
+// before.
 func Main(name string, run func(context.Context, *Bed) error) {
 	testutil.MaybeRunTraffic()
 	b := &Bed{Name: name, Out: os.Stdout}
@@ -85,7 +84,7 @@ func (b *Bed) run(ctx context.Context, program string, run func(context.Context,
 	return run(ctx, b)
 }
 
-// Printf prints for people.
+// Printf prints text for the user.
 func (b *Bed) Printf(format string, args ...any) { fmt.Fprintf(b.Out, format, args...) }
 
 // Defer has a function called when the experiment ends, last first.
@@ -95,7 +94,7 @@ func (b *Bed) Defer(fn func() error) {
 	b.closers = append(b.closers, fn)
 }
 
-// Length returns how long to measure: in full, or to see that it works.
+// Length returns the length of a measurement: full, or quick for a check.
 func (b *Bed) Length(full, quick time.Duration) time.Duration {
 	if b.Quick {
 		return quick
@@ -114,8 +113,8 @@ func (b *Bed) Pair() (*testutil.Pair, error) {
 	return p, nil
 }
 
-// Senders is where experiments on sending are: the daemon is up, and behind a pair a receiver looks
-// every 20 ms at these ports (none: the default one).
+// Senders prepares experiments on egress: it starts the daemon, and behind a pair a receiver with samples every 20
+// ms at these ports (none: the default one).
 func (b *Bed) Senders(ctx context.Context, ports ...testutil.Port) (*testutil.Pair, *testutil.Receiver, error) {
 	if err := b.Up(ctx); err != nil {
 		return nil, nil, err
@@ -128,15 +127,15 @@ func (b *Bed) Senders(ctx context.Context, ports ...testutil.Port) (*testutil.Pa
 	return pair, rx, err
 }
 
-// Inhabit has a process stay in a namespace for as long as the experiment runs: one without a name
-// that nobody is in counts as gone, and the links that are limited there with it.
+// Inhabit keeps a process in a namespace for as long as the experiment runs. netnice takes an anonymous namespace
+// without processes for gone, and ends the limits of its links.
 func (b *Bed) Inhabit(n *testutil.NetNS) error {
 	_, err := b.Start(n, "sleep", "infinity")
 	return err
 }
 
-// LinkedPair is a daemon, and a pair whose A sends packets as a wire would carry them, by a
-// device that is limited to that rate.
+// LinkedPair starts a daemon and makes a pair. The pair's A sends packets as a wire would carry them, by a device
+// that is limited to that rate.
 func (b *Bed) LinkedPair(ctx context.Context, rate string) (*testutil.Pair, error) {
 	if err := b.Up(ctx); err != nil {
 		return nil, err
@@ -175,8 +174,7 @@ func (b *Bed) Receiver(n *testutil.NetNS, c testutil.ReceiverConfig) (*testutil.
 	return rx, nil
 }
 
-// Captured starts a receiver, and the capture of all packets that arrive where
-// it is.
+// Captured starts a receiver, and the capture of all packets that arrive in its namespace.
 func (b *Bed) Captured(n *testutil.NetNS) (*capture.Capture, error) {
 	if _, err := b.Receiver(n, testutil.ReceiverConfig{}); err != nil {
 		return nil, err
@@ -241,10 +239,9 @@ func (b *Bed) Draw(part string, c chart.Chart) error {
 	return nil
 }
 
-// Quads runs the measurement in rounds of A B B A, which cancels a steady
-// drift of the machine; change brings the machine into a state, measure
-// measures once in it. What measure returned for A and for B comes back in
-// order, 2 per round each. A first measurement, which fills caches, is dropped.
+// Quads runs the measurement in rounds of A B B A, which cancels a steady drift of the machine. change brings the
+// machine into a state, and measure measures once in it. Quads returns the results of measure for A and for B in
+// order, two per round each. It drops a first measurement, which fills caches.
 func Quads[T any](ctx context.Context, rounds int, change func(on bool) error, measure func() (T, error)) (off, on []T, err error) {
 	if err := change(false); err != nil {
 		return nil, nil, err

@@ -10,9 +10,8 @@ import (
 	"github.com/netnice/netnice/lab/internal/stat"
 )
 
-// Switcher returns what switches netnice on and off for comparisons: on means
-// that the daemon is up and limits another process, so that all hooks are
-// attached, while nothing limits the traffic that is measured.
+// Switcher returns a function that switches netnice on and off for comparisons. On means that the daemon is up and
+// limits another process. So all hooks are attached, while no limit covers the measured traffic.
 func (b *Bed) Switcher(ctx context.Context) (func(on bool) error, error) {
 	other, err := b.Start(nil, "sleep", "infinity")
 	if err != nil {
@@ -28,18 +27,18 @@ func (b *Bed) set(ctx context.Context, on bool, other *exec.Cmd) error {
 	if err := b.LimitPID(ctx, other.Process.Pid, 1e6); err != nil {
 		return err
 	}
-	return b.Quiet(ctx) // what the command needed, and the daemon loads in the background, is over
+	return b.Quiet(ctx) // by then the command's work and the background load of programs are over
 }
 
-// Comparison is of the same measurement without and with netnice.
+// Comparison compares the same measurement without and with netnice.
 type Comparison struct {
 	Off   stat.Spread   `json:"without"`
 	On    stat.Spread   `json:"with"`
-	Ratio stat.Interval `json:"with_over_without"` // of neighbours
+	Ratio stat.Interval `json:"with_over_without"` // from neighbouring runs
 	Raw   [2][]float64  `json:"runs"`              // without, with
 }
 
-// String gives the rates in MB/s.
+// String returns the rates in MB/s.
 func (c Comparison) String() string {
 	return fmt.Sprintf("MB/s without %6.0f (%.0f..%.0f, sd %.0f)  with %6.0f (%.0f..%.0f, sd %.0f)  ratio %.4f [%.4f, %.4f], %d pairs",
 		c.Off.Median/1e6, c.Off.Min/1e6, c.Off.Max/1e6, c.Off.SD/1e6,
@@ -47,7 +46,7 @@ func (c Comparison) String() string {
 		c.Ratio.Median, c.Ratio.Low, c.Ratio.High, c.Ratio.N)
 }
 
-// Compare computes it from runs in the order of Quads.
+// Compare computes a Comparison from runs in the order of Quads.
 func Compare(off, on []float64) Comparison {
 	var ratios []float64
 	for i := range off {

@@ -21,13 +21,13 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Daemon is a netnice daemon that nobody else uses. It is down at first.
+// Daemon is a netnice daemon for this experiment only. It is down at first.
 type Daemon struct {
-	Client *client.Client // talks to it
-	Flags  []string       // of its next start, more than it gets anyway
+	Client *client.Client // for calls to the daemon
+	Flags  []string       // additional flags of its next start
 
 	command testutil.Command
-	dir     string // socket, state
+	dir     string // folder of the socket and the state
 	pins    string
 	process *exec.Cmd
 	log     bytes.Buffer
@@ -36,7 +36,7 @@ type Daemon struct {
 // within bounds the start and the end of the daemon.
 const within = 20 * time.Second
 
-// NewDaemon returns one that runs that netnice program. Close ends it.
+// NewDaemon returns a daemon that runs that netnice program. Close ends it.
 func NewDaemon(program string) (*Daemon, error) {
 	if _, err := os.Stat(program); err != nil {
 		return nil, fmt.Errorf("find netnice: %w (make build, or -netnice PROGRAM)", err)
@@ -53,17 +53,16 @@ func NewDaemon(program string) (*Daemon, error) {
 	return d, nil
 }
 
-// Socket on which the daemon listens.
+// Socket returns the path of the daemon's socket.
 func (d *Daemon) Socket() string { return filepath.Join(d.dir, "socket") }
 
-// Program is the netnice program's path.
+// Program returns the netnice program's path.
 func (d *Daemon) Program() string { return d.command.Path }
 
-// Up starts the daemon and waits until it answers. Without effect if it is up.
+// Up starts the daemon and waits until it answers. It has no effect if the daemon is up.
 func (d *Daemon) Up(ctx context.Context) error { return d.UpIn(ctx, nil) }
 
-// UpIn is Up inside a namespace (nil = here): what comes in is limited in the
-// one that the daemon is in.
+// UpIn is Up inside a namespace (nil = here). The daemon limits ingress in its own namespace.
 func (d *Daemon) UpIn(ctx context.Context, n *testutil.NetNS) error {
 	if d.process != nil {
 		return nil
@@ -72,9 +71,9 @@ func (d *Daemon) UpIn(ctx context.Context, n *testutil.NetNS) error {
 	d.process = exec.Command(d.command.Path, "daemon", "--socket", d.Socket(),
 		"--state-dir", filepath.Join(d.dir, "state"), "--pin-dir", d.pins)
 	d.process.Args = append(d.process.Args, d.Flags...)
-	d.process.Env = append(os.Environ(), testutil.Beside) // no flag: older releases are measured, too
+	d.process.Env = append(os.Environ(), testutil.Beside) // no flag: benches also measure older releases
 	d.process.Stderr = &d.log
-	d.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours to handle
+	d.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // this process handles Ctrl-C
 	if err := startIn(n, d.process); err != nil {
 		d.process = nil
 		return fmt.Errorf("start the daemon: %w", err)
@@ -93,7 +92,7 @@ func (d *Daemon) UpIn(ctx context.Context, n *testutil.NetNS) error {
 	}
 }
 
-// Down lifts every limit and ends the daemon. Without effect if it is down.
+// Down lifts every limit and ends the daemon. It has no effect if the daemon is down.
 func (d *Daemon) Down(ctx context.Context) error {
 	if d.process == nil {
 		return nil
@@ -117,7 +116,7 @@ func (d *Daemon) Down(ctx context.Context) error {
 	return nil
 }
 
-// Switch brings the daemon up or down.
+// Switch starts or ends the daemon.
 func (d *Daemon) Switch(ctx context.Context, on bool) error {
 	if on {
 		return d.Up(ctx)
@@ -135,7 +134,7 @@ func (d *Daemon) Netnice(ctx context.Context, args ...string) ([]byte, error) {
 	return d.command.Output(ctx, append([]string{"--socket", d.Socket()}, args...)...)
 }
 
-// NetniceIn is Netnice in a namespace, whose devices are meant by their names.
+// NetniceIn is Netnice in a namespace, to whose devices the names refer.
 func (d *Daemon) NetniceIn(ctx context.Context, n *testutil.NetNS, args ...string) ([]byte, error) {
 	var out []byte
 	err := n.Do(func() (err error) {
@@ -155,19 +154,19 @@ func (d *Daemon) Reserve(ctx context.Context, n *testutil.NetNS, pid int, period
 	return err
 }
 
-// LimitPID limits what a process and its children send, as its users do.
+// LimitPID limits the egress of a process and its children, as users do.
 func (d *Daemon) LimitPID(ctx context.Context, pid int, bytesPerSec uint64) error {
 	_, err := d.Netnice(ctx, "set", "--pid", strconv.Itoa(pid), "--up", fmt.Sprintf("%dB/s", bytesPerSec))
 	return err
 }
 
-// LimitDownPID limits what a process and its children receive.
+// LimitDownPID limits the ingress of a process and its children.
 func (d *Daemon) LimitDownPID(ctx context.Context, pid int, bytesPerSec uint64) error {
 	_, err := d.Netnice(ctx, "set", "--pid", strconv.Itoa(pid), "--down", fmt.Sprintf("%dB/s", bytesPerSec))
 	return err
 }
 
-// LimitUser limits what all processes of a user send together.
+// LimitUser limits the egress of all processes of a user together.
 func (d *Daemon) LimitUser(ctx context.Context, uid uint32, bytesPerSec uint64) error {
 	_, err := d.Netnice(ctx, "set", "--user", strconv.Itoa(int(uid)), "--up", fmt.Sprintf("%dB/s", bytesPerSec))
 	return err
@@ -189,8 +188,8 @@ func (d *Daemon) CPU() (float64, error) {
 	return stat.CPUTime(), nil
 }
 
-// Quiet waits until the daemon takes no CPU time any more, 10 s at most: what it may need later
-// it loads in the background.
+// Quiet waits until the daemon uses no more CPU time, 10 s at most: the daemon loads programs in the background
+// before they are needed.
 func (d *Daemon) Quiet(ctx context.Context) error {
 	const (
 		look = 200 * time.Millisecond
@@ -210,18 +209,17 @@ func (d *Daemon) Quiet(ctx context.Context) error {
 		}
 		before = now
 	}
-	return nil // it has its work; the figures show it
+	return nil // the daemon has lasting work; the figures show it
 }
 
-// Cost is what the kernel counted for one of the daemon's programs. It counts
-// only while kernel statistics are on (ebpf.EnableStats).
+// Cost holds the kernel's counts for one of the daemon's programs. The kernel counts only while its statistics are
+// on (ebpf.EnableStats).
 type Cost struct {
 	Runs uint64        `json:"runs"`
 	Time time.Duration `json:"time_ns"`
 }
 
-// Costs returns what each attached program has cost since it was loaded, by
-// its pin's name.
+// Costs returns the cost of each attached program since it was loaded, by its pin's name.
 func (d *Daemon) Costs() (map[string]Cost, error) {
 	paths, err := filepath.Glob(filepath.Join(d.pins, "link_*"))
 	if err != nil {
@@ -260,7 +258,7 @@ func cost(pin string) (Cost, error) {
 	return Cost{Runs: stats.RunCount, Time: stats.Runtime}, nil
 }
 
-// Sub returns what was added since an earlier reading.
+// Sub returns the costs since an earlier reading.
 func Sub(now, earlier map[string]Cost) map[string]Cost {
 	d := make(map[string]Cost)
 	for name, c := range now {

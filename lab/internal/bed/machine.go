@@ -9,16 +9,15 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// Machine describes where figures come from.
+// Machine describes the machine of the figures.
 type Machine struct {
 	Kernel string `json:"kernel"`
 	CPU    string `json:"cpu"`
 	CPUs   int    `json:"cpus"`
-	// Load is the load average of the minute before: what else went on.
+	// Load is the load average of the minute before: it shows other work.
 	Load string `json:"load"`
-	// OtherLinks counts kernel programs on sockets that somebody else has
-	// attached, such as another netnice. None is wanted where overhead is
-	// measured.
+	// OtherLinks counts BPF programs on sockets that other software has attached, such as another netnice.
+	// Measurements of overhead need a machine without them.
 	OtherLinks int `json:"other_bpf_links"`
 }
 

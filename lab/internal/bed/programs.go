@@ -22,14 +22,13 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Start starts a program inside the namespace (nil = here); it is killed when
-// the experiment ends, if it has not ended before.
+// Start starts a program inside the namespace (nil = here). The program is killed at the end of the experiment, if
+// it has not ended before.
 func (b *Bed) Start(n *testutil.NetNS, name string, args ...string) (*exec.Cmd, error) {
 	return b.StartInCgroup(n, "", name, args...)
 }
 
-// StartInCgroup is Start of a program that is in the cgroup of that folder ("" =
-// ours) from its start on.
+// StartInCgroup is Start for a program that is in the cgroup of that folder ("" = this process's) from its start on.
 func (b *Bed) StartInCgroup(n *testutil.NetNS, dir, name string, args ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -56,8 +55,8 @@ func startIn(n *testutil.NetNS, cmd *exec.Cmd) error {
 	return n.Start(cmd)
 }
 
-// Cgroup makes a cgroup for as long as the experiment runs, and returns its
-// folder. Programs started later have left it when it goes.
+// Cgroup makes a cgroup for as long as the experiment runs, and returns its folder. Programs that start later have
+// left the cgroup when it is removed.
 func (b *Bed) Cgroup(name string) (string, error) {
 	r, err := identity.New(identity.Options{})
 	if err != nil {
@@ -84,11 +83,11 @@ func Kill(cmd *exec.Cmd) error {
 	if errors.Is(err, os.ErrProcessDone) {
 		err = nil
 	}
-	_ = cmd.Wait() // it was killed: that is how it ends
+	_ = cmd.Wait() // a killed program ends with an error
 	return err
 }
 
-// Output runs a program inside the namespace and returns what it printed.
+// Output runs a program inside the namespace and returns its output.
 func Output(ctx context.Context, n *testutil.NetNS, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	var out, problem bytes.Buffer
@@ -103,8 +102,8 @@ func Output(ctx context.Context, n *testutil.NetNS, name string, args ...string)
 	return out.Bytes(), nil
 }
 
-// WaitForPort waits until something inside the namespace listens on the port. It
-// does not connect: iperf3 takes one connection at a time for its client.
+// WaitForPort waits until a program inside the namespace listens on the port. It does not connect: iperf3 takes one
+// connection at a time for its client.
 func WaitForPort(ctx context.Context, n *testutil.NetNS, port uint16) error {
 	for deadline := time.Now().Add(within); ; {
 		var found bool
@@ -139,11 +138,11 @@ func listening(port uint16) (bool, error) {
 	return false, nil
 }
 
-// filePort is where a FileServer listens.
+// filePort is the port of a FileServer.
 const filePort = 8000
 
-// FileServer starts Python's http.server with one file of that size (of zeros,
-// no disk is read), and returns the file's address for curl.
+// FileServer starts Python's http.server with one file of that size (of zeros, no disk is read). It returns the
+// file's address for curl.
 func (b *Bed) FileServer(ctx context.Context, n *testutil.NetNS, at netip.Addr, size int64) (string, error) {
 	dir, err := os.MkdirTemp("", "netnice-lab-www-")
 	if err != nil {
@@ -163,8 +162,8 @@ func (b *Bed) FileServer(ctx context.Context, n *testutil.NetNS, at netip.Addr, 
 	return fmt.Sprintf("http://%s:%d/file", at, filePort), WaitForPort(ctx, n, filePort)
 }
 
-// fileServer is `python3 -m http.server` without its log and with a copy
-// buffer of 1 MB, because its own is what would be measured.
+// fileServer is `python3 -m http.server` without its log and with a copy buffer of 1 MB, because its own buffer
+// would be the bottleneck.
 const fileServer = `
 import http.server, os, shutil, socketserver, sys
 os.chdir(sys.argv[1])
@@ -177,8 +176,7 @@ class S(socketserver.ThreadingMixIn, http.server.HTTPServer):
 S(("", int(sys.argv[2])), H).serve_forever()
 `
 
-// Curl downloads the address once and returns payload bytes per second, as
-// curl says itself.
+// Curl downloads the address once and returns payload bytes per second, by curl's own figure.
 func Curl(ctx context.Context, n *testutil.NetNS, url string) (float64, error) {
 	out, err := Output(ctx, n, "curl", "-sS", "-o", "/dev/null", "-w", "%{speed_download}", url)
 	if err != nil {
@@ -191,7 +189,7 @@ func Curl(ctx context.Context, n *testutil.NetNS, url string) (float64, error) {
 	return rate, nil
 }
 
-// iperfPort is where IPerfServer listens.
+// iperfPort is the port of IPerfServer.
 const iperfPort = 5201
 
 // IPerfServer starts iperf3 as a server.

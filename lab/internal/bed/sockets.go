@@ -14,9 +14,8 @@ import (
 // sendRate is TCP_SNDRATE of include/netnice.h.
 const sendRate = 7001
 
-// Dial opens a TCP connection from inside the namespace whose socket limits
-// itself by netnice's socket option before it connects; 0 is no limit. The
-// caller owns the descriptor, which blocks.
+// Dial opens a TCP connection from inside the namespace. Its socket limits itself by netnice's socket option before
+// it connects; 0 is no limit. The caller owns the descriptor, which blocks.
 func Dial(n *testutil.NetNS, to netip.AddrPort, bytesPerSec uint64) (int, error) {
 	fd := -1
 	err := n.Do(func() error {
@@ -52,7 +51,7 @@ func Fill(fd int) {
 	}
 }
 
-// Reset ends a connection at once: what it still holds is thrown away.
+// Reset ends a connection at once, and discards the data in its buffer.
 func Reset(fd int) error {
 	return errors.Join(
 		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Axes are what cells are made of, all combinations.
+// Axes holds the values whose combinations are cells.
 type Axes struct {
 	Limiters   []string
 	Rates      []uint64
@@ -46,7 +46,7 @@ func (a Axes) cells() []Cell {
 	return out
 }
 
-// datagramCells are those of datagrams, over a path without distance.
+// datagramCells returns the cells with datagrams, over a path without distance.
 func (a Axes) datagramCells() []Cell {
 	var out []Cell
 	for _, rate := range a.Rates {
@@ -61,8 +61,7 @@ func (a Axes) datagramCells() []Cell {
 	return out
 }
 
-// Cells makes the matrix of what the options choose; what is compared stands
-// together.
+// Cells makes the matrix of the cells that the options choose. Cells to compare are neighbours.
 func (o Options) Cells(all []Axes) []Cell {
 	var chosen []Cell
 	seen := make(map[string]bool)
@@ -86,10 +85,10 @@ func (o Options) Cells(all []Axes) []Cell {
 	return chosen
 }
 
-// perCell is what a cell takes beside its traffic: namespaces, processes.
+// perCell is the time that a cell takes beside its traffic: namespaces, processes.
 const perCell = 350 * time.Millisecond
 
-// Estimate is the time that the cells take.
+// Estimate returns the time that the cells take.
 func Estimate(cells []Cell) time.Duration {
 	sum := time.Second
 	for _, c := range cells {

@@ -1,7 +1,6 @@
-// Package bench is what the benches of limiters share: the matrix of cells and
-// the options that choose from it, a path with traffic on it, the figures of
-// that, and the run. What puts a limit in place, which figures are wanted and
-// how they are printed is each bench's own.
+// Package bench holds the common parts of the benches of limiters: the matrix of cells and the options that choose
+// from it, a path with traffic on it, the figures of that, and the run. Each bench itself puts limits in place,
+// states the required figures, and prints.
 package bench
 
 import (
@@ -22,7 +21,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Program is what a bench measures, and how.
+// Program describes the work of a bench.
 type Program struct {
 	Name     string
 	Limiters []string
@@ -32,18 +31,16 @@ type Program struct {
 	Near    bool // there is no path with distance: -rtt, -loss and -quickack are refused
 	// Interval is the default of -interval; 0 = 4 s.
 	Interval time.Duration
-	// Open, if there is one, makes what all cells share, and returns what takes it
-	// away; without one, netnice comes up if a cell needs it.
+	// Open, if set, makes the state that all cells share, and returns a function that removes it. Without Open the
+	// bench starts netnice if a cell needs it.
 	Open func(ctx context.Context, o Options, cells []Cell) (func() error, error)
-	// Refuses, if there is one, says why netnice cannot be used, "" if it can.
-	// The daemon is up.
+	// Refuses, if set, returns the reason why netnice cannot be used, or "". The daemon is up.
 	Refuses func(context.Context, Options) (string, error)
-	// Judge notes what netnice missed; carries: the path carries more than the
-	// limit.
+	// Judge records the figures that netnice missed. carries says that the path carries more than the limit.
 	Judge  func(f *CellFigures, path Path, quickAck, carries bool)
 	Header func(io.Writer, Path)
 	Print  func(io.Writer, CellFigures)
-	Legend string // of the marks, at the end
+	Legend string // explains the marks, at the end
 }
 
 // Main runs the bench as a program: flags, clean-up, exit status.
@@ -71,13 +68,13 @@ func (p Program) Main() {
 // Parse reads the bench's options.
 func (p Program) Parse(args []string) (Options, error) { return p.parse(args) }
 
-// Cells are those that the options choose.
+// Cells returns the cells that the options choose.
 func (p Program) Cells(o Options) []Cell { return o.Cells(p.Axes(o)) }
 
-// attempts bounds how often a cell is measured if the machine was disturbed.
+// attempts bounds the measurements of a cell if the machine was disturbed.
 const attempts = 3
 
-// Run measures every cell and returns how many wanted figures netnice missed.
+// Run measures every cell and returns the number of required figures that netnice missed.
 func (p Program) Run(ctx context.Context, o Options, out io.Writer) (missed int, err error) {
 	cells := p.Cells(o)
 	if o.List {
@@ -146,7 +143,7 @@ func (p Program) cell(ctx context.Context, o Options, c Cell) (f CellFigures, er
 	return f, nil
 }
 
-// open makes what all cells share.
+// open makes the state that all cells share.
 func (p Program) open(ctx context.Context, o Options, cells []Cell) (end func() error, err error) {
 	switch {
 	case p.Open != nil:
@@ -168,17 +165,16 @@ func announce(out io.Writer, cells []Cell) {
 	fmt.Fprintf(out, "%d cells, about %v\n", len(cells), Estimate(cells).Round(time.Second))
 }
 
-// leaveOut says why a limiter is left out, and returns the others' cells.
+// leaveOut prints the reason to leave a limiter out, and returns the other cells.
 func leaveOut(out io.Writer, cells []Cell, limiter, why string) []Cell {
 	fmt.Fprintf(out, "%s is left out: %s\n", limiter, why)
 	return slices.DeleteFunc(cells, func(c Cell) bool { return c.Limiter == limiter })
 }
 
-// Limiter is netnice, as everybody uses it.
+// Limiter returns netnice as an ordinary user uses it.
 func (o Options) Limiter() testutil.Command { return testutil.Command{Path: o.Netnice} }
 
-// comeUp has a daemon stay, which spares the start of one for each cell, and
-// returns what ends it.
+// comeUp starts a daemon that stays, which saves a start for each cell. It returns a function that ends the daemon.
 func comeUp(ctx context.Context, o Options) (down func() error, err error) {
 	if _, err := os.Stat(o.Netnice); err != nil {
 		others := slices.DeleteFunc(slices.Clone(o.Limiters), func(l string) bool { return l == Netnice })

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Limiters that every bench knows.
+// All benches have these limiters.
 const (
 	None    = "none"
-	Trickle = "trickle" // a library put before the C library: one connection of a Python program
+	Trickle = "trickle" // a library preloaded before the C library: one connection of a Python program
 	Netnice = "netnice"
 )
 
@@ -19,49 +19,47 @@ type Cell struct {
 	Rate       uint64 // bytes/s; 0 = no limit
 	Conns      int
 	Congestion string
-	// Shares: two programs of one user under one limit, one with Conns
-	// connections and one with a single one.
+	// Shares means two programs of one user under one limit: one with Conns connections and one with a single one.
 	Shares bool
 	IPv6   bool
-	// The path: a veth pair if both are 0, else a relay, half of the round
-	// trip each way, losing that part of what is sent, at WireRate.
+	// The path is a veth pair if RTT and Loss are 0. Otherwise it is a relay at WireRate, with half of the round
+	// trip each way, that loses this part of the packets.
 	RTT      time.Duration
 	Loss     float64
-	Line     uint64 // that it carries instead, bytes/s, behind a buffer of 0.1 s; 0 = as above
+	Line     uint64 // rate of the path instead, bytes/s, behind a buffer of 0.1 s; 0 = as above
 	Interval time.Duration
 	Datagrams
 }
 
-// Datagrams are what is sent instead of TCP, or beside it.
+// Datagrams describes UDP traffic instead of TCP, or beside it.
 type Datagrams struct {
-	PayloadBytes int // of each; 0 = none
+	PayloadBytes int // payload of each datagram; 0 = none
 	Way          Way
-	Offered      float64 // of the limit; 0 = as fast as it may
+	Offered      float64 // over the limit; 0 = as fast as it may
 }
 
-// Way is how datagrams meet the limit.
+// Way is the relation of datagrams to the limit.
 type Way string
 
-// Ways of datagrams.
+// These are the ways of datagrams.
 const (
 	Up   Way = "up"
 	Down Way = "down"
-	Mix  Way = "mix" // sent, beside a TCP connection that takes what it can, under one limit
+	Mix  Way = "mix" // sent, beside a TCP connection that takes all it can, under one limit
 )
 
-// WireRate is what a path with distance carries, IP bytes/s: far above most
-// limits, but not beyond what this machine can relay.
+// WireRate is the rate of a path with distance, IP bytes/s: far above most limits, but within the capacity of this
+// machine's relay.
 const WireRate = 125_000_000
 
 // Distant says whether a relay stands between sender and receiver.
 func (c Cell) Distant() bool { return c.RTT > 0 || c.Loss > 0 || c.Line > 0 }
 
-// Settle is the time after which figures are steady: a second, or what slow
-// start needs to reach the limit (or a tenth of the path without one), with a
-// window that grows by 1.6 in a round trip from ten segments on.
+// Settle returns the time after which figures are steady. It is a second, or the time that slow start needs to reach
+// the limit (or a tenth of the path without one). The window grows by 1.6 in a round trip from ten segments on.
 func (c Cell) Settle() time.Duration {
 	if c.PayloadBytes > 0 {
-		return 1500 * time.Millisecond // also for a queue that is made when it is needed
+		return 1500 * time.Millisecond // also for a queue that netnice makes on demand
 	}
 	rate := float64(c.Rate)
 	if rate == 0 {
@@ -76,7 +74,7 @@ func (c Cell) Settle() time.Duration {
 	return max(time.Second, time.Duration(rounds)*c.RTT)
 }
 
-// sensible leaves out what the path cannot carry or the limiter not be used for.
+// sensible excludes rates that the path cannot carry, and cases for which the limiter does not work.
 func (c Cell) sensible() bool {
 	if c.Distant() && c.Rate > WireRate {
 		return false
@@ -84,7 +82,7 @@ func (c Cell) sensible() bool {
 	return c.Limiter != Trickle || c.Conns == 1 && c.Congestion == "cubic" && !c.Shares && !c.IPv6 && c.Rate >= 16e3 && c.Rate <= 10e6
 }
 
-// Name is what -only matches.
+// Name returns the text that -only matches.
 func (c Cell) Name() string {
 	name := c.Limiter
 	if c.Rate > 0 {

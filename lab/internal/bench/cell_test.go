@@ -44,7 +44,7 @@ func TestCarries(t *testing.T) {
 	free := lossy
 	free.Limiter, free.Rate = None, 0
 	for _, c := range []struct {
-		rate float64 // that was reached without limit
+		rate float64 // rate without a limit
 		want bool
 	}{{3e6, true}, {1.5e6, false}} {
 		if got := carries([]CellFigures{{Cell: free, SteadyIP: c.rate}}, lossy); got != c.want {

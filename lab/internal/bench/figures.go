@@ -7,7 +7,7 @@ import (
 	"github.com/netnice/netnice/lab/internal/datagram"
 )
 
-// Figures is what -json writes.
+// Figures is the content of the file of -json.
 type Figures struct {
 	Version  string        `json:"version"`
 	Time     time.Time     `json:"time"`
@@ -17,18 +17,18 @@ type Figures struct {
 	Cells    []CellFigures `json:"cells"`
 }
 
-// Path are medians of the smoothed round trip without load.
+// Path holds medians of the smoothed round trip without load.
 type Path struct {
 	SmallMicros int64 `json:"rtt_us_600_bytes"`
 	ChunkMicros int64 `json:"rtt_us_64_kb"`
 }
 
-// Unloaded is the round trip that limited flows are compared with: theirs
-// carry chunks of up to 64 KB, too.
+// Unloaded returns the round trip to compare those of limited flows with: such flows carry chunks of up to 64 KB,
+// too.
 func (p Path) Unloaded() int64 { return max(p.SmallMicros, p.ChunkMicros, 1) }
 
-// CellFigures are a cell's. "Steady" means after the first second, or after
-// slow start over a path with distance.
+// CellFigures holds the figures of a cell. "Steady" means after the first second, or after slow start over a path
+// with distance.
 type CellFigures struct {
 	Cell        Cell   `json:"-"`
 	Name        string `json:"name"`
@@ -41,15 +41,15 @@ type CellFigures struct {
 	SteadyPayload float64 `json:"steady_payload_bytes_per_sec"`
 	FirstIP       float64 `json:"first_second_ip_bytes"`
 
-	// Relative to the limit; 0 without one.
+	// The ratios are relative to the limit, and 0 without one.
 	IPRatio      float64 `json:"ip_over_limit,omitempty"`
 	PayloadRatio float64 `json:"payload_over_limit,omitempty"`
 	LinkRatio    float64 `json:"link_over_limit,omitempty"`
 	FirstRatio   float64 `json:"first_second_ip_over_limit,omitempty"`
-	MostRatio    float64 `json:"fullest_second_ip_over_limit,omitempty"` // of the steady time
+	MostRatio    float64 `json:"fullest_second_ip_over_limit,omitempty"` // within the steady time
 
-	// Over a path with distance: what went into it, retransmissions included,
-	// what it lost, what did not fit into its buffer, and how late it was.
+	// For a path with distance there are figures of the relay: packets in, retransmissions included, loss, overflow
+	// of its buffer, and lateness.
 	IPv6           bool    `json:"ipv6,omitempty"`
 	RoundTrip      string  `json:"round_trip,omitempty"`
 	Loss           float64 `json:"loss,omitempty"`
@@ -65,45 +65,45 @@ type CellFigures struct {
 	RTTMicros   int64      `json:"rtt_us_median"`
 	RTT95Micros int64      `json:"rtt_us_p95"`
 	RTTOverPath float64    `json:"rtt_over_unloaded_path"`
-	// AckDelayed: the connections send a lone segment so seldom that the
-	// receiver's delayed acknowledgements explain the round trip.
+	// AckDelayed says that the connections send a lone segment so rarely that the receiver's delayed
+	// acknowledgements explain the round trip.
 	AckDelayed   bool     `json:"ack_delayed,omitempty"`
 	CPUPerGB     float64  `json:"process_cpu_seconds_per_gb"`
 	MachinePerGB float64  `json:"machine_cpu_seconds_per_gb"`
 	Missed       []string `json:"missed,omitempty"`
-	// Longest time in which the receiver, which counts every 50 ms, did not
-	// run. It says how disturbed the machine was.
+	// GapMillis is the longest time in which the receiver, which counts every 50 ms, did not run. It shows how
+	// disturbed the machine was.
 	GapMillis int64 `json:"longest_gap_ms"`
 	Attempts  int   `json:"attempts"`
 
-	UDP *UDPFigures `json:"udp,omitempty"` // of cells with datagrams
+	UDP *UDPFigures `json:"udp,omitempty"` // for cells with datagrams
 
-	// Where receiving is limited: packets that the limiter dropped, if it can
-	// be asked; those that the receiver's TCP refused for want of window or
-	// memory; and what the round trip has above the path's without load.
+	// Where ingress is limited, Dropped counts the packets that the limiter dropped, if it has a counter. Refused
+	// counts the packets that the receiver's TCP refused for lack of window or memory. There is also the round trip
+	// above that of the path without load.
 	Dropped     *uint64 `json:"dropped_by_limiter,omitempty"`
 	Refused     uint64  `json:"refused_by_tcp,omitempty"`
 	AddedMicros int64   `json:"added_delay_us,omitempty"`
-	// Packets that a busy machine dropped, if they are why TCP retransmitted.
+	// MachineDropped counts packets that a busy machine dropped, if they explain TCP's retransmits.
 	MachineDropped uint64 `json:"machine_dropped,omitempty"`
 
 	rtt                    []time.Duration
 	processCPU, machineCPU float64
 }
 
-// UDPFigures are those of datagrams, of the steady time unless it says otherwise.
-// Beside TCP, the cell's rates and CPU time are of both.
+// UDPFigures holds the figures of datagrams, in the steady time unless stated otherwise. Beside TCP, the cell's
+// rates and CPU time cover both.
 type UDPFigures struct {
 	PayloadBytes int     `json:"payload_bytes"`
 	Offered      float64 `json:"offered_over_limit,omitempty"`
 	IPRatio      float64 `json:"ip_over_limit,omitempty"`
 	TCPRatio     float64 `json:"tcp_ip_over_limit,omitempty"`
 	LostFirst    int64   `json:"lost_before"`
-	Failed       uint64  `json:"calls_failed"` // from the start on
-	// InCall is the part of the time that the sender was in its calls: 1 = it
-	// was blocked, or used all of its CPU time there.
+	Failed       uint64  `json:"calls_failed"` // since the start
+	// InCall is the part of the time that the sender spent in its calls: 1 means that it was blocked, or used all of
+	// its CPU time there.
 	InCall     float64 `json:"in_call"`
-	LateMillis int64   `json:"sender_most_late_ms"` // for a CPU
+	LateMillis int64   `json:"sender_most_late_ms"` // wait for a CPU
 	datagram.Arrivals
 }
 
@@ -132,19 +132,18 @@ func (f *CellFigures) compute(rx Receiver, h testutil.Headers, begin, end testut
 	}
 }
 
-// disturbed says that the machine, not the limit, may have made the figures.
+// disturbed says that the machine, not the limit, may explain the figures.
 func (f *CellFigures) disturbed() bool { return f.stoodStill() || f.MachineDropped > 0 }
 
 func (f *CellFigures) stoodStill() bool {
 	return f.GapMillis > 200 || f.PathLateMillis > 50 || f.UDP != nil && f.UDP.LateMillis > 20
 }
 
-// Steady is the time that the steady figures are of.
+// Steady returns the length of the steady time.
 func (f *CellFigures) Steady() time.Duration { return f.Cell.Interval - f.Cell.Settle() }
 
-// carries says whether the path carries more than the cell's limit. Where it
-// loses packets, that depends on the congestion control: as the same cell
-// without limit shows, if there was one.
+// carries says whether the path carries more than the cell's limit. On a path with loss, that depends on the
+// congestion control. The answer then comes from the same cell without limit, if there was one.
 func carries(done []CellFigures, c Cell) bool {
 	if c.Loss == 0 {
 		return true

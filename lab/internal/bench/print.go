@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Mark is what stands behind a figure: * if it is wanted and was missed.
+// Mark returns the mark behind a figure: * if it is required and was missed.
 func (f *CellFigures) Mark(figure string) string {
 	if slices.Contains(f.Missed, figure) {
 		return "*"
@@ -14,8 +14,8 @@ func (f *CellFigures) Mark(figure string) string {
 	return " "
 }
 
-// PrintRates prints the name and the columns IP, payload, link and first
-// second: as parts of the limit, without one in MB/s.
+// PrintRates prints the name and the columns IP, payload, link and first second. The values are parts of the limit,
+// or MB/s without a limit.
 func (f *CellFigures) PrintRates(out io.Writer, marks [4]string) {
 	rates := []float64{f.IPRatio, f.PayloadRatio, f.LinkRatio, f.FirstRatio}
 	format := "%8.4f"
@@ -33,8 +33,7 @@ func (f *CellFigures) PrintRates(out io.Writer, marks [4]string) {
 	}
 }
 
-// PrintPath prints what a path with distance did, and whether the machine
-// disturbed the cell.
+// PrintPath prints the figures of a path with distance, and whether the machine disturbed the cell.
 func (f *CellFigures) PrintPath(out io.Writer) {
 	if f.Cell.Distant() {
 		text := fmt.Sprintf("%.4f", f.SentRatio)

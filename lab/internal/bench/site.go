@@ -11,15 +11,13 @@ import (
 	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
-// The receiver's ports: one of the cell's program, one of the second program
-// of Shares.
+// These are the receiver's ports: one for the cell's program, one for the second program of Shares.
 const (
 	FirstPort  = testutil.DefaultPort
 	SecondPort = testutil.DefaultPort + 1
 )
 
-// Receiver is what receives at the far end: a testutil.Receiver, or a program
-// that does the same.
+// Receiver is the receiving program at the far end: a testutil.Receiver, or an equivalent.
 type Receiver interface {
 	PID() int
 	CPUSeconds() (float64, error)
@@ -31,7 +29,7 @@ type Receiver interface {
 	Close() error
 }
 
-// Sender is what sends: a testutil.Sender, or a program that does the same.
+// Sender is a sending program: a testutil.Sender, or an equivalent.
 type Sender interface {
 	PID() int
 	Connect() error
@@ -44,12 +42,12 @@ type Sender interface {
 // Site is a path with a receiver and senders, which it closes.
 type Site struct {
 	Pair *testutil.Pair
-	To   netip.Addr // of the receiver
+	To   netip.Addr // address of the receiver
 	RX   Receiver
 	TX   []Sender
 }
 
-// Open makes the path of a cell; nobody is there yet.
+// Open makes the path of a cell, without any program yet.
 func Open(c Cell, quickAck bool) (*Site, error) {
 	s := new(Site)
 	var err error
@@ -77,7 +75,7 @@ func Open(c Cell, quickAck bool) (*Site, error) {
 // Receive starts the receiver.
 func (s *Site) Receive(cfg testutil.ReceiverConfig) error {
 	rx, err := testutil.StartReceiver(s.Pair.B, cfg)
-	if err == nil { // a nil *Receiver would be no nil interface
+	if err == nil { // a nil *Receiver would not be a nil interface
 		s.RX = rx
 	}
 	return err
@@ -94,7 +92,7 @@ func (s *Site) Send(port uint16, cfg testutil.SenderConfig) (*testutil.Sender, e
 	return tx, nil
 }
 
-// Close ends all of it.
+// Close ends all programs and removes the path.
 func (s *Site) Close() error {
 	var errs []error
 	for _, tx := range s.TX {
@@ -106,9 +104,8 @@ func (s *Site) Close() error {
 	return errors.Join(append(errs, s.Pair.Close())...)
 }
 
-// reference measures the smoothed round trip of a path without load: small
-// requests one after the other, and single writes of 64 KB, which is the
-// largest chunk that TCP gives to a device.
+// reference measures the smoothed round trip of a path without load. It sends small requests one after the other,
+// and single writes of 64 KB, which is the largest chunk that TCP gives to a device.
 func reference(ctx context.Context, quickAck bool) (path Path, err error) {
 	median := func(request int) (_ int64, err error) {
 		s, err := Open(Cell{}, quickAck)

@@ -1,6 +1,5 @@
-// Package capture notes every IP packet that arrives on a device, or leaves by it, as tcpdump
-// would on a machine beside: when, from and to which port, how long. It keeps
-// no contents.
+// Package capture records every IP packet that arrives on a device, or leaves by it, as tcpdump would on another
+// machine beside: time, ports, length. It keeps no contents.
 package capture
 
 import (
@@ -15,32 +14,31 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Packet is one that arrived.
+// Packet is a captured packet.
 type Packet struct {
 	T        testutil.Instant
 	From, To uint16 // ports
-	Bytes    int    // of the IP packet, its headers included
+	Bytes    int    // length of the IP packet, its headers included
 }
 
 // Capture runs until Stop.
 type Capture struct {
 	fd          int
-	sent        bool // what leaves, not what arrives
+	sent        bool // egress instead of ingress
 	stop, ended chan struct{}
 	packets     []Packet // valid once ended is closed, as is err
 	err         error
 }
 
-// buffer of the socket, in bytes: 0.3 s of 1 Gbit/s.
+// buffer is the size of the socket's buffer, in bytes: 0.3 s of 1 Gbit/s.
 const buffer = 128 << 20
 
-// Start notes what arrives on the Device of the namespace (IPv4, TCP or UDP).
-// Chunks that a device hands over whole count as one packet: Segment the
-// sender's device first.
+// Start records the packets that arrive on the Device of the namespace (IPv4, TCP or UDP). A chunk that a device
+// delivers whole counts as one packet, so Segment the sender's device first.
 func Start(n *testutil.NetNS) (*Capture, error) { return start(n, false) }
 
-// StartSent is Start for what leaves by the Device, its queue behind it: what a
-// wire carries, whatever the receiver's end does with it.
+// StartSent is Start for the egress of the Device, behind its queue: the packets that a wire carries, whatever the
+// receiver's end does with them.
 func StartSent(n *testutil.NetNS) (*Capture, error) { return start(n, true) }
 
 func start(n *testutil.NetNS, sent bool) (*Capture, error) {
@@ -52,7 +50,7 @@ func start(n *testutil.NetNS, sent bool) (*Capture, error) {
 		}
 		protocol := uint16(unix.ETH_P_IP<<8&0xff00 | unix.ETH_P_IP>>8) // in network order
 		if sent {
-			protocol = unix.ETH_P_ALL << 8 // what leaves is shown to no other socket
+			protocol = unix.ETH_P_ALL << 8 // only such sockets see egress
 		}
 		if c.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
@@ -70,8 +68,8 @@ func start(n *testutil.NetNS, sent bool) (*Capture, error) {
 	return c, nil
 }
 
-// Segment makes the device of the namespace send packets no larger than its
-// MTU, so that the other end sees what a wire would carry.
+// Segment makes the device of the namespace send packets no larger than its MTU, so the other end sees the packets
+// that a wire would carry.
 func Segment(n *testutil.NetNS) error {
 	link, err := n.Netlink().LinkByName(testutil.Device)
 	if err != nil {
@@ -86,7 +84,7 @@ func Segment(n *testutil.NetNS) error {
 func (c *Capture) run() {
 	defer close(c.ended)
 	buf, oob := make([]byte, 64), make([]byte, 64)
-	var clock time.Duration // from real to monotonic time
+	var clock time.Duration // offset from real to monotonic time
 	for {
 		select {
 		case <-c.stop:
@@ -144,8 +142,8 @@ func arrived(oob []byte, clock time.Duration) testutil.Instant {
 	return testutil.Now()
 }
 
-// Stop ends the capture and returns the packets. It is an error if the kernel
-// dropped any before they were noted.
+// Stop ends the capture and returns the packets. It returns an error if the kernel dropped any packet before it was
+// recorded.
 func (c *Capture) Stop() ([]Packet, error) {
 	time.Sleep(60 * time.Millisecond) // the last ones
 	stats, err := unix.GetsockoptTpacketStats(c.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
@@ -160,8 +158,8 @@ func (c *Capture) Stop() ([]Packet, error) {
 	return c.packets, nil
 }
 
-// Rates returns the bytes per second in each interval of that length, from and
-// up to these instants, of the packets for which keep says so (nil = all).
+// Rates returns the bytes per second in each interval of that length, between these instants, of the packets that
+// keep accepts (nil = all).
 func Rates(packets []Packet, from, to testutil.Instant, step time.Duration, keep func(Packet) bool) []float64 {
 	rates := make([]float64, int(to.Sub(from)/step))
 	for _, p := range packets {

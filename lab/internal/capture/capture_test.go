@@ -38,7 +38,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// What is captured is what was sent, with its headers.
+// The capture holds the packets that were sent, with their headers.
 func TestCapture(t *testing.T) {
 	pair := testutil.MustPair(t)
 	if err := capture.Segment(pair.A); err != nil {
@@ -106,7 +106,7 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// retransmitted returns how many segments TCP has repeated in the namespace.
+// retransmitted returns the number of segments that TCP has repeated in the namespace.
 func retransmitted(t *testing.T, n *testutil.NetNS) (segments int) {
 	t.Helper()
 	err := n.Do(func() error {

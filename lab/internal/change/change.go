@@ -1,5 +1,5 @@
-// Package change looks at a transfer that is limited in its middle: what arrived
-// before and after, and how soon the limit held.
+// Package change analyses a transfer with a limit from its middle on: the rates before and after, and the time until
+// the limit held.
 package change
 
 import (
@@ -14,15 +14,15 @@ import (
 
 const step = 100 * time.Millisecond
 
-// When something happened.
+// When holds the instants of a transfer.
 type When struct {
-	Begin, At, Done, End testutil.Instant // of the transfer, the limit, its command, what is looked at
+	Begin, At, Done, End testutil.Instant // begin of the transfer, limit, end of its command, end of the analysis
 }
 
-// Steady is when the limit should hold whatever was on the way.
+// Steady returns the instant from which the limit should hold, with all data on the way delivered.
 func (w When) Steady() testutil.Instant { return w.Done.Add(time.Second) }
 
-// Figures of one transfer. Rates are bytes of IP packets per second.
+// Figures holds the figures of one transfer. Rates are bytes of IP packets per second.
 type Figures struct {
 	Before   stat.Spread   `json:"before"`           // per 100 ms
 	After    stat.Spread   `json:"after"`            // per 100 ms, from 1 s after the command's end on
@@ -36,11 +36,11 @@ type Figures struct {
 	LimitedS float64       `json:"limited_at_s"`
 }
 
-// Of computes them from the packets of the transfer.
+// Of computes the figures from the packets of the transfer.
 func Of(packets []capture.Packet, w When, limit float64) Figures {
 	f := Figures{Command: w.Done.Sub(w.At), Limit: limit, LimitedS: w.At.Sub(w.Begin).Seconds(), StepNS: step}
 	f.Series = capture.Rates(packets, w.Begin, w.End, step, nil)
-	// The first half second is the program's own start.
+	// The program starts within the first half second.
 	f.Before = stat.Of(capture.Rates(packets, w.Begin.Add(time.Second/2), w.At, step, nil))
 	steady := w.Steady()
 	f.After = stat.Of(capture.Rates(packets, steady, w.End, step, nil))
@@ -76,8 +76,7 @@ func settled(rates []float64, limit float64) time.Duration {
 	return -1
 }
 
-// Curve is the transfer as a plot has it, in MB/s; the limit comes at that
-// second of it.
+// Curve returns the transfer as a curve for a plot, in MB/s; the limit is at the second at.
 func (f Figures) Curve(name string, at float64) chart.Curve {
 	c := chart.Curve{Name: name}
 	for i, rate := range f.Series {

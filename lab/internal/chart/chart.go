@@ -1,5 +1,5 @@
-// Package chart draws the plots of the experiments as SVG: curves over time,
-// levels to compare with. It owns their looks, never their figures.
+// Package chart draws the plots of the experiments as SVG: curves over time, and levels for comparison. It owns
+// their looks, never their figures.
 package chart
 
 import (
@@ -32,7 +32,7 @@ type Chart struct {
 	Levels      map[string]float64 // dashed horizontal lines, by name
 }
 
-// colours are told apart by the colour-blind, too (Okabe and Ito).
+// colours returns colours that the colour-blind can distinguish, too (Okabe and Ito).
 func colours() []color.Color {
 	return []color.Color{
 		color.RGBA{0, 114, 178, 255},

@@ -7,24 +7,23 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// arrival is a datagram that came.
+// arrival is a datagram that arrived.
 type arrival struct {
 	at       testutil.Instant
 	sequence uint64
 }
 
-// Arrivals are those between two instants.
+// Arrivals holds the figures of the datagrams that arrived between two instants.
 type Arrivals struct {
 	Count uint64 `json:"count"`
-	// PerSecond is datagrams per second, from the first to the last: exact also
-	// where only few came.
+	// PerSecond is the rate of datagrams from the first to the last, which is exact also for few datagrams.
 	PerSecond float64 `json:"per_second"`
-	// Lost is how many are missing between the first and the last.
+	// Lost is the number of missing datagrams between the first and the last.
 	Lost int64 `json:"lost"`
-	// Late is how many came behind one that was sent after them.
+	// Late is the number of datagrams that arrived behind a later one.
 	Late uint64 `json:"late"`
 
-	// Gaps between each datagram of a group and the one before that group.
+	// The gaps are between each datagram of a group and the one before that group.
 	Group     int           `json:"group"`
 	Median    time.Duration `json:"gap_median_ns"`
 	P5        time.Duration `json:"gap_p5_ns"`
@@ -32,16 +31,16 @@ type Arrivals struct {
 	Longest   time.Duration `json:"gap_longest_ns"` // between two datagrams
 	Deviation float64       `json:"gap_deviation"`  // standard, over the mean
 
-	Refused uint32  `json:"refused"`     // by the receiver's own buffer, since it began
-	CPU     float64 `json:"cpu_seconds"` // of the process
+	Refused uint32  `json:"refused"`     // at the receiver's own buffer, since its start
+	CPU     float64 `json:"cpu_seconds"` // CPU time of the process
 }
 
-// Part is how much came of what was sent between the first and the last, 0 of nothing.
+// Part returns the arrived part of the datagrams sent between the first and the last, or 0 for none.
 func (a Arrivals) Part() float64 {
 	return float64(a.Count) / max(float64(int64(a.Count)+a.Lost), 1)
 }
 
-// count makes the figures of what came between two instants.
+// count computes the figures of the datagrams that arrived between two instants.
 func count(all []arrival, from, to testutil.Instant, group int) Arrivals {
 	var came []arrival
 	for _, a := range all {

@@ -24,7 +24,7 @@ func TestCount(t *testing.T) {
 	if got := f.PerSecond; got < 249.9 || got > 250.1 { // 4 gaps in 16 ms
 		t.Errorf("%v per second", got)
 	}
-	// Of 3 to 7 and of 7 to 19 ms.
+	// The gaps have 3 to 7 and 7 to 19 ms.
 	if f.Median != 4*time.Millisecond || f.P95 != 12*time.Millisecond || f.Deviation < 0.706 || f.Deviation > 0.708 {
 		t.Errorf("gaps %+v", f)
 	}
@@ -36,7 +36,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// What is sent at a rate arrives at it, over IPv4 and IPv6, and is counted once.
+// Datagrams sent at a rate arrive at that rate, over IPv4 and IPv6, and are counted once.
 func TestSendReceive(t *testing.T) {
 	pair := testutil.MustPair(t)
 	for _, to := range []netip.Addr{pair.B4, pair.B6} {
@@ -76,10 +76,10 @@ func TestSendReceive(t *testing.T) {
 	}
 }
 
-// A call that waits counts as long as it waits, and a failed call is no datagram.
+// A waiting call counts for as long as it waits, and a failed call counts as no datagram.
 func TestFailures(t *testing.T) {
 	pair := testutil.MustPair(t)
-	at := netip.AddrPortFrom(pair.B4, 6001) // nobody listens
+	at := netip.AddrPortFrom(pair.B4, 6001) // no socket listens
 	tx, err := StartSender(pair.A, SenderConfig{To: at, PayloadBytes: 100, Rate: 100e3})
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package datagram is a process that sends UDP as fast as it may, or at a rate,
-// and one that notes what comes, and when. Neither knows what limits them.
+// Package datagram has a process that sends UDP as fast as it may, or at a rate, and one that records the arriving
+// datagrams with their times. Neither knows their limits.
 package datagram
 
 import (
@@ -14,25 +14,23 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// processName is the argv[0] by which a program knows that it was started as one
-// of these processes.
+// processName is the argv[0] that tells a program to run as one of these processes.
 const processName = "netnice-datagrams"
 
-// config is the first line that a process gets.
+// config is the first line to a process.
 type config struct {
 	Listen string  `json:"listen,omitempty"` // receiver: address and port
-	To     string  `json:"to,omitempty"`     // sender: likewise
-	Bytes  int     `json:"bytes,omitempty"`  // of payload
+	To     string  `json:"to,omitempty"`     // sender: address and port
+	Bytes  int     `json:"bytes,omitempty"`  // payload bytes of a datagram
 	Rate   float64 `json:"rate,omitempty"`   // payload bytes/s; 0 = as fast as it may
 	Remote bool    `json:"remote,omitempty"`
 }
 
-// order is each further line, answer the line that answers it. A line that
-// answers the configuration is empty.
+// order is each further line to a process, and answer is the reply. The reply to the configuration is empty.
 type order struct {
-	Start    bool             `json:"start,omitempty"` // sender: send from now on
-	From, To testutil.Instant // receiver: report of what came between the two
-	Group    int              // of gaps
+	Start    bool             `json:"start,omitempty"` // sender: start to send
+	From, To testutil.Instant // receiver: report the datagrams between the two
+	Group    int              // group size of the gaps
 }
 
 type answer struct {
@@ -41,21 +39,21 @@ type answer struct {
 	Arrived Arrivals `json:"arrived"`
 }
 
-// MaybeRun turns the process into a sender or a receiver if it was started as
-// one, and then never returns. It must be called before flags are parsed.
+// MaybeRun turns the process into a sender or a receiver if it was started as one, and then never returns. A program
+// must call it before it parses flags.
 func MaybeRun() {
 	if len(os.Args) != 1 || os.Args[0] != processName {
 		return
 	}
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
-	if err := run(in, out); !errors.Is(err, io.EOF) { // EOF: whoever started us is gone
-		_ = out.Encode(answer{Error: err.Error()}) // nobody left to tell if it fails
+	if err := run(in, out); !errors.Is(err, io.EOF) { // EOF: the starting process is gone
+		_ = out.Encode(answer{Error: err.Error()}) // if it fails, no process reads it
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-// run goes on until something fails: whoever started it ends it.
+// run goes on until an operation fails: the process that started it ends it.
 func run(in *json.Decoder, out *json.Encoder) error {
 	var c config
 	if err := in.Decode(&c); err != nil {
@@ -67,7 +65,7 @@ func run(in *json.Decoder, out *json.Encoder) error {
 	return runReceiver(c, in, out)
 }
 
-// process is one of them, seen from who started it.
+// process is one of these processes, as its starter sees it.
 type process struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
@@ -79,7 +77,7 @@ type process struct {
 func start(n *testutil.NetNS, uid uint32, c config) (*process, error) {
 	p := &process{cmd: &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{processName}, Stderr: os.Stderr, Env: os.Environ(),
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // Ctrl-C in a terminal is ours to handle
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // the starter handles Ctrl-C in a terminal
 	}}
 	if uid != 0 {
 		p.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: uid}
@@ -116,7 +114,7 @@ func (p *process) ask(line any) (a answer, err error) {
 	return a, nil
 }
 
-// PID of the process.
+// PID returns the pid of the process.
 func (p *process) PID() int { return p.cmd.Process.Pid }
 
 // Close ends the process. Closing twice is harmless.
@@ -124,7 +122,7 @@ func (p *process) Close() error {
 	if p.cmd.ProcessState != nil {
 		return nil
 	}
-	_ = p.stdin.Close()      // closed already, or about to be without effect
+	_ = p.stdin.Close()      // it is closed already, or no longer needed
 	_ = p.cmd.Process.Kill() // it may be blocked in a call
 	_, err := p.cmd.Process.Wait()
 	if err != nil {

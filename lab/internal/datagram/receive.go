@@ -14,8 +14,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Receiver is a process with one socket. The kernel says when a datagram came:
-// that the process had to wait for a CPU does not disturb the figures.
+// Receiver is a process with one socket. The kernel records the arrival time of a datagram, so a wait of the process
+// for a CPU does not affect the figures.
 type Receiver struct{ *process }
 
 // StartReceiver starts a receiver in the namespace; it listens when this
@@ -25,8 +25,7 @@ func StartReceiver(n *testutil.NetNS, at netip.AddrPort) (*Receiver, error) {
 	return &Receiver{p}, err
 }
 
-// Arrived is what came between two instants. Gaps are those between every
-// group-th datagram.
+// Arrived returns the figures of the datagrams between two instants. Gaps are between every group-th datagram.
 func (r *Receiver) Arrived(from, to testutil.Instant, group int) (Arrivals, error) {
 	a, err := r.ask(order{From: from, To: to, Group: group})
 	return a.Arrived, err
@@ -47,7 +46,7 @@ const (
 	controlSize = 64
 )
 
-// mmsghdr is the kernel's.
+// mmsghdr is the kernel's struct.
 type mmsghdr struct {
 	hdr    unix.Msghdr
 	length uint32
@@ -63,7 +62,7 @@ func runReceiver(c config, in *json.Decoder, out *json.Encoder) error {
 	if r.fd, err = unix.Socket(family(at), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("make socket: %w", err)
 	}
-	// 32 MB: the receiver is not to be what drops.
+	// The buffer has 32 MB, so the receiver does not drop datagrams.
 	if err := unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 32<<20); err != nil {
 		return fmt.Errorf("make the buffer larger: %w", err)
 	}
@@ -112,7 +111,7 @@ func (r *receiver) report(o order) (answer, error) {
 	return a, nil
 }
 
-// receive notes what comes until the process ends.
+// receive records arriving datagrams until the process ends.
 func (r *receiver) receive() {
 	var (
 		heads    [batch][headBytes]byte
@@ -155,8 +154,7 @@ func (r *receiver) receive() {
 	}
 }
 
-// clockOffset is what is to be added to the kernel's time stamps to make them
-// instants.
+// clockOffset returns the offset from the kernel's time stamps to instants.
 func clockOffset() int64 {
 	best, offset := time.Hour.Nanoseconds(), int64(0)
 	for range 20 {

@@ -15,20 +15,20 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Sent is what a sender has done since it started to send.
+// Sent holds the work of a sender since it started to send.
 type Sent struct {
 	At     testutil.Instant `json:"at"`
 	Count  uint64           `json:"count"` // datagrams that the kernel took
 	InCall time.Duration    `json:"in_call"`
-	// Failed are the calls that the kernel refused, by the error's name.
+	// Failed counts the calls that the kernel refused, by the error's name.
 	Failed map[string]uint64 `json:"failed,omitempty"`
-	CPU    float64           `json:"cpu_seconds"` // of the process
-	// Late is the longest that the process waited for a CPU since the reading
-	// before: how disturbed the machine was.
+	CPU    float64           `json:"cpu_seconds"` // CPU time of the process
+	// Late is the longest wait of the process for a CPU since the reading before: it shows how disturbed the machine
+	// was.
 	Late time.Duration `json:"late"`
 }
 
-// Failures is the number of calls that failed.
+// Failures returns the number of calls that failed.
 func (s Sent) Failures() (n uint64) {
 	for _, k := range s.Failed {
 		n += k
@@ -36,7 +36,7 @@ func (s Sent) Failures() (n uint64) {
 	return n
 }
 
-// Sub returns what was done since an earlier reading.
+// Sub returns the work since an earlier reading.
 func (s Sent) Sub(earlier Sent) Sent {
 	d := Sent{At: s.At, Late: s.Late, Count: s.Count - earlier.Count, InCall: s.InCall - earlier.InCall, CPU: s.CPU - earlier.CPU, Failed: make(map[string]uint64)}
 	for name, n := range s.Failed {
@@ -50,13 +50,13 @@ func (s Sent) Sub(earlier Sent) Sent {
 // Sender is a process with one socket.
 type Sender struct{ *process }
 
-// SenderConfig says what a sender sends.
+// SenderConfig configures a sender.
 type SenderConfig struct {
 	To           netip.AddrPort
 	PayloadBytes int     // of a datagram, 8 at least
 	Rate         float64 // payload bytes/s; 0 = as fast as it may
-	// Remote: what is on the way does not fill the socket's buffer, as if the
-	// other end were another machine. Over a veth pair it does.
+	// Remote keeps packets on the way from filling the socket's buffer, as with another machine at the other end.
+	// Over a veth pair they fill it.
 	Remote bool
 	UID    uint32
 }
@@ -68,13 +68,13 @@ func StartSender(n *testutil.NetNS, c SenderConfig) (*Sender, error) {
 	return &Sender{p}, err
 }
 
-// Start has it send.
+// Start has the process send.
 func (s *Sender) Start() error {
 	_, err := s.ask(order{Start: true})
 	return err
 }
 
-// Sent returns what it has sent so far.
+// Sent returns the work of the process so far.
 func (s *Sender) Sent() (Sent, error) {
 	a, err := s.ask(order{})
 	return a.Sent, err
@@ -87,7 +87,7 @@ type sender struct {
 
 	mu   sync.Mutex
 	sent Sent
-	// calling is when the call began that has not returned, if one has not.
+	// calling is the start of the call that has not returned, if there is one.
 	calling time.Time
 }
 
@@ -129,7 +129,7 @@ func runSender(c config, in *json.Decoder, out *json.Encoder) error {
 	}
 }
 
-// now is what was sent so far; the call that waits counts until now.
+// now returns the work so far; a waiting call counts until now.
 func (s *sender) now() Sent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,11 +142,10 @@ func (s *sender) now() Sent {
 	return n
 }
 
-// sequenceBytes at the head of each datagram count them.
+// The first sequenceBytes of each datagram hold its number.
 const sequenceBytes = 8
 
-// send sends until the process ends. What a rate allows is sent at once after
-// each sleep.
+// send sends until the process ends. After each sleep it sends the amount that the rate allows at once.
 func (s *sender) send() {
 	runtime.LockOSThread()
 	buf := make([]byte, s.conf.Bytes)
@@ -165,7 +164,7 @@ func (s *sender) send() {
 	}
 }
 
-// watch notes how late a short sleep ends.
+// watch records how late a short sleep ends.
 func (s *sender) watch() {
 	const nap = 2 * time.Millisecond
 	for {

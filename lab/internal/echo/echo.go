@@ -1,5 +1,5 @@
-// Package echo measures what somebody who types feels: one byte goes out every so
-// often, and the time until its echo is back is noted, by the program itself.
+// Package echo measures the delay that a typing person feels. A program sends one byte at intervals, and records the
+// time until its echo is back.
 package echo
 
 import (
@@ -14,15 +14,14 @@ import (
 	"github.com/netnice/netnice/lab/internal/stat"
 )
 
-// port is where a receiver echoes.
+// port is the port at which a receiver echoes.
 const port = 5002
 
-// Port is what a receiver must have to echo.
+// Port returns the port configuration of an echoing receiver.
 func Port() testutil.Port { return testutil.Port{Number: port, RequestBytes: 1, ReplyBytes: 1} }
 
-// Measure sends a byte from the namespace to a receiver with Port, waits for
-// its echo and a pause, and so on for that long. It returns the round trips in
-// milliseconds.
+// Measure sends a byte from the namespace to a receiver with Port, waits for its echo and a pause, and repeats that
+// for the given time. It returns the round trips in milliseconds.
 func Measure(ctx context.Context, b *bed.Bed, n *testutil.NetNS, to netip.Addr, pause, length time.Duration) ([]float64, error) {
 	tx, err := b.Sender(n, testutil.SenderConfig{
 		To: netip.AddrPortFrom(to, port).String(), Mode: testutil.Request,
@@ -48,14 +47,14 @@ func Measure(ctx context.Context, b *bed.Bed, n *testutil.NetNS, to netip.Addr, 
 	return trips, nil
 }
 
-// Figures of one case, in milliseconds.
+// Figures holds the figures of one case, in milliseconds.
 type Figures struct {
 	Case string      `json:"case"`
 	RTT  stat.Spread `json:"round_trip_ms"`
 	P99  float64     `json:"p99_ms"`
 }
 
-// Of computes them.
+// Of computes the figures of round trips.
 func Of(name string, trips []float64) Figures {
 	return Figures{Case: name, RTT: stat.Of(trips), P99: testutil.Percentile(trips, 99)}
 }
@@ -65,7 +64,7 @@ func (f Figures) String() string {
 		f.Case, f.RTT.Mean, f.RTT.SD, f.RTT.Median, f.P99, f.RTT.Max, f.RTT.N)
 }
 
-// Dots are the first round trips as a plot has them.
+// Dots returns the first round trips as dots for a plot.
 func Dots(name string, trips []float64) chart.Curve {
 	const shown = 80
 	c := chart.Curve{Name: name, Dots: true}

@@ -1,5 +1,5 @@
-// Package flows looks at connections that send side by side: what arrived of
-// each, and of all, second by second.
+// Package flows analyses connections that send side by side: the arrived bytes of each, and of all, second by
+// second.
 package flows
 
 import (
@@ -12,13 +12,13 @@ import (
 	"github.com/netnice/netnice/lab/internal/stat"
 )
 
-// Flows are bytes of IP packets in each second.
+// Flows holds the bytes of IP packets in each second.
 type Flows struct {
-	Each [][]float64 // of each connection
-	Sum  []float64   // of all packets
+	Each [][]float64 // per connection
+	Sum  []float64   // sum over all packets
 }
 
-// Of takes them from a capture; the connections are told by their senders' ports.
+// Of computes flows from a capture; the senders' ports distinguish the connections.
 func Of(packets []capture.Packet, ports []uint16, from, to testutil.Instant) Flows {
 	f := Flows{Sum: capture.Rates(packets, from, to, time.Second, nil)}
 	for _, port := range ports {

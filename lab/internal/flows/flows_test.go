@@ -17,7 +17,7 @@ func TestFlows(t *testing.T) {
 		{T: second, From: 1, Bytes: 1000},
 		{T: second, From: 2, Bytes: 3000},
 		{T: 2 * second, From: 2, Bytes: 5000},
-		{T: 2 * second, From: 3, Bytes: 7000}, // of nobody who was asked for
+		{T: 2 * second, From: 3, Bytes: 7000}, // a port outside of the list
 		{T: 3 * second, From: 1, Bytes: 9000}, // too late
 	}, []uint16{1, 2}, second, 3*second)
 	want := flows.Flows{Each: [][]float64{{1000, 0}, {3000, 5000}}, Sum: []float64{4000, 12000}}

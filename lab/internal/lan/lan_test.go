@@ -79,8 +79,7 @@ func send(t *testing.T, to *testutil.NetNS, at string, from map[*testutil.NetNS]
 	return rates
 }
 
-// What two stations send shares the segment's rate, packet by packet, and one
-// with more connections has no more turns.
+// Two stations share the segment's rate, packet by packet, and a station with more connections has no more turns.
 func TestSegmentIsShared(t *testing.T) {
 	t.Parallel()
 	const rate = 10e6 / 8
@@ -94,7 +93,7 @@ func TestSegmentIsShared(t *testing.T) {
 		sum, least = sum+r, min(least, r)
 	}
 	t.Logf("%.3f MB/s, the lesser one %.3f", sum/1e6, least/1e6)
-	// Headers and acknowledgements are 4 to 9% of it.
+	// Headers and acknowledgements take 4 to 9% of the rate.
 	if sum < 0.85*rate || sum > rate {
 		t.Errorf("two stations had %.0f bytes/s of %.0f", sum, rate)
 	}
@@ -103,8 +102,8 @@ func TestSegmentIsShared(t *testing.T) {
 	}
 }
 
-// A switch passes what its stations send on at the segment's rate, and what does
-// not fit into its buffer is lost.
+// A switch forwards the packets of its stations at the segment's rate, and loses the packets that do not fit into
+// its buffer.
 func TestSwitch(t *testing.T) {
 	t.Parallel()
 	const rate = 10e6 / 8

@@ -1,6 +1,5 @@
-// Package lan makes small local networks out of namespaces: stations on a shared
-// segment, as a hub makes one, and a switch. It owns their topology and queues,
-// and sends nothing.
+// Package lan makes small local networks out of namespaces: stations on a shared segment, like that of a hub, and a
+// switch. It owns their topology and queues, and sends nothing.
 package lan
 
 import (
@@ -19,19 +18,18 @@ import (
 )
 
 const (
-	medium     = "medium" // the device through which all on a segment passes
+	medium     = "medium" // the device through which all traffic on a segment passes
 	mtu        = 1500
 	headers    = 14   // bytes of link header
-	least      = 125  // bytes/s of a station's own
+	least      = 125  // bytes/s that a station always has
 	bits       = 24   // of a network
-	waiting    = 1000 // packets in a station's queue, as Linux has it by itself
+	waiting    = 1000 // packets in a station's queue, Linux's default
 	protocolIP = unix.ETH_P_IP
 )
 
-// Segment is a hub: all that its stations send passes through one device, one
-// packet at a time at the segment's rate. Each station has a queue of its own,
-// which is in that device but counts for the station's sockets as its own
-// device's would; stations take turns, packet by packet. There are no collisions.
+// Segment is a hub: all traffic of its stations passes through one device, one packet at a time at the segment's
+// rate. Each station has a queue of its own. The queue is in that device, but counts for the station's sockets like
+// a queue of its own device. Stations take turns, packet by packet. There are no collisions.
 type Segment struct {
 	hub         *testutil.NetNS
 	through     netlink.Link // the medium
@@ -40,7 +38,7 @@ type Segment struct {
 	stations    int
 }
 
-// NewSegment makes one without stations. It counts link bytes.
+// NewSegment makes a segment without stations. It counts link bytes.
 func NewSegment(bytesPerSec uint64) (*Segment, error) {
 	hub, err := testutil.NewNetNS()
 	if err != nil {
@@ -71,7 +69,7 @@ func (s *Segment) setUp() error {
 	if s.through, err = s.hub.Netlink().LinkByName(medium); err != nil {
 		return err
 	}
-	// What is for no class, such as ARP, passes beside.
+	// Packets without a class, such as ARP, pass without a queue.
 	if err := s.hub.Netlink().QdiscAdd(netlink.NewHtb(netlink.QdiscAttrs{
 		LinkIndex: s.through.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
 	})); err != nil {
@@ -80,8 +78,8 @@ func (s *Segment) setUp() error {
 	return s.class(netlink.MakeHandle(1, 0), netlink.MakeHandle(1, 1), s.bytesPerSec)
 }
 
-// class adds one that may have the segment's whole rate, and this much without
-// asking for its turn. A burst would let what follows a pause pass at once.
+// class adds a class that may use the segment's whole rate, and this much without borrowing. A burst would let
+// packets after a pause through at once.
 func (s *Segment) class(parent, handle uint32, bytesPerSec uint64) error {
 	return s.hub.Netlink().ClassAdd(netlink.NewHtbClass(
 		netlink.ClassAttrs{LinkIndex: s.through.Attrs().Index, Parent: parent, Handle: handle},
@@ -91,9 +89,8 @@ func (s *Segment) class(parent, handle uint32, bytesPerSec uint64) error {
 		}))
 }
 
-// Attach gives a namespace a Device with that address on the segment. A queue of
-// that many packets holds what it sends from its networks (none = that
-// address).
+// Attach gives a namespace a Device with that address on the segment. A queue of that many packets holds the packets
+// from its networks (none = that address).
 func (s *Segment) Attach(n *testutil.NetNS, address netip.Addr, queue int, networks ...netip.Prefix) error {
 	if len(networks) == 0 {
 		networks = []netip.Prefix{netip.PrefixFrom(address, address.BitLen())}
@@ -114,7 +111,7 @@ func (s *Segment) Attach(n *testutil.NetNS, address netip.Addr, queue int, netwo
 	return nil
 }
 
-// queue adds a station's.
+// queue adds a station's queue.
 func (s *Segment) queue(handle uint32, packets int, networks []netip.Prefix) error {
 	// A new class's queue is as long as the device says at that time.
 	if err := s.hub.Netlink().LinkSetTxQLen(s.through, packets); err != nil {
@@ -143,7 +140,7 @@ func (s *Segment) queue(handle uint32, packets int, networks []netip.Prefix) err
 	return s.hub.Netlink().LinkSetTxQLen(s.through, waiting)
 }
 
-// redirect sends all that a port receives through another device first.
+// redirect sends all packets that a port receives through another device first.
 func redirect(n *testutil.NetNS, port, through netlink.Link) error {
 	index := port.Attrs().Index
 	if err := n.Netlink().QdiscAdd(&netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{
@@ -190,7 +187,7 @@ func setUp(n *testutil.NetNS, device string, address netip.Addr) error {
 		n.Netlink().LinkSetUp(link))
 }
 
-// Drops returns how many packets found no room in their queue.
+// Drops returns the number of packets that found their queue full.
 func (s *Segment) Drops() (uint64, error) {
 	classes, err := s.hub.Netlink().ClassList(s.through, netlink.HANDLE_NONE)
 	if err != nil {
@@ -205,5 +202,5 @@ func (s *Segment) Drops() (uint64, error) {
 	return drops, nil
 }
 
-// Close removes the hub; stations go with their namespaces.
+// Close removes the hub; stations disappear with their namespaces.
 func (s *Segment) Close() error { return s.hub.Close() }

@@ -12,17 +12,16 @@ import (
 	"github.com/netnice/netnice/lab/internal/capture"
 )
 
-// Switch joins stations that have links of their own with one segment. It
-// forwards by address, and forgets whose socket a packet came from: what it
-// holds is no longer in its sender's queue.
+// Switch joins stations on links of their own with one segment. It forwards by address and forgets the socket of a
+// packet, so a packet in the switch no longer counts in its sender's queue.
 type Switch struct {
 	ns       *testutil.NetNS
 	address  netip.Addr // on the segment
 	stations int
 }
 
-// NewSwitch attaches one to a segment. Of what goes there, so many packets
-// find room in its buffer; they come from these networks.
+// NewSwitch attaches a switch to a segment. Its buffer holds that many packets to the segment; they come from these
+// networks.
 func NewSwitch(s *Segment, address netip.Addr, buffer int, networks ...netip.Prefix) (*Switch, error) {
 	ns, err := testutil.NewNetNS()
 	if err != nil {
@@ -40,7 +39,7 @@ func NewSwitch(s *Segment, address netip.Addr, buffer int, networks ...netip.Pre
 func (w *Switch) Attach(n *testutil.NetNS, address netip.Addr, bytesPerSec uint64) error {
 	w.stations++
 	name := fmt.Sprintf("port%d", w.stations)
-	own := address.Next() // the switch's, on that link
+	own := address.Next() // address of the switch on that link
 	_, err := connect(w.ns, name, n, testutil.Device)
 	if err == nil {
 		err = errors.Join(setUp(w.ns, name, own), setUp(n, testutil.Device, address), capture.Segment(n),
@@ -52,7 +51,7 @@ func (w *Switch) Attach(n *testutil.NetNS, address netip.Addr, bytesPerSec uint6
 	return nil
 }
 
-// Via has a namespace send what is for other networks to that address.
+// Via has a namespace send packets to other networks by that address.
 func Via(n *testutil.NetNS, gateway netip.Addr) error {
 	err := n.Netlink().RouteAdd(&netlink.Route{Gw: net.IP(gateway.AsSlice())})
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 // Slot is the length of tender's time-slots.
 const Slot = time.Millisecond
 
-// rhythm is how long slots take to be regular.
+// rhythm is the time until slots are regular.
 const rhythm = 4 * time.Second
 
-// Arrivals starts the sender, gives it n per cent of a processor in slots (100: leaves it as it is), and returns the packets of
-// its connection that arrive in that time. It ends the sender.
+// Arrivals starts the sender and gives it n per cent of a processor in slots (100: leaves it unchanged). It returns
+// the packets of its connection that arrive in that time, and ends the sender.
 func (c Calculating) Arrivals(ctx context.Context, b *bed.Bed, pair *testutil.Pair, n int, length time.Duration) (packets []capture.Packet, err error) {
 	cmd, err := c.Start(ctx, pair.A)
 	if err != nil {

@@ -19,20 +19,21 @@ import (
 	"github.com/netnice/netnice/lab/internal/bed"
 )
 
-// PerByte is what a sender calculates for each byte to fill 100 Mbit/s with a whole processor, as the computers of the
-// papers on shares of the processor did: a sender that only copies decides by how full its segments are.
+// PerByte is the time that a sender calculates for each byte to fill 100 Mbit/s with a whole processor. The
+// computers of the papers on shares of the processor needed that much. For a sender that only copies, the fill of
+// its segments decides.
 const PerByte = 80 * time.Nanosecond
 
 // Calculating is a sender that calculates for each byte that it writes, as a program of its own.
 type Calculating struct {
 	To      netip.AddrPort
 	Write   int           // bytes at a time
-	PerByte time.Duration // of the processor's time; 0 = none
+	PerByte time.Duration // processor time; 0 = none
 }
 
 const calculatingRole = "NETNICE_LAB_CALCULATING"
 
-// maybeCalculate becomes that sender, and does not return, if this program was started for it.
+// maybeCalculate turns the process into that sender, and does not return, if it was started as one.
 func maybeCalculate() {
 	if words := strings.Fields(os.Getenv(calculatingRole)); len(words) == 3 {
 		fmt.Fprintln(os.Stderr, send(words[0], words[1], words[2]))
@@ -40,7 +41,7 @@ func maybeCalculate() {
 	}
 }
 
-// Start starts it in a namespace, and waits until it knows how fast it is. End it with bed.Kill.
+// Start starts the sender in a namespace, and waits until it knows its speed. End it with bed.Kill.
 func (c Calculating) Start(ctx context.Context, n *testutil.NetNS) (*exec.Cmd, error) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d", calculatingRole, c.To, c.Write, c.PerByte.Nanoseconds()))
@@ -54,7 +55,7 @@ func (c Calculating) Start(ctx context.Context, n *testutil.NetNS) (*exec.Cmd, e
 	return cmd, nil
 }
 
-// Send starts it, has prepare make something of it, and measures it for a while.
+// Send starts the sender, calls prepare for it, and measures it for a while.
 func (c Calculating) Send(ctx context.Context, n *testutil.NetNS, rx *testutil.Receiver, d time.Duration, prepare func(pid int) error) (s Sent, err error) {
 	cmd, err := c.Start(ctx, n)
 	if err != nil {
@@ -67,7 +68,7 @@ func (c Calculating) Send(ctx context.Context, n *testutil.NetNS, rx *testutil.R
 	return measure(ctx, rx, cmd.Process.Pid, d)
 }
 
-// send writes by TCP, size bytes at a time, and calculates so long for each, until that fails.
+// send writes by TCP, size bytes at a time, and calculates the given time for each byte, until a write fails.
 func send(to, size, perByteNS string) error {
 	at, err := netip.ParseAddrPort(to)
 	if err != nil {
@@ -100,7 +101,7 @@ func send(to, size, perByteNS string) error {
 	}
 }
 
-// perMicrosecond is how much it calculates in one of its own time, not of the clock on the wall.
+// perMicrosecond returns the number of steps in a microsecond of the process's own time, not of wall-clock time.
 func perMicrosecond() int {
 	const much = 50_000_000
 	begin := cpuTime()
@@ -110,7 +111,7 @@ func perMicrosecond() int {
 
 func cpuTime() time.Duration {
 	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t) // it is always there
+	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t) // this clock always exists
 	return time.Duration(t.Nano())
 }
 

@@ -1,5 +1,5 @@
-// Package load runs programs that want processors, and says what they have had of them. It owns
-// the programs; what is done to them is the experiments'.
+// Package load runs programs that use processors, and returns the processor time that they got. It owns the
+// programs; the experiments act on them.
 package load
 
 import (
@@ -20,10 +20,10 @@ import (
 	"github.com/netnice/netnice/internal/cpu"
 )
 
-// Kind is what a program does.
+// Kind is the kind of work of a program.
 type Kind string
 
-// The kinds.
+// These are the kinds.
 const (
 	Spin Kind = "spin"  // threads that calculate
 	Fork Kind = "build" // a program that starts others, which calculate for some milliseconds each
@@ -31,7 +31,7 @@ const (
 
 const role = "NETNICE_LAB_LOAD"
 
-// MaybeRun is called first by every program of the lab that uses Start: it may be such a program.
+// MaybeRun must be the first call of every program of the lab that uses Start: the process may be such a program.
 func MaybeRun() {
 	maybeCalculate()
 	kind, threads, ok := strings.Cut(os.Getenv(role), ":")
@@ -69,19 +69,19 @@ func spin(long, step time.Duration) {
 	}
 }
 
-// Program is a running one.
+// Program is a running program.
 type Program struct {
 	Cmd  *exec.Cmd
 	kind Kind
 }
 
-// Start starts one, in a session of its own, as daemons and terminals are: the kernel's automatic
-// groups would have those of one session share as one.
+// Start starts a program in a session of its own, like daemons and terminals: the kernel's automatic groups would
+// give the programs of one session one share together.
 func Start(kind Kind, threads int) (*Program, error) {
 	return start(kind, threads, syscall.SysProcAttr{Setsid: true})
 }
 
-// StartHere is Start in the session of this program, where nice values count among all.
+// StartHere is Start in the session of this program, where nice values compare all programs.
 func StartHere(kind Kind, threads, nice int) (*Program, error) {
 	p, err := start(kind, threads, syscall.SysProcAttr{Setpgid: true})
 	if err != nil {
@@ -107,10 +107,10 @@ func start(kind Kind, threads int, attr syscall.SysProcAttr) (*Program, error) {
 	return &Program{cmd, kind}, nil
 }
 
-// PID is its process id.
+// PID returns its process id.
 func (p *Program) PID() int { return p.Cmd.Process.Pid }
 
-// Close ends it with all that it has started.
+// Close ends the program with all its descendants.
 func (p *Program) Close() error {
 	if err := unix.Kill(-p.PID(), unix.SIGKILL); err != nil {
 		return fmt.Errorf("end a load: %w", err)
@@ -119,8 +119,8 @@ func (p *Program) Close() error {
 	return nil
 }
 
-// Used is the processor time that it has had, in seconds: exact for threads, to some
-// milliseconds for what starts others.
+// Used returns the processor time that the program got, in seconds. It is exact for threads, and within some
+// milliseconds for a program that starts others.
 func (p *Program) Used() (sum float64, err error) {
 	if p.kind == Spin {
 		return Threads(p.PID()), nil
@@ -158,5 +158,5 @@ func threadsOf(pid int) (tids []int, err error) {
 	return tids, nil
 }
 
-// Threads is the processor time that the threads of a process have had, in seconds.
+// Threads returns the processor time that the threads of a process got, in seconds.
 func Threads(pid int) float64 { return float64(cpu.ThreadsUsed(pid)) / 1e9 }

@@ -10,15 +10,15 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Sent is what a sender had over a while.
+// Sent holds the results of a sender over a while.
 type Sent struct {
 	BytesPerSec float64 `json:"payload_bytes_per_sec"`
-	Percent     float64 `json:"percent"` // of one processor, what it does in the kernel included
+	Percent     float64 `json:"percent"` // of one processor, including its time in the kernel
 }
 
 const settle = 400 * time.Millisecond
 
-// Send has a sender of one connection do what prepare makes of it, and measures it for a while.
+// Send starts a sender of one connection, calls prepare for it, and measures it for a while.
 func Send(ctx context.Context, n *testutil.NetNS, rx *testutil.Receiver, c testutil.SenderConfig, d time.Duration, prepare func(pid int) error) (s Sent, err error) {
 	tx, err := testutil.StartSender(n, c)
 	if err != nil {
@@ -38,7 +38,7 @@ func Send(ctx context.Context, n *testutil.NetNS, rx *testutil.Receiver, c testu
 	return s, err
 }
 
-// measure says what a sender has, and what arrives.
+// measure returns the sender's processor time, and the rate of arriving data.
 func measure(ctx context.Context, rx *testutil.Receiver, pid int, d time.Duration) (s Sent, err error) {
 	if err := testutil.Sleep(ctx, settle); err != nil {
 		return s, err
@@ -58,7 +58,7 @@ func measure(ctx context.Context, rx *testutil.Receiver, pid int, d time.Duratio
 	return s, nil
 }
 
-// Pin keeps all threads of a process on one processor; those that it makes later inherit that.
+// Pin keeps all threads of a process on one processor; later threads inherit that.
 func Pin(pid, processor int) error {
 	var set unix.CPUSet
 	set.Set(processor)

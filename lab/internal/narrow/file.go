@@ -14,14 +14,14 @@ import (
 	"github.com/netnice/netnice/lab/internal/tftp"
 )
 
-// File is what became of a file.
+// File is the result for a file.
 type File struct {
 	Bytes   int  `json:"bytes"`
 	Arrived int  `json:"bytes_without_a_gap"`
 	Whole   bool `json:"whole"`
 }
 
-// after says whether it was whole, after the time that was looked at.
+// after says whether the file was complete after the measured time.
 func (f File) after(seconds float64) string {
 	if f.Whole {
 		return fmt.Sprintf("the file of %d bytes was whole after %.1f s", f.Bytes, seconds)
@@ -29,17 +29,17 @@ func (f File) after(seconds float64) string {
 	return fmt.Sprintf("after %.1f s %d of the file's %d bytes had arrived without a gap", seconds, f.Arrived, f.Bytes)
 }
 
-// options are those of TFTP's ends. The time-out is longer than a packet waits in a full bottleneck.
+// options returns the options of TFTP's ends. The time-out is longer than a packet waits in a full bottleneck.
 func options() tftp.Options { return tftp.Options{WindowBlocks: 64, Timeout: 5 * time.Second} }
 
-// received is what the receiver of a file says when it ends.
+// received is the result of a file's receiver.
 type received struct {
 	tftp.Received
 	at  testutil.Instant
 	err error
 }
 
-// file sends a file by TFTP, until it is whole or that time has passed.
+// file sends a file by TFTP, until it is complete or that time has passed.
 func (f *Figures) file(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *testutil.Receiver, t Transfer, over time.Duration) error {
 	if err := testutil.Sleep(ctx, pause(b)); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (f *Figures) file(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *tes
 		came <- received{r, testutil.Now(), err}
 	}()
 	go func() {
-		n, _ := tftp.Send(source, t.FileBytes, options()) // the receiver says whether it was whole; a closed socket ends this
+		n, _ := tftp.Send(source, t.FileBytes, options()) // a closed socket ends it; the receiver knows the result
 		sent <- n
 	}()
 	r, err := awaitFile(ctx, sink, came, over)
@@ -85,7 +85,7 @@ func (f *Figures) file(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *tes
 	return nil
 }
 
-// awaitFile waits for a file, at most so long: then it has the receiver end.
+// awaitFile waits for a file until the given time has passed, and then ends the receiver.
 func awaitFile(ctx context.Context, sink *receiverSocket, came <-chan received, over time.Duration) (r received, err error) {
 	select {
 	case r = <-came:
@@ -103,7 +103,7 @@ func awaitFile(ctx context.Context, sink *receiverSocket, came <-chan received, 
 	return r, r.err
 }
 
-// receiverSocket answers whoever sent last.
+// receiverSocket answers the sender of the last datagram.
 type receiverSocket struct {
 	*net.UDPConn
 	peer netip.AddrPort

@@ -1,5 +1,5 @@
-// Package narrow runs the transfers of topp's experiments: through a token bucket of 28 kbit/s, alone or
-// beside a TCP connection from another host, as they are or as netnice adapt has them.
+// Package narrow runs the transfers of topp's experiments through a token bucket of 28 kbit/s. They run alone or
+// beside a TCP connection from another host, unchanged or under netnice adapt.
 package narrow
 
 import (
@@ -17,39 +17,39 @@ import (
 	"github.com/netnice/netnice/lab/internal/routed"
 )
 
-// The paper's bottleneck: tc qdisc add dev eth0 tbf burst 4750 rate 28kbit latency 50ms.
+// This is the paper's bottleneck: tc qdisc add dev eth0 tbf burst 4750 rate 28kbit latency 50ms.
 const (
 	bitsPerSec  = 28_000
 	linkBytes   = bitsPerSec / 8
 	burst       = 4750
 	queue       = burst + linkBytes/20
-	payload     = 516 // of a datagram: TFTP's, with 512 bytes of a file
+	payload     = 516 // payload of a datagram: TFTP's, with 512 bytes of a file
 	udpPort     = 6000
-	offered     = 40_000 // payload bytes/s of who has no congestion control: ten times what there is
+	offered     = 40_000 // payload bytes/s of a sender without congestion control: ten times the capacity
 	segment     = 1448
-	step        = 5 * time.Second // of what is looked at over time, as in the paper
+	step        = 5 * time.Second // interval of the figures over time, as in the paper
 	settle      = 20 * time.Second
 	settleQuick = 5 * time.Second
 )
 
-// Transfer is one of them.
+// Transfer is a transfer of an experiment.
 type Transfer struct {
 	Name string
-	// UDP, or TCP.
+	// UDP selects UDP instead of TCP.
 	UDP bool
-	// Beside a TCP connection from another host.
+	// Beside adds a TCP connection from another host.
 	Beside bool
-	// Adapt: it is sent as the path carries it. AdaptBeside: so is the other.
+	// Adapt puts the transfer under adapt. AdaptBeside does so with the other connection.
 	Adapt, AdaptBeside bool
-	// FileBytes is the size of a file that is sent by TFTP until it is whole; 0 = what is sent has no end.
+	// FileBytes is the size of a file that TFTP sends until it is complete; 0 = the transfer has no end.
 	FileBytes int
 }
 
-// Figures of a transfer, over the time that was looked at.
+// Figures holds the figures of a transfer, over the measured time.
 type Figures struct {
 	Name        string    `json:"name"`
 	Seconds     float64   `json:"seconds"`
-	BitsPerSec  float64   `json:"payload_bits_per_sec"` // that arrived
+	BitsPerSec  float64   `json:"payload_bits_per_sec"` // arrived payload
 	Sent        uint64    `json:"packets_sent"`
 	Arrived     uint64    `json:"packets_arrived"`
 	Again       int       `json:"segments_sent_again,omitempty"`
@@ -58,15 +58,15 @@ type Figures struct {
 	Mode        string    `json:"mode,omitempty"`
 	Rates       []float64 `json:"bits_per_sec_by_5_s"`
 	BesideRates []float64 `json:"beside_by_5_s,omitempty"`
-	// SentBy and LostBy count datagrams, whose numbers tell how many there were.
+	// SentBy and LostBy count datagrams by the numbers in them.
 	SentBy []float64 `json:"packets_sent_by_5_s,omitempty"`
 	LostBy []float64 `json:"packets_lost_by_5_s,omitempty"`
 	File   *File     `json:"file,omitempty"`
 
-	from testutil.Instant // of what was looked at
+	from testutil.Instant // start of the measured time
 }
 
-// ArrivedPart is the part of what was sent that arrived.
+// ArrivedPart returns the arrived part of the sent packets.
 func (f Figures) ArrivedPart() float64 { return float64(f.Arrived) / max(float64(f.Sent), 1) }
 
 func (f Figures) String() string {
@@ -86,12 +86,12 @@ func (f Figures) String() string {
 	return line
 }
 
-// Experiment is two transfers that are compared.
+// Experiment compares two transfers.
 type Experiment struct {
 	Name, Title string
-	Over        time.Duration // what is looked at; a sixth of it in the quick version
+	Over        time.Duration // measured time; a sixth of it in the quick version
 	Transfers   [2]Transfer
-	// Compare says what came out, and what the paper found.
+	// Compare returns the result, and that of the paper.
 	Compare func(before, after Figures) string
 }
 
@@ -111,8 +111,8 @@ func Main(e Experiment) {
 	})
 }
 
-// Run runs transfers at the same time, each with a bottleneck of its own: they are slow, and take
-// next to no processor.
+// Run runs transfers at the same time, each with a bottleneck of its own: they are slow, and need hardly any
+// processor time.
 func Run(ctx context.Context, b *bed.Bed, over time.Duration, list ...Transfer) ([]Figures, error) {
 	if err := b.Up(ctx); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func Run(ctx context.Context, b *bed.Bed, over time.Duration, list ...Transfer) 
 	return found, errors.Join(problems...)
 }
 
-// draw draws what arrived of each, and of who was beside.
+// draw draws the arriving traffic of each transfer, and of the connection beside.
 func draw(b *bed.Bed, title string, list []Figures) error {
 	c := chart.Chart{Title: title, X: "s", Y: "kbit/s that arrive"}
 	for _, f := range list {
@@ -145,7 +145,7 @@ func draw(b *bed.Bed, title string, list []Figures) error {
 	return b.Draw("", c)
 }
 
-// Curve is what was looked at over time, times a factor.
+// Curve returns the figures over time as a curve, times a factor.
 func Curve(name string, values []float64, factor float64) chart.Curve {
 	curve := chart.Curve{Name: name}
 	for i, v := range values {
@@ -234,7 +234,8 @@ func (f *Figures) datagrams(ctx context.Context, b *bed.Bed, s *routed.Site, tcp
 	return f.countBySteps(func(to testutil.Instant) (datagram.Arrivals, error) { return rx.Arrived(f.from, to, 1) })
 }
 
-// countBySteps counts what was sent and what was lost in each step, given what has arrived since the first one began.
+// countBySteps counts sent and lost datagrams in each step; arrivedBy returns the arrivals since the first step
+// began.
 func (f *Figures) countBySteps(arrivedBy func(to testutil.Instant) (datagram.Arrivals, error)) error {
 	var before datagram.Arrivals
 	for i := range f.Rates {
@@ -281,7 +282,7 @@ func (f *Figures) segments(ctx context.Context, b *bed.Bed, s *routed.Site, tcp 
 	return nil
 }
 
-// watch waits, and looks at what arrived meanwhile.
+// watch waits, and measures the traffic that arrives meanwhile.
 func (f *Figures) watch(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *testutil.Receiver, t Transfer, over time.Duration, payloadOf func(from, to testutil.Instant) (float64, error)) error {
 	if t.UDP { // TCP has waited
 		if err := testutil.Sleep(ctx, pause(b)); err != nil {
@@ -327,7 +328,7 @@ func (f *Figures) watch(ctx context.Context, b *bed.Bed, s *routed.Site, tcp *te
 	return nil
 }
 
-// Compare says what part of the time and of the packets the second of two transfers takes, for the
+// Compare returns the time and the packets that the second of two transfers takes, as parts of the first's, for the
 // same file.
 func Compare(a, b Figures) string {
 	for what, f := range map[string]Figures{"the first": a, "the second": b} {

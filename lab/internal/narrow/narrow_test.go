@@ -11,14 +11,14 @@ import (
 	"github.com/netnice/netnice/lab/internal/datagram"
 )
 
-// Sent and lost datagrams of each step are what the numbers of those that arrived say beyond the step before.
+// The numbers of the arrived datagrams give the sent and lost ones of each step, beyond the step before.
 func TestCountBySteps(t *testing.T) {
 	begin := testutil.Instant(time.Minute)
 	f := Figures{Rates: make([]float64, 3), from: begin}
 	require.NoError(t, f.countBySteps(func(to testutil.Instant) (datagram.Arrivals, error) {
 		return map[time.Duration]datagram.Arrivals{
 			step:     {Count: 30, Lost: 4},
-			2 * step: {Count: 30, Lost: 4}, // nothing came
+			2 * step: {Count: 30, Lost: 4}, // nothing arrived
 			3 * step: {Count: 70, Lost: 24},
 		}[to.Sub(begin)], nil
 	}))

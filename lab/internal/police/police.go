@@ -1,5 +1,4 @@
-// Package police is what ingress limits are compared with: it drops what a cgroup
-// receives beyond a token bucket.
+// Package police is a policer to compare ingress limits with: it drops a cgroup's ingress beyond a token bucket.
 package police
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -go-package police -type bucket police bpf/police.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3
@@ -18,21 +17,20 @@ import (
 )
 
 const (
-	depth = 200 * time.Millisecond // of the token bucket...
+	depth = 200 * time.Millisecond // depth of the token bucket...
 	// ...and at least this much: a veth pair gives TCP's largest chunk, with a
 	// header for each segment, to the policer in one.
 	least = 72 << 10
 )
 
-// Police drops what a cgroup of its own receives beyond a rate.
+// Police drops the ingress of a cgroup of its own beyond a rate.
 type Police struct {
-	dir     string // of the cgroup
+	dir     string // folder of the cgroup
 	objects policeObjects
 	link    link.Link
 }
 
-// New makes the cgroup, which a receiver has to join before it makes its
-// sockets. Nothing is dropped yet.
+// New makes the cgroup, which a receiver has to join before it makes its sockets. The program drops nothing yet.
 func New() (*Police, error) {
 	machine, err := identity.New(identity.Options{})
 	if err != nil {
@@ -49,7 +47,7 @@ func New() (*Police, error) {
 	return &Police{dir: dir}, nil
 }
 
-// Start is New that drops from the beginning on.
+// Start is New with a rate from the beginning on.
 func Start(bytesPerSec uint64) (*Police, error) {
 	p, err := New()
 	if err != nil {
@@ -61,7 +59,7 @@ func Start(bytesPerSec uint64) (*Police, error) {
 	return p, nil
 }
 
-// Begin drops what is more than that from now on.
+// Begin drops the excess over that rate from now on.
 func (p *Police) Begin(bytesPerSec uint64) error {
 	if err := p.attach(bytesPerSec); err != nil {
 		return fmt.Errorf("begin policing: %w", err)
@@ -90,15 +88,15 @@ func (p *Police) attach(bytesPerSec uint64) error {
 	return err
 }
 
-// depthNanos is the bucket's depth, in the time that the rate takes to fill it.
+// depthNanos returns the bucket's depth, in the time that the rate takes to fill it.
 func depthNanos(bytesPerSec uint64) uint64 {
 	return max(uint64(depth), least*uint64(time.Second)/bytesPerSec)
 }
 
-// Dir is the cgroup's folder.
+// Dir returns the cgroup's folder.
 func (p *Police) Dir() string { return p.dir }
 
-// Dropped returns how many segments were dropped so far.
+// Dropped returns the number of segments dropped so far.
 func (p *Police) Dropped() (uint64, error) {
 	var b policeBucket
 	if err := p.objects.Buckets.Lookup(uint32(0), &b); err != nil {
@@ -107,8 +105,7 @@ func (p *Police) Dropped() (uint64, error) {
 	return b.Dropped, nil
 }
 
-// Close detaches the program and removes the cgroup, in which no process may
-// be.
+// Close detaches the program and removes the cgroup, in which no process may run.
 func (p *Police) Close() error {
 	var errs []error
 	if p.link != nil {

@@ -16,22 +16,22 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Site is
+// Site is this topology:
 //
 //	source  10.96.N.2  ---\
 //	                       router --- token bucket --- sink  10.98.N.2, and .3
 //	others  10.97.N.2  ---/
 //
-// and the same with fd00:96:N::2 and so on. N tells sites apart: limits on a destination are for
-// all who send there. The devices have an MTU of 1500.
+// The same exists with fd00:96:N::2 and so on. N distinguishes sites: a limit on a destination covers all senders to
+// it. The devices have an MTU of 1500.
 type Site struct {
 	Source, Others, Router, Sink *testutil.NetNS
 	Sink4, Sink6                 netip.Addr
-	Other4                       netip.Addr // another of the sink's
+	Other4                       netip.Addr // another address of the sink
 	number                       int
 }
 
-// Open makes that of a number, 1 to 255, without a bottleneck. Close removes it.
+// Open makes the site of a number, 1 to 255, without a bottleneck. Close removes it.
 func Open(number int) (s *Site, err error) {
 	at := func(format string) netip.Addr { return netip.MustParseAddr(fmt.Sprintf(format, number)) }
 	s = &Site{Sink4: at("10.98.%d.2"), Other4: at("10.98.%d.3"), Sink6: at("fd00:98:%x::2"), number: number}
@@ -58,7 +58,7 @@ func Open(number int) (s *Site, err error) {
 	return s, nil
 }
 
-// join makes the veth pair number i from the router, where it is called toI, to a namespace.
+// join makes the veth pair number i from the router, where its name is toI, to a namespace.
 func (s *Site) join(i int, n *testutil.NetNS) error {
 	file, err := os.Open(n.Path())
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Site) join(i int, n *testutil.NetNS) error {
 		if err != nil {
 			return err
 		}
-		// A packet is what a wire would carry.
+		// Single segments leave, like on a wire.
 		if err := h.LinkSetGSOMaxSegs(link, 1); err != nil {
 			return fmt.Errorf("switch segmentation off: %w", err)
 		}
@@ -115,8 +115,8 @@ func (s *Site) join(i int, n *testutil.NetNS) error {
 	return nil
 }
 
-// Shape puts a token bucket in place, or changes it: rate in IP bytes/s of packets of 1500 bytes,
-// burst and the queue before it in bytes.
+// Shape puts a token bucket in place, or changes it. rate is in IP bytes/s of packets of 1500 bytes; burst and the
+// queue before it are in bytes.
 func (s *Site) Shape(rate float64, burst, queue int) error {
 	h, link, err := s.out()
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Site) out() (*netlink.Handle, netlink.Link, error) {
 	return s.Router.Netlink(), link, err
 }
 
-// Dropped is how many packets the bottleneck has dropped by now, whosoever they were.
+// Dropped returns the number of packets that the bottleneck has dropped so far, of all senders.
 func (s *Site) Dropped() (uint64, error) {
 	h, link, err := s.out()
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *Site) Dropped() (uint64, error) {
 	return 0, errors.New("there is no bottleneck")
 }
 
-// Carried is how many IP bytes have come out of the bottleneck.
+// Carried returns the IP bytes that have left the bottleneck.
 func (s *Site) Carried() (float64, error) {
 	_, link, err := s.out()
 	if err != nil {
@@ -166,13 +166,13 @@ func (s *Site) Carried() (float64, error) {
 	return float64(c.TxBytes) - 14*float64(c.TxPackets), nil
 }
 
-// ticks of 64 ns that so many bytes take; in whole microseconds, as usual, 1600 bytes at 1 Gbit/s
-// would come out as less than a packet.
+// ticks returns the time of that many bytes, in units of 64 ns. In whole microseconds, the usual unit, 1600 bytes at
+// 1 Gbit/s would result in less than a packet.
 func ticks(bytesPerSec uint64, bytes int) uint32 {
 	return uint32(float64(bytes) / float64(bytesPerSec) * 1e9 / 64)
 }
 
-// FromOthers is how many IP bytes have come from the others.
+// FromOthers returns the IP bytes that have come from the others.
 func (s *Site) FromOthers() (float64, error) {
 	link, err := s.Router.Netlink().LinkByName("to2")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Spread of repeated measurements.
+// Spread summarizes repeated measurements.
 type Spread struct {
 	N      int     `json:"n"`
 	Min    float64 `json:"min"`
@@ -37,8 +37,8 @@ func Of(values []float64) Spread {
 	return s
 }
 
-// Median returns the middle value, the mean of the two middle ones of an even
-// number, 0 for none. It leaves values as they are.
+// Median returns the middle value, the mean of the two middle ones of an even number, or 0 for none. It does not
+// change values.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0

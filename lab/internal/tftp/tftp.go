@@ -1,5 +1,6 @@
-// Package tftp sends and receives one file by the DATA and ACK packets of TFTP (RFC 1350) in windows (RFC 7440). Sender and
-// receiver agree on the file and on the options before; there are no requests. The package owns the protocol, no socket.
+// Package tftp sends and receives one file by the DATA and ACK packets of TFTP (RFC 1350) in windows (RFC 7440).
+// Sender and receiver agree on the file and on the options before; there are no requests. The package owns the
+// protocol, no socket.
 package tftp
 
 import (
@@ -14,25 +15,25 @@ import (
 const (
 	opData, opAck = 3, 4
 	headBytes     = 4
-	// BlockBytes is what a block has of the file; the last one has less.
+	// BlockBytes is the size of a block; the last one is smaller.
 	BlockBytes = 512
 )
 
-// Options are those of both ends.
+// Options holds the options of both ends.
 type Options struct {
 	WindowBlocks int           // blocks that are sent before the sender waits for an ACK
-	Timeout      time.Duration // after which it sends them again; the receiver complains of a gap twice in it at most
+	Timeout      time.Duration // time until it repeats them; the receiver reports a gap twice in it at most
 }
 
-// Conn is a connected datagram socket. To close it ends Send and Receive.
+// Conn is a connected datagram socket. Its end ends Send and Receive.
 type Conn interface {
 	io.ReadWriter
 	SetReadDeadline(t time.Time) error
 }
 
-// Sent is what a sender has done.
+// Sent holds the results of a sender.
 type Sent struct {
-	Blocks   int // DATA packets, with those that were sent again
+	Blocks   int // DATA packets, including repeated ones
 	Timeouts int
 }
 
@@ -69,8 +70,8 @@ func sendBlock(c Conn, block, fileBytes int) error {
 	return nil
 }
 
-// awaitAck returns how many blocks more than before are acknowledged. An ACK of blocks that were acknowledged already
-// says that the next one did not arrive; one of older blocks is late, and says nothing.
+// awaitAck returns the number of newly acknowledged blocks. A second ACK for the same blocks means that the next
+// block did not arrive. An ACK for older blocks is late, and means nothing.
 func awaitAck(c Conn, acked int, o Options) (more int, err error) {
 	if err := c.SetReadDeadline(time.Now().Add(o.Timeout)); err != nil {
 		return 0, fmt.Errorf("wait for an ACK: %w", err)
@@ -90,17 +91,17 @@ func awaitAck(c Conn, acked int, o Options) (more int, err error) {
 	}
 }
 
-// Received is what a receiver has.
+// Received holds the results of a receiver.
 type Received struct {
-	Blocks  int // of the file, without a gap
-	Useless int // DATA packets that came again, or behind a gap
+	Blocks  int // blocks of the file, without a gap
+	Useless int // DATA packets that arrived again, or behind a gap
 }
 
-// Receive receives a file, and returns when it is whole. A sender that does not hear the last ACK is not answered again.
+// Receive receives a file, and returns when the file is complete. It does not answer again if the last ACK is lost.
 func Receive(c Conn, o Options) (r Received, err error) {
 	packet := make([]byte, headBytes+BlockBytes)
 	unacked := 0
-	var complained time.Time // of a gap: each ACK has the sender begin a window
+	var complained time.Time // last report of a gap: each ACK makes the sender begin a window
 	for {
 		n, err := c.Read(packet)
 		switch {

@@ -56,8 +56,8 @@ func (e *end) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// path is what a file is sent over: a bottleneck that takes a while for each packet, and drops what finds no room in its queue. With
-// blocks set, whoever sends waits for room instead. ACKs arrive at once.
+// path is a bottleneck for a file. It takes the time each for a packet, and drops packets that find its queue full. With
+// blocks set, the sender waits for room instead. ACKs arrive at once.
 type path struct {
 	each   time.Duration
 	room   int
@@ -66,7 +66,7 @@ type path struct {
 	noAck  map[int]bool // the n-th ACK
 }
 
-// send sends a file over it; it returns what both ends say, and how long it took.
+// send sends a file over the path. It returns the results of both ends, and the duration.
 func (p path) send(t *testing.T, fileBytes int, o Options) (s Sent, r Received, took time.Duration) {
 	t.Helper()
 	a, b := newEnd(), newEnd()
@@ -114,9 +114,9 @@ const blockTime = 10 * time.Millisecond
 
 func options() Options { return Options{WindowBlocks: 64, Timeout: 5 * time.Second} }
 
-// What is not lost is sent once, as fast as the path carries it.
+// A packet that is not lost is sent once, as fast as the path carries it.
 func TestWholeFile(t *testing.T) {
-	for _, blocks := range []int{1, 64, 65, 200, 70_000} { // numbers begin anew after 65,535
+	for _, blocks := range []int{1, 64, 65, 200, 70_000} { // numbers start again at 0 after 65,535
 		synctest.Test(t, func(t *testing.T) {
 			s, r, took := path{each: blockTime, room: 1, blocks: true}.send(t, (blocks-1)*BlockBytes, options())
 			require.Equal(t, Sent{Blocks: blocks}, s)
@@ -126,7 +126,7 @@ func TestWholeFile(t *testing.T) {
 	}
 }
 
-// Of a window that finds no room most is lost, and each time-out brings a little more.
+// Most of a window that finds a short queue is lost, and each time-out brings a little more.
 func TestShortQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const blocks = 100
@@ -138,7 +138,7 @@ func TestShortQueue(t *testing.T) {
 	})
 }
 
-// A gap has the window begin anew behind what has arrived, without a time-out.
+// After a gap the window begins again behind the arrived blocks, without a time-out.
 func TestGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, r, _ := path{each: blockTime, room: 1, blocks: true, lost: map[int]bool{10: true}}.send(t, 69*BlockBytes, options())
@@ -149,7 +149,7 @@ func TestGap(t *testing.T) {
 	})
 }
 
-// An ACK that is lost is made good: what is sent again tells the receiver.
+// A lost ACK is repaired: a repeated block makes the receiver acknowledge again.
 func TestLostAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, r, _ := path{each: blockTime, room: 1, blocks: true, noAck: map[int]bool{1: true}}.send(t, 69*BlockBytes, options())

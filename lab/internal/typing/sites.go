@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	deviceQueue  = 1000      // packets: what Linux gives a device
+	deviceQueue  = 1000      // packets: Linux's default for a device
 	switchBuffer = 42        // packets: 64 KB
 	fast         = 10 * Slow // bytes/s
 )
@@ -20,7 +20,7 @@ const (
 //	files  [echo]  typist  downloader  downloader
 //	--+------+-------+---------+-----------+--  10 Mbit/s
 //
-// With one server it echoes, too.
+// A single server echoes, too.
 func Hub(b *bed.Bed, servers int) (s Site, err error) {
 	segment, err := lan.NewSegment(Slow)
 	if err != nil {
@@ -65,7 +65,7 @@ func Switched(b *bed.Bed) (s Site, err error) {
 	return s, errors.Join(w.Attach(s.Files, s.FilesAt, fast), w.Attach(s.Echo, s.EchoAt, fast))
 }
 
-// stations makes the namespaces, and attaches those that are no servers.
+// stations makes the namespaces, and attaches those that are not servers.
 func stations(b *bed.Bed, servers int, attach func(*testutil.NetNS, netip.Addr) error) (s Site, err error) {
 	all := make([]*testutil.NetNS, servers+3)
 	for i := range all {

@@ -1,7 +1,7 @@
-// Package typing runs netnice's experiments with telnet (Figures 6 to 8):
-// somebody types, a byte every 100 ms, and waits for its echo, while two others
-// download by FTP by the same 10 Mbit/s; from a server by itself, and from one by fair-inetd
-// with a total of 512 KB/s. The experiments differ in who is where.
+// Package typing runs netnice's experiments with telnet (Figures 6 to 8). A person types a byte every 100 ms and
+// waits for its echo, while two others download by FTP over the same 10 Mbit/s. They download from a server by
+// itself, and from one under fair-inetd with a total of 512 KB/s. The experiments differ in the places of the
+// stations.
 package typing
 
 import (
@@ -25,12 +25,12 @@ const Slow = 10e6 / 8
 
 const (
 	limit  = 512 << 10 // bytes/s, of both downloads together
-	half   = limit / 2 // what a byte waits for is then on its way half as often
+	half   = limit / 2 // with it a packet for which a byte waits is on its way half as often
 	pause  = 100 * time.Millisecond
-	settle = 600 * time.Millisecond // of the downloads
+	settle = 600 * time.Millisecond // time that the downloads run before
 )
 
-// Site is who is where.
+// Site assigns the roles to the stations.
 type Site struct {
 	Files, Echo *testutil.NetNS // servers; they may be the same
 	FilesAt     netip.Addr
@@ -39,20 +39,20 @@ type Site struct {
 	Downloaders []*testutil.NetNS
 }
 
-// measured in one run.
+// measured holds the measurements of one run.
 type measured struct {
 	trips []float64 // ms
 	rates []float64 // IP bytes/s of each download
 }
 
-// figures without or with the limit.
+// figures holds the figures without or with the limit.
 type figures struct {
 	echo.Figures
 	// RunMeans are each run's mean, in milliseconds.
 	RunMeans  []float64   `json:"mean_of_each_run_ms"`
 	Downloads stat.Spread `json:"downloads"`          // both together, IP bytes/s, of each run
 	Ratio     float64     `json:"downloads_of_limit"` // their mean, of 512 KB/s
-	Jain      float64     `json:"jain"`               // of the two downloads' means
+	Jain      float64     `json:"jain"`               // fairness of the two downloads' means
 }
 
 // Run runs an experiment on a site.
@@ -85,7 +85,7 @@ func Run(ctx context.Context, b *bed.Bed, site Site, title, paper string) error 
 		return err
 	}
 	change := func(on bool) error { return serve(on, limit) }
-	rounds := 5 // of A B B A
+	rounds := 5 // each with A B B A
 	if b.Quick {
 		rounds = 1
 	}
@@ -128,7 +128,7 @@ func Run(ctx context.Context, b *bed.Bed, site Site, title, paper string) error 
 	return b.Write(all)
 }
 
-// one is a run: downloads, and once they are under way somebody types.
+// one performs a run: downloads, and the typing once they are under way.
 func one(ctx context.Context, b *bed.Bed, site Site, url string, length time.Duration) (m measured, err error) {
 	var curls []*exec.Cmd
 	var captures []*capture.Capture
@@ -169,7 +169,7 @@ func one(ctx context.Context, b *bed.Bed, site Site, url string, length time.Dur
 			return m, err
 		}
 	}
-	return m, testutil.Sleep(ctx, 100*time.Millisecond) // queues empty
+	return m, testutil.Sleep(ctx, 100*time.Millisecond) // until queues are empty
 }
 
 func compute(name string, runs []measured) (figures, []float64) {

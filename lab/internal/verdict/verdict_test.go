@@ -54,7 +54,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// What the paper's prototype did on its own is missed: the criteria can fail.
+// The results of the paper's prototype miss these criteria, so the criteria can fail.
 func TestLaterFiguresAreMissed(t *testing.T) {
 	for experiment, c := range map[string]struct {
 		text string
@@ -72,7 +72,7 @@ func TestLaterFiguresAreMissed(t *testing.T) {
 	}
 }
 
-// Each experiment of the papers has a criterion, and each that has one is run by make lab.
+// Each experiment of the papers has a criterion, and make lab runs each experiment with a criterion.
 func TestEachExperimentIsJudged(t *testing.T) {
 	makefile, err := os.ReadFile("../../../Makefile")
 	require.NoError(t, err)
@@ -89,8 +89,8 @@ func TestEachExperimentIsJudged(t *testing.T) {
 	}
 }
 
-// The list of the papers' mechanisms and experiments has a row for each experiment, names only experiments that have a
-// criterion, and tests that there are.
+// The list of the papers' mechanisms and experiments has a row for each experiment. It names only experiments with a
+// criterion, and only existing tests.
 func TestPapersAreListed(t *testing.T) {
 	list, err := os.ReadFile("../../../docs/internals/papers.md")
 	require.NoError(t, err)
