@@ -11,15 +11,14 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// What a video call sends: small packets, 50 a second.
+// A video call sends small packets, 50 a second.
 const (
 	callInterval = 20 * time.Millisecond
 	callBytes    = 160
 	callPort     = 5060
 )
 
-// call sends packets to a far end that returns each, and notes how long each
-// took there and back.
+// call sends packets to a far end that returns each, and records the round trips.
 type call struct {
 	near, far *net.UDPConn
 	ended     chan struct{}
@@ -76,7 +75,7 @@ func (c *call) speak() {
 		case <-t.C:
 		}
 		binary.BigEndian.PutUint64(packet, uint64(testutil.Now()))
-		_, _ = c.near.Write(packet) // one that is lost is not heard
+		_, _ = c.near.Write(packet) // a lost packet has no effect
 	}
 }
 
@@ -110,8 +109,7 @@ func (c *call) hear() {
 	}
 }
 
-// median of the round trips of what was said between two times; 0 = nothing of
-// it has come back.
+// median returns the median round trip of packets that were sent between two times; 0 = none of them has come back.
 func (c *call) median(from, to testutil.Instant) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// The chart's scale is logarithmic, since the demo goes from a limit of a few
-// MB/s to whatever the machine can.
+// The chart's scale is logarithmic, since the demo's rates range from a limit of a few MB/s to the machine's
+// maximum.
 const (
 	bottomDecade = 6  // 1 MB/s
 	topDecade    = 11 // 100 GB/s
 	labelWidth   = 10
 )
 
-// chart draws the rates over the whole planned time, rowsPerDecade rows for a
-// factor of ten, with the number of each scene below where it began.
+// chart draws the rates over the whole planned time, rowsPerDecade rows for a factor of ten. The number of each
+// scene is below its start.
 func chart(s State, width, rowsPerDecade int, st style) []string {
 	rows := (topDecade - bottomDecade) * rowsPerDecade
 	columns := max(width-labelWidth-2, 10)
@@ -46,7 +46,7 @@ func chart(s State, width, rowsPerDecade int, st style) []string {
 	return append(lines, st.dim(fmt.Sprintf("%*s └%s", labelWidth, formatRate(math.Pow10(bottomDecade)), string(axis))))
 }
 
-// height of a rate in eighths of a row; what flows at all is visible.
+// height returns the height of a rate in eighths of a row; every rate above 0 is visible.
 func height(rate float64, rowsPerDecade int) int {
 	if rate <= 0 {
 		return 0
@@ -55,8 +55,7 @@ func height(rate float64, rowsPerDecade int) int {
 	return max(int(math.Round(h)), 1)
 }
 
-// columnRates averages the rates over the time that each column stands for;
-// columns of the future are 0.
+// columnRates averages the rates over the time of each column; future columns are 0.
 func columnRates(s State, columns int) []float64 {
 	sums, counts := make([]float64, columns), make([]int, columns)
 	for i, rate := range s.Rates {
@@ -75,7 +74,7 @@ func columnRates(s State, columns int) []float64 {
 	return sums
 }
 
-// column returns where a time stands.
+// column returns the column of a time.
 func column(t, planned time.Duration, columns int) int {
 	if planned <= 0 {
 		return 0

@@ -1,11 +1,9 @@
-// Package demo shows within a minute what netnice does, on real traffic: it
-// makes network namespaces, starts programs that send through them, limits
-// them with the netnice command as anybody would, draws what their receiver
-// counts, and checks the figures. It owns the story and its picture; namespaces
-// and traffic are testutil's.
+// Package demo shows netnice's work within a minute, on real traffic. It makes network namespaces, starts programs
+// that send through them, and limits these with the netnice command like any user. It draws the counts of the
+// receiver, and checks the figures. It owns the story and its picture; namespaces and traffic are testutil's.
 //
-// It never touches a real network, a daemon that ran before, or a limit that it
-// did not set, and leaves nothing behind, also when it is interrupted.
+// It never touches a real network, a daemon that ran before, or a limit that it did not set. It leaves nothing
+// behind, also when it is interrupted.
 package demo
 
 import (
@@ -23,10 +21,10 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Options of a demo.
+// Options holds the options of a demo.
 type Options struct {
-	JSON bool      // print the figures only
-	Out  io.Writer // where the demo is shown
+	JSON bool      // prints the figures only
+	Out  io.Writer // output of the demo
 	// Netnice is the path of the program that sets the limits; "" = the
 	// running program itself.
 	Netnice string
@@ -35,7 +33,7 @@ type Options struct {
 	Interactive bool
 }
 
-// ErrFarOff says that a figure was not what netnice promises.
+// ErrFarOff says that a figure was not as netnice promises.
 var ErrFarOff = errors.New("figures are far off what is wanted")
 
 // Interactive says whether out is a terminal.
@@ -44,14 +42,13 @@ func Interactive(out io.Writer) bool {
 	return ok && term.IsTerminal(f.Fd())
 }
 
-// netnice runs a netnice command and returns what it printed.
+// netnice runs a netnice command and returns its output.
 type netnice interface {
 	Output(ctx context.Context, args ...string) ([]byte, error)
 }
 
-// Run shows the demo. Whoever calls it must have called
-// testutil.MaybeRunTraffic at the start of main. The error is ErrFarOff if all
-// went well but for a figure, context.Canceled if it was interrupted.
+// Run shows the demo. Its caller must have called testutil.MaybeRunTraffic at the start of main. The error is
+// ErrFarOff if only a figure was wrong, and context.Canceled after an interrupt.
 func Run(ctx context.Context, o Options) error {
 	if err := testutil.Privileged(); err != nil {
 		return err
@@ -88,7 +85,7 @@ func Run(ctx context.Context, o Options) error {
 	return errors.Join(err, verdict(d.state.Figures))
 }
 
-// longest bounds the whole demo, should anything hang; it takes about 40 s.
+// longest bounds the whole demo, in case it hangs; it takes about 40 s.
 const longest = 90 * time.Second
 
 // verdict names the figures that are far off.

@@ -20,12 +20,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// shaper stands in for the netnice command: it shapes the demo's whole link.
-// That keeps to the limits, and does not share as netnice does.
+// shaper replaces the netnice command: it shapes the demo's whole link. That keeps to the limits, and does not share
+// as netnice does.
 type shaper struct {
 	director *director
 	ran      []string
-	fail     string // a command that begins so fails
+	fail     string // a command with this prefix fails
 }
 
 func (s *shaper) Output(_ context.Context, args ...string) ([]byte, error) {
@@ -39,7 +39,7 @@ func (s *shaper) Output(_ context.Context, args ...string) ([]byte, error) {
 	case args[0] == "status":
 		return nil, errors.New("no daemon is running")
 	case args[0] == "unset" && args[1] == "--pid":
-		return nil, nil // its link goes next
+		return nil, nil // its link disappears next
 	case args[0] == "unset":
 		return nil, testutil.Unshape(s.director.stage.pair.A)
 	case rate == limitText:
@@ -106,7 +106,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// Whenever the demo ends early, what it set is lifted and its error told.
+// Whenever the demo ends early, it lifts its limits and returns its error.
 func TestDemoEndsEarly(t *testing.T) {
 	testutil.RequireRoot(t)
 	t.Run("interrupted", func(t *testing.T) {

@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	tick    = 100 * time.Millisecond // of the chart
+	tick    = 100 * time.Millisecond // interval of the chart
 	counted = 25 * time.Millisecond  // between samples of the receiver
-	late    = 60 * time.Millisecond  // until a sample has surely come
-	// ipFactor is IP bytes per byte of payload in full segments over IPv4 with
-	// timestamps; figures use what the connections really sent.
+	late    = 60 * time.Millisecond  // time until a sample has surely arrived
+	// ipFactor is IP bytes per byte of payload in full segments over IPv4 with timestamps. Figures use the bytes
+	// that the connections really sent.
 	ipFactor = 1500. / 1448
 )
 
-// director plays the scenes and keeps the state that pictures are drawn of.
+// director plays the scenes and keeps the state that pictures show.
 type director struct {
 	netnice netnice
 	stage   *stage
-	pace    float64 // the scenes' lengths are multiplied by it; tests are in a hurry
+	pace    float64 // factor of the scenes' lengths; tests use a small one
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	show  func(State)
 	state State
 	begin testutil.Instant
@@ -36,8 +36,7 @@ type director struct {
 
 func newDirector(n netnice) *director { return &director{netnice: n, pace: 1} }
 
-// direct plays the whole demo, calling show whenever there is something new,
-// and cleans up. d.state is complete afterwards.
+// direct plays the whole demo, calls show for each new state, and cleans up. d.state is complete afterwards.
 func (d *director) direct(ctx context.Context, show func(State)) (err error) {
 	d.show = show
 	d.stage = &stage{netnice: d.netnice}
@@ -46,7 +45,7 @@ func (d *director) direct(ctx context.Context, show func(State)) (err error) {
 		return err
 	}
 	scenes := d.script()
-	d.state.Planned, d.state.Tick = time.Second, tick // a second for what is between the scenes
+	d.state.Planned, d.state.Tick = time.Second, tick // a second for the time between the scenes
 	for i, s := range scenes {
 		scenes[i].length = time.Duration(float64(s.length) * d.pace)
 		d.state.Scenes = append(d.state.Scenes, Scene{Title: s.title})
@@ -72,7 +71,7 @@ func (d *director) direct(ctx context.Context, show func(State)) (err error) {
 	return nil
 }
 
-// leave cleans up and, if the demo was played to its end, says what stayed.
+// leave cleans up and, if the demo was played to its end, reports whether anything stayed.
 func (d *director) leave(ctx context.Context, played bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -119,15 +118,14 @@ func (d *director) figure(f Figure) {
 	})
 }
 
-// draw sets who is shown as contributing.
+// draw sets the connections or programs that are shown as contributing.
 func (d *director) draw(parts func(from, to testutil.Instant) []Part) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.parts = parts
 }
 
-// command runs a netnice command before the eyes of the audience and returns
-// when it began and ended.
+// command runs a netnice command visibly and returns its start and end.
 func (d *director) command(ctx context.Context, limit float64, args ...string) (from, to testutil.Instant, err error) {
 	d.change(func(st *State) {
 		st.Scenes = slices.Clone(st.Scenes)
@@ -143,7 +141,7 @@ func (d *director) command(ctx context.Context, limit float64, args ...string) (
 	return from, to, err
 }
 
-// watch adds to the chart what the receiver counted, tick by tick.
+// watch adds the receiver's counts to the chart, tick by tick.
 func (d *director) watch(ctx context.Context) {
 	t := time.NewTicker(tick / 2)
 	defer t.Stop()
@@ -158,7 +156,7 @@ func (d *director) watch(ctx context.Context) {
 	}
 }
 
-// addTick adds the next tick, if the time has come.
+// addTick adds the next tick, if its time has come.
 func (d *director) addTick() bool {
 	d.mu.Lock()
 	from := d.begin.Add(time.Duration(len(d.state.Rates)) * tick)
@@ -180,8 +178,7 @@ func (d *director) addTick() bool {
 	return true
 }
 
-// settled returns when the figures of a change that was just made may be
-// measured from: 0.6 s later.
+// settled returns the instant from which the figures of a change just made may be measured: 0.6 s later.
 func (d *director) settled() testutil.Instant {
 	return testutil.Now().Add(time.Duration(d.pace * 0.6 * float64(time.Second)))
 }

@@ -8,36 +8,34 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// Verdict on a figure.
+// Verdict is a verdict on a figure.
 type Verdict string
 
-// The verdicts: as wanted; not quite; so far off that something is wrong.
+// The verdicts are: as promised; not quite; so far off that something is wrong.
 const (
 	Good Verdict = "ok"
 	Near Verdict = "near"
 	Off  Verdict = "far off"
 )
 
-// Figure is something that the demo measured.
+// Figure is a measurement of the demo.
 type Figure struct {
 	Step    string  `json:"step"`
 	What    string  `json:"what"`
 	Value   float64 `json:"value"`
 	Unit    string  `json:"unit"` // "bytes/s" (of IP), "ms", "ratio"
-	Text    string  `json:"text"` // the value for people
+	Text    string  `json:"text"` // the value as text for the user
 	Wanted  string  `json:"wanted"`
 	Verdict Verdict `json:"verdict"`
 }
 
-// The limits of what counts as near, and of what is good. Real machines that
-// run the demo do other things, too.
+// These bounds define a near and a good figure. Real machines that run the demo have other work, too.
 const (
-	goodPart = 0.01 // of a limit
+	goodPart = 0.01 // as a part of a limit
 	offPart  = 0.05
 )
 
-// heldTo judges a rate, in IP bytes per second, by the limit that it should
-// keep and use up.
+// heldTo judges a rate, in IP bytes per second, by the limit that it must keep and use up.
 func heldTo(limit, rate float64) Figure {
 	f := Figure{
 		What: "rate", Value: rate, Unit: "bytes/s", Text: exactRate(rate),
@@ -47,7 +45,7 @@ func heldTo(limit, rate float64) Figure {
 	return f
 }
 
-// atLeast judges a rate that should be high: good from good on, off below off.
+// atLeast judges a rate that should be high: it is good from good on, and far off below off.
 func atLeast(rate, good, off float64, wanted string) Figure {
 	f := Figure{What: "rate", Value: rate, Unit: "bytes/s", Text: formatRate(rate), Wanted: wanted, Verdict: Near}
 	switch {
@@ -67,10 +65,10 @@ func judge(deviation, good, off float64) Verdict {
 	case deviation <= off:
 		return Near
 	}
-	return Off // also a deviation that is no number
+	return Off // also for a deviation that is not a number
 }
 
-// Table lists the figures with what was wanted of each.
+// Table lists the figures with the promised value of each.
 func Table(figures []Figure, s style) string {
 	rows := [][]string{{"", "measured", "wanted", ""}}
 	for _, f := range figures {

@@ -13,8 +13,8 @@ const (
 	textWidth  = 22 // behind a bar
 )
 
-// Frame draws the state for a terminal of that size; it depends on nothing
-// else. It is as high in every state of one demo, so that it does not jump.
+// Frame draws the state for a terminal of that size; the result depends on nothing else. Its height is the same in
+// every state of one demo, so the picture does not jump.
 func Frame(s State, width, height int, st style) string {
 	width = min(max(width, 60), 120)
 	rowsPerDecade := 2
@@ -65,7 +65,7 @@ func partLine(p Part, width int, st style) string {
 		strings.Repeat(" ", cells-ansi.StringWidth(b)), p.Text)
 }
 
-// lastFigure tells the newest result.
+// lastFigure returns the newest result.
 func lastFigure(s State, st style) string {
 	if len(s.Figures) == 0 {
 		return ""

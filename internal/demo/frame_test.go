@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// story returns states as a demo on an ordinary machine goes through them.
+// story returns the states of a demo on an ordinary machine.
 func story() map[string]State {
 	begun := State{
 		Planned: 20 * time.Second, Tick: tick,
@@ -85,7 +85,7 @@ func TestFrames(t *testing.T) {
 	golden(t, "table", Table(story()["3-shared"].Figures, styleFor(false)))
 }
 
-// Colours change nothing but colours.
+// Colours change only colours.
 func TestColours(t *testing.T) {
 	for name, s := range story() {
 		if diff := cmp.Diff(Frame(s, 80, 30, styleFor(false)), ansi.Strip(Frame(s, 80, 30, styleFor(true)))); diff != "" {
@@ -94,8 +94,7 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// Whatever the state and the terminal, a frame is as wide as it may be and
-// always of the same height.
+// In every state and on every terminal a frame keeps to the width, and its height is the same.
 func TestFrameFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := story()["3-shared"]
@@ -176,5 +175,5 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// zero is not a constant, so that dividing by it is no error of the compiler's.
+// zero is not a constant, so the compiler does not reject a division by it.
 func zero() float64 { return 0 }

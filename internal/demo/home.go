@@ -10,25 +10,25 @@ import (
 	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
-// The line of a home, each way, with the buffer that modems have, and what the
-// backup and the download are left of it.
+// This is the line of a home, each way, with the buffer of a modem. homeUp is the limit of the backup and
+// of the download.
 const (
 	homeRate           = 5_000_000 // bytes per second
 	homeBuffer         = homeRate / 5
 	homeTrip           = 20 * time.Millisecond
-	calm               = 2 * homeTrip // a call is as it should be
+	calm               = 2 * homeTrip // below it a call is good
 	homeUp, homeUpText = 4e6, "4MB/s"
 )
 
-// home is where a call, a backup that is sent and a download share a line.
+// home is a line that a call, a backup that is sent and a download share.
 type home struct {
 	pair     *testutil.Pair
-	in, out  *testutil.Receiver // at home, and out there
+	in, out  *testutil.Receiver // at home, and outside
 	up, down *testutil.Sender
 	call     *call
 }
 
-// setUpHome makes the line and all who use it.
+// setUpHome makes the line and all its users.
 func (s *stage) setUpHome() (*home, error) {
 	h := &s.home
 	line := relay.RoundTrip(homeTrip)
@@ -61,7 +61,7 @@ func (s *stage) setUpHome() (*home, error) {
 	return h, err
 }
 
-// close ends all of it, as far as it was begun.
+// close ends all parts that have begun.
 func (h *home) close() []error {
 	var errs []error
 	if h.call != nil {
@@ -83,8 +83,8 @@ func (h *home) close() []error {
 	return errs
 }
 
-// atHome: a call, first as bad as a backup and a download make it, then beside
-// the same with limits.
+// atHome plays a call: first with the delays that a backup and a download cause, then beside the same two with
+// limits.
 func (p *program) atHome(ctx context.Context, length time.Duration) error {
 	h, err := p.stage.setUpHome()
 	if err != nil {
@@ -117,7 +117,7 @@ func (p *program) atHome(ctx context.Context, length time.Duration) error {
 			return err
 		}
 	}
-	// What is in the modem's buffers already, leaves first.
+	// Data in the modem's buffers leave first.
 	if err := testutil.Sleep(ctx, length/5); err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func (m model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.state, m.started = msg, true
 	case tea.KeyPressMsg:
 		if key := msg.String(); key == "ctrl+c" || key == "q" || key == "esc" {
-			m.interrupt() // the demo cleans up and then says that it has ended
+			m.interrupt() // the demo cleans up and then sends ended
 		}
 	case ended:
 		return m, tea.Quit
@@ -45,11 +45,9 @@ func (m model) View() tea.View {
 	return tea.NewView(Frame(m.state, m.width, m.height, styleFor(true)))
 }
 
-// runLive directs the demo beside its live picture; the last frame stays on the
-// terminal.
+// runLive directs the demo with its live picture; the last frame stays on the terminal.
 func runLive(ctx context.Context, cancel func(), d *director, out io.Writer) error {
-	// Signals reach ctx through whoever made it; here they would end the
-	// picture before the demo has cleaned up.
+	// Signals reach ctx through its creator. Here they would end the picture before the demo has cleaned up.
 	program := tea.NewProgram(model{width: 80, height: 24, interrupt: cancel},
 		tea.WithOutput(out), tea.WithoutSignalHandler(), tea.WithFPS(20))
 	finished := make(chan error, 1)

@@ -10,8 +10,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// connections shows each connection to a port; full is the rate of the longest
-// bar, 0 = the fastest one's.
+// connections shows each connection to a port; full is the rate of the longest bar, 0 = that of the fastest one.
 func (p *program) connections(name string, port uint16, full float64) func(from, to testutil.Instant) []Part {
 	return func(from, to testutil.Instant) []Part {
 		rates := p.stage.rx.ConnGoodputs(port, from, to)

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// plainEvery is how often a line is printed where there is no terminal.
+// plainEvery is the interval of the lines where there is no terminal.
 const plainEvery = 500 * time.Millisecond
 
-// plain prints the demo as lines that follow each other.
+// plain prints the demo as successive lines.
 type plain struct {
 	out      io.Writer
 	scene    int // already announced, counted from 1
@@ -18,8 +18,7 @@ type plain struct {
 	next     time.Duration
 }
 
-// show prints what is new in the state. What cannot be written is lost; the
-// figures at the end are checked.
+// show prints the new parts of the state. A failed write is lost; the write of the figures at the end is checked.
 func (p *plain) show(s State) {
 	if p.scene == 0 {
 		fmt.Fprintf(p.out, "netnice demo: real traffic, as its receiver counts it, for about %.0f s\n", s.Planned.Seconds())

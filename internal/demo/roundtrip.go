@@ -8,8 +8,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// roundTrip runs the same traffic over two links of the same kind at the same
-// rate, one limited by netnice and one by HTB.
+// roundTrip runs the same traffic over two links of the same kind at the same rate, one limited by netnice and one
+// by HTB.
 func (p *program) roundTrip(ctx context.Context, length time.Duration) error {
 	if err := p.stage.setUpHTB(limit); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (p *program) roundTrip(ctx context.Context, length time.Duration) error {
 	return nil
 }
 
-// roundTripFigures judges our round trip by HTB's, which also is a figure.
+// roundTripFigures judges netnice's round trip by HTB's, which also is a figure.
 func roundTripFigures(ours, theirs time.Duration) []Figure {
 	f := Figure{What: "RTT, netnice", Value: ours.Seconds() * 1e3, Unit: "ms", Text: formatTrip(ours), Wanted: "a tenth of HTB's", Verdict: Near}
 	switch {
@@ -67,7 +67,7 @@ func roundTripFigures(ours, theirs time.Duration) []Figure {
 	}}
 }
 
-// median of a sender's smoothed round trips.
+// median returns the median of a sender's smoothed round trips.
 func median(tx *testutil.Sender, from, to testutil.Instant) time.Duration {
 	return testutil.Percentile(tx.RTT(from, to), 50)
 }

@@ -17,7 +17,7 @@ type scene struct {
 	play   func(context.Context, time.Duration) error
 }
 
-// The limits of the demo, in IP bytes per second, and as they are typed.
+// These are the limits of the demo, in IP bytes per second, and as typed.
 const (
 	limit, limitText         = 10e6, "10MB/s"
 	userLimit, userLimitText = 20e6, "20MB/s"
@@ -25,7 +25,7 @@ const (
 	many                     = 8 // connections of the greedier of the user's programs
 )
 
-// script is the story. Later scenes use what earlier ones started.
+// script returns the story. Later scenes use the programs of earlier ones.
 func (d *director) script() []scene {
 	p := &program{director: d}
 	return []scene{
@@ -40,7 +40,7 @@ func (d *director) script() []scene {
 	}
 }
 
-// program carries from scene to scene who sends.
+// program carries the senders from scene to scene.
 type program struct {
 	*director
 	tx        *testutil.Sender
@@ -82,8 +82,7 @@ func (p *program) limited(ctx context.Context, length time.Duration) error {
 	return p.held(limit, settled, p.tx)
 }
 
-// inForce measures from the end of the command until the receiver gets no more
-// than a fifth too much.
+// inForce returns the time from the end of the command until the receiver gets at most a fifth more than the limit.
 func inForce(rx *testutil.Receiver, from, to testutil.Instant) Figure {
 	const window, longest = 100 * time.Millisecond, 3 * time.Second
 	f := Figure{What: "in force after the command", Unit: "ms", Wanted: "within 100 ms"}
@@ -143,7 +142,7 @@ func (p *program) fork(ctx context.Context, length time.Duration) error {
 
 func (p *program) user(ctx context.Context, length time.Duration) error {
 	var err error
-	// First the limit, then the programs: a user's limit needs nothing running.
+	// The limit precedes the programs: a user's limit needs no running program.
 	p.stage.userLimited = true
 	if _, _, err = p.command(ctx, userLimit, "set", "--user", p.stage.user(), "--up", userLimitText); err != nil {
 		return err
@@ -202,8 +201,8 @@ func (p *program) lift(ctx context.Context, length time.Duration) error {
 	return nil
 }
 
-// rate measures IP bytes per second to a port (0 = all) from then until now;
-// the senders say how much of what they sent was headers.
+// rate returns the IP bytes per second to a port (0 = all) from then until now; the senders report the share of
+// headers.
 func (p *program) rate(from testutil.Instant, port uint16, senders ...*testutil.Sender) (float64, error) {
 	var conns []testutil.ConnInfo
 	for _, tx := range senders {
@@ -217,7 +216,7 @@ func (p *program) rate(from testutil.Instant, port uint16, senders ...*testutil.
 	return payload * testutil.HeadersOfAll(conns).IPFactor, nil
 }
 
-// held adds a figure about the rate that all senders had together since then.
+// held adds a figure for the rate of all senders together since then.
 func (p *program) held(limit float64, from testutil.Instant, senders ...*testutil.Sender) error {
 	rate, err := p.rate(from, 0, senders...)
 	if err != nil {
@@ -227,7 +226,7 @@ func (p *program) held(limit float64, from testutil.Instant, senders ...*testuti
 	return nil
 }
 
-// half is a figure about two programs that should get the same.
+// half returns a figure for two programs that should get equal rates.
 func (p *program) half(what string, from testutil.Instant, a, b uint16) Figure {
 	to := testutil.Now().Add(-late)
 	x, y := p.stage.rx.Goodput(a, from, to), p.stage.rx.Goodput(b, from, to)

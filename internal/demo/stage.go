@@ -16,7 +16,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// The receiver's ports, one for each program, so that they can be told apart.
+// The receiver has a port for each program, so that it can distinguish them.
 const (
 	portProgram = 5001 + iota
 	portChild
@@ -25,10 +25,10 @@ const (
 	portLimited
 )
 
-// stage is what the demo makes and removes.
+// stage holds the objects that the demo makes and removes.
 type stage struct {
 	netnice      netnice
-	daemonBefore bool // one ran already
+	daemonBefore bool // a daemon ran already
 	pair         *testutil.Pair
 	rx           *testutil.Receiver
 	other        *testutil.Pair // with HTB
@@ -36,7 +36,7 @@ type stage struct {
 	senders      []*testutil.Sender
 	home         home // a slow line, with a call
 	uid          uint32
-	limited      []string // processes whose limits are to be lifted at the end
+	limited      []string // processes whose limits the demo lifts at the end
 	userLimited  bool
 }
 
@@ -95,8 +95,7 @@ func (s *stage) daemon(ctx context.Context) (int, bool) {
 	return status.PID, true
 }
 
-// close removes everything; gone says whether a daemon that was started for
-// the demo has left.
+// close removes everything; gone says whether a daemon that the demo started has left.
 func (s *stage) close(ctx context.Context) (gone bool, err error) {
 	var errs []error
 	pid, running := 0, false
@@ -106,8 +105,7 @@ func (s *stage) close(ctx context.Context) (gone bool, err error) {
 	if s.userLimited {
 		errs = append(errs, s.liftUser(ctx))
 	}
-	// What is left in a socket would hold its limit until TCP gives up, for its link
-	// goes.
+	// Data left in a socket would hold its limit until TCP gives up, because its link disappears.
 	for _, pid := range s.limited {
 		_, err := s.netnice.Output(ctx, "unset", "--pid", pid)
 		errs = append(errs, err)
@@ -132,7 +130,7 @@ func (s *stage) close(ctx context.Context) (gone bool, err error) {
 	return gone || !running, errors.Join(errs...)
 }
 
-// user names the spare user, for commands.
+// user returns the spare user's id for commands.
 func (s *stage) user() string { return strconv.FormatUint(uint64(s.uid), 10) }
 
 func (s *stage) liftUser(ctx context.Context) error {
@@ -143,7 +141,7 @@ func (s *stage) liftUser(ctx context.Context) error {
 	return err
 }
 
-// awaitEnd waits until the process has ended, at most until ctx does.
+// awaitEnd waits until the process has ended, or until ctx ends.
 func awaitEnd(ctx context.Context, pid int) bool {
 	for {
 		if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
@@ -155,7 +153,7 @@ func awaitEnd(ctx context.Context, pid int) bool {
 	}
 }
 
-// spareUID finds a user id that has neither a name nor a process.
+// spareUID returns a user id without a name and without a process.
 func spareUID(ctx context.Context) (uint32, error) {
 	used := make(map[uint32]bool)
 	entries, err := os.ReadDir("/proc")
@@ -163,7 +161,7 @@ func spareUID(ctx context.Context) (uint32, error) {
 		return 0, fmt.Errorf("list processes: %w", err)
 	}
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil { // else it has ended
+		if info, err := e.Info(); err == nil { // otherwise it has ended
 			if st, ok := info.Sys().(*syscall.Stat_t); ok {
 				used[st.Uid] = true
 			}

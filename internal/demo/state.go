@@ -7,27 +7,27 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// State is all that a picture of the demo shows, at one moment. Its slices are
-// never changed once they are in a State that was shown.
+// State is the complete input of a picture of the demo, at one moment. Its slices never change once a State with
+// them was shown.
 type State struct {
 	Elapsed time.Duration
 	Planned time.Duration // of the whole demo
 	Scene   int           // index into Scenes
 	Scenes  []Scene
 	Limit   float64       // in force now, IP bytes per second; 0 = none
-	Rates   []float64     // what the receiver got, IP bytes per second, per tick
+	Rates   []float64     // received rates, IP bytes per second, per tick
 	Tick    time.Duration // between Rates
-	Parts   []Part        // who contributes now
+	Parts   []Part        // present contributors
 	Figures []Figure
-	Leaving bool // what the demo made is being removed
+	Leaving bool // the demo removes its objects
 	Done    bool
 }
 
 // Scene is a step of the story.
 type Scene struct {
 	Title    string
-	Start    time.Duration // when it began; of use once it did
-	Commands []string      // that were run in it
+	Start    time.Duration // its start, valid after it
+	Commands []string      // commands of the scene
 }
 
 // Part is a connection or a program in the picture.
@@ -42,7 +42,7 @@ func formatRate(bytesPerSec float64) string {
 	return units.FormatRate(uint64(max(bytesPerSec, 0)), units.Bytes)
 }
 
-// exactRate prints a rate with four digits, since 1% is what it is about.
+// exactRate prints a rate with four digits, since its tolerance is 1%.
 func exactRate(bytesPerSec float64) string {
 	switch {
 	case bytesPerSec >= 1e9:

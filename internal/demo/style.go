@@ -2,12 +2,12 @@ package demo
 
 import "charm.land/lipgloss/v2"
 
-// style colours parts of the picture; each keeps the width of what it is given.
+// style colours parts of the picture; each function keeps the width of its text.
 type style struct {
 	bar, dim, bold, good, bad func(string) string
 }
 
-// styleFor returns colours for a terminal and none for anything else.
+// styleFor returns colours for a terminal, and none otherwise.
 func styleFor(terminal bool) style {
 	if !terminal {
 		same := func(s string) string { return s }

@@ -43,7 +43,7 @@ func flowOf(kind string) flow {
 type call struct {
 	mu     sync.Mutex
 	sent   int
-	delays []time.Duration // of arrived packets
+	delays []time.Duration // delays of arrived packets
 	failed error
 }
 

@@ -116,7 +116,7 @@ type figures struct {
 	TCP     float64   `json:"tcp"`     // arrived payload, converted to IP bytes
 	Arrived float64   `json:"arrived"` // arrived part of the sent datagrams
 	Lost    int64     `json:"lost"`
-	First   float64   `json:"first"`          // arrived part of the first datagrams: of 5 s, or the first 50
+	First   float64   `json:"first"`          // arrived part of the first datagrams: those of 5 s, or 50
 	Late    uint64    `json:"late,omitempty"` // datagrams that arrived behind a later one
 	Mode    string    `json:"mode,omitempty"`
 	QueueMS float64   `json:"queue_ms,omitempty"`

@@ -37,8 +37,8 @@ type duties struct {
 
 // trips holds the questions or fetches of a program.
 type trips struct {
-	Begun []testutil.Instant `json:"begun"` // of all trips
-	Ended []testutil.Point   `json:"ended"` // of answered trips: begin and duration
+	Begun []testutil.Instant `json:"begun"` // starts of all trips
+	Ended []testutil.Point   `json:"ended"` // answered trips: start and duration
 }
 
 // seen holds the results of a program so far.
@@ -208,7 +208,7 @@ func (r *role) answer(at string) error {
 	return nil
 }
 
-// fetch gets one answer after the other, and pauses for as long as each took. So it uses at most half of the rate
+// fetch gets one answer after the other, and pauses for as long as each took. It therefore uses at most half of the rate
 // that it could get.
 func (r *role) fetch() {
 	client := &http.Client{Timeout: fetchTimeout, Transport: &http.Transport{DisableKeepAlives: true}}

@@ -122,7 +122,7 @@ func clock(id int32) float64 {
 }
 
 // meter takes the CPU time of both threads in slices of a millisecond. Other load on the machine makes some slices
-// dearer (caches, interrupts), and none cheaper. So the bound of the cheapest quarter shows the cost of the work
+// dearer (caches, interrupts), and none cheaper. The bound of the cheapest quarter therefore shows the cost of the work
 // itself.
 type meter struct {
 	other int // second thread, 0 = none

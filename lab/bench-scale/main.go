@@ -49,7 +49,7 @@ type cell struct {
 	BPFPart     float64             `json:"bpf_part_of_one_cpu"`
 	MachineGB   float64             `json:"machine_cpu_seconds_per_gb"`
 	Programs    map[string]bed.Cost `json:"bpf_programs"`
-	OwnRatio    float64             `json:"charged_over_limit"` // by netnice's own count
+	OwnRatio    float64             `json:"charged_over_limit"` // netnice's own count
 	Faults      map[string]uint64   `json:"faults,omitempty"`   // faults that failed open, in all
 	LimitTook   float64             `json:"limits_set_in_seconds"`
 	LimitCPU    float64             `json:"limits_set_in_daemon_cpu_seconds"`

@@ -1,5 +1,5 @@
-// Command e05-hub re-runs netnice's Figure 6: all on one hub of 10 Mbit/s, one
-// server sends two files and echoes what somebody types.
+// Command e05-hub re-runs netnice's Figure 6: all stations are on one hub of 10 Mbit/s. One server sends two files
+// and echoes the bytes that a person types.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command e06-hub-two-servers re-runs netnice's Figure 7: all on one hub of 10
-// Mbit/s, one server sends two files, another one echoes what somebody types.
+// Command e06-hub-two-servers re-runs netnice's Figure 7: all stations are on one hub of 10 Mbit/s. One server sends
+// two files, and another one echoes the bytes that a person types.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Command e07-switch re-runs netnice's Figure 8: two servers with 100 Mbit/s
-// each to a switch, the others share a segment of 10 Mbit/s behind it. One
-// server sends two files, the other one echoes what somebody types.
+// Command e07-switch re-runs netnice's Figure 8: two servers have 100 Mbit/s each to a switch, and the other
+// stations share a segment of 10 Mbit/s behind it. One server sends two files, and the other one echoes the bytes
+// that a person types.
 package main
 
 import (

@@ -1,7 +1,6 @@
-// Command e08-smooth re-runs nlimit's Figure 4: a connection that fills a link
-// is bursty, one that limited itself by setsockopt is smooth. The paper's link
-// was a LAN of 100 Mbit/s; this is run on such a link, and the limit is a tenth
-// of it.
+// Command e08-smooth re-runs nlimit's Figure 4: a connection that fills a link is bursty, and a connection that
+// limited itself by setsockopt is smooth. The paper's link was a LAN of 100 Mbit/s. The experiment uses such a link,
+// with a limit of a tenth of it.
 package main
 
 import (
@@ -24,7 +23,7 @@ const (
 	step  = 10 * time.Millisecond
 )
 
-// figures of one connection.
+// figures holds the figures of one connection.
 type figures struct {
 	Name  string      `json:"connection"`
 	Rates stat.Spread `json:"rates_per_10ms"`
@@ -77,7 +76,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 }
 
 func connection(ctx context.Context, b *bed.Bed, name string, rate uint64, length time.Duration) (f figures, err error) {
-	// HTB with a deep queue, as a card with its ring is; TBF would drop at 50 ms.
+	// HTB has a deep queue, like a card with its ring; TBF would drop at 50 ms.
 	pair, err := b.ShapedPair(testutil.ShapeHTB, link)
 	if err != nil {
 		return f, err

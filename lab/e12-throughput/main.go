@@ -1,8 +1,6 @@
-// Command e12-throughput re-runs nlimit's Table 1: the most that three
-// programs send without any limit on them, on a machine with and without
-// netnice: nsend (here the lab's sender, a static Go program), slurp (a
-// download: curl from Python's http.server) and socket-test (here iperf3 with
-// four connections).
+// Command e12-throughput re-runs nlimit's Table 1: the highest rates of three programs without any limit on them, on
+// a machine with and without netnice. The programs are nsend (here the lab's sender, a static Go program), slurp (a
+// download: curl from Python's http.server) and socket-test (here iperf3 with four connections).
 package main
 
 import (

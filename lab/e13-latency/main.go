@@ -1,7 +1,6 @@
-// Command e13-latency re-runs nlimit's Table 2: the round trip on a machine
-// with and without the mechanism, with nothing limited, on an idle link; and,
-// because the paper's figure came from its queues, beside a transfer that fills
-// a link of 100 Mbit/s, without a limit and with one of nine tenths of the link.
+// Command e13-latency re-runs nlimit's Table 2: the round trip on a machine with and without the mechanism, without
+// a limit, on an idle link. The paper's figure came from its queues. So the command also measures beside a transfer
+// that fills a link of 100 Mbit/s, without a limit and with one of nine tenths of the link.
 package main
 
 import (
@@ -23,7 +22,7 @@ const (
 	limit = link * 9 / 10
 )
 
-// oneCase is its round trips in milliseconds.
+// oneCase holds the round trips of a case in milliseconds.
 type oneCase struct {
 	name  string
 	trips []float64
@@ -35,7 +34,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err != nil {
 		return err
 	}
-	// The idle link in short turns without and with, since they hardly differ.
+	// The idle link is measured in short turns without and with netnice, since they hardly differ.
 	off, on, err := bed.Quads(ctx, 5, change, func() ([]float64, error) {
 		return trips(ctx, b, length/10, false, false)
 	})

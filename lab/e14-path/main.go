@@ -1,6 +1,6 @@
-// Command e14-path re-runs topp's Table I: a UDP transfer without a congestion control through a token
-// bucket of 28 kbit/s, as it is and paced at what the path carries. The sender offers ten times as
-// much, as the paper's TFTP without its waiting did.
+// Command e14-path re-runs topp's Table I: a UDP transfer without a congestion control through a token bucket of 28
+// kbit/s, unchanged and paced at the path's capacity. The sender offers ten times as much, as the paper's TFTP
+// without its waiting did.
 package main
 
 import (

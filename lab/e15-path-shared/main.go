@@ -1,5 +1,5 @@
-// Command e15-path-shared re-runs topp's Figure 5: the UDP transfer of e14-path beside a TCP connection
-// of another host, which fills the bottleneck.
+// Command e15-path-shared re-runs topp's Figure 5: the UDP transfer of e14-path beside a TCP connection of another
+// host, which fills the bottleneck.
 package main
 
 import (

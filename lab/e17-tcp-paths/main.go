@@ -1,5 +1,5 @@
-// Command e17-tcp-paths re-runs topp's Figures 10 to 12: two hosts send by TCP through a token bucket of
-// 28 kbit/s, as they are, and both paced at what the path carries.
+// Command e17-tcp-paths re-runs topp's Figures 10 to 12: two hosts send by TCP through a token bucket of 28 kbit/s,
+// unchanged, and both paced at the path's capacity.
 package main
 
 import (

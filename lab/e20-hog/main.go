@@ -1,6 +1,6 @@
-// Command e20-hog re-runs Nemesis' Figure 6: what a sender sends on a processor of which another
-// program has a share that grows. The sender calculates for each byte, as in e24-slots: then what it sends is
-// decided by its processor, as on the paper's computer.
+// Command e20-hog re-runs Nemesis' Figure 6: the rate of a sender on a processor of which another program has a
+// growing share. The sender calculates for each byte, as in e24-slots. So its processor time decides its rate, as on
+// the paper's computer.
 package main
 
 import (
@@ -26,7 +26,7 @@ type row struct {
 	OfWhole float64 `json:"over_without"`
 }
 
-// processor is where both are: with another free the sender would go there.
+// processor is the processor of both programs: the sender would move to another free one.
 const processor = 1
 
 func run(ctx context.Context, b *bed.Bed) error {
@@ -56,7 +56,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 			if err := load.Pin(pid, processor); err != nil {
 				return err
 			}
-			// without a share it would have half: at 0 it has next to nothing
+			// Without a share it would have half of the processor: at 0 it has next to nothing.
 			n := share
 			if n == 0 {
 				n = -255

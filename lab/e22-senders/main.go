@@ -1,8 +1,8 @@
-// Command e22-senders re-runs Nemesis' Table 1, scaled so that it bites: three senders that are to
-// send 400, 400 and 200 Mbit/s, in writes of 2 KB, beside four programs of nice -10 that want all
-// processors; held to their rates only, and with the processors reserved by --cpu auto. Then the table as it is printed: its
-// rates, periods and slices on a link of 100 Mbit/s, with senders that need as much of a processor as the paper's did.
-// The receiver, which stands for another computer, has 70 per cent of a processor throughout.
+// Command e22-senders re-runs Nemesis' Table 1, scaled until it matters. Three senders have to send 400, 400 and 200
+// Mbit/s, in writes of 2 KB, beside four programs of nice -10 that use all processors. They run with limits on their
+// rates only, and with the processors reserved by --cpu auto. A second part runs the table as printed: its rates,
+// periods and slices on a link of 100 Mbit/s. Its senders need as much of a processor as the paper's did. The
+// receiver, which stands for another computer, has 70 per cent of a processor throughout.
 package main
 
 import (
@@ -44,7 +44,7 @@ type row struct {
 	Aim   int     `json:"aim_mbit_per_sec"`
 	Sent  float64 `json:"mbit_per_sec"` // IP bytes as netnice counts: payload and 52 bytes of headers for each segment
 	Least float64 `json:"least_second_over_aim"`
-	// Reserved of a processor, and used, in per cent.
+	// Reserved and Used are in per cent of a processor.
 	Reserved float64 `json:"reserved_percent"`
 	Used     float64 `json:"used_percent"`
 	seconds  []float64
@@ -55,7 +55,7 @@ func run(ctx context.Context, b *bed.Bed) error {
 	if err != nil {
 		return err
 	}
-	// It stands for another computer, which no program here keeps from receiving.
+	// The receiver stands for another computer, where no program here keeps it from receiving.
 	if _, err := b.Netnice(ctx, "power", strconv.Itoa(rx.PID()), strconv.Itoa(receiving)); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func measure(ctx context.Context, b *bed.Bed, pair *testutil.Pair, rx *testutil.
 	return rows, reserved(ctx, b, senders, rows)
 }
 
-// reserved notes what stands for the senders.
+// reserved records the reservations of the senders.
 func reserved(ctx context.Context, b *bed.Bed, senders []*testutil.Sender, rows []row) error {
 	text, err := b.Netnice(ctx, "power", "--json")
 	if err != nil {

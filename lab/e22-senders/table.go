@@ -13,7 +13,7 @@ import (
 	"github.com/netnice/netnice/lab/internal/load"
 )
 
-// printed is one line of the paper's table: what a sender wants, and reserves of the link and of a processor.
+// printed is one line of the paper's table: a sender's rate, and its reservations of the link and of a processor.
 type printed struct {
 	aim                 int // Mbit/s
 	period, slice       time.Duration
@@ -29,13 +29,14 @@ var table = []printed{
 
 const (
 	tableLine = "100mbit"
-	// perByte has 10 Mbit/s need 8 per cent of a processor to calculate, and with the rest of sending nearly the 10 that
-	// the paper's needed.
+	// perByte makes 10 Mbit/s need 8 per cent of a processor for calculation. With the rest of the sender's work
+	// that is nearly the 10 per cent that the paper's sender needed.
 	perByte   = 64 * time.Nanosecond
 	printedIs = "Table 1 as printed, run %d"
 )
 
-// asPrinted runs the table's line by line: on a link of 100 Mbit/s, beside programs that take what is left of all processors.
+// asPrinted runs the table line by line: on a link of 100 Mbit/s, beside programs that use the rest of all
+// processors.
 func asPrinted(ctx context.Context, b *bed.Bed) (rows []row, err error) {
 	pair, err := b.LinkedPair(ctx, tableLine)
 	if err != nil {

@@ -1,6 +1,7 @@
-// Command e28-path-in-time re-runs topp's Figures 6 and 7: a UDP transfer through a token bucket of 28 kbit/s beside a TCP
-// connection of another host, every 5 s. Figure 6 is what UDP sends and what it loses, Figure 7 what TCP and UDP have. In the
-// paper TCP takes more and more, until UDP is at its least rate most of the time. The transfer runs as it is and adapted.
+// Command e28-path-in-time re-runs topp's Figures 6 and 7: a UDP transfer through a token bucket of 28 kbit/s beside
+// a TCP connection of another host, in steps of 5 s. Figure 6 shows the sent and lost UDP packets, Figure 7 the
+// rates of TCP and UDP. In the paper TCP takes more and more, until UDP is at its least rate most of the time. The
+// transfer runs unchanged and adapted.
 package main
 
 import (

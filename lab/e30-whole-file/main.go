@@ -1,6 +1,7 @@
-// Command e30-whole-file asks of topp's transfers what the paper could not: when a whole file has arrived. Its TFTP did not wait for
-// confirmations, so no file did. Here TFTP sends in windows of 64 blocks, and sends again what was lost: through the token bucket
-// of 28 kbit/s, alone and beside a TCP connection of another host, as it is and adapted.
+// Command e30-whole-file measures a time of topp's transfers that the paper could not measure: until a whole file
+// has arrived. The paper's TFTP did not wait for confirmations, so no file did. Here TFTP sends in windows of 64
+// blocks, and repeats lost ones. The path is the token bucket of 28 kbit/s, alone and beside a TCP connection of
+// another host, unchanged and adapted.
 package main
 
 import (

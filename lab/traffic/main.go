@@ -1,6 +1,5 @@
-// Command traffic runs senders and a receiver in two namespaces joined by a
-// veth pair, runs commands at given times, and prints what came through: the
-// tool to look at a limit with.
+// Command traffic runs senders and a receiver in two namespaces joined by a veth pair, runs commands at given times,
+// and prints the received traffic. It is the tool to examine a limit with.
 //
 //	go run ./lab/traffic -n 4 -cc bbr -t 5s \
 //	    -at 1s='netnice set --pid $PID --up 10MB/s' -at 3s='netnice unset --pid $PID'
@@ -63,7 +62,7 @@ type options struct {
 	quiet     bool
 }
 
-// timed is a command and when it runs, counted from the start of traffic.
+// timed is a command and its time, counted from the start of traffic.
 type timed struct {
 	after   time.Duration
 	command string

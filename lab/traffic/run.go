@@ -21,7 +21,7 @@ import (
 // is the last.
 const firstPort = testutil.DefaultPort
 
-// lab is one run's namespaces and processes.
+// lab holds one run's namespaces and processes.
 type lab struct {
 	o       options
 	out     io.Writer
@@ -127,8 +127,7 @@ func (l *lab) setUp() error {
 	return nil
 }
 
-// ports returns how many receiving ports are in use: one for each sender, and
-// one for the child if there is to be one.
+// ports returns the number of receiving ports: one for each sender, and one for the child if there is one.
 func (l *lab) ports() int {
 	if l.o.fork > 0 {
 		return l.o.processes + 1
@@ -266,8 +265,7 @@ func (l *lab) watch(ctx context.Context, begin testutil.Instant) error {
 	}
 }
 
-// lines prints the intervals whose samples are in, and returns where the next
-// one begins.
+// lines prints the intervals whose samples have arrived, and returns the start of the next one.
 func (l *lab) lines(begin, next testutil.Instant) testutil.Instant {
 	samples := l.rx.Samples()
 	for len(samples) > 0 && samples[len(samples)-1].T >= next.Add(l.o.interval) {

@@ -1,5 +1,6 @@
-// Command verdicts judges what the experiments have written, prints a table of the papers' figures and ours, and puts it
-// into lab/README.md, so that no figure is copied by hand. Its exit code is 1 if one is missed or was not measured.
+// Command verdicts judges the results of the experiments, and prints a table of the papers' figures and ours. It
+// puts the table into lab/README.md, so that no figure is copied by hand. Its exit code is 1 if one is missed or was
+// not measured.
 package main
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/netnice/netnice/lab/internal/verdict"
 )
 
-// The table's place in the README.
+// begin and end enclose the table in the README.
 const begin, end = "<!-- verdicts: begin -->\n", "<!-- verdicts: end -->"
 
 func main() {

@@ -11,7 +11,7 @@ import (
 )
 
 // Switcher returns a function that switches netnice on and off for comparisons. On means that the daemon is up and
-// limits another process. So all hooks are attached, while no limit covers the measured traffic.
+// limits another process. All hooks are then attached, while no limit covers the measured traffic.
 func (b *Bed) Switcher(ctx context.Context) (func(on bool) error, error) {
 	other, err := b.Start(nil, "sleep", "infinity")
 	if err != nil {
@@ -27,14 +27,14 @@ func (b *Bed) set(ctx context.Context, on bool, other *exec.Cmd) error {
 	if err := b.LimitPID(ctx, other.Process.Pid, 1e6); err != nil {
 		return err
 	}
-	return b.Quiet(ctx) // by then the command's work and the background load of programs are over
+	return b.Quiet(ctx) // the command's work and the background load of programs are then over
 }
 
 // Comparison compares the same measurement without and with netnice.
 type Comparison struct {
 	Off   stat.Spread   `json:"without"`
 	On    stat.Spread   `json:"with"`
-	Ratio stat.Interval `json:"with_over_without"` // from neighbouring runs
+	Ratio stat.Interval `json:"with_over_without"` // ratios of neighbouring runs
 	Raw   [2][]float64  `json:"runs"`              // without, with
 }
 

@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// Options of the command line.
+// Options holds the options of the command line.
 type Options struct {
 	Quick    bool
 	All      bool
-	RTTs     []time.Duration // nil = not given, as Losses
+	RTTs     []time.Duration // nil = not given, like Losses
 	Losses   []float64
 	Only     *regexp.Regexp
 	Limiters []string

@@ -9,8 +9,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
-// Traffic lets every sender send for the cell's interval and returns the
-// figures of it.
+// Traffic has every sender send for the cell's interval and returns the figures.
 func (s *Site) Traffic(ctx context.Context, c Cell) (CellFigures, error) {
 	f := CellFigures{Cell: c, Name: c.Name(), Limiter: c.Limiter, Rate: c.Rate, Connections: c.Conns, Congestion: c.Congestion, IPv6: c.IPv6, Loss: c.Loss}
 	if c.Distant() {
@@ -70,8 +69,8 @@ func (s *Site) Traffic(ctx context.Context, c Cell) (CellFigures, error) {
 	return f, nil
 }
 
-// stop ends the senders and notes what they say, round trips between two
-// instants; it returns their connections.
+// stop ends the senders and records their reports, with round trips between two instants. It returns their
+// connections.
 func (s *Site) stop(f *CellFigures, from, to testutil.Instant) (conns []testutil.ConnInfo, err error) {
 	for i, tx := range s.TX {
 		report, err := tx.Stop()
@@ -86,8 +85,8 @@ func (s *Site) stop(f *CellFigures, from, to testutil.Instant) (conns []testutil
 	return conns, nil
 }
 
-// sent waits for an instant and returns what has entered the relay, if there is
-// one.
+// sent waits for an instant and returns the relay's counters of the direction to the receiver. They are zero without a
+// relay.
 func (s *Site) sent(ctx context.Context, at testutil.Instant) (relay.Counters, error) {
 	if err := testutil.Sleep(ctx, max(at.Sub(testutil.Now()), 0)); err != nil || s.Pair.Relay == nil {
 		return relay.Counters{}, err

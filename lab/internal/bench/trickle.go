@@ -14,8 +14,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// TrickleProgram is a Python program under trickle, which replaces functions of
-// the C library that our own senders and receivers do not use.
+// TrickleProgram is a Python program under trickle. trickle replaces functions of the C library that the lab's own
+// senders and receivers do not use.
 type TrickleProgram struct {
 	Stdin  io.Writer
 	Stdout *bufio.Reader
@@ -23,9 +23,8 @@ type TrickleProgram struct {
 	stderr bytes.Buffer
 }
 
-// StartTrickle starts a program, which gets an address and a port as arguments,
-// under trickle with one of its limits, -u or -d. It waits for the line by which
-// the program says that it is ready.
+// StartTrickle starts a program under trickle with one of its limits, -u or -d. The program gets an address and a
+// port as arguments. StartTrickle waits for the line by which the program says that it is ready.
 func StartTrickle(n *testutil.NetNS, limit string, bytesPerSec uint64, program string, at netip.AddrPort) (*TrickleProgram, error) {
 	t := new(TrickleProgram)
 	// Its limits are in units of 1024 bytes/s.
@@ -51,7 +50,7 @@ func StartTrickle(n *testutil.NetNS, limit string, bytesPerSec uint64, program s
 	return t, nil
 }
 
-// PID of the process.
+// PID returns the pid of the process.
 func (t *TrickleProgram) PID() int { return t.cmd.Process.Pid }
 
 // Close ends the program.

@@ -28,7 +28,7 @@ type Figures struct {
 	After    stat.Spread   `json:"after"`            // per 100 ms, from 1 s after the command's end on
 	Ratio    float64       `json:"after_over_limit"` // mean
 	Command  time.Duration `json:"command_took_ns"`
-	Settled  time.Duration `json:"settled_after_ns"` // from the command's start to the first 100 ms within 10% of the limit, and so the next four; -1: never
+	Settled  time.Duration `json:"settled_after_ns"` // from the command's start to the first of five windows of 100 ms within 10% of the limit; -1: never
 	Seconds  []float64     `json:"per_second_after"`
 	Series   []float64     `json:"series"`
 	StepNS   time.Duration `json:"series_step_ns"`

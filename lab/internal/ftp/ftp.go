@@ -1,4 +1,4 @@
-// Package ftp serves a file by vsftpd, alone or by fair-inetd, and tells the downloads' connections.
+// Package ftp serves a file by vsftpd, alone or under fair-inetd, and identifies the downloads' connections.
 package ftp
 
 import (
@@ -20,20 +20,20 @@ const (
 	size    = 128 << 20 // bytes of the file
 	large   = 100_000   // bytes: a download's data connection, not its control connection
 
-	// Path is the file's.
+	// Path is the path of the file.
 	Path = "file"
-	// Name is what serves and fetches it.
+	// Name names the server and the client.
 	Name = "vsftpd and curl"
 )
 
-// Server is a file and what serves it.
+// Server is a file and the configuration of its server.
 type Server struct {
 	b     *bed.Bed
 	inetd string // inetd.conf
 	alone string // vsftpd.conf
 }
 
-// New makes the file, and a configuration with these services beside FTP, a line each.
+// New makes the file, and a configuration with other services beside FTP, a line each.
 func New(b *bed.Bed, others string) (s Server, err error) {
 	if _, err := os.Stat(program); err != nil {
 		return s, fmt.Errorf("%w (apt-get install vsftpd)", err)
@@ -61,13 +61,13 @@ func New(b *bed.Bed, others string) (s Server, err error) {
 		os.WriteFile(s.inetd, []byte("ftp stream tcp nowait root "+program+" vsftpd "+each+"\n"+others), 0o644))
 }
 
-// ByInetd serves by netnice's inetd, with flags, until the process is killed.
+// ByInetd serves under netnice's inetd, with flags, until the process is killed.
 func (s Server) ByInetd(ctx context.Context, n *testutil.NetNS, flags ...string) (*exec.Cmd, error) {
 	args := append(append([]string{"--socket", s.b.Socket(), "inetd"}, flags...), s.inetd)
 	return s.start(ctx, n, s.b.Program(), args...)
 }
 
-// Alone serves as it is by itself.
+// Alone serves without inetd.
 func (s Server) Alone(ctx context.Context, n *testutil.NetNS) (*exec.Cmd, error) {
 	return s.start(ctx, n, program, s.alone)
 }
@@ -80,7 +80,7 @@ func (s Server) start(ctx context.Context, n *testutil.NetNS, name string, args 
 	return cmd, bed.WaitForPort(ctx, n, port)
 }
 
-// Downloads are the senders' ports of large connections, in the order in which they began.
+// Downloads returns the senders' ports of large connections, in the order in which they began.
 func Downloads(packets []capture.Packet) (ports []uint16) {
 	bytes := map[uint16]int{}
 	for _, p := range packets {

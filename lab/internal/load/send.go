@@ -13,7 +13,7 @@ import (
 // Sent holds the results of a sender over a while.
 type Sent struct {
 	BytesPerSec float64 `json:"payload_bytes_per_sec"`
-	Percent     float64 `json:"percent"` // of one processor, including its time in the kernel
+	Percent     float64 `json:"percent"` // per cent of one processor, including its time in the kernel
 }
 
 const settle = 400 * time.Millisecond

@@ -12,11 +12,11 @@ var (
 	high = math.Inf(1)
 )
 
-// single is why a byte waits longer beside a limited download than the paper's did.
+// single is the reason for which a byte waits longer beside a limited download than in the paper.
 const single = "a byte that comes at any time waits, there and back, for the packet that is just on its way: 1.2 ms each, 42% of the time; " +
 	"beside half of the rate it waits half as long (the next row), and beside nobody 0.3 to 0.4 ms. The paper's byte and its senders went by one clock of 100 Hz"
 
-// criteria are all there are. A bound is changed before the run that it judges, never after.
+// criteria returns all criteria. A bound is changed before the run that it judges, never after.
 func criteria() []Criterion {
 	list := []Criterion{
 		{"e01-overhead", "E1", "file over lo, with netnice over without", "1.02", 0.97, high, "", at("loopback.with_over_without.median")},
@@ -100,15 +100,15 @@ func criteria() []Criterion {
 	return list
 }
 
-// soonInSlots is the part of the packets of e24-slots that arrives within 100 us of another, for a size of writes, with a whole
-// processor and without a line.
+// soonInSlots returns the part of the packets of e24-slots that arrives within 100 us of another, for a size of
+// writes, with a whole processor and without a line.
 func soonInSlots(write int64) func(gjson.Result) []float64 {
 	return eachRow(func(row gjson.Result) (float64, bool) {
 		return row.Get("under_100us").Float(), row.Get("line").String() == "" && row.Get("write_bytes").Int() == write && row.Get("n").Int() == 100
 	})
 }
 
-// at are the numbers at a path of gjson's.
+// at returns the numbers at a path of gjson's syntax.
 func at(path string) func(gjson.Result) []float64 { return scaled(path, 1) }
 
 func scaled(path string, by float64) func(gjson.Result) []float64 {
@@ -128,7 +128,7 @@ func both(a, b func(gjson.Result) []float64) func(gjson.Result) []float64 {
 	return func(f gjson.Result) []float64 { return append(a(f), b(f)...) }
 }
 
-// over divides one by one.
+// over divides one figure by another.
 func over(path, by string) func(gjson.Result) []float64 {
 	return func(f gjson.Result) []float64 {
 		a, b := at(path)(f), at(by)(f)
@@ -142,7 +142,7 @@ func over(path, by string) func(gjson.Result) []float64 {
 	}
 }
 
-// aboveOver divides what two figures are above a third.
+// aboveOver divides the distances of two figures from a third one.
 func aboveOver(path, by, above string) func(gjson.Result) []float64 {
 	return func(f gjson.Result) []float64 {
 		for _, p := range []string{path, by, above} {
@@ -155,7 +155,8 @@ func aboveOver(path, by, above string) func(gjson.Result) []float64 {
 	}
 }
 
-// packetsForAFile is how many packets the second of two transfers sends for what arrives, over how many the first does.
+// packetsForAFile returns, for the second of two transfers, the packets sent per arrived byte, over that of the
+// first.
 func packetsForAFile(f gjson.Result) []float64 {
 	perByte := func(t gjson.Result) float64 {
 		return t.Get("packets_sent").Float() / (t.Get("payload_bits_per_sec").Float() * t.Get("seconds").Float())
@@ -177,7 +178,7 @@ func share(of, other string) func(gjson.Result) []float64 {
 	}
 }
 
-// part is that of one key among all values of an object.
+// part returns the value of one key as a part of all values of an object.
 func part(object, key string) func(gjson.Result) []float64 {
 	return func(f gjson.Result) []float64 {
 		sum := 0.0

@@ -2,8 +2,8 @@ package verdict
 
 import "github.com/tidwall/gjson"
 
-// laterCriteria are those of what the papers show beside their numbered results: tender's Table 3, topp's Figures 6 and 7 and its
-// files that never arrived whole, nlimit's remarks on slow lines.
+// laterCriteria returns the criteria for the papers' results beside their numbered ones. These are tender's Table 3,
+// topp's Figures 6 and 7 and its files that never arrived whole, and nlimit's remarks on slow lines.
 func laterCriteria() []Criterion {
 	const cable, dsl, lan = "cable modem", "DSL", "LAN"
 	return []Criterion{
@@ -51,7 +51,7 @@ func ofPackets(of, all string, counts func(row gjson.Result) bool) func(gjson.Re
 	})
 }
 
-// lostInTime is the part of the datagrams of a transfer that is lost, in each span in which some were sent.
+// lostInTime returns the lost part of the datagrams of a transfer, in each span in which some were sent.
 func lostInTime(transfer string) func(gjson.Result) []float64 {
 	return func(f gjson.Result) (list []float64) {
 		lost, sent := at(transfer+".packets_lost_by_5_s")(f), at(transfer+".packets_sent_by_5_s")(f)
@@ -64,7 +64,7 @@ func lostInTime(transfer string) func(gjson.Result) []float64 {
 	}
 }
 
-// partBelow is the part of the values at a path that are below a bound.
+// partBelow returns the part of the values at a path that are below a bound.
 func partBelow(path string, bound float64) func(gjson.Result) []float64 {
 	return func(f gjson.Result) []float64 {
 		values := at(path)(f)
@@ -81,12 +81,12 @@ func partBelow(path string, bound float64) func(gjson.Result) []float64 {
 	}
 }
 
-// echoOf is the path of a line's median echo in a state.
+// echoOf returns the path of a line's median echo in a state.
 func echoOf(line, state string) string {
 	return `#(case=="` + line + `, ` + state + `").round_trip_ms.median`
 }
 
-// addedBy is what a state adds to the echo of a line that is idle, in milliseconds.
+// addedBy returns the time that a state adds to the echo of an idle line, in milliseconds.
 func addedBy(line, state string) func(gjson.Result) []float64 {
 	return func(f gjson.Result) []float64 {
 		idle, busy := f.Get(echoOf(line, "idle")), f.Get(echoOf(line, state))
@@ -97,7 +97,7 @@ func addedBy(line, state string) func(gjson.Result) []float64 {
 	}
 }
 
-// addedOver is what a transfer adds on one line, over what it adds on another.
+// addedOver returns the time that a transfer adds on one line, over the time that it adds on another.
 func addedOver(line, other string) func(gjson.Result) []float64 {
 	return func(f gjson.Result) []float64 {
 		a, b := addedBy(line, "saturated")(f), addedBy(other, "saturated")(f)
@@ -108,7 +108,7 @@ func addedOver(line, other string) func(gjson.Result) []float64 {
 	}
 }
 
-// addedPackets is what a limited transfer adds, in times that a full packet takes on the line.
+// addedPackets returns the time that a limited transfer adds, in durations of a full packet on the line.
 func addedPackets(line string) func(gjson.Result) []float64 {
 	return func(f gjson.Result) []float64 {
 		added, packet := addedBy(line, "limited")(f), f.Get(`#(case=="`+line+`, limited").packet_ms`)

@@ -1,5 +1,5 @@
-// Package verdict judges what the experiments have measured by criteria that are written down before: the papers'
-// figures, or what netnice promises. It measures nothing.
+// Package verdict judges the measurements of the experiments by criteria that are written down before: the papers'
+// figures, or netnice's promises. It measures nothing.
 package verdict
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Criterion is what some figures of an experiment have to be.
+// Criterion is a requirement on some figures of an experiment.
 type Criterion struct {
 	Experiment string // the folder's name
 	Papers     string // the contract's number of the experiment: E2
@@ -19,13 +19,13 @@ type Criterion struct {
 	Paper      string  // the paper's figure, "" if it gives none
 	Least      float64 // bounds of each value; math.Inf: none
 	Most       float64
-	// Because says why the paper's figure is not to be had here, and what shows that. Then a miss is no failure.
+	// Because is the reason why the paper's figure is impossible here, with its evidence. Then a miss is no failure.
 	Because string
 
 	of func(figures gjson.Result) []float64
 }
 
-// Verdict is what became of a criterion.
+// Verdict is the result for a criterion.
 type Verdict struct {
 	Criterion
 	Values []float64 // none: they were not measured
@@ -47,7 +47,7 @@ func (v Verdict) Pass() bool {
 	return len(v.Values) > 0 && !slices.ContainsFunc(v.Values, func(x float64) bool { return !(x >= v.Least && x <= v.Most) })
 }
 
-// Word is the verdict in a word.
+// Word returns the verdict in a word.
 func (v Verdict) Word() string {
 	switch {
 	case len(v.Values) == 0:
@@ -60,7 +60,7 @@ func (v Verdict) Word() string {
 	return "miss"
 }
 
-// Ours is what was measured.
+// Ours returns the measured values.
 func (v Verdict) Ours() string {
 	if len(v.Values) == 0 {
 		return "-"
@@ -72,7 +72,7 @@ func (v Verdict) Ours() string {
 	return low + " to " + high
 }
 
-// Wanted are the bounds.
+// Wanted returns the bounds.
 func (c Criterion) Wanted() string {
 	switch {
 	case math.IsInf(c.Most, 1):
@@ -98,7 +98,7 @@ func figure(x float64) string {
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.3f", x), "0"), ".")
 }
 
-// Table is the verdicts for people, in Markdown.
+// Table returns the verdicts as a table in Markdown.
 func Table(list []Verdict) string {
 	var b strings.Builder
 	b.WriteString("| | figure | paper | wanted | ours | verdict |\n|---|---|---|---|---|---|\n")
@@ -116,7 +116,7 @@ func Table(list []Verdict) string {
 	return b.String()
 }
 
-// Experiments are those that have a criterion, in order.
+// Experiments returns the experiments with a criterion, in order.
 func Experiments() (list []string) {
 	for _, c := range criteria() {
 		if !slices.Contains(list, c.Experiment) {
