@@ -9,24 +9,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// agentName is the argv[0] by which this program knows that it is to be one of
-// the limited programs of a test, not the test.
+// agentName is the argv[0] that tells this program to run as one of the limited programs of a test, and not as the
+// test.
 const agentName = "netnice-e2e-agent"
 
-// What an agent may do, argv[1].
+// An agent has one of these tasks, in argv[1].
 const (
 	agentURing      = "uring"       // ADDRESS plain|sqpoll|fixed|unseen: send by io_uring
-	agentOptions    = "options"     // print what the kernel says to others' socket options
-	agentInTurn     = "in-turn"     // ADDRESS PORT: send to addresses from that one on in turn, as lines say
+	agentOptions    = "options"     // print the kernel's answers to other software's socket options
+	agentInTurn     = "in-turn"     // ADDRESS PORT: send in turn to addresses from that one on, for each input line
 	agentFlood      = "flood"       // ADDRESS...: send to the first, and by children to the others
 	agentIdle       = "idle"        // wait for a line
-	agentExec       = "exec"        // PROGRAM ARGS...: wait for a line, and become that
-	agentQUICServer = "quic-server" // ADDRESS FILE: send it to each client
-	agentQUICClient = "quic-client" // ADDRESS FILE: write what the server sends
+	agentExec       = "exec"        // PROGRAM ARGS...: wait for a line, and exec the program
+	agentQUICServer = "quic-server" // ADDRESS FILE: send the file to each client
+	agentQUICClient = "quic-client" // ADDRESS FILE: write the server's data to the file
 )
 
-// agentArgs is the command line of an agent. The name is set by a shell, since
-// netnice run, too, runs programs by their path.
+// agentArgs returns the command line of an agent. A shell sets the name, since netnice run, too, runs programs by
+// their path.
 func agentArgs(role string, args ...string) []string {
 	return append([]string{"/proc/self/exe", agentName, role}, args...)
 }

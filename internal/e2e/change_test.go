@@ -8,8 +8,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Demand 4 of the core: a limit that changes in mid-transfer holds at its new
-// rate within 100 ms after the command returned.
+// A limit changes in mid-transfer (demand 4 of the core). Its new rate holds within 100 ms after the command
+// returned.
 
 func TestChangeInMidTransfer(t *testing.T) {
 	t.Parallel()
@@ -30,7 +30,7 @@ func TestChangeInMidTransfer(t *testing.T) {
 	}
 }
 
-// Tree and user level at once: the lower one holds, whichever it is.
+// The tree and the user have a limit at once: the lower one holds, whichever it is.
 func TestChangeOnTwoLevels(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestChangeInMidTransfer and TestNestedTrees")
 	t.Parallel()
@@ -52,8 +52,7 @@ func TestChangeOnTwoLevels(t *testing.T) {
 	}
 }
 
-// A process inside one blocking send obeys. The limit at the start makes the
-// send last.
+// A process inside one blocking send obeys. The limit at the start makes the send last.
 func TestChangeInsideOneSend(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -70,16 +69,14 @@ func TestChangeInsideOneSend(t *testing.T) {
 	f.free("lifted", f.must("unset", "--pid", x.pid()), freely, x.port)
 }
 
-// Limits come and go: each one holds, and each time the connection is free
-// again.
+// The test sets and lifts limits in turn: each one holds, and each time the connection is free again.
 func TestSetAndUnsetAgain(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
 	x := f.send(testutil.SenderConfig{Connections: 2})
 	for range 4 {
 		at := f.must("set", "--pid", x.pid(), "--up", "4MB/s")
-		// What a flow of GB/s has lost before the limit takes TCP a timeout of
-		// 200 ms to send again.
+		// TCP needs a timeout of 200 ms to repeat the data that a flow of GB/s lost before the limit.
 		f.holdsFor("limited", at.Add(200*time.Millisecond), 400*time.Millisecond, 4e6, 0.07, x.port)
 		at = f.must("unset", "--pid", x.pid())
 		if got := f.rate(at.Add(settle), at.Add(settle+200*time.Millisecond), x.port); got < freely {
@@ -88,9 +85,8 @@ func TestSetAndUnsetAgain(t *testing.T) {
 	}
 }
 
-// A connection of keystrokes, or none, under a low limit is free at once when that is
-// lifted, whatever rate TCP has learned meanwhile: a megabyte comes as if there had
-// been no limit.
+// A connection carries keystrokes, or nothing, under a low limit. When the limit is lifted, the connection is free
+// at once, whatever rate TCP has measured meanwhile: a megabyte arrives as if there had been no limit.
 func TestLiftAfterKeystrokes(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestChangeInMidTransfer")
 	t.Parallel()
@@ -132,7 +128,7 @@ wait()
 			})
 			end := testutil.Now()
 			t.Logf("%v after the limit was lifted", end.Sub(begin))
-			// 10 ms without a limit; the last keystroke may wait for its turn still
+			// It takes 10 ms without a limit; the last keystroke may still wait for its departure time.
 			if !came || end.Sub(begin) > time.Second && cpus.excuse(begin, end) == "" {
 				t.Errorf("%.0f and %.0f bytes of %d came", f.rx.Bytes(ports[0], end), f.rx.Bytes(ports[1], end), size)
 			}

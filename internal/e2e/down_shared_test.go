@@ -8,8 +8,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Sockets of several processes share a port, and a program that they have attached gives all that comes to the one of
-// the limited process: the limit holds, whichever of them the addresses stand for.
+// Sockets of several processes share a port. An attached program gives all received packets to the socket of the
+// limited process. The limit holds, whichever socket the addresses would select.
 func TestDownSharedByProgram(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

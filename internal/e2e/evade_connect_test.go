@@ -6,7 +6,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// New connections in every rhythm: none is early enough to matter.
+// New connections begin in every rhythm: none leads the limit by a noticeable amount.
 func TestEvadeByConnections(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestShortConnections and TestForgottenConnections")
 	evade(t, func(f *field) {

@@ -9,8 +9,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Thousands of processes, each of which sends a little on a connection of its
-// own; a hundred thousand with NETNICE_TEST_LONG=1.
+// Thousands of processes send a little each on a connection of their own; a hundred thousand with
+// NETNICE_TEST_LONG=1.
 func TestEvadeByForkStorm(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestEvadeByProcesses and TestForksWhileLimitIsSet")
 	// Not parallel: it floods the machine.
@@ -78,7 +78,7 @@ wait()
 	}
 }
 
-// wait is read for what takes longer.
+// wait is read with another time limit.
 func (x *script) wait(word string, limit time.Duration) {
 	x.t.Helper()
 	select {

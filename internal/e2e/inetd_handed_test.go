@@ -10,8 +10,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// handing opens the sockets that systemd would, and becomes inetd, which could open none of the same
-// addresses itself.
+// handing opens the sockets that systemd would open, and becomes inetd. inetd could not open the same addresses
+// itself.
 const handing = `
 import fcntl
 tcp = socket.create_server(("0.0.0.0", 7001))
@@ -26,8 +26,8 @@ os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="2", LISTEN_FDNAMES="a
 os.execv(sys.argv[1], sys.argv[1:])
 `
 
-// Sockets that a service manager has opened are served, each by the service with its type and
-// port; sessions have neither them nor what said so.
+// A service manager has opened sockets. The service with the type and port of a socket serves it. Sessions inherit
+// neither these sockets nor the variables that name them.
 func TestInetdHandedSockets(t *testing.T) {
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
@@ -57,7 +57,7 @@ u.sendto(b"it", (sys.argv[1], 7002))
 say("udp", u.recv(100).decode())
 `, f.A4.String())
 	for range 2 {
-		// standard input, output and error are the connection
+		// Standard input, output and error are the connection.
 		if got := asking.read("tcp"); got != "listen 0 sockets 3" {
 			t.Errorf("a session has %q", got)
 		}

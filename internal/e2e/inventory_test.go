@@ -17,7 +17,7 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// object is something in the kernel that a daemon made.
+// object is an object in the kernel that a daemon made.
 type object struct {
 	kind string // prog, map or link
 	id   uint32
@@ -33,7 +33,7 @@ func objectsOf(t *testing.T, pid int) map[object]bool {
 	return found
 }
 
-// holds adds what a process holds, by its folder in /proc, and says whether it has any file
+// holds adds the objects that a process holds, by its folder in /proc. It says whether the process has any file
 // open.
 func holds(process string, found map[object]bool) bool {
 	files, _ := filepath.Glob(process + "/fdinfo/*")
@@ -55,7 +55,7 @@ func holds(process string, found map[object]bool) bool {
 	return len(files) > 0
 }
 
-// exists says whether the kernel has the object still.
+// exists says whether the kernel still has the object.
 func (o object) exists() bool {
 	var err error
 	var c interface{ Close() error }
@@ -76,11 +76,10 @@ func (o object) exists() bool {
 	return true
 }
 
-// ours lists the programs of the machine that bear netnice's names, whoever made
-// them, with their maps and links.
+// ours lists the programs of the machine with netnice's names, of any process, with their maps and links.
 func ours(t *testing.T) map[object]bool { return oursBut(t, func(object) bool { return false }) }
 
-// oursBut is ours without some programs and what belongs to them.
+// oursBut is ours without some programs and their maps and links.
 func oursBut(t *testing.T, not func(program object) bool) map[object]bool {
 	t.Helper()
 	found := map[object]bool{}
@@ -118,8 +117,7 @@ func oursBut(t *testing.T, not func(program object) bool) map[object]bool {
 	return found
 }
 
-// attached lists the programs on the root cgroup that netnice's kind of hook
-// may have put there.
+// attached lists the programs on the root cgroup at netnice's kinds of hooks.
 func attached(t *testing.T) []uint32 {
 	t.Helper()
 	root, err := os.Open(cgroupMount())
@@ -144,9 +142,8 @@ func attached(t *testing.T) []uint32 {
 	return ids
 }
 
-// leaves checks that nothing of what a daemon had made is left, nor anything
-// new with netnice's names. The kernel frees with some delay: after a grace period,
-// which is long while others load programs and take CPUs.
+// leaves checks that no object of a daemon is left, nor any new object with netnice's names. The kernel frees
+// objects with some delay: after a grace period, which is long while other daemons load programs and take CPUs.
 func (s *stage) leaves(made, before map[object]bool) {
 	s.t.Helper()
 	suspect := added(s.t, before)
@@ -172,16 +169,14 @@ func (s *stage) leaves(made, before map[object]bool) {
 	}
 }
 
-// added lists what bears netnice's names and was not there before, without what
-// other daemons of the machine have.
+// added lists the new objects with netnice's names, without those of other daemons of the machine.
 func added(t *testing.T, before map[object]bool) map[object]bool {
 	t.Helper()
 	others := elsewhere()
 	return oursBut(t, func(program object) bool { return before[program] || others[program] })
 }
 
-// elsewhere lists what processes hold: other daemons of the machine, in whose affairs a test
-// has no say.
+// elsewhere lists the objects that processes hold: other daemons of the machine, which are not the test's concern.
 func elsewhere() map[object]bool {
 	found := map[object]bool{}
 	processes, _ := filepath.Glob("/proc/[0-9]*")
@@ -191,8 +186,8 @@ func elsewhere() map[object]bool {
 	return found
 }
 
-// files lists what there is in the folders that begin empty on a stage, but
-// for the log, and below netnice's own in the control groups.
+// files lists the files in the folders that begin empty on a stage, except the log, and below netnice's own in the
+// control groups.
 func (s *stage) files() []string {
 	s.t.Helper()
 	var found []string

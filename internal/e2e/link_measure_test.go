@@ -11,8 +11,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
-// The limit of a link is what its line is measured to carry, also where a lower one stood; a
-// measurement that fails leaves what stood.
+// The limit of a link becomes the measured capacity of its line, also in place of a lower one. A measurement that
+// fails leaves the former limit.
 func TestLinkMeasured(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/daemon TestTrainRate, TestLine")
 	t.Parallel()
@@ -21,7 +21,7 @@ func TestLinkMeasured(t *testing.T) {
 	p := testutil.MustDistantPair(t, relay.Config{
 		AtoB: relay.Path{Delay: 5 * time.Millisecond, Rate: rate}, BtoA: relay.Path{Delay: 5 * time.Millisecond},
 	})
-	s.python(options{in: p.A}, "wait()") // a namespace in which nobody is has no device
+	s.python(options{in: p.A}, "wait()") // a namespace without a process has no device for netnice
 	link := linkOf(t, p.A, testutil.Device)
 	ups := func() (got float64) {
 		t.Helper()

@@ -26,7 +26,7 @@ func linkOf(t *testing.T, n *testutil.NetNS, device string) string {
 	return fmt.Sprintf("link:%s@%d", device, st.Ino)
 }
 
-// A device's limit covers the egress of all programs by the device, and each program has its part. That includes
+// A device's limit covers the egress of all programs by the device, and each program has its part. It includes
 // open and new connections, IPv4, IPv6 and UDP. A new rate holds at once, and so does the end.
 func TestLink(t *testing.T) {
 	// Not parallel: another daemon that leaves takes its callbacks along, for a second.

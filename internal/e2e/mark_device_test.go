@@ -12,9 +12,9 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Marks need no limit on a device, and hold on those that come later, in another namespace than
-// the daemon's, for whatever family and protocol; another daemon takes them over. Programs are on
-// devices while there are marks, and on none before and after.
+// Marks need no limit on a device. They hold on later devices, in another namespace than the daemon's, for every
+// family and protocol; another daemon takes them over. Programs are on devices while there are marks, and on none
+// before and after.
 func TestMarkEverywhere(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestMark")
 	t.Parallel()
@@ -30,7 +30,7 @@ func TestMarkEverywhere(t *testing.T) {
 	watch := f.python(options{in: f.B}, marks, testutil.Device)
 	watch.read("ready")
 	f.onDevice("before", testutil.Device, 0)
-	f.must("set", "--user", "0", "--up", "2GB/s") // nothing to do with marks
+	f.must("set", "--user", "0", "--up", "2GB/s") // the limit is independent of marks
 	f.onDevice("a limit", testutil.Device, 0)
 	f.classes(watch, "without a mark", map[uint16]uint8{x.port: 0, v6: 0, udp: 0x22})
 
@@ -38,7 +38,7 @@ func TestMarkEverywhere(t *testing.T) {
 	f.onDevice("a mark", testutil.Device, 1)
 	f.classes(watch, "marked", map[uint16]uint8{x.port: 0, v6: 46 << 2, udp: 46<<2 | 2})
 
-	// A device that comes, and one that has a limit, too.
+	// A new device appears, and one gets a limit, too.
 	remove := f.join("nn1", "10.96.0")
 	wide := f.python(options{in: f.B}, marks, "nn1")
 	wide.read("ready")
@@ -74,7 +74,7 @@ func TestMarkEverywhere(t *testing.T) {
 	s.leaves(made, before)
 }
 
-// onDevice checks how many programs of marks and limits are at the egress of a device of A.
+// onDevice checks the number of programs of marks and limits at the egress of a device of A.
 func (f *field) onDevice(what, device string, want int) {
 	f.t.Helper()
 	l, err := f.A.Netlink().LinkByName(device)

@@ -7,8 +7,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// nested is a program that is three processes deep; each sends to a port of
-// its own. It prints their pids.
+// nested is a program of three nested processes; each sends to a port of its own. It prints their pids.
 const nested = `
 def child(ports):
     s = connect(ports[0])
@@ -22,8 +21,7 @@ def child(ports):
 child(sys.argv[1:])
 `
 
-// Trees nest: every limit on the path holds, and lifting the one in the middle
-// leaves those around and inside it.
+// Trees nest: every limit on the path holds. The limits around and inside the middle one stay when that is lifted.
 func TestNestedTrees(t *testing.T) {
 	t.Parallel()
 	f := newField(upStage(t))
@@ -34,7 +32,7 @@ func TestNestedTrees(t *testing.T) {
 
 	f.must("set", "--pid", inner, "--up", "1MB/s")
 	f.must("set", "--pid", outer, "--up", "5MB/s")
-	at := f.must("set", "--pid", middle, "--up", "2MB/s") // set last, with both others there
+	at := f.must("set", "--pid", middle, "--up", "2MB/s") // set last, with both others in place
 	f.holds("inner", at, 1e6, c)
 	f.holds("middle with inner", at, 2e6, b, c)
 	f.holds("all", at, 5e6, a, b, c)
@@ -64,8 +62,8 @@ func TestNestedTrees(t *testing.T) {
 	f.free("inner lifted", f.must("unset", "--pid", inner), 50e6, c)
 }
 
-// A tree may cross users, as fair-inetd's does: its limit holds for all of it,
-// and each user's for what is theirs.
+// A tree may cross users, like that of fair-inetd: its limit covers all of it, and each user's limit covers the
+// user's processes.
 func TestTreeCrossesUsers(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()

@@ -16,7 +16,7 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// Agents that speak QUIC.
+// These agents speak QUIC.
 
 const quicProtocol = "netnice-e2e"
 
@@ -68,7 +68,7 @@ func sendFile(conn *quic.Conn, path string) error {
 	return stream.Close()
 }
 
-// fetchQUIC writes what a server sends into a file.
+// fetchQUIC writes a server's data into a file.
 func fetchQUIC(address, path string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 25*time.Second)
 	defer cancel()

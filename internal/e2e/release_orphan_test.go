@@ -11,7 +11,7 @@ import (
 )
 
 // Descendants of ended processes with limits keep these limits when another release takes over, one limit within the
-// other. That includes long-lived descendants, and some that fork meanwhile and end.
+// other. Among them are long-lived descendants, and some that fork meanwhile and end.
 func TestAnotherReleaseOrphans(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestAnotherRelease and internal/daemon TestTreeOutlivesItsRoot")
 	t.Parallel()

@@ -14,19 +14,19 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// script is a running program of a test whose output is read line by line.
+// script is a running program of a test; the test reads its output line by line.
 type script struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	lines chan string
 	ended chan struct{}
-	err   error // how it ended
+	err   error // its exit status
 	wrong lockedBuffer
 	once  sync.Once
 }
 
-// options of a script.
+// options are the options of a script.
 type options struct {
 	in     *testutil.NetNS
 	uid    uint32
@@ -34,8 +34,8 @@ type options struct {
 	under  []string // a command before the program, for instance netnice run
 }
 
-// python starts a Python program with arguments. It ends with the test at the
-// latest, with all its children.
+// python starts a Python program with arguments. The program ends with the test at the latest, with all its
+// children.
 func (s *stage) python(o options, text string, args ...string) *script {
 	s.t.Helper()
 	file, err := os.CreateTemp(work, "*.py")
@@ -52,7 +52,7 @@ func (s *stage) python(o options, text string, args ...string) *script {
 	return s.script(o, append([]string{interpreter(s.t), "-u", file.Name()}, args...)...)
 }
 
-// prelude is at the head of every Python program, also of those of trafficgen.
+// prelude is the head of every Python program, also of those of trafficgen.
 const prelude = `
 import errno, os, signal, socket, struct, subprocess, sys, threading, time
 
@@ -149,15 +149,15 @@ func (s *stage) script(o options, args ...string) *script {
 	return x
 }
 
-// close ends the program and everything in its process group, whose number may be another's later.
+// close ends the program and everything in its process group, whose number may later belong to another group.
 func (x *script) close() { x.once.Do(x.kill) }
 
 func (x *script) kill() {
-	_ = syscall.Kill(-x.cmd.Process.Pid, syscall.SIGKILL) // none left is as good
+	_ = syscall.Kill(-x.cmd.Process.Pid, syscall.SIGKILL) // the group may be gone already
 	_ = x.stdin.Close()
 	select {
 	case <-x.ended:
-	case <-time.After(patience * 20 * time.Second): // beside a busy loop 5 were too few, once
+	case <-time.After(patience * 20 * time.Second): // with a busy loop beside, 5 were too few once
 		x.t.Errorf("%q does not end", x.cmd.Args)
 	}
 	if text := x.wrong.String(); text != "" && x.t.Failed() {
@@ -165,8 +165,7 @@ func (x *script) kill() {
 	}
 }
 
-// read returns the next line that the program prints, without its first word,
-// which has to be the one that is waited for.
+// read returns the program's next line without its first word, which has to be word.
 func (x *script) read(word string) string {
 	x.t.Helper()
 	select {

@@ -9,7 +9,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Each address has the limit by itself; in IPv6 each prefix of 64 bits. That covers peers of open connections at
+// Each address has the limit by itself; in IPv6 each prefix of 64 bits. The limit covers peers of open connections at
 // once, and later peers, too. The limit is changed and lifted for all together.
 func TestSetToEachPeer(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSetToEachPeerBySocket and internal/daemon TestEach")

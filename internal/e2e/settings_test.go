@@ -13,15 +13,15 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// sysctlsOf reads the settings of the machine's network stack, without those
-// that count or that the kernel moves by itself.
+// sysctlsOf reads the settings of the machine's network stack, without counters and without settings that the kernel
+// changes by itself.
 func sysctlsOf(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
 	for _, root := range []string{"/proc/sys/net/core", "/proc/sys/net/ipv4", "/proc/sys/net/ipv6"} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil // a device that went
+				return nil // the device has disappeared
 			}
 			if err != nil || d.IsDir() {
 				return err
@@ -50,7 +50,7 @@ func (f *field) qdiscs() string {
 		if err != nil {
 			f.t.Fatalf("list queueing disciplines: %v", err)
 		}
-		if name == "machine" { // where other tests' daemons may have theirs meanwhile
+		if name == "machine" { // other tests' daemons may have their own there meanwhile
 			text = strings.Join(slices.DeleteFunc(strings.Split(text, ", "), func(q string) bool {
 				return strings.HasPrefix(q, "netnice") || strings.Contains(q, " clsact ")
 			}), ", ")

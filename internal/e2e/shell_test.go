@@ -11,8 +11,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// terminal runs an interactive shell at a terminal, types lines at it, and prints what
-// came out between them.
+// terminal runs an interactive shell at a terminal, types lines, and prints the output between them.
 const terminal = `
 import pty, re, select
 home, command, marker = sys.argv[1], sys.argv[2].split(), sys.argv[3]
@@ -54,8 +53,8 @@ for n, line in enumerate(iter(wait, "")):
 os.close(fd)
 `
 
-// What a person types at real shells runs under the limit that its last word says: programs,
-// aliases, functions, in pipelines, loops and the background; and a shell itself.
+// A person types commands at real shells, which run under the limit in their last word. There are programs, aliases
+// and functions, in pipelines, loops and the background, and a shell itself.
 func TestShells(t *testing.T) {
 	t.Parallel()
 	for _, sh := range testutil.Subset([]struct {
@@ -91,7 +90,7 @@ function inside; sh -c "netnice; true"; end
 			}
 			s := upStage(t)
 			home := t.TempDir()
-			// Or fish makes completions of all man pages there, still while it is removed.
+			// Without that folder fish makes completions of all man pages there, even while the test removes it.
 			if err := os.MkdirAll(filepath.Join(home, ".local/share/fish/generated_completions"), 0o755); err != nil {
 				t.Fatal(err)
 			}
