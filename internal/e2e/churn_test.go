@@ -25,7 +25,7 @@ import (
 
 // The tests of this file set and lift limits while TCP and UDP flow both ways.
 
-// bothWays is a program that sends to its peer by TCP at 8 MB/s and by UDP at 1 MB/s, and counts the bytes received
+// bothWays is a program that sends to its peer by TCP at 8 MB/s and by UDP at 1 MB/s. It counts the bytes received
 // from there. The first of the two programs listens.
 const bothWays = `
 role, host, port = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -15,8 +15,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Limits of the host and of root also cover the traffic of other runs of these tests on the same machine, and any
-// daemon answers socket options. A test of such limits has the machine alone; all others share it.
+// Limits of the host and of root also cover the traffic of other runs of these tests on the same machine. Any daemon
+// answers socket options. A test of such limits has the machine alone; all others share it.
 
 // The locks of the machine are files, so they hold between programs. A test that waits for the machine alone holds
 // the gate. Then no new test can share the machine, and the waiting test gets it.

@@ -177,8 +177,8 @@ func middle(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// A connection, and a datagram to another address than the last, have the same cost for ten prefixes as for a
-// hundred thousand, within the noise of a busy machine.
+// Ten prefixes and a hundred thousand have the same cost, within the noise of a busy machine. The test measures the
+// cost of a connection, and of a datagram to another address than the last.
 func TestSetToFileCosts(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSetToFile, that the file holds; what it costs is timed here only")
 	// Not parallel: it compares times.

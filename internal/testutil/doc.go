@@ -1,10 +1,8 @@
-// Package testutil makes real traffic under known conditions and measures it:
-// network namespaces of its own joined by veth pairs (NetNS, Pair) or by a path
-// with delay and loss (NewDistantPair, package relay), queueing
-// disciplines to compare with (HTB, TBF), senders and receivers that run as
-// separate processes inside those namespaces (Sender, Receiver), and the
-// figures drawn from them (Series, Jain, Percentile, CPU). Privileged tests,
-// `netnice demo` and the benches under lab/ use it.
+// Package testutil makes real traffic under known conditions and measures it. It has network namespaces of its own,
+// joined by veth pairs (NetNS, Pair) or by a path with delay and loss (NewDistantPair, package relay). It has
+// queueing disciplines to compare with (HTB, TBF). Senders and receivers run as separate processes inside those
+// namespaces (Sender, Receiver). Figures come from them (Series, Jain, Percentile, CPU). Privileged tests, `netnice
+// demo` and the benches under lab/ use the package.
 //
 // It needs root and a kernel, no other program. File descriptors and pipes of the calling process hold all its
 // objects: namespaces, devices and traffic processes end with that process, in whatever way it ends. It touches no

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Instant is a point in time: nanoseconds of CLOCK_MONOTONIC, which all
-// processes and namespaces of a machine share (and TCP's pacing uses).
+// Instant is a point in time: nanoseconds of CLOCK_MONOTONIC. All processes and namespaces of a machine share that
+// clock, and TCP's pacing uses it.
 type Instant int64
 
 // Now returns the present instant.
@@ -25,7 +25,7 @@ func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
 // Sub returns the time from j to i.
 func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }
 
-// Sleep lets time pass; it is an error if the context ends before.
+// Sleep waits for the duration. It returns an error if the context ends before.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

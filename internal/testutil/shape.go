@@ -93,8 +93,8 @@ func addHTB(n *NetNS, link netlink.Link, bytesPerSec uint64) error {
 	return nil
 }
 
-// ShapeTBF puts a token bucket over everything that leaves the namespace by Device, with the burst of ShapeHTB and a
-// queue of 50 ms, at least 64 KB. bytesPerSec counts link bytes. An existing shaper is replaced.
+// ShapeTBF puts a token bucket over everything that leaves the namespace by Device. It has the burst of ShapeHTB and
+// a queue of 50 ms, at least 64 KB. bytesPerSec counts link bytes. ShapeTBF replaces an existing shaper.
 func ShapeTBF(n *NetNS, bytesPerSec uint64) error {
 	burst := uint32(min(max(bytesPerSec/1000, 64<<10), math.MaxUint32))
 	return ShapeBucket(n, bytesPerSec, burst, burst+uint32(min(max(bytesPerSec/20, 64<<10), math.MaxInt32)))

@@ -20,9 +20,8 @@ func Jain(shares []float64) float64 {
 	return sum * sum / (float64(len(shares)) * squares)
 }
 
-// Percentile returns the smallest value that at least p percent (0..100) of
-// the values do not exceed, the zero value if there are none. It leaves values
-// as they are.
+// Percentile returns the smallest value that at least p percent (0..100) of the values do not exceed. It returns the
+// zero value if there are none. It does not change values.
 func Percentile[T cmp.Ordered](values []T, p float64) T {
 	var zero T
 	if len(values) == 0 {
@@ -34,7 +33,7 @@ func Percentile[T cmp.Ordered](values []T, p float64) T {
 	return sorted[min(max(i, 0), len(sorted)-1)]
 }
 
-// Sum adds up.
+// Sum returns the sum of the values.
 func Sum(values []float64) float64 {
 	var s float64
 	for _, v := range values {

@@ -21,10 +21,10 @@ import (
 // program's supervisor.
 const runVariable = "NETNICE_TEST_RUN"
 
-// Supervise runs this test program in a process of its own, waits for it, and ends the processes that it leaves,
-// after a panic, a kill or Ctrl-C too. It first ends the processes of earlier runs whose supervisor was killed, too.
-// It returns in the inner process only. TestMain calls it first, after the checks for other roles of the test
-// program.
+// Supervise runs this test program in a process of its own, and waits for it. It then ends the processes that the
+// program leaves, after a panic, a kill or Ctrl-C too. It first ends the processes of earlier runs whose supervisor
+// was killed, too. It returns in the inner process only. TestMain calls it first, after the checks for other roles
+// of the test program.
 func Supervise() {
 	if os.Getenv(runVariable) != "" || Privileged() != nil {
 		return // without root a test leaves no such process

@@ -55,7 +55,7 @@ func stop(t *testing.T, s *Sender) SenderReport {
 	return report
 }
 
-// settled returns what the receiver has counted, waiting up to 2 s for want.
+// settled returns the receiver's count; it waits up to 2 s for want.
 func settled(r *Receiver, want float64) float64 {
 	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if got := r.Bytes(0, Now()); got >= want || time.Now().After(deadline) {

@@ -18,8 +18,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// duties are what a program of a cell does, all that are set at the same time. Texts are addresses
-// with a port.
+// duties are the tasks of a program of a cell, performed at the same time. Texts are addresses with a port.
 type duties struct {
 	Ask    string        `json:"ask,omitempty"`    // asks there by UDP
 	Fetch  string        `json:"fetch,omitempty"`  // gets answers there by HTTP, over a new connection each, one after the other

@@ -12,11 +12,11 @@ import (
 	"github.com/netnice/netnice/lab/internal/stat"
 )
 
-// times of commands where that many limits stand, in seconds.
+// times holds the durations of commands beside that many limits, in seconds.
 type times struct {
 	Limits    int         `json:"limits"`
-	ByCommand stat.Spread `json:"set_by_one_netnice_each"` // all of them
-	ByClient  stat.Spread `json:"set_by_client_library"`   // all of them
+	ByCommand stat.Spread `json:"set_by_one_netnice_each"` // all limits
+	ByClient  stat.Spread `json:"set_by_client_library"`   // all limits
 	Change    stat.Spread `json:"change_of_one_by_client_library"`
 	List      stat.Spread `json:"netnice_ls"`
 	ListJSON  stat.Spread `json:"netnice_ls_json"`
@@ -24,7 +24,7 @@ type times struct {
 	Down      stat.Spread `json:"down"`
 }
 
-// measureTimes limits idle processes, three times over.
+// measureTimes limits idle processes, and repeats that three times.
 func measureTimes(ctx context.Context, b *bed.Bed, nodes int) (t times, err error) {
 	repeat := 3
 	if b.Quick {
@@ -113,8 +113,7 @@ func measureTimes(ctx context.Context, b *bed.Bed, nodes int) (t times, err erro
 	return t, nil
 }
 
-// idleCPU returns the part of one CPU that the daemon takes while limits stand
-// and nobody asks it anything.
+// idleCPU returns the part of one CPU that the daemon uses while limits are in force, without requests.
 func idleCPU(ctx context.Context, b *bed.Bed) (float64, error) {
 	const length = 3 * time.Second
 	before, err := b.CPU()

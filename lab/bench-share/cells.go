@@ -13,8 +13,8 @@ const (
 // cell is a measurement.
 type cell struct {
 	limiter  string
-	rate     uint64 // bytes/s; of a line what it carries
-	line     bool   // 98% of what a line carries, behind a modem, for all who use it; else a limit of some
+	rate     uint64 // bytes/s; for a line its capacity
+	line     bool   // 98% of a line's capacity, behind a modem, for all users; else a limit of some
 	programs int
 	weighted bool
 	rtt      time.Duration
@@ -32,7 +32,7 @@ func allCells() (list []*cell) {
 	for _, rate := range []uint64{1_250_000, 12_500_000, 125_000_000} {
 		for _, programs := range []int{2, 10, 100} {
 			if rate < 12_500_000 && programs > 10 {
-				continue // one segment of each of a thousand connections is more than a second
+				continue // one segment of each of a thousand connections lasts more than a second
 			}
 			for _, weighted := range []bool{false, true} {
 				add(cell{rate: rate, programs: programs, weighted: weighted})
@@ -61,10 +61,10 @@ func allCells() (list []*cell) {
 	return list
 }
 
-// lineUsed is the part of a line that is given to programs.
+// lineUsed is the part of a line's capacity that the programs get.
 const lineUsed = 0.98
 
-// limit is what programs may send together, bytes/s.
+// limit returns the rate that programs may send at together, bytes/s.
 func (c *cell) limit() float64 {
 	if c.line {
 		return lineUsed * float64(c.rate)
@@ -72,7 +72,7 @@ func (c *cell) limit() float64 {
 	return float64(c.rate)
 }
 
-// connections of the i-th program: 1 to 64, fewer where the limit is too low for more.
+// connections returns the number of the i-th program: 1 to 64, fewer where the limit is too low for more.
 func (c *cell) connections(i int) int {
 	switch {
 	case c.programs == 2 && c.rate > 1_250_000:
@@ -87,7 +87,7 @@ func (c *cell) connections(i int) int {
 	return []int{1, 64, 4, 16}[i%4]
 }
 
-// weight of the i-th program: 1 to 100 beside the others.
+// weight returns the weight of the i-th program: 1 to 100 beside the others.
 func (c *cell) weight(i int) uint32 {
 	switch {
 	case !c.weighted:
@@ -100,7 +100,7 @@ func (c *cell) weight(i int) uint32 {
 	return []uint32{100, 50, 20, 10}[i%4]
 }
 
-// part is the i-th program's of the limit.
+// part returns the i-th program's part of the limit.
 func (c *cell) part(i int) float64 {
 	sum := 0.0
 	for j := range c.programs {

@@ -87,7 +87,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// One cell of each way, with the peers, in full.
+// The test runs one cell of each direction, with the other limiters, completely.
 func TestRun(t *testing.T) {
 	testutil.SkipUnlessAll(t, "what the bench measures with has tests of its own in this package")
 	testutil.RequireRoot(t)

@@ -1,7 +1,6 @@
-// Command bench-udp measures how exactly, evenly and cheaply UDP is limited,
-// sent and received, alone and beside TCP under the same limit, side by side: no
-// limit, HTB, TBF, netnice, between two namespaces that it makes itself. It needs
-// root and the netnice program ($NETNICE, or bin/netnice).
+// Command bench-udp measures how exactly, evenly and cheaply UDP is limited, sent and received. It measures UDP
+// alone and beside TCP under the same limit. It compares no limit, HTB, TBF and netnice, between two namespaces that
+// it makes itself. It needs root and the netnice program ($NETNICE, or bin/netnice).
 //
 //	go run ./lab/bench-udp -quick
 //	go run ./lab/bench-udp -only 'netnice 1MB/s mix' -json figures.json

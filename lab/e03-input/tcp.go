@@ -12,17 +12,17 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// conn is what TCP of the sender knows.
+// conn holds the sender's view of a TCP connection.
 type conn struct {
 	Acknowledged uint64 // payload bytes
 	RTT          time.Duration
 	Retransmits  uint32
 }
 
-// bulk returns the connection of a namespace over which most was sent.
+// bulk returns the connection of a namespace that has sent most.
 func bulk(n *testutil.NetNS) (most conn, err error) {
 	err = n.Do(func() error {
-		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} { // iperf3's are of the latter
+		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} { // iperf3's sockets have the latter
 			all, err := netlink.SocketDiagTCPInfo(family)
 			if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 				return fmt.Errorf("ask for TCP connections: %w", err)
@@ -41,14 +41,14 @@ func bulk(n *testutil.NetNS) (most conn, err error) {
 	return most, err
 }
 
-// watched is a connection over some time.
+// watched holds the figures of a connection over some time.
 type watched struct {
 	last    conn
 	inOrder float64   // payload bytes/s
 	trips   []float64 // ms, every 20 ms
 }
 
-// watch looks at it from one instant to another.
+// watch measures the connection from one instant to another.
 func watch(ctx context.Context, n *testutil.NetNS, from, to testutil.Instant) (w watched, err error) {
 	if err := testutil.Sleep(ctx, from.Sub(testutil.Now())); err != nil {
 		return w, err

@@ -36,7 +36,7 @@ type option struct {
 	steady        int // number of bytes of the result that are the same each time; 0 = all
 	prepare       func(fd int) error
 	protocol      int
-	pinned        any // keeps what the value points to
+	pinned        any // keeps the target of the value's pointer
 }
 
 const (

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// archive writes a cpio archive in the "newc" format, which is what the kernel
-// unpacks as its first file system. Parent folders are made as needed.
+// archive writes a cpio archive in the "newc" format, which the kernel unpacks as its first file system. It makes
+// parent folders as needed.
 type archive struct {
 	w     io.Writer
 	inode uint32

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// CompileTest compiles the tests of a package (an import path, or a folder that
-// starts with "./") into a static program in dir and returns its path.
+// CompileTest compiles the tests of a package into a static program in dir and returns its path. The package is an
+// import path, or a folder that starts with "./".
 func CompileTest(ctx context.Context, pkg, dir string) (string, error) {
 	program := filepath.Join(dir, path.Base(pkg)+".test")
 	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", program, pkg)

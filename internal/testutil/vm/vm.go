@@ -1,9 +1,7 @@
-// Package vm runs a static program on another kernel than this machine's: it
-// boots one of Debian's stock kernels under qemu's emulation, with a file
-// system made of the program and what it needs, and returns what the program
-// printed and how it ended. It owns the kernel's package (downloaded, never
-// installed), the initramfs and the qemu process; it changes nothing on the
-// machine but a cache folder.
+// Package vm runs a static program on another kernel than this machine's. It boots one of Debian's stock kernels
+// under qemu's emulation, with a file system made of the program and its files. It returns the program's output and
+// exit status. It owns the kernel's package (downloaded, never installed), the initramfs and the qemu process. It
+// changes nothing on the machine but a cache folder.
 //
 //	res, err := vm.Run(ctx, vm.Config{Kernel: "6.1", Program: "./bin/netnice", Args: []string{"doctor"}})
 //
@@ -32,7 +30,7 @@ type Config struct {
 	Program string   // path of a static binary on the host
 	Args    []string // its arguments
 	Name    string   // argv[0] and name in /bin; the base of Program by default
-	Env     []string // "NAME=value", added to what the guest sets itself
+	Env     []string // "NAME=value", added to the guest's own variables
 	Dir     string   // working directory in the guest, "/root" by default
 
 	// Files are host files and folders to put into the guest, by guest path.
@@ -85,7 +83,7 @@ func DefaultModules() []string {
 	}
 }
 
-// Result is what a run produced.
+// Result holds the results of a run.
 type Result struct {
 	Kernel   string // package
 	ExitCode int    // of the program; 128 + signal if a signal ended it

@@ -1,5 +1,5 @@
-// Package datagram has a process that sends UDP as fast as it may, or at a rate, and one that records the arriving
-// datagrams with their times. Neither knows their limits.
+// Package datagram has a process that sends UDP as fast as it may, or at a rate. A second process records the
+// arriving datagrams with their times. Neither knows their limits.
 package datagram
 
 import (

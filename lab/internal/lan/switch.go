@@ -34,8 +34,8 @@ func NewSwitch(s *Segment, address netip.Addr, buffer int, networks ...netip.Pre
 	return w, nil
 }
 
-// Attach gives a namespace a Device with that address on a link of its own to
-// the switch, over which it sends that many bytes per second.
+// Attach gives a namespace a Device with that address on a link of its own to the switch. The namespace sends that
+// many bytes per second over the link.
 func (w *Switch) Attach(n *testutil.NetNS, address netip.Addr, bytesPerSec uint64) error {
 	w.stations++
 	name := fmt.Sprintf("port%d", w.stations)

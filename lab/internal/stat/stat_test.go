@@ -21,8 +21,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// Of a hundred samples of a known distribution about 95 intervals hold its
-// median.
+// About 95 intervals of a hundred samples of a known distribution hold its median.
 func TestBootstrapCovers(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	covered := 0

@@ -17,7 +17,7 @@ func TestCompute(t *testing.T) {
 	if f.Ratio != 1 || f.Downloads.Max != 1.5*limit {
 		t.Errorf("downloads %v of the limit, at most %v", f.Ratio, f.Downloads.Max)
 	}
-	// Three parts to five.
+	// The rates are three parts to five.
 	if want := 64.0 / (2 * 34); math.Abs(f.Jain-want) > 1e-9 {
 		t.Errorf("Jain %v, want %v", f.Jain, want)
 	}

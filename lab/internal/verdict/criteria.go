@@ -100,8 +100,8 @@ func criteria() []Criterion {
 	return list
 }
 
-// soonInSlots returns the part of the packets of e24-slots that arrives within 100 us of another, for a size of
-// writes, with a whole processor and without a line.
+// soonInSlots returns the part of the packets of e24-slots that arrives within 100 us of another. It selects a size
+// of writes, a whole processor, and no line.
 func soonInSlots(write int64) func(gjson.Result) []float64 {
 	return eachRow(func(row gjson.Result) (float64, bool) {
 		return row.Get("under_100us").Float(), row.Get("line").String() == "" && row.Get("write_bytes").Int() == write && row.Get("n").Int() == 100

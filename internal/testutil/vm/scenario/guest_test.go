@@ -115,7 +115,7 @@ func start(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// receiver counts what arrives.
+// receiver counts arriving bytes.
 type receiver struct {
 	address     string
 	bytes       atomic.Int64

@@ -1,4 +1,4 @@
-// Package benchtest is what the tests of benches share.
+// Package benchtest holds the common parts of the tests of benches.
 package benchtest
 
 import (
@@ -18,15 +18,14 @@ func Parse(t *testing.T, p bench.Program, args ...string) bench.Options {
 	return o
 }
 
-// Cells are those that these options choose.
+// Cells returns the cells that these options choose.
 func Cells(t *testing.T, p bench.Program, args ...string) []bench.Cell {
 	t.Helper()
 	return p.Cells(Parse(t, p, args...))
 }
 
-// CheckSample checks the usual run of a bench: it takes so long at most, has the
-// wanted cells, none twice, and none that every, the names of -all, has not. -rtt,
-// -loss and -quick are obeyed.
+// CheckSample checks the usual run of a bench. The run takes at most longest, and has the wanted cells, each once.
+// It has only cells in every, the names of -all. It obeys -rtt, -loss and -quick.
 func CheckSample(t *testing.T, p bench.Program, longest time.Duration, wanted []string, every map[string]bool) {
 	t.Helper()
 	all := Cells(t, p)
@@ -56,7 +55,7 @@ func CheckSample(t *testing.T, p bench.Program, longest time.Duration, wanted []
 	}
 }
 
-// Names is the set of the cells' names.
+// Names returns the set of the cells' names.
 func Names(cells []bench.Cell) map[string]bool {
 	names := make(map[string]bool)
 	for _, c := range cells {
