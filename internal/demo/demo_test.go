@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// shaper replaces the netnice command: it shapes the demo's whole link. That keeps to the limits, and does not share
-// as netnice does.
+// shaper replaces the netnice command: it shapes the demo's whole link. The shape keeps to the limits, and does not
+// share as netnice does.
 type shaper struct {
 	director *director
 	ran      []string

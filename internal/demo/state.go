@@ -11,7 +11,7 @@ import (
 // them was shown.
 type State struct {
 	Elapsed time.Duration
-	Planned time.Duration // of the whole demo
+	Planned time.Duration // length of the whole demo
 	Scene   int           // index into Scenes
 	Scenes  []Scene
 	Limit   float64       // in force now, IP bytes per second; 0 = none
@@ -34,7 +34,7 @@ type Scene struct {
 type Part struct {
 	Name     string
 	Text     string  // its rate or round trip
-	Fraction float64 // of the longest possible bar, 0..1
+	Fraction float64 // part of the longest possible bar, 0..1
 }
 
 // formatRate prints a rate with three digits.

@@ -97,7 +97,7 @@ func TestAdaptBacklog(t *testing.T) {
 				t.Log(why)
 				return
 			}
-			// The path's own queue adds half a second at most to that second. So does a pause of four packets in
+			// The path's own queue adds half a second at most to that second. A pause of four packets adds to it, too, in
 			// which netnice measures what other senders use.
 			if longest > 2.5 {
 				t.Errorf("a datagram was %.0f ms old", 1e3*longest)

@@ -140,7 +140,7 @@ func (c *churn) flows() {
 type left struct {
 	devices, pins, qdiscs string
 	nodes, fds, threads   int
-	entries               map[string]int // of maps
+	entries               map[string]int // entries of maps
 	objects               map[string]int // programs, maps and links that the daemon holds
 	filters               int            // on devices
 	memory                int            // resident bytes

@@ -2,7 +2,7 @@
 // traffic between network namespaces of their own. It holds tests only, and no package imports it.
 //
 // Every test is a stage of its own: a mount namespace in which /run, /var/lib, /var/log and /sys/fs/bpf are empty.
-// So a daemon with netnice's usual paths disturbs neither another test nor the machine's own daemon. It leaves
+// A daemon with netnice's usual paths disturbs neither another test nor the machine's own daemon. It leaves
 // nothing behind even if it is killed. Runs of these tests on one machine share it by file locks, since limits of
 // the host and of root affect all of them.
 //

@@ -14,7 +14,7 @@ import (
 )
 
 // The tests in evade_*_test.go are programs that try to send faster than their limit. A counter at the receiver's
-// device counts arriving packets. So headers, handshakes and packets that never reach a socket count too.
+// device counts arriving packets. Thus headers, handshakes and packets that never reach a socket count too.
 
 // evadeLimit is the limit of the trees in these tests, bytes/s.
 const evadeLimit = 3e6

@@ -62,7 +62,7 @@ func machineShared(t *testing.T) (give func()) {
 	}
 }
 
-// A test that starts while the processors are busy waits before it begins. So fewer tests run at once on a slow
+// A test that starts while the processors are busy waits before it begins. Fewer tests therefore run at once on a slow
 // machine.
 var (
 	sharing  atomic.Int32 // stages

@@ -289,7 +289,7 @@ func TestUnitsOrder(t *testing.T) {
 	if out := verify(); strings.Contains(out, "cycle") || strings.Contains(out, "netnice") {
 		t.Errorf("systemd-analyze verify says\n%s", out)
 	}
-	// A unit between network-pre.target and netnice closes a cycle. So netnice comes before network-pre.target.
+	// A unit between network-pre.target and netnice closes a cycle. netnice therefore comes before network-pre.target.
 	write("late.service", fmt.Sprintf(service, "After=network-pre.target\nBefore=netnice.service"))
 	write("all.target", "[Unit]\nWants=netnice.service late.service\n")
 	if out := verify(); !strings.Contains(out, "cycle") {

@@ -143,7 +143,7 @@ func (m *Meter) Rate(port uint16, from, to Instant) (float64, error) {
 	sum := 0.0
 	for i := low; i <= high; i++ {
 		begin := m.begin.Add(time.Duration(i) * meterBin)
-		part := min(to, begin.Add(meterBin)).Sub(max(from, begin)) // of the bin
+		part := min(to, begin.Add(meterBin)).Sub(max(from, begin)) // part of the bin
 		n := binary.NativeEndian.Uint64(buf[(i-low)*sizeofBin:])
 		sum += float64(n) * float64(part) / float64(meterBin)
 	}

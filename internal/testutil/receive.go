@@ -191,7 +191,7 @@ func (r *receiving) serve(c *net.TCPConn, p Port, own *receivedConn) {
 	}
 	buf := make([]byte, size)
 	reply := make([]byte, p.ReplyBytes)
-	missing := p.RequestBytes // of the present request
+	missing := p.RequestBytes // bytes of the present request
 	for {
 		n, err := discard(raw, buf)
 		if err != nil || n == 0 {

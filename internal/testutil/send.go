@@ -23,7 +23,7 @@ type sending struct {
 	to   netip.AddrPort
 	wire *wire
 
-	fds     []int // of every mode except Short; closed only at the end
+	fds     []int // sockets of every mode except Short; closed only at the end
 	buf     []byte
 	started Instant
 	cpu     float64 // CPU time used before the start

@@ -12,7 +12,7 @@ import (
 const ifb = "ifb0"
 
 // ShapeIngressHTB puts the HTB class of ShapeHTB over everything that reaches the namespace by Device. Linux has no
-// ingress queue. So packets are redirected to an ifb, whose egress has a queue, and arrive after that. The ifb's
+// ingress queue. Packets are therefore redirected to an ifb, whose egress has a queue, and arrive after that. The ifb's
 // queue is 1000 packets like Device's, not its default of 32. bytesPerSec counts link bytes. A TUN device has no
 // link header, so there they equal IP bytes.
 func ShapeIngressHTB(n *NetNS, bytesPerSec uint64) error {

@@ -32,7 +32,7 @@ Each row is a test that ` + "`make test`" + ` does not run, and what has its beh
 // A test that `make test` skips names other tests with its behaviour. They exist, and `make test` does not skip
 // them.
 func TestWhatLeavesIsTestedMeanwhile(t *testing.T) {
-	covers := map[string]string{} // by name of each test that `make test` skips
+	covers := map[string]string{} // key: a test that `make test` skips
 	stays := map[string]bool{}
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {

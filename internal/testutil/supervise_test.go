@@ -13,7 +13,7 @@ import (
 
 // A process survives if it has the number of an ended process of a run.
 func TestKillOfRun(t *testing.T) {
-	RequireRoot(t) // as Supervise does
+	RequireRoot(t) // Supervise needs root, too
 	const run = 1 << 30
 	start := func(value int) (cmd *exec.Cmd, environ string) {
 		t.Helper()

@@ -50,7 +50,8 @@ const (
 
 // startLimited starts the traffic. Each program begins in the cgroup, so its sockets belong there too. Without
 // -any-cpu the programs have the CPU on which round trips and datagrams are not measured. On the measured CPU their
-// packets would also interrupt the measurement. That is the cost of the packets, not a cost for other programs.
+// packets would also interrupt the measurement. The interruption is a cost of the packets, not a cost for other
+// programs.
 func (o *bench) startLimited() (*limited, error) {
 	l := new(limited)
 	if !o.anyCPU {

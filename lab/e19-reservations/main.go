@@ -1,6 +1,6 @@
 // Command e19-reservations re-runs Nemesis' Figure 5. Three TCP connections on a link of 10 Mbit/s begin one after
 // another: (200 ms, 3.6 ms, no extra), (10 ms, 1.2 ms, extra) and (10 ms, 6 ms, no extra). The paper's one transmit
-// queue also kept the line's queue short. So the experiment measures, for four connections of (50 ms, 11 ms, no
+// queue also kept the line's queue short. The experiment therefore measures, for four connections of (50 ms, 11 ms, no
 // extra), the queue of a modem with the link's rate.
 package main
 

@@ -1,6 +1,6 @@
 // Command e20-hog re-runs Nemesis' Figure 6: the rate of a sender on a processor of which another program has a
-// growing share. The sender calculates for each byte, as in e24-slots. So its processor time decides its rate, as on
-// the paper's computer.
+// growing share. The sender calculates for each byte, as in e24-slots. Its processor time therefore decides its
+// rate, as on the paper's computer.
 package main
 
 import (

@@ -1,6 +1,6 @@
 // Command e24-slots re-runs tender's Figures 5 to 12: the arrival times of the packets of a program with n per cent
 // of the processor in slots of 1 ms. Its writes have 1024 and 2048 bytes. The paper's machine just filled its 100
-// Mbit/s at n = 100. So this sender calculates for each byte for as long as that took. A sender that does not
+// Mbit/s at n = 100. This sender therefore calculates for each byte for as long as that took. A sender that does not
 // calculate runs too, through a line: the data in a socket then hide the slots.
 package main
 

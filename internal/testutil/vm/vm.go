@@ -86,7 +86,7 @@ func DefaultModules() []string {
 // Result holds the results of a run.
 type Result struct {
 	Kernel   string // package
-	ExitCode int    // of the program; 128 + signal if a signal ended it
+	ExitCode int    // exit status of the program; 128 + signal if a signal ended it
 	Stdout   []byte
 	Stderr   []byte
 	Files    map[string][]byte // the files of Config.Fetch that the guest had

@@ -1,9 +1,9 @@
-// Command mutate puts faults into a copy of the last commit, one at a time, and reports whether the tests of `make test`
-// find each. It first runs the test that is expected to find the fault, with no other load. If that test passes, mutate
-// runs all tests. A test that fails without a fault finds nothing. So mutate first runs the expected tests without a
-// fault, and all tests before it relies on them; they have to pass. It writes each result, also of these, as soon as it is
-// known, so that it can be stopped and continues from there. After another commit it starts from the beginning. Its exit
-// code is 1 if the tests miss a fault.
+// Command mutate puts faults into a copy of the last commit, one at a time, and reports whether the tests of `make
+// test` find each. It first runs the test that is expected to find the fault, with no other load. If that test
+// passes, mutate runs all tests. A test that fails without a fault finds nothing. Therefore mutate first runs the
+// expected tests without a fault, and all tests before it relies on them; they have to pass. It writes each result,
+// also of these, as soon as it is known, so that it can be stopped and continues from there. After another commit it
+// starts from the beginning. Its exit code is 1 if the tests miss a fault.
 package main
 
 import (

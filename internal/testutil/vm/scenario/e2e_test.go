@@ -14,8 +14,8 @@ import (
 )
 
 // TestGeneratedTraffic has each kernel limit the generated programs of NETNICE_TEST_SEEDS. One takes a minute, and
-// an emulated processor stands still so often that few windows can be judged. So the test is a tool, no part of make
-// test-vm.
+// an emulated processor stands still so often that few windows can be judged. The test is therefore a tool, no part
+// of make test-vm.
 func TestGeneratedTraffic(t *testing.T) {
 	seeds := os.Getenv("NETNICE_TEST_SEEDS")
 	if seeds == "" {

@@ -84,7 +84,7 @@ func sum(n int) string {
 }
 
 // play is the process. It says that it is ready, waits for a line, plays its part, prints the result, and waits for
-// the end of its input. So the test can read limits and counters before and after.
+// the end of its input. The test can therefore read limits and counters before and after.
 func play(text string) error {
 	var p part
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
