@@ -18,7 +18,7 @@ type MachineCPU struct {
 	// Busy is all time except idle time. On tickless kernels it is exact; it includes the use of other programs.
 	Busy float64 `json:"busy_seconds"`
 	// SoftIRQ is time in interrupts and soft interrupts, on most kernels sampled at the tick. An interrupt on top of
-	// a process also counts in the process's own time, unless the kernel has IRQ_TIME_ACCOUNTING. Hence it must
+	// a process also counts in the process's own time, unless the kernel has IRQ_TIME_ACCOUNTING. Hence SoftIRQ must
 	// not be added to ProcessCPU.
 	SoftIRQ float64 `json:"softirq_seconds"`
 	// Steal is time in which the host of a virtual machine ran other machines.

@@ -42,7 +42,7 @@ func NewPair() (*Pair, error) {
 
 // NewPairInOrder is NewPair whose devices deliver a flow's packets on one CPU, in their order, as a wire does. By
 // itself a veth device delivers packets on the CPU that sent them. A flow of 1 GB/s whose program and timers run on
-// two CPUs is then reordered, and TCP takes that for loss. It takes Linux 6.3; before, it is NewPair.
+// two CPUs is then reordered, and TCP takes that for loss. It needs Linux 6.3; before, it equals NewPair.
 func NewPairInOrder() (*Pair, error) {
 	return newPair(func(p *Pair) error {
 		return errors.Join(p.A.deliverInOrder(), p.B.deliverInOrder(), p.join())
