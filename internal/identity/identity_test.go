@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
-	"github.com/netnice/netnice/internal/account"
 	"github.com/netnice/netnice/internal/enforce"
 )
 
@@ -356,97 +355,4 @@ func TestFacts(t *testing.T) {
 	require.True(t, found)
 	_, _, err = r.IDs(1 << 30)
 	require.True(t, IsNotFound(err))
-}
-
-// A directory's users are known by name and by number; one that does not answer is told from a user who is not there.
-// Who may start no process is answered from what is known.
-func TestUsersOfADirectory(t *testing.T) {
-	dir := t.TempDir()
-	getent, none := filepath.Join(dir, "getent"), filepath.Join(dir, "none")
-	require.NoError(t, os.WriteFile(getent, []byte(`#!/bin/sh
-case "$2" in
-bob|70001) echo "bob:*:70001:70000:Bob:/home/bob:/bin/sh" ;;
-staff) echo "staff:*:70000:bob" ;;
-broken) exit 3 ;;
-*) exit 2 ;;
-esac
-`), 0o755))
-	r := newResolver(t, Options{Accounts: account.New(account.Options{Passwd: none, Group: none, Getent: []string{getent}})})
-	frugal := account.WithoutAsking(t.Context())
-	user := func(id string) api.Subject { return api.Subject{Kind: api.KindUser, ID: id} }
-
-	_, err := r.Resolve(frugal, user("bob"))
-	requireCode(t, api.CodeNotFound, err)
-	res, err := r.Resolve(frugal, user("70001"))
-	require.NoError(t, err)
-	require.Equal(t, "70001", res.Name)
-
-	byName, err := resolve(t, r, "user:bob")
-	require.NoError(t, err)
-	require.Equal(t, Resolved{Subject: user("bob"), Kind: enforce.KindUser, Key: 70001, UID: 70001, Name: "bob"}, byName)
-	byUID, err := resolve(t, r, "user:70001")
-	require.NoError(t, err)
-	require.Equal(t, byName, byUID)
-	for _, id := range []string{"bob", "70001"} {
-		res, err = r.Resolve(frugal, user(id))
-		require.NoError(t, err)
-		require.Equal(t, byName, res, "known by now")
-	}
-
-	_, err = resolve(t, r, "user:broken")
-	requireCode(t, api.CodeInternal, err)
-	require.ErrorContains(t, err, "cannot be looked up")
-	require.True(t, IsNotFound(err), "a limit that stands on it is found by its name")
-	for _, id := range []string{"eve", "-x", "4294967295"} {
-		_, err = resolve(t, r, "user:"+id)
-		requireCode(t, api.CodeNotFound, err)
-	}
-	gid, err := r.Group(t.Context(), "staff")
-	require.NoError(t, err)
-	require.EqualValues(t, 70000, gid)
-	for _, name := range []string{"eves", "4294967295", "-1"} {
-		_, err = r.Group(t.Context(), name)
-		require.ErrorIs(t, err, account.ErrUnknown)
-	}
-}
-
-func TestOuterSlice(t *testing.T) {
-	for cgroup, want := range map[string]string{
-		"/": "",
-		"/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope": "user-1000.slice",
-		"/user.slice/user-1000.slice/session-1.scope":                     "user-1000.slice",
-		"/system.slice/web.service":                                       "system.slice",
-		"/init.scope":                                                     "",
-	} {
-		require.Equal(t, want, OuterSlice(cgroup), cgroup)
-	}
-}
-
-func TestSliceFolder(t *testing.T) {
-	for slice, want := range map[string]string{
-		"":                "/",
-		"-.slice":         "/",
-		"system.slice":    "/system.slice/",
-		"user-1000.slice": "/user.slice/user-1000.slice/",
-	} {
-		require.Equal(t, want, SliceFolder(slice), slice)
-	}
-}
-
-// Whoever owns a cgroup names those inside it.
-func TestSystemNamed(t *testing.T) {
-	users := map[string]bool{"/user.slice/user-1.slice/user@1.service": true, "/machines/m": true}
-	for cgroup, want := range map[string]string{
-		"":                                 "",
-		"/":                                "/",
-		"/system.slice/x.service":          "/system.slice/x.service",
-		"/machines/m":                      "/machines/m",
-		"/machines/m/system.slice/a/b":     "/machines/m",
-		"/user.slice/user-1.slice/s.scope": "/user.slice/user-1.slice/s.scope",
-		"/user.slice/user-1.slice/user@1.service/app.slice/x.service": "/user.slice/user-1.slice/user@1.service",
-	} {
-		require.Equal(t, want, systemNamed(cgroup, func(dir string) bool { return !users[dir] }), cgroup)
-	}
-	require.Empty(t, systemNamed("/a", func(string) bool { return false }))
-	require.Empty(t, systemNamed("/", func(string) bool { return false }))
 }
