@@ -2,24 +2,24 @@ package adapt
 
 import "time"
 
-// dip is a short while in which hardly anything is sent, to see whether others take what that
-// leaves: then they would take everything.
+// dip is a short time in which the law sends hardly anything, to see whether other senders take the freed
+// capacity. If they do, they would take everything.
 type dip struct {
 	on                bool
 	begun             time.Duration
 	until             time.Duration
-	rate, avail, sent float64 // before
+	rate, avail, sent float64 // before the dip
 	queue             time.Duration
-	looks             int // in the second half, and how many of them met a queue
-	queued            int
-	regular           bool // one was made without a suspicion
+	looks             int  // probes in the second half
+	queued            int  // probes in the second half that met a queue
+	regular           bool // a dip without a suspicion was made
 	ended             time.Duration
-	settled           time.Duration // when its end shows in what is measured
+	settled           time.Duration // when the measurements show the end of the dip
 }
 
-// dipDue is how long a dip without a suspicion should be now, 0 = none is due. Where others filled the
-// queue from the start, the round trip without one is not known: if there is room for that in the one
-// that is taken for it, the first is a long one.
+// dipDue returns the length of the dip without a suspicion that is due now, 0 = none is due. Where other senders
+// filled the queue from the start, the round trip of the empty path is not known. If the assumed base is long
+// enough to contain a queue, the first dip is a long one.
 func (l *Law) dipDue(p Probe) time.Duration {
 	wait, length := max(3*time.Second, min(10*l.shortDip(), 15*time.Second), 2*l.shortDip()), l.shortDip()
 	if l.dip.regular {
@@ -34,14 +34,15 @@ func (l *Law) dipDue(p Probe) time.Duration {
 	return length
 }
 
-// dipEvery is how often that is done.
+// dipEvery returns the time between dips without a suspicion.
 func (l *Law) dipEvery() time.Duration { return max(25*time.Second, 50*l.shortDip()) }
 
 func (l *Law) shortDip() time.Duration {
 	return max(2*l.srtt, 100*time.Millisecond, l.packets(4), 4*l.every)
 }
 
-// suspect looks whether others let the queue stand, although less and less is sent here.
+// suspect looks whether other senders keep the queue full although this one sends less and less. It then switches
+// to ModeShare, or begins a dip to find out.
 func (l *Law) suspect(p Probe) {
 	if l.sent > tooFast*l.path() {
 		l.overshot = p.At
@@ -66,9 +67,10 @@ func (l *Law) beginDip(p Probe, length time.Duration) {
 	l.rate = min(l.rate, given*l.path())
 }
 
-// stands is the queue beyond which others fill it, within a dip. What was not sent may be far more than
-// waited before: then none would be left of it but for who takes that place, and half of what is usually
-// aimed at is too much to ask. For a queue that was full from the start is known by its upper part only.
+// stands returns the queueing delay within a dip beyond which other senders fill the queue. The bytes that the law
+// held back may be far more than the backlog before the dip. The queue would then be empty unless other senders
+// refilled it, and half the usual aim would be too high a threshold. The reason is that the law knows only the
+// upper part of a queue that was full from the start.
 func (l *Law) stands(p Probe) time.Duration {
 	d := &l.dip
 	usual := l.aim() / 2
@@ -79,7 +81,7 @@ func (l *Law) stands(p Probe) time.Duration {
 	return min(usual, max(l.least(), d.queue)/3)
 }
 
-// goOn is a step within a dip, or its end.
+// goOn makes a step within a dip, or ends it.
 func (l *Law) goOn(p Probe) {
 	d := &l.dip
 	if p.At < d.until {

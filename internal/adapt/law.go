@@ -2,80 +2,82 @@ package adapt
 
 import "time"
 
-// Probe is what became of two probe packets that were sent one right behind the other.
+// Probe is the outcome of a pair of probe packets that were sent back to back.
 type Probe struct {
-	At    time.Duration // since any fixed moment: when that was known
+	At    time.Duration // when the outcome was known, since any fixed moment
 	Bytes int           // IP bytes of the second one
 	Lost  int           // how many of the two were lost, 0 to 2
-	RTT   time.Duration // of the first that came back; 0 = none did
-	Gap   time.Duration // between the two as they came back; 0 = one did not
+	RTT   time.Duration // round trip of the first answer; 0 = no answer came
+	Gap   time.Duration // between the two answers; 0 = at least one is missing
 }
 
-// Config is what the law goes by. Rates are in bytes/s.
+// Config holds the parameters of the law. Rates are in bytes/s.
 type Config struct {
-	Start float64 // to begin with, as it was measured or guessed
-	// Capacity is the path's behind a token bucket that was seen, 0 = not known: a bucket hides for long
-	// that more is sent.
+	Start float64 // initial rate, measured or guessed
+	// Capacity is the capacity of a path on which a token bucket was seen, 0 = not known. A bucket hides for a
+	// long time that more is sent than the path carries.
 	Capacity float64
-	Least    float64 // never less
-	Most     float64 // never more; 0 = any
-	// RoundTrip is one that was seen lately, 0 = none: what was sent to measure may wait in the
-	// path's queue still, and would be taken for its length.
+	Least    float64 // lowest rate
+	Most     float64 // highest rate; 0 = no bound
+	// RoundTrip is a recent round trip, 0 = none. Packets of an earlier measurement may still wait in the
+	// path's queue, and the law would take their delay for the length of the path.
 	RoundTrip time.Duration
-	// Share is the part of the path's capacity that is kept beside traffic which takes
-	// whatever is left, such as TCP; 0.1 to 1.
+	// Share is the part of the path's capacity that the law keeps beside competing traffic, such as TCP, which
+	// takes all the capacity that is left; 0.1 to 1.
 	Share float64
-	// Yields: what is sent gives way to loss by itself, as TCP does.
+	// Yields says that the traffic itself slows down at a loss, as TCP does.
 	Yields bool
 }
 
-// Mode is what the law does.
+// Mode is the aim that the law steers by.
 type Mode string
 
 const (
-	// ModeDelay keeps the queue of the path short, and takes what the others leave.
+	// ModeDelay keeps the queue of the path short, and takes the capacity that other senders leave.
 	ModeDelay Mode = "delay"
-	// ModeShare keeps to the share, since others fill the queue whatever is sent here.
+	// ModeShare keeps to the share, because other senders fill the queue at any rate of this one.
 	ModeShare Mode = "share"
 )
 
 const (
-	// packet is how large the packets are that wait in the path, for bounds in time.
+	// packet is the assumed size in bytes of the packets in the path's queue. It turns bounds in packets into
+	// times.
 	packet = 1500.0
-	// shortest and queuedPackets bound the queueing delay that is aimed at from below: enough
-	// for the path to be always busy, at the resolution of time and of packets that there is.
+	// shortest and queuedPackets bound the target of the queueing delay from below. The bound keeps the path
+	// always busy at the resolution of the clock and of whole packets.
 	shortest      = 4 * time.Millisecond
 	queuedPackets = 1.25
-	// giveWay is how much longer the queue may be, in parts, for who has nothing of the path.
+	// giveWay is the factor of the extra target delay of a sender that has nothing of the path.
 	giveWay = 2
-	// given is the part of the capacity that is sent while it is tried what others take.
+	// given is the part of the capacity that the law sends during a dip, to see how much other senders take.
 	given = 0.1
-	// unseen is how much more than the path's capacity is sent while a token bucket may hide that:
-	// one of mostSaved bytes, or of what the path carries in savedFor.
+	// unseen is the rate, in parts of the path's capacity, that the law may send while a token bucket may hide
+	// the excess. The assumed bucket holds mostSaved bytes, or the bytes that the path carries in savedFor.
 	unseen    = 1.2
 	mostSaved = 64e3
 	savedFor  = 4 * time.Second
-	// tooFast is how much more than the capacity is sent where the queue that follows is our own.
+	// tooFast is the rate, in parts of the capacity, from which on the law takes the next queue for its own.
 	tooFast = 1.2
-	// faster bounds how much more than before is sent at a time.
+	// faster bounds the growth of the rate in one step.
 	faster = 1.25
-	// pressing is the part of the time that a queue beyond the aim has to stand, for others to
-	// be suspected of filling it.
+	// pressing is the part of the time with a queue beyond the aim from which on the law suspects that other
+	// senders fill it.
 	pressing = 0.6
-	// lossy is the part of the probes that is lost where those who fill the queue do not give
-	// way to the share, or more is sent than the path carries, whatever its delay seems to be.
+	// lossy is the part of the probes that is lost where the senders that fill the queue do not yield to the
+	// share. The same part tells that more is sent than the path carries, whatever the delay seems to be.
 	lossy = 0.12
-	// lossyShort is that part where fewer than fewPackets wait.
+	// lossyShort replaces lossy where fewer than fewPackets wait.
 	lossyShort, fewPackets = 0.25, 6
-	// drained is how many times what waited has to go unsent to tell that others fill the queue, if some
-	// waits still.
+	// drained is a multiple of the backlog. If the law holds back that many bytes and packets still wait, other
+	// senders fill the queue.
 	drained = 2
-	// remembered is how long it counts that others took whatever was left.
+	// remembered is how long the law remembers that other senders took all the capacity that was left.
 	remembered = 20 * time.Second
-	// baseFor is after how long a round trip that was not seen again is forgotten, twice at most.
+	// baseFor is the time after which the law forgets a least round trip that did not come again; it takes two of
+	// these at most.
 	baseFor = 30 * time.Second
-	// longest is the round trip of the longest path there is, by two geostationary satellites, which have
-	// 1.0 to 1.1 s: what takes longer waits.
+	// longest is the round trip of the longest path there is: two geostationary satellites have 1.0 to 1.1 s.
+	// The rest of a longer round trip is queueing.
 	longest    = 1200 * time.Millisecond
 	pairsKept  = 16
 	lossesKept = 40
@@ -89,35 +91,35 @@ type Law struct {
 	mode Mode
 	rate float64
 
-	// of the path
+	// State of the path:
 	base, baseNext time.Duration // the least round trip, of this period and of the next
 	baseSince      time.Duration
 	srtt           time.Duration
 	queue          time.Duration // smoothed queueing delay
 	lastQueue      time.Duration
-	drift          float64   // of the queueing delay, s/s
-	pairs          []float64 // bytes/s, of the newest that met a queue
+	drift          float64   // growth of the queueing delay, s/s
+	pairs          []float64 // rates in bytes/s by the newest pairs that met a queue
 	capacity       float64   // 0 = not known
-	lost           []bool    // of the newest packets
+	lost           []bool    // losses among the newest packets
 
-	// of the control
+	// State of the control:
 	begun           bool
-	last            time.Duration // of the last step
-	every           time.Duration // between steps
-	sent, available float64       // smoothed: what is sent, what the others leave
+	last            time.Duration // time of the last step
+	every           time.Duration // smoothed time between steps
+	sent, available float64       // smoothed rates: sent here, and left by other senders
 	saved           float64       // bytes that a token bucket may hold
 	overshot        time.Duration // when more was sent than the path carries; never = not yet
-	answered        float64       // what was sent when an answer came at last
+	answered        float64       // rate sent when the latest answer came
 	lowered         time.Duration // an aim below the usual one, since the path's buffer is small; 0 = none
-	lossAt          time.Duration // when a loss was answered; never = not yet
+	lossAt          time.Duration // when the law last reacted to a loss; never = not yet
 	idleSince       time.Duration // since when there is no queue; never = there is one
-	pressed         float64       // part of the time, lately, that the queue was beyond the aim
+	pressed         float64       // part of the recent time with a queue beyond the aim
 	dip             dip
 	shareSince      time.Duration
 	shareEnded      time.Duration // never = not yet, or it was a mistake
-	retryAt         time.Duration // not before that the share is doubted
+	retryAt         time.Duration // earliest time at which the law may doubt the share again
 	patience        time.Duration
-	average, raised float64 // of what yields, in share mode: bytes/s, and times the share that it may send
+	average, raised float64 // of yielding traffic in share mode: bytes/s, and the rate as a multiple of the share
 }
 
 // New returns a law that begins with cfg.Start.
@@ -126,7 +128,7 @@ func New(cfg Config) *Law {
 		cfg: cfg, mode: ModeDelay, rate: cfg.Start, available: cfg.Start, capacity: cfg.Capacity, base: cfg.RoundTrip,
 		lossAt: never, idleSince: never, overshot: never, shareEnded: never, patience: firstPatience, raised: 1,
 	}
-	if cfg.RoundTrip > longest { // before anything was sent: others have filled the queue
+	if cfg.RoundTrip > longest { // nothing was sent yet, so other senders have filled the queue
 		l.mode, l.rate = ModeShare, cfg.Share*cfg.Start
 	}
 	return l
@@ -134,25 +136,25 @@ func New(cfg Config) *Law {
 
 const firstPatience = 10 * time.Second
 
-// State is what the law knows, for people. Rates are in bytes/s.
+// State is a view of the law for people. Rates are in bytes/s.
 type State struct {
 	Mode             Mode
 	Rate             float64
 	Sent             float64
-	Capacity         float64 // of the path; 0 = not known yet
+	Capacity         float64 // the path's; 0 = not known yet
 	Base, Queue, Aim time.Duration
-	Lost             float64 // part of the newest probes
-	Dark             bool    // nothing comes back
-	Window           int     // packets that may be on their way at a time, 0 = any number
+	Lost             float64 // lost part of the newest probes
+	Dark             bool    // no probe is answered
+	Window           int     // packets that may be in flight at a time, 0 = any number
 }
 
-// State returns it.
+// State returns the law's present state.
 func (l *Law) State() State {
 	return State{Mode: l.mode, Rate: l.rate, Sent: l.sent, Capacity: l.capacity, Base: l.base, Queue: l.queue, Aim: l.aim(), Lost: l.lossRate(), Dark: l.dark()}
 }
 
-// Step takes what became of a probe, and what was sent to the destination since the last in
-// bytes/s, and returns how fast may be sent from now on.
+// Step takes the outcome of a probe, and the rate in bytes/s that was sent to the destination since the last
+// step. It returns the rate that may be sent from now on.
 func (l *Law) Step(p Probe, sent float64) float64 {
 	dt := p.At - l.last
 	if !l.begun {
@@ -185,20 +187,20 @@ func (l *Law) Step(p Probe, sent float64) float64 {
 	return l.rate * l.even(sent, dt)
 }
 
-// part is how much of a deviation a smoothed figure follows in dt.
+// part returns the fraction of a deviation that a smoothed figure follows in dt.
 func part(dt, over time.Duration) float64 {
 	return min(1, dt.Seconds()/over.Seconds())
 }
 
-// tau is the time in which a deviation of the queue is made good.
+// tau returns the time in which the law corrects a deviation of the queue.
 func (l *Law) tau() time.Duration { return max(4*l.srtt, 400*time.Millisecond, l.packets(8)) }
 
-// packets is the time that the path takes for so many full packets.
+// packets returns the time that the path takes for n full packets.
 func (l *Law) packets(n float64) time.Duration {
 	return time.Duration(n * packet / l.path() * 1e9)
 }
 
-// path is the capacity as far as it is known.
+// path returns the capacity, or the present rate where the capacity is not known.
 func (l *Law) path() float64 {
 	if l.capacity > 0 {
 		return l.capacity
@@ -206,8 +208,8 @@ func (l *Law) path() float64 {
 	return max(l.rate, 1)
 }
 
-// aim is the queueing delay that is steered to, longer for who has less of the path: of several
-// laws that share a bottleneck, and so its queue, who has more then gives way to who has less.
+// aim returns the queueing delay that the law steers to. It is longer for a sender with a smaller part of the
+// path. Several laws that share a bottleneck see the same queue, so the larger sender gives way to the smaller.
 func (l *Law) aim() time.Duration {
 	left := 1 - min(l.sent/l.path(), 1)
 	want := time.Duration(float64(l.least()) * (1 + giveWay*left*left))
@@ -217,8 +219,8 @@ func (l *Law) aim() time.Duration {
 	return want
 }
 
-// least is the aim of who has all of the path.
+// least returns the aim of a sender that has all of the path.
 func (l *Law) least() time.Duration { return max(shortest, l.packets(queuedPackets)) }
 
-// busyFrom is the delay from which on a packet has waited for others.
+// busyFrom returns the delay from which on a packet has waited behind others.
 func (l *Law) busyFrom() time.Duration { return max(time.Millisecond, l.aim()/3) }

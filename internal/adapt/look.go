@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// look learns of the path from a probe.
+// look updates the state of the path from a probe.
 func (l *Law) look(p Probe, dt time.Duration) {
 	for i := range 2 {
 		l.lost = append(l.lost, i < p.Lost)
@@ -30,9 +30,9 @@ func (l *Law) look(p Probe, dt time.Duration) {
 	}
 }
 
-// lookAtBase takes the least round trip of one to two periods for that of the empty path.
+// lookAtBase updates the round trip of the empty path: the least one of the last one to two periods.
 func (l *Law) lookAtBase(p Probe) {
-	if p.At-l.baseSince > max(baseFor, l.dipEvery()*5/4) { // a dip shows it again
+	if p.At-l.baseSince > max(baseFor, l.dipEvery()*5/4) { // each dip shows the empty path again
 		l.base, l.baseNext, l.baseSince = l.baseNext, 0, p.At
 	}
 	if l.base == 0 || p.RTT < l.base {
@@ -44,8 +44,8 @@ func (l *Law) lookAtBase(p Probe) {
 	l.base = min(l.base, longest)
 }
 
-// lookAtPair learns the capacity. Two packets that wait in a busy path come out as far apart
-// as it takes to send the second, also behind a token bucket: that is empty then.
+// lookAtPair updates the capacity. Two packets that wait in a busy path come out as far apart as the bottleneck
+// takes to send the second. This holds behind a token bucket, too, because a bucket with a backlog is empty.
 func (l *Law) lookAtPair(p Probe) {
 	l.pairs = newest(append(l.pairs, float64(p.Bytes)/p.Gap.Seconds()), pairsKept)
 	if len(l.pairs) >= 3 {
@@ -54,7 +54,7 @@ func (l *Law) lookAtPair(p Probe) {
 	}
 }
 
-// lossRate is the part of the newest probes that was lost.
+// lossRate returns the lost part of the newest probes.
 func (l *Law) lossRate() float64 {
 	n := 0
 	for _, lost := range l.lost {
@@ -65,14 +65,15 @@ func (l *Law) lossRate() float64 {
 	return float64(n) / lossesKept
 }
 
-// dark: of the newest probes none came back.
+// dark reports whether none of the newest probes came back.
 func (l *Law) dark() bool {
 	const probes = 10
 	return len(l.lost) >= 2*probes && !slices.Contains(l.lost[len(l.lost)-2*probes:], false)
 }
 
-// keepDark: the path may be down, or hide what it did not hide before; or it is what is sent
-// here that leaves no room. So it is half of what was sent when answers came.
+// keepDark lowers the rate while no probe comes back. The path may be down, or hide probes that it did not hide
+// before, or this traffic itself may leave no room for them. So the rate is at most half of the rate at the latest
+// answer.
 func (l *Law) keepDark() {
 	l.rate = min(l.rate, max(l.answered/2, l.cfg.Least))
 	l.available = l.rate

@@ -2,7 +2,7 @@ package adapt
 
 import "time"
 
-// keepQueue steers to a short queue.
+// keepQueue makes a step in ModeDelay: it steers to a short queue.
 func (l *Law) keepQueue(p Probe, dt time.Duration) {
 	if p.At < l.dip.settled {
 		return
@@ -25,8 +25,8 @@ func (l *Law) keepQueue(p Probe, dt time.Duration) {
 	}
 }
 
-// answersLoss makes the aim shorter where packets are lost although the queue is about as
-// short as wanted: the path holds no more.
+// answersLoss reacts to a loss, and reports whether it did. It shortens the aim where packets are lost although the
+// queue is about as short as the aim: the path's buffer holds no more.
 func (l *Law) answersLoss(p Probe) bool {
 	if l.lossAt != never && p.At-l.lossAt < max(l.srtt, 300*time.Millisecond, l.packets(2)) {
 		return false
@@ -38,9 +38,9 @@ func (l *Law) answersLoss(p Probe) bool {
 		return true
 	}
 	if l.queue > l.aim()*3/2 {
-		return false // others filled it
+		return false // other senders filled the queue
 	}
-	if loss := l.lossRate(); loss > lossy { // it was full from the start, so its delay is not seen
+	if loss := l.lossRate(); loss > lossy { // the queue was full from the start, so its delay does not show
 		l.rate = max(min(l.rate, l.sent*(1-loss)*0.8), given*l.capacity)
 		l.available = l.rate
 		return true
@@ -51,8 +51,8 @@ func (l *Law) answersLoss(p Probe) bool {
 	return true
 }
 
-// save counts what a token bucket in the path may have kept of what was not sent: until that is used
-// up no queue tells that more is sent than the path carries.
+// save counts the tokens that a bucket in the path may have saved while less than the capacity was sent. Until they
+// are used up, no queue shows that more is sent than the path carries.
 func (l *Law) save(sent float64, dt time.Duration) {
 	if l.capacity == 0 || l.queue >= l.busyFrom() {
 		l.saved = 0
@@ -71,43 +71,43 @@ func (l *Law) findMore(p Probe, dt time.Duration) {
 		l.lowered += time.Duration(float64(l.lowered) * 0.2 * dt.Seconds())
 	}
 	if l.sent < 0.8*l.rate || l.lossRate() > lossy {
-		return // what was not sent says nothing, nor what does not arrive
+		return // unused or lost bytes do not show that the path carries more
 	}
 	grow := l.aim().Seconds() / l.tau().Seconds()
 	if idle := p.At - l.idleSince; idle > max(3*l.srtt, 500*time.Millisecond, l.packets(4)) {
 		grow = 0.3
 		if l.capacity == 0 {
-			grow = 0.7 // it was never reached
+			grow = 0.7 // the capacity was never reached
 		}
 		if l.capacity > 0 && l.rate > 0.95*l.capacity && idle < max(2*time.Second, l.packets(12)) {
-			grow = 0.06 // it may be that the queue is only not seen
+			grow = 0.06 // there may be a queue that the probes do not see
 		}
 	}
-	// Also where the last probe was long ago, since nothing was sent.
+	// The bound also holds after a long time without probes because nothing was sent.
 	more := l.rate * min(grow*dt.Seconds()/l.tau().Seconds(), faster-1)
 	if l.saved > 0 {
 		more = max(min(more, l.capacity*unseen-l.rate), 0)
 	}
 	l.rate += more
 	l.available = l.rate
-	if l.saved <= 0 && l.capacity > 0 && l.sent > 1.05*l.capacity { // it is more by now
+	if l.saved <= 0 && l.capacity > 0 && l.sent > 1.05*l.capacity { // the capacity has grown
 		l.capacity, l.pairs = l.sent, l.pairs[:0]
 	}
 }
 
-// steer sends what the others leave, and so much more or less that the queue comes to the aim
-// within tau.
+// steer sets the rate to the capacity that other senders leave, corrected so that the queue reaches the aim within
+// tau.
 func (l *Law) steer(dt time.Duration) {
 	if l.queue < l.aim() && l.sent < 0.8*l.rate {
-		return // who sends less than they may are not what the queue follows
+		return // the queue does not follow a sender that uses less than its rate
 	}
-	// A queue that does not grow is one that is full, if packets are lost.
+	// A queue that loses packets and does not grow is full.
 	through := l.sent
 	if l.queue > l.aim()*3/2 {
 		through *= 1 - l.lossRate()
 	}
-	// It carries what comes through, whatever pairs say: those that others' packets came in between
-	// say less.
+	// The path carries at least the bytes that come through, whatever the pairs say. A pair with packets of other
+	// senders in between shows too low a capacity.
 	if l.capacity > 0 && l.drift < 0.05 {
 		l.capacity = max(l.capacity, 0.98*through/(1+max(l.drift, 0)))
 	}
@@ -123,7 +123,7 @@ func (l *Law) steer(dt time.Duration) {
 	l.rate = max(l.rate, least*capacity)
 }
 
-// press counts the time with a queue beyond the aim.
+// press smooths the part of the time in which the queue is beyond the aim.
 func (l *Law) press(dt time.Duration) {
 	beyond := 0.0
 	if l.queue > l.aim()*6/5 {

@@ -2,15 +2,15 @@ package adapt
 
 import "time"
 
-// share begins to keep the share.
+// share switches the law to ModeShare.
 func (l *Law) share(p Probe) {
 	l.mode, l.shareSince, l.pressed, l.idleSince = ModeShare, p.At, 0, never
 	l.lost = l.lost[:0]
 	l.keepShare(p)
 }
 
-// doubtful is the part of the probes that is lost where others do not give way to the share. In a
-// queue of few packets TCP lives with losses, and so does who is beside it.
+// doubtful returns the part of lost probes above which other senders do not yield to the share. In a queue of few
+// packets TCP lives with losses, and so does any traffic beside it.
 func (l *Law) doubtful() float64 {
 	if l.queue < l.packets(fewPackets) {
 		return lossyShort
@@ -18,10 +18,10 @@ func (l *Law) doubtful() float64 {
 	return lossy
 }
 
-// remembers: not long ago others took whatever was left.
+// remembers reports whether other senders took all the capacity that was left, less than remembered ago.
 func (l *Law) remembers() bool { return l.shareEnded != never && l.last-l.shareEnded < remembered }
 
-// keepShare keeps to the share, as long as others fill the path, and give way to it.
+// keepShare keeps to the share as long as other senders fill the path and yield to the share.
 func (l *Law) keepShare(p Probe) {
 	if l.capacity > 0 {
 		l.rate = l.cfg.Share * l.capacity
@@ -44,14 +44,16 @@ func (l *Law) keepShare(p Probe) {
 }
 
 const (
-	// evenFor is over how long what yields is to come to the share on average: some of its turns.
+	// evenFor is the time over which yielding traffic is to reach the share on average. It spans several of the
+	// traffic's cycles of loss and recovery.
 	evenFor, evenPackets = 3 * time.Second, 24
-	// mostRaised is how much faster than the path it may be meanwhile: what TCP sends at once has room then.
+	// mostRaised bounds the rate meanwhile, as a multiple of the path's capacity. It leaves room for a burst that
+	// TCP sends at once.
 	mostRaised = 2
 )
 
-// even is how many times the share what yields may be for now: it is slower at other times, and would have
-// far less than the share by a ceiling there.
+// even returns the rate of yielding traffic for now, as a multiple of the share. Such traffic is slower at other
+// times, so a ceiling at the share would leave it far less than the share on average.
 func (l *Law) even(sent float64, dt time.Duration) float64 {
 	if !l.cfg.Yields || l.mode != ModeShare {
 		return 1
