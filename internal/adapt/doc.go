@@ -1,6 +1,6 @@
-// Package adapt decides how fast traffic without a congestion control of its own may be
-// sent to a destination. It owns the law of control, what that remembers of the path, and
-// when the path is probed; it knows neither sockets nor limits, both of which its caller has.
+// Package adapt decides the rate of traffic to a destination that has no congestion control of its own. It owns the
+// control law, the law's state of the path, and the times of the probes. It knows neither sockets nor limits: its
+// caller has both.
 //
 // Rates count bytes of IP packets.
 package adapt

@@ -2,24 +2,25 @@ package adapt
 
 import "time"
 
-// held is the gate that traffic waits at, with the window that says when it may leave.
+// held is the gate at which traffic waits, and the window that decides when it may leave.
 type held struct {
 	gate    Gate
 	window  *window
 	allowed uint64
-	at      time.Duration // when that was said
+	at      time.Duration // when allowed was last sent to the gate
 }
 
 const (
-	// gateLooks is how often a gate is looked at while the path sends a packet.
+	// gateLooks is how many times a gate looks for permission while the path sends one packet.
 	gateLooks = 8
-	// gateRenew is how often it is told the same again, so that it knows that somebody is there.
+	// gateRenew is the interval at which the runner repeats the same permission, to show the gate that the runner
+	// still lives.
 	gateRenew = 200 * time.Millisecond
-	// A window that ended is not tried again before, nor one that there was no gate for.
+	// windowPause is the time from the end of a window to the next one, gatePause from a failed attempt to get a gate.
 	windowPause, gatePause = 3 * time.Second, 2 * time.Second
 )
 
-// tend opens a window where one is called for, or has it go on.
+// tend opens a window where the law calls for one, or updates the present one.
 func (r *runner) tend() {
 	now := time.Since(r.begun)
 	h := r.held
@@ -42,7 +43,7 @@ func (r *runner) tend() {
 	r.allow(now)
 }
 
-// hold begins a window, if few packets are the share and there is a gate.
+// hold begins a window, if the share is few packets and there is a gate.
 func (r *runner) hold(now time.Duration) {
 	l := r.law
 	if l.mode != ModeShare || now < r.holdAgain || l.capacity == 0 || l.path() > fastest ||
@@ -66,11 +67,11 @@ func (r *runner) hold(now time.Duration) {
 	r.held = &held{gate: gate, window: newWindow(packets, r.share(), l.path(), left, l.srtt, now)}
 	r.allow(now)
 	if r.held != nil && r.limit(r.ceiling(l.rate)) != nil {
-		r.release() // the next step tells
+		r.release() // the next step returns the error
 	}
 }
 
-// share is what the window should give, in bytes/s.
+// share returns the rate that the window should give, in bytes/s.
 func (r *runner) share() float64 {
 	share := r.law.cfg.Share * r.law.path()
 	if most := r.law.cfg.Most; most > 0 {
@@ -79,7 +80,7 @@ func (r *runner) share() float64 {
 	return share
 }
 
-// ceiling is how fast the traffic may be at most, given the law's rate.
+// ceiling returns the highest rate of the traffic, given the law's rate.
 func (r *runner) ceiling(rate float64) uint64 {
 	if r.held != nil {
 		rate *= mostOver
@@ -100,10 +101,10 @@ func (r *runner) release() {
 	r.drop(h.gate)
 }
 
-// drop closes a gate. What was with it has gone if that fails.
+// drop closes a gate. An error means that the gate's traffic has gone, too.
 func (r *runner) drop(gate Gate) { _ = gate.Close() }
 
-// allow tells the gate, if there is something new.
+// allow sends the window's permission to the gate, if it is new or due for renewal.
 func (r *runner) allow(now time.Duration) {
 	h := r.held
 	allowed := h.window.allowed()
@@ -120,7 +121,7 @@ func (r *runner) allow(now time.Duration) {
 	h.allowed, h.at = allowed, now
 }
 
-// mark sends a probe of the window's. One that cannot be sent is as one that is lost.
+// mark sends a probe of the window. A probe that cannot be sent counts as lost.
 func (r *runner) mark(m *mark) {
 	w := r.held.window
 	_ = r.path.Send(r.path.MinSize(), func(a Answer) {
@@ -141,7 +142,7 @@ type came struct {
 	at   time.Duration
 }
 
-// moved delivers a value when something has left by the gate.
+// moved returns a channel that delivers a value when a packet has left through the gate.
 func (r *runner) moved() <-chan struct{} {
 	if r.held == nil {
 		return nil
@@ -149,14 +150,14 @@ func (r *runner) moved() <-chan struct{} {
 	return r.held.gate.Moved()
 }
 
-// follow sends a probe behind what has left.
+// follow sends a probe behind the packets that have left.
 func (r *runner) follow() {
 	h := r.held
 	if h == nil {
 		return
 	}
 	left, err := h.gate.Left()
-	if err != nil || left < h.window.left { // it is another by now
+	if err != nil || left < h.window.left { // another gate counts now
 		r.release()
 		return
 	}

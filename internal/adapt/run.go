@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Answer is what became of a probe packet.
+// Answer is the outcome of a probe packet.
 type Answer struct {
 	RoundTrip time.Duration
 	Received  time.Time // when the answer came, as exactly as it is known
@@ -17,52 +17,51 @@ type Answer struct {
 
 // Path sends probe packets to the destination.
 type Path interface {
-	// Send sends one of size IP bytes. tell is called once at most, from any goroutine.
+	// Send sends a packet of size IP bytes. It calls tell once at most, from any goroutine.
 	Send(size int, tell func(Answer)) error
-	// MinSize is the size of the smallest, MaxSize of the largest that is not divided on its way.
+	// MinSize is the size of the smallest packet, MaxSize of the largest that the path does not fragment.
 	MinSize() int
 	MaxSize() int
-	// RoundTrip is how long the latest answer took, also one that came before or too late; 0 while
-	// there is none.
+	// RoundTrip is the round trip of the latest answer, 0 while there is none. Answers from before Run, and answers
+	// that came too late, count.
 	RoundTrip() time.Duration
 }
 
-// Traffic is what is sent to the destination.
+// Traffic is the traffic to the destination.
 type Traffic interface {
-	// SentBytes is how much it was by now, in IP bytes.
+	// SentBytes returns the IP bytes that were sent so far.
 	SentBytes() (uint64, error)
-	// SetRate says how fast it may be from now on.
+	// SetRate sets the highest rate from now on.
 	SetRate(bytesPerSec uint64) error
-	// Gate has it wait at a gate, which looks every so often whether the next packet may leave.
+	// Gate puts a gate in front of the traffic. The gate looks at this interval whether the next packet may leave.
 	Gate(every time.Duration) (Gate, error)
 }
 
 const (
-	// probing is the part of the rate that probes may cost, probingSlow where no less lets the
-	// queue be seen.
+	// probing is the part of the rate that probes may cost. On a slow path it is probingSlow, because fewer probes do
+	// not show the queue.
 	probing, probingSlow = 0.02, 0.05
 	soonest, latest      = 50 * time.Millisecond, 2 * time.Second
 	usualSecond          = 300  // bytes: link headers count little beside it
 	largestSecond        = 1000 // bytes
 	smallestSecond       = 128
-	// calmFor is how many steps in a row nothing has to change before probes cost no more than the usual part
-	// of a slow rate, too; calmBy is the part by which the rate may change meanwhile, calmQueue how many times
-	// its aim the queue may be.
+	// calmFor is the number of steps without a change after which probing is the bound of a slow rate, too.
+	// The rate may change by the part calmBy meanwhile, and the queue may be calmQueue times its aim.
 	calmFor, calmBy, calmQueue = 8, 0.125, 2
-	// rarer is how many times longer it is to the next pair beside a window.
+	// rarer is the factor by which the time to the next pair is longer while there is a window.
 	rarer = 3
-	// quiet is how often the path is probed while next to nothing is sent, wakeful how often it is
-	// looked whether that is so still.
+	// quiet is the interval of probes while next to nothing is sent. At the interval wakeful the runner looks whether
+	// more is sent.
 	quiet, wakeful = time.Second, 50 * time.Millisecond
-	// overdue is for answers beyond twice the round trip.
+	// overdue is the time beyond twice the round trip that the runner waits for an answer.
 	overdue = 200 * time.Millisecond
-	// overtaken is how long an answer is waited for after one to a later pair: paths keep the order.
+	// overtaken is how long the runner waits for an answer after one to a later pair, because paths keep the order.
 	overtaken = 50 * time.Millisecond
 	look      = 10 * time.Millisecond
 )
 
-// Run follows the path until ctx ends or the traffic cannot be told or limited any more. tell
-// is called after each step, from this goroutine.
+// Run probes the path and limits the traffic, until ctx ends or the traffic can no longer be measured or limited. It
+// calls tell after each step, from this goroutine.
 func Run(ctx context.Context, cfg Config, path Path, traffic Traffic, tell func(State)) error {
 	cfg.RoundTrip = path.RoundTrip()
 	r := runner{law: New(cfg), path: path, traffic: traffic, tell: tell, answers: make(chan answered, 64), out: make(chan came, 64), begun: time.Now()}
@@ -84,22 +83,22 @@ type runner struct {
 	set     uint64
 
 	calm     int     // steps in a row in which nothing has changed
-	calmRate float64 // bytes/s, when these began
+	calmRate float64 // rate in bytes/s when these steps began
 
 	sleeps    bool   // next to nothing is sent
-	slept     uint64 // bytes sent when that was seen
+	slept     uint64 // bytes sent when sleeps was set
 	wakeAt    time.Time
-	held      *held     // nil = it leaves by the rate alone
-	out       chan came // probes of its window that came back
+	held      *held     // nil = the rate alone bounds the traffic
+	out       chan came // answered probes of the window
 	holdAgain time.Duration
 }
 
-// pair is two probe packets under way.
+// pair is a pair of probe packets in flight.
 type pair struct {
 	at    time.Time
 	bytes int
 	got   [2]*Answer
-	came  time.Time // when the first answer did
+	came  time.Time // when the first answer came
 }
 
 func (p *pair) complete() bool { return p.got[0] != nil && p.got[1] != nil }
@@ -133,7 +132,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 		case c := <-r.out:
 			r.cameOut(c)
 		case now := <-ticker.C:
-			r.follow() // nobody may have been told
+			r.follow() // the gate may not have reported that packets left
 			if woken := r.wakes(now); woken || !now.Before(next) {
 				next = now.Add(r.probe(woken))
 			}
@@ -154,10 +153,10 @@ func (r *runner) probe(woken bool) time.Duration {
 		err := r.path.Send(size, func(a Answer) {
 			select {
 			case r.answers <- answered{p, i, a}:
-			default: // it counts as lost
+			default: // the probe counts as lost
 			}
 		})
-		if err != nil { // no route just now, or no memory: as if the path had lost it
+		if err != nil { // without a route, or without memory, the probe counts as lost
 			p.got[i] = &Answer{Lost: true}
 		}
 	}
@@ -165,7 +164,7 @@ func (r *runner) probe(woken bool) time.Duration {
 	return wait
 }
 
-// plan is how large the next two packets are, and when those after them follow.
+// plan returns the sizes of the next two packets, and the time until the pair after them.
 func (r *runner) plan() (first, second int, wait time.Duration) {
 	s := r.law.State()
 	rate := s.Rate
@@ -184,7 +183,7 @@ func (r *runner) plan() (first, second int, wait time.Duration) {
 		second = smallestSecond
 		wait = min(after(least+second, rate*r.slowProbing()), latest)
 	}
-	if r.held != nil { // whose probes tell about the queue
+	if r.held != nil { // the window's own probes show the queue
 		wait = min(rarer*wait, latest)
 	}
 	if r.sleeps {
@@ -193,7 +192,7 @@ func (r *runner) plan() (first, second int, wait time.Duration) {
 	return least, max(min(second, most), least), wait
 }
 
-// slowProbing is the part of a slow rate that probes may cost now.
+// slowProbing returns the part of a slow rate that probes may cost now.
 func (r *runner) slowProbing() float64 {
 	if r.calm >= calmFor {
 		return probing
@@ -201,8 +200,8 @@ func (r *runner) slowProbing() float64 {
 	return probingSlow
 }
 
-// noteCalm counts the steps in which the path was found as before: nothing lost, the queue about as short as it is
-// to be, the rate about the same.
+// noteCalm counts the steps in which the path did not change: no probe was lost, the queue was about as short as its
+// aim, and the rate was about the same.
 func (r *runner) noteCalm(p Probe, s State) {
 	if s.Mode == ModeDelay && p.Lost == 0 && s.Queue <= calmQueue*s.Aim && math.Abs(s.Rate-r.calmRate) <= calmBy*r.calmRate {
 		r.calm++
@@ -211,7 +210,7 @@ func (r *runner) noteCalm(p Probe, s State) {
 	r.calm, r.calmRate = 0, s.Rate
 }
 
-// looksEvery is how often it is looked what is to be done: seldom while next to nothing is sent.
+// looksEvery returns the interval of the runner's ticker, which is longer while next to nothing is sent.
 func (r *runner) looksEvery() time.Duration {
 	if r.sleeps && len(r.waiting) == 0 && r.held == nil {
 		return wakeful
@@ -219,16 +218,16 @@ func (r *runner) looksEvery() time.Duration {
 	return look
 }
 
-// sleep notes whether nobody wants the rate.
+// sleep notes whether the traffic uses next to nothing of its rate. It does so only where may is true.
 func (r *runner) sleep(may bool) {
 	s := r.law.State()
 	if r.sleeps = may && s.Sent < s.Rate*probing; r.sleeps {
-		r.slept, _ = r.traffic.SentBytes() // the next step fails if this does
+		r.slept, _ = r.traffic.SentBytes() // after an error here the next step fails
 	}
 }
 
-// wakes says that somebody has begun to send since the path was probed, for whom the next time would be
-// too late: more than the path carries may be on its way by then.
+// wakes reports whether traffic has begun since the last probe. The next regular probe would come too late for it:
+// more than the path carries may be in flight by then.
 func (r *runner) wakes(now time.Time) bool {
 	if !r.sleeps || len(r.waiting) > 0 && now.Before(r.wakeAt) {
 		return false
@@ -236,7 +235,7 @@ func (r *runner) wakes(now time.Time) bool {
 	r.wakeAt = now.Add(wakeful)
 	bytes, err := r.traffic.SentBytes()
 	if err != nil {
-		return false // the next step says so
+		return false // the next step returns the error
 	}
 	return float64(bytes-min(r.slept, bytes)) > r.law.State().Rate*probing*quiet.Seconds()
 }
@@ -254,7 +253,7 @@ func (r *runner) answer(a answered) {
 	}
 }
 
-// settle takes steps for pairs of which all is known, or that are overdue, in their order.
+// settle makes a step of the law for each pair that is complete or overdue, in their order.
 func (r *runner) settle() error {
 	s := r.law.State()
 	patience := 2*max(s.Base+s.Queue, r.path.RoundTrip()) + overdue + after(10*packet, max(s.Rate, 1))
@@ -306,7 +305,7 @@ func (r *runner) step(p *pair) error {
 	return nil
 }
 
-// limit sets the rate, if it is another by more than nothing.
+// limit sets the rate, if it differs from the present one by more than 1/256.
 func (r *runner) limit(bytesPerSec uint64) error {
 	if diff := max(bytesPerSec, r.set) - min(bytesPerSec, r.set); diff <= r.set/256 {
 		return nil

@@ -7,111 +7,112 @@ import (
 	"time"
 )
 
-// Gate is what traffic waits at until it is allowed to leave.
+// Gate holds traffic back until the window allows it to leave.
 type Gate interface {
-	// Left is how many IP bytes have left since any fixed moment.
+	// Left returns how many IP bytes have left since any fixed moment.
 	Left() (uint64, error)
-	// Allow lets packets leave until it is so many, and one beyond.
+	// Allow lets packets leave until Left reaches bytes; the last of them may go beyond.
 	Allow(bytes uint64) error
-	// Moved delivers a value whenever something has left.
+	// Moved delivers a value whenever a packet has left.
 	Moved() <-chan struct{}
-	// Close opens it for good.
+	// Close opens the gate for good.
 	Close() error
 }
 
-// ErrNoGate says that there can be none now.
+// ErrNoGate says that there can be no gate now.
 var ErrNoGate = errors.New("what is sent does not wait where it could be held")
 
-// In a queue that has room for few packets, and that others fill who send one for each that is
-// acknowledged, whoever sends by a rate comes too late: the place that his last packet left is taken.
-// So one is sent for each of ours that has come out, which a probe right behind it tells: a window.
-// How large it is says which part of the queue, and so of the path, is ours. One packet more than
-// there are finds the queue full most times, so that is tried seldom, or when the queue is shorter.
+// A short queue has room for few packets, and other senders fill it: each sends a packet for each acknowledged one.
+// A sender that goes by a rate comes too late, because others have taken the slot that its last packet freed.
+// So this sender has a window: it sends a packet for each of its own that has left the path. A probe right
+// behind each packet reports that. The size of the window decides which part of the queue, and so of the path, this
+// sender has. An additional packet finds the queue full most times, so the window tries one seldom, or when the
+// queue is shorter.
 
 const (
-	// mostWindow is how many packets it is at most; of more it does not matter when each is sent.
+	// mostWindow is the largest window in packets. With more packets the time of each does not matter.
 	mostWindow = 16
-	// fastest is the path beyond which a probe for each packet would be too late: bytes/s.
+	// fastest is the fastest path with a window, in bytes/s. On a faster one a probe for each packet comes too late.
 	fastest = 2.5e6
-	// judged is over how many answers a window is judged, soonJudged whether somebody is beside it;
-	// either takes judgedFor at least.
+	// judged is the number of answers over which a window is judged. After soonJudged answers it is judged whether
+	// there is competing traffic. Both take at least judgedFor.
 	judged, soonJudged, judgedFor = 24, 8, time.Second
-	// tooLittle and tooMuch bound what it gives, in parts of the share.
+	// tooLittle and tooMuch bound the rate that the window gives, in parts of the share.
 	tooLittle, tooMuch = 0.85, 1.3
-	// One in lostMost packets that is lost is too many, where it gives tooLossy of the share; then the
-	// window is not enlarged for as many times as it is judged.
+	// One lost packet in lostMost is too many, where the window gives at least tooLossy of the share. The window then
+	// does not grow for the next settledFor judgements.
 	lostMost, tooLossy, settledFor = 12, 0.6, 10
-	// lostSoon of them, and a quarter, are so at once.
+	// lostSoon lost packets, if they are a quarter of all, are too many at once.
 	lostSoon = 4
-	// alone is the part of what is not the share that who is beside others does not get.
+	// alone is a part of the capacity beyond the share. A sender with competitors does not get that much more.
 	alone = 0.7
-	// mostOver is how much more than the share the rate may be: the window bounds it.
+	// mostOver is the ceiling of the rate as a multiple of the law's rate, while the window bounds the traffic.
 	mostOver = 1.35
-	// probedBytes is how much leaves before a probe follows.
+	// probedBytes is the number of bytes that leave before a probe follows.
 	probedBytes = 900
-	// arrives is the part of its time on the path that two probes are apart at least if what was
-	// sent between them has arrived.
+	// arrives is the least distance in time between two probes if the bytes between them have arrived. The
+	// distance is in parts of the time that these bytes take on the path.
 	arrives = 0.5
-	// shorter is by how many packets a queue is shorter if there is room in it.
+	// shorter is the number of packets by which the queue is shorter than its longest if there is room in it.
 	shorter = 0.7
-	// sooner is how many times sooner a packet more is tried then.
+	// sooner is the factor by which the window tries an additional packet sooner if there is room.
 	sooner = 4
-	// roomFor is how many packets the share is at least where such room lets the window become larger
-	// at once: of fewer one more is too large a part for what is beside.
+	// roomFor is the least share in packets with which such room lets the window grow at once. Of a smaller share
+	// one more packet is too large a part for the competing traffic.
 	roomFor = 3
-	// shortPause and longPause are how long it is from one packet too many to the next one more, in
-	// round trips: who waits longer never gets what others, who try in each, have taken.
+	// shortPause and longPause bound the time from one packet too many to the next attempt, in round trips.
+	// Competing senders try in each round trip, so a sender that waits longer never regains its part.
 	shortPause, longPause = 1, 2
-	// starving is the part of the share below which it is hungryPause.
+	// starving is the part of the share below which the pause is hungryPause.
 	starving, hungryPause = 0.6, 0.5
 )
 
-// window decides how much may have left, by what is known to have come out of the path.
+// window decides how many bytes may have left, by the bytes that are known to have left the path.
 type window struct {
-	want, have int     // packets
-	share      float64 // bytes/s that it should give
-	path       float64 // bytes/s
-	left       uint64
-	answered   uint64 // of left, what has come out or was given up
-	probed     uint64 // of left, behind which a probe was sent
+	want, have int     // target and present size, packets
+	share      float64 // rate that the window should give, bytes/s
+	path       float64 // capacity, bytes/s
+	left       uint64  // bytes that have left through the gate
+	answered   uint64  // position in left up to which all bytes have arrived or are given up
+	probed     uint64  // position in left behind which the last probe was sent
 	under      []*mark
-	before     *mark         // that was sent when the next packet was allowed
-	rtt        time.Duration // usual
-	newest     time.Duration // round trip
-	high       time.Duration // of late the longest
-	pause      float64       // from one packet more to the next, in round trips
+	before     *mark         // probe that was sent when the next packet was allowed
+	rtt        time.Duration // usual round trip
+	newest     time.Duration // newest round trip
+	high       time.Duration // longest recent round trip
+	pause      float64       // round trips from one additional packet to the next
 	good       int           // packets that have arrived since one was lost, or pause became shorter
-	moreAt     time.Duration // when there was one, or one too many
+	moreAt     time.Duration // when the last additional packet was allowed, or one was lost
 
-	// since it was judged
+	// Counts since the last judgement:
 	since   time.Duration
 	arrived uint64
 	answers int
 	full    int // answers that came while the window was full
 	lost    int
 
-	settled int  // times that it is judged before it may become larger again
-	little  bool // it gave too little when it was judged last
+	settled int  // judgements before the window may grow again
+	little  bool // the window gave too little at the last judgement
 }
 
-// mark is a probe.
+// mark is a probe of a window.
 type mark struct {
-	left   uint64        // what had left before it
-	at     time.Duration // sent
-	came   time.Duration // 0 = not yet
-	bytes  uint64        // since before
-	before *mark         // nil = what is between them is not known
+	left   uint64        // bytes that had left before the probe
+	at     time.Duration // when the probe was sent
+	came   time.Duration // when the answer came; 0 = not yet
+	bytes  uint64        // bytes between this probe and before
+	before *mark         // nil = the bytes in between are not known
 }
 
-// packetsOf is how many packets of the path's queue, and of what is on its way, are the share.
+// packetsOf returns the share in packets: of the path's queue and of the packets in flight.
 func packetsOf(share float64, rtt time.Duration) float64 { return share * rtt.Seconds() / packet }
 
-// windowFor is the window nearest to that.
+// windowFor returns the window nearest to packetsOf, at least one packet.
 func windowFor(share float64, rtt time.Duration) int {
 	return max(int(math.Round(packetsOf(share, rtt))), 1)
 }
 
-// newWindow begins with what has left by now; what is on its way counts as if it had come out.
+// newWindow begins at the bytes that have left so far. Bytes in flight count as if they had arrived.
 func newWindow(packets int, share, path float64, left uint64, rtt, now time.Duration) *window {
 	return &window{
 		want: packets, have: 1, share: share, path: path, left: left, answered: left, probed: left,
@@ -119,15 +120,16 @@ func newWindow(packets int, share, path float64, left uint64, rtt, now time.Dura
 	}
 }
 
-// allowed is what may have left: with less than that another packet leaves.
+// allowed returns the number of bytes that may have left. The gate lets another packet leave while fewer have.
 func (w *window) allowed() uint64 {
 	return w.answered + uint64((float64(w.have)-0.5)*packet)
 }
 
-// isFull says that nothing may leave now.
+// isFull reports whether no packet may leave now.
 func (w *window) isFull() bool { return w.left >= w.allowed() }
 
-// leads is a probe to be sent before the packet that may leave next, nil if there is one or none may.
+// leads returns a probe to send ahead of the next packet. It returns nil if there is such a probe already, or if no
+// packet may leave.
 func (w *window) leads(now time.Duration) *mark {
 	if w.isFull() || w.before != nil && w.before.left == w.left {
 		return nil
@@ -136,7 +138,7 @@ func (w *window) leads(now time.Duration) *mark {
 	return w.before
 }
 
-// follows is a probe to be sent behind what has left by now, nil if there is no need.
+// follows returns a probe to send behind the bytes that have left so far, nil if none is needed.
 func (w *window) follows(left uint64, now time.Duration) *mark {
 	last := w.left
 	w.left = max(w.left, left)
@@ -161,7 +163,7 @@ func (w *window) answer(m *mark, came time.Duration) {
 	w.rtt += (rtt - w.rtt) / 8
 	w.high = max(rtt, w.high-(w.high-rtt)/32)
 	if m.bytes == 0 && m.before == nil && !slices.Contains(w.under, m) {
-		return // it led
+		return // a probe of leads
 	}
 	w.answers++
 	if w.isFull() {
@@ -184,7 +186,7 @@ func (w *window) answer(m *mark, came time.Duration) {
 	w.out(m.left)
 }
 
-// more lets one packet more be on its way, if it is time.
+// more allows one more packet in flight, if it is time.
 func (w *window) more(now time.Duration) {
 	if !w.isFull() {
 		return
@@ -204,7 +206,7 @@ func (w *window) more(now time.Duration) {
 	w.moreAt = now
 }
 
-// out notes that all up to there has come out, or will not.
+// out notes that all bytes up to left have arrived, or never will.
 func (w *window) out(left uint64) {
 	w.answered = max(w.answered, left)
 	for len(w.under) > 0 && w.under[0].left <= left {
@@ -212,7 +214,7 @@ func (w *window) out(left uint64) {
 	}
 }
 
-// patience is how long an answer is waited for.
+// patience returns how long the window waits for an answer.
 func (w *window) patience() time.Duration { return 2*w.rtt + 3*overtaken }
 
 // expire gives up probes that are overdue.
@@ -222,8 +224,8 @@ func (w *window) expire(now time.Duration) {
 	}
 }
 
-// judge changes the window if it gives far less or more than the share, and says whether it is to
-// end since nobody seems to be beside it.
+// judge changes the window if it gives far less or far more than the share. It reports whether the window is to end
+// because there seems to be no competing traffic.
 func (w *window) judge(now time.Duration) (end bool) {
 	over := now - w.since
 	if w.answers < soonJudged || over < judgedFor {
@@ -241,7 +243,7 @@ func (w *window) judge(now time.Duration) (end bool) {
 	switch {
 	case given > tooMuch*w.share && w.want > 1:
 		w.want--
-	case w.lost*lostMost > w.answers && given > tooLossy*w.share && w.want > 1: // it does not pay
+	case w.lost*lostMost > w.answers && given > tooLossy*w.share && w.want > 1: // the losses outweigh the gain of so large a window
 		w.want--
 		w.settled = settledFor
 	case w.little && w.settled == 0 && w.have == w.want && 4*w.full > 3*w.answers && w.want < mostWindow:
