@@ -2,10 +2,10 @@ package cpu
 
 import "slices"
 
-// Left is the most that can still be promised to one program on so many per cent of processors, where so
-// much is promised to others. A program of one thread is on one processor at a time, and moves
-// too seldom to make up its share of parts of several: three of 60 per cent do not fit on two processors. What
-// is more than one processor has threads, and takes whole ones first.
+// Left returns the largest share that can still be promised to one program, given the shares promised to others.
+// Shares and capacity are in per cent of one processor. A program of one thread is on one processor at a time, and
+// moves too seldom to make up its share from parts of several: three programs of 60 per cent do not fit on two
+// processors. A program with more than one processor has threads, and takes whole processors first.
 func Left(promised []float64, capacity float64) float64 {
 	room := make([]float64, int(capacity/MostPower))
 	for i := range room {
@@ -16,8 +16,8 @@ func Left(promised []float64, capacity float64) float64 {
 	for _, p := range slices.Backward(sorted) {
 		for p > 0 {
 			slices.Sort(room)
-			at, _ := slices.BinarySearch(room, p) // the fullest in which all of it fits
-			at = min(at, len(room)-1)             // or else the emptiest
+			at, _ := slices.BinarySearch(room, p) // the fullest processor on which all of p fits
+			at = min(at, len(room)-1)             // or else the emptiest one
 			part := min(p, room[at])
 			if part <= 0 {
 				return 0
@@ -26,7 +26,7 @@ func Left(promised []float64, capacity float64) float64 {
 			p -= part
 		}
 	}
-	// whole processors, and what is left of one more
+	// The result is all whole processors, and the largest rest of one more.
 	left, most := 0.0, 0.0
 	for _, r := range room {
 		if r == MostPower {

@@ -19,16 +19,16 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// Group is where a process and its descendants have their share.
+// Group is the cgroup in which a process and its descendants have their share.
 type Group struct {
-	// Dir is the group's folder of the CPU controller: below the one in which the process was,
-	// so that what holds there holds on, or the one of Unit.
+	// Dir is the group's folder of the CPU controller. It is below the folder in which the process was, so that the
+	// bounds of that folder still hold, or it is the folder of Unit.
 	Dir string `json:"dir"`
-	// Enabled: the controller has to be switched on for Dir and its neighbours, and is switched
+	// Enabled says that the controller has to be switched on for Dir and its neighbours. It is switched
 	// off with the last of netnice's groups there.
 	Enabled bool `json:"enabled,omitempty"`
-	// Unit is a scope of systemd's, beside the unit in which the process was, whose folder
-	// was Origin; "" = a folder of netnice's own.
+	// Unit is a scope of systemd, beside the unit in which the process was; Origin is the folder of that unit.
+	// "" = a folder of netnice's own.
 	Unit   string `json:"unit,omitempty"`
 	Slice  string `json:"slice,omitempty"`
 	Origin string `json:"origin,omitempty"`
@@ -36,15 +36,14 @@ type Group struct {
 
 const groupPrefix = "netnice-cpu-"
 
-// Machine makes groups. Its methods may not be called side by side for one group.
+// Machine makes groups. Its methods may not be called concurrently for one group.
 type Machine struct {
 	hierarchy
 	scopes Scopes
 	driver driver
 }
 
-// Find looks how this machine divides its processors. The error of one that does not is
-// enforce.ErrNotSupported.
+// Find finds the CPU controller of this machine. The error is enforce.ErrNotSupported if there is none.
 func Find(scopes Scopes) (*Machine, error) {
 	h, err := findHierarchy()
 	if err != nil {
@@ -53,7 +52,7 @@ func Find(scopes Scopes) (*Machine, error) {
 	return &Machine{hierarchy: h, scopes: scopes}, nil
 }
 
-// Place says where a process's group will be, and makes nothing.
+// Place returns the group that a process will have, and makes nothing.
 func (m *Machine) Place(pid int) (Group, error) {
 	at, err := m.of(pid)
 	if err != nil {
@@ -61,7 +60,7 @@ func (m *Machine) Place(pid int) (Group, error) {
 	}
 	name := groupPrefix + strconv.Itoa(pid)
 	if m.scopes.Running() && !inOurs(at) {
-		// Another name each time: systemd takes a while to forget the last.
+		// The name differs each time, because systemd takes a while to forget the last scope.
 		name += "-" + strconv.FormatInt(time.Now().UnixMilli(), 36)
 		return m.scopeOf(name, at), nil
 	}
@@ -70,9 +69,9 @@ func (m *Machine) Place(pid int) (Group, error) {
 
 func inOurs(dir string) bool { return strings.Contains(dir, "/"+groupPrefix) }
 
-// Make makes the group, with the share, and moves the process and its running descendants into
-// it, but for those who are in other groups than the process, which it counts; and also others.
-// What is there already stays, so that what was cut short can be made again.
+// Make makes the group with the share, and moves the process and its running descendants into it, and the processes
+// in also. It leaves and counts those that are in another group than the process.
+// Make keeps the existing parts of the group, so that an interrupted call can be repeated.
 func (m *Machine) Make(ctx context.Context, g *Group, pid int, s Share, also ...int) (elsewhere int, err error) {
 	if g.Unit != "" {
 		err = m.startScope(ctx, g, pid, s)
@@ -91,7 +90,7 @@ func (m *Machine) Make(ctx context.Context, g *Group, pid int, s Share, also ...
 func (m *Machine) makeFolder(ctx context.Context, g *Group, s Share) error {
 	err := MakeReadable(g.Dir)
 	switch {
-	case errors.Is(err, unix.EROFS): // as in a container
+	case errors.Is(err, unix.EROFS): // usual in a container
 		return fmt.Errorf("make a group: %w: %w", err, enforce.ErrNotSupported)
 	case err != nil && !errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("make a group: %w", err)
@@ -104,8 +103,8 @@ func (m *Machine) makeFolder(ctx context.Context, g *Group, s Share) error {
 	return m.Set(ctx, *g, s)
 }
 
-// MakeReadable makes a folder that everybody may enter, whatever the umask: programs in a group read
-// its files, as to know how many processors they have.
+// MakeReadable makes a folder that everybody may enter, with any umask. Programs in a group read
+// its files, for example to know how many processors they have.
 func MakeReadable(dir string) error {
 	const mode = 0o755
 	if err := os.Mkdir(dir, mode); err != nil {
@@ -114,12 +113,12 @@ func MakeReadable(dir string) error {
 	return os.Chmod(dir, mode)
 }
 
-// enable has the controller in a folder of version 2. Where other controllers want domains, or
-// it is not there, that cannot be.
+// enable switches the controller on in a folder of version 2. That fails where other controllers need domain groups,
+// or where the parent does not offer the controller.
 func (m *Machine) enable(g Group) error {
 	parent := filepath.Dir(g.Dir)
 	if parent != m.mount {
-		// Processes may stay beside it only so, and what else holds for them holds on.
+		// Only beside a threaded group may processes stay in the parent, and other limits on them still hold.
 		if err := write(g.Dir, "cgroup.type", "threaded"); err != nil {
 			return fmt.Errorf("divide the processors within %s: %w: %w", parent, err, enforce.ErrNotSupported)
 		}
@@ -136,7 +135,7 @@ func (m *Machine) enable(g Group) error {
 	return nil
 }
 
-// fill moves until nobody is left to be moved: who forks meanwhile leaves a child behind.
+// fill moves processes until none is left to be moved, because a process that forks meanwhile leaves a child behind.
 func (m *Machine) fill(g *Group, pid int, also []int) (elsewhere int, err error) {
 	from := g.from()
 	const tries = 20
@@ -154,7 +153,7 @@ func (m *Machine) fill(g *Group, pid int, also []int) (elsewhere int, err error)
 		for _, p := range tree {
 			at, err := m.of(p)
 			switch {
-			case err != nil || at == g.Dir || strings.HasPrefix(at, g.Dir+"/"): // it has ended, or is there
+			case err != nil || at == g.Dir || strings.HasPrefix(at, g.Dir+"/"): // the process has ended, or is in the group
 			case at != from:
 				elsewhere++
 			default:
@@ -173,7 +172,7 @@ func (m *Machine) fill(g *Group, pid int, also []int) (elsewhere int, err error)
 	return elsewhere, nil
 }
 
-// from is where the group's processes were.
+// from returns the folder in which the group's processes were.
 func (g *Group) from() string {
 	if g.Unit != "" {
 		return g.Origin
@@ -181,7 +180,7 @@ func (g *Group) from() string {
 	return filepath.Dir(g.Dir)
 }
 
-// putBack moves a group's processes to where they came from.
+// putBack moves a group's processes to the folder to.
 func (m *Machine) putBack(g Group, to string) error {
 	const tries = 20
 	for range tries {
@@ -198,15 +197,14 @@ func (m *Machine) putBack(g Group, to string) error {
 	return nil
 }
 
-// leaving is how often it is looked whether the last have ended that are in a group.
+// leaving is how often Dissolve tries again to remove a group that still has ending processes.
 const leaving = 100
 
-// Dissolve puts a group's processes back to where they were and removes it. A group that has
-// gone is no error.
+// Dissolve puts a group's processes back into their former folder and removes the group. A missing group is no error.
 func (m *Machine) Dissolve(ctx context.Context, g Group) error {
 	to := g.from()
 	if g.Unit != "" && !isDir(to) {
-		// What they came from ended without them: they stay in their scope, free.
+		// The unit that they came from has ended without them, so they stay in their scope, without a limit.
 		return m.freeScope(ctx, g)
 	}
 	if err := m.putBack(g, to); err != nil {
@@ -220,7 +218,7 @@ func (m *Machine) Dissolve(ctx context.Context, g Group) error {
 		if !errors.Is(err, unix.EBUSY) && !isDir(g.Dir) {
 			break
 		}
-		time.Sleep(time.Millisecond) // one that ends is in it still, and in no list any more
+		time.Sleep(time.Millisecond) // an ending process still occupies the group, and is in no list
 		if err := m.putBack(g, to); err != nil {
 			return err
 		}
@@ -238,9 +236,9 @@ func (m *Machine) Dissolve(ctx context.Context, g Group) error {
 }
 
 func procs(dir string) (pids []int) {
-	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs")) // that of one that has gone has none
+	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs")) // missing if the group has gone
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		text, _ = os.ReadFile(filepath.Join(dir, "cgroup.threads")) // all that a threaded one tells
+		text, _ = os.ReadFile(filepath.Join(dir, "cgroup.threads")) // a threaded group lists only its threads
 	}
 	for line := range strings.Lines(string(text)) {
 		pid, err2 := strconv.Atoi(strings.TrimSpace(line))
@@ -265,7 +263,7 @@ func procs(dir string) (pids []int) {
 	return pids
 }
 
-// wanted reports whether a child of a folder of version 2 has a share of somebody's.
+// wanted reports whether a child of a folder of version 2 still has a share, made by anybody.
 func (m *Machine) wanted(dir string) bool {
 	children, err := os.ReadDir(dir)
 	if err != nil {
@@ -284,13 +282,13 @@ func (m *Machine) wanted(dir string) bool {
 	return false
 }
 
-// Members are the processes in a group, and in those within it.
+// Members lists the processes in a group, and in the groups within it.
 func (m *Machine) Members(g Group) (pids []int) {
 	_ = filepath.WalkDir(g.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
 			pids = append(pids, procs(path)...)
 		}
-		return nil // it may go meanwhile
+		return nil // a folder may go meanwhile
 	})
 	return pids
 }
@@ -300,7 +298,7 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// write writes a value to a file of the controller's; the error is the kernel's answer.
+// write writes a value to a file of the controller. The error is the kernel's answer.
 func write(dir, file, value string) error {
 	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
 	if err != nil {
@@ -310,8 +308,8 @@ func write(dir, file, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Online is how many processors there are.
+// Online returns the number of processors.
 func Online() int { return runtime.NumCPU() }
 
-// CapacityPercent is what can be promised, in per cent of one processor.
+// CapacityPercent returns the total share that can be promised, in per cent of one processor.
 func (m *Machine) CapacityPercent() float64 { return float64(MostPower * Online()) }

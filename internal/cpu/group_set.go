@@ -15,7 +15,7 @@ import (
 
 // Set changes a group's share.
 func (m *Machine) Set(ctx context.Context, g Group, s Share) error {
-	// What may be made up for is no more than the slice at any time, or the kernel refuses.
+	// The kernel refuses a burst that is larger than the slice, at any moment of the change.
 	if err := m.setMakeUp(g, 0); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (m *Machine) Set(ctx context.Context, g Group, s Share) error {
 	return m.setMakeUp(g, min(s.SliceNS, uint64(makeUp)))
 }
 
-// setMakeUp is without effect before Linux 5.14, and where a group around has a lower ceiling.
+// setMakeUp sets the burst. It has no effect before Linux 5.14, and where an ancestor group has a lower ceiling.
 func (m *Machine) setMakeUp(g Group, ns uint64) error {
 	file := "cpu.cfs_burst_us"
 	if m.v2 {
@@ -67,8 +67,7 @@ func (m *Machine) set(g Group, s Share) error {
 	if err := write(g.Dir, "cpu.shares", strconv.FormatUint(s.Weight, 10)); err != nil {
 		return fmt.Errorf("set the weight: %w", err)
 	}
-	// Version 1 checks each file for itself against the groups around: without a quota any
-	// period will do.
+	// Version 1 checks each file by itself against the ancestor groups. Without a quota it accepts any period.
 	err := write(g.Dir, "cpu.cfs_quota_us", "-1")
 	if err == nil && s.SliceNS != 0 {
 		err = write(g.Dir, "cpu.cfs_period_us", strconv.FormatUint(us(s.PeriodNS), 10))
@@ -76,7 +75,7 @@ func (m *Machine) set(g Group, s Share) error {
 			err = write(g.Dir, "cpu.cfs_quota_us", strconv.FormatUint(us(s.SliceNS), 10))
 		}
 		if errors.Is(err, unix.EINVAL) && m.tighter(filepath.Dir(g.Dir), s) {
-			return nil // than version 1 allows in there; what is around it holds
+			return nil // version 1 allows no higher ceiling in there; the ancestor's holds
 		}
 	}
 	if err != nil {
@@ -85,7 +84,7 @@ func (m *Machine) set(g Group, s Share) error {
 	return nil
 }
 
-// tighter reports whether a group of version 1, or one around it, has a lower ceiling.
+// tighter reports whether a group of version 1, or one of its ancestors, has a ceiling that is no higher than s.
 func (m *Machine) tighter(dir string, s Share) bool {
 	for ; strings.HasPrefix(dir, m.mount); dir = filepath.Dir(dir) {
 		quota, err1 := number(dir, "cpu.cfs_quota_us")
@@ -107,5 +106,5 @@ func number(dir, file string) (int64, error) {
 
 func us(ns uint64) uint64 { return max(ns/1000, 1) }
 
-// weightV2 is a weight in the unit of cgroup v2, whose ordinary one is 100.
+// weightV2 returns a weight in the unit of cgroup v2, whose ordinary weight is 100.
 func weightV2(w uint64) uint64 { return min(max((w*100+OrdinaryWeight/2)/OrdinaryWeight, 1), 10000) }

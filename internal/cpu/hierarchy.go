@@ -15,12 +15,12 @@ import (
 
 // hierarchy is the tree of cgroups that has the CPU controller.
 type hierarchy struct {
-	mount string // where it is mounted
-	root  string // what of it, "/" = all
+	mount string // mount point
+	root  string // mounted part of the tree, "/" = all
 	v2    bool
 }
 
-// findHierarchy looks for version 1 first: a controller that is there is not in version 2.
+// findHierarchy looks for version 1 first: a controller that is mounted there is not in version 2.
 func findHierarchy() (hierarchy, error) {
 	mounts, err := procfs.GetMounts()
 	if err != nil {

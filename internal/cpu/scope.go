@@ -14,7 +14,7 @@ import (
 	"github.com/netnice/netnice/internal/identity"
 )
 
-// Scopes is the service manager, where one has the tree of cgroups.
+// Scopes is the service manager, where one manages the tree of cgroups.
 type Scopes interface {
 	Running() bool
 	// StartScope moves processes into a new scope unit; slice may be "".
@@ -23,10 +23,10 @@ type Scopes interface {
 	SetProperties(ctx context.Context, unit string, props ...sdbus.Property) error
 }
 
-// patience bounds how long systemd may take.
+// patience bounds the time of a call to systemd.
 const patience = 10 * time.Second
 
-// scopeOf is the group of a process that is in the folder at.
+// scopeOf returns the group of a process that is in the folder at.
 func (m *Machine) scopeOf(name, at string) Group {
 	rel := "/" + strings.Trim(strings.TrimPrefix(at, m.mount), "/")
 	slice := identity.OuterSlice(rel)
@@ -37,7 +37,7 @@ func (m *Machine) scopeOf(name, at string) Group {
 	}
 }
 
-// startScope starts the scope with all of the tree; those that fork meanwhile come after.
+// startScope starts the scope with all processes of the tree. Make moves those that are forked meanwhile afterwards.
 func (m *Machine) startScope(ctx context.Context, g *Group, pid int, s Share) error {
 	if isDir(g.Dir) {
 		return m.Set(ctx, *g, s)
@@ -55,7 +55,7 @@ func (m *Machine) startScope(ctx context.Context, g *Group, pid int, s Share) er
 	if len(pids) == 0 {
 		return fmt.Errorf("process %d has ended: %w", pid, unix.ESRCH)
 	}
-	// Delegate: what is powered within it gets a folder there.
+	// Delegate is set because a process in the scope that gets a share of its own gets a folder within the scope.
 	props := append(scopeProps(s), sdbus.Property{Name: "Delegate", Value: dbus.MakeVariant(true)})
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -85,7 +85,7 @@ func scopeProps(s Share) []sdbus.Property {
 	const none = ^uint64(0)
 	quota, period := none, none
 	if s.SliceNS != 0 {
-		quota = s.SliceNS * 1_000_000 / s.PeriodNS // us of each second
+		quota = s.SliceNS * 1_000_000 / s.PeriodNS // us in each second
 		period = us(s.PeriodNS)
 	}
 	return []sdbus.Property{

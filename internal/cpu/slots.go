@@ -22,22 +22,21 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// driver has the slices of groups end on time. The kernel sees that a quota is used up when a
-// processor schedules, which may be as late as its tick, 4 ms; so on every processor a thread that
-// precedes all others wakes up as slices begin and as they end, and sleeps on. Nothing is ever stopped by
-// that: groups stand still by their quota, and go on when it is renewed, whatever becomes of the
-// driver.
+// driver makes the slices of groups end on time. The kernel sees that a quota is used up when a
+// processor schedules, which may be as late as its tick, 4 ms. Therefore a thread on every processor, which precedes
+// all others, wakes up as slices begin and as they end, and sleeps on. The driver never stops a group: the quota
+// does, and groups go on when it is renewed, even without the driver.
 type driver struct {
 	mu    sync.Mutex
-	beats map[string]*beat // by the group's folder
-	// playing are those of which it is known when they begin, nil when there is nothing to do
-	// any more. It is read by the threads, and never changed once it is there.
+	beats map[string]*beat // key: the group's folder
+	// playing lists the groups with a known rhythm, nil when the threads are to end. The threads read the list, and
+	// nobody changes it after it is stored.
 	playing atomic.Pointer[[]rhythm]
 	threads sync.WaitGroup
 	running bool
 }
 
-// rhythm is when slices begin and end: at phaseNS, a period later, and so on, on the monotonic clock.
+// rhythm says when slices begin and end: at phaseNS, a period later, and so on, on the monotonic clock.
 type rhythm struct{ phaseNS, periodNS, sliceNS uint64 }
 
 // beat is a group that has exact slices.
@@ -48,25 +47,26 @@ type beat struct {
 	known   atomic.Bool
 }
 
-// KeepSlots has the slices of these groups, by their folders, end on time, and of no others. The
-// error of a machine that does not let a thread precede others is enforce.ErrNotSupported.
+// KeepSlots makes the slices of these groups, named by their folders, end on time, and those of no others. The
+// error is enforce.ErrNotSupported on a machine that does not let a thread precede others.
 func (m *Machine) KeepSlots(groups map[string]Share) error { return m.driver.keep(groups) }
 
 const (
-	// late is when threads wake up behind the end of a slice, so that it is used up by then; and
-	// behind the beginning, which a timer of the kernel's makes.
+	// late is the delay of the threads' wake-ups. At the end of a slice the quota is then used up; at the beginning
+	// the kernel's own timer has renewed it.
 	late = 20 * time.Microsecond
-	// The threads look for groups that have come after so much sleep at the latest.
+	// longestSleep is the time after which the threads look for new groups at the latest.
 	longestSleep = 20 * time.Millisecond
-	// Of shorter sleeps the Go runtime is not told: to hand on what the thread has of it and to take it
-	// back takes twice as long as the sleep itself. Others may wait for so long when it
-	// collects garbage.
+	// shortSleep is the sleep below which a thread sleeps without the Go runtime's knowledge. Handing the thread's
+	// part of the scheduler on and taking it back takes twice as long as the sleep itself. Other goroutines may wait
+	// for up to shortSleep when the runtime collects garbage.
 	shortSleep = 2 * time.Millisecond
-	// A rhythm is found again now and then: the kernel may stretch periods that it cannot keep.
+	// findAgain is the interval at which a rhythm is measured again, because the kernel may stretch periods that it
+	// cannot keep.
 	findAgain = 10 * time.Second
 )
 
-// keep has the slices of these groups, by their folders, end on time, and of no others.
+// keep makes the slices of these groups, named by their folders, end on time, and those of no others.
 func (d *driver) keep(groups map[string]Share) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -92,7 +92,7 @@ func (d *driver) keep(groups map[string]Share) error {
 	return nil
 }
 
-// start has the threads run: the caller holds d.mu.
+// start starts the threads. The caller holds d.mu.
 func (d *driver) start() error {
 	if d.running {
 		return nil
@@ -100,7 +100,7 @@ func (d *driver) start() error {
 	d.beats = make(map[string]*beat)
 	d.publish()
 	n := Online()
-	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n) // what naps is not there for others
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n) // a thread in napUntil occupies a slot of the scheduler
 	ready := make(chan error, n)
 	for cpu := range n {
 		d.threads.Go(func() { d.wake(cpu, ready) })
@@ -117,7 +117,7 @@ func (d *driver) start() error {
 	return nil
 }
 
-// stop ends the threads: the caller holds d.mu.
+// stop ends the threads. The caller holds d.mu.
 func (d *driver) stop() {
 	if !d.running {
 		return
@@ -128,7 +128,7 @@ func (d *driver) stop() {
 	d.running = false
 }
 
-// publish tells the threads what to do: the caller holds d.mu.
+// publish hands the known rhythms to the threads. The caller holds d.mu.
 func (d *driver) publish() {
 	list := make([]rhythm, 0, len(d.beats))
 	for b := range maps.Values(d.beats) {
@@ -139,9 +139,9 @@ func (d *driver) publish() {
 	d.playing.Store(&list)
 }
 
-// wake is what the thread of a processor does.
+// wake is the loop of one processor's thread.
 func (d *driver) wake(cpu int, ready chan<- error) {
-	runtime.LockOSThread() // and no unlocking: the thread ends with this, and its priority with it
+	runtime.LockOSThread() // never unlocked: the thread, and its priority, end with this goroutine
 	err := precede(cpu)
 	ready <- err
 	if err != nil {
@@ -169,7 +169,7 @@ func (d *driver) wake(cpu int, ready chan<- error) {
 func precede(cpu int) error {
 	var set unix.CPUSet
 	set.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &set); err != nil && !errors.Is(err, unix.EINVAL) { // one that is off
+	if err := unix.SchedSetaffinity(0, &set); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: the processor is offline
 		return fmt.Errorf("bind a thread to processor %d: %w", cpu, err)
 	}
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1, Flags: unix.SCHED_FLAG_RESET_ON_FORK}
@@ -179,7 +179,7 @@ func precede(cpu int) error {
 	return nil
 }
 
-// next is when to wake up after now.
+// next returns the first time to wake up after now.
 func (r rhythm) next(nowNS uint64) uint64 {
 	begin := nowNS - (nowNS-r.phaseNS)%r.periodNS
 	for {
@@ -194,22 +194,22 @@ func (r rhythm) next(nowNS uint64) uint64 {
 
 func monotonicNS() uint64 {
 	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // it is always there
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // this clock always exists
 	return uint64(t.Nano())
 }
 
 func sleepUntil(ns uint64) {
 	t := unix.NsecToTimespec(int64(ns))
-	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &t, nil) // woken early by a signal: a beat too many
+	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &t, nil) // a signal that wakes it early costs one superfluous round
 }
 
-// napUntil is sleepUntil without the runtime's knowledge.
+// napUntil does what sleepUntil does, without the runtime's knowledge.
 func napUntil(ns uint64) {
 	t := unix.NsecToTimespec(int64(ns))
-	_, _, _ = unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&t)), 0, 0, 0) // as there
+	_, _, _ = unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&t)), 0, 0, 0) // the error is ignored as in sleepUntil
 }
 
-// begin looks for a group's rhythm, and again from time to time.
+// begin starts a goroutine that measures a group's rhythm, and measures it again from time to time.
 func (d *driver) begin(dir string, s Share) *beat {
 	ctx, stop := context.WithCancel(context.Background())
 	b := &beat{share: s, stop: stop}
@@ -221,7 +221,7 @@ func (d *driver) begin(dir string, s Share) *beat {
 				b.known.Store(true)
 				d.retell(b)
 			} else {
-				again = time.Second / 10 // its processes sleep, or the group is not there yet
+				again = time.Second / 10 // its processes sleep, or the group does not exist yet
 			}
 			select {
 			case <-ctx.Done():
@@ -233,7 +233,7 @@ func (d *driver) begin(dir string, s Share) *beat {
 	return b
 }
 
-// retell has the threads know what was found of a group, if it still counts.
+// retell publishes a group's new rhythm to the threads, if the driver still has the group.
 func (d *driver) retell(b *beat) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -244,17 +244,18 @@ func (d *driver) retell(b *beat) {
 	}
 }
 
-// How a rhythm is found: periods are counted in the group's statistics as they begin, and looks
-// come closer and closer to where the next one will.
+// The group's statistics count periods as they begin. To find a rhythm, findPhase reads the count at closer and
+// closer intervals around the expected beginning of the next period.
 const (
-	closeEnough = 30 * time.Microsecond // between two looks, one before a period began and one after it
+	closeEnough = 30 * time.Microsecond // sufficient time between the last look before a period and the first one after
 	farEnough   = 300 * time.Microsecond
 	findTries   = 20
 	closer      = 8
-	ahead       = 100 * time.Microsecond // to wake up before a period begins
+	ahead       = 100 * time.Microsecond // how long before the expected beginning the looks start
 )
 
-// findPhase says when a group's periods begin. Of one whose processes sleep none are counted.
+// findPhase finds the time at which a group's periods begin. The kernel counts no periods while the group's processes
+// sleep.
 func findPhase(ctx context.Context, dir string, periodNS uint64) (phaseNS uint64, ok bool) {
 	stat, err := os.Open(filepath.Join(dir, "cpu.stat"))
 	if err != nil {
@@ -284,8 +285,8 @@ func findPhase(ctx context.Context, dir string, periodNS uint64) (phaseNS uint64
 	return phaseNS, best <= uint64(farEnough)
 }
 
-// nextPeriod looks until another period is counted: atNS is the last look before that, and
-// withinNS how much later the next one was.
+// nextPeriod reads the count until another period has begun. atNS is the time of the last look before that, and
+// withinNS the time from that look to the next one.
 func nextPeriod(ctx context.Context, stat io.ReaderAt, pauseNS, untilNS uint64) (atNS, withinNS uint64, ok bool) {
 	var last uint64
 	for first := true; ; first = false {
@@ -307,7 +308,7 @@ func nextPeriod(ctx context.Context, stat io.ReaderAt, pauseNS, untilNS uint64) 
 	}
 }
 
-// periods is how many a group has counted.
+// periods returns the number of periods in a group's statistics.
 func periods(stat io.ReaderAt) (uint64, error) {
 	var buffer [1024]byte
 	n, err := stat.ReadAt(buffer[:], 0)

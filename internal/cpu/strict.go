@@ -12,19 +12,20 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// Policy is how the kernel schedules a thread.
+// Policy holds the parameters by which the kernel schedules a thread.
 type Policy struct {
 	Number   uint32 `json:"number"` // SCHED_*
 	Flags    uint64 `json:"flags,omitempty"`
 	Nice     int32  `json:"nice,omitempty"`
-	Priority uint32 `json:"priority,omitempty"` // of the real-time ones
+	Priority uint32 `json:"priority,omitempty"` // for real-time policies
 }
 
-// errNotAlone: a deadline is a thread's, and none that it starts has a part of it.
+// errNotAlone says that a process has threads or children. A deadline belongs to one thread, and the threads and
+// processes that it starts have no part of it.
 var errNotAlone = errors.New("it has threads or children, and a deadline is one thread's")
 
-// PolicyOf is how a process is scheduled that has one thread and no children; of another, and of
-// one that has a deadline already, it is an error.
+// PolicyOf returns the policy of a process that has one thread and no children. It fails for any other process, and
+// for one that has a deadline already.
 func (m *Machine) PolicyOf(pid int) (Policy, error) {
 	if err := alone(pid); err != nil {
 		return Policy{}, err
@@ -39,7 +40,7 @@ func (m *Machine) PolicyOf(pid int) (Policy, error) {
 	return Policy{Number: attr.Policy, Flags: attr.Flags, Nice: attr.Nice, Priority: attr.Priority}, nil
 }
 
-// alone is nil for a process of one thread without children.
+// alone returns nil for a process of one thread without children.
 func alone(pid int) error {
 	tree, err := Tree(pid)
 	if err != nil {
@@ -55,8 +56,8 @@ func alone(pid int) error {
 	return nil
 }
 
-// Strict has a process of one thread run by the kernel's deadline scheduler: a slice in each period
-// before all that has none, in whatever group that is. What it starts is scheduled as usual.
+// Strict puts a process of one thread under the kernel's deadline scheduler. The process gets a slice in each period
+// before all processes without a deadline, in any group. Its children are scheduled as usual.
 func (m *Machine) Strict(pid int, s Share) error {
 	if err := alone(pid); err != nil {
 		return err
@@ -65,7 +66,7 @@ func (m *Machine) Strict(pid int, s Share) error {
 	if err == nil && was.Policy == unix.SCHED_DEADLINE {
 		return deadline(pid, s)
 	}
-	// A kernel (6.18) may lose a process that is out of its group's quota just then: it is ready, and
+	// A kernel (6.18) may lose a process whose group has just used up its quota. The process is then ready, and
 	// never runs until it is scheduled as usual again.
 	for range deadlineTries {
 		if err != nil {
@@ -81,7 +82,7 @@ func (m *Machine) Strict(pid int, s Share) error {
 
 const deadlineTries = 10
 
-// runs reports whether a process that has a deadline gets time by that, or sleeps.
+// runs reports whether a process with a deadline gets processor time, or sleeps.
 func runs(pid int, s Share) bool {
 	before, _ := threadsTime(pid)
 	for until := time.Now().Add(time.Duration(s.PeriodNS) + sure); time.Now().Before(until); time.Sleep(time.Millisecond) {
@@ -92,13 +93,13 @@ func runs(pid int, s Share) bool {
 	return false
 }
 
-// sure is how much longer than a period to wait.
+// sure is the time beyond a period that runs waits.
 const sure = 20 * time.Millisecond
 
 // ready reports whether a process could run.
 func ready(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	at := strings.LastIndex(string(text), ") ") // behind its name
+	at := strings.LastIndex(string(text), ") ") // the end of the program's name
 	return err == nil && at >= 0 && strings.HasPrefix(string(text[at+2:]), "R")
 }
 
@@ -119,7 +120,7 @@ func deadline(pid int, s Share) error {
 	return nil
 }
 
-// Loose has a process scheduled as it was before Strict, if it has a deadline still.
+// Loose gives a process back the policy from before Strict, if it still has a deadline.
 func (m *Machine) Loose(pid int, was Policy) error {
 	now, err := unix.SchedGetAttr(pid, 0)
 	if errors.Is(err, unix.ESRCH) || err == nil && now.Policy != unix.SCHED_DEADLINE {

@@ -10,8 +10,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Tree lists a process and its running descendants, parents first. Without the process it is
-// empty.
+// Tree lists a process and its running descendants, parents first. The list is empty if the process does not run.
 func Tree(pid int) ([]int, error) {
 	tree, ok := treeByChildren(pid)
 	if ok {
@@ -20,7 +19,7 @@ func Tree(pid int) ([]int, error) {
 	return treeByParents(pid)
 }
 
-// treeByChildren costs what it finds. It is not ok on a kernel without lists of children
+// treeByChildren takes time in proportion to the tree. It is not ok on a kernel without lists of children
 // (CONFIG_PROC_CHILDREN).
 func treeByChildren(pid int) (tree []int, ok bool) {
 	if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid())); err != nil {
@@ -57,7 +56,7 @@ func treeByParents(pid int) ([]int, error) {
 	for _, p := range procs {
 		stat, err := p.Stat()
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		there = there || p.PID == pid
 		children[stat.PPID] = append(children[stat.PPID], p.PID)

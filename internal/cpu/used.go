@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Used is how much processor time a group's processes have had; before is what it was when it
-// was asked last. Version 1 without accounting beside it knows that only of those that live, and
-// of children that they have waited for.
+// Used returns the processor time of a group's processes; before is the result of the previous call. Version 1
+// without the accounting controller knows the time only of running processes, and of children that these have
+// waited for.
 func (m *Machine) Used(g Group, before uint64) (ns uint64) {
 	if text, err := os.ReadFile(filepath.Join(g.Dir, "cpuacct.usage")); err == nil {
 		ns, _ = strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
@@ -29,9 +29,9 @@ func (m *Machine) Used(g Group, before uint64) (ns uint64) {
 	return max(ns, before)
 }
 
-// reaped is the processor time of the children of a process that have ended, and of theirs.
+// reaped returns the processor time of a process's children that have ended, and of their children.
 func reaped(pid int) (ns uint64) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // one that has ended has none
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // missing if the process has ended
 	_, behind, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " ")
 	const user, system, tick = 13, 14, 10_000_000 // fields 16 and 17; USER_HZ is 100 on every architecture
 	fields := strings.Fields(behind)
@@ -45,13 +45,13 @@ func reaped(pid int) (ns uint64) {
 	return ns
 }
 
-// ThreadsUsed is the processor time of the threads of a process that live.
+// ThreadsUsed returns the processor time of the running threads of a process.
 func ThreadsUsed(pid int) (ns uint64) {
 	ns, _ = threadsTime(pid)
 	return ns
 }
 
-// Waited is how long the threads of a group that live have waited for a processor.
+// Waited returns how long the running threads of a group have waited for a processor.
 func (m *Machine) Waited(g Group) (ns uint64) {
 	for _, pid := range m.Members(g) {
 		_, waited := threadsTime(pid)
@@ -60,10 +60,10 @@ func (m *Machine) Waited(g Group) (ns uint64) {
 	return ns
 }
 
-// threadsTime is how long the threads of a process that live have run, and waited to run.
+// threadsTime returns how long the existing threads of a process have run, and have waited to run.
 func threadsTime(pid int) (ranNS, waitedNS uint64) {
 	dir := fmt.Sprintf("/proc/%d/task", pid)
-	threads, _ := os.ReadDir(dir) // one that has ended has none
+	threads, _ := os.ReadDir(dir) // missing if the process has ended
 	for _, t := range threads {
 		text, err := os.ReadFile(filepath.Join(dir, t.Name(), "schedstat"))
 		const ran, waited = 0, 1
