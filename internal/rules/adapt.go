@@ -8,11 +8,11 @@ import (
 
 const (
 	defaultAdaptShare = 500_000 // ppm
-	mostAdaptPrefixes = 64      // they are the name of a limit
+	mostAdaptPrefixes = 64      // the prefixes form the name of a limit
 )
 
-// adapts reads by what a rule has rates follow paths. Such a rule sets no limit itself: who
-// is sent to is seen as it happens.
+// adapts reads the keys of a rule whose rates adapt to each path. Such a rule sets no limit itself, because the daemon
+// sees the destinations only when traffic is sent to them.
 func (o object) adapts(r *Rule) {
 	value, there := o.keys["adapt"]
 	if !there {
@@ -42,7 +42,7 @@ func (o object) adapts(r *Rule) {
 	}
 }
 
-// adaptShare reads the part of a path that is to be kept, in parts of a million.
+// adaptShare reads the part of a path's capacity that the rule keeps, in parts of a million.
 func adaptShare(value any) (ppm uint32, ok bool) {
 	switch v := value.(type) {
 	case bool:
@@ -53,10 +53,10 @@ func adaptShare(value any) (ppm uint32, ok bool) {
 	return defaultAdaptShare, false
 }
 
-// Adapts reports whether by the rule what is sent follows the path to each host.
+// Adapts reports whether the rule adapts the rate of sent traffic to the path to each host.
 func (r *Rule) Adapts() bool { return r.Limits.AdaptSharePPM != 0 }
 
-// Reach is what a rule is for, and what it leaves out.
+// Reach returns the prefixes that a rule is for, and those that it leaves out.
 func (r *Rule) Reach() (prefixes, except []netip.Prefix) {
 	for _, one := range r.reaches() {
 		if one.except {

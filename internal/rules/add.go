@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Addition is a file with one rule more. Whoever has it writes it.
+// Addition is a file with one more rule. The caller writes it.
 type Addition struct {
 	Path string
-	Text []byte // of the whole file
+	Text []byte // the whole file
 	Line int    // where the rule begins
 	Rule string // its own text
 	New  bool   // the file is not there yet
@@ -26,10 +26,10 @@ type Addition struct {
 	Notes []string
 }
 
-// ExistsError says that there is a rule for the program, or the file of one.
+// ExistsError says that there is a rule for the program already, or a file of such a rule.
 type ExistsError struct {
 	Program, File string
-	Line          int // 0 = the file alone is known
+	Line          int // 0 = only the file is known
 }
 
 func (e *ExistsError) Error() string {
@@ -39,13 +39,13 @@ func (e *ExistsError) Error() string {
 	return fmt.Sprintf("there is a rule for %q: %s:%d", e.Program, e.File, e.Line)
 }
 
-// Hint is what to do.
+// Hint returns the remedy.
 func (e *ExistsError) Hint() string {
 	return "change it there; netnice rules list shows which rules are in force"
 }
 
-// AddToSystem returns a file in conf.d that has the rule alone. The administrator's files must have no mistake, and
-// no rule for the program, and be the owner's, as for the daemon.
+// AddToSystem returns a new file in conf.d with only this rule. The administrator's files must have no mistake and
+// no rule for the program. They must belong to owner, as the daemon requires.
 func (d Draft) AddToSystem(dir string, owner uint32, lookupUser func(name string) (uint32, error)) (*Addition, error) {
 	in := Context{LookupUser: lookupUser}
 	if err := d.validate(in); err != nil {
@@ -76,8 +76,8 @@ func (d Draft) AddToSystem(dir string, owner uint32, lookupUser func(name string
 	return d.addTo(path, nil, others, in)
 }
 
-// AddToUser returns a user's own file with the rule at its end. The file must have no mistake, and no rule for the
-// program, and be the owner's; it need not be there.
+// AddToUser returns a user's own file with the rule at its end. The file must have no mistake and no rule for the
+// program, and must belong to owner. It need not exist.
 func (d Draft) AddToUser(home string, owner uint32) (*Addition, error) {
 	in := Context{OfUser: true}
 	if err := d.validate(in); err != nil {
@@ -119,8 +119,8 @@ func (d Draft) check(path string, list []*Rule) error {
 	return nil
 }
 
-// addTo appends the rule to the text of a file, nil for a new one, and checks the whole. The other rules are those
-// beside which it will be.
+// addTo appends the rule to the text of a file, nil for a new one, and checks the whole. Others are the existing
+// rules.
 func (d Draft) addTo(path string, text []byte, others []*Rule, in Context) (*Addition, error) {
 	rule, err := d.text()
 	if err != nil {
@@ -141,8 +141,8 @@ func (d Draft) addTo(path string, text []byte, others []*Rule, in Context) (*Add
 	return a, nil
 }
 
-// fileOf is the name of a file in conf.d for the rule of a program. Where it does not have the program's name whole, it
-// ends with the beginning of a hash, so that programs do not share one.
+// fileOf returns the name of a file in conf.d for the rule of a program. A name that does not contain the program's
+// whole name ends with the beginning of a hash, so that programs do not share a file.
 func fileOf(program string) string {
 	const most = 100 // characters; a file's name has 255 bytes at most
 	safe := strings.Map(func(c rune) rune {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// anyContainer is the pattern that each container matches, also one without a name; "all" says the same.
+// anyContainer is the pattern that each container matches, also one without a name. "all" means the same.
 const anyContainer = "*"
 
 var (

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// MostPerDestination bounds how many rules of a file, each range of ports for itself,
-	// are for one address: the kernel side compares them one after another.
+	// MostPerDestination bounds the rules of a file for one address; each range of ports counts by itself. The kernel
+	// side compares these rules one after another.
 	MostPerDestination = 16
 	// mostDestinations bounds the prefixes that the administrator's rules name.
 	mostDestinations = 65536
@@ -20,22 +20,22 @@ const (
 	MaxUserDestinations = 1024
 )
 
-// reach is a prefix that a rule is for, or that it leaves out. The longest of them that
-// has an address counts.
+// reach is a prefix that a rule is for, or that it leaves out. For an address the longest prefix that contains it
+// counts.
 type reach struct {
 	prefix netip.Prefix
 	except bool
 }
 
-// ports is a range of them.
+// ports is a range of ports.
 type ports struct{ from, to uint16 }
 
 const lastPort = 65535
 
-// Protocol is one of those that have ports.
+// Protocol is a transport protocol with ports.
 type Protocol string
 
-// The zero value is both.
+// The zero value means both protocols.
 const (
 	TCP Protocol = "tcp"
 	UDP Protocol = "udp"
@@ -44,17 +44,17 @@ const (
 // Destined reports whether a rule is for a part of the traffic only.
 func (r *Rule) Destined() bool { return len(r.to)+len(r.ports) > 0 || r.protocol != "" }
 
-// Protocol is what it is for only, "" = for both.
+// Protocol returns the only protocol that the rule is for, "" = both.
 func (r *Rule) Protocol() Protocol { return r.protocol }
 
-// Everybody reports whether a rule is for a part of the traffic of all whom its owner may
-// limit, and not of certain processes.
+// Everybody reports whether a rule is for a part of the traffic of all processes that its owner may limit, and not of
+// certain processes.
 func (r *Rule) Everybody() bool {
 	return r.Destined() && len(r.programs)+len(r.commands)+len(r.users)+len(r.cgroups)+len(r.units)+len(r.parents)+len(r.containers) == 0
 }
 
-// MayHoldFor reports whether a rule may be for a user's processes, by whom it names: the user, or no
-// user, cgroup, unit and container. Whose a cgroup, a unit or a container is, rules do not know.
+// MayHoldFor reports whether a rule may be for a user's processes: it names the user, or it names no
+// user, cgroup, unit and container. Rules do not know the owner of a cgroup, a unit or a container.
 func (r *Rule) MayHoldFor(uid uint32) bool {
 	if len(r.users) > 0 {
 		return slices.Contains(r.users, uid)
@@ -62,7 +62,7 @@ func (r *Rule) MayHoldFor(uid uint32) bool {
 	return len(r.cgroups)+len(r.units)+len(r.containers) == 0
 }
 
-// Connections are the conditions that are on connections, as text.
+// Connections returns the rule's conditions on connections, as text.
 func (r *Rule) Connections() []string {
 	return slices.DeleteFunc(r.Conditions(), func(text string) bool {
 		kind, _, _ := strings.Cut(text, " ")
@@ -112,7 +112,7 @@ func parsePorts(text string) (ports, error) {
 	return ports{from, to}, nil
 }
 
-// destination reads of which connections a rule is.
+// destination reads the rule's conditions on connections.
 func (o object) destination(r *Rule, say func(string, []string)) {
 	texts := o.texts("to")
 	for _, text := range texts {
@@ -145,7 +145,7 @@ func (o object) destination(r *Rule, say func(string, []string)) {
 	}
 }
 
-// reaches is r.to, or everything for a rule that names ports or a protocol only.
+// reaches returns r.to, or all addresses for a rule that names only ports or a protocol.
 func (r *Rule) reaches() []reach {
 	if len(r.to) > 0 {
 		return r.to
@@ -154,7 +154,7 @@ func (r *Rule) reaches() []reach {
 }
 
 // Destination is a prefix with the rules that hold there, each for a range of ports, in
-// their order. None may: it is then an exception from a shorter prefix.
+// their order. A prefix without rules is an exception from a shorter prefix.
 type Destination struct {
 	Prefix netip.Prefix
 	Rules  []DestinationRule
@@ -166,9 +166,9 @@ type DestinationRule struct {
 	From, To uint16
 }
 
-// Destinations lists the prefixes that the rules which hold at a time name, each with all
-// rules that cover it: whoever looks for the longest prefix of an address finds all that
-// matters there. Rules that adapt are not among them.
+// Destinations lists the prefixes that the rules in force at a time name, each with all
+// rules that cover it. So a lookup of the longest prefix of an address finds all rules for that address.
+// Rules that adapt are not among them.
 func (s *Set) Destinations(now time.Time) []Destination {
 	return destinationsOf(s.rules, func(r *Rule) bool { return r.Active(now) })
 }
@@ -190,14 +190,14 @@ func destinationsOf(list []*Rule, holds func(*Rule) bool) []Destination {
 	if len(at) == 0 {
 		return nil
 	}
-	// IPv4 addresses are looked for among IPv6 ones: ::/0 is not to have them.
+	// The kernel side looks IPv4 addresses up as IPv6 ones, and ::/0 must not contain them.
 	v4 := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if _, ok := at[v4]; !ok {
 		at[v4] = nil
 	}
 	out := make([]Destination, 0, len(at))
 	for prefix := range at {
-		covers := map[int]bool{} // by the longest prefix of each rule
+		covers := map[int]bool{} // rule: whether its longest matching prefix includes the address
 		for bits := prefix.Bits(); bits >= 0; bits-- {
 			shorter, err := prefix.Addr().Prefix(bits)
 			if err != nil {

@@ -7,20 +7,20 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Draft is a rule that a command writes: a program, and what is set for each process that runs it.
+// Draft is a rule that a command writes: a program, and the limits of each process that runs it.
 type Draft struct {
 	Name    string `toml:"name,omitempty"`
 	Program string `toml:"program"`
-	// Rates, as a rule has them; "" = not said.
+	// The rates are texts as in a rule; "" = not set.
 	Up      string `toml:"up,omitempty"`
 	Down    string `toml:"down,omitempty"`
 	Total   string `toml:"total,omitempty"`
 	Min     string `toml:"min,omitempty"`
 	MinDown string `toml:"min_down,omitempty"`
-	Weight  uint32 `toml:"weight,omitempty"` // 0 = not said
+	Weight  uint32 `toml:"weight,omitempty"` // 0 = not set
 }
 
-// DraftError says that a draft is no rule that its author may add. It has no position: the rule stands in no file.
+// DraftError says that a draft is no rule that its author may add. It has no position, because the rule is in no file.
 type DraftError struct {
 	Message string
 	Denied  bool // the administrator may add the rule
@@ -28,7 +28,7 @@ type DraftError struct {
 
 func (e *DraftError) Error() string { return e.Message }
 
-// text is the draft as a file of rules has it.
+// text returns the draft as the text of a file of rules.
 func (d Draft) text() ([]byte, error) {
 	text, err := toml.Marshal(struct {
 		Rule []Draft `toml:"rule"`
@@ -39,7 +39,7 @@ func (d Draft) text() ([]byte, error) {
 	return text, nil
 }
 
-// validate checks the draft by itself, before it is a part of a file. An error is of type DraftError.
+// validate checks the draft by itself, before addTo adds it to a file. An error is of type DraftError.
 func (d Draft) validate(in Context) error {
 	text, err := d.text()
 	if err != nil {

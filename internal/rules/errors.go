@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Problem is what is wrong in a file, and what to do about it.
+// Problem is one mistake in a file, with its remedy.
 type Problem struct {
 	File         string
 	Line, Column int // 0 = the whole file
@@ -22,7 +22,7 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
 }
 
-// Problems are all that were found, in the order of the file.
+// Problems lists all mistakes that were found, in the order of the file.
 type Problems []*Problem
 
 func (p Problems) Error() string {

@@ -8,41 +8,41 @@ import (
 	"time"
 )
 
-// Program is what a process runs.
+// Program is the program that a process runs.
 type Program struct {
-	Path string // of the file
-	Comm string // the name that the kernel has for it, 15 characters at most
+	Path string // the file's path
+	Comm string // the kernel's name for the process, 15 characters at most
 }
 
-// Facts are what rules look at. Each is asked for only where a rule needs it.
+// Facts are the properties of a process that rules compare. A method is called only where a rule needs its fact.
 type Facts interface {
 	Program() Program
 	UID() uint32
 	Command() string // the command line, words with a space between
 	Cgroup() string  // below the mount
 	Parent() Program
-	Container() Container // by the cgroup; the zero value if the process is in none
+	Container() Container // found by the cgroup; the zero value if the process is in none
 }
 
 // Container is the container that a process is in.
 type Container struct {
-	Names []string `json:"names,omitempty"` // that its engine has for it
-	ID    string   `json:"id,omitempty"`    // "" of engines that have names only
+	Names []string `json:"names,omitempty"` // the engine's names for it
+	ID    string   `json:"id,omitempty"`    // "" with an engine that has only names
 }
 
-// IsZero reports whether it is no container.
+// IsZero reports whether c stands for no container.
 func (c Container) IsZero() bool { return len(c.Names) == 0 && c.ID == "" }
 
-// Set is a list of rules that was prepared for matching: a rule that names its
-// programs is looked at for these only, however many others there are.
+// Set is a list of rules that is prepared for matching. A rule that names its
+// programs is compared only for these, so the time does not grow with the number of other rules.
 type Set struct {
 	rules  []*Rule
-	byName map[string][]int // by the last part of a program's path, or its name
-	byComm map[string][]int // by a name as the kernel cuts it
-	others []int            // for any program
+	byName map[string][]int // key: the last part of a program's path, or its name
+	byComm map[string][]int // key: the name, cut as the kernel does
+	others []int            // rules for any program
 }
 
-// Compile prepares rules, the first first.
+// Compile prepares rules, which are in their order of precedence.
 func Compile(rules []*Rule) *Set {
 	s := &Set{rules: rules, byName: map[string][]int{}, byComm: map[string][]int{}}
 	for i, r := range rules {
@@ -65,7 +65,7 @@ func Compile(rules []*Rule) *Set {
 	return s
 }
 
-// Rules are all of them.
+// Rules returns all rules of the set.
 func (s *Set) Rules() []*Rule { return s.rules }
 
 // NamesContainers reports whether a rule asks for the container that a process is in.
@@ -73,11 +73,10 @@ func (s *Set) NamesContainers() bool {
 	return slices.ContainsFunc(s.rules, func(r *Rule) bool { return len(r.containers) > 0 })
 }
 
-// Match returns the rules that hold for a process at a time: the first that
-// matches of those without "also", and all that match of those with it. They are in
-// the order of the file. Rules for a part of the traffic are apart: all those that match
-// the process, of which the first that matches holds for a connection; not those for
-// everybody.
+// Match returns the rules that hold for a process at a time. Holding has the first match
+// among the rules without "also", and all matches among those with it, in the order of the file.
+// Destined has all rules for a part of the traffic that match the process, but not those for
+// everybody. For a connection the first of them that matches it holds.
 func (s *Set) Match(f Facts, now time.Time) (holding, destined []*Rule) {
 	if len(s.rules) == 0 {
 		return nil, nil
@@ -100,7 +99,7 @@ func (s *Set) Match(f Facts, now time.Time) (holding, destined []*Rule) {
 	return holding, destined
 }
 
-// candidates are the indices of the rules that may match a program, in order.
+// candidates returns the indices of the rules that may match a program, in order.
 func (s *Set) candidates(p Program) []int {
 	named, called := s.byName[path.Base(p.Path)], s.byComm[p.Comm]
 	if len(named)+len(called) == 0 {
@@ -143,13 +142,13 @@ func (r *Rule) HoldsIn(cgroup string) bool {
 	return anyOf(r.cgroups, func(c string) bool { return within(cgroup, c) }) && anyOf(r.units, func(u string) bool { return hasUnit(cgroup, u) })
 }
 
-// within reports whether a cgroup is another one or below it.
+// within reports whether a cgroup is outer itself or below it.
 func within(cgroup, outer string) bool {
 	below, ok := strings.CutPrefix(cgroup, outer)
 	return ok && (below == "" || below[0] == '/')
 }
 
-// hasUnit reports whether a part of a cgroup's path is a unit's name.
+// hasUnit reports whether a part of a cgroup's path is the unit's name.
 func hasUnit(cgroup, unit string) bool {
 	for rest := cgroup; ; {
 		at := strings.Index(rest, unit)
@@ -164,13 +163,12 @@ func hasUnit(cgroup, unit string) bool {
 	}
 }
 
-// anyOf is true for no conditions at all.
+// anyOf reports whether one of the conditions holds, or whether there is no condition.
 func anyOf[T any](list []T, holds func(T) bool) bool {
 	return len(list) == 0 || slices.ContainsFunc(list, holds)
 }
 
-// Phase tells which of the rules that depend on the time hold at one: it is another
-// when that is.
+// Phase returns a hash of the time-dependent rules that hold at a time. It changes when they do.
 func (s *Set) Phase(now time.Time) uint64 {
 	h := fnv.New64a()
 	for i, r := range s.rules {

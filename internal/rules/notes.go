@@ -6,10 +6,10 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// noteRate keeps how a rate was read where people may read it otherwise.
+// noteRate adds a note about a rate that people may read in another way than netnice.
 func (o object) noteRate(r *Rule, key, text string) {
 	notes := []string{units.AmbiguityNote(text)}
-	if !strings.HasPrefix(key, "min") { // a guarantee may be as low as it likes
+	if !strings.HasPrefix(key, "min") { // a guarantee may be arbitrarily low
 		notes = append(notes, units.LowRateNote(text))
 	}
 	at := o.at.of(o.index, key)

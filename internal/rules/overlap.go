@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// overlaps reports whether a program may match both patterns. Two patterns with special characters are told as
-// overlapping only where one of them matches the other's text.
+// overlaps reports whether a program may match both patterns. It finds an overlap of two patterns with special
+// characters only where one of them matches the other's text.
 func (p program) overlaps(q program) bool {
 	if p.path != q.path {
 		p, q = p.base(), q.base()
@@ -16,7 +16,7 @@ func (p program) overlaps(q program) bool {
 	return p.matches(q.asProgram()) || q.matches(p.asProgram())
 }
 
-// base is the pattern of the last part of a path.
+// base returns the pattern of the last part of a path.
 func (p program) base() program {
 	p, err := newProgram(path.Base(p.text))
 	if err != nil {
@@ -25,7 +25,7 @@ func (p program) base() program {
 	return p
 }
 
-// asProgram is a program that is called like the pattern's text.
+// asProgram returns a program whose name is the pattern's text.
 func (p program) asProgram() Program {
 	return Program{Path: p.text, Comm: commOf(path.Base(p.text))}
 }
@@ -35,7 +35,7 @@ func (p program) asProgram() Program {
 func (d Draft) noteOverlaps(a *Addition, list []*Rule) {
 	drafted, err := newProgram(d.Program)
 	if err != nil {
-		return // validate tells it
+		return // validate reports the mistake
 	}
 	for _, r := range list {
 		if r.Also || r.Destined() || !slices.ContainsFunc(r.programs, drafted.overlaps) {

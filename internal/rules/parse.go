@@ -13,35 +13,35 @@ import (
 	"github.com/netnice/netnice/internal/units"
 )
 
-// Context is what the meaning of a file depends on.
+// Context is the context that decides the meaning of a file.
 type Context struct {
-	// OfUser makes it a user's own file: for their processes only, with what a
-	// user may set.
+	// OfUser marks a user's own file. Its rules hold only for this user's processes, and it may set only the limits
+	// that a user may set.
 	OfUser bool
-	// LookupUser finds a user's id by name or number; its error says who is not found. A user's own file has no use
-	// for it.
+	// LookupUser finds a user's id by name or number. Its error names the user that is not found. A user's own file
+	// has no use for it.
 	LookupUser func(name string) (uint32, error)
 }
 
 const (
-	// MaxBytes bounds a file, mostRules the rules in it, mostText a text, and texts in a list.
+	// MaxBytes bounds a file, and mostRules the rules in it. mostText bounds a text, and the number of texts in a list.
 	MaxBytes  = 1 << 20
 	mostRules = 10_000
 	mostText  = 1024
 
-	// MaxUserBytes bounds a user's own file, which a daemon reads, and compares at each
-	// exec, that others need, too.
+	// MaxUserBytes bounds a user's own file. The daemon reads the file, and compares its rules at each
+	// exec, and other users need the daemon, too.
 	MaxUserBytes = 64 << 10
-	// MaxUserRules bounds the rules in it.
+	// MaxUserRules bounds the rules in a user's own file.
 	MaxUserRules = 128
-	// MaxUserText bounds a text in it, and the texts of a list.
+	// MaxUserText bounds a text in a user's own file, and the number of texts in a list.
 	MaxUserText = 128
 
 	maxWeight     = 10_000
 	defaultWeight = 100
 )
 
-// keysOfRule are those that a rule may have.
+// keysOfRule returns the keys that a rule may have.
 func keysOfRule() []string {
 	return []string{
 		"name", "program", "command", "user", "cgroup", "unit", "container", "parent", "to", "port", "protocol", "time", "days",
@@ -49,8 +49,7 @@ func keysOfRule() []string {
 	}
 }
 
-// Parse reads the rules of a file. An error is of type Problems and has all that
-// is wrong.
+// Parse reads the rules of a file. An error is of type Problems and has all mistakes.
 func Parse(file string, text []byte, in Context) ([]*Rule, error) {
 	switch {
 	case in.OfUser && len(text) > MaxUserBytes:
@@ -72,7 +71,7 @@ func Parse(file string, text []byte, in Context) ([]*Rule, error) {
 	return r.document(doc)
 }
 
-// reader turns what TOML says into rules and collects what is wrong.
+// reader turns a TOML document into rules and collects the mistakes.
 type reader struct {
 	file     string
 	in       Context
@@ -201,7 +200,7 @@ func (o object) checkKeys() {
 	}
 }
 
-// conditions reads what a process must be.
+// conditions reads the conditions on processes.
 func (o object) conditions(r *Rule) {
 	say := func(key string, texts []string) {
 		if len(texts) > 0 {
@@ -296,7 +295,7 @@ func (o object) when(r *Rule, say func(string, []string)) {
 			o.problem("days", `such as: days = "mon-fri" or ["sat", "sun"]`, "%v", err)
 		}
 	}
-	// Nobody is meant by a time alone.
+	// A time alone selects no process.
 	if len(r.said) == 0 && len(times)+len(days) > 0 {
 		o.problem("", "say whom: program, command, user, cgroup, unit, container or parent; or which connections: to, port, protocol", "the rule is for every process")
 	}

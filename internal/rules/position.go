@@ -2,16 +2,16 @@ package rules
 
 import "github.com/pelletier/go-toml/v2/unstable"
 
-// position is a place in a file, from 1.
+// position is a position in a file; both numbers count from 1.
 type position struct{ line, column int }
 
-// positions says where the keys of a document stand.
+// positions holds the positions of the keys of a document.
 type positions struct {
-	keys  map[string]position // of the document
+	keys  map[string]position // top-level keys
 	rules []map[string]position
 }
 
-// of is where a rule's key stands, or the rule if it has none.
+// of returns the position of a rule's key, or of the rule if the rule does not have the key.
 func (p positions) of(rule int, key string) position {
 	if rule < len(p.rules) {
 		if at, ok := p.rules[rule][key]; ok {
@@ -19,7 +19,7 @@ func (p positions) of(rule int, key string) position {
 		}
 		return p.rules[rule][""]
 	}
-	return p.top("rule") // written in one line
+	return p.top("rule") // the rules are an inline array
 }
 
 func (p positions) top(key string) position {
@@ -32,7 +32,7 @@ func (p positions) top(key string) position {
 // locate finds the keys of a document that is valid TOML.
 func locate(text []byte) positions {
 	out := positions{keys: map[string]position{}}
-	var at map[string]position // of the table that is read; nil = the document
+	var at map[string]position // keys of the current table; nil = the document
 	inside := ""
 	var p unstable.Parser
 	p.Reset(text)

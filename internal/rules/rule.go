@@ -1,6 +1,6 @@
 // Package rules reads rules from TOML files and finds those that match a
-// process: who gets which limit without being asked for. It owns the files'
-// syntax, their checks and the matching; it looks at no process, sets no limit
+// process. A rule limits processes without a command for each. The package owns the files'
+// syntax, their checks and the matching. It looks at no process, sets no limit
 // and never talks to the kernel.
 package rules
 
@@ -14,32 +14,32 @@ import (
 	"unicode/utf8"
 )
 
-// Share says who shares a rule's limit.
+// Share says how matching processes share a rule's limit.
 type Share string
 
-// Each matching process has, with its children, a limit of its own, or all that
-// match have one together.
+// With ShareEach each matching process has, with its children, a limit of its own. With ShareAll all matching
+// processes have one limit together.
 const (
 	ShareEach Share = "each"
 	ShareAll  Share = "all"
 )
 
-// Limits is what a rule sets. A nil rate is not said, 0 is none.
+// Limits holds the limits that a rule sets. A nil rate is not set; 0 means no limit.
 type Limits struct {
 	UpBytesPerSec    *uint64
 	DownBytesPerSec  *uint64
 	TotalBytesPerSec *uint64
-	MinBytesPerSec   uint64 // of every limit around it; 0 = not said
-	Weight           uint32 // 0 = not said
-	// MinDownBytesPerSec is MinBytesPerSec of what is received.
+	MinBytesPerSec   uint64 // guarantee within every enclosing limit; 0 = not set
+	Weight           uint32 // 0 = not set
+	// MinDownBytesPerSec is the same guarantee for received traffic.
 	MinDownBytesPerSec uint64
-	// AdaptSharePPM is the part of a path's capacity that is kept beside others, of a rule
-	// by which what is sent follows the path to each host; 0 for other rules.
+	// AdaptSharePPM is the part of a path's capacity that a rule with adapt keeps beside other traffic, in parts of
+	// a million. It is 0 for rules that do not adapt.
 	AdaptSharePPM uint32
 }
 
-// Rule is one [[rule]] of a file. Conditions of different kinds must all hold;
-// of several values of one kind, one is enough.
+// Rule is one [[rule]] of a file. Conditions of different kinds must all hold.
+// A condition with several values holds if one value matches.
 type Rule struct {
 	Name   string // "line 12" for a rule without
 	File   string
@@ -47,7 +47,7 @@ type Rule struct {
 	Share  Share
 	Also   bool
 	Limits Limits
-	// Notes are what its author may not expect of it; the rule is in force all the same.
+	// Notes name effects that the author may not expect. The rule is in force all the same.
 	Notes Problems
 
 	programs   []program
@@ -64,14 +64,14 @@ type Rule struct {
 	said       []string // the conditions as they were written, for people and for Key
 }
 
-// Where is where a rule stands, for people.
+// Where returns a rule's file and line, for people.
 func (r *Rule) Where() string { return fmt.Sprintf("%s:%d", r.File, r.Line) }
 
-// Conditions are what a process must be to match, as text.
+// Conditions returns the conditions that a process must fulfil to match, as text.
 func (r *Rule) Conditions() []string { return slices.Clone(r.said) }
 
-// Key names a rule across a reload: the same file, name and conditions. A change of
-// limits leaves it as it is.
+// Key identifies a rule across a reload by its file, name and conditions. A change of
+// limits does not change the key.
 func (r *Rule) Key() string {
 	name := r.Name
 	if name == lineName(r.Line) {
@@ -88,7 +88,7 @@ type program struct {
 	text   string
 	path   bool
 	glob   bool
-	prefix string // of text, before its first special character
+	prefix string // the part of text before its first special character
 }
 
 func newProgram(text string) (program, error) {
@@ -109,7 +109,8 @@ func newProgram(text string) (program, error) {
 	return p, nil
 }
 
-// MatchProgram returns a test for programs that text names as a rule's key program does: a name, a path, or a pattern.
+// MatchProgram returns a test for the programs that text names. Text has the form of a rule's key program: a name, a
+// path, or a pattern.
 func MatchProgram(text string) (func(Program) bool, error) {
 	p, err := newProgram(text)
 	if err != nil {
@@ -118,13 +119,13 @@ func MatchProgram(text string) (func(Program) bool, error) {
 	return p.matches, nil
 }
 
-// matches compares with the file that a process runs, and with the name that the
-// kernel gave it: a script's own, or that of a link to a program of many names.
+// matches compares the pattern with the file that a process runs, and with the kernel's name for the process. That
+// name is the script's own, or that of the link to a program with many names.
 func (p program) matches(is Program) bool {
 	switch {
 	case p.path && p.glob:
 		if !strings.HasPrefix(is.Path, p.prefix) {
-			return false // most are told by that
+			return false // the prefix alone decides most comparisons
 		}
 		ok, _ := path.Match(p.text, is.Path)
 		return ok
@@ -146,11 +147,10 @@ func commOf(name string) string {
 	return name[:min(len(name), most)]
 }
 
-// command is a pattern for a whole command line, words with a space between. How long
-// matching takes is bounded by the product of both lengths, whatever they are: the pattern
-// may be a user's, and the daemon compares it.
+// command is a pattern for a whole command line, words with a space between. The product of both lengths always bounds
+// the time of a match, because the pattern may be a user's, and the daemon compares it.
 type command struct {
-	pieces []string // between the stars
+	pieces []string // the texts between the stars
 }
 
 func newCommand(text string) (command, error) {
@@ -188,8 +188,8 @@ func (c command) matches(line string) bool {
 	return ok && rest == ""
 }
 
-// cutPiece cuts a piece of a pattern off the beginning of a text; without that at its
-// beginning, the text is returned as it was.
+// cutPiece cuts a piece of a pattern off the beginning of a text. A text that does not begin with the piece is
+// returned unchanged.
 func cutPiece(text, piece string) (rest string, ok bool) {
 	rest = text
 	for piece != "" {
@@ -209,7 +209,7 @@ func cutPiece(text, piece string) (rest string, ok bool) {
 	return rest, true
 }
 
-// width is the length in bytes of the first character of a text that is not empty.
+// width returns the length in bytes of the first character of a text that is not empty.
 func width(text string) int {
 	_, n := utf8.DecodeRuneInString(text)
 	return n

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where rules are.
+// Paths of the files of rules:
 const (
 	DefaultDir = "/etc/netnice"
 	fileName   = "netnice.toml"
 	moreDir    = "conf.d"
-	// OfUser is a user's own file, below their home.
+	// OfUser is the path of a user's own file below the home.
 	OfUser = ".config/netnice/netnice.toml"
 )
 
-// SystemFiles lists the administrator's files in a folder in the order in which they
-// hold: netnice.toml, then conf.d by name. A folder that is not there has none.
+// SystemFiles lists the administrator's files in a folder in their order of
+// precedence: netnice.toml, then conf.d by name. For a missing folder the list is empty.
 func SystemFiles(dir string) ([]string, error) {
 	var files []string
 	main := filepath.Join(dir, fileName)
@@ -44,8 +44,8 @@ func SystemFiles(dir string) ([]string, error) {
 	return files, nil
 }
 
-// LoadSystem reads the administrator's files. They and their folders must be
-// the owner's (root's), and nobody else's to write. An error has all problems of all
+// LoadSystem reads the administrator's files. They and their folders must belong to the
+// owner (root), and nobody else may be able to write them. An error has all problems of all
 // files, and then no rule counts. The function lookupUser finds a user's id by name or number.
 func LoadSystem(dir string, owner uint32, lookupUser func(name string) (uint32, error)) ([]*Rule, error) {
 	files, err := SystemFiles(dir)
@@ -75,7 +75,7 @@ func LoadSystem(dir string, owner uint32, lookupUser func(name string) (uint32, 
 	return list, nil
 }
 
-// untrustedFolders says what is wrong with the rights of the administrator's folders, as far as they are there.
+// untrustedFolders returns the mistakes in the rights of the administrator's folders that exist.
 func untrustedFolders(dir string, owner uint32) (problems Problems) {
 	for _, folder := range []string{dir, filepath.Join(dir, moreDir)} {
 		info, err := os.Stat(folder)
@@ -91,7 +91,7 @@ func untrustedFolders(dir string, owner uint32) (problems Problems) {
 
 // readSystem reads one of the administrator's files.
 func readSystem(path string, owner uint32, in Context) ([]*Rule, error) {
-	// Not to wait for somebody who writes to a pipe.
+	// O_NONBLOCK avoids waiting for the writer of a pipe.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -100,8 +100,8 @@ func readSystem(path string, owner uint32, in Context) ([]*Rule, error) {
 	return read(f, path, owner, in)
 }
 
-// LoadUser reads a user's own file; none has no rules. Whoever reads it may be root,
-// so nothing below the home may be a symbolic link: it could lead to what the user may
+// LoadUser reads a user's own file. Without a file there are no rules. The reader may be root,
+// so nothing below the home may be a symbolic link: it could lead to a file that the user may
 // not read.
 func LoadUser(home string, uid uint32) ([]*Rule, error) {
 	path := filepath.Join(home, OfUser)
@@ -128,7 +128,7 @@ func linkProblem(path string) Problems {
 	return Problems{{File: path, Message: "there is a symbolic link on the way, which is not followed", Remedy: "put the file itself there"}}
 }
 
-// openUser opens a user's own file, by no symbolic link.
+// openUser opens a user's own file, and follows no symbolic link.
 func openUser(home string) (*os.File, error) {
 	dir, err := unix.Open(home, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -145,7 +145,7 @@ func openUser(home string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), filepath.Join(home, OfUser)), nil
 }
 
-// read checks whose a file is, and parses it.
+// read checks the owner of a file, and parses it.
 func read(f *os.File, path string, owner uint32, in Context) ([]*Rule, error) {
 	text, err := readText(f, path, owner, in)
 	if err != nil {
@@ -154,7 +154,7 @@ func read(f *os.File, path string, owner uint32, in Context) ([]*Rule, error) {
 	return Parse(path, text, in)
 }
 
-// readText checks whose a file is, and returns what it says, a byte more than the most at most.
+// readText checks the owner of a file, and returns its text, at most one byte more than the allowed size.
 func readText(f *os.File, path string, owner uint32, in Context) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -173,7 +173,7 @@ func readText(f *os.File, path string, owner uint32, in Context) ([]byte, error)
 	return io.ReadAll(io.LimitReader(f, most+1))
 }
 
-// trusted says what is wrong with the rights of a file or folder, nil if nothing is.
+// trusted returns the mistake in the rights of a file or folder, nil if there is none.
 func trusted(path string, info fs.FileInfo, owner uint32) *Problem {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -221,7 +221,7 @@ func SystemStamp(dir string) string {
 	return b.String()
 }
 
-// UserStamp changes when a user's own file does; "" if there is none.
+// UserStamp changes when a user's own file does. It is "" if there is no such file.
 func UserStamp(home string) string {
 	f, err := openUser(home)
 	switch {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// window is when a rule holds: at these times of the day, local time, on these
-// days of the week. A span over midnight is of the day on which it begins. The
-// zero value is always.
+// window says when a rule holds: at these times of the day, local time, on these
+// days of the week. A span over midnight belongs to the day on which it begins. The
+// zero value means always.
 type window struct {
 	spans []span
-	days  [7]bool // by time.Weekday
-	some  bool    // days are said
+	days  [7]bool // index: time.Weekday
+	some  bool    // days are set
 }
 
 // span is a part of a day in minutes from midnight; it ends on the next day if
