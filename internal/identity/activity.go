@@ -9,31 +9,31 @@ import (
 	"time"
 )
 
-// Activity is what a process does at one time, as far as /proc tells the caller.
+// Activity describes the activity of a process at one time, as far as /proc shows it to the caller.
 type Activity struct {
 	PID  int
 	At   time.Time
-	Busy time.Duration // time of processors that it has used since its start
+	Busy time.Duration // processor time since its start
 	// State of its first thread, as in /proc/PID/status: R, S, D, T (stopped), t (held by Tracer), Z, X.
 	State   byte
 	Tracer  int
 	Threads []ThreadActivity
 }
 
-// ThreadActivity is what one thread does.
+// ThreadActivity describes the activity of one thread.
 type ThreadActivity struct {
 	TID      int
 	State    byte
-	Switches uint64 // how often it has begun to run or ceased to
-	// Function of the kernel's in which the thread waits, "" if it does not, or the caller may not know.
+	Switches uint64 // how often it has begun or ceased to run
+	// Function is the kernel function in which the thread waits, "" if it does not wait, or the caller may not know.
 	Function string
-	// Call is the number of the system call in which it is, -1 if it is in none, or the caller may not know.
+	// Call is the number of the thread's present system call, -1 if there is none, or the caller may not know.
 	Call int
-	// Path are the functions that led there, the innermost first; root may know.
+	// Path is the stack of kernel functions, the innermost first. Only root may know it.
 	Path []string
 }
 
-// Activity reads what a process does.
+// Activity reads the activity of a process.
 func (r *Resolver) Activity(pid int) (Activity, error) {
 	a := Activity{PID: pid, At: time.Now()}
 	proc, err := r.proc.Proc(pid)
@@ -60,7 +60,7 @@ func (r *Resolver) Activity(pid int) (Activity, error) {
 		if err != nil {
 			continue
 		}
-		if t, err := r.thread(pid, tid); err == nil { // else it has ended
+		if t, err := r.thread(pid, tid); err == nil { // on an error the thread has ended
 			a.Threads = append(a.Threads, t)
 		}
 	}
@@ -79,7 +79,7 @@ func (r *Resolver) thread(pid, tid int) (ThreadActivity, error) {
 		n, _ := strconv.ParseUint(statusField(status, name), 10, 64) // 0 where the kernel does not count
 		t.Switches += n
 	}
-	// What follows is for some only.
+	// Only privileged callers may read the following files.
 	if text, err := readTrimmed(r.file(pid, folder+"wchan")); err == nil && text != "0" {
 		t.Function = text
 	}
@@ -109,7 +109,7 @@ func functions(stack string) (names []string) {
 	return names
 }
 
-// statusField is a value of /proc/PID/status below its first line, "" if it is not there.
+// statusField returns a value of /proc/PID/status below its first line, "" if there is none.
 func statusField(status []byte, name string) string {
 	_, rest, _ := bytes.Cut(status, []byte("\n"+name+":"))
 	value, _, _ := bytes.Cut(rest, []byte("\n"))

@@ -48,20 +48,20 @@ func (r *Resolver) CgroupRoot() (string, error) {
 	return best, nil
 }
 
-// hidden: the machine's first process sees a cgroup v2.
+// hidden reports whether the machine's first process sees a cgroup v2.
 func hidden() bool {
 	mounts, err := procfs.GetProcMounts(1)
 	return err == nil && slices.ContainsFunc(mounts, func(m *procfs.MountInfo) bool { return m.FSType == "cgroup2" })
 }
 
-// wholeCgroup2 returns where cgroup v2 is mounted, "" = nowhere.
+// wholeCgroup2 returns the mount point of cgroup v2, "" = none.
 func wholeCgroup2(mounts []*procfs.MountInfo) string {
 	best, bestWhole := "", false
 	for _, m := range mounts {
 		if m.FSType != "cgroup2" || !isCgroup2(m.MountPoint) {
 			continue
 		}
-		// The whole tree rather than a part of it that is bound elsewhere.
+		// A mount of the whole tree goes before a bind mount of a part of it.
 		whole := m.Root == "/"
 		if best == "" || whole && !bestWhole || whole == bestWhole && len(m.MountPoint) < len(best) {
 			best, bestWhole = m.MountPoint, whole
@@ -153,7 +153,7 @@ func (r *Resolver) ProcessCgroup(pid int) (string, error) {
 	return "", fmt.Errorf("process %d is in no cgroup v2: %w", pid, enforce.ErrNotSupported)
 }
 
-// SystemNamed returns the part of a cgroup's path that no user has chosen: whoever owns a cgroup names those inside it,
+// SystemNamed returns the part of a cgroup's path that no user has chosen. The owner of a cgroup names those inside it,
 // as users do with units of their own.
 func (r *Resolver) SystemNamed(cgroup string) string {
 	root, err := r.CgroupRoot()
@@ -166,7 +166,7 @@ func (r *Resolver) SystemNamed(cgroup string) string {
 	})
 }
 
-// systemNamed takes whether a cgroup belongs to the system.
+// systemNamed does the work of SystemNamed. The function isSystems reports whether a cgroup belongs to the system.
 func systemNamed(cgroup string, isSystems func(cgroup string) bool) string {
 	for end := 1; end <= len(cgroup); end++ {
 		if end < len(cgroup) && cgroup[end] != '/' {
@@ -181,13 +181,13 @@ func systemNamed(cgroup string, isSystems func(cgroup string) bool) string {
 
 // Membership is a cgroup that a process is in.
 type Membership struct {
-	Hierarchy   string // "0" of version 2
+	Hierarchy   string // "0" for version 2
 	Controllers []string
 	Path        string
 }
 
-// Memberships reads the lines of /proc/PID/cgroup. Users name cgroups of their own: only a newline and a slash are in
-// no name, and a reader of lines that takes "\r\n" for an end would find another cgroup.
+// Memberships reads the lines of /proc/PID/cgroup. Users name cgroups of their own, and a name may contain everything
+// but a newline and a slash. A reader that takes "\r\n" for the end of a line would find another cgroup.
 func Memberships(text string) (list []Membership) {
 	for line := range strings.Lines(text) {
 		const fields = 3
@@ -202,7 +202,7 @@ func Memberships(text string) (list []Membership) {
 // CgroupProcesses counts the processes in a cgroup and below it.
 func CgroupProcesses(dir string) int {
 	n := 0
-	// A cgroup that goes away while it is counted counts nothing.
+	// A cgroup that goes away meanwhile counts as empty.
 	_ = walkCgroups(dir, func(d string) bool {
 		if data, err := os.ReadFile(filepath.Join(d, "cgroup.procs")); err == nil {
 			n += strings.Count(string(data), "\n")
@@ -212,7 +212,7 @@ func CgroupProcesses(dir string) int {
 	return n
 }
 
-// findUnitDirs returns every cgroup that is called as the unit is.
+// findUnitDirs returns every cgroup with the unit's name.
 func (r *Resolver) findUnitDirs(root, unit string) ([]string, error) {
 	var dirs []string
 	err := walkCgroups(root, func(dir string) bool {

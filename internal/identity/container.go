@@ -25,10 +25,10 @@ var (
 	containerName   = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
 )
 
-// shortID is as much of an id as engines print.
+// shortID is the number of digits of an id that engines print.
 const shortID = 12
 
-// container resolves a container by its name or the beginning of its id. One that
+// container resolves a container by its name or the beginning of its id. A container that
 // an engine knows but that does not run resolves to a pending subject.
 func (r *Resolver) container(name string) (Resolved, error) {
 	s := api.Subject{Kind: api.KindContainer, ID: name}
@@ -75,13 +75,13 @@ func (r *Resolver) container(name string) (Resolved, error) {
 			Hint:    "give more of its id, as docker ps --no-trunc or podman ps --no-trunc prints it",
 		}
 	case len(ids) == 1:
-		return res, nil // it does not run
+		return res, nil // the container does not run
 	}
 	return Resolved{}, notFound("no container is called "+name, "docker ps, podman ps, or systemd-cgls")
 }
 
-// madeByOwner are the folders that no user can have made, who names theirs as they like: of whom the
-// root's folder is, as all around them, and below no container.
+// madeByOwner returns the folders that no user can have made, because users name their own folders as they like. Such
+// a folder and all its ancestors belong to the owner of the root folder, and none of the ancestors is a container.
 func madeByOwner(root string, dirs []string) []string {
 	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
 		for at := dir; at != root; at = filepath.Dir(at) {
@@ -97,7 +97,7 @@ func isContainer(base string) bool {
 	return containerCgroup.MatchString(base) || strings.HasPrefix(base, "lxc.payload.") || strings.HasPrefix(base, "machine-")
 }
 
-// sameOwner says whether two folders are the same user's; one that has gone is nobody's.
+// sameOwner reports whether two folders belong to the same user. A missing folder belongs to nobody.
 func sameOwner(a, b string) bool {
 	var x, y unix.Stat_t
 	return unix.Lstat(a, &x) == nil && unix.Lstat(b, &y) == nil && x.Uid == y.Uid
@@ -116,9 +116,9 @@ func outermost(dirs []string) []string {
 	return out
 }
 
-// containersNamed asks what engines of the machine's have written down for the
-// ids of containers with this name. A user's own containers are known by id
-// alone: names are for whoever likes to give them.
+// containersNamed finds the ids of containers with this name in the lists of the machine's
+// engines. A user's own containers are known by id
+// alone, because users choose names freely.
 func (r *Resolver) containersNamed(name string) []string {
 	var ids []string
 	for id, names := range r.containerNames() {
@@ -130,7 +130,7 @@ func (r *Resolver) containersNamed(name string) []string {
 	return ids
 }
 
-// engineHas says whether an engine of the machine's has written down a container whose id begins so.
+// engineHas reports whether a list of the machine's engines has a container whose id begins with this text.
 func (r *Resolver) engineHas(id string) bool {
 	if !containerID.MatchString(id) {
 		return false
@@ -140,14 +140,14 @@ func (r *Resolver) engineHas(id string) bool {
 	})
 }
 
-// lists returns the files below the engines' folder that a pattern matches, which is a
-// good one: a container's name has no signs of patterns.
+// lists returns the files below the engines' folder that a pattern matches. The pattern is always
+// valid, because a container's name has no special characters of patterns.
 func (r *Resolver) lists(pattern string) []string {
 	files, _ := filepath.Glob(filepath.Join(r.varLib, pattern))
 	return files
 }
 
-// containerNames returns the names that engines of the machine's have written down, by
+// containerNames returns the names in the lists of the machine's engines, by
 // the containers' ids.
 func (r *Resolver) containerNames() map[string][]string {
 	names := make(map[string][]string)
@@ -164,7 +164,7 @@ func (r *Resolver) containerNames() map[string][]string {
 	return names
 }
 
-// namesOf is what containerNames has for one container.
+// namesOf returns the names of one container from containerNames.
 func (r *Resolver) namesOf(id string) (names []string) {
 	if own, name := dockerName(filepath.Join(r.varLib, "docker/containers", id, "config.v2.json")); own == id && id != "" {
 		names = append(names, name)
@@ -175,8 +175,7 @@ func (r *Resolver) namesOf(id string) (names []string) {
 	return names
 }
 
-// dockerName reads what Docker has written down of a container; the id is "" where that goes meanwhile, or is being
-// written.
+// dockerName reads Docker's file about a container. The id is "" if the file goes meanwhile, or is being written.
 func dockerName(file string) (id, name string) {
 	var c struct{ ID, Name string }
 	if readJSON(file, &c) != nil {
@@ -190,7 +189,8 @@ type podmanContainer struct {
 	Names []string
 }
 
-// podmanStore reads a store of Podman's. One that goes meanwhile, is being written or has another layout has none.
+// podmanStore reads Podman's store. The list is empty if the store goes meanwhile, is being written, or has another
+// layout.
 func podmanStore(path string) (list []podmanContainer) {
 	if readJSON(path, &list) != nil {
 		return nil

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Podman has one file for all containers, and nerdctl a folder of one namespace's names with a file for each. Both are
-// read again where they have changed, and remembered meanwhile.
+// Podman has one file for all containers, and nerdctl has a folder of one namespace's names with a file for each
+// name. The resolver remembers both, and reads them again when they have changed.
 
-// A list that changed so short a time ago is read again each time. File systems count times in ticks, and of a folder
-// they do not tell that a new file in it was written.
+// A list that has changed less than this time ago is read again each time. File systems count times in ticks, and the
+// time of a folder does not change when the content of a new file in it is written.
 const (
 	storeAge  = 100 * time.Millisecond
 	folderAge = 2 * time.Second
@@ -34,7 +34,7 @@ type engineList struct {
 
 // engineLists are the lists that were read, by path.
 type engineLists struct {
-	mu    sync.Mutex // also while lists are read: who waits has them then
+	mu    sync.Mutex // held also while lists are read, so that other callers wait and then find them
 	lists map[string]engineList
 }
 
@@ -48,7 +48,7 @@ func (r *Resolver) engineLists() (all []map[string][]string) {
 			list := r.listed.lists[path]
 			stamp, err := stampOf(path)
 			if err != nil {
-				continue // it goes meanwhile
+				continue // the list goes meanwhile
 			}
 			if list.names == nil || list.stamp != stamp {
 				list = engineList{stamp: stamp, names: read(path)}
@@ -61,7 +61,7 @@ func (r *Resolver) engineLists() (all []map[string][]string) {
 	}
 	take(r.podmanStores(), storeAge, readPodman)
 	take(r.lists("nerdctl/*/names/*"), folderAge, readNerdctl)
-	r.listed.lists = lists // without those that have gone
+	r.listed.lists = lists // lists that have gone are dropped
 	return all
 }
 
@@ -71,7 +71,7 @@ func stampOf(path string) (listStamp, error) {
 	return listStamp{device: st.Dev, inode: st.Ino, size: st.Size, modified: st.Mtim, changed: st.Ctim}, err
 }
 
-// readPodman returns the names that a store of Podman's has.
+// readPodman returns the names in Podman's store.
 func readPodman(store string) map[string][]string {
 	names := make(map[string][]string)
 	for _, c := range podmanStore(store) {
@@ -80,7 +80,7 @@ func readPodman(store string) map[string][]string {
 	return names
 }
 
-// readNerdctl reads a folder of nerdctl's, in which a file is called as a container and has its id.
+// readNerdctl reads a folder of nerdctl. Each file in it has a container's name, and contains the id.
 func readNerdctl(dir string) map[string][]string {
 	names := make(map[string][]string)
 	files, _ := os.ReadDir(dir) // none if it goes meanwhile

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// Container is a container of an engine of the machine's. Users' own engines make cgroups that
-// any user could make and name as they like, so their containers are not among these.
+// Container is a container of one of the machine's engines. Users' own engines make cgroups that
+// any user could make and name freely, so their containers are not among these.
 type Container struct {
-	// Names are those that the engine has written down; of LXC and systemd-nspawn there is one.
+	// Names are the names in the engine's list. A container of LXC or systemd-nspawn has one name.
 	Names []string
-	ID    string // of 64 hex digits; "" of LXC and systemd-nspawn
+	ID    string // 64 hex digits; "" with LXC and systemd-nspawn
 	Dir   string // the absolute folder of its cgroup, "" if it does not run
 }
 
-// Subject returns how a container is called as a subject: by its first name, or the
+// Subject returns a container's name as a subject: its first name, or the
 // beginning of its id if it has no name.
 func (c Container) Subject() string {
 	if len(c.Names) > 0 {
@@ -29,7 +29,7 @@ func (c Container) Subject() string {
 	return c.ID[:min(shortID, len(c.ID))]
 }
 
-// Containers lists the containers that there are, also those that do not run, by what they are called.
+// Containers lists all containers, also those that do not run, sorted by their subjects.
 func (r *Resolver) Containers() ([]Container, error) {
 	root, err := r.CgroupRoot()
 	if err != nil {
@@ -59,14 +59,14 @@ func (r *Resolver) Containers() ([]Container, error) {
 		}
 		list = append(list, c)
 	}
-	for id, of := range names { // they do not run
+	for id, of := range names { // the remaining containers do not run
 		list = append(list, Container{Names: of, ID: id})
 	}
 	return distinct(list), nil
 }
 
-// distinct lets each container have a subject of its own: a name that several have means none of them,
-// which are called by their ids while they run.
+// distinct gives each container a subject of its own. A name that several containers have identifies none of them;
+// such a container is identified by its id while it runs.
 func distinct(list []Container) []Container {
 	holders := make(map[string]int)
 	for _, c := range list {
@@ -80,7 +80,7 @@ func distinct(list []Container) []Container {
 			return holders[name] > 1 || !containerName.MatchString(name)
 		})
 		if len(own) == 0 && (c.ID == "" || c.Dir == "") {
-			continue // nothing else names it
+			continue // no other name or id identifies the container
 		}
 		c.Names = own
 		out = append(out, c)
@@ -89,8 +89,8 @@ func distinct(list []Container) []Container {
 	return out
 }
 
-// containerOfFolder reads from the name of a cgroup's folder of which container it is: its name with LXC and
-// systemd-nspawn, its id with others, neither if it is of none.
+// containerOfFolder finds the container in the name of a cgroup's folder. It returns the name with LXC and
+// systemd-nspawn, the id with other engines, and neither if the folder is no container's.
 func containerOfFolder(base string) (name, id string) {
 	if m := containerCgroup.FindStringSubmatch(base); m != nil {
 		return "", m[1]
@@ -107,8 +107,8 @@ func containerOfFolder(base string) (name, id string) {
 	return name, ""
 }
 
-// ContainerOf returns the container that a cgroup, given by its path below the mount, is or is in; the outermost one,
-// and the zero value if there is none. Folders below one that a user has made do not count.
+// ContainerOf returns the outermost container that a cgroup is or is in, and the zero value if there is none. The
+// cgroup is given by its path below the mount. Folders below one that a user has made do not count.
 func (r *Resolver) ContainerOf(cgroup string) Container {
 	below := "/"
 	for part := range strings.SplitSeq(strings.Trim(path.Clean("/"+cgroup), "/"), "/") {
@@ -120,7 +120,7 @@ func (r *Resolver) ContainerOf(cgroup string) Container {
 	return Container{}
 }
 
-// containerAt returns the container whose cgroup has this path below the mount, if no user has made that.
+// containerAt returns the container whose cgroup has this path below the mount, if no user has made the cgroup.
 func (r *Resolver) containerAt(below, name, id string) Container {
 	root, err := r.CgroupRoot()
 	if err != nil {
@@ -136,27 +136,28 @@ func (r *Resolver) containerAt(below, name, id string) Container {
 	return Container{Names: r.knownNames(id), ID: id, Dir: dir}
 }
 
-// Rules may ask for the container at each exec in one, so its names are remembered for
-// namesLast; a container that is renamed has the other name after that time. Of a container that is not remembered
-// its own file is read, and lists of all containers only where they have changed (engineLists): many start at a time.
+// Rules may ask for the container at each exec in it, so the resolver remembers its names for
+// namesLast. A renamed container keeps its old name for that time. For a container that is not remembered, the resolver
+// reads its own file, and the lists of all containers only where they have changed (engineLists). The reason is that
+// many containers may start at a time.
 const (
 	namesLast = 10 * time.Second
 	mostKnown = 4096
 )
 
-// knownContainers are the names of containers that were looked up, by id.
+// knownContainers remembers the names of containers that were looked up, by id.
 type knownContainers struct {
 	mu    sync.Mutex
 	names map[string]namesUntil
 }
 
-// namesUntil are a container's names, and when they are to be looked up again.
+// namesUntil holds a container's names, and the time of the next look-up.
 type namesUntil struct {
 	names []string
 	until time.Time
 }
 
-// knownNames returns the names of the container with this id, which an engine has written down before the
+// knownNames returns the names of the container with this id. An engine lists the names before the
 // container has its first process.
 func (r *Resolver) knownNames(id string) []string {
 	if names, known := r.known.of(id); known {
@@ -167,7 +168,7 @@ func (r *Resolver) knownNames(id string) []string {
 	return names
 }
 
-// of returns the names that are remembered of a container.
+// of returns the remembered names of a container.
 func (k *knownContainers) of(id string) (names []string, known bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

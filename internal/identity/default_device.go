@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// routeRejects is the flag of a route in /proc/net by which nothing leaves (RTF_REJECT).
+// routeRejects is the flag RTF_REJECT in /proc/net: no packet leaves by such a route.
 const routeRejects = 0x200
 
-// DefaultDevice returns the network device of this process's default route, that of IPv4 if
-// there is one. It is "" where there is none. Proc is where procfs is mounted, "" = /proc.
+// DefaultDevice returns the network device of this process's default route, the route of IPv4 if
+// there is one. It is "" without a default route. Proc is the mount point of procfs, "" = /proc.
 func DefaultDevice(proc string) string {
 	if proc == "" {
 		proc = "/proc"
@@ -33,8 +33,8 @@ func DefaultDevice(proc string) string {
 }
 
 // leastMetric returns the device of the default route with the least metric in a table of routes
-// whose rows have at least so many columns. Route reads a row's device, metric, flags (in hex), and
-// whether it is a default route; base is that of metrics.
+// whose rows have at least that number of columns. Route reads a row's device, metric, flags (in hex), and
+// whether it is a default route. Base is the number base of metrics.
 func leastMetric(path string, columns int, route func([]string) (device, metric, flags string, isDefault bool), base int) (found string) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What rules look at. Each is one file of /proc: a rule's conditions are looked at for
-// every program that is executed.
+// The methods in this file read the facts that rules compare. Each reads few files of /proc, because a rule's
+// conditions are compared for every program that is executed.
 
 func (r *Resolver) file(pid int, name string) string {
 	return r.procRoot + "/" + strconv.Itoa(pid) + "/" + name
 }
 
-// Program returns the path of the file that a process runs, and the name that the
-// kernel has for it. Threads of the kernel have no path.
+// Program returns the path of the file that a process runs, and the kernel's
+// name for the process. Kernel threads have no path.
 func (r *Resolver) Program(pid int) (path, comm string, err error) {
 	if path, err = os.Readlink(r.file(pid, "exe")); err != nil {
 		return "", "", fmt.Errorf("read the program of process %d: %w", pid, err)
@@ -47,7 +47,7 @@ func (r *Resolver) IDs(pid int) (uid uint32, parent int, err error) {
 	return uint32(id), int(ppid), nil
 }
 
-// mostCommand bounds what is read of a command line.
+// mostCommand bounds the part of a command line that is read, in bytes.
 const mostCommand = 4096
 
 // Command returns the command line of a process, words with a space between, cut
@@ -66,7 +66,7 @@ func (r *Resolver) Command(pid int) (string, error) {
 	return string(bytes.ReplaceAll(bytes.TrimRight(text[:n], "\x00"), []byte{0}, []byte{' '})), nil
 }
 
-// Processes lists the processes of the machine by the time of their start.
+// Processes lists the processes of the machine, sorted by start time.
 func (r *Resolver) Processes() ([]Ancestor, error) {
 	all, err := r.proc.AllProcs()
 	if err != nil {
@@ -83,12 +83,12 @@ func (r *Resolver) Processes() ([]Ancestor, error) {
 	return list, nil
 }
 
-// ProcessInfo is a process as a list of them names it.
+// ProcessInfo is an entry of ProcessTable.
 type ProcessInfo struct {
 	PID, Parent int
-	UID         uint32 // real
-	Path        string // of the file that it runs; "" where the caller may not read it
-	Comm        string // the name that the kernel has for it
+	UID         uint32 // real user id
+	Path        string // path of the program's file; "" where the caller may not read it
+	Comm        string // the kernel's name for the process
 }
 
 // ProcessTable lists the processes of the machine with their names, threads of the kernel left out.
@@ -105,11 +105,11 @@ func (r *Resolver) ProcessTable() ([]ProcessInfo, error) {
 		}
 		uid, parent, err := r.IDs(p.PID)
 		if err != nil {
-			continue // it has ended meanwhile
+			continue // the process has ended meanwhile
 		}
 		path, _, err := r.Program(p.PID)
 		if err != nil {
-			path = "" // another user's
+			path = "" // the process belongs to another user
 		}
 		list = append(list, ProcessInfo{PID: p.PID, Parent: parent, UID: uid, Path: path, Comm: stat.Comm})
 	}
@@ -125,7 +125,7 @@ func monotonic() uint64 {
 	return uint64(ts.Nano())
 }
 
-// SinceNS is how long ago a time of CLOCK_MONOTONIC was.
+// SinceNS returns the time since a moment of CLOCK_MONOTONIC.
 func SinceNS(at uint64) uint64 {
 	now := monotonic()
 	if now < at || at == 0 {

@@ -1,7 +1,7 @@
 // Package identity turns the subject that a caller named (a pid, a user, a
-// cgroup, a systemd unit, a container, the host) into what the kernel side matches on. It
-// reads /proc, the cgroup tree and systemd, asks internal/account for users, and never
-// decides who may do what and never sets a limit.
+// cgroup, a systemd unit, a container, the host) into the key that the kernel side matches. It
+// reads /proc, the cgroup tree and systemd, and asks internal/account for users. It never
+// decides permissions and never sets a limit.
 package identity
 
 import (
@@ -49,8 +49,8 @@ func (r Resolved) Pending() bool { return r.Renewed() && r.Key == 0 }
 // Renewed reports whether the same subject may have another Key later.
 func (r Resolved) Renewed() bool { return r.Kind == enforce.KindCgroup || r.Kind == enforce.KindLink }
 
-// Named reports whether the subject is a name that outlives its cgroup or device: what has
-// it next is meant, too.
+// Named reports whether the subject is a name that outlives its cgroup or device. The subject then also means the
+// next cgroup or device of that name.
 func (r Resolved) Named() bool {
 	return r.Subject.Kind == api.KindUnit || r.Subject.Kind == api.KindContainer || r.Kind == enforce.KindLink
 }
@@ -66,16 +66,16 @@ func (r Resolved) Same(o Resolved) bool {
 	return r.Key == o.Key && (r.Kind != enforce.KindTree || SameStart(r.StartBoottimeNS, o.StartBoottimeNS))
 }
 
-// Options say where to look; the zero value means the running machine.
+// Options name the sources; the zero value means the running machine.
 type Options struct {
 	Proc       string // mount point of procfs; default /proc
 	CgroupRoot string // mount point of cgroup v2; default: found in the mount table
-	VarLib     string // where container engines keep their lists; default /var/lib
+	VarLib     string // folder of the container engines' lists; default /var/lib
 	Systemd    Systemd
 	Accounts   *account.Directory // users and groups; default account.Machine()
 }
 
-// Systemd answers what only the service manager knows.
+// Systemd answers questions that only the service manager can answer.
 type Systemd interface {
 	// Running reports whether systemd is this machine's service manager.
 	Running() bool
@@ -155,7 +155,7 @@ func (r *Resolver) Resolve(ctx context.Context, s api.Subject) (Resolved, error)
 		return r.link(s.ID)
 	case api.KindRule:
 		return Resolved{}, badSubject(s, "a rule's limit is set in its file", "netnice rules list; netnice show "+s.String())
-	case api.KindGroup: // which only the daemon knows
+	case api.KindGroup: // only the daemon knows groups
 		return Resolved{}, notFound(fmt.Sprintf("there is no group %s", s.ID), "netnice ls; netnice fair --help")
 	case api.KindTo:
 		return Resolved{}, badSubject(s, "a part of the traffic is no process, user or cgroup", "use --pid, --user, --cgroup, --unit, --container, --link or --host")

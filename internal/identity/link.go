@@ -13,11 +13,11 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// loopbackIndex is lo's in every network namespace.
+// loopbackIndex is the index of lo in every network namespace.
 const loopbackIndex = 1
 
 // link resolves a network device by its name in the daemon's network namespace, or, as
-// NAME@INODE, in that of this inode number.
+// NAME@INODE, in the namespace of this inode number.
 func (r *Resolver) link(id string) (Resolved, error) {
 	s := api.Subject{Kind: api.KindLink, ID: id}
 	home, err := netnamespace.Of("self")
@@ -52,8 +52,8 @@ func (r *Resolver) link(id string) (Resolved, error) {
 	}, nil
 }
 
-// isPort reports whether the device is a member of a bridge or the like: no packet of the
-// machine's own is routed to it.
+// isPort reports whether the device is a member of a bridge or the like. The machine routes no packet of its
+// own to such a device.
 func isPort(l netlink.Link) bool {
 	a := l.Attrs()
 	return a.MasterIndex != 0 && (a.Slave == nil || a.Slave.SlaveType() != "vrf")
@@ -109,7 +109,7 @@ func LinkGone(s api.Subject) bool {
 	return err != nil || ns != 0 && netnamespace.PathOf(ns) == ""
 }
 
-// StrangeLink is the link of that key: of one in force that no file knows.
+// StrangeLink returns the subject of a link by its key, for a limit in force whose link is in no state file.
 func (r *Resolver) StrangeLink(key uint64) Resolved {
 	ns, index := enforce.LinkOf(key)
 	res := Resolved{Kind: enforce.KindLink, Key: key, Name: "(gone)"}

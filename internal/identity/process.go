@@ -123,8 +123,8 @@ func (r *Resolver) ProcessName(pid int) (comm string, startNS uint64, ok bool) {
 	return stat.Comm, stat.Starttime * TickNS, true
 }
 
-// LastName returns the command of the process pid that started at startNS, also of one that has ended and that its
-// parent has not waited for yet.
+// LastName returns the command of the process pid that started at startNS. The process may also have ended, as long as
+// its parent has not waited for it yet.
 func (r *Resolver) LastName(pid int, startNS uint64) (comm string, ok bool) {
 	proc, err := r.proc.Proc(pid)
 	if err != nil {

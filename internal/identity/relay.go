@@ -15,14 +15,16 @@ import (
 type Relay struct {
 	PID  int
 	Name string
-	// Local: only what this machine's own programs connect to goes that way; the rest comes by a tap device.
+	// Local says that only connections of this machine's own programs go through the relay. The others come by a tap
+	// device.
 	Local bool
 }
 
 const pasta = "pasta"
 
-// connectsInside says whether a program of this name has a process in the container's network namespace that connects to
-// 127.0.0.1 there, or to the container's own address. slirp4netns has none: what it hands over itself comes by its tap device.
+// connectsInside reports whether a program of this name has a process in the container's network namespace that
+// connects to 127.0.0.1 there, or to the container's own address. slirp4netns has none: its connections come by
+// its tap device.
 func connectsInside(name string) bool {
 	switch name {
 	case "rootlessport", "rootlesskit", "docker-proxy", "rootlesskit-docker-proxy":
@@ -31,8 +33,9 @@ func connectsInside(name string) bool {
 	return false
 }
 
-// LoopbackRelay finds who hands connections over by the loopback device to the processes in a cgroup and below it. They
-// have to be in a network namespace that is not the machine's own. It looks at all processes.
+// LoopbackRelay finds the program that hands connections over by the loopback device to the processes in a cgroup and
+// below it. These processes have to be in a network namespace that is not the machine's own. LoopbackRelay looks at all
+// processes of the machine.
 func (r *Resolver) LoopbackRelay(cgroup string) (Relay, bool) {
 	members := r.cgroupMembers(cgroup)
 	spaces := r.ownNamespaces(members)
@@ -41,11 +44,11 @@ func (r *Resolver) LoopbackRelay(cgroup string) (Relay, bool) {
 	}
 	all, err := r.proc.AllProcs()
 	if err != nil {
-		return Relay{}, false // a hint is all that is lost
+		return Relay{}, false // the caller only loses a hint
 	}
 	for _, p := range all {
 		if slices.Contains(members, p.PID) {
-			continue // what it sends outside is charged to the cgroup
+			continue // the cgroup's limit already counts its traffic outside
 		}
 		if relay, ok := r.relay(p.PID, spaces); ok {
 			return relay, true
@@ -54,13 +57,14 @@ func (r *Resolver) LoopbackRelay(cgroup string) (Relay, bool) {
 	return Relay{}, false
 }
 
-// relay says whether a process hands connections over into one of these network namespaces, each with a process in it.
+// relay reports whether a process hands connections over into one of these network namespaces. Spaces maps each
+// namespace to a process in it.
 func (r *Resolver) relay(pid int, spaces map[string]int) (Relay, bool) {
 	file, comm, err := r.Program(pid)
 	if err != nil {
-		return Relay{}, false // it has ended, or is a thread of the kernel
+		return Relay{}, false // the process has ended, or is a kernel thread
 	}
-	program := path.Base(file) // comm is "exe" of one that runs itself again
+	program := path.Base(file) // comm is "exe" for a program that has executed itself again
 	if connectsInside(comm) || connectsInside(program) {
 		_, there := spaces[r.netnsOf(pid)]
 		return Relay{PID: pid, Name: program}, there
@@ -76,8 +80,9 @@ func (r *Resolver) relay(pid int, spaces map[string]int) (Relay, bool) {
 	return Relay{PID: pid, Name: pasta, Local: true}, r.pastaInto(pid, words[len(words)-1], spaces)
 }
 
-// pastaInto says whether pasta connects one of these network namespaces. The last word of its command line is a process in
-// it, or a path, which is known in its user's mount namespace only; then it counts that both are the same user's.
+// pastaInto reports whether pasta connects one of these network namespaces. The last word of its command line is a
+// process in the namespace, or a path. A path has a meaning only in its user's mount namespace, so then it counts that
+// pasta and the namespace belong to the same user.
 func (r *Resolver) pastaInto(pid int, last string, spaces map[string]int) bool {
 	if into, err := strconv.Atoi(last); err == nil {
 		_, there := spaces[r.netnsOf(into)]
@@ -95,7 +100,8 @@ func (r *Resolver) pastaInto(pid int, last string, spaces map[string]int) bool {
 	return false
 }
 
-// publishes says whether pasta's options leave it any port to hand over; without a word about them it does so with all.
+// publishes reports whether pasta's options leave it any port to hand over. Without an option for ports it hands over
+// all.
 func publishes(words []string) bool {
 	if len(words) == 0 {
 		return false
@@ -116,7 +122,7 @@ func publishes(words []string) bool {
 	return tcp || udp
 }
 
-// mapsUser says whether a process is in a user namespace of a user's, and that user's id is one of those in it.
+// mapsUser reports whether a process is in a user namespace of a user other than root that maps the id uid.
 func (r *Resolver) mapsUser(pid int, uid uint32) bool {
 	text, err := readTrimmed(r.file(pid, "uid_map"))
 	if err != nil {
@@ -143,7 +149,7 @@ func (r *Resolver) mapsUser(pid int, uid uint32) bool {
 
 // cgroupMembers lists the processes in a cgroup and below it.
 func (r *Resolver) cgroupMembers(dir string) (pids []int) {
-	// One that goes away meanwhile has none.
+	// A cgroup that goes away meanwhile has no members.
 	_ = walkCgroups(dir, func(d string) bool {
 		text, err := readTrimmed(filepath.Join(d, "cgroup.procs"))
 		if err != nil {
@@ -159,7 +165,8 @@ func (r *Resolver) cgroupMembers(dir string) (pids []int) {
 	return pids
 }
 
-// ownNamespaces are the network namespaces of processes but that of the machine, each with one of the processes.
+// ownNamespaces returns the network namespaces of these processes, each with one of the processes. It leaves out the
+// machine's own namespace.
 func (r *Resolver) ownNamespaces(pids []int) map[string]int {
 	spaces, host := make(map[string]int), r.netnsOf(1)
 	for _, pid := range pids {
@@ -170,7 +177,7 @@ func (r *Resolver) ownNamespaces(pids []int) map[string]int {
 	return spaces
 }
 
-// netnsOf is the network namespace of a process as /proc names it, "" if it has ended.
+// netnsOf returns the network namespace of a process as /proc names it, "" if the process has ended.
 func (r *Resolver) netnsOf(pid int) string {
 	link, err := os.Readlink(r.file(pid, "ns/net"))
 	if err != nil {

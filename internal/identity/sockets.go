@@ -36,8 +36,8 @@ func (r *Resolver) Sockets(pid int) (map[uint64][]int, error) {
 	return out, nil
 }
 
-// openSocket returns the inode of the socket that a file of a process is. A file that was closed meanwhile is none: it
-// has no link any more.
+// openSocket returns the inode of a process's descriptor that is a socket. A descriptor that was closed meanwhile has
+// no link any more, and counts as no socket.
 func openSocket(dir, name string) (inode uint64, ok bool) {
 	link, err := os.Readlink(filepath.Join(dir, name))
 	if err != nil {
@@ -46,17 +46,17 @@ func openSocket(dir, name string) (inode uint64, ok bool) {
 	return enforce.SocketInode(link)
 }
 
-// PacketSockets has the inodes of the packet sockets in a process's network namespace.
+// PacketSockets returns the inodes of the packet sockets in a process's network namespace.
 func (r *Resolver) PacketSockets(pid int) map[uint64]bool {
 	return netnamespace.PacketSockets(r.file(pid, ""))
 }
 
-// maxFilesLooked bounds how many files of a process are looked at for a socket: a process may have a million.
+// maxFilesLooked bounds how many descriptors of a process are examined, because a process may have a million.
 const maxFilesLooked = 4096
 
-// HasDatagramSocket reports whether a process has a socket open by which it has sent, or may receive, what is no TCP by
-// the network; true as well for a process with more files than are looked at. No descriptor is taken from the process:
-// who closes a TCP socket last may wait for what is in it.
+// HasDatagramSocket reports whether a process has an open non-TCP socket that has sent to the network, or may receive
+// from it. The result is also true for a process with more than maxFilesLooked descriptors. The method does not
+// duplicate descriptors of the process: closing the last descriptor of a TCP socket may block until its data is sent.
 func (r *Resolver) HasDatagramSocket(pid int) (bool, error) {
 	dir, err := os.Open(r.file(pid, "fd"))
 	if err != nil {
@@ -82,7 +82,7 @@ func (r *Resolver) HasDatagramSocket(pid int) (bool, error) {
 	return false, nil
 }
 
-// Socket returns the inode of the socket that a descriptor of a process is.
+// Socket returns the inode of the socket behind a descriptor of a process.
 func (r *Resolver) Socket(pid, fd int) (uint64, error) {
 	hint := fmt.Sprintf("sudo ls -l /proc/%d/fd", pid)
 	link, err := os.Readlink(r.file(pid, "fd/"+strconv.Itoa(fd)))

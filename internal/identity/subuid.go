@@ -14,17 +14,17 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// SubordinatesFile says which user ids were given to users for namespaces of their own
+// SubordinatesFile lists the ranges of user ids that users may map in user namespaces of their own
 // (subuid(5)).
 const SubordinatesFile = "/etc/subuid"
 
-// mostSubordinates is how much is read of it: the lines of 4096 users.
+// mostSubordinates bounds the ranges that are read from the file.
 const mostSubordinates = 4096
 
-// Subordinates reads a file like /etc/subuid: sorted ranges, of which none overlap. Those
-// of root are left out: who lives in them is somebody else. Whom two ranges are given to
-// is the first's. A missing file has none; a line that is wrong is left out, and so is one of a user whom uidOf does
-// not know: missing is why, of the first of them that are only not known yet, or else of the first.
+// Subordinates reads a file like /etc/subuid. The ranges in the list are sorted, and none overlap. The list has no
+// ranges of root, because the processes in them act for another user. Ids that are in the ranges of two users belong to
+// the first one. A missing file has no ranges. The list leaves out wrong lines, and lines of users that uidOf does not
+// know. Missing is the error of the first user that is only not known yet, or else of the first unknown user.
 func Subordinates(path string, uidOf func(name string) (uint32, error)) (list []enforce.Subordinates, missing, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -36,7 +36,7 @@ func Subordinates(path string, uidOf func(name string) (uint32, error)) (list []
 	uids := make(map[string]uint32)
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Split(strings.TrimSpace(line), ":")
-		const most = 1<<32 - 2 // -1 is nobody at all
+		const most = 1<<32 - 2 // the id -1 is no user
 		if len(fields) != 3 || strings.HasPrefix(line, "#") {
 			continue
 		}

@@ -94,8 +94,8 @@ func (SystemBus) Program(ctx context.Context, service string) (string, error) {
 	return firstProgram(prop.Value.Value())
 }
 
-// firstProgram returns the path in the first of the commands that D-Bus tells of a service: a list of structs that
-// begin with the path.
+// firstProgram returns the path in the first of a service's commands. D-Bus returns the commands as a list of structs
+// that begin with the path.
 func firstProgram(commands any) (string, error) {
 	if list, ok := commands.([][]any); ok && len(list) > 0 && len(list[0]) > 0 {
 		if path, ok := list[0][0].(string); ok {
@@ -105,7 +105,7 @@ func firstProgram(commands any) (string, error) {
 	return "", fmt.Errorf("program of a service: %w", ErrNotFound)
 }
 
-// StartService has systemd start a service, or, with again, restart it, and returns when it is ready.
+// StartService makes systemd start a service, or, with again, restart it. It returns when the service is ready.
 func (SystemBus) StartService(ctx context.Context, service string, again bool) error {
 	conn, err := sdbus.NewWithContext(ctx)
 	if err != nil {
@@ -150,8 +150,8 @@ func OuterSlice(cgroup string) string {
 	return slice
 }
 
-// SliceFolder is where a slice is below the mount: "/user.slice/user-1000.slice" for
-// "user-1000.slice", whose name says what it is in.
+// SliceFolder returns the folder of a slice below the mount: "/user.slice/user-1000.slice/" for
+// "user-1000.slice". The name of a slice contains the names of its ancestors.
 func SliceFolder(slice string) string {
 	name, folder := strings.TrimSuffix(slice, ".slice"), "/"
 	if name == "" || name == "-" {

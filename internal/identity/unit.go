@@ -46,7 +46,7 @@ func (r *Resolver) unit(ctx context.Context, name string) (Resolved, error) {
 		return Resolved{}, fmt.Errorf("search %s for %s: %w", root, name, err)
 	}
 	if own := madeByOwner(root, dirs); len(own) > 0 {
-		dirs = own // and not what a user calls so
+		dirs = own // users' own units of that name do not count
 	}
 	switch len(dirs) {
 	case 0:
@@ -82,7 +82,7 @@ func (r *Resolver) Units() ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// at completes a unit with the cgroup it runs in.
+// at completes a unit with the folder of its cgroup.
 func (r Resolved) at(dir string) (Resolved, error) {
 	id, err := CgroupID(dir)
 	if errors.Is(err, fs.ErrNotExist) {

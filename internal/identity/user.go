@@ -14,21 +14,21 @@ import (
 // Accounts returns the users and groups that the resolver asks.
 func (r *Resolver) Accounts() *account.Directory { return r.accounts }
 
-// user takes a name, or the uid of a user who may have no name.
+// user resolves a user by name, or by a uid, which need not have a name.
 func (r *Resolver) user(ctx context.Context, id string) (Resolved, error) {
 	uid, err := r.accounts.UID(ctx, id)
 	if err != nil {
 		return Resolved{}, noAccount("user", "passwd", id, err, "getent passwd shows names and uids; a uid is understood too: --user UID")
 	}
 	u, err := r.accounts.UserOf(ctx, uid)
-	if err != nil { // it has no name, or none that is told now
+	if err != nil { // the uid has no name, or the name service does not answer now
 		u.Name = strconv.FormatUint(uint64(uid), 10)
 	}
 	return userNamed(uid, u.Name), nil
 }
 
-// noAccount tells an account that does not exist from one that the name service tells nothing of. Both are "not
-// found": a limit that stands on it is found by its name.
+// noAccount returns the error for an unknown account. It distinguishes an account that does not exist from a name
+// service that does not answer. Both are "not found" for callers, which then find a limit on the account by its name.
 func noAccount(kind, database, name string, err error, hint string) error {
 	e := &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("no %s is called %q", kind, name), Hint: hint, Cause: errors.Join(ErrNotFound, err)}
 	if !errors.Is(err, account.ErrUnknown) {
@@ -38,8 +38,8 @@ func noAccount(kind, database, name string, err error, hint string) error {
 	return e
 }
 
-// User returns the subject of all processes of a uid. It never waits: a name that the files do not have is known the
-// next time.
+// User returns the subject of all processes of a uid. It never waits: a name that is not in the files is known only
+// at the next call.
 func User(uid uint32) Resolved { return userNamed(uid, UserName(uid)) }
 
 func userNamed(uid uint32, name string) Resolved {
@@ -52,7 +52,7 @@ func userNamed(uid uint32, name string) Resolved {
 	}
 }
 
-// UserName returns the name of a uid, or the number where it has none. It never waits, as User.
+// UserName returns the name of a uid, or the number where it has none. It never waits, like User.
 func UserName(uid uint32) string {
 	if u, ok := account.Machine().Known(uid); ok {
 		return u.Name
