@@ -1,4 +1,4 @@
-// Package arch holds the rules of who may import whom; it has no other code.
+// Package arch holds the rules for imports between the packages. It has no other code.
 package arch
 
 import (
@@ -13,8 +13,8 @@ import (
 
 const module = "github.com/netnice/netnice/"
 
-// rule says what the non-test files of a folder may import beside the standard
-// library; only, if set, is the whole list of our own packages and others'.
+// rule names the imports that the non-test files of a folder may have beside the standard
+// library. Only, if set, is the whole list of allowed packages, our own and others'.
 type rule struct {
 	folder string
 	only   []string
@@ -51,7 +51,7 @@ func TestImports(t *testing.T) {
 				if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 					return err
 				}
-				// fakes for tests may use what tests use
+				// Packages of fakes for tests may import the packages that tests import.
 				if strings.HasSuffix(filepath.Dir(path), "test") {
 					return nil
 				}

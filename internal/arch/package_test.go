@@ -11,17 +11,17 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// afterInstallation runs what a package runs after its installation on a machine with systemd, where the daemon that
-// answers is process 70, and that of the service is another process or the same. It returns what that prints.
+// afterInstallation runs a package's script for the time after its installation, on a machine with systemd. The
+// daemon that answers is process 70, and the service's daemon is another process or the same. It returns the output.
 func afterInstallation(t *testing.T, script, servicePID string, args ...string) string {
 	t.Helper()
 	dir := t.TempDir()
-	text, err := exec.Command("sh", "../../contrib/package/script.sh", script).Output() // as the package has it
+	text, err := exec.Command("sh", "../../contrib/package/script.sh", script).Output() // the script in the form that the package has
 	if err != nil {
 		t.Fatal(err)
 	}
 	here := strings.ReplaceAll(string(text), "/run/systemd/system", dir)
-	status, err := json.MarshalIndent(api.Status{PID: 70}, "", "  ") // as netnice status --json prints it
+	status, err := json.MarshalIndent(api.Status{PID: 70}, "", "  ") // the format of netnice status --json
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,8 @@ func afterInstallation(t *testing.T, script, servicePID string, args ...string) 
 	return string(out)
 }
 
-// An upgrade replaces the service's daemon; of another one that runs the package says that it did not, and what does.
+// An upgrade replaces the service's daemon. If another daemon runs, the package says that it did not replace that one,
+// and names the command that does.
 func TestUpgradeNamesOtherDaemon(t *testing.T) {
 	for script, args := range map[string][]string{
 		"../../contrib/package/deb/postinst": {"configure", "0.1"},

@@ -16,7 +16,7 @@ const (
 	pageTitle   = ".SH WHAT THE SERVICE MAY DO\n"
 )
 
-// settings are the lines of a unit's [Service], by key; a key that is given again adds to it.
+// settings returns the lines of a unit's [Service], by key. A repeated key adds to the list.
 func settings(t *testing.T, file string) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -35,7 +35,7 @@ func settings(t *testing.T, file string) map[string][]string {
 	return found
 }
 
-// rows are the first cells of the page's tables about the service.
+// rows returns the first cells of the man page's tables about the service.
 func rows(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile(servicePage)
@@ -57,7 +57,7 @@ func rows(t *testing.T) []string {
 // The service may do what netnice(7) says, and nothing else.
 func TestServiceIsDocumented(t *testing.T) {
 	unit := settings(t, serviceFile)
-	// Directives that have no part in what the service may do.
+	// These directives do not concern the rights of the service.
 	for _, key := range []string{
 		"Type", "ExecStart", "ExecReload", "Nice", "Restart", "RestartSec", "WatchdogSec", "RuntimeDirectory",
 		"RuntimeDirectoryMode", "RuntimeDirectoryPreserve", "StateDirectory", "StateDirectoryMode", "LimitNOFILE",
@@ -89,7 +89,7 @@ func TestServiceIsDocumented(t *testing.T) {
 	var said []string
 	for _, cell := range rows(t) {
 		key, value, is := strings.Cut(cell, "=")
-		if is && value == "" { // a directive that is left open, and why
+		if is && value == "" { // a directive that the unit leaves open for a reason
 			left = append(left, key)
 			if unit[key] != nil {
 				t.Errorf("%s= is in the unit, and the page says that it is not", key)
@@ -122,8 +122,8 @@ func TestServiceIsDocumented(t *testing.T) {
 	}
 }
 
-// Calls by which the daemon could take its read-only file systems back are forbidden, and those that it
-// cannot do without are not.
+// The filter forbids calls with which the daemon could make its read-only file systems writable again. It allows the
+// calls that the daemon needs.
 func TestServiceKeepsFileSystems(t *testing.T) {
 	unit := settings(t, serviceFile)
 	filter := unit["SystemCallFilter"]
@@ -149,7 +149,7 @@ func TestServiceKeepsFileSystems(t *testing.T) {
 	}
 }
 
-// systemd's own measure of what a service could do: 5.5 of 10 at most.
+// The exposure of the service by systemd's own measure is at most 5.5 of 10.
 func TestServiceExposure(t *testing.T) {
 	const reason = "no systemd-analyze of release 250 or later (Debian 12: apt-get install systemd)"
 	analyze, err := exec.LookPath("systemd-analyze")

@@ -8,25 +8,25 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// Limit is a selector whose names are looked up, with its number on the kernel side.
+// Limit is a selector with resolved names, and its number on the kernel side.
 type Limit struct {
 	Selector
-	Listed []netip.Prefix // by its file
+	Listed []netip.Prefix // the prefixes of its file
 	Rule   uint32
-	Rank   int // of several for the same the lowest is tried first
+	Rank   int // of limits for the same traffic, the lowest rank is tried first
 }
 
-// Compile lists the prefixes that the limits of a book name, and the rules of its files,
-// each with all that cover it: the limits first, that with the longest prefix before
-// others, of the same that for fewer ports, or for one protocol, or of the lower rank; then
-// the files' rules in their order. Over are prefixes that too many cover, of which the last were left out.
+// Compile lists the prefixes of an owner's limits (book is the owner's rule set), and those of its files' rules.
+// Each prefix has all limits and rules that cover it. The limits come first, sorted by the longest prefix, then by
+// fewer ports, then one protocol before both, then by the lower rank. The files' rules follow in their order.
+// Over lists the prefixes that too many limits and rules cover; the last of these were left out.
 func Compile(book uint32, limits []Limit, files []enforce.DestinationPrefix) (list []enforce.DestinationPrefix, over []netip.Prefix) {
 	if len(limits) == 0 {
 		return files, nil
 	}
 	marks := marksOf(limits, files)
 	list = make([]enforce.DestinationPrefix, 0, len(marks))
-	around := []frame{{held: make([]int16, len(limits))}} // outermost first; what is around all has no prefix
+	around := []frame{{held: make([]int16, len(limits))}} // outermost first; the outermost frame has no prefix
 	for i := 0; i < len(marks); {
 		at := frame{prefix: marks[i].prefix}
 		for len(around) > 1 && !around[len(around)-1].prefix.Contains(at.prefix.Addr()) {
@@ -57,17 +57,17 @@ func Compile(book uint32, limits []Limit, files []enforce.DestinationPrefix) (li
 	return list, over
 }
 
-// mark is that a limit, or a file, names a prefix.
+// mark says that a limit, or a file, names a prefix.
 type mark struct {
 	prefix netip.Prefix
 	limit  int // -1 = a file's
 	except bool
-	rules  []enforce.DestinationRule // of the files
+	rules  []enforce.DestinationRule // the files' rules
 }
 
-// marksOf sorts them: outer prefixes before those inside.
+// marksOf returns the marks, sorted so that outer prefixes come before those inside.
 func marksOf(limits []Limit, files []enforce.DestinationPrefix) []mark {
-	// IPv4 addresses are looked for among IPv6 ones: ::/0 is not to have them.
+	// The kernel side looks IPv4 addresses up as IPv6 ones, and ::/0 must not contain them.
 	marks := []mark{{prefix: netip.PrefixFrom(netip.IPv4Unspecified(), 0), limit: noLimit}}
 	for i, l := range limits {
 		for _, list := range [][]netip.Prefix{l.Prefixes, l.Listed} {
@@ -91,10 +91,10 @@ const (
 	noLimit = -2
 )
 
-// frame is what holds in a prefix.
+// frame holds the limits and rules that hold in a prefix.
 type frame struct {
 	prefix netip.Prefix
-	held   []int16 // of each limit: its longest prefix, in bits and 1; negative: left out; 0: none
+	held   []int16 // each limit's longest prefix here, its bits + 1; negative: an exception; 0: none
 	files  []enforce.DestinationRule
 	order  []int // limits that hold, the first to be tried first
 	rules  []enforce.DestinationRule
@@ -105,7 +105,7 @@ func (f *frame) note(m mark) {
 	switch {
 	case m.limit == noLimit:
 	case m.limit == ofFiles:
-		f.files = m.rules // with those of the prefixes around it
+		f.files = m.rules // these include the rules of the outer prefixes
 	case m.except:
 		f.held[m.limit] = -bits
 	case f.held[m.limit] != -bits:

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// Mistake is what is wrong in a line of a file of prefixes.
+// Mistake is an error in a line of a file of prefixes.
 type Mistake struct {
 	Line int
 	Text string
 }
 
-// mostMistakes are told at a time.
+// mostMistakes bounds the mistakes of one report.
 const mostMistakes = 20
 
 // ReadList reads a file that lists addresses and prefixes, one a line; # begins a comment.
-// The list is sorted, and has each once. With mistakes there is none.
+// The list is sorted, and has each prefix once. With a mistake there is no list.
 func ReadList(r io.Reader) (list []netip.Prefix, mistakes []Mistake, err error) {
 	lines := bufio.NewScanner(r)
 	for at := 1; lines.Scan(); at++ {
@@ -45,7 +45,7 @@ func ReadList(r io.Reader) (list []netip.Prefix, mistakes []Mistake, err error) 
 	return Tidy(list), nil, nil
 }
 
-// Tidy sorts prefixes, and leaves each once.
+// Tidy sorts prefixes and removes duplicates.
 func Tidy(list []netip.Prefix) []netip.Prefix {
 	slices.SortFunc(list, netip.Prefix.Compare)
 	return slices.Compact(list)

@@ -1,5 +1,5 @@
-// Package destination reads and writes which part of the traffic a limit that a command
-// sets is for, and lists for each prefix which of them hold there. It looks no name up
+// Package destination reads and writes selectors: the part of the traffic that a command's limit
+// is for. It also lists the limits that hold for each prefix. It looks no name up
 // and sets no limit.
 package destination
 
@@ -14,16 +14,16 @@ import (
 	"github.com/netnice/netnice/api"
 )
 
-// Selector is a part of the traffic: what goes to, or comes from, some addresses.
+// Selector is a part of the traffic: the packets to and from some addresses.
 type Selector struct {
-	Prefixes []netip.Prefix // sorted, as Except, Names
-	Except   []netip.Prefix // are left out; of an address the longest prefix counts
-	Names    []string       // stand for the addresses that they have now
+	Prefixes []netip.Prefix // sorted, like Except and Names
+	Except   []netip.Prefix // exceptions; for an address the longest prefix counts
+	Names    []string       // host names, which mean their present addresses
 	List     string         // path of a file that lists prefixes, "" = none
 	// PortFrom to PortTo are the service's ports; 0 to 0 for all of them.
 	PortFrom, PortTo uint16
 	Protocol         string // "tcp" or "udp", "" for both
-	// Each says that what is wanted is wanted for each address by itself, of IPv6 for each 64 bits.
+	// Each says that each address has a limit of its own; with IPv6, each prefix of 64 bits.
 	Each bool
 }
 
@@ -36,8 +36,8 @@ func everywhere() []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 }
 
-// Parse reads the id of a subject of the kind "to", and under whom it is, the zero value
-// for everybody: "10.0.0.0/8:443", "[2001:db8::/32]:443/udp", "any,!10.0.0.0/8",
+// Parse reads the id of a subject of the kind "to". Under is the subject whose traffic is meant, the zero value
+// for everybody. Examples: "10.0.0.0/8:443", "[2001:db8::/32]:443/udp", "any,!10.0.0.0/8",
 // "example.com@user:bob".
 func Parse(id string) (s Selector, under api.Subject, err error) {
 	text, whose, isUnder := strings.Cut(id, "@")
@@ -60,7 +60,7 @@ func Parse(id string) (s Selector, under api.Subject, err error) {
 	return s, under, s.tidy()
 }
 
-// FromFlags makes one of what a command line says in pieces.
+// FromFlags makes a selector from the flags of a command line.
 func FromFlags(to, except []string, protocol string) (s Selector, under api.Subject, err error) {
 	pieces := slices.Clone(to)
 	for _, text := range except {
@@ -81,7 +81,7 @@ func FromFlags(to, except []string, protocol string) (s Selector, under api.Subj
 	return Parse(text)
 }
 
-// add reads one of the pieces between commas.
+// add reads one piece between commas.
 func (s *Selector) add(piece string) error {
 	text, except := strings.CutPrefix(strings.TrimSpace(piece), "!")
 	if path, ok := strings.CutPrefix(text, listPrefix); ok {
@@ -154,7 +154,7 @@ func (s *Selector) addList(text string, except bool) error {
 	return nil
 }
 
-// ListPath is a path as it can be in a subject.
+// ListPath checks that a path can be part of a subject.
 func ListPath(path string) error {
 	if strings.ContainsAny(path, ":,@") || strings.HasSuffix(path, "/tcp") || strings.HasSuffix(path, "/udp") || strings.HasSuffix(path, eachSuffix) {
 		return fmt.Errorf("the path %q has a character that stands between others' names here (: , @), or ends like a protocol: give the file another name", path)
@@ -215,7 +215,7 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// isName reports whether a text may be a host's name: its last part is no number.
+// isName reports whether a text may be a host's name. The last part of a name is no number.
 func isName(text string) bool {
 	const longest, longestLabel = 253, 63
 	text = strings.TrimSuffix(text, ".")
@@ -233,7 +233,7 @@ func isName(text string) bool {
 	return strings.ContainsFunc(labels[len(labels)-1], func(r rune) bool { return r < '0' || r > '9' })
 }
 
-// String is the one text of what Parse reads, without under whom.
+// String returns the canonical text that Parse reads, without the subject under.
 func (s Selector) String() string {
 	var pieces []string
 	all := everywhere()
@@ -270,7 +270,7 @@ func (s Selector) String() string {
 	return text
 }
 
-// Peer is the part of a selector for one address, by itself: of IPv6 for the 64 bits that a site has.
+// Peer returns the part of a selector for one address by itself; with IPv6, for the 64 bits that a site has.
 func (s Selector) Peer(a netip.Addr) Selector {
 	p, _ := a.Prefix(min(a.BitLen(), peerBits)) // never too long
 	return Selector{Prefixes: []netip.Prefix{p}, PortFrom: s.PortFrom, PortTo: s.PortTo, Protocol: s.Protocol}
@@ -289,7 +289,7 @@ func (s Selector) prefixText(p netip.Prefix) string {
 	return text
 }
 
-// Subject is the one subject of a selector and under whom it is.
+// Subject returns the canonical subject of a selector and of the subject under.
 func (s Selector) Subject(under api.Subject) api.Subject {
 	id := s.String()
 	if under != (api.Subject{}) {
@@ -298,7 +298,7 @@ func (s Selector) Subject(under api.Subject) api.Subject {
 	return api.Subject{Kind: api.KindTo, ID: id}
 }
 
-// Ports are the first and the last.
+// Ports returns the first and the last port.
 func (s Selector) Ports() (from, to uint16) {
 	if s.PortTo == 0 {
 		return 0, lastPort

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// lowRate is the rate below which a limit is more likely a slip than a wish, in
-// bytes per second: a packet of 1500 bytes takes longer than a second then.
+// lowRate is the rate below which a limit is more likely a slip than intended, in
+// bytes per second: a packet of 1500 bytes then takes longer than a second.
 const lowRate = 1000
 
 // AmbiguityNote says how ParseRate reads a rate that other programs read as bits:
-// "10M = 10.5 MB/s; for bits 10mbit". It is empty for a rate that has one reading,
-// for one that lifts, and for a text that is no rate.
+// "10M = 10.5 MB/s; for bits 10mbit". It is empty for a rate with only one reading,
+// for a text that lifts the limit, and for a text that is no rate.
 func AmbiguityNote(text string) string {
 	rate, err := ParseRate(text)
 	if err != nil || rate == 0 {
@@ -26,9 +26,9 @@ func AmbiguityNote(text string) string {
 	return fmt.Sprintf("%s = %s; for bits %s%sbit", text, FormatRate(rate, Bytes), number, letter)
 }
 
-// LowRateNote says of a limit below 1 kB/s what was perhaps meant: "1B/s is less than
+// LowRateNote suggests a rate in place of a limit below 1 kB/s: "1B/s is less than
 // 1 kB/s, at which hardly anything gets through; did you mean 1MB/s?". It is empty for
-// other rates, for one that lifts, and for a text that is no rate. A number without a
+// other rates, for a text that lifts the limit, and for a text that is no rate. A number without a
 // unit is bytes per second, as ParseBareRate reads it.
 func LowRateNote(text string) string {
 	rate, err := ParseBareRate(text)

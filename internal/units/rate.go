@@ -10,16 +10,16 @@ const writeRate = "write for instance 10MB/s (bytes), 10mbit (bits) or 512K (102
 
 // ParseRate reads a rate in bytes per second, 1..MaxRate; 0 means "lift".
 //
-//	10bit 10kbit 10Mbit/s 1.5gbit  bits, prefixes of 1000 (1Mibit: of 1024)
+//	10bit 10kbit 10Mbit/s 1.5gbit  bits, prefixes of 1000 (1Mibit: 1024)
 //	1B/s 1kB/s 1MB/s 1GB           bytes, prefixes of 1000
 //	1KiB/s 1MiB/s                  bytes, prefixes of 1024
 //	128Kbyte/sec 512K 10M          bytes, prefixes of 1024, as curl, wget and pv
 //	0 none unlimited               0
 //
-// Prefixes may be in either case. What people and programs read differently is
-// refused: a bare number, "kbps" and "mbps" in any case, and a small b after a
+// Prefixes may be in either case. ParseRate refuses texts that people and programs read
+// differently: a bare number, "kbps" and "mbps" in any case, and a small b after a
 // prefix. A fraction of a byte is rounded to the nearest byte, but less than
-// one byte per second is refused. Every error is a *ParseError; that of "10%"
+// one byte per second is refused. Every error is a *ParseError; the error for "10%"
 // wraps ErrNeedsLink.
 func ParseRate(text string) (uint64, error) {
 	return parseRate(text, false)
@@ -162,10 +162,10 @@ func trimPerSecond(unit string) string {
 	return unit
 }
 
-// prefixes in order of their powers; the first stands for none.
+// prefixes lists the prefixes in order of their powers; the first one means no prefix.
 const prefixes = " kmgtpe"
 
-// isPrefix says whether a text in lower case is "", "k", "ki", "m", and so on.
+// isPrefix reports whether a text in lower case is "", "k", "ki", "m", and so on.
 func isPrefix(p string) bool {
 	if p == "" {
 		return true

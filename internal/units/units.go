@@ -1,7 +1,7 @@
 // Package units reads and prints rates, volumes and durations, so that every
 // part of netnice means the same by them. It owns the grammar of a rate
-// ("10mbit", "1MB/s", "512K") and the choice of what is too ambiguous to be
-// read; it never guesses, never touches the machine and keeps no state.
+// ("10mbit", "1MB/s", "512K"), and decides which texts are too ambiguous.
+// It never guesses, never touches the machine and keeps no state.
 //
 // Rates are bytes of IP packets per second in 1..MaxRate, 0 meaning none;
 // volumes are bytes; durations are nanoseconds.
@@ -23,7 +23,7 @@ var ErrNeedsLink = errors.New("a share of a link is no rate")
 type ParseError struct {
 	Text    string // as given
 	Problem string // a clause that goes on from `rate "TEXT" `
-	Remedy  string // what to write
+	Remedy  string // a text to write instead
 	what    string // "rate" or "duration"
 	cause   error
 }
@@ -32,7 +32,7 @@ func (e *ParseError) Error() string {
 	return fmt.Sprintf("%s %q %s", e.what, clip(e.Text), e.Problem)
 }
 
-// Hint is what to write instead.
+// Hint returns the remedy.
 func (e *ParseError) Hint() string { return e.Remedy }
 
 // Unwrap returns ErrNeedsLink where that is the reason, else nil.
