@@ -17,7 +17,7 @@ func (p *Prober) receive() {
 			p.mu.Lock()
 			closed := p.closed
 			if !closed {
-				p.reported = err // an ICMP error; more may come
+				p.reported = err // an ICMP error; more packets may come
 			}
 			p.mu.Unlock()
 			if closed || !networkSaid(err) {
@@ -32,7 +32,7 @@ func (p *Prober) receive() {
 	}
 }
 
-// networkSaid tells what ICMP reports from what ends a socket.
+// networkSaid reports whether an error comes from an ICMP report, and not from the end of the socket.
 func networkSaid(err error) bool {
 	for _, e := range []error{
 		unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EPROTO, unix.EACCES, unix.EPERM,
@@ -65,13 +65,13 @@ func (p *Prober) parse(b []byte) (answer, error) {
 	return parseICMP(p.cfg.Kind, p.v6, b)
 }
 
-// match finds the packet that an answer is for, nil if it is for none.
+// match finds the packet that an answer belongs to, nil if there is none.
 func (p *Prober) match(a answer, err error, at int64) *flight {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.waiting[a.seq]
 	if err != nil || a.id != p.id || f == nil || f.cookie != a.cookie {
-		// Other programs' answers come to a raw socket, too.
+		// A raw socket receives the answers to other programs' packets, too.
 		if err != nil || a.id == p.id {
 			p.counters.Refused++
 		}
@@ -84,7 +84,7 @@ func (p *Prober) match(a answer, err error, at int64) *flight {
 	return f
 }
 
-// expire tells of packets whose time is over, and sets the timer for the next.
+// expire reports packets whose timeout has passed as lost, and sets the timer for the next packet.
 func (p *Prober) expire() {
 	var lost []*flight
 	p.mu.Lock()

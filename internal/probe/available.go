@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// available sends trains whose first packets fill a small queue, and looks whether it grows.
+// available measures the capacity that other traffic leaves. It sends trains whose first packets fill a small queue, and
+// looks whether the queue grows.
 func (m *measurement) available(ctx context.Context) error {
 	capacity := m.result.Capacity.BytesPerSec
 	size := m.o.Size
@@ -15,7 +16,7 @@ func (m *measurement) available(ctx context.Context) error {
 	least, most := 0.0, capacity
 	offered := 0.6 * capacity
 	var trends []trend
-	lossy := m.result.Lost > m.filtered // the queue is short
+	lossy := m.result.Lost > m.filtered // losses without filtered packets: the queue is short
 	full, more := false, 1.0
 	last, sent := m.path.now(), m.result.Train.bytes()
 	for tries := 0; len(trends) < trainsLeft && tries < 2*trainsLeft; tries++ {
@@ -23,7 +24,7 @@ func (m *measurement) available(ctx context.Context) error {
 			return err
 		}
 		n := min(max(int(secondsLeft*offered)/size, 24), m.longestTrain())
-		// The bucket has refilled meanwhile, as far as others left it.
+		// The bucket has refilled meanwhile, as far as other traffic left tokens.
 		refilled := m.path.now().Sub(last).Seconds() * max(m.result.Available.BytesPerSec, 0.3*capacity)
 		if full {
 			refilled = float64(m.result.BurstBytes)
@@ -40,7 +41,7 @@ func (m *measurement) available(ctx context.Context) error {
 		last, sent = m.path.now(), t.bytes()
 		lossy = lossy || t.Lost() > 0
 		if !t.waited(first-1, m.base[size], capacity) && more < 3 {
-			// There were more tokens, and the train says nothing.
+			// The bucket had more tokens than assumed, so the train shows nothing.
 			full, more = true, more*1.3
 			continue
 		}
@@ -78,7 +79,7 @@ func (m *measurement) summarize(trends []trend, least, most float64) {
 	case len(trends) == 0:
 		mean, deviation = most/2, most/2
 	}
-	// A single train, or bounds that contradict, tell little.
+	// A single train, or contradicting bounds, give little certainty.
 	if len(trends) == 1 {
 		deviation = max(deviation, capacity/4)
 	}

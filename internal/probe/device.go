@@ -7,7 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Device is the network device, of the caller's network namespace, by which packets to an address leave.
+// Device returns the network device, in the caller's network namespace, by which packets to an address leave.
 func Device(to netip.Addr) (string, error) {
 	routes, err := netlink.RouteGet(to.AsSlice())
 	if err != nil || len(routes) == 0 {

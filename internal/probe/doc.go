@@ -1,9 +1,9 @@
 // Package probe measures what a path to a host carries, with few small trains of
 // packets whose answers it times. It owns the packets (ICMP Timestamp, ICMP and ICMPv6
 // echo, UDP to a netnice peer), their parsers, the reflector that answers the last kind,
-// and the estimates that are made of the times. It sets no limits and asks no daemon.
+// and the estimates from the times. It sets no limits and asks no daemon.
 //
 // Sizes and rates count IP bytes, headers included. Times are nanoseconds of
-// CLOCK_REALTIME, as the kernel stamps packets; those of a peer are of its own clock, of
-// which only differences mean something.
+// CLOCK_REALTIME, as the kernel stamps packets. A peer's times come from its own clock, so
+// only their differences have a meaning.
 package probe

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// tail is the end of a train that was sent faster than it came: there the packets came as the
-// bottleneck let them through.
+// tail is the end of a train that was sent faster than it arrived. In the tail the packets arrived at the rate of the
+// bottleneck.
 type tail struct {
 	bytesPerSec     float64
-	sentBytesPerSec float64 // at which it was sent
+	sentBytesPerSec float64 // rate at which the tail was sent
 	// spread is half the difference between the rates of the tail's halves.
 	spread  float64
 	packets int
 	spanNS  int64
-	// free is how many bytes came before the tail, which a token bucket let pass at once.
+	// free is the number of bytes before the tail, which a token bucket let pass at once.
 	free int
-	// queued says that a queue grew: without it the rate is only that of sending.
+	// queued says that a queue grew. Otherwise bytesPerSec is only the rate of sending.
 	queued bool
 }
 
-// arrivals are the packets of a train that were answered, in order of sending.
+// arrivals returns the times of the answered packets of a train, in order of sending.
 func (t Train) arrivals() (sent, came []int64) {
 	for _, r := range t.Replies {
 		if !r.Lost {
@@ -32,7 +32,7 @@ func (t Train) arrivals() (sent, came []int64) {
 	return sent, came
 }
 
-// Lost is the part of the train that was not answered.
+// Lost returns the part of the train that was not answered.
 func (t Train) Lost() float64 {
 	n := 0
 	for _, r := range t.Replies {
@@ -68,13 +68,13 @@ func (t Train) tail() tail {
 	if result.queued {
 		return result
 	}
-	// Sent hardly faster than it came: what waited all the time, for longer than a busy machine
-	// explains, came as the bottleneck let it.
+	// The train was sent hardly faster than it arrived. Packets that all waited for longer than a busy machine
+	// explains arrived at the rate of the bottleneck.
 	return t.tailBehind(sent, came, knee, max(4*service, 200e3))
 }
 
-// knee is the packet behind which they came at the rate of the bottleneck, and how far its arrival is from
-// the chord, ns. Without tokens in a bucket it is any.
+// knee returns the packet behind which the others arrived at the rate of the bottleneck, and the distance of its
+// arrival from the chord in ns. Without tokens in a bucket it may be any packet.
 func knee(came []int64) (knee int, far float64) {
 	n := len(came)
 	span := float64(came[n-1] - came[0])
@@ -87,11 +87,11 @@ func knee(came []int64) (knee int, far float64) {
 	return knee, far
 }
 
-// tailBehind is the end of a train, behind a packet, that waited for more than some ns in a queue; what
-// is said of a queue holds if all of it did.
+// tailBehind returns the end of a train behind the packet knee, as far as all its packets waited in a queue for more
+// than waiting ns. The field queued is set only if all packets of the tail waited so long.
 func (t Train) tailBehind(sent, came []int64, knee int, waiting float64) tail {
 	n := len(came)
-	// Where the queue was empty the sender decided, who may have been interrupted.
+	// Where the queue was empty, the sender decided the times, and it may have been interrupted.
 	least := came[0] - sent[0]
 	for i := range came {
 		least = min(least, came[i]-sent[i])
@@ -103,14 +103,14 @@ func (t Train) tailBehind(sent, came []int64, knee int, waiting float64) tail {
 			break
 		}
 	}
-	// A little after it: the first packet behind the knee waited for part of a token only.
+	// The tail begins a little later, because the first packet behind the knee waited for only a part of its tokens.
 	begin := min(last+1+(n-last)/16, n-3)
 	result := tail{packets: n - begin, spanNS: came[n-1] - came[begin]}
 	if result.spanNS <= 0 {
 		return tail{}
 	}
 	result.bytesPerSec = slope(came[begin:], t.Size)
-	// Where the tail's line would have begun.
+	// The bytes before the point where the tail's line would have begun passed at once.
 	result.free = max(0, (begin-1)*t.Size-int(result.bytesPerSec*float64(came[begin]-came[0])/1e9))
 	half := begin + (n-begin)/2
 	if n-half >= 3 && half-begin >= 3 {
@@ -122,7 +122,7 @@ func (t Train) tailBehind(sent, came []int64, knee int, waiting float64) tail {
 	return result
 }
 
-// arrived is the rate at which a whole train came, 0 if that cannot be told.
+// arrived returns the rate at which a whole train arrived, 0 if it cannot be determined.
 func (t Train) arrived() float64 {
 	_, came := t.arrivals()
 	n := len(came)
@@ -132,8 +132,8 @@ func (t Train) arrived() float64 {
 	return float64(n-1) * float64(t.Size) * 1e9 / float64(came[n-1]-came[0])
 }
 
-// slope of packets of one size that came at those times, bytes/s, by least squares: one end that
-// is late does not decide.
+// slope returns the rate in bytes/s of packets of one size that arrived at these times. It fits a line by least
+// squares, so that one late packet at an end does not decide.
 func slope(came []int64, size int) float64 {
 	n := float64(len(came))
 	meanI, meanT := (n-1)/2, 0.0
@@ -152,23 +152,23 @@ func slope(came []int64, size int) float64 {
 	return float64(size) * 1e9 * variance / cov
 }
 
-// trend is what a train at a rate says about the traffic beside it.
+// trend is the result of one train at a fixed rate: an estimate of the capacity beside other traffic.
 type trend struct {
-	// leftBytesPerSec is what the bottleneck carries beside the others' traffic.
+	// leftBytesPerSec is the rate that the bottleneck carries beside the other traffic.
 	leftBytesPerSec float64
-	seconds         float64 // that it stands on
-	// growth is the time in which the train came by that in which it was sent, at sentBytesPerSec; 0
+	seconds         float64 // duration of the data behind the estimate
+	// growth is the ratio of the train's time of arrival to its time of sending, at sentBytesPerSec; 0
 	// where packets were lost.
 	growth, sentBytesPerSec float64
-	// bound says that it is no figure but a bound: at least (the queue ran empty at once), or at
-	// most (packets were lost at once).
+	// atLeast and atMost say that the result is only a bound. The queue ran empty at once (atLeast), or packets were
+	// lost at once (atMost).
 	atLeast, atMost bool
 }
 
-// trend reads a train of which the first packets filled a queue, and the rest came at
+// trend evaluates a train whose first packets filled a queue, and whose other packets were sent at
 // offered bytes/s. While the queue is not empty the bottleneck is always busy, so the
-// delay grows by (offered + others' - capacity) / capacity: what is left is
-// offered - capacity x growth. base is the delay without a queue, in nanoseconds.
+// delay grows by (offered + others' - capacity) / capacity. The rate left by others is then
+// offered - capacity x growth. Base is the delay without a queue, in nanoseconds.
 func (t Train) trend(first int, offered, capacity float64, base int64) trend {
 	service := float64(t.Size) / capacity * 1e9
 	end, empty := len(t.Replies), false
@@ -191,27 +191,27 @@ func (t Train) trend(first int, offered, capacity float64, base int64) trend {
 		return trend{leftBytesPerSec: offered, atLeast: true}
 	}
 	// Others' packets that came to the queue in the time of sending left it in the time of
-	// arrival; of both sorts the same part was dropped.
+	// arrival. The queue dropped the same part of ours and of others' packets.
 	ours := float64(len(came)-some) * float64(t.Size) * 1e9
 	others := max(capacity*cameSpan-ours, 0) / sentSpan / (1 - part.Lost())
 	left := capacity - others
 	if growing := offered - capacity*(cameSpan/sentSpan-1); part.Lost() == 0 {
-		left = growing // the same, without what is rounded in the number of packets
+		left = growing // the same figure without the rounding error of the number of packets
 	}
 	result := trend{leftBytesPerSec: min(max(left, 0), capacity), seconds: sentSpan / 1e9}
 	if part.Lost() > 0 {
-		result.seconds /= 5 // that both lose alike holds on average at best
+		result.seconds /= 5 // the assumption of equal losses holds on average at best
 	} else {
 		result.growth, result.sentBytesPerSec = cameSpan/sentSpan, offered
 	}
 	return result
 }
 
-// beside corrects the rate of a tail for what others sent meanwhile, which came among it: of a
-// train that is sent at s the tail comes at s x capacity / (s + others'), less than the capacity where s
-// is not far above it. Another train that is sent at another rate tells both: the times in which they
-// came, by those in which they were sent, are (s + others') / capacity. A train that is much faster is
-// over before others send as much as that says (at ten times the capacity: 4% too much).
+// beside corrects the rate of a tail for packets of other traffic that arrived among it. The tail of a
+// train that is sent at s arrives at s x capacity / (s + others'). That is less than the capacity where s
+// is not far above it. A second train at another rate gives both unknowns: the ratio of the time of
+// arrival to the time of sending is (s + others') / capacity. A much faster train is
+// over before others send as much as this formula assumes (at ten times the capacity: 4% too much).
 func (t tail) beside(trends []trend) (capacity float64) {
 	var growth, sent, weight float64
 	for _, r := range trends {
@@ -225,14 +225,14 @@ func (t tail) beside(trends []trend) (capacity float64) {
 	growth, sent = growth/weight, sent/weight
 	slower, faster := t.sentBytesPerSec-sent, t.sentBytesPerSec/t.bytesPerSec-growth
 	if slower < 0.3*t.sentBytesPerSec || faster <= 0 {
-		return t.bytesPerSec // too like each other
+		return t.bytesPerSec // the rates of the trains are too similar
 	}
-	// Others' are 0 at least, and the capacity at most.
+	// The others' rate is at least 0, and at most the capacity.
 	most := t.bytesPerSec * t.sentBytesPerSec / (t.sentBytesPerSec - t.bytesPerSec)
 	return min(max(slower/faster, t.bytesPerSec), most)
 }
 
-// waited says whether a packet waited in a queue, or was dropped at its end.
+// waited reports whether a packet waited in a queue, or was dropped at its end.
 func (t Train) waited(i int, base int64, capacity float64) bool {
 	r := t.Replies[i]
 	return r.Lost || float64(r.Arrived()-r.SentNS-base) > 1.5*float64(t.Size)/capacity*1e9
@@ -246,7 +246,7 @@ func mean(values []int64, zero int64) float64 {
 	return sum / float64(len(values))
 }
 
-// leastDelay of a train's packets, ns; false if none was answered.
+// leastDelay returns the least delay of a train's packets in ns; false if none was answered.
 func (t Train) leastDelay() (int64, bool) {
 	least, ok := int64(math.MaxInt64), false
 	for _, r := range t.Replies {
@@ -257,8 +257,8 @@ func (t Train) leastDelay() (int64, bool) {
 	return least, ok
 }
 
-// Pairs is the method of the paper's module, for comparison: the median rate of n pairs of packets
-// back to back.
+// Pairs measures by the method of the paper's module, for comparison. It returns the median rate of n pairs of packets
+// that are sent back to back.
 func (p *Prober) Pairs(ctx context.Context, n, size int) (bytesPerSec float64, err error) {
 	var rates []float64
 	for range n {
@@ -270,7 +270,7 @@ func (p *Prober) Pairs(ctx context.Context, n, size int) (bytesPerSec float64, e
 		if gap := b.Arrived() - a.Arrived(); !a.Lost && !b.Lost && gap > 0 {
 			rates = append(rates, float64(size)*1e9/float64(gap))
 		}
-		// A pair is to meet the path as it is without us.
+		// The pause lets the next pair meet the path without our own earlier packets.
 		if err := p.sleep(ctx, 10*time.Millisecond+2*max(a.RoundTrip(), b.RoundTrip(), 0)); err != nil {
 			return 0, err
 		}
@@ -278,9 +278,9 @@ func (p *Prober) Pairs(ctx context.Context, n, size int) (bytesPerSec float64, e
 	return median(rates), nil
 }
 
-// BusyPairs sends n pairs, so far apart: a small packet and one of size bytes right behind it. Where
-// both find room in a path that is busy, they come out as far apart as it takes to send the second. It
-// returns the median of those that came until quiet after the last, 0 of fewer than three.
+// BusyPairs sends n pairs at the interval apart: a small packet and a packet of size bytes right behind it. Where
+// both find room in a busy path, they come out as far apart as the bottleneck takes to send the second one. BusyPairs
+// returns the median rate of the pairs that came until quiet after the last one, 0 with fewer than three pairs.
 func (p *Prober) BusyPairs(ctx context.Context, n, size int, apart, quiet time.Duration) (bytesPerSec float64, err error) {
 	type answer struct {
 		pair, i int
@@ -334,7 +334,7 @@ func median(values []float64) float64 {
 	return s[len(s)/2]
 }
 
-// around is the median of rates, and how far each is from it.
+// around returns the median of rates, and the distance of each rate from it.
 func around(rates []float64) (rate float64, distances []float64) {
 	rate = median(rates)
 	for _, r := range rates {
@@ -343,8 +343,8 @@ func around(rates []float64) (rate float64, distances []float64) {
 	return rate, distances
 }
 
-// trimmed is the mean, weighted by seconds, without the lowest and the highest of five or more, and
-// its standard error.
+// trimmed returns the mean of the trends, weighted by seconds, and its standard error. With five trends or more it
+// leaves out the lowest and the highest.
 func trimmed(trends []trend) (mean, deviation float64) {
 	s := slices.SortedFunc(slices.Values(trends), func(a, b trend) int {
 		switch {

@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// ErrSilent says that nothing answered.
+// ErrSilent says that the host did not answer.
 var ErrSilent = errors.New("no answer")
 
 const (
-	// answerWithin is how long a first answer is waited for: the queue of a slow path may be
+	// answerWithin is how long a prober waits for a first answer: the queue of a slow path may be
 	// seconds long, and hosts behind it are not silent.
 	answerWithin = 8 * time.Second
-	// askEvery is how often it is asked for meanwhile.
+	// askEvery is the interval of requests meanwhile.
 	askEvery = time.Second
-	// refusals are how often the network may say that nobody is there.
+	// refusals is how often the network may report that no host is there.
 	refusals = 3
 )
 
-// patience is for a first answer: how often it is asked for, and how long.
+// patience returns the interval of the requests for a first answer, and the time in all.
 func (p *Prober) patience() (every, within time.Duration) {
 	return min(p.cfg.Timeout, askEvery), min(3*p.cfg.Timeout, answerWithin)
 }
@@ -49,7 +49,7 @@ func (p *Prober) greet(ctx context.Context) error {
 		}
 		if !errors.Is(last, os.ErrDeadlineExceeded) {
 			refused++
-			time.Sleep(every / 10) // it may be about to start
+			time.Sleep(every / 10) // the reflector may be about to start
 		}
 	}
 	to := netip.AddrPortFrom(p.cfg.To, p.cfg.Port)
@@ -59,7 +59,7 @@ func (p *Prober) greet(ctx context.Context) error {
 	return fmt.Errorf("reach a netnice that reflects at %s: %w: %w", to, ErrSilent, last)
 }
 
-// challenged waits for the reflector's answer, to whichever of the hellos it is.
+// challenged waits for the reflector's answer to any of the hellos.
 func (p *Prober) challenged(ctx context.Context, nonce uint64, until time.Time) error {
 	if err := p.socket.file.SetReadDeadline(until); err != nil {
 		return err
@@ -80,8 +80,8 @@ func (p *Prober) challenged(ctx context.Context, nonce uint64, until time.Time) 
 }
 
 // Ping sends small packets, one a second, until one is answered, for eight seconds at most, and
-// returns that answer; ErrSilent if none comes. With a timeout of less than a second it is one
-// for each timeout, three at most.
+// returns that answer; ErrSilent if none comes. With a timeout of less than a second it sends one packet
+// in each timeout, three at most.
 func (p *Prober) Ping(ctx context.Context) (Reply, error) {
 	every, within := p.patience()
 	answers := make(chan Reply, 1)
@@ -122,7 +122,7 @@ func (p *Prober) Ping(ctx context.Context) (Reply, error) {
 	}
 }
 
-// silence is ErrSilent, with what the network said.
+// silence returns ErrSilent, together with the error that the network reported.
 func (p *Prober) silence() error {
 	if said := p.Err(); said != nil {
 		return fmt.Errorf("%w: %w", ErrSilent, said)

@@ -14,10 +14,10 @@ const (
 	DefaultShare    = 0.5
 	DefaultDuration = 30 * time.Second
 	DefaultBytes    = 32 << 20
-	trainsLeft      = 16   // that tell what is left, at most
-	secondsLeft     = 0.15 // that each of them lasts, about
+	trainsLeft      = 16   // most trains that measure the available rate
+	secondsLeft     = 0.15 // approximate duration of such a train, seconds
 	longestTrain    = 2048 // packets
-	// fragments of a packet where the machine cannot send single ones fast enough.
+	// fragments is the number of fragments of a packet, where the machine cannot send single packets fast enough.
 	fragments  = 11
 	firstTrain = 8
 )
@@ -25,15 +25,15 @@ const (
 // Options of a measurement.
 type Options struct {
 	// Share of the path's capacity that probe packets may use on average, 0..1; 0 for a half.
-	// Trains that do not yet fill a queue come before it is known.
+	// Trains that do not yet fill a queue are sent before the capacity is known.
 	Share float64
-	// Duration after which no train is begun, 0 for 30 s.
+	// Duration after which Measure begins no train, 0 for 30 s.
 	Duration time.Duration
-	// Bytes are the IP bytes beyond which no train is begun, 0 for 32 MiB.
+	// Bytes are the IP bytes beyond which Measure begins no train, 0 for 32 MiB.
 	Bytes uint64
 	// Size of packets in IP bytes, 0 for 1500 or the route's MTU.
 	Size int
-	// Progress is told what happens; may be nil.
+	// Progress is called at each step; it may be nil.
 	Progress func(Progress)
 }
 
@@ -59,17 +59,17 @@ type Result struct {
 	Kind      Kind   `json:"kind"`
 	Capacity  Figure `json:"capacity"`
 	Available Figure `json:"available"`
-	// BurstBytes came at once before the bottleneck's rate held: a token bucket's depth, about.
+	// BurstBytes arrived at once before the bottleneck's rate held: roughly the depth of a token bucket.
 	BurstBytes int           `json:"burst_bytes"`
-	RoundTrip  time.Duration `json:"round_trip_ns"` // the least
+	RoundTrip  time.Duration `json:"round_trip_ns"` // the least one
 	Trains     int           `json:"trains"`
 	SentBytes  uint64        `json:"sent_bytes"`
 	Took       time.Duration `json:"took_ns"`
 	Lost       int           `json:"lost_packets"`
 	Size       int           `json:"packet_bytes"`
-	// Fragments of Size that answers were asked for together, 0 for packets of their own.
+	// Fragments of Size in one packet with one answer, 0 for unfragmented packets.
 	Fragments int `json:"fragments,omitempty"`
-	// Train is the one that the capacity is from.
+	// Train is the train that gave the capacity.
 	Train Train `json:"-"`
 }
 
@@ -80,9 +80,9 @@ type path interface {
 	now() time.Time
 }
 
-// Measure finds what the path to the prober's host carries, and what of that others leave. The
-// prober's timeout should be some seconds: a slow path's queue is long. After an error the result has
-// what it has cost; ErrDropped says that the path lets no rate be told.
+// Measure finds the capacity of the path to the prober's host, and the part of it that other traffic leaves. The
+// prober's timeout should be some seconds, because a slow path's queue is long. After an error the result has
+// the cost of the measurement. ErrDropped says that no rate of the path can be measured.
 func Measure(ctx context.Context, p *Prober, o Options) (Result, error) {
 	if o.Share == 0 {
 		o.Share = DefaultShare
@@ -128,13 +128,13 @@ type measurement struct {
 	result Result
 	begin  time.Time
 	base   map[int]int64 // least delay of a packet, by size, ns
-	// tail is the one that the capacity is from, before it is corrected for others.
+	// tail is the tail that gave the capacity, before the correction for other traffic.
 	tail tail
 	// filtered packets were lost because fragments do not pass.
 	filtered int
-	// divided is the size of a packet in fragments, 0 if there may be none.
+	// divided is the size of a packet in fragments, 0 if fragments are not possible.
 	divided int
-	// quiet is how long nothing need come, all being sent, until the rest counts as lost.
+	// quiet is a time without an answer after the whole train is sent. After it the missing packets count as lost.
 	quiet time.Duration
 }
 
@@ -146,7 +146,7 @@ func (m *measurement) tell(step string, rate float64) {
 
 var errSpent = errors.New("spent")
 
-// send sends a train, if it is within the bounds.
+// send sends a train, if the bounds of time and bytes allow it.
 func (m *measurement) send(ctx context.Context, p plan) (Train, error) {
 	bytes := uint64((p.first + p.packets) * p.size)
 	if m.result.Trains > 0 && (m.path.now().Sub(m.begin) > m.o.Duration || m.result.SentBytes+bytes > m.o.Bytes) {
@@ -187,7 +187,7 @@ func (m *measurement) run(ctx context.Context) error {
 	if errors.Is(err, errSpent) {
 		err = nil
 	}
-	// With others, what came of a train that was hardly faster is their part, too.
+	// With other traffic, the arrival rate of a train that was hardly faster also depends on the others' part.
 	if m.tail.sentBytesPerSec < 1.5*m.tail.bytesPerSec && m.result.Available.BytesPerSec < 0.9*m.result.Capacity.BytesPerSec {
 		m.result.Capacity.AtLeast = true
 	}
@@ -201,13 +201,13 @@ func (m *measurement) run(ctx context.Context) error {
 	return err
 }
 
-// slow says that trains are not sent much faster than the path carries.
+// slow reports whether the machine does not send trains much faster than the path carries.
 func (m *measurement) slow() bool {
 	return m.result.Capacity.AtLeast || m.tail.sentBytesPerSec < 2*m.tail.bytesPerSec
 }
 
-// faster tries packets in fragments, of which a machine sends more bytes in the same time, where it
-// sent none faster than the path carries. Where fragments do not pass all is as it was.
+// faster tries packets in fragments, where single packets were not sent faster than the path carries. A machine sends
+// more bytes in the same time in this way. Where fragments do not pass, faster restores the former state.
 func (m *measurement) faster(ctx context.Context) error {
 	before, tail, size := m.result, m.tail, m.o.Size
 	m.o.Size, m.result.Fragments = m.divided, fragments
@@ -224,20 +224,20 @@ func (m *measurement) faster(ctx context.Context) error {
 	return err
 }
 
-// longestTrain in packets.
+// longestTrain returns the length of the longest train in packets.
 func (m *measurement) longestTrain() int {
 	return longestTrain / max(1, m.result.Fragments)
 }
 
-// enough says whether a tail gives a rate: some packets for the slope, and longer than what timers
-// and interrupts do to single packets.
+// enough reports whether a tail gives a rate. It needs some packets for the slope, and a duration beyond the delays
+// that timers and interrupts cause to single packets.
 func (t tail) enough() bool {
 	span := time.Duration(t.spanNS)
 	return t.queued && (t.packets >= 6 && span >= 200*time.Millisecond || t.packets >= 12 && span >= 8*time.Millisecond)
 }
 
-// capacity sends trains back to back, each twice as long as the one before, until the end of one
-// waited in a queue for long enough; then some more of that length.
+// capacity sends trains back to back, each twice as long as the one before, until the end of a train
+// has waited in a queue for long enough. It then sends some more trains of that length.
 func (m *measurement) capacity(ctx context.Context) error {
 	m.tail = tail{}
 	n := firstTrain
@@ -248,7 +248,7 @@ func (m *measurement) capacity(ctx context.Context) error {
 		}
 		last := t.tail()
 		found := last.enough()
-		// Of a train that has lost some, it may be what was stored that came.
+		// The arrivals of a train with losses may only be the burst of a token bucket.
 		if rate := t.arrived(); found || rate > 0 && t.Lost() == 0 {
 			m.result.Train = t
 			m.result.Capacity = Figure{BytesPerSec: rate, AtLeast: true}
@@ -275,7 +275,7 @@ func (m *measurement) capacity(ctx context.Context) error {
 }
 
 // again repeats the last train where that is cheap, and takes the median. A bucket that has
-// refilled meanwhile takes longer trains than when it was found.
+// refilled meanwhile needs longer trains than at the first time.
 func (m *measurement) again(ctx context.Context, n int) error {
 	const most, tries = 5, 7
 	first := m.tail
@@ -309,7 +309,8 @@ func (m *measurement) again(ctx context.Context, n int) error {
 	return nil
 }
 
-// longest train, in packets, that fills the bucket and then a queue of a third of a second.
+// longest returns the length in packets of a train that empties the bucket and then fills a queue of a third of a
+// second.
 func (m *measurement) longest() int {
 	return (2*m.result.BurstBytes+int(m.result.Capacity.BytesPerSec/3))/m.o.Size + firstTrain
 }
@@ -318,7 +319,7 @@ func (m *measurement) serviceTime(size int) time.Duration {
 	return time.Duration(float64(size) / m.result.Capacity.BytesPerSec * 1e9)
 }
 
-// pause keeps to the share after that many bytes were sent.
+// pause waits after these bytes were sent, so that probing keeps to the share.
 func (m *measurement) pause(ctx context.Context, bytes int) error {
 	d := time.Duration(float64(bytes) / (m.o.Share * m.result.Capacity.BytesPerSec) * 1e9)
 	sent := time.Duration(float64(bytes) / m.result.Capacity.BytesPerSec * 1e9)

@@ -10,18 +10,18 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// Kind is what probe packets are.
+// Kind is a kind of probe packets.
 type Kind string
 
 // Kinds of probe packets.
 const (
-	// Timestamp is ICMP type 13, IPv4 only. Its answer is 40 bytes whatever the
-	// request's size, so only the way there carries the size.
+	// Timestamp is ICMP type 13, IPv4 only. Its answer is 40 bytes for any size of the
+	// request, so only the forward path carries the large packet.
 	Timestamp Kind = "icmp-timestamp"
-	// Echo is ICMP or ICMPv6 echo. Its answer is as large as the request, so the narrower
-	// of both ways is seen.
+	// Echo is ICMP or ICMPv6 echo. Its answer is as large as the request, so the measurement shows the narrower
+	// of both directions.
 	Echo Kind = "icmp-echo"
-	// UDP goes to a netnice that reflects, and says when packets came there.
+	// UDP goes to a netnice reflector, which reports when packets arrived there.
 	UDP Kind = "udp"
 )
 
@@ -34,25 +34,25 @@ const (
 	cookieLength    = 8
 )
 
-// ErrMalformed says that a packet is no answer of the kind that was looked for.
+// ErrMalformed says that a packet is no answer of the expected kind.
 var ErrMalformed = errors.New("malformed packet")
 
-// answer is what a packet that came says.
+// answer is the content of a received packet.
 type answer struct {
-	id     uint16 // of the prober; no meaning for UDP
+	id     uint16 // the prober's id; no meaning for UDP
 	seq    uint16
 	cookie uint64
 	peerNS int64 // when the peer received the request, by its clock; 0 unknown
 }
 
-// headers is the length of everything in a packet that is before the ICMP message or the
-// UDP payload, of all fragments if it goes in some.
+// headers returns the length of all headers of a packet before the ICMP message or the
+// UDP payload. For a fragmented packet it counts the headers of all fragments.
 func headers(kind Kind, v6 bool, fragments int) int {
 	n := ipv4Header
 	if v6 {
 		n = ipv6Header
 	}
-	if fragments > 0 { // each has IP's
+	if fragments > 0 { // each fragment has IP headers
 		n = fragments * fragmentHeaders(v6)
 	}
 	if kind == UDP {
@@ -63,7 +63,7 @@ func headers(kind Kind, v6 bool, fragments int) int {
 
 const ipv6FragmentHeader = 8
 
-// fragmentHeaders is the length of IP's headers of a fragment.
+// fragmentHeaders returns the length of the IP headers of a fragment.
 func fragmentHeaders(v6 bool) int {
 	if v6 {
 		return ipv6Header + ipv6FragmentHeader
@@ -71,7 +71,7 @@ func fragmentHeaders(v6 bool) int {
 	return ipv4Header
 }
 
-// MinSize is the smallest packet of a kind in IP bytes.
+// MinSize returns the smallest size of a packet of a kind, in IP bytes.
 func MinSize(kind Kind, v6 bool) int {
 	n := headers(kind, v6, 0)
 	switch kind {
@@ -84,11 +84,11 @@ func MinSize(kind Kind, v6 bool) int {
 	}
 }
 
-// nonStandard marks an originate time that is no time of day (RFC 792), so that hosts take
-// it as it is, and so it can be a cookie.
+// nonStandard marks an originate time that is no time of day (RFC 792). Hosts return such a value
+// unchanged, so it can be a cookie.
 const nonStandard = 1 << 31
 
-// timestampRequest is an ICMP message of length bytes. Of cookie 31 bits are used.
+// timestampRequest returns an ICMP message of length bytes. It carries 31 bits of cookie.
 func timestampRequest(length int, id, seq uint16, cookie uint64) ([]byte, error) {
 	body := make([]byte, length-4)
 	binary.BigEndian.PutUint16(body, id)
@@ -98,7 +98,7 @@ func timestampRequest(length int, id, seq uint16, cookie uint64) ([]byte, error)
 	return marshal(m)
 }
 
-// echoRequest is an ICMP or ICMPv6 message of length bytes; the kernel puts the checksum
+// echoRequest returns an ICMP or ICMPv6 message of length bytes. The kernel puts the checksum
 // into the latter.
 func echoRequest(v6 bool, length int, id, seq uint16, cookie uint64) ([]byte, error) {
 	data := make([]byte, length-echoHeader)
@@ -150,7 +150,7 @@ func parseICMP(kind Kind, v6 bool, b []byte) (answer, error) {
 	return answer{id: uint16(echo.ID), seq: uint16(echo.Seq), cookie: binary.BigEndian.Uint64(echo.Data)}, nil
 }
 
-// withoutIPv4 takes off the header that a raw socket of IPv4 shows.
+// withoutIPv4 removes the IP header that a raw socket of IPv4 delivers.
 func withoutIPv4(b []byte) ([]byte, error) {
 	if len(b) < ipv4Header || b[0]>>4 != 4 {
 		return nil, fmt.Errorf("%w: no IPv4 header", ErrMalformed)

@@ -12,23 +12,23 @@ import (
 	"github.com/netnice/netnice/internal/netnamespace"
 )
 
-// Passive is what TCP connections to a host, that run anyway, say about the path.
+// Passive holds figures of the path from TCP connections to a host that run anyway.
 type Passive struct {
 	Connections int
-	// DeliveryBytesPerSec is the sum of the payload that connections lately got acknowledged while
-	// the network, not the program, held them.
+	// DeliveryBytesPerSec is the sum of the rates of payload that connections lately got acknowledged while
+	// the network, not the program, limited them.
 	DeliveryBytesPerSec float64
 	// AppLimited connections had no more to send, and say nothing about the path; they are not in the sum.
 	AppLimited int
 	LeastRTT   time.Duration
 }
 
-// recent is how long ago a connection may have sent last, to count.
+// recent is the longest time since the last packet of a connection that counts.
 const recent = 2 * time.Second
 
 // Connections asks the kernel about the TCP connections of a network namespace ("" for the
-// caller's) to a host that have sent lately. Where there are some it looks for half a second: the
-// kernel's figure is of the last few segments, and the median of looks is taken.
+// caller's) to a host that have sent lately. Where there are some, it samples for half a second and takes the median,
+// because the kernel's figure covers only the last few segments.
 func Connections(ctx context.Context, namespace string, to netip.Addr) (Passive, error) {
 	const looks, gap = 9, 60 * time.Millisecond
 	var last Passive

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// point of a train: which packet, and milliseconds since the first was sent. Times of a peer's
+// point of a train: the packet's index, and milliseconds since the first packet was sent. Times of a peer's
 // clock begin with the first arrival's least delay.
 type point struct {
 	packet int
@@ -75,7 +75,7 @@ func (t Train) Draw(w io.Writer, width int) error {
 	return err
 }
 
-// The SVG's elements; the library escapes what has to be.
+// These types are the SVG's elements. The library escapes special characters.
 type (
 	svgRoot struct {
 		XMLName xml.Name `xml:"http://www.w3.org/2000/svg svg"`

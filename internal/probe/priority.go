@@ -2,9 +2,9 @@ package probe
 
 import "golang.org/x/sys/unix"
 
-// first has the calling thread, which is locked, run before ordinary programs until the function
-// that it returns is called: who is interrupted in mid-train measures his own machine. Trains are
-// short. Users without the right send as they are.
+// first makes the calling thread, which is locked, run before ordinary programs until the caller calls the function
+// that it returns. A sender that is interrupted in mid-train measures its own machine. Trains are
+// short. Users without the right send at their ordinary priority.
 func first() (restore func()) {
 	before, err := unix.SchedGetAttr(0, 0)
 	if err != nil {

@@ -21,17 +21,17 @@ const (
 	DefaultTimeout = time.Second
 	// MaxSize is the largest probe packet in IP bytes, whatever the device's MTU.
 	MaxSize = 9000
-	// mostWaiting is how many packets may wait for their answer at a time.
+	// mostWaiting bounds the packets that wait for their answers at a time.
 	mostWaiting = 1 << 15
 )
 
-// Config says where probe packets go.
+// Config holds the destination and the kind of probe packets.
 type Config struct {
 	To netip.Addr
 	// Port of the reflector, for UDP.
 	Port uint16
 	Kind Kind
-	// Namespace is a path of the network namespace to send from, "" for the caller's.
+	// Namespace is the path of the network namespace to send from, "" for the caller's.
 	Namespace string
 	// Timeout after which a packet counts as lost, 0 for one second.
 	Timeout time.Duration
@@ -39,20 +39,21 @@ type Config struct {
 	Prepare func(fd int) error
 }
 
-// Reply is what became of a packet.
+// Reply is the outcome of a packet.
 type Reply struct {
 	Seq        uint64 // counts a prober's packets from 0
 	Size       int    // IP bytes of the packet
 	SentNS     int64  // CLOCK_REALTIME just before the packet was given to the kernel
 	ReceivedNS int64  // CLOCK_REALTIME when the kernel received the answer; 0 if lost
-	PeerNS     int64  // when a reflector received the packet, by its own clock; 0 if no one says
+	PeerNS     int64  // when a reflector received the packet, by its own clock; 0 if unknown
 	Lost       bool   // no answer within the timeout
 }
 
-// RoundTrip of a packet that was answered.
+// RoundTrip returns the round trip of an answered packet.
 func (r Reply) RoundTrip() time.Duration { return time.Duration(r.ReceivedNS - r.SentNS) }
 
-// Arrived is when the packet, or its answer, came: by the peer's clock where it says, else by ours.
+// Arrived returns the time of arrival: the packet's by the peer's clock where that is known, else the answer's by our
+// clock.
 func (r Reply) Arrived() int64 {
 	if r.PeerNS != 0 {
 		return r.PeerNS
@@ -64,7 +65,7 @@ func (r Reply) Arrived() int64 {
 type Counters struct {
 	Sent, Answered, Lost uint64
 	SentBytes            uint64 // IP bytes
-	// Refused packets came and are no answer that was waited for: forged, malformed,
+	// Refused packets are received packets that are no expected answer: forged, malformed,
 	// duplicated, or later than the timeout.
 	Refused uint64
 }
@@ -75,17 +76,17 @@ type Prober struct {
 	v6      bool
 	socket  *socket
 	id      uint16
-	session reflectPacket // what UDP probes say
+	session reflectPacket // common content of UDP probes
 	ended   chan struct{}
 
 	mu       sync.Mutex
 	random   *rand.Rand
 	waiting  map[uint16]*flight
-	order    []*flight // by sending time; those that are answered stay until their turn
+	order    []*flight // sorted by sending time; answered packets stay until expire reaches them
 	next     uint64
 	timer    *time.Timer
 	counters Counters
-	reported error // what the network said about the host, at last
+	reported error // latest report of the network about the host
 	latest   time.Duration
 	closed   bool
 }
@@ -98,9 +99,9 @@ type flight struct {
 	tell     func(Reply)
 }
 
-// Open opens a socket for probe packets; Close ends it. For UDP it asks the reflector for a
-// cookie first, which takes up to three timeouts, or eight seconds, if there is none (ErrSilent), or
-// until ctx ends. ErrDenied where the caller may not.
+// Open opens a socket for probe packets; Close ends it. For UDP it first asks the reflector for a
+// cookie. Without a reflector (ErrSilent) that takes up to three timeouts, or eight seconds, or
+// until ctx ends. The error is ErrDenied where the caller has no permission.
 func Open(ctx context.Context, cfg Config) (*Prober, error) {
 	cfg.To = cfg.To.Unmap()
 	if cfg.Timeout <= 0 {
@@ -114,14 +115,14 @@ func Open(ctx context.Context, cfg Config) (*Prober, error) {
 		return nil, err
 	}
 	var seed [32]byte
-	_, _ = cryptorand.Read(seed[:]) // never fails
+	_, _ = cryptorand.Read(seed[:]) // Read never fails
 	p := &Prober{
 		cfg: cfg, v6: cfg.To.Is6(), socket: s, ended: make(chan struct{}),
 		random: rand.New(rand.NewChaCha8(seed)), waiting: map[uint16]*flight{},
 	}
 	p.id = uint16(p.random.Uint32())
 	if !s.raw {
-		p.id = s.local.Port() // the kernel puts it there, and compares it
+		p.id = s.local.Port() // the kernel writes the id into requests, and compares it in answers
 	}
 	if cfg.Kind == UDP {
 		if err := p.greet(ctx); err != nil {
@@ -147,10 +148,10 @@ func (c Config) check() error {
 	return nil
 }
 
-// MinSize is the smallest packet in IP bytes.
+// MinSize returns the size of the smallest packet in IP bytes.
 func (p *Prober) MinSize() int { return MinSize(p.cfg.Kind, p.v6) }
 
-// Largest is the largest packet in IP bytes that goes to the host unfragmented, as far as is known.
+// Largest returns the largest known size in IP bytes of a packet that reaches the host unfragmented.
 func (p *Prober) Largest() (int, error) {
 	mtu, err := p.socket.mtu(p.v6)
 	if err != nil {
@@ -159,7 +160,7 @@ func (p *Prober) Largest() (int, error) {
 	return min(mtu, MaxSize), nil
 }
 
-// divided is the size in IP bytes of a packet that goes in so many full fragments.
+// divided returns the size in IP bytes of a packet that consists of this number of full fragments.
 func (p *Prober) divided(fragments int) (size int, err error) {
 	largest, err := p.Largest()
 	if err != nil {
@@ -172,9 +173,9 @@ func (p *Prober) divided(fragments int) (size int, err error) {
 // Kind of the packets.
 func (p *Prober) Kind() Kind { return p.cfg.Kind }
 
-// Send sends one packet of size IP bytes. tell is called once, soon, from another goroutine, with
-// what became of it, in order of the answers; not if Send fails or the prober is closed
-// before. It must not block.
+// Send sends one packet of size IP bytes. Another goroutine calls tell once with the packet's
+// outcome, in order of the answers, at the timeout at the latest. It does not call tell if Send fails or the prober is
+// closed before. The function tell must not block.
 func (p *Prober) Send(size int, tell func(Reply)) (seq uint64, err error) {
 	f, packet, err := p.prepare(size, 0, tell)
 	if err != nil {
@@ -183,7 +184,7 @@ func (p *Prober) Send(size int, tell func(Reply)) (seq uint64, err error) {
 	return f.reply.Seq, p.launch(f, packet)
 }
 
-// launch sends a packet that was prepared, and notes when.
+// launch sends a prepared packet, and notes the time.
 func (p *Prober) launch(f *flight, packet []byte) error {
 	p.mu.Lock()
 	now := time.Now()
@@ -203,8 +204,8 @@ func (p *Prober) sendError(size int, err error) error {
 	return fmt.Errorf("send a probe packet to %s: %w", p.cfg.To, err)
 }
 
-// prepare makes a packet that is waited for from now on: the answer may be there before the
-// call that sends it returns.
+// prepare makes a packet and registers it as waiting for its answer. The answer may arrive before the
+// call that sends the packet returns.
 func (p *Prober) prepare(size, fragments int, tell func(Reply)) (*flight, []byte, error) {
 	if size < p.MinSize() || size > MaxSize && fragments == 0 {
 		return nil, nil, fmt.Errorf("probe packet of %d bytes: write %d to %d", size, p.MinSize(), MaxSize)
@@ -217,7 +218,7 @@ func (p *Prober) prepare(size, fragments int, tell func(Reply)) (*flight, []byte
 	if len(p.waiting) >= mostWaiting {
 		return nil, nil, fmt.Errorf("%d probe packets wait for their answers, no more may", len(p.waiting))
 	}
-	for p.waiting[uint16(p.next)] != nil { // since 65536 packets, which were answered sooner
+	for p.waiting[uint16(p.next)] != nil { // the packet with the same number, 65536 before, still waits
 		p.next++
 	}
 	f := &flight{reply: Reply{Seq: p.next, Size: size}, cookie: p.random.Uint64(), tell: tell}
@@ -266,28 +267,28 @@ func (p *Prober) forget(f *flight) {
 	}
 }
 
-// Counters so far.
+// Counters returns the counters so far.
 func (p *Prober) Counters() Counters {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.counters
 }
 
-// RoundTrip is how long the latest answer took, 0 while there is none.
+// RoundTrip returns the round trip of the latest answer, 0 while there is none.
 func (p *Prober) RoundTrip() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.latest
 }
 
-// Err is what the network last reported about the host (unreachable, refused), nil if nothing.
+// Err returns the network's latest report about the host (unreachable, refused), nil if there is none.
 func (p *Prober) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.reported
 }
 
-// Close ends the prober; packets that wait are not told of. Closing twice is harmless.
+// Close ends the prober. It does not report packets that still wait. Closing twice is harmless.
 func (p *Prober) Close() error {
 	p.mu.Lock()
 	if p.closed {

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// Attempt is a way that was tried to have answers, and why there were none.
+// Attempt is a kind of probe packets that was tried, and the reason why no answer came.
 type Attempt struct {
 	Kind Kind
 	Err  error
 }
 
-// UnreachableError says that a host answers to nothing that was tried.
+// UnreachableError says that a host answers to none of the kinds that were tried.
 type UnreachableError struct {
 	Host     string
 	Attempts []Attempt
@@ -29,7 +29,7 @@ func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("%s answers to no probe packet (tried %s)", e.Host, strings.Join(tried, "; "))
 }
 
-// Hint is what to do.
+// Hint returns the remedy.
 func (e *UnreachableError) Hint() string {
 	if denied := e.denied(); denied != nil {
 		return denied.Hint()
@@ -65,8 +65,8 @@ func (e *UnreachableError) denied() *deniedError {
 	return first
 }
 
-// preferFor is how much longer than twice the answer's round trip an earlier kind is waited for once a
-// later one was answered: a packet of it may have been lost, and is sent again after a second.
+// preferFor is a time beyond twice the answer's round trip. Once a later kind is answered, Reach waits so long for an
+// earlier kind, because its packet may have been lost, and is sent again after a second.
 const preferFor = 1200 * time.Millisecond
 
 // Reach opens a prober of the first of the kinds that the host answers to. All are tried at the same
@@ -100,7 +100,7 @@ func Reach(ctx context.Context, cfg Config, kinds []Kind) (*Prober, error) {
 				patience = time.After(preferFor + 2*o.prober.RoundTrip())
 			}
 			if o.prober != nil && !slices.ContainsFunc(attempts[:o.i], func(a Attempt) bool { return a.Kind == "" }) {
-				enough() // those before it have ended
+				enough() // all kinds before this one have failed
 			}
 		case <-patience:
 			enough()
@@ -131,7 +131,7 @@ func openAnswered(ctx context.Context, cfg Config) (*Prober, error) {
 		return nil, err
 	}
 	if _, err := p.Ping(ctx); err != nil {
-		_ = p.Close() // nothing of it is of use
+		_ = p.Close() // the caller cannot use the prober
 		return nil, err
 	}
 	return p, nil

@@ -18,9 +18,9 @@ import (
 // DefaultPort of a reflector, UDP.
 const DefaultPort = 7077
 
-// Reflector answers probe packets with the time at which they came. It says nothing to anything
-// else, answers with 40 bytes where no request has less, and no probe before its sender has shown
-// that he receives at his address.
+// Reflector answers probe packets with their time of arrival. It answers no other
+// packets. Its answers have 40 bytes, and no request has fewer. It answers no probe before the sender has shown
+// that it receives at its address.
 type Reflector struct {
 	file   *os.File
 	fd     int
@@ -33,7 +33,7 @@ type Reflector struct {
 func Listen(at netip.AddrPort) (*Reflector, error) {
 	domain := unix.AF_INET
 	if at.Addr().Is6() {
-		domain = unix.AF_INET6 // the unspecified address takes IPv4, too
+		domain = unix.AF_INET6 // the unspecified address receives IPv4, too
 	}
 	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -74,7 +74,7 @@ func (r *Reflector) bind(at netip.AddrPort) error {
 	return err
 }
 
-// Addr is where it listens.
+// Addr returns the address at which the reflector listens.
 func (r *Reflector) Addr() netip.AddrPort { return r.local }
 
 // Close ends Serve.
@@ -109,14 +109,14 @@ func (r *Reflector) Serve(ctx context.Context) error {
 			continue // an ICMP error about an answer
 		}
 		if r.answer(buf[:n], source, stampOf(control[:controlLength]), time.Now(), out) {
-			// An answer that cannot be sent is one that is lost.
+			// An answer that cannot be sent counts as lost.
 			_ = unix.Sendmsg(r.fd, out, askedAt(control[:controlLength]), from, unix.MSG_DONTWAIT)
 		}
 	}
 }
 
-// askedAt is what has an answer sent from the address that a packet was for: a host may have
-// several, and who asked waits for an answer from that one. Nil where it is not known.
+// askedAt returns the control message that sends an answer from the destination address of the request. A host may
+// have several addresses, and the prober waits for an answer from that one. It is nil where the address is not known.
 func askedAt(control []byte) []byte {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -143,7 +143,7 @@ func source(from unix.Sockaddr) (netip.AddrPort, bool) {
 	return netip.AddrPort{}, false
 }
 
-// answer puts the answer to a packet into out, which is 40 bytes, and says whether there is one.
+// answer puts the answer to a packet into out, which is 40 bytes, and reports whether there is one.
 func (r *Reflector) answer(packet []byte, from netip.AddrPort, receivedNS int64, now time.Time, out []byte) bool {
 	p, err := parseReflect(packet)
 	if err != nil {
@@ -170,10 +170,10 @@ func (r *Reflector) answer(packet []byte, from netip.AddrPort, receivedNS int64,
 	}
 }
 
-// cookieLife is how long a cookie holds at least; at most twice that.
+// cookieLife is the least life of a cookie; the longest is twice that.
 const cookieLife = 2 * time.Minute
 
-// cookie of an address at a time. Nothing is remembered of who asked.
+// cookie returns the cookie of an address at a time. The reflector keeps no state of its senders.
 func (r *Reflector) cookie(from netip.AddrPort, now time.Time) uint64 {
 	mac := hmac.New(sha256.New, r.secret[:])
 	address := from.Addr().As16()

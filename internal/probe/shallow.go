@@ -7,29 +7,31 @@ import (
 	"slices"
 )
 
-// A path with room for a few packets loses most of a train: how fast the rest came at first is
-// what was stored, tokens of a bucket, and no rate, nor a bound of one. But those that waited came one
-// behind the other, as far apart as it takes to send one, however many were lost between them.
+// A path with room for a few packets loses most of a train. The rest arrives at first at the pace of a
+// bucket's stored tokens, which is neither a rate nor a bound of one. But the packets that waited arrived one
+// behind the other, as far apart as the bottleneck takes to send one. That holds for any number of lost packets between
+// them.
 
-// ErrDropped says that of what comes faster than the path carries nothing waits.
+// ErrDropped says that the path drops all packets beyond its capacity, and queues none.
 var ErrDropped = errors.New("what comes too fast is dropped at once, and nothing waits: no rate can be told")
 
 const (
-	shallowTrains = 24    // at most
-	shallowLeast  = 4     // gaps, for a figure
-	shallowEnough = 40    // gaps: more tell no more
-	shallowAgree  = 12    // gaps, if their trains agree
-	shallowWithin = 0.005 // of the rate
+	shallowTrains = 24    // most trains
+	shallowLeast  = 4     // least gaps for a figure
+	shallowEnough = 40    // sufficient gaps: more add no precision
+	shallowAgree  = 12    // sufficient gaps, if their trains agree
+	shallowWithin = 0.005 // part of the rate within which trains agree
 )
 
-// gaps are those of packets that waited, one behind the other, at the end of a train that was
-// sent at once: their number, and how long they are together.
+// gaps are the gaps between packets that waited, one behind the other, at the end of a train that was
+// sent at once: their number, and their total length.
 type gaps struct {
 	n      int
 	spanNS int64
 }
 
-// waitingGaps leaves out the gap behind the last that did not wait: a part of it is a token's.
+// waitingGaps returns the gaps of a train's waiting packets. It leaves out the gap behind the last packet that did not
+// wait, because tokens shortened that one.
 func (t Train) waitingGaps() gaps {
 	sent, came := t.arrivals()
 	n := len(came)
@@ -43,7 +45,7 @@ func (t Train) waitingGaps() gaps {
 		return gaps{}
 	}
 	g := gaps{n: n - 1 - begin, spanNS: came[n-1] - came[begin]}
-	// All was sent before the first of them came, or else it is the sender's gaps that were seen.
+	// All packets must be sent before the first of these arrived; otherwise the gaps are the sender's.
 	least := int64(math.MaxInt64)
 	for i := range came {
 		least = min(least, came[i]-sent[i])
@@ -54,8 +56,7 @@ func (t Train) waitingGaps() gaps {
 	return g
 }
 
-// shallow finds the capacity of a path that loses packets of trains of n, and in whose queue few
-// have room.
+// shallow finds the capacity of a path whose queue has room for few packets, and which loses packets of a train.
 func (m *measurement) shallow(ctx context.Context, last Train) error {
 	n := max(2*int(math.Round(float64(len(last.Replies))*(1-last.Lost()))), firstTrain)
 	var rates []float64
@@ -80,7 +81,7 @@ func (m *measurement) shallow(ctx context.Context, last Train) error {
 		}
 		if rate > 0 {
 			m.result.Capacity.BytesPerSec = rate
-			came, _ := t.arrivals() // the others did not use it
+			came, _ := t.arrivals() // lost packets did not use the path's capacity
 			if err := m.pause(ctx, len(came)*m.o.Size); err != nil {
 				return err
 			}

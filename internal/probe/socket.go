@@ -17,7 +17,7 @@ import (
 // ErrDenied says that the kernel refused a socket for probe packets.
 var ErrDenied = errors.New("not permitted")
 
-// deniedError names the remedy.
+// deniedError is the kernel's refusal with its remedy.
 type deniedError struct{ cause error }
 
 func (e *deniedError) Error() string {
@@ -28,11 +28,11 @@ func (e *deniedError) Hint() string {
 	return "run it as root (CAP_NET_RAW), or allow ping sockets: sysctl -w net.ipv4.ping_group_range='0 2147483647'"
 }
 
-// socket is one that is connected to the host, in its network namespace for good.
+// socket is a socket that is connected to the host. It stays in its network namespace for good.
 type socket struct {
-	file  *os.File // in the runtime's poller
+	file  *os.File // registered with the runtime's poller
 	fd    int
-	raw   bool // shows IPv4 headers, and lets us choose the id
+	raw   bool // a raw socket: it delivers IPv4 headers, and lets us choose the id
 	local netip.AddrPort
 }
 
@@ -89,7 +89,7 @@ func (s *socket) open(cfg Config) (err error) {
 	return nil
 }
 
-// newSocket prefers a raw socket, and takes a ping socket for echo where it may not.
+// newSocket opens a raw socket, or, without permission for that, a ping socket for echo.
 func newSocket(kind Kind, v6 bool) (fd int, raw bool, err error) {
 	domain, protocol := unix.AF_INET, unix.IPPROTO_ICMP
 	if v6 {
@@ -170,7 +170,7 @@ func (s *socket) discoverMTU(v6, on bool) error {
 	return unix.SetsockoptInt(s.fd, level, option, value)
 }
 
-// allowFragments has the kernel divide packets that are larger than the MTU.
+// allowFragments makes the kernel fragment packets that are larger than the MTU.
 func (s *socket) allowFragments(v6 bool) error {
 	if err := s.discoverMTU(v6, false); err != nil {
 		return fmt.Errorf("allow fragments: %w", err)
@@ -216,7 +216,7 @@ func localAddress(fd int) (netip.AddrPort, error) {
 	return netip.AddrPort{}, fmt.Errorf("read the socket's address: %w", unix.EAFNOSUPPORT)
 }
 
-// mtu of the route in IP bytes.
+// mtu returns the MTU of the route in IP bytes.
 func (s *socket) mtu(v6 bool) (int, error) {
 	level, option := unix.IPPROTO_IP, unix.IP_MTU
 	if v6 {
@@ -229,7 +229,7 @@ func (s *socket) mtu(v6 bool) (int, error) {
 	return n, nil
 }
 
-// send sends one packet. Where the socket's buffer is full it waits, at most for the time given.
+// send sends one packet. If the socket's buffer is full, it waits, at most for the time most.
 func (s *socket) send(b []byte, most time.Duration) error {
 	conn, err := s.file.SyscallConn()
 	if err != nil {
@@ -256,7 +256,7 @@ func (s *socket) send(b []byte, most time.Duration) error {
 	return errors.Join(err, result, s.file.SetWriteDeadline(time.Time{}))
 }
 
-// ignoringPending calls f again where it reports what an ICMP error said of an earlier packet.
+// ignoringPending calls f again where it reports the pending ICMP error of an earlier packet.
 func ignoringPending(f func() error) error {
 	err := f()
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH) {
@@ -265,7 +265,7 @@ func ignoringPending(f func() error) error {
 	return err
 }
 
-// receive waits for one packet, and returns it with the kernel's time of it.
+// receive waits for one packet, and returns it with the kernel's time stamp.
 func (s *socket) receive(buf, control []byte) (n int, at int64, err error) {
 	conn, err := s.file.SyscallConn()
 	if err != nil {
@@ -283,7 +283,7 @@ func (s *socket) receive(buf, control []byte) (n int, at int64, err error) {
 	return n, stampOf(control[:controlLength]), nil
 }
 
-// stampOf finds SO_TIMESTAMPNS's message; without one it is the time now.
+// stampOf returns the time in SO_TIMESTAMPNS's message, or the present time without one.
 func stampOf(control []byte) int64 {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err == nil {

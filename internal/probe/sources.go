@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// What a reflector answers to one source (an IPv4 address, an IPv6 network of 64 bits) and to all
-// who have not shown that they receive. A train of 1500 bytes at 1 Gbit/s is 83,000 packets/s.
+// These constants bound a reflector's answers to one source (an IPv4 address, an IPv6 network of 64 bits), and to all
+// senders that have not shown that they receive. A train of 1500 bytes at 1 Gbit/s is 83,000 packets/s.
 const (
 	hellosPerSec    = 5
 	hellosBurst     = 10
@@ -16,7 +16,7 @@ const (
 	mostSources     = 4096
 )
 
-// bucket holds tokens.
+// bucket is a token bucket.
 type bucket struct {
 	tokens float64
 	at     time.Time
@@ -38,8 +38,8 @@ func (b *bucket) take(now time.Time, perSec, most float64) bool {
 
 type sourceState struct{ hellos, probes bucket }
 
-// sources bounds the answers to each. A crowd of forged addresses fills the table, which is then
-// begun anew; the bound on all hellos holds on.
+// sources bounds the answers to each source. Many forged addresses fill the table, which is then
+// cleared. The bound on all hellos still holds.
 type sources struct {
 	all   bucket
 	known map[netip.Prefix]*sourceState

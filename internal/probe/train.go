@@ -7,37 +7,37 @@ import (
 	"time"
 )
 
-// MaxTrain is the most packets of one train.
+// MaxTrain is the largest number of packets in one train.
 const MaxTrain = 8192
 
-// Train is a train that was sent, and what became of it.
+// Train is a train that was sent, and its outcome.
 type Train struct {
 	Size    int     // IP bytes of each packet
 	Replies []Reply // in order of sending
 }
 
-// plan is a train to be sent: first packets back to back, then packets at a rate.
+// plan is a train to be sent: a number of first packets back to back, then packets at a rate.
 type plan struct {
 	first       int
 	packets     int
-	size        int     // IP bytes of each
-	bytesPerSec float64 // of the packets, 0 = back to back, too
-	// fragments that each is sent in, of size in all; 0 for packets of their own.
+	size        int     // IP bytes of each packet
+	bytesPerSec float64 // rate of the later packets, 0 = back to back, too
+	// fragments is the number of fragments of each packet, which have size bytes in all; 0 for unfragmented packets.
 	fragments int
-	// quiet is how long no answer need come, all being sent, until the rest counts as
-	// lost; 0 for the prober's timeout.
+	// quiet is a time without an answer after all packets are sent. After it the missing packets count as
+	// lost. 0 means the prober's timeout.
 	quiet time.Duration
 }
 
-// Train sends n packets of size IP bytes at bytesPerSec, 0 for back to back, and returns when each
-// is answered or lost. It is sent on a thread of its own that waits exactly, by looking at the clock
+// Train sends n packets of size IP bytes at bytesPerSec, 0 for back to back. It returns when each
+// packet is answered or lost. A thread of its own sends the train. The thread waits exactly, by polling the clock
 // for the last 100 microseconds of each gap.
 func (p *Prober) Train(ctx context.Context, n, size int, bytesPerSec float64) (Train, error) {
 	return p.train(ctx, plan{packets: n, size: size, bytesPerSec: bytesPerSec})
 }
 
-// TrainUntilQuiet is the same, but when no answer has come for as long as quiet, all being sent,
-// those that are not answered count as lost.
+// TrainUntilQuiet does the same as Train, with an earlier end. When all packets are sent, and no answer has come for
+// the time quiet, the unanswered packets count as lost.
 func (p *Prober) TrainUntilQuiet(ctx context.Context, n, size int, bytesPerSec float64, quiet time.Duration) (Train, error) {
 	return p.train(ctx, plan{packets: n, size: size, bytesPerSec: bytesPerSec, quiet: quiet})
 }
@@ -72,7 +72,7 @@ func (p *Prober) train(ctx context.Context, pl plan) (Train, error) {
 	}
 	quiet := pl.quiet
 	if quiet <= 0 {
-		quiet = 2 * p.cfg.Timeout // never: each is told of before
+		quiet = 2 * p.cfg.Timeout // never reached: each packet is answered or lost before
 	}
 	timer := time.NewTimer(quiet)
 	defer timer.Stop()
@@ -141,7 +141,7 @@ func (p *Prober) sleep(ctx context.Context, d time.Duration) error {
 
 func (p *Prober) now() time.Time { return time.Now() }
 
-// waitUntil sleeps, and looks at the clock at the end: a sleep ends some 60 us late.
+// waitUntil sleeps, and polls the clock at the end, because a sleep ends some 60 us late.
 func waitUntil(ctx context.Context, at time.Time) error {
 	const spin = 100 * time.Microsecond
 	if d := time.Until(at) - spin; d > 0 {

@@ -12,9 +12,9 @@ import (
 //	5  message
 //	6  zero
 //
-// An answer is 40 bytes and no request is less, so nothing that is sent is more than what came.
-// A first contact tells a prober the cookie for its address, which each probe then shows: who
-// forges his address never sees it.
+// An answer is 40 bytes and no request is shorter, so the reflector never sends more than it received.
+// At the first contact the prober receives the cookie for its address, and each probe then contains it. A sender
+// with a forged address never sees the cookie.
 const (
 	reflectLength  = 40
 	reflectMagic   = "NNPR"
@@ -24,10 +24,10 @@ const (
 type message byte
 
 const (
-	helloMessage     message = 1 // prober: what is my cookie?
-	challengeMessage message = 2 // reflector: this
-	probeMessage     message = 3 // prober, of any size from 40 bytes on
-	replyMessage     message = 4 // reflector
+	helloMessage     message = 1 // prober asks for its cookie
+	challengeMessage message = 2 // reflector returns the cookie
+	probeMessage     message = 3 // prober's probe, of any size from 40 bytes on
+	replyMessage     message = 4 // reflector's reply to a probe
 )
 
 type reflectPacket struct {
