@@ -7,9 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A queue of TCP's that was never seen shorter than 28 ms is known by its upper part only, which is less
-// than half of what is aimed at while little is sent. What is not sent meanwhile would empty it; so
-// others fill it. Figures of 100 Mbit/s beside cubic; and the same where it does become empty.
+// The law knows only the upper part of a TCP queue that was never shorter than 28 ms. That part is less
+// than half of the aim while little is sent. The bytes that the law holds back would empty the queue, so
+// others fill it. The figures are from 100 Mbit/s beside cubic. The test also has the case of a queue that does become
+// empty.
 func TestDipIntoAQueueThatWasFull(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// link is a bottleneck with a queue, by the millisecond, and who else uses it.
+// link simulates a bottleneck with a queue, in steps of a millisecond, and its other users.
 type link struct {
 	capacity float64 // bytes/s
 	buffer   float64 // bytes that the queue holds
@@ -16,37 +16,37 @@ type link struct {
 	base     time.Duration
 	steady   float64 // bytes/s of others that do not react
 	elastic  bool    // beside a sender with a window
-	between  int     // of so many pairs that met a queue one has no other packet in between, 0 = all
+	between  int     // one in this number of pairs that met a queue has no other packet in between, 0 = all have none
 
 	now     time.Duration
 	pairs   int
 	queue   float64
 	tokens  float64
 	other   windowed  // the elastic one
-	history []float64 // queueing delays by the ms, for what is under way
+	history []float64 // queueing delays in each ms, for packets in flight
 
-	sent, lost, used, offered, theirs, busy float64 // of ours, of all that came out; the elastic one's
+	sent, lost, used, offered, theirs, busy float64 // our bytes, all bytes that came out (offered), and those of the elastic sender (theirs)
 }
 
 const tick = time.Millisecond
 
 // windowed is a sender with a window, which it halves at a loss.
 type windowed struct {
-	bytes  float64 // under way
+	bytes  float64 // in flight
 	rested time.Duration
 }
 
-// grow lets a tick pass in which all of it was in use.
+// grow lets a tick pass in which the whole window was in use.
 func (w *windowed) grow(rtt float64) { w.bytes += packet * tick.Seconds() / rtt }
 
-// halve answers a loss, once in a round trip.
+// halve reacts to a loss, once in a round trip.
 func (w *windowed) halve(now, roundTrip time.Duration) {
 	if now-w.rested > roundTrip {
 		w.bytes, w.rested = max(w.bytes/2, 2*packet), now
 	}
 }
 
-// roundTrip is how long a packet takes now, and its answer, in seconds.
+// roundTrip returns the present time of a packet and its answer together, in seconds.
 func (l *link) roundTrip() float64 { return l.base.Seconds() + l.queue/l.capacity + 0.001 }
 
 // step lets a millisecond pass in which we send at a rate.
@@ -86,10 +86,10 @@ func (l *link) step(rate float64) {
 	l.now += tick
 }
 
-// reset begins to count anew.
+// reset sets the counters to zero.
 func (l *link) reset() { l.sent, l.lost, l.used, l.offered, l.theirs, l.busy = 0, 0, 0, 0, 0, 0 }
 
-// probe is what becomes of one now; what is known was sent a round trip ago.
+// probe returns the outcome that is known now, of a probe that was sent a round trip ago.
 func (l *link) probe() Probe {
 	back := int((l.base + time.Duration(l.queue/l.capacity*1e9)) / tick)
 	delay := l.history[max(len(l.history)-1-back, 0)]
@@ -106,7 +106,7 @@ func (l *link) probe() Probe {
 	return p
 }
 
-// follow runs a law over the link; a sender wants all that it may, at most want.
+// follow runs a law over the link. The sender uses its whole rate, at most want.
 func (l *link) follow(law *Law, over time.Duration, want float64) {
 	every := max(50*time.Millisecond, after(168, 0.05*l.capacity))
 	from := l.now
@@ -120,8 +120,8 @@ func (l *link) follow(law *Law, over time.Duration, want float64) {
 	}
 }
 
-// followAll runs several laws over the link, one for each host behind it, and returns which
-// part of it each has used.
+// followAll runs several laws over the link, one for each host behind it. It returns the
+// part of the link that each has used.
 func (l *link) followAll(laws []*Law, over time.Duration) []float64 {
 	const every = 50 * time.Millisecond
 	allowed, used, next := make([]float64, len(laws)), make([]float64, len(laws)), make([]time.Duration, len(laws))
@@ -224,8 +224,8 @@ func TestAloneFillsThePath(t *testing.T) {
 	}
 }
 
-// Who begins behind a full token bucket, of which the path's capacity is known, does not send what the
-// bucket lets pass so fast that the queue behind it overflows.
+// A law that begins behind a full token bucket, and knows the path's capacity, does not use the bucket's
+// tokens so fast that the queue behind the bucket overflows.
 func TestBeginsBehindABucket(t *testing.T) {
 	for _, capacity := range []float64{125e3, 1.25e6} {
 		l := &link{capacity: capacity, buffer: 15e3, bucket: 64e3, tokens: 64e3}
@@ -239,7 +239,7 @@ func TestBeginsBehindABucket(t *testing.T) {
 	}
 }
 
-// A path is as wide as what comes through, also where packets come between those of the pairs.
+// The capacity is at least the rate that comes through, also where other packets come between those of the pairs.
 func TestPacketsBetweenPairs(t *testing.T) {
 	for _, capacity := range []float64{1.25e6, 12.5e6} {
 		l := &link{capacity: capacity, buffer: 0.04 * capacity, between: 3}
@@ -277,7 +277,7 @@ func TestKeepsItsShareBesideWhoFillsThePath(t *testing.T) {
 	for _, base := range []time.Duration{2 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
 		for _, share := range []float64{0.3, 0.5} {
 			l := &link{capacity: 1.25e6, buffer: 125e3, base: base, elastic: true}
-			for l.now < 5*time.Second { // it is there before
+			for l.now < 5*time.Second { // the other traffic begins before
 				l.step(0)
 			}
 			c := config(0.6e6)
@@ -321,8 +321,8 @@ func TestWhoSendsLittleRaisesNothing(t *testing.T) {
 	require.InDelta(t, 0.5e6, law.State().Rate, 1, "nothing was learned")
 }
 
-// While nothing is sent the path is probed once a second: who begins then at what the path carries is not
-// sent far beyond it by the first step.
+// While nothing is sent the path is probed once a second. If traffic then begins at the path's capacity, the first
+// step does not raise the rate far beyond it.
 func TestBeginsAfterAPause(t *testing.T) {
 	law := New(config(1.25e6))
 	at := time.Duration(0)
@@ -348,7 +348,7 @@ func TestBounds(t *testing.T) {
 	require.GreaterOrEqual(t, law.State().Rate, 0.2e6)
 }
 
-// A first rate that leaves no room for probes is left.
+// The law lowers a first rate that leaves no room for probes.
 func TestTooFastFromTheStart(t *testing.T) {
 	l := &link{capacity: 3500, buffer: 5e3}
 	law := New(config(1.25e6))
@@ -366,7 +366,7 @@ func TestTooFastFromTheStart(t *testing.T) {
 	require.Greater(t, l.used/l.offered, 0.85)
 }
 
-// A full queue does not grow: what is lost tells that more is sent than comes through.
+// A full queue does not grow. The losses show that more is sent than comes through.
 func TestTooFastIntoAShortBuffer(t *testing.T) {
 	l := &link{capacity: 1.25e6, buffer: 8e3}
 	law := New(config(2 * 1.25e6))

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tokens is a path whose answers come late by a queue that what is sent fills, by the clock of synctest.
+// tokens simulates a path with a queue that the traffic fills and that delays answers, by the clock of synctest.
 type tokens struct {
 	mu       sync.Mutex
 	capacity float64
@@ -19,11 +19,11 @@ type tokens struct {
 	queue    float64 // bytes
 	at       time.Time
 	bytes    float64
-	wanted   float64 // bytes/s, 0 = whatever may be sent
+	wanted   float64 // the traffic's own rate, bytes/s; 0 = as fast as allowed
 	sentAt   []time.Time
-	far      time.Duration // round trip without a queue of ours
+	far      time.Duration // round trip without our queue
 	silent   bool
-	every    int // how many-th packet is lost, 0 = none
+	every    int // one packet in this number is lost, 0 = none
 	sends    int
 	probed   int
 	gone     bool
@@ -111,7 +111,7 @@ func TestRunEndsWithTheLimit(t *testing.T) {
 	})
 }
 
-// What is lost holds nobody up who was answered.
+// Lost probes do not delay the evaluation of answered ones.
 func TestRunSeesLosses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &tokens{capacity: 500e3, rate: 100e3, at: time.Now(), every: 3}
@@ -125,7 +125,7 @@ func TestRunSeesLosses(t *testing.T) {
 	})
 }
 
-// While nothing is sent the path is probed once a second, and at once when somebody begins.
+// While nothing is sent the path is probed once a second, and at once when traffic begins.
 func TestRunWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &tokens{capacity: 500e3, rate: 400e3, wanted: 1, at: time.Now()}
@@ -221,8 +221,8 @@ func TestRunBearsSilence(t *testing.T) {
 	})
 }
 
-// Of a path whose queue others have filled for seconds no more is known at first than how long an
-// answer took.
+// If other senders have filled the path's queue for seconds, the runner knows at first only the round trip of one
+// answer.
 func TestRunWaitsForAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const far = 3 * time.Second
@@ -239,7 +239,7 @@ func TestRunWaitsForAnswers(t *testing.T) {
 	})
 }
 
-// A window's rate is above the share, and never above what was asked for.
+// The ceiling with a window is above the share, and never above the requested limit.
 func TestCeiling(t *testing.T) {
 	c := config(100e3)
 	c.Most = 60e3

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// yield runs a law over the link for what a sender with a window sends.
+// yield runs a law over the link for the traffic of a sender with a window.
 func (l *link) yield(law *Law, w *windowed, over time.Duration) {
 	const every = 50 * time.Millisecond
 	allowed := law.State().Rate
@@ -18,7 +18,7 @@ func (l *link) yield(law *Law, w *windowed, over time.Duration) {
 			rtt := l.roundTrip()
 			wants := w.bytes / rtt
 			l.step(math.Min(wants, allowed))
-			if wants <= allowed { // else it is not the window that it waits for
+			if wants <= allowed { // otherwise the rate, and not the window, holds it back
 				w.grow(rtt)
 			}
 			if l.lost > lost {
@@ -30,8 +30,8 @@ func (l *link) yield(law *Law, w *windowed, over time.Duration) {
 	}
 }
 
-// What gives way to loss by itself has the share on average beside what does likewise; a ceiling at the share
-// leaves it less.
+// Traffic that itself slows down at a loss reaches the share on average beside traffic that does the same. A ceiling
+// at the share leaves it less.
 func TestWhatYieldsHasItsShare(t *testing.T) {
 	for _, base := range []time.Duration{2 * time.Millisecond, 40 * time.Millisecond} {
 		for _, yields := range []bool{false, true} {
@@ -57,7 +57,7 @@ func TestWhatYieldsHasItsShare(t *testing.T) {
 	}
 }
 
-// What does not yield after all, a flood, has no more than the share.
+// Traffic that does not yield after all, such as a flood, gets no more than the share.
 func TestWhatDoesNotYieldIsNotRaised(t *testing.T) {
 	l := &link{capacity: 1.25e6, buffer: 125e3, base: 20 * time.Millisecond, elastic: true}
 	for l.now < 5*time.Second {

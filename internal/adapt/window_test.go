@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bottleneck is one packet by packet: who is beside sends one for each that came out, and one more
-// for each window of them, until the queue has no room; then a part less.
+// bottleneck simulates a bottleneck packet by packet. A competing sender sends a packet for each that came out, and one
+// more for each window of them, until the queue has no room. It then makes its window smaller by a part.
 type bottleneck struct {
 	capacity float64 // bytes/s
-	buffer   int     // bytes that wait
+	buffer   int     // bytes that may wait
 	far      time.Duration
 	random   *rand.Rand // delays of acknowledgements, nil = none
-	early    bool       // the place of a packet is free as it begins to leave, not when it has
+	early    bool       // a packet's slot is free when the packet begins to leave, not when it has left
 
 	now    time.Duration
 	todo   events
@@ -24,9 +24,9 @@ type bottleneck struct {
 	queue  []queuedPacket
 	waits  int // bytes
 	busy   bool
-	stayed bool // who is beside has not ended
+	stayed bool // the competing sender has not ended
 
-	cwnd, flying float64 // packets of whom is beside
+	cwnd, flying float64 // the competing sender's window and packets in flight
 	cutAt        time.Duration
 
 	sent, arrived, theirs float64 // packets
@@ -71,7 +71,7 @@ func (b *bottleneck) run(until time.Duration) {
 	b.now = until
 }
 
-// put says whether there is room; out is called when it comes out.
+// put reports whether there is room for a packet. It calls out when the packet leaves.
 func (b *bottleneck) put(bytes int, out func()) bool {
 	if b.waits+bytes > b.buffer {
 		return false
@@ -102,7 +102,7 @@ func (b *bottleneck) serve() {
 	})
 }
 
-// beside has the other send what its window allows.
+// beside makes the competing sender send the packets that its window allows.
 func (b *bottleneck) beside() {
 	for b.stayed && b.flying+1 <= b.cwnd {
 		b.flying++
@@ -122,7 +122,7 @@ func (b *bottleneck) beside() {
 			b.cwnd = max(b.cwnd*0.7, 1)
 			b.cutAt = sent + b.far + time.Duration(float64(b.buffer)/b.capacity*1e9)
 		}
-		b.after(b.far+time.Duration(float64(b.buffer)/b.capacity*1e9), func() { // as it is known
+		b.after(b.far+time.Duration(float64(b.buffer)/b.capacity*1e9), func() { // the sender learns of the loss after this time
 			b.flying--
 			b.beside()
 		})
@@ -169,7 +169,7 @@ func (b *bottleneck) ours(w *window, bytes, lostProbe int) {
 	tick()
 }
 
-// jitter is how much later an acknowledgement is.
+// jitter returns the delay of an acknowledgement.
 func (b *bottleneck) jitter() time.Duration {
 	if b.random == nil {
 		return 0
@@ -179,7 +179,7 @@ func (b *bottleneck) jitter() time.Duration {
 
 func (b *bottleneck) reset() { b.sent, b.arrived, b.theirs = 0, 0, 0 }
 
-// parts are those of the capacity that came out since then, when it was reset.
+// parts returns the parts of the capacity that both senders used since then, the time of the last reset.
 func (b *bottleneck) parts(t *testing.T, since time.Duration, w *window) (ours, theirs float64) {
 	t.Helper()
 	all := (b.now - since).Seconds() * b.capacity
@@ -188,14 +188,14 @@ func (b *bottleneck) parts(t *testing.T, since time.Duration, w *window) (ours, 
 	return ours, theirs
 }
 
-// In a short queue that another fills, what is sent arrives, and both have about their half.
+// In a short queue that another sender fills, our packets arrive, and both have about their half.
 func TestWindowInAShortQueue(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		capacity float64
 		buffer   int
 		far      time.Duration
-		lost     int // how many-th probe is lost
+		lost     int // one probe in this number is lost
 		early    bool
 	}{
 		{"28 kbit/s, three packets", 3500, 4925, 0, 0, false},
@@ -256,7 +256,7 @@ func TestWindowTakesRoom(t *testing.T) {
 	require.InDelta(t, 0.5, theirs, 0.15)
 }
 
-// When nobody is beside it any more, a window gives all of the path, and so ends.
+// When the competing sender has ended, the window gives all of the path, and therefore ends.
 func TestWindowEndsAlone(t *testing.T) {
 	b := &bottleneck{capacity: 125e3, buffer: 16e3, stayed: true, cwnd: 2}
 	b.beside()
@@ -276,7 +276,7 @@ func TestWindowEndsAlone(t *testing.T) {
 	require.True(t, ended)
 }
 
-// Without answers what is on its way is given up, and more is sent.
+// Without answers the window gives up the packets in flight, and more are sent.
 func TestWindowOutlivesSilence(t *testing.T) {
 	w := newWindow(2, 62.5e3, 125e3, 1000, 100*time.Millisecond, 0)
 	require.NotNil(t, w.leads(0))
@@ -289,7 +289,7 @@ func TestWindowOutlivesSilence(t *testing.T) {
 	require.False(t, w.isFull())
 }
 
-// Of packets that are small, not each is followed by a probe, unless no other may leave before.
+// A probe does not follow each small packet, unless no other packet may leave before.
 func TestWindowProbesFewSmallPackets(t *testing.T) {
 	w := newWindow(2, 62.5e3, 125e3, 0, 100*time.Millisecond, 0)
 	probes := 0
