@@ -21,7 +21,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// roleVariable has this program do something, and no tests: in an emulated kernel there is no other.
+// roleVariable makes this program play a role instead of running tests, because an emulated kernel has no other program.
 const roleVariable = "NETNICE_TEST_CPU_ROLE"
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 			fmt.Println(child.Process.Pid)
 			_ = child.Wait()
 		}
-	case "tree": // children, of whom one has a child, and more and more of them
+	case "tree": // it starts more and more children, and one of them has a child
 		for _, role := range []string{"sleep", "nest"} {
 			if as(role).Start() != nil {
 				return
@@ -56,7 +56,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// as is this program in a role.
+// as returns a command that runs this program in a role.
 func as(role string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), roleVariable+"="+role)
@@ -86,7 +86,7 @@ func spinner(t *testing.T, threads int) int {
 func started(t *testing.T, cmd *exec.Cmd) int {
 	t.Helper()
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
-	// Pdeathsig is sent when the thread ends that started it.
+	// The kernel sends Pdeathsig when the thread that started the process ends.
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
 	require.NoError(t, cmd.Start())
@@ -97,7 +97,7 @@ func started(t *testing.T, cmd *exec.Cmd) int {
 	return cmd.Process.Pid
 }
 
-// percent is what a process has of one processor over a while.
+// percent returns a process's part of one processor over a time.
 func percent(t *testing.T, pid int, over time.Duration) float64 {
 	t.Helper()
 	before, begin := ThreadsUsed(pid), time.Now()
@@ -105,7 +105,7 @@ func percent(t *testing.T, pid int, over time.Duration) float64 {
 	return float64(ThreadsUsed(pid)-before) / float64(time.Since(begin)) * 100
 }
 
-// noScopes is a machine without systemd.
+// noScopes stands for a machine without systemd.
 type noScopes struct{}
 
 func (noScopes) Running() bool { return false }
@@ -159,12 +159,12 @@ func TestGroupHasItsCeiling(t *testing.T) {
 	}
 }
 
-// Beside twice as many as there are processors, each of them of nice -10.
+// The group keeps its guarantee beside twice as many competitors as there are processors, each of nice -10.
 func TestGroupHasWhatIsGuaranteed(t *testing.T) {
 	m := machine(t)
 	pid := spinner(t, 1)
 	for range 2 * Online() {
-		made(t, m, spinner(t, 1), Share{Weight: 9548}) // as of nice -10
+		made(t, m, spinner(t, 1), Share{Weight: 9548}) // the weight of nice -10
 	}
 	g := made(t, m, pid, Ceiling(60))
 	time.Sleep(200 * time.Millisecond)
@@ -179,7 +179,7 @@ func TestGroupHasWhatIsGuaranteed(t *testing.T) {
 	require.InDelta(t, 60, with, 1.5)
 }
 
-// A program that forks all the while is moved whole, and comes back whole.
+// Make and Dissolve move all processes of a program that forks all the time.
 func TestGroupHasTheTree(t *testing.T) {
 	m := machine(t)
 	cmd := as("tree")
@@ -194,13 +194,13 @@ func TestGroupHasTheTree(t *testing.T) {
 	members := func(where string) {
 		t.Helper()
 		var tree []int
-		require.Eventually(t, func() bool { // one of the children begins its own when it likes
+		require.Eventually(t, func() bool { // one of the children starts its own child at any time
 			tree, err = Tree(pid)
 			return err != nil || len(tree) >= 4
 		}, time.Second, time.Millisecond)
 		require.NoError(t, err)
 		for _, p := range tree {
-			require.Eventually(t, func() bool { // one that ends may be in no group already
+			require.Eventually(t, func() bool { // an ending process may be in no group
 				at, err := m.of(p)
 				return err != nil || at == where
 			}, time.Second, time.Millisecond, "process %d is not in %s", p, where)
@@ -214,8 +214,8 @@ func TestGroupHasTheTree(t *testing.T) {
 	require.NoError(t, m.Dissolve(t.Context(), g), "twice")
 }
 
-// The lower of two ceilings around a process holds, whichever is set first, and the rest of
-// what is inside the outer one is there for others.
+// The lower of two ceilings around a process holds in either order of setting, and other processes may use the rest of
+// the outer ceiling.
 func TestGroupsWithinGroups(t *testing.T) {
 	m := machine(t)
 	cmd := as("nest")
@@ -238,7 +238,7 @@ func TestGroupsWithinGroups(t *testing.T) {
 	require.Contains(t, m.Members(og), inner)
 }
 
-// The group is below the one in which the process is, where others may have set something.
+// The new group is below the process's present group, where others may have set limits.
 func TestGroupBelowAnother(t *testing.T) {
 	m := machine(t)
 	if m.v2 && !m.offers(m.mount, "cgroup.subtree_control") {

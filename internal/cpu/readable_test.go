@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The service has a umask that shuts out others; programs in a group read its files all the same.
+// The service has a umask that excludes other users, and programs in a group can still read its files.
 func TestGroupsAreReadable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "group")
 	defer unix.Umask(unix.Umask(0o077))

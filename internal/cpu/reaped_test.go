@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What ended children have used is known by who waited for them.
+// The process that has waited for ended children knows their processor time.
 func TestReaped(t *testing.T) {
 	cmd := exec.Command("sh", "-c", `timeout 0.5 sh -c 'while :; do :; done'; echo ended; exec sleep 60`)
 	out, err := cmd.StdoutPipe()

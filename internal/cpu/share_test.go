@@ -23,7 +23,7 @@ func TestPriority(t *testing.T) {
 	require.Zero(t, Nice(0))
 	require.Equal(t, 19, Nice(LeastPower))
 	require.Equal(t, Share{Weight: OrdinaryWeight}, Priority(0))
-	require.EqualValues(t, 15, Priority(LeastPower).Weight) // the kernel's for nice 19
+	require.EqualValues(t, 15, Priority(LeastPower).Weight) // the kernel's weight for nice 19
 	for n := LeastPower; n < 0; n++ {
 		require.LessOrEqual(t, Priority(n).Weight, Priority(n+1).Weight)
 		require.Zero(t, Priority(n).SliceNS)

@@ -44,15 +44,15 @@ func TestRhythm(t *testing.T) {
 	}
 }
 
-// gaps is what a program does that only looks at the time, and what it prints.
+// gaps is the output of a program that only polls the clock.
 type gaps struct {
 	Share float64
-	// OnNS and OffNS are the medians of how long it ran and stood still.
+	// OnNS and OffNS are the medians of the times for which it ran and stood still.
 	OnNS, OffNS uint64
 	PerSec      float64
 }
 
-// lookAtTheTime prints what was seen of it, each second.
+// lookAtTheTime polls the clock, and prints the gaps that it saw, once a second.
 func lookAtTheTime() {
 	const still = 200 * time.Microsecond
 	out := json.NewEncoder(os.Stdout)
@@ -82,8 +82,8 @@ func lookAtTheTime() {
 	}
 }
 
-// Whole slots, alone and beside as many others as want all, and nothing stands still for good when
-// the driver is gone.
+// The slots are whole, both alone and beside many others that want all processor time. No group stands still for good
+// when the driver is gone.
 func TestSlotsAreKept(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestSlots, TestRhythm")
 	m := machine(t)
@@ -102,7 +102,7 @@ func TestSlotsAreKept(t *testing.T) {
 		}
 		return seen
 	}
-	last := 0 // that was set
+	last := 0 // the percentage that was set last
 	for _, others := range []int{0, 2 * Online()} {
 		for range others {
 			spinner(t, 1)
@@ -122,8 +122,8 @@ func TestSlotsAreKept(t *testing.T) {
 			require.NoError(t, m.Set(t.Context(), g, s))
 			require.NoError(t, d.keep(map[string]Share{g.Dir: s}))
 			var seen gaps
-			offBound := max(3e5, 0.08*float64(c.off)) // of skipped slots there are more, the fewer there are
-			for range 3 {                             // a machine that is busy for a second says nothing
+			offBound := max(3e5, 0.08*float64(c.off)) // with fewer slots a larger part of them is skipped
+			for range 3 {                             // a second on a busy machine shows nothing
 				seen = next(2)
 				t.Logf("n = %d beside %d: %.2f per cent, %.1f times a second %.3f ms on, %.3f off", c.n, others, seen.Share, seen.PerSec, float64(seen.OnNS)/1e6, float64(seen.OffNS)/1e6)
 				if math.Abs(seen.Share-float64(c.n)) < 1.5 && math.Abs(float64(seen.OnNS)-float64(c.on)) < 2e5 && math.Abs(float64(seen.OffNS)-float64(c.off)) < offBound {

@@ -13,7 +13,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// A shell that calculates is one thread, and a Go program several.
+// A shell that calculates has one thread, and a Go program has several.
 func TestStrict(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestStrictRunsAtOnce")
 	m := machine(t)
@@ -29,7 +29,7 @@ func TestStrict(t *testing.T) {
 		return err == nil && attr.Nice == 7
 	}, 5*time.Second, 10*time.Millisecond)
 	for range 2 * Online() {
-		made(t, m, spinner(t, 1), Share{Weight: 9548}) // as of nice -10
+		made(t, m, spinner(t, 1), Share{Weight: 9548}) // the weight of nice -10
 	}
 	was, err := m.PolicyOf(pid)
 	require.NoError(t, err)
@@ -51,7 +51,7 @@ func TestStrict(t *testing.T) {
 	require.Less(t, percent(t, pid, time.Second), 30.0, "it comes last again")
 }
 
-// A process that is out of its quota as it gets its deadline runs by that all the same.
+// A process that has used up its quota when it gets its deadline still runs by the deadline.
 func TestStrictRunsAtOnce(t *testing.T) {
 	m := machine(t)
 	pid := started(t, exec.Command("sh", "-c", "while :; do :; done"))

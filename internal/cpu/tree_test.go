@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Both ways find the same; a process that is not there has no tree.
+// Both functions find the same tree. A process that does not exist has no tree.
 func TestTree(t *testing.T) {
 	cmd := as("nest")
 	out, err := cmd.StdoutPipe()
