@@ -22,7 +22,7 @@ func TestActivity(t *testing.T) {
 	write("task/7/wchan", "futex_do_wait")
 	write("task/7/syscall", "202 0x1 0x80 0x0 0x0 0x0 0x0 0x7ffc 0x46\n")
 	write("task/8/status", "Name:\tnetnice\nState:\tD (disk sleep)\nvoluntary_ctxt_switches:\t3\n")
-	write("task/8/wchan", "0") // not for the caller
+	write("task/8/wchan", "0") // the caller may not know it
 	write("task/8/syscall", "running\n")
 	write("task/8/stack", "[<0>] rtnl_lock+0x15/0x20\n[<0>] rtnetlink_rcv_msg+0x1/0x2\n")
 	r := newResolver(t, Options{Proc: proc})
@@ -38,7 +38,7 @@ func TestActivity(t *testing.T) {
 	require.Error(t, err)
 }
 
-// The machine's own /proc has what is read.
+// The machine's own /proc has the files that Activity reads.
 func TestActivityOfThisProcess(t *testing.T) {
 	a, err := newResolver(t, Options{}).Activity(os.Getpid())
 	require.NoError(t, err)

@@ -24,7 +24,7 @@ func TestContainer(t *testing.T) {
 	for name, at := range map[string]string{"web": id("1"), "idle": id("2"), "twin": id("3")} {
 		write("docker/containers/"+at+"/config.v2.json", fmt.Sprintf(`{"ID":%q,"Name":"/%s","State":{}}`, at, name))
 	}
-	write("docker/containers/"+id("0")+"/config.v2.json", "{") // being written
+	write("docker/containers/"+id("0")+"/config.v2.json", "{") // a file that is being written
 	write("containers/storage/overlay-containers/containers.json",
 		fmt.Sprintf(`[{"id":%q,"names":["pod","also"]},{"id":%q,"names":["twin"]}]`, id("4"), id("5")))
 	write("nerdctl/1935db59/names/default/nerd", id("6"))
@@ -68,7 +68,7 @@ func TestContainer(t *testing.T) {
 	}
 }
 
-// Whoever may make cgroups names them as they like: what an engine of the machine's has made counts.
+// A user who may make cgroups names them freely, so only the cgroups of the machine's engines count.
 func TestContainerOfItsName(t *testing.T) {
 	mount, lib := t.TempDir(), t.TempDir()
 	id := func(c string) string { return strings.Repeat(c, 64) }

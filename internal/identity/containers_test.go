@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// engines is a machine with containers of several engines: what they have written down, and cgroups.
+// engines is a machine with containers of several engines: the engines' files, and the containers' cgroups.
 type engines struct {
 	t          *testing.T
 	mount, lib string
@@ -29,7 +29,7 @@ func newEngines(t *testing.T) engines {
 
 func idOf(digit string) string { return strings.Repeat(digit, 64) }
 
-// docker writes down a container as Docker does; dirs are folders of cgroups to make.
+// docker writes a container's file as Docker does.
 func (e engines) docker(digit, name string) {
 	e.t.Helper()
 	file := filepath.Join(e.lib, "docker/containers", idOf(digit), "config.v2.json")
@@ -71,13 +71,13 @@ func TestContainers(t *testing.T) {
 		require.NoError(t, err, "what is listed can be named")
 		require.Equal(t, c.Dir, res.Dir)
 	}
-	// Of the two that are called twin the one that runs has its id, and the other nothing that names it.
+	// Two containers are called twin. The running one is listed by its id, and no text identifies the other one.
 	require.Equal(t, []string{idOf("5")[:shortID], idOf("7")[:shortID], "box", "deb", "idle", "pod", "web"}, got)
 }
 
 func TestContainersOfUsers(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("only root gives folders away") // as TestContainerOfItsName does
+		t.Skip("only root gives folders away") // TestContainerOfItsName does the same
 	}
 	e := newEngines(t)
 	own := "/user.slice/libpod-" + idOf("8") + ".scope"
@@ -103,7 +103,7 @@ func TestContainerOf(t *testing.T) {
 		"/system.slice/cron.service": {},
 		"/":                          {},
 		"":                           {},
-		"/lxc.payload.gone":          {}, // of which nobody can tell who made it
+		"/lxc.payload.gone":          {}, // a missing folder has no known owner
 	} {
 		got := e.ContainerOf(cgroup)
 		if want.ID != "" || want.Names != nil {
@@ -114,7 +114,7 @@ func TestContainerOf(t *testing.T) {
 	}
 }
 
-// Names are looked up again after a while, and not each time.
+// The resolver looks names up again after a while, and not each time.
 func TestNamesOfContainersAreRemembered(t *testing.T) {
 	e := newEngines(t)
 	e.docker("1", "before")
@@ -123,13 +123,14 @@ func TestNamesOfContainersAreRemembered(t *testing.T) {
 	require.Equal(t, []string{"before"}, e.knownNames(idOf("1")))
 	e.known.names[idOf("1")] = namesUntil{names: []string{"before"}, until: time.Now().Add(-time.Nanosecond)}
 	require.Equal(t, []string{"after"}, e.knownNames(idOf("1")))
-	for i := range mostKnown + 1 { // what users have made up takes no more memory
+	for i := range mostKnown + 1 { // ids that users have made up take no more memory
 		e.knownNames(fmt.Sprint(i))
 	}
 	require.LessOrEqual(t, len(e.known.names), mostKnown)
 }
 
-// However many containers start, what the engines have written down of all is read once, until it changes.
+// The resolver reads an engine's list of all containers once, until the list changes, for any number of starting
+// containers.
 func TestListsOfEnginesAreReadOnce(t *testing.T) {
 	e := newEngines(t)
 	write := func(file, text string) string {
@@ -141,7 +142,7 @@ func TestListsOfEnginesAreReadOnce(t *testing.T) {
 	e.docker("1", "web")
 	other := filepath.Join(e.lib, "docker/containers", idOf("2"), "config.v2.json")
 	require.NoError(t, os.MkdirAll(filepath.Dir(other), 0o755))
-	require.NoError(t, unix.Mkfifo(other, 0o600)) // who reads it waits for ever
+	require.NoError(t, unix.Mkfifo(other, 0o600)) // a reader would wait for ever
 	store := write("containers/storage/overlay-containers/containers.json", fmt.Sprintf(`[{"id":%q,"names":["pod"]}]`, idOf("3")))
 	nerd := write("nerdctl/1935db59/names/default/nerd", idOf("4"))
 	time.Sleep(folderAge + storeAge)
@@ -151,7 +152,7 @@ func TestListsOfEnginesAreReadOnce(t *testing.T) {
 	first := e.listed.lists
 	require.Len(t, first, 2)
 	for _, list := range first {
-		list.names["mark"] = nil // that is not in what would be read again
+		list.names["mark"] = nil // the mark would be missing if the list were read again
 	}
 	require.Empty(t, e.namesOf(idOf("5")), "unknown to all")
 	marked := func(path string) bool { _, is := e.listed.lists[path].names["mark"]; return is }

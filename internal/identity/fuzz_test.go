@@ -17,10 +17,10 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// What users, container engines and files of the machine's put into what is read here. The kernel writes the rest of a
-// file of /proc, so these are files as it writes them, with any text where a user's is.
+// These tests put arbitrary texts into the places that users, container engines and the machine's files control. The
+// kernel writes the rest of a file of /proc, so the files have its format, with any text in the place of a user's.
 
-// until cuts a text before the first of these, and to a length.
+// until cuts a text before the first of these characters, and to a length.
 func until(text, marks string, most int) string {
 	if at := strings.IndexAny(text, marks); at >= 0 {
 		text = text[:at]
@@ -28,7 +28,7 @@ func until(text, marks string, most int) string {
 	return text[:min(len(text), most)]
 }
 
-// Whatever a program calls itself, and whatever the cgroup that it is in is called: it is the process that it is.
+// The resolved process is right for any name of a program, and for any name of its cgroup.
 func FuzzProcess(f *testing.F) {
 	for _, seed := range []struct{ comm, command, cgroup, exe string }{
 		{"rsync", "rsync\x00-a\x00/home/bob/photos\x00backup:\x00", "/user.slice/user-1000.slice/session-3.scope", "/usr/bin/rsync"},
@@ -65,7 +65,7 @@ func FuzzProcess(f *testing.F) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 		}
 		link := filepath.Join(dir, "exe")
-		_ = os.Remove(link) // not there at first
+		_ = os.Remove(link) // the link may not exist yet
 		require.NoError(t, os.Symlink(exe, link))
 
 		res, err := r.Resolve(t.Context(), PIDSubject(pid))
@@ -103,7 +103,7 @@ func FuzzProcess(f *testing.F) {
 // below reports whether a folder is in another one.
 func below(root, dir string) bool { return strings.HasPrefix(filepath.Clean(dir), root+"/") }
 
-// Whatever engines have written down: a name is refused, waits, or is a container's cgroup.
+// With any text in the engines' files, a name is refused, is pending, or resolves to a container's cgroup.
 func FuzzContainer(f *testing.F) {
 	id := func(c string) string { return strings.Repeat(c, 64) }
 	docker := fmt.Sprintf(`{"StreamConfig":{},"State":{"Running":true,"Pid":5012},"ID":%q,"Created":"2026-11-20T08:00:00.1Z","Managed":false,"Path":"nginx","Args":["-g"],"Config":{"Hostname":"1111","Labels":{}},"Name":"/web","Driver":"overlay2"}`, id("1"))
@@ -152,13 +152,13 @@ func FuzzContainer(f *testing.F) {
 		switch m := containerCgroup.FindStringSubmatch(base); {
 		case m == nil:
 			require.Contains(t, []string{"lxc.payload." + name, "machine-" + name + ".scope"}, base)
-		case !strings.HasPrefix(m[1], name): // then an engine says so
+		case !strings.HasPrefix(m[1], name): // then an engine's file has the name
 			require.True(t, slices.Contains(r.containersNamed(name), m[1]), "%s is no container that is called %s", base, name)
 		}
 	})
 }
 
-// Whatever the service manager answers: a unit's cgroup is below the root of all.
+// With any answer of the service manager, a unit's cgroup is below the root cgroup.
 func FuzzUnit(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"cron", "/system.slice/cron.service"},
@@ -194,7 +194,7 @@ func FuzzUnit(f *testing.F) {
 	})
 }
 
-// Whatever stands in the files of accounts: nobody is root there, and no id is two users'.
+// With any text in the files of accounts, no range contains root, and no id belongs to two users.
 func FuzzAccounts(f *testing.F) {
 	f.Add("root:x:0:0:root:/root:/bin/bash\nbob:x:1000:1000:Bob,,,:/home/bob:/bin/sh\n", "3000001:200000:65536\n3000002:100000:65536\nroot:300000:65536\n")
 	f.Add("a:x:1:1::relative:/bin/sh\nb:x:1:1:::\n::::::\n", "3000001:4294967294:2\n3000001:1:4294967295\n#:1:1\n::\n3000002:1:0")

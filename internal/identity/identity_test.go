@@ -155,7 +155,7 @@ func TestBadPIDs(t *testing.T) {
 		_, err := r.Resolve(t.Context(), api.Subject{Kind: api.KindPID, ID: id})
 		requireCode(t, api.CodeBadRequest, err)
 	}
-	_, err := resolve(t, r, "pid:4194305") // above the kernel's highest
+	_, err := resolve(t, r, "pid:4194305") // above the kernel's highest pid
 	requireCode(t, api.CodeNotFound, err)
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeProcess is a process as a folder below /proc shows it.
+// fakeProcess has the contents of a process's folder below /proc.
 type fakeProcess struct {
 	netns, uidMap string
 	exe, comm     string
@@ -38,7 +38,7 @@ func fakeProc(t *testing.T, processes map[int]fakeProcess) string {
 	return proc
 }
 
-// A container of a rootless engine, and who may hand connections to its ports over.
+// The cases are processes that may hand connections over to the ports of a rootless engine's container.
 func TestLoopbackRelay(t *testing.T) {
 	const (
 		rootless = "         0       1000          1\n         1     100000      65536\n"
@@ -87,7 +87,7 @@ func TestLoopbackRelay(t *testing.T) {
 	}
 }
 
-// Who is in the cgroup, too, is charged for what it sends outside.
+// The cgroup's limit also counts the traffic that a relay inside the cgroup sends outside.
 func TestRelayOfTheCgroupItself(t *testing.T) {
 	mount := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(mount, "cgroup.procs"), []byte("10\n20\n"), 0o644))

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What D-Bus tells of ExecStart begins with the path of the program.
+// The value of ExecStart on D-Bus begins with the path of the program.
 func TestFirstProgram(t *testing.T) {
 	command := []any{"/usr/bin/netnice", []string{"/usr/bin/netnice", "daemon"}, false, uint64(0), uint64(0), uint64(0), uint64(0), uint32(0), int32(0), int32(0)}
 	for _, commands := range []any{[][]any{command}, [][]any{command, {"/bin/true"}}} {

@@ -29,7 +29,7 @@ func TestSliceFolder(t *testing.T) {
 	}
 }
 
-// Whoever owns a cgroup names those inside it.
+// The owner of a cgroup names those inside it.
 func TestSystemNamed(t *testing.T) {
 	users := map[string]bool{"/user.slice/user-1.slice/user@1.service": true, "/machines/m": true}
 	for cgroup, want := range map[string]string{

@@ -12,8 +12,8 @@ import (
 	"github.com/netnice/netnice/internal/enforce"
 )
 
-// A directory's users are known by name and by number; one that does not answer is told from a user who is not there.
-// Who may start no process is answered from what is known.
+// The resolver finds a directory's users by name and by number. It distinguishes a directory that does not answer from
+// a user that does not exist. A caller who may start no process gets answers only from known accounts.
 func TestUsersOfADirectory(t *testing.T) {
 	dir := t.TempDir()
 	getent, none := filepath.Join(dir, "getent"), filepath.Join(dir, "none")
