@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A rule of the administrator's has a file of its own, whatever the program is called.
+// An administrator's new rule gets a file of its own, for any name of the program.
 func TestAddToSystem(t *testing.T) {
 	for program, file := range map[string]string{
 		"curl":          "always-curl.toml",
@@ -52,8 +52,8 @@ func TestFilesOfProgramsDiffer(t *testing.T) {
 	}
 }
 
-// A file where the rule would be is left alone, also if it has no rule for the program. A rule for a part of the
-// program's traffic is not in the way.
+// AddToSystem does not change an existing file of the rule's name, also if it has no rule for the program. A rule for a
+// part of the program's traffic does not conflict.
 func TestAddToSystemBesideOthers(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "netnice.toml"), "[[rule]]\nprogram = 'curl'\nto = '10.0.0.0/8'\nup = '1MB/s'\n")
@@ -68,7 +68,7 @@ func TestAddToSystemBesideOthers(t *testing.T) {
 	require.Equal(t, ExistsError{Program: "curl", File: path}, *there)
 }
 
-// A user's own file gets the rule at its end, and stays within what one user may have.
+// A user's own file gets the rule at its end, and stays within the bounds of a user's file.
 func TestAddToUser(t *testing.T) {
 	home := t.TempDir()
 	path := filepath.Join(home, OfUser)
@@ -99,7 +99,7 @@ func TestAddToUser(t *testing.T) {
 	require.ErrorContains(t, err, "symbolic link")
 }
 
-// A mistake in the new rule is told as one, without a place in a file; a rule that only the administrator may add is
+// A mistake in the new rule is reported without a position in a file. A rule that only the administrator may add is
 // denied to others.
 func TestDraftMistakes(t *testing.T) {
 	var mistake *DraftError
@@ -120,8 +120,8 @@ func TestDraftMistakes(t *testing.T) {
 	require.False(t, mistake.Denied)
 }
 
-// What the daemon would not read is not added to: files and folders of others, or that others may write, and pipes,
-// for which nobody waits.
+// A rule is not added to files that the daemon would not read: files and folders that belong to others or that others
+// may write, and pipes. Nobody waits for a pipe.
 func TestAddToUntrusted(t *testing.T) {
 	draft := Draft{Name: "curl", Program: "curl", Up: "1MB/s"}
 	dir := filepath.Join(t.TempDir(), "netnice")
@@ -155,7 +155,7 @@ func TestAddToUntrusted(t *testing.T) {
 	require.ErrorContains(t, err, "no regular file")
 }
 
-// Rules of other patterns that may match the same programs are named, with which of them holds.
+// The notes name rules of other patterns that may match the same programs, and say which rule holds.
 func TestAddNotesOverlaps(t *testing.T) {
 	rule := func(program string) string { return "[[rule]]\nprogram = '" + program + "'\nup = '1MB/s'\n" }
 	dir := t.TempDir()

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// slowlyReaches is what to means, said another way.
+// slowlyReaches is a slow model of the meaning of the key to.
 func slowlyReaches(r *Rule, a netip.Addr, port uint16, protocol Protocol) bool {
 	longest, except := -1, false
 	for _, one := range r.reaches() {
@@ -29,7 +29,7 @@ func slowlyReaches(r *Rule, a netip.Addr, port uint16, protocol Protocol) bool {
 	return longest >= 0 && !except && held && (r.protocol == "" || r.protocol == protocol)
 }
 
-// lookup is what the kernel side does: IPv4 among IPv6.
+// lookup models the kernel side, which looks IPv4 addresses up as IPv6 ones.
 func lookup(list []Destination, a netip.Addr, port uint16, protocol Protocol) *Rule {
 	var best *Destination
 	length := -1

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// process is Facts that are given.
+// process implements Facts with given values.
 type process struct {
 	program, parent Program
 	uid             uint32
@@ -64,7 +64,7 @@ func TestConditions(t *testing.T) {
 		{"program = '/usr/bin/scp'", scp, ""},
 		{"program = '/bin/scp'", scp, "program"},
 		{"program = '/usr/*/scp'", scp, ""},
-		{"program = '/*/scp'", scp, "program"}, // * goes over no slash
+		{"program = '/*/scp'", scp, "program"}, // * matches no slash
 		{"program = ['x', 'scp']", scp, ""},
 		{"program = 'backup-of-everything'", script, ""},
 		{"program = 'backup-of-every'", script, ""},
@@ -94,7 +94,7 @@ func TestConditions(t *testing.T) {
 	} {
 		r := parse(t, "[[rule]]\nup = '1MB/s'\n"+c.condition)[0]
 		require.Equal(t, c.want, r.Differs(c.of, noon), "%s of %+v", c.condition, c.of)
-		// The index finds what a look at each rule finds.
+		// The index finds the same rules as a comparison with each rule.
 		require.Equal(t, c.want == "", len(held(Compile([]*Rule{r}).Match(c.of, noon))) == 1, "%s of %+v", c.condition, c.of)
 	}
 }
@@ -253,7 +253,7 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// The phase is another whenever a rule begins or ceases to hold, and only then.
+// The phase changes when a rule begins or ceases to hold, and only then.
 func TestPhase(t *testing.T) {
 	place, err := time.LoadLocation("Europe/Berlin") // its clocks change on 25 October
 	require.NoError(t, err)
@@ -298,7 +298,7 @@ func TestKey(t *testing.T) {
 	require.NotEqual(t, a, key("[[rule]]\nprogram = 'x'\nup = '1MB/s'\nshare = 'all'"))
 }
 
-// A thousand rules of programs, users, patterns and command lines.
+// manyRules returns n rules for programs, users, patterns and command lines.
 func manyRules(t testing.TB, n int) *Set {
 	var text strings.Builder
 	for i := range n {
@@ -328,7 +328,7 @@ func BenchmarkMatch1000(b *testing.B) {
 	}
 }
 
-// Stars without question marks are looked for piece by piece, with the same result.
+// A pattern with stars and without question marks is matched piece by piece, with the same result.
 func TestCommandPatterns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pattern := rapid.StringMatching(`[ab*]{0,6}`).Draw(t, "pattern")

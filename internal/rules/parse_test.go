@@ -157,7 +157,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// All problems are told at once, in the order of the file.
+// Parse reports all problems at once, in the order of the file.
 func TestProblemsAreAllTold(t *testing.T) {
 	_, err := Parse("f", []byte("[[rule]]\nspeed = 1\nup = 'x'\n\n[[rule]]\nname = 'a'\nprogram = 'a'\nup = '1MB/s'\n[[rule]]\nname = 'a'\nprogram = 'b'\nup = '1MB/s'\n"), system)
 	var problems Problems
@@ -181,7 +181,7 @@ func TestUsersOwnFile(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Guarantees, of what is sent and received, are the administrator's.
+// Only the administrator may set guarantees for sent and received traffic.
 func TestGuarantees(t *testing.T) {
 	text := []byte("[[rule]]\nprogram = 'x'\nmin = '1MB/s'\nmin_down = '2MB/s'")
 	list, err := Parse("f", text, system)
@@ -192,7 +192,7 @@ func TestGuarantees(t *testing.T) {
 	require.ErrorContains(t, err, "f:4:1: only the administrator may guarantee")
 }
 
-// What a user's own file may cost the daemon is bounded.
+// The cost of a user's own file to the daemon is bounded.
 func TestUsersOwnFileIsBounded(t *testing.T) {
 	mine := Context{OfUser: true, LookupUser: users}
 	for text, want := range map[string]string{
@@ -205,7 +205,7 @@ func TestUsersOwnFileIsBounded(t *testing.T) {
 		_, err := Parse("f", []byte(text), mine)
 		require.ErrorContains(t, err, want)
 	}
-	// The worst that may be in it, for the longest command line that is read.
+	// These are the most expensive rules that a file may have, for the longest command line that is read.
 	worst := Compile(parseAs(t, mine, strings.Repeat("[[rule]]\nalso=true\nup='1MB/s'\ncommand='*"+strings.Repeat("?", 125)+"b*'\n", MaxUserRules)))
 	p := facts()[0]
 	p.command = strings.Repeat("a", 4096)
@@ -225,7 +225,7 @@ func parseAs(t *testing.T, in Context, text string) []*Rule {
 // slowly is the model of command.matches.
 func slowly(pattern, line string) bool {
 	l := []rune(line)
-	reach := make([]bool, len(l)+1) // of the pattern so far
+	reach := make([]bool, len(l)+1) // lengths of l that the pattern so far matches
 	reach[0] = true
 	for _, c := range pattern {
 		next := make([]bool, len(l)+1)
@@ -242,7 +242,7 @@ func slowly(pattern, line string) bool {
 	return reach[len(l)]
 }
 
-// What is no TOML, or no rules, is an error of the file's, whatever it is.
+// Any text that is no TOML, or no rules, gives an error about the file.
 func FuzzParse(f *testing.F) {
 	f.Add("[[rule]]\nprogram = 'x'\nup = '1MB/s'\n", "x")
 	f.Add("[[rule]]\nname=\"a\"\nprogram=[\"a\",\"/b/*\"]\nuser=1000\ntime=\"22:00-06:00\"\ndays=\"sat-mon\"\ntotal=\"3mbit\"\nalso=true\nshare=\"all\"", "")
@@ -292,7 +292,7 @@ adapt = "30%"
 			at := time.Date(2026, 11, 22, 23, 30, 0, 0, time.UTC)
 			own := facts()[0]
 			own.command = line
-			named := runs("/tmp/" + line) // by its user, as its cgroup
+			named := runs("/tmp/" + line) // a user controls this path, and the cgroup
 			named.cgroup = "/user.slice/" + line
 			for _, p := range append(facts(), own, named) {
 				holding, destined := s.Match(p, at)
@@ -331,7 +331,7 @@ func TestManPage(t *testing.T) {
 	}
 }
 
-// Rates that people may read otherwise are in force, and noted where they stand.
+// Rates that people may read in another way are in force, and have a note with their position.
 func TestNotedRates(t *testing.T) {
 	list := parse(t, "[[rule]]\nprogram = 'x'\nup = '10M'\ndown = '1B/s'\nmin = '1B/s'\n[[rule]]\nprogram = 'y'\nup = '10MB/s'\n")
 	require.Equal(t, Problems{

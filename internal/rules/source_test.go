@@ -41,7 +41,7 @@ func TestLoadSystem(t *testing.T) {
 	require.NotEqual(t, none, before)
 	require.Equal(t, before, SystemStamp(dir))
 
-	// A bad file among good ones: no rule at all, and the file is named.
+	// With a bad file among good ones no rule counts, and the error names the file.
 	write(t, filepath.Join(dir, "conf.d/20-b.toml"), "[[rule]]\nup = 3")
 	require.NotEqual(t, before, SystemStamp(dir))
 	list, err = LoadSystem(dir, me(), users)
@@ -49,7 +49,7 @@ func TestLoadSystem(t *testing.T) {
 	require.Empty(t, list)
 	write(t, filepath.Join(dir, "conf.d/20-b.toml"), one)
 
-	// Rights.
+	// The rights of files and folders are checked.
 	require.NoError(t, os.Chmod(main, 0o664))
 	_, err = LoadSystem(dir, me(), users)
 	require.ErrorContains(t, err, "others than its owner may write it")
@@ -61,7 +61,7 @@ func TestLoadSystem(t *testing.T) {
 	_, err = LoadSystem(dir, me()+1, users)
 	require.ErrorContains(t, err, "it belongs to uid")
 
-	// Neither a pipe that nobody writes to nor a folder is waited for or read.
+	// The loader neither waits for a pipe without a writer nor reads a folder.
 	require.NoError(t, os.Remove(main))
 	require.NoError(t, unix.Mkfifo(main, 0o644))
 	_, err = LoadSystem(dir, me(), users)
@@ -90,7 +90,7 @@ func TestLoadUser(t *testing.T) {
 	_, err = LoadUser(home, me())
 	require.ErrorContains(t, err, "others than its owner")
 
-	// A secret to which a link leads is not read, and no word of it told.
+	// The loader does not read a secret behind a link, and the error contains no word of it.
 	secret := filepath.Join(t.TempDir(), "secret")
 	write(t, secret, "hush = 'hush'")
 	require.NoError(t, os.Remove(path))
