@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A refusal by the kernel is told through what sums the attempts up; silence alone is no refusal.
+// The error that sums up the attempts also reports a refusal by the kernel. Silence alone is no refusal.
 func TestUnreachableDenied(t *testing.T) {
 	denied := &UnreachableError{"192.0.2.7", []Attempt{{UDP, ErrSilent}, {Timestamp, &deniedError{syscall.EPERM}}, {Echo, &deniedError{syscall.EPERM}}}}
 	for _, want := range []error{ErrSilent, ErrDenied, syscall.EPERM} {

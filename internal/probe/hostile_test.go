@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// offline is a prober without a socket, for what concerns only what it believes.
+// offline returns a prober without a socket, for tests of the answers that it accepts.
 func offline(kind Kind, v6 bool) *Prober {
 	p := &Prober{
 		cfg: Config{Kind: kind, Timeout: time.Minute}, v6: v6, socket: &socket{raw: true}, id: 77,
@@ -18,7 +18,7 @@ func offline(kind Kind, v6 bool) *Prober {
 	return p
 }
 
-// answerTo makes what an honest host would send back to a request, as the socket shows it.
+// answerTo makes the answer of an honest host to a request, in the form that the socket delivers.
 func answerTo(kind Kind, v6 bool, request []byte) []byte {
 	b := append([]byte(nil), request...)
 	switch {
@@ -60,9 +60,9 @@ func TestOnlyHonestAnswersCount(t *testing.T) {
 			f := p.match(a, err, nowNS())
 			return f != nil
 		}
-		// every bit of an answer that says who it is for
+		// The test flips every bit of an answer that identifies its request.
 		first := answers[0]
-		whole := MinSize(k.kind, k.v6) // with the headers that the socket does not show
+		whole := MinSize(k.kind, k.v6) // includes the headers that the socket does not deliver
 		if k.v6 || k.kind == UDP {
 			whole -= headers(k.kind, k.v6, 0)
 		}
@@ -87,7 +87,7 @@ func TestOnlyHonestAnswersCount(t *testing.T) {
 		if len(seen) < 8 {
 			t.Errorf("%s: only bytes %v of an answer say who it is for", k.kind, seen)
 		}
-		// reordered, and each twice
+		// The answers come in another order, and each comes twice.
 		for i := len(answers) - 1; i >= 0; i-- {
 			if !take(answers[i]) {
 				t.Errorf("%s: the answer to %d was refused", k.kind, i)
@@ -105,7 +105,7 @@ func TestOnlyHonestAnswersCount(t *testing.T) {
 func TestLateAnswersAreRefused(t *testing.T) {
 	p := offline(Echo, false)
 	p.cfg.Timeout = 0
-	lost := make(chan bool, 2) // by the timer, or by what is called here
+	lost := make(chan bool, 2) // the sender is the timer, or the call below
 	_, packet, err := p.prepare(100, 0, func(r Reply) { lost <- r.Lost })
 	if err != nil {
 		t.Fatal(err)

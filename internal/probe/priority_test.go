@@ -9,7 +9,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// The thread is as it was afterwards.
+// The thread has its former priority afterwards.
 func TestPriorityIsPutBack(t *testing.T) {
 	testutil.RequireRoot(t)
 	runtime.LockOSThread()

@@ -12,7 +12,7 @@ import (
 	"github.com/netnice/netnice/internal/testutil/relay"
 )
 
-// reflector serves in B until the test ends.
+// reflector starts a reflector in B that serves until the test ends.
 func reflector(t *testing.T, p *testutil.Pair, v6 bool) netip.AddrPort {
 	t.Helper()
 	at := netip.AddrPortFrom(p.B4, 0)

@@ -48,7 +48,7 @@ func TestNobodyAnswers(t *testing.T) {
 	cfg := probe.Config{To: p.B4, Port: probe.DefaultPort, Namespace: p.A.Path(), Timeout: 20 * time.Second}
 	begin := time.Now()
 	_, err := probe.Reach(t.Context(), cfg, []probe.Kind{probe.UDP, probe.Timestamp, probe.Echo})
-	if d := time.Since(begin); d < 7*time.Second || d > 12*time.Second { // it may be that they are only late
+	if d := time.Since(begin); d < 7*time.Second || d > 12*time.Second { // before that, answers might only be late
 		t.Errorf("it took %v", d)
 	}
 	var silent *probe.UnreachableError
@@ -65,8 +65,8 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// Behind a queue of four seconds a host is not silent, and one that answers nothing else by then is not
-// waited for.
+// A host behind a queue of four seconds is not silent. Reach does not wait longer for a kind that has no answer by
+// then.
 func TestReachWaits(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestReachEnds")
 	t.Parallel()
@@ -91,7 +91,7 @@ func TestReachWaits(t *testing.T) {
 	}
 }
 
-// Who waits for an answer can be told to end.
+// A caller that waits for an answer can be cancelled.
 func TestReachEnds(t *testing.T) {
 	p := testutil.MustDistantPair(t, relay.Config{BtoA: relay.Path{Loss: 1}})
 	cfg := probe.Config{To: p.B4, Port: probe.DefaultPort, Namespace: p.A.Path(), Timeout: 20 * time.Second}
@@ -104,7 +104,7 @@ func TestReachEnds(t *testing.T) {
 	}
 }
 
-// Each kind of packet, over a path of 20 Mbit/s and 10 ms.
+// The test measures with each kind of packet, over a path of 20 Mbit/s and 10 ms.
 func TestMeasure(t *testing.T) {
 	const rate = 2_500_000
 	path := relay.Path{Delay: 5 * time.Millisecond, Rate: rate}
@@ -189,7 +189,7 @@ func TestMeasureInFragments(t *testing.T) {
 	}
 }
 
-// What a connection that runs already says: its rate through a path of 20 Mbit/s.
+// Connections reports the rate of a running connection through a path of 20 Mbit/s.
 func TestConnections(t *testing.T) {
 	const rate = 2_500_000
 	p := testutil.MustDistantPair(t, relay.Config{AtoB: relay.Path{Delay: 5 * time.Millisecond, Rate: rate}, BtoA: relay.Path{Delay: 5 * time.Millisecond}})

@@ -11,14 +11,14 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// A bucket of three packets with room for hardly more behind it, as in the paper on topp: the rate, or that
-// it is not known.
+// The path has a bucket of three packets with room for hardly more behind it, as in the paper on topp. The result is
+// the right rate, or an error that the rate is not known.
 func TestShallowBucket(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestShallowQueue, TestMeasure")
 	t.Parallel()
 	for _, c := range testutil.Subset([]struct {
 		bytesPerSec float64
-		wait        time.Duration // for which there is room in the queue
+		wait        time.Duration // the length of the queue
 	}{
 		{3500, 50 * time.Millisecond},
 		{3500, 5 * time.Millisecond},

@@ -13,21 +13,21 @@ import (
 
 // simulated is a path with a token bucket and others' traffic, in its own time.
 type simulated struct {
-	rate     float64 // of the bottleneck, bytes/s
+	rate     float64 // the bottleneck's rate, bytes/s
 	burst    float64 // the bucket's depth, bytes
-	buffer   float64 // of the queue, bytes
-	line     float64 // how fast we send at most, bytes/s
-	divided  float64 // and in fragments, 0: they do not pass
-	others   float64 // bytes/s
+	buffer   float64 // the queue's size, bytes
+	line     float64 // our highest sending rate, bytes/s
+	divided  float64 // the same in fragments, 0 = fragments do not pass
+	others   float64 // rate of other traffic, bytes/s
 	poisson  bool
 	random   *rand.Rand
 	clock    float64 // seconds
 	tokens   float64
-	filled   float64 // when tokens were counted
-	free     float64 // when the queue is empty
-	upcoming float64 // the others' next packet
+	filled   float64 // time of the last count of tokens
+	free     float64 // time at which the queue is empty
+	upcoming float64 // time of the others' next packet
 	dropped  int
-	sent     float64 // bytes of ours
+	sent     float64 // our bytes
 }
 
 const simulatedDelay = 0.005
@@ -51,7 +51,7 @@ func (s *simulated) arrive(at, size float64) float64 {
 	return leave
 }
 
-// until has the others' packets arrive up to a time.
+// until makes the others' packets arrive up to a time.
 func (s *simulated) until(at float64) {
 	const size = 1500
 	for s.others > 0 && s.upcoming <= at {
@@ -123,7 +123,7 @@ func measured(t *testing.T, s *simulated) Result {
 	return m.result
 }
 
-// Every rate and bucket of bench-probe, without the noise of a machine.
+// The cases are every rate and bucket of bench-probe, without the noise of a machine.
 func TestCapacity(t *testing.T) {
 	for _, rate := range []float64{3500, 125_000, 1_250_000, 12_500_000, 125_000_000} {
 		for _, burst := range []float64{1600, 4750, 16 << 10, 64 << 10} {
@@ -169,7 +169,7 @@ func TestAvailable(t *testing.T) {
 	}
 }
 
-// A path that is faster than we send has no capacity that could be told.
+// The capacity of a path that is faster than we send cannot be measured.
 func TestNoBottleneck(t *testing.T) {
 	r := measured(t, &simulated{rate: 1e10, burst: 1 << 20, buffer: 1e9, line: 1e8})
 	if !r.Capacity.AtLeast || r.Capacity.BytesPerSec > 1.01e8 || r.Capacity.BytesPerSec < 0.5e8 {
@@ -180,7 +180,7 @@ func TestNoBottleneck(t *testing.T) {
 	}
 }
 
-// Where single packets are sent too slowly, those in fragments tell.
+// Where single packets are sent too slowly, packets in fragments show the capacity.
 func TestInFragments(t *testing.T) {
 	for _, others := range []float64{0, 0.5} {
 		s := &simulated{rate: 125e6, burst: 64 << 10, buffer: 125e5, line: 0.9 * 125e6, divided: 3 * 125e6, others: others * 125e6, poisson: true}
@@ -197,7 +197,7 @@ func TestInFragments(t *testing.T) {
 	}
 }
 
-// What probing uses, trains and pauses together, is no more than the share.
+// Probing uses no more than the share, over trains and pauses together.
 func TestShareIsKept(t *testing.T) {
 	for _, share := range []float64{0.1, 0.5} {
 		s := &simulated{rate: 1_250_000, burst: 3000, buffer: 1e9, line: 1e9}
@@ -206,14 +206,14 @@ func TestShareIsKept(t *testing.T) {
 		if err := m.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		last := float64(64 * 1500) // whose pause is not waited for
+		last := float64(64 * 1500) // the measurement ends without the pause after this train
 		if used := (s.sent - last) / s.clock / s.rate; used > 1.2*share {
 			t.Errorf("%.3f of the path was used, %g was allowed", used, share)
 		}
 	}
 }
 
-// Short buffers lose packets of trains; a rate comes out all the same.
+// Short buffers lose packets of trains, and the measurement still finds the rate.
 func TestShortQueue(t *testing.T) {
 	r := measured(t, &simulated{rate: 1_250_000, burst: 1600, buffer: 12_000, line: 1e9})
 	if e := r.Capacity.BytesPerSec/1_250_000 - 1; math.Abs(e) > 0.02 || r.Lost == 0 {
@@ -221,8 +221,8 @@ func TestShortQueue(t *testing.T) {
 	}
 }
 
-// A queue with room for a few packets, behind a bucket of three or of one: the rate is told, or that it is not known, and
-// never a bound that is wrong.
+// The queue has room for a few packets, behind a bucket of three packets or of one. The measurement reports the rate, or
+// that the rate is not known, and never a wrong bound.
 func TestShallowQueue(t *testing.T) {
 	for _, rate := range []float64{3500, 25_000, 125_000, 1_250_000, 12_500_000} {
 		for _, burst := range []float64{1600, 4750, 10 * 1514} {
