@@ -80,8 +80,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// slowly is what limits mean: of those that have the address the one with the longest
-// prefix, then for fewer ports, then for one protocol; then the files'.
+// slowly is a slow model of the meaning of limits. Among those that contain the address, the one with the longest
+// prefix holds, then the one for fewer ports, then the one for one protocol. The files' rules come last.
 func slowly(limits []Limit, a netip.Addr, port uint16) (best uint32) {
 	bestBits, bestPorts, bestOne := -1, 0, false
 	for _, l := range limits {
@@ -108,7 +108,7 @@ func slowly(limits []Limit, a netip.Addr, port uint16) (best uint32) {
 	return best
 }
 
-// lookup is what the kernel side does.
+// lookup models the kernel side.
 func lookup(list []enforce.DestinationPrefix, a netip.Addr, port uint16) uint32 {
 	var best *enforce.DestinationPrefix
 	length := -1

@@ -27,7 +27,7 @@ func TestReadList(t *testing.T) {
 	}, mistakes)
 }
 
-// Whatever a user's file lists: each line is a mistake, or a prefix as it is kept, which reads back as it is.
+// Each line of any file is a mistake, or a prefix in its canonical form, which is read back unchanged.
 func FuzzReadList(f *testing.F) {
 	f.Add("# ours\n10.0.0.0/8 # inside\n\n2001:db8::/32\r\n10.0.0.0/8\n192.0.2.7\n")
 	f.Add("::ffff:10.0.0.0/104\n::ffff:0:0/96\n0.0.0.0/0\n::/0\nfe80::1%eth0\n010.0.0.1\n10.0.0.1/8\n/8\n")
@@ -74,8 +74,8 @@ func TestParseList(t *testing.T) {
 	require.NoError(t, ListPath("/etc/lan.txt"))
 }
 
-// A hundred thousand prefixes are compiled in a time that a command may take, whatever
-// else there is.
+// A hundred thousand prefixes are compiled in a time that a command may take, beside any
+// other limits.
 func TestCompileMany(t *testing.T) {
 	l := Limit{Selector: Selector{Prefixes: everywhere()}, Rule: 1}
 	for i := range 100_000 {

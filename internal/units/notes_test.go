@@ -37,7 +37,7 @@ func TestLowRateNote(t *testing.T) {
 	}
 }
 
-// What a note proposes is a rate, or following it would only lead to an error.
+// The proposal of a note is a valid rate; otherwise following it would only lead to an error.
 func TestNotesProposeRates(t *testing.T) {
 	proposed := regexp.MustCompile(`(?:for bits|did you mean) ([^ ?]+)`)
 	rapid.Check(t, func(t *rapid.T) {

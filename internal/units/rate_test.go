@@ -148,7 +148,7 @@ func TestParseRateAnyText(t *testing.T) {
 	})
 }
 
-// Whatever is written is a rate, or an error with a remedy; what a rate is printed as is
+// Any text is a rate, or an error with a remedy. The printed form of a rate is read back as
 // the same rate.
 func FuzzParseRate(f *testing.F) {
 	for _, seed := range []string{"10mbit", "1.5 GB/s", "512K", "10%", "-1", "1e9", "kbps", "9223372036854775807B/s", "0.0001bit", "1,5MB/s", "1Ki/sec"} {
