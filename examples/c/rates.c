@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sets rates and reads them back: of sockets, of this process, of this user.
+ * Sets the rates of sockets, of this process and of this user, and reads them back.
  *
  *	cc -I../../include -o rates rates.c
  *	./rates tcp4:send:8:1000000 accepted6:receive:8:500000 process:total:8:2000000

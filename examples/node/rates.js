@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // SPDX-License-Identifier: Apache-2.0
 
-// Sets rates and reads them back: of sockets, of this process, of this user.
+// Sets the rates of sockets, of this process and of this user, and reads them back.
 //
 //   cc -shared -fPIC -I/usr/include/node -o sockopt.node sockopt.c
 //   node rates.js tcp4:send:8:1000000 accepted6:receive:8:500000 process:total:8:2000000

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * setsockopt and getsockopt for Node, whose library has neither: by Node-API,
- * so it fits every release.
+ * setsockopt and getsockopt for Node, whose library has neither. The module uses
+ * Node-API, so it fits every release.
  *
  *	cc -shared -fPIC -I/usr/include/node -o sockopt.node sockopt.c
  *
