@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The law knows only the upper part of a TCP queue that was never shorter than 28 ms. That part is less
+// The law knows only the upper part of a TCP queue that was never shorter than 28 ms. This upper part is less
 // than half of the aim while little is sent. The bytes that the law holds back would empty the queue, so
 // others fill it. The figures are from 100 Mbit/s beside cubic. The test also has the case of a queue that does become
 // empty.

@@ -64,7 +64,7 @@ const (
 	// senders fill it.
 	pressing = 0.6
 	// lossy is the part of the probes that is lost where the senders that fill the queue do not yield to the
-	// share. The same part tells that more is sent than the path carries, whatever the delay seems to be.
+	// share. At any delay, the same part tells that more is sent than the path carries.
 	lossy = 0.12
 	// lossyShort replaces lossy where fewer than fewPackets wait.
 	lossyShort, fewPackets = 0.25, 6
@@ -119,7 +119,7 @@ type Law struct {
 	shareEnded      time.Duration // never = not yet, or it was a mistake
 	retryAt         time.Duration // earliest time at which the law may doubt the share again
 	patience        time.Duration
-	average, raised float64 // of yielding traffic in share mode: bytes/s, and the rate as a multiple of the share
+	average, raised float64 // yielding traffic in share mode: its bytes/s, and its rate as a multiple of the share
 }
 
 // New returns a law that begins with cfg.Start.

@@ -72,8 +72,8 @@ func (l *Law) dark() bool {
 }
 
 // keepDark lowers the rate while no probe comes back. The path may be down, or hide probes that it did not hide
-// before, or this traffic itself may leave no room for them. So the rate is at most half of the rate at the latest
-// answer.
+// before, or this traffic itself may leave no room for them. Therefore the rate is at most half of the rate at the
+// latest answer.
 func (l *Law) keepDark() {
 	l.rate = min(l.rate, max(l.answered/2, l.cfg.Least))
 	l.available = l.rate

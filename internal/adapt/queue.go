@@ -106,7 +106,7 @@ func (l *Law) steer(dt time.Duration) {
 	if l.queue > l.aim()*3/2 {
 		through *= 1 - l.lossRate()
 	}
-	// The path carries at least the bytes that come through, whatever the pairs say. A pair with packets of other
+	// The path carries at least the bytes that come through, also if the pairs show less. A pair with packets of other
 	// senders in between shows too low a capacity.
 	if l.capacity > 0 && l.drift < 0.05 {
 		l.capacity = max(l.capacity, 0.98*through/(1+max(l.drift, 0)))

@@ -24,7 +24,7 @@ var ErrNoGate = errors.New("what is sent does not wait where it could be held")
 
 // A short queue has room for few packets, and other senders fill it: each sends a packet for each acknowledged one.
 // A sender that goes by a rate comes too late, because others have taken the slot that its last packet freed.
-// So this sender has a window: it sends a packet for each of its own that has left the path. A probe right
+// Therefore this sender has a window: it sends a packet for each of its own that has left the path. A probe right
 // behind each packet reports that. The size of the window decides which part of the queue, and so of the path, this
 // sender has. An additional packet finds the queue full most times, so the window tries one seldom, or when the
 // queue is shorter.
@@ -104,7 +104,7 @@ type mark struct {
 	before *mark         // nil = the bytes in between are not known
 }
 
-// packetsOf returns the share in packets: of the path's queue and of the packets in flight.
+// packetsOf returns the share of the path's queue and of the packets in flight, in packets.
 func packetsOf(share float64, rtt time.Duration) float64 { return share * rtt.Seconds() / packet }
 
 // windowFor returns the window nearest to packetsOf, at least one packet.

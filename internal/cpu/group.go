@@ -113,7 +113,7 @@ func MakeReadable(dir string) error {
 	return os.Chmod(dir, mode)
 }
 
-// enable switches the controller on in a folder of version 2. That fails where other controllers need domain groups,
+// enable switches the controller on in a folder of version 2. It fails where other controllers need domain groups,
 // or where the parent does not offer the controller.
 func (m *Machine) enable(g Group) error {
 	parent := filepath.Dir(g.Dir)

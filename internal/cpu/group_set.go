@@ -84,7 +84,7 @@ func (m *Machine) set(g Group, s Share) error {
 	return nil
 }
 
-// tighter reports whether a group of version 1, or one of its ancestors, has a ceiling that is no higher than s.
+// tighter reports whether a group of version 1, or one of its ancestors, has a ceiling as low as s, or lower.
 func (m *Machine) tighter(dir string, s Share) bool {
 	for ; strings.HasPrefix(dir, m.mount); dir = filepath.Dir(dir) {
 		quota, err1 := number(dir, "cpu.cfs_quota_us")

@@ -54,15 +54,16 @@ func Ceiling(percent int) (s Share) {
 	return Share{SliceNS: uint64(slice), PeriodNS: uint64(period), Weight: OrdinaryWeight}
 }
 
-// LeastSlot is the kernel's least quota, MostSlot a hundredth of its longest period.
+// LeastSlot is the kernel's least quota, MostSlot a hundredth of its longest period: one per cent has a period of 100
+// slots.
 const (
 	LeastSlot = time.Millisecond
 	MostSlot  = 10 * time.Millisecond
 )
 
 // Slots returns percent of one processor, 1 to MostPower, in slots (tender, 2.1.2) that are as even as possible.
-// Below 50 per cent the group runs for one slot and then stands still for 100/percent - 1 slots. From 50 per cent on
-// it runs for percent/(100 - percent) slots and stands still for one.
+// Below 50 per cent the group runs for one slot and then stands still for 100/percent - 1 slots. At 50 per cent and
+// more it runs for percent/(100 - percent) slots and stands still for one.
 func Slots(percent int, slot time.Duration) Share {
 	s := Share{Weight: OrdinaryWeight, Exact: true}
 	switch {

@@ -13,7 +13,7 @@ type Limit struct {
 	Selector
 	Listed []netip.Prefix // the prefixes of its file
 	Rule   uint32
-	Rank   int // of limits for the same traffic, the lowest rank is tried first
+	Rank   int // order among limits for the same traffic, the lowest first
 }
 
 // Compile lists the prefixes of an owner's limits (book is the owner's rule set), and those of its files' rules.

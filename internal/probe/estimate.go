@@ -208,7 +208,7 @@ func (t Train) trend(first int, offered, capacity float64, base int64) trend {
 }
 
 // beside corrects the rate of a tail for packets of other traffic that arrived among it. The tail of a
-// train that is sent at s arrives at s x capacity / (s + others'). That is less than the capacity where s
+// train that is sent at s arrives at s x capacity / (s + others'), less than the capacity where s
 // is not far above it. A second train at another rate gives both unknowns: the ratio of the time of
 // arrival to the time of sending is (s + others') / capacity. A much faster train is
 // over before others send as much as this formula assumes (at ten times the capacity: 4% too much).

@@ -19,7 +19,7 @@ import (
 // Limits of a prober.
 const (
 	DefaultTimeout = time.Second
-	// MaxSize is the largest probe packet in IP bytes, whatever the device's MTU.
+	// MaxSize is the largest probe packet in IP bytes, for any MTU of the device.
 	MaxSize = 9000
 	// mostWaiting bounds the packets that wait for their answers at a time.
 	mostWaiting = 1 << 15

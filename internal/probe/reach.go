@@ -47,7 +47,7 @@ func (e *UnreachableError) Unwrap() []error {
 }
 
 // denied returns the first refusal of a socket if the kernel refused every ICMP attempt, nil otherwise: a host that was
-// silent to an ICMP packet is silent, whatever other packets this user may not send.
+// silent to an ICMP packet is silent, also if this user may not send other kinds of packets.
 func (e *UnreachableError) denied() *deniedError {
 	var first *deniedError
 	for _, a := range e.Attempts {

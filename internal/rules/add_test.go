@@ -121,7 +121,7 @@ func TestDraftMistakes(t *testing.T) {
 }
 
 // A rule is not added to files that the daemon would not read: files and folders that belong to others or that others
-// may write, and pipes. Nobody waits for a pipe.
+// may write, and pipes. The check does not wait for a pipe.
 func TestAddToUntrusted(t *testing.T) {
 	draft := Draft{Name: "curl", Program: "curl", Up: "1MB/s"}
 	dir := filepath.Join(t.TempDir(), "netnice")

@@ -242,7 +242,7 @@ func slowly(pattern, line string) bool {
 	return reach[len(l)]
 }
 
-// Any text that is no TOML, or no rules, gives an error about the file.
+// Any text without valid TOML, or without valid rules, gives an error about the file.
 func FuzzParse(f *testing.F) {
 	f.Add("[[rule]]\nprogram = 'x'\nup = '1MB/s'\n", "x")
 	f.Add("[[rule]]\nname=\"a\"\nprogram=[\"a\",\"/b/*\"]\nuser=1000\ntime=\"22:00-06:00\"\ndays=\"sat-mon\"\ntotal=\"3mbit\"\nalso=true\nshare=\"all\"", "")

@@ -119,8 +119,8 @@ func MatchProgram(text string) (func(Program) bool, error) {
 	return p.matches, nil
 }
 
-// matches compares the pattern with the file that a process runs, and with the kernel's name for the process. That
-// name is the script's own, or that of the link to a program with many names.
+// matches compares the pattern with the file that a process runs, and with the kernel's name for the process. The
+// kernel uses the script's own name, or the name of the link to a program with many names.
 func (p program) matches(is Program) bool {
 	switch {
 	case p.path && p.glob:

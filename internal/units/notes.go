@@ -11,7 +11,7 @@ const lowRate = 1000
 
 // AmbiguityNote says how ParseRate reads a rate that other programs read as bits:
 // "10M = 10.5 MB/s; for bits 10mbit". It is empty for a rate with only one reading,
-// for a text that lifts the limit, and for a text that is no rate.
+// for a text that lifts the limit, and for a text that does not parse.
 func AmbiguityNote(text string) string {
 	rate, err := ParseRate(text)
 	if err != nil || rate == 0 {
@@ -28,7 +28,7 @@ func AmbiguityNote(text string) string {
 
 // LowRateNote suggests a rate in place of a limit below 1 kB/s: "1B/s is less than
 // 1 kB/s, at which hardly anything gets through; did you mean 1MB/s?". It is empty for
-// other rates, for a text that lifts the limit, and for a text that is no rate. A number without a
+// other rates, for a text that lifts the limit, and for a text that does not parse. A number without a
 // unit is bytes per second, as ParseBareRate reads it.
 func LowRateNote(text string) string {
 	rate, err := ParseBareRate(text)

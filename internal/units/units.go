@@ -38,7 +38,7 @@ func (e *ParseError) Hint() string { return e.Remedy }
 // Unwrap returns ErrNeedsLink where that is the reason, else nil.
 func (e *ParseError) Unwrap() error { return e.cause }
 
-// clip keeps a message on one line however long the input was.
+// clip keeps a message on one line for an input of any length.
 func clip(text string) string {
 	const most = 40
 	if runes := []rune(text); len(runes) > most {
