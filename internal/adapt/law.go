@@ -22,8 +22,8 @@ type Config struct {
 	// RoundTrip is a recent round trip, 0 = none. Packets of an earlier measurement may still wait in the
 	// path's queue, and the law would take their delay for the length of the path.
 	RoundTrip time.Duration
-	// Share is the part of the path's capacity that the law keeps beside competing traffic, such as TCP, which
-	// takes all the capacity that is left; 0.1 to 1.
+	// Share is the part of the path's capacity that the law keeps beside competing traffic, 0.1 to 1. Such traffic, for
+	// example TCP, takes all the capacity that is left.
 	Share float64
 	// Yields says that the traffic itself slows down at a loss, as TCP does.
 	Yields bool

@@ -224,7 +224,7 @@ func TestAloneFillsThePath(t *testing.T) {
 	}
 }
 
-// A law that begins behind a full token bucket, and knows the path's capacity, does not use the bucket's
+// The law begins behind a full token bucket, and knows the path's capacity. It does not use the bucket's
 // tokens so fast that the queue behind the bucket overflows.
 func TestBeginsBehindABucket(t *testing.T) {
 	for _, capacity := range []float64{125e3, 1.25e6} {

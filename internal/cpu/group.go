@@ -21,8 +21,8 @@ import (
 
 // Group is the cgroup in which a process and its descendants have their share.
 type Group struct {
-	// Dir is the group's folder of the CPU controller. It is below the folder in which the process was, so that the
-	// bounds of that folder still hold, or it is the folder of Unit.
+	// Dir is the group's folder of the CPU controller, or the folder of Unit. A folder of netnice's own is below the
+	// folder in which the process was, so that the bounds of that folder still hold.
 	Dir string `json:"dir"`
 	// Enabled says that the controller has to be switched on for Dir and its neighbours. It is switched
 	// off with the last of netnice's groups there.

@@ -12,7 +12,7 @@ import (
 // Podman has one file for all containers, and nerdctl has a folder of one namespace's names with a file for each
 // name. The resolver remembers both, and reads them again when they have changed.
 
-// A list that has changed less than this time ago is read again each time. File systems count times in ticks, and the
+// A list that has changed less than this time ago is read again each time. File systems count times in ticks. The
 // time of a folder does not change when the content of a new file in it is written.
 const (
 	storeAge  = 100 * time.Millisecond

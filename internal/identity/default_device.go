@@ -32,8 +32,8 @@ func DefaultDevice(proc string) string {
 	}, 16)
 }
 
-// leastMetric returns the device of the default route with the least metric in a table of routes
-// whose rows have at least that number of columns. Route reads a row's device, metric, flags (in hex), and
+// leastMetric returns the device of the default route with the least metric in a table of routes. It skips rows
+// with fewer columns than that number. Route reads a row's device, metric, flags (in hex), and
 // whether it is a default route. Base is the number base of metrics.
 func leastMetric(path string, columns int, route func([]string) (device, metric, flags string, isDefault bool), base int) (found string) {
 	file, err := os.Open(path)

@@ -1,5 +1,5 @@
-// Package identity turns the subject that a caller named (a pid, a user, a
-// cgroup, a systemd unit, a container, the host) into the key that the kernel side matches. It
+// Package identity turns the subject that a caller named into the key that the kernel side matches.
+// A subject is a pid, a user, a cgroup, a systemd unit, a container or the host. The package
 // reads /proc, the cgroup tree and systemd, and asks internal/account for users. It never
 // decides permissions and never sets a limit.
 package identity
@@ -124,9 +124,9 @@ func New(opts Options) (*Resolver, error) {
 // Systemd returns the service manager that the resolver asks.
 func (r *Resolver) Systemd() Systemd { return r.systemd }
 
-// Resolve finds out what s means now. Errors are *api.Error with a code that
-// tells a subject that does not exist (not_found) from one that is badly
-// written (bad_request) or that this machine cannot serve (not_supported).
+// Resolve finds the present meaning of s. Errors are *api.Error. Their code is not_found for
+// a subject that does not exist, bad_request for one that is badly written, and
+// not_supported for one that this machine cannot serve.
 func (r *Resolver) Resolve(ctx context.Context, s api.Subject) (Resolved, error) {
 	switch s.Kind {
 	case api.KindPID:

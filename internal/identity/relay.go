@@ -22,9 +22,9 @@ type Relay struct {
 
 const pasta = "pasta"
 
-// connectsInside reports whether a program of this name has a process in the container's network namespace that
-// connects to 127.0.0.1 there, or to the container's own address. slirp4netns has none: its connections come by
-// its tap device.
+// connectsInside reports whether a program of this name has a process in the container's network namespace for the
+// connections. That process connects to 127.0.0.1 there, or to the container's own address. slirp4netns has none: its
+// connections come by its tap device.
 func connectsInside(name string) bool {
 	switch name {
 	case "rootlessport", "rootlesskit", "docker-proxy", "rootlesskit-docker-proxy":

@@ -73,7 +73,7 @@ func (t Train) tail() tail {
 	return t.tailBehind(sent, came, knee, max(4*service, 200e3))
 }
 
-// knee returns the packet behind which the others arrived at the rate of the bottleneck, and the distance of its
+// knee returns the packet behind which the others arrived at the rate of the bottleneck. Far is the distance of its
 // arrival from the chord in ns. Without tokens in a bucket it may be any packet.
 func knee(came []int64) (knee int, far float64) {
 	n := len(came)
@@ -87,7 +87,7 @@ func knee(came []int64) (knee int, far float64) {
 	return knee, far
 }
 
-// tailBehind returns the end of a train behind the packet knee, as far as all its packets waited in a queue for more
+// tailBehind returns the end of a train behind the packet knee: the packets that waited in a queue for more
 // than waiting ns. The field queued is set only if all packets of the tail waited so long.
 func (t Train) tailBehind(sent, came []int64, knee int, waiting float64) tail {
 	n := len(came)
@@ -208,7 +208,7 @@ func (t Train) trend(first int, offered, capacity float64, base int64) trend {
 }
 
 // beside corrects the rate of a tail for packets of other traffic that arrived among it. The tail of a
-// train that is sent at s arrives at s x capacity / (s + others'), less than the capacity where s
+// train that is sent at s arrives at s x capacity / (s + others'). This rate is less than the capacity where s
 // is not far above it. A second train at another rate gives both unknowns: the ratio of the time of
 // arrival to the time of sending is (s + others') / capacity. A much faster train is
 // over before others send as much as this formula assumes (at ten times the capacity: 4% too much).

@@ -236,7 +236,7 @@ func (t tail) enough() bool {
 	return t.queued && (t.packets >= 6 && span >= 200*time.Millisecond || t.packets >= 12 && span >= 8*time.Millisecond)
 }
 
-// capacity sends trains back to back, each twice as long as the one before, until the end of a train
+// capacity sends trains back to back, each twice as long as the one before. It stops when the end of a train
 // has waited in a queue for long enough. It then sends some more trains of that length.
 func (m *measurement) capacity(ctx context.Context) error {
 	m.tail = tail{}

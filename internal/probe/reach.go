@@ -66,7 +66,7 @@ func (e *UnreachableError) denied() *deniedError {
 }
 
 // preferFor is a time beyond twice the answer's round trip. Once a later kind is answered, Reach waits so long for an
-// earlier kind, because its packet may have been lost, and is sent again after a second.
+// earlier kind. The earlier kind's packet may have been lost, and is sent again after a second.
 const preferFor = 1200 * time.Millisecond
 
 // Reach opens a prober of the first of the kinds that the host answers to. All are tried at the same

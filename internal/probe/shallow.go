@@ -9,7 +9,8 @@ import (
 
 // A path with room for a few packets loses most of a train. The rest arrives at first at the pace of a
 // bucket's stored tokens, which is neither a rate nor a bound of one. But the packets that waited arrived one
-// behind the other, as far apart as the bottleneck takes to send one, with any number of lost packets between them.
+// behind the other, as far apart as the bottleneck takes to send one. The number of lost packets between them does not
+// matter.
 
 // ErrDropped says that the path drops all packets beyond its capacity, and queues none.
 var ErrDropped = errors.New("what comes too fast is dropped at once, and nothing waits: no rate can be told")

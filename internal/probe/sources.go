@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// These constants bound a reflector's answers to one source (an IPv4 address, an IPv6 network of 64 bits), and to all
-// senders that have not shown that they receive. A train of 1500 bytes at 1 Gbit/s is 83,000 packets/s.
+// These constants bound a reflector's answers to one source, and to all senders that have not shown that they
+// receive. A source is an IPv4 address or an IPv6 network of 64 bits. A train of 1500 bytes at 1 Gbit/s is 83,000
+// packets/s.
 const (
 	hellosPerSec    = 5
 	hellosBurst     = 10

@@ -65,9 +65,9 @@ func digits(value float64) string {
 	return text
 }
 
-// FormatDuration prints a duration in nanoseconds with three significant
-// digits in one unit up to a minute ("25 us", "1.2 ms", "3.4 s"), beyond that
-// as "2m10s".
+// FormatDuration prints a duration in nanoseconds. Up to a minute it prints three significant
+// digits in one unit ("25 us", "1.2 ms", "3.4 s"), beyond that
+// minutes and seconds ("2m10s").
 func FormatDuration(ns uint64) string {
 	f := float64(ns)
 	switch {
