@@ -5,7 +5,7 @@ import "slices"
 // Left returns the largest share that can still be promised to one program, given the shares promised to others.
 // Shares and capacity are in per cent of one processor. A program of one thread is on one processor at a time, and
 // moves too seldom to make up its share from parts of several: three programs of 60 per cent do not fit on two
-// processors. A program with more than one processor has threads, and takes whole processors first.
+// processors. A program with a share of more than one processor has threads, and takes whole processors first.
 func Left(promised []float64, capacity float64) float64 {
 	room := make([]float64, int(capacity/MostPower))
 	for i := range room {

@@ -66,8 +66,8 @@ func digits(value float64) string {
 }
 
 // FormatDuration prints a duration in nanoseconds. Up to a minute it prints three significant
-// digits in one unit ("25 us", "1.2 ms", "3.4 s"), beyond that
-// minutes and seconds ("2m10s").
+// digits in one unit ("25 us", "1.2 ms", "3.4 s"). Beyond that it prints
+// hours, minutes and seconds ("2m10s").
 func FormatDuration(ns uint64) string {
 	f := float64(ns)
 	switch {
