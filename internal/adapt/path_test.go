@@ -25,7 +25,9 @@ type link struct {
 	other   windowed  // the elastic one
 	history []float64 // queueing delays in each ms, for packets in flight
 
-	sent, lost, used, offered, theirs, busy float64 // our bytes, all bytes that came out (offered), and those of the elastic sender (theirs)
+	// Bytes since the last reset: sent, lost and used are ours, theirs is the elastic sender's. The link could carry
+	// offered, and busy came out.
+	sent, lost, used, offered, theirs, busy float64
 }
 
 const tick = time.Millisecond

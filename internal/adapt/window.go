@@ -243,7 +243,7 @@ func (w *window) judge(now time.Duration) (end bool) {
 	switch {
 	case given > tooMuch*w.share && w.want > 1:
 		w.want--
-	case w.lost*lostMost > w.answers && given > tooLossy*w.share && w.want > 1: // the losses outweigh the gain of so large a window
+	case w.lost*lostMost > w.answers && given > tooLossy*w.share && w.want > 1: // its losses outweigh its gain
 		w.want--
 		w.settled = settledFor
 	case w.little && w.settled == 0 && w.have == w.want && 4*w.full > 3*w.answers && w.want < mostWindow:

@@ -122,7 +122,7 @@ func (b *bottleneck) beside() {
 			b.cwnd = max(b.cwnd*0.7, 1)
 			b.cutAt = sent + b.far + time.Duration(float64(b.buffer)/b.capacity*1e9)
 		}
-		b.after(b.far+time.Duration(float64(b.buffer)/b.capacity*1e9), func() { // the sender learns of the loss after this time
+		b.after(b.far+time.Duration(float64(b.buffer)/b.capacity*1e9), func() { // when the sender learns of it
 			b.flying--
 			b.beside()
 		})

@@ -200,13 +200,13 @@ func monotonicNS() uint64 {
 
 func sleepUntil(ns uint64) {
 	t := unix.NsecToTimespec(int64(ns))
-	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &t, nil) // a signal that wakes it early costs one superfluous round
+	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &t, nil) // a signal only costs an extra round
 }
 
 // napUntil does what sleepUntil does, without the runtime's knowledge.
 func napUntil(ns uint64) {
 	t := unix.NsecToTimespec(int64(ns))
-	_, _, _ = unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&t)), 0, 0, 0) // the error is ignored as in sleepUntil
+	_, _, _ = unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&t)), 0, 0, 0) // as in sleepUntil
 }
 
 // begin starts a goroutine that measures a group's rhythm, and measures it again from time to time.

@@ -22,9 +22,10 @@ const SubordinatesFile = "/etc/subuid"
 const mostSubordinates = 4096
 
 // Subordinates reads a file like /etc/subuid. The ranges in the list are sorted, and none overlap. The list has no
-// ranges of root, because the processes in them act for another user. Ids that are in the ranges of two users belong to
-// the first one. A missing file has no ranges. The list leaves out wrong lines, and lines of users that uidOf does not
-// know. Missing is the error of the first user that is only not known yet, or else of the first unknown user.
+// ranges of root, because the processes in them act for another user. Ids that are in the ranges of two users belong
+// to the range that begins first. A missing file has no ranges. The list leaves out wrong lines, and lines of users
+// that uidOf does not know. Missing is the error of the first user that is only not known yet, or else of the first
+// unknown user.
 func Subordinates(path string, uidOf func(name string) (uint32, error)) (list []enforce.Subordinates, missing, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
