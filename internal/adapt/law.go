@@ -49,7 +49,8 @@ const (
 	queuedPackets = 1.25
 	// giveWay is the factor of the extra target delay of a sender that has nothing of the path.
 	giveWay = 2
-	// given is the part of the capacity that the law sends during a dip, to see how much other senders take.
+	// given is the part of the capacity that the law sends during a dip, to see how much other senders take. It is also
+	// the lowest rate that the law goes to because of a queue or losses in ModeDelay.
 	given = 0.1
 	// unseen is the rate, in parts of the path's capacity, that the law may send while a token bucket may hide
 	// the excess. The assumed bucket holds mostSaved bytes, or the bytes that the path carries in savedFor.
