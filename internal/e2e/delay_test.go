@@ -89,7 +89,8 @@ type besideFlood struct {
 	same, other float64 // seconds within which 99% of the answers have to arrive
 }
 
-// A question of 100 bytes by UDP waits beside datagrams of three times the limit no longer than netnice(1) says.
+// A question of 100 bytes by UDP competes with datagrams of three times the limit. It waits no longer than netnice(1)
+// says.
 // Ingress beyond the limit waits for 50 ms. In the send direction a program within its share does not wait for the
 // whole backlog of the others. It waits for two packets of that at most, which are one turn. A question of the
 // flooding program itself waits behind its socket's buffer, which holds 0.1 s. netnice makes the buffer smaller when

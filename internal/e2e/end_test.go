@@ -102,7 +102,7 @@ s.sendall(bytes(int(sys.argv[2])))
 }
 
 // A process that happens to get the pid of a limited one is not limited. That holds even if no daemon ran that could
-// notice the end of the first.
+// notice the end of the limited process.
 func TestReusedPID(t *testing.T) {
 	// Not parallel: it chooses the next process id of the machine.
 	const last = "/proc/sys/kernel/ns_last_pid"

@@ -107,8 +107,8 @@ func TestReceivesWithoutRoom(t *testing.T) {
 	}
 }
 
-// A user has more sockets without state than the table has room for. netnice then stops those sockets of that user
-// without room for state which the table may have forgotten. It stops no socket of another user. The next daemon
+// A user has more sockets without state of their own than the table has entries. netnice then stops those sockets of
+// that user whose state the table may have dropped. It stops no socket of another user. The next daemon
 // limits the sockets that are still in the table.
 func TestEvadeByForgottenState(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestEvadeWithoutState")

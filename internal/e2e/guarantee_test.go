@@ -31,9 +31,9 @@ func (f *field) eachSecond(after testutil.Instant, seconds int, rate float64, po
 	return parts
 }
 
-// A program has a guarantee of two fifths of its user's limit. It gets that in every second, beside programs of many
-// connections and a flood of datagrams; all together get the limit. Without the guarantee it has its fair part. The
-// others get the part that it does not use at once.
+// A program has a guarantee of two fifths of its user's limit. It gets that in every second, while other programs send
+// by many connections and a flood of datagrams. All programs together get the limit. Without the guarantee the program
+// has its fair part. The others get the part that it does not use at once.
 func TestGuarantee(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()

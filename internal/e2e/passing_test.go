@@ -131,8 +131,8 @@ time.sleep(0.3)
 	}
 }
 
-// A web server's limit covers its downloads, on connections that it accepted before and after. Another server beside
-// it is free.
+// A web server's limit covers its downloads, on connections that it accepted before and after. Another server on
+// the same machine has no limit.
 func TestAccept(t *testing.T) {
 	t.Parallel()
 	curl, err := exec.LookPath("curl")

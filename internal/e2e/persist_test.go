@@ -178,8 +178,8 @@ func TestKilledWhileWriting(t *testing.T) {
 	}
 }
 
-// On a full disk limits are set and lifted. The caller is told that the change is not saved, and the daemon saves it
-// as soon as there is room.
+// On a full disk limits are set and lifted. The daemon tells the caller that the change is not saved. It saves the
+// change as soon as the disk has free space.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()

@@ -9,8 +9,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// Another release takes over the rates that programs have set on their sockets by options: of their TCP egress,
-// their datagrams and their ingress.
+// Another release takes over the rates that programs have set on their sockets by options. The rates limit TCP egress,
+// datagrams and ingress.
 func TestAnotherReleaseOptions(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestAnotherRelease")
 	t.Parallel()

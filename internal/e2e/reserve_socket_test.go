@@ -65,9 +65,9 @@ while True:
         say("answer", *reserve({"first": first, "idle": idle}[what], *map(int, args)))
 `
 
-// A program reserves a part of its link for one of its connections. That connection gets the part, beside the
-// program's other one and many connections of others. The user's grant bounds the reservation, which ends with the
-// connection.
+// A program reserves a part of its link for one of its connections. That connection gets the part while the program
+// sends by another connection, and other programs send by many. The user's grant bounds the reservation, which ends
+// with the connection.
 func TestReserveSocket(t *testing.T) {
 	t.Parallel()
 	spare := newUsers()

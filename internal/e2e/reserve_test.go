@@ -8,8 +8,8 @@ import (
 )
 
 // These are the paper's three connections on a line of 10 Mbit/s. One has a small and one a large part, both without
-// more; one has a part and the rest. Each has its reservation, beside many connections of others. The part of a
-// closed one is available at once. A reservation that does not fit is refused.
+// more; one has a part and the rest. Each has its reservation while another program sends by many connections. The
+// part of a closed connection is available at once. A reservation that does not fit is refused.
 func TestReserve(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestReserveSocket and internal/clock TestReservation, TestKernelReservationIsModel")
 	t.Parallel()
