@@ -24,7 +24,7 @@ const (
 )
 
 // In a namespace with 4,000 devices the limits hold through the one device that is up. The daemon answers at once,
-// also while it attaches programs to devices, and leaves the namespace in its former state. It counts the devices
+// also while it attaches programs to devices, and restores the previous state of the namespace. It counts the devices
 // beyond the slots.
 //
 // The test runs alone in its package: the kernel makes and removes thousands of devices meanwhile, and no other task

@@ -12,7 +12,7 @@ import (
 )
 
 // The limit of a link becomes the measured capacity of its line, also in place of a lower one. A measurement that
-// fails leaves the former limit.
+// fails leaves the previous limit in force.
 func TestLinkMeasured(t *testing.T) {
 	testutil.SkipUnlessAll(t, "internal/daemon TestTrainRate, TestLine")
 	t.Parallel()

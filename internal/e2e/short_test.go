@@ -72,7 +72,7 @@ wait()
 	}
 }
 
-// A new connection beside 64 bulk connections of its own process does not starve. A request of 600 bytes gets
+// A new connection does not starve next to 64 bulk connections of its own process. A request of 600 bytes gets
 // through within twice its fair wait and half a second. The fair wait is a round in which each connection sends a
 // segment.
 func TestNewcomer(t *testing.T) {

@@ -25,7 +25,7 @@ const Device = "nn0"
 //	nn0 10.98.0.1/24  ---- veth ----  nn0 10.98.0.2/24
 //	    fd00:98::1/64                     fd00:98::2/64
 //
-// with an MTU of 1500 and no queueing discipline. By custom A sends and B receives. The addresses exist only inside
+// with an MTU of 1500 and no queueing discipline. Usually A sends and B receives. The addresses exist only inside
 // the namespaces, so they conflict with no others.
 type Pair struct {
 	A, B   *NetNS
@@ -40,9 +40,10 @@ func NewPair() (*Pair, error) {
 	return newPair((*Pair).join)
 }
 
-// NewPairInOrder is NewPair whose devices deliver a flow's packets on one CPU, in their order, as a wire does. By
-// itself a veth device delivers packets on the CPU that sent them. A flow of 1 GB/s whose program and timers run on
-// two CPUs is then reordered, and TCP takes that for loss. It needs Linux 6.3; before, it equals NewPair.
+// NewPairInOrder is NewPair whose devices deliver a flow's packets on one CPU, in their order, as a wire does.
+// Without this setting a veth device delivers packets on the CPU that sent them. A flow of 1 GB/s whose program and
+// timers run on two CPUs is then reordered, and TCP takes that for loss. The setting needs Linux 6.3. On older kernels
+// NewPairInOrder equals NewPair.
 func NewPairInOrder() (*Pair, error) {
 	return newPair(func(p *Pair) error {
 		return errors.Join(p.A.deliverInOrder(), p.B.deliverInOrder(), p.join())

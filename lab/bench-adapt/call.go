@@ -18,7 +18,7 @@ import (
 )
 
 // A call is traffic on which a person waits: voice has small packets at equal intervals, and video has a burst for
-// each picture. iperf3 sends bulk traffic beside it from the same machine to the same host.
+// each picture. iperf3 sends bulk traffic at the same time from the same machine to the same host.
 
 const (
 	callPort  = 6100
@@ -133,7 +133,7 @@ func (c *call) listen(in *net.UDPConn) {
 	}
 }
 
-// calls measures voice and video beside bulk traffic, without and with adapt.
+// calls measures voice and video that compete with bulk traffic, without and with adapt.
 func calls(ctx context.Context, b *bed.Bed, wanted func(string) bool) (all []callFigures, err error) {
 	for _, kind := range []string{"voice", "video"} {
 		for _, adapt := range []bool{false, true} {

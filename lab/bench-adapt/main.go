@@ -1,6 +1,6 @@
 // Command bench-adapt sends UDP without a congestion control through bottlenecks, as fast as the sender may, with
 // and without netnice adapt. It measures the used part of the bottleneck, the loss in the network, and the rate of a
-// TCP connection beside it. It also measures how soon netnice follows a changed bottleneck.
+// concurrent TCP connection. It also measures how soon netnice follows a changed bottleneck.
 package main
 
 import (
@@ -38,7 +38,7 @@ type cell struct {
 	burst int     // bytes of the bottleneck's bucket
 	queue int     // bytes of the queue before the bottleneck
 	adapt bool
-	tcp   string  // congestion control of a TCP connection beside; "" = none
+	tcp   string  // congestion control of a concurrent TCP connection; "" = none
 	times float64 // change of the capacity in the middle, as a factor; 0 = no change
 	share string
 	v6    bool

@@ -1,5 +1,5 @@
 // Command bench-cpu measures shares of the processors. The programs have 1 or 4 threads, or start other programs.
-// Each is held to n per cent of a processor, alone and beside four programs that use all they can get. The
+// Each is limited to n per cent of a processor, alone and next to four programs that use all they can get. The
 // mechanisms are netnice, netnice in slots of 1 ms, a group's quota as containers and services have it, and
 // cpulimit. nice has no per cent, so its figure is the share that results.
 //

@@ -324,7 +324,7 @@ func verdict(i stat.Interval, wanted float64) string {
 	return "unsettled"
 }
 
-// mark shows a verdict beside a figure.
+// mark shows a verdict next to a figure.
 func mark(verdict string) string {
 	return map[string]string{"ok": " ", "beyond": "!", "unsettled": "?"}[verdict]
 }

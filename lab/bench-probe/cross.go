@@ -22,7 +22,7 @@ const (
 	crossPort   = 9000
 )
 
-// cross is the traffic beside the probe.
+// cross is the cross traffic that competes with the probe.
 type cross struct {
 	stop    context.CancelFunc
 	group   sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 	"github.com/netnice/netnice/lab/internal/stat"
 )
 
-// times holds the durations of commands beside that many limits, in seconds.
+// times holds the durations of commands, in seconds, for the number of limits in Limits.
 type times struct {
 	Limits    int         `json:"limits"`
 	ByCommand stat.Spread `json:"set_by_one_netnice_each"` // all limits

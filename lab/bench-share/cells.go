@@ -126,7 +126,7 @@ func (c *cell) name() string {
 	return name
 }
 
-// beside says whether two cells differ in the limiter only.
+// beside reports whether two cells differ only in the limiter.
 func (c *cell) beside(d *cell) bool {
 	other := *d
 	other.limiter = c.limiter

@@ -30,7 +30,7 @@ func headers(v6 bool) int {
 type traffic struct {
 	tx *datagram.Sender
 	rx *datagram.Receiver
-	// tcpTX and tcpRX are TCP traffic beside the datagrams.
+	// tcpTX and tcpRX are the TCP traffic that runs concurrently with the datagrams.
 	tcpTX *testutil.Sender
 	tcpRX *testutil.Receiver
 }

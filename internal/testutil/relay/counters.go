@@ -2,7 +2,7 @@ package relay
 
 import "time"
 
-// Counters holds the counts of a direction, since the start. Every packet that came in has gone out, is Lost,
+// Counters holds the counts of a direction, since the start. Every received packet is forwarded, is Lost,
 // Dropped or Overflowed, or is InFlight.
 type Counters struct {
 	Chunks    uint64 `json:"chunks"` // reads: the sender's offload puts many packets into one

@@ -85,7 +85,7 @@ func (o Options) Cells(all []Axes) []Cell {
 	return chosen
 }
 
-// perCell is the time that a cell takes beside its traffic: namespaces, processes.
+// perCell is the time that a cell takes in addition to its traffic: for namespaces and processes.
 const perCell = 350 * time.Millisecond
 
 // Estimate returns the time that the cells take.

@@ -1,5 +1,5 @@
-// Package capture records every IP packet that arrives on a device, or leaves by it, as tcpdump would on another
-// machine beside: time, ports, length. It keeps no contents.
+// Package capture records every IP packet that arrives on a device, or leaves by it, as tcpdump on
+// another machine would. It keeps time, ports and length of a packet, and no contents.
 package capture
 
 import (

@@ -1,5 +1,5 @@
-// Package change analyses a transfer with a limit from its middle on: the rates before and after, and the time until
-// the limit held.
+// Package change analyses a transfer with a limit from its middle on. It computes the rates before and after, and the
+// time until the limit is in force.
 package change
 
 import (
@@ -28,7 +28,7 @@ type Figures struct {
 	After    stat.Spread   `json:"after"`            // per 100 ms, from 1 s after the command's end on
 	Ratio    float64       `json:"after_over_limit"` // mean
 	Command  time.Duration `json:"command_took_ns"`
-	Settled  time.Duration `json:"settled_after_ns"` // from the command's start to the first of five windows of 100 ms within 10% of the limit; -1: never
+	Settled  time.Duration `json:"settled_after_ns"` // time from the command's start to the instant of settled; -1: never
 	Seconds  []float64     `json:"per_second_after"`
 	Series   []float64     `json:"series"`
 	StepNS   time.Duration `json:"series_step_ns"`
@@ -59,8 +59,8 @@ func (f Figures) String() string {
 		f.Before.Median/1e6, f.Ratio, f.After.Min/f.Limit, f.After.Max/f.Limit, f.Command.Round(time.Millisecond), held)
 }
 
-// settled returns when five windows of 100 ms in a row began to be within 10%
-// of the limit, from rates per 10 ms.
+// settled returns the time from the first rate to the start of the first five windows of 100 ms in a row
+// whose means are within 10% of the limit. It returns -1 if there are no such windows. The rates are per 10 ms.
 func settled(rates []float64, limit float64) time.Duration {
 	const window, windows = 10, 5
 	for from := 0; from+window*windows <= len(rates); from++ {

@@ -133,7 +133,7 @@ func Run(ctx context.Context, b *bed.Bed, over time.Duration, list ...Transfer) 
 	return found, errors.Join(problems...)
 }
 
-// draw draws the arriving traffic of each transfer, and of the connection beside.
+// draw draws the arriving traffic of each transfer, and of the concurrent connection.
 func draw(b *bed.Bed, title string, list []Figures) error {
 	c := chart.Chart{Title: title, X: "s", Y: "kbit/s that arrive"}
 	for _, f := range list {

@@ -12,7 +12,7 @@ var (
 	high = math.Inf(1)
 )
 
-// single is the reason for which a byte waits longer beside a limited download than in the paper.
+// single is the reason why a byte waits longer during a limited download than in the paper.
 const single = "a byte that comes at any time waits, there and back, for the packet that is just on its way: 1.2 ms each, 42% of the time; " +
 	"beside half of the rate it waits half as long (the next row), and beside nobody 0.3 to 0.4 ms. The paper's byte and its senders went by one clock of 100 Hz"
 
