@@ -11,8 +11,8 @@ import (
 	"github.com/netnice/netnice/internal/testutil"
 )
 
-// netnice refuses a second instance with pins of its own, which then changes nothing, unless --beside says that it
-// is intended. A daemon always accepts its own pins.
+// netnice refuses a second instance with pins of its own, unless --beside says that it is intended. A refused
+// instance changes nothing. A daemon always accepts its own pins.
 func TestRefusedBeside(t *testing.T) {
 	// Not parallel: it counts what the whole machine holds.
 	f := newField(upStage(t))

@@ -33,7 +33,7 @@ for _ in range(8):
     threading.Thread(target=some, daemon=True).start()
 signal.pause()
 `},
-		// Selective acknowledgements fill the rest of a segment's options beside the timestamp.
+		// Selective acknowledgements fill the rest of a segment's options next to the timestamp.
 		{name: "three holes in what it receives", least: 0.7, counted: "TCPOFOQueue", text: `
 ready()
 floods(to=there)

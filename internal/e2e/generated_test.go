@@ -36,7 +36,7 @@ func generatedLower() float64 { return 1e6 / float64(patience) }
 
 // A program sends no more than its limit lets through, whatever it does with the network. Its charge equals the
 // bytes that left. A program without a limit sends as if the other one did not exist.
-func TestGenerated(t *testing.T) { // not beside others: its floods take both processors
+func TestGenerated(t *testing.T) { // not parallel to other tests: its floods take both processors
 	g := newGenerated(t)
 	first, count, tries := uint64(1), uint64(5), 10
 	if testutil.All() {
@@ -74,7 +74,7 @@ func TestGenerated(t *testing.T) { // not beside others: its floods take both pr
 }
 
 // These programs once failed TestGenerated.
-func TestGeneratedKept(t *testing.T) { // not beside others either
+func TestGeneratedKept(t *testing.T) { // not parallel to other tests either
 	g := newGenerated(t)
 	kept, err := trafficgen.Kept()
 	if err != nil {

@@ -189,7 +189,7 @@ func TestAccept(t *testing.T) {
 	for _, parallel := range []int{1, 2} {
 		begin := testutil.Now()
 		took := fetch(8001, parallel)
-		// The start of curl takes some 20 ms beside the 1.55 s for one file.
+		// The start of curl takes some 20 ms in addition to the 1.55 s for one file.
 		f.near(fmt.Sprintf("%d downloads", parallel), begin, size*float64(parallel)*perByte/took.Seconds(), 4e6, 0.05)
 		quick("from the unlimited server", 8002, parallel)
 	}

@@ -65,8 +65,8 @@ func (p *runner) standsStill(what string, ran, stood float64) {
 	p.t.Errorf("%s: it runs for %.3f ms and stands still for %.3f, want %g and %g", what, gotRan, gotStood, ran, stood)
 }
 
-// A running program gets its share in slots, beside programs that want all processors. A killed daemon leaves the
-// ceiling, and no process stands still. The next daemon keeps the slots again.
+// A running program gets its share in slots, next to programs that want all processors. A killed daemon leaves the
+// ceiling, and no process stays stopped. The next daemon keeps the slots again.
 func TestPowerSlots(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestPower and internal/cpu TestSlots, TestRhythm")
 	// Not parallel: it needs the processors.
@@ -245,7 +245,7 @@ func TestPowerExtra(t *testing.T) {
 		s.runs(0, python, "-c", spinPython, "1").line()
 	}
 	time.Sleep(3 * time.Second)
-	// It gets a third of the other half beside two others. It gets a half if the kernel has put one there and three
+	// It gets a third of the other half next to two others. It gets a half if the kernel has put one there and three
 	// on the other processor: 67 to 75.
 	p.has("beside two others on each processor", 72, 12)
 	r := s.netnice("power", p.pid())

@@ -383,7 +383,7 @@ up = "2MB/s"
 			})
 		}
 		holds(fmt.Sprint("connections", i), 2e6)
-		r.exceeds("and UDP", far, fmt.Sprint(7310+i), 4e6) // beside TCP's 2e6
+		r.exceeds("and UDP", far, fmt.Sprint(7310+i), 4e6) // in addition to TCP's 2e6
 		for _, does := range []string{"connect %s 730%d send", "flood %s 730%d 3e6"} {
 			x.tell(fmt.Sprintf(does, host, i))
 			x.read("ready")

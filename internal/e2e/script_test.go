@@ -157,7 +157,7 @@ func (x *script) kill() {
 	_ = x.stdin.Close()
 	select {
 	case <-x.ended:
-	case <-time.After(patience * 20 * time.Second): // with a busy loop beside, 5 were too few once
+	case <-time.After(patience * 20 * time.Second): // 5 were once too few while a busy loop ran
 		x.t.Errorf("%q does not end", x.cmd.Args)
 	}
 	if text := x.wrong.String(); text != "" && x.t.Failed() {

@@ -267,7 +267,8 @@ func TestUpIperf(t *testing.T) {
 	t.Errorf("iperf3 says:\n%s", r.out)
 }
 
-// A ping gets its answer while the same program sends a flood of datagrams. The ping does not evade the limit.
+// A ping gets its answer while the same program sends a flood of datagrams. A flood of pings does not
+// evade the limit.
 func TestUpPing(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("ping"); err != nil {
