@@ -1,5 +1,5 @@
 // Command bench-reserve has up to 50 programs with guarantees or reservations of 95% of a link. Eight programs of 64
-// connections each and a flood of datagrams run beside them. It measures, second by second, how much of its promise
+// connections each and a flood of datagrams compete with them. It measures, second by second, how much of its promise
 // each program gets.
 package main
 

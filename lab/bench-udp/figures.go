@@ -12,7 +12,7 @@ import (
 // These are the figures that netnice has to reach.
 const (
 	wantRatio     = 0.005 // tolerance of the limit
-	wantSum       = 0.01  // the same, beside TCP
+	wantSum       = 0.01  // the same, next to TCP
 	wantDeviation = 0.05  // deviation of the gaps, over their mean
 	wantHalf      = 0.495 // TCP's part of the limit, unless UDP leaves less
 	wantBlocked   = 0.9   // part of the time of a sender that offers too much

@@ -1,5 +1,5 @@
 // Command bench-udp measures how exactly, evenly and cheaply UDP is limited, sent and received. It measures UDP
-// alone and beside TCP under the same limit. It compares no limit, HTB, TBF and netnice, between two namespaces that
+// alone and next to TCP under the same limit. It compares no limit, HTB, TBF and netnice, between two namespaces that
 // it makes itself. It needs root and the netnice program ($NETNICE, or bin/netnice).
 //
 //	go run ./lab/bench-udp -quick

@@ -1,5 +1,5 @@
 // Command e13-latency re-runs nlimit's Table 2: the round trip on a machine with and without the mechanism, without
-// a limit, on an idle link. The paper's figure came from its queues. The command therefore also measures beside a
+// a limit, on an idle link. The paper's figure came from its queues. The command therefore also measures during a
 // transfer that fills a link of 100 Mbit/s, without a limit and with one of nine tenths of the link.
 package main
 

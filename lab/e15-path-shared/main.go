@@ -1,4 +1,4 @@
-// Command e15-path-shared re-runs topp's Figure 5: the UDP transfer of e14-path beside a TCP connection of another
+// Command e15-path-shared re-runs topp's Figure 5: the UDP transfer of e14-path next to a TCP connection of another
 // host, which fills the bottleneck.
 package main
 

@@ -1,4 +1,4 @@
-// Command e16-tcp-path re-runs topp's Figures 8 and 9: a TCP transfer through a token bucket of 28 kbit/s, beside a
+// Command e16-tcp-path re-runs topp's Figures 8 and 9: a TCP transfer through a token bucket of 28 kbit/s, next to a
 // TCP connection of another host without pacing. The transfer is unchanged, or paced at the path's capacity. The
 // paper sent one file. The experiment measures for a fixed time, and computes the time for the file from it.
 package main

@@ -1,5 +1,5 @@
 // Command e22-senders re-runs Nemesis' Table 1, scaled until it matters. Three senders have to send 400, 400 and 200
-// Mbit/s, in writes of 2 KB, beside four programs of nice -10 that use all processors. They run with limits on their
+// Mbit/s, in writes of 2 KB, next to four programs of nice -10 that use all processors. They run with limits on their
 // rates only, and with the processors reserved by --cpu auto. A second part runs the table as printed: its rates,
 // periods and slices on a link of 100 Mbit/s. Its senders need as much of a processor as the paper's did. The
 // receiver, which stands for another computer, has 70 per cent of a processor throughout.

@@ -1,5 +1,5 @@
 // Command e29-slow-lines re-runs nlimit's statements on lines of different speed (its section 5.3). It measures the
-// time until a typed byte's echo arrives on an idle line, beside a transfer, and beside a limited transfer. A
+// time until a typed byte's echo arrives on an idle line, during a transfer, and during a limited transfer. A
 // computer fills a cable modem's queue (120 kbit/s) far faster than that empties, so a limit gains very much. On DSL
 // (768 kbit/s) the same queue is six times shorter in time. On a LAN of 100 Mbit/s the computer sends no faster than
 // it generates data; there is no queue, and a limit changes little.

@@ -1,7 +1,7 @@
-// Command e30-whole-file measures a time of topp's transfers that the paper could not measure: until a whole file
-// has arrived. The paper's TFTP did not wait for confirmations, so no file did. Here TFTP sends in windows of 64
-// blocks, and repeats lost ones. The path is the token bucket of 28 kbit/s, alone and beside a TCP connection of
-// another host, unchanged and adapted.
+// Command e30-whole-file measures a time of topp's transfers that the paper could not measure: the time until a
+// whole file has arrived. The paper's TFTP did not wait for confirmations, so no file arrived whole. Here TFTP sends in
+// windows of 64 blocks, and repeats lost ones. The path is the token bucket of 28 kbit/s, alone and shared with a TCP
+// connection of another host, unchanged and adapted.
 package main
 
 import (

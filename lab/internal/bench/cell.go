@@ -31,7 +31,7 @@ type Cell struct {
 	Datagrams
 }
 
-// Datagrams describes UDP traffic instead of TCP, or beside it.
+// Datagrams describes UDP traffic that replaces TCP or competes with it.
 type Datagrams struct {
 	PayloadBytes int // payload of each datagram; 0 = none
 	Way          Way
@@ -52,7 +52,7 @@ const (
 // machine's relay.
 const WireRate = 125_000_000
 
-// Distant says whether a relay stands between sender and receiver.
+// Distant reports whether a relay connects sender and receiver.
 func (c Cell) Distant() bool { return c.RTT > 0 || c.Loss > 0 || c.Line > 0 }
 
 // Settle returns the time after which figures are steady. It is a second, or the time that slow start needs to reach

@@ -1,5 +1,5 @@
 // Package narrow runs the transfers of topp's experiments through a token bucket of 28 kbit/s. They run alone or
-// beside a TCP connection from another host, unchanged or under netnice adapt.
+// next to a TCP connection from another host, unchanged or under netnice adapt.
 package narrow
 
 import (
