@@ -130,6 +130,12 @@ func flock(f *os.File) error {
 	}
 }
 
+// unlock releases the lock on a file and closes it. Closing it is not enough: a process that the daemon is just starting
+// holds the file, and with it the lock, until it executes its program.
+func unlock(f *os.File) error {
+	return errors.Join(os.NewSyscallError("flock", unix.Flock(int(f.Fd()), unix.LOCK_UN)), f.Close())
+}
+
 func writePID(f *os.File) error {
 	_, err := f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
 	return err
@@ -173,7 +179,7 @@ func (l *lock) renew() (bool, error) {
 	}
 	old := l.file
 	l.file = next.file
-	return true, errors.Join(old.Close(), likeBefore(l.dir, l.folder))
+	return true, errors.Join(unlock(old), likeBefore(l.dir, l.folder))
 }
 
 // likeBefore gives a newly made directory the mode and the owner of the previous one.
@@ -209,7 +215,7 @@ func (l *lock) release(clean bool) error {
 		// A file of somebody else in it is a reason to leave it.
 		_ = os.Remove(l.dir)
 	}
-	return errors.Join(err, l.file.Close())
+	return errors.Join(err, unlock(l.file))
 }
 
 // makeDir makes a directory that everybody may enter, regardless of the umask.
