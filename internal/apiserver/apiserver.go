@@ -33,8 +33,8 @@ type Backend interface {
 	// SetPower sets a process's CPU share, Powers lists all shares.
 	SetPower(ctx context.Context, by auth.Actor, req api.PowerRequest) (api.PowerResponse, error)
 	Powers(ctx context.Context) (api.PowerList, error)
-	// SetAdapt lets the limit of the egress to a host follow the capacity of the path. Adapted lists the hosts for
-	// which that is so.
+	// SetAdapt lets the limit of the egress to a host follow the capacity of the path. Adapted lists these
+	// hosts.
 	SetAdapt(ctx context.Context, by auth.Actor, req api.AdaptRequest) (api.AdaptList, error)
 	Adapted(ctx context.Context, by auth.Actor) (api.AdaptList, error)
 	// SetSystem changes the settings of the whole machine, System returns them.

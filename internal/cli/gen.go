@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -24,27 +25,28 @@ func (a *App) gen() *cobra.Command {
 		Short: "Write completions for bash, zsh and fish",
 		Args:  between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			root, nlimit := cmd.Root(), a.nlimit()
-			for name, write := range map[string]func(io.Writer) error{
-				"netnice.bash": func(w io.Writer) error { return writeBashCompletion(w, root) },
-				"_netnice":     root.GenZshCompletion,
-				"netnice.fish": func(w io.Writer) error { return root.GenFishCompletion(w, true) },
-				"nlimit.bash":  func(w io.Writer) error { return writeBashCompletion(w, nlimit) },
-				"_nlimit":      nlimit.GenZshCompletion,
-				"nlimit.fish":  func(w io.Writer) error { return nlimit.GenFishCompletion(w, true) },
-			} {
-				var text bytes.Buffer
-				if err := write(&text); err != nil {
-					return fmt.Errorf("generate %s: %w", name, err)
-				}
-				if err := os.WriteFile(filepath.Join(args[0], name), text.Bytes(), 0o644); err != nil {
-					return fmt.Errorf("write completions: %w", err)
-				}
-			}
-			return nil
+			return errors.Join(writeCompletions(args[0], cmd.Root()), writeCompletions(args[0], a.nlimit()))
 		},
 	})
 	return cmd
+}
+
+// writeCompletions writes a program's completions into a folder, a file for each shell.
+func writeCompletions(folder string, program *cobra.Command) error {
+	for name, write := range map[string]func(io.Writer) error{
+		program.Name() + ".bash": func(w io.Writer) error { return writeBashCompletion(w, program) },
+		"_" + program.Name():     program.GenZshCompletion,
+		program.Name() + ".fish": func(w io.Writer) error { return program.GenFishCompletion(w, true) },
+	} {
+		var text bytes.Buffer
+		if err := write(&text); err != nil {
+			return fmt.Errorf("generate %s: %w", name, err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), text.Bytes(), 0o644); err != nil {
+			return fmt.Errorf("write completions: %w", err)
+		}
+	}
+	return nil
 }
 
 const (

@@ -97,8 +97,8 @@ func TestAdaptBacklog(t *testing.T) {
 				t.Log(why)
 				return
 			}
-			// The path's own queue adds half a second at most to that second. A pause of four packets adds to it, too, in
-			// which netnice measures what other senders use.
+			// The path's own queue adds half a second at most to that second. netnice also pauses the
+			// flow for four packets while it measures what other senders use, and that adds to it, too.
 			if longest > 2.5 {
 				t.Errorf("a datagram was %.0f ms old", 1e3*longest)
 			}

@@ -56,10 +56,7 @@ func flood(t *testing.T, to *net.UDPAddr, size int, rate float64) (sent, failed 
 func floodOver(t *testing.T, c *net.UDPConn, size int, rate float64) (sent, failed *atomic.Int64) {
 	t.Helper()
 	if size > 9000 { // cut by the device, or just before it
-		raw, err := c.SyscallConn()
-		must(t, err)
-		must(t, raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, segment) }))
-		must(t, err)
+		setOption(t, c, unix.IPPROTO_UDP, unix.UDP_SEGMENT, segment)
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	sent, failed = new(atomic.Int64), new(atomic.Int64)
@@ -235,15 +232,21 @@ func tcpFlood(t *testing.T, far *testutil.NetNS, address string, rate float64) *
 	return count(in)
 }
 
+// setOption sets an option of a socket to a number.
+func setOption(t *testing.T, c syscall.Conn, level, option, value int) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	must(t, err)
+	must(t, raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, value) }))
+	must(t, err)
+}
+
 // roomForStalls lets a socket keep so much in the queue that the limit is used while its
 // sender does not get a processor for some 100 ms: with the usual room those stalls are
 // what is measured.
 func roomForStalls(t *testing.T, c *net.UDPConn) {
 	t.Helper()
-	raw, err := c.SyscallConn()
-	must(t, err)
-	must(t, raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 512<<10) }))
-	must(t, err)
+	setOption(t, c, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 512<<10)
 }
 
 // UDP and TCP share one limit: each gets half of it, or what the other leaves.
