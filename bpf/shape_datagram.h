@@ -14,6 +14,29 @@
 #define NN_DATAGRAM_BURST_NS	50000000ULL
 #define NN_DATAGRAM_BURST_BYTES 3000
 
+/* A queue that holds more than this part of a second's bytes, or than two
+ * bursts, counts as long. Each datagram then counts one eighth more. */
+#define NN_LONG_QUEUE_PART 40
+#define NN_LONG_QUEUE_LEAST (2 * NN_DATAGRAM_BURST_BYTES)
+#define NN_LONG_QUEUE_EXTRA 8
+
+/* nn_queue_is_long tells whether the queue of a limit has to shrink. Programs
+ * that together get a little more than the limit would otherwise fill the queue
+ * up to its room, and it would stay full. The length is an estimate that drops
+ * may make too high; then the queue runs empty, and less than the limit leaves.
+ */
+static __always_inline bool nn_queue_is_long(const struct nn_inflow *f,
+					     __u64 rate, __u32 span)
+{
+	const struct nn_span_count *last = &f->recent[(span - 1) & 3];
+	__u64 most = rate / NN_LONG_QUEUE_PART;
+
+	if (most < NN_LONG_QUEUE_LEAST)
+		most = NN_LONG_QUEUE_LEAST;
+	return last->span == span - 1 && last->bytes >= nn_reached(rate) &&
+	       nn_inflow_queued(f) > most;
+}
+
 /* The child for datagrams at a hop. It differs from that of the program that
  * also receives by TCP, or is another node. Guarantees are TCP's. */
 static __always_inline void nn_datagram_ask(const struct nn_whose *w, __u32 hop,
@@ -95,6 +118,8 @@ __noinline int nn_datagram_fits(const struct nn_whose *w, __u32 hop,
 	if (first && k->due_ns > now_ns + burst_ns)
 		return 0;
 	nn_later(&k->due_ns, now_ns);
+	if (nn_queue_is_long(f, rate, a.span))
+		bytes += bytes / NN_LONG_QUEUE_EXTRA;
 	k->due_ns += bytes * NN_NSEC_PER_SEC / part;
 	return 1;
 }
