@@ -264,6 +264,15 @@ func TestUnknownIsNotMissing(t *testing.T) {
 	}
 }
 
+// Whether programs are compiled may be unknown; then doctor does not say that they are interpreted, nor that they are not.
+func TestUnknownCompiler(t *testing.T) {
+	f := complete()
+	f.JIT = notTried()
+	c := programs(f)
+	require.Equal(t, OK, c.State)
+	require.Equal(t, "the bpf system call works", c.Found)
+}
+
 func TestReleases(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

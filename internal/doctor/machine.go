@@ -61,9 +61,12 @@ func programs(f *kernelfeatures.Features) api.Check {
 			Remedy: "take lockdown=confidentiality off the kernel's command line (lockdown=integrity is fine) and reboot",
 		}
 	}
-	check := needs(name, "the bpf system call works, programs are compiled",
-		"netnice cannot load its programs.", f, part{"the bpf system call", f.BPF})
-	if check.State != OK || f.JIT.Have {
+	found := "the bpf system call works, programs are compiled"
+	if f.JIT.Unknown() {
+		found = "the bpf system call works"
+	}
+	check := needs(name, found, "netnice cannot load its programs.", f, part{"the bpf system call", f.BPF})
+	if check.State != OK || f.JIT.Have || f.JIT.Unknown() {
 		return check
 	}
 	return api.Check{

@@ -54,7 +54,7 @@ func (p *prober) attempts(f *Features) []attempt {
 	return []attempt{
 		{&f.BTF, "4.18", func() error { return p.typeErr }},
 		{&f.BPF, "", p.mapType(ebpf.Array)},
-		{&f.JIT, "", func() error { return sysctlIsOn("net/core/bpf_jit_enable") }},
+		{&f.JIT, "", p.compiled},
 		// The helper came with the change of accounting; libbpf looks at it too.
 		{&f.MemcgCharge, "5.11", p.helper(ebpf.SocketFilter, asm.FnKtimeGetCoarseNs)},
 		{&f.ReadKernel, "", p.helper(ebpf.Kprobe, asm.FnProbeReadKernel)},
@@ -156,6 +156,33 @@ func (p *prober) programType(t ebpf.ProgramType) func() error {
 
 func (p *prober) helper(t ebpf.ProgramType, fn asm.BuiltinFunc) func() error {
 	return p.bpf(func() error { return bpffeatures.HaveProgramHelper(t, fn) })
+}
+
+// compiled looks whether the kernel compiles programs. Only the first network namespace has the setting; elsewhere a
+// program tells.
+func (p *prober) compiled() error {
+	err := sysctlIsOn("net/core/bpf_jit_enable")
+	if !errors.Is(err, ErrUnknown) {
+		return err
+	}
+	return p.bpf(func() error {
+		program, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{
+			Name:         "netnice_probe",
+			Type:         ebpf.SocketFilter,
+			License:      "GPL",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+		}, ebpf.ProgramOptions{LogDisabled: true})
+		if err != nil {
+			return err
+		}
+		defer program.Close() //nolint:errcheck // it did nothing
+		info, err := program.Info()
+		if err != nil {
+			return err
+		}
+		_, err = info.JitedSize()
+		return err
+	})()
 }
 
 // enumerator looks for a constant in the kernel's types, where it stands as a

@@ -6,11 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // requirePrivileged skips a test that needs root, unless that is forbidden.
@@ -45,6 +47,29 @@ func TestProbeThisKernel(t *testing.T) {
 	// Whatever kernel this is, these have to be right for the tests to run at all.
 	for _, must := range []Feature{f.Root, f.CapBPF, f.BPF, f.SockOps, f.CgroupSKB, f.LRUHash} {
 		require.NoError(t, must.Err)
+	}
+}
+
+// Network namespaces other than the first have no setting for the compiler.
+func TestCompiledInAnotherNamespace(t *testing.T) {
+	requirePrivileged(t)
+	here := Probe(t.Context()).JIT
+	require.False(t, here.Unknown(), here.Err)
+	there := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with its namespace
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			there <- err
+			return
+		}
+		f := &Features{}
+		probeCaller(f, os.Geteuid(), readCapabilities)
+		there <- newProber(f).compiled()
+	}()
+	if err := <-there; here.Have {
+		require.NoError(t, err)
+	} else {
+		require.ErrorIs(t, err, ErrAbsent)
 	}
 }
 
