@@ -49,7 +49,7 @@ test: export NETNICE_TEST_STAGE := test
 test: deps-test $(TESTSUM) build ## each behaviour once, end to end in network namespaces as well (10 minutes)
 	@mkdir -p $(RESULTS) && rm -rf $(RESULTS)/failures
 	$(SUM) --jsonfile $(RESULTS)/test.json --raw-command -- sh -c '$(GO) test -json -count=1 $(BESIDE); code=$$?; \
-		$(GO) test -json -count=1 -timeout 25m -p 1 -parallel 5 $(ALONE) && exit $$code'; code=$$?; \
+		$(GO) test -json -count=1 -timeout 25m -p 1 -parallel 7 $(ALONE) && exit $$code'; code=$$?; \
 	$(REPORT) -strict $(RESULTS)/test.json && exit $$code
 
 # .ci/run alone sets TWICE, where what failed is run once more with nothing beside it, and named.

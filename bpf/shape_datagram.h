@@ -16,7 +16,7 @@
 
 /* A queue that holds more than this part of a second's bytes, or than two
  * bursts, counts as long. Each datagram then counts one eighth more. */
-#define NN_LONG_QUEUE_PART 40
+#define NN_LONG_QUEUE_PART  40
 #define NN_LONG_QUEUE_LEAST (2 * NN_DATAGRAM_BURST_BYTES)
 #define NN_LONG_QUEUE_EXTRA 8
 

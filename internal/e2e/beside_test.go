@@ -55,6 +55,7 @@ func TestRefusedBeside(t *testing.T) {
 
 // Two instances come up at the same moment: one of them is refused.
 func TestRefusedBesideAtOnce(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestRefusedBeside")
 	machineAlone(t) // both would be refused because of another test's daemon
 	s := newStage(t)
 	s.env = slices.DeleteFunc(os.Environ(), func(v string) bool { return v == testutil.Beside })

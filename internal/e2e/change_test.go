@@ -54,6 +54,7 @@ func TestChangeOnTwoLevels(t *testing.T) {
 
 // A process inside one blocking send obeys. The limit at the start makes the send last.
 func TestChangeInsideOneSend(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestChangeInMidTransfer")
 	t.Parallel()
 	f := newField(upStage(t))
 	x := f.sender(testutil.SenderConfig{Mode: testutil.BigSend, Bytes: 0x7ffff000}) // the most that one call takes

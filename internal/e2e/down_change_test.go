@@ -64,6 +64,7 @@ func TestDownHost(t *testing.T) {
 
 // A process without a limit is as fast as before.
 func TestDownNeighbour(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestDownLevels and TestFamilyEndsAtItsRoot")
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPair(t))
 	f.ports += 32

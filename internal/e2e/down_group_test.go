@@ -72,6 +72,7 @@ func TestDownGroup(t *testing.T) {
 
 // A limit on the host counts traffic to groups once for all members.
 func TestDownGroupOfHost(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestDownHost")
 	machineAlone(t)
 	const limit, rate = 500e3, 2e6
 	f := newInbound(newStage(t), testutil.MustPair(t))

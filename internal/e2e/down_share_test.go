@@ -14,6 +14,7 @@ import (
 // with a guarantee. The others get the part that one program does not use. netnice controls the shares by windows,
 // which are at least two segments. At no distance at all such windows do not bind bbr, so the test has a distance.
 func TestDownShares(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestDownModest and internal/clock TestShareByWeight")
 	t.Parallel()
 	spare := newUsers()
 	f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(20*time.Millisecond)))
@@ -126,7 +127,7 @@ while True:
 // A flood of datagrams gets its program's part, by weight, of the traffic that a user receives, and the part that a
 // TCP receiver leaves. Only a small part of the flood arrives. Alone the flood has the limit.
 func TestDownSharesDatagrams(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestDownShares and internal/clock TestShareByWeight")
+	testutil.SkipUnlessAll(t, "TestDownModest and internal/clock TestShareByWeight")
 	t.Parallel()
 	spare := newUsers()
 	f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(20*time.Millisecond)))

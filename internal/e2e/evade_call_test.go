@@ -3,6 +3,8 @@ package e2e
 import (
 	"testing"
 	"time"
+
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // syscalls is the head of programs that make system calls of their own.
@@ -35,6 +37,7 @@ os.close(fd)
 
 // The sending process is charged, whatever call it uses, and whatever the socket was used for before.
 func TestEvadeByCalls(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestGenerated and TestGeneratedKept")
 	evade(t, nil, []escape{
 		// The first argument of io_submit is no descriptor.
 		{name: "io_submit", least: 0.5, text: syscalls + handed + `

@@ -4,6 +4,8 @@ import (
 	"os"
 	"slices"
 	"testing"
+
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // A process outside of the limit has made an MPTCP connection and still has it open. The connection's traffic counts
@@ -42,6 +44,7 @@ while s.recv(1 << 20):
 
 // The same attempts run against a peer that speaks plain TCP.
 func TestEvadeByOthersMPTCPToTCP(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestEvadeByOthersMPTCP")
 	evade(t, func(f *field) {
 		f.t.Helper()
 		if err := f.B.Do(func() error {

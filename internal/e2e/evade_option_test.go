@@ -1,9 +1,14 @@
 package e2e
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
 
 // A program cannot evade its limit by socket options or by the way in which it sends.
 func TestEvadeByOptions(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestGenerated and TestGeneratedKept")
 	evade(t, nil, []escape{
 		{name: "1 byte at a time", text: `
 ready()

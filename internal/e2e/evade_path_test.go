@@ -10,6 +10,7 @@ import (
 // Nodes appear and disappear in the middle of a path, around and inside nodes with live children that send. The
 // limits that stay on the path hold all the time.
 func TestPathChangesUnderTraffic(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestNestedTrees and TestChangeInMidTransfer")
 	t.Parallel()
 	f := newField(upStage(t))
 	f.segmented()
@@ -129,6 +130,7 @@ processes(4, hop)
 // A process tree is in a cgroup, and the cgroup contains processes of a user: each limit on the path covers all
 // processes below it.
 func TestTreeInCgroupOfUser(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestNestedTrees, TestTreeCrossesUsers and TestCgroup")
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))

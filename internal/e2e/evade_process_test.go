@@ -9,6 +9,7 @@ import (
 
 // No change of the processes of a tree leads out of the tree.
 func TestEvadeByProcesses(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestForksWhileLimitIsSet and TestGenerated")
 	testutil.RequireRoot(t)
 	spare := newUsers()
 	other, err := testutil.NewNetNS()

@@ -91,6 +91,7 @@ def full():
 
 // Traffic that such sockets receive is limited as well.
 func TestReceivesWithoutRoom(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestEvadeWithoutState")
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPairInOrder(t))
 	f.noRoom()
@@ -289,7 +290,7 @@ func (f *field) noRoom() {
 
 // netnice drops packets for such a forgotten socket, if its memory is in use.
 func TestReceivesForgotten(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestReceivesWithoutRoom")
+	testutil.SkipUnlessAll(t, "TestEvadeWithoutState")
 	t.Parallel()
 	f := newField(upStage(t))
 	f.noRoom()

@@ -12,7 +12,7 @@ import (
 // Thousands of processes send a little each on a connection of their own; a hundred thousand with
 // NETNICE_TEST_LONG=1.
 func TestEvadeByForkStorm(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestEvadeByProcesses and TestForksWhileLimitIsSet")
+	testutil.SkipUnlessAll(t, "TestForksWhileLimitIsSet and TestGenerated")
 	// Not parallel: it floods the machine.
 	processes := 2500
 	if os.Getenv("NETNICE_TEST_LONG") == "1" {

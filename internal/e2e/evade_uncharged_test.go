@@ -15,6 +15,7 @@ import (
 // Traffic is charged where it leaves. The cases lack the callback that paces TCP, use a socket that first sent to
 // this machine, or have a connection that is only requested.
 func TestEvadeUncharged(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestEvadeByConnecting and TestGenerated")
 	evade(t, nil, []escape{
 		// Acknowledgements of both TCP and MPTCP, and the timestamp, fill the options of each segment.
 		{name: "MPTCP in both directions", least: 0.7, text: mptcpServer, against: `
@@ -130,6 +131,7 @@ processes(2, several)
 
 // One socket for each datagram gets the same limit as one socket for all, also while a queue exists elsewhere.
 func TestEvadeBySocketsOfOneDatagram(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestUpUDP and TestGenerated")
 	t.Parallel()
 	f := newField(upStage(t))
 	f.segmented()

@@ -178,6 +178,7 @@ func TestBackground(t *testing.T) {
 
 // An interactive program gets its demand before any number of others. They get the rest.
 func TestInteractive(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestBackground and internal/clock TestGuaranteeAndShare")
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))

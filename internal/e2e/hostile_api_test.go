@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/netnice/netnice/internal/auth"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // No request of mallory's to the daemon lifts the administrator's limit, or limits another user.
@@ -188,6 +189,7 @@ say("answer", s.recv(1 << 16).split()[1].decode())
 
 // The test sends malformed requests and requests that are too large.
 func TestHostileRequests(t *testing.T) {
+	testutil.SkipUnlessAll(t, "internal/daemon TestRequests and internal/apiserver TestBadCalls")
 	t.Parallel()
 	spare := newUsers()
 	h := newHostile(t, spare, "")
@@ -236,6 +238,7 @@ say("answer", json.dumps(answers))
 
 // The test has rule files that lead to other files, or cost too much.
 func TestHostileRules(t *testing.T) {
+	testutil.SkipUnlessAll(t, "internal/rules TestUsersOwnFile, TestUsersOwnFileIsBounded, TestParse")
 	t.Parallel()
 	spare := newUsers()
 	const both = 1e6

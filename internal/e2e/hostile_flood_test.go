@@ -47,7 +47,7 @@ def counted(status):
 // Mallory floods the daemon, and its programs in the kernel, in many ways. Alice's limit holds meanwhile, the daemon
 // serves her and root, and it uses little.
 func TestHostileFloods(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestHostileTraffic and internal/daemon TestRequests")
+	testutil.SkipUnlessAll(t, "TestGenerated and internal/daemon TestRequests")
 	// Not parallel: it floods the machine.
 	spare := newUsers()
 	rule := fmt.Sprintf("nnf%d", os.Getpid()%100000)

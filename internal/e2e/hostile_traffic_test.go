@@ -224,6 +224,7 @@ func (h *hostile) begin(l leaving, port uint16) *script {
 
 // All of mallory's attempts together stay within the administrator's limit.
 func TestHostileTraffic(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestGenerated and TestHostileCommands")
 	// Not parallel: it floods the machine.
 	spare := newUsers()
 	h := newHostile(t, spare, "")
@@ -279,6 +280,7 @@ func TestHostileTraffic(t *testing.T) {
 // A user has an id of /etc/subuid, and so may run a program of that id. The program makes a user namespace outside
 // of all others. Its maker is then that id and not mallory.
 func TestHostileNamespaceOfAnotherID(t *testing.T) {
+	testutil.SkipUnlessAll(t, "internal/daemon TestSubordinatesCountAsOne")
 	// Not parallel, as above.
 	h := newHostile(t, newUsers(), "")
 	const text = "call(libc.unshare, NEWUSER)\n" + flooding1

@@ -114,6 +114,7 @@ func TestLinkKilledDaemon(t *testing.T) {
 
 // A device limits ingress, too, by its name in the daemon's own namespace.
 func TestLinkDown(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestLink and TestDownTCP")
 	t.Parallel()
 	f := newInbound(newStage(t), testutil.MustPairInOrder(t))
 	link := linkOf(t, f.A, testutil.Device)

@@ -72,7 +72,7 @@ var (
 
 const (
 	roomBusy  = 0.7                    // part of the processors' time
-	roomLook  = 700 * time.Millisecond // long enough to include the test that began last
+	roomLook  = 500 * time.Millisecond // long enough to include the test that began last
 	roomAwait = 30 * time.Second       // at most
 )
 

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netnice/netnice/api"
+	"github.com/netnice/netnice/internal/testutil"
 )
 
 // until reads events up to one of a type ("" = any) about a subject ("" = any), and returns it.
@@ -35,6 +36,7 @@ func (x *script) until(t *testing.T, kind api.EventType, subject string) api.Eve
 // netnice monitor reports the events of a limited program that floods as they happen, also across the death of a
 // daemon. Another user sees none of them.
 func TestMonitor(t *testing.T) {
+	testutil.SkipUnlessAll(t, "internal/daemon TestEventsOfLimits, TestEventsOfTraffic, TestEventsByHTTP")
 	t.Parallel()
 	spare := newUsers()
 	s := upStage(t)

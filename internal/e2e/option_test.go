@@ -259,6 +259,7 @@ func instant(t *testing.T, text string) testutil.Instant {
 
 // Accepted sockets inherit a listener's rate, each for itself.
 func TestSocketOptionOnListener(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestSocketOption")
 	t.Parallel()
 	f := newField(apartStage(t))
 	f.daemon()

@@ -273,6 +273,7 @@ func TestIOUringAloneDatagrams(t *testing.T) {
 // Another user has made a UDP socket, and only a ring of a limited process has it. Traffic on the socket counts for
 // that process: it sends in its own call, or by a kernel thread.
 func TestIOUringOfAnotherUsersSocket(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestIOUringAlone")
 	t.Parallel()
 	spare := newUsers()
 	for _, how := range []string{"passed", "worked"} {
@@ -305,6 +306,7 @@ wait()
 
 // io_uring sends from kernel threads.
 func TestIOUring(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestIOUringAlone")
 	// Not parallel: it has a kernel thread spin.
 	for name, arg := range map[string]string{"submitted": "plain", "polled by a kernel thread": "sqpoll"} {
 		t.Run(name, func(t *testing.T) {

@@ -181,6 +181,7 @@ func TestKilledWhileWriting(t *testing.T) {
 // On a full disk limits are set and lifted. The daemon tells the caller that the change is not saved. It saves the
 // change as soon as the disk has free space.
 func TestFullDisk(t *testing.T) {
+	testutil.SkipUnlessAll(t, "internal/daemon TestDiskThatCannotBeWritten")
 	t.Parallel()
 	spare := newUsers()
 	s := newStage(t)

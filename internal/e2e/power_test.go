@@ -193,6 +193,7 @@ func TestPower(t *testing.T) {
 // A command gets its power from its first instruction on, with all its descendants. A priority below the ordinary
 // one gives way.
 func TestPowerExec(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestPower and internal/daemon TestPowerCommand")
 	// Not parallel: it needs the processors.
 	s := upStage(t)
 	build := s.runs(0, program, "exec", "30", "sh", "-c", `echo ready; while :; do (i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done); done`)
@@ -221,6 +222,7 @@ func TestPowerExec(t *testing.T) {
 
 // Users set a ceiling for their own processes, below the administrator's, and guarantee nothing.
 func TestPowerOfUsers(t *testing.T) {
+	testutil.SkipUnlessAll(t, "internal/daemon TestPowerOfOwners, TestPowerNested")
 	// Not parallel: it needs the processors.
 	spare := newUsers()
 	s := upStage(t)

@@ -161,6 +161,7 @@ func TestRefusedSecondDaemon(t *testing.T) {
 
 // A state file that the daemon cannot read stops the daemon, and not the limits in force.
 func TestRefusedState(t *testing.T) {
+	testutil.SkipUnlessAll(t, "internal/daemon TestStateThatCannotBeUsed")
 	t.Parallel()
 	const path = "/var/lib/netnice/state.json"
 	f := newField(newStage(t))

@@ -180,6 +180,7 @@ func (r *ruled) exceeds(what string, x *script, port string, least float64) {
 // One process sends to a limited address, to a limited port, and to another address, over IPv4 and IPv6. Rules
 // appear, change and disappear, also without a daemon.
 func TestRuleToDestinations(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestSetToDestinations and internal/daemon TestDestinedRules")
 	t.Parallel()
 	spare := newUsers()
 	rules := fmt.Sprintf(`
@@ -336,7 +337,7 @@ func TestRuleToOfTwoOwners(t *testing.T) {
 
 // A rule is for one protocol: the other one to the same destination is free, over IPv4 and IPv6.
 func TestRuleToProtocol(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestRuleToDestinations")
+	testutil.SkipUnlessAll(t, "TestSetToDestinations and internal/daemon TestDestinedRules")
 	t.Parallel()
 	spare := newUsers()
 	hosts := []string{far4, far6}

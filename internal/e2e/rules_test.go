@@ -267,6 +267,7 @@ func TestRulesAreReadAgain(t *testing.T) {
 
 // One limit covers all matching processes, of two users and in another tree with a limit.
 func TestRuleForAllTogether(t *testing.T) {
+	testutil.SkipUnlessAll(t, "internal/daemon TestRulesForAllTogether")
 	t.Parallel()
 	sessionUser := newUsers()
 	const name = "sftp"

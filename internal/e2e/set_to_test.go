@@ -192,6 +192,7 @@ func TestSetToUnder(t *testing.T) {
 
 // A name stands for the addresses that the machine's resolver returns for it.
 func TestSetToName(t *testing.T) {
+	testutil.SkipUnlessAll(t, "internal/daemon TestSetToName")
 	t.Parallel()
 	spare := newUsers()
 	r := newRuledTo(t, "")
