@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -100,16 +101,27 @@ func locked(f *os.File, dir string) (*lock, error) {
 	return &lock{file: f, dir: dir, folder: folder}, nil
 }
 
+// lockPatience is the time that flock waits for a lock which no process is seen to hold. The threads of a killed daemon
+// end one after the other, and the last one releases its lock.
+const lockPatience = 2 * time.Second
+
 // flock locks an open file, or says which process has locked it.
 func flock(f *os.File) error {
-	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	switch {
-	case err == nil:
-		return nil
-	case !errors.Is(err, unix.EWOULDBLOCK):
-		return fmt.Errorf("lock %s: %w", f.Name(), err)
+	var holder lockHolder
+	var known bool
+	var err error
+	for end := time.Now().Add(lockPatience); ; time.Sleep(10 * time.Millisecond) {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			return fmt.Errorf("lock %s: %w", f.Name(), err)
+		}
+		if holder, known = holderOf(procFolder, f.Name()); known || time.Now().After(end) {
+			break
+		}
 	}
-	holder, known := holderOf(procFolder, f.Name())
 	if known && !holder.daemon {
 		return &api.Error{
 			Code:    api.CodeConflict,

@@ -1,10 +1,15 @@
 package e2e
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/netnice/netnice/internal/testutil"
+)
 
 // Datagrams are charged to the process that sends them, whatever call it uses and whatever process shares the
 // socket.
 func TestEvadeByDatagrams(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestUpUDP and TestGenerated")
 	evade(t, nil, []escape{
 		{name: "to this machine by the same socket", least: 0.5, text: `
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -163,6 +163,7 @@ threads(16, some)
 
 // A high rate that a program sets on its own socket lifts no other limit.
 func TestEvadeBySocketOption(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestOwnPacing and TestGenerated")
 	t.Parallel()
 	alone(t)
 	f := newField(upStage(t))

@@ -130,7 +130,7 @@ processes(4, hop)
 // A process tree is in a cgroup, and the cgroup contains processes of a user: each limit on the path covers all
 // processes below it.
 func TestTreeInCgroupOfUser(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestNestedTrees, TestTreeCrossesUsers and TestCgroup")
+	testutil.SkipUnlessAll(t, "TestNestedTrees, TestUserLimitsOwnProcess and TestCgroup")
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))
@@ -171,7 +171,7 @@ flood(connect(sys.argv[1]))
 
 // A tree has processes of several users, and these users have processes outside of it too.
 func TestTreeAcrossUsers(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestTreeCrossesUsers and TestNestedTrees")
+	testutil.SkipUnlessAll(t, "TestUserLimitsOwnProcess and TestNestedTrees")
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))

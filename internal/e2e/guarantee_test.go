@@ -117,6 +117,7 @@ func TestGuaranteeUDP(t *testing.T) {
 
 // A guarantee takes its part of every limit around it, and only the administrator may give one.
 func TestGuaranteeOfHost(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestGuarantee and TestHost")
 	machineAlone(t)
 	spare := newUsers()
 	f := newField(upStage(t))
@@ -144,6 +145,7 @@ func TestGuaranteeOfHost(t *testing.T) {
 // A program in the background gets next to nothing while others want the limit. It has all of it a fifth of a second
 // after they stop. They have the limit within 100 ms after they begin.
 func TestBackground(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestGuarantee and internal/clock TestShareByWeight, TestIdleShareGoesToOthers")
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))
@@ -178,7 +180,7 @@ func TestBackground(t *testing.T) {
 
 // An interactive program gets its demand before any number of others. They get the rest.
 func TestInteractive(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestBackground and internal/clock TestGuaranteeAndShare")
+	testutil.SkipUnlessAll(t, "TestGuarantee and internal/clock TestGuaranteeAndShare")
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))

@@ -65,6 +65,7 @@ func TestNestedTrees(t *testing.T) {
 // A tree may cross users, like that of fair-inetd: its limit covers all of it, and each user's limit covers the
 // user's processes.
 func TestTreeCrossesUsers(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestNestedTrees and TestUserLimitsOwnProcess")
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))

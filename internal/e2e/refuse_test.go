@@ -141,6 +141,7 @@ func TestRefusedUser(t *testing.T) {
 
 // netnice refuses a second daemon, which does not disturb the first.
 func TestRefusedSecondDaemon(t *testing.T) {
+	testutil.SkipUnlessAll(t, "internal/daemon TestSecondDaemon")
 	t.Parallel()
 	f := newField(upStage(t))
 	x := f.send(testutil.SenderConfig{})

@@ -117,6 +117,7 @@ func TestRunPassesStatus(t *testing.T) {
 
 // --scope holds a program's children in a cgroup of their own, which disappears with the last of them.
 func TestRunScope(t *testing.T) {
+	testutil.SkipUnlessAll(t, "internal/daemon TestScope, TestScopeEndsWithItsProcesses")
 	t.Parallel()
 	f := newField(newStage(t))
 	before := ours(t)

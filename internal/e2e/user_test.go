@@ -31,6 +31,7 @@ func (f *field) halves(what string, after testutil.Instant, a, b uint16) {
 // A user's limit may be set while no process of the user runs. It covers two processes together, and gives the one
 // with 16 connections the same part as the one with a single connection.
 func TestUser(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestUserLimitsOwnProcess and TestFair")
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))
