@@ -1,5 +1,5 @@
 # make help lists the targets. demo, test, bench and lab need root: they make
-# network namespaces of their own and leave nothing behind.
+# network namespaces of their own and leave nothing but two empty lock files in /tmp.
 
 GO      ?= go
 BIN     := bin/netnice
@@ -48,7 +48,7 @@ quick: ## tests without root and traffic: pure code, models, fakes, the CLI's sc
 	$(REPORT) $(RESULTS)/quick.json && exit $$code
 
 test: export NETNICE_TEST_STAGE := test
-test: deps-test $(TESTSUM) build ## each behaviour once, end to end in network namespaces as well (10 minutes)
+test: deps-test $(TESTSUM) build ## each behaviour once, end to end in network namespaces as well (8 minutes)
 	@mkdir -p $(RESULTS) && rm -rf $(RESULTS)/failures
 	$(SUM) --jsonfile $(RESULTS)/test.json --raw-command -- sh -c '$(GO) test -json -count=1 $(BESIDE); code=$$?; \
 		$(GO) test -json -count=1 -timeout 25m -p 1 -parallel 7 $(ALONE) && exit $$code'; code=$$?; \

@@ -245,7 +245,7 @@ func TestGroupBelowAnother(t *testing.T) {
 		require.NoError(t, write(m.mount, "cgroup.subtree_control", "+cpu"))
 		t.Cleanup(func() { require.NoError(t, write(m.mount, "cgroup.subtree_control", "-cpu")) })
 	}
-	dir := filepath.Join(m.mount, fmt.Sprintf("test-below-%d", os.Getpid()))
+	dir := filepath.Join(m.mount, testutil.RunName()+"below")
 	require.NoError(t, os.Mkdir(dir, 0o755))
 	pid := spinner(t, 1)
 	t.Cleanup(func() {

@@ -43,7 +43,7 @@ func supervise() (code int, err error) {
 		return 0, fmt.Errorf("adopt what the tests leave: %w", err)
 	}
 	endLeftovers(func(run int) bool { return !identity.Runs(run) })
-	defer raiseBacklog(backlogFile)()
+	defer raiseBacklog(backlogFile, filepath.Join(os.TempDir(), "netnice-test-backlog"))()
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
 	self := os.Getpid()
@@ -109,7 +109,7 @@ func endLeftovers(of func(run int) bool) (ended int) {
 	}
 	for _, pattern := range []string{
 		filepath.Join(os.TempDir(), runFolder+"*"),
-		"/sys/fs/bpf/" + runFolder + "*", "/sys/fs/cgroup/" + runFolder + "*", "/sys/fs/cgroup/unified/" + runFolder + "*",
+		"/sys/fs/bpf/" + runFolder + "*", "/sys/fs/cgroup/" + runFolder + "*", "/sys/fs/cgroup/*/" + runFolder + "*",
 	} {
 		found, _ := filepath.Glob(pattern)
 		for _, path := range found {
@@ -145,8 +145,8 @@ const powerGroup = "netnice-cpu-"
 
 // PowerGroups returns the groups of processes with a CPU share, in every hierarchy.
 func PowerGroups() (dirs []string) {
-	for _, depth := range []string{"*", "*/*", "*/*/*"} {
-		found, _ := filepath.Glob("/sys/fs/cgroup/" + depth + "/" + powerGroup + "*") // the pattern is valid
+	for _, above := range []string{"", "*/", "*/*/", "*/*/*/"} {
+		found, _ := filepath.Glob("/sys/fs/cgroup/" + above + powerGroup + "*") // the pattern is valid
 		dirs = append(dirs, found...)
 	}
 	return dirs

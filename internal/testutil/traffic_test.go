@@ -267,7 +267,7 @@ func ownerOf(pid int) (uint32, error) {
 func TestPairInOrder(t *testing.T) {
 	RequireRoot(t)
 	if _, err := os.Stat("/proc/sys/net/core/rps_default_mask"); err != nil {
-		t.Skip("before Linux 6.3 a veth device delivers on every CPU that sends")
+		t.Skip("this kernel has no rps_default_mask (before Linux 6.3): a veth device delivers on every CPU that sends")
 	}
 	pair, err := NewPairInOrder()
 	if err != nil {

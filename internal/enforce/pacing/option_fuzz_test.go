@@ -201,7 +201,7 @@ func newOptionStage(f *testing.F) *optionStage {
 	}
 	_, home, _ := strings.Cut(string(text), "0::")
 	home, _, _ = strings.Cut(home, "\n")
-	name := "netnice-fuzz-" + strconv.Itoa(os.Getpid())
+	name := testutil.RunName() + "fuzz-" + strconv.Itoa(os.Getpid())
 	dir := filepath.Join(cgroupRoot(), name)
 	enter := func(dir string) {
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
@@ -224,7 +224,7 @@ func newOptionStage(f *testing.F) *optionStage {
 		}
 		s.outside = append(s.outside, outsider{i % len(s.pairs), fd})
 	}
-	k, err := Open(Options{PinDir: "/sys/fs/bpf/nn-fuzz-" + strconv.Itoa(os.Getpid()), CgroupRoot: dir, Beside: true})
+	k, err := Open(Options{PinDir: "/sys/fs/bpf/" + name, CgroupRoot: dir, Beside: true})
 	if err != nil {
 		f.Fatal(err)
 	}

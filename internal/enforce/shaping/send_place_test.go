@@ -60,8 +60,8 @@ func queuedIn(t *testing.T, n *testutil.NetNS, free []string) {
 	}
 }
 
-// near measures a rate; a machine that is busy with something else gets another
-// try.
+// near measures a rate. A rate that is too low is measured again, since the machine may be busy with something else; no
+// rate may be too high.
 func near(t *testing.T, what string, want, within float64, measure func() float64) {
 	t.Helper()
 	below := within
@@ -74,10 +74,11 @@ func near(t *testing.T, what string, want, within float64, measure func() float6
 		if got <= want*(1+within) && got >= want*(1-below) {
 			return
 		}
-		if try == 3 {
+		if try == 3 || got > want*(1+within) {
 			t.Errorf("%s: %.0f bytes/s, want %.0f", what, got, want)
 			return
 		}
+		t.Log("measured again: the rate was too low")
 	}
 }
 

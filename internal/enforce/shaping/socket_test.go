@@ -46,7 +46,7 @@ func apart(t *testing.T) pacing.Options {
 	must(t, err)
 	_, was, _ := strings.Cut(string(text), "0::")
 	was, _, _ = strings.Cut(was, "\n")
-	opts.CgroupRoot = filepath.Join(root, fmt.Sprintf("nn-shaping-%d", os.Getpid()))
+	opts.CgroupRoot = filepath.Join(root, fmt.Sprintf("%sshaping-%d", testutil.RunName(), os.Getpid()))
 	must(t, os.Mkdir(opts.CgroupRoot, 0o755))
 	t.Cleanup(func() { must(t, os.Remove(opts.CgroupRoot)) })
 	must(t, enter(opts.CgroupRoot))

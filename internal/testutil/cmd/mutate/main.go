@@ -56,13 +56,14 @@ func run(state string, only *regexp.Regexp) error {
 	if err != nil {
 		return err
 	}
-	tree, err := os.MkdirTemp("", "netnice-mutations-")
-	if err != nil {
-		return err
+	tree := filepath.Join(os.TempDir(), "netnice-mutations")
+	remove := func() {
+		// It may not exist, and then there is nothing to remove.
+		_ = command(".", "git", "worktree", "remove", "--force", tree).Run()
+		_ = os.RemoveAll(tree)
 	}
-	defer func() {
-		_ = command(".", "git", "worktree", "remove", "--force", tree).Run() // git worktree prune removes what a killed run left
-	}()
+	remove() // a run that was stopped leaves it
+	defer remove()
 	if out, err := command(".", "git", "worktree", "add", "--detach", "--force", tree, known.Commit).CombinedOutput(); err != nil {
 		return fmt.Errorf("copy the code: %w\n%s", err, out)
 	}
