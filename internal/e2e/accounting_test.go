@@ -54,6 +54,7 @@ func (f *field) allCharged(first, second charges, ports ...uint16) error {
 		charged += float64(bytes - before)
 	}
 	if len(second.bytes) == 0 || len(second.bytes) != len(first.bytes) || second.before <= first.after {
+		f.t.Logf("not compared with what was charged: %d subjects have that limit, %d had it before", len(second.bytes), len(first.bytes))
 		return nil
 	}
 	left := f.rate(first.after, second.before, ports...) * second.before.Sub(first.after).Seconds()

@@ -82,7 +82,7 @@ func TestRefusedBesideAtOnce(t *testing.T) {
 // Two instances limit the same connection. Each takes its own limit away, and leaves the connection with the limit
 // of the other.
 func TestLiftedBeside(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestRefusedBeside")
+	testutil.SkipUnlessAll(t, "TestRefusedBeside; two instances with one connection are tested here only")
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -177,6 +178,16 @@ func (l *cpuLog) disturbance(from, to testutil.Instant, stalled time.Duration) s
 
 // excuse is disturbance without an emulated path.
 func (l *cpuLog) excuse(from, to testutil.Instant) string { return l.disturbance(from, to, 0) }
+
+// excused reports whether the machine was disturbed between two instants, and logs it: the verdict is left out then.
+func excused(t testing.TB, from, to testutil.Instant) bool {
+	t.Helper()
+	excuse := cpus.excuse(from, to)
+	if excuse != "" {
+		t.Logf("not judged: %s", excuse)
+	}
+	return excuse != ""
+}
 
 // aftereffect names an event before or in a span that may slow TCP down in it, though the machine was undisturbed
 // meanwhile: a disturbed second before, or lost packets. Such an event is a reason to measure again, but no excuse.

@@ -88,7 +88,7 @@ func TestDownAfterKill(t *testing.T) {
 
 // The subject ends while no daemon runs: the next daemon lifts the limit of that subject.
 func TestSubjectEndsWithoutDaemon(t *testing.T) {
-	testutil.SkipUnlessAll(t, "internal/daemon TestRestartAdopts and TestLimitEndsWithFamily")
+	testutil.SkipUnlessAll(t, "TestLimitEndsWithFamily and internal/daemon TestRestartAdopts")
 	t.Parallel()
 	spare := newUsers()
 	f := newField(upStage(t))

@@ -155,7 +155,7 @@ func TestDownKilledDaemon(t *testing.T) {
 
 // The test kills the daemon. Then `netnice down` alone lifts the limits, in the namespace of the limit.
 func TestDownDownAfterKill(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestDownAfterKill")
+	testutil.SkipUnlessAll(t, "TestDownAfterKill, of what is sent")
 	t.Parallel()
 	s := newStage(t)
 	f := newInbound(s, testutil.MustPair(t))

@@ -193,7 +193,7 @@ wait()
 	}
 	t.Logf("%.0f bytes in the first second", got)
 	most := 1.3*limit + float64(runtime.NumCPU())*(unseen+1500)
-	if (got > most || got < limit/2) && cpus.excuse(begin, testutil.Now()) == "" {
+	if got > most || got < limit/2 && !excused(t, begin, testutil.Now()) {
 		t.Errorf("%.0f bytes came in the first second of a limit of %.0f", got, limit)
 	}
 	f.faultless()

@@ -80,7 +80,7 @@ func (w *site) fetch(n, overhead float64, args ...string) {
 	w.t.Logf("%v, at the limit %v", took.Round(time.Millisecond), want.Round(time.Millisecond))
 	// A program also starts, ends, and reads data that have arrived already. A limit waits while other tests'
 	// namespaces come and go.
-	if took < want*96/100 || took > want*120/100+4*time.Second && cpus.excuse(begin, r.at) == "" {
+	if took < want*96/100 || took > want*120/100+4*time.Second && !excused(w.t, begin, r.at) {
 		w.t.Errorf("%q took %v, at the limit %v", args, took, want)
 	}
 }
@@ -293,7 +293,7 @@ wait()
 	median := time.Duration(micros[len(micros)/2]) * time.Microsecond
 	t.Logf("names were answered after %v, the last of 20 after %d us", median, micros[len(micros)-1])
 	// The bound covers the queue of one download, 10 ms, and its next chunk.
-	if median > 40*time.Millisecond && cpus.excuse(begin, testutil.Now()) == "" {
+	if median > 40*time.Millisecond && !excused(t, begin, testutil.Now()) {
 		t.Errorf("names were answered after %v", median)
 	}
 	if got := bulk.read("ping"); got != "10" {

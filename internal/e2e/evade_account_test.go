@@ -10,7 +10,7 @@ import (
 // account that sends it. The limited account gains nothing if another account holds the connection or has sent on
 // it.
 func TestEvadeBySecondAccount(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestUserLimitsOwnProcess")
+	testutil.SkipUnlessAll(t, "TestDescriptorPassing and TestUserLimitsOwnProcess")
 	for name, connects := range map[string]string{
 		"TCP": `s = connect(sys.argv[1])`,
 		"MPTCP": `

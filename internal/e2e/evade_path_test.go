@@ -70,7 +70,7 @@ func (f *field) remains(what string, since wired, limit float64) {
 	if err := now.within(since, limit, evadeBurst); err != nil {
 		f.t.Errorf("%s: %v", what, err)
 	}
-	if rate < 0.85*limit && cpus.excuse(since.at, now.at) == "" {
+	if rate < 0.85*limit && !excused(f.t, since.at, now.at) {
 		f.t.Errorf("%s: only %.3f of it is used (CPUs %.0f%% busy)", what, rate/limit, 100*cpus.busy(since.at, now.at))
 	}
 }
@@ -121,6 +121,9 @@ processes(4, hop)
 		t.Logf("%.3f of the limit", rate/limit)
 		if err := end.within(begin, limit, 2*evadeBurst); err != nil {
 			t.Error(err)
+		}
+		if rate < leastEvasion*limit {
+			t.Errorf("the processes send only %.0f bytes/s", rate)
 		}
 		f.must("unset", "--pid", x.pid())
 		time.Sleep(50 * time.Millisecond)

@@ -3,13 +3,10 @@ package e2e
 import (
 	"fmt"
 	"testing"
-
-	"github.com/netnice/netnice/internal/testutil"
 )
 
 // Data that servers send on accepted connections are charged to the servers.
 func TestEvadeByServers(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestAccept")
 	const read = `
 for _ in range(12):
     def get():

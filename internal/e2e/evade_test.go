@@ -177,10 +177,19 @@ func (f *field) contained(e escape, begin wired, limit float64) {
 		least = 0.9
 	}
 	// Data that left early are missing later.
-	if all, _ := end.since(begin); max(rate, all) < least*limit && cpus.excuse(settled.at, end.at) == "" {
+	all, _ := end.since(begin)
+	excuse := cpus.excuse(settled.at, end.at)
+	switch {
+	case max(rate, all) >= least*limit:
+	case excuse != "" && max(rate, all) >= leastEvasion*least*limit:
+		f.t.Logf("not judged: %.0f bytes/s, but %s", rate, excuse)
+	default:
 		f.t.Errorf("%.0f bytes/s, want %.2f of %.0f at least (CPUs %.0f%% busy)", rate, least, limit, 100*cpus.busy(settled.at, end.at))
 	}
 }
+
+// leastEvasion is the part of the wanted rate below which an attempt does not count as one, however busy the machine is.
+const leastEvasion = 0.1
 
 // charging holds the bytes on the wire while a counter grew. The counter was read before begin and after end.
 type charging struct {

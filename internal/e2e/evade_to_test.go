@@ -9,7 +9,7 @@ import (
 // A limit for a destination covers the datagrams that a UDP socket sends there, whatever addresses its calls named
 // before.
 func TestEvadeDestinations(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestSetToDestinations and TestGenerated")
+	testutil.SkipUnlessAll(t, "TestSetToDestinations; sockets that named other addresses before are tested here only")
 	t.Parallel()
 	f := newField(upStage(t))
 	f.segmented()

@@ -65,12 +65,15 @@ func newHostile(t *testing.T, spare uint32, rules string) *hostile {
 	if err := os.Chown(h.home, int(h.mallory), int(h.mallory)); err != nil {
 		t.Fatal(err)
 	}
+	replaced := []string{"passwd", "subuid"}
+	for _, name := range replaced {
+		if _, err := os.Stat("/etc/" + name); err != nil {
+			t.Skipf("%v: the test puts another in its place", err)
+		}
+	}
 	s.do(func() error {
-		for _, name := range []string{"passwd", "subuid"} {
+		for _, name := range replaced {
 			at := "/etc/" + name
-			if _, err := os.Stat(at); err != nil {
-				t.Skipf("%v: the test puts another in its place", err)
-			}
 			if err := unix.Mount(filepath.Join(root, name), at, "", unix.MS_BIND, ""); err != nil {
 				return fmt.Errorf("mount on %s: %w", at, err)
 			}

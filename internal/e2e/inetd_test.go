@@ -159,7 +159,7 @@ func (i *inetdStage) rates(what string, want ...float64) {
 // The paper's third configuration: sessions share the limit of all, and the sessions of one service also have a
 // limit of their own. The shares change with each session that begins, ends or wants less.
 func TestInetdShares(t *testing.T) {
-	testutil.SkipUnlessAll(t, "internal/inetd TestClients")
+	testutil.SkipUnlessAll(t, "internal/inetd TestClients; the rates of sessions are tested here only")
 	t.Parallel()
 	i := newInetd(t, "7001 stream tcp nowait root DIR/zeros zeros\n7002 stream tcp nowait root DIR/zeros zeros @400KB/s\n", "--up", "4MB/s")
 	i.open(7001, 1)

@@ -177,7 +177,7 @@ wait()
 	if err := end.within(begin, limit, evadeBurst+evadeEarly); err != nil {
 		t.Error(err)
 	}
-	if rate < 0.8*limit && cpus.excuse(begin.at, end.at) == "" {
+	if rate < 0.8*limit && !excused(t, begin.at, end.at) {
 		t.Errorf("%.0f bytes/s, want %.0f", rate, limit)
 	}
 }
@@ -185,7 +185,7 @@ wait()
 // A connection follows its route from one device to another; each device has its own limit or none. A device that
 // returns under the same name is limited again. netnice refuses a missing device, lo, and a request of a user.
 func TestLinkRoute(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestLink")
+	testutil.SkipUnlessAll(t, "TestLink; a route that changes is tested here only")
 	t.Parallel()
 	f := newField(upStage(t))
 	const second = "nn2"
@@ -244,7 +244,7 @@ func TestLinkRoute(t *testing.T) {
 // Traffic that the machine forwards does not wait. It reduces the rate of the programs by the device: all together
 // send the limit.
 func TestLinkForwards(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestLink")
+	testutil.SkipUnlessAll(t, "TestLink; what is forwarded is tested here only")
 	// Not parallel, for the reason at TestLink.
 	f := newField(upStage(t))
 	f.segmented()

@@ -12,7 +12,7 @@ import (
 // A program in C limits another by setpriority(2), as the netnice paper describes it, without privileges. The call
 // keeps its other meanings.
 func TestSetPriority(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestUserLimitsOwnProcess, TestTotal")
+	testutil.SkipUnlessAll(t, "TestUserLimitsOwnProcess, TestTotal; the form of setpriority(2) is tested here only")
 	t.Parallel()
 	f := newField(upStage(t))
 	uid := newUsers() + 21

@@ -211,7 +211,7 @@ func TestPowerStrict(t *testing.T) {
 
 // A deadline outlives the daemon. The next daemon knows it, and takes it back.
 func TestPowerStrictKilledDaemon(t *testing.T) {
-	testutil.SkipUnlessAll(t, "internal/daemon TestPowerSurvivesTheDaemon")
+	testutil.SkipUnlessAll(t, "internal/daemon TestPowerSurvivesTheDaemon; deadlines without a daemon are tested here only")
 	// Not parallel: it needs the processors.
 	s := newStage(t)
 	p := s.runs(0, python, "-c", spinPython, "1")

@@ -104,7 +104,7 @@ func (f *totals) countedApart() {
 
 // With the input meter off only egress counts.
 func TestTotalWithoutInputMeter(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestTotal")
+	testutil.SkipUnlessAll(t, "TestTotal and internal/daemon TestInputMeterOfTheMachine")
 	t.Parallel()
 	spare := newUsers()
 	line := relay.RoundTrip(4 * time.Millisecond)

@@ -292,7 +292,8 @@ func TestUpPing(t *testing.T) {
 	begin := testutil.Now()
 	sent, _ := pings(6002, 1000, "-f", "-w", "3", "-s", "1400")
 	t.Logf("a flood of pings: %.3f of the limit", sent*1428/3/200e3)
-	if sent*1428/3 > 200e3*1.2 && cpus.excuse(begin, testutil.Now()) == "" {
+	// On a busy machine ping ends later than after 3 s.
+	if rate := sent * 1428 / 3; rate > 200e3*1.5 || rate > 200e3*1.2 && !excused(t, begin, testutil.Now()) {
 		t.Errorf("a flood of pings was sent at %.0f bytes/s", sent*1428/3)
 	}
 }
@@ -323,7 +324,7 @@ func TestUpQUIC(t *testing.T) {
 	// Datagrams have 1,252 to 1,452 bytes, of which 28 are headers and some 25 are QUIC's own.
 	took, want := r.at.Sub(begin), time.Duration(fetched*1.04/fetchLimit*1e9)
 	t.Logf("%v, at the limit %v", took.Round(time.Millisecond), want.Round(time.Millisecond))
-	if took < want*90/100 || took > want*130/100+700*time.Millisecond && cpus.excuse(begin, r.at) == "" {
+	if took < want*90/100 || took > want*130/100+700*time.Millisecond && !excused(t, begin, r.at) {
 		t.Errorf("%d bytes took %v, at the limit %v", fetched, took, want)
 	}
 }
@@ -353,7 +354,7 @@ func TestUpUDPBeside(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if median > 10 && cpus.excuse(begin, testutil.Now()) == "" {
+			if median > 10 && !excused(t, begin, testutil.Now()) {
 				t.Errorf("an answer beside a flood took %.1f ms", median)
 			}
 		})

@@ -67,7 +67,7 @@ func TestUpUDPFirst(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d datagrams were lost, the last after %.0f ms", lost, len(times), last*1e3)
-	if last > 0.5 && cpus.excuse(begin, testutil.Now()) == "" {
+	if last > 0.5 && !excused(t, begin, testutil.Now()) {
 		t.Errorf("a datagram was lost %.0f ms after the first", last*1e3)
 	}
 }
@@ -86,8 +86,7 @@ say("sent", count)
 
 // A program that `netnice run` starts finds a queue for its first datagram: a flood waits from its start on. It
 // loses no datagram, also if no daemon ran before.
-func TestRunDatagramsFromTheFirst(t *testing.T) {
-	t.Parallel()
+func TestRunDatagramsFromTheFirst(t *testing.T) { // not parallel: a flood beside others' daemons that load is seldom judged
 	const (
 		limit = 2e6
 		size  = 1400 + 28
@@ -96,7 +95,6 @@ func TestRunDatagramsFromTheFirst(t *testing.T) {
 	)
 	for name, running := range map[string]bool{"a daemon that stays": true, "no daemon": false} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := newStage(t)
 			s.preload = true
 			p := testutil.MustPair(t)
@@ -112,12 +110,15 @@ func TestRunDatagramsFromTheFirst(t *testing.T) {
 			rx.tell("how many")
 			lost := sent - len(numbers(t, rx.read("got")))
 			t.Logf("%d datagrams were sent in 0.2 s, %d of them were lost", sent, lost)
+			if sent*size > most {
+				t.Errorf("%d bytes were sent in the first 0.2 s, want at most %.0f", sent*size, most)
+			}
 			if excuse := cpus.excuse(begin, testutil.Now()); excuse != "" {
 				t.Logf("not judged: %s", excuse)
 				return
 			}
-			if sent*size > most || lost > 0 {
-				t.Errorf("%d bytes were sent in the first 0.2 s, want at most %.0f; %d datagrams were lost", sent*size, most, lost)
+			if lost > 0 {
+				t.Errorf("%d datagrams were lost", lost)
 			}
 			if sent*size < 0.1*limit {
 				t.Errorf("only %d bytes were sent in the first 0.2 s", sent*size)

@@ -68,7 +68,7 @@ func TestNobodyAnswers(t *testing.T) {
 // A host behind a queue of four seconds is not silent. Reach does not wait longer for a kind that has no answer by
 // then.
 func TestReachWaits(t *testing.T) {
-	testutil.SkipUnlessAll(t, "TestReachEnds")
+	testutil.SkipUnlessAll(t, "TestReachEnds; a late answer is tested here only")
 	t.Parallel()
 	p := testutil.MustDistantPair(t, relay.RoundTrip(4300*time.Millisecond))
 	if err := p.B.Sysctl("net/ipv4/icmp_echo_ignore_all", "1"); err != nil {
