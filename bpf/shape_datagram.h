@@ -22,19 +22,23 @@
 
 /* nn_queue_is_long tells whether the queue of a limit has to shrink. Programs
  * that together get a little more than the limit would otherwise fill the queue
- * up to its room, and it would stay full. The length is an estimate that drops
- * may make too high; then the queue runs empty, and less than the limit leaves.
+ * up to its room, and it would stay full. The length is an estimate, which
+ * packets dropped on their way make too high. It is wrong if it exceeds the
+ * queue's room, or if less than the limit left: the queue ran empty then.
  */
 static __always_inline bool nn_queue_is_long(const struct nn_inflow *f,
 					     __u64 rate, __u32 span)
 {
 	const struct nn_span_count *last = &f->recent[(span - 1) & 3];
-	__u64 most = rate / NN_LONG_QUEUE_PART;
+	__u64 most = rate / NN_LONG_QUEUE_PART, room = rate / NN_ROOM_PART;
+	__u64 queued = nn_inflow_queued(f);
 
 	if (most < NN_LONG_QUEUE_LEAST)
 		most = NN_LONG_QUEUE_LEAST;
+	if (room < NN_ROOM_LEAST)
+		room = NN_ROOM_LEAST;
 	return last->span == span - 1 && last->bytes >= nn_reached(rate) &&
-	       nn_inflow_queued(f) > most;
+	       queued > most && queued <= room;
 }
 
 /* The child for datagrams at a hop. It differs from that of the program that
