@@ -110,8 +110,7 @@ while True:
 	if rate > 1.02*limit {
 		t.Errorf("%.0f bytes/s of the flood come, more than the limit of %.0f", rate, limit)
 	}
-	if excuse := cpus.excuse(begin, testutil.Now()); excuse != "" {
-		t.Logf("not judged: %s", excuse)
+	if excused(t, begin, testutil.Now()) {
 		return
 	}
 	// 10 ms are half of the path's round trip.

@@ -166,12 +166,7 @@ func (p *prober) compiled() error {
 		return err
 	}
 	return p.bpf(func() error {
-		program, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{
-			Name:         "netnice_probe",
-			Type:         ebpf.SocketFilter,
-			License:      "GPL",
-			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
-		}, ebpf.ProgramOptions{LogDisabled: true})
+		program, err := loadIdle(ebpf.ProgramSpec{Type: ebpf.SocketFilter})
 		if err != nil {
 			return err
 		}
@@ -234,16 +229,16 @@ func (p *prober) field(of, name string) func() error {
 	})
 }
 
+// loadIdle loads a program that does nothing, of the type and for the place that spec names.
+func loadIdle(spec ebpf.ProgramSpec) (*ebpf.Program, error) {
+	spec.Name, spec.License = "netnice_probe", "GPL"
+	spec.Instructions = asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
+	return ebpf.NewProgramWithOptions(&spec, ebpf.ProgramOptions{LogDisabled: true})
+}
+
 // load loads a tracing program that does nothing.
 func (p *prober) load(at ebpf.AttachType, to string) (*ebpf.Program, error) {
-	return ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{
-		Name:         "netnice_probe",
-		Type:         ebpf.Tracing,
-		AttachType:   at,
-		AttachTo:     to,
-		License:      "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
-	}, ebpf.ProgramOptions{LogDisabled: true})
+	return loadIdle(ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: at, AttachTo: to})
 }
 
 func (p *prober) loads(at ebpf.AttachType, to string) func() error {
@@ -301,12 +296,7 @@ func (p *prober) fentryAttached() error {
 // says so, another one refuses the request as such.
 func (p *prober) tcx() error {
 	return p.bpf(func() error {
-		program, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{
-			Name:         "netnice_probe",
-			Type:         ebpf.SchedCLS,
-			License:      "GPL",
-			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
-		}, ebpf.ProgramOptions{LogDisabled: true})
+		program, err := loadIdle(ebpf.ProgramSpec{Type: ebpf.SchedCLS})
 		if err != nil {
 			return err
 		}
