@@ -49,12 +49,13 @@ s.connect((there6[0], 9))
 def send():
     s.sendmsg([bytes(1400)], [(socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT, struct.pack("i", 64))])
 `,
-		// A corked datagram goes to the address that the first call named, although the socket is connected to
-		// another later.
+		// The first call of a corked datagram names another address. The socket is connected before the datagram is
+		// complete, and the kernel sends it to the peer (Linux 6.18).
 		`
+near = (there[0].rpartition(".")[0] + ".9", 9)
 def send():
-    s.sendto(bytes(1400), socket.MSG_MORE, limited)
-    s.connect(other)
+    s.sendto(bytes(1400), socket.MSG_MORE, near)
+    s.connect(limited)
     s.send(b"")
 `,
 	}, 0, 2) {
