@@ -116,16 +116,22 @@ static __always_inline void nn_subflow_assign(struct nn_socket *s,
 	s->flags |= NN_SOCK_SUBFLOW;
 }
 
-/* There is no room for a subflow's state: it is left to the egress hook. */
+/* There is no room for a subflow's state: it is left to the egress hook, and to
+ * the hook of what is received. */
 static __always_inline void nn_subflow_stateless(void *sk,
 						 const struct nn_socket *from)
 {
+	struct sock_common *skc = nn_stateless_address(sk);
 	struct nn_socket *s;
+	__u16 port = 0;
 
 	nn_fault(NN_FAULT_SOCKET_STORAGE);
 	s = nn_stateless_make(sk);
-	if (s)
-		nn_subflow_assign(s, from);
+	if (!s)
+		return;
+	nn_subflow_assign(s, from);
+	bpf_core_read(&port, sizeof(port), &skc->skc_num);
+	nn_port_of(s, port);
 }
 
 /* Its path has changed: the user side tells its subflows. Written without the
@@ -158,6 +164,16 @@ static __always_inline struct nn_socket *nn_subflow(struct bpf_sock *sk)
 	nn_subflow_assign(s, from);
 	nn_port_of(s, sk->src_port);
 	return s;
+}
+
+/* A subflow without state gets its own. Where there is no room for that, it is
+ * stored by its cookie, which is generated here. */
+static __always_inline struct nn_socket *nn_subflow_here(
+	struct bpf_sock_ops *ctx, struct bpf_sock *sk)
+{
+	if (nn_stateless_any())
+		bpf_get_socket_cookie(ctx);
+	return nn_subflow(sk);
 }
 
 /* Another uses the MPTCP socket than when the subflow got its path. */

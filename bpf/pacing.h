@@ -52,16 +52,6 @@ static __always_inline bool nn_chunks_of(struct nn_socket *s,
 	return s->flags != before;
 }
 
-/* A subflow without state gets its own. Where there is no room for that, it is
- * stored by its cookie, which is generated here. */
-static __always_inline struct nn_socket *nn_subflow_here(
-	struct bpf_sock_ops *ctx, struct bpf_sock *sk)
-{
-	if (nn_stateless_any())
-		bpf_get_socket_cookie(ctx);
-	return nn_subflow(sk);
-}
-
 /* A new connection of a limited program: switch the callbacks on. */
 static __always_inline void nn_established(struct bpf_sock_ops *ctx)
 {

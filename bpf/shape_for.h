@@ -9,6 +9,7 @@
 
 #include "identity.h"
 #include "inside.h"
+#include "shape_accepted.h"
 #include "shape_group.h"
 #include "shape_nat.h"
 #include "shape_packet.h"
@@ -212,18 +213,24 @@ static __always_inline bool nn_path_kept(struct __sk_buff *skb,
 	return true;
 }
 
-/* nn_path_of finds the nodes that limit a socket. A socket without a known
- * owner belongs to the host, and then the result is true. */
-static __always_inline bool nn_path_of(const struct nn_packet *p,
-				       struct bpf_sock *sk,
+/* nn_path_of finds the nodes that limit the socket that was found by a packet's
+ * addresses. A socket without a known owner belongs to the host, and then the
+ * result is true. */
+static __always_inline bool nn_path_of(struct __sk_buff *skb,
+				       const struct nn_packet *p,
+				       struct bpf_sock_tuple *t, __u32 size,
+				       __s32 netns_id, struct bpf_sock *sk,
 				       struct nn_whose *path)
 {
 	struct nn_socket *s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	struct nn_policy *policy;
 	__u32 n = 0;
 
-	if (!s)
-		s = nn_stateless_look(sk);
+	if (!s && nn_stateless_any()) {
+		s = nn_stateless_whole(sk);
+		if (!s && p->protocol == IPPROTO_TCP)
+			s = nn_accepted_by(skb, t, size, netns_id);
+	}
 	if (s) {
 		for (int i = 0; i < NN_PATH_MAX; i++)
 			path->hops[i] = s->path[i];
@@ -274,7 +281,7 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 	if (sk) {
 		/* it is found by what comes from its device only */
 		*keep |= sk->bound_dev_if && !slot;
-		if (nn_path_of(p, sk, path) && !slot)
+		if (nn_path_of(skb, p, &t, size, g.netns_id, sk, path) && !slot)
 			nn_unknown_came(skb, p, NN_UNKNOWN_CAME_SOCKET);
 		if (p->protocol == IPPROTO_UDP &&
 		    nn_shared_free(&path->hops[0]))
@@ -301,7 +308,7 @@ static __always_inline bool nn_path_found(struct __sk_buff *skb,
 	}
 	__builtin_memset(path, 0, sizeof(*path));
 	if (sk->state != TCP_LISTEN)
-		nn_path_of(p, sk, path);
+		nn_path_of(skb, p, &t, size, BPF_F_CURRENT_NETNS, sk, path);
 	bpf_sk_release(sk);
 	*keep = true;
 	if (path->hops[0].node)

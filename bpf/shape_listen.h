@@ -146,7 +146,9 @@ static __always_inline void nn_listen_called(struct bpf_sock_ops *ctx)
 		return;
 	s = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (!s)
-		s = nn_subflow(sk);
+		s = nn_subflow_here(ctx, sk);
+	if (!s && nn_stateless_any())
+		s = nn_stateless_look(sk);
 	nn_port_of(s, ctx->local_port); /* accepted sockets share it */
 	nn_listens(ctx, tp, s);
 }
@@ -240,6 +242,8 @@ static __always_inline bool nn_window_visit(struct sock_common *skc)
 		return false;
 	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0, 0);
 	if (skc->skc_state == TCP_LISTEN) {
+		if (!s && nn_stateless_any())
+			s = nn_stateless_look(tp);
 		nn_listens(skc, tp, s);
 		return false;
 	}

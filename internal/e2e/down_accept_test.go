@@ -11,7 +11,20 @@ import (
 // which Go programs have without a request for it.
 func TestDownAccepted(t *testing.T) {
 	t.Parallel()
-	f := newInbound(newStage(t), testutil.MustPair(t))
+	newInbound(newStage(t), testutil.MustPair(t)).accepts()
+}
+
+// The same applies where the sockets have no room for state: the listener's is in a table.
+func TestAcceptsWithoutRoom(t *testing.T) {
+	t.Parallel()
+	p := testutil.MustPair(t)
+	noRoom(t, p.A)
+	newInbound(newStage(t), p).accepts()
+}
+
+func (f *inbound) accepts() {
+	t := f.t
+	t.Helper()
 	pid := "pid:" + itoa(f.rx.PID())
 	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "64kB/s")
 	for range 3 {
@@ -33,6 +46,9 @@ func TestDownAccepted(t *testing.T) {
 		f.until(end.Add(15 * time.Millisecond))
 		got := f.rx.Goodput(5001, begin, end) * end.Sub(begin).Seconds()
 		t.Logf("the program has received %.0f bytes, %d went through the queue", got, let)
+		if got == 0 {
+			t.Error("the program has received nothing")
+		}
 		if got > float64(let)+16e3 { // allows for bytes that came before the end of the handshake
 			t.Errorf("the program has received %.0f bytes, and %d went through the queue", got, let)
 		}

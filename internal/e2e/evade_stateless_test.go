@@ -92,8 +92,9 @@ def full():
 // Traffic that such sockets receive is limited as well.
 func TestReceivesWithoutRoom(t *testing.T) {
 	t.Parallel()
-	f := newInbound(newStage(t), testutil.MustPairInOrder(t))
-	f.noRoom()
+	p := testutil.MustPairInOrder(t)
+	noRoom(t, p.A) // before the listeners: see noRoom
+	f := newInbound(newStage(t), p)
 	f.within = 0.25 // no window follows the limit: the queue fills, and drops empty it
 	subject := "pid:" + itoa(f.rx.PID())
 	f.sendTo(5001, false, testutil.SenderConfig{Connections: 2, UpToBytesPerSec: 50e6})
@@ -278,12 +279,19 @@ flood(s)
 // noRoom gives the sockets of A next to no memory for options.
 func (f *field) noRoom() {
 	f.t.Helper()
-	err := f.A.Sysctl("net/core/optmem_max", "256")
+	noRoom(f.t, f.A)
+}
+
+// noRoom gives the sockets of a namespace next to no memory for options. A listener that has state already, for
+// instance of another test's daemon, accepts no connection from then on: the kernel has to copy the state, and cannot.
+func noRoom(t *testing.T, ns *testutil.NetNS) {
+	t.Helper()
+	err := ns.Sysctl("net/core/optmem_max", "256")
 	if errors.Is(err, fs.ErrNotExist) {
-		f.t.Skip("this kernel has no optmem_max of a namespace (before Linux 6.8)")
+		t.Skip("this kernel has no optmem_max of a namespace (before Linux 6.8)")
 	}
 	if err != nil {
-		f.t.Fatal(err)
+		t.Fatal(err)
 	}
 }
 
