@@ -9,37 +9,8 @@
 
 #include "shape_share.h"
 
-/* The limit of a program's waiting datagrams: 50 ms of the part, and two
- * packets. */
-#define NN_DATAGRAM_BURST_NS	50000000ULL
-#define NN_DATAGRAM_BURST_BYTES 3000
-
-/* A queue that holds more than this part of a second's bytes, or than two
- * bursts, counts as long. Each datagram then counts one eighth more. */
-#define NN_LONG_QUEUE_PART  40
-#define NN_LONG_QUEUE_LEAST (2 * NN_DATAGRAM_BURST_BYTES)
+/* While the queue is long, each datagram counts one eighth more. */
 #define NN_LONG_QUEUE_EXTRA 8
-
-/* nn_queue_is_long tells whether the queue of a limit has to shrink. Programs
- * that together get a little more than the limit would otherwise fill the queue
- * up to its room, and it would stay full. The length is an estimate, which
- * packets dropped on their way make too high. It is wrong if it exceeds the
- * queue's room, or if less than the limit left: the queue ran empty then.
- */
-static __always_inline bool nn_queue_is_long(const struct nn_inflow *f,
-					     __u64 rate, __u32 span)
-{
-	const struct nn_span_count *last = &f->recent[(span - 1) & 3];
-	__u64 most = rate / NN_LONG_QUEUE_PART, room = rate / NN_ROOM_PART;
-	__u64 queued = nn_inflow_queued(f);
-
-	if (most < NN_LONG_QUEUE_LEAST)
-		most = NN_LONG_QUEUE_LEAST;
-	if (room < NN_ROOM_LEAST)
-		room = NN_ROOM_LEAST;
-	return last->span == span - 1 && last->bytes >= nn_reached(rate) &&
-	       queued > most && queued <= room;
-}
 
 /* The child for datagrams at a hop. It differs from that of the program that
  * also receives by TCP, or is another node. Guarantees are TCP's. */
@@ -115,14 +86,16 @@ __noinline int nn_datagram_fits(const struct nn_whose *w, __u32 hop,
 		part = rate;
 	burst_ns = NN_DATAGRAM_BURST_BYTES * NN_NSEC_PER_SEC / part;
 	nn_later(&burst_ns, NN_DATAGRAM_BURST_NS);
-	/* a debt at a lower rate than now; a datagram has 64 KB at most */
-	most = now_ns + burst_ns + 65536 * NN_NSEC_PER_SEC / part;
+	/* a debt at a lower rate than now; a datagram has 64 KB at most, and
+	 * may count more */
+	most = now_ns + burst_ns +
+	       (65536 + 65536 / NN_LONG_QUEUE_EXTRA) * NN_NSEC_PER_SEC / part;
 	if (k->due_ns > most)
 		k->due_ns = most;
 	if (first && k->due_ns > now_ns + burst_ns)
 		return 0;
 	nn_later(&k->due_ns, now_ns);
-	if (nn_queue_is_long(f, rate, a.span))
+	if (nn_queue_is_long(f))
 		bytes += bytes / NN_LONG_QUEUE_EXTRA;
 	k->due_ns += bytes * NN_NSEC_PER_SEC / part;
 	return 1;

@@ -60,8 +60,9 @@ struct {
 	__type(value, struct nn_sharer);
 } sharers SEC(".maps");
 
-/* The part of a total limit that is left for ingress, bytes/s. The user side
- * writes it, for nodes with a total limit only. */
+/* The rate of a node's queue in IP bytes/s, as the user side writes it, for
+ * nodes whose limit it is not: the part of a total limit that is left for
+ * ingress, or what a line's overhead and packets beside the queue leave. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

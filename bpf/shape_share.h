@@ -8,10 +8,9 @@
 #ifndef NETNICE_SHAPE_SHARE_H
 #define NETNICE_SHAPE_SHARE_H
 
-#include "shape_span.h"
+#include "shape_queue.h"
 
-#define NN_SCALE_ONE	256U
-#define NN_HELD_MOST_US 1000000U
+#define NN_SCALE_ONE 256U
 
 /* nn_share_of is the reason for which a socket asks for its share. */
 enum nn_share_of {
@@ -51,36 +50,6 @@ static __always_inline __u32 nn_opening(const struct nn_inflow *f, __u32 span)
 	return sum;
 }
 
-/* nn_inflow_queued returns the bytes in the queue as far as is known: drops may
- * be counted later, or not at all. */
-static __always_inline __u64 nn_inflow_queued(const struct nn_inflow *f)
-{
-	__u64 out = f->bytes - f->aside_bytes + f->dropped_bytes;
-
-	return f->came_bytes > out ? f->came_bytes - out : 0;
-}
-
-/* nn_reached returns the bytes per span of time from which on a limit counts as
- * reached: a little less than the full limit. */
-static __always_inline __u64 nn_reached(__u64 rate)
-{
-	__u64 full = rate * NN_SPAN_NS / NN_NSEC_PER_SEC;
-
-	return full - full / 32;
-}
-
-/* No queue, and less came in the last span than the limit lets through. */
-static __always_inline bool nn_has_room(const struct nn_inflow *f, __u64 rate,
-					__u32 span)
-{
-	const struct nn_span_count *last = &f->recent[(span - 1) & 3];
-	const struct nn_span_count *former = &f->recent[(span - 2) & 3];
-
-	return last->span == span - 1 && former->span == span - 2 &&
-	       last->bytes < nn_reached(rate) &&
-	       nn_inflow_queued(f) < rate / 500;
-}
-
 /* Once in a span of time: not every receiver takes its share. While the limit
  * is not reached, and no more comes than before (connections that begin are no
  * reason), the shares grow, up to all of it for each. With a queue they shrink
@@ -89,8 +58,10 @@ static __always_inline void nn_share_adapt(struct nn_inflow *f, __u64 rate,
 					   __u32 span)
 {
 	__u32 before = f->scale_span, most = nn_receivers(f, span);
-	const struct nn_span_count *last = &f->recent[(span - 1) & 3];
-	const struct nn_span_count *former = &f->recent[(span - 2) & 3];
+	const struct nn_span_count *last =
+		&f->recent[(span - 1) & (NN_RECENT - 1)];
+	const struct nn_span_count *former =
+		&f->recent[(span - 2) & (NN_RECENT - 1)];
 	__u64 scale = f->share_scale;
 
 	if (before == span ||
@@ -106,21 +77,7 @@ static __always_inline void nn_share_adapt(struct nn_inflow *f, __u64 rate,
 	if (scale < NN_SCALE_ONE)
 		scale = NN_SCALE_ONE;
 	f->share_scale = scale;
-}
-
-/* How long a limit holds what comes in, in us; 0 = it has room: no queue, and
- * less came than it lets through, for two spans: with the first it may begin.
- */
-static __always_inline __u32 nn_held_us(const struct nn_inflow *f, __u64 rate,
-					__u32 span)
-{
-	const struct nn_span_count *former = &f->recent[(span - 2) & 3];
-	__u64 us;
-
-	if (nn_has_room(f, rate, span) && former->bytes < nn_reached(rate))
-		return 0;
-	us = nn_inflow_queued(f) * 1000 / (rate / 1000 + 1);
-	return us ? nn_least(us, NN_HELD_MOST_US) : 1;
+	nn_long_look(f, rate, span);
 }
 
 /* --- programs share a limit, and the sockets of each its part --- */
@@ -267,8 +224,8 @@ static __always_inline __u32 nn_child_receivers(const struct nn_sharer *k,
 }
 
 /* nn_divided_rate returns the rate that a limit divides among receivers: all of
- * an ingress limit, or the ingress part of a total limit; 0 = the node has
- * neither. */
+ * an ingress limit, or what its queue has of that or of a total limit (dues);
+ * 0 = the node has neither. */
 static __always_inline __u64 nn_divided_rate(const struct nn_hop *hop)
 {
 	__u64 rate = nn_inbound_rate(hop), *due;

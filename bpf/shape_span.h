@@ -45,6 +45,7 @@ static __always_inline struct nn_span_count *nn_span_count(struct nn_inflow *f,
 		c->modest = 0;
 		c->bytes = 0;
 		c->offered = 0;
+		c->waited_us = 0;
 	}
 	return c;
 }

@@ -14,9 +14,8 @@
 #include "shape_for.h"
 #include "shape_other.h"
 
-#define PACKET_OTHERHOST  3
-#define PACKET_LOOPBACK	  5
-#define NN_QUEUE_EMPTY_NS 2000000000ULL
+#define PACKET_OTHERHOST 3
+#define PACKET_LOOPBACK	 5
 
 /* nn_total_charge charges ingress to a limit on both directions. It returns
  * false if the packet is too far ahead of that limit's clock. */
@@ -33,7 +32,6 @@ static __always_inline bool nn_total_charge(const struct nn_hop *hop,
 		return true;
 	if (!aside && !nn_queued_leaves(&f->paid_ns, now_ns, 0, 0)) {
 		__sync_fetch_and_add(&f->policed, 1);
-		__sync_fetch_and_add(&f->dropped_bytes, bytes);
 		return false;
 	}
 	x = bpf_map_lookup_elem(&scratch, &zero);
@@ -69,9 +67,11 @@ static __always_inline __u32 nn_inbound_next(const struct nn_whose *path,
 }
 
 static __always_inline int nn_enqueue(struct __sk_buff *skb,
-				      const struct nn_shaper *q, __u32 node,
+				      const struct nn_shaper *q,
+				      const struct nn_inflow *f, __u32 node,
 				      __u32 hop, __u32 slot)
 {
+	nn_queued_note(skb, node, f);
 	skb->priority = NN_SHAPE_HANDLE | node;
 	skb->tc_index = NN_MARK | hop << NN_MARK_HOP | slot;
 	return bpf_redirect(q->queue_ifindex, 0);
@@ -112,19 +112,6 @@ static __always_inline void nn_aside(const struct nn_whose *path, __u64 bytes)
 			nn_total_charge(&path->hops[i], f, bytes, 1, true);
 		}
 	}
-}
-
-/* If no packet has left the queue for a while, the queue is empty: the packets
- * that should be in it were dropped. */
-static __always_inline void nn_joins_queue(struct nn_inflow *f, __u64 bytes)
-{
-	__u64 out = f->bytes - f->aside_bytes, now_ns = bpf_ktime_get_ns();
-
-	if (now_ns > f->left_ns + NN_QUEUE_EMPTY_NS) {
-		f->dropped_bytes = f->came_bytes - out;
-		f->left_ns = now_ns;
-	}
-	__sync_fetch_and_add(&f->came_bytes, bytes);
 }
 
 /* nn_fits tells whether a fragmented datagram fits in the queue; this packet is
@@ -267,7 +254,7 @@ static __always_inline int nn_shape_arrives(struct __sk_buff *skb,
 	nn_joins_queue(f, bytes);
 	if (d->link_ifindex)
 		return nn_send_home(skb, d, node, hop);
-	return nn_enqueue(skb, q, node, hop, d->slot);
+	return nn_enqueue(skb, q, f, node, hop, d->slot);
 }
 
 /* At the ingress of each of the machine's devices but lo: its packets are sent
@@ -308,8 +295,7 @@ static __always_inline bool nn_left_queue(const struct nn_hop *hop, __u64 bytes,
 	__sync_fetch_and_add(&f->bytes, bytes);
 	__sync_fetch_and_add(&f->packets, segments);
 	__sync_fetch_and_add(&f->link_bytes, bytes + ETH_HLEN * segments);
-	f->left_ns = bpf_ktime_get_ns();
-	c = nn_span_count(f, nn_span_now(f->left_ns));
+	c = nn_span_count(f, nn_span_now(bpf_ktime_get_ns()));
 	__sync_fetch_and_add(&c->bytes, bytes);
 	return true;
 }
@@ -345,6 +331,7 @@ static __always_inline int nn_shape_released(struct __sk_buff *skb)
 	__u64 bytes;
 	bool dropped, known;
 
+	nn_queued_left(skb);
 	if (!slot)
 		return TC_ACT_SHOT; /* its device has gone, or it is not ours */
 	q = nn_shaper();
@@ -366,7 +353,7 @@ static __always_inline int nn_shape_released(struct __sk_buff *skb)
 				       bytes, dropped))
 				return TC_ACT_SHOT;
 			nn_joins_queue(f, bytes);
-			return nn_enqueue(skb, q, node, hop,
+			return nn_enqueue(skb, q, f, node, hop,
 					  skb->tc_index &
 						  (NN_MARK_DEVICES - 1));
 		}
@@ -381,13 +368,15 @@ static __always_inline int nn_shape_came_home(struct __sk_buff *skb)
 	struct nn_slot *slot = nn_marked_slot(skb);
 	__u32 node = skb->vlan_tci;
 	struct nn_shaper *q = nn_shaper();
+	struct nn_inflow *f;
 
 	if (!slot || !q || slot->home_ifindex != skb->ifindex ||
 	    !skb->vlan_present || bpf_skb_vlan_pop(skb))
 		return TC_ACT_SHOT;
-	if (!nn_inflow(node)) /* lifted this moment */
+	f = nn_inflow(node);
+	if (!f) /* lifted this moment */
 		return nn_send_back(slot);
-	return nn_enqueue(skb, q, node, nn_marked_hop(skb),
+	return nn_enqueue(skb, q, f, node, nn_marked_hop(skb),
 			  skb->tc_index & (NN_MARK_DEVICES - 1));
 }
 

@@ -84,6 +84,8 @@ struct nn_span_count {
 	__u32 weight;	 /* sum over children that need more than their part */
 	__u64 promised;	 /* guaranteed to these, bytes/s */
 	__u64 modest;	 /* set aside for the others, bytes/s */
+	__u32 waited_us; /* the least time in the queue; 0 = nothing left it */
+	__u32 pad;
 };
 
 /* A child of a node that limits what comes in: a program, or another node. */
@@ -114,21 +116,33 @@ struct nn_sharer {
 /* nn_inflow is the ingress of a node. Counters grow from the node's creation.
  * They have no lock: a count that is lost in a race is one of thousands. */
 struct nn_inflow {
-	__u64 came_bytes;    /* IP bytes into the queue */
-	__u64 bytes;	     /* and out of it */
-	__u64 packets;	     /* segments */
-	__u64 link_bytes;    /* HTB's count, with link headers */
-	__u64 aside_bytes;   /* let past the queue: empty TCP segments */
-	__u64 dropped_bytes; /* at the queue, as far as is known */
-	__u64 left_ns;	     /* when something left it last */
-	__u32 share_scale;   /* of a receiver's share, in 1/256 */
-	__u32 scale_span;    /* in which that was looked at */
+	__u64 came_bytes;  /* IP bytes into the queue */
+	__u64 bytes;	   /* and out of it */
+	__u64 packets;	   /* segments */
+	__u64 link_bytes;  /* HTB's count, with link headers */
+	__u64 aside_bytes; /* let past the queue: empty TCP segments */
+	__u64 gone_bytes;  /* of came_bytes, those that left or were dropped */
+	__u64 left_ns;	   /* when something left it last */
+	__u32 share_scale; /* of a receiver's share, in 1/256 */
+	__u32 scale_span;  /* in which that was looked at */
+	__u32 long_span;   /* since when the queue is long: shape_queue.h */
+	__u32 long_us;	   /* how long it was then */
+	__u32 long_rests;  /* it did not shrink, so nothing is done for now */
+	__u32 pad;
 	__u64 paid_ns; /* when a total's clock is paid for what has left */
 	__u64 policed; /* packets dropped: too far ahead of it */
 	__u64 refused; /* packets dropped before the queue: see nn_fits */
 	struct nn_span_count recent[NN_RECENT];
 };
-_Static_assert(sizeof(struct nn_inflow) == 88 + NN_RECENT * 48, "nn_inflow");
+_Static_assert(sizeof(struct nn_inflow) == 104 + NN_RECENT * 56, "nn_inflow");
+
+/* nn_queued is what a packet carries in skb->cb while it waits. The kernel
+ * leaves that alone from the queue on to the other end of the pair. */
+enum nn_queued_word {
+	NN_QUEUED_CLASS, /* NN_SHAPE_HANDLE | node */
+	NN_QUEUED_AT,	 /* came_bytes with it, the lower half */
+	NN_QUEUED_US,	 /* when it came, the lower half of us */
+};
 
 /* A TCP socket whose window is kept short. */
 struct nn_receiver {

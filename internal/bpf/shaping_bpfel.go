@@ -145,20 +145,24 @@ type shapingNnHop struct {
 }
 
 type shapingNnInflow struct {
-	_            structs.HostLayout
-	CameBytes    uint64
-	Bytes        uint64
-	Packets      uint64
-	LinkBytes    uint64
-	AsideBytes   uint64
-	DroppedBytes uint64
-	LeftNs       uint64
-	ShareScale   uint32
-	ScaleSpan    uint32
-	PaidNs       uint64
-	Policed      uint64
-	Refused      uint64
-	Recent       [4]struct {
+	_          structs.HostLayout
+	CameBytes  uint64
+	Bytes      uint64
+	Packets    uint64
+	LinkBytes  uint64
+	AsideBytes uint64
+	GoneBytes  uint64
+	LeftNs     uint64
+	ShareScale uint32
+	ScaleSpan  uint32
+	LongSpan   uint32
+	LongUs     uint32
+	LongRests  uint32
+	Pad        uint32
+	PaidNs     uint64
+	Policed    uint64
+	Refused    uint64
+	Recent     [4]struct {
 		_         structs.HostLayout
 		Span      uint32
 		Receivers uint32
@@ -168,6 +172,8 @@ type shapingNnInflow struct {
 		Weight    uint32
 		Promised  uint64
 		Modest    uint64
+		WaitedUs  uint32
+		Pad       uint32
 	}
 }
 

@@ -203,3 +203,32 @@ func TestDownSharesDatagrams(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	alone("alone again")
 }
+
+// Where TCP's least windows keep the queue long, datagrams beside them do not pay for that: it would not make the queue
+// any shorter.
+func TestDownDatagramsBesideLeastWindows(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestDownDatagramDelayBesideConnections; a queue that others keep long is tested here only")
+	t.Parallel()
+	spare := newUsers()
+	f := newInbound(newStage(t), testutil.MustDistantPair(t, relay.RoundTrip(20*time.Millisecond)))
+	const limit = 100e3
+	uid := spare + 56
+	f.ports += 16
+	a, at := f.reader(uid), f.ports+1
+	f.must("set", "--user", itoa(uid), "--down", "100kB/s")
+	flood := datagrams{f: f, headers: 28, rx: f.python(options{in: f.A, uid: uid}, strings.Replace(datagramReceiver, "SOL_SOCKET, 33,", "SOL_SOCKET, 8,", 1), "6001", "4")}
+	flood.rx.read("ready")
+	flood.tx = f.python(options{in: f.B}, datagramFlood, f.A4.String(), "6001", "1400", "0.2e6")
+	flood.tx.read("ready")
+	f.receivesByQueue()
+	f.sendTo(at, false, testutil.SenderConfig{Connections: 6})
+	time.Sleep(6 * time.Second)
+	from := testutil.Now()
+	udp, _ := flood.rate(15 * time.Second)
+	to := testutil.Now()
+	f.until(to.Add(50 * time.Millisecond))
+	t.Logf("TCP %.4f, datagrams %.4f of the limit", a.Goodput(at, from, to)*perByte/limit, udp/limit)
+	if udp < 0.465*limit || udp > 0.55*limit {
+		t.Errorf("datagrams have %.3f of the limit, want half", udp/limit)
+	}
+}

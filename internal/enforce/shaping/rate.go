@@ -124,6 +124,11 @@ func (m *mix) on(l enforce.Line) float64 {
 	return m.share * m.perByte(l)
 }
 
+// inside is the rate of a class in IP bytes per second, 1 at least.
+func (m *mix) inside(c class) uint64 {
+	return uint64(max(float64(c.rate)*m.share, 1))
+}
+
 // perByte is what counts on a line of a byte of IP's, in the mean.
 func (m *mix) perByte(l enforce.Line) float64 {
 	if l == (enforce.Line{}) {

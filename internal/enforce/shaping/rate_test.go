@@ -63,6 +63,9 @@ func TestMix(t *testing.T) {
 	if want := 228.0 / 242; math.Abs(m.share-want) > 1e-9 || m.aside != 20e3 {
 		t.Errorf("share %v, want %v; aside %d, want 20000", m.share, want, m.aside)
 	}
+	if got := m.inside(classOf(1e6, 0, m.share, m.aside)); got < 980e3-1 || got > 980e3+1 {
+		t.Errorf("of 1 MB/s its queue has %d IP bytes/s, want 980000", got)
+	}
 }
 
 // Slow sockets' queues begin at different times, spread over one turn; fast ones at

@@ -23,6 +23,7 @@ type limited struct {
 	mix   mix
 	share share  // its part of a total
 	due   uint64 // rate that the total leaves for ingress, IP bytes/s; 0 = no total
+	told  uint64 // what the datapath divides, if that is not the limit; see tell
 	// number of looks since the limit began or was lowered, and the time of the last one
 	looks  int
 	looked time.Time
@@ -221,6 +222,9 @@ func (s *shaper) tune() error {
 		}
 		n.mix.update(f, now)
 		c := n.wanted()
+		if err := s.tell(id, n, c); err != nil {
+			errs = append(errs, err)
+		}
 		if now.Sub(n.looked) >= wideTime*9/10 {
 			n.looks, n.looked = n.looks+1, now
 		}
