@@ -107,16 +107,17 @@ func (d *Daemon) setArea(ctx context.Context, req api.AdaptRequest) (api.AdaptLi
 
 // beginArea begins with an area, and replaces the present one with other parameters. The caller holds d.adapts.mu.
 func (d *Daemon) beginArea(ctx context.Context, a *adaptArea) error {
-	old := d.adapts.areas[a.key()]
-	switch {
-	case d.adapts.isDown:
-		return leaving()
-	case old == nil && len(d.adapts.areas) >= mostAreas:
-		return full("as many prefixes are followed", mostAreas, "end some first: netnice adapt")
-	case old != nil:
+	// While one is dropped, a rule may begin with it again.
+	for old := d.adapts.areas[a.key()]; old != nil && !d.adapts.isDown; old = d.adapts.areas[a.key()] {
 		if err := d.dropArea(ctx, old); err != nil {
 			return err
 		}
+	}
+	switch {
+	case d.adapts.isDown:
+		return leaving()
+	case len(d.adapts.areas) >= mostAreas:
+		return full("as many prefixes are followed", mostAreas, "end some first: netnice adapt")
 	}
 	limit := uint64(areaLimit)
 	if _, err := d.Set(ctx, auth.Actor{}, api.SetRequest{Subject: a.subject(), Wish: api.Wish{UpBytesPerSec: &limit}}); err != nil {
@@ -165,11 +166,13 @@ func (d *Daemon) endArea(ctx context.Context, req api.AdaptRequest) (api.AdaptLi
 }
 
 // dropArea lifts the limits of an area and of its hosts. The caller holds d.adapts.mu, which is released while a host
-// ends. No further host begins meanwhile, because the area is no longer listed.
+// ends. No further host begins meanwhile, because the area is no longer listed, unless somebody begins with the area
+// again: then the limit on all is theirs.
 func (d *Daemon) dropArea(ctx context.Context, a *adaptArea) (err error) {
 	delete(d.adapts.areas, a.key())
+	begunAgain := func() bool { return d.adapts.areas[a.key()] != nil }
 	defer func() {
-		if err != nil {
+		if err != nil && !begunAgain() {
 			d.adapts.areas[a.key()] = a
 		}
 	}()
@@ -182,6 +185,9 @@ func (d *Daemon) dropArea(ctx context.Context, a *adaptArea) (err error) {
 			return err
 		}
 		delete(d.adapts.list, key)
+	}
+	if begunAgain() {
+		return nil
 	}
 	return d.liftAdapt(ctx, a.subject())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -107,6 +108,49 @@ func TestAdaptByRules(t *testing.T) {
 	again.eventually("it ends with the rule", func() bool { return len(again.followed()) == 0 && p.open.Load() == 0 })
 	require.Zero(t, again.upTo("to:192.0.2.9/udp")+again.upTo("to:192.0.2.0/24/udp"))
 	require.NoFileExists(t, again.adaptPath())
+}
+
+// While a command ends a rule's hosts one by one, the rule begins with its prefix again, and with a host that has ended
+// already. The command's parameters hold for all hosts all the same.
+func TestAdaptAreaBegunAgain(t *testing.T) {
+	fake, p := &enforcetest.Kernel{}, &paths{measured: 500e3}
+	fake.SetPeers(here(t, "192.0.2.7", "192.0.2.9")...)
+	c := newClerk(t, fake, "[[rule]]\nto = '192.0.2.0/24'\nprotocol = 'udp'\nadapt = '30%'\n", func(o *Options) { o.OpenPath = p.OpenPath })
+	following := func() (n int) {
+		c.adapts.mu.Lock()
+		defer c.adapts.mu.Unlock()
+		for _, host := range c.adapts.list {
+			if host.ended != nil {
+				n++
+			}
+		}
+		return n
+	}
+	c.eventually("both are followed", func() bool { return following() == 2 })
+	halted := 0
+	c.adapts.mu.Lock()
+	for _, host := range c.adapts.list {
+		end := host.end
+		host.end = func() {
+			if halted++; halted == 1 {
+				end()
+				return
+			}
+			go func() { // the second ends once the first is followed again
+				for until := time.Now().Add(soon); time.Now().Before(until) && following() < 2; time.Sleep(poll) {
+					c.wakeAdapts()
+				}
+				end()
+			}()
+		}
+	}
+	c.adapts.mu.Unlock()
+	_, err := c.adapt(root, api.AdaptRequest{Host: "192.0.2.0/24", SharePPM: 700_000})
+	require.NoError(t, err)
+	c.eventually("as the command says", func() bool {
+		all, err := c.Adapted(context.Background(), root)
+		return err == nil && len(all.Adapted) == 2 && all.Adapted[0].SharePPM == 700_000 && all.Adapted[1].SharePPM == 700_000 && all.Areas[0].Rule == nil
+	})
 }
 
 // A host that answers no probe is not limited, and the daemon tries it again later.
