@@ -198,7 +198,7 @@ func TestUsersOwnFileIsBounded(t *testing.T) {
 	for text, want := range map[string]string{
 		strings.Repeat("#", MaxUserBytes+1):                            "more than 64 KB",
 		strings.Repeat(one, MaxUserRules+1):                            "more than 128 rules",
-		one + "command = '" + strings.Repeat("?", 129) + "'":           "command has more than 128 characters",
+		one + "command = '" + strings.Repeat("?", 129) + "'":           "command has more than 128 bytes",
 		one + "parent = [" + strings.Repeat("'a',", 129) + "]":         "parent has more than 128",
 		strings.Replace(one, "[[rule]]", "[[rule]]\nname='\u202e'", 1): "a name has 1 to 64 characters",
 	} {

@@ -53,7 +53,7 @@ func (o object) texts(key string) []string {
 	}
 	long := func(text string) bool { return len(text) > most }
 	if slices.ContainsFunc(out, long) || len(out) > most {
-		o.problem(key, "a shorter pattern, or fewer", "%s has more than %d characters, or as many values", key, most)
+		o.problem(key, "a shorter pattern, or fewer", "%s has more than %d bytes, or as many values", key, most)
 		return nil
 	}
 	return out
