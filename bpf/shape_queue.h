@@ -52,7 +52,7 @@ static __always_inline void nn_queued_note(struct __sk_buff *skb, __u32 node,
 static __always_inline void nn_queued_left(const struct __sk_buff *skb)
 {
 	__u32 class = skb->cb[NN_QUEUED_CLASS], us;
-	__u64 now_ns = bpf_ktime_get_ns();
+	__u64 now_ns = bpf_ktime_get_ns(), gone_bytes;
 	struct nn_span_count *c;
 	struct nn_inflow *f;
 	__s32 further;
@@ -62,9 +62,10 @@ static __always_inline void nn_queued_left(const struct __sk_buff *skb)
 	f = nn_inflow(class & 0xffff);
 	if (!f)
 		return;
-	further = skb->cb[NN_QUEUED_AT] - (__u32)f->gone_bytes;
-	if (further > 0)
-		f->gone_bytes += further;
+	gone_bytes = f->gone_bytes;
+	further = skb->cb[NN_QUEUED_AT] - (__u32)gone_bytes;
+	if (further > 0) /* no addition: two CPUs could pass came_bytes by it */
+		f->gone_bytes = gone_bytes + further;
 	f->left_ns = now_ns;
 	us = (__u32)(now_ns / 1000) - skb->cb[NN_QUEUED_US];
 	if (!us)
