@@ -14,6 +14,7 @@ import (
 func TestSetPriority(t *testing.T) {
 	testutil.SkipUnlessAll(t, "TestUserLimitsOwnProcess, TestTotal; the form of setpriority(2) is tested here only")
 	t.Parallel()
+	alone(t) // else another test's daemon may answer, and take the limit with it as it ends
 	f := newField(upStage(t))
 	uid := newUsers() + 21
 	root, err := filepath.Abs("../..")
