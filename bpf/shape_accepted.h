@@ -24,24 +24,32 @@ static __always_inline struct nn_socket *nn_stateless_whole(struct bpf_sock *sk)
 }
 
 /* nn_accepted_by returns the state of the listener to which a segment to these
- * addresses could have opened its connection: no connection has the port 0, so
- * a look-up by it finds the listener. */
+ * addresses could have opened its connection: no peer has no address, so a
+ * look-up without one finds the listener. */
 static __noinline struct nn_socket *nn_accepted_by(struct __sk_buff *skb,
 						   struct bpf_sock_tuple *t,
 						   __u32 size, __s32 netns_id)
 {
-	bool v6 = size == sizeof(t->ipv6);
-	__be16 *port = v6 ? &t->ipv6.sport : &t->ipv4.sport, before = *port;
+	struct bpf_sock_tuple anybody = *t;
 	struct nn_socket *s = NULL;
 	struct bpf_sock *sk;
 
-	*port = 0;
-	sk = bpf_sk_lookup_tcp(skb, t, size, netns_id, 0);
-	*port = before;
+	if (size == sizeof(t->ipv6)) {
+		__builtin_memset(anybody.ipv6.saddr, 0,
+				 sizeof(anybody.ipv6.saddr));
+		anybody.ipv6.sport = 0;
+	} else {
+		anybody.ipv4.saddr = 0;
+		anybody.ipv4.sport = 0;
+	}
+	sk = bpf_sk_lookup_tcp(skb, &anybody, size, netns_id, 0);
 	if (!sk)
 		return NULL;
-	if (sk->state == TCP_LISTEN)
-		s = nn_stateless_whole(sk);
+	if (sk->state == TCP_LISTEN) {
+		s = bpf_sk_storage_get(&sockets, sk, 0, 0);
+		if (!s)
+			s = nn_stateless_whole(sk);
+	}
 	bpf_sk_release(sk);
 	return s;
 }

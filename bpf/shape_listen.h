@@ -180,6 +180,58 @@ static __always_inline bool nn_asked_of_itself(const struct bpf_sock_ops *ctx,
 		local[3] == NN_ASKED_WORD(ctx, remote_ip6[3]));
 }
 
+/* The address of a connection's listener, if that has one of its own. */
+static __always_inline void nn_listening_here(struct bpf_sock_ops *ctx,
+					      struct nn_listening *key)
+{
+	key->netns_cookie = bpf_get_netns_cookie(ctx);
+	key->family = ctx->family;
+	key->port = ctx->local_port;
+	if (key->family == AF_INET6) {
+		key->address[0] = NN_ASKED_WORD(ctx, local_ip6[0]);
+		key->address[1] = NN_ASKED_WORD(ctx, local_ip6[1]);
+		key->address[2] = NN_ASKED_WORD(ctx, local_ip6[2]);
+		key->address[3] = NN_ASKED_WORD(ctx, local_ip6[3]);
+	} else {
+		key->address[3] = NN_ASKED_WORD(ctx, local_ip4);
+	}
+}
+
+/* The path of the listener at such an address, or at any. */
+static __always_inline struct nn_path *nn_listener_at(struct nn_listening *key)
+{
+	struct nn_path *path = bpf_map_lookup_elem(&listeners, key);
+
+	if (path)
+		return path;
+	__builtin_memset(key->address, 0, sizeof(key->address));
+	return bpf_map_lookup_elem(&listeners, key);
+}
+
+/* A connection that a listener without room has accepted belongs to whoever the
+ * listener does, also once that is closed. */
+static __always_inline void nn_accepted(struct bpf_sock_ops *ctx)
+{
+	struct nn_listening key = {};
+	struct bpf_sock *sk = ctx->sk;
+	struct nn_path *path;
+	struct nn_socket *s;
+
+	if (!sk || !nn_stateless_any() ||
+	    bpf_sk_storage_get(&sockets, sk, 0, 0))
+		return;
+	nn_listening_here(ctx, &key);
+	path = nn_listener_at(&key);
+	if (!path || !path->hops[0].node)
+		return;
+	bpf_get_socket_cookie(ctx);
+	s = nn_stateless_make(sk);
+	if (!s)
+		return;
+	for (__u32 i = 0; i < NN_PATH_MAX; i++)
+		s->path[i] = path->hops[i];
+}
+
 /* The window in the answer to a SYN, in segments. */
 static __always_inline int nn_window_asked(struct bpf_sock_ops *ctx)
 {
@@ -189,23 +241,9 @@ static __always_inline int nn_window_asked(struct bpf_sock_ops *ctx)
 	__u64 share;
 	bool itself;
 
-	key.netns_cookie = bpf_get_netns_cookie(ctx);
-	key.family = ctx->family;
-	key.port = ctx->local_port;
-	if (key.family == AF_INET6) {
-		key.address[0] = NN_ASKED_WORD(ctx, local_ip6[0]);
-		key.address[1] = NN_ASKED_WORD(ctx, local_ip6[1]);
-		key.address[2] = NN_ASKED_WORD(ctx, local_ip6[2]);
-		key.address[3] = NN_ASKED_WORD(ctx, local_ip6[3]);
-	} else {
-		key.address[3] = NN_ASKED_WORD(ctx, local_ip4);
-	}
+	nn_listening_here(ctx, &key);
 	itself = nn_asked_of_itself(ctx, key.address);
-	path = bpf_map_lookup_elem(&listeners, &key);
-	if (!path) {
-		__builtin_memset(key.address, 0, sizeof(key.address));
-		path = bpf_map_lookup_elem(&listeners, &key);
-	}
+	path = nn_listener_at(&key);
 	if (!path || !path->hops[0].node || itself)
 		return -1;
 	share = nn_inbound_share_asked(path, span);
@@ -226,6 +264,20 @@ static __always_inline void nn_window_answer(struct bpf_sock_ops *ctx,
 		ctx->reply = segments;
 }
 
+/* The state of a listener that has no room for its own, or of the MPTCP socket
+ * above it: see nn_subflow_adopt. */
+static __always_inline struct nn_socket *nn_listener_stateless(
+	struct tcp_sock *tp)
+{
+	struct socket *file = tp->inet_conn.icsk_inet.sk.sk_socket;
+	struct sock *msk = file ? file->sk : NULL;
+	struct nn_socket *s = nn_stateless_look(tp);
+
+	if (s || !msk || msk->sk_protocol != IPPROTO_MPTCP)
+		return s;
+	return nn_stateless_look(msk);
+}
+
 /* An open connection whose callbacks do not run, or whose limit has gone. True
  * if no callback will keep its window, so that it has to be visited again. */
 static __always_inline bool nn_window_visit(struct sock_common *skc)
@@ -243,7 +295,7 @@ static __always_inline bool nn_window_visit(struct sock_common *skc)
 	s = bpf_sk_storage_get(&sockets, (struct sock *)tp, 0, 0);
 	if (skc->skc_state == TCP_LISTEN) {
 		if (!s && nn_stateless_any())
-			s = nn_stateless_look(tp);
+			s = nn_listener_stateless(tp);
 		nn_listens(skc, tp, s);
 		return false;
 	}

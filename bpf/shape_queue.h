@@ -51,11 +51,11 @@ static __always_inline void nn_queued_note(struct __sk_buff *skb, __u32 node,
 /* nn_queued_left reads that from a packet that has left a queue. */
 static __always_inline void nn_queued_left(const struct __sk_buff *skb)
 {
-	__u32 class = skb->cb[NN_QUEUED_CLASS], us;
+	__u32 class = skb->cb[NN_QUEUED_CLASS];
 	__u64 now_ns = bpf_ktime_get_ns(), gone_bytes;
 	struct nn_span_count *c;
 	struct nn_inflow *f;
-	__s32 further;
+	__s32 further, ahead, us;
 
 	if ((class & 0xffff0000) != NN_SHAPE_HANDLE)
 		return;
@@ -64,19 +64,23 @@ static __always_inline void nn_queued_left(const struct __sk_buff *skb)
 		return;
 	gone_bytes = f->gone_bytes;
 	further = skb->cb[NN_QUEUED_AT] - (__u32)gone_bytes;
-	if (further > 0) /* no addition: two CPUs could pass came_bytes by it */
+	ahead = skb->cb[NN_QUEUED_AT] - (__u32)f->came_bytes;
+	/* Not ahead: the note is of this node, not of one that had its number.
+	 * No addition: two CPUs could pass came_bytes by it. */
+	if (further > 0 && ahead <= 0)
 		f->gone_bytes = gone_bytes + further;
 	f->left_ns = now_ns;
 	us = (__u32)(now_ns / 1000) - skb->cb[NN_QUEUED_US];
-	if (!us)
+	if (us <= 0) /* another CPU's clock may be a little behind */
 		us = 1;
 	c = nn_span_count(f, nn_span_now(now_ns));
-	if (!c->waited_us || us < c->waited_us)
+	if (!c->waited_us || (__u32)us < c->waited_us)
 		c->waited_us = us;
 }
 
 /* nn_inflow_queued returns the bytes in the queue, and those that were dropped
- * since the last packet that left it came. */
+ * since the last packet that left it came: under a flood more than it has room
+ * for. */
 static __always_inline __u64 nn_inflow_queued(const struct nn_inflow *f)
 {
 	__u64 came = f->came_bytes, gone = f->gone_bytes;
@@ -131,7 +135,7 @@ static __always_inline void nn_long_look(struct nn_inflow *f, __u64 rate,
 	const struct nn_span_count *last =
 		&f->recent[(span - 1) & (NN_RECENT - 1)];
 	__u64 us = NN_LONG_BYTES * 1000000ULL / (rate + 1);
-	__u32 since = span - f->long_span;
+	__u32 since = span - f->long_span, tries = NN_LONG_TRIES;
 
 	nn_later(&us, NN_LONG_US);
 	if (last->span != span - 1 || last->waited_us <= us) {
@@ -139,9 +143,14 @@ static __always_inline void nn_long_look(struct nn_inflow *f, __u64 rate,
 		f->long_rests = 0;
 		return;
 	}
-	if (f->long_span &&
-	    since < (f->long_rests ? NN_LONG_RESTS : NN_LONG_TRIES))
+	/* what was done shows as late as the queue is long, and from the most
+	 * on */
+	tries += f->long_us / (NN_SPAN_NS / 1000);
+	if (f->long_span && since < (f->long_rests ? NN_LONG_RESTS : tries)) {
+		if (!f->long_rests && last->waited_us > f->long_us)
+			f->long_us = last->waited_us;
 		return;
+	}
 	f->long_rests = f->long_span && !f->long_rests &&
 			last->waited_us > f->long_us - f->long_us / 8;
 	f->long_span = span;

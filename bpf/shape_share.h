@@ -64,7 +64,8 @@ static __always_inline void nn_share_adapt(struct nn_inflow *f, __u64 rate,
 		&f->recent[(span - 2) & (NN_RECENT - 1)];
 	__u64 scale = f->share_scale;
 
-	if (before == span ||
+	/* another CPU may have looked at a later span */
+	if ((__s32)(span - before) <= 0 ||
 	    !__sync_bool_compare_and_swap(&f->scale_span, before, span))
 		return;
 	if (nn_inflow_queued(f) > rate / 66)

@@ -331,9 +331,9 @@ static __always_inline int nn_shape_released(struct __sk_buff *skb)
 	__u64 bytes;
 	bool dropped, known;
 
-	nn_queued_left(skb);
 	if (!slot)
 		return TC_ACT_SHOT; /* its device has gone, or it is not ours */
+	nn_queued_left(skb);
 	q = nn_shaper();
 	known = nn_parse(skb, &p) ? nn_packet_path(skb, &p, slot, &path)
 				  : nn_other_path(skb, &p, &path, true);

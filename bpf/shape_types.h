@@ -125,9 +125,10 @@ struct nn_inflow {
 	__u64 left_ns;	   /* when something left it last */
 	__u32 share_scale; /* of a receiver's share, in 1/256 */
 	__u32 scale_span;  /* in which that was looked at */
-	__u32 long_span;   /* since when the queue is long: shape_queue.h */
-	__u32 long_us;	   /* how long it was then */
-	__u32 long_rests;  /* it did not shrink, so nothing is done for now */
+	/* of the try, or of the rest after one in vain (shape_queue.h): */
+	__u32 long_span;  /* since when the queue is long: shape_queue.h */
+	__u32 long_us;	  /* how long it was then */
+	__u32 long_rests; /* it did not shrink, so nothing is done for now */
 	__u32 pad;
 	__u64 paid_ns; /* when a total's clock is paid for what has left */
 	__u64 policed; /* packets dropped: too far ahead of it */

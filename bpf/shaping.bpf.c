@@ -88,8 +88,11 @@ int nn_shape_window(struct bpf_sock_ops *ctx)
 	case BPF_SOCK_OPS_TCP_LISTEN_CB:
 		nn_listen_called(ctx);
 		break;
-	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		nn_accepted(ctx);
+		nn_window_called(ctx, NN_WINDOW_BEGINS);
+		break;
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 		nn_window_called(ctx, NN_WINDOW_BEGINS);
 		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:

@@ -108,6 +108,46 @@ func TestReceivesWithoutRoom(t *testing.T) {
 	}
 }
 
+// What a listener without room has accepted is limited also if the listener is closed before anything comes, and the
+// program only reads.
+func TestAcceptsWithoutRoomAndCloses(t *testing.T) {
+	t.Parallel()
+	p := testutil.MustPair(t)
+	noRoom(t, p.A)
+	f := newInbound(newStage(t), p)
+	x := f.python(options{in: f.A}, `
+l = socket.create_server(("", 7001))
+say("ready")
+c, _ = l.accept()
+l.close()
+say("accepted")
+n, end = 0, time.monotonic() + 1.5
+while time.monotonic() < end:
+    n += len(c.recv(1 << 16))
+say("received", n)
+`)
+	x.read("ready")
+	f.must("set", "--pid", x.pid(), "--down", "1MB/s")
+	y := f.python(options{in: f.B}, `
+s = connect(sys.argv[1])
+say("ready")
+wait()
+flood(s)
+`, f.A4.String()+":7001")
+	y.read("ready")
+	x.read("accepted")
+	y.tell("go")
+	got, err := strconv.ParseFloat(x.read("received"), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("received %.0f bytes in 1.5 s", got)
+	if got < 0.5e6 || got > 1.8e6 {
+		t.Errorf("received %.0f bytes in 1.5 s of a limit of 1 MB/s", got)
+	}
+	y.close()
+}
+
 // A user has more sockets without state of their own than the table has entries. netnice then stops those sockets of
 // that user whose state the table may have dropped. It stops no socket of another user. The next daemon
 // limits the sockets that are still in the table.

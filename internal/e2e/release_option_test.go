@@ -120,7 +120,7 @@ while True:
 	f.receivesByQueue()
 	holds("the first release")
 	f.daemon.kill()
-	f.otherLayout()
+	f.otherLayout("unknown")
 	f.daemon = f.daemonIn(f.A)
 	f.receivesByQueue()
 	holds("the second release")

@@ -80,7 +80,7 @@ signal.pause()
 
 	since := testutil.Now()
 	f.daemons[0].kill()
-	f.otherLayout()
+	f.otherLayout("unknown")
 	f.daemon()
 	up := testutil.Now().Add(time.Second)
 	f.until(up)
@@ -118,7 +118,7 @@ func TestAnotherReleaseOrphansOfRule(t *testing.T) {
 	}
 	r.holds("orphans", testutil.Now().Add(500*time.Millisecond), limit, a, b)
 	r.daemons[0].kill()
-	r.otherLayout()
+	r.otherLayout("unknown")
 	r.daemon()
 	r.holds("orphans, in the second release", testutil.Now().Add(500*time.Millisecond), limit, a, b)
 	if got := r.ruleMembers("all session sessions"); got != 2 {

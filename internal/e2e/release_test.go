@@ -17,6 +17,18 @@ import (
 // attached programs go on with their maps.
 func TestAnotherRelease(t *testing.T) {
 	t.Parallel()
+	anotherRelease(t, "unknown")
+}
+
+// The same applies where only a map of the queues has another layout.
+func TestAnotherReleaseOfQueues(t *testing.T) {
+	testutil.SkipUnlessAll(t, "TestAnotherRelease; another layout of the queues' maps alone is tested here only")
+	t.Parallel()
+	anotherRelease(t, "inflows")
+}
+
+func anotherRelease(t *testing.T, changed string) {
+	t.Helper()
 	spare := newUsers()
 	const sent, received = 5e6, 30e6
 	s := newStage(t)
@@ -33,7 +45,7 @@ func TestAnotherRelease(t *testing.T) {
 	made := objectsOf(t, first.cmd.Process.Pid)
 	since := testutil.Now()
 	first.kill()
-	s.otherLayout()
+	s.otherLayout(changed)
 
 	second := s.daemon()
 	up := testutil.Now().Add(time.Second)
@@ -70,9 +82,9 @@ func (f *field) noGap(since, up testutil.Instant, limit float64, ports ...uint16
 }
 
 // otherLayout pins a map of another layout in the place of one.
-func (s *stage) otherLayout() {
+func (s *stage) otherLayout(name string) {
 	s.t.Helper()
-	const pin = "/sys/fs/bpf/netnice/unknown"
+	pin := "/sys/fs/bpf/netnice/" + name
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 24, MaxEntries: 1})
 	if err != nil {
 		s.t.Fatal(err)

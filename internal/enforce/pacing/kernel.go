@@ -40,6 +40,7 @@ type Options struct {
 	CgroupRoot string // mount point of cgroup v2
 	Beside     bool   // come up beside another netnice: for tests
 	Leaving    bool   // comes up only to lift everything: takes over nothing of another release
+	Anew       bool   // what is pinned is another release's: the limits are set anew
 	Preload    bool   // load the programs that limits may need, before a limit does
 	// StartGuard starts a guard. nil means no guard, for tests.
 	StartGuard func() (Guard, error)
@@ -104,7 +105,11 @@ func Open(opts Options) (*Kernel, error) {
 		}
 		defer entered.Close() // by then the hooks are attached, so the next netnice sees them
 	}
-	obj, err := bpf.Load(where)
+	var obj *bpf.Object
+	err := bpf.ErrLayout
+	if !opts.Anew {
+		obj, err = bpf.Load(where)
+	}
 	if errors.Is(err, bpf.ErrLayout) && !opts.Leaving {
 		opts.Logger.Info("another release's limits hold; they are set anew", "pins", opts.PinDir)
 		obj, err = bpf.LoadAnew(where)

@@ -45,6 +45,15 @@ var _ enforce.Kernel = (*Kernel)(nil)
 
 // Open opens the kernel side. Limits that are in force stay in force throughout.
 func Open(opts pacing.Options) (*Kernel, error) {
+	k, err := open(opts)
+	if errors.Is(err, bpf.ErrLayout) && !opts.Leaving && !opts.Anew {
+		opts.Anew = true // only maps of the queues have another layout
+		return open(opts)
+	}
+	return k, err
+}
+
+func open(opts pacing.Options) (*Kernel, error) {
 	inner, err := pacing.Open(opts)
 	if err != nil {
 		return nil, err

@@ -141,7 +141,8 @@ func (n *limited) wanted() class {
 // set makes a class for a node's packets, or changes its rate.
 func (s *shaper) set(spec enforce.NodeSpec) error {
 	n := s.nodes[spec.ID]
-	if n == nil {
+	made := n == nil
+	if made {
 		n = &limited{mix: freshMix()}
 	}
 	n.spec = spec
@@ -164,7 +165,12 @@ func (s *shaper) set(spec enforce.NodeSpec) error {
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return fmt.Errorf("count what node %d receives: %w", spec.ID, err)
 	}
-	if err == nil {
+	if err != nil { // it counts since before this daemon: only what comes from now on is a mix
+		if err := s.obj.Inflows.Lookup(spec.ID, &fresh); err != nil {
+			return fmt.Errorf("read what node %d received: %w", spec.ID, err)
+		}
+	}
+	if made || err == nil {
 		n.mix.last = fresh
 	}
 	n.class = c

@@ -17,8 +17,11 @@ import (
 func (s *shaper) setTotal(id uint32, n *limited) error {
 	limit := total(n.spec)
 	if limit == 0 {
+		if err := gone(s.obj.Dues.Delete(id)); err != nil {
+			return err
+		}
 		n.due, n.told = 0, 0
-		return gone(s.obj.Dues.Delete(id))
+		return nil
 	}
 	n.share = share{}
 	return s.putDue(id, n, max(limit/2, 1))
