@@ -143,8 +143,8 @@ static __always_inline void nn_long_look(struct nn_inflow *f, __u64 rate,
 		f->long_rests = 0;
 		return;
 	}
-	/* what was done shows as late as the queue is long, and from the most
-	 * on */
+	/* The effect shows as late as the queue is long, and is compared with
+	 * the longest wait of the try. */
 	tries += f->long_us / (NN_SPAN_NS / 1000);
 	if (f->long_span && since < (f->long_rests ? NN_LONG_RESTS : tries)) {
 		if (!f->long_rests && last->waited_us > f->long_us)

@@ -124,6 +124,18 @@ while True:
 	})
 }
 
+// flooded starts a flood of datagrams to a program of a user, bytes/s, and waits until the queue exists.
+func (f *inbound) flooded(uid uint32, perSec string) datagrams {
+	f.t.Helper()
+	receiver := strings.Replace(datagramReceiver, "SOL_SOCKET, 33,", "SOL_SOCKET, 8,", 1) // root alone may force a buffer
+	flood := datagrams{f: f, headers: 28, rx: f.python(options{in: f.A, uid: uid}, receiver, "6001", "4")}
+	flood.rx.read("ready")
+	flood.tx = f.python(options{in: f.B}, datagramFlood, f.A4.String(), "6001", "1400", perSec)
+	flood.tx.read("ready")
+	f.receivesByQueue()
+	return flood
+}
+
 // A flood of datagrams gets its program's part, by weight, of the traffic that a user receives, and the part that a
 // TCP receiver leaves. Only a small part of the flood arrives. Alone the flood has the limit.
 func TestDownSharesDatagrams(t *testing.T) {
@@ -136,11 +148,7 @@ func TestDownSharesDatagrams(t *testing.T) {
 	f.ports += 16
 	a, at := f.reader(uid), f.ports+1
 	f.must("set", "--user", itoa(uid), "--down", "4MB/s")
-	flood := datagrams{f: f, headers: 28, rx: f.python(options{in: f.A, uid: uid}, strings.Replace(datagramReceiver, "SOL_SOCKET, 33,", "SOL_SOCKET, 8,", 1), "6001", "4")}
-	flood.rx.read("ready")
-	flood.tx = f.python(options{in: f.B}, datagramFlood, f.A4.String(), "6001", "1400", "8e6")
-	flood.tx.read("ready")
-	f.receivesByQueue()
+	flood := f.flooded(uid, "8e6")
 	// rates returns the rates of both, over the same two seconds.
 	rates := func() (tcp, udp float64) {
 		from := testutil.Now()
@@ -216,11 +224,7 @@ func TestDownDatagramsBesideLeastWindows(t *testing.T) {
 	f.ports += 16
 	a, at := f.reader(uid), f.ports+1
 	f.must("set", "--user", itoa(uid), "--down", "100kB/s")
-	flood := datagrams{f: f, headers: 28, rx: f.python(options{in: f.A, uid: uid}, strings.Replace(datagramReceiver, "SOL_SOCKET, 33,", "SOL_SOCKET, 8,", 1), "6001", "4")}
-	flood.rx.read("ready")
-	flood.tx = f.python(options{in: f.B}, datagramFlood, f.A4.String(), "6001", "1400", "0.2e6")
-	flood.tx.read("ready")
-	f.receivesByQueue()
+	flood := f.flooded(uid, "0.2e6")
 	f.sendTo(at, false, testutil.SenderConfig{Connections: 6})
 	time.Sleep(6 * time.Second)
 	from := testutil.Now()

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -151,7 +150,7 @@ func (o object) rule() *Rule {
 	r.Name = lineName(r.Line)
 	if text, ok := o.text("name"); ok {
 		r.Name = text
-		if text == "" || utf8.RuneCountInString(text) > 64 || strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		if text == "" || len(text) > 64 || strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) {
 			o.problem("name", `such as: name = "scp"`, "a name has 1 to 64 characters on one line")
 		}
 	}

@@ -40,7 +40,7 @@ type Options struct {
 	CgroupRoot string // mount point of cgroup v2
 	Beside     bool   // come up beside another netnice: for tests
 	Leaving    bool   // comes up only to lift everything: takes over nothing of another release
-	Anew       bool   // what is pinned is another release's: the limits are set anew
+	Anew       bool   // Open sets the limits of what is pinned anew, as of another release
 	Preload    bool   // load the programs that limits may need, before a limit does
 	// StartGuard starts a guard. nil means no guard, for tests.
 	StartGuard func() (Guard, error)

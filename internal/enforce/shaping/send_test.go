@@ -276,7 +276,7 @@ func TestDatagramsBesideTCP(t *testing.T) {
 			}
 			shares := func() (udp, stream float64) {
 				begin, u, s := time.Now(), got.Load(), tcp.Load()
-				time.Sleep(4 * time.Second) // what waited for a late reader before it is a small part then
+				time.Sleep(4 * time.Second) // packets that waited for a late reader before the window are a small part of it
 				span := time.Since(begin).Seconds() * limit
 				return float64(got.Load()-u) * perUDP / span, float64(tcp.Load()-s) * tcpBytes / span
 			}

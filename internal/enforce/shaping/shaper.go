@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -23,7 +24,7 @@ type limited struct {
 	mix   mix
 	share share  // its part of a total
 	due   uint64 // rate that the total leaves for ingress, IP bytes/s; 0 = no total
-	told  uint64 // what the datapath divides, if that is not the limit; see tell
+	told  uint64 // rate that the datapath divides, if that is not the limit; see tell
 	// number of looks since the limit began or was lowered, and the time of the last one
 	looks  int
 	looked time.Time
@@ -244,6 +245,40 @@ func (s *shaper) tune() error {
 		n.class = c
 	}
 	return errors.Join(errs...)
+}
+
+// tell enters the rate that a node's queue has, where that is less than its limit by more than the datapath counts as
+// reached: a part passes beside the queue, or the line carries more than IP bytes. The datapath divides it among
+// receivers. A total has its own.
+func (s *shaper) tell(id uint32, n *limited, c class) error {
+	if total(n.spec) != 0 {
+		return nil
+	}
+	limit, _ := ceiling(n.spec)
+	rate := n.mix.inside(c)
+	if rate+limit/64 >= limit {
+		if n.told == 0 {
+			return nil
+		}
+		return s.untell(id, n)
+	}
+	if off := math.Abs(float64(rate) - float64(n.told)); off < float64(rate)/256 {
+		return nil
+	}
+	if err := s.obj.Dues.Put(id, rate); err != nil {
+		return fmt.Errorf("enter the rate of node %d's queue: %w", id, err)
+	}
+	n.told = rate
+	return nil
+}
+
+// untell has the datapath divide the limit itself.
+func (s *shaper) untell(id uint32, n *limited) error {
+	if err := gone(s.obj.Dues.Delete(id)); err != nil {
+		return err
+	}
+	n.told = 0
+	return nil
 }
 
 func (s *shaper) visitWindows() error {

@@ -17,11 +17,8 @@ import (
 func (s *shaper) setTotal(id uint32, n *limited) error {
 	limit := total(n.spec)
 	if limit == 0 {
-		if err := gone(s.obj.Dues.Delete(id)); err != nil {
-			return err
-		}
-		n.due, n.told = 0, 0
-		return nil
+		n.due = 0
+		return s.untell(id, n)
 	}
 	n.share = share{}
 	return s.putDue(id, n, max(limit/2, 1))
@@ -32,32 +29,6 @@ func (s *shaper) putDue(id uint32, n *limited, due uint64) error {
 		return fmt.Errorf("enter what is due to node %d: %w", id, err)
 	}
 	n.due = due
-	return nil
-}
-
-// tell enters the rate that a node's queue has, where that is less than its limit by
-// more than the datapath counts as reached: a part passes beside the queue, or the line carries more than IP bytes. The
-// datapath divides it among receivers. A total has its own.
-func (s *shaper) tell(id uint32, n *limited, c class) error {
-	if total(n.spec) != 0 {
-		return nil
-	}
-	limit, _ := ceiling(n.spec)
-	rate := n.mix.inside(c)
-	if rate+limit/64 >= limit {
-		if n.told == 0 {
-			return nil
-		}
-		n.told = 0
-		return gone(s.obj.Dues.Delete(id))
-	}
-	if off := math.Abs(float64(rate) - float64(n.told)); off < float64(rate)/256 {
-		return nil
-	}
-	if err := s.obj.Dues.Put(id, rate); err != nil {
-		return fmt.Errorf("enter the rate of node %d's queue: %w", id, err)
-	}
-	n.told = rate
 	return nil
 }
 
