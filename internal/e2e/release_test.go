@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ func anotherRelease(t *testing.T, changed string) {
 	spare := newUsers()
 	const sent, received = 5e6, 30e6
 	s := newStage(t)
+	leavesOther := otherMachine(t)
 	before := ours(t)
 	f := newField(s)
 	first := s.daemon()
@@ -59,12 +61,29 @@ func anotherRelease(t *testing.T, changed string) {
 	if left, _ := filepath.Glob(fmt.Sprintf("/proc/%d/root/sys/fs/bpf/*_*", second.cmd.Process.Pid)); len(left) > 0 {
 		t.Errorf("the first release's pins are left: %q", left)
 	}
+	leavesOther()
 	// The new daemon does not take the settings of the first one for the connections' own settings.
 	s.must("unset", "--user", itoa(spare))
 	s.must("unset", "--pid", itoa(f.rx.PID()))
 	f.free("lifted", s.must("unset", "--pid", x.pid()), freely, x.port)
 	s.must("down")
 	s.leaves(made, before)
+}
+
+// otherMachine makes one, as a container is, with a limit that is in force without a daemon. Its pins have the same path
+// as those of every other machine. The function that it returns checks that its devices are still there.
+func otherMachine(t *testing.T) (check func()) {
+	t.Helper()
+	f := newInbound(newStage(t), testutil.MustPair(t))
+	f.must("set", "--pid", itoa(f.rx.PID()), "--down", "1MB/s")
+	devices := devicesIn(t, f.A)
+	f.daemon.kill()
+	return func() {
+		t.Helper()
+		if now := devicesIn(t, f.A); now != devices || !strings.Contains(now, "netnice") {
+			t.Errorf("another machine had the devices %s, and now has %s", devices, now)
+		}
+	}
 }
 
 // noGap checks that a limit holds while one release takes over from another.

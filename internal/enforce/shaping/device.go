@@ -39,7 +39,7 @@ func bareKind(encap string) bool {
 func wanted(link netlink.Link, masters map[int]string) (flags uint32, ok bool) {
 	a := link.Attrs()
 	switch {
-	case strings.HasPrefix(a.Alias, alias("")): // one of netnice's own
+	case strings.HasPrefix(a.Alias, ownAlias): // one of netnice's own
 		return 0, false
 	case a.EncapType == "loopback":
 		return 0, false // see nn_shape_arrived

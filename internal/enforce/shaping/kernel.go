@@ -21,6 +21,7 @@ const DefaultBurst = 10 * time.Millisecond
 type Kernel struct {
 	*pacing.Kernel
 	log     *slog.Logger
+	alias   string        // of its devices: see aliasOf
 	preload bool          // load the objects before a limit needs them
 	turnUp  time.Duration // bounds the time of one look at devices: see turn
 
@@ -62,7 +63,10 @@ func open(opts pacing.Options) (*Kernel, error) {
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}
-	err = k.endFormer()
+	k.alias, err = aliasOf(k.PinDir())
+	if err == nil {
+		err = k.endFormer()
+	}
 	if err == nil {
 		err = k.resume()
 	}
@@ -90,7 +94,7 @@ func (k *Kernel) endFormer() error {
 	if early := k.ahead.shaping; early != nil {
 		<-early.done
 	}
-	return errors.Join(k.Object().DetachFormerDevices(), removeEverywhere(k.PinDir()))
+	return errors.Join(k.Object().DetachFormerDevices(), removeEverywhere(k.alias))
 }
 
 // resume takes over the state that an earlier process left.
@@ -138,7 +142,7 @@ func (k *Kernel) start() error {
 	if err != nil {
 		return fmt.Errorf("limit what comes in: %w", err)
 	}
-	on, err := newShaper(k.Object(), obj, k.PinDir(), k.log)
+	on, err := newShaper(k.Object(), obj, k.alias, k.log)
 	if err != nil {
 		return fmt.Errorf("limit what comes in: %w", err)
 	}
@@ -437,10 +441,14 @@ func Down(opts pacing.Options) error {
 	if _, err := os.Stat(opts.PinDir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
+	alias, err := aliasOf(opts.PinDir)
+	if err != nil {
+		return err
+	}
 	opts.Beside, opts.Leaving, opts.Preload = true, true, false
 	k, err := Open(opts)
 	if errors.Is(err, bpf.ErrLayout) {
-		return errors.Join(pacing.Down(opts), removeEverywhere(opts.PinDir))
+		return errors.Join(pacing.Down(opts), removeEverywhere(alias))
 	}
 	if err != nil {
 		return err

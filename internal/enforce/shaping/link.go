@@ -106,7 +106,7 @@ func (p *place) setUpLink(homeName, thereName string) error {
 		return fmt.Errorf("find %s: %w", thereName, err)
 	}
 	p.link.LinkIfindex = uint32(there.Attrs().Index)
-	err = p.within(func() error { return plain(p.nl, there, alias(p.s.pair.pinDir)) })
+	err = p.within(func() error { return plain(p.nl, there, p.s.pair.alias) })
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (p *place) setUpLink(homeName, thereName string) error {
 	if p.link.NetnsId < 0 {
 		return fmt.Errorf("network namespace %d has no number here", p.ns)
 	}
-	if err := plain(p.s.pair.nl, home, alias(p.s.pair.pinDir)); err != nil {
+	if err := plain(p.s.pair.nl, home, p.s.pair.alias); err != nil {
 		return err
 	}
 	if err := p.attachLink(home, there); err != nil {
@@ -163,7 +163,7 @@ func (p *pair) ours(nl *netlink.Handle, ifindex uint32) (netlink.Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find device %d: %w", ifindex, err)
 	}
-	if link.Attrs().Alias != alias(p.pinDir) {
+	if link.Attrs().Alias != p.alias {
 		return nil, nil //nolint:nilnil // it is somebody's
 	}
 	return link, nil

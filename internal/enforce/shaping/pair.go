@@ -13,7 +13,7 @@ import (
 )
 
 // The names of the two devices are netnice0q and netnice0r, or with the next
-// free number. By the alias they are known as ours, and whose.
+// free number. By the alias they are known as ours, and whose: see aliasOf.
 const (
 	queueName  = "netnice%dq"
 	returnName = "netnice%dr"
@@ -22,15 +22,13 @@ const (
 	queueLen   = 1000 // packets of nobody's class
 )
 
-func alias(pinDir string) string { return "netnice " + pinDir }
-
 // pair is the two devices: HTB is on one, and what leaves it appears on the
 // other.
 type pair struct {
-	nl     *netlink.Handle
-	queue  netlink.Link
-	back   netlink.Link
-	pinDir string
+	nl    *netlink.Handle
+	queue netlink.Link
+	back  netlink.Link
+	alias string
 }
 
 // find takes over the pair that an earlier process made; false if it is gone.
@@ -98,7 +96,7 @@ func (p *pair) add() error {
 
 func (p *pair) configure() error {
 	for _, link := range []netlink.Link{p.queue, p.back} {
-		if err := plain(p.nl, link, alias(p.pinDir)); err != nil {
+		if err := plain(p.nl, link, p.alias); err != nil {
 			return err
 		}
 	}
@@ -119,7 +117,7 @@ func (p *pair) configure() error {
 			return fmt.Errorf("set %s up: %w", link.Attrs().Name, err)
 		}
 	}
-	inOrder(p.back, p.pinDir, true)
+	inOrder(p.back, p.alias, true)
 	return nil
 }
 
@@ -129,7 +127,7 @@ func (p *pair) remove() error {
 		return nil
 	}
 	if p.back != nil {
-		inOrder(p.back, p.pinDir, false)
+		inOrder(p.back, p.alias, false)
 	}
 	err := p.nl.LinkDel(p.queue)
 	if errors.Is(err, unix.ENODEV) {
@@ -142,15 +140,15 @@ func (p *pair) remove() error {
 	return nil
 }
 
-// removeByAlias removes the pairs that a process with these pins has left.
-func removeByAlias(pinDir string) error {
+// removeByAlias removes the pairs of the netnice that has this alias.
+func removeByAlias(alias string) error {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
 	var errs []error
 	for _, link := range links {
-		if link.Attrs().Alias != alias(pinDir) {
+		if link.Attrs().Alias != alias {
 			continue
 		}
 		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) { // with its other end
@@ -161,10 +159,10 @@ func removeByAlias(pinDir string) error {
 }
 
 // removeEverywhere does so in every network namespace.
-func removeEverywhere(pinDir string) error {
+func removeEverywhere(alias string) error {
 	var errs []error
 	for _, path := range netnamespace.Paths(nil) {
-		errs = append(errs, netnamespace.Within(path, func() error { return removeByAlias(pinDir) }))
+		errs = append(errs, netnamespace.Within(path, func() error { return removeByAlias(alias) }))
 	}
 	return errors.Join(errs...)
 }

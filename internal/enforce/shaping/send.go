@@ -38,7 +38,7 @@ type sender struct {
 	log     *slog.Logger
 	obj     *bpf.Sending
 	base    *bpf.Object
-	pinDir  string
+	alias   string // of its devices
 	home    uint32 // the daemon's namespace
 	nodes   map[uint32]*outgoing
 	places  map[uint32]*sendPlace // by namespace
@@ -72,7 +72,7 @@ func upCeiling(spec enforce.NodeSpec) (rate uint64) {
 // After an error the programs are closed.
 func (k *Kernel) newSender(obj *bpf.Sending) (*sender, error) {
 	s := &sender{
-		log: k.log, base: k.Object(), obj: obj, pinDir: k.PinDir(), nodes: map[uint32]*outgoing{},
+		log: k.log, base: k.Object(), obj: obj, alias: k.alias, nodes: map[uint32]*outgoing{},
 		places: map[uint32]*sendPlace{}, failed: map[uint32]time.Time{}, stop: make(chan struct{}),
 		buffers: buffers{some: true}, // an earlier process may have set some
 		beside:  k.receiving, renew: k.RenewQueues, expect: func() error { return k.SetQueues(true) }, turnUp: k.turnUp,

@@ -78,7 +78,7 @@ func (s *sender) newPlace(ns uint32, path string) (*sendPlace, error) {
 		}
 		p.namespace = *n
 	}
-	p.pair.nl, p.pair.pinDir = p.nl, s.pinDir
+	p.pair.nl, p.pair.alias = p.nl, s.alias
 	return p, nil
 }
 

@@ -53,7 +53,7 @@ type shaper struct {
 
 // newShaper makes the pair for the loaded programs, or takes over the one that an earlier process left. It attaches
 // nothing to other devices yet. After an error it closes the programs.
-func newShaper(base *bpf.Object, obj *bpf.Shaping, pinDir string, log *slog.Logger) (*shaper, error) {
+func newShaper(base *bpf.Object, obj *bpf.Shaping, alias string, log *slog.Logger) (*shaper, error) {
 	s := &shaper{log: log, base: base, obj: obj, stop: make(chan struct{}), nodes: map[uint32]*limited{}, places: map[uint32]*place{}, sockets: base.Sockets}
 	var err error
 	if s.home, err = netnamespace.Of("thread-self"); err != nil {
@@ -62,7 +62,7 @@ func newShaper(base *bpf.Object, obj *bpf.Shaping, pinDir string, log *slog.Logg
 	if s.pair.nl, err = netlink.NewHandle(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open netlink: %w", err), s.obj.Close())
 	}
-	s.pair.pinDir = pinDir
+	s.pair.alias = alias
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.remove())
 	}

@@ -19,7 +19,7 @@ import (
 
 // inOrder switches that on for the return device, or off before it goes: the kernel
 // itself would leave a part of it on. What cannot be set is as good as it was.
-func inOrder(link netlink.Link, pinDir string, on bool) {
+func inOrder(link netlink.Link, alias string, on bool) {
 	mask := "0"
 	if on {
 		var cpus unix.CPUSet
@@ -28,21 +28,21 @@ func inOrder(link netlink.Link, pinDir string, on bool) {
 		}
 		mask = cpuMask(&cpus)
 	}
-	if !steer(link, pinDir, mask) {
-		withOwnDevices(func() { steer(link, pinDir, mask) })
+	if !steer(link, alias, mask) {
+		withOwnDevices(func() { steer(link, alias, mask) })
 	}
 }
 
 // steer writes the mask, unless the device that /sys has by that name is another
 // namespace's.
-func steer(link netlink.Link, pinDir, mask string) bool {
+func steer(link netlink.Link, alias, mask string) bool {
 	dir := filepath.Join("/sys/class/net", link.Attrs().Name)
 	index, err := os.ReadFile(filepath.Join(dir, "ifindex"))
 	if err != nil || strings.TrimSpace(string(index)) != strconv.Itoa(link.Attrs().Index) {
 		return false
 	}
 	of, err := os.ReadFile(filepath.Join(dir, "ifalias"))
-	if err != nil || strings.TrimSpace(string(of)) != alias(pinDir) {
+	if err != nil || strings.TrimSpace(string(of)) != alias {
 		return false
 	}
 	return os.WriteFile(filepath.Join(dir, "queues/rx-0/rps_cpus"), []byte(mask), 0) == nil

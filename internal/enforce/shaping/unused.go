@@ -70,7 +70,7 @@ func unused(up func() (bool, error)) ([]netlink.Link, error) {
 
 // isOwn reports whether netnice has made a device.
 func isOwn(l netlink.Link) bool {
-	return l.Type() == "veth" && strings.HasPrefix(l.Attrs().Alias, alias(""))
+	return l.Type() == "veth" && strings.HasPrefix(l.Attrs().Alias, ownAlias)
 }
 
 // removeOwn removes a device, unless the number is another's by now; gone already is as good.

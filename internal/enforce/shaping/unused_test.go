@@ -40,7 +40,7 @@ func TestUnusedDevices(t *testing.T) {
 		if got := names(t, func() (bool, error) { return false, errors.New("asked without a device") }); len(got) != 0 {
 			t.Errorf("without devices there are %q", got)
 		}
-		p := pair{nl: nl, pinDir: "/sys/fs/bpf/gone"}
+		p := pair{nl: nl, alias: ownAlias + "/sys/fs/bpf/gone 0:1"}
 		if err := p.make(); err != nil {
 			return err
 		}

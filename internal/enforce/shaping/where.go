@@ -207,7 +207,7 @@ func (s *shaper) leaveHome(ns uint32) error {
 	if path == "" {
 		return nil // it went with the namespace
 	}
-	return netnamespace.Within(path, func() error { return removeByAlias(s.pair.pinDir) })
+	return netnamespace.Within(path, func() error { return removeByAlias(s.pair.alias) })
 }
 
 // forget removes what is known of a namespace that cannot be entered any more.

@@ -1,0 +1,20 @@
+package shaping
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// ownAlias begins the alias of every device that netnice makes.
+const ownAlias = "netnice "
+
+// aliasOf returns the alias of the devices of the netnice that has these pins. Containers have bpf file systems of
+// their own, often at the same path: the number of the file system tells their netnices apart.
+func aliasOf(pinDir string) (string, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(pinDir, &st); err != nil {
+		return "", fmt.Errorf("look at %s: %w", pinDir, err)
+	}
+	return fmt.Sprintf("%s%s %d:%d", ownAlias, pinDir, unix.Major(st.Dev), unix.Minor(st.Dev)), nil
+}
